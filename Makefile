@@ -1,0 +1,54 @@
+# The front door: everything real is in meson.build, scripts/ and bench/. `make help` lists what there is.
+BUILD   ?= build
+RELEASE := $(BUILD)/release
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# How long `make torture` runs in all, in minutes.
+MINUTES ?= 30
+
+.DEFAULT_GOAL := all
+.PHONY: all help packages check-packages configure demo test check torture bench install format clean
+
+all: configure ## build the library and the command (build/release/src/cli/sluice), the tests and the examples
+	@ninja -C $(RELEASE)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+packages:
+	@scripts/install-packages scripts/packages.build
+
+check-packages:
+	@scripts/install-packages scripts/packages.build scripts/packages.check
+
+configure: packages
+	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
+
+demo: configure ## the log survives kill -9 in a write storm, with counts (about 15 seconds)
+	@ninja -C $(RELEASE) --quiet src/cli/sluice
+	@scripts/demo $(RELEASE)/src/cli/sluice
+
+test: configure ## all tests but the long ones; ends with "N passed, N failed"
+	@ninja -C $(RELEASE) --quiet
+	@scripts/run-tests $(RELEASE)
+
+check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, format, include direction, docs
+	@scripts/check static gcc clang asan tsan fuzz crash kill9
+
+torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
+	@scripts/torture $(MINUTES)
+
+bench: configure ## side by side with SQLite, RocksDB, LMDB, Redis and the raw disk
+	@scripts/install-packages bench/packages
+	@bench/run $(RELEASE)
+
+install: configure ## into PREFIX=/usr/local, below DESTDIR when given
+	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
+	@ninja -C $(RELEASE) --quiet
+	@DESTDIR=$(abspath $(DESTDIR)) meson install -C $(RELEASE) --no-rebuild --quiet
+
+format: check-packages ## clang-format all C files
+	@scripts/check-format --fix
+
+clean: ## remove the build folder
+	rm -rf $(BUILD)
