@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wal/index.h"
+
+_Static_assert(sizeof(struct wal_entry) <= 40, "at most 40 bytes per pending record");
+
+void sl__wal_index_init(struct wal_index *x, const struct sl_env *env)
+{
+	*x = (struct wal_index){.env = env};
+}
+
+void sl__wal_index_fini(struct wal_index *x)
+{
+	for (size_t i = 0; i < x->n_pages; i++)
+		sl__free(x->env, x->pages[i]);
+	sl__free(x->env, x->spare);
+	sl__free(x->env, x->pages);
+	*x = (struct wal_index){.env = x->env};
+}
+
+static struct wal_entry *entry_at(const struct wal_index *x, size_t i)
+{
+	size_t at = x->head + i;
+	return &x->pages[at / WAL_INDEX_PAGE][at % WAL_INDEX_PAGE];
+}
+
+static int add_page(struct wal_index *x)
+{
+	if (x->n_pages == x->cap_pages) {
+		size_t cap = x->cap_pages != 0 ? x->cap_pages * 2 : 4;
+		struct wal_entry **pages = sl__realloc(x->env, x->pages, cap * sizeof(struct wal_entry *));
+		if (pages == NULL)
+			return SL_ENOMEM;
+		x->pages = pages;
+		x->cap_pages = cap;
+	}
+	struct wal_entry *page = x->spare;
+	x->spare = NULL;
+	if (page == NULL)
+		page = sl__alloc(x->env, WAL_INDEX_PAGE * sizeof *page);
+	if (page == NULL)
+		return SL_ENOMEM;
+	x->pages[x->n_pages++] = page;
+	return 0;
+}
+
+int sl__wal_index_reserve(struct wal_index *x, size_t n)
+{
+	while (x->head + x->count + x->reserved + n > x->n_pages * WAL_INDEX_PAGE)
+		if (add_page(x) != 0)
+			return SL_ENOMEM;
+	x->reserved += n;
+	return 0;
+}
+
+void sl__wal_index_unreserve(struct wal_index *x, size_t n)
+{
+	assert(n <= x->reserved);
+	x->reserved -= n;
+}
+
+void sl__wal_index_add(struct wal_index *x, const struct wal_entry *entry)
+{
+	assert(x->reserved > 0);
+	assert(x->count == 0 || entry_at(x, x->count - 1)->sequence < entry->sequence);
+	x->reserved--;
+	*entry_at(x, x->count++) = *entry;
+	x->pending++;
+	x->pending_bytes += entry->total;
+}
+
+/* The first entry at or behind sequence. Without holes it is found at once. */
+static size_t lower(const struct wal_index *x, uint64_t sequence)
+{
+	if (x->count == 0 || sequence <= entry_at(x, 0)->sequence)
+		return 0;
+	uint64_t guess = sequence - entry_at(x, 0)->sequence;
+	size_t lo = 0, hi = x->count;
+	if (guess < x->count && entry_at(x, (size_t)guess)->sequence == sequence)
+		return (size_t)guess;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (entry_at(x, mid)->sequence < sequence)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static void drop_settled_front(struct wal_index *x)
+{
+	while (x->count > 0 && entry_at(x, 0)->status != SL_WAL_PENDING) {
+		x->head++;
+		x->count--;
+	}
+	size_t gone = x->head / WAL_INDEX_PAGE;
+	if (gone == 0)
+		return;
+	for (size_t i = 0; i < gone; i++) {
+		if (x->spare == NULL)
+			x->spare = x->pages[i];
+		else
+			sl__free(x->env, x->pages[i]);
+	}
+	memmove(x->pages, x->pages + gone, (x->n_pages - gone) * sizeof(struct wal_entry *));
+	x->n_pages -= gone;
+	x->head -= gone * WAL_INDEX_PAGE;
+}
+
+uint64_t sl__wal_index_settle(struct wal_index *x, uint64_t first, uint64_t last, uint8_t status, uint64_t *bytes)
+{
+	uint64_t n = 0, sum = 0;
+	for (size_t i = lower(x, first); i < x->count && entry_at(x, i)->sequence <= last; i++) {
+		struct wal_entry *entry = entry_at(x, i);
+		if (entry->status != SL_WAL_PENDING)
+			continue;
+		entry->status = status;
+		n++;
+		sum += entry->total;
+	}
+	x->pending -= n;
+	x->pending_bytes -= sum;
+	drop_settled_front(x);
+	if (bytes != NULL)
+		*bytes = sum;
+	return n;
+}
+
+const struct wal_entry *sl__wal_index_next(const struct wal_index *x, uint64_t sequence)
+{
+	for (size_t i = lower(x, sequence); i < x->count; i++)
+		if (entry_at(x, i)->status == SL_WAL_PENDING)
+			return entry_at(x, i);
+	return NULL;
+}
+
+bool sl__wal_index_is_pending(const struct wal_index *x, uint64_t sequence)
+{
+	const struct wal_entry *entry = sl__wal_index_next(x, sequence);
+	return entry != NULL && entry->sequence == sequence;
+}
+
+size_t sl__wal_index_bytes(const struct wal_index *x)
+{
+	size_t pages = x->n_pages + (x->spare != NULL);
+	return pages * WAL_INDEX_PAGE * sizeof(struct wal_entry) + x->cap_pages * sizeof(struct wal_entry *);
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The walk follows lengths from the header. A record reached so is valid by its own fields and CRC, and a data record
+ * must also be numbered above the one before. At the first bytes that are neither a record nor the zeros that end a
+ * log, the walk looks for where records go on:
+ *
+ *      … | record | ##### damaged ##### | record | record | 0 0 0 0 …
+ *                 ^ p                   ^ q
+ *
+ * R1  The damaged record's own length is tried first: when a chain of records begins right behind it, that is q. When
+ *     the log ends exactly there, the damaged record was the last one and nothing is looked for inside it.
+ * R2  Otherwise every byte behind p is a candidate. It must look like a record whose sequence fits (data: above the
+ *     last one), with a right CRC, and the chain that begins there must reach further than any other candidate's:
+ *     a payload may itself hold log bytes, and a chain inside a payload ends where the payload does.
+ * R3  Without a candidate, the rest is a torn tail.
+ */
+#include "wal/reader.h"
+
+#include <errno.h>
+
+#include "base/crc64nvme.h"
+
+#define WINDOW_BYTES ((size_t)512 * 1024)
+
+void sl__wal_reader_init(struct wal_reader *r, const struct sl_env *env, int fd, uint64_t size)
+{
+	*r = (struct wal_reader){.env = env, .fd = fd, .size = size};
+}
+
+void sl__wal_reader_init_memory(struct wal_reader *r, const struct sl_env *env, const void *data, size_t size)
+{
+	*r = (struct wal_reader){.env = env, .fd = -1, .size = size, .len = size};
+	r->buf = (uint8_t *)(uintptr_t)data; /* never written: the window covers everything */
+}
+
+void sl__wal_reader_fini(struct wal_reader *r)
+{
+	if (r->fd >= 0)
+		sl__free(r->env, r->buf);
+	r->buf = NULL;
+}
+
+static bool grow_window(struct wal_reader *r, size_t want)
+{
+	size_t cap = SL_MAX(want, WINDOW_BYTES);
+	if (cap <= r->cap)
+		return true;
+	uint8_t *fresh = sl__alloc(r->env, cap);
+	if (fresh == NULL) {
+		r->error = ENOMEM;
+		return false;
+	}
+	if (r->len != 0)
+		memcpy(fresh, r->buf, r->len);
+	sl__free(r->env, r->buf);
+	r->buf = fresh;
+	r->cap = cap;
+	return true;
+}
+
+/* Move the window so that it begins at offset, keeping bytes that are already in memory. */
+static bool refill(struct wal_reader *r, uint64_t offset, size_t want)
+{
+	if (!grow_window(r, want))
+		return false;
+	size_t keep = 0;
+	if (offset >= r->start && offset < r->start + r->len) {
+		keep = (size_t)(r->start + r->len - offset);
+		memmove(r->buf, r->buf + (offset - r->start), keep);
+	}
+	r->start = offset;
+	r->len = keep;
+	size_t room = (size_t)SL_MIN((uint64_t)(r->cap - keep), r->size - offset - keep);
+	ssize_t got = sl__pread_full(r->env, r->fd, r->buf + keep, room, offset + keep);
+	if (got < 0) {
+		r->error = (int)-got;
+		return false;
+	}
+	r->len += (size_t)got;
+	if ((size_t)got < room)
+		r->size = offset + r->len; /* the file became shorter under us */
+	return true;
+}
+
+const uint8_t *sl__wal_view(struct wal_reader *r, uint64_t offset, size_t want, size_t *got)
+{
+	static const uint8_t nothing[1] = {0};
+	*got = 0;
+	if (offset >= r->size)
+		return nothing;
+	if (want > r->size - offset)
+		want = (size_t)(r->size - offset);
+	if (offset < r->start || offset + want > r->start + r->len) {
+		if (r->fd < 0 || !refill(r, offset, want))
+			return NULL;
+		if (offset + want > r->start + r->len)
+			want = (size_t)(r->start + r->len - offset);
+	}
+	*got = want;
+	return r->buf + (offset - r->start);
+}
+
+void sl__wal_walk_init(struct wal_walk *w, struct wal_reader *r, uint64_t last)
+{
+	*w = (struct wal_walk){.r = r, .pos = WAL_HEADER_BYTES, .last = last};
+}
+
+enum probe { PROBE_ERROR = -1, PROBE_NO = 0, PROBE_YES = 1 };
+
+/* Is there a valid record at offset? *check says why not. */
+static enum probe probe_record(struct wal_reader *r, uint64_t offset, struct wal_record *out, enum wal_check *check,
+			       uint64_t *expected, uint64_t *actual)
+{
+	size_t got;
+	*check = WAL_BAD_LENGTH;
+	*expected = *actual = 0;
+	const uint8_t *p = sl__wal_view(r, offset, WAL_FRAME_BYTES, &got);
+	if (p == NULL)
+		return PROBE_ERROR;
+	uint32_t total = got < WAL_FRAME_BYTES ? 0 : sl__wal_total(p, r->size - offset);
+	if (total == 0)
+		return PROBE_NO;
+	p = sl__wal_view(r, offset, total, &got);
+	if (p == NULL)
+		return PROBE_ERROR;
+	if (got < total)
+		return PROBE_NO;
+	*check = sl__wal_check(p, total, out, actual);
+	*expected = sl__get64(p + total - 8);
+	return *check == WAL_VALID ? PROBE_YES : PROBE_NO;
+}
+
+/* The first offset at or behind from that holds a byte other than zero; r->size when there is none. */
+static enum probe skip_zeros(struct wal_reader *r, uint64_t from, uint64_t *at)
+{
+	while (from < r->size) {
+		size_t got, i = 0;
+		const uint8_t *p = sl__wal_view(r, from, (size_t)64 * 1024, &got);
+		if (p == NULL)
+			return PROBE_ERROR;
+		if (got == 0)
+			break;
+		if (got >= 16 && p[0] == 0 && memcmp(p, p + 1, got - 1) == 0)
+			i = got;
+		while (i < got && p[i] == 0)
+			i++;
+		from += i;
+		if (i < got)
+			break;
+	}
+	*at = SL_MIN(from, r->size);
+	return PROBE_YES;
+}
+
+/* One past the last byte behind from that is not zero; from when all are zero. */
+static enum probe last_nonzero(struct wal_reader *r, uint64_t from, uint64_t *end)
+{
+	*end = from;
+	while (from < r->size) {
+		size_t got;
+		const uint8_t *p = sl__wal_view(r, from, (size_t)64 * 1024, &got);
+		if (p == NULL)
+			return PROBE_ERROR;
+		if (got == 0)
+			break;
+		for (size_t i = got; i > 0; i--)
+			if (p[i - 1] != 0) {
+				*end = from + i;
+				break;
+			}
+		from += got;
+	}
+	return PROBE_YES;
+}
+
+/* Does a record fit behind data sequence `last`? Status records speak of any sequence. */
+static bool sequence_fits(const struct wal_record *rec, uint64_t last)
+{
+	return rec->status != SL_WAL_PENDING || rec->sequence > last;
+}
+
+/* Follow records from q; *end is where the chain stops (q itself when there is none). */
+static enum probe follow_chain(struct wal_reader *r, uint64_t q, uint64_t last, uint64_t *end)
+{
+	for (;;) {
+		struct wal_record rec;
+		enum wal_check check;
+		uint64_t expected, actual;
+		enum probe found = probe_record(r, q, &rec, &check, &expected, &actual);
+		if (found == PROBE_ERROR)
+			return found;
+		*end = q;
+		if (found == PROBE_NO || !sequence_fits(&rec, last))
+			return PROBE_YES;
+		if (rec.status == SL_WAL_PENDING)
+			last = rec.sequence;
+		q += rec.total;
+	}
+}
+
+/* R1. Returns YES with *q set when the damaged record's own length leads on; *at_end when it leads to the log's end. */
+static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *q, bool *at_end)
+{
+	size_t got;
+	*at_end = false;
+	const uint8_t *bytes = sl__wal_view(w->r, p, 4, &got);
+	if (bytes == NULL)
+		return PROBE_ERROR;
+	uint32_t total = got < 4 ? 0 : sl__wal_total(bytes, w->r->size - p);
+	if (total == 0)
+		return PROBE_NO;
+	uint64_t next = p + total, end;
+	/* The last eight bytes of a record are its CRC: hardly ever all zero. */
+	*at_end = data_end <= next && data_end > next - 8;
+	if (follow_chain(w->r, next, w->last, &end) == PROBE_ERROR)
+		return PROBE_ERROR;
+	if (end <= next)
+		return PROBE_NO;
+	*q = next;
+	return PROBE_YES;
+}
+
+/* Cheap look at a candidate before its CRC is computed. */
+static bool looks_like_record(const uint8_t *p, uint64_t avail, uint64_t last)
+{
+	if (sl__wal_total(p, avail) == 0 || sl__wal_check_fields(p) != WAL_VALID)
+		return false;
+	return p[12] != SL_WAL_PENDING || sl__get64(p + 4) > last;
+}
+
+/* R2. The start of the chain that reaches furthest, of all that begin behind p. */
+static enum probe scan_for_chain(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *q)
+{
+	uint64_t best_end = 0, at = p + 1;
+	while (at + WAL_FRAME_BYTES <= data_end + 8 && at < w->r->size) {
+		size_t got;
+		const uint8_t *bytes = sl__wal_view(w->r, at, WINDOW_BYTES / 2, &got);
+		if (bytes == NULL)
+			return PROBE_ERROR;
+		size_t i = 0;
+		while (i + WAL_FRAME_BYTES <= got && !looks_like_record(bytes + i, w->r->size - (at + i), w->last))
+			i++;
+		at += i;
+		if (i + WAL_FRAME_BYTES > got) {
+			if (at + WAL_FRAME_BYTES > w->r->size)
+				break;
+			continue;
+		}
+		uint64_t end;
+		if (follow_chain(w->r, at, w->last, &end) == PROBE_ERROR)
+			return PROBE_ERROR;
+		if (end > at && end > best_end) {
+			best_end = end;
+			*q = at;
+			if (end >= data_end)
+				break; /* nothing can reach further */
+		}
+		at++;
+	}
+	return best_end != 0 ? PROBE_YES : PROBE_NO;
+}
+
+static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
+{
+	(void)sl_err_set_errno(err, w->r->error, "read at %llu", (unsigned long long)w->pos);
+	return WAL_STEP_ERROR;
+}
+
+static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl_err *err)
+{
+	uint64_t p = w->pos, q = 0;
+	bool at_end;
+	/* Looked for once: a log with many damaged places would otherwise be read to its end for each. */
+	if (w->data_end == 0 && last_nonzero(w->r, p, &w->data_end) == PROBE_ERROR)
+		return read_failed(w, err);
+	uint64_t data_end = w->data_end;
+	enum probe found = try_own_length(w, p, data_end, &q, &at_end);
+	if (found == PROBE_NO && !at_end)
+		found = scan_for_chain(w, p, data_end, &q);
+	if (found == PROBE_ERROR)
+		return read_failed(w, err);
+	item->offset = p;
+	if (found == PROBE_NO) {
+		item->length = data_end - p;
+		return WAL_STEP_END;
+	}
+	item->length = q - p;
+	w->pos = q;
+	return WAL_STEP_DAMAGE;
+}
+
+enum wal_step sl__wal_walk_next(struct wal_walk *w, struct wal_item *item, struct sl_err *err)
+{
+	enum wal_check check;
+	*item = (struct wal_item){.offset = w->pos};
+	enum probe found = probe_record(w->r, w->pos, &item->record, &check, &item->expected_crc, &item->actual_crc);
+	if (found == PROBE_ERROR)
+		return read_failed(w, err);
+	if (found == PROBE_YES && sequence_fits(&item->record, w->last)) {
+		w->pos += item->record.total;
+		if (item->record.status == SL_WAL_PENDING)
+			w->last = item->record.sequence;
+		return WAL_STEP_RECORD;
+	}
+	item->reason = found == PROBE_YES ? "sequence does not continue the one before" : sl__wal_check_text(check);
+	uint64_t nonzero;
+	if (skip_zeros(w->r, w->pos, &nonzero) == PROBE_ERROR)
+		return read_failed(w, err);
+	if (nonzero >= w->r->size) {
+		item->reason = NULL;
+		return WAL_STEP_END;
+	}
+	return resync(w, item, err);
+}
