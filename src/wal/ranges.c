@@ -30,7 +30,8 @@ static size_t lower(const struct wal_ranges *r, uint64_t sequence)
 static void splice(struct wal_ranges *r, size_t from, size_t to, const struct wal_status_range *with, size_t n)
 {
 	memmove(r->v + from + n, r->v + to, (r->n - to) * sizeof *r->v);
-	memcpy(r->v + from, with, n * sizeof *with);
+	if (n != 0)
+		memcpy(r->v + from, with, n * sizeof *with);
 	r->n = r->n - (to - from) + n;
 }
 
@@ -90,5 +91,7 @@ bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, ui
 
 void sl__wal_ranges_drop_below(struct wal_ranges *r, uint64_t sequence)
 {
-	splice(r, 0, lower(r, sequence), NULL, 0);
+	size_t n = lower(r, sequence);
+	if (n != 0)
+		splice(r, 0, n, NULL, 0);
 }

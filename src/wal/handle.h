@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An open log, as the files of this folder see it.
+ *
+ *   open.c      options, lock, creation, recovery of what is there      commit.c   reserve, group commit, tickets
+ *   repair.c    torn tails, salvage, truncation, header                 space.c    zeros ahead, rotation, trimming
+ *   read.c      iterate, read one, scan files                           marks.c    sent and failed
+ *   sender.c    the asynchronous sender      archive.c  archives        crypt.c    sealing payloads
+ *
+ * Locks: `mu` guards every field below it unless the field says otherwise. Whoever leads a flush (w->flushing, taken
+ * under mu) owns the active file's end and may do I/O on it without mu: fields marked [leader] are written by the
+ * leader, under mu, and may be read by the leader without it. Nothing else is locked while mu is held; no I/O happens
+ * under mu.
+ */
+#ifndef SL_WAL_HANDLE_H
+#define SL_WAL_HANDLE_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "base/thread.h"
+#include "wal/crypt.h"
+#include "wal/format.h"
+#include "wal/index.h"
+#include "wal/ranges.h"
+
+#define WAL_BATCH_START ((size_t)64 * 1024)           /* a batch buffer at first */
+#define WAL_BATCH_MAX ((size_t)1024 * 1024)           /* and at most, but for one larger record */
+#define WAL_BATCH_MARKS ((size_t)64 * WAL_MARK_BYTES) /* room for status records behind the data of a batch */
+#define WAL_FAILURES_KEPT 4096u
+
+/* One of the two buffers that take turns: records are reserved in one while the other is on its way to disk. */
+struct wal_batch {
+	uint8_t *buf;
+	size_t cap;               /* for data; buf has WAL_BATCH_MARKS more */
+	size_t fill;              /* bytes reserved */
+	uint64_t id;              /* of the flush that will carry it; ids grow by 1; id % 2 is the slot */
+	uint64_t first_seq;       /* of its first record */
+	uint32_t n;               /* records reserved */
+	bool has_leader;          /* someone will flush it */
+	bool was_full;            /* someone had to wait for room: make it larger next time */
+	_Atomic uint32_t writers; /* reservations that are still being encoded; futex of the leader */
+	_Atomic uint32_t done;    /* low bits of the last id of this slot that ended; futex of the followers */
+};
+
+/* A sealed segment. */
+struct wal_segment {
+	uint64_t first; /* its first sequence: its name */
+	uint64_t last;  /* its last data sequence */
+	uint64_t bytes, records;
+	uint32_t version;
+};
+
+/* Batches whose flush failed: their tickets fail. */
+struct wal_failure {
+	uint64_t first, last; /* batch ids */
+	struct sl_err err;
+};
+
+struct wal_sender_state; /* sender.c */
+
+struct sl_wal {
+	/* ---- fixed after open ---- */
+	struct sl_env env;
+	struct sl_wal_opts opts; /* resolved; its strings are owned copies (see sl__wal_opts_free) */
+	char *id, *dir, *path;   /* path: the active file */
+	pid_t pid;
+	struct wal_key *key; /* NULL: payloads are plain */
+	bool gather;         /* the clock is the real one: a leader may wait a little for company */
+
+	sl__mutex mu;
+
+	/* ---- group commit ---- */
+	struct wal_batch batch[2];
+	uint64_t batch_id;    /* of the batch that takes reservations: batch[batch_id % 2] */
+	uint64_t next_seq;    /* of the next reservation */
+	uint64_t durable_seq; /* every sequence up to here is on disk, or a hole */
+	uint64_t done_id;     /* the last batch that ended */
+	bool flushing;        /* a leader is at work (also: rotation, preparation that must not overlap) */
+	bool closed, poisoned, archived;
+	struct sl_err poison;
+	sl__cond lead_cv;   /* the leader of the next batch waits here for its turn */
+	sl__cond gather_cv; /* the leader waits here for company */
+	sl__cond room_cv;   /* reservers wait for a buffer, or for the backlog to shrink */
+	sl__cond done_cv;   /* timed waiters of tickets */
+	uint32_t timed_waiters, room_waiters;
+	uint32_t gather_target; /* records of the last cycle */
+	bool gathering;
+	int64_t flush_ewma_ns;
+	struct wal_failure *failures; /* oldest first; WAL_FAILURES_KEPT at most */
+	size_t n_failures;
+	uint64_t forgotten_failures; /* batch id up to which failures were forgotten */
+	int event_fd;                /* sl_wal_fd; -1 until asked for */
+
+	/* ---- the active file [leader] ---- */
+	int fd;
+	struct wal_header header;
+	uint64_t end;                       /* logical end: where the next record goes */
+	uint64_t ready_end;                 /* zeros are on disk up to here (the file's size) */
+	uint64_t active_first, active_last; /* data sequences in it; 0: none */
+	uint64_t active_records;
+	bool cut_needed; /* bytes behind end must go before the next write */
+
+	/* ---- space (space.c) ---- */
+	bool preparing;        /* [ready_end, …) is being written with zeros; nobody else may write there */
+	int64_t prepare_bytes; /* the next piece */
+	sl__cond prepare_cv;
+	uint64_t prepared_total;
+
+	/* ---- segments, index, marks ---- */
+	struct wal_segment *segments; /* sealed ones, oldest first */
+	size_t n_segments, cap_segments;
+	struct wal_index index;
+	struct wal_ranges marks; /* said and not yet on disk; ride the next flush */
+	struct wal_ranges holes; /* sequences that are not there, as status 3: declared at recovery */
+	uint64_t failed_records; /* data records with status 3 in the files */
+	uint64_t sealed_records, sealed_bytes;
+	uint64_t n_flushes, n_flushed_records;
+	uint64_t damaged_ranges, torn_bytes;
+
+	/* ---- helper thread (space.c): prepares, flushes what nobody waits for, writes marks, archives ---- */
+	pthread_t helper;
+	bool helper_runs, helper_stop;
+	bool want_prepare, want_flush;
+	int64_t marks_since_ns; /* when the oldest unwritten mark came; 0: none */
+	sl__cond helper_cv;
+
+	/* ---- sender ---- */
+	struct wal_sender_state *sender; /* NULL: never started */
+	sl__cond sender_cv;              /* records became durable, or the sender must look up */
+	bool sender_runs;
+};
+
+/* SL_EFORKED in another process than the one that opened w; 0 otherwise. Every public function asks first. */
+SL_MUST_CHECK int sl__wal_check_process(const sl_wal *w, struct sl_err *err);
+
+/* ---- open.c ---- */
+void sl__wal_opts_free(const struct sl_env *env, struct sl_wal_opts *opts);
+/* Copy opts with defaults filled and every field checked; err names a bad one. Strings are owned by *out. */
+SL_MUST_CHECK int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts,
+				       const struct sl_env *env, struct sl_err *err);
+/* Split <dir>/<id>.wal; both in fresh memory. SL_EINVAL when the name is not that of an active file. */
+SL_MUST_CHECK int sl__wal_split_path(const struct sl_env *env, const char *path, char **dir, char **id,
+				     struct sl_err *err);
+struct wal_open_hooks {
+	sl_wal_damage_fn *on_damage; /* may be NULL */
+	void *ctx;
+	bool new_incarnation;
+	bool must_exist; /* do not create: SL_ENOENT */
+};
+SL_MUST_CHECK int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts,
+				    const struct wal_open_hooks *hooks, struct sl_err *err);
+
+/* ---- commit.c ---- */
+/* Lead a flush of whatever is reserved and of the marks, even when that is nothing but marks. */
+SL_MUST_CHECK int sl__wal_flush_now(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w->mu);
+/* Wait until no flush runs and keep others from starting one, to own the active file; end_exclusive lets them go on. */
+void sl__wal_begin_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
+void sl__wal_end_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
+/* No more durable writes: remember why, fail everyone who waits. Returns SL_EPOISONED's code for convenience. */
+void sl__wal_poison(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu);
+
+/* ---- marks.c ---- */
+/* Under mu: settle first..last in the index and queue the mark. SL_ENOMEM leaves everything as it was. */
+SL_MUST_CHECK int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu);
+
+/* ---- space.c ---- */
+SL_MUST_CHECK int sl__wal_helper_start(sl_wal *w, struct sl_err *err);
+void sl__wal_helper_stop(sl_wal *w);
+/* [leader, no mu] Seal the active file and start a new one. A failure before the first rename leaves all as it was; one
+ * behind it poisons. */
+SL_MUST_CHECK int sl__wal_rotate(sl_wal *w, struct sl_err *err);
+/* Make <dir>/<id>.wal with a header and `zeros` bytes behind it, synced, under a temporary name, locked, and move it
+ * into place (replace: over what is there). *out_fd is its descriptor. */
+SL_MUST_CHECK int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
+					uint64_t zeros, bool replace, int *out_fd, struct sl_err *err);
+/* [leader or open] Cut the active file to its logical end. */
+SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
+/* [leader, no mu] Wait until the zeros that are being written do not overlap a write that ends at `end`. */
+void sl__wal_await_prepared(sl_wal *w, uint64_t end);
+/* Tell the helper when little is left ready. */
+void sl__wal_maybe_prepare(sl_wal *w) SL_REQUIRES(w->mu);
+
+/* ---- read.c ---- */
+struct wal_segment_list; /* see segs.h */
+/* Read the record of entry into fresh memory of exactly entry->total bytes + decrypt: fills *out; *owned is what to
+ * free with sl__free. A record that fails its CRC is SL_ECORRUPT: never delivered. No mu. */
+SL_MUST_CHECK int sl__wal_read_entry(sl_wal *w, const struct wal_entry *entry, struct sl_wal_record *out,
+				     uint8_t **owned, struct sl_err *err);
+/* Under mu: the file name (in fresh memory) of the segment that holds sequence. NULL without memory. */
+char *sl__wal_segment_path(sl_wal *w, uint64_t sequence) SL_REQUIRES(w->mu);
+
+/* ---- sender.c ---- */
+void sl__wal_sender_free(sl_wal *w);
+/* ---- archive.c ---- */
+/* Archive sealed segments that are settled as a whole, oldest first, as long as numbering stays safe; called by the
+ * helper without mu. Failures are logged and tried again later. */
+void sl__wal_archive_settled(sl_wal *w);
+
+#endif
