@@ -1,1 +1,278 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Log records as one line of logfmt or JSON in a buffer that may be too small.
+ *
+ * Cutting: a piece (a character with its escape, a number, a key with what opens its value) is written whole or not at
+ * all, and always so that what must still be closed has room; after the first piece that does not fit, nothing but the
+ * closing follows. A line is therefore well-formed at every size.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/base.h"
+#include <sluice/log.h>
+
+struct line {
+	char *out;
+	size_t room; /* bytes without the NUL */
+	size_t len;
+	size_t owed; /* bytes that close what is open: they always fit */
+	bool json;
+	bool cut;
+};
+
+static void put(struct line *l, const char *text, size_t n)
+{
+	if (l->cut || l->len + n + l->owed > l->room) {
+		l->cut = true;
+		return;
+	}
+	memcpy(l->out + l->len, text, n);
+	l->len += n;
+}
+
+static void put_str(struct line *l, const char *text)
+{
+	put(l, text, strlen(text));
+}
+
+/* Write what was owed. */
+static void close_with(struct line *l, char c)
+{
+	l->out[l->len++] = c;
+	l->owed--;
+}
+
+/* The length of the well-formed UTF-8 character at s (no surrogates, no overlong forms, up to U+10FFFF), 0 when there
+ * is none. Stops at the NUL, since that continues nothing. */
+static size_t utf8_length(const unsigned char *s)
+{
+	unsigned char low = 0x80, high = 0xBF;
+	size_t n;
+	if (s[0] < 0x80)
+		return 1;
+	if (s[0] < 0xC2 || s[0] > 0xF4)
+		return 0;
+	n = s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+	if (s[0] == 0xE0)
+		low = 0xA0;
+	else if (s[0] == 0xED)
+		high = 0x9F;
+	else if (s[0] == 0xF0)
+		low = 0x90;
+	else if (s[0] == 0xF4)
+		high = 0x8F;
+	if (s[1] < low || s[1] > high)
+		return 0;
+	for (size_t i = 2; i < n; i++)
+		if ((s[i] & 0xC0) != 0x80)
+			return 0;
+	return n;
+}
+
+/* C0, DEL and C1: what a terminal may obey. */
+static bool is_control(const unsigned char *s)
+{
+	return s[0] < 0x20 || s[0] == 0x7F || (s[0] == 0xC2 && s[1] >= 0x80 && s[1] < 0xA0);
+}
+
+/* Both formats quote alike, but for bytes that are not UTF-8: logfmt shows them, JSON has no form for them. */
+static void put_quoted_char(struct line *l, const unsigned char *s, size_t n)
+{
+	char text[8];
+	if (n == 0) {
+		(void)snprintf(text, sizeof text, "\\x%02x", s[0]);
+		put_str(l, l->json ? "\xEF\xBF\xBD" : text); /* U+FFFD */
+	} else if (s[0] == '"' || s[0] == '\\') {
+		put(l, (const char[]){'\\', (char)s[0]}, 2);
+	} else if (s[0] == '\n') {
+		put_str(l, "\\n");
+	} else if (s[0] == '\r') {
+		put_str(l, "\\r");
+	} else if (s[0] == '\t') {
+		put_str(l, "\\t");
+	} else if (is_control(s)) {
+		(void)snprintf(text, sizeof text, "\\u%04x", n == 2 ? s[1] : s[0]);
+		put_str(l, text);
+	} else {
+		put(l, (const char *)s, n);
+	}
+}
+
+static void put_quoted_body(struct line *l, const char *str)
+{
+	const unsigned char *s = (const unsigned char *)str;
+	while (*s != '\0' && !l->cut) {
+		size_t n = utf8_length(s);
+		put_quoted_char(l, s, n);
+		s += n > 0 ? n : 1;
+	}
+}
+
+static void put_quoted(struct line *l, const char *str)
+{
+	l->owed++;
+	put(l, "\"", 1);
+	if (l->cut) {
+		l->owed--;
+		return;
+	}
+	put_quoted_body(l, str);
+	close_with(l, '"');
+}
+
+static bool needs_quotes(const char *str)
+{
+	const unsigned char *s = (const unsigned char *)str;
+	if (*s == '\0')
+		return true;
+	for (size_t n; *s != '\0'; s += n) {
+		n = utf8_length(s);
+		if (n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\')
+			return true;
+	}
+	return false;
+}
+
+static void put_bare(struct line *l, const char *str)
+{
+	for (const char *s = str; *s != '\0' && !l->cut;) {
+		size_t n = utf8_length((const unsigned char *)s);
+		put(l, s, n);
+		s += n;
+	}
+}
+
+/* A logfmt key has no quotes: what would need them becomes '_'. */
+static void put_bare_key(struct line *l, const char *key)
+{
+	const unsigned char *s = (const unsigned char *)key;
+	if (*s == '\0')
+		put(l, "_", 1);
+	while (*s != '\0' && !l->cut) {
+		size_t n = utf8_length(s);
+		bool odd = n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\';
+		put(l, odd ? "_" : (const char *)s, odd ? 1 : n);
+		s += n > 0 ? n : 1;
+	}
+}
+
+static void put_key(struct line *l, const char *key, bool first)
+{
+	if (l->json) {
+		put(l, ",", first ? 0 : 1);
+		put_quoted(l, key);
+		put(l, ":", 1);
+	} else {
+		put(l, " ", first ? 0 : 1);
+		put_bare_key(l, key);
+		put(l, "=", 1);
+	}
+}
+
+static void put_value(struct line *l, const struct sl_log_field *f)
+{
+	char text[24] = "";
+	if (f->kind == SL_LOG_I64)
+		(void)snprintf(text, sizeof text, "%" PRId64, (int64_t)f->num);
+	else if (f->kind == SL_LOG_U64)
+		(void)snprintf(text, sizeof text, "%" PRIu64, f->num);
+	else if (f->kind == SL_LOG_HEX64)
+		(void)snprintf(text, sizeof text, l->json ? "\"0x%016" PRIx64 "\"" : "0x%016" PRIx64, f->num);
+	else if (f->str == NULL)
+		(void)snprintf(text, sizeof text, "null");
+	if (text[0] != '\0')
+		put_str(l, text);
+	else if (l->json || needs_quotes(f->str))
+		put_quoted(l, f->str);
+	else
+		put_bare(l, f->str);
+}
+
+/* A field whose value has not begun is taken back. */
+static void put_field(struct line *l, const struct sl_log_field *f, bool first)
+{
+	size_t start = l->len;
+	if (l->cut)
+		return;
+	put_key(l, f->key != NULL ? f->key : "", first);
+	size_t value = l->len;
+	put_value(l, f);
+	if (l->cut && l->len == value)
+		l->len = start;
+}
+
+/* The civil date of a day since 1970-01-01, by years of 365.2425 days that begin in March. */
+static void date_of_day(int64_t day, int *year, int *month, int *mday)
+{
+	int64_t since = day + 719468; /* since 0000-03-01 */
+	int64_t era = since / 146097, in_era = since % 146097;
+	int64_t y = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+	int64_t in_year = in_era - (365 * y + y / 4 - y / 100);
+	int64_t m = (5 * in_year + 2) / 153; /* 0 is March */
+	*mday = (int)(in_year - (153 * m + 2) / 5 + 1);
+	*month = (int)(m < 10 ? m + 3 : m - 9);
+	*year = (int)(era * 400 + y + (*month <= 2));
+}
+
+/* RFC 3339 in UTC. What four digits of a year cannot say is cut to what they can. */
+#define TIME_BYTES 96 /* 25 are used; the compiler counts what the types allow */
+static void format_time(int64_t ms, char out[TIME_BYTES])
+{
+	const int64_t first = -62135596800000, last = 253402300799999; /* 0001-01-01 to 9999-12-31 */
+	const int64_t day_ms = 86400000;
+	int year, month, mday;
+	ms = ms < first ? first : ms > last ? last : ms;
+	int64_t day = (ms - first) / day_ms + first / day_ms, left = (ms - first) % day_ms;
+	date_of_day(day, &year, &month, &mday);
+	(void)snprintf(out, TIME_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", year, month, mday, (int)(left / 3600000),
+		       (int)(left / 60000 % 60), (int)(left / 1000 % 60), (int)(left % 1000));
+}
+
+const char *sl_log_level_name(enum sl_log_level level)
+{
+	switch (level) {
+	case SL_LOG_DEBUG:
+		return "debug";
+	case SL_LOG_INFO:
+		return "info";
+	case SL_LOG_WARN:
+		return "warn";
+	case SL_LOG_ERROR:
+		return "error";
+	}
+	return "unknown";
+}
+
+static void put_record(struct line *l, const struct sl_log_record *r)
+{
+	char time[TIME_BYTES];
+	format_time(r->time_ms, time);
+	const struct sl_log_field head[] = {
+		{.key = "ts", .kind = SL_LOG_STR, .str = time},
+		{.key = "level", .kind = SL_LOG_STR, .str = sl_log_level_name(r->level)},
+		{.key = "component", .kind = SL_LOG_STR, .str = r->component},
+		{.key = "msg", .kind = SL_LOG_STR, .str = r->message},
+	};
+	for (size_t i = 0; i < SL_COUNT(head); i++)
+		put_field(l, &head[i], i == 0);
+	for (size_t i = 0; i < r->n_fields; i++)
+		put_field(l, &r->fields[i], false);
+}
+
+size_t sl_log_format(const struct sl_log_record *record, enum sl_log_format format, char *out, size_t size)
+{
+	struct line l = {.out = out, .room = size > 0 ? size - 1 : 0, .json = format == SL_LOG_JSON};
+	if (size == 0)
+		return 0;
+	if (!l.json) {
+		put_record(&l, record);
+	} else if (l.room >= 2) {
+		l.owed = 1;
+		put(&l, "{", 1);
+		put_record(&l, record);
+		close_with(&l, '}');
+	}
+	out[l.len] = '\0';
+	return l.len;
+}
