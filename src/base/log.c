@@ -202,31 +202,43 @@ static void put_field(struct line *l, const struct sl_log_field *f, bool first)
 		l->len = start;
 }
 
-/* The civil date of a day since 1970-01-01, by years of 365.2425 days that begin in March. */
+#define DAY_MS 86400000
+#define YEAR_1_MS INT64_C(-62135596800000)    /* 0001-01-01T00:00:00.000Z */
+#define YEAR_9999_MS INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z */
+
+/* Days from 0001-01-01 to the first of January of year. */
+static int64_t days_before(int64_t year)
+{
+	int64_t y = year - 1;
+	return 365 * y + y / 4 - y / 100 + y / 400;
+}
+
+/* The date of a day counted from 0001-01-01. */
 static void date_of_day(int64_t day, int *year, int *month, int *mday)
 {
-	int64_t since = day + 719468; /* since 0000-03-01 */
-	int64_t era = since / 146097, in_era = since % 146097;
-	int64_t y = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
-	int64_t in_year = in_era - (365 * y + y / 4 - y / 100);
-	int64_t m = (5 * in_year + 2) / 153; /* 0 is March */
-	*mday = (int)(in_year - (153 * m + 2) / 5 + 1);
-	*month = (int)(m < 10 ? m + 3 : m - 9);
-	*year = (int)(era * 400 + y + (*month <= 2));
+	static const int month_ends[] = {31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365};
+	int64_t y = SL_MAX(day * 400 / 146097, 1); /* never too late, at most two years too early */
+	while (days_before(y + 1) <= day)
+		y++;
+	int in_year = (int)(day - days_before(y)), leap = days_before(y + 1) - days_before(y) == 366, m = 0;
+	while (in_year >= month_ends[m] + (m > 0 ? leap : 0))
+		m++;
+	*year = (int)y;
+	*month = m + 1;
+	*mday = in_year + 1 - (m > 0 ? month_ends[m - 1] + (m > 1 ? leap : 0) : 0);
 }
 
 /* RFC 3339 in UTC. What four digits of a year cannot say is cut to what they can. */
 #define TIME_BYTES 96 /* 25 are used; the compiler counts what the types allow */
 static void format_time(int64_t ms, char out[TIME_BYTES])
 {
-	const int64_t first = -62135596800000, last = 253402300799999; /* 0001-01-01 to 9999-12-31 */
-	const int64_t day_ms = 86400000;
 	int year, month, mday;
-	ms = ms < first ? first : ms > last ? last : ms;
-	int64_t day = (ms - first) / day_ms + first / day_ms, left = (ms - first) % day_ms;
-	date_of_day(day, &year, &month, &mday);
-	(void)snprintf(out, TIME_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", year, month, mday, (int)(left / 3600000),
-		       (int)(left / 60000 % 60), (int)(left / 1000 % 60), (int)(left % 1000));
+	ms = SL_MAX(ms, YEAR_1_MS);
+	ms = SL_MIN(ms, YEAR_9999_MS) - YEAR_1_MS;
+	date_of_day(ms / DAY_MS, &year, &month, &mday);
+	int left = (int)(ms % DAY_MS);
+	(void)snprintf(out, TIME_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", year, month, mday, left / 3600000,
+		       left / 60000 % 60, left / 1000 % 60, left % 1000);
 }
 
 const char *sl_log_level_name(enum sl_log_level level)
