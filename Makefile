@@ -3,6 +3,8 @@ BUILD   ?= build
 RELEASE := $(BUILD)/release
 PREFIX  ?= /usr/local
 DESTDIR ?=
+# Arguments of bench/run.
+ARGS    ?=
 # How long `make torture` runs in all, in minutes.
 MINUTES ?= 30
 
@@ -38,9 +40,11 @@ check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, f
 torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
 	@scripts/torture $(MINUTES)
 
-bench: configure ## side by side with SQLite, RocksDB, LMDB, Redis and the raw disk
+bench: configure ## side by side with SQLite, RocksDB, LMDB, Redis and the raw disk (ARGS=--quick)
 	@scripts/install-packages bench/packages
-	@bench/run $(RELEASE)
+	@meson setup --reconfigure $(RELEASE) >/dev/null
+	@ninja -C $(RELEASE) --quiet bench/sluice-bench
+	@bench/run $(RELEASE) $(ARGS)
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
