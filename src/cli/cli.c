@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+
+#include "text.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void print_raw(struct cli *cli, const char *before, const char *text)
+{
+	flockfile(stderr);
+	if (cli->bar_shown) {
+		fputs("\r\033[K", stderr);
+		cli->bar_shown = 0;
+	}
+	fprintf(stderr, "%s%s\n", before, text);
+	fflush(stderr);
+	funlockfile(stderr);
+}
+
+/* The library's records, from whichever thread. */
+static void on_log(const struct sl_log_record *record, void *ctx)
+{
+	struct cli *cli = ctx;
+	char line[4096];
+
+	sl_log_format(record, cli->log_format, line, sizeof(line));
+	print_raw(cli, "", line);
+}
+
+static int wants_color(void)
+{
+	const char *no_color = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+
+	return isatty(STDERR_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+}
+
+void cli_init(struct cli *cli)
+{
+	cli->command = "";
+	cli->color = wants_color();
+	cli->bar_shown = 0;
+	cli->env = (struct sl_env){SL_ENV_INIT};
+	out_init(&cli->out, STDOUT_FILENO);
+	cli_configure(cli, SL_LOG_LOGFMT, SL_LOG_WARN, 0);
+}
+
+void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level level, int quiet)
+{
+	cli->log_format = format;
+	cli->log_level = quiet ? SL_LOG_ERROR : level;
+	cli->quiet = quiet;
+	cli->env.log = on_log;
+	cli->env.log_ctx = cli;
+	cli->env.log_level = cli->log_level;
+}
+
+static void line_as_record(struct cli *cli, enum sl_log_level level, const char *text)
+{
+	struct sl_log_field field = {.key = "command", .kind = SL_LOG_STR, .str = cli->command};
+	struct sl_log_record record = {.level = level,
+				       .time_ms = text_now_ms(),
+				       .component = "sluice",
+				       .message = text,
+				       .fields = &field,
+				       .n_fields = 1};
+
+	on_log(&record, cli);
+}
+
+void cli_line(struct cli *cli, enum sl_log_level level, const char *text)
+{
+	const char *paint = !cli->color             ? ""
+			    : level >= SL_LOG_ERROR ? "\033[31m"
+			    : level == SL_LOG_WARN  ? "\033[33m"
+						    : "";
+	char clean[2048], before[128];
+
+	if (cli->log_format == SL_LOG_JSON) {
+		line_as_record(cli, level, text);
+		return;
+	}
+	text_line(clean, sizeof(clean), text);
+	snprintf(before, sizeof(before), "%ssluice%s%s:%s ", paint, *cli->command ? " " : "", cli->command,
+		 *paint ? "\033[0m" : "");
+	print_raw(cli, before, clean);
+}
+
+void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	if (level < cli->log_level)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	cli_line(cli, level, text);
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
+{
+	const char *text = err->msg[0] ? err->msg : sl_err_text(err->code);
+
+	if (subject && !strstr(text, base_name(subject)))
+		cli_say(cli, SL_LOG_ERROR, "%s: %s", subject, text);
+	else
+		cli_say(cli, SL_LOG_ERROR, "%s", text);
+	return sl_err_exit_code(err->code);
+}
+
+int cli_usage(struct cli *cli, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	cli_say(cli, SL_LOG_ERROR, "%s (see 'sluice%s%s --help')", text, *cli->command ? " " : "", cli->command);
+	return EXIT_USAGE_ERROR;
+}
+
+int cli_finish(struct cli *cli, int code)
+{
+	int failed = out_flush(&cli->out);
+
+	if (!failed)
+		return code;
+	cli_say(cli, SL_LOG_ERROR, "standard output: %s", strerror(failed));
+	return code ? code : EXIT_OUTPUT;
+}
+
+int cli_interrupted(struct cli *cli)
+{
+	cli_say(cli, SL_LOG_ERROR, "interrupted; what was in flight is finished");
+	return EXIT_INTERRUPTED;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice dlq redrive: append each letter's item to a log as a new record. A letter is acknowledged after its record is
+ * durable, so that a crash in between repeats it and never loses it.
+ */
+#include "commands.h"
+#include "stop.h"
+#include "walfile.h"
+
+#include <inttypes.h>
+#include <sluice/dead_letter.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct redrive {
+	struct cli *cli;
+	const struct parsed *args;
+	const char *dlq_dir;
+	sl_wal *wal; /* of open_path; NULL: none yet */
+	char open_path[PATH_MAX];
+	int exit_code; /* of the first letter that stayed */
+};
+
+/* `target` or `dir/../<id>.wal`, when source is wal:<id> and the path is that log's. 0: there is none. */
+static int path_of_source(const struct redrive *r, const struct sl_dlq_letter *letter, char path[PATH_MAX])
+{
+	const char *id = letter->source + 4;
+	const char *target = letter->target ? letter->target : "";
+	const char *slash = strrchr(target, '/');
+	char name[NAME_MAX + 1];
+	struct stat st;
+
+	if (strncmp(letter->source, "wal:", 4) != 0 || !*id || strchr(id, '/'))
+		return 0;
+	if ((size_t)snprintf(name, sizeof(name), "%s.wal", id) >= sizeof(name))
+		return 0;
+	if (strcmp(slash ? slash + 1 : target, name) == 0)
+		return (size_t)snprintf(path, PATH_MAX, "%s", target) < PATH_MAX;
+	/* The letters of <dir>/<id>.wal are in <dir>/<id>.dead unless configured otherwise. */
+	if ((size_t)snprintf(path, PATH_MAX, "%s/../%s", r->dlq_dir, name) >= PATH_MAX)
+		return 0;
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static int close_log(struct redrive *r, struct sl_err *err)
+{
+	int rc = r->wal ? sl_wal_close(r->wal, err) : 0;
+
+	r->wal = NULL;
+	return rc;
+}
+
+static int open_log(struct redrive *r, const char *path, struct sl_err *err)
+{
+	struct sl_wal_opts opts = walfile_opts(r->cli, r->args);
+	int64_t started_ms = walfile_mono_ms();
+	struct walfile file;
+	int rc;
+
+	if (r->wal && strcmp(r->open_path, path) == 0)
+		return 0;
+	rc = close_log(r, err);
+	if (rc)
+		return rc;
+	if (walfile_split(r->cli, path, &file))
+		return sl_err_set(err, SL_EINVAL, "%s is not the name of a log", path);
+	opts.wal_dir = file.dir;
+	opts.max_pending_bytes = SL_UNLIMITED;
+	do
+		rc = sl_wal_open(&r->wal, file.id, &opts, err);
+	while (rc && walfile_lock_again(r->args, rc, started_ms));
+	if (rc)
+		return rc;
+	snprintf(r->open_path, sizeof(r->open_path), "%s", path);
+	return 0;
+}
+
+static int drive(struct redrive *r, const struct sl_dlq_letter *letter, struct sl_err *err)
+{
+	const char *to_wal = opt_str(r->args, "to-wal");
+	char path[PATH_MAX];
+	uint64_t sequence;
+	int rc;
+
+	if (!to_wal && !path_of_source(r, letter, path))
+		return sl_err_set(err, SL_EINVAL, "it does not say into which log; give --to-wal=FILE");
+	rc = open_log(r, to_wal ? to_wal : path, err);
+	if (rc)
+		return rc;
+	rc = sl_wal_append(r->wal, letter->item, letter->item_len, &sequence, err);
+	if (rc)
+		return rc;
+	if (opt_flag(r->args, "json"))
+		out_printf(&r->cli->out, "{\"id\":%" PRIu64 ",\"sequence\":%" PRIu64 "}\n", letter->id, sequence);
+	else
+		out_printf(&r->cli->out, "%" PRIu64 " -> %" PRIu64 "\n", letter->id, sequence);
+	return 0;
+}
+
+static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
+{
+	struct redrive *r = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+
+	if (stop_requested() || out_failed(&r->cli->out))
+		return SL_ECANCELLED;
+	rc = drive(r, letter, &err);
+	if (!rc)
+		return 0;
+	cli_say(r->cli, SL_LOG_ERROR, "letter %" PRIu64 " stays: %s", letter->id, err.msg);
+	if (!r->exit_code)
+		r->exit_code = sl_err_exit_code(err.code);
+	/* A log that cannot be opened or written will not take the next letter either; a letter that is too big or
+	 * names no log says nothing about the others. */
+	return rc == SL_ETOOBIG || rc == SL_EINVAL ? rc : SL_ECANCELLED;
+}
+
+static int redrive_all(struct redrive *r, sl_dlq *q)
+{
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t done = 0, failed = 0;
+	int rc = sl_dlq_redrive(q, on_letter, r, &done, &failed, &err);
+
+	if (stop_requested())
+		return cli_interrupted(r->cli);
+	if (r->exit_code)
+		return r->exit_code;
+	if (rc && !out_failed(&r->cli->out))
+		return cli_fail(r->cli, &err, r->dlq_dir);
+	return EXIT_OK;
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct redrive r = {.cli = cli, .args = args, .dlq_dir = args->operands[0]};
+	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &cli->env, .max_bytes = SL_UNLIMITED};
+	struct sl_err err = SL_ERR_INIT;
+	struct walfile file;
+	struct stat st;
+	sl_dlq *q = NULL;
+	int rc;
+
+	if (opt_given(args, "to-wal")) {
+		rc = walfile_split(cli, opt_str(args, "to-wal"), &file);
+		if (rc)
+			return rc;
+	}
+	if (stat(r.dlq_dir, &st) || !S_ISDIR(st.st_mode)) {
+		sl_err_set(&err, SL_ENOENT, "%s: there is no such folder of dead letters", r.dlq_dir);
+		return cli_fail(cli, &err, r.dlq_dir);
+	}
+	if (sl_dlq_open(&q, r.dlq_dir, &opts, &err))
+		return cli_fail(cli, &err, r.dlq_dir);
+	rc = redrive_all(&r, q);
+	sl_dlq_close(q);
+	if (close_log(&r, &err) && !rc)
+		rc = cli_fail(cli, &err, r.open_path);
+	return rc;
+}
+
+static const struct opt opts_table[] = {
+	{.name = "to-wal",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "The log that takes the items, whatever their source"},
+	WALFILE_OPT_KEY_FILE,
+	WALFILE_OPT_LOCK_WAIT,
+	WALFILE_OPT_JSON,
+	{.name = NULL},
+};
+
+const struct command cmd_dlq_redrive = {
+	.name = "dlq redrive",
+	.operands = "DIR",
+	.summary = "append letters to a log as new records",
+	.opts = opts_table,
+	.description = "Appends the item of each letter to a log, prints its id and the new sequence, and acknowledges "
+		       "the letter after "
+		       "the record is durable. Without --to-wal a letter of the source wal:<id> goes back into that "
+		       "log, when its target "
+		       "names <id>.wal or DIR lies beside it; other letters stay, with a line on stderr. A crash can "
+		       "repeat an item, "
+		       "never lose one.",
+	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal",
+	.run = run,
+};

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice wal append: standard input into a log.
+ *
+ * Records are submitted ahead of their flush, up to a window, so that a file is as fast as the disk allows; sequences
+ * are printed in order, each after its record is durable. When no input is waiting, all that is in flight is settled
+ * and printed before the next read, so that a slow producer has its answer at once. What must stay true:
+ *  1. A printed sequence is durable.
+ *  2. However the command ends, short of being killed, all that was submitted has been settled, and printed if durable.
+ *  3. After a failure nothing more is submitted.
+ */
+#include "commands.h"
+#include "input.h"
+#include "progress.h"
+#include "stop.h"
+#include "walfile.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct in_flight {
+	struct sl_wal_ticket ticket;
+	uint64_t number; /* of the record in the input */
+};
+
+struct append {
+	struct cli *cli;
+	sl_wal *wal;
+	struct input in;
+	struct progress progress;
+	uint64_t input_bytes; /* when known, else 0 */
+	struct in_flight *ring;
+	size_t window, first, count;
+	uint64_t durable;
+	uint64_t failed, failed_number; /* records that are not in the log, and the first of them */
+	struct sl_err err;              /* the first failure of the log or the input */
+};
+
+/* The outcome of the oldest record in flight. 1: settled, 0: not yet. */
+static int settle_oldest(struct append *a, int64_t timeout_ms)
+{
+	struct in_flight *f = &a->ring[a->first];
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_wal_wait(a->wal, &f->ticket, timeout_ms, &err);
+
+	if (rc == SL_ETIMEDOUT)
+		return 0;
+	if (rc == 0) {
+		out_printf(&a->cli->out, "%" PRIu64 "\n", f->ticket.sequence);
+		a->durable++;
+	} else if (a->failed++ == 0) {
+		a->failed_number = f->number;
+		a->err = err;
+	}
+	a->first = (a->first + 1) % a->window;
+	a->count--;
+	return 1;
+}
+
+static void settle_all(struct append *a)
+{
+	while (a->count > 0)
+		(void)settle_oldest(a, SL_UNLIMITED);
+	(void)out_flush(&a->cli->out);
+}
+
+/* Wait for one, take what came with it in the same flush, and show it. */
+static void settle_some(struct append *a)
+{
+	int more = settle_oldest(a, SL_UNLIMITED);
+
+	while (more && a->count > 0)
+		more = settle_oldest(a, 0);
+	(void)out_flush(&a->cli->out);
+	progress_update(&a->progress, a->in.offset, a->input_bytes);
+}
+
+static void submit(struct append *a, const struct input_record *record)
+{
+	struct in_flight *f;
+	struct sl_err err = SL_ERR_INIT;
+
+	if (a->count == a->window)
+		settle_some(a);
+	if (a->failed)
+		return; /* it stays unsubmitted, as all behind it */
+	f = &a->ring[(a->first + a->count) % a->window];
+	f->number = record->number;
+	if (sl_wal_submit(a->wal, record->data, record->len, &f->ticket, &err)) {
+		a->failed = 1;
+		a->failed_number = record->number;
+		a->err = err;
+		return;
+	}
+	a->count++;
+}
+
+/* More bytes. Whoever waits for answers before it sends the next line gets them first. */
+static int read_more(struct append *a)
+{
+	if (!input_ready(&a->in)) {
+		settle_all(a);
+		input_wait(&a->in, stop_fd());
+		if (stop_requested())
+			return 0;
+	}
+	return input_fill(&a->in, &a->err);
+}
+
+/* Until the input ends or something fails. Returns 1 when the input ended. */
+static int append_all(struct append *a)
+{
+	struct input_record record;
+
+	while (!stop_requested() && !a->failed && !out_failed(&a->cli->out)) {
+		switch (input_next(&a->in, &record, &a->err)) {
+		case INPUT_RECORD:
+			submit(a, &record);
+			break;
+		case INPUT_NEED:
+			if (read_more(a))
+				return 0;
+			break;
+		case INPUT_END:
+			return 1;
+		case INPUT_FAILED:
+			return 0;
+		}
+	}
+	return 0;
+}
+
+static int report(struct append *a, int at_end, const char *path)
+{
+	struct cli *cli = a->cli;
+
+	if (a->failed) {
+		const char *what = a->in.frames ? "frame" : "line";
+
+		cli_say(cli, SL_LOG_ERROR,
+			"%s: %s; %s %" PRIu64 " is not in the log, nor are %" PRIu64
+			" that were behind it in flight, nor what follows; %" PRIu64 " records are",
+			path, a->err.msg, what, a->failed_number, a->failed - 1, a->durable);
+		return sl_err_exit_code(a->err.code);
+	}
+	if (a->err.code) {
+		cli_say(cli, SL_LOG_ERROR, "%s; %" PRIu64 " records before it are in %s", a->err.msg, a->durable, path);
+		return sl_err_exit_code(a->err.code);
+	}
+	if (!at_end && stop_requested()) {
+		cli_say(cli, SL_LOG_ERROR, "interrupted; %" PRIu64 " records are in %s", a->durable, path);
+		return EXIT_INTERRUPTED;
+	}
+	return EXIT_OK;
+}
+
+static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
+{
+	struct sl_wal_opts opts = walfile_opts(cli, args);
+	struct walfile file;
+	struct sl_err err = SL_ERR_INIT;
+	int64_t started_ms = walfile_mono_ms();
+	int rc = walfile_split(cli, args->operands[0], &file);
+
+	if (rc)
+		return rc;
+	rc = walfile_check(cli, args->operands[0]);
+	if (rc)
+		return rc;
+	opts.wal_dir = file.dir;
+	opts.segment_bytes = opt_num(args, "segment-bytes");
+	opts.max_pending_bytes = SL_UNLIMITED; /* nobody sends here: the file is the bound */
+	do
+		rc = sl_wal_open(wal, file.id, &opts, &err);
+	while (rc && walfile_lock_again(args, rc, started_ms));
+	if (rc == SL_ENOENT)
+		err.code = SL_ECREATE; /* the folder's parent is missing: this command was to create something */
+	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
+}
+
+static uint64_t size_of_input(void)
+{
+	struct stat st;
+
+	return fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
+/* Work with an open log. Closes it. */
+static int append_to(struct append *a, const char *path)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int at_end, rc, closed;
+
+	progress_start(&a->progress, a->cli, 1);
+	a->input_bytes = size_of_input();
+	at_end = append_all(a);
+	settle_all(a);
+	progress_end(&a->progress);
+	rc = report(a, at_end, path);
+	closed = sl_wal_close(a->wal, &err);
+	if (closed && !a->failed)
+		rc = cli_fail(a->cli, &err, path);
+	return rc;
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct append a = {.cli = cli, .window = (size_t)opt_num(args, "window")};
+	int rc = open_log(cli, args, &a.wal);
+
+	if (rc)
+		return rc;
+	a.ring = calloc(a.window, sizeof(*a.ring));
+	if (!a.ring) {
+		(void)sl_wal_close(a.wal, NULL);
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	input_init(&a.in, STDIN_FILENO, opt_flag(args, "frames"), SL_WAL_MAX_PAYLOAD);
+	rc = append_to(&a, args->operands[0]);
+	input_fini(&a.in);
+	free(a.ring);
+	return rc;
+}
+
+static const struct opt opts[] = {
+	{.name = "frames",
+	 .kind = OPT_FLAG,
+	 .help = "Records are frames, a 4-byte little-endian length and so many bytes, instead of lines"},
+	{.name = "window",
+	 .letter = 'w',
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "64",
+	 .min = 1,
+	 .max = 4096,
+	 .help = "Records on their way to disk at a time"},
+	{.name = "segment-bytes",
+	 .kind = OPT_SIZE,
+	 .arg = "SIZE",
+	 .def = "64MiB",
+	 .min = 4096,
+	 .max = (int64_t)1 << 40,
+	 .help = "Seal the active file past this size and start another"},
+	WALFILE_OPT_ON_CORRUPTION,
+	WALFILE_OPT_KEY_FILE,
+	WALFILE_OPT_LOCK_WAIT,
+	{.name = NULL},
+};
+
+const struct command cmd_wal_append = {
+	.name = "wal append",
+	.operands = "FILE",
+	.summary = "append each line of standard input as one record",
+	.opts = opts,
+	.description =
+		"Each line of standard input, without its newline, becomes one record of the log FILE, which is "
+		"created or "
+		"recovered first and whose name ends in .wal. The sequence of a record is printed when it is durable: "
+		"what "
+		"was printed survives a power loss. An empty line is an empty record; a carriage return or NUL is "
+		"kept; the "
+		"last line may lack its newline. A line above 16777184 bytes ends the command with status 65 and its "
+		"number; the lines before it are in the log. On SIGINT or SIGTERM what is in flight is finished and "
+		"printed, "
+		"and the status is 75. With --key-file a new log is encrypted.",
+	.example = "printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\nsluice wal append --window=1024 ./demo.wal < "
+		   "events.jsonl > sequences",
+	.run = run,
+};

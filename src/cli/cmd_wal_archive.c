@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice wal archive and cleanup: compress a finished log, and remove archives that are old enough. */
+#include "commands.h"
+#include "names.h"
+#include "stop.h"
+#include "text.h"
+#include "walfile.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct archive {
+	struct names segments, before, after;
+};
+
+static int is_own(const struct archive *a, const char *archive_name)
+{
+	char segment[NAME_MAX + 1];
+
+	snprintf(segment, sizeof(segment), "%.*s", (int)strlen(archive_name) - 4, archive_name);
+	return names_have(&a->segments, segment);
+}
+
+/* Print what this run made. When it only finished the work of an earlier one, the archives were there before: then the
+ * ones that bear the names of the log's files are meant. */
+static void print_archives(struct cli *cli, const struct archive *a, const char *dir)
+{
+	size_t made = 0;
+
+	for (size_t i = 0; i < a->after.n; i++)
+		made += !names_have(&a->before, a->after.names[i]);
+	for (size_t i = 0; i < a->after.n; i++) {
+		const char *name = a->after.names[i];
+		int slash = dir[strlen(dir) - 1] == '/';
+
+		if (!names_have(&a->before, name) || (made < a->segments.n && is_own(a, name)))
+			out_printf(&cli->out, "%s%s%s\n", dir, slash ? "" : "/", name);
+	}
+}
+
+static int archive_locked(struct cli *cli, const struct parsed *args, const char *dir)
+{
+	struct sl_wal_opts opts = walfile_opts(cli, args);
+	struct sl_err err = SL_ERR_INIT;
+	const char *path = args->operands[0];
+	int64_t started_ms = walfile_mono_ms();
+	struct stat st;
+	int rc;
+
+	opts.archive_level = (int32_t)opt_num(args, "level");
+	do
+		rc = sl_wal_archive_path(path, dir, opt_flag(args, "include-pending"), &opts, &err);
+	while (rc && walfile_lock_again(args, rc, started_ms));
+	if (!rc)
+		return EXIT_OK;
+	if (rc == SL_EPENDING) {
+		cli_say(cli, SL_LOG_ERROR,
+			"%s: records are still pending; deliver them, or archive them with --include-pending", path);
+		return sl_err_exit_code(rc);
+	}
+	if (stat(dir, &st) || !S_ISDIR(st.st_mode))
+		err.code = rc == SL_ENOENT && stat(path, &st) ? rc : SL_ECREATE; /* DIR could not be made */
+	return cli_fail(cli, &err, path);
+}
+
+static int archive_run(struct cli *cli, const struct parsed *args)
+{
+	struct archive a = {{0}, {0}, {0}};
+	struct walfile file;
+	const char *dir = opt_str(args, "to");
+	int rc = walfile_split(cli, args->operands[0], &file);
+
+	rc = rc ? rc : walfile_check(cli, args->operands[0]);
+	if (rc)
+		return rc;
+	if (names_list(&a.segments, file.dir, file.id, 0) || names_list(&a.before, dir, file.id, 1))
+		rc = sl_err_exit_code(SL_ENOMEM);
+	rc = rc ? rc : archive_locked(cli, args, dir);
+	if (!rc && names_list(&a.after, dir, file.id, 1) == 0)
+		print_archives(cli, &a, dir);
+	names_free(&a.segments);
+	names_free(&a.before);
+	names_free(&a.after);
+	return rc;
+}
+
+static const struct opt archive_opts[] = {
+	{.name = "to",
+	 .kind = OPT_STRING,
+	 .arg = "DIR",
+	 .required = 1,
+	 .help = "Where the archives go; made when missing"},
+	{.name = "include-pending", .kind = OPT_FLAG, .help = "Archive records that were never delivered, too"},
+	{.name = "level",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "3",
+	 .min = 1,
+	 .max = 19,
+	 .help = "Level of the zstd compression"},
+	WALFILE_OPT_ON_CORRUPTION,
+	WALFILE_OPT_KEY_FILE,
+	WALFILE_OPT_LOCK_WAIT,
+	{.name = NULL},
+};
+
+const struct command cmd_wal_archive = {
+	.name = "wal archive",
+	.operands = "FILE",
+	.summary = "compress a finished log and remove it",
+	.opts = archive_opts,
+	.description = "Each segment of the log becomes one plain zstd frame, DIR/<segment>.zst, whose path is "
+		       "printed; it is synced and "
+		       "verified by decompressing before the log is removed, the active file last. A log with pending "
+		       "records is left "
+		       "alone (status 75) unless --include-pending is given. After a crash, running it again finishes "
+		       "the work. "
+		       "Encrypted payloads stay sealed.",
+	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
+	.run = archive_run,
+};
+
+struct cleanup {
+	struct cli *cli;
+	int json;
+	uint64_t archives, bytes;
+	int stopped;
+};
+
+static int on_entry(const struct sl_wal_cleanup_entry *entry, void *ctx)
+{
+	struct cleanup *c = ctx;
+	char when[TEXT_TIME_BYTES], bytes[TEXT_TIME_BYTES], name[NAME_MAX + 1];
+
+	c->archives++;
+	c->bytes += entry->bytes;
+	if (c->json) {
+		out_json(&c->cli->out, json_pack("{s:o, s:I, s:I, s:b}", "name", text_json(entry->name), "bytes",
+						 (json_int_t)entry->bytes, "last_record_ms",
+						 (json_int_t)entry->last_record_ms, "removed", entry->removed));
+		out_str(&c->cli->out, "\n");
+	} else {
+		text_line(name, sizeof(name), entry->name);
+		out_printf(&c->cli->out, "%s %s (%s, last record %s)\n", entry->removed ? "removed" : "would remove",
+			   name, text_bytes(bytes, entry->bytes), text_time(when, entry->last_record_ms));
+	}
+	c->stopped = stop_requested();
+	return c->stopped ? SL_ECANCELLED : 0;
+}
+
+static int cleanup_run(struct cli *cli, const struct parsed *args)
+{
+	struct cleanup c = {.cli = cli, .json = opt_flag(args, "json")};
+	struct sl_err err = SL_ERR_INIT;
+	const char *dir = args->operands[0];
+	int dry = opt_flag(args, "dry-run");
+	char bytes[TEXT_TIME_BYTES];
+	struct stat st;
+	int rc;
+
+	if (stat(dir, &st))
+		cli_say(cli, SL_LOG_WARN, "%s is not there: nothing to clean up", dir);
+	rc = sl_wal_cleanup(dir, (int32_t)opt_num(args, "retention-days"), dry, on_entry, &c, &cli->env, &err);
+	if (rc)
+		return c.stopped ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
+	if (!c.json)
+		out_printf(&cli->out, "%" PRIu64 " archives%s, %s\n", c.archives, dry ? " are due" : " removed",
+			   text_bytes(bytes, c.bytes));
+	return EXIT_OK;
+}
+
+static const struct opt cleanup_opts[] = {
+	{.name = "retention-days",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .min = 0,
+	 .max = 36500,
+	 .required = 1,
+	 .help = "Keep archives whose last record is at most so many days old"},
+	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Say what would go, and remove nothing"},
+	{.name = "json",
+	 .letter = 'j',
+	 .kind = OPT_FLAG,
+	 .help = "One JSON object an archive: name, bytes, last_record_ms, removed"},
+	{.name = NULL},
+};
+
+const struct command cmd_wal_cleanup = {
+	.name = "wal cleanup",
+	.operands = "DIR",
+	.summary = "remove archives that are old enough",
+	.opts = cleanup_opts,
+	.description =
+		"Removes the archives in DIR whose last record is older than --retention-days, and says which. Other "
+		"files are left alone. A folder that is not there is empty.",
+	.example = "sluice wal cleanup ./archive --retention-days 30 --dry-run",
+	.run = cleanup_run,
+};

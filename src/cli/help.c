@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "commands.h"
+
+#include "values.h"
+
+#include <sluice/sluice.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+	int code;
+	const char *meaning;
+} exit_codes[] = {
+	{0, "done"},
+	{64, "wrong usage: an unknown command or option, a value out of range"},
+	{65, "bad data: damage in a log, not a log, a record that is too big"},
+	{69, "something needed is unavailable"},
+	{70, "internal error, or out of memory"},
+	{73, "a file or folder could not be created"},
+	{74, "input/output error: cannot read or write, disk full, standard output is broken"},
+	{75, "try again: in use by another process, records still pending, interrupted by a signal"},
+	{78, "configuration: wrong or missing key, a later format"},
+};
+
+enum { N_EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]), HELP_COLUMN = 26, HELP_WIDTH = 80 };
+
+/* text with breaks between words, each further line indented. */
+static void wrapped(struct out *out, const char *text, int indent)
+{
+	int at = indent;
+
+	while (*text) {
+		int n = (int)strcspn(text, " ");
+
+		if (at > indent && at + 1 + n > HELP_WIDTH) {
+			out_printf(out, "\n%*s", indent, "");
+			at = indent;
+		} else if (at > indent) {
+			out_str(out, " ");
+			at++;
+		}
+		out_write(out, text, (size_t)n);
+		at += n;
+		text += n + (text[n] == ' ');
+	}
+	out_str(out, "\n");
+}
+
+/* "default 64, 1 to 4096", "one of a, b" */
+static void append_range(char *to, size_t size, const struct opt *opt)
+{
+	char low[32], high[32];
+	size_t used = strlen(to);
+
+	if (opt->kind == OPT_ENUM) {
+		for (int i = 0; opt->choices[i] && used < size; i++)
+			used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : ": ", opt->choices[i]);
+	} else if (opt->kind == OPT_INT) {
+		snprintf(to + used, size - used, "; %lld to %lld", (long long)opt->min, (long long)opt->max);
+	} else if (opt->kind == OPT_SIZE) {
+		snprintf(to + used, size - used, "; %s to %s", value_write_size(low, opt->min),
+			 value_write_size(high, opt->max));
+	} else if (opt->kind == OPT_DURATION) {
+		snprintf(to + used, size - used, "; %s to %s", value_write_duration(low, opt->min),
+			 value_write_duration(high, opt->max));
+	}
+	used = strlen(to);
+	if (opt->def)
+		snprintf(to + used, size - used, " (default %s)", opt->def);
+	else if (opt->required)
+		snprintf(to + used, size - used, " (required)");
+}
+
+static void help_option(struct out *out, const struct opt *opt)
+{
+	char left[64], right[512];
+	int n;
+
+	if (opt->letter)
+		n = snprintf(left, sizeof(left), "  -%c, --%s", opt->letter, opt->name);
+	else
+		n = snprintf(left, sizeof(left), "      --%s", opt->name);
+	if (opt->kind != OPT_FLAG)
+		n += snprintf(left + n, sizeof(left) - (size_t)n, "=%s", opt->arg);
+	snprintf(right, sizeof(right), "%s", opt->help);
+	append_range(right, sizeof(right), opt);
+	out_str(out, left);
+	if (n + 2 > HELP_COLUMN)
+		out_printf(out, "\n%*s", HELP_COLUMN, "");
+	else
+		out_printf(out, "%*s", HELP_COLUMN - n, "");
+	wrapped(out, right, HELP_COLUMN);
+}
+
+static void help_options(struct out *out, const char *title, const struct opt *table)
+{
+	if (!table || !table->name)
+		return;
+	out_printf(out, "\n%s:\n", title);
+	for (; table->name; table++)
+		help_option(out, table);
+}
+
+static void help_exit_codes(struct out *out)
+{
+	out_str(out, "\nExit status:\n");
+	for (int i = 0; i < N_EXIT_CODES; i++)
+		out_printf(out, "  %2d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+}
+
+static void usage_operands(struct out *out, const struct command *command)
+{
+	int needed = opts_operand_count(command->operands) - command->optional;
+	const char *p = command->operands;
+
+	for (int i = 0; *p; i++) {
+		int n = (int)strcspn(p, " ");
+
+		out_printf(out, i < needed ? " %.*s" : " [%.*s]", n, p);
+		p += n + (p[n] == ' ');
+	}
+}
+
+static void indented(struct out *out, const char *lines)
+{
+	while (*lines) {
+		int n = (int)strcspn(lines, "\n");
+
+		out_printf(out, "  %.*s\n", n, lines);
+		lines += n + (lines[n] == '\n');
+	}
+}
+
+void help_command(struct out *out, const struct command *command)
+{
+	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s", command->name, command->summary, command->name);
+	usage_operands(out, command);
+	out_str(out, " [OPTION]...\n\n");
+	wrapped(out, command->description, 0);
+	help_options(out, "Options", command->opts);
+	help_options(out, "Global options", opts_global);
+	help_exit_codes(out);
+	out_str(out, "\nExample:\n");
+	indented(out, command->example);
+}
+
+static int in_group(const struct command *command, const char *group)
+{
+	size_t n = strlen(group);
+
+	return strncmp(command->name, group, n) == 0 && command->name[n] == ' ';
+}
+
+static void list_commands(struct out *out, const char *group)
+{
+	for (int i = 0; commands[i]; i++) {
+		if (in_group(commands[i], group))
+			out_printf(out, "  sluice %-14s %s\n", commands[i]->name, commands[i]->summary);
+	}
+}
+
+void help_group(struct out *out, const struct group *group)
+{
+	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s COMMAND [ARGUMENT]...\n\nCommands:\n", group->name,
+		   group->summary, group->name);
+	list_commands(out, group->name);
+	help_options(out, "Global options", opts_global);
+	out_printf(out, "\nExample:\n  sluice help %s %s\n", group->name,
+		   strcmp(group->name, "wal") == 0 ? "append" : "list");
+}
+
+void help_main(struct out *out)
+{
+	out_str(out, "sluice - a durable log on local disk, and what could not be delivered\n\n"
+		     "Usage: sluice COMMAND [ARGUMENT]...\n\nCommands:\n");
+	for (int i = 0; groups[i].name; i++)
+		list_commands(out, groups[i].name);
+	out_printf(out, "  sluice %-14s %s\n", cmd_help.name, cmd_help.summary);
+	help_options(out, "Global options", opts_global);
+	help_exit_codes(out);
+	out_str(out,
+		"\nSIGINT and SIGTERM end a command cleanly with status 75; a second one ends it at once.\n"
+		"\nExample:\n  printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\n  sluice wal dump ./demo.wal\n");
+}
+
+static const char *const kind_names[] = {
+	[OPT_FLAG] = "flag", [OPT_INT] = "int",       [OPT_DURATION] = "duration", [OPT_SIZE] = "size",
+	[OPT_ENUM] = "enum", [OPT_STRING] = "string", [OPT_TIME] = "time"};
+
+static json_t *json_option(const struct opt *opt)
+{
+	json_t *j = json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:s}", "name", opt->name, "kind", kind_names[opt->kind],
+			      "arg", opt->arg, "default", opt->def, "required", opt->required, "help", opt->help);
+	char letter[2] = {opt->letter, '\0'};
+
+	json_object_set_new(j, "letter", opt->letter ? json_string(letter) : json_null());
+	if (opt->kind == OPT_INT || opt->kind == OPT_SIZE || opt->kind == OPT_DURATION) {
+		json_object_set_new(j, "min", json_integer(opt->min));
+		json_object_set_new(j, "max", json_integer(opt->max));
+	}
+	if (opt->kind == OPT_ENUM) {
+		json_t *choices = json_array();
+
+		for (int i = 0; opt->choices[i]; i++)
+			json_array_append_new(choices, json_string(opt->choices[i]));
+		json_object_set_new(j, "choices", choices);
+	}
+	return j;
+}
+
+static json_t *json_options(const struct opt *table)
+{
+	json_t *list = json_array();
+
+	for (; table && table->name; table++)
+		json_array_append_new(list, json_option(table));
+	return list;
+}
+
+static json_t *json_command(const struct command *c)
+{
+	return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:o}", "name", c->name, "operands", c->operands,
+			 "optional_operands", c->optional, "summary", c->summary, "description", c->description,
+			 "example", c->example, "options", json_options(c->opts));
+}
+
+void help_json(struct out *out)
+{
+	json_t *list = json_array();
+	json_t *codes = json_object();
+
+	for (int i = 0; commands[i]; i++)
+		json_array_append_new(list, json_command(commands[i]));
+	for (int i = 0; i < N_EXIT_CODES; i++) {
+		char text[16];
+
+		snprintf(text, sizeof(text), "%d", exit_codes[i].code);
+		json_object_set_new(codes, text, json_string(exit_codes[i].meaning));
+	}
+	out_json(out, json_pack("{s:s, s:o, s:o, s:o}", "version", sl_version(), "global_options",
+				json_options(opts_global), "commands", list, "exit_codes", codes));
+	out_str(out, "\n");
+}

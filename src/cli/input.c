@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "input.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FIRST_BUFFER = 256 * 1024, FRAME_HEADER = 4 };
+
+void input_init(struct input *in, int fd, int frames, size_t max_record)
+{
+	memset(in, 0, sizeof(*in));
+	in->fd = fd;
+	in->frames = frames;
+	in->max_record = max_record;
+}
+
+void input_fini(struct input *in)
+{
+	free(in->buf);
+	in->buf = NULL;
+}
+
+/* Give out `len` bytes that begin `skip` bytes in, and step over `whole` bytes. */
+static enum input_step give(struct input *in, size_t skip, size_t len, size_t whole, struct input_record *out)
+{
+	out->data = in->buf + in->start + skip;
+	out->len = len;
+	out->offset = in->offset;
+	out->number = ++in->number;
+	in->start += whole;
+	in->offset += whole;
+	in->scanned = 0;
+	return INPUT_RECORD;
+}
+
+static enum input_step line_too_long(const struct input *in, struct sl_err *err)
+{
+	sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than a record may be (%zu bytes)", in->number + 1,
+		   in->max_record);
+	return INPUT_FAILED;
+}
+
+static enum input_step next_line(struct input *in, struct input_record *out, struct sl_err *err)
+{
+	size_t have = in->end - in->start;
+	const char *from = in->buf + in->start;
+	const char *newline = have > in->scanned ? memchr(from + in->scanned, '\n', have - in->scanned) : NULL;
+	size_t len = newline ? (size_t)(newline - from) : have;
+
+	in->scanned = have;
+	if (len > in->max_record)
+		return line_too_long(in, err);
+	if (newline)
+		return give(in, 0, len, len + 1, out);
+	if (!in->eof)
+		return INPUT_NEED;
+	return have ? give(in, 0, have, have, out) : INPUT_END;
+}
+
+static size_t frame_length(const struct input *in)
+{
+	const unsigned char *p = (const unsigned char *)in->buf + in->start;
+
+	return (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
+static enum input_step next_frame(struct input *in, struct input_record *out, struct sl_err *err)
+{
+	size_t have = in->end - in->start;
+	size_t len = have >= FRAME_HEADER ? frame_length(in) : 0;
+
+	if (len > in->max_record) {
+		sl_err_set(err, SL_ETOOBIG,
+			   "the frame at offset %" PRIu64 " says %zu bytes, more than a record may have (%zu)",
+			   in->offset, len, in->max_record);
+		return INPUT_FAILED;
+	}
+	if (have >= FRAME_HEADER && have - FRAME_HEADER >= len)
+		return give(in, FRAME_HEADER, len, FRAME_HEADER + len, out);
+	if (!in->eof)
+		return INPUT_NEED;
+	if (!have)
+		return INPUT_END;
+	sl_err_set(err, SL_EDATA, "the frame at offset %" PRIu64 " is cut off: the input ends %zu bytes into it",
+		   in->offset, have);
+	return INPUT_FAILED;
+}
+
+enum input_step input_next(struct input *in, struct input_record *out, struct sl_err *err)
+{
+	if (!in->buf)
+		return in->eof ? INPUT_END : INPUT_NEED;
+	return in->frames ? next_frame(in, out, err) : next_line(in, out, err);
+}
+
+int input_ready(const struct input *in)
+{
+	struct pollfd p = {.fd = in->fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) != 0; /* hang-up and errors too: the read will tell */
+}
+
+void input_wait(const struct input *in, int wake_fd)
+{
+	struct pollfd p[2] = {{.fd = in->fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
+
+	(void)poll(p, 2, -1);
+}
+
+/* Room for at least one more byte. The buffer never grows past one largest record with its frame and a byte more,
+ * which is what it takes to see that a line is too long. */
+static int make_room(struct input *in, struct sl_err *err)
+{
+	size_t limit = in->max_record + FRAME_HEADER + 1;
+	size_t have = in->end - in->start;
+	size_t cap;
+	char *grown;
+
+	if (in->start > 0) {
+		memmove(in->buf, in->buf + in->start, have);
+		in->start = 0;
+		in->end = have;
+	}
+	if (in->end < in->cap)
+		return 0;
+	cap = in->cap ? in->cap * 2 : FIRST_BUFFER;
+	if (cap > limit)
+		cap = limit > in->cap ? limit : in->cap + 1;
+	grown = realloc(in->buf, cap);
+	if (!grown)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a line of %zu bytes", in->cap);
+	in->buf = grown;
+	in->cap = cap;
+	return 0;
+}
+
+int input_fill(struct input *in, struct sl_err *err)
+{
+	int rc = make_room(in, err);
+	ssize_t got;
+
+	if (rc)
+		return rc;
+	got = read(in->fd, in->buf + in->end, in->cap - in->end);
+	if (got < 0 && (errno == EINTR || errno == EAGAIN))
+		return 0;
+	if (got < 0)
+		return sl_err_set_errno(err, errno, "read standard input");
+	in->end += (size_t)got;
+	in->eof = got == 0;
+	return 0;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records from a stream of bytes: lines, or frames with a 4-byte little-endian length before each. Holds at most one
+ * record of the largest size in memory, whatever comes in. A line's newline is not part of it, everything else is (CR,
+ * NUL); the last line may lack its newline; an empty line or frame is an empty record.
+ *
+ * Thread safety: none. Ownership: a record lives in the buffer until the next call.
+ */
+#ifndef SLUICE_CLI_INPUT_H
+#define SLUICE_CLI_INPUT_H
+
+#include <sluice/err.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct input {
+	int fd;
+	int frames;
+	size_t max_record;
+	char *buf;
+	size_t cap, start, end; /* what is not consumed is buf[start..end) */
+	size_t scanned;         /* no newline in buf[start..start + scanned) */
+	int eof;
+	uint64_t offset; /* of buf[start] in the stream */
+	uint64_t number; /* records given out */
+};
+
+struct input_record {
+	const char *data;
+	size_t len;
+	uint64_t offset; /* in the stream, of its line or frame */
+	uint64_t number; /* from 1: the line */
+};
+
+enum input_step { INPUT_RECORD, INPUT_NEED, INPUT_END, INPUT_FAILED };
+
+void input_init(struct input *in, int fd, int frames, size_t max_record);
+void input_fini(struct input *in);
+/* The next record of what was read. NEED: read more first. FAILED: too long, or a frame that was cut off (err says
+ * where). */
+enum input_step input_next(struct input *in, struct input_record *out, struct sl_err *err);
+/* 1 when a read would not block. */
+int input_ready(const struct input *in);
+/* Wait until a read would not block or wake_fd is readable. */
+void input_wait(const struct input *in, int wake_fd);
+/* Read what is there. 0 (also when a signal came first), or an error. */
+int input_fill(struct input *in, struct sl_err *err);
+
+#endif

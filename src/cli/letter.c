@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "letter.h"
+
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Letters of a loaded file are found by their line, those of a log by their sequence. */
+static json_t *line_of(const struct sl_dlq_letter *l)
+{
+	if (strncmp(l->source, "load:", 5) != 0 || !l->position)
+		return json_null();
+	return json_integer((json_int_t)l->position);
+}
+
+void letter_json(struct out *out, const struct sl_dlq_letter *l)
+{
+	json_t *j = json_pack("{s:I, s:o, s:I, s:o, s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:b}", "id", (json_int_t)l->id,
+			      "source", text_json(l->source), "position", (json_int_t)l->position, "line", line_of(l),
+			      "class", sl_err_class_name(l->error_class), "error", text_json(l->error), "code",
+			      sl_err_name(l->code), "attempts", (json_int_t)l->attempts, "first_failed_ms",
+			      (json_int_t)l->first_failed_ms, "last_failed_ms", (json_int_t)l->last_failed_ms, "target",
+			      text_json(l->target ? l->target : ""), "acknowledged", l->acknowledged);
+	char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+
+	json_decref(j);
+	if (!text) {
+		out_json(out, NULL); /* counts as a failure of the output */
+		return;
+	}
+	out_write(out, text, strlen(text) - 1); /* without its closing brace: the payload is never copied */
+	free(text);
+	out_str(out, ",\"payload_b64\":\"");
+	out_b64(out, l->item, l->item_len);
+	out_str(out, "\"}\n");
+}
+
+static void clean(struct out *out, const char *text, size_t max)
+{
+	char line[4200];
+
+	text_line(line, max < sizeof(line) ? max : sizeof(line), text);
+	out_str(out, line);
+}
+
+void letter_line(struct out *out, const struct sl_dlq_letter *l)
+{
+	char when[TEXT_TIME_BYTES];
+
+	out_printf(out, "%" PRIu64 "  %s  %-9s  %" PRIu32 " attempt%s  %s", l->id, text_time(when, l->last_failed_ms),
+		   sl_err_class_name(l->error_class), l->attempts, l->attempts == 1 ? " " : "s",
+		   l->acknowledged ? "(acknowledged) " : "");
+	clean(out, l->source, 256);
+	if (l->position)
+		out_printf(out, "@%" PRIu64, l->position);
+	out_str(out, "  ");
+	clean(out, l->error, 160);
+	out_str(out, "\n");
+}
+
+static void field(struct out *out, const char *name, const char *text)
+{
+	out_printf(out, "%-13s ", name);
+	clean(out, text, 4200);
+	out_str(out, "\n");
+}
+
+void letter_full(struct out *out, const struct sl_dlq_letter *l)
+{
+	char when[TEXT_TIME_BYTES];
+
+	out_printf(out, "%-13s %" PRIu64 "%s\n", "id", l->id, l->acknowledged ? " (acknowledged)" : "");
+	field(out, "source", l->source);
+	out_printf(out, "%-13s %" PRIu64 "\n", "position", l->position);
+	field(out, "error", l->error);
+	out_printf(out, "%-13s %s\n", "code", sl_err_name(l->code));
+	out_printf(out, "%-13s %s\n", "class", sl_err_class_name(l->error_class));
+	out_printf(out, "%-13s %" PRIu32 "\n", "attempts", l->attempts);
+	out_printf(out, "%-13s %s\n", "first failed", text_time(when, l->first_failed_ms));
+	out_printf(out, "%-13s %s\n", "last failed", text_time(when, l->last_failed_ms));
+	field(out, "target", l->target ? l->target : "");
+	out_printf(out, "%-13s %zu bytes\n", "item", l->item_len);
+	text_quoted(out, l->item, l->item_len, 0);
+	out_str(out, "\n");
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sluice command: find the command, parse its options, run it, and see to it that nothing that was to be printed
+ * is lost in silence. Everything it does goes through the public headers.
+ */
+#include "commands.h"
+#include "stop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sluice/sluice.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct group groups[] = {
+	{"wal", "the write-ahead log: append, read, check, recover and archive"},
+	{"dlq", "the dead letters: what could not be delivered, and why"},
+	{NULL, NULL},
+};
+
+const struct command *const commands[] = {
+	&cmd_wal_append, &cmd_wal_dump, &cmd_wal_verify, &cmd_wal_recover, &cmd_wal_archive, &cmd_wal_cleanup,
+	&cmd_wal_stat,   &cmd_dlq_list, &cmd_dlq_show,   &cmd_dlq_redrive, &cmd_dlq_purge,   &cmd_dlq_export,
+	&cmd_help,       NULL,
+};
+
+const struct command *command_find(const char *word1, const char *word2)
+{
+	for (int i = 0; commands[i]; i++) {
+		const char *name = commands[i]->name;
+		size_t n = strlen(word1);
+
+		if (strncmp(name, word1, n) != 0)
+			continue;
+		if (word2 ? name[n] == ' ' && strcmp(name + n + 1, word2) == 0 : name[n] == '\0')
+			return commands[i];
+	}
+	return NULL;
+}
+
+const struct group *group_find(const char *word)
+{
+	for (int i = 0; groups[i].name; i++) {
+		if (strcmp(groups[i].name, word) == 0)
+			return &groups[i];
+	}
+	return NULL;
+}
+
+static const struct opt help_opts[] = {
+	{.name = "json", .kind = OPT_FLAG, .help = "Every command, option and exit status as one JSON document"},
+	{.name = NULL},
+};
+
+static int help_run(struct cli *cli, const struct parsed *args)
+{
+	const char *word1 = args->operands[0], *word2 = args->operands[1];
+	const struct command *command = word1 ? command_find(word1, word2) : NULL;
+	const struct group *group = word1 && !word2 ? group_find(word1) : NULL;
+
+	if (opt_flag(args, "json"))
+		help_json(&cli->out);
+	else if (!word1)
+		help_main(&cli->out);
+	else if (command)
+		help_command(&cli->out, command);
+	else if (group)
+		help_group(&cli->out, group);
+	else
+		return cli_usage(cli, "unknown command '%.100s%s%.100s'", word1, word2 ? " " : "", word2 ? word2 : "");
+	return EXIT_OK;
+}
+
+const struct command cmd_help = {
+	.name = "help",
+	.operands = "COMMAND SUBCOMMAND",
+	.optional = 2,
+	.summary = "explain a command",
+	.opts = help_opts,
+	.description = "Prints what 'sluice COMMAND --help' prints.",
+	.example = "sluice help wal append",
+	.run = help_run,
+};
+
+/* Files that the command opens must not land on the standard descriptors: put something there that fails. */
+static int guard_standard_fds(void)
+{
+	for (int fd = 0; fd <= 2; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+			/* Reading 0 and writing 1 or 2 give EBADF, as they would have. */
+			if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+				return -1;
+		}
+	}
+	return 0;
+}
+
+static void configure(struct cli *cli, const struct parsed *args)
+{
+	cli_configure(cli, (enum sl_log_format)opt_num(args, "log-format"),
+		      (enum sl_log_level)(opt_num(args, "log-level") + 1), opt_flag(args, "quiet"));
+}
+
+/* --version and --help before a command is known. 1: dealt with. */
+static int early_exit(struct cli *cli, const struct parsed *args, const struct group *group)
+{
+	if (opt_flag(args, "version")) {
+		out_printf(&cli->out, "sluice %s\n", sl_version());
+		return 1;
+	}
+	if (opt_flag(args, "help")) {
+		if (group)
+			help_group(&cli->out, group);
+		else
+			help_main(&cli->out);
+		return 1;
+	}
+	return 0;
+}
+
+/* Read the words that name a command. *done is set when there is nothing left to do; the result is the exit code. */
+static int find_command(struct cli *cli, struct parsed *args, int argc, char **argv, int *done)
+{
+	const struct group *group = NULL;
+	const char *word1, *word2 = NULL;
+	int rc = opts_parse_globals(cli, args, argc, argv);
+
+	*done = 1;
+	if (rc || early_exit(cli, args, NULL))
+		return rc;
+	if (args->first_free >= argc)
+		return cli_usage(cli, "no command given");
+	word1 = argv[args->first_free++];
+	group = group_find(word1);
+	if (group) {
+		cli->command = group->name;
+		rc = opts_parse_globals(cli, args, argc, argv);
+		if (rc || early_exit(cli, args, group))
+			return rc;
+		if (args->first_free >= argc)
+			return cli_usage(cli, "no command given");
+		word2 = argv[args->first_free++];
+	}
+	args->command = command_find(word1, word2);
+	if (!args->command)
+		return cli_usage(cli, "unknown command '%.100s'", word2 ? word2 : word1);
+	cli->command = args->command->name;
+	*done = 0;
+	return 0;
+}
+
+static int run(struct cli *cli, int argc, char **argv)
+{
+	struct parsed args;
+	int done, rc;
+
+	opts_init(&args);
+	args.first_free = 1;
+	rc = find_command(cli, &args, argc, argv, &done);
+	if (done)
+		return rc;
+	rc = opts_parse_command(cli, &args, argc, argv);
+	if (rc)
+		return rc;
+	configure(cli, &args);
+	if (opt_flag(&args, "version")) {
+		out_printf(&cli->out, "sluice %s\n", sl_version());
+		return EXIT_OK;
+	}
+	if (opt_flag(&args, "help")) {
+		help_command(&cli->out, args.command);
+		return EXIT_OK;
+	}
+	return args.command->run(cli, &args);
+}
+
+int main(int argc, char **argv)
+{
+	struct cli cli;
+	int failed;
+
+	if (guard_standard_fds())
+		return EXIT_OUTPUT;
+	cli_init(&cli);
+	failed = stop_install();
+	if (failed) {
+		cli_say(&cli, SL_LOG_ERROR, "signals: %s", strerror(failed));
+		return EXIT_INTERNAL;
+	}
+	return cli_finish(&cli, run(&cli, argc, argv));
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "opts.h"
+
+#include "text.h"
+#include "values.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const log_formats[] = {"logfmt", "json", NULL};                /* as enum sl_log_format */
+static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL}; /* as enum sl_log_level, less 1 */
+
+const struct opt opts_global[] = {
+	{.name = "log-format",
+	 .kind = OPT_ENUM,
+	 .arg = "FORMAT",
+	 .def = "logfmt",
+	 .choices = log_formats,
+	 .help = "How log records and errors are printed on stderr"},
+	{.name = "log-level",
+	 .kind = OPT_ENUM,
+	 .arg = "LEVEL",
+	 .def = "warn",
+	 .choices = log_levels,
+	 .help = "The least important records that are printed"},
+	{.name = "quiet", .letter = 'q', .kind = OPT_FLAG, .help = "Errors only: no warnings, no progress"},
+	{.name = "help", .letter = 'h', .kind = OPT_FLAG, .help = "Print help and exit"},
+	{.name = "version", .kind = OPT_FLAG, .help = "Print the version and exit"},
+	{.name = NULL},
+};
+
+static int find_long(const struct opt *table, const char *name, size_t n)
+{
+	for (int i = 0; table && table[i].name; i++) {
+		if (strlen(table[i].name) == n && strncmp(table[i].name, name, n) == 0)
+			return i;
+	}
+	return -1;
+}
+
+static int find_letter(const struct opt *table, char letter)
+{
+	for (int i = 0; table && table[i].name; i++) {
+		if (table[i].letter == letter)
+			return i;
+	}
+	return -1;
+}
+
+static int choice_index(const struct opt *opt, const char *text)
+{
+	for (int i = 0; opt->choices[i]; i++) {
+		if (strcmp(opt->choices[i], text) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/* The text of a value in its kind. 0, or -1. */
+static int read_value(const struct opt *opt, const char *text, int64_t *num)
+{
+	switch (opt->kind) {
+	case OPT_INT:
+		return value_int(text, num);
+	case OPT_DURATION:
+		return value_duration(text, num);
+	case OPT_SIZE:
+		return value_size(text, num);
+	case OPT_TIME:
+		return value_time(text, text_now_ms(), num);
+	case OPT_ENUM:
+		*num = choice_index(opt, text);
+		return *num < 0 ? -1 : 0;
+	case OPT_FLAG:
+	case OPT_STRING:
+		break;
+	}
+	*num = opt->kind == OPT_FLAG;
+	return 0;
+}
+
+static int has_range(const struct opt *opt)
+{
+	return opt->kind == OPT_INT || opt->kind == OPT_DURATION || opt->kind == OPT_SIZE;
+}
+
+static const char *write_bound(char to[32], const struct opt *opt, int64_t v)
+{
+	if (opt->kind == OPT_SIZE)
+		return value_write_size(to, v);
+	if (opt->kind == OPT_DURATION)
+		return value_write_duration(to, v);
+	snprintf(to, 32, "%lld", (long long)v);
+	return to;
+}
+
+/* What a right value looks like, for an error message. */
+static void expectation(char *to, size_t size, const struct opt *opt)
+{
+	char low[32], high[32];
+	size_t used = 0;
+
+	if (has_range(opt)) {
+		snprintf(to, size, "%s from %s to %s",
+			 opt->kind == OPT_SIZE       ? "a size such as 64MiB,"
+			 : opt->kind == OPT_DURATION ? "a duration such as 250ms, 60s or 5m,"
+						     : "a whole number",
+			 write_bound(low, opt, opt->min), write_bound(high, opt, opt->max));
+		return;
+	}
+	if (opt->kind == OPT_TIME) {
+		snprintf(to, size, "a time such as 2024-05-01, 2024-05-01T12:00:00Z or 7d (so long ago)");
+		return;
+	}
+	to[0] = '\0';
+	for (int i = 0; opt->choices && opt->choices[i] && used < size; i++)
+		used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "one of ", opt->choices[i]);
+}
+
+static int set_value(struct cli *cli, const struct opt *opt, struct opt_value *value, const char *text)
+{
+	char expected[256];
+	int64_t num = 0;
+
+	if (read_value(opt, text, &num) || (has_range(opt) && (num < opt->min || num > opt->max))) {
+		expectation(expected, sizeof(expected), opt);
+		return cli_usage(cli, "--%s: '%s' is not %s", opt->name, text, expected);
+	}
+	value->given = 1;
+	value->num = num;
+	value->str = text;
+	return 0;
+}
+
+static void init_table(const struct opt *table, struct opt_value *values)
+{
+	for (int i = 0; table && table[i].name; i++) {
+		assert(i < OPTS_MAX);
+		values[i] = (struct opt_value){0};
+		if (table[i].def && table[i].kind != OPT_FLAG) {
+			int bad = read_value(&table[i], table[i].def, &values[i].num);
+
+			assert(!bad);
+			(void)bad;
+			values[i].str = table[i].def;
+		}
+	}
+}
+
+void opts_init(struct parsed *args)
+{
+	memset(args, 0, sizeof(*args));
+	init_table(opts_global, args->globals);
+}
+
+/* The option that an argument names, in the command's table or among the global ones. */
+static const struct opt *lookup(struct parsed *args, const char *name, size_t n, char letter, struct opt_value **value)
+{
+	const struct opt *own = args->command ? args->command->opts : NULL;
+	int i = letter ? find_letter(own, letter) : find_long(own, name, n);
+
+	if (i >= 0) {
+		*value = &args->own[i];
+		return &own[i];
+	}
+	i = letter ? find_letter(opts_global, letter) : find_long(opts_global, name, n);
+	if (i < 0)
+		return NULL;
+	*value = &args->globals[i];
+	return &opts_global[i];
+}
+
+static int parse_long(struct cli *cli, struct parsed *args, int argc, char **argv)
+{
+	const char *name = argv[args->first_free++] + 2;
+	const char *equals = strchr(name, '=');
+	size_t n = equals ? (size_t)(equals - name) : strlen(name);
+	struct opt_value *value;
+	const struct opt *opt = lookup(args, name, n, 0, &value);
+
+	if (!opt)
+		return cli_usage(cli, "unknown option '--%.*s'", (int)(n < 100 ? n : 100), name);
+	if (opt->kind == OPT_FLAG && equals)
+		return cli_usage(cli, "--%s takes no value", opt->name);
+	if (opt->kind == OPT_FLAG)
+		return set_value(cli, opt, value, "");
+	if (equals)
+		return set_value(cli, opt, value, equals + 1);
+	if (args->first_free >= argc)
+		return cli_usage(cli, "--%s needs a value: --%s=%s", opt->name, opt->name, opt->arg);
+	return set_value(cli, opt, value, argv[args->first_free++]);
+}
+
+static int parse_short(struct cli *cli, struct parsed *args, int argc, char **argv)
+{
+	const char *letters = argv[args->first_free++] + 1;
+
+	for (; *letters; letters++) {
+		struct opt_value *value;
+		const struct opt *opt = lookup(args, NULL, 0, *letters, &value);
+		int rc;
+
+		if (!opt)
+			return cli_usage(cli, "unknown option '-%c'", *letters);
+		if (opt->kind == OPT_FLAG) {
+			rc = set_value(cli, opt, value, "");
+			if (rc)
+				return rc;
+			continue;
+		}
+		if (letters[1])
+			return set_value(cli, opt, value, letters + 1);
+		if (args->first_free >= argc)
+			return cli_usage(cli, "-%c needs a value: -%c %s", *letters, *letters, opt->arg);
+		return set_value(cli, opt, value, argv[args->first_free++]);
+	}
+	return 0;
+}
+
+static int is_option(const char *arg)
+{
+	return arg[0] == '-' && arg[1] != '\0';
+}
+
+static int parse_option(struct cli *cli, struct parsed *args, int argc, char **argv)
+{
+	return argv[args->first_free][1] == '-' ? parse_long(cli, args, argc, argv)
+						: parse_short(cli, args, argc, argv);
+}
+
+int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **argv)
+{
+	while (args->first_free < argc && is_option(argv[args->first_free])) {
+		int rc = parse_option(cli, args, argc, argv);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int take_operand(struct cli *cli, struct parsed *args, const char *text)
+{
+	if (args->n_operands >= opts_operand_count(args->command->operands))
+		return cli_usage(cli, "unexpected argument '%.100s'", text);
+	if (!*text)
+		return cli_usage(cli, "an argument is empty");
+	args->operands[args->n_operands++] = text;
+	return 0;
+}
+
+/* The name of operand i in "FILE OTHER". */
+static void operand_name(const char *operands, int i, char to[32])
+{
+	while (i-- > 0)
+		operands = strchr(operands, ' ') + 1;
+	snprintf(to, 32, "%.*s", (int)strcspn(operands, " "), operands);
+}
+
+static int check_complete(struct cli *cli, const struct parsed *args)
+{
+	const struct opt *own = args->command->opts;
+	char name[32];
+
+	if (opt_flag(args, "help"))
+		return 0;
+	if (args->n_operands < opts_operand_count(args->command->operands) - args->command->optional) {
+		operand_name(args->command->operands, args->n_operands, name);
+		return cli_usage(cli, "%s is missing", name);
+	}
+	for (int i = 0; own && own[i].name; i++) {
+		if (own[i].required && !args->own[i].given)
+			return cli_usage(cli, "--%s=%s is missing", own[i].name, own[i].arg);
+	}
+	return 0;
+}
+
+int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv)
+{
+	int options = 1;
+	int rc = 0;
+
+	init_table(args->command->opts, args->own);
+	while (!rc && args->first_free < argc) {
+		const char *arg = argv[args->first_free];
+
+		if (options && strcmp(arg, "--") == 0) {
+			options = 0;
+			args->first_free++;
+		} else if (options && is_option(arg)) {
+			rc = parse_option(cli, args, argc, argv);
+		} else {
+			rc = take_operand(cli, args, arg);
+			args->first_free++;
+		}
+	}
+	return rc ? rc : check_complete(cli, args);
+}
+
+static const struct opt_value *value_of(const struct parsed *args, const char *name)
+{
+	const struct opt *own = args->command ? args->command->opts : NULL;
+	int i = find_long(own, name, strlen(name));
+
+	if (i >= 0)
+		return &args->own[i];
+	i = find_long(opts_global, name, strlen(name));
+	assert(i >= 0);
+	return &args->globals[i];
+}
+
+int opt_given(const struct parsed *args, const char *name)
+{
+	return value_of(args, name)->given;
+}
+
+int64_t opt_num(const struct parsed *args, const char *name)
+{
+	return value_of(args, name)->num;
+}
+
+const char *opt_str(const struct parsed *args, const char *name)
+{
+	return value_of(args, name)->str;
+}
+
+int opts_operand_count(const char *operands)
+{
+	int n = *operands != '\0';
+
+	for (; *operands; operands++)
+		n += *operands == ' ';
+	return n;
+}

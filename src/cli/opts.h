@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Commands and their options as tables. One table serves the parser, the --help text, `sluice help --json` (from which
+ * documentation and completion can be made and checked) and the error messages, so that they cannot disagree.
+ *
+ * Options may stand anywhere among the operands; "--" ends them. `--name=value`, `--name value`, `-x value` and
+ * `-xvalue` are the same. The last one given wins.
+ *
+ * Thread safety: none needed, the tables are constant. Ownership: values point into argv and the tables.
+ */
+#ifndef SLUICE_CLI_OPTS_H
+#define SLUICE_CLI_OPTS_H
+
+#include "cli.h"
+
+enum opt_kind {
+	OPT_FLAG,
+	OPT_INT,
+	OPT_DURATION, /* 250ms, 60s, 5m, 2h, 7d; the value is in milliseconds */
+	OPT_SIZE,     /* 4096, 64KiB, 64MiB, 1GiB; in bytes */
+	OPT_ENUM,     /* one of choices; the value is its index */
+	OPT_STRING,
+	OPT_TIME /* 2024-05-01, 2024-05-01T12:00:00Z, or a duration: so long ago; in Unix milliseconds */
+};
+
+struct opt {
+	const char *name; /* long, without its dashes; NULL ends a table */
+	char letter;      /* 0: no short form */
+	enum opt_kind kind;
+	const char *arg;            /* what help calls the value */
+	const char *def;            /* as it would be written; NULL: none, the value is 0 or NULL */
+	int64_t min, max;           /* of INT, DURATION and SIZE, inclusive */
+	const char *const *choices; /* of ENUM, NULL-terminated */
+	int required;
+	const char *help;
+};
+
+#define OPTS_MAX 16
+#define OPERANDS_MAX 4
+
+struct opt_value {
+	int given;
+	int64_t num;
+	const char *str;
+};
+
+struct parsed;
+
+struct command {
+	const char *name;        /* "wal append" */
+	const char *operands;    /* "FILE", "DIR ID": names in order; "" for none */
+	int optional;            /* how many of them, from the end, may be missing */
+	const char *summary;     /* a clause without a full stop */
+	const struct opt *opts;  /* own options; NULL: none */
+	const char *description; /* sentences */
+	const char *example;     /* command lines */
+	/* Returns the exit code. */
+	int (*run)(struct cli *cli, const struct parsed *args);
+};
+
+struct parsed {
+	const struct command *command; /* NULL until it is known */
+	int first_free;                /* index in argv of what was not looked at */
+	struct opt_value globals[OPTS_MAX], own[OPTS_MAX];
+	const char *operands[OPERANDS_MAX];
+	int n_operands;
+};
+
+extern const struct opt opts_global[];
+
+/* Fill in the defaults of a table. */
+void opts_init(struct parsed *args);
+/* Parse argv from args->first_free: only global options, up to the first operand (command still NULL). 0, or 64 after
+ * a line on stderr. */
+int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **argv);
+/* Parse the rest for args->command. Required options and operands are checked unless --help was given. */
+int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv);
+
+/* Values by name; the name must be in the table of the command or among the global ones. */
+int opt_given(const struct parsed *args, const char *name);
+int64_t opt_num(const struct parsed *args, const char *name);
+const char *opt_str(const struct parsed *args, const char *name);
+static inline int opt_flag(const struct parsed *args, const char *name)
+{
+	return opt_num(args, name) != 0;
+}
+
+/* How many operands a command takes. */
+int opts_operand_count(const char *operands);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "out.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void out_init(struct out *out, int fd)
+{
+	out->fd = fd;
+	out->sys_errno = 0;
+	out->used = 0;
+}
+
+static void wait_writable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	(void)poll(&p, 1, -1); /* a failure shows in the write that follows */
+}
+
+static void write_all(struct out *out, const char *data, size_t n)
+{
+	while (n > 0 && !out->sys_errno) {
+		ssize_t got = write(out->fd, data, n);
+
+		if (got >= 0) {
+			data += got;
+			n -= (size_t)got;
+		} else if (errno == EAGAIN) {
+			wait_writable(out->fd);
+		} else if (errno != EINTR) {
+			out->sys_errno = errno;
+		}
+	}
+}
+
+int out_flush(struct out *out)
+{
+	write_all(out, out->buf, out->used);
+	out->used = 0;
+	return out->sys_errno;
+}
+
+int out_failed(const struct out *out)
+{
+	return out->sys_errno;
+}
+
+void out_write(struct out *out, const void *data, size_t n)
+{
+	const char *from = data;
+
+	while (n > 0 && !out->sys_errno) {
+		size_t room = sizeof(out->buf) - out->used;
+		size_t part = n < room ? n : room;
+
+		memcpy(out->buf + out->used, from, part);
+		out->used += part;
+		from += part;
+		n -= part;
+		if (out->used == sizeof(out->buf))
+			(void)out_flush(out);
+	}
+}
+
+void out_str(struct out *out, const char *text)
+{
+	out_write(out, text, strlen(text));
+}
+
+void out_printf(struct out *out, const char *fmt, ...)
+{
+	char text[8192];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof(text))
+		out->sys_errno = EOVERFLOW; /* never cut in silence */
+	else
+		out_write(out, text, (size_t)n);
+}
+
+static void b64_group(const unsigned char *in, size_t n, char *to)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	uint32_t v = (uint32_t)in[0] << 16 | (n > 1 ? (uint32_t)in[1] << 8 : 0) | (n > 2 ? in[2] : 0);
+
+	to[0] = digits[v >> 18];
+	to[1] = digits[v >> 12 & 63];
+	to[2] = n > 1 ? digits[v >> 6 & 63] : '=';
+	to[3] = n > 2 ? digits[v & 63] : '=';
+}
+
+void out_b64(struct out *out, const void *data, size_t n)
+{
+	const unsigned char *in = data;
+	char text[4096];
+	size_t used = 0;
+
+	for (size_t i = 0; i < n; i += 3) {
+		b64_group(in + i, n - i, text + used);
+		used += 4;
+		if (used == sizeof(text)) {
+			out_write(out, text, used);
+			used = 0;
+		}
+	}
+	out_write(out, text, used);
+}
+
+static int take_json(const char *text, size_t n, void *ctx)
+{
+	struct out *out = ctx;
+
+	out_write(out, text, n);
+	return out->sys_errno ? -1 : 0;
+}
+
+void out_json(struct out *out, json_t *value)
+{
+	if (!value || json_dump_callback(value, take_json, out, JSON_COMPACT | JSON_ENCODE_ANY)) {
+		if (!out->sys_errno)
+			out->sys_errno = ENOMEM;
+	}
+	json_decref(value);
+}

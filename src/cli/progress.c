@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "progress.h"
+
+#include "text.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BAR_EVERY_MS = 100, LINE_EVERY_MS = 10000, BAR_WIDTH = 30 };
+
+static int64_t mono_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+void progress_start(struct progress *p, struct cli *cli, int prints)
+{
+	p->cli = cli;
+	p->started_ms = p->shown_ms = mono_ms();
+	p->bar = isatty(STDERR_FILENO) ? 1 : 0;
+	if (cli->quiet || (p->bar == 1 && prints && isatty(STDOUT_FILENO)))
+		p->bar = -1;
+}
+
+static void describe(char *to, size_t size, uint64_t done, uint64_t total, int64_t ms)
+{
+	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], c[TEXT_TIME_BYTES];
+	uint64_t rate = ms > 0 ? (uint64_t)((double)done * 1000 / (double)ms) : 0;
+
+	if (total)
+		snprintf(to, size, "%s of %s (%u%%), %s/s", text_bytes(a, done), text_bytes(b, total),
+			 (unsigned)(done >= total ? 100 : (double)done * 100 / (double)total), text_bytes(c, rate));
+	else
+		snprintf(to, size, "%s, %s/s", text_bytes(a, done), text_bytes(c, rate));
+}
+
+static void draw(struct progress *p, const char *text, uint64_t done, uint64_t total)
+{
+	char bar[BAR_WIDTH + 1];
+	size_t full = total ? (size_t)((double)(done < total ? done : total) * BAR_WIDTH / (double)total) : 0;
+
+	for (size_t i = 0; i < BAR_WIDTH; i++)
+		bar[i] = i < full ? '#' : '.';
+	bar[BAR_WIDTH] = '\0';
+	flockfile(stderr);
+	fprintf(stderr, "\r%s%s%s %s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "", text);
+	fflush(stderr);
+	p->cli->bar_shown = 1;
+	funlockfile(stderr);
+}
+
+void progress_update(struct progress *p, uint64_t done, uint64_t total)
+{
+	int64_t now;
+	char text[160];
+
+	if (p->bar < 0)
+		return;
+	now = mono_ms();
+	if (now - p->shown_ms < (p->bar ? BAR_EVERY_MS : LINE_EVERY_MS))
+		return;
+	p->shown_ms = now;
+	describe(text, sizeof(text), done, total, now - p->started_ms);
+	if (p->bar)
+		draw(p, text, done, total);
+	else
+		cli_line(p->cli, SL_LOG_INFO, text);
+}
+
+void progress_end(struct progress *p)
+{
+	flockfile(stderr);
+	if (p->cli->bar_shown)
+		fputs("\r\033[K", stderr);
+	p->cli->bar_shown = 0;
+	fflush(stderr);
+	funlockfile(stderr);
+}

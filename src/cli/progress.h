@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Progress of long work on stderr: a bar on a terminal, a plain line every ten seconds elsewhere, nothing with --quiet.
+ * Work that ends within a moment shows nothing. The bar stays away while results are printed on the same terminal.
+ *
+ * Thread safety: none; the main thread calls.
+ */
+#ifndef SLUICE_CLI_PROGRESS_H
+#define SLUICE_CLI_PROGRESS_H
+
+#include "cli.h"
+
+struct progress {
+	struct cli *cli;
+	int bar; /* 1: terminal, 0: lines, -1: nothing */
+	int64_t started_ms, shown_ms;
+};
+
+/* prints: 1 when the command writes to standard output while it works. */
+void progress_start(struct progress *p, struct cli *cli, int prints);
+/* total 0: not known. Cheap enough to call for every record. */
+void progress_update(struct progress *p, uint64_t done, uint64_t total);
+void progress_end(struct progress *p);
+
+#endif

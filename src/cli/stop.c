@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t requested;
+static int pipe_fds[2] = {-1, -1};
+
+static void on_signal(int number)
+{
+	int saved = errno;
+	ssize_t ignored;
+
+	(void)number;
+	requested = 1;
+	/* The pipe closes the gap between looking at the flag and going to sleep in poll. A full pipe is fine. */
+	ignored = write(pipe_fds[1], "", 1);
+	(void)ignored;
+	errno = saved;
+}
+
+/* A signal that the parent had ignored (nohup, a background job) stays ignored. */
+static int take_over(int number, const struct sigaction *stop)
+{
+	struct sigaction old;
+
+	if (sigaction(number, NULL, &old))
+		return -1;
+	return old.sa_handler == SIG_IGN ? 0 : sigaction(number, stop, NULL);
+}
+
+int stop_install(void)
+{
+	struct sigaction stop, ignore;
+
+	if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
+		return errno;
+	memset(&stop, 0, sizeof(stop));
+	stop.sa_handler = on_signal;
+	stop.sa_flags = (int)SA_RESETHAND; /* and no SA_RESTART: a blocked read returns */
+	sigemptyset(&stop.sa_mask);
+	memset(&ignore, 0, sizeof(ignore));
+	ignore.sa_handler = SIG_IGN;
+	if (take_over(SIGINT, &stop) || take_over(SIGTERM, &stop) || sigaction(SIGPIPE, &ignore, NULL))
+		return errno;
+	return 0;
+}
+
+int stop_requested(void)
+{
+	return requested != 0;
+}
+
+int stop_fd(void)
+{
+	return pipe_fds[0];
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * SIGINT and SIGTERM ask the command to finish what is in flight and end with exit code 75; a second one ends it at
+ * once, as the system does it. SIGPIPE is ignored: a broken pipe shows as a failed write.
+ *
+ * The flag and the pipe behind it are the only state that the command keeps outside its structs: a signal handler has
+ * no other way to speak.
+ */
+#ifndef SLUICE_CLI_STOP_H
+#define SLUICE_CLI_STOP_H
+
+/* 0, or an errno. Call once, before anything that may block. */
+int stop_install(void);
+int stop_requested(void);
+/* Readable once a stop was requested: poll it beside what may block. */
+int stop_fd(void);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The bytes that follow a leading byte, and the smallest code point that may be written with so many. */
+static size_t follow_count(unsigned char lead, uint32_t *least)
+{
+	if (lead >= 0xC2 && lead <= 0xDF) {
+		*least = 0x80;
+		return 1;
+	}
+	if ((lead & 0xF0) == 0xE0) {
+		*least = 0x800;
+		return 2;
+	}
+	if (lead >= 0xF0 && lead <= 0xF4) {
+		*least = 0x10000;
+		return 3;
+	}
+	return 0;
+}
+
+/* Bidirectional overrides and line separators can make one line look like another. */
+static int deceives(uint32_t c)
+{
+	return c < 0xA0 || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+}
+
+/* Decodes one multi-byte character; its length, or 0 when it is not UTF-8. */
+static size_t decode(const unsigned char *s, size_t n, uint32_t *c)
+{
+	uint32_t least = 0;
+	size_t more = follow_count(s[0], &least);
+
+	if (!more || n <= more)
+		return 0;
+	*c = s[0] & (0x3Fu >> more);
+	for (size_t i = 1; i <= more; i++) {
+		if ((s[i] & 0xC0) != 0x80)
+			return 0;
+		*c = *c << 6 | (s[i] & 0x3Fu);
+	}
+	if (*c < least || *c > 0x10FFFF || (*c >= 0xD800 && *c <= 0xDFFF))
+		return 0;
+	return more + 1;
+}
+
+size_t text_char(const unsigned char *s, size_t n)
+{
+	uint32_t c = 0;
+	size_t len;
+
+	if (n == 0)
+		return 0;
+	if (s[0] < 0x80)
+		return s[0] >= 0x20 && s[0] != 0x7F;
+	len = decode(s, n, &c);
+	return len && !deceives(c) ? len : 0;
+}
+
+static void escape(struct out *out, unsigned char c)
+{
+	static const char names[] = "\nn\tt\rr\"\"\\\\";
+
+	for (const char *p = names; *p; p += 2) {
+		if ((unsigned char)p[0] == c) {
+			out_printf(out, "\\%c", p[1]);
+			return;
+		}
+	}
+	out_printf(out, "\\x%02x", c);
+}
+
+void text_quoted(struct out *out, const void *data, size_t n, size_t limit)
+{
+	const unsigned char *s = data;
+	size_t end = limit && n > limit ? limit : n;
+	size_t i = 0;
+
+	out_str(out, "\"");
+	while (i < end) {
+		size_t len = s[i] == '"' || s[i] == '\\' ? 0 : text_char(s + i, n - i);
+
+		if (len)
+			out_write(out, s + i, len);
+		else
+			escape(out, s[i]);
+		i += len ? len : 1;
+	}
+	out_str(out, end < n ? "\"…" : "\"");
+}
+
+void text_line(char *to, size_t size, const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	size_t n = strlen(text);
+	size_t used = 0;
+
+	for (size_t i = 0; i < n;) {
+		size_t len = text_char(s + i, n - i);
+
+		if (used + (len ? len : 1) >= size)
+			break;
+		if (len)
+			memcpy(to + used, s + i, len);
+		else
+			to[used] = '?';
+		used += len ? len : 1;
+		i += len ? len : 1;
+	}
+	to[used] = '\0';
+}
+
+json_t *text_json(const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	size_t n = strlen(text);
+	size_t used = 0;
+	char *clean;
+	json_t *value = json_stringn(text, n);
+
+	if (value || !(clean = malloc(3 * n + 1)))
+		return value;
+	for (size_t i = 0; i < n;) {
+		uint32_t c = 0;
+		size_t len = s[i] < 0x80 ? 1 : decode(s + i, n - i, &c);
+
+		memcpy(clean + used, len ? text + i : "\xEF\xBF\xBD", len ? len : 3);
+		used += len ? len : 3;
+		i += len ? len : 1;
+	}
+	value = json_stringn(clean, used);
+	free(clean);
+	return value;
+}
+
+const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms)
+{
+	time_t seconds = (time_t)(unix_ms / 1000 - (unix_ms % 1000 < 0));
+	int ms = (int)(unix_ms - (int64_t)seconds * 1000);
+	struct tm tm;
+
+	/* Four digits of year fit the field; a damaged or foreign clock may say anything. */
+	if (unix_ms < -62135596800000 || unix_ms > 253402300799999 || !gmtime_r(&seconds, &tm))
+		snprintf(to, TEXT_TIME_BYTES, "%lld", (long long)unix_ms);
+	else
+		snprintf(to, TEXT_TIME_BYTES, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ",
+			 (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)(tm.tm_mon + 1) % 100,
+			 (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100, (unsigned)tm.tm_min % 100,
+			 (unsigned)tm.tm_sec % 100, (unsigned)ms % 1000);
+	return to;
+}
+
+const char *text_age(char to[TEXT_TIME_BYTES], int64_t ms)
+{
+	static const struct {
+		int64_t ms;
+		const char *unit;
+	} steps[] = {{86400000, "days"}, {3600000, "h"}, {60000, "min"}, {1000, "s"}};
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		if (ms >= steps[i].ms) {
+			snprintf(to, TEXT_TIME_BYTES, "%.1f %s", (double)ms / (double)steps[i].ms, steps[i].unit);
+			return to;
+		}
+	}
+	snprintf(to, TEXT_TIME_BYTES, "%lld ms", (long long)ms);
+	return to;
+}
+
+const char *text_bytes(char to[TEXT_TIME_BYTES], uint64_t bytes)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+	double v = (double)bytes / 1024;
+	size_t i = 0;
+
+	if (bytes < 1024) {
+		snprintf(to, TEXT_TIME_BYTES, "%u B", (unsigned)bytes);
+		return to;
+	}
+	while (v >= 1024 && i + 1 < sizeof(units) / sizeof(units[0])) {
+		v /= 1024;
+		i++;
+	}
+	snprintf(to, TEXT_TIME_BYTES, "%.1f %s", v, units[i]);
+	return to;
+}
+
+int64_t text_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes of unknown origin as text for people: nothing that reaches a terminal through these functions can move its
+ * cursor, and nothing that reaches a JSON document is invalid UTF-8.
+ *
+ * Thread safety: no state.
+ */
+#ifndef SLUICE_CLI_TEXT_H
+#define SLUICE_CLI_TEXT_H
+
+#include "out.h"
+
+#include <stdint.h>
+
+/* The length of the printable UTF-8 character at s (n bytes are there), 0 when it is a control or not UTF-8. */
+size_t text_char(const unsigned char *s, size_t n);
+/* data in double quotes, escaped as in C, cut after `limit` bytes with "…" behind the quote; 0: not cut. */
+void text_quoted(struct out *out, const void *data, size_t n, size_t limit);
+/* text as it is, with '?' for what must not reach a terminal; writes at most size bytes with the NUL. */
+void text_line(char *to, size_t size, const char *text);
+/* A JSON string; what is not UTF-8 becomes U+FFFD. */
+json_t *text_json(const char *text);
+
+#define TEXT_TIME_BYTES 32
+/* "2024-01-01T00:00:00.000Z", or the number itself when no calendar has it. Returns to. */
+const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms);
+/* "1.5 s", "3 min", "2 days"…; Returns to. */
+const char *text_age(char to[TEXT_TIME_BYTES], int64_t ms);
+/* "123 B", "1.5 KiB"…; returns to. */
+const char *text_bytes(char to[TEXT_TIME_BYTES], uint64_t bytes);
+
+/* Now, in Unix milliseconds. */
+int64_t text_now_ms(void);
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "walfile.h"
+
+#include "stop.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+const char *const walfile_corruption_choices[] = {"salvage", "truncate", "refuse", NULL};
+
+/* A name that is not <id>.wal: say which one is meant, where the name tells. */
+static int wrong_name(struct cli *cli, const char *path, const char *base)
+{
+	const char *wal = strstr(base, ".wal.");
+	size_t n = strlen(base);
+
+	if (n > 4 && strcmp(base + n - 4, ".zst") == 0)
+		return cli_usage(cli,
+				 "%s is an archive, which is only read (dump, verify, stat); decompress it with "
+				 "'zstd -d' first",
+				 path);
+	if (wal)
+		return cli_usage(cli, "%s is not the active file of a log; name %.*s", path, (int)(wal + 4 - path),
+				 path);
+	return cli_usage(cli, "%s: the name of a log ends in .wal; try %s.wal", path, path);
+}
+
+int walfile_split(struct cli *cli, const char *path, struct walfile *out)
+{
+	const char *slash = strrchr(path, '/');
+	const char *base = slash ? slash + 1 : path;
+	size_t n = strlen(base);
+	size_t dir_len = slash ? (size_t)(slash - path) : 1;
+
+	if (n <= 4 || strcmp(base + n - 4, ".wal") != 0)
+		return wrong_name(cli, path, base);
+	if (n - 4 > NAME_MAX || dir_len >= PATH_MAX)
+		return cli_usage(cli, "the name of the log is too long");
+	snprintf(out->id, sizeof(out->id), "%.*s", (int)(n - 4), base);
+	if (!slash)
+		snprintf(out->dir, sizeof(out->dir), ".");
+	else
+		snprintf(out->dir, sizeof(out->dir), "%.*s", dir_len ? (int)dir_len : 1, path);
+	return 0;
+}
+
+int walfile_check(struct cli *cli, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) || S_ISREG(st.st_mode))
+		return 0;
+	cli_say(cli, SL_LOG_ERROR, "%s: %s, not a log", path, S_ISDIR(st.st_mode) ? "is a folder" : "is not a file");
+	return EXIT_BAD_DATA;
+}
+
+static int has_opt(const struct parsed *args, const char *name)
+{
+	for (const struct opt *o = args->command->opts; o && o->name; o++) {
+		if (strcmp(o->name, name) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args)
+{
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = &cli->env};
+
+	if (has_opt(args, "key-file"))
+		opts.key_file = opt_str(args, "key-file");
+	if (has_opt(args, "on-corruption"))
+		opts.on_corruption = (enum sl_wal_on_corruption)opt_num(args, "on-corruption");
+	return opts;
+}
+
+int64_t walfile_mono_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
+{
+	int64_t left = started_ms + opt_num(args, "lock-wait") - walfile_mono_ms();
+	struct pollfd p = {.fd = stop_fd(), .events = POLLIN};
+
+	if (rc != SL_ELOCKED || left <= 0 || stop_requested())
+		return 0;
+	(void)poll(&p, 1, left < 50 ? (int)left : 50);
+	return !stop_requested();
+}
+
+void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
+{
+	char missing[80] = "", crc[80] = "";
+
+	if (d->first_missing && d->first_missing == d->last_missing)
+		snprintf(missing, sizeof(missing), "; sequence %" PRIu64 " is missing", d->first_missing);
+	else if (d->first_missing)
+		snprintf(missing, sizeof(missing), "; sequences %" PRIu64 " to %" PRIu64 " are missing",
+			 d->first_missing, d->last_missing);
+	if (d->expected_crc || d->actual_crc)
+		snprintf(crc, sizeof(crc), " (CRC %016" PRIx64 " expected, %016" PRIx64 " found)", d->expected_crc,
+			 d->actual_crc);
+	snprintf(to, size, "%s at %" PRIu64 ", %" PRIu64 " bytes: %s%s%s", d->segment ? d->segment : "?", d->offset,
+		 d->length, d->reason ? d->reason : "damaged", crc, missing);
+}
+
+static json_t *hex_json(uint64_t v)
+{
+	char text[17];
+
+	snprintf(text, sizeof(text), "%016" PRIx64, v);
+	return json_string(text);
+}
+
+json_t *walfile_damage_json(const struct sl_wal_damage *d)
+{
+	int has_crc = d->expected_crc || d->actual_crc;
+
+	return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o, s:I, s:I}", "kind",
+			 d->declared    ? "hole"
+			 : d->torn_tail ? "torn_tail"
+					: "damage",
+			 "segment", text_json(d->segment ? d->segment : ""), "offset", (json_int_t)d->offset, "length",
+			 (json_int_t)d->length, "reason", text_json(d->reason ? d->reason : ""), "expected_crc",
+			 has_crc ? hex_json(d->expected_crc) : json_null(), "actual_crc",
+			 has_crc ? hex_json(d->actual_crc) : json_null(), "first_missing", (json_int_t)d->first_missing,
+			 "last_missing", (json_int_t)d->last_missing);
+}
+
+json_t *walfile_stats_json(const struct sl_wal_stats *s)
+{
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "records",
+			 (json_int_t)s->records, "pending", (json_int_t)s->pending, "sent", (json_int_t)s->sent,
+			 "failed", (json_int_t)s->failed, "holes", (json_int_t)s->holes, "bytes", (json_int_t)s->bytes,
+			 "pending_bytes", (json_int_t)s->pending_bytes, "first_sequence", (json_int_t)s->first_sequence,
+			 "last_sequence", (json_int_t)s->last_sequence, "segments", (json_int_t)s->segments,
+			 "incarnation", (json_int_t)s->incarnation, "version", (json_int_t)s->format_version,
+			 "damaged_ranges", (json_int_t)s->damaged_ranges, "torn_bytes", (json_int_t)s->torn_bytes);
+}
+
+void walfile_summary(char *to, size_t size, const struct sl_wal_stats *s)
+{
+	char bytes[TEXT_TIME_BYTES], sequences[80] = "";
+
+	if (s->last_sequence)
+		snprintf(sequences, sizeof(sequences), ", sequences %" PRIu64 " to %" PRIu64, s->first_sequence,
+			 s->last_sequence);
+	snprintf(to, size,
+		 "%" PRIu64 " records (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)%s, %s in %" PRIu64
+		 " segment%s",
+		 s->records, s->pending, s->sent, s->failed, sequences, text_bytes(bytes, s->bytes), s->segments,
+		 s->segments == 1 ? "" : "s");
+}

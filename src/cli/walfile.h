@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the wal commands share: the FILE operand, waiting for a log that another process holds, and damage and counts as
+ * text and JSON.
+ *
+ * Thread safety: none; the main thread calls. Ownership: buffers are the caller's; JSON values are new references.
+ */
+#ifndef SLUICE_CLI_WALFILE_H
+#define SLUICE_CLI_WALFILE_H
+
+#include "opts.h"
+
+#include <limits.h>
+#include <sluice/wal.h>
+
+struct walfile {
+	char dir[PATH_MAX]; /* "." when the path has no folder */
+	char id[NAME_MAX + 1];
+};
+
+/* Split <dir>/<id>.wal. 0, or an exit code after a line on stderr that says what to name instead. */
+int walfile_split(struct cli *cli, const char *path, struct walfile *out);
+/* Something is there that cannot be a log (a folder, a device): 65 after a line on stderr. Otherwise 0, also when
+ * nothing is there: the library looks closer. */
+int walfile_check(struct cli *cli, const char *path);
+
+/* The options that commands which take the log's lock share; put them into a table. */
+#define WALFILE_OPT_KEY_FILE                                                                                           \
+	{                                                                                                              \
+		.name = "key-file", .kind = OPT_STRING, .arg = "FILE",                                                 \
+		.help = "The key of an encrypted log: 32 bytes, raw or as 64 hexadecimal digits, mode 0600"            \
+	}
+#define WALFILE_OPT_LOCK_WAIT                                                                                          \
+	{                                                                                                              \
+		.name = "lock-wait", .kind = OPT_DURATION, .arg = "TIME", .def = "0", .min = 0, .max = 86400000,       \
+		.help = "Wait so long for another process to let go of the log"                                        \
+	}
+extern const char *const walfile_corruption_choices[]; /* as enum sl_wal_on_corruption */
+#define WALFILE_OPT_ON_CORRUPTION                                                                                      \
+	{                                                                                                              \
+		.name = "on-corruption", .kind = OPT_ENUM, .arg = "WHAT", .def = "salvage",                            \
+		.choices = walfile_corruption_choices,                                                                 \
+		.help = "What to do with damage: set it aside and keep all good records, cut the log there, or "       \
+			"change nothing and fail"                                                                      \
+	}
+#define WALFILE_OPT_JSON                                                                                               \
+	{                                                                                                              \
+		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print JSON"                                  \
+	}
+
+/* The options above as the library takes them. Fields for which the table has no option stay at their default. */
+struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
+
+/* Call after an attempt failed with rc: 1 to try again (the lock was held, time is left, no signal came; a moment has
+ * passed). started_ms is walfile_mono_ms() of the first attempt. */
+int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
+int64_t walfile_mono_ms(void);
+
+/* "job-7.wal at 4096, 87 bytes: checksum …; sequences 5 to 7 are missing" */
+void walfile_describe(char *to, size_t size, const struct sl_wal_damage *damage);
+json_t *walfile_damage_json(const struct sl_wal_damage *damage);
+/* The counts as an object that the caller completes. */
+json_t *walfile_stats_json(const struct sl_wal_stats *stats);
+/* "12 records (10 pending, 2 sent, 0 failed), sequences 1 to 12, 512 B in 1 segment" */
+void walfile_summary(char *to, size_t size, const struct sl_wal_stats *stats);
+
+#endif
