@@ -15,13 +15,13 @@
 #include <sodium.h>
 #include <sys/stat.h>
 
-#define NONCE_BYTES crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
 #define TAG_BYTES crypto_aead_xchacha20poly1305_ietf_ABYTES
 #define KEY_BYTES crypto_aead_xchacha20poly1305_ietf_KEYBYTES
 #define KEY_TEXT_MAX (2 * KEY_BYTES + 2) /* hexadecimal, with a newline of either kind */
 #define ID_MAX 255u                      /* a file name */
 
-_Static_assert(NONCE_BYTES + TAG_BYTES == WAL_SEAL_BYTES, "what sealing adds");
+_Static_assert(WAL_NONCE_BYTES == crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, "a nonce");
+_Static_assert(WAL_NONCE_BYTES + TAG_BYTES == WAL_SEAL_BYTES, "what sealing adds");
 
 struct wal_key {
 	struct sl_env env; /* where the memory came from */
@@ -133,19 +133,21 @@ static void associate(struct associated *ad, const struct wal_seal_ctx *at)
 	ad->len = n + 20;
 }
 
-int sl__wal_seal_payload(const struct wal_key *key, const struct sl_env *env, const struct wal_seal_ctx *at,
-			 uint8_t *out, const void *payload, size_t len)
+int sl__wal_draw_nonce(const struct sl_env *env, uint8_t nonce[WAL_NONCE_BYTES])
 {
-	int rc = env->rand->fill(out, NONCE_BYTES, env->rand_ctx);
-	if (rc < 0)
-		return rc;
+	return env->rand->fill(nonce, WAL_NONCE_BYTES, env->rand_ctx);
+}
+
+void sl__wal_seal_payload(const struct wal_key *key, const struct wal_seal_ctx *at,
+			  const uint8_t nonce[WAL_NONCE_BYTES], uint8_t *out, const void *payload, size_t len)
+{
 	struct associated ad;
 	associate(&ad, at);
-	/* It cannot fail. A payload of no bytes may be NULL. */
-	(void)crypto_aead_xchacha20poly1305_ietf_encrypt(out + NONCE_BYTES, NULL,
+	memcpy(out, nonce, WAL_NONCE_BYTES);
+	/* Encryption cannot fail. A payload of no bytes may be NULL. */
+	(void)crypto_aead_xchacha20poly1305_ietf_encrypt(out + WAL_NONCE_BYTES, NULL,
 							 len != 0 ? payload : (const void *)out, len, ad.data, ad.len,
-							 NULL, out, key->bytes);
-	return 0;
+							 NULL, nonce, key->bytes);
 }
 
 int sl__wal_open_payload(const struct wal_key *key, const struct wal_seal_ctx *at, uint8_t *out, const uint8_t *sealed,
@@ -157,7 +159,7 @@ int sl__wal_open_payload(const struct wal_key *key, const struct wal_seal_ctx *a
 	associate(&ad, at);
 	/* A room of no bytes may be NULL; libsodium then only checks the tag, which is all there is to do. */
 	int rc = crypto_aead_xchacha20poly1305_ietf_decrypt(len > WAL_SEAL_BYTES ? out : NULL, NULL, NULL,
-							    sealed + NONCE_BYTES, len - NONCE_BYTES, ad.data, ad.len,
-							    sealed, key->bytes);
+							    sealed + WAL_NONCE_BYTES, len - WAL_NONCE_BYTES, ad.data,
+							    ad.len, sealed, key->bytes);
 	return rc == 0 ? 0 : SL_EKEY;
 }
