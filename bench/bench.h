@@ -100,6 +100,7 @@ struct entry {
 	int n_rates;
 	double rates[MAX_ROUNDS]; /* records per second, by round */
 	struct hist latency;
+	uint64_t records;                  /* in all rounds */
 	uint64_t flushes, flushed_records; /* in the measured rounds */
 	bool out;                          /* gave up; err says why */
 	struct sl_err err;

@@ -101,6 +101,7 @@ static void entry_collect(struct entry *e, const struct client *clients, bool ke
 		if (clients[i].rc != 0)
 			entry_fail(e, &clients[i].err);
 		rate += clients[i].rate;
+		e->records += clients[i].done;
 		if (keep)
 			hist_merge(&e->latency, &clients[i].latency);
 	}

@@ -114,6 +114,7 @@ static int make_scratch(const char *dir, char *out, size_t size)
 			"sluice-bench: %s is in memory; a sync costs nothing there. Name a folder on a disk with "
 			"--dir\n",
 			dir);
+		(void)rmdir(dir);
 		return 78;
 	}
 	char absolute[4096];

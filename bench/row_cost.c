@@ -122,8 +122,7 @@ static void cost_of(struct report *r, const struct settings *s, const struct con
 		fprintf(r->details, "  %-16s out: %s\n", c->name, g.entries[0].err.msg);
 		return;
 	}
-	/* The first round is in the counts too: the rates say how many records all rounds had. */
-	double records = entry_rate(e) * s->slice_ms / 1000.0 * (e->n_rates + 1);
+	double records = (double)e->records;
 	fprintf(r->details,
 		"  %-14s %2d clients: %.4f writes, %.4f syncs, %.4f other file calls, %.5f allocations, %.2f waits a "
 		"record\n",
