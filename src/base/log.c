@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/base.h"
+#include "base/utf8.h"
 #include <sluice/log.h>
 
 struct line {
@@ -43,48 +43,22 @@ static void close_with(struct line *l, char c)
 	l->owed--;
 }
 
-/* The length of the well-formed UTF-8 character at s (no surrogates, no overlong forms, up to U+10FFFF), 0 when there
- * is none. Stops at the NUL, since that continues nothing. */
-static size_t utf8_length(const unsigned char *s)
-{
-	unsigned char low = 0x80, high = 0xBF;
-	size_t n;
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] < 0xC2 || s[0] > 0xF4)
-		return 0;
-	n = s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-	if (s[0] == 0xE0)
-		low = 0xA0;
-	else if (s[0] == 0xED)
-		high = 0x9F;
-	else if (s[0] == 0xF0)
-		low = 0x90;
-	else if (s[0] == 0xF4)
-		high = 0x8F;
-	if (s[1] < low || s[1] > high)
-		return 0;
-	for (size_t i = 2; i < n; i++)
-		if ((s[i] & 0xC0) != 0x80)
-			return 0;
-	return n;
-}
-
 /* C0, DEL and C1: what a terminal may obey. */
-static bool is_control(const unsigned char *s)
+static bool is_control(const char *str)
 {
+	const unsigned char *s = (const unsigned char *)str;
 	return s[0] < 0x20 || s[0] == 0x7F || (s[0] == 0xC2 && s[1] >= 0x80 && s[1] < 0xA0);
 }
 
 /* Both formats quote alike, but for bytes that are not UTF-8: logfmt shows them, JSON has no form for them. */
-static void put_quoted_char(struct line *l, const unsigned char *s, size_t n)
+static void put_quoted_char(struct line *l, const char *s, size_t n)
 {
 	char text[8];
 	if (n == 0) {
-		(void)snprintf(text, sizeof text, "\\x%02x", s[0]);
+		(void)snprintf(text, sizeof text, "\\x%02x", (unsigned char)s[0]);
 		put_str(l, l->json ? "\xEF\xBF\xBD" : text); /* U+FFFD */
 	} else if (s[0] == '"' || s[0] == '\\') {
-		put(l, (const char[]){'\\', (char)s[0]}, 2);
+		put(l, (const char[]){'\\', s[0]}, 2);
 	} else if (s[0] == '\n') {
 		put_str(l, "\\n");
 	} else if (s[0] == '\r') {
@@ -92,18 +66,17 @@ static void put_quoted_char(struct line *l, const unsigned char *s, size_t n)
 	} else if (s[0] == '\t') {
 		put_str(l, "\\t");
 	} else if (is_control(s)) {
-		(void)snprintf(text, sizeof text, "\\u%04x", n == 2 ? s[1] : s[0]);
+		(void)snprintf(text, sizeof text, "\\u%04x", (unsigned char)s[n - 1]);
 		put_str(l, text);
 	} else {
-		put(l, (const char *)s, n);
+		put(l, s, n);
 	}
 }
 
-static void put_quoted_body(struct line *l, const char *str)
+static void put_quoted_body(struct line *l, const char *s)
 {
-	const unsigned char *s = (const unsigned char *)str;
 	while (*s != '\0' && !l->cut) {
-		size_t n = utf8_length(s);
+		size_t n = sl__utf8_length(s);
 		put_quoted_char(l, s, n);
 		s += n > 0 ? n : 1;
 	}
@@ -121,13 +94,12 @@ static void put_quoted(struct line *l, const char *str)
 	close_with(l, '"');
 }
 
-static bool needs_quotes(const char *str)
+static bool needs_quotes(const char *s)
 {
-	const unsigned char *s = (const unsigned char *)str;
 	if (*s == '\0')
 		return true;
 	for (size_t n; *s != '\0'; s += n) {
-		n = utf8_length(s);
+		n = sl__utf8_length(s);
 		if (n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\')
 			return true;
 	}
@@ -137,22 +109,21 @@ static bool needs_quotes(const char *str)
 static void put_bare(struct line *l, const char *str)
 {
 	for (const char *s = str; *s != '\0' && !l->cut;) {
-		size_t n = utf8_length((const unsigned char *)s);
+		size_t n = sl__utf8_length(s);
 		put(l, s, n);
 		s += n;
 	}
 }
 
 /* A logfmt key has no quotes: what would need them becomes '_'. */
-static void put_bare_key(struct line *l, const char *key)
+static void put_bare_key(struct line *l, const char *s)
 {
-	const unsigned char *s = (const unsigned char *)key;
 	if (*s == '\0')
 		put(l, "_", 1);
 	while (*s != '\0' && !l->cut) {
-		size_t n = utf8_length(s);
+		size_t n = sl__utf8_length(s);
 		bool odd = n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\';
-		put(l, odd ? "_" : (const char *)s, odd ? 1 : n);
+		put(l, odd ? "_" : s, odd ? 1 : n);
 		s += n > 0 ? n : 1;
 	}
 }
