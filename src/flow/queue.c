@@ -1,1 +1,783 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A ring under one mutex. What makes it fast is when it signals, not how it locks:
+ *
+ *  - A push signals a popper only when that popper has something to do: a full batch, a first item for one that does
+ *    not linger, or a timer to arm (the keeper, below). Items promised to a popper that is already on its way are not
+ *    counted for the next one. The push path compares one number, wake_at, against the depth.
+ *  - Signals are sent after the mutex is released.
+ *  - Both sides give up the CPU a few times before they go to sleep over a full queue or leave with a small batch: with
+ *    more threads than cores that lets the other side run, and costs under a microsecond otherwise.
+ *  - A popper that makes room moves the items of blocked pushers into the ring itself, first come first served, so a
+ *    pusher that wakes has nothing left to fight for.
+ *
+ * Lingering poppers sleep without a deadline while the queue is empty. The first item wakes the one with the shortest
+ * linger, the keeper, which goes back to sleep with the item's age as deadline; the others sleep on until a batch is
+ * full. A popper that goes to sleep over a queue that is not empty arms its own deadline.
+ *
+ * Invariants, all under mu:
+ *  I1  n_in - n_out = depth <= capacity, bytes <= max_bytes, bytes = sum over the ring.
+ *  I2  While pushers are blocked, the first one's next item does not fit, and n_in <= flush_seq (all are due).
+ *  I3  When poppers sleep: depth - promised < wake_at - promised, or a popper is on its way.
+ *  I4  above flips exactly with crossings; crossings - told is what the notifier has to deliver, and parity says which.
+ */
+#include "flow/queue.h"
+
+#include <sched.h>
+
+#include "base/thread.h"
+
+#define POOL_WAITERS 32 /* sleepers beyond these are signalled under the lock */
+#define GATHER_YIELDS 8 /* before a popper that does not linger leaves with a batch that still grows */
+#define FULL_YIELDS 4   /* before a pusher blocks */
+#define EXACT_STAMPS 32 /* pushes after a pop whose time is read one by one */
+#define STAMP_EVERY 16  /* and after those, every so many */
+
+struct waiter {
+	sl__cond cond;
+	struct waiter *next;
+	bool pooled;
+	bool listed; /* in poppers or pushers; cleared by who wakes it */
+	/* a popper */
+	size_t max, promised;
+	int64_t linger_ns;
+	bool timed;  /* sleeps with a deadline that is no later than its linger allows */
+	bool keeper; /* was woken to arm a timer */
+	/* a pusher: what is left to move */
+	const struct sl__queue_item *items;
+	size_t n;
+};
+
+struct waiters {
+	struct waiter *first, *last;
+	uint32_t n;
+};
+
+/* Signals to send once the lock is released. */
+struct wakes {
+	struct waiter *w[6];
+	unsigned n;
+	bool notify;
+};
+
+struct sl__queue {
+	sl__mutex mu;
+	struct sl__queue_item *ring;
+	size_t capacity, max_bytes;
+	size_t head, tail; /* ring indexes of the oldest and of the next free slot */
+	size_t depth, bytes;
+	uint64_t n_in, n_out;
+	size_t wake_at;     /* a push that brings depth here has a popper to wake */
+	size_t promised;    /* items meant for poppers on their way */
+	uint32_t unstamped; /* push calls since the clock was read */
+	uint32_t since_pop; /* push calls since a pop, saturating at EXACT_STAMPS */
+	uint64_t flush_seq; /* items before it are due whatever their age */
+	int64_t stamp_ns;   /* the clock's last reading */
+	size_t high, low, high_bytes, low_bytes;
+	bool above;
+	bool keeper_coming;
+	enum sl__queue_close_mode closed; /* 0: open */
+	enum sl__queue_overflow overflow;
+	struct waiters poppers, pushers;
+	struct waiter *pool;
+	uint64_t crossings, told;
+	uint64_t dropped, taken, refused;
+	sl__cond notify;
+	bool notifier_runs, stopping;
+	pthread_t notifier;
+	sl__queue_mark_fn *on_high, *on_low;
+	sl__queue_drop_fn *on_drop;
+	void *ctx;
+	struct sl_env env;
+	struct waiter waiters[POOL_WAITERS];
+};
+
+/* ---- sleepers ---- */
+
+static struct waiter *get_waiter(sl__queue *q, struct waiter *spare) SL_REQUIRES(q->mu)
+{
+	struct waiter *w = q->pool;
+	if (w != NULL) {
+		q->pool = w->next;
+		return w;
+	}
+	*spare = (struct waiter){.pooled = false};
+	sl__cond_init(&spare->cond);
+	return spare;
+}
+
+static void put_waiter(sl__queue *q, struct waiter *w) SL_REQUIRES(q->mu)
+{
+	if (!w->pooled) {
+		sl__cond_fini(&w->cond);
+		return;
+	}
+	w->next = q->pool;
+	q->pool = w;
+}
+
+static void append(struct waiters *list, struct waiter *w)
+{
+	w->next = NULL;
+	w->listed = true;
+	if (list->first == NULL)
+		list->first = w;
+	else
+		list->last->next = w;
+	list->last = w;
+	list->n++;
+}
+
+static void prepend(struct waiters *list, struct waiter *w)
+{
+	w->next = list->first;
+	w->listed = true;
+	list->first = w;
+	if (list->last == NULL)
+		list->last = w;
+	list->n++;
+}
+
+static void unlist(struct waiters *list, struct waiter *w)
+{
+	struct waiter *before = NULL;
+	for (struct waiter *at = list->first; at != w; at = at->next)
+		before = at;
+	if (before == NULL)
+		list->first = w->next;
+	else
+		before->next = w->next;
+	if (list->last == w)
+		list->last = before;
+	w->listed = false;
+	list->n--;
+}
+
+/* A node of the pool lives as long as the queue, so its signal can wait until the lock is free: at worst it wakes a
+ * later user of the node for nothing. A node on a sleeper's stack cannot wait. */
+static void add_wake(struct wakes *wakes, struct waiter *w)
+{
+	if (w->pooled && wakes->n < SL_COUNT(wakes->w))
+		wakes->w[wakes->n++] = w;
+	else
+		sl__signal(&w->cond);
+}
+
+static void send_wakes(sl__queue *q, struct wakes *wakes)
+{
+	for (unsigned i = 0; i < wakes->n; i++)
+		sl__signal(&wakes->w[i]->cond);
+	if (wakes->notify)
+		sl__signal(&q->notify);
+	*wakes = (struct wakes){0};
+}
+
+static void unlock_and_wake(sl__queue *q, struct wakes *wakes) SL_RELEASE(q->mu)
+{
+	sl__unlock(&q->mu);
+	if (SL_UNLIKELY(wakes->n != 0 || wakes->notify))
+		send_wakes(q, wakes);
+}
+
+/* ---- waking poppers ---- */
+
+/* Items present are due now: nothing more is to be waited for. */
+static bool due_at_once(const sl__queue *q) SL_REQUIRES(q->mu)
+{
+	return q->n_out < q->flush_seq || q->closed != 0;
+}
+
+static size_t available(const sl__queue *q) SL_REQUIRES(q->mu)
+{
+	return q->depth > q->promised ? q->depth - q->promised : 0;
+}
+
+/* The depth beyond what is promised at which w has a batch to take. */
+static size_t need_of(const sl__queue *q, const struct waiter *w) SL_REQUIRES(q->mu)
+{
+	return w->linger_ns == 0 || due_at_once(q) ? 1 : SL_MIN(w->max, q->capacity);
+}
+
+/* The popper whose age limit comes first, when nobody keeps its time yet. */
+static struct waiter *missing_keeper(const sl__queue *q) SL_REQUIRES(q->mu)
+{
+	struct waiter *min = NULL;
+	for (struct waiter *w = q->poppers.first; w != NULL; w = w->next)
+		if (min == NULL || w->linger_ns < min->linger_ns)
+			min = w;
+	return min == NULL || q->keeper_coming || min->timed || min->linger_ns == SL_FOREVER ? NULL : min;
+}
+
+static void wake_popper(sl__queue *q, struct waiter *w, size_t promise, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	unlist(&q->poppers, w);
+	w->promised = promise;
+	q->promised += promise;
+	add_wake(wakes, w);
+}
+
+static struct waiter *popper_with_a_batch(const sl__queue *q, size_t have) SL_REQUIRES(q->mu)
+{
+	for (struct waiter *w = q->poppers.first; w != NULL; w = w->next)
+		if (have >= need_of(q, w))
+			return w;
+	return NULL;
+}
+
+/* Wake every popper that has something to do, and set wake_at for the next push. */
+static void wake_poppers(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	size_t have;
+	struct waiter *w;
+	while ((have = available(q)) > 0 && (w = popper_with_a_batch(q, have)) != NULL)
+		wake_popper(q, w, SL_MIN(have, w->max), wakes);
+	w = missing_keeper(q);
+	if (have > 0 && w != NULL) {
+		w->keeper = q->keeper_coming = true;
+		wake_popper(q, w, 0, wakes);
+		w = NULL;
+	}
+	size_t need = w != NULL ? 1 : SIZE_MAX;
+	for (w = q->poppers.first; w != NULL; w = w->next)
+		need = SL_MIN(need, need_of(q, w));
+	if (__builtin_add_overflow(q->promised, need, &q->wake_at))
+		q->wake_at = SIZE_MAX;
+}
+
+/* ---- the ring ---- */
+
+static bool fits(const sl__queue *q, size_t bytes) SL_REQUIRES(q->mu)
+{
+	return q->depth < q->capacity && bytes <= q->max_bytes - q->bytes;
+}
+
+static void put_item(sl__queue *q, const struct sl__queue_item *item, int64_t at_ns) SL_REQUIRES(q->mu)
+{
+	q->ring[q->tail] = (struct sl__queue_item){.ptr = item->ptr, .bytes = item->bytes, .at_ns = at_ns};
+	q->tail = q->tail + 1 == q->capacity ? 0 : q->tail + 1;
+	q->depth++;
+	q->bytes += item->bytes;
+	q->n_in++;
+}
+
+static size_t remove_items(sl__queue *q, struct sl__queue_item *out, size_t max) SL_REQUIRES(q->mu)
+{
+	size_t n = SL_MIN(max, q->depth), bytes = 0, head = q->head;
+	for (size_t i = 0; i < n; i++) {
+		out[i] = q->ring[head];
+		bytes += out[i].bytes;
+		head = head + 1 == q->capacity ? 0 : head + 1;
+	}
+	q->head = head;
+	q->depth -= n;
+	q->bytes -= bytes;
+	q->n_out += n;
+	return n;
+}
+
+/* The time at which items go in. Exact for a slow stream; a storm does not pay for the clock on every item. */
+static int64_t stamp(sl__queue *q) SL_REQUIRES(q->mu)
+{
+	if (SL_LIKELY(q->since_pop == EXACT_STAMPS && ++q->unstamped < STAMP_EVERY && q->depth != 0))
+		return q->stamp_ns;
+	if (q->since_pop < EXACT_STAMPS)
+		q->since_pop++;
+	q->unstamped = 0;
+	return q->stamp_ns = sl__mono_ns(&q->env);
+}
+
+static void mark_if_high(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	if (q->above || (q->depth < q->high && q->bytes < q->high_bytes))
+		return;
+	q->above = true;
+	q->crossings++;
+	wakes->notify = q->notifier_runs;
+}
+
+static void mark_if_low(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	if (!q->above || q->depth > q->low || q->bytes > q->low_bytes)
+		return;
+	q->above = false;
+	q->crossings++;
+	wakes->notify = q->notifier_runs;
+}
+
+/* After items went in. */
+static void grown(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	mark_if_high(q, wakes);
+	if (q->depth >= q->wake_at)
+		wake_poppers(q, wakes);
+}
+
+static size_t put_what_fits(sl__queue *q, const struct sl__queue_item *items, size_t n) SL_REQUIRES(q->mu)
+{
+	size_t done = 0;
+	int64_t at_ns = stamp(q);
+	while (done < n && fits(q, items[done].bytes))
+		put_item(q, &items[done++], at_ns);
+	return done;
+}
+
+/* Items that could not go in make what is inside due: the batch cannot grow any more. */
+static void found_no_room(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	q->flush_seq = q->n_in;
+	mark_if_high(q, wakes);
+	wake_poppers(q, wakes);
+}
+
+/* After items went out: move what blocked pushers hold, in their order, and let those go that are done. */
+static void shrunk(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	q->since_pop = 0;
+	mark_if_low(q, wakes);
+	struct waiter *w;
+	while (q->closed == 0 && (w = q->pushers.first) != NULL) {
+		size_t done = put_what_fits(q, w->items, w->n);
+		w->items += done;
+		w->n -= done;
+		if (w->n > 0) {
+			q->flush_seq = q->n_in;
+			break;
+		}
+		unlist(&q->pushers, w);
+		add_wake(wakes, w);
+	}
+	mark_if_high(q, wakes);
+	wake_poppers(q, wakes);
+}
+
+/* ---- push ---- */
+
+/* Sleep in the line of pushers until somebody has moved all items, or the deadline, or the end. Returns how many of
+ * the n went in. */
+static size_t wait_in_line(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t deadline_ns,
+			   struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	struct waiter spare, *w = get_waiter(q, &spare);
+	w->items = items;
+	w->n = n;
+	append(&q->pushers, w);
+	found_no_room(q, wakes);
+	send_wakes(q, wakes);
+	while (w->listed && q->closed == 0)
+		if (!sl__wait(&q->env, &w->cond, &q->mu, deadline_ns))
+			break;
+	size_t left = w->n;
+	if (w->listed) {
+		bool was_first = q->pushers.first == w;
+		unlist(&q->pushers, w);
+		/* I2: the next in line may have a smaller item. */
+		if (was_first && q->closed == 0)
+			shrunk(q, wakes);
+	}
+	put_waiter(q, w);
+	return n - left;
+}
+
+/* Let others run for a moment: there may be room without a sleep. */
+static void yield_for_room(sl__queue *q, size_t bytes, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	found_no_room(q, wakes);
+	for (int i = 0; i < FULL_YIELDS && q->closed == 0 && q->pushers.first == NULL && !fits(q, bytes); i++) {
+		unlock_and_wake(q, wakes);
+		(void)sched_yield();
+		sl__lock(&q->mu);
+	}
+}
+
+static size_t push_blocking(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+			    struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	size_t done = 0;
+	if (q->pushers.first == NULL) {
+		yield_for_room(q, items[0].bytes, wakes);
+		if (q->closed == 0 && q->pushers.first == NULL)
+			done = put_what_fits(q, items, n);
+	}
+	if (done < n && q->closed == 0)
+		done += wait_in_line(q, items + done, n - done, sl__deadline_ns(&q->env, timeout_ms), wakes);
+	return done;
+}
+
+/* Push all n, dropping the oldest where needed. The callback runs between rounds, without the lock. */
+static size_t push_dropping(sl__queue *q, const struct sl__queue_item *items, size_t n, struct wakes *wakes)
+	SL_REQUIRES(q->mu)
+{
+	struct sl__queue_item dropped[32];
+	size_t done = 0;
+	while (done < n && q->closed == 0) {
+		size_t n_dropped = 0;
+		for (;;) {
+			done += put_what_fits(q, items + done, n - done);
+			if (done == n || n_dropped == SL_COUNT(dropped))
+				break;
+			n_dropped += remove_items(q, &dropped[n_dropped], 1);
+		}
+		if (n_dropped == 0)
+			break;
+		q->dropped += n_dropped;
+		found_no_room(q, wakes);
+		mark_if_low(q, wakes);
+		mark_if_high(q, wakes);
+		if (q->on_drop == NULL)
+			continue;
+		unlock_and_wake(q, wakes);
+		for (size_t i = 0; i < n_dropped; i++)
+			q->on_drop(&dropped[i], q->ctx);
+		sl__lock(&q->mu);
+	}
+	return done;
+}
+
+/* What one push call does when its items did not all fit at once. */
+static int push_slowly(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+		       struct wakes *wakes, size_t *pushed) SL_REQUIRES(q->mu)
+{
+	size_t done = 0;
+	if (q->closed == 0) {
+		if (q->overflow == SL__QUEUE_DROP_OLDEST)
+			done = push_dropping(q, items, n, wakes);
+		else if (q->overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
+			done = push_blocking(q, items, n, timeout_ms, wakes);
+		else
+			found_no_room(q, wakes);
+	}
+	*pushed += done;
+	if (done == n)
+		return 0;
+	if (q->closed != 0)
+		return SL_ECLOSED;
+	return q->overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
+}
+
+/* Push items none of which is too big. */
+static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
+{
+	struct wakes wakes = {0};
+	int rc = 0;
+	sl__lock(&q->mu);
+	size_t done = 0;
+	if (SL_LIKELY(q->closed == 0 && q->pushers.first == NULL))
+		done = put_what_fits(q, items, n);
+	*pushed = done;
+	if (SL_UNLIKELY(done < n)) {
+		rc = push_slowly(q, items + done, n - done, timeout_ms, &wakes, pushed);
+		q->refused += n - *pushed;
+	}
+	grown(q, &wakes);
+	unlock_and_wake(q, &wakes);
+	return rc;
+}
+
+int sl__queue_push_timed(sl__queue *q, void *ptr, size_t bytes, int64_t timeout_ms)
+{
+	struct sl__queue_item item = {.ptr = ptr, .bytes = bytes};
+	size_t pushed;
+	return sl__queue_push_many(q, &item, 1, timeout_ms, &pushed);
+}
+
+int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
+{
+	size_t good = 0;
+	while (good < n && items[good].bytes <= q->max_bytes)
+		good++;
+	int rc = 0;
+	*pushed = 0;
+	if (good > 0)
+		rc = push_all(q, items, good, timeout_ms, pushed);
+	if (rc == 0 && good < n) {
+		sl__lock(&q->mu);
+		rc = q->closed != 0 ? SL_ECLOSED : SL_ETOOBIG;
+		q->refused += n - good;
+		sl__unlock(&q->mu);
+	}
+	return rc;
+}
+
+/* ---- pop ---- */
+
+/* Before a sleep, and before leaving with a small batch: let the producers run, as long as that brings more. */
+static void gather(sl__queue *q, size_t max, struct wakes *wakes) SL_REQUIRES(q->mu)
+{
+	size_t before = 0;
+	for (int i = 0; i < GATHER_YIELDS && (i == 0 || q->depth > before) && q->depth < max && !due_at_once(q); i++) {
+		before = q->depth;
+		unlock_and_wake(q, wakes);
+		(void)sched_yield();
+		sl__lock(&q->mu);
+	}
+}
+
+static void sleep_in_line(sl__queue *q, struct waiter *w, bool again, int64_t until_ns, struct wakes *wakes)
+	SL_REQUIRES(q->mu)
+{
+	w->timed = q->depth > 0;
+	if (again)
+		prepend(&q->poppers, w);
+	else
+		append(&q->poppers, w);
+	wake_poppers(q, wakes);
+	send_wakes(q, wakes);
+	(void)sl__wait(&q->env, &w->cond, &q->mu, until_ns);
+	if (w->listed)
+		unlist(&q->poppers, w);
+	if (w->keeper)
+		w->keeper = q->keeper_coming = false;
+	q->promised -= w->promised;
+	w->promised = 0;
+}
+
+/* 0: there is a batch to take now. 1: none yet, *until_ns says when to look again. Else the error to return. */
+static int batch_ready(sl__queue *q, const struct waiter *w, int64_t deadline_ns, int64_t *until_ns) SL_REQUIRES(q->mu)
+{
+	if (q->closed == SL__QUEUE_TAKE_BACK || (q->closed != 0 && q->depth == 0))
+		return SL_ECLOSED;
+	if (q->depth > 0 && q->depth >= need_of(q, w))
+		return 0;
+	*until_ns = deadline_ns;
+	if (q->depth > 0 && w->linger_ns != SL_FOREVER)
+		*until_ns = SL_MIN(deadline_ns, q->ring[q->head].at_ns + w->linger_ns);
+	if (*until_ns == SL_FOREVER || sl__mono_ns(&q->env) < *until_ns)
+		return 1;
+	return q->depth > 0 ? 0 : SL_ETIMEDOUT;
+}
+
+static int64_t ms_to_ns(int64_t ms)
+{
+	int64_t ns;
+	/* A quarter of the range leaves room to add it to a time. */
+	return ms < 0 || __builtin_mul_overflow(ms, (int64_t)1000000, &ns) || ns > SL_FOREVER / 4 ? SL_FOREVER : ns;
+}
+
+static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t timeout_ms, struct wakes *wakes)
+	SL_REQUIRES(q->mu)
+{
+	int64_t until_ns, deadline_ns = timeout_ms < 0 ? SL_FOREVER : sl__deadline_ns(&q->env, timeout_ms);
+	struct waiter spare, *w = get_waiter(q, &spare);
+	w->max = max;
+	w->linger_ns = ms_to_ns(linger_ms);
+	int rc;
+	for (bool again = false;; again = true) {
+		if (timeout_ms != 0 && (!again || w->linger_ns == 0))
+			gather(q, max, wakes);
+		rc = batch_ready(q, w, deadline_ns, &until_ns);
+		if (rc != 1)
+			break;
+		sleep_in_line(q, w, again, until_ns, wakes);
+	}
+	put_waiter(q, w);
+	return rc;
+}
+
+int sl__queue_pop(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms, int64_t timeout_ms,
+		  size_t *n)
+{
+	struct wakes wakes = {0};
+	*n = 0;
+	assert(max > 0);
+	sl__lock(&q->mu);
+	int rc = 0;
+	if (q->depth < max || q->closed != 0)
+		rc = await_batch(q, max, linger_ms, timeout_ms, &wakes);
+	if (rc == 0)
+		*n = remove_items(q, out, max);
+	shrunk(q, &wakes);
+	unlock_and_wake(q, &wakes);
+	return rc;
+}
+
+size_t sl__queue_take(sl__queue *q, struct sl__queue_item *out, size_t max)
+{
+	struct wakes wakes = {0};
+	sl__lock(&q->mu);
+	size_t n = remove_items(q, out, max);
+	q->taken += n;
+	shrunk(q, &wakes);
+	unlock_and_wake(q, &wakes);
+	return n;
+}
+
+/* ---- the rest ---- */
+
+void sl__queue_flush(sl__queue *q)
+{
+	struct wakes wakes = {0};
+	sl__lock(&q->mu);
+	q->flush_seq = q->n_in;
+	wake_poppers(q, &wakes);
+	unlock_and_wake(q, &wakes);
+}
+
+void sl__queue_close(sl__queue *q, enum sl__queue_close_mode mode)
+{
+	struct wakes wakes = {0};
+	sl__lock(&q->mu);
+	q->closed = SL_MAX(q->closed, mode);
+	while (q->poppers.first != NULL)
+		wake_popper(q, q->poppers.first, 0, &wakes);
+	for (struct waiter *w = q->pushers.first; w != NULL; w = w->next)
+		add_wake(&wakes, w);
+	unlock_and_wake(q, &wakes);
+}
+
+void sl__queue_stats(sl__queue *q, struct sl__queue_stats *out)
+{
+	sl__lock(&q->mu);
+	int64_t age_ns = q->depth > 0 ? sl__mono_ns(&q->env) - q->ring[q->head].at_ns : 0;
+	*out = (struct sl__queue_stats){.depth = q->depth,
+					.capacity = q->capacity,
+					.bytes = q->bytes,
+					.oldest_age_ms = age_ns / 1000000,
+					.pushed = q->n_in,
+					.popped = q->n_out - q->dropped - q->taken,
+					.dropped = q->dropped,
+					.taken = q->taken,
+					.refused = q->refused,
+					.blocked_pushers = q->pushers.n,
+					.waiting_poppers = q->poppers.n,
+					.crossings = q->crossings,
+					.above_high = q->above};
+	sl__unlock(&q->mu);
+}
+
+/* Tells each crossing of the marks, one after the other. Only their number is kept, so a slow callback cannot make the
+ * backlog grow. */
+static void *notifier_main(void *arg)
+{
+	sl__queue *q = arg;
+	sl__lock(&q->mu);
+	for (;;) {
+		while (q->told == q->crossings && !q->stopping)
+			(void)sl__wait(&q->env, &q->notify, &q->mu, SL_FOREVER);
+		if (q->told == q->crossings)
+			break;
+		sl__queue_mark_fn *fn = ++q->told % 2 == 1 ? q->on_high : q->on_low;
+		sl__unlock(&q->mu);
+		if (fn != NULL)
+			fn(q->ctx);
+		sl__lock(&q->mu);
+	}
+	sl__unlock(&q->mu);
+	return NULL;
+}
+
+static int check_opts(const struct sl__queue_opts *o, struct sl_err *err)
+{
+	if (o->capacity == 0 || o->capacity > SIZE_MAX / 2 / sizeof(struct sl__queue_item))
+		return sl_err_set(err, SL_EINVAL, "queue: capacity is %zu; give 1 or more", o->capacity);
+	if (o->high_watermark < 0 || (uint64_t)o->high_watermark > o->capacity)
+		return sl_err_set(err, SL_EINVAL, "queue: high_watermark is %lld; give 1 to capacity (%zu)",
+				  (long long)o->high_watermark, o->capacity);
+	if (o->low_watermark < SL_NONE)
+		return sl_err_set(err, SL_EINVAL, "queue: low_watermark is %lld; give 1 or more, or SL_NONE",
+				  (long long)o->low_watermark);
+	if ((unsigned)o->overflow > SL__QUEUE_ERROR)
+		return sl_err_set(err, SL_EINVAL, "queue: overflow is %d; give block, drop_oldest or error",
+				  (int)o->overflow);
+	return 0;
+}
+
+/* Four fifths, rounded up, without overflow. */
+static size_t high_part(size_t n)
+{
+	return n - n / 5;
+}
+
+static int set_marks(sl__queue *q, const struct sl__queue_opts *o, struct sl_err *err)
+{
+	q->high = o->high_watermark != 0 ? (size_t)o->high_watermark : high_part(q->capacity);
+	q->low = o->low_watermark > 0 ? (size_t)o->low_watermark : q->capacity / 2;
+	if (o->low_watermark == SL_NONE)
+		q->low = 0;
+	else if (o->low_watermark == 0 && q->low >= q->high)
+		q->low = q->high - 1; /* a low high mark alone takes the default of the low one along */
+	if (q->low >= q->high)
+		return sl_err_set(err, SL_EINVAL, "queue: low_watermark (%zu) is not below high_watermark (%zu)",
+				  q->low, q->high);
+	bool bound = o->max_bytes != 0;
+	q->max_bytes = bound ? o->max_bytes : SIZE_MAX;
+	q->high_bytes = bound ? high_part(o->max_bytes) : SIZE_MAX;
+	q->low_bytes = bound ? o->max_bytes / 2 : SIZE_MAX;
+	return 0;
+}
+
+static void init_waiters(sl__queue *q) SL_NO_TSA
+{
+	for (size_t i = 0; i < POOL_WAITERS; i++) {
+		struct waiter *w = &q->waiters[i];
+		sl__cond_init(&w->cond);
+		w->pooled = true;
+		w->next = q->pool;
+		q->pool = w;
+	}
+	q->wake_at = SIZE_MAX;
+}
+
+static int start_notifier(sl__queue *q, const struct sl__queue_opts *o, struct sl_err *err)
+{
+	if (o->on_high == NULL && o->on_low == NULL)
+		return 0;
+	int rc = sl__thread_start(&q->notifier, o->name != NULL ? o->name : "sl-queue", notifier_main, q);
+	if (rc != 0)
+		return sl_err_set(err, SL_EAGAIN, "queue: the notifier thread cannot be started: %s", strerror(-rc));
+	q->notifier_runs = true;
+	return 0;
+}
+
+int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__env_init(&env, opts->env, err);
+	if (rc == 0)
+		rc = check_opts(opts, err);
+	if (rc != 0)
+		return rc;
+	sl__queue *q = sl__calloc(&env, 1, sizeof *q);
+	if (q == NULL)
+		return sl_err_set(err, SL_ENOMEM, "queue: no memory");
+	q->env = env;
+	q->capacity = opts->capacity;
+	q->overflow = opts->overflow;
+	q->on_high = opts->on_high;
+	q->on_low = opts->on_low;
+	q->on_drop = opts->on_drop;
+	q->ctx = opts->ctx;
+	sl__mutex_init(&q->mu);
+	sl__cond_init(&q->notify);
+	init_waiters(q);
+	rc = set_marks(q, opts, err);
+	/* Not zeroed: pages that a small backlog never reaches stay untouched. */
+	if (rc == 0 && (q->ring = sl__alloc(&env, q->capacity * sizeof *q->ring)) == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "queue: no memory for %zu items", q->capacity);
+	if (rc == 0)
+		rc = start_notifier(q, opts, err);
+	if (rc != 0)
+		sl__queue_free(q);
+	else
+		*out = q;
+	return rc;
+}
+
+void sl__queue_free(sl__queue *q)
+{
+	if (q == NULL)
+		return;
+	if (q->notifier_runs) {
+		sl__lock(&q->mu);
+		q->stopping = true;
+		sl__signal(&q->notify);
+		sl__unlock(&q->mu);
+		(void)pthread_join(q->notifier, NULL);
+	}
+	for (size_t i = 0; i < POOL_WAITERS; i++)
+		sl__cond_fini(&q->waiters[i].cond);
+	sl__cond_fini(&q->notify);
+	sl__mutex_fini(&q->mu);
+	struct sl_env env = q->env;
+	sl__free(&env, q->ring);
+	sl__free(&env, q);
+}
