@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 int sl__env_init(struct sl_env *out, const struct sl_env *in, struct sl_err *err)
 {
@@ -115,12 +116,21 @@ char *sl__dirname(const struct sl_env *e, const char *path)
 	return sl__asprintf(e, "%.*s", (int)(slash - path), path);
 }
 
-/* Make one folder whose parent exists, and sync the parent. Another process may have made it meanwhile. */
+/* 0 for what may be a folder (a link to one, too), -ENOTDIR for a file, -ENOENT for nothing. */
+static int find_folder(const struct sl_env *e, const char *dir)
+{
+	struct sl_io_stat st;
+	int rc = SL__IO(e, stat, dir, &st);
+	return rc == 0 && S_ISREG(st.mode) ? -ENOTDIR : rc;
+}
+
+/* Make one folder whose parent exists, and sync the parent: also when another process has made it meanwhile, which may
+ * not have come to its sync yet. */
 static int make_one(const struct sl_env *e, const char *dir)
 {
 	int rc = SL__IO(e, mkdir, dir, 0700);
 	if (rc == -EEXIST)
-		return 0;
+		rc = find_folder(e, dir);
 	if (rc < 0)
 		return rc;
 	char *parent = sl__dirname(e, dir);
@@ -133,18 +143,20 @@ static int make_one(const struct sl_env *e, const char *dir)
 
 int sl__mkdirs(const struct sl_env *e, const char *dir)
 {
-	struct sl_io_stat st;
-	if (SL__IO(e, stat, dir, &st) == 0)
-		return 0;
+	if (dir[0] == '\0')
+		return -ENOENT;
+	int rc = find_folder(e, dir);
+	if (rc == 0 || rc == -ENOTDIR)
+		return rc;
 	char *copy = sl__strdup(e, dir);
 	if (copy == NULL)
 		return -ENOMEM;
-	int rc = 0;
+	rc = 0;
 	for (char *p = copy + 1; rc == 0 && *p != '\0'; p++) {
 		if (*p != '/' || p[-1] == '/')
 			continue;
 		*p = '\0';
-		if (SL__IO(e, stat, copy, &st) != 0)
+		if (find_folder(e, copy) != 0)
 			rc = make_one(e, copy);
 		*p = '/';
 	}

@@ -3,7 +3,7 @@
  * The registry: get or create under its lock, update without.
  *
  * A counter is eight cells a line apart, and a thread always adds to the same one, so that two threads rarely fight for
- * a line: 4 ns an addition from each of two threads at once, against 25 ns on one shared word (measured on 2 cores).
+ * a line: measured on two cores 5 ns an addition, from one thread or from two at once, against 2 and 12 ns on one word.
  */
 #include "base/metrics.h"
 
