@@ -264,7 +264,7 @@ static int check_complete(struct cli *cli, const struct parsed *args)
 	const struct opt *own = args->command->opts;
 	char name[32];
 
-	if (opt_flag(args, "help"))
+	if (opt_flag(args, "help") || opt_flag(args, "version"))
 		return 0;
 	if (args->n_operands < opts_operand_count(args->command->operands) - args->command->optional) {
 		operand_name(args->command->operands, args->n_operands, name);
