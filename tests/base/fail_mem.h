@@ -13,10 +13,16 @@ struct fail_mem {
 	int held;    /* not yet released */
 };
 
+/* As malloc does, also under a sanitizer that would end the program. */
+static inline int fail_mem_refuses(struct fail_mem *m, size_t size)
+{
+	return ++m->calls == m->fail_at || size > PTRDIFF_MAX;
+}
+
 static inline void *fail_mem_alloc(size_t size, void *ctx)
 {
 	struct fail_mem *m = ctx;
-	void *p = ++m->calls == m->fail_at ? NULL : malloc(size);
+	void *p = fail_mem_refuses(m, size) ? NULL : malloc(size);
 	m->held += p != NULL;
 	return p;
 }
@@ -24,7 +30,7 @@ static inline void *fail_mem_alloc(size_t size, void *ctx)
 static inline void *fail_mem_resize(void *old, size_t size, void *ctx)
 {
 	struct fail_mem *m = ctx;
-	void *p = ++m->calls == m->fail_at ? NULL : realloc(old, size);
+	void *p = fail_mem_refuses(m, size) ? NULL : realloc(old, size);
 	m->held += p != NULL && old == NULL;
 	return p;
 }
