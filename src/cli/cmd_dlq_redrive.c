@@ -22,25 +22,30 @@ struct redrive {
 	int exit_code; /* of the first letter that stayed */
 };
 
-/* `target` or `dir/../<id>.wal`, when source is wal:<id> and the path is that log's. 0: there is none. */
+static int is_file(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* `target` or `dir/../<id>.wal`, when source is wal:<id> and such a log is there (a new one is never made: the path may
+ * have meant another place). 0: there is none. */
 static int path_of_source(const struct redrive *r, const struct sl_dlq_letter *letter, char path[PATH_MAX])
 {
 	const char *id = letter->source + 4;
 	const char *target = letter->target ? letter->target : "";
 	const char *slash = strrchr(target, '/');
 	char name[NAME_MAX + 1];
-	struct stat st;
 
 	if (strncmp(letter->source, "wal:", 4) != 0 || !*id || strchr(id, '/'))
 		return 0;
 	if ((size_t)snprintf(name, sizeof(name), "%s.wal", id) >= sizeof(name))
 		return 0;
-	if (strcmp(slash ? slash + 1 : target, name) == 0)
+	if (strcmp(slash ? slash + 1 : target, name) == 0 && is_file(target))
 		return (size_t)snprintf(path, PATH_MAX, "%s", target) < PATH_MAX;
 	/* The letters of <dir>/<id>.wal are in <dir>/<id>.dead unless configured otherwise. */
-	if ((size_t)snprintf(path, PATH_MAX, "%s/../%s", r->dlq_dir, name) >= PATH_MAX)
-		return 0;
-	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+	return (size_t)snprintf(path, PATH_MAX, "%s/../%s", r->dlq_dir, name) < PATH_MAX && is_file(path);
 }
 
 static int close_log(struct redrive *r, struct sl_err *err)

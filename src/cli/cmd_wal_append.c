@@ -65,6 +65,7 @@ static void settle_all(struct append *a)
 	while (a->count > 0)
 		(void)settle_oldest(a, SL_UNLIMITED);
 	(void)out_flush(&a->cli->out);
+	progress_update(&a->progress, a->in.offset, a->input_bytes);
 }
 
 /* Wait for one, take what came with it in the same flush, and show it. */

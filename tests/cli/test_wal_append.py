@@ -2,11 +2,13 @@
 """sluice wal append: what is printed is in the log, in order, whatever comes in and however it ends."""
 
 import os
+import pty
 import select
 import signal
 import struct
 import subprocess
 import threading
+import time
 
 import walfmt
 from clitest import SLUICE, TIMEOUT, CliTest, main
@@ -146,6 +148,35 @@ class Live(CliTest):
         p.stdin.close()
         self.assertEqual(p.wait(TIMEOUT), 0)
         self.assertEqual(self.records("x.wal")[6], b"half a line")
+
+    def feed_with_a_terminal(self, *args, until):
+        """Append line after line with a terminal as stderr, until what it shows satisfies until(shown, lines)."""
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        p = subprocess.Popen([SLUICE, "wal", "append", "x.wal", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=follower, cwd=self.dir, bufsize=0)
+        os.close(follower)
+        shown, lines = b"", 0
+        while not until(shown, lines):
+            p.stdin.write(b"line\n")
+            self.answer(p)
+            lines += 1
+            while select.select([leader], [], [], 0)[0]:
+                shown += os.read(leader, 4096)
+        p.stdin.close()
+        p.stdout.close()
+        self.assertEqual(p.wait(TIMEOUT), 0)
+        return shown, lines
+
+    def test_progress_is_drawn_on_a_terminal_and_not_with_quiet(self):
+        end = time.monotonic() + TIMEOUT
+        started = time.monotonic()
+        shown, lines = self.feed_with_a_terminal(until=lambda shown, _: b"\r" in shown or time.monotonic() > end)
+        took = time.monotonic() - started
+        self.assertIn(b"B/s", shown)
+        end = time.monotonic() + 2 * took
+        shown, _ = self.feed_with_a_terminal("--quiet", until=lambda _, n: n >= lines and time.monotonic() > end)
+        self.assertEqual(shown, b"")
 
     def test_another_process_cannot_append_and_may_wait_for_its_turn(self):
         p = self.start("wal", "append", "x.wal", bufsize=0)

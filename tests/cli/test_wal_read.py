@@ -86,6 +86,13 @@ class Dump(CliTest):
                 self.assertIn("torn tail", self.ok("wal", "verify", "x.wal").text)
                 self.assertEqual(self.ok("wal", "stat", "--json", "x.wal").json()[0]["torn_bytes"], cut)
 
+    def test_quiet_hides_warnings_and_keeps_errors(self):
+        self.write("x.wal", walfmt.log([b"one"]) + b"torn")
+        self.assertIn("torn tail", self.ok("wal", "dump", "x.wal").errors)
+        self.assertEqual(self.ok("wal", "dump", "--quiet", "x.wal").err, b"")
+        self.assertEqual(self.ok("wal", "dump", "--log-level=error", "x.wal").err, b"")
+        self.fails(74, "wal", "dump", "--quiet", "missing.wal", says="missing.wal")
+
     def test_zeros_behind_the_last_record_are_the_end(self):
         self.write("x.wal", walfmt.log([b"one"]) + bytes(100000))
         self.assertEqual(self.records("x.wal"), {1: b"one"})
