@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sender's thread: one batch in flight, in order, for as long as it takes.
+ *
+ *              ┌──────────── a record became durable ───────────┐
+ *              ▼                                                │
+ *   start ─▶ active ──── send failed ────▶ waiting ── delay ──▶ active ── stop ──▶ stopped
+ *              │                                                  │
+ *              └── conflict, or a record that cannot be read ──▶ halted ── stop ──▶ stopped
+ *
+ * T1  Only the receiver's mark acknowledges: what it covers is settled as sent, and nothing else is.
+ * T2  Only durable records are sent: the index holds no others.
+ * T3  A refused record is parked once all before it were taken, and is settled as failed once its letter is durable.
+ * T4  mu is never held while the receiver, the disk, the dead letters or the log callback are at work.
+ */
+#include "wal/sender.h"
+
+#define CANCEL_AGAIN_MS 1000
+
+/* ---- the thread ---- */
+
+/* Nothing that was pending when stop was called is left. */
+static bool drained(const sl_wal *w) SL_REQUIRES(w->mu)
+{
+	const struct wal_entry *entry = sl__wal_index_next(&w->index, 0);
+	return entry == NULL || entry->sequence > w->sender->stop_after;
+}
+
+/* While stopping: is there still a reason to go on? Skipped ranges are reported once if the receiver answers. */
+static bool must_end(sl_wal *w, enum sender_work work) SL_REQUIRES(w->mu)
+{
+	const struct wal_sender_state *s = w->sender;
+	if (s->phase != SENDER_STOPPING || !drained(w))
+		return false;
+	return !(work == SENDER_SEND && s->n == 0 && s->failures == 0);
+}
+
+static void work(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	if (s->mark_known && sl__wal_settle(w, 1, s->mark, SL_WAL_SENT) != 0) {
+		sl__wal_sender_no_memory(w);
+		return;
+	}
+	enum sender_work next = sl__wal_sender_plan(w, s);
+	if (must_end(w, next)) {
+		s->finished = true;
+		return;
+	}
+	if (next != SENDER_NOTHING) {
+		sl__wal_sender_do(w, next);
+		return;
+	}
+	bool some = w->inflight_bytes > 0 || w->index.pending > 0;
+	int64_t until = some ? sl__deadline_ns(&w->env, w->opts.flush_interval_ms) : SL_FOREVER;
+	(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_MIN(until, s->stop_at_ns));
+}
+
+static void step(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	int64_t now = sl__mono_ns(&w->env);
+	if (s->phase == SENDER_STOPPING && (now >= s->stop_at_ns || s->halt.code != 0))
+		s->finished = true;
+	else if (s->halt.code != 0)
+		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_FOREVER);
+	else if (now >= s->retry_at_ns)
+		work(w);
+	else if (must_end(w, SENDER_NOTHING))
+		s->finished = true;
+	else
+		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_MIN(s->retry_at_ns, s->stop_at_ns));
+}
+
+static void *sender_main(void *arg)
+{
+	sl_wal *w = arg;
+	sl__lock(&w->mu);
+	struct wal_sender_state *s = w->sender;
+	while (!s->finished)
+		step(w);
+	s->thread_done = true;
+	w->sender_runs = false;
+	sl__broadcast(&s->done_cv);
+	sl__broadcast(&w->room_cv);
+	sl__unlock(&w->mu);
+	return NULL;
+}
+
+/* ---- start and stop ---- */
+
+static int make_state(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	if (w->sender != NULL)
+		return 0;
+	struct wal_sender_state *s = sl__calloc(&w->env, 1, sizeof *s);
+	if (s == NULL)
+		return SL_ENOMEM;
+	if (sl__wal_sender_alloc(w, s) != 0) {
+		sl__wal_sender_release(w, s);
+		sl__free(&w->env, s);
+		return SL_ENOMEM;
+	}
+	sl__cond_init(&s->done_cv);
+	w->sender = s;
+	return 0;
+}
+
+/* What an earlier run knew is asked anew. */
+static void reset_state(sl_wal *w, const struct sl_wal_sender *table, void *ctx) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	s->table = table;
+	s->ctx = ctx;
+	s->thread_done = s->in_send = s->finished = s->mark_known = false;
+	s->stop_at_ns = SL_FOREVER;
+	s->mark = s->suspects = s->find_from = 0;
+	s->halt = s->trouble = (struct sl_err)SL_ERR_INIT;
+	s->refusal = (struct sender_refusal){0};
+	s->failures = 0;
+	s->retry_at_ns = INT64_MIN;
+	s->limit = s->n_replay = s->n = s->n_read = s->n_skipped = 0;
+	sl__prng_init(&s->prng, &w->env);
+}
+
+static int start_locked(sl_wal *w, const struct sl_wal_sender *table, void *ctx, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	int rc = sl__wal_usable(w, err);
+	if (rc != 0)
+		return rc;
+	if (!sl__wal_sender_idle(w))
+		return sl_err_set(err, SL_EINVAL, "start: a sender of %s runs already", w->path);
+	if (make_state(w) != 0)
+		return sl_err_set(err, SL_ENOMEM, "start the sender of %s: out of memory", w->path);
+	reset_state(w, table, ctx);
+	rc = sl__thread_start(&w->sender->thread, "sl-wal-send", sender_main, w);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "start the sender of %s", w->path);
+	w->sender->phase = SENDER_RUNNING;
+	w->sender->show = SENDER_ACTIVE;
+	w->sender_runs = true;
+	return 0;
+}
+
+int sl_wal_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx, struct sl_err *err)
+{
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	if (sender == NULL || sender->version != SL_WAL_SENDER_VERSION || sender->send == NULL)
+		return sl_err_set(err, SL_EINVAL, "sender: NULL, of another version, or without send");
+	sl__lock(&w->mu);
+	rc = start_locked(w, sender, ctx, err);
+	sl__unlock(&w->mu);
+	return rc;
+}
+
+/* Wait for the thread's end; past the deadline, when no send begins any more, ask a running one to return. Now and
+ * then again: the first call may have come before it could listen. */
+static void await_thread(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	const struct wal_sender_state *s = w->sender;
+	int64_t cancel_at = INT64_MIN;
+	while (!s->thread_done) {
+		int64_t now = sl__mono_ns(&w->env), until = SL_FOREVER;
+		if (now < s->stop_at_ns)
+			until = s->stop_at_ns;
+		else if (s->in_send && s->table->cancel != NULL && now < cancel_at)
+			until = cancel_at;
+		else if (s->in_send && s->table->cancel != NULL) {
+			sl__unlock(&w->mu);
+			s->table->cancel(s->ctx);
+			sl__lock(&w->mu);
+			cancel_at = sl__deadline_ns(&w->env, CANCEL_AGAIN_MS);
+			continue;
+		}
+		(void)sl__wait(&w->env, &w->sender->done_cv, &w->mu, until);
+	}
+}
+
+static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	if (sl__wal_sender_idle(w))
+		return;
+	bool mine = s->phase == SENDER_RUNNING;
+	s->phase = SENDER_STOPPING;
+	s->stop_at_ns = SL_MIN(s->stop_at_ns, deadline_ns);
+	if (mine)
+		s->stop_after = w->durable_seq;
+	sl__broadcast(&w->sender_cv);
+	sl__broadcast(&s->done_cv);
+	if (!mine) {
+		while (s->phase == SENDER_STOPPING)
+			(void)sl__wait(&w->env, &s->done_cv, &w->mu, SL_FOREVER);
+		return;
+	}
+	await_thread(w);
+	sl__unlock(&w->mu);
+	(void)pthread_join(s->thread, NULL);
+	sl__lock(&w->mu);
+	s->phase = SENDER_IDLE;
+	s->show = SENDER_STOPPED;
+	sl__broadcast(&s->done_cv);
+}
+
+static int what_is_left(const sl_wal *w, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	if (w->index.pending == 0)
+		return 0;
+	const char *why = w->sender != NULL && w->sender->trouble.code != 0 ? w->sender->trouble.msg : "not sent yet";
+	return sl_err_set(err, SL_EPENDING, "%llu records of %.64s are pending: %.150s",
+			  (unsigned long long)w->index.pending, w->id, why);
+}
+
+int sl_wal_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
+{
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	if (deadline_ms < 0 && deadline_ms != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "deadline_ms: %lld is negative", (long long)deadline_ms);
+	int64_t deadline_ns = sl__deadline_ns(&w->env, deadline_ms);
+	sl__lock(&w->mu);
+	bool flush = deadline_ms != 0 && !sl__wal_sender_idle(w) && sl__wal_usable(w, NULL) == 0;
+	sl__unlock(&w->mu);
+	/* What was submitted is to go as well. When that fails, its tickets say so. */
+	if (flush)
+		(void)!sl__wal_flush_now(w, NULL);
+	sl__lock(&w->mu);
+	stop_locked(w, deadline_ns);
+	rc = what_is_left(w, err);
+	bool archive = !w->helper_runs && !w->closed && !w->archived;
+	sl__unlock(&w->mu);
+	if (archive)
+		sl__wal_archive_settled(w);
+	return rc;
+}
+
+void sl__wal_sender_free(sl_wal *w)
+{
+	struct wal_sender_state *s = w->sender;
+	if (s == NULL)
+		return;
+	/* In a forked child there is no thread to wait for. */
+	if (sl__wal_check_process(w, NULL) == 0) {
+		sl__lock(&w->mu);
+		stop_locked(w, INT64_MIN);
+		sl__unlock(&w->mu);
+		sl__cond_fini(&s->done_cv);
+	}
+	sl__wal_sender_release(w, s);
+	sl__free(&w->env, s);
+	w->sender = NULL;
+}
+
+/* ---- what others ask ---- */
+
+bool sl__wal_sender_idle(const sl_wal *w)
+{
+	return w->sender == NULL || w->sender->phase == SENDER_IDLE;
+}
+
+void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out)
+{
+	out->sender_state = w->sender != NULL ? (int)w->sender->show : SENDER_STOPPED;
+	out->mark = w->sender != NULL ? w->sender->mark : 0;
+}
+
+uint64_t sl__wal_sender_confirmed(const sl_wal *w)
+{
+	if (sl__wal_sender_idle(w))
+		return UINT64_MAX;
+	return w->sender->mark_known ? w->sender->mark : 0;
+}
+
+int sl_wal_sender_error(sl_wal *w, struct sl_err *err)
+{
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	if (w->sender != NULL && w->sender->show == SENDER_HALTED) {
+		rc = w->sender->halt.code;
+		if (err != NULL)
+			*err = w->sender->halt;
+	}
+	sl__unlock(&w->mu);
+	return rc;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the next batch holds. The receiver takes only what continues its mark, so the plan begins at mark + 1 and says
+ * something of every sequence from there:
+ *
+ *      mark | skipped | record | record | skipped | record |    …
+ *           parked or   pending, or     only between
+ *           a hole      sent before     records
+ *
+ * B1  A sequence is skipped only when it is a declared hole or its letter is durable in the dead letters.
+ * B2  A record that was settled as sent and is above the mark is sent again: the receiver lost it. Where it lies and
+ *     whether it was sent or parked, only the files know; a walk over them fills `replay` and `failed`.
+ * B3  A batch has at least one record or range, and at most batch_records and batch_bytes, but for one larger record.
+ */
+#include "wal/sender.h"
+
+int sl__wal_sender_alloc(sl_wal *w, struct wal_sender_state *s)
+{
+	s->cap = (size_t)SL_MIN(w->opts.batch_records, SENDER_MAX_RECORDS);
+	s->entries = sl__calloc(&w->env, s->cap, sizeof *s->entries);
+	s->records = sl__calloc(&w->env, s->cap, sizeof *s->records);
+	s->owned = sl__calloc(&w->env, s->cap, sizeof *s->owned);
+	s->replay = sl__calloc(&w->env, SENDER_REPLAY, sizeof *s->replay);
+	sl__wal_ranges_init(&s->failed, &w->env);
+	if (s->entries == NULL || s->records == NULL || s->owned == NULL || s->replay == NULL)
+		return SL_ENOMEM;
+	return 0;
+}
+
+void sl__wal_sender_release(sl_wal *w, struct wal_sender_state *s)
+{
+	sl__free(&w->env, s->entries);
+	sl__free(&w->env, s->records);
+	sl__free(&w->env, s->owned);
+	sl__free(&w->env, s->replay);
+	sl__wal_ranges_fini(&s->failed);
+}
+
+/* ---- planning ---- */
+
+/* The end of the range that holds sequence, 0 when none does. */
+static uint64_t range_end(const struct wal_ranges *r, uint64_t sequence)
+{
+	size_t lo = 0, hi = r->n;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (r->v[mid].last < sequence)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	bool inside = lo < r->n && r->v[lo].first <= sequence && r->v[lo].status == SL_WAL_FAILED;
+	return inside ? r->v[lo].last : 0;
+}
+
+static bool add_skipped(struct wal_sender_state *s, uint64_t first, uint64_t last)
+{
+	struct sl_wal_range *before = s->n_skipped > 0 ? &s->skipped[s->n_skipped - 1] : NULL;
+	if (before != NULL && before->last + 1 == first) {
+		before->last = last;
+		return true;
+	}
+	if (s->n_skipped == SENDER_MAX_SKIPPED)
+		return false;
+	s->skipped[s->n_skipped++] = (struct sl_wal_range){first, last};
+	return true;
+}
+
+static const struct wal_entry *find_replay(const struct wal_sender_state *s, uint64_t sequence)
+{
+	size_t lo = 0, hi = s->n_replay;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		if (s->replay[mid].sequence < sequence)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < s->n_replay && s->replay[lo].sequence == sequence ? &s->replay[lo] : NULL;
+}
+
+static const struct wal_entry *find_entry(const sl_wal *w, const struct wal_sender_state *s, uint64_t sequence)
+	SL_REQUIRES(w->mu)
+{
+	const struct wal_entry *entry = sl__wal_index_next(&w->index, sequence);
+	if (entry != NULL && entry->sequence == sequence)
+		return entry;
+	return find_replay(s, sequence);
+}
+
+/* Ranges behind the last record belong to the next batch. */
+static void drop_trailing_ranges(struct wal_sender_state *s)
+{
+	uint64_t last = s->entries[s->n - 1].sequence;
+	while (s->n_skipped > 0 && s->skipped[s->n_skipped - 1].first > last)
+		s->n_skipped--;
+}
+
+static enum sender_work planned(struct wal_sender_state *s)
+{
+	if (s->n > 0)
+		drop_trailing_ranges(s);
+	return s->n > 0 || s->n_skipped > 0 ? SENDER_SEND : SENDER_NOTHING;
+}
+
+enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
+{
+	s->n = s->n_skipped = 0;
+	if (!s->mark_known)
+		return w->durable_seq > 0 ? SENDER_ASK : SENDER_NOTHING;
+	size_t room = s->limit != 0 ? SL_MIN(s->limit, s->cap) : s->cap;
+	uint64_t bytes = 0;
+	for (uint64_t at = s->mark + 1; at <= w->durable_seq && s->n < room;) {
+		uint64_t end = range_end(&s->failed, at);
+		if (end == 0)
+			end = range_end(&w->holes, at);
+		if (end != 0) {
+			if (!add_skipped(s, at, SL_MIN(end, w->durable_seq)))
+				break;
+			at = end + 1;
+			continue;
+		}
+		const struct wal_entry *entry = find_entry(w, s, at);
+		if (entry == NULL) {
+			s->find_from = at;
+			if (s->n == 0)
+				return SENDER_FIND;
+			break;
+		}
+		if (s->n > 0 && (at == s->refusal.sequence || bytes + entry->total > (uint64_t)w->opts.batch_bytes))
+			break;
+		s->entries[s->n++] = *entry;
+		if (at == s->refusal.sequence)
+			return SENDER_PARK;
+		bytes += entry->total;
+		at++;
+	}
+	return planned(s);
+}
+
+/* ---- reading ---- */
+
+int sl__wal_sender_read(sl_wal *w, struct wal_sender_state *s, struct sl_err *err)
+{
+	for (s->n_read = 0; s->n_read < s->n; s->n_read++) {
+		size_t i = s->n_read;
+		struct sl_err why = SL_ERR_INIT;
+		int rc = sl__wal_read_entry(w, &s->entries[i], &s->records[i], &s->owned[i], &why);
+		if (rc != 0 && i == 0) {
+			if (err != NULL)
+				*err = why;
+			return rc;
+		}
+		if (rc != 0) {
+			s->n = i;
+			drop_trailing_ranges(s);
+		}
+	}
+	return 0;
+}
+
+void sl__wal_sender_drop(sl_wal *w, struct wal_sender_state *s)
+{
+	for (size_t i = 0; i < s->n_read; i++)
+		sl__free(&w->env, s->owned[i]);
+	s->n_read = 0;
+}
+
+/* ---- settled records, from the files ---- */
+
+struct finding {
+	struct wal_sender_state *s;
+	uint64_t before; /* the first pending record, or one past the last */
+	uint64_t found;  /* the first record that is there; 0: none */
+};
+
+#define FOUND_ENOUGH 1
+
+static int on_found(const struct sl_wal_record *record, void *ctx)
+{
+	struct finding *f = ctx;
+	struct wal_sender_state *s = f->s;
+	if (record->sequence >= f->before || s->n_replay == SENDER_REPLAY)
+		return FOUND_ENOUGH;
+	if (f->found == 0)
+		f->found = record->sequence;
+	if (record->status == SL_WAL_FAILED)
+		return sl__wal_ranges_set(&s->failed, record->sequence, record->sequence, SL_WAL_FAILED);
+	s->replay[s->n_replay++] = (struct wal_entry){.sequence = record->sequence,
+						      .offset = record->offset,
+						      .timestamp_ms = record->timestamp_ms,
+						      .total = (uint32_t)record->length + 4,
+						      .status = SL_WAL_SENT};
+	return 0;
+}
+
+int sl__wal_sender_find(sl_wal *w, struct wal_sender_state *s, struct sl_err *err)
+{
+	sl__lock(&w->mu);
+	const struct wal_entry *pending = sl__wal_index_next(&w->index, s->find_from);
+	struct finding f = {.s = s, .before = pending != NULL ? pending->sequence : w->durable_seq + 1};
+	sl__unlock(&w->mu);
+	s->n_replay = 0;
+	int rc = sl_wal_iterate(w, s->find_from, on_found, &f, err);
+	if (rc == SL_ENOMEM)
+		return sl_err_set(err, rc, "send %s: out of memory", w->path);
+	if (rc < 0)
+		return rc;
+	if (f.found == s->find_from)
+		return 0;
+	unsigned long long first = s->find_from, last = (f.found != 0 ? f.found : f.before) - 1;
+	return sl_err_set(
+		err, SL_ECONFLICT,
+		"the receiver of %.64s lost records %llu to %llu, which the log no longer has: restore it from "
+		"a later backup, or restart the stream with sluice wal recover --new-incarnation",
+		w->id, first, last);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the sender's thread does with the receiver: send a batch and act on the reply, park a refused record, look up
+ * what the receiver lost. sender.c has the states and the rules T1 to T4 that are kept here.
+ */
+#include "wal/sender.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "flow/retry.h"
+#include <sluice/dead_letter.h>
+
+static void say(sl_wal *w, enum sl_log_level level, const char *message, const struct sl_err *why) SL_REQUIRES(w->mu)
+{
+	struct sl_err copy = *why;
+	uint64_t mark = w->sender->mark;
+	sl__unlock(&w->mu);
+	sl__log(&w->env, level, "wal", message, SL__F_STR("log", w->path), SL__F_U64("mark", mark),
+		SL__F_STR("error", copy.msg));
+	sl__lock(&w->mu);
+}
+
+/* ---- what becomes of a reply ---- */
+
+static void halt(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	s->halt = s->trouble = *why;
+	if (s->halt.code == 0)
+		s->halt.code = s->trouble.code = SL_ECONFLICT;
+	s->show = SENDER_HALTED;
+	/* Nobody makes room any more: those who wait for it must hear. */
+	w->sender_runs = false;
+	sl__broadcast(&w->room_cv);
+	say(w, SL_LOG_ERROR, "the sender is halted", &s->halt);
+}
+
+static int64_t delay_ms(struct wal_sender_state *s, const struct sl_retry_policy *policy, const struct sl_err *why)
+{
+	int64_t told = SL_MIN(SL_MAX(why->retry_after_ms, (int64_t)0), SL__RETRY_AFTER_MAX_MS);
+	int64_t delay = sl__retry_delay_ms(policy, s->failures, &s->prng);
+	if (why->error_class == SL_CLASS_THROTTLED && told > 0)
+		return told;
+	return SL_MAX(delay, told);
+}
+
+static void back_off(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	if (s->failures < UINT32_MAX)
+		s->failures++;
+	s->retry_at_ns = sl__deadline_ns(&w->env, delay_ms(s, &w->opts.retry_backoff, why));
+	s->trouble = *why;
+	s->show = SENDER_WAITING;
+	say(w, s->failures == 1 ? SL_LOG_WARN : SL_LOG_DEBUG, "sending failed, trying again", why);
+}
+
+void sl__wal_sender_no_memory(sl_wal *w)
+{
+	struct sl_err why = SL_ERR_INIT;
+	(void)sl_err_set(&why, SL_ENOMEM, "send %s: out of memory", w->path);
+	back_off(w, &why);
+}
+
+static void all_is_well(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	bool was_in_trouble = s->failures > 0;
+	struct sl_err was = s->trouble;
+	s->failures = 0;
+	s->trouble = (struct sl_err)SL_ERR_INIT;
+	s->show = SENDER_ACTIVE;
+	if (was_in_trouble)
+		say(w, SL_LOG_INFO, "sending again", &was);
+}
+
+/* T1. The receiver has everything up to mark. */
+static void accept(sl_wal *w, uint64_t mark) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	struct sl_err why = SL_ERR_INIT;
+	bool asked = !s->mark_known;
+	uint64_t before = s->mark;
+	if (mark > w->durable_seq) {
+		(void)sl_err_set(
+			&why, SL_ECONFLICT,
+			"the receiver of %.64s has record %llu, but the log ends at %llu: another log was sent "
+			"under this name; sluice wal recover --new-incarnation restarts the stream",
+			w->id, (unsigned long long)mark, (unsigned long long)w->durable_seq);
+		halt(w, &why);
+		return;
+	}
+	s->mark = mark;
+	s->mark_known = true;
+	if (s->refusal.sequence != 0 && mark >= s->refusal.sequence)
+		s->refusal = (struct sender_refusal){0};
+	if (mark >= s->suspects)
+		s->limit = 0;
+	sl__wal_archive_poke(w);
+	if (asked || mark > before) {
+		all_is_well(w);
+	} else if (mark < before) {
+		(void)sl_err_set(&why, SL_EGAP, "it had %llu", (unsigned long long)before);
+		say(w, SL_LOG_WARN, "the receiver went back, sending again from there", &why);
+	} else {
+		(void)sl_err_set(&why, SL_EAGAIN, "the receiver of %.64s took a batch and stays at %llu", w->id,
+				 (unsigned long long)mark);
+		back_off(w, &why);
+	}
+}
+
+/* Which record of the batch was refused? 0: it must be searched. */
+static uint64_t find_refused(const struct wal_sender_state *s, uint64_t named)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->entries[i].sequence == named)
+			return named;
+	return s->n == 1 ? s->entries[0].sequence : 0;
+}
+
+static void refuse(sl_wal *w, uint64_t named, const struct sl_err *why) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	if (s->n == 0) {
+		back_off(w, why);
+		return;
+	}
+	uint64_t sequence = find_refused(s, named);
+	if (sequence == 0) {
+		s->limit = s->n / 2;
+		s->suspects = s->entries[s->n - 1].sequence;
+		return;
+	}
+	struct sender_refusal *r = &s->refusal;
+	int64_t now = sl__real_ms(&w->env);
+	if (r->sequence != sequence)
+		*r = (struct sender_refusal){.sequence = sequence, .first_ms = now};
+	r->attempts++;
+	r->last_ms = now;
+	r->why = *why;
+}
+
+static void handle_reply(sl_wal *w, int rc, const struct sl_wal_reply *reply, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	if (rc != 0 && err->code == 0)
+		(void)sl_err_set(err, rc, "send %s: %s", w->path, sl_err_text(rc));
+	if (rc == 0)
+		accept(w, reply->mark);
+	else if (rc == SL_EREFUSED)
+		refuse(w, reply->refused, err);
+	else if (rc == SL_ECONFLICT)
+		halt(w, err);
+	else
+		back_off(w, err);
+}
+
+/* ---- one step of work ---- */
+
+/* A record that the disk gives back damaged, or that no key opens, is never delivered, and none behind it either. */
+static void reading_failed(sl_wal *w, int rc, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	if (rc != SL_ECORRUPT && rc != SL_EKEY) {
+		back_off(w, err);
+		return;
+	}
+	struct sl_err why = *err;
+	(void)sl_err_set(&why, rc, "%.170s; stop, close the log and run sluice wal recover", err->msg);
+	halt(w, &why);
+}
+
+static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_wal_reply reply = {.mark = s->mark};
+	struct sl_wal_batch batch = {.stream = w->id, .incarnation = w->header.incarnation};
+	sl__unlock(&w->mu);
+	int rc = sl__wal_sender_read(w, s, &err);
+	sl__lock(&w->mu);
+	if (rc != 0) {
+		reading_failed(w, rc, &err);
+		return;
+	}
+	/* Reading may have taken until stop's deadline: no send begins behind it. */
+	if (s->phase == SENDER_STOPPING && sl__mono_ns(&w->env) >= s->stop_at_ns) {
+		sl__unlock(&w->mu);
+		sl__wal_sender_drop(w, s);
+		sl__lock(&w->mu);
+		return;
+	}
+	batch.records = s->records;
+	batch.n_records = s->n;
+	batch.skipped = s->skipped;
+	batch.n_skipped = s->n_skipped;
+	s->in_send = true;
+	sl__unlock(&w->mu);
+	rc = s->table->send(&batch, &reply, &err, s->ctx);
+	sl__wal_sender_drop(w, s);
+	sl__lock(&w->mu);
+	s->in_send = false;
+	handle_reply(w, rc, &reply, &err);
+}
+
+static int put_letter(sl_wal *w, const struct sl_wal_record *record, const struct sender_refusal *r, struct sl_err *err)
+{
+	char source[256];
+	(void)snprintf(source, sizeof source, "wal:%s", w->id);
+	char *dir = w->opts.dead_letter_dir != NULL ? sl__strdup(&w->env, w->opts.dead_letter_dir)
+						    : sl__asprintf(&w->env, "%s/%s.dead", w->dir, w->id);
+	if (dir == NULL)
+		return sl_err_set(err, SL_ENOMEM, "park a record of %s: out of memory", w->path);
+	/* Open only while it is needed: a person may want the lock to drive letters again. */
+	sl_dlq *dlq = NULL;
+	int rc = sl_dlq_open(&dlq, dir, &(struct sl_dlq_opts){SL_DLQ_OPTS_INIT, .env = &w->env}, err);
+	if (rc == 0) {
+		struct sl_dlq_letter letter = {.source = source,
+					       .position = record->sequence,
+					       .error = r->why.msg,
+					       .code = SL_EREFUSED,
+					       .error_class = SL_CLASS_POISON,
+					       .attempts = r->attempts,
+					       .first_failed_ms = r->first_ms,
+					       .last_failed_ms = r->last_ms,
+					       .target = w->path,
+					       .item = record->payload,
+					       .item_len = record->payload_len};
+		rc = sl_dlq_put(dlq, &letter, NULL, err);
+		sl_dlq_close(dlq);
+	}
+	sl__free(&w->env, dir);
+	return rc;
+}
+
+/* T3. The refused record is the next one, alone in the plan. */
+static void park(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	struct sender_refusal *r = &s->refusal;
+	uint64_t sequence = r->sequence;
+	struct sl_err err = SL_ERR_INIT;
+	if (!r->parked) {
+		sl__unlock(&w->mu);
+		int rc = sl__wal_sender_read(w, s, &err);
+		bool was_read = rc == 0;
+		if (was_read)
+			rc = put_letter(w, &s->records[0], r, &err);
+		sl__wal_sender_drop(w, s);
+		sl__lock(&w->mu);
+		if (rc != 0 && !was_read)
+			reading_failed(w, rc, &err);
+		else if (rc != 0)
+			back_off(w, &err);
+		if (rc != 0)
+			return;
+		r->parked = true;
+	}
+	if (sl__wal_ranges_set(&s->failed, sequence, sequence, SL_WAL_FAILED) != 0 ||
+	    sl__wal_settle(w, sequence, sequence, SL_WAL_FAILED) != 0) {
+		sl__wal_sender_no_memory(w);
+		return;
+	}
+	struct sl_err why = r->why;
+	s->refusal = (struct sender_refusal){0};
+	s->limit = 0;
+	all_is_well(w);
+	sl__unlock(&w->mu);
+	sl__log(&w->env, SL_LOG_WARN, "wal", "record refused, parked in the dead letters", SL__F_STR("log", w->path),
+		SL__F_U64("sequence", sequence), SL__F_STR("error", why.msg));
+	sl__lock(&w->mu);
+}
+
+static void find(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct sl_err err = SL_ERR_INIT;
+	sl__unlock(&w->mu);
+	int rc = sl__wal_sender_find(w, w->sender, &err);
+	sl__lock(&w->mu);
+	if (rc == SL_ECONFLICT)
+		halt(w, &err);
+	else if (rc != 0)
+		reading_failed(w, rc, &err);
+}
+
+void sl__wal_sender_do(sl_wal *w, enum sender_work work)
+{
+	switch (work) {
+	case SENDER_NOTHING:
+		break;
+	case SENDER_ASK:
+	case SENDER_SEND:
+		send_batch(w);
+		break;
+	case SENDER_PARK:
+		park(w);
+		break;
+	case SENDER_FIND:
+		find(w);
+		break;
+	}
+}
