@@ -27,9 +27,13 @@ struct wal_seal_ctx {
 	uint64_t sequence;
 	int64_t timestamp_ms;
 };
-/* out has room for len + WAL_SEAL_BYTES. 0 or a negative errno of the randomness. */
-SL_MUST_CHECK int sl__wal_seal_payload(const struct wal_key *key, const struct sl_env *env,
-				       const struct wal_seal_ctx *at, uint8_t *out, const void *payload, size_t len);
+#define WAL_NONCE_BYTES 24u
+/* A random nonce; drawn before a place in the log is taken, so that sealing itself cannot fail. 0 or a negative errno.
+ */
+SL_MUST_CHECK int sl__wal_draw_nonce(const struct sl_env *env, uint8_t nonce[WAL_NONCE_BYTES]);
+/* out has room for len + WAL_SEAL_BYTES: nonce, ciphertext, tag. */
+void sl__wal_seal_payload(const struct wal_key *key, const struct wal_seal_ctx *at,
+			  const uint8_t nonce[WAL_NONCE_BYTES], uint8_t *out, const void *payload, size_t len);
 /* Open in place or elsewhere: out has room for len - WAL_SEAL_BYTES (out may be sealed + 24 only when equal memory is
  * meant; otherwise no overlap). SL_EKEY: wrong key or tampered. */
 SL_MUST_CHECK int sl__wal_open_payload(const struct wal_key *key, const struct wal_seal_ctx *at, uint8_t *out,

@@ -39,7 +39,7 @@ struct wal_batch {
 	uint32_t n;               /* records reserved */
 	bool has_leader;          /* someone will flush it */
 	bool was_full;            /* someone had to wait for room: make it larger next time */
-	_Atomic uint32_t writers; /* reservations that are still being encoded; futex of the leader */
+	_Atomic uint32_t writers; /* reservations still being encoded; the top bit: the leader sleeps on it */
 	_Atomic uint32_t done;    /* low bits of the last id of this slot that ended; futex of the followers */
 };
 
@@ -72,11 +72,13 @@ struct sl_wal {
 
 	/* ---- group commit ---- */
 	struct wal_batch batch[2];
-	uint64_t batch_id;    /* of the batch that takes reservations: batch[batch_id % 2] */
-	uint64_t next_seq;    /* of the next reservation */
-	uint64_t durable_seq; /* every sequence up to here is on disk, or a hole */
-	uint64_t done_id;     /* the last batch that ended */
-	bool flushing;        /* a leader is at work (also: rotation, preparation that must not overlap) */
+	uint64_t batch_id;               /* of the batch that takes reservations: batch[batch_id % 2] */
+	uint64_t next_seq;               /* of the next reservation */
+	uint64_t durable_seq;            /* every sequence up to here is on disk, or a hole */
+	uint64_t done_id;                /* the last batch that ended */
+	_Atomic uint64_t last_failed_id; /* the last batch that failed; read without mu */
+	uint64_t inflight_bytes;         /* reserved and not yet in the index: part of the backlog */
+	bool flushing;                   /* a leader is at work (also: rotation, preparation that must not overlap) */
 	bool closed, poisoned, archived;
 	struct sl_err poison;
 	sl__cond lead_cv;   /* the leader of the next batch waits here for its turn */
@@ -102,6 +104,7 @@ struct sl_wal {
 	bool cut_needed; /* bytes behind end must go before the next write */
 
 	/* ---- space (space.c) ---- */
+	uint32_t hold_prepare; /* no preparation may begin: the file is being cut, renamed or archived */
 	bool preparing;        /* [ready_end, …) is being written with zeros; nobody else may write there */
 	int64_t prepare_bytes; /* the next piece */
 	sl__cond prepare_cv;
@@ -111,9 +114,10 @@ struct sl_wal {
 	struct wal_segment *segments; /* sealed ones, oldest first */
 	size_t n_segments, cap_segments;
 	struct wal_index index;
-	struct wal_ranges marks; /* said and not yet on disk; ride the next flush */
-	struct wal_ranges holes; /* sequences that are not there, as status 3: declared at recovery */
-	uint64_t failed_records; /* data records with status 3 in the files */
+	struct wal_ranges marks;  /* said and not yet on disk; ride the next flush */
+	struct wal_ranges flying; /* the marks of the flush that runs */
+	struct wal_ranges holes;  /* sequences that are not there, as status 3: declared at recovery */
+	uint64_t failed_records;  /* data records with status 3 in the files */
 	uint64_t sealed_records, sealed_bytes;
 	uint64_t n_flushes, n_flushed_records;
 	uint64_t damaged_ranges, torn_bytes;
@@ -121,9 +125,15 @@ struct sl_wal {
 	/* ---- helper thread (space.c): prepares, flushes what nobody waits for, writes marks, archives ---- */
 	pthread_t helper;
 	bool helper_runs, helper_stop;
-	bool want_prepare, want_flush;
-	int64_t marks_since_ns; /* when the oldest unwritten mark came; 0: none */
+	bool want_prepare, want_flush, want_archive;
+	int64_t archive_after_ns; /* a failed archive is not tried again before */
+	int64_t marks_since_ns;   /* when the oldest unwritten mark came; 0: none */
 	sl__cond helper_cv;
+
+	/* ---- reading ---- */
+	sl__mutex read_mu;   /* guards the two below; taken before mu, never while mu is held */
+	int read_fd;         /* of the segment that was read last */
+	uint64_t read_first; /* that segment's first sequence */
 
 	/* ---- sender ---- */
 	struct wal_sender_state *sender; /* NULL: never started */
@@ -147,11 +157,24 @@ struct wal_open_hooks {
 	void *ctx;
 	bool new_incarnation;
 	bool must_exist; /* do not create: SL_ENOENT */
+	bool keyless;    /* an encrypted log may be opened without its key, for what needs no payload */
 };
 SL_MUST_CHECK int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts,
 				    const struct wal_open_hooks *hooks, struct sl_err *err);
 
+/* Open and lock the active file, or make it. Sets fd and header version and incarnation of a new one. */
+SL_MUST_CHECK int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err);
+/* ---- recover.c ---- */
+/* Read all segments, repair what is damaged by opts.on_corruption, and fill the state of w. */
+SL_MUST_CHECK int sl__wal_recover_state(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err);
+
 /* ---- commit.c ---- */
+/* Why w cannot be used for writing now, or 0: closed, archived, poisoned. */
+SL_MUST_CHECK int sl__wal_usable(const sl_wal *w, struct sl_err *err) SL_REQUIRES(w->mu);
+SL_MUST_CHECK int sl__wal_batches_init(sl_wal *w, struct sl_err *err);
+void sl__wal_batches_fini(sl_wal *w);
+/* The helper's turn: flush what was submitted and nobody leads. */
+void sl__wal_flush_orphans(sl_wal *w) SL_REQUIRES(w->mu);
 /* Lead a flush of whatever is reserved and of the marks, even when that is nothing but marks. */
 SL_MUST_CHECK int sl__wal_flush_now(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w->mu);
 /* Wait until no flush runs and keep others from starting one, to own the active file; end_exclusive lets them go on. */
@@ -161,19 +184,25 @@ void sl__wal_end_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 void sl__wal_poison(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu);
 
 /* ---- marks.c ---- */
-/* Under mu: settle first..last in the index and queue the mark. SL_ENOMEM leaves everything as it was. */
+/* Settle what is pending in first..last and queue the marks; the last word on a settled record stays. SL_ENOMEM: what
+ * was settled before is. */
 SL_MUST_CHECK int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu);
 
 /* ---- space.c ---- */
 SL_MUST_CHECK int sl__wal_helper_start(sl_wal *w, struct sl_err *err);
 void sl__wal_helper_stop(sl_wal *w);
-/* [leader, no mu] Seal the active file and start a new one. A failure before the first rename leaves all as it was; one
- * behind it poisons. */
+/* [leader, no mu] Seal the active file and start a new one. A failure before the first rename leaves all as it was;
+ * SL_EPOISONED: what is on disk is unknown, the caller must poison. */
 SL_MUST_CHECK int sl__wal_rotate(sl_wal *w, struct sl_err *err);
 /* Make <dir>/<id>.wal with a header and `zeros` bytes behind it, synced, under a temporary name, locked, and move it
  * into place (replace: over what is there). *out_fd is its descriptor. */
 SL_MUST_CHECK int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
 					uint64_t zeros, bool replace, int *out_fd, struct sl_err *err);
+/* The first half of that: locked, synced, not yet in place. *out_path is in fresh memory. */
+SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
+				    uint64_t zeros, char **out_path, int *out_fd, struct sl_err *err);
+/* [leader, no mu] Where there is no helper: write zeros for a write that ends at `end` and beyond. */
+void sl__wal_prepare_inline(sl_wal *w, uint64_t end);
 /* [leader or open] Cut the active file to its logical end. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
 /* [leader, no mu] Wait until the zeros that are being written do not overlap a write that ends at `end`. */
@@ -192,9 +221,13 @@ char *sl__wal_segment_path(sl_wal *w, uint64_t sequence) SL_REQUIRES(w->mu);
 
 /* ---- sender.c ---- */
 void sl__wal_sender_free(sl_wal *w);
+/* Fill sender_state and mark. */
+void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out) SL_REQUIRES(w->mu);
 /* ---- archive.c ---- */
 /* Archive sealed segments that are settled as a whole, oldest first, as long as numbering stays safe; called by the
  * helper without mu. Failures are logged and tried again later. */
 void sl__wal_archive_settled(sl_wal *w);
+/* Wake the helper for that when the oldest sealed segment may be due. */
+void sl__wal_archive_poke(sl_wal *w) SL_REQUIRES(w->mu);
 
 #endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sent and failed: settled in the index at once, on disk with the next flush. */
+#include "wal/handle.h"
+
+static int settle_run(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu)
+{
+	int rc = sl__wal_ranges_set(&w->marks, first, last, status);
+	if (rc != 0)
+		return rc;
+	uint64_t n = sl__wal_index_settle(&w->index, first, last, status, NULL);
+	if (status == SL_WAL_FAILED)
+		w->failed_records += n;
+	if (w->marks_since_ns == 0) {
+		w->marks_since_ns = sl__mono_ns(&w->env);
+		sl__signal(&w->helper_cv);
+	}
+	if (w->room_waiters > 0)
+		sl__broadcast(&w->room_cv);
+	sl__wal_archive_poke(w);
+	return 0;
+}
+
+/* Mark only what is pending: the last word on a settled record stays. */
+int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status)
+{
+	while (first <= last) {
+		const struct wal_entry *entry = sl__wal_index_next(&w->index, first);
+		if (entry == NULL || entry->sequence > last)
+			return 0;
+		uint64_t run_first = entry->sequence, run_last = run_first;
+		while (run_last < last && sl__wal_index_is_pending(&w->index, run_last + 1))
+			run_last++;
+		int rc = settle_run(w, run_first, run_last, status);
+		if (rc != 0)
+			return rc;
+		first = run_last + 1;
+	}
+	return 0;
+}
+
+static int mark(sl_wal *w, uint64_t first, uint64_t last, uint8_t status, struct sl_err *err)
+{
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	rc = sl__wal_usable(w, err);
+	if (rc == 0 && (first < 1 || first > last || last > w->durable_seq))
+		rc = sl_err_set(err, SL_EINVAL, "mark %llu to %llu of %s: it holds sequences up to %llu",
+				(unsigned long long)first, (unsigned long long)last, w->path,
+				(unsigned long long)w->durable_seq);
+	if (rc == 0 && (rc = sl__wal_settle(w, first, last, status)) != 0)
+		rc = sl_err_set(err, rc, "mark %s: no memory", w->path);
+	sl__unlock(&w->mu);
+	return rc;
+}
+
+int sl_wal_mark_sent(sl_wal *w, uint64_t first, uint64_t last, struct sl_err *err)
+{
+	return mark(w, first, last, SL_WAL_SENT, err);
+}
+
+int sl_wal_mark_failed(sl_wal *w, uint64_t first, uint64_t last, struct sl_err *err)
+{
+	return mark(w, first, last, SL_WAL_FAILED, err);
+}

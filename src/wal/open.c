@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing. The lock of a log is the lock of its active file, gone with the process that held it.
+ *
+ * O1  An opener that got the lock checks that the path still names the file it locked: it may have been renamed away.
+ * O2  While a rotation has no active file in place, the newest sealed segment is still locked by the rotating process,
+ * so an opener that finds no active file locks that one before it makes a new active file. O3  A new active file is
+ * made and locked under a temporary name and moved into place only where there is none.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "wal/handle.h"
+#include "wal/reader.h"
+#include "wal/segs.h"
+
+#define FIRST_ZEROS ((uint64_t)32 * 1024)
+
+int sl__wal_check_process(const sl_wal *w, struct sl_err *err)
+{
+	if (w->pid == getpid())
+		return 0;
+	return sl_err_set(err, SL_EFORKED, "%s was opened by process %d; a forked child must open it itself", w->path,
+			  (int)w->pid);
+}
+
+/* ---- the lock ---- */
+
+static int locked_error(const char *path, int rc, struct sl_err *err)
+{
+	if (rc == -EWOULDBLOCK)
+		return sl_err_set(err, SL_ELOCKED, "%s is in use by another process or handle", path);
+	return sl_err_set_errno(err, -rc, "lock %s", path);
+}
+
+/* O1. 1: w->fd has it; 0: try again; negative: an error. */
+static int lock_existing(sl_wal *w, int fd, struct sl_err *err)
+{
+	struct sl_io_stat mine, named;
+	int code = 0;
+	int rc = SL__IO(&w->env, lock, fd);
+	if (rc < 0)
+		code = locked_error(w->path, rc, err);
+	else if ((rc = SL__IO(&w->env, fstat, fd, &mine)) < 0)
+		code = sl_err_set_errno(err, -rc, "stat %s", w->path);
+	else if (SL__IO(&w->env, stat, w->path, &named) == 0 && named.dev == mine.dev && named.ino == mine.ino)
+		code = 1;
+	if (code == 1)
+		w->fd = fd;
+	else
+		(void)SL__IO(&w->env, close, fd);
+	return code;
+}
+
+/* O2. *fd keeps the lock; the header tells the incarnation that goes on. */
+static int lock_newest_sealed(sl_wal *w, uint64_t first, struct wal_header *h, int *fd, struct sl_err *err)
+{
+	uint8_t bytes[WAL_HEADER_BYTES] = {0};
+	char *path = sl__wal_file_path(&w->env, w->dir, w->id, first);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "open %s: no memory", w->path);
+	int code = 0, rc = SL__IO(&w->env, open, path, O_RDWR | O_NOFOLLOW, 0);
+	*fd = rc;
+	if (rc < 0)
+		code = sl_err_set_errno(err, -rc, "open %s", path);
+	else if ((rc = SL__IO(&w->env, lock, *fd)) < 0)
+		code = locked_error(path, rc, err);
+	else if ((rc = (int)sl__pread_full(&w->env, *fd, bytes, sizeof bytes, 0)) < 0)
+		code = sl_err_set_errno(err, -rc, "read %s", path);
+	else if (sl__wal_header_decode(bytes, h) > WAL_HEADER_REPAIRABLE)
+		*h = (struct wal_header){0, 0};
+	if (code != 0)
+		sl__close_fd(&w->env, fd);
+	sl__free(&w->env, path);
+	return code;
+}
+
+static int create_first(sl_wal *w, struct wal_header h, struct sl_err *err)
+{
+	if (h.version == 0) {
+		int rc = sl__wal_draw_incarnation(&w->env, w->key != NULL ? 2 : 1, &h.incarnation);
+		if (rc < 0)
+			return sl_err_set_errno(err, -rc, "create %s: randomness", w->path);
+	}
+	if (w->key != NULL)
+		h.version = 2;
+	else if (h.version == 0)
+		h.version = 1;
+	uint64_t n_zeros = w->opts.prepare_max_bytes > 0 ? SL_MIN(FIRST_ZEROS, (uint64_t)w->opts.prepare_max_bytes) : 0;
+	int rc = sl__wal_create_active(&w->env, w->dir, w->id, h, n_zeros, false, &w->fd, err);
+	if (rc == 0)
+		w->prepared_total += n_zeros;
+	return rc;
+}
+
+/* There is no active file. 1: made; 0: another was quicker, try again; negative: an error. */
+static int make_active(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+{
+	struct wal_files files;
+	struct wal_header h = {0, 0};
+	int sealed_fd = -1;
+	int rc = sl__wal_files_list(&files, &w->env, w->dir, w->id, err);
+	if (rc != 0)
+		return rc;
+	if (files.n_sealed > 0)
+		rc = lock_newest_sealed(w, files.sealed[files.n_sealed - 1], &h, &sealed_fd, err);
+	else if (hooks->must_exist)
+		rc = sl_err_set(err, SL_ENOENT, "%s: no such log", w->path);
+	if (rc == 0)
+		rc = create_first(w, h, err);
+	sl__close_fd(&w->env, &sealed_fd);
+	sl__wal_files_free(&files, &w->env);
+	return rc == SL_EEXIST ? 0 : rc == 0 ? 1 : rc;
+}
+
+int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+{
+	for (int tries = 0; tries < 100; tries++) {
+		int fd = SL__IO(&w->env, open, w->path, O_RDWR | O_NOFOLLOW, 0);
+		int rc;
+		if (fd >= 0)
+			rc = lock_existing(w, fd, err);
+		else if (fd == -ENOENT)
+			rc = make_active(w, hooks, err);
+		else
+			return sl_err_set_errno(err, -fd, "open %s", w->path);
+		if (rc != 0)
+			return rc == 1 ? 0 : rc;
+	}
+	return sl_err_set(err, SL_ELOCKED, "%s keeps changing hands", w->path);
+}
+
+/* ---- building and taking down ---- */
+
+static void init_locks(sl_wal *w)
+{
+	sl__mutex_init(&w->mu);
+	sl__mutex_init(&w->read_mu);
+	sl__cond *conds[] = {&w->lead_cv,    &w->gather_cv, &w->room_cv,  &w->done_cv,
+			     &w->prepare_cv, &w->helper_cv, &w->sender_cv};
+	for (size_t i = 0; i < SL_COUNT(conds); i++)
+		sl__cond_init(conds[i]);
+}
+
+static void free_handle(sl_wal *w)
+{
+	struct sl_env env = w->env;
+	sl__cond *conds[] = {&w->lead_cv,    &w->gather_cv, &w->room_cv,  &w->done_cv,
+			     &w->prepare_cv, &w->helper_cv, &w->sender_cv};
+	for (size_t i = 0; i < SL_COUNT(conds); i++)
+		sl__cond_fini(conds[i]);
+	sl__mutex_fini(&w->mu);
+	sl__mutex_fini(&w->read_mu);
+	sl__wal_sender_free(w);
+	sl__close_fd(&env, &w->fd);
+	sl__close_fd(&env, &w->read_fd);
+	if (w->event_fd >= 0)
+		(void)close(w->event_fd);
+	sl__wal_batches_fini(w);
+	sl__wal_index_fini(&w->index);
+	sl__wal_ranges_fini(&w->marks);
+	sl__wal_ranges_fini(&w->flying);
+	sl__wal_ranges_fini(&w->holes);
+	sl__free(&env, w->segments);
+	sl__wal_key_free(w->key);
+	sl__wal_opts_free(&env, &w->opts);
+	sl__free(&env, w->id);
+	sl__free(&env, w->dir);
+	sl__free(&env, w->path);
+	sl__free(&env, w);
+}
+
+static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc != 0)
+		return rc;
+	if (id == NULL || !sl__wal_id_valid(id))
+		return sl_err_set(
+			err, SL_EINVAL,
+			"log id '%.100s': letters, digits, '-', '_' and (not first) '.'; no \".wal\"; at most 192",
+			id != NULL ? id : "(null)");
+	sl_wal *w = sl__calloc(&env, 1, sizeof *w);
+	if (w == NULL)
+		return sl_err_set(err, SL_ENOMEM, "open %s.wal: no memory", id);
+	w->env = env;
+	w->pid = getpid();
+	w->fd = w->read_fd = w->event_fd = -1;
+	w->gather = env.clock == &sl__clock_real;
+	w->flush_ewma_ns = 200000;
+	init_locks(w);
+	sl__wal_index_init(&w->index, &w->env);
+	sl__wal_ranges_init(&w->marks, &w->env);
+	sl__wal_ranges_init(&w->flying, &w->env);
+	sl__wal_ranges_init(&w->holes, &w->env);
+	rc = sl__wal_opts_resolve(&w->opts, opts, &env, err);
+	if (rc == 0) {
+		w->id = sl__strdup(&env, id);
+		w->dir = sl__strdup(&env, w->opts.wal_dir);
+		w->path = sl__wal_file_path(&env, w->opts.wal_dir, id, 0);
+		if (w->opts.dead_letter_dir == NULL)
+			w->opts.dead_letter_dir = sl__asprintf(&env, "%s/%s.dead", w->opts.wal_dir, id);
+		if (w->id == NULL || w->dir == NULL || w->path == NULL || w->opts.dead_letter_dir == NULL)
+			rc = sl_err_set(err, SL_ENOMEM, "open %s.wal: no memory", id);
+	}
+	if (rc == 0 && w->opts.key_file != NULL)
+		rc = sl__wal_key_load(&w->key, &env, w->opts.key_file, err);
+	if (rc != 0) {
+		free_handle(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+static int check_key(const sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+{
+	bool sealed = w->header.version == 2;
+	for (size_t i = 0; i < w->n_segments; i++)
+		sealed |= w->segments[i].version == 2;
+	if (!sealed || w->key != NULL || hooks->keyless)
+		return 0;
+	return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key_file", w->path);
+}
+
+/* A key was given for a log that began without: what comes now goes into a sealed segment. */
+static int upgrade_version(sl_wal *w, struct sl_err *err)
+{
+	if (w->key == NULL || w->header.version == 2)
+		return 0;
+	if (w->active_first != 0) {
+		int rc = sl__wal_rotate(w, err);
+		return rc == SL_EPOISONED ? SL_EIO : rc;
+	}
+	struct wal_header h = {.version = 2, .incarnation = w->header.incarnation};
+	int fd, rc = sl__wal_create_active(&w->env, w->dir, w->id, h, 0, true, &fd, err);
+	if (rc != 0)
+		return rc;
+	sl__close_fd(&w->env, &w->fd);
+	w->fd = fd;
+	w->header = h;
+	w->end = w->ready_end = WAL_HEADER_BYTES;
+	return 0;
+}
+
+/* Holes found by recovery are queued as marks; they must be on disk before anything new is numbered behind them. */
+static int write_declarations(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+{
+	if (w->marks.n == 0)
+		return 0;
+	(void)hooks;
+	return sl__wal_flush_now(w, err);
+}
+
+int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts, const struct wal_open_hooks *hooks,
+		      struct sl_err *err)
+{
+	sl_wal *w;
+	int rc = build_handle(&w, id, opts, err);
+	if (rc != 0)
+		return rc;
+	if (!hooks->must_exist && (rc = sl__mkdirs(&w->env, w->dir)) < 0)
+		rc = sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", w->dir, strerror(-rc));
+	if (rc == 0)
+		rc = sl__wal_acquire(w, hooks, err);
+	if (rc == 0)
+		rc = sl__wal_recover_state(w, hooks, err);
+	if (rc == 0)
+		rc = check_key(w, hooks, err);
+	if (rc == 0)
+		rc = upgrade_version(w, err);
+	if (rc == 0)
+		rc = sl__wal_batches_init(w, err);
+	if (rc == 0)
+		rc = write_declarations(w, hooks, err);
+	if (rc == 0)
+		rc = sl__wal_helper_start(w, err);
+	if (rc != 0) {
+		free_handle(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+int sl_wal_open(sl_wal **out, const char *id, const struct sl_wal_opts *opts, struct sl_err *err)
+{
+	struct wal_open_hooks hooks = {0};
+	return sl__wal_open_with(out, id, opts, &hooks, err);
+}
+
+/* Everything submitted, and the marks, to disk; the file trimmed. The first error wins. */
+static int settle_files(sl_wal *w, struct sl_err *err)
+{
+	sl__lock(&w->mu);
+	bool dirty = w->batch[w->batch_id % 2].n > 0 || w->marks.n > 0 || w->flushing;
+	bool usable = !w->archived && !w->poisoned;
+	sl__unlock(&w->mu);
+	if (!usable)
+		return 0;
+	int rc = dirty ? sl__wal_flush_now(w, err) : 0;
+	if (w->ready_end > w->end || w->cut_needed) {
+		int cut = sl__wal_trim(w, rc == 0 ? err : NULL);
+		rc = rc != 0 ? rc : cut;
+	}
+	return rc;
+}
+
+int sl_wal_close(sl_wal *w, struct sl_err *err)
+{
+	if (w == NULL)
+		return 0;
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	struct sl_err ignored;
+	if (w->sender_runs)
+		(void)!sl_wal_stop(w, 0, &ignored);
+	rc = settle_files(w, err);
+	sl__wal_helper_stop(w);
+	if (rc == 0 && !w->archived && !w->poisoned && w->ready_end > w->end)
+		rc = sl__wal_trim(w, err); /* the helper may have prepared more meanwhile */
+	sl__lock(&w->mu);
+	w->closed = true;
+	sl__unlock(&w->mu);
+	free_handle(w);
+	return rc;
+}
+
+int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts, struct sl_wal_stats *out,
+		   struct sl_err *err)
+{
+	struct sl_wal_recover_opts o;
+	struct sl_env env;
+	char *dir, *id;
+	sl_wal *w = NULL;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.wal.env, err);
+	if (rc == 0)
+		rc = sl__wal_split_path(&env, path, &dir, &id, err);
+	if (rc != 0)
+		return rc;
+	o.wal.struct_size = sizeof o.wal;
+	o.wal.wal_dir = dir;
+	o.wal.background = SL_OFF;
+	struct wal_open_hooks hooks = {.on_damage = o.on_damage,
+				       .ctx = o.ctx,
+				       .new_incarnation = o.new_incarnation != 0,
+				       .must_exist = true,
+				       .keyless = o.new_incarnation == 0};
+	rc = sl__wal_open_with(&w, id, &o.wal, &hooks, err);
+	if (rc == 0 && out != NULL)
+		rc = sl_wal_get_stats(w, out, err);
+	if (rc == 0)
+		rc = sl_wal_close(w, err);
+	else
+		(void)sl_wal_close(w, NULL);
+	sl__free(&env, dir);
+	sl__free(&env, id);
+	return rc;
+}
+
+int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
+{
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	struct sl_wal_stats s = {.struct_size = sizeof s};
+	sl__lock(&w->mu);
+	s.records = w->sealed_records + w->active_records;
+	s.pending = w->index.pending;
+	s.failed = w->failed_records;
+	s.sent = s.records - s.pending - SL_MIN(s.failed, s.records - s.pending);
+	for (size_t i = 0; i < w->holes.n; i++)
+		s.holes += w->holes.v[i].last - w->holes.v[i].first + 1;
+	s.bytes = w->sealed_bytes + w->end;
+	s.pending_bytes = w->index.pending_bytes;
+	s.first_sequence = w->n_segments > 0 ? w->segments[0].first : w->active_first;
+	s.last_sequence = w->active_last != 0 ? w->active_last
+			  : w->n_segments > 0 ? w->segments[w->n_segments - 1].last
+					      : 0;
+	s.segments = w->n_segments + 1;
+	s.incarnation = w->header.incarnation;
+	s.format_version = w->header.version;
+	const struct wal_entry *oldest = sl__wal_index_next(&w->index, 0);
+	s.oldest_pending_ms = oldest != NULL ? oldest->timestamp_ms : 0;
+	s.damaged_ranges = w->damaged_ranges;
+	s.torn_bytes = w->torn_bytes;
+	s.flushes = w->n_flushes;
+	s.flushed_records = w->n_flushed_records;
+	s.prepared_bytes = w->prepared_total;
+	s.index_bytes = sl__wal_index_bytes(&w->index);
+	sl__wal_sender_stats(w, &s);
+	sl__unlock(&w->mu);
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof s) : sizeof s;
+	s.struct_size = n;
+	memcpy(out, &s, n);
+	return 0;
+}

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recovery. A survey reads every segment; what is damaged is repaired in files of its own (repair.c), and the survey
+ * is made again until it finds nothing to repair; then the state of the handle is taken from it.
+ *
+ * V1  Nothing is changed before the whole log was read, and nothing at all with SL_WAL_REFUSE.
+ * V2  The next sequence is above every sequence that the log mentions, in data and in status records, so that one that
+ *     was ever delivered is not given again.
+ * V3  The active file and the folder are synced before the first append or send: what a power loss could still take
+ * away must not be delivered under its number.
+ */
+#include "wal/segs.h"
+#include "wal/survey.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "wal/handle.h"
+#include "wal/repair.h"
+
+#define MAX_ROUNDS 10
+
+struct gap {
+	uint64_t first, last;
+};
+
+struct recovery {
+	sl_wal *w;
+	const struct wal_open_hooks *hooks;
+	int round;
+	struct wal_files files;
+	struct wal_source *sources;
+	char **paths;
+	size_t n; /* sources: sealed ones, then the active one */
+	struct wal_index index;
+	struct wal_ranges statuses;
+	struct gap *gaps;
+	size_t n_gaps, cap_gaps;
+	uint64_t top;                   /* the highest sequence that is mentioned anywhere */
+	uint64_t last;                  /* the highest data sequence */
+	uint64_t damaged;               /* ranges, gaps and headers */
+	size_t cut_segment;             /* the first damage */
+	uint64_t cut_offset;            /* of it; 0: none */
+	struct wal_entry sealed_sample; /* the last encrypted record, to try the key on */
+	bool new_gap_only;              /* nothing to repair but sequences to declare */
+	struct sl_wal_damage pending;   /* told once it is known which sequences are missing */
+	bool has_pending;
+	struct sl_err first_damage;
+};
+
+/* ---- telling of damage ---- */
+
+static void tell_pending(struct recovery *r)
+{
+	if (!r->has_pending)
+		return;
+	r->has_pending = false;
+	const struct sl_wal_damage *d = &r->pending;
+	if (r->first_damage.code == 0)
+		(void)sl_err_set(&r->first_damage, SL_ECORRUPT,
+				 "%s: damaged at offset %llu (%s); sluice wal recover sets it aside", d->segment,
+				 (unsigned long long)d->offset, d->reason);
+	if (r->round > 0)
+		return;
+	sl__log(&r->w->env, SL_LOG_ERROR, "wal",
+		d->first_missing != 0 ? "damage found; the missing records are damaged or were never acknowledged"
+				      : "damage found",
+		SL__F_STR("segment", d->segment), SL__F_U64("offset", d->offset), SL__F_U64("length", d->length),
+		SL__F_STR("reason", d->reason), SL__F_HEX("expected_crc", d->expected_crc),
+		SL__F_HEX("actual_crc", d->actual_crc), SL__F_U64("first_missing", d->first_missing),
+		SL__F_U64("last_missing", d->last_missing));
+	if (r->hooks->on_damage != NULL)
+		(void)r->hooks->on_damage(d, r->hooks->ctx);
+}
+
+static void hold_damage(struct recovery *r, const struct wal_find *find, const char *reason)
+{
+	tell_pending(r);
+	r->has_pending = true;
+	r->pending = (struct sl_wal_damage){.segment = r->sources[find->segment].name,
+					    .offset = find->item->offset,
+					    .length = find->kind == WAL_FOUND_GAP ? 0 : find->item->length,
+					    .reason = reason,
+					    .expected_crc = find->item->expected_crc,
+					    .actual_crc = find->item->actual_crc,
+					    .torn_tail = find->kind == WAL_FOUND_TORN};
+}
+
+/* ---- what the survey finds ---- */
+
+static int add_gap(struct recovery *r, uint64_t first, uint64_t last)
+{
+	if (r->n_gaps == r->cap_gaps) {
+		size_t cap = r->cap_gaps != 0 ? r->cap_gaps * 2 : 8;
+		struct gap *grown = sl__realloc(&r->w->env, r->gaps, cap * sizeof *grown);
+		if (grown == NULL)
+			return SL_ENOMEM;
+		r->gaps = grown;
+		r->cap_gaps = cap;
+	}
+	r->gaps[r->n_gaps++] = (struct gap){first, last};
+	return 0;
+}
+
+static int take_record(struct recovery *r, const struct wal_find *find)
+{
+	const struct wal_record *rec = &find->item->record;
+	r->top = SL_MAX(r->top, rec->sequence);
+	if (rec->status != SL_WAL_PENDING)
+		return sl__wal_ranges_set(&r->statuses, rec->first, rec->sequence, rec->status);
+	struct wal_entry entry = {.sequence = rec->sequence,
+				  .offset = find->item->offset,
+				  .timestamp_ms = rec->timestamp_ms,
+				  .total = rec->total,
+				  .status = SL_WAL_PENDING};
+	r->last = rec->sequence;
+	if (r->sources[find->segment].header.version == 2)
+		r->sealed_sample = entry;
+	int rc = sl__wal_index_reserve(&r->index, 1);
+	if (rc == 0)
+		sl__wal_index_add(&r->index, &entry);
+	return rc;
+}
+
+static void note_damage(struct recovery *r, const struct wal_find *find, const char *reason)
+{
+	if (r->cut_offset == 0 && find->kind != WAL_FOUND_HEADER) {
+		r->cut_segment = find->segment;
+		r->cut_offset = find->item->offset;
+	}
+	r->damaged++;
+	hold_damage(r, find, reason);
+}
+
+static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
+{
+	struct recovery *r = ctx;
+	int rc = 0;
+	switch (find->kind) {
+	case WAL_FOUND_RECORD:
+		tell_pending(r);
+		rc = take_record(r, find);
+		break;
+	case WAL_FOUND_DAMAGE:
+		note_damage(r, find, find->item->reason);
+		break;
+	case WAL_FOUND_HEADER:
+		note_damage(r, find, find->item->reason);
+		break;
+	case WAL_FOUND_TORN:
+		hold_damage(r, find, find->item->reason);
+		break;
+	case WAL_FOUND_GAP:
+		rc = add_gap(r, find->gap_first, find->gap_last);
+		if (r->has_pending && !r->pending.torn_tail) {
+			r->pending.first_missing = find->gap_first;
+			r->pending.last_missing = find->gap_last;
+		}
+		break;
+	}
+	if (rc != 0)
+		return sl_err_set(err, rc, "recover %s: no memory", r->w->path);
+	return 0;
+}
+
+/* ---- one survey ---- */
+
+static void round_free(struct recovery *r)
+{
+	const struct sl_env *env = &r->w->env;
+	for (size_t i = 0; i < r->n; i++)
+		sl__free(env, r->paths != NULL ? r->paths[i] : NULL);
+	sl__free(env, r->paths);
+	sl__free(env, r->sources);
+	sl__free(env, r->gaps);
+	sl__wal_files_free(&r->files, env);
+	sl__wal_index_fini(&r->index);
+	sl__wal_ranges_fini(&r->statuses);
+	r->paths = NULL;
+	r->sources = NULL;
+	r->gaps = NULL;
+	r->n = r->n_gaps = r->cap_gaps = 0;
+}
+
+static int list_sources(struct recovery *r, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	int rc = sl__wal_files_list(&r->files, &w->env, w->dir, w->id, err);
+	if (rc != 0)
+		return rc;
+	size_t n = r->files.n_sealed + 1;
+	r->sources = sl__calloc(&w->env, n, sizeof *r->sources);
+	r->paths = sl__calloc(&w->env, n, sizeof *r->paths);
+	if (r->sources == NULL || r->paths == NULL)
+		return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
+	r->n = n;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t first = i + 1 < n ? r->files.sealed[i] : 0;
+		r->paths[i] = sl__wal_file_path(&w->env, w->dir, w->id, first);
+		if (r->paths[i] == NULL)
+			return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
+		r->sources[i] = (struct wal_source){.path = r->paths[i],
+						    .name = sl__basename(r->paths[i]),
+						    .fd = first == 0 ? w->fd : -1,
+						    .size = UINT64_MAX,
+						    .named_first = first};
+	}
+	return 0;
+}
+
+static int survey_round(struct recovery *r, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	sl__wal_index_init(&r->index, &w->env);
+	sl__wal_ranges_init(&r->statuses, &w->env);
+	r->top = r->last = r->damaged = r->cut_offset = 0;
+	r->sealed_sample = (struct wal_entry){0};
+	int rc = list_sources(r, err);
+	if (rc == 0)
+		rc = sl__wal_survey(&w->env, r->sources, r->n, on_find, r, err);
+	tell_pending(r);
+	return rc;
+}
+
+/* ---- repairing ---- */
+
+static bool not_a_log(const struct wal_source *src)
+{
+	return src->header_state == WAL_HEADER_BAD && src->records == 0 && src->marks == 0 && !src->missing;
+}
+
+/* The header that a damaged one must have had: its own with one bit mended, else that of a neighbour, else a new one.
+ */
+static int right_header(struct recovery *r, size_t i, struct wal_header *h, struct sl_err *err)
+{
+	*h = r->sources[i].header;
+	if (r->sources[i].header_state == WAL_HEADER_REPAIRABLE)
+		return 0;
+	for (size_t k = r->n; k > 0; k--)
+		if (r->sources[k - 1].header_state <= WAL_HEADER_REPAIRABLE) {
+			*h = r->sources[k - 1].header;
+			return 0;
+		}
+	h->version = r->w->key != NULL ? 2 : 1;
+	int rc = sl__wal_draw_incarnation(&r->w->env, h->version, &h->incarnation);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "repair %s: randomness", r->sources[i].path) : 0;
+}
+
+/* Files that are no log at all, and segments of another incarnation, leave; so do damaged headers. *again: look anew.
+ */
+static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	int rc = 0;
+	const struct wal_source *active = &r->sources[r->n - 1];
+	for (size_t i = 0; i < r->n && rc == 0; i++) {
+		struct wal_source *src = &r->sources[i];
+		struct wal_header h;
+		char suffix[16];
+		(void)snprintf(suffix, sizeof suffix, "old-%06x", src->header.incarnation & 0xFFFFFF);
+		bool stale = i + 1 < r->n && src->header_state == WAL_HEADER_OK &&
+			     active->header_state == WAL_HEADER_OK &&
+			     src->header.incarnation != active->header.incarnation;
+		if (src->missing || (src->header_state == WAL_HEADER_OK && !stale))
+			continue;
+		*again = true;
+		if (stale) {
+			rc = sl__wal_move_aside(w, src->path, suffix, err);
+		} else if (not_a_log(src)) {
+			rc = sl__wal_move_aside(w, src->path, "damaged-0", err);
+			if (i + 1 == r->n)
+				sl__close_fd(&w->env, &w->fd);
+		} else {
+			rc = right_header(r, i, &h, err);
+			if (rc == 0)
+				rc = sl__wal_fix_header(w, src, h, err);
+		}
+	}
+	return rc;
+}
+
+static int salvage_all(struct recovery *r, bool *again, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < r->n && rc == 0; i++) {
+		if (r->sources[i].damage == 0)
+			continue;
+		*again = true;
+		rc = sl__wal_salvage(r->w, &r->sources[i], i + 1 == r->n, err);
+	}
+	return rc;
+}
+
+/* The specification's way: everything behind the first damage goes aside; its numbers are declared as a hole first. */
+static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	if (r->cut_offset == 0)
+		return 0;
+	struct wal_source *src = &r->sources[r->cut_segment];
+	bool active = r->cut_segment + 1 == r->n;
+	uint64_t kept = src->before;
+	for (size_t i = 0; i < r->index.count; i++) {
+		const struct wal_entry *entry = sl__wal_index_next(&r->index, kept + 1);
+		if (entry == NULL || entry->sequence > src->last || entry->offset >= r->cut_offset)
+			break;
+		kept = entry->sequence;
+	}
+	uint64_t hole_first = r->top > kept ? kept + 1 : 0;
+	*again = true;
+	int rc = sl__wal_cut(w, src, active, r->cut_offset, hole_first, r->top, err);
+	for (size_t i = r->cut_segment + 1; i < r->n && rc == 0; i++)
+		rc = sl__wal_move_aside(w, r->sources[i].path, "damaged-0", err);
+	if (!active)
+		sl__close_fd(&w->env, &w->fd);
+	return rc;
+}
+
+static int refuse_foreign(const struct recovery *r, struct sl_err *err)
+{
+	const struct wal_source *active = &r->sources[r->n - 1];
+	if (!not_a_log(active) || r->n > 1)
+		return 0;
+	if (active->file_size == 0)
+		return sl_err_set(err, SL_ECORRUPT, "%s is empty, not a log; remove it to begin a new one", r->w->path);
+	return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", r->w->path);
+}
+
+static bool needs_repair(const struct recovery *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->sources[i].damage > 0 || (r->sources[i].header_state != WAL_HEADER_OK && !r->sources[i].missing))
+			return true;
+	return false;
+}
+
+static int undeclared_gap(const struct recovery *r, struct sl_err *err)
+{
+	for (size_t i = 0; i < r->n_gaps; i++)
+		if (!sl__wal_ranges_failed_covers(&r->statuses, r->gaps[i].first, r->gaps[i].last))
+			return sl_err_set(err, SL_ECORRUPT,
+					  "%s: sequences %llu to %llu are missing; sluice wal recover declares them",
+					  r->w->path, (unsigned long long)r->gaps[i].first,
+					  (unsigned long long)r->gaps[i].last);
+	return 0;
+}
+
+static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
+{
+	*again = false;
+	int rc = refuse_foreign(r, err);
+	if (rc != 0)
+		return rc;
+	if (r->w->opts.on_corruption == SL_WAL_REFUSE) {
+		if (needs_repair(r)) {
+			if (err != NULL)
+				*err = r->first_damage;
+			return r->first_damage.code != 0 ? r->first_damage.code
+							 : sl_err_set(err, SL_ECORRUPT, "%s is damaged", r->w->path);
+		}
+		return undeclared_gap(r, err);
+	}
+	rc = repair_files(r, again, err);
+	if (rc != 0 || *again)
+		return rc;
+	if (r->w->opts.on_corruption == SL_WAL_TRUNCATE)
+		return truncate_at_damage(r, again, err);
+	return salvage_all(r, again, err);
+}
+
+/* ---- taking over ---- */
+
+/* Sequences that are not there: declared ones become holes; new ones are declared with the first flush. */
+static int take_holes(struct recovery *r)
+{
+	sl_wal *w = r->w;
+	int rc = 0;
+	if (r->top > r->last)
+		rc = add_gap(r, r->last + 1, r->top);
+	for (size_t i = 0; i < r->n_gaps && rc == 0; i++) {
+		uint64_t first = r->gaps[i].first, last = r->gaps[i].last;
+		rc = sl__wal_ranges_set(&w->holes, first, last, SL_WAL_FAILED);
+		if (rc == 0 && !sl__wal_ranges_failed_covers(&r->statuses, first, last))
+			rc = sl__wal_ranges_set(&w->marks, first, last, SL_WAL_FAILED);
+	}
+	return rc;
+}
+
+static int take_segments(struct recovery *r)
+{
+	sl_wal *w = r->w;
+	w->n_segments = 0;
+	w->sealed_records = w->sealed_bytes = 0;
+	w->segments = sl__calloc(&w->env, r->n, sizeof *w->segments);
+	if (w->segments == NULL)
+		return SL_ENOMEM;
+	w->cap_segments = r->n;
+	for (size_t i = 0; i + 1 < r->n; i++) {
+		const struct wal_source *src = &r->sources[i];
+		if (src->missing)
+			continue;
+		w->segments[w->n_segments++] = (struct wal_segment){.first = src->named_first,
+								    .last = src->last,
+								    .bytes = src->end,
+								    .records = src->records,
+								    .version = src->header.version};
+		w->sealed_records += src->records;
+		w->sealed_bytes += src->end;
+	}
+	return 0;
+}
+
+static void take_statuses(struct recovery *r)
+{
+	sl_wal *w = r->w;
+	w->failed_records = 0;
+	for (size_t i = 0; i < r->statuses.n; i++) {
+		const struct wal_status_range *s = &r->statuses.v[i];
+		uint64_t n = sl__wal_index_settle(&r->index, s->first, s->last, s->status, NULL);
+		if (s->status == SL_WAL_FAILED)
+			w->failed_records += n;
+	}
+	sl__wal_index_fini(&w->index);
+	w->index = r->index;
+	w->index.env = &w->env;
+	sl__wal_index_init(&r->index, &w->env);
+}
+
+/* V3, and the torn tail goes aside. */
+static int settle_active(struct recovery *r, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	const struct wal_source *src = &r->sources[r->n - 1];
+	int rc;
+	w->header = src->header;
+	w->end = src->end;
+	w->ready_end = SL_MAX(src->file_size, src->end);
+	w->active_first = src->first;
+	w->active_last = src->last;
+	w->active_records = src->records;
+	if (src->torn > 0) {
+		sl__log(&w->env, SL_LOG_WARN, "wal", "torn tail trimmed", SL__F_STR("segment", src->name),
+			SL__F_U64("offset", src->end), SL__F_U64("bytes", src->torn));
+		int code = sl__wal_set_aside(w, w->fd, src->name, "torn", src->end, src->torn, err);
+		if (code != 0)
+			return code;
+		rc = SL__IO(&w->env, truncate, w->fd, src->end);
+		if (rc < 0)
+			return sl_err_set_errno(err, -rc, "trim the torn tail of %s", w->path);
+		w->ready_end = w->end;
+	}
+	rc = SL__IO(&w->env, sync, w->fd);
+	if (rc == 0)
+		rc = sl__sync_dir(&w->env, w->dir);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "sync %s", w->path) : 0;
+}
+
+/* An encrypted log is tried with the last record: a wrong key must not add records that the right one cannot read. */
+static int try_key(struct recovery *r, struct sl_err *err)
+{
+	struct sl_wal_record rec;
+	uint8_t *owned;
+	if (r->w->key == NULL || r->sealed_sample.sequence == 0)
+		return 0;
+	int rc = sl__wal_read_entry(r->w, &r->sealed_sample, &rec, &owned, err);
+	if (rc == 0)
+		sl__free(&r->w->env, owned);
+	return rc;
+}
+
+static int take_over(struct recovery *r, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	int rc = take_holes(r);
+	if (rc == 0)
+		rc = take_segments(r);
+	if (rc != 0)
+		return sl_err_set(err, rc, "recover %s: no memory", w->path);
+	take_statuses(r);
+	w->next_seq = SL_MAX(r->top, r->last) + 1;
+	w->durable_seq = w->next_seq - 1;
+	if (r->n == 1 && r->last == 0 && r->top == 0)
+		w->next_seq = 1;
+	rc = settle_active(r, err);
+	return rc != 0 ? rc : try_key(r, err);
+}
+
+static void remove_temps(const struct recovery *r)
+{
+	for (size_t i = 0; i < r->files.n_temps; i++) {
+		char *path = sl__asprintf(&r->w->env, "%s/%s", r->w->dir, r->files.temps[i]);
+		if (path != NULL)
+			(void)SL__IO(&r->w->env, unlink, path);
+		sl__free(&r->w->env, path);
+	}
+}
+
+static int one_round(struct recovery *r, bool *again, struct sl_err *err)
+{
+	sl_wal *w = r->w;
+	int rc = w->fd < 0 ? sl__wal_acquire(w, r->hooks, err) : 0;
+	if (rc == 0)
+		rc = survey_round(r, err);
+	if (rc == 0)
+		rc = repair_round(r, again, err);
+	if (r->round == 0 && rc == 0) {
+		w->damaged_ranges = r->damaged;
+		w->torn_bytes = r->sources[r->n - 1].torn;
+	}
+	if (rc == 0 && !*again) {
+		remove_temps(r);
+		rc = take_over(r, err);
+	}
+	round_free(r);
+	return rc;
+}
+
+static int recover_rounds(struct recovery *r, struct sl_err *err)
+{
+	bool again = true;
+	int rc = 0;
+	for (r->round = 0; rc == 0 && again; r->round++) {
+		if (r->round == MAX_ROUNDS)
+			return sl_err_set(err, SL_EINTERNAL, "%s is still damaged after %d repairs", r->w->path,
+					  r->round);
+		rc = one_round(r, &again, err);
+	}
+	return rc;
+}
+
+int sl__wal_recover_state(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+{
+	struct recovery r = {.w = w, .hooks = hooks};
+	int rc = recover_rounds(&r, err);
+	if (rc != 0 || !hooks->new_incarnation)
+		return rc;
+	rc = sl__wal_reincarnate(w, err);
+	if (rc != 0)
+		return rc;
+	sl__free(&w->env, w->segments);
+	w->segments = NULL;
+	w->n_segments = 0;
+	sl__wal_ranges_fini(&w->marks);
+	sl__wal_ranges_fini(&w->holes);
+	sl__close_fd(&w->env, &w->read_fd);
+	uint64_t damaged = w->damaged_ranges, torn = w->torn_bytes;
+	struct recovery fresh = {.w = w, .hooks = &(struct wal_open_hooks){.must_exist = true}};
+	rc = recover_rounds(&fresh, err);
+	w->damaged_ranges = damaged;
+	w->torn_bytes = torn;
+	return rc;
+}

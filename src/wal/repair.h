@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Setting damage aside. Nothing is thrown away: bytes that leave a log are kept beside it, synced, before they leave.
+ * Every step can be repeated after a crash.
+ */
+#ifndef SL_WAL_REPAIR_H
+#define SL_WAL_REPAIR_H
+
+#include "wal/handle.h"
+#include "wal/survey.h"
+
+/* Keep bytes offset..offset+length of fd as <dir>/<name>.<kind>-<offset>, synced with its folder. The same bytes under
+ * that name already are enough; other bytes get ".2", ".3" … behind the name. */
+SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, const char *kind, uint64_t offset,
+				    uint64_t length, struct sl_err *err);
+/* Rename a whole file to <path>.<suffix> (".2" … when taken). */
+SL_MUST_CHECK int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, struct sl_err *err);
+/* Rewrite the segment without its damaged ranges, which are set aside. Replaces w->fd when it is the active one. */
+SL_MUST_CHECK int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, struct sl_err *err);
+/* Cut the segment at offset; a hole over hole_first..hole_last (0: none) is declared in its place. */
+SL_MUST_CHECK int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t offset,
+			      uint64_t hole_first, uint64_t hole_last, struct sl_err *err);
+/* Put a sound header over a damaged one. */
+SL_MUST_CHECK int sl__wal_fix_header(const sl_wal *w, const struct wal_source *src, struct wal_header h,
+				     struct sl_err *err);
+/* Restart the stream: a new active file with the pending records, numbered from 1, under a new incarnation. The old
+ * active file is kept as <name>.old-<incarnation>; sealed segments are moved aside by the recovery that must follow. */
+SL_MUST_CHECK int sl__wal_reincarnate(sl_wal *w, struct sl_err *err);
+
+#endif

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wal/scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "wal/archive_zst.h"
+#include "wal/ranges.h"
+#include "wal/segs.h"
+
+#define PROGRESS_RECORDS 4096u
+
+struct scanner {
+	const struct wal_scan *scan;
+	const char *id;
+	struct wal_source *sources;
+	size_t n;
+	struct wal_ranges statuses;
+	struct sl_wal_damage *damage; /* in order of place, collected by the first pass */
+	size_t n_damage, cap_damage;
+	size_t next_damage;   /* second pass: the next one to tell */
+	bool damage_is_fresh; /* no record since the last damage: a gap belongs to it */
+	uint64_t gap_total;   /* sequences between records that are not there */
+	uint8_t *plain;       /* an opened payload */
+	size_t plain_cap;
+	uint64_t total_bytes, done_bytes, seen;
+	int64_t oldest_pending_ms;
+	unsigned passes;
+};
+
+/* ---- the first pass: what is there ---- */
+
+static int push_damage(struct scanner *s, const struct wal_find *find, const char *reason)
+{
+	if (s->n_damage == s->cap_damage) {
+		size_t cap = s->cap_damage != 0 ? s->cap_damage * 2 : 8;
+		struct sl_wal_damage *grown = sl__realloc(s->scan->env, s->damage, cap * sizeof *grown);
+		if (grown == NULL)
+			return SL_ENOMEM;
+		s->damage = grown;
+		s->cap_damage = cap;
+	}
+	s->damage[s->n_damage++] =
+		(struct sl_wal_damage){.segment = s->sources[find->segment].name,
+				       .offset = find->item->offset,
+				       .length = find->kind == WAL_FOUND_GAP ? 0 : find->item->length,
+				       .torn_tail = find->kind == WAL_FOUND_TORN,
+				       .reason = reason,
+				       .expected_crc = find->kind == WAL_FOUND_GAP ? 0 : find->item->expected_crc,
+				       .actual_crc = find->kind == WAL_FOUND_GAP ? 0 : find->item->actual_crc,
+				       .first_missing = find->gap_first,
+				       .last_missing = find->gap_last};
+	return 0;
+}
+
+static int collect_gap(struct scanner *s, const struct wal_find *find)
+{
+	s->gap_total += find->gap_last - find->gap_first + 1;
+	if (!s->damage_is_fresh)
+		return push_damage(s, find, "sequences missing");
+	s->damage[s->n_damage - 1].first_missing = find->gap_first;
+	s->damage[s->n_damage - 1].last_missing = find->gap_last;
+	return 0;
+}
+
+static int progress(struct scanner *s, const struct wal_find *find)
+{
+	if (s->scan->on_progress == NULL || ++s->seen % PROGRESS_RECORDS != 0)
+		return 0;
+	uint64_t done = s->done_bytes + find->item->offset;
+	for (size_t i = 0; i < find->segment; i++)
+		done += s->sources[i].file_size;
+	return s->scan->on_progress(SL_MIN(done, s->total_bytes), s->total_bytes, s->scan->ctx);
+}
+
+static int collect(const struct wal_find *find, struct sl_err *err, void *ctx)
+{
+	struct scanner *s = ctx;
+	int rc = 0;
+	if (find->kind == WAL_FOUND_RECORD) {
+		const struct wal_record *rec = &find->item->record;
+		s->damage_is_fresh = false;
+		if (rec->status != SL_WAL_PENDING)
+			rc = sl__wal_ranges_set(&s->statuses, rec->first, rec->sequence, rec->status);
+		if (rc == 0)
+			rc = progress(s, find);
+		if (rc > 0)
+			return sl_err_set(err, SL_ECANCELLED, "stopped");
+	} else if (find->kind == WAL_FOUND_GAP) {
+		rc = collect_gap(s, find);
+	} else {
+		rc = push_damage(s, find, find->item->reason);
+		s->damage_is_fresh = find->kind == WAL_FOUND_DAMAGE;
+	}
+	return rc < 0 ? sl_err_set(err, rc, "scan: no memory") : rc;
+}
+
+/* Holes that an earlier recovery declared are not damage. */
+static void settle_damage(struct scanner *s)
+{
+	for (size_t i = 0; i < s->n_damage; i++) {
+		struct sl_wal_damage *d = &s->damage[i];
+		if (d->first_missing != 0 && d->length == 0 &&
+		    sl__wal_ranges_failed_covers(&s->statuses, d->first_missing, d->last_missing)) {
+			d->declared = 1;
+			d->reason = "declared missing";
+		}
+	}
+}
+
+/* ---- the second pass: telling ---- */
+
+static int tell_next_damage(struct scanner *s)
+{
+	if (s->next_damage >= s->n_damage)
+		return 0;
+	const struct sl_wal_damage *d = &s->damage[s->next_damage++];
+	return s->scan->on_damage != NULL && !s->scan->quiet ? s->scan->on_damage(d, s->scan->ctx) : 0;
+}
+
+static int open_payload(struct scanner *s, const struct wal_source *src, const struct wal_record *rec,
+			struct sl_wal_record *out, struct sl_err *err)
+{
+	if (src->header.version != 2 || s->scan->key == NULL)
+		return 0;
+	size_t len = rec->payload_len >= WAL_SEAL_BYTES ? rec->payload_len - WAL_SEAL_BYTES : 0;
+	if (len + 1 > s->plain_cap) {
+		uint8_t *grown = sl__realloc(s->scan->env, s->plain, len + 1);
+		if (grown == NULL)
+			return sl_err_set(err, SL_ENOMEM, "scan %s: no memory", src->name);
+		s->plain = grown;
+		s->plain_cap = len + 1;
+	}
+	struct wal_seal_ctx at = {s->id, src->header.incarnation, rec->sequence, rec->timestamp_ms};
+	if (rec->payload_len < WAL_SEAL_BYTES ||
+	    sl__wal_open_payload(s->scan->key, &at, s->plain, rec->payload, rec->payload_len) != 0)
+		return sl_err_set(err, SL_EKEY, "%s: record %llu does not open: a wrong key, or it was tampered with",
+				  src->name, (unsigned long long)rec->sequence);
+	out->payload = s->plain;
+	out->payload_len = len;
+	return 0;
+}
+
+static int tell_record(struct scanner *s, const struct wal_find *find, struct sl_err *err)
+{
+	const struct wal_record *rec = &find->item->record;
+	const struct wal_source *src = &s->sources[find->segment];
+	if (rec->status != SL_WAL_PENDING)
+		return 0;
+	struct sl_wal_record out = {.sequence = rec->sequence,
+				    .status = (enum sl_wal_status)sl__wal_ranges_get(&s->statuses, rec->sequence),
+				    .timestamp_ms = rec->timestamp_ms,
+				    .payload = rec->payload,
+				    .payload_len = rec->payload_len,
+				    .offset = find->item->offset,
+				    .length = rec->total - 4,
+				    .crc = rec->crc,
+				    .segment = src->name};
+	int rc = open_payload(s, src, rec, &out, err);
+	if (rc != 0)
+		return rc;
+	if (out.status == SL_WAL_PENDING && s->oldest_pending_ms == 0)
+		s->oldest_pending_ms = out.timestamp_ms;
+	return s->scan->on_record != NULL ? s->scan->on_record(&out, s->scan->ctx) : 0;
+}
+
+static int tell(const struct wal_find *find, struct sl_err *err, void *ctx)
+{
+	struct scanner *s = ctx;
+	if (find->kind == WAL_FOUND_RECORD) {
+		s->damage_is_fresh = false;
+		int rc = tell_record(s, find, err);
+		if (rc == 0 && progress(s, find) != 0)
+			return sl_err_set(err, SL_ECANCELLED, "stopped");
+		return rc;
+	}
+	if (find->kind == WAL_FOUND_GAP && s->damage_is_fresh)
+		return 0; /* told with the damage */
+	s->damage_is_fresh = find->kind == WAL_FOUND_DAMAGE;
+	return tell_next_damage(s);
+}
+
+/* ---- counting ---- */
+
+/* Of the sequences first..last, how many are data records of the log? */
+static uint64_t count_present(const struct scanner *s, uint64_t first, uint64_t last, uint64_t lo, uint64_t hi)
+{
+	first = SL_MAX(first, lo);
+	last = SL_MIN(last, hi);
+	if (lo == 0 || first > last)
+		return 0;
+	uint64_t n = last - first + 1;
+	for (size_t i = 0; i < s->n_damage; i++) {
+		const struct sl_wal_damage *d = &s->damage[i];
+		if (d->first_missing == 0 || d->last_missing < first || d->first_missing > last)
+			continue;
+		n -= SL_MIN(d->last_missing, last) - SL_MAX(d->first_missing, first) + 1;
+	}
+	return n;
+}
+
+static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
+{
+	struct sl_wal_stats st = {.struct_size = sizeof st};
+	for (size_t i = 0; i < s->n; i++) {
+		const struct wal_source *src = &s->sources[i];
+		if (src->missing)
+			continue;
+		st.segments++;
+		st.records += src->records;
+		st.bytes += src->end;
+		st.torn_bytes = src->torn;
+		if (st.first_sequence == 0)
+			st.first_sequence = src->first;
+		if (src->last != 0)
+			st.last_sequence = src->last;
+		if (src->header_state <= WAL_HEADER_REPAIRABLE) {
+			st.incarnation = src->header.incarnation;
+			st.format_version = src->header.version;
+		}
+	}
+	for (size_t i = 0; i < s->statuses.n; i++) {
+		const struct wal_status_range *r = &s->statuses.v[i];
+		uint64_t n = count_present(s, r->first, r->last, st.first_sequence, st.last_sequence);
+		*(r->status == SL_WAL_SENT ? &st.sent : &st.failed) += n;
+	}
+	st.pending = st.records - SL_MIN(st.records, st.sent + st.failed);
+	for (size_t i = 0; i < s->n_damage; i++) {
+		const struct sl_wal_damage *d = &s->damage[i];
+		if (d->declared)
+			st.holes += d->last_missing - d->first_missing + 1;
+		else if (!d->torn_tail)
+			st.damaged_ranges++;
+	}
+	st.oldest_pending_ms = s->oldest_pending_ms;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof st) : sizeof st;
+	st.struct_size = n;
+	memcpy(out, &st, n);
+}
+
+static int check_is_log(const struct scanner *s, struct sl_err *err)
+{
+	const struct wal_source *src = &s->sources[s->n - 1];
+	if (s->n > 1 || src->missing || src->header_state != WAL_HEADER_BAD || src->records + src->marks > 0)
+		return 0;
+	if (src->file_size == 0)
+		return sl_err_set(err, SL_ECORRUPT, "%s is empty, not a log", src->path);
+	return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", src->path);
+}
+
+static int scan_sources(const struct wal_scan *scan, const char *id, struct wal_source *sources, size_t n,
+			struct sl_wal_stats *stats, struct sl_err *err)
+{
+	struct scanner s = {.scan = scan, .id = id, .sources = sources, .n = n};
+	bool second = scan->on_record != NULL || stats != NULL;
+	for (size_t i = 0; i < n; i++) {
+		struct sl_io_stat st;
+		if (sources[i].mem != NULL)
+			sources[i].file_size = sources[i].size;
+		else if (SL__IO(scan->env, fstat, sources[i].fd, &st) == 0)
+			sources[i].file_size = st.size;
+		s.total_bytes += sources[i].file_size * (second ? 2 : 1);
+	}
+	sl__wal_ranges_init(&s.statuses, scan->env);
+	int rc = sl__wal_survey(scan->env, sources, n, collect, &s, err);
+	if (rc == 0)
+		rc = check_is_log(&s, err);
+	if (rc == 0) {
+		settle_damage(&s);
+		s.damage_is_fresh = false;
+		for (size_t i = 0; i < n; i++)
+			s.done_bytes += sources[i].file_size;
+		if (second)
+			rc = sl__wal_survey(scan->env, sources, n, tell, &s, err);
+		while (rc == 0 && s.next_damage < s.n_damage)
+			rc = tell_next_damage(&s);
+	}
+	if (rc == 0 && stats != NULL)
+		fill_stats(&s, stats);
+	sl__wal_ranges_fini(&s.statuses);
+	sl__free(scan->env, s.damage);
+	sl__free(scan->env, s.plain);
+	return rc;
+}
+
+/* ---- finding the files ---- */
+
+/* Descriptors and names of a stream's segments. */
+struct stream_files {
+	struct wal_source *sources;
+	char **paths;
+	size_t n, cap;
+};
+
+static void stream_free(struct stream_files *f, const struct sl_env *env)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->sources[i].fd >= 0)
+			(void)SL__IO(env, close, f->sources[i].fd);
+		sl__free(env, f->paths[i]);
+	}
+	sl__free(env, f->sources);
+	sl__free(env, f->paths);
+}
+
+/* Takes path and fd. */
+static void stream_add(struct stream_files *f, char *path, int fd, uint64_t first)
+{
+	f->paths[f->n] = path;
+	f->sources[f->n++] = (struct wal_source){
+		.path = path, .name = sl__basename(path), .fd = fd, .size = UINT64_MAX, .named_first = first};
+}
+
+static bool same_file(const struct sl_env *env, int a, int b)
+{
+	struct sl_io_stat x, y;
+	return a >= 0 && b >= 0 && SL__IO(env, fstat, a, &x) == 0 && SL__IO(env, fstat, b, &y) == 0 && x.dev == y.dev &&
+	       x.ino == y.ino;
+}
+
+/* The active file is opened before the folder is listed: if it is sealed meanwhile, it shows up under both names. */
+static int open_sealed(struct stream_files *f, const struct wal_files *files, const struct sl_env *env, const char *dir,
+		       const char *id, int active_fd, struct sl_err *err)
+{
+	for (size_t i = 0; i < files->n_sealed; i++) {
+		char *path = sl__wal_file_path(env, dir, id, files->sealed[i]);
+		if (path == NULL)
+			return sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
+		int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+		if (fd < 0 && fd != -ENOENT) {
+			int code = sl_err_set_errno(err, -fd, "open %s", path);
+			sl__free(env, path);
+			return code;
+		}
+		if (fd < 0 || same_file(env, fd, active_fd)) {
+			sl__free(env, path);
+			if (fd >= 0)
+				(void)SL__IO(env, close, fd);
+			continue;
+		}
+		stream_add(f, path, fd, files->sealed[i]);
+	}
+	return 0;
+}
+
+static int open_stream(struct stream_files *f, const struct sl_env *env, const char *dir, const char *id,
+		       struct sl_err *err)
+{
+	struct wal_files files;
+	char *path = sl__wal_file_path(env, dir, id, 0);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
+	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+	int rc = fd < 0 && fd != -ENOENT ? sl_err_set_errno(err, -fd, "open %s", path) : 0;
+	if (rc == 0 && (rc = sl__wal_files_list(&files, env, dir, id, err)) == 0) {
+		f->sources = sl__calloc(env, files.n_sealed + 1, sizeof *f->sources);
+		f->paths = sl__calloc(env, files.n_sealed + 1, sizeof *f->paths);
+		if (f->sources == NULL || f->paths == NULL)
+			rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
+		else
+			rc = open_sealed(f, &files, env, dir, id, fd, err);
+		sl__wal_files_free(&files, env);
+	}
+	if (rc == 0 && fd < 0 && f->n == 0)
+		rc = sl_err_set_errno(err, ENOENT, "open %s", path);
+	if (rc == 0 && fd >= 0) {
+		stream_add(f, path, fd, 0);
+		return 0;
+	}
+	if (fd >= 0)
+		(void)SL__IO(env, close, fd);
+	sl__free(env, path);
+	return rc;
+}
+
+int sl__wal_scan_stream(const struct wal_scan *scan, const char *dir, const char *id, struct sl_wal_stats *stats,
+			struct sl_err *err)
+{
+	struct stream_files f = {0};
+	int rc = open_stream(&f, scan->env, dir, id, err);
+	if (rc == 0)
+		rc = scan_sources(scan, id, f.sources, f.n, stats, err);
+	stream_free(&f, scan->env);
+	return rc;
+}
+
+static int scan_single(const struct wal_scan *scan, const char *id, const char *path, struct sl_wal_stats *stats,
+		       struct sl_err *err)
+{
+	int fd = SL__IO(scan->env, open, path, O_RDONLY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "open %s", path);
+	struct wal_source src = {.path = path, .name = sl__basename(path), .fd = fd, .size = UINT64_MAX};
+	int rc = scan_sources(scan, id, &src, 1, stats, err);
+	(void)SL__IO(scan->env, close, fd);
+	return rc;
+}
+
+static int scan_archive(const struct wal_scan *scan, const char *id, const char *path, struct sl_wal_stats *stats,
+			struct sl_err *err)
+{
+	uint8_t *data;
+	size_t size;
+	int rc = sl__wal_zst_load(scan->env, path, &data, &size, err);
+	if (rc != 0)
+		return rc;
+	static const uint8_t nothing[1];
+	struct wal_source src = {
+		.path = path, .name = sl__basename(path), .fd = -1, .mem = data != NULL ? data : nothing, .size = size};
+	rc = scan_sources(scan, id, &src, 1, stats, err);
+	sl__free(scan->env, data);
+	return rc;
+}
+
+/* The id is what stands before ".wal"; a file of another name has none and cannot be encrypted. */
+static char *id_of(const struct sl_env *env, const char *name)
+{
+	const char *dot = strstr(name, ".wal");
+	return dot != NULL ? sl__asprintf(env, "%.*s", (int)(dot - name), name) : sl__strdup(env, name);
+}
+
+static int scan_path(const struct wal_scan *scan, const char *path, struct sl_wal_stats *stats, struct sl_err *err)
+{
+	const struct sl_env *env = scan->env;
+	const char *name = sl__basename(path);
+	size_t id_len, n = strlen(name);
+	uint64_t first;
+	char *id = id_of(env, name), *dir = sl__dirname(env, path);
+	int rc;
+	if (id == NULL || dir == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
+	else if (n > 4 && strcmp(name + n - 4, ".zst") == 0)
+		rc = scan_archive(scan, id, path, stats, err);
+	else if (sl__wal_name(name, &id_len, &first) == WAL_NAME_ACTIVE)
+		rc = sl__wal_scan_stream(scan, dir, id, stats, err);
+	else
+		rc = scan_single(scan, id, path, stats, err);
+	sl__free(env, id);
+	sl__free(env, dir);
+	return rc;
+}
+
+int sl_wal_scan(const char *path, const struct sl_wal_scan_opts *opts, struct sl_wal_stats *out, struct sl_err *err)
+{
+	struct sl_wal_scan_opts o;
+	struct sl_env env;
+	struct wal_key *key = NULL;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc == 0 && o.key_file != NULL)
+		rc = sl__wal_key_load(&key, &env, o.key_file, err);
+	if (rc != 0)
+		return rc;
+	struct wal_scan scan = {.env = &env,
+				.key = key,
+				.on_record = o.on_record,
+				.on_damage = o.on_damage,
+				.ctx = o.ctx,
+				.on_progress = o.on_progress};
+	rc = scan_path(&scan, path, out, err);
+	sl__wal_key_free(key);
+	return rc;
+}

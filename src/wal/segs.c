@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wal/segs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct listing {
+	struct wal_files *out;
+	const struct sl_env *env;
+	const char *id;
+	size_t id_len;
+};
+
+static int add_sealed(struct listing *l, uint64_t first)
+{
+	struct wal_files *f = l->out;
+	if (f->n_sealed == f->cap) {
+		size_t cap = f->cap != 0 ? f->cap * 2 : 16;
+		uint64_t *grown = sl__realloc(l->env, f->sealed, cap * sizeof *grown);
+		if (grown == NULL)
+			return -ENOMEM;
+		f->sealed = grown;
+		f->cap = cap;
+	}
+	f->sealed[f->n_sealed++] = first;
+	return 0;
+}
+
+static int add_temp(struct listing *l, const char *name)
+{
+	struct wal_files *f = l->out;
+	char **grown = sl__realloc(l->env, f->temps, (f->n_temps + 1) * sizeof *grown);
+	if (grown == NULL)
+		return -ENOMEM;
+	f->temps = grown;
+	f->temps[f->n_temps] = sl__strdup(l->env, name);
+	if (f->temps[f->n_temps] == NULL)
+		return -ENOMEM;
+	f->n_temps++;
+	return 0;
+}
+
+static int on_name(const char *name, void *ctx)
+{
+	struct listing *l = ctx;
+	size_t id_len;
+	uint64_t first;
+	enum wal_name_kind kind = sl__wal_name(name, &id_len, &first);
+	if (kind == WAL_NAME_OTHER || id_len != l->id_len || memcmp(name, l->id, id_len) != 0)
+		return 0;
+	if (kind == WAL_NAME_SEALED)
+		return add_sealed(l, first);
+	if (kind == WAL_NAME_TEMP)
+		return add_temp(l, name);
+	l->out->has_active = true;
+	return 0;
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+int sl__wal_files_list(struct wal_files *out, const struct sl_env *env, const char *dir, const char *id,
+		       struct sl_err *err)
+{
+	memset(out, 0, sizeof *out);
+	struct listing l = {.out = out, .env = env, .id = id, .id_len = strlen(id)};
+	int rc = SL__IO(env, list, dir, on_name, &l);
+	if (rc == -ENOENT)
+		rc = 0;
+	if (rc != 0) {
+		sl__wal_files_free(out, env);
+		return sl_err_set_errno(err, -rc, "list %s", dir);
+	}
+	if (out->n_sealed > 1)
+		qsort(out->sealed, out->n_sealed, sizeof *out->sealed, compare_u64);
+	return 0;
+}
+
+void sl__wal_files_free(struct wal_files *f, const struct sl_env *env)
+{
+	for (size_t i = 0; i < f->n_temps; i++)
+		sl__free(env, f->temps[i]);
+	sl__free(env, f->temps);
+	sl__free(env, f->sealed);
+	memset(f, 0, sizeof *f);
+}
+
+char *sl__wal_file_path(const struct sl_env *env, const char *dir, const char *id, uint64_t first)
+{
+	if (first == 0)
+		return sl__asprintf(env, "%s/%s.wal", dir, id);
+	return sl__asprintf(env, "%s/%s.wal.%llu", dir, id, (unsigned long long)first);
+}

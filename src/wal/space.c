@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Space ahead of the log, rotation, and the helper thread.
+ *
+ *      header | records … | 0 0 0 0 … 0 | 0 0 0 …
+ *                         ^ end         ^ ready_end    ^ being prepared
+ *
+ * A write into space that is already zeroed on disk spares the filesystem's metadata commit, which is half of a sync's
+ * cost; fallocate alone does not (unwritten extents must be converted). So the helper writes real zeros ahead, in
+ * pieces that double, and syncs them through a descriptor of its own: an error there must not hide one from the leader.
+ *
+ * S1  Nobody writes behind ready_end while `preparing` is set, but the preparer.
+ * S2  ready_end grows only after the zeros are synced.
+ *
+ * Rotation: the new file is made and synced under a temporary name, then the active one is trimmed, synced and renamed
+ * to its sealed name, the folder synced, the new one renamed into place, the folder synced. Each state between is
+ * recovered: without an active file, open makes one that continues the newest sealed segment.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "wal/handle.h"
+#include "wal/segs.h"
+
+#define PREPARE_START ((int64_t)64 * 1024)
+#define MARKS_LINGER_NS ((int64_t)1000000000)
+#define ZERO_PIECE ((size_t)256 * 1024)
+
+static const uint8_t zeros[64 * 1024];
+
+static int write_zeros(const struct sl_env *env, int fd, uint64_t from, uint64_t to)
+{
+	while (from < to) {
+		size_t n = (size_t)SL_MIN((uint64_t)sizeof zeros, to - from);
+		int rc = sl__pwrite_full(env, fd, zeros, n, from);
+		if (rc < 0)
+			return rc;
+		from += n;
+	}
+	return 0;
+}
+
+/* ---- creating ---- */
+
+static int fill_new_file(const struct sl_env *env, int fd, struct wal_header h, uint64_t n_zeros)
+{
+	uint8_t header[WAL_HEADER_BYTES];
+	sl__wal_header_encode(header, h);
+	int rc = SL__IO(env, lock, fd);
+	if (rc == 0)
+		rc = sl__pwrite_full(env, fd, header, sizeof header, 0);
+	if (rc == 0 && n_zeros > 0 && write_zeros(env, fd, sizeof header, sizeof header + n_zeros) < 0)
+		/* Zeros are a convenience: without space for them, start without. */
+		rc = SL__IO(env, truncate, fd, sizeof header);
+	if (rc == 0)
+		rc = SL__IO(env, sync, fd);
+	return rc;
+}
+
+int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h, uint64_t n_zeros,
+		      char **out_path, int *out_fd, struct sl_err *err)
+{
+	uint64_t salt = 0;
+	int rc = env->rand->fill(&salt, sizeof salt, env->rand_ctx);
+	char *path = sl__asprintf(env, "%s/%s.wal.tmp-%016llx", dir, id, (unsigned long long)salt);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
+	int fd = rc < 0 ? rc : SL__IO(env, open, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	if (fd >= 0) {
+		rc = fill_new_file(env, fd, h, n_zeros);
+		if (rc == 0) {
+			*out_path = path;
+			*out_fd = fd;
+			return 0;
+		}
+		(void)SL__IO(env, close, fd);
+		(void)SL__IO(env, unlink, path);
+		fd = rc;
+	}
+	int code = sl_err_set_errno(err, -fd, "create %s", path);
+	sl__free(env, path);
+	return code;
+}
+
+int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
+			  uint64_t n_zeros, bool replace, int *out_fd, struct sl_err *err)
+{
+	char *temp, *path = sl__wal_file_path(env, dir, id, 0);
+	int fd, code;
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
+	code = sl__wal_make_temp(env, dir, id, h, n_zeros, &temp, &fd, err);
+	if (code == 0) {
+		int rc = SL__IO(env, rename, temp, path, !replace);
+		if (rc < 0) {
+			(void)SL__IO(env, unlink, temp);
+			code = sl_err_set_errno(err, -rc, "create %s", path);
+		} else if ((rc = sl__sync_dir(env, dir)) < 0) {
+			code = sl_err_set_errno(err, -rc, "sync the folder of %s", path);
+		}
+		sl__free(env, temp);
+		if (code == 0)
+			*out_fd = fd;
+		else
+			(void)SL__IO(env, close, fd);
+	}
+	sl__free(env, path);
+	return code;
+}
+
+/* ---- trimming and rotating ---- */
+
+static void hold_prepare(sl_wal *w)
+{
+	sl__lock(&w->mu);
+	w->hold_prepare++;
+	while (w->preparing)
+		(void)sl__wait(&w->env, &w->prepare_cv, &w->mu, SL_FOREVER);
+	sl__unlock(&w->mu);
+}
+
+static void release_prepare(sl_wal *w)
+{
+	sl__lock(&w->mu);
+	w->hold_prepare--;
+	sl__unlock(&w->mu);
+}
+
+int sl__wal_trim(sl_wal *w, struct sl_err *err)
+{
+	hold_prepare(w);
+	int rc = SL__IO(&w->env, truncate, w->fd, w->end);
+	if (rc == 0)
+		rc = SL__IO(&w->env, datasync, w->fd);
+	sl__lock(&w->mu);
+	w->hold_prepare--;
+	w->cut_needed = rc < 0;
+	if (rc == 0)
+		w->ready_end = w->end;
+	sl__unlock(&w->mu);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "cut %s to %llu bytes", w->path, (unsigned long long)w->end);
+	return 0;
+}
+
+static int reserve_segment(sl_wal *w, struct sl_err *err)
+{
+	sl__lock(&w->mu);
+	if (w->n_segments == w->cap_segments) {
+		size_t cap = w->cap_segments != 0 ? w->cap_segments * 2 : 16;
+		struct wal_segment *grown = sl__realloc(&w->env, w->segments, cap * sizeof *grown);
+		if (grown != NULL) {
+			w->segments = grown;
+			w->cap_segments = cap;
+		}
+	}
+	bool ok = w->n_segments < w->cap_segments;
+	sl__unlock(&w->mu);
+	return ok ? 0 : sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
+}
+
+static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t n_zeros)
+{
+	sl__lock(&w->mu);
+	w->segments[w->n_segments++] = (struct wal_segment){.first = w->active_first,
+							    .last = w->active_last,
+							    .bytes = w->end,
+							    .records = w->active_records,
+							    .version = w->header.version};
+	w->sealed_records += w->active_records;
+	w->sealed_bytes += w->end;
+	int old = w->fd;
+	w->fd = fd;
+	w->header = h;
+	w->end = WAL_HEADER_BYTES;
+	w->ready_end = WAL_HEADER_BYTES + n_zeros;
+	w->active_first = w->active_last = w->active_records = 0;
+	w->cut_needed = false;
+	w->prepared_total += n_zeros;
+	w->want_archive = true;
+	sl__signal(&w->helper_cv);
+	sl__unlock(&w->mu);
+	(void)SL__IO(&w->env, close, old);
+}
+
+/* The two renames. Behind the first, a failure leaves an unknown folder. */
+static int swap_names(sl_wal *w, const char *sealed, const char *temp, struct sl_err *err)
+{
+	int rc = SL__IO(&w->env, rename, w->path, sealed, 1);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "rotate: rename %s to %s", w->path, sealed);
+	rc = sl__sync_dir(&w->env, w->dir);
+	if (rc == 0)
+		rc = SL__IO(&w->env, rename, temp, w->path, 1);
+	if (rc == 0)
+		rc = sl__sync_dir(&w->env, w->dir);
+	if (rc < 0) {
+		(void)sl_err_set_errno(err, -rc, "rotate %s", w->path);
+		return SL_EPOISONED;
+	}
+	return 0;
+}
+
+int sl__wal_rotate(sl_wal *w, struct sl_err *err)
+{
+	char *temp = NULL, *sealed = sl__wal_file_path(&w->env, w->dir, w->id, w->active_first);
+	struct wal_header h = w->header;
+	uint64_t n_zeros =
+		w->opts.prepare_max_bytes > 0 ? (uint64_t)SL_MIN(w->opts.prepare_max_bytes, 4 * PREPARE_START) : 0;
+	int fd = -1;
+	if (w->key != NULL)
+		h.version = 2;
+	if (sealed == NULL)
+		return sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
+	hold_prepare(w);
+	int rc = reserve_segment(w, err);
+	if (rc == 0)
+		rc = sl__wal_make_temp(&w->env, w->dir, w->id, h, n_zeros, &temp, &fd, err);
+	if (rc == 0)
+		rc = sl__wal_trim(w, err);
+	if (rc == 0) {
+		/* The data was synced by each flush; this is for the size and the times. */
+		int sync_rc = SL__IO(&w->env, sync, w->fd);
+		if (sync_rc < 0) {
+			(void)sl_err_set_errno(err, -sync_rc, "rotate %s: sync", w->path);
+			rc = SL_EPOISONED;
+		}
+	}
+	if (rc == 0)
+		rc = swap_names(w, sealed, temp, err);
+	if (rc == 0) {
+		struct sl_io_stat st;
+		if (n_zeros > 0 && SL__IO(&w->env, fstat, fd, &st) == 0)
+			n_zeros = st.size - WAL_HEADER_BYTES;
+		adopt_new_active(w, fd, h, n_zeros);
+	} else if (temp != NULL) {
+		if (rc != SL_EPOISONED)
+			(void)SL__IO(&w->env, unlink, temp);
+		(void)SL__IO(&w->env, close, fd);
+	}
+	release_prepare(w);
+	sl__free(&w->env, temp);
+	sl__free(&w->env, sealed);
+	return rc;
+}
+
+/* ---- zeros ahead ---- */
+
+void sl__wal_await_prepared(sl_wal *w, uint64_t end)
+{
+	sl__lock(&w->mu);
+	while (w->preparing && end > w->ready_end)
+		(void)sl__wait(&w->env, &w->prepare_cv, &w->mu, SL_FOREVER);
+	sl__unlock(&w->mu);
+}
+
+static int64_t first_piece(const sl_wal *w)
+{
+	return SL_MIN(PREPARE_START, w->opts.prepare_max_bytes);
+}
+
+void sl__wal_maybe_prepare(sl_wal *w)
+{
+	if (!w->helper_runs || w->opts.prepare_max_bytes <= 0 || w->preparing || w->poisoned)
+		return;
+	if (w->prepare_bytes == 0)
+		w->prepare_bytes = first_piece(w);
+	if (w->ready_end - w->end >= (uint64_t)w->prepare_bytes / 2 || w->end >= (uint64_t)w->opts.segment_bytes)
+		return;
+	w->want_prepare = true;
+	sl__signal(&w->helper_cv);
+}
+
+void sl__wal_prepare_inline(sl_wal *w, uint64_t end)
+{
+	if (w->helper_runs || w->opts.prepare_max_bytes <= 0 || end <= w->ready_end)
+		return;
+	if (w->prepare_bytes == 0)
+		w->prepare_bytes = first_piece(w);
+	uint64_t to = end + (uint64_t)w->prepare_bytes;
+	if (write_zeros(&w->env, w->fd, SL_MAX(w->ready_end, w->end), to) == 0) {
+		w->prepared_total += to - w->ready_end;
+		w->ready_end = to;
+		w->prepare_bytes = SL_MIN(w->prepare_bytes * 2, w->opts.prepare_max_bytes);
+	}
+}
+
+/* Write and sync zeros through a descriptor of our own. The active file cannot be renamed meanwhile (S1). */
+static int prepare_range(sl_wal *w, uint64_t from, uint64_t to, bool *sync_failed)
+{
+	*sync_failed = false;
+	int fd = SL__IO(&w->env, open, w->path, O_WRONLY | O_NOFOLLOW, 0);
+	if (fd < 0)
+		return fd;
+	int rc = write_zeros(&w->env, fd, from, to);
+	if (rc == 0 && (rc = SL__IO(&w->env, datasync, fd)) < 0)
+		*sync_failed = true;
+	(void)SL__IO(&w->env, close, fd);
+	return rc;
+}
+
+static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	w->want_prepare = false;
+	if (w->poisoned || w->hold_prepare > 0)
+		return;
+	w->preparing = true;
+	uint64_t from = w->ready_end, to = from + (uint64_t)w->prepare_bytes;
+	bool sync_failed;
+	sl__unlock(&w->mu);
+	int rc = prepare_range(w, from, to, &sync_failed);
+	sl__lock(&w->mu);
+	w->preparing = false;
+	if (rc == 0) {
+		w->ready_end = to;
+		w->prepared_total += to - from;
+		w->prepare_bytes = SL_MIN(w->prepare_bytes * 2, w->opts.prepare_max_bytes);
+	} else if (sync_failed) {
+		struct sl_err why = SL_ERR_INIT;
+		(void)sl_err_set_errno(&why, -rc, "prepare space in %s: sync", w->path);
+		sl__wal_poison(w, &why);
+	}
+	sl__broadcast(&w->prepare_cv);
+	if (rc == 0)
+		sl__wal_maybe_prepare(w);
+}
+
+/* ---- the helper ---- */
+
+/* Give those who submit and then wait the chance to lead themselves; they save a switch of threads. */
+static void helper_flush(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	if (w->gather) {
+		int64_t deadline = sl__mono_ns(&w->env) + SL_MIN(w->flush_ewma_ns, (int64_t)500000);
+		while (w->want_flush && !w->helper_stop)
+			if (!sl__wait(&w->env, &w->helper_cv, &w->mu, deadline))
+				break;
+	}
+	if (w->want_flush)
+		sl__wal_flush_orphans(w);
+}
+
+static void helper_marks(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	w->marks_since_ns = 0;
+	sl__unlock(&w->mu);
+	struct sl_err err = SL_ERR_INIT;
+	if (sl__wal_flush_now(w, &err) != 0)
+		sl__log(&w->env, SL_LOG_WARN, "wal", "sent marks could not be written", SL__F_STR("log", w->path),
+			SL__F_STR("error", err.msg));
+	sl__lock(&w->mu);
+}
+
+static void helper_archive(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	w->want_archive = false;
+	sl__unlock(&w->mu);
+	sl__wal_archive_settled(w);
+	sl__lock(&w->mu);
+}
+
+static void *helper_main(void *arg)
+{
+	sl_wal *w = arg;
+	sl__lock(&w->mu);
+	while (!w->helper_stop) {
+		int64_t marks_due = w->marks_since_ns != 0 ? w->marks_since_ns + MARKS_LINGER_NS : SL_FOREVER;
+		if (w->want_flush && !w->poisoned)
+			helper_flush(w);
+		else if (w->want_prepare)
+			helper_prepare(w);
+		else if (marks_due != SL_FOREVER && !w->poisoned && sl__mono_ns(&w->env) >= marks_due)
+			helper_marks(w);
+		else if (w->want_archive)
+			helper_archive(w);
+		else
+			(void)sl__wait(&w->env, &w->helper_cv, &w->mu, w->poisoned ? SL_FOREVER : marks_due);
+	}
+	sl__unlock(&w->mu);
+	return NULL;
+}
+
+int sl__wal_helper_start(sl_wal *w, struct sl_err *err)
+{
+	if (w->opts.background == SL_OFF)
+		return 0;
+	w->helper_runs = true;
+	int rc = sl__thread_start(&w->helper, "sl-wal-helper", helper_main, w);
+	if (rc < 0) {
+		w->helper_runs = false;
+		return sl_err_set_errno(err, -rc, "open %s: start its helper thread", w->path);
+	}
+	return 0;
+}
+
+void sl__wal_helper_stop(sl_wal *w)
+{
+	if (!w->helper_runs)
+		return;
+	sl__lock(&w->mu);
+	w->helper_stop = true;
+	sl__signal(&w->helper_cv);
+	sl__unlock(&w->mu);
+	(void)pthread_join(w->helper, NULL);
+	w->helper_runs = false;
+}
