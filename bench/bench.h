@@ -177,13 +177,15 @@ enum row {
 	ROW_RECOVERY = 1 << 5,
 	ROW_SHORT = 1 << 6,
 	ROW_COST = 1 << 7,
-	ROW_ALL = (1 << 8) - 1
+	ROW_QUEUE = 1 << 8,
+	ROW_ALL = (1 << 9) - 1
 };
 
 void rows_append(struct report *r, const struct settings *s, unsigned wanted);
 void row_crc(struct report *r, const struct settings *s);
 void row_recovery(struct report *r, const struct settings *s);
 void row_short_logs(struct report *r, const struct settings *s);
+void row_queue(struct report *r, const struct settings *s);
 void row_cost(struct report *r, const struct settings *s);
 
 /* ---- files ---- */

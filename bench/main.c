@@ -20,14 +20,15 @@ static const struct {
 } row_names[] = {{"1", ROW_1},         {"16", ROW_16},
 		 {"64", ROW_64},       {"tickets", ROW_TICKETS},
 		 {"crc", ROW_CRC},     {"recovery", ROW_RECOVERY},
-		 {"short", ROW_SHORT}, {"cost", ROW_COST}};
+		 {"short", ROW_SHORT}, {"cost", ROW_COST},
+		 {"queue", ROW_QUEUE}};
 
 static void usage(FILE *out)
 {
 	fputs("usage: sluice-bench [--dir DIR] [--quick] [--only ROW[,ROW…]] [--json FILE]\n"
 	      "  --dir DIR    scratch folder on the disk to measure (default build/bench-data); emptied at the end\n"
 	      "  --quick      fewer and shorter rounds: under 40 s, rough\n"
-	      "  --only ROW   1, 16, 64 (producers), tickets, crc, recovery, short, cost\n"
+	      "  --only ROW   1, 16, 64 (producers), tickets, crc, recovery, short, queue, cost\n"
 	      "  --json FILE  write the results there as well\n"
 	      "  --rounds N   measured rounds    --slice-ms N  length of a slice\n",
 	      out);
@@ -135,6 +136,8 @@ static void run_rows(struct report *r, const struct settings *s, unsigned rows)
 		row_recovery(r, s);
 	if ((rows & ROW_SHORT) && !bench_stopped)
 		row_short_logs(r, s);
+	if ((rows & ROW_QUEUE) && !bench_stopped)
+		row_queue(r, s);
 	if ((rows & ROW_COST) && !bench_stopped)
 		row_cost(r, s);
 	if (s->progress != NULL)
