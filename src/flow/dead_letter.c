@@ -1,1 +1,249 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dead letters: options, opening, closing, what every call begins and ends with, statistics. dead_letter.h has the
+ * invariants and says what is in which file.
+ */
+#include "flow/dead_letter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#define DEFAULT_MAX_BYTES ((int64_t)1 << 30)
+#define DEFAULT_FILE_BYTES ((int64_t)16 << 20)
+#define MIN_FILE_BYTES ((int64_t)4096)
+#define MAX_FILE_BYTES ((int64_t)1 << 30)
+
+/* ---- open and close ---- */
+
+static int check_opts(const struct sl_dlq_opts *o, struct sl_err *err)
+{
+	if (o->max_bytes < 0 && o->max_bytes != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "max_bytes: %lld is negative", (long long)o->max_bytes);
+	if (o->file_bytes != 0 && (o->file_bytes < MIN_FILE_BYTES || o->file_bytes > MAX_FILE_BYTES))
+		return sl_err_set(err, SL_EINVAL, "file_bytes: %lld is not %lld to %lld", (long long)o->file_bytes,
+				  (long long)MIN_FILE_BYTES, (long long)MAX_FILE_BYTES);
+	if (o->on_full != SL_DLQ_REFUSE && o->on_full != SL_DLQ_DROP_OLDEST)
+		return sl_err_set(err, SL_EINVAL, "on_full: %d is no policy", (int)o->on_full);
+	return 0;
+}
+
+static void take_opts(sl_dlq *q, const struct sl_dlq_opts *o)
+{
+	int64_t file_bytes = o->file_bytes != 0 ? o->file_bytes : DEFAULT_FILE_BYTES;
+	int64_t max_bytes = o->max_bytes != 0 ? o->max_bytes : DEFAULT_MAX_BYTES;
+	/* Space comes back a file at a time: keep the files small against the bound. */
+	if (max_bytes != SL_UNLIMITED)
+		file_bytes = SL_MIN(file_bytes, SL_MAX(max_bytes / 8, MIN_FILE_BYTES));
+	q->max_bytes = max_bytes == SL_UNLIMITED ? UINT64_MAX : (uint64_t)max_bytes;
+	q->file_bytes = (uint64_t)file_bytes;
+	q->on_full = o->on_full;
+	q->on_drop = o->on_drop;
+	q->on_drop_ctx = o->on_drop_ctx;
+	q->read_only = o->read_only == SL_ON;
+}
+
+static double show_waiting(void *ctx)
+{
+	return (double)atomic_load(&((sl_dlq *)ctx)->waiting_now);
+}
+
+static double show_bytes(void *ctx)
+{
+	return (double)atomic_load(&((sl_dlq *)ctx)->bytes_now);
+}
+
+static int attach_metrics(sl_dlq *q, struct sl_err *err)
+{
+	sl_metrics *m = q->env.metrics;
+	sl_gauge *waiting = NULL, *bytes = NULL;
+	if (m == NULL || q->read_only)
+		return 0;
+	int rc = sl_metrics_counter(m, "sluice_dead_letter_puts_total", "Letters put.", NULL, 0, &q->puts, err);
+	if (rc == 0)
+		rc = sl_metrics_counter(m, "sluice_dead_letter_dropped_total",
+					"Unacknowledged letters dropped to stay within the bound.", NULL, 0, &q->drops,
+					err);
+	if (rc == 0)
+		rc = sl_metrics_gauge(m, "sluice_dead_letter_unacknowledged", "Letters not dealt with.", NULL, 0,
+				      &waiting, err);
+	if (rc == 0)
+		rc = sl_metrics_gauge(m, "sluice_dead_letter_size_bytes", "Dead letters on disk.", NULL, 0, &bytes,
+				      err);
+	if (rc == 0)
+		rc = sl_gauge_attach(waiting, show_waiting, q, err);
+	if (rc == 0) {
+		q->waiting_gauge = waiting;
+		rc = sl_gauge_attach(bytes, show_bytes, q, err);
+	}
+	if (rc == 0)
+		q->bytes_gauge = bytes;
+	return rc;
+}
+
+static void detach_metrics(sl_dlq *q)
+{
+	if (q->waiting_gauge != NULL)
+		sl_gauge_detach(q->waiting_gauge, show_waiting, q);
+	if (q->bytes_gauge != NULL)
+		sl_gauge_detach(q->bytes_gauge, show_bytes, q);
+}
+
+static void update_gauges(sl_dlq *q) SL_REQUIRES(q->mu)
+{
+	uint64_t waiting = 0;
+	if (q->waiting_gauge == NULL)
+		return;
+	for (size_t i = 0; i < q->n_files; i++)
+		waiting += q->files[i].unacked;
+	atomic_store(&q->waiting_now, waiting);
+	atomic_store(&q->bytes_now, q->bytes);
+}
+
+void sl_dlq_close(sl_dlq *q)
+{
+	if (q == NULL)
+		return;
+	/* In a forked child the registry's lock may be held by a thread that does not exist. */
+	if (q->pid == getpid())
+		detach_metrics(q);
+	sl__close_fd(&q->env, &q->active_fd);
+	sl__close_fd(&q->env, &q->lock_fd);
+	for (size_t i = 0; i < q->n_files; i++)
+		sl__dl_file_fini(&q->files[i], &q->env);
+	sl__mutex_fini(&q->mu);
+	struct sl_env env = q->env;
+	sl__free(&env, q->files);
+	sl__free(&env, q->buf);
+	sl__free(&env, q->path);
+	sl__free(&env, q->dir);
+	sl__free(&env, q);
+}
+
+static sl_dlq *new_handle(const struct sl_env *env, const char *dir)
+{
+	sl_dlq *q = sl__calloc(env, 1, sizeof *q);
+	if (q == NULL)
+		return NULL;
+	q->env = *env;
+	q->pid = getpid();
+	q->lock_fd = q->active_fd = -1;
+	q->next_id = 1;
+	sl__mutex_init(&q->mu);
+	q->dir_len = strlen(dir);
+	q->dir = sl__strdup(env, dir);
+	q->path = sl__alloc(env, q->dir_len + 258);
+	if (q->dir == NULL || q->path == NULL) {
+		sl_dlq_close(q);
+		return NULL;
+	}
+	memcpy(q->path, dir, q->dir_len);
+	return q;
+}
+
+static int take_lock(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
+{
+	int rc = sl__mkdirs(&q->env, q->dir);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "make the folder %s", q->dir);
+	q->lock_fd = SL__IO(&q->env, open, sl__dl_path(q, "lock"), O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+	if (q->lock_fd < 0)
+		return sl_err_set_errno(err, -q->lock_fd, "open %s", q->path);
+	rc = SL__IO(&q->env, lock, q->lock_fd);
+	if (rc == -EWOULDBLOCK)
+		return sl_err_set(err, SL_ELOCKED, "dead letters %s: another process writes them", q->dir);
+	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "lock %s", q->path);
+}
+
+static int open_folder(sl_dlq *q, struct sl_err *err)
+{
+	sl__lock(&q->mu);
+	int rc = q->read_only ? 0 : take_lock(q, err);
+	if (rc == 0)
+		rc = sl__dl_load(q, err);
+	if (rc == 0)
+		update_gauges(q);
+	sl__unlock(&q->mu);
+	return rc;
+}
+
+int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, struct sl_err *err)
+{
+	struct sl_dlq_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc == 0)
+		rc = check_opts(&o, err);
+	if (rc == 0 && (dir == NULL || dir[0] == '\0'))
+		rc = sl_err_set(err, SL_EINVAL, "dir: empty");
+	if (rc != 0)
+		return rc;
+	sl_dlq *q = new_handle(&env, dir);
+	if (q == NULL)
+		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", dir);
+	take_opts(q, &o);
+	rc = attach_metrics(q, err);
+	if (rc == 0)
+		rc = open_folder(q, err);
+	if (rc == 0)
+		*out = q;
+	else
+		sl_dlq_close(q);
+	return rc;
+}
+
+/* ---- what every call begins and ends with ---- */
+
+int sl__dl_own(const sl_dlq *q, struct sl_err *err)
+{
+	return q->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "dead letters %s: opened before a fork", q->dir);
+}
+
+int sl__dl_may_write(sl_dlq *q, struct sl_err *err)
+{
+	if (q->read_only)
+		return sl_err_set(err, SL_EACCES, "dead letters %s: opened to read only", q->dir);
+	if (q->poisoned)
+		return sl_err_set(err, SL_EPOISONED, "dead letters %s: an I/O call failed earlier; open it again",
+				  q->dir);
+	return 0;
+}
+
+int sl__dl_refresh(sl_dlq *q, struct sl_err *err)
+{
+	return q->read_only ? sl__dl_load(q, err) : 0;
+}
+
+void sl__dl_leave(sl_dlq *q)
+{
+	update_gauges(q);
+	sl__unlock(&q->mu);
+}
+
+/* ---- statistics ---- */
+
+int sl_dlq_get_stats(sl_dlq *q, struct sl_dlq_stats *out, struct sl_err *err)
+{
+	struct sl_dlq_stats s = {.struct_size = out->struct_size};
+	int rc = sl__dl_own(q, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&q->mu);
+	rc = sl__dl_refresh(q, err);
+	if (rc == 0)
+		rc = sl__dl_recount(q, err);
+	if (rc == 0)
+		rc = sl__dl_oldest(q, &s.oldest_ms, err);
+	for (size_t i = 0; i < q->n_files; i++) {
+		s.letters += q->files[i].letters;
+		s.unacknowledged += q->files[i].unacked;
+		s.damaged += q->files[i].damaged;
+	}
+	s.files = q->n_files;
+	s.bytes = q->bytes;
+	sl__dl_leave(q);
+	if (rc == 0)
+		memcpy(out, &s, SL_MIN(out->struct_size, sizeof s));
+	return rc;
+}

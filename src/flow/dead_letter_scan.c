@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading one dead-letter file, and finding the way past damage.
+ *
+ * Records are reached by their lengths from the header. Where one is not good, every later place where the salt stands
+ * is tried (every byte, while the salt is unknown because both copies of the header are damaged), until a good record
+ * is found: from there the walk by lengths goes on. Damage with a good record behind it is a gap; damage with none is
+ * the tail, most often a write that a crash tore.
+ *
+ * A record is good when its frame and its CRC are right and it fits: a letter's id is above the one before and within
+ * I4; an acknowledgement speaks of ids that came before it.
+ */
+#include "flow/dead_letter.h"
+
+#include <errno.h>
+
+#define WINDOW ((size_t)256 * 1024)
+
+/* ---- the window ---- */
+
+void sl__dl_reader_set(struct sl__dl_reader *r, int fd, uint64_t limit)
+{
+	r->fd = fd;
+	r->limit = limit;
+	r->have = 0;
+}
+
+void sl__dl_reader_fini(struct sl__dl_reader *r)
+{
+	if (r->env != NULL)
+		sl__free(r->env, r->buf);
+	r->buf = NULL;
+	r->cap = r->have = 0;
+}
+
+/* One huge letter must not keep its memory while small ones are read. */
+static int window_reserve(struct sl__dl_reader *r, size_t n)
+{
+	if (n <= r->cap && (r->cap <= 16 * WINDOW || n > r->cap / 2))
+		return 0;
+	sl__free(r->env, r->buf);
+	r->have = r->cap = 0;
+	r->buf = sl__alloc(r->env, n);
+	if (r->buf == NULL)
+		return -ENOMEM;
+	r->cap = n;
+	return 0;
+}
+
+int sl__dl_peek(struct sl__dl_reader *r, uint64_t offset, size_t n, const uint8_t **out)
+{
+	assert(offset <= r->limit && n <= r->limit - offset);
+	if (r->have == 0 || offset < r->at || offset + n > r->at + r->have) {
+		size_t want = (size_t)SL_MIN((uint64_t)SL_MAX(n, WINDOW), r->limit - offset);
+		int rc = window_reserve(r, SL_MAX(want, (size_t)1));
+		if (rc != 0)
+			return rc;
+		r->have = 0;
+		ssize_t got = sl__pread_full(r->env, r->fd, r->buf, want, offset);
+		if (got < 0)
+			return (int)got;
+		r->at = offset;
+		r->have = (size_t)got;
+		if (r->have < n)
+			return -ESTALE;
+	}
+	*out = r->buf + (offset - r->at);
+	return 0;
+}
+
+/* ---- the index ---- */
+
+int sl__dl_index_reserve(struct sl__dl_file *f, const struct sl_env *env, uint64_t id)
+{
+	size_t need = (size_t)(id - f->first_id) + 1;
+	if (need <= f->cap_index)
+		return 0;
+	size_t cap = SL_MAX(need, f->cap_index + f->cap_index / 2 + 16);
+	uint32_t *index = sl__realloc(env, f->index, cap * sizeof *index);
+	if (index == NULL)
+		return SL_ENOMEM;
+	f->index = index;
+	f->cap_index = cap;
+	return 0;
+}
+
+void sl__dl_index_add(struct sl__dl_file *f, uint64_t id, uint64_t offset)
+{
+	size_t at = (size_t)(id - f->first_id);
+	assert(at >= f->n_index && at < f->cap_index && offset < SL__DL_IS_ACKED);
+	memset(f->index + f->n_index, 0, (at - f->n_index) * sizeof *f->index);
+	f->index[at] = (uint32_t)offset;
+	f->n_index = at + 1;
+	f->letters++;
+	f->unacked++;
+}
+
+void sl__dl_index_ack(struct sl__dl_file *f, uint64_t first, uint64_t last)
+{
+	for (uint64_t id = first; id <= last; id++) {
+		uint32_t *entry = &f->index[id - f->first_id];
+		if (*entry == 0 || (*entry & SL__DL_IS_ACKED) != 0)
+			continue;
+		*entry |= SL__DL_IS_ACKED;
+		f->unacked--;
+	}
+}
+
+void sl__dl_file_fini(struct sl__dl_file *f, const struct sl_env *env)
+{
+	sl__free(env, f->index);
+	f->index = NULL;
+	f->n_index = f->cap_index = 0;
+}
+
+/* ---- the scan ---- */
+
+struct scan {
+	struct sl__dl_file *f;
+	struct sl__dl_reader *r;
+	bool salt_known;
+	uint64_t off;
+	uint64_t gap_at;     /* where the damage that is being crossed began */
+	uint64_t gap_frames; /* damaged records in it, as far as frames tell; 0: not in damage */
+};
+
+enum verdict { GOOD, BAD_FRAME, BAD_BODY };
+
+static bool letter_fits(const struct sl__dl_file *f, uint64_t id, uint64_t off)
+{
+	uint64_t last_end = f->first_id + f->n_index; /* the lowest id that may come */
+	return id >= last_end && id - f->first_id <= (off - SL__DL_HEADER) / SL__DL_LETTER_MIN;
+}
+
+static bool ack_fits(const struct sl__dl_file *f, uint64_t first, uint64_t last)
+{
+	return first >= f->first_id && last >= first && last - f->first_id < f->n_index;
+}
+
+static bool record_fits(const struct scan *s, const uint8_t *p, const struct sl__dl_frame *frame)
+{
+	struct sl_dlq_letter letter;
+	if (frame->type == SL__DL_ACKED)
+		return ack_fits(s->f, frame->id, sl__dl_ack_last(p));
+	return sl__dl_get_letter(p, frame, &letter) && letter_fits(s->f, frame->id, s->off);
+}
+
+/* Judge the record at s->off; *p is its bytes when GOOD. 0 or a negative errno. */
+static int judge(struct scan *s, enum verdict *verdict, struct sl__dl_frame *frame, const uint8_t **p)
+{
+	*verdict = BAD_FRAME;
+	uint64_t left = s->r->limit - s->off;
+	if (left < SL__DL_FRAME)
+		return 0;
+	int rc = sl__dl_peek(s->r, s->off, SL__DL_FRAME, p);
+	if (rc != 0)
+		return rc;
+	if (s->salt_known && sl__get64(*p) != s->f->salt)
+		return 0;
+	if (!sl__dl_get_frame(*p, frame) || frame->length > left)
+		return 0;
+	rc = sl__dl_peek(s->r, s->off, frame->length, p);
+	if (rc != 0)
+		return rc;
+	*verdict = sl__dl_whole(*p, frame) && record_fits(s, *p, frame) ? GOOD : BAD_BODY;
+	return 0;
+}
+
+/* Move s->off to the next place where a record may begin, or to the limit. */
+static int skip_to_candidate(struct scan *s)
+{
+	uint8_t salt[8];
+	s->off++;
+	if (!s->salt_known)
+		return 0;
+	sl__put64(salt, s->f->salt);
+	while (s->r->limit - s->off >= SL__DL_FRAME) {
+		size_t n = (size_t)SL_MIN(s->r->limit - s->off, (uint64_t)WINDOW);
+		const uint8_t *p;
+		int rc = sl__dl_peek(s->r, s->off, n, &p);
+		if (rc != 0)
+			return rc;
+		const uint8_t *hit = memmem(p, n, salt, sizeof salt);
+		if (hit != NULL) {
+			s->off += (uint64_t)(hit - p);
+			return 0;
+		}
+		s->off += n - (sizeof salt - 1);
+	}
+	s->off = s->r->limit;
+	return 0;
+}
+
+static void end_gap(struct scan *s)
+{
+	if (s->gap_frames == 0)
+		return;
+	s->f->damaged += s->gap_frames;
+	s->f->damaged_tail += s->off - s->gap_at;
+	sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged letters passed over", SL__F_U64("file", s->f->first_id),
+		SL__F_U64("offset", s->gap_at), SL__F_U64("bytes", s->off - s->gap_at),
+		SL__F_U64("letters", s->gap_frames));
+	s->gap_frames = 0;
+}
+
+static int take_record(struct scan *s, const struct sl__dl_frame *frame, const uint8_t *p)
+{
+	end_gap(s);
+	s->f->salt = frame->salt;
+	s->salt_known = true;
+	if (frame->type == SL__DL_ACKED) {
+		sl__dl_index_ack(s->f, frame->id, sl__dl_ack_last(p));
+	} else {
+		int rc = sl__dl_index_reserve(s->f, s->r->env, frame->id);
+		if (rc != 0)
+			return -ENOMEM;
+		sl__dl_index_add(s->f, frame->id, s->off);
+		s->f->damaged_tail = 0; /* what was lost before has lower ids */
+	}
+	s->off += frame->length;
+	return 0;
+}
+
+static int pass_over(struct scan *s, enum verdict verdict)
+{
+	if (s->gap_frames == 0) {
+		s->gap_at = s->off;
+		s->gap_frames = 1;
+	} else if (verdict == BAD_BODY) {
+		s->gap_frames++;
+	}
+	return skip_to_candidate(s);
+}
+
+static int walk(struct scan *s)
+{
+	int rc = 0;
+	while (rc == 0 && s->off < s->r->limit) {
+		enum verdict verdict;
+		struct sl__dl_frame frame;
+		const uint8_t *p;
+		rc = judge(s, &verdict, &frame, &p);
+		if (rc == 0)
+			rc = verdict == GOOD ? take_record(s, &frame, p) : pass_over(s, verdict);
+	}
+	return rc;
+}
+
+/* 0; *known: a copy of the header is good. */
+static int read_header(struct scan *s, struct sl_err *err)
+{
+	const uint8_t *p = NULL;
+	size_t n = (size_t)SL_MIN(s->r->limit, (uint64_t)SL__DL_HEADER);
+	int rc = sl__dl_peek(s->r, 0, n, &p);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "read the header");
+	rc = sl__dl_get_header(p, n, s->f->first_id, &s->f->salt);
+	if (rc == SL_EUNSUPPORTED)
+		return sl_err_set(err, rc, "written by a later version");
+	s->salt_known = rc == 0;
+	/* A good header that belongs to another name: a copy or a renamed file. Reading it would double its letters. */
+	s->f->opaque = rc == SL_EDATA;
+	return 0;
+}
+
+/* Nothing in it can be used, or it is not ours: say so, keep it, never write to it. */
+static void call_opaque(struct scan *s, uint64_t size, uint64_t *tail)
+{
+	struct sl__dl_file *f = s->f;
+	f->opaque = f->sealed = true;
+	f->damaged = 1;
+	f->damaged_tail = size;
+	*tail = size;
+	sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "not a dead-letter file, or all of it damaged; left as it is",
+		SL__F_U64("file", f->first_id), SL__F_U64("bytes", size));
+}
+
+int sl__dl_scan(struct sl__dl_file *f, struct sl__dl_reader *r, uint64_t size, uint64_t *tail, struct sl_err *err)
+{
+	struct scan s = {.f = f, .r = r, .off = SL__DL_HEADER};
+	f->size = size;
+	if (size < SL__DL_HEADER || size > SL__DL_MAX_FILE) {
+		call_opaque(&s, size, tail);
+		return 0;
+	}
+	int rc = read_header(&s, err);
+	if (rc != 0)
+		return rc;
+	bool header = s.salt_known;
+	rc = f->opaque ? 0 : walk(&s);
+	if (rc == -ESTALE)
+		return sl_err_set(err, SL_ESTALE, "cut back while it was read");
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "read at %llu", (unsigned long long)s.off);
+	if (f->opaque || !s.salt_known) {
+		call_opaque(&s, size, tail);
+		return 0;
+	}
+	f->damaged += !header;
+	*tail = s.gap_frames != 0 ? s.gap_at : size;
+	f->damaged_tail += size - *tail;
+	return 0;
+}
+
+int sl__dl_read_letter(const struct sl__dl_file *f, struct sl__dl_reader *r, uint32_t entry, struct sl_dlq_letter *out,
+		       struct sl_err *err)
+{
+	uint64_t off = entry & ~SL__DL_IS_ACKED;
+	struct sl__dl_frame frame;
+	const uint8_t *p;
+	if (r->limit < off + SL__DL_FRAME)
+		return sl_err_set(err, SL_ECORRUPT, "letter at %llu: cut off", (unsigned long long)off);
+	int rc = sl__dl_peek(r, off, SL__DL_FRAME, &p);
+	bool good = rc == 0 && sl__dl_get_frame(p, &frame) && frame.salt == f->salt && frame.type == SL__DL_LETTER &&
+		    frame.length <= r->limit - off;
+	if (good) {
+		rc = sl__dl_peek(r, off, frame.length, &p);
+		good = rc == 0 && sl__dl_whole(p, &frame) && sl__dl_get_letter(p, &frame, out);
+	}
+	if (rc == -ESTALE)
+		return sl_err_set(err, SL_ESTALE, "letter at %llu: cut off", (unsigned long long)off);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "read the letter at %llu", (unsigned long long)off);
+	if (!good)
+		return sl_err_set(err, SL_ECORRUPT, "letter at %llu: damaged", (unsigned long long)off);
+	out->acknowledged = (entry & SL__DL_IS_ACKED) != 0;
+	return 0;
+}
