@@ -126,6 +126,7 @@ struct sl_wal {
 	pthread_t helper;
 	bool helper_runs, helper_stop;
 	bool want_prepare, want_flush, want_archive;
+	bool archiving;           /* somebody is; lead_cv tells of its end */
 	int64_t archive_after_ns; /* a failed archive is not tried again before */
 	int64_t marks_since_ns;   /* when the oldest unwritten mark came; 0: none */
 	sl__cond helper_cv;
@@ -205,7 +206,7 @@ SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, c
 void sl__wal_prepare_inline(sl_wal *w, uint64_t end);
 /* [leader or open] Cut the active file to its logical end. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
-/* [leader, no mu] Wait until the zeros that are being written do not overlap a write that ends at `end`. */
+/* [leader, no mu] Before a write that ends at `end`: wait for a preparation that it would overlap, and claim the place. */
 void sl__wal_await_prepared(sl_wal *w, uint64_t end);
 /* Tell the helper when little is left ready. */
 void sl__wal_maybe_prepare(sl_wal *w) SL_REQUIRES(w->mu);
@@ -220,6 +221,7 @@ SL_MUST_CHECK int sl__wal_read_entry(sl_wal *w, const struct wal_entry *entry, s
 char *sl__wal_segment_path(sl_wal *w, uint64_t sequence) SL_REQUIRES(w->mu);
 
 /* ---- sender.c ---- */
+/* End the sender at once, when it runs, and free it. */
 void sl__wal_sender_free(sl_wal *w);
 /* Fill sender_state and mark. */
 void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out) SL_REQUIRES(w->mu);

@@ -252,6 +252,9 @@ void sl__wal_await_prepared(sl_wal *w, uint64_t end)
 	sl__lock(&w->mu);
 	while (w->preparing && end > w->ready_end)
 		(void)sl__wait(&w->env, &w->prepare_cv, &w->mu, SL_FOREVER);
+	/* S1: claim what lies behind the zeros, so that a preparation that begins now begins behind it. */
+	if (w->helper_runs)
+		w->ready_end = SL_MAX(w->ready_end, end);
 	sl__unlock(&w->mu);
 }
 
