@@ -164,6 +164,8 @@ static void nanoseconds_render_as_exact_seconds(void **state)
 				       "sluice_flush_seconds_count 4\n");
 	sl_histogram_observe(h, 926997951);
 	assert_non_null(strstr(render(f), "_sum 101\n"));
+	sl_histogram_observe(h, 1050000000);
+	assert_non_null(strstr(render(f), "_sum 102.05\n"));
 }
 
 static void bytes_have_buckets_by_powers_of_four(void **state)

@@ -87,7 +87,7 @@ static void a_thread_carries_its_name_cut_at_15_bytes(void **state)
 	assert_string_equal(r.name, "a-name-that-is-");
 }
 
-static void a_wait_with_a_past_deadline_times_out(void **state)
+static void a_wait_times_out_at_its_deadline_and_not_before(void **state)
 {
 	(void)state;
 	struct sl_env env;
@@ -99,6 +99,10 @@ static void a_wait_with_a_past_deadline_times_out(void **state)
 	sl__lock(&mu);
 	assert_false(sl__wait(&env, &cond, &mu, -5));
 	assert_false(sl__wait(&env, &cond, &mu, sl__mono_ns(&env)));
+	int64_t soon = sl__deadline_ns(&env, 20);
+	while (sl__wait(&env, &cond, &mu, soon))
+		;
+	assert_true(sl__mono_ns(&env) >= soon); /* never early: the condition goes by the same clock */
 	sl__unlock(&mu);
 	sl__cond_fini(&cond);
 	sl__mutex_fini(&mu);
@@ -186,7 +190,7 @@ int main(void)
 		cmocka_unit_test(a_library_thread_blocks_every_signal),
 		cmocka_unit_test(starting_a_thread_leaves_the_callers_signals_alone),
 		cmocka_unit_test(a_thread_carries_its_name_cut_at_15_bytes),
-		cmocka_unit_test(a_wait_with_a_past_deadline_times_out),
+		cmocka_unit_test(a_wait_times_out_at_its_deadline_and_not_before),
 		cmocka_unit_test(a_waiter_without_a_deadline_is_woken_by_a_signal),
 		cmocka_unit_test(a_deadline_follows_the_clock_of_the_environment),
 	};
