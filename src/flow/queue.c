@@ -128,16 +128,6 @@ static void append(struct waiters *list, struct waiter *w)
 	list->n++;
 }
 
-static void prepend(struct waiters *list, struct waiter *w)
-{
-	w->next = list->first;
-	w->listed = true;
-	list->first = w;
-	if (list->last == NULL)
-		list->last = w;
-	list->n++;
-}
-
 static void unlist(struct waiters *list, struct waiter *w)
 {
 	struct waiter *before = NULL;
@@ -512,14 +502,10 @@ static void gather(sl__queue *q, size_t max, struct wakes *wakes) SL_REQUIRES(q-
 	}
 }
 
-static void sleep_in_line(sl__queue *q, struct waiter *w, bool again, int64_t until_ns, struct wakes *wakes)
-	SL_REQUIRES(q->mu)
+static void sleep_in_line(sl__queue *q, struct waiter *w, int64_t until_ns, struct wakes *wakes) SL_REQUIRES(q->mu)
 {
 	w->timed = q->depth > 0;
-	if (again)
-		prepend(&q->poppers, w);
-	else
-		append(&q->poppers, w);
+	append(&q->poppers, w);
 	wake_poppers(q, wakes);
 	send_wakes(q, wakes);
 	(void)sl__wait(&q->env, &w->cond, &q->mu, until_ns);
@@ -567,7 +553,7 @@ static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t time
 		rc = batch_ready(q, w, deadline_ns, &until_ns);
 		if (rc != 1)
 			break;
-		sleep_in_line(q, w, again, until_ns, wakes);
+		sleep_in_line(q, w, until_ns, wakes);
 	}
 	put_waiter(q, w);
 	return rc;
