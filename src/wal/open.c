@@ -89,9 +89,17 @@ static int create_first(sl_wal *w, struct wal_header h, struct sl_err *err)
 		h.version = 1;
 	uint64_t n_zeros = w->opts.prepare_max_bytes > 0 ? SL_MIN(FIRST_ZEROS, (uint64_t)w->opts.prepare_max_bytes) : 0;
 	int rc = sl__wal_create_active(&w->env, w->dir, w->id, h, n_zeros, false, &w->fd, err);
-	if (rc == 0)
-		w->prepared_total += n_zeros;
-	return rc;
+	if (rc != 0)
+		return rc;
+	w->prepared_total += n_zeros;
+	/* The folder itself may have been made by a process that died before it synced it. */
+	char *parent = sl__dirname(&w->env, w->dir);
+	int io = parent != NULL ? sl__sync_dir(&w->env, parent) : -ENOMEM;
+	sl__free(&w->env, parent);
+	if (io == 0 || io == -EACCES)
+		return 0;
+	sl__close_fd(&w->env, &w->fd);
+	return sl_err_set_errno(err, -io, "sync the parent folder of %s", w->dir);
 }
 
 /* There is no active file. 1: made; 0: another was quicker, try again; negative: an error. */
@@ -146,13 +154,13 @@ static void init_locks(sl_wal *w)
 static void free_handle(sl_wal *w)
 {
 	struct sl_env env = w->env;
+	sl__wal_sender_free(w); /* joins its thread, which uses the locks */
 	sl__cond *conds[] = {&w->lead_cv,    &w->gather_cv, &w->room_cv,  &w->done_cv,
 			     &w->prepare_cv, &w->helper_cv, &w->sender_cv};
 	for (size_t i = 0; i < SL_COUNT(conds); i++)
 		sl__cond_fini(conds[i]);
 	sl__mutex_fini(&w->mu);
 	sl__mutex_fini(&w->read_mu);
-	sl__wal_sender_free(w);
 	sl__close_fd(&env, &w->fd);
 	sl__close_fd(&env, &w->read_fd);
 	if (w->event_fd >= 0)
@@ -246,18 +254,15 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 }
 
 /* Holes found by recovery are queued as marks; they must be on disk before anything new is numbered behind them. */
-static int write_declarations(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+static int write_declarations(sl_wal *w, struct sl_err *err)
 {
-	if (w->marks.n == 0)
-		return 0;
-	(void)hooks;
-	return sl__wal_flush_now(w, err);
+	return w->marks.n == 0 ? 0 : sl__wal_flush_now(w, err);
 }
 
 int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts, const struct wal_open_hooks *hooks,
 		      struct sl_err *err)
 {
-	sl_wal *w;
+	sl_wal *w = NULL;
 	int rc = build_handle(&w, id, opts, err);
 	if (rc != 0)
 		return rc;
@@ -274,7 +279,7 @@ int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *op
 	if (rc == 0)
 		rc = sl__wal_batches_init(w, err);
 	if (rc == 0)
-		rc = write_declarations(w, hooks, err);
+		rc = write_declarations(w, err);
 	if (rc == 0)
 		rc = sl__wal_helper_start(w, err);
 	if (rc != 0) {
@@ -315,9 +320,7 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
 		return rc;
-	struct sl_err ignored;
-	if (w->sender_runs)
-		(void)!sl_wal_stop(w, 0, &ignored);
+	sl__wal_sender_free(w);
 	rc = settle_files(w, err);
 	sl__wal_helper_stop(w);
 	if (rc == 0 && !w->archived && !w->poisoned && w->ready_end > w->end)

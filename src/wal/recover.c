@@ -6,7 +6,9 @@
  * V1  Nothing is changed before the whole log was read, and nothing at all with SL_WAL_REFUSE.
  * V2  The next sequence is above every sequence that the log mentions, in data and in status records, so that one that
  *     was ever delivered is not given again.
- * V3  The active file and the folder are synced before the first append or send: what a power loss could still take
+ * V3  Damage behind which no data record follows may have held numbers that were delivered: as many as could fit are
+ *     declared missing, before the damaged bytes are set aside.
+ * V4  The active file and the folder are synced before the first append or send: what a power loss could still take
  * away must not be delivered under its number.
  */
 #include "wal/segs.h"
@@ -40,10 +42,11 @@ struct recovery {
 	uint64_t top;                   /* the highest sequence that is mentioned anywhere */
 	uint64_t last;                  /* the highest data sequence */
 	uint64_t damaged;               /* ranges, gaps and headers */
+	uint64_t tail_bytes;            /* damaged bytes with no data record behind them */
+	uint64_t tail_first;            /* the first sequence that they may have held */
 	size_t cut_segment;             /* the first damage */
 	uint64_t cut_offset;            /* of it; 0: none */
 	struct wal_entry sealed_sample; /* the last encrypted record, to try the key on */
-	bool new_gap_only;              /* nothing to repair but sequences to declare */
 	struct sl_wal_damage pending;   /* told once it is known which sequences are missing */
 	bool has_pending;
 	struct sl_err first_damage;
@@ -115,6 +118,7 @@ static int take_record(struct recovery *r, const struct wal_find *find)
 				  .total = rec->total,
 				  .status = SL_WAL_PENDING};
 	r->last = rec->sequence;
+	r->tail_bytes = 0;
 	if (r->sources[find->segment].header.version == 2)
 		r->sealed_sample = entry;
 	int rc = sl__wal_index_reserve(&r->index, 1);
@@ -144,6 +148,8 @@ static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 		break;
 	case WAL_FOUND_DAMAGE:
 		note_damage(r, find, find->item->reason);
+		r->tail_first = SL_MAX(r->last + 1, r->sources[find->segment].named_first);
+		r->tail_bytes += find->item->length;
 		break;
 	case WAL_FOUND_HEADER:
 		note_damage(r, find, find->item->reason);
@@ -214,7 +220,7 @@ static int survey_round(struct recovery *r, struct sl_err *err)
 	sl_wal *w = r->w;
 	sl__wal_index_init(&r->index, &w->env);
 	sl__wal_ranges_init(&r->statuses, &w->env);
-	r->top = r->last = r->damaged = r->cut_offset = 0;
+	r->top = r->last = r->damaged = r->cut_offset = r->tail_bytes = 0;
 	r->sealed_sample = (struct wal_entry){0};
 	int rc = list_sources(r, err);
 	if (rc == 0)
@@ -247,12 +253,22 @@ static int right_header(struct recovery *r, size_t i, struct wal_header *h, stru
 	return rc < 0 ? sl_err_set_errno(err, -rc, "repair %s: randomness", r->sources[i].path) : 0;
 }
 
+/* V3. How many records may have been in damaged bytes behind which no data record tells? Each takes 32 bytes at least.
+ */
+static struct gap tail_hole(const struct recovery *r)
+{
+	if (r->tail_bytes == 0)
+		return (struct gap){0, 0};
+	return (struct gap){r->tail_first, r->tail_first + (r->tail_bytes + WAL_FRAME_BYTES - 1) / WAL_FRAME_BYTES - 1};
+}
+
 /* Files that are no log at all, and segments of another incarnation, leave; so do damaged headers. *again: look anew.
  */
 static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	int rc = 0;
+	bool declared = false;
 	const struct wal_source *active = &r->sources[r->n - 1];
 	for (size_t i = 0; i < r->n && rc == 0; i++) {
 		struct wal_source *src = &r->sources[i];
@@ -268,7 +284,14 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 		if (stale) {
 			rc = sl__wal_move_aside(w, src->path, suffix, err);
 		} else if (not_a_log(src)) {
-			rc = sl__wal_move_aside(w, src->path, "damaged-0", err);
+			struct gap hole = tail_hole(r);
+			if (hole.first != 0 && i + 1 < r->n && !declared && active->header_state == WAL_HEADER_OK &&
+			    active->damage == 0) {
+				declared = true;
+				rc = sl__wal_declare(w, active, hole.first, hole.last, err);
+			}
+			if (rc == 0)
+				rc = sl__wal_move_aside(w, src->path, "damaged-0", err);
 			if (i + 1 == r->n)
 				sl__close_fd(&w->env, &w->fd);
 		} else {
@@ -280,14 +303,22 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 	return rc;
 }
 
+/* The hole at the tail goes to disk before the bytes that it stands for leave: with the active file when that is the
+ * one to be rewritten, and so first of all; else at the end of it. */
 static int salvage_all(struct recovery *r, bool *again, struct sl_err *err)
 {
 	int rc = 0;
-	for (size_t i = 0; i < r->n && rc == 0; i++) {
-		if (r->sources[i].damage == 0)
+	size_t active = r->n - 1;
+	struct gap hole = tail_hole(r);
+	if (hole.first != 0 && r->sources[active].damage == 0)
+		rc = sl__wal_declare(r->w, &r->sources[active], hole.first, hole.last, err);
+	for (size_t i = r->n; i > 0 && rc == 0; i--) {
+		const struct wal_source *src = &r->sources[i - 1];
+		if (src->damage == 0)
 			continue;
 		*again = true;
-		rc = sl__wal_salvage(r->w, &r->sources[i], i + 1 == r->n, err);
+		rc = i - 1 == active ? sl__wal_salvage(r->w, src, true, hole.first, hole.last, err)
+				     : sl__wal_salvage(r->w, src, false, 0, 0, err);
 	}
 	return rc;
 }
@@ -307,9 +338,10 @@ static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *er
 			break;
 		kept = entry->sequence;
 	}
-	uint64_t hole_first = r->top > kept ? kept + 1 : 0;
+	uint64_t top = SL_MAX(r->top, tail_hole(r).last);
+	uint64_t hole_first = top > kept ? kept + 1 : 0;
 	*again = true;
-	int rc = sl__wal_cut(w, src, active, r->cut_offset, hole_first, r->top, err);
+	int rc = sl__wal_cut(w, src, active, r->cut_offset, hole_first, top, err);
 	for (size_t i = r->cut_segment + 1; i < r->n && rc == 0; i++)
 		rc = sl__wal_move_aside(w, r->sources[i].path, "damaged-0", err);
 	if (!active)
@@ -427,7 +459,7 @@ static void take_statuses(struct recovery *r)
 	sl__wal_index_init(&r->index, &w->env);
 }
 
-/* V3, and the torn tail goes aside. */
+/* V4, and the torn tail goes aside. */
 static int settle_active(struct recovery *r, struct sl_err *err)
 {
 	sl_wal *w = r->w;

@@ -259,7 +259,37 @@ static int salvage_step(struct rewrite *rw, struct wal_walk *walk, struct wal_re
 	}
 }
 
-int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, struct sl_err *err)
+static int add_hole(struct rewrite *rw, uint64_t first, uint64_t last, struct sl_err *err)
+{
+	uint8_t mark[WAL_MARK_BYTES];
+	if (first == 0)
+		return 0;
+	size_t n = sl__wal_encode_mark(mark, first, last, SL_WAL_FAILED, sl__real_ms(&rw->w->env));
+	int rc = writer_add(&rw->out, mark, n);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "rewrite %s", rw->src->path) : 0;
+}
+
+int sl__wal_declare(sl_wal *w, const struct wal_source *active, uint64_t hole_first, uint64_t hole_last,
+		    struct sl_err *err)
+{
+	uint8_t mark[WAL_MARK_BYTES];
+	size_t n = sl__wal_encode_mark(mark, hole_first, hole_last, SL_WAL_FAILED, sl__real_ms(&w->env));
+	int rc = 0;
+	if (active->torn > 0) {
+		int code = sl__wal_set_aside(w, w->fd, active->name, "torn", active->end, active->torn, err);
+		if (code != 0)
+			return code;
+		rc = SL__IO(&w->env, truncate, w->fd, active->end);
+	}
+	if (rc == 0)
+		rc = sl__pwrite_full(&w->env, w->fd, mark, n, active->end);
+	if (rc == 0)
+		rc = SL__IO(&w->env, sync, w->fd);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "declare a hole in %s", w->path) : 0;
+}
+
+int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, uint64_t hole_first, uint64_t hole_last,
+		    struct sl_err *err)
 {
 	struct rewrite rw;
 	struct wal_reader r;
@@ -273,6 +303,8 @@ int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, struct
 		while (rc == 0);
 		sl__wal_reader_fini(&r);
 		if (rc == 1)
+			rc = add_hole(&rw, hole_first, hole_last, err);
+		if (rc == 0)
 			rc = rewrite_commit(&rw, active, err);
 	}
 	rewrite_end(&rw, active);
@@ -287,15 +319,9 @@ int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t o
 	if (rc == 0 && src->end + src->torn > offset)
 		rc = sl__wal_set_aside(w, rw.from, src->name, "damaged", offset, src->end + src->torn - offset, err);
 	if (rc == 0) {
-		uint8_t mark[WAL_MARK_BYTES];
 		int io = copy_range(&rw.out, rw.from, WAL_HEADER_BYTES, offset - WAL_HEADER_BYTES);
-		if (io == 0 && hole_first != 0) {
-			size_t n =
-				sl__wal_encode_mark(mark, hole_first, hole_last, SL_WAL_FAILED, sl__real_ms(&w->env));
-			io = writer_add(&rw.out, mark, n);
-		}
-		if (io < 0)
-			rc = sl_err_set_errno(err, -io, "rewrite %s", src->path);
+		rc = io < 0 ? sl_err_set_errno(err, -io, "rewrite %s", src->path)
+			    : add_hole(&rw, hole_first, hole_last, err);
 	}
 	if (rc == 0)
 		rc = rewrite_commit(&rw, active, err);

@@ -223,6 +223,8 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 		const struct wal_status_range *r = &s->statuses.v[i];
 		uint64_t n = count_present(s, r->first, r->last, st.first_sequence, st.last_sequence);
 		*(r->status == SL_WAL_SENT ? &st.sent : &st.failed) += n;
+		if (r->status == SL_WAL_FAILED && r->last > st.last_sequence) /* a hole at the tail */
+			st.holes += r->last - SL_MAX(r->first - 1, st.last_sequence);
 	}
 	st.pending = st.records - SL_MIN(st.records, st.sent + st.failed);
 	for (size_t i = 0; i < s->n_damage; i++) {
