@@ -239,19 +239,18 @@ int sl_wal_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 
 void sl__wal_sender_free(sl_wal *w)
 {
+	/* In a forked child there is no thread to wait for, and a lock may be held for ever. */
+	bool child = sl__wal_check_process(w, NULL) != 0;
 	struct wal_sender_state *s = w->sender;
-	if (s == NULL)
+	if (s == NULL || child)
 		return;
-	/* In a forked child there is no thread to wait for. */
-	if (sl__wal_check_process(w, NULL) == 0) {
-		sl__lock(&w->mu);
-		stop_locked(w, INT64_MIN);
-		sl__unlock(&w->mu);
-		sl__cond_fini(&s->done_cv);
-	}
+	sl__lock(&w->mu);
+	stop_locked(w, INT64_MIN);
+	w->sender = NULL;
+	sl__unlock(&w->mu);
+	sl__cond_fini(&s->done_cv);
 	sl__wal_sender_release(w, s);
 	sl__free(&w->env, s);
-	w->sender = NULL;
 }
 
 /* ---- what others ask ---- */

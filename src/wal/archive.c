@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Archives. A segment goes in these steps, and a crash between any two loses nothing:
+ *
+ *   1  DIR/.<segment>.zst.tmp-<random>: compressed, synced, read back       (a crash leaves a temporary file, which the
+ *   2  renamed to a name that is free, DIR synced                            next archive of this stream removes)
+ *   3  the segment is removed, its folder synced                            (a crash before leaves both: the next
+ *                                                                            archive finds the content there, goes on)
+ *
+ * A1  Nothing is removed before an archive that holds all its bytes is on disk under its own name.
+ * A2  No archive is ever replaced. A name that is taken by another content is left alone.
+ * A3  Of a whole log, everything is published before anything is removed.
+ * A4  Numbering never restarts under one incarnation: as long as a file of the stream is there, one that holds data is.
+ *     So the newest sealed segment stays while the active one has no data; and when a whole log goes whose active file
+ *     has none, the newest sealed segment takes that file's place first, and is the last to be removed.
+ */
+#include "wal/archive.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "wal/archive_zst.h"
+#include "wal/segs.h"
+#include "wal/sender.h"
+
+#define RETRY_MS 60000 /* after an archive of a settled segment failed */
+#define MAX_VARIANTS 10000
+#define MARK_FLUSHES 1000 /* rounds until all marks are on disk; each takes at least one */
+
+/* ---- publishing one segment ---- */
+
+struct publication {
+	const struct sl_env *env;
+	const char *dir;
+	const char *segment; /* file name, without its folder */
+	uint32_t incarnation;
+	int level;
+	int fd; /* of the segment */
+	uint64_t bytes;
+};
+
+static int no_memory(const struct publication *p, struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", p->segment);
+}
+
+static char *variant_path(const struct publication *p, bool named, unsigned n)
+{
+	char incarnation[16] = "", number[16] = "";
+	if (named)
+		(void)snprintf(incarnation, sizeof incarnation, ".%06x", p->incarnation & 0xFFFFFFu);
+	if (n > 1)
+		(void)snprintf(number, sizeof number, "-%u", n);
+	return sl__asprintf(p->env, "%s/%s%s%s.zst", p->dir, p->segment, incarnation, number);
+}
+
+/* Find the name for it: *out is in fresh memory. *there: that name holds all its bytes already. */
+static int choose_name(const struct publication *p, char **out, bool *there, struct sl_err *err)
+{
+	bool named = false;
+	for (unsigned n = 1; n <= MAX_VARIANTS; n++) {
+		enum wal_zst_match match = WAL_ZST_DIFFERS;
+		char *path = variant_path(p, named, n);
+		if (path == NULL)
+			return no_memory(p, err);
+		struct sl_err why = SL_ERR_INIT;
+		int rc = sl__wal_zst_compare(p->env, path, p->fd, p->bytes, &match, &why);
+		if (rc == SL_ENOENT || (rc == 0 && match == WAL_ZST_HOLDS)) {
+			*there = rc == 0;
+			*out = path;
+			return 0;
+		}
+		sl__free(p->env, path);
+		if (rc != 0) {
+			if (err != NULL)
+				*err = why;
+			return rc;
+		}
+		if (n == 1 && !named && match == WAL_ZST_STRANGER) {
+			named = true;
+			n = 0;
+		}
+	}
+	return sl_err_set(err, SL_EEXIST, "archive %s: every name in %s is taken", p->segment, p->dir);
+}
+
+/* An archive that was there may not be on disk yet: whoever wrote it may have been interrupted. */
+static int sync_existing(const struct publication *p, const char *path)
+{
+	int fd = SL__IO(p->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+	if (fd < 0)
+		return fd;
+	int rc = SL__IO(p->env, sync, fd);
+	(void)SL__IO(p->env, close, fd);
+	return rc;
+}
+
+static char *temp_path(const struct publication *p)
+{
+	struct sl__prng prng;
+	sl__prng_init(&prng, p->env);
+	return sl__asprintf(p->env, "%s/.%s.zst.tmp-%016llx", p->dir, p->segment,
+			    (unsigned long long)sl__prng_next(&prng));
+}
+
+/* Write the archive and move it to path. SL_EEXIST: the name was taken meanwhile. */
+static int write_archive(const struct publication *p, const char *path, struct sl_err *err)
+{
+	char *temp = temp_path(p);
+	int fd = -1;
+	if (temp == NULL)
+		return no_memory(p, err);
+	int code = sl__wal_zst_write(p->env, p->fd, p->bytes, temp, p->level, &fd, err);
+	if (code == 0) {
+		int rc = SL__IO(p->env, rename, temp, path, 1);
+		if (rc < 0) {
+			code = sl_err_set_errno(err, -rc, "archive %s: rename to %s", p->segment, path);
+			(void)SL__IO(p->env, unlink, temp);
+		}
+		(void)SL__IO(p->env, close, fd);
+	}
+	sl__free(p->env, temp);
+	return code;
+}
+
+static int publish_once(const struct publication *p, struct sl_err *err)
+{
+	char *path = NULL;
+	bool there = false;
+	int rc = choose_name(p, &path, &there, err);
+	if (rc != 0)
+		return rc;
+	int code = there ? 0 : write_archive(p, path, err);
+	if (code == 0 && there && (rc = sync_existing(p, path)) < 0)
+		code = sl_err_set_errno(err, -rc, "archive %s: sync", path);
+	if (code == 0 && (rc = sl__sync_dir(p->env, p->dir)) < 0)
+		code = sl_err_set_errno(err, -rc, "archive %s: sync the folder", path);
+	sl__free(p->env, path);
+	return code;
+}
+
+/* Steps 1 and 2. */
+static int publish(const struct publication *p, struct sl_err *err)
+{
+	int rc = SL_EEXIST;
+	for (int tries = 0; tries < 10 && rc == SL_EEXIST; tries++)
+		rc = publish_once(p, err);
+	return rc;
+}
+
+static int publish_active(const sl_wal *w, const char *dir, struct sl_err *err)
+{
+	struct publication p = {.env = &w->env,
+				.dir = dir,
+				.segment = sl__basename(w->path),
+				.incarnation = w->header.incarnation,
+				.level = w->opts.archive_level,
+				.fd = w->fd,
+				.bytes = w->end};
+	return publish(&p, err);
+}
+
+static int publish_sealed(const sl_wal *w, const struct wal_segment *seg, const char *dir, struct sl_err *err)
+{
+	char *path = sl__wal_file_path(&w->env, w->dir, w->id, seg->first);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", w->path);
+	int fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+	int rc;
+	if (fd < 0) {
+		rc = sl_err_set_errno(err, -fd, "archive %s: open", path);
+	} else {
+		struct publication p = {.env = &w->env,
+					.dir = dir,
+					.segment = sl__basename(path),
+					.incarnation = w->header.incarnation,
+					.level = w->opts.archive_level,
+					.fd = fd,
+					.bytes = seg->bytes};
+		rc = publish(&p, err);
+		(void)SL__IO(&w->env, close, fd);
+	}
+	sl__free(&w->env, path);
+	return rc;
+}
+
+/* Step 3. */
+static int remove_file(const sl_wal *w, const char *path, struct sl_err *err)
+{
+	int rc = SL__IO(&w->env, unlink, path);
+	if (rc == -ENOENT)
+		rc = 0;
+	if (rc == 0)
+		rc = sl__sync_dir(&w->env, w->dir);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "remove %s, which is archived", path) : 0;
+}
+
+static int remove_sealed(const sl_wal *w, const struct wal_segment *seg, struct sl_err *err)
+{
+	char *path = sl__wal_file_path(&w->env, w->dir, w->id, seg->first);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", w->path);
+	int rc = remove_file(w, path, err);
+	sl__free(&w->env, path);
+	return rc;
+}
+
+/* ---- what a crash left ---- */
+
+struct temps {
+	const sl_wal *w;
+	const char *dir;
+	char *names[16]; /* more wait for the next time */
+	size_t n;
+};
+
+static int on_temp(const char *name, void *ctx)
+{
+	struct temps *t = ctx;
+	const char *id_at;
+	size_t id_len;
+	if (!sl__wal_archive_temp_name(name, &id_at, &id_len) || id_len != strlen(t->w->id) ||
+	    memcmp(id_at, t->w->id, id_len) != 0)
+		return 0;
+	char *path = sl__asprintf(&t->w->env, "%s/%s", t->dir, name);
+	if (path == NULL)
+		return 1;
+	t->names[t->n++] = path;
+	return t->n == SL_COUNT(t->names);
+}
+
+/* One that is locked is being written: a log of the same id in another folder may go to the same archive. */
+static void remove_temp(const struct sl_env *env, const char *path)
+{
+	int fd = SL__IO(env, open, path, O_RDWR | O_NOFOLLOW, 0);
+	if (fd < 0)
+		return;
+	if (SL__IO(env, lock, fd) == 0)
+		(void)SL__IO(env, unlink, path);
+	(void)SL__IO(env, close, fd);
+}
+
+static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
+{
+	int rc = sl__mkdirs(&w->env, dir);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "archive %s: make %s", w->path, dir);
+	struct temps t = {.w = w, .dir = dir};
+	/* Leftovers harm nobody: what cannot be removed now is removed another time. */
+	(void)SL__IO(&w->env, list, dir, on_temp, &t);
+	for (size_t i = 0; i < t.n; i++) {
+		remove_temp(&w->env, t.names[i]);
+		sl__free(&w->env, t.names[i]);
+	}
+	return 0;
+}
+
+/* ---- a whole log ---- */
+
+/* A4. The newest sealed segment takes the place of an active file without data; *fd holds its lock. */
+static int promote_newest(const sl_wal *w, int *fd, struct sl_err *err)
+{
+	char *path = sl__wal_file_path(&w->env, w->dir, w->id, w->segments[w->n_segments - 1].first);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", w->path);
+	int rc = SL__IO(&w->env, open, path, O_RDWR | O_NOFOLLOW, 0);
+	if (rc >= 0) {
+		*fd = rc;
+		rc = SL__IO(&w->env, lock, *fd);
+	}
+	if (rc == 0)
+		rc = SL__IO(&w->env, rename, path, w->path, 0);
+	if (rc == 0)
+		rc = sl__sync_dir(&w->env, w->dir);
+	int code = rc < 0 ? sl_err_set_errno(err, -rc, "archive %s: put %s in its place", w->path, path) : 0;
+	sl__free(&w->env, path);
+	return code;
+}
+
+static int remove_all(const sl_wal *w, struct sl_err *err)
+{
+	bool promote = w->active_first == 0 && w->n_segments > 0;
+	size_t n = w->n_segments - (promote ? 1 : 0);
+	int rc = 0, fd = -1;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = remove_sealed(w, &w->segments[i], err);
+	if (rc == 0 && promote)
+		rc = promote_newest(w, &fd, err);
+	if (rc == 0)
+		rc = remove_file(w, w->path, err);
+	sl__close_fd(&w->env, &fd);
+	return rc;
+}
+
+static int publish_all(const sl_wal *w, const char *dir, struct sl_err *err)
+{
+	int rc = make_ready(w, dir, err);
+	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
+		rc = publish_sealed(w, &w->segments[i], dir, err);
+	return rc == 0 ? publish_active(w, dir, err) : rc;
+}
+
+static int flush_marks(sl_wal *w, struct sl_err *err)
+{
+	int rc = 0;
+	bool more = true;
+	for (int i = 0; i < MARK_FLUSHES && rc == 0 && more; i++) {
+		rc = sl__wal_flush_now(w, err);
+		sl__lock(&w->mu);
+		more = w->marks.n > 0;
+		sl__unlock(&w->mu);
+	}
+	return rc;
+}
+
+static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	int rc = sl__wal_usable(w, err);
+	if (rc != 0)
+		return rc;
+	if (!sl__wal_sender_idle(w))
+		return sl_err_set(err, SL_EINVAL, "archive %s: stop its sender first", w->path);
+	if (w->index.pending > 0 && !include_pending)
+		return sl_err_set(err, SL_EPENDING, "archive %s: %llu records are pending", w->path,
+				  (unsigned long long)w->index.pending);
+	return 0;
+}
+
+int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err)
+{
+	int rc = sl__wal_check_process(w, err);
+	if (rc != 0)
+		return rc;
+	dir = dir != NULL ? dir : w->opts.archive_dir;
+	sl__lock(&w->mu);
+	rc = may_archive(w, include_pending, err);
+	sl__unlock(&w->mu);
+	if (rc == 0)
+		rc = flush_marks(w, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	while (w->archiving)
+		(void)sl__wait(&w->env, &w->lead_cv, &w->mu, SL_FOREVER);
+	w->archiving = true;
+	sl__wal_begin_exclusive(w);
+	rc = may_archive(w, include_pending, err);
+	sl__unlock(&w->mu);
+	if (rc == 0)
+		rc = publish_all(w, dir, err);
+	sl__lock(&w->mu);
+	if (rc == 0) {
+		/* From here on the files go. Nothing may be written to them, and the helper finds another log's file
+		 * under our name, perhaps. */
+		w->archived = true;
+		w->hold_prepare++;
+		sl__unlock(&w->mu);
+		rc = remove_all(w, err);
+		sl__lock(&w->mu);
+	}
+	sl__wal_end_exclusive(w);
+	w->archiving = false;
+	sl__broadcast(&w->room_cv);
+	sl__unlock(&w->mu);
+	return rc;
+}
+
+int sl_wal_archive_path(const char *path, const char *dir, int include_pending, const struct sl_wal_opts *opts,
+			struct sl_err *err)
+{
+	struct sl_env env;
+	struct sl_wal_opts o;
+	char *wal_dir, *id;
+	sl_wal *w = NULL;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc == 0)
+		rc = sl__wal_split_path(&env, path, &wal_dir, &id, err);
+	if (rc != 0)
+		return rc;
+	o.wal_dir = wal_dir;
+	o.key_file = NULL; /* payloads stay as they are */
+	o.background = SL_OFF;
+	rc = sl__wal_open_with(&w, id, &o, &(struct wal_open_hooks){.must_exist = true, .keyless = true}, err);
+	if (rc == 0) {
+		rc = sl_wal_archive(w, dir, include_pending, err);
+		int closed = sl_wal_close(w, rc == 0 ? err : NULL);
+		rc = rc != 0 ? rc : closed;
+	}
+	sl__free(&env, wal_dir);
+	sl__free(&env, id);
+	return rc;
+}
+
+int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
+{
+	int rc = sl_wal_stop(w, deadline_ms, err);
+	if (rc != 0 || w->opts.archive_on_complete == SL_OFF)
+		return rc;
+	return sl_wal_archive(w, NULL, 0, err);
+}
+
+/* ---- settled segments of a log that goes on ---- */
+
+/* Is the oldest sealed segment settled, and is there data behind it (A4)? */
+static bool oldest_is_due(const sl_wal *w) SL_REQUIRES(w->mu)
+{
+	if (w->opts.archive_on_complete == SL_OFF || w->n_segments == 0 || w->poisoned || w->closed || w->archived)
+		return false;
+	uint64_t last = w->segments[0].last;
+	const struct wal_entry *pending = sl__wal_index_next(&w->index, 0);
+	if ((pending != NULL && pending->sequence <= last) || sl__wal_sender_confirmed(w) < last)
+		return false;
+	bool data = w->active_first != 0;
+	for (size_t i = 1; i < w->n_segments && !data; i++)
+		data = w->segments[i].records > 0;
+	return data;
+}
+
+void sl__wal_archive_poke(sl_wal *w)
+{
+	if (!w->helper_runs || w->want_archive || w->archiving || !oldest_is_due(w) ||
+	    sl__mono_ns(&w->env) < w->archive_after_ns)
+		return;
+	w->want_archive = true;
+	sl__signal(&w->helper_cv);
+}
+
+static void forget_oldest(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	const struct wal_segment *seg = &w->segments[0];
+	w->sealed_records -= seg->records;
+	w->sealed_bytes -= seg->bytes;
+	sl__wal_ranges_drop_below(&w->holes, seg->last + 1);
+	memmove(w->segments, w->segments + 1, --w->n_segments * sizeof *w->segments);
+}
+
+static int archive_oldest(sl_wal *w, struct wal_segment seg, struct sl_err *err)
+{
+	const char *dir = w->opts.archive_dir;
+	int rc = flush_marks(w, err);
+	if (rc == 0)
+		rc = make_ready(w, dir, err);
+	if (rc == 0)
+		rc = publish_sealed(w, &seg, dir, err);
+	return rc == 0 ? remove_sealed(w, &seg, err) : rc;
+}
+
+void sl__wal_archive_settled(sl_wal *w)
+{
+	sl__lock(&w->mu);
+	bool mine = !w->archiving && sl__mono_ns(&w->env) >= w->archive_after_ns;
+	w->archiving |= mine;
+	while (mine && oldest_is_due(w) && !w->helper_stop) {
+		struct wal_segment seg = w->segments[0];
+		struct sl_err err = SL_ERR_INIT;
+		sl__unlock(&w->mu);
+		int rc = archive_oldest(w, seg, &err);
+		if (rc != 0)
+			sl__log(&w->env, SL_LOG_WARN, "wal", "a settled segment could not be archived yet",
+				SL__F_STR("log", w->path), SL__F_U64("first", seg.first), SL__F_STR("error", err.msg));
+		sl__lock(&w->mu);
+		if (rc != 0) {
+			w->archive_after_ns = sl__deadline_ns(&w->env, RETRY_MS);
+			break;
+		}
+		forget_oldest(w);
+	}
+	if (mine) {
+		w->archiving = false;
+		sl__broadcast(&w->lead_cv);
+	}
+	sl__unlock(&w->mu);
+}

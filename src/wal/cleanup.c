@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Retention: archives whose last record is old enough are removed. The age is in the records, not in the file: copying
+ * an archive does not make it young. One that cannot be read to its end goes by the file's own time, which is later.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "wal/archive.h"
+#include "wal/archive_zst.h"
+#include "wal/format.h"
+
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
+#define PIECE_BYTES ((size_t)64 * 1024)
+
+/* ---- the last record ---- */
+
+/* The content of an archive, piece by piece. */
+struct content {
+	struct wal_zst z;
+	uint8_t *buf; /* PIECE_BYTES */
+	size_t pos, len;
+};
+
+/* Take n bytes, into out unless it is NULL. *short_by: how many were not there. */
+static int take(struct content *c, uint8_t *out, size_t n, size_t *short_by, struct sl_err *err)
+{
+	while (n > 0) {
+		if (c->pos == c->len) {
+			c->pos = 0;
+			int rc = sl__wal_zst_read(&c->z, c->buf, PIECE_BYTES, &c->len, err);
+			if (rc != 0)
+				return rc;
+			if (c->len == 0)
+				break;
+		}
+		size_t part = SL_MIN(n, c->len - c->pos);
+		if (out != NULL) {
+			memcpy(out, c->buf + c->pos, part);
+			out += part;
+		}
+		c->pos += part;
+		n -= part;
+	}
+	*short_by = n;
+	return 0;
+}
+
+/* The timestamp of the last record. SL_ECORRUPT when the content is not a whole log, SL_ENOENT when it has no record.
+ * The archive's checksum vouches for the bytes; here only lengths and fields are looked at. */
+static int walk(struct content *c, int64_t *last_ms, struct sl_err *err)
+{
+	uint8_t head[WAL_BODY_OFFSET];
+	size_t missing;
+	bool any = false;
+	struct wal_header h;
+	int rc = take(c, head, WAL_HEADER_BYTES, &missing, err);
+	if (rc == 0 && (missing > 0 || sl__wal_header_decode(head, &h) > WAL_HEADER_REPAIRABLE))
+		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: no log in it", c->z.path);
+	while (rc == 0) {
+		rc = take(c, head, sizeof head, &missing, err);
+		if (rc != 0 || missing == sizeof head)
+			break;
+		uint32_t total = missing > 0 ? 0 : sl__wal_total(head, UINT64_MAX);
+		if (total == 0 || sl__wal_check_fields(head) != WAL_VALID)
+			return sl_err_set(err, SL_ECORRUPT, "archive %s: damaged log in it", c->z.path);
+		*last_ms = (int64_t)sl__get64(head + 16);
+		any = true;
+		rc = take(c, NULL, total - sizeof head, &missing, err);
+		if (rc == 0 && missing > 0)
+			return sl_err_set(err, SL_ECORRUPT, "archive %s: cut off log in it", c->z.path);
+	}
+	return rc == 0 && !any ? SL_ENOENT : rc;
+}
+
+static int last_record_ms(const struct sl_env *env, const char *path, int64_t *last_ms, struct sl_err *err)
+{
+	struct content c = {.pos = 0};
+	int rc = sl__wal_zst_open(&c.z, env, path, err);
+	if (rc != 0)
+		return rc;
+	c.buf = sl__alloc(env, PIECE_BYTES);
+	rc = c.buf != NULL ? walk(&c, last_ms, err) : sl_err_set(err, SL_ENOMEM, "cleanup %s: out of memory", path);
+	sl__free(env, c.buf);
+	sl__wal_zst_close(&c.z);
+	return rc;
+}
+
+/* ---- the folder ---- */
+
+struct cleanup {
+	const struct sl_env *env;
+	const char *dir;
+	int64_t due_before_ms;
+	bool dry_run;
+	sl_wal_cleanup_fn *fn;
+	void *ctx;
+	char **names;
+	size_t n, cap;
+	bool removed_any;
+};
+
+static int on_name(const char *name, void *ctx)
+{
+	struct cleanup *c = ctx;
+	size_t id_len;
+	if (!sl__wal_archive_name(name, &id_len))
+		return 0;
+	if (c->n == c->cap) {
+		size_t cap = c->cap != 0 ? c->cap * 2 : 64;
+		char **grown = sl__realloc(c->env, c->names, cap * sizeof *grown);
+		if (grown == NULL)
+			return -ENOMEM;
+		c->names = grown;
+		c->cap = cap;
+	}
+	c->names[c->n] = sl__strdup(c->env, name);
+	if (c->names[c->n] == NULL)
+		return -ENOMEM;
+	c->n++;
+	return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool not_an_archive(int rc)
+{
+	return rc == SL_ECORRUPT || rc == SL_ENOENT || rc == SL_EUNSUPPORTED;
+}
+
+/* Look at one archive and remove it when it is due. What fn returns goes to *stop. */
+static int clean_one(struct cleanup *c, const char *name, const char *path, int *stop, struct sl_err *err)
+{
+	struct sl_io_stat st;
+	int rc = SL__IO(c->env, stat, path, &st);
+	if (rc == -ENOENT)
+		return 0;
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "cleanup %s: stat", path);
+	if (!S_ISREG(st.mode))
+		return 0;
+	struct sl_wal_cleanup_entry entry = {.name = name, .bytes = st.size};
+	rc = last_record_ms(c->env, path, &entry.last_record_ms, err);
+	if (not_an_archive(rc))
+		entry.last_record_ms = st.mtime_ms;
+	else if (rc != 0)
+		return rc;
+	if (entry.last_record_ms >= c->due_before_ms)
+		return 0;
+	if (!c->dry_run) {
+		rc = SL__IO(c->env, unlink, path);
+		if (rc < 0 && rc != -ENOENT)
+			return sl_err_set_errno(err, -rc, "cleanup: remove %s", path);
+		entry.removed = 1;
+		c->removed_any = true;
+	}
+	*stop = c->fn != NULL ? c->fn(&entry, c->ctx) : 0;
+	return 0;
+}
+
+/* One that fails does not keep the others; the first error is told. */
+static int clean_all(struct cleanup *c, struct sl_err *err)
+{
+	int first = 0, stop = 0;
+	for (size_t i = 0; i < c->n && stop == 0; i++) {
+		struct sl_err why = SL_ERR_INIT;
+		char *path = sl__asprintf(c->env, "%s/%s", c->dir, c->names[i]);
+		int rc = path != NULL ? clean_one(c, c->names[i], path, &stop, &why)
+				      : sl_err_set(&why, SL_ENOMEM, "cleanup %s: out of memory", c->names[i]);
+		sl__free(c->env, path);
+		if (rc != 0 && first == 0) {
+			first = rc;
+			if (err != NULL)
+				*err = why;
+		}
+	}
+	int rc = c->removed_any ? sl__sync_dir(c->env, c->dir) : 0;
+	if (rc < 0 && first == 0)
+		first = sl_err_set_errno(err, -rc, "cleanup: sync %s", c->dir);
+	return first != 0 ? first : stop;
+}
+
+static int64_t due_before(const struct sl_env *env, int32_t retention_days)
+{
+	return retention_days == SL_UNLIMITED ? INT64_MIN : sl__real_ms(env) - retention_days * DAY_MS;
+}
+
+int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn, void *ctx,
+		   const struct sl_env *env_in, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__env_init(&env, env_in, err);
+	if (rc != 0)
+		return rc;
+	if (dir == NULL || dir[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "cleanup: no folder named");
+	if (retention_days < 0 && retention_days != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "retention_days: %d is negative", (int)retention_days);
+	struct cleanup c = {.env = &env,
+			    .dir = dir,
+			    .due_before_ms = due_before(&env, retention_days),
+			    .dry_run = dry_run != 0,
+			    .fn = fn,
+			    .ctx = ctx};
+	int listed = SL__IO(&env, list, dir, on_name, &c);
+	if (listed < 0 && listed != -ENOENT)
+		rc = sl_err_set_errno(err, -listed, "cleanup: list %s", dir);
+	if (rc == 0 && c.n > 1)
+		qsort(c.names, c.n, sizeof *c.names, compare_names);
+	if (rc == 0)
+		rc = clean_all(&c, err);
+	for (size_t i = 0; i < c.n; i++)
+		sl__free(&env, c.names[i]);
+	sl__free(&env, c.names);
+	return rc;
+}
