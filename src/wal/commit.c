@@ -178,6 +178,9 @@ static void publish_success(sl_wal *w, struct wal_batch *b, size_t bytes) SL_REQ
 	w->flying.n = 0;
 	w->n_flushes++;
 	w->n_flushed_records += b->n;
+	sl_counter_add(w->metrics.records, b->n);
+	sl_counter_add(w->metrics.bytes, b->fill);
+	sl_histogram_observe(w->metrics.flush_records, b->n);
 	w->done_id = b->id;
 	if (w->sender_runs && b->n > 0)
 		sl__signal(&w->sender_cv);
@@ -229,6 +232,7 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 {
 	struct wal_batch *behind = current(w);
 	remember_failure(w, b->id, behind->id, why);
+	sl_counter_add(w->metrics.flush_errors, 1);
 	sl__wal_index_unreserve(&w->index, b->n + behind->n);
 	w->inflight_bytes -= b->fill + behind->fill;
 	if (b->n > 0)
@@ -362,6 +366,7 @@ static void lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu)
 	if (rc == 0 && bytes > 0)
 		rc = write_batch(w, b, bytes, &poison, &err);
 	int64_t took = sl__mono_ns(&w->env) - began;
+	sl_histogram_observe(w->metrics.flush_seconds, (uint64_t)took);
 	sl__lock(&w->mu);
 	w->flush_ewma_ns += (took - w->flush_ewma_ns) / 8;
 	if (poison)

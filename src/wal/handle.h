@@ -22,6 +22,7 @@
 #include "wal/crypt.h"
 #include "wal/format.h"
 #include "wal/index.h"
+#include "wal/observe.h"
 #include "wal/ranges.h"
 
 #define WAL_BATCH_START ((size_t)64 * 1024)           /* a batch buffer at first */
@@ -67,6 +68,7 @@ struct sl_wal {
 	pid_t pid;
 	struct wal_key *key; /* NULL: payloads are plain */
 	bool gather;         /* the clock is the real one: a leader may wait a little for company */
+	struct wal_metrics metrics;
 
 	sl__mutex mu;
 
@@ -206,7 +208,8 @@ SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, c
 void sl__wal_prepare_inline(sl_wal *w, uint64_t end);
 /* [leader or open] Cut the active file to its logical end. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
-/* [leader, no mu] Before a write that ends at `end`: wait for a preparation that it would overlap, and claim the place. */
+/* [leader, no mu] Before a write that ends at `end`: wait for a preparation that it would overlap, and claim the place.
+ */
 void sl__wal_await_prepared(sl_wal *w, uint64_t end);
 /* Tell the helper when little is left ready. */
 void sl__wal_maybe_prepare(sl_wal *w) SL_REQUIRES(w->mu);

@@ -10,6 +10,7 @@ static int settle_run(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) 
 	uint64_t n = sl__wal_index_settle(&w->index, first, last, status, NULL);
 	if (status == SL_WAL_FAILED)
 		w->failed_records += n;
+	sl_counter_add(status == SL_WAL_FAILED ? w->metrics.failed : w->metrics.sent, n);
 	if (w->marks_since_ns == 0) {
 		w->marks_since_ns = sl__mono_ns(&w->env);
 		sl__signal(&w->helper_cv);

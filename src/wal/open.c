@@ -154,6 +154,7 @@ static void init_locks(sl_wal *w)
 static void free_handle(sl_wal *w)
 {
 	struct sl_env env = w->env;
+	sl__wal_metrics_detach(w);
 	sl__wal_sender_free(w); /* joins its thread, which uses the locks */
 	sl__cond *conds[] = {&w->lead_cv,    &w->gather_cv, &w->room_cv,  &w->done_cv,
 			     &w->prepare_cv, &w->helper_cv, &w->sender_cv};
@@ -280,6 +281,8 @@ int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *op
 		rc = sl__wal_batches_init(w, err);
 	if (rc == 0)
 		rc = write_declarations(w, err);
+	if (rc == 0)
+		rc = sl__wal_metrics_attach(w, err);
 	if (rc == 0)
 		rc = sl__wal_helper_start(w, err);
 	if (rc != 0) {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wal/handle.h"
+
+static double read_pending_records(void *ctx)
+{
+	sl_wal *w = ctx;
+	sl__lock(&w->mu);
+	uint64_t n = w->index.pending;
+	sl__unlock(&w->mu);
+	return (double)n;
+}
+
+static double read_pending_bytes(void *ctx)
+{
+	sl_wal *w = ctx;
+	sl__lock(&w->mu);
+	uint64_t n = w->index.pending_bytes;
+	sl__unlock(&w->mu);
+	return (double)n;
+}
+
+static int make_counters(struct wal_metrics *x, sl_metrics *m, struct sl_err *err)
+{
+	const struct {
+		sl_counter **to;
+		const char *name, *help;
+	} rows[] = {
+		{&x->records, "sluice_wal_records_appended_total", "Records made durable in write-ahead logs."},
+		{&x->bytes, "sluice_wal_appended_bytes_total", "Bytes of records made durable in write-ahead logs."},
+		{&x->flush_errors, "sluice_wal_flush_errors_total", "Flushes of write-ahead logs that failed."},
+		{&x->sent, "sluice_wal_records_sent_total", "Records acknowledged by their receiver."},
+		{&x->failed, "sluice_wal_records_failed_total", "Records parked as failed."},
+	};
+	int rc = 0;
+	for (size_t i = 0; i < SL_COUNT(rows) && rc == 0; i++)
+		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, NULL, 0, rows[i].to, err);
+	return rc;
+}
+
+static int make_others(struct wal_metrics *x, sl_metrics *m, struct sl_err *err)
+{
+	int rc = sl_metrics_histogram(m, "sluice_wal_flush_seconds", "Time of one write and sync.", NULL, 0,
+				      SL_UNIT_NANOSECONDS, &x->flush_seconds, err);
+	if (rc == 0)
+		rc = sl_metrics_histogram(m, "sluice_wal_flush_records", "Records that share one sync.", NULL, 0,
+					  SL_UNIT_COUNT, &x->flush_records, err);
+	if (rc == 0)
+		rc = sl_metrics_gauge(m, "sluice_wal_pending_records",
+				      "Records not yet acknowledged by their receiver.", NULL, 0, &x->pending_records,
+				      err);
+	if (rc == 0)
+		rc = sl_metrics_gauge(m, "sluice_wal_pending_bytes", "Bytes of records not yet acknowledged.", NULL, 0,
+				      &x->pending_bytes, err);
+	return rc;
+}
+
+int sl__wal_metrics_attach(sl_wal *w, struct sl_err *err)
+{
+	struct wal_metrics *x = &w->metrics;
+	if (w->env.metrics == NULL)
+		return 0;
+	int rc = make_counters(x, w->env.metrics, err);
+	if (rc == 0)
+		rc = make_others(x, w->env.metrics, err);
+	if (rc == 0)
+		rc = sl_gauge_attach(x->pending_records, read_pending_records, w, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_gauge_attach(x->pending_bytes, read_pending_bytes, w, err);
+	if (rc != 0)
+		sl_gauge_detach(x->pending_records, read_pending_records, w);
+	else
+		x->attached = true;
+	return rc;
+}
+
+void sl__wal_metrics_detach(sl_wal *w)
+{
+	struct wal_metrics *x = &w->metrics;
+	if (!x->attached)
+		return;
+	x->attached = false;
+	sl_gauge_detach(x->pending_records, read_pending_records, w);
+	sl_gauge_detach(x->pending_bytes, read_pending_bytes, w);
+}
