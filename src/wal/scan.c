@@ -25,6 +25,7 @@ struct scanner {
 	size_t plain_cap;
 	uint64_t total_bytes, done_bytes, seen;
 	int64_t oldest_pending_ms;
+	uint64_t pending_bytes;
 	unsigned passes;
 };
 
@@ -159,8 +160,11 @@ static int tell_record(struct scanner *s, const struct wal_find *find, struct sl
 	int rc = open_payload(s, src, rec, &out, err);
 	if (rc != 0)
 		return rc;
-	if (out.status == SL_WAL_PENDING && s->oldest_pending_ms == 0)
-		s->oldest_pending_ms = out.timestamp_ms;
+	if (out.status == SL_WAL_PENDING) {
+		s->pending_bytes += rec->total;
+		if (s->oldest_pending_ms == 0)
+			s->oldest_pending_ms = out.timestamp_ms;
+	}
 	return s->scan->on_record != NULL ? s->scan->on_record(&out, s->scan->ctx) : 0;
 }
 
@@ -235,6 +239,7 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 			st.damaged_ranges++;
 	}
 	st.oldest_pending_ms = s->oldest_pending_ms;
+	st.pending_bytes = s->pending_bytes;
 	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof st) : sizeof st;
 	st.struct_size = n;
 	memcpy(out, &st, n);
