@@ -90,17 +90,24 @@ struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation,
 	return &m->entries[m->n_entries++];
 }
 
-void walmodel_mark(struct walmodel *m, uint64_t first, uint64_t last, enum sl_wal_status status, size_t at)
+void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, enum sl_wal_status status,
+		   size_t at)
 {
 	m->marks = grow(m->marks, (m->n_marks + 1) * sizeof *m->marks);
-	m->marks[m->n_marks++] = (struct walmodel_mark){first, last, status, at, WALMODEL_NEVER};
+	m->marks[m->n_marks++] = (struct walmodel_mark){incarnation, first, last, status, at, WALMODEL_NEVER, false};
 }
 
 void walmodel_marks_durable(struct walmodel *m, size_t at)
 {
 	for (size_t i = 0; i < m->n_marks; i++)
-		if (m->marks[i].durable_at == WALMODEL_NEVER)
+		if (m->marks[i].durable_at == WALMODEL_NEVER && !m->marks[i].forgettable)
 			m->marks[i].durable_at = at;
+}
+
+void walmodel_marks_forgettable(struct walmodel *m)
+{
+	for (size_t i = 0; i < m->n_marks; i++)
+		m->marks[i].forgettable |= m->marks[i].durable_at == WALMODEL_NEVER;
 }
 
 void walmodel_rebase(struct walmodel *to, const struct walmodel *from, size_t point)
@@ -125,10 +132,11 @@ void walmodel_rebase(struct walmodel *to, const struct walmodel *from, size_t po
 		const struct walmodel_mark *k = &from->marks[i];
 		if (k->at > point)
 			continue;
-		walmodel_mark(to, k->first, k->last, k->status, 0);
+		walmodel_mark(to, k->incarnation, k->first, k->last, k->status, 0);
 		if (k->durable_at <= point)
 			to->marks[to->n_marks - 1].durable_at = 0;
 	}
+	walmodel_marks_forgettable(to);
 }
 
 /* ---- the receiver ---- */
@@ -157,6 +165,8 @@ static void take_skipped(struct walmodel_receiver *r, const struct sl_wal_batch 
 		if (b->skipped[i].first <= *mark + 1 && b->skipped[i].last > *mark) {
 			*mark = b->skipped[i].last;
 			deliver(r->m, b->incarnation, *mark, 0, at);
+			/* A crash may forget that it was parked; then the receiver's mark speaks for it. */
+			walmodel_mark(r->m, b->incarnation, b->skipped[i].first, *mark, SL_WAL_SENT, at);
 		}
 }
 
@@ -174,7 +184,7 @@ static int take_record(struct walmodel_receiver *r, const struct sl_wal_batch *b
 	if (record->sequence == *mark + 1) {
 		*mark = record->sequence;
 		deliver(r->m, b->incarnation, *mark, id, at);
-		walmodel_mark(r->m, *mark, *mark, SL_WAL_SENT, at);
+		walmodel_mark(r->m, b->incarnation, *mark, *mark, SL_WAL_SENT, at);
 	}
 	return 0;
 }
@@ -194,7 +204,7 @@ static int receive(struct walmodel_receiver *r, const struct sl_wal_batch *b, st
 		take_skipped(r, b, &mark, at);
 	if (rc == SL_EREFUSED) {
 		reply->refused = r->name_refused ? r->refuse : 0;
-		walmodel_mark(r->m, r->refuse, r->refuse, SL_WAL_FAILED, at);
+		walmodel_mark(r->m, b->incarnation, r->refuse, r->refuse, SL_WAL_FAILED, at);
 	}
 	reply->mark = mark;
 	return rc;
@@ -268,27 +278,40 @@ static void env_log(const struct sl_log_record *record, void *ctx)
 	}
 }
 
+static int64_t env_mono(void *ctx)
+{
+	return vclock_table.mono_ns(&((struct walmodel_env *)ctx)->clock);
+}
+
+static int64_t env_real(void *ctx)
+{
+	return vclock_table.real_ms(&((struct walmodel_env *)ctx)->clock);
+}
+
+static int env_wait(pthread_cond_t *cond, pthread_mutex_t *mu, int64_t deadline_ns, void *ctx)
+{
+	struct walmodel_env *e = ctx;
+	int rc = vclock_table.wait(cond, mu, deadline_ns, &e->clock);
+	if (e->on_late != NULL && env_mono(e) > e->late_ns)
+		e->on_late(e->on_late_ctx);
+	return rc;
+}
+
 void walmodel_env_init(struct walmodel_env *e, struct crashfs *fs, uint64_t seed)
 {
 	static const struct sl_rand rand_table = {.version = SL_RAND_VERSION, .fill = env_fill};
 	static const struct sl_mem mem_table = {
 		.version = SL_MEM_VERSION, .alloc = env_alloc, .resize = env_resize, .release = env_release};
+	static const struct sl_clock clock_table = {
+		.version = SL_CLOCK_VERSION, .mono_ns = env_mono, .real_ms = env_real, .wait = env_wait};
 	memset(e, 0, sizeof *e);
 	vclock_init(&e->clock);
 	e->clock.auto_advance = 1;
 	e->fs = fs;
 	e->rand_state = seed;
-	e->env = (struct sl_env){SL_ENV_INIT,
-				 .io = &crashfs_io,
-				 .io_ctx = fs,
-				 .clock = &vclock_table,
-				 .clock_ctx = &e->clock,
-				 .mem = &mem_table,
-				 .mem_ctx = e,
-				 .rand = &rand_table,
-				 .rand_ctx = e,
-				 .log = env_log,
-				 .log_ctx = e};
+	e->env = (struct sl_env){SL_ENV_INIT,    .io = &crashfs_io, .io_ctx = fs, .clock = &clock_table,
+				 .clock_ctx = e, .mem = &mem_table, .mem_ctx = e, .rand = &rand_table,
+				 .rand_ctx = e,  .log = env_log,    .log_ctx = e};
 }
 
 void walmodel_env_fini(struct walmodel_env *e)

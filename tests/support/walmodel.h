@@ -46,10 +46,12 @@ struct walmodel_delivery {
 };
 
 struct walmodel_mark {
+	uint32_t incarnation;
 	uint64_t first, last;
 	enum sl_wal_status status;
 	size_t at;         /* asked for */
 	size_t durable_at; /* must be there from here on; WALMODEL_NEVER: may be forgotten */
+	bool forgettable;  /* its process died with it: may be forgotten for ever */
 };
 
 struct walmodel {
@@ -73,9 +75,12 @@ void walmodel_fini(struct walmodel *m);
 void walmodel_rebase(struct walmodel *to, const struct walmodel *from, size_t point);
 struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation, uint64_t sequence, uint64_t id,
 				       size_t at);
-void walmodel_mark(struct walmodel *m, uint64_t first, uint64_t last, enum sl_wal_status status, size_t at);
+void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, enum sl_wal_status status,
+		   size_t at);
 /* Everything that was marked so far must stay marked (a clean close). */
 void walmodel_marks_durable(struct walmodel *m, size_t at);
+/* The process died: what was not durable by then may be forgotten. */
+void walmodel_marks_forgettable(struct walmodel *m);
 
 /* ---- a receiver: idempotent, in order, never forgets ---- */
 struct walmodel_receiver {
@@ -98,6 +103,10 @@ struct walmodel_env {
 	size_t live_allocs;
 	size_t warnings, errors; /* log records */
 	bool verbose;            /* print log records as comments */
+	/* Called once when this much virtual time has passed by waiting, to end what would go on for ever. */
+	void (*on_late)(void *ctx);
+	void *on_late_ctx;
+	int64_t late_ns;
 };
 void walmodel_env_init(struct walmodel_env *e, struct crashfs *fs, uint64_t seed);
 void walmodel_env_fini(struct walmodel_env *e);

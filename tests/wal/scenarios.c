@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done to a log while the power may fail at any moment. A scenario stops at the first step that fails; only a
+ * process that is made to die has failing steps. */
+#include <string.h>
+
+#include "world.h"
+
+#define TRY(step)                                                                                                      \
+	do {                                                                                                           \
+		if (!(step))                                                                                           \
+			return;                                                                                        \
+	} while (0)
+
+static void append_some(struct world *x, size_t n)
+{
+	for (size_t i = 0; i < n && x->rc == 0; i++)
+		(void)world_append(x);
+}
+
+static void mark_all(struct world *x)
+{
+	if (x->rc == 0 && x->next_sequence > 1)
+		(void)world_mark_sent(x, 1, x->next_sequence - 1);
+}
+
+static void run_append(struct world *x)
+{
+	TRY(world_open(x));
+	append_some(x, 4 + world_rand(x, 4));
+}
+
+static void run_append_many(struct world *x)
+{
+	TRY(world_open(x));
+	TRY(world_append_many(x, 2 + world_rand(x, 5)));
+	TRY(world_append(x));
+	TRY(world_append_many(x, 1 + world_rand(x, 3)));
+}
+
+static void run_tickets(struct world *x)
+{
+	TRY(world_open(x));
+	TRY(world_tickets(x, 3 + world_rand(x, 5)));
+	TRY(world_append(x));
+	TRY(world_tickets(x, 2));
+}
+
+static void run_rotate(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	TRY(world_open(x));
+	for (uint64_t i = 0; i < 5 && x->rc == 0; i++)
+		(void)(world_rand(x, 2) != 0 ? world_append(x) : world_append_many(x, 7));
+	append_some(x, 2);
+}
+
+static void run_sent(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	TRY(world_open(x));
+	append_some(x, 5);
+	TRY(x->rc == 0 && world_mark_sent(x, 1, 2));
+	TRY(world_mark_sent(x, 4, 4));
+	append_some(x, 3);
+	mark_all(x);
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
+	TRY(world_open(x));
+	append_some(x, 2);
+}
+
+static void run_close(struct world *x)
+{
+	for (int i = 0; i < 3 && x->rc == 0; i++) {
+		TRY(world_open(x));
+		append_some(x, 2);
+		TRY(x->rc == 0 && world_mark_sent(x, x->next_sequence - 1, x->next_sequence - 1));
+		TRY(world_close(x));
+	}
+}
+
+/* A process dies somewhere, with changes that are not durable; the next one finds them in the page cache, recovers, and
+ * sends. What was sent must survive a power loss. */
+static void run_send_after_recovery(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	crashfs_stop_at(x->fs, 6 + world_rand(x, 40));
+	if (world_open(x))
+		for (int i = 0; i < 12 && x->rc == 0; i++)
+			(void)world_append_many(x, 1 + world_rand(x, 4));
+	if (x->rc == 0)
+		TRY(world_close(x));
+	world_die(x);
+	x->rc = 0;
+	TRY(world_open(x));
+	TRY(world_send(x));
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_send(x));
+	TRY(world_close(x));
+}
+
+static void run_send(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	TRY(world_open(x));
+	append_some(x, 4);
+	x->receiver.fail_next = (uint32_t)world_rand(x, 3);
+	TRY(x->rc == 0 && world_send(x));
+	append_some(x, 5);
+	TRY(x->rc == 0 && world_send(x));
+}
+
+/* A record is refused and parked: its letter is durable before it is skipped. */
+static void run_refused(struct world *x)
+{
+	TRY(world_open(x));
+	append_some(x, 4);
+	x->receiver.refuse = 1 + world_rand(x, 4);
+	x->receiver.name_refused = world_rand(x, 2) != 0;
+	TRY(x->rc == 0 && world_send(x));
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_send(x));
+	TRY(world_close(x));
+}
+
+static void run_archive(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	TRY(world_open(x));
+	for (int i = 0; i < 3 && x->rc == 0; i++)
+		(void)world_append_many(x, 6);
+	mark_all(x);
+	if (world_rand(x, 2) != 0) {
+		TRY(x->rc == 0 && world_archive(x, false));
+		TRY(world_close(x));
+	} else {
+		TRY(x->rc == 0 && world_close(x));
+		TRY(world_archive_path(x, false));
+	}
+	/* The same name again, by another incarnation, with records pending. */
+	TRY(world_open(x));
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
+	TRY(world_archive_path(x, true));
+}
+
+/* Sealed segments that are settled are archived one by one while the log is in use. */
+static void run_settled(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	x->opts.archive_on_complete = SL_ON;
+	TRY(world_open(x));
+	for (int i = 0; i < 4 && x->rc == 0; i++) {
+		(void)world_append_many(x, 6);
+		TRY(x->rc == 0 && world_send(x));
+	}
+	TRY(world_close(x));
+	TRY(world_open(x));
+	append_some(x, 2);
+}
+
+/* The state that a crash left is recovered, and that recovery crashes as well. */
+static void run_recover(struct world *x)
+{
+	static const char *const before[] = {"append_many", "rotate", "sent", "send", "archive"};
+	const struct scenario *s = scenario_find(before[world_rand(x, 5)]);
+	struct world first;
+	world_init(&first, x->rng, NULL, NULL);
+	s->run(&first);
+	size_t point = (size_t)world_rand(x, crashfs_point(first.fs) + 1);
+	size_t k = (size_t)world_rand(x, crashfs_states(first.fs, point, 64));
+	struct crashfs *left = crashfs_crash(first.fs, point, k, 64, x->rng, NULL);
+	crashfs_free(x->fs);
+	x->fs = x->env.fs = x->receiver.fs = left;
+	x->env.env.io_ctx = left;
+	if (x->fault != NULL)
+		x->fault->io_ctx = left;
+	else
+		x->use.io_ctx = left;
+	crashfs_record(left, true);
+	walmodel_fini(&x->model);
+	walmodel_rebase(&x->model, &first.model, point);
+	x->env.rand_state += 0x100000;
+	x->opts.segment_bytes = first.opts.segment_bytes;
+	world_fini(&first);
+	TRY(world_recover(x, false) || x->rc == SL_ENOENT);
+	x->rc = 0;
+	TRY(world_open(x));
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
+}
+
+static void run_salvage(struct world *x)
+{
+	crashfs_record(x->fs, false);
+	x->opts.segment_bytes = 4096;
+	TRY(world_open(x));
+	for (int i = 0; i < 3 && x->rc == 0; i++)
+		(void)world_append_many(x, 1 + world_rand(x, 6));
+	if (world_rand(x, 2) != 0)
+		mark_all(x);
+	TRY(x->rc == 0 && world_append(x));
+	TRY(world_close(x));
+	TRY(world_damage(x));
+	crashfs_record(x->fs, true);
+	struct walmodel all;
+	walmodel_rebase(&all, &x->model, SIZE_MAX - 1);
+	walmodel_fini(&x->model);
+	x->model = all;
+	if (world_rand(x, 2) != 0)
+		TRY(world_recover(x, false));
+	TRY(world_open(x));
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
+}
+
+static void run_new_incarnation(struct world *x)
+{
+	x->opts.segment_bytes = 4096;
+	TRY(world_open(x));
+	for (int i = 0; i < 2 && x->rc == 0; i++)
+		(void)world_append_many(x, 5);
+	TRY(x->rc == 0 && world_mark_sent(x, 1, 3));
+	TRY(world_close(x));
+	TRY(world_recover(x, true));
+	TRY(world_open(x));
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_send(x));
+	TRY(world_close(x));
+}
+
+static void run_encrypted(struct world *x)
+{
+	x->opts.key_file = WORLD_KEY;
+	if (world_rand(x, 2) != 0)
+		run_sent(x);
+	else
+		run_rotate(x);
+}
+
+const struct scenario scenarios[] = {
+	{"append", run_append},       {"append_many", run_append_many},
+	{"tickets", run_tickets},     {"rotate", run_rotate},
+	{"sent", run_sent},           {"close", run_close},
+	{"send", run_send},           {"send_after_recovery", run_send_after_recovery},
+	{"refused", run_refused},     {"archive", run_archive},
+	{"settled", run_settled},     {"recover", run_recover},
+	{"salvage", run_salvage},     {"new_incarnation", run_new_incarnation},
+	{"encrypted", run_encrypted},
+};
+const size_t n_scenarios = sizeof scenarios / sizeof scenarios[0];
+
+const struct scenario *scenario_find(const char *name)
+{
+	for (size_t i = 0; i < n_scenarios; i++)
+		if (strcmp(scenarios[i].name, name) == 0)
+			return &scenarios[i];
+	return NULL;
+}

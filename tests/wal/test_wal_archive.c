@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Archives: complete before the log goes, again after a crash, never half there, and removed by age. */
+#include <errno.h>
+#include <stdio.h>
+
+#include <zstd.h>
+
+#include "box.h"
+#include "support/fault.h"
+
+static void log_of(struct box *b, const char *letters, uint64_t sent)
+{
+	sl_wal *w = box_open(b);
+	for (; *letters != '\0'; letters++) {
+		char text[2] = {*letters, '\0'};
+		(void)box_append(w, text);
+	}
+	if (sent != 0)
+		assert_int_equal(sl_wal_mark_sent(w, 1, sent, &b->err), 0);
+	box_close(b, w);
+}
+
+static int archive(struct box *b, int include_pending)
+{
+	return sl_wal_archive_path(BOX_PATH, "/a", include_pending, &b->opts, &b->err);
+}
+
+static void an_archive_is_a_plain_zstd_frame_of_the_log(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	size_t n, packed;
+	uint8_t log[256], plain[256];
+	memcpy(log, box_bytes(&b, BOX_PATH, &n), 16 + 99);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_false(box_has(&b, BOX_PATH));
+	const uint8_t *p = box_bytes(&b, "/a/s.wal.zst", &packed);
+	assert_int_equal(ZSTD_decompress(plain, sizeof plain, p, packed), n);
+	assert_memory_equal(plain, log, 16 + 99);
+	assert_scan(&b, "/a/s.wal.zst", "1=a* 2=b* 3=c*");
+	assert_int_equal(box_count(&b, "/a", ""), 1);
+	box_fini(&b);
+}
+
+static void pending_records_are_archived_only_for_one_who_means_it(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	log_of(&b, "abc", 2);
+	assert_int_equal(archive(&b, 0), SL_EPENDING);
+	assert_scan(&b, BOX_PATH, "1=a* 2=b* 3=c");
+	assert_int_equal(box_count(&b, "/a", ".zst"), 0);
+	assert_int_equal(archive(&b, 1), 0);
+	assert_false(box_has(&b, BOX_PATH));
+	assert_scan(&b, "/a/s.wal.zst", "1=a* 2=b* 3=c");
+	box_fini(&b);
+}
+
+static void failed_records_do_not_hold_an_archive_back(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	sl_wal *w = box_open(&b);
+	(void)box_append(w, "x");
+	assert_int_equal(sl_wal_mark_failed(w, 1, 1, &b.err), 0);
+	assert_int_equal(sl_wal_archive(w, NULL, 0, &b.err), 0);
+	assert_true(sl_wal_append(w, "y", 1, NULL, &b.err) < 0); /* only takes close now */
+	box_close(&b, w);
+	assert_scan(&b, "/a/s.wal.zst", "1=x!");
+	box_fini(&b);
+}
+
+static void every_segment_gets_an_archive_of_its_own(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	b.opts.segment_bytes = 4096;
+	sl_wal *w = box_open(&b);
+	box_append_n(w, 30, 500);
+	uint64_t segments = box_stats(w).segments;
+	assert_int_equal(sl_wal_mark_sent(w, 1, 30, &b.err), 0);
+	box_close(&b, w);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, BOX_DIR, "s.wal"), 0);
+	assert_int_equal(box_count(&b, "/a", ".zst"), segments);
+	assert_true(box_has(&b, "/a/s.wal.1.zst"));
+	box_fini(&b);
+}
+
+static void an_open_log_is_not_archived_by_another(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	sl_wal *w = box_open(&b);
+	(void)box_append(w, "x");
+	assert_int_equal(archive(&b, 1), SL_ELOCKED);
+	box_close(&b, w);
+	assert_int_equal(archive(&b, 1), 0);
+	assert_int_equal(archive(&b, 1), SL_ENOENT);
+	box_fini(&b);
+}
+
+static void a_taken_name_gets_the_incarnation_in_it(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	assert_int_equal(archive(&b, 0), 0);
+	log_of(&b, "xyz", 3);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ".zst"), 2);
+	assert_scan(&b, "/a/s.wal.zst", "1=a* 2=b* 3=c*"); /* never replaced by another log */
+	log_of(&b, "123", 3);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ".zst"), 3);
+	box_fini(&b);
+}
+
+/* A crash between the archive and the removal of the log: both are there. */
+static void archiving_the_same_log_twice_is_archiving_it_once(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	size_t n, packed;
+	uint8_t log[512], first[512];
+	const uint8_t *p = box_bytes(&b, BOX_PATH, &n);
+	memcpy(log, p, n);
+	assert_int_equal(archive(&b, 0), 0);
+	p = box_bytes(&b, "/a/s.wal.zst", &packed);
+	memcpy(first, p, packed);
+	crashfs_put(b.fs, BOX_PATH, log, n);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_false(box_has(&b, BOX_PATH));
+	assert_int_equal(box_count(&b, "/a", ".zst"), 1);
+	size_t again;
+	assert_memory_equal(box_bytes(&b, "/a/s.wal.zst", &again), first, packed);
+	box_fini(&b);
+}
+
+static void a_disk_that_fills_while_archiving_loses_and_publishes_nothing(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	sl_wal *w = box_open(&b);
+	uint8_t payload[WALMODEL_MAX_PAYLOAD];
+	for (uint64_t id = 1; id <= 20; id++)
+		assert_int_equal(sl_wal_append(w, payload, walmodel_payload(id, payload), NULL, &b.err), 0);
+	assert_int_equal(sl_wal_mark_sent(w, 1, 20, &b.err), 0);
+	box_close(&b, w);
+	size_t n;
+	(void)box_bytes(&b, BOX_PATH, &n);
+	for (size_t room = 0; room < n; room += 97) {
+		crashfs_quota(b.fs, n + room);
+		int rc = archive(&b, 0);
+		if (rc == 0)
+			break;
+		assert_int_equal(rc, SL_ENOSPC);
+		assert_true(box_has(&b, BOX_PATH));
+		assert_int_equal(box_count(&b, "/a", ""), 0);
+	}
+	crashfs_quota(b.fs, SIZE_MAX);
+	if (box_has(&b, BOX_PATH))
+		assert_int_equal(archive(&b, 0), 0);
+	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &b.e.env};
+	assert_int_equal(sl_wal_scan("/a/s.wal.zst", &scan, &st, &b.err), 0);
+	assert_int_equal(st.records, 20);
+	box_fini(&b);
+}
+
+static void a_damaged_archive_under_the_name_is_not_trusted(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	crashfs_mkdir(b.fs, "/a");
+	crashfs_put(b.fs, "/a/s.wal.zst", "not a frame", 11);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_false(box_has(&b, BOX_PATH));
+	size_t n;
+	assert_memory_equal(box_bytes(&b, "/a/s.wal.zst", &n), "not a frame", 11);
+	assert_int_equal(box_count(&b, "/a", ".zst"), 2);
+	box_fini(&b);
+}
+
+static void an_encrypted_archive_stays_sealed(void **state)
+{
+	(void)state;
+	struct box b;
+	uint8_t key[32] = {9};
+	box_init(&b);
+	crashfs_put(b.fs, "/key", key, sizeof key);
+	b.opts.key_file = "/key";
+	log_of(&b, "abc", 3);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_scan(&b, "/a/s.wal.zst", "1=a* 2=b* 3=c*");
+	b.opts.key_file = NULL;
+	assert_null(strstr(box_scan(&b, "/a/s.wal.zst"), "1=a"));
+	box_fini(&b);
+}
+
+static void sealed_segments_are_archived_when_all_in_them_is_sent(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	b.opts.segment_bytes = 4096;
+	b.opts.archive_on_complete = SL_ON;
+	sl_wal *w = box_open(&b);
+	box_append_n(w, 30, 500);
+	uint64_t before = box_stats(w).segments;
+	assert_int_equal(sl_wal_mark_sent(w, 1, 18, &b.err), 0);
+	box_append_n(w, 1, 500);
+	box_close(&b, w);
+	size_t archived = box_count(&b, "/a", ".zst");
+	assert_int_equal(archived, 2); /* of eight records each; the third holds pending ones */
+	w = box_open(&b);
+	assert_true(box_stats(w).segments < before);
+	assert_int_equal(box_stats(w).pending, 13);
+	assert_int_equal(box_append(w, "x"), 32);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+/* ---- retention ---- */
+
+struct due {
+	size_t n, removed;
+	char name[64];
+	int64_t last_record_ms;
+};
+
+static int note_due(const struct sl_wal_cleanup_entry *entry, void *ctx)
+{
+	struct due *d = ctx;
+	d->n++;
+	d->removed += entry->removed != 0;
+	(void)snprintf(d->name, sizeof d->name, "%s", entry->name);
+	d->last_record_ms = entry->last_record_ms;
+	return 0;
+}
+
+static void retention_goes_by_the_time_of_the_last_record(void **state)
+{
+	(void)state;
+	static const int64_t day_ms = 86400000;
+	struct box b;
+	box_init(&b);
+	sl_wal *w = NULL;
+	struct sl_wal_stats st;
+	for (int i = 0; i < 2; i++) {
+		char id[8], path[32];
+		(void)snprintf(id, sizeof id, "log%d", i);
+		(void)snprintf(path, sizeof path, "/w/log%d.wal", i);
+		assert_int_equal(sl_wal_open(&w, id, &b.opts, &b.err), 0);
+		(void)box_append(w, "old");
+		vclock_advance_ms(&b.e.clock, 5 * day_ms);
+		(void)box_append(w, "new");
+		st = box_stats(w);
+		box_close(&b, w);
+		assert_int_equal(sl_wal_archive_path(path, "/a", 1, &b.opts, &b.err), 0);
+	}
+	(void)st;
+	crashfs_put(b.fs, "/a/readme.txt", "mine", 4);
+	/* log0's last record is 5 days old, log1's is of now. */
+	vclock_advance_ms(&b.e.clock, day_ms / 2);
+	struct due d = {0};
+	assert_int_equal(sl_wal_cleanup("/a", 6, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(d.n, 0);
+	assert_int_equal(sl_wal_cleanup("/a", 5, 1, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(d.n, 1);
+	assert_int_equal(d.removed, 0);
+	assert_string_equal(d.name, "log0.wal.zst");
+	assert_true(box_has(&b, "/a/log0.wal.zst"));
+	assert_int_equal(sl_wal_cleanup("/a", 5, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(d.removed, 1);
+	assert_false(box_has(&b, "/a/log0.wal.zst"));
+	assert_true(box_has(&b, "/a/log1.wal.zst"));
+	assert_int_equal(sl_wal_cleanup("/a", 0, 0, NULL, NULL, &b.e.env, &b.err), 0);
+	assert_false(box_has(&b, "/a/log1.wal.zst"));
+	assert_true(box_has(&b, "/a/readme.txt"));
+	assert_int_equal(sl_wal_cleanup("/missing", 1, 0, NULL, NULL, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", -1, 0, NULL, NULL, &b.e.env, &b.err), SL_EINVAL);
+	box_fini(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_archive_is_a_plain_zstd_frame_of_the_log),
+		cmocka_unit_test(pending_records_are_archived_only_for_one_who_means_it),
+		cmocka_unit_test(failed_records_do_not_hold_an_archive_back),
+		cmocka_unit_test(every_segment_gets_an_archive_of_its_own),
+		cmocka_unit_test(an_open_log_is_not_archived_by_another),
+		cmocka_unit_test(a_taken_name_gets_the_incarnation_in_it),
+		cmocka_unit_test(archiving_the_same_log_twice_is_archiving_it_once),
+		cmocka_unit_test(a_disk_that_fills_while_archiving_loses_and_publishes_nothing),
+		cmocka_unit_test(a_damaged_archive_under_the_name_is_not_trusted),
+		cmocka_unit_test(an_encrypted_archive_stays_sealed),
+		cmocka_unit_test(sealed_segments_are_archived_when_all_in_them_is_sent),
+		cmocka_unit_test(retention_goes_by_the_time_of_the_last_record),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

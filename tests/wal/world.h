@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A log on a crash filesystem with the model beside it, and the steps that scenarios are made of. Each step does
+ * something to the log and tells the model; it returns true when the log said yes. Everything is single-threaded (the
+ * sender's thread works only while the scenario waits for it) and determined by the seed.
+ */
+#ifndef TESTS_WAL_WORLD_H
+#define TESTS_WAL_WORLD_H
+
+#include "support/fault.h"
+#include "support/walmodel.h"
+
+#define WORLD_ID "s"
+#define WORLD_DIR "/w"
+#define WORLD_PATH "/w/s.wal"
+#define WORLD_ARCHIVE "/a"
+#define WORLD_LETTERS "/d"
+#define WORLD_KEY "/key"
+
+struct world {
+	struct crashfs *fs;
+	struct walmodel_env env;
+	struct fault *fault; /* NULL, or stands between the log and env */
+	struct sl_env use;   /* what the log gets */
+	struct sl_wal_opts opts;
+	struct walmodel model;
+	struct walmodel_receiver receiver;
+	sl_wal *w;
+	uint32_t incarnation;
+	uint64_t next_sequence; /* what the next record must get */
+	uint64_t rng;
+	int rc; /* of the last step */
+	struct sl_err err;
+	char wrong[256]; /* a step saw what must not be; empty: none */
+	uint8_t *kept;   /* behind model.kept */
+};
+
+/* fs NULL: a new one. The world owns it either way. fault may be NULL and must have been made with fault_init over
+ * nothing yet: the world puts it on top of its own environment. */
+void world_init(struct world *x, uint64_t seed, struct crashfs *fs, struct fault *fault);
+void world_fini(struct world *x);
+uint64_t world_rand(struct world *x, uint64_t below);
+/* Options of the judge for the state at point. */
+struct walmodel_case world_case(const struct world *x, size_t point);
+
+bool world_open(struct world *x);
+bool world_close(struct world *x);
+/* The process is gone: the handle is thrown away without any more effect on the files. */
+void world_die(struct world *x);
+bool world_append(struct world *x);
+bool world_append_many(struct world *x, size_t n);
+bool world_tickets(struct world *x, size_t n);
+/* Mark some that are there. */
+bool world_mark_sent(struct world *x, uint64_t first, uint64_t last);
+/* Deliver everything that is pending. */
+bool world_send(struct world *x);
+bool world_archive(struct world *x, bool include_pending);
+bool world_archive_path(struct world *x, bool include_pending);
+bool world_recover(struct world *x, bool new_incarnation);
+/* Flip a bit in a record that has others behind it; the bytes must be kept by whoever removes them. */
+bool world_damage(struct world *x);
+
+struct scenario {
+	const char *name;
+	void (*run)(struct world *x);
+};
+extern const struct scenario scenarios[];
+extern const size_t n_scenarios;
+const struct scenario *scenario_find(const char *name);
+
+#endif
