@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dead letters whose bytes were changed: nothing wrong is shown, nothing good is lost, no id is given twice. */
+#include "letterbox.h"
+
+#include <errno.h>
+
+#include "base/crc64nvme.h"
+
+#define HEADER 80
+#define FRAME_AND_TEXT (91 + 4 + 13 + 8) /* a letter of letterbox_letter without its item */
+#define ACK 56
+
+/* 1=one 2=two! 3=three 4=four; an acknowledgement; 5=five */
+struct sample {
+	uint8_t bytes[2048];
+	size_t n;
+	size_t begin[7]; /* of each record, and the end */
+};
+
+static const char *const items[] = {"one", "two", "three", "four", NULL, "five"};
+
+static void make_sample(struct letterbox *b, struct sample *s)
+{
+	sl_dlq *q = letterbox_open(b);
+	size_t at = HEADER;
+	for (size_t i = 0; i < 6; i++) {
+		s->begin[i] = at;
+		if (items[i] == NULL)
+			assert_int_equal(sl_dlq_ack(q, 2, &b->err), 0);
+		else
+			letterbox_put(b, q, items[i]);
+		at += items[i] == NULL ? ACK : FRAME_AND_TEXT + strlen(items[i]);
+	}
+	s->begin[6] = at;
+	sl_dlq_close(q);
+	const uint8_t *bytes = letterbox_bytes(b, BOX_FIRST, &s->n);
+	assert_int_equal(s->n, at);
+	memcpy(s->bytes, bytes, s->n);
+}
+
+/* What must be listed when the records from..to are gone. */
+static const char *expected(char out[128], size_t from, size_t to)
+{
+	out[0] = '\0';
+	bool acked = !(from <= 4 && 4 <= to);
+	for (size_t i = 0, id = 1; i < 6; i++) {
+		if (items[i] == NULL)
+			continue;
+		if (i < from || i > to)
+			(void)snprintf(out + strlen(out), 128 - strlen(out), "%s%zu=%s%s", out[0] ? " " : "", id,
+				       items[i], id == 2 && acked ? "!" : "");
+		id++;
+	}
+	return out;
+}
+
+static struct letterbox *fresh(struct letterbox *b)
+{
+	crashfs_free(b->fs);
+	letterbox_on(b, crashfs_new());
+	crashfs_record(b->fs, false);
+	b->warnings = 0;
+	return b;
+}
+
+static void put_and_look_again(struct letterbox *b, sl_dlq *q, uint64_t above)
+{
+	char want[64];
+	uint64_t id = letterbox_put(b, q, "put after");
+	assert_true(id > above);
+	sl_dlq_close(q);
+	q = letterbox_open(b);
+	(void)snprintf(want, sizeof want, "%llu=put after", (unsigned long long)id);
+	const char *list = letterbox_list(b, q, 0);
+	assert_non_null(strstr(list, want));
+	assert_string_equal(list + strlen(list) - strlen(want), want);
+	sl_dlq_close(q);
+}
+
+static void every_flipped_bit_costs_at_most_the_record_it_is_in(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	for (size_t bit = 0; bit < s.n * 8; bit++) {
+		char want[128];
+		size_t record = 0;
+		while (record < 6 && s.begin[record + 1] <= bit / 8)
+			record++;
+		bool header = bit / 8 < HEADER;
+		letterbox_write(fresh(b), BOX_FIRST, s.bytes, s.n);
+		letterbox_flip(b, BOX_FIRST, bit);
+		sl_dlq *q = letterbox_open(b);
+		assert_letters(b, q, header ? expected(want, 9, 9) : expected(want, record, record));
+		if (!header) {
+			uint64_t damaged = letterbox_stats(b, q).damaged;
+			assert_int_equal(damaged, record < 5);
+			assert_int_equal(letterbox_count(b, ".torn-"), record == 5);
+			assert_true(b->warnings > 0);
+		}
+		put_and_look_again(b, q, 5);
+	}
+	printf("# %zu bits\n", s.n * 8);
+}
+
+static void every_cut_keeps_what_is_before_it(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	for (size_t size = HEADER; size <= s.n; size++) {
+		char want[128], torn[64];
+		size_t whole = 0;
+		while (whole < 6 && s.begin[whole + 1] <= size)
+			whole++;
+		letterbox_write(fresh(b), BOX_FIRST, s.bytes, size);
+		sl_dlq *q = letterbox_open(b);
+		assert_letters(b, q, expected(want, whole, 9));
+		assert_int_equal(letterbox_stats(b, q).damaged, 0);
+		(void)snprintf(torn, sizeof torn, BOX_FIRST ".torn-%zu", s.begin[whole]);
+		if (size > s.begin[whole]) {
+			size_t n;
+			const uint8_t *kept = letterbox_bytes(b, torn, &n);
+			assert_int_equal(n, size - s.begin[whole]);
+			assert_memory_equal(kept, s.bytes + s.begin[whole], n);
+		} else {
+			assert_int_equal(letterbox_count(b, ".torn-"), 0);
+		}
+		put_and_look_again(b, q, size > s.begin[whole] ? whole : 0);
+	}
+	/* Shorter than a header: nothing to say about it, but it is kept and the folder works. */
+	for (size_t size = 0; size < HEADER; size++) {
+		letterbox_write(fresh(b), BOX_FIRST, s.bytes, size);
+		sl_dlq *q = letterbox_open(b);
+		put_and_look_again(b, q, 1);
+		assert_true(letterbox_has(b, BOX_FIRST));
+	}
+}
+
+static void garbage_over_any_stretch_costs_only_what_it_covers(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	struct sl__prng rng = {.s = 7};
+	make_sample(b, &s);
+	for (int round = 0; round < 3000; round++) {
+		char want[128];
+		uint8_t bytes[2048];
+		size_t at = HEADER + sl__prng_next(&rng) % (s.n - HEADER);
+		size_t len = 1 + sl__prng_next(&rng) % 400, end = SL_MIN(at + len, s.n);
+		size_t from = 0, to = 0;
+		memcpy(bytes, s.bytes, s.n);
+		for (size_t i = at; i < end; i++)
+			bytes[i] ^= (uint8_t)(1 + sl__prng_next(&rng) % 255);
+		while (s.begin[from + 1] <= at)
+			from++;
+		while (s.begin[to + 1] < end)
+			to++;
+		letterbox_write(fresh(b), BOX_FIRST, bytes, s.n);
+		sl_dlq *q = letterbox_open(b);
+		assert_letters(b, q, expected(want, from, to));
+		put_and_look_again(b, q, 5);
+	}
+}
+
+static void letters_survive_the_loss_of_both_headers_and_the_first_record(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	char want[128];
+	make_sample(b, &s);
+	memset(s.bytes, 0xA5, s.begin[0]);
+	letterbox_write(fresh(b), BOX_FIRST, s.bytes, s.n);
+	sl_dlq *q = letterbox_open(b);
+	assert_letters(b, q, expected(want, 9, 9));
+	assert_int_equal(letterbox_stats(b, q).damaged, 1);
+	assert_int_equal(sl_dlq_ack(q, 4, &b->err), 0); /* the salt was learnt from the letters */
+	put_and_look_again(b, q, 5);
+
+	memset(s.bytes, 0xA5, s.begin[1]);
+	letterbox_write(fresh(b), BOX_FIRST, s.bytes, s.n);
+	q = letterbox_open(b);
+	assert_letters(b, q, expected(want, 0, 0));
+	put_and_look_again(b, q, 5);
+}
+
+static void the_image_of_a_letter_inside_an_item_is_never_taken_for_one(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	/* Another folder with another salt; the item is a whole dead-letter file. */
+	fresh(b);
+	sl_dlq *q = letterbox_open(b);
+	struct sl_dlq_letter letter = letterbox_letter("");
+	letter.item = s.bytes;
+	letter.item_len = s.n;
+	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
+	letterbox_put(b, q, "after");
+	sl_dlq_close(q);
+	letterbox_flip(b, BOX_FIRST, (HEADER + 3) * 8);
+	q = letterbox_open(b);
+	assert_letters(b, q, "2=after");
+	sl_dlq_close(q);
+}
+
+static void the_id_of_a_damaged_last_letter_is_not_given_again(void **state)
+{
+	struct letterbox *b = *state;
+	sl_dlq *q = letterbox_open(b);
+	letterbox_put(b, q, "one");
+	letterbox_put(b, q, "two");
+	letterbox_put(b, q, "three");
+	/* A good acknowledgement stands behind the damaged letter: it is no torn tail. */
+	assert_int_equal(sl_dlq_ack(q, 1, &b->err), 0);
+	sl_dlq_close(q);
+	letterbox_flip(b, BOX_FIRST, (HEADER + 2 * (FRAME_AND_TEXT + 3) + 20) * 8);
+	q = letterbox_open(b);
+	assert_letters(b, q, "1=one! 2=two");
+	assert_int_equal(sl_dlq_ack(q, 3, &b->err), 0); /* of the past; nothing to do */
+	put_and_look_again(b, q, 3);
+}
+
+static void two_damaged_neighbours_count_as_two(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	letterbox_flip(b, BOX_FIRST, (s.begin[1] + 50) * 8);
+	letterbox_flip(b, BOX_FIRST, (s.begin[2] + 50) * 8);
+	sl_dlq *q = letterbox_open(b);
+	assert_int_equal(letterbox_stats(b, q).damaged, 2);
+	assert_int_equal(letterbox_stats(b, q).letters, 3);
+	sl_dlq_close(q);
+}
+
+static void a_damaged_file_stays_until_everything_is_purged(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	letterbox_flip(b, BOX_FIRST, (s.begin[0] + 40) * 8);
+	sl_dlq *q = letterbox_open(b);
+	assert_int_equal(sl_dlq_ack(q, 1, &b->err), SL_ENOENT);
+	for (uint64_t id = 2; id <= 5; id++)
+		assert_int_equal(sl_dlq_ack(q, id, &b->err), 0);
+	assert_true(letterbox_has(b, BOX_FIRST));
+	assert_int_equal(sl_dlq_purge(q, INT64_MAX, NULL, &b->err), 0);
+	assert_true(letterbox_has(b, BOX_FIRST));
+	assert_int_equal(sl_dlq_purge(q, 0, NULL, &b->err), 0);
+	assert_false(letterbox_has(b, BOX_FIRST));
+	assert_int_equal(letterbox_stats(b, q).damaged, 0);
+	put_and_look_again(b, q, 5);
+}
+
+static void damage_that_comes_while_the_folder_is_open_is_passed_over(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	sl_dlq *q = letterbox_open(b);
+	letterbox_flip(b, BOX_FIRST, (s.begin[2] + 90) * 8);
+	assert_waiting(b, q, "1=one 4=four 5=five");
+	assert_int_equal(letterbox_stats(b, q).damaged, 1);
+	assert_int_equal(letterbox_stats(b, q).letters, 4);
+	sl_dlq_close(q);
+}
+
+static void a_tail_is_set_aside_once_however_often_it_takes(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	sl_dlq *q = NULL;
+	make_sample(b, &s);
+	letterbox_cut(b, BOX_FIRST, s.n - 1);
+	for (int i = 0; i < 3; i++) {
+		fault_arm_io(&b->fault, 1, FAULT_ONCE, EIO, FAULT_OP(FAULT_TRUNCATE));
+		assert_int_equal(letterbox_try_open(b, &q), SL_EIO);
+	}
+	fault_disarm(&b->fault);
+	q = letterbox_open(b);
+	assert_int_equal(letterbox_count(b, ".torn-"), 1);
+	/* Another tail at the same place is kept beside it. */
+	assert_int_equal(sl_dlq_ack(q, 4, &b->err), 0);
+	sl_dlq_close(q);
+	letterbox_cut(b, BOX_FIRST, s.begin[5] + ACK - 1);
+	q = letterbox_open(b);
+	assert_int_equal(letterbox_count(b, ".torn-"), 2);
+	assert_int_equal(sl_dlq_purge(q, 0, NULL, &b->err), 0);
+	assert_int_equal(letterbox_count(b, ".torn-"), 0);
+	sl_dlq_close(q);
+}
+
+static void zeros_at_the_end_are_trimmed_without_a_copy(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	char want[128];
+	size_t n;
+	make_sample(b, &s);
+	letterbox_cut(b, BOX_FIRST, s.n + 300);
+	sl_dlq *q = letterbox_open(b);
+	assert_letters(b, q, expected(want, 9, 9));
+	assert_int_equal(letterbox_count(b, ".torn-"), 0);
+	(void)letterbox_bytes(b, BOX_FIRST, &n);
+	assert_int_equal(n, s.n);
+	put_and_look_again(b, q, 5);
+}
+
+static void without_space_for_its_copy_a_tail_stays_in_place(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	char want[128];
+	make_sample(b, &s);
+	letterbox_cut(b, BOX_FIRST, s.n - 10);
+	crashfs_quota(b->fs, s.n - 10);
+	sl_dlq *q = letterbox_open(b);
+	assert_letters(b, q, expected(want, 5, 5));
+	assert_int_equal(letterbox_count(b, ".torn-"), 0);
+	assert_int_equal(letterbox_stats(b, q).damaged, 1);
+	crashfs_quota(b->fs, SIZE_MAX);
+	assert_int_equal(sl_dlq_ack(q, 1, &b->err), 0); /* goes behind the tail */
+	put_and_look_again(b, q, 5);
+	q = letterbox_open(b);
+	assert_non_null(strstr(letterbox_list(b, q, 1), "1=one! 2=two!"));
+	sl_dlq_close(q);
+}
+
+static void a_copy_under_another_name_does_not_double_its_letters(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	char want[128];
+	make_sample(b, &s);
+	letterbox_write(b, "/letters/00000040.dlq", s.bytes, s.n);
+	sl_dlq *q = letterbox_open(b);
+	assert_letters(b, q, expected(want, 9, 9));
+	assert_true(b->warnings > 0);
+	put_and_look_again(b, q, 40);
+	assert_true(letterbox_has(b, "/letters/00000040.dlq"));
+}
+
+static void a_later_version_is_left_alone(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	sl_dlq *q = NULL;
+	for (int copy = 0; copy < 2; copy++) {
+		uint8_t *p = s.bytes + copy * 40;
+		sl__put32(p + 8, 2);
+		sl__put64(p + 32, sl__crc64nvme(0, p, 32));
+	}
+	letterbox_write(fresh(b), BOX_FIRST, s.bytes, s.n);
+	assert_int_equal(letterbox_try_open(b, &q), SL_EUNSUPPORTED);
+	size_t n;
+	assert_memory_equal(letterbox_bytes(b, BOX_FIRST, &n), s.bytes, s.n);
+}
+
+static void what_is_not_ours_is_left_alone_and_what_was_being_made_is_removed(void **state)
+{
+	struct letterbox *b = *state;
+	struct sample s;
+	make_sample(b, &s);
+	static const char *const others[] = {"/letters/notes.txt",
+					     "/letters/1.dlq",
+					     "/letters/000000002.dlq",
+					     "/letters/99999999999999999999.dlq",
+					     "/letters/18446744073709551615.dlq",
+					     "/letters/00000000.dlq",
+					     "/letters/-0000001.dlq"};
+	for (size_t i = 0; i < SL_COUNT(others); i++)
+		letterbox_write(b, others[i], s.bytes, s.n);
+	letterbox_write(b, "/letters/00000006.dlq.tmp", s.bytes, 10);
+	sl_dlq *q = letterbox_open(b);
+	assert_int_equal(letterbox_stats(b, q).files, 1);
+	assert_int_equal(letterbox_stats(b, q).bytes, s.n);
+	assert_int_equal(letterbox_put(b, q, "next"), 6);
+	sl_dlq_close(q);
+	for (size_t i = 0; i < SL_COUNT(others); i++)
+		assert_true(letterbox_has(b, others[i]));
+	assert_false(letterbox_has(b, "/letters/00000006.dlq.tmp"));
+}
+
+/* The bytes of docs/formats/dead_letter.md, built by hand, are read; and the library writes the same. */
+static void a_file_written_by_the_specification_is_read(void **state)
+{
+	struct letterbox *b = *state;
+	uint8_t file[256] = "SLDLQ001";
+	uint8_t *r = file + HEADER;
+	sl__put32(file + 8, 1);
+	sl__put64(file + 16, 1);
+	sl__put64(file + 24, 0x1122334455667788);
+	sl__put64(file + 32, sl__crc64nvme(0, file, 32));
+	memcpy(file + 40, file, 40);
+	size_t length = FRAME_AND_TEXT + 2;
+	sl__put64(r, 0x1122334455667788);
+	sl__put32(r + 8, (uint32_t)length);
+	sl__put32(r + 12, 1);
+	sl__put64(r + 16, 1);
+	sl__put32(r + 24, (uint32_t)sl__crc64nvme(0, r, 24));
+	sl__put64(r + 32, 7);
+	sl__put64(r + 40, 1000);
+	sl__put64(r + 48, 2000);
+	sl__put32(r + 56, (uint32_t)SL_EREFUSED);
+	sl__put32(r + 60, 3);
+	r[64] = SL_CLASS_POISON;
+	r[66] = 4;
+	r[68] = 13;
+	r[70] = 8;
+	sl__put32(r + 72, 2);
+	memcpy(r + 80, "test\0no such table\0sqlite:x\0hi", 30);
+	sl__put64(r + length - 8, sl__crc64nvme(0, r, length - 8));
+	letterbox_write(b, BOX_FIRST, file, HEADER + length);
+	sl_dlq *q = letterbox_open(b);
+	assert_letters(b, q, "1=hi");
+	letterbox_put(b, q, "hi");
+	sl_dlq_close(q);
+	size_t n;
+	const uint8_t *bytes = letterbox_bytes(b, BOX_FIRST, &n);
+	assert_int_equal(n, HEADER + 2 * length);
+	sl__put64(r + 16, 2);
+	sl__put32(r + 24, (uint32_t)sl__crc64nvme(0, r, 24));
+	sl__put64(r + length - 8, sl__crc64nvme(0, r, length - 8));
+	assert_memory_equal(bytes + HEADER + length, r, length);
+}
+
+int main(void)
+{
+#define T(fn) cmocka_unit_test_setup_teardown(fn, letterbox_setup, letterbox_teardown)
+	const struct CMUnitTest tests[] = {
+		T(every_flipped_bit_costs_at_most_the_record_it_is_in),
+		T(every_cut_keeps_what_is_before_it),
+		T(garbage_over_any_stretch_costs_only_what_it_covers),
+		T(letters_survive_the_loss_of_both_headers_and_the_first_record),
+		T(the_image_of_a_letter_inside_an_item_is_never_taken_for_one),
+		T(the_id_of_a_damaged_last_letter_is_not_given_again),
+		T(two_damaged_neighbours_count_as_two),
+		T(a_damaged_file_stays_until_everything_is_purged),
+		T(damage_that_comes_while_the_folder_is_open_is_passed_over),
+		T(a_tail_is_set_aside_once_however_often_it_takes),
+		T(zeros_at_the_end_are_trimmed_without_a_copy),
+		T(without_space_for_its_copy_a_tail_stays_in_place),
+		T(a_copy_under_another_name_does_not_double_its_letters),
+		T(a_later_version_is_left_alone),
+		T(what_is_not_ours_is_left_alone_and_what_was_being_made_is_removed),
+		T(a_file_written_by_the_specification_is_read),
+	};
+	return cmocka_run_group_tests_name("dead_letter_damage", tests, NULL, NULL);
+}
