@@ -149,6 +149,7 @@ static int run(struct cli *cli, const struct parsed *args)
 
 	if (opt_given(args, "to-wal")) {
 		rc = walfile_split(cli, opt_str(args, "to-wal"), &file);
+		rc = rc ? rc : walfile_check_folder(cli, file.dir);
 		if (rc)
 			return rc;
 	}

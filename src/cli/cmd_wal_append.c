@@ -166,9 +166,8 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	int64_t started_ms = walfile_mono_ms();
 	int rc = walfile_split(cli, args->operands[0], &file);
 
-	if (rc)
-		return rc;
-	rc = walfile_check(cli, args->operands[0]);
+	rc = rc ? rc : walfile_check_folder(cli, file.dir);
+	rc = rc ? rc : walfile_check(cli, args->operands[0]);
 	if (rc)
 		return rc;
 	opts.wal_dir = file.dir;
@@ -177,8 +176,6 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	do
 		rc = sl_wal_open(wal, file.id, &opts, &err);
 	while (rc && walfile_lock_again(args, rc, started_ms));
-	if (rc == SL_ENOENT)
-		err.code = SL_ECREATE; /* the folder's parent is missing: this command was to create something */
 	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
 }
 

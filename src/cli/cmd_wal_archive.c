@@ -60,8 +60,8 @@ static int archive_locked(struct cli *cli, const struct parsed *args, const char
 			"%s: records are still pending; deliver them, or archive them with --include-pending", path);
 		return sl_err_exit_code(rc);
 	}
-	if (stat(dir, &st) || !S_ISDIR(st.st_mode))
-		err.code = rc == SL_ENOENT && stat(path, &st) ? rc : SL_ECREATE; /* DIR could not be made */
+	if (rc == SL_EACCES && stat(dir, &st))
+		err.code = SL_ECREATE; /* it is DIR that could not be made */
 	return cli_fail(cli, &err, path);
 }
 
@@ -73,6 +73,7 @@ static int archive_run(struct cli *cli, const struct parsed *args)
 	int rc = walfile_split(cli, args->operands[0], &file);
 
 	rc = rc ? rc : walfile_check(cli, args->operands[0]);
+	rc = rc ? rc : walfile_check_folder(cli, dir);
 	if (rc)
 		return rc;
 	if (names_list(&a.segments, file.dir, file.id, 0) || names_list(&a.before, dir, file.id, 1))

@@ -59,6 +59,45 @@ int walfile_check(struct cli *cli, const char *path)
 	return EXIT_BAD_DATA;
 }
 
+static int is_folder(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The folder that dir is in. */
+static void parent_of(const char *dir, char to[PATH_MAX])
+{
+	size_t n = strlen(dir);
+
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	while (n > 0 && dir[n - 1] != '/')
+		n--;
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	snprintf(to, PATH_MAX, "%.*s", n ? (int)n : 1, n ? dir : ".");
+}
+
+int walfile_check_folder(struct cli *cli, const char *dir)
+{
+	char parent[PATH_MAX];
+	struct sl_err err = SL_ERR_INIT;
+	struct stat st;
+
+	if (is_folder(dir))
+		return 0;
+	parent_of(dir, parent);
+	if (stat(dir, &st) == 0)
+		sl_err_set(&err, SL_ECREATE, "%s is not a folder", dir);
+	else if (!is_folder(parent))
+		sl_err_set(&err, SL_ECREATE, "cannot make %s: there is no folder %s", dir, parent);
+	else
+		return 0;
+	return cli_fail(cli, &err, NULL);
+}
+
 static int has_opt(const struct parsed *args, const char *name)
 {
 	for (const struct opt *o = args->command->opts; o && o->name; o++) {

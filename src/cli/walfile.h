@@ -24,6 +24,10 @@ int walfile_split(struct cli *cli, const char *path, struct walfile *out);
  * nothing is there: the library looks closer. */
 int walfile_check(struct cli *cli, const char *path);
 
+/* dir is a folder, or could be made in one that is there: a longer missing path is more likely a slip than a wish. 73
+ * after a line on stderr otherwise. */
+int walfile_check_folder(struct cli *cli, const char *dir);
+
 /* The options that commands which take the log's lock share; put them into a table. */
 #define WALFILE_OPT_KEY_FILE                                                                                           \
 	{                                                                                                              \

@@ -168,7 +168,7 @@ class Cleanup(CliTest):
         now = int(time.time() * 1000)
         for name, days in [("old", 40), ("older", 400), ("young", 1)]:
             self.write(f"{name}.wal", walfmt.header() + walfmt.record(1, b"x", timestamp_ms=now - days * DAY_MS)
-                       + walfmt.mark(walfmt.SENT, 1))
+                       + walfmt.mark(walfmt.SENT, 1, timestamp_ms=now - days * DAY_MS))
             self.ok("wal", "archive", f"{name}.wal", "--to", "a")
         self.write("a/notes.txt", b"mine")
         self.write("a/foreign.zst", b"mine too")

@@ -57,6 +57,7 @@ def header(version=1, incarnation=0):
     if incarnation == 0:
         return start + bytes(4)
     start += struct.pack("<I", incarnation)[:3]
+    assert crc8(start) != 0, "a writer draws another incarnation"
     return start + bytes([crc8(start)])
 
 
