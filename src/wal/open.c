@@ -325,6 +325,8 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 		return rc;
 	sl__wal_sender_free(w);
 	rc = settle_files(w, err);
+	if (rc == 0 && !w->helper_runs)
+		sl__wal_archive_settled(w);
 	sl__wal_helper_stop(w);
 	if (rc == 0 && !w->archived && !w->poisoned && w->ready_end > w->end)
 		rc = sl__wal_trim(w, err); /* the helper may have prepared more meanwhile */

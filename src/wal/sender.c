@@ -279,7 +279,7 @@ int sl_wal_sender_error(sl_wal *w, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	sl__lock(&w->mu);
-	if (w->sender != NULL && w->sender->show == SENDER_HALTED) {
+	if (w->sender != NULL && w->sender->halt.code != 0) {
 		rc = w->sender->halt.code;
 		if (err != NULL)
 			*err = w->sender->halt;
