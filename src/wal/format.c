@@ -71,7 +71,7 @@ enum wal_header_state sl__wal_header_decode(const uint8_t in[WAL_HEADER_BYTES], 
 			best = h;
 	}
 	if (best.version == 0)
-		return WAL_HEADER_BAD;
+		return header_sound(in, &h) ? WAL_HEADER_UNSUPPORTED : WAL_HEADER_BAD;
 	*out = best;
 	return WAL_HEADER_REPAIRABLE;
 }

@@ -89,6 +89,13 @@ bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, ui
 	return i < r->n && r->v[i].status == SL_WAL_FAILED && r->v[i].first <= first && r->v[i].last >= last;
 }
 
+struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uint64_t sequence)
+{
+	size_t i = sequence > 1 ? lower(r, sequence - 1) : r->n;
+	bool found = i < r->n && r->v[i].status == SL_WAL_FAILED && r->v[i].first < sequence;
+	return found ? (struct sl_wal_range){r->v[i].first, sequence - 1} : (struct sl_wal_range){0, 0};
+}
+
 void sl__wal_ranges_drop_below(struct wal_ranges *r, uint64_t sequence)
 {
 	size_t n = lower(r, sequence);

@@ -158,6 +158,8 @@ static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 		hold_damage(r, find, find->item->reason);
 		break;
 	case WAL_FOUND_GAP:
+		if (r->last == 0)
+			r->front = (struct gap){find->gap_first, find->gap_last};
 		rc = add_gap(r, find->gap_first, find->gap_last);
 		if (r->has_pending && !r->pending.torn_tail) {
 			r->pending.first_missing = find->gap_first;
@@ -222,6 +224,7 @@ static int survey_round(struct recovery *r, struct sl_err *err)
 	sl__wal_ranges_init(&r->statuses, &w->env);
 	r->top = r->last = r->damaged = r->cut_offset = r->tail_bytes = 0;
 	r->sealed_sample = (struct wal_entry){0};
+	r->front = (struct gap){0, 0};
 	int rc = list_sources(r, err);
 	if (rc == 0)
 		rc = sl__wal_survey(&w->env, r->sources, r->n, on_find, r, err);
@@ -269,7 +272,7 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 	sl_wal *w = r->w;
 	int rc = 0;
 	bool declared = false;
-	const struct wal_source *active = &r->sources[r->n - 1];
+	struct wal_source *active = &r->sources[r->n - 1];
 	for (size_t i = 0; i < r->n && rc == 0; i++) {
 		struct wal_source *src = &r->sources[i];
 		struct wal_header h;
@@ -288,7 +291,7 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 			if (hole.first != 0 && i + 1 < r->n && !declared && active->header_state == WAL_HEADER_OK &&
 			    active->damage == 0) {
 				declared = true;
-				rc = sl__wal_declare(w, active, hole.first, hole.last, err);
+				rc = sl__wal_declare(w, active, &(struct wal_hole){hole.first, hole.last}, err);
 			}
 			if (rc == 0)
 				rc = sl__wal_move_aside(w, src->path, "damaged-0", err);
@@ -303,22 +306,31 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 	return rc;
 }
 
-/* The hole at the tail goes to disk before the bytes that it stands for leave: with the active file when that is the
+static bool needs_repair(const struct recovery *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->sources[i].damage > 0 || (r->sources[i].header_state != WAL_HEADER_OK && !r->sources[i].missing))
+			return true;
+	return false;
+}
+
+/* Holes that only the damage tells of go to disk before the damaged bytes leave: with the active file when that is the
  * one to be rewritten, and so first of all; else at the end of it. */
 static int salvage_all(struct recovery *r, bool *again, struct sl_err *err)
 {
 	int rc = 0;
 	size_t active = r->n - 1;
-	struct gap hole = tail_hole(r);
-	if (hole.first != 0 && r->sources[active].damage == 0)
-		rc = sl__wal_declare(r->w, &r->sources[active], hole.first, hole.last, err);
+	const struct gap at_tail = tail_hole(r);
+	const struct wal_hole holes[2] = {{r->front.first, r->front.last}, {at_tail.first, at_tail.last}};
+	for (size_t i = 0; i < 2 && rc == 0 && r->sources[active].damage == 0 && needs_repair(r); i++)
+		if (holes[i].first != 0)
+			rc = sl__wal_declare(r->w, &r->sources[active], &holes[i], err);
 	for (size_t i = r->n; i > 0 && rc == 0; i--) {
 		const struct wal_source *src = &r->sources[i - 1];
 		if (src->damage == 0)
 			continue;
 		*again = true;
-		rc = i - 1 == active ? sl__wal_salvage(r->w, src, true, hole.first, hole.last, err)
-				     : sl__wal_salvage(r->w, src, false, 0, 0, err);
+		rc = sl__wal_salvage(r->w, src, i - 1 == active, holes, i - 1 == active ? 2 : 0, err);
 	}
 	return rc;
 }
@@ -359,14 +371,6 @@ static int refuse_foreign(const struct recovery *r, struct sl_err *err)
 	return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", r->w->path);
 }
 
-static bool needs_repair(const struct recovery *r)
-{
-	for (size_t i = 0; i < r->n; i++)
-		if (r->sources[i].damage > 0 || (r->sources[i].header_state != WAL_HEADER_OK && !r->sources[i].missing))
-			return true;
-	return false;
-}
-
 static int undeclared_gap(const struct recovery *r, struct sl_err *err)
 {
 	for (size_t i = 0; i < r->n_gaps; i++)
@@ -403,12 +407,22 @@ static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
 
 /* ---- taking over ---- */
 
+/* A hole that was declared before the first record. What was archived from there leaves no declaration. */
+static int take_front_hole(struct recovery *r)
+{
+	uint64_t first = 0;
+	for (size_t i = 0; i < r->n && first == 0; i++)
+		first = r->sources[i].first;
+	struct sl_wal_range hole = sl__wal_ranges_failed_before(&r->statuses, first);
+	return hole.last != 0 ? sl__wal_ranges_set(&r->w->holes, hole.first, hole.last, SL_WAL_FAILED) : 0;
+}
+
 /* Sequences that are not there: declared ones become holes; new ones are declared with the first flush. */
 static int take_holes(struct recovery *r)
 {
 	sl_wal *w = r->w;
-	int rc = 0;
-	if (r->top > r->last)
+	int rc = take_front_hole(r);
+	if (rc == 0 && r->top > r->last)
 		rc = add_gap(r, r->last + 1, r->top);
 	for (size_t i = 0; i < r->n_gaps && rc == 0; i++) {
 		uint64_t first = r->gaps[i].first, last = r->gaps[i].last;

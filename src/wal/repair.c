@@ -269,26 +269,27 @@ static int add_hole(struct rewrite *rw, uint64_t first, uint64_t last, struct sl
 	return rc < 0 ? sl_err_set_errno(err, -rc, "rewrite %s", rw->src->path) : 0;
 }
 
-int sl__wal_declare(sl_wal *w, const struct wal_source *active, uint64_t hole_first, uint64_t hole_last,
-		    struct sl_err *err)
+int sl__wal_declare(sl_wal *w, struct wal_source *active, const struct wal_hole *hole, struct sl_err *err)
 {
 	uint8_t mark[WAL_MARK_BYTES];
-	size_t n = sl__wal_encode_mark(mark, hole_first, hole_last, SL_WAL_FAILED, sl__real_ms(&w->env));
+	size_t n = sl__wal_encode_mark(mark, hole->first, hole->last, SL_WAL_FAILED, sl__real_ms(&w->env));
 	int rc = 0;
 	if (active->torn > 0) {
 		int code = sl__wal_set_aside(w, w->fd, active->name, "torn", active->end, active->torn, err);
 		if (code != 0)
 			return code;
 		rc = SL__IO(&w->env, truncate, w->fd, active->end);
+		active->torn = 0;
 	}
 	if (rc == 0)
 		rc = sl__pwrite_full(&w->env, w->fd, mark, n, active->end);
 	if (rc == 0)
 		rc = SL__IO(&w->env, sync, w->fd);
+	active->end += n;
 	return rc < 0 ? sl_err_set_errno(err, -rc, "declare a hole in %s", w->path) : 0;
 }
 
-int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, uint64_t hole_first, uint64_t hole_last,
+int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, const struct wal_hole *holes, size_t n_holes,
 		    struct sl_err *err)
 {
 	struct rewrite rw;
@@ -302,8 +303,9 @@ int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, uint64
 			rc = salvage_step(&rw, &walk, &r, err);
 		while (rc == 0);
 		sl__wal_reader_fini(&r);
-		if (rc == 1)
-			rc = add_hole(&rw, hole_first, hole_last, err);
+		rc = rc == 1 ? 0 : rc;
+		for (size_t i = 0; i < n_holes && rc == 0; i++)
+			rc = add_hole(&rw, holes[i].first, holes[i].last, err);
 		if (rc == 0)
 			rc = rewrite_commit(&rw, active, err);
 	}

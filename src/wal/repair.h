@@ -15,12 +15,16 @@ SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, c
 				    uint64_t length, struct sl_err *err);
 /* Rename a whole file to <path>.<suffix> (".2" … when taken). */
 SL_MUST_CHECK int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, struct sl_err *err);
-/* Rewrite the segment without its damaged ranges, which are set aside, and with a hole over hole_first..hole_last (0:
- * none) declared at its end. Replaces w->fd when it is the active one. */
-SL_MUST_CHECK int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, uint64_t hole_first,
-				  uint64_t hole_last, struct sl_err *err);
-/* Declare a hole at the end of the active file, synced. A torn tail is set aside first. */
-SL_MUST_CHECK int sl__wal_declare(sl_wal *w, const struct wal_source *active, uint64_t hole_first, uint64_t hole_last,
+struct wal_hole {
+	uint64_t first, last; /* sequences that are not there; first 0: no hole */
+};
+/* Rewrite the segment without its damaged ranges, which are set aside, and with the holes declared at its end. Replaces
+ * w->fd when it is the active one. */
+SL_MUST_CHECK int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, const struct wal_hole *holes,
+				  size_t n_holes, struct sl_err *err);
+/* Declare a hole at the end of the active file, synced, and move active->end behind it. A torn tail is set aside first.
+ */
+SL_MUST_CHECK int sl__wal_declare(sl_wal *w, struct wal_source *active, const struct wal_hole *hole,
 				  struct sl_err *err);
 /* Cut the segment at offset; a hole over hole_first..hole_last (0: none) is declared in its place. */
 SL_MUST_CHECK int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t offset,

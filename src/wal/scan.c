@@ -20,6 +20,7 @@ struct scanner {
 	size_t n_damage, cap_damage;
 	size_t next_damage;   /* second pass: the next one to tell */
 	bool damage_is_fresh; /* no record since the last damage: a gap belongs to it */
+	bool has_front_hole;  /* damage[0] is one that no gap shows */
 	uint64_t gap_total;   /* sequences between records that are not there */
 	uint8_t *plain;       /* an opened payload */
 	size_t plain_cap;
@@ -107,6 +108,32 @@ static void settle_damage(struct scanner *s)
 			d->reason = "declared missing";
 		}
 	}
+}
+
+/* A hole that was declared before the first record shows no gap: it is put in front of what the first pass found. */
+static int add_front_hole(struct scanner *s)
+{
+	static const struct wal_item nowhere = {.offset = WAL_HEADER_BYTES};
+	size_t segment = 0;
+	while (segment + 1 < s->n && s->sources[segment].first == 0)
+		segment++;
+	uint64_t first = s->sources[segment].first;
+	struct sl_wal_range hole = sl__wal_ranges_failed_before(&s->statuses, first);
+	if (hole.last == 0 || (s->n_damage > 0 && s->damage[0].first_missing == hole.first))
+		return 0;
+	struct wal_find find = {.kind = WAL_FOUND_GAP,
+				.segment = segment,
+				.item = &nowhere,
+				.gap_first = hole.first,
+				.gap_last = hole.last};
+	int rc = push_damage(s, &find, "sequences missing");
+	if (rc != 0)
+		return rc;
+	struct sl_wal_damage added = s->damage[s->n_damage - 1];
+	memmove(s->damage + 1, s->damage, (s->n_damage - 1) * sizeof *s->damage);
+	s->damage[0] = added;
+	s->has_front_hole = true;
+	return 0;
 }
 
 /* ---- the second pass: telling ---- */
@@ -272,12 +299,16 @@ static int scan_sources(const struct wal_scan *scan, const char *id, struct wal_
 	int rc = sl__wal_survey(scan->env, sources, n, collect, &s, err);
 	if (rc == 0)
 		rc = check_is_log(&s, err);
+	if (rc == 0 && (rc = add_front_hole(&s)) != 0)
+		rc = sl_err_set(err, rc, "scan: no memory");
 	if (rc == 0) {
 		settle_damage(&s);
 		s.damage_is_fresh = false;
 		for (size_t i = 0; i < n; i++)
 			s.done_bytes += sources[i].file_size;
-		if (second)
+		if (second && s.has_front_hole)
+			rc = tell_next_damage(&s);
+		if (rc == 0 && second)
 			rc = sl__wal_survey(scan->env, sources, n, tell, &s, err);
 		while (rc == 0 && s.next_damage < s.n_damage)
 			rc = tell_next_damage(&s);
