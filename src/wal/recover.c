@@ -39,9 +39,10 @@ struct recovery {
 	struct wal_ranges statuses;
 	struct gap *gaps;
 	size_t n_gaps, cap_gaps;
-	uint64_t top;                   /* the highest sequence that is mentioned anywhere */
-	uint64_t last;                  /* the highest data sequence */
-	uint64_t damaged;               /* ranges, gaps and headers */
+	struct gap front; /* taken by damage before the first record of all: nothing but a declaration tells it again */
+	uint64_t top;     /* the highest sequence that is mentioned anywhere */
+	uint64_t last;    /* the highest data sequence */
+	uint64_t damaged; /* ranges, gaps and headers */
 	uint64_t tail_bytes;            /* damaged bytes with no data record behind them */
 	uint64_t tail_first;            /* the first sequence that they may have held */
 	size_t cut_segment;             /* the first damage */
