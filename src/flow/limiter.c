@@ -1,1 +1,220 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "flow/limiter.h"
+
+#include "base/thread.h"
+
+struct sl__limiter {
+	sl__mutex mu;
+	sl__cond room;
+	uint32_t limit, min, max, step_up;
+	uint32_t in_use, waiting;
+	int64_t window_ns, cooldown_ns;
+	int64_t window_end_ns; /* failures before it do not lower again */
+	int64_t up_at_ns;      /* the next step up; meaningful below max */
+	uint32_t told;         /* what on_change heard last */
+	bool telling;          /* a thread is in on_change and will look again */
+	bool closed;
+	uint64_t failures, lowered, raised;
+	sl__limiter_change_fn *on_change;
+	void *ctx;
+	struct sl_env env;
+};
+
+static void wake_waiters(sl__limiter *l) SL_REQUIRES(l->mu)
+{
+	if (l->waiting > 0)
+		sl__broadcast(&l->room);
+}
+
+/* Take the steps up that are due; after a long pause several at once. */
+static void step_up(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
+{
+	if (l->limit == l->max || now < l->up_at_ns)
+		return;
+	uint64_t steps = (uint64_t)(now - l->up_at_ns) / (uint64_t)l->cooldown_ns + 1;
+	uint64_t needed = ((uint64_t)l->max - l->limit + l->step_up - 1) / l->step_up;
+	steps = SL_MIN(steps, needed);
+	l->limit = (uint32_t)SL_MIN((uint64_t)l->max, l->limit + steps * l->step_up);
+	l->up_at_ns += (int64_t)steps * l->cooldown_ns;
+	l->raised += steps;
+	wake_waiters(l);
+}
+
+static void step_down(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
+{
+	l->failures++;
+	l->up_at_ns = now + l->cooldown_ns;
+	if (now < l->window_end_ns)
+		return;
+	l->window_end_ns = now + l->window_ns;
+	uint32_t lower = SL_MAX(l->min, l->limit / 2);
+	l->lowered += lower < l->limit;
+	l->limit = lower;
+	/* Blocked acquires wait for a step up now, and there was none at max. */
+	wake_waiters(l);
+}
+
+/* Release the lock and tell the change, if there is one. A thread that is telling looks again when it is done, so
+ * calls never overlap and the newest limit is told last. */
+static void unlock_and_tell(sl__limiter *l) SL_RELEASE(l->mu)
+{
+	if (l->on_change == NULL)
+		l->told = l->limit;
+	if (!l->telling) {
+		l->telling = true;
+		while (l->told != l->limit) {
+			uint32_t limit = l->told = l->limit;
+			sl__unlock(&l->mu);
+			l->on_change(limit, l->ctx);
+			sl__lock(&l->mu);
+		}
+		l->telling = false;
+	}
+	sl__unlock(&l->mu);
+}
+
+static int64_t next_step_ns(const sl__limiter *l) SL_REQUIRES(l->mu)
+{
+	return l->limit < l->max ? l->up_at_ns : SL_FOREVER;
+}
+
+/* Wait once for room; false when the caller's own deadline has passed. Tells what has changed before it sleeps: this
+ * may be the only thread that looks. */
+static bool wait_for_room(sl__limiter *l, int64_t deadline_ns) SL_REQUIRES(l->mu)
+{
+	if (l->told != l->limit && !l->telling) {
+		unlock_and_tell(l);
+		sl__lock(&l->mu);
+		return true;
+	}
+	int64_t until = SL_MIN(deadline_ns, next_step_ns(l));
+	l->waiting++;
+	bool in_time = sl__wait(&l->env, &l->room, &l->mu, until);
+	l->waiting--;
+	return in_time || until < deadline_ns || deadline_ns == SL_FOREVER;
+}
+
+int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms)
+{
+	int64_t deadline_ns = sl__deadline_ns(&l->env, timeout_ms);
+	bool in_time = true;
+	int rc;
+	sl__lock(&l->mu);
+	for (;;) {
+		step_up(l, sl__mono_ns(&l->env));
+		rc = l->closed ? SL_ECLOSED : l->in_use < l->limit ? 0 : SL_ETIMEDOUT;
+		if (rc != SL_ETIMEDOUT || !in_time)
+			break;
+		in_time = wait_for_room(l, deadline_ns);
+	}
+	if (rc == 0)
+		l->in_use++;
+	unlock_and_tell(l);
+	return rc;
+}
+
+int sl__limiter_try_acquire(sl__limiter *l)
+{
+	int rc = sl__limiter_acquire(l, 0);
+	return rc == SL_ETIMEDOUT ? SL_EAGAIN : rc;
+}
+
+void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
+{
+	int64_t now = sl__mono_ns(&l->env);
+	sl__lock(&l->mu);
+	assert(l->in_use > 0);
+	l->in_use--;
+	step_up(l, now);
+	if (outcome == SL__LIMITER_FAILED)
+		step_down(l, now);
+	if (l->waiting > 0 && l->in_use < l->limit)
+		sl__signal(&l->room);
+	unlock_and_tell(l);
+}
+
+uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns)
+{
+	int64_t now = sl__mono_ns(&l->env);
+	sl__lock(&l->mu);
+	step_up(l, now);
+	uint32_t limit = l->limit;
+	if (next_ns != NULL)
+		*next_ns = next_step_ns(l);
+	unlock_and_tell(l);
+	return limit;
+}
+
+void sl__limiter_close(sl__limiter *l)
+{
+	sl__lock(&l->mu);
+	l->closed = true;
+	sl__broadcast(&l->room);
+	sl__unlock(&l->mu);
+}
+
+void sl__limiter_stats(sl__limiter *l, struct sl__limiter_stats *out)
+{
+	sl__lock(&l->mu);
+	*out = (struct sl__limiter_stats){.limit = l->limit,
+					  .max = l->max,
+					  .in_use = l->in_use,
+					  .failures = l->failures,
+					  .lowered = l->lowered,
+					  .raised = l->raised};
+	sl__unlock(&l->mu);
+}
+
+/* Spans up to a year keep all sums of times far from overflow. */
+#define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000)
+
+static int check_opts(const struct sl__limiter_opts *o, struct sl_err *err)
+{
+	if (o->max == 0)
+		return sl_err_set(err, SL_EINVAL, "limiter: max is 0; give 1 or more");
+	if (o->min > o->max)
+		return sl_err_set(err, SL_EINVAL, "limiter: min (%u) is above max (%u)", o->min, o->max);
+	if (o->window_ms < 0 || o->window_ms > SPAN_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "limiter: window_ms is %lld; give up to a year",
+				  (long long)o->window_ms);
+	if (o->cooldown_ms < 0 || o->cooldown_ms > SPAN_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "limiter: cooldown_ms is %lld; give up to a year",
+				  (long long)o->cooldown_ms);
+	return 0;
+}
+
+int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__env_init(&env, opts->env, err);
+	if (rc == 0)
+		rc = check_opts(opts, err);
+	if (rc != 0)
+		return rc;
+	sl__limiter *l = sl__calloc(&env, 1, sizeof *l);
+	if (l == NULL)
+		return sl_err_set(err, SL_ENOMEM, "limiter: no memory");
+	sl__mutex_init(&l->mu);
+	sl__cond_init(&l->room);
+	l->limit = l->told = l->max = opts->max;
+	l->min = opts->min != 0 ? opts->min : 1;
+	l->step_up = opts->step_up != 0 ? opts->step_up : 1;
+	l->window_ns = (opts->window_ms != 0 ? opts->window_ms : 1000) * 1000000;
+	l->cooldown_ns = (opts->cooldown_ms != 0 ? opts->cooldown_ms : 5000) * 1000000;
+	l->window_end_ns = INT64_MIN;
+	l->on_change = opts->on_change;
+	l->ctx = opts->ctx;
+	l->env = env;
+	*out = l;
+	return 0;
+}
+
+void sl__limiter_free(sl__limiter *l)
+{
+	if (l == NULL)
+		return;
+	struct sl_env env = l->env;
+	sl__cond_fini(&l->room);
+	sl__mutex_fini(&l->mu);
+	sl__free(&env, l);
+}

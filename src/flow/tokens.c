@@ -1,1 +1,263 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The level is counted in attotokens (10^-18): a rate kept in nanotokens a second, times nanoseconds, gives exactly
+ * that, so nothing is ever rounded. It is signed, 128 bits wide, at most the burst, and below zero after a take that
+ * was bigger than the burst.
+ */
+#include "flow/tokens.h"
+
+#include "base/thread.h"
+
+__extension__ typedef __int128 atto;
+
+#define NANO 1000000000
+#define ONE_TOKEN ((atto)NANO * NANO)
+#define BURST_MAX ((uint64_t)1000000 * NANO)
+
+struct taker {
+	struct taker *next;
+	sl__cond cond;
+};
+
+struct sl__tokens {
+	sl__mutex mu;
+	atto level, burst; /* burst as it holds now */
+	int64_t rate;      /* nanotokens a second, as it holds now */
+	int64_t at_ns;     /* when level was right */
+	int64_t full_rate, min_rate;
+	atto full_burst;
+	double reduce_factor;
+	struct taker *first, *last; /* blocked, in order; only the first waits for tokens */
+	bool closed;
+	struct sl_env env;
+};
+
+/* Bring the level up to now. The clock never goes back; the product fits by far: 2^63 * 10^18 < 2^127. */
+static void refill(sl__tokens *t) SL_REQUIRES(t->mu)
+{
+	int64_t now = sl__mono_ns(&t->env);
+	if (now <= t->at_ns)
+		return;
+	t->level += (atto)(now - t->at_ns) * t->rate;
+	t->level = SL_MIN(t->level, t->burst);
+	t->at_ns = now;
+}
+
+/* How much must be there to take n: all of it, or a full bucket when n is more than that. */
+static atto needed(const sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
+{
+	atto want = (atto)n * ONE_TOKEN;
+	return SL_MIN(want, t->burst);
+}
+
+static bool grab(sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
+{
+	if (t->level < needed(t, n))
+		return false;
+	t->level -= (atto)n * ONE_TOKEN;
+	return true;
+}
+
+/* Nanoseconds until n can be taken, rounded up so that a sleeper never wakes a moment too early. */
+static int64_t wait_for(const sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
+{
+	atto missing = needed(t, n) - t->level;
+	if (missing <= 0)
+		return 0;
+	atto ns = (missing + t->rate - 1) / t->rate;
+	return ns > SL_FOREVER ? SL_FOREVER : (int64_t)ns;
+}
+
+static int64_t add_ns(int64_t at, int64_t ns)
+{
+	int64_t sum;
+	return __builtin_add_overflow(at, ns, &sum) ? SL_FOREVER : sum;
+}
+
+static void join_line(sl__tokens *t, struct taker *self) SL_REQUIRES(t->mu)
+{
+	self->next = NULL;
+	sl__cond_init(&self->cond);
+	if (t->first == NULL)
+		t->first = self;
+	else
+		t->last->next = self;
+	t->last = self;
+}
+
+/* Leaving the head of the line makes the next one look. */
+static void leave_line(sl__tokens *t, struct taker *self) SL_REQUIRES(t->mu)
+{
+	struct taker *before = NULL;
+	for (struct taker *at = t->first; at != self; at = at->next)
+		before = at;
+	if (before != NULL)
+		before->next = self->next;
+	else
+		t->first = self->next;
+	if (t->last == self)
+		t->last = before;
+	if (before == NULL && t->first != NULL)
+		sl__signal(&t->first->cond);
+	sl__cond_fini(&self->cond);
+}
+
+static int wait_in_line(sl__tokens *t, uint64_t n, int64_t deadline_ns) SL_REQUIRES(t->mu)
+{
+	struct taker self;
+	int rc = SL_ETIMEDOUT;
+	join_line(t, &self);
+	for (;;) {
+		refill(t);
+		if (t->closed)
+			rc = SL_ECLOSED;
+		else if (t->first == &self && grab(t, n))
+			rc = 0;
+		if (rc != SL_ETIMEDOUT || (deadline_ns != SL_FOREVER && sl__mono_ns(&t->env) >= deadline_ns))
+			break;
+		int64_t ready_ns = t->first == &self ? add_ns(t->at_ns, wait_for(t, n)) : SL_FOREVER;
+		(void)sl__wait(&t->env, &self.cond, &t->mu, SL_MIN(deadline_ns, ready_ns));
+	}
+	leave_line(t, &self);
+	return rc;
+}
+
+int sl__tokens_take(sl__tokens *t, uint64_t n, int64_t timeout_ms)
+{
+	int rc = 0;
+	sl__lock(&t->mu);
+	refill(t);
+	if (t->closed)
+		rc = SL_ECLOSED;
+	else if (t->first != NULL || !grab(t, n))
+		rc = wait_in_line(t, n, sl__deadline_ns(&t->env, timeout_ms));
+	sl__unlock(&t->mu);
+	return rc;
+}
+
+int sl__tokens_try_take(sl__tokens *t, uint64_t n, int64_t *wait_ns)
+{
+	int rc = 0;
+	sl__lock(&t->mu);
+	refill(t);
+	if (t->closed)
+		rc = SL_ECLOSED;
+	else if (t->first != NULL || !grab(t, n))
+		rc = SL_EAGAIN;
+	/* Behind others there may be tokens and yet no turn: never say "now". */
+	if (rc == SL_EAGAIN && wait_ns != NULL)
+		*wait_ns = SL_MAX(wait_for(t, n), 1);
+	sl__unlock(&t->mu);
+	return rc;
+}
+
+/* From now on; what the bucket holds above its new size is lost, a debt stays. */
+static void set_rate(sl__tokens *t, int64_t rate, atto burst) SL_REQUIRES(t->mu)
+{
+	refill(t);
+	t->rate = rate;
+	t->burst = burst;
+	t->level = SL_MIN(t->level, burst);
+	if (t->first != NULL)
+		sl__signal(&t->first->cond);
+}
+
+void sl__tokens_reduce(sl__tokens *t)
+{
+	sl__lock(&t->mu);
+	int64_t rate = (int64_t)((double)t->rate * t->reduce_factor);
+	rate = SL_MAX(rate, t->min_rate);
+	/* The burst shrinks in proportion: a slower stream must not begin with a full-size burst. */
+	atto whole = t->full_burst / t->full_rate, rest = t->full_burst % t->full_rate;
+	atto burst = whole * rate + rest * rate / t->full_rate;
+	set_rate(t, rate, SL_MAX(burst, ONE_TOKEN));
+	sl__unlock(&t->mu);
+}
+
+void sl__tokens_restore(sl__tokens *t)
+{
+	sl__lock(&t->mu);
+	set_rate(t, t->full_rate, t->full_burst);
+	sl__unlock(&t->mu);
+}
+
+double sl__tokens_rate(sl__tokens *t)
+{
+	sl__lock(&t->mu);
+	double rate = (double)t->rate / NANO;
+	sl__unlock(&t->mu);
+	return rate;
+}
+
+uint64_t sl__tokens_available(sl__tokens *t)
+{
+	sl__lock(&t->mu);
+	refill(t);
+	uint64_t whole = t->level > 0 ? (uint64_t)(t->level / ONE_TOKEN) : 0;
+	sl__unlock(&t->mu);
+	return whole;
+}
+
+void sl__tokens_close(sl__tokens *t)
+{
+	sl__lock(&t->mu);
+	t->closed = true;
+	for (struct taker *at = t->first; at != NULL; at = at->next)
+		sl__signal(&at->cond);
+	sl__unlock(&t->mu);
+}
+
+static bool rate_ok(double rate)
+{
+	return rate >= 1e-6 && rate <= 1e9; /* false for a NaN */
+}
+
+static int check_opts(const struct sl__tokens_opts *o, struct sl_err *err)
+{
+	if (!rate_ok(o->rate))
+		return sl_err_set(err, SL_EINVAL, "tokens: rate is %g; give 0.000001 to 1000000000 a second", o->rate);
+	if (o->burst > BURST_MAX)
+		return sl_err_set(err, SL_EINVAL, "tokens: burst is %llu; give at most 10^15",
+				  (unsigned long long)o->burst);
+	if (o->reduce_factor != 0 && !(o->reduce_factor > 0 && o->reduce_factor < 1))
+		return sl_err_set(err, SL_EINVAL, "tokens: reduce_factor is %g; give a value between 0 and 1",
+				  o->reduce_factor);
+	if (o->min_rate != 0 && (!rate_ok(o->min_rate) || o->min_rate > o->rate))
+		return sl_err_set(err, SL_EINVAL, "tokens: min_rate is %g; give 0.000001 to rate (%g)", o->min_rate,
+				  o->rate);
+	return 0;
+}
+
+int sl__tokens_new(sl__tokens **out, const struct sl__tokens_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__env_init(&env, opts->env, err);
+	if (rc == 0)
+		rc = check_opts(opts, err);
+	if (rc != 0)
+		return rc;
+	sl__tokens *t = sl__calloc(&env, 1, sizeof *t);
+	if (t == NULL)
+		return sl_err_set(err, SL_ENOMEM, "tokens: no memory");
+	sl__mutex_init(&t->mu);
+	double min_rate = opts->min_rate != 0 ? opts->min_rate : opts->rate / 16;
+	uint64_t second = (uint64_t)opts->rate + ((double)(uint64_t)opts->rate < opts->rate);
+	uint64_t burst = opts->burst != 0 ? opts->burst : second;
+	t->rate = t->full_rate = (int64_t)(opts->rate * NANO + 0.5);
+	t->min_rate = SL_MAX((int64_t)(min_rate * NANO), 1);
+	t->level = t->burst = t->full_burst = (atto)burst * ONE_TOKEN;
+	t->reduce_factor = opts->reduce_factor != 0 ? opts->reduce_factor : 0.5;
+	t->env = env;
+	t->at_ns = sl__mono_ns(&env);
+	*out = t;
+	return 0;
+}
+
+void sl__tokens_free(sl__tokens *t)
+{
+	if (t == NULL)
+		return;
+	struct sl_env env = t->env;
+	sl__mutex_fini(&t->mu);
+	sl__free(&env, t);
+}
