@@ -304,6 +304,17 @@ static struct crashfs *start_state(const struct crashfs *fs)
 	return to;
 }
 
+/* Names as this state has them, for sync classes. */
+static void rename_inodes(struct crashfs *fs)
+{
+	for (size_t i = 0; i < fs->n_inodes; i++)
+		for (size_t k = 0; k < fs->inodes[i].n_entries; k++) {
+			struct cfs_inode *node = &fs->inodes[fs->inodes[i].entries[k].ino];
+			free(node->name);
+			node->name = cfs_strdup(fs->inodes[i].entries[k].name);
+		}
+}
+
 static uint64_t mix(uint64_t h, const void *data, size_t n)
 {
 	const uint8_t *p = data;
@@ -344,6 +355,7 @@ struct crashfs *crashfs_crash(const struct crashfs *fs, size_t point, size_t k, 
 		choose_sample(&s, nth, &rng);
 	struct crashfs *to = start_state(fs);
 	rebuild(fs, point, &s, to);
+	rename_inodes(to);
 	free(s.at);
 	if (hash != NULL)
 		*hash = hash_tree(to, 0, point);

@@ -94,7 +94,8 @@ void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uin
 		   size_t at)
 {
 	m->marks = grow(m->marks, (m->n_marks + 1) * sizeof *m->marks);
-	m->marks[m->n_marks++] = (struct walmodel_mark){incarnation, first, last, status, at, WALMODEL_NEVER, false};
+	m->marks[m->n_marks++] =
+		(struct walmodel_mark){incarnation, first, last, status, at, WALMODEL_NEVER, WALMODEL_NEVER, false};
 }
 
 void walmodel_marks_durable(struct walmodel *m, size_t at)
@@ -102,6 +103,13 @@ void walmodel_marks_durable(struct walmodel *m, size_t at)
 	for (size_t i = 0; i < m->n_marks; i++)
 		if (m->marks[i].durable_at == WALMODEL_NEVER && !m->marks[i].forgettable)
 			m->marks[i].durable_at = at;
+}
+
+void walmodel_marks_until(struct walmodel *m, size_t at)
+{
+	for (size_t i = 0; i < m->n_marks; i++)
+		if (m->marks[i].until == WALMODEL_NEVER)
+			m->marks[i].until = at;
 }
 
 void walmodel_marks_forgettable(struct walmodel *m)
@@ -133,7 +141,7 @@ void walmodel_rebase(struct walmodel *to, const struct walmodel *from, size_t po
 		if (k->at > point)
 			continue;
 		walmodel_mark(to, k->incarnation, k->first, k->last, k->status, 0);
-		if (k->durable_at <= point)
+		if (k->durable_at <= point && k->until > point)
 			to->marks[to->n_marks - 1].durable_at = 0;
 	}
 	walmodel_marks_forgettable(to);

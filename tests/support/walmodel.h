@@ -51,6 +51,7 @@ struct walmodel_mark {
 	enum sl_wal_status status;
 	size_t at;         /* asked for */
 	size_t durable_at; /* must be there from here on; WALMODEL_NEVER: may be forgotten */
+	size_t until;      /* an archive began: from here on it may be forgotten again; WALMODEL_NEVER */
 	bool forgettable;  /* its process died with it: may be forgotten for ever */
 };
 
@@ -79,6 +80,8 @@ void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uin
 		   size_t at);
 /* Everything that was marked so far must stay marked (a clean close). */
 void walmodel_marks_durable(struct walmodel *m, size_t at);
+/* An archive began: while files of the log go, so may marks. The records behind them are published by then. */
+void walmodel_marks_until(struct walmodel *m, size_t at);
 /* The process died: what was not durable by then may be forgotten. */
 void walmodel_marks_forgettable(struct walmodel *m);
 

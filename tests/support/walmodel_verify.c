@@ -184,8 +184,8 @@ static bool must_be_settled(const struct judge *j, const struct found *f)
 {
 	for (size_t i = 0; i < j->c->m->n_marks; i++) {
 		const struct walmodel_mark *k = &j->c->m->marks[i];
-		if (k->incarnation == j->incarnation && k->durable_at <= j->c->point && k->first <= f->sequence &&
-		    f->sequence <= k->last)
+		if (k->incarnation == j->incarnation && k->durable_at <= j->c->point && k->until > j->c->point &&
+		    k->first <= f->sequence && f->sequence <= k->last)
 			return true;
 	}
 	return false;

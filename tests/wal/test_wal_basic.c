@@ -840,7 +840,7 @@ static void the_batcher_flushes_by_items_bytes_and_on_demand(void **state)
 	assert_int_equal(sl_wal_batcher_add(e, "c", 1, &b.err), 0);
 	assert_int_equal(box_stats(w).records, 3);
 	assert_int_equal(box_stats(w).flushes, 1); /* one record an event, one flush a batch */
-	char big[990] = {0};
+	char big[1000] = {0};
 	assert_int_equal(sl_wal_batcher_add(e, "d", 1, &b.err), 0);
 	assert_int_equal(sl_wal_batcher_add(e, big, sizeof big, &b.err), 0);
 	assert_true(box_stats(w).records >= 4);
@@ -960,7 +960,8 @@ static void a_tampered_payload_is_noticed(void **state)
 	box_close(&b, w);
 	size_t n;
 	uint8_t copy[256];
-	memcpy(copy, box_bytes(&b, BOX_PATH, &n), n);
+	const uint8_t *stored = box_bytes(&b, BOX_PATH, &n);
+	memcpy(copy, stored, n);
 	size_t total = 32 + 40 + 5;
 	copy[16 + 24 + 30] ^= 1;
 	uint64_t crc = box_crc64(copy + 20, total - 12);

@@ -210,12 +210,14 @@ bool world_send(struct world *x)
 
 bool world_archive(struct world *x, bool include_pending)
 {
+	walmodel_marks_until(&x->model, now(x));
 	crashfs_phase(x->fs, "archive");
 	return note(x, sl_wal_archive(x->w, WORLD_ARCHIVE, include_pending, &x->err));
 }
 
 bool world_archive_path(struct world *x, bool include_pending)
 {
+	walmodel_marks_until(&x->model, now(x));
 	crashfs_phase(x->fs, "archive");
 	return note(x, sl_wal_archive_path(WORLD_PATH, WORLD_ARCHIVE, include_pending, &x->opts, &x->err));
 }
