@@ -69,11 +69,11 @@ class CliTest(unittest.TestCase):
         with open(self.path(name), "rb") as f:
             return f.read()
 
-    def sluice(self, *args, stdin=b"", **more):
-        """Run to the end. stdin: bytes, or what subprocess takes."""
+    def sluice(self, *args, stdin=b"", under=(), **more):
+        """Run to the end. stdin: bytes, or what subprocess takes; under: a command that runs the command."""
         given = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
         more.setdefault("stdout", subprocess.PIPE)
-        r = subprocess.run([SLUICE, *args], stderr=subprocess.PIPE, env=self.env, cwd=self.dir, timeout=TIMEOUT,
+        r = subprocess.run([*under, SLUICE, *args], stderr=subprocess.PIPE, env=self.env, cwd=self.dir, timeout=TIMEOUT,
                            preexec_fn=_default_signals, check=False, **given, **more)
         return Result(r.returncode, r.stdout, r.stderr)
 
