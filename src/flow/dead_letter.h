@@ -107,7 +107,6 @@ struct sl__dl_file {
 	uint64_t damaged;      /* passed over */
 	uint64_t damaged_tail; /* bytes behind the last good letter that may have held more; for the next id (I4) */
 	bool opaque;           /* not one good byte, or not ours: never written to */
-	bool sealed;           /* takes acknowledgements, but no more letters */
 	bool cut;              /* bytes behind `size` to be cut off before the next write (I5) */
 };
 

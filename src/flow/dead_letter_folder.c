@@ -335,14 +335,13 @@ static bool no_space(int rc)
 }
 
 /* Cut the tail off. Without the space to set it aside it stays where it is: nothing is lost, and a later open tries
- * again. Either way the file takes no more letters, since the ids in the tail must not be given again (I4). */
+ * again. */
 static int trim(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, uint64_t tail, struct sl_err *err)
 	SL_REQUIRES(q->mu)
 {
 	const uint8_t *data;
 	size_t n = (size_t)(f->size - tail);
 	int rc = sl__dl_peek(r, tail, n, &data);
-	f->sealed = true;
 	if (rc == 0 && !all_zero(data, n))
 		rc = set_aside(q, f, tail, data, n);
 	if (no_space(rc)) {
@@ -427,7 +426,7 @@ static int load_file(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, 
 	int rc = SL__IO(&q->env, stat, sl__dl_file_path(q, f->first_id, ""), &st);
 	*gone = rc == -ENOENT;
 	if (rc == 0 && !S_ISREG(st.mode)) {
-		f->opaque = f->sealed = true;
+		f->opaque = true;
 		f->damaged = 1;
 		return 0;
 	}

@@ -151,7 +151,7 @@ static bool takes_letter(const sl_dlq *q, const struct sl__dl_file *f, uint64_t 
 {
 	bool fits = f->size + n <= q->file_bytes || f->letters == 0;
 	bool id_fits = q->next_id - f->first_id <= (f->size - SL__DL_HEADER) / SL__DL_LETTER_MIN; /* I4 */
-	return !f->sealed && !f->opaque && fits && id_fits;
+	return !f->opaque && fits && id_fits;
 }
 
 static int put_locked(sl_dlq *q, const struct sl_dlq_letter *letter, const struct sl__dl_sizes *sizes, struct drops *d,

@@ -267,7 +267,7 @@ static int read_header(struct scan *s, struct sl_err *err)
 static void call_opaque(struct scan *s, uint64_t size, uint64_t *tail)
 {
 	struct sl__dl_file *f = s->f;
-	f->opaque = f->sealed = true;
+	f->opaque = true;
 	f->damaged = 1;
 	f->damaged_tail = size;
 	*tail = size;

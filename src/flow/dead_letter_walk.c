@@ -60,7 +60,6 @@ static int walk_open(sl_dlq *q, struct walk *w, const struct sl__dl_file *f) SL_
 		w->opened = f->first_id;
 		sl__dl_reader_set(&w->r, fd, f->size);
 	}
-	w->r.limit = SL_MAX(w->r.limit, f->size);
 	return 0;
 }
 

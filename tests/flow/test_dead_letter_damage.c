@@ -339,6 +339,60 @@ static void a_copy_under_another_name_does_not_double_its_letters(void **state)
 	assert_true(b->warnings > 0);
 	put_and_look_again(b, q, 40);
 	assert_true(letterbox_has(b, "/letters/00000040.dlq"));
+	/* A lower name, where the ids would fit. */
+	b->opts.file_bytes = 4096;
+	q = letterbox_open(fresh(b));
+	letterbox_put_n(b, q, 6, 1000);
+	sl_dlq_close(q);
+	size_t n;
+	uint8_t copy[4096];
+	const uint8_t *bytes = letterbox_bytes(b, "/letters/00000004.dlq", &n);
+	memcpy(copy, bytes, n);
+	letterbox_write(b, "/letters/00000003.dlq", copy, n);
+	q = letterbox_open(b);
+	assert_int_equal(letterbox_stats(b, q).letters, 6);
+	sl_dlq_close(q);
+}
+
+/* Letters of the smallest size fill the ids that their offsets allow; the jump over a lost one needs a new file. */
+static void the_jump_over_lost_ids_never_loses_the_letters_behind_it(void **state)
+{
+	struct letterbox *b = *state;
+	struct sl_dlq_letter smallest = {0};
+	for (size_t cut = 1; cut < 91; cut++) {
+		sl_dlq *q = letterbox_open(fresh(b));
+		uint64_t id = 0;
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(sl_dlq_put(q, &smallest, NULL, &b->err), 0);
+		sl_dlq_close(q);
+		letterbox_cut(b, BOX_FIRST, HEADER + 3 * 91 - cut);
+		q = letterbox_open(b);
+		for (int i = 0; i < 3; i++)
+			assert_int_equal(sl_dlq_put(q, &smallest, &id, &b->err), 0);
+		assert_true(id > 5);
+		sl_dlq_close(q);
+		q = letterbox_open(b);
+		assert_int_equal(letterbox_stats(b, q).letters, 5);
+		assert_int_equal(letterbox_stats(b, q).damaged, 0);
+		sl_dlq_close(q);
+	}
+}
+
+/* The search for the next record goes through the file in windows of 256 KiB. */
+static void a_letter_across_two_windows_of_the_search_is_found(void **state)
+{
+	struct letterbox *b = *state;
+	for (size_t k = 0; k < 12; k++) {
+		size_t next = HEADER + 1 + 256 * 1024 - 10 + k; /* where the second letter begins */
+		sl_dlq *q = letterbox_open(fresh(b));
+		letterbox_put_n(b, q, 1, next - HEADER - FRAME_AND_TEXT);
+		letterbox_put(b, q, "found");
+		sl_dlq_close(q);
+		letterbox_flip(b, BOX_FIRST, (HEADER + 9) * 8);
+		q = letterbox_open(b);
+		assert_letters(b, q, "2=found");
+		sl_dlq_close(q);
+	}
 }
 
 static void a_later_version_is_left_alone(void **state)
@@ -443,6 +497,8 @@ int main(void)
 		T(zeros_at_the_end_are_trimmed_without_a_copy),
 		T(without_space_for_its_copy_a_tail_stays_in_place),
 		T(a_copy_under_another_name_does_not_double_its_letters),
+		T(the_jump_over_lost_ids_never_loses_the_letters_behind_it),
+		T(a_letter_across_two_windows_of_the_search_is_found),
 		T(a_later_version_is_left_alone),
 		T(what_is_not_ours_is_left_alone_and_what_was_being_made_is_removed),
 		T(a_file_written_by_the_specification_is_read),

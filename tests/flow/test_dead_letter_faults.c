@@ -197,6 +197,8 @@ static void verify(struct ledger *l, struct letterbox *b, size_t point)
 		if (e->put_point <= point)
 			given = SL_MAX(given, e->id);
 	}
+	/* Neither a failed call nor a crash is damage. */
+	assert_int_equal(letterbox_stats(b, q).damaged, 0);
 	id = letterbox_put(b, q, "after everything");
 	if (id <= given)
 		fail_msg("L4: id %llu is given again", (unsigned long long)id);
@@ -209,6 +211,15 @@ static void verify(struct ledger *l, struct letterbox *b, size_t point)
 	sl_dlq_close(q);
 }
 
+static void on_drop(uint64_t first_id, uint64_t last_id, uint64_t unacknowledged, void *ctx)
+{
+	struct ledger *l = ctx;
+	(void)unacknowledged;
+	for (size_t i = 0; i < l->n; i++)
+		if (l->entries[i].id >= first_id && l->entries[i].id <= last_id)
+			gone(l, &l->entries[i]);
+}
+
 static struct ledger *begin(struct letterbox *b, bool record)
 {
 	struct ledger *l = calloc(1, sizeof *l);
@@ -218,6 +229,11 @@ static struct ledger *begin(struct letterbox *b, bool record)
 	crashfs_record(b->fs, record);
 	b->random = 1;
 	b->opts.file_bytes = 4096;
+	b->opts.on_drop = NULL;
+	if (l->drops) {
+		b->opts.on_drop = on_drop;
+		b->opts.on_drop_ctx = l;
+	}
 	l->b = b;
 	return l;
 }
@@ -393,7 +409,10 @@ static void a_cut_back_that_fails_is_made_up_for_before_the_next_write(void **st
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
 	letterbox_put(b, q, "one");
+	char item[1000] = "much longer than what comes next";
 	struct sl_dlq_letter letter = letterbox_letter("two");
+	letter.item = item;
+	letter.item_len = sizeof item;
 	b->fault.partial_writes = 1;
 	fault_arm_io(&b->fault, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE) | FAULT_OP(FAULT_TRUNCATE));
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_ENOSPC);
@@ -457,6 +476,57 @@ static void a_power_loss_at_any_point_keeps_every_promise(void **state)
 	size_t limit = SL_MAX((size_t)budget_states() / (points + 1), (size_t)2);
 	size_t states = crash_everywhere(l, b->fs, limit);
 	printf("# %zu points, %zu states\n", points, states);
+	free(l);
+}
+
+static void what_was_dropped_does_not_come_back_after_a_power_loss(void **state)
+{
+	struct letterbox *b = *state;
+	b->opts.on_full = SL_DLQ_DROP_OLDEST;
+	b->opts.max_bytes = 5000;
+	struct ledger *l = begin(b, true);
+	scenario(l);
+	assert_int_equal(l->failures, 0);
+	size_t dropped = 0;
+	for (size_t i = 0; i < l->n; i++)
+		dropped += l->entries[i].gone_point != NOT_YET;
+	assert_true(dropped > 3);
+	b->opts.on_drop = NULL; /* the checks drop letters too */
+	size_t states = crash_everywhere(l, b->fs, 20);
+	printf("# %zu states\n", states);
+	free(l);
+}
+
+/* A power loss in the middle of a recovery: the torn bytes are in the file or set aside, never nowhere. */
+static void a_torn_tail_is_never_lost_on_the_way(void **state)
+{
+	struct letterbox *b = *state;
+	struct ledger *l = begin(b, false);
+	sl_dlq *q = letterbox_open(b);
+	letterbox_put_n(b, q, 2, 300);
+	sl_dlq_close(q);
+	size_t n, states = 0;
+	(void)letterbox_bytes(b, BOX_FIRST, &n);
+	letterbox_cut(b, BOX_FIRST, n - 1);
+	crashfs_settle(b->fs);
+	crashfs_record(b->fs, true);
+	q = letterbox_open(b);
+	sl_dlq_close(q);
+	struct crashfs *history = b->fs;
+	for (size_t point = 0; point <= crashfs_point(history); point++) {
+		size_t limit = crashfs_states(history, point, 50);
+		for (size_t k = 0; k < limit; k++, states++) {
+			size_t kept;
+			letterbox_on(b, crashfs_crash(history, point, k, 50, 3, NULL));
+			q = letterbox_open(b);
+			(void)letterbox_bytes(b, BOX_FIRST ".torn-496", &kept);
+			assert_int_equal(kept, n - 1 - 496);
+			sl_dlq_close(q);
+			crashfs_free(b->fs);
+		}
+	}
+	letterbox_on(b, history);
+	printf("# %zu states\n", states);
 	free(l);
 }
 
@@ -591,6 +661,8 @@ int main(void)
 		T(a_cut_back_that_fails_is_made_up_for_before_the_next_write),
 		T(a_read_that_fails_is_an_error_and_not_damage),
 		T(a_power_loss_at_any_point_keeps_every_promise),
+		T(what_was_dropped_does_not_come_back_after_a_power_loss),
+		T(a_torn_tail_is_never_lost_on_the_way),
 		T(what_a_recovery_has_shown_survives_a_power_loss),
 		T(many_threads_put_acknowledge_and_list),
 	};
