@@ -27,11 +27,11 @@ configure: packages
 	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
 
 demo: configure ## the log survives kill -9 in a write storm, with counts (about 15 seconds)
-	@ninja -C $(RELEASE) --quiet src/cli/sluice
+	@scripts/build $(RELEASE) src/cli/sluice
 	@scripts/demo $(RELEASE)/src/cli/sluice
 
 test: configure ## all tests but the long ones; ends with "N passed, N failed"
-	@ninja -C $(RELEASE) --quiet
+	@scripts/build $(RELEASE)
 	@scripts/run-tests $(RELEASE)
 
 check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, format, include direction, docs
@@ -43,12 +43,12 @@ torture: check-packages ## the long versions of crash states, kill cycles and fu
 bench: configure ## side by side with SQLite, RocksDB, LMDB, Redis and the raw disk (ARGS=--quick)
 	@scripts/install-packages bench/packages
 	@meson setup --reconfigure $(RELEASE) >/dev/null
-	@ninja -C $(RELEASE) --quiet bench/sluice-bench
+	@scripts/build $(RELEASE) bench/sluice-bench
 	@bench/run $(RELEASE) $(ARGS)
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
-	@ninja -C $(RELEASE) --quiet
+	@scripts/build $(RELEASE)
 	@DESTDIR=$(abspath $(DESTDIR)) meson install -C $(RELEASE) --no-rebuild --quiet
 
 format: check-packages ## clang-format all C files
