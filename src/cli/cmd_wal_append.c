@@ -5,9 +5,10 @@
  * Records are submitted ahead of their flush, up to a window, so that a file is as fast as the disk allows; sequences
  * are printed in order, each after its record is durable. When no input is waiting, all that is in flight is settled
  * and printed before the next read, so that a slow producer has its answer at once. What must stay true:
- *  1. A printed sequence is durable.
+ *  1. A printed sequence is durable, and the nth one printed is that of the nth record of the input.
  *  2. However the command ends, short of being killed, all that was submitted has been settled, and printed if durable.
- *  3. After a failure nothing more is submitted.
+ *  3. After a failure is known nothing more is submitted. A record that was handed over between the failure and its
+ *     news may still succeed, behind others that did not; because of 1 it is told on stderr and not printed.
  */
 #include "commands.h"
 #include "input.h"
@@ -35,7 +36,9 @@ struct append {
 	struct in_flight *ring;
 	size_t window, first, count;
 	uint64_t durable;
+	size_t unshown;                 /* printed, and perhaps still in the buffer of the output */
 	uint64_t failed, failed_number; /* records that are not in the log, and the first of them */
+	uint64_t strays;                /* durable behind a failed one */
 	struct sl_err err;              /* the first failure of the log or the input */
 };
 
@@ -48,9 +51,12 @@ static int settle_oldest(struct append *a, int64_t timeout_ms)
 
 	if (rc == SL_ETIMEDOUT)
 		return 0;
-	if (rc == 0) {
+	if (rc == 0 && a->failed) {
+		a->strays++;
+	} else if (rc == 0) {
 		out_printf(&a->cli->out, "%" PRIu64 "\n", f->ticket.sequence);
 		a->durable++;
+		a->unshown++;
 	} else if (a->failed++ == 0) {
 		a->failed_number = f->number;
 		a->err = err;
@@ -60,12 +66,18 @@ static int settle_oldest(struct append *a, int64_t timeout_ms)
 	return 1;
 }
 
+static void show(struct append *a)
+{
+	(void)out_flush(&a->cli->out);
+	a->unshown = 0;
+	progress_update(&a->progress, a->in.offset, a->input_bytes);
+}
+
 static void settle_all(struct append *a)
 {
 	while (a->count > 0)
 		(void)settle_oldest(a, SL_UNLIMITED);
-	(void)out_flush(&a->cli->out);
-	progress_update(&a->progress, a->in.offset, a->input_bytes);
+	show(a);
 }
 
 /* Wait for one, take what came with it in the same flush, and show it. */
@@ -75,8 +87,18 @@ static void settle_some(struct append *a)
 
 	while (more && a->count > 0)
 		more = settle_oldest(a, 0);
-	(void)out_flush(&a->cli->out);
-	progress_update(&a->progress, a->in.offset, a->input_bytes);
+	show(a);
+}
+
+/* Before a record is handed over: make room in the window, and hear of a failure that came meanwhile. */
+static void settle_before(struct append *a)
+{
+	if (a->count == a->window)
+		settle_some(a);
+	else if (a->count > 0)
+		(void)settle_oldest(a, 0);
+	if (a->unshown >= a->window)
+		show(a);
 }
 
 static void submit(struct append *a, const struct input_record *record)
@@ -84,19 +106,20 @@ static void submit(struct append *a, const struct input_record *record)
 	struct in_flight *f;
 	struct sl_err err = SL_ERR_INIT;
 
-	if (a->count == a->window)
-		settle_some(a);
+	settle_before(a);
 	if (a->failed)
 		return; /* it stays unsubmitted, as all behind it */
 	f = &a->ring[(a->first + a->count) % a->window];
 	f->number = record->number;
-	if (sl_wal_submit(a->wal, record->data, record->len, &f->ticket, &err)) {
-		a->failed = 1;
-		a->failed_number = record->number;
-		a->err = err;
+	if (sl_wal_submit(a->wal, record->data, record->len, &f->ticket, &err) == 0) {
+		a->count++;
 		return;
 	}
-	a->count++;
+	settle_all(a); /* those before it first: one of them may have failed earlier */
+	if (a->failed++ == 0) {
+		a->failed_number = record->number;
+		a->err = err;
+	}
 }
 
 /* More bytes. Whoever waits for answers before it sends the next line gets them first. */
@@ -134,25 +157,32 @@ static int append_all(struct append *a)
 	return 0;
 }
 
+static int report_failed(struct append *a, const char *path)
+{
+	const char *what = a->in.frames ? "frame" : "line";
+
+	cli_say(a->cli, SL_LOG_ERROR,
+		"%s: %s; %" PRIu64 " records are in the log, %s %" PRIu64 " and what follows is not", path, a->err.msg,
+		a->durable, what, a->failed_number);
+	if (a->strays)
+		cli_say(a->cli, SL_LOG_ERROR,
+			"%s: but %" PRIu64
+			" records that were in flight behind it are, with sequences that were not printed",
+			path, a->strays);
+	return sl_err_exit_code(a->err.code);
+}
+
 static int report(struct append *a, int at_end, const char *path)
 {
-	struct cli *cli = a->cli;
-
-	if (a->failed) {
-		const char *what = a->in.frames ? "frame" : "line";
-
-		cli_say(cli, SL_LOG_ERROR,
-			"%s: %s; %s %" PRIu64 " is not in the log, nor are %" PRIu64
-			" that were behind it in flight, nor what follows; %" PRIu64 " records are",
-			path, a->err.msg, what, a->failed_number, a->failed - 1, a->durable);
-		return sl_err_exit_code(a->err.code);
-	}
+	if (a->failed)
+		return report_failed(a, path);
 	if (a->err.code) {
-		cli_say(cli, SL_LOG_ERROR, "%s; %" PRIu64 " records before it are in %s", a->err.msg, a->durable, path);
+		cli_say(a->cli, SL_LOG_ERROR, "%s; %" PRIu64 " records before it are in %s", a->err.msg, a->durable,
+			path);
 		return sl_err_exit_code(a->err.code);
 	}
 	if (!at_end && stop_requested()) {
-		cli_say(cli, SL_LOG_ERROR, "interrupted; %" PRIu64 " records are in %s", a->durable, path);
+		cli_say(a->cli, SL_LOG_ERROR, "interrupted; %" PRIu64 " records are in %s", a->durable, path);
 		return EXIT_INTERRUPTED;
 	}
 	return EXIT_OK;

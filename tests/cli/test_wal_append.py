@@ -3,6 +3,7 @@
 
 import os
 import pty
+import resource
 import select
 import signal
 import struct
@@ -283,6 +284,27 @@ class Live(CliTest):
 
 
 class Errors(CliTest):
+    def test_a_failed_write_leaves_what_was_printed_and_names_the_first_line_that_is_missing(self):
+        lines = [b"line %d " % n + b"x" * 1000 for n in range(1, 2001)]
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300000, 300000))
+
+        p = subprocess.Popen([SLUICE, "wal", "append", "x.wal"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, cwd=self.dir, preexec_fn=limit)
+        out, err = p.communicate(b"\n".join(lines), timeout=TIMEOUT)
+        self.assertEqual(p.returncode, 74, err)
+        n = len(out.splitlines())
+        self.assertEqual(out, numbers(1, n))
+        self.assertGreater(n, 100)
+        self.assertIn(b"%d records are in the log, line %d and what follows is not" % (n, n + 1), err)
+        found = list(self.records("x.wal").values())
+        self.assertEqual(found[:n], lines[:n])
+        if len(found) > n:
+            self.assertIn(b"but %d records that were in flight" % (len(found) - n), err)
+        self.assertEqual(self.ok("wal", "append", "x.wal", stdin=b"again\n").out, b"%d\n" % (len(found) + 1))
+
     def test_the_name_must_be_that_of_a_log(self):
         for name, says in [("x", "x.wal"), ("dir/x.log", "dir/x.log.wal"), ("x.wal.zst", "archive"), ("x.wal.17", "x.wal"),
                            (".wal", ".wal"), ("dir/.wal", "ends in .wal")]:
@@ -309,6 +331,14 @@ class Errors(CliTest):
                 self.write(name, data)
                 self.fails(65, "wal", "append", name, stdin=b"x\n", says=name)
                 self.assertEqual(self.read(name), data)
+
+    def test_a_line_that_is_too_long_when_sealed_is_refused_and_those_before_it_are_printed(self):
+        self.write("key", bytes(range(32)))
+        big = b"x" * (walfmt.MAX_PAYLOAD - 39)
+        r = self.fails(65, "wal", "append", "--key-file=key", "x.wal", stdin=b"a\nb\n" + big + b"\nc\n", says=["line 3"])
+        self.assertEqual(r.out, b"1\n2\n")
+        self.assertEqual(self.records("x.wal", "--key-file=key"), {1: b"a", 2: b"b"})
+        self.assertEqual(self.ok("wal", "append", "--key-file=key", "x.wal", stdin=big[1:]).out, b"3\n")
 
     def test_a_key_file_that_is_missing_or_too_short_is_a_configuration_error(self):
         self.fails(78, "wal", "append", "--key-file=none", "x.wal", stdin=b"x\n", says="none")
