@@ -92,8 +92,7 @@ static void classify_code(struct sl_err *err)
 	}
 }
 
-static void SL_PRINTF(4, 0)
-        fill(struct sl_err *err, int code, int sys_errno, const char *fmt, va_list args)
+static void SL_PRINTF(4, 0) fill(struct sl_err *err, int code, int sys_errno, const char *fmt, va_list args)
 {
 	memset(err, 0, sizeof *err);
 	err->code = code;
