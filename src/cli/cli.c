@@ -116,7 +116,7 @@ int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
 	const char *text = err->msg[0] ? err->msg : sl_err_text(err->code);
 
 	if (subject && !strstr(text, base_name(subject)))
-		cli_say(cli, SL_LOG_ERROR, "%s: %s", subject, text);
+		cli_say(cli, SL_LOG_ERROR, "%.500s: %s", subject, text);
 	else
 		cli_say(cli, SL_LOG_ERROR, "%s", text);
 	return sl_err_exit_code(err->code);

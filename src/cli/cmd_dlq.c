@@ -8,8 +8,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef void print_fn(struct out *out, const struct sl_dlq_letter *letter);
@@ -20,31 +18,6 @@ struct listing {
 	uint64_t letters;
 	int64_t before_ms; /* counting for purge: only what last failed before it; 0: all */
 };
-
-/* A folder of dead letters that is there: opening to write would make a missing one. */
-static int check_dir(struct cli *cli, const char *dir)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct stat st;
-
-	if (stat(dir, &st) == 0 && S_ISDIR(st.st_mode))
-		return 0;
-	sl_err_set(&err, SL_ENOENT, "%s: there is no such folder of dead letters", dir);
-	return cli_fail(cli, &err, dir);
-}
-
-static int open_queue(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
-{
-	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &cli->env, .read_only = read_only ? SL_ON : SL_OFF,
-				   .max_bytes = SL_UNLIMITED};
-	struct sl_err err = SL_ERR_INIT;
-	int rc = check_dir(cli, dir);
-
-	if (rc)
-		return rc;
-	rc = sl_dlq_open(q, dir, &opts, &err);
-	return rc ? cli_fail(cli, &err, dir) : 0;
-}
 
 static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
@@ -80,7 +53,7 @@ static int list_letters(struct cli *cli, const char *dir, int all, print_fn *pri
 	struct listing l = {.cli = cli, .print = print};
 	struct sl_err err = SL_ERR_INIT;
 	sl_dlq *q = NULL;
-	int rc = open_queue(cli, dir, 1, &q);
+	int rc = letters_open(cli, dir, 1, &q);
 
 	if (rc)
 		return rc;
@@ -117,7 +90,7 @@ static int show_run(struct cli *cli, const struct parsed *args)
 	if (value_int(args->operands[1], &id) || id < 1)
 		return cli_usage(cli, "ID: '%s' is not a whole number from 1", args->operands[1]);
 	l.print = opt_flag(args, "raw") ? print_item : opt_flag(args, "json") ? letter_json : letter_full;
-	rc = open_queue(cli, args->operands[0], 1, &q);
+	rc = letters_open(cli, args->operands[0], 1, &q);
 	if (rc)
 		return rc;
 	rc = sl_dlq_show(q, (uint64_t)id, on_letter, &l, &err);
@@ -168,7 +141,7 @@ static int purge_letters(struct cli *cli, const struct parsed *args, sl_dlq *q)
 static int purge_run(struct cli *cli, const struct parsed *args)
 {
 	sl_dlq *q = NULL;
-	int rc = open_queue(cli, args->operands[0], 0, &q);
+	int rc = letters_open(cli, args->operands[0], 0, &q);
 
 	if (rc)
 		return rc;

@@ -4,11 +4,11 @@
  * durable, so that a crash in between repeats it and never loses it.
  */
 #include "commands.h"
+#include "letter.h"
 #include "stop.h"
 #include "walfile.h"
 
 #include <inttypes.h>
-#include <sluice/dead_letter.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -140,25 +140,18 @@ static int redrive_all(struct redrive *r, sl_dlq *q)
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct redrive r = {.cli = cli, .args = args, .dlq_dir = args->operands[0]};
-	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &cli->env, .max_bytes = SL_UNLIMITED};
 	struct sl_err err = SL_ERR_INIT;
 	struct walfile file;
-	struct stat st;
 	sl_dlq *q = NULL;
-	int rc;
+	int rc = 0;
 
-	if (opt_given(args, "to-wal")) {
+	if (opt_given(args, "to-wal"))
 		rc = walfile_split(cli, opt_str(args, "to-wal"), &file);
-		rc = rc ? rc : walfile_check_folder(cli, file.dir);
-		if (rc)
-			return rc;
-	}
-	if (stat(r.dlq_dir, &st) || !S_ISDIR(st.st_mode)) {
-		sl_err_set(&err, SL_ENOENT, "%s: there is no such folder of dead letters", r.dlq_dir);
-		return cli_fail(cli, &err, r.dlq_dir);
-	}
-	if (sl_dlq_open(&q, r.dlq_dir, &opts, &err))
-		return cli_fail(cli, &err, r.dlq_dir);
+	if (!rc && opt_given(args, "to-wal"))
+		rc = walfile_check_folder(cli, file.dir);
+	rc = rc ? rc : letters_open(cli, r.dlq_dir, 0, &q);
+	if (rc)
+		return rc;
 	rc = redrive_all(&r, q);
 	sl_dlq_close(q);
 	if (close_log(&r, &err) && !rc)

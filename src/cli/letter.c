@@ -6,6 +6,21 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+int letters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
+{
+	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &cli->env, .read_only = read_only ? SL_ON : SL_OFF,
+				   .max_bytes = SL_UNLIMITED};
+	struct sl_err err = SL_ERR_INIT;
+	struct stat st;
+
+	if (stat(dir, &st) || !S_ISDIR(st.st_mode)) {
+		sl_err_set(&err, SL_ENOENT, "there is no such folder of dead letters");
+		return cli_fail(cli, &err, dir);
+	}
+	return sl_dlq_open(q, dir, &opts, &err) ? cli_fail(cli, &err, dir) : 0;
+}
 
 /* Letters of a loaded file are found by their line, those of a log by their sequence. */
 static json_t *line_of(const struct sl_dlq_letter *l)

@@ -51,12 +51,16 @@ int walfile_split(struct cli *cli, const char *path, struct walfile *out)
 
 int walfile_check(struct cli *cli, const char *path)
 {
+	struct sl_err err = SL_ERR_INIT;
 	struct stat st;
 
-	if (stat(path, &st) || S_ISREG(st.st_mode))
+	if (lstat(path, &st) || S_ISREG(st.st_mode))
 		return 0;
-	cli_say(cli, SL_LOG_ERROR, "%s: %s, not a log", path, S_ISDIR(st.st_mode) ? "is a folder" : "is not a file");
-	return EXIT_BAD_DATA;
+	if (S_ISLNK(st.st_mode)) /* the library does not follow one: it may lead to what others may change */
+		sl_err_set(&err, SL_EACCES, "is a symbolic link; name the file that it stands for");
+	else
+		sl_err_set(&err, SL_EDATA, "is a %s, not a log", S_ISDIR(st.st_mode) ? "folder" : "special file");
+	return cli_fail(cli, &err, path);
 }
 
 static int is_folder(const char *path)

@@ -20,8 +20,8 @@ struct walfile {
 
 /* Split <dir>/<id>.wal. 0, or an exit code after a line on stderr that says what to name instead. */
 int walfile_split(struct cli *cli, const char *path, struct walfile *out);
-/* Something is there that cannot be a log (a folder, a device): 65 after a line on stderr. Otherwise 0, also when
- * nothing is there: the library looks closer. */
+/* Something is there that cannot be a log: a folder or a device (65), a symbolic link (74), after a line on stderr.
+ * Otherwise 0, also when nothing is there: the library looks closer. */
 int walfile_check(struct cli *cli, const char *path);
 
 /* dir is a folder, or could be made in one that is there: a longer missing path is more likely a slip than a wish. 73

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sluice wal recover, archive and cleanup: what changes files, and what it never loses."""
 
+import json
 import os
 import time
 
@@ -67,6 +68,16 @@ class Recover(CliTest):
         self.assertEqual((o["ok"], o["records"], o["holes"], o["last_sequence"]), (True, 5, 1, 6))
         g = [g for g in o["ranges"] if g["kind"] == "damage"]
         self.assertEqual([(x["offset"], x["length"], x["first_missing"]) for x in g], [(offset, len(bad), 3)])
+
+    def test_the_library_s_records_are_logfmt_or_json_lines(self):
+        _, offset = self.damaged()
+        before = self.read("x.wal")
+        r = self.ok("wal", "recover", "x.wal")
+        self.assertRegex(r.errors, rf"(?m)^ts=\S+ level=\w+ component=wal msg=.* offset={offset} .*expected_crc=\S+ actual_crc=")
+        self.write("y.wal", before)
+        records = [json.loads(line) for line in self.ok("wal", "recover", "--log-format=json", "y.wal").errors.splitlines()]
+        self.assertIn(offset, [o.get("offset") for o in records])
+        self.assertEqual({o["component"] for o in records}, {"wal", "sluice"})
 
     def test_a_torn_tail_is_trimmed_and_kept(self):
         torn = walfmt.record(3, b"three")[:-3]

@@ -348,6 +348,13 @@ class NotALog(CliTest):
                     r = self.fails(code, "wal", command, name, says=name)
                     self.one_line(r)
 
+    def test_a_symbolic_link_is_not_followed(self):
+        self.write("x.wal", walfmt.log([b"one"]))
+        os.symlink("x.wal", self.path("link.wal"))
+        for command in [*READERS, "append", "recover"]:
+            with self.subTest(command=command):
+                self.one_line(self.fails(74, "wal", command, "link.wal", says=["link.wal", "symbolic link"]))
+
     def test_what_cannot_be_read_is_an_input_error(self):
         # Root reads everything, unless it gives up the right to.
         under = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
