@@ -148,7 +148,7 @@ int sl_wal_batcher_new(sl_wal_batcher **out, sl_wal *w, const struct sl_wal_batc
 	if (rc == 0 && b->background) {
 		int started = sl__thread_start(&b->thread, "sl-wal-batch", background_main, b);
 		if (started < 0)
-			rc = sl_err_set_errno(err, -started, "batcher of %s: start its thread", w->path);
+			rc = sl__thread_error(err, started, "batcher", w->path);
 	}
 	if (rc != 0) {
 		destroy(b);

@@ -255,7 +255,7 @@ static int salvage_step(struct rewrite *rw, struct wal_walk *walk, struct wal_re
 		return rc != 0 ? rc : 1;
 	case WAL_STEP_ERROR:
 	default:
-		return SL_EIO;
+		return sl_err_set_errno(err, r->error, "rewrite %s: read", rw->src->path);
 	}
 }
 

@@ -135,7 +135,7 @@ static int start_locked(sl_wal *w, const struct sl_wal_sender *table, void *ctx,
 	reset_state(w, table, ctx);
 	rc = sl__thread_start(&w->sender->thread, "sl-wal-send", sender_main, w);
 	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "start the sender of %s", w->path);
+		return sl__thread_error(err, rc, "sender", w->path);
 	w->sender->phase = SENDER_RUNNING;
 	w->sender->show = SENDER_ACTIVE;
 	w->sender_runs = true;

@@ -152,8 +152,10 @@ int sl__wal_sender_read(sl_wal *w, struct wal_sender_state *s, struct sl_err *er
 			return rc;
 		}
 		if (rc != 0) {
+			/* Send what could be read; the next plan begins with this one. */
 			s->n = i;
 			drop_trailing_ranges(s);
+			break;
 		}
 	}
 	return 0;

@@ -392,7 +392,7 @@ int sl__wal_helper_start(sl_wal *w, struct sl_err *err)
 	int rc = sl__thread_start(&w->helper, "sl-wal-helper", helper_main, w);
 	if (rc < 0) {
 		w->helper_runs = false;
-		return sl_err_set_errno(err, -rc, "open %s: start its helper thread", w->path);
+		return sl__thread_error(err, rc, "helper", w->path);
 	}
 	return 0;
 }

@@ -91,7 +91,7 @@ static int walk_records(struct survey *s, size_t segment, struct wal_reader *r, 
 		case WAL_STEP_END:
 			return on_end(s, segment, &item, err);
 		case WAL_STEP_ERROR:
-			return r->error == ENOMEM ? SL_ENOMEM : SL_EIO;
+			return sl_err_set_errno(err, r->error, "read %s", s->sources[segment].name);
 		}
 		if (rc != 0)
 			return rc;
