@@ -297,7 +297,7 @@ static void torn_path(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, unsig
 {
 	char suffix[64], more[16] = "";
 	if (nth > 0)
-		(void)snprintf(more, sizeof more, "-%u", nth);
+		(void)snprintf(more, sizeof more, ".%u", nth + 1);
 	(void)snprintf(suffix, sizeof suffix, TORN "%llu%s", (unsigned long long)at, more);
 	(void)sl__dl_file_path(q, f->first_id, suffix);
 }
