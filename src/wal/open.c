@@ -305,10 +305,11 @@ static int settle_files(sl_wal *w, struct sl_err *err)
 	sl__lock(&w->mu);
 	bool dirty = w->batch[w->batch_id % 2].n > 0 || w->marks.n > 0 || w->flushing;
 	bool usable = !w->archived && !w->poisoned;
+	int rc = usable || !dirty ? 0 : sl__wal_usable(w, err); /* what is not on disk stays unsaid otherwise */
 	sl__unlock(&w->mu);
 	if (!usable)
-		return 0;
-	int rc = dirty ? sl__wal_flush_now(w, err) : 0;
+		return rc;
+	rc = dirty ? sl__wal_flush_now(w, err) : 0;
 	if (w->ready_end > w->end || w->cut_needed) {
 		int cut = sl__wal_trim(w, rc == 0 ? err : NULL);
 		rc = rc != 0 ? rc : cut;
