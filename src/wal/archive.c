@@ -10,9 +10,9 @@
  * A1  Nothing is removed before an archive that holds all its bytes is on disk under its own name.
  * A2  No archive is ever replaced. A name that is taken by another content is left alone.
  * A3  Of a whole log, everything is published before anything is removed.
- * A4  Numbering never restarts under one incarnation: as long as a file of the stream is there, one that holds data is.
- *     So the newest sealed segment stays while the active one has no data; and when a whole log goes whose active file
- *     has none, the newest sealed segment takes that file's place first, and is the last to be removed.
+ * A4  Numbering never restarts under one incarnation: the active file is removed last, and until then it holds data or
+ *     a status record that mentions a sequence above all others. So the newest sealed segment of a log that goes on
+ *     stays while the active file has no data, and before a whole log goes, such a file gets such a record.
  */
 #include "wal/archive.h"
 
@@ -258,39 +258,27 @@ static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 
 /* ---- a whole log ---- */
 
-/* A4. The newest sealed segment takes the place of an active file without data; *fd holds its lock. */
-static int promote_newest(const sl_wal *w, int *fd, struct sl_err *err)
+/* A4. Mention a sequence behind the last one: declare it a hole, which changes the meaning of no record. */
+static int mention_next(sl_wal *w, struct sl_err *err)
 {
-	char *path = sl__wal_file_path(&w->env, w->dir, w->id, w->segments[w->n_segments - 1].first);
-	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", w->path);
-	int rc = SL__IO(&w->env, open, path, O_RDWR | O_NOFOLLOW, 0);
-	if (rc >= 0) {
-		*fd = rc;
-		rc = SL__IO(&w->env, lock, *fd);
-	}
+	uint8_t mark[WAL_MARK_BYTES];
+	uint64_t next = w->durable_seq + 1;
+	uint32_t n = sl__wal_encode_mark(mark, next, next, SL_WAL_FAILED, sl__real_ms(&w->env));
+	int rc = w->cut_needed ? sl__wal_trim(w, err) : 0;
+	if (rc != 0)
+		return rc;
+	rc = sl__pwrite_full(&w->env, w->fd, mark, n, w->end);
 	if (rc == 0)
-		rc = SL__IO(&w->env, rename, path, w->path, 0);
-	if (rc == 0)
-		rc = sl__sync_dir(&w->env, w->dir);
-	int code = rc < 0 ? sl_err_set_errno(err, -rc, "archive %s: put %s in its place", w->path, path) : 0;
-	sl__free(&w->env, path);
-	return code;
+		rc = SL__IO(&w->env, datasync, w->fd);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "archive %s: write", w->path) : 0;
 }
 
-static int remove_all(const sl_wal *w, struct sl_err *err)
+static int remove_all(sl_wal *w, struct sl_err *err)
 {
-	bool promote = w->active_first == 0 && w->n_segments > 0;
-	size_t n = w->n_segments - (promote ? 1 : 0);
-	int rc = 0, fd = -1;
-	for (size_t i = 0; i < n && rc == 0; i++)
+	int rc = w->active_first == 0 && w->n_segments > 0 ? mention_next(w, err) : 0;
+	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
 		rc = remove_sealed(w, &w->segments[i], err);
-	if (rc == 0 && promote)
-		rc = promote_newest(w, &fd, err);
-	if (rc == 0)
-		rc = remove_file(w, w->path, err);
-	sl__close_fd(&w->env, &fd);
-	return rc;
+	return rc == 0 ? remove_file(w, w->path, err) : rc;
 }
 
 static int publish_all(const sl_wal *w, const char *dir, struct sl_err *err)
