@@ -98,7 +98,8 @@ struct sl_wal_span {
 };
 
 /* Append n records, in order and consecutively numbered from *first_sequence. All are durable when 0 returns; on
- * failure *n_durable (may be NULL) says how many of the first are. */
+ * failure *n_durable (may be NULL) says how many of the first are; the others are not
+ * in the log. */
 SL_API SL_MUST_CHECK int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n,
 					    uint64_t *first_sequence, size_t *n_durable, struct sl_err *err);
 
@@ -109,7 +110,8 @@ struct sl_wal_ticket {
 };
 
 /* Hand a record over without waiting. The order of submits is the order of sequences. May block when the buffers of two
- * flushes are full. The sequence is final only once the ticket succeeded. */
+ * flushes are full. The sequence is final only once the ticket succeeded: a flush that
+ * fails takes all records submitted before its failure with it, and their numbers are given to later ones. */
 SL_API SL_MUST_CHECK int sl_wal_submit(sl_wal *w, const void *payload, size_t len, struct sl_wal_ticket *ticket,
 				       struct sl_err *err);
 /* 0: durable. SL_ETIMEDOUT: not yet (timeout_ms 0 asks without waiting, SL_UNLIMITED waits). Others: that record is not

@@ -541,19 +541,20 @@ static size_t sealed_len(const sl_wal *w, size_t len)
 	return w->key != NULL ? len + WAL_SEAL_BYTES : len;
 }
 
-/* Under mu, room was found: take the place. */
-static int take_place(sl_wal *w, size_t total, struct slot *out, struct sl_err *err) SL_REQUIRES(w->mu)
+/* Under mu, room was found: take n places side by side. */
+static int take_places(sl_wal *w, size_t n, size_t bytes, struct slot *out, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	struct wal_batch *b = current(w);
-	if (sl__wal_index_reserve(&w->index, 1) != 0)
+	if (sl__wal_index_reserve(&w->index, n) != 0)
 		return sl_err_set(err, SL_ENOMEM, "append to %s: no memory for the index", w->path);
 	out->batch = b;
 	out->at = b->buf + b->fill;
-	out->sequence = w->next_seq++;
+	out->sequence = w->next_seq;
 	out->id = b->id;
-	b->fill += total;
-	b->n++;
-	w->inflight_bytes += total;
+	w->next_seq += n;
+	b->fill += bytes;
+	b->n += (uint32_t)n;
+	w->inflight_bytes += bytes;
 	atomic_fetch_add_explicit(&b->writers, 1, memory_order_relaxed);
 	if (w->gathering && b->n >= w->gather_target) {
 		w->gathering = false;
@@ -575,9 +576,23 @@ static void encode(const sl_wal *w, const struct slot *s, const void *payload, s
 		memcpy(body, payload, len);
 	}
 	sl__wal_seal(s->at, stored);
+}
+
+/* The leader may write. */
+static void encoded(const struct slot *s)
+{
 	uint32_t before = atomic_fetch_sub_explicit(&s->batch->writers, 1, memory_order_acq_rel);
 	if (before == (LEADER_SLEEPS | 1))
 		sl__futex_wake_all(&s->batch->writers);
+}
+
+/* What can fail, or takes time, and needs no lock. */
+static int prepare_slot(const sl_wal *w, struct slot *out, struct sl_err *err)
+{
+	out->lead = false;
+	out->timestamp_ms = sl__real_ms(&w->env);
+	int rc = w->key != NULL ? sl__wal_draw_nonce(&w->env, out->nonce) : 0;
+	return rc < 0 ? sl_err_set_errno(err, -rc, "append to %s: randomness", w->path) : 0;
 }
 
 static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, struct sl_err *err)
@@ -588,14 +603,13 @@ static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, stru
 	if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
 		return too_big(w, len, err);
 	size_t total = sealed_len(w, len) + WAL_FRAME_BYTES;
-	out->lead = false;
-	out->timestamp_ms = sl__real_ms(&w->env);
-	if (w->key != NULL && (rc = sl__wal_draw_nonce(&w->env, out->nonce)) < 0)
-		return sl_err_set_errno(err, -rc, "append to %s: randomness", w->path);
+	rc = prepare_slot(w, out, err);
+	if (rc != 0)
+		return rc;
 	sl__lock(&w->mu);
 	rc = admit(w, total, err);
 	if (rc == 0)
-		rc = take_place(w, total, out, err);
+		rc = take_places(w, 1, total, out, err);
 	if (rc == 0 && !out->batch->has_leader) {
 		if (want_lead) {
 			out->batch->has_leader = out->lead = true;
@@ -608,6 +622,18 @@ static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, stru
 	return rc;
 }
 
+static int finish_slot(sl_wal *w, const struct slot *s, struct sl_err *err)
+{
+	if (s->lead) {
+		sl__lock(&w->mu);
+		lead(w, s->batch, s->id);
+		sl__unlock(&w->mu);
+	} else {
+		follow(s->batch, s->id);
+	}
+	return outcome(w, s->id, err);
+}
+
 int sl_wal_append(sl_wal *w, const void *payload, size_t len, uint64_t *sequence, struct sl_err *err)
 {
 	struct slot s;
@@ -615,14 +641,8 @@ int sl_wal_append(sl_wal *w, const void *payload, size_t len, uint64_t *sequence
 	if (rc != 0)
 		return rc;
 	encode(w, &s, payload, len);
-	if (s.lead) {
-		sl__lock(&w->mu);
-		lead(w, s.batch, s.id);
-		sl__unlock(&w->mu);
-	} else {
-		follow(s.batch, s.id);
-	}
-	rc = outcome(w, s.id, err);
+	encoded(&s);
+	rc = finish_slot(w, &s, err);
 	if (rc == 0 && sequence != NULL)
 		*sequence = s.sequence;
 	return rc;
@@ -635,6 +655,7 @@ int sl_wal_submit(sl_wal *w, const void *payload, size_t len, struct sl_wal_tick
 	if (rc != 0)
 		return rc;
 	encode(w, &s, payload, len);
+	encoded(&s);
 	*ticket = (struct sl_wal_ticket){.sequence = s.sequence, .batch = s.id};
 	return 0;
 }
@@ -696,40 +717,79 @@ int sl_wal_sync(sl_wal *w, struct sl_err *err)
 	return outcome(w, id, err);
 }
 
-/* Submit as many as the buffers take; *n_submitted and the last ticket tell how far. */
-static int submit_some(sl_wal *w, const struct sl_wal_span *records, size_t n, struct sl_wal_ticket *tickets,
-		       size_t *n_submitted, struct sl_err *err)
+/* ---- many at once ---- */
+
+/* Under mu, behind admit for the first: how many of the records fit the current batch and the backlog together? */
+static size_t group_size(const sl_wal *w, const struct sl_wal_span *records, size_t n, size_t *bytes) SL_REQUIRES(w->mu)
 {
-	int rc = 0;
-	for (*n_submitted = 0; rc == 0 && *n_submitted < n; (*n_submitted)++) {
-		const struct sl_wal_span *r = &records[*n_submitted];
-		rc = sl_wal_submit(w, r->data, r->len, &tickets[*n_submitted], err);
-		if (rc != 0)
+	const struct wal_batch *b = &w->batch[w->batch_id % 2];
+	size_t k = 0;
+	for (*bytes = 0; k < n; k++) {
+		size_t len = records[k].len;
+		if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
 			break;
+		size_t total = sealed_len(w, len) + WAL_FRAME_BYTES;
+		if (*bytes + total > b->cap - b->fill || (k > 0 && backlog_full(w, *bytes + total)))
+			break;
+		*bytes += total;
 	}
+	return k;
+}
+
+/* Places for the first *k of the records, side by side in one batch: they are durable together or not at all. */
+static int reserve_group(sl_wal *w, const struct sl_wal_span *records, size_t n, struct slot *out, size_t *k,
+			 struct sl_err *err)
+{
+	if (records[0].len > SL_WAL_MAX_PAYLOAD || sealed_len(w, records[0].len) > SL_WAL_MAX_PAYLOAD)
+		return too_big(w, records[0].len, err);
+	int rc = prepare_slot(w, out, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	rc = admit(w, sealed_len(w, records[0].len) + WAL_FRAME_BYTES, err);
+	if (rc == 0) {
+		size_t bytes;
+		*k = group_size(w, records, n, &bytes);
+		rc = take_places(w, *k, bytes, out, err);
+	}
+	if (rc == 0 && !out->batch->has_leader)
+		out->batch->has_leader = out->lead = true;
+	sl__unlock(&w->mu);
 	return rc;
+}
+
+/* One random nonce serves a group: its last eight bytes count up. */
+static void next_nonce(uint8_t nonce[WAL_NONCE_BYTES])
+{
+	sl__put64(nonce + WAL_NONCE_BYTES - 8, sl__get64(nonce + WAL_NONCE_BYTES - 8) + 1);
+}
+
+static void encode_group(const sl_wal *w, struct slot s, const struct sl_wal_span *records, size_t k)
+{
+	for (size_t i = 0; i < k; i++) {
+		encode(w, &s, records[i].data, records[i].len);
+		s.at += sealed_len(w, records[i].len) + WAL_FRAME_BYTES;
+		s.sequence++;
+		next_nonce(s.nonce);
+	}
+	encoded(&s);
 }
 
 int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n, uint64_t *first_sequence,
 		       size_t *n_durable, struct sl_err *err)
 {
-	size_t done = 0;
-	int rc = 0;
+	size_t done = 0, k = 0;
+	int rc = sl__wal_check_process(w, err);
 	while (rc == 0 && done < n) {
-		struct sl_wal_ticket tickets[64];
-		size_t want = SL_MIN(n - done, SL_COUNT(tickets)), submitted;
-		struct sl_err later = SL_ERR_INIT;
-		int submit_rc = submit_some(w, records + done, want, tickets, &submitted, &later);
-		for (size_t i = 0; rc == 0 && i < submitted; i++) {
-			rc = sl_wal_wait(w, &tickets[i], SL_UNLIMITED, err);
-			if (rc == 0 && done++ == 0 && first_sequence != NULL)
-				*first_sequence = tickets[i].sequence;
-		}
-		if (rc == 0 && submit_rc != 0) {
-			rc = submit_rc;
-			if (err != NULL)
-				*err = later;
-		}
+		struct slot s;
+		rc = reserve_group(w, records + done, n - done, &s, &k, err);
+		if (rc != 0)
+			break;
+		encode_group(w, s, records + done, k);
+		rc = finish_slot(w, &s, err);
+		if (rc == 0 && done == 0 && first_sequence != NULL)
+			*first_sequence = s.sequence;
+		done += rc == 0 ? k : 0;
 	}
 	if (n_durable != NULL)
 		*n_durable = done;
