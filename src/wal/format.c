@@ -60,14 +60,17 @@ enum wal_header_state sl__wal_header_decode(const uint8_t in[WAL_HEADER_BYTES], 
 	/* A sound header of another version with its CRC-8 is a later format, not a flipped bit. */
 	if (header_sound(in, &h) && h.incarnation != 0)
 		return WAL_HEADER_UNSUPPORTED;
-	/* Which single bit makes it right? A foreign header has no CRC-8 and wins over a chance match of one. */
+	/* Which single bit makes it right? A foreign header has no CRC-8 and wins over a chance match of one; of two
+	 * versions that it could have had, the plain one. */
 	struct wal_header best = {0, 0};
 	for (unsigned bit = 0; bit < WAL_HEADER_BYTES * 8; bit++) {
 		uint8_t fixed[WAL_HEADER_BYTES];
 		memcpy(fixed, in, sizeof fixed);
 		fixed[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		if (header_known(fixed, &h) && (best.version == 0 || h.incarnation == 0) &&
-		    !(best.version != 0 && best.incarnation == 0))
+		if (!header_known(fixed, &h))
+			continue;
+		bool better = h.incarnation == 0 && (best.incarnation != 0 || h.version < best.version);
+		if (best.version == 0 || better)
 			best = h;
 	}
 	if (best.version == 0)

@@ -8,7 +8,8 @@
  *                 ^ p                   ^ q
  *
  * R1  The damaged record's own length is tried first: when a chain of records begins right behind it, that is q. When
- *     the log ends exactly there, the damaged record was the last one and nothing is looked for inside it.
+ *     the log ends exactly there, the damaged record was the last one. But when records lie without a gap from
+ *     somewhere behind p exactly to that place, it is the length that is wrong, and the first of these is q.
  * R2  Otherwise every byte behind p is a candidate. It must look like a record whose sequence fits (data: above the
  *     last one), with a right CRC, and the chain that begins there must reach further than any other candidate's:
  *     a payload may itself hold log bytes, and a chain inside a payload ends where the payload does.
@@ -198,8 +199,28 @@ static enum probe follow_chain(struct wal_reader *r, uint64_t q, uint64_t last, 
 	}
 }
 
-/* R1. Returns YES with *q set when the damaged record's own length leads on; *at_end when it leads to the log's end. */
-static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *q, bool *at_end)
+/* Do records lie without a gap from q up to exactly target? */
+static enum probe chain_reaches(struct wal_reader *r, uint64_t q, uint64_t last, uint64_t target)
+{
+	while (q < target) {
+		struct wal_record rec;
+		enum wal_check check;
+		uint64_t expected, actual;
+		enum probe found = probe_record(r, q, &rec, &check, &expected, &actual);
+		if (found != PROBE_YES)
+			return found;
+		if (!sequence_fits(&rec, last))
+			return PROBE_NO;
+		if (rec.status == SL_WAL_PENDING)
+			last = rec.sequence;
+		q += rec.total;
+	}
+	return q == target ? PROBE_YES : PROBE_NO;
+}
+
+/* R1. Where the damaged record's own length leads: *next. YES when a record is there; *at_end when it is the log's end.
+ */
+static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *next, bool *at_end)
 {
 	size_t got;
 	*at_end = false;
@@ -209,15 +230,13 @@ static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_e
 	uint32_t total = got < 4 ? 0 : sl__wal_total(bytes, w->r->size - p);
 	if (total == 0)
 		return PROBE_NO;
-	uint64_t next = p + total, end;
+	uint64_t end;
+	*next = p + total;
 	/* The last eight bytes of a record are its CRC: hardly ever all zero. */
-	*at_end = data_end <= next && data_end > next - 8;
-	if (follow_chain(w->r, next, w->last, &end) == PROBE_ERROR)
+	*at_end = data_end <= *next && data_end > *next - 8;
+	if (follow_chain(w->r, *next, w->last, &end) == PROBE_ERROR)
 		return PROBE_ERROR;
-	if (end <= next)
-		return PROBE_NO;
-	*q = next;
-	return PROBE_YES;
+	return end > *next ? PROBE_YES : PROBE_NO;
 }
 
 /* Cheap look at a candidate before its CRC is computed. */
@@ -260,6 +279,32 @@ static enum probe scan_for_chain(struct wal_walk *w, uint64_t p, uint64_t data_e
 	return best_end != 0 ? PROBE_YES : PROBE_NO;
 }
 
+/* R1. The first of the records that lead from behind p exactly to next, when it is the length itself that is damaged.
+ * Records inside a payload cannot: the last bytes before next are the CRC of the record around them. */
+static enum probe chain_inside(struct wal_walk *w, uint64_t p, uint64_t next, uint64_t *q)
+{
+	for (uint64_t at = p + 1; at + WAL_FRAME_BYTES <= next;) {
+		size_t got, i = 0;
+		const uint8_t *bytes = sl__wal_view(w->r, at, WINDOW_BYTES / 2, &got);
+		if (bytes == NULL)
+			return PROBE_ERROR;
+		size_t n = (size_t)SL_MIN((uint64_t)got, next - at);
+		while (i + WAL_FRAME_BYTES <= n && !looks_like_record(bytes + i, next - (at + i), w->last))
+			i++;
+		at += i;
+		if (i + WAL_FRAME_BYTES > n) {
+			if (i == 0)
+				break;
+			continue;
+		}
+		enum probe found = chain_reaches(w->r, at, w->last, next);
+		*q = at++;
+		if (found != PROBE_NO)
+			return found;
+	}
+	return PROBE_NO;
+}
+
 static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
 {
 	(void)sl_err_set_errno(err, w->r->error, "read at %llu", (unsigned long long)w->pos);
@@ -268,15 +313,23 @@ static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
 
 static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl_err *err)
 {
-	uint64_t p = w->pos, q = 0;
+	uint64_t p = w->pos, q = 0, next = 0, inside;
 	bool at_end;
 	/* Looked for once: a log with many damaged places would otherwise be read to its end for each. */
 	if (w->data_end == 0 && last_nonzero(w->r, p, &w->data_end) == PROBE_ERROR)
 		return read_failed(w, err);
 	uint64_t data_end = w->data_end;
-	enum probe found = try_own_length(w, p, data_end, &q, &at_end);
-	if (found == PROBE_NO && !at_end)
+	enum probe found = try_own_length(w, p, data_end, &next, &at_end);
+	q = next;
+	if (found == PROBE_YES || (found == PROBE_NO && at_end)) {
+		enum probe hidden = chain_inside(w, p, next, &inside);
+		if (hidden != PROBE_NO) {
+			found = hidden;
+			q = inside;
+		}
+	} else if (found == PROBE_NO) {
 		found = scan_for_chain(w, p, data_end, &q);
+	}
 	if (found == PROBE_ERROR)
 		return read_failed(w, err);
 	item->offset = p;

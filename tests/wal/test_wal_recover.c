@@ -149,6 +149,22 @@ static void a_damaged_length_does_not_hide_the_records_behind(void **state)
 	}
 }
 
+/* A length that is wrong may lead exactly to a later record, or to the end: what lies between is not given up. */
+static void a_wrong_length_that_leads_to_a_later_record_hides_nothing(void **state)
+{
+	(void)state;
+	for (uint32_t records = 2; records <= 4; records++) {
+		struct box b;
+		uint32_t length = 33 * records - 4;
+		log_of_five(&b);
+		box_poke(&b, BOX_PATH, RECORD_AT(2), &length, 4);
+		assert_scan(&b, BOX_PATH, "1=a <damage 49+33 miss 2-2> 3=c 4=d 5=e");
+		box_close(&b, box_open(&b));
+		assert_scan(&b, BOX_PATH, "1=a <hole 2-2> 3=c 4=d 5=e");
+		box_fini(&b);
+	}
+}
+
 static void truncate_cuts_at_the_first_damage_and_sets_the_rest_aside(void **state)
 {
 	(void)state;
@@ -613,6 +629,7 @@ int main(void)
 		cmocka_unit_test(a_declared_hole_is_no_damage_the_next_time),
 		cmocka_unit_test(several_damaged_ranges_are_each_set_aside),
 		cmocka_unit_test(a_damaged_length_does_not_hide_the_records_behind),
+		cmocka_unit_test(a_wrong_length_that_leads_to_a_later_record_hides_nothing),
 		cmocka_unit_test(truncate_cuts_at_the_first_damage_and_sets_the_rest_aside),
 		cmocka_unit_test(truncate_does_not_give_the_lost_sequences_again),
 		cmocka_unit_test(refuse_changes_nothing),
