@@ -258,12 +258,34 @@ static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 
 /* ---- a whole log ---- */
 
-/* A4. Mention a sequence behind the last one: declare it a hole, which changes the meaning of no record. */
-static int mention_next(sl_wal *w, struct sl_err *err)
+static int note_status(const struct sl_wal_record *record, void *ctx)
 {
-	uint8_t mark[WAL_MARK_BYTES];
-	uint64_t next = w->durable_seq + 1;
-	uint32_t n = sl__wal_encode_mark(mark, next, next, SL_WAL_FAILED, sl__real_ms(&w->env));
+	*(enum sl_wal_status *)ctx = record->status;
+	return 0;
+}
+
+/* A4. A status record that says again what is known of the last sequence, or of a pending one nothing, but declares
+ * the next a hole: either way the meaning of no record changes. */
+static int prepare_mention(sl_wal *w, uint8_t mark[WAL_MARK_BYTES], uint32_t *n, struct sl_err *err)
+{
+	enum sl_wal_status status = SL_WAL_FAILED; /* of a hole, which the walk does not show */
+	uint64_t sequence = w->durable_seq;
+	*n = 0;
+	if (w->active_first != 0 || w->n_segments == 0)
+		return 0;
+	int rc = sl_wal_iterate(w, sequence, note_status, &status, err);
+	if (rc != 0)
+		return rc;
+	if (status == SL_WAL_PENDING) {
+		sequence++;
+		status = SL_WAL_FAILED;
+	}
+	*n = sl__wal_encode_mark(mark, sequence, sequence, (uint8_t)status, sl__real_ms(&w->env));
+	return 0;
+}
+
+static int write_mention(sl_wal *w, const uint8_t *mark, uint32_t n, struct sl_err *err)
+{
 	int rc = w->cut_needed ? sl__wal_trim(w, err) : 0;
 	if (rc != 0)
 		return rc;
@@ -275,7 +297,7 @@ static int mention_next(sl_wal *w, struct sl_err *err)
 
 static int remove_all(sl_wal *w, struct sl_err *err)
 {
-	int rc = w->active_first == 0 && w->n_segments > 0 ? mention_next(w, err) : 0;
+	int rc = 0;
 	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
 		rc = remove_sealed(w, &w->segments[i], err);
 	return rc == 0 ? remove_file(w, w->path, err) : rc;
@@ -315,12 +337,30 @@ static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_RE
 	return 0;
 }
 
+/* [leader, no mu] Publish everything, then remove it. w->archived is set once something may be gone. */
+static int archive_all(sl_wal *w, const char *dir, struct sl_err *err)
+{
+	uint8_t mark[WAL_MARK_BYTES];
+	uint32_t n;
+	int rc = prepare_mention(w, mark, &n, err);
+	if (rc == 0)
+		rc = publish_all(w, dir, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	w->archived = true;
+	w->hold_prepare++; /* for good: the path may soon name another log's file */
+	sl__unlock(&w->mu);
+	if (n > 0)
+		rc = write_mention(w, mark, n, err);
+	return rc == 0 ? remove_all(w, err) : rc;
+}
+
 int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
 		return rc;
-	dir = dir != NULL ? dir : w->opts.archive_dir;
 	sl__lock(&w->mu);
 	rc = may_archive(w, include_pending, err);
 	sl__unlock(&w->mu);
@@ -336,19 +376,10 @@ int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_er
 	rc = may_archive(w, include_pending, err);
 	sl__unlock(&w->mu);
 	if (rc == 0)
-		rc = publish_all(w, dir, err);
+		rc = archive_all(w, dir != NULL ? dir : w->opts.archive_dir, err);
 	sl__lock(&w->mu);
-	if (rc == 0) {
-		/* From here on the files go. Nothing may be written to them, and the helper finds another log's file
-		 * under our name, perhaps. */
-		w->archived = true;
-		w->hold_prepare++;
-		sl__unlock(&w->mu);
-		rc = remove_all(w, err);
-		sl__lock(&w->mu);
-	}
-	sl__wal_end_exclusive(w);
 	w->archiving = false;
+	sl__wal_end_exclusive(w);
 	sl__broadcast(&w->room_cv);
 	sl__unlock(&w->mu);
 	return rc;

@@ -115,6 +115,10 @@ static int make_active(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_
 		rc = lock_newest_sealed(w, files.sealed[files.n_sealed - 1], &h, &sealed_fd, err);
 	else if (hooks->must_exist)
 		rc = sl_err_set(err, SL_ENOENT, "%s: no such log", w->path);
+	/* The rename that took the active file away may not be on disk yet; a new one must not overtake it. */
+	int synced = rc == 0 && files.n_sealed > 0 ? sl__sync_dir(&w->env, w->dir) : 0;
+	if (synced < 0)
+		rc = sl_err_set_errno(err, -synced, "sync the folder of %s", w->path);
 	if (rc == 0)
 		rc = create_first(w, h, err);
 	sl__close_fd(&w->env, &sealed_fd);
