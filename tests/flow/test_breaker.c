@@ -20,6 +20,7 @@ struct fixture {
 	struct sl_env env;
 	sl__breaker *b;
 	char told[512]; /* "CO OH HC " */
+	atomic_int n_told;
 	int toggle_in_callback;
 };
 
@@ -77,6 +78,7 @@ static void on_change(enum sl__breaker_state from, enum sl__breaker_state to, vo
 	struct fixture *f = ctx;
 	size_t used = strlen(f->told);
 	(void)snprintf(f->told + used, sizeof f->told - used, "%c%c ", "COH"[from], "COH"[to]);
+	atomic_fetch_add(&f->n_told, 1);
 	/* Re-enters: would hang if the lock were held. Two changes each time. */
 	for (; f->toggle_in_callback > 0; f->toggle_in_callback--) {
 		vclock_advance_ms(&f->clock, 100000);
@@ -144,6 +146,11 @@ static void a_failure_rate_opens_it_once_there_are_enough_calls(void **state)
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED); /* 4 of 9 */
 	call(f, SL__BREAKER_FAILED);                       /* 5 of 10 */
 	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
+	/* Once it has closed, the window begins anew. */
+	vclock_advance_ms(&f->clock, 1000);
+	call(f, SL__BREAKER_OK);
+	call(f, SL__BREAKER_FAILED);
+	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
 }
 
 static void the_rate_forgets_what_is_older_than_the_window(void **state)
@@ -222,6 +229,14 @@ static void several_probes_and_successes_may_be_asked_for(void **state)
 	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
 	assert_true(sl__breaker_report(f->b, a, SL__BREAKER_OK));
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
+	/* A failure among them, and all are needed again. */
+	call(f, SL__BREAKER_FATAL);
+	vclock_advance_ms(&f->clock, 1000);
+	calls(f, 2, SL__BREAKER_OK);
+	call(f, SL__BREAKER_FAILED);
+	vclock_advance_ms(&f->clock, 2000);
+	calls(f, 2, SL__BREAKER_OK);
+	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
 }
 
 static void a_neutral_probe_gives_its_place_back(void **state)
@@ -230,9 +245,13 @@ static void a_neutral_probe_gives_its_place_back(void **state)
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
 	vclock_advance_ms(&f->clock, 1000);
-	call(f, SL__BREAKER_NEUTRAL);
+	struct sl__breaker_permit given_back = acquire(f);
+	assert_true(sl__breaker_report(f->b, given_back, SL__BREAKER_NEUTRAL));
 	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
-	call(f, SL__BREAKER_OK);
+	struct sl__breaker_permit probe = acquire(f);
+	assert_false(sl__breaker_report(f->b, given_back, SL__BREAKER_OK)); /* twice: not in the other's name */
+	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
+	assert_true(sl__breaker_report(f->b, probe, SL__BREAKER_OK));
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
 }
 
@@ -372,6 +391,39 @@ static void blocked_acquires_wait_for_the_probe_and_go_when_it_closes(void **sta
 	assert_int_equal(probe->rc, 0);
 	assert_true(sl__breaker_report(f->b, probe->permit, SL__BREAKER_OK));
 	finish(probe == &w[0] ? &w[1] : &w[0], 0);
+}
+
+static void a_blocked_acquire_takes_the_place_that_a_neutral_probe_gives_back(void **state)
+{
+	struct fixture *f = *state;
+	struct waiter w;
+	make(f, usual);
+	call(f, SL__BREAKER_FATAL);
+	vclock_advance_ms(&f->clock, 1000);
+	struct sl__breaker_permit probe = acquire(f);
+	start_wait(f, &w, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 1);
+	assert_true(sl__breaker_report(f->b, probe, SL__BREAKER_NEUTRAL));
+	finish(&w, 0);
+}
+
+static void a_probe_that_expires_while_others_wait_is_told_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct waiter w;
+	make(f, usual);
+	call(f, SL__BREAKER_FATAL);
+	vclock_advance_ms(&f->clock, 1000);
+	(void)acquire(f); /* never reports */
+	start_wait(f, &w, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 1);
+	vclock_advance_ms(&f->clock, 5000);
+	while (atomic_load(&f->n_told) < 3)
+		sched_yield();
+	assert_string_equal(f->told, "CO OH HO ");
+	vclock_await_waiters(&f->clock, 1);
+	vclock_advance_ms(&f->clock, 2000);
+	finish(&w, 0);
 }
 
 static void a_blocked_acquire_gives_up_at_its_deadline(void **state)
@@ -527,6 +579,8 @@ int main(void)
 		TEST(changes_made_in_a_callback_are_told_after_it_in_order),
 		TEST(more_changes_than_can_be_kept_are_told_as_one_chain),
 		TEST(blocked_acquires_wait_for_the_probe_and_go_when_it_closes),
+		TEST(a_blocked_acquire_takes_the_place_that_a_neutral_probe_gives_back),
+		TEST(a_probe_that_expires_while_others_wait_is_told_at_once),
 		TEST(a_blocked_acquire_gives_up_at_its_deadline),
 		TEST(shutting_releases_those_who_wait),
 		TEST(a_bad_option_is_refused_by_name),

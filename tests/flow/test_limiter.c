@@ -17,7 +17,7 @@ struct fixture {
 	struct sl_env env;
 	sl__limiter *l;
 	uint32_t told[64];
-	int n_told;
+	atomic_int n_told;
 	bool fail_in_callback;
 };
 
@@ -42,7 +42,8 @@ static int tear_down(void **state)
 static void on_change(uint32_t limit, void *ctx)
 {
 	struct fixture *f = ctx;
-	f->told[f->n_told++] = limit;
+	f->told[f->n_told] = limit;
+	atomic_fetch_add(&f->n_told, 1);
 	if (f->fail_in_callback) { /* re-enters, and would hang if the lock were held */
 		f->fail_in_callback = false;
 		vclock_advance_ms(&f->clock, 1000);
@@ -240,6 +241,23 @@ static void a_blocked_acquire_wakes_for_the_next_step_up(void **state)
 	assert_int_equal(f->told[1], 2);
 }
 
+static void a_step_up_that_does_not_help_the_one_who_waits_is_told_all_the_same(void **state)
+{
+	struct fixture *f = *state;
+	struct call c;
+	make(f, (struct sl__limiter_opts){.max = 8});
+	acquire(f, 8);
+	sl__limiter_release(f->l, SL__LIMITER_FAILED); /* limit 4, 7 out */
+	start_acquire(f, &c, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 1);
+	vclock_advance_ms(&f->clock, 5000);
+	while (atomic_load(&f->n_told) < 2)
+		sched_yield();
+	assert_int_equal(f->told[1], 5);
+	sl__limiter_close(f->l);
+	finish(&c, SL_ECLOSED);
+}
+
 static void a_timed_acquire_gives_up_at_its_deadline(void **state)
 {
 	struct fixture *f = *state;
@@ -321,6 +339,7 @@ static void stress_change(uint32_t limit, void *ctx)
 		atomic_fetch_add(&s->bad, 1);
 	atomic_store(&s->last_told, limit);
 	atomic_fetch_add(&s->callbacks, 1);
+	sched_yield();
 	atomic_fetch_sub(&s->in_callback, 1);
 }
 
@@ -386,6 +405,7 @@ int main(void)
 		TEST(after_a_long_pause_all_steps_are_taken_at_once),
 		TEST(a_blocked_acquire_gets_what_is_released),
 		TEST(a_blocked_acquire_wakes_for_the_next_step_up),
+		TEST(a_step_up_that_does_not_help_the_one_who_waits_is_told_all_the_same),
 		TEST(a_timed_acquire_gives_up_at_its_deadline),
 		TEST(closing_releases_those_who_wait),
 		TEST(a_callback_may_call_the_limiter_and_later_changes_follow_in_order),

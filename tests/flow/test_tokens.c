@@ -68,6 +68,12 @@ static void a_full_bucket_gives_its_burst_and_then_its_rate(void **state)
 	assert_int_equal(sl__tokens_available(f->t), 5);
 	assert_int_equal(try_take(f, 6), SL_EAGAIN);
 	assert_int_equal(try_take(f, 5), 0);
+	/* A wait that is no whole number of nanoseconds is rounded up. */
+	sl__tokens_free(f->t);
+	make(f, (struct sl__tokens_opts){.rate = 3, .burst = 1});
+	assert_int_equal(try_take(f, 1), 0);
+	assert_int_equal(sl__tokens_try_take(f->t, 1, &wait_ns), SL_EAGAIN);
+	assert_int_equal(wait_ns, 333333334);
 }
 
 static void the_burst_is_a_second_of_the_rate_unless_given(void **state)
@@ -177,6 +183,11 @@ static void the_factor_and_the_floor_are_options(void **state)
 	assert_true(fabs(sl__tokens_rate(f->t) - 10) < 1e-6);
 	sl__tokens_reduce(f->t);
 	assert_true(fabs(sl__tokens_rate(f->t) - 5) < 1e-6);
+	/* However small the rate, the bucket holds a whole token. */
+	sl__tokens_free(f->t);
+	make(f, (struct sl__tokens_opts){.rate = 1, .burst = 1});
+	sl__tokens_reduce(f->t);
+	assert_int_equal(sl__tokens_available(f->t), 1);
 }
 
 struct call {
@@ -230,11 +241,11 @@ static void takers_are_served_in_order_and_a_try_does_not_overtake(void **state)
 	assert_int_equal(try_take(f, 10), 0);
 	start_take(f, &big, 8, SL_UNLIMITED);
 	vclock_await_waiters(&f->clock, 1);
-	start_take(f, &small, 1, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 2);
 	vclock_advance_ms(&f->clock, 500);
 	assert_int_equal(sl__tokens_available(f->t), 5);
 	assert_int_equal(try_take(f, 1), SL_EAGAIN);
+	start_take(f, &small, 1, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 2);
 	assert_int_equal(small.rc, 99);
 	vclock_advance_ms(&f->clock, 300);
 	finish(&big, 0);
