@@ -21,11 +21,13 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 	return stop_requested() ? SL_ECANCELLED : 0;
 }
 
-/* A clock that went back makes no negative age. */
+/* A clock that went back makes no negative age; a time as foreign as INT64_MIN makes the greatest one. */
 static int64_t pending_age_ms(const struct sl_wal_stats *stats)
 {
-	int64_t age = text_now_ms() - stats->oldest_pending_ms;
+	int64_t age;
 
+	if (__builtin_sub_overflow(text_now_ms(), stats->oldest_pending_ms, &age))
+		return stats->oldest_pending_ms < 0 ? INT64_MAX : 0;
 	return age > 0 ? age : 0;
 }
 
