@@ -2,9 +2,10 @@
 /*
  * An open log, as the files of this folder see it.
  *
- *   open.c      options, lock, creation, recovery of what is there      commit.c   reserve, group commit, tickets
+ *   open.c      options, lock, creation, recovery of what is there      append.c   reserve, encode, tickets
  *   repair.c    torn tails, salvage, truncation, header                 space.c    zeros ahead, rotation, trimming
  *   read.c      iterate, read one, scan files                           marks.c    sent and failed
+ *   commit.c    group commit: batches, leading a flush, failures
  *   sender.c    the asynchronous sender      archive.c  archives        crypt.c    sealing payloads
  *
  * Locks: `mu` guards every field below it unless the field says otherwise. Whoever leads a flush (w->flushing, taken
