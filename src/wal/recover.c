@@ -302,6 +302,9 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 			rc = right_header(r, i, &h, err);
 			if (rc == 0)
 				rc = sl__wal_fix_header(w, src, h, err);
+			/* Where a new incarnation was drawn, the other segments of this log must get the same one. */
+			src->header = h;
+			src->header_state = WAL_HEADER_OK;
 		}
 	}
 	return rc;

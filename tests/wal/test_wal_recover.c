@@ -299,6 +299,25 @@ static void a_header_beyond_repair_takes_the_incarnation_of_the_sealed_segments(
 	box_fini(&b);
 }
 
+static void a_log_without_one_sound_header_stays_one_log(void **state)
+{
+	(void)state;
+	static const char *const paths[] = {BOX_PATH, BOX_PATH ".1"};
+	struct box b;
+	log_of_segments(&b, 12);
+	for (size_t i = 0; i < 2; i++) {
+		box_flip(&b, paths[i], 12 * 8);
+		box_flip(&b, paths[i], 13 * 8 + 3);
+		box_flip(&b, paths[i], 15 * 8 + 5);
+	}
+	sl_wal *w = box_open(&b);
+	assert_int_equal(box_stats(w).records, 12);
+	assert_int_equal(box_append(w, "x"), 13);
+	box_close(&b, w);
+	assert_int_equal(box_count(&b, BOX_DIR, ".old-"), 0);
+	box_fini(&b);
+}
+
 static void damage_in_a_sealed_segment_is_salvaged_in_its_place(void **state)
 {
 	(void)state;
@@ -637,6 +656,7 @@ int main(void)
 		cmocka_unit_test(a_flipped_header_bit_is_repaired),
 		cmocka_unit_test(a_header_beyond_repair_gets_a_new_incarnation),
 		cmocka_unit_test(a_header_beyond_repair_takes_the_incarnation_of_the_sealed_segments),
+		cmocka_unit_test(a_log_without_one_sound_header_stays_one_log),
 		cmocka_unit_test(damage_in_a_sealed_segment_is_salvaged_in_its_place),
 		cmocka_unit_test(damage_at_the_end_of_a_sealed_segment_is_a_hole_not_a_torn_tail),
 		cmocka_unit_test(a_missing_sealed_segment_is_noticed_and_declared),
