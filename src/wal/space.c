@@ -172,7 +172,7 @@ static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t n_
 	w->sealed_bytes += w->end;
 	int old = w->fd;
 	w->fd = fd;
-	w->header = h;
+	w->header.version = h.version; /* the incarnation stays: it is read without the lock */
 	w->end = WAL_HEADER_BYTES;
 	w->ready_end = WAL_HEADER_BYTES + n_zeros;
 	w->active_first = w->active_last = w->active_records = 0;
