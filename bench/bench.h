@@ -83,6 +83,7 @@ struct settings {
 	int slice_ms;
 	size_t recovery_bytes;
 	int short_logs;
+	uint64_t short_ns; /* the longest that they may take; the count reached is printed */
 	size_t crc_bytes;
 	FILE *progress; /* NULL: silent */
 };

@@ -155,6 +155,7 @@ static int run(const struct arguments *a, const char *scratch)
 							 : 300,
 			     .recovery_bytes = (size_t)(a->quick ? 256 : 1024) << 20,
 			     .short_logs = a->quick ? 200 : 1000,
+			     .short_ns = (uint64_t)(a->quick ? 6 : 40) * 1000000000U,
 			     .crc_bytes = (size_t)256 << 20,
 			     .progress = isatty(STDERR_FILENO) ? stderr : NULL};
 	struct report r;

@@ -81,7 +81,7 @@ void row_short_logs(struct report *r, const struct settings *s)
 		rc = make_dir(archive, sizeof archive, s->dir, "archive", &err);
 	uint64_t begin = now_ns();
 	int done = 0;
-	while (rc == 0 && done < s->short_logs && !bench_stopped) {
+	while (rc == 0 && done < s->short_logs && now_ns() < begin + s->short_ns && !bench_stopped) {
 		rc = one_log(dir, archive, done, &worst, &err);
 		done += rc == 0;
 	}
