@@ -18,147 +18,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 
-#include "wal/archive_zst.h"
 #include "wal/segs.h"
 #include "wal/sender.h"
 
-#define RETRY_MS 60000 /* after an archive of a settled segment failed */
-#define MAX_VARIANTS 10000
+#define RETRY_MS 60000    /* after an archive of a settled segment failed */
 #define MARK_FLUSHES 1000 /* rounds until all marks are on disk; each takes at least one */
 
-/* ---- publishing one segment ---- */
-
-struct publication {
-	const struct sl_env *env;
-	const char *dir;
-	const char *segment; /* file name, without its folder */
-	uint32_t incarnation;
-	int level;
-	int fd; /* of the segment */
-	uint64_t bytes;
-};
-
-static int no_memory(const struct publication *p, struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", p->segment);
-}
-
-static char *variant_path(const struct publication *p, bool named, unsigned n)
-{
-	char incarnation[16] = "", number[16] = "";
-	if (named)
-		(void)snprintf(incarnation, sizeof incarnation, ".%06x", p->incarnation & 0xFFFFFFu);
-	if (n > 1)
-		(void)snprintf(number, sizeof number, "-%u", n);
-	return sl__asprintf(p->env, "%s/%s%s%s.zst", p->dir, p->segment, incarnation, number);
-}
-
-/* Find the name for it: *out is in fresh memory. *there: that name holds all its bytes already. */
-static int choose_name(const struct publication *p, char **out, bool *there, struct sl_err *err)
-{
-	bool named = false;
-	for (unsigned n = 1; n <= MAX_VARIANTS; n++) {
-		enum wal_zst_match match = WAL_ZST_DIFFERS;
-		char *path = variant_path(p, named, n);
-		if (path == NULL)
-			return no_memory(p, err);
-		struct sl_err why = SL_ERR_INIT;
-		int rc = sl__wal_zst_compare(p->env, path, p->fd, p->bytes, &match, &why);
-		if (rc == SL_ENOENT || (rc == 0 && match == WAL_ZST_HOLDS)) {
-			*there = rc == 0;
-			*out = path;
-			return 0;
-		}
-		sl__free(p->env, path);
-		if (rc != 0) {
-			if (err != NULL)
-				*err = why;
-			return rc;
-		}
-		if (n == 1 && !named && match == WAL_ZST_STRANGER) {
-			named = true;
-			n = 0;
-		}
-	}
-	return sl_err_set(err, SL_EEXIST, "archive %s: every name in %s is taken", p->segment, p->dir);
-}
-
-/* An archive that was there may not be on disk yet: whoever wrote it may have been interrupted. */
-static int sync_existing(const struct publication *p, const char *path)
-{
-	int fd = SL__IO(p->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
-	if (fd < 0)
-		return fd;
-	int rc = SL__IO(p->env, sync, fd);
-	(void)SL__IO(p->env, close, fd);
-	return rc;
-}
-
-static char *temp_path(const struct publication *p)
-{
-	struct sl__prng prng;
-	sl__prng_init(&prng, p->env);
-	return sl__asprintf(p->env, "%s/.%s.zst.tmp-%016llx", p->dir, p->segment,
-			    (unsigned long long)sl__prng_next(&prng));
-}
-
-/* Write the archive and move it to path. SL_EEXIST: the name was taken meanwhile. */
-static int write_archive(const struct publication *p, const char *path, struct sl_err *err)
-{
-	char *temp = temp_path(p);
-	int fd = -1;
-	if (temp == NULL)
-		return no_memory(p, err);
-	int code = sl__wal_zst_write(p->env, p->fd, p->bytes, temp, p->level, &fd, err);
-	if (code == 0) {
-		int rc = SL__IO(p->env, rename, temp, path, 1);
-		if (rc < 0) {
-			code = sl_err_set_errno(err, -rc, "archive %s: rename to %s", p->segment, path);
-			(void)SL__IO(p->env, unlink, temp);
-		}
-		(void)SL__IO(p->env, close, fd);
-	}
-	sl__free(p->env, temp);
-	return code;
-}
-
-static int publish_once(const struct publication *p, struct sl_err *err)
-{
-	char *path = NULL;
-	bool there = false;
-	int rc = choose_name(p, &path, &there, err);
-	if (rc != 0)
-		return rc;
-	int code = there ? 0 : write_archive(p, path, err);
-	if (code == 0 && there && (rc = sync_existing(p, path)) < 0)
-		code = sl_err_set_errno(err, -rc, "archive %s: sync", path);
-	if (code == 0 && (rc = sl__sync_dir(p->env, p->dir)) < 0)
-		code = sl_err_set_errno(err, -rc, "archive %s: sync the folder", path);
-	sl__free(p->env, path);
-	return code;
-}
-
-/* Steps 1 and 2. */
-static int publish(const struct publication *p, struct sl_err *err)
-{
-	int rc = SL_EEXIST;
-	for (int tries = 0; tries < 10 && rc == SL_EEXIST; tries++)
-		rc = publish_once(p, err);
-	return rc;
-}
+/* ---- one segment ---- */
 
 static int publish_active(const sl_wal *w, const char *dir, struct sl_err *err)
 {
-	struct publication p = {.env = &w->env,
-				.dir = dir,
-				.segment = sl__basename(w->path),
-				.incarnation = w->header.incarnation,
-				.level = w->opts.archive_level,
-				.fd = w->fd,
-				.bytes = w->end};
-	return publish(&p, err);
+	struct wal_publication p = {.env = &w->env,
+				    .dir = dir,
+				    .segment = sl__basename(w->path),
+				    .incarnation = w->header.incarnation,
+				    .level = w->opts.archive_level,
+				    .fd = w->fd,
+				    .bytes = w->end};
+	return sl__wal_publish(&p, err);
 }
 
 static int publish_sealed(const sl_wal *w, const struct wal_segment *seg, const char *dir, struct sl_err *err)
@@ -171,14 +49,14 @@ static int publish_sealed(const sl_wal *w, const struct wal_segment *seg, const 
 	if (fd < 0) {
 		rc = sl_err_set_errno(err, -fd, "archive %s: open", path);
 	} else {
-		struct publication p = {.env = &w->env,
-					.dir = dir,
-					.segment = sl__basename(path),
-					.incarnation = w->header.incarnation,
-					.level = w->opts.archive_level,
-					.fd = fd,
-					.bytes = seg->bytes};
-		rc = publish(&p, err);
+		struct wal_publication p = {.env = &w->env,
+					    .dir = dir,
+					    .segment = sl__basename(path),
+					    .incarnation = w->header.incarnation,
+					    .level = w->opts.archive_level,
+					    .fd = fd,
+					    .bytes = seg->bytes};
+		rc = sl__wal_publish(&p, err);
 		(void)SL__IO(&w->env, close, fd);
 	}
 	sl__free(&w->env, path);
@@ -466,12 +344,10 @@ static int archive_oldest(sl_wal *w, struct wal_segment seg, struct sl_err *err)
 	return rc == 0 ? remove_sealed(w, &seg, err) : rc;
 }
 
-void sl__wal_archive_settled(sl_wal *w)
+/* The caller has set w->archiving. */
+static void archive_while_due(sl_wal *w) SL_REQUIRES(w->mu)
 {
-	sl__lock(&w->mu);
-	bool mine = !w->archiving && sl__mono_ns(&w->env) >= w->archive_after_ns;
-	w->archiving |= mine;
-	while (mine && oldest_is_due(w) && !w->helper_stop) {
+	while (oldest_is_due(w) && !w->helper_stop) {
 		struct wal_segment seg = w->segments[0];
 		struct sl_err err = SL_ERR_INIT;
 		sl__unlock(&w->mu);
@@ -486,9 +362,54 @@ void sl__wal_archive_settled(sl_wal *w)
 		}
 		forget_oldest(w);
 	}
-	if (mine) {
-		w->archiving = false;
-		sl__broadcast(&w->lead_cv);
-	}
+	w->archiving = false;
+	sl__broadcast(&w->lead_cv);
+}
+
+/* Is it time, and nobody at it? Then the caller is. */
+static bool begin_archiving(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	if (w->archiving || sl__mono_ns(&w->env) < w->archive_after_ns || !oldest_is_due(w))
+		return false;
+	w->archiving = true;
+	return true;
+}
+
+void sl__wal_archive_settled(sl_wal *w)
+{
+	sl__lock(&w->mu);
+	if (begin_archiving(w))
+		archive_while_due(w);
 	sl__unlock(&w->mu);
+}
+
+/* ---- a thread of its own: compressing takes longer than the helper may be away ---- */
+
+static void *archiver_main(void *arg)
+{
+	sl_wal *w = arg;
+	sl__lock(&w->mu);
+	archive_while_due(w);
+	sl__unlock(&w->mu);
+	return NULL;
+}
+
+void sl__wal_archive_join(sl_wal *w)
+{
+	if (w->archiver_runs)
+		(void)pthread_join(w->archiver, NULL);
+	w->archiver_runs = false;
+}
+
+void sl__wal_archive_in_background(sl_wal *w)
+{
+	sl__lock(&w->mu);
+	bool mine = begin_archiving(w);
+	sl__unlock(&w->mu);
+	if (!mine)
+		return;
+	sl__wal_archive_join(w); /* the last one has ended: its thread has little left to do */
+	w->archiver_runs = sl__thread_start(&w->archiver, "sl-wal-archive", archiver_main, w) == 0;
+	if (!w->archiver_runs)
+		(void)archiver_main(w);
 }

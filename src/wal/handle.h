@@ -131,6 +131,8 @@ struct sl_wal {
 	bool want_prepare, want_flush, want_archive;
 	bool archiving;           /* somebody is; lead_cv tells of its end */
 	int64_t archive_after_ns; /* a failed archive is not tried again before */
+	pthread_t archiver;       /* these two belong to the helper */
+	bool archiver_runs;
 	int64_t marks_since_ns;   /* when the oldest unwritten mark came; 0: none */
 	sl__cond helper_cv;
 
@@ -230,9 +232,12 @@ void sl__wal_sender_free(sl_wal *w);
 /* Fill sender_state and mark. */
 void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out) SL_REQUIRES(w->mu);
 /* ---- archive.c ---- */
-/* Archive sealed segments that are settled as a whole, oldest first, as long as numbering stays safe; called by the
- * helper without mu. Failures are logged and tried again later. */
+/* Archive sealed segments that are settled as a whole, oldest first, as long as numbering stays safe; without mu.
+ * Failures are logged and tried again later. */
 void sl__wal_archive_settled(sl_wal *w);
+/* The helper's way: on a thread of its own, which join waits for (after its current segment, once helper_stop). */
+void sl__wal_archive_in_background(sl_wal *w);
+void sl__wal_archive_join(sl_wal *w);
 /* Wake the helper for that when the oldest sealed segment may be due. */
 void sl__wal_archive_poke(sl_wal *w) SL_REQUIRES(w->mu);
 

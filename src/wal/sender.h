@@ -19,7 +19,7 @@ enum sender_show { SENDER_STOPPED = 0, SENDER_ACTIVE = 1, SENDER_WAITING = 2, SE
 
 #define SENDER_MAX_RECORDS 65536 /* of a batch, whatever batch_records says */
 #define SENDER_MAX_SKIPPED 64u   /* ranges in a batch */
-#define SENDER_REPLAY 1024u      /* settled records looked up at a time */
+#define SENDER_REPLAY 16384u     /* settled records looked up at a time: each time reads the whole log */
 
 /* A record that the receiver will never take. */
 struct sender_refusal {
@@ -63,7 +63,8 @@ struct wal_sender_state {
 	uint64_t suspects; /* the search ends behind this sequence */
 	struct sender_refusal refusal;
 	struct wal_ranges failed; /* records known to be parked */
-	struct wal_entry *replay; /* settled records that are to be sent again, in order; SENDER_REPLAY places */
+	struct wal_entry *replay; /* settled records that are to be sent again, in order; SENDER_REPLAY places, made
+				     when needed */
 	size_t n_replay;
 	uint64_t find_from; /* SENDER_FIND */
 	/* the planned batch */

@@ -20,11 +20,8 @@ int sl__wal_sender_alloc(sl_wal *w, struct wal_sender_state *s)
 	s->entries = sl__calloc(&w->env, s->cap, sizeof *s->entries);
 	s->records = sl__calloc(&w->env, s->cap, sizeof *s->records);
 	s->owned = sl__calloc(&w->env, s->cap, sizeof *s->owned);
-	s->replay = sl__calloc(&w->env, SENDER_REPLAY, sizeof *s->replay);
 	sl__wal_ranges_init(&s->failed, &w->env);
-	if (s->entries == NULL || s->records == NULL || s->owned == NULL || s->replay == NULL)
-		return SL_ENOMEM;
-	return 0;
+	return s->entries != NULL && s->records != NULL && s->owned != NULL ? 0 : SL_ENOMEM;
 }
 
 void sl__wal_sender_release(sl_wal *w, struct wal_sender_state *s)
@@ -203,6 +200,10 @@ int sl__wal_sender_find(sl_wal *w, struct wal_sender_state *s, struct sl_err *er
 	struct finding f = {.s = s, .before = pending != NULL ? pending->sequence : w->durable_seq + 1};
 	sl__unlock(&w->mu);
 	s->n_replay = 0;
+	if (s->replay == NULL)
+		s->replay = sl__calloc(&w->env, SENDER_REPLAY, sizeof *s->replay);
+	if (s->replay == NULL)
+		return sl_err_set(err, SL_ENOMEM, "send %s: out of memory", w->path);
 	int rc = sl_wal_iterate(w, s->find_from, on_found, &f, err);
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, rc, "send %s: out of memory", w->path);

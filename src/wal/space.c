@@ -359,7 +359,7 @@ static void helper_archive(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	w->want_archive = false;
 	sl__unlock(&w->mu);
-	sl__wal_archive_settled(w);
+	sl__wal_archive_in_background(w);
 	sl__lock(&w->mu);
 }
 
@@ -406,5 +406,6 @@ void sl__wal_helper_stop(sl_wal *w)
 	sl__signal(&w->helper_cv);
 	sl__unlock(&w->mu);
 	(void)pthread_join(w->helper, NULL);
+	sl__wal_archive_join(w);
 	w->helper_runs = false;
 }
