@@ -804,6 +804,13 @@ const char *crashfs_sync_class(const struct crashfs *fs, size_t i)
 	return fs->classes[i];
 }
 
+size_t crashfs_next_sync(const struct crashfs *fs, size_t point)
+{
+	while (point < fs->n_ops && fs->ops[point].sync_class == NULL)
+		point++;
+	return point;
+}
+
 void crashfs_ignore_sync(struct crashfs *fs, const char *sync_class)
 {
 	free(fs->ignored);

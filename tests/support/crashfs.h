@@ -68,6 +68,8 @@ int crashfs_each(const struct crashfs *fs, const char *dir, sl_io_list_fn *fn, v
  * that had something to make durable has one. */
 size_t crashfs_sync_classes(const struct crashfs *fs);
 const char *crashfs_sync_class(const struct crashfs *fs, size_t i);
+/* The first sync at or behind point that had something to make durable; the number of changes when there is none. */
+size_t crashfs_next_sync(const struct crashfs *fs, size_t point);
 /* Syncs of this class return 0 and do nothing. NULL: none. To be set before the scenario. */
 void crashfs_ignore_sync(struct crashfs *fs, const char *sync_class);
 

@@ -79,19 +79,38 @@ static void run_close(struct world *x)
 	}
 }
 
+static void burst(struct world *x)
+{
+	if (world_open(x))
+		for (int i = 0; i < 8 && x->rc == 0; i++)
+			(void)world_append_many(x, 1 + world_rand(x, 4));
+}
+
+/* Do burst, and die in the middle of it: often just before a sync, which is when most is at stake. */
+static void die_in_a_burst(struct world *x)
+{
+	struct world dry;
+	uint64_t seed = world_rand(x, UINT32_MAX), coin = world_rand(x, 4), where = world_rand(x, UINT32_MAX);
+	world_init(&dry, seed, NULL, NULL);
+	dry.opts.segment_bytes = x->opts.segment_bytes;
+	dry.opts.prepare_max_bytes = x->opts.prepare_max_bytes;
+	dry.model.next_id = x->model.next_id;
+	dry.rng = x->rng = seed;
+	burst(&dry);
+	size_t at = (size_t)where % crashfs_point(dry.fs);
+	crashfs_stop_at(x->fs, coin != 0 ? crashfs_next_sync(dry.fs, at) : at);
+	world_fini(&dry);
+	burst(x);
+	world_die(x);
+	x->rc = 0;
+}
+
 /* A process dies somewhere, with changes that are not durable; the next one finds them in the page cache, recovers, and
  * sends. What was sent must survive a power loss. */
 static void run_send_after_recovery(struct world *x)
 {
 	x->opts.segment_bytes = 4096;
-	crashfs_stop_at(x->fs, 6 + world_rand(x, 40));
-	if (world_open(x))
-		for (int i = 0; i < 12 && x->rc == 0; i++)
-			(void)world_append_many(x, 1 + world_rand(x, 4));
-	if (x->rc == 0)
-		TRY(world_close(x));
-	world_die(x);
-	x->rc = 0;
+	die_in_a_burst(x);
 	TRY(world_open(x));
 	TRY(world_send(x));
 	append_some(x, 2);

@@ -24,7 +24,10 @@
 
 /* States that once went wrong stay here for ever: "scenario:seed:point:k", found with STATES_PER_POINT. */
 static const char *const kept_states[] = {
-	"append:1:3:0",
+	/* The first record of all torn, later ones of the same flush whole: the hole in front was not declared, and the
+	 * sender took it for records that the receiver had lost. */
+	"append_many:1:12:14", "tickets:1:12:12", "rotate:5:12:2",
+	"settled:1:12:14",     "salvage:6:13:0",  "encrypted:7:12:6",
 };
 
 /* ---- a set of hashes, so that a state is judged and counted once ---- */
@@ -238,10 +241,12 @@ static int replay(const char *text, bool verbose, char why[512])
 	struct run r;
 	bool fresh;
 	run_begin(&r, scenario_find(name), seed, NULL);
-	int rc = run_is_sound(&r) && point <= crashfs_point(r.x.fs) ? 0 : -1;
+	int rc = run_is_sound(&r) ? 0 : -1;
+	if (point > crashfs_point(r.x.fs))
+		point = crashfs_point(r.x.fs); /* the log does less than it did */
 	if (rc != 0)
 		(void)snprintf(why, 512, "the scenario does not get there");
-	else if (k < crashfs_states(r.x.fs, point, STATES_PER_POINT))
+	if (rc == 0 && k < crashfs_states(r.x.fs, point, STATES_PER_POINT))
 		rc = judge(&r, point, k, NULL, &fresh, verbose, why);
 	if (rc != 0)
 		report(&r, point, k, why);
@@ -260,19 +265,39 @@ static void states_that_once_went_wrong_stay_right(void **state)
 
 /* ---- every sync is there for a reason ---- */
 
-/* Syncs whose loss no power failure shows, with the reason why they stay. */
+/* Syncs whose loss no power failure shows, with the reason why they stay. Most are calls that are needed with other
+ * changes pending: the class tells what there was to make durable. */
 static const struct {
-	const char *sync_class, *reason;
+	const char *phases, *sync, *reason;
 } spare_syncs[] = {
-	{"", ""},
+	{"append close archive", "sync of temporary file after writes",
+	 "behind a sealed segment, recovery puts a new active file in the place of one without a header"},
+	{"append close recover archive", "datasync of active segment after truncate",
+	 "behind the end lie zeros, or bytes that were never acknowledged"},
+	{"open recover", "sync of active segment after truncate", "a torn tail that comes back is trimmed again"},
+	{"open recover", "sync of folder w after unlink", "a temporary file that comes back is removed again"},
+	{"open recover", "sync of folder w after create unlink", "a temporary file that comes back is removed again"},
+	{"open recover", "datasync of active segment after writes",
+	 "a hole between records shows as a gap again, and is declared again"},
+	{"recover", "sync of folder w after rename", "a segment that comes back damaged is salvaged again by open"},
+	{"new incarnation", "sync of folder w after rename", "open syncs the folder before the first append"},
+	{"new incarnation", "sync of folder w after create rename", "open syncs the folder before the first append"},
+	{"archive send close", "sync of folder w after unlink",
+	 "a segment that comes back is published already, and is removed again"},
+	{"archive", "sync of folder w after rename", "all of the log is published by then"},
+	{"send", "sync of folder d after create", "the lock file of the dead letters has nothing in it"},
+	{"send", "datasync of temporary file after writes", "the sync of the first letter covers its file's header"},
 };
 
-static const char *spare_reason(const char *sync_class)
+static bool is_spare(const char *sync_class)
 {
+	const char *colon = strstr(sync_class, ": ");
+	size_t n = (size_t)(colon - sync_class);
 	for (size_t i = 0; i < sizeof spare_syncs / sizeof spare_syncs[0]; i++)
-		if (strcmp(spare_syncs[i].sync_class, sync_class) == 0)
-			return spare_syncs[i].reason;
-	return NULL;
+		if (strcmp(spare_syncs[i].sync, colon + 2) == 0 &&
+		    memmem(spare_syncs[i].phases, strlen(spare_syncs[i].phases), sync_class, n) != NULL)
+			return true;
+	return false;
 }
 
 struct classes {
@@ -339,8 +364,7 @@ static void every_sync_is_needed(void **state)
 		}
 	size_t needed = 0, spare = 0, unexplained = 0;
 	for (size_t i = 0; i < all.n; i++) {
-		const char *reason = spare_reason(all.name[i]);
-		if (reason != NULL)
+		if (is_spare(all.name[i]))
 			spare++;
 		else if (is_needed(&all, i))
 			needed++;
