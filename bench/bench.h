@@ -132,6 +132,16 @@ void fill_random(void *buf, size_t n, uint64_t seed);
 extern _Atomic int bench_slice_over; /* set when a slice's time is up, until its last client has ended */
 extern _Atomic int bench_stopped;    /* set by SIGINT and SIGTERM: finish quickly and clean up */
 
+/* ---- what else the machine was doing ---- */
+
+struct load {
+	double busy_seconds, all_seconds; /* of all processors, since boot */
+	double own_seconds;               /* of this process and the servers it has ended */
+};
+int load_now(struct load *out);
+/* Percent of all processor time between the two that went to other processes and the kernel's own work. */
+double load_of_others(const struct load *from, const struct load *to);
+
 /* ---- the report ---- */
 
 /* One line of the main table. */
@@ -147,6 +157,7 @@ struct line {
 };
 
 struct report {
+	double others_percent; /* of the processors, while it ran */
 	int n_lines;
 	struct line lines[64];
 	FILE *details; /* text that follows the main table */

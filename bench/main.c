@@ -162,7 +162,11 @@ static int run(const struct arguments *a, const char *scratch)
 	int rc = 0;
 	if (report_init(&r) != 0)
 		return 70;
+	struct load before = {0}, after = {0};
+	(void)load_now(&before);
 	run_rows(&r, &s, a->rows);
+	if (load_now(&after) == 0)
+		r.others_percent = load_of_others(&before, &after);
 	report_print(&r, &s, stdout);
 	if (a->json != NULL && report_json(&r, &s, a->json) != 0) {
 		fprintf(stderr, "sluice-bench: cannot write %s\n", a->json);

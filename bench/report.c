@@ -7,6 +7,8 @@
 #include "bench.h"
 #include <sluice/sluice.h>
 
+#define BUSY_PERCENT 15
+
 int report_init(struct report *r)
 {
 	memset(r, 0, sizeof *r);
@@ -122,7 +124,9 @@ static void print_settings(FILE *out)
 void report_print(const struct report *r, const struct settings *s, FILE *out)
 {
 	char size[24], value[24], least[24], goal[24];
-	fprintf(out, "sluice %s, %d rounds of %d ms slices\n\n", sl_version(), s->rounds, s->slice_ms);
+	fprintf(out, "sluice %s, %d rounds of %d ms slices; others used %.0f %% of the processors%s\n\n", sl_version(),
+		s->rounds, s->slice_ms, r->others_percent,
+		r->others_percent > BUSY_PERCENT ? ": too busy, run it again on an idle machine" : "");
 	fprintf(out, "%-34s %-6s %-11s %-24s %-14s %-13s %-11s %s\n", "work", "size", "sluice", "against", "result",
 		"floor", "goal", "verdict");
 	for (int i = 0; i < r->n_lines; i++) {
@@ -155,8 +159,10 @@ int report_json(const struct report *r, const struct settings *s, const char *pa
 	if (f == NULL)
 		return -errno;
 	fflush(r->json_details);
-	fprintf(f, "{\n  \"version\": \"%s\",\n  \"rounds\": %d,\n  \"slice_ms\": %d,\n  \"lines\": [\n", sl_version(),
-		s->rounds, s->slice_ms);
+	fprintf(f,
+		"{\n  \"version\": \"%s\",\n  \"rounds\": %d,\n  \"slice_ms\": %d,\n  \"others_percent\": %.1f,\n  "
+		"\"lines\": [\n",
+		sl_version(), s->rounds, s->slice_ms, r->others_percent);
 	for (int i = 0; i < r->n_lines; i++)
 		json_line(f, &r->lines[i], i + 1 == r->n_lines);
 	/* Each object ends in a comma and a newline; the last one has neither. */
