@@ -158,6 +158,18 @@ static uint64_t receiver_mark(const struct walmodel *m, uint32_t incarnation)
 	return mark;
 }
 
+void walmodel_deliver(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, size_t at)
+{
+	uint64_t mark = receiver_mark(m, incarnation);
+	if (first > mark + 1)
+		return;
+	for (uint64_t sequence = mark + 1; sequence <= last; sequence++)
+		for (size_t i = 0; i < m->n_entries; i++)
+			if (m->entries[i].incarnation == incarnation && m->entries[i].sequence == sequence &&
+			    m->entries[i].acked_at <= at)
+				deliver(m, incarnation, sequence, m->entries[i].id, at);
+}
+
 static const struct walmodel_delivery *delivered(const struct walmodel *m, uint32_t incarnation, uint64_t sequence)
 {
 	for (size_t i = 0; i < m->n_deliveries; i++)

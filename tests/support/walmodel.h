@@ -78,6 +78,8 @@ struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation,
 				       size_t at);
 void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, enum sl_wal_status status,
 		   size_t at);
+/* A receiver has first..last, as far as they continue what it had; somebody else than the log's sender brought them. */
+void walmodel_deliver(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, size_t at);
 /* Everything that was marked so far must stay marked (a clean close). */
 void walmodel_marks_durable(struct walmodel *m, size_t at);
 /* An archive began: while files of the log go, so may marks. The records behind them are published by then. */

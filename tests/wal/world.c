@@ -91,6 +91,7 @@ bool world_open(struct world *x)
 	if (st.last_sequence + 1 < x->next_sequence)
 		wrong(x, "numbering went back", st.last_sequence + 1);
 	x->next_sequence = st.last_sequence + 1;
+	x->may_skip = true;
 	return true;
 }
 
@@ -126,10 +127,11 @@ static size_t submit(struct world *x, uint64_t sequence, uint8_t *payload, size_
 static void acknowledge(struct world *x, size_t entry, uint64_t sequence)
 {
 	struct walmodel_entry *e = &x->model.entries[entry];
-	if (sequence != e->sequence)
+	if (sequence != e->sequence && !(x->may_skip && sequence > e->sequence))
 		wrong(x, "a sequence that was not due", sequence);
 	e->sequence = sequence;
 	e->acked_at = now(x);
+	x->next_sequence = sequence + 1;
 }
 
 bool world_append(struct world *x)
@@ -141,7 +143,7 @@ bool world_append(struct world *x)
 	if (!note(x, sl_wal_append(x->w, payload, len, &sequence, &x->err)))
 		return false;
 	acknowledge(x, entry, sequence);
-	x->next_sequence++;
+	x->may_skip = false;
 	return true;
 }
 
@@ -161,8 +163,8 @@ bool world_append_many(struct world *x, size_t n)
 	crashfs_phase(x->fs, "append");
 	bool ok = note(x, sl_wal_append_many(x->w, spans, n, &first, &durable, &x->err));
 	for (size_t i = 0; i < (ok ? n : durable); i++)
-		acknowledge(x, from + i, ok ? first + i : x->next_sequence + i);
-	x->next_sequence += ok ? n : durable;
+		acknowledge(x, from + i, first + i);
+	x->may_skip = x->may_skip && durable == 0 && !ok;
 	return ok;
 }
 
@@ -185,13 +187,14 @@ bool world_tickets(struct world *x, size_t n)
 			continue;
 		}
 		acknowledge(x, from + i, tickets[i].sequence);
-		x->next_sequence = tickets[i].sequence + 1;
 	}
+	x->may_skip = false;
 	return ok;
 }
 
 bool world_mark_sent(struct world *x, uint64_t first, uint64_t last)
 {
+	walmodel_deliver(&x->model, x->incarnation, first, last, now(x));
 	walmodel_mark(&x->model, x->incarnation, first, last, SL_WAL_SENT, now(x));
 	crashfs_phase(x->fs, "mark");
 	return note(x, sl_wal_mark_sent(x->w, first, last, &x->err));

@@ -28,6 +28,7 @@ struct world {
 	sl_wal *w;
 	uint32_t incarnation;
 	uint64_t next_sequence; /* what the next record must get */
+	bool may_skip;          /* just opened: a hole at the end may come before it */
 	uint64_t rng;
 	int rc; /* of the last step */
 	struct sl_err err;
