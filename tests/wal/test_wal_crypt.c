@@ -1,130 +1,192 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Encryption at rest: the right key, a wrong one, none, and bytes that were tampered with. */
-#include <fcntl.h>
+/* Sealed payloads: the documented bytes, the place they are bound to, and what a key file must be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "box.h"
+#include <cmocka.h>
 
-static void put_key(struct box *b, const char *path, uint8_t byte)
+#include "wal/crypt.h"
+
+static const struct wal_seal_ctx place = {"sealed", 0x5a17c3, 1, 1704067200000};
+
+static struct sl_env real_env(void)
 {
-	uint8_t key[32];
-	memset(key, byte, sizeof key);
-	crashfs_put(b->fs, path, key, sizeof key);
+	struct sl_env env;
+	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
+	return env;
 }
 
-static void an_encrypted_log_opens_with_its_key_only(void **state)
+static void write_key(char path[64], const void *bytes, size_t n, mode_t mode)
 {
-	(void)state;
-	struct box b;
-	sl_wal *w;
-	box_init(&b);
-	put_key(&b, "/key", 1);
-	put_key(&b, "/other", 2);
-	b.opts.key_file = "/key";
-	w = box_open(&b);
-	assert_int_equal(box_stats(w).format_version, 2);
-	(void)box_append(w, "a secret payload");
-	box_close(&b, w);
-	size_t n;
-	const uint8_t *p = box_bytes(&b, BOX_PATH, &n);
-	assert_null(memmem(p, n, "secret", 6));
-	assert_int_equal(p[8], 2);
-	assert_scan(&b, BOX_PATH, "1=a secret payload");
-	b.opts.key_file = "/other";
-	assert_int_equal(box_try_open(&b, &w), SL_EKEY);
-	b.opts.key_file = NULL;
-	assert_int_equal(box_try_open(&b, &w), SL_EKEY);
-	b.opts.key_file = "/missing";
-	assert_true(box_try_open(&b, &w) < 0);
-	b.opts.key_file = "/key";
-	w = box_open(&b);
-	struct sl_wal_record r;
-	assert_int_equal(sl_wal_read(w, 1, &r, &b.err), 0);
-	assert_memory_equal(r.payload, "a secret payload", 16);
-	sl_wal_free(w, r.payload);
-	box_close(&b, w);
-	box_fini(&b);
+	(void)snprintf(path, 64, "sluice-key-XXXXXX");
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, n), n);
+	assert_int_equal(fchmod(fd, mode), 0);
+	close(fd);
 }
 
-/* With a right CRC, so that only the cipher can notice. */
-static void a_tampered_payload_is_noticed(void **state)
+/* The code that loading such a file gives; *key when it is 0. */
+static int load(const void *bytes, size_t n, mode_t mode, struct wal_key **key)
+{
+	struct sl_env env = real_env();
+	struct sl_err err = SL_ERR_INIT;
+	char path[64];
+	write_key(path, bytes, n, mode);
+	int rc = sl__wal_key_load(key, &env, path, &err);
+	if (rc != 0)
+		assert_non_null(strstr(err.msg, path));
+	unlink(path);
+	return rc;
+}
+
+static struct wal_key *counting_key(void)
+{
+	uint8_t raw[32];
+	struct wal_key *key = NULL;
+	for (uint8_t i = 0; i < 32; i++)
+		raw[i] = i;
+	assert_int_equal(load(raw, sizeof raw, 0600, &key), 0);
+	return key;
+}
+
+static void seal_example(const struct wal_key *key, uint8_t out[52])
+{
+	uint8_t nonce[WAL_NONCE_BYTES];
+	for (uint8_t i = 0; i < WAL_NONCE_BYTES; i++)
+		nonce[i] = (uint8_t)(0x40 + i);
+	sl__wal_seal_payload(key, &place, nonce, out, "hello world!", 12);
+}
+
+static void a_payload_is_sealed_as_the_format_says(void **state)
 {
 	(void)state;
-	struct box b;
-	box_init(&b);
-	put_key(&b, "/key", 1);
-	b.opts.key_file = "/key";
-	sl_wal *w = box_open(&b);
-	(void)box_append(w, "first");
-	(void)box_append(w, "other");
-	box_close(&b, w);
-	size_t n;
-	uint8_t copy[256];
-	const uint8_t *stored = box_bytes(&b, BOX_PATH, &n);
-	memcpy(copy, stored, n);
-	size_t total = 32 + 40 + 5;
-	copy[16 + 24 + 30] ^= 1;
-	uint64_t crc = box_crc64(copy + 20, total - 12);
-	memcpy(copy + 16 + total - 8, &crc, 8);
-	crashfs_put(b.fs, BOX_PATH, copy, n);
-	const char *seen = box_scan(&b, BOX_PATH);
-	assert_null(strstr(seen, "1=first"));
-	struct sl_wal_record r;
-	if (box_try_open(&b, &w) == 0) {
-		assert_true(sl_wal_read(w, 1, &r, &b.err) < 0);
-		box_close(&b, w);
-	} else {
-		assert_true(b.err.code == SL_EKEY || b.err.code == SL_ECORRUPT);
+	static const uint8_t behind_nonce[] = {0xbc, 0x5c, 0x69, 0x1c, 0xbf, 0xc0, 0x0e, 0x79, 0xfd, 0x98,
+					       0xe3, 0x9f, 0xca, 0x20, 0xa9, 0x74, 0x89, 0x2d, 0xe4, 0x0e,
+					       0xd9, 0xe2, 0x7c, 0x16, 0xbb, 0xbf, 0x1e, 0xff};
+	struct wal_key *key = counting_key();
+	uint8_t sealed[52], plain[12];
+	seal_example(key, sealed);
+	assert_int_equal(sealed[0], 0x40);
+	assert_memory_equal(sealed + 24, behind_nonce, sizeof behind_nonce);
+	assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof sealed), 0);
+	assert_memory_equal(plain, "hello world!", 12);
+	assert_int_equal(sl__wal_open_payload(key, &place, sealed + 24, sealed, sizeof sealed), 0); /* in place */
+	assert_memory_equal(sealed + 24, "hello world!", 12);
+	sl__wal_key_free(key);
+}
+
+static void a_sealed_payload_opens_only_at_its_place(void **state)
+{
+	(void)state;
+	struct wal_key *key = counting_key();
+	uint8_t sealed[52], plain[12];
+	seal_example(key, sealed);
+	struct wal_seal_ctx other[] = {place, place, place, place};
+	other[0].stream = "sealer";
+	other[1].incarnation++;
+	other[2].sequence++;
+	other[3].timestamp_ms++;
+	for (size_t i = 0; i < SL_COUNT(other); i++)
+		assert_int_equal(sl__wal_open_payload(key, &other[i], plain, sealed, sizeof sealed), SL_EKEY);
+	assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof sealed), 0);
+	sl__wal_key_free(key);
+}
+
+static void every_flipped_bit_and_every_cut_is_noticed(void **state)
+{
+	(void)state;
+	struct wal_key *key = counting_key();
+	uint8_t sealed[52], plain[12];
+	seal_example(key, sealed);
+	for (size_t bit = 0; bit < sizeof sealed * 8; bit++) {
+		sealed[bit / 8] ^= (uint8_t)(1U << bit % 8);
+		assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof sealed), SL_EKEY);
+		sealed[bit / 8] ^= (uint8_t)(1U << bit % 8);
 	}
-	box_fini(&b);
+	for (size_t n = 0; n < sizeof sealed; n++)
+		assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, n), SL_EKEY);
+	sl__wal_key_free(key);
 }
 
-static void a_key_file_that_others_can_read_or_of_a_wrong_size_is_refused(void **state)
+static void an_empty_payload_is_sealed_too(void **state)
 {
 	(void)state;
-	struct box b;
-	sl_wal *w;
-	box_init(&b);
-	crashfs_put(b.fs, "/key", "too short", 9);
-	b.opts.key_file = "/key";
-	assert_int_equal(box_try_open(&b, &w), SL_EKEY);
-	assert_null(strstr(b.err.msg, "too short"));
-	int fd = crashfs_io.open("/open", O_CREAT | O_RDWR, 0644, b.fs);
-	uint8_t key[32] = {1};
-	assert_int_equal(crashfs_io.pwrite(fd, key, 32, 0, b.fs), 32);
-	assert_int_equal(crashfs_io.close(fd, b.fs), 0);
-	b.opts.key_file = "/open";
-	assert_int_equal(box_try_open(&b, &w), SL_EKEY);
-	box_fini(&b);
+	struct wal_key *key = counting_key();
+	uint8_t nonce[WAL_NONCE_BYTES] = {0}, sealed[WAL_SEAL_BYTES];
+	sl__wal_seal_payload(key, &place, nonce, sealed, NULL, 0);
+	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof sealed), 0);
+	sealed[39] ^= 1;
+	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof sealed), SL_EKEY);
+	sl__wal_key_free(key);
 }
 
-static void a_hexadecimal_key_is_the_same_key(void **state)
+static void a_key_may_be_raw_or_hexadecimal(void **state)
 {
 	(void)state;
-	struct box b;
-	char hex[65];
-	box_init(&b);
-	put_key(&b, "/raw", 0xAB);
-	for (size_t i = 0; i < 32; i++)
-		memcpy(hex + 2 * i, i % 2 == 0 ? "ab" : "AB", 2);
-	hex[64] = '\n';
-	crashfs_put(b.fs, "/hex", hex, 65);
-	b.opts.key_file = "/raw";
-	sl_wal *w = box_open(&b);
-	(void)box_append(w, "x");
-	box_close(&b, w);
-	b.opts.key_file = "/hex";
-	assert_scan(&b, BOX_PATH, "1=x");
-	box_close(&b, box_open(&b));
-	box_fini(&b);
+	static const char hex[] = "000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1E1F\r\n";
+	uint8_t by_raw[52], by_hex[52];
+	struct wal_key *key = counting_key();
+	seal_example(key, by_raw);
+	sl__wal_key_free(key);
+	static const size_t lengths[] = {64, 65, 66}; /* without a newline, with half of one, with both bytes */
+	for (size_t i = 0; i < SL_COUNT(lengths); i++) {
+		char text[67];
+		memcpy(text, hex, sizeof hex);
+		if (lengths[i] == 65)
+			text[64] = '\n';
+		key = NULL;
+		assert_int_equal(load(text, lengths[i], 0600, &key), 0);
+		seal_example(key, by_hex);
+		assert_memory_equal(by_raw, by_hex, sizeof by_raw);
+		sl__wal_key_free(key);
+	}
+}
+
+static void a_bad_key_file_is_refused_without_telling_the_key(void **state)
+{
+	(void)state;
+	struct wal_key *key = NULL;
+	char many[100];
+	memset(many, 'a', sizeof many);
+	static const size_t wrong[] = {0, 1, 31, 33, 63, 65, 66, 67, 100};
+	for (size_t i = 0; i < SL_COUNT(wrong); i++)
+		assert_int_equal(load(many, wrong[i], 0600, &key), SL_EKEY);
+	memset(many, 'g', sizeof many);
+	assert_int_equal(load(many, 64, 0600, &key), SL_EKEY);
+	assert_int_equal(load(many, 32, 0640, &key), SL_EKEY);
+	assert_int_equal(load(many, 32, 0604, &key), SL_EKEY);
+	assert_null(key);
+	struct sl_env env = real_env();
+	struct sl_err err = SL_ERR_INIT;
+	assert_int_equal(sl__wal_key_load(&key, &env, ".", &err), SL_EKEY);
+	assert_int_equal(sl__wal_key_load(&key, &env, "no-such-sluice-key", &err), SL_EKEY);
+	char path[64], link[80];
+	write_key(path, many, 32, 0600);
+	(void)snprintf(link, sizeof link, "%s.link", path);
+	assert_int_equal(symlink(path, link), 0);
+	assert_int_equal(sl__wal_key_load(&key, &env, link, &err), SL_EKEY);
+	assert_null(strstr(err.msg, "gggg"));
+	unlink(link);
+	unlink(path);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_encrypted_log_opens_with_its_key_only),
-		cmocka_unit_test(a_tampered_payload_is_noticed),
-		cmocka_unit_test(a_key_file_that_others_can_read_or_of_a_wrong_size_is_refused),
-		cmocka_unit_test(a_hexadecimal_key_is_the_same_key),
+		cmocka_unit_test(a_payload_is_sealed_as_the_format_says),
+		cmocka_unit_test(a_sealed_payload_opens_only_at_its_place),
+		cmocka_unit_test(every_flipped_bit_and_every_cut_is_noticed),
+		cmocka_unit_test(an_empty_payload_is_sealed_too),
+		cmocka_unit_test(a_key_may_be_raw_or_hexadecimal),
+		cmocka_unit_test(a_bad_key_file_is_refused_without_telling_the_key),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests_name("crypt", tests, NULL, NULL);
 }
