@@ -330,6 +330,7 @@ static void forget_oldest(sl_wal *w) SL_REQUIRES(w->mu)
 	w->sealed_records -= seg->records;
 	w->sealed_bytes -= seg->bytes;
 	sl__wal_ranges_drop_below(&w->holes, seg->last + 1);
+	sl__wal_ranges_drop_below(&w->failed, seg->last + 1);
 	memmove(w->segments, w->segments + 1, --w->n_segments * sizeof *w->segments);
 }
 

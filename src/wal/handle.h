@@ -120,7 +120,7 @@ struct sl_wal {
 	struct wal_ranges marks;  /* said and not yet on disk; ride the next flush */
 	struct wal_ranges flying; /* the marks of the flush that runs */
 	struct wal_ranges holes;  /* sequences that are not there, as status 3: declared at recovery */
-	uint64_t failed_records;  /* data records with status 3 in the files */
+	struct wal_ranges failed; /* status 3: parked records that are or were in the files, and holes */
 	uint64_t sealed_records, sealed_bytes;
 	uint64_t n_flushes, n_flushed_records;
 	uint64_t damaged_ranges, torn_bytes;
@@ -193,6 +193,8 @@ void sl__wal_poison(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu);
 /* Settle what is pending in first..last and queue the marks; the last word on a settled record stays. SL_ENOMEM: what
  * was settled before is. */
 SL_MUST_CHECK int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu);
+/* Data records with status 3 in the files that are there. */
+uint64_t sl__wal_count_failed(const sl_wal *w) SL_REQUIRES(w->mu);
 
 /* ---- space.c ---- */
 SL_MUST_CHECK int sl__wal_helper_start(sl_wal *w, struct sl_err *err);

@@ -4,12 +4,12 @@
 
 static int settle_run(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu)
 {
-	int rc = sl__wal_ranges_set(&w->marks, first, last, status);
-	if (rc != 0)
-		return rc;
-	uint64_t n = sl__wal_index_settle(&w->index, first, last, status, NULL);
+	/* Both or neither. */
+	if (sl__wal_ranges_reserve(&w->failed) != 0 || sl__wal_ranges_set(&w->marks, first, last, status) != 0)
+		return SL_ENOMEM;
 	if (status == SL_WAL_FAILED)
-		w->failed_records += n;
+		(void)!sl__wal_ranges_set(&w->failed, first, last, status);
+	uint64_t n = sl__wal_index_settle(&w->index, first, last, status, NULL);
 	sl_counter_add(status == SL_WAL_FAILED ? w->metrics.failed : w->metrics.sent, n);
 	if (w->marks_since_ns == 0) {
 		w->marks_since_ns = sl__mono_ns(&w->env);
@@ -37,6 +37,17 @@ int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status)
 		first = run_last + 1;
 	}
 	return 0;
+}
+
+uint64_t sl__wal_count_failed(const sl_wal *w)
+{
+	uint64_t from = w->n_segments > 0 ? w->segments[0].first : w->active_first, n = 0;
+	for (size_t i = 0; from != 0 && i < w->failed.n; i++) {
+		uint64_t first = SL_MAX(from, w->failed.v[i].first), last = w->failed.v[i].last;
+		if (first <= last)
+			n += last - first + 1 - sl__wal_ranges_count(&w->holes, first, last);
+	}
+	return n;
 }
 
 static int mark(sl_wal *w, uint64_t first, uint64_t last, uint8_t status, struct sl_err *err)

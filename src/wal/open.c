@@ -175,6 +175,7 @@ static void free_handle(sl_wal *w)
 	sl__wal_ranges_fini(&w->marks);
 	sl__wal_ranges_fini(&w->flying);
 	sl__wal_ranges_fini(&w->holes);
+	sl__wal_ranges_fini(&w->failed);
 	sl__free(&env, w->segments);
 	sl__wal_key_free(w->key);
 	sl__wal_opts_free(&env, &w->opts);
@@ -208,6 +209,7 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 	sl__wal_ranges_init(&w->marks, &w->env);
 	sl__wal_ranges_init(&w->flying, &w->env);
 	sl__wal_ranges_init(&w->holes, &w->env);
+	sl__wal_ranges_init(&w->failed, &w->env);
 	rc = sl__wal_opts_resolve(&w->opts, opts, &env, err);
 	if (rc == 0) {
 		w->id = sl__strdup(&env, id);
@@ -384,7 +386,7 @@ int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
 	sl__lock(&w->mu);
 	s.records = w->sealed_records + w->active_records;
 	s.pending = w->index.pending;
-	s.failed = w->failed_records;
+	s.failed = sl__wal_count_failed(w);
 	s.sent = s.records - s.pending - SL_MIN(s.failed, s.records - s.pending);
 	for (size_t i = 0; i < w->holes.n; i++)
 		s.holes += w->holes.v[i].last - w->holes.v[i].first + 1;

@@ -35,7 +35,7 @@ static void splice(struct wal_ranges *r, size_t from, size_t to, const struct wa
 	r->n = r->n - (to - from) + n;
 }
 
-static int make_room(struct wal_ranges *r)
+int sl__wal_ranges_reserve(struct wal_ranges *r)
 {
 	if (r->n + 2 <= r->cap)
 		return 0;
@@ -50,7 +50,7 @@ static int make_room(struct wal_ranges *r)
 
 int sl__wal_ranges_set(struct wal_ranges *r, uint64_t first, uint64_t last, uint8_t status)
 {
-	if (make_room(r) != 0)
+	if (sl__wal_ranges_reserve(r) != 0)
 		return SL_ENOMEM;
 	struct wal_status_range add = {first, last, status};
 	struct wal_status_range parts[3];
@@ -94,6 +94,14 @@ struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uin
 	size_t i = sequence > 1 ? lower(r, sequence - 1) : r->n;
 	bool found = i < r->n && r->v[i].status == SL_WAL_FAILED && r->v[i].first < sequence;
 	return found ? (struct sl_wal_range){r->v[i].first, sequence - 1} : (struct sl_wal_range){0, 0};
+}
+
+uint64_t sl__wal_ranges_count(const struct wal_ranges *r, uint64_t first, uint64_t last)
+{
+	uint64_t n = 0;
+	for (size_t i = lower(r, first); i < r->n && r->v[i].first <= last; i++)
+		n += SL_MIN(last, r->v[i].last) - SL_MAX(first, r->v[i].first) + 1;
+	return n;
 }
 
 void sl__wal_ranges_drop_below(struct wal_ranges *r, uint64_t sequence)

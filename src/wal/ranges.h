@@ -22,6 +22,8 @@ struct wal_ranges {
 
 void sl__wal_ranges_init(struct wal_ranges *r, const struct sl_env *env);
 void sl__wal_ranges_fini(struct wal_ranges *r);
+/* The next set cannot fail. */
+SL_MUST_CHECK int sl__wal_ranges_reserve(struct wal_ranges *r);
 /* Overwrite first..last with status. SL_ENOMEM leaves r as it was. */
 SL_MUST_CHECK int sl__wal_ranges_set(struct wal_ranges *r, uint64_t first, uint64_t last, uint8_t status);
 /* The status of one sequence; SL_WAL_PENDING when nothing was said of it. */
@@ -30,6 +32,8 @@ uint8_t sl__wal_ranges_get(const struct wal_ranges *r, uint64_t sequence);
 bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, uint64_t last);
 /* The status-3 range that reaches up to just before sequence, cut there; 0, 0 when there is none. */
 struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uint64_t sequence);
+/* How many of first..last are in a range, of whatever status. */
+uint64_t sl__wal_ranges_count(const struct wal_ranges *r, uint64_t first, uint64_t last);
 /* Forget the ranges that end before sequence. */
 void sl__wal_ranges_drop_below(struct wal_ranges *r, uint64_t sequence);
 

@@ -461,20 +461,20 @@ static int take_segments(struct recovery *r)
 	return 0;
 }
 
-static void take_statuses(struct recovery *r)
+static int take_statuses(struct recovery *r)
 {
 	sl_wal *w = r->w;
-	w->failed_records = 0;
 	for (size_t i = 0; i < r->statuses.n; i++) {
 		const struct wal_status_range *s = &r->statuses.v[i];
-		uint64_t n = sl__wal_index_settle(&r->index, s->first, s->last, s->status, NULL);
-		if (s->status == SL_WAL_FAILED)
-			w->failed_records += n;
+		(void)sl__wal_index_settle(&r->index, s->first, s->last, s->status, NULL);
+		if (s->status == SL_WAL_FAILED && sl__wal_ranges_set(&w->failed, s->first, s->last, s->status) != 0)
+			return SL_ENOMEM;
 	}
 	sl__wal_index_fini(&w->index);
 	w->index = r->index;
 	w->index.env = &w->env;
 	sl__wal_index_init(&r->index, &w->env);
+	return 0;
 }
 
 /* V4, and the torn tail goes aside. */
@@ -525,9 +525,10 @@ static int take_over(struct recovery *r, struct sl_err *err)
 	int rc = take_holes(r);
 	if (rc == 0)
 		rc = take_segments(r);
+	if (rc == 0)
+		rc = take_statuses(r);
 	if (rc != 0)
 		return sl_err_set(err, rc, "recover %s: no memory", w->path);
-	take_statuses(r);
 	w->next_seq = SL_MAX(r->top, r->last) + 1;
 	w->durable_seq = w->next_seq - 1;
 	if (r->n == 1 && r->last == 0 && r->top == 0)
@@ -593,6 +594,7 @@ int sl__wal_recover_state(sl_wal *w, const struct wal_open_hooks *hooks, struct 
 	w->n_segments = 0;
 	sl__wal_ranges_fini(&w->marks);
 	sl__wal_ranges_fini(&w->holes);
+	sl__wal_ranges_fini(&w->failed);
 	sl__close_fd(&w->env, &w->read_fd);
 	uint64_t damaged = w->damaged_ranges, torn = w->torn_bytes;
 	struct recovery fresh = {.w = w, .hooks = &(struct wal_open_hooks){.must_exist = true}};

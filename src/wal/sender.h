@@ -62,7 +62,6 @@ struct wal_sender_state {
 	size_t limit;      /* records of the next batch, while one that was refused is searched; 0: as configured */
 	uint64_t suspects; /* the search ends behind this sequence */
 	struct sender_refusal refusal;
-	struct wal_ranges failed; /* records known to be parked */
 	struct wal_entry *replay; /* settled records that are to be sent again, in order; SENDER_REPLAY places, made
 				     when needed */
 	size_t n_replay;

@@ -8,8 +8,8 @@
  *           a hole      sent before     records
  *
  * B1  A sequence is skipped only when it is a declared hole or its letter is durable in the dead letters.
- * B2  A record that was settled as sent and is above the mark is sent again: the receiver lost it. Where it lies and
- *     whether it was sent or parked, only the files know; a walk over them fills `replay` and `failed`.
+ * B2  A record that was settled as sent and is above the mark is sent again: the receiver lost it. Where it lies, only
+ *     the files know; a walk over them fills `replay`.
  * B3  A batch has at least one record or range, and at most batch_records and batch_bytes, but for one larger record.
  */
 #include "wal/sender.h"
@@ -20,7 +20,6 @@ int sl__wal_sender_alloc(sl_wal *w, struct wal_sender_state *s)
 	s->entries = sl__calloc(&w->env, s->cap, sizeof *s->entries);
 	s->records = sl__calloc(&w->env, s->cap, sizeof *s->records);
 	s->owned = sl__calloc(&w->env, s->cap, sizeof *s->owned);
-	sl__wal_ranges_init(&s->failed, &w->env);
 	return s->entries != NULL && s->records != NULL && s->owned != NULL ? 0 : SL_ENOMEM;
 }
 
@@ -30,7 +29,6 @@ void sl__wal_sender_release(sl_wal *w, struct wal_sender_state *s)
 	sl__free(&w->env, s->records);
 	sl__free(&w->env, s->owned);
 	sl__free(&w->env, s->replay);
-	sl__wal_ranges_fini(&s->failed);
 }
 
 /* ---- planning ---- */
@@ -108,7 +106,7 @@ enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
 	size_t room = s->limit != 0 ? SL_MIN(s->limit, s->cap) : s->cap;
 	uint64_t bytes = 0;
 	for (uint64_t at = s->mark + 1; at <= w->durable_seq && s->n < room;) {
-		uint64_t end = range_end(&s->failed, at);
+		uint64_t end = range_end(&w->failed, at);
 		if (end == 0)
 			end = range_end(&w->holes, at);
 		if (end != 0) {
@@ -184,7 +182,7 @@ static int on_found(const struct sl_wal_record *record, void *ctx)
 	if (f->found == 0)
 		f->found = record->sequence;
 	if (record->status == SL_WAL_FAILED)
-		return sl__wal_ranges_set(&s->failed, record->sequence, record->sequence, SL_WAL_FAILED);
+		return 0; /* parked meanwhile: the next plan skips it */
 	s->replay[s->n_replay++] = (struct wal_entry){.sequence = record->sequence,
 						      .offset = record->offset,
 						      .timestamp_ms = record->timestamp_ms,
@@ -205,8 +203,6 @@ int sl__wal_sender_find(sl_wal *w, struct wal_sender_state *s, struct sl_err *er
 	if (s->replay == NULL)
 		return sl_err_set(err, SL_ENOMEM, "send %s: out of memory", w->path);
 	int rc = sl_wal_iterate(w, s->find_from, on_found, &f, err);
-	if (rc == SL_ENOMEM)
-		return sl_err_set(err, rc, "send %s: out of memory", w->path);
 	if (rc < 0)
 		return rc;
 	if (f.found == s->find_from)

@@ -255,8 +255,9 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 			return;
 		r->parked = true;
 	}
-	if (sl__wal_ranges_set(&s->failed, sequence, sequence, SL_WAL_FAILED) != 0 ||
-	    sl__wal_settle(w, sequence, sequence, SL_WAL_FAILED) != 0) {
+	/* One that was sent to a receiver that lost it is not pending: settling alone would not make it skipped. */
+	if (sl__wal_settle(w, sequence, sequence, SL_WAL_FAILED) != 0 ||
+	    sl__wal_ranges_set(&w->failed, sequence, sequence, SL_WAL_FAILED) != 0) {
 		sl__wal_sender_no_memory(w);
 		return;
 	}
