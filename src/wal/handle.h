@@ -133,7 +133,7 @@ struct sl_wal {
 	int64_t archive_after_ns; /* a failed archive is not tried again before */
 	pthread_t archiver;       /* these two belong to the helper */
 	bool archiver_runs;
-	int64_t marks_since_ns;   /* when the oldest unwritten mark came; 0: none */
+	int64_t marks_since_ns; /* when the oldest unwritten mark came; 0: none */
 	sl__cond helper_cv;
 
 	/* ---- reading ---- */
