@@ -164,7 +164,7 @@ static int prepare_mention(sl_wal *w, uint8_t mark[WAL_MARK_BYTES], uint32_t *n,
 
 static int write_mention(sl_wal *w, const uint8_t *mark, uint32_t n, struct sl_err *err)
 {
-	int rc = w->cut_needed ? sl__wal_trim(w, err) : 0;
+	int rc = w->cut_needed ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
 	if (rc != 0)
 		return rc;
 	rc = sl__pwrite_full(&w->env, w->fd, mark, n, w->end);

@@ -81,7 +81,8 @@ static void remember_failure(sl_wal *w, uint64_t first, uint64_t last, const str
 	struct wal_failure *grown = w->failures;
 	if (w->n_failures == WAL_FAILURES_KEPT) {
 		w->forgotten_failures = w->failures[0].last;
-		memmove(w->failures, w->failures + 1, --w->n_failures * sizeof *w->failures);
+		w->n_failures = WAL_FAILURES_KEPT - 1;
+		memmove(w->failures, w->failures + 1, (WAL_FAILURES_KEPT - 1) * sizeof *w->failures);
 	} else if ((w->n_failures & (w->n_failures + 1)) == 0) { /* grow at 0, 1, 3, 7 … */
 		grown = sl__realloc(&w->env, w->failures, (w->n_failures * 2 + 1) * sizeof *grown);
 	}
@@ -310,8 +311,9 @@ static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool 
 	}
 	if (w->cut_needed) {
 		int rc = sl__wal_trim(w, err);
+		*poison = rc == SL_EPOISONED;
 		if (rc != 0)
-			return rc;
+			return *poison && err != NULL ? err->code : rc;
 	}
 	sl__wal_await_prepared(w, w->end + bytes);
 	sl__wal_prepare_inline(w, w->end + bytes);
@@ -321,7 +323,10 @@ static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool 
 		w->cut_needed = true;
 		*poison = !disk_is_full(rc);
 		struct sl_err cut = SL_ERR_INIT;
-		if (!*poison && sl__wal_trim(w, &cut) != 0)
+		int cut_rc = *poison ? 0 : sl__wal_trim(w, &cut);
+		if (cut_rc == SL_EPOISONED)
+			*poison = true;
+		else if (cut_rc != 0)
 			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet",
 				SL__F_STR("log", w->path), SL__F_STR("error", cut.msg));
 		return code;

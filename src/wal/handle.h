@@ -211,7 +211,12 @@ SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, c
 				    uint64_t zeros, char **out_path, int *out_fd, struct sl_err *err);
 /* [leader, no mu] Where there is no helper: write zeros for a write that ends at `end` and beyond. */
 void sl__wal_prepare_inline(sl_wal *w, uint64_t end);
-/* [leader or open] Cut the active file to its logical end. */
+/* For callers that poison nothing, what SL_EPOISONED from trim or rotate means: the code that err has. */
+static inline int sl__wal_plain_code(int rc, const struct sl_err *err)
+{
+	return rc != SL_EPOISONED ? rc : err != NULL ? err->code : SL_EIO;
+}
+/* [leader or open] Cut the active file to its logical end. SL_EPOISONED: the sync failed. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
 /* [leader, no mu] Before a write that ends at `end`: wait for a preparation that it would overlap, and claim the place.
  */

@@ -246,8 +246,7 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 	if (w->key == NULL || w->header.version == 2)
 		return 0;
 	if (w->active_first != 0) {
-		int rc = sl__wal_rotate(w, err);
-		return rc == SL_EPOISONED ? SL_EIO : rc;
+		return sl__wal_plain_code(sl__wal_rotate(w, err), err);
 	}
 	struct wal_header h = {.version = 2, .incarnation = w->header.incarnation};
 	int fd, rc = sl__wal_create_active(&w->env, w->dir, w->id, h, 0, true, &fd, err);
@@ -318,7 +317,7 @@ static int settle_files(sl_wal *w, struct sl_err *err)
 	rc = dirty ? sl__wal_flush_now(w, err) : 0;
 	if (w->ready_end > w->end || w->cut_needed) {
 		int cut = sl__wal_trim(w, rc == 0 ? err : NULL);
-		rc = rc != 0 ? rc : cut;
+		rc = rc != 0 ? rc : sl__wal_plain_code(cut, err);
 	}
 	return rc;
 }
@@ -336,7 +335,7 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 		sl__wal_archive_settled(w);
 	sl__wal_helper_stop(w);
 	if (rc == 0 && !w->archived && !w->poisoned && w->ready_end > w->end)
-		rc = sl__wal_trim(w, err); /* the helper may have prepared more meanwhile */
+		rc = sl__wal_plain_code(sl__wal_trim(w, err), err); /* the helper may have prepared more meanwhile */
 	sl__lock(&w->mu);
 	w->closed = true;
 	sl__unlock(&w->mu);

@@ -131,7 +131,8 @@ int sl__wal_trim(sl_wal *w, struct sl_err *err)
 {
 	hold_prepare(w);
 	int rc = SL__IO(&w->env, truncate, w->fd, w->end);
-	if (rc == 0)
+	bool cut = rc == 0;
+	if (cut)
 		rc = SL__IO(&w->env, datasync, w->fd);
 	sl__lock(&w->mu);
 	w->hold_prepare--;
@@ -139,9 +140,10 @@ int sl__wal_trim(sl_wal *w, struct sl_err *err)
 	if (rc == 0)
 		w->ready_end = w->end;
 	sl__unlock(&w->mu);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "cut %s to %llu bytes", w->path, (unsigned long long)w->end);
-	return 0;
+	if (rc == 0)
+		return 0;
+	int code = sl_err_set_errno(err, -rc, "cut %s to %llu bytes", w->path, (unsigned long long)w->end);
+	return cut ? SL_EPOISONED : code;
 }
 
 static int reserve_segment(sl_wal *w, struct sl_err *err)
@@ -282,11 +284,13 @@ void sl__wal_prepare_inline(sl_wal *w, uint64_t end)
 	if (w->prepare_bytes == 0)
 		w->prepare_bytes = first_piece(w);
 	uint64_t to = end + (uint64_t)w->prepare_bytes;
-	if (write_zeros(&w->env, w->fd, SL_MAX(w->ready_end, w->end), to) == 0) {
-		w->prepared_total += to - w->ready_end;
-		w->ready_end = to;
-		w->prepare_bytes = SL_MIN(w->prepare_bytes * 2, w->opts.prepare_max_bytes);
-	}
+	if (write_zeros(&w->env, w->fd, SL_MAX(w->ready_end, w->end), to) < 0)
+		return;
+	sl__lock(&w->mu);
+	w->prepared_total += to - w->ready_end;
+	w->ready_end = to;
+	w->prepare_bytes = SL_MIN(w->prepare_bytes * 2, w->opts.prepare_max_bytes);
+	sl__unlock(&w->mu);
 }
 
 /* Write and sync zeros through a descriptor of our own. The active file cannot be renamed meanwhile (S1). */
