@@ -595,6 +595,43 @@ static void a_full_disk_fails_the_append_and_leaves_the_log_usable(void **state)
 	box_fini(&b);
 }
 
+/* The disk is full for one write in the middle of a long call: what came before it is there, what came behind it is
+ * not. */
+static void of_many_records_the_durable_ones_are_the_first(void **state)
+{
+	(void)state;
+	static char payload[30000];
+	struct sl_wal_span spans[8];
+	for (size_t i = 0; i < 8; i++)
+		spans[i] = (struct sl_wal_span){payload, sizeof payload - i};
+	int64_t failed_at = 0;
+	for (int64_t n = 1; failed_at == n - 1; n++) {
+		struct box b;
+		struct fault f;
+		box_init(&b);
+		fault_init(&f, &b.e.env);
+		struct sl_env env = fault_env(&f, &b.e.env);
+		b.opts.env = &env;
+		sl_wal *w = box_open(&b);
+		fault_arm_io(&f, n, FAULT_ONCE, ENOSPC, FAULT_OP(FAULT_PWRITE));
+		size_t durable = 99;
+		uint64_t first = 0;
+		int rc = sl_wal_append_many(w, spans, 8, &first, &durable, &b.err);
+		if (fault_io_failed(&f) > 0)
+			failed_at = n;
+		assert_int_equal(rc, failed_at == n ? SL_ENOSPC : 0);
+		assert_true(durable < 8 || rc == 0);
+		assert_int_equal(box_stats(w).records, durable);
+		fault_disarm(&f);
+		assert_int_equal(box_append(w, "next"), durable + 1);
+		box_close(&b, w);
+		fault_fini(&f);
+		b.opts.env = &b.e.env;
+		box_fini(&b);
+	}
+	assert_true(failed_at >= 3); /* the call took several writes */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -623,6 +660,7 @@ int main(void)
 		cmocka_unit_test(a_log_past_segment_bytes_is_sealed_under_its_first_sequence),
 		cmocka_unit_test(a_clean_close_trims_what_was_prepared),
 		cmocka_unit_test(a_full_disk_fails_the_append_and_leaves_the_log_usable),
+		cmocka_unit_test(of_many_records_the_durable_ones_are_the_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
