@@ -270,9 +270,9 @@ static void states_that_once_went_wrong_stay_right(void **state)
 static const struct {
 	const char *phases, *sync, *reason;
 } spare_syncs[] = {
-	{"append close archive", "sync of temporary file after writes",
+	{"append close archive send", "sync of temporary file after writes",
 	 "behind a sealed segment, recovery puts a new active file in the place of one without a header"},
-	{"append close recover archive", "datasync of active segment after truncate",
+	{"append close recover archive send", "datasync of active segment after truncate",
 	 "behind the end lie zeros, or bytes that were never acknowledged"},
 	{"open recover", "sync of active segment after truncate", "a torn tail that comes back is trimmed again"},
 	{"open recover", "sync of folder w after unlink", "a temporary file that comes back is removed again"},
@@ -285,6 +285,8 @@ static const struct {
 	{"archive send close", "sync of folder w after unlink",
 	 "a segment that comes back is published already, and is removed again"},
 	{"archive", "sync of folder w after rename", "all of the log is published by then"},
+	{"send", "sync of folder w after create rename", "a rotation for marks only; needed in one for records"},
+	{"send", "sync of folder w after rename", "a rotation for marks only; needed in one for records"},
 	{"send", "sync of folder d after create", "the lock file of the dead letters has nothing in it"},
 	{"send", "datasync of temporary file after writes", "the sync of the first letter covers its file's header"},
 };
@@ -355,6 +357,8 @@ static void every_sync_is_needed(void **state)
 {
 	(void)state;
 	struct classes all = {0};
+	if (WORLD_SLOW)
+		return; /* it looks for states that fail; sanitizers have nothing to add */
 	for (size_t s = 0; s < n_scenarios; s++)
 		for (uint64_t seed = 1; seed <= 6; seed++) {
 			struct run r;

@@ -147,12 +147,12 @@ static void say(const char *what)
 static void every_call_fails(enum fault_mode mode, int errnum)
 {
 	for (size_t i = 0; i < n_scenarios; i++)
-		for (uint64_t seed = 1; seed <= 2; seed++)
+		for (uint64_t seed = 1; seed <= (WORLD_SLOW ? 1 : 2); seed++)
 			all_n((struct plan){.scenario = &scenarios[i],
 					    .seed = seed,
 					    .errnum = errnum,
 					    .mode = mode,
-					    .partial = seed == 2});
+					    .partial = seed + i % 2 == 2});
 	say(strerror(errnum));
 }
 

@@ -10,6 +10,18 @@
 #include "support/fault.h"
 #include "support/walmodel.h"
 
+/* Under sanitizers everything takes ten times as long: the loops are cut, not the kinds of things that they do. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WORLD_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WORLD_SLOW 1
+#endif
+#endif
+#ifndef WORLD_SLOW
+#define WORLD_SLOW 0
+#endif
+
 #define WORLD_ID "s"
 #define WORLD_DIR "/w"
 #define WORLD_PATH "/w/s.wal"
