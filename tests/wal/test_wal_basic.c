@@ -307,6 +307,31 @@ static void a_ticket_of_a_failed_flush_fails_and_its_number_is_given_again(void 
 	box_fini(&b);
 }
 
+static void a_failure_that_is_4096_others_ago_is_forgotten(void **state)
+{
+	(void)state;
+	struct box b;
+	struct sl_wal_ticket first, t, ok;
+	box_init(&b);
+	sl_wal *w = box_open(&b);
+	(void)box_append(w, "a");
+	for (int i = 0; i < 4097; i++) {
+		crashfs_quota(b.fs, 0);
+		assert_int_equal(sl_wal_submit(w, "b", 1, &t, &b.err), 0);
+		assert_int_equal(sl_wal_wait(w, &t, SL_UNLIMITED, &b.err), SL_ENOSPC);
+		if (i == 0)
+			first = t;
+		crashfs_quota(b.fs, SIZE_MAX);
+		assert_int_equal(sl_wal_submit(w, "", 0, &ok, &b.err), 0);
+		assert_int_equal(sl_wal_wait(w, &ok, SL_UNLIMITED, &b.err), 0);
+	}
+	assert_int_equal(sl_wal_wait(w, &first, 0, &b.err), SL_ESTALE);
+	assert_int_equal(sl_wal_wait(w, &t, 0, &b.err), SL_ENOSPC);
+	assert_int_equal(sl_wal_wait(w, &ok, 0, &b.err), 0);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
 static void a_failed_sync_poisons_until_the_log_is_opened_again(void **state)
 {
 	(void)state;
@@ -648,6 +673,7 @@ int main(void)
 		cmocka_unit_test(a_record_carries_the_time_of_its_append),
 		cmocka_unit_test(tickets_are_durable_after_wait_or_sync),
 		cmocka_unit_test(a_ticket_of_a_failed_flush_fails_and_its_number_is_given_again),
+		cmocka_unit_test(a_failure_that_is_4096_others_ago_is_forgotten),
 		cmocka_unit_test(a_failed_sync_poisons_until_the_log_is_opened_again),
 		cmocka_unit_test(the_descriptor_is_readable_after_a_flush_until_it_is_cleared),
 		cmocka_unit_test(without_a_background_thread_there_is_no_descriptor),
