@@ -330,12 +330,14 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	sl__wal_sender_free(w);
-	rc = settle_files(w, err);
-	if (rc == 0 && !w->helper_runs)
-		sl__wal_archive_settled(w);
+	/* The helper and its archiver first: they flush and prepare by themselves, and the file is about to be cut. */
+	bool helped = w->helper_runs;
 	sl__wal_helper_stop(w);
+	rc = settle_files(w, err);
+	if (rc == 0 && !helped)
+		sl__wal_archive_settled(w);
 	if (rc == 0 && !w->archived && !w->poisoned && w->ready_end > w->end)
-		rc = sl__wal_plain_code(sl__wal_trim(w, err), err); /* the helper may have prepared more meanwhile */
+		rc = sl__wal_plain_code(sl__wal_trim(w, err), err); /* archiving may have flushed marks */
 	sl__lock(&w->mu);
 	w->closed = true;
 	sl__unlock(&w->mu);
