@@ -87,6 +87,22 @@ static int drop_name(const char *name, void *ctx)
 	return 0;
 }
 
+/* Every record that the flip did not hit is there, and nothing that was not. */
+static void check_records(struct sample *x, size_t bit, const struct seen *truth, const char *when,
+			  struct sl_wal_stats *st)
+{
+	struct seen s = {.truth = truth};
+	scan_into(x, &s, compare, st);
+	if (s.wrong)
+		fail_msg("%s, bit %zu: a wrong record is accepted %s", x->name, bit, when);
+	for (size_t i = 0; i < truth->n; i++) {
+		bool hit = truth->at[i].here && bit / 8 >= truth->at[i].offset && bit / 8 < truth->at[i].end;
+		if (!hit && !has(&s, truth->at[i].sequence))
+			fail_msg("%s, bit %zu: record %llu, which was not hit, is gone %s", x->name, bit,
+				 (unsigned long long)truth->at[i].sequence, when);
+	}
+}
+
 static void check_open(struct sample *x, size_t bit, const struct seen *truth)
 {
 	struct sl_wal_stats st;
@@ -95,6 +111,9 @@ static void check_open(struct sample *x, size_t bit, const struct seen *truth)
 		fail_msg("%s, bit %zu: open: %s", x->name, bit, x->b.err.msg);
 	if (box_stats(w).damaged_ranges + box_stats(w).torn_bytes == 0)
 		fail_msg("%s, bit %zu: open did not notice", x->name, bit);
+	box_close(&x->b, w);
+	check_records(x, bit, truth, "after recovery", &st);
+	w = box_open(&x->b);
 	uint64_t next = box_append(w, "after");
 	box_close(&x->b, w);
 	uint64_t last = truth->at[truth->n - 1].sequence;
@@ -109,22 +128,13 @@ static void check_open(struct sample *x, size_t bit, const struct seen *truth)
 
 static void flip_one(struct sample *x, size_t bit, const struct seen *truth)
 {
-	struct seen s = {.truth = truth};
 	struct sl_wal_stats st;
 	x->bytes[bit / 8] ^= (uint8_t)(1U << bit % 8);
 	crashfs_put(x->b.fs, x->path, x->bytes, x->n);
 	x->bytes[bit / 8] ^= (uint8_t)(1U << bit % 8);
-	scan_into(x, &s, compare, &st);
-	if (s.wrong)
-		fail_msg("%s, bit %zu: scan accepted a wrong record", x->name, bit);
+	check_records(x, bit, truth, "by scan", &st);
 	if (st.damaged_ranges + st.torn_bytes == 0)
 		fail_msg("%s, bit %zu: scan did not notice", x->name, bit);
-	for (size_t i = 0; i < truth->n; i++) {
-		bool hit = truth->at[i].here && bit / 8 >= truth->at[i].offset && bit / 8 < truth->at[i].end;
-		if (!hit && !has(&s, truth->at[i].sequence))
-			fail_msg("%s, bit %zu: record %llu, which was not hit, is gone", x->name, bit,
-				 (unsigned long long)truth->at[i].sequence);
-	}
 }
 
 struct files {
