@@ -61,19 +61,21 @@ static void tell_pending(struct recovery *r)
 		return;
 	r->has_pending = false;
 	const struct sl_wal_damage *d = &r->pending;
-	if (r->first_damage.code == 0)
+	if (r->first_damage.code == 0 && !d->torn_tail)
 		(void)sl_err_set(&r->first_damage, SL_ECORRUPT,
 				 "%s: damaged at offset %llu (%s); sluice wal recover sets it aside", d->segment,
 				 (unsigned long long)d->offset, d->reason);
 	if (r->round > 0)
 		return;
-	sl__log(&r->w->env, SL_LOG_ERROR, "wal",
-		d->first_missing != 0 ? "damage found; the missing records are damaged or were never acknowledged"
-				      : "damage found",
-		SL__F_STR("segment", d->segment), SL__F_U64("offset", d->offset), SL__F_U64("length", d->length),
-		SL__F_STR("reason", d->reason), SL__F_HEX("expected_crc", d->expected_crc),
-		SL__F_HEX("actual_crc", d->actual_crc), SL__F_U64("first_missing", d->first_missing),
-		SL__F_U64("last_missing", d->last_missing));
+	if (!d->torn_tail) /* a torn tail is no damage; it is told when it is trimmed */
+		sl__log(&r->w->env, SL_LOG_ERROR, "wal",
+			d->first_missing != 0
+				? "damage found; the missing records are damaged or were never acknowledged"
+				: "damage found",
+			SL__F_STR("segment", d->segment), SL__F_U64("offset", d->offset),
+			SL__F_U64("length", d->length), SL__F_STR("reason", d->reason),
+			SL__F_HEX("expected_crc", d->expected_crc), SL__F_HEX("actual_crc", d->actual_crc),
+			SL__F_U64("first_missing", d->first_missing), SL__F_U64("last_missing", d->last_missing));
 	if (r->hooks->on_damage != NULL)
 		(void)r->hooks->on_damage(d, r->hooks->ctx);
 }

@@ -266,6 +266,8 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 	s->limit = 0;
 	all_is_well(w);
 	sl__unlock(&w->mu);
+	/* On disk before the receiver is told to pass over it: a recovery would otherwise take its mark for "sent". */
+	(void)!sl__wal_flush_now(w, NULL);
 	sl__log(&w->env, SL_LOG_WARN, "wal", "record refused, parked in the dead letters", SL__F_STR("log", w->path),
 		SL__F_U64("sequence", sequence), SL__F_STR("error", why.msg));
 	sl__lock(&w->mu);
