@@ -160,6 +160,22 @@ static int prepare_slot(const sl_wal *w, struct slot *out, struct sl_err *err)
 	return rc < 0 ? sl_err_set_errno(err, -rc, "append to %s: randomness", w->path) : 0;
 }
 
+/* Somebody must flush what is submitted, should its submitter not wait for it. */
+static void call_helper(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	bool at_once = w->event_fd >= 0 || !w->gather;
+	if (at_once ? w->want_flush : w->ticking)
+		return;
+	if (at_once) {
+		w->want_flush = true;
+	} else {
+		w->ticking = true;
+		w->tick_id = w->batch_id - 1;
+		w->tick_at_ns = sl__mono_ns(&w->env);
+	}
+	sl__signal(&w->helper_cv);
+}
+
 static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
@@ -178,9 +194,8 @@ static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, stru
 	if (rc == 0 && !out->batch->has_leader) {
 		if (want_lead) {
 			out->batch->has_leader = out->lead = true;
-		} else if (!w->want_flush && w->helper_runs) {
-			w->want_flush = true;
-			sl__signal(&w->helper_cv);
+		} else if (w->helper_runs) {
+			call_helper(w);
 		}
 	}
 	sl__unlock(&w->mu);

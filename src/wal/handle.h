@@ -129,6 +129,9 @@ struct sl_wal {
 	pthread_t helper;
 	bool helper_runs, helper_stop;
 	bool want_prepare, want_flush, want_archive;
+	bool ticking;     /* records are being submitted: the helper looks in at tick_at_ns */
+	uint64_t tick_id; /* the batch it met the last time */
+	int64_t tick_at_ns;
 	bool archiving;           /* somebody is; lead_cv tells of its end */
 	int64_t archive_after_ns; /* a failed archive is not tried again before */
 	pthread_t archiver;       /* these two belong to the helper */

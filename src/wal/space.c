@@ -7,10 +7,13 @@
  *
  * A write into space that is already zeroed on disk spares the filesystem's metadata commit, which is half of a sync's
  * cost; fallocate alone does not (unwritten extents must be converted). So the helper writes real zeros ahead, in
- * pieces that double, and syncs them through a descriptor of its own: an error there must not hide one from the leader.
+ * pieces that double. It does not sync them: a second stream of syncs to the disk costs the leader more than one flush
+ * in many that carries a piece of zeros along, and an error of theirs comes out where it is noticed, in the leader's
+ * sync.
  *
- * S1  Nobody writes behind ready_end while `preparing` is set, but the preparer.
- * S2  ready_end grows only after the zeros are synced.
+ * S1  Nobody writes behind ready_end while `preparing` is set, but the preparer; a leader that must go behind it claims
+ *     the place first.
+ * S2  Zeros may be lost by a power loss as long as no record lies behind them, and then nobody misses them.
  *
  * Rotation: the new file is made and synced under a temporary name, then the active one is trimmed, synced and renamed
  * to its sealed name, the folder synced, the new one renamed into place, the folder synced. Each state between is
@@ -24,6 +27,8 @@
 #include "wal/segs.h"
 
 #define PREPARE_START ((int64_t)64 * 1024)
+#define PREPARE_PIECE ((int64_t)1024 * 1024)
+#define SUBMIT_LINGER_NS ((int64_t)500000)
 #define MARKS_LINGER_NS ((int64_t)1000000000)
 #define ZERO_PIECE ((size_t)256 * 1024)
 
@@ -293,16 +298,13 @@ void sl__wal_prepare_inline(sl_wal *w, uint64_t end)
 	sl__unlock(&w->mu);
 }
 
-/* Write and sync zeros through a descriptor of our own. The active file cannot be renamed meanwhile (S1). */
-static int prepare_range(sl_wal *w, uint64_t from, uint64_t to, bool *sync_failed)
+/* Through a descriptor of our own. The active file cannot be renamed meanwhile (S1). */
+static int prepare_range(sl_wal *w, uint64_t from, uint64_t to)
 {
-	*sync_failed = false;
 	int fd = SL__IO(&w->env, open, w->path, O_WRONLY | O_NOFOLLOW, 0);
 	if (fd < 0)
 		return fd;
 	int rc = write_zeros(&w->env, fd, from, to);
-	if (rc == 0 && (rc = SL__IO(&w->env, datasync, fd)) < 0)
-		*sync_failed = true;
 	(void)SL__IO(&w->env, close, fd);
 	return rc;
 }
@@ -313,20 +315,15 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 	if (w->poisoned || w->hold_prepare > 0)
 		return;
 	w->preparing = true;
-	uint64_t from = w->ready_end, to = from + (uint64_t)w->prepare_bytes;
-	bool sync_failed;
+	uint64_t from = w->ready_end, to = from + (uint64_t)SL_MIN(w->prepare_bytes, PREPARE_PIECE);
 	sl__unlock(&w->mu);
-	int rc = prepare_range(w, from, to, &sync_failed);
+	int rc = prepare_range(w, from, to);
 	sl__lock(&w->mu);
 	w->preparing = false;
 	if (rc == 0) {
 		w->ready_end = to;
 		w->prepared_total += to - from;
 		w->prepare_bytes = SL_MIN(w->prepare_bytes * 2, w->opts.prepare_max_bytes);
-	} else if (sync_failed) {
-		struct sl_err why = SL_ERR_INIT;
-		(void)sl_err_set_errno(&why, -rc, "prepare space in %s: sync", w->path);
-		sl__wal_poison(w, &why);
 	}
 	sl__broadcast(&w->prepare_cv);
 	if (rc == 0)
@@ -335,17 +332,23 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 
 /* ---- the helper ---- */
 
-/* Give those who submit and then wait the chance to lead themselves; they save a switch of threads. */
-static void helper_flush(sl_wal *w) SL_REQUIRES(w->mu)
+/*
+ * Submitted records that nobody waits for. Those who submit and then wait lead themselves and save a switch of threads,
+ * so the helper only looks in now and then while records are being submitted, and flushes a batch that it met before.
+ * One who polls the descriptor does not lead: then it flushes at once.
+ */
+static void helper_tick(sl_wal *w) SL_REQUIRES(w->mu)
 {
-	if (w->gather) {
-		int64_t deadline = sl__mono_ns(&w->env) + SL_MIN(w->flush_ewma_ns, (int64_t)500000);
-		while (w->want_flush && !w->helper_stop)
-			if (!sl__wait(&w->env, &w->helper_cv, &w->mu, deadline))
-				break;
-	}
-	if (w->want_flush)
+	if (w->want_flush) {
 		sl__wal_flush_orphans(w);
+		return;
+	}
+	if (w->tick_id == w->batch_id) {
+		w->ticking = w->batch[w->batch_id % 2].n > 0;
+		sl__wal_flush_orphans(w);
+	}
+	w->tick_id = w->batch_id;
+	w->tick_at_ns = sl__mono_ns(&w->env) + SUBMIT_LINGER_NS;
 }
 
 static void helper_marks(sl_wal *w) SL_REQUIRES(w->mu)
@@ -373,16 +376,19 @@ static void *helper_main(void *arg)
 	sl__lock(&w->mu);
 	while (!w->helper_stop) {
 		int64_t marks_due = w->marks_since_ns != 0 ? w->marks_since_ns + MARKS_LINGER_NS : SL_FOREVER;
-		if (w->want_flush && !w->poisoned)
-			helper_flush(w);
-		else if (w->want_prepare)
+		int64_t tick_due = w->want_flush ? INT64_MIN : w->ticking ? w->tick_at_ns : SL_FOREVER;
+		int64_t next = w->poisoned ? SL_FOREVER : SL_MIN(marks_due, tick_due);
+		int64_t now = next != SL_FOREVER ? sl__mono_ns(&w->env) : 0;
+		if (w->want_prepare)
 			helper_prepare(w);
-		else if (marks_due != SL_FOREVER && !w->poisoned && sl__mono_ns(&w->env) >= marks_due)
+		else if (next != SL_FOREVER && now >= tick_due)
+			helper_tick(w);
+		else if (next != SL_FOREVER && now >= marks_due)
 			helper_marks(w);
 		else if (w->want_archive)
 			helper_archive(w);
 		else
-			(void)sl__wait(&w->env, &w->helper_cv, &w->mu, w->poisoned ? SL_FOREVER : marks_due);
+			(void)sl__wait(&w->env, &w->helper_cv, &w->mu, next);
 	}
 	sl__unlock(&w->mu);
 	return NULL;
