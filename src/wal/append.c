@@ -57,14 +57,17 @@ static void wait_for_buffer(sl_wal *w) SL_REQUIRES(w->mu)
 	}
 }
 
-/* An empty batch grows to the record. */
+/* An empty batch grows to the record, and the next ones with it, so that a flow of such records allocates once. */
 static int grow_batch(sl_wal *w, struct wal_batch *b, size_t total, struct sl_err *err) SL_REQUIRES(w->mu)
 {
-	uint8_t *buf = sl__realloc(&w->env, b->buf, total + WAL_BATCH_MARKS);
+	while (w->batch_cap < total && w->batch_cap < WAL_BATCH_MAX)
+		w->batch_cap *= 2;
+	size_t cap = SL_MAX(total, w->batch_cap);
+	uint8_t *buf = sl__realloc(&w->env, b->buf, cap + WAL_BATCH_MARKS);
 	if (buf == NULL)
 		return sl_err_set(err, SL_ENOMEM, "append to %s: no memory for %zu bytes", w->path, total);
 	b->buf = buf;
-	b->cap = total;
+	b->cap = cap;
 	return 0;
 }
 
@@ -121,11 +124,19 @@ static int take_places(sl_wal *w, size_t n, size_t bytes, struct slot *out, stru
 	b->n += (uint32_t)n;
 	w->inflight_bytes += bytes;
 	atomic_fetch_add_explicit(&b->writers, 1, memory_order_relaxed);
-	if (w->gathering && b->n >= w->gather_target) {
+	return 0;
+}
+
+/* The caller will wait: one more of those the leader gathers. */
+static void join_company(sl_wal *w, struct slot *s) SL_REQUIRES(w->mu)
+{
+	s->batch->company++;
+	if (!s->batch->has_leader)
+		s->batch->has_leader = s->lead = true;
+	if (w->gathering && s->batch->company >= w->gather_target) {
 		w->gathering = false;
 		sl__signal(&w->gather_cv);
 	}
-	return 0;
 }
 
 /* Outside the lock: the record's bytes. Cannot fail. */
@@ -191,13 +202,10 @@ static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, stru
 	rc = admit(w, total, err);
 	if (rc == 0)
 		rc = take_places(w, 1, total, out, err);
-	if (rc == 0 && !out->batch->has_leader) {
-		if (want_lead) {
-			out->batch->has_leader = out->lead = true;
-		} else if (w->helper_runs) {
-			call_helper(w);
-		}
-	}
+	if (rc == 0 && want_lead)
+		join_company(w, out);
+	else if (rc == 0 && !out->batch->has_leader && w->helper_runs)
+		call_helper(w);
 	sl__unlock(&w->mu);
 	return rc;
 }
@@ -332,8 +340,8 @@ static int reserve_group(sl_wal *w, const struct sl_wal_span *records, size_t n,
 		*k = group_size(w, records, n, &bytes);
 		rc = take_places(w, *k, bytes, out, err);
 	}
-	if (rc == 0 && !out->batch->has_leader)
-		out->batch->has_leader = out->lead = true;
+	if (rc == 0)
+		join_company(w, out);
 	sl__unlock(&w->mu);
 	return rc;
 }

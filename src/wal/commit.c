@@ -29,6 +29,7 @@ int sl__wal_batches_init(sl_wal *w, struct sl_err *err)
 		if (b->buf == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for the buffers of %s", w->path);
 	}
+	w->batch_cap = WAL_BATCH_START;
 	w->batch_id = 2;
 	w->done_id = 1;
 	w->batch[0].id = 2;
@@ -180,11 +181,10 @@ static void publish_success(sl_wal *w, struct wal_batch *b, size_t bytes) SL_REQ
 static void swap_batches(sl_wal *w, struct wal_batch *taken) SL_REQUIRES(w->mu)
 {
 	struct wal_batch *next = &w->batch[(taken->id + 1) % 2];
-	size_t cap = next->cap;
-	if (taken->was_full && cap < WAL_BATCH_MAX)
-		cap *= 2;
-	else if (cap > WAL_BATCH_MAX)
-		cap = WAL_BATCH_MAX;
+	/* Both buffers follow the flow; one that grew for a large record shrinks again. */
+	if (taken->was_full && w->batch_cap < WAL_BATCH_MAX)
+		w->batch_cap *= 2;
+	size_t cap = w->batch_cap;
 	if (cap != next->cap) {
 		uint8_t *buf = sl__realloc(&w->env, next->buf, cap + WAL_BATCH_MARKS);
 		if (buf != NULL) {
@@ -194,7 +194,7 @@ static void swap_batches(sl_wal *w, struct wal_batch *taken) SL_REQUIRES(w->mu)
 	}
 	next->id = taken->id + 1;
 	next->fill = 0;
-	next->n = 0;
+	next->n = next->company = 0;
 	next->first_seq = w->next_seq;
 	next->has_leader = next->was_full = false;
 	w->batch_id = next->id;
@@ -251,11 +251,11 @@ static void ring_event_fd(int fd)
 /* Wait a part of a flush's time for those who were in the last cycle: they are about to come back. */
 static void gather(sl_wal *w, const struct wal_batch *b) SL_REQUIRES(w->mu)
 {
-	if (!w->gather || b->n >= w->gather_target || b->n == 0)
+	if (!w->gather || b->company == 0 || b->company >= w->gather_target || b->was_full)
 		return;
 	int64_t deadline = sl__mono_ns(&w->env) + SL_MIN(w->flush_ewma_ns / 2, (int64_t)1000000);
 	w->gathering = true;
-	while (w->gathering && b->n < w->gather_target)
+	while (w->gathering && b->company < w->gather_target)
 		if (!sl__wait(&w->env, &w->gather_cv, &w->mu, deadline))
 			break;
 	w->gathering = false;
@@ -365,7 +365,7 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 	if (poison)
 		sl__wal_poison(w, &err);
 	if (rc == 0) {
-		w->gather_target = b->n + sl__wal_current(w)->n;
+		w->gather_target = b->company + sl__wal_current(w)->company;
 		publish_success(w, b, bytes);
 		atomic_store_explicit(&b->done, (uint32_t)id, memory_order_release);
 	} else {

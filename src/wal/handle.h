@@ -39,6 +39,7 @@ struct wal_batch {
 	uint64_t id;              /* of the flush that will carry it; ids grow by 1; id % 2 is the slot */
 	uint64_t first_seq;       /* of its first record */
 	uint32_t n;               /* records reserved */
+	uint32_t company;         /* of them, calls whose threads wait: they come back together */
 	bool has_leader;          /* someone will flush it */
 	bool was_full;            /* someone had to wait for room: make it larger next time */
 	_Atomic uint32_t writers; /* reservations still being encoded; the top bit: the leader sleeps on it */
@@ -89,7 +90,8 @@ struct sl_wal {
 	sl__cond room_cv;   /* reservers wait for a buffer, or for the backlog to shrink */
 	sl__cond done_cv;   /* timed waiters of tickets */
 	uint32_t timed_waiters, room_waiters;
-	uint32_t gather_target; /* records of the last cycle */
+	uint32_t gather_target; /* the company of the last cycle */
+	size_t batch_cap;       /* what the buffers hold */
 	bool gathering;
 	int64_t flush_ewma_ns;
 	struct wal_failure *failures; /* oldest first; WAL_FAILURES_KEPT at most */
