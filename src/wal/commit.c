@@ -80,7 +80,7 @@ static void remember_failure(sl_wal *w, uint64_t first, uint64_t last, const str
 		return;
 	}
 	struct wal_failure *grown = w->failures;
-	if (w->n_failures == WAL_FAILURES_KEPT) {
+	if (w->n_failures == WAL_FAILURES_KEPT && grown != NULL) {
 		w->forgotten_failures = w->failures[0].last;
 		w->n_failures = WAL_FAILURES_KEPT - 1;
 		memmove(w->failures, w->failures + 1, (WAL_FAILURES_KEPT - 1) * sizeof *w->failures);
@@ -292,6 +292,22 @@ static bool disk_is_full(int rc)
 	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG;
 }
 
+/* A full disk leaves the file cut back to its logical end, so that nothing of the batch survives; the rest poisons. */
+static int write_failed(sl_wal *w, int rc, bool *poison, struct sl_err *err)
+{
+	int code = sl_err_set_errno(err, -rc, "append to %s: write", w->path);
+	struct sl_err cut = SL_ERR_INIT;
+	w->cut_needed = true;
+	*poison |= !disk_is_full(rc);
+	int cut_rc = *poison ? 0 : sl__wal_trim(w, &cut);
+	if (cut_rc == SL_EPOISONED)
+		*poison = true;
+	else if (cut_rc != 0)
+		sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet", SL__F_STR("log", w->path),
+			SL__F_STR("error", cut.msg));
+	return code;
+}
+
 /* [leader] Write and sync. A full disk leaves the file cut back; everything else that fails poisons (by *poison). */
 static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool *poison, struct sl_err *err)
 {
@@ -318,19 +334,17 @@ static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool 
 	sl__wal_await_prepared(w, w->end + bytes);
 	sl__wal_prepare_inline(w, w->end + bytes);
 	int rc = sl__pwrite_full(&w->env, w->fd, b->buf, bytes, w->end);
-	if (rc < 0) {
-		int code = sl_err_set_errno(err, -rc, "append to %s: write", w->path);
-		w->cut_needed = true;
-		*poison = !disk_is_full(rc);
+	if (disk_is_full(rc)) {
+		/* The zeros ahead may be what fills it. The cut also takes away what was written of this batch. */
 		struct sl_err cut = SL_ERR_INIT;
-		int cut_rc = *poison ? 0 : sl__wal_trim(w, &cut);
-		if (cut_rc == SL_EPOISONED)
-			*poison = true;
-		else if (cut_rc != 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet",
-				SL__F_STR("log", w->path), SL__F_STR("error", cut.msg));
-		return code;
+		w->cut_needed = true;
+		int cut_rc = sl__wal_give_back(w, &cut);
+		if (cut_rc == 0)
+			rc = sl__pwrite_full(&w->env, w->fd, b->buf, bytes, w->end);
+		*poison = cut_rc == SL_EPOISONED;
 	}
+	if (rc < 0)
+		return write_failed(w, rc, poison, err);
 	rc = SL__IO(&w->env, datasync, w->fd);
 	if (rc < 0) {
 		*poison = true;

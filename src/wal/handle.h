@@ -109,9 +109,10 @@ struct sl_wal {
 	bool cut_needed; /* bytes behind end must go before the next write */
 
 	/* ---- space (space.c) ---- */
-	uint32_t hold_prepare; /* no preparation may begin: the file is being cut, renamed or archived */
-	bool preparing;        /* [ready_end, …) is being written with zeros; nobody else may write there */
-	int64_t prepare_bytes; /* the next piece */
+	uint32_t hold_prepare;  /* no preparation may begin: the file is being cut, renamed or archived */
+	bool preparing;         /* [ready_end, …) is being written with zeros; nobody else may write there */
+	int64_t prepare_bytes;  /* the next piece */
+	uint64_t prepare_after; /* a disk was full: no zeros before the log has grown to here */
 	sl__cond prepare_cv;
 	uint64_t prepared_total;
 
@@ -223,6 +224,8 @@ static inline int sl__wal_plain_code(int rc, const struct sl_err *err)
 }
 /* [leader or open] Cut the active file to its logical end. SL_EPOISONED: the sync failed. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
+/* [leader, no mu] The disk is full: cut the zeros off and write none for a while. As trim. */
+SL_MUST_CHECK int sl__wal_give_back(sl_wal *w, struct sl_err *err);
 /* [leader, no mu] Before a write that ends at `end`: wait for a preparation that it would overlap, and claim the place.
  */
 void sl__wal_await_prepared(sl_wal *w, uint64_t end);

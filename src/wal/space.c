@@ -183,6 +183,7 @@ static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t n_
 	w->end = WAL_HEADER_BYTES;
 	w->ready_end = WAL_HEADER_BYTES + n_zeros;
 	w->active_first = w->active_last = w->active_records = 0;
+	w->prepare_after = 0;
 	w->cut_needed = false;
 	w->prepared_total += n_zeros;
 	w->want_archive = true;
@@ -254,6 +255,14 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 
 /* ---- zeros ahead ---- */
 
+int sl__wal_give_back(sl_wal *w, struct sl_err *err)
+{
+	sl__lock(&w->mu);
+	w->prepare_after = w->end + (uint64_t)PREPARE_PIECE;
+	sl__unlock(&w->mu);
+	return sl__wal_trim(w, err);
+}
+
 void sl__wal_await_prepared(sl_wal *w, uint64_t end)
 {
 	sl__lock(&w->mu);
@@ -272,7 +281,8 @@ static int64_t first_piece(const sl_wal *w)
 
 void sl__wal_maybe_prepare(sl_wal *w)
 {
-	if (!w->helper_runs || w->opts.prepare_max_bytes <= 0 || w->preparing || w->poisoned)
+	if (!w->helper_runs || w->opts.prepare_max_bytes <= 0 || w->preparing || w->poisoned ||
+	    w->end < w->prepare_after)
 		return;
 	if (w->prepare_bytes == 0)
 		w->prepare_bytes = first_piece(w);
@@ -305,6 +315,8 @@ static int prepare_range(sl_wal *w, uint64_t from, uint64_t to)
 	if (fd < 0)
 		return fd;
 	int rc = write_zeros(&w->env, fd, from, to);
+	if (rc < 0) /* give back what a full disk needs more; nobody writes there while `preparing` is set */
+		(void)SL__IO(&w->env, truncate, fd, from);
 	(void)SL__IO(&w->env, close, fd);
 	return rc;
 }
@@ -312,7 +324,7 @@ static int prepare_range(sl_wal *w, uint64_t from, uint64_t to)
 static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	w->want_prepare = false;
-	if (w->poisoned || w->hold_prepare > 0)
+	if (w->poisoned || w->hold_prepare > 0 || w->end < w->prepare_after)
 		return;
 	w->preparing = true;
 	uint64_t from = w->ready_end, to = from + (uint64_t)SL_MIN(w->prepare_bytes, PREPARE_PIECE);
@@ -324,6 +336,8 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 		w->ready_end = to;
 		w->prepared_total += to - from;
 		w->prepare_bytes = SL_MIN(w->prepare_bytes * 2, w->opts.prepare_max_bytes);
+	} else {
+		w->prepare_after = w->end + (uint64_t)PREPARE_PIECE;
 	}
 	sl__broadcast(&w->prepare_cv);
 	if (rc == 0)

@@ -441,7 +441,12 @@ static ssize_t c_pwrite(int fd, const void *buf, size_t n, uint64_t offset, void
 {
 	struct crashfs *fs = ctx;
 	pthread_mutex_lock(&fs->mu);
-	ssize_t put = write_locked(fs, fd, buf, n, offset);
+	bool full = fs->fail_in == 1 && fs->fail_n > 0;
+	if (full)
+		fs->fail_n--;
+	else if (fs->fail_in > 1)
+		fs->fail_in--;
+	ssize_t put = full ? -ENOSPC : write_locked(fs, fd, buf, n, offset);
 	pthread_mutex_unlock(&fs->mu);
 	return put;
 }
@@ -739,6 +744,12 @@ size_t crashfs_open_files(const struct crashfs *fs)
 	for (size_t i = 0; i < fs->n_fds; i++)
 		n += fs->fds[i].used;
 	return n;
+}
+
+void crashfs_fail_writes(struct crashfs *fs, size_t nth, size_t n_writes)
+{
+	fs->fail_in = nth;
+	fs->fail_n = n_writes;
 }
 
 void crashfs_quota(struct crashfs *fs, size_t bytes)

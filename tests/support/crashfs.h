@@ -53,6 +53,8 @@ void crashfs_kill(struct crashfs *fs);
 size_t crashfs_open_files(const struct crashfs *fs);
 /* Bytes that files may take in all; a write beyond gives ENOSPC (and a short write before it). SIZE_MAX: no limit. */
 void crashfs_quota(struct crashfs *fs, size_t bytes);
+/* The nth write from now on and n_writes - 1 more find a full disk. 0: none. */
+void crashfs_fail_writes(struct crashfs *fs, size_t nth, size_t n_writes);
 
 /* ---- whole files, outside of any recording: durable at once ---- */
 void crashfs_mkdir(struct crashfs *fs, const char *path);

@@ -59,6 +59,7 @@ struct crashfs {
 	size_t n_fds;
 	bool recording;
 	size_t stop_at, quota;
+	size_t fail_in, fail_n; /* writes until some find a full disk, and how many do */
 	const char *phase;
 	char *ignored;
 	char **classes;
