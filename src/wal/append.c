@@ -113,6 +113,9 @@ static size_t sealed_len(const sl_wal *w, size_t len)
 static int take_places(sl_wal *w, size_t n, size_t bytes, struct slot *out, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	struct wal_batch *b = sl__wal_current(w);
+	if (w->next_seq > WAL_MAX_SEQUENCE - n)
+		return sl_err_set(err, SL_EFULL,
+				  "%s: no sequence numbers are left; sluice wal recover --new-incarnation", w->path);
 	if (sl__wal_index_reserve(&w->index, n) != 0)
 		return sl_err_set(err, SL_ENOMEM, "append to %s: no memory for the index", w->path);
 	out->batch = b;
@@ -202,6 +205,8 @@ static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, stru
 	rc = admit(w, total, err);
 	if (rc == 0)
 		rc = take_places(w, 1, total, out, err);
+	if (rc == 0 && !want_lead)
+		out->batch->tickets++;
 	if (rc == 0 && want_lead)
 		join_company(w, out);
 	else if (rc == 0 && !out->batch->has_leader && w->helper_runs)
@@ -250,6 +255,18 @@ int sl_wal_submit(sl_wal *w, const void *payload, size_t len, struct sl_wal_tick
 
 /* ---- waiting for tickets ---- */
 
+/* The outcome of a ticket's batch; whoever hears of a failure need not be told again by sync or close. */
+static int ticket_outcome(sl_wal *w, uint64_t id, struct sl_err *err)
+{
+	int rc = sl__wal_outcome(w, id, err);
+	if (rc != 0) {
+		sl__lock(&w->mu);
+		w->heard_id = SL_MAX(w->heard_id, id);
+		sl__unlock(&w->mu);
+	}
+	return rc;
+}
+
 /* With a deadline nobody leads: the helper flushes (or, without one, whoever waits without a deadline). */
 static int wait_timed(sl_wal *w, const struct wal_batch *b, uint64_t id, int64_t timeout_ms, struct sl_err *err)
 {
@@ -263,7 +280,7 @@ static int wait_timed(sl_wal *w, const struct wal_batch *b, uint64_t id, int64_t
 	sl__unlock(&w->mu);
 	if (!sl__wal_ended(b, id))
 		return sl_err_set(err, SL_ETIMEDOUT, "%s: not durable yet", w->path);
-	return sl__wal_outcome(w, id, err);
+	return ticket_outcome(w, id, err);
 }
 
 int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_ms, struct sl_err *err)
@@ -274,18 +291,34 @@ int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_m
 	uint64_t id = ticket->batch;
 	const struct wal_batch *b = &w->batch[id % 2];
 	if (sl__wal_ended(b, id))
-		return sl__wal_outcome(w, id, err);
+		return ticket_outcome(w, id, err);
+	sl__lock(&w->mu);
+	bool strange = id > w->batch_id, done = id <= w->done_id;
+	if (!strange && !done && timeout_ms < 0) {
+		sl__wal_drive(w, id);
+		return ticket_outcome(w, id, err);
+	}
+	sl__unlock(&w->mu);
+	if (strange)
+		return sl_err_set(err, SL_EINVAL, "ticket: not one of %s", w->path);
+	if (done)
+		return ticket_outcome(w, id, err);
 	if (timeout_ms == 0)
 		return sl_err_set(err, SL_ETIMEDOUT, "%s: not durable yet", w->path);
-	if (timeout_ms > 0 && w->helper_runs)
+	if (w->helper_runs)
 		return wait_timed(w, b, id, timeout_ms, err);
 	sl__lock(&w->mu);
-	if (id > w->batch_id) {
-		sl__unlock(&w->mu);
-		return sl_err_set(err, SL_EINVAL, "ticket: not one of %s", w->path);
-	}
 	sl__wal_drive(w, id);
-	return sl__wal_outcome(w, id, err);
+	return ticket_outcome(w, id, err);
+}
+
+int sl__wal_unheard(sl_wal *w, struct sl_err *err)
+{
+	sl__lock(&w->mu);
+	uint64_t id = w->unheard_id > w->heard_id ? w->unheard_id : 0;
+	w->heard_id = SL_MAX(w->heard_id, id);
+	sl__unlock(&w->mu);
+	return id != 0 ? sl__wal_outcome(w, id, err) : 0;
 }
 
 int sl_wal_sync(sl_wal *w, struct sl_err *err)
@@ -295,14 +328,15 @@ int sl_wal_sync(sl_wal *w, struct sl_err *err)
 		return rc;
 	sl__lock(&w->mu);
 	uint64_t id = sl__wal_current(w)->n > 0 ? w->batch_id : w->batch_id - 1;
-	if (id <= w->done_id)
+	if (id > w->done_id) {
+		sl__wal_drive(w, id);
+	} else {
 		rc = sl__wal_usable(w, err);
-	if (id <= w->done_id) {
 		sl__unlock(&w->mu);
-		return rc;
 	}
-	sl__wal_drive(w, id);
-	return sl__wal_outcome(w, id, err);
+	if (rc == 0)
+		rc = sl__wal_outcome(w, id, err);
+	return rc != 0 ? rc : sl__wal_unheard(w, err);
 }
 
 /* ---- many at once ---- */

@@ -22,8 +22,7 @@
 #include "wal/segs.h"
 #include "wal/sender.h"
 
-#define RETRY_MS 60000    /* after an archive of a settled segment failed */
-#define MARK_FLUSHES 1000 /* rounds until all marks are on disk; each takes at least one */
+#define RETRY_MS 60000 /* after an archive of a settled segment failed */
 
 /* ---- one segment ---- */
 
@@ -189,19 +188,6 @@ static int publish_all(const sl_wal *w, const char *dir, struct sl_err *err)
 	return rc == 0 ? publish_active(w, dir, err) : rc;
 }
 
-static int flush_marks(sl_wal *w, struct sl_err *err)
-{
-	int rc = 0;
-	bool more = true;
-	for (int i = 0; i < MARK_FLUSHES && rc == 0 && more; i++) {
-		rc = sl__wal_flush_now(w, err);
-		sl__lock(&w->mu);
-		more = w->marks.n > 0;
-		sl__unlock(&w->mu);
-	}
-	return rc;
-}
-
 static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	int rc = sl__wal_usable(w, err);
@@ -243,7 +229,7 @@ int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_er
 	rc = may_archive(w, include_pending, err);
 	sl__unlock(&w->mu);
 	if (rc == 0)
-		rc = flush_marks(w, err);
+		rc = sl__wal_flush_marks(w, err);
 	if (rc != 0)
 		return rc;
 	sl__lock(&w->mu);
@@ -337,7 +323,7 @@ static void forget_oldest(sl_wal *w) SL_REQUIRES(w->mu)
 static int archive_oldest(sl_wal *w, struct wal_segment seg, struct sl_err *err)
 {
 	const char *dir = w->opts.archive_dir;
-	int rc = flush_marks(w, err);
+	int rc = sl__wal_flush_marks(w, err);
 	if (rc == 0)
 		rc = make_ready(w, dir, err);
 	if (rc == 0)

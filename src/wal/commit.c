@@ -75,7 +75,8 @@ struct wal_batch *sl__wal_current(sl_wal *w)
 static void remember_failure(sl_wal *w, uint64_t first, uint64_t last, const struct sl_err *why)
 {
 	atomic_store_explicit(&w->last_failed_id, last, memory_order_release);
-	if (w->n_failures > 0 && w->failures[w->n_failures - 1].last + 1 == first) {
+	if (w->n_failures > 0 && w->failures[w->n_failures - 1].last + 1 == first &&
+	    w->failures[w->n_failures - 1].err.code == why->code) {
 		w->failures[w->n_failures - 1].last = last;
 		return;
 	}
@@ -136,6 +137,8 @@ static void return_flying_marks(sl_wal *w) SL_REQUIRES(w->mu)
 	w->marks = w->flying;
 	w->flying = empty;
 	w->flying.n = 0;
+	if (w->marks.n > 0 && w->marks_since_ns == 0)
+		w->marks_since_ns = sl__mono_ns(&w->env);
 }
 
 static void index_batch(sl_wal *w, const struct wal_batch *b, uint64_t at) SL_REQUIRES(w->mu)
@@ -194,7 +197,7 @@ static void swap_batches(sl_wal *w, struct wal_batch *taken) SL_REQUIRES(w->mu)
 	}
 	next->id = taken->id + 1;
 	next->fill = 0;
-	next->n = next->company = 0;
+	next->n = next->company = next->tickets = 0;
 	next->first_seq = w->next_seq;
 	next->has_leader = next->was_full = false;
 	w->batch_id = next->id;
@@ -222,6 +225,8 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 	struct wal_batch *behind = sl__wal_current(w);
 	remember_failure(w, b->id, behind->id, why);
 	sl_counter_add(w->metrics.flush_errors, 1);
+	if (b->tickets + behind->tickets > 0)
+		w->unheard_id = behind->tickets > 0 ? behind->id : b->id;
 	sl__wal_index_unreserve(&w->index, b->n + behind->n);
 	w->inflight_bytes -= b->fill + behind->fill;
 	if (b->n > 0)
@@ -292,6 +297,14 @@ static bool disk_is_full(int rc)
 	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG;
 }
 
+static int poisoned_by(const struct sl_err *why, bool *poison, struct sl_err *err)
+{
+	*poison = true;
+	if (err != NULL)
+		*err = *why;
+	return why->code;
+}
+
 /* A full disk leaves the file cut back to its logical end, so that nothing of the batch survives; the rest poisons. */
 static int write_failed(sl_wal *w, int rc, bool *poison, struct sl_err *err)
 {
@@ -301,8 +314,8 @@ static int write_failed(sl_wal *w, int rc, bool *poison, struct sl_err *err)
 	*poison |= !disk_is_full(rc);
 	int cut_rc = *poison ? 0 : sl__wal_trim(w, &cut);
 	if (cut_rc == SL_EPOISONED)
-		*poison = true;
-	else if (cut_rc != 0)
+		return poisoned_by(&cut, poison, err);
+	if (cut_rc != 0)
 		sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet", SL__F_STR("log", w->path),
 			SL__F_STR("error", cut.msg));
 	return code;
@@ -315,12 +328,8 @@ static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool 
 	if (w->end >= (uint64_t)w->opts.segment_bytes && w->active_first != 0) {
 		struct sl_err why = SL_ERR_INIT;
 		int rotated = sl__wal_rotate(w, &why);
-		if (rotated == SL_EPOISONED) {
-			*poison = true;
-			if (err != NULL)
-				*err = why;
-			return why.code;
-		}
+		if (rotated == SL_EPOISONED)
+			return poisoned_by(&why, poison, err);
 		if (rotated != 0)
 			sl__log(&w->env, SL_LOG_WARN, "wal", "could not start a new segment, going on in the old one",
 				SL__F_STR("log", w->path), SL__F_STR("error", why.msg));
@@ -341,7 +350,8 @@ static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool 
 		int cut_rc = sl__wal_give_back(w, &cut);
 		if (cut_rc == 0)
 			rc = sl__pwrite_full(&w->env, w->fd, b->buf, bytes, w->end);
-		*poison = cut_rc == SL_EPOISONED;
+		if (cut_rc == SL_EPOISONED)
+			return poisoned_by(&cut, poison, err);
 	}
 	if (rc < 0)
 		return write_failed(w, rc, poison, err);
@@ -374,6 +384,8 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 		rc = write_batch(w, b, bytes, &poison, &err);
 	int64_t took = sl__mono_ns(&w->env) - began;
 	sl_histogram_observe(w->metrics.flush_seconds, (uint64_t)took);
+	if (poison) /* C2; the sync is not tried again: a later open decides on what is there, by reading it */
+		(void)SL__IO(&w->env, truncate, w->fd, w->end);
 	sl__lock(&w->mu);
 	w->flush_ewma_ns += (took - w->flush_ewma_ns) / 8;
 	if (poison)

@@ -13,6 +13,7 @@
 #define WAL_FRAME_BYTES 32u /* Length 4, sequence 8, status 1, reserved 3, timestamp 8, CRC 8 */
 #define WAL_BODY_OFFSET 24u /* of the payload in a record */
 #define WAL_MAX_RECORD (16u * 1024 * 1024)
+#define WAL_MAX_SEQUENCE ((uint64_t)INT64_MAX - 1)
 #define WAL_MIN_LENGTH 28u                   /* the Length field of an empty record */
 #define WAL_MARK_BYTES (WAL_FRAME_BYTES + 8) /* a status record over a range */
 

@@ -39,6 +39,7 @@ struct wal_batch {
 	uint64_t id;              /* of the flush that will carry it; ids grow by 1; id % 2 is the slot */
 	uint64_t first_seq;       /* of its first record */
 	uint32_t n;               /* records reserved */
+	uint32_t tickets;         /* of them, submitted */
 	uint32_t company;         /* of them, calls whose threads wait: they come back together */
 	bool has_leader;          /* someone will flush it */
 	bool was_full;            /* someone had to wait for room: make it larger next time */
@@ -81,6 +82,7 @@ struct sl_wal {
 	uint64_t durable_seq;            /* every sequence up to here is on disk, or a hole */
 	uint64_t done_id;                /* the last batch that ended */
 	_Atomic uint64_t last_failed_id; /* the last batch that failed; read without mu */
+	uint64_t unheard_id, heard_id;   /* the last failed batch with tickets; the last that anyone was told of */
 	uint64_t inflight_bytes;         /* reserved and not yet in the index: part of the backlog */
 	bool flushing;                   /* a leader is at work (also: rotation, preparation that must not overlap) */
 	bool closed, poisoned, archived;
@@ -201,6 +203,9 @@ void sl__wal_poison(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu);
 SL_MUST_CHECK int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu);
 /* Data records with status 3 in the files that are there. */
 uint64_t sl__wal_count_failed(const sl_wal *w) SL_REQUIRES(w->mu);
+
+/* All marks that are queued now, and what is submitted, to disk. */
+SL_MUST_CHECK int sl__wal_flush_marks(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w->mu);
 
 /* ---- space.c ---- */
 SL_MUST_CHECK int sl__wal_helper_start(sl_wal *w, struct sl_err *err);

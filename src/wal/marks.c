@@ -76,3 +76,15 @@ int sl_wal_mark_failed(sl_wal *w, uint64_t first, uint64_t last, struct sl_err *
 {
 	return mark(w, first, last, SL_WAL_FAILED, err);
 }
+
+int sl__wal_flush_marks(sl_wal *w, struct sl_err *err)
+{
+	/* A flush takes so many along; those that come meanwhile may wait. */
+	sl__lock(&w->mu);
+	size_t rounds = w->marks.n / (WAL_BATCH_MARKS / WAL_MARK_BYTES) + 1;
+	sl__unlock(&w->mu);
+	int rc = 0;
+	for (size_t i = 0; i < rounds && rc == 0; i++)
+		rc = sl__wal_flush_now(w, err);
+	return rc;
+}

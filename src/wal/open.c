@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "wal/handle.h"
+#include "wal/commit.h"
 #include "wal/reader.h"
 #include "wal/segs.h"
 
@@ -262,7 +262,7 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 /* Holes found by recovery are queued as marks; they must be on disk before anything new is numbered behind them. */
 static int write_declarations(sl_wal *w, struct sl_err *err)
 {
-	return w->marks.n == 0 ? 0 : sl__wal_flush_now(w, err);
+	return w->marks.n == 0 ? 0 : sl__wal_flush_marks(w, err);
 }
 
 int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts, const struct wal_open_hooks *hooks,
@@ -314,7 +314,9 @@ static int settle_files(sl_wal *w, struct sl_err *err)
 	sl__unlock(&w->mu);
 	if (!usable)
 		return rc;
-	rc = dirty ? sl__wal_flush_now(w, err) : 0;
+	rc = dirty ? sl__wal_flush_marks(w, err) : 0;
+	if (rc == 0)
+		rc = sl__wal_unheard(w, err);
 	if (w->ready_end > w->end || w->cut_needed) {
 		int cut = sl__wal_trim(w, rc == 0 ? err : NULL);
 		rc = rc != 0 ? rc : sl__wal_plain_code(cut, err);

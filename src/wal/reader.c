@@ -180,42 +180,25 @@ static bool sequence_fits(const struct wal_record *rec, uint64_t last)
 	return rec->status != SL_WAL_PENDING || rec->sequence > last;
 }
 
-/* Follow records from q; *end is where the chain stops (q itself when there is none). */
-static enum probe follow_chain(struct wal_reader *r, uint64_t q, uint64_t last, uint64_t *end)
+/* Follow records from q as long as they begin before limit; *end is where the chain stops (q itself when there is
+ * none). */
+static enum probe follow_chain(struct wal_reader *r, uint64_t q, uint64_t last, uint64_t limit, uint64_t *end)
 {
-	for (;;) {
+	*end = q;
+	while (q < limit) {
 		struct wal_record rec;
 		enum wal_check check;
 		uint64_t expected, actual;
 		enum probe found = probe_record(r, q, &rec, &check, &expected, &actual);
 		if (found == PROBE_ERROR)
 			return found;
-		*end = q;
 		if (found == PROBE_NO || !sequence_fits(&rec, last))
-			return PROBE_YES;
+			break;
 		if (rec.status == SL_WAL_PENDING)
 			last = rec.sequence;
-		q += rec.total;
+		*end = q += rec.total;
 	}
-}
-
-/* Do records lie without a gap from q up to exactly target? */
-static enum probe chain_reaches(struct wal_reader *r, uint64_t q, uint64_t last, uint64_t target)
-{
-	while (q < target) {
-		struct wal_record rec;
-		enum wal_check check;
-		uint64_t expected, actual;
-		enum probe found = probe_record(r, q, &rec, &check, &expected, &actual);
-		if (found != PROBE_YES)
-			return found;
-		if (!sequence_fits(&rec, last))
-			return PROBE_NO;
-		if (rec.status == SL_WAL_PENDING)
-			last = rec.sequence;
-		q += rec.total;
-	}
-	return q == target ? PROBE_YES : PROBE_NO;
+	return PROBE_YES;
 }
 
 /* R1. Where the damaged record's own length leads: *next. YES when a record is there; *at_end when it is the log's end.
@@ -234,7 +217,7 @@ static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_e
 	*next = p + total;
 	/* The last eight bytes of a record are its CRC: hardly ever all zero. */
 	*at_end = data_end <= *next && data_end > *next - 8;
-	if (follow_chain(w->r, *next, w->last, &end) == PROBE_ERROR)
+	if (follow_chain(w->r, *next, w->last, UINT64_MAX, &end) == PROBE_ERROR)
 		return PROBE_ERROR;
 	return end > *next ? PROBE_YES : PROBE_NO;
 }
@@ -247,62 +230,102 @@ static bool looks_like_record(const uint8_t *p, uint64_t avail, uint64_t last)
 	return p[12] != SL_WAL_PENDING || sl__get64(p + 4) > last;
 }
 
-/* R2. The start of the chain that reaches furthest, of all that begin behind p. */
-static enum probe scan_for_chain(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *q)
+/*
+ * A search over every byte. Records inside a chain that was followed are not followed again: they end where it ends.
+ * What is followed beside that is bounded, so that a payload made to look like many records cannot hold a recovery up:
+ * behind the bound the best chain so far is taken.
+ */
+struct search {
+	uint64_t at;                 /* the next byte to look at */
+	uint64_t cursor, cursor_end; /* the next record of the chain that was followed last, and that chain's end */
+	uint64_t work, budget;       /* bytes */
+};
+
+static void search_init(struct search *s, uint64_t from, uint64_t bytes)
 {
-	uint64_t best_end = 0, at = p + 1;
-	while (at + WAL_FRAME_BYTES <= data_end + 8 && at < w->r->size) {
-		size_t got;
-		const uint8_t *bytes = sl__wal_view(w->r, at, WINDOW_BYTES / 2, &got);
+	*s = (struct search){.at = from, .budget = bytes * 64 + 4 * (uint64_t)WAL_MAX_RECORD};
+}
+
+/* Move to the next byte before limit that looks like a record worth following. NO: there is none. */
+static enum probe search_next(struct wal_walk *w, struct search *s, uint64_t limit, uint32_t *total)
+{
+	while (s->at + WAL_FRAME_BYTES <= limit && s->work <= s->budget) {
+		size_t got, i = 0;
+		const uint8_t *bytes = sl__wal_view(w->r, s->at, WINDOW_BYTES / 2, &got);
 		if (bytes == NULL)
 			return PROBE_ERROR;
-		size_t i = 0;
-		while (i + WAL_FRAME_BYTES <= got && !looks_like_record(bytes + i, w->r->size - (at + i), w->last))
+		size_t n = (size_t)SL_MIN((uint64_t)got, limit - s->at);
+		while (i + WAL_FRAME_BYTES <= n && !looks_like_record(bytes + i, limit - (s->at + i), w->last))
 			i++;
-		at += i;
-		if (i + WAL_FRAME_BYTES > got) {
-			if (at + WAL_FRAME_BYTES > w->r->size)
+		s->at += i;
+		if (i + WAL_FRAME_BYTES > n) {
+			if (i == 0)
 				break;
 			continue;
 		}
-		uint64_t end;
-		if (follow_chain(w->r, at, w->last, &end) == PROBE_ERROR)
-			return PROBE_ERROR;
-		if (end > at && end > best_end) {
-			best_end = end;
-			*q = at;
-			if (end >= data_end)
-				break; /* nothing can reach further */
-		}
-		at++;
+		*total = sl__wal_total(bytes + i, limit - s->at);
+		if (s->at != s->cursor || s->at >= s->cursor_end)
+			return PROBE_YES;
+		s->cursor += *total;
+		s->at++;
 	}
-	return best_end != 0 ? PROBE_YES : PROBE_NO;
+	return PROBE_NO;
+}
+
+/* Follow the chain at s->at, remember it, and step on. */
+static enum probe search_follow(struct wal_walk *w, struct search *s, uint32_t total, uint64_t limit, uint64_t *end)
+{
+	enum probe found = follow_chain(w->r, s->at, w->last, limit, end);
+	s->work += *end - s->at + total;
+	if (s->at >= s->cursor_end && *end > s->at) {
+		s->cursor = s->at + total;
+		s->cursor_end = *end;
+	}
+	s->at++;
+	return found;
+}
+
+/* R2. The start of the chain that reaches furthest, of all that begin behind p. */
+static enum probe scan_for_chain(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *q)
+{
+	uint64_t best_end = 0, limit = SL_MIN(data_end + 8, w->r->size);
+	struct search s;
+	search_init(&s, p + 1, limit - p);
+	for (;;) {
+		uint32_t total;
+		uint64_t end;
+		enum probe found = search_next(w, &s, limit, &total);
+		if (found != PROBE_YES)
+			return found == PROBE_NO && best_end != 0 ? PROBE_YES : found;
+		uint64_t start = s.at;
+		if (search_follow(w, &s, total, UINT64_MAX, &end) == PROBE_ERROR)
+			return PROBE_ERROR;
+		if (end > start && end > best_end) {
+			best_end = end;
+			*q = start;
+			if (end >= data_end)
+				return PROBE_YES; /* nothing can reach further */
+		}
+	}
 }
 
 /* R1. The first of the records that lead from behind p exactly to next, when it is the length itself that is damaged.
  * Records inside a payload cannot: the last bytes before next are the CRC of the record around them. */
 static enum probe chain_inside(struct wal_walk *w, uint64_t p, uint64_t next, uint64_t *q)
 {
-	for (uint64_t at = p + 1; at + WAL_FRAME_BYTES <= next;) {
-		size_t got, i = 0;
-		const uint8_t *bytes = sl__wal_view(w->r, at, WINDOW_BYTES / 2, &got);
-		if (bytes == NULL)
-			return PROBE_ERROR;
-		size_t n = (size_t)SL_MIN((uint64_t)got, next - at);
-		while (i + WAL_FRAME_BYTES <= n && !looks_like_record(bytes + i, next - (at + i), w->last))
-			i++;
-		at += i;
-		if (i + WAL_FRAME_BYTES > n) {
-			if (i == 0)
-				break;
-			continue;
-		}
-		enum probe found = chain_reaches(w->r, at, w->last, next);
-		*q = at++;
-		if (found != PROBE_NO)
+	struct search s;
+	search_init(&s, p + 1, next - p);
+	for (;;) {
+		uint32_t total;
+		uint64_t end;
+		enum probe found = search_next(w, &s, next, &total);
+		if (found != PROBE_YES)
+			return found;
+		*q = s.at;
+		found = search_follow(w, &s, total, next, &end);
+		if (found == PROBE_ERROR || end == next)
 			return found;
 	}
-	return PROBE_NO;
 }
 
 static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
@@ -313,7 +336,7 @@ static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
 
 static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl_err *err)
 {
-	uint64_t p = w->pos, q = 0, next = 0, inside;
+	uint64_t p = w->pos, q = 0, next = 0, inside = 0;
 	bool at_end;
 	/* Looked for once: a log with many damaged places would otherwise be read to its end for each. */
 	if (w->data_end == 0 && last_nonzero(w->r, p, &w->data_end) == PROBE_ERROR)

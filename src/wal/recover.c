@@ -254,7 +254,13 @@ static int right_header(struct recovery *r, size_t i, struct wal_header *h, stru
 			*h = r->sources[k - 1].header;
 			return 0;
 		}
-	h->version = r->w->key != NULL ? 2 : 1;
+	/* Sealed payloads are bound to the incarnation: under a new one they would never open again. */
+	if (r->w->key != NULL)
+		return sl_err_set(err, SL_ECORRUPT,
+				  "%s: the header of this encrypted log is damaged beyond repair, and with it the "
+				  "incarnation that its records are sealed for; restore the first 16 bytes from a copy",
+				  r->sources[i].path);
+	h->version = 1;
 	int rc = sl__wal_draw_incarnation(&r->w->env, h->version, &h->incarnation);
 	return rc < 0 ? sl_err_set_errno(err, -rc, "repair %s: randomness", r->sources[i].path) : 0;
 }
@@ -265,7 +271,27 @@ static struct gap tail_hole(const struct recovery *r)
 {
 	if (r->tail_bytes == 0)
 		return (struct gap){0, 0};
-	return (struct gap){r->tail_first, r->tail_first + (r->tail_bytes + WAL_FRAME_BYTES - 1) / WAL_FRAME_BYTES - 1};
+	uint64_t most = (r->tail_bytes + WAL_FRAME_BYTES - 1) / WAL_FRAME_BYTES;
+	uint64_t last = r->tail_first > WAL_MAX_SEQUENCE - most ? WAL_MAX_SEQUENCE : r->tail_first + most - 1;
+	return (struct gap){r->tail_first, last};
+}
+
+/* V3. The active file is no log any more, but there are sealed segments: what it held is lost, and its numbers must not
+ * be given again. A header is synced before a file gets its name, so this is damage, not a file that was never
+ * finished. A new one with the hole declared takes its place in one step. */
+static int replace_active(struct recovery *r, struct sl_err *err)
+{
+	const struct wal_source *active = &r->sources[r->n - 1];
+	struct wal_header h;
+	if (r->tail_bytes == 0)
+		r->tail_first = r->last + 1;
+	/* Of a file that was cut short nobody knows how long it was: as long as a segment may be. */
+	r->tail_bytes += active->too_short ? (uint64_t)r->w->opts.segment_bytes + WAL_MAX_RECORD : active->file_size;
+	struct gap hole = tail_hole(r);
+	int rc = right_header(r, r->n - 1, &h, err);
+	if (rc != 0)
+		return rc;
+	return sl__wal_replace(r->w, active, h, &(struct wal_hole){hole.first, hole.last}, err);
 }
 
 /* Files that are no log at all, and segments of another incarnation, leave; so do damaged headers. *again: look anew.
@@ -276,6 +302,10 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 	int rc = 0;
 	bool declared = false;
 	struct wal_source *active = &r->sources[r->n - 1];
+	if (not_a_log(active)) {
+		*again = true;
+		return replace_active(r, err);
+	}
 	for (size_t i = 0; i < r->n && rc == 0; i++) {
 		struct wal_source *src = &r->sources[i];
 		struct wal_header h;
@@ -291,15 +321,13 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 			rc = sl__wal_move_aside(w, src->path, suffix, err);
 		} else if (not_a_log(src)) {
 			struct gap hole = tail_hole(r);
-			if (hole.first != 0 && i + 1 < r->n && !declared && active->header_state == WAL_HEADER_OK &&
+			if (hole.first != 0 && !declared && active->header_state == WAL_HEADER_OK &&
 			    active->damage == 0) {
 				declared = true;
 				rc = sl__wal_declare(w, active, &(struct wal_hole){hole.first, hole.last}, err);
 			}
 			if (rc == 0)
 				rc = sl__wal_move_aside(w, src->path, "damaged-0", err);
-			if (i + 1 == r->n)
-				sl__close_fd(&w->env, &w->fd);
 		} else {
 			rc = right_header(r, i, &h, err);
 			if (rc == 0)

@@ -331,6 +331,23 @@ int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t o
 	return rc;
 }
 
+int sl__wal_replace(sl_wal *w, const struct wal_source *active, struct wal_header h, const struct wal_hole *hole,
+		    struct sl_err *err)
+{
+	struct rewrite rw;
+	struct wal_source fresh = *active;
+	fresh.header = h;
+	int rc = rewrite_begin(&rw, w, &fresh, true, err);
+	if (rc == 0 && active->file_size > 0)
+		rc = sl__wal_set_aside(w, rw.from, active->name, "damaged", 0, active->file_size, err);
+	if (rc == 0)
+		rc = add_hole(&rw, hole->first, hole->last, err);
+	if (rc == 0)
+		rc = rewrite_commit(&rw, true, err);
+	rewrite_end(&rw, true);
+	return rc;
+}
+
 int sl__wal_fix_header(const sl_wal *w, const struct wal_source *src, struct wal_header h, struct sl_err *err)
 {
 	uint8_t header[WAL_HEADER_BYTES];

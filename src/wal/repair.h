@@ -29,6 +29,9 @@ SL_MUST_CHECK int sl__wal_declare(sl_wal *w, struct wal_source *active, const st
 /* Cut the segment at offset; a hole over hole_first..hole_last (0: none) is declared in its place. */
 SL_MUST_CHECK int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t offset,
 			      uint64_t hole_first, uint64_t hole_last, struct sl_err *err);
+/* Put a new active file with header h and the hole in the place of one whose bytes, all of them, are set aside. */
+SL_MUST_CHECK int sl__wal_replace(sl_wal *w, const struct wal_source *active, struct wal_header h,
+				  const struct wal_hole *hole, struct sl_err *err);
 /* Put a sound header over a damaged one. */
 SL_MUST_CHECK int sl__wal_fix_header(const sl_wal *w, const struct wal_source *src, struct wal_header h,
 				     struct sl_err *err);

@@ -328,6 +328,7 @@ struct stream_files {
 	struct wal_source *sources;
 	char **paths;
 	size_t n, cap;
+	bool active_sealed; /* what was the active file when we came is one of the sealed ones now */
 };
 
 static void stream_free(struct stream_files *f, const struct sl_env *env)
@@ -370,12 +371,11 @@ static int open_sealed(struct stream_files *f, const struct wal_files *files, co
 			sl__free(env, path);
 			return code;
 		}
-		if (fd < 0 || same_file(env, fd, active_fd)) {
+		if (fd < 0) {
 			sl__free(env, path);
-			if (fd >= 0)
-				(void)SL__IO(env, close, fd);
 			continue;
 		}
+		f->active_sealed |= same_file(env, fd, active_fd);
 		stream_add(f, path, fd, files->sealed[i]);
 	}
 	return 0;
@@ -401,7 +401,7 @@ static int open_stream(struct stream_files *f, const struct sl_env *env, const c
 	}
 	if (rc == 0 && fd < 0 && f->n == 0)
 		rc = sl_err_set_errno(err, ENOENT, "open %s", path);
-	if (rc == 0 && fd >= 0) {
+	if (rc == 0 && fd >= 0 && !f->active_sealed) {
 		stream_add(f, path, fd, 0);
 		return 0;
 	}

@@ -294,13 +294,17 @@ void sl__wal_maybe_prepare(sl_wal *w)
 
 void sl__wal_prepare_inline(sl_wal *w, uint64_t end)
 {
-	if (w->helper_runs || w->opts.prepare_max_bytes <= 0 || end <= w->ready_end)
+	if (w->helper_runs || w->opts.prepare_max_bytes <= 0 || end <= w->ready_end || w->end < w->prepare_after)
 		return;
 	if (w->prepare_bytes == 0)
 		w->prepare_bytes = first_piece(w);
 	uint64_t to = end + (uint64_t)w->prepare_bytes;
-	if (write_zeros(&w->env, w->fd, SL_MAX(w->ready_end, w->end), to) < 0)
+	uint64_t from = SL_MAX(w->ready_end, w->end);
+	if (write_zeros(&w->env, w->fd, from, to) < 0) {
+		(void)SL__IO(&w->env, truncate, w->fd, from);
+		w->prepare_after = w->end + (uint64_t)PREPARE_PIECE;
 		return;
+	}
 	sl__lock(&w->mu);
 	w->prepared_total += to - w->ready_end;
 	w->ready_end = to;
@@ -387,16 +391,20 @@ static void helper_archive(sl_wal *w) SL_REQUIRES(w->mu)
 static void *helper_main(void *arg)
 {
 	sl_wal *w = arg;
+	bool ticked = false;
 	sl__lock(&w->mu);
 	while (!w->helper_stop) {
 		int64_t marks_due = w->marks_since_ns != 0 ? w->marks_since_ns + MARKS_LINGER_NS : SL_FOREVER;
 		int64_t tick_due = w->want_flush ? INT64_MIN : w->ticking ? w->tick_at_ns : SL_FOREVER;
 		int64_t next = w->poisoned ? SL_FOREVER : SL_MIN(marks_due, tick_due);
 		int64_t now = next != SL_FOREVER ? sl__mono_ns(&w->env) : 0;
-		if (w->want_prepare)
-			helper_prepare(w);
-		else if (next != SL_FOREVER && now >= tick_due)
+		/* Turns, so that neither a storm of submits nor much space to prepare holds the other up. */
+		bool tick = next != SL_FOREVER && now >= tick_due && !(ticked && w->want_prepare);
+		ticked = tick;
+		if (tick)
 			helper_tick(w);
+		else if (w->want_prepare)
+			helper_prepare(w);
 		else if (next != SL_FOREVER && now >= marks_due)
 			helper_marks(w);
 		else if (w->want_archive)
