@@ -330,12 +330,11 @@ int sl_wal_sync(sl_wal *w, struct sl_err *err)
 	uint64_t id = sl__wal_current(w)->n > 0 ? w->batch_id : w->batch_id - 1;
 	if (id > w->done_id) {
 		sl__wal_drive(w, id);
+		rc = ticket_outcome(w, id, err);
 	} else {
 		rc = sl__wal_usable(w, err);
 		sl__unlock(&w->mu);
 	}
-	if (rc == 0)
-		rc = sl__wal_outcome(w, id, err);
 	return rc != 0 ? rc : sl__wal_unheard(w, err);
 }
 

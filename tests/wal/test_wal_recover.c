@@ -638,6 +638,81 @@ static void sent_records_stay_sent_after_a_restart(void **state)
 	box_fini(&b);
 }
 
+/* Garbage, or nothing at all, in the place of the active file. */
+static void the_numbers_of_a_destroyed_active_file_are_not_given_again(void **state)
+{
+	(void)state;
+	for (int empty = 0; empty < 2; empty++) {
+		struct box b;
+		box_init(&b);
+		log_of_segments(&b, 20);
+		size_t n;
+		uint8_t garbage[4096];
+		(void)box_bytes(&b, BOX_PATH, &n);
+		memset(garbage, 0xA5, sizeof garbage);
+		crashfs_put(b.fs, BOX_PATH, garbage, empty ? 0 : n);
+		for (int again = 0; again < 2; again++) {
+			sl_wal *w = box_open(&b);
+			assert_true(box_append(w, "new") > 20);
+			box_close(&b, w);
+		}
+		if (!empty)
+			assert_true(box_has(&b, BOX_PATH ".damaged-0"));
+		box_fini(&b);
+	}
+}
+
+/* A lost sector near the front and a torn tail: every record between is on one chain, which is followed once. Followed
+ * from each of its records, this test does not end. */
+static void damage_before_many_records_and_a_torn_tail_is_searched_once(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	sl_wal *w = box_open(&b);
+	for (int i = 0; i < 60; i++) {
+		struct sl_wal_span spans[1000];
+		for (size_t k = 0; k < 1000; k++)
+			spans[k] = (struct sl_wal_span){"0123456789", 10};
+		assert_int_equal(sl_wal_append_many(w, spans, 1000, NULL, NULL, &b.err), 0);
+	}
+	box_close(&b, w);
+	size_t n;
+	const uint8_t *bytes = box_bytes(&b, BOX_PATH, &n);
+	uint8_t *copy = malloc(n);
+	assert_non_null(copy);
+	memcpy(copy, bytes, n);
+	memset(copy + 1024, 0, 512);
+	crashfs_put(b.fs, BOX_PATH, copy, n - 20);
+	free(copy);
+	w = box_open(&b);
+	assert_true(box_stats(w).records > 59900);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+static void numbers_end_before_they_overflow(void **state)
+{
+	(void)state;
+	struct box b;
+	uint8_t log[256] = "ARWAL001\1";
+	box_init(&b);
+	crashfs_mkdir(b.fs, BOX_DIR);
+	size_t n = 16 + box_record(log + 16, (uint64_t)INT64_MAX - 2, 1, 1704067200000, "last", 4);
+	crashfs_put(b.fs, BOX_PATH, log, n);
+	sl_wal *w = box_open(&b);
+	int rc = 0;
+	for (int i = 0; i < 3 && rc == 0; i++)
+		rc = sl_wal_append(w, "more", 4, NULL, &b.err);
+	assert_int_equal(rc, SL_EFULL);
+	uint64_t records = box_stats(w).records;
+	box_close(&b, w);
+	w = box_open(&b);
+	assert_int_equal(box_stats(w).records, records);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -670,6 +745,9 @@ int main(void)
 		cmocka_unit_test(what_a_crash_left_under_a_temporary_name_is_removed),
 		cmocka_unit_test(numbering_goes_on_when_everything_was_sent),
 		cmocka_unit_test(sent_records_stay_sent_after_a_restart),
+		cmocka_unit_test(the_numbers_of_a_destroyed_active_file_are_not_given_again),
+		cmocka_unit_test(damage_before_many_records_and_a_torn_tail_is_searched_once),
+		cmocka_unit_test(numbers_end_before_they_overflow),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
