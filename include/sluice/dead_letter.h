@@ -42,7 +42,7 @@ struct sl_dlq_letter {
 	int code;           /* SL_E… */
 	enum sl_err_class error_class;
 	uint32_t attempts;
-	int64_t first_failed_ms, last_failed_ms; /* Unix milliseconds */
+	int64_t first_failed_ms, last_failed_ms; /* Unix milliseconds; 0 in put: now */
 	const char *target;                      /* where it was going, without secrets; at most 4 KiB; NULL is "" */
 	const void *item;
 	size_t item_len;  /* at most 64 MiB */

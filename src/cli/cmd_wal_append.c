@@ -177,12 +177,12 @@ static int report(struct append *a, int at_end, const char *path)
 	if (a->failed)
 		return report_failed(a, path);
 	if (a->err.code) {
-		cli_say(a->cli, SL_LOG_ERROR, "%s; %" PRIu64 " records before it are in %s", a->err.msg, a->durable,
-			path);
+		cli_say(a->cli, SL_LOG_ERROR, "%s; %" PRIu64 " records before it were appended to %s", a->err.msg,
+			a->durable, path);
 		return sl_err_exit_code(a->err.code);
 	}
 	if (!at_end && stop_requested()) {
-		cli_say(a->cli, SL_LOG_ERROR, "interrupted; %" PRIu64 " records are in %s", a->durable, path);
+		cli_say(a->cli, SL_LOG_ERROR, "interrupted; %" PRIu64 " records were appended to %s", a->durable, path);
 		return EXIT_INTERRUPTED;
 	}
 	return EXIT_OK;

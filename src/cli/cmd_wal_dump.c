@@ -123,8 +123,7 @@ static int run(struct cli *cli, const struct parsed *args)
 		cli_say(cli, SL_LOG_WARN, "%s is encrypted: payloads are shown as stored; give --key-file", path);
 	if (!d.damaged)
 		return EXIT_OK;
-	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged ranges; 'sluice wal recover' sets them aside", path,
-		d.damaged);
+	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged ranges; %s", path, d.damaged, walfile_damage_advice(path));
 	return EXIT_BAD_DATA;
 }
 

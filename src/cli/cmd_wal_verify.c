@@ -126,8 +126,7 @@ static int verify_run(struct cli *cli, const struct parsed *args)
 	if (!r.damaged)
 		return EXIT_OK;
 	(void)out_flush(&cli->out);
-	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged ranges; 'sluice wal recover' sets them aside", path,
-		r.damaged);
+	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged ranges; %s", path, r.damaged, walfile_damage_advice(path));
 	return EXIT_BAD_DATA;
 }
 

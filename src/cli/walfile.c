@@ -204,3 +204,11 @@ void walfile_summary(char *to, size_t size, const struct sl_wal_stats *s)
 		 s->records, s->pending, s->sent, s->failed, sequences, text_bytes(bytes, s->bytes), s->segments,
 		 s->segments == 1 ? "" : "s");
 }
+
+const char *walfile_damage_advice(const char *path)
+{
+	size_t n = strlen(path);
+	if (n > 4 && strcmp(path + n - 4, ".zst") == 0)
+		return "unpack it with 'zstd -d' and recover the log";
+	return "'sluice wal recover' sets them aside";
+}

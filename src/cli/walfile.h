@@ -60,6 +60,8 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
 int64_t walfile_mono_ms(void);
 
+/* What to do about damage in the file that path names. */
+const char *walfile_damage_advice(const char *path);
 /* "job-7.wal at 4096, 87 bytes: checksum …; sequences 5 to 7 are missing" */
 void walfile_describe(char *to, size_t size, const struct sl_wal_damage *damage);
 json_t *walfile_damage_json(const struct sl_wal_damage *damage);

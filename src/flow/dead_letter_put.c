@@ -182,6 +182,13 @@ int sl_dlq_put(sl_dlq *q, const struct sl_dlq_letter *letter, uint64_t *id, stru
 {
 	struct sl__dl_sizes sizes;
 	struct drops d = {0};
+	/* Times that were not given are now. */
+	struct sl_dlq_letter timed = *letter;
+	if (timed.last_failed_ms == 0)
+		timed.last_failed_ms = sl__real_ms(&q->env);
+	if (timed.first_failed_ms == 0)
+		timed.first_failed_ms = timed.last_failed_ms;
+	letter = &timed;
 	int rc = sl__dl_measure(letter, &sizes, err);
 	if (rc == 0)
 		rc = sl__dl_own(q, err);

@@ -122,7 +122,7 @@ static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 {
 	int rc = sl__mkdirs(&w->env, dir);
 	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "archive %s: make %s", w->path, dir);
+		return sl__wal_create_code(sl_err_set_errno(err, -rc, "archive %s: make %s", w->path, dir), err);
 	struct temps t = {.w = w, .dir = dir};
 	/* Leftovers harm nobody: what cannot be removed now is removed another time. */
 	(void)SL__IO(&w->env, list, dir, on_temp, &t);

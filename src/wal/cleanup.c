@@ -127,11 +127,6 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool not_an_archive(int rc)
-{
-	return rc == SL_ECORRUPT || rc == SL_ENOENT || rc == SL_EUNSUPPORTED;
-}
-
 /* Look at one archive and remove it when it is due. What fn returns goes to *stop. */
 static int clean_one(struct cleanup *c, const char *name, const char *path, int *stop, struct sl_err *err)
 {
@@ -145,10 +140,15 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 		return 0;
 	struct sl_wal_cleanup_entry entry = {.name = name, .bytes = st.size};
 	rc = last_record_ms(c->env, path, &entry.last_record_ms, err);
-	if (not_an_archive(rc))
+	if (rc == SL_ENOENT) {
 		entry.last_record_ms = st.mtime_ms;
-	else if (rc != 0)
+	} else if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) {
+		/* Its name says archive, its bytes do not: a person decides. */
+		sl__log(c->env, SL_LOG_WARN, "wal", "not a sound archive, left alone", SL__F_STR("file", name));
+		return 0;
+	} else if (rc != 0) {
 		return rc;
+	}
 	if (entry.last_record_ms >= c->due_before_ms)
 		return 0;
 	if (!c->dry_run) {

@@ -101,6 +101,7 @@ const char *sl__wal_check_text(enum wal_check check)
 {
 	static const char *const texts[] = {
 		"valid",
+		"cut off by the end of the file",
 		"length out of range",
 		"status is not 1, 2 or 3",
 		"reserved bytes are not zero",

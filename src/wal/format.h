@@ -49,6 +49,7 @@ struct wal_record {
 
 enum wal_check {
 	WAL_VALID,
+	WAL_CUT_SHORT,  /* the length is in range, the file ends before it */
 	WAL_BAD_LENGTH, /* out of range, or past the end of the file */
 	WAL_BAD_STATUS,
 	WAL_BAD_RESERVED,

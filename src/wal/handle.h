@@ -217,6 +217,15 @@ SL_MUST_CHECK int sl__wal_rotate(sl_wal *w, struct sl_err *err);
  * into place (replace: over what is there). *out_fd is its descriptor. */
 SL_MUST_CHECK int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
 					uint64_t zeros, bool replace, int *out_fd, struct sl_err *err);
+/* Where nothing can be created, that is what the code says; a full disk or a failing one keeps its own. */
+static inline int sl__wal_create_code(int code, struct sl_err *err)
+{
+	if (code != SL_EACCES && code != SL_ENOENT && code != SL_EEXIST)
+		return code;
+	if (err != NULL)
+		err->code = SL_ECREATE;
+	return SL_ECREATE;
+}
 /* The first half of that: locked, synced, not yet in place. *out_path is in fresh memory. */
 SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
 				    uint64_t zeros, char **out_path, int *out_fd, struct sl_err *err);

@@ -237,7 +237,7 @@ static int check_key(const sl_wal *w, const struct wal_open_hooks *hooks, struct
 		sealed |= w->segments[i].version == 2;
 	if (!sealed || w->key != NULL || hooks->keyless)
 		return 0;
-	return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key_file", w->path);
+	return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
 }
 
 /* A key was given for a log that began without: what comes now goes into a sealed segment. */
@@ -245,6 +245,8 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 {
 	if (w->key == NULL || w->header.version == 2)
 		return 0;
+	sl__log(&w->env, SL_LOG_WARN, "wal", "a plain log is encrypted from here on; what is in it stays plain",
+		SL__F_STR("log", w->path));
 	if (w->active_first != 0) {
 		return sl__wal_plain_code(sl__wal_rotate(w, err), err);
 	}

@@ -92,7 +92,7 @@ static int check_bytes(sl_wal *w, const struct wal_entry *entry, uint8_t *bytes,
 	if (version != 2)
 		return 0;
 	if (w->key == NULL)
-		return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key_file", w->path);
+		return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
 	struct wal_seal_ctx at = {w->id, w->header.incarnation, rec.sequence, rec.timestamp_ms};
 	/* Opened beside, then moved to the front: the caller frees one block. */
 	size_t plain = rec.payload_len >= WAL_SEAL_BYTES ? rec.payload_len - WAL_SEAL_BYTES : 0;

@@ -119,8 +119,11 @@ static enum probe probe_record(struct wal_reader *r, uint64_t offset, struct wal
 	if (p == NULL)
 		return PROBE_ERROR;
 	uint32_t total = got < WAL_FRAME_BYTES ? 0 : sl__wal_total(p, r->size - offset);
-	if (total == 0)
+	if (total == 0) {
+		if (got >= 4 && sl__wal_total(p, UINT64_MAX) != 0)
+			*check = WAL_CUT_SHORT;
 		return PROBE_NO;
+	}
 	p = sl__wal_view(r, offset, total, &got);
 	if (p == NULL)
 		return PROBE_ERROR;

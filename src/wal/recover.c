@@ -63,7 +63,7 @@ static void tell_pending(struct recovery *r)
 	const struct sl_wal_damage *d = &r->pending;
 	if (r->first_damage.code == 0 && !d->torn_tail)
 		(void)sl_err_set(&r->first_damage, SL_ECORRUPT,
-				 "%s: damaged at offset %llu (%s); sluice wal recover sets it aside", d->segment,
+				 "%s: damaged at offset %llu (%s); recover it with --on-corruption=salvage", d->segment,
 				 (unsigned long long)d->offset, d->reason);
 	if (r->round > 0)
 		return;
@@ -387,6 +387,9 @@ static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *er
 	uint64_t top = SL_MAX(r->top, tail_hole(r).last);
 	uint64_t hole_first = top > kept ? kept + 1 : 0;
 	*again = true;
+	sl__log(&w->env, SL_LOG_WARN, "wal", "the log is cut at the first damage; good records behind it go aside too",
+		SL__F_STR("segment", src->name), SL__F_U64("offset", r->cut_offset), SL__F_U64("first_cut", hole_first),
+		SL__F_U64("last_cut", top));
 	int rc = sl__wal_cut(w, src, active, r->cut_offset, hole_first, top, err);
 	for (size_t i = r->cut_segment + 1; i < r->n && rc == 0; i++)
 		rc = sl__wal_move_aside(w, r->sources[i].path, "damaged-0", err);

@@ -83,9 +83,9 @@ int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id,
 		(void)SL__IO(env, unlink, path);
 		fd = rc;
 	}
-	int code = sl_err_set_errno(err, -fd, "create %s", path);
+	int code = sl_err_set_errno(err, -fd, "create a file for %s.wal in %s", id, dir);
 	sl__free(env, path);
-	return code;
+	return sl__wal_create_code(code, err);
 }
 
 int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,

@@ -287,7 +287,9 @@ static void retention_goes_by_the_time_of_the_last_record(void **state)
 	assert_int_equal(d.removed, 1);
 	assert_false(box_has(&b, "/a/log0.wal.zst"));
 	assert_true(box_has(&b, "/a/log1.wal.zst"));
+	crashfs_put(b.fs, "/a/other.wal.zst", "hi\n", 3); /* named like an archive, but none: a person decides */
 	assert_int_equal(sl_wal_cleanup("/a", 0, 0, NULL, NULL, &b.e.env, &b.err), 0);
+	assert_true(box_has(&b, "/a/other.wal.zst"));
 	assert_false(box_has(&b, "/a/log1.wal.zst"));
 	assert_true(box_has(&b, "/a/readme.txt"));
 	assert_int_equal(sl_wal_cleanup("/missing", 1, 0, NULL, NULL, &b.e.env, &b.err), 0);
