@@ -644,7 +644,6 @@ static void the_numbers_of_a_destroyed_active_file_are_not_given_again(void **st
 	(void)state;
 	for (int empty = 0; empty < 2; empty++) {
 		struct box b;
-		box_init(&b);
 		log_of_segments(&b, 20);
 		size_t n;
 		uint8_t garbage[4096];
