@@ -145,7 +145,7 @@ struct sl_wal {
 	sl__cond helper_cv;
 
 	/* ---- reading ---- */
-	sl__mutex read_mu;   /* guards the two below; taken before mu, never while mu is held */
+	sl__mutex read_mu;   /* guards the two below and, in a rotation, the names; taken before mu, never under it */
 	int read_fd;         /* of the segment that was read last */
 	uint64_t read_first; /* that segment's first sequence */
 

@@ -235,6 +235,9 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 			rc = SL_EPOISONED;
 		}
 	}
+	/* A reader goes by names: it must not meet the new file under the active name while the handle still means the
+	 * old one by it. */
+	sl__lock(&w->read_mu);
 	if (rc == 0)
 		rc = swap_names(w, sealed, temp, err);
 	if (rc == 0) {
@@ -247,6 +250,7 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 			(void)SL__IO(&w->env, unlink, temp);
 		(void)SL__IO(&w->env, close, fd);
 	}
+	sl__unlock(&w->read_mu);
 	release_prepare(w);
 	sl__free(&w->env, temp);
 	sl__free(&w->env, sealed);

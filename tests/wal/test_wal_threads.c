@@ -25,7 +25,7 @@ struct stage {
 	atomic_uint_fast64_t acked, read, batches, delivered;
 	atomic_uint_fast64_t by_sequence[1 << 20]; /* payload number that was acknowledged under a sequence */
 	uint64_t mark;
-	atomic_bool wrong;
+	atomic_int wrong;
 };
 
 struct actor {
@@ -38,7 +38,7 @@ static void acknowledge(struct stage *s, uint64_t sequence, uint64_t id)
 {
 	if (sequence < sizeof s->by_sequence / sizeof s->by_sequence[0] &&
 	    atomic_exchange(&s->by_sequence[sequence], id) != 0)
-		s->wrong = true; /* given twice */
+		s->wrong = __LINE__; /* given twice */
 	s->acked++;
 }
 
@@ -49,7 +49,7 @@ static void *append_alone(void *arg)
 	for (uint64_t n = 1; !a->s->stop; n++) {
 		uint64_t id = a->number << 40 | n, sequence = 0;
 		if (sl_wal_append(a->s->w, payload, walmodel_payload(id, payload), &sequence, NULL) != 0)
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 		else
 			acknowledge(a->s, sequence, id);
 	}
@@ -66,18 +66,18 @@ static void *append_tickets(void *arg)
 		for (size_t i = 0; i < 32; i++) {
 			id[i] = a->number << 40 | n++;
 			if (sl_wal_submit(a->s->w, payload, walmodel_payload(id[i], payload), &t[i], NULL) != 0)
-				a->s->wrong = true;
+				a->s->wrong = __LINE__;
 		}
 		for (size_t i = 0; i < 32; i++) {
 			int rc = i % 4 == 0 ? sl_wal_wait(a->s->w, &t[i], 60000, NULL)
 					    : sl_wal_wait(a->s->w, &t[i], SL_UNLIMITED, NULL);
 			if (rc != 0)
-				a->s->wrong = true;
+				a->s->wrong = __LINE__;
 			else
 				acknowledge(a->s, t[i].sequence, id[i]);
 		}
 		if (sl_wal_sync(a->s->w, NULL) != 0)
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 	}
 	return NULL;
 }
@@ -93,7 +93,7 @@ static void *append_together(void *arg)
 							walmodel_payload(a->number << 40 | (n + i), payload[i])};
 		uint64_t first = 0;
 		if (sl_wal_append_many(a->s->w, spans, 5, &first, NULL, NULL) != 0) {
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 			continue;
 		}
 		for (size_t i = 0; i < 5; i++)
@@ -111,7 +111,7 @@ static int check_order(const struct sl_wal_record *r, void *ctx)
 {
 	struct reading *x = ctx;
 	if (r->sequence <= x->last || walmodel_id_of(r->payload, r->payload_len) == 0)
-		x->s->wrong = true;
+		x->s->wrong = __LINE__;
 	x->last = r->sequence;
 	x->s->read++;
 	return x->s->stop ? 1 : 0;
@@ -127,16 +127,16 @@ static void *read_all(void *arg)
 		int rc = sl_wal_iterate(a->s->w, 0, check_order, &x, &err);
 		if (rc < 0) {
 			printf("# iterate: %s\n", err.msg);
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 		}
 		if (sl_wal_get_stats(a->s->w, &st, NULL) != 0)
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 		struct sl_wal_record r;
 		rc = sl_wal_read(a->s->w, x.last, &r, NULL);
 		if (rc == 0)
 			sl_wal_free(a->s->w, r.payload);
 		else if (rc != SL_ENOENT) /* archived meanwhile */
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 	}
 	return NULL;
 }
@@ -148,7 +148,7 @@ static int take(const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct
 		return sl_err_set(err, SL_EUNAVAIL, "now and then");
 	for (size_t i = 0; i < b->n_records; i++) {
 		if (b->records[i].sequence != s->mark + 1)
-			s->wrong = true;
+			s->wrong = __LINE__;
 		s->mark = b->records[i].sequence;
 		s->delivered++;
 	}
@@ -162,12 +162,12 @@ static void *start_and_stop(void *arg)
 	struct actor *a = arg;
 	while (!a->s->stop) {
 		if (sl_wal_start(a->s->w, &table, a->s, NULL) != 0)
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 		struct timespec ts = {.tv_nsec = 20000000};
 		(void)nanosleep(&ts, NULL); /* how long the sender runs; nothing is waited for */
 		int rc = sl_wal_stop(a->s->w, 5, NULL);
 		if (rc != 0 && rc != SL_EPENDING)
-			a->s->wrong = true;
+			a->s->wrong = __LINE__;
 	}
 	return NULL;
 }
@@ -191,12 +191,12 @@ static int count(const struct sl_wal_record *r, void *ctx)
 	if (c->found == 0)
 		c->first = r->sequence;
 	else if (r->sequence != c->last + 1)
-		c->s->wrong = true;
+		c->s->wrong = __LINE__;
 	c->last = r->sequence;
 	c->found++;
 	if (r->sequence < sizeof c->s->by_sequence / sizeof c->s->by_sequence[0] &&
 	    c->s->by_sequence[r->sequence] != id)
-		c->s->wrong = true;
+		c->s->wrong = __LINE__;
 	return 0;
 }
 
@@ -243,11 +243,11 @@ static void all_at_once(bool archive)
 	assert_int_equal(sl_wal_get_stats(s->w, &st, &err), 0);
 	assert_int_equal(st.last_sequence, s->acked);
 	assert_int_equal(sl_wal_close(s->w, &err), 0);
-	assert_false(s->wrong);
+	assert_int_equal(s->wrong, 0); /* or the line where it went wrong */
 	assert_int_equal(sl_wal_open(&s->w, "s", &opts, &err), 0);
 	c = (struct counting){.s = s};
 	assert_int_equal(sl_wal_iterate(s->w, 0, count, &c, &err), 0);
-	assert_false(s->wrong);
+	assert_int_equal(s->wrong, 0); /* or the line where it went wrong */
 	assert_int_equal(c.last, s->acked);
 	if (!archive)
 		assert_int_equal(c.found, s->acked);
@@ -299,7 +299,7 @@ static void appenders_share_flushes(void **state)
 	       (unsigned long long)st.flushes);
 	assert_int_equal(st.flushed_records, s->acked);
 	assert_true(st.flushes * 2 < st.flushed_records);
-	assert_false(s->wrong);
+	assert_int_equal(s->wrong, 0); /* or the line where it went wrong */
 	remove_tree(dir);
 	free(s);
 }
