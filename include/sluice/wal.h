@@ -232,6 +232,10 @@ struct sl_wal_damage {
 	uint64_t expected_crc, actual_crc;    /* both 0 when the record was not readable that far */
 	uint64_t first_missing, last_missing; /* sequences that are gone with it; 0: none known */
 	int declared;                         /* 1: a hole that was declared by an earlier recovery (length 0) */
+	/* 1: the .zst itself is damaged or cut off at archive_offset; offset is then a place in what was decompressed,
+	 * and length the bytes that are missing or in doubt there, 0 when that is not known. */
+	int of_archive;
+	uint64_t archive_offset;
 };
 typedef int sl_wal_damage_fn(const struct sl_wal_damage *damage, void *ctx);
 
@@ -250,7 +254,8 @@ struct sl_wal_scan_opts {
 /*
  * Read the log that path names: an active file (its sealed segments are read first), one sealed segment, any single
  * file in the format, or a .zst archive. Never locks, never writes; of a log that is being written it sees a prefix. 0
- * also for a damaged log: *out (may be NULL) counts the damage. SL_ENOENT, SL_ECORRUPT (not a log at all), SL_EIO …
+ * also for a damaged log, and for a damaged archive with all that can be decompressed: *out (may be NULL) counts the
+ * damage. SL_ENOENT, SL_ECORRUPT (not a log at all), SL_EIO …
  */
 SL_API SL_MUST_CHECK int sl_wal_scan(const char *path, const struct sl_wal_scan_opts *opts, struct sl_wal_stats *out,
 				     struct sl_err *err);

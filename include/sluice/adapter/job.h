@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs as plain data: what a store keeps, a client lists and a handler is given.
+ *
+ * Ownership: strings inside a struct belong to whoever made the struct; in a callback they live until it returns.
+ * Times are Unix milliseconds of the store's clock; 0 means that there is none. JSON is text, as it was given.
+ */
+#ifndef SLUICE_ADAPTER_JOB_H
+#define SLUICE_ADAPTER_JOB_H
+
+#include <sluice/err.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ *   blocked ──▶ pending ──▶ running ──▶ completed
+ *                  ▲           │ ├────▶ failed ─────┐
+ *                  └── retry ──┘ └────▶ cancelled ──┤   (cancelled from every state that is not final)
+ *                  ▲                                │
+ *                  └───────────── re-drive ─────────┘
+ */
+enum sl_job_status {
+	SL_JOB_BLOCKED = 1, /* waits for other chains */
+	SL_JOB_PENDING = 2, /* due, or scheduled for later */
+	SL_JOB_RUNNING = 3, /* under a lease */
+	SL_JOB_COMPLETED = 4,
+	SL_JOB_FAILED = 5, /* attempts ran out, or failed for good */
+	SL_JOB_CANCELLED = 6
+};
+#define SL_JOB_STATUS_COUNT 6
+
+/* Who may not have two of it: a chain started with the same key gives back the first chain instead. */
+enum sl_dedup_scope {
+	SL_DEDUP_INCOMPLETE = 0, /* while the first chain has not ended (completed, failed, cancelled or deleted) */
+	SL_DEDUP_ANY = 1         /* also after its end */
+};
+
+struct sl_job {
+	uint64_t id;
+	uint64_t chain_id; /* the id of the chain's first job */
+	uint64_t prev_id;  /* the job that continued with this one; 0: the first */
+	uint64_t next_id;  /* the job it continued with; 0: none */
+	const char *type;
+	enum sl_job_status status;
+	int32_t attempt;  /* handler starts that were charged */
+	int32_t priority; /* smaller runs first */
+	const char *input;
+	const char *output;      /* NULL until completed; of a continued job NULL */
+	const char *error;       /* of the last failed attempt, or NULL */
+	const char *progress;    /* last reported, or NULL */
+	const char *key;         /* of deduplication (the chain's first job), or NULL */
+	const char *traceparent; /* W3C trace context given at the start, or NULL */
+	const char *leased_by;   /* worker that has it, or had it last; NULL: none yet */
+	int64_t created_ms;
+	int64_t scheduled_ms; /* not before; 0: at once */
+	int64_t started_ms;   /* of the last attempt */
+	int64_t ended_ms;     /* completed, failed or cancelled */
+	int64_t leased_until_ms;
+	uint32_t blockers_open; /* chains it still waits for */
+};
+
+/* A chain is its first job seen from outside: the status and output of its last job. */
+struct sl_chain {
+	uint64_t id;
+	uint64_t last_id;    /* the job that the chain is at */
+	const char *type;    /* of the first job */
+	const char *at_type; /* of the last job */
+	enum sl_job_status status;
+	const char *input;  /* of the first job */
+	const char *output; /* of the last job, when completed */
+	const char *error;
+	const char *key;
+	int64_t created_ms;
+	int64_t ended_ms;
+};
+
+/* How an attempt that is over has ended, for the history of a job. */
+enum sl_attempt_outcome {
+	SL_ATTEMPT_RUNNING = 0,
+	SL_ATTEMPT_COMPLETED = 1,
+	SL_ATTEMPT_FAILED = 2,      /* to be tried again, or for good: the job's status tells */
+	SL_ATTEMPT_REAPED = 3,      /* its lease ran out */
+	SL_ATTEMPT_RESCHEDULED = 4, /* asked for a later time; not charged */
+	SL_ATTEMPT_RELEASED = 5,    /* given back by a worker that stopped */
+	SL_ATTEMPT_ABORTED = 6      /* cancelled, or completed from outside */
+};
+
+struct sl_attempt_record {
+	int32_t attempt;
+	enum sl_attempt_outcome outcome;
+	const char *worker;
+	const char *error; /* or NULL */
+	int64_t started_ms;
+	int64_t ended_ms; /* 0: running */
+};
+
+/* Names in small letters: "pending", "incomplete", "failed". Unknown values give "unknown". */
+SL_API const char *sl_job_status_name(enum sl_job_status status);
+/* 0 for a name that is none. */
+SL_API enum sl_job_status sl_job_status_from(const char *name);
+SL_API const char *sl_attempt_outcome_name(enum sl_attempt_outcome outcome);
+
+/* The next job of a chain, or its first. Zero is the default of a field. */
+struct sl_new_job {
+	const char *type;
+	const char *input; /* JSON text; NULL: null */
+	int32_t priority;
+	int64_t at_ms;            /* not before this time of the store's clock */
+	int64_t delay_ms;         /* or: not before now + delay_ms; not both */
+	const uint64_t *blockers; /* chains that must complete before; each at most once */
+	size_t n_blockers;
+	const char *traceparent;
+};
+
+struct sl_new_chain {
+	struct sl_new_job job;
+	const char *key; /* deduplication; NULL: none */
+	enum sl_dedup_scope scope;
+	int64_t window_ms; /* the key holds for this long after the start; 0: as long as the scope says */
+};
+
+struct sl_started {
+	uint64_t chain_id;
+	int deduplicated; /* 1: an earlier chain with this key; nothing was made */
+};
+
+/* What to list. Zero fields do not filter. Newest first unless ascending. */
+struct sl_job_filter {
+	const char *const *types;
+	size_t n_types;
+	uint32_t statuses;       /* a bit each: 1u << SL_JOB_PENDING */
+	uint64_t chain_id;       /* jobs of this chain */
+	uint64_t blocks;         /* jobs that wait for this chain, or waited */
+	uint64_t blocked_by_job; /* chains that this job waits for, or waited (list_chains only) */
+	const char *key;
+	int64_t created_from_ms, created_to_ms; /* from inclusive, to exclusive */
+	uint64_t after;                         /* cursor: the id of the last one seen */
+	uint32_t limit;                         /* default 100; at most 10,000 */
+	int ascending;
+	int without_data; /* 1: leave input, output and progress NULL */
+};
+
+/* Per type and status. */
+struct sl_job_count {
+	const char *type;
+	enum sl_job_status status;
+	uint64_t count;
+	uint64_t due;      /* of pending: those that could be claimed now */
+	uint64_t retrying; /* of pending: those that were tried before */
+	int64_t oldest_ms; /* created_ms of the oldest of those that are not final; 0: none */
+	int paused;        /* the type is paused */
+};
+
+/* A recurring schedule. */
+struct sl_cron {
+	const char *name; /* unique */
+	const char *spec; /* five fields, or @hourly and its like; UTC */
+	const char *type;
+	const char *input;
+	int32_t priority;
+	int catch_up;    /* 0: after a pause only the newest missed tick is enqueued; 1: all, at most 1,000 a turn */
+	int64_t next_ms; /* the next tick */
+	int64_t last_ms; /* the last tick that was enqueued; 0: none */
+	uint64_t last_chain;
+};
+
+/* One row of job_events. Key: (stream, incarnation, sequence). */
+struct sl_event_row {
+	uint64_t offset; /* gapless, in order of commit; filled by the store */
+	const char *stream;
+	uint32_t incarnation;
+	uint64_t sequence;
+	uint64_t crc;
+	uint64_t job_id; /* 0: none */
+	int32_t attempt; /* 0: none */
+	int32_t type;    /* enum sl_event_type of <sluice/events.h> */
+	int late;        /* it came after its attempt had ended; filled by the store */
+	int64_t ts_ms;
+	const void *payload;
+	size_t payload_len;
+};
+
+typedef int sl_job_fn(const struct sl_job *job, void *ctx); /* non-zero stops, and is the result */
+typedef int sl_chain_fn(const struct sl_chain *chain, void *ctx);
+typedef int sl_attempt_record_fn(const struct sl_attempt_record *attempt, void *ctx);
+typedef int sl_job_count_fn(const struct sl_job_count *count, void *ctx);
+typedef int sl_cron_fn(const struct sl_cron *cron, void *ctx);
+typedef int sl_event_row_fn(const struct sl_event_row *event, void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a job store must do. Two come with the library (SQLite, PostgreSQL); tests/jobs holds a third, in memory, as the
+ * model of a simulation. All pass the same contract suite, tests/jobs/store_contract.c.
+ *
+ * The promises of a store
+ *  S1. What an operation returned 0 for is durable, except a claim and a renewal: losing those only runs a job again.
+ *  S2. Every operation is atomic: all of it happened, or nothing.
+ *  S3. A job is given to at most one claim at a time. The fence of a claimed job is its `fence` number, which the job's
+ *      own row holds and every end of a claim changes: settling compares it in the WHERE of the statement that updates
+ *      that row, and so does every takeover. A stale settle changes nothing and says why.
+ *  S4. A lease is taken in the claim itself. A takeover needs an expired lease, by the store's clock, in its statement.
+ *  S5. A completion, the continuation it makes, the jobs it unblocks and the key it frees are one transaction. A
+ * blocked job opens exactly once: in the transaction that completes its last open blocker. S6. Batches lock job rows in
+ * the order of their ids. S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence)
+ * is taken once.
+ *
+ * Thread safety: every slot may be called from any thread at once, but a transaction belongs to one thread at a time.
+ * No lock of the caller is held. Callbacks are called from inside the slot, after the statement succeeded; what they
+ * are told holds only when the slot returns 0 (and, inside a caller's transaction, when that commits). Callbacks must
+ * not call the store.
+ * Errors: SL_EUNAVAIL (SL_CLASS_FATAL, retryable) when the database is away: the store connects again by itself in a
+ * later call. SL_EAGAIN (SL_CLASS_TRANSIENT) for a deadlock, a serialization failure or a lock timeout. SL_EDATA
+ * (SL_CLASS_POISON) when the data itself was refused.
+ */
+#ifndef SLUICE_ADAPTER_STORE_H
+#define SLUICE_ADAPTER_STORE_H
+
+#include <sluice/adapter/env.h>
+#include <sluice/adapter/job.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SL_STORE_VERSION 1
+#define SL_SCHEMA_VERSION 1
+
+typedef struct sl_store_tx sl_store_tx;
+
+/* 128 random bits that name a claim: a batch of jobs taken at once, with one lease. */
+struct sl_claim_id {
+	uint8_t bytes[16];
+};
+
+/* Why a settle, a renewal or an operation on a job found another state than it expected. */
+enum sl_lost_reason {
+	SL_LOST_NOT = 0,
+	SL_LOST_TAKEN = 1,     /* the lease ran out; reaped, perhaps claimed by another worker */
+	SL_LOST_COMPLETED = 2, /* completed from outside */
+	SL_LOST_NOT_FOUND = 3, /* deleted */
+	SL_LOST_CANCELLED = 4
+};
+
+/* What others should hear of, once it is committed. A hint: polling finds all of it too. */
+enum sl_note_kind {
+	SL_NOTE_JOB_SCHEDULED = 1,  /* type: something to claim; id: the job when it is one, else 0 */
+	SL_NOTE_OWNERSHIP_LOST = 2, /* id: a job under a lease that ended; reason */
+	SL_NOTE_CHAIN_ENDED = 3     /* id: a watched chain that completed, failed or was cancelled */
+};
+
+struct sl_note {
+	enum sl_note_kind kind;
+	const char *type; /* or NULL */
+	uint64_t id;
+	enum sl_lost_reason reason;
+};
+typedef void sl_note_fn(const struct sl_note *note, void *ctx);
+
+/* What happened to single jobs, for observers: called beside the notes. */
+enum sl_change_kind {
+	SL_CHANGE_CREATED = 1,
+	SL_CHANGE_BLOCKED = 2, /* created with open blockers */
+	SL_CHANGE_UNBLOCKED = 3,
+	SL_CHANGE_SCHEDULED = 4, /* created or put back for a later time */
+	SL_CHANGE_REAPED = 5,
+	SL_CHANGE_CANCELLED = 6,
+	SL_CHANGE_DELETED = 7,
+	SL_CHANGE_CHAIN_COMPLETED = 8,
+	SL_CHANGE_COMPLETED = 9 /* from outside */
+};
+struct sl_change {
+	enum sl_change_kind kind;
+	uint64_t id, chain_id;
+	const char *type; /* or NULL where the store does not know it without another query */
+};
+typedef void sl_change_fn(const struct sl_change *change, void *ctx);
+
+/* Where an operation tells of its effects. NULL anywhere: nobody listens. */
+struct sl_store_listen {
+	sl_note_fn *note;
+	sl_change_fn *change;
+	void *ctx;
+};
+
+/* ---- claiming ---- */
+
+struct sl_claim_type {
+	const char *type;
+	uint32_t limit; /* at most this many of the type */
+};
+
+struct sl_claim_request {
+	struct sl_claim_id claim;
+	const char *worker;
+	const struct sl_claim_type *types;
+	size_t n_types;
+	uint32_t limit; /* at most this many in all, by priority, then age */
+	int64_t lease_ms;
+};
+
+struct sl_claimed_job {
+	uint64_t id, chain_id;
+	uint64_t fence;
+	const char *type;
+	const char *input;
+	const char *traceparent;
+	int32_t attempt; /* charged so far; with charged = 1 this start is in it */
+	int32_t priority;
+	int charged;      /* 1: claimed singly, charged in the claim; 0: charge when it settles */
+	int has_blockers; /* its blockers' outputs can be listed */
+	int64_t created_ms, scheduled_ms;
+};
+typedef int sl_claimed_fn(const struct sl_claimed_job *job, void *ctx);
+
+struct sl_claim_reply {
+	uint32_t n;
+	int64_t now_ms;
+	/* Filled when fewer than `limit` were found; -1: none known. How long to sleep at most. */
+	int64_t next_due_in_ms;    /* until a scheduled job of these types is due */
+	int64_t next_expiry_in_ms; /* until a lease on these types runs out */
+};
+
+/* ---- settling ---- */
+
+enum sl_settle_kind {
+	SL_SETTLE_COMPLETE = 1,   /* output */
+	SL_SETTLE_CONTINUE = 2,   /* next */
+	SL_SETTLE_RETRY = 3,      /* error, delay_ms or at_ms; charged */
+	SL_SETTLE_FAIL = 4,       /* error; charged */
+	SL_SETTLE_RESCHEDULE = 5, /* delay_ms or at_ms; not charged */
+	SL_SETTLE_RELEASE = 6     /* never started: back at once, not charged, no history */
+};
+
+struct sl_settle {
+	enum sl_settle_kind kind;
+	uint64_t id, chain_id;
+	uint64_t fence;
+	struct sl_claim_id claim;
+	const char *worker;
+	int charged;        /* as claimed: 0: this settle charges the start, where the kind does */
+	int64_t started_ms; /* when the handler started; 0: never */
+	const char *output;
+	const char *error;
+	const char *progress;
+	const struct sl_new_job *next;
+	int64_t delay_ms, at_ms;
+	int last_of_claim; /* 1: nothing of the claim is left after this one: its lease goes */
+};
+
+struct sl_settle_result {
+	enum sl_lost_reason lost; /* SL_LOST_NOT: done */
+	uint64_t next_id;         /* of CONTINUE */
+	int chain_ended;          /* 1: the chain completed with this */
+};
+
+struct sl_renewal {
+	struct sl_claim_id claim;
+	int64_t lease_ms;
+	/* The jobs of the claim that are still at work, to be told which of them are lost. */
+	const uint64_t *ids;
+	const uint64_t *fences;
+	size_t n;
+};
+/* A job that is not ours any more. */
+typedef void sl_lost_fn(uint64_t id, uint64_t fence, enum sl_lost_reason reason, void *ctx);
+
+struct sl_outstanding {
+	uint64_t due, retrying, running, scheduled, blocked;
+};
+
+struct sl_event_mark {
+	const char *stream;
+	uint32_t incarnation;
+	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
+};
+
+struct sl_store_ops {
+	int version;      /* SL_STORE_VERSION */
+	const char *name; /* "sqlite", "postgres" */
+
+	void (*close)(void *store);
+	/* Bring the schema to SL_SCHEMA_VERSION: idempotent, safe in many processes at once. *from and *to (may be
+	 * NULL) tell the versions before and after. SL_EUNSUPPORTED: the schema is newer than this library. */
+	int (*migrate)(void *store, int *from, int *to, struct sl_err *err);
+	/* The store's random id, 32 hexadecimal characters and a NUL: names the folder of its logs. */
+	int (*target_id)(void *store, char out[33], struct sl_err *err);
+	int (*now_ms)(void *store, int64_t *out, struct sl_err *err);
+
+	/* ---- transactions ---- */
+	int (*begin)(void *store, sl_store_tx **out, struct sl_err *err);
+	/* Use the caller's connection (PGconn *, sqlite3 *). A PGconn inside a transaction is joined: commit and
+	 * rollback then only let go of it, and the caller ends its own transaction. An idle one, and any sqlite3 (which
+	 * must be idle), gets a transaction begun here that commit and rollback end. */
+	int (*join)(void *store, void *native, sl_store_tx **out, struct sl_err *err);
+	void *(*native)(sl_store_tx *tx);
+	int (*savepoint)(sl_store_tx *tx, const char *name, struct sl_err *err); /* name: [a-z_][a-z0-9_]* */
+	int (*release_savepoint)(sl_store_tx *tx, const char *name, struct sl_err *err);
+	int (*rollback_to)(sl_store_tx *tx, const char *name, struct sl_err *err);
+	/* Both end and free tx in any case. */
+	int (*commit)(sl_store_tx *tx, struct sl_err *err);
+	void (*rollback)(sl_store_tx *tx);
+
+	/* ---- the slots below take tx or NULL: an own transaction ---- */
+	/* out[n]. SL_ENOENT: a blocker that does not exist. */
+	int (*start)(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
+		     const struct sl_store_listen *listen, struct sl_err *err);
+	/*
+	 * Settle n jobs and claim the next, in one transaction and, where the database allows, one round trip.
+	 * settles may be empty; request may be NULL (then claimed and reply are not used). Promotes what is due first.
+	 * A job that was reaped from a batch is claimed singly: such a claim has one job, charged.
+	 * results[n] is filled when 0 returns.
+	 */
+	int (*exchange)(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
+			struct sl_settle_result *results, const struct sl_claim_request *request,
+			struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
+			const struct sl_store_listen *listen, struct sl_err *err);
+	/* Is the job still under this fence? Locks its row until the transaction ends. SL_LOST_NOT: yes. */
+	int (*guard)(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
+		     struct sl_err *err);
+	int (*progress)(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
+			struct sl_err *err);
+	/* Prolong n leases; lost is called for every job in ids that is not under its fence any more, and for all of a
+	 * claim whose lease was taken over. A lease that has expired but was not taken over is renewed. */
+	int (*renew)(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
+		     struct sl_err *err);
+	/* Take back at most `limit` jobs of expired leases on these types; *n taken, *more: there are others. */
+	int (*reap)(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+		    const struct sl_store_listen *listen, struct sl_err *err);
+
+	/* ---- clients ---- */
+	/* Complete the chain with an output whatever its current job does. SL_ENOENT; SL_EEXIST when it has ended. */
+	int (*complete_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+			      const struct sl_store_listen *listen, struct sl_err *err);
+	/* *n: how many were changed. Those that have ended already are passed over; SL_ENOENT for an unknown one. */
+	int (*cancel)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		      const struct sl_store_listen *listen, struct sl_err *err);
+	/* Failed and cancelled chains go on at their last job, with attempt 0. Others are passed over. */
+	int (*redrive)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		       const struct sl_store_listen *listen, struct sl_err *err);
+	/* Make scheduled jobs due now. */
+	int (*trigger)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		       const struct sl_store_listen *listen, struct sl_err *err);
+	/* Delete chains with their jobs, attempts, keys and events. SL_EPENDING when a chain outside of the set waits
+	 * for one of them and cascade is 0 (nothing is deleted, the message names one); with cascade those go too. */
+	int (*remove)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+		      const struct sl_store_listen *listen, struct sl_err *err);
+	int (*pause)(void *store, const char *type, int paused, const struct sl_store_listen *listen,
+		     struct sl_err *err);
+	/* Delete at most `limit` chains that ended before the time and that no incomplete chain waits for. */
+	int (*prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+	/* Tell when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
+	int (*watch)(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
+
+	/* ---- reading; tx as above ---- */
+	int (*get_job)(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
+	int (*get_chain)(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
+	int (*list_jobs)(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
+	int (*list_chains)(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx,
+			   struct sl_err *err);
+	int (*attempts)(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
+	int (*counts)(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
+	int (*outstanding)(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
+			   struct sl_err *err);
+
+	/* ---- recurring schedules ---- */
+	int (*cron_put)(void *store, const struct sl_cron *cron, struct sl_err *err); /* by name, replaces */
+	int (*cron_remove)(void *store, const char *name, struct sl_err *err);        /* SL_ENOENT */
+	int (*cron_list)(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err); /* by next_ms */
+	/* Enqueue tick_ms of the schedule and move it to next_ms, in one transaction; *fired 0 when another process has
+	 * done this tick (the schedule's next_ms is not tick_ms any more). */
+	int (*cron_fire)(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
+			 struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+
+	/* ---- events ---- */
+	/* Take events, in order within each stream. What is at or below a stream's mark is dropped after comparing its
+	 * CRC (SL_ECONFLICT); a gap that marks[] does not skip is SL_EGAP. marks[]: one per stream in events, in and
+	 * out. *n_new (may be NULL): how many were new. */
+	int (*events_append)(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
+			     size_t n_marks, size_t *n_new, struct sl_err *err);
+	/* Events of a job (0: all) with an offset above `after`, in order, at most `limit`. */
+	int (*events_read)(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
+			   struct sl_err *err);
+};
+
+/* An open store: a table and its state. Made by sl_store_sqlite_open, sl_store_postgres_open, or by you. */
+typedef struct sl_store {
+	const struct sl_store_ops *ops;
+	void *ctx;
+} sl_store;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

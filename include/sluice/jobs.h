@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs: a queue in your database, with leases, chains and workers. A program opens a store, says which types of jobs
+ * there are, starts chains with a client and runs them with a worker; each works without the other.
+ *
+ * Guarantees
+ *  - A chain whose start returned 0 (and committed) runs, whatever dies in between: until it completes, fails for good,
+ *    is cancelled or deleted, it can be listed.
+ *  - At most one completion of a job is accepted. A worker that lost its lease cannot complete; its handler's abort
+ *    signal says why.
+ *  - A completion, the next job of the chain and the jobs it unblocks are one transaction.
+ * Not guaranteed: that a handler runs only once. It runs at least once; what it does outside of the store must bear a
+ * repetition. What it does through the store in the completing transaction happens once.
+ *
+ * Thread safety: all functions on a client or a worker may be called from any thread, except close and free, which must
+ * be last. An attempt belongs to its handler until that returns; only the abort functions may be called on it from
+ * other threads, and only until then. Handles do not work in a forked child (SL_EFORKED).
+ * Ownership: strings and arrays given in are copied before a call returns, unless it says otherwise.
+ */
+#ifndef SLUICE_JOBS_H
+#define SLUICE_JOBS_H
+
+#include <sluice/adapter/notify.h>
+#include <sluice/adapter/observe.h>
+#include <sluice/adapter/store.h>
+#include <sluice/retry.h>
+#include <sluice/wal.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- stores and notifiers ---- */
+
+struct sl_store_opts {
+	size_t struct_size;
+	const struct sl_env *env;
+	int32_t connections;          /* at most; default 4. PostgreSQL only */
+	int64_t connect_timeout_ms;   /* default 5,000 */
+	int64_t statement_timeout_ms; /* default 30,000; SL_UNLIMITED */
+	const char *schema;           /* PostgreSQL: default "sluice" */
+	enum sl_switch migrate;       /* bring the schema up to date; default on. Off: SL_EUNSUPPORTED when it is not */
+};
+#define SL_STORE_OPTS_INIT .struct_size = sizeof(struct sl_store_opts)
+
+/* url: "sqlite:FILE" (created with mode 0600, folders with 0700; a leading ~/ is the home folder) or "postgres://…",
+ * "postgresql://…". A password belongs in PGPASSWORD, a service or a passfile; it is never put into an error text.
+ * Free with sl_store_close, after all clients and workers that use it. */
+SL_API SL_MUST_CHECK int sl_store_open(sl_store *out, const char *url, const struct sl_store_opts *opts,
+				       struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_store_sqlite_open(sl_store *out, const char *path, const struct sl_store_opts *opts,
+					      struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_store_opts *opts,
+						struct sl_err *err);
+SL_API void sl_store_close(sl_store *store);
+/* The default of the command: "sqlite:~/.sluice/sluice.db". */
+SL_API const char *sl_store_default_url(void);
+
+/* The notifier that suits the url: LISTEN/NOTIFY, or unix sockets beside the SQLite file. In-process: for one process
+ * with any store. All deliver within the process at once. Free with sl_notify_close, after its users. */
+SL_API SL_MUST_CHECK int sl_notify_open(sl_notify *out, const char *url, const struct sl_env *env, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_notify_local_open(sl_notify *out, const struct sl_env *env, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env *env,
+					       struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct sl_env *env,
+						 struct sl_err *err);
+SL_API void sl_notify_close(sl_notify *notify);
+
+/* ---- types ---- */
+
+/* Says whether the JSON suits the type: 0, or an error whose message is for the person who made it. */
+typedef int sl_job_validate_fn(const char *type, const char *json, struct sl_err *err, void *ctx);
+
+struct sl_job_type {
+	size_t struct_size;
+	const char *name;             /* 1 to 128 bytes of [A-Za-z0-9._:/-] */
+	struct sl_retry_policy retry; /* zero fields from SL_RETRY_JOBS; max_attempts too: default SL_UNLIMITED */
+	int64_t lease_ms;             /* default 60,000 */
+	int64_t renew_interval_ms;    /* default 30,000, or a third of a lease_ms that was given; at most half of it */
+	int64_t timeout_ms;           /* of one attempt; default SL_UNLIMITED */
+	int32_t priority;             /* of new jobs that give none */
+	int32_t slots;                /* at once in one worker; default: all of the worker's */
+	sl_job_validate_fn *validate_input;
+	sl_job_validate_fn *validate_output;
+	void *validate_ctx;
+};
+#define SL_JOB_TYPE_INIT .struct_size = sizeof(struct sl_job_type)
+
+/* The registry that clients and workers share. Types are added before it is used; it outlives its users. */
+typedef struct sl_job_types sl_job_types;
+SL_API SL_MUST_CHECK int sl_job_types_new(sl_job_types **out, const struct sl_env *env, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct sl_err *err);
+SL_API void sl_job_types_free(sl_job_types *types);
+
+/* ---- client ---- */
+
+typedef struct sl_jobs sl_jobs;
+
+struct sl_jobs_opts {
+	size_t struct_size;
+	const struct sl_env *env;
+	const sl_store *store;     /* required; outlives the client */
+	const sl_notify *notify;   /* NULL: none; waiting then polls */
+	const sl_job_types *types; /* NULL: any type, all defaults */
+	sl_observe_fn *observe;
+	void *observe_ctx;
+	int64_t wait_poll_ms; /* of sl_jobs_wait; default 1,000 with a healthy notifier, else 100 */
+};
+#define SL_JOBS_OPTS_INIT .struct_size = sizeof(struct sl_jobs_opts)
+
+SL_API SL_MUST_CHECK int sl_jobs_open(sl_jobs **out, const struct sl_jobs_opts *opts, struct sl_err *err);
+SL_API void sl_jobs_close(sl_jobs *client);
+
+/* A transaction for the calls below that take one, and for your own SQL through sl_tx_native. */
+typedef struct sl_tx sl_tx;
+SL_API SL_MUST_CHECK int sl_jobs_begin(sl_jobs *client, sl_tx **out, struct sl_err *err);
+/* On your own connection (PGconn *, sqlite3 *): see `join` in <sluice/adapter/store.h>. Inside a joined PostgreSQL
+ * transaction the notification is part of it; sl_tx_notify_after makes it a separate call for you to make. */
+SL_API SL_MUST_CHECK int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err);
+SL_API void *sl_tx_native(sl_tx *tx);
+SL_API SL_MUST_CHECK int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_tx_release(sl_tx *tx, const char *name, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_tx_rollback_to(sl_tx *tx, const char *name, struct sl_err *err);
+/* Both free tx. After a commit the notifications of all calls in it go out, merged: this is how to batch them. */
+SL_API SL_MUST_CHECK int sl_tx_commit(sl_tx *tx, struct sl_err *err);
+SL_API void sl_tx_rollback(sl_tx *tx);
+
+/* tx NULL: an own transaction. chains[n], out[n]. All or none. SL_EINVAL names what is wrong with which chain. */
+SL_API SL_MUST_CHECK int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain,
+				       struct sl_started *out, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
+					    struct sl_started *out, struct sl_err *err);
+
+/* One allocation; free with sl_jobs_free. SL_ENOENT. */
+SL_API SL_MUST_CHECK int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err);
+SL_API void sl_jobs_free(sl_jobs *client, void *job_or_chain);
+/* fn is called with no lock held and may use the client. The cursor of the next page is the last id seen. */
+SL_API SL_MUST_CHECK int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx,
+				      struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_list_chains(sl_jobs *client, const struct sl_job_filter *filter, sl_chain_fn *fn,
+					     void *ctx, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attempt_record_fn *fn, void *ctx,
+					  struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
+
+/* Wait until the chain has ended: completed, failed or cancelled. *out (may be NULL) as from get_chain. SL_ETIMEDOUT;
+ * SL_ENOENT (also when it is deleted meanwhile). timeout_ms: SL_UNLIMITED; 0 asks once. */
+SL_API SL_MUST_CHECK int sl_jobs_wait(sl_jobs *client, uint64_t chain_id, int64_t timeout_ms, struct sl_chain **out,
+				      struct sl_err *err);
+
+/* See <sluice/adapter/store.h> for what each does; a worker that runs the job hears of it at once. */
+SL_API SL_MUST_CHECK int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *output,
+					  struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_cancel(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+					struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_redrive(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+					 struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_trigger(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+					 struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains,
+					int cascade, size_t *n, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err);
+/* Delete what ended more than keep_ms ago, in bounded bites, until nothing is left; *n (may be NULL) chains. */
+SL_API SL_MUST_CHECK int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err);
+
+/* Recurring schedules. spec: five fields (minute hour day-of-month month day-of-week; lists, ranges, steps, names) or
+ * @yearly @monthly @weekly @daily @hourly, in UTC. Fired by every worker; each tick is enqueued exactly once over all.
+ * next_ms, last_ms and last_chain of *cron are ignored. */
+SL_API SL_MUST_CHECK int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err);
+/* The first tick after after_ms; SL_EDATA with the place that is wrong; SL_ENOENT when there is none (30 February). */
+SL_API SL_MUST_CHECK int sl_cron_next(const char *spec, int64_t after_ms, int64_t *next_ms, struct sl_err *err);
+
+/* Events of a job that have reached the store, in order of offset. */
+SL_API SL_MUST_CHECK int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t limit,
+					sl_event_row_fn *fn, void *ctx, struct sl_err *err);
+
+/* ---- worker ---- */
+
+typedef struct sl_worker sl_worker;
+typedef struct sl_attempt sl_attempt;
+
+/*
+ * A handler, called on a slot's thread. Return 0 when the attempt is over: with complete, continue, fail or reschedule
+ * called before, or none of them (completes with the output null). Anything else, with *err filled, is a failure that
+ * is tried again with the type's backoff, until its attempts run out. What it returns after an abort is ignored.
+ */
+typedef int sl_process_fn(sl_attempt *attempt, struct sl_err *err, void *ctx);
+
+struct sl_processor {
+	size_t struct_size;
+	const char *type;
+	sl_process_fn *process;
+	void *ctx;
+	/* Zero: what the registry says of the type. */
+	struct sl_retry_policy retry;
+	int64_t lease_ms, renew_interval_ms, timeout_ms;
+	int32_t slots;
+};
+#define SL_PROCESSOR_INIT .struct_size = sizeof(struct sl_processor)
+
+/* Calls next exactly once (or not at all, to refuse the attempt: return an error) and returns what it returned. */
+typedef int sl_next_fn(void *next_ctx, struct sl_err *err);
+typedef int sl_middleware_fn(sl_attempt *attempt, const char *worker_id, sl_next_fn *next, void *next_ctx,
+			     struct sl_err *err, void *ctx);
+struct sl_middleware {
+	sl_middleware_fn *fn;
+	void *ctx;
+};
+
+struct sl_worker_opts {
+	size_t struct_size;
+	const struct sl_env *env;
+	const sl_store *store;     /* required */
+	const sl_notify *notify;   /* NULL: polling only */
+	const sl_job_types *types; /* NULL: all defaults */
+	sl_observe_fn *observe;
+	void *observe_ctx;
+	const char *worker_id; /* default a random UUID */
+	const struct sl_processor *processors;
+	size_t n_processors;
+	const struct sl_middleware *middlewares; /* the first is the outermost */
+	size_t n_middlewares;
+	int32_t slots;             /* attempts at once; default 1 */
+	int64_t poll_interval_ms;  /* default 60,000 */
+	int64_t next_job_delay_ms; /* a slot rests this long between jobs; default 0 */
+	int32_t claim_batch;       /* jobs claimed at once at most, ahead of free slots; default 256; 1: never ahead */
+	int32_t lanes;             /* conversations with the store at once; default 1 */
+	struct sl_retry_policy retry;        /* default of all types of this worker */
+	int64_t lease_ms, renew_interval_ms; /* default of all types of this worker */
+	/* Events of attempts go here; NULL: sl_attempt_emit fails. The worker flushes before it settles a job that
+	 * emitted, and fails the attempt, retryably, when that fails. Outlives the worker. */
+	sl_wal *events;
+};
+#define SL_WORKER_OPTS_INIT .struct_size = sizeof(struct sl_worker_opts)
+
+SL_API SL_MUST_CHECK int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
+/* Claim nothing more, give back what is claimed and not started, let running handlers finish within deadline_ms
+ * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged. Idempotent.
+ * SL_ETIMEDOUT when handlers had to be aborted. */
+SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, struct sl_err *err);
+/* Stops with deadline 0 when it runs. NULL is allowed. */
+SL_API void sl_worker_free(sl_worker *worker);
+/* Wait until nothing of the worker's types is due, awaiting a retry or running anywhere. SL_ETIMEDOUT. */
+SL_API SL_MUST_CHECK int sl_worker_drain(sl_worker *worker, int64_t timeout_ms, struct sl_err *err);
+SL_API const char *sl_worker_id(const sl_worker *worker);
+
+struct sl_worker_stats {
+	size_t struct_size;
+	uint32_t slots, busy; /* handlers running now */
+	uint64_t claimed, completed, failed, retried, lost, reaped, released, renewals;
+	uint64_t exchanges, polls, notified; /* round trips that settled or claimed; wake-ups by reason */
+	int connected;                       /* the last call to the store succeeded */
+};
+SL_API void sl_worker_get_stats(sl_worker *worker, struct sl_worker_stats *out);
+
+/* ---- attempts: called by handlers and middlewares ---- */
+
+enum sl_abort_reason {
+	SL_ABORT_NONE = 0,
+	SL_ABORT_TAKEN_BY_ANOTHER_WORKER = 1,
+	SL_ABORT_ALREADY_COMPLETED = 2,
+	SL_ABORT_NOT_FOUND = 3,
+	SL_ABORT_ERROR = 4, /* the lease could not be renewed in time: the store is away */
+	SL_ABORT_TIMEOUT = 5,
+	SL_ABORT_CANCELLED = 6,
+	SL_ABORT_SHUTDOWN = 7
+};
+/* "taken_by_another_worker" … */
+SL_API const char *sl_abort_reason_name(enum sl_abort_reason reason);
+
+/* The job as claimed: id, chain_id, type, input, priority, traceparent, created_ms; attempt counts this start. Lives as
+ * long as the attempt. */
+SL_API const struct sl_job *sl_attempt_job(const sl_attempt *attempt);
+SL_API const char *sl_attempt_worker_id(const sl_attempt *attempt);
+/* Visit the chains that this job waited for, with their outputs, in the order in which they were given. */
+SL_API SL_MUST_CHECK int sl_attempt_blockers(sl_attempt *attempt, sl_chain_fn *fn, void *ctx, struct sl_err *err);
+
+/* The abort signal. reason: SL_ABORT_NONE until it fires; it never changes after. fd: readable once fired, made at the
+ * first call, belongs to the attempt; negative SL_E… on failure. wait: SL_ABORT_NONE when the time is over. */
+SL_API enum sl_abort_reason sl_attempt_aborted(const sl_attempt *attempt);
+SL_API int sl_attempt_abort_fd(sl_attempt *attempt, struct sl_err *err);
+SL_API enum sl_abort_reason sl_attempt_wait_abort(sl_attempt *attempt, int64_t timeout_ms);
+
+/*
+ * Transactions. staged: prepare runs fn in one transaction that is committed before it returns; then work outside of
+ * any, with the lease renewed; then complete. atomic: the transaction stays open, and complete, continue, fail or
+ * reschedule commit it: the handler's SQL and the end of the job are one. In both the job's row is guarded first:
+ * SL_ECANCELLED when the job is lost. fn may be NULL in atomic mode. A handler that returns without ending the job
+ * rolls an atomic transaction back.
+ */
+enum sl_prepare_mode { SL_STAGED = 1, SL_ATOMIC = 2 };
+typedef int sl_tx_fn(sl_tx *tx, struct sl_err *err, void *ctx);
+SL_API SL_MUST_CHECK int sl_attempt_prepare(sl_attempt *attempt, enum sl_prepare_mode mode, sl_tx_fn *fn, void *ctx,
+					    struct sl_err *err);
+/* The open atomic transaction, or NULL. */
+SL_API sl_tx *sl_attempt_tx(sl_attempt *attempt);
+
+/*
+ * End the job; once per attempt (SL_EINVAL for a second time). Inside an atomic transaction, and with a fn, the call
+ * commits: durable when 0 returns, SL_ECANCELLED when the job was lost. Otherwise the end is written after the handler
+ * returned, together with those of other jobs.
+ */
+SL_API SL_MUST_CHECK int sl_attempt_complete(sl_attempt *attempt, const char *output, struct sl_err *err);
+/* As complete; fn runs its SQL in the completing transaction (a second one, in staged mode). */
+SL_API SL_MUST_CHECK int sl_attempt_complete_with(sl_attempt *attempt, const char *output, sl_tx_fn *fn, void *ctx,
+						  struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_attempt_continue(sl_attempt *attempt, const struct sl_new_job *next, struct sl_err *err);
+/* For good, whatever attempts are left. */
+SL_API SL_MUST_CHECK int sl_attempt_fail(sl_attempt *attempt, const char *reason, struct sl_err *err);
+/* Run again later; not charged. */
+SL_API SL_MUST_CHECK int sl_attempt_reschedule_in(sl_attempt *attempt, int64_t delay_ms, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_attempt_reschedule_at(sl_attempt *attempt, int64_t at_ms, struct sl_err *err);
+
+/* Report progress as JSON; shown by listings. Written with the next renewal or end, the last one wins; immediately when
+ * the job runs longer than a second. */
+SL_API SL_MUST_CHECK int sl_attempt_progress(sl_attempt *attempt, const char *json, struct sl_err *err);
+/* Hand an event to the worker's log; durable before the job settles. type: enum sl_event_type of <sluice/events.h>. */
+SL_API SL_MUST_CHECK int sl_attempt_emit(sl_attempt *attempt, int type, const void *data, size_t len,
+					 struct sl_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
