@@ -14,6 +14,7 @@ struct dump {
 	struct cli *cli;
 	int json;
 	uint64_t damaged;
+	int of_archive;
 	struct progress progress;
 };
 
@@ -43,11 +44,11 @@ static void print_json(struct out *out, const struct sl_wal_record *r)
 
 static void print_text(struct out *out, const struct sl_wal_record *r)
 {
-	char when[TEXT_TIME_BYTES];
+	char when[TEXT_TIME_BYTES], size[TEXT_COUNT_BYTES];
 
-	out_printf(out, "%" PRIu64 "  %s  %-7s  %s@%" PRIu64 "  %zu bytes  ", r->sequence,
-		   text_time(when, r->timestamp_ms), status_name(r->status), r->segment ? r->segment : "", r->offset,
-		   r->payload_len);
+	out_printf(out, "%" PRIu64 "  %s  %-7s  %s@%" PRIu64 "  %s  ", r->sequence, text_time(when, r->timestamp_ms),
+		   status_name(r->status), r->segment ? r->segment : "", r->offset,
+		   text_count(size, r->payload_len, "byte"));
 	text_quoted(out, r->payload, r->payload_len, PREVIEW_BYTES);
 	out_str(out, "\n");
 }
@@ -84,6 +85,7 @@ static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 	else
 		cli_say(d->cli, SL_LOG_ERROR, "damaged: %s", text);
 	d->damaged += !damage->declared && !damage->torn_tail;
+	d->of_archive |= damage->of_archive;
 	return interrupted(d);
 }
 
@@ -123,7 +125,8 @@ static int run(struct cli *cli, const struct parsed *args)
 		cli_say(cli, SL_LOG_WARN, "%s is encrypted: payloads are shown as stored; give --key-file", path);
 	if (!d.damaged)
 		return EXIT_OK;
-	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged ranges; %s", path, d.damaged, walfile_damage_advice(path));
+	(void)out_flush(&cli->out);
+	walfile_tell_damaged(cli, path, d.damaged, d.of_archive);
 	return EXIT_BAD_DATA;
 }
 
@@ -146,7 +149,7 @@ const struct command cmd_wal_dump = {
 		       "beginning of the payload. FILE is the active file of a log, whose sealed segments are read "
 		       "first, a single "
 		       "segment, or a .zst archive. Nothing is locked or changed. Of a damaged log all valid records "
-		       "are printed, the "
+		       "are printed, of a damaged or cut off archive those of what can be decompressed; the "
 		       "damage is reported on stderr, and the status is 65. Offsets count within a record's segment.",
 	.example = "sluice wal dump ./demo.wal\nsluice wal dump --json ./demo.wal.zst | jq -r .payload_b64 | base64 -d",
 	.run = run,

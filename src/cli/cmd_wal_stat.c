@@ -21,6 +21,19 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 	return stop_requested() ? SL_ECANCELLED : 0;
 }
 
+/* Other damage is a number in the output; an archive that lost its end would otherwise look like a short one. */
+static int on_damage(const struct sl_wal_damage *damage, void *ctx)
+{
+	struct stat_scan *s = ctx;
+	char text[1024];
+
+	if (!damage->of_archive)
+		return 0;
+	walfile_describe(text, sizeof(text), damage);
+	cli_say(s->cli, SL_LOG_WARN, "the archive is damaged, only what can be decompressed is counted: %s", text);
+	return 0;
+}
+
 /* A clock that went back makes no negative age; a time as foreign as INT64_MIN makes the greatest one. */
 static int64_t pending_age_ms(const struct sl_wal_stats *stats)
 {
@@ -46,7 +59,7 @@ static void print_json(struct out *out, const char *path, const struct sl_wal_st
 
 static void print_text(struct out *out, const char *path, const struct sl_wal_stats *s)
 {
-	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES];
+	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], incarnation[TEXT_INCARNATION_BYTES];
 
 	out_printf(out, "%s\n", path);
 	out_printf(out, "records         %" PRIu64 " (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)\n",
@@ -66,16 +79,21 @@ static void print_text(struct out *out, const char *path, const struct sl_wal_st
 	out_printf(out, "damaged ranges  %" PRIu64 "\n", s->damaged_ranges);
 	out_printf(out, "torn bytes      %" PRIu64 "\n", s->torn_bytes);
 	out_printf(out, "segments        %" PRIu64 "\n", s->segments);
-	out_printf(out, "incarnation     %06" PRIx32 "%s\n", s->incarnation, s->incarnation ? "" : " (a foreign log)");
-	out_printf(out, "version         %" PRIu32 "%s\n", s->format_version,
-		   s->format_version == 2 ? " (encrypted)" : "");
+	out_printf(out, "incarnation     %s\n",
+		   s->incarnation ? text_incarnation(incarnation, s->incarnation) : "none (a foreign log)");
+	if (s->format_version)
+		out_printf(out, "version         %" PRIu32 "%s\n", s->format_version,
+			   s->format_version == 2 ? " (encrypted)" : "");
+	else
+		out_str(out, "version         unknown (no sound header)\n");
 }
 
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct stat_scan s = {.cli = cli};
-	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env, .key_file = opt_str(args, "key-file"),
-					.on_progress = on_progress, .ctx = &s};
+	struct sl_wal_scan_opts opts = {
+		SL_WAL_SCAN_OPTS_INIT,  .env = &cli->env,           .key_file = opt_str(args, "key-file"),
+		.on_damage = on_damage, .on_progress = on_progress, .ctx = &s};
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
 	const char *path = args->operands[0];

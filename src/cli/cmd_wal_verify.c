@@ -14,6 +14,7 @@ struct ranges {
 	struct cli *cli;
 	int json;
 	uint64_t reported, damaged;
+	int of_archive;
 	struct progress progress;
 };
 
@@ -60,6 +61,7 @@ static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 	char text[1024];
 
 	r->damaged += !damage->declared && !damage->torn_tail;
+	r->of_archive |= damage->of_archive;
 	if (r->json) {
 		out_str(&r->cli->out, r->reported ? "," : "");
 		out_json(&r->cli->out, walfile_damage_json(damage));
@@ -126,7 +128,7 @@ static int verify_run(struct cli *cli, const struct parsed *args)
 	if (!r.damaged)
 		return EXIT_OK;
 	(void)out_flush(&cli->out);
-	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged ranges; %s", path, r.damaged, walfile_damage_advice(path));
+	walfile_tell_damaged(cli, path, r.damaged, r.of_archive);
 	return EXIT_BAD_DATA;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "text.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,18 @@ const char *text_bytes(char to[TEXT_TIME_BYTES], uint64_t bytes)
 		i++;
 	}
 	snprintf(to, TEXT_TIME_BYTES, "%.1f %s", v, units[i]);
+	return to;
+}
+
+const char *text_count(char to[TEXT_COUNT_BYTES], uint64_t n, const char *noun)
+{
+	snprintf(to, TEXT_COUNT_BYTES, "%" PRIu64 " %s%s", n, noun, n == 1 ? "" : "s");
+	return to;
+}
+
+const char *text_incarnation(char to[TEXT_INCARNATION_BYTES], uint32_t incarnation)
+{
+	snprintf(to, TEXT_INCARNATION_BYTES, "%06" PRIx32, incarnation);
 	return to;
 }
 

@@ -28,6 +28,12 @@ const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms);
 const char *text_age(char to[TEXT_TIME_BYTES], int64_t ms);
 /* "123 B", "1.5 KiB"…; returns to. */
 const char *text_bytes(char to[TEXT_TIME_BYTES], uint64_t bytes);
+#define TEXT_COUNT_BYTES 48
+/* "1 record", "2 records": the noun has a plural in s and is short. Returns to. */
+const char *text_count(char to[TEXT_COUNT_BYTES], uint64_t n, const char *noun);
+#define TEXT_INCARNATION_BYTES 12
+/* Six hexadecimal digits, as in the names of archives; returns to. */
+const char *text_incarnation(char to[TEXT_INCARNATION_BYTES], uint32_t incarnation);
 
 /* Now, in Unix milliseconds. */
 int64_t text_now_ms(void);

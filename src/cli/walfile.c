@@ -143,7 +143,7 @@ int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
 
 void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
 {
-	char missing[80] = "", crc[80] = "";
+	char missing[96] = "", crc[80] = "", count[TEXT_COUNT_BYTES];
 
 	if (d->first_missing && d->first_missing == d->last_missing)
 		snprintf(missing, sizeof(missing), "; sequence %" PRIu64 " is missing", d->first_missing);
@@ -153,8 +153,17 @@ void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
 	if (d->expected_crc || d->actual_crc)
 		snprintf(crc, sizeof(crc), " (CRC %016" PRIx64 " expected, %016" PRIx64 " found)", d->expected_crc,
 			 d->actual_crc);
-	snprintf(to, size, "%s at %" PRIu64 ", %" PRIu64 " bytes: %s%s%s", d->segment ? d->segment : "?", d->offset,
-		 d->length, d->reason ? d->reason : "damaged", crc, missing);
+	if (d->of_archive) {
+		if (d->length)
+			snprintf(missing, sizeof(missing), ", %s of content are missing or in doubt",
+				 text_count(count, d->length, "byte"));
+		snprintf(to, size, "%s at compressed offset %" PRIu64 ", decompressed offset %" PRIu64 ": %s%s",
+			 d->segment ? d->segment : "?", d->archive_offset, d->offset, d->reason ? d->reason : "damaged",
+			 missing);
+		return;
+	}
+	snprintf(to, size, "%s at %" PRIu64 ", %s: %s%s%s", d->segment ? d->segment : "?", d->offset,
+		 text_count(count, d->length, "byte"), d->reason ? d->reason : "damaged", crc, missing);
 }
 
 static json_t *hex_json(uint64_t v)
@@ -165,50 +174,72 @@ static json_t *hex_json(uint64_t v)
 	return json_string(text);
 }
 
+/* What is not known, or not there, is null and never 0. */
+static json_t *known(uint64_t v)
+{
+	return v ? json_integer((json_int_t)v) : json_null();
+}
+
+static json_t *incarnation_json(uint32_t incarnation)
+{
+	char text[TEXT_INCARNATION_BYTES];
+
+	return incarnation ? json_string(text_incarnation(text, incarnation)) : json_null();
+}
+
 json_t *walfile_damage_json(const struct sl_wal_damage *d)
 {
 	int has_crc = d->expected_crc || d->actual_crc;
 
-	return json_pack("{s:s, s:o, s:I, s:I, s:o, s:o, s:o, s:I, s:I}", "kind",
-			 d->declared    ? "hole"
+	return json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "kind",
+			 d->of_archive  ? "archive"
+			 : d->declared  ? "hole"
 			 : d->torn_tail ? "torn_tail"
 					: "damage",
-			 "segment", text_json(d->segment ? d->segment : ""), "offset", (json_int_t)d->offset, "length",
-			 (json_int_t)d->length, "reason", text_json(d->reason ? d->reason : ""), "expected_crc",
+			 "segment", text_json(d->segment ? d->segment : ""), "archive_offset",
+			 d->of_archive ? json_integer((json_int_t)d->archive_offset) : json_null(), "offset",
+			 (json_int_t)d->offset, "length",
+			 d->of_archive ? known(d->length) : json_integer((json_int_t)d->length), "reason",
+			 text_json(d->reason ? d->reason : ""), "expected_crc",
 			 has_crc ? hex_json(d->expected_crc) : json_null(), "actual_crc",
-			 has_crc ? hex_json(d->actual_crc) : json_null(), "first_missing", (json_int_t)d->first_missing,
-			 "last_missing", (json_int_t)d->last_missing);
+			 has_crc ? hex_json(d->actual_crc) : json_null(), "first_missing", known(d->first_missing),
+			 "last_missing", known(d->last_missing));
 }
 
 json_t *walfile_stats_json(const struct sl_wal_stats *s)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "records",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I}", "records",
 			 (json_int_t)s->records, "pending", (json_int_t)s->pending, "sent", (json_int_t)s->sent,
 			 "failed", (json_int_t)s->failed, "holes", (json_int_t)s->holes, "bytes", (json_int_t)s->bytes,
-			 "pending_bytes", (json_int_t)s->pending_bytes, "first_sequence", (json_int_t)s->first_sequence,
-			 "last_sequence", (json_int_t)s->last_sequence, "segments", (json_int_t)s->segments,
-			 "incarnation", (json_int_t)s->incarnation, "version", (json_int_t)s->format_version,
-			 "damaged_ranges", (json_int_t)s->damaged_ranges, "torn_bytes", (json_int_t)s->torn_bytes);
+			 "pending_bytes", (json_int_t)s->pending_bytes, "first_sequence", known(s->first_sequence),
+			 "last_sequence", known(s->last_sequence), "segments", (json_int_t)s->segments, "incarnation",
+			 incarnation_json(s->incarnation), "version", known(s->format_version), "damaged_ranges",
+			 (json_int_t)s->damaged_ranges, "torn_bytes", (json_int_t)s->torn_bytes);
 }
 
 void walfile_summary(char *to, size_t size, const struct sl_wal_stats *s)
 {
-	char bytes[TEXT_TIME_BYTES], sequences[80] = "";
+	char bytes[TEXT_TIME_BYTES], records[TEXT_COUNT_BYTES], segments[TEXT_COUNT_BYTES], sequences[80] = "";
 
-	if (s->last_sequence)
+	if (s->first_sequence != s->last_sequence)
 		snprintf(sequences, sizeof(sequences), ", sequences %" PRIu64 " to %" PRIu64, s->first_sequence,
 			 s->last_sequence);
-	snprintf(to, size,
-		 "%" PRIu64 " records (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)%s, %s in %" PRIu64
-		 " segment%s",
-		 s->records, s->pending, s->sent, s->failed, sequences, text_bytes(bytes, s->bytes), s->segments,
-		 s->segments == 1 ? "" : "s");
+	else if (s->last_sequence)
+		snprintf(sequences, sizeof(sequences), ", sequence %" PRIu64, s->last_sequence);
+	snprintf(to, size, "%s (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)%s, %s in %s",
+		 text_count(records, s->records, "record"), s->pending, s->sent, s->failed, sequences,
+		 text_bytes(bytes, s->bytes), text_count(segments, s->segments, "segment"));
 }
 
-const char *walfile_damage_advice(const char *path)
+void walfile_tell_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive)
 {
 	size_t n = strlen(path);
-	if (n > 4 && strcmp(path + n - 4, ".zst") == 0)
-		return "unpack it with 'zstd -d' and recover the log";
-	return "'sluice wal recover' sets them aside";
+	char count[TEXT_COUNT_BYTES];
+	const char *advice = "'sluice wal recover' sets it aside";
+
+	if (of_archive)
+		advice = "what could be decompressed was read; the rest is only in a copy of the archive";
+	else if (n > 4 && strcmp(path + n - 4, ".zst") == 0)
+		advice = "unpack it with 'zstd -d' and recover the log";
+	cli_say(cli, SL_LOG_ERROR, "%s: %s; %s", path, text_count(count, ranges, "damaged range"), advice);
 }

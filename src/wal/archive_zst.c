@@ -10,7 +10,6 @@
 #include "wal/format.h"
 
 #define CHUNK_BYTES ((size_t)256 * 1024)
-#define HINT_MAX_BYTES ((size_t)64 * 1024 * 1024) /* a frame's word for its size is believed up to here */
 
 static int no_memory(struct sl_err *err, const char *path)
 {
@@ -66,10 +65,8 @@ static int look_at_header(struct wal_zst *z, struct sl_err *err)
 	int rc = fill_input(z, err);
 	if (rc != 0)
 		return rc;
-	unsigned long long size = ZSTD_getFrameContentSize(z->in, z->in_len);
-	if (size == ZSTD_CONTENTSIZE_ERROR)
+	if (ZSTD_getFrameContentSize(z->in, z->in_len) == ZSTD_CONTENTSIZE_ERROR)
 		return sl_err_set(err, SL_ECORRUPT, "archive %s: does not begin as zstd does", z->path);
-	z->hint = size == ZSTD_CONTENTSIZE_UNKNOWN ? 0 : size;
 	return 0;
 }
 
@@ -111,51 +108,6 @@ int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, size_t *got, stru
 			return cut_off(z, err);
 	}
 	*got = to.pos;
-	return 0;
-}
-
-static int grow(const struct wal_zst *z, uint8_t **data, size_t *cap, struct sl_err *err)
-{
-	if (*cap >= WAL_ZST_MAX_BYTES)
-		return sl_err_set(err, SL_ETOOBIG, "archive %s: more than %llu bytes", z->path,
-				  (unsigned long long)WAL_ZST_MAX_BYTES);
-	/* One more than the hint, so that the end is seen without growing again. */
-	size_t want = *cap != 0 ? *cap * 2 : (size_t)SL_MIN(z->hint, (uint64_t)HINT_MAX_BYTES) + 1;
-	want = SL_MAX(want, CHUNK_BYTES);
-	want = (size_t)SL_MIN((uint64_t)want, WAL_ZST_MAX_BYTES);
-	uint8_t *grown = sl__realloc(z->env, *data, want);
-	if (grown == NULL)
-		return no_memory(err, z->path);
-	*data = grown;
-	*cap = want;
-	return 0;
-}
-
-int sl__wal_zst_load(const struct sl_env *env, const char *path, uint8_t **data, size_t *size, struct sl_err *err)
-{
-	struct wal_zst z;
-	int rc = sl__wal_zst_open(&z, env, path, err);
-	if (rc != 0)
-		return rc;
-	uint8_t *bytes = NULL;
-	size_t cap = 0, len = 0;
-	for (;;) {
-		size_t got;
-		if (len == cap && (rc = grow(&z, &bytes, &cap, err)) != 0)
-			break;
-		if ((rc = sl__wal_zst_read(&z, bytes + len, cap - len, &got, err)) != 0)
-			break;
-		len += got;
-		if (len < cap)
-			break;
-	}
-	sl__wal_zst_close(&z);
-	if (rc != 0) {
-		sl__free(env, bytes);
-		return rc;
-	}
-	*data = bytes;
-	*size = len;
 	return 0;
 }
 

@@ -22,7 +22,6 @@ struct wal_zst {
 	uint8_t *in;  /* compressed bytes: in_len of them, in_pos used up */
 	size_t in_cap, in_len, in_pos;
 	uint64_t offset; /* in the file, of the next read */
-	uint64_t hint;   /* content size of the first frame; 0: not said */
 	int fd;
 	bool in_frame; /* a frame has begun and not ended */
 	bool ended;    /* the file has no more bytes */
@@ -34,9 +33,28 @@ void sl__wal_zst_close(struct wal_zst *z);
 /* The next cap bytes of content; *got is less only at the end. SL_ECORRUPT: damaged or cut off, err says where. */
 SL_MUST_CHECK int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, size_t *got, struct sl_err *err);
 
-/* The whole content in fresh memory (sl__free; never NULL on success). */
-SL_MUST_CHECK int sl__wal_zst_load(const struct sl_env *env, const char *path, uint8_t **data, size_t *size,
+/* A place where the archive itself is damaged. */
+struct wal_zst_damage {
+	uint64_t at;      /* in the file */
+	uint64_t content; /* in the content: bytes are missing here, or those from here on are in doubt */
+	uint64_t length;  /* how many, as far as the frame tells; 0: not known */
+	char reason[80];
+};
+
+struct wal_zst_content {
+	uint8_t *data; /* never NULL */
+	size_t size;
+	struct wal_zst_damage *damage; /* in order of at */
+	size_t n_damage;
+};
+
+/* All the content that can be decompressed, and where the archive is damaged (archive_salvage.c has the rules). 0 also
+ * for a damaged or cut off archive; SL_ECORRUPT: no zstd frame is at its beginning. On success *out is for
+ * content_free.
+ */
+SL_MUST_CHECK int sl__wal_zst_load(const struct sl_env *env, const char *path, struct wal_zst_content *out,
 				   struct sl_err *err);
+void sl__wal_zst_content_free(struct wal_zst_content *c, const struct sl_env *env);
 
 /* Compress the first n bytes of fd into a new file at path (mode 0600, locked while *out_fd is open), sync it, and
  * verify it by decompressing. On failure nothing is left at path; on success the caller closes *out_fd. */

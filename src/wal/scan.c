@@ -15,6 +15,9 @@ struct scanner {
 	const char *id;
 	struct wal_source *sources;
 	size_t n;
+	const struct wal_zst_content *archive; /* NULL: no archive, or a sound one */
+	struct sl_wal_damage *lost;            /* of the archive itself, as many as it has */
+	size_t n_lost, next_lost;
 	struct wal_ranges statuses;
 	struct sl_wal_damage *damage; /* in order of place, collected by the first pass */
 	size_t n_damage, cap_damage;
@@ -136,7 +139,57 @@ static int add_front_hole(struct scanner *s)
 	return 0;
 }
 
+/* ---- damage of an archive itself ---- */
+
+/* A record that ends with what could be decompressed was not torn by a crash: it belongs to what is lost. */
+static void join_tail(struct scanner *s)
+{
+	struct sl_wal_damage *torn = s->n_damage > 0 ? &s->damage[s->n_damage - 1] : NULL;
+	struct sl_wal_damage *lost = &s->lost[s->n_lost - 1];
+	if (torn == NULL || !torn->torn_tail)
+		return;
+	if (lost->offset < torn->offset + torn->length) {
+		torn->torn_tail = 0;
+		return;
+	}
+	lost->length = lost->length != 0 ? lost->length + (lost->offset - torn->offset) : 0;
+	lost->offset = torn->offset;
+	s->n_damage--;
+}
+
+static int add_lost(struct scanner *s)
+{
+	if (s->archive == NULL)
+		return 0;
+	s->lost = sl__calloc(s->scan->env, s->archive->n_damage, sizeof *s->lost);
+	if (s->lost == NULL)
+		return SL_ENOMEM;
+	s->n_lost = s->archive->n_damage;
+	for (size_t i = 0; i < s->n_lost; i++) {
+		const struct wal_zst_damage *d = &s->archive->damage[i];
+		s->lost[i] = (struct sl_wal_damage){.segment = s->sources[0].name,
+						    .offset = d->content,
+						    .length = d->length,
+						    .reason = d->reason,
+						    .of_archive = 1,
+						    .archive_offset = d->at};
+	}
+	join_tail(s);
+	return 0;
+}
+
 /* ---- the second pass: telling ---- */
+
+/* What the archive lost before this place of its content. */
+static int tell_lost(struct scanner *s, uint64_t before)
+{
+	int rc = 0;
+	while (rc == 0 && s->next_lost < s->n_lost && s->lost[s->next_lost].offset <= before) {
+		const struct sl_wal_damage *d = &s->lost[s->next_lost++];
+		rc = s->scan->on_damage != NULL ? s->scan->on_damage(d, s->scan->ctx) : 0;
+	}
+	return rc;
+}
 
 static int tell_next_damage(struct scanner *s)
 {
@@ -198,6 +251,9 @@ static int tell_record(struct scanner *s, const struct wal_find *find, struct sl
 static int tell(const struct wal_find *find, struct sl_err *err, void *ctx)
 {
 	struct scanner *s = ctx;
+	int lost = tell_lost(s, find->item->offset);
+	if (lost != 0)
+		return lost;
 	if (find->kind == WAL_FOUND_RECORD) {
 		s->damage_is_fresh = false;
 		int rc = tell_record(s, find, err);
@@ -240,7 +296,7 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 		st.segments++;
 		st.records += src->records;
 		st.bytes += src->end;
-		st.torn_bytes = src->torn;
+		st.torn_bytes = s->n_lost == 0 ? src->torn : 0; /* part of what the archive lost */
 		if (st.first_sequence == 0)
 			st.first_sequence = src->first;
 		if (src->last != 0)
@@ -265,6 +321,7 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 		else if (!d->torn_tail)
 			st.damaged_ranges++;
 	}
+	st.damaged_ranges += s->n_lost;
 	st.oldest_pending_ms = s->oldest_pending_ms;
 	st.pending_bytes = s->pending_bytes;
 	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof st) : sizeof st;
@@ -275,48 +332,71 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 static int check_is_log(const struct scanner *s, struct sl_err *err)
 {
 	const struct wal_source *src = &s->sources[s->n - 1];
-	if (s->n > 1 || src->missing || src->header_state != WAL_HEADER_BAD || src->records + src->marks > 0)
+	if (s->archive != NULL || s->n > 1 || src->missing || src->header_state != WAL_HEADER_BAD ||
+	    src->records + src->marks > 0)
 		return 0;
 	if (src->file_size == 0)
 		return sl_err_set(err, SL_ECORRUPT, "%s is empty, not a log", src->path);
 	return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", src->path);
 }
 
+static void measure(struct scanner *s, bool twice)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct wal_source *src = &s->sources[i];
+		struct sl_io_stat st;
+		if (src->mem != NULL)
+			src->file_size = src->size;
+		else if (SL__IO(s->scan->env, fstat, src->fd, &st) == 0)
+			src->file_size = st.size;
+		s->total_bytes += src->file_size * (twice ? 2 : 1);
+	}
+}
+
+static int first_pass(struct scanner *s, struct sl_err *err)
+{
+	int rc = sl__wal_survey(s->scan->env, s->sources, s->n, collect, s, err);
+	if (rc == 0)
+		rc = check_is_log(s, err);
+	if (rc == 0 && ((rc = add_front_hole(s)) != 0 || (rc = add_lost(s)) != 0))
+		rc = sl_err_set(err, rc, "scan: no memory");
+	if (rc == 0)
+		settle_damage(s);
+	return rc;
+}
+
+/* Without records to hand out only the damage is told. */
+static int second_pass(struct scanner *s, bool walk, struct sl_err *err)
+{
+	int rc = 0;
+	s->damage_is_fresh = false;
+	for (size_t i = 0; i < s->n; i++)
+		s->done_bytes += s->sources[i].file_size;
+	if (walk && s->has_front_hole)
+		rc = tell_next_damage(s);
+	if (rc == 0 && walk)
+		rc = sl__wal_survey(s->scan->env, s->sources, s->n, tell, s, err);
+	while (rc == 0 && s->next_damage < s->n_damage)
+		rc = tell_next_damage(s);
+	return rc != 0 ? rc : tell_lost(s, UINT64_MAX);
+}
+
 static int scan_sources(const struct wal_scan *scan, const char *id, struct wal_source *sources, size_t n,
-			struct sl_wal_stats *stats, struct sl_err *err)
+			const struct wal_zst_content *archive, struct sl_wal_stats *stats, struct sl_err *err)
 {
 	struct scanner s = {.scan = scan, .id = id, .sources = sources, .n = n};
-	bool second = scan->on_record != NULL || stats != NULL;
-	for (size_t i = 0; i < n; i++) {
-		struct sl_io_stat st;
-		if (sources[i].mem != NULL)
-			sources[i].file_size = sources[i].size;
-		else if (SL__IO(scan->env, fstat, sources[i].fd, &st) == 0)
-			sources[i].file_size = st.size;
-		s.total_bytes += sources[i].file_size * (second ? 2 : 1);
-	}
+	s.archive = archive != NULL && archive->n_damage > 0 ? archive : NULL;
+	bool walk = scan->on_record != NULL || stats != NULL;
+	measure(&s, walk);
 	sl__wal_ranges_init(&s.statuses, scan->env);
-	int rc = sl__wal_survey(scan->env, sources, n, collect, &s, err);
+	int rc = first_pass(&s, err);
 	if (rc == 0)
-		rc = check_is_log(&s, err);
-	if (rc == 0 && (rc = add_front_hole(&s)) != 0)
-		rc = sl_err_set(err, rc, "scan: no memory");
-	if (rc == 0) {
-		settle_damage(&s);
-		s.damage_is_fresh = false;
-		for (size_t i = 0; i < n; i++)
-			s.done_bytes += sources[i].file_size;
-		if (second && s.has_front_hole)
-			rc = tell_next_damage(&s);
-		if (rc == 0 && second)
-			rc = sl__wal_survey(scan->env, sources, n, tell, &s, err);
-		while (rc == 0 && s.next_damage < s.n_damage)
-			rc = tell_next_damage(&s);
-	}
+		rc = second_pass(&s, walk, err);
 	if (rc == 0 && stats != NULL)
 		fill_stats(&s, stats);
 	sl__wal_ranges_fini(&s.statuses);
 	sl__free(scan->env, s.damage);
+	sl__free(scan->env, s.lost);
 	sl__free(scan->env, s.plain);
 	return rc;
 }
@@ -417,7 +497,7 @@ int sl__wal_scan_stream(const struct wal_scan *scan, const char *dir, const char
 	struct stream_files f = {0};
 	int rc = open_stream(&f, scan->env, dir, id, err);
 	if (rc == 0)
-		rc = scan_sources(scan, id, f.sources, f.n, stats, err);
+		rc = scan_sources(scan, id, f.sources, f.n, NULL, stats, err);
 	stream_free(&f, scan->env);
 	return rc;
 }
@@ -429,7 +509,7 @@ static int scan_single(const struct wal_scan *scan, const char *id, const char *
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "open %s", path);
 	struct wal_source src = {.path = path, .name = sl__basename(path), .fd = fd, .size = UINT64_MAX};
-	int rc = scan_sources(scan, id, &src, 1, stats, err);
+	int rc = scan_sources(scan, id, &src, 1, NULL, stats, err);
 	(void)SL__IO(scan->env, close, fd);
 	return rc;
 }
@@ -437,16 +517,14 @@ static int scan_single(const struct wal_scan *scan, const char *id, const char *
 static int scan_archive(const struct wal_scan *scan, const char *id, const char *path, struct sl_wal_stats *stats,
 			struct sl_err *err)
 {
-	uint8_t *data;
-	size_t size;
-	int rc = sl__wal_zst_load(scan->env, path, &data, &size, err);
+	struct wal_zst_content content;
+	int rc = sl__wal_zst_load(scan->env, path, &content, err);
 	if (rc != 0)
 		return rc;
-	static const uint8_t nothing[1];
 	struct wal_source src = {
-		.path = path, .name = sl__basename(path), .fd = -1, .mem = data != NULL ? data : nothing, .size = size};
-	rc = scan_sources(scan, id, &src, 1, stats, err);
-	sl__free(scan->env, data);
+		.path = path, .name = sl__basename(path), .fd = -1, .mem = content.data, .size = content.size};
+	rc = scan_sources(scan, id, &src, 1, &content, stats, err);
+	sl__wal_zst_content_free(&content, scan->env);
 	return rc;
 }
 

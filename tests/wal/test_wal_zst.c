@@ -54,13 +54,24 @@ static void archive(struct place *p, size_t n)
 	crashfs_io.close(fd, p->fs);
 }
 
+/* Strictly: a damaged archive is SL_ECORRUPT. */
 static int load(struct place *p, const char *path, uint8_t **data, size_t *n)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl__wal_zst_load(&p->env, path, data, n, &err);
-	if (rc != 0)
+	struct wal_zst_content c;
+	int rc = sl__wal_zst_load(&p->env, path, &c, &err);
+	if (rc != 0) {
 		assert_non_null(strstr(err.msg, path));
-	return rc;
+		return rc;
+	}
+	if (c.n_damage > 0) {
+		assert_true(strlen(c.damage[0].reason) > 0);
+		sl__wal_zst_content_free(&c, &p->env);
+		return SL_ECORRUPT;
+	}
+	*data = c.data;
+	*n = c.size;
+	return 0;
 }
 
 static void what_is_written_is_read_back(void **state)
