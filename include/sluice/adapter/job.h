@@ -133,7 +133,7 @@ struct sl_job_filter {
 	uint32_t statuses;       /* a bit each: 1u << SL_JOB_PENDING */
 	uint64_t chain_id;       /* jobs of this chain */
 	uint64_t blocks;         /* jobs that wait for this chain, or waited */
-	uint64_t blocked_by_job; /* chains that this job waits for, or waited (list_chains only) */
+	uint64_t blocked_by_job; /* chains that this job waits for, or waited, in the order given (list_chains only) */
 	const char *key;
 	int64_t created_from_ms, created_to_ms; /* from inclusive, to exclusive */
 	uint64_t after;                         /* cursor: the id of the last one seen */

@@ -54,7 +54,8 @@ enum sl_lost_reason {
 
 /* What others should hear of, once it is committed. A hint: polling finds all of it too. */
 enum sl_note_kind {
-	SL_NOTE_JOB_SCHEDULED = 1,  /* type: something to claim; id: the job when it is one, else 0 */
+	SL_NOTE_JOB_SCHEDULED = 1,  /* type: something to claim, now or at a time that sleepers do not know of yet;
+				       id: the job when it is one, else 0 */
 	SL_NOTE_OWNERSHIP_LOST = 2, /* id: a job under a lease that ended; reason */
 	SL_NOTE_CHAIN_ENDED = 3     /* id: a watched chain that completed, failed or was cancelled */
 };
@@ -257,7 +258,8 @@ struct sl_store_ops {
 		      const struct sl_store_listen *listen, struct sl_err *err);
 	int (*pause)(void *store, const char *type, int paused, const struct sl_store_listen *listen,
 		     struct sl_err *err);
-	/* Delete at most `limit` chains that ended before the time and that no incomplete chain waits for. */
+	/* Delete at most `limit` chains that ended before the time and that are no blocker, done or not, of a job that
+	 * has not ended: its handler may ask for their outputs. */
 	int (*prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
 	/* Tell when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
 	int (*watch)(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
