@@ -124,8 +124,14 @@ SL_API SL_MUST_CHECK int sl_tx_rollback_to(sl_tx *tx, const char *name, struct s
 /* Both free tx. After a commit the notifications of all calls in it go out, merged: this is how to batch them. */
 SL_API SL_MUST_CHECK int sl_tx_commit(sl_tx *tx, struct sl_err *err);
 SL_API void sl_tx_rollback(sl_tx *tx);
+/* Of a joined transaction that you end yourself, before sl_tx_commit: keep the notifications out of it. sl_tx_commit
+ * then leaves tx behind for sl_tx_notify, to be called once your own COMMIT has succeeded: it notifies and frees tx.
+ * When your transaction did not commit, free tx with sl_tx_rollback. */
+SL_API void sl_tx_notify_after(sl_tx *tx);
+SL_API void sl_tx_notify(sl_tx *tx);
 
-/* tx NULL: an own transaction. chains[n], out[n]. All or none. SL_EINVAL names what is wrong with which chain. */
+/* tx NULL: an own transaction. chains[n], out[n]. All or none. SL_EINVAL, and SL_EDATA for JSON, name what is wrong
+ * with which chain. With a registry of types, a type that is not in it is SL_EINVAL. */
 SL_API SL_MUST_CHECK int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain,
 				       struct sl_started *out, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,

@@ -160,7 +160,7 @@ struct sl_cron {
 	const char *type;
 	const char *input;
 	int32_t priority;
-	int catch_up;    /* 0: after a pause only the newest missed tick is enqueued; 1: all, at most 1,000 a turn */
+	int catch_up;    /* 0: the ticks missed in a pause are enqueued as one; 1: each of them, 1,000 a turn at most */
 	int64_t next_ms; /* the next tick */
 	int64_t last_ms; /* the last tick that was enqueued; 0: none */
 	uint64_t last_chain;
