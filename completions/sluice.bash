@@ -9,8 +9,8 @@ _sluice_options() {
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
 	'wal archive') echo --to= --include-pending --level= --on-corruption= --key-file= --lock-wait= ;;
 	'wal cleanup') echo --retention-days= --dry-run --json ;;
-	'dlq list' | 'dlq export') echo --all --json ;;
-	'dlq show') echo --json --raw ;;
+	'dlq list' | 'dlq export') echo --all --json --key-file= ;;
+	'dlq show') echo --json --raw --key-file= ;;
 	'dlq redrive') echo --to-wal= --key-file= --lock-wait= --json ;;
 	'dlq purge') echo --before= --yes --json ;;
 	help*) echo --json ;;

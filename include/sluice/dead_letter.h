@@ -34,6 +34,13 @@ enum sl_dlq_on_full {
 	SL_DLQ_DROP_OLDEST = 1 /* the oldest file goes, with a log record and the drop callback */
 };
 
+/* How the item is stored. Zero is what programs put; the log puts sealed records of encrypted logs. */
+enum sl_dlq_encoding {
+	SL_DLQ_PLAIN = 0, /* as it was given */
+	SL_DLQ_SEALED =
+		1 /* a sealed record of a log; sl_wal_open_letter (<sluice/wal.h>) opens it with the log's key */
+};
+
 struct sl_dlq_letter {
 	uint64_t id;        /* given by put, from 1, never reused in a folder */
 	const char *source; /* "wal:job-7", "load:bars.csv" …, at most 255 bytes; NULL is "" */
@@ -45,8 +52,9 @@ struct sl_dlq_letter {
 	int64_t first_failed_ms, last_failed_ms; /* Unix milliseconds; 0 in put: now */
 	const char *target;                      /* where it was going, without secrets; at most 4 KiB; NULL is "" */
 	const void *item;
-	size_t item_len;  /* at most 64 MiB */
-	int acknowledged; /* re-driven or purged by a person */
+	size_t item_len;               /* at most 64 MiB */
+	int acknowledged;              /* re-driven or purged by a person */
+	enum sl_dlq_encoding encoding; /* of the item */
 };
 
 /* Return 0 to go on; another value stops the walk and becomes its result (but see redrive). */

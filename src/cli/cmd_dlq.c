@@ -10,14 +10,38 @@
 #include <stdio.h>
 #include <unistd.h>
 
-typedef void print_fn(struct out *out, const struct sl_dlq_letter *letter);
+typedef void print_fn(struct out *out, const struct letter_view *view);
 
 struct listing {
 	struct cli *cli;
 	print_fn *print;
+	const char *key_file; /* NULL: sealed items stay sealed */
+	int raw;              /* print nothing of a letter whose item stays sealed */
+	int exit_code;        /* of the first letter that did not open */
 	uint64_t letters;
 	int64_t before_ms; /* counting for purge: only what last failed before it; 0: all */
 };
+
+/* A letter that does not open is printed as it is, and told. */
+static void print_letter(struct listing *l, const struct sl_dlq_letter *letter)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct letter_view view;
+	int rc = letter_view(&view, l->cli, letter, l->key_file, &err);
+
+	if (!rc && !view.opened && l->raw)
+		rc = sl_err_set(&err, SL_EKEY,
+				"letter %" PRIu64 " is sealed: give the key file of its log with --key-file",
+				letter->id);
+	if (view.opened || !l->raw)
+		l->print(&l->cli->out, &view);
+	if (rc) {
+		cli_say(l->cli, SL_LOG_ERROR, "%s", err.msg);
+		if (!l->exit_code)
+			l->exit_code = sl_err_exit_code(rc);
+	}
+	letter_view_end(&view);
+}
 
 static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
@@ -27,7 +51,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 		return 0;
 	l->letters++;
 	if (l->print)
-		l->print(&l->cli->out, letter);
+		print_letter(l, letter);
 	if (out_failed(&l->cli->out))
 		return SL_EIO;
 	return stop_requested() ? SL_ECANCELLED : 0;
@@ -37,6 +61,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 static int walk_result(struct cli *cli, sl_dlq *q, int rc, const struct sl_err *err, const char *dir)
 {
 	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
+	char count[TEXT_COUNT_BYTES];
 
 	if (out_failed(&cli->out))
 		return EXIT_OK; /* told at the end */
@@ -44,44 +69,56 @@ static int walk_result(struct cli *cli, sl_dlq *q, int rc, const struct sl_err *
 		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, err, dir);
 	if (sl_dlq_get_stats(q, &stats, NULL) || !stats.damaged)
 		return EXIT_OK;
-	cli_say(cli, SL_LOG_ERROR, "%s: %" PRIu64 " damaged letters were passed over", dir, stats.damaged);
+	cli_say(cli, SL_LOG_ERROR, "%s: %s passed over", dir, text_count(count, stats.damaged, "damaged letter"));
 	return EXIT_BAD_DATA;
 }
 
-static int list_letters(struct cli *cli, const char *dir, int all, print_fn *print)
+static int list_letters(struct cli *cli, const struct parsed *args, print_fn *print)
 {
-	struct listing l = {.cli = cli, .print = print};
+	struct listing l = {.cli = cli, .print = print, .key_file = opt_str(args, "key-file")};
 	struct sl_err err = SL_ERR_INIT;
+	const char *dir = args->operands[0];
 	sl_dlq *q = NULL;
 	int rc = letters_open(cli, dir, 1, &q);
 
 	if (rc)
 		return rc;
-	rc = sl_dlq_list(q, all, on_letter, &l, &err);
+	rc = sl_dlq_list(q, opt_flag(args, "all"), on_letter, &l, &err);
 	rc = walk_result(cli, q, rc, &err, dir);
 	sl_dlq_close(q);
-	return rc;
+	return rc ? rc : l.exit_code;
 }
 
 static int list_run(struct cli *cli, const struct parsed *args)
 {
-	return list_letters(cli, args->operands[0], opt_flag(args, "all"),
-			    opt_flag(args, "json") ? letter_json : letter_line);
+	return list_letters(cli, args, opt_flag(args, "json") ? letter_json : letter_line);
 }
 
 static int export_run(struct cli *cli, const struct parsed *args)
 {
-	return list_letters(cli, args->operands[0], opt_flag(args, "all"), letter_json);
+	return list_letters(cli, args, letter_json);
 }
 
-static void print_item(struct out *out, const struct sl_dlq_letter *letter)
+static void print_item(struct out *out, const struct letter_view *view)
 {
-	out_write(out, letter->item, letter->item_len);
+	out_write(out, view->letter.item, view->letter.item_len);
+}
+
+static int show_failed(struct cli *cli, const struct parsed *args, struct sl_err *err)
+{
+	if (out_failed(&cli->out))
+		return EXIT_OK; /* told at the end */
+	if (stop_requested())
+		return cli_interrupted(cli);
+	if (err->code == SL_ENOENT) /* the folder is there: it is the ID that is wrong */
+		sl_err_set(err, SL_EDATA, "%.150s has no letter %s; 'sluice dlq list --all' says which there are",
+			   args->operands[0], args->operands[1]);
+	return cli_fail(cli, err, args->operands[0]);
 }
 
 static int show_run(struct cli *cli, const struct parsed *args)
 {
-	struct listing l = {.cli = cli};
+	struct listing l = {.cli = cli, .key_file = opt_str(args, "key-file"), .raw = opt_flag(args, "raw")};
 	struct sl_err err = SL_ERR_INIT;
 	sl_dlq *q = NULL;
 	int64_t id;
@@ -89,27 +126,26 @@ static int show_run(struct cli *cli, const struct parsed *args)
 
 	if (value_int(args->operands[1], &id) || id < 1)
 		return cli_usage(cli, "ID: '%s' is not a whole number from 1", args->operands[1]);
-	l.print = opt_flag(args, "raw") ? print_item : opt_flag(args, "json") ? letter_json : letter_full;
+	l.print = l.raw ? print_item : opt_flag(args, "json") ? letter_json : letter_full;
 	rc = letters_open(cli, args->operands[0], 1, &q);
 	if (rc)
 		return rc;
 	rc = sl_dlq_show(q, (uint64_t)id, on_letter, &l, &err);
 	sl_dlq_close(q);
-	if (rc && !out_failed(&cli->out))
-		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, args->operands[0]);
-	return EXIT_OK;
+	return rc ? show_failed(cli, args, &err) : l.exit_code;
 }
 
 /* 0: go on. Destroying what somebody may still need takes a yes. */
 static int confirm(struct cli *cli, const struct parsed *args, uint64_t letters)
 {
-	char answer[16];
+	char answer[16], count[TEXT_COUNT_BYTES];
 
 	if (opt_flag(args, "yes") || letters == 0)
 		return 0;
 	if (!isatty(STDIN_FILENO))
-		return cli_usage(cli, "%" PRIu64 " letters would be put away for good; confirm with --yes", letters);
-	fprintf(stderr, "Put %" PRIu64 " letters away for good? [y/N] ", letters);
+		return cli_usage(cli, "%s would be put away for good; confirm with --yes",
+				 text_count(count, letters, "letter"));
+	fprintf(stderr, "Put %s away for good? [y/N] ", text_count(count, letters, "letter"));
 	fflush(stderr);
 	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
 		return 0;
@@ -122,6 +158,7 @@ static int purge_letters(struct cli *cli, const struct parsed *args, sl_dlq *q)
 	struct listing l = {.cli = cli, .before_ms = opt_num(args, "before")};
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t purged = 0;
+	char count[TEXT_COUNT_BYTES];
 	int rc;
 
 	if (sl_dlq_list(q, 0, on_letter, &l, &err))
@@ -134,7 +171,7 @@ static int purge_letters(struct cli *cli, const struct parsed *args, sl_dlq *q)
 	if (opt_flag(args, "json"))
 		out_printf(&cli->out, "{\"purged\":%" PRIu64 "}\n", purged);
 	else
-		out_printf(&cli->out, "%" PRIu64 " letters purged\n", purged);
+		out_printf(&cli->out, "%s purged\n", text_count(count, purged, "letter"));
 	return EXIT_OK;
 }
 
@@ -159,15 +196,24 @@ static int purge_run(struct cli *cli, const struct parsed *args)
 		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "One JSON object a letter, with its payload"  \
 	}
 
-static const struct opt list_opts[] = {OPT_ALL, OPT_JSON_LETTER, {.name = NULL}};
+#define OPT_KEY_FILE                                                                                                   \
+	{                                                                                                              \
+		.name = "key-file", .kind = OPT_STRING, .arg = "FILE",                                                 \
+		.help = "The key of the log whose letters are sealed: 32 bytes, raw or as 64 hexadecimal digits, "     \
+			"mode 0600"                                                                                    \
+	}
+
+static const struct opt list_opts[] = {OPT_ALL, OPT_JSON_LETTER, OPT_KEY_FILE, {.name = NULL}};
 static const struct opt show_opts[] = {
 	OPT_JSON_LETTER,
 	{.name = "raw", .kind = OPT_FLAG, .help = "Only the bytes of the item"},
+	OPT_KEY_FILE,
 	{.name = NULL},
 };
 static const struct opt export_opts[] = {
 	OPT_ALL,
 	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Accepted; the export is always JSON lines"},
+	OPT_KEY_FILE,
 	{.name = NULL},
 };
 static const struct opt purge_opts[] = {
@@ -187,7 +233,8 @@ const struct command cmd_dlq_list = {
 	.opts = list_opts,
 	.description = "Prints one line a letter: id, last failure, class of the error, attempts, source and position, "
 		       "error. Nothing is locked or changed. Damaged letters are passed over and counted, and the "
-		       "status is 65.",
+		       "status is 65. The letters of an encrypted log are sealed: --json has their payload only with "
+		       "--key-file, and sealed_b64 without; a key that does not open one is status 78.",
 	.example = "sluice dlq list ./demo.dead\nsluice dlq list --json ./demo.dead | jq -r .error",
 	.run = list_run,
 };
@@ -197,7 +244,9 @@ const struct command cmd_dlq_show = {
 	.operands = "DIR ID",
 	.summary = "show one letter and its item",
 	.opts = show_opts,
-	.description = "Prints every field of a letter and its item, escaped; --raw prints the item as it is.",
+	.description = "Prints every field of a letter and its item, escaped; --raw prints the item as it is. A sealed "
+		       "item is shown only with --key-file; without it --raw is status 78. An ID that the folder does "
+		       "not have is status 65.",
 	.example = "sluice dlq show ./demo.dead 3\nsluice dlq show --raw ./demo.dead 3 > item",
 	.run = show_run,
 };

@@ -81,8 +81,9 @@ static int open_log(struct redrive *r, const char *path, struct sl_err *err)
 	return 0;
 }
 
-static int drive(struct redrive *r, const struct sl_dlq_letter *letter, struct sl_err *err)
+static int append(struct redrive *r, const struct letter_view *view, struct sl_err *err)
 {
+	const struct sl_dlq_letter *letter = &view->letter;
 	const char *to_wal = opt_str(r->args, "to-wal");
 	char path[PATH_MAX];
 	uint64_t sequence;
@@ -103,23 +104,38 @@ static int drive(struct redrive *r, const struct sl_dlq_letter *letter, struct s
 	return 0;
 }
 
+/* *sealed: the letter did not open, which says nothing about the log. */
+static int drive(struct redrive *r, const struct sl_dlq_letter *letter, int *sealed, struct sl_err *err)
+{
+	struct letter_view view;
+	int rc = letter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), err);
+
+	if (!rc && !view.opened) /* sealed bytes are no record */
+		rc = sl_err_set(err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
+	*sealed = rc != 0;
+	if (!rc)
+		rc = append(r, &view, err);
+	letter_view_end(&view);
+	return rc;
+}
+
 static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	struct redrive *r = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	int rc;
+	int rc, sealed = 0;
 
 	if (stop_requested() || out_failed(&r->cli->out))
 		return SL_ECANCELLED;
-	rc = drive(r, letter, &err);
+	rc = drive(r, letter, &sealed, &err);
 	if (!rc)
 		return 0;
 	cli_say(r->cli, SL_LOG_ERROR, "letter %" PRIu64 " stays: %s", letter->id, err.msg);
 	if (!r->exit_code)
 		r->exit_code = sl_err_exit_code(err.code);
-	/* A log that cannot be opened or written will not take the next letter either; a letter that is too big or
-	 * names no log says nothing about the others. */
-	return rc == SL_ETOOBIG || rc == SL_EINVAL ? rc : SL_ECANCELLED;
+	/* A log that cannot be opened or written will not take the next letter either; a letter that is too big, names
+	 * no log or stays sealed says nothing about the others. */
+	return sealed || rc == SL_ETOOBIG || rc == SL_EINVAL ? rc : SL_ECANCELLED;
 }
 
 static int redrive_all(struct redrive *r, sl_dlq *q)
@@ -181,7 +197,8 @@ const struct command cmd_dlq_redrive = {
 		       "log, when its target "
 		       "names <id>.wal or DIR lies beside it; other letters stay, with a line on stderr. A crash can "
 		       "repeat an item, "
-		       "never lose one.",
+		       "never lose one. A sealed letter, of an encrypted log, is opened with --key-file; without the "
+		       "key, or with a wrong one, it stays and the status is 78.",
 	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal",
 	.run = run,
 };

@@ -14,6 +14,7 @@
 #include "input.h"
 #include "progress.h"
 #include "stop.h"
+#include "text.h"
 #include "walfile.h"
 
 #include <inttypes.h>
@@ -160,29 +161,50 @@ static int append_all(struct append *a)
 static int report_failed(struct append *a, const char *path)
 {
 	const char *what = a->in.frames ? "frame" : "line";
+	char count[TEXT_COUNT_BYTES];
 
-	cli_say(a->cli, SL_LOG_ERROR,
-		"%s: %s; %" PRIu64 " records are in the log, %s %" PRIu64 " and what follows is not", path, a->err.msg,
-		a->durable, what, a->failed_number);
+	cli_say(a->cli, SL_LOG_ERROR, "%s: %s; %s %s in the log, %s %" PRIu64 " and what follows is not", path,
+		a->err.msg, text_count(count, a->durable, "record"), a->durable == 1 ? "is" : "are", what,
+		a->failed_number);
 	if (a->strays)
 		cli_say(a->cli, SL_LOG_ERROR,
-			"%s: but %" PRIu64
-			" records that were in flight behind it are, with sequences that were not printed",
-			path, a->strays);
+			"%s: but %s behind it reached the log all the same, with sequences that were not printed", path,
+			text_count(count, a->strays, "record"));
 	return sl_err_exit_code(a->err.code);
+}
+
+/* Bytes that were read and will not be appended: the beginning of a line, or whole lines behind a full window. */
+static void report_interrupted(struct append *a, const char *path)
+{
+	char records[TEXT_COUNT_BYTES], bytes[TEXT_COUNT_BYTES];
+	struct sl_err ignored = SL_ERR_INIT;
+	struct input_record record;
+	uint64_t left = a->in.end - a->in.start;
+	int whole = left && input_next(&a->in, &record, &ignored) == INPUT_RECORD;
+
+	cli_say(a->cli, SL_LOG_ERROR, "interrupted; %s appended to %s", text_count(records, a->durable, "record"),
+		path);
+	if (left && whole)
+		cli_say(a->cli, SL_LOG_ERROR, "%s that had been read not appended, from %s %" PRIu64 " on",
+			text_count(bytes, left, "byte"), a->in.frames ? "frame" : "line", record.number);
+	else if (left)
+		cli_say(a->cli, SL_LOG_ERROR, "%s %s not appended", text_count(bytes, left, "byte"),
+			a->in.frames ? "of an unfinished frame" : "without a newline");
 }
 
 static int report(struct append *a, int at_end, const char *path)
 {
+	char count[TEXT_COUNT_BYTES];
+
 	if (a->failed)
 		return report_failed(a, path);
 	if (a->err.code) {
-		cli_say(a->cli, SL_LOG_ERROR, "%s; %" PRIu64 " records before it were appended to %s", a->err.msg,
-			a->durable, path);
+		cli_say(a->cli, SL_LOG_ERROR, "%s; before it %s appended to %s", a->err.msg,
+			text_count(count, a->durable, "record"), path);
 		return sl_err_exit_code(a->err.code);
 	}
 	if (!at_end && stop_requested()) {
-		cli_say(a->cli, SL_LOG_ERROR, "interrupted; %" PRIu64 " records were appended to %s", a->durable, path);
+		report_interrupted(a, path);
 		return EXIT_INTERRUPTED;
 	}
 	return EXIT_OK;
@@ -294,7 +316,8 @@ const struct command cmd_wal_append = {
 		"last line may lack its newline. A line above 16777184 bytes ends the command with status 65 and its "
 		"number; the lines before it are in the log. On SIGINT or SIGTERM what is in flight is finished and "
 		"printed, "
-		"and the status is 75. With --key-file a new log is encrypted.",
+		"and the status is 75; a line without its newline is then not appended, which is said. With --key-file "
+		"a new log is encrypted.",
 	.example = "printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\nsluice wal append --window=1024 ./demo.wal < "
 		   "events.jsonl > sequences",
 	.run = run,

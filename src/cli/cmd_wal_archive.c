@@ -65,6 +65,18 @@ static int archive_locked(struct cli *cli, const struct parsed *args, const char
 	return cli_fail(cli, &err, path);
 }
 
+/* With a key: every payload opens with it. An archive that nobody can open is as good as none, and the log goes. */
+static int check_seals(struct cli *cli, const struct parsed *args)
+{
+	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env, .key_file = opt_str(args, "key-file")};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
+	struct sl_err err = SL_ERR_INIT;
+
+	if (!opts.key_file || !sl_wal_scan(args->operands[0], &opts, &stats, &err))
+		return 0;
+	return cli_fail(cli, &err, args->operands[0]);
+}
+
 static int archive_run(struct cli *cli, const struct parsed *args)
 {
 	struct archive a = {{0}, {0}, {0}};
@@ -74,6 +86,7 @@ static int archive_run(struct cli *cli, const struct parsed *args)
 
 	rc = rc ? rc : walfile_check(cli, args->operands[0]);
 	rc = rc ? rc : walfile_check_folder(cli, dir);
+	rc = rc ? rc : check_seals(cli, args);
 	if (rc)
 		return rc;
 	if (names_list(&a.segments, file.dir, file.id, 0) || names_list(&a.before, dir, file.id, 1))
@@ -102,7 +115,10 @@ static const struct opt archive_opts[] = {
 	 .max = 19,
 	 .help = "Level of the zstd compression"},
 	WALFILE_OPT_ON_CORRUPTION,
-	WALFILE_OPT_KEY_FILE,
+	{.name = "key-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Archive an encrypted log only when every payload opens with this key; not needed otherwise"},
 	WALFILE_OPT_LOCK_WAIT,
 	{.name = NULL},
 };
@@ -118,7 +134,8 @@ const struct command cmd_wal_archive = {
 		       "records is left "
 		       "alone (status 75) unless --include-pending is given. After a crash, running it again finishes "
 		       "the work. "
-		       "Encrypted payloads stay sealed.",
+		       "Encrypted payloads stay sealed; with --key-file it is checked first that they open (status 78 "
+		       "otherwise).",
 	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
 	.run = archive_run,
 };
@@ -157,7 +174,7 @@ static int cleanup_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	const char *dir = args->operands[0];
 	int dry = opt_flag(args, "dry-run");
-	char bytes[TEXT_TIME_BYTES];
+	char bytes[TEXT_TIME_BYTES], count[TEXT_COUNT_BYTES];
 	struct stat st;
 	int rc;
 
@@ -167,7 +184,7 @@ static int cleanup_run(struct cli *cli, const struct parsed *args)
 	if (rc)
 		return c.stopped ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
 	if (!c.json)
-		out_printf(&cli->out, "%" PRIu64 " archives%s, %s\n", c.archives, dry ? " are due" : " removed",
+		out_printf(&cli->out, "%s %s, %s\n", text_count(count, c.archives, "archive"), dry ? "due" : "removed",
 			   text_bytes(bytes, c.bytes));
 	return EXIT_OK;
 }

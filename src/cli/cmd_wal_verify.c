@@ -28,13 +28,16 @@ static void begin(struct ranges *r, const char *path)
 	out_str(&r->cli->out, ",\"ranges\":[");
 }
 
-/* Close the object with the counts, or with the error that ended the work. */
-static void end_json(struct ranges *r, const struct sl_wal_stats *stats, const struct sl_err *err)
+/* Close the object with the counts (extra ones may be NULL; taken), or with the error that ended the work. */
+static void end_json(struct ranges *r, const struct sl_wal_stats *stats, json_t *extra, const struct sl_err *err)
 {
 	json_t *rest = err ? json_pack("{s:s, s:o}", "code", sl_err_name(err->code), "error", text_json(err->msg))
 			   : walfile_stats_json(stats);
 	char *text;
 
+	if (extra)
+		json_object_update(rest, extra);
+	json_decref(extra);
 	if (!r->json) {
 		json_decref(rest);
 		return;
@@ -98,7 +101,7 @@ static void print_summary(struct ranges *r, const char *path, const char *verdic
 /* The scan or recovery failed. */
 static int failed(struct ranges *r, const struct sl_err *err, const char *path)
 {
-	end_json(r, NULL, err);
+	end_json(r, NULL, NULL, err);
 	if (out_failed(&r->cli->out))
 		return EXIT_OK; /* told at the end */
 	return stop_requested() ? cli_interrupted(r->cli) : cli_fail(r->cli, err, path);
@@ -123,7 +126,7 @@ static int verify_run(struct cli *cli, const struct parsed *args)
 	progress_end(&r.progress);
 	if (rc)
 		return failed(&r, &err, path);
-	end_json(&r, &stats, NULL);
+	end_json(&r, &stats, NULL, NULL);
 	print_summary(&r, path, r.damaged ? "damaged" : "ok", &stats);
 	if (!r.damaged)
 		return EXIT_OK;
@@ -155,6 +158,28 @@ const struct command cmd_wal_verify = {
 	.run = verify_run,
 };
 
+/* How many good records lie in the log now. Cutting throws away those behind the damage, which a person wants to know;
+ * recovery itself only sees what is left. 0 when it cannot be told. */
+static uint64_t count_records(struct cli *cli, const char *path)
+{
+	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
+
+	return sl_wal_scan(path, &opts, &stats, NULL) ? 0 : stats.records;
+}
+
+static void tell_recovered(struct ranges *r, const char *path, uint64_t cut)
+{
+	char ranges[TEXT_COUNT_BYTES], records[TEXT_COUNT_BYTES];
+
+	if (r->damaged)
+		cli_say(r->cli, SL_LOG_WARN, "%s: %s set aside beside the log", path,
+			text_count(ranges, r->damaged, "damaged range"));
+	if (cut)
+		cli_say(r->cli, SL_LOG_WARN, "%s: %s behind the damage cut off, which are in the bytes set aside", path,
+			text_count(records, cut, "good record"));
+}
+
 static int recover_run(struct cli *cli, const struct parsed *args)
 {
 	struct ranges r = {.cli = cli, .json = opt_flag(args, "json")};
@@ -166,22 +191,24 @@ static int recover_run(struct cli *cli, const struct parsed *args)
 	struct walfile file;
 	const char *path = args->operands[0];
 	int64_t started_ms = walfile_mono_ms();
+	uint64_t before = 0, cut;
 	int rc = walfile_split(cli, path, &file);
 
 	rc = rc ? rc : walfile_check(cli, path);
 	if (rc)
 		return rc;
+	if (opts.wal.on_corruption == SL_WAL_TRUNCATE)
+		before = count_records(cli, path);
 	begin(&r, path);
 	do
 		rc = sl_wal_recover(path, &opts, &stats, &err);
 	while (rc && walfile_lock_again(args, rc, started_ms));
 	if (rc)
 		return failed(&r, &err, path);
-	if (r.damaged)
-		cli_say(cli, SL_LOG_WARN, "%s: %" PRIu64 " damaged ranges were set aside beside the log", path,
-			r.damaged);
+	cut = before > stats.records ? before - stats.records : 0;
+	tell_recovered(&r, path, cut);
 	r.damaged = 0; /* the log is well now */
-	end_json(&r, &stats, NULL);
+	end_json(&r, &stats, json_pack("{s:I}", "cut_records", (json_int_t)cut), NULL);
 	print_summary(&r, path, "recovered", &stats);
 	return EXIT_OK;
 }
@@ -206,8 +233,9 @@ const struct command cmd_wal_recover = {
 	.description = "Does what opening a log does: trims a torn tail, repairs the header, and deals with damage as "
 		       "--on-corruption says. Bytes that are taken out are kept beside the log as "
 		       "<segment>.damaged-<offset>, and the "
-		       "missing sequences are declared as a hole. Every range is reported. Running it twice is the "
-		       "same as once.",
+		       "missing sequences are declared as a hole. Every range is reported, and with "
+		       "--on-corruption=truncate how many good records were cut off "
+		       "with it. Running it twice is the same as once.",
 	.example = "sluice wal recover ./demo.wal\nsluice wal recover --on-corruption=refuse ./demo.wal",
 	.run = recover_run,
 };

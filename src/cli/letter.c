@@ -4,6 +4,7 @@
 #include "text.h"
 
 #include <inttypes.h>
+#include <sluice/wal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,11 +16,40 @@ int letters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
 	struct sl_err err = SL_ERR_INIT;
 	struct stat st;
 
-	if (stat(dir, &st) || !S_ISDIR(st.st_mode)) {
+	if (stat(dir, &st))
 		sl_err_set(&err, SL_ENOENT, "there is no such folder of dead letters");
+	else if (!S_ISDIR(st.st_mode))
+		sl_err_set(&err, SL_EDATA, "is a file; name the folder of dead letters");
+	if (err.code)
 		return cli_fail(cli, &err, dir);
-	}
 	return sl_dlq_open(q, dir, &opts, &err) ? cli_fail(cli, &err, dir) : 0;
+}
+
+int letter_view(struct letter_view *v, const struct cli *cli, const struct sl_dlq_letter *letter, const char *key_file,
+		struct sl_err *err)
+{
+	size_t len = 0;
+	int rc;
+
+	*v = (struct letter_view){.letter = *letter, .opened = letter->encoding == SL_DLQ_PLAIN};
+	if (v->opened || !key_file)
+		return 0;
+	v->owned = malloc(letter->item_len + 1);
+	if (!v->owned)
+		return sl_err_set(err, SL_ENOMEM, "no memory for letter %" PRIu64, letter->id);
+	rc = sl_wal_open_letter(letter, key_file, &cli->env, v->owned, &len, err);
+	if (rc)
+		return rc;
+	v->opened = 1;
+	v->letter.item = v->owned;
+	v->letter.item_len = len;
+	return 0;
+}
+
+void letter_view_end(struct letter_view *v)
+{
+	free(v->owned);
+	v->owned = NULL;
 }
 
 /* Letters of a loaded file are found by their line, those of a log by their sequence. */
@@ -30,14 +60,16 @@ static json_t *line_of(const struct sl_dlq_letter *l)
 	return json_integer((json_int_t)l->position);
 }
 
-void letter_json(struct out *out, const struct sl_dlq_letter *l)
+void letter_json(struct out *out, const struct letter_view *view)
 {
-	json_t *j = json_pack("{s:I, s:o, s:I, s:o, s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:b}", "id", (json_int_t)l->id,
-			      "source", text_json(l->source), "position", (json_int_t)l->position, "line", line_of(l),
-			      "class", sl_err_class_name(l->error_class), "error", text_json(l->error), "code",
-			      sl_err_name(l->code), "attempts", (json_int_t)l->attempts, "first_failed_ms",
-			      (json_int_t)l->first_failed_ms, "last_failed_ms", (json_int_t)l->last_failed_ms, "target",
-			      text_json(l->target ? l->target : ""), "acknowledged", l->acknowledged);
+	const struct sl_dlq_letter *l = &view->letter;
+	json_t *j = json_pack("{s:I, s:o, s:I, s:o, s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:b, s:b}", "id",
+			      (json_int_t)l->id, "source", text_json(l->source), "position", (json_int_t)l->position,
+			      "line", line_of(l), "class", sl_err_class_name(l->error_class), "error",
+			      text_json(l->error), "code", sl_err_name(l->code), "attempts", (json_int_t)l->attempts,
+			      "first_failed_ms", (json_int_t)l->first_failed_ms, "last_failed_ms",
+			      (json_int_t)l->last_failed_ms, "target", text_json(l->target ? l->target : ""),
+			      "acknowledged", l->acknowledged, "sealed", l->encoding == SL_DLQ_SEALED);
 	char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
 	json_decref(j);
@@ -47,7 +79,7 @@ void letter_json(struct out *out, const struct sl_dlq_letter *l)
 	}
 	out_write(out, text, strlen(text) - 1); /* without its closing brace: the payload is never copied */
 	free(text);
-	out_str(out, ",\"payload_b64\":\"");
+	out_str(out, view->opened ? ",\"payload_b64\":\"" : ",\"payload_b64\":null,\"sealed_b64\":\"");
 	out_b64(out, l->item, l->item_len);
 	out_str(out, "\"}\n");
 }
@@ -60,13 +92,14 @@ static void clean(struct out *out, const char *text, size_t max)
 	out_str(out, line);
 }
 
-void letter_line(struct out *out, const struct sl_dlq_letter *l)
+void letter_line(struct out *out, const struct letter_view *view)
 {
+	const struct sl_dlq_letter *l = &view->letter;
 	char when[TEXT_TIME_BYTES];
 
-	out_printf(out, "%" PRIu64 "  %s  %-9s  %" PRIu32 " attempt%s  %s", l->id, text_time(when, l->last_failed_ms),
+	out_printf(out, "%" PRIu64 "  %s  %-9s  %" PRIu32 " attempt%s  %s%s", l->id, text_time(when, l->last_failed_ms),
 		   sl_err_class_name(l->error_class), l->attempts, l->attempts == 1 ? " " : "s",
-		   l->acknowledged ? "(acknowledged) " : "");
+		   l->acknowledged ? "(acknowledged) " : "", l->encoding == SL_DLQ_SEALED ? "(sealed) " : "");
 	clean(out, l->source, 256);
 	if (l->position)
 		out_printf(out, "@%" PRIu64, l->position);
@@ -82,9 +115,10 @@ static void field(struct out *out, const char *name, const char *text)
 	out_str(out, "\n");
 }
 
-void letter_full(struct out *out, const struct sl_dlq_letter *l)
+void letter_full(struct out *out, const struct letter_view *view)
 {
-	char when[TEXT_TIME_BYTES];
+	const struct sl_dlq_letter *l = &view->letter;
+	char when[TEXT_TIME_BYTES], size[TEXT_COUNT_BYTES];
 
 	out_printf(out, "%-13s %" PRIu64 "%s\n", "id", l->id, l->acknowledged ? " (acknowledged)" : "");
 	field(out, "source", l->source);
@@ -96,7 +130,12 @@ void letter_full(struct out *out, const struct sl_dlq_letter *l)
 	out_printf(out, "%-13s %s\n", "first failed", text_time(when, l->first_failed_ms));
 	out_printf(out, "%-13s %s\n", "last failed", text_time(when, l->last_failed_ms));
 	field(out, "target", l->target ? l->target : "");
-	out_printf(out, "%-13s %zu bytes\n", "item", l->item_len);
+	out_printf(out, "%-13s %s%s\n", "item", text_count(size, l->item_len, "byte"),
+		   !view->opened                  ? ", sealed; the key file of its log opens it (--key-file)"
+		   : l->encoding == SL_DLQ_SEALED ? ", sealed in the letter"
+						  : "");
+	if (!view->opened)
+		return;
 	text_quoted(out, l->item, l->item_len, 0);
 	out_str(out, "\n");
 }

@@ -10,12 +10,26 @@
 /* Open a folder that is there: a missing one is never made. 0, or an exit code after a line on stderr. */
 int letters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q);
 
+/* A letter with its item as it was appended, where that can be had. */
+struct letter_view {
+	struct sl_dlq_letter letter; /* letter.encoding says how it is stored */
+	int opened;                  /* the item is plain; 0: it is sealed, and letter.item as stored */
+	void *owned;
+};
+
+/* Look at a letter; key_file may be NULL. Without a key a sealed item stays sealed, and that is no error. A key that
+ * does not open it is SL_EKEY; the view is then good all the same. End it with letter_view_end. */
+int letter_view(struct letter_view *v, const struct cli *cli, const struct sl_dlq_letter *letter, const char *key_file,
+		struct sl_err *err);
+void letter_view_end(struct letter_view *v);
+
 /* One object on one line: id, source, position, line, class, error, code, attempts, first_failed_ms, last_failed_ms,
- * target, acknowledged, payload_b64. line is the position of a letter that came from a file of lines, else null. */
-void letter_json(struct out *out, const struct sl_dlq_letter *letter);
+ * target, acknowledged, sealed, payload_b64. line is the position of a letter that came from a file of lines, else
+ * null. payload_b64 is null when the item stays sealed, and sealed_b64 follows. */
+void letter_json(struct out *out, const struct letter_view *view);
 /* One line: id, last failure, class, attempts, source and position, error. */
-void letter_line(struct out *out, const struct sl_dlq_letter *letter);
+void letter_line(struct out *out, const struct letter_view *view);
 /* Everything, one field a line, the payload escaped. */
-void letter_full(struct out *out, const struct sl_dlq_letter *letter);
+void letter_full(struct out *out, const struct letter_view *view);
 
 #endif

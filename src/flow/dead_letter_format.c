@@ -133,6 +133,8 @@ int sl__dl_measure(const struct sl_dlq_letter *letter, struct sl__dl_sizes *out,
 		return sl_err_set(err, SL_EINVAL, "target: longer than %d bytes", SL__DL_MAX_TARGET);
 	if ((unsigned)letter->error_class > SL_CLASS_FATAL)
 		return sl_err_set(err, SL_EINVAL, "error_class: %d is none", (int)letter->error_class);
+	if ((unsigned)letter->encoding > SL_DLQ_SEALED)
+		return sl_err_set(err, SL_EINVAL, "encoding: %d is none", (int)letter->encoding);
 	if (letter->item == NULL && letter->item_len > 0)
 		return sl_err_set(err, SL_EINVAL, "item: NULL with a length");
 	if (letter->item_len > SL__DL_MAX_ITEM)
@@ -167,7 +169,7 @@ void sl__dl_put_letter(uint8_t *out, uint64_t salt, uint64_t id, const struct sl
 	put16(out + 68, sizes->error);
 	put16(out + 70, sizes->target);
 	sl__put32(out + 72, (uint32_t)sizes->item);
-	sl__put32(out + 76, 0);
+	sl__put32(out + 76, (uint32_t)letter->encoding);
 	uint8_t *p = put_text(out + SL__DL_LETTER_FIXED, text(letter->source), sizes->source);
 	p = put_text(p, text(letter->error), sizes->error);
 	p = put_text(p, text(letter->target), sizes->target);
@@ -179,7 +181,8 @@ void sl__dl_put_letter(uint8_t *out, uint64_t salt, uint64_t id, const struct sl
 bool sl__dl_get_letter(const uint8_t *p, const struct sl__dl_frame *frame, struct sl_dlq_letter *out)
 {
 	size_t source = get16(p + 66), error = get16(p + 68), target = get16(p + 70), item = sl__get32(p + 72);
-	if (SL__DL_LETTER_MIN + source + error + target + item != frame->length || sl__get32(p + 76) != 0)
+	uint32_t encoding = sl__get32(p + 76);
+	if (SL__DL_LETTER_MIN + source + error + target + item != frame->length || encoding > SL_DLQ_SEALED)
 		return false;
 	const uint8_t *s = p + SL__DL_LETTER_FIXED, *e = s + source + 1, *t = e + error + 1, *i = t + target + 1;
 	size_t error_class = get16(p + 64);
@@ -196,6 +199,7 @@ bool sl__dl_get_letter(const uint8_t *p, const struct sl__dl_frame *frame, struc
 				      .last_failed_ms = (int64_t)sl__get64(p + 48),
 				      .target = (const char *)t,
 				      .item = i,
-				      .item_len = item};
+				      .item_len = item,
+				      .encoding = (enum sl_dlq_encoding)encoding};
 	return true;
 }

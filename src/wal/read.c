@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include "wal/handle.h"
+#include "wal/letter.h"
 #include "wal/scan.h"
 #include "wal/segs.h"
 
@@ -31,111 +32,142 @@ char *sl__wal_segment_path(sl_wal *w, uint64_t sequence)
 	return sl__wal_file_path(&w->env, w->dir, w->id, active ? 0 : first);
 }
 
-/* Open the segment under read_mu, unless it is the one that is open. A file can be sealed, which renames it, between
- * asking for its name and opening it: then ask again. */
+static uint64_t segment_now(sl_wal *w, uint64_t sequence, uint32_t *version, bool *active)
+{
+	sl__lock(&w->mu);
+	uint64_t first = segment_first(w, sequence, version, active);
+	sl__unlock(&w->mu);
+	return first;
+}
+
+/* A file can be sealed, which renames it, between asking for its name and opening it: then SL_EAGAIN. */
+static int open_segment(sl_wal *w, uint64_t sequence, uint64_t first, bool active, int *out, struct sl_err *err)
+{
+	char *path = sl__wal_file_path(&w->env, w->dir, w->id, active ? 0 : first);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
+	int fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+	bool active_now;
+	uint32_t version;
+	int rc = 0;
+	if (segment_now(w, sequence, &version, &active_now) != first || active_now != active)
+		rc = SL_EAGAIN;
+	else if (fd < 0)
+		rc = sl_err_set_errno(err, -fd, "open %s", path);
+	sl__free(&w->env, path);
+	if (rc == 0)
+		*out = fd;
+	else if (fd >= 0)
+		(void)SL__IO(&w->env, close, fd);
+	return rc;
+}
+
+/* Make the segment that holds sequence the one that is open for reading. */
 static int open_for_read(sl_wal *w, uint64_t sequence, uint32_t *version, struct sl_err *err) SL_REQUIRES(w->read_mu)
 {
 	for (int tries = 0; tries < 100; tries++) {
-		bool active, still;
-		sl__lock(&w->mu);
-		uint64_t first = segment_first(w, sequence, version, &active);
-		sl__unlock(&w->mu);
+		bool active;
+		uint64_t first = segment_now(w, sequence, version, &active);
 		if (first == 0)
 			break;
 		if (w->read_fd >= 0 && w->read_first == first)
 			return 0;
 		sl__close_fd(&w->env, &w->read_fd);
-		char *path = sl__wal_file_path(&w->env, w->dir, w->id, active ? 0 : first);
-		if (path == NULL)
-			return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
-		int fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
-		uint32_t version_now;
-		sl__lock(&w->mu);
-		still = segment_first(w, sequence, &version_now, &active) == first;
-		char *path_now = still ? sl__wal_file_path(&w->env, w->dir, w->id, active ? 0 : first) : NULL;
-		sl__unlock(&w->mu);
-		still = path_now != NULL && strcmp(path, path_now) == 0;
-		sl__free(&w->env, path_now);
-		if (still && fd >= 0) {
-			w->read_fd = fd;
+		int rc = open_segment(w, sequence, first, active, &w->read_fd, err);
+		if (rc == 0)
 			w->read_first = first;
-			sl__free(&w->env, path);
-			return 0;
-		}
-		if (fd >= 0)
-			(void)SL__IO(&w->env, close, fd);
-		int code = still && fd < 0 ? sl_err_set_errno(err, -fd, "open %s", path) : 0;
-		sl__free(&w->env, path);
-		if (code != 0)
-			return code;
+		if (rc != SL_EAGAIN)
+			return rc;
 	}
 	return sl_err_set(err, SL_ENOENT, "%s: sequence %llu is not in it", w->path, (unsigned long long)sequence);
 }
 
-static int check_bytes(sl_wal *w, const struct wal_entry *entry, uint8_t *bytes, uint32_t version,
-		       struct sl_wal_record *out, struct sl_err *err)
+static int read_bytes(sl_wal *w, const struct wal_entry *entry, uint8_t *bytes, uint32_t *version, struct sl_err *err)
+	SL_REQUIRES(w->read_mu)
 {
-	struct wal_record rec;
-	if (sl__wal_total(bytes, entry->total) != entry->total ||
-	    sl__wal_check(bytes, entry->total, &rec, NULL) != WAL_VALID || rec.sequence != entry->sequence)
-		return sl_err_set(err, SL_ECORRUPT,
-				  "%s: record %llu is damaged on disk; close the log and run sluice wal recover",
-				  w->path, (unsigned long long)entry->sequence);
-	*out = (struct sl_wal_record){.sequence = rec.sequence,
-				      .status = (enum sl_wal_status)entry->status,
-				      .timestamp_ms = rec.timestamp_ms,
-				      .payload = rec.payload,
-				      .payload_len = rec.payload_len,
-				      .offset = entry->offset,
-				      .length = rec.total - 4,
-				      .crc = rec.crc};
-	if (version != 2)
+	int rc = open_for_read(w, entry->sequence, version, err);
+	if (rc != 0)
+		return rc;
+	ssize_t got = sl__pread_full(&w->env, w->read_fd, bytes, entry->total, entry->offset);
+	if (got < 0)
+		return sl_err_set_errno(err, (int)-got, "read %s", w->path);
+	if ((size_t)got < entry->total)
+		memset(bytes + got, 0, entry->total - (size_t)got);
+	return 0;
+}
+
+static int check_bytes(const sl_wal *w, const struct wal_entry *entry, struct wal_stored *stored, struct sl_err *err)
+{
+	if (sl__wal_total(stored->bytes, entry->total) == entry->total &&
+	    sl__wal_check(stored->bytes, entry->total, &stored->record, NULL) == WAL_VALID &&
+	    stored->record.sequence == entry->sequence)
 		return 0;
+	return sl_err_set(err, SL_ECORRUPT,
+			  "%s: record %llu is damaged on disk; close the log and run sluice wal recover", w->path,
+			  (unsigned long long)entry->sequence);
+}
+
+int sl__wal_read_stored(sl_wal *w, const struct wal_entry *entry, struct wal_stored *out, struct sl_err *err)
+{
+	struct wal_stored stored = {.version = 1, .bytes = sl__alloc(&w->env, entry->total)};
+	if (stored.bytes == NULL)
+		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
+	sl__lock(&w->read_mu);
+	int rc = read_bytes(w, entry, stored.bytes, &stored.version, err);
+	sl__unlock(&w->read_mu);
+	if (rc == 0)
+		rc = check_bytes(w, entry, &stored, err);
+	if (rc != 0) {
+		sl__free(&w->env, stored.bytes);
+		return rc;
+	}
+	*out = stored;
+	return 0;
+}
+
+/* Open the sealed payload beside, then move it to the front: the caller frees one block. */
+static int open_payload(sl_wal *w, struct wal_stored *stored, struct sl_wal_record *out, struct sl_err *err)
+{
+	const struct wal_record *rec = &stored->record;
 	if (w->key == NULL)
 		return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
-	struct wal_seal_ctx at = {w->id, w->header.incarnation, rec.sequence, rec.timestamp_ms};
-	/* Opened beside, then moved to the front: the caller frees one block. */
-	size_t plain = rec.payload_len >= WAL_SEAL_BYTES ? rec.payload_len - WAL_SEAL_BYTES : 0;
+	struct wal_seal_ctx at = {w->id, w->header.incarnation, rec->sequence, rec->timestamp_ms};
+	size_t plain = rec->payload_len >= WAL_SEAL_BYTES ? rec->payload_len - WAL_SEAL_BYTES : 0;
 	uint8_t *open_text = sl__alloc(&w->env, plain + 1);
 	if (open_text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
-	int rc = rec.payload_len < WAL_SEAL_BYTES
-			 ? SL_EKEY
-			 : sl__wal_open_payload(w->key, &at, open_text, rec.payload, rec.payload_len);
+	int rc = sl__wal_open_payload(w->key, &at, open_text, rec->payload, rec->payload_len);
 	if (rc == 0 && plain > 0)
-		memcpy(bytes + WAL_BODY_OFFSET, open_text, plain);
+		memcpy(stored->bytes + WAL_BODY_OFFSET, open_text, plain);
 	sl__free(&w->env, open_text);
 	out->payload_len = plain;
 	if (rc != 0)
 		return sl_err_set(err, SL_EKEY, "%s: record %llu does not open: a wrong key, or it was tampered with",
-				  w->path, (unsigned long long)rec.sequence);
+				  w->path, (unsigned long long)rec->sequence);
 	return 0;
 }
 
 int sl__wal_read_entry(sl_wal *w, const struct wal_entry *entry, struct sl_wal_record *out, uint8_t **owned,
 		       struct sl_err *err)
 {
-	uint32_t version = 1;
-	uint8_t *bytes = sl__alloc(&w->env, entry->total);
-	if (bytes == NULL)
-		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
-	sl__lock(&w->read_mu);
-	int rc = open_for_read(w, entry->sequence, &version, err);
-	if (rc == 0) {
-		ssize_t got = sl__pread_full(&w->env, w->read_fd, bytes, entry->total, entry->offset);
-		if (got < 0)
-			rc = sl_err_set_errno(err, (int)-got, "read %s", w->path);
-		else if ((size_t)got < entry->total)
-			memset(bytes + got, 0, entry->total - (size_t)got);
-	}
-	sl__unlock(&w->read_mu);
-	if (rc == 0)
-		rc = check_bytes(w, entry, bytes, version, out, err);
-	if (rc != 0) {
-		sl__free(&w->env, bytes);
+	struct wal_stored stored;
+	int rc = sl__wal_read_stored(w, entry, &stored, err);
+	if (rc != 0)
+		return rc;
+	const struct wal_record *rec = &stored.record;
+	*out = (struct sl_wal_record){.sequence = rec->sequence,
+				      .status = (enum sl_wal_status)entry->status,
+				      .timestamp_ms = rec->timestamp_ms,
+				      .payload = rec->payload,
+				      .payload_len = rec->payload_len,
+				      .offset = entry->offset,
+				      .length = rec->total - 4,
+				      .crc = rec->crc};
+	if (stored.version == 2 && (rc = open_payload(w, &stored, out, err)) != 0) {
+		sl__free(&w->env, stored.bytes);
 		return rc;
 	}
-	*owned = bytes;
+	*owned = stored.bytes;
 	return 0;
 }
 

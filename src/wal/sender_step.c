@@ -5,11 +5,8 @@
  */
 #include "wal/sender.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "flow/retry.h"
-#include <sluice/dead_letter.h>
+#include "wal/letter.h"
 
 static void say(sl_wal *w, enum sl_log_level level, const char *message, const struct sl_err *why) SL_REQUIRES(w->mu)
 {
@@ -202,36 +199,6 @@ static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
 	handle_reply(w, rc, &reply, &err);
 }
 
-static int put_letter(sl_wal *w, const struct sl_wal_record *record, const struct sender_refusal *r, struct sl_err *err)
-{
-	char source[256];
-	(void)snprintf(source, sizeof source, "wal:%s", w->id);
-	char *dir = w->opts.dead_letter_dir != NULL ? sl__strdup(&w->env, w->opts.dead_letter_dir)
-						    : sl__asprintf(&w->env, "%s/%s.dead", w->dir, w->id);
-	if (dir == NULL)
-		return sl_err_set(err, SL_ENOMEM, "park a record of %s: out of memory", w->path);
-	/* Open only while it is needed: a person may want the lock to drive letters again. */
-	sl_dlq *dlq = NULL;
-	int rc = sl_dlq_open(&dlq, dir, &(struct sl_dlq_opts){SL_DLQ_OPTS_INIT, .env = &w->env}, err);
-	if (rc == 0) {
-		struct sl_dlq_letter letter = {.source = source,
-					       .position = record->sequence,
-					       .error = r->why.msg,
-					       .code = SL_EREFUSED,
-					       .error_class = SL_CLASS_POISON,
-					       .attempts = r->attempts,
-					       .first_failed_ms = r->first_ms,
-					       .last_failed_ms = r->last_ms,
-					       .target = w->path,
-					       .item = record->payload,
-					       .item_len = record->payload_len};
-		rc = sl_dlq_put(dlq, &letter, NULL, err);
-		sl_dlq_close(dlq);
-	}
-	sl__free(&w->env, dir);
-	return rc;
-}
-
 /* T3. The refused record is the next one, alone in the plan. */
 static void park(sl_wal *w) SL_REQUIRES(w->mu)
 {
@@ -241,11 +208,12 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 	struct sl_err err = SL_ERR_INIT;
 	if (!r->parked) {
 		sl__unlock(&w->mu);
-		int rc = sl__wal_sender_read(w, s, &err);
+		struct wal_stored stored = {0};
+		int rc = sl__wal_read_stored(w, &s->entries[0], &stored, &err);
 		bool was_read = rc == 0;
 		if (was_read)
-			rc = put_letter(w, &s->records[0], r, &err);
-		sl__wal_sender_drop(w, s);
+			rc = sl__wal_put_letter(w, &stored, r, &err);
+		sl__free(&w->env, stored.bytes);
 		sl__lock(&w->mu);
 		if (rc != 0 && !was_read)
 			reading_failed(w, rc, &err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Put one dead letter, for the tests of the command: dlq_put DIR SOURCE POSITION CODE CLASS ATTEMPTS FIRST_MS LAST_MS
- * TARGET ERROR, with the item on standard input. Prints its id.
+ * TARGET ERROR [ENCODING], with the item on standard input. Prints its id.
  */
 #include <inttypes.h>
 #include <sluice/dead_letter.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
 	uint64_t id = 0;
 	int rc;
 
-	if (argc != 11)
+	if (argc != 11 && argc != 12)
 		return 64;
 	letter.source = argv[2];
 	letter.position = strtoull(argv[3], NULL, 10);
@@ -33,6 +33,7 @@ int main(int argc, char **argv)
 	letter.last_failed_ms = strtoll(argv[8], NULL, 10);
 	letter.target = argv[9];
 	letter.error = argv[10];
+	letter.encoding = argc == 12 ? (enum sl_dlq_encoding)atoi(argv[11]) : SL_DLQ_PLAIN;
 	letter.item_len = read_item(item, sizeof(item));
 	rc = sl_dlq_open(&q, argv[1], NULL, &err);
 	if (!rc) {

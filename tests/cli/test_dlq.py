@@ -7,33 +7,37 @@ import pty
 import subprocess
 import time
 
+import walfmt
 from clitest import DLQ_PUT, SLUICE, TIMEOUT, CliTest, main
 
 EREFUSED, POISON = -18, 3
 T0 = 1704067200000
 
 
-class Letters(CliTest):
+class LetterTest(CliTest):
     def put(self, item=b"item", source="wal:job-7", position=42, code=EREFUSED, error_class=POISON, attempts=3, first=T0,
-            last=T0 + 1000, target="", error="refused: bad row", folder="d"):
+            last=T0 + 1000, target="", error="refused: bad row", folder="d", encoding=0):
         r = subprocess.run([DLQ_PUT, folder, source, str(position), str(code), str(error_class), str(attempts), str(first),
-                            str(last), target, error], input=item, capture_output=True, cwd=self.dir, check=False)
+                            str(last), target, error, str(encoding)], input=item, capture_output=True, cwd=self.dir, check=False)
         self.assertEqual(r.returncode, 0, r.stderr)
         return int(r.stdout)
 
     def ids(self, *args):
         return [o["id"] for o in self.ok("dlq", "list", "--json", "d", *args).json()]
 
+
+class Letters(LetterTest):
     def test_letters_are_listed_with_every_field(self):
         self.put(item=b"\0\xffitem\n")
         self.put(item=b"", source="load:bars.csv", position=17, attempts=1, target="postgres:bars", error="no \x1b[2Jsuch\nrow")
         expected = [
             {"id": 1, "source": "wal:job-7", "position": 42, "line": None, "class": "poison", "error": "refused: bad row",
              "code": "EREFUSED", "attempts": 3, "first_failed_ms": T0, "last_failed_ms": T0 + 1000, "target": "",
-             "acknowledged": False, "payload_b64": base64.b64encode(b"\0\xffitem\n").decode()},
+             "acknowledged": False, "sealed": False, "payload_b64": base64.b64encode(b"\0\xffitem\n").decode()},
             {"id": 2, "source": "load:bars.csv", "position": 17, "line": 17, "class": "poison",
              "error": "no \x1b[2Jsuch\nrow", "code": "EREFUSED", "attempts": 1, "first_failed_ms": T0,
-             "last_failed_ms": T0 + 1000, "target": "postgres:bars", "acknowledged": False, "payload_b64": ""},
+             "last_failed_ms": T0 + 1000, "target": "postgres:bars", "acknowledged": False, "sealed": False,
+             "payload_b64": ""},
         ]
         self.assertEqual(self.ok("dlq", "list", "--json", "d").json(), expected)
         self.assertEqual(self.ok("dlq", "export", "d").json(), expected)
@@ -51,17 +55,17 @@ class Letters(CliTest):
             self.assertIn(part, text)
         self.assertEqual(self.ok("dlq", "show", "--json", "d", "1").json()[0]["payload_b64"], base64.b64encode(b"first").decode())
         self.assertEqual(self.ok("dlq", "show", "--raw", "d", "2").out, b"second \x1b\xff")
-        self.one_line(self.fails(74, "dlq", "show", "d", "3", says="3"))
+        self.one_line(self.fails(65, "dlq", "show", "d", "3", says=["d has no letter 3", "dlq list"]))
 
     def test_an_empty_folder_has_no_letters_and_a_missing_one_is_an_error(self):
         os.mkdir(self.path("d"))
         self.assertEqual(self.ok("dlq", "list", "d").out, b"")
         self.write("file", b"")
-        for folder in ["none", "file"]:
+        for folder, code, says in [("none", 74, "no such folder"), ("file", 65, "is a file")]:
             for command in [["list", folder], ["show", folder, "1"], ["redrive", folder, "--to-wal=x.wal"],
                             ["purge", folder, "--yes"], ["export", folder]]:
                 with self.subTest(command=command):
-                    self.one_line(self.fails(74, "dlq", *command, says=folder))
+                    self.one_line(self.fails(code, "dlq", *command, says=[folder, says]))
         self.assertEqual(sorted(os.listdir(self.dir)), ["d", "file"])
 
     def test_a_damaged_letter_is_passed_over_and_told(self):
@@ -70,7 +74,7 @@ class Letters(CliTest):
         name = [n for n in os.listdir(self.path("d")) if b"item number 1" in self.read(os.path.join("d", n))][0]
         data = self.read(os.path.join("d", name))
         self.write(os.path.join("d", name), data.replace(b"item number 1", b"item numbe_ 1"))
-        r = self.fails(65, "dlq", "list", "--json", "d", says="1 damaged")
+        r = self.fails(65, "dlq", "list", "--json", "d", says="1 damaged letter passed over")
         self.assertEqual([o["id"] for o in r.json()], [1, 3])
 
     def test_letters_are_driven_into_a_log_and_acknowledged(self):
@@ -125,10 +129,10 @@ class Letters(CliTest):
 
     def test_purge_needs_a_yes(self):
         self.put()
-        r = self.fails(64, "dlq", "purge", "d", says=["1 letters", "--yes"])
+        r = self.fails(64, "dlq", "purge", "d", says=["1 letter would", "--yes"])
         self.one_line(r)
         self.assertEqual(self.ids(), [1])
-        self.assertEqual(self.ok("dlq", "purge", "d", "--yes").text, "1 letters purged\n")
+        self.assertEqual(self.ok("dlq", "purge", "d", "--yes").text, "1 letter purged\n")
         self.assertEqual(self.ids(), [])
         self.assertEqual(self.ok("dlq", "purge", "--json", "d").json(), [{"purged": 0}])
 
@@ -153,7 +157,7 @@ class Letters(CliTest):
         self.put(last=now)
         self.ok("dlq", "purge", "d", "--before=2023-01-01")
         self.assertEqual(self.ids(), [1, 2])
-        self.assertEqual(self.ok("dlq", "purge", "d", "--before=7d", "-y").text, "1 letters purged\n")
+        self.assertEqual(self.ok("dlq", "purge", "d", "--before=7d", "-y").text, "1 letter purged\n")
         self.assertEqual(self.ids(), [2])
 
     def test_acknowledged_letters_are_listed_when_asked_for(self):
@@ -170,6 +174,71 @@ class Letters(CliTest):
         p.stdout.read(1)
         p.stdout.close()
         self.assertEqual(p.wait(TIMEOUT), 74)
+
+
+class SealedLetters(LetterTest):
+    def setUp(self):
+        super().setUp()
+        self.write("key", bytes(range(32)))
+        self.write("other", bytes(range(1, 33)))
+        self.ok("wal", "append", "--key-file=key", "job-7.wal", stdin=b"secret one\nsecret two\n")
+        log = self.read("job-7.wal")
+        _, _, records = walfmt.parse(log)
+        second = records[1]
+        self.item = log[:16] + log[second.offset : second.offset + 4 + second.length]
+        self.put(item=b"plain")
+        self.put(item=self.item, position=2, encoding=1)
+
+    def test_a_sealed_item_is_shown_with_its_key_only(self):
+        self.assertIn("(sealed) wal:job-7@2", self.ok("dlq", "list", "d").lines()[1])
+        text = self.ok("dlq", "show", "d", "2").text
+        self.assertIn("sealed", text)
+        self.assertIn("--key-file", text)
+        self.assertNotIn("secret", text)
+        self.assertIn('"secret two"', self.ok("dlq", "show", "--key-file=key", "d", "2").text)
+        self.assertEqual(self.ok("dlq", "show", "--raw", "--key-file=key", "d", "2").out, b"secret two")
+        self.one_line(self.fails(78, "dlq", "show", "--raw", "d", "2", says=["letter 2", "sealed", "--key-file"]))
+        self.one_line(self.fails(78, "dlq", "show", "--raw", "--key-file=other", "d", "2", says=["letter 2", "wrong key"]))
+        self.assertEqual(self.ok("dlq", "show", "--raw", "d", "1").out, b"plain")
+
+    def test_an_export_has_the_sealed_bytes_or_the_payload(self):
+        for command in [["export"], ["list", "--json"]]:
+            plain, sealed = self.ok("dlq", *command, "d").json()
+            self.assertEqual((plain["sealed"], base64.b64decode(plain["payload_b64"])), (False, b"plain"))
+            self.assertNotIn("sealed_b64", plain)
+            self.assertEqual((sealed["sealed"], sealed["payload_b64"]), (True, None))
+            self.assertEqual(base64.b64decode(sealed["sealed_b64"]), self.item)
+            _, opened = self.ok("dlq", *command, "--key-file=key", "d").json()
+            self.assertEqual((opened["sealed"], base64.b64decode(opened["payload_b64"])), (True, b"secret two"))
+            self.assertNotIn("sealed_b64", opened)
+            r = self.fails(78, "dlq", *command, "--key-file=other", "d", says=["letter 2", "wrong key"])
+            self.assertEqual(r.json()[1], sealed)
+
+    def test_a_redrive_without_the_key_keeps_the_letter(self):
+        for args in [[], ["--key-file=other"]]:
+            with self.subTest(args=args):
+                to = f"to-{len(args)}.wal"
+                r = self.fails(78, "dlq", "redrive", "d", f"--to-wal={to}", *args, says=["letter 2 stays", "key"])
+                self.assertEqual(r.text, "1 -> 1\n" if not args else "")
+                self.assertEqual(self.ids(), [2])
+        self.assertEqual(self.records("to-0.wal"), {1: b"plain"})
+
+    def test_a_redrive_with_the_key_seals_it_again(self):
+        r = self.ok("dlq", "redrive", "d", "--to-wal=job-7.wal", "--key-file=key")
+        self.assertEqual(r.text, "1 -> 3\n2 -> 4\n")
+        self.assertNotIn(b"secret", b"".join(self.read(n) for n in self.segments("job-7.wal")))
+        self.assertEqual(self.records("job-7.wal", "--key-file=key")[4], b"secret two")
+        self.assertEqual(self.ids(), [])
+
+    def test_a_letter_that_was_tampered_with_stays(self):
+        self.put(item=self.item, source="wal:job-8", position=2, encoding=1)  # the seal is for another stream
+        self.put(item=b"no record", position=2, encoding=1)
+        self.put(item=self.item, position=3, encoding=1)
+        r = self.fails(78, "dlq", "redrive", "d", "--to-wal=x.wal", "--key-file=key", says=["letter 3 stays", "tampered"])
+        for n in [4, 5]:
+            self.assertIn(f"letter {n} stays: letter {n} says that it is sealed", r.errors)
+        self.assertEqual(self.ids(), [3, 4, 5])
+        self.assertEqual(self.records("x.wal", "--key-file=key"), {1: b"plain", 2: b"secret two"})
 
 
 if __name__ == "__main__":

@@ -49,11 +49,20 @@ class Recover(CliTest):
     def test_truncate_cuts_at_the_first_damage_and_keeps_what_it_cut(self):
         _, offset = self.damaged()
         before = self.read("x.wal")
-        self.ok("wal", "recover", "--on-corruption=truncate", "x.wal")
+        r = self.ok("wal", "recover", "--on-corruption=truncate", "x.wal")
+        self.assertIn("1 damaged range set aside", r.errors)
+        self.assertIn("3 good records behind the damage cut off", r.errors)
         self.assertEqual(list(self.records("x.wal")), [1, 2])
         aside = [n for n in os.listdir(self.dir) if n != "x.wal"]
         self.assertEqual(len(aside), 1)
         self.assertEqual(self.read(aside[0]), before[offset:])
+
+    def test_json_counts_the_good_records_that_were_cut(self):
+        for what, cut in [("truncate", 3), ("salvage", 0)]:
+            self.damaged()
+            r = self.ok("wal", "recover", "--json", f"--on-corruption={what}", "x.wal")
+            self.assertEqual(r.json()[0]["cut_records"], cut)
+            self.assertEqual("cut off" in r.errors, cut > 0)
 
     def test_refuse_changes_nothing(self):
         self.damaged()
@@ -198,7 +207,7 @@ class Cleanup(CliTest):
         r = self.ok("wal", "cleanup", "a", "--retention-days=30", "--dry-run")
         self.assertEqual(self.names(), before)
         self.assertIn("would remove old.wal.zst (", r.text)
-        self.assertIn("2 archives are due", r.text)
+        self.assertIn("2 archives due", r.text)
 
     def test_json_has_one_object_an_archive(self):
         r = self.ok("wal", "cleanup", "a", "--retention-days=30", "--json").json()

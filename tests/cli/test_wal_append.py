@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sluice wal append: what is printed is in the log, in order, whatever comes in and however it ends."""
 
+import fcntl
 import os
 import pty
 import resource
@@ -8,6 +9,7 @@ import select
 import signal
 import struct
 import subprocess
+import termios
 import threading
 import time
 
@@ -149,6 +151,27 @@ class Live(CliTest):
         p.stdin.close()
         self.assertEqual(p.wait(TIMEOUT), 0)
         self.assertEqual(self.records("x.wal")[6], b"half a line")
+
+    def test_an_unfinished_line_is_told_when_it_is_interrupted(self):
+        for args, data, says in [([], b"half", "4 bytes without a newline not appended"),
+                                 ([], b"h", "1 byte without a newline not appended"),
+                                 (["--frames"], b"\x05\0\0\0abc", "7 bytes of an unfinished frame not appended")]:
+            with self.subTest(says=says):
+                name = f"x{len(says)}.wal"
+                p = self.start("wal", "append", name, *args, bufsize=0)
+                p.stdin.write(b"one\n" if not args else b"\x03\0\0\0one")
+                self.assertEqual(self.answer(p), b"1\n")
+                p.stdin.write(data)
+                while True:  # until it was read: nothing is left in the pipe
+                    left = fcntl.ioctl(p.stdin, termios.FIONREAD, bytes(4))
+                    if left == bytes(4):
+                        break
+                p.send_signal(signal.SIGTERM)
+                self.assertEqual(p.wait(TIMEOUT), 75)
+                errors = p.stderr.read().decode()
+                self.assertIn(f"interrupted; 1 record appended to {name}", errors)
+                self.assertIn(says, errors)
+                self.assertEqual(self.records(name), {1: b"one"})
 
     def feed_with_a_terminal(self, *args, until):
         """Append line after line with a terminal as stderr, until what it shows satisfies until(shown, lines)."""

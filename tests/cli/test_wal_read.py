@@ -388,6 +388,14 @@ class Encrypted(CliTest):
         self.fails(78, "wal", "append", "x.wal", stdin=b"x\n", says="key")
         self.assertEqual(len(self.records("x.wal")), 2)
 
+    def test_a_key_that_does_not_open_the_log_keeps_it_from_being_archived(self):
+        before = self.read("x.wal")
+        self.one_line(self.fails(78, "wal", "archive", "x.wal", "--to", "a", "--include-pending", "--key-file=other",
+                                 says=["x.wal", "wrong key"]))
+        self.assertEqual(self.read("x.wal"), before)
+        self.ok("wal", "archive", "x.wal", "--to", "a", "--include-pending", "--key-file=key")
+        self.assertEqual(self.records("a/x.wal.zst", "--key-file=key"), {1: b"secret one", 2: b"secret two"})
+
     def test_archives_stay_sealed(self):
         self.ok("wal", "archive", "x.wal", "--to", "a", "--include-pending")
         self.assertEqual(self.records("a/x.wal.zst", "--key-file=key"), {1: b"secret one", 2: b"secret two"})

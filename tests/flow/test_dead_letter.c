@@ -46,6 +46,7 @@ static int compare_fields(const struct sl_dlq_letter *got, void *ctx)
 	assert_int_equal(got->item_len, put->item_len);
 	assert_memory_equal(got->item, put->item, put->item_len);
 	assert_int_equal(got->acknowledged, 0);
+	assert_int_equal(got->encoding, put->encoding);
 	return 0;
 }
 
@@ -66,7 +67,8 @@ static void every_field_comes_back_as_it_was_put(void **state)
 				       .target = "http://host/path",
 				       .item = item,
 				       .item_len = sizeof item,
-				       .acknowledged = 1};
+				       .acknowledged = 1,
+				       .encoding = SL_DLQ_SEALED};
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
 	assert_int_equal(sl_dlq_show(q, 1, compare_fields, &letter, &b->err), 0);
 	q = reopen(b, q);
@@ -127,6 +129,10 @@ static void a_letter_that_cannot_be_kept_is_refused_by_name(void **state)
 	letter.error_class = (enum sl_err_class)77;
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EINVAL);
 	assert_non_null(strstr(b->err.msg, "error_class"));
+	letter = letterbox_letter("x");
+	letter.encoding = (enum sl_dlq_encoding)2;
+	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EINVAL);
+	assert_non_null(strstr(b->err.msg, "encoding"));
 	letter = letterbox_letter("x");
 	letter.item_len = 64 * 1024 * 1024 + 1;
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_ETOOBIG);
