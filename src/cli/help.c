@@ -69,6 +69,9 @@ static void append_range(char *to, size_t size, const struct opt *opt)
 		snprintf(to + used, size - used, " (default %s)", opt->def);
 	else if (opt->required)
 		snprintf(to + used, size - used, " (required)");
+	used = strlen(to);
+	if (opt->repeat)
+		snprintf(to + used, size - used, " (may be repeated)");
 }
 
 static void help_option(struct out *out, const struct opt *opt)
@@ -173,6 +176,10 @@ void help_main(struct out *out)
 {
 	out_str(out, "sluice - a durable log on local disk, and what could not be delivered\n\n"
 		     "Usage: sluice COMMAND [ARGUMENT]...\n\nCommands:\n");
+	for (int i = 0; commands[i]; i++) {
+		if (!strchr(commands[i]->name, ' ') && commands[i] != &cmd_help)
+			out_printf(out, "  sluice %-14s %s\n", commands[i]->name, commands[i]->summary);
+	}
 	for (int i = 0; groups[i].name; i++)
 		list_commands(out, groups[i].name);
 	out_printf(out, "  sluice %-14s %s\n", cmd_help.name, cmd_help.summary);
@@ -194,6 +201,7 @@ static json_t *json_option(const struct opt *opt)
 	char letter[2] = {opt->letter, '\0'};
 
 	json_object_set_new(j, "letter", opt->letter ? json_string(letter) : json_null());
+	json_object_set_new(j, "repeat", json_boolean(opt->repeat));
 	if (opt->kind == OPT_INT || opt->kind == OPT_SIZE || opt->kind == OPT_DURATION) {
 		json_object_set_new(j, "min", json_integer(opt->min));
 		json_object_set_new(j, "max", json_integer(opt->max));

@@ -119,7 +119,8 @@ static void expectation(char *to, size_t size, const struct opt *opt)
 		used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "one of ", opt->choices[i]);
 }
 
-static int set_value(struct cli *cli, const struct opt *opt, struct opt_value *value, const char *text)
+static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt, struct opt_value *value,
+		     const char *text)
 {
 	char expected[256];
 	int64_t num = 0;
@@ -128,6 +129,8 @@ static int set_value(struct cli *cli, const struct opt *opt, struct opt_value *v
 		expectation(expected, sizeof(expected), opt);
 		return cli_usage(cli, "--%s: '%s' is not %s", opt->name, text, expected);
 	}
+	if (opt->repeat)
+		args->repeated[args->n_repeated++] = (struct opt_repeated){.opt = opt, .text = text};
 	value->given = 1;
 	value->num = num;
 	value->str = text;
@@ -185,12 +188,12 @@ static int parse_long(struct cli *cli, struct parsed *args, int argc, char **arg
 	if (opt->kind == OPT_FLAG && equals)
 		return cli_usage(cli, "--%s takes no value", opt->name);
 	if (opt->kind == OPT_FLAG)
-		return set_value(cli, opt, value, "");
+		return set_value(cli, args, opt, value, "");
 	if (equals)
-		return set_value(cli, opt, value, equals + 1);
+		return set_value(cli, args, opt, value, equals + 1);
 	if (args->first_free >= argc)
 		return cli_usage(cli, "--%s needs a value: --%s=%s", opt->name, opt->name, opt->arg);
-	return set_value(cli, opt, value, argv[args->first_free++]);
+	return set_value(cli, args, opt, value, argv[args->first_free++]);
 }
 
 static int parse_short(struct cli *cli, struct parsed *args, int argc, char **argv)
@@ -205,16 +208,16 @@ static int parse_short(struct cli *cli, struct parsed *args, int argc, char **ar
 		if (!opt)
 			return cli_usage(cli, "unknown option '-%c'", *letters);
 		if (opt->kind == OPT_FLAG) {
-			rc = set_value(cli, opt, value, "");
+			rc = set_value(cli, args, opt, value, "");
 			if (rc)
 				return rc;
 			continue;
 		}
 		if (letters[1])
-			return set_value(cli, opt, value, letters + 1);
+			return set_value(cli, args, opt, value, letters + 1);
 		if (args->first_free >= argc)
 			return cli_usage(cli, "-%c needs a value: -%c %s", *letters, *letters, opt->arg);
-		return set_value(cli, opt, value, argv[args->first_free++]);
+		return set_value(cli, args, opt, value, argv[args->first_free++]);
 	}
 	return 0;
 }
@@ -243,7 +246,8 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 
 static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 {
-	if (args->n_operands >= opts_operand_count(args->command->operands))
+	if (args->n_operands >= opts_operand_count(args->command->operands) &&
+	    !opts_operand_repeats(args->command->operands))
 		return cli_usage(cli, "unexpected argument '%.100s'", text);
 	if (!*text)
 		return cli_usage(cli, "an argument is empty");
@@ -283,6 +287,13 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 	int rc = 0;
 
 	init_table(args->command->opts, args->own);
+	args->operands = calloc((size_t)argc + 8, sizeof(*args->operands));
+	args->repeated = calloc((size_t)argc + 1, sizeof(*args->repeated));
+	assert(opts_operand_count(args->command->operands) <= 8);
+	if (!args->operands || !args->repeated) {
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
 	while (!rc && args->first_free < argc) {
 		const char *arg = argv[args->first_free];
 
@@ -324,6 +335,22 @@ int64_t opt_num(const struct parsed *args, const char *name)
 const char *opt_str(const struct parsed *args, const char *name)
 {
 	return value_of(args, name)->str;
+}
+
+const char *opt_all(const struct parsed *args, const char *name, int i)
+{
+	for (int k = 0; k < args->n_repeated; k++) {
+		if (strcmp(args->repeated[k].opt->name, name) == 0 && i-- == 0)
+			return args->repeated[k].text;
+	}
+	return NULL;
+}
+
+int opts_operand_repeats(const char *operands)
+{
+	const char *dots = strstr(operands, "…");
+
+	return dots && dots[strlen("…")] == '\0';
 }
 
 int opts_operand_count(const char *operands)

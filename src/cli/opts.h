@@ -32,11 +32,11 @@ struct opt {
 	int64_t min, max;           /* of INT, DURATION and SIZE, inclusive */
 	const char *const *choices; /* of ENUM, NULL-terminated */
 	int required;
+	int repeat; /* may be given many times: opt_all has every value, the others the last */
 	const char *help;
 };
 
-#define OPTS_MAX 16
-#define OPERANDS_MAX 4
+#define OPTS_MAX 24
 
 struct opt_value {
 	int given;
@@ -44,11 +44,16 @@ struct opt_value {
 	const char *str;
 };
 
+struct opt_repeated {
+	const struct opt *opt;
+	const char *text;
+};
+
 struct parsed;
 
 struct command {
 	const char *name;        /* "wal append" */
-	const char *operands;    /* "FILE", "DIR ID": names in order; "" for none */
+	const char *operands;    /* "FILE", "DIR ID…": names in order, the last may repeat; "" for none */
 	int optional;            /* how many of them, from the end, may be missing */
 	const char *summary;     /* a clause without a full stop */
 	const struct opt *opts;  /* own options; NULL: none */
@@ -62,8 +67,10 @@ struct parsed {
 	const struct command *command; /* NULL until it is known */
 	int first_free;                /* index in argv of what was not looked at */
 	struct opt_value globals[OPTS_MAX], own[OPTS_MAX];
-	const char *operands[OPERANDS_MAX];
+	const char **operands; /* n_operands of them, then NULLs up to as many as the command names */
 	int n_operands;
+	struct opt_repeated *repeated; /* values of options that repeat, in order */
+	int n_repeated;
 };
 
 extern const struct opt opts_global[];
@@ -73,7 +80,8 @@ void opts_init(struct parsed *args);
 /* Parse argv from args->first_free: only global options, up to the first operand (command still NULL). 0, or 64 after
  * a line on stderr. */
 int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **argv);
-/* Parse the rest for args->command. Required options and operands are checked unless --help was given. */
+/* Parse the rest for args->command. Required options and operands are checked unless --help was given. The lists in
+ * args are made here and live as long as the process. */
 int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv);
 
 /* Values by name; the name must be in the table of the command or among the global ones. */
@@ -85,7 +93,11 @@ static inline int opt_flag(const struct parsed *args, const char *name)
 	return opt_num(args, name) != 0;
 }
 
-/* How many operands a command takes. */
+/* Value i of an option that repeats; NULL past the last. */
+const char *opt_all(const struct parsed *args, const char *name, int i);
+
+/* How many operands a command names, and whether the last one repeats. */
 int opts_operand_count(const char *operands);
+int opts_operand_repeats(const char *operands);
 
 #endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice cron: recurring schedules. Workers enqueue the ticks; these commands only keep the list. */
+#include "commands.h"
+#include "jobstore.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int add_run(struct cli *cli, const struct parsed *args)
+{
+	struct sl_cron cron = {
+		.name = args->operands[0],
+		.spec = args->operands[1],
+		.type = args->operands[2],
+		.input = args->n_operands > 3 ? args->operands[3] : NULL,
+		.priority = (int32_t)opt_num(args, "priority"),
+		.catch_up = opt_flag(args, "catch-up"),
+	};
+	struct sl_err err = SL_ERR_INIT;
+	struct jobstore store;
+	int rc = jobstore_open(cli, args, &store);
+
+	if (!rc && sl_jobs_cron_put(store.client, &cron, &err))
+		rc = jobstore_fail(cli, args, &err);
+	jobstore_close(&store);
+	return rc;
+}
+
+static int print_cron(const struct sl_cron *cron, void *ctx)
+{
+	struct cli *cli = ((void **)ctx)[0];
+	const struct parsed *args = ((void **)ctx)[1];
+	struct out *out = &cli->out;
+	char name[80], spec[80], type[80], next[TEXT_TIME_BYTES];
+
+	if (opt_flag(args, "json")) {
+		out_str(out, "{\"name\":");
+		jobstore_json_string(out, cron->name);
+		out_str(out, ",\"spec\":");
+		jobstore_json_string(out, cron->spec);
+		out_str(out, ",\"type\":");
+		jobstore_json_string(out, cron->type);
+		out_str(out, ",\"input\":");
+		jobstore_raw_json(out, cron->input);
+		out_printf(out, ",\"priority\":%d,\"catch_up\":%s,\"next_at\":", cron->priority,
+			   cron->catch_up ? "true" : "false");
+		jobstore_json_time(out, cron->next_ms);
+		out_str(out, ",\"last_at\":");
+		jobstore_json_time(out, cron->last_ms);
+		if (cron->last_chain)
+			out_printf(out, ",\"last_chain\":\"%" PRIu64 "\"}\n", cron->last_chain);
+		else
+			out_str(out, ",\"last_chain\":null}\n");
+		return out_failed(out) ? SL_ECANCELLED : 0;
+	}
+	text_line(name, sizeof(name), cron->name);
+	text_line(spec, sizeof(spec), cron->spec);
+	text_line(type, sizeof(type), cron->type);
+	out_printf(out, "%-20s %-20s %-20s next %s\n", name, spec, type, text_time(next, cron->next_ms));
+	return out_failed(out) ? SL_ECANCELLED : 0;
+}
+
+static int list_run(struct cli *cli, const struct parsed *args)
+{
+	const void *ctx[2] = {cli, args};
+	struct sl_err err = SL_ERR_INIT;
+	struct jobstore store;
+	int rc = jobstore_open(cli, args, &store);
+
+	if (!rc && sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
+		rc = jobstore_fail(cli, args, &err);
+	jobstore_close(&store);
+	return rc;
+}
+
+static int remove_run(struct cli *cli, const struct parsed *args)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct jobstore store;
+	int rc = jobstore_open(cli, args, &store);
+
+	for (int i = 0; !rc && i < args->n_operands; i++) {
+		if (sl_jobs_cron_remove(store.client, args->operands[i], &err))
+			rc = jobstore_fail(cli, args, &err);
+	}
+	jobstore_close(&store);
+	return rc;
+}
+
+static const struct opt add_opts[] = {
+	JOBSTORE_OPT_STORE,
+	{.name = "priority",
+	 .letter = 'p',
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "0",
+	 .min = INT32_MIN,
+	 .max = INT32_MAX,
+	 .help = "Of the jobs; smaller runs first"},
+	{.name = "catch-up",
+	 .kind = OPT_FLAG,
+	 .help = "After a time without workers enqueue every tick that was missed, not only the newest"},
+	{.name = NULL},
+};
+static const struct opt list_opts[] = {
+	JOBSTORE_OPT_STORE,
+	JOBSTORE_OPT_JSON,
+	{.name = NULL},
+};
+static const struct opt remove_opts[] = {
+	JOBSTORE_OPT_STORE,
+	{.name = NULL},
+};
+
+const struct command cmd_cron_add = {
+	.name = "cron add",
+	.operands = "NAME SPEC TYPE JSON",
+	.optional = 1,
+	.summary = "enqueue a job again and again",
+	.opts = add_opts,
+	.description =
+		"SPEC has five fields (minute, hour, day of month, month, day of week; lists, ranges, steps and names) "
+		"or is @hourly, @daily, @weekly, @monthly or @yearly; times are UTC. Running workers enqueue each "
+		"tick exactly once, however many there are. Adding a name again replaces it.",
+	.example = "sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'",
+	.run = add_run,
+};
+const struct command cmd_cron_list = {
+	.name = "cron list",
+	.operands = "",
+	.summary = "list recurring schedules",
+	.opts = list_opts,
+	.description = "Name, schedule, type and the next tick, the soonest first.",
+	.example = "sluice cron list --json",
+	.run = list_run,
+};
+const struct command cmd_cron_remove = {
+	.name = "cron remove",
+	.operands = "NAME…",
+	.summary = "remove recurring schedules",
+	.opts = remove_opts,
+	.description = "Jobs that were enqueued already stay.",
+	.example = "sluice cron remove nightly",
+	.run = remove_run,
+};

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice jobs watch: what the store holds, once a second, until a signal. On a terminal the view is drawn in place;
+ * into a pipe or file every look is a block of plain lines.
+ */
+#include "commands.h"
+#include "jobstore.h"
+#include "stop.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+struct view {
+	struct cli *cli;
+	int terminal;
+	int rows, used; /* of the terminal; rows 0: no bound */
+	int64_t now_ms;
+};
+
+/* A line of the view; what would not fit on the screen is left out. */
+static void line(struct view *v, const char *text)
+{
+	if (v->rows && v->used + 1 >= v->rows)
+		return;
+	v->used++;
+	out_str(&v->cli->out, text);
+	out_str(&v->cli->out, v->terminal ? "\x1b[K\r\n" : "\n");
+}
+
+static int count_line(const struct sl_job_count *c, void *ctx)
+{
+	struct view *v = ctx;
+	char buf[256], type[40], age[TEXT_TIME_BYTES];
+
+	if (c->count == 0)
+		return 0;
+	text_line(type, sizeof(type), c->type);
+	(void)snprintf(buf, sizeof(buf), "%-40s %-10s %9" PRIu64 "  %s%s", type, sl_job_status_name(c->status),
+		       c->count, c->oldest_ms ? text_age(age, v->now_ms - c->oldest_ms) : "",
+		       c->paused ? "  paused" : "");
+	line(v, buf);
+	return 0;
+}
+
+static int job_line(const struct sl_job *job, void *ctx)
+{
+	struct view *v = ctx;
+	char buf[320], type[40], who[80], age[TEXT_TIME_BYTES];
+
+	text_line(type, sizeof(type), job->type);
+	text_line(who, sizeof(who),
+		  job->status == SL_JOB_FAILED ? (job->error ? job->error : "")
+					       : (job->leased_by ? job->leased_by : ""));
+	(void)snprintf(buf, sizeof(buf), "%-12" PRIu64 " %-28.28s attempt %-4d %-9s %s", job->id, type, job->attempt,
+		       text_age(age, v->now_ms - (job->started_ms ? job->started_ms : job->created_ms)), who);
+	line(v, buf);
+	return 0;
+}
+
+static int look(struct view *v, struct jobstore *store, struct sl_err *err)
+{
+	struct sl_job_filter running = {.statuses = 1u << SL_JOB_RUNNING, .limit = 20, .without_data = 1};
+	struct sl_job_filter failed = {.statuses = 1u << SL_JOB_FAILED, .limit = 10, .without_data = 1};
+	struct winsize size;
+	char buf[160], at[TEXT_TIME_BYTES];
+	int rc;
+
+	v->rows = v->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
+	v->used = 0;
+	v->now_ms = text_now_ms();
+	if (v->terminal)
+		out_str(&v->cli->out, "\x1b[H");
+	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s", text_time(at, v->now_ms));
+	line(v, buf);
+	line(v, "");
+	line(v, "TYPE                                     STATUS         COUNT  OLDEST");
+	rc = sl_jobs_counts(store->client, count_line, v, err);
+	line(v, "");
+	line(v, "RUNNING");
+	rc = rc ? rc : sl_jobs_list(store->client, &running, job_line, v, err);
+	line(v, "");
+	line(v, "FAILED");
+	rc = rc ? rc : sl_jobs_list(store->client, &failed, job_line, v, err);
+	if (v->terminal)
+		out_str(&v->cli->out, "\x1b[J");
+	return rc;
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct view v = {.cli = cli, .terminal = isatty(STDOUT_FILENO)};
+	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	struct sl_err err = SL_ERR_INIT;
+	struct jobstore store;
+	int64_t rounds = opt_num(args, "count");
+	int rc = jobstore_open(cli, args, &store);
+
+	if (!rc && v.terminal)
+		out_str(&cli->out, "\x1b[?25l\x1b[2J"); /* no cursor, an empty screen */
+	while (!rc && !stop_requested()) {
+		int code = look(&v, &store, &err);
+
+		if (code && !err.retryable)
+			rc = jobstore_fail(cli, args, &err);
+		else if (code)
+			line(&v, err.msg);
+		if (out_flush(&cli->out) || rc || --rounds == 0)
+			break;
+		(void)poll(&stop, 1, (int)opt_num(args, "every"));
+	}
+	if (v.terminal)
+		out_str(&cli->out, "\x1b[?25h");
+	jobstore_close(&store);
+	return rc;
+}
+
+static const struct opt opts_table[] = {
+	JOBSTORE_OPT_STORE,
+	{.name = "every",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "1s",
+	 .min = 100,
+	 .max = 3600000,
+	 .help = "Look so often"},
+	{.name = "count",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "0",
+	 .min = 0,
+	 .max = 1000000,
+	 .help = "End after N looks; 0: never"},
+	{.name = NULL},
+};
+
+const struct command cmd_jobs_watch = {
+	.name = "jobs watch",
+	.operands = "",
+	.summary = "a live view of types, running and failed jobs",
+	.opts = opts_table,
+	.description = "Drawn in place on a terminal, as plain lines elsewhere, until SIGINT or SIGTERM.",
+	.example = "sluice jobs watch --store postgres:///app",
+	.run = run,
+};

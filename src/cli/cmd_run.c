@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice run: a command as a job. It is enqueued, run in a slot of this process, its output shown as it comes and kept
+ * like any job's, and its exit code is ours. The type is the process's own, so that no other worker takes it.
+ */
+#include "commands.h"
+#include "jobstore.h"
+#include "stop.h"
+#include "workerlog.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define DETACHED_TYPE "run"
+#define LOOK_MS 200
+
+struct once {
+	struct cli *cli;
+	const struct parsed *args;
+	struct jobstore store;
+	struct workerlog log;
+	sl_exec *exec;
+	sl_worker *worker;
+	char type[64];
+	uint64_t chain;
+	_Atomic int exit_code; /* of the command; -1: not known */
+};
+
+/* {"argv":[…],"cwd":"…"}; NULL without memory or when an argument is not UTF-8. */
+static char *make_input(const struct parsed *args)
+{
+	json_t *argv = json_array(), *object = NULL;
+	char *cwd = getcwd(NULL, 0), *text = NULL;
+	int bad = 0;
+
+	for (int i = 0; i < args->n_operands; i++)
+		bad |= json_array_append_new(argv, json_string(args->operands[i]));
+	object = json_pack("{s:o}", "argv", argv);
+	if (cwd && object)
+		json_object_set_new(object, "cwd", json_string(cwd)); /* left out when it is not UTF-8 */
+	if (!bad && object)
+		text = json_dumps(object, JSON_COMPACT);
+	json_decref(object);
+	free(cwd);
+	return text;
+}
+
+static int enqueue(struct once *o)
+{
+	struct sl_new_chain chain = {.job = {.type = o->type, .traceparent = getenv("TRACEPARENT")}};
+	char *input = make_input(o->args);
+	struct sl_started started = {0};
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+
+	if (!input) {
+		cli_say(o->cli, SL_LOG_ERROR, "the command is not valid UTF-8");
+		return EXIT_BAD_DATA;
+	}
+	chain.job.input = input;
+	rc = sl_jobs_start(o->store.client, NULL, &chain, &started, &err);
+	o->chain = started.chain_id;
+	free(input);
+	return rc ? jobstore_fail(o->cli, o->args, &err) : 0;
+}
+
+static void write_all(int fd, const char *data, size_t n)
+{
+	while (n > 0) {
+		ssize_t w = write(fd, data, n);
+
+		if (w < 0 && errno != EINTR)
+			return;
+		if (w > 0) {
+			data += w;
+			n -= (size_t)w;
+		}
+	}
+}
+
+static void on_exited(struct once *o, const struct sl_event *event)
+{
+	json_t *status = json_loadb(event->data, event->len, 0, NULL);
+	json_t *code = json_object_get(status, "code"), *sig = json_object_get(status, "signal");
+
+	if (json_is_integer(code))
+		o->exit_code = (int)json_integer_value(code);
+	else if (json_is_integer(sig))
+		o->exit_code = 128 + (int)json_integer_value(sig);
+	json_decref(status);
+}
+
+/* Runs on the slot's thread; the main thread prints nothing meanwhile. */
+static void on_event(const struct sl_event *event, void *ctx)
+{
+	struct once *o = ctx;
+	int fd = event->type == SL_EVENT_STDERR ? STDERR_FILENO : STDOUT_FILENO;
+
+	if (event->type == SL_EVENT_EXITED)
+		on_exited(o, event);
+	if (event->type != SL_EVENT_STDOUT && event->type != SL_EVENT_STDERR)
+		return;
+	write_all(fd, event->data, event->len);
+	if (!event->partial)
+		write_all(fd, "\n", 1);
+}
+
+static int start(struct once *o)
+{
+	struct sl_exec_opts exec = {SL_EXEC_OPTS_INIT,         .env = &o->cli->env, .events = o->log.wal,
+				    .spool_dir = o->log.spool, .tap = on_event,     .tap_ctx = o};
+	struct sl_processor processor = {SL_PROCESSOR_INIT, .type = o->type, .process = sl_exec_process,
+					 .retry = {.max_attempts = 1}};
+	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT,
+				      .env = &o->cli->env,
+				      .store = &o->store.store,
+				      .notify = o->store.notify.ops ? &o->store.notify : NULL,
+				      .processors = &processor,
+				      .n_processors = 1,
+				      .slots = 1,
+				      .events = o->log.wal};
+	struct sl_err err = SL_ERR_INIT;
+
+	if (sl_exec_new(&o->exec, &exec, &err))
+		return cli_fail(o->cli, &err, NULL);
+	processor.ctx = o->exec;
+	if (sl_worker_new(&o->worker, &opts, &err) || sl_worker_start(o->worker, &err))
+		return jobstore_fail(o->cli, o->args, &err);
+	return 0;
+}
+
+/* Until the chain has ended; a signal cancels it, which ends the command. */
+static int await(struct once *o)
+{
+	struct sl_chain *chain = NULL;
+	struct sl_err err = SL_ERR_INIT;
+	int cancelled = 0, rc;
+
+	for (;;) {
+		rc = sl_jobs_wait(o->store.client, o->chain, LOOK_MS, &chain, &err);
+		if (stop_requested() && !cancelled) {
+			size_t n;
+
+			cancelled = 1;
+			(void)!sl_jobs_cancel(o->store.client, NULL, &o->chain, 1, &n, &err);
+		}
+		if (rc != SL_ETIMEDOUT && !(rc && err.retryable))
+			break;
+	}
+	if (rc)
+		return jobstore_fail(o->cli, o->args, &err);
+	rc = chain->status == SL_JOB_COMPLETED ? EXIT_OK : EXIT_INTERNAL;
+	if (rc && o->exit_code < 0 && !cancelled)
+		cli_say(o->cli, SL_LOG_ERROR, "job %" PRIu64 " is %s%s%s", o->chain, sl_job_status_name(chain->status),
+			chain->error ? ": " : "", chain->error ? chain->error : "");
+	sl_jobs_free(o->store.client, chain);
+	return cancelled ? cli_interrupted(o->cli) : rc;
+}
+
+static int run_here(struct once *o)
+{
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t random = 0;
+	int rc = 0, code;
+
+	(void)!getrandom(&random, sizeof(random), 0);
+	(void)snprintf(o->type, sizeof(o->type), DETACHED_TYPE "/%d-%016" PRIx64, (int)getpid(), random);
+	rc = workerlog_open(o->cli, o->args, &o->store.store, &o->log);
+	rc = rc ? rc : enqueue(o);
+	rc = rc ? rc : start(o);
+	rc = rc ? rc : await(o);
+	if (o->worker && sl_worker_stop(o->worker, 10000, &err) && !rc)
+		rc = cli_fail(o->cli, &err, NULL);
+	sl_worker_free(o->worker);
+	sl_exec_free(o->exec);
+	code = o->log.cli ? workerlog_close(&o->log, opt_num(o->args, "flush-timeout")) : 0;
+	if (o->exit_code >= 0 && rc != EXIT_INTERRUPTED)
+		return o->exit_code;
+	return rc ? rc : code;
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct once o = {.cli = cli, .args = args, .exit_code = -1};
+	int rc = jobstore_open(cli, args, &o.store);
+
+	if (!rc && opt_flag(args, "detach")) {
+		(void)snprintf(o.type, sizeof(o.type), "%s", DETACHED_TYPE);
+		rc = enqueue(&o);
+		if (!rc)
+			out_printf(&cli->out, "%" PRIu64 "\n", o.chain);
+	} else if (!rc) {
+		rc = run_here(&o);
+	}
+	jobstore_close(&o.store);
+	return rc;
+}
+
+static const struct opt opts_table[] = {
+	JOBSTORE_OPT_STORE,
+	{.name = "detach",
+	 .letter = 'd',
+	 .kind = OPT_FLAG,
+	 .help = "Only enqueue it, as type 'run', for a 'sluice worker --type run' anywhere; print the job's id"},
+	WORKERLOG_OPT_WAL,
+	{.name = "flush-timeout",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "30s",
+	 .min = 0,
+	 .max = 86400000,
+	 .help = "How long to try to bring the last output into the store at the end"},
+	{.name = NULL},
+};
+
+const struct command cmd_run = {
+	.name = "run",
+	.operands = "COMMAND…",
+	.summary = "run a command as a job, with its output kept",
+	.opts = opts_table,
+	.description = "Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
+		       "and exits "
+		       "with its code (128 and the signal's number when a signal ended it). Put '--' before a command "
+		       "that has "
+		       "options. The output stays readable with 'sluice jobs logs'. SIGINT and SIGTERM cancel the job.",
+	.example = "sluice run -- make -C /srv/site all",
+	.run = run,
+};

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "jobstore.h"
+
+#include "text.h"
+#include "values.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *jobstore_url(const struct parsed *args)
+{
+	const char *url = opt_str(args, "store");
+
+	if (!url)
+		url = getenv("SLUICE_STORE");
+	return url && *url ? url : sl_store_default_url();
+}
+
+/* A password between ':' and '@' of the authority, which others can read in the list of processes. */
+static int has_password(const char *url)
+{
+	const char *host = strstr(url, "://");
+	const char *at = host ? strchr(host + 3, '@') : NULL;
+	const char *colon = host ? strchr(host + 3, ':') : NULL;
+
+	return at && colon && colon < at;
+}
+
+int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)
+{
+	const char *url = jobstore_url(args);
+
+	return cli_fail(cli, err, has_password(url) || strchr(url, '?') ? "the store" : url);
+}
+
+int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out)
+{
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env};
+	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &cli->env, .store = &out->store};
+	const char *url = jobstore_url(args);
+	struct sl_err err = SL_ERR_INIT;
+
+	memset(out, 0, sizeof(*out));
+	if (opt_given(args, "store") && has_password(url))
+		cli_say(cli, SL_LOG_WARN,
+			"the password in --store can be seen by every user of this machine; "
+			"use SLUICE_STORE, PGPASSWORD or a password file");
+	if (sl_store_open(&out->store, url, &opts, &err))
+		return jobstore_fail(cli, args, &err);
+	if (sl_notify_open(&out->notify, url, &cli->env, &err)) {
+		cli_say(cli, SL_LOG_WARN, "no notifications, polling instead: %s", err.msg);
+		memset(&out->notify, 0, sizeof(out->notify));
+	}
+	jobs.notify = out->notify.ops ? &out->notify : NULL;
+	if (sl_jobs_open(&out->client, &jobs, &err))
+		return jobstore_fail(cli, args, &err);
+	return 0;
+}
+
+void jobstore_close(struct jobstore *store)
+{
+	sl_jobs_close(store->client);
+	if (store->notify.ops)
+		sl_notify_close(&store->notify);
+	if (store->store.ops)
+		sl_store_close(&store->store);
+	memset(store, 0, sizeof(*store));
+}
+
+int jobstore_id(struct cli *cli, const char *text, uint64_t *out)
+{
+	int64_t id = 0;
+
+	if (value_int(text, &id) || id <= 0)
+		return cli_usage(cli, "'%.100s' is not an id: a number as 'sluice enqueue' prints it", text);
+	*out = (uint64_t)id;
+	return 0;
+}
+
+int jobstore_ids(struct cli *cli, const struct parsed *args, int first, uint64_t **out, size_t *n)
+{
+	size_t count = (size_t)(args->n_operands - first);
+	uint64_t *ids = calloc(count + 1, sizeof(*ids));
+	int rc = 0;
+
+	if (!ids) {
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = jobstore_id(cli, args->operands[first + (int)i], &ids[i]);
+	*out = ids;
+	*n = count;
+	return rc;
+}
+
+void jobstore_raw_json(struct out *out, const char *text)
+{
+	int quoted = 0;
+
+	if (!text) {
+		out_str(out, "null");
+		return;
+	}
+	for (const char *p = text; *p;) {
+		const char *from = p;
+
+		while (*p && (quoted || !strchr(" \t\r\n", *p))) {
+			if (quoted && *p == '\\' && p[1])
+				p++;
+			else if (*p == '"')
+				quoted = !quoted;
+			p++;
+		}
+		out_write(out, from, (size_t)(p - from));
+		while (*p && strchr(" \t\r\n", *p))
+			p++;
+	}
+}
+
+void jobstore_json_string(struct out *out, const char *text)
+{
+	if (text)
+		out_json(out, text_json(text));
+	else
+		out_str(out, "null");
+}
+
+void jobstore_json_time(struct out *out, int64_t ms)
+{
+	char buf[TEXT_TIME_BYTES];
+
+	if (ms)
+		out_printf(out, "\"%s\"", text_time(buf, ms));
+	else
+		out_str(out, "null");
+}
+
+static void string_field(struct out *out, const char *name, const char *value)
+{
+	out_printf(out, ",\"%s\":", name);
+	jobstore_json_string(out, value);
+}
+
+static void raw_field(struct out *out, const char *name, const char *value)
+{
+	out_printf(out, ",\"%s\":", name);
+	jobstore_raw_json(out, value);
+}
+
+static void time_field(struct out *out, const char *name, int64_t ms)
+{
+	out_printf(out, ",\"%s\":", name);
+	jobstore_json_time(out, ms);
+}
+
+static void id_field(struct out *out, const char *name, uint64_t id)
+{
+	if (id)
+		out_printf(out, ",\"%s\":\"%" PRIu64 "\"", name, id);
+	else
+		out_printf(out, ",\"%s\":null", name);
+}
+
+void jobstore_job_fields(struct out *out, const struct sl_job *job)
+{
+	int completed = job->status == SL_JOB_COMPLETED;
+
+	out_printf(out, "\"id\":\"%" PRIu64 "\",\"chain_id\":\"%" PRIu64 "\"", job->id, job->chain_id);
+	string_field(out, "type", job->type);
+	string_field(out, "status", sl_job_status_name(job->status));
+	out_printf(out, ",\"attempt\":%d,\"priority\":%d", job->attempt, job->priority);
+	raw_field(out, "input", job->input);
+	raw_field(out, "output", job->output);
+	string_field(out, "error", job->error);
+	raw_field(out, "progress", job->progress);
+	time_field(out, "created_at", job->created_ms);
+	time_field(out, "scheduled_for", job->scheduled_ms);
+	time_field(out, "started_at", job->started_ms);
+	time_field(out, "completed_at", completed ? job->ended_ms : 0);
+	time_field(out, "ended_at", job->ended_ms);
+	string_field(out, "leased_by", job->leased_by);
+	time_field(out, "leased_until", job->leased_until_ms);
+	id_field(out, "previous_id", job->prev_id);
+	id_field(out, "next_id", job->next_id);
+	string_field(out, "key", job->key);
+	string_field(out, "traceparent", job->traceparent);
+	out_printf(out, ",\"blockers_open\":%u", job->blockers_open);
+}
+
+void jobstore_chain_fields(struct out *out, const struct sl_chain *chain)
+{
+	out_printf(out, "\"id\":\"%" PRIu64 "\",\"last_id\":\"%" PRIu64 "\"", chain->id, chain->last_id);
+	string_field(out, "type", chain->type);
+	string_field(out, "at_type", chain->at_type);
+	string_field(out, "status", sl_job_status_name(chain->status));
+	raw_field(out, "input", chain->input);
+	raw_field(out, "output", chain->output);
+	string_field(out, "error", chain->error);
+	string_field(out, "key", chain->key);
+	time_field(out, "created_at", chain->created_ms);
+	time_field(out, "ended_at", chain->ended_ms);
+}

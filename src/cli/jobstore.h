@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the commands about jobs share: the store that --store names, a client on it, ids, and jobs as JSON.
+ *
+ * Thread safety: none; the main thread calls. Ownership: jobstore_close frees what jobstore_open made, also after a
+ * failure.
+ */
+#ifndef SLUICE_CLI_JOBSTORE_H
+#define SLUICE_CLI_JOBSTORE_H
+
+#include "opts.h"
+
+#include <sluice/jobs.h>
+
+struct jobstore {
+	sl_store store;
+	sl_notify notify;
+	sl_jobs *client;
+};
+
+#define JOBSTORE_OPT_STORE                                                                                             \
+	{                                                                                                              \
+		.name = "store", .letter = 's', .kind = OPT_STRING, .arg = "URL",                                      \
+		.help = "Where the jobs are: sqlite:FILE or postgres://…; SLUICE_STORE in the environment, else "    \
+			"sqlite:~/.sluice/sluice.db"                                                                   \
+	}
+#define JOBSTORE_OPT_JSON                                                                                              \
+	{                                                                                                              \
+		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print JSON"                                  \
+	}
+
+/* --store, else SLUICE_STORE, else the default. */
+const char *jobstore_url(const struct parsed *args);
+/* Open store, notifier and client. 0, or an exit code after a line on stderr. Without its notifier (it cannot be had)
+ * a store still works, by polling: a warning is printed. */
+int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out);
+void jobstore_close(struct jobstore *store);
+/* Print err with the store's name (never a password) before it; its exit code. */
+int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);
+
+/* A job or chain id. 0, or 64 after a line on stderr. */
+int jobstore_id(struct cli *cli, const char *text, uint64_t *out);
+/* The ids among the operands from `first` on, in memory that lives as long as the process. */
+int jobstore_ids(struct cli *cli, const struct parsed *args, int first, uint64_t **out, size_t *n);
+
+/* JSON text on one line, as it is but without blanks between its parts; "null" for NULL. */
+void jobstore_raw_json(struct out *out, const char *text);
+/* "…": a JSON string; or null. */
+void jobstore_json_string(struct out *out, const char *text);
+/* "2024-01-01T00:00:00.000Z" in quotes, or null for 0. */
+void jobstore_json_time(struct out *out, int64_t ms);
+/* The fields of a job, "id":… to "blockers_open":…, without the braces. */
+void jobstore_job_fields(struct out *out, const struct sl_job *job);
+void jobstore_chain_fields(struct out *out, const struct sl_chain *chain);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The log of a worker process: its events go through it into the store's job_events, also those that an earlier process
+ * left behind. Logs lie in <wal dir>/<id of the store>/, so that one never reaches the wrong store; a thread looks for
+ * orphans at the start and every minute.
+ *
+ * Thread safety: open and close from the main thread. Ownership: close frees what open made, also after a failure.
+ */
+#ifndef SLUICE_CLI_WORKERLOG_H
+#define SLUICE_CLI_WORKERLOG_H
+
+#include "jobstore.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sluice/exec.h>
+
+struct workerlog {
+	struct cli *cli;
+	const sl_store *store;
+	sl_wal *wal;
+	sl_event_sender *sender;
+	int sending;
+	char dir[PATH_MAX];
+	char archive[PATH_MAX];
+	char id[64];
+	char spool[PATH_MAX];
+	pthread_t sweeper;
+	int has_sweeper;
+	int wake[2]; /* ends the sweeper */
+};
+
+#define WORKERLOG_OPT_WAL                                                                                              \
+	{                                                                                                              \
+		.name = "wal", .kind = OPT_STRING, .arg = "DIR",                                                       \
+		.help = "Where output is kept until it is in the store (default ~/.sluice/wal)"                        \
+	}
+
+/* 0, or an exit code after a line on stderr. */
+int workerlog_open(struct cli *cli, const struct parsed *args, const sl_store *store, struct workerlog *out);
+/* Send what is there, at most deadline_ms, and archive the log when all is sent. What is left stays on disk for the
+ * next worker: 75 after a line on stderr. */
+int workerlog_close(struct workerlog *log, int64_t deadline_ms);
+
+#endif
