@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "timed.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#include "base/thread.h"
 #include "flow/breaker.h"
-#include "support/vclock.h"
-
-#define MS ((int64_t)1000000)
 
 struct fixture {
-	struct vclock clock;
-	struct sl_env env;
+	struct timed timed;
 	sl__breaker *b;
 	char told[512]; /* "CO OH HC " */
 	atomic_int n_told;
@@ -27,8 +16,7 @@ struct fixture {
 static int set_up(void **state)
 {
 	struct fixture *f = calloc(1, sizeof *f);
-	vclock_init(&f->clock);
-	f->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &f->clock};
+	timed_init(&f->timed);
 	*state = f;
 	return 0;
 }
@@ -37,7 +25,7 @@ static int tear_down(void **state)
 {
 	struct fixture *f = *state;
 	sl__breaker_free(f->b);
-	vclock_fini(&f->clock);
+	timed_fini(&f->timed);
 	free(f);
 	return 0;
 }
@@ -81,7 +69,7 @@ static void on_change(enum sl__breaker_state from, enum sl__breaker_state to, vo
 	atomic_fetch_add(&f->n_told, 1);
 	/* Re-enters: would hang if the lock were held. Two changes each time. */
 	for (; f->toggle_in_callback > 0; f->toggle_in_callback--) {
-		vclock_advance_ms(&f->clock, 100000);
+		vclock_advance_ms(&f->timed.clock, 100000);
 		call(f, SL__BREAKER_OK);
 		call(f, SL__BREAKER_FATAL);
 	}
@@ -93,7 +81,7 @@ static const struct sl__breaker_opts usual = {
 
 static void make(struct fixture *f, struct sl__breaker_opts opts)
 {
-	opts.env = &f->env;
+	opts.env = &f->timed.env;
 	opts.on_change = on_change;
 	opts.ctx = f;
 	assert_int_equal(sl__breaker_new(&f->b, &opts, NULL), 0);
@@ -109,7 +97,7 @@ static void failures_in_a_row_open_it_and_a_success_starts_the_count_anew(void *
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
 	call(f, SL__BREAKER_FAILED);
 	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
-	expect_refused_until(f, f->clock.now_ns + 1000 * MS);
+	expect_refused_until(f, f->timed.clock.now_ns + 1000 * MS);
 	assert_string_equal(f->told, "CO ");
 }
 
@@ -147,7 +135,7 @@ static void a_failure_rate_opens_it_once_there_are_enough_calls(void **state)
 	call(f, SL__BREAKER_FAILED);                       /* 5 of 10 */
 	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
 	/* Once it has closed, the window begins anew. */
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	call(f, SL__BREAKER_OK);
 	call(f, SL__BREAKER_FAILED);
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
@@ -160,15 +148,15 @@ static void the_rate_forgets_what_is_older_than_the_window(void **state)
 	opts.consecutive_failures = UINT32_MAX;
 	make(f, opts);
 	calls(f, 9, SL__BREAKER_FAILED);
-	vclock_advance_ms(&f->clock, 9000);
+	vclock_advance_ms(&f->timed.clock, 9000);
 	struct sl__breaker_stats s;
 	sl__breaker_stats(f->b, &s);
 	assert_int_equal(s.window_failures, 9);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	sl__breaker_stats(f->b, &s);
 	assert_int_equal(s.window_failures, 0);
 	calls(f, 9, SL__BREAKER_FAILED);
-	vclock_advance_ms(&f->clock, (int64_t)1000 * 3600 * 24 * 365 * 200); /* a very long pause */
+	vclock_advance_ms(&f->timed.clock, (int64_t)1000 * 3600 * 24 * 365 * 200); /* a very long pause */
 	calls(f, 9, SL__BREAKER_FAILED);
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
 	call(f, SL__BREAKER_FAILED);
@@ -180,13 +168,13 @@ static void when_its_time_has_come_one_probe_goes_and_closes_it(void **state)
 	struct fixture *f = *state;
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
-	int64_t until = f->clock.now_ns + 1000 * MS;
-	vclock_advance_ms(&f->clock, 999);
+	int64_t until = f->timed.clock.now_ns + 1000 * MS;
+	vclock_advance_ms(&f->timed.clock, 999);
 	expect_refused_until(f, until);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_advance_ms(&f->timed.clock, 1);
 	struct sl__breaker_permit probe = acquire(f);
 	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
-	expect_refused_until(f, f->clock.now_ns + 5000 * MS);
+	expect_refused_until(f, f->timed.clock.now_ns + 5000 * MS);
 	assert_true(sl__breaker_report(f->b, probe, SL__BREAKER_OK));
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
 	/* The old failures are forgotten. */
@@ -202,14 +190,14 @@ static void each_failed_probe_doubles_the_time_up_to_the_maximum(void **state)
 	call(f, SL__BREAKER_FATAL);
 	static const int64_t open_ms[] = {1000, 2000, 4000, 8000, 8000, 8000};
 	for (size_t i = 0; i < SL_COUNT(open_ms); i++) {
-		expect_refused_until(f, f->clock.now_ns + open_ms[i] * MS);
-		vclock_advance_ms(&f->clock, open_ms[i]);
+		expect_refused_until(f, f->timed.clock.now_ns + open_ms[i] * MS);
+		vclock_advance_ms(&f->timed.clock, open_ms[i]);
 		call(f, i % 2 ? SL__BREAKER_FAILED : SL__BREAKER_FATAL);
 	}
-	vclock_advance_ms(&f->clock, 8000);
+	vclock_advance_ms(&f->timed.clock, 8000);
 	call(f, SL__BREAKER_OK);
 	call(f, SL__BREAKER_FATAL);
-	expect_refused_until(f, f->clock.now_ns + 1000 * MS); /* from the beginning */
+	expect_refused_until(f, f->timed.clock.now_ns + 1000 * MS); /* from the beginning */
 }
 
 static void several_probes_and_successes_may_be_asked_for(void **state)
@@ -220,9 +208,9 @@ static void several_probes_and_successes_may_be_asked_for(void **state)
 	opts.probe_successes = 3;
 	make(f, opts);
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	struct sl__breaker_permit a = acquire(f), b = acquire(f);
-	expect_refused_until(f, f->clock.now_ns + 5000 * MS);
+	expect_refused_until(f, f->timed.clock.now_ns + 5000 * MS);
 	assert_true(sl__breaker_report(f->b, a, SL__BREAKER_OK));
 	a = acquire(f);
 	assert_true(sl__breaker_report(f->b, b, SL__BREAKER_OK));
@@ -231,10 +219,10 @@ static void several_probes_and_successes_may_be_asked_for(void **state)
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
 	/* A failure among them, and all are needed again. */
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	calls(f, 2, SL__BREAKER_OK);
 	call(f, SL__BREAKER_FAILED);
-	vclock_advance_ms(&f->clock, 2000);
+	vclock_advance_ms(&f->timed.clock, 2000);
 	calls(f, 2, SL__BREAKER_OK);
 	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
 }
@@ -244,7 +232,7 @@ static void a_neutral_probe_gives_its_place_back(void **state)
 	struct fixture *f = *state;
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	struct sl__breaker_permit given_back = acquire(f);
 	assert_true(sl__breaker_report(f->b, given_back, SL__BREAKER_NEUTRAL));
 	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
@@ -260,17 +248,17 @@ static void a_probe_that_never_reports_expires_and_opens_it_again(void **state)
 	struct fixture *f = *state;
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	struct sl__breaker_permit lost = acquire(f);
-	vclock_advance_ms(&f->clock, 4999);
-	expect_refused_until(f, f->clock.now_ns + 1 * MS);
-	vclock_advance_ms(&f->clock, 1);
-	expect_refused_until(f, f->clock.now_ns + 2000 * MS);
+	vclock_advance_ms(&f->timed.clock, 4999);
+	expect_refused_until(f, f->timed.clock.now_ns + 1 * MS);
+	vclock_advance_ms(&f->timed.clock, 1);
+	expect_refused_until(f, f->timed.clock.now_ns + 2000 * MS);
 	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
 	/* Its late answer changes nothing, good or bad. */
 	assert_false(sl__breaker_report(f->b, lost, SL__BREAKER_OK));
 	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
-	vclock_advance_ms(&f->clock, 2000);
+	vclock_advance_ms(&f->timed.clock, 2000);
 	struct sl__breaker_permit probe = acquire(f);
 	assert_false(sl__breaker_report(f->b, lost, SL__BREAKER_FATAL));
 	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
@@ -283,9 +271,9 @@ static void a_probe_that_reports_too_late_counts_as_expired(void **state)
 	struct fixture *f = *state;
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	struct sl__breaker_permit probe = acquire(f);
-	vclock_advance_ms(&f->clock, 5000);
+	vclock_advance_ms(&f->timed.clock, 5000);
 	assert_false(sl__breaker_report(f->b, probe, SL__BREAKER_OK));
 	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
 }
@@ -299,7 +287,7 @@ static void results_from_before_a_change_are_ignored(void **state)
 		old[i] = acquire(f);
 	call(f, SL__BREAKER_FATAL);
 	assert_false(sl__breaker_report(f->b, old[0], SL__BREAKER_OK));
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	struct sl__breaker_permit probe = acquire(f);
 	assert_false(sl__breaker_report(f->b, old[1], SL__BREAKER_OK)); /* must not close it */
 	assert_false(sl__breaker_report(f->b, old[2], SL__BREAKER_FAILED));
@@ -343,27 +331,24 @@ struct waiter {
 	struct fixture *f;
 	int64_t timeout_ms;
 	struct sl__breaker_permit permit;
-	int rc;
-	pthread_t thread;
+	struct timed_call thread;
 };
 
-static void *wait_main(void *arg)
+static int wait_main(void *ctx)
 {
-	struct waiter *w = arg;
-	w->rc = sl__breaker_acquire(w->f->b, &w->permit, w->timeout_ms);
-	return NULL;
+	struct waiter *w = ctx;
+	return sl__breaker_acquire(w->f->b, &w->permit, w->timeout_ms);
 }
 
 static void start_wait(struct fixture *f, struct waiter *w, int64_t timeout_ms)
 {
-	*w = (struct waiter){.f = f, .timeout_ms = timeout_ms, .rc = 99};
-	assert_int_equal(pthread_create(&w->thread, NULL, wait_main, w), 0);
+	*w = (struct waiter){.f = f, .timeout_ms = timeout_ms};
+	timed_call_start(&w->thread, wait_main, w);
 }
 
 static void finish(struct waiter *w, int rc)
 {
-	pthread_join(w->thread, NULL);
-	assert_int_equal(w->rc, rc);
+	timed_call_finish(&w->thread, rc);
 }
 
 static void blocked_acquires_wait_for_the_probe_and_go_when_it_closes(void **state)
@@ -374,21 +359,21 @@ static void blocked_acquires_wait_for_the_probe_and_go_when_it_closes(void **sta
 	call(f, SL__BREAKER_FATAL);
 	start_wait(f, &w[0], SL_UNLIMITED);
 	start_wait(f, &w[1], SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 2);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_await_waiters(&f->timed.clock, 2);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	/* One gets the probe, the other goes on waiting. */
 	while (state_of(f) != SL__BREAKER_HALF_OPEN)
 		sched_yield();
-	vclock_await_waiters(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
 	struct waiter *probe = NULL;
 	while (probe == NULL) {
 		struct sl__breaker_permit permit;
 		assert_int_equal(sl__breaker_try_acquire(f->b, &permit, NULL), SL_EAGAIN);
 		for (int i = 0; i < 2; i++)
-			if (pthread_tryjoin_np(w[i].thread, NULL) == 0)
+			if (pthread_tryjoin_np(w[i].thread.thread, NULL) == 0)
 				probe = &w[i];
 	}
-	assert_int_equal(probe->rc, 0);
+	assert_int_equal(probe->thread.rc, 0);
 	assert_true(sl__breaker_report(f->b, probe->permit, SL__BREAKER_OK));
 	finish(probe == &w[0] ? &w[1] : &w[0], 0);
 }
@@ -399,10 +384,10 @@ static void a_blocked_acquire_takes_the_place_that_a_neutral_probe_gives_back(vo
 	struct waiter w;
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	struct sl__breaker_permit probe = acquire(f);
 	start_wait(f, &w, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
 	assert_true(sl__breaker_report(f->b, probe, SL__BREAKER_NEUTRAL));
 	finish(&w, 0);
 }
@@ -413,16 +398,16 @@ static void a_probe_that_expires_while_others_wait_is_told_at_once(void **state)
 	struct waiter w;
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	(void)acquire(f); /* never reports */
 	start_wait(f, &w, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 5000);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 5000);
 	while (atomic_load(&f->n_told) < 3)
 		sched_yield();
 	assert_string_equal(f->told, "CO OH HO ");
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 2000);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 2000);
 	finish(&w, 0);
 }
 
@@ -433,10 +418,10 @@ static void a_blocked_acquire_gives_up_at_its_deadline(void **state)
 	make(f, usual);
 	call(f, SL__BREAKER_FATAL);
 	start_wait(f, &w, 300);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 299);
-	assert_int_equal(w.rc, 99);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 299);
+	assert_int_equal(w.thread.rc, 99);
+	vclock_advance_ms(&f->timed.clock, 1);
 	finish(&w, SL_ETIMEDOUT);
 }
 
@@ -448,7 +433,7 @@ static void shutting_releases_those_who_wait(void **state)
 	struct sl__breaker_permit permit = acquire(f);
 	call(f, SL__BREAKER_FATAL);
 	start_wait(f, &w, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
 	sl__breaker_shut(f->b);
 	finish(&w, SL_ECLOSED);
 	assert_int_equal(sl__breaker_try_acquire(f->b, &permit, NULL), SL_ECLOSED);
@@ -522,6 +507,14 @@ static void *stress_main(void *arg)
 	return NULL;
 }
 
+static void stress_watch(void *arg)
+{
+	struct stress *s = arg;
+	struct sl__breaker_stats stats;
+	sl__breaker_stats(s->b, &stats);
+	sched_yield();
+}
+
 static void many_threads_see_one_chain_of_changes(void **state)
 {
 	(void)state;
@@ -534,21 +527,8 @@ static void many_threads_see_one_chain_of_changes(void **state)
 					.on_change = stress_change,
 					.ctx = &s};
 	assert_int_equal(sl__breaker_new(&s.b, &opts, NULL), 0);
-	pthread_t threads[6];
-	for (size_t i = 0; i < SL_COUNT(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, stress_main, &s), 0);
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	struct sl_env real;
-	assert_int_equal(sl__env_init(&real, NULL, NULL), 0);
-	int64_t end = sl__deadline_ns(&real, (seconds != NULL ? atoi(seconds) : 1) * 1000);
+	crowd_run(6, stress_main, stress_watch, &s, &s.stop);
 	struct sl__breaker_stats stats;
-	while (sl__mono_ns(&real) < end) {
-		sl__breaker_stats(s.b, &stats);
-		sched_yield();
-	}
-	atomic_store(&s.stop, true);
-	for (size_t i = 0; i < SL_COUNT(threads); i++)
-		pthread_join(threads[i], NULL);
 	assert_int_equal(s.bad, 0);
 	assert_int_equal(s.last, sl__breaker_state(s.b));
 	sl__breaker_stats(s.b, &stats);

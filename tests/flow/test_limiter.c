@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "timed.h"
 
-#include <cmocka.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "base/thread.h"
 #include "flow/limiter.h"
-#include "support/vclock.h"
 
 struct fixture {
-	struct vclock clock;
-	struct sl_env env;
+	struct timed timed;
 	sl__limiter *l;
 	uint32_t told[64];
 	atomic_int n_told;
@@ -24,8 +14,7 @@ struct fixture {
 static int set_up(void **state)
 {
 	struct fixture *f = calloc(1, sizeof *f);
-	vclock_init(&f->clock);
-	f->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &f->clock};
+	timed_init(&f->timed);
 	*state = f;
 	return 0;
 }
@@ -34,7 +23,7 @@ static int tear_down(void **state)
 {
 	struct fixture *f = *state;
 	sl__limiter_free(f->l);
-	vclock_fini(&f->clock);
+	timed_fini(&f->timed);
 	free(f);
 	return 0;
 }
@@ -46,7 +35,7 @@ static void on_change(uint32_t limit, void *ctx)
 	atomic_fetch_add(&f->n_told, 1);
 	if (f->fail_in_callback) { /* re-enters, and would hang if the lock were held */
 		f->fail_in_callback = false;
-		vclock_advance_ms(&f->clock, 1000);
+		vclock_advance_ms(&f->timed.clock, 1000);
 		assert_int_equal(sl__limiter_try_acquire(f->l), 0);
 		sl__limiter_release(f->l, SL__LIMITER_FAILED);
 	}
@@ -55,7 +44,7 @@ static void on_change(uint32_t limit, void *ctx)
 /* Window 1 s, cooldown 5 s: the defaults. */
 static void make(struct fixture *f, struct sl__limiter_opts opts)
 {
-	opts.env = &f->env;
+	opts.env = &f->timed.env;
 	opts.on_change = on_change;
 	opts.ctx = f;
 	assert_int_equal(sl__limiter_new(&f->l, &opts, NULL), 0);
@@ -100,10 +89,10 @@ static void failures_within_one_window_halve_the_limit_once(void **state)
 	acquire(f, 16);
 	for (int i = 0; i < 8; i++)
 		sl__limiter_release(f->l, SL__LIMITER_FAILED);
-	vclock_advance_ms(&f->clock, 999);
+	vclock_advance_ms(&f->timed.clock, 999);
 	sl__limiter_release(f->l, SL__LIMITER_FAILED);
 	assert_int_equal(stats_of(f).limit, 8);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_advance_ms(&f->timed.clock, 1);
 	sl__limiter_release(f->l, SL__LIMITER_FAILED);
 	assert_int_equal(stats_of(f).limit, 4);
 	assert_int_equal(f->n_told, 2);
@@ -126,7 +115,7 @@ static void the_limit_never_falls_below_the_minimum(void **state)
 	for (size_t i = 0; i < SL_COUNT(expected); i++) {
 		fail_once(f);
 		assert_int_equal(stats_of(f).limit, expected[i]);
-		vclock_advance_ms(&f->clock, 1000);
+		vclock_advance_ms(&f->timed.clock, 1000);
 	}
 	assert_int_equal(f->n_told, 2);
 	assert_int_equal(stats_of(f).lowered, 2);
@@ -141,19 +130,19 @@ static void the_limit_rises_in_cooldown_steps_to_the_maximum(void **state)
 	struct fixture *f = *state;
 	make(f, (struct sl__limiter_opts){.max = 4});
 	fail_once(f); /* 2 */
-	int64_t next_ns, lowered_ns = f->clock.now_ns;
+	int64_t next_ns, lowered_ns = f->timed.clock.now_ns;
 	assert_int_equal(sl__limiter_poll(f->l, &next_ns), 2);
 	assert_int_equal(next_ns, lowered_ns + 5000 * (int64_t)1000000);
-	vclock_advance_ms(&f->clock, 4999);
+	vclock_advance_ms(&f->timed.clock, 4999);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 2);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_advance_ms(&f->timed.clock, 1);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 3);
-	vclock_advance_ms(&f->clock, 4999);
+	vclock_advance_ms(&f->timed.clock, 4999);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 3);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_advance_ms(&f->timed.clock, 1);
 	assert_int_equal(sl__limiter_poll(f->l, &next_ns), 4);
 	assert_int_equal(next_ns, SL_FOREVER);
-	vclock_advance_ms(&f->clock, 100000);
+	vclock_advance_ms(&f->timed.clock, 100000);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 4);
 	assert_int_equal(f->n_told, 3);
 	assert_int_equal(f->told[1], 3);
@@ -165,12 +154,12 @@ static void a_failure_starts_the_cooldown_anew_even_within_the_window(void **sta
 	struct fixture *f = *state;
 	make(f, (struct sl__limiter_opts){.max = 4, .window_ms = 60000});
 	fail_once(f);
-	vclock_advance_ms(&f->clock, 4000);
+	vclock_advance_ms(&f->timed.clock, 4000);
 	fail_once(f);
 	assert_int_equal(stats_of(f).limit, 2);
-	vclock_advance_ms(&f->clock, 4999);
+	vclock_advance_ms(&f->timed.clock, 4999);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 2);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_advance_ms(&f->timed.clock, 1);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 3);
 }
 
@@ -179,9 +168,9 @@ static void after_a_long_pause_all_steps_are_taken_at_once(void **state)
 	struct fixture *f = *state;
 	make(f, (struct sl__limiter_opts){.max = 100, .step_up = 7});
 	fail_once(f); /* 50 */
-	vclock_advance_ms(&f->clock, 5000 * 3);
+	vclock_advance_ms(&f->timed.clock, 5000 * 3);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 71);
-	vclock_advance_ms(&f->clock, (int64_t)1000 * 3600 * 24 * 365 * 100);
+	vclock_advance_ms(&f->timed.clock, (int64_t)1000 * 3600 * 24 * 365 * 100);
 	assert_int_equal(sl__limiter_poll(f->l, NULL), 100);
 	assert_int_equal(stats_of(f).raised, 3 + 5);
 }
@@ -189,27 +178,24 @@ static void after_a_long_pause_all_steps_are_taken_at_once(void **state)
 struct call {
 	struct fixture *f;
 	int64_t timeout_ms;
-	int rc;
-	pthread_t thread;
+	struct timed_call thread;
 };
 
-static void *acquire_main(void *arg)
+static int acquire_main(void *ctx)
 {
-	struct call *c = arg;
-	c->rc = sl__limiter_acquire(c->f->l, c->timeout_ms);
-	return NULL;
+	const struct call *c = ctx;
+	return sl__limiter_acquire(c->f->l, c->timeout_ms);
 }
 
 static void start_acquire(struct fixture *f, struct call *c, int64_t timeout_ms)
 {
-	*c = (struct call){.f = f, .timeout_ms = timeout_ms, .rc = 99};
-	assert_int_equal(pthread_create(&c->thread, NULL, acquire_main, c), 0);
+	*c = (struct call){.f = f, .timeout_ms = timeout_ms};
+	timed_call_start(&c->thread, acquire_main, c);
 }
 
 static void finish(struct call *c, int rc)
 {
-	pthread_join(c->thread, NULL);
-	assert_int_equal(c->rc, rc);
+	timed_call_finish(&c->thread, rc);
 }
 
 static void a_blocked_acquire_gets_what_is_released(void **state)
@@ -219,7 +205,7 @@ static void a_blocked_acquire_gets_what_is_released(void **state)
 	make(f, (struct sl__limiter_opts){.max = 1});
 	acquire(f, 1);
 	start_acquire(f, &c, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
 	sl__limiter_release(f->l, SL__LIMITER_OK);
 	finish(&c, 0);
 	assert_int_equal(stats_of(f).in_use, 1);
@@ -232,10 +218,10 @@ static void a_blocked_acquire_wakes_for_the_next_step_up(void **state)
 	make(f, (struct sl__limiter_opts){.max = 2});
 	acquire(f, 2);
 	start_acquire(f, &c, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
 	sl__limiter_release(f->l, SL__LIMITER_FAILED); /* limit 1, 1 out */
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 5000);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 5000);
 	finish(&c, 0);
 	assert_int_equal(f->n_told, 2);
 	assert_int_equal(f->told[1], 2);
@@ -249,8 +235,8 @@ static void a_step_up_that_does_not_help_the_one_who_waits_is_told_all_the_same(
 	acquire(f, 8);
 	sl__limiter_release(f->l, SL__LIMITER_FAILED); /* limit 4, 7 out */
 	start_acquire(f, &c, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 5000);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 5000);
 	while (atomic_load(&f->n_told) < 2)
 		sched_yield();
 	assert_int_equal(f->told[1], 5);
@@ -265,10 +251,10 @@ static void a_timed_acquire_gives_up_at_its_deadline(void **state)
 	make(f, (struct sl__limiter_opts){.max = 1});
 	acquire(f, 1);
 	start_acquire(f, &c, 20);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 19);
-	assert_int_equal(c.rc, 99);
-	vclock_advance_ms(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 19);
+	assert_int_equal(c.thread.rc, 99);
+	vclock_advance_ms(&f->timed.clock, 1);
 	finish(&c, SL_ETIMEDOUT);
 	assert_int_equal(stats_of(f).in_use, 1);
 }
@@ -281,7 +267,7 @@ static void closing_releases_those_who_wait(void **state)
 	acquire(f, 1);
 	for (int i = 0; i < 3; i++)
 		start_acquire(f, &c[i], SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 3);
+	vclock_await_waiters(&f->timed.clock, 3);
 	sl__limiter_close(f->l);
 	for (int i = 0; i < 3; i++)
 		finish(&c[i], SL_ECLOSED);
@@ -364,6 +350,12 @@ static void *stress_main(void *arg)
 	return NULL;
 }
 
+static void stress_watch(void *arg)
+{
+	struct stress *s = arg;
+	(void)sl__limiter_poll(s->l, NULL);
+}
+
 static void many_threads_never_exceed_the_maximum_and_hear_the_last_limit(void **state)
 {
 	(void)state;
@@ -371,18 +363,7 @@ static void many_threads_never_exceed_the_maximum_and_hear_the_last_limit(void *
 	struct sl__limiter_opts opts = {
 		.max = 6, .window_ms = 1, .cooldown_ms = 1, .on_change = stress_change, .ctx = &s};
 	assert_int_equal(sl__limiter_new(&s.l, &opts, NULL), 0);
-	pthread_t threads[8];
-	for (size_t i = 0; i < SL_COUNT(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, stress_main, &s), 0);
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	struct sl_env real;
-	assert_int_equal(sl__env_init(&real, NULL, NULL), 0);
-	int64_t end = sl__deadline_ns(&real, (seconds != NULL ? atoi(seconds) : 1) * 1000);
-	while (sl__mono_ns(&real) < end)
-		(void)sl__limiter_poll(s.l, NULL);
-	atomic_store(&s.stop, true);
-	for (size_t i = 0; i < SL_COUNT(threads); i++)
-		pthread_join(threads[i], NULL);
+	crowd_run(8, stress_main, stress_watch, &s, &s.stop);
 	struct sl__limiter_stats stats;
 	sl__limiter_stats(s.l, &stats);
 	assert_int_equal(stats.in_use, 0);

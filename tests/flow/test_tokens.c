@@ -1,31 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "timed.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#include "base/thread.h"
 #include "flow/tokens.h"
-#include "support/vclock.h"
-
-#define MS ((int64_t)1000000)
 
 struct fixture {
-	struct vclock clock;
-	struct sl_env env;
+	struct timed timed;
 	sl__tokens *t;
 };
 
 static int set_up(void **state)
 {
 	struct fixture *f = calloc(1, sizeof *f);
-	vclock_init(&f->clock);
-	f->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &f->clock};
+	timed_init(&f->timed);
 	*state = f;
 	return 0;
 }
@@ -34,14 +22,14 @@ static int tear_down(void **state)
 {
 	struct fixture *f = *state;
 	sl__tokens_free(f->t);
-	vclock_fini(&f->clock);
+	timed_fini(&f->timed);
 	free(f);
 	return 0;
 }
 
 static void make(struct fixture *f, struct sl__tokens_opts opts)
 {
-	opts.env = &f->env;
+	opts.env = &f->timed.env;
 	assert_int_equal(sl__tokens_new(&f->t, &opts, NULL), 0);
 }
 
@@ -58,13 +46,13 @@ static void a_full_bucket_gives_its_burst_and_then_its_rate(void **state)
 	assert_int_equal(try_take(f, 10), 0);
 	assert_int_equal(sl__tokens_try_take(f->t, 1, &wait_ns), SL_EAGAIN);
 	assert_int_equal(wait_ns, 10 * MS);
-	vclock_advance_ns(&f->clock, 10 * MS - 1);
+	vclock_advance_ns(&f->timed.clock, 10 * MS - 1);
 	assert_int_equal(sl__tokens_try_take(f->t, 1, &wait_ns), SL_EAGAIN);
 	assert_int_equal(wait_ns, 1);
-	vclock_advance_ns(&f->clock, 1);
+	vclock_advance_ns(&f->timed.clock, 1);
 	assert_int_equal(try_take(f, 1), 0);
 	assert_int_equal(try_take(f, 1), SL_EAGAIN);
-	vclock_advance_ms(&f->clock, 50);
+	vclock_advance_ms(&f->timed.clock, 50);
 	assert_int_equal(sl__tokens_available(f->t), 5);
 	assert_int_equal(try_take(f, 6), SL_EAGAIN);
 	assert_int_equal(try_take(f, 5), 0);
@@ -93,7 +81,7 @@ static void looking_a_million_times_loses_no_fraction(void **state)
 	assert_int_equal(try_take(f, 5), 0);
 	uint64_t taken = 0, looks = 0;
 	while (taken < 1) {
-		vclock_advance_ns(&f->clock, 1001);
+		vclock_advance_ns(&f->timed.clock, 1001);
 		looks++;
 		taken += try_take(f, 1) == 0;
 	}
@@ -104,9 +92,9 @@ static void looking_a_million_times_loses_no_fraction(void **state)
 	sl__tokens_free(f->t);
 	make(f, (struct sl__tokens_opts){.rate = 1.0 / 3, .burst = 5});
 	assert_int_equal(try_take(f, 5), 0);
-	vclock_advance_ns(&f->clock, (int64_t)looks * 1001 - 1001);
+	vclock_advance_ns(&f->timed.clock, (int64_t)looks * 1001 - 1001);
 	assert_int_equal(try_take(f, 1), SL_EAGAIN);
-	vclock_advance_ns(&f->clock, 1001);
+	vclock_advance_ns(&f->timed.clock, 1001);
 	assert_int_equal(try_take(f, 1), 0);
 }
 
@@ -118,7 +106,7 @@ static void an_odd_rate_gives_exactly_its_number_over_an_hour(void **state)
 	uint64_t taken = 0;
 	for (int64_t ns = 0; ns < (int64_t)3600 * 1000 * MS; ns += 333333) {
 		int64_t step = SL_MIN((int64_t)333333, (int64_t)3600 * 1000 * MS - ns);
-		vclock_advance_ns(&f->clock, step);
+		vclock_advance_ns(&f->timed.clock, step);
 		taken += try_take(f, 1) == 0;
 	}
 	assert_int_equal(taken, 7 * 3600);
@@ -129,7 +117,7 @@ static void a_pause_of_any_length_fills_the_bucket_and_no_more(void **state)
 	struct fixture *f = *state;
 	make(f, (struct sl__tokens_opts){.rate = 1e9, .burst = 1000000000000000});
 	assert_int_equal(try_take(f, 1000000000000000), 0);
-	vclock_advance_ns(&f->clock, INT64_MAX - 2 * f->clock.now_ns);
+	vclock_advance_ns(&f->timed.clock, INT64_MAX - 2 * f->timed.clock.now_ns);
 	assert_int_equal(sl__tokens_available(f->t), 1000000000000000);
 	assert_int_equal(try_take(f, 1000000000000000), 0);
 	assert_int_equal(try_take(f, 1), SL_EAGAIN);
@@ -143,13 +131,13 @@ static void a_take_above_the_burst_waits_for_a_full_bucket_and_leaves_a_debt(voi
 	assert_int_equal(try_take(f, 1), 0);
 	assert_int_equal(sl__tokens_try_take(f->t, 50, &wait_ns), SL_EAGAIN);
 	assert_int_equal(wait_ns, 10 * MS);
-	vclock_advance_ms(&f->clock, 10);
+	vclock_advance_ms(&f->timed.clock, 10);
 	assert_int_equal(try_take(f, 50), 0); /* 40 in debt */
 	assert_int_equal(sl__tokens_available(f->t), 0);
 	assert_int_equal(sl__tokens_try_take(f->t, 1, &wait_ns), SL_EAGAIN);
 	assert_int_equal(wait_ns, 410 * MS);
 	/* The biggest number there is neither overflows nor ends. */
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	assert_int_equal(try_take(f, UINT64_MAX), 0);
 	assert_int_equal(sl__tokens_try_take(f->t, UINT64_MAX, &wait_ns), SL_EAGAIN);
 	assert_int_equal(wait_ns, SL_FOREVER);
@@ -163,7 +151,7 @@ static void reduce_slows_down_to_the_floor_and_restore_brings_it_back(void **sta
 	assert_true(sl__tokens_rate(f->t) == 500);
 	assert_int_equal(sl__tokens_available(f->t), 50); /* the burst shrinks too */
 	assert_int_equal(try_take(f, 50), 0);
-	vclock_advance_ms(&f->clock, 10);
+	vclock_advance_ms(&f->timed.clock, 10);
 	assert_int_equal(sl__tokens_available(f->t), 5);
 	for (int i = 0; i < 100; i++)
 		sl__tokens_reduce(f->t);
@@ -171,7 +159,7 @@ static void reduce_slows_down_to_the_floor_and_restore_brings_it_back(void **sta
 	sl__tokens_restore(f->t);
 	assert_true(sl__tokens_rate(f->t) == 1000);
 	assert_int_equal(sl__tokens_available(f->t), 5); /* what was lost stays lost */
-	vclock_advance_ms(&f->clock, 1000);
+	vclock_advance_ms(&f->timed.clock, 1000);
 	assert_int_equal(sl__tokens_available(f->t), 100);
 }
 
@@ -194,27 +182,24 @@ struct call {
 	struct fixture *f;
 	uint64_t n;
 	int64_t timeout_ms;
-	int rc;
-	pthread_t thread;
+	struct timed_call thread;
 };
 
-static void *take_main(void *arg)
+static int take_main(void *ctx)
 {
-	struct call *c = arg;
-	c->rc = sl__tokens_take(c->f->t, c->n, c->timeout_ms);
-	return NULL;
+	const struct call *c = ctx;
+	return sl__tokens_take(c->f->t, c->n, c->timeout_ms);
 }
 
 static void start_take(struct fixture *f, struct call *c, uint64_t n, int64_t timeout_ms)
 {
-	*c = (struct call){.f = f, .n = n, .timeout_ms = timeout_ms, .rc = 99};
-	assert_int_equal(pthread_create(&c->thread, NULL, take_main, c), 0);
+	*c = (struct call){.f = f, .n = n, .timeout_ms = timeout_ms};
+	timed_call_start(&c->thread, take_main, c);
 }
 
 static void finish(struct call *c, int rc)
 {
-	pthread_join(c->thread, NULL);
-	assert_int_equal(c->rc, rc);
+	timed_call_finish(&c->thread, rc);
 }
 
 static void a_take_waits_exactly_until_its_tokens_are_there(void **state)
@@ -224,11 +209,11 @@ static void a_take_waits_exactly_until_its_tokens_are_there(void **state)
 	make(f, (struct sl__tokens_opts){.rate = 10, .burst = 10});
 	assert_int_equal(try_take(f, 10), 0);
 	start_take(f, &c, 3, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ns(&f->clock, 300 * MS - 1);
-	vclock_await_waiters(&f->clock, 1);
-	assert_int_equal(c.rc, 99);
-	vclock_advance_ns(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ns(&f->timed.clock, 300 * MS - 1);
+	vclock_await_waiters(&f->timed.clock, 1);
+	assert_int_equal(c.thread.rc, 99);
+	vclock_advance_ns(&f->timed.clock, 1);
 	finish(&c, 0);
 	assert_int_equal(sl__tokens_available(f->t), 0);
 }
@@ -240,18 +225,18 @@ static void takers_are_served_in_order_and_a_try_does_not_overtake(void **state)
 	make(f, (struct sl__tokens_opts){.rate = 10, .burst = 10});
 	assert_int_equal(try_take(f, 10), 0);
 	start_take(f, &big, 8, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 500);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 500);
 	assert_int_equal(sl__tokens_available(f->t), 5);
 	assert_int_equal(try_take(f, 1), SL_EAGAIN);
 	start_take(f, &small, 1, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 2);
-	assert_int_equal(small.rc, 99);
-	vclock_advance_ms(&f->clock, 300);
+	vclock_await_waiters(&f->timed.clock, 2);
+	assert_int_equal(small.thread.rc, 99);
+	vclock_advance_ms(&f->timed.clock, 300);
 	finish(&big, 0);
-	vclock_await_waiters(&f->clock, 1);
-	assert_int_equal(small.rc, 99);
-	vclock_advance_ms(&f->clock, 100);
+	vclock_await_waiters(&f->timed.clock, 1);
+	assert_int_equal(small.thread.rc, 99);
+	vclock_advance_ms(&f->timed.clock, 100);
 	finish(&small, 0);
 }
 
@@ -262,10 +247,10 @@ static void a_timed_take_gives_up_takes_nothing_and_lets_the_next_one_go(void **
 	make(f, (struct sl__tokens_opts){.rate = 10, .burst = 10});
 	assert_int_equal(try_take(f, 10), 0);
 	start_take(f, &big, 10, 200);
-	vclock_await_waiters(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
 	start_take(f, &small, 2, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 2);
-	vclock_advance_ms(&f->clock, 200);
+	vclock_await_waiters(&f->timed.clock, 2);
+	vclock_advance_ms(&f->timed.clock, 200);
 	finish(&big, SL_ETIMEDOUT);
 	finish(&small, 0);
 	assert_int_equal(sl__tokens_available(f->t), 0);
@@ -281,13 +266,13 @@ static void a_new_rate_holds_for_those_who_wait(void **state)
 		sl__tokens_reduce(f->t); /* 1 a second, burst 1 */
 	assert_int_equal(try_take(f, 1), 0);
 	start_take(f, &c, 1, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 1);
-	vclock_advance_ms(&f->clock, 500); /* half a token */
-	sl__tokens_restore(f->t);          /* 16 a second: the other half needs 31.25 ms */
-	vclock_advance_ns(&f->clock, 31250000 - 1);
-	vclock_await_waiters(&f->clock, 1);
-	assert_int_equal(c.rc, 99);
-	vclock_advance_ns(&f->clock, 1);
+	vclock_await_waiters(&f->timed.clock, 1);
+	vclock_advance_ms(&f->timed.clock, 500); /* half a token */
+	sl__tokens_restore(f->t);                /* 16 a second: the other half needs 31.25 ms */
+	vclock_advance_ns(&f->timed.clock, 31250000 - 1);
+	vclock_await_waiters(&f->timed.clock, 1);
+	assert_int_equal(c.thread.rc, 99);
+	vclock_advance_ns(&f->timed.clock, 1);
 	finish(&c, 0);
 }
 
@@ -299,7 +284,7 @@ static void closing_releases_those_who_wait(void **state)
 	assert_int_equal(try_take(f, 1), 0);
 	for (int i = 0; i < 3; i++)
 		start_take(f, &c[i], 1, SL_UNLIMITED);
-	vclock_await_waiters(&f->clock, 3);
+	vclock_await_waiters(&f->timed.clock, 3);
 	sl__tokens_close(f->t);
 	for (int i = 0; i < 3; i++)
 		finish(&c[i], SL_ECLOSED);
@@ -361,25 +346,22 @@ static void *stress_main(void *arg)
 	return NULL;
 }
 
+static void stress_watch(void *arg)
+{
+	struct stress *s = arg;
+	(void)sl__tokens_available(s->t);
+}
+
 static void many_threads_get_no_more_than_burst_and_rate_allow(void **state)
 {
 	(void)state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	struct stress s = {0};
 	struct sl__tokens_opts opts = {.rate = 500000, .burst = 100};
 	struct sl_env real;
 	assert_int_equal(sl__env_init(&real, NULL, NULL), 0);
 	int64_t start = sl__mono_ns(&real);
-	int64_t end = sl__deadline_ns(&real, (seconds != NULL ? atoi(seconds) : 1) * 1000);
 	assert_int_equal(sl__tokens_new(&s.t, &opts, NULL), 0);
-	pthread_t threads[6];
-	for (size_t i = 0; i < SL_COUNT(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, stress_main, &s), 0);
-	while (sl__mono_ns(&real) < end)
-		(void)sl__tokens_available(s.t);
-	atomic_store(&s.stop, true);
-	for (size_t i = 0; i < SL_COUNT(threads); i++)
-		pthread_join(threads[i], NULL);
+	crowd_run(6, stress_main, stress_watch, &s, &s.stop);
 	double most = 100 + 500000 * ((double)(sl__mono_ns(&real) - start) / 1e9);
 	/* When reduced, the burst is 6 to 50: a take of 19 may leave a debt of 13, which is paid before the next. */
 	assert_true((double)s.taken <= most + 20);
