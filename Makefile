@@ -35,7 +35,7 @@ test: configure ## all tests but the long ones; ends with "N passed, N failed"
 	@scripts/run-tests $(RELEASE)
 
 check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, format, include direction, docs
-	@scripts/check static gcc clang asan tsan fuzz crash kill9
+	@scripts/check static gcc clang asan tsan fuzz crash syncs kill9
 
 torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
 	@scripts/torture $(MINUTES)

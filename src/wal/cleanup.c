@@ -98,7 +98,6 @@ struct cleanup {
 	void *ctx;
 	char **names;
 	size_t n, cap;
-	bool removed_any;
 };
 
 static int on_name(const char *name, void *ctx)
@@ -156,13 +155,13 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 		if (rc < 0 && rc != -ENOENT)
 			return sl_err_set_errno(err, -rc, "cleanup: remove %s", path);
 		entry.removed = 1;
-		c->removed_any = true;
 	}
 	*stop = c->fn != NULL ? c->fn(&entry, c->ctx) : 0;
 	return 0;
 }
 
-/* One that fails does not keep the others; the first error is told. */
+/* One that fails does not keep the others; the first error is told. The folder is not synced: an archive that a power
+ * loss brings back is due again. */
 static int clean_all(struct cleanup *c, struct sl_err *err)
 {
 	int first = 0, stop = 0;
@@ -178,9 +177,6 @@ static int clean_all(struct cleanup *c, struct sl_err *err)
 				*err = why;
 		}
 	}
-	int rc = c->removed_any ? sl__sync_dir(c->env, c->dir) : 0;
-	if (rc < 0 && first == 0)
-		first = sl_err_set_errno(err, -rc, "cleanup: sync %s", c->dir);
 	return first != 0 ? first : stop;
 }
 

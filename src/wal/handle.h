@@ -214,7 +214,8 @@ void sl__wal_helper_stop(sl_wal *w);
  * SL_EPOISONED: what is on disk is unknown, the caller must poison. */
 SL_MUST_CHECK int sl__wal_rotate(sl_wal *w, struct sl_err *err);
 /* Make <dir>/<id>.wal with a header and `zeros` bytes behind it, synced, under a temporary name, locked, and move it
- * into place (replace: over what is there). *out_fd is its descriptor. */
+ * into place (replace: over what is there). *out_fd is its descriptor. The folder is for the caller to sync, before
+ * anything is acknowledged. */
 SL_MUST_CHECK int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
 					uint64_t zeros, bool replace, int *out_fd, struct sl_err *err);
 /* Where nothing can be created, that is what the code says; a full disk or a failing one keeps its own. */
@@ -236,7 +237,8 @@ static inline int sl__wal_plain_code(int rc, const struct sl_err *err)
 {
 	return rc != SL_EPOISONED ? rc : err != NULL ? err->code : SL_EIO;
 }
-/* [leader or open] Cut the active file to its logical end. SL_EPOISONED: the sync failed. */
+/* [leader or open] Cut the active file to its logical end, durably: what a full disk left behind it does not come back.
+ * SL_EPOISONED: the sync failed. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
 /* [leader, no mu] The disk is full: cut the zeros off and write none for a while. As trim. */
 SL_MUST_CHECK int sl__wal_give_back(sl_wal *w, struct sl_err *err);

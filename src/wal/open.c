@@ -256,6 +256,9 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 		return rc;
 	sl__close_fd(&w->env, &w->fd);
 	w->fd = fd;
+	rc = sl__sync_dir(&w->env, w->dir); /* V4 again: this file came behind the recovery */
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "sync the folder of %s", w->path);
 	w->header = h;
 	w->end = w->ready_end = WAL_HEADER_BYTES;
 	return 0;

@@ -169,8 +169,6 @@ int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, st
 			sl__log(&w->env, SL_LOG_WARN, "wal", "file set aside", SL__F_STR("file", sl__basename(to)));
 		sl__free(&w->env, to);
 	}
-	if (rc == 0)
-		rc = sl__sync_dir(&w->env, w->dir);
 	sl__free(&w->env, base);
 	return rc < 0 ? sl_err_set_errno(err, -rc, "move %s aside", path) : 0;
 }

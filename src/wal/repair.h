@@ -13,7 +13,8 @@
  * that name already are enough; other bytes get ".2", ".3" … behind the name. */
 SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, const char *kind, uint64_t offset,
 				    uint64_t length, struct sl_err *err);
-/* Rename a whole file to <path>.<suffix> (".2" … when taken). */
+/* Rename a whole file to <path>.<suffix> (".2" … when taken). The folder is synced before recovery ends (V4), or before
+ * a new file takes the name; one that comes back until then is moved again. */
 SL_MUST_CHECK int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, struct sl_err *err);
 struct wal_hole {
 	uint64_t first, last; /* sequences that are not there; first 0: no hole */

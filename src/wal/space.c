@@ -15,9 +15,9 @@
  *     the place first.
  * S2  Zeros may be lost by a power loss as long as no record lies behind them, and then nobody misses them.
  *
- * Rotation: the new file is made and synced under a temporary name, then the active one is trimmed, synced and renamed
- * to its sealed name, the folder synced, the new one renamed into place, the folder synced. Each state between is
- * recovered: without an active file, open makes one that continues the newest sealed segment.
+ * Rotation: the new file is made and synced under a temporary name, then the active one is trimmed (which syncs it) and
+ * renamed to its sealed name, the folder synced, the new one renamed into place, the folder synced. Each state between
+ * is recovered: without an active file, open makes one that continues the newest sealed segment.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -101,8 +101,6 @@ int sl__wal_create_active(const struct sl_env *env, const char *dir, const char 
 		if (rc < 0) {
 			(void)SL__IO(env, unlink, temp);
 			code = sl_err_set_errno(err, -rc, "create %s", path);
-		} else if ((rc = sl__sync_dir(env, dir)) < 0) {
-			code = sl_err_set_errno(err, -rc, "sync the folder of %s", path);
 		}
 		sl__free(env, temp);
 		if (code == 0)
@@ -227,14 +225,6 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 		rc = sl__wal_make_temp(&w->env, w->dir, w->id, h, n_zeros, &temp, &fd, err);
 	if (rc == 0)
 		rc = sl__wal_trim(w, err);
-	if (rc == 0) {
-		/* The data was synced by each flush; this is for the size and the times. */
-		int sync_rc = SL__IO(&w->env, sync, w->fd);
-		if (sync_rc < 0) {
-			(void)sl_err_set_errno(err, -sync_rc, "rotate %s: sync", w->path);
-			rc = SL_EPOISONED;
-		}
-	}
 	/* A reader goes by names: it must not meet the new file under the active name while the handle still means the
 	 * old one by it. */
 	sl__lock(&w->read_mu);

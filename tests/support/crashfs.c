@@ -184,65 +184,21 @@ static bool covered(const struct cfs_op *op, uint32_t ino, bool is_dir)
 	return (op->kind == CFS_CREATE || op->kind == CFS_UNLINK) && op->dir == ino;
 }
 
-static const char *file_kind(const char *name)
-{
-	size_t n = strlen(name);
-	if (strstr(name, "tmp") != NULL)
-		return strstr(name, ".zst") != NULL ? "temporary archive" : "temporary file";
-	if (strstr(name, ".damaged") != NULL || strstr(name, ".torn") != NULL)
-		return "set-aside file";
-	if (n > 4 && strcmp(name + n - 4, ".zst") == 0)
-		return "archive";
-	if (n > 4 && strcmp(name + n - 4, ".wal") == 0)
-		return "active segment";
-	if (strstr(name, ".wal.") != NULL)
-		return "sealed segment";
-	return name;
-}
-
-static const char *intern_class(struct crashfs *fs, const char *text)
-{
-	for (size_t i = 0; i < fs->n_classes; i++)
-		if (strcmp(fs->classes[i], text) == 0)
-			return fs->classes[i];
-	fs->classes = cfs_grow(fs->classes, (fs->n_classes + 1) * sizeof *fs->classes);
-	return fs->classes[fs->n_classes++] = cfs_strdup(text);
-}
-
-/* The class of a sync of ino now; NULL when there is nothing that it would make durable. */
-static const char *classify(struct crashfs *fs, uint32_t ino, const char *call)
-{
-	static const char *const names[] = {[CFS_WRITE] = "writes",
-					    [CFS_TRUNCATE] = "truncate",
-					    [CFS_CREATE] = "create",
-					    [CFS_RENAME] = "rename",
-					    [CFS_UNLINK] = "unlink"};
-	const struct cfs_inode *node = &fs->inodes[ino];
-	unsigned kinds = 0;
-	for (size_t i = fs->settled; i < fs->n_ops; i++)
-		if (covered(&fs->ops[i], ino, node->is_dir))
-			kinds |= 1U << fs->ops[i].kind;
-	if (kinds == 0)
-		return NULL;
-	char text[256];
-	int n = snprintf(text, sizeof text, "%s: %s of %s%s after", fs->phase, call, node->is_dir ? "folder " : "",
-			 node->is_dir ? node->name : file_kind(node->name));
-	for (unsigned k = 0; k < CFS_SYNC; k++)
-		if ((kinds >> k & 1) != 0)
-			n += snprintf(text + n, sizeof text - (size_t)n, " %s", names[k]);
-	return intern_class(fs, text);
-}
-
 static void make_durable(struct crashfs *fs, uint32_t ino, const char *call)
 {
-	const char *sync_class = fs->recording ? classify(fs, ino, call) : NULL;
-	bool ignored = sync_class != NULL && fs->ignored != NULL && strcmp(fs->ignored, sync_class) == 0;
-	note(fs, (struct cfs_op){.kind = CFS_SYNC, .ino = ino, .sync_class = sync_class, .len = ignored});
-	if (sync_class == NULL || ignored)
+	size_t covers = 0;
+	if (!fs->recording)
 		return;
-	for (size_t i = fs->settled; i + 1 < fs->n_ops; i++)
-		if (covered(&fs->ops[i], ino, fs->inodes[ino].is_dir))
-			fs->ops[i].durable_at = fs->n_ops - 1;
+	for (size_t i = fs->settled; i < fs->n_ops; i++)
+		if (covered(&fs->ops[i], ino, fs->inodes[ino].is_dir)) {
+			fs->ops[i].durable_at = fs->n_ops;
+			covers++;
+		}
+	note(fs, (struct cfs_op){.kind = CFS_SYNC,
+				 .ino = ino,
+				 .name = cfs_strdup(fs->inodes[ino].name),
+				 .call = call,
+				 .len = covers});
 	while (fs->settled < fs->n_ops &&
 	       (fs->ops[fs->settled].durable_at != CFS_NEVER || fs->ops[fs->settled].kind == CFS_SYNC))
 		fs->settled++;
@@ -393,7 +349,7 @@ static bool all_zero(const uint8_t *p, size_t n)
 	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
 }
 
-static size_t used_bytes(const struct crashfs *fs)
+size_t crashfs_used(const struct crashfs *fs)
 {
 	size_t sum = 0;
 	for (size_t i = 0; i < fs->n_inodes; i++)
@@ -406,7 +362,7 @@ static size_t within_quota(const struct crashfs *fs, const struct cfs_inode *nod
 {
 	if (fs->quota == SIZE_MAX || offset + n <= node->size)
 		return n;
-	size_t used = used_bytes(fs), room = fs->quota > used ? fs->quota - used : 0;
+	size_t used = crashfs_used(fs), room = fs->quota > used ? fs->quota - used : 0;
 	size_t end = node->size + room;
 	if (offset >= end)
 		return 0;
@@ -668,7 +624,6 @@ struct crashfs *crashfs_new(void)
 	struct crashfs *fs = cfs_alloc(sizeof *fs);
 	pthread_mutex_init(&fs->mu, NULL);
 	fs->stop_at = fs->quota = SIZE_MAX;
-	fs->phase = "";
 	(void)new_inode(fs, true, S_IFDIR | 0700, "/");
 	crashfs_settle(fs);
 	fs->recording = true;
@@ -683,11 +638,7 @@ void crashfs_free(struct crashfs *fs)
 	free(fs->ops);
 	cfs_free_inodes(fs->inodes, fs->n_inodes);
 	cfs_free_inodes(fs->base, fs->n_base);
-	for (size_t i = 0; i < fs->n_classes; i++)
-		free(fs->classes[i]);
-	free(fs->classes);
 	free(fs->fds);
-	free(fs->ignored);
 	pthread_mutex_destroy(&fs->mu);
 	free(fs);
 }
@@ -712,11 +663,6 @@ void crashfs_settle(struct crashfs *fs)
 size_t crashfs_point(const struct crashfs *fs)
 {
 	return fs->n_ops;
-}
-
-void crashfs_phase(struct crashfs *fs, const char *phase)
-{
-	fs->phase = phase;
 }
 
 void crashfs_stop_at(struct crashfs *fs, size_t point)
@@ -805,25 +751,16 @@ int crashfs_each(const struct crashfs *fs, const char *dir, sl_io_list_fn *fn, v
 	return 0;
 }
 
-size_t crashfs_sync_classes(const struct crashfs *fs)
-{
-	return fs->n_classes;
-}
-
-const char *crashfs_sync_class(const struct crashfs *fs, size_t i)
-{
-	return fs->classes[i];
-}
-
 size_t crashfs_next_sync(const struct crashfs *fs, size_t point)
 {
-	while (point < fs->n_ops && fs->ops[point].sync_class == NULL)
+	while (point < fs->n_ops && (fs->ops[point].kind != CFS_SYNC || fs->ops[point].len == 0))
 		point++;
 	return point;
 }
 
-void crashfs_ignore_sync(struct crashfs *fs, const char *sync_class)
+size_t crashfs_next_rename(const struct crashfs *fs, size_t point)
 {
-	free(fs->ignored);
-	fs->ignored = sync_class != NULL ? cfs_strdup(sync_class) : NULL;
+	while (point < fs->n_ops && fs->ops[point].kind != CFS_RENAME)
+		point++;
+	return point;
 }

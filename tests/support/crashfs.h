@@ -41,8 +41,10 @@ void crashfs_record(struct crashfs *fs, bool on);
 void crashfs_settle(struct crashfs *fs);
 /* How many changes were made so far: the crash point "now". */
 size_t crashfs_point(const struct crashfs *fs);
-/* The name of what the scenario does from here on; part of the class of a sync. Must live as long as fs. */
-void crashfs_phase(struct crashfs *fs, const char *phase);
+/* The first sync at or behind point that had something to make durable, and the first rename; the number of changes
+ * when there is none. */
+size_t crashfs_next_sync(const struct crashfs *fs, size_t point);
+size_t crashfs_next_rename(const struct crashfs *fs, size_t point);
 /* The process dies just before change number point (SIZE_MAX: never): every call from there on fails with EIO and
  * changes nothing. */
 void crashfs_stop_at(struct crashfs *fs, size_t point);
@@ -53,6 +55,7 @@ void crashfs_kill(struct crashfs *fs);
 size_t crashfs_open_files(const struct crashfs *fs);
 /* Bytes that files may take in all; a write beyond gives ENOSPC (and a short write before it). SIZE_MAX: no limit. */
 void crashfs_quota(struct crashfs *fs, size_t bytes);
+size_t crashfs_used(const struct crashfs *fs);
 /* The nth write from now on and n_writes - 1 more find a full disk. 0: none. */
 void crashfs_fail_writes(struct crashfs *fs, size_t nth, size_t n_writes);
 
@@ -63,17 +66,6 @@ void crashfs_put(struct crashfs *fs, const char *path, const void *data, size_t 
 const void *crashfs_get(const struct crashfs *fs, const char *path, size_t *n);
 /* Names in a folder, in order of creation; stops at the first non-zero result. 0 for a folder that is not there. */
 int crashfs_each(const struct crashfs *fs, const char *dir, sl_io_list_fn *fn, void *ctx);
-
-/* ---- mutation: what if one sync were not in the code ---- */
-
-/* A class of syncs is "<phase>: <call> <kind of file> [after <directory operations it makes durable>]". Only a sync
- * that had something to make durable has one. */
-size_t crashfs_sync_classes(const struct crashfs *fs);
-const char *crashfs_sync_class(const struct crashfs *fs, size_t i);
-/* The first sync at or behind point that had something to make durable; the number of changes when there is none. */
-size_t crashfs_next_sync(const struct crashfs *fs, size_t point);
-/* Syncs of this class return 0 and do nothing. NULL: none. To be set before the scenario. */
-void crashfs_ignore_sync(struct crashfs *fs, const char *sync_class);
 
 /* ---- states ---- */
 

@@ -24,7 +24,7 @@ struct cfs_inode {
 	int64_t mtime_ms;
 	uint32_t mode;
 	int lock_fd; /* the descriptor that holds the lock, or -1 */
-	char *name;  /* the last one it had, for sync classes */
+	char *name;  /* the last one it had */
 };
 
 enum cfs_kind { CFS_WRITE, CFS_TRUNCATE, CFS_CREATE, CFS_RENAME, CFS_UNLINK, CFS_SYNC };
@@ -34,12 +34,12 @@ struct cfs_op {
 	uint32_t ino, dir, dir2; /* dir2: of a rename's target */
 	char *name, *name2;
 	uint64_t off; /* CFS_TRUNCATE: the new size */
-	size_t len;
+	size_t len;   /* CFS_SYNC: how many operations it made durable */
 	uint8_t *data;
 	bool resizes;      /* changed the file's size when it was made */
 	bool idle_zeros;   /* zeros where there never was anything: there or not is the same */
 	size_t durable_at; /* the operation that made it durable: so it is at every point beyond that one */
-	const char *sync_class;
+	const char *call;  /* CFS_SYNC */
 };
 
 struct cfs_fd {
@@ -60,10 +60,6 @@ struct crashfs {
 	bool recording;
 	size_t stop_at, quota;
 	size_t fail_in, fail_n; /* writes until some find a full disk, and how many do */
-	const char *phase;
-	char *ignored;
-	char **classes;
-	size_t n_classes;
 };
 
 /* All of these abort without memory: a test cannot go on. */

@@ -304,7 +304,7 @@ static struct crashfs *start_state(const struct crashfs *fs)
 	return to;
 }
 
-/* Names as this state has them, for sync classes. */
+/* Names as this state has them. */
 static void rename_inodes(struct crashfs *fs)
 {
 	for (size_t i = 0; i < fs->n_inodes; i++)
@@ -385,8 +385,7 @@ static void print_op(const struct crashfs *fs, size_t i, size_t point, FILE *out
 		fprintf(out, "unlink %s", op->name);
 		break;
 	case CFS_SYNC:
-		fprintf(out, "%s%s", op->sync_class != NULL ? op->sync_class : "sync of nothing",
-			op->len != 0 ? " (ignored)" : "");
+		fprintf(out, "%s of %s%s", op->call, op->name, op->len == 0 ? ", which has nothing new" : "");
 		break;
 	}
 	fputc('\n', out);

@@ -60,7 +60,7 @@ uint64_t walmodel_id_of(const void *payload, size_t n)
 
 void walmodel_init(struct walmodel *m, uint64_t first_id)
 {
-	*m = (struct walmodel){.next_id = first_id};
+	*m = (struct walmodel){.next_id = first_id, .sound_at = WALMODEL_NEVER};
 	pthread_mutex_init(&m->mu, NULL);
 }
 
@@ -86,7 +86,8 @@ struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation,
 							   .sequence = sequence,
 							   .id = id,
 							   .submitted_at = at,
-							   .acked_at = WALMODEL_NEVER};
+							   .acked_at = WALMODEL_NEVER,
+							   .refused_at = WALMODEL_NEVER};
 	return &m->entries[m->n_entries++];
 }
 
@@ -122,8 +123,10 @@ void walmodel_rebase(struct walmodel *to, const struct walmodel *from, size_t po
 {
 	walmodel_init(to, from->next_id);
 	to->any_sequence = from->any_sequence;
+	to->copied_archives = from->copied_archives;
 	to->kept = from->kept;
 	to->kept_len = from->kept_len;
+	to->sound_at = from->sound_at <= point ? 0 : WALMODEL_NEVER;
 	for (size_t i = 0; i < from->n_entries; i++) {
 		const struct walmodel_entry *e = &from->entries[i];
 		if (e->submitted_at > point)
@@ -131,6 +134,7 @@ void walmodel_rebase(struct walmodel *to, const struct walmodel *from, size_t po
 		struct walmodel_entry *copy = walmodel_submit(to, e->incarnation, e->sequence, e->id, 0);
 		copy->excused = e->excused;
 		copy->acked_at = e->acked_at <= point ? 0 : WALMODEL_NEVER;
+		copy->refused_at = e->refused_at <= point ? 0 : WALMODEL_NEVER;
 	}
 	for (size_t i = 0; i < from->n_deliveries; i++)
 		if (from->deliveries[i].at <= point)

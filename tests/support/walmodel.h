@@ -6,12 +6,15 @@
  *
  * Rules that walmodel_verify checks of the log that is left at a point:
  *  1. It opens.
- *  2. Every record in it was submitted under its sequence with exactly that payload, in ascending order.
+ *  2. Every record in it was submitted under its sequence with exactly that payload, in ascending order, and not
+ *     refused.
  *  3. Every record acknowledged by then is in the log, or in a whole archive.
  *  4. A record that a receiver took is not there with another payload, and its sequence is not given again.
  *  5. A record is sent or failed only when somebody said so.
  *  6. It takes new records, closes, and opens again with all of these.
  *  7. No descriptor and no memory is left behind.
+ *  8. Damaged bytes are kept by whoever removes them, the sequences lost with them are declared missing, and what a
+ *     recovery has mended is sound.
  *
  * Thread safety: none but for the receiver's send, which locks.
  */
@@ -36,6 +39,7 @@ struct walmodel_entry {
 	uint32_t incarnation;
 	uint64_t sequence, id;
 	size_t submitted_at, acked_at; /* WALMODEL_NEVER: not acknowledged */
+	size_t refused_at;             /* the append said that it is not there; WALMODEL_NEVER */
 	bool excused;                  /* destroyed on purpose: may be missing */
 };
 
@@ -66,8 +70,10 @@ struct walmodel {
 	uint64_t next_id;
 	bool any_sequence; /* records may have been numbered anew (a new incarnation): rule 2 asks for the payload only
 			    */
-	const void *kept;  /* bytes that must be in the log or in a set-aside file; NULL: none */
+	bool copied_archives; /* not only the log puts archives there: one that cannot be read does not count */
+	const void *kept;     /* bytes that must be in the log or in a set-aside file; NULL: none */
 	size_t kept_len;
+	size_t sound_at; /* a recovery returned: verify finds no damage from here on; WALMODEL_NEVER */
 };
 
 void walmodel_init(struct walmodel *m, uint64_t first_id);

@@ -20,6 +20,7 @@ struct judge {
 	struct sl_wal_opts opts;
 	sl_wal *w;
 	uint32_t incarnation;
+	uint64_t holes;
 	struct found *found; /* of the last look, log first, then archives */
 	size_t n_found;
 	bool in_archive; /* what is being collected */
@@ -62,6 +63,7 @@ static int open_log(struct judge *j, const char *when)
 	if (sl_wal_get_stats(j->w, &st, &err) != 0)
 		return bad(j, "no statistics: %s", err.msg);
 	j->incarnation = st.incarnation;
+	j->holes = st.holes;
 	return 0;
 }
 
@@ -94,7 +96,7 @@ static int look_in_archive(const char *name, void *ctx)
 	int rc = sl_wal_scan(path, &scan, &st, &err);
 	if (rc == -1 && j->why[0] != '\0')
 		return -1;
-	if (rc != 0)
+	if (rc != 0 && !j->c->m->copied_archives)
 		return bad(j, "archive %s cannot be read: %s", name, err.msg);
 	return 0;
 }
@@ -129,9 +131,10 @@ static int nothing_invented(struct judge *j)
 		bool ok = false;
 		for (size_t k = 0; k < m->n_entries && !ok; k++)
 			ok = m->entries[k].id == f->id && m->entries[k].submitted_at <= j->c->point &&
+			     m->entries[k].refused_at > j->c->point &&
 			     (m->any_sequence || m->entries[k].sequence == f->sequence);
 		if (!ok)
-			return bad(j, "record %llu holds payload %llu, which was not submitted under it",
+			return bad(j, "record %llu holds payload %llu, which was not submitted under it, or refused",
 				   (unsigned long long)f->sequence, (unsigned long long)f->id);
 	}
 	return 0;
@@ -243,11 +246,35 @@ static int kept_in(const char *name, void *ctx)
 	return data != NULL && memmem(data, n, j->c->m->kept, j->c->m->kept_len) != NULL;
 }
 
+/* Rule 8. */
+static int mended_is_sound(struct judge *j)
+{
+	char path[512];
+	if (j->c->m->sound_at > j->c->point)
+		return 0;
+	(void)snprintf(path, sizeof path, "%s/%s.wal", j->opts.wal_dir, j->c->id);
+	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &j->env.env};
+	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_wal_scan(path, &scan, &st, &err) != 0)
+		return bad(j, "cannot be verified: %s", err.msg);
+	return st.damaged_ranges == 0 ? 0 : bad(j, "what was mended is damaged again");
+}
+
 static int damage_is_kept(struct judge *j)
 {
 	if (j->c->m->kept == NULL || crashfs_each(j->fs, j->opts.wal_dir, kept_in, j) == 1)
 		return 0;
 	return bad(j, "the damaged bytes are gone");
+}
+
+static int loss_is_declared(struct judge *j)
+{
+	const struct walmodel *m = j->c->m;
+	uint64_t lost = 0;
+	for (size_t k = 0; k < m->n_entries && !m->any_sequence; k++)
+		lost += m->entries[k].excused && find(j, m->entries[k].sequence, m->entries[k].id) == NULL;
+	return lost <= j->holes ? 0 : bad(j, "a record is gone that is not declared missing");
 }
 
 /* Rules 4 and 6: a new record, under a number that is free. */
@@ -287,7 +314,7 @@ static int all_rules(struct judge *j)
 {
 	if (nothing_invented(j) != 0 || nothing_lost(j) != 0 || deliveries_stand(j) != 0 || statuses_stand(j) != 0)
 		return -1;
-	return damage_is_kept(j);
+	return damage_is_kept(j) != 0 ? -1 : loss_is_declared(j);
 }
 
 /* The model of the second half: everything seen must stay. */
@@ -327,7 +354,9 @@ int walmodel_verify(const struct walmodel_case *c, struct crashfs *fs, char why[
 	j.env.verbose = c->verbose;
 	j.opts.env = &j.env.env;
 	walmodel_rebase(&after, c->m, c->point);
-	int rc = open_log(&j, "after the crash");
+	int rc = mended_is_sound(&j);
+	if (rc == 0)
+		rc = open_log(&j, "after the crash");
 	if (rc == 0)
 		rc = look(&j, "after the crash");
 	if (rc == 0)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is done to a log while the power may fail at any moment. A scenario stops at the first step that fails; only a
  * process that is made to die has failing steps. */
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "world.h"
@@ -21,6 +23,13 @@ static void mark_all(struct world *x)
 {
 	if (x->rc == 0 && x->next_sequence > 1)
 		(void)world_mark_sent(x, 1, x->next_sequence - 1);
+}
+
+/* Until the log has n segments, the last of them with records. */
+static void fill_segments(struct world *x, uint64_t n)
+{
+	while (x->rc == 0 && world_append_many(x, 8) && world_stats(x).segments < n)
+		;
 }
 
 static void run_append(struct world *x)
@@ -86,7 +95,8 @@ static void burst(struct world *x)
 			(void)world_append_many(x, 1 + world_rand(x, 4));
 }
 
-/* Do burst, and die in the middle of it: often just before a sync, which is when most is at stake. */
+/* Do burst, and die in the middle of it: often just before a sync or behind a rename, which is when most is at stake.
+ */
 static void die_in_a_burst(struct world *x)
 {
 	struct world dry;
@@ -98,7 +108,11 @@ static void die_in_a_burst(struct world *x)
 	dry.rng = x->rng = seed;
 	burst(&dry);
 	size_t at = (size_t)where % crashfs_point(dry.fs);
-	crashfs_stop_at(x->fs, coin != 0 ? crashfs_next_sync(dry.fs, at) : at);
+	if (coin == 1)
+		at = crashfs_next_rename(dry.fs, at) + 1;
+	else if (coin > 1)
+		at = crashfs_next_sync(dry.fs, at);
+	crashfs_stop_at(x->fs, at);
 	world_fini(&dry);
 	burst(x);
 	world_die(x);
@@ -146,8 +160,7 @@ static void run_archive(struct world *x)
 {
 	x->opts.segment_bytes = 4096;
 	TRY(world_open(x));
-	for (int i = 0; i < 3 && x->rc == 0; i++)
-		(void)world_append_many(x, 6);
+	fill_segments(x, 1 + world_rand(x, 3));
 	mark_all(x);
 	if (world_rand(x, 2) != 0) {
 		TRY(x->rc == 0 && world_archive(x, false));
@@ -161,6 +174,69 @@ static void run_archive(struct world *x)
 	append_some(x, 2);
 	TRY(x->rc == 0 && world_close(x));
 	TRY(world_archive_path(x, true));
+}
+
+/* Somebody copied the archive into its folder before; the copy may still be in the page cache only. */
+static void copy_archive(struct world *x, const uint8_t *data, size_t n)
+{
+	int fd = crashfs_io.open(WORLD_ARCHIVE "/s.wal.zst", O_WRONLY | O_CREAT, 0600, x->fs);
+	if (fd < 0 || crashfs_io.pwrite(fd, data, n, 0, x->fs) != (ssize_t)n || crashfs_io.close(fd, x->fs) != 0)
+		abort();
+}
+
+static void archive_again(struct world *x, const uint8_t *log, size_t log_len)
+{
+	size_t n;
+	TRY(world_archive_path(x, false));
+	const uint8_t *archive = crashfs_get(x->fs, WORLD_ARCHIVE "/s.wal.zst", &n);
+	uint8_t *copy = malloc(n);
+	if (archive == NULL || copy == NULL || crashfs_io.unlink(WORLD_ARCHIVE "/s.wal.zst", x->fs) != 0)
+		abort();
+	memcpy(copy, archive, n);
+	crashfs_put(x->fs, WORLD_PATH, log, log_len);
+	world_record(x);
+	x->model.copied_archives = true;
+	copy_archive(x, copy, n);
+	free(copy);
+	TRY(world_archive_path(x, false));
+	TRY(world_open(x));
+	append_some(x, 1);
+}
+
+static void run_copied(struct world *x)
+{
+	size_t n;
+	crashfs_record(x->fs, false);
+	TRY(world_open(x));
+	append_some(x, 3);
+	mark_all(x);
+	TRY(x->rc == 0 && world_close(x));
+	const uint8_t *log = crashfs_get(x->fs, WORLD_PATH, &n);
+	uint8_t *copy = malloc(n);
+	if (log == NULL || copy == NULL)
+		abort();
+	memcpy(copy, log, n);
+	archive_again(x, copy, n);
+	free(copy);
+}
+
+/* A flush that a full disk cuts short: what the log refused is not there later. */
+static void run_full(struct world *x)
+{
+	x->opts.prepare_max_bytes = SL_NONE;
+	TRY(world_open(x));
+	append_some(x, 2);
+	TRY(x->rc == 0);
+	if (x->fault == NULL) { /* which makes full disks of its own */
+		crashfs_quota(x->fs, crashfs_used(x->fs) + 40 + world_rand(x, 800));
+		if (!world_append_many(x, 6) && x->rc == SL_ENOSPC) {
+			world_refused(x, 6);
+			x->rc = 0;
+		}
+		crashfs_quota(x->fs, SIZE_MAX);
+	}
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
 }
 
 /* Sealed segments that are settled are archived one by one while the log is in use. */
@@ -209,26 +285,36 @@ static void run_recover(struct world *x)
 	TRY(x->rc == 0 && world_close(x));
 }
 
+/* A sealed segment, and an active one with nothing but a mark. */
+static void seal_with_marks(struct world *x)
+{
+	while (x->rc == 0 && world_append_many(x, 8) && world_stats(x).bytes < 4096)
+		;
+	TRY(x->rc == 0 && world_mark_sent(x, 1, 2));
+}
+
 static void run_salvage(struct world *x)
 {
+	bool last = world_rand(x, 4) == 0;
 	crashfs_record(x->fs, false);
 	x->opts.segment_bytes = 4096;
 	TRY(world_open(x));
-	for (int i = 0; i < 3 && x->rc == 0; i++)
-		(void)world_append_many(x, 1 + world_rand(x, 6));
-	if (world_rand(x, 2) != 0)
-		mark_all(x);
-	TRY(x->rc == 0 && world_append(x));
-	TRY(world_close(x));
-	TRY(world_damage(x));
-	crashfs_record(x->fs, true);
-	struct walmodel all;
-	walmodel_rebase(&all, &x->model, SIZE_MAX - 1);
-	walmodel_fini(&x->model);
-	x->model = all;
+	if (last) {
+		seal_with_marks(x);
+	} else {
+		fill_segments(x, 1 + world_rand(x, 3));
+		if (world_rand(x, 2) != 0)
+			mark_all(x);
+		TRY(x->rc == 0 && world_append(x));
+	}
+	TRY(x->rc == 0 && world_close(x));
+	TRY(world_damage(x, last));
+	world_record(x);
 	if (world_rand(x, 2) != 0)
 		TRY(world_recover(x, false));
 	TRY(world_open(x));
+	if (x->model.sound_at == WALMODEL_NEVER)
+		x->model.sound_at = crashfs_point(x->fs);
 	append_some(x, 2);
 	TRY(x->rc == 0 && world_close(x));
 }
@@ -237,8 +323,7 @@ static void run_new_incarnation(struct world *x)
 {
 	x->opts.segment_bytes = 4096;
 	TRY(world_open(x));
-	for (int i = 0; i < 2 && x->rc == 0; i++)
-		(void)world_append_many(x, 5);
+	fill_segments(x, 1 + world_rand(x, 3));
 	TRY(x->rc == 0 && world_mark_sent(x, 1, 3));
 	TRY(world_close(x));
 	TRY(world_recover(x, true));
@@ -257,6 +342,24 @@ static void run_encrypted(struct world *x)
 		run_rotate(x);
 }
 
+/* A log that began without a key gets one, and may be archived before it has a record under it. */
+static void run_gets_a_key(struct world *x)
+{
+	TRY(world_open(x));
+	append_some(x, world_rand(x, 3));
+	mark_all(x);
+	TRY(x->rc == 0 && world_close(x));
+	x->opts.key_file = WORLD_KEY;
+	TRY(world_open(x));
+	if (x->next_sequence > 1 && world_rand(x, 2) != 0) {
+		TRY(world_archive(x, false));
+		TRY(world_close(x));
+		TRY(world_open(x));
+	}
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
+}
+
 const struct scenario scenarios[] = {
 	{"append", run_append},       {"append_many", run_append_many},
 	{"tickets", run_tickets},     {"rotate", run_rotate},
@@ -265,7 +368,8 @@ const struct scenario scenarios[] = {
 	{"refused", run_refused},     {"archive", run_archive},
 	{"settled", run_settled},     {"recover", run_recover},
 	{"salvage", run_salvage},     {"new_incarnation", run_new_incarnation},
-	{"encrypted", run_encrypted},
+	{"encrypted", run_encrypted}, {"gets_a_key", run_gets_a_key},
+	{"copied", run_copied},       {"full", run_full},
 };
 const size_t n_scenarios = sizeof scenarios / sizeof scenarios[0];
 

@@ -238,25 +238,6 @@ static void a_dead_process_changes_nothing_and_leaves_no_lock(void **state)
 	crashfs_free(fs);
 }
 
-static void an_ignored_sync_makes_nothing_durable(void **state)
-{
-	(void)state;
-	for (int ignore = 0; ignore < 2; ignore++) {
-		struct crashfs *fs = crashfs_new();
-		if (ignore)
-			crashfs_ignore_sync(fs, "append: datasync of a after writes");
-		int fd = make_synced(fs, "/a");
-		crashfs_phase(fs, "append");
-		write_all(fs, fd, 'x', 2048, 0);
-		assert_int_equal(IO(datasync, fd), 0);
-		struct sums s = count(fs, crashfs_point(fs), 64, is_whole);
-		assert_int_equal(s.matching == s.states, !ignore);
-		assert_string_equal(crashfs_sync_class(fs, crashfs_sync_classes(fs) - 1),
-				    "append: datasync of a after writes");
-		crashfs_free(fs);
-	}
-}
-
 static void a_quota_gives_a_short_write_and_then_enospc(void **state)
 {
 	(void)state;
@@ -281,7 +262,6 @@ int main(void)
 		cmocka_unit_test(an_undone_rename_leaves_the_file_that_it_replaced),
 		cmocka_unit_test(a_truncation_that_happened_takes_the_bytes_with_it),
 		cmocka_unit_test(a_dead_process_changes_nothing_and_leaves_no_lock),
-		cmocka_unit_test(an_ignored_sync_makes_nothing_durable),
 		cmocka_unit_test(a_quota_gives_a_short_write_and_then_enospc),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,6 @@ static size_t now(const struct world *x)
 bool world_open(struct world *x)
 {
 	struct sl_wal_stats st = {.struct_size = sizeof st};
-	crashfs_phase(x->fs, "open");
 	if (!note(x, sl_wal_open(&x->w, WORLD_ID, &x->opts, &x->err)))
 		return false;
 	if (!note(x, sl_wal_get_stats(x->w, &st, &x->err)))
@@ -99,7 +98,6 @@ bool world_close(struct world *x)
 {
 	sl_wal *w = x->w;
 	x->w = NULL;
-	crashfs_phase(x->fs, "close");
 	if (!note(x, sl_wal_close(w, &x->err)))
 		return false;
 	walmodel_marks_durable(&x->model, now(x));
@@ -129,6 +127,10 @@ static void acknowledge(struct world *x, size_t entry, uint64_t sequence)
 	struct walmodel_entry *e = &x->model.entries[entry];
 	if (sequence != e->sequence && !(x->may_skip && sequence > e->sequence))
 		wrong(x, "a sequence that was not due", sequence);
+	for (size_t i = 0; i < x->model.n_entries; i++)
+		if (i != entry && x->model.entries[i].acked_at != WALMODEL_NEVER &&
+		    x->model.entries[i].incarnation == x->incarnation && x->model.entries[i].sequence == sequence)
+			wrong(x, "a sequence that was given before", sequence);
 	e->sequence = sequence;
 	e->acked_at = now(x);
 	x->next_sequence = sequence + 1;
@@ -139,7 +141,6 @@ bool world_append(struct world *x)
 	uint8_t payload[WALMODEL_MAX_PAYLOAD];
 	size_t len, entry = submit(x, x->next_sequence, payload, &len);
 	uint64_t sequence = 0;
-	crashfs_phase(x->fs, "append");
 	if (!note(x, sl_wal_append(x->w, payload, len, &sequence, &x->err)))
 		return false;
 	acknowledge(x, entry, sequence);
@@ -160,7 +161,6 @@ bool world_append_many(struct world *x, size_t n)
 	}
 	uint64_t first = 0;
 	size_t durable = 0;
-	crashfs_phase(x->fs, "append");
 	bool ok = note(x, sl_wal_append_many(x->w, spans, n, &first, &durable, &x->err));
 	for (size_t i = 0; i < (ok ? n : durable); i++)
 		acknowledge(x, from + i, first + i);
@@ -174,7 +174,6 @@ bool world_tickets(struct world *x, size_t n)
 	struct sl_wal_ticket tickets[16];
 	size_t from = x->model.n_entries, len, submitted = 0;
 	n = n < 16 ? n : 16;
-	crashfs_phase(x->fs, "append");
 	for (; submitted < n; submitted++) {
 		(void)submit(x, x->next_sequence + submitted, payload, &len);
 		if (!note(x, sl_wal_submit(x->w, payload, len, &tickets[submitted], &x->err)))
@@ -196,13 +195,11 @@ bool world_mark_sent(struct world *x, uint64_t first, uint64_t last)
 {
 	walmodel_deliver(&x->model, x->incarnation, first, last, now(x));
 	walmodel_mark(&x->model, x->incarnation, first, last, SL_WAL_SENT, now(x));
-	crashfs_phase(x->fs, "mark");
 	return note(x, sl_wal_mark_sent(x->w, first, last, &x->err));
 }
 
 bool world_send(struct world *x)
 {
-	crashfs_phase(x->fs, "send");
 	if (!note(x, sl_wal_start(x->w, &walmodel_sender, &x->receiver, &x->err)))
 		return false;
 	bool ok = note(x, sl_wal_stop(x->w, SL_UNLIMITED, &x->err));
@@ -214,14 +211,12 @@ bool world_send(struct world *x)
 bool world_archive(struct world *x, bool include_pending)
 {
 	walmodel_marks_until(&x->model, now(x));
-	crashfs_phase(x->fs, "archive");
 	return note(x, sl_wal_archive(x->w, WORLD_ARCHIVE, include_pending, &x->err));
 }
 
 bool world_archive_path(struct world *x, bool include_pending)
 {
 	walmodel_marks_until(&x->model, now(x));
-	crashfs_phase(x->fs, "archive");
 	return note(x, sl_wal_archive_path(WORLD_PATH, WORLD_ARCHIVE, include_pending, &x->opts, &x->err));
 }
 
@@ -242,8 +237,10 @@ bool world_recover(struct world *x, bool new_incarnation)
 		expect_renumbering(x);
 	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = x->opts,
 					   .new_incarnation = new_incarnation};
-	crashfs_phase(x->fs, new_incarnation ? "new incarnation" : "recover");
-	return note(x, sl_wal_recover(WORLD_PATH, &opts, NULL, &x->err));
+	if (!note(x, sl_wal_recover(WORLD_PATH, &opts, NULL, &x->err)))
+		return false;
+	x->model.sound_at = now(x);
+	return true;
 }
 
 struct places {
@@ -275,28 +272,64 @@ static void excuse(struct world *x, uint64_t sequence)
 			x->model.entries[i].excused = true;
 }
 
-bool world_damage(struct world *x)
+void world_refused(struct world *x, size_t n)
+{
+	for (size_t i = x->model.n_entries - n; i < x->model.n_entries; i++)
+		x->model.entries[i].refused_at = now(x);
+}
+
+struct sl_wal_stats world_stats(struct world *x)
+{
+	struct sl_wal_stats st = {.struct_size = sizeof st};
+	(void)note(x, sl_wal_get_stats(x->w, &st, &x->err));
+	return st;
+}
+
+void world_record(struct world *x)
+{
+	struct walmodel all;
+	crashfs_record(x->fs, true);
+	walmodel_rebase(&all, &x->model, SIZE_MAX - 1);
+	walmodel_fini(&x->model);
+	x->model = all;
+}
+
+/* Flip one of the bits from..to of a file; all these bytes are to be kept. */
+static void flip(struct world *x, const char *segment, uint64_t at, uint64_t from, uint64_t to)
+{
+	char path[128];
+	size_t n = 0;
+	(void)snprintf(path, sizeof path, "%s/%s", WORLD_DIR, segment);
+	const uint8_t *old = crashfs_get(x->fs, path, &n);
+	uint8_t *copy = malloc(n);
+	if (old == NULL || copy == NULL)
+		abort();
+	memcpy(copy, old, n);
+	copy[from + world_rand(x, to - from)] ^= (uint8_t)(1U << world_rand(x, 8));
+	crashfs_put(x->fs, path, copy, n);
+	free(x->kept);
+	x->kept = copy;
+	x->model.kept = copy + at;
+	x->model.kept_len = (size_t)(to - at);
+}
+
+bool world_damage(struct world *x, bool last)
 {
 	struct places places = {0};
 	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &x->env.env, .on_record = note_place,
 					.ctx = &places};
 	if (!note(x, sl_wal_scan(WORLD_PATH, &scan, NULL, &x->err)) || places.n < 2)
 		return false;
-	size_t i = (size_t)world_rand(x, places.n - 1), n = 0;
-	char path[128];
-	(void)snprintf(path, sizeof path, "%s/%s", WORLD_DIR, places.at[i].segment);
-	const uint8_t *old = crashfs_get(x->fs, path, &n);
-	uint8_t *copy = malloc(n);
-	if (old == NULL || copy == NULL)
-		abort();
-	memcpy(copy, old, n);
+	uint64_t kind = last ? 0 : world_rand(x, 3);
+	size_t i = last ? places.n - 1 : kind < 2 ? 0 : (size_t)world_rand(x, places.n - 1);
+	const uint64_t offset = places.at[i].offset, end = offset + places.at[i].length;
+	if (kind == 1) {
+		flip(x, places.at[i].segment, 0, 0, 16);
+		return true;
+	}
 	/* Not its length field: with that gone, the place of the next record is not certain either. */
-	copy[places.at[i].offset + 4 + world_rand(x, places.at[i].length - 4)] ^= (uint8_t)(1U << world_rand(x, 8));
-	crashfs_put(x->fs, path, copy, n);
+	flip(x, places.at[i].segment, offset, offset + 4, end);
 	excuse(x, places.at[i].sequence);
-	free(x->kept);
-	x->kept = copy;
-	x->model.kept = copy + places.at[i].offset;
-	x->model.kept_len = (size_t)places.at[i].length;
+	x->next_sequence -= last; /* of what is there now; the number is not free */
 	return true;
 }

@@ -70,8 +70,14 @@ bool world_send(struct world *x);
 bool world_archive(struct world *x, bool include_pending);
 bool world_archive_path(struct world *x, bool include_pending);
 bool world_recover(struct world *x, bool new_incarnation);
-/* Flip a bit in a record that has others behind it; the bytes must be kept by whoever removes them. */
-bool world_damage(struct world *x);
+/* Flip a bit in a header, or in a record that has others behind it, or in the last one; the bytes must be kept by
+ * whoever removes them. */
+bool world_damage(struct world *x, bool last);
+/* The last n records that were submitted were refused: the log said that they are not there. */
+void world_refused(struct world *x, size_t n);
+struct sl_wal_stats world_stats(struct world *x);
+/* From here on changes are recorded; the facts so far hold at every point. */
+void world_record(struct world *x);
 
 struct scenario {
 	const char *name;
