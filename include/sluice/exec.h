@@ -27,7 +27,7 @@ extern "C" {
 
 typedef struct sl_exec sl_exec;
 
-/* Called on the attempt's thread with each event of output, in order, after it is durable in the log. */
+/* Called on the attempt's thread with each event (its type tells), in order, after it is durable in the log. */
 typedef void sl_exec_tap_fn(const struct sl_event *event, void *ctx);
 
 struct sl_exec_opts {
@@ -51,9 +51,16 @@ SL_API void sl_exec_free(sl_exec *exec);
 SL_API SL_MUST_CHECK int sl_exec_process(sl_attempt *attempt, struct sl_err *err, void *exec);
 
 /* Append what is left in the spools of a worker that died to its log (opened again by the caller), then remove them.
- * Safe to repeat. *n (may be NULL): events appended. */
+ * Call it before the log's sender is started and before a sl_exec uses the folder: once records are sent and archived,
+ * nobody can tell what is in the log already. Safe to repeat, also after a crash in between: each event gets into the
+ * log once. Waits a few seconds for minders that still end their commands; SL_ELOCKED when that was not enough (the
+ * other spools are done). A spool that cannot be read is kept as <name>.damaged. *n (may be NULL): events appended. */
 SL_API SL_MUST_CHECK int sl_exec_recover(sl_wal *events, const char *spool_dir, const struct sl_env *env, uint64_t *n,
 					 struct sl_err *err);
+/* The same for an orphan that a sweep has found: give it as on_orphan of struct sl_wal_opts, with a const struct sl_env
+ * * (or NULL) as on_orphan_ctx. The spool folder of <dir>/<id>.wal is <dir>/<id>.spool; one that is missing is empty.
+ */
+SL_API SL_MUST_CHECK int sl_exec_recover_orphan(sl_wal *w, const char *path, struct sl_err *err, void *env);
 
 #ifdef __cplusplus
 }

@@ -47,6 +47,10 @@ enum sl_wal_on_full {
 	SL_WAL_FULL_ERROR = 2  /* fail with SL_EFULL at once */
 };
 
+/* Called by sl_wal_sweep with each orphan that it has opened, before anything of it is sent: to append what belongs to
+ * it and still lies elsewhere. path is its active file. An error leaves the log as it is, for a later sweep. */
+typedef int sl_wal_orphan_fn(sl_wal *w, const char *path, struct sl_err *err, void *ctx);
+
 struct sl_wal_opts {
 	size_t struct_size; /* SL_WAL_OPTS_INIT fills it */
 	const struct sl_env *env;
@@ -68,7 +72,9 @@ struct sl_wal_opts {
 	/* A helper thread prepares space ahead, flushes submitted records that nobody waits for and writes sent marks;
 	 * off: all of that happens inside calls, and submitted records are flushed by wait, append, sync or close. */
 	enum sl_switch background;
-	int64_t prepare_max_bytes; /* zeros written ahead at most; default 4 MiB; SL_NONE: never ahead */
+	int64_t prepare_max_bytes;   /* zeros written ahead at most; default 4 MiB; SL_NONE: never ahead */
+	sl_wal_orphan_fn *on_orphan; /* of sl_wal_sweep only; e.g. sl_exec_recover_orphan of <sluice/exec.h> */
+	void *on_orphan_ctx;
 };
 #define SL_WAL_OPTS_INIT .struct_size = sizeof(struct sl_wal_opts)
 

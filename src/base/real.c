@@ -270,6 +270,16 @@ int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void
 	return 0;
 }
 
+void sl__signals_default(void)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t all;
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, NULL);
+	for (int number = 1; number < NSIG; number++)
+		(void)sigaction(number, &action, NULL); /* fails for the two that cannot be changed, and for gaps */
+}
+
 int sl__thread_error(struct sl_err *err, int rc, const char *role, const char *of)
 {
 	if (rc == -EAGAIN) /* not a lock's EAGAIN */

@@ -54,5 +54,7 @@ static inline bool sl__wait(const struct sl_env *e, sl__cond *cond, sl__mutex *m
 int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg);
 /* The error of a start that returned rc: SL_EAGAIN when the system has no room for another thread. */
 int sl__thread_error(struct sl_err *err, int rc, const char *role, const char *of);
+/* For a forked child: every signal back to its default action, and all of them blocked. Async-signal-safe. */
+void sl__signals_default(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "wal/handle.h"
+#include "wal/segs.h"
 
 struct sweep {
 	const struct sl_env *env;
@@ -83,10 +84,28 @@ static int deliver(struct sweep *s, sl_wal *w, struct sl_err *err)
 	return rc == 0 ? sl_wal_stop(w, left_ms(s), err) : rc;
 }
 
-/* Send, archive, close. */
-static int finish(struct sweep *s, sl_wal *w, struct sl_err *err)
+/* What others keep for the log comes in first: once it is sent and archived, nobody could tell what is in it already.
+ */
+static int adopt(const struct sweep *s, sl_wal *w, const char *id, struct sl_err *err)
 {
-	int rc = deliver(s, w, err);
+	if (s->opts->on_orphan == NULL)
+		return 0;
+	char *path = sl__wal_file_path(s->env, s->opts->wal_dir, id, 0);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "sweep %s: out of memory", id);
+	int rc = s->opts->on_orphan(w, path, err, s->opts->on_orphan_ctx);
+	if (rc != 0 && err->code == 0)
+		(void)sl_err_set(err, rc, "%s: %s", path, sl_err_text(rc));
+	sl__free(s->env, path);
+	return rc;
+}
+
+/* Send, archive, close. */
+static int finish(struct sweep *s, sl_wal *w, const char *id, struct sl_err *err)
+{
+	int rc = adopt(s, w, id, err);
+	if (rc == 0)
+		rc = deliver(s, w, err);
 	if (rc == 0) {
 		s->result.sent++;
 		if (s->opts->archive_on_complete != SL_OFF) {
@@ -111,7 +130,7 @@ static void sweep_one(struct sweep *s, const char *id)
 		return;
 	}
 	if (rc == 0)
-		rc = finish(s, w, &err);
+		rc = finish(s, w, id, &err);
 	if (rc == 0)
 		return;
 	s->result.failed++;
