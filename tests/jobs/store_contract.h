@@ -34,6 +34,8 @@
  *       attempt 0), running and blocked are disjoint.
  *  C12. An operation that fails inside a caller's transaction leaves nothing of itself there, and the transaction goes
  *       on.
+ *  C13. A claim that took a flagged job alone while more could be claimed has next_due_in_ms 0: the claimer must not
+ *       sleep.
  */
 #ifndef TESTS_STORE_CONTRACT_H
 #define TESTS_STORE_CONTRACT_H

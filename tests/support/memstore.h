@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job store in memory: the model that the simulation runs on, and the third store that passes the contract suite.
+ * Plain arrays and loops over all rows, so that its rules can be read off. Its clock is the environment's real_ms.
+ *
+ * It keeps no promise about durability, and it can be told to misbehave: to be away, to lose an answer after it has
+ * applied the operation, and to break one of its promises (enum memstore_break), which shows that a check finds it.
+ *
+ * Thread safety: any thread; one mutex. A transaction keeps every other caller waiting until it ends, so the thread
+ * that has one open must not call the store without it.
+ * Ownership: strings live until the store is freed.
+ */
+#ifndef TESTS_MEMSTORE_H
+#define TESTS_MEMSTORE_H
+
+#include <sluice/adapter/store.h>
+
+struct memstore;
+
+struct memstore *memstore_new(const struct sl_env *env);
+void memstore_free(struct memstore *ms);
+/* A handle. Any number; its close slot does nothing. */
+sl_store memstore_handle(struct memstore *ms);
+
+/* ---- faults ---- */
+
+enum memstore_fault {
+	MEMSTORE_OK = 0,
+	MEMSTORE_FAIL_BEFORE = 1, /* SL_EUNAVAIL, nothing happened */
+	MEMSTORE_FAIL_AFTER = 2,  /* SL_EUNAVAIL, but it happened, and callbacks were called */
+	MEMSTORE_AGAIN = 3        /* SL_EAGAIN, nothing happened */
+};
+/* Asked once per operation (op: the slot's name). Called with the store locked. */
+typedef enum memstore_fault memstore_fault_fn(const char *op, void *ctx);
+void memstore_set_faults(struct memstore *ms, memstore_fault_fn *fn, void *ctx);
+
+/* One promise broken, for tests of the tests. */
+enum memstore_break {
+	MEMSTORE_SOUND = 0,
+	MEMSTORE_NO_FENCE,         /* a settle is taken whatever its fence and the job's status */
+	MEMSTORE_UNBLOCK_EARLY,    /* the first completed blocker opens a job */
+	MEMSTORE_UNBLOCK_ENDED,    /* a completed blocker opens what was cancelled meanwhile too */
+	MEMSTORE_UNBLOCK_NEVER,    /* the end of a chain of several jobs opens nothing */
+	MEMSTORE_TORN_CONTINUE,    /* a continuation completes its job and, now and then, makes no next one */
+	MEMSTORE_REAP_LIVE,        /* leases are taken back before they have run out, with the fence left as it was */
+	MEMSTORE_CLAIM_TWICE,      /* a claim leaves its jobs where others can claim them */
+	MEMSTORE_LEASE_LOST,       /* an expired lease is removed without giving its jobs back */
+	MEMSTORE_REDRIVE_COMPLETED /* redrive takes completed chains too */
+};
+void memstore_set_break(struct memstore *ms, enum memstore_break which);
+
+/* ---- looking inside, for invariants: the row of a job as it is, nothing derived ---- */
+struct memstore_row {
+	uint64_t id, chain_id, prev_id, next_id, fence;
+	const char *type, *output;
+	enum sl_job_status status; /* pending also while it runs */
+	int32_t attempt;
+	int gone;          /* deleted */
+	int ready, sched;  /* where claims look */
+	int solo;          /* to be claimed alone */
+	int leases;        /* in how many leases with its present fence */
+	uint32_t blockers; /* in all, and open */
+	uint32_t open;
+};
+/* Rows in order of id, from 1; the number of rows ever made. */
+size_t memstore_rows(struct memstore *ms);
+void memstore_row(struct memstore *ms, uint64_t id, struct memstore_row *out);
+
+#endif

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory store for clients: ending, re-driving and removing chains, pauses, retention, recurring schedules. */
+#include <stdlib.h>
+
+#include "support/memstore_priv.h"
+
+static int no_chain(struct sl_err *err, uint64_t id)
+{
+	return sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
+}
+
+static int check_chains(struct memstore *ms, const uint64_t *chains, size_t n, struct sl_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (mem_chain(ms, chains[i]) == NULL)
+			return no_chain(err, chains[i]);
+	return 0;
+}
+
+static struct mem_job *last_of(struct memstore *ms, uint64_t chain_id)
+{
+	return mem_job(ms, mem_chain(ms, chain_id)->last_id);
+}
+
+static void end_from_outside(struct memstore *ms, struct mem_job *job, enum sl_job_status status,
+			     enum sl_lost_reason reason, const struct sl_store_listen *l)
+{
+	mem_abort_claim(ms, job, reason, l);
+	job->status = status;
+	job->place = MEM_NOWHERE;
+	job->fence++;
+	job->ended_ms = mem_now(ms);
+	mem_change(l, status == SL_JOB_COMPLETED ? SL_CHANGE_COMPLETED : SL_CHANGE_CANCELLED, job);
+	mem_chain_ended(ms, job, l);
+}
+
+int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+		       const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "complete_chain", err);
+	if (rc != 0)
+		return rc;
+	rc = check_chains(ms, &chain_id, 1, err);
+	if (rc == 0) {
+		struct mem_job *job = last_of(ms, chain_id);
+		if (mem_live(job)) {
+			job->output = mem_str(ms, output != NULL ? output : "null");
+			end_from_outside(ms, job, SL_JOB_COMPLETED, SL_LOST_COMPLETED, listen);
+		} else {
+			rc = sl_err_set(err, SL_EEXIST, "chain %llu has ended", (unsigned long long)chain_id);
+		}
+	}
+	return mem_leave(ms, tx, rc, err);
+}
+
+/* One chain of a list; true when it was changed. */
+typedef bool each_fn(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l);
+
+static int each_chain(const char *op, void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		      const struct sl_store_listen *listen, each_fn *fn, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, op, err);
+	if (rc != 0)
+		return rc;
+	rc = check_chains(ms, chains, n_chains, err);
+	size_t changed = 0;
+	for (size_t i = 0; i < n_chains && rc == 0; i++)
+		changed += fn(ms, last_of(ms, chains[i]), listen);
+	if (rc == 0 && n != NULL)
+		*n = changed;
+	return mem_leave(ms, tx, rc, err);
+}
+
+static bool cancel_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+{
+	if (!mem_live(job))
+		return false;
+	end_from_outside(ms, job, SL_JOB_CANCELLED, SL_LOST_CANCELLED, l);
+	return true;
+}
+
+int mem_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+	       const struct sl_store_listen *listen, struct sl_err *err)
+{
+	return each_chain("cancel", store, tx, chains, n_chains, n, listen, cancel_one, err);
+}
+
+static bool redrive_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+{
+	bool again = job->status == SL_JOB_FAILED || job->status == SL_JOB_CANCELLED ||
+		     (ms->broken == MEMSTORE_REDRIVE_COMPLETED && job->status == SL_JOB_COMPLETED);
+	if (!again)
+		return false;
+	uint32_t open;
+	mem_blockers(ms, job->id, &open);
+	job->attempt = 0;
+	job->solo = false;
+	job->fence++;
+	job->ended_ms = 0;
+	job->scheduled_ms = 0;
+	job->status = open > 0 ? SL_JOB_BLOCKED : SL_JOB_PENDING;
+	job->place = open > 0 ? MEM_NOWHERE : MEM_READY;
+	if (open == 0)
+		mem_note(l, SL_NOTE_JOB_SCHEDULED, job->type, job->id, SL_LOST_NOT);
+	return true;
+}
+
+int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		const struct sl_store_listen *listen, struct sl_err *err)
+{
+	return each_chain("redrive", store, tx, chains, n_chains, n, listen, redrive_one, err);
+}
+
+static bool trigger_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+{
+	if (!mem_live(job) || job->place != MEM_SCHED || job->scheduled_ms <= mem_now(ms))
+		return false;
+	job->scheduled_ms = mem_now(ms);
+	job->place = MEM_READY;
+	mem_note(l, SL_NOTE_JOB_SCHEDULED, job->type, job->id, SL_LOST_NOT);
+	return true;
+}
+
+int mem_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		const struct sl_store_listen *listen, struct sl_err *err)
+{
+	return each_chain("trigger", store, tx, chains, n_chains, n, listen, trigger_one, err);
+}
+
+/* ---- removing ---- */
+
+struct id_set {
+	uint64_t *ids;
+	size_t n, cap;
+};
+
+static bool in_set(const struct id_set *set, uint64_t id)
+{
+	for (size_t i = 0; i < set->n; i++)
+		if (set->ids[i] == id)
+			return true;
+	return false;
+}
+
+static void put_in_set(struct id_set *set, uint64_t id)
+{
+	if (in_set(set, id))
+		return;
+	if (set->n == set->cap) {
+		set->cap = set->cap * 2 + 16;
+		set->ids = realloc(set->ids, set->cap * sizeof *set->ids);
+		if (set->ids == NULL)
+			abort();
+	}
+	set->ids[set->n++] = id;
+}
+
+/* Chains outside that wait for one inside: take them in (cascade), or refuse. */
+static int close_set(struct memstore *ms, struct id_set *set, int cascade, struct sl_err *err)
+{
+	for (size_t before = 0; before != set->n;) {
+		before = set->n;
+		MEM_EACH(ms->s.edges, struct mem_edge, edge)
+		{
+			const struct mem_job *job = mem_job(ms, edge->job_id);
+			if (edge->gone || edge->done || job == NULL || !mem_live(job) || !in_set(set, edge->chain_id) ||
+			    in_set(set, job->chain_id))
+				continue;
+			if (!cascade)
+				return sl_err_set(err, SL_EPENDING, "chain %llu waits for chain %llu",
+						  (unsigned long long)job->chain_id,
+						  (unsigned long long)edge->chain_id);
+			put_in_set(set, job->chain_id);
+		}
+	}
+	return 0;
+}
+
+static void delete_events(struct memstore *ms, uint64_t job_id)
+{
+	for (size_t i = 0; i < ms->s.events.n; i++)
+		if (MEM_AT(ms->s.events, struct sl_event_row, i)->job_id == job_id)
+			mem_drop(&ms->s.events, i--);
+}
+
+static void delete_job(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+{
+	mem_abort_claim(ms, job, SL_LOST_NOT_FOUND, l);
+	mem_change(l, SL_CHANGE_DELETED, job);
+	MEM_EACH(ms->s.edges, struct mem_edge, edge)
+	if (edge->job_id == job->id)
+		edge->gone = true;
+	for (size_t i = 0; i < ms->s.attempts.n; i++)
+		if (MEM_AT(ms->s.attempts, struct mem_attempt, i)->job_id == job->id)
+			mem_drop(&ms->s.attempts, i--);
+	delete_events(ms, job->id);
+	job->gone = true;
+	job->place = MEM_NOWHERE;
+}
+
+static void delete_chain(struct memstore *ms, uint64_t chain_id, const struct sl_store_listen *l)
+{
+	mem_free_keys(ms, chain_id, true);
+	MEM_EACH(ms->s.jobs, struct mem_job, job)
+	if (job->chain_id == chain_id && !job->gone)
+		delete_job(ms, job, l);
+}
+
+int mem_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+	       const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "remove", err);
+	if (rc != 0)
+		return rc;
+	struct id_set set = {0};
+	rc = check_chains(ms, chains, n_chains, err);
+	for (size_t i = 0; i < n_chains && rc == 0; i++)
+		put_in_set(&set, chains[i]);
+	if (rc == 0)
+		rc = close_set(ms, &set, cascade, err);
+	for (size_t i = 0; i < set.n && rc == 0; i++)
+		delete_chain(ms, set.ids[i], listen);
+	if (rc == 0 && n != NULL)
+		*n = set.n;
+	free(set.ids);
+	return mem_leave(ms, tx, rc, err);
+}
+
+static bool is_needed(struct memstore *ms, uint64_t chain_id)
+{
+	MEM_EACH(ms->s.edges, struct mem_edge, edge)
+	{
+		const struct mem_job *job = edge->gone ? NULL : mem_job(ms, edge->job_id);
+		if (job != NULL && edge->chain_id == chain_id && mem_live(job))
+			return true;
+	}
+	return false;
+}
+
+int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "prune", err);
+	if (rc != 0)
+		return rc;
+	*n = 0;
+	for (uint64_t id = 1; id <= ms->s.jobs.n && *n < limit; id++) {
+		if (mem_chain(ms, id) == NULL)
+			continue;
+		const struct mem_job *last = last_of(ms, id);
+		if (mem_live(last) || last->ended_ms >= before_ms || is_needed(ms, id))
+			continue;
+		delete_chain(ms, id, NULL);
+		++*n;
+	}
+	return mem_leave(ms, NULL, 0, err);
+}
+
+int mem_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "pause", err);
+	if (rc != 0)
+		return rc;
+	bool was = mem_paused(ms, type);
+	if (paused && !was)
+		*(const char **)mem_push(&ms->s.paused) = mem_str(ms, type);
+	for (size_t i = 0; !paused && i < ms->s.paused.n; i++)
+		if (strcmp(*MEM_AT(ms->s.paused, const char *, i), type) == 0)
+			mem_drop(&ms->s.paused, i--);
+	if (!paused && was)
+		mem_note(listen, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
+	return mem_leave(ms, NULL, 0, err);
+}
+
+int mem_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "watch", err);
+	if (rc != 0)
+		return rc;
+	rc = check_chains(ms, &chain_id, 1, err);
+	if (rc == 0) {
+		mem_chain(ms, chain_id)->watched = true;
+		*status = mem_status(ms, last_of(ms, chain_id));
+	}
+	return mem_leave(ms, NULL, rc, err);
+}
+
+/* ---- recurring schedules ---- */
+
+static struct sl_cron *find_cron(struct memstore *ms, const char *name)
+{
+	MEM_EACH(ms->s.crons, struct sl_cron, cron)
+	if (strcmp(cron->name, name) == 0)
+		return cron;
+	return NULL;
+}
+
+int mem_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "cron_put", err);
+	if (rc != 0)
+		return rc;
+	struct sl_cron *mine = find_cron(ms, cron->name);
+	if (mine == NULL)
+		mine = mem_push(&ms->s.crons);
+	int64_t last_ms = mine->last_ms;
+	uint64_t last_chain = mine->last_chain;
+	*mine = *cron;
+	mine->name = mem_str(ms, cron->name);
+	mine->spec = mem_str(ms, cron->spec);
+	mine->type = mem_str(ms, cron->type);
+	mine->input = mem_str(ms, cron->input != NULL ? cron->input : "null");
+	mine->last_ms = last_ms;
+	mine->last_chain = last_chain;
+	return mem_leave(ms, NULL, 0, err);
+}
+
+int mem_cron_remove(void *store, const char *name, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "cron_remove", err);
+	if (rc != 0)
+		return rc;
+	struct sl_cron *cron = find_cron(ms, name);
+	if (cron != NULL)
+		mem_drop(&ms->s.crons, (size_t)(cron - (struct sl_cron *)ms->s.crons.items));
+	else
+		rc = sl_err_set(err, SL_ENOENT, "schedule %s: not found", name);
+	return mem_leave(ms, NULL, rc, err);
+}
+
+static int by_next(const void *a, const void *b)
+{
+	const struct sl_cron *x = a, *y = b;
+	return x->next_ms < y->next_ms ? -1 : x->next_ms > y->next_ms;
+}
+
+int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "cron_list", err);
+	if (rc != 0)
+		return rc;
+	if (ms->s.crons.n > 0)
+		qsort(ms->s.crons.items, ms->s.crons.n, sizeof(struct sl_cron), by_next);
+	for (size_t i = 0; i < ms->s.crons.n && rc == 0; i++)
+		rc = fn(MEM_AT(ms->s.crons, struct sl_cron, i), ctx);
+	return mem_leave(ms, NULL, rc, err);
+}
+
+int mem_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired, struct sl_started *out,
+		  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "cron_fire", err);
+	if (rc != 0)
+		return rc;
+	struct sl_cron *cron = find_cron(ms, name);
+	*fired = cron != NULL && cron->next_ms == tick_ms;
+	if (*fired) {
+		struct sl_new_job spec = {.type = cron->type, .input = cron->input, .priority = cron->priority};
+		*out = (struct sl_started){.chain_id = mem_make(ms, &spec, NULL, listen)->id};
+		cron->last_ms = tick_ms;
+		cron->next_ms = next_ms;
+		cron->last_chain = out->chain_id;
+	}
+	return mem_leave(ms, NULL, 0, err);
+}

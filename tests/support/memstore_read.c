@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory store, read: single jobs, listings, counts; and its events. */
+#include <stdlib.h>
+
+#include "support/memstore_priv.h"
+
+enum sl_job_status mem_status(struct memstore *ms, const struct mem_job *job)
+{
+	return mem_lease_of(ms, job) != NULL ? SL_JOB_RUNNING : job->status;
+}
+
+static void show_job(struct memstore *ms, const struct mem_job *job, bool data, struct sl_job *out)
+{
+	const struct mem_lease *lease = mem_lease_of(ms, job);
+	*out = (struct sl_job){.id = job->id,
+			       .chain_id = job->chain_id,
+			       .prev_id = job->prev_id,
+			       .next_id = job->next_id,
+			       .type = job->type,
+			       .status = lease != NULL ? SL_JOB_RUNNING : job->status,
+			       .attempt = job->attempt,
+			       .priority = job->priority,
+			       .input = data ? job->input : NULL,
+			       .output = data ? job->output : NULL,
+			       .error = job->error,
+			       .progress = data ? job->progress : NULL,
+			       .key = job->key,
+			       .traceparent = job->traceparent,
+			       .leased_by = job->leased_by,
+			       .created_ms = job->created_ms,
+			       .scheduled_ms = job->scheduled_ms,
+			       .started_ms = job->started_ms,
+			       .ended_ms = job->ended_ms,
+			       .leased_until_ms = lease != NULL ? lease->until_ms : 0};
+	mem_blockers(ms, job->id, &out->blockers_open);
+}
+
+static void show_chain(struct memstore *ms, const struct mem_job *head, bool data, struct sl_chain *out)
+{
+	const struct mem_job *last = mem_job(ms, head->last_id);
+	*out = (struct sl_chain){.id = head->id,
+				 .last_id = last->id,
+				 .type = head->type,
+				 .at_type = last->type,
+				 .status = mem_status(ms, last),
+				 .input = data ? head->input : NULL,
+				 .output = data ? last->output : NULL,
+				 .error = last->error,
+				 .key = head->key,
+				 .created_ms = head->created_ms,
+				 .ended_ms = last->ended_ms};
+}
+
+int mem_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "get_job", err);
+	if (rc != 0)
+		return rc;
+	const struct mem_job *job = mem_job(ms, id);
+	if (job != NULL) {
+		struct sl_job shown;
+		show_job(ms, job, true, &shown);
+		rc = fn(&shown, ctx);
+	} else {
+		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
+	}
+	return mem_leave(ms, tx, rc, err);
+}
+
+int mem_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "get_chain", err);
+	if (rc != 0)
+		return rc;
+	const struct mem_job *head = mem_chain(ms, id);
+	if (head != NULL) {
+		struct sl_chain shown;
+		show_chain(ms, head, true, &shown);
+		rc = fn(&shown, ctx);
+	} else {
+		rc = sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
+	}
+	return mem_leave(ms, tx, rc, err);
+}
+
+/* ---- listings ---- */
+
+static bool waits_for(struct memstore *ms, uint64_t job_id, uint64_t chain_id)
+{
+	MEM_EACH(ms->s.edges, struct mem_edge, edge)
+	if (!edge->gone && edge->job_id == job_id && edge->chain_id == chain_id)
+		return true;
+	return false;
+}
+
+static bool fits(const struct sl_job_filter *f, const char *type, enum sl_job_status status, const char *key,
+		 int64_t created_ms)
+{
+	return (f->n_types == 0 || mem_has(f->types, f->n_types, type)) &&
+	       (f->statuses == 0 || (f->statuses & 1u << status) != 0) &&
+	       (f->key == NULL || (key != NULL && strcmp(f->key, key) == 0)) && created_ms >= f->created_from_ms &&
+	       (f->created_to_ms == 0 || created_ms < f->created_to_ms);
+}
+
+static uint32_t list_limit(const struct sl_job_filter *f)
+{
+	uint32_t limit = f->limit == 0 ? 100 : f->limit;
+	return limit > 10000 ? 10000 : limit;
+}
+
+/* The id after `id` in the order of the filter; 0 at the end. id 0 begins. */
+static uint64_t step(struct memstore *ms, const struct sl_job_filter *f, uint64_t id)
+{
+	if (f->ascending)
+		return id < ms->s.jobs.n ? id + 1 : 0;
+	return id == 0 || id > ms->s.jobs.n ? ms->s.jobs.n : id - 1;
+}
+
+int mem_list_jobs(void *store, const struct sl_job_filter *f, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "list_jobs", err);
+	if (rc != 0)
+		return rc;
+	uint32_t n = 0;
+	for (uint64_t id = step(ms, f, f->after); id != 0 && n < list_limit(f) && rc == 0;
+	     id = id == 1 && !f->ascending ? 0 : step(ms, f, id)) {
+		const struct mem_job *job = mem_job(ms, id);
+		if (job == NULL || !fits(f, job->type, mem_status(ms, job), job->key, job->created_ms) ||
+		    (f->chain_id != 0 && job->chain_id != f->chain_id) ||
+		    (f->blocks != 0 && !waits_for(ms, id, f->blocks)))
+			continue;
+		struct sl_job shown;
+		show_job(ms, job, !f->without_data, &shown);
+		rc = fn(&shown, ctx);
+		n++;
+	}
+	return mem_leave(ms, NULL, rc, err);
+}
+
+static int list_blockers(struct memstore *ms, const struct sl_job_filter *f, sl_chain_fn *fn, void *ctx)
+{
+	uint32_t n = 0;
+	bool passed = f->after == 0;
+	int rc = 0;
+	MEM_EACH(ms->s.edges, struct mem_edge, edge)
+	{
+		if (edge->gone || edge->job_id != f->blocked_by_job)
+			continue;
+		const struct mem_job *head = mem_chain(ms, edge->chain_id);
+		if (passed && head != NULL && n < list_limit(f) && rc == 0) {
+			struct sl_chain shown;
+			show_chain(ms, head, !f->without_data, &shown);
+			if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms))
+				continue;
+			rc = fn(&shown, ctx);
+			n++;
+		}
+		passed = passed || edge->chain_id == f->after;
+	}
+	return rc;
+}
+
+static int list_heads(struct memstore *ms, const struct sl_job_filter *f, sl_chain_fn *fn, void *ctx)
+{
+	uint32_t n = 0;
+	int rc = 0;
+	for (uint64_t id = step(ms, f, f->after); id != 0 && n < list_limit(f) && rc == 0;
+	     id = id == 1 && !f->ascending ? 0 : step(ms, f, id)) {
+		const struct mem_job *head = mem_chain(ms, id);
+		if (head == NULL || (f->chain_id != 0 && id != f->chain_id))
+			continue;
+		struct sl_chain shown;
+		show_chain(ms, head, !f->without_data, &shown);
+		if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms))
+			continue;
+		rc = fn(&shown, ctx);
+		n++;
+	}
+	return rc;
+}
+
+int mem_list_chains(void *store, const struct sl_job_filter *f, sl_chain_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "list_chains", err);
+	if (rc != 0)
+		return rc;
+	rc = f->blocked_by_job != 0 ? list_blockers(ms, f, fn, ctx) : list_heads(ms, f, fn, ctx);
+	return mem_leave(ms, NULL, rc, err);
+}
+
+/* The attempt that the job's row and lease tell of: the one that runs, or the one that completed. */
+static bool present_attempt(struct memstore *ms, const struct mem_job *job, struct sl_attempt_record *out)
+{
+	const struct mem_lease *lease = mem_lease_of(ms, job);
+	if (lease != NULL) {
+		*out = (struct sl_attempt_record){.attempt = job->attempt + !lease->charged,
+						  .outcome = SL_ATTEMPT_RUNNING,
+						  .worker = lease->worker,
+						  .started_ms = lease->since_ms};
+		return true;
+	}
+	*out = (struct sl_attempt_record){.attempt = job->attempt,
+					  .outcome = SL_ATTEMPT_COMPLETED,
+					  .worker = job->leased_by,
+					  .started_ms = job->started_ms,
+					  .ended_ms = job->ended_ms};
+	return job->status == SL_JOB_COMPLETED && job->by_worker;
+}
+
+int mem_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "attempts", err);
+	if (rc != 0)
+		return rc;
+	const struct mem_job *job = mem_job(ms, job_id);
+	if (job == NULL)
+		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
+	for (size_t i = 0; i < ms->s.attempts.n && rc == 0; i++) {
+		const struct mem_attempt *a = MEM_AT(ms->s.attempts, struct mem_attempt, i);
+		if (a->job_id == job_id)
+			rc = fn(&a->rec, ctx);
+	}
+	struct sl_attempt_record present;
+	if (rc == 0 && present_attempt(ms, job, &present))
+		rc = fn(&present, ctx);
+	return mem_leave(ms, NULL, rc, err);
+}
+
+/* ---- counts ---- */
+
+static bool waits_for_time(struct memstore *ms, const struct mem_job *job)
+{
+	return job->place == MEM_SCHED && job->scheduled_ms > mem_now(ms);
+}
+
+static void count_job(struct memstore *ms, const struct mem_job *job, struct sl_job_count *c)
+{
+	c->count++;
+	if (c->status == SL_JOB_PENDING) {
+		c->due += !waits_for_time(ms, job);
+		c->retrying += job->attempt > 0;
+	}
+	if (mem_live(job) && (c->oldest_ms == 0 || job->created_ms < c->oldest_ms))
+		c->oldest_ms = job->created_ms;
+}
+
+static struct sl_job_count *count_row(struct memstore *ms, struct mem_vec *rows, const struct mem_job *job)
+{
+	enum sl_job_status status = mem_status(ms, job);
+	MEM_EACH(*rows, struct sl_job_count, row)
+	if (row->status == status && strcmp(row->type, job->type) == 0)
+		return row;
+	struct sl_job_count *row = mem_push(rows);
+	row->type = job->type;
+	row->status = status;
+	row->paused = mem_paused(ms, job->type);
+	return row;
+}
+
+int mem_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "counts", err);
+	if (rc != 0)
+		return rc;
+	struct mem_vec rows = {.size = sizeof(struct sl_job_count)};
+	MEM_EACH(ms->s.jobs, struct mem_job, job)
+	if (!job->gone)
+		count_job(ms, job, count_row(ms, &rows, job));
+	for (size_t i = 0; i < rows.n && rc == 0; i++)
+		rc = fn(MEM_AT(rows, struct sl_job_count, i), ctx);
+	free(rows.items);
+	return mem_leave(ms, NULL, rc, err);
+}
+
+int mem_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
+		    struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "outstanding", err);
+	if (rc != 0)
+		return rc;
+	*out = (struct sl_outstanding){0};
+	MEM_EACH(ms->s.jobs, struct mem_job, job)
+	{
+		if (job->gone || !mem_live(job) || !mem_has(types, n_types, job->type))
+			continue;
+		if (job->status == SL_JOB_BLOCKED)
+			out->blocked++;
+		else if (mem_lease_of(ms, job) != NULL)
+			out->running++;
+		else if (!waits_for_time(ms, job))
+			out->due++;
+		else if (job->attempt > 0)
+			out->retrying++;
+		else
+			out->scheduled++;
+	}
+	return mem_leave(ms, NULL, 0, err);
+}
+
+/* ---- events ---- */
+
+static struct mem_mark *find_mark(struct memstore *ms, const char *stream, uint32_t incarnation, bool make)
+{
+	MEM_EACH(ms->s.marks, struct mem_mark, mark)
+	if (mark->incarnation == incarnation && strcmp(mark->stream, stream) == 0)
+		return mark;
+	if (!make)
+		return NULL;
+	struct mem_mark *mark = mem_push(&ms->s.marks);
+	mark->stream = mem_str(ms, stream);
+	mark->incarnation = incarnation;
+	return mark;
+}
+
+static const struct sl_event_row *find_event(struct memstore *ms, const struct sl_event_row *like)
+{
+	MEM_EACH(ms->s.events, struct sl_event_row, event)
+	if (event->sequence == like->sequence && event->incarnation == like->incarnation &&
+	    strcmp(event->stream, like->stream) == 0)
+		return event;
+	return NULL;
+}
+
+static bool is_late(struct memstore *ms, const struct sl_event_row *event)
+{
+	if (event->job_id == 0 || event->attempt == 0)
+		return false;
+	const struct mem_job *job = mem_job(ms, event->job_id);
+	return job == NULL || event->attempt < job->attempt;
+}
+
+static void take_event(struct memstore *ms, const struct sl_event_row *event)
+{
+	struct sl_event_row *row = mem_push(&ms->s.events);
+	*row = *event;
+	row->offset = ms->s.next_offset++;
+	row->stream = mem_str(ms, event->stream);
+	row->payload = mem_keep(ms, event->payload, event->payload_len);
+	row->late = is_late(ms, event);
+}
+
+/* One event against its stream's mark: dropped, taken, or the reason why neither. */
+static int append_event(struct memstore *ms, const struct sl_event_row *event, size_t *n_new, struct sl_err *err)
+{
+	struct mem_mark *mark = find_mark(ms, event->stream, event->incarnation, true);
+	if (event->sequence <= mark->mark) {
+		const struct sl_event_row *known = find_event(ms, event);
+		if (known != NULL && known->crc != event->crc)
+			return sl_err_set(err, SL_ECONFLICT, "stream %s: sequence %llu has another CRC", event->stream,
+					  (unsigned long long)event->sequence);
+		return 0;
+	}
+	if (event->sequence != mark->mark + 1)
+		return sl_err_set(err, SL_EGAP, "stream %s: sequence %llu after %llu", event->stream,
+				  (unsigned long long)event->sequence, (unsigned long long)mark->mark);
+	mark->mark = event->sequence;
+	take_event(ms, event);
+	++*n_new;
+	return 0;
+}
+
+static int append_all(struct memstore *ms, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
+		      size_t n_marks, size_t *n_new, struct sl_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		/* A skip counts only where the events do not fill it themselves. */
+		struct mem_mark *mark = find_mark(ms, events[i].stream, events[i].incarnation, true);
+		for (size_t j = 0; j < n_marks; j++)
+			if (marks[j].incarnation == events[i].incarnation &&
+			    strcmp(marks[j].stream, events[i].stream) == 0 && events[i].sequence > mark->mark + 1 &&
+			    marks[j].mark >= events[i].sequence - 1)
+				mark->mark = events[i].sequence - 1;
+		int rc = append_event(ms, &events[i], n_new, err);
+		if (rc != 0)
+			return rc;
+	}
+	for (size_t j = 0; j < n_marks; j++) {
+		struct mem_mark *mark = find_mark(ms, marks[j].stream, marks[j].incarnation, true);
+		if (marks[j].mark > mark->mark)
+			mark->mark = marks[j].mark;
+		marks[j].mark = mark->mark;
+	}
+	return 0;
+}
+
+int mem_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
+		      size_t n_marks, size_t *n_new, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "events_append", err);
+	if (rc != 0)
+		return rc;
+	struct mem_state before;
+	size_t taken = 0;
+	mem_snapshot(&before, &ms->s);
+	rc = append_all(ms, events, n, marks, n_marks, &taken, err);
+	if (rc != 0)
+		mem_restore(&ms->s, &before);
+	else
+		mem_discard(&before);
+	if (rc == 0 && n_new != NULL)
+		*n_new = taken;
+	return mem_leave(ms, NULL, rc, err);
+}
+
+int mem_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
+		    struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "events_read", err);
+	if (rc != 0)
+		return rc;
+	uint32_t n = 0;
+	for (size_t i = 0; i < ms->s.events.n && n < limit && rc == 0; i++) {
+		const struct sl_event_row *event = MEM_AT(ms->s.events, struct sl_event_row, i);
+		if (event->offset <= after || (job_id != 0 && event->job_id != job_id))
+			continue;
+		rc = fn(event, ctx);
+		n++;
+	}
+	return mem_leave(ms, NULL, rc, err);
+}
