@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our side of the job benchmark, driven line by line as peer.js is: bench/jobs/run writes "COMMAND ARGUMENT…" to stdin
+ * and reads one JSON line per command. The store is BENCH_URL. Commands: bulk N | single N CONNECTIONS | work SLOTS
+ * LANES | count | stop | pickup N | commits N (single durable one-row commits, for the ratios) | idle MS
+ */
+#include <inttypes.h>
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <sluice/jobs.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BITE 5000
+
+static struct bench {
+	const char *url;
+	sl_store store;
+	sl_notify notify;
+	sl_jobs *client;
+	sl_worker *worker;
+	atomic_uint_fast64_t done;
+	atomic_int_fast64_t started_ns; /* of the last handler */
+} b;
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void die(const char *what, const struct sl_err *err)
+{
+	printf("{\"error\":\"%s: %s\"}\n", what, err != NULL ? err->msg : "failed");
+	exit(1);
+}
+
+static int noop(sl_attempt *attempt, struct sl_err *err, void *ctx)
+{
+	(void)attempt, (void)err, (void)ctx;
+	atomic_store_explicit(&b.started_ns, now_ns(), memory_order_relaxed);
+	atomic_fetch_add_explicit(&b.done, 1, memory_order_release);
+	return 0;
+}
+
+static void open_store(void)
+{
+	struct sl_store_opts store_opts = {SL_STORE_OPTS_INIT, .connections = 12};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_store_open(&b.store, b.url, &store_opts, &err) != 0 || sl_notify_open(&b.notify, b.url, NULL, &err) != 0)
+		die("open", &err);
+	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &b.store, .notify = &b.notify};
+	if (sl_jobs_open(&b.client, &opts, &err) != 0)
+		die("client", &err);
+}
+
+static void bulk(long n)
+{
+	static struct sl_new_chain chains[BITE];
+	static struct sl_started out[BITE];
+	static char inputs[BITE][32];
+	struct sl_err err = SL_ERR_INIT;
+	for (long i = 0; i < n; i += BITE) {
+		size_t k = (size_t)(n - i < BITE ? n - i : BITE);
+		for (size_t j = 0; j < k; j++) {
+			(void)snprintf(inputs[j], sizeof inputs[j], "{\"i\":%ld}", i + (long)j);
+			chains[j] = (struct sl_new_chain){.job = {.type = "noop", .input = inputs[j]}};
+		}
+		if (sl_jobs_start_many(b.client, NULL, chains, k, out, &err) != 0)
+			die("bulk", &err);
+	}
+}
+
+static atomic_long left;
+
+static void *single_lane(void *arg)
+{
+	struct sl_new_chain chain = {.job = {.type = "noop", .input = "{\"i\":1}"}};
+	struct sl_started out;
+	struct sl_err err = SL_ERR_INIT;
+	(void)arg;
+	while (atomic_fetch_sub(&left, 1) > 0)
+		if (sl_jobs_start(b.client, NULL, &chain, &out, &err) != 0)
+			die("single", &err);
+	return NULL;
+}
+
+static void single(long n, long lanes)
+{
+	pthread_t threads[64];
+	atomic_store(&left, n);
+	for (long i = 0; i < lanes; i++)
+		if (pthread_create(&threads[i], NULL, single_lane, NULL) != 0)
+			die("thread", NULL);
+	for (long i = 0; i < lanes; i++)
+		(void)pthread_join(threads[i], NULL);
+}
+
+static void work(long slots, long lanes)
+{
+	struct sl_processor noop_type = {SL_PROCESSOR_INIT, .type = "noop", .process = noop};
+	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT,      .store = &b.store, .notify = &b.notify,
+				      .processors = &noop_type, .n_processors = 1, .slots = (int32_t)slots,
+				      .lanes = (int32_t)lanes};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_worker_new(&b.worker, &opts, &err) != 0 || sl_worker_start(b.worker, &err) != 0)
+		die("worker", &err);
+}
+
+static int by_value(const void *x, const void *y)
+{
+	int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
+	return p < q ? -1 : p > q;
+}
+
+static void pickup(long n)
+{
+	struct sl_new_chain chain = {.job = {.type = "noop"}};
+	struct sl_started out;
+	struct sl_err err = SL_ERR_INIT;
+	int64_t *times = calloc((size_t)n, sizeof *times);
+	for (long i = 0; i < n; i++) {
+		uint64_t before = atomic_load(&b.done);
+		int64_t at = now_ns();
+		if (sl_jobs_start(b.client, NULL, &chain, &out, &err) != 0)
+			die("pickup", &err);
+		while (atomic_load_explicit(&b.done, memory_order_acquire) == before)
+			(void)usleep(50);
+		times[i] = atomic_load(&b.started_ns) - at;
+		(void)usleep(10000);
+	}
+	qsort(times, (size_t)n, sizeof *times, by_value);
+	printf("{\"p50_ms\":%.4f,\"p99_ms\":%.4f}\n", (double)times[n / 2] / 1e6, (double)times[n * 99 / 100] / 1e6);
+	free(times);
+}
+
+static void pg_run(PGconn *c, const char *sql)
+{
+	PGresult *r = PQexec(c, sql);
+	if (PQresultStatus(r) != PGRES_COMMAND_OK && PQresultStatus(r) != PGRES_TUPLES_OK)
+		die(PQerrorMessage(c), NULL);
+	PQclear(r);
+}
+
+/* A durable commit of one row, by itself: what the database allows without batching. */
+static void commits(long n)
+{
+	int64_t *times = calloc((size_t)n, sizeof *times), started;
+	PGconn *c = NULL;
+	sqlite3 *s = NULL;
+	if (strncmp(b.url, "sqlite:", 7) == 0) {
+		char path[4096];
+		(void)snprintf(path, sizeof path, "%s-commits", b.url + 7);
+		if (sqlite3_open(path, &s) != SQLITE_OK ||
+		    sqlite3_exec(
+			    s,
+			    "pragma journal_mode=wal; pragma synchronous=full; create table if not exists t(i integer "
+			    "primary key, v text)",
+			    NULL, NULL, NULL) != SQLITE_OK)
+			die("sqlite", NULL);
+	} else {
+		c = PQconnectdb(b.url);
+		pg_run(c, "create table if not exists bench_commits(i bigint generated always as identity primary key, "
+			  "v text)");
+	}
+	started = now_ns();
+	for (long i = 0; i < n; i++) {
+		int64_t at = now_ns();
+		if (c != NULL)
+			pg_run(c, "insert into bench_commits(v) values ('{\"i\":1}')");
+		else if (sqlite3_exec(s, "insert into t(v) values ('{\"i\":1}')", NULL, NULL, NULL) != SQLITE_OK)
+			die("sqlite", NULL);
+		times[i] = now_ns() - at;
+	}
+	double seconds = (double)(now_ns() - started) / 1e9;
+	qsort(times, (size_t)n, sizeof *times, by_value);
+	printf("{\"p50_ms\":%.4f,\"per_s\":%.1f}\n", (double)times[n / 2] / 1e6, (double)n / seconds);
+	free(times);
+	if (c != NULL)
+		PQfinish(c);
+	(void)sqlite3_close(s);
+}
+
+/* CPU time and queries of this process while nothing happens. */
+static void idle(long ms)
+{
+	struct sl_worker_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+	struct rusage r0, r1;
+	sl_worker_get_stats(b.worker, &before);
+	(void)getrusage(RUSAGE_SELF, &r0);
+	(void)usleep((useconds_t)ms * 1000);
+	(void)getrusage(RUSAGE_SELF, &r1);
+	sl_worker_get_stats(b.worker, &after);
+	double cpu =
+		(double)(r1.ru_utime.tv_sec - r0.ru_utime.tv_sec + r1.ru_stime.tv_sec - r0.ru_stime.tv_sec) * 1e3 +
+		(double)(r1.ru_utime.tv_usec - r0.ru_utime.tv_usec + r1.ru_stime.tv_usec - r0.ru_stime.tv_usec) / 1e3;
+	printf("{\"cpu_ms\":%.2f,\"exchanges\":%" PRIu64 "}\n", cpu, after.exchanges - before.exchanges);
+}
+
+static int obey(const char *line)
+{
+	char command[16] = "";
+	long x = 0, y = 0;
+	int64_t started = now_ns();
+	if (sscanf(line, "%15s %ld %ld", command, &x, &y) < 1)
+		return 0;
+	if (strcmp(command, "bulk") == 0)
+		bulk(x);
+	else if (strcmp(command, "single") == 0)
+		single(x, y);
+	else if (strcmp(command, "work") == 0)
+		work(x, y > 0 ? y : 1);
+	else if (strcmp(command, "count") == 0 || strcmp(command, "stop") == 0)
+		printf("{\"done\":%" PRIu64 "}\n", (uint64_t)atomic_load(&b.done));
+	else if (strcmp(command, "pickup") == 0)
+		pickup(x);
+	else if (strcmp(command, "commits") == 0)
+		commits(x);
+	else if (strcmp(command, "idle") == 0)
+		idle(x);
+	else
+		die("unknown command", NULL);
+	if (strcmp(command, "bulk") == 0 || strcmp(command, "single") == 0 || strcmp(command, "work") == 0)
+		printf("{\"ms\":%.3f}\n", (double)(now_ns() - started) / 1e6);
+	(void)fflush(stdout);
+	return strcmp(command, "stop") == 0;
+}
+
+int main(void)
+{
+	char line[256];
+	struct sl_err err = SL_ERR_INIT;
+	b.url = getenv("BENCH_URL");
+	if (b.url == NULL) {
+		fputs("sluice-bench-jobs is driven by bench/jobs/run\n", stderr);
+		return 64;
+	}
+	open_store();
+	printf("{\"ready\":true}\n");
+	(void)fflush(stdout);
+	while (fgets(line, sizeof line, stdin) != NULL && !obey(line))
+		;
+	if (b.worker != NULL && sl_worker_stop(b.worker, 10000, &err) != 0)
+		die("stop", &err);
+	sl_worker_free(b.worker);
+	sl_jobs_close(b.client);
+	sl_notify_close(&b.notify);
+	sl_store_close(&b.store);
+	return 0;
+}
