@@ -113,7 +113,9 @@ struct sl__run {
 	uint8_t abort;     /* enum sl_abort_reason: the first that applied */
 	uint8_t uncertain; /* a settle of it was sent, and what became of it is not known */
 	uint8_t suspect;   /* its batch was refused: settled alone; 2: refused alone before */
-	uint8_t declared;  /* the end was declared by the handler before any abort: the abort does not undo it */
+	uint8_t declared; /* the slot's, with the lock: the end was declared before any abort, which does not undo it */
+	uint8_t lost;     /* enum sl_lost_reason: the store said so */
+	uint8_t last;     /* settling: its claim's lease goes with it */
 	struct sl__run *next;
 	int64_t started_ns, ended_ns;
 	int64_t started_ms; /* of the store's clock; 0: never started */
@@ -136,12 +138,12 @@ struct sl__claim {
 	uint32_t klass;  /* types with the same lease and renewal are claimed together */
 	uint32_t n, cap; /* runs */
 	uint32_t n_gone;
+	uint32_t n_picked; /* scratch of the core */
 	int64_t lease_ms;
 	int64_t sent_ns;            /* before the claim, or the last renewal that succeeded, was sent */
 	int64_t renew_ns;           /* when to renew */
 	int64_t abort_ns;           /* when to give up on it: a margin before the lease ends */
 	int64_t now_ms, replied_ns; /* the store's clock, and ours, at the reply */
-	uint8_t renewing;
 	struct sl__arena *arena;
 	struct sl__run *runs; /* [cap] */
 };
@@ -162,7 +164,7 @@ struct sl__todo {
 	int64_t wake_ns;
 	int64_t sent_ns; /* when it was decided: before anything is sent */
 	/* EXCHANGE */
-	struct sl__run **runs; /* in order of id */
+	struct sl__run **runs;
 	size_t n_runs;
 	struct sl__claim *claim; /* NULL: settle only */
 	struct sl_claim_request request;
@@ -196,8 +198,12 @@ void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core);
 
 /* Decide. Everything but SLEEP and END must be answered by its call below before the next sl__core_next of `who`. */
 void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
-/* Would sl__core_next say anything but SLEEP? Cheap: asked after every ended run. */
-bool sl__core_ready(const struct sl__core *core, int who, int64_t now_ns);
+/* Should a lane that sleeps be woken? Cheap: asked after every ended run. */
+bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns);
+/* When the keeper has something to do. */
+int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns);
+/* After an exchange with a claim: was what the note speaks of found by that claim, so that nobody need hear of it? */
+bool sl__core_satisfied(const struct sl__core *core, const struct sl_note *note);
 
 /* A job that the store gave for todo->claim: copied. No lock. SL_ENOMEM, SL_EDATA (a type that was not asked for). */
 SL_MUST_CHECK int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo,

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The exchange: what a lane settles and claims next, and what follows from the answer.
+ *
+ * How many to claim. A free slot is always claimed for. Ahead of free slots, a type is claimed only as far as its
+ * handlers, at the speed observed, will start it within SL__AHEAD_NS; nothing while all slots are stuck for that long.
+ *
+ * When to go. An ended run is settled at once, unless its lane's other runs, at the speed observed, will have been
+ * started within SL__LINGER_NS: then all go together, SL__LINGER_NS later at the latest. So a lone job is settled
+ * without delay, and a batch of short ones costs one exchange, which also claims the next batch.
+ *
+ * When to sleep. A type is dry when a claim that could have found more of it did not; it stays so until a hint, the
+ * poll, or the time when something is due. A claim sent before a hint proves nothing about it. While a claim is under
+ * way to find out, the other lanes wait for its answer.
+ *
+ * Refused data. A batch that the store refuses for its data is settled run by run (suspects), without a claim; the one
+ * that is refused alone is settled as a failed attempt with the store's reason, then once more with a plain reason, and
+ * then left to its lease.
+ */
+#include "jobs/core_priv.h"
+
+static const char refused_twice[] = "the store refused the end of the attempt";
+
+/* ---- how many ---- */
+
+static uint32_t ahead_of(const struct sl__core *core, const struct core_type *t, int64_t now_ns)
+{
+	uint32_t max = (uint32_t)core->cfg.claim_batch * (uint32_t)core->cfg.lanes;
+	bool stuck =
+		core->running + core->resting >= (uint32_t)core->cfg.slots && now_ns - core->last_end_ns > SL__AHEAD_NS;
+	if (core->cfg.claim_batch == 1 || t->avg_ns < 0 || stuck)
+		return 0;
+	int64_t slots = SL_MIN(t->cfg.slots, core->cfg.slots);
+	int64_t n = slots * (SL__AHEAD_NS / SL_MAX(t->avg_ns, 1000));
+	return n > max ? max : (uint32_t)n;
+}
+
+static uint32_t room(uint32_t cap, uint32_t used)
+{
+	return cap > used ? cap - used : 0;
+}
+
+struct want {
+	uint32_t limit, n_types;
+	bool urgent; /* a slot is idle, or half a batch is wanted */
+};
+
+/* What the lane would claim of the class now. todo NULL: only count. */
+static struct want want_of(const struct sl__core *core, int lane, uint32_t klass, int64_t now_ns, struct sl__todo *todo)
+{
+	struct want w = {0};
+	uint32_t ahead = 0, sum = 0, slots = (uint32_t)core->cfg.slots, batch = (uint32_t)core->cfg.claim_batch;
+	bool due = now_ns >= core->classes[klass].look_ns;
+	for (uint32_t i = 0; i < core->n_types; i++) {
+		const struct core_type *t = &core->types[i];
+		if (t->klass != klass || (t->dry && !due))
+			continue;
+		uint32_t more = ahead_of(core, t, now_ns);
+		uint32_t limit = room((uint32_t)t->cfg.slots + more, t->running + t->waiting.n + t->reserved);
+		limit = SL_MIN(limit, batch);
+		if (limit == 0)
+			continue;
+		if (todo != NULL) {
+			todo->types[w.n_types] = (struct sl_claim_type){.type = t->cfg.name, .limit = limit};
+			todo->type_index[w.n_types] = i;
+		}
+		ahead = SL_MAX(ahead, more);
+		sum = limit > UINT32_MAX - sum ? UINT32_MAX : sum + limit;
+		w.n_types++;
+	}
+	uint32_t used = core->running + core->resting + core->waiting + core->reserved;
+	w.limit = SL_MIN(room(slots + ahead, used), room(batch, core->lanes[lane].waiting));
+	w.limit = SL_MIN(w.limit, sum);
+	w.urgent = w.limit > 0 && (used < slots || w.limit >= (batch + 1) / 2);
+	return w;
+}
+
+/* While one claim is on its way to see whether there is anything, others of the class wait for its answer. */
+static bool may_claim(const struct sl__core *core, uint32_t klass)
+{
+	const struct core_class *c = &core->classes[klass];
+	return !core->stopping && (c->in_flight == 0 || c->wet);
+}
+
+/* The class to claim from, in turns; n_classes: none. */
+static uint32_t pick_class(const struct sl__core *core, int lane, int64_t now_ns, bool *urgent)
+{
+	uint32_t found = (uint32_t)core->n_classes;
+	*urgent = false;
+	for (uint32_t i = 0; i < core->n_classes; i++) {
+		uint32_t klass = (core->lanes[lane].next_class + i) % (uint32_t)core->n_classes;
+		if (!may_claim(core, klass))
+			continue;
+		struct want w = want_of(core, lane, klass, now_ns, NULL);
+		if (w.limit > 0 && (found == core->n_classes || (w.urgent && !*urgent))) {
+			found = klass;
+			*urgent = w.urgent;
+		}
+	}
+	return found;
+}
+
+/* ---- when ---- */
+
+/* Will what waits for this lane have started soon, at the speed observed? */
+static bool soon(const struct sl__core *core, const struct core_lane *l)
+{
+	if (l->waiting == 0 || core->avg_ns < 0)
+		return false;
+	int64_t each = SL_MAX(core->avg_ns, 1);
+	return each <= SL__LINGER_NS && l->waiting / (uint32_t)core->cfg.slots <= SL__LINGER_NS / each;
+}
+
+static bool lingers(const struct sl__core *core, const struct core_lane *l, int64_t now_ns)
+{
+	return soon(core, l) && !core->stopping && l->ended.head->suspect == 0 &&
+	       now_ns < core_add(l->ended.head->ended_ns, SL__LINGER_NS);
+}
+
+bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns)
+{
+	const struct core_lane *l = &core->lanes[lane];
+	bool urgent;
+	if (core->stopping && l->open == 0)
+		return true;
+	if (now_ns < core->backoff_ns || l->under_way)
+		return false;
+	if (l->ended.n > 0)
+		return !l->armed || !lingers(core, l, now_ns);
+	if (l->armed && soon(core, l))
+		return false;
+	return pick_class(core, lane, now_ns, &urgent) < core->n_classes && urgent;
+}
+
+/* Runs that wait too long because slow handlers have all their slots go back to the queue, for other workers. */
+static int64_t release_stuck(struct sl__core *core, int64_t now_ns)
+{
+	int64_t wake = SL_FOREVER;
+	for (size_t i = 0; i < core->n_types; i++) {
+		struct core_type *t = &core->types[i];
+		while (t->waiting.head != NULL &&
+		       now_ns >= core_add(t->waiting.head->claim->replied_ns, SL__STUCK_NS)) {
+			sl__core_give_back(core, t->waiting.head, SL_SETTLE_RELEASE, NULL, now_ns);
+			t->avg_ns = SL_MAX(t->avg_ns, SL__AHEAD_NS + 1);
+		}
+		if (t->waiting.head != NULL)
+			wake = SL_MIN(wake, core_add(t->waiting.head->claim->replied_ns, SL__STUCK_NS));
+	}
+	return wake;
+}
+
+/* ---- deciding ---- */
+
+/* Mark the last run of each claim that has no other run left: its lease goes with it (C2). */
+static void mark_last(struct sl__todo *todo)
+{
+	for (size_t i = 0; i < todo->n_runs; i++)
+		todo->runs[i]->claim->n_picked++;
+	for (size_t i = todo->n_runs; i-- > 0;) {
+		struct sl__claim *c = todo->runs[i]->claim;
+		todo->runs[i]->last = c->n_picked > 0 && c->n_gone + c->n_picked == c->n;
+		c->n_picked = 0;
+	}
+}
+
+static void pick_runs(struct core_lane *l, struct sl__todo *todo)
+{
+	size_t max = l->ended.head != NULL && l->ended.head->suspect != 0 ? 1 : SL__SETTLE_MAX;
+	while (l->ended.head != NULL && todo->n_runs < max && (max == 1 || l->ended.head->suspect == 0)) {
+		struct sl__run *run = sl__core_pop(&l->ended);
+		run->state = SL__RUN_SETTLING;
+		todo->runs[todo->n_runs++] = run;
+	}
+	mark_last(todo);
+}
+
+static void reserve(struct sl__core *core, const struct sl__todo *todo, bool give)
+{
+	for (size_t i = 0; i < todo->request.n_types; i++) {
+		struct core_type *t = &core->types[todo->type_index[i]];
+		t->reserved = give ? t->reserved + todo->types[i].limit : t->reserved - todo->types[i].limit;
+	}
+	core->reserved = give ? core->reserved + todo->request.limit : core->reserved - todo->request.limit;
+}
+
+static void look(struct sl__core *core, uint32_t klass, int64_t now_ns)
+{
+	struct core_class *c = &core->classes[klass];
+	if (now_ns < c->look_ns)
+		return;
+	for (size_t i = 0; i < core->n_types; i++)
+		if (core->types[i].klass == klass)
+			core->types[i].dry = false;
+	core->stats.polls++;
+}
+
+static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t klass, int64_t now_ns)
+{
+	struct core_class *c = &core->classes[klass];
+	struct want w = want_of(core, todo->who, klass, now_ns, todo);
+	struct sl__claim *claim = sl__core_claim_get(core, w.limit);
+	if (claim == NULL)
+		return false;
+	look(core, klass, now_ns);
+	c->look_ns = core_add(now_ns, core_ms(core->cfg.poll_ms));
+	claim->lane = todo->who;
+	claim->klass = klass;
+	claim->lease_ms = c->lease_ms;
+	claim->sent_ns = now_ns;
+	todo->claim = claim;
+	todo->request = (struct sl_claim_request){.claim = claim->id,
+						  .worker = core->cfg.worker,
+						  .types = todo->types,
+						  .n_types = w.n_types,
+						  .limit = w.limit,
+						  .lease_ms = c->lease_ms};
+	for (uint32_t i = 0; i < w.n_types; i++)
+		todo->seen[i] = core->types[todo->type_index[i]].hints;
+	reserve(core, todo, true);
+	c->in_flight++;
+	core->lanes[todo->who].next_class = (klass + 1) % (uint32_t)core->n_classes;
+	return true;
+}
+
+/* When a lane with nothing to do should look again by itself. */
+static int64_t sleep_until(struct sl__core *core, struct core_lane *l, int64_t now_ns)
+{
+	int64_t wake = SL_FOREVER;
+	for (size_t i = 0; i < core->n_classes; i++)
+		if (core->classes[i].look_ns > now_ns)
+			wake = SL_MIN(wake, core->classes[i].look_ns);
+	l->armed = soon(core, l);
+	if (l->armed)
+		wake = SL_MIN(wake, core_add(l->ended.n > 0 ? l->ended.head->ended_ns : now_ns, SL__LINGER_NS));
+	return wake;
+}
+
+static void next_stopping(struct sl__core *core, struct core_lane *l, struct sl__todo *todo)
+{
+	if (l->ended.n > 0)
+		pick_runs(l, todo);
+	else if (l->open == 0)
+		todo->kind = SL__TODO_END;
+	(void)core;
+}
+
+static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t now_ns, struct sl__todo *todo)
+{
+	int64_t stuck = release_stuck(core, now_ns);
+	bool urgent;
+	uint32_t klass = pick_class(core, todo->who, now_ns, &urgent);
+	bool suspects = l->ended.n > 0 && l->ended.head->suspect != 0;
+	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && soon(core, l);
+	l->armed = false;
+	if (!hold && (l->ended.n > 0 || (klass < core->n_classes && urgent))) {
+		pick_runs(l, todo);
+		if (klass < core->n_classes && !suspects && !prepare_claim(core, todo, klass, now_ns) &&
+		    todo->n_runs == 0)
+			return core_add(now_ns, SL__BACKOFF_FIRST_NS);
+	}
+	return SL_MIN(stuck, sleep_until(core, l, now_ns));
+}
+
+void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
+{
+	struct core_lane *l = &core->lanes[todo->who];
+	if (now_ns < core->backoff_ns) {
+		todo->wake_ns = core->backoff_ns;
+		if (core->stopping && l->open == 0)
+			todo->kind = SL__TODO_END;
+		return;
+	}
+	if (core->stopping)
+		next_stopping(core, l, todo);
+	else
+		todo->wake_ns = next_working(core, l, now_ns, todo);
+	if (todo->n_runs > 0 || todo->claim != NULL) {
+		todo->kind = SL__TODO_EXCHANGE;
+		l->under_way = true;
+	}
+}
+
+/* ---- the request and the settles ---- */
+
+static int type_of(const struct sl__core *core, const struct sl__todo *todo, const char *name)
+{
+	for (size_t i = 0; i < todo->request.n_types; i++)
+		if (strcmp(todo->types[i].type, name) == 0)
+			return (int)todo->type_index[i];
+	(void)core;
+	return -1;
+}
+
+int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const struct sl_claimed_job *job)
+{
+	struct sl__claim *c = todo->claim;
+	int type = type_of(core, todo, job->type);
+	if (type < 0 || c->n == c->cap) {
+		todo->refused = SL_EDATA;
+		return SL_EDATA;
+	}
+	struct sl__run *run = &c->runs[c->n];
+	*run = (struct sl__run){.claim = c,
+				.id = job->id,
+				.chain_id = job->chain_id,
+				.fence = job->fence,
+				.created_ms = job->created_ms,
+				.scheduled_ms = job->scheduled_ms,
+				.attempt = job->attempt + (job->charged ? 0 : 1),
+				.priority = job->priority,
+				.type = (uint32_t)type,
+				.charged = job->charged != 0,
+				.has_blockers = job->has_blockers != 0,
+				.state = SL__RUN_WAITING};
+	run->input = sl__core_text(core->env, c->arena, job->input != NULL ? job->input : "null");
+	if (job->traceparent != NULL)
+		run->traceparent = sl__core_text(core->env, c->arena, job->traceparent);
+	if (run->input == NULL || (job->traceparent != NULL && run->traceparent == NULL)) {
+		todo->refused = SL_ENOMEM;
+		return SL_ENOMEM;
+	}
+	c->n++;
+	return 0;
+}
+
+static void fill_settle(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
+			struct sl_settle *out)
+{
+	*out = (struct sl_settle){.kind = kind,
+				  .id = run->id,
+				  .chain_id = run->chain_id,
+				  .fence = run->fence,
+				  .claim = run->claim->id,
+				  .worker = core->cfg.worker,
+				  .charged = run->charged,
+				  .started_ms = run->started_ms,
+				  .output = run->output,
+				  .error = run->error,
+				  .progress = run->progress,
+				  .next = run->continued,
+				  .delay_ms = run->delay_ms,
+				  .at_ms = run->at_ms};
+}
+
+void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out)
+{
+	fill_settle(core, todo->runs[i], todo->runs[i]->kind, out);
+	out->last_of_claim = todo->runs[i]->last;
+}
+
+void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
+			    struct sl_settle *out)
+{
+	fill_settle(core, run, kind, out);
+	out->last_of_claim = run->claim->n_gone + 1 == run->claim->n;
+}
+
+/* ---- the answer ---- */
+
+int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transient)
+{
+	int64_t first = transient ? SL__BACKOFF_FIRST_NS / 10 : SL__BACKOFF_FIRST_NS;
+	int64_t delay = SL_MIN(first << SL_MIN(failures, 10), SL__BACKOFF_CAP_NS);
+	return delay / 2 + (int64_t)(sl__prng_unit(&core->prng) * (double)(delay / 2));
+}
+
+static void apply_result(struct sl__core *core, struct sl__run *run, const struct sl_settle_result *result)
+{
+	/* Of a settle that was sent before, the fence may have been moved by that one: then it is done. */
+	bool ours = result->lost == SL_LOST_NOT || run->uncertain;
+	if (ours)
+		sl__core_count(core, run);
+	else if (run->lost == SL_LOST_NOT)
+		core->stats.lost++;
+	sl__core_gone(core, run);
+}
+
+static void link_claim(struct sl__core *core, struct sl__claim *c)
+{
+	c->next = core->claims;
+	if (c->next != NULL)
+		c->next->prev = c;
+	core->claims = c;
+}
+
+static void publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, int64_t now_ns)
+{
+	const struct core_class *class = &core->classes[c->klass];
+	int64_t lease = core_ms(c->lease_ms);
+	c->abort_ns = core_add(c->sent_ns, lease - SL_MIN(lease / 10, core_ms(2000)));
+	c->renew_ns = core_add(c->sent_ns, core_ms(class->renew_ms));
+	c->now_ms = now_ms;
+	c->replied_ns = now_ns;
+	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
+	link_claim(core, c);
+	for (uint32_t i = 0; i < c->n; i++) {
+		c->runs[i].order = core->order++;
+		sl__core_push(&core->types[c->runs[i].type].waiting, &c->runs[i]);
+	}
+	core->waiting += c->n;
+	core->open += c->n;
+	core->lanes[c->lane].waiting += c->n;
+	core->lanes[c->lane].open += c->n;
+	core->lanes[c->lane].armed = true;
+	core->stats.claimed += c->n;
+	if (core->stopping)
+		sl__core_release_waiting(core, now_ns);
+}
+
+static void learn(struct sl__core *core, const struct sl__todo *todo, const struct sl_claim_reply *reply,
+		  int64_t now_ns)
+{
+	struct core_class *class = &core->classes[todo->claim->klass];
+	const struct sl__claim *c = todo->claim;
+	bool single = c->n == 1 && c->runs[0].charged && todo->request.limit > 1; /* flagged: there may be more */
+	class->wet = single || c->n >= todo->request.limit;
+	if (class->wet)
+		return;
+	for (size_t i = 0; i < todo->request.n_types; i++) {
+		struct core_type *t = &core->types[todo->type_index[i]];
+		uint32_t got = 0;
+		for (uint32_t j = 0; j < c->n; j++)
+			got += c->runs[j].type == todo->type_index[i];
+		if (got < todo->types[i].limit && t->hints == todo->seen[i])
+			t->dry = true;
+	}
+	if (reply->next_due_in_ms >= 0)
+		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(reply->next_due_in_ms + 1)));
+	class->expiry_ns =
+		reply->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reply->next_expiry_in_ms + 1)) : SL_FOREVER;
+}
+
+static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct sl_claim_reply *reply, int64_t now_ns)
+{
+	struct sl__claim *c = todo->claim;
+	core->classes[c->klass].in_flight--;
+	reserve(core, todo, false);
+	if (reply != NULL)
+		learn(core, todo, reply, now_ns);
+	if (reply != NULL && c->n > 0)
+		publish(core, c, reply->now_ms, now_ns);
+	else
+		sl__core_claim_put(core, c);
+	todo->claim = NULL;
+}
+
+/* ---- failures ---- */
+
+static bool is_poison(int rc, const struct sl_err *err)
+{
+	return rc == SL_EDATA || rc == SL_ETOOBIG || (err != NULL && err->error_class == SL_CLASS_POISON);
+}
+
+static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_err *err)
+{
+	const char *text = err != NULL && err->msg[0] != '\0' ? err->msg : refused_twice;
+	const char *copy = run->suspect == 1 ? sl__core_text(core->env, run->claim->arena, text) : NULL;
+	sl__core_set_failure(core, run);
+	run->error = copy != NULL ? copy : refused_twice;
+	run->progress = NULL;
+	run->suspect++;
+}
+
+/* The batch was refused for its data: from here on one by one. */
+static void isolate(struct sl__core *core, struct sl__todo *todo, const struct sl_err *err)
+{
+	struct core_lane *l = &core->lanes[todo->who];
+	bool alone = todo->n_runs == 1 && todo->runs[0]->suspect != 0;
+	for (size_t i = todo->n_runs; i-- > 0;) {
+		struct sl__run *run = todo->runs[i];
+		if (alone && run->suspect >= 3) {
+			core->abandoned++;
+			sl__core_gone(core, run);
+			continue;
+		}
+		if (alone)
+			accuse(core, run, err);
+		else
+			run->suspect = SL_MAX(run->suspect, 1);
+		run->state = SL__RUN_ENDED;
+		sl__core_push_front(&l->ended, run);
+	}
+}
+
+static void keep(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
+{
+	struct core_lane *l = &core->lanes[todo->who];
+	for (size_t i = todo->n_runs; i-- > 0;) {
+		struct sl__run *run = todo->runs[i];
+		if (core->giving_up) {
+			core->abandoned++;
+			sl__core_gone(core, run);
+			continue;
+		}
+		run->uncertain = 1;
+		run->state = SL__RUN_ENDED;
+		run->ended_ns = SL_MIN(run->ended_ns, now_ns);
+		sl__core_push_front(&l->ended, run);
+	}
+}
+
+/* The store may have made a claim whose reply was lost: its lease is ended early, so that the jobs need not wait. */
+static void remember_claim(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
+{
+	if (core->n_lost_claims < CORE_ABANDONED)
+		core->lost_claims[core->n_lost_claims++] = todo->request.claim;
+	core->renew_ns = SL_MIN(core->renew_ns, now_ns);
+}
+
+static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
+			  int64_t now_ns)
+{
+	bool poison = is_poison(rc, err) && todo->n_runs > 0 && todo->refused == 0;
+	bool transient = rc == SL_EAGAIN;
+	if (poison) {
+		isolate(core, todo, err);
+	} else {
+		if (todo->claim != NULL && !transient)
+			remember_claim(core, todo, now_ns);
+		core->connected = transient;
+		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
+		core->failures++;
+		keep(core, todo, now_ns);
+	}
+	if (todo->claim != NULL) {
+		core->classes[todo->claim->klass].look_ns = now_ns; /* nothing was learned */
+		end_claim(core, todo, NULL, now_ns);
+	}
+}
+
+void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
+			const struct sl_settle_result *results, const struct sl_claim_reply *reply, int64_t now_ns)
+{
+	core->lanes[todo->who].under_way = false;
+	core->stats.exchanges++;
+	if (rc != 0) {
+		fail_exchange(core, todo, rc, err, now_ns);
+		return;
+	}
+	core->connected = true;
+	core->failures = 0;
+	core->backoff_ns = INT64_MIN;
+	for (size_t i = 0; i < todo->n_runs; i++)
+		apply_result(core, todo->runs[i], &results[i]);
+	todo->n_runs = 0;
+	if (todo->claim != NULL)
+		end_claim(core, todo, reply, now_ns);
+}

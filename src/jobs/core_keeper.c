@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper's decisions: renewing leases, taking back what others lost, firing schedules; and the clock's: which
+ * attempts are aborted.
+ *
+ * A lease counts from before its claim or renewal was sent, so that this process believes in its end earlier than the
+ * store does; an attempt is aborted a margin before that (a tenth, at most 2 s). A renewal that fails is tried again
+ * within an eighth of the lease.
+ */
+#include "jobs/core_priv.h"
+
+/* ---- renewing ---- */
+
+static bool keeps(const struct sl__run *run)
+{
+	return run->state != SL__RUN_GONE && run->lost == SL_LOST_NOT;
+}
+
+static bool renewal_room(struct sl__core *core, struct sl__todo *todo, size_t n_claims, size_t n_ids)
+{
+	if (n_claims > todo->cap_renewals) {
+		void *p = sl__realloc(core->env, todo->renewals, n_claims * 2 * sizeof *todo->renewals);
+		if (p == NULL)
+			return false;
+		todo->renewals = p;
+		todo->cap_renewals = n_claims * 2;
+	}
+	if (n_ids * 2 > todo->cap_ids) {
+		void *p = sl__realloc(core->env, todo->ids, n_ids * 4 * sizeof *todo->ids);
+		if (p == NULL)
+			return false;
+		todo->ids = p;
+		todo->cap_ids = n_ids * 4;
+	}
+	return true;
+}
+
+/* Due now, or so soon that it goes along. */
+static bool renews_now(const struct sl__core *core, const struct sl__claim *c, int64_t now_ns)
+{
+	return c->renew_ns <= core_add(now_ns, core_ms(core->classes[c->klass].renew_ms) / 8);
+}
+
+static void add_renewal(struct sl__todo *todo, const struct sl__claim *c, size_t *used)
+{
+	uint64_t *ids = todo->ids + *used;
+	size_t n = 0;
+	for (uint32_t i = 0; i < c->n; i++)
+		if (keeps(&c->runs[i]))
+			ids[n++] = c->runs[i].id;
+	uint64_t *fences = ids + n;
+	for (uint32_t i = 0, j = 0; i < c->n; i++)
+		if (keeps(&c->runs[i]))
+			fences[j++] = c->runs[i].fence;
+	*used += 2 * n;
+	todo->renewals[todo->n_renewals++] =
+		(struct sl_renewal){.claim = c->id, .lease_ms = c->lease_ms, .ids = ids, .fences = fences, .n = n};
+}
+
+static void add_lost_claims(struct sl__core *core, struct sl__todo *todo)
+{
+	for (uint32_t i = 0; i < core->n_lost_claims; i++)
+		todo->renewals[todo->n_renewals++] = (struct sl_renewal){.claim = core->lost_claims[i], .lease_ms = 1};
+}
+
+/* Fill todo with every claim that is due; false: none is. Sets when the next one will be. */
+static bool prepare_renewal(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
+{
+	size_t n = core->n_lost_claims, ids = 0, used = 0;
+	core->renew_ns = SL_FOREVER;
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next) {
+		if (!renews_now(core, c, now_ns)) {
+			core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
+			continue;
+		}
+		n++;
+		ids += c->n;
+	}
+	if (n == 0)
+		return false;
+	if (!renewal_room(core, todo, n, ids)) {
+		core->renew_ns = core_add(now_ns, SL__BACKOFF_FIRST_NS);
+		return false;
+	}
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next) {
+		if (!renews_now(core, c, now_ns))
+			continue;
+		add_renewal(todo, c, &used);
+		if (todo->renewals[todo->n_renewals - 1].n == 0) { /* all are lost, and their handlers still run */
+			todo->n_renewals--;
+			c->renew_ns = SL_FOREVER;
+		}
+	}
+	add_lost_claims(core, todo);
+	return todo->n_renewals > 0;
+}
+
+static struct sl__claim *find_claim(struct sl__core *core, const struct sl_claim_id *id)
+{
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+		if (memcmp(&c->id, id, sizeof *id) == 0)
+			return c;
+	return NULL;
+}
+
+static void renewed(struct sl__core *core, struct sl__claim *c, int64_t sent_ns)
+{
+	int64_t lease = core_ms(c->lease_ms);
+	c->sent_ns = sent_ns;
+	c->abort_ns = core_add(sent_ns, lease - SL_MIN(lease / 10, core_ms(2000)));
+	c->renew_ns = core_add(sent_ns, core_ms(core->classes[c->klass].renew_ms));
+	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
+	core->stats.renewals++;
+}
+
+static void forget_lost_claims(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
+{
+	uint32_t sent = 0;
+	for (size_t i = 0; i < todo->n_renewals; i++)
+		sent += todo->renewals[i].n == 0;
+	if (sent == 0)
+		return;
+	sent = SL_MIN(sent, core->n_lost_claims);
+	core->n_lost_claims -= sent;
+	memmove(core->lost_claims, core->lost_claims + sent, core->n_lost_claims * sizeof *core->lost_claims);
+	core->reap_ns = core_add(now_ns, core_ms(2));
+}
+
+void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t now_ns)
+{
+	if (rc == 0) {
+		core->keeper_failures = 0;
+		core->keeper_backoff_ns = INT64_MIN;
+		core->connected = true;
+		forget_lost_claims(core, todo, now_ns);
+	} else if (rc != SL_EAGAIN) {
+		core->connected = false;
+	}
+	int64_t delay = rc != 0 ? sl__core_delay_ns(core, core->keeper_failures++, rc == SL_EAGAIN) : 0;
+	for (size_t i = 0; i < todo->n_renewals; i++) {
+		struct sl__claim *c = find_claim(core, &todo->renewals[i].claim);
+		if (c != NULL && rc == 0) {
+			renewed(core, c, todo->sent_ns);
+		} else if (c != NULL) {
+			c->renew_ns = core_add(now_ns, SL_MIN(delay, core_ms(c->lease_ms) / 8));
+			core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
+		}
+	}
+	if (rc != 0 && core->n_lost_claims > 0)
+		core->renew_ns = SL_MIN(core->renew_ns, core_add(now_ns, delay));
+	todo->n_renewals = 0;
+}
+
+static enum sl_abort_reason abort_of(enum sl_lost_reason reason)
+{
+	static const enum sl_abort_reason table[] = {[SL_LOST_NOT] = SL_ABORT_NONE,
+						     [SL_LOST_TAKEN] = SL_ABORT_TAKEN_BY_ANOTHER_WORKER,
+						     [SL_LOST_COMPLETED] = SL_ABORT_ALREADY_COMPLETED,
+						     [SL_LOST_NOT_FOUND] = SL_ABORT_NOT_FOUND,
+						     [SL_LOST_CANCELLED] = SL_ABORT_CANCELLED};
+	return table[reason];
+}
+
+static void lose(struct sl__core *core, struct sl__run *run, enum sl_lost_reason reason, sl__abort_fn *fn, void *ctx)
+{
+	/* One that settles, or has said how it ends, may have moved the fence itself: its settle will tell. */
+	if (run->lost != SL_LOST_NOT || run->declared)
+		return;
+	if (run->state == SL__RUN_WAITING) {
+		core->stats.lost++;
+		sl__core_unqueue(core, run);
+		sl__core_gone(core, run);
+	} else if (run->state == SL__RUN_RUNNING) {
+		core->stats.lost++;
+		run->lost = (uint8_t)reason;
+		if (run->abort == SL_ABORT_NONE) {
+			run->abort = (uint8_t)abort_of(reason);
+			fn(run, abort_of(reason), ctx);
+		}
+	}
+}
+
+void sl__core_lost(struct sl__core *core, uint64_t id, uint64_t fence, enum sl_lost_reason reason, sl__abort_fn *fn,
+		   void *ctx)
+{
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+		for (uint32_t i = 0; i < c->n; i++)
+			if (c->runs[i].id == id && c->runs[i].fence == fence && c->runs[i].state != SL__RUN_GONE) {
+				lose(core, &c->runs[i], reason, fn, ctx);
+				return; /* the claim may be gone */
+			}
+}
+
+/* ---- reaping and schedules ---- */
+
+/* Nothing tells a busy worker of ended leases, so it looks by itself. One that found nothing to claim was told. */
+static int64_t reap_interval(const struct sl__core *core)
+{
+	int64_t least = SL_FOREVER;
+	for (size_t i = 0; i < core->n_classes; i++)
+		least = SL_MIN(least, core_ms(core->classes[i].lease_ms) / 2);
+	return SL_MAX(core_ms(1000), SL_MIN(least, core_ms(30000)));
+}
+
+static bool has_work(const struct sl__core *core)
+{
+	for (size_t i = 0; i < core->n_classes; i++)
+		if (core->classes[i].wet)
+			return true;
+	return core->open > 0;
+}
+
+static int64_t reap_due(const struct sl__core *core)
+{
+	int64_t due = core->reap_ns;
+	for (size_t i = 0; i < core->n_classes; i++)
+		due = SL_MIN(due, core->classes[i].expiry_ns);
+	if (has_work(core))
+		due = SL_MIN(due, core_add(core->reaped_ns, reap_interval(core)));
+	return due;
+}
+
+static int64_t backed_off(struct sl__core *core, int rc, int64_t now_ns)
+{
+	return core->keeper_backoff_ns =
+		       core_add(now_ns, sl__core_delay_ns(core, core->keeper_failures++, rc == SL_EAGAIN));
+}
+
+void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, uint32_t n, int more, int64_t now_ns)
+{
+	(void)todo;
+	if (rc != 0) {
+		core->reap_ns = backed_off(core, rc, now_ns);
+		return;
+	}
+	core->keeper_failures = 0;
+	core->stats.reaped += n;
+	core->reaped_ns = now_ns;
+	core->reap_ns = more ? now_ns : SL_FOREVER;
+	for (size_t i = 0; i < core->n_classes; i++)
+		if (core->classes[i].expiry_ns <= now_ns)
+			core->classes[i].expiry_ns = SL_FOREVER;
+	for (size_t i = 0; i < core->n_types && n > 0; i++)
+		sl__core_note_type(core, &core->types[i]);
+}
+
+void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, int64_t next_in_ms, int64_t now_ns)
+{
+	(void)todo;
+	core->cron_done_ns = now_ns;
+	if (rc != 0) {
+		core->cron_ns = backed_off(core, rc, now_ns);
+		return;
+	}
+	core->keeper_failures = 0;
+	int64_t longest = SL_MIN(core_ms(core->cfg.poll_ms), CORE_CRON_MAX_NS);
+	int64_t wait = next_in_ms >= 0 ? SL_MIN(core_ms(next_in_ms), longest) : longest;
+	core->cron_ns = core_add(now_ns, wait);
+}
+
+int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns)
+{
+	if (core->stopping && core->open == 0)
+		return now_ns;
+	int64_t due = core->stopping ? SL_FOREVER : SL_MIN(reap_due(core), core->cron_ns);
+	return SL_MIN(core->renew_ns, SL_MAX(due, core->keeper_backoff_ns));
+}
+
+void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
+{
+	if (core->stopping && core->open == 0) {
+		todo->kind = SL__TODO_END;
+		return;
+	}
+	if (now_ns >= core->renew_ns && prepare_renewal(core, now_ns, todo)) {
+		todo->kind = SL__TODO_RENEW;
+		return;
+	}
+	todo->wake_ns = sl__core_keeper_ns(core, now_ns);
+	if (core->stopping || now_ns < core->keeper_backoff_ns)
+		return;
+	if (now_ns >= reap_due(core)) {
+		todo->kind = SL__TODO_REAP;
+		todo->reap_limit = SL__REAP_LIMIT;
+	} else if (now_ns >= core->cron_ns) {
+		todo->kind = SL__TODO_CRON;
+	}
+}
+
+/* ---- the clock ---- */
+
+int64_t sl__core_next_abort_ns(const struct sl__core *core)
+{
+	return core->abort_ns;
+}
+
+/* When the run is to be aborted, and why. */
+static int64_t abort_time(const struct sl__core *core, const struct sl__run *run, enum sl_abort_reason *reason)
+{
+	int64_t timeout_ms = core->types[run->type].cfg.timeout_ms;
+	int64_t timeout = timeout_ms >= 0 ? core_add(run->started_ns, core_ms(timeout_ms)) : SL_FOREVER;
+	*reason = timeout < run->claim->abort_ns ? SL_ABORT_TIMEOUT : SL_ABORT_ERROR;
+	return SL_MIN(timeout, run->claim->abort_ns);
+}
+
+void sl__core_expire(struct sl__core *core, int64_t now_ns, sl__abort_fn *fn, void *ctx)
+{
+	core->abort_ns = SL_FOREVER;
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+		for (uint32_t i = 0; i < c->n; i++) {
+			struct sl__run *run = &c->runs[i];
+			enum sl_abort_reason reason;
+			if (run->state != SL__RUN_RUNNING || run->abort != SL_ABORT_NONE || run->declared)
+				continue;
+			int64_t at = abort_time(core, run, &reason);
+			if (now_ns < at) {
+				core->abort_ns = SL_MIN(core->abort_ns, at);
+				continue;
+			}
+			run->abort = (uint8_t)reason;
+			fn(run, reason, ctx);
+		}
+}
