@@ -149,6 +149,20 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	return 0;
 }
 
+static int run_command(struct cli *cli, const struct parsed *args)
+{
+	configure(cli, args);
+	if (opt_flag(args, "version")) {
+		out_printf(&cli->out, "sluice %s\n", sl_version());
+		return EXIT_OK;
+	}
+	if (opt_flag(args, "help")) {
+		help_command(&cli->out, args->command);
+		return EXIT_OK;
+	}
+	return args->command->run(cli, args);
+}
+
 static int run(struct cli *cli, int argc, char **argv)
 {
 	struct parsed args;
@@ -160,18 +174,10 @@ static int run(struct cli *cli, int argc, char **argv)
 	if (done)
 		return rc;
 	rc = opts_parse_command(cli, &args, argc, argv);
-	if (rc)
-		return rc;
-	configure(cli, &args);
-	if (opt_flag(&args, "version")) {
-		out_printf(&cli->out, "sluice %s\n", sl_version());
-		return EXIT_OK;
-	}
-	if (opt_flag(&args, "help")) {
-		help_command(&cli->out, args.command);
-		return EXIT_OK;
-	}
-	return args.command->run(cli, &args);
+	if (!rc)
+		rc = run_command(cli, &args);
+	opts_fini(&args);
+	return rc;
 }
 
 int main(int argc, char **argv)

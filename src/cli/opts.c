@@ -310,6 +310,15 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 	return rc ? rc : check_complete(cli, args);
 }
 
+void opts_fini(struct parsed *args)
+{
+	free(args->operands);
+	free(args->repeated);
+	args->operands = NULL;
+	args->repeated = NULL;
+	args->n_operands = args->n_repeated = 0;
+}
+
 static const struct opt_value *value_of(const struct parsed *args, const char *name)
 {
 	const struct opt *own = args->command ? args->command->opts : NULL;

@@ -81,8 +81,9 @@ void opts_init(struct parsed *args);
  * a line on stderr. */
 int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **argv);
 /* Parse the rest for args->command. Required options and operands are checked unless --help was given. The lists in
- * args are made here and live as long as the process. */
+ * args are made here and end with opts_fini. */
 int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv);
+void opts_fini(struct parsed *args);
 
 /* Values by name; the name must be in the table of the command or among the global ones. */
 int opt_given(const struct parsed *args, const char *name);
