@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a log of events into a store's job_events.
+ *
+ * The records of a batch go in as few calls as skipped ranges allow: a range between two records splits the batch,
+ * because a mark says "skip up to here" of everything at or below it. A range is skipped only when the store's mark has
+ * reached its beginning: a store that was restored from a backup and lacks older records must get those first, so its
+ * mark is given back and the sender goes there.
+ */
+#include "base/env.h"
+#include <sluice/events.h>
+
+struct sl_event_sender {
+	struct sl_env env;
+	sl_store store;
+	struct sl_event_row *rows;
+	size_t cap;
+};
+
+/* One stretch of a batch: first comes what is skipped, then the rows. */
+struct stretch {
+	uint64_t skip_first, skip_last; /* 0: none */
+	size_t first, n;                /* of the batch's records */
+};
+
+static int room_for(sl_event_sender *s, size_t n, struct sl_err *err)
+{
+	if (n <= s->cap)
+		return 0;
+	struct sl_event_row *rows = sl__realloc(&s->env, s->rows, n * sizeof *rows);
+	if (rows == NULL)
+		return sl_err_set(err, SL_ENOMEM, "send events: out of memory");
+	s->rows = rows;
+	s->cap = n;
+	return 0;
+}
+
+static int make_rows(sl_event_sender *s, const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
+		     struct sl_err *err)
+{
+	for (size_t i = 0; i < batch->n_records; i++) {
+		const struct sl_wal_record *record = &batch->records[i];
+		struct sl_event event;
+		if (sl_event_decode(record->payload, record->payload_len, &event, err) != 0) {
+			reply->refused = record->sequence;
+			if (err != NULL)
+				err->code = SL_EREFUSED;
+			return SL_EREFUSED;
+		}
+		s->rows[i] = (struct sl_event_row){.stream = batch->stream,
+						   .incarnation = batch->incarnation,
+						   .sequence = record->sequence,
+						   .crc = record->crc,
+						   .job_id = event.job_id,
+						   .attempt = event.attempt,
+						   .type = event.type,
+						   .ts_ms = event.ts_ms,
+						   .payload = event.data,
+						   .payload_len = event.len};
+	}
+	return 0;
+}
+
+static int append(const sl_event_sender *s, const struct sl_wal_batch *batch, const struct sl_event_row *rows, size_t n,
+		  uint64_t skip_to, uint64_t *mark, struct sl_err *err)
+{
+	struct sl_event_mark m = {.stream = batch->stream, .incarnation = batch->incarnation, .mark = skip_to};
+	int rc = s->store.ops->events_append(s->store.ctx, rows, n, &m, 1, NULL, err);
+	if (rc == 0)
+		*mark = m.mark;
+	return rc;
+}
+
+/* *behind: the store lacks what comes before; its mark is in *mark. */
+static int send_stretch(const sl_event_sender *s, const struct sl_wal_batch *batch, const struct stretch *x,
+			uint64_t *mark, bool *behind, struct sl_err *err)
+{
+	int rc;
+	if (x->skip_last != 0) {
+		rc = append(s, batch, NULL, 0, 0, mark, err);
+		*behind = rc == 0 && *mark < x->skip_first - 1;
+		if (rc != 0 || *behind)
+			return rc;
+	}
+	rc = append(s, batch, s->rows + x->first, x->n, x->skip_last, mark, err);
+	if (rc != SL_EGAP)
+		return rc;
+	*behind = true;
+	return append(s, batch, NULL, 0, 0, mark, err);
+}
+
+/* The stretch that begins with record *i and range *k. Ranges that touch each other are one. */
+static struct stretch next_stretch(const struct sl_wal_batch *b, size_t *i, size_t *k)
+{
+	struct stretch x = {.first = *i};
+	while (*k < b->n_skipped && (*i == b->n_records || b->skipped[*k].first < b->records[*i].sequence)) {
+		const struct sl_wal_range *range = &b->skipped[*k];
+		if (x.skip_last != 0 && range->first > x.skip_last + 1)
+			return x;
+		if (x.skip_last == 0)
+			x.skip_first = SL_MAX(range->first, 1);
+		x.skip_last = SL_MAX(x.skip_last, range->last);
+		++*k;
+	}
+	while (*i < b->n_records && (*k == b->n_skipped || b->records[*i].sequence < b->skipped[*k].first)) {
+		++*i;
+		x.n++;
+	}
+	return x;
+}
+
+/* Which failures mean something else to the log than to the caller of a store. */
+static int as_reply(int rc, struct sl_err *err)
+{
+	/* Data that the database refuses: which record it is, the log finds by halving the batch. */
+	if (rc != SL_EDATA && rc != SL_ETOOBIG)
+		return rc;
+	if (err != NULL)
+		err->code = SL_EREFUSED;
+	return SL_EREFUSED;
+}
+
+static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
+{
+	sl_event_sender *s = ctx;
+	uint64_t mark = 0;
+	bool behind = false;
+	size_t i = 0, k = 0;
+	reply->refused = 0;
+	int rc = room_for(s, batch->n_records, err);
+	if (rc == 0)
+		rc = make_rows(s, batch, reply, err);
+	if (rc != 0)
+		return rc;
+	do {
+		struct stretch x = next_stretch(batch, &i, &k);
+		rc = send_stretch(s, batch, &x, &mark, &behind, err);
+	} while (rc == 0 && !behind && (i < batch->n_records || k < batch->n_skipped));
+	if (rc != 0)
+		return as_reply(rc, err);
+	reply->mark = mark;
+	return 0;
+}
+
+const struct sl_wal_sender *sl_event_sender_ops(void)
+{
+	static const struct sl_wal_sender ops = {.version = SL_WAL_SENDER_VERSION, .send = send_batch};
+	return &ops;
+}
+
+int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const struct sl_env *env, struct sl_err *err)
+{
+	struct sl_env e;
+	if (store == NULL || store->ops == NULL || store->ops->version != SL_STORE_VERSION)
+		return sl_err_set(err, SL_EINVAL, "store: NULL, or a table of another version");
+	int rc = sl__env_init(&e, env, err);
+	if (rc != 0)
+		return rc;
+	sl_event_sender *s = sl__calloc(&e, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "event sender: out of memory");
+	s->env = e;
+	s->store = *store;
+	*out = s;
+	return 0;
+}
+
+void sl_event_sender_free(sl_event_sender *sender)
+{
+	if (sender == NULL)
+		return;
+	struct sl_env env = sender->env;
+	sl__free(&env, sender->rows);
+	sl__free(&env, sender);
+}
