@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pipelines. A connection is in pipeline mode only between the first statement and the end of the run, so that a
+ * caller who is handed the connection of a transaction finds it as usual.
+ *
+ *	[Parse] Bind Execute   [Parse] Bind Execute   …   Sync          one write, one answer
+ *
+ * A statement is parsed in the same pipeline in which it is first used. PREPARE is not undone by a failure of the
+ * transaction, so what the server says of each Parse decides whether it counts as prepared.
+ */
+#include "db/postgres.h"
+
+void sl__pg_pipe_init(struct sl__pg_pipe *pipe, struct sl__pg_conn *conn)
+{
+	memset(pipe, 0, sizeof *pipe);
+	pipe->conn = conn;
+	pipe->failed_at = -1;
+}
+
+void sl__pg_pipe_end(struct sl__pg_pipe *pipe)
+{
+	for (int i = 0; i < SL__PG_PIPE_MAX; i++) {
+		PQclear(pipe->results[i]);
+		pipe->results[i] = NULL;
+	}
+	pipe->n = pipe->n_queued = 0;
+	pipe->failed = 0;
+	pipe->failed_at = -1;
+}
+
+/* Pointers into the buffer, now that it does not move any more. */
+struct bound {
+	const char *values[SL__PG_PARAMS];
+	int lengths[SL__PG_PARAMS];
+	int formats[SL__PG_PARAMS];
+	int n;
+};
+
+static void bind(struct bound *b, const struct sl__pg_params *p)
+{
+	b->n = p != NULL ? p->n : 0;
+	for (int i = 0; i < b->n; i++) {
+		b->values[i] = p->p[i].len < 0 ? NULL : sl__buf_str(&p->data) + p->p[i].at;
+		b->lengths[i] = p->p[i].len < 0 ? 0 : p->p[i].len;
+		b->formats[i] = 1;
+	}
+}
+
+/* A place for one more statement; false when the pipe has failed. */
+static bool begin_statement(struct sl__pg_pipe *pipe, const struct sl__pg_params *params)
+{
+	PGconn *pg = pipe->conn->pg;
+	assert(pipe->n < SL__PG_PIPE_MAX);
+	if (params != NULL && params->data.failed != 0 && pipe->failed == 0)
+		pipe->failed = SL_ENOMEM;
+	if (pipe->failed == 0 && PQpipelineStatus(pg) == PQ_PIPELINE_OFF && PQenterPipelineMode(pg) != 1)
+		pipe->failed = SL_EUNAVAIL;
+	return pipe->failed == 0;
+}
+
+static void queued(struct sl__pg_pipe *pipe, int ok, bool is_prepare, unsigned index)
+{
+	if (ok != 1) {
+		pipe->failed = SL_EUNAVAIL;
+		return;
+	}
+	pipe->is_prepare[pipe->n_queued] = is_prepare;
+	pipe->prepares[pipe->n_queued++] = index;
+}
+
+/* Prepared already, or being prepared in this pipe. */
+static bool knows(const struct sl__pg_pipe *pipe, unsigned index)
+{
+	if ((pipe->conn->prepared >> index & 1) != 0)
+		return true;
+	for (int i = 0; i < pipe->n_queued; i++)
+		if (pipe->is_prepare[i] && pipe->prepares[i] == index)
+			return true;
+	return false;
+}
+
+int sl__pg_send(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *stmt, const struct sl__pg_params *params)
+{
+	if (pipe->conn->foreign)
+		return sl__pg_send_sql(pipe, stmt->sql, params);
+	if (begin_statement(pipe, params)) {
+		struct bound b;
+		PGconn *pg = pipe->conn->pg;
+		bind(&b, params);
+		if (!knows(pipe, stmt->index))
+			queued(pipe, PQsendPrepare(pg, stmt->name, stmt->sql, 0, NULL), true, stmt->index);
+		if (pipe->failed == 0)
+			queued(pipe, PQsendQueryPrepared(pg, stmt->name, b.n, b.values, b.lengths, b.formats, 1), false,
+			       0);
+	}
+	pipe->names[pipe->n] = stmt->name;
+	return pipe->n++;
+}
+
+int sl__pg_send_sql(struct sl__pg_pipe *pipe, const char *sql, const struct sl__pg_params *params)
+{
+	if (begin_statement(pipe, params)) {
+		struct bound b;
+		bind(&b, params);
+		queued(pipe, PQsendQueryParams(pipe->conn->pg, sql, b.n, NULL, b.values, b.lengths, b.formats, 1),
+		       false, 0);
+	}
+	pipe->names[pipe->n] = "statement";
+	return pipe->n++;
+}
+
+/* The result of one queued command, and the NULL behind it. */
+static PGresult *read_result(PGconn *pg)
+{
+	PGresult *first = PQgetResult(pg);
+	PGresult *more;
+	while (first != NULL && PQresultStatus(first) != PGRES_PIPELINE_SYNC && (more = PQgetResult(pg)) != NULL)
+		PQclear(more);
+	return first;
+}
+
+static bool is_good(const PGresult *res)
+{
+	ExecStatusType status = PQresultStatus(res);
+	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
+}
+
+/* What the command at i of the queue gave. Returns the first error's code. */
+static int take_result(struct sl__pg_pipe *pipe, int i, int *statement, PGresult *res, struct sl_err *err)
+{
+	PGconn *pg = pipe->conn->pg;
+	int rc = 0;
+	if (res == NULL || !is_good(res)) {
+		rc = sl__pg_error(err, pg, res, pipe->names[*statement]);
+		pipe->failed_at = *statement;
+	} else if (pipe->is_prepare[i]) {
+		pipe->conn->prepared |= UINT64_C(1) << pipe->prepares[i];
+	}
+	if (pipe->is_prepare[i])
+		PQclear(res);
+	else
+		pipe->results[(*statement)++] = res;
+	return rc;
+}
+
+/* Read up to the Sync, whatever comes, so that the connection is idle afterwards. */
+static void read_to_sync(PGconn *pg)
+{
+	while (PQstatus(pg) == CONNECTION_OK) {
+		PGresult *res = PQgetResult(pg);
+		bool is_sync = res != NULL && PQresultStatus(res) == PGRES_PIPELINE_SYNC;
+		PQclear(res);
+		if (is_sync)
+			return;
+	}
+}
+
+static int send_failed(struct sl__pg_pipe *pipe, struct sl_err *err)
+{
+	if (pipe->failed == SL_ENOMEM)
+		return sl_err_set(err, SL_ENOMEM, "postgres: parameters: out of memory, or too big");
+	return sl__pg_error(err, pipe->conn->pg, NULL, "send");
+}
+
+/* Statements before the one that could not be sent must not be committed by the Sync: a failing one comes last. False:
+ * it could not be sent either, and without a Sync nothing is committed. */
+static bool spoil(PGconn *pg)
+{
+	return PQsendQueryParams(pg, "SELECT 1/0", 0, NULL, NULL, NULL, NULL, 0) == 1;
+}
+
+static int read_results(struct sl__pg_pipe *pipe, struct sl_err *err)
+{
+	int rc = 0, statement = 0;
+	for (int i = 0; i < pipe->n_queued && rc == 0; i++)
+		rc = take_result(pipe, i, &statement, read_result(pipe->conn->pg), err);
+	return rc;
+}
+
+static void forget_results(struct sl__pg_pipe *pipe, int failed_at)
+{
+	sl__pg_pipe_end(pipe);
+	pipe->failed_at = failed_at;
+}
+
+int sl__pg_run(struct sl__pg_pipe *pipe, struct sl_err *err)
+{
+	PGconn *pg = pipe->conn->pg;
+	int rc = pipe->failed != 0 ? send_failed(pipe, err) : 0;
+	bool in_pipeline = PQpipelineStatus(pg) != PQ_PIPELINE_OFF;
+	if (rc != 0 && in_pipeline && !spoil(pg)) {
+		forget_results(pipe, -1);
+		return rc;
+	}
+	if (in_pipeline && PQpipelineSync(pg) != 1 && rc == 0)
+		rc = sl__pg_error(err, pg, NULL, "send");
+	if (rc == 0)
+		rc = read_results(pipe, err);
+	if (in_pipeline) {
+		read_to_sync(pg);
+		(void)PQexitPipelineMode(pg);
+	}
+	if (rc != 0)
+		forget_results(pipe, pipe->failed_at);
+	return rc;
+}
+
+int sl__pg_exec(struct sl__pg_conn *conn, const char *sql, struct sl_err *err)
+{
+	PGresult *res = PQexec(conn->pg, sql);
+	int rc = is_good(res) ? 0 : sl__pg_error(err, conn->pg, res, sql);
+	PQclear(res);
+	return rc;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pool: a list of idle connections, the last used first, and a count of all. Connecting happens outside of the
+ * lock, with the place already counted.
+ */
+#include <poll.h>
+#include <unistd.h>
+
+#include "db/postgres.h"
+
+struct sl__pg_pool {
+	struct sl_env env;
+	struct sl__pg_opts opts;
+	char *conninfo, *application, *settings;
+	pid_t pid;
+	unsigned max;
+	sl__mutex mu;
+	sl__cond back;
+	struct sl__pg_conn *idle; /* under mu */
+	unsigned n;               /* under mu: idle and taken */
+};
+
+static void close_conn(sl__pg_pool *pool, struct sl__pg_conn *c)
+{
+	if (c == NULL)
+		return;
+	PQfinish(c->pg);
+	sl__free(&pool->env, c);
+}
+
+static int copy_opts(sl__pg_pool *pool, const struct sl__pg_opts *opts)
+{
+	pool->opts = *opts;
+	pool->opts.env = &pool->env;
+	pool->opts.conninfo = pool->conninfo = sl__strdup(&pool->env, opts->conninfo);
+	pool->opts.application = pool->application = sl__strdup(&pool->env, opts->application);
+	pool->opts.settings = pool->settings = sl__strdup(&pool->env, opts->settings != NULL ? opts->settings : "");
+	return pool->conninfo != NULL && pool->application != NULL && pool->settings != NULL ? 0 : SL_ENOMEM;
+}
+
+int sl__pg_pool_new(sl__pg_pool **out, const struct sl__pg_opts *opts, unsigned max, struct sl_err *err)
+{
+	sl__pg_pool *pool = sl__calloc(opts->env, 1, sizeof *pool);
+	if (pool == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	pool->env = *opts->env;
+	pool->pid = getpid();
+	pool->max = max;
+	sl__mutex_init(&pool->mu);
+	sl__cond_init(&pool->back);
+	if (copy_opts(pool, opts) != 0) {
+		sl__pg_pool_free(pool);
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	}
+	*out = pool;
+	return 0;
+}
+
+void sl__pg_pool_free(sl__pg_pool *pool)
+{
+	if (pool == NULL)
+		return;
+	while (pool->idle != NULL) {
+		struct sl__pg_conn *c = pool->idle;
+		pool->idle = c->next;
+		close_conn(pool, c);
+	}
+	sl__free(&pool->env, pool->conninfo);
+	sl__free(&pool->env, pool->application);
+	sl__free(&pool->env, pool->settings);
+	sl__cond_fini(&pool->back);
+	sl__mutex_fini(&pool->mu);
+	struct sl_env env = pool->env;
+	sl__free(&env, pool);
+}
+
+/* Something to read on an idle connection is a notice, or the server's good-bye. */
+static bool is_alive(struct sl__pg_conn *c)
+{
+	struct pollfd fd = {.fd = PQsocket(c->pg), .events = POLLIN | POLLRDHUP};
+	if (fd.fd < 0 || PQstatus(c->pg) != CONNECTION_OK)
+		return false;
+	if (poll(&fd, 1, 0) == 0)
+		return true;
+	return PQconsumeInput(c->pg) == 1 && PQstatus(c->pg) == CONNECTION_OK && (fd.revents & POLLRDHUP) == 0;
+}
+
+static int connect_new(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
+{
+	struct sl__pg_conn *c = sl__calloc(&pool->env, 1, sizeof *c);
+	if (c == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	c->env = &pool->env;
+	int rc = sl__pg_connect(&c->pg, &pool->opts, err);
+	if (rc != 0) {
+		sl__free(&pool->env, c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+static void give_place_back(sl__pg_pool *pool)
+{
+	sl__lock(&pool->mu);
+	pool->n--;
+	sl__signal(&pool->back);
+	sl__unlock(&pool->mu);
+}
+
+/* *out NULL: a place is counted for a new connection. False: none came back in time. */
+static bool wait_for_place(sl__pg_pool *pool, struct sl__pg_conn **out)
+{
+	bool found = true;
+	int64_t deadline = sl__deadline_ns(
+		&pool->env, pool->opts.statement_timeout_ms > 0 ? pool->opts.statement_timeout_ms : SL_UNLIMITED);
+	sl__lock(&pool->mu);
+	while (found && pool->idle == NULL && pool->n >= pool->max)
+		found = sl__wait(&pool->env, &pool->back, &pool->mu, deadline) || pool->idle != NULL;
+	*out = pool->idle;
+	if (found && *out != NULL)
+		pool->idle = (*out)->next;
+	else if (found)
+		pool->n++;
+	sl__unlock(&pool->mu);
+	return found;
+}
+
+int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
+{
+	struct sl__pg_conn *c;
+	if (pool->pid != getpid())
+		return sl_err_set(err, SL_EFORKED, "postgres: the store was opened before the fork");
+	if (!wait_for_place(pool, &c))
+		return sl_err_set(err, SL_EAGAIN, "postgres: all %u connections stayed in use", pool->max);
+	if (c != NULL && is_alive(c)) {
+		*out = c;
+		return 0;
+	}
+	close_conn(pool, c);
+	int rc = connect_new(pool, out, err);
+	if (rc != 0)
+		give_place_back(pool);
+	return rc;
+}
+
+void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *c)
+{
+	if (c == NULL)
+		return;
+	if (PQstatus(c->pg) != CONNECTION_OK || PQtransactionStatus(c->pg) != PQTRANS_IDLE ||
+	    PQpipelineStatus(c->pg) != PQ_PIPELINE_OFF) {
+		close_conn(pool, c);
+		give_place_back(pool);
+		return;
+	}
+	sl__lock(&pool->mu);
+	c->next = pool->idle;
+	pool->idle = c;
+	sl__signal(&pool->back);
+	sl__unlock(&pool->mu);
+}
