@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The notifier for one process: a queue and the thread that tells subscribers. */
+#include <unistd.h>
+
+#include "jobs/notify/fanout.h"
+#include <sluice/jobs.h>
+
+struct local {
+	struct sl_env env;
+	pid_t pid;
+	struct sl__fanout fanout;
+	pthread_t thread;
+	sl__mutex mu;
+	sl__cond wake;
+	bool woken, stopping; /* under mu */
+};
+
+static void wake(void *ctx)
+{
+	struct local *l = ctx;
+	sl__lock(&l->mu);
+	l->woken = true;
+	sl__signal(&l->wake);
+	sl__unlock(&l->mu);
+}
+
+static void *deliver_main(void *arg)
+{
+	struct local *l = arg;
+	sl__lock(&l->mu);
+	while (!l->stopping) {
+		if (!l->woken) {
+			(void)sl__wait(&l->env, &l->wake, &l->mu, SL_FOREVER);
+			continue;
+		}
+		l->woken = false;
+		sl__unlock(&l->mu);
+		sl__fanout_deliver(&l->fanout);
+		sl__lock(&l->mu);
+	}
+	sl__unlock(&l->mu);
+	return NULL;
+}
+
+static void local_free(struct local *l)
+{
+	sl__fanout_fini(&l->fanout);
+	sl__cond_fini(&l->wake);
+	sl__mutex_fini(&l->mu);
+	struct sl_env env = l->env;
+	sl__free(&env, l);
+}
+
+static void local_close(void *notify)
+{
+	struct local *l = notify;
+	if (l->pid != getpid())
+		return;
+	sl__lock(&l->mu);
+	l->stopping = true;
+	sl__signal(&l->wake);
+	sl__unlock(&l->mu);
+	(void)pthread_join(l->thread, NULL);
+	local_free(l);
+}
+
+static int check_fork(const struct local *l, struct sl_err *err)
+{
+	return l->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
+}
+
+static int local_publish(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err)
+{
+	struct local *l = notify;
+	int rc = check_fork(l, err);
+	if (rc == 0)
+		sl__fanout_push(&l->fanout, notes, n);
+	return rc;
+}
+
+static int local_subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct local *l = notify;
+	int rc = check_fork(l, err);
+	return rc != 0 ? rc : sl__fanout_subscribe(&l->fanout, fn, ctx, err);
+}
+
+static void local_unsubscribe(void *notify, sl_note_fn *fn, void *ctx)
+{
+	struct local *l = notify;
+	if (check_fork(l, NULL) == 0)
+		sl__fanout_unsubscribe(&l->fanout, fn, ctx);
+}
+
+static int local_healthy(SL_UNUSED void *notify)
+{
+	return 1;
+}
+
+static const struct sl_notify_ops ops = {
+	.version = SL_NOTIFY_VERSION,
+	.name = "local",
+	.close = local_close,
+	.publish = local_publish,
+	.subscribe = local_subscribe,
+	.unsubscribe = local_unsubscribe,
+	.healthy = local_healthy,
+};
+
+int sl_notify_local_open(sl_notify *out, const struct sl_env *env, struct sl_err *err)
+{
+	struct sl_env full;
+	int rc = sl__env_init(&full, env, err);
+	if (rc != 0)
+		return rc;
+	struct local *l = sl__calloc(&full, 1, sizeof *l);
+	if (l == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
+	l->env = full;
+	l->pid = getpid();
+	sl__mutex_init(&l->mu);
+	sl__cond_init(&l->wake);
+	rc = sl__fanout_init(&l->fanout, &l->env, wake, l, err);
+	if (rc == 0) {
+		rc = sl__thread_start(&l->thread, "sl-notify", deliver_main, l);
+		rc = rc == 0 ? 0 : sl__thread_error(err, rc, "notifier", "this process");
+	}
+	if (rc != 0) {
+		local_free(l);
+		return rc;
+	}
+	*out = (sl_notify){.ops = &ops, .ctx = l};
+	return 0;
+}

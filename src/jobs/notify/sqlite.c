@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The notifier of processes that share a SQLite file: unix datagram sockets in the folder "<file>-notify" (0700).
+ *
+ * Every process that has subscribers owns one socket there; a publisher sends to all of them without waiting. A socket
+ * whose process is gone refuses (ECONNREFUSED), and whoever notices removes its name. A name is bound with a leading
+ * dot and then renamed, so that nobody takes a socket that is still being made for a dead one; should it be taken for
+ * one all the same, its maker begins again. A peer whose queue is full is passed over: notes are hints.
+ *
+ * Names are reached through an O_PATH descriptor of the folder (/proc/self/fd/N/name): a socket's address has room for
+ * 108 bytes only, whatever the length of the path, and the folder stays the same one when the process changes its own.
+ *
+ * A datagram: the byte FORMAT, then for each note its kind, reason and length of type (a byte each), its id (8 bytes,
+ * little-endian) and the type.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "db/sqlite.h"
+#include "jobs/notify/fanout.h"
+#include <sluice/jobs.h>
+
+#define FORMAT 1
+#define DATAGRAM_MAX 4096
+#define NOTE_HEAD 11
+#define NAME_BYTES 40
+#define BIND_TRIES 8
+
+struct peers {
+	struct sl_env env;
+	pid_t pid;
+	char *dir;
+	int dir_fd;  /* O_PATH */
+	int sock;    /* to send from; bound once there are subscribers */
+	int wake_fd; /* an eventfd that interrupts the poll of the thread */
+	struct sl__fanout fanout;
+	sl__mutex mu;
+	bool listening; /* under mu: bound, with the thread running */
+	bool stopping;  /* atomic */
+	char name[NAME_BYTES];
+	pthread_t thread;
+};
+
+static socklen_t address(const struct peers *p, const char *name, struct sockaddr_un *out)
+{
+	memset(out, 0, sizeof *out);
+	out->sun_family = AF_UNIX;
+	int n = snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", p->dir_fd, name);
+	return n > 0 && (size_t)n < sizeof out->sun_path ? (socklen_t)sizeof *out : 0;
+}
+
+static void remove_name(const struct peers *p, const char *name)
+{
+	(void)unlinkat(p->dir_fd, name, 0);
+}
+
+/* ---- sending ---- */
+
+/* data NULL: only see whether somebody is there. */
+static void send_to(struct peers *p, const char *name, const void *data, size_t n)
+{
+	struct sockaddr_un to;
+	socklen_t len = address(p, name, &to);
+	if (len == 0)
+		return;
+	ssize_t rc;
+	do
+		rc = sendto(p->sock, data, n, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&to, len);
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0 && errno == ECONNREFUSED)
+		remove_name(p, name);
+}
+
+struct sending {
+	struct peers *p;
+	const struct sl__buf *datagram;
+};
+
+static int send_to_peer(const char *name, void *ctx)
+{
+	struct sending *s = ctx;
+	if (name[0] == '.')
+		send_to(s->p, name, NULL, 0); /* left behind by a crash, or just being made */
+	else if (strcmp(name, s->p->name) != 0)
+		send_to(s->p, name, s->datagram->data, s->datagram->len);
+	return 0;
+}
+
+static void send_all(struct peers *p, const struct sl__buf *datagram)
+{
+	struct sending s = {p, datagram};
+	(void)sl__io_real.list(p->dir, send_to_peer, &s, NULL);
+}
+
+static void encode(struct sl__buf *b, const struct sl_note *note)
+{
+	size_t n = note->type != NULL ? strlen(note->type) : 0;
+	if (n >= SL__FANOUT_TYPE_BYTES)
+		n = 0;
+	char head[NOTE_HEAD] = {(char)note->kind, (char)note->reason, (char)n};
+	sl__put64(head + 3, note->id);
+	(void)sl__buf_append(b, head, sizeof head);
+	(void)sl__buf_append(b, note->type, n);
+}
+
+static void publish_to_peers(struct peers *p, const struct sl_note *notes, size_t n)
+{
+	static const char format = FORMAT;
+	struct sl__buf b;
+	sl__buf_init(&b, &p->env);
+	for (size_t i = 0; i < n; i++) {
+		if (b.len == 0)
+			(void)sl__buf_append(&b, &format, 1);
+		encode(&b, &notes[i]);
+		/* Room for another of any size? */
+		if (i + 1 == n || b.len + NOTE_HEAD + SL__FANOUT_TYPE_BYTES > DATAGRAM_MAX) {
+			if (b.failed == 0)
+				send_all(p, &b);
+			sl__buf_clear(&b);
+		}
+	}
+	sl__buf_fini(&b);
+}
+
+/* ---- receiving ---- */
+
+static void take_datagram(struct peers *p, const uint8_t *data, size_t n)
+{
+	size_t at = 1;
+	if (n == 0 || data[0] != FORMAT)
+		return;
+	while (n - at >= NOTE_HEAD) {
+		char type[SL__FANOUT_TYPE_BYTES];
+		size_t type_len = data[at + 2];
+		struct sl_note note = {.kind = (enum sl_note_kind)data[at],
+				       .reason = (enum sl_lost_reason)data[at + 1],
+				       .id = sl__get64(data + at + 3)};
+		at += NOTE_HEAD;
+		if (type_len >= sizeof type || type_len > n - at || note.kind > SL_NOTE_CHAIN_ENDED)
+			return;
+		if (type_len > 0) {
+			memcpy(type, data + at, type_len);
+			type[type_len] = '\0';
+			note.type = type;
+		}
+		at += type_len;
+		sl__fanout_push(&p->fanout, &note, 1);
+	}
+}
+
+static void receive_all(struct peers *p)
+{
+	uint8_t data[DATAGRAM_MAX];
+	for (;;) {
+		ssize_t n = recv(p->sock, data, sizeof data, MSG_DONTWAIT);
+		if (n >= 0)
+			take_datagram(p, data, (size_t)n);
+		else if (errno != EINTR)
+			return;
+	}
+}
+
+static void wake(void *ctx)
+{
+	struct peers *p = ctx;
+	uint64_t one = 1;
+	(void)!write(p->wake_fd, &one, sizeof one);
+}
+
+static void *listen_main(void *arg)
+{
+	struct peers *p = arg;
+	while (!__atomic_load_n(&p->stopping, __ATOMIC_ACQUIRE)) {
+		struct pollfd fds[2] = {{.fd = p->sock, .events = POLLIN}, {.fd = p->wake_fd, .events = POLLIN}};
+		uint64_t count;
+		if (poll(fds, 2, -1) < 0)
+			continue;
+		if (fds[1].revents != 0)
+			(void)!read(p->wake_fd, &count, sizeof count);
+		if (fds[0].revents != 0)
+			receive_all(p);
+		sl__fanout_deliver(&p->fanout);
+	}
+	return NULL;
+}
+
+/* ---- listening ---- */
+
+static int random_name(struct peers *p, char name[NAME_BYTES], struct sl_err *err)
+{
+	uint64_t r;
+	int rc = p->env.rand->fill(&r, sizeof r, p->env.rand_ctx);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "random name for a socket");
+	(void)snprintf(name, NAME_BYTES, ".%d-%016" PRIx64, (int)p->pid, r);
+	return 0;
+}
+
+static int new_socket(struct peers *p, struct sl_err *err)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, errno, "socket for %s", p->dir);
+	if (p->sock >= 0)
+		(void)close(p->sock);
+	p->sock = fd;
+	return 0;
+}
+
+/* 1: taken for dead by a peer before it had its name; make another. */
+static int bind_once(struct peers *p, struct sl_err *err)
+{
+	char name[NAME_BYTES];
+	struct sockaddr_un at;
+	int rc = random_name(p, name, err);
+	rc = rc != 0 ? rc : new_socket(p, err);
+	if (rc != 0)
+		return rc;
+	socklen_t len = address(p, name, &at);
+	if (len == 0 || bind(p->sock, (const struct sockaddr *)&at, len) != 0)
+		return sl_err_set_errno(err, len == 0 ? ENAMETOOLONG : errno, "bind a socket in %s", p->dir);
+	if (renameat(p->dir_fd, name, p->dir_fd, name + 1) == 0) {
+		(void)snprintf(p->name, sizeof p->name, "%s", name + 1);
+		return 0;
+	}
+	int why = errno;
+	remove_name(p, name);
+	return why == ENOENT ? 1 : sl_err_set_errno(err, why, "name a socket in %s", p->dir);
+}
+
+static int listen_locked(struct peers *p, struct sl_err *err) SL_REQUIRES(p->mu)
+{
+	if (p->listening)
+		return 0;
+	int rc = 1;
+	for (int i = 0; rc == 1 && i < BIND_TRIES; i++)
+		rc = bind_once(p, err);
+	if (rc == 1)
+		return sl_err_set(err, SL_EAGAIN, "sockets in %s vanish while they are made", p->dir);
+	if (rc != 0)
+		return rc;
+	rc = sl__thread_start(&p->thread, "sl-notify", listen_main, p);
+	if (rc != 0) {
+		remove_name(p, p->name);
+		p->name[0] = '\0';
+		return sl__thread_error(err, rc, "notifier", p->dir);
+	}
+	p->listening = true;
+	return 0;
+}
+
+/* ---- the slots ---- */
+
+static int check_fork(const struct peers *p, struct sl_err *err)
+{
+	return p->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
+}
+
+static int peers_publish(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err)
+{
+	struct peers *p = notify;
+	int rc = check_fork(p, err);
+	if (rc != 0 || n == 0)
+		return rc;
+	sl__fanout_push(&p->fanout, notes, n);
+	sl__lock(&p->mu); /* the socket and its name change when the first subscriber comes */
+	publish_to_peers(p, notes, n);
+	sl__unlock(&p->mu);
+	return 0;
+}
+
+static int peers_subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct peers *p = notify;
+	int rc = check_fork(p, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&p->mu);
+	rc = listen_locked(p, err);
+	sl__unlock(&p->mu);
+	return rc != 0 ? rc : sl__fanout_subscribe(&p->fanout, fn, ctx, err);
+}
+
+static void peers_unsubscribe(void *notify, sl_note_fn *fn, void *ctx)
+{
+	struct peers *p = notify;
+	if (check_fork(p, NULL) == 0)
+		sl__fanout_unsubscribe(&p->fanout, fn, ctx);
+}
+
+static int peers_healthy(SL_UNUSED void *notify)
+{
+	return 1;
+}
+
+static void peers_free(struct peers *p)
+{
+	sl__fanout_fini(&p->fanout);
+	sl__mutex_fini(&p->mu);
+	if (p->sock >= 0)
+		(void)close(p->sock);
+	if (p->wake_fd >= 0)
+		(void)close(p->wake_fd);
+	if (p->dir_fd >= 0)
+		(void)sl__io_real.close(p->dir_fd, NULL);
+	sl__free(&p->env, p->dir);
+	struct sl_env env = p->env;
+	sl__free(&env, p);
+}
+
+static void peers_close(void *notify)
+{
+	struct peers *p = notify;
+	if (check_fork(p, NULL) != 0)
+		return;
+	if (p->listening) {
+		__atomic_store_n(&p->stopping, true, __ATOMIC_RELEASE);
+		wake(p);
+		(void)pthread_join(p->thread, NULL);
+		remove_name(p, p->name);
+	}
+	peers_free(p);
+}
+
+static const struct sl_notify_ops ops = {
+	.version = SL_NOTIFY_VERSION,
+	.name = "sqlite",
+	.close = peers_close,
+	.publish = peers_publish,
+	.subscribe = peers_subscribe,
+	.unsubscribe = peers_unsubscribe,
+	.healthy = peers_healthy,
+};
+
+static int open_folder(struct peers *p, const char *path, struct sl_err *err)
+{
+	char real[4096];
+	int rc = sl__sqlite_locate(&p->env, path, real, err);
+	if (rc != 0)
+		return rc;
+	p->dir = sl__asprintf(&p->env, "%s-notify", real);
+	if (p->dir == NULL)
+		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
+	rc = sl__io_real.mkdir(p->dir, 0700, NULL);
+	if (rc != 0 && rc != -EEXIST)
+		return sl_err_set_errno(err, -rc, "create %s", p->dir);
+	p->dir_fd = sl__io_real.open(p->dir, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, NULL);
+	if (p->dir_fd < 0)
+		return sl_err_set_errno(err, -p->dir_fd, "open %s", p->dir);
+	return 0;
+}
+
+static int open_parts(struct peers *p, const char *path, struct sl_err *err)
+{
+	int rc = sl__fanout_init(&p->fanout, &p->env, wake, p, err);
+	rc = rc != 0 ? rc : open_folder(p, path, err);
+	rc = rc != 0 ? rc : new_socket(p, err);
+	if (rc != 0)
+		return rc;
+	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return p->wake_fd >= 0 ? 0 : sl_err_set_errno(err, errno, "eventfd for %s", p->dir);
+}
+
+int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env *env, struct sl_err *err)
+{
+	struct sl_env full;
+	if (out == NULL || path == NULL || path[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "a SQLite notifier needs the name of the database's file");
+	int rc = sl__env_init(&full, env, err);
+	if (rc != 0)
+		return rc;
+	struct peers *p = sl__calloc(&full, 1, sizeof *p);
+	if (p == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
+	p->env = full;
+	p->pid = getpid();
+	p->sock = p->wake_fd = p->dir_fd = -1;
+	sl__mutex_init(&p->mu);
+	rc = open_parts(p, path, err);
+	if (rc != 0) {
+		peers_free(p);
+		return rc;
+	}
+	*out = (sl_notify){.ops = &ops, .ctx = p};
+	return 0;
+}

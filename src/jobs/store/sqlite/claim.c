@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Claiming: what is due moves to the ready queue, then the first jobs of the wanted types leave it and get one lease.
+ *
+ * Each type is asked for by itself, in the order of its index, and the answers are merged by (priority, id): so what a
+ * claim takes is the head of each type's queue, and one DELETE per type removes it. The jobs' rows are only read,
+ * except for a single job, which is charged here.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "jobs/store/sqlite/store.h"
+
+#define PROMOTE_MAX 1000 /* per type and claim */
+
+struct candidate {
+	int64_t priority;
+	uint64_t id;
+	size_t type; /* of the request */
+};
+
+struct claiming {
+	struct sq_op *op;
+	const struct sl_claim_request *request;
+	sl_claimed_fn *claimed;
+	void *claimed_ctx;
+	bool *paused; /* per type of the request */
+	struct candidate *candidates;
+	size_t n, cap;
+	bool solo;           /* the one candidate is a flagged job */
+	struct sl__buf jobs; /* {"id":fence,… */
+	struct sl__buf types;
+};
+
+static int no_memory(struct claiming *x)
+{
+	return sl_err_set(x->op->err, SL_ENOMEM, "no memory for a claim");
+}
+
+static int find_paused(struct claiming *x)
+{
+	for (size_t i = 0; i < x->request->n_types; i++) {
+		sqlite3_stmt *s;
+		int rc = SQ_ROW(x->op, SQ_PAUSED, &s, SQ_TEXT(x->request->types[i].type));
+		if (rc < 0)
+			return rc;
+		x->paused[i] = rc > 0;
+		(void)sqlite3_reset(s);
+	}
+	return 0;
+}
+
+/* Move what is due of one type, at most PROMOTE_MAX. */
+static int promote(struct sq_op *op, const char *type)
+{
+	sqlite3_stmt *s;
+	int64_t due_us = 0;
+	uint64_t id = 0;
+	int rc = sl__sqlite_bind(op->c, SQ_SCHED_DUE, SQ_VALUES(SQ_TEXT(type), SQ_INT(op->now_us), SQ_INT(PROMOTE_MAX)),
+				 &s, op->err);
+	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0) {
+		due_us = sl__sqlite_i64(s, 0);
+		id = sl__sqlite_u64(s, 1);
+		rc = SQ_RUN(op, SQ_READY_PUT, SQ_TEXT(type), SQ_INT(sl__sqlite_i64(s, 3)), SQ_INT(sl__sqlite_i64(s, 2)),
+			    SQ_INT(id), SQ_INT(sl__sqlite_i64(s, 4)));
+	}
+	(void)sqlite3_reset(s);
+	if (rc == 0 && id != 0)
+		rc = SQ_RUN(op, SQ_SCHED_TAKE_UPTO, SQ_TEXT(type), SQ_INT(due_us), SQ_INT(id));
+	return rc;
+}
+
+static int add_candidate(struct claiming *x, size_t type, sqlite3_stmt *s)
+{
+	if (x->n == x->cap) {
+		size_t cap = x->cap != 0 ? x->cap * 2 : 64;
+		void *grown = sl__realloc(&x->op->store->env, x->candidates, cap * sizeof *x->candidates);
+		if (grown == NULL)
+			return no_memory(x);
+		x->candidates = grown;
+		x->cap = cap;
+	}
+	x->candidates[x->n++] = (struct candidate){sl__sqlite_i64(s, 0), sl__sqlite_u64(s, 1), type};
+	return 0;
+}
+
+static bool before(const struct candidate *a, const struct candidate *b)
+{
+	return a->priority != b->priority ? a->priority < b->priority : a->id < b->id;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return before(a, b) ? -1 : before(b, a);
+}
+
+/* The first flagged job of all types, if there is one. */
+static int find_solo(struct claiming *x)
+{
+	for (size_t i = 0; i < x->request->n_types; i++) {
+		sqlite3_stmt *s;
+		if (x->paused[i] || x->request->types[i].limit == 0)
+			continue;
+		int rc = SQ_ROW(x->op, SQ_READY_SOLO, &s, SQ_TEXT(x->request->types[i].type));
+		if (rc > 0)
+			rc = add_candidate(x, i, s);
+		(void)sqlite3_reset(s);
+		if (rc < 0)
+			return rc;
+	}
+	if (x->n == 0)
+		return 0;
+	qsort(x->candidates, x->n, sizeof *x->candidates, compare);
+	x->n = 1;
+	x->solo = true;
+	return 0;
+}
+
+static int find_ready(struct claiming *x)
+{
+	const struct sl_claim_request *q = x->request;
+	for (size_t i = 0; i < q->n_types; i++) {
+		sqlite3_stmt *s;
+		uint32_t limit = SL_MIN(q->types[i].limit, q->limit);
+		if (x->paused[i] || limit == 0)
+			continue;
+		int rc = sl__sqlite_bind(x->op->c, SQ_READY_LIST, SQ_VALUES(SQ_TEXT(q->types[i].type), SQ_INT(limit)),
+					 &s, x->op->err);
+		while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0)
+			rc = add_candidate(x, i, s);
+		(void)sqlite3_reset(s);
+		if (rc != 0)
+			return rc;
+	}
+	if (q->n_types > 1 && x->n > 1)
+		qsort(x->candidates, x->n, sizeof *x->candidates, compare);
+	x->n = SL_MIN(x->n, q->limit);
+	return 0;
+}
+
+/* What was taken of a type is the head of its queue: everything up to its last candidate. */
+static int take_type(struct claiming *x, size_t type)
+{
+	const char *name = x->request->types[type].type;
+	for (size_t i = x->n; i-- > 0;) {
+		const struct candidate *c = &x->candidates[i];
+		if (c->type != type)
+			continue;
+		int rc = sl__buf_printf(&x->types, "%s\n", name);
+		if (rc != 0)
+			return no_memory(x);
+		if (x->solo)
+			return SQ_RUN(x->op, SQ_READY_TAKE, SQ_TEXT(name), SQ_INT(1), SQ_INT(c->priority),
+				      SQ_INT(c->id));
+		return SQ_RUN(x->op, SQ_READY_TAKE_UPTO, SQ_TEXT(name), SQ_INT(c->priority), SQ_INT(c->id));
+	}
+	return 0;
+}
+
+static int charge(struct claiming *x, uint64_t id)
+{
+	return SQ_RUN(x->op, SQ_CLAIM_CHARGE, SQ_INT(id), SQ_TEXT(x->request->worker), SQ_INT(x->op->now_us));
+}
+
+static int give(struct claiming *x, const struct candidate *c, bool charged)
+{
+	sqlite3_stmt *s;
+	struct sq_op *op = x->op;
+	int rc = charged ? charge(x, c->id) : 0;
+	rc = rc != 0 ? rc : SQ_ROW(op, SQ_CLAIM_GET, &s, SQ_INT(c->id));
+	if (rc == 0)
+		rc = sl_err_set(op->err, SL_ECORRUPT, "job %" PRIu64 " is in the queue, but not in the store", c->id);
+	if (rc < 0)
+		return rc;
+	struct sl_claimed_job job = {
+		.id = c->id,
+		.chain_id = sl__sqlite_u64(s, 0),
+		.fence = sl__sqlite_u64(s, 1),
+		.type = x->request->types[c->type].type,
+		.input = sl__sqlite_text(s, 2),
+		.traceparent = sl__sqlite_text(s, 3),
+		.attempt = sqlite3_column_int(s, 4),
+		.priority = sqlite3_column_int(s, 5),
+		.charged = charged,
+		.has_blockers = (sqlite3_column_int(s, 6) & SQ_HAS_BLOCKERS) != 0,
+		.created_ms = sl__sqlite_i64(s, 7) / 1000,
+		.scheduled_ms = sl__sqlite_i64(s, 8) / 1000,
+	};
+	rc = sl__buf_printf(&x->jobs, "%c\"%" PRIu64 "\":%" PRIu64, x->jobs.len == 0 ? '{' : ',', job.id, job.fence);
+	rc = rc != 0 ? no_memory(x) : x->claimed(&job, x->claimed_ctx);
+	(void)sqlite3_reset(s);
+	return rc;
+}
+
+static int take(struct claiming *x)
+{
+	const struct sl_claim_request *q = x->request;
+	bool charged = x->solo || q->limit == 1;
+	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? no_memory(x) : 0;
+	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
+		rc = take_type(x, i);
+	for (size_t i = 0; rc == 0 && i < x->n; i++)
+		rc = give(x, &x->candidates[i], charged);
+	if (rc == 0 && sl__buf_str_append(&x->jobs, "}") != 0)
+		rc = no_memory(x);
+	return rc != 0 ? rc
+		       : SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes), SQ_TEXT(q->worker),
+				SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + q->lease_ms * 1000), SQ_INT(charged),
+				SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
+}
+
+/* ---- how long to sleep ---- */
+
+static int64_t until_ms(const struct sq_op *op, int64_t us)
+{
+	return us <= op->now_us ? 0 : (us - op->now_us + 999) / 1000;
+}
+
+static int next_due(struct claiming *x, int64_t *out)
+{
+	for (size_t i = 0; i < x->request->n_types; i++) {
+		sqlite3_stmt *s;
+		const char *type = x->request->types[i].type;
+		if (x->paused[i])
+			continue;
+		int rc = SQ_ROW(x->op, SQ_NEXT_DUE, &s, SQ_TEXT(type));
+		if (rc < 0)
+			return rc;
+		int64_t ms = rc > 0 ? until_ms(x->op, sl__sqlite_i64(s, 0)) : -1;
+		(void)sqlite3_reset(s);
+		/* A flagged job was taken alone: the others of the queue are due. */
+		if (x->solo) {
+			rc = SQ_ROW(x->op, SQ_READY_ANY, &s, SQ_TEXT(type));
+			if (rc < 0)
+				return rc;
+			ms = rc > 0 ? 0 : ms;
+			(void)sqlite3_reset(s);
+		}
+		if (ms >= 0 && (*out < 0 || ms < *out))
+			*out = ms;
+	}
+	return 0;
+}
+
+static bool lease_is_on(struct claiming *x, const char *types)
+{
+	char line[SQ_TYPE_BYTES + 2];
+	for (size_t i = 0; i < x->request->n_types; i++) {
+		(void)snprintf(line, sizeof line, "\n%s\n", x->request->types[i].type);
+		if (strstr(types, line) != NULL)
+			return true;
+	}
+	return false;
+}
+
+static int next_expiry(struct claiming *x, int64_t *out)
+{
+	sqlite3_stmt *s;
+	int rc = sl__sqlite_bind(x->op->c, SQ_NEXT_EXPIRY, NULL, 0, &s, x->op->err);
+	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0) {
+		rc = 0;
+		if (lease_is_on(x, sl__sqlite_text(s, 1))) {
+			*out = until_ms(x->op, sl__sqlite_i64(s, 0));
+			break;
+		}
+	}
+	(void)sqlite3_reset(s);
+	return rc;
+}
+
+static int fill_reply(struct claiming *x, struct sl_claim_reply *reply)
+{
+	*reply = (struct sl_claim_reply){
+		.n = (uint32_t)x->n, .now_ms = x->op->now_us / 1000, .next_due_in_ms = -1, .next_expiry_in_ms = -1};
+	if (x->n >= x->request->limit)
+		return 0;
+	int rc = next_due(x, &reply->next_due_in_ms);
+	return rc != 0 ? rc : next_expiry(x, &reply->next_expiry_in_ms);
+}
+
+static int claim(struct claiming *x, struct sl_claim_reply *reply)
+{
+	const struct sl_claim_request *q = x->request;
+	x->paused = sl__calloc(&x->op->store->env, SL_MAX(q->n_types, 1), sizeof *x->paused);
+	if (x->paused == NULL)
+		return no_memory(x);
+	int rc = find_paused(x);
+	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
+		rc = promote(x->op, q->types[i].type);
+	if (rc == 0 && q->limit > 0)
+		rc = find_solo(x);
+	if (rc == 0 && x->n == 0)
+		rc = find_ready(x);
+	if (rc == 0 && x->n > 0)
+		rc = take(x);
+	return rc != 0 ? rc : fill_reply(x, reply);
+}
+
+int sl__sq_claim(struct sq_op *op, const struct sl_claim_request *request, struct sl_claim_reply *reply,
+		 sl_claimed_fn *claimed, void *claimed_ctx)
+{
+	struct claiming x = {.op = op, .request = request, .claimed = claimed, .claimed_ctx = claimed_ctx};
+	sl__buf_init(&x.jobs, &op->store->env);
+	sl__buf_init(&x.types, &op->store->env);
+	int rc = claim(&x, reply);
+	sl__buf_fini(&x.jobs);
+	sl__buf_fini(&x.types);
+	sl__free(&op->store->env, x.candidates);
+	sl__free(&op->store->env, x.paused);
+	return rc;
+}

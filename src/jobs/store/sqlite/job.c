@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of jobs, their place in the queues, what they wait for, and what the end of a chain brings. */
+#include <stdio.h>
+
+#include "jobs/store/sqlite/store.h"
+
+void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason)
+{
+	if (op->listen != NULL && op->listen->note != NULL)
+		op->listen->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason},
+				 op->listen->ctx);
+}
+
+void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type)
+{
+	if (op->listen != NULL && op->listen->change != NULL)
+		op->listen->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
+				   op->listen->ctx);
+}
+
+/* ---- rows ---- */
+
+enum sl_lost_reason sl__sq_lost(const struct sq_row *row, uint64_t fence)
+{
+	switch (row->status) {
+	case SL_JOB_COMPLETED:
+		return SL_LOST_COMPLETED;
+	case SL_JOB_CANCELLED:
+		return SL_LOST_CANCELLED;
+	case SL_JOB_PENDING:
+		return row->fence == fence ? SL_LOST_NOT : SL_LOST_TAKEN;
+	default:
+		return SL_LOST_TAKEN;
+	}
+}
+
+int sl__sq_row_get(struct sq_op *op, uint64_t id, struct sq_row *row)
+{
+	sqlite3_stmt *s;
+	int rc = SQ_ROW(op, SQ_JOB_GET, &s, SQ_INT(id));
+	if (rc <= 0)
+		return rc;
+	row->id = id;
+	row->chain_id = sl__sqlite_u64(s, 0);
+	row->fence = sl__sqlite_u64(s, 1);
+	row->status = (enum sl_job_status)sqlite3_column_int(s, 2);
+	row->attempt = sqlite3_column_int(s, 3);
+	row->priority = sqlite3_column_int(s, 4);
+	row->flags = (uint32_t)sqlite3_column_int(s, 5);
+	row->blockers_open = (uint32_t)sqlite3_column_int(s, 6);
+	row->due_us = sl__sqlite_i64(s, 7);
+	const char *type = sl__sqlite_text(s, 8);
+	(void)snprintf(row->type, sizeof row->type, "%s", type != NULL ? type : "");
+	(void)sqlite3_reset(s);
+	return 1;
+}
+
+int sl__sq_new_ids(struct sq_op *op, uint64_t n, uint64_t *first)
+{
+	sqlite3_stmt *s;
+	int rc = SQ_ROW(op, SQ_NEW_IDS, &s, SQ_INT(n));
+	if (rc == 0)
+		rc = sl_err_set(op->err, SL_ECORRUPT, "%s has lost its counter of ids", op->store->path);
+	if (rc < 0)
+		return rc;
+	*first = sl__sqlite_u64(s, 0) - n;
+	/* Only a step to the end writes the row for sure. */
+	while ((rc = sl__sqlite_step(op->c, s, op->err)) > 0)
+		;
+	return rc;
+}
+
+/* ---- queues ---- */
+
+int sl__sq_enqueue(struct sq_op *op, const struct sq_row *row, int64_t due_us)
+{
+	int solo = (row->flags & SQ_SOLO) != 0, tried = row->attempt > 0;
+	if (due_us <= op->now_us)
+		return SQ_RUN(op, SQ_READY_PUT, SQ_TEXT(row->type), SQ_INT(solo), SQ_INT(row->priority),
+			      SQ_INT(row->id), SQ_INT(tried));
+	return SQ_RUN(op, SQ_SCHED_PUT, SQ_TEXT(row->type), SQ_INT(due_us), SQ_INT(row->id), SQ_INT(row->priority),
+		      SQ_INT(solo), SQ_INT(tried));
+}
+
+int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued)
+{
+	int changed = 0, rc = 0;
+	int solo = (row->flags & SQ_SOLO) != 0;
+	if (row->due_us != 0)
+		rc = SQ_CHANGE(op, SQ_SCHED_TAKE, &changed, SQ_TEXT(row->type), SQ_INT(row->due_us), SQ_INT(row->id));
+	if (rc == 0 && changed == 0)
+		rc = SQ_CHANGE(op, SQ_READY_TAKE, &changed, SQ_TEXT(row->type), SQ_INT(solo), SQ_INT(row->priority),
+			       SQ_INT(row->id));
+	*queued = changed != 0;
+	return rc;
+}
+
+/* ---- counting ---- */
+
+int sl__sq_count_flush(struct sq_op *op)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < op->n_tally; i++)
+		for (int status = SL_JOB_COMPLETED; rc == 0 && status <= SL_JOB_CANCELLED; status++)
+			if (op->tally[i].by_status[status] != 0)
+				rc = SQ_RUN(op, SQ_TALLY, SQ_TEXT(op->tally[i].type), SQ_INT(status),
+					    SQ_INT(op->tally[i].by_status[status]));
+	op->n_tally = 0;
+	return rc;
+}
+
+int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, int by)
+{
+	size_t i = 0;
+	while (i < op->n_tally && strcmp(op->tally[i].type, type) != 0)
+		i++;
+	if (i == SL_COUNT(op->tally)) {
+		int rc = sl__sq_count_flush(op);
+		if (rc != 0)
+			return rc;
+		i = 0;
+	}
+	if (i == op->n_tally) {
+		memset(&op->tally[i], 0, sizeof op->tally[i]);
+		(void)snprintf(op->tally[i].type, sizeof op->tally[i].type, "%s", type);
+		op->n_tally++;
+	}
+	op->tally[i].by_status[status] += by;
+	return 0;
+}
+
+/* ---- new jobs ---- */
+
+/* The edges of a job; *open: how many of the chains have not completed. */
+static int insert_blockers(struct sq_op *op, uint64_t id, const struct sl_new_job *job, uint32_t *open)
+{
+	*open = 0;
+	for (size_t i = 0; i < job->n_blockers; i++) {
+		sqlite3_stmt *s;
+		uint64_t chain = job->blockers[i];
+		int rc = SQ_ROW(op, SQ_CHAIN_STATUS, &s, SQ_INT(chain));
+		if (rc == 0)
+			rc = sl_err_set(op->err, SL_ENOENT, "there is no chain %llu to wait for",
+					(unsigned long long)chain);
+		if (rc < 0)
+			return rc;
+		bool done = sqlite3_column_int(s, 0) == SL_JOB_COMPLETED;
+		(void)sqlite3_reset(s);
+		*open += !done;
+		rc = SQ_RUN(op, SQ_BLOCKER_PUT, SQ_INT(id), SQ_INT(i), SQ_INT(chain), SQ_INT(done));
+		rc = rc != 0 ? rc : SQ_RUN(op, SQ_HEAD_FLAG, SQ_INT(chain), SQ_INT(SQ_BLOCKING));
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static void tell_of_new(struct sq_op *op, const struct sq_row *row)
+{
+	if (op->listen == NULL)
+		return;
+	sl__sq_changed(op, SL_CHANGE_CREATED, row->id, row->chain_id, row->type);
+	if (row->status == SL_JOB_BLOCKED)
+		sl__sq_changed(op, SL_CHANGE_BLOCKED, row->id, row->chain_id, row->type);
+	else if (row->due_us > op->now_us)
+		sl__sq_changed(op, SL_CHANGE_SCHEDULED, row->id, row->chain_id, row->type);
+	if (row->status == SL_JOB_PENDING)
+		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
+}
+
+int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t prev_id, const char *key,
+		      const struct sl_new_job *job)
+{
+	struct sq_row row = {.id = id, .chain_id = chain_id, .status = SL_JOB_PENDING, .priority = job->priority};
+	size_t n = strlen(job->type);
+	if (n == 0 || n >= sizeof row.type)
+		return sl_err_set(op->err, SL_EDATA, "a type has 1 to %d bytes, not %zu", SQ_TYPE_BYTES - 1, n);
+	memcpy(row.type, job->type, n + 1);
+	row.due_us = sq_due_us(op, job->at_ms, job->delay_ms);
+	row.flags = (job->n_blockers > 0 ? SQ_HAS_BLOCKERS : 0) | (key != NULL ? SQ_KEYED : 0);
+	int rc = job->n_blockers > 0 ? insert_blockers(op, id, job, &row.blockers_open) : 0;
+	if (rc != 0)
+		return rc;
+	if (row.blockers_open > 0)
+		row.status = SL_JOB_BLOCKED;
+	rc = SQ_RUN(op, SQ_JOB_INSERT, SQ_INT(id), SQ_INT(chain_id), SQ_TEXT_N(row.type, n), SQ_INT(row.status),
+		    SQ_INT(row.priority), SQ_INT(row.flags), SQ_INT(op->now_us), SQ_INT_OR_NULL(row.due_us),
+		    SQ_INT(row.blockers_open), SQ_INT_OR_NULL(prev_id), SQ_TEXT(key), SQ_TEXT(job->traceparent),
+		    SQ_TEXT(job->input != NULL ? job->input : "null"));
+	if (rc == 0 && row.status == SL_JOB_PENDING)
+		rc = sl__sq_enqueue(op, &row, row.due_us);
+	if (rc == 0)
+		tell_of_new(op, &row);
+	return rc;
+}
+
+/* ---- the end of a chain ---- */
+
+static int unblock(struct sq_op *op, uint64_t id)
+{
+	struct sq_row row;
+	int rc = sl__sq_row_get(op, id, &row);
+	if (rc <= 0)
+		return rc;
+	rc = SQ_RUN(op, SQ_JOB_UNBLOCK, SQ_INT(id));
+	if (rc != 0 || row.status != SL_JOB_BLOCKED || row.blockers_open != 1)
+		return rc;
+	rc = sl__sq_enqueue(op, &row, row.due_us);
+	if (rc != 0)
+		return rc;
+	sl__sq_changed(op, SL_CHANGE_UNBLOCKED, id, row.chain_id, row.type);
+	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, id, SL_LOST_NOT);
+	return 0;
+}
+
+static int open_blocked(struct sq_op *op, uint64_t chain_id)
+{
+	struct sl__buf ids;
+	sqlite3_stmt *s;
+	sl__buf_init(&ids, &op->store->env);
+	int rc = sl__sqlite_bind(op->c, SQ_BLOCKED_BY, SQ_VALUES(SQ_INT(chain_id)), &s, op->err);
+	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0)
+		rc = sl__buf_put64(&ids, sl__sqlite_u64(s, 0));
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(op->err, rc, "no memory for the jobs that wait for a chain");
+	(void)sqlite3_reset(s);
+	rc = rc != 0 ? rc : SQ_RUN(op, SQ_BLOCKER_DONE, SQ_INT(chain_id));
+	for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
+		rc = unblock(op, sl__get64(ids.data + i));
+	sl__buf_fini(&ids);
+	return rc;
+}
+
+int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_status status)
+{
+	struct sq_row other;
+	const struct sq_row *head = row;
+	int rc = 0;
+	if (row->id != row->chain_id) {
+		rc = sl__sq_row_get(op, row->chain_id, &other);
+		if (rc <= 0)
+			return rc < 0 ? rc : sl_err_set(op->err, SL_ECORRUPT, "the head of a chain is missing");
+		head = &other;
+		rc = 0;
+	}
+	if (head->flags & SQ_KEYED)
+		rc = SQ_RUN(op, SQ_KEY_FREE, SQ_INT(head->id), SQ_INT(SL_DEDUP_INCOMPLETE));
+	if (rc == 0 && (head->flags & SQ_BLOCKING) && status == SL_JOB_COMPLETED)
+		rc = open_blocked(op, head->id);
+	if (rc != 0)
+		return rc;
+	if (status == SL_JOB_COMPLETED)
+		sl__sq_changed(op, SL_CHANGE_CHAIN_COMPLETED, head->id, head->id, head->type);
+	if (head->flags & SQ_WATCHED)
+		sl__sq_note(op, SL_NOTE_CHAIN_ENDED, head->type, head->id, SL_LOST_NOT);
+	return 0;
+}
+
+/* ---- history ---- */
+
+int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
+		       const char *worker, const char *error, int64_t started_us)
+{
+	return SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(attempt), SQ_INT(outcome),
+		      SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
+}
+
+int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome)
+{
+	sqlite3_stmt *s;
+	int rc = SQ_ROW(op, SQ_LEASE_OF, &s, SQ_INT(row->id), SQ_INT(row->fence));
+	if (rc <= 0)
+		return rc;
+	bool charged = sqlite3_column_int(s, 2) != 0;
+	rc = sl__sq_attempt_put(op, row, row->attempt + !charged, outcome, sl__sqlite_text(s, 0), NULL,
+				sl__sqlite_i64(s, 1));
+	(void)sqlite3_reset(s);
+	return rc;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases after the claim: asking for them, prolonging them, taking back what they no longer hold. */
+#include <stdio.h>
+
+#include "jobs/store/sqlite/store.h"
+
+static enum sl_lost_reason reason_of(int found, const struct sq_row *row, uint64_t fence)
+{
+	return found == 0 ? SL_LOST_NOT_FOUND : sl__sq_lost(row, fence);
+}
+
+int sl__sq_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
+		 struct sl_err *err)
+{
+	struct sq_op op = {.store = store, .err = err};
+	struct sq_row row;
+	/* Inside a transaction the store's lock keeps the row as it is; outside there is nothing to hold. */
+	int rc = sl__sq_read_begin(store, tx, &op.c, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sq_row_get(&op, id, &row);
+	sl__sq_read_end(store, tx, op.c);
+	if (rc < 0)
+		return rc;
+	*out = reason_of(rc, &row, fence);
+	return 0;
+}
+
+int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
+		    struct sl_err *err)
+{
+	struct sq_op op;
+	struct sq_row row;
+	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sq_row_get(&op, id, &row);
+	if (rc >= 0) {
+		*out = reason_of(rc, &row, fence);
+		rc = *out == SL_LOST_NOT ? SQ_RUN(&op, SQ_JOB_PROGRESS, SQ_INT(id), SQ_INT(fence), SQ_TEXT(progress))
+					 : 0;
+	}
+	return sl__sq_end(&op, rc);
+}
+
+/* ---- renewal ---- */
+
+static int renew_one(struct sq_op *op, const struct sl_renewal *r, sl_lost_fn *lost, void *lost_ctx)
+{
+	int renewed = 0;
+	int rc = SQ_CHANGE(op, SQ_LEASE_RENEW, &renewed, SQ_BLOB(r->claim.bytes, sizeof r->claim.bytes),
+			   SQ_INT(op->now_us + r->lease_ms * 1000));
+	for (size_t i = 0; rc == 0 && i < r->n; i++) {
+		struct sq_row row;
+		int found = sl__sq_row_get(op, r->ids[i], &row);
+		if (found < 0)
+			return found;
+		enum sl_lost_reason reason = reason_of(found, &row, r->fences[i]);
+		if (reason == SL_LOST_NOT && !renewed)
+			reason = SL_LOST_TAKEN;
+		if (reason != SL_LOST_NOT && lost != NULL)
+			lost(r->ids[i], r->fences[i], reason, lost_ctx);
+	}
+	return rc;
+}
+
+int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
+		 struct sl_err *err)
+{
+	struct sq_op op;
+	int rc = sl__sq_begin(&op, store, NULL, SQ_RELAXED, NULL, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = renew_one(&op, &renewals[i], lost, lost_ctx);
+	return sl__sq_end(&op, rc);
+}
+
+/* ---- reaping ---- */
+
+struct leased {
+	uint64_t id, fence;
+};
+
+struct reaping {
+	struct sq_op *op;
+	const char *const *types;
+	size_t n_types; /* 0: all */
+	uint32_t limit, n;
+	bool more;
+	struct sl__buf jobs; /* struct leased, of the lease at hand */
+	/* of the lease at hand */
+	struct sl__buf worker;
+	int64_t claimed_us;
+	bool charged;
+};
+
+static bool wanted(const struct reaping *x, const char *type)
+{
+	for (size_t i = 0; i < x->n_types; i++)
+		if (strcmp(x->types[i], type) == 0)
+			return true;
+	return x->n_types == 0;
+}
+
+static bool lease_wanted(const struct reaping *x, const char *lines)
+{
+	char line[SQ_TYPE_BYTES + 2];
+	for (size_t i = 0; i < x->n_types; i++) {
+		(void)snprintf(line, sizeof line, "\n%s\n", x->types[i]);
+		if (strstr(lines, line) != NULL)
+			return true;
+	}
+	return x->n_types == 0;
+}
+
+static int reap_job(struct reaping *x, struct sq_row *row)
+{
+	struct sq_op *op = x->op;
+	const char *worker = x->worker.data;
+	int rc =
+		sl__sq_attempt_put(op, row, row->attempt + !x->charged, SL_ATTEMPT_REAPED, worker, NULL, x->claimed_us);
+	row->flags |= SQ_SOLO;
+	rc = rc != 0 ? rc
+		     : SQ_RUN(op, SQ_JOB_BACK, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(0), SQ_NULL, SQ_NULL,
+			      SQ_TEXT(worker), SQ_INT(x->claimed_us), SQ_NULL, SQ_INT(row->flags));
+	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, 0);
+	if (rc != 0)
+		return rc;
+	x->n++;
+	sl__sq_changed(op, SL_CHANGE_REAPED, row->id, row->chain_id, row->type);
+	sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, SL_LOST_TAKEN);
+	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
+	return 0;
+}
+
+static int read_lease(struct reaping *x, int64_t rowid)
+{
+	sqlite3_stmt *s;
+	struct sq_op *op = x->op;
+	sl__buf_clear(&x->jobs);
+	sl__buf_clear(&x->worker);
+	int rc = sl__sqlite_bind(op->c, SQ_LEASE_JOBS, SQ_VALUES(SQ_INT(rowid)), &s, op->err);
+	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0) {
+		struct leased job = {sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1)};
+		const char *worker = sl__sqlite_text(s, 2);
+		rc = sl__buf_append(&x->jobs, &job, sizeof job);
+		if (rc == 0 && x->worker.len == 0 && worker != NULL)
+			rc = sl__buf_str_append(&x->worker, worker);
+		x->claimed_us = sl__sqlite_i64(s, 3);
+		x->charged = sqlite3_column_int(s, 4) != 0;
+	}
+	(void)sqlite3_reset(s);
+	return rc == SL_ENOMEM ? sl_err_set(op->err, rc, "no memory for the jobs of a lease") : rc;
+}
+
+/* Take what is wanted of an expired lease; it goes when nothing of it is left. */
+static int reap_lease(struct reaping *x, int64_t rowid)
+{
+	int rc = read_lease(x, rowid);
+	bool left = false;
+	for (size_t at = 0; rc == 0 && at < x->jobs.len; at += sizeof(struct leased)) {
+		struct leased job;
+		struct sq_row row;
+		memcpy(&job, x->jobs.data + at, sizeof job);
+		rc = sl__sq_row_get(x->op, job.id, &row);
+		if (rc < 0)
+			return rc;
+		if (rc == 0 || sl__sq_lost(&row, job.fence) != SL_LOST_NOT) {
+			rc = 0; /* settled, or taken by somebody else */
+		} else if (!wanted(x, row.type)) {
+			left = true;
+			rc = 0;
+		} else if (x->n == x->limit) {
+			left = x->more = true;
+			rc = 0;
+		} else {
+			rc = reap_job(x, &row);
+		}
+	}
+	return rc != 0 || left ? rc : SQ_RUN(x->op, SQ_LEASE_END, SQ_INT(rowid));
+}
+
+static int reap(struct reaping *x)
+{
+	sqlite3_stmt *s;
+	struct sl__buf expired;
+	sl__buf_init(&expired, &x->op->store->env);
+	int rc = sl__sqlite_bind(x->op->c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(x->op->now_us)), &s, x->op->err);
+	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0)
+		rc = lease_wanted(x, sl__sqlite_text(s, 1)) ? sl__buf_put64(&expired, sl__sqlite_u64(s, 0)) : 0;
+	(void)sqlite3_reset(s);
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(x->op->err, rc, "no memory for the expired leases");
+	for (size_t i = 0; rc == 0 && !x->more && i < expired.len; i += 8)
+		rc = reap_lease(x, (int64_t)sl__get64(expired.data + i));
+	sl__buf_fini(&expired);
+	return rc;
+}
+
+int sl__sq_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+		const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sq_op op;
+	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	if (rc != 0)
+		return rc;
+	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .limit = limit};
+	sl__buf_init(&x.jobs, &op.store->env);
+	sl__buf_init(&x.worker, &op.store->env);
+	rc = reap(&x);
+	sl__buf_fini(&x.worker);
+	sl__buf_fini(&x.jobs);
+	rc = sl__sq_end(&op, rc);
+	if (rc != 0)
+		return rc;
+	*n = x.n;
+	*more = x.more;
+	return 0;
+}

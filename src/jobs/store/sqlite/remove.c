@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Removing chains, with everything that belongs to them; and the retention that removes old ones. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "jobs/store/sqlite/store.h"
+
+/* A set of chains, once each, as numbers and as a JSON array for statements. */
+struct doomed {
+	struct sq_op *op;
+	struct sl__buf ids; /* 8 bytes each */
+	struct sl__buf json;
+};
+
+static int no_memory(struct doomed *d)
+{
+	return sl_err_set(d->op->err, SL_ENOMEM, "no memory for the chains to remove");
+}
+
+static void doomed_init(struct doomed *d, struct sq_op *op)
+{
+	d->op = op;
+	sl__buf_init(&d->ids, &op->store->env);
+	sl__buf_init(&d->json, &op->store->env);
+}
+
+static void doomed_fini(struct doomed *d)
+{
+	sl__buf_fini(&d->ids);
+	sl__buf_fini(&d->json);
+}
+
+static size_t doomed_count(const struct doomed *d)
+{
+	return d->ids.len / 8;
+}
+
+static uint64_t doomed_at(const struct doomed *d, size_t i)
+{
+	return sl__get64(d->ids.data + i * 8);
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t x = sl__get64(a), y = sl__get64(b);
+	return x < y ? -1 : x > y;
+}
+
+/* Sort, drop what is there twice, write the JSON. */
+static int doomed_settle(struct doomed *d)
+{
+	size_t n = doomed_count(d), kept = 0;
+	if (n > 0)
+		qsort(d->ids.data, n, 8, compare);
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || doomed_at(d, i) != doomed_at(d, i - 1))
+			sl__put64(d->ids.data + 8 * kept++, doomed_at(d, i));
+	d->ids.len = kept * 8;
+	sl__buf_clear(&d->json);
+	for (size_t i = 0; i < kept; i++)
+		(void)sl__buf_printf(&d->json, "%c%" PRIu64, i == 0 ? '[' : ',', doomed_at(d, i));
+	(void)sl__buf_str_append(&d->json, kept == 0 ? "[]" : "]");
+	return d->json.failed != 0 ? no_memory(d) : 0;
+}
+
+/* Chains outside of the set that wait for one inside: refuse them, or take them in. */
+static int take_waiting(struct doomed *d, int cascade)
+{
+	for (size_t before = SIZE_MAX; before != doomed_count(d);) {
+		sqlite3_stmt *s;
+		before = doomed_count(d);
+		int rc = sl__sqlite_bind(d->op->c, SQ_WAITING, SQ_VALUES(SQ_TEXT(d->json.data)), &s, d->op->err);
+		while (rc == 0 && (rc = sl__sqlite_step(d->op->c, s, d->op->err)) > 0) {
+			rc = sl__buf_put64(&d->ids, sl__sqlite_u64(s, 0)) != 0 ? no_memory(d) : 0;
+			if (!cascade)
+				rc = sl_err_set(d->op->err, SL_EPENDING,
+						"chain %" PRIu64 " waits for chain %" PRIu64
+						"; remove it too, or let it go with a cascade",
+						sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1));
+		}
+		(void)sqlite3_reset(s);
+		rc = rc != 0 ? rc : doomed_settle(d);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int remove_job(struct sq_op *op, uint64_t id)
+{
+	struct sq_row row;
+	bool queued = true;
+	int rc = sl__sq_row_get(op, id, &row);
+	if (rc <= 0)
+		return rc;
+	rc = row.status == SL_JOB_PENDING ? sl__sq_dequeue(op, &row, &queued) : 0;
+	if (rc == 0 && row.status >= SL_JOB_COMPLETED)
+		rc = sl__sq_count(op, row.type, row.status, -1);
+	rc = rc != 0 ? rc : SQ_RUN(op, SQ_ATTEMPTS_DELETE, SQ_INT(id));
+	rc = rc != 0 ? rc : SQ_RUN(op, SQ_EVENTS_DELETE, SQ_INT(id));
+	if (rc == 0 && (row.flags & SQ_HAS_BLOCKERS))
+		rc = SQ_RUN(op, SQ_EDGES_DELETE, SQ_INT(id));
+	if (rc == 0 && (row.flags & SQ_BLOCKING))
+		rc = SQ_RUN(op, SQ_EDGES_TO_DELETE, SQ_INT(id));
+	if (rc == 0 && (row.flags & SQ_KEYED))
+		rc = SQ_RUN(op, SQ_KEY_FREE, SQ_INT(id), SQ_INT(SL_DEDUP_ANY));
+	rc = rc != 0 ? rc : SQ_RUN(op, SQ_JOB_DELETE, SQ_INT(id));
+	if (rc != 0)
+		return rc;
+	if (!queued)
+		sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row.type, id, SL_LOST_NOT_FOUND);
+	sl__sq_changed(op, SL_CHANGE_DELETED, id, row.chain_id, row.type);
+	return 0;
+}
+
+static int remove_chain(struct sq_op *op, uint64_t chain_id)
+{
+	struct sl__buf jobs;
+	sqlite3_stmt *s;
+	sl__buf_init(&jobs, &op->store->env);
+	int rc = sl__sqlite_bind(op->c, SQ_CHAIN_JOBS, SQ_VALUES(SQ_INT(chain_id)), &s, op->err);
+	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0)
+		rc = sl__buf_put64(&jobs, sl__sqlite_u64(s, 0));
+	(void)sqlite3_reset(s);
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(op->err, rc, "no memory for the jobs of a chain");
+	for (size_t i = 0; rc == 0 && i < jobs.len; i += 8)
+		rc = remove_job(op, sl__get64(jobs.data + i));
+	sl__buf_fini(&jobs);
+	return rc;
+}
+
+static int collect(struct doomed *d, const uint64_t *chains, size_t n_chains)
+{
+	for (size_t i = 0; i < n_chains; i++) {
+		struct sq_row row;
+		int rc = sl__sq_chain_last(d->op, chains[i], &row);
+		if (rc == 0 && sl__buf_put64(&d->ids, chains[i]) != 0)
+			rc = no_memory(d);
+		if (rc != 0)
+			return rc;
+	}
+	return doomed_settle(d);
+}
+
+int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sq_op op;
+	struct doomed d;
+	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	if (rc != 0)
+		return rc;
+	doomed_init(&d, &op);
+	rc = collect(&d, chains, n_chains);
+	rc = rc != 0 ? rc : take_waiting(&d, cascade);
+	size_t count = doomed_count(&d);
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		rc = remove_chain(&op, doomed_at(&d, i));
+	doomed_fini(&d);
+	rc = sl__sq_end(&op, rc);
+	if (rc == 0 && n != NULL)
+		*n = count;
+	return rc;
+}
+
+/* ---- retention ---- */
+
+/* The search reads the whole history when little is old enough, so it is made without the lock. */
+static int find_prunable(struct sq_store *s, int64_t before_us, uint32_t limit, struct sl__buf *ids, struct sl_err *err)
+{
+	struct sl__sqlite *c;
+	sqlite3_stmt *st;
+	int rc = sl__sq_read_begin(s, NULL, &c, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_bind(c, SQ_PRUNE_FIND, SQ_VALUES(SQ_INT(before_us), SQ_INT(limit)), &st, err);
+	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0)
+		rc = sl__buf_put64(ids, sl__sqlite_u64(st, 0));
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(err, rc, "no memory for the chains to prune");
+	(void)sqlite3_reset(st);
+	sl__sq_read_end(s, NULL, c);
+	return rc;
+}
+
+static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__buf *ids, size_t *n)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < ids->len; i += 8) {
+		sqlite3_stmt *s;
+		uint64_t id = sl__get64(ids->data + i);
+		/* It may have been re-driven, or become a blocker, since it was found. */
+		rc = SQ_ROW(op, SQ_PRUNE_CHECK, &s, SQ_INT(before_us), SQ_INT(id));
+		(void)sqlite3_reset(s);
+		if (rc <= 0)
+			continue;
+		rc = remove_chain(op, id);
+		++*n;
+	}
+	return rc;
+}
+
+int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+{
+	struct sq_store *s = store;
+	struct sq_op op;
+	struct sl__buf ids;
+	size_t removed = 0;
+	sl__buf_init(&ids, &s->env);
+	int rc = find_prunable(s, before_ms * 1000, limit, &ids, err);
+	if (rc == 0 && ids.len > 0) {
+		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		if (rc == 0)
+			rc = sl__sq_end(&op, prune_found(&op, before_ms * 1000, &ids, &removed));
+	}
+	sl__buf_fini(&ids);
+	if (rc == 0)
+		*n = removed;
+	return rc;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settling: the end of a claim on one job. The row is read, judged, and updated with its fence in the WHERE; under the
+ * store's lock nothing comes in between.
+ */
+#include "jobs/store/sqlite/store.h"
+
+struct settling {
+	struct sq_op *op;
+	const struct sl_settle *settle;
+	struct sq_row row;
+	int64_t started_us;
+};
+
+/* The number of the attempt that ends here, charged or not. */
+static int32_t attempt_number(const struct settling *x)
+{
+	return x->row.attempt + (x->settle->charged ? 0 : 1);
+}
+
+static int put_history(struct settling *x, enum sl_attempt_outcome outcome)
+{
+	return sl__sq_attempt_put(x->op, &x->row, attempt_number(x), outcome, x->settle->worker, x->settle->error,
+				  x->started_us);
+}
+
+/* next_id 0: the chain completes with the output. */
+static int complete(struct settling *x, uint64_t next_id)
+{
+	const struct sl_settle *t = x->settle;
+	const char *output = next_id != 0 ? NULL : t->output != NULL ? t->output : "null";
+	/* A completed job always has a start, so that its history shows the attempt. */
+	int64_t started_us = x->started_us != 0 ? x->started_us : x->op->now_us;
+	int rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(!t->charged), SQ_TEXT(output),
+			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
+			SQ_INT_OR_NULL(next_id));
+	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SL_JOB_COMPLETED, 1);
+	if (rc != 0 || next_id != 0)
+		return rc;
+	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_COMPLETED);
+}
+
+static int continue_with(struct settling *x, uint64_t next_id)
+{
+	int rc = complete(x, next_id);
+	rc = rc != 0 ? rc : SQ_RUN(x->op, SQ_HEAD_LAST, SQ_INT(x->row.chain_id), SQ_INT(next_id));
+	return rc != 0 ? rc : sl__sq_insert_job(x->op, next_id, x->row.chain_id, x->row.id, NULL, x->settle->next);
+}
+
+static int fail(struct settling *x)
+{
+	const struct sl_settle *t = x->settle;
+	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(!t->charged), SQ_TEXT(t->error),
+			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us));
+	rc = rc != 0 ? rc : put_history(x, SL_ATTEMPT_FAILED);
+	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SL_JOB_FAILED, 1);
+	return rc != 0 ? rc : sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
+}
+
+/* Back into the queue: charged (retry), or with what the claim charged given back. */
+static int put_back(struct settling *x, int charge_by, enum sl_attempt_outcome outcome)
+{
+	const struct sl_settle *t = x->settle;
+	int64_t due_us = sq_due_us(x->op, t->at_ms, t->delay_ms);
+	uint32_t flags = x->row.flags;
+	/* It has run and its worker lived: it need not be alone the next time. */
+	if (t->kind != SL_SETTLE_RELEASE || x->started_us != 0)
+		flags &= ~(uint32_t)SQ_SOLO;
+	int rc = SQ_RUN(x->op, SQ_JOB_BACK, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(charge_by), SQ_TEXT(t->error),
+			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT_OR_NULL(due_us),
+			SQ_INT(flags));
+	/* Released before it was started: nothing happened that a history could tell of. */
+	if (rc == 0 && (t->kind != SL_SETTLE_RELEASE || x->started_us != 0))
+		rc = put_history(x, outcome);
+	if (rc != 0)
+		return rc;
+	x->row.attempt += charge_by;
+	x->row.flags = flags;
+	rc = sl__sq_enqueue(x->op, &x->row, due_us);
+	if (rc != 0)
+		return rc;
+	if (due_us > x->op->now_us)
+		sl__sq_changed(x->op, SL_CHANGE_SCHEDULED, t->id, x->row.chain_id, x->row.type);
+	sl__sq_note(x->op, SL_NOTE_JOB_SCHEDULED, x->row.type, t->id, SL_LOST_NOT);
+	return 0;
+}
+
+static int dispatch(struct settling *x, uint64_t *next_id, struct sl_settle_result *result)
+{
+	const struct sl_settle *t = x->settle;
+	switch (t->kind) {
+	case SL_SETTLE_COMPLETE:
+		result->chain_ended = 1;
+		return complete(x, 0);
+	case SL_SETTLE_CONTINUE:
+		result->next_id = (*next_id)++;
+		return continue_with(x, result->next_id);
+	case SL_SETTLE_RETRY:
+		return put_back(x, !t->charged, SL_ATTEMPT_FAILED);
+	case SL_SETTLE_FAIL:
+		return fail(x);
+	case SL_SETTLE_RESCHEDULE:
+		return put_back(x, t->charged ? -1 : 0, SL_ATTEMPT_RESCHEDULED);
+	case SL_SETTLE_RELEASE:
+		return put_back(x, t->charged ? -1 : 0, SL_ATTEMPT_RELEASED);
+	default:
+		return sl_err_set(x->op->err, SL_EINVAL, "%d is no way to settle a job", (int)t->kind);
+	}
+}
+
+int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result)
+{
+	struct settling x = {.op = op, .settle = settle, .started_us = settle->started_ms * 1000};
+	*result = (struct sl_settle_result){.lost = SL_LOST_NOT};
+	int rc = sl__sq_row_get(op, settle->id, &x.row);
+	if (rc < 0)
+		return rc;
+	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : sl__sq_lost(&x.row, settle->fence);
+	rc = result->lost == SL_LOST_NOT ? dispatch(&x, next_id, result) : 0;
+	if (rc == 0 && settle->last_of_claim)
+		rc = SQ_RUN(op, SQ_LEASE_DROP, SQ_BLOB(settle->claim.bytes, sizeof settle->claim.bytes));
+	return rc;
+}
+
+static uint64_t count_continues(const struct sl_settle *settles, size_t n)
+{
+	uint64_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		k += settles[i].kind == SL_SETTLE_CONTINUE;
+	return k;
+}
+
+int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
+		    struct sl_settle_result *results, const struct sl_claim_request *request,
+		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
+		    const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sq_op op;
+	uint64_t next_id = 0, continues = count_continues(settles, n);
+	int rc = sl__sq_begin(&op, store, tx, n > 0 ? SQ_DURABLE : SQ_RELAXED, listen, err);
+	if (rc != 0)
+		return rc;
+	if (continues > 0)
+		rc = sl__sq_new_ids(&op, continues, &next_id);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = sl__sq_settle(&op, &settles[i], &next_id, &results[i]);
+	if (rc == 0 && request != NULL)
+		rc = sl__sq_claim(&op, request, reply, claimed, claimed_ctx);
+	return sl__sq_end(&op, rc);
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The statements of the SQLite store that are prepared once per connection. Every name of the schema begins with
+ * sluice_ (but job_events, which other programs read), because the file may be the caller's own.
+ */
+#ifndef SL_JOBS_STORE_SQLITE_SQL_H
+#define SL_JOBS_STORE_SQLITE_SQL_H
+
+/* The jobs under leases: r.id and r.fence name a job; a lease keeps them as {"id":fence,…}. */
+#define SQ_LEASED                                                                                                      \
+	"r AS MATERIALIZED (SELECT CAST(e.key AS INTEGER) AS id, e.value AS fence, l.worker AS worker,"                \
+	" l.until_us AS until_us, l.claimed_us AS claimed_us, l.charged AS charged"                                    \
+	" FROM sluice_lease l, json_each(l.jobs) e)"
+/* The same for one job, ?1. */
+#define SQ_LEASED_1                                                                                                    \
+	"r AS (SELECT ?1 AS id, e.value AS fence, l.worker AS worker, l.until_us AS until_us,"                         \
+	" l.claimed_us AS claimed_us, l.charged AS charged"                                                            \
+	" FROM sluice_lease l, json_each(l.jobs) e WHERE e.key=CAST(?1 AS TEXT))"
+
+/* What sl__sq_read_job and sl__sq_read_chain expect; `data` columns can be left out by a NULL in their place. */
+#define SQ_JOB_COLUMNS(input, output, progress)                                                                        \
+	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,j.status,j.attempt,j.priority," input "," output                   \
+	",j.error," progress                                                                                           \
+	",j.key,j.traceparent,j.leased_by,j.created_us,j.due_us,j.started_us,j.ended_us,j.blockers_open,"              \
+	"r.worker,r.until_us,r.claimed_us"
+#define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
+#define SQ_CHAIN_COLUMNS(input, output, leased)                                                                        \
+	"h.id,j.id,h.type,j.type,j.status," input "," output ",j.error,h.key,h.created_us,j.ended_us," leased
+#define SQ_CHAIN_FROM                                                                                                  \
+	" FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"                                        \
+	" LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
+
+/* Not NULL when the job j is under a lease; looks at the leases only when it can be. */
+#define SQ_IS_LEASED                                                                                                   \
+	"CASE WHEN j.status=2 THEN (SELECT 1 FROM sluice_lease l, json_each(l.jobs) e"                                 \
+	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END"
+
+/* X(name, text) */
+#define SQ_STATEMENTS(X)                                                                                               \
+	X(BEGIN, "BEGIN IMMEDIATE")                                                                                    \
+	X(COMMIT, "COMMIT")                                                                                            \
+	X(SAVE, "SAVEPOINT sluice_op")                                                                                 \
+	X(SAVE_RELEASE, "RELEASE sluice_op")                                                                           \
+	X(SAVE_UNDO, "ROLLBACK TO sluice_op")                                                                          \
+	/* ---- jobs and queues ---- */                                                                                \
+	X(NEW_IDS, "UPDATE sluice_meta SET value=value+?1 WHERE name='next_id' RETURNING value")                       \
+	X(JOB_GET, "SELECT chain_id,fence,status,attempt,priority,flags,blockers_open,due_us,type"                     \
+		   " FROM sluice_job WHERE id=?1")                                                                     \
+	X(JOB_INSERT, "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,priority,flags,created_us,due_us," \
+		      "blockers_open,prev_id,key,traceparent,input)"                                                   \
+		      " VALUES(?1,?2,?3,?4,0,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)")                                       \
+	X(READY_PUT, "INSERT INTO sluice_ready(type,solo,priority,id,tried) VALUES(?1,?2,?3,?4,?5)")                   \
+	X(READY_TAKE, "DELETE FROM sluice_ready WHERE type=?1 AND solo=?2 AND priority=?3 AND id=?4")                  \
+	X(SCHED_PUT, "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried) VALUES(?1,?2,?3,?4,?5,?6)")         \
+	X(SCHED_TAKE, "DELETE FROM sluice_sched WHERE type=?1 AND due_us=?2 AND id=?3")                                \
+	X(TALLY, "INSERT INTO sluice_tally(type,status,n) VALUES(?1,?2,?3)"                                            \
+		 " ON CONFLICT(type,status) DO UPDATE SET n=n+excluded.n")                                             \
+	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,fence,attempt,outcome,worker,error,started_us,ended_us)"     \
+		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                             \
+	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,charged FROM r WHERE fence=?2")                     \
+	/* ---- chains, blockers, keys ---- */                                                                         \
+	X(CHAIN_LAST, "SELECT coalesce(last_id,id) FROM sluice_job WHERE id=?1 AND chain_id=?1")                       \
+	X(CHAIN_STATUS, "SELECT j.status" SQ_CHAIN_FROM_PLAIN " WHERE h.id=?1 AND h.chain_id=?1")                      \
+	X(HEAD_LAST, "UPDATE sluice_job SET last_id=?2 WHERE id=?1")                                                   \
+	X(HEAD_FLAG, "UPDATE sluice_job SET flags=flags|?2 WHERE id=?1")                                               \
+	X(BLOCKER_PUT, "INSERT INTO sluice_blocker(job_id,ord,chain_id,done) VALUES(?1,?2,?3,?4)")                     \
+	X(BLOCKED_BY, "SELECT job_id FROM sluice_blocker WHERE chain_id=?1 AND done=0 ORDER BY job_id")                \
+	X(BLOCKER_DONE, "UPDATE sluice_blocker SET done=1 WHERE chain_id=?1 AND done=0")                               \
+	X(JOB_UNBLOCK, "UPDATE sluice_job SET blockers_open=blockers_open-1,"                                          \
+		       "status=CASE WHEN status=1 AND blockers_open=1 THEN 2 ELSE status END WHERE id=?1")             \
+	X(KEY_GET, "SELECT chain_id FROM sluice_key WHERE key=?1 AND (until_us IS NULL OR until_us>?2)")               \
+	X(KEY_PUT, "INSERT OR REPLACE INTO sluice_key(key,chain_id,scope,until_us) VALUES(?1,?2,?3,?4)")               \
+	X(KEY_FREE, "DELETE FROM sluice_key WHERE key=(SELECT key FROM sluice_job WHERE id=?1) AND chain_id=?1"        \
+		    " AND scope<=?2")                                                                                  \
+	/* ---- settling ---- */                                                                                       \
+	X(JOB_COMPLETE, "UPDATE sluice_job SET status=4,fence=fence+1,attempt=attempt+?3,output=?4,"                   \
+			"progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8,next_id=?9"             \
+			" WHERE id=?1 AND fence=?2 AND status=2")                                                      \
+	X(JOB_FAIL, "UPDATE sluice_job SET status=5,fence=fence+1,attempt=attempt+?3,error=?4,"                        \
+		    "progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8"                            \
+		    " WHERE id=?1 AND fence=?2 AND status=2")                                                          \
+	X(JOB_BACK, "UPDATE sluice_job SET fence=fence+1,attempt=attempt+?3,error=coalesce(?4,error),"                 \
+		    "progress=coalesce(?5,progress),leased_by=coalesce(?6,leased_by),"                                 \
+		    "started_us=coalesce(?7,started_us),due_us=?8,flags=?9"                                            \
+		    " WHERE id=?1 AND fence=?2 AND status=2")                                                          \
+	X(LEASE_DROP, "DELETE FROM sluice_lease WHERE claim=?1")                                                       \
+	/* ---- claiming ---- */                                                                                       \
+	X(PAUSED, "SELECT 1 FROM sluice_paused WHERE type=?1")                                                         \
+	X(SCHED_DUE, "SELECT due_us,id,priority,solo,tried FROM sluice_sched WHERE type=?1 AND due_us<=?2"             \
+		     " ORDER BY due_us,id LIMIT ?3")                                                                   \
+	X(SCHED_TAKE_UPTO, "DELETE FROM sluice_sched WHERE type=?1 AND (due_us,id)<=(?2,?3)")                          \
+	X(READY_SOLO, "SELECT priority,id FROM sluice_ready WHERE type=?1 AND solo=1 ORDER BY priority,id LIMIT 1")    \
+	X(READY_LIST, "SELECT priority,id FROM sluice_ready WHERE type=?1 AND solo=0 ORDER BY priority,id LIMIT ?2")   \
+	X(READY_TAKE_UPTO, "DELETE FROM sluice_ready WHERE type=?1 AND solo=0 AND (priority,id)<=(?2,?3)")             \
+	X(READY_ANY, "SELECT 1 FROM sluice_ready WHERE type=?1 LIMIT 1")                                               \
+	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,attempt,priority,flags,created_us,due_us"                \
+		     " FROM sluice_job WHERE id=?1")                                                                   \
+	X(CLAIM_CHARGE, "UPDATE sluice_job SET attempt=attempt+1,leased_by=?2,started_us=?3 WHERE id=?1")              \
+	X(LEASE_PUT, "INSERT INTO sluice_lease(claim,worker,claimed_us,until_us,charged,types,jobs)"                   \
+		     " VALUES(?1,?2,?3,?4,?5,?6,?7)")                                                                  \
+	X(NEXT_DUE, "SELECT due_us FROM sluice_sched WHERE type=?1 ORDER BY due_us LIMIT 1")                           \
+	X(NEXT_EXPIRY, "SELECT until_us,types FROM sluice_lease ORDER BY until_us")                                    \
+	/* ---- leases ---- */                                                                                         \
+	X(LEASE_RENEW, "UPDATE sluice_lease SET until_us=?2 WHERE claim=?1")                                           \
+	X(LEASE_EXPIRED, "SELECT rowid,types FROM sluice_lease WHERE until_us<=?1 ORDER BY until_us,rowid")            \
+	X(LEASE_JOBS, "SELECT CAST(e.key AS INTEGER),e.value,l.worker,l.claimed_us,l.charged"                          \
+		      " FROM sluice_lease l, json_each(l.jobs) e WHERE l.rowid=?1 ORDER BY 1")                         \
+	X(LEASE_END, "DELETE FROM sluice_lease WHERE rowid=?1")                                                        \
+	X(JOB_PROGRESS, "UPDATE sluice_job SET progress=?3 WHERE id=?1 AND fence=?2 AND status=2")                     \
+	/* ---- steering ---- */                                                                                       \
+	/* A completion from outside has no start: the history must not show it as an attempt. ?5: it is leased. */    \
+	X(JOB_END, "UPDATE sluice_job SET status=?2,fence=fence+1,output=?3,ended_us=?4,"                              \
+		   "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND fence=?6)"      \
+		   " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")          \
+	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=0,ended_us=NULL,due_us=NULL,"            \
+		       "flags=flags&~1 WHERE id=?1")                                                                   \
+	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=NULL WHERE id=?1")                                                \
+	X(PAUSE, "INSERT OR IGNORE INTO sluice_paused(type) VALUES(?1)")                                               \
+	X(RESUME, "DELETE FROM sluice_paused WHERE type=?1")                                                           \
+	/* ---- removing ---- */                                                                                       \
+	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM sluice_blocker b JOIN sluice_job j ON j.id=b.job_id"    \
+		   " WHERE b.chain_id IN (SELECT value FROM json_each(?1)) AND b.done=0 AND j.status=1"                \
+		   " AND j.chain_id NOT IN (SELECT value FROM json_each(?1))")                                         \
+	X(CHAIN_JOBS, "SELECT ?1 UNION ALL SELECT id FROM sluice_job WHERE chain_id=?1 AND chain_id<>id ORDER BY 1")   \
+	X(JOB_DELETE, "DELETE FROM sluice_job WHERE id=?1")                                                            \
+	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                               \
+	X(EVENTS_DELETE, "DELETE FROM job_events WHERE job_id=?1")                                                     \
+	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                  \
+	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1")                                             \
+	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                             \
+	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                       \
+	/* ---- reading ---- */                                                                                        \
+	X(READ_JOB, "WITH " SQ_LEASED_1 " SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") SQ_JOB_FROM     \
+	  " WHERE j.id=?1")                                                                                            \
+	X(READ_CHAIN, "SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN              \
+	  " WHERE h.id=?1 AND h.chain_id=?1")                                                                          \
+	X(ATTEMPTS, "SELECT attempt,outcome,worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1"      \
+		    " ORDER BY fence")                                                                                 \
+	X(ATTEMPT_NOW, "WITH " SQ_LEASED_1 " SELECT j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,"           \
+		       "r.worker,r.claimed_us,r.charged" SQ_JOB_FROM " WHERE j.id=?1")                                 \
+	X(COUNTS, "WITH " SQ_LEASED ", c(type,status,n,due,tried,oldest) AS ("                                         \
+		  " SELECT type,2,count(*),sum(due),sum(tried),min(id) FROM ("                                         \
+		  "  SELECT type,1 AS due,tried,id FROM sluice_ready UNION ALL"                                        \
+		  "  SELECT type,due_us<=?1,tried,id FROM sluice_sched) GROUP BY type"                                 \
+		  " UNION ALL SELECT j.type,3,count(*),0,0,min(j.id) FROM r"                                           \
+		  "  JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type"                \
+		  " UNION ALL SELECT type,1,count(*),0,0,min(id) FROM sluice_job WHERE status=1 GROUP BY type"         \
+		  " UNION ALL SELECT type,status,n,0,0,NULL FROM sluice_tally WHERE n<>0)"                             \
+		  "SELECT type,status,n,due,tried,(SELECT created_us FROM sluice_job WHERE id=oldest),"                \
+		  "EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=c.type) FROM c ORDER BY type,status")             \
+	/* ---- recurring schedules ---- */                                                                            \
+	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us)"                          \
+		    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"                \
+		    "type=excluded.type,input=excluded.input,priority=excluded.priority,"                              \
+		    "catch_up=excluded.catch_up,next_us=excluded.next_us")                                             \
+	X(CRON_REMOVE, "DELETE FROM sluice_cron WHERE name=?1")                                                        \
+	X(CRON_LIST, "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain FROM sluice_cron"       \
+		     " ORDER BY next_us,name")                                                                         \
+	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2 WHERE name=?1 AND next_us=?2")                      \
+	X(CRON_GET, "SELECT type,input,priority FROM sluice_cron WHERE name=?1")                                       \
+	X(CRON_FIRED, "UPDATE sluice_cron SET last_chain=?2 WHERE name=?1")                                            \
+	/* ---- events ---- */                                                                                         \
+	X(MARK_GET, "SELECT mark FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                           \
+	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark) VALUES(?1,?2,?3)"                          \
+		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark")                               \
+	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                       \
+	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                     \
+	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                  \
+	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"   \
+		     "payload) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")                                            \
+	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")          \
+	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                       \
+		     " ORDER BY offset LIMIT ?2")                                                                      \
+	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")
+
+#define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"
+/* Chains that ended before ?1 and are no blocker, done or not, of a job that has not ended. */
+#define SQ_PRUNABLE                                                                                                    \
+	SQ_CHAIN_FROM_PLAIN " WHERE h.chain_id=h.id AND h.status>=4 AND j.status>=4 AND j.ended_us<?1"                 \
+			    " AND (h.flags&4=0 OR NOT EXISTS(SELECT 1 FROM sluice_blocker b"                           \
+			    " JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<4))"
+#define SQ_EVENT_COLUMNS "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,payload"
+
+enum sq_statement {
+#define SQ_ENUM(name, text) SQ_##name,
+	SQ_STATEMENTS(SQ_ENUM)
+#undef SQ_ENUM
+		SQ_STATEMENT_COUNT
+};
+
+extern const char *const sl__sq_statements[SQ_STATEMENT_COUNT];
+
+#endif

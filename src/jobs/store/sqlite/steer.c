@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What clients do to chains from outside: complete, cancel, re-drive, trigger, pause, watch. */
+#include <inttypes.h>
+
+#include "jobs/store/sqlite/store.h"
+
+int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row)
+{
+	sqlite3_stmt *s;
+	int rc = SQ_ROW(op, SQ_CHAIN_LAST, &s, SQ_INT(chain_id));
+	if (rc > 0) {
+		uint64_t last = sl__sqlite_u64(s, 0);
+		(void)sqlite3_reset(s);
+		rc = sl__sq_row_get(op, last, row);
+	}
+	return rc > 0 ? 0 : rc < 0 ? rc : sl_err_set(op->err, SL_ENOENT, "there is no chain %" PRIu64, chain_id);
+}
+
+static bool is_final(enum sl_job_status status)
+{
+	return status >= SL_JOB_COMPLETED;
+}
+
+/* End a live job from outside, whoever has it. */
+static int end_job(struct sq_op *op, const struct sq_row *row, enum sl_job_status status, const char *output,
+		   enum sl_lost_reason reason)
+{
+	bool queued = row->status == SL_JOB_BLOCKED;
+	int rc = queued ? 0 : sl__sq_dequeue(op, row, &queued);
+	if (rc == 0 && !queued)
+		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED);
+	rc = rc != 0 ? rc
+		     : SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(status), SQ_TEXT(output), SQ_INT(op->now_us),
+			      SQ_INT(!queued), SQ_INT(row->fence));
+	rc = rc != 0 ? rc : sl__sq_count(op, row->type, status, 1);
+	if (rc != 0)
+		return rc;
+	if (!queued)
+		sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, reason);
+	sl__sq_changed(op, status == SL_JOB_COMPLETED ? SL_CHANGE_COMPLETED : SL_CHANGE_CANCELLED, row->id,
+		       row->chain_id, row->type);
+	return sl__sq_chain_ended(op, row, status);
+}
+
+int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+			  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sq_op op;
+	struct sq_row row;
+	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sq_chain_last(&op, chain_id, &row);
+	if (rc == 0 && is_final(row.status))
+		rc = sl_err_set(err, SL_EEXIST, "chain %" PRIu64 " has ended already: %s", chain_id,
+				sl_job_status_name(row.status));
+	if (rc == 0)
+		rc = end_job(&op, &row, SL_JOB_COMPLETED, output != NULL ? output : "null", SL_LOST_COMPLETED);
+	return sl__sq_end(&op, rc);
+}
+
+/* ---- many chains at once ---- */
+
+/* 1: changed; 0: passed over; negative: an error. */
+typedef int steer_fn(struct sq_op *op, const struct sq_row *row);
+
+static int steer(struct sq_store *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		 steer_fn *fn, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sq_op op;
+	size_t changed = 0;
+	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; rc == 0 && i < n_chains; i++) {
+		struct sq_row row;
+		rc = sl__sq_chain_last(&op, chains[i], &row);
+		rc = rc != 0 ? rc : fn(&op, &row);
+		changed += rc > 0;
+		rc = SL_MIN(rc, 0);
+	}
+	rc = sl__sq_end(&op, rc);
+	if (rc == 0 && n != NULL)
+		*n = changed;
+	return rc;
+}
+
+static int cancel_one(struct sq_op *op, const struct sq_row *row)
+{
+	if (is_final(row->status))
+		return 0;
+	int rc = end_job(op, row, SL_JOB_CANCELLED, NULL, SL_LOST_CANCELLED);
+	return rc != 0 ? rc : 1;
+}
+
+static int redrive_one(struct sq_op *op, const struct sq_row *old)
+{
+	if (old->status != SL_JOB_FAILED && old->status != SL_JOB_CANCELLED)
+		return 0;
+	struct sq_row row = *old;
+	row.status = row.blockers_open > 0 ? SL_JOB_BLOCKED : SL_JOB_PENDING;
+	row.attempt = 0;
+	row.flags &= ~(uint32_t)SQ_SOLO;
+	int rc = SQ_RUN(op, SQ_JOB_REDRIVE, SQ_INT(row.id), SQ_INT(row.status));
+	rc = rc != 0 ? rc : sl__sq_count(op, row.type, old->status, -1);
+	if (rc != 0 || row.status == SL_JOB_BLOCKED)
+		return rc != 0 ? rc : 1;
+	rc = sl__sq_enqueue(op, &row, 0);
+	if (rc != 0)
+		return rc;
+	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
+	return 1;
+}
+
+static int trigger_one(struct sq_op *op, const struct sq_row *row)
+{
+	int waited = 0;
+	if (row->status != SL_JOB_PENDING || row->due_us == 0)
+		return 0;
+	int rc = SQ_CHANGE(op, SQ_SCHED_TAKE, &waited, SQ_TEXT(row->type), SQ_INT(row->due_us), SQ_INT(row->id));
+	if (rc != 0 || !waited)
+		return rc;
+	rc = SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
+	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, 0);
+	if (rc != 0)
+		return rc;
+	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
+	return 1;
+}
+
+int sl__sq_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	return steer(store, tx, chains, n_chains, n, cancel_one, listen, err);
+}
+
+int sl__sq_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err)
+{
+	return steer(store, tx, chains, n_chains, n, redrive_one, listen, err);
+}
+
+int sl__sq_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err)
+{
+	return steer(store, tx, chains, n_chains, n, trigger_one, listen, err);
+}
+
+/* ---- types, watchers ---- */
+
+int sl__sq_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sq_op op;
+	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	if (rc != 0)
+		return rc;
+	rc = SQ_RUN(&op, paused ? SQ_PAUSE : SQ_RESUME, SQ_TEXT(type));
+	if (rc == 0 && !paused)
+		sl__sq_note(&op, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
+	return sl__sq_end(&op, rc);
+}
+
+static int chain_status(struct sq_op *op, uint64_t chain_id, enum sl_job_status *status)
+{
+	struct sq_row row;
+	sqlite3_stmt *s;
+	int rc = sl__sq_chain_last(op, chain_id, &row);
+	if (rc != 0)
+		return rc;
+	*status = row.status;
+	if (row.status != SL_JOB_PENDING)
+		return 0;
+	rc = SQ_ROW(op, SQ_LEASE_OF, &s, SQ_INT(row.id), SQ_INT(row.fence));
+	if (rc > 0)
+		*status = SL_JOB_RUNNING;
+	(void)sqlite3_reset(s);
+	return SL_MIN(rc, 0);
+}
+
+int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err)
+{
+	struct sq_op op;
+	enum sl_job_status now = SL_JOB_PENDING;
+	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	if (rc != 0)
+		return rc;
+	rc = chain_status(&op, chain_id, &now);
+	/* Who asks after the end hears it from the status. */
+	if (rc == 0 && !is_final(now))
+		rc = SQ_RUN(&op, SQ_HEAD_FLAG, SQ_INT(chain_id), SQ_INT(SQ_WATCHED));
+	rc = sl__sq_end(&op, rc);
+	if (rc == 0)
+		*status = now;
+	return rc;
+}

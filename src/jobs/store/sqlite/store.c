@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The handle of the SQLite store: opening, readers, transactions and the log's checkpoints.
+ *
+ * A commit that leaves more than CHECKPOINT_PAGES in SQLite's log copies them into the database before it lets go of
+ * the lock; no connection checkpoints by itself or when it is closed. When readers keep the log from beginning anew
+ * and it has grown to RESTART_FACTOR times that, the writer waits a moment for them.
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "jobs/store/sqlite/store.h"
+
+#define CHECKPOINT_PAGES 4096
+#define RESTART_FACTOR 4
+#define LOCK_MS_DEFAULT 30000
+
+int64_t sl__sq_now_us(const struct sq_store *s)
+{
+	return sl__real_ms(&s->env) * 1000;
+}
+
+int sl__sq_check_fork(const struct sq_store *s, struct sl_err *err)
+{
+	if (SL_LIKELY(s->pid == getpid()))
+		return 0;
+	return sl_err_set(err, SL_EFORKED, "%s was opened by process %d; a forked child must open it itself", s->path,
+			  (int)s->pid);
+}
+
+/* ---- the writer ---- */
+
+static int open_writer(struct sq_store *s, struct sl_err *err)
+{
+	if (s->writer.db != NULL && s->writer.broken)
+		sl__sqlite_close(&s->writer);
+	if (s->writer.db != NULL)
+		return 0;
+	int rc = sl__sqlite_open(&s->writer, &s->env, s->path, SL__SQLITE_RW, s->lock_ms, err);
+	if (rc != 0)
+		return rc;
+	s->checkpointed_pages = 0;
+	rc = sl__sqlite_statements(&s->writer, sl__sq_statements, SQ_STATEMENT_COUNT, err);
+	if (rc != 0)
+		sl__sqlite_close(&s->writer);
+	return rc;
+}
+
+/* With the lock and a connection, or neither. */
+static int take_writer(struct sq_store *s, struct sl_err *err)
+{
+	int rc = sl__sqlite_lock_acquire(&s->lock, s->lock_ms, err);
+	if (rc != 0)
+		return rc;
+	rc = open_writer(s, err);
+	if (rc != 0)
+		sl__sqlite_lock_release(&s->lock);
+	return rc;
+}
+
+static int begin_writing(struct sq_store *s, enum sq_durability durability, struct sl_err *err)
+{
+	int rc = take_writer(s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_synchronous(&s->writer, (int)durability, err);
+	rc = rc != 0 ? rc : sl__sqlite_run(&s->writer, SQ_BEGIN, NULL, 0, NULL, err);
+	if (rc != 0)
+		sl__sqlite_lock_release(&s->lock);
+	return rc;
+}
+
+static void checkpoint_if_grown(struct sq_store *s)
+{
+	int pages = s->writer.wal_pages;
+	if (pages < s->checkpointed_pages)
+		s->checkpointed_pages = 0; /* the log began anew */
+	if (pages - s->checkpointed_pages < CHECKPOINT_PAGES)
+		return;
+	s->checkpointed_pages = pages;
+	sl__sqlite_checkpoint(&s->writer, pages >= CHECKPOINT_PAGES * RESTART_FACTOR);
+}
+
+static int commit_writing(struct sq_store *s, struct sl_err *err)
+{
+	int rc = sl__sqlite_run(&s->writer, SQ_COMMIT, NULL, 0, NULL, err);
+	if (rc != 0)
+		sl__sqlite_rollback(&s->writer);
+	else
+		checkpoint_if_grown(s);
+	sl__sqlite_lock_release(&s->lock);
+	return rc;
+}
+
+static void undo_writing(struct sq_store *s)
+{
+	sl__sqlite_rollback(&s->writer);
+	sl__sqlite_lock_release(&s->lock);
+}
+
+/* ---- operations ---- */
+
+int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
+		 const struct sl_store_listen *listen, struct sl_err *err)
+{
+	memset(op, 0, offsetof(struct sq_op, tally));
+	op->n_tally = 0;
+	op->store = s;
+	op->tx = tx;
+	op->listen = listen;
+	op->err = err;
+	int rc = sl__sq_check_fork(s, err);
+	if (rc != 0)
+		return rc;
+	rc = tx == NULL ? begin_writing(s, durability, err) : sl__sqlite_run(tx->c, SQ_SAVE, NULL, 0, NULL, err);
+	op->c = tx == NULL ? &s->writer : tx->c;
+	op->now_us = sl__sq_now_us(s); /* after the wait for the lock */
+	return rc;
+}
+
+static void undo_savepoint(struct sq_op *op)
+{
+	/* An error that rolled the caller's whole transaction back has taken the savepoint along. */
+	if (sqlite3_get_autocommit(op->c->db))
+		return;
+	if (sl__sqlite_run(op->c, SQ_SAVE_UNDO, NULL, 0, NULL, NULL) == 0)
+		(void)!sl__sqlite_run(op->c, SQ_SAVE_RELEASE, NULL, 0, NULL, NULL);
+}
+
+int sl__sq_end(struct sq_op *op, int rc)
+{
+	rc = rc != 0 ? rc : sl__sq_count_flush(op);
+	if (op->tx == NULL) {
+		if (rc == 0)
+			return commit_writing(op->store, op->err);
+		undo_writing(op->store);
+		return rc;
+	}
+	if (rc == 0)
+		return sl__sqlite_run(op->c, SQ_SAVE_RELEASE, NULL, 0, NULL, op->err);
+	undo_savepoint(op);
+	return rc;
+}
+
+/* ---- readers ---- */
+
+static struct sq_reader *free_reader(struct sq_store *s) SL_REQUIRES(s->mu)
+{
+	for (size_t i = 0; i < SQ_READERS; i++)
+		if (!s->readers[i].busy)
+			return &s->readers[i];
+	return NULL;
+}
+
+static int open_reader(struct sq_store *s, struct sq_reader *r, struct sl_err *err)
+{
+	if (r->c.db != NULL && r->c.broken)
+		sl__sqlite_close(&r->c);
+	if (r->c.db != NULL)
+		return 0;
+	int rc = sl__sqlite_open(&r->c, &s->env, s->path, SL__SQLITE_READER, s->lock_ms, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_statements(&r->c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
+	if (rc != 0)
+		sl__sqlite_close(&r->c);
+	return rc;
+}
+
+static void give_reader(struct sq_store *s, struct sq_reader *r)
+{
+	sl__lock(&s->mu);
+	r->busy = false;
+	sl__signal(&s->reader_free);
+	sl__unlock(&s->mu);
+}
+
+int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite **out, struct sl_err *err)
+{
+	int rc = sl__sq_check_fork(s, err);
+	if (rc != 0)
+		return rc;
+	if (tx != NULL) {
+		*out = tx->c;
+		return 0;
+	}
+	int64_t deadline_ns = sl__deadline_ns(&s->env, s->lock_ms);
+	sl__lock(&s->mu);
+	struct sq_reader *r;
+	while ((r = free_reader(s)) == NULL)
+		if (!sl__wait(&s->env, &s->reader_free, &s->mu, deadline_ns)) {
+			sl__unlock(&s->mu);
+			return sl_err_set(err, SL_EAGAIN, "%s: all %d readers are busy for too long", s->path,
+					  SQ_READERS);
+		}
+	r->busy = true;
+	sl__unlock(&s->mu);
+	rc = open_reader(s, r, err);
+	if (rc != 0)
+		give_reader(s, r);
+	else
+		*out = &r->c;
+	return rc;
+}
+
+void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite *c)
+{
+	if (tx == NULL)
+		give_reader(s, (struct sq_reader *)((char *)c - offsetof(struct sq_reader, c)));
+}
+
+/* ---- transactions of the caller ---- */
+
+static int tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
+{
+	struct sq_store *s = store;
+	int rc = sl__sq_check_fork(s, err);
+	if (rc != 0)
+		return rc;
+	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
+	if (tx == NULL)
+		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a transaction", s->path);
+	rc = begin_writing(s, SQ_DURABLE, err);
+	if (rc != 0) {
+		sl__free(&s->env, tx);
+		return rc;
+	}
+	tx->store = s;
+	tx->c = &s->writer;
+	*out = tx;
+	return 0;
+}
+
+static int check_native(const struct sq_store *s, sqlite3 *db, struct sl_err *err)
+{
+	char real[4096];
+	const char *name = db != NULL ? sqlite3_db_filename(db, "main") : NULL;
+	if (name == NULL)
+		return sl_err_set(err, SL_EINVAL, "join needs an open sqlite3 connection to a file");
+	if (!sqlite3_get_autocommit(db))
+		return sl_err_set(err, SL_EINVAL, "the connection is inside a transaction; join it while it is idle");
+	int rc = sl__sqlite_locate(&s->env, name, real, err);
+	if (rc == 0 && strcmp(real, s->path) != 0)
+		rc = sl_err_set(err, SL_EINVAL, "the connection is to %s, the store is in %s", real, s->path);
+	return rc;
+}
+
+static int native_synchronous(struct sl__sqlite *c, int *out, struct sl_err *err)
+{
+	sqlite3_stmt *s;
+	int rc = sl__sqlite_prepare(c, "PRAGMA synchronous", NULL, 0, &s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_step(c, s, err);
+	*out = rc > 0 ? sqlite3_column_int(s, 0) : 2;
+	(void)sqlite3_finalize(s);
+	return SL_MIN(rc, 0);
+}
+
+/* The lock is held. */
+static int join_locked(struct sl_store_tx *tx, struct sl_err *err)
+{
+	struct sl__sqlite *c = &tx->joined;
+	int level = 2, rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
+	/* Closing it must not checkpoint behind the lock's back. */
+	(void)sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	rc = rc != 0 ? rc : native_synchronous(c, &level, err);
+	tx->caller_synchronous = level < 2 ? level : -1;
+	if (rc == 0 && level < 2)
+		rc = sl__sqlite_synchronous(c, 2, err);
+	return rc != 0 ? rc : sl__sqlite_run(c, SQ_BEGIN, NULL, 0, NULL, err);
+}
+
+static void free_tx(struct sl_store_tx *tx)
+{
+	struct sq_store *s = tx->store;
+	char restore[32];
+	if (tx->c == &tx->joined) {
+		if (tx->caller_synchronous >= 0) {
+			(void)snprintf(restore, sizeof restore, "PRAGMA synchronous=%d", tx->caller_synchronous);
+			(void)!sl__sqlite_exec(&tx->joined, restore, NULL);
+		}
+		sl__sqlite_close(&tx->joined);
+	}
+	sl__free(&s->env, tx);
+}
+
+static int tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *err)
+{
+	struct sq_store *s = store;
+	int rc = sl__sq_check_fork(s, err);
+	rc = rc != 0 ? rc : check_native(s, native, err);
+	if (rc != 0)
+		return rc;
+	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
+	if (tx == NULL)
+		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a transaction", s->path);
+	tx->store = s;
+	tx->c = &tx->joined;
+	tx->caller_synchronous = -1;
+	sl__sqlite_borrow(&tx->joined, &s->env, native);
+	rc = sl__sqlite_lock_acquire(&s->lock, s->lock_ms, err);
+	if (rc == 0 && (rc = join_locked(tx, err)) != 0)
+		sl__sqlite_lock_release(&s->lock);
+	if (rc != 0)
+		free_tx(tx);
+	else
+		*out = tx;
+	return rc;
+}
+
+static void *tx_native(sl_store_tx *tx)
+{
+	return tx->c->db;
+}
+
+static int check_savepoint(const char *name, struct sl_err *err)
+{
+	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789");
+	if (n == 0 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9') || n > 64)
+		return sl_err_set(err, SL_EINVAL, "\"%.70s\" is no name for a savepoint ([a-z_][a-z0-9_]*)", name);
+	if (strcmp(name, "sluice_op") == 0)
+		return sl_err_set(err, SL_EINVAL, "the savepoint sluice_op is the store's own");
+	return 0;
+}
+
+static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, struct sl_err *err)
+{
+	char sql[128];
+	int rc = check_savepoint(name, err);
+	if (rc != 0)
+		return rc;
+	(void)snprintf(sql, sizeof sql, "%s \"%s\"", verb, name);
+	return sl__sqlite_exec(tx->c, sql, err);
+}
+
+static int tx_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
+{
+	return savepoint_exec(tx, "SAVEPOINT", name, err);
+}
+
+static int tx_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
+{
+	return savepoint_exec(tx, "RELEASE", name, err);
+}
+
+static int tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
+{
+	return savepoint_exec(tx, "ROLLBACK TO", name, err);
+}
+
+static int commit_joined(struct sl_store_tx *tx, struct sl_err *err)
+{
+	int rc = sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
+	if (rc != 0)
+		sl__sqlite_rollback(tx->c);
+	return rc;
+}
+
+static int tx_commit(sl_store_tx *tx, struct sl_err *err)
+{
+	struct sq_store *s = tx->store;
+	int rc = sl__sq_check_fork(s, err);
+	if (rc != 0)
+		return rc;
+	if (tx->c == &s->writer) {
+		/* An error inside may have rolled everything back already: there is nothing to commit then. */
+		rc = sqlite3_get_autocommit(tx->c->db)
+			     ? sl_err_set(err, SL_EAGAIN, "%s: the transaction was rolled back by an earlier error",
+					  s->path)
+			     : 0;
+		if (rc == 0)
+			rc = commit_writing(s, err);
+		else
+			undo_writing(s);
+		free_tx(tx);
+		return rc;
+	}
+	rc = commit_joined(tx, err);
+	free_tx(tx);
+	sl__sqlite_lock_release(&s->lock);
+	return rc;
+}
+
+static void tx_rollback(sl_store_tx *tx)
+{
+	struct sq_store *s = tx->store;
+	if (sl__sq_check_fork(s, NULL) != 0)
+		return;
+	if (tx->c != &s->writer)
+		sl__sqlite_rollback(tx->c);
+	else
+		sl__sqlite_rollback(&s->writer);
+	free_tx(tx);
+	sl__sqlite_lock_release(&s->lock);
+}
+
+/* ---- the handle ---- */
+
+static void close_store(void *store)
+{
+	struct sq_store *s = store;
+	/* A forked child must not touch the connections: their locks are the parent's. */
+	if (s == NULL || sl__sq_check_fork(s, NULL) != 0)
+		return;
+	for (size_t i = 0; i < SQ_READERS; i++)
+		sl__sqlite_close(&s->readers[i].c);
+	sl__sqlite_close(&s->writer);
+	sl__sqlite_lock_close(&s->lock);
+	sl__cond_fini(&s->reader_free);
+	sl__mutex_fini(&s->mu);
+	sl__free(&s->env, s->path);
+	struct sl_env env = s->env;
+	sl__free(&env, s);
+}
+
+static int migrate(void *store, int *from, int *to, struct sl_err *err)
+{
+	struct sq_store *s = store;
+	int rc = sl__sq_check_fork(s, err);
+	rc = rc != 0 ? rc : take_writer(s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sq_migrate(s, from, to, err);
+	sl__sqlite_lock_release(&s->lock);
+	return rc;
+}
+
+static int require_schema(struct sq_store *s, struct sl_err *err)
+{
+	int rc = take_writer(s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sq_require_schema(s, err);
+	sl__sqlite_lock_release(&s->lock);
+	return rc;
+}
+
+static int target_id(void *store, char out[33], struct sl_err *err)
+{
+	struct sq_store *s = store;
+	struct sl__sqlite *c;
+	sqlite3_stmt *st;
+	int rc = sl__sq_read_begin(s, NULL, &c, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_row(c, SQ_TARGET_ID, NULL, 0, &st, err);
+	if (rc > 0) {
+		(void)snprintf(out, 33, "%s", sl__sqlite_text(st, 0));
+		(void)sqlite3_reset(st);
+	}
+	sl__sq_read_end(s, NULL, c);
+	return rc > 0 ? 0 : rc < 0 ? rc : sl_err_set(err, SL_ECORRUPT, "%s has lost its target id", s->path);
+}
+
+static int now_ms(void *store, int64_t *out, struct sl_err *err)
+{
+	int rc = sl__sq_check_fork(store, err);
+	if (rc == 0)
+		*out = sl__sq_now_us(store) / 1000;
+	return rc;
+}
+
+static const struct sl_store_ops ops = {
+	.version = SL_STORE_VERSION,
+	.name = "sqlite",
+	.close = close_store,
+	.migrate = migrate,
+	.target_id = target_id,
+	.now_ms = now_ms,
+	.begin = tx_begin,
+	.join = tx_join,
+	.native = tx_native,
+	.savepoint = tx_savepoint,
+	.release_savepoint = tx_release_savepoint,
+	.rollback_to = tx_rollback_to,
+	.commit = tx_commit,
+	.rollback = tx_rollback,
+	.start = sl__sq_start,
+	.exchange = sl__sq_exchange,
+	.guard = sl__sq_guard,
+	.progress = sl__sq_progress,
+	.renew = sl__sq_renew,
+	.reap = sl__sq_reap,
+	.complete_chain = sl__sq_complete_chain,
+	.cancel = sl__sq_cancel,
+	.redrive = sl__sq_redrive,
+	.trigger = sl__sq_trigger,
+	.remove = sl__sq_remove,
+	.pause = sl__sq_pause,
+	.prune = sl__sq_prune,
+	.watch = sl__sq_watch,
+	.get_job = sl__sq_get_job,
+	.get_chain = sl__sq_get_chain,
+	.list_jobs = sl__sq_list_jobs,
+	.list_chains = sl__sq_list_chains,
+	.attempts = sl__sq_attempts,
+	.counts = sl__sq_counts,
+	.outstanding = sl__sq_outstanding,
+	.cron_put = sl__sq_cron_put,
+	.cron_remove = sl__sq_cron_remove,
+	.cron_list = sl__sq_cron_list,
+	.cron_fire = sl__sq_cron_fire,
+	.events_append = sl__sq_events_append,
+	.events_read = sl__sq_events_read,
+};
+
+static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)
+{
+	char real[4096];
+	s->pid = getpid();
+	s->lock_ms = o->statement_timeout_ms != 0 ? o->statement_timeout_ms : LOCK_MS_DEFAULT;
+	if (s->lock_ms < 0 && s->lock_ms != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "statement_timeout_ms must not be negative");
+	int rc = sl__sqlite_locate(&s->env, path, real, err);
+	if (rc != 0)
+		return rc;
+	s->path = sl__strdup(&s->env, real);
+	if (s->path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
+	rc = sl__sqlite_lock_open(&s->lock, &s->env, s->path, err);
+	if (rc != 0)
+		return rc;
+	return o->migrate == SL_OFF ? require_schema(s, err) : migrate(s, NULL, NULL, err);
+}
+
+int sl_store_sqlite_open(sl_store *out, const char *path, const struct sl_store_opts *opts, struct sl_err *err)
+{
+	struct sl_store_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	if (out == NULL || path == NULL || path[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "a SQLite store needs the name of a file");
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	struct sq_store *s = sl__calloc(&env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a store", path);
+	s->env = env;
+	sl__mutex_init(&s->mu);
+	sl__cond_init(&s->reader_free);
+	rc = open_parts(s, path, &o, err);
+	if (rc != 0) {
+		rc = sl_err_wrap(err, rc, "open the store %s", path);
+		close_store(s);
+		return rc;
+	}
+	*out = (sl_store){.ops = &ops, .ctx = s};
+	return 0;
+}

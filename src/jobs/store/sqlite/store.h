@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The SQLite job store inside: its handle, its transactions, and what its files share.
+ *
+ * One connection writes, and only while the lock of db/sqlite_lock.h is held (so it needs no mutex of its own); up to
+ * SQ_READERS others read. An operation is a struct sq_op: begun with sq_begin in a transaction of its own or under a
+ * savepoint of the caller's, ended with sq_end, which commits or undoes all of it.
+ *
+ * Thread safety: as <sluice/adapter/store.h> says. A sq_op lives on the stack of one call.
+ */
+#ifndef SL_JOBS_STORE_SQLITE_STORE_H
+#define SL_JOBS_STORE_SQLITE_STORE_H
+
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/thread.h"
+#include "db/sqlite.h"
+#include "db/sqlite_lock.h"
+#include "jobs/store/sqlite/sql.h"
+#include <sluice/jobs.h>
+
+#define SQ_READERS 4
+#define SQ_TYPE_BYTES 129 /* a type's name and its NUL */
+
+struct sq_reader {
+	struct sl__sqlite c;
+	bool busy;
+};
+
+struct sq_store {
+	struct sl_env env;
+	pid_t pid;
+	char *path;
+	int64_t lock_ms; /* how long a writer waits */
+	struct sl__sqlite_lock lock;
+	struct sl__sqlite writer; /* only with the lock held */
+	int checkpointed_pages;   /* of the log, after the last checkpoint; with the lock held */
+	sl__mutex mu;
+	sl__cond reader_free;
+	struct sq_reader readers[SQ_READERS]; /* under mu; a busy one belongs to its taker */
+};
+
+struct sl_store_tx {
+	struct sq_store *store;
+	struct sl__sqlite *c;     /* the store's writer, or joined */
+	struct sl__sqlite joined; /* the caller's connection */
+	int caller_synchronous;   /* to be set again, when it is joined; -1: untouched */
+};
+
+/* How many jobs of a type came to a final status, or left it: written once, at the end of an operation. */
+struct sq_tally {
+	char type[SQ_TYPE_BYTES];
+	int64_t by_status[SL_JOB_STATUS_COUNT + 1];
+};
+
+struct sq_op {
+	struct sq_store *store;
+	struct sl_store_tx *tx; /* NULL: an own transaction */
+	struct sl__sqlite *c;
+	const struct sl_store_listen *listen; /* or NULL */
+	struct sl_err *err;
+	int64_t now_us;
+	struct sq_tally tally[4];
+	size_t n_tally;
+};
+
+/* What may be lost in a power cut, because losing it only runs a job again. */
+enum sq_durability { SQ_DURABLE = 2, SQ_RELAXED = 1 };
+
+/* Flags of a job's row. */
+enum {
+	SQ_SOLO = 1,         /* reaped from a claim: claimed alone the next time */
+	SQ_WATCHED = 2,      /* of a chain's head: somebody waits for the end */
+	SQ_BLOCKING = 4,     /* of a chain's head: jobs wait or waited for the chain */
+	SQ_HAS_BLOCKERS = 8, /* the job waits or waited for chains */
+	SQ_KEYED = 16        /* of a chain's head: it was started with a key */
+};
+
+/* ---- store.c ---- */
+int sl__sq_check_fork(const struct sq_store *s, struct sl_err *err);
+int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
+		 const struct sl_store_listen *listen, struct sl_err *err);
+/* Commits when rc is 0, undoes the operation otherwise. Returns rc, or why the commit failed. */
+int sl__sq_end(struct sq_op *op, int rc);
+/* A connection to read from: tx's, or a free reader, which sq_read_end gives back. */
+int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite **out, struct sl_err *err);
+void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite *c);
+int64_t sl__sq_now_us(const struct sq_store *s);
+
+#define SQ_VALUES(...)                                                                                                 \
+	(const struct sl__sqlite_value[]){__VA_ARGS__},                                                                \
+		sizeof((const struct sl__sqlite_value[]){__VA_ARGS__}) / sizeof(struct sl__sqlite_value)
+#define SQ_RUN(op, id, ...) sl__sqlite_run((op)->c, id, SQ_VALUES(__VA_ARGS__), NULL, (op)->err)
+#define SQ_CHANGE(op, id, changed, ...) sl__sqlite_run((op)->c, id, SQ_VALUES(__VA_ARGS__), changed, (op)->err)
+#define SQ_ROW(op, id, stmt, ...) sl__sqlite_row((op)->c, id, SQ_VALUES(__VA_ARGS__), stmt, (op)->err)
+
+/* ---- schema.c ---- */
+/* The lock is held, no transaction is open. */
+int sl__sq_migrate(struct sq_store *s, int *from, int *to, struct sl_err *err);
+int sl__sq_require_schema(struct sq_store *s, struct sl_err *err);
+
+/* ---- job.c: rows and queues, inside an operation ---- */
+struct sq_row {
+	uint64_t id, chain_id, fence;
+	enum sl_job_status status; /* never running: that is what a lease says */
+	int32_t attempt, priority;
+	uint32_t flags, blockers_open;
+	int64_t due_us;
+	char type[SQ_TYPE_BYTES];
+};
+/* SL_LOST… by the row alone: NOT when it is live and under this fence. */
+enum sl_lost_reason sl__sq_lost(const struct sq_row *row, uint64_t fence);
+/* 1: found; 0: there is none. */
+int sl__sq_row_get(struct sq_op *op, uint64_t id, struct sq_row *row);
+/* Reserve n ids; *first is the first of them. */
+int sl__sq_new_ids(struct sq_op *op, uint64_t n, uint64_t *first);
+/* Insert a job, its edges and its place in a queue, and tell of it. prev_id 0: the head of a new chain. */
+int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t prev_id, const char *key,
+		      const struct sl_new_job *job);
+/* Put a pending job where it can be claimed: now, or when due_us has come. */
+int sl__sq_enqueue(struct sq_op *op, const struct sq_row *row, int64_t due_us);
+/* Take a pending job out of its queue; *queued 0: it was in none, so it is under a lease. */
+int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued);
+/* Everything that the end of a chain at this job brings: the key, the watchers and, when completed, the jobs it opens.
+ */
+int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_status status);
+/* Count a job of the type into (+1) or out of (-1) a final status. */
+int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, int by);
+int sl__sq_count_flush(struct sq_op *op);
+/* A line of the history for an attempt that began with the row's fence. */
+int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
+		       const char *worker, const char *error, int64_t started_us);
+/* The same with worker and start read off the lease that holds the job. */
+int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome);
+void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
+void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
+
+/* 0: at once. */
+static inline int64_t sq_due_us(const struct sq_op *op, int64_t at_ms, int64_t delay_ms)
+{
+	const int64_t most_ms = INT64_MAX / 4000; /* some 70,000 years */
+	if (at_ms != 0)
+		return SL_MAX(SL_MIN(at_ms, most_ms), 0) * 1000;
+	return delay_ms > 0 ? op->now_us + SL_MIN(delay_ms, most_ms) * 1000 : 0;
+}
+
+/* ---- settle.c, claim.c ---- */
+int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result);
+int sl__sq_claim(struct sq_op *op, const struct sl_claim_request *request, struct sl_claim_reply *reply,
+		 sl_claimed_fn *claimed, void *claimed_ctx);
+
+/* ---- start.c ---- */
+int sl__sq_start_one(struct sq_op *op, const struct sl_new_chain *chain, uint64_t id, struct sl_started *out);
+
+/* ---- the slots, by file ---- */
+int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
+		 const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
+		    struct sl_settle_result *results, const struct sl_claim_request *request,
+		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
+		    const struct sl_store_listen *listen, struct sl_err *err);
+/* lease.c */
+int sl__sq_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
+		 struct sl_err *err);
+int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
+		    struct sl_err *err);
+int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
+		 struct sl_err *err);
+int sl__sq_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+		const struct sl_store_listen *listen, struct sl_err *err);
+/* steer.c */
+int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+			  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
+/* The job that a chain is at. SL_ENOENT. */
+int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row);
+/* remove.c */
+int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+/* read.c, list.c, counts.c */
+int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
+		       struct sl_err *err);
+void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
+void sl__sq_read_chain(sqlite3_stmt *s, struct sl_chain *chain);
+/* cron.c, events.c */
+int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
+int sl__sq_cron_remove(void *store, const char *name, struct sl_err *err);
+int sl__sq_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
+		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
+			 size_t n_marks, size_t *n_new, struct sl_err *err);
+int sl__sq_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
+		       struct sl_err *err);
+
+#endif
