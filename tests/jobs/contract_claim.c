@@ -1,6 +1,671 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Starting, claiming, leases: who gets a job, in which order, for how long, and what it costs an attempt. */
 #include "jobs/contract_kit.h"
-struct contract_tests contract_claim_tests(void)
+
+/* ---- start ---- */
+
+static void a_started_job_is_there_with_all_that_was_given(void **state)
 {
-	return (struct contract_tests){0};
+	struct kit *k = *state;
+	int64_t before = kit_now(k);
+	uint64_t id = kit_start_job(
+		k, &(struct sl_new_job){
+			   .type = "t", .input = "{\"a\": [1,  2]}", .priority = -7, .traceparent = "00-abc-def-01"});
+	struct kit_row row;
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.id, id);
+	assert_int_equal(row.job.chain_id, id);
+	assert_int_equal(row.job.prev_id, 0);
+	assert_int_equal(row.job.next_id, 0);
+	assert_string_equal(row.type, "t");
+	assert_int_equal(row.job.status, SL_JOB_PENDING);
+	assert_int_equal(row.job.attempt, 0);
+	assert_int_equal(row.job.priority, -7);
+	assert_string_equal(row.input, "{\"a\": [1,  2]}"); /* byte for byte, also the blanks */
+	assert_string_equal(row.traceparent, "00-abc-def-01");
+	assert_null(row.job.output);
+	assert_null(row.job.error);
+	assert_null(row.job.progress);
+	assert_null(row.job.key);
+	assert_in_range(row.job.created_ms, before, kit_now(k));
+	assert_int_equal(row.job.ended_ms, 0);
+	assert_int_equal(row.job.leased_until_ms, 0);
+	assert_int_equal(row.job.blockers_open, 0);
 }
+
+static void no_input_is_the_json_null(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start_job(k, &(struct sl_new_job){.type = "t"});
+	struct kit_row row;
+	kit_get(k, id, &row);
+	assert_non_null(row.job.input);
+	assert_string_equal(row.input, "null");
+	struct kit_claim claim;
+	assert_string_equal(kit_claim_one(k, "t", &claim).input, "null");
+}
+
+static void many_chains_start_in_one_call_and_get_ascending_ids(void **state)
+{
+	struct kit *k = *state;
+	struct sl_new_chain chains[300];
+	struct sl_started out[300];
+	memset(out, 0, sizeof out);
+	for (size_t i = 0; i < 300; i++)
+		chains[i] = (struct sl_new_chain){.job = {.type = i % 2 == 0 ? "even" : "odd", .input = "1"}};
+	KIT_OK(k->ops->start(k->s, NULL, chains, 300, out, NULL, err));
+	for (size_t i = 0; i < 300; i++) {
+		assert_int_equal(out[i].deduplicated, 0);
+		if (i > 0)
+			assert_true(out[i].chain_id > out[i - 1].chain_id);
+	}
+	struct kit_row row;
+	kit_get(k, out[299].chain_id, &row);
+	assert_string_equal(row.type, "odd");
+}
+
+static void ids_are_never_given_again(void **state)
+{
+	struct kit *k = *state;
+	uint64_t first = kit_start(k, "t");
+	size_t n = 0;
+	KIT_OK(k->ops->remove(k->s, NULL, &first, 1, 0, &n, NULL, err));
+	assert_true(kit_start(k, "t") > first);
+}
+
+static void a_start_tells_of_the_type_and_of_each_job(void **state)
+{
+	struct kit *k = *state;
+	struct sl_new_chain chains[2] = {{.job = {.type = "a"}}, {.job = {.type = "b", .delay_ms = KIT_LONG_MS}}};
+	struct sl_started out[2];
+	struct kit_heard heard;
+	KIT_OK(k->ops->start(k->s, NULL, chains, 2, out, kit_hear(&heard), err));
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "a", 0) >= 1);
+	/* Also of the later one: whoever sleeps must learn when to wake. */
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 0);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_CREATED, out[0].chain_id), 1);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_CREATED, out[1].chain_id), 1);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_SCHEDULED, out[0].chain_id), 0);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_SCHEDULED, out[1].chain_id), 1);
+}
+
+/* ---- order and limits ---- */
+
+static void jobs_are_claimed_by_priority_and_then_by_age(void **state)
+{
+	struct kit *k = *state;
+	static const int32_t priorities[] = {5, 0, -3, 5, 0, -3, 2147483647, -2147483647 - 1};
+	uint64_t ids[8];
+	for (size_t i = 0; i < 8; i++)
+		ids[i] = kit_start_job(k, &(struct sl_new_job){.type = "t", .priority = priorities[i]});
+	static const size_t order[] = {7, 2, 5, 1, 4, 0, 3, 6};
+	struct kit_claim claim;
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(kit_claim_one(k, "t", &claim).id, ids[order[i]]);
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 5);
+	for (size_t i = 0; i < 5; i++)
+		assert_int_equal(claim.jobs[i].id, ids[order[i + 3]]);
+}
+
+static void priority_counts_across_types(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a2 = kit_start_job(k, &(struct sl_new_job){.type = "a", .priority = 2});
+	uint64_t b1 = kit_start_job(k, &(struct sl_new_job){.type = "b", .priority = 1});
+	uint64_t a3 = kit_start_job(k, &(struct sl_new_job){.type = "a", .priority = 3});
+	uint64_t b2 = kit_start_job(k, &(struct sl_new_job){.type = "b", .priority = 2});
+	struct sl_claim_type types[] = {{"a", 10}, {"b", 10}};
+	struct kit_claim claim;
+	kit_claim_types(k, types, 2, 3, 0, &claim);
+	assert_int_equal(claim.n, 3);
+	assert_int_equal(claim.jobs[0].id, b1);
+	assert_int_equal(claim.jobs[1].id, a2); /* the same priority: the older */
+	assert_int_equal(claim.jobs[2].id, b2);
+	assert_int_equal(kit_status(k, a3), SL_JOB_PENDING);
+}
+
+static void a_claim_keeps_the_limit_of_each_type_and_of_all(void **state)
+{
+	struct kit *k = *state;
+	for (int i = 0; i < 6; i++) {
+		kit_start(k, "a");
+		kit_start(k, "b");
+		kit_start(k, "other");
+	}
+	struct sl_claim_type types[] = {{"a", 2}, {"b", 10}};
+	struct kit_claim claim;
+	kit_claim_types(k, types, 2, 5, 0, &claim);
+	assert_int_equal(claim.n, 5);
+	size_t a = 0;
+	for (size_t i = 0; i < claim.n; i++) {
+		a += strcmp(claim.jobs[i].type, "a") == 0;
+		assert_string_not_equal(claim.jobs[i].type, "other");
+	}
+	assert_int_equal(a, 2);
+	kit_claim_types(k, types, 2, 0, 0, &claim);
+	assert_int_equal(claim.n, 0);
+}
+
+static void a_type_that_has_nothing_does_not_keep_others_from_being_claimed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "b");
+	struct sl_claim_type types[] = {{"a", 10}, {"b", 10}, {"c", 0}};
+	struct kit_claim claim;
+	kit_claim_types(k, types, 3, 10, 0, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, id);
+}
+
+static void a_claimed_job_has_what_its_handler_needs(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start_job(
+		k, &(struct sl_new_job){.type = "t", .input = "{\"x\":1}", .priority = 4, .traceparent = "tp"});
+	struct kit_claim claim;
+	struct kit_job job = kit_claim_one(k, "t", &claim);
+	assert_int_equal(job.id, id);
+	assert_int_equal(job.chain_id, id);
+	assert_string_equal(job.type, "t");
+	assert_string_equal(job.input, "{\"x\":1}");
+	assert_string_equal(job.traceparent, "tp");
+	assert_int_equal(job.priority, 4);
+	assert_int_equal(job.has_blockers, 0);
+	assert_in_range(claim.reply.now_ms, kit_now(k) - 60000, kit_now(k));
+}
+
+static void a_claimed_job_is_running_and_nobody_else_gets_it(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[2] = {kit_start(k, "t"), kit_start(k, "t")};
+	struct kit_claim claim, other;
+	kit_claim(k, "t", 5, 0, &claim);
+	assert_int_equal(claim.n, 2);
+	kit_claim(k, "t", 5, 0, &other);
+	assert_int_equal(other.n, 0);
+	for (size_t i = 0; i < 2; i++) {
+		struct kit_row row;
+		kit_get(k, ids[i], &row);
+		assert_int_equal(row.job.status, SL_JOB_RUNNING);
+		assert_string_equal(row.leased_by, claim.worker);
+		assert_in_range(row.job.leased_until_ms, kit_now(k) + KIT_LONG_MS / 2, kit_now(k) + KIT_LONG_MS);
+	}
+}
+
+static int refuse_second(const struct sl_claimed_job *job, void *ctx)
+{
+	(void)job;
+	return ++*(int *)ctx == 2 ? SL_ENOMEM : 0;
+}
+
+static void a_claim_whose_callback_refuses_takes_nothing(void **state)
+{
+	struct kit *k = *state;
+	uint64_t done = kit_start(k, "u");
+	for (int i = 0; i < 3; i++)
+		kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "u", &claim);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
+	struct sl_settle_result result;
+	struct sl_claim_type types = {"t", 10};
+	struct sl_claim_request r = {.claim = {{1, 2, 3}},
+				     .worker = "w",
+				     .types = &types,
+				     .n_types = 1,
+				     .limit = 10,
+				     .lease_ms = KIT_LONG_MS};
+	struct sl_claim_reply reply;
+	int calls = 0;
+	KIT_FAILS(SL_ENOMEM,
+		  k->ops->exchange(k->s, NULL, &s, 1, &result, &r, &reply, refuse_second, &calls, NULL, err));
+	assert_int_equal(kit_status(k, done), SL_JOB_RUNNING); /* and the settle with it is undone: S2 */
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 3);
+}
+
+/* ---- time ---- */
+
+static void a_job_for_later_is_not_claimed_before_its_time(void **state)
+{
+	struct kit *k = *state;
+	uint64_t delayed = kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = KIT_LONG_MS});
+	uint64_t at = kit_start_job(k, &(struct sl_new_job){.type = "t", .at_ms = kit_now(k) + KIT_LONG_MS});
+	uint64_t past = kit_start_job(k, &(struct sl_new_job){.type = "t", .at_ms = 1000});
+	struct kit_claim claim;
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, past);
+	struct kit_row row;
+	kit_get(k, delayed, &row);
+	assert_int_equal(row.job.status, SL_JOB_PENDING);
+	assert_in_range(row.job.scheduled_ms, kit_now(k) + KIT_LONG_MS / 2, kit_now(k) + KIT_LONG_MS);
+	assert_int_equal(kit_status(k, at), SL_JOB_PENDING);
+}
+
+static void a_job_becomes_claimable_when_its_time_has_come(void **state)
+{
+	struct kit *k = *state;
+	uint64_t late = kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 20, .priority = -1});
+	uint64_t now = kit_start(k, "t");
+	kit_pass_ms(k, 21);
+	struct kit_claim claim;
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 2);
+	assert_int_equal(claim.jobs[0].id, late); /* with its own priority */
+	assert_int_equal(claim.jobs[1].id, now);
+}
+
+static void more_due_jobs_than_a_claim_takes_are_not_forgotten(void **state)
+{
+	struct kit *k = *state;
+	for (int i = 0; i < 40; i++)
+		kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 5});
+	kit_pass_ms(k, 6);
+	uint32_t all = 0;
+	struct kit_claim claim;
+	for (int i = 0; i < 40 && all < 40; i++) {
+		kit_claim(k, "t", 7, 0, &claim);
+		all += claim.n;
+		if (claim.n < 7 && all < 40)
+			assert_int_equal(claim.reply.next_due_in_ms, 0);
+	}
+	assert_int_equal(all, 40);
+}
+
+static void an_empty_claim_tells_how_long_to_sleep(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	kit_claim(k, "t", 5, 0, &claim);
+	assert_int_equal(claim.reply.next_due_in_ms, -1);
+	assert_int_equal(claim.reply.next_expiry_in_ms, -1);
+	kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 500000});
+	kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = KIT_LONG_MS});
+	kit_start_job(k, &(struct sl_new_job){.type = "other", .delay_ms = 1000});
+	kit_start(k, "t");
+	kit_claim(k, "t", 5, 300000, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_in_range(claim.reply.next_due_in_ms, 400000, 500000);
+	struct kit_claim empty;
+	kit_claim(k, "t", 5, 0, &empty);
+	assert_int_equal(empty.n, 0);
+	assert_in_range(empty.reply.next_due_in_ms, 400000, 500000);
+	assert_in_range(empty.reply.next_expiry_in_ms, 200000, 300000);
+	kit_complete(k, &claim, 0, NULL);
+	kit_claim(k, "t", 5, 0, &empty);
+	assert_int_equal(empty.reply.next_expiry_in_ms, -1); /* the lease went with its last job */
+}
+
+static void a_lease_that_has_run_out_is_told_as_nothing_to_wait_for(void **state)
+{
+	struct kit *k = *state;
+	kit_start(k, "t");
+	struct kit_claim claim, empty;
+	kit_claim_expired(k, "t", 1, &claim);
+	kit_claim(k, "t", 1, 0, &empty);
+	assert_int_equal(empty.n, 0); /* expired is not yet reaped */
+	assert_int_equal(empty.reply.next_expiry_in_ms, 0);
+}
+
+/* ---- what a start costs ---- */
+
+static void a_single_claim_is_charged_at_once(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	struct kit_job job = kit_claim_one(k, "t", &claim);
+	assert_int_equal(job.charged, 1);
+	assert_int_equal(job.attempt, 1);
+	struct kit_row row;
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.attempt, 1);
+	kit_complete(k, &claim, 0, "1");
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.attempt, 1);
+}
+
+static void a_batch_is_charged_when_each_job_settles(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[3];
+	for (size_t i = 0; i < 3; i++)
+		ids[i] = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim(k, "t", 3, 0, &claim);
+	assert_int_equal(claim.n, 3);
+	struct kit_row row;
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(claim.jobs[i].charged, 0);
+		assert_int_equal(claim.jobs[i].attempt, 0);
+	}
+	kit_complete(k, &claim, 0, "1");
+	kit_get(k, ids[0], &row);
+	assert_int_equal(row.job.attempt, 1);
+	kit_get(k, ids[1], &row);
+	assert_int_equal(row.job.attempt, 0);
+	kit_retry(k, &claim, 1, 0);
+	kit_get(k, ids[1], &row);
+	assert_int_equal(row.job.attempt, 1);
+	kit_fail(k, &claim, 2);
+	kit_get(k, ids[2], &row);
+	assert_int_equal(row.job.attempt, 1);
+}
+
+static void a_reaped_batch_is_not_charged_and_then_claimed_one_by_one(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[3];
+	for (size_t i = 0; i < 3; i++)
+		ids[i] = kit_start(k, "t");
+	uint64_t unharmed;
+	struct kit_claim claim;
+	kit_claim_expired(k, "t", 3, &claim);
+	unharmed = kit_start_job(k, &(struct sl_new_job){.type = "t", .priority = -100});
+	assert_int_equal(kit_reap(k, "t", NULL), 3);
+	for (size_t i = 0; i < 3; i++) {
+		struct kit_row row;
+		kit_get(k, ids[i], &row);
+		assert_int_equal(row.job.status, SL_JOB_PENDING);
+		assert_int_equal(row.job.attempt, 0);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		kit_claim(k, "t", 100, 0, &claim);
+		assert_int_equal(claim.n, 1);
+		assert_int_equal(claim.jobs[0].id, ids[i]);
+		assert_int_equal(claim.jobs[0].charged, 1);
+		assert_int_equal(claim.jobs[0].attempt, 1);
+		assert_int_equal(claim.reply.next_due_in_ms, 0); /* there is more: the claimer must not sleep */
+		kit_complete(k, &claim, 0, NULL);
+	}
+	kit_claim(k, "t", 100, 0, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, unharmed);
+}
+
+static void a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alone(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_expired(k, "t", 2, &claim);
+	assert_int_equal(kit_reap(k, "t", NULL), 2);
+	for (int32_t attempt = 1; attempt <= 3; attempt++) {
+		kit_claim_expired(k, "t", 10, &claim);
+		assert_int_equal(claim.n, 1);
+		assert_int_equal(claim.jobs[0].id, id);
+		assert_int_equal(claim.jobs[0].attempt, attempt);
+		assert_int_equal(kit_reap(k, "t", NULL), 1);
+	}
+}
+
+/* ---- reap and renew ---- */
+
+static void a_lease_that_has_not_run_out_is_not_reaped(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+	assert_int_equal(kit_status(k, id), SL_JOB_RUNNING);
+	kit_complete(k, &claim, 0, NULL);
+}
+
+static void a_reap_tells_the_next_worker_and_the_old_one(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_expired(k, "t", 1, &claim);
+	struct kit_heard heard;
+	assert_int_equal(kit_reap(k, "t", &heard), 1);
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", 0) >= 1);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, id), 1);
+	assert_int_equal(kit_lost_note(&heard, id), SL_LOST_TAKEN);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_REAPED, id), 1);
+	char outcomes[KIT_MAX];
+	kit_outcomes(k, id, outcomes);
+	assert_string_equal(outcomes, "R");
+	assert_int_equal(kit_reap(k, "t", &heard), 0); /* once */
+	assert_int_equal(heard.n_notes, 0);
+}
+
+static void a_reaper_takes_only_its_types_and_only_so_many(void **state)
+{
+	struct kit *k = *state;
+	for (int i = 0; i < 5; i++)
+		kit_start(k, "a");
+	uint64_t b = kit_start(k, "b");
+	struct kit_claim claim;
+	kit_claim_expired(k, "a", 5, &claim);
+	assert_int_equal(claim.n, 5);
+	kit_claim_expired(k, "b", 1, &claim);
+	const char *types[] = {"a"};
+	uint32_t all = 0;
+	int more = 1, calls = 0;
+	for (; more && calls < 20; calls++) {
+		uint32_t n = 0;
+		KIT_OK(k->ops->reap(k->s, types, 1, 2, &n, &more, NULL, err));
+		assert_in_range(n, 0, 2);
+		all += n;
+	}
+	assert_int_equal(all, 5);
+	assert_true(calls >= 3);
+	assert_int_equal(kit_status(k, b), SL_JOB_RUNNING);
+	assert_int_equal(kit_reap(k, "b", NULL), 1);
+}
+
+static void a_reaped_job_goes_back_into_its_place_by_priority(void **state)
+{
+	struct kit *k = *state;
+	uint64_t urgent = kit_start_job(k, &(struct sl_new_job){.type = "t", .priority = -5});
+	uint64_t plain = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_expired(k, "t", 2, &claim);
+	assert_int_equal(kit_reap(k, "t", NULL), 2);
+	assert_int_equal(kit_claim_one(k, "t", &claim).id, urgent);
+	assert_int_equal(kit_claim_one(k, "t", &claim).id, plain);
+}
+
+struct losses {
+	size_t n;
+	uint64_t ids[16], fences[16];
+	enum sl_lost_reason reasons[16];
+};
+
+static void keep_loss(uint64_t id, uint64_t fence, enum sl_lost_reason reason, void *ctx)
+{
+	struct losses *l = ctx;
+	KIT_TRUE(l->n < 16);
+	l->ids[l->n] = id;
+	l->fences[l->n] = fence;
+	l->reasons[l->n++] = reason;
+}
+
+static void renew(struct kit *k, const struct kit_claim *claim, int64_t lease_ms, struct losses *losses)
+{
+	uint64_t ids[16], fences[16];
+	KIT_TRUE(claim->n <= 16);
+	for (size_t i = 0; i < claim->n; i++) {
+		ids[i] = claim->jobs[i].id;
+		fences[i] = claim->jobs[i].fence;
+	}
+	struct sl_renewal r = {.claim = claim->id, .lease_ms = lease_ms, .ids = ids, .fences = fences, .n = claim->n};
+	losses->n = 0;
+	KIT_OK(k->ops->renew(k->s, &r, 1, keep_loss, losses, err));
+}
+
+static void a_renewed_lease_is_not_reaped_even_when_it_had_run_out(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_expired(k, "t", 2, &claim);
+	struct losses losses;
+	renew(k, &claim, KIT_LONG_MS, &losses);
+	assert_int_equal(losses.n, 0);
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+	struct kit_row row;
+	kit_get(k, id, &row);
+	assert_in_range(row.job.leased_until_ms, kit_now(k) + KIT_LONG_MS / 2, kit_now(k) + KIT_LONG_MS);
+	kit_complete(k, &claim, 0, NULL);
+	kit_complete(k, &claim, 1, NULL);
+}
+
+static void a_renewal_names_what_is_lost_and_why(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[4];
+	for (size_t i = 0; i < 4; i++)
+		ids[i] = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim(k, "t", 4, 0, &claim);
+	size_t n;
+	KIT_OK(k->ops->complete_chain(k->s, NULL, ids[0], "1", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, NULL, &ids[1], 1, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, NULL, &ids[2], 1, 0, &n, NULL, err));
+	struct losses losses;
+	renew(k, &claim, KIT_LONG_MS, &losses);
+	assert_int_equal(losses.n, 3);
+	for (size_t i = 0; i < 3; i++) {
+		enum sl_lost_reason want = losses.ids[i] == ids[0]   ? SL_LOST_COMPLETED
+					   : losses.ids[i] == ids[1] ? SL_LOST_CANCELLED
+					   : losses.ids[i] == ids[2] ? SL_LOST_NOT_FOUND
+								     : SL_LOST_NOT;
+		assert_int_equal(losses.reasons[i], want);
+	}
+	assert_int_equal(kit_status(k, ids[3]), SL_JOB_RUNNING);
+}
+
+static void a_claim_that_was_taken_over_is_lost_as_a_whole(void **state)
+{
+	struct kit *k = *state;
+	kit_start(k, "t");
+	kit_start(k, "t");
+	struct kit_claim claim, next;
+	kit_claim_expired(k, "t", 2, &claim);
+	assert_int_equal(kit_reap(k, "t", NULL), 2);
+	kit_claim_one(k, "t", &next); /* one has a new owner, one waits */
+	struct losses losses;
+	renew(k, &claim, KIT_LONG_MS, &losses);
+	assert_int_equal(losses.n, 2);
+	assert_int_equal(losses.reasons[0], SL_LOST_TAKEN);
+	assert_int_equal(losses.reasons[1], SL_LOST_TAKEN);
+	kit_complete(k, &next, 0, NULL); /* the renewal of the old one did not touch the new one */
+}
+
+static void several_leases_are_renewed_at_once(void **state)
+{
+	struct kit *k = *state;
+	kit_start(k, "t");
+	kit_start(k, "t");
+	struct kit_claim claims[2];
+	kit_claim(k, "t", 1, 1, &claims[0]);
+	kit_claim_expired(k, "t", 1, &claims[1]);
+	struct sl_renewal r[2];
+	for (size_t i = 0; i < 2; i++)
+		r[i] = (struct sl_renewal){.claim = claims[i].id,
+					   .lease_ms = KIT_LONG_MS,
+					   .ids = &claims[i].jobs[0].id,
+					   .fences = &claims[i].jobs[0].fence,
+					   .n = 1};
+	struct losses losses = {0};
+	KIT_OK(k->ops->renew(k->s, r, 2, keep_loss, &losses, err));
+	assert_int_equal(losses.n, 0);
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+}
+
+static void a_claim_settled_without_giving_up_its_lease_leaves_nothing_to_reap(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[2] = {kit_start(k, "t"), kit_start(k, "t")};
+	struct kit_claim claim, empty;
+	kit_claim(k, "t", 2, 1, &claim);
+	kit_complete(k, &claim, 0, "1");
+	kit_retry(k, &claim, 1, KIT_LONG_MS);
+	kit_pass_ms(k, 3);
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+	assert_int_equal(kit_status(k, ids[0]), SL_JOB_COMPLETED);
+	assert_int_equal(kit_status(k, ids[1]), SL_JOB_PENDING);
+	kit_claim(k, "t", 2, 0, &empty);
+	assert_int_equal(empty.n, 0);
+	assert_int_equal(empty.reply.next_expiry_in_ms, -1); /* the lease is gone, and nobody wakes for it again */
+}
+
+/* ---- pause ---- */
+
+static void a_paused_type_is_not_claimed_until_it_is_resumed(void **state)
+{
+	struct kit *k = *state;
+	kit_start(k, "a");
+	uint64_t b = kit_start(k, "b");
+	struct kit_heard heard;
+	KIT_OK(k->ops->pause(k->s, "a", 1, kit_hear(&heard), err));
+	KIT_OK(k->ops->pause(k->s, "a", 1, NULL, err)); /* again: no error */
+	kit_start(k, "a");
+	struct sl_claim_type types[] = {{"a", 10}, {"b", 10}};
+	struct kit_claim claim;
+	kit_claim_types(k, types, 2, 10, 0, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, b);
+	KIT_OK(k->ops->pause(k->s, "a", 0, kit_hear(&heard), err));
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "a", 0) >= 1);
+	KIT_OK(k->ops->pause(k->s, "a", 0, NULL, err));
+	kit_claim_types(k, types, 2, 10, 0, &claim);
+	assert_int_equal(claim.n, 2);
+}
+
+static void a_pause_lets_running_jobs_finish(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	KIT_OK(k->ops->pause(k->s, "t", 1, NULL, err));
+	kit_complete(k, &claim, 0, "1");
+	assert_int_equal(kit_status(k, id), SL_JOB_COMPLETED);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_started_job_is_there_with_all_that_was_given),
+	cmocka_unit_test(no_input_is_the_json_null),
+	cmocka_unit_test(many_chains_start_in_one_call_and_get_ascending_ids),
+	cmocka_unit_test(ids_are_never_given_again),
+	cmocka_unit_test(a_start_tells_of_the_type_and_of_each_job),
+	cmocka_unit_test(jobs_are_claimed_by_priority_and_then_by_age),
+	cmocka_unit_test(priority_counts_across_types),
+	cmocka_unit_test(a_claim_keeps_the_limit_of_each_type_and_of_all),
+	cmocka_unit_test(a_type_that_has_nothing_does_not_keep_others_from_being_claimed),
+	cmocka_unit_test(a_claimed_job_has_what_its_handler_needs),
+	cmocka_unit_test(a_claimed_job_is_running_and_nobody_else_gets_it),
+	cmocka_unit_test(a_claim_whose_callback_refuses_takes_nothing),
+	cmocka_unit_test(a_job_for_later_is_not_claimed_before_its_time),
+	cmocka_unit_test(a_job_becomes_claimable_when_its_time_has_come),
+	cmocka_unit_test(more_due_jobs_than_a_claim_takes_are_not_forgotten),
+	cmocka_unit_test(an_empty_claim_tells_how_long_to_sleep),
+	cmocka_unit_test(a_lease_that_has_run_out_is_told_as_nothing_to_wait_for),
+	cmocka_unit_test(a_single_claim_is_charged_at_once),
+	cmocka_unit_test(a_batch_is_charged_when_each_job_settles),
+	cmocka_unit_test(a_reaped_batch_is_not_charged_and_then_claimed_one_by_one),
+	cmocka_unit_test(a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alone),
+	cmocka_unit_test(a_lease_that_has_not_run_out_is_not_reaped),
+	cmocka_unit_test(a_reap_tells_the_next_worker_and_the_old_one),
+	cmocka_unit_test(a_reaper_takes_only_its_types_and_only_so_many),
+	cmocka_unit_test(a_reaped_job_goes_back_into_its_place_by_priority),
+	cmocka_unit_test(a_renewed_lease_is_not_reaped_even_when_it_had_run_out),
+	cmocka_unit_test(a_renewal_names_what_is_lost_and_why),
+	cmocka_unit_test(a_claim_that_was_taken_over_is_lost_as_a_whole),
+	cmocka_unit_test(several_leases_are_renewed_at_once),
+	cmocka_unit_test(a_claim_settled_without_giving_up_its_lease_leaves_nothing_to_reap),
+	cmocka_unit_test(a_paused_type_is_not_claimed_until_it_is_resumed),
+	cmocka_unit_test(a_pause_lets_running_jobs_finish),
+};
+
+CONTRACT_TESTS(contract_claim_tests, tests)
