@@ -89,7 +89,7 @@ struct sl_chain *sl__copy_chain(const struct sl_env *env, const struct sl_chain 
 
 void sl__rows_init(struct sl__rows *rows, const struct sl_env *env)
 {
-	*rows = (struct sl__rows){.env = env, .last = &rows->first, .max_bytes = SL__ROWS_BYTES};
+	*rows = (struct sl__rows){.env = env, .last = &rows->first};
 }
 
 void sl__rows_fini(struct sl__rows *rows)
@@ -124,7 +124,7 @@ static int add(struct sl__rows *rows, const struct shape *shape, const void *fro
 
 static int page(struct sl__rows *rows, int rc)
 {
-	rows->full = rc == 0 && rows->bytes >= rows->max_bytes;
+	rows->full = rc == 0 && rows->bytes >= SL__ROWS_BYTES;
 	return rows->full ? SL__ROWS_FULL : rc;
 }
 

@@ -21,14 +21,14 @@ struct sl__row {
 	void *data; /* behind this struct, in the same allocation */
 };
 
-/* A page of jobs, chains or events ends after this many bytes, with at least one row, unless max_bytes is changed. */
+/* A page of jobs, chains or events ends after this many bytes, with at least one row. */
 #define SL__ROWS_BYTES ((size_t)4 << 20)
 #define SL__ROWS_FULL 1 /* what a callback below returns to stop the store at the end of a page */
 
 struct sl__rows {
 	const struct sl_env *env;
 	struct sl__row *first, **last;
-	size_t n, bytes, max_bytes;
+	size_t n, bytes;
 	uint64_t last_id; /* of the last row: the cursor of the next page */
 	bool full, no_memory;
 };

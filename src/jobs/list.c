@@ -93,17 +93,9 @@ struct listing {
 	void *ctx;
 };
 
-/* The blockers of a job come in the order in which they were given, where an id is no cursor: they are one page. */
-static bool whole(const struct listing *l)
-{
-	return l->filter.blocked_by_job != 0;
-}
-
 static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
 {
 	sl__rows_init(rows, &l->client->home.env);
-	if (whole(l))
-		rows->max_bytes = SIZE_MAX;
 	int rc = l->read(l, limit, rows, err);
 	if (rc == SL__ROWS_FULL && rows->full)
 		rc = 0;
@@ -118,7 +110,7 @@ static int list(struct listing *l, uint32_t limit, struct sl_err *err)
 	int rc = sl__home_check(&l->client->home, err);
 	for (uint32_t left = limit; rc == 0;) {
 		struct sl__rows rows;
-		uint32_t asked = whole(l) ? left : SL_MIN(left, PAGE_ROWS);
+		uint32_t asked = SL_MIN(left, PAGE_ROWS);
 		rc = read_page(l, asked, &rows, err);
 		for (const struct sl__row *row = rows.first; rc == 0 && row != NULL; row = row->next)
 			rc = l->show(l, row->data);
