@@ -33,7 +33,9 @@ void sl__wal_header_encode(uint8_t out[WAL_HEADER_BYTES], struct wal_header h)
 		out[15] = sl__wal_crc8(out, 15);
 }
 
-/* Sound: the magic, and reserved bytes that are all zero or carry a right CRC-8. The version may be any. */
+/* Sound: the magic, and reserved bytes that are all zero or carry a right CRC-8. The version may be any. A CRC-8 of
+ * zero can be right: an incarnation is drawn for the version that the log begins with, and stays when a key comes
+ * later. No incarnation of a single bit has it, so one flip does not lead from or to a foreign header. */
 static bool header_sound(const uint8_t in[WAL_HEADER_BYTES], struct wal_header *out)
 {
 	if (memcmp(in, WAL_MAGIC, 8) != 0)
@@ -42,7 +44,7 @@ static bool header_sound(const uint8_t in[WAL_HEADER_BYTES], struct wal_header *
 	out->incarnation = sl__get32(in + 12) & 0xFFFFFF;
 	if (out->incarnation == 0 && in[15] == 0)
 		return true;
-	return out->incarnation != 0 && in[15] != 0 && in[15] == sl__wal_crc8(in, 15);
+	return out->incarnation != 0 && in[15] == sl__wal_crc8(in, 15);
 }
 
 static bool header_known(const uint8_t in[WAL_HEADER_BYTES], struct wal_header *out)

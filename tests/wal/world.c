@@ -310,6 +310,9 @@ static void flip(struct world *x, const char *segment, uint64_t at, uint64_t fro
 	free(x->kept);
 	x->kept = copy;
 	x->model.kept = copy + at;
+	/* Zeros at the end of a file are no bytes of the log. */
+	while (to == n && n > at && copy[n - 1] == 0)
+		to = --n;
 	x->model.kept_len = (size_t)(to - at);
 }
 
