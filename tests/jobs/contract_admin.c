@@ -1,6 +1,514 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What clients do to chains: complete, cancel, redrive, trigger, remove, prune, watch; recurring schedules. */
 #include "jobs/contract_kit.h"
-struct contract_tests contract_admin_tests(void)
+
+#include <stdio.h>
+
+/* ---- completing from outside ---- */
+
+static void a_chain_completed_from_outside_has_the_output_and_its_worker_is_told(void **state)
 {
-	return (struct contract_tests){0};
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	struct kit_heard heard;
+	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "\"outside\"", kit_hear(&heard), err));
+	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, id), 1);
+	assert_int_equal(kit_lost_note(&heard, id), SL_LOST_COMPLETED);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_COMPLETED, id), 1);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_CHAIN_COMPLETED, 0), 1);
+	struct kit_chain chain;
+	kit_get_chain(k, id, &chain);
+	assert_int_equal(chain.chain.status, SL_JOB_COMPLETED);
+	assert_string_equal(chain.output, "\"outside\"");
+	assert_true(chain.chain.ended_ms > 0);
 }
+
+static void a_chain_can_be_completed_in_every_state_that_is_not_final(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a");
+	uint64_t ids[3] = {kit_start(k, "t"), kit_start_after(k, "t", &a, 1),
+			   kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 5})};
+	for (size_t i = 0; i < 3; i++) {
+		struct kit_heard heard;
+		KIT_OK(k->ops->complete_chain(k->s, NULL, ids[i], "1", kit_hear(&heard), err));
+		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* nobody had it */
+		assert_int_equal(kit_status(k, ids[i]), SL_JOB_COMPLETED);
+	}
+	kit_pass_ms(k, 6);
+	kit_run(k, "a", NULL); /* opens nothing that has ended */
+	struct kit_claim claim;
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 0);
+}
+
+static void a_chain_that_has_ended_cannot_be_completed_again(void **state)
+{
+	struct kit *k = *state;
+	uint64_t done = kit_start(k, "t");
+	kit_run(k, "t", "\"first\"");
+	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, NULL, done, "\"second\"", NULL, err));
+	struct kit_row row;
+	kit_get(k, done, &row);
+	assert_string_equal(row.output, "\"first\"");
+	uint64_t cancelled = kit_start(k, "t");
+	size_t n;
+	KIT_OK(k->ops->cancel(k->s, NULL, &cancelled, 1, &n, NULL, err));
+	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, NULL, cancelled, "1", NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->complete_chain(k->s, NULL, cancelled + 1000, "1", NULL, err));
+}
+
+/* ---- cancel ---- */
+
+static void a_cancelled_chain_is_final_and_its_worker_is_told(void **state)
+{
+	struct kit *k = *state;
+	uint64_t running = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	uint64_t a = kit_start(k, "a");
+	uint64_t ids[4] = {running, kit_start(k, "t"), kit_start_after(k, "t", &a, 1),
+			   kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 5})};
+	struct kit_heard heard;
+	size_t n = 0;
+	KIT_OK(k->ops->cancel(k->s, NULL, ids, 4, &n, kit_hear(&heard), err));
+	assert_int_equal(n, 4);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 1);
+	assert_int_equal(kit_lost_note(&heard, running), SL_LOST_CANCELLED);
+	for (size_t i = 0; i < 4; i++) {
+		assert_int_equal(kit_changes(&heard, SL_CHANGE_CANCELLED, ids[i]), 1);
+		assert_int_equal(kit_status(k, ids[i]), SL_JOB_CANCELLED);
+	}
+	kit_pass_ms(k, 6);
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 0);
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+}
+
+static void cancel_passes_over_what_has_ended(void **state)
+{
+	struct kit *k = *state;
+	uint64_t done = kit_start(k, "t");
+	kit_run(k, "t", "1");
+	uint64_t ids[2] = {done, kit_start(k, "t")};
+	size_t n = 0;
+	KIT_OK(k->ops->cancel(k->s, NULL, ids, 2, &n, NULL, err));
+	assert_int_equal(n, 1);
+	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
+	KIT_OK(k->ops->cancel(k->s, NULL, ids, 2, &n, NULL, err));
+	assert_int_equal(n, 0);
+}
+
+static void an_unknown_chain_fails_the_whole_call(void **state)
+{
+	struct kit *k = *state;
+	uint64_t live = kit_start(k, "t"),
+		 later = kit_start_job(k, &(struct sl_new_job){.type = "u", .delay_ms = 50000});
+	uint64_t failed = kit_start(k, "f");
+	struct kit_claim claim;
+	kit_claim_one(k, "f", &claim);
+	kit_fail(k, &claim, 0);
+	uint64_t nobody = failed + 1000;
+	size_t n = 0;
+	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, NULL, (uint64_t[]){live, nobody}, 2, &n, NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->redrive(k->s, NULL, (uint64_t[]){failed, nobody}, 2, &n, NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->trigger(k->s, NULL, (uint64_t[]){later, nobody}, 2, &n, NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->remove(k->s, NULL, (uint64_t[]){live, nobody}, 2, 0, &n, NULL, err));
+	assert_int_equal(kit_status(k, live), SL_JOB_PENDING);
+	assert_int_equal(kit_status(k, failed), SL_JOB_FAILED);
+	kit_claim(k, "u", 1, 0, &claim);
+	assert_int_equal(claim.n, 0);
+}
+
+/* ---- redrive and trigger ---- */
+
+static void a_redriven_chain_goes_on_at_its_last_job_with_attempt_0(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "a");
+	struct kit_claim claim;
+	kit_claim_one(k, "a", &claim);
+	struct sl_new_job next = {.type = "b"};
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
+	s.next = &next;
+	uint64_t second = kit_exchange(k, &s, NULL).next_id;
+	kit_claim_one(k, "b", &claim);
+	kit_fail(k, &claim, 0);
+	struct kit_heard heard;
+	size_t n = 0;
+	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, kit_hear(&heard), err));
+	assert_int_equal(n, 1);
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
+	struct kit_row row;
+	kit_get(k, second, &row);
+	assert_int_equal(row.job.status, SL_JOB_PENDING);
+	assert_int_equal(row.job.attempt, 0);
+	assert_int_equal(row.job.ended_ms, 0);
+	struct kit_chain chain;
+	kit_get_chain(k, id, &chain);
+	assert_int_equal(chain.chain.status, SL_JOB_PENDING);
+	assert_int_equal(chain.chain.ended_ms, 0);
+	struct kit_job job = kit_claim_one(k, "b", &claim);
+	assert_int_equal(job.id, second);
+	assert_int_equal(job.attempt, 1);
+	char outcomes[KIT_MAX];
+	kit_outcomes(k, second, outcomes);
+	assert_string_equal(outcomes, "fr"); /* the history stays */
+	kit_complete(k, &claim, 0, "1");
+	kit_get_chain(k, id, &chain);
+	assert_int_equal(chain.chain.status, SL_JOB_COMPLETED);
+}
+
+static void redrive_passes_over_what_runs_waits_or_has_completed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t done = kit_start(k, "t");
+	kit_run(k, "t", "1");
+	uint64_t running = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	uint64_t waiting = kit_start(k, "t");
+	size_t n = 99;
+	KIT_OK(k->ops->redrive(k->s, NULL, (uint64_t[]){done, running, waiting}, 3, &n, NULL, err));
+	assert_int_equal(n, 0);
+	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
+	kit_complete(k, &claim, 0, NULL); /* its fence was not touched */
+}
+
+static void a_triggered_job_is_due_now(void **state)
+{
+	struct kit *k = *state;
+	uint64_t later = kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = KIT_LONG_MS, .priority = 1});
+	uint64_t retried = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	kit_retry(k, &claim, 0, KIT_LONG_MS);
+	uint64_t due = kit_start(k, "u");
+	struct kit_heard heard;
+	size_t n = 0;
+	KIT_OK(k->ops->trigger(k->s, NULL, (uint64_t[]){later, retried, due}, 3, &n, kit_hear(&heard), err));
+	assert_int_equal(n, 2);
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", 0) >= 1);
+	kit_claim(k, "t", 5, 0, &claim);
+	assert_int_equal(claim.n, 2);
+	assert_int_equal(claim.jobs[0].id, retried);
+	assert_int_equal(claim.jobs[1].id, later);
+	KIT_OK(k->ops->trigger(k->s, NULL, &later, 1, &n, NULL, err)); /* it runs: passed over */
+	assert_int_equal(n, 0);
+}
+
+/* ---- remove and prune ---- */
+
+static void a_removed_chain_is_gone_with_all_its_jobs(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "a"), other = kit_start(k, "other");
+	struct kit_claim claim;
+	kit_claim_one(k, "a", &claim);
+	struct sl_new_job next = {.type = "b"};
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
+	s.next = &next;
+	uint64_t second = kit_exchange(k, &s, NULL).next_id;
+	kit_claim_one(k, "b", &claim);
+	struct kit_heard heard;
+	size_t n = 0;
+	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, kit_hear(&heard), err));
+	assert_int_equal(n, 1);
+	assert_int_equal(kit_lost_note(&heard, second), SL_LOST_NOT_FOUND);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_DELETED, id), 1);
+	assert_false(kit_exists(k, id));
+	assert_false(kit_exists(k, second));
+	assert_true(kit_exists(k, other));
+	KIT_FAILS(SL_ENOENT, k->ops->get_chain(k->s, NULL, id, NULL, NULL, err));
+	kit_pass_ms(k, 3);
+	assert_int_equal(kit_reap(k, "b", NULL), 0);
+	struct kit_ids jobs;
+	kit_list(k, &(struct sl_job_filter){0}, &jobs);
+	assert_int_equal(jobs.n, 1);
+}
+
+static void removed_jobs_are_not_claimed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[2] = {kit_start(k, "t"), kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 2})};
+	size_t n = 0;
+	KIT_OK(k->ops->remove(k->s, NULL, ids, 2, 0, &n, NULL, err));
+	assert_int_equal(n, 2);
+	kit_pass_ms(k, 3);
+	struct kit_claim claim;
+	kit_claim(k, "t", 5, 0, &claim);
+	assert_int_equal(claim.n, 0);
+	assert_int_equal(claim.reply.next_due_in_ms, -1);
+}
+
+static void a_chain_that_others_wait_for_is_not_removed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a"), free_one = kit_start(k, "free");
+	uint64_t waits = kit_start_after(k, "t", &a, 1);
+	size_t n = 0;
+	KIT_FAILS(SL_EPENDING, k->ops->remove(k->s, NULL, (uint64_t[]){free_one, a}, 2, 0, &n, NULL, err));
+	assert_true(kit_exists(k, a));
+	assert_true(kit_exists(k, free_one)); /* nothing was deleted */
+	struct sl_err why = SL_ERR_INIT;
+	(void)k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, &why);
+	char name[32];
+	snprintf(name, sizeof name, "%llu", (unsigned long long)waits);
+	assert_non_null(strstr(why.msg, name));
+	KIT_OK(k->ops->remove(k->s, NULL, (uint64_t[]){a, waits}, 2, 0, &n, NULL, err)); /* both in the set */
+	assert_int_equal(n, 2);
+}
+
+static void a_cascade_removes_what_waits_transitively(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a"), b = kit_start(k, "b");
+	uint64_t second = kit_start_after(k, "t", &a, 1);
+	uint64_t third = kit_start_after(k, "t", (uint64_t[]){second, b}, 2);
+	size_t n = 0;
+	KIT_OK(k->ops->remove(k->s, NULL, &a, 1, 1, &n, NULL, err));
+	assert_int_equal(n, 3);
+	assert_false(kit_exists(k, second));
+	assert_false(kit_exists(k, third));
+	assert_true(kit_exists(k, b));
+	kit_run(k, "b", NULL); /* what waited for it is gone */
+}
+
+static void what_has_ended_does_not_protect_its_blockers(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a");
+	uint64_t done = kit_start_after(k, "t", &a, 1);
+	kit_run(k, "a", NULL);
+	kit_run(k, "t", NULL);
+	size_t n = 0;
+	KIT_OK(k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, err));
+	assert_int_equal(n, 1);
+	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
+}
+
+static void prune_deletes_what_ended_before_in_bites(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[5];
+	for (size_t i = 0; i < 5; i++) {
+		ids[i] = kit_start(k, "t");
+		kit_run(k, "t", "1");
+	}
+	kit_pass_ms(k, 3);
+	int64_t line = kit_now(k);
+	kit_pass_ms(k, 3);
+	uint64_t young = kit_start(k, "t");
+	kit_run(k, "t", "1");
+	uint64_t open = kit_start(k, "t");
+	size_t n = 0, all = 0;
+	KIT_OK(k->ops->prune(k->s, line, 2, &n, err));
+	assert_int_equal(n, 2);
+	for (all = n; n > 0; all += n)
+		KIT_OK(k->ops->prune(k->s, line, 2, &n, err));
+	assert_int_equal(all, 5);
+	for (size_t i = 0; i < 5; i++)
+		assert_false(kit_exists(k, ids[i]));
+	assert_true(kit_exists(k, young));
+	assert_true(kit_exists(k, open));
+}
+
+static void prune_keeps_the_blockers_of_what_has_not_ended(void **state)
+{
+	struct kit *k = *state;
+	uint64_t failed = kit_start(k, "a"), done = kit_start(k, "b");
+	kit_start_after(k, "t", (uint64_t[]){failed, done}, 2);
+	uint64_t output = kit_start(k, "c");
+	kit_start_after(k, "u", &output, 1);
+	struct kit_claim claim;
+	kit_claim_one(k, "a", &claim);
+	kit_fail(k, &claim, 0);
+	kit_run(k, "b", "1");
+	kit_run(k, "c", "1");
+	kit_pass_ms(k, 3);
+	size_t n = 99;
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, err));
+	assert_int_equal(n, 0);
+	kit_run(k, "u", "1");
+	kit_pass_ms(k, 3);
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, err));
+	assert_false(kit_exists(k, output)); /* its dependant has ended */
+	assert_true(kit_exists(k, failed));
+	assert_true(kit_exists(k, done));
+}
+
+/* ---- watch ---- */
+
+static void a_watched_chain_tells_of_its_end_and_others_do_not(void **state)
+{
+	struct kit *k = *state;
+	enum sl_job_status status = 0;
+	struct kit_heard heard;
+	size_t n;
+	for (int how = 0; how < 4; how++) {
+		uint64_t id = kit_start(k, "t");
+		KIT_OK(k->ops->watch(k->s, id, &status, err));
+		assert_int_equal(status, SL_JOB_PENDING);
+		struct kit_claim claim;
+		kit_claim_one(k, "t", &claim);
+		struct sl_settle s = kit_settle(&claim, 0, how == 0 ? SL_SETTLE_COMPLETE : SL_SETTLE_FAIL);
+		s.error = "e";
+		kit_hear(&heard);
+		if (how < 2)
+			kit_exchange(k, &s, &heard);
+		else if (how == 2)
+			KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, &heard.listen, err));
+		else
+			KIT_OK(k->ops->complete_chain(k->s, NULL, id, "1", &heard.listen, err));
+		assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, id), 1);
+		assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 1);
+	}
+	uint64_t id = kit_start(k, "t");
+	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "1", kit_hear(&heard), err));
+	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 0);
+	KIT_OK(k->ops->watch(k->s, id, &status, err));
+	assert_int_equal(status, SL_JOB_COMPLETED); /* too late, and the watcher knows */
+	KIT_FAILS(SL_ENOENT, k->ops->watch(k->s, id + 1000, &status, err));
+}
+
+static void a_watched_chain_that_goes_on_tells_only_at_its_end(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	enum sl_job_status status;
+	KIT_OK(k->ops->watch(k->s, id, &status, err));
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	struct sl_new_job next = {.type = "next"};
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
+	s.next = &next;
+	struct kit_heard heard;
+	kit_exchange(k, &s, &heard);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 0);
+	kit_claim_one(k, "next", &claim);
+	s = kit_settle(&claim, 0, SL_SETTLE_RETRY);
+	s.error = "e";
+	kit_exchange(k, &s, &heard);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 0);
+	kit_claim_one(k, "next", &claim);
+	s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
+	kit_exchange(k, &s, &heard);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, id), 1);
+}
+
+/* ---- recurring schedules ---- */
+
+struct crons {
+	size_t n;
+	struct sl_cron c[8];
+	char names[8][32], types[8][32], inputs[8][32], specs[8][32];
+};
+
+static int keep_cron(const struct sl_cron *cron, void *ctx)
+{
+	struct crons *cs = ctx;
+	KIT_TRUE(cs->n < 8);
+	cs->c[cs->n] = *cron;
+	snprintf(cs->names[cs->n], 32, "%s", cron->name);
+	snprintf(cs->types[cs->n], 32, "%s", cron->type);
+	snprintf(cs->inputs[cs->n], 32, "%s", cron->input);
+	snprintf(cs->specs[cs->n++], 32, "%s", cron->spec);
+	return 0;
+}
+
+static void schedules_are_kept_by_name_and_listed_by_their_next_tick(void **state)
+{
+	struct kit *k = *state;
+	struct sl_cron a = {.name = "a", .spec = "@hourly", .type = "t", .input = "1", .next_ms = 3000};
+	struct sl_cron b = {.name = "b",
+			    .spec = "* * * * *",
+			    .type = "u",
+			    .input = "{}",
+			    .priority = 4,
+			    .catch_up = 1,
+			    .next_ms = 2000};
+	KIT_OK(k->ops->cron_put(k->s, &a, err));
+	KIT_OK(k->ops->cron_put(k->s, &b, err));
+	struct crons cs = {0};
+	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
+	assert_int_equal(cs.n, 2);
+	assert_string_equal(cs.names[0], "b");
+	assert_string_equal(cs.types[0], "u");
+	assert_string_equal(cs.inputs[0], "{}");
+	assert_string_equal(cs.specs[0], "* * * * *");
+	assert_int_equal(cs.c[0].priority, 4);
+	assert_int_equal(cs.c[0].catch_up, 1);
+	assert_int_equal(cs.c[0].next_ms, 2000);
+	assert_int_equal(cs.c[0].last_ms, 0);
+	b.next_ms = 9000;
+	b.type = "v";
+	KIT_OK(k->ops->cron_put(k->s, &b, err));
+	cs.n = 0;
+	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
+	assert_int_equal(cs.n, 2);
+	assert_string_equal(cs.names[1], "b");
+	assert_string_equal(cs.types[1], "v");
+	KIT_OK(k->ops->cron_remove(k->s, "a", err));
+	KIT_FAILS(SL_ENOENT, k->ops->cron_remove(k->s, "a", err));
+}
+
+static void a_tick_is_enqueued_once(void **state)
+{
+	struct kit *k = *state;
+	struct sl_cron c = {
+		.name = "c", .spec = "@hourly", .type = "t", .input = "{\"c\":1}", .priority = 7, .next_ms = 1000};
+	KIT_OK(k->ops->cron_put(k->s, &c, err));
+	int fired = 0;
+	struct sl_started started = {0};
+	struct kit_heard heard;
+	KIT_OK(k->ops->cron_fire(k->s, "c", 1000, 2000, &fired, &started, kit_hear(&heard), err));
+	assert_int_equal(fired, 1);
+	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", 0) >= 1);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_CREATED, started.chain_id), 1);
+	struct kit_row row;
+	kit_get(k, started.chain_id, &row);
+	assert_string_equal(row.type, "t");
+	assert_string_equal(row.input, "{\"c\":1}");
+	assert_int_equal(row.job.priority, 7);
+	struct sl_started again = {0};
+	KIT_OK(k->ops->cron_fire(k->s, "c", 1000, 2000, &fired, &again, kit_hear(&heard), err));
+	assert_int_equal(fired, 0);
+	assert_int_equal(heard.n_notes, 0);
+	struct crons cs = {0};
+	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
+	assert_int_equal(cs.c[0].next_ms, 2000);
+	assert_int_equal(cs.c[0].last_ms, 1000);
+	assert_int_equal(cs.c[0].last_chain, started.chain_id);
+	KIT_OK(k->ops->cron_fire(k->s, "c", 2000, 3000, &fired, &again, NULL, err));
+	assert_int_equal(fired, 1);
+	struct kit_ids jobs;
+	kit_list(k, &(struct sl_job_filter){0}, &jobs);
+	assert_int_equal(jobs.n, 2);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_chain_completed_from_outside_has_the_output_and_its_worker_is_told),
+	cmocka_unit_test(a_chain_can_be_completed_in_every_state_that_is_not_final),
+	cmocka_unit_test(a_chain_that_has_ended_cannot_be_completed_again),
+	cmocka_unit_test(a_cancelled_chain_is_final_and_its_worker_is_told),
+	cmocka_unit_test(cancel_passes_over_what_has_ended),
+	cmocka_unit_test(an_unknown_chain_fails_the_whole_call),
+	cmocka_unit_test(a_redriven_chain_goes_on_at_its_last_job_with_attempt_0),
+	cmocka_unit_test(redrive_passes_over_what_runs_waits_or_has_completed),
+	cmocka_unit_test(a_triggered_job_is_due_now),
+	cmocka_unit_test(a_removed_chain_is_gone_with_all_its_jobs),
+	cmocka_unit_test(removed_jobs_are_not_claimed),
+	cmocka_unit_test(a_chain_that_others_wait_for_is_not_removed),
+	cmocka_unit_test(a_cascade_removes_what_waits_transitively),
+	cmocka_unit_test(what_has_ended_does_not_protect_its_blockers),
+	cmocka_unit_test(prune_deletes_what_ended_before_in_bites),
+	cmocka_unit_test(prune_keeps_the_blockers_of_what_has_not_ended),
+	cmocka_unit_test(a_watched_chain_tells_of_its_end_and_others_do_not),
+	cmocka_unit_test(a_watched_chain_that_goes_on_tells_only_at_its_end),
+	cmocka_unit_test(schedules_are_kept_by_name_and_listed_by_their_next_tick),
+	cmocka_unit_test(a_tick_is_enqueued_once),
+};
+
+CONTRACT_TESTS(contract_admin_tests, tests)
