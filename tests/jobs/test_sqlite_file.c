@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The SQLite store and its file: who may read it, what is no database, a full disk, the lock between processes, two
+ * processes that migrate at once, a caller's own connection.
+ *
+ * Other processes are this program again: argv[1] says what they do, and they talk through stdin and stdout.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "jobs/sqlite_place.h"
+
+static struct sl_err err;
+
+static int try_open(sl_store *s, const char *path, int64_t timeout_ms)
+{
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .statement_timeout_ms = timeout_ms};
+	memset(&err, 0, sizeof err);
+	return sl_store_sqlite_open(s, path, &opts, &err);
+}
+
+static sl_store open_at(const char *path)
+{
+	sl_store s;
+	if (try_open(&s, path, 0) != 0)
+		fail_msg("open: %s", err.msg);
+	return s;
+}
+
+static int start_tx(const sl_store *s, sl_store_tx *tx, uint64_t *id)
+{
+	struct sl_new_chain chain = {.job = {.type = "t", .input = "{}"}};
+	struct sl_started out = {0};
+	memset(&err, 0, sizeof err);
+	int rc = s->ops->start(s->ctx, tx, &chain, 1, &out, NULL, &err);
+	*id = out.chain_id;
+	return rc;
+}
+
+static int start(const sl_store *s)
+{
+	uint64_t id;
+	return start_tx(s, NULL, &id);
+}
+
+static unsigned mode_of(const char *path, const char *suffix)
+{
+	char name[256];
+	struct stat st;
+	(void)snprintf(name, sizeof name, "%s%s", path, suffix);
+	return stat(name, &st) == 0 ? st.st_mode & 07777 : 0;
+}
+
+static int set_up(void **state)
+{
+	static struct sqlite_place place;
+	*state = &place;
+	return sqlite_place_init(&place);
+}
+
+static int tear_down(void **state)
+{
+	sqlite_place_fini(*state);
+	return 0;
+}
+
+/* ---- the file ---- */
+
+static void the_files_are_the_owners_alone_and_missing_folders_are_made(void **state)
+{
+	struct sqlite_place *p = *state;
+	char path[256], dir[128];
+	(void)snprintf(dir, sizeof dir, "%s/a/b", p->dir);
+	(void)snprintf(path, sizeof path, "%s/jobs.db", dir);
+	mode_t old = umask(0);
+	sl_store s = open_at(path);
+	assert_int_equal(start(&s), 0);
+	assert_int_equal(mode_of(path, ""), 0600);
+	assert_int_equal(mode_of(path, "-wal"), 0600);
+	assert_int_equal(mode_of(path, "-shm"), 0600);
+	assert_int_equal(mode_of(path, "-lock"), 0600);
+	assert_int_equal(mode_of(dir, ""), 0700);
+	umask(old);
+	sl_store_close(&s);
+}
+
+static void what_is_no_database_is_refused_and_left_alone(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s;
+	char text[64] = "";
+	FILE *f = fopen(p->path, "w");
+	fputs("this is a letter to a friend, and no database at all", f);
+	fclose(f);
+	assert_int_equal(try_open(&s, p->path, 0), SL_ECORRUPT);
+	assert_int_equal(err.error_class, SL_CLASS_FATAL);
+	assert_non_null(strstr(err.msg, "not a database"));
+	f = fopen(p->path, "r");
+	assert_non_null(fgets(text, sizeof text, f));
+	fclose(f);
+	assert_string_equal(text, "this is a letter to a friend, and no database at all");
+}
+
+static void a_newer_schema_is_refused_and_kept(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s = open_at(p->path);
+	sl_store_close(&s);
+	assert_int_equal(sqlite_do(p->path, "UPDATE sluice_meta SET value=99 WHERE name='schema_version'"), 0);
+	assert_int_equal(try_open(&s, p->path, 0), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.msg, "99"));
+	assert_string_equal(sqlite_ask(p->path, "SELECT value FROM sluice_meta WHERE name='schema_version'"), "99");
+}
+
+static void without_leave_to_migrate_an_old_schema_is_refused(void **state)
+{
+	struct sqlite_place *p = *state;
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .migrate = SL_OFF};
+	sl_store s;
+	assert_int_equal(sl_store_sqlite_open(&s, p->path, &opts, &err), SL_EUNSUPPORTED);
+	s = open_at(p->path);
+	sl_store_close(&s);
+	assert_int_equal(sl_store_sqlite_open(&s, p->path, &opts, &err), 0);
+	sl_store_close(&s);
+}
+
+static void a_store_may_live_in_a_file_with_tables_of_the_caller(void **state)
+{
+	struct sqlite_place *p = *state;
+	sqlite3 *db;
+	assert_int_equal(sqlite3_open(p->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "CREATE TABLE job(x); INSERT INTO job VALUES(7); PRAGMA user_version=5", NULL,
+				      NULL, NULL),
+			 0);
+	(void)sqlite3_close(db);
+	sl_store s = open_at(p->path);
+	assert_int_equal(start(&s), 0);
+	sl_store_close(&s);
+	assert_string_equal(sqlite_ask(p->path, "SELECT x FROM job"), "7");
+	assert_string_equal(sqlite_ask(p->path, "PRAGMA user_version"), "5");
+}
+
+static void closing_leaves_the_log_for_the_next(void **state)
+{
+	struct sqlite_place *p = *state;
+	char wal[256];
+	struct stat st;
+	sl_store s = open_at(p->path);
+	assert_int_equal(start(&s), 0);
+	sl_store_close(&s);
+	(void)snprintf(wal, sizeof wal, "%s-wal", p->path);
+	assert_int_equal(stat(wal, &st), 0);
+	assert_true(st.st_size > 0);
+	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_job"), "1");
+}
+
+static void the_log_does_not_grow_for_ever(void **state)
+{
+	enum { N = 2000 };
+	struct sqlite_place *p = *state;
+	static struct sl_new_chain chains[N];
+	static struct sl_started started[N];
+	static char input[2001];
+	char wal[256];
+	struct stat st;
+	sl_store s = open_at(p->path);
+	memset(input, '7', sizeof input - 1);
+	for (size_t i = 0; i < N; i++)
+		chains[i] = (struct sl_new_chain){.job = {.type = "t", .input = input}};
+	/* 80 MB in all, in commits of 4 MB. */
+	for (int round = 0; round < 20; round++)
+		assert_int_equal(s.ops->start(s.ctx, NULL, chains, N, started, NULL, &err), 0);
+	(void)snprintf(wal, sizeof wal, "%s-wal", p->path);
+	assert_int_equal(stat(wal, &st), 0);
+	assert_true(st.st_size < 40 << 20);
+	sl_store_close(&s);
+	assert_null(sqlite_wrong(p->path));
+}
+
+static void two_names_of_a_file_have_one_lock(void **state)
+{
+	struct sqlite_place *p = *state;
+	char other[256];
+	sl_store_tx *tx;
+	sl_store a = open_at(p->path), b;
+	(void)snprintf(other, sizeof other, "%s/other.db", p->dir);
+	assert_int_equal(symlink(p->path, other), 0);
+	assert_int_equal(try_open(&b, other, 1), 0);
+	assert_int_equal(a.ops->begin(a.ctx, &tx, &err), 0);
+	assert_int_equal(start(&b), SL_EAGAIN);
+	a.ops->rollback(tx);
+	assert_int_equal(start(&b), 0);
+	sl_store_close(&b);
+	sl_store_close(&a);
+}
+
+static void a_forked_child_is_refused(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s = open_at(p->path);
+	pid_t pid = fork();
+	if (pid == 0) {
+		uint64_t id;
+		int64_t now;
+		bool good = start_tx(&s, NULL, &id) == SL_EFORKED && s.ops->now_ms(s.ctx, &now, NULL) == SL_EFORKED;
+		sl_store_close(&s);
+		_exit(good ? 0 : 1);
+	}
+	int status = -1;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(start(&s), 0);
+	sl_store_close(&s);
+}
+
+/* ---- things that need another user or another disk: done in a child, which says by its exit code where it failed ----
+ */
+
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, err.msg);                  \
+			return 1;                                                                                      \
+		}                                                                                                      \
+	} while (0)
+#define CANNOT 77
+
+static int in_child(int (*fn)(struct sqlite_place *), struct sqlite_place *p)
+{
+	int status = -1;
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(fn(p));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static int read_only_child(struct sqlite_place *p)
+{
+	sl_store s;
+	if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+		return CANNOT;
+	CHECK(try_open(&s, p->path, 0) == SL_EACCES);
+	CHECK(strstr(err.msg, p->path) != NULL);
+	return 0;
+}
+
+static void a_file_that_may_not_be_written_is_refused_by_name(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s = open_at(p->path);
+	sl_store_close(&s);
+	assert_int_equal(chmod(p->path, 0444), 0);
+	assert_int_equal(chmod(p->dir, 0555), 0);
+	int rc = in_child(read_only_child, p);
+	(void)chmod(p->dir, 0700);
+	if (rc == CANNOT)
+		skip();
+	assert_int_equal(rc, 0);
+}
+
+static int fill_disk(const char *dir, char filler[256])
+{
+	char zeros[4096] = {0};
+	(void)snprintf(filler, 256, "%s/filler", dir);
+	int fd = open(filler, O_CREAT | O_WRONLY, 0600);
+	while (write(fd, zeros, sizeof zeros) == sizeof zeros)
+		;
+	return close(fd);
+}
+
+static int full_disk_child(struct sqlite_place *p)
+{
+	char path[256], filler[256];
+	sl_store s;
+	uint64_t id, before;
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("tmpfs", p->dir, "tmpfs", 0, "size=1m") != 0)
+		return CANNOT;
+	(void)snprintf(path, sizeof path, "%s/jobs.db", p->dir);
+	CHECK(try_open(&s, path, 0) == 0);
+	CHECK(start_tx(&s, NULL, &before) == 0);
+	CHECK(fill_disk(p->dir, filler) == 0);
+	int rc = 0;
+	for (int i = 0; i < 1000 && rc == 0; i++)
+		rc = start_tx(&s, NULL, &id);
+	CHECK(rc == SL_ENOSPC);
+	CHECK(err.retryable);
+	CHECK(start_tx(&s, NULL, &id) == SL_ENOSPC);
+	CHECK(unlink(filler) == 0);
+	CHECK(start_tx(&s, NULL, &id) == 0);
+	CHECK(id > before);
+	sl_store_close(&s);
+	CHECK(sqlite_wrong(path) == NULL);
+	return 0;
+}
+
+static void a_full_disk_is_told_and_survived(void **state)
+{
+	int rc = in_child(full_disk_child, *state);
+	if (rc == CANNOT)
+		skip();
+	assert_int_equal(rc, 0);
+}
+
+/* ---- other processes ---- */
+
+struct other {
+	pid_t pid;
+	int to, from;
+};
+
+/* This program again, with stdin and stdout as pipes. */
+static struct other spawn(const char *what, const char *path)
+{
+	int in[2], out[2];
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		if (dup2(in[0], 0) == 0 && dup2(out[1], 1) == 1)
+			(void)execl("/proc/self/exe", "test_sqlite_file", what, path, (char *)NULL);
+		_exit(126);
+	}
+	close(in[0]);
+	close(out[1]);
+	return (struct other){pid, in[1], out[0]};
+}
+
+static char hear(struct other *o)
+{
+	char c = 0;
+	assert_int_equal(read(o->from, &c, 1), 1);
+	return c;
+}
+
+static void say(struct other *o)
+{
+	assert_int_equal(write(o->to, "x", 1), 1);
+}
+
+static void end(struct other *o, int signal)
+{
+	if (signal != 0)
+		kill(o->pid, signal);
+	int status;
+	assert_int_equal(waitpid(o->pid, &status, 0), o->pid);
+	if (signal == 0)
+		assert_int_equal(status, 0);
+	close(o->to);
+	close(o->from);
+}
+
+static void tell(char c)
+{
+	if (write(1, &c, 1) != 1)
+		_exit(2);
+}
+
+static void await_word(void)
+{
+	char c;
+	if (read(0, &c, 1) != 1)
+		_exit(3);
+}
+
+/* Begin a transaction, write in it, and hold it until told to go. */
+static int hold_main(const char *path)
+{
+	sl_store s;
+	sl_store_tx *tx;
+	uint64_t id;
+	if (try_open(&s, path, 0) != 0 || s.ops->begin(s.ctx, &tx, &err) != 0 || start_tx(&s, tx, &id) != 0)
+		return 1;
+	tell('h');
+	await_word();
+	if (s.ops->commit(tx, &err) != 0)
+		return 1;
+	tell('c');
+	await_word();
+	sl_store_close(&s);
+	return 0;
+}
+
+/* Open, and with it migrate, when told. */
+static int migrate_main(const char *path)
+{
+	sl_store s;
+	char id[33];
+	tell('r');
+	await_word();
+	if (try_open(&s, path, 0) != 0 || s.ops->target_id(s.ctx, id, &err) != 0 || start(&s) != 0) {
+		fprintf(stderr, "%s\n", err.msg);
+		return 1;
+	}
+	if (write(1, id, 32) != 32)
+		return 1;
+	sl_store_close(&s);
+	return 0;
+}
+
+static void the_lock_of_a_killed_process_does_not_stay(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s;
+	assert_int_equal(try_open(&s, p->path, 1), 0);
+	struct other o = spawn("hold", p->path);
+	assert_int_equal(hear(&o), 'h');
+	assert_int_equal(start(&s), SL_EAGAIN);
+	assert_int_equal(err.error_class, SL_CLASS_TRANSIENT);
+	end(&o, SIGKILL);
+	/* What it had not committed is gone with it. The helper thread that was left in flock may have the lock for a
+	 * moment: then it is this process's own to take. */
+	int rc;
+	do
+		rc = start(&s);
+	while (rc == SL_EAGAIN);
+	assert_int_equal(rc, 0);
+	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_job"), "1");
+	sl_store_close(&s);
+}
+
+static void a_stopped_holder_costs_others_their_time_limit_and_no_more(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s;
+	assert_int_equal(try_open(&s, p->path, 1), 0);
+	struct other o = spawn("hold", p->path);
+	assert_int_equal(hear(&o), 'h');
+	assert_int_equal(kill(o.pid, SIGSTOP), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(start(&s), SL_EAGAIN);
+	/* Reading goes on. */
+	struct sl_outstanding out;
+	assert_int_equal(s.ops->outstanding(s.ctx, NULL, 0, &out, &err), 0);
+	assert_int_equal(out.due, 0);
+	/* A store whose helper waits in the kernel can be closed. */
+	sl_store_close(&s);
+	assert_int_equal(kill(o.pid, SIGCONT), 0);
+	say(&o);
+	assert_int_equal(hear(&o), 'c');
+	s = open_at(p->path);
+	assert_int_equal(start(&s), 0);
+	say(&o);
+	end(&o, 0);
+	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_job"), "2");
+	sl_store_close(&s);
+}
+
+static void processes_that_migrate_at_once_agree(void **state)
+{
+	enum { N = 6 };
+	struct sqlite_place *p = *state;
+	struct other o[N];
+	char first[33] = "", id[33] = "";
+	for (int i = 0; i < N; i++)
+		o[i] = spawn("migrate", p->path);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(hear(&o[i]), 'r');
+	for (int i = 0; i < N; i++)
+		say(&o[i]);
+	for (int i = 0; i < N; i++) {
+		size_t n = 0;
+		for (ssize_t got; n < 32 && (got = read(o[i].from, id + n, 32 - n)) > 0;)
+			n += (size_t)got;
+		assert_int_equal(n, 32);
+		if (i == 0)
+			memcpy(first, id, sizeof first);
+		assert_string_equal(id, first);
+		end(&o[i], 0);
+	}
+	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_job"), "6");
+	assert_null(sqlite_wrong(p->path));
+}
+
+/* ---- a connection of the caller's ---- */
+
+static void a_joined_connection_must_be_idle_and_to_the_same_file(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s = open_at(p->path);
+	sl_store_tx *tx;
+	sqlite3 *db;
+	char other[256];
+	(void)snprintf(other, sizeof other, "%s/other.db", p->dir);
+	assert_int_equal(sqlite3_open(other, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "CREATE TABLE x(y)", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(s.ops->join(s.ctx, db, &tx, &err), SL_EINVAL);
+	assert_non_null(strstr(err.msg, other));
+	(void)sqlite3_close(db);
+	assert_int_equal(sqlite3_open(p->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(s.ops->join(s.ctx, db, &tx, &err), SL_EINVAL);
+	assert_int_equal(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(s.ops->join(s.ctx, db, &tx, &err), 0);
+	s.ops->rollback(tx);
+	(void)sqlite3_close(db);
+	sl_store_close(&s);
+}
+
+static int level_of(sqlite3 *db)
+{
+	sqlite3_stmt *st;
+	assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA synchronous", -1, &st, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+	int level = sqlite3_column_int(st, 0);
+	(void)sqlite3_finalize(st);
+	return level;
+}
+
+static void a_joined_transaction_is_durable_whatever_the_caller_has_set(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s = open_at(p->path);
+	sl_store_tx *tx;
+	sqlite3 *db;
+	uint64_t id;
+	assert_int_equal(sqlite3_open(p->path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "PRAGMA synchronous=OFF; CREATE TABLE mine(x)", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(s.ops->join(s.ctx, db, &tx, &err), 0);
+	assert_int_equal(level_of(db), 2);
+	assert_int_equal(sqlite3_exec(s.ops->native(tx), "INSERT INTO mine VALUES(1)", NULL, NULL, NULL), SQLITE_OK);
+	assert_int_equal(start_tx(&s, tx, &id), 0);
+	assert_int_equal(s.ops->commit(tx, &err), 0);
+	assert_int_equal(level_of(db), 0);
+	/* Nothing of ours is left behind: no statement keeps the connection from closing. */
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	assert_string_equal(
+		sqlite_ask(p->path, "SELECT (SELECT count(*) FROM mine)||(SELECT count(*) FROM sluice_job)"), "11");
+	assert_int_equal(start(&s), 0);
+	sl_store_close(&s);
+}
+
+/* ---- urls ---- */
+
+static void a_store_is_opened_by_its_url(void **state)
+{
+	struct sqlite_place *p = *state;
+	char url[256];
+	sl_store s;
+	assert_string_equal(sl_store_default_url(), "sqlite:~/.sluice/sluice.db");
+	assert_int_equal(setenv("HOME", p->dir, 1), 0);
+	assert_int_equal(sl_store_open(&s, sl_store_default_url(), NULL, &err), 0);
+	assert_string_equal(s.ops->name, "sqlite");
+	sl_store_close(&s);
+	(void)snprintf(url, sizeof url, "%s/.sluice/sluice.db", p->dir);
+	assert_int_equal(mode_of(url, ""), 0600);
+	(void)snprintf(url, sizeof url, "sqlite:%s", p->path);
+	assert_int_equal(sl_store_open(&s, url, NULL, &err), 0);
+	sl_store_close(&s);
+	sl_store_close(&s);
+	assert_int_equal(sl_store_open(&s, "sqlite:", NULL, &err), SL_EINVAL);
+	assert_int_equal(sl_store_open(&s, "sqlite://here.db", NULL, &err), SL_EINVAL);
+	assert_int_equal(sl_store_open(&s, NULL, NULL, &err), SL_EINVAL);
+	assert_int_equal(sl_store_open(&s, "mysql://me:secret@there/db", NULL, &err), SL_EINVAL);
+	assert_null(strstr(err.msg, "secret"));
+	assert_non_null(strstr(err.msg, "mysql"));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3 && strcmp(argv[1], "hold") == 0)
+		return hold_main(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "migrate") == 0)
+		return migrate_main(argv[2]);
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(the_files_are_the_owners_alone_and_missing_folders_are_made),
+		TEST(what_is_no_database_is_refused_and_left_alone),
+		TEST(a_newer_schema_is_refused_and_kept),
+		TEST(without_leave_to_migrate_an_old_schema_is_refused),
+		TEST(a_store_may_live_in_a_file_with_tables_of_the_caller),
+		TEST(closing_leaves_the_log_for_the_next),
+		TEST(the_log_does_not_grow_for_ever),
+		TEST(two_names_of_a_file_have_one_lock),
+		TEST(a_forked_child_is_refused),
+		TEST(a_file_that_may_not_be_written_is_refused_by_name),
+		TEST(a_full_disk_is_told_and_survived),
+		TEST(the_lock_of_a_killed_process_does_not_stay),
+		TEST(a_stopped_holder_costs_others_their_time_limit_and_no_more),
+		TEST(processes_that_migrate_at_once_agree),
+		TEST(a_joined_connection_must_be_idle_and_to_the_same_file),
+		TEST(a_joined_transaction_is_durable_whatever_the_caller_has_set),
+		TEST(a_store_is_opened_by_its_url),
+	};
+	return cmocka_run_group_tests_name("sqlite file", tests, NULL, NULL);
+}
