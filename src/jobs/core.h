@@ -125,6 +125,7 @@ struct sl__run {
 	const struct sl_new_job *continued;
 	int64_t delay_ms, at_ms;
 	void *slot;                  /* the shell's: who runs it */
+	int error_code;              /* the shell's: SL_E… behind error, for observers */
 	void *owned;                 /* the shell's: memory behind the fields above */
 	struct sl_wal_ticket ticket; /* the shell's: its last event; batch 0 and sequence 0: none */
 	char text[SL__RUN_INLINE];   /* the shell's: short outputs live here */
@@ -210,6 +211,8 @@ SL_MUST_CHECK int sl__core_claimed(const struct sl__core *core, struct sl__todo 
 				   const struct sl_claimed_job *job);
 /* The settle to send for todo->runs[i]. No lock. */
 void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out);
+/* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */
+void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error);
 /*
  * The exchange has returned rc (0: results and, with a claim, reply are filled). On failure err says of what kind: data
  * that was refused (poison) makes the runs be settled one by one, and the culprit as a failed attempt with the error's

@@ -451,12 +451,17 @@ static bool is_poison(int rc, const struct sl_err *err)
 	return rc == SL_EDATA || rc == SL_ETOOBIG || (err != NULL && err->error_class == SL_CLASS_POISON);
 }
 
-static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_err *err)
+void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error)
 {
-	const char *text = err != NULL && err->msg[0] != '\0' ? err->msg : refused_twice;
-	const char *copy = run->suspect == 1 ? sl__core_text(core->env, run->claim->arena, text) : NULL;
+	const char *copy = sl__core_text(core->env, run->claim->arena, error);
 	sl__core_set_failure(core, run);
 	run->error = copy != NULL ? copy : refused_twice;
+}
+
+static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_err *err)
+{
+	bool told = run->suspect == 1 && err != NULL && err->msg[0] != '\0';
+	sl__core_refuse(core, run, told ? err->msg : refused_twice);
 	run->progress = NULL;
 	run->suspect++;
 }

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lanes: settle what ended and claim the next, in one exchange with the store. */
+#include "jobs/worker.h"
+
+static void on_note(const struct sl_note *note, void *ctx)
+{
+	struct sl__lane *l = ctx;
+	sl__notes_add(&l->notes, note);
+}
+
+static void on_change(const struct sl_change *change, void *ctx)
+{
+	struct sl__lane *l = ctx;
+	l->fx.listen.change(change, l->fx.listen.ctx);
+}
+
+static int on_claimed(const struct sl_claimed_job *job, void *ctx)
+{
+	struct sl__lane *l = ctx;
+	return sl__core_claimed(l->w->core, &l->todo, job);
+}
+
+/* A job settles after its events are durable; one whose events are not has failed, retryably. The first wait of a batch
+ * lasts a flush of the log, the others find it done. */
+static void await_events(struct sl__lane *l)
+{
+	sl_worker *w = l->w;
+	for (size_t i = 0; i < l->todo.n_runs; i++) {
+		struct sl__run *run = l->todo.runs[i];
+		struct sl_err err = SL_ERR_INIT;
+		if (run->ticket.batch == 0)
+			continue;
+		int rc = sl__emit_wait(w, &run->ticket, &err);
+		run->ticket.batch = 0;
+		if (rc == 0 || run->kind == SL_SETTLE_RELEASE)
+			continue;
+		sl__lock(&w->mu);
+		sl__core_refuse(w->core, run, err.msg);
+		sl__unlock(&w->mu);
+		run->error_code = rc;
+	}
+}
+
+static int call_store(struct sl__lane *l, struct sl_claim_reply *reply, struct sl_err *err)
+{
+	const sl_store *store = &l->w->home.store;
+	struct sl__todo *todo = &l->todo;
+	for (size_t i = 0; i < todo->n_runs; i++)
+		sl__core_settle(l->w->core, todo, i, &l->settles[i]);
+	return store->ops->exchange(store->ctx, NULL, l->settles, todo->n_runs, l->results,
+				    todo->claim != NULL ? &todo->request : NULL, reply, on_claimed, l, &l->listen, err);
+}
+
+/* What is durable now is observed before the core takes the runs back. */
+static void tell(struct sl__lane *l, const struct sl_claim_reply *reply)
+{
+	const struct sl__todo *todo = &l->todo;
+	for (size_t i = 0; i < todo->n_runs; i++) {
+		const struct sl__run *run = todo->runs[i];
+		enum sl_lost_reason lost = run->uncertain ? SL_LOST_NOT : l->results[i].lost;
+		sl__tell_settled(l->w, run, run->kind, lost);
+	}
+	if (todo->claim != NULL)
+		sl__tell_acquired(l->w, todo->claim, reply->now_ms);
+}
+
+/* Notes about jobs that this exchange has claimed itself go no further; the others are for us as well. */
+static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu)
+{
+	for (size_t i = 0; i < l->notes.n; i++) {
+		const struct sl_note *note = &l->notes.notes[i];
+		if (sl__core_satisfied(w->core, note))
+			continue;
+		sl__core_note(w->core, note, now_ns);
+		if (l->fx.listen.note != NULL)
+			l->fx.listen.note(note, l->fx.listen.ctx);
+	}
+}
+
+static void log_failure(sl_worker *w, int rc, const struct sl_err *err)
+{
+	if (!w->was_away)
+		sl__log(&w->home.env, SL_LOG_WARN, "worker", "the store does not answer; trying again",
+			SL__F_STR("worker", w->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
+	sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, err);
+}
+
+static void log_back(sl_worker *w)
+{
+	sl__log(&w->home.env, SL_LOG_INFO, "worker", "the store answers again", SL__F_STR("worker", w->id));
+}
+
+static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
+{
+	struct sl_claim_reply reply = {.next_due_in_ms = -1, .next_expiry_in_ms = -1};
+	struct sl_err err = SL_ERR_INIT;
+	bool was_away = w->was_away;
+	sl__unlock(&w->mu);
+	if (w->events != NULL)
+		await_events(l);
+	int rc = call_store(l, &reply, &err);
+	if (rc == 0)
+		tell(l, &reply);
+	else
+		log_failure(w, rc, &err);
+	if (rc == 0 && was_away)
+		log_back(w);
+	sl__lock(&w->mu);
+	int64_t now = sl__mono_ns(&w->home.env);
+	w->was_away = rc != 0;
+	sl__core_exchanged(w->core, &l->todo, rc, &err, l->results, &reply, now);
+	if (rc == 0)
+		pass_notes(w, l, now);
+	sl__worker_wake(w, now);
+	sl__unlock(&w->mu);
+	sl__notes_clear(&l->notes);
+	if (rc == 0)
+		sl__effects_send(&l->fx);
+	else
+		sl__effects_fini(&l->fx);
+	sl__lock(&w->mu);
+}
+
+void *sl__lane_main(void *lane)
+{
+	struct sl__lane *l = lane;
+	sl_worker *w = l->w;
+	l->listen = (struct sl_store_listen){
+		.note = on_note, .change = l->fx.listen.change != NULL ? on_change : NULL, .ctx = l};
+	sl__lock(&w->mu);
+	for (;;) {
+		sl__core_next(w->core, sl__mono_ns(&w->home.env), &l->todo);
+		if (l->todo.kind == SL__TODO_END)
+			break;
+		if (l->todo.kind == SL__TODO_EXCHANGE) {
+			exchange(w, l);
+			continue;
+		}
+		l->asleep = true;
+		(void)sl__wait(&w->home.env, &l->wake, &w->mu, l->todo.wake_ns);
+		l->asleep = false;
+	}
+	sl__broadcast(&w->changed);
+	sl__unlock(&w->mu);
+	return NULL;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stopping and draining.
+ *
+ * A stop gives back what has not started, waits for the handlers, aborts those that are late, settles everything, and
+ * ends the threads: lanes and keeper when nothing is open any more, then slots and clock. When the store is away, the
+ * last settles are tried until the deadline (at least once; without a deadline, as long as the longest lease), then
+ * left to the ends of their leases.
+ */
+#include "jobs/worker.h"
+
+static bool is_own_thread(const sl_worker *w)
+{
+	for (unsigned i = 0; i < w->n_started; i++)
+		if (pthread_equal(w->slots[i].thread, pthread_self()))
+			return true;
+	return false;
+}
+
+/* Until the count is 0 or the time has come. */
+static bool await(sl_worker *w, uint32_t (*count)(const struct sl__core *), int64_t until_ns) SL_REQUIRES(w->mu)
+{
+	const struct sl_env *env = &w->home.env;
+	w->waiters++;
+	while (count(w->core) > 0 && (until_ns == SL_FOREVER || sl__mono_ns(env) < until_ns))
+		(void)sl__wait(env, &w->changed, &w->mu, until_ns);
+	w->waiters--;
+	return count(w->core) == 0;
+}
+
+static int64_t longest_lease_ns(const sl_worker *w)
+{
+	int64_t most = 0;
+	for (size_t i = 0; i < w->n_types; i++)
+		most = SL_MAX(most, w->core_types[i].lease_ms);
+	return sl__deadline_ns(&w->home.env, most);
+}
+
+/* Everyone looks at what is to be done anew. */
+static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
+{
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		sl__signal(&w->lanes[i].wake);
+	sl__signal(&w->keeper.wake);
+	sl__signal(&w->clock_wake);
+	if (w->end_slots)
+		for (unsigned i = 0; i < w->n_started; i++)
+			sl__signal(&w->slots[i].wake);
+}
+
+static void settle_all(sl_worker *w, int64_t until_ns) SL_REQUIRES(w->mu)
+{
+	if (until_ns == SL_FOREVER)
+		until_ns = longest_lease_ns(w);
+	if (w->lanes_started == 0 || await(w, sl__core_open, until_ns))
+		return;
+	sl__core_give_up(w->core);
+	wake_all(w);
+	(void)await(w, sl__core_open, SL_FOREVER);
+}
+
+static void join_all(sl_worker *w)
+{
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		(void)pthread_join(w->lanes[i].thread, NULL);
+	if (w->keeper_started)
+		(void)pthread_join(w->keeper.thread, NULL);
+	for (unsigned i = 0; i < w->n_started; i++)
+		(void)pthread_join(w->slots[i].thread, NULL);
+	if (w->clock_started)
+		(void)pthread_join(w->clock_thread, NULL);
+}
+
+static int finish(sl_worker *w, size_t aborted, uint64_t abandoned, struct sl_err *err)
+{
+	if (abandoned > 0)
+		return sl_err_set(err, SL_EUNAVAIL,
+				  "worker: the store was away; %llu jobs run again when their leases have ended",
+				  (unsigned long long)abandoned);
+	if (aborted > 0)
+		return sl_err_set(err, SL_ETIMEDOUT, "worker: %zu attempts were still running and were aborted",
+				  aborted);
+	(void)w;
+	return 0;
+}
+
+static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	const struct sl_env *env = &w->home.env;
+	int64_t until = sl__deadline_ns(env, deadline_ms);
+	size_t aborted = 0;
+	w->state = SL__WORKER_STOPPING;
+	sl__core_stop(w->core, sl__mono_ns(env));
+	wake_all(w);
+	sl__unlock(&w->mu);
+	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPING, NULL);
+	sl__lock(&w->mu);
+	if (!await(w, sl__core_busy, until)) {
+		aborted = sl__core_abort_all(w->core, sl__abort_fire, w);
+		(void)await(w, sl__core_busy, SL_FOREVER);
+	}
+	settle_all(w, until);
+	w->end_slots = w->end_clock = true;
+	wake_all(w);
+	uint64_t abandoned = sl__core_abandoned(w->core);
+	sl__unlock(&w->mu);
+	join_all(w);
+	if (w->subscribed)
+		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
+	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
+	int rc = finish(w, aborted, abandoned, err);
+	sl__lock(&w->mu);
+	w->state = SL__WORKER_STOPPED;
+	sl__broadcast(&w->changed);
+	return rc;
+}
+
+int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
+{
+	int rc = sl__home_check(&w->home, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	if (w->state == SL__WORKER_NEW)
+		w->state = SL__WORKER_STOPPED;
+	if (w->state != SL__WORKER_STOPPED && is_own_thread(w))
+		rc = sl_err_set(err, SL_EINVAL, "worker: a handler cannot stop its own worker and wait for itself");
+	else if (w->state == SL__WORKER_RUNS)
+		rc = stop_running(w, deadline_ms, err);
+	else
+		while (w->state != SL__WORKER_STOPPED)
+			(void)sl__wait(&w->home.env, &w->changed, &w->mu, SL_FOREVER);
+	sl__unlock(&w->mu);
+	return rc;
+}
+
+/* ---- draining ---- */
+
+#define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
+
+static bool nothing_left(sl_worker *w, int *rc, struct sl_err *err)
+{
+	const sl_store *store = &w->home.store;
+	struct sl_outstanding o = {0};
+	sl__lock(&w->mu);
+	uint32_t open = sl__core_open(w->core);
+	sl__unlock(&w->mu);
+	if (open > 0)
+		return false;
+	*rc = store->ops->outstanding(store->ctx, w->type_names, w->n_types, &o, err);
+	return *rc == 0 && o.due == 0 && o.retrying == 0 && o.running == 0;
+}
+
+/* Until nothing is open here, but look again in a while in any case. */
+static void pause_drain(sl_worker *w, int64_t until_ns) SL_REQUIRES(w->mu)
+{
+	const struct sl_env *env = &w->home.env;
+	int64_t look = SL_MIN(until_ns, sl__deadline_ns(env, DRAIN_LOOK_MS));
+	bool busy = sl__core_open(w->core) > 0;
+	w->waiters++;
+	while (w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look && (sl__core_open(w->core) > 0) == busy)
+		(void)sl__wait(env, &w->changed, &w->mu, look);
+	w->waiters--;
+}
+
+int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
+{
+	int rc = sl__home_check(&w->home, err);
+	int64_t until = sl__deadline_ns(&w->home.env, timeout_ms);
+	while (rc == 0) {
+		int asked = 0;
+		struct sl_err why = SL_ERR_INIT;
+		if (nothing_left(w, &asked, &why))
+			return 0;
+		if (asked != 0 && !why.retryable) {
+			if (err != NULL)
+				*err = why;
+			return asked;
+		}
+		sl__lock(&w->mu);
+		if (w->state != SL__WORKER_RUNS)
+			rc = sl_err_set(err, SL_ECLOSED, "drain: the worker does not run");
+		else if (sl__mono_ns(&w->home.env) >= until)
+			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
+		else
+			pause_drain(w, until);
+		sl__unlock(&w->mu);
+	}
+	return rc;
+}
