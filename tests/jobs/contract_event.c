@@ -1,6 +1,318 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Events: idempotent appends, marks, gaps and skips, conflicts, offsets, late ones. */
 #include "jobs/contract_kit.h"
-struct contract_tests contract_event_tests(void)
+
+#include <stdio.h>
+
+struct rows {
+	size_t n;
+	struct sl_event_row r[64];
+	char streams[64][32], payloads[64][32];
+};
+
+static int keep_row(const struct sl_event_row *e, void *ctx)
 {
-	return (struct contract_tests){0};
+	struct rows *rows = ctx;
+	KIT_TRUE(rows->n < 64);
+	rows->r[rows->n] = *e;
+	snprintf(rows->streams[rows->n], 32, "%s", e->stream);
+	size_t len = e->payload_len < 31 ? e->payload_len : 31;
+	memset(rows->payloads[rows->n], 0, 32);
+	if (len > 0)
+		memcpy(rows->payloads[rows->n], e->payload, len);
+	rows->n++;
+	return 0;
 }
+
+static void read_all(struct kit *k, uint64_t job_id, uint64_t after, uint32_t limit, struct rows *rows)
+{
+	rows->n = 0;
+	KIT_OK(k->ops->events_read(k->s, job_id, after, limit, keep_row, rows, err));
+}
+
+static struct sl_event_row event(const char *stream, uint64_t sequence)
+{
+	return (struct sl_event_row){.stream = stream,
+				     .incarnation = 7,
+				     .sequence = sequence,
+				     .crc = 0xf000000000000000u + sequence,
+				     .type = 2,
+				     .ts_ms = 1000 + (int64_t)sequence,
+				     .payload = "line",
+				     .payload_len = 4};
+}
+
+/* Append sequences first..last of one stream; the mark told back. */
+static uint64_t append(struct kit *k, const char *stream, uint64_t first, uint64_t last, size_t *n_new)
+{
+	struct sl_event_row events[32];
+	size_t n = 0;
+	for (uint64_t s = first; s <= last; s++)
+		events[n++] = event(stream, s);
+	struct sl_event_mark mark = {.stream = stream, .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, events, n, &mark, 1, n_new, err));
+	return mark.mark;
+}
+
+static void events_come_back_as_they_were_with_gapless_offsets(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct sl_event_row events[2] = {event("s", 1), event("s", 2)};
+	events[0].job_id = id;
+	events[0].attempt = 1;
+	events[0].payload = "a\0b\xff";
+	events[0].payload_len = 4;
+	events[1].payload = NULL;
+	events[1].payload_len = 0;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	size_t n_new = 0;
+	KIT_OK(k->ops->events_append(k->s, events, 2, &mark, 1, &n_new, err));
+	assert_int_equal(n_new, 2);
+	assert_int_equal(mark.mark, 2);
+	struct rows rows;
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 2);
+	assert_int_equal(rows.r[1].offset, rows.r[0].offset + 1);
+	assert_string_equal(rows.streams[0], "s");
+	assert_int_equal(rows.r[0].incarnation, 7);
+	assert_int_equal(rows.r[0].sequence, 1);
+	assert_true(rows.r[0].crc == 0xf000000000000001u);
+	assert_int_equal(rows.r[0].job_id, id);
+	assert_int_equal(rows.r[0].attempt, 1);
+	assert_int_equal(rows.r[0].type, 2);
+	assert_int_equal(rows.r[0].ts_ms, 1001);
+	assert_int_equal(rows.r[0].payload_len, 4);
+	assert_memory_equal(rows.payloads[0], "a\0b\xff", 4);
+	assert_int_equal(rows.r[1].job_id, 0);
+	assert_int_equal(rows.r[1].attempt, 0);
+	assert_int_equal(rows.r[1].payload_len, 0);
+	assert_int_equal(rows.r[1].late, 0);
+}
+
+static void an_event_that_comes_again_is_dropped(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	assert_int_equal(append(k, "s", 1, 3, &n_new), 3);
+	assert_int_equal(append(k, "s", 2, 5, &n_new), 5);
+	assert_int_equal(n_new, 2);
+	assert_int_equal(append(k, "s", 1, 5, &n_new), 5);
+	assert_int_equal(n_new, 0);
+	struct rows rows;
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 5);
+	for (size_t i = 0; i < 5; i++)
+		assert_int_equal(rows.r[i].offset, rows.r[0].offset + i); /* what was dropped took no offset */
+}
+
+static void another_crc_for_a_known_event_is_a_conflict(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	append(k, "s", 1, 3, &n_new);
+	struct sl_event_row events[2] = {event("s", 2), event("s", 4)};
+	events[0].crc++;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, events, 1, &mark, 1, &n_new, err));
+	events[1] = event("s", 3);
+	events[1].crc++;
+	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, &events[1], 1, &mark, 1, &n_new, err));
+	assert_int_equal(append(k, "s", 4, 4, &n_new), 4); /* the stream goes on */
+}
+
+static void a_conflict_or_a_gap_takes_nothing_of_the_call(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	append(k, "a", 1, 2, &n_new);
+	struct sl_event_row events[3] = {event("a", 3), event("b", 1), event("b", 3)};
+	struct sl_event_mark marks[2] = {{.stream = "a", .incarnation = 7}, {.stream = "b", .incarnation = 7}};
+	KIT_FAILS(SL_EGAP, k->ops->events_append(k->s, events, 3, marks, 2, &n_new, err));
+	events[1] = event("a", 2);
+	events[1].crc++;
+	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, events, 2, marks, 1, &n_new, err));
+	struct rows rows;
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 2);
+	assert_int_equal(append(k, "a", 3, 3, &n_new), 3);
+	assert_int_equal(append(k, "b", 1, 1, &n_new), 1);
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 4);
+	assert_int_equal(rows.r[3].offset, rows.r[0].offset + 3); /* nor were offsets used up */
+}
+
+static void a_gap_is_refused_unless_it_is_skipped(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	append(k, "s", 1, 2, &n_new);
+	struct sl_event_row e = event("s", 6);
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_FAILS(SL_EGAP, k->ops->events_append(k->s, &e, 1, &mark, 1, &n_new, err));
+	mark.mark = 4;
+	KIT_FAILS(SL_EGAP, k->ops->events_append(k->s, &e, 1, &mark, 1, &n_new, err)); /* not far enough */
+	mark.mark = 5;
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n_new, err));
+	assert_int_equal(mark.mark, 6);
+	assert_int_equal(n_new, 1);
+	assert_int_equal(append(k, "s", 4, 7, &n_new), 7); /* what was skipped is below the mark: dropped */
+	assert_int_equal(n_new, 1);
+	struct rows rows;
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 4);
+	assert_int_equal(rows.r[3].offset, rows.r[0].offset + 3); /* offsets have no gap */
+}
+
+static void marks_alone_skip_and_tell(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new = 99;
+	append(k, "s", 1, 2, &n_new);
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
+	assert_int_equal(mark.mark, 2);
+	mark.mark = 5;
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, &n_new, err));
+	assert_int_equal(mark.mark, 5);
+	assert_int_equal(n_new, 0);
+	mark.mark = 1;
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, &n_new, err));
+	assert_int_equal(mark.mark, 5); /* a mark never goes back */
+	struct sl_event_mark unknown = {.stream = "new", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &unknown, 1, &n_new, err));
+	assert_int_equal(unknown.mark, 0);
+	assert_int_equal(append(k, "s", 6, 6, &n_new), 6);
+}
+
+static void streams_and_incarnations_have_marks_of_their_own(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	append(k, "a", 1, 3, &n_new);
+	struct sl_event_row events[3] = {event("b", 1), event("a", 1), event("a", 4)};
+	events[1].incarnation = 8;
+	events[1].crc = 5;
+	struct sl_event_mark marks[3] = {{.stream = "b", .incarnation = 7},
+					 {.stream = "a", .incarnation = 8},
+					 {.stream = "a", .incarnation = 7}};
+	KIT_OK(k->ops->events_append(k->s, events, 3, marks, 3, &n_new, err));
+	assert_int_equal(n_new, 3);
+	assert_int_equal(marks[0].mark, 1);
+	assert_int_equal(marks[1].mark, 1);
+	assert_int_equal(marks[2].mark, 4);
+}
+
+static void checksums_and_incarnations_keep_all_their_bits(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	struct sl_event_row e = event("s", 1);
+	e.incarnation = 0xffffff;
+	e.crc = UINT64_MAX;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 0xffffff};
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n_new, err));
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n_new, err));
+	assert_int_equal(n_new, 0);
+	struct rows rows;
+	read_all(k, 0, 0, 10, &rows);
+	assert_true(rows.r[0].crc == UINT64_MAX);
+	assert_int_equal(rows.r[0].incarnation, 0xffffff);
+}
+
+static void events_are_read_by_job_from_an_offset_and_at_most_so_many(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[2] = {kit_start(k, "t"), kit_start(k, "t")};
+	struct sl_event_row events[10];
+	for (uint64_t i = 0; i < 10; i++) {
+		events[i] = event("s", i + 1);
+		events[i].job_id = ids[i % 2];
+		events[i].attempt = 1;
+	}
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, events, 10, &mark, 1, NULL, err));
+	struct rows rows;
+	read_all(k, ids[1], 0, 3, &rows);
+	assert_int_equal(rows.n, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(rows.r[i].sequence, 2 * i + 2);
+	read_all(k, ids[1], rows.r[2].offset, 100, &rows);
+	assert_int_equal(rows.n, 2);
+	assert_int_equal(rows.r[0].sequence, 8);
+	read_all(k, 0, rows.r[0].offset, 100, &rows);
+	assert_int_equal(rows.n, 2);
+}
+
+static void an_event_of_an_earlier_attempt_is_marked_late(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	kit_retry(k, &claim, 0, 0);
+	kit_claim_one(k, "t", &claim);
+	struct sl_event_row events[2] = {event("s", 1), event("s", 2)};
+	events[0].job_id = events[1].job_id = id;
+	events[0].attempt = 1;
+	events[1].attempt = 2;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, events, 2, &mark, 1, NULL, err));
+	struct rows rows;
+	read_all(k, id, 0, 10, &rows);
+	assert_int_equal(rows.n, 2); /* kept, not refused */
+	assert_int_equal(rows.r[0].late, 1);
+	assert_int_equal(rows.r[1].late, 0);
+}
+
+static void events_of_a_job_that_is_gone_are_taken_and_break_nothing(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	size_t n;
+	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	struct sl_event_row e = event("s", 1);
+	e.job_id = id;
+	e.attempt = 1;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n, err));
+	assert_int_equal(mark.mark, 1); /* the log behind it must not be held up */
+}
+
+static void a_removed_chain_takes_its_events_with_it(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct sl_event_row events[2] = {event("s", 1), event("s", 2)};
+	events[0].job_id = id;
+	events[0].attempt = 1;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	size_t n;
+	KIT_OK(k->ops->events_append(k->s, events, 2, &mark, 1, NULL, err));
+	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	struct rows rows;
+	read_all(k, 0, 0, 10, &rows);
+	assert_int_equal(rows.n, 1);
+	uint64_t last = rows.r[0].offset;
+	append(k, "s", 3, 3, &n); /* offsets are not given again */
+	read_all(k, 0, last, 10, &rows);
+	assert_int_equal(rows.n, 1);
+	assert_int_equal(rows.r[0].offset, last + 1);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(events_come_back_as_they_were_with_gapless_offsets),
+	cmocka_unit_test(an_event_that_comes_again_is_dropped),
+	cmocka_unit_test(another_crc_for_a_known_event_is_a_conflict),
+	cmocka_unit_test(a_conflict_or_a_gap_takes_nothing_of_the_call),
+	cmocka_unit_test(a_gap_is_refused_unless_it_is_skipped),
+	cmocka_unit_test(marks_alone_skip_and_tell),
+	cmocka_unit_test(streams_and_incarnations_have_marks_of_their_own),
+	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
+	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
+	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
+	cmocka_unit_test(events_of_a_job_that_is_gone_are_taken_and_break_nothing),
+	cmocka_unit_test(a_removed_chain_takes_its_events_with_it),
+};
+
+CONTRACT_TESTS(contract_event_tests, tests)
