@@ -6,8 +6,7 @@
  */
 #include <events.pb-c.h>
 
-#include "base/env.h"
-#include <sluice/events.h>
+#include "jobs/events.h"
 
 #define CLAIM_BYTES sizeof(struct sl_claim_id)
 
@@ -58,14 +57,10 @@ static void as_message(const struct sl_event *event, Sluice__V1__TaskToken *toke
 	out->data = (ProtobufCBinaryData){event->len, data.out};
 }
 
-int sl_event_encode(const struct sl_event *event, const struct sl_env *env, void **out, size_t *len, struct sl_err *err)
+int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_err *err)
 {
-	struct sl_env e;
 	Sluice__V1__TaskToken token;
 	Sluice__V1__JobEvent message;
-	int rc = sl__env_init(&e, env, err);
-	if (rc != 0)
-		return rc;
 	if (event->type < 1)
 		return sl_err_set(err, SL_EINVAL, "type: %d is not one of enum sl_event_type", event->type);
 	as_message(event, &token, &message);
@@ -73,11 +68,28 @@ int sl_event_encode(const struct sl_event *event, const struct sl_env *env, void
 	if (n > SL_WAL_MAX_PAYLOAD)
 		return sl_err_set(err, SL_ETOOBIG, "an event of %zu bytes; at most %zu fit a record of the log", n,
 				  SL_WAL_MAX_PAYLOAD);
-	uint8_t *bytes = sl__alloc(&e, n);
-	if (bytes == NULL)
+	if (sl__buf_reserve(out, n) != 0)
 		return sl_err_set(err, SL_ENOMEM, "encode an event: out of memory");
-	*len = sluice__v1__job_event__pack(&message, bytes);
-	*out = bytes;
+	out->len += sluice__v1__job_event__pack(&message, (uint8_t *)out->data + out->len);
+	out->data[out->len] = '\0';
+	return 0;
+}
+
+int sl_event_encode(const struct sl_event *event, const struct sl_env *env, void **out, size_t *len, struct sl_err *err)
+{
+	struct sl_env e;
+	struct sl__buf buf;
+	int rc = sl__env_init(&e, env, err);
+	if (rc != 0)
+		return rc;
+	sl__buf_init(&buf, &e);
+	rc = sl__event_pack(&buf, event, err);
+	if (rc != 0) {
+		sl__buf_fini(&buf);
+		return rc;
+	}
+	*len = buf.len;
+	*out = sl__buf_take(&buf);
 	return 0;
 }
 
