@@ -187,7 +187,7 @@ int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t
 		    SQ_INT(row.priority), SQ_INT(row.flags), SQ_INT(op->now_us), SQ_INT_OR_NULL(row.due_us),
 		    SQ_INT(row.blockers_open), SQ_INT_OR_NULL(prev_id), SQ_TEXT(key), SQ_TEXT(job->traceparent),
 		    SQ_TEXT(job->input != NULL ? job->input : "null"));
-	if (rc == 0 && row.status == SL_JOB_PENDING)
+	if (rc == 0 && row.status == SL_JOB_PENDING && !(op->defer_ready && row.due_us <= op->now_us))
 		rc = sl__sq_enqueue(op, &row, row.due_us);
 	if (rc == 0)
 		tell_of_new(op, &row);

@@ -50,6 +50,8 @@
 		      "blockers_open,prev_id,key,traceparent,input)"                                                   \
 		      " VALUES(?1,?2,?3,?4,0,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)")                                       \
 	X(READY_PUT, "INSERT INTO sluice_ready(type,solo,priority,id,tried) VALUES(?1,?2,?3,?4,?5)")                   \
+	X(READY_PUT_NEW, "INSERT INTO sluice_ready(type,solo,priority,id,tried) SELECT type,0,priority,id,0"           \
+			 " FROM sluice_job WHERE id>=?1 AND id<?2 AND status=2 AND (due_us IS NULL OR due_us<=?3)")    \
 	X(READY_TAKE, "DELETE FROM sluice_ready WHERE type=?1 AND solo=?2 AND priority=?3 AND id=?4")                  \
 	X(SCHED_PUT, "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried) VALUES(?1,?2,?3,?4,?5,?6)")         \
 	X(SCHED_TAKE, "DELETE FROM sluice_sched WHERE type=?1 AND due_us=?2 AND id=?3")                                \

@@ -61,6 +61,7 @@ struct sq_op {
 	const struct sl_store_listen *listen; /* or NULL */
 	struct sl_err *err;
 	int64_t now_us;
+	bool defer_ready; /* new jobs that are due get into the queue at once, at the end: sl__sq_start */
 	struct sq_tally tally[4];
 	size_t n_tally;
 };
