@@ -76,6 +76,25 @@ int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, uint64_t *las
 	return rc;
 }
 
+/* A flush is in the log as a whole or not at all, so its last ticket speaks for all of it. Before a record goes with
+ * another flush, the one before is waited for: it could fail, and the next succeed. */
+int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, struct sl_wal_ticket *ticket, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < b->n; i++) {
+		struct sl_wal_span span = span_of(b, i);
+		struct sl_wal_ticket before = *ticket;
+		rc = sl_wal_submit(log, span.data, span.len, ticket, err);
+		if (rc != 0)
+			*ticket = before;
+		else if (i > 0 && before.batch != ticket->batch)
+			rc = sl_wal_wait(log, &before, SL_UNLIMITED, err);
+		if (rc != 0 && i > 0)
+			(void)!sl_wal_wait(log, ticket, SL_UNLIMITED, NULL);
+	}
+	return rc;
+}
+
 void sl__event_batch_get(const struct sl__event_batch *b, size_t i, struct sl_event *out)
 {
 	struct sl_wal_span span = span_of(b, i);

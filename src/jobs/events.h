@@ -29,6 +29,10 @@ SL_MUST_CHECK int sl__event_batch_add(struct sl__event_batch *b, const struct sl
  * the last one that is durable, unchanged when none is. */
 SL_MUST_CHECK int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, uint64_t *last, size_t *n_durable,
 					 struct sl_err *err);
+/* Hand all of it over without waiting; *ticket: the last one's. On failure none of it is on its way any more: each is
+ * in the log, or is not. */
+SL_MUST_CHECK int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, struct sl_wal_ticket *ticket,
+					 struct sl_err *err);
 /* Event i as it was added; its data points into the batch. */
 void sl__event_batch_get(const struct sl__event_batch *b, size_t i, struct sl_event *out);
 

@@ -113,7 +113,7 @@ void sl_exec_free(sl_exec *x)
 	while (x->idle != NULL && x->pid == getpid()) {
 		struct sl__minder *m = x->idle;
 		x->idle = m->next;
-		sl__minder_discard(x, m);
+		sl__minder_end(x, m);
 	}
 	if (x->pid == getpid())
 		sl__exec_retry_retired(x, true);

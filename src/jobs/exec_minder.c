@@ -21,6 +21,7 @@
 #define CTL 4
 #define SPOOL 5
 #define LOOK_AGAIN_MS 100 /* for what nobody tells */
+#define EBB_MS 2          /* longest wait for the exit after a pipe was closed */
 #define GIVE_UP_MS 2000   /* and given up so long after the end of an attempt that must end */
 
 struct minder {
@@ -34,6 +35,8 @@ struct minder {
 	bool terminating; /* the worker wants it to end */
 	bool exited;      /* the command has, and is not reaped */
 	bool full;        /* the spool takes nothing */
+	bool ebbing;      /* a pipe was closed: most likely the command is about to exit */
+	uint64_t told;    /* of the spool's end, to the worker */
 	int64_t kill_at_ns, linger_until_ns;
 };
 
@@ -131,10 +134,14 @@ static void tell(const struct minder *m, char what)
 		(void)send(CTL, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void tell_more(const struct minder *m)
+/* Of output only: the worker looks for the start by itself, and hears of the end. */
+static void tell_more(struct minder *m)
 {
-	if (atomic_exchange(&m->shared->want_poke, 0) != 0)
-		tell(m, 'D');
+	uint64_t end = atomic_load(&m->shared->end);
+	if (end == m->told || atomic_exchange(&m->shared->want_poke, 0) == 0)
+		return;
+	m->told = end;
+	tell(m, 'D');
 }
 
 static void worker_is_gone(struct minder *m)
@@ -202,24 +209,33 @@ static bool has_exited(const struct minder *m)
 
 static void wait_for_something(struct minder *m, struct pollfd p[POLL_COUNT])
 {
-	bool reading = !m->full && has_room(m);
+	bool reading = !m->full && has_room(m) && !m->ebbing;
 	p[POLL_CTL] = (struct pollfd){.fd = m->orphan ? -1 : CTL, .events = POLLIN};
 	p[POLL_WORKER] = (struct pollfd){.fd = m->orphan ? -1 : m->worker, .events = POLLIN};
 	p[POLL_COMMAND] = (struct pollfd){.fd = m->exited ? -1 : m->command, .events = POLLIN};
 	for (int i = 0; i < SL__STREAMS; i++)
 		p[POLL_PIPES + i] = (struct pollfd){.fd = reading ? m->pump.pipes[i] : -1, .events = POLLIN};
-	if (poll(p, POLL_COUNT, timeout_ms(m)) < 0)
+	if (poll(p, POLL_COUNT, m->ebbing ? EBB_MS : timeout_ms(m)) < 0)
 		for (int i = 0; i < POLL_COUNT; i++)
 			p[i].revents = 0;
+	if (m->ebbing)
+		for (int i = 0; i < SL__STREAMS; i++)
+			p[POLL_PIPES + i].revents = POLLIN;
+	m->ebbing = false;
 }
 
 static void read_pipes(struct minder *m, const struct pollfd p[POLL_COUNT])
 {
 	if (m->full)
 		m->full = sl__pump_rescue(&m->pump) != 0;
-	for (int i = 0; i < SL__STREAMS && !m->full; i++)
-		if (p[POLL_PIPES + i].revents != 0)
+	for (int i = 0; i < SL__STREAMS && !m->full; i++) {
+		bool open = m->pump.pipes[i] >= 0;
+		if (open && p[POLL_PIPES + i].revents != 0)
 			m->full = sl__pump_read(&m->pump, (enum sl__stream)i, NULL) != 0;
+		/* A command that exits closes its descriptors one by one: one look at all of them is cheaper than
+		 * three, so the next thing to wait for is its end, for a moment. */
+		m->ebbing |= open && m->pump.pipes[i] < 0 && !m->exited;
+	}
 }
 
 static void look_at_clock(struct minder *m)
@@ -311,7 +327,7 @@ static void run(struct minder *m, const int fds[SL__MINDER_FDS])
 {
 	uint8_t number[4];
 	m->pid = 0;
-	m->terminating = m->exited = m->full = false;
+	m->terminating = m->exited = m->full = m->ebbing = false;
 	m->command = -1;
 	m->kill_at_ns = m->linger_until_ns = SL_FOREVER;
 	for (int i = 0; i < SL__STREAMS; i++)
@@ -324,6 +340,7 @@ static void run(struct minder *m, const int fds[SL__MINDER_FDS])
 	} else {
 		sl__put32(number, (uint32_t)m->pid);
 		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof number) != 0;
+		m->told = atomic_load(&m->shared->end);
 		mind(m);
 		end_command(m);
 	}

@@ -80,7 +80,7 @@ static void free_minder(sl_exec *x, struct sl__minder *m)
 	sl__free(&x->env, m);
 }
 
-void sl__minder_discard(sl_exec *x, struct sl__minder *m)
+void sl__minder_end(sl_exec *x, struct sl__minder *m)
 {
 	/* While it is still locked: nobody takes it for one that is to be recovered. */
 	if (m->path != NULL && m->spool >= 0)
@@ -88,32 +88,66 @@ void sl__minder_discard(sl_exec *x, struct sl__minder *m)
 	free_minder(x, m);
 }
 
-int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+static void stops_running(sl_exec *x)
+{
+	sl__lock(&x->mu);
+	x->running--;
+	sl__unlock(&x->mu);
+}
+
+void sl__minder_discard(sl_exec *x, struct sl__minder *m)
+{
+	sl__minder_end(x, m);
+	stops_running(x);
+}
+
+static struct sl__minder *take_idle(sl_exec *x, bool *many)
 {
 	sl__lock(&x->mu);
 	struct sl__minder *m = x->idle;
-	if (m != NULL)
+	if (m != NULL) {
 		x->idle = m->next;
-	sl__unlock(&x->mu);
-	if (m == NULL) {
-		m = sl__calloc(&x->env, 1, sizeof *m);
-		if (m == NULL)
-			return sl_err_set(err, SL_ENOMEM, "start a minder: out of memory");
-		m->ctl = m->spool = -1;
-		int rc = make_minder(x, m, err);
-		if (rc != 0) {
-			sl__minder_discard(x, m);
-			return rc;
-		}
+		x->running++;
 	}
+	*many = atomic_load(&x->n_settling) > x->running + 1;
+	sl__unlock(&x->mu);
+	return m;
+}
+
+static int make_new(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+{
+	struct sl__minder *m = sl__calloc(&x->env, 1, sizeof *m);
+	if (m == NULL)
+		return sl_err_set(err, SL_ENOMEM, "start a minder: out of memory");
+	m->ctl = m->spool = -1;
+	int rc = make_minder(x, m, err);
+	if (rc != 0) {
+		sl__minder_end(x, m);
+		return rc;
+	}
+	sl__lock(&x->mu);
+	x->running++;
+	sl__unlock(&x->mu);
 	*out = m;
 	return 0;
 }
 
-void sl__minder_release(sl_exec *x, struct sl__minder *m)
+int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+{
+	bool many;
+	*out = take_idle(x, &many);
+	if (*out == NULL && atomic_load(&x->n_settling) > 0) {
+		/* Twice as many as run is enough: then it is the disk that must be waited for. */
+		sl__minder_settled(x, many);
+		*out = take_idle(x, &many);
+	}
+	return *out != NULL ? 0 : make_new(x, out, err);
+}
+
+static void make_idle(sl_exec *x, struct sl__minder *m)
 {
 	if (m->dead) {
-		sl__minder_discard(x, m);
+		sl__minder_end(x, m);
 		return;
 	}
 	sl__lock(&x->mu);
@@ -122,7 +156,13 @@ void sl__minder_release(sl_exec *x, struct sl__minder *m)
 	sl__unlock(&x->mu);
 }
 
-void sl__minder_retire(sl_exec *x, struct sl__minder *m)
+void sl__minder_release(sl_exec *x, struct sl__minder *m)
+{
+	make_idle(x, m);
+	stops_running(x);
+}
+
+static void retire(sl_exec *x, struct sl__minder *m)
 {
 	struct sl__retired *r = sl__calloc(&x->env, 1, sizeof *r);
 	if (r != NULL) {
@@ -137,6 +177,93 @@ void sl__minder_retire(sl_exec *x, struct sl__minder *m)
 	/* Without memory for that the spool stays too, for whoever opens the log next. */
 	free_minder(x, m);
 }
+
+void sl__minder_retire(sl_exec *x, struct sl__minder *m)
+{
+	retire(x, m);
+	stops_running(x);
+}
+
+/* ---- settling ---- */
+
+static void put_settling(sl_exec *x, struct sl__minder *m)
+{
+	sl__lock(&x->mu);
+	m->next = x->settling;
+	x->settling = m;
+	(void)atomic_fetch_add(&x->n_settling, 1);
+	sl__unlock(&x->mu);
+}
+
+static struct sl__minder *take_settling(sl_exec *x)
+{
+	sl__lock(&x->mu);
+	struct sl__minder *list = x->settling;
+	x->settling = NULL;
+	atomic_store(&x->n_settling, 0);
+	sl__unlock(&x->mu);
+	return list;
+}
+
+/* false: not yet. */
+static bool settle_one(sl_exec *x, struct sl__minder *m, bool wait)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_wal_wait(x->events, &m->ticket, wait ? SL_UNLIMITED : 0, &err);
+	if (rc == SL_ETIMEDOUT)
+		return false;
+	if (rc == 0) {
+		sl__exec_saw(x, m->ticket.sequence);
+		m->header.flags |= SL__SPOOL_DONE;
+		rc = sl__minder_write_header(x, m, &m->header, &err);
+	}
+	if (rc == 0)
+		make_idle(x, m);
+	else
+		retire(x, m);
+	return true;
+}
+
+void sl__minder_settled(sl_exec *x, bool wait)
+{
+	struct sl__minder *next, *m = take_settling(x);
+	for (; m != NULL; m = next) {
+		next = m->next;
+		if (!settle_one(x, m, wait))
+			put_settling(x, m);
+	}
+}
+
+void sl__minder_settle(sl_exec *x, struct sl__minder *m, const struct sl_wal_ticket *ticket,
+		       const struct sl__spool_header *header)
+{
+	m->ticket = *ticket;
+	m->header = *header;
+	put_settling(x, m);
+	sl__lock(&x->mu);
+	bool last = --x->running == 0;
+	sl__unlock(&x->mu);
+	if (last)
+		sl__minder_settled(x, true);
+}
+
+void sl__exec_saw(sl_exec *x, uint64_t sequence)
+{
+	uint64_t known = atomic_load(&x->sequence);
+	while (known < sequence && !atomic_compare_exchange_weak(&x->sequence, &known, sequence))
+		;
+}
+
+int sl__minder_write_header(const sl_exec *x, const struct sl__minder *m, const struct sl__spool_header *header,
+			    struct sl_err *err)
+{
+	uint8_t bytes[SL__SPOOL_HEADER];
+	sl__spool_put_header(bytes, header);
+	int rc = sl__pwrite_full(&x->env, m->spool, bytes, sizeof bytes, 0);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "write %s", m->path) : 0;
+}
+
+/* ---- messages ---- */
 
 bool sl__minder_run(struct sl__minder *m, const int fds[SL__MINDER_FDS])
 {

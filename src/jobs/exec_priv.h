@@ -29,6 +29,9 @@ struct sl__minder {
 	char *path;
 	struct sl__minder_shared *shared;
 	bool dead; /* seen to be */
+	/* While it settles: */
+	struct sl_wal_ticket ticket; /* the last event of its attempt */
+	struct sl__spool_header header;
 };
 
 /* A spool whose events could not be appended. */
@@ -56,6 +59,9 @@ struct sl_exec {
 	_Atomic uint64_t sequence; /* the highest of an event that this handle knows to be in the log */
 	sl__mutex mu;
 	struct sl__minder *idle;
+	struct sl__minder *settling; /* the attempt has ended, its last events are on their way to the disk */
+	uint32_t running;            /* attempts */
+	_Atomic uint32_t n_settling;
 	struct sl__retired *retired;
 	int64_t retry_retired_ns; /* not before */
 	struct sl__prng prng;     /* names of spools, salts */
@@ -69,6 +75,9 @@ struct sl__exec_ops {
 	enum sl_abort_reason (*aborted)(void *attempt);
 	void (*progress)(void *attempt, const char *json);
 	int64_t (*retry_delay_ms)(void *attempt);
+	/* May be NULL. The attempt's last event is on its way to the disk: whoever settles the job waits for the ticket
+	 * first, and fails the attempt when it fails. Without it, the handler waits. */
+	int (*emitted)(void *attempt, const struct sl_wal_ticket *last, struct sl_err *err);
 	int (*complete)(void *attempt, const char *output, struct sl_err *err);
 	int (*continue_with)(void *attempt, const struct sl_new_job *next, struct sl_err *err);
 	int (*fail)(void *attempt, const char *reason, struct sl_err *err);
@@ -99,14 +108,26 @@ void sl__launch_free(sl_exec *x);
 SL_MUST_CHECK int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const struct sl_job *job,
 				     const char **stdin_text, struct sl_err *err);
 
-/* exec_pool.c */
+/* exec_pool.c: every acquire is followed by one of release, settle, retire and discard. */
 SL_MUST_CHECK int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err);
 /* Idle again, or gone when it is dead. */
 void sl__minder_release(sl_exec *x, struct sl__minder *m);
+/* Idle once the ticket has succeeded; its spool to be recovered when that fails. */
+void sl__minder_settle(sl_exec *x, struct sl__minder *m, const struct sl_wal_ticket *ticket,
+		       const struct sl__spool_header *header);
+/* Look after those that settle, and wait for them. Someone does it as long as there are any: an attempt that runs, or
+ * the last one that ends. So a spool does not stay unfinished while its events move away with the log. */
+void sl__minder_settled(sl_exec *x, bool wait);
 /* End it, but keep its spool, to be recovered. */
 void sl__minder_retire(sl_exec *x, struct sl__minder *m);
-/* End the process and remove its spool. */
+/* It is dead or was never used: away with it and its spool. */
 void sl__minder_discard(sl_exec *x, struct sl__minder *m);
+/* End an idle one. */
+void sl__minder_end(sl_exec *x, struct sl__minder *m);
+/* The highest sequence that is known grows. */
+void sl__exec_saw(sl_exec *x, uint64_t sequence);
+SL_MUST_CHECK int sl__minder_write_header(const sl_exec *x, const struct sl__minder *m,
+					  const struct sl__spool_header *header, struct sl_err *err);
 /* Send 'R' with the descriptors. false: it is dead. */
 bool sl__minder_run(struct sl__minder *m, const int fds[SL__MINDER_FDS]);
 void sl__minder_tell(struct sl__minder *m, char what);

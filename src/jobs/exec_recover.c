@@ -284,7 +284,7 @@ static int replay(struct recovery *r, struct orphan *o, uint8_t *buf, struct sl_
 
 static int bring_in(struct recovery *r, struct sl_err *err)
 {
-	uint8_t *buf = sl__alloc(&r->env, SL__SPOOL_FRAME + SL__SPOOL_CHUNK);
+	uint8_t *buf = sl__alloc(&r->env, SL__SPOOL_BUF);
 	if (buf == NULL)
 		return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", r->dir);
 	int rc = 0;

@@ -8,7 +8,8 @@
  * out by reading the log.
  *
  * R1  The header is in the spool before the minder is told to start.
- * R2  The last append comes before the header says DONE, and both before the attempt is ended.
+ * R2  The header says DONE only after the last events are durable. They are so before the attempt is ended, or before
+ *     the job is settled, where somebody else waits for their ticket: a slot can start its next command meanwhile.
  * R3  When an append fails, the command is ended, everything is captured, and the spool is left to a recovery.
  */
 #include <errno.h>
@@ -30,6 +31,7 @@
 #define KEEP_BYTES ((uint64_t)1 << 20)  /* a spool that grew larger is cut before it is used again */
 #define RESCUE_NS ((int64_t)2000 * 1000000)
 #define MINDER_SLACK_NS ((int64_t)10000 * 1000000) /* a minder that does not answer is killed */
+#define SETTLE_LOOK_MS 100                         /* so often those who run look after those who have ended */
 #define NOWHERE (UINT64_MAX / 2)
 
 struct follow {
@@ -47,6 +49,8 @@ struct follow {
 	int64_t pending_ns; /* when the oldest event in the batch was made */
 	int64_t give_up_ns; /* when the minder must have answered */
 	uint64_t punched;
+	bool settles; /* the last events are on their way, with this ticket */
+	struct sl_wal_ticket ticket;
 	int failed; /* the code of `failure`; 0: none */
 	struct sl_err failure;
 };
@@ -57,14 +61,6 @@ static int64_t now_ns(void)
 }
 
 /* ---- start ---- */
-
-static int write_header(struct follow *f, struct sl_err *err)
-{
-	uint8_t bytes[SL__SPOOL_HEADER];
-	sl__spool_put_header(bytes, &f->header);
-	int rc = sl__pwrite_full(&f->x->env, f->m->spool, bytes, sizeof bytes, 0);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "write %s", f->m->path) : 0;
-}
 
 static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err *err)
 {
@@ -98,7 +94,7 @@ static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err 
 	f->reader.fd = f->m->spool;
 	f->reader.salt = salt;
 	f->reader.at = SL__SPOOL_START;
-	return write_header(f, err);
+	return sl__minder_write_header(x, f->m, &f->header, err);
 }
 
 static int make_stdin(const char *text, struct sl_err *err)
@@ -187,13 +183,6 @@ static void give_back(struct follow *f)
 	f->punched = to;
 }
 
-static void remember_sequence(sl_exec *x, uint64_t sequence)
-{
-	uint64_t known = atomic_load(&x->sequence);
-	while (known < sequence && !atomic_compare_exchange_weak(&x->sequence, &known, sequence))
-		;
-}
-
 static void tap(struct follow *f)
 {
 	struct sl_event event;
@@ -216,9 +205,9 @@ static int append(struct follow *f, bool last, struct sl_err *err)
 	sl__capture_note(c, &f->header);
 	f->header.sequence = sequence;
 	f->header.flags |= last ? SL__SPOOL_DONE : 0;
-	remember_sequence(f->x, sequence);
+	sl__exec_saw(f->x, sequence);
 	/* A header that cannot be written costs a recovery some reading, unless it is the last. */
-	rc = write_header(f, err);
+	rc = sl__minder_write_header(f->x, f->m, &f->header, err);
 	if (rc != 0 && last)
 		return rc;
 	tap(f);
@@ -261,15 +250,15 @@ static void flush(struct follow *f)
 static int consume_one(struct follow *f, struct sl_err *err)
 {
 	struct sl__frame frame;
-	bool was_empty = f->capture->batch.n == 0;
 	int rc = sl__spool_next(&f->reader, &frame);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "read %s", f->m->path);
 	if (rc == 0)
 		return sl_err_set(err, SL_ECORRUPT, "%s: a frame is damaged at %llu", f->m->path,
 				  (unsigned long long)f->reader.at);
+	bool was_empty = f->capture->batch.n == 0;
 	rc = sl__capture_frame(f->capture, &frame, err);
-	if (was_empty && f->capture->batch.n > 0)
+	if (was_empty && f->capture->batch.n > 0 && frame.kind != SL__FRAME_STARTED)
 		f->pending_ns = now_ns();
 	return rc;
 }
@@ -293,12 +282,14 @@ static void consume(struct follow *f)
 		sl__minder_tell(f->m, 'C');
 }
 
-/* When the batch is to be appended. */
+/* When the batch is to be appended; also when to look for the start of the command, which nobody tells. */
 static int64_t flush_at(const struct follow *f)
 {
 	const struct sl__capture *c = f->capture;
-	if (c->batch.n == 0 || f->failed != 0)
+	if (f->failed != 0)
 		return SL_FOREVER;
+	if (c->batch.n == 0)
+		return f->reader.at == SL__SPOOL_START ? f->pending_ns + GATHER_START_NS : SL_FOREVER;
 	bool only_start = c->batch.n == 1 && c->place.position[SL__STDOUT] + c->place.position[SL__STDERR] == 0;
 	return f->pending_ns + (only_start ? GATHER_START_NS : GATHER_NS);
 }
@@ -306,10 +297,11 @@ static int64_t flush_at(const struct follow *f)
 static int timeout_ms(const struct follow *f)
 {
 	int64_t at = SL_MIN(flush_at(f), f->give_up_ns);
+	int64_t most = atomic_load(&f->x->n_settling) > 0 ? SETTLE_LOOK_MS : INT32_MAX;
 	if (at == SL_FOREVER)
-		return -1;
+		return most < INT32_MAX ? (int)most : -1;
 	int64_t left = (at - now_ns() + 999999) / 1000000;
-	return (int)SL_MIN(SL_MAX(left, 0), INT32_MAX);
+	return (int)SL_MIN(SL_MAX(left, 0), most);
 }
 
 static void hear(struct follow *f)
@@ -327,10 +319,8 @@ static void sleep_until_something(struct follow *f)
 	struct sl__minder_shared *sh = f->m->shared;
 	struct pollfd p[2] = {{.fd = f->m->ctl, .events = POLLIN},
 			      {.fd = f->aborted ? -1 : f->abort_fd, .events = POLLIN}};
-	int64_t gathering = flush_at(f);
 	/* While events gather, only the end is worth waking up for. */
-	bool gathers = gathering != SL_FOREVER;
-	if (!gathers && f->failed == 0) {
+	if (f->capture->batch.n == 0 && f->failed == 0) {
 		atomic_store(&sh->want_poke, 1);
 		if (atomic_load(&sh->end) > f->reader.at)
 			return;
@@ -354,9 +344,14 @@ static void follow(struct follow *f)
 {
 	while (!f->ended) {
 		consume(f);
-		if (now_ns() >= flush_at(f))
-			flush(f);
+		if (now_ns() >= flush_at(f)) {
+			if (f->capture->batch.n > 0)
+				flush(f);
+			f->pending_ns = now_ns();
+		}
 		sleep_until_something(f);
+		if (atomic_load(&f->x->n_settling) > 0)
+			sl__minder_settled(f->x, false);
 	}
 }
 
@@ -407,6 +402,26 @@ static const char *last_words(const struct follow *f, char out[256])
 	return out;
 }
 
+/* The last events: whoever settles the job waits for them, or we do. */
+static int append_last(struct follow *f, struct sl_err *err)
+{
+	struct sl__event_batch *batch = &f->capture->batch;
+	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
+		return append(f, true, err);
+	int rc = sl__event_batch_submit(batch, f->x->events, &f->ticket, err);
+	if (rc != 0)
+		return rc;
+	rc = f->ops->emitted(f->attempt, &f->ticket, err);
+	if (rc != 0) {
+		/* A recovery reads what is in the log: nothing may be on its way. */
+		(void)!sl_wal_wait(f->x->events, &f->ticket, SL_UNLIMITED, NULL);
+		return rc;
+	}
+	sl__capture_note(f->capture, &f->header);
+	f->settles = true;
+	return 0;
+}
+
 static int finish(struct follow *f, struct sl_err *err)
 {
 	char words[256];
@@ -416,11 +431,21 @@ static int finish(struct follow *f, struct sl_err *err)
 	consume(f);
 	if (f->failed == 0) {
 		int rc = sl__capture_end(f->capture, last_words(f, words), err);
-		return rc == 0 ? append(f, true, err) : rc;
+		return rc == 0 ? append_last(f, err) : rc;
 	}
 	if (err != NULL)
 		*err = f->failure;
 	return f->failed;
+}
+
+static void let_go(struct follow *f, int rc)
+{
+	if (rc != 0)
+		sl__minder_retire(f->x, f->m);
+	else if (f->settles)
+		sl__minder_settle(f->x, f->m, &f->ticket, &f->header);
+	else
+		sl__minder_release(f->x, f->m);
 }
 
 static int run_in(struct follow *f, const struct sl_job *job, struct sl_err *err)
@@ -458,19 +483,17 @@ int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, stru
 	f.abort_fd = ops->abort_fd(attempt, NULL);
 	r->capture.on_progress = ops->progress;
 	r->capture.ctx = attempt;
-	f.reader.buf = sl__alloc(&x->env, SL__SPOOL_FRAME + SL__SPOOL_CHUNK);
+	f.reader.buf = sl__alloc(&x->env, SL__SPOOL_BUF);
 	if (f.reader.buf == NULL || f.abort_fd < 0) {
 		(void)sl_err_set(&f.failure, SL_ENOMEM, "follow a command: no memory, or no descriptor");
 		fail(&f, SL_ENOMEM, &f.failure);
 	}
+	f.pending_ns = now_ns();
 	follow(&f);
 	rc = finish(&f, err);
 	r->aborted = f.aborted;
 	r->minder_died = f.m->dead;
 	sl__free(&x->env, f.reader.buf);
-	if (rc != 0)
-		sl__minder_retire(x, f.m);
-	else
-		sl__minder_release(x, f.m);
+	let_go(&f, rc);
 	return rc;
 }

@@ -106,32 +106,43 @@ static size_t length_of(const uint8_t frame[SL__SPOOL_FRAME])
 	}
 }
 
+/* Have n bytes from r->at on in the buffer, and as many more as are there. 1, 0 when there are less, or an errno. */
+static int have(struct sl__spool_reader *r, size_t n)
+{
+	if (r->at >= r->have_at && r->at - r->have_at <= r->have && r->have - (r->at - r->have_at) >= n)
+		return 1;
+	size_t want = (size_t)SL_MIN(r->limit - r->at, (uint64_t)SL__SPOOL_BUF);
+	if (want < n)
+		return 0;
+	ssize_t got = sl__pread_full(r->env, r->fd, r->buf, want, r->at);
+	if (got < 0)
+		return (int)got;
+	r->have_at = r->at;
+	r->have = (size_t)got;
+	return r->have >= n;
+}
+
 int sl__spool_next(struct sl__spool_reader *r, struct sl__frame *out)
 {
 	if (r->at >= r->limit)
 		return 0;
-	/* Small frames come with one read, together with their neighbours in the page cache. */
-	size_t want = 4096;
-	ssize_t got = sl__pread_full(r->env, r->fd, r->buf, want, r->at);
-	if (got < 0)
-		return (int)got;
-	size_t n = (size_t)got > SL__SPOOL_FRAME ? length_of(r->buf) : 0;
+	int rc = have(r, SL__SPOOL_FRAME + 1);
+	if (rc <= 0)
+		return rc;
+	size_t n = length_of(r->buf + (r->at - r->have_at));
 	if (n == 0)
 		return 0;
-	size_t total = SL__SPOOL_FRAME + n;
-	if (total > (size_t)got && (size_t)got == want) {
-		ssize_t more = sl__pread_full(r->env, r->fd, r->buf + want, total - want, r->at + want);
-		if (more < 0)
-			return (int)more;
-		got += more;
-	}
-	if (total > (size_t)got || sl__get32(r->buf) != check_of(r->salt, r->buf, r->buf + SL__SPOOL_FRAME, n))
+	rc = have(r, SL__SPOOL_FRAME + n);
+	if (rc <= 0)
+		return rc;
+	const uint8_t *frame = r->buf + (r->at - r->have_at);
+	if (sl__get32(frame) != check_of(r->salt, frame, frame + SL__SPOOL_FRAME, n))
 		return 0;
-	*out = (struct sl__frame){.kind = (enum sl__frame_kind)r->buf[4],
+	*out = (struct sl__frame){.kind = (enum sl__frame_kind)frame[4],
 				  .offset = r->at,
-				  .ts_ms = (int64_t)sl__get64(r->buf + 16),
-				  .data = r->buf + SL__SPOOL_FRAME,
+				  .ts_ms = (int64_t)sl__get64(frame + 16),
+				  .data = frame + SL__SPOOL_FRAME,
 				  .len = n};
-	r->at += total;
+	r->at += SL__SPOOL_FRAME + n;
 	return 1;
 }

@@ -80,7 +80,9 @@ struct sl__frame {
 	size_t len;
 };
 
-/* Reads frames one by one. buf has SL__SPOOL_FRAME + SL__SPOOL_CHUNK bytes and belongs to the caller. */
+#define SL__SPOOL_BUF (SL__SPOOL_FRAME + SL__SPOOL_CHUNK)
+
+/* Reads frames one by one. buf has SL__SPOOL_BUF bytes and belongs to the caller. */
 struct sl__spool_reader {
 	const struct sl_env *env;
 	int fd;
@@ -88,6 +90,8 @@ struct sl__spool_reader {
 	uint64_t at,
 		limit; /* the next frame; frames end here at the latest (UINT64_MAX: where none is valid any more) */
 	uint8_t *buf;
+	uint64_t have_at; /* what the buffer holds of the file */
+	size_t have;
 };
 
 /* 1: *out is filled, its data lives until the next call; 0: no further frame; a negative errno. */
