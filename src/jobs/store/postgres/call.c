@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call: where its connection comes from, and what stands around its statements.
+ *
+ *	own, once    st … st                          the pipeline is the transaction
+ *	own, long    BEGIN st … │ st … │ st … COMMIT  several round trips
+ *	caller's     SAVEPOINT st … │ … RELEASE       a failure is rolled back to the savepoint
+ */
+#include "jobs/store/postgres/store.h"
+
+#define SAVEPOINT "sluice_call"
+
+int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, enum pg_call_kind kind,
+		     struct sl_err *err)
+{
+	memset(call, 0, sizeof *call);
+	call->store = store;
+	call->tx = tx;
+	call->kind = kind;
+	if (tx != NULL) {
+		call->conn = tx->conn;
+	} else {
+		int rc = sl__pg_take(store->pool, &call->conn, err);
+		if (rc != 0)
+			return rc;
+	}
+	sl__pg_pipe_init(&call->pipe, call->conn);
+	sl__pg_params_init(&call->params, &store->env);
+	return 0;
+}
+
+static void undo(struct pg_call *call)
+{
+	if (call->tx != NULL)
+		(void)sl__pg_exec(call->conn, "ROLLBACK TO SAVEPOINT " SAVEPOINT "; RELEASE SAVEPOINT " SAVEPOINT,
+				  NULL);
+	else
+		(void)sl__pg_exec(call->conn, "ROLLBACK", NULL);
+}
+
+void sl__pg_call_close(struct pg_call *call)
+{
+	/* What was queued and never run must not be committed by somebody else's Sync. */
+	if (call->pipe.n > 0 && PQpipelineStatus(call->conn->pg) != PQ_PIPELINE_OFF) {
+		call->pipe.failed = SL_ECANCELLED;
+		(void)sl__pg_run(&call->pipe, NULL);
+	}
+	sl__pg_pipe_end(&call->pipe);
+	if (call->begun && !call->finished && PQstatus(call->conn->pg) == CONNECTION_OK)
+		undo(call);
+	sl__pg_params_fini(&call->params);
+	if (call->tx == NULL)
+		sl__pg_put(call->store->pool, call->conn);
+}
+
+static void begin(struct pg_call *call)
+{
+	if (call->begun || (call->tx == NULL && call->kind == PG_ONCE))
+		return;
+	call->begun = true;
+	(void)sl__pg_send_sql(&call->pipe, call->tx != NULL ? "SAVEPOINT " SAVEPOINT : "BEGIN", NULL);
+	if (call->tx != NULL && !call->conn->foreign)
+		(void)sl__pg_send(&call->pipe, &call->store->statements[ST_STRICT], NULL);
+}
+
+static void finish(struct pg_call *call)
+{
+	if (!call->begun)
+		return;
+	if (call->tx != NULL && !call->conn->foreign)
+		(void)sl__pg_send(&call->pipe, &call->store->statements[ST_RELAXED], NULL);
+	(void)sl__pg_send_sql(&call->pipe, call->tx != NULL ? "RELEASE SAVEPOINT " SAVEPOINT : "COMMIT", NULL);
+}
+
+int sl__pg_call_send(struct pg_call *call, enum pg_statement statement)
+{
+	begin(call);
+	int n = sl__pg_send(&call->pipe, &call->store->statements[statement], &call->params);
+	sl__pg_params_clear(&call->params);
+	return n;
+}
+
+int sl__pg_call_send_sql(struct pg_call *call, const char *sql)
+{
+	begin(call);
+	int n = sl__pg_send_sql(&call->pipe, sql, &call->params);
+	sl__pg_params_clear(&call->params);
+	return n;
+}
+
+int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err)
+{
+	begin(call);
+	if (last)
+		finish(call);
+	int rc = sl__pg_run(&call->pipe, err);
+	if (rc == 0)
+		call->finished = last;
+	return rc;
+}
+
+int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res, struct sl_err *err)
+{
+	int at = sl__pg_call_send(call, statement);
+	int rc = sl__pg_call_run(call, true, err);
+	if (rc == 0 && res != NULL)
+		*res = sl__pg_call_result(call, at);
+	return rc;
+}
+
+static const char *const relax[] = {
+#define PLANNER_ROW(name, value) "SET LOCAL " #name " TO DEFAULT",
+	SL__PG_PLANNER(PLANNER_ROW)
+#undef PLANNER_ROW
+};
+
+/* Lists are rare and large: a statement for each setting is cheap beside them. */
+int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res, struct sl_err *err)
+{
+	assert(call->tx == NULL);
+	call->kind = PG_LONG;
+	begin(call);
+	for (size_t i = 0; i < SL_COUNT(relax); i++)
+		(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
+	int at = sl__pg_call_send_sql(call, sql);
+	int rc = sl__pg_call_run(call, true, err);
+	if (rc == 0)
+		*res = sl__pg_call_result(call, at);
+	return rc;
+}
+
+void sl__pg_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
+		 enum sl_lost_reason reason)
+{
+	if (l != NULL && l->note != NULL)
+		l->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, l->ctx);
+}
+
+void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+		   const char *type)
+{
+	if (l != NULL && l->change != NULL)
+		l->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type}, l->ctx);
+}
+
+int sl__pg_blocker_error(int rc, struct sl_err *err)
+{
+	if (err == NULL || strcmp(err->sqlstate, "23502") != 0)
+		return rc;
+	rc = sl_err_set(err, SL_ENOENT, "postgres: a chain among the blockers does not exist");
+	err->error_class = SL_CLASS_POISON;
+	return rc;
+}
+
+void sl__pg_tell_unblocked(const PGresult *res, const struct sl_store_listen *l)
+{
+	for (int i = 0; i < PQntuples(res); i++) {
+		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
+		const char *type = sl__pg_text(res, i, 2);
+		sl__pg_change(l, SL_CHANGE_UNBLOCKED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
+		sl__pg_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+	}
+}

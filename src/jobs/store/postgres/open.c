@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing, and the table of slots. */
+#include <stdio.h>
+
+#include "jobs/store/postgres/store.h"
+#include <sluice/jobs.h>
+
+#define PLANNER_SET(name, value) "SET " #name " = " #value ";"
+static const char settings[] = SL__PG_PLANNER(PLANNER_SET) "SET default_transaction_isolation = 'read committed'";
+
+static int now_ms(void *store, int64_t *out, struct sl_err *err)
+{
+	struct pg_call call;
+	const PGresult *res = NULL;
+	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_call_one(&call, ST_NOW, &res, err);
+	if (rc == 0)
+		*out = sl__pg_time_ms(res, 0, 0);
+	sl__pg_call_close(&call);
+	return rc;
+}
+
+static void free_statements(struct pg_store *s)
+{
+	for (size_t i = 0; i < ST_COUNT; i++) {
+		union {
+			const char *in;
+			char *out;
+		} sql = {.in = s->statements[i].sql};
+		sl__free(&s->env, sql.out);
+	}
+}
+
+static void close_store(void *store)
+{
+	struct pg_store *s = store;
+	if (s == NULL)
+		return;
+	sl__pg_starter_free(s);
+	sl__pg_pool_free(s->pool);
+	sl__pg_marks_free(s);
+	free_statements(s);
+	sl__free(&s->env, s->schema);
+	sl__mutex_fini(&s->marks_mu);
+	struct sl_env env = s->env;
+	sl__free(&env, s);
+}
+
+static const struct sl_store_ops ops = {
+	.version = SL_STORE_VERSION,
+	.name = "postgres",
+	.close = close_store,
+	.migrate = sl__pg_migrate,
+	.target_id = sl__pg_target_id,
+	.now_ms = now_ms,
+	.begin = sl__pg_begin,
+	.join = sl__pg_join,
+	.native = sl__pg_native,
+	.savepoint = sl__pg_savepoint,
+	.release_savepoint = sl__pg_release_savepoint,
+	.rollback_to = sl__pg_rollback_to,
+	.commit = sl__pg_commit,
+	.rollback = sl__pg_rollback,
+	.start = sl__pg_start,
+	.exchange = sl__pg_exchange,
+	.guard = sl__pg_guard,
+	.progress = sl__pg_progress,
+	.renew = sl__pg_renew,
+	.reap = sl__pg_reap,
+	.complete_chain = sl__pg_complete_chain,
+	.cancel = sl__pg_cancel,
+	.redrive = sl__pg_redrive,
+	.trigger = sl__pg_trigger,
+	.remove = sl__pg_remove,
+	.pause = sl__pg_pause,
+	.prune = sl__pg_prune,
+	.watch = sl__pg_watch,
+	.get_job = sl__pg_get_job,
+	.get_chain = sl__pg_get_chain,
+	.list_jobs = sl__pg_list_jobs,
+	.list_chains = sl__pg_list_chains,
+	.attempts = sl__pg_attempts,
+	.counts = sl__pg_counts,
+	.outstanding = sl__pg_outstanding,
+	.cron_put = sl__pg_cron_put,
+	.cron_remove = sl__pg_cron_remove,
+	.cron_list = sl__pg_cron_list,
+	.cron_fire = sl__pg_cron_fire,
+	.events_append = sl__pg_events_append,
+	.events_read = sl__pg_events_read,
+};
+
+static int check_schema_name(const char *schema, struct sl_err *err)
+{
+	size_t n = strlen(schema);
+	if (n >= 1 && n <= 63 && strspn(schema, "abcdefghijklmnopqrstuvwxyz_0123456789") == n &&
+	    !(schema[0] >= '0' && schema[0] <= '9'))
+		return 0;
+	return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
+}
+
+static int check_opts(struct sl_store_opts *o, struct sl_err *err)
+{
+	if (o->connections == 0)
+		o->connections = 4;
+	if (o->connect_timeout_ms == 0)
+		o->connect_timeout_ms = 5000;
+	if (o->statement_timeout_ms == 0)
+		o->statement_timeout_ms = 30000;
+	if (o->schema == NULL)
+		o->schema = "sluice";
+	if (o->connections < 1 || o->connections > 1000)
+		return sl_err_set(err, SL_EINVAL, "connections: %d is not 1 to 1000", (int)o->connections);
+	if (o->connect_timeout_ms < 0)
+		return sl_err_set(err, SL_EINVAL, "connect_timeout_ms: must be positive");
+	if ((o->statement_timeout_ms < 0 && o->statement_timeout_ms != SL_UNLIMITED) ||
+	    o->statement_timeout_ms > INT32_MAX)
+		return sl_err_set(err, SL_EINVAL, "statement_timeout_ms: must be positive or SL_UNLIMITED");
+	return check_schema_name(o->schema, err);
+}
+
+static int render_statements(struct pg_store *s, struct sl_err *err)
+{
+	for (unsigned i = 0; i < ST_COUNT; i++) {
+		char *sql = sl__pg_render(&s->env, sl__pg_sql[i], s->schema);
+		if (sql == NULL)
+			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		s->statements[i] = (struct sl__pg_stmt){.index = i, .name = sl__pg_sql_names[i], .sql = sql};
+	}
+	return 0;
+}
+
+static int set_up(struct pg_store *s, const char *conninfo, const struct sl_store_opts *o, struct sl_err *err)
+{
+	const struct sl__pg_opts pg = {.env = &s->env,
+				       .conninfo = conninfo,
+				       .application = "sluice",
+				       .settings = settings,
+				       .connect_timeout_ms = o->connect_timeout_ms,
+				       .statement_timeout_ms = o->statement_timeout_ms};
+	int rc = render_statements(s, err);
+	if (rc == 0)
+		rc = sl__pg_check_conninfo(conninfo, err);
+	if (rc == 0)
+		rc = sl__pg_pool_new(&s->pool, &pg, (unsigned)o->connections, err);
+	if (rc == 0)
+		rc = sl__pg_starter_new(s, err);
+	if (rc == 0)
+		rc = o->migrate == SL_OFF ? sl__pg_schema_check(s, err) : sl__pg_migrate(s, NULL, NULL, err);
+	return rc;
+}
+
+int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_store_opts *opts, struct sl_err *err)
+{
+	struct sl_store_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = check_opts(&o, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	struct pg_store *s = sl__calloc(&env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	s->env = env;
+	sl__mutex_init(&s->marks_mu);
+	s->schema = sl__strdup(&env, o.schema);
+	rc = s->schema != NULL ? set_up(s, conninfo, &o, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	if (rc != 0) {
+		close_store(s);
+		return rc;
+	}
+	*out = (sl_store){.ops = &ops, .ctx = s};
+	return 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Removing chains: those that a client names, with what waits for them, and those that ended long ago. */
+#include "jobs/store/postgres/store.h"
+
+struct id_set {
+	const struct sl_env *env;
+	uint64_t *ids;
+	size_t n, cap;
+};
+
+static int add_id(struct id_set *set, uint64_t id, struct sl_err *err)
+{
+	for (size_t i = 0; i < set->n; i++)
+		if (set->ids[i] == id)
+			return 0;
+	if (set->n == set->cap) {
+		size_t cap = set->cap * 2 + 16;
+		uint64_t *more = sl__realloc(set->env, set->ids, cap * sizeof *more);
+		if (more == NULL)
+			return sl_err_set(err, SL_ENOMEM, "postgres: remove: out of memory");
+		set->ids = more;
+		set->cap = cap;
+	}
+	set->ids[set->n++] = id;
+	return 0;
+}
+
+/* Lock the chains of the set, and take in those that wait for one of them, until nothing outside does. A chain that is
+ * started meanwhile must lock a chain of the set first, and then finds it gone. */
+static int close_set(struct pg_call *call, struct id_set *set, int cascade, struct sl_err *err)
+{
+	for (;;) {
+		int at;
+		int rc = sl__pg_lock_heads(call, set->ids, set->n, &at, err);
+		if (rc != 0)
+			return rc;
+		sl__pg_pipe_end(&call->pipe);
+		sl__pg_add_ids(&call->params, set->ids, set->n);
+		at = sl__pg_call_send(call, ST_WAITING);
+		rc = sl__pg_call_run(call, false, err);
+		if (rc != 0)
+			return rc;
+		const PGresult *res = sl__pg_call_result(call, at);
+		int waiting = PQntuples(res);
+		if (waiting > 0 && !cascade)
+			return sl_err_set(err, SL_EPENDING, "postgres: chain %lld waits for chain %lld",
+					  (long long)sl__pg_int8(res, 0, 0), (long long)sl__pg_int8(res, 0, 1));
+		for (int i = 0; i < waiting && rc == 0; i++)
+			rc = add_id(set, (uint64_t)sl__pg_int8(res, i, 0), err);
+		sl__pg_pipe_end(&call->pipe);
+		if (rc != 0 || waiting == 0)
+			return rc;
+	}
+}
+
+/* Rows: id, chain, type, was leased */
+static size_t tell_deleted(const PGresult *res, const struct sl_store_listen *l)
+{
+	size_t chains = 0;
+	for (int i = 0; i < PQntuples(res); i++) {
+		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0), chain_id = (uint64_t)sl__pg_int8(res, i, 1);
+		const char *type = sl__pg_text(res, i, 2);
+		chains += id == chain_id;
+		if (sl__pg_bool(res, i, 3))
+			sl__pg_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
+		sl__pg_change(l, SL_CHANGE_DELETED, id, chain_id, type);
+	}
+	return chains;
+}
+
+static int delete_ids(struct pg_call *call, const uint64_t *ids, size_t n_ids, bool keep_needed, size_t *n,
+		      const struct sl_store_listen *listen, struct sl_err *err)
+{
+	const PGresult *res = NULL;
+	sl__pg_add_ids(&call->params, ids, n_ids);
+	sl__pg_add_bool(&call->params, keep_needed);
+	int rc = sl__pg_call_one(call, ST_DELETE, &res, err);
+	if (rc == 0)
+		*n = tell_deleted(res, listen);
+	return rc;
+}
+
+int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct pg_store *s = store;
+	struct id_set set = {.env = &s->env};
+	struct pg_call call;
+	size_t deleted = 0;
+	int rc = sl__pg_call_open(&call, s, tx, PG_LONG, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < n_chains && rc == 0; i++)
+		rc = add_id(&set, chains[i], err);
+	if (rc == 0)
+		rc = close_set(&call, &set, cascade, err);
+	if (rc == 0)
+		rc = delete_ids(&call, set.ids, set.n, false, &deleted, listen, err);
+	if (rc == 0 && n != NULL)
+		*n = deleted;
+	sl__free(&s->env, set.ids);
+	sl__pg_call_close(&call);
+	return rc;
+}
+
+/* ---- retention ---- */
+
+/* Locked, so that nobody begins to wait for one of them; who did just before is seen by the deleting statement. */
+static int find_prunable(struct pg_call *call, int64_t before_ms, uint32_t limit, struct id_set *set,
+			 struct sl_err *err)
+{
+	sl__pg_add_time(&call->params, before_ms);
+	sl__pg_add_int8(&call->params, limit);
+	int at = sl__pg_call_send(call, ST_PRUNABLE);
+	int rc = sl__pg_call_run(call, false, err);
+	if (rc != 0)
+		return rc;
+	const PGresult *res = sl__pg_call_result(call, at);
+	size_t n = (size_t)PQntuples(res);
+	set->ids = sl__calloc(set->env, n, sizeof *set->ids);
+	if (set->ids == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: prune: out of memory");
+	for (; set->n < n; set->n++)
+		set->ids[set->n] = (uint64_t)sl__pg_int8(res, (int)set->n, 0);
+	sl__pg_pipe_end(&call->pipe);
+	return 0;
+}
+
+int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+{
+	struct pg_store *s = store;
+	struct id_set set = {.env = &s->env};
+	struct pg_call call;
+	int rc = sl__pg_call_open(&call, s, NULL, PG_LONG, err);
+	if (rc != 0)
+		return rc;
+	rc = find_prunable(&call, before_ms, limit, &set, err);
+	if (rc == 0)
+		rc = delete_ids(&call, set.ids, set.n, true, n, NULL, err);
+	sl__free(&s->env, set.ids);
+	sl__pg_call_close(&call);
+	return rc;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The schema and its versions.
+ *
+ *	job          one row per job; its columns that change are in no index, so that every update is HOT
+ *	ready        what can be claimed: inserted and deleted, never updated, in the order of claims
+ *	sched        what can be claimed later; claims move it to ready when it is due
+ *	lease        one row per claim: who has which jobs, under which fences, until when
+ *	job_attempt  attempts that did not complete; the one that did, or runs, is read off job and lease
+ *	blocker      edges from a job to the chains it waits for, or waited
+ *	dedup        keys in force
+ *	paused, cron, meta, schema_version
+ *	job_events, event_mark, event_offset     events and how far each stream has come
+ *
+ * A job is pending in exactly one place: ready, sched or a lease. The statuses in job are those of enum sl_job_status
+ * without running, which is a pending job in a lease under its present fence. A job's chain_status and last_id are
+ * those of a chain, kept in its first job and NULL while the chain has no other job.
+ *
+ * Versions are applied one by one, each in the transaction that also writes it down, under an advisory lock: any number
+ * of processes may migrate at once.
+ */
+#include <stdio.h>
+
+#include "jobs/store/postgres/store.h"
+
+/* Every row of job is updated once on its way, most by a batch that holds whole pages: room for both versions. */
+#define JOB_STORAGE                                                                                                    \
+	"fillfactor = 40, autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.1, "               \
+	"autovacuum_vacuum_cost_delay = 0"
+/* Tables that turn over completely: vacuumed by count, and never cut under a lock. */
+#define QUEUE_STORAGE                                                                                                  \
+	"autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, "                                     \
+	"autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000, "                                  \
+	"autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off"
+
+static const char version_1[] =
+	"CREATE SEQUENCE {s}.job_id AS bigint;"
+	"CREATE TABLE {s}.job ("
+	" id bigint PRIMARY KEY, chain_id bigint NOT NULL, fence bigint NOT NULL DEFAULT 1,"
+	" created_at timestamptz NOT NULL, scheduled_for timestamptz, started_at timestamptz, ended_at timestamptz,"
+	" prev_id bigint, next_id bigint, last_id bigint,"
+	" priority integer NOT NULL, attempt integer NOT NULL DEFAULT 0, blockers integer, blockers_open integer,"
+	" status smallint NOT NULL, chain_status smallint,"
+	" solo boolean NOT NULL DEFAULT false, watched boolean NOT NULL DEFAULT false,"
+	" outside boolean NOT NULL DEFAULT false,"
+	" type text COLLATE \"C\" NOT NULL, input text NOT NULL, output text, error text, progress text,"
+	" key text COLLATE \"C\", traceparent text, leased_by text"
+	") WITH (" JOB_STORAGE ");"
+	"ALTER SEQUENCE {s}.job_id OWNED BY {s}.job.id;"
+	"CREATE INDEX job_chain ON {s}.job (chain_id, id) WHERE chain_id <> id;"
+	"CREATE INDEX job_key ON {s}.job (key) WHERE key IS NOT NULL;"
+	"CREATE TABLE {s}.ready ("
+	" id bigint NOT NULL, fence bigint NOT NULL, priority integer NOT NULL, solo boolean NOT NULL,"
+	" type text COLLATE \"C\" NOT NULL) WITH (" QUEUE_STORAGE ");"
+	"CREATE INDEX ready_order ON {s}.ready (type, solo, priority, id);"
+	"CREATE TABLE {s}.sched ("
+	" id bigint NOT NULL, fence bigint NOT NULL, due timestamptz NOT NULL, priority integer NOT NULL,"
+	" tried boolean NOT NULL,"
+	" type text COLLATE \"C\" NOT NULL) WITH (" QUEUE_STORAGE ");"
+	"CREATE INDEX sched_order ON {s}.sched (type, due, id);"
+	"CREATE TABLE {s}.lease ("
+	" claim uuid PRIMARY KEY, until timestamptz NOT NULL, claimed_at timestamptz NOT NULL,"
+	" charged boolean NOT NULL, worker text NOT NULL, types text[] NOT NULL, ids bigint[] NOT NULL,"
+	" fences bigint[] NOT NULL) WITH (" QUEUE_STORAGE ");"
+	"CREATE INDEX lease_until ON {s}.lease (until);"
+	"CREATE TABLE {s}.job_attempt ("
+	" id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, job_id bigint NOT NULL, attempt integer NOT NULL,"
+	" outcome smallint NOT NULL, worker text, error text, started_at timestamptz, ended_at timestamptz NOT NULL);"
+	"CREATE INDEX job_attempt_job ON {s}.job_attempt (job_id, id);"
+	"CREATE TABLE {s}.blocker ("
+	" job_id bigint NOT NULL, ord integer NOT NULL, chain_id bigint NOT NULL, done boolean NOT NULL,"
+	" PRIMARY KEY (job_id, ord));"
+	"CREATE INDEX blocker_chain ON {s}.blocker (chain_id, job_id);"
+	"CREATE INDEX blocker_open ON {s}.blocker (chain_id) WHERE NOT done;"
+	"CREATE TABLE {s}.dedup ("
+	" key text COLLATE \"C\" PRIMARY KEY, chain_id bigint NOT NULL, scope smallint NOT NULL, until timestamptz);"
+	"CREATE INDEX dedup_chain ON {s}.dedup (chain_id);"
+	"CREATE TABLE {s}.paused (type text COLLATE \"C\" PRIMARY KEY);"
+	"CREATE TABLE {s}.cron ("
+	" name text COLLATE \"C\" PRIMARY KEY, spec text NOT NULL, type text COLLATE \"C\" NOT NULL,"
+	" input text NOT NULL, priority integer NOT NULL, catch_up boolean NOT NULL,"
+	" next_at timestamptz, last_at timestamptz, last_chain bigint);"
+	"CREATE TABLE {s}.job_events ("
+	" \"offset\" bigint PRIMARY KEY, incarnation bigint NOT NULL, sequence bigint NOT NULL, crc bigint NOT NULL,"
+	" job_id bigint, ts timestamptz NOT NULL, attempt integer, type integer NOT NULL, late boolean NOT NULL,"
+	" stream text COLLATE \"C\" NOT NULL, payload bytea NOT NULL, UNIQUE (stream, incarnation, sequence));"
+	"CREATE INDEX job_events_job ON {s}.job_events (job_id, \"offset\") WHERE job_id IS NOT NULL;"
+	"CREATE TABLE {s}.event_mark ("
+	" stream text COLLATE \"C\" NOT NULL, incarnation bigint NOT NULL, mark bigint NOT NULL,"
+	" PRIMARY KEY (stream, incarnation)) WITH (fillfactor = 50);"
+	"CREATE TABLE {s}.event_offset (last bigint NOT NULL) WITH (fillfactor = 10);"
+	"INSERT INTO {s}.event_offset VALUES (0);"
+	"CREATE TABLE {s}.meta (name text PRIMARY KEY, value text NOT NULL);"
+	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));";
+
+static const char *const versions[] = {version_1};
+_Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
+
+/* SQL of the store's own, rendered and run without parameters. */
+static int exec(struct pg_store *s, struct sl__pg_conn *c, const char *sql, struct sl_err *err)
+{
+	char *text = sl__pg_render(&s->env, sql, s->schema);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	PGresult *res = PQexec(c->pg, text);
+	ExecStatusType status = PQresultStatus(res);
+	int rc = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, c->pg, res, "migrate");
+	PQclear(res);
+	sl__free(&s->env, text);
+	return rc;
+}
+
+/* One value of text; NULL is empty. */
+static int ask(struct pg_store *s, struct sl__pg_conn *c, const char *sql, char *out, size_t size, struct sl_err *err)
+{
+	char *text = sl__pg_render(&s->env, sql, s->schema);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	PGresult *res = PQexec(c->pg, text);
+	int rc = PQresultStatus(res) == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, c->pg, res, "schema");
+	if (rc == 0)
+		(void)snprintf(out, size, "%s", PQntuples(res) > 0 ? PQgetvalue(res, 0, 0) : "");
+	PQclear(res);
+	sl__free(&s->env, text);
+	return rc;
+}
+
+/* *out is 0 where there is nothing of ours yet. */
+static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
+{
+	char text[64];
+	int rc = ask(s, c, "SELECT to_regclass('{s}.schema_version') IS NOT NULL", text, sizeof text, err);
+	*out = 0;
+	if (rc != 0 || text[0] != 't')
+		return rc;
+	rc = ask(s, c, "SELECT coalesce(max(version), 0) FROM {s}.schema_version", text, sizeof text, err);
+	if (rc == 0 && sscanf(text, "%d", out) != 1)
+		rc = sl_err_set(err, SL_ECORRUPT, "postgres: schema %s: no version in schema_version", s->schema);
+	return rc;
+}
+
+static int too_new(const struct pg_store *s, int version, struct sl_err *err)
+{
+	return sl_err_set(err, SL_EUNSUPPORTED,
+			  "postgres: schema %s has version %d, this library knows up to %d: update the library",
+			  s->schema, version, SL_SCHEMA_VERSION);
+}
+
+/* Inside a transaction that holds the lock. */
+static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version, struct sl_err *err)
+{
+	char text[64];
+	int rc = ask(s, c, "SELECT to_regnamespace('{s}') IS NOT NULL", text, sizeof text, err);
+	if (rc == 0 && text[0] != 't')
+		rc = exec(s, c, "CREATE SCHEMA {s}", err);
+	if (rc == 0 && version == 0)
+		rc = exec(s, c,
+			  "CREATE TABLE IF NOT EXISTS {s}.schema_version"
+			  " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)",
+			  err);
+	for (; rc == 0 && version < SL_SCHEMA_VERSION; version++) {
+		char note[128];
+		rc = exec(s, c, versions[version], err);
+		(void)snprintf(note, sizeof note, "INSERT INTO {s}.schema_version VALUES (%d, clock_timestamp())",
+			       version + 1);
+		if (rc == 0)
+			rc = exec(s, c, note, err);
+	}
+	return rc;
+}
+
+static int migrate_locked(struct pg_store *s, struct sl__pg_conn *c, int *version, struct sl_err *err)
+{
+	int rc = sl__pg_exec(c, "BEGIN", err);
+	if (rc != 0)
+		return rc;
+	/* Waits for as long as another process migrates. */
+	rc = exec(s, c, "SELECT pg_advisory_xact_lock(hashtextextended('sluice migrate {s}', 0))", err);
+	if (rc == 0)
+		rc = read_version(s, c, version, err);
+	if (rc == 0 && *version > SL_SCHEMA_VERSION)
+		rc = too_new(s, *version, err);
+	if (rc == 0 && *version < SL_SCHEMA_VERSION)
+		rc = apply_missing(s, c, *version, err);
+	if (rc == 0)
+		return sl__pg_exec(c, "COMMIT", err);
+	(void)sl__pg_exec(c, "ROLLBACK", NULL);
+	return rc;
+}
+
+int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err)
+{
+	struct pg_store *s = store;
+	struct sl__pg_conn *c;
+	int version = 0;
+	int rc = sl__pg_take(s->pool, &c, err);
+	if (rc != 0)
+		return rc;
+	/* Mostly there is nothing to do, and no lock is taken for that. */
+	rc = read_version(s, c, &version, err);
+	if (rc == 0 && version != SL_SCHEMA_VERSION)
+		rc = migrate_locked(s, c, &version, err);
+	sl__pg_put(s->pool, c);
+	if (rc == 0 && from != NULL)
+		*from = version;
+	if (rc == 0 && to != NULL)
+		*to = SL_SCHEMA_VERSION;
+	return rc;
+}
+
+int sl__pg_schema_check(struct pg_store *s, struct sl_err *err)
+{
+	struct sl__pg_conn *c;
+	int version = 0;
+	int rc = sl__pg_take(s->pool, &c, err);
+	if (rc != 0)
+		return rc;
+	rc = read_version(s, c, &version, err);
+	sl__pg_put(s->pool, c);
+	if (rc != 0 || version == SL_SCHEMA_VERSION)
+		return rc;
+	if (version > SL_SCHEMA_VERSION)
+		return too_new(s, version, err);
+	return sl_err_set(err, SL_EUNSUPPORTED, "postgres: schema %s has version %d, not %d: run `sluice jobs migrate`",
+			  s->schema, version, SL_SCHEMA_VERSION);
+}
+
+int sl__pg_target_id(void *store, char out[33], struct sl_err *err)
+{
+	struct pg_store *s = store;
+	struct sl__pg_conn *c;
+	char text[64];
+	int rc = sl__pg_take(s->pool, &c, err);
+	if (rc != 0)
+		return rc;
+	rc = ask(s, c, "SELECT value FROM {s}.meta WHERE name = 'target_id'", text, sizeof text, err);
+	sl__pg_put(s->pool, c);
+	if (rc == 0 && strlen(text) != 32)
+		rc = sl_err_set(err, SL_ECORRUPT, "postgres: schema %s: no target_id in meta", s->schema);
+	if (rc == 0)
+		memcpy(out, text, 33);
+	return rc;
+}

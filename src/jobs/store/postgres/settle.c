@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settling a batch: in order of ids (P2 in sql.c), in one statement for completions of single-job chains, in another
+ * for everything else, with the rows of chains and blockers locked before it.
+ */
+#include <stdlib.h>
+
+#include "jobs/store/postgres/store.h"
+
+/* A parameter of the server may have 1 GB; a batch beyond this is better sent job by job. */
+#define BATCH_BYTES_MAX ((size_t)256 << 20)
+
+static int by_id(const void *a, const void *b, void *ctx)
+{
+	const struct sl_settle *settles = ctx;
+	size_t x = *(const size_t *)a, y = *(const size_t *)b;
+	if (settles[x].id != settles[y].id)
+		return settles[x].id < settles[y].id ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static bool is_fast(const struct sl_settle *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (s[i].kind != SL_SETTLE_COMPLETE || s[i].id != s[i].chain_id || s[i].progress != NULL ||
+		    !same_text(s[i].worker, s[0].worker))
+			return false;
+	return true;
+}
+
+/* What the settle does to `attempt`: charge a start that was not, give back one that does not count. */
+static int32_t charge_of(const struct sl_settle *s)
+{
+	if (s->kind == SL_SETTLE_RESCHEDULE || s->kind == SL_SETTLE_RELEASE)
+		return s->charged ? -1 : 0;
+	return s->charged ? 0 : 1;
+}
+
+/* In order of ids. */
+#define EACH(st, p, oid, add)                                                                                          \
+	do {                                                                                                           \
+		sl__pg_add_array(p, oid, (st)->n);                                                                     \
+		for (size_t each = 0; each < (st)->n; each++) {                                                        \
+			const struct sl_settle *s = &(st)->settles[(st)->order[each]];                                 \
+			add;                                                                                           \
+		}                                                                                                      \
+	} while (0)
+
+static const char *output_of(const struct sl_settle *s)
+{
+	if (s->kind != SL_SETTLE_COMPLETE)
+		return NULL;
+	return s->output != NULL ? s->output : "null";
+}
+
+static void add_claims(struct sl__pg_params *p, const struct pg_settling *st)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < st->n; i++)
+		n += st->settles[i].last_of_claim != 0;
+	sl__pg_add_array(p, SL__PG_UUID, n);
+	for (size_t i = 0; i < st->n; i++)
+		if (st->settles[i].last_of_claim)
+			sl__pg_el_uuid(p, st->settles[i].claim.bytes);
+}
+
+static int send_fast(struct pg_call *call, const struct pg_settling *st)
+{
+	struct sl__pg_params *p = &call->params;
+	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
+	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
+	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, charge_of(s)));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
+	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
+	sl__pg_add_text(p, st->settles[0].worker);
+	add_claims(p, st);
+	return sl__pg_call_send(call, ST_SETTLE_FAST);
+}
+
+/* ---- the general statement ---- */
+
+static const struct sl_new_job *next_of(const struct sl_settle *s)
+{
+	static const struct sl_new_job none;
+	return s->kind == SL_SETTLE_CONTINUE ? s->next : &none;
+}
+
+static const char *input_of(const struct sl_new_job *job)
+{
+	return job->type == NULL ? NULL : job->input != NULL ? job->input : "null";
+}
+
+static void add_next_jobs(struct sl__pg_params *p, const struct pg_settling *st)
+{
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->type));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, input_of(next_of(s))));
+	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, next_of(s)->priority));
+	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, next_of(s)->at_ms));
+	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, next_of(s)->delay_ms));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->traceparent));
+}
+
+static size_t count_edges(const struct pg_settling *st)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < st->n; i++)
+		n += next_of(&st->settles[i])->n_blockers;
+	return n;
+}
+
+#define EACH_EDGE(st, p, oid, add)                                                                                     \
+	do {                                                                                                           \
+		sl__pg_add_array(p, oid, count_edges(st));                                                             \
+		for (size_t each = 0; each < (st)->n; each++) {                                                        \
+			const struct sl_new_job *job = next_of(&(st)->settles[(st)->order[each]]);                     \
+			for (size_t edge = 0; edge < job->n_blockers; edge++)                                          \
+				add;                                                                                   \
+		}                                                                                                      \
+	} while (0)
+
+static void add_edges(struct sl__pg_params *p, const struct pg_settling *st)
+{
+	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
+	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
+	EACH_EDGE(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
+}
+
+static int send_general(struct pg_call *call, const struct pg_settling *st)
+{
+	struct sl__pg_params *p = &call->params;
+	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
+	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
+	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)s->kind));
+	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, charge_of(s)));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->error));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->progress));
+	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
+	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->at_ms));
+	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, s->delay_ms));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->worker));
+	add_claims(p, st);
+	add_next_jobs(p, st);
+	add_edges(p, st);
+	return sl__pg_call_send(call, ST_SETTLE);
+}
+
+/* Rows besides the jobs' own are touched: heads of chains, blockers. */
+static bool needs_locks(const struct pg_settling *st)
+{
+	for (size_t i = 0; i < st->n; i++)
+		if (st->settles[i].id != st->settles[i].chain_id || st->settles[i].kind == SL_SETTLE_CONTINUE)
+			return true;
+	return false;
+}
+
+static void send_locks(struct pg_call *call, const struct pg_settling *st)
+{
+	struct sl__pg_params *p = &call->params;
+	sl__pg_add_array(p, SL__PG_INT8, st->n * 2 + count_edges(st));
+	for (size_t i = 0; i < st->n; i++) {
+		const struct sl_new_job *next = next_of(&st->settles[i]);
+		sl__pg_el_int8(p, (int64_t)st->settles[i].id);
+		sl__pg_el_int8(p, (int64_t)st->settles[i].chain_id);
+		for (size_t edge = 0; edge < next->n_blockers; edge++)
+			sl__pg_el_int8(p, (int64_t)next->blockers[edge]);
+	}
+	(void)sl__pg_call_send(call, ST_LOCK);
+}
+
+/* ---- both ---- */
+
+static void send_unblock(struct pg_call *call, struct pg_settling *st)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < st->n; i++)
+		n += st->settles[i].kind == SL_SETTLE_COMPLETE;
+	st->at_unblock = -1;
+	if (n == 0)
+		return;
+	sl__pg_add_array(&call->params, SL__PG_INT8, n);
+	for (size_t i = 0; i < st->n; i++)
+		if (st->settles[i].kind == SL_SETTLE_COMPLETE)
+			sl__pg_el_int8(&call->params, (int64_t)st->settles[i].chain_id);
+	st->at_unblock = sl__pg_call_send(call, ST_UNBLOCK);
+}
+
+static size_t bytes_of(const struct sl_settle *s)
+{
+	return (s->output != NULL ? strlen(s->output) : 0) + (s->error != NULL ? strlen(s->error) : 0) +
+	       (s->progress != NULL ? strlen(s->progress) : 0);
+}
+
+static int check(const struct pg_settling *st, struct sl_err *err)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < st->n; i++) {
+		const struct sl_settle *s = &st->settles[i];
+		bytes += bytes_of(s);
+		if (s->kind < SL_SETTLE_COMPLETE || s->kind > SL_SETTLE_RELEASE ||
+		    (s->kind == SL_SETTLE_CONTINUE && (s->next == NULL || s->next->type == NULL)))
+			return sl_err_set(err, SL_EINVAL, "postgres: settle of job %llu: no kind, or no next job",
+					  (unsigned long long)s->id);
+	}
+	if (bytes > BATCH_BYTES_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "postgres: outputs of %zu bytes in one exchange, at most %zu", bytes,
+				  BATCH_BYTES_MAX);
+	return 0;
+}
+
+int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_err *err)
+{
+	int rc = check(st, err);
+	if (rc != 0)
+		return rc;
+	st->order = sl__calloc(&call->store->env, st->n, sizeof *st->order);
+	if (st->order == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: settle: out of memory");
+	for (size_t i = 0; i < st->n; i++)
+		st->order[i] = i;
+	union {
+		const struct sl_settle *in;
+		void *out;
+	} settles = {.in = st->settles};
+	qsort_r(st->order, st->n, sizeof *st->order, by_id, settles.out);
+	st->fast = is_fast(st->settles, st->n);
+	if (!st->fast && needs_locks(st))
+		send_locks(call, st);
+	st->at_settle = st->fast ? send_fast(call, st) : send_general(call, st);
+	send_unblock(call, st);
+	return 0;
+}
+
+void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st)
+{
+	sl__free(&call->store->env, st->order);
+}
+
+/* ---- results ---- */
+
+/* Row: ord, next id, type, later, watched, next later, next's open blockers. */
+static void tell_next(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
+{
+	enum pg_born how = sl__pg_int4(res, row, 6) > 0 ? PG_BORN_BLOCKED
+			   : sl__pg_bool(res, row, 5)   ? PG_BORN_SCHEDULED
+							: PG_BORN_READY;
+	sl__pg_tell_born(l, (uint64_t)sl__pg_int8(res, row, 1), s->chain_id, s->next->type, how);
+}
+
+static void tell_back(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
+{
+	const char *type = sl__pg_text(res, row, 2);
+	if (sl__pg_bool(res, row, 3))
+		sl__pg_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
+	else
+		sl__pg_note(l, SL_NOTE_JOB_SCHEDULED, type, s->id, SL_LOST_NOT);
+}
+
+static void tell_settled(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
+{
+	bool ended = s->kind == SL_SETTLE_COMPLETE || s->kind == SL_SETTLE_FAIL;
+	if (ended && sl__pg_bool(res, row, 4))
+		sl__pg_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
+	if (s->kind == SL_SETTLE_COMPLETE)
+		sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, sl__pg_text(res, row, 2));
+	else if (s->kind == SL_SETTLE_CONTINUE)
+		tell_next(res, row, s, l);
+	else if (!ended)
+		tell_back(res, row, s, l);
+}
+
+/* Those without a row did not match. SL_LOST_TAKEN until it is known better. Returns how many. */
+static size_t fill_results(const struct pg_settling *st, const PGresult *res, struct sl_settle_result *results)
+{
+	for (size_t i = 0; i < st->n; i++)
+		results[i] = (struct sl_settle_result){.lost = SL_LOST_TAKEN};
+	for (int row = 0; row < PQntuples(res); row++) {
+		size_t i = st->order[sl__pg_int4(res, row, 0) - 1];
+		results[i].lost = SL_LOST_NOT;
+		results[i].next_id = (uint64_t)sl__pg_int8(res, row, 1);
+		results[i].chain_ended = st->settles[i].kind == SL_SETTLE_COMPLETE;
+	}
+	return st->n - (size_t)PQntuples(res);
+}
+
+/* The settles are durable whatever this question comes to, and lost is lost: an error leaves SL_LOST_TAKEN. */
+static void ask_why(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results, size_t n)
+{
+	const struct sl_env *env = &call->store->env;
+	uint64_t *ids = sl__calloc(env, n, sizeof *ids), *fences = sl__calloc(env, n, sizeof *fences);
+	enum sl_lost_reason *reasons = sl__calloc(env, n, sizeof *reasons);
+	size_t at = 0;
+	for (size_t i = 0; i < st->n && ids != NULL && fences != NULL; i++)
+		if (results[i].lost != SL_LOST_NOT) {
+			ids[at] = st->settles[i].id;
+			fences[at++] = st->settles[i].fence;
+		}
+	if (at == n && reasons != NULL && sl__pg_lost_reasons(call, ids, fences, n, reasons, NULL) == 0) {
+		at = 0;
+		for (size_t i = 0; i < st->n; i++)
+			if (results[i].lost != SL_LOST_NOT && reasons[at++] != SL_LOST_NOT)
+				results[i].lost = reasons[at - 1];
+	}
+	sl__free(env, ids);
+	sl__free(env, fences);
+	sl__free(env, reasons);
+}
+
+void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results,
+			const struct sl_store_listen *listen)
+{
+	const PGresult *res = sl__pg_call_result(call, st->at_settle);
+	size_t lost = fill_results(st, res, results);
+	for (int row = 0; row < PQntuples(res); row++)
+		tell_settled(res, row, &st->settles[st->order[sl__pg_int4(res, row, 0) - 1]], listen);
+	if (st->at_unblock >= 0)
+		sl__pg_tell_unblocked(sl__pg_call_result(call, st->at_unblock), listen);
+	if (lost > 0)
+		ask_why(call, st, results, lost);
+}
+
+int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
+			enum sl_lost_reason *reasons, struct sl_err *err)
+{
+	struct sl__pg_pipe pipe;
+	SL__PG_PARAMS_LOCAL(params, &call->store->env);
+	const struct sl__pg_stmt *lost = &call->store->statements[ST_LOST];
+	sl__pg_pipe_init(&pipe, call->conn);
+	sl__pg_add_ids(&params, ids, n);
+	sl__pg_add_ids(&params, fences, n);
+	int at = call->tx != NULL ? sl__pg_send_sql(&pipe, lost->sql, &params) : sl__pg_send(&pipe, lost, &params);
+	int rc = sl__pg_run(&pipe, err);
+	for (int row = 0; rc == 0 && row < PQntuples(pipe.results[at]); row++)
+		reasons[sl__pg_int4(pipe.results[at], row, 0) - 1] = sl__pg_reason(pipe.results[at], row);
+	sl__pg_pipe_end(&pipe);
+	return rc;
+}
+
+/* Row: ord, the job's status (NULL: gone), under its fence. */
+enum sl_lost_reason sl__pg_reason(const PGresult *res, int row)
+{
+	if (sl__pg_is_null(res, row, 1))
+		return SL_LOST_NOT_FOUND;
+	if (sl__pg_bool(res, row, 2))
+		return SL_LOST_NOT;
+	int32_t status = sl__pg_int4(res, row, 1);
+	return status == SL_JOB_COMPLETED   ? SL_LOST_COMPLETED
+	       : status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED
+					    : SL_LOST_TAKEN;
+}

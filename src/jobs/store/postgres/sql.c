@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The statements of the hot path and of leases. Numbers in them are those of enum sl_job_status (1 blocked, 2 pending,
+ * 4 completed, 5 failed, 6 cancelled), enum sl_settle_kind and enum sl_attempt_outcome.
+ *
+ * What keeps them right under READ COMMITTED
+ *  P1. Every end of a claim is an UPDATE of the job's row with `fence = …` and `status = 2` in its WHERE. When another
+ *      transaction was faster, PostgreSQL looks at the new row again, and nothing matches.
+ *  P2. Rows of job are locked in the order of their ids: parameters come sorted, and plans are nested loops over them
+ *      (other joins are switched off on our connections, which also keeps a plan made for an empty table from being a
+ *      scan of a full one).
+ *  P3. Whoever puts an edge to a chain locks the chain's first job before it looks whether the chain has completed.
+ *      Whoever completes a chain updates that row and looks for edges in a later statement. One of them sees the other.
+ *  P4. `ready` and `sched` may hold a row that its job has left (a claim that was lost with the server's memory, a
+ *      promotion that raced with a cancel). Claims pass over what has another fence or status than the job's row.
+ */
+#include "jobs/store/postgres/store.h"
+
+#define NOW "(SELECT clock_timestamp())"
+
+/* ---- claims ---- */
+
+/* The claimable of a type from its mark on, in order; `priority < mark` is read in full, so that what is more urgent is
+ * found at once. $lock: FOR UPDATE SKIP LOCKED. The parts are read lazily and in turn. */
+#define READY_FROM(columns, type, priority, id, lock)                                                                  \
+	"(SELECT * FROM (SELECT " columns " FROM {s}.ready r WHERE r.type = " type                                     \
+	" AND NOT r.solo AND r.priority < " priority " ORDER BY r.priority, r.id " lock                                \
+	") urgent UNION ALL SELECT * FROM (SELECT " columns " FROM {s}.ready r WHERE r.type = " type                   \
+	" AND NOT r.solo AND (r.priority, r.id) >= (" priority ", " id ") ORDER BY r.priority, r.id " lock ") rest)"
+
+#define LEASE_COLUMNS "(claim, worker, claimed_at, until, charged, types, ids, fences)"
+#define LEASE_AGAIN                                                                                                    \
+	" ON CONFLICT (claim) DO UPDATE SET until = excluded.until, charged = excluded.charged,"                       \
+	" types = excluded.types, ids = excluded.ids, fences = excluded.fences RETURNING until"
+
+/* Charge what was claimed singly. */
+#define CHARGE(worker, limit)                                                                                          \
+	"c AS (UPDATE {s}.job j SET attempt = j.attempt + 1, started_at = clock_timestamp(), leased_by = " worker      \
+	" FROM d WHERE (d.solo OR " limit " = 1) AND j.id = d.id AND j.fence = d.fence AND j.status = 2)"
+
+/* The jobs in order, then one row for the reply: count taken out, now, next due time, next expiry. */
+#define CLAIMED(limit, types_match_ready, types_match_sched, types_match_lease, seen)                                  \
+	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent,"                            \
+	" j.attempt + (d.solo OR " limit " = 1)::integer, j.priority, d.solo OR " limit " = 1,"                        \
+	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"                                    \
+	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2"                                 \
+	" ORDER BY d.priority, d.id) taken"                                                                            \
+	" UNION ALL SELECT NULL, (SELECT count(*) FROM d), " seen ", NULL, NULL, NULL, NULL, NULL,"                    \
+	" EXISTS (SELECT 1 FROM s) AND " limit " > 1 AND EXISTS"                                                       \
+	" (SELECT 1 FROM {s}.ready r WHERE " types_match_ready " AND r.ctid <> ALL (ARRAY(SELECT tid FROM s))),"       \
+	" NULL, clock_timestamp(),"                                                                                    \
+	" CASE WHEN (SELECT count(*) FROM d) < " limit                                                                 \
+	" THEN (SELECT min(q.due) FROM {s}.sched q WHERE " types_match_sched ") END,"                                  \
+	" CASE WHEN (SELECT count(*) FROM d) < " limit                                                                 \
+	" THEN least((SELECT min(o.until) FROM {s}.lease o WHERE " types_match_lease "), (SELECT until FROM l)) END"
+
+/* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease */
+#define PAUSED_ONE "EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = $1)"
+static const char claim_one_type[] =
+	"WITH s AS MATERIALIZED (SELECT r.ctid AS tid FROM {s}.ready r WHERE r.type = $1 AND r.solo"
+	" ORDER BY r.priority, r.id LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE 1 END FOR UPDATE SKIP LOCKED),"
+	"d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (CASE WHEN EXISTS (SELECT 1 FROM s)"
+	" THEN ARRAY(SELECT tid FROM s)"
+	" ELSE ARRAY(SELECT tid FROM " READY_FROM(
+		"r.ctid AS tid", "$1", "$3::integer", "$4::bigint",
+		"FOR UPDATE SKIP LOCKED") " m"
+					  " LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END) END)"
+					  " RETURNING x.id, x.fence, x.priority, x.solo),"
+					  "l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+					  " SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + "
+					  "$7::interval, $2 = 1 OR bool_or(solo),"
+					  " ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > "
+					  "0" LEASE_AGAIN ")," CHARGE("$6", "$2")
+						  CLAIMED("$2", "r.type = $1", "q.type = $1",
+							  "o.types @> ARRAY[$1::text]", "NULL::bigint");
+
+/*
+ * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all
+ * A look without locks says how many of each type are among the first; only so many are locked of each. When others
+ * hold those locks the claim gets less than it has seen; the caller then asks again with all types to their limits.
+ */
+static const char claim_types[] =
+	"WITH t AS MATERIALIZED (SELECT u.type, least(u.lim, $5::integer) AS lim, u.priority, u.id"
+	" FROM unnest($1::text[], $2::integer[], $3::integer[], $4::bigint[]) AS u(type, lim, priority, id)"
+	" WHERE u.lim > 0 AND NOT EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = u.type)),"
+	"s AS MATERIALIZED (SELECT m.tid FROM t CROSS JOIN LATERAL (SELECT r.ctid AS tid, r.priority, r.id"
+	" FROM {s}.ready r WHERE r.type = t.type AND r.solo ORDER BY r.priority, r.id LIMIT 1 FOR UPDATE SKIP LOCKED) m"
+	" ORDER BY m.priority, m.id LIMIT 1),"
+	"w AS MATERIALIZED (SELECT f.type, count(*) AS n FROM (SELECT t.type, m.priority, m.id FROM t CROSS JOIN "
+	"LATERAL"
+	" (SELECT * FROM " READY_FROM(
+		"r.priority, r.id", "t.type", "t.priority", "t.id",
+		"") " m LIMIT t.lim) m"
+		    " WHERE NOT EXISTS (SELECT 1 FROM s) ORDER BY m.priority, m.id LIMIT $5) f GROUP BY f.type),"
+		    "k AS MATERIALIZED (SELECT m.tid FROM (SELECT t.type, t.priority, t.id,"
+		    " CASE WHEN $9 THEN t.lim ELSE coalesce((SELECT w.n FROM w WHERE w.type = t.type), 0) END AS n "
+		    "FROM t"
+		    " WHERE NOT EXISTS (SELECT 1 FROM s)) t"
+		    " CROSS JOIN LATERAL (SELECT * FROM " READY_FROM(
+			    "r.ctid AS tid, r.priority, r.id", "t.type", "t.priority", "t.id",
+			    "FOR UPDATE SKIP LOCKED") " m LIMIT t.n) m ORDER BY m.priority, m.id LIMIT $5),"
+						      "d AS (DELETE FROM {s}.ready x"
+						      " WHERE x.ctid = ANY (ARRAY(SELECT tid FROM s UNION ALL SELECT "
+						      "tid FROM k))"
+						      " RETURNING x.id, x.fence, x.priority, x.solo, x.type),"
+						      "l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+						      " SELECT $6::uuid, $7::text, clock_timestamp(), "
+						      "clock_timestamp() + $8::interval, $5 = 1 OR bool_or(solo),"
+						      " array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM "
+						      "d HAVING count(*) > 0" LEASE_AGAIN ")," CHARGE("$7", "$5")
+							      CLAIMED("$5", "r.type IN (SELECT type FROM t)",
+								      "q.type = ANY ($1)", "o.types && $1",
+								      "(SELECT sum(n)::bigint FROM w)");
+
+/* $1 types. A bounded number at a time; the next claim takes the rest. */
+static const char promote[] =
+	"WITH q AS (DELETE FROM {s}.sched x WHERE x.ctid = ANY (ARRAY(SELECT m.tid FROM unnest($1::text[]) AS t(type)"
+	" CROSS JOIN LATERAL (SELECT q.ctid AS tid FROM {s}.sched q WHERE q.type = t.type AND q.due <= " NOW
+	" ORDER BY q.due, q.id LIMIT 1000 FOR UPDATE SKIP LOCKED) m))"
+	" RETURNING x.id, x.fence, x.priority, x.type)"
+	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, false, type FROM q";
+
+/* ---- settling ---- */
+
+#define CHAIN_STATUS(a) "coalesce(" a ".chain_status, " a ".status)"
+
+/* $1 ids, $2 fences, $3 charges, $4 outputs, $5 started, $6 worker, $7 claims whose lease goes */
+static const char settle_fast[] =
+	"WITH s AS (UPDATE {s}.job j SET fence = j.fence + 1, status = 4, attempt = j.attempt + x.charge,"
+	" output = x.output, error = NULL, started_at = x.started, ended_at = clock_timestamp(),"
+	" leased_by = $6::text, solo = false"
+	" FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::text[], $5::timestamptz[]) WITH ORDINALITY"
+	" AS x(id, fence, charge, output, started, ord)"
+	" WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2 RETURNING j.id, j.type, j.watched, j.key, x.ord),"
+	"k AS (DELETE FROM {s}.dedup d USING s WHERE s.key IS NOT NULL AND d.key = s.key AND d.chain_id = s.id"
+	" AND d.scope = 0),"
+	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($7::uuid[]))"
+	" SELECT ord::integer, NULL::bigint, type, false, watched FROM s";
+
+/*
+ * $1 ids, $2 fences, $3 kinds, $4 charges, $5 outputs, $6 errors, $7 progress, $8 started, $9 at, $10 delays,
+ * $11 workers, $12 claims whose lease goes; of continuations $13 types, $14 inputs, $15 priorities, $16 at, $17 delays,
+ * $18 trace parents; their blockers: $19 which settle (from 1), $20 order, $21 chains.
+ * All rows that it touches were locked before, in order.
+ */
+static const char settle[] =
+	"WITH x AS MATERIALIZED (SELECT u.*, " NOW " AS now, coalesce(u.at, " NOW " + u.delay) AS due,"
+	" coalesce(u.next_at, " NOW " + u.next_delay) AS next_due,"
+	" CASE WHEN u.kind = 2 THEN nextval('{s}.job_id') END AS next_id"
+	" FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::text[],"
+	" $8::timestamptz[], $9::timestamptz[], $10::interval[], $11::text[], $13::text[], $14::text[], $15::integer[],"
+	" $16::timestamptz[], $17::interval[], $18::text[]) WITH ORDINALITY"
+	" AS u(id, fence, kind, charge, output, error, progress, started, at, delay, worker, next_type, next_input,"
+	" next_priority, next_at, next_delay, next_trace, ord)),"
+	"s AS (UPDATE {s}.job j SET fence = j.fence + 1,"
+	" status = CASE WHEN x.kind IN (1, 2) THEN 4 WHEN x.kind = 4 THEN 5 ELSE 2 END,"
+	" attempt = j.attempt + x.charge,"
+	" output = CASE WHEN x.kind = 1 THEN x.output END,"
+	" error = CASE WHEN x.kind = 1 THEN NULL WHEN x.kind IN (3, 4) THEN x.error ELSE j.error END,"
+	" progress = coalesce(x.progress, j.progress), leased_by = x.worker, started_at = x.started,"
+	" ended_at = CASE WHEN x.kind IN (1, 2, 4) THEN x.now END,"
+	" scheduled_for = CASE WHEN x.kind IN (3, 5) THEN x.due WHEN x.kind = 6 THEN NULL ELSE j.scheduled_for END,"
+	" solo = j.solo AND x.kind = 6, next_id = x.next_id,"
+	" last_id = CASE WHEN x.kind = 2 AND j.id = j.chain_id THEN x.next_id ELSE j.last_id END,"
+	" chain_status = CASE WHEN x.kind = 2 AND j.id = j.chain_id THEN 2 ELSE j.chain_status END"
+	" FROM x WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.solo, j.key, j.watched, x.ord, x.kind,"
+	" x.error, x.worker, x.started, x.due, x.now, x.next_id, x.next_type, x.next_input, x.next_priority, "
+	"x.next_due,"
+	" x.next_trace),"
+	"h AS (UPDATE {s}.job h SET chain_status = CASE s.kind WHEN 1 THEN 4 WHEN 4 THEN 5 ELSE 2 END,"
+	" last_id = coalesce(s.next_id, h.last_id) FROM s"
+	" WHERE s.id <> s.chain_id AND s.kind IN (1, 2, 4) AND h.id = s.chain_id RETURNING h.id, h.key, h.watched, "
+	"s.kind),"
+	"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM s WHERE id = chain_id AND kind IN (1, 4)"
+	" UNION ALL SELECT key, id FROM h WHERE kind IN (1, 4)) e"
+	" WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0),"
+	"e AS MATERIALIZED (SELECT s.next_id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS(
+		"c") " = 4 AS done"
+		     " FROM unnest($19::integer[], $20::integer[], $21::bigint[]) AS b(settle, ord, chain)"
+		     " JOIN s ON s.ord = b.settle LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id),"
+		     "b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done "
+		     "FROM e),"
+		     "n AS MATERIALIZED (SELECT s.*, (SELECT nullif(count(*), 0)::integer FROM e WHERE e.job_id = "
+		     "s.next_id) AS edges,"
+		     " (SELECT count(*)::integer FROM e WHERE e.job_id = s.next_id AND NOT e.done) AS open FROM s "
+		     "WHERE s.kind = 2),"
+		     "j AS (INSERT INTO {s}.job (id, chain_id, prev_id, created_at, scheduled_for, priority, blockers, "
+		     "blockers_open,"
+		     " status, type, input, traceparent) SELECT next_id, chain_id, id, now, next_due, next_priority, "
+		     "edges,"
+		     " CASE WHEN edges > 0 THEN open END, CASE WHEN open > 0 THEN 1 ELSE 2 END, next_type, next_input, "
+		     "next_trace"
+		     " FROM n),"
+		     "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+		     " SELECT id, fence, priority, solo, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS "
+		     "NULL OR due <= now))"
+		     " UNION ALL SELECT next_id, 1, next_priority, false, next_type FROM n"
+		     " WHERE open = 0 AND (next_due IS NULL OR next_due <= now)),"
+		     "q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+		     " SELECT id, fence, due, priority, attempt > 0, type FROM s WHERE kind IN (3, 5) AND due > now"
+		     " UNION ALL SELECT next_id, 1, next_due, next_priority, false, next_type FROM n WHERE open = 0 "
+		     "AND next_due > now),"
+		     "a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
+		     " SELECT id, attempt + (kind = 5)::integer, CASE kind WHEN 5 THEN 4 ELSE 2 END, worker, error, "
+		     "started, now"
+		     " FROM s WHERE kind IN (3, 4, 5)),"
+		     "l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[]))"
+		     " SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
+		     " coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
+		     " coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
+
+/* $1 chains: open what waited for those of them that have completed. Nothing at all is read while nothing waits. */
+static const char unblock[] =
+	"WITH e AS (UPDATE {s}.blocker b SET done = true FROM {s}.job h"
+	" WHERE EXISTS (SELECT 1 FROM {s}.blocker o WHERE NOT o.done) AND b.chain_id = ANY ($1::bigint[]) AND NOT "
+	"b.done"
+	" AND h.id = b.chain_id AND " CHAIN_STATUS(
+		"h") " = 4 RETURNING b.job_id),"
+		     "c AS MATERIALIZED (SELECT job_id, count(*)::integer AS n FROM e GROUP BY job_id ORDER BY job_id),"
+		     "u AS (UPDATE {s}.job j SET blockers_open = j.blockers_open - c.n,"
+		     " status = CASE WHEN j.status = 1 AND j.blockers_open = c.n THEN 2 ELSE j.status END"
+		     " FROM c WHERE j.id = c.job_id"
+		     " RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.scheduled_for, j.status = "
+		     "2 AS opened,"
+		     " j.scheduled_for > clock_timestamp() AS later),"
+		     "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+		     " SELECT id, fence, priority, false, type FROM u WHERE opened AND later IS NOT TRUE),"
+		     "q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+		     " SELECT id, fence, scheduled_for, priority, attempt > 0, type FROM u WHERE opened AND later)"
+		     " SELECT id, chain_id, type FROM u WHERE opened ORDER BY id";
+
+/* ---- leases ---- */
+
+/* $1 types, $2 limit. What of an expired lease is not taken stays in it: jobs of other types, jobs beyond the limit,
+ * and jobs that somebody has locked (an owner that is settling after all), for which there is another look in a second.
+ */
+static const char reap[] =
+	"WITH l AS MATERIALIZED (SELECT claim, worker, claimed_at, ids, fences FROM {s}.lease"
+	" WHERE until <= " NOW " AND types && $1::text[] ORDER BY until LIMIT least($2::integer, 64)"
+	" FOR UPDATE SKIP LOCKED),"
+	"x AS MATERIALIZED (SELECT l.claim, l.worker, l.claimed_at, u.id, u.fence"
+	" FROM l CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)),"
+	"k AS MATERIALIZED (SELECT j.id FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence"
+	" WHERE j.status = 2 AND j.type = ANY ($1) ORDER BY j.id LIMIT $2 FOR NO KEY UPDATE OF j SKIP LOCKED),"
+	"u AS (UPDATE {s}.job j SET fence = j.fence + 1, solo = true, leased_by = x.worker, started_at = x.claimed_at"
+	" FROM x WHERE x.id = ANY (ARRAY(SELECT id FROM k)) AND j.id = x.id AND j.fence = x.fence"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, x.worker, x.claimed_at),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, true, type FROM u),"
+	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
+	" SELECT id, attempt, 3, worker, claimed_at, clock_timestamp() FROM u),"
+	"y AS MATERIALIZED (SELECT x.claim, array_agg(x.id) AS ids, array_agg(x.fence) AS fences,"
+	" array_agg(DISTINCT j.type)::text[] AS types, bool_or(j.type = ANY ($1)) AS ours"
+	" FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence AND j.status = 2"
+	" WHERE x.id <> ALL (ARRAY(SELECT id FROM k)) GROUP BY x.claim),"
+	"g AS (DELETE FROM {s}.lease WHERE claim = ANY (ARRAY(SELECT claim FROM l EXCEPT SELECT claim FROM y))),"
+	"z AS (UPDATE {s}.lease o SET ids = y.ids, fences = y.fences, types = y.types,"
+	" until = CASE WHEN y.ours AND (SELECT count(*) FROM k) < $2 THEN clock_timestamp() + interval '1 second'"
+	" ELSE o.until END FROM y WHERE o.claim = y.claim)"
+	" SELECT id, chain_id, type, NULL::boolean FROM u UNION ALL SELECT NULL, NULL, NULL,"
+	" ((SELECT count(*) FROM k) >= $2 AND EXISTS (SELECT 1 FROM y WHERE ours))"
+	" OR EXISTS (SELECT 1 FROM {s}.lease o WHERE o.until <= " NOW " AND o.types && $1"
+	" AND o.claim <> ALL (ARRAY(SELECT claim FROM l)))";
+
+/* ---- starting ---- */
+
+/* $1 types, $2 inputs, $3 priorities, $4 at, $5 delays, $6 trace parents. Ids in the order given. */
+static const char start[] =
+	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.type, u.input, u.priority, u.trace, " NOW
+	" AS now, coalesce(u.at, " NOW " + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[],"
+	" $4::timestamptz[], $5::interval[], $6::text[]) AS u(type, input, priority, at, delay, trace)),"
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, status, type, input, "
+	"traceparent)"
+	" SELECT id, id, now, due, priority, 2, type, input, trace FROM x),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+	" SELECT id, 1, priority, false, type FROM x WHERE due IS NULL OR due <= now),"
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now)"
+	" SELECT id, due > now FROM x";
+
+/*
+ * As start, with $7 keys, $8 scopes, $9 windows; blockers: $10 which chain (from 1), $11 order, $12 chains.
+ * The row of a key that is in force is updated to itself: that waits for whoever is about to put or free it, and gives
+ * its chain back. A key is in the parameters at most once.
+ */
+static const char start_full[] =
+	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.*, " NOW " AS now,"
+	" coalesce(u.at, " NOW
+	" + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[], $4::timestamptz[],"
+	" $5::interval[], $6::text[], $7::text[], $8::integer[], $9::interval[]) WITH ORDINALITY"
+	" AS u(type, input, priority, at, delay, trace, key, scope, win, ord)),"
+	"d AS (INSERT INTO {s}.dedup AS d (key, chain_id, scope, until)"
+	" SELECT key, id, scope, now + win FROM x WHERE key IS NOT NULL ORDER BY key"
+	" ON CONFLICT (key) DO UPDATE SET"
+	" chain_id = CASE WHEN d.until <= clock_timestamp() THEN excluded.chain_id ELSE d.chain_id END,"
+	" scope = CASE WHEN d.until <= clock_timestamp() THEN excluded.scope ELSE d.scope END,"
+	" until = CASE WHEN d.until <= clock_timestamp() THEN excluded.until ELSE d.until END"
+	" RETURNING d.key, d.chain_id),"
+	"y AS MATERIALIZED (SELECT x.*, coalesce(d.chain_id, x.id) AS got FROM x LEFT JOIN d ON d.key = x.key),"
+	"e AS MATERIALIZED (SELECT y.id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS(
+		"c") " = 4 AS done"
+		     " FROM unnest($10::integer[], $11::integer[], $12::bigint[]) AS b(which, ord, chain)"
+		     " JOIN y ON y.ord = b.which AND y.got = y.id LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = "
+		     "c.chain_id),"
+		     "b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done "
+		     "FROM e),"
+		     "o AS MATERIALIZED (SELECT job_id, count(*)::integer AS edges, (count(*) FILTER (WHERE NOT "
+		     "done))::integer AS open"
+		     " FROM e GROUP BY job_id),"
+		     "n AS MATERIALIZED (SELECT y.*, o.edges, coalesce(o.open, 0) AS open FROM y LEFT JOIN o ON "
+		     "o.job_id = y.id),"
+		     "j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, blockers, "
+		     "blockers_open, status,"
+		     " type, input, key, traceparent) SELECT id, id, now, due, priority, edges, CASE WHEN edges > 0 "
+		     "THEN open END,"
+		     " CASE WHEN open > 0 THEN 1 ELSE 2 END, type, input, key, trace FROM n WHERE got = id),"
+		     "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, "
+		     "type FROM n"
+		     " WHERE got = id AND open = 0 AND (due IS NULL OR due <= now)),"
+		     "q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+		     " SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now)"
+		     " SELECT got, got <> id, open, due > now FROM n ORDER BY ord";
+
+/* ---- clients ---- */
+
+/* Who holds a job now: the lease with its present fence. */
+#define RUN_OF(j)                                                                                                      \
+	"LEFT JOIN LATERAL (SELECT l.worker, l.until, l.claimed_at, l.charged FROM {s}.lease l WHERE " j               \
+	".status = 2 AND l.ids @> ARRAY[" j ".id] AND l.fences[array_position(l.ids, " j ".id)] = " j                  \
+	".fence LIMIT 1) run ON true"
+/* The claims on any of the jobs in $1. */
+#define RUNS_ON(ids)                                                                                                   \
+	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.claimed_at FROM {s}.lease l"                           \
+	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence) WHERE l.ids && " ids " AND u.id = ANY (" ids "))"
+#define LEAVE_QUEUES                                                                                                   \
+	"dr AS (DELETE FROM {s}.ready r USING j WHERE r.type = j.type AND r.solo = ANY ('{t,f}')"                      \
+	" AND r.priority = j.priority AND r.id = j.id),"                                                               \
+	"dq AS (DELETE FROM {s}.sched q USING j WHERE q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id)"
+
+/* $1 last jobs of chains, $2 status, $3 output */
+static const char end[] = "WITH " RUNS_ON(
+	"$1::bigint[]") ","
+			"j AS (UPDATE {s}.job j SET status = $2::integer, fence = j.fence + 1, ended_at = "
+			"clock_timestamp(),"
+			" output = CASE WHEN $2 = 4 THEN $3::text ELSE j.output END, outside = $2 = 4,"
+			" leased_by = coalesce((SELECT worker FROM run WHERE run.id = j.id AND run.fence = j.fence "
+			"LIMIT 1), j.leased_by),"
+			" started_at = coalesce((SELECT claimed_at FROM run WHERE run.id = j.id AND run.fence = "
+			"j.fence LIMIT 1),"
+			" j.started_at)"
+			" WHERE j.id = ANY ($1) AND j.status IN (1, 2)"
+			" RETURNING j.id, j.chain_id, j.fence - 1 AS fence, j.type, j.priority, j.attempt, "
+			"j.scheduled_for, j.key,"
+			" j.watched),"
+			"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
+			" SELECT j.id, j.attempt, 6, run.worker, run.claimed_at, clock_timestamp()"
+			" FROM j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
+			"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = "
+			"j.chain_id"
+			" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
+			"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM j WHERE id = chain_id UNION ALL "
+			"SELECT key, id FROM h) e"
+			" WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0)"
+			" SELECT j.id, j.chain_id, j.type, EXISTS (SELECT 1 FROM a WHERE a.job_id = j.id),"
+			" coalesce((SELECT h.watched FROM h WHERE h.id = j.chain_id), j.watched) FROM j ORDER BY j.id";
+
+/* $1 last jobs */
+static const char redrive[] =
+	"WITH j AS (UPDATE {s}.job j SET status = CASE WHEN j.blockers_open > 0 THEN 1 ELSE 2 END, attempt = 0,"
+	" solo = false, fence = j.fence + 1, ended_at = NULL, scheduled_for = NULL"
+	" WHERE j.id = ANY ($1::bigint[]) AND j.status IN (5, 6)"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status),"
+	"h AS (UPDATE {s}.job h SET chain_status = 2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+	" SELECT id, fence, priority, false, type FROM j WHERE status = 2)"
+	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
+
+/* $1 last jobs */
+static const char trigger[] =
+	"WITH q AS (DELETE FROM {s}.sched q USING {s}.job j WHERE j.id = ANY ($1::bigint[]) AND j.status = 2"
+	" AND q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id AND q.due > clock_timestamp()"
+	" RETURNING q.id, q.fence, q.priority, q.type),"
+	"j AS (UPDATE {s}.job j SET scheduled_for = clock_timestamp() FROM q WHERE j.id = q.id),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, false, type FROM q)"
+	" SELECT id, id, type, true FROM q ORDER BY id";
+
+/* $1 chains, $2 keep those that a job which has not ended may ask for */
+static const char delete_chains[] =
+	"WITH c AS MATERIALIZED (SELECT u.id FROM unnest($1::bigint[]) AS u(id) WHERE NOT $2::boolean OR NOT EXISTS"
+	" (SELECT 1 FROM {s}.blocker b JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = u.id AND w.status IN (1, "
+	"2))),"
+	"i AS MATERIALIZED (SELECT id FROM c UNION ALL SELECT j.id FROM {s}.job j"
+	" WHERE j.chain_id = ANY (ARRAY(SELECT id FROM c)) AND j.chain_id <> j.id)," RUNS_ON(
+		"ARRAY(SELECT id FROM i)") ","
+					   "j AS (DELETE FROM {s}.job j WHERE j.id = ANY (ARRAY(SELECT id FROM i))"
+					   " RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status, "
+					   "j.scheduled_for)," LEAVE_QUEUES ","
+					   "a AS (DELETE FROM {s}.job_attempt WHERE job_id = ANY (ARRAY(SELECT id FROM "
+					   "i))),"
+					   "b AS (DELETE FROM {s}.blocker WHERE job_id = ANY (ARRAY(SELECT id FROM "
+					   "i))),"
+					   "v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM "
+					   "i))),"
+					   "k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c)))"
+					   " SELECT j.id, j.chain_id, j.type,"
+					   " j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND "
+					   "run.fence = j.fence) FROM j ORDER BY j.id";
+
+/* $1 before, $2 limit */
+static const char prunable[] =
+	"SELECT h.id FROM {s}.job h LEFT JOIN {s}.job t ON t.id = h.last_id"
+	" WHERE h.id = h.chain_id AND " CHAIN_STATUS(
+		"h") " IN (4, 5, 6) AND h.created_at < $1::timestamptz"
+		     " AND coalesce(t.ended_at, h.ended_at) < $1 AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
+		     " JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = h.id AND w.status IN (1, 2))"
+		     " ORDER BY h.id LIMIT $2::bigint FOR NO KEY UPDATE OF h SKIP LOCKED";
+
+/* ---- reading ---- */
+
+/* $1 id */
+static const char get_job[] =
+	"SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END,"
+	" j.attempt, j.priority, j.input, j.output, j.error, j.progress, j.key, j.traceparent,"
+	" coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for, coalesce(run.claimed_at, j.started_at),"
+	" j.ended_at, run.until, j.blockers_open FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1::bigint";
+
+static const char get_chain[] =
+	"SELECT h.id, j.id, h.type, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END, h.input, j.output,"
+	" j.error, h.key, h.created_at, j.ended_at FROM {s}.job h JOIN {s}.job j ON j.id = coalesce(h.last_id, "
+	"h.id) " RUN_OF("j") " WHERE h.id = $1::bigint AND h.id = h.chain_id";
+
+/* $1 job. A last row without an outcome says that the job exists. */
+static const char attempts[] =
+	"SELECT attempt, outcome, worker, error, started_at, ended_at FROM ("
+	"SELECT 0 AS part, a.id AS n, a.attempt, a.outcome::integer, a.worker, a.error, a.started_at, a.ended_at"
+	" FROM {s}.job_attempt a WHERE a.job_id = $1::bigint"
+	" UNION ALL SELECT 1, 0, j.attempt + (NOT run.charged)::integer, 0, run.worker, NULL, run.claimed_at, NULL"
+	" FROM {s}.job j " RUN_OF(
+		"j") " WHERE j.id = $1 AND run.until IS NOT NULL"
+		     " UNION ALL SELECT 1, 0, j.attempt, 1, j.leased_by, NULL, j.started_at, j.ended_at FROM {s}.job j"
+		     " WHERE j.id = $1 AND j.status = 4 AND NOT j.outside"
+		     " UNION ALL SELECT 2, 0, NULL, NULL, NULL, NULL, NULL, NULL FROM {s}.job j WHERE j.id = $1) "
+		     "all_of_them"
+		     " ORDER BY part, n";
+
+/* $1 types */
+static const char outstanding[] =
+	"SELECT (SELECT count(*) FROM {s}.ready r WHERE r.type = ANY ($1::text[]))"
+	" + (SELECT count(*) FROM {s}.sched q WHERE q.type = ANY ($1) AND q.due <= " NOW "),"
+	" (SELECT count(*) FROM {s}.sched q WHERE q.type = ANY ($1) AND q.due > " NOW " AND q.tried),"
+	" (SELECT count(*) FROM {s}.lease l CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)"
+	" JOIN {s}.job j ON j.id = u.id AND j.fence = u.fence AND j.status = 2 AND j.type = ANY ($1)),"
+	" (SELECT count(*) FROM {s}.sched q WHERE q.type = ANY ($1) AND q.due > " NOW " AND NOT q.tried),"
+	" (SELECT count(*) FROM {s}.job j WHERE j.id = ANY (ARRAY(SELECT DISTINCT b.job_id FROM {s}.blocker b"
+	" WHERE NOT b.done)) AND j.status = 1 AND j.type = ANY ($1))";
+
+/* ---- events ---- */
+
+/* $1 streams, $2 incarnations: lock their marks in order; what is not there yet begins at 0. */
+static const char event_marks[] =
+	"INSERT INTO {s}.event_mark AS m (stream, incarnation, mark) SELECT DISTINCT u.stream, u.incarnation, 0"
+	" FROM unnest($1::text[], $2::bigint[]) AS u(stream, incarnation) ORDER BY 1, 2"
+	" ON CONFLICT (stream, incarnation) DO UPDATE SET mark = m.mark RETURNING stream, incarnation, mark";
+
+/* $1 streams, $2 incarnations, $3 sequences */
+static const char event_known[] =
+	"SELECT u.ord::integer, e.crc FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY"
+	" AS u(stream, incarnation, sequence, ord) JOIN {s}.job_events e"
+	" ON e.stream = u.stream AND e.incarnation = u.incarnation AND e.sequence = u.sequence ORDER BY u.ord";
+
+/* $1 streams, $2 incarnations, $3 sequences, $4 CRCs, $5 jobs, $6 attempts, $7 types, $8 times, $9 payloads, $10 how
+ * many. The counter's row is locked until the commit, so offsets are gapless and in the order of commits. */
+static const char event_insert[] =
+	"WITH o AS (UPDATE {s}.event_offset SET last = last + $10::bigint RETURNING last - $10 AS base)"
+	" INSERT INTO {s}.job_events (\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, ts, "
+	"payload,"
+	" late) SELECT o.base + u.ord, u.stream, u.incarnation, u.sequence, u.crc, nullif(u.job, 0),"
+	" nullif(u.attempt, 0), u.type, u.ts, u.payload, u.job <> 0 AND u.attempt <> 0"
+	" AND coalesce(u.attempt < (SELECT j.attempt FROM {s}.job j WHERE j.id = u.job), true)"
+	" FROM o CROSS JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[],"
+	" $7::integer[], $8::timestamptz[], $9::bytea[]) WITH ORDINALITY"
+	" AS u(stream, incarnation, sequence, crc, job, attempt, type, ts, payload, ord)";
+
+#define EVENT_COLUMNS "\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, late, ts, payload"
+
+/* The caller's settings are kept aside while our statements are planned. */
+#define PLANNER_SET(name, value)                                                                                       \
+	", set_config('sluice." #name "', current_setting('" #name "'), true), set_config('" #name "', '" #value       \
+	"', true)"
+#define PLANNER_RESET(name, value) ", set_config('" #name "', current_setting('sluice." #name "'), true)"
+
+const char *const sl__pg_sql[ST_COUNT] = {
+	[ST_NOW] = "SELECT clock_timestamp()",
+	[ST_ASYNC] = "SELECT set_config('synchronous_commit', 'off', true)",
+	[ST_STRICT] = "SELECT 1" SL__PG_PLANNER(PLANNER_SET),
+	[ST_RELAXED] = "SELECT 1" SL__PG_PLANNER(PLANNER_RESET),
+	[ST_START] = start,
+	[ST_START_FULL] = start_full,
+	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",
+	[ST_LOCK] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE",
+	[ST_SETTLE_FAST] = settle_fast,
+	[ST_SETTLE] = settle,
+	[ST_UNBLOCK] = unblock,
+	[ST_PROMOTE] = promote,
+	[ST_CLAIM_ONE_TYPE] = claim_one_type,
+	[ST_CLAIM_TYPES] = claim_types,
+	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2)"
+		    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
+		    " LEFT JOIN {s}.job j ON j.id = u.id",
+	[ST_GUARD] = "SELECT 1, status, fence = $2::bigint AND status IN (1, 2) FROM {s}.job WHERE id = $1::bigint"
+		     " FOR NO KEY UPDATE",
+	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text"
+			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2) RETURNING id",
+	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease"
+		     " FROM unnest($1::uuid[], $2::interval[]) WITH ORDINALITY AS u(claim, lease, ord)"
+		     " WHERE l.claim = u.claim RETURNING u.ord::integer",
+	[ST_RENEW_LOST] = "SELECT u.ord::integer, j.status, false"
+			  " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
+			  " LEFT JOIN {s}.job j ON j.id = u.id"
+			  " WHERE (j.fence = u.fence AND j.status = 2) IS NOT TRUE",
+	[ST_REAP] = reap,
+	[ST_HEADS] = "SELECT id, coalesce(last_id, id), " CHAIN_STATUS(
+		"job") " FROM {s}.job WHERE id = ANY ($1::bigint[]) AND id = chain_id ORDER BY id FOR NO KEY UPDATE",
+	[ST_END] = end,
+	[ST_REDRIVE] = redrive,
+	[ST_TRIGGER] = trigger,
+	[ST_WAITING] = "SELECT DISTINCT j.chain_id, b.chain_id FROM {s}.blocker b JOIN {s}.job j ON j.id = b.job_id"
+		       " WHERE b.chain_id = ANY ($1::bigint[]) AND NOT b.done AND j.status IN (1, 2)"
+		       " AND j.chain_id <> ALL ($1)",
+	[ST_DELETE] = delete_chains,
+	[ST_PRUNABLE] = prunable,
+	[ST_PAUSE] = "INSERT INTO {s}.paused VALUES ($1::text) ON CONFLICT DO NOTHING",
+	[ST_RESUME] = "DELETE FROM {s}.paused WHERE type = $1::text RETURNING type",
+	[ST_WATCH] = "UPDATE {s}.job SET watched = true WHERE id = $1::bigint AND id = chain_id AND NOT watched",
+	[ST_GET_JOB] = get_job,
+	[ST_GET_CHAIN] = get_chain,
+	[ST_ATTEMPTS] = attempts,
+	[ST_OUTSTANDING] = outstanding,
+	[ST_CRON_PUT] =
+		"INSERT INTO {s}.cron (name, spec, type, input, priority, catch_up, next_at)"
+		" VALUES ($1::text, $2::text, $3::text, $4::text, $5::integer, $6::boolean, $7::timestamptz)"
+		" ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, type = excluded.type, input = excluded.input,"
+		" priority = excluded.priority, catch_up = excluded.catch_up, next_at = excluded.next_at",
+	[ST_CRON_REMOVE] = "DELETE FROM {s}.cron WHERE name = $1::text RETURNING name",
+	[ST_CRON_LIST] = "SELECT name, spec, type, input, priority, catch_up, next_at, last_at, last_chain"
+			 " FROM {s}.cron ORDER BY next_at NULLS LAST, name",
+	[ST_CRON_FIRE] = "WITH u AS (UPDATE {s}.cron SET next_at = $3::timestamptz, last_at = $2::timestamptz,"
+			 " last_chain = nextval('{s}.job_id') WHERE name = $1::text AND next_at = $2"
+			 " RETURNING last_chain AS id, type, input, priority),"
+			 "j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input)"
+			 " SELECT id, id, clock_timestamp(), priority, 2, type, input FROM u),"
+			 "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+			 " SELECT id, 1, priority, false, type FROM u)"
+			 " SELECT id, type FROM u",
+	[ST_EVENT_MARKS] = event_marks,
+	[ST_EVENT_KNOWN] = event_known,
+	[ST_EVENT_INSERT] = event_insert,
+	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark"
+			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u(stream, incarnation, mark)"
+			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",
+	[ST_EVENTS_OF_JOB] = "SELECT " EVENT_COLUMNS " FROM {s}.job_events WHERE job_id = $1::bigint"
+			     " AND \"offset\" > $2::bigint ORDER BY \"offset\" LIMIT $3::bigint",
+	[ST_EVENTS_ALL] = "SELECT " EVENT_COLUMNS " FROM {s}.job_events WHERE \"offset\" > $1::bigint"
+			  " ORDER BY \"offset\" LIMIT $2::bigint",
+};
+
+const char *const sl__pg_sql_names[ST_COUNT] = {
+#define PG_STATEMENT_NAME(name) "sluice_" #name,
+	SL__PG_STORE_STATEMENTS(PG_STATEMENT_NAME)
+#undef PG_STATEMENT_NAME
+};
+
+char *sl__pg_render(const struct sl_env *env, const char *sql, const char *schema)
+{
+	struct sl__buf out;
+	sl__buf_init(&out, env);
+	for (const char *at; (at = strstr(sql, "{s}")) != NULL; sql = at + 3) {
+		(void)sl__buf_append(&out, sql, (size_t)(at - sql));
+		(void)sl__buf_printf(&out, "\"%s\"", schema);
+	}
+	(void)sl__buf_str_append(&out, sql);
+	char *text = sl__buf_take(&out);
+	sl__buf_fini(&out);
+	return text;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting chains without keys and blockers, which is all but a few.
+ *
+ * Many are sent in bites that the server works on while the next is being written, in one transaction. Single starts of
+ * several threads share a transaction: while one is under way, those who come wait, and the first of them takes all the
+ * others along. Each has its answer only when that transaction is durable. When a shared one fails for its data, each
+ * is tried alone, so that nobody fails for another's fault.
+ */
+#include "jobs/store/postgres/store.h"
+
+#define BITE 2048       /* chains in one statement */
+#define BITES_PER_RUN 8 /* statements in one round trip */
+#define SHARED_MAX 1024 /* chains that share a transaction */
+#define SINGLE_MAX 64   /* more chains than this do not wait for others */
+
+/* A call of start that waits for its turn. */
+struct waiting {
+	const struct sl_new_chain *chains;
+	size_t n;
+	struct sl_started *out;
+	bool *later; /* per chain: scheduled for later */
+	int rc;
+	struct sl_err err;
+	bool done;
+	struct waiting *next;
+};
+
+struct pg_starter {
+	sl__mutex mu;
+	sl__cond changed;
+	struct waiting *first, **last; /* under mu */
+	unsigned leaders;              /* under mu: transactions under way */
+};
+
+int sl__pg_starter_new(struct pg_store *s, struct sl_err *err)
+{
+	struct pg_starter *st = sl__calloc(&s->env, 1, sizeof *st);
+	if (st == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	sl__mutex_init(&st->mu);
+	sl__cond_init(&st->changed);
+	st->last = &st->first;
+	s->starter = st;
+	return 0;
+}
+
+void sl__pg_starter_free(struct pg_store *s)
+{
+	if (s->starter == NULL)
+		return;
+	sl__cond_fini(&s->starter->changed);
+	sl__mutex_fini(&s->starter->mu);
+	sl__free(&s->env, s->starter);
+}
+
+void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
+		      enum pg_born how)
+{
+	sl__pg_change(l, SL_CHANGE_CREATED, id, chain_id, type);
+	if (how == PG_BORN_BLOCKED)
+		sl__pg_change(l, SL_CHANGE_BLOCKED, id, chain_id, type);
+	else if (how == PG_BORN_SCHEDULED)
+		sl__pg_change(l, SL_CHANGE_SCHEDULED, id, chain_id, type);
+	if (how != PG_BORN_BLOCKED)
+		sl__pg_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+}
+
+/* ---- parameters ---- */
+
+/* The chains of one statement may come from several calls. */
+struct cursor {
+	const struct waiting *call;
+	size_t i; /* in that call */
+};
+
+static const struct sl_new_job *next_job(struct cursor *c)
+{
+	while (c->i == c->call->n) {
+		c->call = c->call->next;
+		c->i = 0;
+	}
+	return &c->call->chains[c->i++].job;
+}
+
+/* n chains from *from on, which is moved behind them. */
+static void add_chains(struct sl__pg_params *p, struct cursor *from, size_t n)
+{
+	struct cursor c = *from;
+	sl__pg_add_array(p, SL__PG_TEXT, n);
+	for (size_t i = 0; i < n; i++)
+		sl__pg_el_text(p, next_job(&c)->type);
+	c = *from;
+	sl__pg_add_array(p, SL__PG_TEXT, n);
+	for (size_t i = 0; i < n; i++) {
+		const char *input = next_job(&c)->input;
+		sl__pg_el_text(p, input != NULL ? input : "null");
+	}
+	c = *from;
+	sl__pg_add_array(p, SL__PG_INT4, n);
+	for (size_t i = 0; i < n; i++)
+		sl__pg_el_int4(p, next_job(&c)->priority);
+	c = *from;
+	sl__pg_add_array(p, SL__PG_TIMESTAMPTZ, n);
+	for (size_t i = 0; i < n; i++)
+		sl__pg_el_time(p, next_job(&c)->at_ms);
+	c = *from;
+	sl__pg_add_array(p, SL__PG_INTERVAL, n);
+	for (size_t i = 0; i < n; i++)
+		sl__pg_el_interval(p, next_job(&c)->delay_ms);
+	c = *from;
+	sl__pg_add_array(p, SL__PG_TEXT, n);
+	for (size_t i = 0; i < n; i++)
+		sl__pg_el_text(p, next_job(&c)->traceparent);
+	*from = c;
+}
+
+static void read_ids(const PGresult *res, struct waiting **w, size_t *at)
+{
+	for (int i = 0; i < PQntuples(res); i++) {
+		while (*at == (*w)->n) {
+			*w = (*w)->next;
+			*at = 0;
+		}
+		(*w)->out[*at] = (struct sl_started){.chain_id = (uint64_t)sl__pg_int8(res, i, 0)};
+		(*w)->later[(*at)++] = sl__pg_bool(res, i, 1);
+	}
+}
+
+/* ---- one transaction ---- */
+
+/* All chains of the list of calls, n in all. */
+static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list, size_t n, struct sl_err *err)
+{
+	struct pg_call call;
+	struct cursor from = {.call = list};
+	struct waiting *to = list;
+	size_t to_at = 0;
+	int rc = sl__pg_call_open(&call, s, tx, n > BITE ? PG_LONG : PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	while (n > 0 && rc == 0) {
+		int at[BITES_PER_RUN], bites = 0;
+		for (; bites < BITES_PER_RUN && n > 0; bites++) {
+			size_t bite = SL_MIN(n, (size_t)BITE);
+			add_chains(&call.params, &from, bite);
+			at[bites] = sl__pg_call_send(&call, ST_START);
+			n -= bite;
+		}
+		rc = sl__pg_call_run(&call, n == 0, err);
+		for (int i = 0; i < bites && rc == 0; i++)
+			read_ids(sl__pg_call_result(&call, at[i]), &to, &to_at);
+		sl__pg_pipe_end(&call.pipe);
+	}
+	sl__pg_call_close(&call);
+	return rc;
+}
+
+/* ---- sharing ---- */
+
+/* Take calls off the queue, up to a bound; *n chains. */
+static struct waiting *take_waiting(struct pg_starter *st, size_t *n) SL_REQUIRES(st->mu)
+{
+	struct waiting *list = st->first, **end = &st->first;
+	*n = 0;
+	while (*end != NULL && (*n == 0 || *n + (*end)->n <= SHARED_MAX)) {
+		*n += (*end)->n;
+		end = &(*end)->next;
+	}
+	st->first = *end;
+	if (st->first == NULL)
+		st->last = &st->first;
+	*end = NULL;
+	return list;
+}
+
+static void start_each(struct pg_store *s, struct waiting *list)
+{
+	for (struct waiting *w = list, *next; w != NULL; w = next) {
+		next = w->next;
+		w->next = NULL;
+		w->rc = start_list(s, NULL, w, w->n, &w->err);
+		w->next = next;
+	}
+}
+
+/* Carry out a list that was taken, and leave every call its result. */
+static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = start_list(s, NULL, list, n, &err);
+	/* After a lost connection nobody knows whether it happened: no second time. */
+	if (rc != 0 && rc != SL_EUNAVAIL && list->next != NULL) {
+		start_each(s, list);
+		return;
+	}
+	for (struct waiting *w = list; w != NULL; w = w->next) {
+		w->rc = rc;
+		w->err = err;
+	}
+}
+
+static void tell_done(struct pg_starter *st, struct waiting *list) SL_REQUIRES(st->mu)
+{
+	for (struct waiting *w = list, *next; w != NULL; w = next) {
+		next = w->next; /* w's owner may go away as soon as it sees done */
+		w->done = true;
+	}
+	sl__broadcast(&st->changed);
+}
+
+static int start_waiting(struct pg_store *s, struct waiting *me, struct sl_err *err)
+{
+	struct pg_starter *st = s->starter;
+	sl__lock(&st->mu);
+	*st->last = me;
+	st->last = &me->next;
+	while (!me->done) {
+		if (st->leaders > 0) {
+			(void)sl__wait(&s->env, &st->changed, &st->mu, SL_FOREVER);
+			continue;
+		}
+		size_t n;
+		struct waiting *list = take_waiting(st, &n);
+		st->leaders++;
+		sl__unlock(&st->mu);
+		start_shared(s, list, n);
+		sl__lock(&st->mu);
+		st->leaders--;
+		tell_done(st, list);
+	}
+	sl__unlock(&st->mu);
+	if (me->rc != 0 && err != NULL)
+		*err = me->err;
+	return me->rc;
+}
+
+/* ---- the slot ---- */
+
+static bool is_plain(const struct sl_new_chain *chains, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (chains[i].key != NULL || chains[i].job.n_blockers > 0)
+			return false;
+	return true;
+}
+
+static int check_types(const struct sl_new_chain *chains, size_t n, struct sl_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (chains[i].job.type == NULL)
+			return sl_err_set(err, SL_EINVAL, "postgres: start: chain %zu has no type", i);
+	return 0;
+}
+
+static void tell(const struct waiting *w, const struct sl_store_listen *listen)
+{
+	for (size_t i = 0; i < w->n; i++)
+		sl__pg_tell_born(listen, w->out[i].chain_id, w->out[i].chain_id, w->chains[i].job.type,
+				 w->later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
+}
+
+int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
+		 const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct pg_store *s = store;
+	bool few[SINGLE_MAX];
+	int rc = check_types(chains, n, err);
+	if (rc != 0 || n == 0)
+		return rc;
+	if (!is_plain(chains, n))
+		return sl__pg_start_full(s, tx, chains, n, out, listen, err);
+	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few};
+	if (n > SINGLE_MAX)
+		me.later = sl__calloc(&s->env, n, sizeof *me.later);
+	if (me.later == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
+	rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
+	if (rc == 0)
+		tell(&me, listen);
+	if (me.later != few)
+		sl__free(&s->env, me.later);
+	return rc;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting chains with keys or blockers. The server resolves the keys; a key that is given twice in one call is
+ * resolved here, by letting only its first chain go to the server, since one statement cannot meet the same row twice.
+ */
+#include <stdlib.h>
+
+#include "jobs/store/postgres/store.h"
+
+/* Beyond this many chains the nested loops of the prepared statement cost more than to plan it anew with hash joins. */
+#define NESTED_MAX 128
+
+struct full {
+	const struct sl_new_chain *chains;
+	size_t n;     /* chains given */
+	size_t *sent; /* numbers of the chains that go to the server */
+	size_t n_sent;
+	size_t *same_as; /* per chain: the number in sent[] whose result it has */
+	size_t n_edges;
+};
+
+static int by_key(const void *a, const void *b, void *ctx)
+{
+	const struct sl_new_chain *chains = ctx;
+	size_t x = *(const size_t *)a, y = *(const size_t *)b;
+	const char *kx = chains[x].key, *ky = chains[y].key;
+	int c = kx == NULL || ky == NULL ? (kx == NULL) - (ky == NULL) : strcmp(kx, ky);
+	return c != 0 ? c : x < y ? -1 : x > y;
+}
+
+static bool same_key(const struct sl_new_chain *a, const struct sl_new_chain *b)
+{
+	return a->key != NULL && b->key != NULL && strcmp(a->key, b->key) == 0;
+}
+
+/* first_of[i]: the first chain with the key of chain i. order is sorted by key, then number. */
+static void find_firsts(const struct full *f, const size_t *order, size_t *first_of)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		bool again = i > 0 && same_key(&f->chains[order[i]], &f->chains[order[i - 1]]);
+		first_of[order[i]] = again ? first_of[order[i - 1]] : order[i];
+	}
+}
+
+static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
+{
+	size_t *order = sl__calloc(&s->env, f->n, sizeof *order);
+	f->sent = sl__calloc(&s->env, f->n, sizeof *f->sent);
+	f->same_as = sl__calloc(&s->env, f->n, sizeof *f->same_as);
+	if (order == NULL || f->sent == NULL || f->same_as == NULL) {
+		sl__free(&s->env, order);
+		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
+	}
+	for (size_t i = 0; i < f->n; i++)
+		order[i] = i;
+	union {
+		const struct sl_new_chain *in;
+		void *out;
+	} chains = {.in = f->chains};
+	qsort_r(order, f->n, sizeof *order, by_key, chains.out);
+	find_firsts(f, order, f->same_as);
+	size_t *place = order; /* the order is not needed any more: number of a chain in sent[] */
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->same_as[i] == i) {
+			place[i] = f->n_sent;
+			f->sent[f->n_sent++] = i;
+			f->n_edges += f->chains[i].job.n_blockers;
+		}
+		f->same_as[i] = place[f->same_as[i]];
+	}
+	sl__free(&s->env, order);
+	return 0;
+}
+
+#define EACH(f, p, oid, add)                                                                                           \
+	do {                                                                                                           \
+		sl__pg_add_array(p, oid, (f)->n_sent);                                                                 \
+		for (size_t each = 0; each < (f)->n_sent; each++) {                                                    \
+			const struct sl_new_chain *c = &(f)->chains[(f)->sent[each]];                                  \
+			add;                                                                                           \
+		}                                                                                                      \
+	} while (0)
+
+static void add_chains(struct sl__pg_params *p, const struct full *f)
+{
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.type));
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.input != NULL ? c->job.input : "null"));
+	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, c->job.priority));
+	EACH(f, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, c->job.at_ms));
+	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->job.delay_ms));
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.traceparent));
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->key));
+	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)c->scope));
+	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->window_ms));
+}
+
+#define EACH_EDGE(f, p, oid, add)                                                                                      \
+	do {                                                                                                           \
+		sl__pg_add_array(p, oid, (f)->n_edges);                                                                \
+		for (size_t each = 0; each < (f)->n_sent; each++) {                                                    \
+			const struct sl_new_job *job = &(f)->chains[(f)->sent[each]].job;                              \
+			for (size_t edge = 0; edge < job->n_blockers; edge++)                                          \
+				add;                                                                                   \
+		}                                                                                                      \
+	} while (0)
+
+static void add_edge_chains(struct sl__pg_params *p, const struct full *f)
+{
+	EACH_EDGE(f, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
+}
+
+static void add_edges(struct sl__pg_params *p, const struct full *f)
+{
+	EACH_EDGE(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
+	EACH_EDGE(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
+	add_edge_chains(p, f);
+}
+
+static int run(struct pg_call *call, const struct full *f, const PGresult **res, struct sl_err *err)
+{
+	int at;
+	if (f->n_edges > 0) {
+		add_edge_chains(&call->params, f);
+		(void)sl__pg_call_send(call, ST_LOCK_SHARE);
+	}
+	if (f->n_sent > NESTED_MAX)
+		(void)sl__pg_call_send_sql(call, "SELECT set_config('enable_hashjoin', 'on', true),"
+						 " set_config('plan_cache_mode', 'auto', true)");
+	add_chains(&call->params, f);
+	add_edges(&call->params, f);
+	if (f->n_sent > NESTED_MAX)
+		at = sl__pg_call_send_sql(call, call->store->statements[ST_START_FULL].sql);
+	else
+		at = sl__pg_call_send(call, ST_START_FULL);
+	struct sl_err local;
+	int rc = sl__pg_call_run(call, true, err != NULL ? err : &local);
+	if (rc != 0)
+		return sl__pg_blocker_error(rc, err != NULL ? err : &local);
+	*res = sl__pg_call_result(call, at);
+	return 0;
+}
+
+static void tell(const struct full *f, const PGresult *res, struct sl_started *out, const struct sl_store_listen *l)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		int row = (int)f->same_as[i];
+		bool first = f->sent[f->same_as[i]] == i;
+		out[i].chain_id = (uint64_t)sl__pg_int8(res, row, 0);
+		out[i].deduplicated = !first || sl__pg_bool(res, row, 1);
+		if (out[i].deduplicated)
+			continue;
+		enum pg_born how = sl__pg_int4(res, row, 2) > 0 ? PG_BORN_BLOCKED
+				   : sl__pg_bool(res, row, 3)   ? PG_BORN_SCHEDULED
+								: PG_BORN_READY;
+		sl__pg_tell_born(l, out[i].chain_id, out[i].chain_id, f->chains[i].job.type, how);
+	}
+}
+
+int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n,
+		      struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct full f = {.chains = chains, .n = n};
+	struct pg_call call;
+	int rc = resolve(s, &f, err);
+	if (rc == 0)
+		rc = sl__pg_call_open(&call, s, tx, PG_ONCE, err);
+	if (rc == 0) {
+		const PGresult *res = NULL;
+		rc = run(&call, &f, &res, err);
+		if (rc == 0)
+			tell(&f, res, out, listen);
+		sl__pg_call_close(&call);
+	}
+	sl__free(&s->env, f.sent);
+	sl__free(&s->env, f.same_as);
+	return rc;
+}

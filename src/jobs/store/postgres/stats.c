@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counting. counts reads all of job, since no index has the status; outstanding reads only what is not final. */
+#include "jobs/store/postgres/store.h"
+
+static const char counts_sql[] =
+	"WITH run AS MATERIALIZED (SELECT u.id, u.fence FROM {s}.lease l"
+	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)),"
+	"j AS (SELECT j.type, CASE WHEN run.id IS NULL THEN j.status ELSE 3 END AS status, j.attempt, j.created_at,"
+	" j.scheduled_for IS NULL OR j.scheduled_for <= now() AS due"
+	" FROM {s}.job j LEFT JOIN run ON run.id = j.id AND run.fence = j.fence AND j.status = 2)"
+	" SELECT j.type, j.status, count(*), count(*) FILTER (WHERE j.status = 2 AND j.due),"
+	" count(*) FILTER (WHERE j.status = 2 AND j.attempt > 0), min(j.created_at) FILTER (WHERE j.status <= 3),"
+	" EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = j.type) FROM j GROUP BY j.type, j.status"
+	" ORDER BY j.type, j.status";
+
+int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct pg_store *s = store;
+	struct pg_call call;
+	const PGresult *res = NULL;
+	char *sql = sl__pg_render(&s->env, counts_sql, s->schema);
+	if (sql == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: counts: out of memory");
+	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
+	if (rc != 0) {
+		sl__free(&s->env, sql);
+		return rc;
+	}
+	rc = sl__pg_call_run_relaxed(&call, sql, &res, err);
+	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
+		const struct sl_job_count count = {.type = sl__pg_text(res, i, 0),
+						   .status = (enum sl_job_status)sl__pg_int4(res, i, 1),
+						   .count = (uint64_t)sl__pg_int8(res, i, 2),
+						   .due = (uint64_t)sl__pg_int8(res, i, 3),
+						   .retrying = (uint64_t)sl__pg_int8(res, i, 4),
+						   .oldest_ms = sl__pg_time_ms(res, i, 5),
+						   .paused = sl__pg_bool(res, i, 6)};
+		rc = fn(&count, ctx);
+	}
+	sl__pg_call_close(&call);
+	sl__free(&s->env, sql);
+	return rc;
+}
+
+int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
+		       struct sl_err *err)
+{
+	struct pg_call call;
+	const PGresult *res = NULL;
+	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	sl__pg_add_texts(&call.params, types, n_types);
+	rc = sl__pg_call_one(&call, ST_OUTSTANDING, &res, err);
+	if (rc == 0)
+		*out = (struct sl_outstanding){.due = (uint64_t)sl__pg_int8(res, 0, 0),
+					       .retrying = (uint64_t)sl__pg_int8(res, 0, 1),
+					       .running = (uint64_t)sl__pg_int8(res, 0, 2),
+					       .scheduled = (uint64_t)sl__pg_int8(res, 0, 3),
+					       .blocked = (uint64_t)sl__pg_int8(res, 0, 4)};
+	sl__pg_call_close(&call);
+	return rc;
+}

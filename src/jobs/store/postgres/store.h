@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The PostgreSQL store inside: its handle, its statements, and a call: the conversation of one slot with the server.
+ *
+ * Thread safety: the handle from any thread; a call belongs to the thread that opened it.
+ */
+#ifndef SL_JOBS_STORE_POSTGRES_STORE_H
+#define SL_JOBS_STORE_POSTGRES_STORE_H
+
+#include "db/postgres.h"
+#include <sluice/adapter/store.h>
+
+/* Every statement that is prepared; sql.c has the texts. */
+#define SL__PG_STORE_STATEMENTS(X)                                                                                     \
+	X(NOW)                                                                                                         \
+	X(ASYNC)                                                                                                       \
+	X(STRICT)                                                                                                      \
+	X(RELAXED)                                                                                                     \
+	X(START)                                                                                                       \
+	X(START_FULL)                                                                                                  \
+	X(LOCK_SHARE)                                                                                                  \
+	X(LOCK)                                                                                                        \
+	X(SETTLE_FAST)                                                                                                 \
+	X(SETTLE)                                                                                                      \
+	X(UNBLOCK)                                                                                                     \
+	X(PROMOTE)                                                                                                     \
+	X(CLAIM_ONE_TYPE)                                                                                              \
+	X(CLAIM_TYPES)                                                                                                 \
+	X(LOST)                                                                                                        \
+	X(GUARD)                                                                                                       \
+	X(PROGRESS)                                                                                                    \
+	X(RENEW)                                                                                                       \
+	X(RENEW_LOST)                                                                                                  \
+	X(REAP)                                                                                                        \
+	X(HEADS)                                                                                                       \
+	X(END)                                                                                                         \
+	X(REDRIVE)                                                                                                     \
+	X(TRIGGER)                                                                                                     \
+	X(WAITING)                                                                                                     \
+	X(DELETE)                                                                                                      \
+	X(PRUNABLE)                                                                                                    \
+	X(PAUSE)                                                                                                       \
+	X(RESUME)                                                                                                      \
+	X(WATCH)                                                                                                       \
+	X(GET_JOB)                                                                                                     \
+	X(GET_CHAIN)                                                                                                   \
+	X(ATTEMPTS)                                                                                                    \
+	X(OUTSTANDING)                                                                                                 \
+	X(CRON_PUT)                                                                                                    \
+	X(CRON_REMOVE)                                                                                                 \
+	X(CRON_LIST)                                                                                                   \
+	X(CRON_FIRE)                                                                                                   \
+	X(EVENT_MARKS)                                                                                                 \
+	X(EVENT_KNOWN)                                                                                                 \
+	X(EVENT_INSERT)                                                                                                \
+	X(EVENT_ADVANCE)                                                                                               \
+	X(EVENTS_OF_JOB)                                                                                               \
+	X(EVENTS_ALL)
+
+enum pg_statement {
+#define PG_STATEMENT_ENUM(name) ST_##name,
+	SL__PG_STORE_STATEMENTS(PG_STATEMENT_ENUM)
+#undef PG_STATEMENT_ENUM
+		ST_COUNT
+};
+
+/* sql.c: the texts, with {s} where the schema goes. */
+extern const char *const sl__pg_sql[ST_COUNT];
+extern const char *const sl__pg_sql_names[ST_COUNT];
+/* The text with the schema in place, in fresh memory; NULL without memory. */
+char *sl__pg_render(const struct sl_env *env, const char *sql, const char *schema);
+
+/* Where claims of a type begin to look: everything of this priority with a smaller id was taken when it was set. */
+struct pg_mark {
+	char *type;
+	int32_t priority;
+	int64_t id; /* 0: no mark */
+};
+
+struct pg_starter; /* start.c: calls that share a transaction */
+
+struct pg_store {
+	struct sl_env env;
+	sl__pg_pool *pool;
+	char *schema; /* as given: letters, digits and underscores only */
+	struct sl__pg_stmt statements[ST_COUNT];
+	sl__mutex marks_mu;
+	struct pg_mark *marks; /* under marks_mu */
+	size_t n_marks, cap_marks;
+	int64_t marks_reset_ns; /* when they were last forgotten */
+	struct pg_starter *starter;
+};
+
+struct sl_store_tx {
+	struct pg_store *store;
+	struct sl__pg_conn *conn;
+	struct sl__pg_conn joined; /* conn points here when the caller's connection is used */
+	bool ours;                 /* the transaction was begun here: commit and rollback end it */
+};
+
+/* ---- call.c ---- */
+
+enum pg_call_kind {
+	PG_ONCE = 1, /* one run, which is a transaction by itself */
+	PG_LONG = 2  /* several runs: begun with the first, committed with the last */
+};
+
+/*
+ * One slot at work. Inside a caller's transaction everything happens behind a savepoint, so that a failure leaves
+ * nothing of it there and the transaction goes on.
+ */
+struct pg_call {
+	struct pg_store *store;
+	sl_store_tx *tx;
+	struct sl__pg_conn *conn;
+	struct sl__pg_pipe pipe;
+	struct sl__pg_params params;
+	enum pg_call_kind kind;
+	bool begun;    /* BEGIN or SAVEPOINT has been sent */
+	bool finished; /* committed or released */
+};
+
+SL_MUST_CHECK int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx,
+				   enum pg_call_kind kind, struct sl_err *err);
+/* Undoes what was not finished, gives the connection back. */
+void sl__pg_call_close(struct pg_call *call);
+/* Queue a statement with call->params, which are cleared; its number. */
+int sl__pg_call_send(struct pg_call *call, enum pg_statement statement);
+int sl__pg_call_send_sql(struct pg_call *call, const char *sql);
+/* Run what is queued. last: and commit. */
+SL_MUST_CHECK int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err);
+static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int statement)
+{
+	return sl__pg_result(&call->pipe, statement);
+}
+/* A statement alone: open, send, run. The caller fills the parameters between open and this. */
+SL_MUST_CHECK int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res,
+				  struct sl_err *err);
+
+/* SQL that is planned anew, with the planner as it comes, for a call of its own. */
+SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res,
+					  struct sl_err *err);
+
+/* Tell listeners; l and its members may be NULL. */
+void sl__pg_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
+		 enum sl_lost_reason reason);
+void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+		   const char *type);
+/* The error of a statement that puts edges to blockers: a NULL there is a blocker that does not exist. */
+int sl__pg_blocker_error(int rc, struct sl_err *err);
+/* The jobs that ST_UNBLOCK opened. */
+void sl__pg_tell_unblocked(const PGresult *res, const struct sl_store_listen *l);
+
+/* ---- tx.c ---- */
+/*
+ * What keeps plans as they are: one generic plan per statement, and only nested loops over indexes, since a plan that
+ * was made while a table was empty stays when it is full. Without JIT, which the costs of that would call for. These
+ * hold on pooled connections, except for the caller's own SQL inside a transaction. X(name, value)
+ */
+#define SL__PG_PLANNER(X)                                                                                              \
+	X(plan_cache_mode, force_generic_plan)                                                                         \
+	X(enable_seqscan, off)                                                                                         \
+	X(enable_bitmapscan, off)                                                                                      \
+	X(enable_hashjoin, off)                                                                                        \
+	X(enable_mergejoin, off)                                                                                       \
+	X(enable_material, off)                                                                                        \
+	X(max_parallel_workers_per_gather, 0)                                                                          \
+	X(jit, off)
+int sl__pg_begin(void *store, sl_store_tx **out, struct sl_err *err);
+int sl__pg_join(void *store, void *native, sl_store_tx **out, struct sl_err *err);
+void *sl__pg_native(sl_store_tx *tx);
+int sl__pg_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
+int sl__pg_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
+int sl__pg_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err);
+int sl__pg_commit(sl_store_tx *tx, struct sl_err *err);
+void sl__pg_rollback(sl_store_tx *tx);
+
+/* ---- schema.c ---- */
+int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err);
+/* SL_EUNSUPPORTED when the schema is not of this library's version. */
+int sl__pg_schema_check(struct pg_store *s, struct sl_err *err);
+int sl__pg_target_id(void *store, char out[33], struct sl_err *err);
+
+/* ---- start.c, start_full.c ---- */
+int sl__pg_starter_new(struct pg_store *s, struct sl_err *err);
+void sl__pg_starter_free(struct pg_store *s);
+int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
+		 const struct sl_store_listen *listen, struct sl_err *err);
+/* With keys or blockers. */
+int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n,
+		      struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+/* What a new job tells: created, and blocked, or to be claimed. */
+enum pg_born { PG_BORN_READY = 0, PG_BORN_SCHEDULED = 1, PG_BORN_BLOCKED = 2 };
+void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
+		      enum pg_born how);
+
+/* ---- exchange.c, settle.c, claim.c ---- */
+int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
+		    struct sl_settle_result *results, const struct sl_claim_request *request,
+		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
+		    const struct sl_store_listen *listen, struct sl_err *err);
+
+/* Settling within a call: queued, then read after the run. */
+struct pg_settling {
+	const struct sl_settle *settles;
+	size_t n;
+	size_t *order;             /* numbers of the settles, by id */
+	bool fast;                 /* all of them complete chains of one job */
+	int at_settle, at_unblock; /* numbers of the statements; at_unblock -1: none */
+};
+SL_MUST_CHECK int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_err *err);
+/* Fill results, ask why those that did not match were lost, tell. */
+void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results,
+			const struct sl_store_listen *listen);
+void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st);
+
+struct pg_claiming {
+	const struct sl_claim_request *request;
+	bool marked;   /* it began at a mark: nothing found means little */
+	bool lock_all; /* every type to its limit, whatever the others have */
+	int at;        /* number of the statement */
+	uint32_t n;    /* claimed */
+	uint32_t out;  /* taken out of ready: more than n when rows were there that their jobs had left */
+	uint32_t seen; /* by the look before the locks (several types) */
+};
+void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl);
+/* Count, set the marks, fill reply. */
+void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_claim_reply *reply);
+SL_MUST_CHECK int sl__pg_claim_tell(struct pg_call *call, const struct pg_claiming *cl, sl_claimed_fn *claimed,
+				    void *claimed_ctx);
+void sl__pg_marks_free(struct pg_store *s);
+
+/* The reasons of jobs that are not under their fence: reasons[n]. A round trip of its own, which leaves the results of
+ * the call as they are. */
+SL_MUST_CHECK int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
+				      enum sl_lost_reason *reasons, struct sl_err *err);
+/* Of one row of ST_LOST, ST_GUARD or ST_RENEW_LOST. */
+enum sl_lost_reason sl__pg_reason(const PGresult *res, int row);
+
+/* ---- lease.c ---- */
+int sl__pg_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
+		 struct sl_err *err);
+int sl__pg_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
+		    struct sl_err *err);
+int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
+		 struct sl_err *err);
+int sl__pg_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+		const struct sl_store_listen *listen, struct sl_err *err);
+
+/* ---- chains.c ---- */
+int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+			  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
+
+/* Lock the heads of chains in order of id. SL_ENOENT names one that is unknown. Result of ST_HEADS by number. */
+SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, int *at,
+				    struct sl_err *err);
+
+/* ---- remove.c ---- */
+int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+		  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+
+/* ---- read.c, list.c, stats.c ---- */
+int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
+		       struct sl_err *err);
+
+/* ---- cron.c ---- */
+int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
+int sl__pg_cron_remove(void *store, const char *name, struct sl_err *err);
+int sl__pg_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
+		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+
+/* ---- events.c ---- */
+int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
+			 size_t n_marks, size_t *n_new, struct sl_err *err);
+int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
+		       struct sl_err *err);
+
+#endif
