@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@
 #include <cmocka.h>
 
 #include "jobs/sqlite_place.h"
+#include "support/fault.h"
 
 static struct sl_err err;
 
@@ -322,6 +324,125 @@ static void a_full_disk_is_told_and_survived(void **state)
 	assert_int_equal(rc, 0);
 }
 
+static int failed_write_child(struct sqlite_place *p)
+{
+	struct rlimit none = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+	sl_store s;
+	uint64_t id, before;
+	CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+	CHECK(try_open(&s, p->path, 0) == 0);
+	CHECK(start_tx(&s, NULL, &before) == 0);
+	CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0); /* every write to a file fails with EFBIG */
+	CHECK(start_tx(&s, NULL, &id) == SL_EUNAVAIL);
+	CHECK(err.retryable && err.error_class == SL_CLASS_FATAL);
+	CHECK(start_tx(&s, NULL, &id) == SL_EUNAVAIL);
+	CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
+	CHECK(start_tx(&s, NULL, &id) == 0);
+	CHECK(id == before + 1);
+	sl_store_close(&s);
+	CHECK(sqlite_wrong(p->path) == NULL);
+	return 0;
+}
+
+static void after_a_failed_write_the_store_connects_again_by_itself(void **state)
+{
+	assert_int_equal(in_child(failed_write_child, *state), 0);
+}
+
+/* ---- memory that runs out ---- */
+
+static int note_id(const struct sl_claimed_job *job, void *ctx)
+{
+	struct sl_settle *t = ctx;
+	t->id = job->id;
+	t->chain_id = job->chain_id;
+	t->fence = job->fence;
+	return 0;
+}
+
+static int pass_job(const struct sl_job *job, void *ctx)
+{
+	(void)job;
+	(void)ctx;
+	return 0;
+}
+
+/* A bit of everything that needs memory. The first failure ends it. */
+static int walk(const char *path, const struct sl_env *env, uint64_t round)
+{
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = env};
+	struct sl_claim_type type = {"t", 2};
+	struct sl_claim_request request = {.worker = "w", .types = &type, .n_types = 1, .limit = 1, .lease_ms = 60000};
+	struct sl_claim_reply reply;
+	struct sl_settle settle = {.kind = SL_SETTLE_COMPLETE, .worker = "w", .last_of_claim = 1};
+	struct sl_settle_result result;
+	struct sl_started started = {0};
+	struct sl_job_filter filter = {.statuses = 1u << SL_JOB_RUNNING};
+	struct sl_event_mark mark = {.stream = "s", .incarnation = (uint32_t)round};
+	struct sl_outstanding out;
+	sl_store_tx *tx;
+	sl_store s;
+	size_t n;
+	uint32_t reaped;
+	int more;
+	int rc = sl_store_sqlite_open(&s, path, &opts, &err);
+	if (rc != 0)
+		return rc;
+	rc = s.ops->begin(s.ctx, &tx, &err);
+	if (rc == 0) {
+		struct sl_new_chain chain = {.job = {.type = "t"}};
+		rc = s.ops->start(s.ctx, tx, &chain, 1, &started, NULL, &err);
+		chain.job.blockers = &started.chain_id;
+		chain.job.n_blockers = 1;
+		rc = rc != 0 ? rc : s.ops->start(s.ctx, tx, &chain, 1, &started, NULL, &err);
+		if (rc == 0)
+			rc = s.ops->commit(tx, &err);
+		else
+			s.ops->rollback(tx);
+	}
+	memcpy(request.claim.bytes, &round, sizeof round);
+	settle.claim = request.claim;
+	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, NULL, 0, NULL, &request, &reply, note_id, &settle, NULL, &err);
+	rc = rc != 0 ? rc : s.ops->list_jobs(s.ctx, &filter, pass_job, NULL, &err);
+	rc = rc != 0 ? rc : s.ops->outstanding(s.ctx, &(const char *){"t"}, 1, &out, &err);
+	rc = rc != 0 ? rc : s.ops->reap(s.ctx, NULL, 0, 10, &reaped, &more, NULL, &err);
+	rc = rc != 0 ? rc : s.ops->events_append(s.ctx, NULL, 0, &mark, 1, NULL, &err);
+	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, &settle, 1, &result, NULL, NULL, NULL, NULL, NULL, &err);
+	rc = rc != 0 ? rc : s.ops->remove(s.ctx, NULL, &started.chain_id, 1, 1, &n, NULL, &err);
+	sl_store_close(&s);
+	return rc;
+}
+
+static void when_memory_runs_out_anywhere_nothing_is_half_done(void **state)
+{
+	struct sqlite_place *p = *state;
+	struct fault f;
+	fault_init(&f, NULL);
+	struct sl_env env = fault_env(&f, NULL);
+	int64_t n = 1;
+	sl_store s = open_at(p->path); /* so that there is something to look at from the first round on */
+	sl_store_close(&s);
+	for (;; n++) {
+		fault_arm_mem(&f, n, FAULT_ONCE);
+		memset(&err, 0, sizeof err);
+		int rc = walk(p->path, &env, (uint64_t)n);
+		fault_disarm(&f);
+		assert_int_equal(fault_live_allocs(&f), 0);
+		const char *wrong = sqlite_wrong(p->path);
+		if (wrong != NULL)
+			fail_msg("without allocation %d: %s", (int)n, wrong);
+		if (fault_mem_failed(&f) == 0) {
+			assert_int_equal(rc, 0);
+			break;
+		}
+		assert_int_equal(rc, SL_ENOMEM);
+		assert_int_equal(err.code, SL_ENOMEM);
+	}
+	printf("# %d allocations\n", (int)n - 1);
+	assert_true(n > 10);
+	fault_fini(&f);
+}
+
 /* ---- other processes ---- */
 
 struct other {
@@ -596,6 +717,8 @@ int main(int argc, char **argv)
 		TEST(a_forked_child_is_refused),
 		TEST(a_file_that_may_not_be_written_is_refused_by_name),
 		TEST(a_full_disk_is_told_and_survived),
+		TEST(after_a_failed_write_the_store_connects_again_by_itself),
+		TEST(when_memory_runs_out_anywhere_nothing_is_half_done),
 		TEST(the_lock_of_a_killed_process_does_not_stay),
 		TEST(a_stopped_holder_costs_others_their_time_limit_and_no_more),
 		TEST(processes_that_migrate_at_once_agree),
