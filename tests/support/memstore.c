@@ -233,16 +233,11 @@ struct mem_lease *mem_lease_of(struct memstore *ms, const struct mem_job *job)
 
 uint32_t mem_blockers(struct memstore *ms, uint64_t job_id, uint32_t *open)
 {
-	uint32_t n = 0;
+	const struct mem_job *job = mem_job(ms, job_id);
 	*open = 0;
-	MEM_EACH(ms->s.edges, struct mem_edge, edge)
-	{
-		if (edge->job_id != job_id || edge->gone)
-			continue;
-		n++;
-		*open += !edge->done;
-	}
-	return n;
+	for (uint32_t i = 0; job != NULL && i < job->n_edges; i++)
+		*open += !MEM_AT(ms->s.edges, struct mem_edge, job->first_edge + i)->done;
+	return job != NULL ? job->n_edges : 0;
 }
 
 bool mem_has(const char *const *list, size_t n, const char *s)

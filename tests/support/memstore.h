@@ -61,9 +61,12 @@ struct memstore_row {
 	int leases;        /* in how many leases with its present fence */
 	uint32_t blockers; /* in all, and open */
 	uint32_t open;
+	int64_t lease_until_ms; /* 0: no lease */
 };
 /* Rows in order of id, from 1; the number of rows ever made. */
 size_t memstore_rows(struct memstore *ms);
 void memstore_row(struct memstore *ms, uint64_t id, struct memstore_row *out);
+/* Blocker i of a job: the chain, and whether the job still waits for it. */
+uint64_t memstore_blocker(struct memstore *ms, uint64_t id, uint32_t i, int *open);
 
 #endif

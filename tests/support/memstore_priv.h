@@ -27,6 +27,8 @@ struct mem_job {
 	bool by_worker; /* completed by an attempt, not from outside */
 	int32_t attempt, priority;
 	int64_t created_ms, scheduled_ms, started_ms, ended_ms;
+	size_t first_edge; /* its blockers are there in a row */
+	uint32_t n_edges;
 	/* Of a chain's first job. */
 	uint64_t last_id;
 	bool watched;

@@ -29,11 +29,13 @@ static enum sl_job_status chain_status(struct memstore *ms, uint64_t chain_id)
 	return head != NULL ? mem_job(ms, head->last_id)->status : 0;
 }
 
-static void add_edges(struct memstore *ms, uint64_t job_id, const struct sl_new_job *spec)
+static void add_edges(struct memstore *ms, struct mem_job *job, const struct sl_new_job *spec)
 {
+	job->first_edge = ms->s.edges.n;
+	job->n_edges = (uint32_t)spec->n_blockers;
 	for (size_t i = 0; i < spec->n_blockers; i++) {
 		struct mem_edge *edge = mem_push(&ms->s.edges);
-		edge->job_id = job_id;
+		edge->job_id = job->id;
 		edge->chain_id = spec->blockers[i];
 		edge->done = chain_status(ms, edge->chain_id) == SL_JOB_COMPLETED;
 	}
@@ -64,7 +66,7 @@ struct mem_job *mem_make(struct memstore *ms, const struct sl_new_job *spec, str
 	job->created_ms = mem_now(ms);
 	job->scheduled_ms = spec->delay_ms > 0 ? mem_now(ms) + spec->delay_ms : spec->at_ms;
 	job->fence = 1;
-	add_edges(ms, job->id, spec);
+	add_edges(ms, job, spec);
 	place_job(ms, job);
 	mem_chain(ms, job->chain_id)->last_id = job->id;
 	mem_change(l, SL_CHANGE_CREATED, job);
