@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "jobs/tx.h"
+
 /* ---- starting ---- */
 
 static void what_was_started_can_be_read_back(void **state)
@@ -166,6 +168,40 @@ static void a_rollback_tells_nobody(void **state)
 	sl_tx_rollback(NULL);
 	assert_int_equal(w->publishes + w->n_seen, 0);
 	assert_true(world_jobs(w) == 0);
+}
+
+static struct world *failing;
+static int failing_commit(sl_store_tx *tx, struct sl_err *err)
+{
+	failing->real.ops->rollback(tx);
+	return sl_err_set(err, SL_EUNAVAIL, "the connection was lost in the commit");
+}
+
+static void a_commit_that_fails_tells_nobody(void **state)
+{
+	struct world *w = *state;
+	sl_tx *tx;
+	failing = w;
+	w->ops.commit = failing_commit;
+	OK(sl_jobs_begin(w->client, &tx, &err));
+	(void)world_start(w, tx, "a", NULL);
+	REFUSED(sl_tx_commit(tx, &err), SL_EUNAVAIL, "lost in the commit");
+	assert_int_equal(w->publishes + w->n_seen, 0);
+	assert_true(world_jobs(w) == 0);
+}
+
+static void a_handler_cannot_end_the_transaction_of_its_attempt(void **state)
+{
+	struct world *w = *state;
+	sl_tx *tx;
+	OK(sl_jobs_begin(w->client, &tx, &err));
+	sl__tx_keep(tx);
+	(void)world_start(w, tx, "a", NULL);
+	REFUSED(sl_tx_commit(tx, &err), SL_EINVAL, "end of the attempt");
+	sl_tx_rollback(tx);
+	(void)world_start(w, tx, "a", NULL);
+	OK(sl__tx_commit(tx, &err));
+	assert_true(world_jobs(w) == 2);
 }
 
 static void a_rollback_to_a_savepoint_forgets_what_came_after_it(void **state)
@@ -846,6 +882,8 @@ int main(void)
 		ON_SQLITE(big_inputs_make_small_bites),
 		ON_BOTH(the_notes_of_a_transaction_go_out_merged_after_its_commit),
 		ON_BOTH(a_rollback_tells_nobody),
+		ON_BOTH(a_commit_that_fails_tells_nobody),
+		ON_BOTH(a_handler_cannot_end_the_transaction_of_its_attempt),
 		ON_BOTH(a_rollback_to_a_savepoint_forgets_what_came_after_it),
 		ON_BOTH(a_transaction_of_another_store_is_refused),
 		ON_MEMORY(a_notifier_that_is_away_fails_no_start),
