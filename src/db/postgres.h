@@ -64,6 +64,13 @@ SL_MUST_CHECK int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struc
 /* A connection that is not idle or not alive is closed instead of kept. NULL is allowed. */
 void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *conn);
 
+/* What every transaction of ours on a PostgreSQL connection begins with, so that adapters know one from another. */
+#define SL__PG_TX_MAGIC 0x70677478u
+struct sl__pg_tx {
+	uint32_t magic;
+	struct sl__pg_conn *conn;
+};
+
 /* ---- errors ---- */
 
 /* Fill err from a failed result (res may be NULL: the connection's message) and return its code. "what: message". */
@@ -174,5 +181,7 @@ static inline const PGresult *sl__pg_result(const struct sl__pg_pipe *pipe, int 
 
 /* Simple statements without parameters or rows ("BEGIN"). */
 SL_MUST_CHECK int sl__pg_exec(struct sl__pg_conn *conn, const char *sql, struct sl_err *err);
+/* The same where a failure changes nothing: undoing what the server undoes anyway when the connection is gone. */
+void sl__pg_exec_quietly(struct sl__pg_conn *conn, const char *sql);
 
 #endif

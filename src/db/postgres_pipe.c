@@ -212,3 +212,8 @@ int sl__pg_exec(struct sl__pg_conn *conn, const char *sql, struct sl_err *err)
 	PQclear(res);
 	return rc;
 }
+
+void sl__pg_exec_quietly(struct sl__pg_conn *conn, const char *sql)
+{
+	PQclear(PQexec(conn->pg, sql));
+}

@@ -18,7 +18,7 @@ int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *
 	call->tx = tx;
 	call->kind = kind;
 	if (tx != NULL) {
-		call->conn = tx->conn;
+		call->conn = tx->pg.conn;
 	} else {
 		int rc = sl__pg_take(store->pool, &call->conn, err);
 		if (rc != 0)
@@ -32,18 +32,19 @@ int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *
 static void undo(struct pg_call *call)
 {
 	if (call->tx != NULL)
-		(void)sl__pg_exec(call->conn, "ROLLBACK TO SAVEPOINT " SAVEPOINT "; RELEASE SAVEPOINT " SAVEPOINT,
-				  NULL);
+		sl__pg_exec_quietly(call->conn, "ROLLBACK TO SAVEPOINT " SAVEPOINT "; RELEASE SAVEPOINT " SAVEPOINT);
 	else
-		(void)sl__pg_exec(call->conn, "ROLLBACK", NULL);
+		sl__pg_exec_quietly(call->conn, "ROLLBACK");
 }
 
 void sl__pg_call_close(struct pg_call *call)
 {
 	/* What was queued and never run must not be committed by somebody else's Sync. */
 	if (call->pipe.n > 0 && PQpipelineStatus(call->conn->pg) != PQ_PIPELINE_OFF) {
-		call->pipe.failed = SL_ECANCELLED;
-		(void)sl__pg_run(&call->pipe, NULL);
+		call->pipe.failed = SL_ENOMEM;
+		int rc = sl__pg_run(&call->pipe, NULL);
+		assert(rc != 0);
+		(void)rc;
 	}
 	sl__pg_pipe_end(&call->pipe);
 	if (call->begun && !call->finished && PQstatus(call->conn->pg) == CONNECTION_OK)

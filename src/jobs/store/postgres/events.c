@@ -31,6 +31,14 @@ static struct stream *find_stream(const struct append *a, const char *name, uint
 	return NULL;
 }
 
+/* One that prepare() has put there. */
+static struct stream *stream_of(const struct append *a, const char *name, uint32_t incarnation)
+{
+	struct stream *stream = find_stream(a, name, incarnation);
+	assert(stream != NULL);
+	return stream;
+}
+
 static void add_stream(struct append *a, const char *name, uint32_t incarnation)
 {
 	if (find_stream(a, name, incarnation) == NULL)
@@ -77,7 +85,7 @@ static int lock_marks(struct pg_call *call, struct append *a, struct sl_err *err
 		return rc;
 	const PGresult *res = sl__pg_call_result(call, at);
 	for (int i = 0; i < PQntuples(res); i++)
-		find_stream(a, sl__pg_text(res, i, 0), (uint32_t)sl__pg_int8(res, i, 1))->mark =
+		stream_of(a, sl__pg_text(res, i, 0), (uint32_t)sl__pg_int8(res, i, 1))->mark =
 			(uint64_t)sl__pg_int8(res, i, 2);
 	sl__pg_pipe_end(&call->pipe);
 	return 0;
@@ -98,7 +106,7 @@ static int sort_events(struct append *a, struct sl_err *err)
 {
 	for (size_t i = 0; i < a->n; i++) {
 		const struct sl_event_row *event = &a->events[i];
-		struct stream *stream = find_stream(a, event->stream, event->incarnation);
+		struct stream *stream = stream_of(a, event->stream, event->incarnation);
 		if (event->sequence <= stream->mark) {
 			a->known[a->n_known++] = event;
 			continue;
@@ -110,7 +118,7 @@ static int sort_events(struct append *a, struct sl_err *err)
 		a->fresh[a->n_fresh++] = event;
 	}
 	for (size_t i = 0; i < a->n_marks; i++) {
-		struct stream *stream = find_stream(a, a->marks[i].stream, a->marks[i].incarnation);
+		struct stream *stream = stream_of(a, a->marks[i].stream, a->marks[i].incarnation);
 		stream->mark = SL_MAX(stream->mark, a->marks[i].mark);
 	}
 	return 0;
@@ -201,7 +209,7 @@ int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t 
 	if (rc == 0)
 		rc = write_all(&call, &a, err);
 	for (size_t i = 0; i < n_marks && rc == 0; i++)
-		marks[i].mark = find_stream(&a, marks[i].stream, marks[i].incarnation)->mark;
+		marks[i].mark = stream_of(&a, marks[i].stream, marks[i].incarnation)->mark;
 	if (rc == 0 && n_new != NULL)
 		*n_new = a.n_fresh;
 	sl__pg_call_close(&call);

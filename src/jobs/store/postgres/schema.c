@@ -184,7 +184,7 @@ static int migrate_locked(struct pg_store *s, struct sl__pg_conn *c, int *versio
 		rc = apply_missing(s, c, *version, err);
 	if (rc == 0)
 		return sl__pg_exec(c, "COMMIT", err);
-	(void)sl__pg_exec(c, "ROLLBACK", NULL);
+	sl__pg_exec_quietly(c, "ROLLBACK");
 	return rc;
 }
 

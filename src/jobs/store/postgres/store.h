@@ -92,9 +92,9 @@ struct pg_store {
 };
 
 struct sl_store_tx {
+	struct sl__pg_tx pg; /* first: the notifier knows it by this */
 	struct pg_store *store;
-	struct sl__pg_conn *conn;
-	struct sl__pg_conn joined; /* conn points here when the caller's connection is used */
+	struct sl__pg_conn joined; /* pg.conn points here when the caller's connection is used */
 	bool ours;                 /* the transaction was begun here: commit and rollback end it */
 };
 

@@ -10,7 +10,7 @@ static sl_store_tx *new_tx(struct pg_store *s, struct sl_err *err)
 	if (tx == NULL)
 		(void)sl_err_set(err, SL_ENOMEM, "postgres: begin: out of memory");
 	else
-		tx->store = s;
+		*tx = (sl_store_tx){.pg = {.magic = SL__PG_TX_MAGIC}, .store = s};
 	return tx;
 }
 
@@ -18,8 +18,8 @@ static sl_store_tx *new_tx(struct pg_store *s, struct sl_err *err)
 static void free_tx(sl_store_tx *tx)
 {
 	struct pg_store *s = tx->store;
-	if (tx->conn != &tx->joined)
-		sl__pg_put(s->pool, tx->conn);
+	if (tx->pg.conn != &tx->joined)
+		sl__pg_put(s->pool, tx->pg.conn);
 	sl__free(&s->env, tx);
 }
 
@@ -33,9 +33,9 @@ int sl__pg_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	sl_store_tx *tx = new_tx(s, err);
 	if (tx == NULL)
 		return SL_ENOMEM;
-	int rc = sl__pg_take(s->pool, &tx->conn, err);
+	int rc = sl__pg_take(s->pool, &tx->pg.conn, err);
 	if (rc == 0)
-		rc = sl__pg_exec(tx->conn, begin_relaxed, err);
+		rc = sl__pg_exec(tx->pg.conn, begin_relaxed, err);
 	if (rc != 0) {
 		free_tx(tx);
 		return rc;
@@ -58,9 +58,9 @@ int sl__pg_join(void *store, void *native, sl_store_tx **out, struct sl_err *err
 	if (tx == NULL)
 		return SL_ENOMEM;
 	tx->joined = (struct sl__pg_conn){.pg = pg, .env = &s->env, .foreign = true};
-	tx->conn = &tx->joined;
+	tx->pg.conn = &tx->joined;
 	tx->ours = status == PQTRANS_IDLE;
-	int rc = tx->ours ? sl__pg_exec(tx->conn, "BEGIN", err) : 0;
+	int rc = tx->ours ? sl__pg_exec(tx->pg.conn, "BEGIN", err) : 0;
 	if (rc != 0) {
 		free_tx(tx);
 		return rc;
@@ -71,7 +71,7 @@ int sl__pg_join(void *store, void *native, sl_store_tx **out, struct sl_err *err
 
 void *sl__pg_native(sl_store_tx *tx)
 {
-	return tx->conn->pg;
+	return tx->pg.conn->pg;
 }
 
 /* verb name, for a name that needs no quoting. */
@@ -83,7 +83,7 @@ static int named(sl_store_tx *tx, const char *verb, const char *name, struct sl_
 	    (name[0] >= '0' && name[0] <= '9'))
 		return sl_err_set(err, SL_EINVAL, "postgres: savepoint: the name must match [a-z_][a-z0-9_]*");
 	(void)snprintf(sql, sizeof sql, "%s \"%s\"", verb, name);
-	return sl__pg_exec(tx->conn, sql, err);
+	return sl__pg_exec(tx->pg.conn, sql, err);
 }
 
 int sl__pg_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
@@ -106,9 +106,9 @@ int sl__pg_commit(sl_store_tx *tx, struct sl_err *err)
 {
 	int rc = 0;
 	if (tx->ours) {
-		PGresult *res = PQexec(tx->conn->pg, "COMMIT");
+		PGresult *res = PQexec(tx->pg.conn->pg, "COMMIT");
 		if (PQresultStatus(res) != PGRES_COMMAND_OK)
-			rc = sl__pg_error(err, tx->conn->pg, res, "commit");
+			rc = sl__pg_error(err, tx->pg.conn->pg, res, "commit");
 		else if (strcmp(PQcmdStatus(res), "COMMIT") != 0)
 			rc = sl_err_set(err, SL_EINVAL,
 					"postgres: commit: a statement in it had failed; it was rolled back");
@@ -120,7 +120,7 @@ int sl__pg_commit(sl_store_tx *tx, struct sl_err *err)
 
 void sl__pg_rollback(sl_store_tx *tx)
 {
-	if (tx->ours && PQstatus(tx->conn->pg) == CONNECTION_OK)
-		(void)sl__pg_exec(tx->conn, "ROLLBACK", NULL);
+	if (tx->ours && PQstatus(tx->pg.conn->pg) == CONNECTION_OK)
+		sl__pg_exec_quietly(tx->pg.conn, "ROLLBACK");
 	free_tx(tx);
 }

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A payload is text: the sender's number in hexadecimal on the first line, then a line per note,
+ *
+ *	KIND REASON ID TYPE      decimal numbers; the type to the end of the line, empty when there is none
+ *
+ * Kind 0 stands for "look at everything". A line that cannot be read counts as that too: a newer version may say more.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "jobs/notify/postgres.h"
+
+#define LINE_MAX_BYTES 256
+
+void sl__pg_payloads_init(struct sl__pg_payloads *p, const struct sl_env *env, uint64_t from)
+{
+	sl__buf_init(&p->text, env);
+	p->begin = 0;
+	p->from = from;
+}
+
+void sl__pg_payloads_end(struct sl__pg_payloads *p)
+{
+	if (p->text.len == p->begin)
+		return;
+	(void)sl__buf_append(&p->text, "", 1);
+	p->begin = p->text.len;
+}
+
+void sl__pg_payloads_clear(struct sl__pg_payloads *p)
+{
+	sl__buf_clear(&p->text);
+	p->begin = 0;
+}
+
+void sl__pg_payloads_head(struct sl__pg_payloads *p)
+{
+	if (p->text.len == p->begin)
+		(void)sl__buf_printf(&p->text, "%016" PRIx64 "\n", p->from);
+}
+
+void sl__pg_payloads_add(struct sl__pg_payloads *p, const struct sl_note *note)
+{
+	const char *type = note->type != NULL && strlen(note->type) < SL__FANOUT_TYPE_BYTES ? note->type : "";
+	if (p->text.len - p->begin > SL__PG_PAYLOAD_MAX - LINE_MAX_BYTES)
+		sl__pg_payloads_end(p);
+	sl__pg_payloads_head(p);
+	(void)sl__buf_printf(&p->text, "%d %d %" PRIu64 " %s\n", (int)note->kind, (int)note->reason, note->id, type);
+}
+
+/* One line, of len bytes. */
+static void take_line(const char *line, size_t len, struct sl__fanout *inbox)
+{
+	char text[LINE_MAX_BYTES];
+	int kind, reason, at = 0;
+	uint64_t id;
+	struct sl_note note = {.kind = 0};
+	if (len < sizeof text) {
+		memcpy(text, line, len);
+		text[len] = '\0';
+		if (sscanf(text, "%d %d %" SCNu64 "%n", &kind, &reason, &id, &at) == 3 && text[at] == ' ' &&
+		    kind >= 0 && kind <= SL_NOTE_CHAIN_ENDED && reason >= 0 && reason <= SL_LOST_CANCELLED)
+			note = (struct sl_note){.kind = (enum sl_note_kind)kind,
+						.reason = (enum sl_lost_reason)reason,
+						.id = id,
+						.type = text[at + 1] != '\0' ? text + at + 1 : NULL};
+	}
+	sl__fanout_push(inbox, &note, 1);
+}
+
+uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fanout *inbox)
+{
+	char *end;
+	uint64_t from = strtoull(payload, &end, 16);
+	if (end == payload || *end != '\n')
+		return 0;
+	for (const char *line = end + 1; from != self && *line != '\0';) {
+		size_t len = strcspn(line, "\n");
+		take_line(line, len, inbox);
+		line += len + (line[len] == '\n');
+	}
+	return from;
+}
