@@ -242,7 +242,8 @@ static int on_record(const struct sl_wal_record *record, void *ctx)
 	put(l, names[e.type], strlen(names[e.type]));
 	if (e.type != SL_EVENT_STARTED && e.type != SL_EVENT_EXITED)
 		put(l, head,
-		    (size_t)snprintf(head, sizeof head, " %llu%s", (unsigned long long)e.position, e.partial ? "+" : ""));
+		    (size_t)snprintf(head, sizeof head, " %llu%s", (unsigned long long)e.position,
+				     e.partial ? "+" : ""));
 	if (e.type != SL_EVENT_STARTED) {
 		put(l, " ", 1);
 		put_escaped(l, e.data, e.len);
