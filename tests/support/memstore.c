@@ -303,7 +303,20 @@ void memstore_row(struct memstore *ms, uint64_t id, struct memstore_row *out)
 				     .solo = job->solo};
 	out->blockers = mem_blockers(ms, id, &out->open);
 	MEM_EACH(ms->s.leases, struct mem_lease, lease)
-	out->leases += lease_holds(lease, job);
+	{
+		if (!lease_holds(lease, job))
+			continue;
+		out->leases++;
+		out->lease_until_ms = lease->until_ms;
+	}
+}
+
+uint64_t memstore_blocker(struct memstore *ms, uint64_t id, uint32_t i, int *open)
+{
+	const struct mem_job *job = MEM_AT(ms->s.jobs, struct mem_job, id - 1);
+	const struct mem_edge *edge = MEM_AT(ms->s.edges, struct mem_edge, job->first_edge + i);
+	*open = !edge->done;
+	return edge->chain_id;
 }
 
 /* ---- transactions ---- */
