@@ -3,6 +3,7 @@
  * sluice enqueue: start a chain, or one for each line of a file. A bulk file is one transaction: all of it or nothing,
  * and the ids are printed when it is committed.
  */
+#include "bulk.h"
 #include "commands.h"
 #include "jobstore.h"
 #include "progress.h"
@@ -23,17 +24,16 @@
 struct bulk {
 	struct cli *cli;
 	const struct parsed *args;
-	const char *path;
+	const char *path, *shown; /* shown: how messages call it */
 	struct jobstore *store;
 	struct sl_new_chain base; /* what the options say */
 	sl_tx *tx;
 	struct sl_new_chain chains[BITE];
-	json_t *lines[BITE]; /* own the strings of chains */
-	char *inputs[BITE];
+	struct bulk_line lines[BITE]; /* own the strings of chains */
 	size_t n;
-	uint64_t line; /* of the file, from 1 */
-	uint64_t *ids;
-	size_t n_ids, cap_ids;
+	uint64_t line;              /* of the file, from 1 */
+	struct sl_started *started; /* of all bites */
+	size_t n_started, cap_started;
 };
 
 /* "2024-05-01T12:00:00Z" as Unix milliseconds. */
@@ -46,30 +46,48 @@ static int read_at(struct cli *cli, const char *text, int64_t *ms)
 
 static const char *const scopes[] = {"incomplete", "any", NULL}; /* as enum sl_dedup_scope */
 
-static int base_chain(struct cli *cli, const struct parsed *args, struct sl_new_chain *chain)
+/* The ids of all --after, each one or several with commas between: *out is fresh memory. */
+static int read_blockers(struct cli *cli, const struct parsed *args, uint64_t **out, size_t *n)
 {
-	uint64_t *blockers = NULL;
-	int n = 0, rc = 0;
+	size_t cap = 0;
+	const char *text;
+	int rc = 0;
 
-	while (opt_all(args, "after", n))
-		n++;
-	blockers = calloc((size_t)n + 1, sizeof(*blockers)); /* lives as long as the process */
-	for (int i = 0; blockers && !rc && i < n; i++)
-		rc = jobstore_id(cli, opt_all(args, "after", i), &blockers[i]);
-	if (opt_given(args, "at") && opt_given(args, "in"))
-		return cli_usage(cli, "--at and --in exclude each other");
+	for (int i = 0; (text = opt_all(args, "after", i)) != NULL; i++)
+		cap += strlen(text) + 1;
+	*out = calloc(cap + 1, sizeof(**out));
+	if (!*out) {
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	for (int i = 0; !rc && (text = opt_all(args, "after", i)) != NULL; i++) {
+		char *copy = strdup(text), *rest = copy, *one;
+
+		while (!rc && (one = strsep(&rest, ",")) != NULL)
+			rc = jobstore_id(cli, one, &(*out)[(*n)++]);
+		free(copy);
+	}
+	return rc;
+}
+
+/* What the options say; *blockers is fresh memory. */
+static int base_chain(struct cli *cli, const struct parsed *args, struct sl_new_chain *chain, uint64_t **blockers)
+{
+	int rc = read_blockers(cli, args, blockers, &chain->job.n_blockers);
+
+	chain->job.blockers = *blockers;
+	if (!rc && opt_given(args, "at") && opt_given(args, "in"))
+		rc = cli_usage(cli, "--at and --in exclude each other");
 	if (!rc && opt_given(args, "at"))
 		rc = read_at(cli, opt_str(args, "at"), &chain->job.at_ms);
 	chain->job.type = args->operands[0];
 	chain->job.priority = (int32_t)opt_num(args, "priority");
 	chain->job.delay_ms = opt_num(args, "in");
-	chain->job.blockers = blockers;
-	chain->job.n_blockers = (size_t)n;
 	chain->job.traceparent = getenv("TRACEPARENT");
 	chain->key = opt_str(args, "key");
 	chain->scope = (enum sl_dedup_scope)opt_num(args, "key-scope");
 	chain->window_ms = opt_num(args, "key-window");
-	return blockers ? rc : EXIT_INTERNAL;
+	return rc;
 }
 
 static void print_started(struct cli *cli, const struct parsed *args, const struct sl_started *started)
@@ -81,7 +99,7 @@ static void print_started(struct cli *cli, const struct parsed *args, const stru
 		out_printf(&cli->out, "%" PRIu64 "\n", started->chain_id);
 }
 
-/* All of standard input, in memory that lives as long as the process; NULL after a line on stderr. */
+/* All of standard input in fresh memory; NULL after a line on stderr. */
 static char *read_stdin(struct cli *cli, int *code)
 {
 	size_t used = 0, cap = 1 << 16;
@@ -124,149 +142,78 @@ static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobsto
 	const char *input = args->n_operands > 1 ? args->operands[1] : NULL;
 	struct sl_started started;
 	struct sl_err err = SL_ERR_INIT;
-	int code = 0;
+	char *read = NULL;
+	int rc = EXIT_OK;
 
-	if (input && strcmp(input, "-") == 0 && !(input = read_stdin(cli, &code)))
-		return code;
-	chain->job.input = input;
+	if (input && strcmp(input, "-") == 0 && !(read = read_stdin(cli, &rc)))
+		return rc;
+	chain->job.input = read ? read : input;
 	if (sl_jobs_start(store->client, NULL, chain, &started, &err))
-		return jobstore_fail(cli, args, &err);
-	print_started(cli, args, &started);
-	return EXIT_OK;
-}
-
-static int bad_line(struct bulk *b, const char *what)
-{
-	cli_say(b->cli, SL_LOG_ERROR, "%s, line %" PRIu64 ": %s; nothing was enqueued", b->path, b->line, what);
-	return EXIT_BAD_DATA;
-}
-
-static int integer_member(struct bulk *b, json_t *object, const char *name, int64_t min, int64_t max, int64_t *out)
-{
-	json_t *value = json_object_get(object, name);
-	char what[128];
-
-	if (!value)
-		return 0;
-	if (json_is_integer(value) && json_integer_value(value) >= min && json_integer_value(value) <= max) {
-		*out = json_integer_value(value);
-		return 0;
-	}
-	snprintf(what, sizeof(what), "\"%s\" is not a whole number in range", name);
-	return bad_line(b, what);
-}
-
-static int string_member(struct bulk *b, json_t *object, const char *name, const char **out)
-{
-	json_t *value = json_object_get(object, name);
-	char what[128];
-
-	if (!value)
-		return 0;
-	if (json_is_string(value)) {
-		*out = json_string_value(value);
-		return 0;
-	}
-	snprintf(what, sizeof(what), "\"%s\" is not a string", name);
-	return bad_line(b, what);
-}
-
-static int unknown_member(struct bulk *b, json_t *object)
-{
-	static const char *const known[] = {"input", "type", "key", "at", "in_ms", "priority"};
-	const char *name;
-	json_t *value;
-	char what[160];
-
-	json_object_foreach(object, name, value)
-	{
-		size_t i = 0;
-
-		while (i < sizeof(known) / sizeof(*known) && strcmp(known[i], name) != 0)
-			i++;
-		if (i == sizeof(known) / sizeof(*known)) {
-			snprintf(what, sizeof(what), "unknown member \"%.60s\"", name);
-			return bad_line(b, what);
-		}
-	}
-	return 0;
-}
-
-/* Fill chain i from a line's object. */
-static int read_members(struct bulk *b, json_t *object, struct sl_new_chain *chain)
-{
-	int64_t priority = chain->job.priority;
-	const char *at = NULL;
-	int rc = unknown_member(b, object);
-
-	rc = rc ? rc : string_member(b, object, "type", &chain->job.type);
-	rc = rc ? rc : string_member(b, object, "key", &chain->key);
-	rc = rc ? rc : string_member(b, object, "at", &at);
-	rc = rc ? rc : integer_member(b, object, "priority", INT32_MIN, INT32_MAX, &priority);
-	rc = rc ? rc : integer_member(b, object, "in_ms", 0, INT64_MAX / 2000, &chain->job.delay_ms);
-	if (!rc && at && (!strchr(at, '-') || value_time(at, 0, &chain->job.at_ms)))
-		rc = bad_line(b, "\"at\" is not a time such as 2024-05-01T12:00:00Z");
-	if (!rc && at && json_object_get(object, "in_ms"))
-		rc = bad_line(b, "\"at\" and \"in_ms\" exclude each other");
-	if (!rc && !chain->job.type)
-		rc = bad_line(b, "it has no \"type\", and none is given on the command line");
-	chain->job.priority = (int32_t)priority;
+		rc = jobstore_fail(cli, args, &err);
+	else
+		print_started(cli, args, &started);
+	free(read);
 	return rc;
 }
 
-static int add_line(struct bulk *b, const char *text, size_t len)
+static int bad_line(struct bulk *b, uint64_t line, const char *what)
 {
-	struct sl_new_chain *chain = &b->chains[b->n];
-	json_error_t where;
-	json_t *object = json_loadb(text, len, JSON_ALLOW_NUL, &where);
-	json_t *input = object ? json_object_get(object, "input") : NULL;
+	cli_say(b->cli, SL_LOG_ERROR, "%s, line %" PRIu64 ": %s; nothing was enqueued", b->shown, line, what);
+	return EXIT_BAD_DATA;
+}
 
-	*chain = b->base;
-	b->lines[b->n] = object;
-	b->inputs[b->n] = NULL;
+static int add_line(struct bulk *b, const char *text, size_t n)
+{
+	char what[BULK_WHAT_BYTES];
+
+	b->chains[b->n] = b->base;
+	b->lines[b->n] = (struct bulk_line){.number = b->line};
 	b->n++;
-	if (!object)
-		return bad_line(b, where.text);
-	if (!json_is_object(object))
-		return bad_line(b, "it is not an object");
-	if (input && !(b->inputs[b->n - 1] = json_dumps(input, JSON_ENCODE_ANY | JSON_COMPACT)))
-		return bad_line(b, "its input cannot be kept");
-	chain->job.input = b->inputs[b->n - 1];
-	return read_members(b, object, chain);
+	if (bulk_line_read(&b->lines[b->n - 1], text, n, &b->chains[b->n - 1], what))
+		return bad_line(b, b->line, what);
+	return 0;
 }
 
 static void forget_lines(struct bulk *b)
 {
-	for (size_t i = 0; i < b->n; i++) {
-		json_decref(b->lines[i]);
-		free(b->inputs[i]);
-	}
+	for (size_t i = 0; i < b->n; i++)
+		bulk_line_free(&b->lines[i]);
 	b->n = 0;
+}
+
+/* Which line was refused? The transaction is lost in any case, so ask for them one by one. */
+static int blame(struct bulk *b, const struct sl_err *whole)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_started started;
+
+	for (size_t i = 0; i < b->n && (whole->code == SL_EINVAL || whole->code == SL_EDATA); i++) {
+		if (sl_jobs_start(b->store->client, b->tx, &b->chains[i], &started, &err))
+			return bad_line(b, b->lines[i].number, err.msg);
+	}
+	return jobstore_fail(b->cli, b->args, whole);
 }
 
 static int bite(struct bulk *b)
 {
-	struct sl_started *out = calloc(b->n + 1, sizeof(*out));
 	struct sl_err err = SL_ERR_INIT;
 	int rc = EXIT_OK;
 
-	if (b->n_ids + b->n > b->cap_ids) {
-		uint64_t *more = realloc(b->ids, (b->cap_ids = 2 * (b->n_ids + b->n)) * sizeof(*more));
+	if (b->n_started + b->n > b->cap_started) {
+		size_t cap = 2 * (b->n_started + b->n);
+		struct sl_started *more = realloc(b->started, cap * sizeof(*more));
 
-		b->ids = more ? more : b->ids;
-		if (!more)
-			rc = EXIT_INTERNAL;
+		if (!more) {
+			cli_say(b->cli, SL_LOG_ERROR, "out of memory");
+			return EXIT_INTERNAL;
+		}
+		b->started = more;
+		b->cap_started = cap;
 	}
-	if (!out || rc) {
-		free(out);
-		cli_say(b->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
-	if (sl_jobs_start_many(b->store->client, b->tx, b->chains, b->n, out, &err))
-		rc = jobstore_fail(b->cli, b->args, &err);
-	for (size_t i = 0; !rc && i < b->n; i++)
-		b->ids[b->n_ids++] = out[i].chain_id;
-	free(out);
+	if (sl_jobs_start_many(b->store->client, b->tx, b->chains, b->n, b->started + b->n_started, &err))
+		rc = blame(b, &err);
+	else
+		b->n_started += b->n;
 	forget_lines(b);
 	return rc;
 }
@@ -286,14 +233,14 @@ static int read_lines(struct bulk *b, FILE *file)
 		if (stop_requested())
 			rc = cli_interrupted(b->cli);
 		else if (n > LINE_MAX_BYTES)
-			rc = bad_line(b, "it is longer than 64 MiB");
+			rc = bad_line(b, b->line, "it is longer than 64 MiB");
 		else if (strspn(line, " \t\r\n") < (size_t)n)
 			rc = add_line(b, line, (size_t)n);
 		if (!rc && b->n == BITE)
 			rc = bite(b);
 	}
 	if (!rc && ferror(file)) {
-		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->path, strerror(errno));
+		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->shown, strerror(errno));
 		rc = EXIT_OUTPUT;
 	}
 	if (!rc && b->n > 0)
@@ -306,12 +253,14 @@ static int read_lines(struct bulk *b, FILE *file)
 
 static int enqueue_bulk(struct bulk *b)
 {
-	FILE *file = strcmp(b->path, "-") == 0 ? stdin : fopen(b->path, "re");
+	int is_stdin = strcmp(b->path, "-") == 0;
+	FILE *file = is_stdin ? stdin : fopen(b->path, "re");
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
 
+	b->shown = is_stdin ? "stdin" : b->path;
 	if (!file) {
-		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->path, strerror(errno));
+		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->shown, strerror(errno));
 		return EXIT_OUTPUT;
 	}
 	if (sl_jobs_begin(b->store->client, &b->tx, &err)) {
@@ -321,43 +270,52 @@ static int enqueue_bulk(struct bulk *b)
 	} else if (sl_tx_commit(b->tx, &err)) {
 		rc = jobstore_fail(b->cli, b->args, &err);
 	} else {
-		for (size_t i = 0; i < b->n_ids; i++)
-			print_started(b->cli, b->args, &(struct sl_started){.chain_id = b->ids[i]});
+		for (size_t i = 0; i < b->n_started; i++)
+			print_started(b->cli, b->args, &b->started[i]);
 	}
 	if (file != stdin)
 		(void)fclose(file);
-	free(b->ids);
+	free(b->started);
+	return rc;
+}
+
+static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobstore *store,
+			const struct sl_new_chain *base)
+{
+	struct bulk *b = calloc(1, sizeof(*b));
+	int rc;
+
+	if (!b) {
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	b->cli = cli;
+	b->args = args;
+	b->path = opt_str(args, "bulk");
+	b->store = store;
+	b->base = *base;
+	rc = enqueue_bulk(b);
+	free(b);
 	return rc;
 }
 
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct sl_new_chain chain = {0};
-	struct jobstore store;
-	int rc = base_chain(cli, args, &chain);
+	struct jobstore store = {0};
+	uint64_t *blockers = NULL;
+	int rc = base_chain(cli, args, &chain, &blockers);
 
 	if (!rc && !opt_given(args, "bulk") && args->n_operands == 0)
 		rc = cli_usage(cli, "TYPE is missing");
 	if (!rc && opt_given(args, "bulk") && args->n_operands > 1)
 		rc = cli_usage(cli, "with --bulk the inputs stand in the file");
-	if (rc)
-		return rc;
-	rc = jobstore_open(cli, args, &store);
-	if (!rc && opt_given(args, "bulk")) {
-		struct bulk *b = calloc(1, sizeof(*b));
-
-		if (b) {
-			b->cli = cli, b->args = args, b->path = opt_str(args, "bulk"), b->store = &store,
-			b->base = chain;
-			rc = enqueue_bulk(b);
-		} else {
-			rc = EXIT_INTERNAL;
-		}
-		free(b);
-	} else if (!rc) {
-		rc = enqueue_one(cli, args, &store, &chain);
-	}
+	rc = rc ? rc : jobstore_open(cli, args, &store);
+	if (!rc)
+		rc = opt_given(args, "bulk") ? enqueue_file(cli, args, &store, &chain)
+					     : enqueue_one(cli, args, &store, &chain);
 	jobstore_close(&store);
+	free(blockers);
 	return rc;
 }
 
@@ -401,7 +359,7 @@ static const struct opt opts_table[] = {
 	 .kind = OPT_STRING,
 	 .arg = "CHAIN",
 	 .repeat = 1,
-	 .help = "Wait until this chain has completed"},
+	 .help = "Wait until this chain has completed; several ids with commas between are several chains"},
 	{.name = "bulk",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice jobs: look at jobs and change what becomes of them. */
+/* sluice jobs list, show and wait. */
 #include "commands.h"
 #include "jobstore.h"
 #include "stop.h"
 #include "text.h"
-#include "values.h"
+#include "waiting.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -204,6 +204,15 @@ static void show_line(struct out *out, const char *name, const char *value)
 	out_str(out, "\n");
 }
 
+static void show_json(struct out *out, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	out_printf(out, "%-14s", name);
+	jobstore_show_json(out, value);
+	out_str(out, "\n");
+}
+
 static void show_time(struct out *out, const char *name, int64_t ms)
 {
 	char buf[TEXT_TIME_BYTES];
@@ -220,10 +229,10 @@ static void show_job(struct out *out, const struct sl_job *job)
 	out_printf(out, "%-14s%" PRIu64 "\n%-14s%" PRIu64 "\n%-14s%s\n%-14s%s\n%-14s%d\n%-14s%d\n", "id", job->id,
 		   "chain", job->chain_id, "type", type, "status", sl_job_status_name(job->status), "attempt",
 		   job->attempt, "priority", job->priority);
-	show_line(out, "input", job->input);
-	show_line(out, "output", job->output);
+	show_json(out, "input", job->input);
+	show_json(out, "output", job->output);
 	show_line(out, "error", job->error);
-	show_line(out, "progress", job->progress);
+	show_json(out, "progress", job->progress);
 	show_line(out, "key", job->key);
 	show_line(out, "leased by", job->leased_by);
 	show_time(out, "leased until", job->leased_until_ms);
@@ -275,7 +284,7 @@ static int show_run(struct cli *cli, const struct parsed *args)
 	return rc;
 }
 
-static const struct opt plain_opts[] = {
+static const struct opt show_opts[] = {
 	JOBSTORE_OPT_STORE,
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
@@ -285,7 +294,7 @@ const struct command cmd_jobs_show = {
 	.name = "jobs show",
 	.operands = "ID",
 	.summary = "show a job with its attempts",
-	.opts = plain_opts,
+	.opts = show_opts,
 	.description = "Everything the store knows of one job, and how each of its attempts ended.",
 	.example = "sluice jobs show 42 --json",
 	.run = show_run,
@@ -293,23 +302,8 @@ const struct command cmd_jobs_show = {
 
 /* ---- wait ---- */
 
-static int wait_for(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id)
+static int ended_code(struct cli *cli, const struct parsed *args, const struct sl_chain *chain)
 {
-	int64_t left = opt_given(args, "timeout") ? opt_num(args, "timeout") : INT64_MAX;
-	struct sl_chain *chain = NULL;
-	struct sl_err err = SL_ERR_INIT;
-	int rc;
-
-	do { /* short waits, so that a signal is noticed; each is notified, not polled */
-		int64_t turn = left < 200 ? left : 200;
-
-		rc = sl_jobs_wait(store->client, id, turn, &chain, &err);
-		left -= turn;
-	} while (rc == SL_ETIMEDOUT && left > 0 && !stop_requested());
-	if (rc == SL_ETIMEDOUT && stop_requested())
-		return cli_interrupted(cli);
-	if (rc)
-		return jobstore_fail(cli, args, &err);
 	if (opt_flag(args, "json")) {
 		out_str(&cli->out, "{");
 		jobstore_chain_fields(&cli->out, chain);
@@ -318,11 +312,28 @@ static int wait_for(struct cli *cli, const struct parsed *args, struct jobstore 
 		jobstore_raw_json(&cli->out, chain->output);
 		out_str(&cli->out, "\n");
 	}
-	rc = chain->status == SL_JOB_COMPLETED ? EXIT_OK : EXIT_BAD_DATA;
+	if (chain->status == SL_JOB_COMPLETED)
+		return EXIT_OK;
+	cli_say(cli, SL_LOG_ERROR, "chain %" PRIu64 " is %s%s%s", chain->id, sl_job_status_name(chain->status),
+		chain->error ? ": " : "", chain->error ? chain->error : "");
+	return EXIT_BAD_DATA;
+}
+
+static int wait_for(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id)
+{
+	int64_t timeout_ms = opt_given(args, "timeout") ? opt_num(args, "timeout") : SL_UNLIMITED;
+	struct waiting w;
+	int rc = waiting_start(&w, cli, store->client, id, timeout_ms);
+
 	if (rc)
-		cli_say(cli, SL_LOG_ERROR, "chain %" PRIu64 " is %s%s%s", id, sl_job_status_name(chain->status),
-			chain->error ? ": " : "", chain->error ? chain->error : "");
-	sl_jobs_free(store->client, chain);
+		return rc;
+	if (!waiting_until_signal(&w))
+		waiting_abandon(cli, cli_interrupted(cli));
+	waiting_join(&w);
+	if (w.rc)
+		return jobstore_fail(cli, args, &w.err);
+	rc = ended_code(cli, args, w.chain);
+	sl_jobs_free(store->client, w.chain);
 	return rc;
 }
 
@@ -361,358 +372,4 @@ const struct command cmd_jobs_wait = {
 		"Status 0 when the chain completed, 65 when it failed or was cancelled, 75 when the time ran out.",
 	.example = "sluice jobs wait 42 --timeout 5m",
 	.run = wait_run,
-};
-
-/* ---- what changes chains: retry, cancel, trigger, delete ---- */
-
-typedef int change_fn(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
-		      struct sl_err *err);
-
-static int change_run(struct cli *cli, const struct parsed *args, change_fn *change, const char *done)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	uint64_t *ids = NULL;
-	size_t n_ids = 0, n = 0;
-	int rc = jobstore_ids(cli, args, 0, &ids, &n_ids);
-
-	if (!rc)
-		rc = jobstore_open(cli, args, &store);
-	else
-		memset(&store, 0, sizeof(store));
-	if (!rc && change(&store, args, ids, n_ids, &n, &err))
-		rc = jobstore_fail(cli, args, &err);
-	else if (!rc && opt_flag(args, "json"))
-		out_printf(&cli->out, "{\"%s\":%zu,\"unchanged\":%zu}\n", done, n, n_ids > n ? n_ids - n : 0);
-	else if (!rc)
-		out_printf(&cli->out, "%s %zu of %zu\n", done, n, n_ids);
-	jobstore_close(&store);
-	free(ids);
-	return rc;
-}
-
-static int retry_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
-		     struct sl_err *err)
-{
-	(void)args;
-	return sl_jobs_redrive(store->client, NULL, ids, n_ids, n, err);
-}
-
-static int cancel_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
-		      struct sl_err *err)
-{
-	(void)args;
-	return sl_jobs_cancel(store->client, NULL, ids, n_ids, n, err);
-}
-
-static int trigger_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
-		       struct sl_err *err)
-{
-	(void)args;
-	return sl_jobs_trigger(store->client, NULL, ids, n_ids, n, err);
-}
-
-static int delete_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
-		      struct sl_err *err)
-{
-	return sl_jobs_delete(store->client, NULL, ids, n_ids, opt_flag(args, "cascade"), n, err);
-}
-
-static int retry_run(struct cli *cli, const struct parsed *args)
-{
-	return change_run(cli, args, retry_ids, "redriven");
-}
-
-static int cancel_run(struct cli *cli, const struct parsed *args)
-{
-	return change_run(cli, args, cancel_ids, "cancelled");
-}
-
-static int trigger_run(struct cli *cli, const struct parsed *args)
-{
-	return change_run(cli, args, trigger_ids, "triggered");
-}
-
-static int delete_run(struct cli *cli, const struct parsed *args)
-{
-	return change_run(cli, args, delete_ids, "deleted");
-}
-
-static const struct opt delete_opts[] = {
-	JOBSTORE_OPT_STORE,
-	{.name = "cascade", .kind = OPT_FLAG, .help = "Delete the chains that wait for these, too"},
-	JOBSTORE_OPT_JSON,
-	{.name = NULL},
-};
-
-const struct command cmd_jobs_retry = {
-	.name = "jobs retry",
-	.operands = "CHAIN…",
-	.summary = "run failed or cancelled chains again",
-	.opts = plain_opts,
-	.description =
-		"They go on at the job where they stopped, with their attempts counted anew. Chains in another state "
-		"are left alone.",
-	.example = "sluice jobs retry 42 43",
-	.run = retry_run,
-};
-const struct command cmd_jobs_cancel = {
-	.name = "jobs cancel",
-	.operands = "CHAIN…",
-	.summary = "cancel chains",
-	.opts = plain_opts,
-	.description =
-		"A job that runs is aborted: its worker hears of it at once. Chains that have ended are left alone.",
-	.example = "sluice jobs cancel 42",
-	.run = cancel_run,
-};
-const struct command cmd_jobs_trigger = {
-	.name = "jobs trigger",
-	.operands = "CHAIN…",
-	.summary = "run scheduled chains now",
-	.opts = plain_opts,
-	.description = "A job that is scheduled for later, or waits for its next attempt, becomes due at once.",
-	.example = "sluice jobs trigger 42",
-	.run = trigger_run,
-};
-const struct command cmd_jobs_delete = {
-	.name = "jobs delete",
-	.operands = "CHAIN…",
-	.summary = "delete chains with their jobs and events",
-	.opts = delete_opts,
-	.description =
-		"Refused, and nothing deleted, when other chains wait for one of them, unless --cascade is given.",
-	.example = "sluice jobs delete 42 --cascade",
-	.run = delete_run,
-};
-
-/* ---- pause, resume ---- */
-
-static int pause_types(struct cli *cli, const struct parsed *args, int pause)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	int rc = jobstore_open(cli, args, &store);
-
-	for (int i = 0; !rc && i < args->n_operands; i++) {
-		const char *type = args->operands[i];
-		int code = pause ? sl_jobs_pause(store.client, type, &err) : sl_jobs_resume(store.client, type, &err);
-
-		if (code)
-			rc = jobstore_fail(cli, args, &err);
-	}
-	jobstore_close(&store);
-	return rc;
-}
-
-static int pause_run(struct cli *cli, const struct parsed *args)
-{
-	return pause_types(cli, args, 1);
-}
-
-static int resume_run(struct cli *cli, const struct parsed *args)
-{
-	return pause_types(cli, args, 0);
-}
-
-static const struct opt store_opts[] = {
-	JOBSTORE_OPT_STORE,
-	{.name = NULL},
-};
-
-const struct command cmd_jobs_pause = {
-	.name = "jobs pause",
-	.operands = "TYPE…",
-	.summary = "stop handing out jobs of a type",
-	.opts = store_opts,
-	.description = "Jobs that run go on; no worker anywhere gets another one until 'sluice jobs resume'.",
-	.example = "sluice jobs pause mail",
-	.run = pause_run,
-};
-const struct command cmd_jobs_resume = {
-	.name = "jobs resume",
-	.operands = "TYPE…",
-	.summary = "hand out jobs of a type again",
-	.opts = store_opts,
-	.description = "Ends what 'sluice jobs pause' began.",
-	.example = "sluice jobs resume mail",
-	.run = resume_run,
-};
-
-/* ---- stats ---- */
-
-struct stats {
-	struct cli *cli;
-	json_t *totals, *types;
-};
-
-static int add_count(const struct sl_job_count *c, void *ctx)
-{
-	struct stats *s = ctx;
-	const char *status = sl_job_status_name(c->status);
-	json_t *type = json_object_get(s->types, c->type);
-
-	if (!type) {
-		type = json_object();
-		for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
-			json_object_set_new(type, sl_job_status_name((enum sl_job_status)i), json_integer(0));
-		json_object_set_new(type, "due", json_integer(0));
-		json_object_set_new(type, "retrying", json_integer(0));
-		json_object_set_new(type, "oldest_ms", json_null());
-		json_object_set_new(type, "paused", json_false());
-		if (json_object_set_new(s->types, c->type, type))
-			return SL_ENOMEM;
-	}
-	json_object_set_new(type, status, json_integer((json_int_t)c->count));
-	json_object_set_new(
-		s->totals, status,
-		json_integer(json_integer_value(json_object_get(s->totals, status)) + (json_int_t)c->count));
-	if (c->status == SL_JOB_PENDING) {
-		json_object_set_new(type, "due", json_integer((json_int_t)c->due));
-		json_object_set_new(type, "retrying", json_integer((json_int_t)c->retrying));
-	}
-	if (c->oldest_ms) {
-		json_t *known = json_object_get(type, "oldest_ms");
-
-		if (!json_is_integer(known) || json_integer_value(known) > c->oldest_ms)
-			json_object_set_new(type, "oldest_ms", json_integer(c->oldest_ms));
-	}
-	if (c->paused)
-		json_object_set_new(type, "paused", json_true());
-	return 0;
-}
-
-static json_int_t int_at(json_t *object, const char *name)
-{
-	return json_integer_value(json_object_get(object, name));
-}
-
-static void print_stats(struct stats *s)
-{
-	struct out *out = &s->cli->out;
-	const char *name;
-	json_t *type;
-	char line[64];
-
-	out_printf(out, "%-28s %9s %9s %9s %9s %9s %9s\n", "TYPE", "blocked", "pending", "running", "completed",
-		   "failed", "cancelled");
-	json_object_foreach(s->types, name, type)
-	{
-		text_line(line, sizeof(line), name);
-		out_printf(out, "%-28s %9lld %9lld %9lld %9lld %9lld %9lld%s\n", line, int_at(type, "blocked"),
-			   int_at(type, "pending"), int_at(type, "running"), int_at(type, "completed"),
-			   int_at(type, "failed"), int_at(type, "cancelled"),
-			   json_is_true(json_object_get(type, "paused")) ? "  paused" : "");
-	}
-	out_printf(out, "%-28s %9lld %9lld %9lld %9lld %9lld %9lld\n", "all", int_at(s->totals, "blocked"),
-		   int_at(s->totals, "pending"), int_at(s->totals, "running"), int_at(s->totals, "completed"),
-		   int_at(s->totals, "failed"), int_at(s->totals, "cancelled"));
-}
-
-static int stats_run(struct cli *cli, const struct parsed *args)
-{
-	struct stats s = {.cli = cli, .totals = json_object(), .types = json_object()};
-	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	int rc = jobstore_open(cli, args, &store);
-
-	for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
-		json_object_set_new(s.totals, sl_job_status_name((enum sl_job_status)i), json_integer(0));
-	if (!rc && sl_jobs_counts(store.client, add_count, &s, &err))
-		rc = jobstore_fail(cli, args, &err);
-	else if (!rc && opt_flag(args, "json"))
-		out_json(&cli->out, json_pack("{s:O, s:O}", "totals", s.totals, "types", s.types));
-	else if (!rc)
-		print_stats(&s);
-	if (!rc && opt_flag(args, "json"))
-		out_str(&cli->out, "\n");
-	json_decref(s.totals);
-	json_decref(s.types);
-	jobstore_close(&store);
-	return rc;
-}
-
-const struct command cmd_jobs_stats = {
-	.name = "jobs stats",
-	.operands = "",
-	.summary = "count jobs by type and status",
-	.opts = plain_opts,
-	.description =
-		"With --json also how many are due or wait for another attempt, the oldest that has not ended, and "
-		"whether the type is paused.",
-	.example = "sluice jobs stats --json",
-	.run = stats_run,
-};
-
-/* ---- migrate, prune ---- */
-
-static int migrate_run(struct cli *cli, const struct parsed *args)
-{
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env};
-	struct sl_err err = SL_ERR_INIT;
-	sl_store store = {0};
-	int from = 0, to = 0, rc = EXIT_OK;
-
-	if (sl_store_open(&store, jobstore_url(args), &opts, &err) || store.ops->migrate(store.ctx, &from, &to, &err))
-		rc = jobstore_fail(cli, args, &err);
-	else if (opt_flag(args, "json"))
-		out_printf(&cli->out, "{\"schema_version\":%d}\n", to);
-	else
-		out_printf(&cli->out, "schema version %d\n", to);
-	if (store.ops)
-		sl_store_close(&store);
-	return rc;
-}
-
-const struct command cmd_jobs_migrate = {
-	.name = "jobs migrate",
-	.operands = "",
-	.summary = "bring the store's schema up to date",
-	.opts = plain_opts,
-	.description =
-		"Every command does this by itself; here it is for deployments that want it as a step of its own. "
-		"Doing it twice, or in several places at once, is harmless.",
-	.example = "sluice jobs migrate --store postgres:///app",
-	.run = migrate_run,
-};
-
-static int prune_run(struct cli *cli, const struct parsed *args)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	uint64_t n = 0;
-	int rc = jobstore_open(cli, args, &store);
-
-	if (!rc && sl_jobs_prune(store.client, opt_num(args, "keep"), &n, &err))
-		rc = jobstore_fail(cli, args, &err);
-	else if (!rc)
-		out_printf(&cli->out, opt_flag(args, "json") ? "{\"deleted\":%" PRIu64 "}\n" : "deleted %" PRIu64 "\n",
-			   n);
-	jobstore_close(&store);
-	return rc;
-}
-
-static const struct opt prune_opts[] = {
-	JOBSTORE_OPT_STORE,
-	{.name = "keep",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "30d",
-	 .min = 0,
-	 .max = INT64_C(3153600000000),
-	 .help = "Keep what has ended within this time"},
-	JOBSTORE_OPT_JSON,
-	{.name = NULL},
-};
-
-const struct command cmd_jobs_prune = {
-	.name = "jobs prune",
-	.operands = "",
-	.summary = "delete chains that ended long ago",
-	.opts = prune_opts,
-	.description =
-		"Deletes completed, failed and cancelled chains with their events, a bounded number at a time. Chains "
-		"that others still wait for are kept.",
-	.example = "sluice jobs prune --keep 90d",
-	.run = prune_run,
 };

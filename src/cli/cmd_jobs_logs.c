@@ -20,7 +20,12 @@
 
 struct source {
 	uint64_t job, after;
-	int exited; /* its last event came */
+	enum sl_job_status status;
+	int32_t attempt;
+	int64_t started_ms; /* of the last attempt; 0: never run */
+	int32_t exit_attempt;
+	int64_t exit_ms; /* of the last exit that came; 0: none */
+	int passed;      /* there will be nothing more */
 };
 
 struct logs {
@@ -28,28 +33,42 @@ struct logs {
 	const struct parsed *args;
 	struct jobstore store;
 	uint64_t id;
+	int is_chain;
 	struct source *jobs;
 	size_t n, cap;
 	uint32_t page; /* events in this page */
 	uint64_t printed;
 };
 
+static struct source *find_source(struct logs *l, uint64_t job)
+{
+	for (size_t i = l->n; i-- > 0;) {
+		if (l->jobs[i].job == job)
+			return &l->jobs[i];
+	}
+	return NULL;
+}
+
 static int add_job(const struct sl_job *job, void *ctx)
 {
 	struct logs *l = ctx;
+	struct source *s = find_source(l, job->id);
 
-	for (size_t i = 0; i < l->n; i++) {
-		if (l->jobs[i].job == job->id)
-			return 0;
-	}
-	if (l->n == l->cap) {
-		struct source *more = realloc(l->jobs, (l->cap = 2 * l->cap + 8) * sizeof(*more));
+	if (!s && l->n == l->cap) {
+		struct source *more = realloc(l->jobs, (2 * l->cap + 8) * sizeof(*more));
 
 		if (!more)
 			return SL_ENOMEM;
+		l->cap = 2 * l->cap + 8;
 		l->jobs = more;
 	}
-	l->jobs[l->n++] = (struct source){.job = job->id};
+	if (!s) {
+		s = &l->jobs[l->n++];
+		*s = (struct source){.job = job->id};
+	}
+	s->status = job->status;
+	s->attempt = job->attempt;
+	s->started_ms = job->started_ms;
 	return 0;
 }
 
@@ -82,15 +101,13 @@ static int print_event(const struct sl_event_row *e, void *ctx)
 {
 	struct logs *l = ctx;
 	struct out *out = &l->cli->out;
-	struct source *source = NULL;
+	struct source *source = find_source(l, e->job_id);
 
-	for (size_t i = 0; i < l->n; i++) {
-		if (l->jobs[i].job == e->job_id)
-			source = &l->jobs[i];
-	}
-	if (source) {
+	if (source)
 		source->after = e->offset;
-		source->exited = e->type == SL_EVENT_EXITED;
+	if (source && e->type == SL_EVENT_EXITED) {
+		source->exit_attempt = e->attempt;
+		source->exit_ms = e->ts_ms;
 	}
 	l->page++;
 	l->printed++;
@@ -110,91 +127,118 @@ static int print_event(const struct sl_event_row *e, void *ctx)
 	return out_failed(out) || stop_requested() ? SL_ECANCELLED : 0;
 }
 
+/* It has ended, and so has the output of its last attempt. */
+static int over(const struct source *s)
+{
+	int silent = s->exit_attempt >= s->attempt && s->exit_ms >= s->started_ms;
+
+	return s->status >= SL_JOB_COMPLETED && (silent || !s->started_ms);
+}
+
+/* The jobs of the chain so far, or the one job that was asked for. */
+static int look_for_jobs(struct logs *l, struct sl_err *err)
+{
+	struct sl_job_filter chain = {.chain_id = l->id, .ascending = 1, .limit = PAGE, .without_data = 1};
+	struct sl_job *job = NULL;
+	size_t before;
+	int rc;
+
+	if (!l->is_chain) {
+		rc = sl_jobs_get(l->store.client, l->id, &job, err);
+		rc = rc ? rc : add_job(job, l);
+		sl_jobs_free(l->store.client, job);
+		return rc;
+	}
+	/* From the first that may still change on. */
+	for (size_t i = 0; i < l->n && over(&l->jobs[i]); i++)
+		chain.after = l->jobs[i].job;
+	do {
+		before = l->n;
+		rc = sl_jobs_list(l->store.client, &chain, add_job, l, err);
+		chain.after = l->n ? l->jobs[l->n - 1].job : 0;
+	} while (!rc && l->n >= before + PAGE);
+	return rc;
+}
+
 /* All that is there now. 0 or a negative SL_E…. */
 static int drain(struct logs *l, struct sl_err *err)
 {
-	struct sl_job_filter chain = {.chain_id = l->id, .ascending = 1, .limit = 10000, .without_data = 1};
-	int rc = l->jobs && l->jobs[0].job != l->id ? 0 : sl_jobs_list(l->store.client, &chain, add_job, l, err);
+	int rc = look_for_jobs(l, err);
 
 	for (size_t i = 0; !rc && i < l->n; i++) {
+		struct source *s = &l->jobs[i];
+
+		if (s->passed)
+			continue;
+		s->passed = over(s); /* what is there now is all */
 		do {
 			l->page = 0;
-			rc = sl_jobs_events(l->store.client, l->jobs[i].job, l->jobs[i].after, PAGE, print_event, l,
-					    err);
+			rc = sl_jobs_events(l->store.client, s->job, s->after, PAGE, print_event, l, err);
 		} while (!rc && l->page == PAGE);
 	}
 	return rc;
 }
 
-static int has_ended(struct logs *l, int *ended, struct sl_err *err)
-{
-	struct sl_job *job = NULL;
-	struct sl_chain *chain = NULL;
-	int rc = sl_jobs_get(l->store.client, l->id, &job, err);
-
-	if (rc)
-		return rc;
-	*ended = job->status >= SL_JOB_COMPLETED;
-	if (job->chain_id == l->id) {
-		rc = sl_jobs_get_chain(l->store.client, l->id, &chain, err);
-		*ended = !rc && chain->status >= SL_JOB_COMPLETED;
-		sl_jobs_free(l->store.client, chain);
-	}
-	sl_jobs_free(l->store.client, job);
-	return rc;
-}
-
-static int all_exited(const struct logs *l)
+static int all_over(const struct logs *l)
 {
 	for (size_t i = 0; i < l->n; i++) {
-		if (!l->jobs[i].exited)
+		if (!over(&l->jobs[i]))
 			return 0;
 	}
 	return l->n > 0;
 }
 
+static int has_ended(const struct logs *l)
+{
+	return l->n > 0 && l->jobs[l->n - 1].status >= SL_JOB_COMPLETED;
+}
+
+/* Events reach the store a moment after the job has ended: a chain is over with the exits of its commands. One whose
+ * exit never comes (a handler in C, a worker that died) is waited for a while. */
 static int follow(struct logs *l, struct sl_err *err)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
-	int ended = 0, quiet = 0, rc;
+	int quiet = 0, rc;
 
 	do {
 		uint64_t before = l->printed;
 
-		rc = has_ended(l, &ended, err);
-		rc = rc ? rc : drain(l, err);
+		rc = drain(l, err);
 		(void)out_flush(&l->cli->out);
-		quiet = ended && l->printed == before ? quiet + 1 : 0;
-		if (rc || (ended && (all_exited(l) || quiet > SETTLE_ROUNDS)))
+		quiet = has_ended(l) && l->printed == before ? quiet + 1 : 0;
+		if (rc || (has_ended(l) && all_over(l)) || quiet > SETTLE_ROUNDS)
 			break;
 		(void)poll(&stop, 1, LOOK_EVERY_MS);
 	} while (!stop_requested());
 	return rc;
 }
 
+static int print_logs(struct logs *l, struct sl_err *err)
+{
+	struct sl_job *job = NULL;
+	int rc = sl_jobs_get(l->store.client, l->id, &job, err);
+
+	if (rc)
+		return rc;
+	l->is_chain = job->chain_id == job->id;
+	sl_jobs_free(l->store.client, job);
+	return opt_flag(l->args, "follow") ? follow(l, err) : drain(l, err);
+}
+
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct logs l = {.cli = cli, .args = args};
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_job *job = NULL;
 	int code = 0;
 	int rc = jobstore_id(cli, args->operands[0], &l.id);
 
-	if (rc)
-		return rc;
-	rc = jobstore_open(cli, args, &l.store);
+	rc = rc ? rc : jobstore_open(cli, args, &l.store);
 	if (!rc)
-		code = sl_jobs_get(l.store.client, l.id, &job, &err);
-	if (!rc && !code && job->chain_id != job->id)
-		code = add_job(job, &l);
-	if (!rc && !code)
-		code = opt_flag(args, "follow") ? follow(&l, &err) : drain(&l, &err);
+		code = print_logs(&l, &err);
 	if (!rc && stop_requested())
 		rc = cli_interrupted(cli);
 	else if (!rc && code && !out_failed(&cli->out))
 		rc = jobstore_fail(cli, args, &err);
-	if (job)
-		sl_jobs_free(l.store.client, job);
 	jobstore_close(&l.store);
 	free(l.jobs);
 	return rc;

@@ -20,6 +20,7 @@ struct view {
 	int terminal;
 	int rows, used; /* of the terminal; rows 0: no bound */
 	int64_t now_ms;
+	struct sl_job_count runs[SL_JOB_STATUS_COUNT + 1]; /* of all 'sluice run' together, by status */
 };
 
 /* A line of the view; what would not fit on the screen is left out. */
@@ -32,19 +33,46 @@ static void line(struct view *v, const char *text)
 	out_str(&v->cli->out, v->terminal ? "\x1b[K\r\n" : "\n");
 }
 
-static int count_line(const struct sl_job_count *c, void *ctx)
+static void count_line(struct view *v, const struct sl_job_count *c)
 {
-	struct view *v = ctx;
 	char buf[256], type[40], age[TEXT_TIME_BYTES];
 
 	if (c->count == 0)
-		return 0;
-	text_line(type, sizeof(type), c->type);
+		return;
+	text_line(type, sizeof(type), jobstore_shown_type(c->type));
 	(void)snprintf(buf, sizeof(buf), "%-40s %-10s %9" PRIu64 "  %s%s", type, sl_job_status_name(c->status),
 		       c->count, c->oldest_ms ? text_age(age, v->now_ms - c->oldest_ms) : "",
 		       c->paused ? "  paused" : "");
 	line(v, buf);
+}
+
+static int on_count(const struct sl_job_count *c, void *ctx)
+{
+	struct view *v = ctx;
+	struct sl_job_count *run = &v->runs[c->status];
+
+	if (jobstore_shown_type(c->type) == c->type) {
+		count_line(v, c);
+		return 0;
+	}
+	run->status = c->status;
+	run->count += c->count;
+	if (c->oldest_ms && (!run->oldest_ms || run->oldest_ms > c->oldest_ms))
+		run->oldest_ms = c->oldest_ms;
 	return 0;
+}
+
+static int show_counts(struct view *v, struct jobstore *store, struct sl_err *err)
+{
+	int rc;
+
+	memset(v->runs, 0, sizeof(v->runs));
+	rc = sl_jobs_counts(store->client, on_count, v, err);
+	for (int i = 1; !rc && i <= SL_JOB_STATUS_COUNT; i++) {
+		v->runs[i].type = "run";
+		count_line(v, &v->runs[i]);
+	}
+	return rc;
 }
 
 static int job_line(const struct sl_job *job, void *ctx)
@@ -79,7 +107,7 @@ static int look(struct view *v, struct jobstore *store, struct sl_err *err)
 	line(v, buf);
 	line(v, "");
 	line(v, "TYPE                                     STATUS         COUNT  OLDEST");
-	rc = sl_jobs_counts(store->client, count_line, v, err);
+	rc = show_counts(v, store, err);
 	line(v, "");
 	line(v, "RUNNING");
 	rc = rc ? rc : sl_jobs_list(store->client, &running, job_line, v, err);
@@ -101,7 +129,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	int rc = jobstore_open(cli, args, &store);
 
 	if (!rc && v.terminal)
-		out_str(&cli->out, "\x1b[?25l\x1b[2J"); /* no cursor, an empty screen */
+		out_str(&cli->out, "\x1b[?25l\x1b[?7l\x1b[2J"); /* no cursor, no wrapping, an empty screen */
 	while (!rc && !stop_requested()) {
 		int code = look(&v, &store, &err);
 
@@ -114,7 +142,7 @@ static int run(struct cli *cli, const struct parsed *args)
 		(void)poll(&stop, 1, (int)opt_num(args, "every"));
 	}
 	if (v.terminal)
-		out_str(&cli->out, "\x1b[?25h");
+		out_str(&cli->out, "\x1b[?7h\x1b[?25h");
 	jobstore_close(&store);
 	return rc;
 }

@@ -5,7 +5,7 @@
  */
 #include "commands.h"
 #include "jobstore.h"
-#include "stop.h"
+#include "waiting.h"
 #include "workerlog.h"
 
 #include <errno.h>
@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define DETACHED_TYPE "run"
-#define LOOK_MS 200
+#define NOT_STARTED 127
+#define STOP_MS 10000 /* for the worker to settle what has ended */
 
 struct once {
 	struct cli *cli;
@@ -28,6 +29,7 @@ struct once {
 	sl_exec *exec;
 	sl_worker *worker;
 	char type[64];
+	const char *key; /* by which whoever finds our log without us finds the job */
 	uint64_t chain;
 	_Atomic int exit_code; /* of the command; -1: not known */
 };
@@ -53,7 +55,7 @@ static char *make_input(const struct parsed *args)
 
 static int enqueue(struct once *o)
 {
-	struct sl_new_chain chain = {.job = {.type = o->type, .traceparent = getenv("TRACEPARENT")}};
+	struct sl_new_chain chain = {.job = {.type = o->type, .traceparent = getenv("TRACEPARENT")}, .key = o->key};
 	char *input = make_input(o->args);
 	struct sl_started started = {0};
 	struct sl_err err = SL_ERR_INIT;
@@ -135,54 +137,71 @@ static int start(struct once *o)
 	return 0;
 }
 
+/* The command's own code. When that says nothing of a failure, one that does: it was not started, as a shell has it, or
+ * it exited with 0 and yet said on descriptor 3 that it failed. */
+static int code_of(struct once *o, const struct sl_chain *chain)
+{
+	if (o->exit_code > 0)
+		return o->exit_code;
+	if (chain->status == SL_JOB_COMPLETED)
+		return EXIT_OK;
+	cli_say(o->cli, SL_LOG_ERROR, "job %" PRIu64 " is %s%s%s", o->chain, sl_job_status_name(chain->status),
+		chain->error ? ": " : "", chain->error ? chain->error : "");
+	return o->exit_code < 0 ? NOT_STARTED : EXIT_BAD_DATA;
+}
+
 /* Until the chain has ended; a signal cancels it, which ends the command. */
 static int await(struct once *o)
 {
-	struct sl_chain *chain = NULL;
 	struct sl_err err = SL_ERR_INIT;
-	int cancelled = 0, rc;
+	struct waiting w;
+	int interrupted = 0;
+	int rc = waiting_start(&w, o->cli, o->store.client, o->chain, SL_UNLIMITED);
 
-	for (;;) {
-		rc = sl_jobs_wait(o->store.client, o->chain, LOOK_MS, &chain, &err);
-		if (stop_requested() && !cancelled) {
-			size_t n;
-
-			cancelled = 1;
-			(void)!sl_jobs_cancel(o->store.client, NULL, &o->chain, 1, &n, &err);
-		}
-		if (rc != SL_ETIMEDOUT && !(rc && err.retryable))
-			break;
-	}
 	if (rc)
-		return jobstore_fail(o->cli, o->args, &err);
-	rc = chain->status == SL_JOB_COMPLETED ? EXIT_OK : EXIT_INTERNAL;
-	if (rc && o->exit_code < 0 && !cancelled)
-		cli_say(o->cli, SL_LOG_ERROR, "job %" PRIu64 " is %s%s%s", o->chain, sl_job_status_name(chain->status),
-			chain->error ? ": " : "", chain->error ? chain->error : "");
-	sl_jobs_free(o->store.client, chain);
-	return cancelled ? cli_interrupted(o->cli) : rc;
+		return rc;
+	if (!waiting_until_signal(&w)) {
+		size_t n;
+
+		interrupted = 1;
+		if (sl_jobs_cancel(o->store.client, NULL, &o->chain, 1, &n, &err))
+			waiting_abandon(o->cli, jobstore_fail(o->cli, o->args, &err));
+	}
+	waiting_join(&w);
+	if (w.rc)
+		return jobstore_fail(o->cli, o->args, &w.err);
+	rc = interrupted ? cli_interrupted(o->cli) : code_of(o, w.chain);
+	sl_jobs_free(o->store.client, w.chain);
+	return rc;
+}
+
+/* A name of our own for the type, the job's key and the log. */
+static int open_log(struct once *o)
+{
+	char id[64];
+	uint64_t random = 0;
+
+	(void)!getrandom(&random, sizeof(random), 0);
+	(void)snprintf(o->type, sizeof(o->type), WORKERLOG_RUN_TYPE "%x-%016" PRIx64, (unsigned)getpid(), random);
+	(void)snprintf(id, sizeof(id), WORKERLOG_RUN_STREAM "%x-%016" PRIx64, (unsigned)getpid(), random);
+	o->key = o->type;
+	return workerlog_open(o->cli, o->args, &o->store, id, &o->log);
 }
 
 static int run_here(struct once *o)
 {
 	struct sl_err err = SL_ERR_INIT;
-	uint64_t random = 0;
-	int rc = 0, code;
+	int rc = open_log(o), code;
 
-	(void)!getrandom(&random, sizeof(random), 0);
-	(void)snprintf(o->type, sizeof(o->type), DETACHED_TYPE "/%d-%016" PRIx64, (int)getpid(), random);
-	rc = workerlog_open(o->cli, o->args, &o->store.store, &o->log);
 	rc = rc ? rc : enqueue(o);
 	rc = rc ? rc : start(o);
 	rc = rc ? rc : await(o);
-	if (o->worker && sl_worker_stop(o->worker, 10000, &err) && !rc)
+	if (o->worker && sl_worker_stop(o->worker, STOP_MS, &err) && !rc)
 		rc = cli_fail(o->cli, &err, NULL);
 	sl_worker_free(o->worker);
 	sl_exec_free(o->exec);
 	code = o->log.cli ? workerlog_close(&o->log, opt_num(o->args, "flush-timeout")) : 0;
-	if (o->exit_code >= 0 && rc != EXIT_INTERRUPTED)
-		return o->exit_code;
-	return rc ? rc : code;
+	return rc || o->exit_code == 0 ? rc : code; /* what is not sent yet was said, and does not fail the command */
 }
 
 static int run(struct cli *cli, const struct parsed *args)
@@ -226,9 +245,11 @@ const struct command cmd_run = {
 	.opts = opts_table,
 	.description = "Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
 		       "and exits "
-		       "with its code (128 and the signal's number when a signal ended it). Put '--' before a command "
+		       "with its code (128 and the signal's number when a signal ended it, 127 when it could not be "
+		       "started). Put '--' before a command "
 		       "that has "
 		       "options. The output stays readable with 'sluice jobs logs'. SIGINT and SIGTERM cancel the job.",
 	.example = "sluice run -- make -C /srv/site all",
+	.empty_ok = 1,
 	.run = run,
 };

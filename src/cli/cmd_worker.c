@@ -104,10 +104,20 @@ static void fill_processor(const struct service *s, const struct handler *h, str
 		p->retry.max_attempts = 1; /* a command that somebody ran once */
 }
 
+/* A job that was reaped had a worker that died, perhaps with output that is not sent. */
+static void on_observation(const struct sl_observation *o, void *ctx)
+{
+	struct service *s = ctx;
+
+	if (o->kind == SL_OBSERVE_JOB_REAPED)
+		workerlog_nudge(&s->log);
+}
+
 static int start(struct service *s)
 {
 	struct sl_processor processors[TYPES_MAX];
 	struct sl_err err = SL_ERR_INIT;
+	char types[TEXT_COUNT_BYTES], slots[TEXT_COUNT_BYTES];
 	struct sl_worker_opts opts = {
 		SL_WORKER_OPTS_INIT,
 		.env = &s->cli->env,
@@ -119,6 +129,8 @@ static int start(struct service *s)
 		.slots = (int32_t)opt_num(s->args, "slots"),
 		.poll_interval_ms = opt_num(s->args, "poll"),
 		.events = s->log.wal,
+		.observe = on_observation,
+		.observe_ctx = s,
 	};
 
 	for (size_t i = 0; i < s->n; i++) {
@@ -128,8 +140,8 @@ static int start(struct service *s)
 	}
 	if (sl_worker_new(&s->worker, &opts, &err) || sl_worker_start(s->worker, &err))
 		return jobstore_fail(s->cli, s->args, &err);
-	cli_say(s->cli, SL_LOG_INFO, "worker %s serves %zu types with %d slots", sl_worker_id(s->worker), s->n,
-		(int)opts.slots);
+	cli_say(s->cli, SL_LOG_INFO, "worker %s serves %s with %s", sl_worker_id(s->worker),
+		text_count(types, s->n, "type"), text_count(slots, (uint64_t)opts.slots, "slot"));
 	return 0;
 }
 
@@ -205,7 +217,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	int rc = read_handlers(&s);
 
 	rc = rc ? rc : jobstore_open(cli, args, &s.store);
-	rc = rc ? rc : workerlog_open(cli, args, &s.store.store, &s.log);
+	rc = rc ? rc : workerlog_open(cli, args, &s.store, NULL, &s.log);
 	rc = rc ? rc : start(&s);
 	rc = rc ? rc : serve(&s, &interrupted);
 	code = stop_all(&s);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHOWN_JSON_BYTES 2048 /* of a value, for people */
+
 const char *jobstore_url(const struct parsed *args)
 {
 	const char *url = opt_str(args, "store");
@@ -31,6 +33,8 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 {
 	const char *url = jobstore_url(args);
 
+	if (err->code == SL_EINVAL || err->code == SL_EDATA)
+		return cli_fail(cli, err, NULL); /* what was given is wrong, wherever it was to go */
 	return cli_fail(cli, err, has_password(url) || strchr(url, '?') ? "the store" : url);
 }
 
@@ -95,28 +99,59 @@ int jobstore_ids(struct cli *cli, const struct parsed *args, int first, uint64_t
 	return rc;
 }
 
+const char *jobstore_shown_type(const char *type)
+{
+	return strncmp(type, "run/", 4) == 0 ? "run" : type;
+}
+
+/* The next stretch of text without the blanks between its parts: its length, with *text behind it and *from at its
+ * beginning; 0 at the end. */
+static size_t next_stretch(const char **text, const char **from, int *quoted)
+{
+	const char *p = *text;
+
+	p += *quoted ? 0 : strspn(p, " \t\r\n");
+	*from = p;
+	while (*p && (*quoted || !strchr(" \t\r\n", *p))) {
+		if (*quoted && *p == '\\' && p[1])
+			p++;
+		else if (*p == '"')
+			*quoted = !*quoted;
+		p++;
+	}
+	*text = p;
+	return (size_t)(p - *from);
+}
+
 void jobstore_raw_json(struct out *out, const char *text)
 {
+	const char *from;
 	int quoted = 0;
+	size_t n;
 
 	if (!text) {
 		out_str(out, "null");
 		return;
 	}
-	for (const char *p = text; *p;) {
-		const char *from = p;
+	while ((n = next_stretch(&text, &from, &quoted)) > 0)
+		out_write(out, from, n);
+}
 
-		while (*p && (quoted || !strchr(" \t\r\n", *p))) {
-			if (quoted && *p == '\\' && p[1])
-				p++;
-			else if (*p == '"')
-				quoted = !quoted;
-			p++;
-		}
-		out_write(out, from, (size_t)(p - from));
-		while (*p && strchr(" \t\r\n", *p))
-			p++;
+void jobstore_show_json(struct out *out, const char *text)
+{
+	char line[SHOWN_JSON_BYTES], clean[SHOWN_JSON_BYTES];
+	const char *from;
+	size_t used = 0, n;
+	int quoted = 0;
+
+	while (used + 1 < sizeof(line) && (n = next_stretch(&text, &from, &quoted)) > 0) {
+		n = n < sizeof(line) - 1 - used ? n : sizeof(line) - 1 - used;
+		memcpy(line + used, from, n);
+		used += n;
 	}
+	line[used] = '\0';
+	text_line(clean, sizeof(clean), line);
+	out_printf(out, "%s%s", clean, used + 1 == sizeof(line) ? "…" : "");
 }
 
 void jobstore_json_string(struct out *out, const char *text)

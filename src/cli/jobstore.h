@@ -40,11 +40,16 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 
 /* A job or chain id. 0, or 64 after a line on stderr. */
 int jobstore_id(struct cli *cli, const char *text, uint64_t *out);
-/* The ids among the operands from `first` on, in memory that lives as long as the process. */
+/* The ids among the operands from `first` on, in fresh memory, also after a failure. */
 int jobstore_ids(struct cli *cli, const struct parsed *args, int first, uint64_t **out, size_t *n);
+
+/* Each 'sluice run' has a type of its own, "run/…": all of them are "run" where jobs are counted. */
+const char *jobstore_shown_type(const char *type);
 
 /* JSON text on one line, as it is but without blanks between its parts; "null" for NULL. */
 void jobstore_raw_json(struct out *out, const char *text);
+/* The same for people: cut when it is long, nothing in it moves a terminal's cursor. text is not NULL. */
+void jobstore_show_json(struct out *out, const char *text);
 /* "…": a JSON string; or null. */
 void jobstore_json_string(struct out *out, const char *text);
 /* "2024-01-01T00:00:00.000Z" in quotes, or null for 0. */

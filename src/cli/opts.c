@@ -249,7 +249,7 @@ static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 	if (args->n_operands >= opts_operand_count(args->command->operands) &&
 	    !opts_operand_repeats(args->command->operands))
 		return cli_usage(cli, "unexpected argument '%.100s'", text);
-	if (!*text)
+	if (!*text && !args->command->empty_ok)
 		return cli_usage(cli, "an argument is empty");
 	args->operands[args->n_operands++] = text;
 	return 0;

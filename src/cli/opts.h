@@ -55,6 +55,7 @@ struct command {
 	const char *name;        /* "wal append" */
 	const char *operands;    /* "FILE", "DIR ID…": names in order, the last may repeat; "" for none */
 	int optional;            /* how many of them, from the end, may be missing */
+	int empty_ok;            /* an operand may be empty */
 	const char *summary;     /* a clause without a full stop */
 	const struct opt *opts;  /* own options; NULL: none */
 	const char *description; /* sentences */

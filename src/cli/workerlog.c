@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workerlog.h"
 
+#include "text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +14,10 @@
 #include <unistd.h>
 
 #define SWEEP_EVERY_MS 60000
-#define SWEEP_DEADLINE_MS 30000
+#define SWEEP_DEADLINE_MS 10000
+#define LAST_SWEEP_MS 5000
+#define CLEAN_EVERY_MS 86400000
+#define RETENTION_DAYS 30
 
 static int too_long(struct cli *cli, const char *path)
 {
@@ -39,14 +44,17 @@ static int name_folders(struct workerlog *log, const struct parsed *args, const 
 	return n >= PATH_MAX || m >= PATH_MAX ? too_long(log->cli, log->dir) : 0;
 }
 
-static int name_stream(struct workerlog *log)
+static int name_stream(struct workerlog *log, const char *id)
 {
 	uint64_t random = 0;
 	int n;
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		random = (uint64_t)getpid();
-	(void)snprintf(log->id, sizeof(log->id), "worker-%016" PRIx64, random);
+	if (id)
+		(void)snprintf(log->id, sizeof(log->id), "%s", id);
+	else
+		(void)snprintf(log->id, sizeof(log->id), "worker-%016" PRIx64, random);
 	n = snprintf(log->spool, sizeof(log->spool), "%s/%s.spool", log->dir, log->id);
 	return n >= PATH_MAX ? too_long(log->cli, log->dir) : 0;
 }
@@ -57,21 +65,84 @@ static struct sl_wal_opts wal_opts(struct workerlog *log)
 				    .archive_dir = log->archive};
 }
 
-static void sweep_once(struct workerlog *log)
+/* ---- what others left behind ---- */
+
+static int note_id(const struct sl_job *job, void *ctx)
+{
+	*(uint64_t *)ctx = job->id;
+	return 0;
+}
+
+/* The log says why, in case somebody asks where the rest of the output is. */
+static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, struct sl_err *err)
+{
+	static const char text[] = "the 'sluice run' of this command was killed";
+	struct sl_event event = {.type = SL_EVENT_ERROR, .job_id = job_id, .data = text, .len = strlen(text)};
+	uint64_t sequence;
+	void *record = NULL;
+	size_t n = 0;
+	int rc;
+
+	event.ts_ms = text_now_ms();
+	rc = sl_event_encode(&event, env, &record, &n, err);
+	rc = rc ? rc : sl_wal_append(w, record, n, &sequence, err);
+	sl_event_free(env, record);
+	return rc;
+}
+
+/* Nobody but the dead process would ever finish the job of a 'sluice run'. Its chain's key is its type. */
+static int end_run(struct workerlog *log, sl_wal *w, const char *suffix, struct sl_err *err)
+{
+	char type[80];
+	struct sl_job_filter filter = {.key = type, .limit = 1, .without_data = 1};
+	uint64_t id = 0;
+	size_t n = 0;
+	int rc;
+
+	(void)snprintf(type, sizeof(type), WORKERLOG_RUN_TYPE "%.60s", suffix);
+	rc = sl_jobs_list(log->store->client, &filter, note_id, &id, err);
+	if (rc || !id)
+		return rc;
+	rc = sl_jobs_cancel(log->store->client, NULL, &id, 1, &n, err);
+	return rc || n == 0 ? rc : append_reason(w, &log->cli->env, id, err);
+}
+
+/* Called by the sweep with each log whose process is dead, before it is sent. */
+static int adopt(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
+{
+	struct workerlog *log = ctx;
+	const char *name = strrchr(path, '/');
+	char suffix[64];
+	int rc = sl_exec_recover_orphan(w, path, err, &log->cli->env);
+
+	name = name ? name + 1 : path;
+	if (!rc && sscanf(name, WORKERLOG_RUN_STREAM "%60[0-9a-f-]", suffix) == 1)
+		rc = end_run(log, w, suffix, err);
+	return rc;
+}
+
+static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 {
 	struct sl_wal_opts opts = wal_opts(log);
 	struct sl_wal_sweep_result result = {.struct_size = sizeof(result)};
 	struct sl_event_sender *sender = NULL;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl_event_sender_new(&sender, log->store, &log->cli->env, &err);
+	int rc = sl_event_sender_new(&sender, &log->store->store, &log->cli->env, &err);
 
+	opts.on_orphan = adopt;
+	opts.on_orphan_ctx = log;
 	if (!rc)
-		rc = sl_wal_sweep(&opts, sl_event_sender_ops(), sender, SWEEP_DEADLINE_MS, &result, &err);
+		rc = sl_wal_sweep(&opts, sl_event_sender_ops(), sender, deadline_ms, &result, &err);
 	if (rc)
 		cli_say(log->cli, SL_LOG_WARN, "logs left behind by earlier workers: %s", err.msg);
 	sl_event_sender_free(sender);
-	rc = sl_wal_cleanup(log->archive, 30, 0, NULL, NULL, &log->cli->env, &err);
-	if (rc)
+}
+
+static void clean_archives(struct workerlog *log)
+{
+	struct sl_err err = SL_ERR_INIT;
+
+	if (sl_wal_cleanup(log->archive, RETENTION_DAYS, 0, NULL, NULL, &log->cli->env, &err))
 		cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
 }
 
@@ -79,10 +150,17 @@ static void *sweep(void *arg)
 {
 	struct workerlog *log = arg;
 	struct pollfd wake = {.fd = log->wake[0], .events = POLLIN};
+	int64_t cleaned_ms = 0;
+	char what;
 
-	do
-		sweep_once(log);
-	while (poll(&wake, 1, SWEEP_EVERY_MS) == 0);
+	do {
+		sweep_once(log, SWEEP_DEADLINE_MS);
+		if (text_now_ms() - cleaned_ms > CLEAN_EVERY_MS) {
+			clean_archives(log);
+			cleaned_ms = text_now_ms();
+		}
+		(void)poll(&wake, 1, SWEEP_EVERY_MS);
+	} while (!(wake.revents & (POLLIN | POLLHUP)) || read(log->wake[0], &what, 1) == 1);
 	return NULL;
 }
 
@@ -92,14 +170,25 @@ static int start_sweeper(struct workerlog *log)
 
 	if (rc) {
 		cli_say(log->cli, SL_LOG_ERROR, "cannot start a thread: %s", strerror(rc));
-		return EXIT_INTERRUPTED;
+		return EXIT_INTERNAL;
 	}
+	(void)fcntl(log->wake[1], F_SETFL, O_NONBLOCK);
 	log->has_sweeper = 1;
 	return 0;
 }
 
-int workerlog_open(struct cli *cli, const struct parsed *args, const sl_store *store, struct workerlog *out)
+void workerlog_nudge(struct workerlog *log)
 {
+	if (log->has_sweeper)
+		(void)!write(log->wake[1], "n", 1);
+}
+
+/* ---- our own ---- */
+
+int workerlog_open(struct cli *cli, const struct parsed *args, struct jobstore *store, const char *id,
+		   struct workerlog *out)
+{
+	const sl_store *s = &store->store;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_wal_opts opts;
 	char target[33];
@@ -109,16 +198,16 @@ int workerlog_open(struct cli *cli, const struct parsed *args, const sl_store *s
 	out->cli = cli;
 	out->store = store;
 	out->wake[0] = out->wake[1] = -1;
-	if (store->ops->target_id(store->ctx, target, &err))
+	if (s->ops->target_id(s->ctx, target, &err))
 		return jobstore_fail(cli, args, &err);
 	rc = name_folders(out, args, target);
-	rc = rc ? rc : name_stream(out);
+	rc = rc ? rc : name_stream(out, id);
 	if (rc)
 		return rc;
 	opts = wal_opts(out);
 	if (sl_wal_open(&out->wal, out->id, &opts, &err))
 		return cli_fail(cli, &err, out->dir);
-	if (sl_event_sender_new(&out->sender, store, &cli->env, &err) ||
+	if (sl_event_sender_new(&out->sender, s, &cli->env, &err) ||
 	    sl_wal_start(out->wal, sl_event_sender_ops(), out->sender, &err))
 		return cli_fail(cli, &err, out->dir);
 	out->sending = 1;
@@ -127,14 +216,13 @@ int workerlog_open(struct cli *cli, const struct parsed *args, const sl_store *s
 
 static void stop_sweeper(struct workerlog *log)
 {
-	if (log->has_sweeper) {
-		(void)!write(log->wake[1], "", 1);
+	if (log->wake[1] >= 0)
+		(void)close(log->wake[1]);
+	if (log->has_sweeper)
 		(void)pthread_join(log->sweeper, NULL);
-	}
-	for (int i = 0; i < 2; i++) {
-		if (log->wake[i] >= 0)
-			(void)close(log->wake[i]);
-	}
+	if (log->wake[0] >= 0)
+		(void)close(log->wake[0]);
+	log->has_sweeper = 0;
 }
 
 int workerlog_close(struct workerlog *log, int64_t deadline_ms)
@@ -147,6 +235,9 @@ int workerlog_close(struct workerlog *log, int64_t deadline_ms)
 		cli_say(log->cli, SL_LOG_ERROR, "events stay in %s/%s.wal for the next worker: %s", log->dir, log->id,
 			err.msg);
 		rc = EXIT_INTERRUPTED;
+	} else if (log->sending) {
+		/* The store is there: one last look for those who died since the last one. */
+		sweep_once(log, deadline_ms < LAST_SWEEP_MS ? deadline_ms : LAST_SWEEP_MS);
 	}
 	if (log->wal && sl_wal_close(log->wal, &err) && !rc)
 		rc = cli_fail(log->cli, &err, log->dir);

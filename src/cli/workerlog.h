@@ -17,7 +17,7 @@
 
 struct workerlog {
 	struct cli *cli;
-	const sl_store *store;
+	struct jobstore *store;
 	sl_wal *wal;
 	sl_event_sender *sender;
 	int sending;
@@ -27,7 +27,7 @@ struct workerlog {
 	char spool[PATH_MAX];
 	pthread_t sweeper;
 	int has_sweeper;
-	int wake[2]; /* ends the sweeper */
+	int wake[2]; /* to the sweeper: 'n' look now; the end of file: end */
 };
 
 #define WORKERLOG_OPT_WAL                                                                                              \
@@ -36,10 +36,18 @@ struct workerlog {
 		.help = "Where output is kept until it is in the store (default ~/.sluice/wal)"                        \
 	}
 
-/* 0, or an exit code after a line on stderr. */
-int workerlog_open(struct cli *cli, const struct parsed *args, const sl_store *store, struct workerlog *out);
-/* Send what is there, at most deadline_ms, and archive the log when all is sent. What is left stays on disk for the
- * next worker: 75 after a line on stderr. */
+/* Streams whose name begins so are of a 'sluice run': WORKERLOG_RUN_STREAM "X" has run the jobs of the type
+ * WORKERLOG_RUN_TYPE "X", and nobody else does. */
+#define WORKERLOG_RUN_STREAM "run-"
+#define WORKERLOG_RUN_TYPE "run/"
+
+/* id: of the log's stream; NULL: a random one. 0, or an exit code after a line on stderr. */
+int workerlog_open(struct cli *cli, const struct parsed *args, struct jobstore *store, const char *id,
+		   struct workerlog *out);
+/* Look for what others left behind soon: one of them may just have died. From any thread. */
+void workerlog_nudge(struct workerlog *log);
+/* Send what is there, also of others that died, at most deadline_ms, and archive the log when all is sent. What is left
+ * stays on disk for the next worker: 75 after a line on stderr. */
 int workerlog_close(struct workerlog *log, int64_t deadline_ms);
 
 #endif

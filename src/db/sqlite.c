@@ -84,7 +84,7 @@ int sl__sqlite_locate(const struct sl_env *env, const char *path, char out[4096]
 	struct sl_env real = {SL_ENV_INIT, .io = &sl__io_real, .mem = env->mem, .mem_ctx = env->mem_ctx};
 	int rc = sl__mkdirs(&real, dir);
 	if (rc != 0) {
-		rc = sl_err_set_errno(err, -rc, "create the folder %s", dir);
+		rc = sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", dir, strerror(-rc));
 		sl__free(env, dir);
 		return rc;
 	}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The JSON library would give numbers back rounded (1.1 as 1.1000000000000001). So the value of "input" is found in the
+ * text, and what is parsed for the other members is a copy of the line with a 0 and blanks in its place.
+ */
+#include "bulk.h"
+
+#include "values.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct span {
+	const char *from, *to; /* from NULL: not found */
+};
+
+static int is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static const char *skip_blanks(const char *p, const char *end)
+{
+	while (p < end && is_blank(*p))
+		p++;
+	return p;
+}
+
+/* p is at the quote. Like skip_value it only needs to be right for text that is JSON, and to stay inside of any. */
+static const char *skip_string(const char *p, const char *end)
+{
+	for (p++; p < end && *p != '"'; p++) {
+		if (*p == '\\' && p + 1 < end)
+			p++;
+	}
+	return p < end ? p + 1 : end;
+}
+
+static const char *skip_value(const char *p, const char *end)
+{
+	int depth = 0;
+
+	while (p < end && (depth > 0 || !(*p == ',' || *p == '}' || is_blank(*p)))) {
+		if (*p == '"') {
+			p = skip_string(p, end);
+			continue;
+		}
+		depth += *p == '{' || *p == '[';
+		depth -= *p == '}' || *p == ']';
+		p++;
+	}
+	return p;
+}
+
+/* The value of the outermost object's "input". */
+static struct span find_input(const char *text, size_t n)
+{
+	static const char name[] = "\"input\"";
+	const char *end = text + n, *p = skip_blanks(text, end);
+	struct span found = {NULL, NULL};
+
+	if (p == end || *p != '{')
+		return found;
+	for (p = skip_blanks(p + 1, end); p < end && *p == '"';) {
+		const char *key = p, *value;
+
+		p = skip_string(p, end);
+		int is_input = (size_t)(p - key) == strlen(name) && memcmp(key, name, strlen(name)) == 0;
+		p = skip_blanks(p, end);
+		if (p == end || *p != ':')
+			break;
+		value = skip_blanks(p + 1, end);
+		p = skip_value(value, end);
+		if (is_input && p > value)
+			found = (struct span){value, p};
+		p = skip_blanks(p, end);
+		p = p < end && *p == ',' ? skip_blanks(p + 1, end) : end;
+	}
+	return found;
+}
+
+static int SL_PRINTF(2, 3) wrong(char *what, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, BULK_WHAT_BYTES, fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+static int wrong_json(char *what, const json_error_t *where, int shift)
+{
+	return wrong(what, "column %d: %s", where->column + shift, where->text);
+}
+
+/* The line without its input, and the input itself. */
+static int parse(struct bulk_line *line, const char *text, size_t n, char *what)
+{
+	struct span input = find_input(text, n);
+	char *rest = malloc(n + 1);
+	json_t *value = NULL;
+	json_error_t where;
+
+	if (!rest)
+		return wrong(what, "out of memory");
+	memcpy(rest, text, n);
+	if (input.from) {
+		memset(rest + (input.from - text), ' ', (size_t)(input.to - input.from));
+		rest[input.from - text] = '0';
+	}
+	line->object = json_loadb(rest, n, JSON_REJECT_DUPLICATES, &where);
+	free(rest);
+	if (!line->object)
+		return wrong_json(what, &where, 0);
+	if (!input.from)
+		return json_object_get(line->object, "input") ? wrong(what, "write \"input\" without escapes") : 0;
+	value = json_loadb(input.from, (size_t)(input.to - input.from), JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+	json_decref(value);
+	/* A number that this machine's types do not hold is still JSON. */
+	if (!value && json_error_code(&where) != json_error_numeric_overflow)
+		return wrong_json(what, &where, (int)(input.from - text));
+	line->input = strndup(input.from, (size_t)(input.to - input.from));
+	return line->input ? 0 : wrong(what, "out of memory");
+}
+
+static int check_names(json_t *object, char *what)
+{
+	static const char *const known[] = {"input", "type", "key", "at", "in_ms", "priority"};
+	const char *name;
+	json_t *value;
+
+	json_object_foreach(object, name, value)
+	{
+		size_t i = 0;
+
+		while (i < sizeof(known) / sizeof(*known) && strcmp(known[i], name) != 0)
+			i++;
+		if (i == sizeof(known) / sizeof(*known))
+			return wrong(what, "unknown member \"%.60s\"", name);
+	}
+	return 0;
+}
+
+static int integer_member(json_t *object, const char *name, int64_t min, int64_t max, int64_t *out, char *what)
+{
+	json_t *value = json_object_get(object, name);
+
+	if (!value)
+		return 0;
+	if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max)
+		return wrong(what, "\"%s\" is not a whole number in range", name);
+	*out = json_integer_value(value);
+	return 0;
+}
+
+static int string_member(json_t *object, const char *name, const char **out, char *what)
+{
+	json_t *value = json_object_get(object, name);
+
+	if (!value)
+		return 0;
+	if (!json_is_string(value))
+		return wrong(what, "\"%s\" is not a string", name);
+	*out = json_string_value(value);
+	return 0;
+}
+
+/* "at" or "in_ms"; either takes the place of what the options said. */
+static int time_members(json_t *object, struct sl_new_job *job, char *what)
+{
+	int64_t at_ms = 0, in_ms = 0;
+	const char *at = NULL;
+	int rc = string_member(object, "at", &at, what);
+
+	rc = rc ? rc : integer_member(object, "in_ms", 0, INT64_MAX / 2000, &in_ms, what);
+	if (rc || (!at && !json_object_get(object, "in_ms")))
+		return rc;
+	if (at && json_object_get(object, "in_ms"))
+		return wrong(what, "\"at\" and \"in_ms\" exclude each other");
+	if (at && (!strchr(at, '-') || value_time(at, 0, &at_ms) || at_ms <= 0))
+		return wrong(what, "\"at\" is not a time such as 2024-05-01T12:00:00Z");
+	job->at_ms = at_ms;
+	job->delay_ms = in_ms;
+	return 0;
+}
+
+int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl_new_chain *chain,
+		   char what[BULK_WHAT_BYTES])
+{
+	int64_t priority = chain->job.priority;
+	int rc = parse(line, text, n, what);
+
+	if (rc)
+		return rc;
+	if (!json_is_object(line->object))
+		return wrong(what, "it is not an object");
+	chain->job.input = line->input;
+	rc = check_names(line->object, what);
+	rc = rc ? rc : string_member(line->object, "type", &chain->job.type, what);
+	rc = rc ? rc : string_member(line->object, "key", &chain->key, what);
+	rc = rc ? rc : integer_member(line->object, "priority", INT32_MIN, INT32_MAX, &priority, what);
+	rc = rc ? rc : time_members(line->object, &chain->job, what);
+	if (!rc && !chain->job.type)
+		rc = wrong(what, "it has no \"type\", and none is given on the command line");
+	chain->job.priority = (int32_t)priority;
+	return rc;
+}
+
+void bulk_line_free(struct bulk_line *line)
+{
+	json_decref(line->object);
+	free(line->input);
+	*line = (struct bulk_line){0};
+}
