@@ -609,6 +609,7 @@ static void the_lock_of_a_killed_process_does_not_stay(void **state)
 	assert_true(lock_is_held(p->path));
 	assert_int_equal(start(&s), SL_EAGAIN);
 	assert_int_equal(err.error_class, SL_CLASS_TRANSIENT);
+	assert_non_null(strstr(err.msg, "-lock")); /* refused by our lock, before SQLite's own */
 	end(&o, SIGKILL);
 	/* What it had not committed is gone with it. */
 	assert_int_equal(start_at_last(&s), 0);

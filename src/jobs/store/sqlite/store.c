@@ -58,7 +58,7 @@ static int take_writer(struct sq_store *s, struct sl_err *err)
 	return rc;
 }
 
-static int begin_writing(struct sq_store *s, enum sq_durability durability, struct sl_err *err)
+int sl__sq_begin_writing(struct sq_store *s, enum sq_durability durability, struct sl_err *err)
 {
 	int rc = take_writer(s, err);
 	if (rc != 0)
@@ -81,7 +81,7 @@ static void checkpoint_if_grown(struct sq_store *s)
 	sl__sqlite_checkpoint(&s->writer, pages >= CHECKPOINT_PAGES * RESTART_FACTOR);
 }
 
-static int commit_writing(struct sq_store *s, struct sl_err *err)
+int sl__sq_commit_writing(struct sq_store *s, struct sl_err *err)
 {
 	int rc = sl__sqlite_run(&s->writer, SQ_COMMIT, NULL, 0, NULL, err);
 	if (rc != 0)
@@ -92,7 +92,7 @@ static int commit_writing(struct sq_store *s, struct sl_err *err)
 	return rc;
 }
 
-static void undo_writing(struct sq_store *s)
+void sl__sq_undo_writing(struct sq_store *s)
 {
 	sl__sqlite_rollback(&s->writer);
 	sl__sqlite_lock_release(&s->lock);
@@ -112,7 +112,7 @@ int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, e
 	int rc = sl__sq_check_fork(s, err);
 	if (rc != 0)
 		return rc;
-	rc = tx == NULL ? begin_writing(s, durability, err) : sl__sqlite_run(tx->c, SQ_SAVE, NULL, 0, NULL, err);
+	rc = tx == NULL ? sl__sq_begin_writing(s, durability, err) : sl__sqlite_run(tx->c, SQ_SAVE, NULL, 0, NULL, err);
 	op->c = tx == NULL ? &s->writer : tx->c;
 	op->now_us = sl__sq_now_us(s); /* after the wait for the lock */
 	return rc;
@@ -132,8 +132,8 @@ int sl__sq_end(struct sq_op *op, int rc)
 	rc = rc != 0 ? rc : sl__sq_count_flush(op);
 	if (op->tx == NULL) {
 		if (rc == 0)
-			return commit_writing(op->store, op->err);
-		undo_writing(op->store);
+			return sl__sq_commit_writing(op->store, op->err);
+		sl__sq_undo_writing(op->store);
 		return rc;
 	}
 	if (rc == 0)
@@ -209,192 +209,6 @@ void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqli
 		give_reader(s, (struct sq_reader *)((char *)c - offsetof(struct sq_reader, c)));
 }
 
-/* ---- transactions of the caller ---- */
-
-static int tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
-{
-	struct sq_store *s = store;
-	int rc = sl__sq_check_fork(s, err);
-	if (rc != 0)
-		return rc;
-	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
-	if (tx == NULL)
-		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a transaction", s->path);
-	rc = begin_writing(s, SQ_DURABLE, err);
-	if (rc != 0) {
-		sl__free(&s->env, tx);
-		return rc;
-	}
-	tx->store = s;
-	tx->c = &s->writer;
-	*out = tx;
-	return 0;
-}
-
-static int check_native(const struct sq_store *s, sqlite3 *db, struct sl_err *err)
-{
-	char real[4096];
-	const char *name = db != NULL ? sqlite3_db_filename(db, "main") : NULL;
-	if (name == NULL)
-		return sl_err_set(err, SL_EINVAL, "join needs an open sqlite3 connection to a file");
-	if (!sqlite3_get_autocommit(db))
-		return sl_err_set(err, SL_EINVAL, "the connection is inside a transaction; join it while it is idle");
-	int rc = sl__sqlite_locate(&s->env, name, real, err);
-	if (rc == 0 && strcmp(real, s->path) != 0)
-		rc = sl_err_set(err, SL_EINVAL, "the connection is to %s, the store is in %s", real, s->path);
-	return rc;
-}
-
-static int native_synchronous(struct sl__sqlite *c, int *out, struct sl_err *err)
-{
-	sqlite3_stmt *s;
-	int rc = sl__sqlite_prepare(c, "PRAGMA synchronous", NULL, 0, &s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_step(c, s, err);
-	*out = rc > 0 ? sqlite3_column_int(s, 0) : 2;
-	(void)sqlite3_finalize(s);
-	return SL_MIN(rc, 0);
-}
-
-/* The lock is held. */
-static int join_locked(struct sl_store_tx *tx, struct sl_err *err)
-{
-	struct sl__sqlite *c = &tx->joined;
-	int level = 2, rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
-	/* Closing it must not checkpoint behind the lock's back. */
-	(void)sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-	rc = rc != 0 ? rc : native_synchronous(c, &level, err);
-	tx->caller_synchronous = level < 2 ? level : -1;
-	if (rc == 0 && level < 2)
-		rc = sl__sqlite_synchronous(c, 2, err);
-	return rc != 0 ? rc : sl__sqlite_run(c, SQ_BEGIN, NULL, 0, NULL, err);
-}
-
-static void free_tx(struct sl_store_tx *tx)
-{
-	struct sq_store *s = tx->store;
-	char restore[32];
-	if (tx->c == &tx->joined) {
-		if (tx->caller_synchronous >= 0) {
-			(void)snprintf(restore, sizeof restore, "PRAGMA synchronous=%d", tx->caller_synchronous);
-			(void)!sl__sqlite_exec(&tx->joined, restore, NULL);
-		}
-		sl__sqlite_close(&tx->joined);
-	}
-	sl__free(&s->env, tx);
-}
-
-static int tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *err)
-{
-	struct sq_store *s = store;
-	int rc = sl__sq_check_fork(s, err);
-	rc = rc != 0 ? rc : check_native(s, native, err);
-	if (rc != 0)
-		return rc;
-	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
-	if (tx == NULL)
-		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a transaction", s->path);
-	tx->store = s;
-	tx->c = &tx->joined;
-	tx->caller_synchronous = -1;
-	sl__sqlite_borrow(&tx->joined, &s->env, native);
-	rc = sl__sqlite_lock_acquire(&s->lock, s->lock_ms, err);
-	if (rc == 0 && (rc = join_locked(tx, err)) != 0)
-		sl__sqlite_lock_release(&s->lock);
-	if (rc != 0)
-		free_tx(tx);
-	else
-		*out = tx;
-	return rc;
-}
-
-static void *tx_native(sl_store_tx *tx)
-{
-	return tx->c->db;
-}
-
-static int check_savepoint(const char *name, struct sl_err *err)
-{
-	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789");
-	if (n == 0 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9') || n > 64)
-		return sl_err_set(err, SL_EINVAL, "\"%.70s\" is no name for a savepoint ([a-z_][a-z0-9_]*)", name);
-	if (strcmp(name, "sluice_op") == 0)
-		return sl_err_set(err, SL_EINVAL, "the savepoint sluice_op is the store's own");
-	return 0;
-}
-
-static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, struct sl_err *err)
-{
-	char sql[128];
-	int rc = check_savepoint(name, err);
-	if (rc != 0)
-		return rc;
-	(void)snprintf(sql, sizeof sql, "%s \"%s\"", verb, name);
-	return sl__sqlite_exec(tx->c, sql, err);
-}
-
-static int tx_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
-{
-	return savepoint_exec(tx, "SAVEPOINT", name, err);
-}
-
-static int tx_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
-{
-	return savepoint_exec(tx, "RELEASE", name, err);
-}
-
-static int tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
-{
-	return savepoint_exec(tx, "ROLLBACK TO", name, err);
-}
-
-static int commit_joined(struct sl_store_tx *tx, struct sl_err *err)
-{
-	int rc = sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
-	if (rc != 0)
-		sl__sqlite_rollback(tx->c);
-	return rc;
-}
-
-static int tx_commit(sl_store_tx *tx, struct sl_err *err)
-{
-	struct sq_store *s = tx->store;
-	int rc = sl__sq_check_fork(s, err);
-	if (rc != 0)
-		return rc;
-	if (tx->c == &s->writer) {
-		/* An error inside may have rolled everything back already: there is nothing to commit then. */
-		rc = sqlite3_get_autocommit(tx->c->db)
-			     ? sl_err_set(err, SL_EAGAIN, "%s: the transaction was rolled back by an earlier error",
-					  s->path)
-			     : 0;
-		if (rc == 0)
-			rc = commit_writing(s, err);
-		else
-			undo_writing(s);
-		free_tx(tx);
-		return rc;
-	}
-	rc = commit_joined(tx, err);
-	free_tx(tx);
-	sl__sqlite_lock_release(&s->lock);
-	return rc;
-}
-
-static void tx_rollback(sl_store_tx *tx)
-{
-	struct sq_store *s = tx->store;
-	if (sl__sq_check_fork(s, NULL) != 0)
-		return;
-	if (tx->c != &s->writer)
-		sl__sqlite_rollback(tx->c);
-	else
-		sl__sqlite_rollback(&s->writer);
-	free_tx(tx);
-	sl__sqlite_lock_release(&s->lock);
-}
-
 /* ---- the handle ---- */
 
 static void close_store(void *store)
@@ -468,14 +282,14 @@ static const struct sl_store_ops ops = {
 	.migrate = migrate,
 	.target_id = target_id,
 	.now_ms = now_ms,
-	.begin = tx_begin,
-	.join = tx_join,
-	.native = tx_native,
-	.savepoint = tx_savepoint,
-	.release_savepoint = tx_release_savepoint,
-	.rollback_to = tx_rollback_to,
-	.commit = tx_commit,
-	.rollback = tx_rollback,
+	.begin = sl__sq_tx_begin,
+	.join = sl__sq_tx_join,
+	.native = sl__sq_tx_native,
+	.savepoint = sl__sq_tx_savepoint,
+	.release_savepoint = sl__sq_tx_release_savepoint,
+	.rollback_to = sl__sq_tx_rollback_to,
+	.commit = sl__sq_tx_commit,
+	.rollback = sl__sq_tx_rollback,
 	.start = sl__sq_start,
 	.exchange = sl__sq_exchange,
 	.guard = sl__sq_guard,

@@ -88,6 +88,10 @@ int sl__sq_end(struct sq_op *op, int rc);
 int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite **out, struct sl_err *err);
 void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite *c);
 int64_t sl__sq_now_us(const struct sq_store *s);
+/* The lock and a transaction of the writer, or neither. The other two end both. */
+int sl__sq_begin_writing(struct sq_store *s, enum sq_durability durability, struct sl_err *err);
+int sl__sq_commit_writing(struct sq_store *s, struct sl_err *err);
+void sl__sq_undo_writing(struct sq_store *s);
 
 #define SQ_VALUES(...)                                                                                                 \
 	(const struct sl__sqlite_value[]){__VA_ARGS__},                                                                \
@@ -161,6 +165,15 @@ int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 		    struct sl_settle_result *results, const struct sl_claim_request *request,
 		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
 		    const struct sl_store_listen *listen, struct sl_err *err);
+/* tx.c */
+int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err);
+int sl__sq_tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *err);
+void *sl__sq_tx_native(sl_store_tx *tx);
+int sl__sq_tx_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
+int sl__sq_tx_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
+int sl__sq_tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err);
+int sl__sq_tx_commit(sl_store_tx *tx, struct sl_err *err);
+void sl__sq_tx_rollback(sl_store_tx *tx);
 /* lease.c */
 int sl__sq_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
 		 struct sl_err *err);
