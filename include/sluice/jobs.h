@@ -137,7 +137,7 @@ SL_API SL_MUST_CHECK int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct 
 SL_API SL_MUST_CHECK int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
 					    struct sl_started *out, struct sl_err *err);
 
-/* One allocation; free with sl_jobs_free. SL_ENOENT. */
+/* One allocation; free with sl_jobs_free, which takes NULL. SL_ENOENT. */
 SL_API SL_MUST_CHECK int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err);
 SL_API void sl_jobs_free(sl_jobs *client, void *job_or_chain);

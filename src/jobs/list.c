@@ -70,7 +70,8 @@ int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struc
 
 void sl_jobs_free(sl_jobs *client, void *job_or_chain)
 {
-	sl__free(&client->home.env, job_or_chain);
+	if (job_or_chain != NULL)
+		sl__free(&client->home.env, job_or_chain);
 }
 
 /* ---- many ---- */
