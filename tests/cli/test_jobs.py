@@ -96,7 +96,7 @@ class Enqueue(JobTest):
             job = self.show(self.enqueue("b", *options))
             self.assertEqual((job["status"], job["blockers_open"]), ("blocked", 2))
             self.assertIn(job["id"], [j["id"] for j in self.ok("jobs", "list", "--json", f"--waiting-for={two}").json()])
-        self.fails(74, "enqueue", "b", "--after=99999", says="99999")
+        self.fails(74, "enqueue", "b", "--after=99999", says="chain")
 
     def test_a_bulk_file_starts_a_chain_a_line(self):
         lines = [{"input": {"n": 1}}, {"type": "other", "priority": -3}, {"input": 2, "in_ms": 60000},

@@ -129,7 +129,12 @@ static int ask(struct pg_store *s, struct sl__pg_conn *c, const char *sql, char 
 static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
 {
 	char text[64];
-	int rc = ask(s, c, "SELECT to_regclass('{s}.schema_version') IS NOT NULL", text, sizeof text, err);
+	/* The FROM makes this session look at what others changed: waiting for the advisory lock does not, and then
+	 * to_regclass would repeat from its cache that there is nothing, although another process has just made it. */
+	int rc = ask(s, c,
+		     "SELECT to_regclass('{s}.schema_version') IS NOT NULL"
+		     " FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog'",
+		     text, sizeof text, err);
 	*out = 0;
 	if (rc != 0 || text[0] != 't')
 		return rc;
