@@ -76,7 +76,7 @@ static int start_at_last(const sl_store *s)
 /* Does somebody hold the lock file of the database? */
 static bool lock_is_held(const char *path)
 {
-	char name[256];
+	char name[320];
 	(void)snprintf(name, sizeof name, "%s-lock", path);
 	int fd = open(name, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
@@ -87,7 +87,7 @@ static bool lock_is_held(const char *path)
 
 static unsigned mode_of(const char *path, const char *suffix)
 {
-	char name[256];
+	char name[320];
 	struct stat st;
 	(void)snprintf(name, sizeof name, "%s%s", path, suffix);
 	return stat(name, &st) == 0 ? st.st_mode & 07777 : 0;
@@ -279,6 +279,15 @@ static int in_child(int (*fn)(struct sqlite_place *), struct sqlite_place *p)
 	return WEXITSTATUS(status);
 }
 
+/* 0, or not possible for this user: then the output says that nothing was seen. */
+static void assert_can(int rc)
+{
+	if (rc == CANNOT)
+		printf("# not tried: this user may neither change identity nor mount\n");
+	else
+		assert_int_equal(rc, 0);
+}
+
 static int read_only_child(struct sqlite_place *p)
 {
 	sl_store s;
@@ -298,9 +307,7 @@ static void a_file_that_may_not_be_written_is_refused_by_name(void **state)
 	assert_int_equal(chmod(p->dir, 0555), 0);
 	int rc = in_child(read_only_child, p);
 	(void)chmod(p->dir, 0700);
-	if (rc == CANNOT)
-		skip();
-	assert_int_equal(rc, 0);
+	assert_can(rc);
 }
 
 static int fill_disk(const char *dir, char filler[256])
@@ -342,9 +349,7 @@ static int full_disk_child(struct sqlite_place *p)
 static void a_full_disk_is_told_and_survived(void **state)
 {
 	int rc = in_child(full_disk_child, *state);
-	if (rc == CANNOT)
-		skip();
-	assert_int_equal(rc, 0);
+	assert_can(rc);
 }
 
 static int failed_write_child(struct sqlite_place *p)
