@@ -42,6 +42,8 @@ struct sl_exec_opts {
 	int64_t max_line_bytes; /* longer lines are cut into partial events; default 256 KiB; at most 8 MiB */
 	sl_exec_tap_fn *tap;
 	void *tap_ctx;
+	enum sl_switch reschedule; /* by exit 75 and by {"reschedule_in_ms":…}; default on. Off: the one is a failure
+				      like others, the other is passed over: for a command that is to run once */
 };
 #define SL_EXEC_OPTS_INIT .struct_size = sizeof(struct sl_exec_opts)
 

@@ -116,7 +116,8 @@ static void on_event(const struct sl_event *event, void *ctx)
 static int start(struct once *o)
 {
 	struct sl_exec_opts exec = {SL_EXEC_OPTS_INIT,         .env = &o->cli->env, .events = o->log.wal,
-				    .spool_dir = o->log.spool, .tap = on_event,     .tap_ctx = o};
+				    .spool_dir = o->log.spool, .tap = on_event,     .tap_ctx = o,
+				    .reschedule = SL_OFF};
 	struct sl_processor processor = {SL_PROCESSOR_INIT, .type = o->type, .process = sl_exec_process,
 					 .retry = {.max_attempts = 1}};
 	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT,

@@ -65,6 +65,7 @@ static int set_up(sl_exec *x, const struct sl_exec_opts *o, struct sl_err *err)
 	x->events = o->events;
 	x->kill_grace_ms = o->kill_grace_ms;
 	x->max_line_bytes = o->max_line_bytes;
+	x->may_reschedule = o->reschedule != SL_OFF;
 	x->tap = o->tap;
 	x->tap_ctx = o->tap_ctx;
 	x->spool_dir = sl__strdup(&x->env, o->spool_dir);
@@ -173,7 +174,8 @@ static int bad_exit(const struct sl__capture *c, struct sl_err *err)
 		      c->last_stderr);
 }
 
-static int good_exit(const struct sl__exec_ops *ops, void *attempt, const struct sl__protocol *p, struct sl_err *err)
+static int good_exit(const sl_exec *x, const struct sl__exec_ops *ops, void *attempt, const struct sl__protocol *p,
+		     struct sl_err *err)
 {
 	if (p->bad)
 		return failed(err, "%s", p->why);
@@ -181,7 +183,9 @@ static int good_exit(const struct sl__exec_ops *ops, void *attempt, const struct
 	case SL__SAYS_CONTINUE:
 		return ops->continue_with(attempt, &p->next, err);
 	case SL__SAYS_RESCHEDULE:
-		return ops->reschedule_in(attempt, p->reschedule_ms, err);
+		if (x->may_reschedule)
+			return ops->reschedule_in(attempt, p->reschedule_ms, err);
+		break;
 	case SL__SAYS_OUTPUT:
 		return ops->complete(attempt, sl__buf_str(&p->text), err);
 	case SL__SAYS_FAIL:
@@ -191,7 +195,7 @@ static int good_exit(const struct sl__exec_ops *ops, void *attempt, const struct
 	return ops->complete(attempt, NULL, err);
 }
 
-static int end_attempt(const struct sl__exec_ops *ops, void *attempt, const struct sl__exec_result *r,
+static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, void *attempt, const struct sl__exec_result *r,
 		       struct sl_err *err)
 {
 	const struct sl__capture *c = &r->capture;
@@ -209,7 +213,9 @@ static int end_attempt(const struct sl__exec_ops *ops, void *attempt, const stru
 	if (c->exit_how != 0)
 		return bad_exit(c, err);
 	if (c->exit_value == 0)
-		return good_exit(ops, attempt, p, err);
+		return good_exit(x, ops, attempt, p, err);
+	if (!x->may_reschedule)
+		return bad_exit(c, err);
 	if (p->last == SL__SAYS_RESCHEDULE)
 		return ops->reschedule_in(attempt, p->reschedule_ms, err);
 	if (c->exit_value == RESCHEDULE_EXIT)
@@ -225,7 +231,7 @@ int sl__exec_process(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, 
 	sl__exec_retry_retired(x, false);
 	int rc = sl__exec_run(x, ops, attempt, &r, err);
 	if (rc == 0)
-		rc = end_attempt(ops, attempt, &r, err);
+		rc = end_attempt(x, ops, attempt, &r, err);
 	sl__capture_fini(&r.capture);
 	return rc;
 }

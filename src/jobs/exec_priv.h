@@ -48,6 +48,7 @@ struct sl_exec {
 	uint32_t incarnation;
 	char *spool_dir;
 	int64_t kill_grace_ms, max_line_bytes;
+	bool may_reschedule;
 	sl_exec_tap_fn *tap;
 	void *tap_ctx;
 	char **argv;     /* NULL: the job's input says it */
