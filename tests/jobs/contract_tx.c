@@ -158,7 +158,7 @@ static void a_callers_connection_can_be_joined(void **state)
 	struct kit *k = *state;
 	const struct contract_fixture *f = k->f;
 	if (f->native_open == NULL)
-		skip();
+		return; /* not of this store */
 	void *native = NULL;
 	assert_int_equal(f->native_open(&native, f->ctx), 0);
 	sl_store_tx *tx = NULL;
@@ -179,7 +179,7 @@ static void a_callers_own_transaction_decides_when_it_was_joined(void **state)
 	struct kit *k = *state;
 	const struct contract_fixture *f = k->f;
 	if (f->native_open == NULL || !f->begin_first)
-		skip();
+		return; /* not of this store */
 	for (int commit = 0; commit < 2; commit++) {
 		void *native = NULL;
 		sl_store_tx *tx = NULL;
