@@ -5,11 +5,11 @@
  * Q1  An event of a stream is made when its last byte is known: a newline, one byte more than max_line_bytes, or the
  *     end. So more frames only add events behind those that were made, and the events in a log are always the first of
  *     this order.
- * Q2  `since` of a line that has not ended is the frame in which it began. Reading again from the earliest of those
- *     makes every event that is missing, and some that are not, which begin before `emitted` of their stream and are
- *     dropped.
- * Q3  Of a line that is being skipped nothing is needed but to know that one is: the header says so when it is true at
- *     the place to begin with.
+ * Q2  `since` of a line that has not ended is the frame in which it began. Reading again from the earliest of those has
+ *     every byte that is still needed. Of each stream, what comes before `consumed`, where that line began, is passed
+ *     over byte by byte: the frame to begin with may lie in the middle of lines that are done with.
+ * Q3  From `consumed` on, lines are cut where they were cut the first time, so an event that is in the log already, but
+ *     not in the header, has the same position and is dropped.
  */
 #include <stdio.h>
 
@@ -26,7 +26,7 @@ void sl__capture_init(struct sl__capture *c, const struct sl_env *env, const str
 				  .max_line_bytes = h->max_line_bytes,
 				  .place = h->resume,
 				  .flags = h->flags & (SL__SPOOL_STARTED | SL__SPOOL_EXITED)};
-	memcpy(c->emitted, h->emitted, sizeof c->emitted);
+	memcpy(c->skip_to, h->consumed, sizeof c->skip_to);
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		sl__buf_init(&c->streams[i].line, env);
 		c->streams[i].next = h->resume.position[i];
@@ -70,13 +70,10 @@ static int add_once(struct sl__capture *c, uint32_t flag, const struct sl_event 
 static int add_at(struct sl__capture *c, enum sl__stream stream, uint64_t start, struct sl_event *event,
 		  struct sl_err *err)
 {
-	if (start < c->emitted[stream])
+	if (start < c->known[stream])
 		return 0;
 	event->position = start;
-	int rc = sl__event_batch_add(&c->batch, event, err);
-	if (rc == 0)
-		c->emitted[stream] = start + 1;
-	return rc;
+	return sl__event_batch_add(&c->batch, event, err);
 }
 
 /* A copy for people: what is not UTF-8 or would move the cursor becomes '?'. */
@@ -219,7 +216,13 @@ static int feed_output(struct sl__capture *c, enum sl__stream stream, const char
 static int feed(struct sl__capture *c, enum sl__stream stream, const struct sl__frame *frame, struct sl_err *err)
 {
 	const char *p = (const char *)frame->data, *end = p + frame->len;
+	struct sl__capture_stream *s = &c->streams[stream];
 	int rc = 0;
+	if (s->next < c->skip_to[stream]) {
+		uint64_t skip = SL_MIN((uint64_t)frame->len, c->skip_to[stream] - s->next);
+		s->next += skip;
+		p += skip;
+	}
 	while (rc == 0 && p < end) {
 		const char *newline = memchr(p, '\n', (size_t)(end - p));
 		size_t n = (size_t)((newline != NULL ? newline : end) - p);
@@ -308,18 +311,16 @@ int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err
 void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h)
 {
 	const struct sl__spool_place *first = &c->place;
+	h->flags = (h->flags & SL__SPOOL_DONE) | c->flags;
+	if (c->streams[SL__CONTROL].skipping)
+		h->flags |= SL__SPOOL_SKIPPING;
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		const struct sl__capture_stream *s = &c->streams[i];
 		if (s->line.len > 0 && s->since.offset < first->offset)
 			first = &s->since;
+		h->consumed[i] = s->next - s->line.len;
 	}
-	const struct sl__capture_stream *control = &c->streams[SL__CONTROL];
 	h->resume = *first;
-	h->flags = (h->flags & SL__SPOOL_DONE) | c->flags;
-	/* Q3. Only when the frame to begin with comes behind the one where the skipped line began. */
-	if (control->skipping && control->since.offset < first->offset)
-		h->flags |= SL__SPOOL_SKIPPING;
-	memcpy(h->emitted, c->emitted, sizeof h->emitted);
 }
 
 void sl__capture_known(struct sl__capture *c, const struct sl_event *event)
@@ -344,5 +345,5 @@ void sl__capture_known(struct sl__capture *c, const struct sl_event *event)
 	default:
 		return; /* of the handler around the command: not ours */
 	}
-	c->emitted[stream] = SL_MAX(c->emitted[stream], event->position + 1);
+	c->known[stream] = SL_MAX(c->known[stream], event->position + 1);
 }

@@ -33,8 +33,9 @@ struct sl__capture {
 	uint64_t max_line_bytes;
 	struct sl__capture_stream streams[SL__STREAMS];
 	struct sl__spool_place place;  /* of the next frame */
-	uint64_t emitted[SL__STREAMS]; /* events that begin before are known: they are not made again */
-	uint32_t flags;                /* SL__SPOOL_STARTED, SL__SPOOL_EXITED: known as well */
+	uint64_t skip_to[SL__STREAMS]; /* bytes before are passed over */
+	uint64_t known[SL__STREAMS];   /* events that begin before are in the log: they are not made again */
+	uint32_t flags;                /* SL__SPOOL_STARTED, SL__SPOOL_EXITED: so are these */
 	struct sl__protocol protocol;
 	struct sl__event_batch batch; /* what was made; the user empties it */
 	/* Called with every progress, NUL-terminated. May be NULL. */

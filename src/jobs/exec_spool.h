@@ -41,7 +41,7 @@ enum sl__spool_flags {
 	SL__SPOOL_STARTED = 1, /* its event is in the log */
 	SL__SPOOL_EXITED = 2,
 	SL__SPOOL_DONE = 4,    /* the attempt has ended and all its events are in the log */
-	SL__SPOOL_SKIPPING = 8 /* at resume, descriptor 3 is inside of a line that was too long */
+	SL__SPOOL_SKIPPING = 8 /* at consumed, descriptor 3 is inside of a line that was too long */
 };
 
 /* A place in the spool: the offset of a frame, and how many bytes of each stream came before it. */
@@ -56,12 +56,12 @@ struct sl__spool_header {
 	uint64_t job_id;
 	int32_t attempt;
 	struct sl_claim_id claim;
-	/* Everything of the attempt that stands in the log up to here is told by resume, emitted and flags. */
+	/* Everything of the attempt that stands in the log up to here is told by resume, consumed and flags. */
 	uint32_t incarnation;
 	uint64_t sequence;
 	uint64_t max_line_bytes;
-	struct sl__spool_place resume; /* nothing before it is needed any more */
-	uint64_t emitted[SL__STREAMS]; /* lines that begin before this position are in the log */
+	struct sl__spool_place resume;  /* nothing before it is needed any more */
+	uint64_t consumed[SL__STREAMS]; /* what came before this position is in the log */
 };
 
 void sl__spool_put_header(uint8_t out[SL__SPOOL_HEADER], const struct sl__spool_header *h);

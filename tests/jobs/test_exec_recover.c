@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Spools that a dead worker has left: whatever it had appended and noted when it died, and wherever a recovery dies
+ * itself, in the end each event is in the log once, in order. On a filesystem in memory that can be stopped at any
+ * call.
+ */
+#include "execbox.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "support/crashfs.h"
+#include "support/fault.h"
+#include "support/vclock.h"
+
+#define DIR "/w"
+#define SPOOL_DIR "/w/w.spool"
+#define SPOOL "/w/w.spool/0123456789abcdef.spool"
+#define JOB 7
+#define TS 1700000000000
+
+struct rig {
+	struct crashfs *fs;
+	struct vclock clock;
+	struct sl_env env;
+	struct execbox box; /* only its log, for listings */
+};
+
+static void rig_init(struct rig *r)
+{
+	*r = (struct rig){.fs = crashfs_new()};
+	vclock_init(&r->clock);
+	r->clock.auto_advance = 1;
+	struct sl_env e = {SL_ENV_INIT, .io = &crashfs_io, .io_ctx = r->fs, .clock = &vclock_table,
+			   .clock_ctx = &r->clock};
+	assert_int_equal(sl__env_init(&r->env, &e, NULL), 0);
+	crashfs_mkdir(r->fs, DIR);
+	crashfs_mkdir(r->fs, SPOOL_DIR);
+}
+
+static void rig_fini(struct rig *r)
+{
+	assert_int_equal(crashfs_open_files(r->fs), 0);
+	crashfs_free(r->fs);
+	vclock_fini(&r->clock);
+}
+
+static int rig_open(struct rig *r)
+{
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT,
+				   .env = &r->env,
+				   .wal_dir = DIR,
+				   .archive_dir = DIR,
+				   .archive_on_complete = SL_OFF,
+				   .background = SL_OFF,
+				   .prepare_max_bytes = SL_NONE};
+	return sl_wal_open(&r->box.log, "w", &opts, &r->box.err);
+}
+
+static void rig_close(struct rig *r)
+{
+	(void)sl_wal_close(r->box.log, NULL);
+	r->box.log = NULL;
+}
+
+static bool has_file(const struct rig *r, const char *path)
+{
+	size_t n;
+	return crashfs_get(r->fs, path, &n) != NULL;
+}
+
+/* ---- a spool, written by hand ---- */
+
+struct spool {
+	uint8_t bytes[4096];
+	size_t len;
+	size_t frames;
+	struct sl__spool_header header;
+};
+
+static void spool_init(struct spool *s)
+{
+	memset(s, 0, sizeof *s);
+	s->len = SL__SPOOL_START;
+	s->header = (struct sl__spool_header){
+		.salt = 99, .job_id = JOB, .attempt = 2, .max_line_bytes = 6, .resume.offset = SL__SPOOL_START};
+	sl__put64(s->header.claim.bytes, JOB * 77);
+	s->header.claim.bytes[15] = 0xC1;
+}
+
+static void frame(struct spool *s, enum sl__frame_kind kind, const char *text, size_t n)
+{
+	assert_true(s->len + SL__SPOOL_FRAME + n <= sizeof s->bytes);
+	sl__spool_put_frame(s->bytes + s->len, s->header.salt, kind, text, n, TS);
+	memcpy(s->bytes + s->len + SL__SPOOL_FRAME, text, n);
+	s->len += SL__SPOOL_FRAME + n;
+	s->frames++;
+}
+#define FRAME(s, kind, text) frame(s, kind, text, sizeof text - 1)
+
+/* Everything that can meet: lines over several frames of two streams, cut ones, descriptor 3, a last one that is open.
+ */
+static void spool_fill(struct spool *s)
+{
+	spool_init(s);
+	FRAME(s, SL__FRAME_STARTED, "\x05\0\0\0");
+	FRAME(s, SL__FRAME_STDOUT, "one\ntw");
+	FRAME(s, SL__FRAME_STDERR, "E1\nE");
+	FRAME(s, SL__FRAME_CONTROL, "{\"progress\":1}\n{\"prog");
+	FRAME(s, SL__FRAME_STDOUT, "o\nlonger than six");
+	FRAME(s, SL__FRAME_STDERR, "2\n");
+	FRAME(s, SL__FRAME_CONTROL, "ress\":2}\n{}\n");
+	FRAME(s, SL__FRAME_STDOUT, "\nlast");
+	FRAME(s, SL__FRAME_EXITED, "\1\0\0\0\x09\0\0\0");
+}
+
+static const char *const all_events[] = {
+	"started\n",
+	"out 0 one\n",
+	"err 0 E1\n",
+	"progress 0 1\n",
+	"out 4 two\n",
+	"out 8+ longer\n",
+	"out 14+  than \n",
+	"err 3 E2\n",
+	"progress 15 2\n",
+	"error 30 descriptor 3: an empty object says nothing\n",
+	"out 20 six\n",
+	"out 24+ last\n",
+	"error 33 the worker died; the command was killed\n",
+	"exited {\"signal\":9}\n",
+};
+#define N_EVENTS SL_COUNT(all_events)
+
+static const char *events_from(size_t first, size_t n, const char *before)
+{
+	static char text[2048];
+	(void)snprintf(text, sizeof text, "%s", before);
+	for (size_t i = first; i < n; i++)
+		strcat(text, all_events[i]);
+	return text;
+}
+
+/* What the first n frames give (SIZE_MAX: all, and the end). The caller finishes it. */
+static void capture(const struct rig *r, const struct spool *s, size_t n, struct sl__capture *c)
+{
+	size_t at = SL__SPOOL_START;
+	sl__capture_init(c, &r->env, &s->header);
+	for (size_t i = 0; i < SL_MIN(n, s->frames); i++) {
+		struct sl__frame f = {.kind = (enum sl__frame_kind)s->bytes[at + 4],
+				      .offset = at,
+				      .ts_ms = TS,
+				      .data = s->bytes + at + SL__SPOOL_FRAME,
+				      .len = sl__get32(s->bytes + at + 8)};
+		assert_int_equal(sl__capture_frame(c, &f, NULL), 0);
+		at += SL__SPOOL_FRAME + f.len;
+	}
+	if (n == SIZE_MAX)
+		assert_int_equal(sl__capture_end(c, "the worker died; the command was killed", NULL), 0);
+}
+
+static uint64_t append_event(struct rig *r, const struct sl_event *event)
+{
+	void *bytes = NULL;
+	size_t len = 0;
+	uint64_t sequence = 0;
+	assert_int_equal(sl_event_encode(event, NULL, &bytes, &len, NULL), 0);
+	assert_int_equal(sl_wal_append(r->box.log, bytes, len, &sequence, NULL), 0);
+	sl_event_free(NULL, bytes);
+	return sequence;
+}
+
+/*
+ * A worker has died. It had noted the first `noted` frames in the header, and the log has the first `logged` events,
+ * which are at least those of these frames; between them lies something of another job. Without `note_log` the header
+ * says nothing of the log. false: that cannot be.
+ */
+static bool lay_out(struct rig *r, struct spool *s, size_t noted, size_t logged, bool note_log)
+{
+	struct sl__capture c, whole;
+	struct sl_event e = {.type = SL_EVENT_LOG, .job_id = JOB + 1, .attempt = 2, .ts_ms = TS};
+	struct sl_wal_stats st = {.struct_size = sizeof st};
+	capture(r, s, noted, &c);
+	capture(r, s, SIZE_MAX, &whole);
+	assert_int_equal(whole.batch.n, N_EVENTS);
+	bool possible = logged >= c.batch.n;
+	sl__put64(e.claim.bytes, (JOB + 1) * 77);
+	e.claim.bytes[15] = 0xC1;
+	if (possible) {
+		assert_int_equal(rig_open(r), 0);
+		assert_int_equal(sl_wal_get_stats(r->box.log, &st, NULL), 0);
+		sl__capture_note(&c, &s->header);
+		s->header.incarnation = note_log ? st.incarnation : 0;
+		s->header.sequence = append_event(r, &e);
+		for (size_t i = 0; i < logged; i++) {
+			sl__event_batch_get(&whole.batch, i, &e);
+			uint64_t sequence = append_event(r, &e);
+			if (i + 1 == c.batch.n)
+				s->header.sequence = sequence;
+		}
+		rig_close(r);
+		sl__spool_put_header(s->bytes, &s->header);
+		crashfs_put(r->fs, SPOOL, s->bytes, s->len);
+	}
+	sl__capture_fini(&c);
+	sl__capture_fini(&whole);
+	return possible;
+}
+
+/* Recover until it is done; then the log is right and the spool is gone. */
+static void recover_and_check(struct rig *r)
+{
+	uint64_t n = 0;
+	assert_int_equal(rig_open(r), 0);
+	int rc = sl_exec_recover(r->box.log, SPOOL_DIR, &r->env, &n, &r->box.err);
+	if (rc != 0)
+		fail_msg("%s", r->box.err.msg);
+	assert_string_equal(execbox_events(&r->box, JOB), events_from(0, N_EVENTS, ""));
+	assert_false(has_file(r, SPOOL));
+	/* Safe to repeat. */
+	assert_int_equal(sl_exec_recover(r->box.log, SPOOL_DIR, &r->env, &n, &r->box.err), 0);
+	assert_int_equal(n, 0);
+	rig_close(r);
+}
+
+/* ---- tests ---- */
+
+static void what_is_left_of_any_moment_is_appended_once(void **state)
+{
+	(void)state;
+	int states = 0;
+	struct spool s;
+	spool_fill(&s);
+	for (size_t noted = 0; noted <= s.frames; noted++)
+		for (size_t logged = 0; logged <= N_EVENTS; logged++)
+			for (int note_log = 0; note_log < 2; note_log++) {
+				struct rig r;
+				rig_init(&r);
+				spool_fill(&s);
+				if (lay_out(&r, &s, noted, logged, note_log != 0)) {
+					recover_and_check(&r);
+					states++;
+				}
+				rig_fini(&r);
+			}
+	print_message("# %d states\n", states);
+	assert_true(states > 100);
+}
+
+static void a_recovery_may_die_anywhere_and_begin_again(void **state)
+{
+	(void)state;
+	static const size_t logged[] = {0, 1, 5, N_EVENTS - 2, N_EVENTS - 1, N_EVENTS};
+	int deaths = 0;
+	for (size_t k = 0; k < SL_COUNT(logged); k++)
+		for (size_t stop = 0;; stop++) {
+			struct rig r;
+			struct spool s;
+			rig_init(&r);
+			spool_fill(&s);
+			assert_true(lay_out(&r, &s, 0, logged[k], true));
+			crashfs_stop_at(r.fs, crashfs_point(r.fs) + stop);
+			int rc = rig_open(&r);
+			if (rc == 0) {
+				rc = sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err);
+				rig_close(&r);
+			}
+			bool died = crashfs_stopped(r.fs);
+			crashfs_stop_at(r.fs, SIZE_MAX);
+			crashfs_kill(r.fs);
+			deaths += died;
+			recover_and_check(&r);
+			rig_fini(&r);
+			if (!died)
+				break;
+		}
+	print_message("# %d deaths\n", deaths);
+	assert_true(deaths > 20);
+}
+
+static void a_failing_call_fails_the_recovery_and_not_the_events(void **state)
+{
+	(void)state;
+	for (int64_t at = 1;; at++) {
+		struct rig r;
+		struct spool s;
+		struct fault fault;
+		rig_init(&r);
+		spool_fill(&s);
+		assert_true(lay_out(&r, &s, 2, 4, true));
+		assert_int_equal(rig_open(&r), 0);
+		fault_init(&fault, &r.env);
+		struct sl_env env = fault_env(&fault, &r.env);
+		fault_arm_io(&fault, at, FAULT_ONCE, EIO, FAULT_ALL_OPS);
+		(void)!sl_exec_recover(r.box.log, SPOOL_DIR, &env, NULL, &r.box.err);
+		fault_disarm(&fault);
+		bool failed = fault_io_failed(&fault) > 0;
+		assert_int_equal(fault_open_fds(&fault), 0);
+		assert_int_equal(fault_live_allocs(&fault), 0);
+		fault_fini(&fault);
+		rig_close(&r);
+		recover_and_check(&r);
+		rig_fini(&r);
+		if (!failed)
+			break;
+	}
+}
+
+static void without_memory_nothing_is_lost_or_leaked(void **state)
+{
+	(void)state;
+	for (int64_t at = 1;; at++) {
+		struct rig r;
+		struct spool s;
+		struct fault fault;
+		rig_init(&r);
+		spool_fill(&s);
+		assert_true(lay_out(&r, &s, 2, 4, true));
+		assert_int_equal(rig_open(&r), 0);
+		fault_init(&fault, &r.env);
+		struct sl_env env = fault_env(&fault, &r.env);
+		fault_arm_mem(&fault, at, FAULT_ONCE);
+		int rc = sl_exec_recover(r.box.log, SPOOL_DIR, &env, NULL, &r.box.err);
+		bool failed = fault_mem_failed(&fault) > 0;
+		fault_disarm(&fault);
+		assert_true(rc == 0 || failed);
+		assert_int_equal(fault_open_fds(&fault), 0);
+		assert_int_equal(fault_live_allocs(&fault), 0);
+		fault_fini(&fault);
+		rig_close(&r);
+		recover_and_check(&r);
+		rig_fini(&r);
+		if (!failed)
+			break;
+	}
+}
+
+static void an_attempt_that_was_done_says_nothing_more(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct spool s;
+	uint64_t n = 9;
+	rig_init(&r);
+	spool_fill(&s);
+	s.header.flags = SL__SPOOL_DONE;
+	sl__spool_put_header(s.bytes, &s.header);
+	crashfs_put(r.fs, SPOOL, s.bytes, s.len);
+	crashfs_put(r.fs, SPOOL_DIR "/empty.spool", "", 0);
+	crashfs_put(r.fs, SPOOL_DIR "/notes.txt", "not ours", 8);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, &n, &r.box.err), 0);
+	assert_int_equal(n, 0);
+	assert_events(&r.box, 0, "");
+	assert_false(has_file(&r, SPOOL) || has_file(&r, SPOOL_DIR "/empty.spool"));
+	assert_true(has_file(&r, SPOOL_DIR "/notes.txt"));
+	rig_close(&r);
+	rig_fini(&r);
+}
+
+static void a_command_that_was_never_started_says_nothing(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct spool s;
+	rig_init(&r);
+	spool_init(&s);
+	/* What an earlier attempt left in the same file is not of this one. */
+	s.header.salt = 98;
+	FRAME(&s, SL__FRAME_STARTED, "\x05\0\0\0");
+	FRAME(&s, SL__FRAME_STDOUT, "old\n");
+	s.header.salt = 99;
+	sl__spool_put_header(s.bytes, &s.header);
+	crashfs_put(r.fs, SPOOL, s.bytes, s.len);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err), 0);
+	assert_events(&r.box, 0, "");
+	assert_false(has_file(&r, SPOOL));
+	rig_close(&r);
+	rig_fini(&r);
+}
+
+static void frames_of_an_earlier_attempt_behind_the_end_are_not_read(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct spool s;
+	rig_init(&r);
+	spool_init(&s);
+	FRAME(&s, SL__FRAME_STARTED, "\x05\0\0\0");
+	FRAME(&s, SL__FRAME_STDOUT, "new\n");
+	s.header.salt = 98;
+	FRAME(&s, SL__FRAME_STDOUT, "old\n");
+	s.header.salt = 99;
+	sl__spool_put_header(s.bytes, &s.header);
+	crashfs_put(r.fs, SPOOL, s.bytes, s.len);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err), 0);
+	assert_events(&r.box, JOB, "started\nout 0 new\nerror 0 the worker died; the command was killed\n");
+	rig_close(&r);
+	rig_fini(&r);
+}
+
+static void a_torn_or_damaged_frame_is_the_end(void **state)
+{
+	(void)state;
+	struct spool whole;
+	spool_fill(&whole);
+	for (size_t bit = SL__SPOOL_START * 8; bit < whole.len * 8; bit += 3) {
+		struct rig r;
+		struct spool s;
+		rig_init(&r);
+		spool_fill(&s);
+		sl__spool_put_header(s.bytes, &s.header);
+		s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		crashfs_put(r.fs, SPOOL, s.bytes, s.len);
+		assert_int_equal(rig_open(&r), 0);
+		assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err), 0);
+		/* Some of the first events and the end: nothing that was never written. */
+		const char *text = execbox_events(&r.box, JOB);
+		size_t at = 0;
+		while (at < N_EVENTS && strncmp(text, all_events[at], strlen(all_events[at])) == 0)
+			text += strlen(all_events[at++]);
+		assert_true(at < N_EVENTS);
+		rig_close(&r);
+		rig_fini(&r);
+	}
+}
+
+static void a_damaged_header_is_set_aside(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct spool s;
+	rig_init(&r);
+	spool_fill(&s);
+	sl__spool_put_header(s.bytes, &s.header);
+	s.bytes[20] ^= 1;
+	crashfs_put(r.fs, SPOOL, s.bytes, s.len);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err), 0);
+	assert_false(has_file(&r, SPOOL));
+	assert_true(has_file(&r, SPOOL ".damaged"));
+	rig_close(&r);
+	rig_fini(&r);
+}
+
+static void a_spool_that_is_in_use_is_waited_for_and_left_alone(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct spool s;
+	rig_init(&r);
+	spool_fill(&s);
+	assert_true(lay_out(&r, &s, 0, 0, true));
+	int fd = SL__IO(&r.env, open, SPOOL, 2, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(SL__IO(&r.env, lock, fd), 0);
+	assert_int_equal(rig_open(&r), 0);
+	int64_t before = sl__mono_ns(&r.env);
+	assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err), SL_ELOCKED);
+	assert_true(sl__mono_ns(&r.env) - before >= INT64_C(5000000000));
+	assert_true(has_file(&r, SPOOL));
+	rig_close(&r);
+	assert_int_equal(SL__IO(&r.env, close, fd), 0);
+	recover_and_check(&r);
+	rig_fini(&r);
+}
+
+static void a_missing_folder_is_empty(void **state)
+{
+	(void)state;
+	struct rig r;
+	rig_init(&r);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_exec_recover(r.box.log, "/nowhere", &r.env, NULL, &r.box.err), 0);
+	rig_close(&r);
+	rig_fini(&r);
+}
+
+/* ---- with the sweep ---- */
+
+struct peer {
+	char text[4096];
+	uint64_t mark;
+};
+
+static int take(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
+{
+	struct peer *p = ctx;
+	(void)err;
+	for (size_t i = 0; i < batch->n_records; i++) {
+		struct sl_event e;
+		assert_int_equal(sl_event_decode(batch->records[i].payload, batch->records[i].payload_len, &e, NULL),
+				 0);
+		p->mark = batch->records[i].sequence;
+		if (e.job_id == JOB)
+			strcat(p->text, sl_event_type_name(e.type));
+		if (e.job_id == JOB)
+			strcat(p->text, " ");
+	}
+	reply->mark = p->mark;
+	return 0;
+}
+
+static void a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends(void **state)
+{
+	(void)state;
+	static const struct sl_wal_sender sender = {.version = SL_WAL_SENDER_VERSION, .send = take};
+	struct rig r;
+	struct spool s;
+	struct peer p = {.mark = 0};
+	rig_init(&r);
+	spool_fill(&s);
+	assert_true(lay_out(&r, &s, 0, 3, true));
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT,
+				   .env = &r.env,
+				   .wal_dir = DIR,
+				   .archive_dir = "/a",
+				   .background = SL_OFF,
+				   .prepare_max_bytes = SL_NONE,
+				   .on_orphan = sl_exec_recover_orphan,
+				   .on_orphan_ctx = &r.env};
+	struct sl_wal_sweep_result result = {.struct_size = sizeof result};
+	/* While it cannot, nothing is sent. */
+	int fd = SL__IO(&r.env, open, SPOOL, 2, 0);
+	assert_int_equal(SL__IO(&r.env, lock, fd), 0);
+	assert_int_equal(sl_wal_sweep(&opts, &sender, &p, SL_UNLIMITED, &result, &r.box.err), 0);
+	assert_int_equal(result.failed, 1);
+	assert_string_equal(p.text, "");
+	assert_int_equal(SL__IO(&r.env, close, fd), 0);
+	assert_int_equal(sl_wal_sweep(&opts, &sender, &p, SL_UNLIMITED, &result, &r.box.err), 0);
+	assert_int_equal(result.archived, 1);
+	assert_string_equal(p.text, "started stdout stderr progress stdout stdout stdout stderr progress error stdout "
+				    "stdout error exited ");
+	assert_false(has_file(&r, SPOOL));
+	rig_fini(&r);
+}
+
+/* ---- lines of descriptor 3 that are too long ---- */
+
+static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct sl__capture c;
+	struct sl__spool_header h = {
+		.job_id = JOB, .attempt = 2, .max_line_bytes = 100, .resume.offset = SL__SPOOL_START};
+	static uint8_t chunk[SL__SPOOL_CHUNK];
+	uint64_t at = SL__SPOOL_START;
+	rig_init(&r);
+	memset(chunk, 'x', sizeof chunk);
+	sl__capture_init(&c, &r.env, &h);
+	size_t n = SL__CONTROL_LINE_MAX / sizeof chunk + 10;
+	for (size_t i = 0; i < n; i++) {
+		struct sl__frame f = {SL__FRAME_CONTROL, at, TS, chunk, sizeof chunk};
+		assert_int_equal(sl__capture_frame(&c, &f, NULL), 0);
+		at += SL__SPOOL_FRAME + sizeof chunk;
+	}
+	assert_int_equal(c.batch.n, 1);
+	/* The spool can be given back, and whoever goes on from there knows where it is. */
+	sl__capture_note(&c, &h);
+	assert_int_equal(h.resume.offset, at);
+	assert_int_equal(h.flags & SL__SPOOL_SKIPPING, SL__SPOOL_SKIPPING);
+	sl__capture_fini(&c);
+	sl__capture_init(&c, &r.env, &h);
+	static const uint8_t rest[] = "tail of it\n{\"output\":5}\n";
+	struct sl__frame f = {SL__FRAME_CONTROL, at, TS, rest, sizeof rest - 1};
+	assert_int_equal(sl__capture_frame(&c, &f, NULL), 0);
+	assert_int_equal(c.batch.n, 0);
+	assert_int_equal(c.protocol.last, SL__SAYS_OUTPUT);
+	sl__capture_note(&c, &h);
+	assert_int_equal(h.flags & SL__SPOOL_SKIPPING, 0);
+	sl__capture_fini(&c);
+	rig_fini(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_left_of_any_moment_is_appended_once),
+		cmocka_unit_test(a_recovery_may_die_anywhere_and_begin_again),
+		cmocka_unit_test(a_failing_call_fails_the_recovery_and_not_the_events),
+		cmocka_unit_test(without_memory_nothing_is_lost_or_leaked),
+		cmocka_unit_test(an_attempt_that_was_done_says_nothing_more),
+		cmocka_unit_test(a_command_that_was_never_started_says_nothing),
+		cmocka_unit_test(frames_of_an_earlier_attempt_behind_the_end_are_not_read),
+		cmocka_unit_test(a_torn_or_damaged_frame_is_the_end),
+		cmocka_unit_test(a_damaged_header_is_set_aside),
+		cmocka_unit_test(a_spool_that_is_in_use_is_waited_for_and_left_alone),
+		cmocka_unit_test(a_missing_folder_is_empty),
+		cmocka_unit_test(a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends),
+		cmocka_unit_test(a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped),
+	};
+	return cmocka_run_group_tests_name("exec recover", tests, NULL, NULL);
+}
