@@ -158,9 +158,10 @@ void sim_check_started(struct sim *sim, struct sim_worker *w, const struct sl__r
 {
 	struct sim_shadow *was = &sim->shadow[run->id];
 	int32_t most = sim->k.max_attempts[run->type];
-	if (run->fence <= was->started_fence)
+	uint64_t bit = run->fence < 64 ? (uint64_t)1 << run->fence : 0;
+	if ((was->started & bit) != 0)
 		sim_fail(sim, "R2: job %llu was started twice under fence %llu", (ull)run->id, (ull)run->fence);
-	was->started_fence = run->fence;
+	was->started |= bit;
 	if (most != SL_UNLIMITED && run->attempt > most)
 		sim_fail(sim, "R8: job %llu starts attempt %d of %d", (ull)run->id, run->attempt, most);
 	struct memstore_row row;

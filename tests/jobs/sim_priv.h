@@ -130,7 +130,8 @@ struct sim_worker {
 struct sim_shadow {
 	bool known, gone;
 	enum sl_job_status status;
-	uint64_t fence, next_id, claimed_fence, started_fence;
+	uint64_t fence, next_id, claimed_fence;
+	uint64_t started; /* a bit for each fence under which a handler started */
 	const char *output;
 	uint32_t completions, opened;
 };
@@ -195,6 +196,8 @@ void sim_release(struct sl__run *run, void *ctx);
 void sim_wake(struct sim *sim, struct sim_worker *w);
 void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane);
 struct sim *sim_of(struct sim_worker *w);
+/* Whoever waits for the stop sees that nothing is open any more, and wakes everybody. */
+void sim_look_settled(struct sim *sim, struct sim_worker *w);
 
 /* ---- sim_call.c ---- */
 void sim_send_todo(struct sim *sim, struct sim_worker *w, struct sim_conv *conv);

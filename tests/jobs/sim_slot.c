@@ -51,6 +51,7 @@ static void hand_in(struct sim *sim, struct sim_worker *w, int i, enum sl__endin
 	slot->calling = false;
 	sl__core_end(w->core, run, ending, sim_clock(sim, w));
 	sim_wake_lane(sim, w, lane);
+	sim_look_settled(sim, w);
 	if (sim->k.next_job_delay_ms > 0) {
 		slot->resting = true;
 		sim_at(sim, sim->now_ns + sim->k.next_job_delay_ms * SIM_MS, rested, w)->which = (uint64_t)i;
@@ -82,6 +83,11 @@ static void fill_end(struct sim *sim, struct sim_slot *slot)
 	if (!sim->calm && sim_chance(sim, sim->k.fan_out)) {
 		e->next.blockers = e->children;
 		e->next.n_blockers = sim_start_children(sim, e->children, (size_t)sim_range(sim, 1, SIM_CHILDREN));
+	}
+	if (!sim->calm && sim_chance(sim, 20)) { /* a mistake: there is no such chain */
+		e->children[0] = SIM_ROWS * 2;
+		e->next.blockers = e->children;
+		e->next.n_blockers = 1;
 	}
 	run->continued = &e->next;
 }

@@ -192,6 +192,7 @@ void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 		own_notes(sim, w, conv, c);
 	sim_wake(sim, w);
 	step(sim, w, conv);
+	sim_look_settled(sim, w);
 }
 
 /* ---- life and death ---- */
@@ -274,6 +275,18 @@ void sim_jump(struct sim *sim, struct sim_worker *w, int64_t ns)
 
 /* ---- stopping, as stop.c ---- */
 
+static void all_settled(struct sim *sim, const struct sim_event *ev)
+{
+	if (ev->worker >= 0)
+		sim_wake_all(sim, &sim->workers[ev->worker]);
+}
+
+void sim_look_settled(struct sim *sim, struct sim_worker *w)
+{
+	if (w->stopping && sl__core_open(w->core) == 0)
+		sim_at(sim, sim->now_ns, all_settled, w);
+}
+
 static void give_up(struct sim *sim, const struct sim_event *ev)
 {
 	if (ev->worker < 0)
@@ -305,5 +318,6 @@ void sim_stop(struct sim *sim, struct sim_worker *w)
 	w->stopping = true;
 	sl__core_stop(w->core, sim_clock(sim, w));
 	sim_wake_all(sim, w);
+	sim_look_settled(sim, w);
 	sim_at(sim, sim->now_ns + sim_range(sim, 0, 1500) * SIM_MS, abort_late, w);
 }
