@@ -335,20 +335,38 @@ static bool workers_idle(const struct sim *sim)
 }
 
 /* R9. Long enough for every backoff, lease, poll and clock that jumped back. */
-static void settle_down(struct sim *sim)
+static void come_to_rest(struct sim *sim)
 {
 	char why[128] = "";
 	int64_t limit = sim->now_ns + (int64_t)600000 * SIM_MS;
 	while (!sim->report->failed && sim->now_ns < limit && !(sim_at_rest(sim, why, sizeof why) && workers_idle(sim)))
-		run_until(sim, sim->now_ns + 1000 * SIM_MS);
+		run_until(sim, sim->now_ns + 200 * SIM_MS);
 	if (!sim->report->failed && !sim_at_rest(sim, why, sizeof why))
 		sim_fail(sim, "R9: %s", why);
 	else if (!sim->report->failed && !workers_idle(sim))
 		sim_fail(sim, "R9: a worker still holds jobs, or did not come back");
+}
+
+static void stay_at_rest(struct sim *sim)
+{
+	char why[128] = "";
 	uint64_t completions = sim->report->completions;
 	run_until(sim, sim->now_ns + (sim->k.poll_ms + 6500) * SIM_MS);
 	if (!sim->report->failed && (completions != sim->report->completions || !sim_at_rest(sim, why, sizeof why)))
 		sim_fail(sim, "R9: something moved after the end: %s", why);
+}
+
+/* R10. Everybody sleeps now, some until a poll in 10 s. */
+static void probe(struct sim *sim)
+{
+	for (int i = 0; i < 4 && !sim->report->failed && sim->k.notes; i++) {
+		int64_t delay_ms = i % 2 == 0 ? 0 : sim_range(sim, 1, 700);
+		uint64_t id = sim_start_probe(sim, i % SIM_TYPES, delay_ms);
+		run_until(sim, sim->now_ns + (delay_ms + 1500) * SIM_MS);
+		if (!sim->report->failed && sim->shadow[id].started == 0)
+			sim_fail(sim, "R10: nobody has looked for job %llu", (unsigned long long)id);
+		come_to_rest(sim);
+	}
 }
 
 static void end(struct sim *sim)
@@ -378,7 +396,9 @@ void sim_run(const struct sim_opts *opts, struct sim_report *report)
 	sim->rng = opts->seed;
 	begin(sim);
 	run_until(sim, sim->k.chaos_ms * SIM_MS);
-	settle_down(sim);
+	come_to_rest(sim);
+	stay_at_rest(sim);
+	probe(sim);
 	end(sim);
 	free(sim);
 }

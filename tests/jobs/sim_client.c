@@ -48,6 +48,16 @@ size_t sim_start_children(struct sim *sim, uint64_t *out, size_t n)
 	return n;
 }
 
+uint64_t sim_start_probe(struct sim *sim, int type, int64_t delay_ms)
+{
+	struct sl_new_chain chain = {.job = {.type = sim_type_names[type], .delay_ms = delay_ms}};
+	struct sl_started started = {0};
+	if (start(sim, &chain, 1, &started) != 0)
+		sim_fail(sim, "a probe could not be started");
+	sim_trace(sim, "probe: chain %llu in %lld ms", (unsigned long long)started.chain_id, (long long)delay_ms);
+	return started.chain_id;
+}
+
 static size_t draw_blockers(struct sim *sim, uint64_t out[3])
 {
 	size_t n = 0;

@@ -215,6 +215,9 @@ void sim_plan_clients(struct sim *sim);
 /* Start n children of a handler; their chains. Fewer when the store does not answer. */
 size_t sim_start_children(struct sim *sim, uint64_t *out, size_t n);
 
+/* Start a chain without any fault; its id. */
+uint64_t sim_start_probe(struct sim *sim, int type, int64_t delay_ms);
+
 /* ---- sim_check.c ---- */
 void sim_check(struct sim *sim, const char *op);
 void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job);
