@@ -475,6 +475,7 @@ static void the_history_tells_every_attempt(void **state)
 	assert_string_equal(rs.errors[0], "failed once");
 	assert_true(rs.r[0].ended_ms >= rs.r[0].started_ms && rs.r[0].started_ms > 0);
 	assert_int_equal(rs.r[1].outcome, SL_ATTEMPT_REAPED);
+	assert_int_equal(rs.r[1].attempt, 2);
 	assert_string_equal(rs.workers[1], second.worker);
 	assert_int_equal(rs.r[2].outcome, SL_ATTEMPT_RUNNING);
 	assert_int_equal(rs.r[2].attempt, 3);
@@ -528,6 +529,35 @@ static void a_final_failure_and_an_abort_are_in_the_history(void **state)
 	kit_outcomes(k, never, outcomes);
 	assert_string_equal(outcomes, "");
 	KIT_FAILS(SL_ENOENT, k->ops->attempts(k->s, never + 1000, keep_record, NULL, err));
+}
+
+static void the_history_tells_why_and_by_which_number(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[3] = {kit_start(k, "t"), kit_start(k, "t"), kit_start(k, "t")};
+	struct kit_claim claim;
+	kit_claim(k, "t", 3, 0, &claim); /* a batch: not charged yet */
+	size_t n;
+	KIT_OK(k->ops->cancel(k->s, NULL, &ids[0], 1, &n, NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, NULL, ids[1], "1", NULL, err));
+	struct sl_settle s = kit_settle(&claim, 2, SL_SETTLE_RELEASE);
+	s.started_ms = 1000; /* its handler was aborted by a shutdown */
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+	static const struct {
+		enum sl_attempt_outcome outcome;
+		const char *error;
+	} want[3] = {{SL_ATTEMPT_ABORTED, "cancelled"},
+		     {SL_ATTEMPT_ABORTED, "completed from outside"},
+		     {SL_ATTEMPT_RELEASED, ""}};
+	for (size_t i = 0; i < 3; i++) {
+		struct records rs = {0};
+		KIT_OK(k->ops->attempts(k->s, ids[i], keep_record, &rs, err));
+		assert_true(rs.n >= 1);
+		assert_int_equal(rs.r[0].outcome, want[i].outcome);
+		assert_int_equal(rs.r[0].attempt, 1);
+		assert_string_equal(rs.errors[0], want[i].error);
+		assert_string_equal(rs.workers[0], claim.worker);
+	}
 }
 
 /* ---- odd data ---- */
@@ -686,6 +716,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(the_history_tells_every_attempt),
 	cmocka_unit_test(a_job_that_runs_in_a_batch_shows_its_attempt),
 	cmocka_unit_test(a_final_failure_and_an_abort_are_in_the_history),
+	cmocka_unit_test(the_history_tells_why_and_by_which_number),
 	cmocka_unit_test(empty_and_strange_texts_come_back_as_they_were),
 	cmocka_unit_test(a_big_output_comes_back_whole),
 	cmocka_unit_test(text_that_is_not_utf8_is_stored_or_refused_and_breaks_nothing),

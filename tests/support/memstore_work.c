@@ -199,7 +199,9 @@ bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reas
 		return false;
 	job->leased_by = lease->worker;
 	if (reason != SL_LOST_NOT_FOUND)
-		mem_history(ms, job, SL_ATTEMPT_ABORTED, lease->worker, NULL, lease->since_ms, job->attempt);
+		mem_history(ms, job, SL_ATTEMPT_ABORTED, lease->worker,
+			    reason == SL_LOST_COMPLETED ? "completed from outside" : "cancelled", lease->since_ms,
+			    job->attempt + !lease->charged);
 	mem_note(l, SL_NOTE_OWNERSHIP_LOST, job->type, job->id, reason);
 	return true;
 }
@@ -272,6 +274,8 @@ static void settle_back(struct memstore *ms, struct mem_job *job, const struct s
 		mem_history(ms, job, SL_ATTEMPT_RESCHEDULED, s->worker, NULL, s->started_ms, job->attempt + 1);
 		job->solo = false;
 	}
+	if (s->kind == SL_SETTLE_RELEASE && s->started_ms != 0)
+		mem_history(ms, job, SL_ATTEMPT_RELEASED, s->worker, s->error, s->started_ms, job->attempt + 1);
 	back_in_queue(ms, job, s->kind == SL_SETTLE_RESCHEDULE ? when(ms, s) : 0, l);
 }
 
@@ -560,7 +564,7 @@ int mem_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_
 static void reap_job(struct memstore *ms, struct mem_job *job, const struct mem_lease *lease,
 		     const struct sl_store_listen *l)
 {
-	mem_history(ms, job, SL_ATTEMPT_REAPED, lease->worker, NULL, lease->since_ms, job->attempt);
+	mem_history(ms, job, SL_ATTEMPT_REAPED, lease->worker, NULL, lease->since_ms, job->attempt + !lease->charged);
 	if (ms->broken != MEMSTORE_REAP_LIVE)
 		job->fence++;
 	job->solo = true;

@@ -36,7 +36,8 @@
 /* Charge what was claimed singly. */
 #define CHARGE(worker, limit)                                                                                          \
 	"c AS (UPDATE {s}.job j SET attempt = j.attempt + 1, started_at = clock_timestamp(), leased_by = " worker      \
-	" FROM d WHERE (d.solo OR " limit " = 1) AND j.id = d.id AND j.fence = d.fence AND j.status = 2)"
+	" FROM d WHERE (d.solo OR " limit " = 1) AND j.id = d.id AND j.fence = d.fence AND j.status = 2),"             \
+	"z AS MATERIALIZED (SELECT count(*) AS n FROM d)"
 
 /* The jobs in order, then one row for the reply: count taken out, now, next due time, next expiry. */
 #define CLAIMED(limit, types_match_ready, types_match_sched, types_match_lease, seen)                                  \
@@ -45,13 +46,13 @@
 	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"                                    \
 	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2"                                 \
 	" ORDER BY d.priority, d.id) taken"                                                                            \
-	" UNION ALL SELECT NULL, (SELECT count(*) FROM d), " seen ", NULL, NULL, NULL, NULL, NULL,"                    \
+	" UNION ALL SELECT NULL, (SELECT n FROM z), " seen ", NULL, NULL, NULL, NULL, NULL,"                           \
 	" EXISTS (SELECT 1 FROM s) AND " limit " > 1 AND EXISTS"                                                       \
 	" (SELECT 1 FROM {s}.ready r WHERE " types_match_ready " AND r.ctid <> ALL (ARRAY(SELECT tid FROM s))),"       \
 	" NULL, clock_timestamp(),"                                                                                    \
-	" CASE WHEN (SELECT count(*) FROM d) < " limit                                                                 \
-	" THEN (SELECT min(q.due) FROM {s}.sched q WHERE " types_match_sched ") END,"                                  \
-	" CASE WHEN (SELECT count(*) FROM d) < " limit                                                                 \
+	" CASE WHEN (SELECT n FROM z) < " limit " THEN (SELECT min(q.due) FROM {s}.sched q WHERE " types_match_sched   \
+	") END,"                                                                                                       \
+	" CASE WHEN (SELECT n FROM z) < " limit                                                                        \
 	" THEN least((SELECT min(o.until) FROM {s}.lease o WHERE " types_match_lease "), (SELECT until FROM l)) END"
 
 /* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease */
@@ -202,9 +203,10 @@ static const char settle[] =
 		     " UNION ALL SELECT next_id, 1, next_due, next_priority, false, next_type FROM n WHERE open = 0 "
 		     "AND next_due > now),"
 		     "a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
-		     " SELECT id, attempt + (kind = 5)::integer, CASE kind WHEN 5 THEN 4 ELSE 2 END, worker, error, "
-		     "started, now"
-		     " FROM s WHERE kind IN (3, 4, 5)),"
+		     " SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 "
+		     "END, "
+		     "worker, error, started, now"
+		     " FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
 		     "l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[]))"
 		     " SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
 		     " coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
@@ -236,19 +238,19 @@ static const char unblock[] =
  * and jobs that somebody has locked (an owner that is settling after all), for which there is another look in a second.
  */
 static const char reap[] =
-	"WITH l AS MATERIALIZED (SELECT claim, worker, claimed_at, ids, fences FROM {s}.lease"
+	"WITH l AS MATERIALIZED (SELECT claim, worker, claimed_at, charged, ids, fences FROM {s}.lease"
 	" WHERE until <= " NOW " AND types && $1::text[] ORDER BY until LIMIT least($2::integer, 64)"
 	" FOR UPDATE SKIP LOCKED),"
-	"x AS MATERIALIZED (SELECT l.claim, l.worker, l.claimed_at, u.id, u.fence"
+	"x AS MATERIALIZED (SELECT l.claim, l.worker, l.claimed_at, l.charged, u.id, u.fence"
 	" FROM l CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)),"
 	"k AS MATERIALIZED (SELECT j.id FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence"
 	" WHERE j.status = 2 AND j.type = ANY ($1) ORDER BY j.id LIMIT $2 FOR NO KEY UPDATE OF j SKIP LOCKED),"
 	"u AS (UPDATE {s}.job j SET fence = j.fence + 1, solo = true, leased_by = x.worker, started_at = x.claimed_at"
 	" FROM x WHERE x.id = ANY (ARRAY(SELECT id FROM k)) AND j.id = x.id AND j.fence = x.fence"
-	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, x.worker, x.claimed_at),"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, x.worker, x.claimed_at, x.charged),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, true, type FROM u),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
-	" SELECT id, attempt, 3, worker, claimed_at, clock_timestamp() FROM u),"
+	" SELECT id, attempt + (NOT charged)::integer, 3, worker, claimed_at, clock_timestamp() FROM u),"
 	"y AS MATERIALIZED (SELECT x.claim, array_agg(x.id) AS ids, array_agg(x.fence) AS fences,"
 	" array_agg(DISTINCT j.type)::text[] AS types, bool_or(j.type = ANY ($1)) AS ours"
 	" FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence AND j.status = 2"
@@ -330,7 +332,7 @@ static const char start_full[] =
 	".fence LIMIT 1) run ON true"
 /* The claims on any of the jobs in $1. */
 #define RUNS_ON(ids)                                                                                                   \
-	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.claimed_at FROM {s}.lease l"                           \
+	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.claimed_at, l.charged FROM {s}.lease l"                \
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence) WHERE l.ids && " ids " AND u.id = ANY (" ids "))"
 #define LEAVE_QUEUES                                                                                                   \
 	"dr AS (DELETE FROM {s}.ready r USING j WHERE r.type = j.type AND r.solo = ANY ('{t,f}')"                      \
@@ -352,8 +354,10 @@ static const char end[] = "WITH " RUNS_ON(
 			" RETURNING j.id, j.chain_id, j.fence - 1 AS fence, j.type, j.priority, j.attempt, "
 			"j.scheduled_for, j.key,"
 			" j.watched),"
-			"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
-			" SELECT j.id, j.attempt, 6, run.worker, run.claimed_at, clock_timestamp()"
+			"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, "
+			"ended_at) SELECT j.id, j.attempt + (NOT run.charged)::integer, 6, run.worker,"
+			" CASE $2 WHEN 4 THEN 'completed from outside' ELSE 'cancelled' END, run.claimed_at, "
+			"clock_timestamp()"
 			" FROM j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
 			"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = "
 			"j.chain_id"

@@ -265,14 +265,15 @@ int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attem
 		      SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
 }
 
-int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome)
+int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome,
+			      const char *error)
 {
 	sqlite3_stmt *s;
 	int rc = SQ_ROW(op, SQ_LEASE_OF, &s, SQ_INT(row->id), SQ_INT(row->fence));
 	if (rc <= 0)
 		return rc;
 	bool charged = sqlite3_column_int(s, 2) != 0;
-	rc = sl__sq_attempt_put(op, row, row->attempt + !charged, outcome, sl__sqlite_text(s, 0), NULL,
+	rc = sl__sq_attempt_put(op, row, row->attempt + !charged, outcome, sl__sqlite_text(s, 0), error,
 				sl__sqlite_i64(s, 1));
 	(void)sqlite3_reset(s);
 	return rc;

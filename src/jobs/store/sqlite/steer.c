@@ -28,7 +28,8 @@ static int end_job(struct sq_op *op, const struct sq_row *row, enum sl_job_statu
 	bool queued = row->status == SL_JOB_BLOCKED;
 	int rc = queued ? 0 : sl__sq_dequeue(op, row, &queued);
 	if (rc == 0 && !queued)
-		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED);
+		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED,
+					       status == SL_JOB_COMPLETED ? "completed from outside" : "cancelled");
 	rc = rc != 0 ? rc
 		     : SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(status), SQ_TEXT(output), SQ_INT(op->now_us),
 			      SQ_INT(!queued), SQ_INT(row->fence));

@@ -137,7 +137,8 @@ int sl__sq_count_flush(struct sq_op *op);
 int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
 		       const char *worker, const char *error, int64_t started_us);
 /* The same with worker and start read off the lease that holds the job. */
-int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome);
+int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome,
+			      const char *error);
 void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
 void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
 
