@@ -157,6 +157,7 @@ struct sl__claim *sl__core_claim_get(struct sl__core *core, uint32_t cap)
 		return NULL;
 	claim->next = claim->prev = NULL;
 	claim->n = claim->n_gone = claim->n_picked = 0;
+	claim->abandoned = false;
 	sl__put64(claim->id.bytes, sl__prng_next(&core->prng));
 	sl__put64(claim->id.bytes + 8, sl__prng_next(&core->prng2));
 	return claim;
@@ -286,6 +287,7 @@ void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 	todo->n_runs = todo->n_renewals = 0;
 	todo->claim = NULL;
 	todo->refused = 0;
+	todo->answered = false;
 	if (todo->who == SL__KEEPER)
 		sl__core_next_keeper(core, now_ns, todo);
 	else
@@ -326,13 +328,13 @@ void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t no
 		core->cron_ns = SL_MIN(core->cron_ns, SL_MAX(now_ns, core_add(core->cron_done_ns, CORE_CRON_MIN_NS)));
 }
 
-bool sl__core_satisfied(const struct sl__core *core, const struct sl_note *note)
+bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo, const struct sl_note *note)
 {
-	if (note->kind != SL_NOTE_JOB_SCHEDULED || note->type == NULL)
+	if (note->kind != SL_NOTE_JOB_SCHEDULED || note->type == NULL || !todo->answered)
 		return false;
-	for (size_t i = 0; i < core->n_types; i++)
-		if (strcmp(core->types[i].cfg.name, note->type) == 0)
-			return core->types[i].dry;
+	for (size_t i = 0; i < todo->request.n_types; i++)
+		if (strcmp(todo->types[i].type, note->type) == 0)
+			return core->types[todo->type_index[i]].dry;
 	return false;
 }
 

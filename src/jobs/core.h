@@ -139,6 +139,7 @@ struct sl__claim {
 	uint32_t klass;  /* types with the same lease and renewal are claimed together */
 	uint32_t n, cap; /* runs */
 	uint32_t n_gone;
+	bool abandoned;    /* one of its runs was left to the end of the lease, which must not be given up (C2) */
 	uint32_t n_picked; /* scratch of the core */
 	int64_t lease_ms;
 	int64_t sent_ns;            /* before the claim, or the last renewal that succeeded, was sent */
@@ -172,6 +173,7 @@ struct sl__todo {
 	struct sl_claim_type *types; /* request.types */
 	uint32_t *type_index, *seen; /* of types[]: the core's */
 	int refused;                 /* sl__core_claimed failed */
+	bool answered;               /* the claim was */
 	/* RENEW */
 	struct sl_renewal *renewals;
 	size_t n_renewals, cap_renewals;
@@ -203,14 +205,17 @@ void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns);
 /* When the keeper has something to do. */
 int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns);
-/* After an exchange with a claim: was what the note speaks of found by that claim, so that nobody need hear of it? */
-bool sl__core_satisfied(const struct sl__core *core, const struct sl_note *note);
+/* After sl__core_exchanged: was what the note speaks of found by the claim of that exchange, so that nobody need hear
+ * of it? */
+bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo, const struct sl_note *note);
 
 /* A job that the store gave for todo->claim: copied. No lock. SL_ENOMEM, SL_EDATA (a type that was not asked for). */
 SL_MUST_CHECK int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo,
 				   const struct sl_claimed_job *job);
 /* The settle to send for todo->runs[i]. No lock. */
 void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out);
+/* Has the run settled as it should? A completion that was sent before, and whose answer was lost, may be found done. */
+bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result);
 /* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error);
 /*

@@ -31,7 +31,8 @@ static uint32_t ahead_of(const struct sl__core *core, const struct core_type *t,
 	if (core->cfg.claim_batch == 1 || t->avg_ns < 0 || stuck)
 		return 0;
 	int64_t slots = SL_MIN(t->cfg.slots, core->cfg.slots);
-	int64_t n = slots * (SL__AHEAD_NS / SL_MAX(t->avg_ns, 1000));
+	int64_t each = core_add(SL_MAX(t->avg_ns, 1000), core_ms(core->cfg.next_job_delay_ms));
+	int64_t n = slots * (SL__AHEAD_NS / each);
 	return n > max ? max : (uint32_t)n;
 }
 
@@ -105,7 +106,7 @@ static uint32_t pick_class(const struct sl__core *core, int lane, int64_t now_ns
 /* Will what waits for this lane have started soon, at the speed observed? */
 static bool soon(const struct sl__core *core, const struct core_lane *l)
 {
-	if (l->waiting == 0 || core->avg_ns < 0)
+	if (l->waiting == 0 || core->avg_ns < 0 || core->cfg.next_job_delay_ms > 0)
 		return false;
 	int64_t each = SL_MAX(core->avg_ns, 1);
 	return each <= SL__LINGER_NS && l->waiting / (uint32_t)core->cfg.slots <= SL__LINGER_NS / each;
@@ -158,7 +159,7 @@ static void mark_last(struct sl__todo *todo)
 		todo->runs[i]->claim->n_picked++;
 	for (size_t i = todo->n_runs; i-- > 0;) {
 		struct sl__claim *c = todo->runs[i]->claim;
-		todo->runs[i]->last = c->n_picked > 0 && c->n_gone + c->n_picked == c->n;
+		todo->runs[i]->last = c->n_picked > 0 && c->n_gone + c->n_picked == c->n && !c->abandoned;
 		c->n_picked = 0;
 	}
 }
@@ -244,10 +245,24 @@ static void next_stopping(struct sl__core *core, struct core_lane *l, struct sl_
 	(void)core;
 }
 
+/* A run that ended by continuing makes a job that the claim of the same exchange can find. */
+static void expect_continued(struct sl__core *core, const struct core_lane *l)
+{
+	for (const struct sl__run *run = l->ended.head; run != NULL; run = run->next) {
+		const struct sl_new_job *next = run->continued;
+		if (next == NULL || next->delay_ms > 0 || next->at_ms > 0 || next->n_blockers > 0)
+			continue;
+		for (size_t i = 0; i < core->n_types; i++)
+			if (core->types[i].dry && strcmp(core->types[i].cfg.name, next->type) == 0)
+				core->types[i].dry = false;
+	}
+}
+
 static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t now_ns, struct sl__todo *todo)
 {
 	int64_t stuck = release_stuck(core, now_ns);
 	bool urgent;
+	expect_continued(core, l);
 	uint32_t klass = pick_class(core, todo->who, now_ns, &urgent);
 	bool suspects = l->ended.n > 0 && l->ended.head->suspect != 0;
 	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && soon(core, l);
@@ -352,7 +367,7 @@ void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *r
 			    struct sl_settle *out)
 {
 	fill_settle(core, run, kind, out);
-	out->last_of_claim = run->claim->n_gone + 1 == run->claim->n;
+	out->last_of_claim = run->claim->n_gone + 1 == run->claim->n && !run->claim->abandoned;
 }
 
 /* ---- the answer ---- */
@@ -364,14 +379,21 @@ int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transie
 	return delay / 2 + (int64_t)(sl__prng_unit(&core->prng) * (double)(delay / 2));
 }
 
-static void apply_result(struct sl__core *core, struct sl__run *run, const struct sl_settle_result *result)
+bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result)
 {
-	/* Of a settle that was sent before, the fence may have been moved by that one: then it is done. */
-	bool ours = result->lost == SL_LOST_NOT || run->uncertain;
-	if (ours)
+	bool completes = run->kind == SL_SETTLE_COMPLETE || run->kind == SL_SETTLE_CONTINUE;
+	return result->lost == SL_LOST_NOT || (run->uncertain && completes && result->lost == SL_LOST_COMPLETED);
+}
+
+static void apply_result(struct sl__core *core, struct sl__run *run, const struct sl_settle_result *result,
+			 int64_t now_ns)
+{
+	if (sl__core_done(run, result)) {
 		sl__core_count(core, run);
-	else if (run->lost == SL_LOST_NOT)
+		sl__core_expect(core, run, now_ns);
+	} else if (run->lost == SL_LOST_NOT) {
 		core->stats.lost++;
+	}
 	sl__core_gone(core, run);
 }
 
@@ -435,6 +457,7 @@ static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct
 	struct sl__claim *c = todo->claim;
 	core->classes[c->klass].in_flight--;
 	reserve(core, todo, false);
+	todo->answered = reply != NULL;
 	if (reply != NULL)
 		learn(core, todo, reply, now_ns);
 	if (reply != NULL && c->n > 0)
@@ -448,7 +471,9 @@ static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct
 
 static bool is_poison(int rc, const struct sl_err *err)
 {
-	return rc == SL_EDATA || rc == SL_ETOOBIG || (err != NULL && err->error_class == SL_CLASS_POISON);
+	/* SL_ENOENT: a continuation waits for a chain that is not there (any more). */
+	return rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_ENOENT || rc == SL_EINVAL ||
+	       (err != NULL && err->error_class == SL_CLASS_POISON);
 }
 
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error)
@@ -466,6 +491,14 @@ static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_e
 	run->suspect++;
 }
 
+/* Left to the end of its lease, which no other run of the claim may give up then. */
+static void abandon(struct sl__core *core, struct sl__run *run)
+{
+	core->abandoned++;
+	run->claim->abandoned = true;
+	sl__core_gone(core, run);
+}
+
 /* The batch was refused for its data: from here on one by one. */
 static void isolate(struct sl__core *core, struct sl__todo *todo, const struct sl_err *err)
 {
@@ -474,8 +507,7 @@ static void isolate(struct sl__core *core, struct sl__todo *todo, const struct s
 	for (size_t i = todo->n_runs; i-- > 0;) {
 		struct sl__run *run = todo->runs[i];
 		if (alone && run->suspect >= 3) {
-			core->abandoned++;
-			sl__core_gone(core, run);
+			abandon(core, run);
 			continue;
 		}
 		if (alone)
@@ -493,8 +525,7 @@ static void keep(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
 	for (size_t i = todo->n_runs; i-- > 0;) {
 		struct sl__run *run = todo->runs[i];
 		if (core->giving_up) {
-			core->abandoned++;
-			sl__core_gone(core, run);
+			abandon(core, run);
 			continue;
 		}
 		run->uncertain = 1;
@@ -546,7 +577,7 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 	core->failures = 0;
 	core->backoff_ns = INT64_MIN;
 	for (size_t i = 0; i < todo->n_runs; i++)
-		apply_result(core, todo->runs[i], &results[i]);
+		apply_result(core, todo->runs[i], &results[i], now_ns);
 	todo->n_runs = 0;
 	if (todo->claim != NULL)
 		end_claim(core, todo, reply, now_ns);

@@ -109,6 +109,8 @@ void sl__core_release_waiting(struct sl__core *core, int64_t now_ns);
 /* Nothing is left to do for the run. */
 void sl__core_gone(struct sl__core *core, struct sl__run *run);
 void sl__core_count(struct sl__core *core, const struct sl__run *run);
+/* The run has settled: when will its job be there to be claimed again? */
+void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t now_ns);
 /* The attempt has failed: retry or fail. */
 void sl__core_set_failure(struct sl__core *core, struct sl__run *run);
 

@@ -93,6 +93,24 @@ void sl__core_count(struct sl__core *core, const struct sl__run *run)
 	}
 }
 
+void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t now_ns)
+{
+	struct core_type *t = &core->types[run->type];
+	const struct sl__claim *claim = run->claim;
+	if (run->kind != SL_SETTLE_RETRY && run->kind != SL_SETTLE_RESCHEDULE && run->kind != SL_SETTLE_RELEASE)
+		return;
+	int64_t in_ms = run->delay_ms;
+	if (run->at_ms > 0)
+		in_ms = run->at_ms - claim->now_ms - (now_ns - claim->replied_ns) / 1000000;
+	if (in_ms <= 0 || run->kind == SL_SETTLE_RELEASE) {
+		t->dry = false;
+		t->hints++;
+	} else {
+		struct core_class *class = &core->classes[t->klass];
+		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(in_ms + 1)));
+	}
+}
+
 /* ---- starting ---- */
 
 /* The longest-claimed run of a type that has a slot to spare. */
@@ -216,6 +234,7 @@ void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending en
 		core->resting++;
 	if (ending == SL__END_SETTLED) {
 		sl__core_count(core, run);
+		sl__core_expect(core, run, now_ns);
 		sl__core_gone(core, run);
 	} else if (ending == SL__END_LOST || run->lost != SL_LOST_NOT || !decide(core, run, ending)) {
 		count_lost(core, run);

@@ -75,14 +75,9 @@ static void renew(sl_worker *w) SL_REQUIRES(w->mu)
 	sl__unlock(&w->mu);
 	k->n_losses = 0;
 	int rc = store->ops->renew(store->ctx, k->todo.renewals, k->todo.n_renewals, on_lost, w, &err);
-	if (rc == 0) {
-		for (size_t i = 0; i < k->todo.n_renewals; i++)
-			if (k->todo.renewals[i].n > 0)
-				sl__tell_lease(w, SL_OBSERVE_LEASE_RENEWED, NULL);
-		write_progress(w);
-	} else {
-		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
-	}
+	size_t n = 0;
+	for (size_t i = 0; i < k->todo.n_renewals; i++)
+		n += k->todo.renewals[i].n > 0;
 	sl__lock(&w->mu);
 	if (rc == 0)
 		apply_losses(w);
@@ -91,6 +86,12 @@ static void renew(sl_worker *w) SL_REQUIRES(w->mu)
 	sl__worker_wake(w, now);
 	sl__unlock(&w->mu);
 	sl__abort_observe(w);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		sl__tell_lease(w, SL_OBSERVE_LEASE_RENEWED, NULL);
+	if (rc == 0)
+		write_progress(w);
+	else
+		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
 	sl__lock(&w->mu);
 }
 

@@ -57,8 +57,8 @@ static void tell(struct sl__lane *l, const struct sl_claim_reply *reply)
 	const struct sl__todo *todo = &l->todo;
 	for (size_t i = 0; i < todo->n_runs; i++) {
 		const struct sl__run *run = todo->runs[i];
-		enum sl_lost_reason lost = run->uncertain ? SL_LOST_NOT : l->results[i].lost;
-		sl__tell_settled(l->w, run, run->kind, lost);
+		bool done = sl__core_done(run, &l->results[i]);
+		sl__tell_settled(l->w, run, run->kind, done ? SL_LOST_NOT : l->results[i].lost);
 	}
 	if (todo->claim != NULL)
 		sl__tell_acquired(l->w, todo->claim, reply->now_ms);
@@ -69,7 +69,7 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 {
 	for (size_t i = 0; i < l->notes.n; i++) {
 		const struct sl_note *note = &l->notes.notes[i];
-		if (sl__core_satisfied(w->core, note))
+		if (sl__core_satisfied(w->core, &l->todo, note))
 			continue;
 		sl__core_note(w->core, note, now_ns);
 		if (l->fx.listen.note != NULL)

@@ -1,0 +1,1067 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker on the store in memory, in virtual time: life, retries, leases, aborts, stops, failures of the store. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "jobs/worker_kit.h"
+
+/* ---- the plain way ---- */
+
+static int echo(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)ctx;
+	return sl_attempt_complete(a, sl_attempt_job(a)->input, err);
+}
+
+static void a_started_chain_is_completed_with_its_output(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "echo", .process = echo};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "echo", "{\"a\":\"\\u0000\"}");
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_string_equal(job->output, "{\"a\":\"\\u0000\"}");
+	assert_string_equal(job->leased_by, "w1");
+	assert_int_equal(job->attempt, 1);
+	sl_jobs_free(k->client, job);
+	wkit_end(w);
+	const enum sl_observe_kind kinds[] = {SL_OBSERVE_WORKER_STARTED,  SL_OBSERVE_JOB_ACQUIRED,
+					      SL_OBSERVE_ATTEMPT_STARTED, SL_OBSERVE_ATTEMPT_COMPLETED,
+					      SL_OBSERVE_JOB_COMPLETED,   SL_OBSERVE_CHAIN_COMPLETED,
+					      SL_OBSERVE_WORKER_STOPPING, SL_OBSERVE_WORKER_STOPPED};
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		assert_int_equal(wkit_seen(k, kinds[i]), 1);
+	assert_string_equal(k->last_worker[SL_OBSERVE_ATTEMPT_STARTED], "w1");
+}
+
+static void a_handler_that_says_nothing_completes_with_null(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	uint64_t id = wkit_start(k, "t", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_string_equal(job->output, "null");
+	sl_jobs_free(k->client, job);
+	wkit_end(w);
+}
+
+static void without_a_notifier_polling_finds_the_job(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	k->no_notify = 1;
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.poll_interval_ms = 5000;
+	sl_worker *w = wkit_worker(k, &opts);
+	vclock_await_waiters(&k->clock, 4); /* slot, lane, keeper, clock */
+	wkit_start(k, "t", "1");
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_ACQUIRED), 0);
+	wkit_advance(k, 5000);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1);
+	wkit_end(w);
+}
+
+static void a_scheduled_job_wakes_the_worker_when_it_is_due(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	struct sl_started out;
+	const struct sl_new_chain chain = {.job = {.type = "t", .delay_ms = 7000}};
+	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	sl_worker *w = wkit_worker(k, &opts);
+	vclock_await_waiters(&k->clock, 4);
+	wkit_advance(k, 6900);
+	vclock_await_waiters(&k->clock, 4);
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_ACQUIRED), 0);
+	wkit_advance(k, 200);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1);
+	wkit_end(w);
+}
+
+/* ---- failing ---- */
+
+static void a_failed_attempt_is_repeated_after_its_backoff_until_attempts_run_out(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_fail,
+				       .retry = {.max_attempts = 3}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
+	assert_string_equal(k->last_error[SL_OBSERVE_ATTEMPT_FAILED], "it broke");
+	vclock_await_waiters(&k->clock, 4);
+	wkit_advance(k, 9000);
+	vclock_await_waiters(&k->clock, 4);
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), 1);
+	wkit_advance(k, 2000);
+	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 2);
+	vclock_await_waiters(&k->clock, 4);
+	wkit_advance(k, 21000);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_int_equal(job->attempt, 3);
+	assert_string_equal(job->error, "it broke");
+	sl_jobs_free(k->client, job);
+	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_FAILED), 3);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.retried, 2);
+	assert_int_equal(stats.failed, 1);
+	wkit_await(k, SL_OBSERVE_JOB_FAILED, 1);
+	wkit_end(w);
+}
+
+static int fail_for_good(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)ctx;
+	return sl_attempt_fail(a, "no such \xff customer", err);
+}
+
+static void a_job_that_fails_for_good_is_not_repeated_and_its_reason_is_made_text(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fail_for_good};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_string_equal(job->error, "no such ? customer");
+	sl_jobs_free(k->client, job);
+	wkit_end(w);
+}
+
+static int later_then_done(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	struct wkit *k = ctx;
+	wkit_arrive(k);
+	if (wkit_get(k, &k->arrived) < 3)
+		return sl_attempt_reschedule_in(a, 1000, err);
+	assert_int_equal(sl_attempt_job(a)->attempt, 1);
+	return 0;
+}
+
+static void a_reschedule_charges_nothing(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = later_then_done, .ctx = k,
+				       .retry = {.max_attempts = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	for (int i = 1; i < 3; i++) {
+		wkit_await(k, SL_OBSERVE_ATTEMPT_COMPLETED, i);
+		vclock_await_waiters(&k->clock, 4);
+		wkit_advance(k, 1100);
+	}
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_RESCHEDULED), 2);
+	wkit_end(w);
+}
+
+static int refuse_odd(const char *type, const char *json, struct sl_err *err, void *ctx)
+{
+	(void)type;
+	(void)ctx;
+	return strcmp(json, "\"even\"") == 0 ? 0 : sl_err_set(err, SL_EDATA, "not even");
+}
+
+static int complete_odd(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)ctx;
+	(void)err;
+	assert_int_equal(sl_attempt_complete(a, "\"odd\"", NULL), SL_EDATA);
+	return 0; /* as if nothing had happened */
+}
+
+static void an_output_that_its_type_refuses_fails_the_attempt(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_job_type type = {SL_JOB_TYPE_INIT, .name = "t", .validate_output = refuse_odd};
+	OK(sl_job_types_add(k->types, &type, &err));
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = complete_odd,
+				       .retry = {.max_attempts = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.types = k->types;
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_non_null(strstr(job->error, "not even"));
+	assert_null(job->output);
+	sl_jobs_free(k->client, job);
+	wkit_end(w);
+}
+
+static int complete_badly_then_well(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)ctx;
+	assert_int_equal(sl_attempt_complete(a, "{not json", NULL), SL_EDATA);
+	assert_int_equal(sl_attempt_complete(a, "\xff", NULL), SL_EDATA);
+	int rc = sl_attempt_complete(a, "[1]", err);
+	assert_int_equal(sl_attempt_complete(a, "[2]", NULL), SL_EINVAL);
+	return rc;
+}
+
+static void an_output_that_is_no_json_is_refused_and_can_be_mended(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = complete_badly_then_well};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_string_equal(job->output, "[1]");
+	sl_jobs_free(k->client, job);
+	wkit_end(w);
+}
+
+static int take_any(const struct sl_claimed_job *job, void *ctx)
+{
+	(void)job;
+	(void)ctx;
+	return 0;
+}
+
+static void a_job_whose_attempts_killed_its_workers_fails_without_being_started(void **state)
+{
+	struct wkit *k = *state;
+	uint64_t id = wkit_start(k, "t", "1");
+	/* Two claims whose workers die: the first in a batch, charged to nobody, the second alone, charged. */
+	const struct sl_claim_type type = {.type = "t", .limit = 5};
+	for (int i = 0; i < 2; i++) {
+		struct sl_claim_request request = {
+			.claim = {{(uint8_t)(i + 1)}}, .worker = "dead", .types = &type, .n_types = 1, .limit = 5};
+		struct sl_claim_reply reply;
+		uint32_t n;
+		int more;
+		const char *const types[] = {"t"};
+		request.lease_ms = 1000;
+		OK(k->real.ops->exchange(k->real.ctx, NULL, NULL, 0, NULL, &request, &reply, take_any, NULL, NULL,
+					 &err));
+		assert_int_equal(reply.n, 1);
+		wkit_advance(k, 2000);
+		OK(k->real.ops->reap(k->real.ctx, types, 1, 10, &n, &more, NULL, &err));
+		assert_int_equal(n, 1);
+	}
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop,
+				       .retry = {.max_attempts = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), 0);
+	struct sl_job *job = wkit_job(k, id);
+	assert_non_null(strstr(job->error, "attempts ran out"));
+	sl_jobs_free(k->client, job);
+	wkit_end(w);
+}
+
+/* ---- leases and aborts ---- */
+
+static void a_lease_is_renewed_while_its_handler_runs(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	for (int i = 1; i <= 10; i++) {
+		wkit_advance(k, 30000);
+		wkit_await(k, SL_OBSERVE_LEASE_RENEWED, i);
+	}
+	struct sl_job *job = wkit_job(k, id);
+	assert_int_equal(job->status, SL_JOB_RUNNING);
+	assert_true(job->leased_until_ms > k->clock.now_ns / 1000000 + k->clock.real_offset_ms);
+	sl_jobs_free(k->client, job);
+	WKIT_SET(k, open, 1);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	assert_int_equal(wkit_get(k, &k->arrived), 1);
+	wkit_end(w);
+}
+
+struct aborted {
+	struct wkit *k;
+	enum sl_abort_reason reason;
+	int readable;
+};
+
+static int note_abort(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	struct aborted *ab = ctx;
+	if (wkit_get(ab->k, &ab->k->arrived) > 0)
+		return sl_attempt_fail(a, "again", err);
+	int fd = sl_attempt_abort_fd(a, err);
+	assert_true(fd >= 0);
+	assert_int_equal(sl_attempt_aborted(a), SL_ABORT_NONE);
+	assert_int_equal(sl_attempt_wait_abort(a, 0), SL_ABORT_NONE);
+	wkit_arrive(ab->k);
+	enum sl_abort_reason reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
+	uint64_t n = 0;
+	ab->readable = read(fd, &n, sizeof n) == sizeof n;
+	assert_int_equal(sl_attempt_complete(a, "1", NULL), SL_ECANCELLED);
+	ab->reason = reason;
+	wkit_leave(ab->k);
+	return 0;
+}
+
+/* Start a job, wait for its handler, do something to the chain, and see with what reason the handler is aborted. */
+static enum sl_abort_reason abort_by(struct wkit *k, void (*act)(struct wkit *, uint64_t), int readable)
+{
+	struct aborted ab = {.k = k};
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = note_abort, .ctx = &ab};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	act(k, id);
+	wkit_await_field(k, &k->left, 1);
+	wkit_await(k, SL_OBSERVE_ATTEMPT_ABORTED, 1);
+	wkit_end(w);
+	assert_int_equal(ab.readable, readable);
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_COMPLETED), 0);
+	return ab.reason;
+}
+
+static void cancel_it(struct wkit *k, uint64_t id)
+{
+	size_t n = 0;
+	OK(sl_jobs_cancel(k->client, NULL, &id, 1, &n, &err));
+}
+
+static void complete_it(struct wkit *k, uint64_t id)
+{
+	OK(sl_jobs_complete(k->client, NULL, id, "\"outside\"", &err));
+}
+
+static void delete_it(struct wkit *k, uint64_t id)
+{
+	size_t n = 0;
+	OK(sl_jobs_delete(k->client, NULL, &id, 1, 0, &n, &err));
+}
+
+static void a_cancelled_job_aborts_its_handler_at_once(void **state)
+{
+	struct wkit *k = *state;
+	assert_int_equal(abort_by(k, cancel_it, 1), SL_ABORT_CANCELLED);
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_LEASE_LOST), 1);
+}
+
+static void a_job_completed_from_outside_aborts_its_handler_at_once(void **state)
+{
+	assert_int_equal(abort_by(*state, complete_it, 1), SL_ABORT_ALREADY_COMPLETED);
+}
+
+static void a_deleted_job_aborts_its_handler_at_once(void **state)
+{
+	assert_int_equal(abort_by(*state, delete_it, 1), SL_ABORT_NOT_FOUND);
+}
+
+static void store_goes_away(struct wkit *k, uint64_t id)
+{
+	(void)id;
+	WKIT_SET(k, away, 1);
+	wkit_advance(k, 30000);
+	wkit_await_field(k, &k->renews, 1);
+	wkit_advance(k, 28000); /* 2 s before the lease ends by the store's clock */
+	wkit_await_field(k, &k->left, 1);
+	WKIT_SET(k, away, 0);
+	wkit_advance(k, 5000);
+}
+
+static void a_lease_that_cannot_be_renewed_aborts_before_it_ends(void **state)
+{
+	struct wkit *k = *state;
+	assert_int_equal(abort_by(k, store_goes_away, 1), SL_ABORT_ERROR);
+	assert_true(wkit_seen(k, SL_OBSERVE_WORKER_ERROR) > 0);
+}
+
+static int note_late(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	struct wkit *k = ctx;
+	wkit_arrive(k);
+	if (wkit_get(k, &k->arrived) > 1) {
+		wkit_leave(k);
+		return sl_attempt_complete(a, "\"second\"", err);
+	}
+	assert_int_equal(sl_attempt_wait_abort(a, SL_UNLIMITED), SL_ABORT_TIMEOUT);
+	wkit_leave(k);
+	wkit_pass(k); /* it takes its time to obey */
+	return 0;
+}
+
+static void a_timeout_aborts_and_the_attempt_fails_once_the_handler_is_back(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t",        .process = note_late,
+				       .ctx = k,          .timeout_ms = 3000, .slots = 1};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.slots = 2;
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	wkit_advance(k, 3000);
+	wkit_await_field(k, &k->left, 1);
+	/* It keeps its job and its lease for as long as it runs. */
+	wkit_advance(k, 27000);
+	wkit_await(k, SL_OBSERVE_LEASE_RENEWED, 1);
+	wkit_advance(k, 30000);
+	wkit_await(k, SL_OBSERVE_LEASE_RENEWED, 2);
+	assert_int_equal(wkit_get(k, &k->arrived), 1);
+	WKIT_SET(k, open, 1);
+	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
+	assert_non_null(strstr(k->last_error[SL_OBSERVE_ATTEMPT_FAILED], "timeout"));
+	vclock_await_waiters(&k->clock, 5);
+	wkit_advance(k, 11000);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+}
+
+static void a_worker_that_lost_its_lease_cannot_complete(void **state)
+{
+	struct wkit *k = *state;
+	struct aborted ab = {.k = k};
+	const struct sl_processor first = {SL_PROCESSOR_INIT, .type = "t", .process = note_abort, .ctx = &ab};
+	const struct sl_processor second = {SL_PROCESSOR_INIT, .type = "t", .process = echo};
+	struct sl_worker_opts opts = wkit_opts(k, &first, 1);
+	sl_worker *w1 = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "\"in\"");
+	wkit_await_field(k, &k->arrived, 1);
+	WKIT_SET(k, away, 1);
+	wkit_advance(k, 61000);
+	wkit_await_field(k, &k->left, 1);
+	assert_int_equal(ab.reason, SL_ABORT_ERROR);
+	struct sl_worker_opts opts2 = wkit_opts(k, &second, 1);
+	opts2.worker_id = "w2";
+	opts2.store = &k->real;
+	sl_worker *w2 = wkit_worker(k, &opts2);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	struct sl_job *job = wkit_job(k, id);
+	assert_string_equal(job->output, "\"in\"");
+	sl_jobs_free(k->client, job);
+	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_REAPED), 1);
+	WKIT_SET(k, away, 0);
+	wkit_advance(k, 5000);
+	OK(sl_worker_stop(w1, SL_UNLIMITED, &err));
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w1, &stats);
+	assert_int_equal(stats.released, 0);
+	assert_int_equal(stats.lost, 1);
+	sl_worker_free(w1);
+	wkit_end(w2);
+}
+
+/* ---- slots and order ---- */
+
+static void a_type_runs_in_no_more_slots_than_it_has(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "few", .process = wkit_gate, .ctx = k, .slots = 2},
+					 {SL_PROCESSOR_INIT, .type = "many", .process = wkit_noop}};
+	struct sl_worker_opts opts = wkit_opts(k, p, 2);
+	opts.slots = 6;
+	for (int i = 0; i < 10; i++)
+		wkit_start(k, "few", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &k->arrived, 2);
+	for (int i = 0; i < 10; i++)
+		wkit_start(k, "many", "1");
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 10);
+	assert_int_equal(wkit_get(k, &k->arrived), 2);
+	WKIT_SET(k, open, 1);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 20);
+	assert_int_equal(k->most_inside, 2);
+	wkit_end(w);
+}
+
+static void slots_work_side_by_side(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.slots = 8;
+	for (int i = 0; i < 8; i++)
+		wkit_start(k, "t", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &k->arrived, 8);
+	WKIT_SET(k, open, 1);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 8);
+	wkit_end(w);
+}
+
+static int fast_then_slow(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	if (strcmp(sl_attempt_job(a)->input, "\"slow\"") == 0)
+		return wkit_gate(a, err, ctx);
+	return 0;
+}
+
+static void what_was_claimed_ahead_goes_back_when_its_slot_is_stuck(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fast_then_slow, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	wkit_start(k, "t", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1); /* the handler seems to take no time: it is claimed ahead now */
+	struct sl_new_chain chains[20] = {{.job = {.type = "t", .input = "\"slow\"", .priority = -1}}};
+	struct sl_started out[20];
+	for (int i = 1; i < 20; i++)
+		chains[i].job = (struct sl_new_job){.type = "t", .input = "1"};
+	OK(sl_jobs_start_many(k->client, NULL, chains, 20, out, &err));
+	wkit_await_field(k, &k->arrived, 1);
+	wkit_await(k, SL_OBSERVE_JOB_ACQUIRED, 21);
+	wkit_advance(k, 1000);
+	/* Another worker does them meanwhile. */
+	const struct sl_processor quick = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts2 = wkit_opts(k, &quick, 1);
+	opts2.worker_id = "w2";
+	sl_worker *w2 = wkit_worker(k, &opts2);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 20);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.released, 19);
+	WKIT_SET(k, open, 1);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 21);
+	for (int i = 1; i < 20; i++) {
+		struct sl_job *job = wkit_job(k, out[i].chain_id);
+		assert_int_equal(job->attempt, 1);
+		sl_jobs_free(k->client, job);
+	}
+	wkit_end(w);
+	wkit_end(w2);
+}
+
+static void a_slot_rests_between_jobs(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.next_job_delay_ms = 500;
+	for (int i = 0; i < 3; i++)
+		wkit_start(k, "t", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	for (int i = 1; i <= 3; i++) {
+		wkit_await(k, SL_OBSERVE_JOB_COMPLETED, i);
+		vclock_await_waiters(&k->clock, 4);
+		assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), i);
+		wkit_advance(k, 500);
+	}
+	wkit_end(w);
+}
+
+static void a_thousand_idle_slots_ask_once_a_poll(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.slots = 1000;
+	opts.lanes = 2;
+	sl_worker *w = wkit_worker(k, &opts);
+	vclock_await_waiters(&k->clock, 1004);
+	int before = wkit_get(k, &k->exchanges), reaps = wkit_get(k, &k->reaps);
+	for (int i = 1; i <= 10; i++) {
+		wkit_advance(k, 60001);
+		wkit_await_field(k, &k->exchanges, before + i);
+		vclock_await_waiters(&k->clock, 1004);
+	}
+	assert_int_equal(wkit_get(k, &k->exchanges), before + 10);
+	assert_int_equal(wkit_get(k, &k->reaps), reaps);
+	wkit_end(w);
+}
+
+/* ---- middlewares ---- */
+
+struct order {
+	char text[64];
+	int refuse;
+};
+
+static int wrap(struct order *o, char in, char out, sl_next_fn *next, void *next_ctx, struct sl_err *err)
+{
+	size_t n = strlen(o->text);
+	o->text[n] = in;
+	int rc = next(next_ctx, err);
+	n = strlen(o->text);
+	o->text[n] = out;
+	return rc;
+}
+
+static int outer(sl_attempt *a, const char *worker, sl_next_fn *next, void *next_ctx, struct sl_err *err, void *ctx)
+{
+	assert_string_equal(worker, "w1");
+	assert_string_equal(sl_attempt_job(a)->type, "t");
+	return wrap(ctx, '(', ')', next, next_ctx, err);
+}
+
+static int inner(sl_attempt *a, const char *worker, sl_next_fn *next, void *next_ctx, struct sl_err *err, void *ctx)
+{
+	struct order *o = ctx;
+	(void)a;
+	(void)worker;
+	if (o->refuse-- > 0)
+		return sl_err_set(err, SL_EREFUSED, "not today");
+	return wrap(o, '[', ']', next, next_ctx, err);
+}
+
+static int mark(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	struct order *o = ctx;
+	(void)a;
+	(void)err;
+	o->text[strlen(o->text)] = 'x';
+	return 0;
+}
+
+static void middlewares_wrap_the_handler_in_order_and_may_refuse(void **state)
+{
+	struct wkit *k = *state;
+	struct order o = {.refuse = 1};
+	const struct sl_middleware m[] = {{outer, &o}, {inner, &o}};
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = mark, .ctx = &o};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.middlewares = m;
+	opts.n_middlewares = 2;
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
+	assert_string_equal(k->last_error[SL_OBSERVE_ATTEMPT_FAILED], "not today");
+	vclock_await_waiters(&k->clock, 4);
+	wkit_advance(k, 10100);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+	assert_string_equal(o.text, "()([x])");
+}
+
+/* ---- stopping ---- */
+
+struct pending {
+	int n;
+};
+
+static int count_pending(const struct sl_job *job, void *ctx)
+{
+	((struct pending *)ctx)->n += job->status == SL_JOB_PENDING;
+	return 0;
+}
+
+/* Opens the gate when four jobs are back in the queue, while the handler is still inside. */
+static void *open_when_released(void *kit)
+{
+	struct wkit *k = kit;
+	struct pending p;
+	do {
+		p.n = 0;
+		if (sl_jobs_list(k->client, &(struct sl_job_filter){.limit = 100}, count_pending, &p, NULL) != 0)
+			break;
+	} while (p.n < 4);
+	WKIT_SET(k, open, 1);
+	return NULL;
+}
+
+static void a_stop_lets_handlers_finish_and_gives_back_the_rest_at_once(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fast_then_slow, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	wkit_start(k, "t", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1);
+	struct sl_new_chain chains[5];
+	struct sl_started out[5];
+	for (int i = 0; i < 5; i++)
+		chains[i] = (struct sl_new_chain){.job = {.type = "t", .input = i == 0 ? "\"slow\"" : "1"}};
+	OK(sl_jobs_start_many(k->client, NULL, chains, 5, out, &err));
+	wkit_await_field(k, &k->arrived, 1);
+	wkit_await(k, SL_OBSERVE_JOB_ACQUIRED, 6);
+	REFUSED(sl_worker_start(w, &err), SL_EINVAL, "started before");
+	pthread_t opener;
+	pthread_create(&opener, NULL, open_when_released, k);
+	OK(sl_worker_stop(w, SL_UNLIMITED, &err));
+	pthread_join(opener, NULL);
+	OK(sl_worker_stop(w, 0, &err));
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.completed, 2);
+	assert_int_equal(stats.released, 4);
+	for (int i = 1; i < 5; i++) {
+		struct sl_job *job = wkit_job(k, out[i].chain_id);
+		assert_int_equal(job->status, SL_JOB_PENDING);
+		assert_int_equal(job->attempt, 0);
+		sl_jobs_free(k->client, job);
+	}
+	sl_worker_free(w);
+}
+
+static void a_stop_past_its_deadline_aborts_and_gives_back_uncharged(void **state)
+{
+	struct wkit *k = *state;
+	struct aborted ab = {.k = k};
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = note_abort, .ctx = &ab};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	REFUSED(sl_worker_stop(w, 0, &err), SL_ETIMEDOUT, "1 attempts");
+	assert_int_equal(ab.reason, SL_ABORT_SHUTDOWN);
+	struct sl_job *job = wkit_job(k, id);
+	assert_int_equal(job->status, SL_JOB_PENDING);
+	assert_int_equal(job->attempt, 0);
+	sl_jobs_free(k->client, job);
+	sl_worker_free(w);
+}
+
+static void a_stop_without_its_store_ends_and_says_so(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	WKIT_SET(k, away, 1);
+	WKIT_SET(k, open, 1);
+	wkit_await_field(k, &k->left, 1);
+	REFUSED(sl_worker_stop(w, 0, &err), SL_EUNAVAIL, "1 jobs");
+	sl_worker_free(w);
+	struct sl_job *job = wkit_job(k, id);
+	assert_int_equal(job->status, SL_JOB_RUNNING);
+	sl_jobs_free(k->client, job);
+}
+
+static int stop_self(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)a;
+	(void)err;
+	assert_int_equal(sl_worker_stop(*(sl_worker **)ctx, 0, NULL), SL_EINVAL);
+	return 0;
+}
+
+static void a_handler_cannot_stop_its_own_worker(void **state)
+{
+	struct wkit *k = *state;
+	sl_worker *w = NULL;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = stop_self, .ctx = &w};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	w = wkit_worker(k, &opts);
+	assert_int_equal(wkit_wait(k, wkit_start(k, "t", "1")), SL_JOB_COMPLETED);
+	wkit_end(w);
+}
+
+/* ---- a store that misbehaves ---- */
+
+static void settles_are_kept_while_the_store_is_away(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	WKIT_SET(k, away, 1);
+	WKIT_SET(k, open, 1);
+	wkit_step(k, SL_OBSERVE_WORKER_ERROR, 6, 1000, 25000);
+	vclock_await_waiters(&k->clock, 4);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.connected, 0);
+	WKIT_SET(k, away, 0);
+	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 1000, 10000);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+}
+
+static void a_lost_answer_is_asked_for_again_and_nothing_happens_twice(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	WKIT_SET(k, lose_answers, 1);
+	WKIT_SET(k, open, 1);
+	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 1000, 10000);
+	vclock_await_waiters(&k->clock, 4);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.lost, 0);
+	assert_int_equal(stats.completed, 1);
+	assert_int_equal(wkit_get(k, &k->arrived), 1);
+	wkit_end(w);
+}
+
+static void jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	uint64_t id = wkit_start(k, "t", "1");
+	WKIT_SET(k, lose_answers, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await(k, SL_OBSERVE_WORKER_ERROR, 1);
+	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 20, 30000); /* and the lease is of 60 s */
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+}
+
+static int poison_some(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	wkit_arrive(ctx);
+	wkit_pass(ctx);
+	return sl_attempt_complete(a, sl_attempt_job(a)->input, err);
+}
+
+static void one_refused_output_does_not_fail_its_batch_mates(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = poison_some, .ctx = k,
+				       .retry = {.max_attempts = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.slots = 8;
+	k->poison = "arsenic";
+	uint64_t ids[8];
+	for (int i = 0; i < 8; i++)
+		ids[i] = wkit_start(k, "t", i == 3 ? "\"arsenic\"" : "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &k->arrived, 8);
+	WKIT_SET(k, open, 1);
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(wkit_wait(k, ids[i]), i == 3 ? SL_JOB_FAILED : SL_JOB_COMPLETED);
+		struct sl_job *job = wkit_job(k, ids[i]);
+		assert_int_equal(job->attempt, 1);
+		if (i == 3)
+			assert_string_equal(job->error, "the store does not take this");
+		sl_jobs_free(k->client, job);
+	}
+	wkit_end(w);
+}
+
+/* ---- reaping, schedules, drain ---- */
+
+static void jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time(void **state)
+{
+	struct wkit *k = *state;
+	enum { N = 250 };
+	for (int i = 0; i < N; i++)
+		wkit_start(k, "t", "1");
+	const struct sl_claim_type type = {.type = "t", .limit = N};
+	const struct sl_claim_request request = {
+		.claim = {{7}}, .worker = "dead", .types = &type, .n_types = 1, .limit = N, .lease_ms = 5000};
+	struct sl_claim_reply reply;
+	OK(k->real.ops->exchange(k->real.ctx, NULL, NULL, 0, NULL, &request, &reply, take_any, NULL, NULL, &err));
+	assert_int_equal(reply.n, N);
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	opts.slots = 4;
+	sl_worker *w = wkit_worker(k, &opts);
+	vclock_await_waiters(&k->clock, 7);
+	wkit_advance(k, 5100); /* the worker knows when the lease ends */
+	wkit_await(k, SL_OBSERVE_JOB_REAPED, N);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, N);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	vclock_await_waiters(&k->clock, 7);
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.reaped, N);
+	wkit_end(w);
+}
+
+static void a_worker_fires_schedules(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t", .input = "\"tick\""};
+	struct sl_jobs_opts client_opts = {SL_JOBS_OPTS_INIT, .env = &k->env, .store = &k->real};
+	sl_jobs *client;
+	OK(sl_jobs_open(&client, &client_opts, &err));
+	OK(sl_jobs_cron_put(client, &cron, &err));
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	for (int i = 1; i <= 3; i++) {
+		vclock_await_waiters(&k->clock, 4);
+		wkit_advance(k, 60000);
+		wkit_await(k, SL_OBSERVE_JOB_COMPLETED, i);
+	}
+	wkit_end(w);
+	sl_jobs_close(client);
+}
+
+static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_fail,
+				       .retry = {.max_attempts = 2}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	wkit_start(k, "t", "1");
+	struct sl_started out;
+	const struct sl_new_chain chain = {.job = {.type = "t", .delay_ms = 100000000}};
+	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
+	REFUSED(sl_worker_drain(w, 0, &err), SL_ETIMEDOUT, "retry");
+	vclock_await_waiters(&k->clock, 4);
+	wkit_advance(k, 10100);
+	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_FAILED), 1);
+	OK(sl_worker_stop(w, SL_UNLIMITED, &err));
+	wkit_start(k, "t", "1");
+	REFUSED(sl_worker_drain(w, 0, &err), SL_ECLOSED, "does not run");
+	sl_worker_free(w);
+}
+
+/* ---- options ---- */
+
+static void bad_options_are_named(void **state)
+{
+	struct wkit *k = *state;
+	sl_worker *w = NULL;
+	const struct sl_processor good = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	const struct sl_processor bad_lease = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop, .lease_ms = 1000,
+					       .renew_interval_ms = 900};
+	const struct sl_processor none = {SL_PROCESSOR_INIT, .type = "t"};
+	const struct sl_processor twice[] = {good, good};
+	struct sl_worker_opts o = wkit_opts(k, &good, 1);
+	o.slots = -5;
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "slots");
+	o = wkit_opts(k, &good, 1);
+	o.lanes = 1000;
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "lanes");
+	o = wkit_opts(k, &good, 1);
+	o.store = NULL;
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "store");
+	o = wkit_opts(k, &good, 0);
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "processors");
+	o = wkit_opts(k, &none, 1);
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "process");
+	o = wkit_opts(k, twice, 2);
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "twice");
+	o = wkit_opts(k, &bad_lease, 1);
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "renew_interval_ms");
+	o = wkit_opts(k, &good, 1);
+	o.worker_id = "";
+	REFUSED(sl_worker_new(&w, &o, &err), SL_EINVAL, "worker_id");
+	assert_null(w);
+	sl_worker_free(NULL);
+}
+
+static void a_worker_without_an_id_gets_a_random_one(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts o = wkit_opts(k, &p, 1);
+	o.worker_id = NULL;
+	sl_worker *a, *b;
+	OK(sl_worker_new(&a, &o, &err));
+	OK(sl_worker_new(&b, &o, &err));
+	assert_int_equal(strlen(sl_worker_id(a)), 36);
+	assert_string_not_equal(sl_worker_id(a), sl_worker_id(b));
+	assert_int_equal(sl_worker_id(a)[14], '4');
+	sl_worker_free(a);
+	sl_worker_free(b);
+}
+
+static void a_worker_refuses_to_work_in_a_forked_child(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts o = wkit_opts(k, &p, 1);
+	sl_worker *w;
+	OK(sl_worker_new(&w, &o, &err));
+	pid_t pid = fork();
+	if (pid == 0) {
+		int rc = sl_worker_start(w, NULL);
+		sl_worker_free(w);
+		_exit(rc == SL_EFORKED ? 0 : 1);
+	}
+	int status = 0;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	sl_worker_free(w);
+}
+
+static int find_text(const char *data, size_t n, void *ctx)
+{
+	char **at = ctx;
+	(void)n;
+	*at = strdup(data);
+	return 0;
+}
+
+static void metrics_count_by_type(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "good", .process = wkit_noop},
+					 {SL_PROCESSOR_INIT, .type = "bad", .process = fail_for_good}};
+	struct sl_worker_opts opts = wkit_opts(k, p, 2);
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_wait(k, wkit_start(k, "good", "1"));
+	wkit_wait(k, wkit_start(k, "good", "1"));
+	wkit_wait(k, wkit_start(k, "bad", "1"));
+	wkit_await(k, SL_OBSERVE_JOB_FAILED, 1);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 2);
+	char *text = NULL;
+	OK(sl_metrics_render(k->metrics, find_text, &text, &err));
+	assert_non_null(strstr(text, "sluice_jobs_completed_total{type=\"good\"} 2"));
+	assert_non_null(strstr(text, "sluice_jobs_failed_total{type=\"bad\"} 1"));
+	assert_non_null(strstr(text, "sluice_jobs_attempt_seconds_count{type=\"good\"} 2"));
+	assert_non_null(strstr(text, "sluice_jobs_busy_slots 0"));
+	free(text);
+	wkit_end(w);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, wkit_memory, wkit_gone)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_started_chain_is_completed_with_its_output),
+		T(a_handler_that_says_nothing_completes_with_null),
+		T(without_a_notifier_polling_finds_the_job),
+		T(a_scheduled_job_wakes_the_worker_when_it_is_due),
+		T(a_failed_attempt_is_repeated_after_its_backoff_until_attempts_run_out),
+		T(a_job_that_fails_for_good_is_not_repeated_and_its_reason_is_made_text),
+		T(a_reschedule_charges_nothing),
+		T(an_output_that_its_type_refuses_fails_the_attempt),
+		T(an_output_that_is_no_json_is_refused_and_can_be_mended),
+		T(a_job_whose_attempts_killed_its_workers_fails_without_being_started),
+		T(a_lease_is_renewed_while_its_handler_runs),
+		T(a_cancelled_job_aborts_its_handler_at_once),
+		T(a_job_completed_from_outside_aborts_its_handler_at_once),
+		T(a_deleted_job_aborts_its_handler_at_once),
+		T(a_lease_that_cannot_be_renewed_aborts_before_it_ends),
+		T(a_timeout_aborts_and_the_attempt_fails_once_the_handler_is_back),
+		T(a_worker_that_lost_its_lease_cannot_complete),
+		T(a_type_runs_in_no_more_slots_than_it_has),
+		T(slots_work_side_by_side),
+		T(what_was_claimed_ahead_goes_back_when_its_slot_is_stuck),
+		T(a_slot_rests_between_jobs),
+		T(a_thousand_idle_slots_ask_once_a_poll),
+		T(middlewares_wrap_the_handler_in_order_and_may_refuse),
+		T(a_stop_lets_handlers_finish_and_gives_back_the_rest_at_once),
+		T(a_stop_past_its_deadline_aborts_and_gives_back_uncharged),
+		T(a_stop_without_its_store_ends_and_says_so),
+		T(a_handler_cannot_stop_its_own_worker),
+		T(settles_are_kept_while_the_store_is_away),
+		T(a_lost_answer_is_asked_for_again_and_nothing_happens_twice),
+		T(jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease),
+		T(one_refused_output_does_not_fail_its_batch_mates),
+		T(jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time),
+		T(a_worker_fires_schedules),
+		T(drain_waits_for_retries_and_not_for_the_far_future),
+		T(bad_options_are_named),
+		T(a_worker_without_an_id_gets_a_random_one),
+		T(a_worker_refuses_to_work_in_a_forked_child),
+		T(metrics_count_by_type),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
