@@ -62,6 +62,9 @@ struct contract_fixture {
 	/* The database goes away: every connection of the store is cut (or the next call fails as if so). The suite
 	 * expects SL_EUNAVAIL or success from calls after that, and success in the end. NULL: not tested. */
 	void (*cut)(void *ctx);
+	/* 1: an exchange is over when its answer is here. A claim that its callback then refuses is given back, but
+	 * what was settled beside it stays. */
+	int exchange_is_final;
 	size_t big_output_bytes; /* the largest output that is tried; 0: 10,000,000 */
 	void *ctx;
 };

@@ -69,6 +69,7 @@ int main(int argc, char **argv)
 				     .native_exec = native_exec,
 				     .native_close = native_close,
 				     .begin_first = 1,
+				     .exchange_is_final = 1,
 				     .cut = cut,
 				     .ctx = &place};
 	rc = store_contract_run(&f, store_contract_part(argc, argv));

@@ -208,7 +208,8 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 	*reply = (struct sl_claim_reply){.n = cl->n, .now_ms = sl__pg_time_ms(res, last, COL_CREATED)};
 	reply->next_due_in_ms = in_ms(res, last, COL_SCHEDULED, reply->now_ms);
 	reply->next_expiry_in_ms = in_ms(res, last, COL_EXPIRY, reply->now_ms);
-	if (sl__pg_bool(res, last, COL_CHARGED)) /* a flagged job came alone, and there are others */
+	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */
+	if (sl__pg_bool(res, last, COL_CHARGED) || (cl->marked && cl->n < cl->request->limit))
 		reply->next_due_in_ms = 0;
 	bool solo = cl->n == 1 && cl->request->limit > 1 && sl__pg_bool(res, 0, COL_CHARGED);
 	if (!solo)
@@ -235,4 +236,15 @@ int sl__pg_claim_tell(struct pg_call *call, const struct pg_claiming *cl, sl_cla
 		rc = claimed(&job, claimed_ctx);
 	}
 	return rc;
+}
+
+void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_request *request, struct sl_settle *out)
+{
+	*out = (struct sl_settle){.kind = SL_SETTLE_RELEASE,
+				  .id = (uint64_t)sl__pg_int8(res, row, COL_ID),
+				  .chain_id = (uint64_t)sl__pg_int8(res, row, COL_CHAIN),
+				  .fence = (uint64_t)sl__pg_int8(res, row, COL_FENCE),
+				  .claim = request->claim,
+				  .worker = request->worker,
+				  .charged = sl__pg_bool(res, row, COL_CHARGED)};
 }

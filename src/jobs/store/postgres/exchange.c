@@ -10,22 +10,82 @@
 
 #define CLAIM_TRIES 8 /* of a claim that found nothing but had reason to */
 
-static int claim_alone(struct pg_store *s, sl_store_tx *tx, struct pg_claiming *cl, struct sl_claim_reply *reply,
-		       sl_claimed_fn *claimed, void *claimed_ctx, struct sl_err *err)
+/* One exchange, as the slot was called. */
+struct exchange {
+	struct pg_store *store;
+	sl_store_tx *tx;
+	struct pg_settling settling;
+	struct pg_claiming claiming;
+	struct sl_settle_result *results;
+	struct sl_claim_reply *reply;
+	sl_claimed_fn *claimed;
+	void *claimed_ctx;
+	const struct sl_store_listen *listen;
+	struct sl_settle *refused; /* what the callback would not have, to be given back */
+};
+
+/* The callback refused what was claimed and is durable by now: note what has to be given back. */
+static void refuse(struct exchange *x, const struct pg_call *call)
 {
-	struct pg_call call;
-	int rc = sl__pg_call_open(&call, s, tx, PG_ONCE, err);
+	const PGresult *res = sl__pg_call_result(call, x->claiming.at);
+	x->refused = sl__calloc(&x->store->env, x->claiming.n, sizeof *x->refused);
+	for (uint32_t i = 0; i < x->claiming.n && x->refused != NULL; i++)
+		sl__pg_claim_release(res, (int)i, x->claiming.request, &x->refused[i]);
+	if (x->refused != NULL)
+		x->refused[x->claiming.n - 1].last_of_claim = 1;
+}
+
+/* As if it had never been taken. When this fails, the end of the lease brings it back. */
+static void give_back(struct exchange *x)
+{
+	struct sl_settle_result *results = sl__calloc(&x->store->env, x->claiming.n, sizeof *results);
+	if (results != NULL && x->refused != NULL)
+		(void)sl__pg_exchange(x->store, NULL, x->refused, x->claiming.n, results, NULL, NULL, NULL, NULL, NULL,
+				      NULL);
+	sl__free(&x->store->env, results);
+	sl__free(&x->store->env, x->refused);
+	x->refused = NULL;
+}
+
+/* Queue, run, read. In a caller's transaction the callbacks come before the savepoint is given up, so that a refusal
+ * undoes everything; an own transaction is over by then. */
+static int run(struct exchange *x, struct pg_call *call, struct sl_err *err)
+{
+	bool settles = x->settling.n > 0, claims = x->claiming.request != NULL;
+	int rc = settles ? sl__pg_settle_send(call, &x->settling, err) : 0;
 	if (rc != 0)
 		return rc;
-	if (tx == NULL)
-		(void)sl__pg_call_send(&call, ST_ASYNC);
-	sl__pg_claim_send(&call, cl);
-	rc = sl__pg_call_run(&call, true, err);
-	if (rc == 0)
-		sl__pg_claim_read(&call, cl, reply);
-	if (rc == 0)
-		rc = sl__pg_claim_tell(&call, cl, claimed, claimed_ctx);
+	if (!settles && x->tx == NULL)
+		(void)sl__pg_call_send(call, ST_ASYNC);
+	if (claims)
+		sl__pg_claim_send(call, &x->claiming);
+	rc = sl__pg_call_run(call, x->tx == NULL, err);
+	if (rc != 0)
+		return sl__pg_blocker_error(rc, err);
+	if (claims)
+		sl__pg_claim_read(call, &x->claiming, x->reply);
+	if (settles)
+		sl__pg_settle_read(call, &x->settling, x->results, x->listen);
+	if (claims)
+		rc = sl__pg_claim_tell(call, &x->claiming, x->claimed, x->claimed_ctx);
+	if (rc != 0 && x->tx == NULL)
+		refuse(x, call);
+	sl__pg_pipe_end(&call->pipe);
+	return rc != 0 || x->tx == NULL ? rc : sl__pg_call_run(call, true, err);
+}
+
+static int once(struct exchange *x, struct sl_err *err)
+{
+	struct pg_call call;
+	struct sl_err local;
+	int rc = sl__pg_call_open(&call, x->store, x->tx, PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	rc = run(x, &call, err != NULL ? err : &local);
+	sl__pg_settle_fini(&call, &x->settling);
 	sl__pg_call_close(&call);
+	if (x->refused != NULL)
+		give_back(x);
 	return rc;
 }
 
@@ -36,37 +96,21 @@ static bool should_try_again(const struct pg_claiming *cl)
 	return cl->n == 0 && cl->request->limit > 0 && (cl->marked || cl->out > 0 || (cl->seen > 0 && !cl->lock_all));
 }
 
-static int claim_again(struct pg_store *s, sl_store_tx *tx, struct pg_claiming *cl, struct sl_claim_reply *reply,
-		       sl_claimed_fn *claimed, void *claimed_ctx, struct sl_err *err)
+static int claim_again(struct exchange *x, struct sl_err *err)
 {
 	int rc = 0;
-	for (int i = 0; i < CLAIM_TRIES && rc == 0 && should_try_again(cl); i++) {
-		*cl = (struct pg_claiming){.request = cl->request, .lock_all = true};
-		rc = claim_alone(s, tx, cl, reply, claimed, claimed_ctx, err);
+	bool settled = x->settling.n > 0;
+	x->settling = (struct pg_settling){.n = 0};
+	for (int i = 0; i < CLAIM_TRIES && rc == 0 && should_try_again(&x->claiming); i++) {
+		x->claiming = (struct pg_claiming){.request = x->claiming.request, .lock_all = true};
+		rc = once(x, err);
 	}
-	return rc;
-}
-
-static int settle_and_claim(struct pg_call *call, struct pg_settling *st, struct sl_settle_result *results,
-			    struct pg_claiming *cl, struct sl_claim_reply *reply, sl_claimed_fn *claimed,
-			    void *claimed_ctx, const struct sl_store_listen *listen, struct sl_err *err)
-{
-	struct sl_err local;
-	struct sl_err *e = err != NULL ? err : &local;
-	int rc = sl__pg_settle_send(call, st, e);
-	if (rc != 0)
+	if (rc == 0 || !settled || x->claiming.n > 0)
 		return rc;
-	if (cl->request != NULL)
-		sl__pg_claim_send(call, cl);
-	rc = sl__pg_call_run(call, true, e);
-	if (rc != 0)
-		return sl__pg_blocker_error(rc, e);
-	if (cl->request != NULL)
-		sl__pg_claim_read(call, cl, reply);
-	sl__pg_settle_read(call, st, results, listen);
-	if (cl->request != NULL)
-		rc = sl__pg_claim_tell(call, cl, claimed, claimed_ctx);
-	return rc;
+	/* What was settled is durable, and must not look as if it had failed: say that there is more to ask for. */
+	x->reply->n = 0;
+	x->reply->next_due_in_ms = 0;
+	return 0;
 }
 
 int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
@@ -74,28 +118,17 @@ int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
 		    const struct sl_store_listen *listen, struct sl_err *err)
 {
-	struct pg_store *s = store;
-	struct pg_claiming cl = {.request = request};
-	int rc = 0;
-	if (n > 0) {
-		struct pg_settling st = {.settles = settles, .n = n};
-		struct pg_call call;
-		rc = sl__pg_call_open(&call, s, tx, PG_ONCE, err);
-		if (rc != 0)
-			return rc;
-		rc = settle_and_claim(&call, &st, results, &cl, reply, claimed, claimed_ctx, listen, err);
-		sl__pg_settle_fini(&call, &st);
-		sl__pg_call_close(&call);
-	} else if (request != NULL) {
-		rc = claim_alone(s, tx, &cl, reply, claimed, claimed_ctx, err);
-	}
-	if (rc != 0 || request == NULL)
-		return rc;
-	rc = claim_again(s, tx, &cl, reply, claimed, claimed_ctx, err);
-	if (rc == 0 || n == 0 || cl.n > 0)
-		return rc;
-	/* What was settled is durable, and must not look as if it had failed: say that there is more to ask for. */
-	reply->n = 0;
-	reply->next_due_in_ms = 0;
-	return 0;
+	struct exchange x = {.store = store,
+			     .tx = tx,
+			     .settling = {.settles = settles, .n = n},
+			     .claiming = {.request = request},
+			     .results = results,
+			     .reply = reply,
+			     .claimed = claimed,
+			     .claimed_ctx = claimed_ctx,
+			     .listen = listen};
+	if (n == 0 && request == NULL)
+		return 0;
+	int rc = once(&x, err);
+	return rc != 0 || request == NULL ? rc : claim_again(&x, err);
 }

@@ -25,7 +25,7 @@
 
 /* Every row of job is updated once on its way, most by a batch that holds whole pages: room for both versions. */
 #define JOB_STORAGE                                                                                                    \
-	"fillfactor = 40, autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.1, "               \
+	"fillfactor = 35, autovacuum_vacuum_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.1, "               \
 	"autovacuum_vacuum_cost_delay = 0"
 /* Tables that turn over completely: vacuumed by count, and never cut under a lock. */
 #define QUEUE_STORAGE                                                                                                  \

@@ -26,7 +26,7 @@
 	"(SELECT * FROM (SELECT " columns " FROM {s}.ready r WHERE r.type = " type                                     \
 	" AND NOT r.solo AND r.priority < " priority " ORDER BY r.priority, r.id " lock                                \
 	") urgent UNION ALL SELECT * FROM (SELECT " columns " FROM {s}.ready r WHERE r.type = " type                   \
-	" AND NOT r.solo AND (r.priority, r.id) >= (" priority ", " id ") ORDER BY r.priority, r.id " lock ") rest)"
+	" AND NOT r.solo AND (r.priority, r.id) > (" priority ", " id ") ORDER BY r.priority, r.id " lock ") rest)"
 
 #define LEASE_COLUMNS "(claim, worker, claimed_at, until, charged, types, ids, fences)"
 #define LEASE_AGAIN                                                                                                    \

@@ -12,6 +12,7 @@
 #define BITE 2048       /* chains in one statement */
 #define BITES_PER_RUN 8 /* statements in one round trip */
 #define SHARED_MAX 1024 /* chains that share a transaction */
+#define GATHER_PART 3   /* of a transaction, to wait for others */
 #define SINGLE_MAX 64   /* more chains than this do not wait for others */
 
 /* A call of start that waits for its turn. */
@@ -29,8 +30,13 @@ struct waiting {
 struct pg_starter {
 	sl__mutex mu;
 	sl__cond changed;
-	struct waiting *first, **last; /* under mu */
-	unsigned leaders;              /* under mu: transactions under way */
+	sl__cond gathered;
+	/* under mu: */
+	struct waiting *first, **last;
+	unsigned n_waiting;
+	bool leading;      /* somebody gathers, or has a transaction under way */
+	unsigned expected; /* calls that the next one waits for */
+	int64_t took_ns;   /* the last transaction */
 };
 
 int sl__pg_starter_new(struct pg_store *s, struct sl_err *err)
@@ -40,6 +46,7 @@ int sl__pg_starter_new(struct pg_store *s, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	sl__mutex_init(&st->mu);
 	sl__cond_init(&st->changed);
+	sl__cond_init(&st->gathered);
 	st->last = &st->first;
 	s->starter = st;
 	return 0;
@@ -50,6 +57,7 @@ void sl__pg_starter_free(struct pg_store *s)
 	if (s->starter == NULL)
 		return;
 	sl__cond_fini(&s->starter->changed);
+	sl__cond_fini(&s->starter->gathered);
 	sl__mutex_fini(&s->starter->mu);
 	sl__free(&s->env, s->starter);
 }
@@ -165,6 +173,7 @@ static struct waiting *take_waiting(struct pg_starter *st, size_t *n) SL_REQUIRE
 	*n = 0;
 	while (*end != NULL && (*n == 0 || *n + (*end)->n <= SHARED_MAX)) {
 		*n += (*end)->n;
+		st->n_waiting--;
 		end = &(*end)->next;
 	}
 	st->first = *end;
@@ -209,25 +218,45 @@ static void tell_done(struct pg_starter *st, struct waiting *list) SL_REQUIRES(s
 	sl__broadcast(&st->changed);
 }
 
+static void gather(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
+{
+	int64_t deadline = sl__mono_ns(&s->env) + st->took_ns / GATHER_PART;
+	while (st->n_waiting < st->expected && sl__wait(&s->env, &st->gathered, &st->mu, deadline))
+		;
+}
+
+/* Take those who wait along, and leave each its result. */
+static void lead(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
+{
+	size_t n;
+	st->leading = true;
+	gather(s, st);
+	unsigned calls = st->n_waiting;
+	struct waiting *list = take_waiting(st, &n);
+	sl__unlock(&st->mu);
+	int64_t began = sl__mono_ns(&s->env);
+	start_shared(s, list, n);
+	int64_t took = sl__mono_ns(&s->env) - began;
+	sl__lock(&st->mu);
+	st->took_ns = took;
+	st->expected = SL_MAX(calls, st->n_waiting); /* those who have gone may come again, beside those who are here */
+	st->leading = false;
+	tell_done(st, list);
+}
+
 static int start_waiting(struct pg_store *s, struct waiting *me, struct sl_err *err)
 {
 	struct pg_starter *st = s->starter;
 	sl__lock(&st->mu);
 	*st->last = me;
 	st->last = &me->next;
+	if (++st->n_waiting == st->expected)
+		sl__signal(&st->gathered);
 	while (!me->done) {
-		if (st->leaders > 0) {
+		if (st->leading)
 			(void)sl__wait(&s->env, &st->changed, &st->mu, SL_FOREVER);
-			continue;
-		}
-		size_t n;
-		struct waiting *list = take_waiting(st, &n);
-		st->leaders++;
-		sl__unlock(&st->mu);
-		start_shared(s, list, n);
-		sl__lock(&st->mu);
-		st->leaders--;
-		tell_done(st, list);
+		else
+			lead(s, st);
 	}
 	sl__unlock(&st->mu);
 	if (me->rc != 0 && err != NULL)

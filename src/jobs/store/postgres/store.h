@@ -228,6 +228,8 @@ void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl);
 void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_claim_reply *reply);
 SL_MUST_CHECK int sl__pg_claim_tell(struct pg_call *call, const struct pg_claiming *cl, sl_claimed_fn *claimed,
 				    void *claimed_ctx);
+/* The settle that gives back the job of a row of the claim. */
+void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_request *request, struct sl_settle *out);
 void sl__pg_marks_free(struct pg_store *s);
 
 /* The reasons of jobs that are not under their fence: reasons[n]. A round trip of its own, which leaves the results of

@@ -1,0 +1,792 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What only PostgreSQL can get wrong: the race between reaper and completion statement by statement, connections that
+ * are terminated, migrations at once, round trips, plans, HOT updates, marks under a pinned snapshot.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "jobs/pg_place.h"
+#include "jobs/pg_proxy.h"
+#include "jobs/store/postgres/store.h"
+
+#define LONG_MS 3600000
+#define WORKER "5f0c4a3e-7d1b-4c37-9d6b-1e2f3a4b5c6d" /* as long as those of workers are */
+
+static struct pg_place place;
+static sl_store store;
+static struct sl_err err;
+
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) != 0)                                                                                       \
+			fail_msg("%s: %s", #call, err.msg);                                                            \
+	} while (0)
+
+static int set_up(void **state)
+{
+	(void)state;
+	memset(&err, 0, sizeof err);
+	return pg_place_set_up(&place) != 0 || pg_place_open(&place, &store, 4) != 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	sl_store_close(&store);
+	pg_place_tear_down(&place);
+	return 0;
+}
+
+static long long number(const char *sql)
+{
+	return pg_temp_number(place.admin, sql);
+}
+
+/* ---- short ways to start, claim and settle ---- */
+
+static void start_many(const char *type, size_t n)
+{
+	struct sl_new_chain *chains = calloc(n, sizeof *chains);
+	struct sl_started *out = calloc(n, sizeof *out);
+	assert_true(chains != NULL && out != NULL);
+	for (size_t i = 0; i < n; i++)
+		chains[i].job = (struct sl_new_job){.type = type, .input = "{\"i\":1}"};
+	OK(store.ops->start(store.ctx, NULL, chains, n, out, NULL, &err));
+	free(chains);
+	free(out);
+}
+
+static uint64_t start_one(const char *type, int32_t priority)
+{
+	struct sl_new_chain chain = {.job = {.type = type, .priority = priority}};
+	struct sl_started out;
+	OK(store.ops->start(store.ctx, NULL, &chain, 1, &out, NULL, &err));
+	return out.chain_id;
+}
+
+struct batch {
+	struct sl_settle settles[256];
+	struct sl_settle_result results[256];
+	size_t n;
+	struct sl_claim_id claim;
+};
+
+static int keep(const struct sl_claimed_job *job, void *ctx)
+{
+	struct batch *b = ctx;
+	b->settles[b->n++] = (struct sl_settle){.kind = SL_SETTLE_COMPLETE,
+						.id = job->id,
+						.chain_id = job->chain_id,
+						.fence = job->fence,
+						.claim = b->claim,
+						.worker = WORKER,
+						.charged = job->charged,
+						.started_ms = 1700000000000,
+						.output = "null"};
+	return 0;
+}
+
+static struct sl_claim_request request_of(struct batch *b, const struct sl_claim_type *type, uint32_t limit)
+{
+	static uint32_t claims;
+	claims++;
+	b->n = 0;
+	memcpy(b->claim.bytes, &claims, sizeof claims);
+	return (struct sl_claim_request){
+		.claim = b->claim, .worker = WORKER, .types = type, .n_types = 1, .limit = limit, .lease_ms = LONG_MS};
+}
+
+/* Settle what `old` has (may be NULL) and claim into b. Returns how long to sleep until something is due. */
+static int64_t exchange(struct batch *old, struct batch *b, const char *type, uint32_t limit)
+{
+	struct sl_claim_type types = {type, limit};
+	struct sl_claim_request r = request_of(b, &types, limit);
+	struct sl_claim_reply reply;
+	if (old != NULL && old->n > 0)
+		old->settles[old->n - 1].last_of_claim = 1;
+	OK(store.ops->exchange(store.ctx, NULL, old != NULL ? old->settles : NULL, old != NULL ? old->n : 0,
+			       old != NULL ? old->results : NULL, &r, &reply, keep, b, NULL, &err));
+	return reply.next_due_in_ms;
+}
+
+static size_t drain(const char *type, uint32_t limit)
+{
+	static struct batch batches[2];
+	size_t done = 0;
+	exchange(NULL, &batches[0], type, limit);
+	for (int i = 0; batches[i].n > 0; i ^= 1) {
+		exchange(&batches[i], &batches[i ^ 1], type, limit);
+		for (size_t j = 0; j < batches[i].n; j++)
+			done += batches[i].results[j].lost == SL_LOST_NOT;
+	}
+	return done;
+}
+
+static void expire_leases(void)
+{
+	assert_int_equal(pg_temp_exec(place.admin, "UPDATE lease SET until = now() - interval '1 minute'"), 0);
+}
+
+static uint32_t reap(const char *type)
+{
+	uint32_t n = 0;
+	int more;
+	OK(store.ops->reap(store.ctx, &type, 1, 100, &n, &more, NULL, &err));
+	return n;
+}
+
+/* Until somebody waits for a lock; no time is assumed. */
+static void await_waiter(void)
+{
+	while (number("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
+		;
+}
+
+static void await_connections(const char *condition)
+{
+	char sql[256];
+	(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' %s",
+		       condition);
+	while (number(sql) != 0)
+		;
+}
+
+/* ---- a slot on a thread of its own ---- */
+
+struct call {
+	pthread_t thread;
+	struct batch *b;
+	int rc;
+	struct sl_err err;
+};
+
+static void *settle_main(void *arg)
+{
+	struct call *c = arg;
+	c->rc = store.ops->exchange(store.ctx, NULL, c->b->settles, c->b->n, c->b->results, NULL, NULL, NULL, NULL,
+				    NULL, &c->err);
+	return NULL;
+}
+
+static void *start_main(void *arg)
+{
+	struct call *c = arg;
+	struct sl_new_chain chain = {.job = {.type = "t"}};
+	struct sl_started out;
+	c->rc = store.ops->start(store.ctx, NULL, &chain, 1, &out, NULL, &c->err);
+	return NULL;
+}
+
+/* ---- the race of reaper and completion ---- */
+
+/* The reaper's statement on a connection of the test's, which decides when it commits. */
+static int reap_by_hand(PGconn *conn)
+{
+	const char *params[2] = {"{t}", "100"};
+	char *sql = sl__pg_render(&((struct pg_store *)store.ctx)->env, sl__pg_sql[ST_REAP], place.schema);
+	assert_non_null(sql);
+	PGresult *res = PQexecParams(conn, sql, 2, NULL, params, NULL, NULL, 0);
+	if (PQresultStatus(res) != PGRES_TUPLES_OK)
+		fail_msg("%s", PQerrorMessage(conn));
+	int reaped = PQntuples(res) - 1;
+	PQclear(res);
+	free(sql);
+	return reaped;
+}
+
+static void claim_and_expire(struct batch *b)
+{
+	start_many("t", 1);
+	exchange(NULL, b, "t", 10);
+	assert_int_equal(b->n, 1);
+	b->settles[0].last_of_claim = 1;
+	expire_leases();
+}
+
+static void assert_completed_once(void)
+{
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 4 AND fence = 2 AND attempt = 1"), 1);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 0);
+	assert_int_equal(number("SELECT count(*) FROM job_attempt"), 0);
+}
+
+static void assert_reaped_once(void)
+{
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 2 AND fence = 2 AND attempt = 0"), 1);
+	assert_int_equal(number("SELECT count(*) FROM ready WHERE solo AND fence = 2"), 1);
+	assert_int_equal(number("SELECT count(*) FROM job_attempt WHERE outcome = 3"), 1);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+}
+
+static void a_completion_that_waits_for_a_reaper_is_refused(void **state)
+{
+	(void)state;
+	struct batch b;
+	PGconn *reaper = pg_temp_connect(place.server);
+	claim_and_expire(&b);
+	assert_int_equal(pg_temp_exec(reaper, "BEGIN"), 0);
+	assert_int_equal(reap_by_hand(reaper), 1);
+	struct call c = {.b = &b};
+	pthread_create(&c.thread, NULL, settle_main, &c);
+	await_waiter();
+	assert_int_equal(pg_temp_exec(reaper, "COMMIT"), 0);
+	pthread_join(c.thread, NULL);
+	assert_int_equal(c.rc, 0);
+	assert_int_equal(b.results[0].lost, SL_LOST_TAKEN);
+	assert_reaped_once();
+	PQfinish(reaper);
+}
+
+static void a_completion_that_waits_for_a_reaper_that_fails_is_taken(void **state)
+{
+	(void)state;
+	struct batch b;
+	PGconn *reaper = pg_temp_connect(place.server);
+	claim_and_expire(&b);
+	assert_int_equal(pg_temp_exec(reaper, "BEGIN"), 0);
+	assert_int_equal(reap_by_hand(reaper), 1);
+	struct call c = {.b = &b};
+	pthread_create(&c.thread, NULL, settle_main, &c);
+	await_waiter();
+	assert_int_equal(pg_temp_exec(reaper, "ROLLBACK"), 0);
+	pthread_join(c.thread, NULL);
+	assert_int_equal(c.rc, 0);
+	assert_int_equal(b.results[0].lost, SL_LOST_NOT);
+	assert_completed_once();
+	PQfinish(reaper);
+}
+
+static void a_completion_after_the_reaper_is_refused(void **state)
+{
+	(void)state;
+	struct batch b;
+	claim_and_expire(&b);
+	assert_int_equal(reap("t"), 1);
+	OK(store.ops->exchange(store.ctx, NULL, b.settles, 1, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	assert_int_equal(b.results[0].lost, SL_LOST_TAKEN);
+	assert_reaped_once();
+}
+
+/* The settle stands uncommitted while the reaper comes by. */
+static void settle_in_tx(struct batch *b, sl_store_tx **tx)
+{
+	OK(store.ops->begin(store.ctx, tx, &err));
+	OK(store.ops->exchange(store.ctx, *tx, b->settles, 1, b->results, NULL, NULL, NULL, NULL, NULL, &err));
+	assert_int_equal(b->results[0].lost, SL_LOST_NOT);
+}
+
+static void a_reaper_passes_over_a_job_that_is_being_completed(void **state)
+{
+	(void)state;
+	struct batch b;
+	sl_store_tx *tx;
+	claim_and_expire(&b);
+	settle_in_tx(&b, &tx);
+	assert_int_equal(reap("t"), 0); /* and does not wait */
+	OK(store.ops->commit(tx, &err));
+	expire_leases();
+	assert_int_equal(reap("t"), 0);
+	assert_completed_once();
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+}
+
+static void a_reaper_takes_a_job_whose_completion_was_rolled_back(void **state)
+{
+	(void)state;
+	struct batch b;
+	sl_store_tx *tx;
+	claim_and_expire(&b);
+	settle_in_tx(&b, &tx);
+	assert_int_equal(reap("t"), 0);
+	store.ops->rollback(tx);
+	expire_leases();
+	assert_int_equal(reap("t"), 1);
+	assert_reaped_once();
+}
+
+/* An owner that has guarded its job in an open transaction cannot lose it meanwhile, and the reaper does not hang. */
+static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
+{
+	(void)state;
+	struct batch b;
+	sl_store_tx *tx;
+	enum sl_lost_reason lost;
+	claim_and_expire(&b);
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	OK(store.ops->guard(store.ctx, tx, b.settles[0].id, b.settles[0].fence, &lost, &err));
+	assert_int_equal(lost, SL_LOST_NOT);
+	assert_int_equal(reap("t"), 0);
+	assert_int_equal(number("SELECT count(*) FROM lease WHERE until > now()"), 1); /* looked at again in a second */
+	OK(store.ops->exchange(store.ctx, tx, b.settles, 1, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(store.ops->commit(tx, &err));
+	assert_completed_once();
+}
+
+/* ---- connections ---- */
+
+static void an_idle_connection_that_was_terminated_is_replaced_unnoticed(void **state)
+{
+	(void)state;
+	start_many("t", 3);
+	pg_place_cut(&place);
+	await_connections("");
+	start_many("t", 3);
+	assert_int_equal(drain("t", 10), 6);
+}
+
+static void a_connection_that_dies_in_the_middle_is_unavailable_once(void **state)
+{
+	(void)state;
+	struct call c = {.rc = 0};
+	start_many("t", 1);
+	assert_int_equal(pg_temp_exec(place.admin, "BEGIN; LOCK TABLE job"), 0);
+	pthread_create(&c.thread, NULL, start_main, &c);
+	await_waiter();
+	pg_place_cut(&place);
+	pthread_join(c.thread, NULL);
+	assert_int_equal(pg_temp_exec(place.admin, "ROLLBACK"), 0);
+	assert_int_equal(c.rc, SL_EUNAVAIL);
+	assert_int_equal(c.err.error_class, SL_CLASS_FATAL);
+	assert_int_equal(c.err.retryable, 1);
+	assert_string_equal(c.err.sqlstate, "57P01");
+	assert_int_equal(number("SELECT count(*) FROM job"), 1);
+	start_many("t", 1);
+	assert_int_equal(drain("t", 10), 2);
+}
+
+static void a_restarted_server_is_found_again(void **state)
+{
+	(void)state;
+	int64_t now;
+	struct batch b;
+	start_many("t", 10);
+	exchange(NULL, &b, "t", 4);
+	PQfinish(place.admin);
+	assert_int_equal(pg_temp_command(place.server, "crash"), 0);
+	place.admin = pg_temp_connect(place.server);
+	char sql[128];
+	(void)snprintf(sql, sizeof sql, "SET search_path = %s; SET client_min_messages = error", place.schema);
+	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
+	while (store.ops->now_ms(store.ctx, &now, &err) != 0)
+		assert_int_equal(err.code, SL_EUNAVAIL);
+	/* The claim may be lost with the server's memory, or not; the fence decides, and every job ends once. */
+	OK(store.ops->exchange(store.ctx, NULL, b.settles, b.n, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	for (size_t i = 0; i < b.n; i++)
+		assert_int_equal(b.results[i].lost, SL_LOST_NOT);
+	assert_int_equal(drain("t", 3), 6);
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 4 AND attempt = 1"), 10);
+}
+
+static void a_forked_child_is_refused(void **state)
+{
+	(void)state;
+	int64_t now;
+	OK(store.ops->now_ms(store.ctx, &now, &err));
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(store.ops->now_ms(store.ctx, &now, &err) == SL_EFORKED ? 42 : 1);
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WEXITSTATUS(status), 42);
+	OK(store.ops->now_ms(store.ctx, &now, &err));
+}
+
+static void one_connection_is_enough_for_every_slot(void **state)
+{
+	(void)state;
+	sl_store many = store;
+	assert_int_equal(pg_place_open(&place, &store, 1), 0);
+	struct batch b;
+	claim_and_expire(&b);
+	assert_int_equal(reap("t"), 1);
+	OK(store.ops->exchange(store.ctx, NULL, b.settles, 1, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	assert_int_equal(b.results[0].lost, SL_LOST_TAKEN); /* asked for on the same connection */
+	assert_int_equal(drain("t", 10), 1);
+	sl_store_close(&store);
+	store = many;
+}
+
+static void a_password_is_in_no_error(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"postgres://u:s3cret@127.0.0.1:1/x", "postgres://u:s3cr%zzs3cret@h/x",
+					  "host=127.0.0.1 port=1 password=s3cret", "password=s3cret s3cret",
+					  "postgres://u:s3cret@h:s3cret/x?s3cret=s3cret"};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		sl_store other;
+		memset(&err, 0, sizeof err);
+		int rc = sl_store_postgres_open(&other, bad[i], NULL, &err);
+		assert_true(rc == SL_EUNAVAIL || rc == SL_EINVAL);
+		assert_true(err.msg[0] != '\0');
+		assert_null(strstr(err.msg, "s3cret"));
+	}
+}
+
+static void states_of_the_server_are_classified(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *sqlstate;
+		int code;
+		enum sl_err_class error_class;
+	} rows[] = {{"40001", SL_EAGAIN, SL_CLASS_TRANSIENT}, {"40P01", SL_EAGAIN, SL_CLASS_TRANSIENT},
+		    {"55P03", SL_EAGAIN, SL_CLASS_TRANSIENT}, {"22021", SL_EDATA, SL_CLASS_POISON},
+		    {"57P01", SL_EUNAVAIL, SL_CLASS_FATAL},   {"57014", SL_ETIMEDOUT, SL_CLASS_TRANSIENT},
+		    {"53100", SL_ENOSPC, SL_CLASS_TRANSIENT}, {"53300", SL_EUNAVAIL, SL_CLASS_FATAL},
+		    {"28P01", SL_EACCES, SL_CLASS_FATAL},     {"42601", SL_EINTERNAL, SL_CLASS_NONE}};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		enum sl_err_class error_class;
+		bool retryable;
+		assert_int_equal(sl__pg_code(rows[i].sqlstate, &error_class, &retryable), rows[i].code);
+		assert_int_equal(error_class, rows[i].error_class);
+	}
+}
+
+/* ---- migrating ---- */
+
+static void *open_main(void *arg)
+{
+	sl_store *out = arg;
+	return pg_place_open(&place, out, 0) == 0 ? out : NULL;
+}
+
+static void many_may_migrate_at_once(void **state)
+{
+	(void)state;
+	pthread_t threads[6];
+	sl_store stores[6];
+	pg_place_tear_down(&place);
+	for (int i = 0; i < 6; i++)
+		pthread_create(&threads[i], NULL, open_main, &stores[i]);
+	char first[33] = "", id[33];
+	for (int i = 0; i < 6; i++) {
+		void *opened;
+		pthread_join(threads[i], &opened);
+		assert_non_null(opened);
+		OK(stores[i].ops->target_id(stores[i].ctx, id, &err));
+		if (i == 0)
+			memcpy(first, id, sizeof first);
+		assert_string_equal(id, first);
+		sl_store_close(&stores[i]);
+	}
+	assert_int_equal(number("SELECT count(*) FROM schema_version"), SL_SCHEMA_VERSION);
+}
+
+static void a_newer_schema_is_refused(void **state)
+{
+	(void)state;
+	sl_store other;
+	assert_int_equal(pg_temp_exec(place.admin, "INSERT INTO schema_version VALUES (1000, now())"), 0);
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = place.schema};
+	assert_int_equal(sl_store_postgres_open(&other, pg_temp_url(place.server), &opts, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.msg, "1000"));
+}
+
+static void without_migration_an_empty_place_is_refused(void **state)
+{
+	(void)state;
+	sl_store other;
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = "nowhere", .migrate = SL_OFF};
+	assert_int_equal(sl_store_postgres_open(&other, pg_temp_url(place.server), &opts, &err), SL_EUNSUPPORTED);
+	assert_int_equal(number("SELECT count(*) FROM pg_namespace WHERE nspname = 'nowhere'"), 0);
+}
+
+/* ---- the caller's transaction ---- */
+
+static uint64_t start_joined(PGconn *conn)
+{
+	sl_store_tx *tx;
+	struct sl_new_chain chain = {.job = {.type = "t"}};
+	struct sl_started out;
+	OK(store.ops->join(store.ctx, conn, &tx, &err));
+	OK(store.ops->start(store.ctx, tx, &chain, 1, &out, NULL, &err));
+	OK(store.ops->commit(tx, &err)); /* lets go of it */
+	return out.chain_id;
+}
+
+static void a_job_and_the_callers_rows_happen_together_or_not_at_all(void **state)
+{
+	(void)state;
+	PGconn *conn = pg_temp_connect(place.server);
+	assert_int_equal(pg_temp_exec(conn, "CREATE TEMP TABLE mine (n integer)"), 0);
+	assert_int_equal(pg_temp_exec(conn, "BEGIN; INSERT INTO mine VALUES (1)"), 0);
+	(void)start_joined(conn);
+	assert_int_equal(number("SELECT count(*) FROM job"), 0); /* not committed yet */
+	assert_int_equal(pg_temp_exec(conn, "ROLLBACK"), 0);
+	assert_int_equal(drain("t", 10), 0);
+	assert_int_equal(pg_temp_exec(conn, "BEGIN; INSERT INTO mine VALUES (2)"), 0);
+	(void)start_joined(conn);
+	assert_int_equal(pg_temp_exec(conn, "COMMIT"), 0);
+	assert_int_equal(pg_temp_number(conn, "SELECT sum(n) FROM mine"), 2);
+	assert_int_equal(drain("t", 10), 1);
+	PQfinish(conn);
+}
+
+static void a_transaction_leaves_the_planner_to_the_callers_sql(void **state)
+{
+	(void)state;
+	sl_store_tx *tx;
+	struct sl_new_chain chain = {.job = {.type = "t"}};
+	struct sl_started out;
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	PGconn *conn = store.ops->native(tx);
+	assert_int_equal(pg_temp_number(conn, "SELECT (current_setting('enable_seqscan') = 'on')::integer"), 1);
+	OK(store.ops->start(store.ctx, tx, &chain, 1, &out, NULL, &err));
+	assert_int_equal(pg_temp_number(conn, "SELECT (current_setting('enable_hashjoin') = 'on'"
+					      " AND current_setting('plan_cache_mode') = 'auto')::integer"),
+			 1);
+	OK(store.ops->commit(tx, &err));
+	assert_int_equal(drain("t", 10), 1);
+}
+
+/* ---- cost ---- */
+
+static void an_exchange_is_one_round_trip(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	sl_store direct = store;
+	struct pg_proxy *proxy = pg_proxy_start(place.server);
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = place.schema, .connections = 1};
+	start_many("t", 40);
+	OK(sl_store_postgres_open(&store, pg_proxy_url(proxy), &opts, &err));
+	exchange(NULL, &a, "t", 10);
+	exchange(&a, &b, "t", 10); /* everything is prepared by now */
+	unsigned before = pg_proxy_round_trips(proxy);
+	exchange(&b, &a, "t", 10);
+	assert_int_equal(pg_proxy_round_trips(proxy) - before, 1);
+	assert_int_equal(a.n, 10);
+	before = pg_proxy_round_trips(proxy);
+	(void)start_one("t", 0);
+	(void)start_one("t", 0);
+	assert_int_equal(pg_proxy_round_trips(proxy) - before, 2);
+	sl_store_close(&store);
+	pg_proxy_stop(proxy);
+	store = direct;
+}
+
+/* Plans were made while the tables were empty, and must not be scans when they are full. */
+static void a_drain_updates_within_pages_and_scans_no_table(void **state)
+{
+	(void)state;
+	char sql[512];
+	start_many("t", 5000);
+	assert_int_equal(drain("t", 256), 5000);
+	sl_store_close(&store); /* connections that end tell their statistics */
+	await_connections("");
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT n_tup_upd FROM pg_stat_user_tables WHERE schemaname = '%s' AND relname = 'job'",
+		       place.schema);
+	while (number(sql) < 5000)
+		assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_stat_clear_snapshot()"), 0);
+	assert_int_equal(number(sql), 5000);
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables"
+		       " WHERE schemaname = '%s' AND relname = 'job'",
+		       place.schema);
+	assert_int_equal(number(sql), 0);
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = '%s'"
+		       " AND relname IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup', 'paused')",
+		       place.schema);
+	/* Each of the nine indexes on these tables was built by one scan. */
+	assert_int_equal(number(sql), number("SELECT count(*) FROM pg_indexes WHERE schemaname = current_schema()"
+					     " AND tablename IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup',"
+					     " 'paused')"));
+	assert_int_equal(pg_place_open(&place, &store, 4), 0);
+}
+
+static void a_pinned_snapshot_does_not_make_claims_read_what_is_gone(void **state)
+{
+	(void)state;
+	char sql[256];
+	PGconn *pin = pg_temp_connect(place.server);
+	start_many("t", 3000);
+	assert_int_equal(pg_temp_exec(pin, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class"), 0);
+	assert_int_equal(drain("t", 50), 3000);
+	sl_store_close(&store);
+	await_connections("");
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '%s'"
+		       " AND indexrelname = 'ready_order'",
+		       place.schema);
+	while (number(sql) < 3000)
+		assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_stat_clear_snapshot()"), 0);
+	/* Without a mark the claims read 3000 + 2950 + 2900 + … = 90,000 entries of jobs that are gone. */
+	printf("# %lld entries of ready read for 3000 jobs\n", number(sql));
+	assert_in_range(number(sql), 3000, 30000);
+	PQfinish(pin);
+	assert_int_equal(pg_place_open(&place, &store, 4), 0);
+}
+
+static void what_comes_back_below_the_mark_is_claimed_again(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	start_many("t", 20);
+	exchange(NULL, &a, "t", 10);
+	for (size_t i = 0; i < a.n; i++)
+		a.settles[i].kind = SL_SETTLE_RETRY;
+	exchange(&a, &b, "t", 10); /* the other ten: the mark is above the first */
+	assert_int_equal(b.n, 10);
+	exchange(&b, &a, "t", 10);
+	assert_int_equal(a.n, 10);
+	exchange(&a, &b, "t", 10);
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 4"), 20);
+}
+
+static void a_claim_that_found_few_above_the_mark_says_that_there_may_be_more(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	start_many("t", 15);
+	exchange(NULL, &a, "t", 10);
+	for (size_t i = 0; i < a.n; i++)
+		a.settles[i].kind = SL_SETTLE_RETRY;
+	assert_int_equal(exchange(&a, &b, "t", 10), 0);
+	assert_int_equal(b.n, 5);
+	exchange(&b, &a, "t", 10);
+	assert_int_equal(a.n, 10);
+	assert_int_equal(exchange(&a, &b, "t", 10), -1);
+}
+
+static void what_is_urgent_goes_before_the_mark(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	start_many("t", 20);
+	exchange(NULL, &a, "t", 10);
+	uint64_t urgent = start_one("t", -5);
+	exchange(&a, &b, "t", 1);
+	assert_int_equal(b.n, 1);
+	assert_int_equal(b.settles[0].id, urgent);
+}
+
+/* A row of ready that its job has left, as a claim that was lost with the server's memory leaves it. */
+static void a_row_that_its_job_has_left_is_passed_over(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	start_many("t", 1);
+	assert_int_equal(pg_temp_exec(place.admin, "CREATE TEMP TABLE before AS SELECT * FROM ready"), 0);
+	exchange(NULL, &a, "t", 10);
+	exchange(&a, &b, "t", 10);
+	start_many("t", 1);
+	assert_int_equal(pg_temp_exec(place.admin, "INSERT INTO ready SELECT * FROM before; DROP TABLE before"), 0);
+	exchange(NULL, &b, "t", 1);
+	assert_int_equal(b.n, 1);
+	assert_int_not_equal(b.settles[0].id, a.settles[0].id);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 0);
+}
+
+/* Another claimer holds all of the more urgent type; the other type must not be overlooked. */
+static void a_type_that_others_are_claiming_does_not_hide_another(void **state)
+{
+	(void)state;
+	struct batch b;
+	PGconn *other = pg_temp_connect(place.server);
+	(void)start_one("hot", 0);
+	uint64_t cold = start_one("cold", 5);
+	char sql[128];
+	(void)snprintf(sql, sizeof sql,
+		       "SET search_path = %s; BEGIN; SELECT * FROM ready WHERE type = 'hot' FOR UPDATE", place.schema);
+	assert_int_equal(pg_temp_exec(other, sql), 0);
+	struct sl_claim_type types[2] = {{"hot", 1}, {"cold", 1}};
+	struct sl_claim_request r = request_of(&b, types, 1);
+	struct sl_claim_reply reply;
+	r.n_types = 2;
+	OK(store.ops->exchange(store.ctx, NULL, NULL, 0, NULL, &r, &reply, keep, &b, NULL, &err));
+	assert_int_equal(b.n, 1);
+	assert_int_equal(b.settles[0].id, cold);
+	PQfinish(other);
+}
+
+/* ---- sharing ---- */
+
+struct starter {
+	pthread_t thread;
+	const char *input;
+	int n, rc;
+	struct sl_err err;
+};
+
+static void *starter_main(void *arg)
+{
+	struct starter *s = arg;
+	for (int i = 0; i < s->n && s->rc == 0; i++) {
+		struct sl_new_chain chain = {.job = {.type = "t", .input = s->input}};
+		struct sl_started out;
+		s->rc = store.ops->start(store.ctx, NULL, &chain, 1, &out, NULL, &s->err);
+	}
+	return NULL;
+}
+
+static void starts_that_share_a_transaction_do_not_fail_for_anothers_data(void **state)
+{
+	(void)state;
+	struct starter s[6];
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 6; i++) {
+			s[i] = (struct starter){.input = i == 0 ? "\"\xff\"" : "1", .n = i == 0 ? 1 : 10};
+			pthread_create(&s[i].thread, NULL, starter_main, &s[i]);
+		}
+		for (int i = 0; i < 6; i++) {
+			pthread_join(s[i].thread, NULL);
+			assert_int_equal(s[i].rc, i == 0 ? SL_EDATA : 0);
+		}
+		assert_int_equal(s[0].err.error_class, SL_CLASS_POISON);
+	}
+	assert_int_equal(number("SELECT count(*) FROM job"), 20 * 5 * 10);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+		TEST(a_completion_that_waits_for_a_reaper_is_refused),
+		TEST(a_completion_that_waits_for_a_reaper_that_fails_is_taken),
+		TEST(a_completion_after_the_reaper_is_refused),
+		TEST(a_reaper_passes_over_a_job_that_is_being_completed),
+		TEST(a_reaper_takes_a_job_whose_completion_was_rolled_back),
+		TEST(a_reaper_passes_over_a_job_that_is_guarded),
+		TEST(an_idle_connection_that_was_terminated_is_replaced_unnoticed),
+		TEST(a_connection_that_dies_in_the_middle_is_unavailable_once),
+		TEST(a_restarted_server_is_found_again),
+		TEST(a_forked_child_is_refused),
+		TEST(one_connection_is_enough_for_every_slot),
+		TEST(a_password_is_in_no_error),
+		TEST(states_of_the_server_are_classified),
+		TEST(many_may_migrate_at_once),
+		TEST(a_newer_schema_is_refused),
+		TEST(without_migration_an_empty_place_is_refused),
+		TEST(a_job_and_the_callers_rows_happen_together_or_not_at_all),
+		TEST(a_transaction_leaves_the_planner_to_the_callers_sql),
+		TEST(an_exchange_is_one_round_trip),
+		TEST(a_drain_updates_within_pages_and_scans_no_table),
+		TEST(a_pinned_snapshot_does_not_make_claims_read_what_is_gone),
+		TEST(what_comes_back_below_the_mark_is_claimed_again),
+		TEST(a_claim_that_found_few_above_the_mark_says_that_there_may_be_more),
+		TEST(what_is_urgent_goes_before_the_mark),
+		TEST(a_row_that_its_job_has_left_is_passed_over),
+		TEST(a_type_that_others_are_claiming_does_not_hide_another),
+		TEST(starts_that_share_a_transaction_do_not_fail_for_anothers_data),
+	};
+	int rc = pg_place_start(&place, PG_TEMP_DURABLE);
+	if (rc != 0)
+		return rc;
+	rc = cmocka_run_group_tests_name("postgres", tests, NULL, NULL);
+	pg_place_stop(&place);
+	return rc;
+}
