@@ -269,9 +269,10 @@ static void arguments_that_do_not_fit_are_refused(void **state)
 	struct execbox *b = *state;
 	struct fake f;
 	char *input = malloc(3000100);
-	int n = sprintf(input, "{\"argv\":[\"echo\",\"");
-	memset(input + n, 'x', 3000000);
-	strcpy(input + n + 3000000, "\"]}");
+	static const char head[] = "{\"argv\":[\"echo\",\"", tail[] = "\"]}";
+	memcpy(input, head, sizeof head);
+	memset(input + sizeof head - 1, 'x', 3000000);
+	memcpy(input + sizeof head - 1 + 3000000, tail, sizeof tail);
 	execbox_exec(b, NULL);
 	assert_int_equal(execbox_run(b, &f, input), SL_ETOOBIG);
 	free(input);
