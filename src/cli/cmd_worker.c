@@ -104,13 +104,26 @@ static void fill_processor(const struct service *s, const struct handler *h, str
 		p->retry.max_attempts = 1; /* a command that somebody ran once */
 }
 
-/* A job that was reaped had a worker that died, perhaps with output that is not sent. */
+static int is_news(enum sl_observe_kind kind)
+{
+	return kind == SL_OBSERVE_ATTEMPT_FAILED || kind == SL_OBSERVE_ATTEMPT_ABORTED ||
+	       kind == SL_OBSERVE_JOB_FAILED || kind == SL_OBSERVE_LEASE_LOST;
+}
+
+/* On whichever thread. */
 static void on_observation(const struct sl_observation *o, void *ctx)
 {
 	struct service *s = ctx;
+	const char *why = o->err ? o->err->msg : "";
 
+	/* A job that was reaped had a worker that died, perhaps with output that is not sent. */
 	if (o->kind == SL_OBSERVE_JOB_REAPED)
 		workerlog_nudge(&s->log);
+	if (o->kind == SL_OBSERVE_WORKER_ERROR)
+		cli_say(s->cli, SL_LOG_WARN, "%s", why);
+	else if (is_news(o->kind))
+		cli_say(s->cli, SL_LOG_INFO, "job %" PRIu64 ", attempt %d: %s%s%s", o->id, o->attempt,
+			sl_observe_name(o->kind), *why ? ": " : "", why);
 }
 
 static int start(struct service *s)

@@ -28,6 +28,14 @@ def postgres_url():
     return _pg["url"].replace("/postgres?", f"/{name}?")
 
 
+def tell_postgres(command):
+    """restart, crash, stop or start, as pg-temp has it; returns when it is done."""
+    _pg["server"].stdin.write(command + "\n")
+    _pg["server"].stdin.flush()
+    answer = _pg["server"].stdout.readline().strip()
+    assert answer == "ok", answer
+
+
 def stop_postgres():
     """To be called at the end of a file that used it."""
     if _pg["server"] is not None:

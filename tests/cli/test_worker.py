@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers and single runs: what commands are given, what they may say, and how they end."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+
+import jobtest
+from clitest import TIMEOUT
+from jobtest import SLUICE, JobTest, alive
+
+
+class Handlers(JobTest):
+    def test_a_command_gets_the_input_and_who_it_is(self):
+        chain = self.enqueue("my/type", '{"to": "ada"}')
+        self.drain("--type=my/type=/bin/sh -c 'cat; echo; echo $SLUICE_JOB_ID $SLUICE_CHAIN_ID $SLUICE_ATTEMPT $SLUICE_TYPE'")
+        self.assertEqual(self.logs(chain).decode(), f'{{"to": "ada"}}\n{chain} {chain} 1 my/type\n')
+        job = self.show(chain)
+        self.assertEqual((job["status"], job["attempt"], job["output"]), ("completed", 1, None))
+        self.assertEqual(self.attempts(chain), [(1, "completed")])
+        self.assertIsNotNone(job["completed_at"])
+        self.assertIsNotNone(job["leased_by"])
+
+    def test_words_are_split_without_a_shell_unless_asked_for(self):
+        chain = self.enqueue("t")
+        self.drain("--type=t=printf '<%s>\\n' $HOME \"a b\" c\\ d ''")
+        self.assertEqual(self.logs(chain), b"<$HOME>\n<a b>\n<c d>\n<>\n")
+        chain = self.enqueue("t")
+        self.drain("--shell", "--type=t=echo $SLUICE_TYPE | tr t T && exit 0")
+        self.assertEqual(self.logs(chain), b"T\n")
+
+    def test_several_types_have_their_own_commands(self):
+        one, two = self.enqueue("one"), self.enqueue("two")
+        self.drain("--type=one=echo first", "--type=two=echo second", "--slots=3")
+        self.assertEqual((self.logs(one), self.logs(two)), (b"first\n", b"second\n"))
+
+    def test_wrong_usage_is_64(self):
+        for args, says in [([], "--type"), (["--type=a='open"], "not closed"), (["--type=a="], "empty"),
+                           (["--type==x"], "no name"), (["--type=a=x", "--type=a=y"], "twice"),
+                           (["--type=no good=x"], "type"), (["--type=a=x", "--slots=0"], "--slots"),
+                           (["--type=a=x", "--lease=1"], "--lease"), (["--type=a=x", "extra"], "extra")]:
+            with self.subTest(args=args):
+                self.fails(64, "worker", "--drain", *args, says=says)
+
+    def test_descriptor_3_is_the_protocol(self):
+        chain = self.enqueue("t", "1")
+        self.drain(self.handler("""cat >/dev/null
+echo '{"progress":{"done":1}}' >&3
+echo '{"output":{"sum":[1, 2.50]}}' >&3
+echo done
+"""))
+        r = self.ok("jobs", "wait", str(chain))
+        self.assertEqual(r.text, '{"sum":[1,2.50]}\n')
+        self.assertEqual(self.show(chain)["progress"], {"done": 1})
+        self.assertIn(("progress", '{"done":1}'), [(e["type"], e["text"]) for e in self.events(chain)])
+        self.assertEqual(self.logs(chain), b"done\n")
+
+    def test_a_chain_continues_job_by_job(self):
+        chain = self.enqueue("t", "3")
+        script = """read n
+if [ "$n" -gt 0 ]; then
+  echo "{\\"continue_with\\":{\\"type\\":\\"t\\",\\"input\\":$((n - 1))}}" >&3
+else
+  echo '{"output":"end"}' >&3
+fi
+echo "$n in $SLUICE_CHAIN_ID"
+"""
+        self.drain(self.handler(script))
+        self.assertEqual(self.chain(chain)["output"], "end")
+        jobs = self.ok("jobs", "list", f"--chain={chain}", "--oldest-first", "--json").json()
+        self.assertEqual([j["input"] for j in jobs], [3, 2, 1, 0])
+        self.assertEqual([j["next_id"] for j in jobs], [j["id"] for j in jobs[1:]] + [None])
+        self.assertEqual(self.logs(chain).decode(), "".join(f"{n} in {chain}\n" for n in (3, 2, 1, 0)))
+        self.assertEqual(self.logs(jobs[2]["id"]).decode(), f"1 in {chain}\n")
+        self.assertEqual(self.chain(chain)["last_id"], jobs[-1]["id"])
+
+    def test_a_chain_starts_when_all_it_waits_for_have_completed(self):
+        parts = [self.enqueue("part", str(i)) for i in range(5)]
+        total = self.enqueue("total", *[f"--after={p}" for p in parts])
+        self.drain(self.handler('echo "{\\"output\\":$(cat)}" >&3; echo part >>order', "part"),
+                   self.handler("echo total >>order", "total"), "--slots=3", "--kill-grace=1s")
+        self.assertEqual(self.chain(total)["status"], "completed")
+        self.assertEqual(self.read("order"), b"part\n" * 5 + b"total\n")
+
+    def test_a_failed_blocker_keeps_others_waiting_until_it_is_retried(self):
+        first = self.enqueue("first")
+        second = self.enqueue("second", f"--after={first}")
+        types = [self.handler("test -e good", "first"), "--type=second=true", "--max-attempts=1"]
+        self.drain(*types)
+        self.assertEqual((self.show(first)["status"], self.show(second)["status"]), ("failed", "blocked"))
+        self.write("good", b"")
+        self.ok("jobs", "retry", str(first))
+        self.drain(*types)
+        self.assertEqual((self.show(first)["status"], self.show(second)["status"]), ("completed", "completed"))
+
+    def test_failures_are_tried_again_until_the_attempts_run_out(self):
+        chain = self.enqueue("t")
+        summary = self.drain(self.handler("echo try $SLUICE_ATTEMPT; echo no >&2; exit 3"), "--max-attempts=3")
+        self.assertEqual((summary["failed"], summary["retried"], summary["completed"]), (1, 2, 0))
+        job = self.show(chain)
+        self.assertEqual((job["status"], job["attempt"]), ("failed", 3))
+        self.assertIn("exit code 3", job["error"])
+        self.assertIn("no", job["error"])
+        self.assertEqual(self.attempts(chain), [(1, "failed"), (2, "failed"), (3, "failed")])
+        self.assertEqual([line for line in self.logs(chain).split(b"\n") if b"try" in line], [b"try 1", b"try 2", b"try 3"])
+        self.fails(65, "jobs", "wait", str(chain), says="exit code 3")
+
+    def test_a_retry_can_succeed(self):
+        chain = self.enqueue("t")
+        self.drain(self.handler("test $SLUICE_ATTEMPT = 3"))
+        self.assertEqual(self.attempts(chain), [(1, "failed"), (2, "failed"), (3, "completed")])
+
+    def test_a_command_can_fail_for_good_or_ask_for_later(self):
+        bad = self.enqueue("bad")
+        later = self.enqueue("later")
+        temporary = self.enqueue("temporary")
+        again = "[ -e {0} ] && exit 0; touch {0}; "
+        worker = self.worker(self.handler("""echo '{"fail":"no such user"}' >&3""", "bad"),
+                             self.handler(again.format("l") + """echo '{"reschedule_in_ms":20}' >&3""", "later"),
+                             self.handler(again.format("t") + "exit 75", "temporary"))
+        for chain in (bad, later, temporary):
+            self.chain(chain)
+        self.end(worker)
+        job = self.show(bad)
+        self.assertEqual((job["status"], job["error"], job["attempt"]), ("failed", "no such user", 1))
+        for chain in (later, temporary):
+            job = self.show(chain)
+            self.assertEqual((job["status"], job["attempt"]), ("completed", 1))
+            self.assertEqual(self.attempts(chain), [(1, "rescheduled"), (1, "completed")])
+
+    def test_a_bad_line_on_descriptor_3_is_a_failed_attempt(self):
+        for line, says in [("oops", "line 1"), ('{"outptu":1}', "descriptor 3"), ('{"output":1', "line 1"),
+                           ('{"continue_with":{"input":1}}', "type"), ('{"reschedule_in_ms":"x"}', "reschedule_in_ms")]:
+            with self.subTest(line=line):
+                chain = self.enqueue("t")
+                self.write("line", line.encode() + b"\n")
+                self.drain(self.handler("cat line >&3"), "--max-attempts=1")
+                job = self.show(chain)
+                self.assertEqual(job["status"], "failed", job)
+                self.assertIn(says, job["error"])
+
+    def test_a_command_that_does_not_read_its_input_is_no_error(self):
+        chain = self.enqueue("t", "-", stdin=b'"' + b"x" * 3_000_000 + b'"')
+        self.drain("--type=t=true")
+        self.assertEqual(self.show(chain)["status"], "completed")
+
+    def test_a_command_that_crashes_fails_alone(self):
+        crash = self.enqueue("t", "0")
+        others = [self.enqueue("t", str(i)) for i in range(1, 9)]
+        self.drain(self.handler('read n; [ "$n" = 0 ] && kill -SEGV $$; exit 0'), "--slots=2", "--max-attempts=2")
+        job = self.show(crash)
+        self.assertEqual((job["status"], job["attempt"]), ("failed", 2))
+        self.assertIn("SIGSEGV", job["error"])
+        self.assertEqual([(self.show(o)["status"], self.show(o)["attempt"]) for o in others], [("completed", 1)] * 8)
+
+    def test_a_command_that_is_missing_says_so(self):
+        chain = self.enqueue("t")
+        self.drain("--type=t=/no/such/command", "--max-attempts=1")
+        self.assertIn("No such file", self.show(chain)["error"])
+
+    def test_ten_megabytes_and_any_bytes_are_kept(self):
+        big = b"".join(b"%07d " % i + b"y" * 90 + b"\n" for i in range(100_000))
+        odd = b"\xff\xfe\x00\x01\xc3(\x1b[31m"
+        self.write("big", big)
+        self.write("odd", odd + b"\n" + b"z" * 700_000 + b"\nend")
+        one, two = self.enqueue("big"), self.enqueue("odd")
+        self.drain("--type=big=cat big", "--type=odd=cat odd", "--slots=2")
+        self.assertEqual(self.logs(one), big)
+        logs = self.logs(two)
+        self.assertTrue(logs.startswith(odd + b"\n"))
+        self.assertEqual(logs.replace(b"\n", b""), self.read("odd").replace(b"\n", b""))
+        first = [e for e in self.events(two) if e["type"] == "stdout"][0]
+        self.assertEqual(first["data_b64"], "//4AAcMoG1szMW0=")
+
+    def test_what_a_command_leaves_behind_does_not_hold_its_job(self):
+        chain = self.enqueue("t")
+        self.drain(self.handler("sleep 1000 & echo $! >left; echo started"))
+        self.assertEqual(self.show(chain)["status"], "completed")
+        self.assertEqual(self.logs(chain), b"started\n")
+        self.assertFalse(alive(int(self.read("left"))))
+
+    def test_a_timeout_ends_the_command_and_counts(self):
+        chain = self.enqueue("t")
+        self.drain(self.handler("echo $$ >>pids; sleep 1000"), "--timeout=200ms", "--max-attempts=2", "--kill-grace=1s")
+        job = self.show(chain)
+        self.assertEqual((job["status"], job["attempt"]), ("failed", 2))
+        self.assertIn("timeout", job["error"])
+        for pid in self.read("pids").split():
+            self.assertFalse(alive(int(pid)))
+
+    def test_a_schedule_is_kept_and_drain_does_not_wait_for_it(self):
+        later, soon = self.enqueue("t", "--in=1h"), self.enqueue("t", "--in=300ms")
+        self.until(lambda: json.loads(self.ok("jobs", "stats", "--json").out)["types"]["t"]["due"] == 1)
+        self.drain("--type=t=true")
+        self.assertEqual((self.show(later)["status"], self.show(soon)["status"]), ("pending", "completed"))
+        self.assertGreaterEqual(self.show(soon)["started_at"], self.show(soon)["scheduled_for"])
+
+    def test_a_running_worker_takes_a_scheduled_job_when_it_is_due(self):
+        worker = self.worker("--type=t=true")
+        chain = self.enqueue("t", "--in=400ms")
+        self.assertEqual(self.chain(chain)["status"], "completed")
+        job = self.show(chain)
+        self.assertGreaterEqual(job["started_at"], job["scheduled_for"])
+        self.end(worker)
+
+    def test_smaller_priorities_run_first(self):
+        for n in (5, -5, 0, 7, -9):
+            self.enqueue("t", f"--priority={n}", "--", str(n))
+        self.drain(self.handler("cat >>order; echo >>order"))
+        self.assertEqual(self.read("order"), b"-9\n-5\n0\n5\n7\n")
+
+    def test_a_paused_type_rests(self):
+        self.ok("jobs", "pause", "t")
+        chain = self.enqueue("t")
+        worker = self.worker("--type=t=true", "--type=u=true", "--slots=2")
+        self.assertEqual(self.chain(self.enqueue("u"))["status"], "completed")
+        self.assertEqual(self.show(chain)["status"], "pending")
+        self.ok("jobs", "resume", "t")
+        self.assertEqual(self.chain(chain)["status"], "completed")
+        self.end(worker)
+
+    def test_all_slots_work_at_once(self):
+        ids = [self.enqueue("t", str(i)) for i in range(4)]
+        # Each waits until all four are there: with fewer slots than that, none would end.
+        self.drain(self.handler('touch "here.$SLUICE_JOB_ID"; until [ $(ls here.* | wc -l) = 4 ]; do sleep 0.01; done'),
+                   "--slots=4", "--timeout=30s", "--max-attempts=1")
+        self.assertEqual([self.show(i)["status"] for i in ids], ["completed"] * 4)
+
+    def test_many_jobs_complete_once_each_over_several_workers(self):
+        n = 200
+        ids = self.enqueue("t", "--bulk=-", stdin=b"{}\n" * n)
+        workers = [self.start("worker", "--drain", "--json", "--slots=2", "--type=t=echo line") for _ in range(3)]
+        completed = 0
+        for w in workers:
+            out, err = w.communicate(timeout=TIMEOUT)
+            self.assertEqual(w.returncode, 0, err)
+            completed += json.loads(out)["completed"]
+        self.assertEqual(completed, n)
+        self.assertEqual(self.totals()["completed"], n)
+        for i in ids[:: n // 10]:
+            self.assertEqual(self.logs(i), b"line\n")
+
+    def test_a_cron_schedule_is_enqueued_once_a_tick(self):
+        self.ok("cron", "add", "x", "0 0 1 1 *", "tick", '"now"')
+        self.make_due("x")
+        workers = [self.worker("--type=tick=true") for _ in range(2)]
+        self.until(self.ticked)
+        for w in workers:
+            self.end(w)
+        crons = self.ok("cron", "list", "--json").json()
+        ticks = self.ok("jobs", "list", "--type=tick", "--json").json()
+        self.assertEqual(len(ticks), 1)
+        self.assertEqual((ticks[0]["input"], ticks[0]["status"]), ("now", "completed"))
+        self.assertEqual(crons[0]["last_chain"], ticks[0]["id"])
+
+    def make_due(self, name):
+        """As if time had passed: the schedule's next tick lies an hour back."""
+        if self.postgres:
+            sql = f"UPDATE sluice.cron SET next_at = date_trunc('hour', clock_timestamp()) WHERE name = '{name}'"
+            subprocess.run(["psql", "-qX", "-d", self.store, "-c", sql], check=True)
+        else:
+            db = sqlite3.connect(self.path("jobs.db"))
+            db.execute("UPDATE sluice_cron SET next_us = next_us - 366*24*3600*1000000 WHERE name = ?", (name,))
+            db.commit()
+            db.close()
+
+    def ticked(self):
+        jobs = self.ok("jobs", "list", "--type=tick", "--json").json()
+        return jobs and jobs[0]["status"] == "completed"
+
+
+class HandlersOnPostgres(Handlers):
+    postgres = True
+
+
+class Control(JobTest):
+    """Following, cancelling and stopping what runs."""
+
+    def test_logs_are_followed_until_the_chain_has_ended(self):
+        os.mkfifo(self.path("go"))
+        chain = self.enqueue("t")
+        follower = self.start("jobs", "logs", str(chain), "--follow")
+        worker = self.worker(self.handler("echo one; read x <go; echo two"))
+        self.assertEqual(follower.stdout.readline(), b"one\n")
+        self.write("go", b"x\n")
+        out, err = follower.communicate(timeout=TIMEOUT)
+        self.assertEqual((follower.returncode, out), (0, b"two\n"), err)
+        self.end(worker)
+
+    def test_following_ends_with_a_signal(self):
+        chain = self.enqueue("t")
+        worker = self.worker(self.handler("echo one; sleep 1000"), "--stop-grace=0", "--kill-grace=1s")
+        follower = self.start("jobs", "logs", str(chain), "--follow")
+        self.assertEqual(follower.stdout.readline(), b"one\n")
+        self.end(follower, 75, signal.SIGINT)
+        self.end(worker, 75)
+
+    def test_a_cancelled_command_dies_and_the_history_says_why(self):
+        chain = self.enqueue("t")
+        worker = self.worker(self.handler("echo $$ >pid; sleep 1000"), "--kill-grace=1s")
+        pid = int(self.until_file("pid"))
+        self.ok("jobs", "cancel", str(chain))
+        self.until(lambda: not alive(pid))
+        job = self.show(chain)
+        self.assertEqual((job["status"], self.attempts(chain)), ("cancelled", [(1, "aborted")]))
+        self.assertIn("cancelled", job["attempts"][0]["error"])
+        os.remove(self.path("pid"))
+        self.ok("jobs", "retry", str(chain))
+        self.assertNotEqual(int(self.until_file("pid")), pid)
+        self.assertEqual(self.show(chain)["status"], "running")
+        self.ok("jobs", "delete", str(chain))
+        self.until(lambda: not alive(int(self.read("pid"))))
+        self.fails(74, "jobs", "show", str(chain))
+        self.end(worker)
+
+    def test_a_command_that_ignores_sigterm_is_killed(self):
+        chain = self.enqueue("t")
+        worker = self.worker(self.handler("trap '' TERM; echo $$ >pid; while :; do sleep 0.1; done"), "--kill-grace=200ms")
+        pid = int(self.until_file("pid"))
+        self.ok("jobs", "cancel", str(chain))
+        self.until(lambda: not alive(pid))
+        self.end(worker)
+
+    def test_a_stopped_worker_lets_commands_finish(self):
+        os.mkfifo(self.path("go"))
+        chain, waiting = self.enqueue("t"), self.enqueue("t")
+        worker = self.worker(self.handler("echo $$ >pid; read x <go; echo finished"), "--json")
+        self.until_file("pid")
+        worker.send_signal(signal.SIGTERM)
+        self.write("go", b"x\n")
+        out, err = worker.communicate(timeout=TIMEOUT)
+        self.assertEqual(worker.returncode, 0, err)
+        self.assertEqual(json.loads(out)["completed"], 1)
+        self.assertEqual((self.show(chain)["status"], self.logs(chain)), ("completed", b"finished\n"))
+        self.assertEqual((self.show(waiting)["status"], self.show(waiting)["attempt"]), ("pending", 0))
+
+    def test_a_stopped_worker_gives_back_what_takes_too_long(self):
+        chain = self.enqueue("t")
+        worker = self.worker(self.handler("echo $$ >pid; sleep 1000"), "--stop-grace=0", "--kill-grace=1s")
+        pid = int(self.until_file("pid"))
+        self.end(worker, 75, signal.SIGINT)
+        self.assertFalse(alive(pid))
+        job = self.show(chain)
+        self.assertEqual((job["status"], job["attempt"]), ("pending", 0))
+        self.assertEqual(self.attempts(chain), [(1, "released")])
+        self.drain("--type=t=true")
+        self.assertEqual(self.show(chain)["status"], "completed")
+
+    def test_an_interrupted_drain_is_75(self):
+        self.enqueue("t")
+        worker = self.worker(self.handler("echo $$ >pid; sleep 1000"), "--drain", "--stop-grace=0", "--kill-grace=1s")
+        self.until_file("pid")
+        self.end(worker, 75)
+
+    def test_a_job_shows_who_has_it_while_it_runs(self):
+        chain = self.enqueue("t")
+        worker = self.worker(self.handler("echo $$ >pid; sleep 1000"), "--id=me", "--kill-grace=1s", "--stop-grace=0")
+        self.until_file("pid")
+        job = self.show(chain)
+        self.assertEqual((job["status"], job["leased_by"], self.attempts(chain)), ("running", "me", [(1, "running")]))
+        self.assertIsNotNone(job["leased_until"])
+        text = self.ok("jobs", "watch", "--count=1").text
+        self.assertRegex(text, rf"(?m)^{chain} .* me$")
+        self.end(worker, 75)
+
+
+class ControlOnPostgres(Control):
+    postgres = True
+
+
+class Run(JobTest):
+    def test_output_and_code_are_the_commands(self):
+        r = self.sluice("run", "--", "sh", "-c", "echo out; echo err >&2; printf unfinished; exit 3")
+        self.assertEqual((r.code, r.out, r.err), (3, b"out\nunfinished", b"err\n"))
+        job = self.ok("jobs", "list", "--json").json()[0]
+        self.assertEqual((job["status"], job["attempt"]), ("failed", 1))
+        self.assertEqual(self.logs(job["id"]), b"out\nerr\nunfinished\n")
+        self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out)["types"]["run"]["failed"], 1)
+
+    def test_arguments_are_kept_as_they_are(self):
+        self.assertEqual(self.ok("run", "printf", "<%s>", "a b", "", "$HOME", "é").text, "<a b><><$HOME><é>")
+
+    def test_codes_are_as_a_shell_has_them(self):
+        for args, code in [(["true"], 0), (["false"], 1), (["sh", "-c", "exit 75"], 75), (["sh", "-c", "exit 255"], 255),
+                           (["sh", "-c", "kill -9 $$"], 137), (["sh", "-c", "kill -TERM $$"], 143), (["no-such-command"], 127),
+                           (["/"], 127)]:
+            with self.subTest(args=args):
+                self.assertEqual(self.sluice("run", "--", *args).code, code)
+        self.assertEqual(self.totals()["running"] + self.totals()["pending"], 0)
+        self.fails(65, "run", "--", "sh", "-c", """echo '{"fail":"no good"}' >&3""", says="no good")
+        self.fails(64, "run", says="COMMAND")
+        self.fails(64, "run", "ls", "-l", says="-l")
+
+    def test_it_runs_where_it_was_called(self):
+        self.assertEqual(self.ok("run", "pwd").text, self.dir + "\n")
+
+    def test_a_signal_cancels_the_command(self):
+        for how in (signal.SIGINT, signal.SIGTERM):
+            p = self.start("run", "--", "sh", "-c", "echo $$; sleep 1000")
+            pid = int(p.stdout.readline())
+            self.end(p, 75, how)
+            self.assertFalse(alive(pid))
+            self.assertEqual(self.ok("jobs", "list", "--json", "--limit=1").json()[0]["status"], "cancelled")
+
+    def test_a_detached_command_is_run_by_a_worker_once(self):
+        chain = self.enqueue_detached("sh", "-c", "echo ran; exit 1")
+        self.assertEqual(self.show(chain)["status"], "pending")
+        self.drain("--type=run")
+        job = self.show(chain)
+        self.assertEqual((job["status"], job["attempt"], self.logs(chain)), ("failed", 1, b"ran\n"))
+
+    def enqueue_detached(self, *args):
+        return int(self.ok("run", "--detach", "--", *args).text)
+
+    def test_a_killed_run_takes_its_command_along_and_its_job_does_not_stay(self):
+        p = self.start("run", "--", "sh", "-c", "echo $$; echo last; sleep 1000")
+        pid = int(p.stdout.readline())
+        p.kill()
+        p.wait()
+        self.until(lambda: not alive(pid))
+        job = self.ok("jobs", "list", "--json").json()[0]["id"]
+        self.assertEqual(self.show(job)["status"], "running")
+        self.ok("run", "true")
+        self.assertEqual(self.show(job)["status"], "cancelled")
+        self.assertEqual(self.logs(job).decode(), f"{pid}\nlast\n")
+        self.assertIn("killed", [e["text"] for e in self.events(job) if e["type"] == "error"][0])
+
+    def test_what_is_on_a_terminal_comes_at_once(self):
+        p = subprocess.Popen([SLUICE, "run", "--", "sh", "-c", "echo now; read x; echo $x"], stdout=subprocess.PIPE,
+                             stdin=subprocess.DEVNULL, env=self.env, cwd=self.dir)
+        self.assertEqual(p.stdout.readline(), b"now\n")
+        self.assertEqual(p.stdout.read(), b"\n")
+        p.stdout.close()
+        self.assertEqual(p.wait(TIMEOUT), 0)
+
+
+class RunOnPostgres(Run):
+    postgres = True
+
+
+if __name__ == "__main__":
+    jobtest.main()
