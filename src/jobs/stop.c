@@ -138,12 +138,22 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 
 #define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
 
-static bool nothing_left(sl_worker *w, int *rc, struct sl_err *err)
+/* Grows whenever a job is done with here. */
+static uint64_t settled(const sl_worker *w)
+{
+	struct sl__core_stats s;
+	sl__core_get_stats(w->core, &s);
+	return s.completed + s.failed + s.retried + s.released + s.lost;
+}
+
+/* *gen: what had been settled before the store was asked. */
+static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *err)
 {
 	const sl_store *store = &w->home.store;
 	struct sl_outstanding o = {0};
 	sl__lock(&w->mu);
 	uint32_t open = sl__core_open(w->core);
+	*gen = settled(w);
 	sl__unlock(&w->mu);
 	if (open > 0)
 		return false;
@@ -151,14 +161,14 @@ static bool nothing_left(sl_worker *w, int *rc, struct sl_err *err)
 	return *rc == 0 && o.due == 0 && o.retrying == 0 && o.running == 0;
 }
 
-/* Until nothing is open here, but look again in a while in any case. */
-static void pause_drain(sl_worker *w, int64_t until_ns) SL_REQUIRES(w->mu)
+/* Until something more is settled and nothing is open here, but look again in a while in any case. */
+static void pause_drain(sl_worker *w, uint64_t gen, int64_t until_ns) SL_REQUIRES(w->mu)
 {
 	const struct sl_env *env = &w->home.env;
 	int64_t look = SL_MIN(until_ns, sl__deadline_ns(env, DRAIN_LOOK_MS));
-	bool busy = sl__core_open(w->core) > 0;
 	w->waiters++;
-	while (w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look && (sl__core_open(w->core) > 0) == busy)
+	while (w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look &&
+	       (sl__core_open(w->core) > 0 || settled(w) == gen))
 		(void)sl__wait(env, &w->changed, &w->mu, look);
 	w->waiters--;
 }
@@ -169,8 +179,9 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 	int64_t until = sl__deadline_ns(&w->home.env, timeout_ms);
 	while (rc == 0) {
 		int asked = 0;
+		uint64_t gen = 0;
 		struct sl_err why = SL_ERR_INIT;
-		if (nothing_left(w, &asked, &why))
+		if (nothing_left(w, &gen, &asked, &why))
 			return 0;
 		if (asked != 0 && !why.retryable) {
 			if (err != NULL)
@@ -183,7 +194,7 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 		else if (sl__mono_ns(&w->home.env) >= until)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
 		else
-			pause_drain(w, until);
+			pause_drain(w, gen, until);
 		sl__unlock(&w->mu);
 	}
 	return rc;
