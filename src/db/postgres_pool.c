@@ -74,15 +74,11 @@ void sl__pg_pool_free(sl__pg_pool *pool)
 	sl__free(&env, pool);
 }
 
-/* Something to read on an idle connection is a notice, or the server's good-bye. */
+/* Something to read on an idle connection is the server's good-bye, or so rare that a new connection costs nothing. */
 static bool is_alive(struct sl__pg_conn *c)
 {
 	struct pollfd fd = {.fd = PQsocket(c->pg), .events = POLLIN | POLLRDHUP};
-	if (fd.fd < 0 || PQstatus(c->pg) != CONNECTION_OK)
-		return false;
-	if (poll(&fd, 1, 0) == 0)
-		return true;
-	return PQconsumeInput(c->pg) == 1 && PQstatus(c->pg) == CONNECTION_OK && (fd.revents & POLLRDHUP) == 0;
+	return fd.fd >= 0 && PQstatus(c->pg) == CONNECTION_OK && poll(&fd, 1, 0) == 0;
 }
 
 static int connect_new(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)

@@ -631,16 +631,27 @@ static void a_pinned_snapshot_does_not_make_claims_read_what_is_gone(void **stat
 	assert_int_equal(pg_place_open(&place, &store, 4), 0);
 }
 
+/* Another process puts the jobs of a batch back: this one's marks know nothing of it. */
+static void retry_elsewhere(struct batch *b)
+{
+	sl_store other;
+	assert_int_equal(pg_place_open(&place, &other, 1), 0);
+	for (size_t i = 0; i < b->n; i++)
+		b->settles[i].kind = SL_SETTLE_RETRY;
+	OK(other.ops->exchange(other.ctx, NULL, b->settles, b->n, b->results, NULL, NULL, NULL, NULL, NULL, &err));
+	sl_store_close(&other);
+}
+
 static void what_comes_back_below_the_mark_is_claimed_again(void **state)
 {
 	(void)state;
 	struct batch a, b;
 	start_many("t", 20);
 	exchange(NULL, &a, "t", 10);
-	for (size_t i = 0; i < a.n; i++)
-		a.settles[i].kind = SL_SETTLE_RETRY;
-	exchange(&a, &b, "t", 10); /* the other ten: the mark is above the first */
+	retry_elsewhere(&a);
+	exchange(NULL, &b, "t", 10); /* the other ten: the mark is above all */
 	assert_int_equal(b.n, 10);
+	assert_true(b.settles[0].id > a.settles[9].id);
 	exchange(&b, &a, "t", 10);
 	assert_int_equal(a.n, 10);
 	exchange(&a, &b, "t", 10);
@@ -653,13 +664,26 @@ static void a_claim_that_found_few_above_the_mark_says_that_there_may_be_more(vo
 	struct batch a, b;
 	start_many("t", 15);
 	exchange(NULL, &a, "t", 10);
-	for (size_t i = 0; i < a.n; i++)
-		a.settles[i].kind = SL_SETTLE_RETRY;
-	assert_int_equal(exchange(&a, &b, "t", 10), 0);
+	retry_elsewhere(&a);
+	assert_int_equal(exchange(NULL, &b, "t", 10), 0);
 	assert_int_equal(b.n, 5);
 	exchange(&b, &a, "t", 10);
 	assert_int_equal(a.n, 10);
 	assert_int_equal(exchange(&a, &b, "t", 10), -1);
+}
+
+/* Within a process the order is kept at once. */
+static void what_this_process_puts_back_is_claimed_first(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	start_many("t", 20);
+	exchange(NULL, &a, "t", 10);
+	for (size_t i = 0; i < a.n; i++)
+		a.settles[i].kind = SL_SETTLE_RELEASE;
+	exchange(&a, &b, "t", 10);
+	assert_int_equal(b.n, 10);
+	assert_int_equal(b.settles[0].id, a.settles[0].id);
 }
 
 static void what_is_urgent_goes_before_the_mark(void **state)
@@ -778,6 +802,7 @@ int main(void)
 		TEST(a_pinned_snapshot_does_not_make_claims_read_what_is_gone),
 		TEST(what_comes_back_below_the_mark_is_claimed_again),
 		TEST(a_claim_that_found_few_above_the_mark_says_that_there_may_be_more),
+		TEST(what_this_process_puts_back_is_claimed_first),
 		TEST(what_is_urgent_goes_before_the_mark),
 		TEST(a_row_that_its_job_has_left_is_passed_over),
 		TEST(a_type_that_others_are_claiming_does_not_hide_another),

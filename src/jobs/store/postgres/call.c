@@ -153,8 +153,10 @@ int sl__pg_blocker_error(int rc, struct sl_err *err)
 	return rc;
 }
 
-void sl__pg_tell_unblocked(const PGresult *res, const struct sl_store_listen *l)
+void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_listen *l)
 {
+	if (PQntuples(res) > 0)
+		sl__pg_marks_forget(s);
 	for (int i = 0; i < PQntuples(res); i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
 		const char *type = sl__pg_text(res, i, 2);

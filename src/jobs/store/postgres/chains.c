@@ -106,7 +106,7 @@ static int end_lasts(struct pg_call *call, int at_heads, enum sl_job_status stat
 		return rc;
 	*n = tell_ended(sl__pg_call_result(call, at), status, listen);
 	if (at_unblock >= 0)
-		sl__pg_tell_unblocked(sl__pg_call_result(call, at_unblock), listen);
+		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, at_unblock), listen);
 	return 0;
 }
 
@@ -169,6 +169,8 @@ static int go_on(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_
 		if (sl__pg_bool(res, i, 3))
 			sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
 				    (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
+	if (rc == 0)
+		sl__pg_marks_forget(store);
 	if (rc == 0 && n != NULL)
 		*n = (size_t)PQntuples(res);
 	sl__pg_call_close(&call);

@@ -53,6 +53,13 @@ static void forget_marks(struct pg_store *s) SL_REQUIRES(s->marks_mu)
 		s->marks[i].id = 0;
 }
 
+void sl__pg_marks_forget(struct pg_store *s)
+{
+	sl__lock(&s->marks_mu);
+	forget_marks(s);
+	sl__unlock(&s->marks_mu);
+}
+
 /* Where to begin: INT32_MIN and 0 without a mark, so that everything lies behind it. */
 static bool get_mark(struct pg_store *s, const char *type, int32_t *priority, int64_t *id) SL_REQUIRES(s->marks_mu)
 {
@@ -153,7 +160,7 @@ void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
 	sl__pg_add_array(&call->params, SL__PG_TEXT, r->n_types);
 	for (size_t i = 0; i < r->n_types; i++)
 		sl__pg_el_text(&call->params, r->types[i].type);
-	(void)sl__pg_call_send(call, ST_PROMOTE);
+	cl->at_promote = sl__pg_call_send(call, ST_PROMOTE);
 	/* The statement for one type knows one limit only. */
 	bool one = r->n_types == 1 && r->types[0].limit >= r->limit;
 	cl->at = one ? send_one_type(call, cl) : send_types(call, cl);
@@ -180,7 +187,7 @@ enum {
 static void update_marks(struct pg_store *s, const struct pg_claiming *cl, const PGresult *res)
 {
 	sl__lock(&s->marks_mu);
-	if (cl->n < cl->request->limit)
+	if (cl->n < cl->request->limit || cl->promoted)
 		forget_marks(s);
 	else /* the last of each type; jobs come in order, so later ones overwrite */
 		for (uint32_t i = 0; i < cl->n; i++)
@@ -211,6 +218,8 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */
 	if (sl__pg_bool(res, last, COL_CHARGED) || (cl->marked && cl->n < cl->request->limit))
 		reply->next_due_in_ms = 0;
+	if (strcmp(PQcmdTuples(call->pipe.results[cl->at_promote]), "0") != 0)
+		cl->promoted = true;
 	bool solo = cl->n == 1 && cl->request->limit > 1 && sl__pg_bool(res, 0, COL_CHARGED);
 	if (!solo)
 		update_marks(call->store, cl, res);

@@ -150,6 +150,8 @@ int sl__pg_reap(void *store, const char *const *types, size_t n_types, uint32_t 
 	rc = sl__pg_call_one(&call, ST_REAP, &res, err);
 	if (rc == 0)
 		*n = tell_reaped(res, more, listen);
+	if (rc == 0 && *n > 0)
+		sl__pg_marks_forget(store);
 	sl__pg_call_close(&call);
 	return rc;
 }

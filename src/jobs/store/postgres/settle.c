@@ -229,6 +229,8 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 	} settles = {.in = st->settles};
 	qsort_r(st->order, st->n, sizeof *st->order, by_id, settles.out);
 	st->fast = is_fast(st->settles, st->n);
+	if (!st->fast)
+		sl__pg_marks_forget(call->store); /* before the claim that may follow is sent */
 	if (!st->fast && needs_locks(st))
 		send_locks(call, st);
 	st->at_settle = st->fast ? send_fast(call, st) : send_general(call, st);
@@ -319,7 +321,7 @@ void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, stru
 	for (int row = 0; row < PQntuples(res); row++)
 		tell_settled(res, row, &st->settles[st->order[sl__pg_int4(res, row, 0) - 1]], listen);
 	if (st->at_unblock >= 0)
-		sl__pg_tell_unblocked(sl__pg_call_result(call, st->at_unblock), listen);
+		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, st->at_unblock), listen);
 	if (lost > 0)
 		ask_why(call, st, results, lost);
 }

@@ -55,25 +55,23 @@
 	" CASE WHEN (SELECT n FROM z) < " limit                                                                        \
 	" THEN least((SELECT min(o.until) FROM {s}.lease o WHERE " types_match_lease "), (SELECT until FROM l)) END"
 
+/* The lines from here on are those of the SQL. */
+/* clang-format off */
 /* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease */
 #define PAUSED_ONE "EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = $1)"
 static const char claim_one_type[] =
 	"WITH s AS MATERIALIZED (SELECT r.ctid AS tid FROM {s}.ready r WHERE r.type = $1 AND r.solo"
 	" ORDER BY r.priority, r.id LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE 1 END FOR UPDATE SKIP LOCKED),"
 	"d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (CASE WHEN EXISTS (SELECT 1 FROM s)"
-	" THEN ARRAY(SELECT tid FROM s)"
-	" ELSE ARRAY(SELECT tid FROM " READY_FROM(
-		"r.ctid AS tid", "$1", "$3::integer", "$4::bigint",
-		"FOR UPDATE SKIP LOCKED") " m"
-					  " LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END) END)"
-					  " RETURNING x.id, x.fence, x.priority, x.solo),"
-					  "l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-					  " SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + "
-					  "$7::interval, $2 = 1 OR bool_or(solo),"
-					  " ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > "
-					  "0" LEASE_AGAIN ")," CHARGE("$6", "$2")
-						  CLAIMED("$2", "r.type = $1", "q.type = $1",
-							  "o.types @> ARRAY[$1::text]", "NULL::bigint");
+	" THEN ARRAY(SELECT tid FROM s) ELSE ARRAY(SELECT tid FROM "
+	READY_FROM("r.ctid AS tid", "$1", "$3::integer", "$4::bigint", "FOR UPDATE SKIP LOCKED")
+	" m LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END) END)"
+	" RETURNING x.id, x.fence, x.priority, x.solo),"
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+	" SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + $7::interval, $2 = 1 OR bool_or(solo),"
+	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN "),"
+	CHARGE("$6", "$2")
+	CLAIMED("$2", "r.type = $1", "q.type = $1", "o.types @> ARRAY[$1::text]", "NULL::bigint");
 
 /*
  * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all
@@ -85,33 +83,27 @@ static const char claim_types[] =
 	" FROM unnest($1::text[], $2::integer[], $3::integer[], $4::bigint[]) AS u(type, lim, priority, id)"
 	" WHERE u.lim > 0 AND NOT EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = u.type)),"
 	"s AS MATERIALIZED (SELECT m.tid FROM t CROSS JOIN LATERAL (SELECT r.ctid AS tid, r.priority, r.id"
-	" FROM {s}.ready r WHERE r.type = t.type AND r.solo ORDER BY r.priority, r.id LIMIT 1 FOR UPDATE SKIP LOCKED) m"
-	" ORDER BY m.priority, m.id LIMIT 1),"
-	"w AS MATERIALIZED (SELECT f.type, count(*) AS n FROM (SELECT t.type, m.priority, m.id FROM t CROSS JOIN "
-	"LATERAL"
-	" (SELECT * FROM " READY_FROM(
-		"r.priority, r.id", "t.type", "t.priority", "t.id",
-		"") " m LIMIT t.lim) m"
-		    " WHERE NOT EXISTS (SELECT 1 FROM s) ORDER BY m.priority, m.id LIMIT $5) f GROUP BY f.type),"
-		    "k AS MATERIALIZED (SELECT m.tid FROM (SELECT t.type, t.priority, t.id,"
-		    " CASE WHEN $9 THEN t.lim ELSE coalesce((SELECT w.n FROM w WHERE w.type = t.type), 0) END AS n "
-		    "FROM t"
-		    " WHERE NOT EXISTS (SELECT 1 FROM s)) t"
-		    " CROSS JOIN LATERAL (SELECT * FROM " READY_FROM(
-			    "r.ctid AS tid, r.priority, r.id", "t.type", "t.priority", "t.id",
-			    "FOR UPDATE SKIP LOCKED") " m LIMIT t.n) m ORDER BY m.priority, m.id LIMIT $5),"
-						      "d AS (DELETE FROM {s}.ready x"
-						      " WHERE x.ctid = ANY (ARRAY(SELECT tid FROM s UNION ALL SELECT "
-						      "tid FROM k))"
-						      " RETURNING x.id, x.fence, x.priority, x.solo, x.type),"
-						      "l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-						      " SELECT $6::uuid, $7::text, clock_timestamp(), "
-						      "clock_timestamp() + $8::interval, $5 = 1 OR bool_or(solo),"
-						      " array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM "
-						      "d HAVING count(*) > 0" LEASE_AGAIN ")," CHARGE("$7", "$5")
-							      CLAIMED("$5", "r.type IN (SELECT type FROM t)",
-								      "q.type = ANY ($1)", "o.types && $1",
-								      "(SELECT sum(n)::bigint FROM w)");
+	" FROM {s}.ready r WHERE r.type = t.type AND r.solo ORDER BY r.priority, r.id LIMIT 1"
+	" FOR UPDATE SKIP LOCKED) m ORDER BY m.priority, m.id LIMIT 1),"
+	"w AS MATERIALIZED (SELECT f.type, count(*) AS n FROM (SELECT t.type, m.priority, m.id FROM t"
+	" CROSS JOIN LATERAL (SELECT * FROM "
+	READY_FROM("r.priority, r.id", "t.type", "t.priority", "t.id", "")
+	" m LIMIT t.lim) m"
+	" WHERE NOT EXISTS (SELECT 1 FROM s) ORDER BY m.priority, m.id LIMIT $5) f GROUP BY f.type),"
+	"k AS MATERIALIZED (SELECT m.tid FROM (SELECT t.type, t.priority, t.id,"
+	" CASE WHEN $9 THEN t.lim ELSE coalesce((SELECT w.n FROM w WHERE w.type = t.type), 0) END AS n"
+	" FROM t WHERE NOT EXISTS (SELECT 1 FROM s)) t"
+	" CROSS JOIN LATERAL (SELECT * FROM "
+	READY_FROM("r.ctid AS tid, r.priority, r.id", "t.type", "t.priority", "t.id", "FOR UPDATE SKIP LOCKED")
+	" m LIMIT t.n) m ORDER BY m.priority, m.id LIMIT $5),"
+	"d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (ARRAY(SELECT tid FROM s UNION ALL SELECT tid FROM k))"
+	" RETURNING x.id, x.fence, x.priority, x.solo, x.type),"
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+	" SELECT $6::uuid, $7::text, clock_timestamp(), clock_timestamp() + $8::interval, $5 = 1 OR bool_or(solo),"
+	" array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN "),"
+	CHARGE("$7", "$5")
+	CLAIMED("$5", "r.type IN (SELECT type FROM t)", "q.type = ANY ($1)", "o.types && $1",
+	"(SELECT sum(n)::bigint FROM w)");
 
 /* $1 types. A bounded number at a time; the next claim takes the rest. */
 static const char promote[] =
@@ -149,8 +141,8 @@ static const char settle[] =
 	" coalesce(u.next_at, " NOW " + u.next_delay) AS next_due,"
 	" CASE WHEN u.kind = 2 THEN nextval('{s}.job_id') END AS next_id"
 	" FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::text[],"
-	" $8::timestamptz[], $9::timestamptz[], $10::interval[], $11::text[], $13::text[], $14::text[], $15::integer[],"
-	" $16::timestamptz[], $17::interval[], $18::text[]) WITH ORDINALITY"
+	" $8::timestamptz[], $9::timestamptz[], $10::interval[], $11::text[], $13::text[], $14::text[],"
+	" $15::integer[], $16::timestamptz[], $17::interval[], $18::text[]) WITH ORDINALITY"
 	" AS u(id, fence, kind, charge, output, error, progress, started, at, delay, worker, next_type, next_input,"
 	" next_priority, next_at, next_delay, next_trace, ord)),"
 	"s AS (UPDATE {s}.job j SET fence = j.fence + 1,"
@@ -165,72 +157,62 @@ static const char settle[] =
 	" last_id = CASE WHEN x.kind = 2 AND j.id = j.chain_id THEN x.next_id ELSE j.last_id END,"
 	" chain_status = CASE WHEN x.kind = 2 AND j.id = j.chain_id THEN 2 ELSE j.chain_status END"
 	" FROM x WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2"
-	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.solo, j.key, j.watched, x.ord, x.kind,"
-	" x.error, x.worker, x.started, x.due, x.now, x.next_id, x.next_type, x.next_input, x.next_priority, "
-	"x.next_due,"
-	" x.next_trace),"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.solo, j.key, j.watched, x.ord,"
+	" x.kind,"
+	" x.error, x.worker, x.started, x.due, x.now, x.next_id, x.next_type, x.next_input, x.next_priority,"
+	" x.next_due, x.next_trace),"
 	"h AS (UPDATE {s}.job h SET chain_status = CASE s.kind WHEN 1 THEN 4 WHEN 4 THEN 5 ELSE 2 END,"
 	" last_id = coalesce(s.next_id, h.last_id) FROM s"
-	" WHERE s.id <> s.chain_id AND s.kind IN (1, 2, 4) AND h.id = s.chain_id RETURNING h.id, h.key, h.watched, "
-	"s.kind),"
+	" WHERE s.id <> s.chain_id AND s.kind IN (1, 2, 4) AND h.id = s.chain_id RETURNING h.id, h.key, h.watched,"
+	" s.kind),"
 	"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM s WHERE id = chain_id AND kind IN (1, 4)"
 	" UNION ALL SELECT key, id FROM h WHERE kind IN (1, 4)) e"
 	" WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0),"
-	"e AS MATERIALIZED (SELECT s.next_id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS(
-		"c") " = 4 AS done"
-		     " FROM unnest($19::integer[], $20::integer[], $21::bigint[]) AS b(settle, ord, chain)"
-		     " JOIN s ON s.ord = b.settle LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id),"
-		     "b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done "
-		     "FROM e),"
-		     "n AS MATERIALIZED (SELECT s.*, (SELECT nullif(count(*), 0)::integer FROM e WHERE e.job_id = "
-		     "s.next_id) AS edges,"
-		     " (SELECT count(*)::integer FROM e WHERE e.job_id = s.next_id AND NOT e.done) AS open FROM s "
-		     "WHERE s.kind = 2),"
-		     "j AS (INSERT INTO {s}.job (id, chain_id, prev_id, created_at, scheduled_for, priority, blockers, "
-		     "blockers_open,"
-		     " status, type, input, traceparent) SELECT next_id, chain_id, id, now, next_due, next_priority, "
-		     "edges,"
-		     " CASE WHEN edges > 0 THEN open END, CASE WHEN open > 0 THEN 1 ELSE 2 END, next_type, next_input, "
-		     "next_trace"
-		     " FROM n),"
-		     "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-		     " SELECT id, fence, priority, solo, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS "
-		     "NULL OR due <= now))"
-		     " UNION ALL SELECT next_id, 1, next_priority, false, next_type FROM n"
-		     " WHERE open = 0 AND (next_due IS NULL OR next_due <= now)),"
-		     "q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-		     " SELECT id, fence, due, priority, attempt > 0, type FROM s WHERE kind IN (3, 5) AND due > now"
-		     " UNION ALL SELECT next_id, 1, next_due, next_priority, false, next_type FROM n WHERE open = 0 "
-		     "AND next_due > now),"
-		     "a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
-		     " SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 "
-		     "END, "
-		     "worker, error, started, now"
-		     " FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
-		     "l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[]))"
-		     " SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
-		     " coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
-		     " coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
+	"e AS MATERIALIZED (SELECT s.next_id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS("c") " = 4 AS done"
+	" FROM unnest($19::integer[], $20::integer[], $21::bigint[]) AS b(settle, ord, chain)"
+	" JOIN s ON s.ord = b.settle LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id),"
+	"b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done FROM e),"
+	"n AS MATERIALIZED (SELECT s.*, (SELECT nullif(count(*), 0)::integer FROM e WHERE e.job_id = s.next_id) AS"
+	" edges,"
+	" (SELECT count(*)::integer FROM e WHERE e.job_id = s.next_id AND NOT e.done) AS open FROM s WHERE s.kind ="
+	" 2),"
+	"j AS (INSERT INTO {s}.job (id, chain_id, prev_id, created_at, scheduled_for, priority, blockers,"
+	" blockers_open,"
+	" status, type, input, traceparent) SELECT next_id, chain_id, id, now, next_due, next_priority, edges,"
+	" CASE WHEN edges > 0 THEN open END, CASE WHEN open > 0 THEN 1 ELSE 2 END, next_type, next_input, next_trace"
+	" FROM n),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+	" SELECT id, fence, priority, solo, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS NULL OR due <="
+	" now)) UNION ALL SELECT next_id, 1, next_priority, false, next_type FROM n"
+	" WHERE open = 0 AND (next_due IS NULL OR next_due <= now)),"
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+	" SELECT id, fence, due, priority, attempt > 0, type FROM s WHERE kind IN (3, 5) AND due > now"
+	" UNION ALL SELECT next_id, 1, next_due, next_priority, false, next_type FROM n WHERE open = 0 AND next_due"
+	" > now),"
+	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
+	" SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 END, worker,"
+	" error, started, now FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
+	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[]))"
+	" SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
+	" coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
+	" coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
 
 /* $1 chains: open what waited for those of them that have completed. Nothing at all is read while nothing waits. */
 static const char unblock[] =
 	"WITH e AS (UPDATE {s}.blocker b SET done = true FROM {s}.job h"
-	" WHERE EXISTS (SELECT 1 FROM {s}.blocker o WHERE NOT o.done) AND b.chain_id = ANY ($1::bigint[]) AND NOT "
-	"b.done"
-	" AND h.id = b.chain_id AND " CHAIN_STATUS(
-		"h") " = 4 RETURNING b.job_id),"
-		     "c AS MATERIALIZED (SELECT job_id, count(*)::integer AS n FROM e GROUP BY job_id ORDER BY job_id),"
-		     "u AS (UPDATE {s}.job j SET blockers_open = j.blockers_open - c.n,"
-		     " status = CASE WHEN j.status = 1 AND j.blockers_open = c.n THEN 2 ELSE j.status END"
-		     " FROM c WHERE j.id = c.job_id"
-		     " RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.scheduled_for, j.status = "
-		     "2 AS opened,"
-		     " j.scheduled_for > clock_timestamp() AS later),"
-		     "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-		     " SELECT id, fence, priority, false, type FROM u WHERE opened AND later IS NOT TRUE),"
-		     "q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-		     " SELECT id, fence, scheduled_for, priority, attempt > 0, type FROM u WHERE opened AND later)"
-		     " SELECT id, chain_id, type FROM u WHERE opened ORDER BY id";
+	" WHERE EXISTS (SELECT 1 FROM {s}.blocker o WHERE NOT o.done) AND b.chain_id = ANY ($1::bigint[]) AND NOT"
+	" b.done AND h.id = b.chain_id AND " CHAIN_STATUS("h") " = 4 RETURNING b.job_id),"
+	"c AS MATERIALIZED (SELECT job_id, count(*)::integer AS n FROM e GROUP BY job_id ORDER BY job_id),"
+	"u AS (UPDATE {s}.job j SET blockers_open = j.blockers_open - c.n,"
+	" status = CASE WHEN j.status = 1 AND j.blockers_open = c.n THEN 2 ELSE j.status END"
+	" FROM c WHERE j.id = c.job_id"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.scheduled_for, j.status = 2 AS"
+	" opened, j.scheduled_for > clock_timestamp() AS later),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+	" SELECT id, fence, priority, false, type FROM u WHERE opened AND later IS NOT TRUE),"
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+	" SELECT id, fence, scheduled_for, priority, attempt > 0, type FROM u WHERE opened AND later)"
+	" SELECT id, chain_id, type FROM u WHERE opened ORDER BY id";
 
 /* ---- leases ---- */
 
@@ -248,7 +230,8 @@ static const char reap[] =
 	"u AS (UPDATE {s}.job j SET fence = j.fence + 1, solo = true, leased_by = x.worker, started_at = x.claimed_at"
 	" FROM x WHERE x.id = ANY (ARRAY(SELECT id FROM k)) AND j.id = x.id AND j.fence = x.fence"
 	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, x.worker, x.claimed_at, x.charged),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, true, type FROM u),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, true, type FROM"
+	" u),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
 	" SELECT id, attempt + (NOT charged)::integer, 3, worker, claimed_at, clock_timestamp() FROM u),"
 	"y AS MATERIALIZED (SELECT x.claim, array_agg(x.id) AS ids, array_agg(x.fence) AS fences,"
@@ -271,14 +254,12 @@ static const char start[] =
 	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.type, u.input, u.priority, u.trace, " NOW
 	" AS now, coalesce(u.at, " NOW " + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[],"
 	" $4::timestamptz[], $5::interval[], $6::text[]) AS u(type, input, priority, at, delay, trace)),"
-	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, status, type, input, "
-	"traceparent)"
-	" SELECT id, id, now, due, priority, 2, type, input, trace FROM x),"
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, status, type, input,"
+	" traceparent) SELECT id, id, now, due, priority, 2, type, input, trace FROM x),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 	" SELECT id, 1, priority, false, type FROM x WHERE due IS NULL OR due <= now),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now)"
-	" SELECT id, due > now FROM x";
+	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now) SELECT id, due > now FROM x";
 
 /*
  * As start, with $7 keys, $8 scopes, $9 windows; blockers: $10 which chain (from 1), $11 order, $12 chains.
@@ -292,36 +273,28 @@ static const char start_full[] =
 	" $5::interval[], $6::text[], $7::text[], $8::integer[], $9::interval[]) WITH ORDINALITY"
 	" AS u(type, input, priority, at, delay, trace, key, scope, win, ord)),"
 	"d AS (INSERT INTO {s}.dedup AS d (key, chain_id, scope, until)"
-	" SELECT key, id, scope, now + win FROM x WHERE key IS NOT NULL ORDER BY key"
-	" ON CONFLICT (key) DO UPDATE SET"
+	" SELECT key, id, scope, now + win FROM x WHERE key IS NOT NULL ORDER BY key ON CONFLICT (key) DO UPDATE SET"
 	" chain_id = CASE WHEN d.until <= clock_timestamp() THEN excluded.chain_id ELSE d.chain_id END,"
 	" scope = CASE WHEN d.until <= clock_timestamp() THEN excluded.scope ELSE d.scope END,"
 	" until = CASE WHEN d.until <= clock_timestamp() THEN excluded.until ELSE d.until END"
 	" RETURNING d.key, d.chain_id),"
 	"y AS MATERIALIZED (SELECT x.*, coalesce(d.chain_id, x.id) AS got FROM x LEFT JOIN d ON d.key = x.key),"
-	"e AS MATERIALIZED (SELECT y.id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS(
-		"c") " = 4 AS done"
-		     " FROM unnest($10::integer[], $11::integer[], $12::bigint[]) AS b(which, ord, chain)"
-		     " JOIN y ON y.ord = b.which AND y.got = y.id LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = "
-		     "c.chain_id),"
-		     "b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done "
-		     "FROM e),"
-		     "o AS MATERIALIZED (SELECT job_id, count(*)::integer AS edges, (count(*) FILTER (WHERE NOT "
-		     "done))::integer AS open"
-		     " FROM e GROUP BY job_id),"
-		     "n AS MATERIALIZED (SELECT y.*, o.edges, coalesce(o.open, 0) AS open FROM y LEFT JOIN o ON "
-		     "o.job_id = y.id),"
-		     "j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, blockers, "
-		     "blockers_open, status,"
-		     " type, input, key, traceparent) SELECT id, id, now, due, priority, edges, CASE WHEN edges > 0 "
-		     "THEN open END,"
-		     " CASE WHEN open > 0 THEN 1 ELSE 2 END, type, input, key, trace FROM n WHERE got = id),"
-		     "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, "
-		     "type FROM n"
-		     " WHERE got = id AND open = 0 AND (due IS NULL OR due <= now)),"
-		     "q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-		     " SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now)"
-		     " SELECT got, got <> id, open, due > now FROM n ORDER BY ord";
+	"e AS MATERIALIZED (SELECT y.id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS("c") " = 4 AS done"
+	" FROM unnest($10::integer[], $11::integer[], $12::bigint[]) AS b(which, ord, chain)"
+	" JOIN y ON y.ord = b.which AND y.got = y.id LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id),"
+	"b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done FROM e),"
+	"o AS MATERIALIZED (SELECT job_id, count(*)::integer AS edges, (count(*) FILTER (WHERE NOT done))::integer"
+	" AS open FROM e GROUP BY job_id),"
+	"n AS MATERIALIZED (SELECT y.*, o.edges, coalesce(o.open, 0) AS open FROM y LEFT JOIN o ON o.job_id = y.id),"
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, blockers, blockers_open,"
+	" status,"
+	" type, input, key, traceparent) SELECT id, id, now, due, priority, edges, CASE WHEN edges > 0 THEN open END,"
+	" CASE WHEN open > 0 THEN 1 ELSE 2 END, type, input, key, trace FROM n WHERE got = id),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM n"
+	" WHERE got = id AND open = 0 AND (due IS NULL OR due <= now)),"
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
+	" SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now)"
+	" SELECT got, got <> id, open, due > now FROM n ORDER BY ord";
 
 /* ---- clients ---- */
 
@@ -340,33 +313,26 @@ static const char start_full[] =
 	"dq AS (DELETE FROM {s}.sched q USING j WHERE q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id)"
 
 /* $1 last jobs of chains, $2 status, $3 output */
-static const char end[] = "WITH " RUNS_ON(
-	"$1::bigint[]") ","
-			"j AS (UPDATE {s}.job j SET status = $2::integer, fence = j.fence + 1, ended_at = "
-			"clock_timestamp(),"
-			" output = CASE WHEN $2 = 4 THEN $3::text ELSE j.output END, outside = $2 = 4,"
-			" leased_by = coalesce((SELECT worker FROM run WHERE run.id = j.id AND run.fence = j.fence "
-			"LIMIT 1), j.leased_by),"
-			" started_at = coalesce((SELECT claimed_at FROM run WHERE run.id = j.id AND run.fence = "
-			"j.fence LIMIT 1),"
-			" j.started_at)"
-			" WHERE j.id = ANY ($1) AND j.status IN (1, 2)"
-			" RETURNING j.id, j.chain_id, j.fence - 1 AS fence, j.type, j.priority, j.attempt, "
-			"j.scheduled_for, j.key,"
-			" j.watched),"
-			"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, "
-			"ended_at) SELECT j.id, j.attempt + (NOT run.charged)::integer, 6, run.worker,"
-			" CASE $2 WHEN 4 THEN 'completed from outside' ELSE 'cancelled' END, run.claimed_at, "
-			"clock_timestamp()"
-			" FROM j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
-			"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = "
-			"j.chain_id"
-			" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
-			"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM j WHERE id = chain_id UNION ALL "
-			"SELECT key, id FROM h) e"
-			" WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0)"
-			" SELECT j.id, j.chain_id, j.type, EXISTS (SELECT 1 FROM a WHERE a.job_id = j.id),"
-			" coalesce((SELECT h.watched FROM h WHERE h.id = j.chain_id), j.watched) FROM j ORDER BY j.id";
+static const char end[] =
+	"WITH " RUNS_ON("$1::bigint[]") ","
+	"j AS (UPDATE {s}.job j SET status = $2::integer, fence = j.fence + 1, ended_at = clock_timestamp(),"
+	" output = CASE WHEN $2 = 4 THEN $3::text ELSE j.output END, outside = $2 = 4,"
+	" leased_by = coalesce((SELECT worker FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
+	" j.leased_by),"
+	" started_at = coalesce((SELECT claimed_at FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
+	" j.started_at) WHERE j.id = ANY ($1) AND j.status IN (1, 2)"
+	" RETURNING j.id, j.chain_id, j.fence - 1 AS fence, j.type, j.priority, j.attempt, j.scheduled_for, j.key,"
+	" j.watched),"
+	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at) SELECT"
+	" j.id, j.attempt + (NOT run.charged)::integer, 6, run.worker,"
+	" CASE $2 WHEN 4 THEN 'completed from outside' ELSE 'cancelled' END, run.claimed_at, clock_timestamp() FROM"
+	" j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
+	"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id"
+	" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
+	"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM j WHERE id = chain_id UNION ALL SELECT key, id"
+	" FROM h) e WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0)"
+	" SELECT j.id, j.chain_id, j.type, EXISTS (SELECT 1 FROM a WHERE a.job_id = j.id),"
+	" coalesce((SELECT h.watched FROM h WHERE h.id = j.chain_id), j.watched) FROM j ORDER BY j.id";
 
 /* $1 last jobs */
 static const char redrive[] =
@@ -385,39 +351,33 @@ static const char trigger[] =
 	" AND q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id AND q.due > clock_timestamp()"
 	" RETURNING q.id, q.fence, q.priority, q.type),"
 	"j AS (UPDATE {s}.job j SET scheduled_for = clock_timestamp() FROM q WHERE j.id = q.id),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, false, type FROM q)"
-	" SELECT id, id, type, true FROM q ORDER BY id";
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, false, type FROM"
+	" q) SELECT id, id, type, true FROM q ORDER BY id";
 
 /* $1 chains, $2 keep those that a job which has not ended may ask for */
 static const char delete_chains[] =
 	"WITH c AS MATERIALIZED (SELECT u.id FROM unnest($1::bigint[]) AS u(id) WHERE NOT $2::boolean OR NOT EXISTS"
-	" (SELECT 1 FROM {s}.blocker b JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = u.id AND w.status IN (1, "
-	"2))),"
+	" (SELECT 1 FROM {s}.blocker b JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = u.id AND w.status IN (1,"
+	" 2))),"
 	"i AS MATERIALIZED (SELECT id FROM c UNION ALL SELECT j.id FROM {s}.job j"
-	" WHERE j.chain_id = ANY (ARRAY(SELECT id FROM c)) AND j.chain_id <> j.id)," RUNS_ON(
-		"ARRAY(SELECT id FROM i)") ","
-					   "j AS (DELETE FROM {s}.job j WHERE j.id = ANY (ARRAY(SELECT id FROM i))"
-					   " RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status, "
-					   "j.scheduled_for)," LEAVE_QUEUES ","
-					   "a AS (DELETE FROM {s}.job_attempt WHERE job_id = ANY (ARRAY(SELECT id FROM "
-					   "i))),"
-					   "b AS (DELETE FROM {s}.blocker WHERE job_id = ANY (ARRAY(SELECT id FROM "
-					   "i))),"
-					   "v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM "
-					   "i))),"
-					   "k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c)))"
-					   " SELECT j.id, j.chain_id, j.type,"
-					   " j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND "
-					   "run.fence = j.fence) FROM j ORDER BY j.id";
+	" WHERE j.chain_id = ANY (ARRAY(SELECT id FROM c)) AND j.chain_id <> j.id),"
+	RUNS_ON("ARRAY(SELECT id FROM i)") ","
+	"j AS (DELETE FROM {s}.job j WHERE j.id = ANY (ARRAY(SELECT id FROM i))"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status, j.scheduled_for)," LEAVE_QUEUES ","
+	"a AS (DELETE FROM {s}.job_attempt WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
+	"b AS (DELETE FROM {s}.blocker WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
+	"v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
+	"k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c))) SELECT j.id, j.chain_id, j.type,"
+	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
+	" j.id";
 
 /* $1 before, $2 limit */
 static const char prunable[] =
 	"SELECT h.id FROM {s}.job h LEFT JOIN {s}.job t ON t.id = h.last_id"
-	" WHERE h.id = h.chain_id AND " CHAIN_STATUS(
-		"h") " IN (4, 5, 6) AND h.created_at < $1::timestamptz"
-		     " AND coalesce(t.ended_at, h.ended_at) < $1 AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
-		     " JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = h.id AND w.status IN (1, 2))"
-		     " ORDER BY h.id LIMIT $2::bigint FOR NO KEY UPDATE OF h SKIP LOCKED";
+	" WHERE h.id = h.chain_id AND " CHAIN_STATUS("h") " IN (4, 5, 6) AND h.created_at < $1::timestamptz"
+	" AND coalesce(t.ended_at, h.ended_at) < $1 AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
+	" JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = h.id AND w.status IN (1, 2))"
+	" ORDER BY h.id LIMIT $2::bigint FOR NO KEY UPDATE OF h SKIP LOCKED";
 
 /* ---- reading ---- */
 
@@ -430,8 +390,8 @@ static const char get_job[] =
 
 static const char get_chain[] =
 	"SELECT h.id, j.id, h.type, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END, h.input, j.output,"
-	" j.error, h.key, h.created_at, j.ended_at FROM {s}.job h JOIN {s}.job j ON j.id = coalesce(h.last_id, "
-	"h.id) " RUN_OF("j") " WHERE h.id = $1::bigint AND h.id = h.chain_id";
+	" j.error, h.key, h.created_at, j.ended_at FROM {s}.job h JOIN {s}.job j ON j.id = coalesce(h.last_id, h.id)"
+	" " RUN_OF("j") " WHERE h.id = $1::bigint AND h.id = h.chain_id";
 
 /* $1 job. A last row without an outcome says that the job exists. */
 static const char attempts[] =
@@ -439,13 +399,11 @@ static const char attempts[] =
 	"SELECT 0 AS part, a.id AS n, a.attempt, a.outcome::integer, a.worker, a.error, a.started_at, a.ended_at"
 	" FROM {s}.job_attempt a WHERE a.job_id = $1::bigint"
 	" UNION ALL SELECT 1, 0, j.attempt + (NOT run.charged)::integer, 0, run.worker, NULL, run.claimed_at, NULL"
-	" FROM {s}.job j " RUN_OF(
-		"j") " WHERE j.id = $1 AND run.until IS NOT NULL"
-		     " UNION ALL SELECT 1, 0, j.attempt, 1, j.leased_by, NULL, j.started_at, j.ended_at FROM {s}.job j"
-		     " WHERE j.id = $1 AND j.status = 4 AND NOT j.outside"
-		     " UNION ALL SELECT 2, 0, NULL, NULL, NULL, NULL, NULL, NULL FROM {s}.job j WHERE j.id = $1) "
-		     "all_of_them"
-		     " ORDER BY part, n";
+	" FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1 AND run.until IS NOT NULL"
+	" UNION ALL SELECT 1, 0, j.attempt, 1, j.leased_by, NULL, j.started_at, j.ended_at FROM {s}.job j"
+	" WHERE j.id = $1 AND j.status = 4 AND NOT j.outside"
+	" UNION ALL SELECT 2, 0, NULL, NULL, NULL, NULL, NULL, NULL FROM {s}.job j WHERE j.id = $1) all_of_them"
+	" ORDER BY part, n";
 
 /* $1 types */
 static const char outstanding[] =
@@ -476,14 +434,14 @@ static const char event_known[] =
  * many. The counter's row is locked until the commit, so offsets are gapless and in the order of commits. */
 static const char event_insert[] =
 	"WITH o AS (UPDATE {s}.event_offset SET last = last + $10::bigint RETURNING last - $10 AS base)"
-	" INSERT INTO {s}.job_events (\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, ts, "
-	"payload,"
-	" late) SELECT o.base + u.ord, u.stream, u.incarnation, u.sequence, u.crc, nullif(u.job, 0),"
+	" INSERT INTO {s}.job_events (\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, ts,"
+	" payload, late) SELECT o.base + u.ord, u.stream, u.incarnation, u.sequence, u.crc, nullif(u.job, 0),"
 	" nullif(u.attempt, 0), u.type, u.ts, u.payload, u.job <> 0 AND u.attempt <> 0"
 	" AND coalesce(u.attempt < (SELECT j.attempt FROM {s}.job j WHERE j.id = u.job), true)"
 	" FROM o CROSS JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[],"
 	" $7::integer[], $8::timestamptz[], $9::bytea[]) WITH ORDINALITY"
 	" AS u(stream, incarnation, sequence, crc, job, attempt, type, ts, payload, ord)";
+/* clang-format on */
 
 #define EVENT_COLUMNS "\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, late, ts, payload"
 

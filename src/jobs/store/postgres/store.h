@@ -149,7 +149,7 @@ void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, ui
 /* The error of a statement that puts edges to blockers: a NULL there is a blocker that does not exist. */
 int sl__pg_blocker_error(int rc, struct sl_err *err);
 /* The jobs that ST_UNBLOCK opened. */
-void sl__pg_tell_unblocked(const PGresult *res, const struct sl_store_listen *l);
+void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_listen *l);
 
 /* ---- tx.c ---- */
 /*
@@ -216,12 +216,14 @@ void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st);
 
 struct pg_claiming {
 	const struct sl_claim_request *request;
-	bool marked;   /* it began at a mark: nothing found means little */
-	bool lock_all; /* every type to its limit, whatever the others have */
-	int at;        /* number of the statement */
-	uint32_t n;    /* claimed */
-	uint32_t out;  /* taken out of ready: more than n when rows were there that their jobs had left */
-	uint32_t seen; /* by the look before the locks (several types) */
+	bool marked;    /* it began at a mark: nothing found means little */
+	bool lock_all;  /* every type to its limit, whatever the others have */
+	int at;         /* number of the statement */
+	int at_promote; /* and of the one that moves what is due */
+	bool promoted;  /* something was moved, perhaps to below the mark */
+	uint32_t n;     /* claimed */
+	uint32_t out;   /* taken out of ready: more than n when rows were there that their jobs had left */
+	uint32_t seen;  /* by the look before the locks (several types) */
 };
 void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl);
 /* Count, set the marks, fill reply. */
@@ -230,6 +232,8 @@ SL_MUST_CHECK int sl__pg_claim_tell(struct pg_call *call, const struct pg_claimi
 				    void *claimed_ctx);
 /* The settle that gives back the job of a row of the claim. */
 void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_request *request, struct sl_settle *out);
+/* Something was put back into the queue. */
+void sl__pg_marks_forget(struct pg_store *s);
 void sl__pg_marks_free(struct pg_store *s);
 
 /* The reasons of jobs that are not under their fence: reasons[n]. A round trip of its own, which leaves the results of
