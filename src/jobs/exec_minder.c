@@ -317,7 +317,10 @@ static void end_command(struct minder *m)
 	atomic_store(&m->shared->pid, 0);
 	if (m->command >= 0)
 		(void)close(m->command);
-	if (WIFSIGNALED(status))
+	/* Where a vfork is a fork (under a sanitizer), a start that failed comes out only here. */
+	if (m->shared->spawn_errno != 0)
+		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
+	else if (WIFSIGNALED(status))
 		write_last(m, SL__FRAME_EXITED, 1, (uint32_t)WTERMSIG(status));
 	else
 		write_last(m, SL__FRAME_EXITED, 0, (uint32_t)WEXITSTATUS(status));

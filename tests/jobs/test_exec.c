@@ -550,6 +550,7 @@ static void when_the_minder_is_killed_nothing_is_lost_and_the_command_dies(void 
 	/* Made here, to know its number. */
 	struct sl__minder *m = NULL;
 	assert_int_equal(sl__minder_acquire(b->exec, &m, &b->err), 0);
+	pid_t minder = m->pid;
 	sl__minder_release(b->exec, m);
 	b->exec->tap = open_gate;
 	b->exec->tap_ctx = &g;
@@ -558,7 +559,7 @@ static void when_the_minder_is_killed_nothing_is_lost_and_the_command_dies(void 
 	assert_int_equal(pthread_create(&thread, NULL, process_main, &t), 0);
 	await_gate(&g);
 	await_gate(&g);
-	assert_int_equal(kill(m->pid, SIGKILL), 0);
+	assert_int_equal(kill(minder, SIGKILL), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	fake_fini(&t.f);
 	assert_int_equal(t.rc, SL_EAGAIN);
