@@ -145,6 +145,7 @@ struct sl__claim {
 	int64_t sent_ns;            /* before the claim, or the last renewal that succeeded, was sent */
 	int64_t renew_ns;           /* when to renew */
 	int64_t abort_ns;           /* when to give up on it: a margin before the lease ends */
+	int64_t grace_ns;           /* what runs is not aborted before: set by a clock that comes too late; 0: none */
 	int64_t now_ms, replied_ns; /* the store's clock, and ours, at the reply */
 	struct sl__arena *arena;
 	struct sl__run *runs; /* [cap] */

@@ -107,6 +107,7 @@ static void renewed(struct sl__core *core, struct sl__claim *c, int64_t sent_ns)
 {
 	int64_t lease = core_ms(c->lease_ms);
 	c->sent_ns = sent_ns;
+	c->grace_ns = 0;
 	c->abort_ns = core_add(sent_ns, lease - SL_MIN(lease / 10, core_ms(2000)));
 	c->renew_ns = core_add(sent_ns, core_ms(core->classes[c->klass].renew_ms));
 	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
@@ -294,19 +295,30 @@ int64_t sl__core_next_abort_ns(const struct sl__core *core)
 	return core->abort_ns;
 }
 
+/* A process that stood still (SIGSTOP, a suspended machine) wakes up after its leases have ended. Before it gives up on
+ * them it lets the renewal that is due ask the store, which knows better: another worker took the job, or none did and
+ * the lease is renewed. Nothing is started meanwhile (C1). */
+static void wait_for_the_store(struct sl__claim *c, int64_t now_ns)
+{
+	if (c->grace_ns == 0 && now_ns >= core_add(c->sent_ns, core_ms(c->lease_ms)))
+		c->grace_ns = core_add(now_ns, SL_MIN(core_ms(c->lease_ms) / 4, core_ms(1000)));
+}
+
 /* When the run is to be aborted, and why. */
 static int64_t abort_time(const struct sl__core *core, const struct sl__run *run, enum sl_abort_reason *reason)
 {
 	int64_t timeout_ms = core->types[run->type].cfg.timeout_ms;
 	int64_t timeout = timeout_ms >= 0 ? core_add(run->started_ns, core_ms(timeout_ms)) : SL_FOREVER;
-	*reason = timeout < run->claim->abort_ns ? SL_ABORT_TIMEOUT : SL_ABORT_ERROR;
-	return SL_MIN(timeout, run->claim->abort_ns);
+	int64_t lease = SL_MAX(run->claim->abort_ns, run->claim->grace_ns);
+	*reason = timeout < lease ? SL_ABORT_TIMEOUT : SL_ABORT_ERROR;
+	return SL_MIN(timeout, lease);
 }
 
 void sl__core_expire(struct sl__core *core, int64_t now_ns, sl__abort_fn *fn, void *ctx)
 {
 	core->abort_ns = SL_FOREVER;
-	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next) {
+		wait_for_the_store(c, now_ns);
 		for (uint32_t i = 0; i < c->n; i++) {
 			struct sl__run *run = &c->runs[i];
 			enum sl_abort_reason reason;
@@ -320,4 +332,5 @@ void sl__core_expire(struct sl__core *core, int64_t now_ns, sl__abort_fn *fn, vo
 			run->abort = (uint8_t)reason;
 			fn(run, reason, ctx);
 		}
+	}
 }

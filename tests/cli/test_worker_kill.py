@@ -87,6 +87,7 @@ class Killed(JobTest):
         self.until(lambda: not alive(pid))
         self.assertEqual(self.show(chain)["status"], "running")
         self.ok("jobs", "cancel", str(chain))
+        self.until(lambda: not alive(int(self.read("pid.2"))))
         self.end(heir)
         _, err = self.end(stale)
         self.assertIn(b"taken_by_another_worker", err)

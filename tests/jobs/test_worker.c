@@ -438,9 +438,10 @@ static void a_worker_that_lost_its_lease_cannot_complete(void **state)
 	uint64_t id = wkit_start(k, "t", "\"in\"");
 	wkit_await_field(k, &k->arrived, 1);
 	WKIT_SET(k, away, 1);
-	wkit_advance(k, 61000);
+	wkit_advance(k, 59000);
 	wkit_await_field(k, &k->left, 1);
 	assert_int_equal(ab.reason, SL_ABORT_ERROR);
+	wkit_advance(k, 2000);
 	struct sl_worker_opts opts2 = wkit_opts(k, &second, 1);
 	opts2.worker_id = "w2";
 	opts2.store = &k->real;
@@ -459,6 +460,24 @@ static void a_worker_that_lost_its_lease_cannot_complete(void **state)
 	assert_int_equal(stats.lost, 1);
 	sl_worker_free(w1);
 	wkit_end(w2);
+}
+
+static void a_worker_that_stood_still_hears_from_the_store_who_has_its_job(void **state)
+{
+	struct wkit *k = *state;
+	struct aborted ab = {.k = k};
+	const struct sl_processor first = {SL_PROCESSOR_INIT, .type = "t", .process = note_abort, .ctx = &ab};
+	struct sl_worker_opts opts = wkit_opts(k, &first, 1);
+	opts.notify = NULL;
+	uint64_t id = wkit_start(k, "t", "1");
+	sl_worker *w1 = wkit_worker(k, &opts);
+	wkit_await_field(k, &k->arrived, 1);
+	size_t n;
+	OK(k->real.ops->cancel(k->real.ctx, NULL, &id, 1, &n, NULL, &err));
+	wkit_advance(k, 100000); /* past the lease in one step: neither renewal nor clock came in time */
+	wkit_await_field(k, &k->left, 1);
+	assert_int_equal(ab.reason, SL_ABORT_CANCELLED);
+	wkit_end(w1);
 }
 
 /* ---- slots and order ---- */
@@ -1041,6 +1060,7 @@ int main(void)
 		T(a_lease_that_cannot_be_renewed_aborts_before_it_ends),
 		T(a_timeout_aborts_and_the_attempt_fails_once_the_handler_is_back),
 		T(a_worker_that_lost_its_lease_cannot_complete),
+		T(a_worker_that_stood_still_hears_from_the_store_who_has_its_job),
 		T(a_type_runs_in_no_more_slots_than_it_has),
 		T(slots_work_side_by_side),
 		T(what_was_claimed_ahead_goes_back_when_its_slot_is_stuck),
