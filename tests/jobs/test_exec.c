@@ -2,14 +2,18 @@
 /* Commands as handlers: what they are given, what becomes of their output, and how attempts end. */
 #include "execbox.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "support/fault.h"
 
 static int set_up(void **state)
 {
@@ -659,6 +663,132 @@ static void a_ticket_that_nobody_takes_fails_the_attempt_and_keeps_its_events_on
 	assert_int_equal(execbox_spools(b), 0);
 }
 
+/* ---- no space ---- */
+
+/* Reopen the log of the box on an environment that can be made to fail. */
+static void log_on(struct execbox *b, struct sl_env *env)
+{
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = env, .wal_dir = b->dir, .archive_dir = b->dir,
+				   .archive_on_complete = SL_OFF};
+	execbox_close_log(b);
+	assert_int_equal(sl_wal_open(&b->log, "w", &opts, &b->err), 0);
+}
+
+static void a_log_without_space_fails_the_attempt_and_gets_its_output_later(void **state)
+{
+	struct execbox *b = *state;
+	struct fault fault;
+	struct fake f;
+	fault_init(&fault, NULL);
+	struct sl_env env = fault_env(&fault, NULL);
+	log_on(b, &env);
+	execbox_sh(b, "trap '' TERM; echo one; echo two; echo '{\"output\":1}' >&3");
+	fault_arm_io(&fault, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
+	assert_int_equal(execbox_run(b, &f, "{}"), SL_ENOSPC);
+	assert_string_equal(f.text, "");
+	fault_disarm(&fault);
+	assert_int_equal(execbox_spools(b), 1);
+	assert_events(b, 1, "");
+	sl__exec_retry_retired(b->exec, true);
+	assert_events(b, 1,
+		      "started\nout 0 one\nout 4 two\nerror 13 the log did not take this output at first; the attempt "
+		      "failed because of that\nexited {\"code\":0}\n");
+	assert_int_equal(execbox_spools(b), 0);
+	/* And so it does when the handle goes. */
+	fault_arm_io(&fault, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
+	assert_int_equal(execbox_run(b, &f, "{}"), SL_ENOSPC);
+	fault_disarm(&fault);
+	sl_exec_free(b->exec);
+	b->exec = NULL;
+	assert_non_null(strstr(execbox_events(b, 2), "out 4 two\n"));
+	assert_int_equal(access(b->spool, F_OK), -1);
+	execbox_close_log(b);
+	assert_int_equal(fault_open_fds(&fault), 0);
+	assert_int_equal(fault_live_allocs(&fault), 0);
+	fault_fini(&fault);
+	execbox_open_log(b);
+}
+
+static void a_poisoned_log_leaves_the_spool_to_the_next_process(void **state)
+{
+	struct execbox *b = *state;
+	struct fault fault;
+	struct fake f;
+	uint64_t n = 0;
+	fault_init(&fault, NULL);
+	struct sl_env env = fault_env(&fault, NULL);
+	log_on(b, &env);
+	execbox_sh(b, "echo one");
+	fault_arm_io(&fault, 1, FAULT_ONCE, EIO, FAULT_SYNC_OPS);
+	assert_int_not_equal(execbox_run(b, &f, "{}"), 0);
+	fault_disarm(&fault);
+	sl_exec_free(b->exec);
+	b->exec = NULL;
+	assert_int_equal(execbox_spools(b), 1);
+	(void)sl_wal_close(b->log, NULL);
+	fault_fini(&fault);
+	execbox_open_log(b);
+	assert_int_equal(sl_exec_recover(b->log, b->spool, NULL, &n, &b->err), 0);
+	assert_events(b, 1,
+		      "started\nout 0 one\nerror 0 the worker died; the command was killed\nexited {\"code\":0}\n");
+	assert_int_equal(execbox_spools(b), 0);
+}
+
+/* The limit of a file's size stands for a disk: only the minder has it. */
+static void a_spool_without_space_makes_the_command_wait(void **state)
+{
+	struct execbox *b = *state;
+	struct count c = {0};
+	struct job_thread t = {.b = b};
+	pthread_t thread;
+	struct sl__minder *m = NULL;
+	struct rlimit little = {8000, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+	b->opts.tap = count_event;
+	b->opts.tap_ctx = &c;
+	execbox_sh(b, "seq 1 100000");
+	assert_int_equal(sl__minder_acquire(b->exec, &m, &b->err), 0);
+	pid_t minder = m->pid;
+	struct sl__minder_shared *shared = m->shared;
+	sl__minder_release(b->exec, m);
+	assert_int_equal(prlimit(minder, RLIMIT_FSIZE, &little, NULL), 0);
+	fake_init(&t.f, 1, "{}");
+	assert_int_equal(pthread_create(&thread, NULL, process_main, &t), 0);
+	/* Until it has something that it cannot write. */
+	for (int i = 0; i < 60000 && atomic_load(&shared->chunk_len) == 0; i++)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(prlimit(minder, RLIMIT_FSIZE, &all, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	fake_fini(&t.f);
+	if (t.rc != 0)
+		fail_msg("%s", t.err.msg);
+	assert_int_equal(c.wrong, 0);
+	assert_int_equal(c.lines, 100000);
+	assert_int_equal(c.exited, 1);
+}
+
+static void a_spool_that_stays_full_does_not_keep_an_aborted_attempt(void **state)
+{
+	struct execbox *b = *state;
+	struct job_thread t = {.b = b};
+	pthread_t thread;
+	struct sl__minder *m = NULL;
+	struct rlimit little = {8000, RLIM_INFINITY};
+	b->opts.kill_grace_ms = 10;
+	execbox_sh(b, "yes");
+	assert_int_equal(sl__minder_acquire(b->exec, &m, &b->err), 0);
+	assert_int_equal(prlimit(m->pid, RLIMIT_FSIZE, &little, NULL), 0);
+	struct sl__minder_shared *shared = m->shared;
+	sl__minder_release(b->exec, m);
+	fake_init(&t.f, 1, "{}");
+	assert_int_equal(pthread_create(&thread, NULL, process_main, &t), 0);
+	for (int i = 0; i < 60000 && atomic_load(&shared->chunk_len) == 0; i++)
+		(void)poll(NULL, 0, 1);
+	fake_abort(&t.f, SL_ABORT_SHUTDOWN);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	fake_fini(&t.f);
+	assert_int_equal(t.rc, SL_ECANCELLED);
+}
+
 /* ---- options ---- */
 
 static void options_are_checked(void **state)
@@ -774,6 +904,10 @@ int main(int argc, char **argv)
 		T(one_minder_serves_many_attempts),
 		T(last_events_may_be_left_to_whoever_settles),
 		T(a_ticket_that_nobody_takes_fails_the_attempt_and_keeps_its_events_once),
+		T(a_log_without_space_fails_the_attempt_and_gets_its_output_later),
+		T(a_poisoned_log_leaves_the_spool_to_the_next_process),
+		T(a_spool_without_space_makes_the_command_wait),
+		T(a_spool_that_stays_full_does_not_keep_an_aborted_attempt),
 		T(options_are_checked),
 		T(attempts_at_once_do_not_mix),
 	};
