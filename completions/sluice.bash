@@ -4,6 +4,27 @@
 _sluice_options() {
 	echo --log-format= --log-level= --quiet --help --version
 	case $1 in
+	run) echo --store= --detach --wal= --flush-timeout= ;;
+	enqueue) echo --store= --key= --key-scope= --key-window= --at= --in= --priority= --after= --bulk= --json ;;
+	worker)
+		echo --store= --type= --shell --slots= --lease= --timeout= --max-attempts= --retry-delay= \
+			--retry-max-delay= --poll= --drain --id= --wal= --kill-grace= --stop-grace= --flush-timeout= --json
+		;;
+	'jobs list')
+		echo --store= --type= --status= --chain= --waiting-for= --key= --since= --until= --chains \
+			--oldest-first --limit= --cursor= --json
+		;;
+	'jobs show' | 'jobs stats' | 'jobs retry' | 'jobs cancel' | 'jobs trigger' | 'jobs migrate' | \
+		'cron list')
+		echo --store= --json
+		;;
+	'jobs logs') echo --store= --follow --all --json ;;
+	'jobs wait') echo --store= --timeout= --json ;;
+	'jobs watch') echo --store= --every= --count= ;;
+	'jobs delete') echo --store= --cascade --json ;;
+	'jobs pause' | 'jobs resume' | 'cron remove') echo --store= ;;
+	'jobs prune') echo --store= --keep= --json ;;
+	'cron add') echo --store= --priority= --catch-up ;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
@@ -19,10 +40,11 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'') echo wal dlq help ;;
+	'' | help) echo run enqueue worker jobs cron wal dlq help ;;
+	jobs | 'help jobs') echo list show logs wait watch stats retry cancel trigger delete pause resume prune migrate ;;
+	cron | 'help cron') echo add list remove ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
 	dlq | 'help dlq') echo list show redrive purge export ;;
-	help) echo wal dlq help ;;
 	esac
 }
 
@@ -30,6 +52,7 @@ _sluice_values() {
 	case $1 in
 	--log-format) echo logfmt json ;;
 	--log-level) echo debug info warn error ;;
+	--key-scope) echo incomplete any ;;
 	--on-corruption) echo salvage truncate refuse ;;
 	esac
 }

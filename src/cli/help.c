@@ -13,12 +13,12 @@ static const struct {
 } exit_codes[] = {
 	{0, "done"},
 	{64, "wrong usage: an unknown command or option, a value out of range"},
-	{65, "bad data: damage in a log, not a log, a record that is too big"},
-	{69, "something needed is unavailable"},
+	{65, "bad data: damage in a log, not a log, a record that is too big, bad JSON, a chain that failed"},
+	{69, "something needed is unavailable: a database cannot be reached"},
 	{70, "internal error, or out of memory"},
 	{73, "a file or folder could not be created"},
-	{74, "input/output error: cannot read or write, disk full, standard output is broken"},
-	{75, "try again: in use by another process, records still pending, interrupted by a signal"},
+	{74, "input/output error: cannot read or write, not there, disk full, standard output is broken"},
+	{75, "try again: in use by another process, records still pending, time ran out, interrupted by a signal"},
 	{78, "configuration: wrong or missing key, a later format"},
 };
 
@@ -174,7 +174,7 @@ void help_group(struct out *out, const struct group *group)
 
 void help_main(struct out *out)
 {
-	out_str(out, "sluice - a durable log on local disk, and what could not be delivered\n\n"
+	out_str(out, "sluice - run jobs, keep every line they write, and a durable log for other programs\n\n"
 		     "Usage: sluice COMMAND [ARGUMENT]...\n\nCommands:\n");
 	for (int i = 0; commands[i]; i++) {
 		if (!strchr(commands[i]->name, ' ') && commands[i] != &cmd_help)
@@ -185,9 +185,10 @@ void help_main(struct out *out)
 	out_printf(out, "  sluice %-14s %s\n", cmd_help.name, cmd_help.summary);
 	help_options(out, "Global options", opts_global);
 	help_exit_codes(out);
-	out_str(out,
-		"\nSIGINT and SIGTERM end a command cleanly with status 75; a second one ends it at once.\n"
-		"\nExample:\n  printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\n  sluice wal dump ./demo.wal\n");
+	out_str(out, "\nSIGINT and SIGTERM end a command cleanly with status 75; a second one ends it at once.\n"
+		     "\nExample:\n  sluice enqueue mail '{\"to\":\"ada\"}'\n  sluice worker --type mail=./send-mail "
+		     "--drain\n"
+		     "  sluice jobs logs 1\n  printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\n");
 }
 
 static const char *const kind_names[] = {

@@ -23,7 +23,7 @@ class Usage(CliTest):
     def test_every_help_exits_0_and_has_an_example(self):
         commands = [c["name"].split() for c in self.tables()["commands"]]
         self.assertIn(["wal", "append"], commands)
-        for words in [[], ["wal"], ["dlq"], *commands]:
+        for words in [[], ["jobs"], ["cron"], ["wal"], ["dlq"], *commands]:
             with self.subTest(words=words):
                 by_option = self.ok(*words, "--help").text
                 self.assertIn("\nExample:\n  ", by_option)
@@ -63,6 +63,11 @@ class Usage(CliTest):
             (["wal", "cleanup", "d"], "--retention-days"),
             (["dlq", "show", "d", "x"], "'x'"),
             (["dlq", "show", "d", "0"], "'0'"),
+            (["jobs"], "no command"),
+            (["jobs", "frob"], "frob"),
+            (["cron", "add", "x"], "SPEC"),
+            (["worker"], "--type"),
+            (["run"], "COMMAND"),
         ]:
             with self.subTest(args=args):
                 r = self.fails(64, *args, says=[says, "--help"])
@@ -160,6 +165,9 @@ class Usage(CliTest):
         self.assertNotIn(b"\x1b", errors(TERM="dumb"))
 
 
+PAGES = ["sluice.1"] + [f"sluice-{name}.1" for name in ("run", "enqueue", "worker", "jobs", "cron", "wal", "dlq")]
+
+
 class Manual(CliTest):
     def manual(self, name):
         with open(os.path.join(ROOT, "man", name), encoding="utf-8") as f:
@@ -175,11 +183,11 @@ class Manual(CliTest):
         for c in tables["commands"]:
             words = c["name"].split()
             self.assertIn(c["name"], top)
-            if len(words) == 1:
+            if words == ["help"]:
                 continue
             page = self.manual(f"sluice-{words[0]}.1")
-            section = page.split(f"\n.SS {words[1]}\n", 1)
-            self.assertEqual(len(section), 2, c["name"])
+            if len(words) == 2:
+                self.assertEqual(len(page.split(f"\n.SS {words[1]}\n", 1)), 2, c["name"])
             synopsis = re.search(rf"(?ms)^sluice {c['name']} .*?(?=^sluice |^\.fi)", page).group(0)
             for o in c["options"]:
                 self.assertRegex(page, rf"(?m)^\.(B|BI|BR) .*--{o['name']}\b", c["name"])
@@ -188,13 +196,13 @@ class Manual(CliTest):
 
     def test_the_manual_has_the_version_of_the_command(self):
         version = self.ok("--version").text.strip()
-        for name in ["sluice.1", "sluice-wal.1", "sluice-dlq.1"]:
+        for name in PAGES:
             self.assertIn(f'"{version}"', self.manual(name))
 
     def test_the_manual_is_formatted_without_a_warning(self):
         if not shutil.which("groff"):
             self.skipTest("groff is not installed")
-        for name in ["sluice.1", "sluice-wal.1", "sluice-dlq.1"]:
+        for name in PAGES:
             r = subprocess.run(["groff", "-ww", "-man", "-Tutf8", os.path.join(ROOT, "man", name)], capture_output=True,
                                check=True)
             self.assertEqual(r.stderr, b"")
@@ -225,7 +233,9 @@ class Manual(CliTest):
                                cwd=self.dir)
             return r.stdout.split()
 
-        self.assertEqual(complete("sluice", "w"), ["wal"])
+        self.assertEqual(complete("sluice", "wa"), ["wal"])
+        self.assertEqual(complete("sluice", "jobs", "mig"), ["migrate"])
+        self.assertEqual(complete("sluice", "enqueue", "--key-scope", "=", "a"), ["any"])
         self.assertEqual(complete("sluice", "-q", "wal", "app"), ["append"])
         self.assertEqual(complete("sluice", "wal", "append", "--win"), ["--window="])
         self.assertEqual(complete("sluice", "wal", "recover", "--on-corruption", "=", "tr"), ["truncate"])
