@@ -334,6 +334,67 @@ static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
 	assert_completed_once();
 }
 
+/* A cancel locks the job, and waits for its row of ready; a claim has that row, and must not wait for the job. */
+static void a_claim_of_a_job_that_somebody_has_locked_does_not_wait_and_is_charged_later(void **state)
+{
+	(void)state;
+	struct batch b, none;
+	sl_store_tx *tx;
+	enum sl_lost_reason lost;
+	uint64_t id = start_one("t", 0);
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	OK(store.ops->guard(store.ctx, tx, id, 1, &lost, &err));
+	exchange(NULL, &b, "t", 1);
+	assert_int_equal(b.n, 1);
+	assert_int_equal(b.settles[0].charged, 0);
+	assert_int_equal(number("SELECT count(*) FROM lease WHERE charged"), 0);
+	store.ops->rollback(tx);
+	exchange(&b, &none, "t", 1);
+	assert_int_equal(b.results[0].lost, SL_LOST_NOT);
+	assert_int_equal(number("SELECT attempt FROM job"), 1);
+}
+
+static void a_cancel_that_a_claim_of_one_job_meets_goes_through(void **state)
+{
+	(void)state;
+	struct batch b, none;
+	sl_store_tx *tx;
+	enum sl_lost_reason lost;
+	size_t n;
+	uint64_t id = start_one("t", 0);
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	OK(store.ops->guard(store.ctx, tx, id, 1, &lost, &err)); /* as far as a cancel gets in its first round trip */
+	exchange(NULL, &b, "t", 1);
+	OK(store.ops->cancel(store.ctx, tx, &id, 1, &n, NULL, &err));
+	assert_int_equal(n, 1);
+	OK(store.ops->commit(tx, &err));
+	exchange(&b, &none, "t", 1);
+	assert_int_equal(b.results[0].lost, SL_LOST_CANCELLED);
+}
+
+/* The settle locks the chain's first job. A cancel does so before it comes to the last: both in that order, or each has
+ * what the other waits for. */
+static void a_guard_holds_the_first_job_of_the_chain_too(void **state)
+{
+	(void)state;
+	struct batch b, next;
+	sl_store_tx *tx;
+	enum sl_lost_reason lost;
+	start_one("t", 0);
+	exchange(NULL, &b, "t", 2);
+	b.settles[0].kind = SL_SETTLE_CONTINUE;
+	b.settles[0].next = &(struct sl_new_job){.type = "t"};
+	exchange(&b, &next, "t", 2);
+	assert_int_equal(next.n, 1);
+	assert_true(next.settles[0].id != next.settles[0].chain_id);
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	OK(store.ops->guard(store.ctx, tx, next.settles[0].id, next.settles[0].fence, &lost, &err));
+	assert_int_equal(lost, SL_LOST_NOT);
+	assert_int_equal(number("SELECT count(*) FROM (SELECT id FROM job FOR NO KEY UPDATE SKIP LOCKED) j"), 0);
+	store.ops->rollback(tx);
+	assert_int_equal(number("SELECT count(*) FROM (SELECT id FROM job FOR NO KEY UPDATE SKIP LOCKED) j"), 2);
+}
+
 /* ---- connections ---- */
 
 static void an_idle_connection_that_was_terminated_is_replaced_unnoticed(void **state)
@@ -785,6 +846,9 @@ int main(void)
 		TEST(a_reaper_passes_over_a_job_that_is_being_completed),
 		TEST(a_reaper_takes_a_job_whose_completion_was_rolled_back),
 		TEST(a_reaper_passes_over_a_job_that_is_guarded),
+		TEST(a_claim_of_a_job_that_somebody_has_locked_does_not_wait_and_is_charged_later),
+		TEST(a_cancel_that_a_claim_of_one_job_meets_goes_through),
+		TEST(a_guard_holds_the_first_job_of_the_chain_too),
 		TEST(an_idle_connection_that_was_terminated_is_replaced_unnoticed),
 		TEST(a_connection_that_dies_in_the_middle_is_unavailable_once),
 		TEST(a_restarted_server_is_found_again),

@@ -33,16 +33,20 @@
 	" ON CONFLICT (claim) DO UPDATE SET until = excluded.until, charged = excluded.charged,"                       \
 	" types = excluded.types, ids = excluded.ids, fences = excluded.fences RETURNING until"
 
-/* Charge what was claimed singly. */
+/* Charge what was claimed singly, unless somebody has its row: a claim that holds a row of ready must not wait for one
+ * of job, since a cancel holds the latter and waits for the former. What is not charged here is charged by its settle.
+ */
 #define CHARGE(worker, limit)                                                                                          \
 	"c AS (UPDATE {s}.job j SET attempt = j.attempt + 1, started_at = clock_timestamp(), leased_by = " worker      \
-	" FROM d WHERE (d.solo OR " limit " = 1) AND j.id = d.id AND j.fence = d.fence AND j.status = 2),"             \
-	"z AS MATERIALIZED (SELECT count(*) AS n FROM d)"
+	" WHERE j.id = ANY (ARRAY(SELECT o.id FROM d JOIN {s}.job o ON o.id = d.id AND o.fence = d.fence"              \
+	" AND o.status = 2 WHERE d.solo OR " limit " = 1 FOR NO KEY UPDATE OF o SKIP LOCKED)) RETURNING j.id),"        \
+	"z AS MATERIALIZED (SELECT count(*) AS n FROM d),"
+#define CHARGED "EXISTS (SELECT 1 FROM c)"
 
 /* The jobs in order, then one row for the reply: count taken out, now, next due time, next expiry. */
 #define CLAIMED(limit, types_match_ready, types_match_sched, types_match_lease, seen)                                  \
 	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent,"                            \
-	" j.attempt + (d.solo OR " limit " = 1)::integer, j.priority, d.solo OR " limit " = 1,"                        \
+	" j.attempt + " CHARGED "::integer, j.priority, " CHARGED ","                                                  \
 	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"                                    \
 	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2"                                 \
 	" ORDER BY d.priority, d.id) taken"                                                                            \
@@ -67,10 +71,10 @@ static const char claim_one_type[] =
 	READY_FROM("r.ctid AS tid", "$1", "$3::integer", "$4::bigint", "FOR UPDATE SKIP LOCKED")
 	" m LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END) END)"
 	" RETURNING x.id, x.fence, x.priority, x.solo),"
-	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-	" SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + $7::interval, $2 = 1 OR bool_or(solo),"
-	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN "),"
 	CHARGE("$6", "$2")
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+	" SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + $7::interval, " CHARGED ","
+	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
 	CLAIMED("$2", "r.type = $1", "q.type = $1", "o.types @> ARRAY[$1::text]", "NULL::bigint");
 
 /*
@@ -98,10 +102,10 @@ static const char claim_types[] =
 	" m LIMIT t.n) m ORDER BY m.priority, m.id LIMIT $5),"
 	"d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (ARRAY(SELECT tid FROM s UNION ALL SELECT tid FROM k))"
 	" RETURNING x.id, x.fence, x.priority, x.solo, x.type),"
-	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-	" SELECT $6::uuid, $7::text, clock_timestamp(), clock_timestamp() + $8::interval, $5 = 1 OR bool_or(solo),"
-	" array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN "),"
 	CHARGE("$7", "$5")
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+	" SELECT $6::uuid, $7::text, clock_timestamp(), clock_timestamp() + $8::interval, " CHARGED ","
+	" array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
 	CLAIMED("$5", "r.type IN (SELECT type FROM t)", "q.type = ANY ($1)", "o.types && $1",
 	"(SELECT sum(n)::bigint FROM w)");
 
@@ -469,8 +473,11 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2)"
 		    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
 		    " LEFT JOIN {s}.job j ON j.id = u.id",
-	[ST_GUARD] = "SELECT 1, status, fence = $2::bigint AND status IN (1, 2) FROM {s}.job WHERE id = $1::bigint"
-		     " FOR NO KEY UPDATE",
+	/* With the chain's first job, as the settle that follows needs it: a cancel locks that one first (P2). */
+	[ST_GUARD] = "WITH g AS MATERIALIZED (SELECT id, status, fence FROM {s}.job WHERE id = ANY"
+		     " (ARRAY(SELECT unnest(ARRAY[id, chain_id]) FROM {s}.job WHERE id = $1::bigint))"
+		     " ORDER BY id FOR NO KEY UPDATE)"
+		     " SELECT 1, status, fence = $2::bigint AND status IN (1, 2) FROM g WHERE id = $1",
 	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text"
 			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2) RETURNING id",
 	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease"
