@@ -362,7 +362,9 @@ int sl_attempt_progress(sl_attempt *a, const char *json, struct sl_err *err)
 	int rc = sl__job_json_check(json, "progress", err);
 	if (rc != 0)
 		return rc;
-	bool now = a->tx == NULL && sl__mono_ns(&w->home.env) - a->run->started_ns >= PROGRESS_NS;
+	/* A transaction of ours, also one that fn of a prepare is in, has the job's row: to write it would wait for us.
+	 */
+	bool now = !a->in_tx && sl__mono_ns(&w->home.env) - a->run->started_ns >= PROGRESS_NS;
 	if (now) {
 		rc = write_progress(a, json, err);
 		if (rc == 0 || rc == SL_ECANCELLED)

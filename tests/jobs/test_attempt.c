@@ -484,6 +484,53 @@ static void the_last_progress_of_a_short_attempt_is_written_with_its_end(void **
 	assert_progress(k, id, "\"all\"");
 }
 
+/* In a transaction of the attempt its row is held: writing progress from elsewhere would wait for ourselves. */
+static struct {
+	sl_attempt *a;
+	int written;
+	char first[2], second[2];
+} inside = {.first = "1", .second = "2"};
+
+static int count_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
+			  struct sl_err *err)
+{
+	(void)store, (void)id, (void)fence, (void)progress, (void)err;
+	inside.written++;
+	*out = SL_LOST_NOT;
+	return 0;
+}
+
+static int report_inside(sl_tx *tx, struct sl_err *err, void *ctx)
+{
+	(void)tx;
+	return sl_attempt_progress(inside.a, ctx, err);
+}
+
+static int report_in_both_transactions(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	struct wkit *k = ctx;
+	inside.a = a;
+	wkit_advance(k, 2000); /* from now on it would be written at once */
+	assert_int_equal(sl_attempt_prepare(a, SL_STAGED, report_inside, inside.first, err), 0);
+	return sl_attempt_complete_with(a, "true", report_inside, inside.second, err);
+}
+
+static void progress_inside_a_transaction_is_written_with_its_end(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = report_in_both_transactions,
+				       .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	inside.written = 0;
+	k->ops.progress = count_progress;
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t id = wkit_start(k, "t", "1");
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+	assert_int_equal(inside.written, 0);
+	assert_progress(k, id, "2");
+}
+
 /* ---- events ---- */
 
 struct log {
@@ -631,6 +678,7 @@ int main(void)
 		T(the_outputs_of_blockers_come_in_the_order_in_which_they_were_given),
 		T(progress_is_written_with_the_renewal_and_at_once_later_on),
 		T(the_last_progress_of_a_short_attempt_is_written_with_its_end),
+		T(progress_inside_a_transaction_is_written_with_its_end),
 		T(events_are_durable_before_their_job_settles),
 		T(an_event_that_could_not_be_kept_fails_the_attempt_retryably),
 		T(a_worker_without_a_log_refuses_events),
