@@ -3,15 +3,29 @@
  * Commands as handlers: a job runs an executable, whose output becomes events and whose exit code ends the attempt.
  *
  * The command gets the job's input on standard input and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT, SLUICE_TYPE
- * (and TRACEPARENT) in its environment. Lines on stdout and stderr become events; what it writes to descriptor 3 is
- * JSON lines: {"output":…} {"continue_with":{"type":…,"input":…}} {"progress":…} {"reschedule_in_ms":…} {"fail":"…"}.
- * Exit 0 completes, 75 reschedules uncharged, anything else is a failure that is tried again. An abort or a timeout
- * sends SIGTERM to its process group, and SIGKILL after the grace time.
+ * (and TRACEPARENT) in its environment, which is otherwise that of the process when the handle was made. Lines on
+ * stdout and stderr become events; what it writes to descriptor 3 is JSON, an object a line:
+ *   {"output":…}  {"progress":…}  {"reschedule_in_ms":…}  {"fail":"…"}
+ *   {"continue_with":{"type":…,"input":…,"priority":…,"delay_ms":…,"at_ms":…,"blockers":[…]}}
+ * Of output, continue_with, reschedule_in_ms and fail the last one holds. fail and reschedule_in_ms do so whatever the
+ * exit code is (after a signal only fail); output and continue_with need exit 0. Exit 75 reschedules uncharged, by the
+ * retry policy's delay when it says nothing else; any other exit is a failure that is tried again. A line that is not
+ * understood is an error event and fails an attempt that would have succeeded.
+ *
+ * An abort or a timeout sends SIGTERM to the command's process group, and SIGKILL after the grace time. When the
+ * command has exited, what it left running in its group may still write for a second, unless it closes its output
+ * before; then it is killed. Who shall live on must leave the group (setsid).
  *
  * Guarantee: what the command has written before this process was killed with SIGKILL is kept (a minder process beside
  * it moves the output into a spool file, ends the command and drains its pipes), and sl_exec_recover brings it into the
- * log, once. The job settles only after its events are durable in the log. Not guaranteed: output in the pipes when the
- * minder is killed in the same moment, and unsynced spools in a power loss.
+ * log, once. The job settles only after its events are durable in the log. When the log fails, so does the attempt; its
+ * output stays in the spool and follows when the log works again. A full disk, or a log that falls behind, makes the
+ * command wait. Not guaranteed: output in the pipes when the minder is killed in the same moment, and unsynced spools
+ * in a power loss.
+ *
+ * Minders are forked when they are needed and kept for the next commands: there are at most about twice as many as
+ * attempts ran at once. They keep the working folder, umask and limits of their fork. Whoever reaps children with
+ * waitpid(-1) may reap them too. env->io must give real descriptors.
  *
  * Thread safety: one handle serves any number of attempts at once.
  */
@@ -38,7 +52,7 @@ struct sl_exec_opts {
 				  "argv" (an array of strings), and optionally "cwd" and "env"; then stdin is empty */
 	sl_wal *events;        /* required: the same log as the worker's */
 	const char *spool_dir; /* required: of this log alone; made with mode 0700 */
-	int64_t kill_grace_ms; /* default 5,000 */
+	int64_t kill_grace_ms; /* default 5,000; SL_NONE: SIGKILL at once */
 	int64_t max_line_bytes; /* longer lines are cut into partial events; default 256 KiB; at most 8 MiB */
 	sl_exec_tap_fn *tap;
 	void *tap_ctx;

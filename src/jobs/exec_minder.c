@@ -22,7 +22,7 @@
 #define SPOOL 5
 #define LOOK_AGAIN_MS 100 /* for what nobody tells */
 #define EBB_MS 2          /* longest wait for the exit after a pipe was closed */
-#define GIVE_UP_MS 2000   /* and given up so long after the end of an attempt that must end */
+#define GIVE_UP_MS 1000   /* and given up so long after the end of an attempt that must end */
 
 struct minder {
 	struct sl__minder_shared *shared;

@@ -580,6 +580,54 @@ static void when_the_minder_is_killed_nothing_is_lost_and_the_command_dies(void 
 	(void)close(g.fds[1]);
 }
 
+static void await_file(const char *path)
+{
+	for (int i = 0; i < 60000 && access(path, F_OK) != 0; i++)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(access(path, F_OK), 0);
+}
+
+static void what_a_dead_minder_had_not_read_is_read_by_the_worker(void **state)
+{
+	struct execbox *b = *state;
+	struct gate g;
+	struct job_thread t = {.b = b};
+	pthread_t thread;
+	struct sl__minder *m = NULL;
+	char script[512], go[100], wrote[100];
+	assert_int_equal(pipe(g.fds), 0);
+	(void)snprintf(go, sizeof go, "%s/go", b->dir);
+	(void)snprintf(wrote, sizeof wrote, "%s/wrote", b->dir);
+	(void)snprintf(script, sizeof script,
+		       "sleep 1000 & echo $!; until [ -e %s ]; do sleep 0.01; done; echo unread; echo >&2 too; "
+		       "touch %s; sleep 1000",
+		       go, wrote);
+	execbox_sh(b, script);
+	assert_int_equal(sl__minder_acquire(b->exec, &m, &b->err), 0);
+	pid_t minder = m->pid;
+	sl__minder_release(b->exec, m);
+	b->exec->tap = open_gate;
+	b->exec->tap_ctx = &g;
+	fake_init(&t.f, 1, "{}");
+	assert_int_equal(pthread_create(&thread, NULL, process_main, &t), 0);
+	await_gate(&g);
+	/* The minder stands still while the command writes. */
+	assert_int_equal(kill(minder, SIGSTOP), 0);
+	assert_int_equal(close(open(go, O_CREAT | O_WRONLY, 0600)), 0);
+	await_file(wrote);
+	assert_int_equal(kill(minder, SIGKILL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	fake_fini(&t.f);
+	assert_int_equal(t.rc, SL_EAGAIN);
+	const char *text = execbox_events(b, 1);
+	assert_non_null(strstr(text, " unread\n"));
+	assert_non_null(strstr(text, "err 0 too\n"));
+	/* Its child too, which no parent's death kills. */
+	await_death(pid_in_output(b, 1));
+	(void)close(g.fds[0]);
+	(void)close(g.fds[1]);
+}
+
 static void an_idle_minder_that_was_killed_is_replaced(void **state)
 {
 	struct execbox *b = *state;
@@ -900,6 +948,7 @@ int main(int argc, char **argv)
 		T(what_a_command_leaves_behind_is_killed),
 		T(what_is_written_shortly_after_the_exit_is_kept),
 		T(when_the_minder_is_killed_nothing_is_lost_and_the_command_dies),
+		T(what_a_dead_minder_had_not_read_is_read_by_the_worker),
 		T(an_idle_minder_that_was_killed_is_replaced),
 		T(one_minder_serves_many_attempts),
 		T(last_events_may_be_left_to_whoever_settles),
