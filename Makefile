@@ -26,7 +26,7 @@ check-packages:
 configure: packages
 	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
 
-demo: configure ## the log survives kill -9 in a write storm, with counts (about 15 seconds)
+demo: configure ## log and jobs survive kill -9 and a stopped worker, with counts (about 25 seconds)
 	@scripts/build $(RELEASE) src/cli/sluice
 	@scripts/demo $(RELEASE)/src/cli/sluice
 
