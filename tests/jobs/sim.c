@@ -275,9 +275,12 @@ static void calm_down(struct sim *sim, const struct sim_event *ev)
 			sim_fail(sim, "resume: %s", err.msg);
 		sim_publish(sim, h.notes, h.n);
 	}
-	for (int i = 0; i < sim->k.n_workers; i++)
-		if (sim->workers[i].paused_until_ns > sim->now_ns)
-			sim->workers[i].paused_until_ns = sim->now_ns;
+	for (int i = 0; i < sim->k.n_workers; i++) {
+		struct sim_worker *w = &sim->workers[i];
+		if (w->paused_until_ns > sim->now_ns)
+			w->paused_until_ns = sim->now_ns;
+		w->skew_ns = sim_clock(sim, w) - sim->now_ns; /* a clock that stood still goes on */
+	}
 }
 
 /* ---- the course of a run ---- */
@@ -319,7 +322,8 @@ static void run_until(struct sim *sim, int64_t until_ns)
 	while (!sim->report->failed && sim->n_heap > 0 && sim->heap[0].at_ns <= until_ns) {
 		struct sim_event ev = pop(sim);
 		sim->now_ns = ev.at_ns;
-		sim->report->steps++;
+		if (++sim->report->steps > SIM_STEPS)
+			sim_fail(sim, "R9: a loop: %d steps without an end", SIM_STEPS);
 		dispatch(sim, &ev);
 	}
 	if (!sim->report->failed && sim->now_ns < until_ns)
@@ -356,17 +360,24 @@ static void stay_at_rest(struct sim *sim)
 		sim_fail(sim, "R9: something moved after the end: %s", why);
 }
 
-/* R10. Everybody sleeps now, some until a poll in 10 s. */
-static void probe(struct sim *sim)
+/* R10. Everybody sleeps now, some until a poll in 10 s. Several of a type come one after the other, so that some come
+ * while a claim is under way that no longer finds them. */
+static void probe(struct sim *sim, int type)
 {
-	for (int i = 0; i < 4 && !sim->report->failed && sim->k.notes; i++) {
-		int64_t delay_ms = i % 2 == 0 ? 0 : sim_range(sim, 1, 700);
-		uint64_t id = sim_start_probe(sim, i % SIM_TYPES, delay_ms);
-		run_until(sim, sim->now_ns + (delay_ms + 1500) * SIM_MS);
-		if (!sim->report->failed && sim->shadow[id].started == 0)
-			sim_fail(sim, "R10: nobody has looked for job %llu", (unsigned long long)id);
-		come_to_rest(sim);
+	uint64_t ids[6];
+	int64_t last = sim->now_ns;
+	sim->probing = true;
+	for (int i = 0; i < 6 && !sim->report->failed; i++) {
+		int64_t delay_ms = i == 3 ? sim_range(sim, 1, 300) : 0;
+		ids[i] = sim_start_probe(sim, type, delay_ms);
+		last = sim->now_ns + delay_ms * SIM_MS;
+		run_until(sim, sim->now_ns + sim_range(sim, 0, 8000) * 1000);
 	}
+	run_until(sim, last + 1500 * SIM_MS);
+	for (int i = 0; i < 6 && !sim->report->failed; i++)
+		if (sim->shadow[ids[i]].claimed_fence == 0)
+			sim_fail(sim, "R10: nobody has looked for job %llu", (unsigned long long)ids[i]);
+	come_to_rest(sim);
 }
 
 static void end(struct sim *sim)
@@ -398,7 +409,8 @@ void sim_run(const struct sim_opts *opts, struct sim_report *report)
 	run_until(sim, sim->k.chaos_ms * SIM_MS);
 	come_to_rest(sim);
 	stay_at_rest(sim);
-	probe(sim);
+	for (int i = 0; i < SIM_TYPES && sim->k.notes; i++)
+		probe(sim, i);
 	end(sim);
 	free(sim);
 }

@@ -10,7 +10,7 @@
  * (also behind children that they started), fail, ask for a later time, settle in a transaction of their own, run past
  * their lease, obey an abort or not.
  *
- * Rules, checked after each change of the store (R1–R8) and at the end (R9, R10):
+ * Rules, checked after each change of the store or as they are broken, R9 and R10 at the end:
  *  R1. At most one completion of a job is accepted; a completed job keeps its status, output and next job.
  *  R2. What is claimed was live and unblocked, and is in one lease only; a claim's (job, fence) was never claimed
  *      before, and starts one handler at most.
@@ -23,8 +23,10 @@
  *  R8. A handler starts only while its attempts last, and, with true clocks, while its lease does.
  *  R9. When the faults end, every job comes to its end or stays behind a blocker that will not complete; the workers
  *      have nothing left, and nothing changes any more.
- *  R10. Then, with a notifier, a new job is taken within 1.5 s of its time by workers that have nothing to do: polling,
- *      which would come later, does not hide a wake-up that is missing.
+ *  R10. Then, with a notifier, a new job is claimed within 1.5 s of its time by workers that had nothing to do:
+ * polling, which would come later, does not hide a wake-up that is missing. R11. A handler is told that its job is lost
+ * when its worker is. What it has done is not thrown away: the end of an attempt is settled or refused, unless the data
+ * is refused or a stop ran out of time.
  */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H

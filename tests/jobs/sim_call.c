@@ -150,6 +150,10 @@ static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_
 		sim_trace(sim, "  the store refuses: %s", c->err.msg);
 		return;
 	}
+	if (c->claims)
+		sim_trace(sim, "  asked for %u of %s (%zu types); due in %lld, expiry in %lld", c->request.limit,
+			  c->request.types[0].type, c->request.n_types, (long long)c->reply.next_due_in_ms,
+			  (long long)c->reply.next_expiry_in_ms);
 	for (size_t i = 0; i < c->n_settles; i++)
 		sim_check_settled(sim, &c->settles[i], &c->results[i]);
 	for (size_t i = 0; i < c->n_claimed; i++)
@@ -175,7 +179,7 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 		c->applied_rc = sim->store.ops->renew(sim->store.ctx, c->renewals, c->n_renewals, on_lost, c, &c->err);
 		break;
 	case SIM_REAP:
-		c->applied_rc = sim->store.ops->reap(sim->store.ctx, sim_type_names, SIM_TYPES, SL__REAP_LIMIT,
+		c->applied_rc = sim->store.ops->reap(sim->store.ctx, sim_type_names, SIM_TYPES, SIM_REAP_LIMIT,
 						     &c->reaped, &c->more, &listen, &c->err);
 		sim->report->reaped += c->reaped;
 		break;

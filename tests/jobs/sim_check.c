@@ -143,11 +143,32 @@ void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job)
 	was->claimed_fence = job->fence;
 }
 
+static int32_t most_attempts(const struct sim *sim, const char *type)
+{
+	for (int i = 0; i < SIM_TYPES; i++)
+		if (strcmp(sim_type_names[i], type) == 0)
+			return sim->k.max_attempts[i];
+	return SL_UNLIMITED;
+}
+
+static void check_retry(struct sim *sim, uint64_t id)
+{
+	struct memstore_row row;
+	memstore_row(sim->ms, id, &row);
+	int32_t most = most_attempts(sim, row.type);
+	if (most != SL_UNLIMITED && row.attempt >= most)
+		sim_fail(sim, "R8: job %llu is to be tried again after attempt %d of %d", (ull)id, row.attempt, most);
+}
+
 void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct sl_settle_result *r)
 {
 	sim_trace(sim, "  settled %llu/%llu kind %d: %s%s", (ull)s->id, (ull)s->fence, s->kind,
 		  r->lost == SL_LOST_NOT ? "taken" : "lost", s->last_of_claim ? ", the last of its claim" : "");
-	if (r->lost != SL_LOST_NOT || (s->kind != SL_SETTLE_COMPLETE && s->kind != SL_SETTLE_CONTINUE))
+	if (r->lost != SL_LOST_NOT)
+		return;
+	if (s->kind == SL_SETTLE_RETRY)
+		check_retry(sim, s->id);
+	if (s->kind != SL_SETTLE_COMPLETE && s->kind != SL_SETTLE_CONTINUE)
 		return;
 	sim->report->completions++;
 	if (++sim->shadow[s->id].completions > 1)
@@ -172,6 +193,23 @@ void sim_check_started(struct sim *sim, struct sim_worker *w, const struct sl__r
 	bool ours = !row.gone && live(row.status) && row.fence == run->fence;
 	if (sim->clocks_true && ours && row.lease_until_ms < now)
 		sim_fail(sim, "R8: %s starts job %llu after its lease", w->id, (ull)run->id);
+}
+
+void sim_check_lost(struct sim *sim, struct sim_worker *w, const struct sim_lost *lost)
+{
+	for (int i = 0; i < SIM_SLOTS; i++) {
+		const struct sl__run *run = w->slots[i].run;
+		if (run != NULL && run->id == lost->id && run->fence == lost->fence && !run->declared &&
+		    run->abort == SL_ABORT_NONE)
+			sim_fail(sim, "R11: %s was told that job %llu is lost, and its handler was not", w->id,
+				 (ull)lost->id);
+	}
+}
+
+void sim_check_worker(struct sim *sim, const struct sim_worker *w)
+{
+	if (sl__core_abandoned(w->core) > 0 && !w->gave_up && sim->k.poison == 0)
+		sim_fail(sim, "R11: %s threw the ends of attempts away", w->id);
 }
 
 /* ---- the end ---- */

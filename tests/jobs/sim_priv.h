@@ -15,6 +15,8 @@
 #define SIM_TYPES 3
 #define SIM_CHILDREN 3
 #define SIM_ROWS 4096
+#define SIM_REAP_LIMIT 2 /* a worker asks for more; so it must ask again */
+#define SIM_STEPS 300000 /* a run that takes more is a loop; some have 5,000 */
 #define SIM_MS ((int64_t)1000000)
 
 /* What this seed is like; probabilities in thousandths. */
@@ -144,6 +146,7 @@ struct sim {
 	int64_t now_ns;        /* true time */
 	int64_t store_skew_ns; /* of the store's clock */
 	bool calm;             /* no more faults */
+	bool probing;          /* handlers are quick now */
 	bool over;             /* only memory is given back */
 	bool clocks_true;      /* no clock has jumped in this run */
 	int64_t away_until_ns; /* the store */
@@ -222,6 +225,10 @@ uint64_t sim_start_probe(struct sim *sim, int type, int64_t delay_ms);
 void sim_check(struct sim *sim, const char *op);
 void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job);
 void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct sl_settle_result *r);
+/* The renewal that told of the loss was answered: does the handler know? */
+void sim_check_lost(struct sim *sim, struct sim_worker *w, const struct sim_lost *lost);
+/* At the end of a worker. */
+void sim_check_worker(struct sim *sim, const struct sim_worker *w);
 void sim_check_started(struct sim *sim, struct sim_worker *w, const struct sl__run *run);
 /* Is every job at its end, or behind a blocker that will not complete? Fills why with one that is not. */
 bool sim_at_rest(struct sim *sim, char *why, size_t size);

@@ -195,7 +195,7 @@ static enum sl__ending draw_ending(struct sim *sim)
 
 static int64_t draw_duration_ns(struct sim *sim, const struct sl__core_type *type)
 {
-	if (sim_chance(sim, sim->k.slow))
+	if (!sim->probing && sim_chance(sim, sim->k.slow))
 		return sim_range(sim, 1, type->lease_ms * 3) * SIM_MS;
 	return sim_chance(sim, 700) ? sim_range(sim, 0, 2000) * 1000 : sim_range(sim, 1, 60) * SIM_MS;
 }

@@ -176,6 +176,8 @@ void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 	case SIM_RENEW:
 		for (size_t i = 0; i < c->n_lost && c->rc == 0; i++)
 			sl__core_lost(w->core, c->lost[i].id, c->lost[i].fence, c->lost[i].reason, sim_abort, w);
+		for (size_t i = 0; i < c->n_lost && c->rc == 0; i++)
+			sim_check_lost(sim, w, &c->lost[i]);
 		sl__core_renewed(w->core, &conv->todo, c->rc, now);
 		break;
 	case SIM_REAP:
@@ -254,6 +256,7 @@ void sim_spawn(struct sim *sim, int index)
 
 void sim_kill(struct sim *sim, struct sim_worker *w)
 {
+	sim_check_worker(sim, w);
 	for (int i = 0; i < sim->k.lanes; i++)
 		sl__todo_fini(&w->lanes[i].todo, w->core);
 	sl__todo_fini(&w->keeper.todo, w->core);
@@ -299,6 +302,7 @@ static void give_up(struct sim *sim, const struct sim_event *ev)
 	if (sl__core_open(w->core) == 0)
 		return;
 	sim_trace(sim, "%s gives up on its last settles", w->id);
+	w->gave_up = true;
 	sl__core_give_up(w->core);
 	sim_wake_all(sim, w);
 }
