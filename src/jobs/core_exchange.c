@@ -192,6 +192,7 @@ static void look(struct sl__core *core, uint32_t klass, int64_t now_ns)
 	for (size_t i = 0; i < core->n_types; i++)
 		if (core->types[i].klass == klass)
 			core->types[i].dry = false;
+	c->look_ns = core_add(now_ns, core_ms(core->cfg.poll_ms)); /* not before: dry types may be due earlier */
 	core->stats.polls++;
 }
 
@@ -203,7 +204,6 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 	if (claim == NULL)
 		return false;
 	look(core, klass, now_ns);
-	c->look_ns = core_add(now_ns, core_ms(core->cfg.poll_ms));
 	claim->lane = todo->who;
 	claim->klass = klass;
 	claim->lease_ms = c->lease_ms;
@@ -429,6 +429,14 @@ static void publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, 
 		sl__core_release_waiting(core, now_ns);
 }
 
+static bool asked_all(const struct sl__core *core, const struct sl__todo *todo)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < core->n_types; i++)
+		n += core->types[i].klass == todo->claim->klass;
+	return todo->request.n_types == n;
+}
+
 static void learn(struct sl__core *core, const struct sl__todo *todo, const struct sl_claim_reply *reply,
 		  int64_t now_ns)
 {
@@ -448,8 +456,10 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 	}
 	if (reply->next_due_in_ms >= 0)
 		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(reply->next_due_in_ms + 1)));
-	class->expiry_ns =
+	int64_t expiry =
 		reply->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reply->next_expiry_in_ms + 1)) : SL_FOREVER;
+	/* Of types that were not asked for, what was heard before still holds. */
+	class->expiry_ns = asked_all(core, todo) ? expiry : SL_MIN(class->expiry_ns, expiry);
 }
 
 static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct sl_claim_reply *reply, int64_t now_ns)
