@@ -77,7 +77,8 @@ struct sl_job_type {
 	struct sl_retry_policy retry; /* zero fields from SL_RETRY_JOBS; max_attempts too: default SL_UNLIMITED */
 	int64_t lease_ms;             /* default 60,000 */
 	int64_t renew_interval_ms;    /* default 30,000, or a third of a lease_ms that was given; at most half of it */
-	int64_t timeout_ms;           /* of one attempt; default SL_UNLIMITED */
+	int64_t timeout_ms;           /* of one attempt; default SL_UNLIMITED. Its abort is a request: a handler that
+					 ignores it keeps slot and lease, and its attempt fails when it returns */
 	int32_t priority;             /* of new jobs that give none */
 	int32_t slots;                /* at once in one worker; default: all of the worker's */
 	sl_job_validate_fn *validate_input;
@@ -192,7 +193,8 @@ typedef struct sl_attempt sl_attempt;
 /*
  * A handler, called on a slot's thread. Return 0 when the attempt is over: with complete, continue, fail or reschedule
  * called before, or none of them (completes with the output null). Anything else, with *err filled, is a failure that
- * is tried again with the type's backoff, until its attempts run out. What it returns after an abort is ignored.
+ * is tried again with the type's backoff, until its attempts run out. What it returns after an abort is ignored, but an
+ * end that it declared before the abort stands.
  */
 typedef int sl_process_fn(sl_attempt *attempt, struct sl_err *err, void *ctx);
 
@@ -235,8 +237,10 @@ struct sl_worker_opts {
 	int64_t next_job_delay_ms; /* a slot rests this long between jobs; default 0 */
 	int32_t claim_batch;       /* jobs claimed at once at most, ahead of free slots; default 256; 1: never ahead */
 	int32_t lanes;             /* conversations with the store at once; default 1 */
-	struct sl_retry_policy retry;        /* default of all types of this worker */
-	int64_t lease_ms, renew_interval_ms; /* default of all types of this worker */
+	struct sl_retry_policy retry; /* default of all types of this worker */
+	/* Default of all types of this worker. Types with one lease and renewal are claimed together, by priority;
+	 * those with another have claims of their own, in turns. */
+	int64_t lease_ms, renew_interval_ms;
 	/* Events of attempts go here; NULL: sl_attempt_emit fails. The worker flushes before it settles a job that
 	 * emitted, and fails the attempt, retryably, when that fails. Outlives the worker. */
 	sl_wal *events;
@@ -247,7 +251,8 @@ SL_API SL_MUST_CHECK int sl_worker_new(sl_worker **out, const struct sl_worker_o
 SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
 /* Claim nothing more, give back what is claimed and not started, let running handlers finish within deadline_ms
  * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged. Idempotent.
- * SL_ETIMEDOUT when handlers had to be aborted. */
+ * SL_ETIMEDOUT when handlers had to be aborted; SL_EUNAVAIL when the store was away to the end, and jobs are left to
+ * the ends of their leases; SL_EINVAL from one of its own handlers. */
 SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, struct sl_err *err);
 /* Stops with deadline 0 when it runs. NULL is allowed. */
 SL_API void sl_worker_free(sl_worker *worker);
@@ -297,7 +302,7 @@ SL_API enum sl_abort_reason sl_attempt_wait_abort(sl_attempt *attempt, int64_t t
  * any, with the lease renewed; then complete. atomic: the transaction stays open, and complete, continue, fail or
  * reschedule commit it: the handler's SQL and the end of the job are one. In both the job's row is guarded first:
  * SL_ECANCELLED when the job is lost. fn may be NULL in atomic mode. A handler that returns without ending the job
- * rolls an atomic transaction back.
+ * rolls an atomic transaction back, and has failed.
  */
 enum sl_prepare_mode { SL_STAGED = 1, SL_ATOMIC = 2 };
 typedef int sl_tx_fn(sl_tx *tx, struct sl_err *err, void *ctx);

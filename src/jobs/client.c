@@ -332,6 +332,16 @@ int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *
 
 /* ---- schedules ---- */
 
+/* Workers look at schedules once a minute, and when a note about a type of theirs names no job. */
+static void tell_of_schedule(const sl_jobs *client, const char *type)
+{
+	struct sl__effects fx;
+	sl__effects_init(&fx, &client->home);
+	if (fx.listen.note != NULL)
+		fx.listen.note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type}, fx.listen.ctx);
+	sl__effects_end(&fx, true);
+}
+
 int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
@@ -356,7 +366,10 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 	full.catch_up = cron->catch_up != 0;
 	full.last_ms = 0;
 	full.last_chain = 0;
-	return store->ops->cron_put(store->ctx, &full, err);
+	rc = store->ops->cron_put(store->ctx, &full, err);
+	if (rc == 0)
+		tell_of_schedule(client, full.type);
+	return rc;
 }
 
 int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err)

@@ -268,6 +268,8 @@ int sl__todo_init(struct sl__todo *todo, const struct sl__core *core, int who, s
 void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core)
 {
 	const struct sl_env *env = core->env;
+	if (todo->claim != NULL)
+		claim_free(env, todo->claim);
 	sl__free(env, todo->runs);
 	sl__free(env, todo->types);
 	sl__free(env, todo->type_index);

@@ -196,6 +196,7 @@ SL_MUST_CHECK int sl__core_new(struct sl__core **out, const struct sl__core_cfg 
 /* Claims and runs that are left are released. NULL is allowed. */
 void sl__core_free(struct sl__core *core);
 SL_MUST_CHECK int sl__todo_init(struct sl__todo *todo, const struct sl__core *core, int who, struct sl_err *err);
+/* Before the core's end. A claim that was never answered goes with it. */
 void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core);
 
 /* ---- conversations with the store ---- */

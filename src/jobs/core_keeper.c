@@ -254,8 +254,7 @@ void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, in
 		return;
 	}
 	core->keeper_failures = 0;
-	int64_t longest = SL_MIN(core_ms(core->cfg.poll_ms), CORE_CRON_MAX_NS);
-	int64_t wait = next_in_ms >= 0 ? SL_MIN(core_ms(next_in_ms), longest) : longest;
+	int64_t wait = next_in_ms >= 0 ? SL_MIN(core_ms(next_in_ms), CORE_CRON_NS) : CORE_CRON_NS;
 	core->cron_ns = core_add(now_ns, wait);
 }
 

@@ -158,16 +158,24 @@ static void reap(sl_worker *w) SL_REQUIRES(w->mu)
 	hearing_end(w, &h, rc == 0, now);
 }
 
+/* By the last answer of the store, which is a query less; 0: there was none. */
+static int64_t store_now_ms(const sl_worker *w) SL_REQUIRES(w->mu)
+{
+	if (w->store_ms == 0)
+		return 0;
+	return w->store_ms + (sl__mono_ns(&w->home.env) - w->store_ns) / 1000000;
+}
+
 static void cron(sl_worker *w) SL_REQUIRES(w->mu)
 {
 	const sl_store *store = &w->home.store;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl__cron_turn turn = {.next_ms = -1};
 	struct hearing h;
-	int64_t now_ms = 0, next_in_ms = -1;
+	int64_t next_in_ms = -1, now_ms = store_now_ms(w);
 	sl__unlock(&w->mu);
 	hearing_init(&h, w);
-	int rc = store->ops->now_ms(store->ctx, &now_ms, &err);
+	int rc = now_ms == 0 ? store->ops->now_ms(store->ctx, &now_ms, &err) : 0;
 	if (rc == 0)
 		rc = sl__cron_turn(&w->home.env, store, now_ms, &h.listen, &turn, &err);
 	if (rc != 0)

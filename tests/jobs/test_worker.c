@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker on the store in memory, in virtual time: life, retries, leases, aborts, stops, failures of the store. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "jobs/worker_kit.h"
+#include "support/fault.h"
 
 /* ---- the plain way ---- */
 
@@ -915,6 +917,20 @@ static void a_worker_fires_schedules(void **state)
 	sl_jobs_close(client);
 }
 
+static void a_schedule_that_is_new_is_heard_of(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t"};
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	vclock_await_waiters(&k->clock, 4); /* it has looked, and found none */
+	wkit_advance(k, 30000);             /* its next look would be in half a minute */
+	OK(sl_jobs_cron_put(k->client, &cron, &err));
+	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 5000, 100000);
+	wkit_end(w);
+}
+
 static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
 {
 	struct wkit *k = *state;
@@ -1008,6 +1024,52 @@ static void a_worker_refuses_to_work_in_a_forked_child(void **state)
 	sl_worker_free(w);
 }
 
+/* A worker's whole life, from its making to its end, with the nth allocation failing. */
+static int live(struct wkit *k, const struct sl_env *env)
+{
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = echo, .retry = {.first_ms = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	struct sl_err err = SL_ERR_INIT;
+	sl_worker *w = NULL;
+	opts.env = env;
+	opts.slots = 2;
+	int rc = sl_worker_new(&w, &opts, &err);
+	if (rc == 0)
+		rc = sl_worker_start(w, &err);
+	if (rc != 0) {
+		assert_int_equal(rc, SL_ENOMEM);
+		sl_worker_free(w);
+		return 0;
+	}
+	uint64_t ids[5];
+	for (int i = 0; i < 5; i++)
+		ids[i] = wkit_start(k, "t", "\"an output that is too long to be kept in the run itself\"");
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(wkit_wait(k, ids[i]), SL_JOB_COMPLETED);
+	wkit_end(w);
+	return 1;
+}
+
+static void no_failed_allocation_loses_a_job_or_memory(void **state)
+{
+	struct wkit *k = *state;
+	struct fault f;
+	fault_init(&f, NULL);
+	struct sl_env env = fault_env(&f, NULL);
+	int lives = 0;
+	int64_t n = 1;
+	for (;; n++) {
+		fault_arm_mem(&f, n, FAULT_ONCE);
+		lives += live(k, &env);
+		fault_disarm(&f);
+		assert_int_equal(fault_live_allocs(&f), 0);
+		if (fault_mem_failed(&f) == 0)
+			break;
+	}
+	printf("# %d allocations failed, %d times while it ran\n", (int)n - 1, lives - 1);
+	fault_fini(&f);
+}
+
 static int find_text(const char *data, size_t n, void *ctx)
 {
 	char **at = ctx;
@@ -1077,11 +1139,13 @@ int main(void)
 		T(one_refused_output_does_not_fail_its_batch_mates),
 		T(jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time),
 		T(a_worker_fires_schedules),
+		T(a_schedule_that_is_new_is_heard_of),
 		T(drain_waits_for_retries_and_not_for_the_far_future),
 		T(bad_options_are_named),
 		T(a_worker_without_an_id_gets_a_random_one),
 		T(a_worker_refuses_to_work_in_a_forked_child),
 		T(metrics_count_by_type),
+		cmocka_unit_test_setup_teardown(no_failed_allocation_loses_a_job_or_memory, wkit_sqlite, wkit_gone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static sl_worker *worker(struct storm *s, int index)
 {
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "storm", .process = any_fate, .ctx = s,
 				       .retry = {.first_ms = 1, .cap_ms = 5}};
-	char id[8];
+	char id[16];
 	(void)snprintf(id, sizeof id, "w%d", index);
 	struct sl_worker_opts opts = wkit_opts(s->k, &p, 1);
 	opts.worker_id = id;

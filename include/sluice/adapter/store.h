@@ -140,7 +140,7 @@ enum sl_settle_kind {
 	SL_SETTLE_RETRY = 3,      /* error, delay_ms or at_ms; charged */
 	SL_SETTLE_FAIL = 4,       /* error; charged */
 	SL_SETTLE_RESCHEDULE = 5, /* delay_ms or at_ms; not charged */
-	SL_SETTLE_RELEASE = 6     /* never started: back at once, not charged, no history */
+	SL_SETTLE_RELEASE = 6     /* back at once, not charged; history only when it was started (started_ms) */
 };
 
 struct sl_settle {
