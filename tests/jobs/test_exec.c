@@ -382,6 +382,19 @@ static void what_a_command_says_and_its_exit_code_end_the_attempt(void **state)
 	}
 }
 
+static void a_command_that_is_to_run_once_is_not_rescheduled(void **state)
+{
+	struct execbox *b = *state;
+	struct fake f;
+	b->opts.reschedule = SL_OFF;
+	execbox_sh(b, "exit 75");
+	assert_int_equal(execbox_run(b, &f, "{}"), SL_EAGAIN);
+	assert_string_equal(b->err.msg, "exit code 75");
+	execbox_sh(b, "echo '{\"reschedule_in_ms\":5}' >&3");
+	assert_int_equal(execbox_run(b, &f, "{}"), 0);
+	assert_string_equal(f.text, "complete nothing");
+}
+
 static void a_bad_line_is_an_error_event_at_its_place(void **state)
 {
 	struct execbox *b = *state;
@@ -940,6 +953,7 @@ int main(int argc, char **argv)
 		T(a_command_that_is_not_there_is_an_error_of_the_attempt),
 		T(a_folder_that_is_not_there_is_named),
 		T(what_a_command_says_and_its_exit_code_end_the_attempt),
+		T(a_command_that_is_to_run_once_is_not_rescheduled),
 		T(a_bad_line_is_an_error_event_at_its_place),
 		T(a_large_output_comes_through_unchanged),
 		T(an_abort_sends_sigterm_to_the_group),
