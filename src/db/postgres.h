@@ -44,6 +44,7 @@ struct sl__pg_conn {
 	const struct sl_env *env;
 	uint64_t prepared;        /* a bit per statement */
 	bool foreign;             /* the caller's: nothing is prepared there */
+	bool held;                /* taken by sl__pg_take_held */
 	struct sl__pg_conn *next; /* in the pool's list */
 };
 
@@ -61,6 +62,9 @@ SL_MUST_CHECK int sl__pg_pool_new(sl__pg_pool **out, const struct sl__pg_opts *o
 void sl__pg_pool_free(sl__pg_pool *pool);
 /* An idle, living connection outside of a transaction. Waits while all are taken, at most wait_ms (SL_EAGAIN). */
 SL_MUST_CHECK int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err);
+/* The same for who keeps it for a transaction of unknown length. One connection, when there is more than one, is never
+ * given away so: whoever has a transaction may need another call, and leases are renewed meanwhile. */
+SL_MUST_CHECK int sl__pg_take_held(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err);
 /* A connection that is not idle or not alive is closed instead of kept. NULL is allowed. */
 void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *conn);
 

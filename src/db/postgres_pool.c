@@ -18,6 +18,7 @@ struct sl__pg_pool {
 	sl__cond back;
 	struct sl__pg_conn *idle; /* under mu */
 	unsigned n;               /* under mu: idle and taken */
+	unsigned n_held;          /* under mu: of those, by transactions */
 };
 
 static void close_conn(sl__pg_pool *pool, struct sl__pg_conn *c)
@@ -96,63 +97,88 @@ static int connect_new(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_er
 	return 0;
 }
 
-static void give_place_back(sl__pg_pool *pool)
+/* All who wait look: the first of them may be one who must not have the last connection. */
+static void give_place_back(sl__pg_pool *pool, bool held)
 {
 	sl__lock(&pool->mu);
 	pool->n--;
-	sl__signal(&pool->back);
+	pool->n_held -= held;
+	sl__broadcast(&pool->back);
 	sl__unlock(&pool->mu);
 }
 
-/* *out NULL: a place is counted for a new connection. False: none came back in time. */
-static bool wait_for_place(sl__pg_pool *pool, struct sl__pg_conn **out)
+static bool has_place(const sl__pg_pool *pool, bool held)
 {
-	bool found = true;
+	bool may = !held || pool->n_held + 1 < pool->max || pool->n_held == 0;
+	return may && (pool->idle != NULL || pool->n < pool->max);
+}
+
+/* *out NULL: a place is counted for a new connection. False: none came back in time. */
+static bool wait_for_place(sl__pg_pool *pool, bool held, struct sl__pg_conn **out)
+{
+	bool found, in_time = true;
 	int64_t deadline = sl__deadline_ns(
 		&pool->env, pool->opts.statement_timeout_ms > 0 ? pool->opts.statement_timeout_ms : SL_UNLIMITED);
 	sl__lock(&pool->mu);
-	while (found && pool->idle == NULL && pool->n >= pool->max)
-		found = sl__wait(&pool->env, &pool->back, &pool->mu, deadline) || pool->idle != NULL;
-	*out = pool->idle;
-	if (found && *out != NULL)
+	while (!(found = has_place(pool, held)) && in_time)
+		in_time = sl__wait(&pool->env, &pool->back, &pool->mu, deadline);
+	*out = found ? pool->idle : NULL;
+	if (*out != NULL)
 		pool->idle = (*out)->next;
 	else if (found)
 		pool->n++;
+	pool->n_held += found && held;
 	sl__unlock(&pool->mu);
 	return found;
 }
 
-int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
+static int take(sl__pg_pool *pool, bool held, struct sl__pg_conn **out, struct sl_err *err)
 {
 	struct sl__pg_conn *c;
 	if (pool->pid != getpid())
 		return sl_err_set(err, SL_EFORKED, "postgres: the store was opened before the fork");
-	if (!wait_for_place(pool, &c))
-		return sl_err_set(err, SL_EAGAIN, "postgres: all %u connections stayed in use", pool->max);
-	if (c != NULL && is_alive(c)) {
-		*out = c;
-		return 0;
+	if (!wait_for_place(pool, held, &c))
+		return sl_err_set(err, SL_EAGAIN, "postgres: all %u connections stayed in use%s", pool->max,
+				  held ? ", or all but one by transactions" : "");
+	int rc = 0;
+	if (c == NULL || !is_alive(c)) {
+		close_conn(pool, c);
+		rc = connect_new(pool, &c, err);
 	}
-	close_conn(pool, c);
-	int rc = connect_new(pool, out, err);
-	if (rc != 0)
-		give_place_back(pool);
-	return rc;
+	if (rc != 0) {
+		give_place_back(pool, held);
+		return rc;
+	}
+	c->held = held;
+	*out = c;
+	return 0;
+}
+
+int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
+{
+	return take(pool, false, out, err);
+}
+
+int sl__pg_take_held(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
+{
+	return take(pool, true, out, err);
 }
 
 void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *c)
 {
 	if (c == NULL)
 		return;
+	bool held = c->held;
 	if (PQstatus(c->pg) != CONNECTION_OK || PQtransactionStatus(c->pg) != PQTRANS_IDLE ||
 	    PQpipelineStatus(c->pg) != PQ_PIPELINE_OFF) {
 		close_conn(pool, c);
-		give_place_back(pool);
+		give_place_back(pool, held);
 		return;
 	}
 	sl__lock(&pool->mu);
 	c->next = pool->idle;
 	pool->idle = c;
-	sl__signal(&pool->back);
+	pool->n_held -= held;
+	sl__broadcast(&pool->back);
 	sl__unlock(&pool->mu);
 }

@@ -479,6 +479,28 @@ static void one_connection_is_enough_for_every_slot(void **state)
 	store = many;
 }
 
+/* Transactions of handlers take as long as these do; a lane and the keeper must get through meanwhile. */
+static void transactions_leave_a_connection_for_everybody_else(void **state)
+{
+	(void)state;
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = place.schema, .connections = 2,
+				     .statement_timeout_ms = 50};
+	sl_store two;
+	sl_store_tx *first, *second;
+	int64_t now;
+	OK(sl_store_postgres_open(&two, pg_temp_url(place.server), &opts, &err));
+	for (int round = 0; round < 2; round++) {
+		OK(two.ops->begin(two.ctx, &first, &err));
+		assert_int_equal(two.ops->begin(two.ctx, &second, &err), SL_EAGAIN);
+		OK(two.ops->now_ms(two.ctx, &now, &err));
+		/* One that dies while it is held is not held any more. */
+		if (round == 0)
+			PQclear(PQexec(two.ops->native(first), "SELECT pg_terminate_backend(pg_backend_pid())"));
+		two.ops->rollback(first);
+	}
+	sl_store_close(&two);
+}
+
 static void a_password_is_in_no_error(void **state)
 {
 	(void)state;
@@ -854,6 +876,7 @@ int main(void)
 		TEST(a_restarted_server_is_found_again),
 		TEST(a_forked_child_is_refused),
 		TEST(one_connection_is_enough_for_every_slot),
+		TEST(transactions_leave_a_connection_for_everybody_else),
 		TEST(a_password_is_in_no_error),
 		TEST(states_of_the_server_are_classified),
 		TEST(many_may_migrate_at_once),

@@ -33,7 +33,7 @@ int sl__pg_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	sl_store_tx *tx = new_tx(s, err);
 	if (tx == NULL)
 		return SL_ENOMEM;
-	int rc = sl__pg_take(s->pool, &tx->pg.conn, err);
+	int rc = sl__pg_take_held(s->pool, &tx->pg.conn, err);
 	if (rc == 0)
 		rc = sl__pg_exec(tx->pg.conn, begin_relaxed, err);
 	if (rc != 0) {
