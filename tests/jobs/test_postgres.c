@@ -395,6 +395,39 @@ static void a_guard_holds_the_first_job_of_the_chain_too(void **state)
 	assert_int_equal(number("SELECT count(*) FROM (SELECT id FROM job FOR NO KEY UPDATE SKIP LOCKED) j"), 2);
 }
 
+static void *renew_main(void *renewals)
+{
+	struct sl_err why;
+	return store.ops->renew(store.ctx, renewals, 2, NULL, NULL, &why) == 0 ? renewals : NULL;
+}
+
+/* A lane that settles the last jobs of two claims lets go of both leases in this order. */
+static void leases_are_renewed_in_the_order_of_their_claims(void **state)
+{
+	(void)state;
+	struct batch a, b;
+	pthread_t thread;
+	void *renewed;
+	PGconn *other = pg_temp_connect(place.server);
+	start_many("t", 2);
+	exchange(NULL, &a, "t", 1);
+	exchange(NULL, &b, "t", 1);
+	struct batch *last = memcmp(&a.claim, &b.claim, sizeof a.claim) < 0 ? &b : &a, *first = last == &b ? &a : &b;
+	struct sl_renewal renewals[] = {{.claim = last->claim, .lease_ms = LONG_MS},
+					{.claim = first->claim, .lease_ms = LONG_MS}};
+	char sql[256];
+	(void)snprintf(sql, sizeof sql, "BEGIN; SELECT 1 FROM %s.lease ORDER BY claim DESC LIMIT 1 FOR UPDATE",
+		       place.schema);
+	assert_int_equal(pg_temp_exec(other, sql), 0);
+	pthread_create(&thread, NULL, renew_main, renewals);
+	await_waiter();
+	assert_int_equal(number("SELECT count(*) FROM (SELECT 1 FROM lease FOR UPDATE SKIP LOCKED) l"), 0);
+	assert_int_equal(pg_temp_exec(other, "COMMIT"), 0);
+	pthread_join(thread, &renewed);
+	assert_ptr_equal(renewed, renewals);
+	PQfinish(other);
+}
+
 /* ---- connections ---- */
 
 static void an_idle_connection_that_was_terminated_is_replaced_unnoticed(void **state)
@@ -871,6 +904,7 @@ int main(void)
 		TEST(a_claim_of_a_job_that_somebody_has_locked_does_not_wait_and_is_charged_later),
 		TEST(a_cancel_that_a_claim_of_one_job_meets_goes_through),
 		TEST(a_guard_holds_the_first_job_of_the_chain_too),
+		TEST(leases_are_renewed_in_the_order_of_their_claims),
 		TEST(an_idle_connection_that_was_terminated_is_replaced_unnoticed),
 		TEST(a_connection_that_dies_in_the_middle_is_unavailable_once),
 		TEST(a_restarted_server_is_found_again),

@@ -480,9 +480,10 @@ const char *const sl__pg_sql[ST_COUNT] = {
 		     " SELECT 1, status, fence = $2::bigint AND status IN (1, 2) FROM g WHERE id = $1",
 	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text"
 			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2) RETURNING id",
+	/* In the order of claims, as settles let go of leases. */
 	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease"
-		     " FROM unnest($1::uuid[], $2::interval[]) WITH ORDINALITY AS u(claim, lease, ord)"
-		     " WHERE l.claim = u.claim RETURNING u.ord::integer",
+		     " FROM (SELECT * FROM unnest($1::uuid[], $2::interval[]) WITH ORDINALITY AS v(claim, lease, ord)"
+		     " ORDER BY v.claim OFFSET 0) u WHERE l.claim = u.claim RETURNING u.ord::integer",
 	[ST_RENEW_LOST] = "SELECT u.ord::integer, j.status, false"
 			  " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
 			  " LEFT JOIN {s}.job j ON j.id = u.id"
