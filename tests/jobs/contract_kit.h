@@ -110,6 +110,8 @@ void kit_expect(int code, int rc, const struct sl_err *err, const char *call, co
 #define KIT_TRUE(cond) kit_true((cond), #cond, __FILE__, __LINE__)
 void kit_true(bool ok, const char *cond, const char *file, int line);
 
+/* This thread is the test's. */
+void kit_set_thread(void);
 void kit_open(struct kit *k, const struct contract_fixture *f);
 void kit_close(struct kit *k);
 int64_t kit_now(struct kit *k);
