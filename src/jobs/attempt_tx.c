@@ -162,8 +162,9 @@ int sl__attempt_settle(struct sl_attempt *a, sl_tx *tx, struct sl_err *err)
 	if (rc == 0)
 		rc = settle(a, tx, &in, &lost, &why);
 	if (rc == 0 && lost == SL_LOST_NOT) {
+		/* When the answer of a commit is lost, the attempt fails, and the fence refuses its retry if it was
+		 * done. */
 		rc = sl__tx_commit(tx, &why);
-		a->run->uncertain = rc != 0; /* a commit whose answer was lost: the fence will tell */
 		set_in_tx(a, false);
 	} else {
 		roll_back(a, tx);

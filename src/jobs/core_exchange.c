@@ -407,13 +407,9 @@ static void link_claim(struct sl__core *core, struct sl__claim *c)
 
 static void publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, int64_t now_ns)
 {
-	const struct core_class *class = &core->classes[c->klass];
-	int64_t lease = core_ms(c->lease_ms);
-	c->abort_ns = core_add(c->sent_ns, lease - SL_MIN(lease / 10, core_ms(2000)));
-	c->renew_ns = core_add(c->sent_ns, core_ms(class->renew_ms));
+	sl__core_leased(core, c, c->sent_ns);
 	c->now_ms = now_ms;
 	c->replied_ns = now_ns;
-	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
 	link_claim(core, c);
 	for (uint32_t i = 0; i < c->n; i++) {
 		c->runs[i].order = core->order++;

@@ -103,7 +103,7 @@ static struct sl__claim *find_claim(struct sl__core *core, const struct sl_claim
 	return NULL;
 }
 
-static void renewed(struct sl__core *core, struct sl__claim *c, int64_t sent_ns)
+void sl__core_leased(struct sl__core *core, struct sl__claim *c, int64_t sent_ns)
 {
 	int64_t lease = core_ms(c->lease_ms);
 	c->sent_ns = sent_ns;
@@ -111,7 +111,6 @@ static void renewed(struct sl__core *core, struct sl__claim *c, int64_t sent_ns)
 	c->abort_ns = core_add(sent_ns, lease - SL_MIN(lease / 10, core_ms(2000)));
 	c->renew_ns = core_add(sent_ns, core_ms(core->classes[c->klass].renew_ms));
 	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
-	core->stats.renewals++;
 }
 
 static void forget_lost_claims(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
@@ -141,7 +140,8 @@ void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int6
 	for (size_t i = 0; i < todo->n_renewals; i++) {
 		struct sl__claim *c = find_claim(core, &todo->renewals[i].claim);
 		if (c != NULL && rc == 0) {
-			renewed(core, c, todo->sent_ns);
+			sl__core_leased(core, c, todo->sent_ns);
+			core->stats.renewals++;
 		} else if (c != NULL) {
 			c->renew_ns = core_add(now_ns, SL_MIN(delay, core_ms(c->lease_ms) / 8));
 			core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);

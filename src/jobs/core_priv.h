@@ -119,6 +119,8 @@ void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__to
 int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transient);
 
 /* core_keeper.c */
+/* The claim's lease counts from sent_ns, before it was asked for: when to renew it, and when to give up on it. */
+void sl__core_leased(struct sl__core *core, struct sl__claim *claim, int64_t sent_ns);
 void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 
 #endif

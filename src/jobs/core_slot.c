@@ -190,8 +190,8 @@ void sl__core_set_failure(struct sl__core *core, struct sl__run *run)
 	run->continued = NULL;
 }
 
-/* The kind with which an attempt settles, set in the run; false: it does not settle. */
-static bool decide(struct sl__core *core, struct sl__run *run, enum sl__ending ending)
+/* The kind with which an attempt settles that is still ours, set in the run. */
+static void decide(struct sl__core *core, struct sl__run *run, enum sl__ending ending)
 {
 	static const enum sl_settle_kind plain[] = {[SL__END_COMPLETE] = SL_SETTLE_COMPLETE,
 						    [SL__END_CONTINUE] = SL_SETTLE_CONTINUE,
@@ -201,17 +201,13 @@ static bool decide(struct sl__core *core, struct sl__run *run, enum sl__ending e
 	if (undone && run->abort == SL_ABORT_TIMEOUT) {
 		run->error = timed_out;
 		sl__core_set_failure(core, run);
-		return true;
-	}
-	if (undone) {
+	} else if (undone) {
 		run->kind = SL_SETTLE_RELEASE;
-		return run->abort == SL_ABORT_SHUTDOWN || run->abort == SL_ABORT_ERROR;
-	}
-	if (ending == SL__END_FAILED)
+	} else if (ending == SL__END_FAILED) {
 		sl__core_set_failure(core, run);
-	else
+	} else {
 		run->kind = plain[ending];
-	return true;
+	}
 }
 
 static void count_lost(struct sl__core *core, struct sl__run *run)
@@ -236,10 +232,11 @@ void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending en
 		sl__core_count(core, run);
 		sl__core_expect(core, run, now_ns);
 		sl__core_gone(core, run);
-	} else if (ending == SL__END_LOST || run->lost != SL_LOST_NOT || !decide(core, run, ending)) {
+	} else if (ending == SL__END_LOST || run->lost != SL_LOST_NOT) {
 		count_lost(core, run);
 		sl__core_gone(core, run);
 	} else {
+		decide(core, run, ending);
 		to_settle(core, run, now_ns);
 	}
 }

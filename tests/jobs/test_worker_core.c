@@ -221,6 +221,24 @@ static void nothing_is_claimed_ahead_of_slots_that_are_stuck(void **state)
 	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
 }
 
+static void a_type_has_no_more_slots_than_it_was_given_however_many_wait(void **state)
+{
+	struct table *t = *state;
+	t->types[0].slots = 2;
+	begin(t);
+	learn_speed(t, 1000);
+	answer(t, 0, 10);
+	struct sl__run *first = take(t);
+	assert_non_null(first);
+	assert_non_null(take(t));
+	assert_null(take(t));
+	assert_false(sl__core_waiting(t->core));
+	end(t, first, SL__END_COMPLETE);
+	assert_true(sl__core_waiting(t->core));
+	assert_non_null(take(t));
+	assert_null(take(t));
+}
+
 /* ---- when ---- */
 
 static void a_lone_run_is_settled_at_once(void **state)
@@ -520,9 +538,15 @@ static void all_leases_that_are_due_are_renewed_together(void **state)
 	assert_int_equal(t->keeper.n_renewals, 2);
 	assert_int_equal(t->keeper.renewals[0].n, 2);
 	assert_int_equal(t->keeper.renewals[0].lease_ms, 60000);
+	int64_t sent = t->now;
+	t->now += 500 * MS; /* the lease counts from before that */
 	sl__core_renewed(t->core, &t->keeper, 0, t->now);
 	assert_true(keeper_sleeps(t));
 	assert_int_equal(stats(t).renewals, 2);
+	t->now = sent + 57000 * MS;
+	sl__core_expire(t->core, t->now, on_abort, t);
+	assert_int_equal(t->aborts, 0);
+	assert_true(sl__core_next_abort_ns(t->core) == sent + 58000 * MS);
 }
 
 static void a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts(void **state)
@@ -805,6 +829,7 @@ int main(void)
 		T(slow_handlers_are_claimed_for_only_when_a_slot_is_free),
 		T(a_batch_of_one_never_claims_ahead),
 		T(nothing_is_claimed_ahead_of_slots_that_are_stuck),
+		T(a_type_has_no_more_slots_than_it_was_given_however_many_wait),
 		T(a_lone_run_is_settled_at_once),
 		T(short_jobs_of_a_batch_are_settled_together),
 		T(a_settle_waits_a_millisecond_for_its_mates_and_not_longer),
