@@ -114,8 +114,12 @@ void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t n
 /* The attempt has failed: retry or fail. */
 void sl__core_set_failure(struct sl__core *core, struct sl__run *run);
 
-/* core_exchange.c */
+/* core_next.c */
 void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
+/* What a claim under way may bring is set aside for it, or let go of again. */
+void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool give);
+
+/* core_exchange.c */
 int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transient);
 
 /* core_keeper.c */
