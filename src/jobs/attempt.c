@@ -250,7 +250,6 @@ static void note_failure(struct sl_attempt *a, int rc, const struct sl_err *err)
 
 void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err)
 {
-	sl_worker *w = a->w;
 	if (a->tx != NULL) {
 		sl__tx_rollback(a->tx);
 		a->tx = NULL;
@@ -269,7 +268,6 @@ void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err
 		note_failure(a, a->failure.code, &a->failure);
 	if (rc != 0 && a->failure.code == 0)
 		a->failure.code = rc;
-	(void)w;
 }
 
 static void close_signal(SL_UNUSED sl_worker *w, struct sl_attempt *a) SL_REQUIRES(w->mu)

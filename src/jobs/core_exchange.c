@@ -12,19 +12,18 @@ static const char refused_twice[] = "the store refused the end of the attempt";
 
 /* ---- the request and the settles ---- */
 
-static int type_of(const struct sl__core *core, const struct sl__todo *todo, const char *name)
+static int type_of(const struct sl__todo *todo, const char *name)
 {
 	for (size_t i = 0; i < todo->request.n_types; i++)
 		if (strcmp(todo->types[i].type, name) == 0)
 			return (int)todo->type_index[i];
-	(void)core;
 	return -1;
 }
 
 int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const struct sl_claimed_job *job)
 {
 	struct sl__claim *c = todo->claim;
-	int type = type_of(core, todo, job->type);
+	int type = type_of(todo, job->type);
 	if (type < 0 || c->n == c->cap) {
 		todo->refused = SL_EDATA;
 		return SL_EDATA;

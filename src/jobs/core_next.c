@@ -230,13 +230,12 @@ static int64_t sleep_until(struct sl__core *core, struct core_lane *l, int64_t n
 	return wake;
 }
 
-static void next_stopping(struct sl__core *core, struct core_lane *l, struct sl__todo *todo)
+static void next_stopping(struct core_lane *l, struct sl__todo *todo)
 {
 	if (l->ended.n > 0)
 		pick_runs(l, todo);
 	else if (l->open == 0)
 		todo->kind = SL__TODO_END;
-	(void)core;
 }
 
 /* A run that ended by continuing makes a job that the claim of the same exchange can find. */
@@ -280,7 +279,7 @@ void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__to
 		return;
 	}
 	if (core->stopping)
-		next_stopping(core, l, todo);
+		next_stopping(l, todo);
 	else
 		todo->wake_ns = next_working(core, l, now_ns, todo);
 	if (todo->n_runs > 0 || todo->claim != NULL) {

@@ -71,7 +71,7 @@ static void join_all(sl_worker *w)
 		(void)pthread_join(w->clock_thread, NULL);
 }
 
-static int finish(sl_worker *w, size_t aborted, uint64_t abandoned, struct sl_err *err)
+static int outcome(size_t aborted, uint64_t abandoned, struct sl_err *err)
 {
 	if (abandoned > 0)
 		return sl_err_set(err, SL_EUNAVAIL,
@@ -80,7 +80,6 @@ static int finish(sl_worker *w, size_t aborted, uint64_t abandoned, struct sl_er
 	if (aborted > 0)
 		return sl_err_set(err, SL_ETIMEDOUT, "worker: %zu attempts were still running and were aborted",
 				  aborted);
-	(void)w;
 	return 0;
 }
 
@@ -108,7 +107,7 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	if (w->subscribed)
 		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
 	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
-	int rc = finish(w, aborted, abandoned, err);
+	int rc = outcome(aborted, abandoned, err);
 	sl__lock(&w->mu);
 	w->state = SL__WORKER_STOPPED;
 	sl__broadcast(&w->changed);
