@@ -19,7 +19,8 @@ void sl__abort_fire(struct sl__run *run, enum sl_abort_reason reason, void *work
 	sl__broadcast(&a->abort_cond);
 }
 
-/* The one that is told of next: copied, since its slot may hand it in meanwhile. */
+/* The one that is told of next: copied, since its slot may hand it in meanwhile; and only what is the core's or
+ * constant, since the slot fills in the rest without the lock. */
 static bool next_lost(sl_worker *w, struct sl__run *out)
 {
 	bool found = false;
@@ -29,10 +30,15 @@ static bool next_lost(sl_worker *w, struct sl__run *out)
 		found = a->lease_lost && a->run != NULL;
 		a->lease_lost = a->lease_lost && !found;
 		if (found)
-			*out = *a->run;
+			*out = (struct sl__run){.id = a->run->id,
+						.chain_id = a->run->chain_id,
+						.attempt = a->run->attempt,
+						.type = a->run->type,
+						.lost = a->run->lost,
+						.abort = a->run->abort,
+						.started_ns = a->run->started_ns};
 	}
 	sl__unlock(&w->mu);
-	out->traceparent = NULL; /* its memory goes with the run */
 	return found;
 }
 
