@@ -119,6 +119,8 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 	/* A job that was reaped had a worker that died, perhaps with output that is not sent. */
 	if (o->kind == SL_OBSERVE_JOB_REAPED)
 		workerlog_nudge(&s->log);
+	if (o->kind == SL_OBSERVE_WORKER_STOPPING)
+		cli_say(s->cli, SL_LOG_INFO, "stopping; nothing more is started");
 	if (o->kind == SL_OBSERVE_WORKER_ERROR)
 		cli_say(s->cli, SL_LOG_WARN, "%s", why);
 	else if (is_news(o->kind))

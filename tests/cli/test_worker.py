@@ -326,9 +326,11 @@ class Control(JobTest):
     def test_a_stopped_worker_lets_commands_finish(self):
         os.mkfifo(self.path("go"))
         chain, waiting = self.enqueue("t"), self.enqueue("t")
-        worker = self.worker(self.handler("echo $$ >pid; read x <go; echo finished"), "--json")
+        worker = self.worker(self.handler("echo $$ >pid; read x <go; echo finished"), "--json", "--log-level=info")
         self.until_file("pid")
         worker.send_signal(signal.SIGTERM)
+        while b"stopping" not in worker.stderr.readline():
+            pass
         self.write("go", b"x\n")
         out, err = worker.communicate(timeout=TIMEOUT)
         self.assertEqual(worker.returncode, 0, err)
