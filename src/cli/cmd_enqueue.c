@@ -109,7 +109,7 @@ static char *read_stdin(struct cli *cli, int *code)
 		size_t n = fread(text + used, 1, cap - used - 1, stdin);
 
 		used += n;
-		if (n == 0)
+		if (n == 0 || ferror(stdin))
 			break;
 		if (used + 1 == cap && cap < INPUT_MAX_BYTES) {
 			char *more = realloc(text, cap *= 2);
@@ -127,6 +127,11 @@ static char *read_stdin(struct cli *cli, int *code)
 	if (text && !ferror(stdin) && memchr(text, '\0', used) == NULL) {
 		text[used] = '\0';
 		return text;
+	}
+	if (text && ferror(stdin) && stop_requested()) {
+		*code = cli_interrupted(cli);
+		free(text);
+		return NULL;
 	}
 	*code = !text ? EXIT_INTERNAL : ferror(stdin) ? EXIT_OUTPUT : EXIT_BAD_DATA;
 	cli_say(cli, SL_LOG_ERROR, "stdin: %s",
@@ -239,6 +244,8 @@ static int read_lines(struct bulk *b, FILE *file)
 		if (!rc && b->n == BITE)
 			rc = bite(b);
 	}
+	if (!rc && stop_requested())
+		rc = cli_interrupted(b->cli);
 	if (!rc && ferror(file)) {
 		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->shown, strerror(errno));
 		rc = EXIT_OUTPUT;

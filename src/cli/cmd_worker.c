@@ -99,6 +99,8 @@ static void fill_processor(const struct service *s, const struct handler *h, str
 	p->timeout_ms = opt_num(args, "timeout");
 	p->retry.first_ms = opt_num(args, "retry-delay");
 	p->retry.cap_ms = opt_num(args, "retry-max-delay");
+	if (p->retry.cap_ms < p->retry.first_ms)
+		p->retry.cap_ms = p->retry.first_ms; /* the default cap; run has refused another one */
 	p->retry.max_attempts = (int32_t)opt_num(args, "max-attempts");
 	if (!h->argv && !h->shell_argv[0])
 		p->retry.max_attempts = 1; /* a command that somebody ran once */
@@ -231,6 +233,9 @@ static int run(struct cli *cli, const struct parsed *args)
 	int interrupted = 0, code;
 	int rc = read_handlers(&s);
 
+	if (!rc && opt_given(args, "retry-max-delay") &&
+	    opt_num(args, "retry-max-delay") < opt_num(args, "retry-delay"))
+		rc = cli_usage(cli, "--retry-max-delay is shorter than --retry-delay");
 	rc = rc ? rc : jobstore_open(cli, args, &s.store);
 	rc = rc ? rc : workerlog_open(cli, args, &s.store, NULL, &s.log);
 	rc = rc ? rc : start(&s);

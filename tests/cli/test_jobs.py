@@ -14,6 +14,15 @@ from jobtest import SLUICE, JobTest
 DAY = 86400
 
 
+def asleep_in_read(pid):
+    """Waits for more on a pipe."""
+    with open(f"/proc/{pid}/wchan", encoding="ascii") as f:
+        if "pipe" in f.read():
+            return True
+    with open(f"/proc/{pid}/syscall", encoding="ascii") as f:  # where the kernel does not name the place
+        return f.read().split()[:2] == ["0", "0x0"]
+
+
 class Enqueue(JobTest):
     def test_the_id_is_printed_and_the_job_is_there(self):
         job = self.show(self.enqueue("mail", '{"to": "ada"}'))
@@ -140,6 +149,17 @@ class Enqueue(JobTest):
         self.fails(74, "enqueue", "a", "--bulk=.", says="directory")
         self.assertEqual(self.totals()["pending"], 0)
         self.assertEqual(self.ok("enqueue", "a", "--bulk=-", stdin=b"").out, b"")
+
+    def test_a_signal_while_it_reads_starts_nothing(self):
+        for args in (["--bulk=-"], ["-"]):
+            p = self.start("enqueue", "a", *args)
+            p.stdin.write(b'{"input":1}\n')
+            p.stdin.flush()
+            self.until(lambda: asleep_in_read(p.pid))
+            p.send_signal(signal.SIGINT)
+            self.assertEqual(p.wait(60), 75)
+            self.assertIn(b"interrupted", p.stderr.read())
+        self.assertEqual(self.totals()["pending"], 0)
 
     def test_a_bulk_file_of_many_lines_is_started_in_order(self):
         n = 12001

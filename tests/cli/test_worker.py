@@ -40,9 +40,13 @@ class Handlers(JobTest):
         for args, says in [([], "--type"), (["--type=a='open"], "not closed"), (["--type=a="], "empty"),
                            (["--type==x"], "no name"), (["--type=a=x", "--type=a=y"], "twice"),
                            (["--type=no good=x"], "type"), (["--type=a=x", "--slots=0"], "--slots"),
-                           (["--type=a=x", "--lease=1"], "--lease"), (["--type=a=x", "extra"], "extra")]:
+                           (["--type=a=x", "--lease=1"], "--lease"), (["--type=a=x", "extra"], "extra"),
+                           (["--type=a=x", "--retry-delay=2s", "--retry-max-delay=1s"], "--retry-max-delay")]:
             with self.subTest(args=args):
                 self.fails(64, "worker", "--drain", *args, says=says)
+
+    def test_a_long_first_delay_lifts_the_default_of_the_longest(self):
+        self.ok("worker", "--drain", "--type=a=x", "--retry-delay=1h")
 
     def test_descriptor_3_is_the_protocol(self):
         chain = self.enqueue("t", "1")
@@ -329,8 +333,8 @@ class Control(JobTest):
         worker = self.worker(self.handler("echo $$ >pid; read x <go; echo finished"), "--json", "--log-level=info")
         self.until_file("pid")
         worker.send_signal(signal.SIGTERM)
-        while b"stopping" not in worker.stderr.readline():
-            pass
+        while b"stopping" not in (line := worker.stderr.readline()):
+            self.assertTrue(line)
         self.write("go", b"x\n")
         out, err = worker.communicate(timeout=TIMEOUT)
         self.assertEqual(worker.returncode, 0, err)
