@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -272,12 +273,14 @@ int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void
 
 void sl__signals_default(void)
 {
-	struct sigaction action = {.sa_handler = SIG_DFL};
+	/* What the kernel takes for "default, no flags, no mask". The C library keeps two signals to itself, and would
+	 * hand them on as it found them. */
+	static const unsigned long action[8];
 	sigset_t all;
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
-	for (int number = 1; number < NSIG; number++)
-		(void)sigaction(number, &action, NULL); /* fails for the two that cannot be changed, and for gaps */
+	for (long number = 1; number <= _NSIG - 1; number++)
+		(void)syscall(SYS_rt_sigaction, number, action, NULL, (size_t)8); /* fails for SIGKILL and SIGSTOP */
 }
 
 int sl__thread_error(struct sl_err *err, int rc, const char *role, const char *of)

@@ -12,6 +12,9 @@ import time
 
 from clitest import ROOT, SLUICE, TIMEOUT, CliTest
 
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import standstill  # noqa: E402
+
 _pg = {"server": None, "url": None, "numbers": itertools.count(1)}
 
 
@@ -104,6 +107,10 @@ class JobTest(CliTest):
         out, err = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, code, err)
         return out, err
+
+    def stand_still(self, process):
+        """SIGSTOP, not in the middle of a write to the file of the store."""
+        standstill.stand_still(process, None if self.postgres else self.path("jobs.db"))
 
     def until(self, what, *args):
         """Wait for something another process does: what(*args) is true. Only a failure takes long."""

@@ -59,7 +59,7 @@ class Killed(JobTest):
                                 """echo "{\\"output\\":$SLUICE_ATTEMPT}" >&3"""), "--lease=1s", "--json"]
         stale = self.worker("--id=stale", *options)
         self.until_file("pid.1")
-        stale.send_signal(signal.SIGSTOP)
+        self.stand_still(stale)
         heir = self.worker("--id=heir", *options)
         self.until_file("pid.2")
         self.write("go.1", b"x")  # its command ends now, with the worker still standing
@@ -80,7 +80,7 @@ class Killed(JobTest):
                    "--stop-grace=0"]
         stale = self.worker("--log-level=info", *options)
         pid = int(self.until_file("pid.1"))
-        stale.send_signal(signal.SIGSTOP)
+        self.stand_still(stale)
         heir = self.worker(*options)
         self.until_file("pid.2")
         stale.send_signal(signal.SIGCONT)
