@@ -3,8 +3,9 @@ BUILD   ?= build
 RELEASE := $(BUILD)/release
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# Arguments of bench/run.
+# Arguments of bench/run and bench/jobs/run, and which of them: wal, jobs, or both.
 ARGS    ?=
+PART    ?=
 # How long `make torture` runs in all, in minutes.
 MINUTES ?= 30
 
@@ -40,11 +41,14 @@ check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, f
 torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
 	@scripts/torture $(MINUTES)
 
-bench: configure ## side by side with SQLite, RocksDB, LMDB, Redis and the raw disk (ARGS=--quick)
+bench: configure ## side by side with their peers: the log, then the job queue (PART=wal or PART=jobs, ARGS=--quick)
 	@scripts/install-packages bench/packages
 	@meson setup --reconfigure $(RELEASE) >/dev/null
-	@scripts/build $(RELEASE) bench/sluice-bench
-	@bench/run $(RELEASE) $(ARGS)
+	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs src/cli/sluice
+	@[ "$(PART)" = jobs ] || bench/run $(RELEASE) $(ARGS)
+	@[ "$(PART)" = wal ] || { command -v npm >/dev/null || scripts/install-packages bench/jobs/packages; }
+	@[ "$(PART)" = wal ] || npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent
+	@[ "$(PART)" = wal ] || bench/jobs/run $(RELEASE) $(ARGS)
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
