@@ -281,7 +281,8 @@ int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, stru
 		not_started(c, frame);
 		break;
 	}
-	c->place.offset = frame->offset + SL__SPOOL_FRAME + frame->len;
+	/* The exit's event is made at the end: until then a recovery must come by its frame, which is the last. */
+	c->place.offset = frame->offset + (frame->kind == SL__FRAME_EXITED ? 0 : SL__SPOOL_FRAME + frame->len);
 	for (size_t i = 0; i < SL__STREAMS; i++)
 		c->place.position[i] = c->streams[i].next;
 	return rc;

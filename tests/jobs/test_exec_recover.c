@@ -615,6 +615,42 @@ static void a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends(void **stat
 	rig_fini(&r);
 }
 
+/* The worker has flushed all lines and come by the frame of the exit, whose event is only made at the end. */
+static void an_exit_that_was_read_and_not_told_is_told(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct spool s;
+	struct sl__capture c;
+	struct sl_event e;
+	struct sl_wal_stats st = {.struct_size = sizeof st};
+	rig_init(&r);
+	spool_init(&s);
+	frame(&s, SL__FRAME_STARTED, "\x07\0\0\0", 4);
+	frame(&s, SL__FRAME_STDOUT, "one\n", 4);
+	frame(&s, SL__FRAME_EXITED, "\0\0\0\0\3\0\0\0", 8);
+	capture(&r, &s, 3, &c);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_wal_get_stats(r.box.log, &st, NULL), 0);
+	for (size_t i = 0; i < c.batch.n; i++) {
+		sl__event_batch_get(&c.batch, i, &e);
+		s.header.sequence = append_event(&r, &e);
+	}
+	rig_close(&r);
+	sl__capture_note(&c, &s.header);
+	s.header.incarnation = st.incarnation;
+	sl__capture_fini(&c);
+	sl__spool_put_header(s.bytes, &s.header);
+	crashfs_put(r.fs, SPOOL, s.bytes, s.len);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(sl_exec_recover(r.box.log, SPOOL_DIR, &r.env, NULL, &r.box.err), 0);
+	assert_string_equal(execbox_events(&r.box, JOB), "started\nout 0 one\nerror 0 the worker died; the command was "
+							 "killed\nexited {\"code\":3}\n");
+	assert_false(has_file(&r, SPOOL));
+	rig_close(&r);
+	rig_fini(&r);
+}
+
 /* ---- lines of descriptor 3 that are too long ---- */
 
 static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void **state)
@@ -661,6 +697,7 @@ int main(void)
 		cmocka_unit_test(a_failing_call_fails_the_recovery_and_not_the_events),
 		cmocka_unit_test(without_memory_nothing_is_lost_or_leaked),
 		cmocka_unit_test(random_output_left_at_a_random_moment_is_appended_once),
+		cmocka_unit_test(an_exit_that_was_read_and_not_told_is_told),
 		cmocka_unit_test(an_attempt_that_was_done_says_nothing_more),
 		cmocka_unit_test(a_command_that_was_never_started_says_nothing),
 		cmocka_unit_test(frames_of_an_earlier_attempt_behind_the_end_are_not_read),
