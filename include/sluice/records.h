@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records out of a stream of bytes: CSV as in RFC 4180 (quotes, embedded line ends, CRLF, a header, a byte order mark),
+ * or JSON lines. Finds where records begin and end, tells the line of each, and guesses the types of columns.
+ *
+ * Guarantees: every byte of the input is in exactly one record, the header, or between records; a bad record (too long,
+ * an open quote, invalid UTF-8, not an object, another number of fields than the header has) is told as such, with its
+ * line, and reading goes on behind it. Memory is bounded by max_record_bytes and one buffer, whatever the input holds.
+ * Empty lines are passed over. Not guaranteed: that values fit a table; the sink finds that.
+ *
+ * After an open quote the rest of the input cannot be split for certain: the bad record ends at its first line, and
+ * reading goes on there, so that one stray quote costs one record.
+ *
+ * Thread safety: one thread at a time per handle. Ownership: records live until the next call on the handle.
+ */
+#ifndef SLUICE_RECORDS_H
+#define SLUICE_RECORDS_H
+
+#include <sluice/sink.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_records sl_records;
+
+/* Read up to n bytes; the count, 0 at the end, or a negative SL_E… with err filled. */
+typedef int64_t sl_records_read_fn(void *buf, size_t n, struct sl_err *err, void *ctx);
+
+struct sl_records_opts {
+	size_t struct_size; /* SL_RECORDS_OPTS_INIT fills it */
+	const struct sl_env *env;
+	enum sl_row_format format;
+	enum sl_switch header;    /* CSV: the first record names the columns; default on */
+	int64_t max_record_bytes; /* default 16 MiB; at most 64 MiB */
+	int64_t buffer_bytes;     /* default 256 KiB */
+	char delimiter;           /* default ',' */
+	const char *null_text;    /* for infer; default "" */
+};
+#define SL_RECORDS_OPTS_INIT .struct_size = sizeof(struct sl_records_opts)
+
+struct sl_record {
+	const char *data; /* without its line end; of a record that was too long, its first 4 KiB */
+	size_t len;
+	uint64_t line;   /* physical line on which it begins; the first line of the input is 1 */
+	uint64_t offset; /* byte at which it begins */
+	uint64_t end;    /* byte behind its line end: where the next begins */
+	const char *bad; /* NULL: good; else why it is not */
+};
+
+SL_API SL_MUST_CHECK int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx,
+					const struct sl_records_opts *opts, struct sl_err *err);
+SL_API void sl_records_free(sl_records *r); /* NULL is allowed */
+
+/* The columns of a CSV header, read if need be; unquoted. SL_EDATA: no header, an empty or doubled name. */
+SL_API SL_MUST_CHECK int sl_records_columns(sl_records *r, const char *const **names, size_t *n, struct sl_err *err);
+
+/* The next 1 to max records. *n 0: the end. A failed read gives the records before it first. */
+SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n,
+					 struct sl_err *err);
+
+/* Pass over everything before byte `offset`, which must be where a record ends. Lines go on being counted. SL_EDATA:
+ * the input is shorter, or no record ends there: it is not the input it was. */
+SL_API SL_MUST_CHECK int sl_records_skip(sl_records *r, uint64_t offset, struct sl_err *err);
+
+/*
+ * Guess the columns from the records ahead (at most max_records, and what fits 16 MiB) without consuming them. Text in
+ * which all values of a column can be read decides: integer, real, numeric, boolean, timestamp, date, JSON, else text;
+ * NULLs say nothing, and a column without a value is text. JSON lines: the union of the members, in order of first
+ * appearance. *out belongs to r and lives until it is freed.
+ */
+SL_API SL_MUST_CHECK int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column **out, size_t *n,
+					  struct sl_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of sinks: who takes which, and a copy that lives as long as the sink. */
+#include <string.h>
+
+#include "sink/sink.h"
+
+/* A field that is set although its group is not the sink's. */
+static const char *foreign_option(const struct sl_sink_opts *o, unsigned groups)
+{
+	const struct {
+		unsigned group;
+		bool set;
+		const char *name;
+	} fields[] = {
+		{SL__SINK_ROWS, o->format != SL_ROWS_JSON, "format"},
+		{SL__SINK_ROWS, o->columns != NULL || o->n_columns != 0, "columns"},
+		{SL__SINK_ROWS, o->null_text != NULL, "null_text"},
+		{SL__SINK_TABLE, o->table != NULL, "table"},
+		{SL__SINK_TABLE, o->on_conflict != NULL || o->n_on_conflict != 0, "on_conflict"},
+		{SL__SINK_TABLE, o->connect_timeout_ms != 0, "connect_timeout_ms"},
+		{SL__SINK_TABLE, o->statement_timeout_ms != 0, "statement_timeout_ms"},
+		{SL__SINK_HTTP, o->body != SL_HTTP_JSON_LINES, "body"},
+		{SL__SINK_HTTP, o->headers != NULL || o->n_headers != 0, "headers"},
+		{SL__SINK_HTTP, o->token_file != NULL, "token_file"},
+		{SL__SINK_HTTP, o->event_type != NULL, "event_type"},
+		{SL__SINK_HTTP, o->event_source != NULL, "event_source"},
+		{SL__SINK_HTTP, o->ca_file != NULL, "ca_file"},
+		{SL__SINK_HTTP | SL__SINK_EXEC, o->timeout_ms != 0, "timeout_ms"},
+		{SL__SINK_FILE, o->file_format != SL_ROWS_JSON, "file_format"},
+		{SL__SINK_FILE, o->rotate_bytes != 0, "rotate_bytes"},
+		{SL__SINK_FILE, o->rotate_ms != 0, "rotate_ms"},
+		{SL__SINK_FILE, o->zstd_level != 0, "zstd_level"},
+		{SL__SINK_EXEC, o->argv != NULL, "argv"},
+	};
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		if (fields[i].set && (fields[i].group & groups) == 0)
+			return fields[i].name;
+	}
+	return NULL;
+}
+
+static const char *bad_option(const struct sl_sink_opts *o)
+{
+	if (o->format != SL_ROWS_JSON && o->format != SL_ROWS_CSV)
+		return "format";
+	if ((o->columns == NULL) != (o->n_columns == 0))
+		return "n_columns";
+	if ((o->on_conflict == NULL) != (o->n_on_conflict == 0))
+		return "n_on_conflict";
+	if ((o->headers == NULL) != (o->n_headers == 0))
+		return "n_headers";
+	if (o->connect_timeout_ms < 0)
+		return "connect_timeout_ms";
+	if (o->statement_timeout_ms < 0 && o->statement_timeout_ms != SL_UNLIMITED)
+		return "statement_timeout_ms";
+	if (o->body < SL_HTTP_JSON_LINES || o->body > SL_HTTP_CLOUD_EVENTS)
+		return "body";
+	if (o->timeout_ms < 0)
+		return "timeout_ms";
+	if (o->file_format != SL_ROWS_JSON && o->file_format != SL_ROWS_CSV)
+		return "file_format";
+	if (o->rotate_bytes < 0)
+		return "rotate_bytes";
+	if (o->rotate_ms < 0)
+		return "rotate_ms";
+	if (o->zstd_level < 0 || o->zstd_level > 19)
+		return "zstd_level";
+	return NULL;
+}
+
+/* The caller's struct may be shorter than ours: a program that was built with an earlier library. */
+static void widen(struct sl_sink_opts *out, const struct sl_sink_opts *opts)
+{
+	*out = (struct sl_sink_opts){SL_SINK_OPTS_INIT};
+	if (opts != NULL)
+		memcpy(out, opts, opts->struct_size < sizeof(*out) ? opts->struct_size : sizeof(*out));
+	out->struct_size = sizeof(*out);
+}
+
+int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const char *sink, struct sl_err *err)
+{
+	if (opts == NULL)
+		return 0;
+	if (opts->struct_size < offsetof(struct sl_sink_opts, format))
+		return sl_err_set(err, SL_EINVAL, "%s: struct_size: begin the options with SL_SINK_OPTS_INIT", sink);
+	struct sl_sink_opts wide;
+	widen(&wide, opts);
+	const char *name = foreign_option(&wide, groups);
+	if (name != NULL)
+		return sl_err_set(err, SL_EINVAL, "%s: the option %s is not for this kind of sink", sink, name);
+	name = bad_option(&wide);
+	return name == NULL ? 0 : sl_err_set(err, SL_EINVAL, "%s: %s is out of range", sink, name);
+}
+
+/* ---- the copy ---- */
+
+static const char *copy_text(const char *s, const struct sl_env *env, bool *failed)
+{
+	if (s == NULL || *failed)
+		return NULL;
+	size_t n = strlen(s) + 1;
+	char *copy = sl__alloc(env, n);
+	if (copy == NULL) {
+		*failed = true;
+		return NULL;
+	}
+	return memcpy(copy, s, n);
+}
+
+/* n texts and a NULL behind them; NULL stays NULL. */
+static const char *const *copy_list(const char *const *list, size_t n, const struct sl_env *env, bool *failed)
+{
+	if (list == NULL || *failed)
+		return NULL;
+	const char **copy = sl__alloc(env, (n + 1) * sizeof(*copy));
+	if (copy == NULL) {
+		*failed = true;
+		return NULL;
+	}
+	for (size_t i = 0; i <= n; i++)
+		copy[i] = NULL;
+	for (size_t i = 0; i < n; i++)
+		copy[i] = copy_text(list[i], env, failed);
+	return copy;
+}
+
+static void free_text(const char *s, const struct sl_env *env)
+{
+	union {
+		const char *in;
+		void *out;
+	} p = {.in = s};
+	sl__free(env, p.out);
+}
+
+static void free_list(const char *const *list, const struct sl_env *env)
+{
+	union {
+		const char *const *in;
+		void *out;
+	} p = {.in = list};
+	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+		free_text(list[i], env);
+	sl__free(env, p.out);
+}
+
+static size_t count(const char *const *list)
+{
+	size_t n = 0;
+	while (list != NULL && list[n] != NULL)
+		n++;
+	return n;
+}
+
+int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts, const struct sl_env *env,
+		       struct sl_err *err)
+{
+	struct sl_sink_opts o;
+	widen(&o, opts);
+	bool failed = false;
+	o.env = env;
+	o.columns = copy_list(o.columns, o.n_columns, env, &failed);
+	o.null_text = copy_text(o.null_text, env, &failed);
+	o.table = copy_text(o.table, env, &failed);
+	o.on_conflict = copy_list(o.on_conflict, o.n_on_conflict, env, &failed);
+	o.headers = copy_list(o.headers, o.n_headers, env, &failed);
+	o.token_file = copy_text(o.token_file, env, &failed);
+	o.event_type = copy_text(o.event_type, env, &failed);
+	o.event_source = copy_text(o.event_source, env, &failed);
+	o.ca_file = copy_text(o.ca_file, env, &failed);
+	o.argv = copy_list(o.argv, count(o.argv), env, &failed);
+	if (failed) {
+		sl__sink_free_opts(&o, env);
+		return sl_err_set(err, SL_ENOMEM, "sink: out of memory");
+	}
+	*out = o;
+	return 0;
+}
+
+void sl__sink_free_opts(struct sl_sink_opts *opts, const struct sl_env *env)
+{
+	free_list(opts->columns, env);
+	free_text(opts->null_text, env);
+	free_text(opts->table, env);
+	free_list(opts->on_conflict, env);
+	free_list(opts->headers, env);
+	free_text(opts->token_file, env);
+	free_text(opts->event_type, env);
+	free_text(opts->event_source, env);
+	free_text(opts->ca_file, env);
+	free_list(opts->argv, env);
+	*opts = (struct sl_sink_opts){SL_SINK_OPTS_INIT};
+}
