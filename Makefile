@@ -44,7 +44,7 @@ torture: check-packages ## the long versions of crash states, kill cycles and fu
 bench: configure ## side by side with their peers: the log, then the job queue (PART=wal or PART=jobs, ARGS=--quick)
 	@scripts/install-packages bench/packages
 	@meson setup --reconfigure $(RELEASE) >/dev/null
-	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs src/cli/sluice
+	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs bench/sluice-bench-beanstalk src/cli/sluice
 	@[ "$(PART)" = jobs ] || bench/run $(RELEASE) $(ARGS)
 	@[ "$(PART)" = wal ] || { command -v npm >/dev/null || scripts/install-packages bench/jobs/packages; }
 	@[ "$(PART)" = wal ] || npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Our side of the job benchmark, driven line by line as peer.js is: bench/jobs/run writes "COMMAND ARGUMENT…" to stdin
- * and reads one JSON line per command. The store is BENCH_URL. Commands: bulk N | single N CONNECTIONS | work SLOTS
- * LANES | count | stop | pickup N | commits N (single durable one-row commits, for the ratios) | idle MS
+ * and reads one JSON line per command. The store is BENCH_URL. Commands: bulk N | single N THREADS (of one
+ * client) | apart N CLIENTS (each with a thread and a connection of its own) | work SLOTS LANES | count | stop | pickup
+ * N | commits N (single durable one-row commits, for the ratios) | idle MS
  */
 #include <inttypes.h>
 #include <libpq-fe.h>
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #define BITE 5000
+#define LANES_MAX 64
 
 static struct bench {
 	const char *url;
@@ -80,27 +82,56 @@ static void bulk(long n)
 
 static atomic_long left;
 
-static void *single_lane(void *arg)
+static void *single_lane(void *client)
 {
 	struct sl_new_chain chain = {.job = {.type = "noop", .input = "{\"i\":1}"}};
 	struct sl_started out;
 	struct sl_err err = SL_ERR_INIT;
-	(void)arg;
 	while (atomic_fetch_sub(&left, 1) > 0)
-		if (sl_jobs_start(b.client, NULL, &chain, &out, &err) != 0)
+		if (sl_jobs_start(client, NULL, &chain, &out, &err) != 0)
 			die("single", &err);
 	return NULL;
 }
 
-static void single(long n, long lanes)
+static void single_lanes(long n, sl_jobs *const *clients, long lanes)
 {
-	pthread_t threads[64];
+	pthread_t threads[LANES_MAX];
+	int64_t started = now_ns();
 	atomic_store(&left, n);
 	for (long i = 0; i < lanes; i++)
-		if (pthread_create(&threads[i], NULL, single_lane, NULL) != 0)
+		if (pthread_create(&threads[i], NULL, single_lane, clients[i]) != 0)
 			die("thread", NULL);
 	for (long i = 0; i < lanes; i++)
 		(void)pthread_join(threads[i], NULL);
+	printf("{\"ms\":%.3f}\n", (double)(now_ns() - started) / 1e6);
+}
+
+static void single(long n, long lanes)
+{
+	sl_jobs *clients[LANES_MAX];
+	for (long i = 0; i < lanes; i++)
+		clients[i] = b.client;
+	single_lanes(n, clients, lanes);
+}
+
+/* As many programs would: nobody shares a connection, a client or a transaction with another. */
+static void apart(long n, long lanes)
+{
+	struct sl_store_opts store_opts = {SL_STORE_OPTS_INIT, .connections = 1};
+	sl_store stores[LANES_MAX];
+	sl_jobs *clients[LANES_MAX];
+	struct sl_err err = SL_ERR_INIT;
+	for (long i = 0; i < lanes; i++) {
+		struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &stores[i], .notify = &b.notify};
+		if (sl_store_open(&stores[i], b.url, &store_opts, &err) != 0 ||
+		    sl_jobs_open(&clients[i], &opts, &err) != 0)
+			die("open", &err);
+	}
+	single_lanes(n, clients, lanes);
+	for (long i = 0; i < lanes; i++) {
+		sl_jobs_close(clients[i]);
+		sl_store_close(&stores[i]);
+	}
 }
 
 static void work(long slots, long lanes)
@@ -214,7 +245,9 @@ static int obey(const char *line)
 	if (strcmp(command, "bulk") == 0)
 		bulk(x);
 	else if (strcmp(command, "single") == 0)
-		single(x, y);
+		single(x, y < LANES_MAX ? y : LANES_MAX);
+	else if (strcmp(command, "apart") == 0)
+		apart(x, y < LANES_MAX ? y : LANES_MAX);
 	else if (strcmp(command, "work") == 0)
 		work(x, y > 0 ? y : 1);
 	else if (strcmp(command, "count") == 0 || strcmp(command, "stop") == 0)
@@ -227,7 +260,7 @@ static int obey(const char *line)
 		idle(x);
 	else
 		die("unknown command", NULL);
-	if (strcmp(command, "bulk") == 0 || strcmp(command, "single") == 0 || strcmp(command, "work") == 0)
+	if (strcmp(command, "bulk") == 0 || strcmp(command, "work") == 0)
 		printf("{\"ms\":%.3f}\n", (double)(now_ns() - started) / 1e6);
 	(void)fflush(stdout);
 	return strcmp(command, "stop") == 0;
