@@ -62,6 +62,8 @@ struct sl_exec_opts {
 #define SL_EXEC_OPTS_INIT .struct_size = sizeof(struct sl_exec_opts)
 
 SL_API SL_MUST_CHECK int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *err);
+/* Output that the log did not take is tried once more; when it still does not, it stays in the folder. Then close the
+ * log rather than complete it: who opens it again can tell what is in it, and recovers the rest. NULL is allowed. */
 SL_API void sl_exec_free(sl_exec *exec);
 /* The handler: give it as `process` of a struct sl_processor, with the sl_exec as ctx. */
 SL_API SL_MUST_CHECK int sl_exec_process(sl_attempt *attempt, struct sl_err *err, void *exec);
@@ -77,6 +79,11 @@ SL_API SL_MUST_CHECK int sl_exec_recover(sl_wal *events, const char *spool_dir, 
  * * (or NULL) as on_orphan_ctx. The spool folder of <dir>/<id>.wal is <dir>/<id>.spool; one that is missing is empty.
  */
 SL_API SL_MUST_CHECK int sl_exec_recover_orphan(sl_wal *w, const char *path, struct sl_err *err, void *env);
+/* Spools whose log is gone, because it was completed and archived while they could not be brought in: for every
+ * <id>.spool in opts->wal_dir (required) that holds a spool and has no log, make the log again, empty, with opts; the
+ * next sl_wal_sweep finds it. Call it before each sweep. Folders that are empty are removed. *n (may be NULL): logs
+ * made. Returns the first error, after all were looked at. */
+SL_API SL_MUST_CHECK int sl_exec_find_lost(const struct sl_wal_opts *opts, uint64_t *n, struct sl_err *err);
 
 #ifdef __cplusplus
 }

@@ -40,6 +40,7 @@ struct sl_store_opts {
 	int64_t statement_timeout_ms; /* default 30,000; SL_UNLIMITED */
 	const char *schema;           /* PostgreSQL: default "sluice" */
 	enum sl_switch migrate;       /* bring the schema up to date; default on. Off: SL_EUNSUPPORTED when it is not */
+	enum sl_switch create;        /* make a store where there is none; default on. Off: SL_EUNAVAIL */
 };
 #define SL_STORE_OPTS_INIT .struct_size = sizeof(struct sl_store_opts)
 
@@ -159,6 +160,10 @@ SL_API SL_MUST_CHECK int sl_jobs_wait(sl_jobs *client, uint64_t chain_id, int64_
 /* See <sluice/adapter/store.h> for what each does; a worker that runs the job hears of it at once. */
 SL_API SL_MUST_CHECK int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *output,
 					  struct sl_err *err);
+/* Fail the chain with an error for people (NULL: "failed from outside"), whatever its current job does. SL_ENOENT;
+ * SL_EEXIST when it has ended. */
+SL_API SL_MUST_CHECK int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *error,
+				      struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_cancel(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_redrive(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
@@ -279,7 +284,8 @@ enum sl_abort_reason {
 	SL_ABORT_ERROR = 4, /* the lease could not be renewed in time: the store is away */
 	SL_ABORT_TIMEOUT = 5,
 	SL_ABORT_CANCELLED = 6,
-	SL_ABORT_SHUTDOWN = 7
+	SL_ABORT_SHUTDOWN = 7,
+	SL_ABORT_ALREADY_FAILED = 8 /* failed from outside */
 };
 /* "taken_by_another_worker" … */
 SL_API const char *sl_abort_reason_name(enum sl_abort_reason reason);

@@ -74,9 +74,9 @@ int sl__sqlite_fail(struct sl__sqlite *c, int rc, const char *what, struct sl_er
 
 /* ---- opening ---- */
 
-int sl__sqlite_locate(const struct sl_env *env, const char *path, char out[4096], struct sl_err *err)
+/* The file and its folders, made where they are missing. */
+static int make_file(const struct sl_env *env, const char *path, struct sl_err *err)
 {
-	static_assert(PATH_MAX <= 4096, "realpath needs PATH_MAX bytes");
 	char *dir = sl__dirname(env, path);
 	if (dir == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
@@ -93,9 +93,20 @@ int sl__sqlite_locate(const struct sl_env *env, const char *path, char out[4096]
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "open %s", path);
 	(void)sl__io_real.close(fd, NULL);
-	if (realpath(path, out) == NULL)
-		return sl_err_set_errno(err, errno, "find %s", path);
 	return 0;
+}
+
+int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096], struct sl_err *err)
+{
+	static_assert(PATH_MAX <= 4096, "realpath needs PATH_MAX bytes");
+	int rc = create ? make_file(env, path, err) : 0;
+	if (rc != 0)
+		return rc;
+	if (realpath(path, out) != NULL)
+		return 0;
+	if (!create && (errno == ENOENT || errno == ENOTDIR))
+		return sl_err_set(err, SL_EUNAVAIL, "%s does not exist; 'sluice jobs migrate' makes it", path);
+	return sl_err_set_errno(err, errno, "find %s", path);
 }
 
 static int note_wal_pages(void *connection, SL_UNUSED sqlite3 *db, SL_UNUSED const char *name, int pages)

@@ -30,9 +30,10 @@ struct sl__sqlite {
 	int wal_pages;   /* in the log after the last commit through here */
 };
 
-/* Create path and its folders when they are missing (0600, 0700), and write its real, absolute name to out. Two names
- * of one file have one lock, so everything beside the database goes by this name. */
-SL_MUST_CHECK int sl__sqlite_locate(const struct sl_env *env, const char *path, char out[4096], struct sl_err *err);
+/* Write the real, absolute name of path to out. Two names of one file have one lock, so everything beside the database
+ * goes by this name. create: make it and its folders when they are missing (0600, 0700); else SL_EUNAVAIL. */
+SL_MUST_CHECK int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096],
+				    struct sl_err *err);
 /* Open the file at path, which must exist. busy_ms: how long a statement waits for foreign locks. */
 SL_MUST_CHECK int sl__sqlite_open(struct sl__sqlite *c, const struct sl_env *env, const char *path,
 				  enum sl__sqlite_kind kind, int64_t busy_ms, struct sl_err *err);

@@ -6,8 +6,9 @@
  * has the lock, the helper thread sleeps in flock and the caller on a condition. When the caller's deadline passes
  * first, the helper stays in flock: the next caller finds it there and waits for it instead of asking anew.
  *
- *   IDLE ──wanted──▶ WANTED ──flock returned, awaited──▶ GOT ──taken──▶ IDLE
- *                       └────flock returned, not awaited: unlock──────▶ IDLE
+ *   IDLE ──wanted──▶ WANTED ──flock succeeded, awaited──▶ GOT ──────taken──▶ IDLE
+ *                       ├─────flock failed, awaited─────▶ FAILED ───told──▶ IDLE
+ *                       └─────flock returned, not awaited: unlock─────────▶ IDLE
  */
 #include "db/sqlite_lock.h"
 
@@ -80,14 +81,14 @@ static int flock_retry(int fd, int how)
 /* The only place where the helper may be cancelled: nothing but the kernel knows of the lock yet, and closing the
  * descriptor gives it back. No frame on this stack has a local whose address is taken, so nothing is left poisoned for
  * the address sanitizer when the stack is unwound. */
-static void flock_cancellable(int fd)
+static int flock_cancellable(int fd)
 {
 	(void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	(void)pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-	while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
-		;
+	int rc = flock_retry(fd, LOCK_EX);
 	(void)pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
 	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	return rc;
 }
 
 static void keeper_loop(struct sl__sqlite_lock *l) SL_REQUIRES(l->mu)
@@ -98,10 +99,11 @@ static void keeper_loop(struct sl__sqlite_lock *l) SL_REQUIRES(l->mu)
 			continue;
 		}
 		sl__unlock(&l->mu);
-		flock_cancellable(l->fd);
+		int rc = flock_cancellable(l->fd);
 		sl__lock(&l->mu);
 		if (l->keeper_awaited) {
-			l->keeper = SL__KEEPER_GOT;
+			l->keeper = rc == 0 ? SL__KEEPER_GOT : SL__KEEPER_FAILED;
+			l->keeper_errno = -rc;
 			sl__broadcast(&l->keeper_done);
 			continue;
 		}
@@ -135,6 +137,19 @@ static int keeper_ask(struct sl__sqlite_lock *l, struct sl_err *err) SL_REQUIRES
 	return 0;
 }
 
+static int flock_error(const struct sl__sqlite_lock *l, int sys_errno, struct sl_err *err)
+{
+	if (sys_errno != ENOLCK)
+		return sl_err_set_errno(err, sys_errno, "lock %s", l->path);
+	int rc = sl_err_set(err, SL_EUNAVAIL,
+			    "lock %s: no locks available; its file system must support flock (of NFS: its lock service"
+			    " runs)",
+			    l->path);
+	if (err != NULL)
+		err->sys_errno = sys_errno;
+	return rc;
+}
+
 static int lock_file(struct sl__sqlite_lock *l, int64_t deadline_ns, struct sl_err *err) SL_REQUIRES(l->mu)
 {
 	if (l->keeper == SL__KEEPER_IDLE) {
@@ -142,18 +157,19 @@ static int lock_file(struct sl__sqlite_lock *l, int64_t deadline_ns, struct sl_e
 		if (rc == 0)
 			return 0;
 		if (rc != -EWOULDBLOCK)
-			return sl_err_set_errno(err, -rc, "lock %s", l->path);
+			return flock_error(l, -rc, err);
 	}
 	int rc = keeper_ask(l, err);
 	if (rc != 0)
 		return rc;
-	while (l->keeper != SL__KEEPER_GOT)
-		if (!sl__wait(l->env, &l->keeper_done, &l->mu, deadline_ns) && l->keeper != SL__KEEPER_GOT) {
+	while (l->keeper == SL__KEEPER_WANTED)
+		if (!sl__wait(l->env, &l->keeper_done, &l->mu, deadline_ns) && l->keeper == SL__KEEPER_WANTED) {
 			l->keeper_awaited = false;
 			return sl_err_set(err, SL_EAGAIN, "%s is held by another process; try again", l->path);
 		}
+	rc = l->keeper == SL__KEEPER_GOT ? 0 : flock_error(l, l->keeper_errno, err);
 	l->keeper = SL__KEEPER_IDLE;
-	return 0;
+	return rc;
 }
 
 /* ---- inside the process ---- */

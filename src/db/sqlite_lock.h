@@ -22,7 +22,8 @@ struct sl__sqlite_lock_waiter;
 enum sl__keeper_state {
 	SL__KEEPER_IDLE = 0,
 	SL__KEEPER_WANTED = 1, /* the helper thread sleeps in flock, or is about to */
-	SL__KEEPER_GOT = 2     /* it has the lock for whoever waits */
+	SL__KEEPER_GOT = 2,    /* it has the lock for whoever waits */
+	SL__KEEPER_FAILED = 3  /* flock failed: keeper_errno */
 };
 
 struct sl__sqlite_lock {
@@ -35,6 +36,7 @@ struct sl__sqlite_lock {
 	/* The helper. While its state is not idle nobody else may touch the flock: both would own the same one. */
 	enum sl__keeper_state keeper;
 	bool keeper_awaited; /* false: its waiter gave up, the flock is to be given back */
+	int keeper_errno;
 	bool keeper_started, stopping;
 	pthread_t keeper_thread;
 	sl__cond keeper_wake, keeper_done;
@@ -44,7 +46,8 @@ struct sl__sqlite_lock {
 SL_MUST_CHECK int sl__sqlite_lock_open(struct sl__sqlite_lock *l, const struct sl_env *env, const char *path,
 				       struct sl_err *err);
 void sl__sqlite_lock_close(struct sl__sqlite_lock *l);
-/* SL_EAGAIN when it was not to be had within timeout_ms (SL_UNLIMITED: waits for ever). */
+/* SL_EAGAIN when it was not to be had within timeout_ms (SL_UNLIMITED: waits for ever). SL_EUNAVAIL when the file
+ * system has no locks to give (ENOLCK): nobody need have it then. */
 SL_MUST_CHECK int sl__sqlite_lock_acquire(struct sl__sqlite_lock *l, int64_t timeout_ms, struct sl_err *err);
 void sl__sqlite_lock_release(struct sl__sqlite_lock *l);
 

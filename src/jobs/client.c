@@ -4,6 +4,7 @@
  * at once for a call in a transaction of its own, with the commit for one inside a sl_tx.
  */
 #include "jobs/client.h"
+#include "base/utf8.h"
 #include "jobs/cron.h"
 
 /* Chains go to the store in bites of at most so many, and of about so many bytes of JSON. */
@@ -240,6 +241,17 @@ int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *
 	if (rc == 0)
 		rc = c.ops->complete_chain(c.store, c.tx, chain_id, output != NULL ? output : "null", c.listen, err);
 	return end_call(&c, rc);
+}
+
+int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *error, struct sl_err *err)
+{
+	struct call c;
+	if (error != NULL && !sl__utf8_valid(error))
+		return sl_err_set(err, SL_EDATA, "error is not valid UTF-8");
+	int rc = begin_call(&c, client, tx, err);
+	if (rc != 0)
+		return rc;
+	return end_call(&c, c.ops->fail_chain(c.store, c.tx, chain_id, error, c.listen, err));
 }
 
 typedef int change_fn(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,

@@ -54,6 +54,7 @@ static int make_rows(sl_event_sender *s, const struct sl_wal_batch *batch, struc
 						   .job_id = event.job_id,
 						   .attempt = event.attempt,
 						   .type = event.type,
+						   .partial = event.partial,
 						   .ts_ms = event.ts_ms,
 						   .payload = event.data,
 						   .payload_len = event.len};

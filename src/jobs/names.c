@@ -15,7 +15,7 @@ static const char *const observations[] = {"unknown",
 };
 static const char *const abort_reasons[] = {
 	"none",     "taken_by_another_worker", "already_completed", "not_found", "error", "timeout", "cancelled",
-	"shutdown",
+	"shutdown", "already_failed",
 };
 
 #define NAME_OF(table, i) ((size_t)(i) < sizeof(table) / sizeof *(table) ? (table)[(size_t)(i)] : "unknown")

@@ -44,13 +44,18 @@ void sl__observe_change(const struct sl__observer *o, const struct sl_change *ch
 		[SL_CHANGE_DELETED] = SL_OBSERVE_JOB_DELETED,
 		[SL_CHANGE_CHAIN_COMPLETED] = SL_OBSERVE_CHAIN_COMPLETED,
 		[SL_CHANGE_COMPLETED] = SL_OBSERVE_JOB_COMPLETED,
+		[SL_CHANGE_FAILED] = SL_OBSERVE_JOB_FAILED,
 	};
 	if ((size_t)change->kind == 0 || (size_t)change->kind >= SL_COUNT(kinds))
 		return;
+	struct sl_err failed = SL_ERR_INIT;
+	if (change->kind == SL_CHANGE_FAILED)
+		(void)sl_err_set(&failed, SL_ECANCELLED, "failed from outside");
 	const struct sl_observation observation = {.kind = kinds[change->kind],
 						   .type = change->type,
 						   .id = change->id,
 						   .chain_id = change->chain_id,
-						   .duration_ns = -1};
+						   .duration_ns = -1,
+						   .err = failed.code != 0 ? &failed : NULL};
 	sl__observe(o, &observation);
 }

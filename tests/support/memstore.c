@@ -262,6 +262,8 @@ enum sl_lost_reason mem_lost(struct memstore *ms, uint64_t id, uint64_t fence)
 		return SL_LOST_NOT;
 	if (job->status == SL_JOB_COMPLETED)
 		return SL_LOST_COMPLETED;
+	if (job->status == SL_JOB_FAILED && job->fence == fence + 1)
+		return SL_LOST_FAILED; /* in the very next step: nobody had taken it before */
 	return job->status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED : SL_LOST_TAKEN;
 }
 
@@ -495,6 +497,7 @@ static const struct sl_store_ops ops = {
 	.renew = mem_renew,
 	.reap = mem_reap,
 	.complete_chain = mem_complete_chain,
+	.fail_chain = mem_fail_chain,
 	.cancel = mem_cancel,
 	.redrive = mem_redrive,
 	.trigger = mem_trigger,

@@ -23,15 +23,23 @@ static struct mem_job *last_of(struct memstore *ms, uint64_t chain_id)
 }
 
 static void end_from_outside(struct memstore *ms, struct mem_job *job, enum sl_job_status status,
-			     enum sl_lost_reason reason, const struct sl_store_listen *l)
+			     enum sl_lost_reason reason, enum sl_change_kind change, const struct sl_store_listen *l)
 {
 	mem_abort_claim(ms, job, reason, l);
 	job->status = status;
 	job->place = MEM_NOWHERE;
 	job->fence++;
 	job->ended_ms = mem_now(ms);
-	mem_change(l, status == SL_JOB_COMPLETED ? SL_CHANGE_COMPLETED : SL_CHANGE_CANCELLED, job);
+	mem_change(l, change, job);
 	mem_chain_ended(ms, job, l);
+}
+
+static int check_live(struct memstore *ms, uint64_t chain_id, struct sl_err *err)
+{
+	int rc = check_chains(ms, &chain_id, 1, err);
+	if (rc == 0 && !mem_live(last_of(ms, chain_id)))
+		rc = sl_err_set(err, SL_EEXIST, "chain %llu has ended", (unsigned long long)chain_id);
+	return rc;
 }
 
 int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
@@ -41,15 +49,27 @@ int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const ch
 	int rc = mem_enter(ms, tx, "complete_chain", err);
 	if (rc != 0)
 		return rc;
-	rc = check_chains(ms, &chain_id, 1, err);
+	rc = check_live(ms, chain_id, err);
 	if (rc == 0) {
 		struct mem_job *job = last_of(ms, chain_id);
-		if (mem_live(job)) {
-			job->output = mem_str(ms, output != NULL ? output : "null");
-			end_from_outside(ms, job, SL_JOB_COMPLETED, SL_LOST_COMPLETED, listen);
-		} else {
-			rc = sl_err_set(err, SL_EEXIST, "chain %llu has ended", (unsigned long long)chain_id);
-		}
+		job->output = mem_str(ms, output != NULL ? output : "null");
+		end_from_outside(ms, job, SL_JOB_COMPLETED, SL_LOST_COMPLETED, SL_CHANGE_COMPLETED, listen);
+	}
+	return mem_leave(ms, tx, rc, err);
+}
+
+int mem_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+		   const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, tx, "fail_chain", err);
+	if (rc != 0)
+		return rc;
+	rc = check_live(ms, chain_id, err);
+	if (rc == 0) {
+		struct mem_job *job = last_of(ms, chain_id);
+		job->error = mem_str(ms, error != NULL ? error : "failed from outside");
+		end_from_outside(ms, job, SL_JOB_FAILED, SL_LOST_FAILED, SL_CHANGE_FAILED, listen);
 	}
 	return mem_leave(ms, tx, rc, err);
 }
@@ -77,7 +97,7 @@ static bool cancel_one(struct memstore *ms, struct mem_job *job, const struct sl
 {
 	if (!mem_live(job))
 		return false;
-	end_from_outside(ms, job, SL_JOB_CANCELLED, SL_LOST_CANCELLED, l);
+	end_from_outside(ms, job, SL_JOB_CANCELLED, SL_LOST_CANCELLED, SL_CHANGE_CANCELLED, l);
 	return true;
 }
 

@@ -158,6 +158,8 @@ int mem_reap(void *store, const char *const *types, size_t n_types, uint32_t lim
 /* ---- memstore_admin.c ---- */
 int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
 		       const struct sl_store_listen *listen, struct sl_err *err);
+int mem_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+		   const struct sl_store_listen *listen, struct sl_err *err);
 int mem_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 	       const struct sl_store_listen *listen, struct sl_err *err);
 int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,

@@ -200,8 +200,10 @@ bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reas
 	job->leased_by = lease->worker;
 	if (reason != SL_LOST_NOT_FOUND)
 		mem_history(ms, job, SL_ATTEMPT_ABORTED, lease->worker,
-			    reason == SL_LOST_COMPLETED ? "completed from outside" : "cancelled", lease->since_ms,
-			    job->attempt + !lease->charged);
+			    reason == SL_LOST_COMPLETED ? "completed from outside"
+			    : reason == SL_LOST_FAILED  ? job->error
+							: "cancelled",
+			    lease->since_ms, job->attempt + !lease->charged);
 	mem_note(l, SL_NOTE_OWNERSHIP_LOST, job->type, job->id, reason);
 	return true;
 }

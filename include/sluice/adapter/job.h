@@ -26,7 +26,7 @@ enum sl_job_status {
 	SL_JOB_PENDING = 2, /* due, or scheduled for later */
 	SL_JOB_RUNNING = 3, /* under a lease */
 	SL_JOB_COMPLETED = 4,
-	SL_JOB_FAILED = 5, /* attempts ran out, or failed for good */
+	SL_JOB_FAILED = 5, /* attempts ran out, or failed for good, perhaps from outside */
 	SL_JOB_CANCELLED = 6
 };
 #define SL_JOB_STATUS_COUNT 6
@@ -84,7 +84,7 @@ enum sl_attempt_outcome {
 	SL_ATTEMPT_REAPED = 3,      /* its lease ran out */
 	SL_ATTEMPT_RESCHEDULED = 4, /* asked for a later time; not charged */
 	SL_ATTEMPT_RELEASED = 5,    /* given back by a worker that stopped */
-	SL_ATTEMPT_ABORTED = 6      /* cancelled, or completed from outside */
+	SL_ATTEMPT_ABORTED = 6      /* cancelled, or completed or failed from outside */
 };
 
 struct sl_attempt_record {
@@ -176,7 +176,9 @@ struct sl_event_row {
 	uint64_t job_id; /* 0: none */
 	int32_t attempt; /* 0: none */
 	int32_t type;    /* enum sl_event_type of <sluice/events.h> */
-	int late;        /* it came after its attempt had ended; filled by the store */
+	int late;        /* its job is gone, or counts a later attempt; filled by the store */
+	int partial;     /* of output: its line goes on in the next event of this stream of the attempt, or was not
+			    ended by a newline */
 	int64_t ts_ms;
 	const void *payload;
 	size_t payload_len;

@@ -33,8 +33,8 @@
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 1
-#define SL_SCHEMA_VERSION 1
+#define SL_STORE_VERSION 2
+#define SL_SCHEMA_VERSION 2
 
 typedef struct sl_store_tx sl_store_tx;
 
@@ -49,7 +49,8 @@ enum sl_lost_reason {
 	SL_LOST_TAKEN = 1,     /* the lease ran out; reaped, perhaps claimed by another worker */
 	SL_LOST_COMPLETED = 2, /* completed from outside */
 	SL_LOST_NOT_FOUND = 3, /* deleted */
-	SL_LOST_CANCELLED = 4
+	SL_LOST_CANCELLED = 4,
+	SL_LOST_FAILED = 5 /* failed from outside */
 };
 
 /* What others should hear of, once it is committed. A hint: polling finds all of it too. */
@@ -78,7 +79,8 @@ enum sl_change_kind {
 	SL_CHANGE_CANCELLED = 6,
 	SL_CHANGE_DELETED = 7,
 	SL_CHANGE_CHAIN_COMPLETED = 8,
-	SL_CHANGE_COMPLETED = 9 /* from outside */
+	SL_CHANGE_COMPLETED = 9, /* from outside */
+	SL_CHANGE_FAILED = 10    /* from outside */
 };
 struct sl_change {
 	enum sl_change_kind kind;
@@ -243,6 +245,10 @@ struct sl_store_ops {
 	/* Complete the chain with an output whatever its current job does. SL_ENOENT; SL_EEXIST when it has ended. */
 	int (*complete_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
 			      const struct sl_store_listen *listen, struct sl_err *err);
+	/* The same with a failure: the chain is at its end, its current job has failed with this error. What waits for
+	 * it goes on waiting, as after any failure. */
+	int (*fail_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+			  const struct sl_store_listen *listen, struct sl_err *err);
 	/* *n: how many were changed. Those that have ended already are passed over; SL_ENOENT for an unknown one. */
 	int (*cancel)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		      const struct sl_store_listen *listen, struct sl_err *err);

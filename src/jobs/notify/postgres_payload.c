@@ -61,7 +61,7 @@ static void take_line(const char *line, size_t len, struct sl__fanout *inbox)
 		memcpy(text, line, len);
 		text[len] = '\0';
 		if (sscanf(text, "%d %d %" SCNu64 "%n", &kind, &reason, &id, &at) == 3 && text[at] == ' ' &&
-		    kind >= 0 && kind <= SL_NOTE_CHAIN_ENDED && reason >= 0 && reason <= SL_LOST_CANCELLED)
+		    kind >= 0 && kind <= SL_NOTE_CHAIN_ENDED && reason >= 0 && reason <= SL_LOST_FAILED)
 			note = (struct sl_note){.kind = (enum sl_note_kind)kind,
 						.reason = (enum sl_lost_reason)reason,
 						.id = id,

@@ -144,7 +144,8 @@ static void take_datagram(struct peers *p, const uint8_t *data, size_t n)
 				       .reason = (enum sl_lost_reason)data[at + 1],
 				       .id = sl__get64(data + at + 3)};
 		at += NOTE_HEAD;
-		if (type_len >= sizeof type || type_len > n - at || note.kind > SL_NOTE_CHAIN_ENDED)
+		if (type_len >= sizeof type || type_len > n - at || note.kind > SL_NOTE_CHAIN_ENDED ||
+		    note.reason > SL_LOST_FAILED)
 			return;
 		if (type_len > 0) {
 			memcpy(type, data + at, type_len);
@@ -343,7 +344,7 @@ static const struct sl_notify_ops ops = {
 static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 {
 	char real[4096];
-	int rc = sl__sqlite_locate(&p->env, path, real, err);
+	int rc = sl__sqlite_locate(&p->env, path, true, real, err);
 	if (rc != 0)
 		return rc;
 	p->dir = sl__asprintf(&p->env, "%s-notify", real);

@@ -63,34 +63,41 @@ static size_t add_lasts(struct pg_call *call, const PGresult *heads, uint32_t st
 
 /* ---- ending ---- */
 
+/* How chains end from outside. */
+struct end {
+	enum sl_job_status status;
+	enum sl_lost_reason reason; /* for who has them */
+	enum sl_change_kind change;
+	const char *output, *error;
+};
+
 /* Rows: id, chain, type, was leased, watched */
-static size_t tell_ended(const PGresult *res, enum sl_job_status status, const struct sl_store_listen *l)
+static size_t tell_ended(const PGresult *res, const struct end *end, const struct sl_store_listen *l)
 {
-	bool completed = status == SL_JOB_COMPLETED;
 	for (int i = 0; i < PQntuples(res); i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0), chain_id = (uint64_t)sl__pg_int8(res, i, 1);
 		const char *type = sl__pg_text(res, i, 2);
 		if (sl__pg_bool(res, i, 3))
-			sl__pg_note(l, SL_NOTE_OWNERSHIP_LOST, type, id,
-				    completed ? SL_LOST_COMPLETED : SL_LOST_CANCELLED);
-		sl__pg_change(l, completed ? SL_CHANGE_COMPLETED : SL_CHANGE_CANCELLED, id, chain_id, type);
+			sl__pg_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, end->reason);
+		sl__pg_change(l, end->change, id, chain_id, type);
 		if (sl__pg_bool(res, i, 4))
 			sl__pg_note(l, SL_NOTE_CHAIN_ENDED, NULL, chain_id, SL_LOST_NOT);
-		if (completed)
+		if (end->status == SL_JOB_COMPLETED)
 			sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, id, chain_id, type);
 	}
 	return (size_t)PQntuples(res);
 }
 
 /* In a call whose heads are locked: end the last jobs, open what waited. */
-static int end_lasts(struct pg_call *call, int at_heads, enum sl_job_status status, const char *output, size_t *n,
+static int end_lasts(struct pg_call *call, int at_heads, const struct end *end, size_t *n,
 		     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	const PGresult *heads = sl__pg_call_result(call, at_heads);
 	int at_unblock = -1;
 	(void)add_lasts(call, heads, LIVE);
-	sl__pg_add_int4(&call->params, (int32_t)status);
-	sl__pg_add_text(&call->params, output);
+	sl__pg_add_int4(&call->params, (int32_t)end->status);
+	sl__pg_add_text(&call->params, end->output);
+	sl__pg_add_text(&call->params, end->error);
 	struct sl__pg_params unblock;
 	sl__pg_params_init(&unblock, &call->store->env);
 	sl__pg_add_array(&unblock, SL__PG_INT8, (size_t)PQntuples(heads));
@@ -98,20 +105,20 @@ static int end_lasts(struct pg_call *call, int at_heads, enum sl_job_status stat
 		sl__pg_el_int8(&unblock, sl__pg_int8(heads, i, 0));
 	sl__pg_pipe_end(&call->pipe);
 	int at = sl__pg_call_send(call, ST_END);
-	if (status == SL_JOB_COMPLETED)
+	if (end->status == SL_JOB_COMPLETED)
 		at_unblock = sl__pg_send(&call->pipe, &call->store->statements[ST_UNBLOCK], &unblock);
 	sl__pg_params_fini(&unblock);
 	int rc = sl__pg_call_run(call, true, err);
 	if (rc != 0)
 		return rc;
-	*n = tell_ended(sl__pg_call_result(call, at), status, listen);
+	*n = tell_ended(sl__pg_call_result(call, at), end, listen);
 	if (at_unblock >= 0)
 		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, at_unblock), listen);
 	return 0;
 }
 
-int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			  const struct sl_store_listen *listen, struct sl_err *err)
+static int end_chain(struct pg_store *store, sl_store_tx *tx, uint64_t chain_id, const struct end *end,
+		     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_call call;
 	size_t n = 0;
@@ -123,14 +130,36 @@ int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const
 	if (rc == 0 && (LIVE >> sl__pg_int4(sl__pg_call_result(&call, at), 0, 2) & 1) == 0)
 		rc = sl_err_set(err, SL_EEXIST, "postgres: chain %llu has ended", (unsigned long long)chain_id);
 	if (rc == 0)
-		rc = end_lasts(&call, at, SL_JOB_COMPLETED, output != NULL ? output : "null", &n, listen, err);
+		rc = end_lasts(&call, at, end, &n, listen, err);
 	sl__pg_call_close(&call);
 	return rc;
+}
+
+int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+			  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	const struct end end = {.status = SL_JOB_COMPLETED,
+				.reason = SL_LOST_COMPLETED,
+				.change = SL_CHANGE_COMPLETED,
+				.output = output != NULL ? output : "null"};
+	return end_chain(store, tx, chain_id, &end, listen, err);
+}
+
+int sl__pg_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+		      const struct sl_store_listen *listen, struct sl_err *err)
+{
+	const struct end end = {.status = SL_JOB_FAILED,
+				.reason = SL_LOST_FAILED,
+				.change = SL_CHANGE_FAILED,
+				.error = error != NULL ? error : "failed from outside"};
+	return end_chain(store, tx, chain_id, &end, listen, err);
 }
 
 int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err)
 {
+	static const struct end end = {
+		.status = SL_JOB_CANCELLED, .reason = SL_LOST_CANCELLED, .change = SL_CHANGE_CANCELLED};
 	struct pg_call call;
 	size_t changed = 0;
 	int at;
@@ -139,7 +168,7 @@ int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 		return rc;
 	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
 	if (rc == 0)
-		rc = end_lasts(&call, at, SL_JOB_CANCELLED, NULL, &changed, listen, err);
+		rc = end_lasts(&call, at, &end, &changed, listen, err);
 	if (rc == 0 && n != NULL)
 		*n = changed;
 	sl__pg_call_close(&call);

@@ -172,6 +172,7 @@ static void send_fresh(struct pg_call *call, const struct append *a)
 	/* 1 ms after the beginning of time rather than no time at all. */
 	EACH(a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, e->ts_ms != 0 ? e->ts_ms : 1));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
+	EACH(a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial != 0));
 	sl__pg_add_int8(p, (int64_t)a->n_fresh);
 	(void)sl__pg_call_send(call, ST_EVENT_INSERT);
 }
@@ -242,7 +243,8 @@ int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t li
 						   .late = sl__pg_bool(res, i, 8),
 						   .ts_ms = sl__pg_time_ms(res, i, 9),
 						   .payload = PQgetvalue(res, i, 10),
-						   .payload_len = (size_t)PQgetlength(res, i, 10)};
+						   .payload_len = (size_t)PQgetlength(res, i, 10),
+						   .partial = sl__pg_bool(res, i, 11)};
 		rc = fn(&event, ctx);
 	}
 	sl__pg_call_close(&call);

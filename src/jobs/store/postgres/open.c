@@ -70,6 +70,7 @@ static const struct sl_store_ops ops = {
 	.renew = sl__pg_renew,
 	.reap = sl__pg_reap,
 	.complete_chain = sl__pg_complete_chain,
+	.fail_chain = sl__pg_fail_chain,
 	.cancel = sl__pg_cancel,
 	.redrive = sl__pg_redrive,
 	.trigger = sl__pg_trigger,
@@ -168,6 +169,7 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 	s->env = env;
 	sl__mutex_init(&s->marks_mu);
 	s->schema = sl__strdup(&env, o.schema);
+	s->may_create = o.create != SL_OFF;
 	rc = s->schema != NULL ? set_up(s, conninfo, &o, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	if (rc != 0) {
 		close_store(s);

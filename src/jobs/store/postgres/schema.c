@@ -93,7 +93,10 @@ static const char version_1[] =
 	"CREATE TABLE {s}.meta (name text PRIMARY KEY, value text NOT NULL);"
 	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));";
 
-static const char *const versions[] = {version_1};
+/* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. */
+static const char version_2[] = "ALTER TABLE {s}.job_events ADD COLUMN partial boolean NOT NULL DEFAULT false;";
+
+static const char *const versions[] = {version_1, version_2};
 _Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* SQL of the store's own, rendered and run without parameters. */
@@ -174,6 +177,12 @@ static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version,
 	return rc;
 }
 
+static int not_there(const struct pg_store *s, struct sl_err *err)
+{
+	return sl_err_set(err, SL_EUNAVAIL,
+			  "postgres: there is no job store in schema %s; `sluice jobs migrate` makes one", s->schema);
+}
+
 static int migrate_locked(struct pg_store *s, struct sl__pg_conn *c, int *version, struct sl_err *err)
 {
 	int rc = sl__pg_exec(c, "BEGIN", err);
@@ -203,6 +212,8 @@ int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err)
 		return rc;
 	/* Mostly there is nothing to do, and no lock is taken for that. */
 	rc = read_version(s, c, &version, err);
+	if (rc == 0 && version == 0 && !s->may_create)
+		rc = not_there(s, err);
 	if (rc == 0 && version != SL_SCHEMA_VERSION)
 		rc = migrate_locked(s, c, &version, err);
 	sl__pg_put(s->pool, c);
@@ -224,6 +235,8 @@ int sl__pg_schema_check(struct pg_store *s, struct sl_err *err)
 	sl__pg_put(s->pool, c);
 	if (rc != 0 || version == SL_SCHEMA_VERSION)
 		return rc;
+	if (version == 0 && !s->may_create)
+		return not_there(s, err);
 	if (version > SL_SCHEMA_VERSION)
 		return too_new(s, version, err);
 	return sl_err_set(err, SL_EUNSUPPORTED, "postgres: schema %s has version %d, not %d: run `sluice jobs migrate`",

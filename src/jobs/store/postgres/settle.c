@@ -343,7 +343,7 @@ int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_
 	return rc;
 }
 
-/* Row: ord, the job's status (NULL: gone), under its fence. */
+/* Row: ord, the job's status (NULL: gone), under its fence, under the next one. */
 enum sl_lost_reason sl__pg_reason(const PGresult *res, int row)
 {
 	if (sl__pg_is_null(res, row, 1))
@@ -351,6 +351,9 @@ enum sl_lost_reason sl__pg_reason(const PGresult *res, int row)
 	if (sl__pg_bool(res, row, 2))
 		return SL_LOST_NOT;
 	int32_t status = sl__pg_int4(res, row, 1);
+	/* In the very next step: nobody had taken it before. */
+	if (status == SL_JOB_FAILED && sl__pg_bool(res, row, 3))
+		return SL_LOST_FAILED;
 	return status == SL_JOB_COMPLETED   ? SL_LOST_COMPLETED
 	       : status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED
 					    : SL_LOST_TAKEN;

@@ -316,11 +316,12 @@ static const char start_full[] =
 	" AND r.priority = j.priority AND r.id = j.id),"                                                               \
 	"dq AS (DELETE FROM {s}.sched q USING j WHERE q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id)"
 
-/* $1 last jobs of chains, $2 status, $3 output */
+/* $1 last jobs of chains, $2 status, $3 output, $4 error */
 static const char end[] =
 	"WITH " RUNS_ON("$1::bigint[]") ","
 	"j AS (UPDATE {s}.job j SET status = $2::integer, fence = j.fence + 1, ended_at = clock_timestamp(),"
 	" output = CASE WHEN $2 = 4 THEN $3::text ELSE j.output END, outside = $2 = 4,"
+	" error = CASE WHEN $2 = 5 THEN $4::text ELSE j.error END,"
 	" leased_by = coalesce((SELECT worker FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
 	" j.leased_by),"
 	" started_at = coalesce((SELECT claimed_at FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
@@ -329,7 +330,8 @@ static const char end[] =
 	" j.watched),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at) SELECT"
 	" j.id, j.attempt + (NOT run.charged)::integer, 6, run.worker,"
-	" CASE $2 WHEN 4 THEN 'completed from outside' ELSE 'cancelled' END, run.claimed_at, clock_timestamp() FROM"
+	" CASE $2 WHEN 4 THEN 'completed from outside' WHEN 5 THEN $4 ELSE 'cancelled' END,"
+	" run.claimed_at, clock_timestamp() FROM"
 	" j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
 	"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id"
 	" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
@@ -434,20 +436,22 @@ static const char event_known[] =
 	" AS u(stream, incarnation, sequence, ord) JOIN {s}.job_events e"
 	" ON e.stream = u.stream AND e.incarnation = u.incarnation AND e.sequence = u.sequence ORDER BY u.ord";
 
-/* $1 streams, $2 incarnations, $3 sequences, $4 CRCs, $5 jobs, $6 attempts, $7 types, $8 times, $9 payloads, $10 how
- * many. The counter's row is locked until the commit, so offsets are gapless and in the order of commits. */
+/* $1 streams, $2 incarnations, $3 sequences, $4 CRCs, $5 jobs, $6 attempts, $7 types, $8 times, $9 payloads, $10 which
+ * are partial, $11 how many. The counter's row is locked until the commit, so offsets are gapless and in the order of
+ * commits. */
 static const char event_insert[] =
-	"WITH o AS (UPDATE {s}.event_offset SET last = last + $10::bigint RETURNING last - $10 AS base)"
+	"WITH o AS (UPDATE {s}.event_offset SET last = last + $11::bigint RETURNING last - $11 AS base)"
 	" INSERT INTO {s}.job_events (\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, ts,"
-	" payload, late) SELECT o.base + u.ord, u.stream, u.incarnation, u.sequence, u.crc, nullif(u.job, 0),"
-	" nullif(u.attempt, 0), u.type, u.ts, u.payload, u.job <> 0 AND u.attempt <> 0"
+	" payload, partial, late) SELECT o.base + u.ord, u.stream, u.incarnation, u.sequence, u.crc, nullif(u.job, 0),"
+	" nullif(u.attempt, 0), u.type, u.ts, u.payload, u.partial, u.job <> 0 AND u.attempt <> 0"
 	" AND coalesce(u.attempt < (SELECT j.attempt FROM {s}.job j WHERE j.id = u.job), true)"
 	" FROM o CROSS JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[],"
-	" $7::integer[], $8::timestamptz[], $9::bytea[]) WITH ORDINALITY"
-	" AS u(stream, incarnation, sequence, crc, job, attempt, type, ts, payload, ord)";
+	" $7::integer[], $8::timestamptz[], $9::bytea[], $10::boolean[]) WITH ORDINALITY"
+	" AS u(stream, incarnation, sequence, crc, job, attempt, type, ts, payload, partial, ord)";
 /* clang-format on */
 
-#define EVENT_COLUMNS "\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, late, ts, payload"
+#define EVENT_COLUMNS                                                                                                  \
+	"\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, late, ts, payload, partial"
 
 /* The caller's settings are kept aside while our statements are planned. */
 #define PLANNER_SET(name, value)                                                                                       \
@@ -464,27 +468,29 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_START_FULL] = start_full,
 	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",
 	[ST_LOCK] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE",
+	[ST_MISSING] = "SELECT u.id FROM unnest($1::bigint[]) WITH ORDINALITY AS u(id, ord) LEFT JOIN {s}.job c"
+		       " ON c.id = u.id AND c.id = c.chain_id WHERE c.id IS NULL ORDER BY u.ord LIMIT 1",
 	[ST_SETTLE_FAST] = settle_fast,
 	[ST_SETTLE] = settle,
 	[ST_UNBLOCK] = unblock,
 	[ST_PROMOTE] = promote,
 	[ST_CLAIM_ONE_TYPE] = claim_one_type,
 	[ST_CLAIM_TYPES] = claim_types,
-	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2)"
+	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2), j.fence = u.fence + 1"
 		    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
 		    " LEFT JOIN {s}.job j ON j.id = u.id",
 	/* With the chain's first job, as the settle that follows needs it: a cancel locks that one first (P2). */
 	[ST_GUARD] = "WITH g AS MATERIALIZED (SELECT id, status, fence FROM {s}.job WHERE id = ANY"
 		     " (ARRAY(SELECT unnest(ARRAY[id, chain_id]) FROM {s}.job WHERE id = $1::bigint))"
 		     " ORDER BY id FOR NO KEY UPDATE)"
-		     " SELECT 1, status, fence = $2::bigint AND status IN (1, 2) FROM g WHERE id = $1",
+		     " SELECT 1, status, fence = $2::bigint AND status IN (1, 2), fence = $2 + 1 FROM g WHERE id = $1",
 	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text"
 			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2) RETURNING id",
 	/* In the order of claims, as settles let go of leases. */
 	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease"
 		     " FROM (SELECT * FROM unnest($1::uuid[], $2::interval[]) WITH ORDINALITY AS v(claim, lease, ord)"
 		     " ORDER BY v.claim OFFSET 0) u WHERE l.claim = u.claim RETURNING u.ord::integer",
-	[ST_RENEW_LOST] = "SELECT u.ord::integer, j.status, false"
+	[ST_RENEW_LOST] = "SELECT u.ord::integer, j.status, false, j.fence = u.fence + 1"
 			  " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
 			  " LEFT JOIN {s}.job j ON j.id = u.id"
 			  " WHERE (j.fence = u.fence AND j.status = 2) IS NOT TRUE",

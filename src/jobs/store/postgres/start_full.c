@@ -140,6 +140,22 @@ static int run(struct pg_call *call, const struct full *f, const PGresult **res,
 	return 0;
 }
 
+/* The statement knows only that one is missing; which one is asked for here. */
+static void name_missing(struct pg_store *s, sl_store_tx *tx, const struct full *f, struct sl_err *err)
+{
+	struct pg_call call;
+	const PGresult *res = NULL;
+	if (err == NULL || sl__pg_call_open(&call, s, tx, PG_ONCE, NULL) != 0)
+		return;
+	add_edge_chains(&call.params, f);
+	if (sl__pg_call_one(&call, ST_MISSING, &res, NULL) == 0 && PQntuples(res) > 0) {
+		(void)sl_err_set(err, SL_ENOENT, "postgres: there is no chain %llu to wait for",
+				 (unsigned long long)sl__pg_int8(res, 0, 0));
+		err->error_class = SL_CLASS_POISON;
+	}
+	sl__pg_call_close(&call);
+}
+
 static void tell(const struct full *f, const PGresult *res, struct sl_started *out, const struct sl_store_listen *l)
 {
 	for (size_t i = 0; i < f->n; i++) {
@@ -170,6 +186,8 @@ int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_c
 		if (rc == 0)
 			tell(&f, res, out, listen);
 		sl__pg_call_close(&call);
+		if (rc == SL_ENOENT)
+			name_missing(s, tx, &f, err);
 	}
 	sl__free(&s->env, f.sent);
 	sl__free(&s->env, f.same_as);

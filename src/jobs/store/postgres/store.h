@@ -20,6 +20,7 @@
 	X(START_FULL)                                                                                                  \
 	X(LOCK_SHARE)                                                                                                  \
 	X(LOCK)                                                                                                        \
+	X(MISSING)                                                                                                     \
 	X(SETTLE_FAST)                                                                                                 \
 	X(SETTLE)                                                                                                      \
 	X(UNBLOCK)                                                                                                     \
@@ -83,6 +84,7 @@ struct pg_store {
 	struct sl_env env;
 	sl__pg_pool *pool;
 	char *schema; /* as given: letters, digits and underscores only */
+	bool may_create;
 	struct sl__pg_stmt statements[ST_COUNT];
 	sl__mutex marks_mu;
 	struct pg_mark *marks; /* under marks_mu */
@@ -256,6 +258,8 @@ int sl__pg_reap(void *store, const char *const *types, size_t n_types, uint32_t 
 /* ---- chains.c ---- */
 int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
 			  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+		      const struct sl_store_listen *listen, struct sl_err *err);
 int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err);
 int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,

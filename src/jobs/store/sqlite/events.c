@@ -39,17 +39,17 @@ static int check_known(struct sq_op *op, const struct sl_event_row *e)
 	return rc;
 }
 
-/* Has the attempt that speaks ended? Then its job is gone, ended or counts more starts than it. */
+/* Is it of an attempt that is not the job's last? Then the job is gone or counts more starts than it. */
 static int is_late(struct sq_op *op, const struct sl_event_row *e, bool *late)
 {
 	struct sq_row row;
 	*late = false;
-	if (e->job_id == 0)
+	if (e->job_id == 0 || e->attempt == 0)
 		return 0;
 	int rc = sl__sq_row_get(op, e->job_id, &row);
 	if (rc < 0)
 		return rc;
-	*late = rc == 0 || row.status >= SL_JOB_COMPLETED || row.attempt > e->attempt;
+	*late = rc == 0 || row.attempt > e->attempt;
 	return 0;
 }
 
@@ -61,7 +61,7 @@ static int insert_event(struct sq_op *op, const struct sl_event_row *e, uint64_t
 		       : SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation),
 				SQ_INT(e->sequence), SQ_INT(e->crc), SQ_INT_OR_NULL(e->job_id),
 				SQ_INT_OR_NULL(e->attempt), SQ_INT(e->type), SQ_INT(late), SQ_INT(e->ts_ms * 1000),
-				SQ_BLOB(e->payload, e->payload_len));
+				SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
 }
 
 /* mark: of the event's stream, moved. */
@@ -161,6 +161,7 @@ int sl__sq_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t li
 			.ts_ms = sl__sqlite_i64(s, 9) / 1000,
 			.payload = sqlite3_column_blob(s, 10),
 			.payload_len = (size_t)sqlite3_column_bytes(s, 10),
+			.partial = sqlite3_column_int(s, 11),
 		};
 		rc = fn(&e, ctx);
 	}

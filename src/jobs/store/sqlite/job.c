@@ -29,6 +29,8 @@ enum sl_lost_reason sl__sq_lost(const struct sq_row *row, uint64_t fence)
 		return SL_LOST_CANCELLED;
 	case SL_JOB_PENDING:
 		return row->fence == fence ? SL_LOST_NOT : SL_LOST_TAKEN;
+	case SL_JOB_FAILED: /* in the very next step: nobody had taken it before */
+		return row->fence == fence + 1 ? SL_LOST_FAILED : SL_LOST_TAKEN;
 	default:
 		return SL_LOST_TAKEN;
 	}

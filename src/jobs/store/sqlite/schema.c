@@ -69,8 +69,12 @@ static const char to_1[] =
 	"INSERT INTO sluice_meta(name,value) VALUES('next_id',1),('event_offset',0),"
 	" ('target_id',lower(hex(randomblob(16))));";
 
+/* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. */
+static const char to_2[] = "ALTER TABLE job_events ADD COLUMN partial INTEGER NOT NULL DEFAULT 0;";
+
 /* steps[n] leads from version n to n+1. */
-static const char *const steps[SL_SCHEMA_VERSION] = {to_1};
+static const char *const steps[] = {to_1, to_2};
+_Static_assert(SL_COUNT(steps) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* 0: an empty file, or one without a store in it. */
 static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
@@ -116,10 +120,18 @@ static int step_up(struct sq_store *s, int version, struct sl_err *err)
 	return rc != 0 ? rc : sl__sqlite_exec(c, set, err);
 }
 
+static int not_there(const struct sq_store *s, struct sl_err *err)
+{
+	return sl_err_set(err, SL_EUNAVAIL, "%s has no job store in it; 'sluice jobs migrate' makes one", s->path);
+}
+
 int sl__sq_migrate(struct sq_store *s, int *from, int *to, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
-	int version = 0, rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
+	int version = 0, rc = s->may_create ? 0 : version_of(c, &version, err);
+	if (rc == 0 && version == 0 && !s->may_create)
+		rc = not_there(s, err);
+	rc = rc != 0 ? rc : sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
 	rc = rc != 0 ? rc : sl__sqlite_synchronous(c, 2, err);
 	rc = rc != 0 ? rc : sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
 	rc = rc != 0 ? rc : version_of(c, &version, err);
@@ -144,6 +156,8 @@ int sl__sq_require_schema(struct sq_store *s, struct sl_err *err)
 	int version = 0, rc = version_of(&s->writer, &version, err);
 	if (rc != 0)
 		return rc;
+	if (version == 0 && !s->may_create)
+		return not_there(s, err);
 	if (version > SL_SCHEMA_VERSION)
 		return too_new(s, version, err);
 	if (version < SL_SCHEMA_VERSION)

@@ -111,7 +111,7 @@
 	X(JOB_PROGRESS, "UPDATE sluice_job SET progress=?3 WHERE id=?1 AND fence=?2 AND status=2")                     \
 	/* ---- steering ---- */                                                                                       \
 	/* A completion from outside has no start: the history must not show it as an attempt. ?5: it is leased. */    \
-	X(JOB_END, "UPDATE sluice_job SET status=?2,fence=fence+1,output=?3,ended_us=?4,"                              \
+	X(JOB_END, "UPDATE sluice_job SET status=?2,fence=fence+1,output=?3,ended_us=?4,error=coalesce(?7,error),"     \
 		   "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND fence=?6)"      \
 		   " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")          \
 	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=0,ended_us=NULL,due_us=NULL,"            \
@@ -169,7 +169,7 @@
 	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                     \
 	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                  \
 	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"   \
-		     "payload) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")                                            \
+		     "payload,partial) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                                \
 	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")          \
 	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                       \
 		     " ORDER BY offset LIMIT ?2")                                                                      \
@@ -181,7 +181,7 @@
 	SQ_CHAIN_FROM_PLAIN " WHERE h.chain_id=h.id AND h.status>=4 AND j.status>=4 AND j.ended_us<?1"                 \
 			    " AND (h.flags&4=0 OR NOT EXISTS(SELECT 1 FROM sluice_blocker b"                           \
 			    " JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<4))"
-#define SQ_EVENT_COLUMNS "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,payload"
+#define SQ_EVENT_COLUMNS "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,payload,partial"
 
 enum sq_statement {
 #define SQ_ENUM(name, text) SQ_##name,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients do to chains from outside: complete, cancel, re-drive, trigger, pause, watch. */
+/* What clients do to chains from outside: complete, fail, cancel, re-drive, trigger, pause, watch. */
 #include <inttypes.h>
 
 #include "jobs/store/sqlite/store.h"
@@ -21,30 +21,36 @@ static bool is_final(enum sl_job_status status)
 	return status >= SL_JOB_COMPLETED;
 }
 
+/* How a job ends from outside. */
+struct end {
+	enum sl_job_status status;
+	enum sl_lost_reason reason; /* for who has it */
+	enum sl_change_kind change;
+	const char *history; /* what the attempt that is cut short says */
+	const char *output, *error;
+};
+
 /* End a live job from outside, whoever has it. */
-static int end_job(struct sq_op *op, const struct sq_row *row, enum sl_job_status status, const char *output,
-		   enum sl_lost_reason reason)
+static int end_job(struct sq_op *op, const struct sq_row *row, const struct end *end)
 {
 	bool queued = row->status == SL_JOB_BLOCKED;
 	int rc = queued ? 0 : sl__sq_dequeue(op, row, &queued);
 	if (rc == 0 && !queued)
-		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED,
-					       status == SL_JOB_COMPLETED ? "completed from outside" : "cancelled");
+		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED, end->history);
 	rc = rc != 0 ? rc
-		     : SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(status), SQ_TEXT(output), SQ_INT(op->now_us),
-			      SQ_INT(!queued), SQ_INT(row->fence));
-	rc = rc != 0 ? rc : sl__sq_count(op, row->type, status, 1);
+		     : SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(end->status), SQ_TEXT(end->output),
+			      SQ_INT(op->now_us), SQ_INT(!queued), SQ_INT(row->fence), SQ_TEXT(end->error));
+	rc = rc != 0 ? rc : sl__sq_count(op, row->type, end->status, 1);
 	if (rc != 0)
 		return rc;
 	if (!queued)
-		sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, reason);
-	sl__sq_changed(op, status == SL_JOB_COMPLETED ? SL_CHANGE_COMPLETED : SL_CHANGE_CANCELLED, row->id,
-		       row->chain_id, row->type);
-	return sl__sq_chain_ended(op, row, status);
+		sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, end->reason);
+	sl__sq_changed(op, end->change, row->id, row->chain_id, row->type);
+	return sl__sq_chain_ended(op, row, end->status);
 }
 
-int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			  const struct sl_store_listen *listen, struct sl_err *err)
+static int end_chain(struct sq_store *store, sl_store_tx *tx, uint64_t chain_id, const struct end *end,
+		     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
 	struct sq_row row;
@@ -56,8 +62,31 @@ int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const
 		rc = sl_err_set(err, SL_EEXIST, "chain %" PRIu64 " has ended already: %s", chain_id,
 				sl_job_status_name(row.status));
 	if (rc == 0)
-		rc = end_job(&op, &row, SL_JOB_COMPLETED, output != NULL ? output : "null", SL_LOST_COMPLETED);
+		rc = end_job(&op, &row, end);
 	return sl__sq_end(&op, rc);
+}
+
+int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
+			  const struct sl_store_listen *listen, struct sl_err *err)
+{
+	const struct end end = {.status = SL_JOB_COMPLETED,
+				.reason = SL_LOST_COMPLETED,
+				.change = SL_CHANGE_COMPLETED,
+				.history = "completed from outside",
+				.output = output != NULL ? output : "null"};
+	return end_chain(store, tx, chain_id, &end, listen, err);
+}
+
+int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+		      const struct sl_store_listen *listen, struct sl_err *err)
+{
+	const char *why = error != NULL ? error : "failed from outside";
+	const struct end end = {.status = SL_JOB_FAILED,
+				.reason = SL_LOST_FAILED,
+				.change = SL_CHANGE_FAILED,
+				.history = why,
+				.error = why};
+	return end_chain(store, tx, chain_id, &end, listen, err);
 }
 
 /* ---- many chains at once ---- */
@@ -88,9 +117,13 @@ static int steer(struct sq_store *store, sl_store_tx *tx, const uint64_t *chains
 
 static int cancel_one(struct sq_op *op, const struct sq_row *row)
 {
+	static const struct end end = {.status = SL_JOB_CANCELLED,
+				       .reason = SL_LOST_CANCELLED,
+				       .change = SL_CHANGE_CANCELLED,
+				       .history = "cancelled"};
 	if (is_final(row->status))
 		return 0;
-	int rc = end_job(op, row, SL_JOB_CANCELLED, NULL, SL_LOST_CANCELLED);
+	int rc = end_job(op, row, &end);
 	return rc != 0 ? rc : 1;
 }
 

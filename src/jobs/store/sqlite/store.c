@@ -297,6 +297,7 @@ static const struct sl_store_ops ops = {
 	.renew = sl__sq_renew,
 	.reap = sl__sq_reap,
 	.complete_chain = sl__sq_complete_chain,
+	.fail_chain = sl__sq_fail_chain,
 	.cancel = sl__sq_cancel,
 	.redrive = sl__sq_redrive,
 	.trigger = sl__sq_trigger,
@@ -326,7 +327,8 @@ static int open_parts(struct sq_store *s, const char *path, const struct sl_stor
 	s->lock_ms = o->statement_timeout_ms != 0 ? o->statement_timeout_ms : LOCK_MS_DEFAULT;
 	if (s->lock_ms < 0 && s->lock_ms != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "statement_timeout_ms must not be negative");
-	int rc = sl__sqlite_locate(&s->env, path, real, err);
+	s->may_create = o->create != SL_OFF;
+	int rc = sl__sqlite_locate(&s->env, path, s->may_create, real, err);
 	if (rc != 0)
 		return rc;
 	s->path = sl__strdup(&s->env, real);

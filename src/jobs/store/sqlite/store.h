@@ -33,6 +33,7 @@ struct sq_store {
 	pid_t pid;
 	char *path;
 	int64_t lock_ms; /* how long a writer waits */
+	bool may_create; /* the schema, where there is none */
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer; /* only with the lock held */
 	int checkpointed_pages;   /* of the log, after the last checkpoint; with the lock held */
@@ -187,6 +188,8 @@ int sl__sq_reap(void *store, const char *const *types, size_t n_types, uint32_t 
 /* steer.c */
 int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
 			  const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
+		      const struct sl_store_listen *listen, struct sl_err *err);
 int sl__sq_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err);
 int sl__sq_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,

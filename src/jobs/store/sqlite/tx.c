@@ -33,7 +33,7 @@ static int check_native(const struct sq_store *s, sqlite3 *db, struct sl_err *er
 		return sl_err_set(err, SL_EINVAL, "join needs an open sqlite3 connection to a file");
 	if (!sqlite3_get_autocommit(db))
 		return sl_err_set(err, SL_EINVAL, "the connection is inside a transaction; join it while it is idle");
-	int rc = sl__sqlite_locate(&s->env, name, real, err);
+	int rc = sl__sqlite_locate(&s->env, name, false, real, err);
 	if (rc == 0 && strcmp(real, s->path) != 0)
 		rc = sl_err_set(err, SL_EINVAL, "the connection is to %s, the store is in %s", real, s->path);
 	return rc;
