@@ -3,6 +3,7 @@
 
 #include "text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -129,6 +130,9 @@ static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_event_sender_new(&sender, &log->store->store, &log->cli->env, &err);
 
+	/* One whose log cannot be made, say on a full disk, does not keep the others. */
+	if (!rc && sl_exec_find_lost(&opts, NULL, &err))
+		cli_say(log->cli, SL_LOG_WARN, "output left behind by earlier workers: %s", err.msg);
 	opts.on_orphan = adopt;
 	opts.on_orphan_ctx = log;
 	if (!rc)
@@ -225,20 +229,62 @@ static void stop_sweeper(struct workerlog *log)
 	log->has_sweeper = 0;
 }
 
+/* Does the folder of spools still hold one? */
+static int spools_left(const struct workerlog *log)
+{
+	DIR *dir = opendir(log->spool);
+	int found = 0;
+
+	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+		const char *dot = strrchr(e->d_name, '.');
+		found = dot && dot != e->d_name && strcmp(dot, ".spool") == 0;
+	}
+	if (dir)
+		(void)closedir(dir);
+	return found;
+}
+
+static int stays(const struct workerlog *log, const char *why)
+{
+	cli_say(log->cli, SL_LOG_ERROR, "events stay in %s/%s.wal for the next worker: %s", log->dir, log->id, why);
+	return EXIT_INTERRUPTED;
+}
+
+/* Output that the log did not take is in the spools. The log must not be archived without it; once it is closed it is
+ * an orphan like any other, and the sweep brings in what is missing. */
+static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
+{
+	struct sl_err err = SL_ERR_INIT;
+	char path[PATH_MAX + sizeof(log->id) + sizeof("/.wal")];
+
+	(void)!sl_wal_stop(log->wal, 0, &err);
+	(void)sl_wal_close(log->wal, &err);
+	log->wal = NULL;
+	sweep_once(log, deadline_ms);
+	(void)snprintf(path, sizeof(path), "%s/%s.wal", log->dir, log->id);
+	return access(path, F_OK) == 0 ? stays(log, "it did not take all output of the commands, or was not sent") : 0;
+}
+
+static int finish(struct workerlog *log, int64_t deadline_ms)
+{
+	struct sl_err err = SL_ERR_INIT;
+
+	if (spools_left(log))
+		return leave_to_sweep(log, deadline_ms);
+	if (sl_wal_complete(log->wal, deadline_ms, &err))
+		return stays(log, err.msg);
+	/* The store is there: one last look for those who died since the last one. */
+	sweep_once(log, deadline_ms < LAST_SWEEP_MS ? deadline_ms : LAST_SWEEP_MS);
+	return EXIT_OK;
+}
+
 int workerlog_close(struct workerlog *log, int64_t deadline_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int rc = EXIT_OK;
+	int rc;
 
 	stop_sweeper(log);
-	if (log->sending && sl_wal_complete(log->wal, deadline_ms, &err)) {
-		cli_say(log->cli, SL_LOG_ERROR, "events stay in %s/%s.wal for the next worker: %s", log->dir, log->id,
-			err.msg);
-		rc = EXIT_INTERRUPTED;
-	} else if (log->sending) {
-		/* The store is there: one last look for those who died since the last one. */
-		sweep_once(log, deadline_ms < LAST_SWEEP_MS ? deadline_ms : LAST_SWEEP_MS);
-	}
+	rc = log->sending ? finish(log, deadline_ms) : EXIT_OK;
 	if (log->wal && sl_wal_close(log->wal, &err) && !rc)
 		rc = cli_fail(log->cli, &err, log->dir);
 	sl_event_sender_free(log->sender);

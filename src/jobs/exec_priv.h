@@ -7,7 +7,7 @@
  *   exec_run.c      one command: start, follow, append         exec_spool.c    the bytes of a spool
  *   exec_launch.c   arguments and environment                  exec_capture.c  frames into events
  *   exec_pool.c     minders, idle and at work                  exec_protocol.c descriptor 3
- *   exec_recover.c  spools that a dead worker has left
+ *   exec_recover.c  spools that a dead worker has left         exec_lost.c     spools without a log
  *
  * Locks: `mu` of the handle guards the idle minders and the retired spools; no I/O happens under it. A minder that is
  * at work belongs to its attempt's thread.
