@@ -4,7 +4,11 @@
  * and reads one JSON line per command. The store is BENCH_URL. Commands: bulk N | single N THREADS (of one
  * client) | apart N CLIENTS (each with a thread and a connection of its own) | work SLOTS LANES | count | stop | pickup
  * N | commits N (single durable one-row commits, for the ratios) | idle MS
+ *
+ * Pickups are measured one by one, each on an idle machine, in turns with commits on an equally idle one. With
+ * BENCH_SHARED, a file, the handlers of one process tell another one when they started.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <libpq-fe.h>
 #include <pthread.h>
@@ -14,12 +18,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BITE 5000
+#define PAUSE_US 10000
 #define LANES_MAX 64
+
+struct seen {
+	atomic_uint_fast64_t done;
+	atomic_int_fast64_t started_ns; /* of the last handler */
+};
 
 static struct bench {
 	const char *url;
@@ -27,8 +38,7 @@ static struct bench {
 	sl_notify notify;
 	sl_jobs *client;
 	sl_worker *worker;
-	atomic_uint_fast64_t done;
-	atomic_int_fast64_t started_ns; /* of the last handler */
+	struct seen own, *seen;
 } b;
 
 static int64_t now_ns(void)
@@ -47,9 +57,24 @@ static void die(const char *what, const struct sl_err *err)
 static int noop(sl_attempt *attempt, struct sl_err *err, void *ctx)
 {
 	(void)attempt, (void)err, (void)ctx;
-	atomic_store_explicit(&b.started_ns, now_ns(), memory_order_relaxed);
-	atomic_fetch_add_explicit(&b.done, 1, memory_order_release);
+	atomic_store_explicit(&b.seen->started_ns, now_ns(), memory_order_relaxed);
+	atomic_fetch_add_explicit(&b.seen->done, 1, memory_order_release);
 	return 0;
+}
+
+static void open_shared(void)
+{
+	const char *path = getenv("BENCH_SHARED");
+	b.seen = &b.own;
+	if (path == NULL)
+		return;
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, sizeof *b.seen) != 0)
+		die("BENCH_SHARED", NULL);
+	b.seen = mmap(NULL, sizeof *b.seen, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (b.seen == MAP_FAILED)
+		die("BENCH_SHARED", NULL);
+	(void)close(fd);
 }
 
 static void open_store(void)
@@ -151,26 +176,18 @@ static int by_value(const void *x, const void *y)
 	return p < q ? -1 : p > q;
 }
 
-static void pickup(long n)
+static double ms_at(int64_t *times, long n, long permille)
 {
-	struct sl_new_chain chain = {.job = {.type = "noop"}};
-	struct sl_started out;
-	struct sl_err err = SL_ERR_INIT;
-	int64_t *times = calloc((size_t)n, sizeof *times);
-	for (long i = 0; i < n; i++) {
-		uint64_t before = atomic_load(&b.done);
-		int64_t at = now_ns();
-		if (sl_jobs_start(b.client, NULL, &chain, &out, &err) != 0)
-			die("pickup", &err);
-		while (atomic_load_explicit(&b.done, memory_order_acquire) == before)
-			(void)usleep(50);
-		times[i] = atomic_load(&b.started_ns) - at;
-		(void)usleep(10000);
-	}
 	qsort(times, (size_t)n, sizeof *times, by_value);
-	printf("{\"p50_ms\":%.4f,\"p99_ms\":%.4f}\n", (double)times[n / 2] / 1e6, (double)times[n * 99 / 100] / 1e6);
-	free(times);
+	return (double)times[n * permille / 1000] / 1e6;
 }
+
+/* ---- a durable commit of one row, by itself: what the database allows without batching ---- */
+
+struct committer {
+	PGconn *pg;
+	sqlite3 *sqlite;
+};
 
 static void pg_run(PGconn *c, const char *sql)
 {
@@ -180,43 +197,94 @@ static void pg_run(PGconn *c, const char *sql)
 	PQclear(r);
 }
 
-/* A durable commit of one row, by itself: what the database allows without batching. */
-static void commits(long n)
+static void committer_open(struct committer *c)
 {
-	int64_t *times = calloc((size_t)n, sizeof *times), started;
-	PGconn *c = NULL;
-	sqlite3 *s = NULL;
+	*c = (struct committer){0};
 	if (strncmp(b.url, "sqlite:", 7) == 0) {
 		char path[4096];
 		(void)snprintf(path, sizeof path, "%s-commits", b.url + 7);
-		if (sqlite3_open(path, &s) != SQLITE_OK ||
-		    sqlite3_exec(
-			    s,
-			    "pragma journal_mode=wal; pragma synchronous=full; create table if not exists t(i integer "
-			    "primary key, v text)",
-			    NULL, NULL, NULL) != SQLITE_OK)
+		if (sqlite3_open(path, &c->sqlite) != SQLITE_OK ||
+		    sqlite3_exec(c->sqlite,
+				 "pragma journal_mode=wal; pragma synchronous=full;"
+				 " create table if not exists t(i integer primary key, v text)",
+				 NULL, NULL, NULL) != SQLITE_OK)
 			die("sqlite", NULL);
-	} else {
-		c = PQconnectdb(b.url);
-		pg_run(c, "create table if not exists bench_commits(i bigint generated always as identity primary key, "
-			  "v text)");
+		return;
 	}
+	c->pg = PQconnectdb(b.url);
+	pg_run(c->pg, "set client_min_messages = warning");
+	pg_run(c->pg, "create table if not exists bench_commits"
+		      "(i bigint generated always as identity primary key, v text)");
+	pg_run(c->pg, "prepare one as insert into bench_commits(v) values ('{\"i\":1}')");
+}
+
+static int64_t commit_ns(const struct committer *c)
+{
+	int64_t at = now_ns();
+	if (c->pg != NULL) {
+		PGresult *r = PQexecPrepared(c->pg, "one", 0, NULL, NULL, NULL, 0);
+		if (PQresultStatus(r) != PGRES_COMMAND_OK)
+			die(PQerrorMessage(c->pg), NULL);
+		PQclear(r);
+	} else if (sqlite3_exec(c->sqlite, "insert into t(v) values ('{\"i\":1}')", NULL, NULL, NULL) != SQLITE_OK) {
+		die("sqlite", NULL);
+	}
+	return now_ns() - at;
+}
+
+static void committer_close(struct committer *c)
+{
+	if (c->pg != NULL)
+		PQfinish(c->pg);
+	(void)sqlite3_close(c->sqlite);
+}
+
+/* One behind the other, without a pause. */
+static void commits(long n)
+{
+	struct committer c;
+	int64_t *times = calloc((size_t)n, sizeof *times), started;
+	committer_open(&c);
 	started = now_ns();
-	for (long i = 0; i < n; i++) {
-		int64_t at = now_ns();
-		if (c != NULL)
-			pg_run(c, "insert into bench_commits(v) values ('{\"i\":1}')");
-		else if (sqlite3_exec(s, "insert into t(v) values ('{\"i\":1}')", NULL, NULL, NULL) != SQLITE_OK)
-			die("sqlite", NULL);
-		times[i] = now_ns() - at;
-	}
+	for (long i = 0; i < n; i++)
+		times[i] = commit_ns(&c);
 	double seconds = (double)(now_ns() - started) / 1e9;
-	qsort(times, (size_t)n, sizeof *times, by_value);
-	printf("{\"p50_ms\":%.4f,\"per_s\":%.1f}\n", (double)times[n / 2] / 1e6, (double)n / seconds);
+	printf("{\"p50_ms\":%.4f,\"per_s\":%.1f}\n", ms_at(times, n, 500), (double)n / seconds);
 	free(times);
-	if (c != NULL)
-		PQfinish(c);
-	(void)sqlite3_close(s);
+	committer_close(&c);
+}
+
+static int64_t pickup_ns(void)
+{
+	struct sl_new_chain chain = {.job = {.type = "noop"}};
+	struct sl_started out;
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t before = atomic_load(&b.seen->done);
+	int64_t at = now_ns();
+	if (sl_jobs_start(b.client, NULL, &chain, &out, &err) != 0)
+		die("pickup", &err);
+	while (atomic_load_explicit(&b.seen->done, memory_order_acquire) == before)
+		(void)usleep(50);
+	return atomic_load(&b.seen->started_ns) - at;
+}
+
+static void pickup(long n)
+{
+	struct committer c;
+	int64_t *times = calloc((size_t)n, sizeof *times), *commit = calloc((size_t)n, sizeof *commit);
+	committer_open(&c);
+	for (long i = 0; i < n; i++) {
+		(void)usleep(PAUSE_US);
+		commit[i] = commit_ns(&c);
+		(void)usleep(PAUSE_US);
+		times[i] = pickup_ns();
+	}
+	double p50 = ms_at(times, n, 500);
+	printf("{\"p50_ms\":%.4f,\"p99_ms\":%.4f,\"commit_p50_ms\":%.4f}\n", p50, ms_at(times, n, 990),
+	       ms_at(commit, n, 500));
+	free(times);
+	free(commit);
+	committer_close(&c);
 }
 
 /* CPU time and queries of this process while nothing happens. */
@@ -251,7 +319,7 @@ static int obey(const char *line)
 	else if (strcmp(command, "work") == 0)
 		work(x, y > 0 ? y : 1);
 	else if (strcmp(command, "count") == 0 || strcmp(command, "stop") == 0)
-		printf("{\"done\":%" PRIu64 "}\n", (uint64_t)atomic_load(&b.done));
+		printf("{\"done\":%" PRIu64 "}\n", (uint64_t)atomic_load(&b.seen->done));
 	else if (strcmp(command, "pickup") == 0)
 		pickup(x);
 	else if (strcmp(command, "commits") == 0)
@@ -275,6 +343,7 @@ int main(void)
 		fputs("sluice-bench-jobs is driven by bench/jobs/run\n", stderr);
 		return 64;
 	}
+	open_shared();
 	open_store();
 	printf("{\"ready\":true}\n");
 	(void)fflush(stdout);
