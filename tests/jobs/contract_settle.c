@@ -260,7 +260,7 @@ static void a_settle_after_a_reap_is_refused_as_taken(void **state)
 	kit_claim_one(k, "t", &next);
 	expect_stale(k, &claim, SL_LOST_TAKEN); /* while another worker has it */
 	kit_complete(k, &next, 0, "\"right\"");
-	expect_stale(k, &claim, SL_LOST_COMPLETED);
+	expect_stale(k, &claim, SL_LOST_TAKEN); /* and when that one has completed it: it is not ours */
 }
 
 static void a_settle_after_another_worker_failed_the_job_is_refused_as_taken(void **state)

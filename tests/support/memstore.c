@@ -260,10 +260,11 @@ enum sl_lost_reason mem_lost(struct memstore *ms, uint64_t id, uint64_t fence)
 		return SL_LOST_NOT_FOUND;
 	if (mem_live(job) && job->fence == fence)
 		return SL_LOST_NOT;
-	if (job->status == SL_JOB_COMPLETED)
+	/* In the very next step: nobody had taken it before. */
+	if (job->status == SL_JOB_COMPLETED && job->fence == fence + 1)
 		return SL_LOST_COMPLETED;
 	if (job->status == SL_JOB_FAILED && job->fence == fence + 1)
-		return SL_LOST_FAILED; /* in the very next step: nobody had taken it before */
+		return SL_LOST_FAILED;
 	return job->status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED : SL_LOST_TAKEN;
 }
 

@@ -47,7 +47,7 @@ struct sl_claim_id {
 enum sl_lost_reason {
 	SL_LOST_NOT = 0,
 	SL_LOST_TAKEN = 1,     /* the lease ran out; reaped, perhaps claimed by another worker */
-	SL_LOST_COMPLETED = 2, /* completed from outside */
+	SL_LOST_COMPLETED = 2, /* under this very fence: from outside, or by a settle whose answer got lost */
 	SL_LOST_NOT_FOUND = 3, /* deleted */
 	SL_LOST_CANCELLED = 4,
 	SL_LOST_FAILED = 5 /* failed from outside */

@@ -351,10 +351,10 @@ enum sl_lost_reason sl__pg_reason(const PGresult *res, int row)
 	if (sl__pg_bool(res, row, 2))
 		return SL_LOST_NOT;
 	int32_t status = sl__pg_int4(res, row, 1);
-	/* In the very next step: nobody had taken it before. */
+	/* In the very next step: nobody had taken it before. Else another worker has ended it. */
 	if (status == SL_JOB_FAILED && sl__pg_bool(res, row, 3))
 		return SL_LOST_FAILED;
-	return status == SL_JOB_COMPLETED   ? SL_LOST_COMPLETED
-	       : status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED
-					    : SL_LOST_TAKEN;
+	if (status == SL_JOB_COMPLETED && sl__pg_bool(res, row, 3))
+		return SL_LOST_COMPLETED;
+	return status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED : SL_LOST_TAKEN;
 }
