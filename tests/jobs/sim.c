@@ -66,6 +66,17 @@ void *sim_alloc(size_t n)
 	return p;
 }
 
+void *sim_keep(struct sim *sim, size_t n)
+{
+	if (sim->n_kept == sim->cap_kept) {
+		sim->cap_kept = sim->cap_kept * 2 + 64;
+		sim->kept = realloc(sim->kept, sim->cap_kept * sizeof *sim->kept);
+		if (sim->kept == NULL)
+			abort();
+	}
+	return sim->kept[sim->n_kept++] = sim_alloc(n);
+}
+
 /* ---- the heap: by time, then in the order in which they were made ---- */
 
 static bool before(const struct sim_event *a, const struct sim_event *b)
@@ -182,6 +193,51 @@ static void draw_knobs(struct sim *sim)
 	sim->clocks_true = k->n_clock_jumps == 0 && k->n_store_jumps == 0;
 }
 
+/* Schedules tick by the minute, so there is more time for everything, and clocks jump further. */
+static void draw_cron_knobs(struct sim *sim)
+{
+	static const int64_t polls[] = {2000, 10000, 30000};
+	struct sim_knobs *k = &sim->k;
+	k->n_crons = (int)sim_range(sim, 1, SIM_CRONS);
+	k->n_cron_puts = (int)maybe(sim, 5);
+	k->poll_ms = polls[sim_range(sim, 0, 2)];
+	k->chaos_ms = sim_range(sim, 60000, 240000);
+	k->jump_ms = 100000;
+	k->store_jump_ms = 300000;
+	k->pause_ms = sim_chance(sim, 500) ? 150000 : k->pause_ms;
+	sim->base_ms += sim_range(sim, 0, 59999);
+}
+
+static void draw_event_knobs(struct sim *sim)
+{
+	struct sim_knobs *k = &sim->k;
+	k->events = true;
+	k->send_batch = (int)sim_range(sim, 1, 6);
+	k->fail_flush = maybe(sim, 50);
+	k->slow_flush = maybe(sim, 100);
+	k->bad_line = maybe(sim, 80);
+	k->put_back = sim_chance(sim, 800) ? 0 : 500;
+	k->copy = sim_chance(sim, 700) ? 0 : 800;
+	k->reopen = maybe(sim, 900);
+}
+
+/* A seed tells by its number what it is about, and draws what is new from a stream of its own: runs about jobs alone
+ * stay what they were when schedules and events came, and so do the seeds that failed once. */
+static void draw_more_knobs(struct sim *sim)
+{
+	uint64_t about = sim->opts.seed % 8, rng = sim->rng;
+	sim->rng = ~sim->opts.seed;
+	sim->k.jump_ms = 4000;
+	sim->k.store_jump_ms = 3000;
+	sim->k.pause_ms = 8000;
+	sim->base_ms = 1700000000000;
+	if (about == 3 || about == 7)
+		draw_cron_knobs(sim);
+	if (about == 2 || about == 6 || about == 7)
+		draw_event_knobs(sim);
+	sim->rng = rng;
+}
+
 /* ---- what befalls the world ---- */
 
 static struct sim_worker *any_worker(struct sim *sim)
@@ -198,16 +254,24 @@ static void outage(struct sim *sim, const struct sim_event *ev)
 		sim->away_until_ns = sim->now_ns + ms * SIM_MS;
 }
 
-static void pause_worker(struct sim *sim, const struct sim_event *ev)
+static void pause_one(struct sim *sim, struct sim_worker *w, int64_t ms)
 {
-	(void)ev;
-	struct sim_worker *w = any_worker(sim);
-	int64_t ms = sim_range(sim, 5, 8000);
 	if (sim->calm || !w->alive)
 		return;
 	sim_trace(sim, "%s is stopped for %lld ms", w->id, (long long)ms);
 	w->paused_until_ns = sim->now_ns + ms * SIM_MS;
 	sim->report->pauses++;
+}
+
+static void pause_worker(struct sim *sim, const struct sim_event *ev)
+{
+	(void)ev;
+	struct sim_worker *w = any_worker(sim);
+	int64_t ms = sim_range(sim, 5, sim->k.pause_ms);
+	pause_one(sim, w, ms);
+	if (sim->k.n_crons > 0 && sim_chance(sim, 500)) /* then nobody fires meanwhile */
+		for (int i = 0; i < sim->k.n_workers; i++)
+			pause_one(sim, &sim->workers[i], ms);
 }
 
 static void respawn(struct sim *sim, const struct sim_event *ev)
@@ -239,7 +303,7 @@ static void jump_clock(struct sim *sim, const struct sim_event *ev)
 {
 	(void)ev;
 	struct sim_worker *w = any_worker(sim);
-	int64_t ms = sim_range(sim, -4000, 4000);
+	int64_t ms = sim_range(sim, -sim->k.jump_ms, sim->k.jump_ms);
 	if (!sim->calm && w->alive)
 		sim_jump(sim, w, ms * SIM_MS);
 }
@@ -247,7 +311,7 @@ static void jump_clock(struct sim *sim, const struct sim_event *ev)
 static void jump_store(struct sim *sim, const struct sim_event *ev)
 {
 	(void)ev;
-	int64_t ms = sim_range(sim, -3000, 3000);
+	int64_t ms = sim_range(sim, -sim->k.store_jump_ms, sim->k.store_jump_ms);
 	if (sim->calm)
 		return;
 	sim_trace(sim, "the store's clock jumps by %lld ms", (long long)ms);
@@ -277,6 +341,8 @@ static void calm_down(struct sim *sim, const struct sim_event *ev)
 	}
 	for (int i = 0; i < sim->k.n_workers; i++) {
 		struct sim_worker *w = &sim->workers[i];
+		if (w->paused_until_ns > sim->awake_ns)
+			sim->awake_ns = w->paused_until_ns; /* what was put off until then is */
 		if (w->paused_until_ns > sim->now_ns)
 			w->paused_until_ns = sim->now_ns;
 		w->skew_ns = sim_clock(sim, w) - sim->now_ns; /* a clock that stood still goes on */
@@ -293,7 +359,7 @@ static int64_t store_mono(void *ctx)
 static int64_t store_real(void *ctx)
 {
 	const struct sim *sim = ctx;
-	return 1700000000000 + (sim->now_ns + sim->store_skew_ns) / SIM_MS;
+	return sim->base_ms + (sim->now_ns + sim->store_skew_ns) / SIM_MS;
 }
 
 static const struct sl_clock store_clock = {.version = SL_CLOCK_VERSION, .mono_ns = store_mono, .real_ms = store_real};
@@ -304,7 +370,12 @@ static void begin(struct sim *sim)
 	sim->ms = memstore_new(&env);
 	memstore_set_break(sim->ms, sim->opts.broken);
 	sim->store = memstore_handle(sim->ms);
+	if (sl__env_init(&sim->env, NULL, NULL) != 0)
+		abort();
 	draw_knobs(sim);
+	draw_more_knobs(sim);
+	if (sim->k.events)
+		sim_plan_logs(sim);
 	for (int i = 0; i < sim->k.n_workers; i++)
 		sim_spawn(sim, i);
 	befall(sim, sim->k.n_outages, outage);
@@ -314,6 +385,7 @@ static void begin(struct sim *sim)
 	befall(sim, sim->k.n_clock_jumps, jump_clock);
 	befall(sim, sim->k.n_store_jumps, jump_store);
 	sim_plan_clients(sim);
+	sim_plan_crons(sim);
 	sim_at(sim, sim->k.chaos_ms * SIM_MS, calm_down, NULL);
 }
 
@@ -338,17 +410,33 @@ static bool workers_idle(const struct sim *sim)
 	return true;
 }
 
+/* R12. Every process has looked twice, with a clock that is right. */
+static void tick_on(struct sim *sim)
+{
+	sim->settled_ns = SL_MAX(sim->now_ns, sim->awake_ns) + 130000 * SIM_MS;
+	run_until(sim, sim->settled_ns);
+	for (int i = 0; i < 4 && !sim->report->failed; i++) {
+		run_until(sim, sim->now_ns + sim_range(sim, 1, 40000) * SIM_MS);
+		sim_check_punctual(sim);
+	}
+	if (!sim->report->failed)
+		sim_remove_crons(sim);
+}
+
 /* R9. Long enough for every backoff, lease, poll and clock that jumped back. */
 static void come_to_rest(struct sim *sim)
 {
 	char why[128] = "";
 	int64_t limit = sim->now_ns + (int64_t)600000 * SIM_MS;
-	while (!sim->report->failed && sim->now_ns < limit && !(sim_at_rest(sim, why, sizeof why) && workers_idle(sim)))
+	while (!sim->report->failed && sim->now_ns < limit &&
+	       !(sim_at_rest(sim, why, sizeof why) && workers_idle(sim) && sim_logs_at_rest(sim)))
 		run_until(sim, sim->now_ns + 200 * SIM_MS);
 	if (!sim->report->failed && !sim_at_rest(sim, why, sizeof why))
 		sim_fail(sim, "R9: %s", why);
 	else if (!sim->report->failed && !workers_idle(sim))
 		sim_fail(sim, "R9: a worker still holds jobs, or did not come back");
+	else if (!sim->report->failed && !sim_logs_at_rest(sim))
+		sim_fail(sim, "R14: a log is not sent");
 }
 
 static void stay_at_rest(struct sim *sim)
@@ -393,8 +481,13 @@ static void end(struct sim *sim)
 			ev.fn(sim, &ev);
 	}
 	sim->report->jobs = memstore_rows(sim->ms);
-	sim->report->virtual_ms = sim->now_ns / SIM_MS;
+	sim->report->virtual_s = (uint64_t)(sim->now_ns / SIM_MS / 1000);
+	sim_free_logs(sim);
+	sim_fiber_free_all(sim);
 	memstore_free(sim->ms);
+	for (size_t i = 0; i < sim->n_kept; i++)
+		free(sim->kept[i]);
+	free(sim->kept);
 	free(sim->heap);
 }
 
@@ -407,10 +500,14 @@ void sim_run(const struct sim_opts *opts, struct sim_report *report)
 	sim->rng = opts->seed;
 	begin(sim);
 	run_until(sim, sim->k.chaos_ms * SIM_MS);
+	if (sim->k.n_crons > 0)
+		tick_on(sim);
 	come_to_rest(sim);
 	stay_at_rest(sim);
 	for (int i = 0; i < SIM_TYPES && sim->k.notes; i++)
 		probe(sim, i);
+	if (!sim->report->failed && sim->k.events)
+		sim_check_events(sim);
 	end(sim);
 	free(sim);
 }

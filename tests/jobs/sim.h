@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A simulation of jobs in one thread and virtual time: clients, workers (the real core of src/jobs/core.h) and a store
- * in memory, with everything that goes wrong between them drawn from a seed. The same seed gives the same run.
+ * A simulation of jobs in one thread and virtual time: clients, workers (the real core of src/jobs/core.h, the real
+ * turns of cron.h, the real sender of events) and a store in memory, with everything that goes wrong between them drawn
+ * from a seed. The same seed gives the same run. Half of the seeds are about jobs alone, a quarter has schedules, and
+ * three in eight have workers whose handlers write events to a log.
  *
  * What goes wrong: requests and answers are lost, requests are applied after the worker gave up on them, the store is
  * away for a while, asks to try again, refuses data; workers pause beyond their leases, are killed, are stopped; their
  * clocks and the store's jump; notifications are lost, doubled and late. Clients start chains with keys, delays and
- * blockers, cancel, redrive, trigger, complete and remove them, and pause types meanwhile. Handlers complete, continue
- * (also behind children that they started), fail, ask for a later time, settle in a transaction of their own, run past
- * their lease, obey an abort or not.
+ * blockers, cancel, redrive, trigger, complete and remove them, put and remove schedules, and pause types meanwhile.
+ * Handlers complete, continue (also behind children that they started), fail, ask for a later time, settle in a
+ * transaction of their own, run past their lease, obey an abort or not. Logs lose what was not synced, fail to sync,
+ * are left by killed workers and found by others, are put back from a copy that is too old, or written to twice after a
+ * machine was copied.
  *
- * Rules, checked after each change of the store or as they are broken, R9 and R10 at the end:
+ * Rules, checked after each change of the store or as they are broken, R9, R10 and the ends of R12 and R14 at the end:
  *  R1. At most one completion of a job is accepted; a completed job keeps its status, output and next job.
  *  R2. What is claimed was live and unblocked, and is in one lease only; a claim's (job, fence) was never claimed
  *      before, and starts one handler at most.
@@ -24,9 +28,18 @@
  *  R9. When the faults end, every job comes to its end or stays behind a blocker that will not complete; the workers
  *      have nothing left, and nothing changes any more.
  *  R10. Then, with a notifier, a new job is claimed within 1.5 s of its time by workers that had nothing to do:
- * polling, which would come later, does not hide a wake-up that is missing. R11. A handler is told that its job is lost
- * when its worker is. What it has done is not thrown away: the end of an attempt is settled or refused, unless the data
- * is refused or a stop ran out of time.
+ *       polling, which would come later, does not hide a wake-up that is missing.
+ *  R11. A handler is told that its job is lost when its worker is. What it has done is not thrown away: the end of an
+ *       attempt is settled or refused, unless the data is refused or a stop ran out of time.
+ *  R12. A tick of a schedule makes one job, in one transaction, whoever fires it and however often; what is fired is a
+ *       tick of its spec. Once the faults have ended, a tick is fired within 2 s.
+ *  R13. With catch-up every tick is fired, in order. Without, only ticks that the clock of the process that fired had
+ *       passed are left out; with true clocks none of them is made up for later.
+ *  R14. A line that the log has taken is in job_events once, whatever was sent again, killed and recovered; a job
+ *       completes after its lines are durable. Only what the store refuses for good is set aside.
+ *  R15. Offsets have no gap and follow the order of commits; within a stream they follow its sequences.
+ *  R16. An event of an attempt before the job's last, or of a job that is gone, is marked late, and no other is.
+ *  R17. Another CRC under a known sequence is refused as a conflict, takes nothing, and stops its sender.
  */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
@@ -36,17 +49,57 @@
 
 #include "support/memstore.h"
 
+/* A rule broken outside of the store, for tests of the checks. */
+enum sim_wrong {
+	SIM_RIGHT = 0,
+	SIM_WRONG_CATCH_UP,   /* turns take the policy of a schedule for the other one */
+	SIM_WRONG_NO_TURN,    /* nobody fires */
+	SIM_WRONG_SPEC,       /* a turn moves the schedule a minute too far */
+	SIM_WRONG_NO_WAIT,    /* jobs settle before their events are durable */
+	SIM_WRONG_EARLY,      /* events are sent before they are durable */
+	SIM_WRONG_TRUST,      /* a send that was not answered counts as done */
+	SIM_WRONG_GO_ON,      /* a conflict does not stop the sender */
+	SIM_WRONG_PARK,       /* a record is set aside because the store was away */
+	SIM_WRONG_NO_RECOVERY /* nobody looks for the logs of the dead */
+};
+
 struct sim_opts {
 	uint64_t seed;
 	enum memstore_break broken; /* the store breaks this promise */
-	bool trace;                 /* every step as a "# " line on stdout */
+	enum sim_wrong wrong;
+	bool trace; /* every step as a "# " line on stdout */
 };
+
+/* What happened: the field and its words. */
+#define SIM_COUNTS(X)                                                                                                  \
+	X(jobs, "jobs")                                                                                                \
+	X(completions, "completions")                                                                                  \
+	X(reaped, "reaped")                                                                                            \
+	X(lost_answers, "answers lost")                                                                                \
+	X(late_applies, "applied late")                                                                                \
+	X(kills, "kills")                                                                                              \
+	X(pauses, "pauses")                                                                                            \
+	X(turns, "turns of schedules")                                                                                 \
+	X(ticks, "ticks fired")                                                                                        \
+	X(races, "ticks that another had fired")                                                                       \
+	X(left_out, "ticks left out in pauses")                                                                        \
+	X(lines, "events")                                                                                             \
+	X(stored, "stored")                                                                                            \
+	X(resent, "sent again")                                                                                        \
+	X(late_events, "late")                                                                                         \
+	X(lost_lines, "lost before their sync")                                                                        \
+	X(parked, "set aside")                                                                                         \
+	X(conflicts, "conflicts")                                                                                      \
+	X(recovered, "logs recovered")                                                                                 \
+	X(steps, "steps")                                                                                              \
+	X(virtual_s, "s of virtual time")
 
 struct sim_report {
 	bool failed;
 	char why[256]; /* the rule, and what broke it */
-	uint64_t steps, jobs, completions, reaped, lost_answers, late_applies, kills, pauses;
-	int64_t virtual_ms;
+#define X(name, words) uint64_t name;
+	SIM_COUNTS(X)
+#undef X
 };
 
 void sim_run(const struct sim_opts *opts, struct sim_report *report);

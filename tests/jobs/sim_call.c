@@ -69,6 +69,21 @@ static struct sim_call *new_call(enum sim_call_kind kind, const struct sim_worke
 	return c;
 }
 
+struct sim_call *sim_call_of(struct sim_fiber *f, enum sim_call_kind kind)
+{
+	return new_call(kind, &f->sim->workers[f->worker], 0, 0);
+}
+
+const char *sim_call_text(struct sim_call *c, const char *text)
+{
+	return keep_text(c, text);
+}
+
+const void *sim_call_bytes(struct sim_call *c, const void *data, size_t n)
+{
+	return keep_bytes(c, data, n);
+}
+
 static void keep_request(struct sim_call *c, const struct sl_claim_request *r)
 {
 	c->claims = true;
@@ -104,6 +119,7 @@ static void let_go(struct sim_call *c)
 	free(c->claimed);
 	free(c->lost);
 	free(c->notes);
+	free(c->crons);
 	free(c);
 }
 
@@ -141,6 +157,45 @@ static void on_lost(uint64_t id, uint64_t fence, enum sl_lost_reason reason, voi
 	c->lost[c->n_lost++] = (struct sim_lost){id, fence, reason};
 }
 
+static int on_cron(const struct sl_cron *cron, void *ctx)
+{
+	struct sim_call *c = ctx;
+	c->crons = more(c->crons, c->n_crons, sizeof *c->crons);
+	c->crons[c->n_crons++] = *cron; /* strings are the store's */
+	return 0;
+}
+
+static void apply_fire(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen)
+{
+	size_t rows = memstore_rows(sim->ms);
+	c->applied_rc = sim->store.ops->cron_fire(sim->store.ctx, c->name, c->tick_ms, c->next_ms, &c->fired,
+						  &c->started, listen, &c->err);
+	sim_trace(sim, "  schedule %s, tick %lld: %s", c->name, (long long)c->tick_ms,
+		  c->fired ? "fired" : "not at it");
+	sim_check_fired(sim, c, rows);
+}
+
+static bool is_bad(const struct sl_event_row *row)
+{
+	return row->payload_len > 0 && *(const char *)row->payload == '!';
+}
+
+static void apply_append(struct sim *sim, struct sim_call *c)
+{
+	for (size_t i = 0; i < c->n_rows && c->applied_rc == 0; i++)
+		if (is_bad(&c->rows[i])) {
+			c->applied_rc = sl_err_set(&c->err, SL_EDATA, "row %zu is refused", i);
+			c->err.error_class = SL_CLASS_POISON;
+		}
+	if (c->applied_rc == 0)
+		c->applied_rc = sim->store.ops->events_append(sim->store.ctx, c->rows, c->n_rows, &c->mark, 1,
+							      &c->n_new, &c->err);
+	sim_trace(sim, "  events of %s: %zu from %llu: %s, %zu new, mark %llu", c->mark.stream, c->n_rows,
+		  (unsigned long long)(c->n_rows > 0 ? c->rows[0].sequence : 0),
+		  c->applied_rc == 0 ? "taken" : c->err.msg, c->n_new, (unsigned long long)c->mark.mark);
+	sim_check_appended(sim, c);
+}
+
 static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen)
 {
 	c->applied_rc =
@@ -160,9 +215,17 @@ static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_
 		sim_check_claimed(sim, &c->claimed[i].job);
 }
 
+/* What was not asked to change a job may still have done so: then the next check finds it. */
+static bool changes_jobs(const struct sim_call *c)
+{
+	return c->kind == SIM_EXCHANGE ? c->n_settles + c->n_claimed > 0
+				       : c->kind == SIM_INSIDE || c->kind == SIM_REAP || c->kind == SIM_CRON_FIRE;
+}
+
 static void apply(struct sim *sim, const struct sim_event *ev)
 {
-	static const char *const names[] = {"exchange", "settle inside", "renew", "reap", "cron"};
+	static const char *const names[] = {"exchange", "settle inside", "renew",     "reap",         "cron",
+					    "now",      "cron_list",     "cron_fire", "events_append"};
 	struct sim_call *c = ev->ptr;
 	const struct sl_store_listen listen = {.note = on_note, .ctx = c};
 	if (sim->over) {
@@ -185,19 +248,45 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 		break;
 	case SIM_CRON:
 		break;
+	case SIM_NOW:
+		c->applied_rc = sim->store.ops->now_ms(sim->store.ctx, &c->now_ms, &c->err);
+		break;
+	case SIM_CRON_LIST:
+		c->applied_rc = sim->store.ops->cron_list(sim->store.ctx, on_cron, c, &c->err);
+		break;
+	case SIM_CRON_FIRE:
+		apply_fire(sim, c, &listen);
+		break;
+	case SIM_APPEND:
+		apply_append(sim, c);
+		break;
 	}
-	sim_check(sim, names[c->kind]);
+	if (changes_jobs(c))
+		sim_check(sim, names[c->kind]);
 	let_go(c);
 }
 
 /* ---- answering ---- */
 
+static void fail_with(struct sim_call *c, int rc)
+{
+	c->rc = rc;
+	(void)sl_err_set(&c->err, rc, "simulated");
+	c->err.error_class = rc == SL_EDATA ? SL_CLASS_POISON : rc == SL_EAGAIN ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL;
+	c->err.retryable = rc != SL_EDATA;
+}
+
 static void answer(struct sim *sim, const struct sim_event *ev)
 {
 	struct sim_call *c = ev->ptr;
-	if (ev->worker >= 0) { /* it is still there */
-		if (c->rc == 0)
-			c->rc = c->applied_rc;
+	if (ev->worker < 0)
+		fail_with(c, SL_EUNAVAIL);
+	if (c->rc == 0)
+		c->rc = c->applied_rc;
+	if (c->fiber != NULL) {
+		c->fiber->dead = ev->worker < 0;
+		sim_fiber_go_on(c->fiber);
+	} else if (ev->worker >= 0) { /* it is still there */
 		if (c->rc == 0)
 			sim_publish(sim, c->notes, c->n_notes);
 		if (c->kind == SIM_INSIDE)
@@ -206,14 +295,6 @@ static void answer(struct sim *sim, const struct sim_event *ev)
 			sim_answered(sim, &sim->workers[c->worker], c);
 	}
 	let_go(c);
-}
-
-static void fail_with(struct sim_call *c, int rc)
-{
-	c->rc = rc;
-	(void)sl_err_set(&c->err, rc, "simulated");
-	c->err.error_class = rc == SL_EDATA ? SL_CLASS_POISON : rc == SL_EAGAIN ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL;
-	c->err.retryable = rc != SL_EDATA;
 }
 
 static void schedule(struct sim *sim, struct sim_call *c, int64_t apply_ns, int64_t answer_ns)
@@ -241,7 +322,7 @@ static bool is_refused(struct sim *sim, const struct sim_call *c)
 	return false;
 }
 
-static void send(struct sim *sim, struct sim_call *c)
+void sim_call_send(struct sim *sim, struct sim_call *c)
 {
 	int64_t there = sim_range(sim, 50, 3000) * 1000, back = sim_range(sim, 50, 3000) * 1000;
 	int64_t long_time = sim_range(sim, 1, 1500) * SIM_MS;
@@ -276,6 +357,12 @@ void sim_send_todo(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 						   [SL__TODO_REAP] = SIM_REAP,
 						   [SL__TODO_CRON] = SIM_CRON};
 	struct sl__todo *todo = &conv->todo;
+	if (todo->kind == SL__TODO_EXCHANGE && w->log != NULL && !sim_await_events(sim, w, conv))
+		return;
+	if (todo->kind == SL__TODO_CRON && sim->k.n_crons > 0) {
+		sim_cron_turn(sim, w);
+		return;
+	}
 	struct sim_call *c =
 		new_call(kinds[todo->kind], w, conv->who, todo->kind == SL__TODO_EXCHANGE ? todo->n_runs : 0);
 	for (size_t i = 0; i < c->n_settles; i++) {
@@ -287,14 +374,14 @@ void sim_send_todo(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 		keep_request(c, &todo->request);
 	if (c->kind == SIM_RENEW)
 		keep_renewals(c, todo);
-	send(sim, c);
+	sim_call_send(sim, c);
 }
 
 void sim_send_settle(struct sim *sim, struct sim_worker *w, int slot, const struct sl_settle *settle)
 {
 	struct sim_call *c = new_call(SIM_INSIDE, w, slot, 1);
 	keep_settle(c, 0, settle);
-	send(sim, c);
+	sim_call_send(sim, c);
 }
 
 /* ---- notifications ---- */

@@ -171,6 +171,7 @@ void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct 
 	if (s->kind != SL_SETTLE_COMPLETE && s->kind != SL_SETTLE_CONTINUE)
 		return;
 	sim->report->completions++;
+	sim_check_durable(sim, s);
 	if (++sim->shadow[s->id].completions > 1)
 		sim_fail(sim, "R1: a second completion of job %llu was accepted", (ull)s->id);
 }

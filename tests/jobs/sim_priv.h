@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "jobs/core.h"
+#include "jobs/cron.h"
 #include "jobs/sim.h"
 
 #define SIM_WORKERS 4
@@ -18,6 +19,10 @@
 #define SIM_REAP_LIMIT 2 /* a worker asks for more; so it must ask again */
 #define SIM_STEPS 300000 /* a run that takes more is a loop; some have 5,000 */
 #define SIM_MS ((int64_t)1000000)
+#define SIM_CRONS 3
+#define SIM_LOGS 64
+#define SIM_LINES 4096
+#define SIM_FLUSHES 1024 /* of a log */
 
 /* What this seed is like; probabilities in thousandths. */
 struct sim_knobs {
@@ -31,6 +36,13 @@ struct sim_knobs {
 	uint32_t lose_request, lose_answer, apply_late, again, poison, lose_note, double_note;
 	int n_outages, n_pauses, n_kills, n_stops, n_clock_jumps, n_store_jumps;
 	uint32_t slow, disobey, inside, fan_out; /* of handlers */
+	/* of schedules */
+	int n_crons, n_cron_puts;
+	int64_t jump_ms, store_jump_ms, pause_ms; /* at most */
+	/* of events */
+	bool events;
+	int send_batch;
+	uint32_t fail_flush, bad_line, slow_flush, put_back, copy, reopen;
 };
 
 struct sim;
@@ -49,7 +61,20 @@ struct sim_event {
 
 /* ---- a call to the store, on its way ---- */
 
-enum sim_call_kind { SIM_EXCHANGE, SIM_INSIDE, SIM_RENEW, SIM_REAP, SIM_CRON };
+/* SIM_CRON: a turn without any schedule. From SIM_NOW on: calls of a fiber. */
+enum sim_call_kind {
+	SIM_EXCHANGE,
+	SIM_INSIDE,
+	SIM_RENEW,
+	SIM_REAP,
+	SIM_CRON,
+	SIM_NOW,
+	SIM_CRON_LIST,
+	SIM_CRON_FIRE,
+	SIM_APPEND
+};
+
+struct sim_fiber;
 
 struct sim_claimed {
 	struct sl_claimed_job job; /* strings are the store's, which outlive the run */
@@ -87,6 +112,21 @@ struct sim_call {
 	int rc;         /* what the worker is told */
 	int applied_rc; /* what the store said */
 	struct sl_err err;
+	/* of a fiber */
+	struct sim_fiber *fiber;
+	int64_t now_ms;
+	struct sl_cron *crons;
+	size_t n_crons;
+	const char *name;
+	int64_t tick_ms, next_ms, turn_ms; /* turn_ms: what the firing process takes for the time */
+	int fired;
+	struct sl_started started;
+	int log; /* whose rows these are */
+	const struct sl_event_row *rows;
+	size_t n_rows, n_new;
+	struct sl_event_mark mark;
+	uint64_t skip_to;    /* the mark that was sent */
+	bool stopped_before; /* the sender had met a conflict when it sent this */
 };
 
 /* ---- workers ---- */
@@ -95,6 +135,7 @@ struct sim_conv {
 	struct sl__todo todo;
 	int who;
 	bool asleep, ended;
+	bool flushing;   /* it waits for the log */
 	int64_t wake_ns; /* of the worker's clock */
 	uint64_t naps;   /* counts sleeps: a timer of an earlier one is void */
 };
@@ -124,7 +165,80 @@ struct sim_worker {
 	struct sim_slot slots[SIM_SLOTS];
 	int64_t paused_until_ns; /* true time */
 	int64_t skew_ns, last_ns;
-	int64_t abort_at_ns; /* when the clock thread looks next */
+	int64_t abort_at_ns;        /* when the clock thread looks next */
+	int64_t store_ms, store_ns; /* the store's clock at its last answer, and ours; 0: none yet */
+	struct sim_log *log;        /* its own; NULL: no events */
+};
+
+/* ---- schedules ---- */
+
+/* What the checks remember of one. */
+struct sim_schedule {
+	bool there;
+	const char *spec;
+	struct sl__cron_spec parsed;
+	bool catch_up;
+	int64_t at_ms; /* the tick that is next */
+};
+
+/* ---- logs of events ---- */
+
+struct sim_line {
+	uint64_t job_id, fence;
+	int32_t attempt;
+	bool bad;     /* the store will refuse it, or it is no event at all */
+	bool durable; /* the log said so */
+	bool parked, gone, found;
+	uint32_t stored;
+};
+
+struct sim_record {
+	const void *bytes;
+	size_t len;
+	uint64_t crc;
+	uint32_t line, flush;
+	bool parked;
+};
+
+/* What the store has under a sequence. */
+struct sim_taken {
+	uint64_t crc, job_id;
+	bool there;
+};
+
+/* What the checks know of a stream in the store. Logs that are copies of each other share one. */
+struct sim_stream {
+	char name[16];
+	uint64_t mark;
+	struct sim_taken *taken; /* [cap] by sequence - 1 */
+	size_t cap;
+	struct sim_stream *next;
+};
+
+/* The log of a worker, or of one that died. Sequence i + 1 is records[i]. */
+struct sim_log {
+	int index;
+	struct sim_stream *stream;
+	bool complete;    /* sent and put away */
+	bool conflicted;  /* a sender of it has met a conflict */
+	int owner;        /* the worker that made it */
+	bool unreliable;  /* put back from an old copy, or there twice: what it lacks is its operator's */
+	int holder;       /* the worker that has it open; -1 */
+	uint32_t life;    /* of the holder */
+	uint32_t opening; /* counts */
+	bool swept;       /* opened by another than its owner */
+	struct sim_record *records;
+	size_t n, cap, durable;
+	/* flushes */
+	uint32_t open_flush, running_flush; /* what submits go into; under way, 0: none */
+	bool flush_planned;
+	uint8_t outcomes[SIM_FLUSHES]; /* 0: none yet, 1: durable, 2: failed */
+	/* the sender of whoever holds it */
+	bool sending, planned, mark_known, halted, met_conflict;
+	uint32_t failures;
+	int64_t retry_at_ns;
+	uint64_t mark, refused, suspects;
+	size_t limit;
 };
 
 /* ---- what the checks remember of a job ---- */
@@ -163,6 +277,20 @@ struct sim {
 	struct sim_shadow shadow[SIM_ROWS + 1];
 	size_t n_rows, n_unfinished;
 	bool redriving; /* the operation under way is a redrive */
+	struct sl_env env;
+	struct sim_fiber *spare_fibers;
+	struct sim_schedule schedules[SIM_CRONS];
+	struct sim_log *logs[SIM_LOGS];
+	struct sim_stream *streams;
+	int n_logs;
+	struct sim_line *lines; /* [SIM_LINES] */
+	uint32_t n_lines;
+	uint64_t last_offset; /* of job_events */
+	void **kept;          /* memory until the end */
+	size_t n_kept, cap_kept;
+	int64_t base_ms;    /* the store's clock at the beginning */
+	int64_t awake_ns;   /* nobody is paused any more */
+	int64_t settled_ns; /* from then on ticks are punctual */
 };
 
 /* ---- sim.c ---- */
@@ -174,6 +302,7 @@ struct sim_event *sim_at(struct sim *sim, int64_t at_ns, sim_fn *fn, const struc
 void sim_trace(struct sim *sim, const char *fmt, ...) SL_PRINTF(2, 3);
 void sim_fail(struct sim *sim, const char *fmt, ...) SL_PRINTF(2, 3);
 void *sim_alloc(size_t n);
+void *sim_keep(struct sim *sim, size_t n); /* until the end of the run */
 /* A fault that the knobs and the phase allow. */
 bool sim_fault(struct sim *sim, uint32_t thousandths);
 extern const char *const sim_type_names[SIM_TYPES];
@@ -188,6 +317,8 @@ void sim_tell_note(struct sim *sim, struct sim_worker *w, const struct sl_note *
 /* An answer has come (or will not): the conversation goes on. */
 void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *call);
 void sim_wake_all(struct sim *sim, struct sim_worker *w);
+/* A conversation that waited goes on. */
+void sim_step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv);
 
 /* ---- sim_slot.c ---- */
 void sim_fill_slots(struct sim *sim, struct sim_worker *w);
@@ -212,6 +343,65 @@ struct sim_hearing {
 	struct sl_store_listen listen;
 };
 const struct sl_store_listen *sim_hear(struct sim_hearing *h);
+/* A call of a fiber; it belongs to the caller until the fiber calls again or ends. */
+struct sim_call *sim_call_of(struct sim_fiber *f, enum sim_call_kind kind);
+void sim_call_send(struct sim *sim, struct sim_call *c);
+const char *sim_call_text(struct sim_call *c, const char *text);
+const void *sim_call_bytes(struct sim_call *c, const void *data, size_t n);
+
+/* ---- sim_fiber.c ---- */
+/*
+ * Library code that calls the store several times in one go runs on a stack of its own: each call is sent as all others
+ * are, and the code goes on when the answer comes, while everything else happens. When its worker has died, the answer
+ * and all later calls are SL_EUNAVAIL, so that it unwinds; it then must not touch the worker.
+ */
+struct sim_fiber {
+	struct sim *sim;
+	int worker;
+	uint32_t life;
+	bool dead;
+	int64_t turn_ms;
+	int log; /* that it sends, and whether a conflict had stopped that */
+	bool stopped;
+};
+typedef void sim_fiber_fn(struct sim_fiber *f, void *arg);
+void sim_fiber_start(struct sim *sim, const struct sim_worker *w, sim_fiber_fn *fn, void *arg);
+/* Send the call and wait for its answer. */
+void sim_fiber_wait(struct sim_fiber *f, struct sim_call *c);
+void sim_fiber_go_on(struct sim_fiber *f);
+void sim_fiber_free_all(struct sim *sim);
+/* The store as a fiber sees it: now_ms, schedules, events. */
+sl_store sim_fiber_store(struct sim_fiber *f);
+
+/* ---- sim_cron.c ---- */
+void sim_cron_turn(struct sim *sim, struct sim_worker *w);
+void sim_plan_crons(struct sim *sim);
+void sim_check_fired(struct sim *sim, const struct sim_call *c, size_t rows_before);
+/* R12: all ticks that are due were fired. */
+void sim_check_punctual(struct sim *sim);
+void sim_remove_crons(struct sim *sim);
+
+/* ---- sim_log.c ---- */
+void sim_log_open(struct sim *sim, struct sim_worker *w);
+/* Its holder is gone: with a stop everything was flushed, else what was not synced may be lost. */
+void sim_log_left(struct sim *sim, const struct sim_worker *w);
+void sim_emit(struct sim *sim, struct sim_worker *w, struct sl__run *run);
+enum sim_flushed { SIM_FLUSH_WAIT, SIM_FLUSH_OK, SIM_FLUSH_FAILED };
+/* Are all events of the run durable? */
+enum sim_flushed sim_flushed(const struct sim_worker *w, const struct sl__run *run);
+/* As await_events of lane.c. false: the conversation waits for the log. */
+bool sim_await_events(struct sim *sim, struct sim_worker *w, struct sim_conv *conv);
+void sim_plan_logs(struct sim *sim);
+/* Nothing is left to flush or to send, but what a conflict stopped. */
+bool sim_logs_at_rest(const struct sim *sim);
+void sim_free_logs(struct sim *sim);
+
+/* ---- sim_send.c ---- */
+/* The sender of the log has something to look at. */
+void sim_send_poke(struct sim *sim, struct sim_log *log);
+void sim_check_appended(struct sim *sim, const struct sim_call *c);
+void sim_check_durable(struct sim *sim, const struct sl_settle *s);
+void sim_check_events(struct sim *sim);
 
 /* ---- sim_client.c ---- */
 void sim_plan_clients(struct sim *sim);

@@ -29,6 +29,7 @@ static int slot_of(const struct sim_worker *w, const struct sl__run *run)
 /* ---- the end of an attempt ---- */
 
 static void hand_in(struct sim *sim, struct sim_worker *w, int i, enum sl__ending ending);
+static void planned_end(struct sim *sim, const struct sim_event *ev);
 
 static void rested(struct sim *sim, const struct sim_event *ev)
 {
@@ -108,6 +109,22 @@ static void declare(struct sim *sim, struct sim_slot *slot)
 	slot->run->declared = 1;
 }
 
+/* As attempt_tx.c: a transaction that settles the job commits after its events are durable. */
+static bool events_durable(struct sim *sim, struct sim_worker *w, int i)
+{
+	struct sim_slot *slot = &w->slots[i];
+	enum sim_flushed outcome = w->log != NULL ? sim_flushed(w, slot->run) : SIM_FLUSH_OK;
+	if (outcome == SIM_FLUSH_OK || sim->opts.wrong == SIM_WRONG_NO_WAIT)
+		return true;
+	if (outcome == SIM_FLUSH_WAIT) {
+		sim_at(sim, sim->now_ns + SIM_MS, planned_end, w)->which = slot->plan.serial;
+		return false;
+	}
+	slot->run->declared = 0;
+	hand_in(sim, w, i, SL__END_FAILED);
+	return false;
+}
+
 static void return_now(struct sim *sim, struct sim_worker *w, int i)
 {
 	struct sim_slot *slot = &w->slots[i];
@@ -116,6 +133,8 @@ static void return_now(struct sim *sim, struct sim_worker *w, int i)
 		declare(sim, slot);
 	fill_end(sim, slot);
 	if (!aborted && slot->plan.inside && slot->plan.ending != SL__END_FAILED) {
+		if (!events_durable(sim, w, i))
+			return;
 		struct sl_settle s;
 		slot->run->kind = kind_of(slot->plan.ending);
 		sl__core_settle_inside(w->core, slot->run, slot->run->kind, &s);
@@ -163,6 +182,16 @@ static void planned_declaration(struct sim *sim, const struct sim_event *ev)
 	for (int i = 0; i < SIM_SLOTS; i++)
 		if (w->slots[i].run != NULL && w->slots[i].plan.serial == ev->which && !w->slots[i].calling)
 			declare(sim, &w->slots[i]);
+}
+
+static void planned_line(struct sim *sim, const struct sim_event *ev)
+{
+	if (ev->worker < 0)
+		return;
+	struct sim_worker *w = &sim->workers[ev->worker];
+	for (int i = 0; i < SIM_SLOTS; i++)
+		if (w->slots[i].run != NULL && w->slots[i].plan.serial == ev->which && !w->slots[i].calling)
+			sim_emit(sim, w, w->slots[i].run);
 }
 
 void sim_abort(struct sl__run *run, enum sl_abort_reason reason, void *ctx)
@@ -213,6 +242,8 @@ static void start(struct sim *sim, struct sim_worker *w, int i, struct sl__run *
 		  (unsigned long long)run->fence, run->attempt);
 	sim_check_started(sim, w, run);
 	int64_t takes = draw_duration_ns(sim, sl__core_type(w->core, run));
+	for (int64_t n = w->log != NULL ? sim_range(sim, 0, 3) : 0; n > 0; n--)
+		sim_at(sim, sim->now_ns + sim_range(sim, 0, takes), planned_line, w)->which = slot->plan.serial;
 	if (slot->plan.early)
 		sim_at(sim, sim->now_ns + takes / 2, planned_declaration, w)->which = slot->plan.serial;
 	sim_at(sim, sim->now_ns + takes, planned_end, w)->which = slot->plan.serial;

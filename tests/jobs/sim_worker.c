@@ -34,8 +34,6 @@ struct sim *sim_of(struct sim_worker *w)
 
 /* ---- conversations ---- */
 
-static void step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv);
-
 static void timer(struct sim *sim, const struct sim_event *ev)
 {
 	if (ev->worker < 0)
@@ -43,7 +41,7 @@ static void timer(struct sim *sim, const struct sim_event *ev)
 	struct sim_worker *w = &sim->workers[ev->worker];
 	struct sim_conv *conv = ev->ptr == NULL && ev->which >> 32 == 0 ? &w->keeper : &w->lanes[(ev->which >> 32) - 1];
 	if (conv->asleep && (uint32_t)conv->naps == (uint32_t)ev->which)
-		step(sim, w, conv);
+		sim_step(sim, w, conv);
 }
 
 static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
@@ -78,7 +76,7 @@ static void retire(struct sim *sim, const struct sim_event *ev)
 	sim_spawn(sim, index);
 }
 
-static void step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
+void sim_step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 {
 	conv->asleep = false;
 	sl__core_next(w->core, sim_clock(sim, w), &conv->todo);
@@ -121,7 +119,7 @@ static void set_clock(struct sim *sim, struct sim_worker *w)
 void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane)
 {
 	if (w->lanes[lane].asleep && sl__core_ready(w->core, lane, sim_clock(sim, w)))
-		step(sim, w, &w->lanes[lane]);
+		sim_step(sim, w, &w->lanes[lane]);
 }
 
 void sim_wake(struct sim *sim, struct sim_worker *w)
@@ -130,7 +128,7 @@ void sim_wake(struct sim *sim, struct sim_worker *w)
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_wake_lane(sim, w, i);
 	if (w->keeper.asleep && w->keeper.wake_ns > sl__core_keeper_ns(w->core, sim_clock(sim, w)))
-		step(sim, w, &w->keeper);
+		sim_step(sim, w, &w->keeper);
 	set_clock(sim, w);
 }
 
@@ -138,9 +136,9 @@ void sim_wake_all(struct sim *sim, struct sim_worker *w)
 {
 	for (int i = 0; i < sim->k.lanes; i++)
 		if (w->lanes[i].asleep)
-			step(sim, w, &w->lanes[i]);
+			sim_step(sim, w, &w->lanes[i]);
 	if (w->keeper.asleep)
-		step(sim, w, &w->keeper);
+		sim_step(sim, w, &w->keeper);
 }
 
 void sim_tell_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note)
@@ -165,6 +163,10 @@ static void exchanged(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 	for (size_t i = 0; i < told; i++)
 		if (sl__core_claimed(w->core, &conv->todo, &c->claimed[i].job) != 0)
 			sim_fail(sim, "the core refused a claimed job");
+	if (c->rc == 0 && c->reply.now_ms != 0) {
+		w->store_ms = c->reply.now_ms;
+		w->store_ns = sim_clock(sim, w);
+	}
 	sl__core_exchanged(w->core, &conv->todo, c->rc, &c->err, c->results, &c->reply, sim_clock(sim, w));
 }
 
@@ -193,7 +195,7 @@ void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 	if (c->rc == 0)
 		own_notes(sim, w, conv, c);
 	sim_wake(sim, w);
-	step(sim, w, conv);
+	sim_step(sim, w, conv);
 	sim_look_settled(sim, w);
 }
 
@@ -246,12 +248,14 @@ void sim_spawn(struct sim *sim, int index)
 	if (sl__core_new(&w->core, &cfg, sim_clock(sim, w), NULL) != 0)
 		abort();
 	sim_trace(sim, "%s begins", w->id);
+	if (sim->k.events)
+		sim_log_open(sim, w);
 	for (int i = 0; i < sim->k.lanes; i++)
 		make_conv(sim, w, &w->lanes[i], i);
 	make_conv(sim, w, &w->keeper, SL__KEEPER);
 	for (int i = 0; i < sim->k.lanes; i++)
-		step(sim, w, &w->lanes[i]);
-	step(sim, w, &w->keeper);
+		sim_step(sim, w, &w->lanes[i]);
+	sim_step(sim, w, &w->keeper);
 }
 
 void sim_kill(struct sim *sim, struct sim_worker *w)
@@ -263,6 +267,7 @@ void sim_kill(struct sim *sim, struct sim_worker *w)
 	sl__core_free(w->core);
 	w->core = NULL;
 	w->alive = false;
+	sim_log_left(sim, w);
 }
 
 void sim_jump(struct sim *sim, struct sim_worker *w, int64_t ns)

@@ -4,6 +4,7 @@
  *
  *	SLUICE_SIM_SEEDS=n   so many seeds (default: as many as SLUICE_TEST_SECONDS, default 2, allow)
  *	SLUICE_SIM_FROM=n    the first one (default 1)
+ *	SLUICE_SIM_JOBS=n    in so many processes (default 1)
  *	SLUICE_SIM_SEED=n    this seed alone, with its trace
  */
 #include <setjmp.h>
@@ -13,9 +14,14 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "jobs/sim.h"
+
+#define MOST_JOBS 64
 
 /* Seeds that failed once, and what was wrong then. They are run first, always. A change of what the simulation draws
  * makes other runs of them: put the fault back for a moment, and take the first seed that finds it. */
@@ -40,91 +46,204 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void run_seed(uint64_t seed, struct sim_report *sum)
+/* What a share of the seeds came to. */
+struct tally {
+	uint64_t n, failed; /* failed: the seed; 0: none */
+	struct sim_report sum;
+};
+
+static void add(struct sim_report *sum, const struct sim_report *r)
+{
+#define X(name, words) sum->name += r->name;
+	SIM_COUNTS(X)
+#undef X
+}
+
+static void print_tally(const struct tally *t, uint64_t from)
+{
+	printf("# %llu seeds from %llu", (unsigned long long)t->n, (unsigned long long)from);
+	const char *between = ": ";
+#define X(name, words)                                                                                                 \
+	printf("%s%llu " words, between, (unsigned long long)t->sum.name);                                             \
+	between = ", ";
+	SIM_COUNTS(X)
+#undef X
+	printf("\n");
+}
+
+static void run_seed(uint64_t seed, struct tally *t)
 {
 	struct sim_report r;
 	sim_run(&(struct sim_opts){.seed = seed}, &r);
-	if (r.failed) {
-		print_error("seed %llu: %s\nreplay: SLUICE_SIM_SEED=%llu tests/jobs/test_jobs_sim\n",
-			    (unsigned long long)seed, r.why, (unsigned long long)seed);
-		fail();
+	add(&t->sum, &r);
+	t->n++;
+	if (!r.failed)
+		return;
+	t->failed = seed;
+	memcpy(t->sum.why, r.why, sizeof r.why);
+}
+
+static void judge(const struct tally *t)
+{
+	if (t->failed == 0)
+		return;
+	print_error("seed %llu: %s\nreplay: SLUICE_SIM_SEED=%llu tests/jobs/test_jobs_sim\n",
+		    (unsigned long long)t->failed, t->sum.why, (unsigned long long)t->failed);
+	fail();
+}
+
+/* What one of several processes runs. */
+struct share {
+	uint64_t from, step, most; /* every step-th seed; most 0: until the time is up */
+	double until;
+};
+
+static void run_share(const struct share *s, struct tally *t)
+{
+	for (uint64_t seed = s->from; t->failed == 0; seed += s->step) {
+		if (s->most > 0 ? t->n == s->most : t->n > 0 && now_s() >= s->until)
+			break;
+		run_seed(seed, t);
 	}
-	sum->steps += r.steps;
-	sum->jobs += r.jobs;
-	sum->completions += r.completions;
-	sum->reaped += r.reaped;
-	sum->lost_answers += r.lost_answers;
-	sum->late_applies += r.late_applies;
-	sum->kills += r.kills;
-	sum->pauses += r.pauses;
-	sum->virtual_ms += r.virtual_ms;
+}
+
+static int start_share(const struct share *s, pid_t *pid)
+{
+	int fds[2];
+	assert_int_equal(pipe(fds), 0);
+	fflush(stdout);
+	*pid = fork();
+	assert_true(*pid >= 0);
+	if (*pid > 0) {
+		close(fds[1]);
+		return fds[0];
+	}
+	struct tally t = {0};
+	run_share(s, &t);
+	_exit(write(fds[1], &t, sizeof t) == (ssize_t)sizeof t ? 0 : 1);
+}
+
+static void collect_share(int fd, pid_t pid, struct tally *sum)
+{
+	struct tally t = {0};
+	int status = 0;
+	ssize_t got = read(fd, &t, sizeof t);
+	close(fd);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (got != (ssize_t)sizeof t || status != 0)
+		fail_msg("a process of the simulation ended with status %d", status);
+	add(&sum->sum, &t.sum);
+	sum->n += t.n;
+	if (t.failed != 0 && (sum->failed == 0 || t.failed < sum->failed)) {
+		sum->failed = t.failed;
+		memcpy(sum->sum.why, t.sum.why, sizeof t.sum.why);
+	}
 }
 
 static void every_seed_keeps_the_rules(void **state)
 {
 	(void)state;
-	uint64_t most = number("SLUICE_SIM_SEEDS", 0), from = number("SLUICE_SIM_FROM", 1), n = 0;
+	uint64_t most = number("SLUICE_SIM_SEEDS", 0), from = number("SLUICE_SIM_FROM", 1);
+	uint64_t jobs = number("SLUICE_SIM_JOBS", 1);
 	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	double until = now_s() + (seconds != NULL ? atof(seconds) : 2.0);
-	struct sim_report sum = {0};
-	for (; most > 0 ? n < most : n == 0 || now_s() < until; n++)
-		run_seed(from + n, &sum);
-	printf("# %llu seeds from %llu: %llu jobs, %llu completions, %llu reaped, %llu answers lost, %llu applied "
-	       "late, "
-	       "%llu kills, %llu pauses, %llu steps, %llu s of virtual time\n",
-	       (unsigned long long)n, (unsigned long long)from, (unsigned long long)sum.jobs,
-	       (unsigned long long)sum.completions, (unsigned long long)sum.reaped,
-	       (unsigned long long)sum.lost_answers, (unsigned long long)sum.late_applies,
-	       (unsigned long long)sum.kills, (unsigned long long)sum.pauses, (unsigned long long)sum.steps,
-	       (unsigned long long)sum.virtual_ms / 1000);
+	struct tally sum = {0};
+	int fds[MOST_JOBS];
+	pid_t pids[MOST_JOBS];
+	jobs = jobs < 1 ? 1 : jobs > MOST_JOBS ? MOST_JOBS : jobs;
+	if (most > 0 && jobs > most)
+		jobs = most;
+	for (uint64_t i = 0; i < jobs; i++) {
+		struct share s = {from + i, jobs, most > 0 ? most / jobs + (i < most % jobs) : 0, until};
+		if (jobs == 1)
+			run_share(&s, &sum);
+		else
+			fds[i] = start_share(&s, &pids[i]);
+	}
+	for (uint64_t i = 0; i < jobs && jobs > 1; i++)
+		collect_share(fds[i], pids[i], &sum);
+	print_tally(&sum, from);
+	judge(&sum);
 }
 
 static void seeds_that_failed_once_pass(void **state)
 {
 	(void)state;
-	struct sim_report sum = {0};
-	for (size_t i = 0; i < sizeof once_failed / sizeof once_failed[0]; i++)
-		run_seed(once_failed[i], &sum);
+	struct tally t = {0};
+	for (size_t i = 0; i < sizeof once_failed / sizeof once_failed[0] && t.failed == 0; i++)
+		run_seed(once_failed[i], &t);
+	judge(&t);
 }
 
 static void the_same_seed_gives_the_same_run(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= 5; seed++) {
+	for (uint64_t seed = 1; seed <= 16; seed++) {
 		struct sim_report a, b;
 		sim_run(&(struct sim_opts){.seed = seed}, &a);
 		sim_run(&(struct sim_opts){.seed = seed}, &b);
-		assert_int_equal(a.steps, b.steps);
-		assert_int_equal(a.completions, b.completions);
-		assert_int_equal(a.virtual_ms, b.virtual_ms);
+#define X(name, words) assert_int_equal(a.name, b.name);
+		SIM_COUNTS(X)
+#undef X
 	}
 }
 
 /* The checks see what they are there for: each broken promise turns a seed red, by one of its rules. */
-static void a_store_that_breaks_its_promise_is_found(void **state)
+struct breach {
+	const char *name;
+	enum memstore_break broken;
+	enum sim_wrong wrong;
+};
+
+static void find_breaches(const struct breach *breaches, size_t n)
 {
-	(void)state;
-	static const struct {
-		enum memstore_break broken;
-		const char *name;
-	} breaks[] = {{MEMSTORE_NO_FENCE, "no fence"},
-		      {MEMSTORE_UNBLOCK_EARLY, "unblock early"},
-		      {MEMSTORE_UNBLOCK_ENDED, "unblock ended"},
-		      {MEMSTORE_UNBLOCK_NEVER, "unblock never"},
-		      {MEMSTORE_TORN_CONTINUE, "torn continue"},
-		      {MEMSTORE_REAP_LIVE, "reap live"},
-		      {MEMSTORE_CLAIM_TWICE, "claim twice"},
-		      {MEMSTORE_LEASE_LOST, "lease lost"},
-		      {MEMSTORE_REDRIVE_COMPLETED, "redrive completed"}};
-	for (size_t i = 0; i < sizeof breaks / sizeof breaks[0]; i++) {
+	for (size_t i = 0; i < n; i++) {
 		struct sim_report r = {0};
 		uint64_t seed = 0;
 		while (!r.failed && ++seed <= 300)
-			sim_run(&(struct sim_opts){.seed = seed, .broken = breaks[i].broken}, &r);
+			sim_run(&(struct sim_opts){.seed = seed,
+						   .broken = breaches[i].broken,
+						   .wrong = breaches[i].wrong},
+				&r);
 		if (!r.failed)
-			fail_msg("300 seeds passed on a store with: %s", breaks[i].name);
-		printf("# %s: seed %llu: %s\n", breaks[i].name, (unsigned long long)seed, r.why);
+			fail_msg("300 seeds passed with: %s", breaches[i].name);
+		printf("# %s: seed %llu: %s\n", breaches[i].name, (unsigned long long)seed, r.why);
 	}
+}
+
+static void a_store_that_breaks_its_promise_is_found(void **state)
+{
+	(void)state;
+	static const struct breach breaches[] = {{"no fence", MEMSTORE_NO_FENCE, 0},
+						 {"unblock early", MEMSTORE_UNBLOCK_EARLY, 0},
+						 {"unblock ended", MEMSTORE_UNBLOCK_ENDED, 0},
+						 {"unblock never", MEMSTORE_UNBLOCK_NEVER, 0},
+						 {"torn continue", MEMSTORE_TORN_CONTINUE, 0},
+						 {"reap live", MEMSTORE_REAP_LIVE, 0},
+						 {"claim twice", MEMSTORE_CLAIM_TWICE, 0},
+						 {"lease lost", MEMSTORE_LEASE_LOST, 0},
+						 {"redrive completed", MEMSTORE_REDRIVE_COMPLETED, 0},
+						 {"any tick", MEMSTORE_CRON_ANY_TICK, 0},
+						 {"a schedule stays", MEMSTORE_CRON_STAYS, 0},
+						 {"a tick without a job", MEMSTORE_CRON_NO_JOB, 0},
+						 {"events twice", MEMSTORE_EVENTS_TWICE, 0},
+						 {"events lost", MEMSTORE_EVENTS_LOST, 0},
+						 {"offsets with gaps", MEMSTORE_EVENTS_OFFSETS, 0},
+						 {"any CRC", MEMSTORE_EVENTS_ANY_CRC, 0},
+						 {"never late", MEMSTORE_EVENTS_NEVER_LATE, 0}};
+	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
+}
+
+static void a_worker_that_breaks_a_rule_is_found(void **state)
+{
+	(void)state;
+	static const struct breach breaches[] = {
+		{"the other catch-up", 0, SIM_WRONG_CATCH_UP}, {"nobody fires", 0, SIM_WRONG_NO_TURN},
+		{"a minute too far", 0, SIM_WRONG_SPEC},       {"settled before the sync", 0, SIM_WRONG_NO_WAIT},
+		{"sent before the sync", 0, SIM_WRONG_EARLY},  {"no answer is an answer", 0, SIM_WRONG_TRUST},
+		{"on after a conflict", 0, SIM_WRONG_GO_ON},   {"set aside for an outage", 0, SIM_WRONG_PARK},
+		{"nobody recovers", 0, SIM_WRONG_NO_RECOVERY}};
+	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
 }
 
 static int replay(uint64_t seed)
@@ -144,6 +263,7 @@ int main(void)
 		cmocka_unit_test(every_seed_keeps_the_rules),
 		cmocka_unit_test(the_same_seed_gives_the_same_run),
 		cmocka_unit_test(a_store_that_breaks_its_promise_is_found),
+		cmocka_unit_test(a_worker_that_breaks_a_rule_is_found),
 	};
 	return cmocka_run_group_tests_name("simulation of jobs", tests, NULL, NULL);
 }

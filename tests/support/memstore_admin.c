@@ -382,12 +382,16 @@ int mem_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_m
 	if (rc != 0)
 		return rc;
 	struct sl_cron *cron = find_cron(ms, name);
-	*fired = cron != NULL && cron->next_ms == tick_ms;
+	*fired = cron != NULL && (cron->next_ms == tick_ms || ms->broken == MEMSTORE_CRON_ANY_TICK);
 	if (*fired) {
 		struct sl_new_job spec = {.type = cron->type, .input = cron->input, .priority = cron->priority};
-		*out = (struct sl_started){.chain_id = mem_make(ms, &spec, NULL, listen)->id};
+		bool torn = ++ms->torn % 3 == 0;
+		*out = (struct sl_started){0};
+		if (ms->broken != MEMSTORE_CRON_NO_JOB || !torn)
+			out->chain_id = mem_make(ms, &spec, NULL, listen)->id;
 		cron->last_ms = tick_ms;
-		cron->next_ms = next_ms;
+		if (ms->broken != MEMSTORE_CRON_STAYS || !torn)
+			cron->next_ms = next_ms;
 		cron->last_chain = out->chain_id;
 	}
 	return mem_leave(ms, NULL, 0, err);

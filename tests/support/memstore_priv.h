@@ -91,7 +91,7 @@ struct memstore {
 	void *faults_ctx;
 	enum memstore_fault fault; /* of the operation that runs */
 	enum memstore_break broken;
-	uint64_t torn; /* counts continuations for MEMSTORE_TORN_CONTINUE */
+	uint64_t torn; /* counts what MEMSTORE_TORN_CONTINUE and its like spoil now and then */
 };
 
 /* ---- memstore.c ---- */

@@ -330,7 +330,7 @@ static const struct sl_event_row *find_event(struct memstore *ms, const struct s
 
 static bool is_late(struct memstore *ms, const struct sl_event_row *event)
 {
-	if (event->job_id == 0 || event->attempt == 0)
+	if (event->job_id == 0 || event->attempt == 0 || ms->broken == MEMSTORE_EVENTS_NEVER_LATE)
 		return false;
 	const struct mem_job *job = mem_job(ms, event->job_id);
 	return job == NULL || event->attempt < job->attempt;
@@ -350,19 +350,22 @@ static void take_event(struct memstore *ms, const struct sl_event_row *event)
 static int append_event(struct memstore *ms, const struct sl_event_row *event, size_t *n_new, struct sl_err *err)
 {
 	struct mem_mark *mark = find_mark(ms, event->stream, event->incarnation, true);
-	if (event->sequence <= mark->mark) {
+	if (event->sequence <= mark->mark && ms->broken != MEMSTORE_EVENTS_TWICE) {
 		const struct sl_event_row *known = find_event(ms, event);
-		if (known != NULL && known->crc != event->crc)
+		ms->s.next_offset += ms->broken == MEMSTORE_EVENTS_OFFSETS;
+		if (known != NULL && known->crc != event->crc && ms->broken != MEMSTORE_EVENTS_ANY_CRC)
 			return sl_err_set(err, SL_ECONFLICT, "stream %s: sequence %llu has another CRC", event->stream,
 					  (unsigned long long)event->sequence);
 		return 0;
 	}
-	if (event->sequence != mark->mark + 1)
+	if (event->sequence > mark->mark + 1)
 		return sl_err_set(err, SL_EGAP, "stream %s: sequence %llu after %llu", event->stream,
 				  (unsigned long long)event->sequence, (unsigned long long)mark->mark);
-	mark->mark = event->sequence;
-	take_event(ms, event);
+	mark->mark = event->sequence > mark->mark ? event->sequence : mark->mark;
 	++*n_new;
+	if (ms->broken == MEMSTORE_EVENTS_LOST && ++ms->torn % 8 == 0)
+		return 0;
+	take_event(ms, event);
 	return 0;
 }
 
