@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients do to chains: complete, cancel, redrive, trigger, remove, prune, watch; recurring schedules. */
+/* What clients do to chains: complete, fail, cancel, redrive, trigger, remove, prune, watch; recurring schedules. */
 #include "jobs/contract_kit.h"
 
 #include <stdio.h>
@@ -58,6 +58,135 @@ static void a_chain_that_has_ended_cannot_be_completed_again(void **state)
 	KIT_OK(k->ops->cancel(k->s, NULL, &cancelled, 1, &n, NULL, err));
 	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, NULL, cancelled, "1", NULL, err));
 	KIT_FAILS(SL_ENOENT, k->ops->complete_chain(k->s, NULL, cancelled + 1000, "1", NULL, err));
+}
+
+/* ---- failing from outside ---- */
+
+static void a_chain_failed_from_outside_has_the_error_and_its_worker_is_told(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start_key(k, "once", SL_DEDUP_INCOMPLETE, 0).chain_id;
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	enum sl_job_status status;
+	KIT_OK(k->ops->watch(k->s, id, &status, err));
+	struct kit_heard heard;
+	KIT_OK(k->ops->fail_chain(k->s, NULL, id, "it went away", kit_hear(&heard), err));
+	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, id), 1);
+	assert_int_equal(kit_lost_note(&heard, id), SL_LOST_FAILED);
+	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, id), 1);
+	assert_int_equal(kit_changes(&heard, SL_CHANGE_FAILED, id), 1);
+	assert_int_equal(heard.n_changes, 1);
+	struct kit_chain chain;
+	struct kit_row row;
+	char outcomes[KIT_MAX];
+	kit_get_chain(k, id, &chain);
+	assert_int_equal(chain.chain.status, SL_JOB_FAILED);
+	assert_string_equal(chain.error, "it went away");
+	assert_null(chain.chain.output);
+	kit_get(k, id, &row);
+	assert_true(row.job.ended_ms > 0);
+	assert_int_equal(row.job.leased_until_ms, 0);
+	kit_outcomes(k, id, outcomes);
+	assert_string_equal(outcomes, "a");
+	assert_int_equal(kit_start_key(k, "once", SL_DEDUP_INCOMPLETE, 0).deduplicated, 0); /* the key is free */
+}
+
+static void a_settle_after_a_failure_from_outside_is_refused_as_failed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	KIT_OK(k->ops->fail_chain(k->s, NULL, id, "no", NULL, err));
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
+	s.last_of_claim = 0;
+	s.output = "\"stale\"";
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_FAILED);
+	enum sl_lost_reason why = SL_LOST_NOT;
+	KIT_OK(k->ops->guard(k->s, NULL, id, claim.jobs[0].fence, &why, err));
+	assert_int_equal(why, SL_LOST_FAILED);
+	KIT_OK(k->ops->progress(k->s, id, claim.jobs[0].fence, "1", &why, err));
+	assert_int_equal(why, SL_LOST_FAILED);
+	assert_int_equal(kit_status(k, id), SL_JOB_FAILED);
+	size_t n;
+	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, NULL, err));
+	assert_int_equal(n, 1);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_TAKEN); /* alive again, but not ours */
+	kit_run(k, "t", "\"right\"");
+}
+
+static void a_chain_can_be_failed_in_every_state_that_is_not_final(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a");
+	uint64_t ids[3] = {kit_start(k, "t"), kit_start_after(k, "t", &a, 1),
+			   kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 5})};
+	for (size_t i = 0; i < 3; i++) {
+		struct kit_heard heard;
+		struct kit_row row;
+		KIT_OK(k->ops->fail_chain(k->s, NULL, ids[i], NULL, kit_hear(&heard), err));
+		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* nobody had it */
+		kit_get(k, ids[i], &row);
+		assert_int_equal(row.job.status, SL_JOB_FAILED);
+		assert_string_equal(row.error, "failed from outside");
+	}
+	kit_pass_ms(k, 6);
+	kit_run(k, "a", NULL); /* opens nothing that has ended */
+	struct kit_claim claim;
+	kit_claim(k, "t", 10, 0, &claim);
+	assert_int_equal(claim.n, 0);
+}
+
+static void a_chain_fails_from_outside_at_its_last_job_and_what_waits_goes_on_waiting(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t"), waits = kit_start_after(k, "w", &id, 1);
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	struct sl_new_job next = {.type = "next"};
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
+	s.next = &next;
+	uint64_t last = kit_exchange(k, &s, NULL).next_id;
+	KIT_OK(k->ops->fail_chain(k->s, NULL, id, "at the second", NULL, err));
+	assert_int_equal(kit_status(k, id), SL_JOB_COMPLETED);
+	assert_int_equal(kit_status(k, last), SL_JOB_FAILED);
+	assert_int_equal(kit_status(k, waits), SL_JOB_BLOCKED);
+	struct kit_chain chain;
+	kit_get_chain(k, id, &chain);
+	assert_int_equal(chain.chain.status, SL_JOB_FAILED);
+	size_t n;
+	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, NULL, err));
+	kit_run(k, "next", NULL);
+	assert_int_equal(kit_status(k, waits), SL_JOB_PENDING);
+}
+
+static void a_chain_that_has_ended_cannot_be_failed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t done = kit_start(k, "t");
+	kit_run(k, "t", "\"first\"");
+	KIT_FAILS(SL_EEXIST, k->ops->fail_chain(k->s, NULL, done, "late", NULL, err));
+	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
+	uint64_t failed = kit_start(k, "t");
+	KIT_OK(k->ops->fail_chain(k->s, NULL, failed, "one", NULL, err));
+	KIT_FAILS(SL_EEXIST, k->ops->fail_chain(k->s, NULL, failed, "two", NULL, err));
+	struct kit_row row;
+	kit_get(k, failed, &row);
+	assert_string_equal(row.error, "one");
+	KIT_FAILS(SL_ENOENT, k->ops->fail_chain(k->s, NULL, failed + 1000, "none", NULL, err));
+}
+
+static void a_failure_from_outside_that_is_rolled_back_has_not_happened(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	sl_store_tx *tx = NULL;
+	KIT_OK(k->ops->begin(k->s, &tx, err));
+	KIT_OK(k->ops->fail_chain(k->s, tx, id, "no", NULL, err));
+	k->ops->rollback(tx);
+	assert_int_equal(kit_status(k, id), SL_JOB_PENDING);
+	kit_run(k, "t", NULL);
 }
 
 /* ---- cancel ---- */
@@ -463,7 +592,7 @@ static void a_tick_is_enqueued_once(void **state)
 	int fired = 0;
 	struct sl_started started = {0};
 	struct kit_heard heard;
-	KIT_OK(k->ops->cron_fire(k->s, "c", 1000, 2000, &fired, &started, kit_hear(&heard), err));
+	KIT_OK(k->ops->cron_fire(k->s, &c, 2000, &fired, &started, kit_hear(&heard), err));
 	assert_int_equal(fired, 1);
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", 0) >= 1);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_CREATED, started.chain_id), 1);
@@ -473,7 +602,7 @@ static void a_tick_is_enqueued_once(void **state)
 	assert_string_equal(row.input, "{\"c\":1}");
 	assert_int_equal(row.job.priority, 7);
 	struct sl_started again = {0};
-	KIT_OK(k->ops->cron_fire(k->s, "c", 1000, 2000, &fired, &again, kit_hear(&heard), err));
+	KIT_OK(k->ops->cron_fire(k->s, &c, 2000, &fired, &again, kit_hear(&heard), err));
 	assert_int_equal(fired, 0);
 	assert_int_equal(heard.n_notes, 0);
 	struct crons cs = {0};
@@ -481,17 +610,46 @@ static void a_tick_is_enqueued_once(void **state)
 	assert_int_equal(cs.c[0].next_ms, 2000);
 	assert_int_equal(cs.c[0].last_ms, 1000);
 	assert_int_equal(cs.c[0].last_chain, started.chain_id);
-	KIT_OK(k->ops->cron_fire(k->s, "c", 2000, 3000, &fired, &again, NULL, err));
+	c.next_ms = 2000;
+	KIT_OK(k->ops->cron_fire(k->s, &c, 3000, &fired, &again, NULL, err));
 	assert_int_equal(fired, 1);
 	struct kit_ids jobs;
 	kit_list(k, &(struct sl_job_filter){0}, &jobs);
 	assert_int_equal(jobs.n, 2);
 }
 
+/* Its next tick was computed from what the process had seen. */
+static void a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before(void **state)
+{
+	struct kit *k = *state;
+	struct sl_cron seen = {.name = "c", .spec = "@yearly", .type = "t", .next_ms = 1000}, now = seen;
+	int fired = 1;
+	struct sl_started started = {0};
+	now.spec = "@hourly";
+	KIT_OK(k->ops->cron_put(k->s, &now, err));
+	KIT_OK(k->ops->cron_fire(k->s, &seen, 9000, &fired, &started, NULL, err));
+	assert_int_equal(fired, 0);
+	seen = now;
+	seen.catch_up = 1;
+	KIT_OK(k->ops->cron_fire(k->s, &seen, 9000, &fired, &started, NULL, err));
+	assert_int_equal(fired, 0);
+	struct crons cs = {0};
+	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
+	assert_int_equal(cs.c[0].next_ms, 1000);
+	KIT_OK(k->ops->cron_fire(k->s, &now, 2000, &fired, &started, NULL, err));
+	assert_int_equal(fired, 1);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_chain_completed_from_outside_has_the_output_and_its_worker_is_told),
 	cmocka_unit_test(a_chain_can_be_completed_in_every_state_that_is_not_final),
 	cmocka_unit_test(a_chain_that_has_ended_cannot_be_completed_again),
+	cmocka_unit_test(a_chain_failed_from_outside_has_the_error_and_its_worker_is_told),
+	cmocka_unit_test(a_settle_after_a_failure_from_outside_is_refused_as_failed),
+	cmocka_unit_test(a_chain_can_be_failed_in_every_state_that_is_not_final),
+	cmocka_unit_test(a_chain_fails_from_outside_at_its_last_job_and_what_waits_goes_on_waiting),
+	cmocka_unit_test(a_chain_that_has_ended_cannot_be_failed),
+	cmocka_unit_test(a_failure_from_outside_that_is_rolled_back_has_not_happened),
 	cmocka_unit_test(a_cancelled_chain_is_final_and_its_worker_is_told),
 	cmocka_unit_test(cancel_passes_over_what_has_ended),
 	cmocka_unit_test(an_unknown_chain_fails_the_whole_call),
@@ -509,6 +667,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_watched_chain_that_goes_on_tells_only_at_its_end),
 	cmocka_unit_test(schedules_are_kept_by_name_and_listed_by_their_next_tick),
 	cmocka_unit_test(a_tick_is_enqueued_once),
+	cmocka_unit_test(a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before),
 };
 
 CONTRACT_TESTS(contract_admin_tests, tests)

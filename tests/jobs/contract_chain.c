@@ -2,6 +2,8 @@
 /* Chains: continuation, blockers (fan-out and fan-in), deduplication keys. */
 #include "jobs/contract_kit.h"
 
+#include <stdio.h>
+
 /* ---- continuation ---- */
 
 /* Continue job 0 of the claim with next; the new job's id. */
@@ -325,7 +327,11 @@ static void an_unknown_blocker_fails_the_whole_start(void **state)
 	struct sl_new_chain chains[2] = {{.job = {.type = "t"}, .key = "k"},
 					 {.job = {.type = "t", .blockers = blockers, .n_blockers = 2}}};
 	struct sl_started out[2];
-	KIT_FAILS(SL_ENOENT, k->ops->start(k->s, NULL, chains, 2, out, NULL, err));
+	char missing[32];
+	struct sl_err why = SL_ERR_INIT;
+	(void)snprintf(missing, sizeof missing, " %llu", (unsigned long long)blockers[1]);
+	assert_int_equal(k->ops->start(k->s, NULL, chains, 2, out, NULL, &why), SL_ENOENT);
+	assert_non_null(strstr(why.msg, missing)); /* it says which */
 	struct kit_ids jobs;
 	kit_list(k, &(struct sl_job_filter){0}, &jobs);
 	assert_int_equal(jobs.n, 1);

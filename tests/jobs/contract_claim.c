@@ -523,20 +523,22 @@ static void a_renewed_lease_is_not_reaped_even_when_it_had_run_out(void **state)
 static void a_renewal_names_what_is_lost_and_why(void **state)
 {
 	struct kit *k = *state;
-	uint64_t ids[4];
-	for (size_t i = 0; i < 4; i++)
+	uint64_t ids[5];
+	for (size_t i = 0; i < 5; i++)
 		ids[i] = kit_start(k, "t");
 	struct kit_claim claim;
-	kit_claim(k, "t", 4, 0, &claim);
+	kit_claim(k, "t", 5, 0, &claim);
 	size_t n;
+	KIT_OK(k->ops->fail_chain(k->s, NULL, ids[4], "no", NULL, err));
 	KIT_OK(k->ops->complete_chain(k->s, NULL, ids[0], "1", NULL, err));
 	KIT_OK(k->ops->cancel(k->s, NULL, &ids[1], 1, &n, NULL, err));
 	KIT_OK(k->ops->remove(k->s, NULL, &ids[2], 1, 0, &n, NULL, err));
 	struct losses losses;
 	renew(k, &claim, KIT_LONG_MS, &losses);
-	assert_int_equal(losses.n, 3);
-	for (size_t i = 0; i < 3; i++) {
+	assert_int_equal(losses.n, 4);
+	for (size_t i = 0; i < 4; i++) {
 		enum sl_lost_reason want = losses.ids[i] == ids[0]   ? SL_LOST_COMPLETED
+					   : losses.ids[i] == ids[4] ? SL_LOST_FAILED
 					   : losses.ids[i] == ids[1] ? SL_LOST_CANCELLED
 					   : losses.ids[i] == ids[2] ? SL_LOST_NOT_FOUND
 								     : SL_LOST_NOT;

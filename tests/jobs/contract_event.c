@@ -63,6 +63,7 @@ static void events_come_back_as_they_were_with_gapless_offsets(void **state)
 	events[0].attempt = 1;
 	events[0].payload = "a\0b\xff";
 	events[0].payload_len = 4;
+	events[0].partial = 1;
 	events[1].payload = NULL;
 	events[1].payload_len = 0;
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
@@ -82,6 +83,8 @@ static void events_come_back_as_they_were_with_gapless_offsets(void **state)
 	assert_int_equal(rows.r[0].attempt, 1);
 	assert_int_equal(rows.r[0].type, 2);
 	assert_int_equal(rows.r[0].ts_ms, 1001);
+	assert_int_equal(rows.r[0].partial, 1);
+	assert_int_equal(rows.r[1].partial, 0);
 	assert_int_equal(rows.r[0].payload_len, 4);
 	assert_memory_equal(rows.payloads[0], "a\0b\xff", 4);
 	assert_int_equal(rows.r[1].job_id, 0);
@@ -265,6 +268,22 @@ static void an_event_of_an_earlier_attempt_is_marked_late(void **state)
 	assert_int_equal(rows.r[1].late, 0);
 }
 
+static void an_event_of_the_last_attempt_is_not_late_when_the_job_has_ended(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	kit_run(k, "t", NULL);
+	struct sl_event_row e = event("s", 1);
+	e.job_id = id;
+	e.attempt = 1;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
+	struct rows rows;
+	read_all(k, id, 0, 10, &rows);
+	assert_int_equal(rows.n, 1);
+	assert_int_equal(rows.r[0].late, 0);
+}
+
 static void events_of_a_job_that_is_gone_are_taken_and_break_nothing(void **state)
 {
 	struct kit *k = *state;
@@ -311,6 +330,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
 	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
 	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
+	cmocka_unit_test(an_event_of_the_last_attempt_is_not_late_when_the_job_has_ended),
 	cmocka_unit_test(events_of_a_job_that_is_gone_are_taken_and_break_nothing),
 	cmocka_unit_test(a_removed_chain_takes_its_events_with_it),
 };

@@ -569,6 +569,25 @@ static void an_owner_hears_of_a_job_that_is_cancelled_completed_or_deleted(void 
 	assert_int_equal(n, 0);
 }
 
+static void a_chain_is_failed_from_outside_with_its_error(void **state)
+{
+	struct world *w = *state;
+	uint64_t a = world_start(w, NULL, "t", NULL);
+	world_claim(w, "t");
+	REFUSED(sl_jobs_fail(w->client, NULL, a, "\xff", &err), SL_EDATA, "error is not valid UTF-8");
+	REFUSED(sl_jobs_fail(w->client, NULL, 999, "none", &err), SL_ENOENT, "999");
+	world_forget(w);
+	OK(sl_jobs_fail(w->client, NULL, a, "its host is gone", &err));
+	assert_int_equal(world_noted(w, SL_NOTE_OWNERSHIP_LOST, a), 1);
+	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_FAILED), 1);
+	struct sl_chain *chain;
+	OK(sl_jobs_wait(w->client, a, 0, &chain, &err));
+	assert_int_equal(chain->status, SL_JOB_FAILED);
+	assert_string_equal(chain->error, "its host is gone");
+	sl_jobs_free(w->client, chain);
+	REFUSED(sl_jobs_fail(w->client, NULL, a, "again", &err), SL_EEXIST, "");
+}
+
 static void a_change_inside_a_transaction_is_undone_with_it(void **state)
 {
 	struct world *w = *state;
@@ -897,6 +916,7 @@ int main(void)
 		ON_BOTH(events_are_shown_with_their_bytes_page_by_page),
 		ON_BOTH(a_schedule_can_be_put_listed_and_removed),
 		ON_BOTH(an_owner_hears_of_a_job_that_is_cancelled_completed_or_deleted),
+		ON_BOTH(a_chain_is_failed_from_outside_with_its_error),
 		ON_BOTH(a_change_inside_a_transaction_is_undone_with_it),
 		ON_BOTH(a_blocker_is_deleted_only_with_those_that_wait_for_it),
 		ON_BOTH(a_type_can_be_paused_and_resumed_and_a_schedule_triggered),

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +33,19 @@
 #include "support/fault.h"
 
 static struct sl_err err;
+
+/* flock as the store calls it: when told so, the file system has no lock to give to those who ask like this. */
+static _Atomic int no_locks; /* 0, LOCK_NB: to who does not wait, LOCK_EX: to who does */
+
+int flock(int fd, int how)
+{
+	int deny = atomic_load(&no_locks);
+	if ((how & LOCK_EX) && deny == (how & LOCK_NB ? LOCK_NB : LOCK_EX)) {
+		errno = ENOLCK;
+		return -1;
+	}
+	return (int)syscall(SYS_flock, fd, how);
+}
 
 static int try_open(sl_store *s, const char *path, int64_t timeout_ms)
 {
@@ -649,6 +664,31 @@ static void a_stopped_holder_costs_others_their_time_limit_and_no_more(void **st
 	sl_store_close(&s);
 }
 
+static void a_file_system_without_locks_is_an_error_and_not_a_lock(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_store s = open_at(p->path);
+	atomic_store(&no_locks, LOCK_NB);
+	assert_int_equal(start(&s), SL_EUNAVAIL);
+	assert_int_equal(err.sys_errno, ENOLCK);
+	assert_non_null(strstr(err.msg, "no locks available"));
+	atomic_store(&no_locks, 0);
+	struct other o = spawn("hold", p->path);
+	assert_int_equal(hear(&o), 'h');
+	atomic_store(&no_locks, LOCK_EX); /* now in the helper, which waits for the other process */
+	assert_int_equal(start(&s), SL_EUNAVAIL);
+	assert_int_equal(err.sys_errno, ENOLCK);
+	assert_non_null(strstr(err.msg, "-lock"));
+	atomic_store(&no_locks, 0);
+	say(&o);
+	assert_int_equal(hear(&o), 'c');
+	assert_int_equal(start(&s), 0);
+	say(&o);
+	end(&o, 0);
+	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_job"), "2");
+	sl_store_close(&s);
+}
+
 static void processes_that_migrate_at_once_agree(void **state)
 {
 	enum { N = 6 };
@@ -783,6 +823,7 @@ int main(int argc, char **argv)
 		TEST(every_write_holds_the_lock_and_lets_go_of_it),
 		TEST(the_lock_of_a_killed_process_does_not_stay),
 		TEST(a_stopped_holder_costs_others_their_time_limit_and_no_more),
+		TEST(a_file_system_without_locks_is_an_error_and_not_a_lock),
 		TEST(processes_that_migrate_at_once_agree),
 		TEST(a_joined_connection_must_be_idle_and_to_the_same_file),
 		TEST(a_joined_transaction_is_durable_whatever_the_caller_has_set),

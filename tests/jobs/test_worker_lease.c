@@ -96,6 +96,11 @@ static void complete_it(struct wkit *k, uint64_t id)
 	OK(sl_jobs_complete(k->client, NULL, id, "\"outside\"", &err));
 }
 
+static void fail_it(struct wkit *k, uint64_t id)
+{
+	OK(sl_jobs_fail(k->client, NULL, id, "from outside", &err));
+}
+
 static void delete_it(struct wkit *k, uint64_t id)
 {
 	size_t n = 0;
@@ -112,6 +117,14 @@ static void a_cancelled_job_aborts_its_handler_at_once(void **state)
 static void a_job_completed_from_outside_aborts_its_handler_at_once(void **state)
 {
 	assert_int_equal(abort_by(*state, complete_it, 1), SL_ABORT_ALREADY_COMPLETED);
+}
+
+static void a_job_failed_from_outside_aborts_its_handler_at_once(void **state)
+{
+	struct wkit *k = *state;
+	assert_int_equal(abort_by(k, fail_it, 1), SL_ABORT_ALREADY_FAILED);
+	assert_string_equal(sl_abort_reason_name(SL_ABORT_ALREADY_FAILED), "already_failed");
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_LEASE_LOST), 1);
 }
 
 static void a_deleted_job_aborts_its_handler_at_once(void **state)
@@ -444,6 +457,7 @@ int main(void)
 		T(a_lease_is_renewed_while_its_handler_runs),
 		T(a_cancelled_job_aborts_its_handler_at_once),
 		T(a_job_completed_from_outside_aborts_its_handler_at_once),
+		T(a_job_failed_from_outside_aborts_its_handler_at_once),
 		T(a_deleted_job_aborts_its_handler_at_once),
 		T(a_lease_that_cannot_be_renewed_aborts_before_it_ends),
 		T(a_timeout_aborts_and_the_attempt_fails_once_the_handler_is_back),
