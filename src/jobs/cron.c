@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A turn reads the schedules, copies those that are due, and fires them one tick at a time. The store refuses a tick
- * that it is not at any more; then another process is at this schedule, and the turn leaves it to that one.
+ * that it is not at any more, and a schedule that was replaced since; then another process is at this schedule, or will
+ * be, and the turn leaves it to that one.
  */
 #include "jobs/cron.h"
 
@@ -10,9 +11,8 @@
 struct due {
 	struct due *next;
 	struct sl__cron_spec spec;
-	int64_t tick_ms;
-	bool catch_up;
-	char name[];
+	struct sl_cron seen; /* name, spec, catch_up and the tick, next_ms */
+	char text[];         /* name and spec */
 };
 
 struct survey {
@@ -48,12 +48,17 @@ static int look_at(const struct sl_cron *cron, void *ctx)
 		sooner(s->turn, cron->next_ms);
 		return 0;
 	}
-	size_t n = strlen(cron->name) + 1;
-	struct due *due = sl__alloc(s->env, sizeof *due + n);
+	size_t n = strlen(cron->name) + 1, n_spec = strlen(cron->spec) + 1;
+	struct due *due = sl__alloc(s->env, sizeof *due + n + n_spec);
 	if (due == NULL)
 		return SL_ENOMEM;
-	*due = (struct due){.spec = spec, .tick_ms = cron->next_ms, .catch_up = cron->catch_up != 0};
-	memcpy(due->name, cron->name, n);
+	*due = (struct due){.spec = spec,
+			    .seen = {.name = due->text,
+				     .spec = due->text + n,
+				     .catch_up = cron->catch_up != 0,
+				     .next_ms = cron->next_ms}};
+	memcpy(due->text, cron->name, n);
+	memcpy(due->text + n, cron->spec, n_spec);
 	*s->last = due;
 	s->last = &due->next;
 	return 0;
@@ -63,22 +68,22 @@ static int look_at(const struct sl_cron *cron, void *ctx)
 static int fire(struct survey *s, const sl_store *store, const struct due *due, const struct sl_store_listen *listen,
 		struct sl_err *err)
 {
-	int64_t tick = due->tick_ms;
+	struct sl_cron seen = due->seen;
 	int fired = 1;
-	for (int i = 0; i < SL__CRON_CATCH_UP && fired && tick <= s->now_ms; i++) {
+	for (int i = 0; i < SL__CRON_CATCH_UP && fired && seen.next_ms <= s->now_ms; i++) {
 		struct sl_started started;
 		int64_t next;
-		if (sl__cron_after(&due->spec, due->catch_up ? tick : s->now_ms, &next) != 0)
+		if (sl__cron_after(&due->spec, seen.catch_up ? seen.next_ms : s->now_ms, &next) != 0)
 			next = SL__JOB_TIME_MAX_MS; /* the calendar ends here */
-		int rc = store->ops->cron_fire(store->ctx, due->name, tick, next, &fired, &started, listen, err);
+		int rc = store->ops->cron_fire(store->ctx, &seen, next, &fired, &started, listen, err);
 		if (rc != 0)
-			return sl_err_wrap(err, rc, "schedule %s", due->name);
+			return sl_err_wrap(err, rc, "schedule %s", seen.name);
 		s->turn->fired += fired ? 1 : 0;
-		tick = next;
+		seen.next_ms = next;
 	}
-	if (!fired && sl__cron_after(&due->spec, s->now_ms, &tick) != 0)
+	if (!fired && sl__cron_after(&due->spec, s->now_ms, &seen.next_ms) != 0)
 		return 0;
-	sooner(s->turn, tick);
+	sooner(s->turn, seen.next_ms);
 	return 0;
 }
 
@@ -89,7 +94,7 @@ static int fire_all(struct survey *s, const sl_store *store, const struct sl_sto
 	for (const struct due *due = s->first; due != NULL; due = due->next) {
 		int rc = first != SL_EUNAVAIL ? fire(s, store, due, listen, first == 0 ? err : NULL) : first;
 		if (rc != 0)
-			sooner(s->turn, due->tick_ms);
+			sooner(s->turn, due->seen.next_ms);
 		first = first == 0 ? rc : first;
 	}
 	return first;

@@ -386,7 +386,8 @@ static void fire(struct racer *me)
 	for (int64_t tick = 1; in_time(me) && tick <= 100; tick++) {
 		int fired = 0, rc;
 		struct sl_started out;
-		AGAIN(rc, me->k.ops->cron_fire(me->k.s, "c", tick * 1000, (tick + 1) * 1000, &fired, &out, NULL, err));
+		const struct sl_cron seen = {.name = "c", .spec = "@hourly", .next_ms = tick * 1000};
+		AGAIN(rc, me->k.ops->cron_fire(me->k.s, &seen, (tick + 1) * 1000, &fired, &out, NULL, err));
 		KIT_TRUE(rc == 0);
 		me->count += (uint64_t)fired;
 	}

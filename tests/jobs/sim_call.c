@@ -168,9 +168,9 @@ static int on_cron(const struct sl_cron *cron, void *ctx)
 static void apply_fire(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen)
 {
 	size_t rows = memstore_rows(sim->ms);
-	c->applied_rc = sim->store.ops->cron_fire(sim->store.ctx, c->name, c->tick_ms, c->next_ms, &c->fired,
-						  &c->started, listen, &c->err);
-	sim_trace(sim, "  schedule %s, tick %lld: %s", c->name, (long long)c->tick_ms,
+	c->applied_rc = sim->store.ops->cron_fire(sim->store.ctx, &c->seen, c->next_ms, &c->fired, &c->started, listen,
+						  &c->err);
+	sim_trace(sim, "  schedule %s, tick %lld: %s", c->seen.name, (long long)c->seen.next_ms,
 		  c->fired ? "fired" : "not at it");
 	sim_check_fired(sim, c, rows);
 }

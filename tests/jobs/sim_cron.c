@@ -132,38 +132,40 @@ static struct sim_schedule *find(struct sim *sim, const char *name)
 /* The schedule was moved on to next_ms: which ticks lie between? */
 static void check_moved(struct sim *sim, const struct sim_schedule *s, const struct sim_call *c)
 {
-	int64_t next = c->next_ms, due = tick_after(s, s->catch_up ? c->tick_ms : c->turn_ms);
-	for (int64_t t = tick_after(s, c->tick_ms); t < next; t = tick_after(s, t))
+	int64_t next = c->next_ms, due = tick_after(s, s->catch_up ? c->seen.next_ms : c->turn_ms);
+	for (int64_t t = tick_after(s, c->seen.next_ms); t < next; t = tick_after(s, t))
 		sim->report->left_out++;
 	if (tick_after(s, next - 1) != next)
-		sim_fail(sim, "R12: schedule %s goes to %lld, which is no tick of %s", c->name, (long long)next,
+		sim_fail(sim, "R12: schedule %s goes to %lld, which is no tick of %s", c->seen.name, (long long)next,
 			 s->spec);
 	else if (next > due)
-		sim_fail(sim, "R13: schedule %s leaves tick %lld out", c->name, (long long)due);
+		sim_fail(sim, "R13: schedule %s leaves tick %lld out", c->seen.name, (long long)due);
 	else if (next < due)
-		sim_fail(sim, "R13: schedule %s makes up for tick %lld", c->name, (long long)next);
+		sim_fail(sim, "R13: schedule %s makes up for tick %lld", c->seen.name, (long long)next);
 	else if (sim->clocks_true && !s->catch_up && c->turn_ms > store_now(sim))
-		sim_fail(sim, "R13: schedule %s is fired by a clock that is ahead", c->name);
+		sim_fail(sim, "R13: schedule %s is fired by a clock that is ahead", c->seen.name);
 }
 
 void sim_check_fired(struct sim *sim, const struct sim_call *c, size_t rows_before)
 {
-	struct sim_schedule *s = find(sim, c->name);
+	struct sim_schedule *s = find(sim, c->seen.name);
 	size_t made = memstore_rows(sim->ms) - rows_before;
 	bool fired = c->applied_rc == 0 && c->fired;
 	if (made != (fired ? 1 : 0)) {
-		sim_fail(sim, "R12: tick %lld of %s made %zu jobs", (long long)c->tick_ms, c->name, made);
+		sim_fail(sim, "R12: tick %lld of %s made %zu jobs", (long long)c->seen.next_ms, c->seen.name, made);
 		return;
 	}
 	sim->report->races += c->applied_rc == 0 && !c->fired;
 	if (!fired)
 		return;
 	sim->report->ticks++;
-	if (s == NULL || s->at_ms != c->tick_ms)
-		sim_fail(sim, "R12: tick %lld of %s was fired, which was not its next", (long long)c->tick_ms, c->name);
-	else if (sim->settled_ns != 0 && sim->now_ns > sim->settled_ns && store_now(sim) - c->tick_ms > CATCHING_UP_MS)
-		sim_fail(sim, "R12: tick %lld of %s comes %lld ms late", (long long)c->tick_ms, c->name,
-			 (long long)(store_now(sim) - c->tick_ms));
+	if (s == NULL || s->at_ms != c->seen.next_ms)
+		sim_fail(sim, "R12: tick %lld of %s was fired, which was not its next", (long long)c->seen.next_ms,
+			 c->seen.name);
+	else if (sim->settled_ns != 0 && sim->now_ns > sim->settled_ns &&
+		 store_now(sim) - c->seen.next_ms > CATCHING_UP_MS)
+		sim_fail(sim, "R12: tick %lld of %s comes %lld ms late", (long long)c->seen.next_ms, c->seen.name,
+			 (long long)(store_now(sim) - c->seen.next_ms));
 	else
 		check_moved(sim, s, c);
 	if (s != NULL)

@@ -145,15 +145,18 @@ static int cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 	return rc;
 }
 
-static int cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
-		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err)
+static int cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+		     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sim_fiber *f = store;
 	if (f->dead)
 		return gone(err);
 	struct sim_call *c = sim_call_of(f, SIM_CRON_FIRE);
-	c->name = sim_call_text(c, name);
-	c->tick_ms = tick_ms;
+	c->seen = *seen;
+	c->seen.name = sim_call_text(c, seen->name);
+	c->seen.spec = sim_call_text(c, seen->spec);
+	if (f->sim->opts.wrong == SIM_WRONG_CATCH_UP)
+		c->seen.catch_up = !c->seen.catch_up; /* as it is in the store */
 	c->next_ms = f->sim->opts.wrong == SIM_WRONG_SPEC ? next_ms + 60000 : next_ms;
 	c->turn_ms = f->turn_ms;
 	sim_fiber_wait(f, c);

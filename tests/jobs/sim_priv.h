@@ -117,8 +117,8 @@ struct sim_call {
 	int64_t now_ms;
 	struct sl_cron *crons;
 	size_t n_crons;
-	const char *name;
-	int64_t tick_ms, next_ms, turn_ms; /* turn_ms: what the firing process takes for the time */
+	struct sl_cron seen;
+	int64_t next_ms, turn_ms; /* turn_ms: what the firing process takes for the time */
 	int fired;
 	struct sl_started started;
 	int log; /* whose rows these are */

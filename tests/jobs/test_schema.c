@@ -284,13 +284,13 @@ static void events_go_on_where_they_were(struct kit *k, const struct events *bef
 	assert_int_equal(all.partial, 1);
 }
 
-static int64_t next_of_often;
+static struct sl_cron often;
 
 static int note_next(const struct sl_cron *cron, void *ctx)
 {
 	(void)ctx;
 	if (strcmp(cron->name, "often") == 0)
-		next_of_often = cron->next_ms;
+		often = (struct sl_cron){.name = "often", .spec = "* * * * *", .next_ms = cron->next_ms};
 	return 0;
 }
 
@@ -300,7 +300,7 @@ static void schedules_fire_and_chains_end_from_outside(struct kit *k)
 	int fired = 0;
 	size_t n = 0;
 	KIT_OK(k->ops->cron_list(k->s, note_next, NULL, err));
-	KIT_OK(k->ops->cron_fire(k->s, "often", next_of_often, next_of_often + 60000, &fired, &out, NULL, err));
+	KIT_OK(k->ops->cron_fire(k->s, &often, often.next_ms + 60000, &fired, &out, NULL, err));
 	assert_int_equal(fired, 1);
 	KIT_OK(k->ops->redrive(k->s, NULL, (uint64_t[]){4, 5}, 2, &n, NULL, err));
 	assert_int_equal(n, 2);

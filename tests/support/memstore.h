@@ -47,6 +47,7 @@ enum memstore_break {
 	MEMSTORE_LEASE_LOST,        /* an expired lease is removed without giving its jobs back */
 	MEMSTORE_REDRIVE_COMPLETED, /* redrive takes completed chains too */
 	MEMSTORE_CRON_ANY_TICK,     /* a schedule is fired whatever tick it is at */
+	MEMSTORE_CRON_ANY_SPEC,     /* a schedule is fired by who saw another one in its place */
 	MEMSTORE_CRON_STAYS,        /* a schedule is fired and, now and then, not moved on */
 	MEMSTORE_CRON_NO_JOB,       /* a schedule is moved on and, now and then, makes no job */
 	MEMSTORE_EVENTS_TWICE,      /* an event that comes again is taken again */

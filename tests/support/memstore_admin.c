@@ -374,22 +374,25 @@ int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 	return mem_leave(ms, NULL, rc, err);
 }
 
-int mem_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired, struct sl_started *out,
+int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
 		  const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "cron_fire", err);
 	if (rc != 0)
 		return rc;
-	struct sl_cron *cron = find_cron(ms, name);
-	*fired = cron != NULL && (cron->next_ms == tick_ms || ms->broken == MEMSTORE_CRON_ANY_TICK);
+	struct sl_cron *cron = find_cron(ms, seen->name);
+	bool same = cron != NULL &&
+		    (((cron->catch_up != 0) == (seen->catch_up != 0) && strcmp(cron->spec, seen->spec) == 0) ||
+		     ms->broken == MEMSTORE_CRON_ANY_SPEC);
+	*fired = same && (cron->next_ms == seen->next_ms || ms->broken == MEMSTORE_CRON_ANY_TICK);
 	if (*fired) {
 		struct sl_new_job spec = {.type = cron->type, .input = cron->input, .priority = cron->priority};
 		bool torn = ++ms->torn % 3 == 0;
 		*out = (struct sl_started){0};
 		if (ms->broken != MEMSTORE_CRON_NO_JOB || !torn)
 			out->chain_id = mem_make(ms, &spec, NULL, listen)->id;
-		cron->last_ms = tick_ms;
+		cron->last_ms = seen->next_ms;
 		if (ms->broken != MEMSTORE_CRON_STAYS || !torn)
 			cron->next_ms = next_ms;
 		cron->last_chain = out->chain_id;

@@ -285,10 +285,11 @@ struct sl_store_ops {
 	int (*cron_put)(void *store, const struct sl_cron *cron, struct sl_err *err); /* by name, replaces */
 	int (*cron_remove)(void *store, const char *name, struct sl_err *err);        /* SL_ENOENT */
 	int (*cron_list)(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err); /* by next_ms */
-	/* Enqueue tick_ms of the schedule and move it to next_ms, in one transaction; *fired 0 when another process has
-	 * done this tick (the schedule's next_ms is not tick_ms any more). */
-	int (*cron_fire)(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
-			 struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+	/* Enqueue the tick seen->next_ms of the schedule seen->name and move it to next_ms, in one transaction. *fired
+	 * 0 when it is not as it was seen (next_ms, spec, catch_up): another process has done this tick, or a client
+	 * has replaced or removed the schedule, whose next_ms is then another. */
+	int (*cron_fire)(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+			 const struct sl_store_listen *listen, struct sl_err *err);
 
 	/* ---- events ---- */
 	/* Take events, in order within each stream. What is at or below a stream's mark is dropped after comparing its

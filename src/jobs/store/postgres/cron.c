@@ -59,17 +59,19 @@ int sl__pg_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 	return rc;
 }
 
-int sl__pg_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
-		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+		     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
 	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	sl__pg_add_text(&call.params, name);
-	sl__pg_add_time(&call.params, tick_ms);
+	sl__pg_add_text(&call.params, seen->name);
+	sl__pg_add_time(&call.params, seen->next_ms);
 	sl__pg_add_time(&call.params, next_ms);
+	sl__pg_add_text(&call.params, seen->spec);
+	sl__pg_add_bool(&call.params, seen->catch_up != 0);
 	rc = sl__pg_call_one(&call, ST_CRON_FIRE, &res, err);
 	if (rc == 0) {
 		*fired = PQntuples(res) > 0;

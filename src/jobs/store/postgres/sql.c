@@ -522,6 +522,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			 " FROM {s}.cron ORDER BY next_at NULLS LAST, name",
 	[ST_CRON_FIRE] = "WITH u AS (UPDATE {s}.cron SET next_at = $3::timestamptz, last_at = $2::timestamptz,"
 			 " last_chain = nextval('{s}.job_id') WHERE name = $1::text AND next_at = $2"
+			 " AND spec = $4::text AND catch_up = $5::boolean"
 			 " RETURNING last_chain AS id, type, input, priority),"
 			 "j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input)"
 			 " SELECT id, id, clock_timestamp(), priority, 2, type, input FROM u),"

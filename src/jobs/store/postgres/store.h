@@ -292,8 +292,8 @@ int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, st
 int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
 int sl__pg_cron_remove(void *store, const char *name, struct sl_err *err);
 int sl__pg_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
-		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+		     const struct sl_store_listen *listen, struct sl_err *err);
 
 /* ---- events.c ---- */
 int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,

@@ -71,17 +71,18 @@ static int enqueue_tick(struct sq_op *op, const char *name, struct sl_started *o
 	return rc != 0 ? rc : SQ_RUN(op, SQ_CRON_FIRED, SQ_TEXT(name), SQ_INT(id));
 }
 
-int sl__sq_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
-		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+		     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
 	struct sl_started started = {0};
 	int moved = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
-	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(name), SQ_INT(tick_ms * 1000), SQ_INT(next_ms * 1000));
+	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(seen->name), SQ_INT(seen->next_ms * 1000),
+		       SQ_INT(next_ms * 1000), SQ_TEXT(seen->spec), SQ_INT(seen->catch_up != 0));
 	if (rc == 0 && moved)
-		rc = enqueue_tick(&op, name, &started);
+		rc = enqueue_tick(&op, seen->name, &started);
 	rc = sl__sq_end(&op, rc);
 	if (rc != 0)
 		return rc;

@@ -158,7 +158,8 @@
 	X(CRON_REMOVE, "DELETE FROM sluice_cron WHERE name=?1")                                                        \
 	X(CRON_LIST, "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain FROM sluice_cron"       \
 		     " ORDER BY next_us,name")                                                                         \
-	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2 WHERE name=?1 AND next_us=?2")                      \
+	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2"                                                    \
+		     " WHERE name=?1 AND next_us=?2 AND spec=?4 AND catch_up=?5")                                      \
 	X(CRON_GET, "SELECT type,input,priority FROM sluice_cron WHERE name=?1")                                       \
 	X(CRON_FIRED, "UPDATE sluice_cron SET last_chain=?2 WHERE name=?1")                                            \
 	/* ---- events ---- */                                                                                         \

@@ -219,8 +219,8 @@ void sl__sq_read_chain(sqlite3_stmt *s, struct sl_chain *chain);
 int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
 int sl__sq_cron_remove(void *store, const char *name, struct sl_err *err);
 int sl__sq_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_cron_fire(void *store, const char *name, int64_t tick_ms, int64_t next_ms, int *fired,
-		     struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+		     const struct sl_store_listen *listen, struct sl_err *err);
 int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 			 size_t n_marks, size_t *n_new, struct sl_err *err);
 int sl__sq_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
