@@ -75,6 +75,7 @@ struct sl_wal_opts {
 	int64_t prepare_max_bytes;   /* zeros written ahead at most; default 4 MiB; SL_NONE: never ahead */
 	sl_wal_orphan_fn *on_orphan; /* of sl_wal_sweep only; e.g. sl_exec_recover_orphan of <sluice/exec.h> */
 	void *on_orphan_ctx;
+	int64_t linger_ms; /* a batch that could take more waits so long for it; default 0, at most 10,000 */
 };
 #define SL_WAL_OPTS_INIT .struct_size = sizeof(struct sl_wal_opts)
 

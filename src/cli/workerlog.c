@@ -19,6 +19,7 @@
 #define LAST_SWEEP_MS 5000
 #define CLEAN_EVERY_MS 86400000
 #define RETENTION_DAYS 30
+#define LINGER_MS 10 /* events wait so long for others, so that many short commands share a transaction */
 
 static int too_long(struct cli *cli, const char *path)
 {
@@ -213,6 +214,7 @@ int workerlog_open(struct cli *cli, const struct parsed *args, struct jobstore *
 		return cli_fail(cli, &err, out->dir);
 	if (sl_event_sender_new(&out->sender, s, &cli->env, &err) ||
 	    sl_wal_start(out->wal, sl_event_sender_ops(), out->sender, &err))
+	opts.linger_ms = LINGER_MS;
 		return cli_fail(cli, &err, out->dir);
 	out->sending = 1;
 	return start_sweeper(out);

@@ -40,9 +40,10 @@
 #include "base/env.h"
 #include <sluice/jobs.h>
 
-#define SL__AHEAD_NS ((int64_t)50 * 1000000)   /* claim ahead only what can start within this */
-#define SL__STUCK_NS ((int64_t)1000 * 1000000) /* a claimed job waits this long at most for a slot */
-#define SL__LINGER_NS ((int64_t)1 * 1000000)   /* a settle waits this long at most for its batch-mates */
+#define SL__AHEAD_NS ((int64_t)50 * 1000000)      /* claim ahead only what can start within this */
+#define SL__STUCK_NS ((int64_t)1000 * 1000000)    /* a claimed job waits this long at most for a slot */
+#define SL__LINGER_NS ((int64_t)1 * 1000000)      /* a settle waits this long at most for its batch-mates */
+#define SL__BUSY_LINGER_NS ((int64_t)5 * 1000000) /* and this long where many of them still wait for a slot */
 #define SL__BACKOFF_FIRST_NS ((int64_t)50 * 1000000)
 #define SL__BACKOFF_CAP_NS ((int64_t)5000 * 1000000)
 #define SL__REAP_LIMIT 100

@@ -7,7 +7,8 @@
  *
  * When to go. An ended run is settled at once, unless its lane's other runs, at the speed observed, will have been
  * started within SL__LINGER_NS: then all go together, SL__LINGER_NS later at the latest. So a lone job is settled
- * without delay, and a batch of short ones costs one exchange, which also claims the next batch.
+ * without delay, and a batch of short ones costs one exchange, which also claims the next batch. Where more wait than
+ * that, those that end within SL__BUSY_LINGER_NS go together: the slots are busy meanwhile.
  *
  * When to sleep. A type is dry when a claim that could have found more of it did not; it stays so until a hint, the
  * poll, or the time when something is due. A claim sent before a hint proves nothing about it. While a claim is under
@@ -97,19 +98,22 @@ static uint32_t pick_class(const struct sl__core *core, int lane, int64_t now_ns
 
 /* ---- when ---- */
 
-/* Will what waits for this lane have started soon, at the speed observed? */
-static bool soon(const struct sl__core *core, const struct core_lane *l)
+/* How long an ended run of this lane may wait for others of it that will have been started soon, at the speed observed;
+ * 0: there are none. */
+static int64_t linger_ns(const struct sl__core *core, const struct core_lane *l)
 {
 	if (l->waiting == 0 || core->avg_ns < 0 || core->cfg.next_job_delay_ms > 0)
-		return false;
+		return 0;
 	int64_t each = SL_MAX(core->avg_ns, 1);
-	return each <= SL__LINGER_NS && l->waiting / (uint32_t)core->cfg.slots <= SL__LINGER_NS / each;
+	if (each <= SL__LINGER_NS && l->waiting / (uint32_t)core->cfg.slots <= SL__LINGER_NS / each)
+		return SL__LINGER_NS;
+	return each <= SL__BUSY_LINGER_NS ? SL__BUSY_LINGER_NS : 0;
 }
 
 static bool lingers(const struct sl__core *core, const struct core_lane *l, int64_t now_ns)
 {
-	return soon(core, l) && !core->stopping && l->ended.head->suspect == 0 &&
-	       now_ns < core_add(l->ended.head->ended_ns, SL__LINGER_NS);
+	return !core->stopping && l->ended.head->suspect == 0 &&
+	       now_ns < core_add(l->ended.head->ended_ns, linger_ns(core, l));
 }
 
 bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns)
@@ -122,7 +126,7 @@ bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns)
 		return false;
 	if (l->ended.n > 0)
 		return !l->armed || !lingers(core, l, now_ns);
-	if (l->armed && soon(core, l))
+	if (l->armed && linger_ns(core, l) > 0)
 		return false;
 	return pick_class(core, lane, now_ns, &urgent) < core->n_classes && urgent;
 }
@@ -224,9 +228,10 @@ static int64_t sleep_until(struct sl__core *core, struct core_lane *l, int64_t n
 	for (size_t i = 0; i < core->n_classes; i++)
 		if (core->classes[i].look_ns > now_ns)
 			wake = SL_MIN(wake, core->classes[i].look_ns);
-	l->armed = soon(core, l);
+	int64_t linger = linger_ns(core, l);
+	l->armed = linger > 0;
 	if (l->armed)
-		wake = SL_MIN(wake, core_add(l->ended.n > 0 ? l->ended.head->ended_ns : now_ns, SL__LINGER_NS));
+		wake = SL_MIN(wake, core_add(l->ended.n > 0 ? l->ended.head->ended_ns : now_ns, linger));
 	return wake;
 }
 
@@ -258,7 +263,7 @@ static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t 
 	expect_continued(core, l);
 	uint32_t klass = pick_class(core, todo->who, now_ns, &urgent);
 	bool suspects = l->ended.n > 0 && l->ended.head->suspect != 0;
-	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && soon(core, l);
+	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && linger_ns(core, l) > 0;
 	l->armed = false;
 	if (!hold && (l->ended.n > 0 || (klass < core->n_classes && urgent))) {
 		pick_runs(l, todo);

@@ -57,6 +57,8 @@ static int check_numbers(struct sl_wal_opts *o, struct sl_err *err)
 	if (rc == 0)
 		rc = number32(&o->batch_records, 50, 1, 100000, false, "batch_records", err);
 	if (rc == 0)
+		rc = number(&o->linger_ms, 0, 0, 10000, false, "linger_ms", err);
+	if (rc == 0)
 		rc = number(&o->batch_bytes, 256 * 1024, 1, (int64_t)1 << 30, false, "batch_bytes", err);
 	if (rc == 0 && o->prepare_max_bytes != SL_NONE)
 		rc = number(&o->prepare_max_bytes, (int64_t)4 << 20, 512, (int64_t)1 << 30, false, "prepare_max_bytes",

@@ -35,6 +35,20 @@ static bool must_end(sl_wal *w, enum sender_work work) SL_REQUIRES(w->mu)
 	return !(work == SENDER_SEND && s->n == 0 && s->failures == 0);
 }
 
+/* Does the planned batch wait for more? One that holds all there is and has room does, but not when somebody waits for
+ * the end, and not while the receiver is in trouble: then every answer counts. */
+static bool lingers(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	bool room = s->n > 0 && s->n < s->cap && s->entries[s->n - 1].sequence == w->durable_seq;
+	if (w->opts.linger_ms == 0 || s->phase != SENDER_RUNNING || s->failures > 0 || s->limit != 0 || !room)
+		return false;
+	int64_t now = sl__mono_ns(&w->env);
+	if (s->linger_until_ns == SL_FOREVER)
+		s->linger_until_ns = now + w->opts.linger_ms * 1000000;
+	return now < s->linger_until_ns;
+}
+
 static void work(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
@@ -47,7 +61,12 @@ static void work(sl_wal *w) SL_REQUIRES(w->mu)
 		s->finished = true;
 		return;
 	}
+	if (next == SENDER_SEND && lingers(w)) {
+		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, s->linger_until_ns);
+		return;
+	}
 	if (next != SENDER_NOTHING) {
+		s->linger_until_ns = SL_FOREVER;
 		sl__wal_sender_do(w, next);
 		return;
 	}
@@ -119,6 +138,7 @@ static void reset_state(sl_wal *w, const struct sl_wal_sender *table, void *ctx)
 	s->refusal = (struct sender_refusal){0};
 	s->failures = 0;
 	s->retry_at_ns = INT64_MIN;
+	s->linger_until_ns = SL_FOREVER;
 	s->limit = s->n_replay = s->n = s->n_read = s->n_skipped = 0;
 	sl__prng_init(&s->prng, &w->env);
 }

@@ -59,6 +59,7 @@ struct wal_sender_state {
 	struct sl__prng prng;
 	uint32_t failures; /* in a row */
 	int64_t retry_at_ns;
+	int64_t linger_until_ns; /* SL_FOREVER: no batch waits for more */
 	size_t limit;      /* records of the next batch, while one that was refused is searched; 0: as configured */
 	uint64_t suspects; /* the search ends behind this sequence */
 	struct sender_refusal refusal;

@@ -284,6 +284,36 @@ static void a_settle_waits_a_millisecond_for_its_mates_and_not_longer(void **sta
 	assert_int_equal(t->lane[0].n_runs, 1);
 }
 
+static void while_others_wait_for_a_slot_those_that_end_within_five_milliseconds_are_settled_together(void **state)
+{
+	struct table *t = *state;
+	begin(t);
+	learn_speed(t, 2 * MS);
+	answer(t, 0, 50);
+	end(t, take(t), SL__END_COMPLETE);
+	int64_t ended = t->now;
+	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
+	assert_true(t->lane[0].wake_ns <= ended + SL__BUSY_LINGER_NS);
+	t->now += 2 * MS;
+	end(t, take(t), SL__END_COMPLETE);
+	assert_false(sl__core_ready(t->core, 0, t->now));
+	t->now = ended + SL__BUSY_LINGER_NS;
+	assert_true(sl__core_ready(t->core, 0, t->now));
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].n_runs, 2);
+}
+
+static void handlers_that_take_longer_than_that_are_settled_at_once(void **state)
+{
+	struct table *t = *state;
+	begin(t);
+	learn_speed(t, SL__BUSY_LINGER_NS + MS);
+	answer(t, 0, 20);
+	end(t, take(t), SL__END_COMPLETE);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].n_runs, 1);
+}
+
 static void runs_that_wait_a_second_behind_slow_handlers_are_given_back(void **state)
 {
 	struct table *t = *state;
@@ -833,6 +863,8 @@ int main(void)
 		T(a_lone_run_is_settled_at_once),
 		T(short_jobs_of_a_batch_are_settled_together),
 		T(a_settle_waits_a_millisecond_for_its_mates_and_not_longer),
+		T(while_others_wait_for_a_slot_those_that_end_within_five_milliseconds_are_settled_together),
+		T(handlers_that_take_longer_than_that_are_settled_at_once),
 		T(runs_that_wait_a_second_behind_slow_handlers_are_given_back),
 		T(an_empty_answer_makes_the_worker_sleep_until_its_poll),
 		T(a_due_job_is_looked_for_in_time),

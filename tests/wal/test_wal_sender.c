@@ -149,6 +149,14 @@ static void peer_await_mark(struct peer *p, uint64_t mark)
 	pthread_mutex_unlock(&p->mu);
 }
 
+static uint64_t peer_mark(struct peer *p)
+{
+	pthread_mutex_lock(&p->mu);
+	uint64_t mark = p->mark;
+	pthread_mutex_unlock(&p->mu);
+	return mark;
+}
+
 static void peer_open_gate(struct peer *p)
 {
 	pthread_mutex_lock(&p->mu);
@@ -240,6 +248,36 @@ static void the_sender_wakes_on_append(void **state)
 	append_letters(w, "b");
 	peer_await_mark(&p, 2);
 	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+static void a_batch_with_room_waits_for_more_until_it_is_full_or_its_time_is_over(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	box_init(&b);
+	peer_init(&p);
+	b.e.clock.auto_advance = 0; /* no time passes but what the test lets pass */
+	b.opts.linger_ms = 10;
+	b.opts.background = SL_OFF; /* the sender is the only one who waits for a time */
+	sl_wal *w = box_open(&b);
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	for (int i = 0; i < 50; i++)
+		append_letters(w, "a");
+	peer_await_mark(&p, 50);
+	assert_int_equal(p.largest_batch, 50);
+	assert_int_equal(p.calls, 2); /* the first one asks for the mark */
+	append_letters(w, "b");
+	int64_t before = b.e.env.clock->mono_ns(b.e.env.clock_ctx);
+	while (peer_mark(&p) < 51)
+		(void)vclock_advance_to_next(&b.e.clock);
+	assert_true(b.e.env.clock->mono_ns(b.e.env.clock_ctx) - before >= 10 * 1000000);
+	assert_int_equal(p.calls, 3);
+	append_letters(w, "c");
+	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0); /* who stops does not wait for more */
+	assert_int_equal(p.mark, 52);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -736,6 +774,7 @@ int main(void)
 		cmocka_unit_test(records_arrive_in_order_and_are_marked_sent),
 		cmocka_unit_test(a_batch_has_at_most_50_records_and_256_kib),
 		cmocka_unit_test(the_sender_wakes_on_append),
+		cmocka_unit_test(a_batch_with_room_waits_for_more_until_it_is_full_or_its_time_is_over),
 		cmocka_unit_test(failures_are_retried_for_ever_with_growing_delays),
 		cmocka_unit_test(other_errors_of_the_receiver_park_nothing),
 		cmocka_unit_test(the_receiver_may_say_how_long_to_wait),
