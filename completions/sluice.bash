@@ -21,6 +21,7 @@ _sluice_options() {
 	'jobs logs') echo --store= --follow --all --json ;;
 	'jobs wait') echo --store= --timeout= --json ;;
 	'jobs watch') echo --store= --every= --count= ;;
+	'jobs fail') echo --store= --error= --json ;;
 	'jobs delete') echo --store= --cascade --json ;;
 	'jobs pause' | 'jobs resume' | 'cron remove') echo --store= ;;
 	'jobs prune') echo --store= --keep= --json ;;
@@ -41,7 +42,7 @@ _sluice_options() {
 _sluice_commands() {
 	case $1 in
 	'' | help) echo run enqueue worker jobs cron wal dlq help ;;
-	jobs | 'help jobs') echo list show logs wait watch stats retry cancel trigger delete pause resume prune migrate ;;
+	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
 	dlq | 'help dlq') echo list show redrive purge export ;;

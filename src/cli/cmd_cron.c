@@ -66,7 +66,7 @@ static int list_run(struct cli *cli, const struct parsed *args)
 	const void *ctx[2] = {cli, args};
 	struct sl_err err = SL_ERR_INIT;
 	struct jobstore store;
-	int rc = jobstore_open(cli, args, &store);
+	int rc = jobstore_open_existing(cli, args, &store);
 
 	if (!rc && sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
 		rc = jobstore_fail(cli, args, &err);
@@ -78,7 +78,7 @@ static int remove_run(struct cli *cli, const struct parsed *args)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct jobstore store;
-	int rc = jobstore_open(cli, args, &store);
+	int rc = jobstore_open_existing(cli, args, &store);
 
 	for (int i = 0; !rc && i < args->n_operands; i++) {
 		if (sl_jobs_cron_remove(store.client, args->operands[i], &err))

@@ -116,7 +116,7 @@ static int list_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
-	rc = jobstore_open(cli, args, &store);
+	rc = jobstore_open_existing(cli, args, &store);
 	if (!rc) {
 		int code = opt_flag(args, "chains") ? sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err)
 						    : sl_jobs_list(store.client, &filter, print_job, &p, &err);
@@ -272,16 +272,7 @@ static int show(struct cli *cli, const struct parsed *args, struct jobstore *sto
 
 static int show_run(struct cli *cli, const struct parsed *args)
 {
-	struct jobstore store;
-	uint64_t id;
-	int rc = jobstore_id(cli, args->operands[0], &id);
-
-	if (rc)
-		return rc;
-	rc = jobstore_open(cli, args, &store);
-	rc = rc ? rc : show(cli, args, &store, id);
-	jobstore_close(&store);
-	return rc;
+	return jobstore_with_id(cli, args, show);
 }
 
 static const struct opt show_opts[] = {
@@ -339,16 +330,7 @@ static int wait_for(struct cli *cli, const struct parsed *args, struct jobstore 
 
 static int wait_run(struct cli *cli, const struct parsed *args)
 {
-	struct jobstore store;
-	uint64_t id;
-	int rc = jobstore_id(cli, args->operands[0], &id);
-
-	if (rc)
-		return rc;
-	rc = jobstore_open(cli, args, &store);
-	rc = rc ? rc : wait_for(cli, args, &store, id);
-	jobstore_close(&store);
-	return rc;
+	return jobstore_with_id(cli, args, wait_for);
 }
 
 static const struct opt wait_opts[] = {
@@ -368,8 +350,9 @@ const struct command cmd_jobs_wait = {
 	.operands = "CHAIN",
 	.summary = "wait until a chain has ended and print its output",
 	.opts = wait_opts,
-	.description =
-		"Status 0 when the chain completed, 65 when it failed or was cancelled, 75 when the time ran out.",
+	.description = "Status 0 when the chain completed, 65 when it failed, was cancelled or is unknown, 75 when the "
+		       "time ran "
+		       "out.",
 	.example = "sluice jobs wait 42 --timeout 5m",
 	.run = wait_run,
 };

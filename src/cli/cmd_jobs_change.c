@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice jobs retry, cancel, trigger, delete, pause, resume, prune and migrate: what changes jobs. */
+/* sluice jobs retry, cancel, fail, trigger, delete, pause, resume, prune and migrate: what changes jobs. */
 #include "commands.h"
 #include "jobstore.h"
 
@@ -10,36 +10,80 @@
 typedef int change_fn(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
 		      struct sl_err *err);
 
-static int change_run(struct cli *cli, const struct parsed *args, change_fn *change, const char *done)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	uint64_t *ids = NULL;
-	size_t n_ids = 0, n = 0;
-	int rc = jobstore_ids(cli, args, 0, &ids, &n_ids);
+struct change {
+	change_fn *fn;
+	const char *done; /* "cancelled" */
+};
 
-	if (!rc)
-		rc = jobstore_open(cli, args, &store);
-	else
-		memset(&store, 0, sizeof(store));
-	if (!rc && change(&store, args, ids, n_ids, &n, &err))
-		rc = jobstore_fail(cli, args, &err);
-	else if (!rc && opt_flag(args, "json"))
-		out_printf(&cli->out, "{\"%s\":%zu,\"unchanged\":%zu}\n", done, n, n_ids > n ? n_ids - n : 0);
-	else if (!rc && n <= n_ids)
-		out_printf(&cli->out, "%s %zu of %zu\n", done, n, n_ids);
-	else if (!rc) /* with those that a cascade took along */
-		out_printf(&cli->out, "%s %zu\n", done, n);
-	jobstore_close(&store);
-	free(ids);
+static int change_ids(struct cli *cli, const struct parsed *args, struct jobstore *store, const uint64_t *ids,
+		      size_t n_ids, void *ctx)
+{
+	const struct change *change = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	size_t n = 0;
+
+	if (change->fn(store, args, ids, n_ids, &n, &err))
+		return jobstore_fail(cli, args, &err);
+	if (opt_flag(args, "json"))
+		out_printf(&cli->out, "{\"%s\":%zu,\"unchanged\":%zu}\n", change->done, n, n_ids > n ? n_ids - n : 0);
+	else if (n <= n_ids)
+		out_printf(&cli->out, "%s %zu of %zu\n", change->done, n, n_ids);
+	else /* with those that a cascade took along */
+		out_printf(&cli->out, "%s %zu\n", change->done, n);
+	return EXIT_OK;
+}
+
+static int change_run(struct cli *cli, const struct parsed *args, change_fn *fn, const char *done)
+{
+	return jobstore_with_ids(cli, args, change_ids, &(struct change){fn, done});
+}
+
+/* A 'sluice run' served the type of its job itself, and is gone: nobody would run the job. */
+static int refuse_run(struct jobstore *store, uint64_t id, struct sl_err *err)
+{
+	struct sl_chain *chain = NULL;
+	int rc = sl_jobs_get_chain(store->client, id, &chain, err);
+
+	if (!rc && jobstore_is_run(chain->at_type) &&
+	    (chain->status == SL_JOB_FAILED || chain->status == SL_JOB_CANCELLED))
+		rc = sl_err_set(err, SL_EDATA,
+				"chain %" PRIu64
+				" was a 'sluice run', which has ended, and no worker serves it; run its "
+				"command again with 'sluice run' ('sluice jobs show %" PRIu64 "' has it)",
+				id, id);
+	sl_jobs_free(store->client, chain);
 	return rc;
 }
 
 static int retry_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
 		     struct sl_err *err)
 {
+	int rc = 0;
+
 	(void)args;
-	return sl_jobs_redrive(store->client, NULL, ids, n_ids, n, err);
+	for (size_t i = 0; !rc && i < n_ids; i++)
+		rc = refuse_run(store, ids[i], err);
+	return rc ? rc : sl_jobs_redrive(store->client, NULL, ids, n_ids, n, err);
+}
+
+/* All of them or none. Those that have ended already are left alone. */
+static int fail_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
+		    struct sl_err *err)
+{
+	sl_tx *tx = NULL;
+	int rc = sl_jobs_begin(store->client, &tx, err);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; !rc && i < n_ids; i++) {
+		rc = sl_jobs_fail(store->client, tx, ids[i], opt_str(args, "error"), err);
+		*n += !rc;
+		rc = rc == SL_EEXIST ? 0 : rc;
+	}
+	if (!rc)
+		return sl_tx_commit(tx, err);
+	sl_tx_rollback(tx);
+	return rc;
 }
 
 static int cancel_ids(struct jobstore *store, const struct parsed *args, const uint64_t *ids, size_t n_ids, size_t *n,
@@ -72,6 +116,11 @@ static int cancel_run(struct cli *cli, const struct parsed *args)
 	return change_run(cli, args, cancel_ids, "cancelled");
 }
 
+static int fail_run(struct cli *cli, const struct parsed *args)
+{
+	return change_run(cli, args, fail_ids, "failed");
+}
+
 static int trigger_run(struct cli *cli, const struct parsed *args)
 {
 	return change_run(cli, args, trigger_ids, "triggered");
@@ -84,6 +133,16 @@ static int delete_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt plain_opts[] = {
 	JOBSTORE_OPT_STORE,
+	JOBSTORE_OPT_JSON,
+	{.name = NULL},
+};
+static const struct opt fail_opts[] = {
+	JOBSTORE_OPT_STORE,
+	{.name = "error",
+	 .letter = 'e',
+	 .kind = OPT_STRING,
+	 .arg = "TEXT",
+	 .help = "What the job shows as its error (default 'failed from outside')"},
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
 };
@@ -101,7 +160,8 @@ const struct command cmd_jobs_retry = {
 	.opts = plain_opts,
 	.description =
 		"They go on at the job where they stopped, with their attempts counted anew. Chains in another state "
-		"are left alone.",
+		"are left alone. The job of a 'sluice run' that has ended is refused (65), since nobody serves it: run "
+		"the command again.",
 	.example = "sluice jobs retry 42 43",
 	.run = retry_run,
 };
@@ -114,6 +174,17 @@ const struct command cmd_jobs_cancel = {
 		"A job that runs is aborted: its worker hears of it at once. Chains that have ended are left alone.",
 	.example = "sluice jobs cancel 42",
 	.run = cancel_run,
+};
+const struct command cmd_jobs_fail = {
+	.name = "jobs fail",
+	.operands = "CHAIN…",
+	.summary = "fail chains",
+	.opts = fail_opts,
+	.description =
+		"The job that a chain is at has failed for good with this error. One that runs is aborted: its worker "
+		"hears of it at once. Chains that have ended are left alone.",
+	.example = "sluice jobs fail 42 --error 'the printer is gone'",
+	.run = fail_run,
 };
 const struct command cmd_jobs_trigger = {
 	.name = "jobs trigger",
@@ -225,7 +296,7 @@ static int prune_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	struct jobstore store;
 	uint64_t n = 0;
-	int rc = jobstore_open(cli, args, &store);
+	int rc = jobstore_open_existing(cli, args, &store);
 
 	if (!rc && sl_jobs_prune(store.client, opt_num(args, "keep"), &n, &err))
 		rc = jobstore_fail(cli, args, &err);

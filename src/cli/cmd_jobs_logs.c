@@ -5,6 +5,7 @@
  */
 #include "commands.h"
 #include "jobstore.h"
+#include "joiner.h"
 #include "stop.h"
 #include "text.h"
 
@@ -31,7 +32,8 @@ struct source {
 struct logs {
 	struct cli *cli;
 	const struct parsed *args;
-	struct jobstore store;
+	sl_jobs *client;
+	struct joiner lines; /* of what is printed for people */
 	uint64_t id;
 	int is_chain;
 	struct source *jobs;
@@ -72,19 +74,15 @@ static int add_job(const struct sl_job *job, void *ctx)
 	return 0;
 }
 
-static int is_output(int type)
-{
-	return type == SL_EVENT_STDOUT || type == SL_EVENT_STDERR || type == SL_EVENT_LOG;
-}
-
 static void print_json(struct out *out, const struct sl_event_row *e)
 {
 	json_t *text = json_stringn(e->payload, e->payload_len);
 
 	out_printf(out,
 		   "{\"offset\":%" PRIu64 ",\"job_id\":\"%" PRIu64
-		   "\",\"attempt\":%d,\"type\":\"%s\",\"late\":%s,\"at\":",
-		   e->offset, e->job_id, e->attempt, sl_event_type_name(e->type), e->late ? "true" : "false");
+		   "\",\"attempt\":%d,\"type\":\"%s\",\"late\":%s,\"partial\":%s,\"at\":",
+		   e->offset, e->job_id, e->attempt, sl_event_type_name(e->type), e->late ? "true" : "false",
+		   e->partial ? "true" : "false");
 	jobstore_json_time(out, e->ts_ms);
 	if (text) {
 		out_str(out, ",\"text\":");
@@ -111,19 +109,10 @@ static int print_event(const struct sl_event_row *e, void *ctx)
 	}
 	l->page++;
 	l->printed++;
-	if (opt_flag(l->args, "json")) {
+	if (opt_flag(l->args, "json"))
 		print_json(out, e);
-	} else if (is_output(e->type)) {
-		out_write(out, e->payload, e->payload_len);
-		out_str(out, "\n");
-	} else if (opt_flag(l->args, "all")) {
-		char at[TEXT_TIME_BYTES];
-
-		out_printf(out, "[%s job %" PRIu64 " attempt %d: %s ", text_time(at, e->ts_ms), e->job_id, e->attempt,
-			   sl_event_type_name(e->type));
-		text_quoted(out, e->payload, e->payload_len, 500);
-		out_str(out, "]\n");
-	}
+	else
+		joiner_put(&l->lines, e);
 	return out_failed(out) || stop_requested() ? SL_ECANCELLED : 0;
 }
 
@@ -144,9 +133,9 @@ static int look_for_jobs(struct logs *l, struct sl_err *err)
 	int rc;
 
 	if (!l->is_chain) {
-		rc = sl_jobs_get(l->store.client, l->id, &job, err);
+		rc = sl_jobs_get(l->client, l->id, &job, err);
 		rc = rc ? rc : add_job(job, l);
-		sl_jobs_free(l->store.client, job);
+		sl_jobs_free(l->client, job);
 		return rc;
 	}
 	/* From the first that may still change on. */
@@ -154,7 +143,7 @@ static int look_for_jobs(struct logs *l, struct sl_err *err)
 		chain.after = l->jobs[i].job;
 	do {
 		before = l->n;
-		rc = sl_jobs_list(l->store.client, &chain, add_job, l, err);
+		rc = sl_jobs_list(l->client, &chain, add_job, l, err);
 		chain.after = l->n ? l->jobs[l->n - 1].job : 0;
 	} while (!rc && l->n >= before + PAGE);
 	return rc;
@@ -173,7 +162,7 @@ static int drain(struct logs *l, struct sl_err *err)
 		s->passed = over(s); /* what is there now is all */
 		do {
 			l->page = 0;
-			rc = sl_jobs_events(l->store.client, s->job, s->after, PAGE, print_event, l, err);
+			rc = sl_jobs_events(l->client, s->job, s->after, PAGE, print_event, l, err);
 		} while (!rc && l->page == PAGE);
 	}
 	return rc;
@@ -216,32 +205,33 @@ static int follow(struct logs *l, struct sl_err *err)
 static int print_logs(struct logs *l, struct sl_err *err)
 {
 	struct sl_job *job = NULL;
-	int rc = sl_jobs_get(l->store.client, l->id, &job, err);
+	int rc = sl_jobs_get(l->client, l->id, &job, err);
 
 	if (rc)
 		return rc;
 	l->is_chain = job->chain_id == job->id;
-	sl_jobs_free(l->store.client, job);
+	sl_jobs_free(l->client, job);
 	return opt_flag(l->args, "follow") ? follow(l, err) : drain(l, err);
+}
+
+static int logs(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id)
+{
+	struct logs l = {.cli = cli, .args = args, .client = store->client, .id = id};
+	struct sl_err err = SL_ERR_INIT;
+	int code;
+
+	joiner_init(&l.lines, &cli->out, opt_flag(args, "all"));
+	code = print_logs(&l, &err);
+	joiner_end(&l.lines);
+	free(l.jobs);
+	if (stop_requested())
+		return cli_interrupted(cli);
+	return code && !out_failed(&cli->out) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
 
 static int run(struct cli *cli, const struct parsed *args)
 {
-	struct logs l = {.cli = cli, .args = args};
-	struct sl_err err = SL_ERR_INIT;
-	int code = 0;
-	int rc = jobstore_id(cli, args->operands[0], &l.id);
-
-	rc = rc ? rc : jobstore_open(cli, args, &l.store);
-	if (!rc)
-		code = print_logs(&l, &err);
-	if (!rc && stop_requested())
-		rc = cli_interrupted(cli);
-	else if (!rc && code && !out_failed(&cli->out))
-		rc = jobstore_fail(cli, args, &err);
-	jobstore_close(&l.store);
-	free(l.jobs);
-	return rc;
+	return jobstore_with_id(cli, args, logs);
 }
 
 static const struct opt opts_table[] = {
@@ -262,7 +252,8 @@ const struct command cmd_jobs_logs = {
 	.opts = opts_table,
 	.description =
 		"The lines that a job's command wrote to stdout and stderr, or that its handler emitted, in the order "
-		"in which they reached the store. The id of a chain prints all its jobs.",
+		"in which they reached the store. The id of a chain prints all its jobs. A line that was too long for "
+		"one event is put together again; with --json its pieces are apart, all but the last partial.",
 	.example = "sluice jobs logs 42 --follow",
 	.run = run,
 };

@@ -81,7 +81,7 @@ static int stats_run(struct cli *cli, const struct parsed *args)
 	struct stats s = {.cli = cli, .totals = json_object(), .types = json_object()};
 	struct sl_err err = SL_ERR_INIT;
 	struct jobstore store;
-	int rc = jobstore_open(cli, args, &store);
+	int rc = jobstore_open_existing(cli, args, &store);
 
 	for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
 		json_object_set_new(s.totals, sl_job_status_name((enum sl_job_status)i), json_integer(0));

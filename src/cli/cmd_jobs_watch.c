@@ -126,7 +126,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	struct jobstore store;
 	int64_t rounds = opt_num(args, "count");
-	int rc = jobstore_open(cli, args, &store);
+	int rc = jobstore_open_existing(cli, args, &store);
 
 	if (!rc && v.terminal)
 		out_str(&cli->out, "\x1b[?25l\x1b[?7l\x1b[2J"); /* no cursor, no wrapping, an empty screen */

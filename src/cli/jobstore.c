@@ -32,15 +32,17 @@ static int has_password(const char *url)
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)
 {
 	const char *url = jobstore_url(args);
+	int code;
 
 	if (err->code == SL_EINVAL || err->code == SL_EDATA)
 		return cli_fail(cli, err, NULL); /* what was given is wrong, wherever it was to go */
-	return cli_fail(cli, err, has_password(url) || strchr(url, '?') ? "the store" : url);
+	code = cli_fail(cli, err, has_password(url) || strchr(url, '?') ? "the store" : url);
+	return err->code == SL_ENOENT && !err->sys_errno ? EXIT_BAD_DATA : code;
 }
 
-int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out)
+static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch create, struct jobstore *out)
 {
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env};
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env, .create = create};
 	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &cli->env, .store = &out->store};
 	const char *url = jobstore_url(args);
 	struct sl_err err = SL_ERR_INIT;
@@ -60,6 +62,16 @@ int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *o
 	if (sl_jobs_open(&out->client, &jobs, &err))
 		return jobstore_fail(cli, args, &err);
 	return 0;
+}
+
+int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out)
+{
+	return open_store(cli, args, SL_ON, out);
+}
+
+int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out)
+{
+	return open_store(cli, args, SL_OFF, out);
 }
 
 void jobstore_close(struct jobstore *store)
@@ -82,26 +94,46 @@ int jobstore_id(struct cli *cli, const char *text, uint64_t *out)
 	return 0;
 }
 
-int jobstore_ids(struct cli *cli, const struct parsed *args, int first, uint64_t **out, size_t *n)
+int jobstore_with_ids(struct cli *cli, const struct parsed *args, jobstore_ids_fn *fn, void *ctx)
 {
-	size_t count = (size_t)(args->n_operands - first);
-	uint64_t *ids = calloc(count + 1, sizeof(*ids));
+	size_t n = (size_t)args->n_operands;
+	uint64_t *ids = calloc(n + 1, sizeof(*ids));
+	struct jobstore store = {.client = NULL};
 	int rc = 0;
 
 	if (!ids) {
 		cli_say(cli, SL_LOG_ERROR, "out of memory");
 		return EXIT_INTERNAL;
 	}
-	for (size_t i = 0; !rc && i < count; i++)
-		rc = jobstore_id(cli, args->operands[first + (int)i], &ids[i]);
-	*out = ids;
-	*n = count;
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = jobstore_id(cli, args->operands[i], &ids[i]);
+	rc = rc ? rc : jobstore_open_existing(cli, args, &store);
+	rc = rc ? rc : fn(cli, args, &store, ids, n, ctx);
+	jobstore_close(&store);
+	free(ids);
 	return rc;
+}
+
+static int first_id(struct cli *cli, const struct parsed *args, struct jobstore *store, const uint64_t *ids,
+		    size_t n_ids, void *ctx)
+{
+	(void)n_ids;
+	return (*(jobstore_id_fn **)ctx)(cli, args, store, ids[0]);
+}
+
+int jobstore_with_id(struct cli *cli, const struct parsed *args, jobstore_id_fn *fn)
+{
+	return jobstore_with_ids(cli, args, first_id, &fn);
+}
+
+int jobstore_is_run(const char *type)
+{
+	return strncmp(type, "run/", 4) == 0;
 }
 
 const char *jobstore_shown_type(const char *type)
 {
-	return strncmp(type, "run/", 4) == 0 ? "run" : type;
+	return jobstore_is_run(type) ? "run" : type;
 }
 
 /* The next stretch of text without the blanks between its parts: its length, with *text behind it and *from at its

@@ -34,16 +34,28 @@ const char *jobstore_url(const struct parsed *args);
 /* Open store, notifier and client. 0, or an exit code after a line on stderr. Without its notifier (it cannot be had)
  * a store still works, by polling: a warning is printed. */
 int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out);
+/* The same for commands that only ask for what is there: a store that does not exist is not made, but 69. */
+int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out);
 void jobstore_close(struct jobstore *store);
-/* Print err with the store's name (never a password) before it; its exit code. */
+/* Print err with the store's name (never a password) before it; its exit code. What the store does not know (an id, a
+ * schedule) is bad data, 65. */
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);
+
+/* A command about the one job or chain that its first operand names. */
+typedef int jobstore_id_fn(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id);
+/* Open the existing store, run fn on it with the id, close it. An exit code. */
+int jobstore_with_id(struct cli *cli, const struct parsed *args, jobstore_id_fn *fn);
+/* The same for the ids of all operands. n_ids > 0. */
+typedef int jobstore_ids_fn(struct cli *cli, const struct parsed *args, struct jobstore *store, const uint64_t *ids,
+			    size_t n_ids, void *ctx);
+int jobstore_with_ids(struct cli *cli, const struct parsed *args, jobstore_ids_fn *fn, void *ctx);
 
 /* A job or chain id. 0, or 64 after a line on stderr. */
 int jobstore_id(struct cli *cli, const char *text, uint64_t *out);
-/* The ids among the operands from `first` on, in fresh memory, also after a failure. */
-int jobstore_ids(struct cli *cli, const struct parsed *args, int first, uint64_t **out, size_t *n);
 
-/* Each 'sluice run' has a type of its own, "run/…": all of them are "run" where jobs are counted. */
+/* Each 'sluice run' has a type of its own, "run/…", that nobody else serves. */
+int jobstore_is_run(const char *type);
+/* All of them are "run" where jobs are counted. */
 const char *jobstore_shown_type(const char *type);
 
 /* JSON text on one line, as it is but without blanks between its parts; "null" for NULL. */

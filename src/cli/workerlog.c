@@ -21,6 +21,8 @@
 #define RETENTION_DAYS 30
 #define LINGER_MS 10 /* events wait so long for others, so that many short commands share a transaction */
 
+#define RUN_KILLED "the 'sluice run' of this command was killed"
+
 static int too_long(struct cli *cli, const char *path)
 {
 	cli_say(cli, SL_LOG_ERROR, "%.100s…: the path is too long", path);
@@ -78,7 +80,7 @@ static int note_id(const struct sl_job *job, void *ctx)
 /* The log says why, in case somebody asks where the rest of the output is. */
 static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, struct sl_err *err)
 {
-	static const char text[] = "the 'sluice run' of this command was killed";
+	static const char text[] = RUN_KILLED;
 	struct sl_event event = {.type = SL_EVENT_ERROR, .job_id = job_id, .data = text, .len = strlen(text)};
 	uint64_t sequence;
 	void *record = NULL;
@@ -92,21 +94,23 @@ static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, s
 	return rc;
 }
 
-/* Nobody but the dead process would ever finish the job of a 'sluice run'. Its chain's key is its type. */
+/* Nobody but the dead process would ever finish the job of a 'sluice run': it has failed. Its chain's key is its type.
+ */
 static int end_run(struct workerlog *log, sl_wal *w, const char *suffix, struct sl_err *err)
 {
 	char type[80];
 	struct sl_job_filter filter = {.key = type, .limit = 1, .without_data = 1};
 	uint64_t id = 0;
-	size_t n = 0;
 	int rc;
 
 	(void)snprintf(type, sizeof(type), WORKERLOG_RUN_TYPE "%.60s", suffix);
 	rc = sl_jobs_list(log->store->client, &filter, note_id, &id, err);
 	if (rc || !id)
 		return rc;
-	rc = sl_jobs_cancel(log->store->client, NULL, &id, 1, &n, err);
-	return rc || n == 0 ? rc : append_reason(w, &log->cli->env, id, err);
+	rc = sl_jobs_fail(log->store->client, NULL, id, RUN_KILLED, err);
+	if (rc == SL_EEXIST)
+		return 0; /* it was killed after the end of its job */
+	return rc ? rc : append_reason(w, &log->cli->env, id, err);
 }
 
 /* Called by the sweep with each log whose process is dead, before it is sent. */
@@ -210,11 +214,11 @@ int workerlog_open(struct cli *cli, const struct parsed *args, struct jobstore *
 	if (rc)
 		return rc;
 	opts = wal_opts(out);
+	opts.linger_ms = LINGER_MS;
 	if (sl_wal_open(&out->wal, out->id, &opts, &err))
 		return cli_fail(cli, &err, out->dir);
 	if (sl_event_sender_new(&out->sender, s, &cli->env, &err) ||
 	    sl_wal_start(out->wal, sl_event_sender_ops(), out->sender, &err))
-	opts.linger_ms = LINGER_MS;
 		return cli_fail(cli, &err, out->dir);
 	out->sending = 1;
 	return start_sweeper(out);

@@ -105,7 +105,7 @@ class Enqueue(JobTest):
             job = self.show(self.enqueue("b", *options))
             self.assertEqual((job["status"], job["blockers_open"]), ("blocked", 2))
             self.assertIn(job["id"], [j["id"] for j in self.ok("jobs", "list", "--json", f"--waiting-for={two}").json()])
-        self.fails(74, "enqueue", "b", "--after=99999", says="chain")
+        self.fails(65, "enqueue", "b", "--after=99999", says="no chain 99999")
 
     def test_a_bulk_file_starts_a_chain_a_line(self):
         lines = [{"input": {"n": 1}}, {"type": "other", "priority": -3}, {"input": 2, "in_ms": 60000},
@@ -207,9 +207,12 @@ class Look(JobTest):
     def test_an_unknown_id_is_an_error(self):
         self.enqueue("a")
         for args in [["show", "999"], ["logs", "999"], ["wait", "999"], ["cancel", "999"], ["retry", "999"],
-                     ["trigger", "999"], ["delete", "999"]]:
+                     ["trigger", "999"], ["delete", "999"], ["fail", "999"]]:
             with self.subTest(args=args):
-                self.one_line(self.fails(74, "jobs", *args, says="999"))
+                self.one_line(self.fails(65, "jobs", *args, says="999"))
+        self.one_line(self.fails(65, "enqueue", "b", "--after=1,999", says="no chain 999"))
+        self.one_line(self.fails(65, "cron", "remove", "none", says="none"))
+        self.assertEqual(self.totals()["pending"], 1)
         for args in [["show", "x"], ["logs", "-1"], ["wait", ""], ["cancel", "1", "1x"], ["show"], ["cancel"],
                      ["show", "99999999999999999999"]]:
             with self.subTest(args=args):
@@ -229,7 +232,25 @@ class Look(JobTest):
         self.ok("jobs", "resume", "b")
         self.assertNotIn("paused", self.ok("jobs", "stats").text)
 
+    def test_looking_makes_no_store(self):
+        for args in (["jobs", "list"], ["jobs", "show", "1"], ["jobs", "logs", "1"], ["jobs", "stats"],
+                     ["jobs", "watch", "--count=1"], ["jobs", "wait", "1"], ["jobs", "retry", "1"],
+                     ["jobs", "cancel", "1"], ["jobs", "fail", "1"], ["jobs", "trigger", "1"], ["jobs", "delete", "1"],
+                     ["jobs", "prune"], ["cron", "list"], ["cron", "remove", "x"]):
+            with self.subTest(args=args):
+                r = self.fails(69, *args, says="jobs migrate")
+                self.one_line(r)
+                self.assertIn("the store" if self.postgres else "jobs.db", r.errors)
+                self.assertFalse(os.path.exists(self.path("jobs.db")))
+        if self.postgres:
+            found = subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", "SELECT count(*) FROM pg_namespace "
+                                    "WHERE nspname = 'sluice'"], check=True, capture_output=True)
+            self.assertEqual(found.stdout, b"0\n")
+        self.ok("jobs", "migrate")
+        self.assertEqual(self.ok("jobs", "list").out, b"")
+
     def test_an_empty_store_has_zeros(self):
+        self.ok("jobs", "migrate")
         self.assertEqual(json.loads(self.ok("jobs", "stats", "--json").out),
                          {"totals": dict.fromkeys(["blocked", "pending", "running", "completed", "failed", "cancelled"], 0),
                           "types": {}})
@@ -295,8 +316,8 @@ class Look(JobTest):
             ("postgres:///x?host=%2Fnonexistent", 69, "nonexistent"),
         ]:
             with self.subTest(store=store):
-                r = self.fails(code, "jobs", "list", f"--store={store}", says=says)
-                self.one_line(r)
+                self.one_line(self.fails(code, "enqueue", "a", f"--store={store}", says=says))
+                self.one_line(self.fails(69 if code in (73, 74) else code, "jobs", "list", f"--store={store}", says=says))
 
     def test_a_store_in_a_missing_folder_is_made_for_its_owner_only(self):
         self.ok("enqueue", "a", "--store=sqlite:new/deep/x.db")
@@ -325,13 +346,26 @@ class Steer(JobTest):
         self.assertEqual(self.ok("jobs", "retry", str(one)).text, "redriven 0 of 1\n")
         self.assertEqual(self.show(one)["status"], "pending")
 
+    def test_chains_can_be_failed_from_outside(self):
+        one, two, three = self.enqueue("a"), self.enqueue("a"), self.enqueue("a")
+        self.ok("jobs", "cancel", str(three))
+        self.assertEqual(self.ok("jobs", "fail", str(one), str(three), "--error", "no paper").text, "failed 1 of 2\n")
+        self.assertEqual((self.show(one)["status"], self.show(one)["error"]), ("failed", "no paper"))
+        self.assertEqual(self.show(three)["status"], "cancelled")
+        self.fails(65, "jobs", "fail", str(two), "999", says="999")
+        self.assertEqual(self.show(two)["status"], "pending")
+        self.assertEqual(self.ok("jobs", "fail", str(two), "--json").json(), [{"failed": 1, "unchanged": 0}])
+        self.assertEqual(self.show(two)["error"], "failed from outside")
+        self.assertEqual(self.ok("jobs", "retry", str(two)).text, "redriven 1 of 1\n")
+        self.fails(65, "jobs", "fail", str(two), "--error", b"\xff", says="UTF-8")
+
     def test_deleting_is_refused_while_others_wait(self):
         one = self.enqueue("a")
         two = self.enqueue("b", f"--after={one}")
         self.fails(75, "jobs", "delete", str(one), says=str(two))
         self.assertEqual(self.show(one)["status"], "pending")
         self.assertEqual(self.ok("jobs", "delete", "--cascade", str(one)).text, "deleted 2\n")
-        self.fails(74, "jobs", "show", str(two))
+        self.fails(65, "jobs", "show", str(two))
 
     def test_a_wait_times_out_and_reports_the_end(self):
         chain = self.enqueue("a")
@@ -355,7 +389,7 @@ class Steer(JobTest):
         waiter = self.start("jobs", "wait", str(chain))
         self.ok("jobs", "delete", str(chain))
         waiter.communicate(timeout=60)
-        self.assertEqual(waiter.returncode, 74)
+        self.assertEqual(waiter.returncode, 65)
 
     def handles(self, pid, number):
         with open(f"/proc/{pid}/status", encoding="ascii") as f:
@@ -366,13 +400,13 @@ class Steer(JobTest):
         self.ok("jobs", "cancel", str(chain))
         self.assertEqual(self.ok("jobs", "prune").text, "deleted 0\n")
         self.assertEqual(self.ok("jobs", "prune", "--keep=0", "--json").json(), [{"deleted": 1}])
-        self.fails(74, "jobs", "show", str(chain))
+        self.fails(65, "jobs", "show", str(chain))
         self.show(other)
 
     def test_migrating_again_is_harmless(self):
         for _ in range(2):
-            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 1}])
-        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 1\n")
+            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 2}])
+        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 2\n")
 
     def test_many_processes_migrate_at_once(self):
         running = [self.start("enqueue", "a", str(i)) for i in range(8)]
@@ -402,11 +436,11 @@ class Cron(JobTest):
         self.assertIn("0 3 * * 1-5", self.ok("cron", "list").text)
         self.ok("cron", "remove", "nightly", "often")
         self.assertEqual(self.ok("cron", "list").out, b"")
-        self.fails(74, "cron", "remove", "nightly", says="nightly")
+        self.fails(65, "cron", "remove", "nightly", says="nightly")
 
     def test_what_no_calendar_has_is_refused_with_its_place(self):
         for spec, code, says in [("61 * * * *", 65, "column 1"), ("* * * *", 65, "schedule"), ("* * * * * *", 65, "schedule"),
-                                 ("* 24 * * *", 65, "column 3"), ("0 0 30 2 *", 74, "no such date"), ("@never", 65, "@never"),
+                                 ("* 24 * * *", 65, "column 3"), ("0 0 30 2 *", 65, "no such date"), ("@never", 65, "@never"),
                                  ("*/0 * * * *", 65, "column 3")]:
             with self.subTest(spec=spec):
                 self.fails(code, "cron", "add", "x", spec, "t", says=says)

@@ -178,6 +178,26 @@ echo "$n in $SLUICE_CHAIN_ID"
         first = [e for e in self.events(two) if e["type"] == "stdout"][0]
         self.assertEqual(first["data_b64"], "//4AAcMoG1szMW0=")
 
+    def test_a_line_that_was_cut_into_events_is_one_line_again(self):
+        long = 700_000
+        job = self.enqueue("t")
+        self.drain(self.handler(f"head -c {long} /dev/zero | tr '\\0' x; echo; echo next; printf last; printf err >&2"))
+        self.assertEqual(sorted(self.logs(job).split(b"\n")), sorted([b"x" * long, b"next", b"last", b"err", b""]))
+        pieces = [(e["partial"], len(e["text"])) for e in self.events(job) if e["type"] == "stdout"]
+        self.assertEqual(pieces, [(True, 262144), (True, 262144), (False, long - 2 * 262144), (False, 4), (True, 4)])
+        self.assertEqual([e["partial"] for e in self.events(job) if e["type"] == "stderr"], [True])
+
+    def test_two_long_lines_at_once_do_not_mix(self):
+        job = self.enqueue("t")
+        both = "head -c 262144 /dev/zero | tr '\\0' %s %s; "
+        self.drain(self.handler("".join(both % (c, to) for _ in range(3) for c, to in (("o", ""), ("e", ">&2"))) +
+                                "echo; echo >&2; echo end"))
+        lines = self.logs(job).split(b"\n")
+        self.assertEqual(sorted(lines[:-1]), sorted([b"o" * 786432, b"e" * 786432, b"end"]))
+        text = self.logs(job, "--all").decode().split("\n")
+        self.assertRegex(text[0], r"^\[.*started")
+        self.assertRegex(text[-2], r"^\[.*exited")
+
     def test_what_a_command_leaves_behind_does_not_hold_its_job(self):
         chain = self.enqueue("t")
         self.drain(self.handler("sleep 1000 & echo $! >left; echo started"))
@@ -316,7 +336,7 @@ class Control(JobTest):
         self.assertEqual(self.show(chain)["status"], "running")
         self.ok("jobs", "delete", str(chain))
         self.until(lambda: not alive(int(self.read("pid"))))
-        self.fails(74, "jobs", "show", str(chain))
+        self.fails(65, "jobs", "show", str(chain))
         self.end(worker)
 
     def test_a_command_that_ignores_sigterm_is_killed(self):
@@ -429,9 +449,24 @@ class Run(JobTest):
         job = self.ok("jobs", "list", "--json").json()[0]["id"]
         self.assertEqual(self.show(job)["status"], "running")
         self.ok("run", "true")
-        self.assertEqual(self.show(job)["status"], "cancelled")
+        shown = self.show(job)
+        self.assertEqual((shown["status"], shown["error"]), ("failed", "the 'sluice run' of this command was killed"))
+        self.assertEqual(self.attempts(job), [(1, "aborted")])
         self.assertEqual(self.logs(job).decode(), f"{pid}\nlast\n")
         self.assertIn("killed", [e["text"] for e in self.events(job) if e["type"] == "error"][0])
+
+    def test_a_run_that_has_ended_is_not_retried_since_nobody_serves_it(self):
+        self.sluice("run", "--", "sh", "-c", "exit 3")
+        self.ok("run", "true")
+        done, failed = (self.ok("jobs", "list", "--json").json()[i]["id"] for i in (0, 1))
+        other = self.enqueue("a")
+        self.ok("jobs", "cancel", str(other))
+        self.one_line(self.fails(65, "jobs", "retry", str(other), failed, says="run its command again"))
+        self.assertEqual((self.show(failed)["status"], self.show(other)["status"]), ("failed", "cancelled"))
+        self.assertEqual(self.ok("jobs", "retry", done).text, "redriven 0 of 1\n")
+        detached = self.enqueue_detached("false")
+        self.drain("--type=run")
+        self.assertEqual(self.ok("jobs", "retry", str(detached)).text, "redriven 1 of 1\n")
 
     def test_what_is_on_a_terminal_comes_at_once(self):
         p = subprocess.Popen([SLUICE, "run", "--", "sh", "-c", "echo now; read x; echo $x"], stdout=subprocess.PIPE,
