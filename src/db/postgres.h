@@ -67,6 +67,8 @@ SL_MUST_CHECK int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struc
 SL_MUST_CHECK int sl__pg_take_held(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err);
 /* A connection that is not idle or not alive is closed instead of kept. NULL is allowed. */
 void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *conn);
+/* How many connections were found dead: the server may have gone down and come back when it has grown. */
+uint64_t sl__pg_deaths(sl__pg_pool *pool);
 
 /* What every transaction of ours on a PostgreSQL connection begins with, so that adapters know one from another. */
 #define SL__PG_TX_MAGIC 0x70677478u

@@ -19,6 +19,7 @@ struct sl__pg_pool {
 	struct sl__pg_conn *idle; /* under mu */
 	unsigned n;               /* under mu: idle and taken */
 	unsigned n_held;          /* under mu: of those, by transactions */
+	_Atomic uint64_t deaths;
 };
 
 static void close_conn(sl__pg_pool *pool, struct sl__pg_conn *c)
@@ -142,6 +143,8 @@ static int take(sl__pg_pool *pool, bool held, struct sl__pg_conn **out, struct s
 				  held ? ", or all but one by transactions" : "");
 	int rc = 0;
 	if (c == NULL || !is_alive(c)) {
+		if (c != NULL)
+			atomic_fetch_add(&pool->deaths, 1);
 		close_conn(pool, c);
 		rc = connect_new(pool, &c, err);
 	}
@@ -171,6 +174,8 @@ void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *c)
 	bool held = c->held;
 	if (PQstatus(c->pg) != CONNECTION_OK || PQtransactionStatus(c->pg) != PQTRANS_IDLE ||
 	    PQpipelineStatus(c->pg) != PQ_PIPELINE_OFF) {
+		if (PQstatus(c->pg) != CONNECTION_OK)
+			atomic_fetch_add(&pool->deaths, 1);
 		close_conn(pool, c);
 		give_place_back(pool, held);
 		return;
@@ -181,4 +186,9 @@ void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *c)
 	pool->n_held -= held;
 	sl__broadcast(&pool->back);
 	sl__unlock(&pool->mu);
+}
+
+uint64_t sl__pg_deaths(sl__pg_pool *pool)
+{
+	return atomic_load(&pool->deaths);
 }

@@ -229,6 +229,19 @@ void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *err
 void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
 			const struct sl_settle_result *results, const struct sl_claim_reply *reply, int64_t now_ns);
 
+/* ---- offers: see core_offer.c ---- */
+
+/* Is a slot idle that a job could be handed to? */
+bool sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
+/* Fill offer, but for its callback, and types[n_types]; todo is that of the offer, not the lane's own. False: nothing
+ * is offered. Then one of the two below; between them sl__core_claimed for the job that was handed over, if any. */
+SL_MUST_CHECK bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
+				  struct sl_offer_type *types);
+void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo);
+/* The offer was taken, with this result. */
+void sl__core_handed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t sent_ns, int64_t now_ms,
+		     int64_t now_ns);
+
 /* Called when a running handler must be told: once per run. */
 typedef void sl__abort_fn(struct sl__run *run, enum sl_abort_reason reason, void *ctx);
 

@@ -119,7 +119,7 @@ static void link_claim(struct sl__core *core, struct sl__claim *c)
 	core->claims = c;
 }
 
-static void publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, int64_t now_ns)
+void sl__core_publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, int64_t now_ns)
 {
 	sl__core_leased(core, c, c->sent_ns);
 	c->now_ms = now_ms;
@@ -172,16 +172,30 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 	class->expiry_ns = asked_all(core, todo) ? expiry : SL_MIN(class->expiry_ns, expiry);
 }
 
+/* The store was out of reach, and may have forgotten claims: ask after all of them. */
+static void notice_epoch(struct sl__core *core, uint64_t epoch, int64_t now_ns)
+{
+	if (epoch == core->epoch)
+		return;
+	core->epoch = epoch;
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+		c->renew_ns = now_ns;
+	if (core->claims != NULL)
+		core->renew_ns = now_ns;
+}
+
 static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct sl_claim_reply *reply, int64_t now_ns)
 {
 	struct sl__claim *c = todo->claim;
 	core->classes[c->klass].in_flight--;
 	sl__core_reserve(core, todo, false);
 	todo->answered = reply != NULL;
-	if (reply != NULL)
+	if (reply != NULL) {
+		notice_epoch(core, reply->epoch, now_ns);
 		learn(core, todo, reply, now_ns);
+	}
 	if (reply != NULL && c->n > 0)
-		publish(core, c, reply->now_ms, now_ns);
+		sl__core_publish(core, c, reply->now_ms, now_ns);
 	else
 		sl__core_claim_put(core, c);
 	todo->claim = NULL;
@@ -256,7 +270,7 @@ static void keep(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
 }
 
 /* The store may have made a claim whose reply was lost: its lease is ended early, so that the jobs need not wait. */
-static void remember_claim(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
+void sl__core_remember_claim(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
 {
 	if (core->n_lost_claims < CORE_ABANDONED)
 		core->lost_claims[core->n_lost_claims++] = todo->request.claim;
@@ -272,7 +286,7 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, 
 		isolate(core, todo, err);
 	} else {
 		if (todo->claim != NULL && !transient)
-			remember_claim(core, todo, now_ns);
+			sl__core_remember_claim(core, todo, now_ns);
 		core->connected = transient;
 		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
 		core->failures++;

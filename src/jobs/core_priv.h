@@ -75,6 +75,7 @@ struct sl__core {
 	int64_t backoff_ns;  /* lanes wait until then */
 	uint32_t failures;   /* in a row */
 	bool connected, stopping, giving_up;
+	uint64_t epoch; /* of the store, in its last reply */
 	uint64_t abandoned;
 	/* the keeper's */
 	int64_t renew_ns; /* not later than the first renewal that is due */
@@ -121,6 +122,10 @@ void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool g
 
 /* core_exchange.c */
 int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transient);
+/* What was claimed may be started. */
+void sl__core_publish(struct sl__core *core, struct sl__claim *claim, int64_t now_ms, int64_t now_ns);
+/* The claim of todo may have been made, and its jobs are not known: its lease is ended early. */
+void sl__core_remember_claim(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns);
 
 /* core_keeper.c */
 /* The claim's lease counts from sent_ns, before it was asked for: when to renew it, and when to give up on it. */

@@ -133,13 +133,18 @@ void *sl__lane_main(void *lane)
 		.note = on_note, .change = l->fx.listen.change != NULL ? on_change : NULL, .ctx = l};
 	sl__lock(&w->mu);
 	for (;;) {
-		sl__core_next(w->core, sl__mono_ns(&w->home.env), &l->todo);
-		if (l->todo.kind == SL__TODO_END)
-			break;
+		int64_t now = sl__mono_ns(&w->home.env);
+		sl__core_next(w->core, now, &l->todo);
 		if (l->todo.kind == SL__TODO_EXCHANGE) {
+			(void)sl__offer_close(w, l);
 			exchange(w, l);
 			continue;
 		}
+		/* Both let go of the lock, so what was decided is decided again. A stop closes offers for good. */
+		if (sl__core_may_offer(w->core, now) ? sl__offer_open(w, l) : sl__offer_close(w, l))
+			continue;
+		if (l->todo.kind == SL__TODO_END && !l->offered)
+			break;
 		l->asleep = true;
 		(void)sl__wait(&w->home.env, &l->wake, &w->mu, l->todo.wake_ns);
 		l->asleep = false;

@@ -260,7 +260,13 @@ static int make_lane(sl_worker *w, int index, struct sl_err *err)
 	l->results = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof *l->results);
 	if (l->settles == NULL || l->results == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
-	return sl__todo_init(&l->todo, w->core, index, err);
+	int rc = sl__todo_init(&l->todo, w->core, index, err);
+	if (rc != 0 || index != 0 || w->home.store.ops->offer == NULL)
+		return rc;
+	l->offer_types = sl__calloc(&w->home.env, w->n_types, sizeof *l->offer_types);
+	if (l->offer_types == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	return sl__todo_init(&l->offer_todo, w->core, index, err);
 }
 
 static int make_lanes(sl_worker *w, struct sl_err *err)
@@ -321,6 +327,8 @@ static void free_worker(sl_worker *w)
 		sl__free(&env, l->settles);
 		sl__free(&env, l->results);
 		sl__todo_fini(&l->todo, w->core);
+		sl__todo_fini(&l->offer_todo, w->core);
+		sl__free(&env, l->offer_types);
 		sl__effects_fini(&l->fx);
 		sl__notes_fini(&l->notes);
 		sl__cond_fini(&l->wake);

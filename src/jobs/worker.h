@@ -78,6 +78,12 @@ struct sl__lane {
 	struct sl__effects fx;
 	struct sl__notes notes; /* of one exchange: those that its claim has satisfied go no further */
 	struct sl_store_listen listen;
+	/* Of the first lane: the offer that stands while it sleeps. */
+	bool offered; /* mu: it is open, or being taken; the fields below are the store's and on_taken's then */
+	bool closing; /* mu: withdrawn in vain, so on_taken will come */
+	struct sl_offer offer;
+	struct sl_offer_type *offer_types; /* NULL: the store takes no offers, or the lane is another one */
+	struct sl__todo offer_todo;
 };
 
 /* A job that a renewal found lost. */
@@ -158,6 +164,13 @@ void *sl__slot_main(void *attempt);
 void *sl__lane_main(void *lane);
 void *sl__keeper_main(void *worker);
 void *sl__clock_main(void *worker);
+
+/* offer.c */
+/* Open an offer, unless one is open or the store takes none. True: mu was let go of meanwhile. */
+bool sl__offer_open(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu);
+/* Take it back. One that is being taken stays `offered` until it has been; the lane is woken then. True: mu was let go
+ * of meanwhile. */
+bool sl__offer_close(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu);
 
 /* abort.c */
 /* The core's sl__abort_fn, with the worker as ctx: fire the signal. */

@@ -132,6 +132,35 @@ struct sl_claim_reply {
 	/* Filled when fewer than `limit` were found; -1: none known. How long to sleep at most. */
 	int64_t next_due_in_ms;    /* until a scheduled job of these types is due */
 	int64_t next_expiry_in_ms; /* until a lease on these types runs out */
+	/* Another one than in the last reply: the store was out of reach meanwhile, and may have forgotten claims that
+	 * were not durable. The worker asks after its leases at once. */
+	uint64_t epoch;
+};
+
+/* ---- offers ---- */
+
+struct sl_offer_type {
+	const char *type;
+	int64_t lease_ms;
+};
+
+/*
+ * A worker with nothing to do offers to run the next job that is started through the same open store. That job is then
+ * claimed by the transaction that starts it, which saves it the way through the queue.
+ */
+struct sl_offer {
+	struct sl_claim_id claim;
+	const char *worker;
+	const struct sl_offer_type *types;
+	size_t n_types;
+	int charge; /* as a request with limit 1 */
+	/* Called once if the offer is taken: after the transaction, on the thread of whoever starts, no lock held; it
+	 * must be quick. rc 0: the job, or NULL when it was queued after all (its type is paused). Otherwise the error
+	 * of the start, which may have happened all the same when the connection was lost. sent_ns: the monotonic clock
+	 * of the store's environment before it was sent; the worker has the same. */
+	void (*taken)(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx);
+	void *ctx;
+	struct sl_offer *next; /* the store's */
 };
 
 /* ---- settling ---- */
@@ -300,6 +329,12 @@ struct sl_store_ops {
 	/* Events of a job (0: all) with an offset above `after`, in order, at most `limit`. */
 	int (*events_read)(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 			   struct sl_err *err);
+
+	/* ---- offers; NULL, both: not supported ---- */
+	/* The offer stays the caller's, unchanged, until it is withdrawn or taken was called. Does not block. */
+	void (*offer)(void *store, struct sl_offer *offer);
+	/* 1: it is withdrawn. 0: it was taken, and `taken` has been called or will be. */
+	int (*withdraw)(void *store, struct sl_offer *offer);
 };
 
 /* An open store: a table and its state. Made by sl_store_sqlite_open, sl_store_postgres_open, or by you. */

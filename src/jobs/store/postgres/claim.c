@@ -130,6 +130,7 @@ static int send_types(struct pg_call *call, struct pg_claiming *cl)
 	sl__pg_add_text(p, r->worker);
 	sl__pg_add_interval(p, r->lease_ms);
 	sl__pg_add_bool(p, cl->lock_all);
+	sl__pg_add_bool(p, cl->lazy);
 	return sl__pg_call_send(call, ST_CLAIM_TYPES);
 }
 
@@ -151,6 +152,7 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	sl__pg_add_uuid(p, r->claim.bytes);
 	sl__pg_add_text(p, r->worker);
 	sl__pg_add_interval(p, r->lease_ms);
+	sl__pg_add_bool(p, cl->lazy);
 	return sl__pg_call_send(call, ST_CLAIM_ONE_TYPE);
 }
 
@@ -212,7 +214,9 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 	cl->n = (uint32_t)last;
 	cl->out = (uint32_t)sl__pg_int8(res, last, COL_CHAIN);
 	cl->seen = (uint32_t)sl__pg_int8(res, last, COL_FENCE);
-	*reply = (struct sl_claim_reply){.n = cl->n, .now_ms = sl__pg_time_ms(res, last, COL_CREATED)};
+	*reply = (struct sl_claim_reply){.n = cl->n,
+					 .now_ms = sl__pg_time_ms(res, last, COL_CREATED),
+					 .epoch = sl__pg_deaths(call->store->pool)};
 	reply->next_due_in_ms = in_ms(res, last, COL_SCHEDULED, reply->now_ms);
 	reply->next_expiry_in_ms = in_ms(res, last, COL_EXPIRY, reply->now_ms);
 	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */

@@ -4,7 +4,8 @@
  *
  *	[lock rows] settle [open what waited] promote claim Sync
  *
- * A claim alone is not waited for by the disk: when the server loses it, its jobs are only run again.
+ * A claim alone does not wait for the disk: when the server loses it, its jobs are only run again. Whoever runs them
+ * hears of that by the epoch of the next reply, and asks after its leases.
  */
 #include "jobs/store/postgres/store.h"
 
@@ -55,8 +56,7 @@ static int run(struct exchange *x, struct pg_call *call, struct sl_err *err)
 	int rc = settles ? sl__pg_settle_send(call, &x->settling, err) : 0;
 	if (rc != 0)
 		return rc;
-	if (!settles && x->tx == NULL)
-		(void)sl__pg_call_send(call, ST_ASYNC);
+	x->claiming.lazy = !settles && x->tx == NULL;
 	if (claims)
 		sl__pg_claim_send(call, &x->claiming);
 	rc = sl__pg_call_run(call, x->tx == NULL, err);

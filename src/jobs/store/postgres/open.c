@@ -44,6 +44,7 @@ static void close_store(void *store)
 	free_statements(s);
 	sl__free(&s->env, s->schema);
 	sl__mutex_fini(&s->marks_mu);
+	sl__mutex_fini(&s->offers_mu);
 	struct sl_env env = s->env;
 	sl__free(&env, s);
 }
@@ -91,6 +92,8 @@ static const struct sl_store_ops ops = {
 	.cron_fire = sl__pg_cron_fire,
 	.events_append = sl__pg_events_append,
 	.events_read = sl__pg_events_read,
+	.offer = sl__pg_offer,
+	.withdraw = sl__pg_withdraw,
 };
 
 static int check_schema_name(const char *schema, struct sl_err *err)
@@ -168,6 +171,7 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	s->env = env;
 	sl__mutex_init(&s->marks_mu);
+	sl__mutex_init(&s->offers_mu);
 	s->schema = sl__strdup(&env, o.schema);
 	s->may_create = o.create != SL_OFF;
 	rc = s->schema != NULL ? set_up(s, conninfo, &o, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");

@@ -45,7 +45,24 @@ static struct sl_chain chain_of(const PGresult *r, int i)
 				 .ended_ms = sl__pg_time_ms(r, i, 10)};
 }
 
-int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
+/* Whom a row is told to. */
+struct row_to {
+	sl_job_fn *job; /* or */
+	sl_chain_fn *chain;
+	void *ctx;
+};
+
+static int tell_row(const PGresult *res, int row, const struct row_to *to)
+{
+	if (to->job != NULL) {
+		struct sl_job job = job_of(res, row);
+		return to->job(&job, to->ctx);
+	}
+	struct sl_chain chain = chain_of(res, row);
+	return to->chain(&chain, to->ctx);
+}
+
+static int get(void *store, sl_store_tx *tx, uint64_t id, const struct row_to *to, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
@@ -53,34 +70,24 @@ int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, voi
 	if (rc != 0)
 		return rc;
 	sl__pg_add_int8(&call.params, (int64_t)id);
-	rc = sl__pg_call_one(&call, ST_GET_JOB, &res, err);
+	rc = sl__pg_call_one(&call, to->job != NULL ? ST_GET_JOB : ST_GET_CHAIN, &res, err);
 	if (rc == 0 && PQntuples(res) == 0)
-		rc = sl_err_set(err, SL_ENOENT, "postgres: job %llu: not found", (unsigned long long)id);
-	if (rc == 0) {
-		struct sl_job job = job_of(res, 0);
-		rc = fn(&job, ctx);
-	}
+		rc = sl_err_set(err, SL_ENOENT, "postgres: %s %llu: not found", to->job != NULL ? "job" : "chain",
+				(unsigned long long)id);
+	if (rc == 0)
+		rc = tell_row(res, 0, to);
 	sl__pg_call_close(&call);
 	return rc;
 }
 
+int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	return get(store, tx, id, &(struct row_to){.job = fn, .ctx = ctx}, err);
+}
+
 int sl__pg_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct pg_call call;
-	const PGresult *res = NULL;
-	int rc = sl__pg_call_open(&call, store, tx, PG_ONCE, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_add_int8(&call.params, (int64_t)id);
-	rc = sl__pg_call_one(&call, ST_GET_CHAIN, &res, err);
-	if (rc == 0 && PQntuples(res) == 0)
-		rc = sl_err_set(err, SL_ENOENT, "postgres: chain %llu: not found", (unsigned long long)id);
-	if (rc == 0) {
-		struct sl_chain chain = chain_of(res, 0);
-		rc = fn(&chain, ctx);
-	}
-	sl__pg_call_close(&call);
-	return rc;
+	return get(store, tx, id, &(struct row_to){.chain = fn, .ctx = ctx}, err);
 }
 
 int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
@@ -245,7 +252,7 @@ static int run_list(struct pg_call *call, struct list *l, const PGresult **res, 
 	return rc;
 }
 
-int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
+static int list(void *store, const struct sl_job_filter *filter, const struct row_to *to, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
@@ -254,33 +261,24 @@ int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn 
 		return rc;
 	struct list l = {.params = &call.params};
 	sl__buf_init(&l.sql, &call.store->env);
-	put_jobs(&l, filter);
+	if (to->job != NULL)
+		put_jobs(&l, filter);
+	else
+		put_chains(&l, filter);
 	rc = run_list(&call, &l, &res, err);
 	sl__buf_fini(&l.sql);
-	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
-		struct sl_job job = job_of(res, i);
-		rc = fn(&job, ctx);
-	}
+	for (int i = 0; rc == 0 && i < PQntuples(res); i++)
+		rc = tell_row(res, i, to);
 	sl__pg_call_close(&call);
 	return rc;
 }
 
+int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	return list(store, filter, &(struct row_to){.job = fn, .ctx = ctx}, err);
+}
+
 int sl__pg_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct pg_call call;
-	const PGresult *res = NULL;
-	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
-	if (rc != 0)
-		return rc;
-	struct list l = {.params = &call.params};
-	sl__buf_init(&l.sql, &call.store->env);
-	put_chains(&l, filter);
-	rc = run_list(&call, &l, &res, err);
-	sl__buf_fini(&l.sql);
-	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
-		struct sl_chain chain = chain_of(res, i);
-		rc = fn(&chain, ctx);
-	}
-	sl__pg_call_close(&call);
-	return rc;
+	return list(store, filter, &(struct row_to){.chain = fn, .ctx = ctx}, err);
 }

@@ -105,12 +105,32 @@ int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 
 /* ---- retention ---- */
 
+/* Where the last call for this time ended: what it has passed over, because it has not ended or is needed, is not read
+ * again by every call of a row of them. */
+static int64_t begin_pruning(struct pg_store *s, int64_t before_ms)
+{
+	sl__lock(&s->marks_mu);
+	int64_t after = s->pruned_before_ms == before_ms ? s->pruned_after : 0;
+	sl__unlock(&s->marks_mu);
+	return after;
+}
+
+/* Fewer than asked for: that was the end, and the next row of calls begins anew. */
+static void end_pruning(struct pg_store *s, int64_t before_ms, const struct id_set *found, uint32_t limit)
+{
+	sl__lock(&s->marks_mu);
+	s->pruned_before_ms = before_ms;
+	s->pruned_after = found->n > 0 && found->n == limit ? (int64_t)found->ids[found->n - 1] : 0;
+	sl__unlock(&s->marks_mu);
+}
+
 /* Locked, so that nobody begins to wait for one of them; who did just before is seen by the deleting statement. */
-static int find_prunable(struct pg_call *call, int64_t before_ms, uint32_t limit, struct id_set *set,
+static int find_prunable(struct pg_call *call, int64_t before_ms, uint32_t limit, int64_t after, struct id_set *set,
 			 struct sl_err *err)
 {
 	sl__pg_add_time(&call->params, before_ms);
 	sl__pg_add_int8(&call->params, limit);
+	sl__pg_add_int8(&call->params, after);
 	int at = sl__pg_call_send(call, ST_PRUNABLE);
 	int rc = sl__pg_call_run(call, false, err);
 	if (rc != 0)
@@ -134,9 +154,11 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, stru
 	int rc = sl__pg_call_open(&call, s, NULL, PG_LONG, err);
 	if (rc != 0)
 		return rc;
-	rc = find_prunable(&call, before_ms, limit, &set, err);
+	rc = find_prunable(&call, before_ms, limit, begin_pruning(s, before_ms), &set, err);
 	if (rc == 0)
 		rc = delete_ids(&call, set.ids, set.n, true, n, NULL, err);
+	if (rc == 0)
+		end_pruning(s, before_ms, &set, limit);
 	sl__free(&s->env, set.ids);
 	sl__pg_call_close(&call);
 	return rc;

@@ -43,14 +43,18 @@
 	"z AS MATERIALIZED (SELECT count(*) AS n FROM d),"
 #define CHARGED "EXISTS (SELECT 1 FROM c)"
 
-/* The jobs in order, then one row for the reply: count taken out, now, next due time, next expiry. */
-#define CLAIMED(limit, types_match_ready, types_match_sched, types_match_lease, seen)                                  \
+/* The jobs in order, then one row for the reply: count taken out, now, next due time, next expiry. It also says that
+ * the commit need not wait for the disk, where `lazy` allows that: but for a flagged job, since a crash that takes the
+ * server along as well would forget that it was charged. */
+#define CLAIMED(limit, types_match_ready, types_match_sched, types_match_lease, seen, lazy)                            \
 	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent,"                            \
 	" j.attempt + " CHARGED "::integer, j.priority, " CHARGED ","                                                  \
 	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"                                    \
 	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2"                                 \
 	" ORDER BY d.priority, d.id) taken"                                                                            \
-	" UNION ALL SELECT NULL, (SELECT n FROM z), " seen ", NULL, NULL, NULL, NULL, NULL,"                           \
+	" UNION ALL SELECT NULL, (SELECT n FROM z), " seen ","                                                         \
+	" CASE WHEN " lazy " AND NOT EXISTS (SELECT 1 FROM s) THEN set_config('synchronous_commit', 'off', true) END," \
+	" NULL, NULL, NULL, NULL,"                                                                                     \
 	" EXISTS (SELECT 1 FROM s) AND " limit " > 1 AND EXISTS"                                                       \
 	" (SELECT 1 FROM {s}.ready r WHERE " types_match_ready " AND r.ctid <> ALL (ARRAY(SELECT tid FROM s))),"       \
 	" NULL, clock_timestamp(),"                                                                                    \
@@ -61,7 +65,7 @@
 
 /* The lines from here on are those of the SQL. */
 /* clang-format off */
-/* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease */
+/* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease, $8 lazy */
 #define PAUSED_ONE "EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = $1)"
 static const char claim_one_type[] =
 	"WITH s AS MATERIALIZED (SELECT r.ctid AS tid FROM {s}.ready r WHERE r.type = $1 AND r.solo"
@@ -75,10 +79,11 @@ static const char claim_one_type[] =
 	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
 	" SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + $7::interval, " CHARGED ","
 	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
-	CLAIMED("$2", "r.type = $1", "q.type = $1", "o.types @> ARRAY[$1::text]", "NULL::bigint");
+	CLAIMED("$2", "r.type = $1", "q.type = $1", "o.types @> ARRAY[$1::text]", "NULL::bigint",
+	"$8::boolean");
 
 /*
- * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all
+ * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all, $10 lazy
  * A look without locks says how many of each type are among the first; only so many are locked of each. When others
  * hold those locks the claim gets less than it has seen; the caller then asks again with all types to their limits.
  */
@@ -107,7 +112,7 @@ static const char claim_types[] =
 	" SELECT $6::uuid, $7::text, clock_timestamp(), clock_timestamp() + $8::interval, " CHARGED ","
 	" array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
 	CLAIMED("$5", "r.type IN (SELECT type FROM t)", "q.type = ANY ($1)", "o.types && $1",
-	"(SELECT sum(n)::bigint FROM w)");
+	"(SELECT sum(n)::bigint FROM w)", "$10::boolean");
 
 /* $1 types. A bounded number at a time; the next claim takes the rest. */
 static const char promote[] =
@@ -265,6 +270,19 @@ static const char start[] =
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
 	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now) SELECT id, due > now FROM x";
 
+/* $1 type, $2 input, $3 priority, $4 trace parent, $5 claim, $6 worker, $7 lease, $8 charge: one chain that a worker has
+ * offered to run. What it has in the queue goes by the ordinary way when its type is paused. */
+static const char start_offered[] =
+	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, " NOW " AS now,"
+	" NOT EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = $1) AS runs),"
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, started_at, priority, attempt, status, type, input,"
+	" traceparent, leased_by) SELECT id, id, now, CASE WHEN runs AND $8 THEN now END, $3::integer,"
+	" (runs AND $8::boolean)::integer, 2, $1::text, $2::text, $4::text, CASE WHEN runs AND $8 THEN $6 END FROM x),"
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS " SELECT $5::uuid, $6::text, now, now + $7::interval, $8,"
+	" ARRAY[$1], ARRAY[id], ARRAY[1::bigint] FROM x WHERE runs),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, $3, false, $1 FROM x WHERE NOT runs)"
+	" SELECT id, runs, now FROM x";
+
 /*
  * As start, with $7 keys, $8 scopes, $9 windows; blockers: $10 which chain (from 1), $11 order, $12 chains.
  * The row of a key that is in force is updated to itself: that waits for whoever is about to put or free it, and gives
@@ -377,10 +395,21 @@ static const char delete_chains[] =
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
 	" j.id";
 
-/* $1 before, $2 limit */
+/*
+ * $1 before, $2 limit, $3 behind this id
+ * No index has the time of creation, but ids grow with it: the last that is old enough is found by halving (b), so that
+ * nothing younger is read. Ids that were taken out of the order of time, by starts at the same moment or by a clock that
+ * was set back, may be missed now and are found when they are older.
+ */
 static const char prunable[] =
-	"SELECT h.id FROM {s}.job h LEFT JOIN {s}.job t ON t.id = h.last_id"
-	" WHERE h.id = h.chain_id AND " CHAIN_STATUS("h") " IN (4, 5, 6) AND h.created_at < $1::timestamptz"
+	"WITH RECURSIVE b(lo, hi) AS (SELECT $3::bigint, (SELECT max(id) FROM {s}.job)"
+	" UNION ALL SELECT CASE WHEN r.created_at < $1::timestamptz THEN r.id ELSE b.lo END,"
+	" CASE WHEN r.created_at < $1 THEN b.hi ELSE b.lo + (b.hi - b.lo) / 2 END"
+	" FROM b LEFT JOIN LATERAL (SELECT j.id, j.created_at FROM {s}.job j"
+	" WHERE j.id > b.lo + (b.hi - b.lo) / 2 AND j.id <= b.hi ORDER BY j.id LIMIT 1) r ON true WHERE b.lo < b.hi)"
+	" SELECT h.id FROM {s}.job h LEFT JOIN {s}.job t ON t.id = h.last_id"
+	" WHERE h.id > $3 AND h.id <= (SELECT max(lo) FROM b)"
+	" AND h.id = h.chain_id AND " CHAIN_STATUS("h") " IN (4, 5, 6) AND h.created_at < $1"
 	" AND coalesce(t.ended_at, h.ended_at) < $1 AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
 	" JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = h.id AND w.status IN (1, 2))"
 	" ORDER BY h.id LIMIT $2::bigint FOR NO KEY UPDATE OF h SKIP LOCKED";
@@ -465,6 +494,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_STRICT] = "SELECT 1" SL__PG_PLANNER(PLANNER_SET),
 	[ST_RELAXED] = "SELECT 1" SL__PG_PLANNER(PLANNER_RESET),
 	[ST_START] = start,
+	[ST_START_OFFERED] = start_offered,
 	[ST_START_FULL] = start_full,
 	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",
 	[ST_LOCK] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE",

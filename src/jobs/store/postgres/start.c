@@ -21,6 +21,7 @@ struct waiting {
 	size_t n;
 	struct sl_started *out;
 	bool *later; /* per chain: scheduled for later */
+	bool handed; /* to a worker of this process: nobody else need hear of it */
 	int rc;
 	struct sl_err err;
 	bool done;
@@ -193,10 +194,24 @@ static void start_each(struct pg_store *s, struct waiting *list)
 	}
 }
 
+/* A single chain to be run now, and a worker that waits for one. */
+static bool hand_over(struct pg_store *s, struct waiting *w)
+{
+	const struct sl_new_job *job = &w->chains[0].job;
+	bool queued = true;
+	if (job->at_ms != 0 || job->delay_ms != 0 || !sl__pg_start_offered(s, job, w->out, &queued, &w->rc, &w->err))
+		return false;
+	w->later[0] = false;
+	w->handed = !queued;
+	return true;
+}
+
 /* Carry out a list that was taken, and leave every call its result. */
 static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 {
 	struct sl_err err = SL_ERR_INIT;
+	if (n == 1 && list->next == NULL && hand_over(s, list))
+		return;
 	int rc = start_list(s, NULL, list, n, &err);
 	/* After a lost connection nobody knows whether it happened: no second time. */
 	if (rc != 0 && rc != SL_EUNAVAIL && list->next != NULL) {
@@ -284,6 +299,10 @@ static int check_types(const struct sl_new_chain *chains, size_t n, struct sl_er
 
 static void tell(const struct waiting *w, const struct sl_store_listen *listen)
 {
+	if (w->handed) {
+		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
+		return;
+	}
 	for (size_t i = 0; i < w->n; i++)
 		sl__pg_tell_born(listen, w->out[i].chain_id, w->out[i].chain_id, w->chains[i].job.type,
 				 w->later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);

@@ -17,6 +17,7 @@
 	X(STRICT)                                                                                                      \
 	X(RELAXED)                                                                                                     \
 	X(START)                                                                                                       \
+	X(START_OFFERED)                                                                                               \
 	X(START_FULL)                                                                                                  \
 	X(LOCK_SHARE)                                                                                                  \
 	X(LOCK)                                                                                                        \
@@ -89,8 +90,11 @@ struct pg_store {
 	sl__mutex marks_mu;
 	struct pg_mark *marks; /* under marks_mu */
 	size_t n_marks, cap_marks;
-	int64_t marks_reset_ns; /* when they were last forgotten */
+	int64_t marks_reset_ns;                 /* when they were last forgotten */
+	int64_t pruned_before_ms, pruned_after; /* under marks_mu: how far which row of prunes has come */
 	struct pg_starter *starter;
+	sl__mutex offers_mu;
+	struct sl_offer *offers; /* under offers_mu: the oldest first */
 };
 
 struct sl_store_tx {
@@ -196,6 +200,14 @@ enum pg_born { PG_BORN_READY = 0, PG_BORN_SCHEDULED = 1, PG_BORN_BLOCKED = 2 };
 void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
 		      enum pg_born how);
 
+/* ---- offer.c ---- */
+void sl__pg_offer(void *store, struct sl_offer *offer);
+int sl__pg_withdraw(void *store, struct sl_offer *offer);
+/* Start one chain, plain and due, for a worker that has offered to run it. False: nobody has. *queued: it is in the
+ * queue after all. */
+bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, struct sl_started *out, bool *queued,
+			  int *rc, struct sl_err *err);
+
 /* ---- exchange.c, settle.c, claim.c ---- */
 int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
 		    struct sl_settle_result *results, const struct sl_claim_request *request,
@@ -220,6 +232,7 @@ struct pg_claiming {
 	const struct sl_claim_request *request;
 	bool marked;    /* it began at a mark: nothing found means little */
 	bool lock_all;  /* every type to its limit, whatever the others have */
+	bool lazy;      /* nothing but the claim: the disk need not be waited for */
 	int at;         /* number of the statement */
 	int at_promote; /* and of the one that moves what is due */
 	bool promoted;  /* something was moved, perhaps to below the mark */

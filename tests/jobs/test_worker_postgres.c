@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Workers on PostgreSQL: jobs that are handed to an idle worker by their start, and what a crash of the server does to
+ * claims that were not durable. Without a notifier, and with a poll that is longer than any test: what moves here moves
+ * by itself.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "jobs/pg_place.h"
+
+#define PATIENCE_S 60
+
+static struct pg_place place;
+static struct sl_err err;
+
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) != 0)                                                                                       \
+			fail_msg("%s: %s", #call, err.msg);                                                            \
+	} while (0)
+
+static struct world {
+	sl_store store;
+	sl_jobs *client;
+	pthread_mutex_t mu;
+	pthread_cond_t changed;
+	int arrived, left, open; /* of handlers; open: they may go on */
+	int aborted;             /* enum sl_abort_reason of the last */
+	int seen[SL_OBSERVE_CHAIN_COMPLETED + 1];
+} w;
+
+static void observe(const struct sl_observation *o, void *ctx)
+{
+	(void)ctx;
+	pthread_mutex_lock(&w.mu);
+	w.seen[o->kind]++;
+	pthread_cond_broadcast(&w.changed);
+	pthread_mutex_unlock(&w.mu);
+}
+
+static void await(const int *what, int n)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += PATIENCE_S;
+	pthread_mutex_lock(&w.mu);
+	while (*what < n)
+		if (pthread_cond_timedwait(&w.changed, &w.mu, &until) != 0) {
+			fprintf(stderr, "what the test waits for has not happened\n");
+			_exit(1); /* with threads of workers at work, there is no going on */
+		}
+	pthread_mutex_unlock(&w.mu);
+}
+
+static void add(int *what)
+{
+	pthread_mutex_lock(&w.mu);
+	(*what)++;
+	pthread_cond_broadcast(&w.changed);
+	pthread_mutex_unlock(&w.mu);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	memset(&w, 0, sizeof w);
+	pthread_mutex_init(&w.mu, NULL);
+	pthread_cond_init(&w.changed, NULL);
+	memset(&err, 0, sizeof err);
+	if (pg_place_set_up(&place) != 0 || pg_place_open(&place, &w.store, 8) != 0)
+		return -1;
+	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &w.store};
+	return sl_jobs_open(&w.client, &opts, &err);
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	sl_jobs_close(w.client);
+	sl_store_close(&w.store);
+	pg_place_tear_down(&place);
+	return 0;
+}
+
+static long long number(const char *sql)
+{
+	return pg_temp_number(place.admin, sql);
+}
+
+static uint64_t start(const char *type, const char *input)
+{
+	struct sl_new_chain chain = {.job = {.type = type, .input = input}};
+	struct sl_started out;
+	OK(sl_jobs_start(w.client, NULL, &chain, &out, &err));
+	return out.chain_id;
+}
+
+/* ---- handlers and workers ---- */
+
+static int noop(sl_attempt *a, struct sl_err *e, void *ctx)
+{
+	(void)e, (void)ctx;
+	add(&w.arrived);
+	return sl_attempt_complete(a, sl_attempt_job(a)->input, NULL);
+}
+
+/* Waits until it may go on, or is aborted. */
+static int gate(sl_attempt *a, struct sl_err *e, void *ctx)
+{
+	(void)e, (void)ctx;
+	add(&w.arrived);
+	int reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
+	pthread_mutex_lock(&w.mu);
+	w.aborted = reason;
+	w.left++;
+	pthread_cond_broadcast(&w.changed);
+	pthread_mutex_unlock(&w.mu);
+	return 0;
+}
+
+static sl_worker *new_worker(sl_process_fn *fn, int slots)
+{
+	/* "u" is there to make a worker speak with its store. */
+	struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = fn},
+				   {SL_PROCESSOR_INIT, .type = "u", .process = noop}};
+	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .store = &w.store, .processors = p,
+				      .n_processors = 2,   .slots = slots,    .observe = observe};
+	sl_worker *worker = NULL;
+	OK(sl_worker_new(&worker, &opts, &err));
+	OK(sl_worker_start(worker, &err));
+	return worker;
+}
+
+static uint64_t exchanges(sl_worker *worker)
+{
+	struct sl_worker_stats s = {.struct_size = sizeof s};
+	sl_worker_get_stats(worker, &s);
+	return s.exchanges;
+}
+
+/* Until the first claim has come back with nothing: from then on the worker offers to run what is started. */
+static void await_idle(sl_worker *worker)
+{
+	const struct timespec moment = {.tv_nsec = 1000000};
+	while (exchanges(worker) == 0)
+		(void)nanosleep(&moment, NULL);
+}
+
+/* The n-th handler has begun by now, or does when the test starts another job: an offer may come a moment later than
+ * the answer that makes the worker idle, and a job that was queued before it waits for the poll. */
+static uint64_t start_until_run(int n)
+{
+	const struct timespec moment = {.tv_nsec = 20000000};
+	for (;;) {
+		uint64_t id = start("t", "{\"x\":1}");
+		for (int i = 0; i < 250; i++) {
+			pthread_mutex_lock(&w.mu);
+			bool there = w.arrived >= n;
+			pthread_mutex_unlock(&w.mu);
+			if (there)
+				return id;
+			(void)nanosleep(&moment, NULL);
+		}
+	}
+}
+
+/* ---- offers, as the store has them ---- */
+
+struct taken {
+	int calls, rc, n;
+	uint64_t id;
+	int32_t attempt;
+	int charged;
+	char input[64];
+};
+
+static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx)
+{
+	struct taken *t = ctx;
+	assert_true(sent_ns > 0);
+	t->calls++;
+	t->rc = rc;
+	if (job == NULL)
+		return;
+	assert_true(now_ms > 1700000000000);
+	assert_int_equal(job->fence, 1);
+	assert_string_equal(job->type, "t");
+	t->n++;
+	t->id = job->id;
+	t->attempt = job->attempt;
+	t->charged = job->charged;
+	(void)snprintf(t->input, sizeof t->input, "%s", job->input);
+}
+
+static const struct sl_offer_type type_t = {.type = "t", .lease_ms = 60000};
+
+static struct sl_offer offer_of(struct taken *t, int charge)
+{
+	return (struct sl_offer){.claim = {{7}},
+				 .worker = "me",
+				 .types = &type_t,
+				 .n_types = 1,
+				 .charge = charge,
+				 .taken = on_taken,
+				 .ctx = t};
+}
+
+static void a_start_claims_its_job_for_whoever_has_offered_to_run_it(void **state)
+{
+	(void)state;
+	struct taken t = {0};
+	struct sl_offer offer = offer_of(&t, 0);
+	w.store.ops->offer(w.store.ctx, &offer);
+	uint64_t id = start("t", "{\"x\":1}");
+	assert_int_equal(t.calls, 1);
+	assert_int_equal(t.rc, 0);
+	assert_int_equal(t.id, id);
+	assert_int_equal(t.charged, 0);
+	assert_int_equal(t.attempt, 0);
+	assert_string_equal(t.input, "{\"x\":1}");
+	assert_int_equal(number("SELECT count(*) FROM ready"), 0);
+	assert_int_equal(number("SELECT ids[1] FROM lease WHERE worker = 'me' AND NOT charged AND fences = '{1}'"), id);
+	assert_int_equal(w.store.ops->withdraw(w.store.ctx, &offer), 0);
+	start("t", "2"); /* the offer is gone */
+	assert_int_equal(t.calls, 1);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
+	/* It settles as any other. */
+	struct sl_settle settle = {.kind = SL_SETTLE_COMPLETE,
+				   .id = id,
+				   .chain_id = id,
+				   .fence = 1,
+				   .claim = offer.claim,
+				   .worker = "me",
+				   .output = "3",
+				   .last_of_claim = 1};
+	struct sl_settle_result result;
+	OK(w.store.ops->exchange(w.store.ctx, NULL, &settle, 1, &result, NULL, NULL, NULL, NULL, NULL, &err));
+	assert_int_equal(result.lost, SL_LOST_NOT);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+	assert_int_equal(number("SELECT attempt FROM job WHERE status = 4"), 1);
+}
+
+static void an_offer_for_a_single_slot_charges_the_start(void **state)
+{
+	(void)state;
+	struct taken t = {0};
+	struct sl_offer offer = offer_of(&t, 1);
+	w.store.ops->offer(w.store.ctx, &offer);
+	start("t", NULL);
+	assert_int_equal(t.charged, 1);
+	assert_int_equal(t.attempt, 1);
+	assert_int_equal(number("SELECT attempt FROM job WHERE leased_by = 'me' AND started_at IS NOT NULL"), 1);
+	assert_int_equal(number("SELECT count(*) FROM lease WHERE charged"), 1);
+}
+
+static void what_is_not_to_run_now_leaves_the_offer_alone(void **state)
+{
+	(void)state;
+	struct taken t = {0};
+	struct sl_offer offer = offer_of(&t, 0);
+	struct sl_new_chain chains[2] = {{.job = {.type = "t"}}, {.job = {.type = "t"}}};
+	struct sl_started out[2];
+	w.store.ops->offer(w.store.ctx, &offer);
+	start("other", NULL);
+	chains[0].job.delay_ms = 60000;
+	OK(sl_jobs_start(w.client, NULL, &chains[0], out, &err));
+	chains[0].job.delay_ms = 0;
+	OK(sl_jobs_start_many(w.client, NULL, chains, 2, out, &err));
+	sl_tx *tx;
+	OK(sl_jobs_begin(w.client, &tx, &err));
+	OK(sl_jobs_start(w.client, tx, &chains[0], out, &err));
+	OK(sl_tx_commit(tx, &err));
+	assert_int_equal(t.calls, 0);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 4);
+	assert_int_equal(w.store.ops->withdraw(w.store.ctx, &offer), 1);
+	assert_int_equal(w.store.ops->withdraw(w.store.ctx, &offer), 0);
+}
+
+static void a_job_of_a_paused_type_is_queued_and_told_of(void **state)
+{
+	(void)state;
+	struct taken t = {0};
+	struct sl_offer offer = offer_of(&t, 1);
+	OK(sl_jobs_pause(w.client, "t", &err));
+	w.store.ops->offer(w.store.ctx, &offer);
+	start("t", NULL);
+	assert_int_equal(t.calls, 1);
+	assert_int_equal(t.rc, 0);
+	assert_int_equal(t.n, 0);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
+	assert_int_equal(number("SELECT attempt FROM job WHERE leased_by IS NULL"), 0);
+}
+
+static void a_start_that_fails_tells_the_offer_why(void **state)
+{
+	(void)state;
+	struct taken t = {0};
+	struct sl_offer offer = offer_of(&t, 0);
+	struct sl_new_chain chain = {.job = {.type = "t", .input = "\"\xff\""}};
+	struct sl_started out;
+	w.store.ops->offer(w.store.ctx, &offer);
+	assert_int_equal(w.store.ops->start(w.store.ctx, NULL, &chain, 1, &out, NULL, &err), SL_EDATA);
+	assert_int_equal(t.calls, 1);
+	assert_int_equal(t.rc, SL_EDATA);
+	assert_int_equal(t.n, 0);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+}
+
+/* ---- offers, as workers make them ---- */
+
+static void a_job_that_is_started_beside_an_idle_worker_runs_at_once(void **state)
+{
+	(void)state;
+	sl_worker *worker = new_worker(noop, 2);
+	await_idle(worker);
+	uint64_t id = start_until_run(1);
+	struct sl_chain *chain = NULL;
+	OK(sl_jobs_wait(w.client, id, PATIENCE_S * 1000, &chain, &err));
+	assert_int_equal(chain->status, SL_JOB_COMPLETED);
+	assert_string_equal(chain->output, "{\"x\":1}");
+	sl_jobs_free(w.client, chain);
+	assert_true(w.seen[SL_OBSERVE_JOB_ACQUIRED] >= 1);
+	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
+	sl_worker_free(worker);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+}
+
+static void a_worker_that_stops_takes_its_offer_back(void **state)
+{
+	(void)state;
+	sl_worker *worker = new_worker(noop, 2);
+	await_idle(worker);
+	(void)start_until_run(1);
+	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
+	sl_worker_free(worker);
+	long long before = number("SELECT count(*) FROM ready");
+	start("t", NULL);
+	assert_int_equal(number("SELECT count(*) FROM ready"), before + 1);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+}
+
+static atomic_bool enough;
+static atomic_int started;
+
+static void *starter(void *arg)
+{
+	struct sl_new_chain chain = {.job = {.type = "t", .input = "1"}};
+	struct sl_started out;
+	(void)arg;
+	while (!atomic_load(&enough)) {
+		struct sl_err own = SL_ERR_INIT;
+		if (sl_jobs_start(w.client, NULL, &chain, &out, &own) == 0)
+			atomic_fetch_add(&started, 1);
+	}
+	return NULL;
+}
+
+/* Starts that take offers beside workers that make them, withdraw them and end. */
+static void nothing_is_lost_while_workers_come_and_go(void **state)
+{
+	(void)state;
+	const char *box = getenv("SLUICE_TEST_SECONDS");
+	time_t until = time(NULL) + (box != NULL ? atoi(box) : 2);
+	pthread_t threads[2];
+	int workers = 0;
+	atomic_store(&enough, false);
+	atomic_store(&started, 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, starter, NULL), 0);
+	while (time(NULL) < until) {
+		const struct timespec moment = {.tv_nsec = (workers % 7) * 3000000};
+		sl_worker *worker = new_worker(noop, 1 + workers % 3);
+		(void)nanosleep(&moment, NULL);
+		OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
+		sl_worker_free(worker);
+		workers++;
+	}
+	atomic_store(&enough, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	sl_worker *last = new_worker(noop, 4);
+	OK(sl_worker_drain(last, PATIENCE_S * 1000, &err));
+	OK(sl_worker_stop(last, SL_UNLIMITED, &err));
+	sl_worker_free(last);
+	printf("# %d workers, %d chains\n", workers, atomic_load(&started));
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 4"), atomic_load(&started));
+	assert_int_equal(number("SELECT count(*) FROM job WHERE attempt <> 1 AND solo"), 0);
+	assert_int_equal(w.arrived, atomic_load(&started));
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+}
+
+/* ---- a server that crashes ---- */
+
+/* The claim of a job that was queued is not durable. The server forgets it; the worker hears so with the first answer
+ * after that, and aborts the attempt, which somebody else may run by now. */
+static void an_attempt_whose_claim_the_server_forgot_is_aborted_with_the_next_answer(void **state)
+{
+	(void)state;
+	assert_int_equal(pg_temp_exec(place.admin, "ALTER SYSTEM SET wal_writer_delay = '10s'"), 0);
+	assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_reload_conf()"), 0);
+	start("t", NULL);
+	sl_worker *worker = new_worker(gate, 2);
+	await(&w.arrived, 1);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 1);
+	PQfinish(place.admin);
+	assert_int_equal(pg_temp_command(place.server, "crash"), 0);
+	place.admin = pg_temp_connect(place.server);
+	char sql[128];
+	(void)snprintf(sql, sizeof sql, "SET client_min_messages = error; SET search_path = %s", place.schema);
+	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
+	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
+	sl_worker *other = new_worker(gate, 1); /* takes what the first one runs */
+	await(&w.arrived, 2);
+	start("u", "1"); /* only the first one has a slot for it, and speaks with the store at its end */
+	await(&w.left, 1);
+	assert_int_equal(w.aborted, SL_ABORT_TAKEN_BY_ANOTHER_WORKER);
+	OK(sl_worker_stop(worker, 0, &err));
+	assert_int_equal(sl_worker_stop(other, 0, &err), SL_ETIMEDOUT);
+	sl_worker_free(worker);
+	sl_worker_free(other);
+	assert_int_equal(pg_temp_exec(place.admin, "ALTER SYSTEM RESET wal_writer_delay"), 0);
+	assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_reload_conf()"), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		TEST(a_start_claims_its_job_for_whoever_has_offered_to_run_it),
+		TEST(an_offer_for_a_single_slot_charges_the_start),
+		TEST(what_is_not_to_run_now_leaves_the_offer_alone),
+		TEST(a_job_of_a_paused_type_is_queued_and_told_of),
+		TEST(a_start_that_fails_tells_the_offer_why),
+		TEST(a_job_that_is_started_beside_an_idle_worker_runs_at_once),
+		TEST(a_worker_that_stops_takes_its_offer_back),
+		TEST(nothing_is_lost_while_workers_come_and_go),
+		TEST(an_attempt_whose_claim_the_server_forgot_is_aborted_with_the_next_answer),
+	};
+	int rc = pg_place_start(&place, PG_TEMP_FAST);
+	if (rc != 0)
+		return rc;
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	pg_place_stop(&place);
+	return rc;
+}
