@@ -84,13 +84,6 @@ static bool before(const struct sim_event *a, const struct sim_event *b)
 	return a->at_ns < b->at_ns || (a->at_ns == b->at_ns && a->order < b->order);
 }
 
-static void swap(struct sim_event *a, struct sim_event *b)
-{
-	struct sim_event t = *a;
-	*a = *b;
-	*b = t;
-}
-
 struct sim_event *sim_at(struct sim *sim, int64_t at_ns, sim_fn *fn, const struct sim_worker *w)
 {
 	if (sim->n_heap == sim->cap_heap) {
@@ -99,31 +92,32 @@ struct sim_event *sim_at(struct sim *sim, int64_t at_ns, sim_fn *fn, const struc
 		if (sim->heap == NULL)
 			abort();
 	}
+	struct sim_event ev = {.at_ns = at_ns < sim->now_ns ? sim->now_ns : at_ns,
+			       .order = sim->order++,
+			       .fn = fn,
+			       .worker = w != NULL ? w->index : -1,
+			       .life = w != NULL ? w->life : 0};
 	size_t i = sim->n_heap++;
-	sim->heap[i] = (struct sim_event){.at_ns = at_ns < sim->now_ns ? sim->now_ns : at_ns,
-					  .order = sim->order++,
-					  .fn = fn,
-					  .worker = w != NULL ? w->index : -1,
-					  .life = w != NULL ? w->life : 0};
-	for (; i > 0 && before(&sim->heap[i], &sim->heap[(i - 1) / 2]); i = (i - 1) / 2)
-		swap(&sim->heap[i], &sim->heap[(i - 1) / 2]);
+	for (; i > 0 && before(&ev, &sim->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		sim->heap[i] = sim->heap[(i - 1) / 2];
+	sim->heap[i] = ev;
 	return &sim->heap[i];
 }
 
 static struct sim_event pop(struct sim *sim)
 {
-	struct sim_event top = sim->heap[0];
-	sim->heap[0] = sim->heap[--sim->n_heap];
-	for (size_t i = 0;;) {
-		size_t least = i, left = 2 * i + 1;
-		for (size_t c = left; c < left + 2 && c < sim->n_heap; c++)
-			if (before(&sim->heap[c], &sim->heap[least]))
-				least = c;
-		if (least == i)
-			return top;
-		swap(&sim->heap[i], &sim->heap[least]);
-		i = least;
+	struct sim_event top = sim->heap[0], last = sim->heap[--sim->n_heap];
+	size_t i = 0;
+	for (size_t c = 1; c < sim->n_heap; c = 2 * i + 1) {
+		if (c + 1 < sim->n_heap && before(&sim->heap[c + 1], &sim->heap[c]))
+			c++;
+		if (!before(&sim->heap[c], &last))
+			break;
+		sim->heap[i] = sim->heap[c];
+		i = c;
 	}
+	sim->heap[i] = last;
+	return top;
 }
 
 /* An event of a worker waits while that is paused, and is void when it has died. */
@@ -196,7 +190,7 @@ static void draw_knobs(struct sim *sim)
 /* Schedules tick by the minute, so there is more time for everything, and clocks jump further. */
 static void draw_cron_knobs(struct sim *sim)
 {
-	static const int64_t polls[] = {2000, 10000, 30000};
+	static const int64_t polls[] = {5000, 10000, 30000};
 	struct sim_knobs *k = &sim->k;
 	k->n_crons = (int)sim_range(sim, 1, SIM_CRONS);
 	k->n_cron_puts = (int)maybe(sim, 5);
@@ -219,6 +213,7 @@ static void draw_event_knobs(struct sim *sim)
 	k->put_back = sim_chance(sim, 800) ? 0 : 500;
 	k->copy = sim_chance(sim, 700) ? 0 : 800;
 	k->reopen = maybe(sim, 900);
+	k->n_losses = sim_chance(sim, 800) ? 0 : (int)sim_range(sim, 1, 3);
 }
 
 /* A seed tells by its number what it is about, and draws what is new from a stream of its own: runs about jobs alone
@@ -506,6 +501,10 @@ void sim_run(const struct sim_opts *opts, struct sim_report *report)
 	stay_at_rest(sim);
 	for (int i = 0; i < SIM_TYPES && sim->k.notes; i++)
 		probe(sim, i);
+	if (!sim->report->failed && sim->k.n_losses > 0) {
+		sim_reopen_logs(sim);
+		come_to_rest(sim);
+	}
 	if (!sim->report->failed && sim->k.events)
 		sim_check_events(sim);
 	end(sim);

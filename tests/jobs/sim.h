@@ -11,8 +11,8 @@
  * blockers, cancel, redrive, trigger, complete and remove them, put and remove schedules, and pause types meanwhile.
  * Handlers complete, continue (also behind children that they started), fail, ask for a later time, settle in a
  * transaction of their own, run past their lease, obey an abort or not. Logs lose what was not synced, fail to sync,
- * are left by killed workers and found by others, are put back from a copy that is too old, or written to twice after a
- * machine was copied.
+ * are left by killed workers and found by others, are put back from a copy that is too old, or are written to twice
+ * after a machine was copied; the store loses its last events in a restore.
  *
  * Rules, checked after each change of the store or as they are broken, R9, R10 and the ends of R12 and R14 at the end:
  *  R1. At most one completion of a job is accepted; a completed job keeps its status, output and next job.
@@ -52,15 +52,16 @@
 /* A rule broken outside of the store, for tests of the checks. */
 enum sim_wrong {
 	SIM_RIGHT = 0,
-	SIM_WRONG_CATCH_UP,   /* turns take the policy of a schedule for the other one */
-	SIM_WRONG_NO_TURN,    /* nobody fires */
-	SIM_WRONG_SPEC,       /* a turn moves the schedule a minute too far */
-	SIM_WRONG_NO_WAIT,    /* jobs settle before their events are durable */
-	SIM_WRONG_EARLY,      /* events are sent before they are durable */
-	SIM_WRONG_TRUST,      /* a send that was not answered counts as done */
-	SIM_WRONG_GO_ON,      /* a conflict does not stop the sender */
-	SIM_WRONG_PARK,       /* a record is set aside because the store was away */
-	SIM_WRONG_NO_RECOVERY /* nobody looks for the logs of the dead */
+	SIM_WRONG_CATCH_UP,    /* turns take the policy of a schedule for the other one */
+	SIM_WRONG_NO_TURN,     /* nobody fires */
+	SIM_WRONG_SPEC,        /* a turn moves the schedule a minute too far */
+	SIM_WRONG_NO_WAIT,     /* jobs settle before their events are durable */
+	SIM_WRONG_EARLY,       /* events are sent before they are durable */
+	SIM_WRONG_TRUST,       /* a send that was not answered counts as done */
+	SIM_WRONG_NO_WAY_BACK, /* a sender does not go back to what the store has lost */
+	SIM_WRONG_GO_ON,       /* a conflict does not stop the sender */
+	SIM_WRONG_PARK,        /* a record is set aside because the store was away */
+	SIM_WRONG_NO_RECOVERY  /* nobody looks for the logs of the dead */
 };
 
 struct sim_opts {
@@ -88,6 +89,7 @@ struct sim_opts {
 	X(resent, "sent again")                                                                                        \
 	X(late_events, "late")                                                                                         \
 	X(lost_lines, "lost before their sync")                                                                        \
+	X(store_lost, "lost by the store")                                                                             \
 	X(parked, "set aside")                                                                                         \
 	X(conflicts, "conflicts")                                                                                      \
 	X(recovered, "logs recovered")                                                                                 \

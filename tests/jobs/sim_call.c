@@ -63,6 +63,9 @@ static struct sim_call *new_call(enum sim_call_kind kind, const struct sim_worke
 	c->life = w->life;
 	c->who = who;
 	c->n_settles = n_settles;
+	c->texts = c->few_texts;
+	if (n_settles == 0)
+		return c;
 	c->settles = sim_alloc(n_settles * sizeof *c->settles);
 	c->results = sim_alloc(n_settles * sizeof *c->results);
 	c->texts = sim_alloc((n_settles * 8 + 8) * sizeof *c->texts);
@@ -96,7 +99,6 @@ static void keep_renewals(struct sim_call *c, const struct sl__todo *todo)
 {
 	c->n_renewals = todo->n_renewals;
 	c->renewals = sim_alloc(todo->n_renewals * sizeof *c->renewals);
-	free(c->texts);
 	c->texts = sim_alloc((todo->n_renewals * 2 + 1) * sizeof *c->texts);
 	for (size_t i = 0; i < todo->n_renewals; i++) {
 		const struct sl_renewal *r = &todo->renewals[i];
@@ -112,7 +114,8 @@ static void let_go(struct sim_call *c)
 		return;
 	for (size_t i = 0; i < c->n_texts; i++)
 		free(c->texts[i]);
-	free(c->texts);
+	if (c->texts != c->few_texts)
+		free(c->texts);
 	free(c->settles);
 	free(c->results);
 	free(c->renewals);
@@ -182,6 +185,10 @@ static bool is_bad(const struct sl_event_row *row)
 
 static void apply_append(struct sim *sim, struct sim_call *c)
 {
+	if (c->restores != sim->restores) { /* a restored server knows nothing of the connection */
+		c->applied_rc = sl_err_set(&c->err, SL_EUNAVAIL, "the connection is lost");
+		return;
+	}
 	for (size_t i = 0; i < c->n_rows && c->applied_rc == 0; i++)
 		if (is_bad(&c->rows[i])) {
 			c->applied_rc = sl_err_set(&c->err, SL_EDATA, "row %zu is refused", i);

@@ -79,7 +79,7 @@ void sim_fiber_start(struct sim *sim, const struct sim_worker *w, sim_fiber_fn *
 	struct fiber *f = sim->spare_fibers != NULL ? whole(sim->spare_fibers) : new_fiber();
 	if (sim->spare_fibers != NULL)
 		sim->spare_fibers = f->next != NULL ? &f->next->pub : NULL;
-	f->pub = (struct sim_fiber){.sim = sim, .worker = w->index, .life = w->life};
+	f->pub = (struct sim_fiber){.sim = sim, .worker = w->index, .life = w->life, .restores = sim->restores};
 	f->fn = fn;
 	f->arg = arg;
 	f->ended = false;
@@ -182,6 +182,7 @@ static int events_append(void *store, const struct sl_event_row *events, size_t 
 	c->mark = marks[0];
 	c->skip_to = marks[0].mark;
 	c->stopped_before = f->stopped;
+	c->restores = f->restores;
 	sim_fiber_wait(f, c);
 	if (c->rc == 0)
 		marks[0].mark = c->mark.mark;

@@ -300,6 +300,7 @@ static void leave(struct sim *sim, struct sim_log *log, bool in_order)
 	log->holder = -1;
 	if (in_order) {
 		all_durable(sim, log, log->n);
+		log->complete = log->n > 0 && log->mark_known && log->mark == log->n;
 		return;
 	}
 	cut(sim, log, (size_t)sim_range(sim, (int64_t)log->durable, (int64_t)log->n));
@@ -362,6 +363,8 @@ void sim_plan_logs(struct sim *sim)
 {
 	sim->lines = sim_alloc(SIM_LINES * sizeof *sim->lines);
 	sim_at(sim, sim_range(sim, 500, 5000) * SIM_MS, sweep, NULL);
+	for (int i = 0; i < sim->k.n_losses; i++)
+		sim_at(sim, sim_range(sim, 0, sim->k.chaos_ms) * SIM_MS, sim_lose_events, NULL);
 }
 
 bool sim_logs_at_rest(const struct sim *sim)
@@ -373,6 +376,13 @@ bool sim_logs_at_rest(const struct sim *sim)
 			return false;
 	}
 	return true;
+}
+
+void sim_reopen_logs(struct sim *sim)
+{
+	for (int i = 0; i < sim->n_logs; i++)
+		if (sim->logs[i]->holder >= 0)
+			hold(sim, sim->logs[i], &sim->workers[sim->logs[i]->holder], sim->logs[i]->swept);
 }
 
 void sim_free_logs(struct sim *sim)

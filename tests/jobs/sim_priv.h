@@ -43,6 +43,7 @@ struct sim_knobs {
 	bool events;
 	int send_batch;
 	uint32_t fail_flush, bad_line, slow_flush, put_back, copy, reopen;
+	int n_losses;
 };
 
 struct sim;
@@ -96,6 +97,7 @@ struct sim_call {
 	size_t n_settles;
 	char **texts; /* of the settles */
 	size_t n_texts;
+	char *few_texts[4]; /* texts of a call without settles */
 	bool claims;
 	struct sl_claim_request request;
 	struct sl_claim_reply reply;
@@ -126,6 +128,7 @@ struct sim_call {
 	size_t n_rows, n_new;
 	struct sl_event_mark mark;
 	uint64_t skip_to;    /* the mark that was sent */
+	uint32_t restores;   /* of the store when its fiber began */
 	bool stopped_before; /* the sender had met a conflict when it sent this */
 };
 
@@ -189,6 +192,7 @@ struct sim_line {
 	bool bad;     /* the store will refuse it, or it is no event at all */
 	bool durable; /* the log said so */
 	bool parked, gone, found;
+	bool lost; /* by the store, once */
 	uint32_t stored;
 };
 
@@ -202,7 +206,8 @@ struct sim_record {
 
 /* What the store has under a sequence. */
 struct sim_taken {
-	uint64_t crc, job_id;
+	uint64_t crc, job_id, offset;
+	uint32_t line;
 	bool there;
 };
 
@@ -288,6 +293,7 @@ struct sim {
 	uint64_t last_offset; /* of job_events */
 	void **kept;          /* memory until the end */
 	size_t n_kept, cap_kept;
+	uint32_t restores;  /* of the store: each ends all connections */
 	int64_t base_ms;    /* the store's clock at the beginning */
 	int64_t awake_ns;   /* nobody is paused any more */
 	int64_t settled_ns; /* from then on ticks are punctual */
@@ -363,6 +369,7 @@ struct sim_fiber {
 	int64_t turn_ms;
 	int log; /* that it sends, and whether a conflict had stopped that */
 	bool stopped;
+	uint32_t restores;
 };
 typedef void sim_fiber_fn(struct sim_fiber *f, void *arg);
 void sim_fiber_start(struct sim *sim, const struct sim_worker *w, sim_fiber_fn *fn, void *arg);
@@ -394,11 +401,15 @@ bool sim_await_events(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 void sim_plan_logs(struct sim *sim);
 /* Nothing is left to flush or to send, but what a conflict stopped. */
 bool sim_logs_at_rest(const struct sim *sim);
+/* Close and open all logs that are open: their senders ask the store anew. */
+void sim_reopen_logs(struct sim *sim);
 void sim_free_logs(struct sim *sim);
 
 /* ---- sim_send.c ---- */
 /* The sender of the log has something to look at. */
 void sim_send_poke(struct sim *sim, struct sim_log *log);
+/* The store loses its last events. */
+sim_fn sim_lose_events;
 void sim_check_appended(struct sim *sim, const struct sim_call *c);
 void sim_check_durable(struct sim *sim, const struct sl_settle *s);
 void sim_check_events(struct sim *sim);

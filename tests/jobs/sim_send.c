@@ -110,9 +110,19 @@ static void refuse(struct sim *sim, struct sim_log *log, const struct batch *b, 
 	}
 }
 
+/* What counts as sent is gone from a log that trusts. */
+static bool goes_back(const struct sim *sim)
+{
+	return sim->opts.wrong != SIM_WRONG_NO_WAY_BACK && sim->opts.wrong != SIM_WRONG_TRUST;
+}
+
 static void accept(struct sim *sim, struct sim_log *log, uint64_t mark)
 {
-	bool moved = !log->mark_known || mark > log->mark;
+	bool moved = !log->mark_known || mark != log->mark;
+	if (!goes_back(sim) && log->mark_known && mark < log->mark) {
+		back_off(sim, log);
+		return;
+	}
 	if (mark > sendable(sim, log)) {
 		halt(sim, log);
 		return;
@@ -237,7 +247,7 @@ static int judge(struct sim *sim, const struct sim_stream *s, const struct sim_c
 }
 
 /* What comes after its job has gone stays: nobody removes that any more. */
-static void take(struct sim *sim, struct sim_stream *s, const struct sl_event_row *row)
+static void take(struct sim *sim, struct sim_stream *s, const struct sl_event_row *row, uint32_t line)
 {
 	size_t cap = s->cap;
 	while (row->sequence > cap)
@@ -249,8 +259,11 @@ static void take(struct sim *sim, struct sim_stream *s, const struct sl_event_ro
 		memset(s->taken + s->cap, 0, (cap - s->cap) * sizeof *s->taken);
 		s->cap = cap;
 	}
-	s->taken[row->sequence - 1] = (struct sim_taken){
-		.crc = row->crc, .job_id = is_gone(sim, row->job_id) ? 0 : row->job_id, .there = true};
+	s->taken[row->sequence - 1] = (struct sim_taken){.crc = row->crc,
+							 .job_id = is_gone(sim, row->job_id) ? 0 : row->job_id,
+							 .offset = row->offset,
+							 .line = line,
+							 .there = true};
 }
 
 struct reading {
@@ -298,8 +311,44 @@ static int on_new(const struct sl_event_row *row, void *ctx)
 	sim->report->late_events += row->late != 0;
 	sim->last_offset = row->offset;
 	r->log->stream->mark = row->sequence;
-	take(sim, r->log->stream, row);
+	if (line != NULL)
+		take(sim, r->log->stream, row, (uint32_t)(line - sim->lines));
 	return 0;
+}
+
+/* What the store has of the stream from this sequence on is lost with it. */
+static void forget(struct sim *sim, struct sim_stream *s, uint64_t from)
+{
+	for (uint64_t seq = from; seq <= s->mark && seq <= s->cap; seq++)
+		if (s->taken[seq - 1].there) {
+			struct sim_line *line = &sim->lines[s->taken[seq - 1].line];
+			line->stored = 0;
+			line->lost = true;
+			s->taken[seq - 1].there = false;
+			sim->report->store_lost++;
+		}
+	s->mark = from - 1;
+}
+
+void sim_lose_events(struct sim *sim, const struct sim_event *ev)
+{
+	(void)ev;
+	uint64_t after = (uint64_t)sim_range(sim, (int64_t)(sim->last_offset / 2), (int64_t)sim->last_offset);
+	if (sim->calm)
+		return;
+	sim_trace(sim, "the store loses its events behind offset %llu", (unsigned long long)after);
+	for (struct sim_stream *s = sim->streams; s != NULL; s = s->next) {
+		uint64_t from = 0;
+		for (uint64_t seq = s->cap; seq > 0; seq--)
+			if (s->taken[seq - 1].there && s->taken[seq - 1].offset > after &&
+			    !is_gone(sim, s->taken[seq - 1].job_id))
+				from = seq;
+		if (from != 0)
+			forget(sim, s, from);
+	}
+	memstore_lose_events(sim->ms, after);
+	sim->last_offset = after;
+	sim->restores++;
 }
 
 static void check_sent_durable(struct sim *sim, const struct sim_log *log, const struct sim_call *c)
@@ -363,7 +412,8 @@ static int on_kept(const struct sl_event_row *row, void *ctx)
 	return 0;
 }
 
-/* All logs are at rest. */
+/* All logs are at rest. One that is put away after all was sent does not send again what the store lost: its archive
+ * has that. */
 void sim_check_events(struct sim *sim)
 {
 	struct reading r = {.sim = sim};
@@ -373,7 +423,7 @@ void sim_check_events(struct sim *sim)
 		const struct sim_log *log = sim->logs[i];
 		for (size_t k = 0; k < log->n && !log->unreliable && !log->conflicted; k++) {
 			const struct sim_line *line = &sim->lines[log->records[k].line];
-			if (line->durable && !line->parked && line->stored == 0)
+			if (line->durable && !line->parked && line->stored == 0 && !(line->lost && log->complete))
 				sim_fail(sim, "R14: sequence %zu of %s was never stored", k + 1, log->stream->name);
 		}
 	}

@@ -241,11 +241,11 @@ static void a_worker_that_breaks_a_rule_is_found(void **state)
 {
 	(void)state;
 	static const struct breach breaches[] = {
-		{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0}, {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
-		{"a minute too far", 0, SIM_WRONG_SPEC, 0},       {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
-		{"sent before the sync", 0, SIM_WRONG_EARLY, 0},  {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
-		{"on after a conflict", 0, SIM_WRONG_GO_ON, 0},   {"set aside for an outage", 0, SIM_WRONG_PARK, 0},
-		{"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0}};
+		{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0},  {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
+		{"a minute too far", 0, SIM_WRONG_SPEC, 0},        {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
+		{"sent before the sync", 0, SIM_WRONG_EARLY, 0},   {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
+		{"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},      {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
+		{"set aside for an outage", 0, SIM_WRONG_PARK, 0}, {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0}};
 	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
 }
 

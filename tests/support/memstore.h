@@ -57,6 +57,8 @@ enum memstore_break {
 	MEMSTORE_EVENTS_NEVER_LATE  /* no event is marked */
 };
 void memstore_set_break(struct memstore *ms, enum memstore_break which);
+/* As after a restore from a backup: events behind the offset never were. */
+void memstore_lose_events(struct memstore *ms, uint64_t after);
 
 /* ---- looking inside, for invariants: the row of a job as it is, nothing derived ---- */
 struct memstore_row {

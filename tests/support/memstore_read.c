@@ -413,6 +413,21 @@ int mem_events_append(void *store, const struct sl_event_row *events, size_t n, 
 	return mem_leave(ms, NULL, rc, err);
 }
 
+void memstore_lose_events(struct memstore *ms, uint64_t after)
+{
+	for (size_t i = ms->s.events.n; i > 0; i--) {
+		const struct sl_event_row *row = MEM_AT(ms->s.events, struct sl_event_row, i - 1);
+		if (row->offset <= after)
+			break;
+		struct mem_mark *mark = find_mark(ms, row->stream, row->incarnation, true);
+		if (mark->mark >= row->sequence)
+			mark->mark = row->sequence - 1;
+		ms->s.events.n--;
+	}
+	if (ms->s.next_offset > after + 1)
+		ms->s.next_offset = after + 1;
+}
+
 int mem_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 		    struct sl_err *err)
 {
