@@ -444,6 +444,39 @@ static void prune_deletes_what_ended_before_in_bites(void **state)
 	assert_true(kit_exists(k, open));
 }
 
+static size_t prune_in_bites_of_one(struct kit *k)
+{
+	size_t n = 0, all = 0;
+	kit_pass_ms(k, 3);
+	int64_t line = kit_now(k);
+	do {
+		KIT_OK(k->ops->prune(k->s, line, 1, &n, err));
+		assert_true(n <= 1);
+		all += n;
+	} while (n > 0);
+	KIT_OK(k->ops->prune(k->s, line, 1, &n, err));
+	assert_int_equal(n, 0);
+	return all;
+}
+
+static void prune_passes_over_what_has_not_ended_and_comes_back_for_it(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[6];
+	for (size_t i = 0; i < 6; i++)
+		ids[i] = kit_start(k, "t");
+	for (size_t i = 1; i < 6; i += 2)
+		KIT_OK(k->ops->complete_chain(k->s, NULL, ids[i], "1", NULL, err));
+	assert_int_equal(prune_in_bites_of_one(k), 3);
+	for (size_t i = 0; i < 6; i++)
+		assert_int_equal(kit_exists(k, ids[i]), i % 2 == 0);
+	for (size_t i = 0; i < 6; i += 2)
+		KIT_OK(k->ops->complete_chain(k->s, NULL, ids[i], "1", NULL, err));
+	assert_int_equal(prune_in_bites_of_one(k), 3);
+	for (size_t i = 0; i < 6; i++)
+		assert_false(kit_exists(k, ids[i]));
+}
+
 static void prune_keeps_the_blockers_of_what_has_not_ended(void **state)
 {
 	struct kit *k = *state;
@@ -662,6 +695,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_cascade_removes_what_waits_transitively),
 	cmocka_unit_test(what_has_ended_does_not_protect_its_blockers),
 	cmocka_unit_test(prune_deletes_what_ended_before_in_bites),
+	cmocka_unit_test(prune_passes_over_what_has_not_ended_and_comes_back_for_it),
 	cmocka_unit_test(prune_keeps_the_blockers_of_what_has_not_ended),
 	cmocka_unit_test(a_watched_chain_tells_of_its_end_and_others_do_not),
 	cmocka_unit_test(a_watched_chain_that_goes_on_tells_only_at_its_end),
