@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contract suite on the PostgreSQL store: a schema per test on one private server, real time. What only PostgreSQL
  * can get wrong is in test_postgres.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+
+#include <cmocka.h>
 
 #include "jobs/pg_place.h"
 #include "jobs/store_contract.h"
@@ -11,9 +18,31 @@ static int set_up(void *ctx)
 	return pg_place_set_up(ctx);
 }
 
+/* What counts() relies on, after everything that a test has done: tally sums up to the rows of job, and what has not
+ * ended is in a queue, a lease or an edge. Rows are what is wrong. */
+static const char miscounted[] =
+	"SELECT 'tally', type, status, a.n, b.n FROM (SELECT type, status, count(*) AS n FROM job WHERE status >= 4"
+	" GROUP BY 1, 2) a FULL JOIN (SELECT type, status, sum(n) AS n FROM tally GROUP BY 1, 2 HAVING sum(n) <> 0) b"
+	" USING (type, status) WHERE a.n IS DISTINCT FROM b.n"
+	" UNION ALL SELECT 'nowhere', type, status, id, 0 FROM job WHERE status < 4 AND id NOT IN (SELECT id FROM ready"
+	" UNION SELECT id FROM sched UNION SELECT unnest(ids) FROM lease UNION SELECT job_id FROM blocker WHERE NOT "
+	"done)";
+
 static void tear_down(void *ctx)
 {
-	pg_place_tear_down(ctx);
+	struct pg_place *p = ctx;
+	PGresult *r = PQexec(p->admin, miscounted);
+	bool readable = PQresultStatus(r) == PGRES_TUPLES_OK;
+	int wrong = PQntuples(r);
+	for (int i = 0; i < wrong; i++)
+		printf("# %s: type %s, status %s: %s in job, %s in tally\n", PQgetvalue(r, i, 0), PQgetvalue(r, i, 1),
+		       PQgetvalue(r, i, 2), PQgetvalue(r, i, 3), PQgetvalue(r, i, 4));
+	if (!readable)
+		printf("# %s", PQerrorMessage(p->admin));
+	PQclear(r);
+	pg_place_tear_down(p);
+	assert_true(readable);
+	assert_int_equal(wrong, 0);
 }
 
 static int open_store(sl_store *out, void *ctx)

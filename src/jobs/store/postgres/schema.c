@@ -9,6 +9,7 @@
  *	job_attempt  attempts that did not complete; the one that did, or runs, is read off job and lease
  *	blocker      edges from a job to the chains it waits for, or waited
  *	dedup        keys in force
+ *	tally        how many jobs have ended how: the sum of n is the number of rows of job with that type and status
  *	paused, cron, meta, schema_version
  *	job_events, event_mark, event_offset     events and how far each stream has come
  *
@@ -94,7 +95,12 @@ static const char version_1[] =
 	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));";
 
 /* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. */
-static const char version_2[] = "ALTER TABLE {s}.job_events ADD COLUMN partial boolean NOT NULL DEFAULT false;";
+static const char version_2[] =
+	"ALTER TABLE {s}.job_events ADD COLUMN partial boolean NOT NULL DEFAULT false;"
+	"CREATE TABLE {s}.tally (type text COLLATE \"C\" NOT NULL, status smallint NOT NULL, n bigint NOT NULL)"
+	" WITH (" QUEUE_STORAGE ");"
+	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
+	"INSERT INTO {s}.tally SELECT type, status, count(*) FROM {s}.job WHERE status IN (4, 5, 6) GROUP BY 1, 2;";
 
 static const char *const versions[] = {version_1, version_2};
 _Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");

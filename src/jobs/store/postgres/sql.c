@@ -124,6 +124,12 @@ static const char promote[] =
 
 /* ---- settling ---- */
 
+/* How many jobs have ended how is counted where they end, start again and go, and summed up by who asks: a row for each
+ * statement, so that nobody waits for another's count. */
+#define TALLY(type, status, n, from)                                                                                   \
+	"tally AS (INSERT INTO {s}.tally (type, status, n) SELECT " type ", " status ", " n " FROM " from              \
+	" GROUP BY 1, 2)"
+
 #define CHAIN_STATUS(a) "coalesce(" a ".chain_status, " a ".status)"
 
 /* $1 ids, $2 fences, $3 charges, $4 outputs, $5 started, $6 worker, $7 claims whose lease goes */
@@ -136,7 +142,7 @@ static const char settle_fast[] =
 	" WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2 RETURNING j.id, j.type, j.watched, j.key, x.ord),"
 	"k AS (DELETE FROM {s}.dedup d USING s WHERE s.key IS NOT NULL AND d.key = s.key AND d.chain_id = s.id"
 	" AND d.scope = 0),"
-	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($7::uuid[]))"
+	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($7::uuid[]))," TALLY("type", "4", "count(*)", "s")
 	" SELECT ord::integer, NULL::bigint, type, false, watched FROM s";
 
 /*
@@ -201,7 +207,8 @@ static const char settle[] =
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
 	" SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 END, worker,"
 	" error, started, now FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
-	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[]))"
+	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[])),"
+	TALLY("type", "CASE kind WHEN 4 THEN 5 ELSE 4 END", "count(*)", "s WHERE kind IN (1, 2, 4)")
 	" SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
 	" coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
@@ -354,7 +361,8 @@ static const char end[] =
 	"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id"
 	" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
 	"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM j WHERE id = chain_id UNION ALL SELECT key, id"
-	" FROM h) e WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0)"
+	" FROM h) e WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0),"
+	TALLY("type", "$2", "count(*)", "j")
 	" SELECT j.id, j.chain_id, j.type, EXISTS (SELECT 1 FROM a WHERE a.job_id = j.id),"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = j.chain_id), j.watched) FROM j ORDER BY j.id";
 
@@ -362,11 +370,12 @@ static const char end[] =
 static const char redrive[] =
 	"WITH j AS (UPDATE {s}.job j SET status = CASE WHEN j.blockers_open > 0 THEN 1 ELSE 2 END, attempt = 0,"
 	" solo = false, fence = j.fence + 1, ended_at = NULL, scheduled_for = NULL"
-	" WHERE j.id = ANY ($1::bigint[]) AND j.status IN (5, 6)"
-	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status),"
+	" FROM {s}.job o WHERE j.id = ANY ($1::bigint[]) AND j.status IN (5, 6) AND o.id = j.id"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status, o.status AS was),"
 	"h AS (UPDATE {s}.job h SET chain_status = 2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-	" SELECT id, fence, priority, false, type FROM j WHERE status = 2)"
+	" SELECT id, fence, priority, false, type FROM j WHERE status = 2),"
+	TALLY("type", "was", "-count(*)", "j")
 	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
 
 /* $1 last jobs */
@@ -391,7 +400,8 @@ static const char delete_chains[] =
 	"a AS (DELETE FROM {s}.job_attempt WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"b AS (DELETE FROM {s}.blocker WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
-	"k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c))) SELECT j.id, j.chain_id, j.type,"
+	"k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c))),"
+	TALLY("type", "status", "-count(*)", "j WHERE status IN (4, 5, 6)") " SELECT j.id, j.chain_id, j.type,"
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
 	" j.id";
 
@@ -542,6 +552,10 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_GET_CHAIN] = get_chain,
 	[ST_ATTEMPTS] = attempts,
 	[ST_OUTSTANDING] = outstanding,
+	[ST_FOLD_TALLY] = "WITH d AS (DELETE FROM {s}.tally x WHERE x.ctid = ANY (ARRAY(SELECT t.ctid FROM {s}.tally t"
+			  " FOR UPDATE SKIP LOCKED)) RETURNING x.type, x.status, x.n)"
+			  " INSERT INTO {s}.tally (type, status, n) SELECT type, status, sum(n) FROM d GROUP BY 1, 2"
+			  " HAVING sum(n) <> 0",
 	[ST_CRON_PUT] =
 		"INSERT INTO {s}.cron (name, spec, type, input, priority, catch_up, next_at)"
 		" VALUES ($1::text, $2::text, $3::text, $4::text, $5::integer, $6::boolean, $7::timestamptz)"

@@ -48,6 +48,7 @@
 	X(GET_CHAIN)                                                                                                   \
 	X(ATTEMPTS)                                                                                                    \
 	X(OUTSTANDING)                                                                                                 \
+	X(FOLD_TALLY)                                                                                                  \
 	X(CRON_PUT)                                                                                                    \
 	X(CRON_REMOVE)                                                                                                 \
 	X(CRON_LIST)                                                                                                   \
