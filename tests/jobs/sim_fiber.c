@@ -5,10 +5,25 @@
 #include <stdlib.h>
 #include <ucontext.h>
 
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
+#define WITH_ASAN 1
+#endif
+
+/* AddressSanitizer has to hear of every change of the stack. */
+#ifdef WITH_ASAN
+#include <sanitizer/common_interface_defs.h>
 #define STACK_BYTES ((size_t)512 * 1024)
+#define LEAVES(fake, bottom, size) __sanitizer_start_switch_fiber(fake, bottom, size)
+#define ARRIVED(fake, bottom, size) __sanitizer_finish_switch_fiber(fake, bottom, size)
 #else
 #define STACK_BYTES ((size_t)96 * 1024)
+#define LEAVES(fake, bottom, size) ((void)(fake), (void)(bottom), (void)(size))
+#define ARRIVED(fake, bottom, size) ((void)(fake), (void)(bottom), (void)(size))
 #endif
 
 struct fiber {
@@ -19,6 +34,8 @@ struct fiber {
 	bool ended;
 	struct fiber *next; /* spare */
 	char *stack;
+	const void *back_stack; /* of whoever let it go on */
+	size_t back_bytes;
 };
 
 static struct fiber *whole(struct sim_fiber *f)
@@ -26,10 +43,22 @@ static struct fiber *whole(struct sim_fiber *f)
 	return (struct fiber *)(void *)f;
 }
 
-static void swap_to(ucontext_t *from, const ucontext_t *to)
+static void into(struct fiber *f)
 {
-	if (swapcontext(from, to) != 0)
+	void *fake = NULL;
+	LEAVES(&fake, f->stack, STACK_BYTES);
+	if (swapcontext(&f->back, &f->here) != 0)
 		abort();
+	ARRIVED(fake, NULL, NULL);
+}
+
+static void out_of(struct fiber *f)
+{
+	void *fake = NULL;
+	LEAVES(&fake, f->back_stack, f->back_bytes);
+	if (swapcontext(&f->here, &f->back) != 0)
+		abort();
+	ARRIVED(fake, &f->back_stack, &f->back_bytes);
 }
 
 /* makecontext hands over ints only. */
@@ -39,10 +68,11 @@ static void fiber_main(unsigned high, unsigned low)
 		uint64_t bits;
 		struct fiber *f;
 	} me = {.bits = (uint64_t)high << 32 | low};
+	ARRIVED(NULL, &me.f->back_stack, &me.f->back_bytes);
 	for (;;) {
 		me.f->fn(&me.f->pub, me.f->arg);
 		me.f->ended = true;
-		swap_to(&me.f->here, &me.f->back);
+		out_of(me.f);
 	}
 }
 
@@ -67,7 +97,7 @@ static struct fiber *new_fiber(void)
 void sim_fiber_go_on(struct sim_fiber *pub)
 {
 	struct fiber *f = whole(pub);
-	swap_to(&f->back, &f->here);
+	into(f);
 	if (!f->ended)
 		return;
 	f->next = (struct fiber *)(void *)pub->sim->spare_fibers;
@@ -91,7 +121,7 @@ void sim_fiber_wait(struct sim_fiber *pub, struct sim_call *c)
 	struct fiber *f = whole(pub);
 	c->fiber = pub;
 	sim_call_send(pub->sim, c);
-	swap_to(&f->here, &f->back);
+	out_of(f);
 }
 
 void sim_fiber_free_all(struct sim *sim)
