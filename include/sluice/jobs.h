@@ -257,9 +257,9 @@ SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
 /* Claim nothing more, give back what is claimed and not started, let running handlers finish within deadline_ms
  * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged. Idempotent.
  * SL_ETIMEDOUT when handlers had to be aborted; SL_EUNAVAIL when the store was away to the end, and jobs are left to
- * the ends of their leases; SL_EINVAL from one of its own handlers. */
+ * the ends of their leases; SL_EINVAL from one of its own handlers or observers. */
 SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, struct sl_err *err);
-/* Stops with deadline 0 when it runs. NULL is allowed. */
+/* Stops with deadline 0 when it runs. NULL is allowed. From one of its own handlers or observers: does nothing. */
 SL_API void sl_worker_free(sl_worker *worker);
 /* Wait until nothing of the worker's types is due, awaiting a retry or running anywhere. SL_ETIMEDOUT. */
 SL_API SL_MUST_CHECK int sl_worker_drain(sl_worker *worker, int64_t timeout_ms, struct sl_err *err);

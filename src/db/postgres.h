@@ -43,6 +43,7 @@ struct sl__pg_conn {
 	PGconn *pg;
 	const struct sl_env *env;
 	uint64_t prepared;        /* a bit per statement */
+	unsigned forgot;          /* how often the server has not known what was prepared */
 	bool foreign;             /* the caller's: nothing is prepared there */
 	bool held;                /* taken by sl__pg_take_held */
 	struct sl__pg_conn *next; /* in the pool's list */

@@ -19,11 +19,13 @@ static const struct state_row state_rows[] = {
 	{"25006", SL_EUNAVAIL, SL_CLASS_FATAL, true},      /* read-only: a standby */
 	{"25P02", SL_EINVAL, SL_CLASS_NONE, false},        /* the transaction has failed before */
 	{"25P03", SL_EUNAVAIL, SL_CLASS_FATAL, true},      /* idle-in-transaction timeout */
+	{"26000", SL_EAGAIN, SL_CLASS_TRANSIENT, true},    /* no such prepared statement: it was forgotten */
 	{"28", SL_EACCES, SL_CLASS_FATAL, false},          /* authorization */
 	{"3D", SL_ECONFIG, SL_CLASS_FATAL, false},         /* no such database */
 	{"3F", SL_ECONFIG, SL_CLASS_FATAL, false},         /* no such schema */
 	{"40", SL_EAGAIN, SL_CLASS_TRANSIENT, true},       /* serialization failure, deadlock */
 	{"42501", SL_EACCES, SL_CLASS_FATAL, false},       /* privilege */
+	{"42P05", SL_EAGAIN, SL_CLASS_TRANSIENT, true},    /* prepared already, by somebody else */
 	{"42P01", SL_ECONFIG, SL_CLASS_FATAL, false},      /* no such table: not migrated */
 	{"53100", SL_ENOSPC, SL_CLASS_TRANSIENT, true},    /* disk full */
 	{"53200", SL_ENOMEM, SL_CLASS_TRANSIENT, true},    /* out of memory */

@@ -7,6 +7,10 @@
  *
  * A statement is parsed in the same pipeline in which it is first used. PREPARE is not undone by a failure of the
  * transaction, so what the server says of each Parse decides whether it counts as prepared.
+ *
+ * A server may forget what was prepared (DISCARD ALL, DEALLOCATE), and a pooler between us and it may give us another
+ * session with every transaction. That fails the pipe, with nothing done; the next one prepares anew, and a connection
+ * where it happens again does without.
  */
 #include "db/postgres.h"
 
@@ -79,9 +83,20 @@ static bool knows(const struct sl__pg_pipe *pipe, unsigned index)
 	return false;
 }
 
+#define FORGETS 2 /* as often, and nothing is prepared any more */
+
+static void forget_prepared(struct sl__pg_conn *conn, const PGresult *res)
+{
+	const char *state = res != NULL ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
+	if (state == NULL || (strcmp(state, "26000") != 0 && strcmp(state, "42P05") != 0))
+		return;
+	conn->prepared = 0;
+	conn->forgot++;
+}
+
 int sl__pg_send(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *stmt, const struct sl__pg_params *params)
 {
-	if (pipe->conn->foreign)
+	if (pipe->conn->foreign || pipe->conn->forgot >= FORGETS)
 		return sl__pg_send_sql(pipe, stmt->sql, params);
 	if (begin_statement(pipe, params)) {
 		struct bound b;
@@ -133,6 +148,7 @@ static int take_result(struct sl__pg_pipe *pipe, int i, int *statement, PGresult
 	if (res == NULL || !is_good(res)) {
 		rc = sl__pg_error(err, pg, res, pipe->names[*statement]);
 		pipe->failed_at = *statement;
+		forget_prepared(pipe->conn, res);
 	} else if (pipe->is_prepare[i]) {
 		pipe->conn->prepared |= UINT64_C(1) << pipe->prepares[i];
 	}

@@ -11,6 +11,7 @@
 #define BITE_CHAINS 10000
 #define BITE_BYTES ((size_t)32 << 20)
 #define PRUNE_BITE 1000
+#define TRIES 5 /* of a transaction that the database gives up for others */
 
 /* ---- open and close ---- */
 
@@ -71,6 +72,8 @@ struct call {
 	sl_store_tx *tx;
 	const struct sl_store_listen *listen;
 	bool own;
+	unsigned tries;
+	struct sl_err err, *out; /* of the last try; the caller's, or NULL */
 	struct sl__effects fx;
 };
 
@@ -84,6 +87,9 @@ static int begin_call(struct call *c, sl_jobs *client, sl_tx *tx, struct sl_err 
 	c->ops = client->home.store.ops;
 	c->store = client->home.store.ctx;
 	c->own = tx == NULL;
+	c->tries = 0;
+	c->err.msg[0] = '\0';
+	c->out = err;
 	c->tx = tx != NULL ? sl__tx_store(tx) : NULL;
 	if (c->own)
 		sl__effects_init(&c->fx, &client->home);
@@ -91,8 +97,26 @@ static int begin_call(struct call *c, sl_jobs *client, sl_tx *tx, struct sl_err 
 	return 0;
 }
 
+/* Was it a deadlock, or something else that has undone all of a transaction and passes? Of the caller's transaction
+ * there is nothing left to try again in. Only the database itself can say so, by an SQLSTATE. */
+static bool passes(int rc, const struct sl_err *err, unsigned *tries)
+{
+	return rc == SL_EAGAIN && err->sqlstate[0] != '\0' && ++*tries < TRIES;
+}
+
+static bool again(struct call *c, int rc)
+{
+	if (!c->own || !passes(rc, &c->err, &c->tries))
+		return false;
+	sl__notes_clear(&c->fx.notes);
+	c->fx.n = 0;
+	return true;
+}
+
 static int end_call(struct call *c, int rc)
 {
+	if (rc != 0 && c->out != NULL)
+		*c->out = c->err;
 	if (c->own)
 		sl__effects_end(&c->fx, rc == 0);
 	return rc;
@@ -164,7 +188,10 @@ static int start_in(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain
 	int rc = begin_call(&c, client, tx, err);
 	if (rc != 0)
 		return rc;
-	rc = n == 1 ? start_one(client, &c, chains, out, err) : start_bites(client, &c, chains, n, out, err);
+	do
+		rc = n == 1 ? start_one(client, &c, chains, out, &c.err)
+			    : start_bites(client, &c, chains, n, out, &c.err);
+	while (again(&c, rc));
 	return end_call(&c, rc);
 }
 
@@ -173,13 +200,21 @@ static int start_alone(sl_jobs *client, const struct sl_new_chain *chains, size_
 		       struct sl_err *err)
 {
 	sl_tx *tx;
-	int rc = sl__tx_begin(&client->home, NULL, &tx, err);
-	if (rc != 0)
-		return rc;
-	rc = start_in(client, tx, chains, n, out, err);
-	if (rc == 0)
-		return sl__tx_commit(tx, err);
-	sl__tx_rollback(tx);
+	struct sl_err last = SL_ERR_INIT;
+	unsigned tries = 0;
+	int rc;
+	do {
+		rc = sl__tx_begin(&client->home, NULL, &tx, &last);
+		if (rc != 0)
+			break;
+		rc = start_in(client, tx, chains, n, out, &last);
+		if (rc == 0)
+			rc = sl__tx_commit(tx, &last);
+		else
+			sl__tx_rollback(tx);
+	} while (passes(rc, &last, &tries));
+	if (rc != 0 && err != NULL)
+		*err = last;
 	return rc;
 }
 
@@ -237,9 +272,12 @@ int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *
 	int rc = begin_call(&c, client, tx, err);
 	if (rc != 0)
 		return rc;
-	rc = check_output(client, &c, chain_id, output, err);
-	if (rc == 0)
-		rc = c.ops->complete_chain(c.store, c.tx, chain_id, output != NULL ? output : "null", c.listen, err);
+	rc = check_output(client, &c, chain_id, output, &c.err);
+	if (rc != 0)
+		return end_call(&c, rc);
+	do
+		rc = c.ops->complete_chain(c.store, c.tx, chain_id, output != NULL ? output : "null", c.listen, &c.err);
+	while (again(&c, rc));
 	return end_call(&c, rc);
 }
 
@@ -251,7 +289,10 @@ int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *erro
 	int rc = begin_call(&c, client, tx, err);
 	if (rc != 0)
 		return rc;
-	return end_call(&c, c.ops->fail_chain(c.store, c.tx, chain_id, error, c.listen, err));
+	do
+		rc = c.ops->fail_chain(c.store, c.tx, chain_id, error, c.listen, &c.err);
+	while (again(&c, rc));
+	return end_call(&c, rc);
 }
 
 typedef int change_fn(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
@@ -265,8 +306,9 @@ static int change(sl_jobs *client, sl_tx *tx, change_fn *fn, const uint64_t *cha
 	int rc = begin_call(&c, client, tx, err);
 	if (rc != 0)
 		return rc;
-	if (n_chains > 0)
-		rc = fn(c.store, c.tx, chains, n_chains, &changed, c.listen, err);
+	do
+		rc = n_chains > 0 ? fn(c.store, c.tx, chains, n_chains, &changed, c.listen, &c.err) : 0;
+	while (again(&c, rc));
 	if (rc == 0 && n != NULL)
 		*n = changed;
 	return end_call(&c, rc);
@@ -295,8 +337,11 @@ int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_
 	int rc = begin_call(&c, client, tx, err);
 	if (rc != 0)
 		return rc;
-	if (n_chains > 0)
-		rc = c.ops->remove(c.store, c.tx, chains, n_chains, cascade != 0, &deleted, c.listen, err);
+	do
+		rc = n_chains > 0
+			     ? c.ops->remove(c.store, c.tx, chains, n_chains, cascade != 0, &deleted, c.listen, &c.err)
+			     : 0;
+	while (again(&c, rc));
 	if (rc == 0 && n != NULL)
 		*n = deleted;
 	return end_call(&c, rc);
@@ -310,7 +355,10 @@ static int set_paused(sl_jobs *client, const char *type, int paused, struct sl_e
 		rc = begin_call(&c, client, NULL, err);
 	if (rc != 0)
 		return rc;
-	return end_call(&c, c.ops->pause(c.store, type, paused, c.listen, err));
+	do
+		rc = c.ops->pause(c.store, type, paused, c.listen, &c.err);
+	while (again(&c, rc));
+	return end_call(&c, rc);
 }
 
 int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err)

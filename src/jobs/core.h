@@ -217,7 +217,7 @@ SL_MUST_CHECK int sl__core_claimed(const struct sl__core *core, struct sl__todo 
 				   const struct sl_claimed_job *job);
 /* The settle to send for todo->runs[i]. No lock. */
 void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out);
-/* Has the run settled as it should? A completion that was sent before, and whose answer was lost, may be found done. */
+/* Has the run settled as it should? A settle that was sent before, and whose answer was lost, may be found done. */
 bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result);
 /* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error);

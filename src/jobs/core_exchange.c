@@ -95,8 +95,11 @@ int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transie
 
 bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result)
 {
-	bool completes = run->kind == SL_SETTLE_COMPLETE || run->kind == SL_SETTLE_CONTINUE;
-	return result->lost == SL_LOST_NOT || (run->uncertain && completes && result->lost == SL_LOST_COMPLETED);
+	static const enum sl_lost_reason own[] = {
+		[SL_SETTLE_COMPLETE] = SL_LOST_COMPLETED,  [SL_SETTLE_CONTINUE] = SL_LOST_COMPLETED,
+		[SL_SETTLE_RETRY] = SL_LOST_PUT_BACK,      [SL_SETTLE_FAIL] = SL_LOST_FAILED,
+		[SL_SETTLE_RESCHEDULE] = SL_LOST_PUT_BACK, [SL_SETTLE_RELEASE] = SL_LOST_PUT_BACK};
+	return result->lost == SL_LOST_NOT || (run->uncertain && result->lost == own[run->kind]);
 }
 
 static void apply_result(struct sl__core *core, struct sl__run *run, const struct sl_settle_result *result,

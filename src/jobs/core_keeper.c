@@ -159,7 +159,8 @@ static enum sl_abort_reason abort_of(enum sl_lost_reason reason)
 						     [SL_LOST_COMPLETED] = SL_ABORT_ALREADY_COMPLETED,
 						     [SL_LOST_NOT_FOUND] = SL_ABORT_NOT_FOUND,
 						     [SL_LOST_CANCELLED] = SL_ABORT_CANCELLED,
-						     [SL_LOST_FAILED] = SL_ABORT_ALREADY_FAILED};
+						     [SL_LOST_FAILED] = SL_ABORT_ALREADY_FAILED,
+						     [SL_LOST_PUT_BACK] = SL_ABORT_TAKEN_BY_ANOTHER_WORKER};
 	return table[reason];
 }
 

@@ -5,16 +5,27 @@
  */
 #include "jobs/worker.h"
 
+static void tell_acquired(sl_worker *w, struct sl__lane *l, int64_t now_ms)
+{
+	if (!sl__observer_listens(&w->home.observer))
+		return;
+	sl__lock(&w->mu);
+	l->being_taken = true;
+	l->taker = pthread_self();
+	sl__unlock(&w->mu);
+	sl__tell_acquired(w, l->offer_todo.claim, now_ms);
+}
+
 static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *lane)
 {
 	struct sl__lane *l = lane;
 	sl_worker *w = l->w;
 	if (job != NULL && sl__core_claimed(w->core, &l->offer_todo, job) == 0)
-		sl__tell_acquired(w, l->offer_todo.claim, now_ms);
+		tell_acquired(w, l, now_ms);
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
 	sl__core_handed(w->core, &l->offer_todo, rc, sent_ns, now_ms, now);
-	l->offered = l->closing = false;
+	l->offered = l->closing = l->being_taken = false;
 	sl__worker_wake(w, now);
 	/* The next offer is the lane's to make; and when it is to end, it waits for this one. */
 	l->asleep = false;

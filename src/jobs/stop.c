@@ -9,12 +9,21 @@
  */
 #include "jobs/worker.h"
 
-static bool is_own_thread(const sl_worker *w)
+/* Is this a thread that a stop would wait for? Handlers are called on slots, observers on all of them, on the thread
+ * that starts a job which is handed over, and on the one that stops. */
+static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 {
+	pthread_t self = pthread_self();
 	for (unsigned i = 0; i < w->n_started; i++)
-		if (pthread_equal(w->slots[i].thread, pthread_self()))
+		if (pthread_equal(w->slots[i].thread, self))
 			return true;
-	return false;
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		if (pthread_equal(w->lanes[i].thread, self) ||
+		    (w->lanes[i].being_taken && pthread_equal(w->lanes[i].taker, self)))
+			return true;
+	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
+	       (w->clock_started && pthread_equal(w->clock_thread, self)) ||
+	       (w->state == SL__WORKER_STOPPING && pthread_equal(w->stopper, self));
 }
 
 /* Until the count is 0 or the time has come. */
@@ -89,6 +98,7 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	int64_t until = sl__deadline_ns(env, deadline_ms);
 	size_t aborted = 0;
 	w->state = SL__WORKER_STOPPING;
+	w->stopper = pthread_self();
 	sl__core_stop(w->core, sl__mono_ns(env));
 	wake_all(w);
 	sl__unlock(&w->mu);
@@ -123,7 +133,8 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 	if (w->state == SL__WORKER_NEW)
 		w->state = SL__WORKER_STOPPED;
 	if (w->state != SL__WORKER_STOPPED && is_own_thread(w))
-		rc = sl_err_set(err, SL_EINVAL, "worker: a handler cannot stop its own worker and wait for itself");
+		rc = sl_err_set(err, SL_EINVAL,
+				"worker: a handler or observer cannot stop its own worker and wait for itself");
 	else if (w->state == SL__WORKER_RUNS)
 		rc = stop_running(w, deadline_ms, err);
 	else

@@ -121,7 +121,8 @@ static void tell_lost(sl_worker *w, const struct sl__run *run, enum sl_lost_reas
 					  [SL_LOST_COMPLETED] = "completed from outside",
 					  [SL_LOST_NOT_FOUND] = "deleted",
 					  [SL_LOST_CANCELLED] = "cancelled",
-					  [SL_LOST_FAILED] = "failed from outside"};
+					  [SL_LOST_FAILED] = "failed from outside",
+					  [SL_LOST_PUT_BACK] = "put back before"};
 	struct sl_err err;
 	(void)sl_err_set(&err, SL_ECANCELLED, "%s", why[lost]);
 	sl_counter_add(sl__process_of(w, run)->lost, 1);

@@ -470,9 +470,9 @@ void sl_worker_free(sl_worker *w)
 {
 	if (w == NULL || sl__home_check(&w->home, NULL) != 0)
 		return;
-	int rc = sl_worker_stop(w, 0, NULL);
-	(void)rc; /* whatever it says, all threads are gone */
-	free_worker(w);
+	/* All threads are gone, whatever it says; but where it is refused, they are not, and neither is the worker. */
+	if (sl_worker_stop(w, 0, NULL) != SL_EINVAL)
+		free_worker(w);
 }
 
 /* ---- asking ---- */

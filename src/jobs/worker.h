@@ -79,7 +79,9 @@ struct sl__lane {
 	struct sl__notes notes; /* of one exchange: those that its claim has satisfied go no further */
 	struct sl_store_listen listen;
 	/* Of the first lane: the offer that stands while it sleeps. */
-	bool offered; /* mu: it is open, or being taken; the fields below are the store's and on_taken's then */
+	bool offered;     /* mu: it is open, or being taken; the fields below are the store's and on_taken's then */
+	bool being_taken; /* mu: an observer is called on the thread below, which has taken the offer */
+	pthread_t taker;
 	bool closing; /* mu: withdrawn in vain, so on_taken will come */
 	struct sl_offer offer;
 	struct sl_offer_type *offer_types; /* NULL: the store takes no offers, or the lane is another one */
@@ -120,6 +122,7 @@ struct sl_worker {
 	sl__mutex mu;
 	sl__cond changed; /* of the state, and of what stop and drain wait for */
 	enum sl__worker_state state;
+	pthread_t stopper; /* while stopping */
 	struct sl__core *core;
 	struct sl_attempt *slots;
 	unsigned n_started; /* slots */

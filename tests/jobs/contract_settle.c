@@ -310,6 +310,35 @@ static void a_settle_after_a_deletion_is_refused_as_not_found(void **state)
 	expect_stale(k, &claim, SL_LOST_NOT_FOUND);
 }
 
+/* A worker that did not hear the answer sends it again, and must know its own work from another's. */
+static void a_settle_that_is_sent_twice_is_told_that_it_has_happened(void **state)
+{
+	struct kit *k = *state;
+	static const struct {
+		enum sl_settle_kind kind;
+		enum sl_lost_reason why;
+	} rows[] = {{SL_SETTLE_COMPLETE, SL_LOST_COMPLETED},
+		    {SL_SETTLE_FAIL, SL_LOST_FAILED},
+		    {SL_SETTLE_RETRY, SL_LOST_PUT_BACK},
+		    {SL_SETTLE_RELEASE, SL_LOST_PUT_BACK},
+		    {SL_SETTLE_RESCHEDULE, SL_LOST_PUT_BACK}};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		kit_start(k, "t");
+		struct kit_claim claim;
+		kit_claim_one(k, "t", &claim);
+		struct sl_settle s = kit_settle(&claim, 0, rows[i].kind);
+		s.delay_ms = rows[i].kind == SL_SETTLE_RELEASE ? 0 : 3600000;
+		s.error = rows[i].kind == SL_SETTLE_FAIL || rows[i].kind == SL_SETTLE_RETRY ? "broken" : NULL;
+		assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+		assert_int_equal(kit_exchange(k, &s, NULL).lost, rows[i].why);
+		if (rows[i].kind == SL_SETTLE_RELEASE) {
+			kit_claim_one(k, "t", &claim); /* out of the way of the next */
+			s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
+			assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+		}
+	}
+}
+
 static void a_settle_that_is_sent_twice_counts_once(void **state)
 {
 	struct kit *k = *state;
@@ -329,7 +358,7 @@ static void a_settle_that_is_sent_twice_counts_once(void **state)
 	s = kit_settle(&retried, 0, SL_SETTLE_RETRY);
 	s.error = "e";
 	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
-	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_TAKEN);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_PUT_BACK);
 	struct kit_row row;
 	kit_get(k, retried.jobs[0].id, &row);
 	assert_int_equal(row.job.attempt, 1);
@@ -707,6 +736,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_settle_after_a_cancel_is_refused_as_cancelled),
 	cmocka_unit_test(a_settle_after_a_completion_from_outside_is_refused_as_completed),
 	cmocka_unit_test(a_settle_after_a_deletion_is_refused_as_not_found),
+	cmocka_unit_test(a_settle_that_is_sent_twice_is_told_that_it_has_happened),
 	cmocka_unit_test(a_settle_that_is_sent_twice_counts_once),
 	cmocka_unit_test(a_settle_with_a_wrong_fence_changes_nothing),
 	cmocka_unit_test(a_late_settle_counts_when_nobody_took_the_job_meanwhile),

@@ -276,8 +276,10 @@ static void the_table_is_whole(void **state)
 		const char *bytes;
 	} table = {.ops = k->ops};
 	void (*const none)(void) = NULL;
-	for (size_t at = offsetof(struct sl_store_ops, close); at < sizeof *k->ops; at += sizeof none)
+	for (size_t at = offsetof(struct sl_store_ops, close); at < offsetof(struct sl_store_ops, offer);
+	     at += sizeof none)
 		assert_memory_not_equal(table.bytes + at, &none, sizeof none);
+	assert_int_equal(k->ops->offer != NULL, k->ops->withdraw != NULL); /* both or none */
 }
 
 static const struct CMUnitTest tests[] = {

@@ -891,6 +891,133 @@ static void starts_that_share_a_transaction_do_not_fail_for_anothers_data(void *
 	assert_int_equal(number("SELECT count(*) FROM job"), 20 * 5 * 10);
 }
 
+/* ---- waiting for nobody, and trying again ---- */
+
+static void progress_does_not_wait_for_a_transaction_that_has_the_job(void **state)
+{
+	(void)state;
+	struct batch b;
+	sl_store_tx *tx;
+	enum sl_lost_reason why;
+	uint64_t id = start_one("t", 0);
+	exchange(NULL, &b, "t", 2);
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	OK(store.ops->guard(store.ctx, tx, id, 1, &why, &err));
+	assert_int_equal(why, SL_LOST_NOT);
+	assert_int_equal(store.ops->progress(store.ctx, id, 1, "1", &why, &err), SL_EAGAIN);
+	store.ops->rollback(tx);
+	OK(store.ops->progress(store.ctx, id, 1, "2", &why, &err));
+	assert_int_equal(why, SL_LOST_NOT);
+	assert_int_equal(number("SELECT progress::integer FROM job"), 2);
+	assert_int_equal(store.ops->progress(store.ctx, id, 9, "3", &why, &err), 0);
+	assert_int_equal(why, SL_LOST_TAKEN);
+}
+
+/* One connection, so that it is the one that forgets. */
+static void what_the_server_has_forgotten_is_prepared_again(void **state)
+{
+	(void)state;
+	sl_store one;
+	int64_t now;
+	sl_store_tx *tx;
+	assert_int_equal(pg_place_open(&place, &one, 1), 0);
+	for (int i = 0; i < 4; i++) {
+		OK(one.ops->now_ms(one.ctx, &now, &err));
+		OK(one.ops->begin(one.ctx, &tx, &err));
+		assert_int_equal(pg_temp_exec(one.ops->native(tx), "DEALLOCATE ALL"), 0);
+		OK(one.ops->commit(tx, &err));
+		int rc = one.ops->now_ms(one.ctx, &now, &err);
+		if (i < 2) { /* from then on the connection does without */
+			assert_int_equal(rc, SL_EAGAIN);
+			assert_int_equal(err.retryable, 1);
+			assert_string_equal(err.sqlstate, "26000");
+		} else {
+			assert_int_equal(rc, 0);
+		}
+		OK(one.ops->now_ms(one.ctx, &now, &err));
+	}
+	sl_store_close(&one);
+}
+
+static void a_call_of_a_client_outlives_statements_that_were_forgotten(void **state)
+{
+	(void)state;
+	sl_store one;
+	sl_store_tx *tx;
+	sl_jobs *client;
+	struct sl_started out;
+	assert_int_equal(pg_place_open(&place, &one, 1), 0);
+	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &one};
+	OK(sl_jobs_open(&client, &opts, &err));
+	struct sl_new_chain chain = {.job = {.type = "t"}};
+	OK(sl_jobs_start(client, NULL, &chain, &out, &err));
+	OK(one.ops->begin(one.ctx, &tx, &err));
+	assert_int_equal(pg_temp_exec(one.ops->native(tx), "DEALLOCATE ALL"), 0);
+	OK(one.ops->commit(tx, &err));
+	memset(&err, 0, sizeof err);
+	OK(sl_jobs_start(client, NULL, &chain, &out, &err));
+	assert_int_equal(err.code, 0); /* of what went before, nobody hears */
+	assert_int_equal(number("SELECT count(*) FROM ready"), 2);
+	sl_jobs_close(client);
+	sl_store_close(&one);
+}
+
+struct cancelling {
+	sl_jobs *client;
+	const uint64_t *ids;
+	size_t n;
+	int rc;
+};
+
+static void *cancel_both(void *arg)
+{
+	struct cancelling *c = arg;
+	c->rc = sl_jobs_cancel(c->client, NULL, c->ids, 2, &c->n, NULL);
+	return NULL;
+}
+
+static void *lock_the_other_way(void *arg)
+{
+	const uint64_t *ids = arg;
+	char sql[96];
+	(void)snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %llu FOR UPDATE", (unsigned long long)ids[0]);
+	int rc = pg_temp_exec(place.admin, sql);
+	if (rc == 0)
+		rc = pg_temp_exec(place.admin, "COMMIT");
+	return rc == 0 ? arg : NULL;
+}
+
+/* The client waits first, so it is the one that finds the deadlock, and is given up. */
+static void a_client_that_is_given_up_in_a_deadlock_tries_again(void **state)
+{
+	(void)state;
+	uint64_t ids[2] = {start_one("t", 0), start_one("t", 0)};
+	sl_jobs *client;
+	char sql[96];
+	pthread_t other;
+	void *done = NULL;
+	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &store};
+	OK(sl_jobs_open(&client, &opts, &err));
+	assert_int_equal(pg_temp_exec(place.admin, "BEGIN"), 0);
+	(void)snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %llu FOR UPDATE", (unsigned long long)ids[1]);
+	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
+	struct cancelling c = {.client = client, .ids = ids};
+	pthread_t canceller;
+	assert_int_equal(pthread_create(&canceller, NULL, cancel_both, &c), 0);
+	PGconn *look = pg_temp_connect(place.server);
+	while (pg_temp_number(look, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") != 1)
+		;
+	assert_int_equal(pthread_create(&other, NULL, lock_the_other_way, ids), 0);
+	pthread_join(other, &done);
+	assert_non_null(done);
+	pthread_join(canceller, NULL);
+	assert_int_equal(c.rc, 0);
+	assert_int_equal(c.n, 2);
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 6"), 2);
+	PQfinish(look);
+	sl_jobs_close(client);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -927,6 +1054,10 @@ int main(void)
 		TEST(what_is_urgent_goes_before_the_mark),
 		TEST(a_row_that_its_job_has_left_is_passed_over),
 		TEST(a_type_that_others_are_claiming_does_not_hide_another),
+		TEST(progress_does_not_wait_for_a_transaction_that_has_the_job),
+		TEST(what_the_server_has_forgotten_is_prepared_again),
+		TEST(a_call_of_a_client_outlives_statements_that_were_forgotten),
+		TEST(a_client_that_is_given_up_in_a_deadlock_tries_again),
 		TEST(starts_that_share_a_transaction_do_not_fail_for_anothers_data),
 	};
 	int rc = pg_place_start(&place, PG_TEMP_DURABLE);

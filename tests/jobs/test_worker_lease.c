@@ -403,6 +403,93 @@ static void a_lost_answer_is_asked_for_again_and_nothing_happens_twice(void **st
 	wkit_end(w);
 }
 
+static int fail_at_the_gate(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)a;
+	wkit_arrive(ctx);
+	wkit_pass(ctx);
+	wkit_leave(ctx);
+	return sl_err_set(err, SL_EIO, "it broke");
+}
+
+/* ---- observers that stop their worker ---- */
+
+struct stopper {
+	struct wkit *k;
+	sl_worker *w;
+	enum sl_observe_kind at; /* the observation on which it stops */
+	int rc, calls;
+};
+
+static void stop_on(const struct sl_observation *o, void *ctx)
+{
+	struct stopper *s = ctx;
+	if (o->kind == s->at && s->w != NULL) {
+		struct sl_err err = SL_ERR_INIT;
+		int rc = sl_worker_stop(s->w, 0, &err);
+		pthread_mutex_lock(&s->k->mu);
+		s->rc = rc;
+		pthread_mutex_unlock(&s->k->mu);
+		sl_worker_free(s->w); /* neither */
+	}
+	pthread_mutex_lock(&s->k->mu);
+	s->calls += o->kind == s->at;
+	s->k->seen[o->kind]++;
+	pthread_cond_broadcast(&s->k->changed);
+	pthread_mutex_unlock(&s->k->mu);
+}
+
+/* On a lane, on the thread that stops, and (with a lease that is renewed) on the keeper. */
+static void an_observer_cannot_stop_its_own_worker(void **state)
+{
+	struct wkit *k = *state;
+	static const enum sl_observe_kind kinds[] = {SL_OBSERVE_JOB_COMPLETED, SL_OBSERVE_JOB_ACQUIRED,
+						     SL_OBSERVE_WORKER_STOPPING, SL_OBSERVE_LEASE_RENEWED};
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		struct stopper s = {.k = k, .at = kinds[i]};
+		const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
+		struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+		sl_worker *w = NULL;
+		opts.observe = stop_on;
+		opts.observe_ctx = &s;
+		int before = wkit_seen(k, kinds[i]), arrived = wkit_get(k, &k->arrived);
+		WKIT_SET(k, open, 0);
+		OK(sl_worker_new(&w, &opts, &err));
+		s.w = w;
+		OK(sl_worker_start(w, &err));
+		uint64_t id = wkit_start(k, "t", "1");
+		wkit_await_field(k, &k->arrived, arrived + 1);
+		if (kinds[i] == SL_OBSERVE_LEASE_RENEWED)
+			wkit_step(k, kinds[i], before + 1, 10000, 60000);
+		WKIT_SET(k, open, 1);
+		assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+		OK(sl_worker_stop(w, SL_UNLIMITED, &err));
+		assert_true(wkit_seen(k, kinds[i]) > before);
+		assert_int_equal(wkit_get(k, &s.rc), SL_EINVAL);
+		sl_worker_free(w);
+	}
+}
+
+static void a_failure_whose_answer_was_lost_is_known_for_our_own(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fail_at_the_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	WKIT_SET(k, lose_answers, 1);
+	WKIT_SET(k, open, 1);
+	wkit_step(k, SL_OBSERVE_ATTEMPT_FAILED, 1, 100, 5000);
+	vclock_await_waiters(&k->clock, 4);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	assert_int_equal(stats.lost, 0);
+	assert_int_equal(stats.retried, 1);
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_LEASE_LOST), 0);
+	wkit_end(w);
+}
+
 static void jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease(void **state)
 {
 	struct wkit *k = *state;
@@ -467,8 +554,10 @@ int main(void)
 		T(a_stop_past_its_deadline_aborts_and_gives_back_uncharged),
 		T(a_stop_without_its_store_ends_and_says_so),
 		T(a_handler_cannot_stop_its_own_worker),
+		T(an_observer_cannot_stop_its_own_worker),
 		T(settles_are_kept_while_the_store_is_away),
 		T(a_lost_answer_is_asked_for_again_and_nothing_happens_twice),
+		T(a_failure_whose_answer_was_lost_is_known_for_our_own),
 		T(jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease),
 		T(one_refused_output_does_not_fail_its_batch_mates),
 	};

@@ -292,6 +292,9 @@ static void settle_one(struct memstore *ms, const struct sl_settle *s, struct sl
 		       const struct sl_store_listen *l)
 {
 	*result = (struct sl_settle_result){.lost = mem_lost(ms, s->id, s->fence)};
+	const struct mem_job *there = mem_job(ms, s->id);
+	if (there != NULL && there->status == SL_JOB_PENDING && there->fence == s->fence + 1 && !there->solo)
+		result->lost = SL_LOST_PUT_BACK; /* a reap would have flagged it */
 	if (ms->broken == MEMSTORE_NO_FENCE && result->lost != SL_LOST_NOT_FOUND)
 		result->lost = SL_LOST_NOT;
 	if (s->last_of_claim)

@@ -50,7 +50,8 @@ enum sl_lost_reason {
 	SL_LOST_COMPLETED = 2, /* under this very fence: from outside, or by a settle whose answer got lost */
 	SL_LOST_NOT_FOUND = 3, /* deleted */
 	SL_LOST_CANCELLED = 4,
-	SL_LOST_FAILED = 5 /* failed from outside */
+	SL_LOST_FAILED = 5,  /* under this very fence: from outside, or by a settle whose answer got lost */
+	SL_LOST_PUT_BACK = 6 /* of settles only. Under this very fence, by one whose answer got lost */
 };
 
 /* What others should hear of, once it is committed. A hint: polling finds all of it too. */

@@ -32,8 +32,12 @@ int sl__pg_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 	sl__pg_add_text(&call.params, progress);
 	rc = sl__pg_call_one(&call, ST_PROGRESS, &res, err);
 	*out = SL_LOST_NOT;
-	if (rc == 0 && PQntuples(res) == 0)
+	if (rc == 0 && PQntuples(res) == 0) {
 		rc = sl__pg_lost_reasons(&call, &id, &fence, 1, out, err);
+		*out = *out == SL_LOST_PUT_BACK ? SL_LOST_TAKEN : *out;
+		if (rc == 0 && *out == SL_LOST_NOT)
+			rc = sl_err_set(err, SL_EAGAIN, "postgres: progress: a transaction has the job's row");
+	}
 	sl__pg_call_close(&call);
 	return rc;
 }

@@ -326,6 +326,13 @@ void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, stru
 		ask_why(call, st, results, lost);
 }
 
+static enum sl_lost_reason settle_reason(const PGresult *res, int row)
+{
+	enum sl_lost_reason reason = sl__pg_reason(res, row);
+	bool back = reason == SL_LOST_TAKEN && sl__pg_int4(res, row, 1) == SL_JOB_PENDING && sl__pg_bool(res, row, 3);
+	return back && sl__pg_bool(res, row, 4) ? SL_LOST_PUT_BACK : reason;
+}
+
 int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
 			enum sl_lost_reason *reasons, struct sl_err *err)
 {
@@ -338,7 +345,7 @@ int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_
 	int at = call->tx != NULL ? sl__pg_send_sql(&pipe, lost->sql, &params) : sl__pg_send(&pipe, lost, &params);
 	int rc = sl__pg_run(&pipe, err);
 	for (int row = 0; rc == 0 && row < PQntuples(pipe.results[at]); row++)
-		reasons[sl__pg_int4(pipe.results[at], row, 0) - 1] = sl__pg_reason(pipe.results[at], row);
+		reasons[sl__pg_int4(pipe.results[at], row, 0) - 1] = settle_reason(pipe.results[at], row);
 	sl__pg_pipe_end(&pipe);
 	return rc;
 }

@@ -516,7 +516,9 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_PROMOTE] = promote,
 	[ST_CLAIM_ONE_TYPE] = claim_one_type,
 	[ST_CLAIM_TYPES] = claim_types,
-	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2), j.fence = u.fence + 1"
+	/* What a reap puts back is flagged, what a settle puts back is not. */
+	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2), j.fence = u.fence + 1,"
+		    " NOT j.solo"
 		    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
 		    " LEFT JOIN {s}.job j ON j.id = u.id",
 	/* With the chain's first job, as the settle that follows needs it: a cancel locks that one first (P2). */
@@ -524,8 +526,10 @@ const char *const sl__pg_sql[ST_COUNT] = {
 		     " (ARRAY(SELECT unnest(ARRAY[id, chain_id]) FROM {s}.job WHERE id = $1::bigint))"
 		     " ORDER BY id FOR NO KEY UPDATE)"
 		     " SELECT 1, status, fence = $2::bigint AND status IN (1, 2), fence = $2 + 1 FROM g WHERE id = $1",
-	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text"
-			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2) RETURNING id",
+	/* It waits for nobody: whoever has the row may be the handler itself, in a transaction. */
+	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text WHERE id = ANY (ARRAY(SELECT id FROM {s}.job"
+			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2)"
+			" FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id",
 	/* In the order of claims, as settles let go of leases. */
 	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease"
 		     " FROM (SELECT * FROM unnest($1::uuid[], $2::interval[]) WITH ORDINALITY AS v(claim, lease, ord)"

@@ -108,6 +108,13 @@ static int dispatch(struct settling *x, uint64_t *next_id, struct sl_settle_resu
 	}
 }
 
+/* What a reap puts back is flagged, what a settle puts back is not. */
+static enum sl_lost_reason settle_reason(const struct sq_row *row, uint64_t fence)
+{
+	bool back = row->status == SL_JOB_PENDING && row->fence == fence + 1 && (row->flags & SQ_SOLO) == 0;
+	return back ? SL_LOST_PUT_BACK : sl__sq_lost(row, fence);
+}
+
 int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result)
 {
 	struct settling x = {.op = op, .settle = settle, .started_us = settle->started_ms * 1000};
@@ -115,7 +122,7 @@ int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *ne
 	int rc = sl__sq_row_get(op, settle->id, &x.row);
 	if (rc < 0)
 		return rc;
-	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : sl__sq_lost(&x.row, settle->fence);
+	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : settle_reason(&x.row, settle->fence);
 	rc = result->lost == SL_LOST_NOT ? dispatch(&x, next_id, result) : 0;
 	if (rc == 0 && settle->last_of_claim)
 		rc = SQ_RUN(op, SQ_LEASE_DROP, SQ_BLOB(settle->claim.bytes, sizeof settle->claim.bytes));
