@@ -71,6 +71,35 @@ static void an_event_comes_back_as_it_was(void **state)
 }
 
 /* Our reader and the generated one agree about random messages. */
+/* docs/formats/events.md shows these bytes. */
+static void the_example_of_the_format_is_what_is_written(void **state)
+{
+	static const uint8_t bytes[] = {0x08, 0x02, 0x12, 0x16, 0x08, 0x2a, 0x10, 0x01, 0x1a, 0x10, 0x00,
+					0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b,
+					0x0c, 0x0d, 0x0e, 0x0f, 0x18, 0x80, 0xd0, 0x95, 0xff, 0xbc, 0x31,
+					0x20, 0x80, 0x80, 0x10, 0x28, 0x01, 0x32, 0x02, 0x68, 0x69};
+	struct sl_event e = {.type = SL_EVENT_STDOUT,
+			     .job_id = 42,
+			     .attempt = 1,
+			     .ts_ms = 1700000000000,
+			     .position = 262144,
+			     .partial = 1,
+			     .data = "hi",
+			     .len = 2};
+	struct sl_event back;
+	void *record;
+	size_t n;
+	(void)state;
+	for (size_t i = 0; i < sizeof e.claim.bytes; i++)
+		e.claim.bytes[i] = (uint8_t)i;
+	assert_int_equal(sl_event_encode(&e, NULL, &record, &n, NULL), 0);
+	assert_int_equal(n, sizeof bytes);
+	assert_memory_equal(record, bytes, n);
+	assert_int_equal(sl_event_decode(bytes, sizeof bytes, &back, NULL), 0);
+	assert_same(&e, &back);
+	sl_event_free(NULL, record);
+}
+
 static void what_protobuf_c_packs_is_read_alike(void **state)
 {
 	(void)state;
@@ -503,6 +532,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define R(name) cmocka_unit_test_setup_teardown(name, road_open, road_close)
 		cmocka_unit_test(an_event_comes_back_as_it_was),
+		cmocka_unit_test(the_example_of_the_format_is_what_is_written),
 		cmocka_unit_test(what_protobuf_c_packs_is_read_alike),
 		cmocka_unit_test(what_we_encode_is_read_by_protobuf_c),
 		cmocka_unit_test(fields_of_a_later_version_are_passed_over),

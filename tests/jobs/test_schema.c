@@ -155,6 +155,22 @@ static void the_jobs_are_there(struct kit *k)
 	assert_string_equal(outcomes, "c");
 }
 
+static int add_count(const struct sl_job_count *c, void *ctx)
+{
+	char *text = ctx;
+	if (c->status >= SL_JOB_COMPLETED)
+		(void)snprintf(text + strlen(text), 128 - strlen(text), "%s %s %d;", c->type,
+			       sl_job_status_name(c->status), (int)c->count);
+	return 0;
+}
+
+static void what_has_ended_is_counted(struct kit *k, const char *want)
+{
+	char text[128] = "";
+	KIT_OK(k->ops->counts(k->s, add_count, text, err));
+	assert_string_equal(text, want);
+}
+
 static int add_cron(const struct sl_cron *cron, void *ctx)
 {
 	char *names = ctx;
@@ -322,6 +338,8 @@ static void every_earlier_version(bool postgres)
 		KIT_OK(w.k.ops->target_id(w.k.s, id, err));
 		the_jobs_are_there(&w.k);
 		the_schedules_are_there(&w.k);
+		what_has_ended_is_counted(
+			&w.k, "bad failed 1;bad cancelled 1;chain completed 1;done completed 1;then completed 1;");
 		the_events_are_there(&w.k, &events);
 		KIT_OK(w.k.ops->migrate(w.k.s, &from, &to, err)); /* once more, for nothing */
 		assert_int_equal(from, SL_SCHEMA_VERSION);

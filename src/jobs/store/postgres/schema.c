@@ -94,7 +94,8 @@ static const char version_1[] =
 	"CREATE TABLE {s}.meta (name text PRIMARY KEY, value text NOT NULL);"
 	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));";
 
-/* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. */
+/* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. And
+ * what has ended is counted where it ends. */
 static const char version_2[] =
 	"ALTER TABLE {s}.job_events ADD COLUMN partial boolean NOT NULL DEFAULT false;"
 	"CREATE TABLE {s}.tally (type text COLLATE \"C\" NOT NULL, status smallint NOT NULL, n bigint NOT NULL)"
