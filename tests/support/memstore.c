@@ -16,13 +16,31 @@ static void *must(void *p)
 	return p;
 }
 
-void *mem_room(struct memstore *ms, size_t n)
+/* Many small things that live until the end share a block; a large one has its own. */
+#define BLOCK_BYTES ((size_t)8192)
+
+static void *new_block(struct memstore *ms, size_t n)
 {
 	if (ms->n_arena == ms->cap_arena) {
 		ms->cap_arena = ms->cap_arena * 2 + 64;
 		ms->arena = must(realloc(ms->arena, ms->cap_arena * sizeof *ms->arena));
 	}
 	return ms->arena[ms->n_arena++] = must(malloc(n));
+}
+
+void *mem_room(struct memstore *ms, size_t n)
+{
+	n = (n + 15) & ~(size_t)15;
+	if (n > BLOCK_BYTES / 8)
+		return new_block(ms, n);
+	if (n > ms->room) {
+		ms->next_room = new_block(ms, BLOCK_BYTES);
+		ms->room = BLOCK_BYTES;
+	}
+	void *p = ms->next_room;
+	ms->next_room += n;
+	ms->room -= n;
+	return p;
 }
 
 void *mem_keep(struct memstore *ms, const void *data, size_t n)

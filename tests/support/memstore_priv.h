@@ -87,6 +87,8 @@ struct memstore {
 	struct mem_state s;
 	void **arena;
 	size_t n_arena, cap_arena;
+	char *next_room; /* in the last block, and how much is left there */
+	size_t room;
 	memstore_fault_fn *faults;
 	void *faults_ctx;
 	enum memstore_fault fault; /* of the operation that runs */
