@@ -121,6 +121,11 @@ struct sl_wal_ticket {
  * fails takes all records submitted before its failure with it, and their numbers are given to later ones. */
 SL_API SL_MUST_CHECK int sl_wal_submit(sl_wal *w, const void *payload, size_t len, struct sl_wal_ticket *ticket,
 				       struct sl_err *err);
+/* Hand as many of the first of n records over as fit one flush, *n_submitted, at least one: they are in the log all or
+ * none. *ticket is of the last of them. When the order matters, wait for it before the others follow: records of a
+ * later flush may get into the log after those of an earlier one did not. */
+SL_API SL_MUST_CHECK int sl_wal_submit_many(sl_wal *w, const struct sl_wal_span *records, size_t n,
+					    struct sl_wal_ticket *ticket, size_t *n_submitted, struct sl_err *err);
 /* 0: durable. SL_ETIMEDOUT: not yet (timeout_ms 0 asks without waiting, SL_UNLIMITED waits). Others: that record is not
  * in the log. SL_ESTALE: asked so late that the outcome is forgotten (4,096 separate failures ago). */
 SL_API SL_MUST_CHECK int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_ms,

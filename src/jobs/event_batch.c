@@ -53,6 +53,16 @@ static struct sl_wal_span span_of(const struct sl__event_batch *b, size_t i)
 	return (struct sl_wal_span){b->bytes.data + start, end_of(b, i) - start};
 }
 
+static int make_spans(struct sl__event_batch *b, struct sl_err *err)
+{
+	sl__buf_clear(&b->spans);
+	for (size_t i = 0; i < b->n; i++) {
+		struct sl_wal_span span = span_of(b, i);
+		(void)sl__buf_append(&b->spans, &span, sizeof span);
+	}
+	return b->spans.failed != 0 ? sl_err_set(err, SL_ENOMEM, "append events: out of memory") : 0;
+}
+
 int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, uint64_t *last, size_t *n_durable,
 			   struct sl_err *err)
 {
@@ -61,36 +71,29 @@ int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, uint64_t *las
 	*n_durable = 0;
 	if (b->n == 0)
 		return 0;
-	sl__buf_clear(&b->spans);
-	for (size_t i = 0; i < b->n; i++) {
-		struct sl_wal_span span = span_of(b, i);
-		(void)sl__buf_append(&b->spans, &span, sizeof span);
-	}
-	if (b->spans.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "append events: out of memory");
-	int rc = sl_wal_append_many(log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first, &done,
-				    err);
+	int rc = make_spans(b, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_wal_append_many(log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first, &done, err);
 	*n_durable = rc == 0 ? b->n : done;
 	if (*n_durable > 0 && last != NULL)
 		*last = first + *n_durable - 1;
 	return rc;
 }
 
-/* A flush is in the log as a whole or not at all, so its last ticket speaks for all of it. Before a record goes with
- * another flush, the one before is waited for: it could fail, and the next succeed. */
+/* What goes with one flush is in the log as a whole or not at all. It is waited for before the next part is handed
+ * over: it could fail, and the next succeed; a recovery takes what is in the log for the first of all. */
 int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, struct sl_wal_ticket *ticket, struct sl_err *err)
 {
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < b->n; i++) {
-		struct sl_wal_span span = span_of(b, i);
-		struct sl_wal_ticket before = *ticket;
-		rc = sl_wal_submit(log, span.data, span.len, ticket, err);
-		if (rc != 0)
-			*ticket = before;
-		else if (i > 0 && before.batch != ticket->batch)
-			rc = sl_wal_wait(log, &before, SL_UNLIMITED, err);
-		if (rc != 0 && i > 0)
-			(void)!sl_wal_wait(log, ticket, SL_UNLIMITED, NULL);
+	size_t done = 0, n = 0;
+	int rc = make_spans(b, err);
+	const struct sl_wal_span *spans = (const struct sl_wal_span *)(const void *)b->spans.data;
+	while (rc == 0 && done < b->n) {
+		if (done > 0)
+			rc = sl_wal_wait(log, ticket, SL_UNLIMITED, err);
+		if (rc == 0)
+			rc = sl_wal_submit_many(log, spans + done, b->n - done, ticket, &n, err);
+		done += n;
 	}
 	return rc;
 }

@@ -190,6 +190,18 @@ static void call_helper(sl_wal *w) SL_REQUIRES(w->mu)
 	sl__signal(&w->helper_cv);
 }
 
+/* Who will flush what has taken its place? want_lead: the caller, or one that it waits for. */
+static void arrange_flush(sl_wal *w, struct slot *s, bool want_lead) SL_REQUIRES(w->mu)
+{
+	if (want_lead) {
+		join_company(w, s);
+		return;
+	}
+	s->batch->tickets++;
+	if (!s->batch->has_leader && w->helper_runs)
+		call_helper(w);
+}
+
 static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
@@ -205,12 +217,8 @@ static int reserve(sl_wal *w, size_t len, struct slot *out, bool want_lead, stru
 	rc = admit(w, total, err);
 	if (rc == 0)
 		rc = take_places(w, 1, total, out, err);
-	if (rc == 0 && !want_lead)
-		out->batch->tickets++;
-	if (rc == 0 && want_lead)
-		join_company(w, out);
-	else if (rc == 0 && !out->batch->has_leader && w->helper_runs)
-		call_helper(w);
+	if (rc == 0)
+		arrange_flush(w, out, want_lead);
 	sl__unlock(&w->mu);
 	return rc;
 }
@@ -359,7 +367,7 @@ static size_t group_size(const sl_wal *w, const struct sl_wal_span *records, siz
 
 /* Places for the first *k of the records, side by side in one batch: they are durable together or not at all. */
 static int reserve_group(sl_wal *w, const struct sl_wal_span *records, size_t n, struct slot *out, size_t *k,
-			 struct sl_err *err)
+			 bool want_lead, struct sl_err *err)
 {
 	if (records[0].len > SL_WAL_MAX_PAYLOAD || sealed_len(w, records[0].len) > SL_WAL_MAX_PAYLOAD)
 		return too_big(w, records[0].len, err);
@@ -374,7 +382,7 @@ static int reserve_group(sl_wal *w, const struct sl_wal_span *records, size_t n,
 		rc = take_places(w, *k, bytes, out, err);
 	}
 	if (rc == 0)
-		join_company(w, out);
+		arrange_flush(w, out, want_lead);
 	sl__unlock(&w->mu);
 	return rc;
 }
@@ -403,7 +411,7 @@ int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n, u
 	int rc = sl__wal_check_process(w, err);
 	while (rc == 0 && done < n) {
 		struct slot s;
-		rc = reserve_group(w, records + done, n - done, &s, &k, err);
+		rc = reserve_group(w, records + done, n - done, &s, &k, true, err);
 		if (rc != 0)
 			break;
 		encode_group(w, s, records + done, k);
@@ -415,6 +423,24 @@ int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n, u
 	if (n_durable != NULL)
 		*n_durable = done;
 	return rc;
+}
+
+int sl_wal_submit_many(sl_wal *w, const struct sl_wal_span *records, size_t n, struct sl_wal_ticket *ticket,
+		       size_t *n_submitted, struct sl_err *err)
+{
+	struct slot s;
+	size_t k = 0;
+	int rc = sl__wal_check_process(w, err);
+	if (rc == 0 && n == 0)
+		rc = sl_err_set(err, SL_EINVAL, "n: there is nothing to submit");
+	if (rc == 0)
+		rc = reserve_group(w, records, n, &s, &k, false, err);
+	if (rc != 0)
+		return rc;
+	encode_group(w, s, records, k);
+	*ticket = (struct sl_wal_ticket){.sequence = s.sequence + k - 1, .batch = s.id};
+	*n_submitted = k;
+	return 0;
 }
 
 int sl_wal_fd(sl_wal *w, struct sl_err *err)

@@ -471,6 +471,65 @@ static void an_exit_that_was_read_and_not_told_is_told(void **state)
 	rig_fini(&r);
 }
 
+/* ---- a log that fails for a moment ---- */
+
+static int count_records(const struct sl_wal_record *record, void *ctx)
+{
+	struct sl_event e;
+	size_t *next = ctx;
+	assert_int_equal(sl_event_decode(record->payload, record->payload_len, &e, NULL), 0);
+	assert_int_equal(e.position, *next);
+	(*next)++;
+	return 0;
+}
+
+/* X1: a recovery takes what is in the log for the first of all. One record of a later flush would hide all before it.
+ */
+static bool fail_in_the_middle(size_t nth, size_t n_writes)
+{
+	static char line[30000];
+	struct rig r;
+	struct sl__event_batch b;
+	struct sl_wal_ticket ticket;
+	size_t n = 0;
+	rig_init(&r);
+	assert_int_equal(rig_open(&r), 0);
+	sl__event_batch_init(&b, &r.env);
+	memset(line, 'x', sizeof line);
+	for (uint64_t i = 0; i < 20; i++) {
+		struct sl_event e = {.type = SL_EVENT_STDOUT,
+				     .job_id = JOB,
+				     .position = i,
+				     .ts_ms = TS,
+				     .data = line,
+				     .len = sizeof line};
+		assert_int_equal(sl__event_batch_add(&b, &e, NULL), 0);
+	}
+	crashfs_fail_writes(r.fs, nth, n_writes);
+	int rc = sl__event_batch_submit(&b, r.box.log, &ticket, &r.box.err);
+	if (rc == 0)
+		rc = sl_wal_wait(r.box.log, &ticket, SL_UNLIMITED, &r.box.err);
+	crashfs_fail_writes(r.fs, 0, 0);
+	(void)!sl_wal_sync(r.box.log, NULL);
+	assert_int_equal(sl_wal_iterate(r.box.log, 0, count_records, &n, &r.box.err), 0);
+	assert_int_equal(rc == 0, n == b.n);
+	sl__event_batch_fini(&b);
+	rig_close(&r);
+	rig_fini(&r);
+	return rc != 0;
+}
+
+static void a_batch_that_fails_in_the_middle_leaves_its_first_events_or_none(void **state)
+{
+	(void)state;
+	int failed = 0;
+	for (size_t nth = 1; nth < 12; nth++)
+		for (size_t n_writes = 1; n_writes < 5; n_writes++)
+			failed += fail_in_the_middle(nth, n_writes);
+	print_message("# %d failures\n", failed);
+	assert_true(failed > 5);
+}
+
 /* ---- lines of descriptor 3 that are too long ---- */
 
 static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void **state)
@@ -526,6 +585,7 @@ int main(void)
 		cmocka_unit_test(a_spool_that_is_in_use_is_waited_for_and_left_alone),
 		cmocka_unit_test(a_missing_folder_is_empty),
 		cmocka_unit_test(a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends),
+		cmocka_unit_test(a_batch_that_fails_in_the_middle_leaves_its_first_events_or_none),
 		cmocka_unit_test(a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped),
 	};
 	return cmocka_run_group_tests_name("exec recover", tests, NULL, NULL);
