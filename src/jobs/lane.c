@@ -64,14 +64,16 @@ static void tell(struct sl__lane *l, const struct sl_claim_reply *reply)
 		sl__tell_acquired(l->w, todo->claim, reply->now_ms);
 }
 
-/* Notes about jobs that this exchange has claimed itself go no further; the others are for us as well. */
+/* Notes about jobs that this exchange has claimed itself go no further; the others are for us as well, but for those
+ * about jobs that it has put back for later: we know when, and others must, since we may not be there by then. */
 static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu)
 {
 	for (size_t i = 0; i < l->notes.n; i++) {
 		const struct sl_note *note = &l->notes.notes[i];
-		if (sl__core_satisfied(w->core, &l->todo, note))
+		if (!note->later && sl__core_satisfied(w->core, &l->todo, note))
 			continue;
-		sl__core_note(w->core, note, now_ns);
+		if (!note->later)
+			sl__core_note(w->core, note, now_ns);
 		if (l->fx.listen.note != NULL)
 			l->fx.listen.note(note, l->fx.listen.ctx);
 	}

@@ -134,6 +134,7 @@ void sl__notes_add(struct sl__notes *s, const struct sl_note *note)
 	if (known != NULL) {
 		if (by_type(note) && known->id != note->id)
 			known->id = 0;
+		known->later = known->later && note->later;
 		return;
 	}
 	struct sl_note own = *note;

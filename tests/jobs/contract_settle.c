@@ -310,6 +310,25 @@ static void a_settle_after_a_deletion_is_refused_as_not_found(void **state)
 	expect_stale(k, &claim, SL_LOST_NOT_FOUND);
 }
 
+/* Whoever puts it back may be gone by the time it is due. */
+static void a_retry_for_later_is_told_to_others(void **state)
+{
+	struct kit *k = *state;
+	static const enum sl_settle_kind kinds[] = {SL_SETTLE_RETRY, SL_SETTLE_RESCHEDULE};
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		uint64_t id = kit_start(k, "t");
+		struct kit_claim claim;
+		struct kit_heard heard;
+		kit_claim_one(k, "t", &claim);
+		struct sl_settle s = kit_settle(&claim, 0, kinds[i]);
+		s.delay_ms = 3600000;
+		s.error = "broken";
+		assert_int_equal(kit_exchange(k, &s, &heard).lost, SL_LOST_NOT);
+		assert_int_equal(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", id), 1);
+		assert_int_equal(kit_changes(&heard, SL_CHANGE_SCHEDULED, id), 1);
+	}
+}
+
 /* A worker that did not hear the answer sends it again, and must know its own work from another's. */
 static void a_settle_that_is_sent_twice_is_told_that_it_has_happened(void **state)
 {
@@ -736,6 +755,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_settle_after_a_cancel_is_refused_as_cancelled),
 	cmocka_unit_test(a_settle_after_a_completion_from_outside_is_refused_as_completed),
 	cmocka_unit_test(a_settle_after_a_deletion_is_refused_as_not_found),
+	cmocka_unit_test(a_retry_for_later_is_told_to_others),
 	cmocka_unit_test(a_settle_that_is_sent_twice_is_told_that_it_has_happened),
 	cmocka_unit_test(a_settle_that_is_sent_twice_counts_once),
 	cmocka_unit_test(a_settle_with_a_wrong_fence_changes_nothing),

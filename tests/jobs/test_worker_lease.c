@@ -412,6 +412,27 @@ static int fail_at_the_gate(sl_attempt *a, struct sl_err *err, void *ctx)
 	return sl_err_set(err, SL_EIO, "it broke");
 }
 
+/* The other one has nothing to do, and would look again after a minute. */
+static void a_retry_is_known_to_others_when_the_worker_that_waits_for_it_goes(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fail_at_the_gate, .ctx = k};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *first = wkit_worker(k, &opts);
+	wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	sl_worker *second = wkit_worker(k, &opts);
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	do
+		sl_worker_get_stats(second, &stats);
+	while (stats.exchanges == 0);
+	WKIT_SET(k, open, 1);
+	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
+	wkit_end(first);
+	wkit_step(k, SL_OBSERVE_ATTEMPT_FAILED, 2, 1000, 15000); /* its retry is due after 10 s */
+	wkit_end(second);
+}
+
 /* ---- observers that stop their worker ---- */
 
 struct stopper {
@@ -555,6 +576,7 @@ int main(void)
 		T(a_stop_without_its_store_ends_and_says_so),
 		T(a_handler_cannot_stop_its_own_worker),
 		T(an_observer_cannot_stop_its_own_worker),
+		T(a_retry_is_known_to_others_when_the_worker_that_waits_for_it_goes),
 		T(settles_are_kept_while_the_store_is_away),
 		T(a_lost_answer_is_asked_for_again_and_nothing_happens_twice),
 		T(a_failure_whose_answer_was_lost_is_known_for_our_own),

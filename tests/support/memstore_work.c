@@ -217,10 +217,14 @@ static void back_in_queue(struct memstore *ms, struct mem_job *job, int64_t at_m
 {
 	job->scheduled_ms = at_ms;
 	mem_enqueue(ms, job);
-	if (job->place == MEM_SCHED)
+	bool later = job->place == MEM_SCHED;
+	if (later)
 		mem_change(l, SL_CHANGE_SCHEDULED, job);
-	else
-		mem_note(l, SL_NOTE_JOB_SCHEDULED, job->type, job->id, SL_LOST_NOT);
+	if (l != NULL && l->note != NULL)
+		l->note(
+			&(struct sl_note){
+				.kind = SL_NOTE_JOB_SCHEDULED, .type = job->type, .id = job->id, .later = later},
+			l->ctx);
 }
 
 static void end_job(struct memstore *ms, struct mem_job *job, enum sl_job_status status)

@@ -67,6 +67,7 @@ struct sl_note {
 	const char *type; /* or NULL */
 	uint64_t id;
 	enum sl_lost_reason reason;
+	int later; /* of JOB_SCHEDULED: 1 when it was put back by its worker for a time to come */
 };
 typedef void sl_note_fn(const struct sl_note *note, void *ctx);
 

@@ -67,6 +67,7 @@ static bool merge(struct sl_note *into, const struct sl_note *note)
 		return false;
 	if (into->id != note->id)
 		into->id = 0;
+	into->later = into->later && note->later;
 	return true;
 }
 

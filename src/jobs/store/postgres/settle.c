@@ -257,10 +257,12 @@ static void tell_next(const PGresult *res, int row, const struct sl_settle *s, c
 static void tell_back(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
 {
 	const char *type = sl__pg_text(res, row, 2);
-	if (sl__pg_bool(res, row, 3))
+	bool later = sl__pg_bool(res, row, 3);
+	if (later)
 		sl__pg_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
-	else
-		sl__pg_note(l, SL_NOTE_JOB_SCHEDULED, type, s->id, SL_LOST_NOT);
+	if (l != NULL && l->note != NULL)
+		l->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = s->id, .later = later},
+			l->ctx);
 }
 
 static void tell_settled(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)

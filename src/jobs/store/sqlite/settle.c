@@ -79,9 +79,15 @@ static int put_back(struct settling *x, int charge_by, enum sl_attempt_outcome o
 	rc = sl__sq_enqueue(x->op, &x->row, due_us);
 	if (rc != 0)
 		return rc;
-	if (due_us > x->op->now_us)
+	const struct sl_store_listen *l = x->op->listen;
+	bool later = due_us > x->op->now_us;
+	if (later)
 		sl__sq_changed(x->op, SL_CHANGE_SCHEDULED, t->id, x->row.chain_id, x->row.type);
-	sl__sq_note(x->op, SL_NOTE_JOB_SCHEDULED, x->row.type, t->id, SL_LOST_NOT);
+	if (l != NULL && l->note != NULL)
+		l->note(
+			&(struct sl_note){
+				.kind = SL_NOTE_JOB_SCHEDULED, .type = x->row.type, .id = t->id, .later = later},
+			l->ctx);
 	return 0;
 }
 
