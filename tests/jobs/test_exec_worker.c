@@ -2,7 +2,9 @@
 /* Commands in a real worker on SQLite, their events sent into job_events by a real log: all parts together. */
 #include "execbox.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,12 +224,15 @@ static void a_cancelled_job_ends_its_command_at_once(void **state)
 	struct plant *p = *state;
 	char path[160], script[640];
 	(void)snprintf(path, sizeof path, "%s/runs", p->box.dir);
-	(void)snprintf(script, sizeof script, "mkfifo %s.fifo; echo > %s; cat %s.fifo", path, path, path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	(void)snprintf(script, sizeof script, "mkfifo %s.fifo; : >%s; cat %s.fifo", path, path, path);
 	add(p, "t", script);
 	start(p, 1);
 	uint64_t id = enqueue(p, "t", NULL);
-	while (access(path, F_OK) != 0)
-		(void)usleep(1000);
+	/* Opens when the command does so at the other end. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	(void)close(fd);
 	size_t n = 0;
 	must(p, sl_jobs_cancel(p->client, NULL, &id, 1, &n, &p->err));
 	sl_jobs_free(p->client, finish(p, id, SL_JOB_CANCELLED));

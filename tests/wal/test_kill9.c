@@ -9,6 +9,7 @@
  *   SLUICE_KILL_SEED=S     other moments
  */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -189,6 +190,21 @@ static bool read_report(int fd, struct report *r)
 	return got != 0;
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec t;
+	assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &t), 0);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool readable_before(int fd, int64_t moment_ns)
+{
+	int64_t left = moment_ns - now_ns();
+	struct timespec t = {.tv_nsec = (long)left};
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	return left > 0 && ppoll(&p, 1, &t, NULL) == 1;
+}
+
 /* Kill it after so many reports and a little more: moments in the middle of a flush are as likely as others. */
 static void run_child(const char *dir, uint64_t cycle, struct known *k, uint64_t *rng, struct totals *t)
 {
@@ -211,8 +227,13 @@ static void run_child(const char *dir, uint64_t cycle, struct known *k, uint64_t
 		if (r.kind != 'S')
 			note(k, &r);
 	}
-	struct timespec pause_for = {.tv_nsec = (long)(next_random(rng) % 2000000)};
-	(void)nanosleep(&pause_for, NULL); /* the moment of the kill, not a wait for something */
+	/* Until the moment of the kill, which is drawn, it is listened to. */
+	int64_t moment = now_ns() + (int64_t)(next_random(rng) % 2000000);
+	while (readable_before(fds[0], moment) && read_report(fds[0], &r)) {
+		seen++;
+		if (r.kind != 'S')
+			note(k, &r);
+	}
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	while (read_report(fds[0], &r)) {
 		seen++;

@@ -21,12 +21,26 @@
 
 struct stage {
 	sl_wal *w;
-	atomic_bool stop;
+	atomic_int_fast64_t end_ns; /* of the run */
+	pthread_mutex_t mu;
+	pthread_cond_t sent; /* after each batch */
 	atomic_uint_fast64_t acked, read, batches, delivered;
 	atomic_uint_fast64_t by_sequence[1 << 20]; /* payload number that was acknowledged under a sequence */
 	uint64_t mark;
 	atomic_int wrong;
 };
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool is_over(const struct stage *s)
+{
+	return now_ns() >= s->end_ns;
+}
 
 struct actor {
 	struct stage *s;
@@ -46,7 +60,7 @@ static void *append_alone(void *arg)
 {
 	struct actor *a = arg;
 	uint8_t payload[WALMODEL_MAX_PAYLOAD];
-	for (uint64_t n = 1; !a->s->stop; n++) {
+	for (uint64_t n = 1; !is_over(a->s); n++) {
 		uint64_t id = a->number << 40 | n, sequence = 0;
 		if (sl_wal_append(a->s->w, payload, walmodel_payload(id, payload), &sequence, NULL) != 0)
 			a->s->wrong = __LINE__;
@@ -62,7 +76,7 @@ static void *append_tickets(void *arg)
 	uint8_t payload[WALMODEL_MAX_PAYLOAD];
 	struct sl_wal_ticket t[32];
 	uint64_t id[32];
-	for (uint64_t n = 1; !a->s->stop;) {
+	for (uint64_t n = 1; !is_over(a->s);) {
 		for (size_t i = 0; i < 32; i++) {
 			id[i] = a->number << 40 | n++;
 			if (sl_wal_submit(a->s->w, payload, walmodel_payload(id[i], payload), &t[i], NULL) != 0)
@@ -87,7 +101,7 @@ static void *append_together(void *arg)
 	struct actor *a = arg;
 	static _Thread_local uint8_t payload[5][WALMODEL_MAX_PAYLOAD];
 	struct sl_wal_span spans[5];
-	for (uint64_t n = 1; !a->s->stop; n += 5) {
+	for (uint64_t n = 1; !is_over(a->s); n += 5) {
 		for (size_t i = 0; i < 5; i++)
 			spans[i] = (struct sl_wal_span){payload[i],
 							walmodel_payload(a->number << 40 | (n + i), payload[i])};
@@ -114,14 +128,14 @@ static int check_order(const struct sl_wal_record *r, void *ctx)
 		x->s->wrong = __LINE__;
 	x->last = r->sequence;
 	x->s->read++;
-	return x->s->stop ? 1 : 0;
+	return is_over(x->s) ? 1 : 0;
 }
 
 static void *read_all(void *arg)
 {
 	struct actor *a = arg;
 	struct sl_wal_stats st = {.struct_size = sizeof st};
-	while (!a->s->stop) {
+	while (!is_over(a->s)) {
 		struct reading x = {.s = a->s};
 		struct sl_err err = SL_ERR_INIT;
 		int rc = sl_wal_iterate(a->s->w, 0, check_order, &x, &err);
@@ -144,7 +158,11 @@ static void *read_all(void *arg)
 static int take(const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
 {
 	struct stage *s = ctx;
-	if (++s->batches % 7 == 0)
+	pthread_mutex_lock(&s->mu);
+	uint64_t number = ++s->batches;
+	pthread_cond_signal(&s->sent);
+	pthread_mutex_unlock(&s->mu);
+	if (number % 7 == 0)
 		return sl_err_set(err, SL_EUNAVAIL, "now and then");
 	for (size_t i = 0; i < b->n_records; i++) {
 		if (b->records[i].sequence != s->mark + 1)
@@ -156,15 +174,24 @@ static int take(const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct
 	return 0;
 }
 
+/* Or for the end of the run. */
+static void await_batches(struct stage *s, uint64_t n)
+{
+	struct timespec end = {.tv_sec = (time_t)(s->end_ns / 1000000000), .tv_nsec = (long)(s->end_ns % 1000000000)};
+	pthread_mutex_lock(&s->mu);
+	while (s->batches < n && pthread_cond_clockwait(&s->sent, &s->mu, CLOCK_MONOTONIC, &end) == 0)
+		;
+	pthread_mutex_unlock(&s->mu);
+}
+
 static void *start_and_stop(void *arg)
 {
 	static const struct sl_wal_sender table = {.version = SL_WAL_SENDER_VERSION, .send = take};
 	struct actor *a = arg;
-	while (!a->s->stop) {
+	while (!is_over(a->s)) {
 		if (sl_wal_start(a->s->w, &table, a->s, NULL) != 0)
 			a->s->wrong = __LINE__;
-		struct timespec ts = {.tv_nsec = 20000000};
-		(void)nanosleep(&ts, NULL); /* how long the sender runs; nothing is waited for */
+		await_batches(a->s, a->s->batches + 10);
 		int rc = sl_wal_stop(a->s->w, 5, NULL);
 		if (rc != 0 && rc != SL_EPENDING)
 			a->s->wrong = __LINE__;
@@ -225,15 +252,14 @@ static void all_at_once(bool archive)
 				   .retry_backoff = {.first_ms = 1, .cap_ms = 2}};
 	struct sl_err err = SL_ERR_INIT;
 	assert_int_equal(sl_wal_open(&s->w, "s", &opts, &err), 0);
+	assert_int_equal(pthread_mutex_init(&s->mu, NULL), 0);
+	assert_int_equal(pthread_cond_init(&s->sent, NULL), 0);
+	s->end_ns = now_ns() + (int64_t)(seconds() * 1e9);
 	struct actor actors[sizeof acts / sizeof acts[0]];
 	for (uint64_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
 		actors[i] = (struct actor){.s = s, .number = i + 1};
 		assert_int_equal(pthread_create(&actors[i].thread, NULL, acts[i], &actors[i]), 0);
 	}
-	struct timespec ts = {.tv_sec = (time_t)seconds(),
-			      .tv_nsec = (long)((seconds() - (double)(time_t)seconds()) * 1e9)};
-	(void)nanosleep(&ts, NULL); /* the length of the run */
-	s->stop = true;
 	for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
 		pthread_join(actors[i].thread, NULL);
 	struct counting c = {.s = s};
@@ -257,6 +283,8 @@ static void all_at_once(bool archive)
 	       (unsigned long long)s->read, (unsigned long long)st.segments);
 	assert_true(s->delivered > 0 && s->read > 0);
 	remove_tree(dir);
+	pthread_cond_destroy(&s->sent);
+	pthread_mutex_destroy(&s->mu);
 	free(s);
 }
 
@@ -282,6 +310,7 @@ static void appenders_share_flushes(void **state)
 	assert_non_null(s);
 	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .wal_dir = dir};
 	assert_int_equal(sl_wal_open(&s->w, "s", &opts, NULL), 0);
+	s->end_ns = INT64_MAX;
 	struct actor actors[16];
 	for (uint64_t i = 0; i < 16; i++) {
 		actors[i] = (struct actor){.s = s, .number = i + 1};
@@ -289,7 +318,7 @@ static void appenders_share_flushes(void **state)
 	}
 	while (s->acked < 2000 && !s->wrong)
 		sched_yield();
-	s->stop = true;
+	s->end_ns = 0;
 	for (size_t i = 0; i < 16; i++)
 		pthread_join(actors[i].thread, NULL);
 	struct sl_wal_stats st = {.struct_size = sizeof st};
