@@ -18,15 +18,29 @@ static int end_field(struct sl__csv *s, const char *at)
 	return 1;
 }
 
+/* The first delimiter, quote or line end. */
+static const char *plain_until(const char *p, const char *end, char delimiter)
+{
+#if SL__SSE2
+	for (; end - p >= 16; p += 16) {
+		__m128i v = sl__load16(p);
+		__m128i stop = _mm_or_si128(sl__equal16(v, '\n'), sl__equal16(v, '\r'));
+		stop = _mm_or_si128(stop, _mm_or_si128(sl__equal16(v, '"'), sl__equal16(v, delimiter)));
+		unsigned m = sl__mask16(stop);
+		if (m != 0)
+			return p + __builtin_ctz(m);
+	}
+#endif
+	while (p < end && *p != delimiter && *p != '"' && *p != '\n' && *p != '\r')
+		p++;
+	return p;
+}
+
 static int plain_field(struct sl__csv *s, struct sl__csv_field *f)
 {
-	const char *p = s->at;
-	for (; p < s->end && *p != s->delimiter; p++) {
-		if (*p == '"')
-			return wrong(s, p, "a quote inside of an unquoted field");
-		if (*p == '\n' || *p == '\r')
-			return wrong(s, p, "a line end outside of quotes");
-	}
+	const char *p = plain_until(s->at, s->end, s->delimiter);
+	if (p < s->end && *p != s->delimiter)
+		return wrong(s, p, *p == '"' ? "a quote inside of an unquoted field" : "a line end outside of quotes");
 	*f = (struct sl__csv_field){.text = s->at, .len = (size_t)(p - s->at)};
 	return end_field(s, p);
 }
