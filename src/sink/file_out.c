@@ -131,7 +131,7 @@ static int heal(struct sl__file_out *f, const struct sl_io_stat *st, struct sl_e
 		int synced = SL__IO(f->env, datasync, f->fd);
 		rc = synced == 0 ? 0 : failed(f, synced, "sync", err);
 	}
-	f->born_ms = st->size > 0 ? st->mtime_ms : sl__real_ms(f->env);
+	f->born_ms = st->mtime_ms;
 	f->dev = st->dev;
 	f->ino = st->ino;
 	f->suspect = false;
@@ -169,10 +169,15 @@ int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)
 {
 	if (f->fd >= 0)
 		return 0;
+	/* Before the name is taken again: a loss must not leave the new file and neither name of the old one. */
+	int rc = f->moved ? sync_folder(f, err) : 0;
+	if (rc != 0)
+		return rc;
+	f->moved = false;
 	f->fd = SL__IO(f->env, open, f->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0640);
 	if (f->fd < 0)
 		return no_file(f, f->fd, err);
-	int rc = take_file(f, err);
+	rc = take_file(f, err);
 	if (rc == 0)
 		rc = sync_folder(f, err);
 	if (rc != 0)
@@ -214,7 +219,8 @@ static int rotate(struct sl__file_out *f, struct sl_err *err)
 	if (rc != 0)
 		return failed(f, rc, "rotate", err);
 	sl__file_out_close(f);
-	return sl__file_out_open(f, err); /* which syncs the folder */
+	f->moved = true;
+	return sl__file_out_open(f, err);
 }
 
 /* Somebody else has moved the file away, or taken its name. */
@@ -229,6 +235,8 @@ static bool was_moved(const struct sl__file_out *f)
 static int write_at_end(struct sl__file_out *f, const void *data, size_t n, struct sl_err *err)
 {
 	size_t head = f->end == 0 ? f->header_len : 0;
+	if (f->end == 0)
+		f->born_ms = sl__real_ms(f->env);
 	int rc = head > 0 ? sl__pwrite_full(f->env, f->fd, f->header, head, 0) : 0;
 	if (rc == 0)
 		rc = sl__pwrite_full(f->env, f->fd, data, n, f->end + head);
@@ -244,8 +252,10 @@ static int write_at_end(struct sl__file_out *f, const void *data, size_t n, stru
 int sl__file_out_append(struct sl__file_out *f, const void *data, size_t n, struct sl_err *err)
 {
 	assert(n <= SL__FILE_TAIL_MAX);
-	if (f->fd >= 0 && was_moved(f))
+	if (f->fd >= 0 && was_moved(f)) {
 		sl__file_out_close(f);
+		f->moved = true;
+	}
 	int rc = sl__file_out_open(f, err);
 	if (rc == 0 && f->suspect)
 		rc = cut(f, f->end, err);

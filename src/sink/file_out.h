@@ -40,10 +40,11 @@ struct sl__file_out {
 	int64_t rotate_bytes, rotate_ms; /* 0: never */
 
 	int fd;            /* -1: not open now */
+	bool moved;        /* the last file has another name now; the folder is not synced since */
 	bool suspect;      /* an append has failed: there may be something behind `end` */
 	uint64_t dev, ino; /* of the open file */
 	uint64_t end;      /* everything before it is whole and synced */
-	int64_t born_ms;   /* Unix ms: made, or last changed when it was found */
+	int64_t born_ms;   /* Unix ms: its first record, or its last change when it was found */
 };
 
 /* Open, or make, the file, and heal it. Idempotent. */
