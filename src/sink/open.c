@@ -30,6 +30,9 @@ static int open_null(sl_sink *out, const char *what, const struct sl_sink_opts *
 
 /* The first that fits counts. */
 static const struct scheme schemes[] = {
+	{"postgres://", SHAPE_URL, sl_sink_postgres_open, sl__sink_postgres_create},
+	{"postgresql://", SHAPE_URL, sl_sink_postgres_open, sl__sink_postgres_create},
+	{"postgres:", SHAPE_REST, sl_sink_postgres_open, sl__sink_postgres_create},
 	{"sqlite:", SHAPE_PATH, sl_sink_sqlite_open, sl__sink_sqlite_create},
 	{"file:", SHAPE_PATH, sl_sink_file_open, NULL},
 	{"exec:", SHAPE_REST, sl_sink_exec_open, NULL},

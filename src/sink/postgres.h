@@ -49,12 +49,12 @@ enum sl__enc {
 
 struct sl__pg_column {
 	char *name;
-	char *type;        /* as in a cast, without a length */
-	uint32_t oid;      /* of the type; of a domain, of what it is made from */
-	uint32_t array;    /* the type of its arrays */
+	char *type;     /* as in a cast, without a length */
+	uint32_t oid;   /* of the type; of a domain, of what it is made from */
+	uint32_t array; /* the type of its arrays */
 	enum sl__enc enc;
-	bool has_default;  /* a value that is not there is not NULL */
-	bool is_key;       /* of on_conflict */
+	bool has_default; /* a value that is not there is not NULL */
+	bool is_key;      /* of on_conflict */
 };
 
 /* The columns that are written, in the order of a record's fields. */
@@ -86,6 +86,13 @@ enum sl__fit sl__pg_put_binary(struct sl__buf *out, enum sl__enc enc, const stru
 /* The same as text, for the server to read. */
 enum sl__fit sl__pg_put_text(struct sl__buf *out, enum sl__enc enc, const struct sl__field *f, bool from_csv);
 
+/* The length in front of an encoded value; UINT32_MAX: NULL. */
+static inline uint32_t sl__pg_length(const char *value)
+{
+	const uint8_t *b = (const uint8_t *)value;
+	return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
+
 /* ---- rows ---- */
 
 struct sl__pg_run {
@@ -102,9 +109,9 @@ struct sl__pg_rows {
 	size_t n, cap;
 	struct sl__pg_run *runs;
 	size_t n_runs, cap_runs;
-	size_t done;      /* items of the batch that were looked at */
-	bool text;        /* values are text */
-	uint64_t *seen;   /* hashes of the keys in the present run, an open table of cap_seen places */
+	size_t done;    /* items of the batch that were looked at */
+	bool text;      /* values are text */
+	uint64_t *seen; /* hashes of the keys in the present run, an open table of cap_seen places */
 	size_t cap_seen;
 	struct sl__field *fields;
 };
@@ -119,7 +126,7 @@ struct sl__pg_lane {
 	PGconn *pg; /* NULL: not connected. Changed under the sink's lock: cancel shuts its socket down. */
 	struct sl__pg_table table;
 	bool table_known;
-	bool text_only; /* this batch is to be sent as text */
+	bool broken; /* the connection is in no state to go on with */
 	struct sl__row_reader *reader;
 	struct sl__pg_rows rows;
 	struct sl__buf out;      /* what is sent; SQL */

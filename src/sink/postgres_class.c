@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SQLSTATEs in the four classes of <sluice/err.h>. The longest prefix counts; every class of PostgreSQL's appendix A has
- * a row of its own, and what is new there is transient: tried again, charged, and in the end a dead letter.
+ * SQLSTATEs in the four classes of <sluice/err.h>. The longest prefix counts; every class of PostgreSQL's appendix A
+ * has a row of its own, and what is new there is transient: tried again, charged, and in the end a dead letter.
  *
  *   poison      something in these rows; others will be taken
  *   transient   this attempt
@@ -14,44 +14,44 @@ static const struct {
 	const char *prefix;
 	enum sl_err_class error_class;
 } rows[] = {
-	{"00", SL_CLASS_TRANSIENT}, /* success: no error */
-	{"01", SL_CLASS_TRANSIENT}, /* warning */
-	{"02", SL_CLASS_TRANSIENT}, /* no data */
-	{"03", SL_CLASS_TRANSIENT}, /* statement not yet complete */
-	{"08", SL_CLASS_FATAL},     /* connection exception */
-	{"09", SL_CLASS_POISON},    /* triggered action exception */
-	{"0A", SL_CLASS_FATAL},     /* feature not supported */
-	{"0B", SL_CLASS_TRANSIENT}, /* invalid transaction initiation */
-	{"0F", SL_CLASS_POISON},    /* locator exception */
-	{"0L", SL_CLASS_FATAL},     /* invalid grantor */
-	{"0P", SL_CLASS_FATAL},     /* invalid role */
-	{"0Z", SL_CLASS_POISON},    /* diagnostics exception */
-	{"20", SL_CLASS_POISON},    /* case not found */
-	{"21", SL_CLASS_POISON},    /* cardinality violation */
-	{"22", SL_CLASS_POISON},    /* data exception */
-	{"23", SL_CLASS_POISON},    /* integrity constraint violation */
-	{"24", SL_CLASS_TRANSIENT}, /* invalid cursor state */
-	{"25", SL_CLASS_TRANSIENT}, /* invalid transaction state */
-	{"25006", SL_CLASS_FATAL},  /* read only: a standby */
-	{"25P03", SL_CLASS_FATAL},  /* idle in transaction too long: disconnected */
-	{"26", SL_CLASS_TRANSIENT}, /* no such prepared statement */
-	{"27", SL_CLASS_POISON},    /* triggered data change violation */
-	{"28", SL_CLASS_FATAL},     /* invalid authorization */
-	{"2B", SL_CLASS_FATAL},     /* dependent privilege descriptors */
-	{"2D", SL_CLASS_TRANSIENT}, /* invalid transaction termination */
-	{"2F", SL_CLASS_POISON},    /* SQL routine exception */
-	{"34", SL_CLASS_TRANSIENT}, /* invalid cursor name */
-	{"38", SL_CLASS_POISON},    /* external routine exception */
-	{"39", SL_CLASS_POISON},    /* external routine invocation exception */
-	{"3B", SL_CLASS_TRANSIENT}, /* savepoint exception */
-	{"3D", SL_CLASS_FATAL},     /* no such database */
-	{"3F", SL_CLASS_FATAL},     /* no such schema */
-	{"40", SL_CLASS_TRANSIENT}, /* serialization failure, deadlock */
-	{"42", SL_CLASS_FATAL},     /* syntax, access, names and types of the table */
-	{"42804", SL_CLASS_FATAL},  /* datatype mismatch: the table's, not a row's */
-	{"44", SL_CLASS_POISON},    /* WITH CHECK OPTION */
-	{"53", SL_CLASS_THROTTLED}, /* insufficient resources: too many connections */
-	{"53100", SL_CLASS_FATAL},  /* disk full */
+	{"00", SL_CLASS_TRANSIENT},    /* success: no error */
+	{"01", SL_CLASS_TRANSIENT},    /* warning */
+	{"02", SL_CLASS_TRANSIENT},    /* no data */
+	{"03", SL_CLASS_TRANSIENT},    /* statement not yet complete */
+	{"08", SL_CLASS_FATAL},        /* connection exception */
+	{"09", SL_CLASS_POISON},       /* triggered action exception */
+	{"0A", SL_CLASS_FATAL},        /* feature not supported */
+	{"0B", SL_CLASS_TRANSIENT},    /* invalid transaction initiation */
+	{"0F", SL_CLASS_POISON},       /* locator exception */
+	{"0L", SL_CLASS_FATAL},        /* invalid grantor */
+	{"0P", SL_CLASS_FATAL},        /* invalid role */
+	{"0Z", SL_CLASS_POISON},       /* diagnostics exception */
+	{"20", SL_CLASS_POISON},       /* case not found */
+	{"21", SL_CLASS_POISON},       /* cardinality violation */
+	{"22", SL_CLASS_POISON},       /* data exception */
+	{"23", SL_CLASS_POISON},       /* integrity constraint violation */
+	{"24", SL_CLASS_TRANSIENT},    /* invalid cursor state */
+	{"25", SL_CLASS_TRANSIENT},    /* invalid transaction state */
+	{"25006", SL_CLASS_FATAL},     /* read only: a standby */
+	{"25P03", SL_CLASS_FATAL},     /* idle in transaction too long: disconnected */
+	{"26", SL_CLASS_TRANSIENT},    /* no such prepared statement */
+	{"27", SL_CLASS_POISON},       /* triggered data change violation */
+	{"28", SL_CLASS_FATAL},        /* invalid authorization */
+	{"2B", SL_CLASS_FATAL},        /* dependent privilege descriptors */
+	{"2D", SL_CLASS_TRANSIENT},    /* invalid transaction termination */
+	{"2F", SL_CLASS_POISON},       /* SQL routine exception */
+	{"34", SL_CLASS_TRANSIENT},    /* invalid cursor name */
+	{"38", SL_CLASS_POISON},       /* external routine exception */
+	{"39", SL_CLASS_POISON},       /* external routine invocation exception */
+	{"3B", SL_CLASS_TRANSIENT},    /* savepoint exception */
+	{"3D", SL_CLASS_FATAL},        /* no such database */
+	{"3F", SL_CLASS_FATAL},        /* no such schema */
+	{"40", SL_CLASS_TRANSIENT},    /* serialization failure, deadlock */
+	{"42", SL_CLASS_FATAL},        /* syntax, access, names and types of the table */
+	{"42804", SL_CLASS_FATAL},     /* datatype mismatch: the table's, not a row's */
+	{"44", SL_CLASS_POISON},       /* WITH CHECK OPTION */
+	{"53", SL_CLASS_THROTTLED},    /* insufficient resources: too many connections */
+	{"53100", SL_CLASS_FATAL},     /* disk full */
 	{"53200", SL_CLASS_TRANSIENT}, /* out of memory */
 	{"54", SL_CLASS_POISON},       /* program limit: a row too big */
 	{"55", SL_CLASS_FATAL},        /* object not in the state for it */

@@ -9,17 +9,15 @@
 
 #define PIECE ((size_t)256 * 1024) /* handed to libpq at a time */
 
-static uint32_t value_length(const char *p)
-{
-	const uint8_t *b = (const uint8_t *)p;
-	return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-}
-
 static void put_escaped(struct sl__buf *out, const char *p, size_t n)
 {
 	size_t from = 0;
 	for (size_t i = 0; i < n; i++) {
-		const char *as = p[i] == '\\' ? "\\\\" : p[i] == '\t' ? "\\t" : p[i] == '\n' ? "\\n" : p[i] == '\r' ? "\\r" : NULL;
+		const char *as = p[i] == '\\'   ? "\\\\"
+				 : p[i] == '\t' ? "\\t"
+				 : p[i] == '\n' ? "\\n"
+				 : p[i] == '\r' ? "\\r"
+						: NULL;
 		if (as == NULL)
 			continue;
 		(void)sl__buf_append(out, p + from, i - from);
@@ -33,7 +31,7 @@ static void put_escaped(struct sl__buf *out, const char *p, size_t n)
 static void put_line(struct sl__buf *out, const char *row, size_t n)
 {
 	for (size_t at = 0; at < n;) {
-		uint32_t len = value_length(row + at);
+		uint32_t len = sl__pg_length(row + at);
 		if (at > 0)
 			(void)sl__buf_append(out, "\t", 1);
 		at += 4;
@@ -182,7 +180,8 @@ int sl__pg_append(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err)
 		rc = copy_run(lane, &r->runs[i], culprit, err);
 	if (rc == 0)
 		return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
-	if (PQstatus(lane->pg) == CONNECTION_OK && PQtransactionStatus(lane->pg) != PQTRANS_ACTIVE)
-		(void)sl__pg_simple(lane, "ROLLBACK", "ROLLBACK", NULL);
+	bool can = PQstatus(lane->pg) == CONNECTION_OK && PQtransactionStatus(lane->pg) != PQTRANS_ACTIVE;
+	if (can && sl__pg_simple(lane, "ROLLBACK", "ROLLBACK", NULL) != 0)
+		lane->broken = true;
 	return rc;
 }

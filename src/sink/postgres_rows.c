@@ -107,9 +107,9 @@ static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, bool 
 		have[i] = is_there(c, &r->fields[i]);
 		if (!have[i])
 			continue;
-		enum sl__fit fit = r->text ? sl__pg_put_text(&r->buf, c->enc, &r->fields[i], csv)
-					   : sl__pg_put_binary(&r->buf, c->enc, &r->fields[i], csv,
-							       lane->sink->c_locale);
+		enum sl__fit fit =
+			r->text ? sl__pg_put_text(&r->buf, c->enc, &r->fields[i], csv)
+				: sl__pg_put_binary(&r->buf, c->enc, &r->fields[i], csv, lane->sink->c_locale);
 		if (fit == SL__FIT_NO)
 			return refuse(lane, c, &r->fields[i], err);
 		if (fit == SL__FIT_UNSURE) {

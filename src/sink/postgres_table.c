@@ -17,11 +17,11 @@ static const struct {
 	uint32_t oid;
 	enum sl__enc enc;
 } encodings[] = {
-	{16, SL__ENC_BOOL},     {17, SL__ENC_BYTEA},     {19, SL__ENC_OTHER},       {20, SL__ENC_INT8},
-	{21, SL__ENC_INT2},     {23, SL__ENC_INT4},      {25, SL__ENC_TEXT},        {114, SL__ENC_JSON},
-	{700, SL__ENC_FLOAT4},  {701, SL__ENC_FLOAT8},   {1042, SL__ENC_TEXT},      {1043, SL__ENC_TEXT},
-	{1082, SL__ENC_DATE},   {1114, SL__ENC_TIMESTAMP}, {1184, SL__ENC_TIMESTAMPTZ}, {1700, SL__ENC_NUMERIC},
-	{2950, SL__ENC_UUID},   {3802, SL__ENC_JSONB},
+	{16, SL__ENC_BOOL},    {17, SL__ENC_BYTEA},       {19, SL__ENC_OTHER},         {20, SL__ENC_INT8},
+	{21, SL__ENC_INT2},    {23, SL__ENC_INT4},        {25, SL__ENC_TEXT},          {114, SL__ENC_JSON},
+	{700, SL__ENC_FLOAT4}, {701, SL__ENC_FLOAT8},     {1042, SL__ENC_TEXT},        {1043, SL__ENC_TEXT},
+	{1082, SL__ENC_DATE},  {1114, SL__ENC_TIMESTAMP}, {1184, SL__ENC_TIMESTAMPTZ}, {1700, SL__ENC_NUMERIC},
+	{2950, SL__ENC_UUID},  {3802, SL__ENC_JSONB},
 };
 
 static enum sl__enc encoding_of(uint32_t oid, char kind)

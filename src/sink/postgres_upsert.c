@@ -13,12 +13,6 @@
 
 #define STATEMENT "sluice_upsert"
 
-static uint32_t value_length(const char *p)
-{
-	const uint8_t *b = (const uint8_t *)p;
-	return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-}
-
 static void put32(struct sl__buf *out, uint32_t v)
 {
 	char b[4] = {(char)(v >> 24), (char)(v >> 16), (char)(v >> 8), (char)v};
@@ -138,7 +132,7 @@ static void put_array(struct sl__buf *out, const struct sl__pg_lane *lane, const
 	put32(out, 1);
 	for (size_t i = 0; i < run->n; i++) {
 		const char *value = r->buf.data + cursor[i];
-		uint32_t len = value_length(value);
+		uint32_t len = sl__pg_length(value);
 		size_t n = len == UINT32_MAX ? 4 : (size_t)len + 4;
 		nulls = nulls || len == UINT32_MAX;
 		(void)sl__buf_append(out, value, n);
@@ -177,27 +171,24 @@ static bool is_prepared(const struct sl__pg_lane *lane, const uint8_t *have)
 	       memcmp(lane->prepared.data, have, lane->table.n) == 0;
 }
 
-/* Prepare the statement for these columns, in the pipeline; *extra counts the commands. */
-static bool prepare(struct sl__pg_lane *lane, const struct params *p, const uint8_t *have, struct sl__buf *sql, int *extra)
+/* Prepare the statement for these columns, in the pipeline. */
+static bool prepare(struct sl__pg_lane *lane, const struct params *p, const uint8_t *have, struct sl__buf *sql)
 {
 	if (is_prepared(lane, have))
 		return true;
-	if (lane->prepared.len > 0) {
-		if (PQsendQueryParams(lane->pg, "DEALLOCATE " STATEMENT, 0, NULL, NULL, NULL, NULL, 0) == 0)
-			return false;
-		++*extra;
-	}
+	/* Whatever an earlier failure has left. */
+	if (PQsendQueryParams(lane->pg, "DEALLOCATE ALL", 0, NULL, NULL, NULL, NULL, 0) == 0)
+		return false;
 	put_statement(sql, lane, have);
 	sl__buf_clear(&lane->prepared);
 	if (sql->failed != 0 || sl__buf_append(&lane->prepared, have, lane->table.n) != 0)
 		return false;
 	lane->prepared_text = lane->rows.text;
-	++*extra;
 	return PQsendPrepare(lane->pg, STATEMENT, sl__buf_str(sql), p->n, p->types) != 0;
 }
 
 static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct params *p, size_t *cursor,
-		    struct sl__buf *sql, int *commands, struct sl_err *err)
+		    struct sl__buf *sql, struct sl_err *err)
 {
 	for (size_t i = 0; i < run->n; i++)
 		cursor[i] = lane->rows.at[run->first + i];
@@ -208,9 +199,8 @@ static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, stru
 		(void)sl_err_set(err, SL_ETOOBIG, "postgres: the batch is above 1 GiB; use smaller batches");
 		return sl__sink_class(err, SL_ETOOBIG, SL_CLASS_POISON);
 	}
-	if (!prepare(lane, p, run->have, sql, commands))
+	if (!prepare(lane, p, run->have, sql))
 		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
-	++*commands;
 	if (PQsendQueryPrepared(lane->pg, STATEMENT, p->n, p->values, p->lengths, p->formats, 0) == 0)
 		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
 	return sl__pg_push(lane, err);
@@ -241,9 +231,9 @@ static int read_results(struct sl__pg_lane *lane, struct sl_err *err)
 static int send_all(struct sl__pg_lane *lane, struct params *p, size_t *cursor, struct sl__buf *sql, struct sl_err *err)
 {
 	const struct sl__pg_rows *r = &lane->rows;
-	int commands = 0, rc = 0;
+	int rc = 0;
 	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
-		rc = send_run(lane, &r->runs[i], p, cursor, sql, &commands, err);
+		rc = send_run(lane, &r->runs[i], p, cursor, sql, err);
 	return rc;
 }
 
@@ -254,7 +244,8 @@ int sl__pg_upsert(struct sl__pg_lane *lane, struct sl_err *err)
 	struct sl__buf sql;
 	sl__buf_init(&sql, env);
 	size_t *cursor = sl__alloc(env, lane->rows.n * sizeof *cursor);
-	int rc = cursor == NULL || params_init(&p, lane) != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
+	int rc = cursor == NULL || params_init(&p, lane) != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
+							      : 0;
 	if (rc == 0 && PQenterPipelineMode(lane->pg) == 0)
 		rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
 	if (rc == 0) {

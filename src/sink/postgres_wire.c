@@ -38,11 +38,11 @@ static int await(struct sl__pg_lane *lane, short events, int64_t until, struct s
 					      SL_CLASS_TRANSIENT);
 		int64_t left = until == SL_FOREVER ? -1 : (until - sl__mono_ns(&lane->sink->env)) / 1000000;
 		if (until != SL_FOREVER && left <= 0)
-			return sl__sink_class(err,
-					      sl_err_set(err, SL_ETIMEDOUT, "postgres: write: no answer within %lld s",
-							 (long long)(lane->sink->opts.statement_timeout_ms + GRACE_MS) /
-								 1000),
-					      SL_CLASS_FATAL);
+			return sl__sink_class(
+				err,
+				sl_err_set(err, SL_ETIMEDOUT, "postgres: write: no answer within %lld s",
+					   (long long)(lane->sink->opts.statement_timeout_ms + GRACE_MS) / 1000),
+				SL_CLASS_FATAL);
 		struct pollfd p = {.fd = PQsocket(lane->pg), .events = events};
 		int n = poll(&p, 1, left < 0 || left > INT32_MAX ? INT32_MAX : (int)left + 1);
 		if (n > 0)
