@@ -145,7 +145,8 @@ static int find(struct guesses *g, const char *name, size_t len, struct guess **
 	if (g->n == SL__INFER_COLUMNS_MAX)
 		return sl_err_set(err, SL_EDATA, "more than %zu different members", SL__INFER_COLUMNS_MAX);
 	int rc = add(g, low, name, len, err);
-	*out = &g->all[g->n - 1];
+	if (rc == 0)
+		*out = &g->all[g->n - 1];
 	return rc;
 }
 
