@@ -115,25 +115,35 @@ static int try_batch(struct sl__pg_lane *lane, const struct sl_sink_batch *batch
 	return rc != 0 || *unsure ? rc : send_rows(lane, culprit, err);
 }
 
-/* The table is not what it was, or the server reads our binary form in another way: ask the catalog again, and let the
- * server read the text. */
-static bool is_misread(const struct sl_err *err)
+/* A row may have been refused, or taken for something else, because the table is not what it was: ask the catalog. */
+static int look_again(struct sl__pg_lane *lane, bool *changed, struct sl_err *err)
 {
-	return strcmp(err->sqlstate, "22P03") == 0 || strcmp(err->sqlstate, "42804") == 0 ||
-	       strcmp(err->sqlstate, "42703") == 0;
+	int64_t shape = lane->table.shape;
+	lane->table_known = false;
+	int rc = make_ready(lane, err);
+	*changed = rc == 0 && lane->table.shape != shape;
+	return rc;
 }
 
 static int write_ready(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl__refusals *refused,
 		       size_t *culprit, struct sl_err *err)
 {
-	bool text = !lane->table.binary, unsure = false;
-	int rc = try_batch(lane, batch, text, &unsure, refused, culprit, err);
-	if (rc != 0 && !lane->broken && is_misread(err)) {
-		lane->table_known = false;
-		rc = make_ready(lane, err);
-		unsure = rc == 0;
+	bool unsure = false, changed = false;
+	int rc = try_batch(lane, batch, !lane->table.binary, &unsure, refused, culprit, err);
+	bool suspect = rc != 0 && !lane->broken && PQtransactionStatus(lane->pg) == PQTRANS_IDLE &&
+		       (lane->changed || err->error_class == SL_CLASS_POISON || strncmp(err->sqlstate, "42", 2) == 0);
+	lane->changed = false;
+	if (suspect) {
+		struct sl_err again = SL_ERR_INIT;
+		int look = look_again(lane, &changed, &again);
+		if (look != 0) {
+			*err = again;
+			return look;
+		}
 	}
-	if (rc == 0 && unsure)
+	if (changed || (rc == 0 && unsure))
+		rc = try_batch(lane, batch, unsure || !lane->table.binary, &unsure, refused, culprit, err);
+	if (rc == 0 && unsure && changed)
 		rc = try_batch(lane, batch, true, &unsure, refused, culprit, err);
 	return rc;
 }

@@ -63,7 +63,8 @@ struct sl__pg_table {
 	struct sl__pg_column *columns;
 	const char **names;
 	size_t n;
-	bool binary; /* every column has an encoding */
+	bool binary;   /* every column has an encoding */
+	int64_t shape; /* a hash of all names and types */
 };
 
 /* "schema"."table", in fresh memory; NULL without memory. */
@@ -126,7 +127,8 @@ struct sl__pg_lane {
 	PGconn *pg; /* NULL: not connected. Changed under the sink's lock: cancel shuts its socket down. */
 	struct sl__pg_table table;
 	bool table_known;
-	bool broken; /* the connection is in no state to go on with */
+	bool changed; /* the table has other columns than those that were encoded for */
+	bool broken;  /* the connection is in no state to go on with */
 	struct sl__row_reader *reader;
 	struct sl__pg_rows rows;
 	struct sl__buf out;      /* what is sent; SQL */
@@ -149,6 +151,9 @@ struct sl__pg_sink {
 
 /* Columns, types and keys from the catalog. SL_ECONFIG, fatal: there is no such table or column. */
 SL_MUST_CHECK int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err);
+
+/* A statement that fails (22012) when the table's columns are not those that lane knows. */
+void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane);
 
 /* Take the batch apart. Some rows may be refused; *unsure: a value needs the server, nothing is of use. */
 SL_MUST_CHECK int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,

@@ -2,6 +2,10 @@
 /*
  * Appending: a COPY per run of rows. One run is one statement and so one transaction; more are put into one. When the
  * server refuses a row it says which ("COPY bars, line 7"), whatever its language.
+ *
+ * Binary values do not say what they are: those of a bigint would be taken for a double precision. So a second
+ * statement of the same transaction, while COPY has the table locked, looks whether the columns are still those of the
+ * encoding.
  */
 #include <stdlib.h>
 
@@ -67,7 +71,9 @@ static int copy_sql(struct sl__pg_lane *lane, const struct sl__pg_run *run, stru
 		sl__pg_put_name(sql, lane->table.names[i]);
 		before = ", ";
 	}
-	(void)sl__buf_printf(sql, ") FROM STDIN (FORMAT %s)", lane->rows.text ? "text" : "binary");
+	(void)sl__buf_str_append(sql, lane->rows.text ? ") FROM STDIN" : ") FROM STDIN (FORMAT binary); ");
+	if (!lane->rows.text)
+		sl__pg_put_shape_check(sql, lane);
 	return sql->failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
 }
 
@@ -129,14 +135,17 @@ static size_t named_row(const struct sl__pg_lane *lane, const PGresult *res)
 static int results(struct sl__pg_lane *lane, bool copying, size_t *named, struct sl_err *err)
 {
 	int rc = 0, wait_rc = 0;
+	bool copied = false;
 	PGresult *res;
 	while ((res = sl__pg_next(lane, &wait_rc, err)) != NULL) {
 		ExecStatusType status = PQresultStatus(res);
 		bool wants_data = status == PGRES_COPY_IN;
-		if (rc == 0 && status != PGRES_COMMAND_OK && !wants_data) {
+		if (rc == 0 && status == PGRES_FATAL_ERROR) {
 			rc = sl__pg_sink_error(err, lane->pg, res, "COPY");
 			*named = named_row(lane, res);
+			lane->changed = copied; /* only the second statement can have failed then */
 		}
+		copied = copied || status == PGRES_COMMAND_OK;
 		PQclear(res);
 		if (wants_data) {
 			if (copying)

@@ -4,14 +4,20 @@
 
 #include "sink/postgres.h"
 
+/* A number that changes with the names and types of the columns; of the table $1, or of a literal. */
+#define SHAPE_OF(table)                                                                                                \
+	"(SELECT hashtextextended(string_agg(attname || ':' || atttypid, ',' ORDER BY attnum), 0) FROM pg_attribute"   \
+	" WHERE attrelid = to_regclass(" table ") AND attnum > 0 AND NOT attisdropped)"
+
 /* A domain is written as what it is made from; the server checks it when the value gets into the column. */
 static const char catalog_sql[] =
 	"SELECT a.attname, format_type(a.atttypid, NULL), b.oid, b.typarray, b.typtype, b.typcategory,"
-	" a.atthasdef OR a.attidentity <> ''"
-	" FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
-	" JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END"
-	" WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''"
-	" ORDER BY a.attnum";
+	" a.atthasdef OR a.attidentity <> '', " SHAPE_OF(
+		"$1") " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+		      " JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END"
+		      " WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated "
+		      "= ''"
+		      " ORDER BY a.attnum";
 
 static const struct {
 	uint32_t oid;
@@ -142,6 +148,28 @@ static int fill(struct sl__pg_table *t, const PGresult *r, const struct sl__pg_s
 	return 0;
 }
 
+/* Text in the quotes of a literal. */
+static void put_literal(struct sl__buf *buf, const char *text)
+{
+	(void)sl__buf_str_append(buf, "E'");
+	for (const char *p = text; *p != '\0'; p++) {
+		if (*p == '\'' || *p == '\\')
+			(void)sl__buf_append(buf, p, 1);
+		(void)sl__buf_append(buf, p, 1);
+	}
+	(void)sl__buf_str_append(buf, "'");
+}
+
+void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane)
+{
+	static const char shape[] = SHAPE_OF("\001");
+	const char *name = strchr(shape, '\001');
+	(void)sl__buf_str_append(sql, "SELECT 1 / (");
+	(void)sl__buf_append(sql, shape, (size_t)(name - shape));
+	put_literal(sql, lane->sink->table);
+	(void)sl__buf_printf(sql, "%s = %lld)::int", name + 1, (long long)lane->table.shape);
+}
+
 static int no_table(const struct sl__pg_sink *s, struct sl_err *err)
 {
 	(void)sl_err_set(err, SL_ECONFIG, "postgres: there is no table %s that can be written; create it first",
@@ -167,6 +195,8 @@ int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err)
 			rc = sl__pg_sink_error(err, lane->pg, res, "catalog");
 		else if (found > 0)
 			rc = fill(&t, res, s, err);
+		if (rc == 0 && found > 0)
+			t.shape = strtoll(PQgetvalue(res, 0, 7), NULL, 10);
 		PQclear(res);
 	}
 	rc = wait_rc != 0 ? wait_rc : rc;
