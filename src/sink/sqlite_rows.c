@@ -226,7 +226,7 @@ static void drop_reader(struct sl__rows *r)
 	r->fields = NULL;
 	r->cells = NULL;
 	r->full = NULL;
-	r->refused = NULL;
+	r->refused = r->alike = NULL;
 	r->cap = 0;
 }
 
@@ -262,11 +262,12 @@ static int make_room(struct sl__rows *r, size_t rows, struct sl_err *err)
 	if (cells == NULL)
 		return no_memory(err);
 	r->cells = cells;
-	uint8_t *marks = sl__realloc(r->env, r->full, 2 * rows);
+	uint8_t *marks = sl__realloc(r->env, r->full, 3 * rows);
 	if (marks == NULL)
 		return no_memory(err);
 	r->full = marks;
 	r->refused = marks + rows;
+	r->alike = marks + 2 * rows;
 	r->cap = rows;
 	return 0;
 }
@@ -292,6 +293,19 @@ static int keep_text(struct sl__rows *r, struct sl__cell *cell, const struct sl_
 	return 0;
 }
 
+static bool is_alike(const struct sl__rows *r, size_t k)
+{
+	if (k == 0 || r->refused[k - 1] || r->full[k] != r->full[k - 1])
+		return false;
+	if (r->full[k])
+		return true;
+	const struct sl__cell *a = r->cells + (k - 1) * r->shape.n, *b = a + r->shape.n;
+	for (size_t c = 0; c < r->shape.n; c++)
+		if ((a[c].kind == SL__CELL_ABSENT) != (b[c].kind == SL__CELL_ABSENT))
+			return false;
+	return true;
+}
+
 static int fill_row(struct sl__rows *r, const struct sl_sink_item *item, size_t k, struct sl_err *err)
 {
 	struct sl__cell *cells = r->cells + k * r->shape.n;
@@ -304,6 +318,7 @@ static int fill_row(struct sl__rows *r, const struct sl_sink_item *item, size_t 
 	}
 	r->full[k] = full;
 	r->refused[k] = rc != 0;
+	r->alike[k] = rc == 0 && is_alike(r, k);
 	return rc;
 }
 
@@ -352,14 +367,23 @@ static int bind_cell(const struct sl__rows *r, const struct sl__cell *c, sqlite3
 	}
 }
 
-int sl__rows_bind(const struct sl__rows *r, size_t k, sqlite3_stmt *stmt)
+int sl__rows_bind(const struct sl__rows *r, size_t k, size_t n, sqlite3_stmt *stmt)
+{
+	const struct sl__cell *cell = r->cells + k * r->shape.n, *end = cell + n * r->shape.n;
+	int at = 0, rc = SQLITE_OK;
+	for (; cell < end && rc == SQLITE_OK; cell++)
+		if (cell->kind != SL__CELL_ABSENT)
+			rc = bind_cell(r, cell, stmt, ++at);
+	return rc;
+}
+
+bool sl__rows_has_values(const struct sl__rows *r, size_t k)
 {
 	const struct sl__cell *cells = r->cells + k * r->shape.n;
-	int at = 0, rc = SQLITE_OK;
-	for (size_t c = 0; c < r->shape.n && rc == SQLITE_OK; c++)
-		if (cells[c].kind != SL__CELL_ABSENT)
-			rc = bind_cell(r, &cells[c], stmt, ++at);
-	return rc;
+	size_t c = 0;
+	while (c < r->shape.n && cells[c].kind == SL__CELL_ABSENT)
+		c++;
+	return c < r->shape.n;
 }
 
 void sl__rows_present(const struct sl__rows *r, size_t k, uint8_t *bits)

@@ -52,8 +52,9 @@ struct sl__rows {
 	struct sl__row_reader *reader;
 	struct sl__field *fields;
 	struct sl__cell *cells; /* cap rows of shape.n */
-	uint8_t *full;          /* of each row: 1 nothing is absent */
+	uint8_t *full;          /* of each row: 1 nothing of it is absent */
 	uint8_t *refused;       /* of each row: 1 it is not to be written */
+	uint8_t *alike;         /* of each row: 1 it has the columns of the one before, and both are to be written */
 	size_t cap;
 	size_t first, n; /* the rows are of the items first … first + n - 1 */
 	struct sl__buf copies;
@@ -66,8 +67,10 @@ SL_MUST_CHECK int sl__rows_reshape(struct sl__rows *r, struct sl_err *err);
 /* Take the items from `first` on apart, at most SL__ROWS_MAX, up to the second that is refused. */
 SL_MUST_CHECK int sl__rows_fill(struct sl__rows *r, const struct sl_sink_batch *batch, size_t first,
 				struct sl__refusals *refused, struct sl_err *err);
-/* Bind row k to the statement for its columns. SQLite's result code. */
-int sl__rows_bind(const struct sl__rows *r, size_t k, sqlite3_stmt *stmt);
+/* Bind n rows from row k on to the statement for their columns. SQLite's result code. */
+int sl__rows_bind(const struct sl__rows *r, size_t k, size_t n, sqlite3_stmt *stmt);
+/* Does row k have any column? */
+bool sl__rows_has_values(const struct sl__rows *r, size_t k);
 /* The bits of the columns that row k has. */
 void sl__rows_present(const struct sl__rows *r, size_t k, uint8_t *bits);
 

@@ -210,18 +210,29 @@ static size_t put_columns(struct sl__buf *b, const struct sl__shape *shape, cons
 	return n;
 }
 
-char *sl__table_insert_sql(const struct sl__shape *shape, const struct sl_sink_opts *opts, const uint8_t *present)
+static void put_marks(struct sl__buf *b, size_t n, size_t rows)
+{
+	for (size_t row = 0; row < rows; row++) {
+		(void)sl__buf_str_append(b, row > 0 ? ",(" : ") VALUES(");
+		for (size_t i = 0; i < n; i++)
+			(void)sl__buf_str_append(b, i > 0 ? ",?" : "?");
+		(void)sl__buf_str_append(b, ")");
+	}
+}
+
+char *sl__table_insert_sql(const struct sl__shape *shape, const struct sl_sink_opts *opts, struct sl__insert what)
 {
 	struct sl__buf b;
 	sl__buf_init(&b, shape->env);
 	(void)sl__buf_str_append(&b, "INSERT INTO ");
 	sl__put_sql_name(&b, opts->table);
-	size_t n = put_columns(&b, shape, present);
-	for (size_t i = 0; i < n; i++)
-		(void)sl__buf_str_append(&b, i > 0 ? ",?" : ") VALUES(?");
-	(void)sl__buf_str_append(&b, n > 0 ? ")" : " DEFAULT VALUES");
+	size_t n = put_columns(&b, shape, what.present);
+	if (n > 0)
+		put_marks(&b, n, what.rows);
+	else
+		(void)sl__buf_str_append(&b, " DEFAULT VALUES");
 	if (n > 0 && opts->n_on_conflict > 0)
-		put_upsert(&b, shape, opts, present);
+		put_upsert(&b, shape, opts, what.present);
 	char *sql = sl__buf_take(&b);
 	sl__buf_fini(&b);
 	return sql;
@@ -244,9 +255,9 @@ static bool same_columns(const uint8_t *a, const uint8_t *b, size_t bytes)
 }
 
 static int prepare(struct sl__sqlite *db, const struct sl__shape *shape, const struct sl_sink_opts *opts,
-		   const uint8_t *present, sqlite3_stmt **out, struct sl_err *err)
+		   struct sl__insert what, sqlite3_stmt **out, struct sl_err *err)
 {
-	char *sql = sl__table_insert_sql(shape, opts, present);
+	char *sql = sl__table_insert_sql(shape, opts, what);
 	if (sql == NULL)
 		return no_memory(err);
 	int rc = sqlite3_prepare_v3(db->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
@@ -261,31 +272,32 @@ static int prepare(struct sl__sqlite *db, const struct sl__shape *shape, const s
 }
 
 int sl__inserts_get(struct sl__inserts *in, struct sl__sqlite *db, const struct sl__shape *shape,
-		    const struct sl_sink_opts *opts, const uint8_t *present, sqlite3_stmt **out, struct sl_err *err)
+		    const struct sl_sink_opts *opts, struct sl__insert what, sqlite3_stmt **out, struct sl_err *err)
 {
 	if (in->version != shape->version)
 		sl__inserts_clear(in, db->env);
 	in->version = shape->version;
 	size_t bytes = (shape->n + 7) / 8, place = in->next;
 	for (size_t i = 0; i < SL__INSERTS; i++)
-		if (in->at[i].stmt != NULL && same_columns(in->at[i].present, present, bytes)) {
+		if (in->at[i].rows == what.rows && same_columns(in->at[i].present, what.present, bytes)) {
 			*out = in->at[i].stmt;
 			return 0;
 		}
-	uint8_t *copy = present != NULL ? sl__alloc(db->env, bytes) : NULL;
-	if (present != NULL && copy == NULL)
+	uint8_t *copy = what.present != NULL ? sl__alloc(db->env, bytes) : NULL;
+	if (what.present != NULL && copy == NULL)
 		return no_memory(err);
-	int rc = prepare(db, shape, opts, present, out, err);
+	int rc = prepare(db, shape, opts, what, out, err);
 	if (rc != 0) {
 		sl__free(db->env, copy);
 		return rc;
 	}
 	if (copy != NULL)
-		memcpy(copy, present, bytes);
+		memcpy(copy, what.present, bytes);
 	(void)sqlite3_finalize(in->at[place].stmt);
 	sl__free(db->env, in->at[place].present);
 	in->at[place].stmt = *out;
 	in->at[place].present = copy;
+	in->at[place].rows = what.rows;
 	in->next = (place + 1) % SL__INSERTS;
 	return 0;
 }

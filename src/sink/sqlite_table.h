@@ -35,9 +35,14 @@ SL_MUST_CHECK int sl__shape_load(struct sl__shape *shape, struct sl__sqlite *db,
 				 int64_t version, struct sl_err *err);
 void sl__shape_fini(struct sl__shape *shape); /* a zeroed one is allowed */
 
-/* INSERT, or INSERT … ON CONFLICT DO UPDATE, of the columns whose bit is set in `present` (NULL: all of them), in fresh
- * memory; NULL without memory. */
-char *sl__table_insert_sql(const struct sl__shape *shape, const struct sl_sink_opts *opts, const uint8_t *present);
+/* Which rows a statement writes. */
+struct sl__insert {
+	const uint8_t *present; /* bits of the columns that they have; NULL: all of them */
+	size_t rows;            /* at a time; at least 1 */
+};
+
+/* INSERT, or INSERT … ON CONFLICT DO UPDATE, in fresh memory; NULL without memory. */
+char *sl__table_insert_sql(const struct sl__shape *shape, const struct sl_sink_opts *opts, struct sl__insert what);
 /* A name in quotes. */
 void sl__put_sql_name(struct sl__buf *buf, const char *name);
 
@@ -46,20 +51,21 @@ static inline bool sl__bit(const uint8_t *bits, size_t i)
 	return (bits[i / 8] >> (i % 8) & 1) != 0;
 }
 
-/* The prepared statements of a connection, by the set of columns they write. */
+/* The prepared statements of a connection, by what they write. */
 #define SL__INSERTS 16
 struct sl__inserts {
 	struct {
 		sqlite3_stmt *stmt;
 		uint8_t *present; /* (n + 7) / 8 bytes; NULL: all */
+		size_t rows;
 	} at[SL__INSERTS];
 	size_t next; /* the place that is taken next */
 	int64_t version;
 };
 
-/* The statement for these columns of the shape, prepared if need be. SL_ECONFIG: the table does not take it. */
+/* The statement for such rows of the shape, prepared if need be. SL_ECONFIG: the table does not take it. */
 SL_MUST_CHECK int sl__inserts_get(struct sl__inserts *in, struct sl__sqlite *db, const struct sl__shape *shape,
-				  const struct sl_sink_opts *opts, const uint8_t *present, sqlite3_stmt **out,
+				  const struct sl_sink_opts *opts, struct sl__insert what, sqlite3_stmt **out,
 				  struct sl_err *err);
 void sl__inserts_clear(struct sl__inserts *in, const struct sl_env *env);
 
