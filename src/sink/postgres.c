@@ -125,13 +125,20 @@ static int look_again(struct sl__pg_lane *lane, bool *changed, struct sl_err *er
 	return rc;
 }
 
+/* Could other columns than were thought of be behind this? 08P01: a value of another length than its type has. */
+static bool is_of_shape(const struct sl_err *err)
+{
+	return err->error_class == SL_CLASS_POISON || strncmp(err->sqlstate, "42", 2) == 0 ||
+	       strcmp(err->sqlstate, "08P01") == 0;
+}
+
 static int write_ready(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl__refusals *refused,
 		       size_t *culprit, struct sl_err *err)
 {
 	bool unsure = false, changed = false;
 	int rc = try_batch(lane, batch, !lane->table.binary, &unsure, refused, culprit, err);
 	bool suspect = rc != 0 && !lane->broken && PQtransactionStatus(lane->pg) == PQTRANS_IDLE &&
-		       (lane->changed || err->error_class == SL_CLASS_POISON || strncmp(err->sqlstate, "42", 2) == 0);
+		       (lane->changed || is_of_shape(err));
 	lane->changed = false;
 	if (suspect) {
 		struct sl_err again = SL_ERR_INIT;

@@ -19,6 +19,7 @@ static const struct {
 	{"02", SL_CLASS_TRANSIENT},    /* no data */
 	{"03", SL_CLASS_TRANSIENT},    /* statement not yet complete */
 	{"08", SL_CLASS_FATAL},        /* connection exception */
+	{"08P01", SL_CLASS_TRANSIENT}, /* a message that it cannot read */
 	{"09", SL_CLASS_POISON},       /* triggered action exception */
 	{"0A", SL_CLASS_FATAL},        /* feature not supported */
 	{"0B", SL_CLASS_TRANSIENT},    /* invalid transaction initiation */

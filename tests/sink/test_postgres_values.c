@@ -54,7 +54,10 @@ static int write_texts(const sl_sink *sink, void *lane, const char *const *texts
 static int write_one(const sl_sink *sink, void *lane, const char *text, struct sl_err *err)
 {
 	struct sl_sink_reply reply;
-	return write_texts(sink, lane, &text, 1, &reply, err);
+	int rc = write_texts(sink, lane, &text, 1, &reply, err);
+	if (rc != 0)
+		print_message("# %s: %s\n", text, err->msg);
+	return rc;
 }
 
 static char *first_value(const char *sql)
