@@ -17,6 +17,7 @@ void sl__batch_begin(struct sl__batch *b, size_t n)
 	b->lo = 0;
 	b->n_segments = 1;
 	b->segments[0] = (struct sl__segment){.end = n};
+	b->keyed = true;
 	b->has_id = false;
 	b->tries = b->letter_tries = 0;
 	b->first_failed_ms = b->last_failed_ms = 0;

@@ -106,6 +106,8 @@ static int make_batches(sl_coordinator *c) SL_NO_TSA
 static int make_memory(sl_coordinator *c, struct sl_err *err)
 {
 	int rc = make_batches(c);
+	if (rc == 0 && c->o.per_key_order == SL_ON)
+		rc = sl__keys_init(c);
 	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof *c->workers);
 	if (c->workers == NULL)
 		rc = SL_ENOMEM;
@@ -138,7 +140,8 @@ static void set_up(sl_coordinator *c) SL_NO_TSA
 	c->batch_bytes = (size_t)c->o.batch_bytes;
 	c->item_max = (size_t)SL_MIN((uint64_t)c->o.max_bytes, SL__ITEM_BYTES_MAX);
 	c->boxes = c->o.per_key_order == SL_ON || c->o.wal != NULL;
-	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes;
+	c->logs = c->o.wal != NULL || c->o.spill_wal != NULL;
+	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes && !c->logs;
 	c->loops = !(c->o.item_kind == SL_ITEM_POINTERS && c->o.item_free == NULL);
 	c->n_first = (uint32_t)SL_MIN(SL_MAX(c->o.workers, c->o.workers_min), c->o.workers_max);
 	c->running = c->target_workers = c->n_first;
@@ -160,6 +163,7 @@ static void free_memory(sl_coordinator *c)
 	sl__free(&c->env, c->workers);
 	sl__free(&c->env, c->batches);
 	sl__free(&c->env, c->heap.at);
+	sl__free(&c->env, c->keys.buckets);
 	sl__free(&c->env, c->name);
 	sl__free(&c->env, c->target);
 }
@@ -206,6 +210,8 @@ static int build(sl_coordinator *c, struct sl_err *err)
 		rc = sl__coordinator_metrics_attach(c, err);
 	if (rc == 0)
 		rc = start_threads(c, err);
+	if (rc == 0)
+		rc = sl__durable_start(c, err);
 	return rc;
 }
 

@@ -22,6 +22,8 @@
 #ifndef SL_COORDINATOR_COORDINATOR_H
 #define SL_COORDINATOR_COORDINATOR_H
 
+#include <stdatomic.h>
+
 #include "base/fork_guard.h"
 #include "base/thread.h"
 #include "flow/breaker.h"
@@ -54,7 +56,7 @@ struct sl__key {
 	struct sl__box *chain;      /* the next key of the same bucket */
 	struct sl__box *ready_next; /* the next key that waits for a batch */
 	struct sl__batch *holder;   /* the batch that the first n_held are in; NULL: none */
-	size_t n_held;
+	size_t n_held, n_aside;
 	uint64_t hash;
 };
 
@@ -78,8 +80,9 @@ struct sl__box {
 
 /* Make the item that goes into the queue. SL_ENOMEM; SL_ETOOBIG; SL_EINVAL. */
 SL_MUST_CHECK int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out);
-/* The same for bytes out of a log: always a box. */
+/* The same for what comes out of a log: always a box. The pointer is the box's from then on. */
 SL_MUST_CHECK int sl__item_box_bytes(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out);
+SL_MUST_CHECK int sl__item_box_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out);
 /* Free what make allocated; not the user's pointer. For a submit that failed. */
 void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q);
 /* The user's view of an item. */
@@ -119,6 +122,7 @@ struct sl__batch {
 	uint64_t first; /* place of items[0] in the queue's order; without keys all follow it */
 	bool loops;     /* ending an item is more than counting it */
 	bool probes;    /* counted in c->probing */
+	bool keyed;     /* its items are known to keys.c */
 	bool has_id;
 	uint8_t id[16];
 	uint32_t tries;                          /* of the segment on top with this id */
@@ -200,6 +204,7 @@ struct sl__keys {
 	size_t n_buckets;         /* a power of two */
 	struct sl__box *ready, *ready_last;
 	size_t n_aside; /* items that wait behind their key */
+	uint64_t seed;  /* of the hash: a sender must not choose who shares a bucket */
 };
 
 struct sl_coordinator {
@@ -212,6 +217,7 @@ struct sl_coordinator {
 	sl_sink sink;
 	bool raw;   /* pointer items without more go in as they are */
 	bool boxes; /* everything is boxed */
+	bool logs;  /* there is one */
 	bool loops; /* every item has something to free or to tell */
 	size_t batch_size, batch_bytes, item_max;
 	sl__queue *queue;
@@ -263,14 +269,14 @@ struct sl_coordinator {
 	uint64_t n_writes, n_failures, n_splits;
 	struct sl_err last_error;
 
-	bool feeding;   /* the logs are not in the queue yet */
-	bool closed;    /* no intake */
-	bool drained;   /* and the queue is empty */
-	bool halted;    /* nothing is begun any more */
-	bool quit;      /* threads leave */
-	bool stop_runs; /* a thread is in stop */
-	bool joined;    /* threads have left */
-	bool stopped;   /* stop has given an answer */
+	atomic_bool feeding; /* the logs are not in the queue yet; changed under mu */
+	bool closed;         /* no intake */
+	bool drained;        /* and the queue is empty */
+	bool halted;         /* nothing is begun any more */
+	bool quit;           /* threads leave */
+	bool stop_runs;      /* a thread is in stop */
+	bool joined;         /* threads have left */
+	bool stopped;        /* stop has given an answer */
 };
 
 /* ---- new.c, options.c, metrics.c ---- */
@@ -333,6 +339,8 @@ void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi,
 void sl__count_ended(sl_coordinator *c, uint64_t n, enum sl_item_end end) SL_REQUIRES(c->mu);
 /* n items from place `first` on have ended, for flush. */
 void sl__settle(sl_coordinator *c, uint64_t first, uint64_t n, bool returned) SL_REQUIRES(c->mu);
+/* With keys: n items of a batch have ended. */
+void sl__free_keys(sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool returned) SL_REQUIRES(c->mu);
 /* All of b has ended. */
 void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_REQUIRES(c->mu);
 sl__queue_drop_fn sl__on_drop;
@@ -345,6 +353,38 @@ struct sl__tally {
 	uint64_t ended, outside, waiting; /* waiting: outside in the heap, held, left or behind a key */
 };
 struct sl__tally sl__tally(sl_coordinator *c) SL_REQUIRES(c->mu);
+
+/* ---- keys.c ---- */
+SL_MUST_CHECK int sl__keys_init(sl_coordinator *c);
+/* Sort what b has out of the queue: items that must wait behind their key go aside, the others are its one segment. */
+void sl__keys_admit(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
+/* Fill the empty batch b with what waits for ready keys; there are some. */
+void sl__keys_take_ready(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
+/* box, in a batch, has ended. */
+void sl__keys_end(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu);
+/* For stop: up to max items that wait aside, in order within each key. */
+size_t sl__keys_take_aside(sl_coordinator *c, struct sl__queue_item *out, size_t max) SL_REQUIRES(c->mu);
+static inline bool sl__has_keys(const sl_coordinator *c)
+{
+	return c->keys.buckets != NULL;
+}
+
+/* ---- durable.c ---- */
+/* Start to feed what the logs have pending. */
+SL_MUST_CHECK int sl__durable_start(sl_coordinator *c, struct sl_err *err);
+/* Wait until it is all in the queue. SL_EFULL (timeout 0), SL_ETIMEDOUT, SL_ECLOSED. */
+SL_MUST_CHECK int sl__await_fed(sl_coordinator *c, int64_t timeout_ms);
+/* Append, then push. *accepted counts up. */
+SL_MUST_CHECK int sl__durable_submit(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms,
+				     size_t *accepted);
+/* Items ended: mark those that are in a log. */
+void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool sent);
+/* Append up to 64 items that are in no log to spill_wal; all or none. */
+SL_MUST_CHECK int sl__durable_spill(sl_coordinator *c, const struct sl__queue_item *items, size_t n,
+				    struct sl_err *err);
+void *sl__feeder_main(void *arg);
+/* Milliseconds until deadline_ns, rounded up. */
+int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns);
 
 /* ---- keeper.c, scale.c ---- */
 void *sl__keeper_main(void *arg);

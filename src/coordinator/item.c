@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/coordinator.h"
 
+/* bytes are copied behind it, or it has the pointer. */
 static int make_box(const sl_coordinator *c, const struct sl_item *in, const void *pointer, size_t bytes,
 		    struct sl__queue_item *out)
 {
@@ -19,7 +20,7 @@ static int make_box(const sl_coordinator *c, const struct sl_item *in, const voi
 		memcpy(box->tail, in->key, in->key_len);
 	if (bytes > 0)
 		memcpy(behind, in->data, bytes);
-	box->data = pointer != NULL ? pointer : behind;
+	box->data = c->o.item_kind == SL_ITEM_POINTERS ? pointer : behind;
 	*out = (struct sl__queue_item){.ptr = box, .tag = SL__ITEM_BOX};
 	return 0;
 }
@@ -75,6 +76,13 @@ int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__
 int sl__item_box_bytes(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
 {
 	int rc = make_box(c, in, NULL, in->len, out);
+	out->bytes = in->len & SL__ITEM_BYTES_MAX;
+	return rc;
+}
+
+int sl__item_box_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+{
+	int rc = make_box(c, in, in->data, 0, out);
 	out->bytes = in->len & SL__ITEM_BYTES_MAX;
 	return rc;
 }

@@ -135,8 +135,8 @@ static int check_parts(const struct sl_coordinator_opts *o, const sl_sink *sink,
 				  "coordinator: pointer items with a log or dead letters need item_encode");
 	if (o->item_kind == SL_ITEM_POINTERS && (o->wal != NULL || o->spill_wal != NULL) && o->item_decode == NULL)
 		return sl_err_set(err, SL_EINVAL, "coordinator: pointer items with a log need item_decode");
-	if (o->per_key_order == SL_ON || o->wal != NULL || o->spill_wal != NULL)
-		return sl_err_set(err, SL_EUNSUPPORTED, "coordinator: per_key_order and logs are not there yet");
+	if (o->wal != NULL && o->wal == o->spill_wal)
+		return sl_err_set(err, SL_EINVAL, "coordinator: wal and spill_wal are the same log");
 	if (o->name != NULL && (o->name[0] == '\0' || strlen(o->name) > NAME_MAX_BYTES))
 		return sl_err_set(err, SL_EINVAL, "coordinator: name has %zu bytes; give 1 to %d", strlen(o->name),
 				  NAME_MAX_BYTES);

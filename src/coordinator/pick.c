@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who takes which batch, when. A worker takes what waits already (held for the breaker or the limiter, then what is due
- * in the heap) before it takes new items out of the queue.
+ * in the heap, then what waited for its key) before it takes new items out of the queue.
  *
  *     breaker     a waiting batch                       new items
  *     closed      at once, or when due                  while fewer than retry_batches wait
@@ -14,9 +14,20 @@
 
 #define NOW INT64_MIN
 
+/* A ready key needs an empty batch (C2). */
+static bool room_for_a_batch(const sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	return c->held.n + c->heap.n < (size_t)c->o.retry_batches;
+}
+
+static bool a_key_is_ready(const sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	return SL_UNLIKELY(c->keys.ready != NULL) && room_for_a_batch(c);
+}
+
 static bool something_waits(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	return c->held.first != NULL || c->heap.n > 0;
+	return c->held.first != NULL || c->heap.n > 0 || a_key_is_ready(c);
 }
 
 static int64_t at_the_limit(const sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -30,7 +41,7 @@ int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 		return SL_FOREVER;
 	if (c->n_busy >= c->limit)
 		return at_the_limit(c);
-	int64_t at = c->held.first != NULL ? NOW : c->heap.at[0]->due_ns;
+	int64_t at = c->held.first != NULL || a_key_is_ready(c) ? NOW : c->heap.at[0]->due_ns;
 	if (c->state == SL__BREAKER_CLOSED)
 		return at;
 	return c->probing > 0 ? SL_FOREVER : SL_MAX(at, c->probe_ns);
@@ -38,8 +49,10 @@ int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 
 int64_t sl__poppable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	if (c->halted || c->drained || c->held.n + c->heap.n >= (size_t)c->o.retry_batches)
+	if (c->halted || c->drained || !room_for_a_batch(c))
 		return SL_FOREVER;
+	if (SL_UNLIKELY(sl__has_keys(c)) && (c->n_popping > 0 || c->keys.n_aside >= (size_t)c->o.capacity))
+		return SL_FOREVER; /* K2, and the bound of what waits aside */
 	if (c->n_busy + c->n_popping >= c->limit)
 		return at_the_limit(c);
 	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED))
@@ -139,8 +152,13 @@ static struct sl__batch *take_waiting(sl_coordinator *c) SL_REQUIRES(c->mu)
 	if (!reached(c, sl__takeable_at(c)))
 		return NULL;
 	struct sl__batch *b = sl__batches_pop(&c->held);
-	if (b == NULL)
+	if (b == NULL && c->heap.n > 0 && (!a_key_is_ready(c) || reached(c, c->heap.at[0]->due_ns)))
 		b = sl__heap_pop(&c->heap);
+	if (b == NULL) {
+		b = sl__batches_pop(&c->free);
+		sl__keys_take_ready(c, b);
+		b->loops = true;
+	}
 	take_up(c, b);
 	sl__stir(c); /* another one may be due for another worker */
 	return b;
@@ -176,12 +194,19 @@ static struct sl__batch *pop(sl_coordinator *c) SL_REQUIRES(c->mu)
 	if (rc == 0) {
 		sl__batch_begin(b, n);
 		b->loops = c->loops;
-		take_up(c, b);
 		if (SL_UNLIKELY(c->scale_quiet))
 			sl__scale_begin(c);
+		if (SL_UNLIKELY(sl__has_keys(c)))
+			sl__keys_admit(c, b);
+	}
+	if (rc == 0 && SL_LIKELY(b->n > 0)) {
+		take_up(c, b);
+		if (SL_UNLIKELY(sl__has_keys(c)))
+			sl__stir(c); /* it is another worker's turn */
 		return b;
 	}
 	c->drained = c->drained || rc == SL_ECLOSED;
+	b->n = 0;
 	sl__batches_prepend(&c->free, b);
 	return NULL;
 }

@@ -44,7 +44,19 @@ void sl__settle(sl_coordinator *c, uint64_t first, uint64_t n, bool returned) SL
 
 void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_REQUIRES(c->mu)
 {
-	sl__settle(c, b->first, b->n, returned);
+	if (SL_LIKELY(!sl__has_keys(c))) /* those with keys settled one by one */
+		sl__settle(c, b->first, b->n, returned);
+}
+
+/* With keys: they are free for others, and each item settles by itself, since a batch is no range of places. */
+void sl__free_keys(sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool returned) SL_REQUIRES(c->mu)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct sl__box *box = items[i].ptr;
+		sl__keys_end(c, box);
+		sl__settle(c, box->at, 1, returned);
+	}
+	sl__stir(c);
 }
 
 void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi, enum sl_item_end end,
@@ -52,13 +64,22 @@ void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi,
 {
 	if (b->loops) {
 		sl__unlock(&c->mu);
-		for (size_t i = lo; i < hi; i++) {
+		if (c->logs)
+			sl__durable_mark(c, &b->items[lo], hi - lo, end == SL_ITEM_WRITTEN);
+		for (size_t i = lo; i < hi; i++)
 			sl__item_tell(&b->items[i], end, err);
-			sl__item_free(c, &b->items[i], false);
+		if (sl__has_keys(c)) {
+			sl__lock(&c->mu);
+			sl__count_ended(c, hi - lo, end);
+			sl__free_keys(c, &b->items[lo], hi - lo, false);
+			sl__unlock(&c->mu);
 		}
+		for (size_t i = lo; i < hi; i++)
+			sl__item_free(c, &b->items[i], false);
 		sl__lock(&c->mu);
 	}
-	sl__count_ended(c, hi - lo, end);
+	if (SL_LIKELY(!sl__has_keys(c)))
+		sl__count_ended(c, hi - lo, end);
 }
 
 void sl__on_drop(const struct sl__queue_item *q, uint64_t position, void *ctx)
@@ -67,6 +88,8 @@ void sl__on_drop(const struct sl__queue_item *q, uint64_t position, void *ctx)
 	struct sl_item item = sl__item_view(q);
 	if (c->o.drop_callback != NULL)
 		c->o.drop_callback(&item, c->o.drop_ctx);
+	if (c->logs)
+		sl__durable_mark(c, q, 1, false);
 	sl__item_tell(q, SL_ITEM_DROPPED, NULL);
 	sl__item_free(c, q, false);
 	sl__lock(&c->mu);
@@ -110,7 +133,7 @@ int sl_coordinator_flush(sl_coordinator *c, int64_t timeout_ms)
 	struct sl__queue_stats s;
 	bool in_time = true;
 	sl__lock(&c->mu);
-	while (c->feeding && !c->closed && in_time)
+	while (atomic_load(&c->feeding) && !c->closed && in_time)
 		in_time = sl__wait(&c->env, &c->fed, &c->mu, deadline_ns);
 	sl__queue_stats(c->queue, &s);
 	struct sl__flusher f = {.next = c->flushers, .until = s.pushed, .left = s.pushed - c->ended};

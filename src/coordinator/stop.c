@@ -21,6 +21,7 @@ void sl__join_threads(sl_coordinator *c)
 	c->halted = c->quit = c->joined = true;
 	sl__broadcast(&c->work);
 	sl__broadcast(&c->park);
+	sl__broadcast(&c->fed);
 	sl__signal(&c->ticks);
 	sl__unlock(&c->mu);
 	if (again)
@@ -31,7 +32,9 @@ void sl__join_threads(sl_coordinator *c)
 	c->pool = NULL;
 	if (c->keeper_runs)
 		(void)pthread_join(c->keeper, NULL);
-	c->keeper_runs = false;
+	if (c->feeder_runs)
+		(void)pthread_join(c->feeder, NULL);
+	c->keeper_runs = c->feeder_runs = false;
 }
 
 static bool all_ended(sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -59,11 +62,19 @@ static void wait_until(sl_coordinator *c, bool (*holds)(sl_coordinator *c), int6
 			break;
 }
 
-static void close_intake(sl_coordinator *c) SL_REQUIRES(c->mu)
+static bool fed(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	return !atomic_load(&c->feeding);
+}
+
+/* What the logs have pending is there to be written, too: intake waits for it, and so does this. */
+static void close_intake(sl_coordinator *c, int64_t deadline_ns) SL_REQUIRES(c->mu)
 {
 	c->closed = true;
 	sl__broadcast(&c->fed);
+	wait_until(c, fed, deadline_ns);
 	sl__queue_close(c->queue, SL__QUEUE_DRAIN);
+	wait_until(c, fed, SL_FOREVER); /* it cannot push any more */
 }
 
 /* cancel: something is still to come back. */
@@ -87,52 +98,112 @@ static void halt(sl_coordinator *c, bool cancel) SL_REQUIRES(c->mu)
 
 /* ---- giving back ---- */
 
-/* Without the lock. */
-static void return_one(sl_coordinator *c, const struct sl__queue_item *q)
+/* It stays in, or goes to, a log; else on_returned gets it. */
+static bool stays_in_a_log(const sl_coordinator *c)
 {
-	bool taken = c->o.wal == NULL && c->o.spill_wal == NULL;
-	if (taken) {
-		struct sl_item item = sl__item_view(q);
-		c->o.on_returned(&item, c->o.returned_ctx);
-	}
-	sl__item_tell(q, SL_ITEM_RETURNED, NULL);
-	sl__item_free(c, q, taken);
+	return c->o.wal != NULL || c->o.spill_wal != NULL;
 }
 
-static void return_batch(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
+/* Up to CHUNK items. Without the lock. On failure nothing was done. */
+static int return_some(sl_coordinator *c, const struct sl__queue_item *q, size_t n, struct sl_err *err)
 {
+	int rc = c->o.wal == NULL && c->o.spill_wal != NULL ? sl__durable_spill(c, q, n, err) : 0;
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < n; i++) {
+		if (!stays_in_a_log(c)) {
+			struct sl_item item = sl__item_view(&q[i]);
+			c->o.on_returned(&item, c->o.returned_ctx);
+		}
+		sl__item_tell(&q[i], SL_ITEM_RETURNED, NULL);
+		sl__item_free(c, &q[i], !stays_in_a_log(c));
+	}
+	return 0;
+}
+
+static void count_returned(sl_coordinator *c, size_t n) SL_REQUIRES(c->mu)
+{
+	sl__count_ended(c, n, SL_ITEM_RETURNED);
+	if (stays_in_a_log(c))
+		c->spilled += n;
+}
+
+static int return_boxes(sl_coordinator *c, const struct sl__queue_item *q, size_t n, struct sl_err *err)
+	SL_REQUIRES(c->mu)
+{
+	uint64_t at[CHUNK];
+	for (size_t i = 0; i < n; i++)
+		at[i] = ((const struct sl__box *)q[i].ptr)->at;
 	sl__unlock(&c->mu);
-	for (size_t i = b->lo; i < b->n; i++)
-		return_one(c, &b->items[i]);
+	int rc = return_some(c, q, n, err);
 	sl__lock(&c->mu);
-	sl__count_ended(c, b->n - b->lo, SL_ITEM_RETURNED);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		sl__settle(c, at[i], 1, true);
+	return rc;
+}
+
+static int return_batch(sl_coordinator *c, struct sl__batch *b, struct sl_err *err) SL_REQUIRES(c->mu)
+{
+	for (size_t i = b->lo; i < b->n && b->keyed && sl__has_keys(c); i++)
+		sl__keys_end(c, b->items[i].ptr);
+	b->keyed = false;
+	while (b->lo < b->n) {
+		size_t n = SL_MIN(b->n - b->lo, CHUNK);
+		int rc;
+		if (sl__has_keys(c)) {
+			rc = return_boxes(c, &b->items[b->lo], n, err);
+		} else {
+			sl__unlock(&c->mu);
+			rc = return_some(c, &b->items[b->lo], n, err);
+			sl__lock(&c->mu);
+		}
+		if (rc != 0) {
+			sl__batches_prepend(&c->left, b);
+			return rc;
+		}
+		count_returned(c, n);
+		b->lo += n;
+	}
 	sl__settle_batch(c, b, true);
 	b->n = b->lo = b->n_segments = 0;
 	sl__batches_prepend(&c->free, b);
+	return 0;
 }
 
-static void return_queue(sl_coordinator *c) SL_REQUIRES(c->mu)
+/* What waits in the queue or behind keys goes through an empty batch, so that a failure leaves it somewhere. */
+static int return_rest(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 {
-	struct sl__queue_item q[CHUNK];
-	uint64_t first;
-	size_t n;
-	while ((n = sl__queue_take_at(c->queue, q, CHUNK, &first)) > 0) {
-		sl__unlock(&c->mu);
-		for (size_t i = 0; i < n; i++)
-			return_one(c, &q[i]);
-		sl__lock(&c->mu);
-		sl__count_ended(c, n, SL_ITEM_RETURNED);
-		sl__settle(c, first, n, true);
+	int rc = 0;
+	while (rc == 0) {
+		struct sl__batch *b = sl__batches_pop(&c->free);
+		if (b == NULL)
+			return sl_err_set(err, SL_ETIMEDOUT, "coordinator %s: every batch is in a write", c->name);
+		size_t max = SL_MIN(c->batch_size, CHUNK);
+		size_t n = sl__has_keys(c) ? sl__keys_take_aside(c, b->items, max) : 0;
+		if (n == 0) {
+			n = sl__queue_take_at(c->queue, b->items, max, &b->first);
+			for (size_t i = 0; i < n && sl__has_keys(c); i++)
+				((struct sl__box *)b->items[i].ptr)->at = b->first + i;
+		}
+		sl__batch_begin(b, n);
+		b->keyed = false;
+		if (n == 0) {
+			sl__batches_prepend(&c->free, b);
+			break;
+		}
+		rc = return_batch(c, b, err);
 	}
+	return rc;
 }
 
-static void give_back(sl_coordinator *c) SL_REQUIRES(c->mu)
+static int give_back(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 {
 	struct sl__batch *b;
-	while ((b = sl__batches_pop(&c->left)) != NULL || (b = sl__batches_pop(&c->held)) != NULL ||
-	       (b = sl__heap_pop(&c->heap)) != NULL)
-		return_batch(c, b);
-	return_queue(c);
+	int rc = 0;
+	while (rc == 0 && ((b = sl__batches_pop(&c->left)) != NULL || (b = sl__batches_pop(&c->held)) != NULL ||
+			   (b = sl__heap_pop(&c->heap)) != NULL))
+		rc = return_batch(c, b, err);
+	return rc == 0 ? return_rest(c, err) : rc;
 }
 
 /* ---- the answer ---- */
@@ -181,17 +252,17 @@ static int answer(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 
 static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) SL_REQUIRES(c->mu)
 {
-	close_intake(c);
+	close_intake(c, deadline_ns);
 	wait_until(c, all_ended, deadline_ns);
 	bool done = all_ended(c);
 	if (!done && !can_return(c))
 		return refuse(c, err);
 	halt(c, !done);
 	wait_until(c, at_rest, sl__deadline_ns(&c->env, GRACE_MS));
-	give_back(c);
+	int rc = give_back(c, err);
 	sl__flush_closed(c);
 	c->stopped = true;
-	return answer(c, err);
+	return rc != 0 ? rc : answer(c, err);
 }
 
 int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms, struct sl_coordinator_report *report,

@@ -3,11 +3,11 @@
 
 #define CHUNK 64 /* items that are made ready on the stack */
 
-/* Room is waited for until the deadline; made items that did not go in are unmade. */
+/* Made items that did not go in are unmade. */
 static int push(sl_coordinator *c, const struct sl__queue_item *q, size_t n, int64_t timeout_ms, size_t *pushed)
 {
-	int rc = sl__queue_push_many(c->queue, q, n, timeout_ms < 0 ? SL_UNLIMITED : timeout_ms, pushed);
-	if (SL_UNLIKELY(*pushed < n) && !c->raw)
+	int rc = sl__queue_push_many(c->queue, q, n, timeout_ms, pushed);
+	if (SL_UNLIKELY(*pushed < n))
 		for (size_t i = *pushed; i < n; i++)
 			sl__item_unmake(c, &q[i]);
 	return rc;
@@ -16,14 +16,14 @@ static int push(sl_coordinator *c, const struct sl__queue_item *q, size_t n, int
 static int submit_one(sl_coordinator *c, const struct sl_item *item, int64_t timeout_ms)
 {
 	struct sl__queue_item q;
-	size_t pushed;
-	int rc = sl__item_make(c, item, &q);
-	if (rc != 0)
-		return rc;
-	rc = sl__queue_push_many(c->queue, &q, 1, timeout_ms < 0 ? SL_UNLIMITED : timeout_ms, &pushed);
-	if (rc != 0)
-		sl__item_unmake(c, &q);
-	return rc;
+	size_t pushed = 0;
+	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
+	int rc = c->logs ? sl__await_fed(c, timeout_ms) : 0;
+	if (rc == 0 && c->o.wal != NULL)
+		return sl__durable_submit(c, item, 1, timeout_ms, &pushed);
+	if (rc == 0)
+		rc = sl__item_make(c, item, &q);
+	return rc == 0 ? push(c, &q, 1, timeout_ms, &pushed) : rc;
 }
 
 static int submit(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
@@ -81,7 +81,7 @@ static size_t make_chunk(const sl_coordinator *c, const struct sl_item *items, s
 	return made;
 }
 
-static int64_t left_ms(const sl_coordinator *c, int64_t deadline_ns)
+int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns)
 {
 	if (deadline_ns == SL_FOREVER)
 		return SL_UNLIMITED;
@@ -89,28 +89,37 @@ static int64_t left_ms(const sl_coordinator *c, int64_t deadline_ns)
 	return left_ns > 0 ? (left_ns + SL__NS_PER_MS - 1) / SL__NS_PER_MS : 0;
 }
 
-int sl_coordinator_submit_many(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms,
-			       size_t *accepted)
+static int submit_chunks(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms, size_t *accepted)
 {
 	struct sl__queue_item q[CHUNK];
-	*accepted = 0;
-	if (sl__forked(&c->guard))
-		return SL_EFORKED;
-	int64_t deadline_ns = timeout_ms < 0 ? SL_FOREVER : timeout_ms == 0 ? 0 : sl__deadline_ns(&c->env, timeout_ms);
+	int64_t deadline_ns = timeout_ms > 0 ? sl__deadline_ns(&c->env, timeout_ms) : SL_FOREVER;
 	while (*accepted < n) {
 		int refused, rc = 0;
 		size_t pushed = 0;
 		size_t made = make_chunk(c, items + *accepted, n - *accepted, q, &refused);
 		if (made > 0)
-			rc = push(c, q, made, timeout_ms > 0 ? left_ms(c, deadline_ns) : timeout_ms, &pushed);
+			rc = push(c, q, made, timeout_ms > 0 ? sl__left_ms(c, deadline_ns) : timeout_ms, &pushed);
 		*accepted += pushed;
 		if (rc == 0)
 			rc = refused;
-		/* The time ran out between two chunks: that is not a full queue. */
-		if (rc == SL_EFULL && timeout_ms > 0 && c->o.overflow_strategy == SL_OVERFLOW_BLOCK)
-			rc = SL_ETIMEDOUT;
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
+}
+
+int sl_coordinator_submit_many(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms,
+			       size_t *accepted)
+{
+	*accepted = 0;
+	if (sl__forked(&c->guard))
+		return SL_EFORKED;
+	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
+	int rc = c->logs ? sl__await_fed(c, timeout_ms) : 0;
+	if (rc != 0)
+		return rc;
+	rc = c->o.wal != NULL ? sl__durable_submit(c, items, n, timeout_ms, accepted)
+			      : submit_chunks(c, items, n, timeout_ms, accepted);
+	/* The time ran out between two chunks: that is not a full queue. */
+	return rc == SL_EFULL && timeout_ms > 0 && c->o.overflow_strategy == SL_OVERFLOW_BLOCK ? SL_ETIMEDOUT : rc;
 }

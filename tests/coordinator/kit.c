@@ -45,10 +45,8 @@ static int kit_write(void *sink, void *lane, const struct sl_sink_batch *batch, 
 	if (k->in_write > k->max_in_write)
 		k->max_in_write = k->in_write;
 	pthread_cond_broadcast(&k->changed);
-	while (k->hold && k->let_go == 0)
+	while (k->hold && number > k->let_go)
 		pthread_cond_wait(&k->changed, &k->mu);
-	if (k->hold)
-		k->let_go--;
 	kit_script *script = k->script;
 	pthread_mutex_unlock(&k->mu);
 	int rc = script != NULL ? script(k, number, batch, reply, err) : 0;
@@ -246,15 +244,29 @@ void kit_await_marks(struct kit *k, int n)
 	AWAIT(k, k->n_marks >= n);
 }
 
+void kit_await_cancelled(struct kit *k)
+{
+	AWAIT(k, k->cancelled > 0);
+}
+
 void kit_await_calm(struct kit *k, int waiters)
 {
 	vclock_await_waiters(&k->clock, waiters);
+}
+
+int kit_count_writes(struct kit *k)
+{
+	pthread_mutex_lock(&k->mu);
+	int n = k->n_writes;
+	pthread_mutex_unlock(&k->mu);
+	return n;
 }
 
 void kit_hold(struct kit *k)
 {
 	pthread_mutex_lock(&k->mu);
 	k->hold = true;
+	k->let_go = k->n_writes;
 	pthread_mutex_unlock(&k->mu);
 }
 
@@ -270,7 +282,6 @@ void kit_release_all(struct kit *k)
 {
 	pthread_mutex_lock(&k->mu);
 	k->hold = false;
-	k->let_go = 0;
 	pthread_cond_broadcast(&k->changed);
 	pthread_mutex_unlock(&k->mu);
 }

@@ -2,8 +2,8 @@
 /*
  * For tests of the coordinator: a virtual clock, and a sink whose writes do what a test says and are written down.
  *
- * A write goes: wait while `hold` is above the number of releases; ask `script` (NULL: 0); on success note the items.
- * Items of the kit are numbers in pointers, or 8 bytes (KIT_BYTES).
+ * A write goes: wait while `hold` is set and its number was not released; ask `script` (NULL: 0); on success note the
+ * items. Items of the kit are numbers in pointers, or 8 bytes (KIT_BYTES).
  */
 #ifndef TESTS_COORDINATOR_KIT_H
 #define TESTS_COORDINATOR_KIT_H
@@ -54,7 +54,7 @@ struct kit {
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
 	bool hold;    /* writes wait in the sink … */
-	int let_go;   /* … but for so many */
+	int let_go;   /* … but for those with a number up to this */
 	int in_write; /* threads in the sink now */
 	int max_in_write;
 	int n_writes;
@@ -85,10 +85,13 @@ void kit_await_in_write(struct kit *k, int n); /* threads in the sink at this mo
 void kit_await_written(struct kit *k, size_t n);
 void kit_await_dead(struct kit *k, int n);
 void kit_await_marks(struct kit *k, int n);
-/* All threads of the coordinator and n more wait on the clock: nothing moves but by the test. */
+void kit_await_cancelled(struct kit *k);
+/* So many threads wait on the clock. One that was just woken counts until it runs: as a barrier before time moves on,
+ * this is for threads that were seen at work a moment ago. */
 void kit_await_calm(struct kit *k, int waiters);
+int kit_count_writes(struct kit *k); /* that have begun so far */
 void kit_hold(struct kit *k);
-void kit_release(struct kit *k, int n); /* let n writes through */
+void kit_release(struct kit *k, int n); /* let the next n through, in the order in which they began */
 void kit_release_all(struct kit *k);
 
 void kit_submit(struct kit *k, uintptr_t first, uintptr_t last); /* one by one; must be accepted */
