@@ -176,7 +176,8 @@ static int lock(struct sqlite_sink *s, struct sl_err *err)
 /* ---- a batch ---- */
 
 /* The statement of a table that was changed under us fails when it is prepared anew; else the row is at fault. */
-static int row_or_table(struct sqlite_sink *s, const struct sl__rows *r, struct sl__insert what, struct sl_err *err)
+static int row_or_table(struct sqlite_sink *s, const struct sl__sqlite_rows *r, struct sl__insert what,
+			struct sl_err *err)
 {
 	struct sl_err table = SL_ERR_INIT;
 	sqlite3_stmt *stmt;
@@ -190,13 +191,14 @@ static int row_or_table(struct sqlite_sink *s, const struct sl__rows *r, struct 
 	return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
 }
 
-static int insert(struct sqlite_sink *s, const struct sl__rows *r, size_t k, struct sl__insert what, struct sl_err *err)
+static int insert(struct sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, struct sl__insert what,
+		  struct sl_err *err)
 {
 	sqlite3_stmt *stmt;
 	int rc = sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, what, &stmt, err);
 	if (rc != 0)
 		return rc;
-	int result = sl__rows_bind(r, k, what.rows, stmt);
+	int result = sl__sqlite_rows_bind(r, k, what.rows, stmt);
 	if (result == SQLITE_OK)
 		result = sqlite3_step(stmt);
 	if (SL_LIKELY(result == SQLITE_DONE)) {
@@ -209,11 +211,11 @@ static int insert(struct sqlite_sink *s, const struct sl__rows *r, size_t k, str
 }
 
 /* Write n rows that have the same columns. */
-static int insert_rows(struct sqlite_sink *s, const struct sl__rows *r, size_t k, size_t n, struct sl_err *err)
+static int insert_rows(struct sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, size_t n, struct sl_err *err)
 {
 	struct sl__insert what = {.rows = n};
 	if (!r->full[k]) {
-		sl__rows_present(r, k, s->present);
+		sl__sqlite_rows_present(r, k, s->present);
 		what.present = s->present;
 	}
 	return insert(s, r, k, what, err);
@@ -221,7 +223,7 @@ static int insert_rows(struct sqlite_sink *s, const struct sl__rows *r, size_t k
 
 /* Write one row. A row that fails is refused; 0 then, too, unless it took the transaction with it: then the reply has
  * its number. */
-static int write_row(struct sqlite_sink *s, const struct sl__rows *r, size_t k, struct sl__refusals *refused,
+static int write_row(struct sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, struct sl__refusals *refused,
 		     struct sl_sink_reply *reply, struct sl_err *err)
 {
 	int rc = r->refused[k] ? 0 : insert_rows(s, r, k, 1, err);
@@ -237,14 +239,14 @@ static int write_row(struct sqlite_sink *s, const struct sl__rows *r, size_t k, 
 
 /* How many of the rows from k on go into one statement: GROUP when they all have the same columns, else 1. A row of
  * defaults alone cannot be one of several. */
-static size_t group_at(const struct sqlite_sink *s, const struct sl__rows *r, size_t k, size_t end)
+static size_t group_at(const struct sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, size_t end)
 {
 	bool whole = end - k >= GROUP && !r->refused[k] && memchr(r->alike + k + 1, 0, GROUP - 1) == NULL;
-	return whole && r->shape.n * GROUP <= s->max_values && sl__rows_has_values(r, k) ? GROUP : 1;
+	return whole && r->shape.n * GROUP <= s->max_values && sl__sqlite_rows_has_values(r, k) ? GROUP : 1;
 }
 
 /* A statement that fails leaves nothing of its rows; then each of them is tried alone. */
-static int write_rows(struct sqlite_sink *s, const struct sl__rows *r, struct sl__refusals *refused,
+static int write_rows(struct sqlite_sink *s, const struct sl__sqlite_rows *r, struct sl__refusals *refused,
 		      struct sl_sink_reply *reply, struct sl_err *err)
 {
 	int rc = 0;
@@ -266,7 +268,7 @@ static int write_rows(struct sqlite_sink *s, const struct sl__rows *r, struct sl
 }
 
 /* Make the lane's columns those of this transaction. */
-static int agree_on_columns(struct sqlite_sink *s, struct sl__rows *r, const struct sl_sink_batch *batch,
+static int agree_on_columns(struct sqlite_sink *s, struct sl__sqlite_rows *r, const struct sl_sink_batch *batch,
 			    struct sl__refusals *refused, struct sl_err *err)
 {
 	sqlite3_stmt *q;
@@ -278,11 +280,11 @@ static int agree_on_columns(struct sqlite_sink *s, struct sl__rows *r, const str
 	if (r->shape.version == version)
 		return 0;
 	rc = sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
-	rc = rc != 0 ? rc : sl__rows_reshape(r, err);
+	rc = rc != 0 ? rc : sl__sqlite_rows_reshape(r, err);
 	if (rc != 0)
 		return rc;
 	*refused = (struct sl__refusals)SL__REFUSALS_INIT;
-	return sl__rows_fill(r, batch, 0, refused, err);
+	return sl__sqlite_rows_fill(r, batch, 0, refused, err);
 }
 
 static int make_present(struct sqlite_sink *s, size_t columns, struct sl_err *err)
@@ -298,7 +300,7 @@ static int make_present(struct sqlite_sink *s, size_t columns, struct sl_err *er
 	return 0;
 }
 
-static int fill_transaction(struct sqlite_sink *s, struct sl__rows *r, const struct sl_sink_batch *batch,
+static int fill_transaction(struct sqlite_sink *s, struct sl__sqlite_rows *r, const struct sl_sink_batch *batch,
 			    struct sl__refusals *refused, struct sl_sink_reply *reply, struct sl_err *err)
 {
 	int rc = agree_on_columns(s, r, batch, refused, err);
@@ -308,12 +310,12 @@ static int fill_transaction(struct sqlite_sink *s, struct sl__rows *r, const str
 		size_t next = r->first + r->n;
 		if (rc != 0 || refused->stop != SIZE_MAX || next == batch->n)
 			break;
-		rc = sl__rows_fill(r, batch, next, refused, err);
+		rc = sl__sqlite_rows_fill(r, batch, next, refused, err);
 	}
 	return rc;
 }
 
-static int write_transaction(struct sqlite_sink *s, struct sl__rows *r, const struct sl_sink_batch *batch,
+static int write_transaction(struct sqlite_sink *s, struct sl__sqlite_rows *r, const struct sl_sink_batch *batch,
 			     struct sl__refusals *refused, struct sl_sink_reply *reply, struct sl_err *err)
 {
 	s->busy_until_ns = timeout_ns(s);
@@ -336,11 +338,11 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		       struct sl_err *err)
 {
 	struct sqlite_sink *s = ctx;
-	struct sl__rows *r = lane;
+	struct sl__sqlite_rows *r = lane;
 	struct sl__refusals refused = SL__REFUSALS_INIT;
 	struct sl_err own;
 	err = err != NULL ? err : &own;
-	int rc = r->shape.version >= 0 ? sl__rows_fill(r, batch, 0, &refused, err) : 0;
+	int rc = r->shape.version >= 0 ? sl__sqlite_rows_fill(r, batch, 0, &refused, err) : 0;
 	rc = rc != 0 ? rc : lock(s, err);
 	if (rc != 0)
 		return classify(s, rc, err);
@@ -367,10 +369,10 @@ static void cancel(void *ctx)
 static int attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct sqlite_sink *s = ctx;
-	struct sl__rows *r = sl__alloc(&s->env, sizeof *r);
+	struct sl__sqlite_rows *r = sl__alloc(&s->env, sizeof *r);
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
-	sl__rows_init(r, &s->env, &s->opts);
+	sl__sqlite_rows_init(r, &s->env, &s->opts);
 	*lane = r;
 	return 0;
 }
@@ -378,7 +380,7 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 static void detach(void *ctx, void *lane)
 {
 	struct sqlite_sink *s = ctx;
-	sl__rows_fini(lane);
+	sl__sqlite_rows_fini(lane);
 	sl__free(&s->env, lane);
 }
 

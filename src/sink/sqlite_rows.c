@@ -210,13 +210,13 @@ static const char *convert(const struct sl__field *f, enum sl__affinity affinity
 
 /* ---- rows ---- */
 
-void sl__rows_init(struct sl__rows *r, const struct sl_env *env, const struct sl_sink_opts *opts)
+void sl__sqlite_rows_init(struct sl__sqlite_rows *r, const struct sl_env *env, const struct sl_sink_opts *opts)
 {
-	*r = (struct sl__rows){.env = env, .opts = opts, .shape = {.version = -1}};
+	*r = (struct sl__sqlite_rows){.env = env, .opts = opts, .shape = {.version = -1}};
 	sl__buf_init(&r->copies, env);
 }
 
-static void drop_reader(struct sl__rows *r)
+static void drop_reader(struct sl__sqlite_rows *r)
 {
 	sl__row_reader_free(r->reader);
 	sl__free(r->env, r->fields);
@@ -230,14 +230,14 @@ static void drop_reader(struct sl__rows *r)
 	r->cap = 0;
 }
 
-void sl__rows_fini(struct sl__rows *r)
+void sl__sqlite_rows_fini(struct sl__sqlite_rows *r)
 {
 	drop_reader(r);
 	sl__shape_fini(&r->shape);
 	sl__buf_fini(&r->copies);
 }
 
-int sl__rows_reshape(struct sl__rows *r, struct sl_err *err)
+int sl__sqlite_rows_reshape(struct sl__sqlite_rows *r, struct sl_err *err)
 {
 	drop_reader(r);
 	const struct sl__row_opts opts = {.env = r->env,
@@ -254,7 +254,7 @@ int sl__rows_reshape(struct sl__rows *r, struct sl_err *err)
 	return rc;
 }
 
-static int make_room(struct sl__rows *r, size_t rows, struct sl_err *err)
+static int make_room(struct sl__sqlite_rows *r, size_t rows, struct sl_err *err)
 {
 	if (rows <= r->cap)
 		return 0;
@@ -272,13 +272,13 @@ static int make_room(struct sl__rows *r, size_t rows, struct sl_err *err)
 	return 0;
 }
 
-static int bad_value(const struct sl__rows *r, size_t column, const char *why, struct sl_err *err)
+static int bad_value(const struct sl__sqlite_rows *r, size_t column, const char *why, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EDATA, "column %s %s", r->shape.names[column], why);
 }
 
 /* Text that the reader has unescaped lives only until the next record. */
-static int keep_text(struct sl__rows *r, struct sl__cell *cell, const struct sl_sink_item *item,
+static int keep_text(struct sl__sqlite_rows *r, struct sl__cell *cell, const struct sl_sink_item *item,
 		     const struct sl__field *f, struct sl_err *err)
 {
 	uintptr_t text = (uintptr_t)f->text, record = (uintptr_t)item->data;
@@ -293,7 +293,7 @@ static int keep_text(struct sl__rows *r, struct sl__cell *cell, const struct sl_
 	return 0;
 }
 
-static bool is_alike(const struct sl__rows *r, size_t k)
+static bool is_alike(const struct sl__sqlite_rows *r, size_t k)
 {
 	if (k == 0 || r->refused[k - 1] || r->full[k] != r->full[k - 1])
 		return false;
@@ -306,7 +306,7 @@ static bool is_alike(const struct sl__rows *r, size_t k)
 	return true;
 }
 
-static int fill_row(struct sl__rows *r, const struct sl_sink_item *item, size_t k, struct sl_err *err)
+static int fill_row(struct sl__sqlite_rows *r, const struct sl_sink_item *item, size_t k, struct sl_err *err)
 {
 	struct sl__cell *cells = r->cells + k * r->shape.n;
 	int rc = sl__row_read(r->reader, item->data, item->len, r->fields, err);
@@ -322,8 +322,8 @@ static int fill_row(struct sl__rows *r, const struct sl_sink_item *item, size_t 
 	return rc;
 }
 
-int sl__rows_fill(struct sl__rows *r, const struct sl_sink_batch *batch, size_t first, struct sl__refusals *refused,
-		  struct sl_err *err)
+int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct sl_sink_batch *batch, size_t first,
+			 struct sl__refusals *refused, struct sl_err *err)
 {
 	size_t n = SL_MIN(batch->n - first, (size_t)SL__ROWS_MAX);
 	int rc = make_room(r, n, err);
@@ -349,7 +349,7 @@ int sl__rows_fill(struct sl__rows *r, const struct sl_sink_batch *batch, size_t 
 
 /* ---- binding ---- */
 
-static int bind_cell(const struct sl__rows *r, const struct sl__cell *c, sqlite3_stmt *stmt, int at)
+static int bind_cell(const struct sl__sqlite_rows *r, const struct sl__cell *c, sqlite3_stmt *stmt, int at)
 {
 	switch ((enum sl__cell_kind)c->kind) {
 	case SL__CELL_INT:
@@ -367,7 +367,7 @@ static int bind_cell(const struct sl__rows *r, const struct sl__cell *c, sqlite3
 	}
 }
 
-int sl__rows_bind(const struct sl__rows *r, size_t k, size_t n, sqlite3_stmt *stmt)
+int sl__sqlite_rows_bind(const struct sl__sqlite_rows *r, size_t k, size_t n, sqlite3_stmt *stmt)
 {
 	const struct sl__cell *cell = r->cells + k * r->shape.n, *end = cell + n * r->shape.n;
 	int at = 0, rc = SQLITE_OK;
@@ -377,7 +377,7 @@ int sl__rows_bind(const struct sl__rows *r, size_t k, size_t n, sqlite3_stmt *st
 	return rc;
 }
 
-bool sl__rows_has_values(const struct sl__rows *r, size_t k)
+bool sl__sqlite_rows_has_values(const struct sl__sqlite_rows *r, size_t k)
 {
 	const struct sl__cell *cells = r->cells + k * r->shape.n;
 	size_t c = 0;
@@ -386,7 +386,7 @@ bool sl__rows_has_values(const struct sl__rows *r, size_t k)
 	return c < r->shape.n;
 }
 
-void sl__rows_present(const struct sl__rows *r, size_t k, uint8_t *bits)
+void sl__sqlite_rows_present(const struct sl__sqlite_rows *r, size_t k, uint8_t *bits)
 {
 	const struct sl__cell *cells = r->cells + k * r->shape.n;
 	memset(bits, 0, (r->shape.n + 7) / 8);

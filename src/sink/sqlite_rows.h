@@ -45,7 +45,7 @@ struct sl__cell {
 
 #define SL__ROWS_MAX 2048 /* are held at a time */
 
-struct sl__rows {
+struct sl__sqlite_rows {
 	const struct sl_env *env;
 	const struct sl_sink_opts *opts;
 	struct sl__shape shape; /* as the lane knows it */
@@ -60,18 +60,18 @@ struct sl__rows {
 	struct sl__buf copies;
 };
 
-void sl__rows_init(struct sl__rows *r, const struct sl_env *env, const struct sl_sink_opts *opts);
-void sl__rows_fini(struct sl__rows *r);
+void sl__sqlite_rows_init(struct sl__sqlite_rows *r, const struct sl_env *env, const struct sl_sink_opts *opts);
+void sl__sqlite_rows_fini(struct sl__sqlite_rows *r);
 /* After shape has changed: a reader for its columns. */
-SL_MUST_CHECK int sl__rows_reshape(struct sl__rows *r, struct sl_err *err);
+SL_MUST_CHECK int sl__sqlite_rows_reshape(struct sl__sqlite_rows *r, struct sl_err *err);
 /* Take the items from `first` on apart, at most SL__ROWS_MAX, up to the second that is refused. */
-SL_MUST_CHECK int sl__rows_fill(struct sl__rows *r, const struct sl_sink_batch *batch, size_t first,
-				struct sl__refusals *refused, struct sl_err *err);
+SL_MUST_CHECK int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct sl_sink_batch *batch, size_t first,
+				       struct sl__refusals *refused, struct sl_err *err);
 /* Bind n rows from row k on to the statement for their columns. SQLite's result code. */
-int sl__rows_bind(const struct sl__rows *r, size_t k, size_t n, sqlite3_stmt *stmt);
+int sl__sqlite_rows_bind(const struct sl__sqlite_rows *r, size_t k, size_t n, sqlite3_stmt *stmt);
 /* Does row k have any column? */
-bool sl__rows_has_values(const struct sl__rows *r, size_t k);
+bool sl__sqlite_rows_has_values(const struct sl__sqlite_rows *r, size_t k);
 /* The bits of the columns that row k has. */
-void sl__rows_present(const struct sl__rows *r, size_t k, uint8_t *bits);
+void sl__sqlite_rows_present(const struct sl__sqlite_rows *r, size_t k, uint8_t *bits);
 
 #endif
