@@ -147,6 +147,7 @@ struct sl_coordinator_opts {
 
 	/* what cannot be written: one of the two is required */
 	sl_dlq *dead_letters;
+	const char *target;       /* of the dead letters: where they were going; default: the sink's */
 	sl_item_dead_fn *on_dead; /* with dead_letters: told after the letter is durable */
 	void *dead_ctx;
 	sl_item_return_fn *on_returned; /* see stop */

@@ -75,6 +75,9 @@ struct sl_wal_opts {
 	int64_t prepare_max_bytes;   /* zeros written ahead at most; default 4 MiB; SL_NONE: never ahead */
 	sl_wal_orphan_fn *on_orphan; /* of sl_wal_sweep only; e.g. sl_exec_recover_orphan of <sluice/exec.h> */
 	void *on_orphan_ctx;
+	/* on: instead of being archived, sealed segments that are settled are removed, and so is everything by
+	 * sl_wal_complete. For logs that only bridge a crash. Default off. */
+	enum sl_switch discard_settled;
 };
 #define SL_WAL_OPTS_INIT .struct_size = sizeof(struct sl_wal_opts)
 

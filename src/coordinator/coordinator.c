@@ -118,7 +118,7 @@ static int make_memory(sl_coordinator *c, struct sl_err *err)
 
 static int start_threads(sl_coordinator *c, struct sl_err *err)
 {
-	int rc = sl__thread_start(&c->keeper, c->name, sl__keeper_main, c);
+	int rc = sl__thread_start(&c->keeper, c->name, sl__coordinator_keep, c);
 	if (rc != 0)
 		return sl__thread_error(err, rc, "keeper", c->name);
 	c->keeper_runs = true;
@@ -191,7 +191,9 @@ static void take_apart(sl_coordinator *c)
 
 static int copy_texts(sl_coordinator *c, struct sl_err *err)
 {
-	const char *target = c->sink.ops->target != NULL ? c->sink.ops->target(c->sink.ctx) : NULL;
+	const char *target = c->o.target;
+	if (target == NULL && c->sink.ops->target != NULL)
+		target = c->sink.ops->target(c->sink.ctx);
 	c->name = sl__strdup(&c->env, c->o.name != NULL ? c->o.name : "coordinator");
 	c->target = sl__strdup(&c->env, target != NULL ? target : c->sink.ops->name);
 	return c->name != NULL && c->target != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "coordinator: no memory");

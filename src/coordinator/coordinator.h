@@ -387,7 +387,7 @@ void *sl__feeder_main(void *arg);
 int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns);
 
 /* ---- keeper.c, scale.c ---- */
-void *sl__keeper_main(void *arg);
+void *sl__coordinator_keep(void *arg);
 /* The keeper sleeps longer than it should: wake it. */
 void sl__keeper_check(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* The limiter's limit now. */

@@ -39,7 +39,7 @@ static void tick(sl_coordinator *c, int64_t now_ns) SL_REQUIRES(c->mu)
 		sl__wake_worker(c);
 }
 
-void *sl__keeper_main(void *arg)
+void *sl__coordinator_keep(void *arg)
 {
 	sl_coordinator *c = arg;
 	sl__lock(&c->mu);

@@ -253,6 +253,17 @@ static void detach(void *ctx, void *lane_ctx)
 	sl__free(&s->env, lane);
 }
 
+static int check(void *ctx, struct sl_err *err)
+{
+	void *lane;
+	int rc = attach(ctx, &lane, err);
+	if (rc != 0)
+		return rc;
+	rc = make_ready(lane, err);
+	detach(ctx, lane);
+	return rc;
+}
+
 /* ---- the handle ---- */
 
 static const char *target(void *ctx)
@@ -280,6 +291,7 @@ static const struct sl_sink_ops postgres_ops = {.version = SL_SINK_VERSION,
 						.attach = attach,
 						.detach = detach,
 						.write = write_batch,
+						.check = check,
 						.cancel = cancel,
 						.close = close_sink,
 						.target = target};
