@@ -314,6 +314,28 @@ static void a_full_disk_is_fatal_and_leaves_no_half_line(void **state)
 	crashfs_free(fs);
 }
 
+static void what_could_not_be_cut_off_at_once_is_cut_off_before_the_next_batch(void **state)
+{
+	struct fault f;
+	struct sl_err err;
+	sl_sink sink;
+	(void)state;
+	fault_init(&f, NULL);
+	f.partial_writes = 1;
+	const struct sl_env env = fault_env(&f, NULL);
+	OPENED(&sink, .env = &env);
+	void *lane = sink_attach(&sink);
+	fault_arm_io(&f, 1, FAULT_FROM, EIO, FAULT_OP(FAULT_PWRITE) | FAULT_OP(FAULT_TRUNCATE));
+	assert_int_equal(write_one(&sink, lane, "\"a long record of which half is written\"", &err), SL_EIO);
+	assert_int_equal(write_one(&sink, lane, "1", &err), SL_EIO); /* still */
+	fault_disarm(&f);
+	assert_int_equal(write_one(&sink, lane, "1", &err), 0);
+	sink_detach(&sink, lane);
+	sl_sink_close(&sink);
+	fault_fini(&f);
+	expect_file("out", "1\n");
+}
+
 /* All files, oldest first, end to end. */
 static void read_all(char *out, size_t cap)
 {
@@ -430,6 +452,7 @@ int main(void)
 		TEST(a_file_that_is_old_enough_is_rotated_by_the_next_batch),
 		TEST(a_file_that_somebody_moved_away_is_left_alone),
 		TEST(a_full_disk_is_fatal_and_leaves_no_half_line),
+		TEST(what_could_not_be_cut_off_at_once_is_cut_off_before_the_next_batch),
 		TEST(every_failing_call_leaves_whole_lines_and_all_of_them),
 		TEST(a_batch_beyond_a_piece_is_told_of_by_item),
 	};

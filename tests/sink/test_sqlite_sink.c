@@ -186,6 +186,32 @@ static void the_error_of_a_refused_row_is_its_own(void **state)
 	assert_non_null(strstr(err.msg, "w"));
 }
 
+static void the_first_of_two_refused_rows_is_told_of_and_the_second_left_for_later(void **state)
+{
+	/* The third cannot be read, which shows before the second is found to be there already. */
+	static const char *const records[] = {"{\"u\":\"a\"}", "{\"u\":\"a\"}", "{", "{\"u\":\"b\"}"};
+	struct sl_sink_item items[4];
+	struct sl_sink_reply reply;
+	uint8_t outcomes[4];
+	struct sl_err err;
+	sl_sink sink;
+	(void)state;
+	ask("CREATE TABLE t(u TEXT UNIQUE)");
+	for (int i = 0; i < 4; i++)
+		items[i] = (struct sl_sink_item){.data = records[i], .len = strlen(records[i])};
+	opened(&sink, (struct sl_sink_opts){.table = "t"});
+	void *lane = sink_attach(&sink);
+	assert_int_equal(sink_write(&sink, lane, items, 4, &reply, outcomes, &err), SL_EDATA);
+	assert_non_null(strstr(err.msg, "UNIQUE"));
+	assert_int_equal(outcomes[0], SL_SINK_WRITTEN);
+	assert_int_equal(outcomes[1], SL_SINK_POISON);
+	assert_int_equal(outcomes[2], SL_SINK_AS_BATCH);
+	assert_int_equal(outcomes[3], SL_SINK_AS_BATCH);
+	sink_detach(&sink, lane);
+	sl_sink_close(&sink);
+	assert_string_equal(ask("SELECT u FROM t"), "a");
+}
+
 static void strict_tables_refuse_what_their_types_do_not_hold(void **state)
 {
 	(void)state;
@@ -485,6 +511,7 @@ int main(void)
 		TEST(every_double_is_the_nearest_one),
 		TEST(values_that_a_column_does_not_take_are_refused_alone),
 		TEST(the_error_of_a_refused_row_is_its_own),
+		TEST(the_first_of_two_refused_rows_is_told_of_and_the_second_left_for_later),
 		TEST(strict_tables_refuse_what_their_types_do_not_hold),
 		TEST(members_that_are_not_there_get_the_default),
 		TEST(csv_columns_are_taken_in_the_order_that_was_named),
