@@ -139,6 +139,13 @@ static void csv_that_is_wrong_says_where(void **state)
 		{"1,\xFF,3", "CSV, byte 3: invalid UTF-8"},
 		{"1,2,\"\xE2\x82\"", "CSV, byte 6: invalid UTF-8"},
 		{"1,2,\xE2\x82", "CSV, byte 5: invalid UTF-8"},
+		{"0123456789,0123456789,\xFF", "CSV, byte 23: invalid UTF-8"},
+		{"\xFF"
+		 "0123456789,0123456789,0",
+		 "CSV, byte 1: invalid UTF-8"},
+		/* sixteen bytes at a time, the last ones overlap: no delimiter counts twice */
+		{"0123456,89abcdef0", "CSV: 2 fields for 3 columns"},
+		{"0123456789abcd,f01", "CSV: 2 fields for 3 columns"},
 	};
 	refuse(reader(true, 3, NULL), ROWS(rows));
 }
@@ -223,6 +230,10 @@ static void json_that_is_wrong_says_where(void **state)
 		{"{\"a\":\"x", "JSON, byte 8: the text ends inside of a string"},
 		{"{\"a", "JSON, byte 4: the text ends inside of a string"},
 		{"{\"a\":\"\t\"}", "JSON, byte 7: a control character must be escaped"},
+		{"{\"a\":\"\x1F\"}", "JSON, byte 7: a control character must be escaped"},
+		{"{\"a\":\"\x1F"
+		 "0123456789abcdef\"}",
+		 "JSON, byte 7: a control character must be escaped"},
 		{"{\"a\":\"\\x\"}", "JSON, byte 7: no such escape"},
 		{"{\"a\":\"\\", "JSON, byte 7: no such escape"},
 		{"{\"a\":\"\\u12g4\"}", "JSON, byte 7: \\u needs four hexadecimal digits"},
@@ -339,8 +350,17 @@ static void many_members_in_any_order_are_found(void **state)
 static void any_json_value_can_be_checked(void **state)
 {
 	(void)state;
-	static const char *const good[] = {"1",  " \"x\" ", "null",     "[]", "[[],{}]", "{\"a\":{\"a\":1,\"a\":2}}",
-					   "-0", "1E-5",    "[1, 2 ,3]"};
+	static const char *const good[] = {"1",
+					   " \"x\" ",
+					   "null",
+					   "[]",
+					   "[[],{}]",
+					   "{\"a\":{\"a\":1,\"a\":2}}",
+					   "-0",
+					   "1E-5",
+					   "[1, 2 ,3]",
+					   "[{},[1]]",
+					   "{\"a\":[[],[]],\"b\":[{}]}"};
 	static const char *const bad[] = {"",
 					  " ",
 					  "1 2",
