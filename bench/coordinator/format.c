@@ -42,8 +42,9 @@ static void put_row(FILE *f, enum style style, unsigned i)
 	static const char *const formats[] = {
 		"S%03u,2024-01-%02uT%02u:30:%02u.125Z,%u.%02u,%u.%02u,%u.%02u,%u.%02u,%u\n",
 		"\"S%03u\",\"2024-01-%02uT%02u:30:%02u.125Z\",%u.%02u,%u.%02u,%u.%02u,%u.%02u,%u\n",
-		"{\"symbol\":\"S%03u\",\"ts\":\"2024-01-%02uT%02u:30:%02u.125Z\",\"open\":%u.%02u,\"high\":%u.%02u,"
-		"\"low\":%u.%02u,\"close\":%u.%02u,\"volume\":%u}\n",
+		("{\"symbol\":\"S%03u\",\"ts\":\"2024-01-%02uT%02u:30:%02u.125Z\",\"open\":%u.%02u,\"high\":%u.%02u,"
+		 "\"low\":"
+		 "%u.%02u,\"close\":%u.%02u,\"volume\":%u}\n"),
 	};
 	unsigned p = 100 + i % 400, c = i * 7 % 100;
 #pragma GCC diagnostic push
