@@ -34,10 +34,9 @@ static int bury_one(const sl_coordinator *c, const struct sl__batch *b, const st
 	return rc;
 }
 
-static void wait_for_the_letters(struct sl__worker *w, struct sl__batch *b, const struct sl_err *err)
-	SL_REQUIRES(w->c->mu)
+static void wait_for_the_letters(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b, const struct sl_err *err)
+	SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	sl_counter_add(c->metrics.worker_errors, 1);
 	sl__unlock(&c->mu);
 	sl__log(&c->env, SL_LOG_ERROR, "coordinator", "the dead letters refused an item; it waits",
@@ -52,9 +51,8 @@ static void wait_for_the_letters(struct sl__worker *w, struct sl__batch *b, cons
 		sl__put_heap(c, b, sl__retry_delay_ms(&c->o.retry_policy, b->letter_tries, &w->prng));
 }
 
-enum sl__step sl__bury(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w->c->mu)
+enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	uint32_t attempts = sl__top(b)->attempts;
 	while (b->lo < sl__top(b)->end) {
 		struct sl_err err = SL_ERR_INIT;
@@ -66,7 +64,7 @@ enum sl__step sl__bury(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w-
 		int rc = bury_one(c, b, &b->items[b->lo], attempts, &err);
 		sl__lock(&c->mu);
 		if (rc != 0) {
-			wait_for_the_letters(w, b, &err);
+			wait_for_the_letters(c, w, b, &err);
 			return SL__STEP_GONE;
 		}
 		sl__end_items(c, b, b->lo, b->lo + 1, SL_ITEM_DEAD, &b->err);

@@ -296,7 +296,7 @@ void sl__stir(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* Wake a worker that waits, for work or for items. */
 void sl__wake_worker(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* The next batch for w, which is counted as busy from then on; waits for it. NULL: leave. */
-struct sl__batch *sl__pick(struct sl__worker *w) SL_REQUIRES(w->c->mu);
+struct sl__batch *sl__pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu);
 /* Sleep until one more worker is needed. */
 void sl__wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* The worker gives a batch out of its hands. */
@@ -314,9 +314,9 @@ enum sl__step {
 	SL__STEP_GONE = 1 /* it waits somewhere: not ours any more */
 };
 /* Write the segment on top. Called and returns with mu held. */
-enum sl__step sl__write(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w->c->mu);
+enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu);
 /* Put the dead segment on top into the dead letters. Called and returns with mu held. */
-enum sl__step sl__bury(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w->c->mu);
+enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu);
 
 struct sl__permits {
 	struct sl__breaker_permit breaker;

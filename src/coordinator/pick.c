@@ -229,9 +229,8 @@ void sl__wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu)
 }
 
 /* Not needed for now: give the lane back and sleep until somebody is. */
-static void park(struct sl__worker *w) SL_REQUIRES(w->c->mu)
+static void park(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	c->running--;
 	sl__stir(c);
 	/* The popper that took items at once may have been this one: let another one look again. */
@@ -243,14 +242,13 @@ static void park(struct sl__worker *w) SL_REQUIRES(w->c->mu)
 	sl__wait_parked(c);
 }
 
-struct sl__batch *sl__pick(struct sl__worker *w) SL_REQUIRES(w->c->mu)
+struct sl__batch *sl__pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	while (!c->quit) {
 		struct sl__batch *b;
 		c->nudged = false;
 		if (SL_UNLIKELY(c->running > c->target_workers)) {
-			park(w);
+			park(c, w);
 			continue;
 		}
 		if (SL_UNLIKELY(c->limit_next_ns != SL_FOREVER))

@@ -10,15 +10,14 @@ void sl__worker_detach(struct sl__worker *w)
 }
 
 /* Write segment after segment until nothing is left of the batch, or it has to wait. */
-static void work_on(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w->c->mu)
+static void work_on(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	while (b->n_segments > 0) {
 		if (SL_UNLIKELY(c->halted)) {
 			sl__put_left(c, b);
 			return;
 		}
-		enum sl__step step = SL_UNLIKELY(sl__top(b)->dead) ? sl__bury(w, b) : sl__write(w, b);
+		enum sl__step step = SL_UNLIKELY(sl__top(b)->dead) ? sl__bury(c, w, b) : sl__write(c, w, b);
 		if (step == SL__STEP_GONE)
 			return;
 	}
@@ -34,8 +33,8 @@ void sl__worker_main(unsigned index, void *ctx)
 	sl__lock(&c->mu);
 	if (index >= c->n_first)
 		sl__wait_parked(c);
-	while ((b = sl__pick(w)) != NULL)
-		work_on(w, b);
+	while ((b = sl__pick(c, w)) != NULL)
+		work_on(c, w, b);
 	sl__unlock(&c->mu);
 	sl__worker_detach(w);
 }

@@ -125,7 +125,8 @@ static void end_front(sl_coordinator *c, struct sl__batch *b, size_t n) SL_REQUI
 
 /* Honour what the sink said of single items. *poison: it named some that are. SL__STEP_GONE: they wait for the dead
  * letters, and the rest with them. */
-static enum sl__step take_outcomes(struct sl__worker *w, struct sl__batch *b, bool *poison) SL_REQUIRES(w->c->mu)
+static enum sl__step take_outcomes(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b, bool *poison)
+	SL_REQUIRES(c->mu)
 {
 	size_t n_written, n_poison, n_segments = b->n_segments, n = sl__top(b)->end - b->lo;
 	for (size_t i = 0; i < n; i++)
@@ -133,15 +134,15 @@ static enum sl__step take_outcomes(struct sl__worker *w, struct sl__batch *b, bo
 			w->outcomes[i] = SL_SINK_AS_BATCH;
 	_Static_assert(sizeof(struct sl__queue_item) <= sizeof(struct sl_sink_item), "the view is the scratch");
 	sl__batch_sort(b, w->outcomes, (void *)w->items, &n_written, &n_poison);
-	w->dirty = w->c->batch_size;
+	w->dirty = c->batch_size;
 	*poison = n_poison > 0;
 	if (n_written > 0)
-		end_front(w->c, b, n_written);
+		end_front(c, b, n_written);
 	if (b->n_segments < n_segments || n_poison == 0)
 		return SL__STEP_ON;
 	sl__batch_kill(b, n_poison);
-	w->c->n_splits++;
-	return sl__bury(w, b);
+	c->n_splits++;
+	return sl__bury(c, w, b);
 }
 
 static void split(sl_coordinator *c, struct sl__batch *b, size_t culprit) SL_REQUIRES(c->mu)
@@ -158,9 +159,9 @@ static void split(sl_coordinator *c, struct sl__batch *b, size_t culprit) SL_REQ
 		sl__batch_halve(b);
 }
 
-static enum sl__step wait_or_give_up(struct sl__worker *w, struct sl__batch *b, bool charge) SL_REQUIRES(w->c->mu)
+static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b, bool charge)
+	SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	struct sl__retry_decision d =
 		sl__retry_decide(&c->o.retry_policy, &sl__top(b)->retry, &b->err, charge, &w->prng);
 	if (d.action == SL__RETRY_GIVE_UP) {
@@ -177,22 +178,22 @@ static enum sl__step wait_or_give_up(struct sl__worker *w, struct sl__batch *b, 
 	return SL__STEP_GONE;
 }
 
-static enum sl__step failed(struct sl__worker *w, struct sl__batch *b, const struct sl_sink_reply *reply, bool charge)
-	SL_REQUIRES(w->c->mu)
+static enum sl__step failed(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b,
+			    const struct sl_sink_reply *reply, bool charge) SL_REQUIRES(c->mu)
 {
 	size_t n_segments = b->n_segments;
 	bool named = false;
 	size_t n = sl__top(b)->end - b->lo;
 	if (answered_for_some(w->outcomes, n)) {
-		enum sl__step step = take_outcomes(w, b, &named);
+		enum sl__step step = take_outcomes(c, w, b, &named);
 		/* Nothing of the segment is left: it was answered for in whole. */
 		if (step != SL__STEP_ON || b->n_segments < n_segments)
 			return step;
 	}
 	if (b->err.error_class != SL_CLASS_POISON)
-		return wait_or_give_up(w, b, charge);
+		return wait_or_give_up(c, w, b, charge);
 	if (!named)
-		split(w->c, b, reply->culprit);
+		split(c, b, reply->culprit);
 	return SL__STEP_ON;
 }
 
@@ -215,13 +216,13 @@ static void count_write(const sl_coordinator *c, int rc, int64_t took_ns, size_t
 	sl_histogram_observe(c->metrics.batch_items, n);
 }
 
-static enum sl__step after_failure(struct sl__worker *w, struct sl__batch *b, const struct sl_sink_reply *reply,
-				   const struct sl_err *err, size_t n, bool charge) SL_REQUIRES(w->c->mu)
+static enum sl__step after_failure(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b,
+				   const struct sl_sink_reply *reply, const struct sl_err *err, size_t n, bool charge)
+	SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	note_failure(c, b, err);
 	enum sl__breaker_state state = c->state;
-	enum sl__step step = failed(w, b, reply, charge);
+	enum sl__step step = failed(c, w, b, reply, charge);
 	if (c->env.log != NULL) {
 		sl__unlock(&c->mu);
 		log_failure(c, err, n, state);
@@ -230,9 +231,8 @@ static enum sl__step after_failure(struct sl__worker *w, struct sl__batch *b, co
 	return step;
 }
 
-enum sl__step sl__write(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w->c->mu)
+enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
-	sl_coordinator *c = w->c;
 	struct sl__permits permits;
 	struct sl_sink_reply reply = {.outcomes = w->outcomes, .culprit = SL_SINK_NO_CULPRIT};
 	struct sl_err err = SL_ERR_INIT;
@@ -252,7 +252,7 @@ enum sl__step sl__write(struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(w
 	sl__lock(&c->mu);
 	bool charge = sl__gate_leave(c, &permits, rc, err.error_class);
 	if (SL_UNLIKELY(rc != 0))
-		return after_failure(w, b, &reply, &err, n, charge);
+		return after_failure(c, w, b, &reply, &err, n, charge);
 	c->n_writes++;
 	sl__end_items(c, b, b->lo, b->lo + n, SL_ITEM_WRITTEN, NULL);
 	sl__batch_pop(b);

@@ -481,17 +481,11 @@ static void records_that_are_no_items_stay_in_the_log(void **state)
 {
 	struct kit *k = *state;
 	struct place p;
-	static const char *const strange[] = {"", "\x02...", "\x01", "\x01\x80\x80",
-					      "\x01\x00\x05"
-					      "ab"};
+	static const struct sl_wal_span strange[] = {
+		{"", 0}, {"\x02...", 4}, {"\x01", 1}, {"\x01\x80\x80", 3}, {"\x01\x00\x05xy", 5}};
 	make_place(&p);
-	for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++)
-		assert_int_equal(sl_wal_append(p.wal, strange[i], i == 4 ? 5 : strlen(strange[i]), NULL, NULL), 0);
-	assert_int_equal(sl_wal_append(p.wal,
-				       "\x01\x00\x00"
-				       "12345678",
-				       11, NULL, NULL),
-			 0);
+	assert_int_equal(sl_wal_append_many(p.wal, strange, 5, NULL, NULL, NULL), 0);
+	assert_int_equal(sl_wal_append(p.wal, "\x01\x00\x00yyyyyyyy", 11, NULL, NULL), 0);
 	k->bytes = true;
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
@@ -527,7 +521,8 @@ static void child_main(struct kit *k, struct place *p)
 	struct shared *s = k->script_ctx;
 	open_log(p, "items");
 	kit_new(k, OPTS(.workers = 2, .wal = p->wal, .capacity = 50, .batch_size = 7, .flush_interval_ms = SL_NONE,
-			.retry_policy = {.first_ms = 1, .cap_ms = 1}, .breaker_failures = SL_UNLIMITED));
+			.retry_policy = {.max_attempts = SL_UNLIMITED, .first_ms = 1, .cap_ms = 1},
+			.breaker_failures = SL_UNLIMITED));
 	for (uint64_t v = atomic_load(&s->accepted) + 1; v <= KILL_ITEMS; v++) {
 		if (sl_coordinator_submit(k->c, &v, 8) != 0)
 			_exit(2);
@@ -557,7 +552,8 @@ static void after_kill_9_everything_accepted_is_written(void **state)
 		(void)waitpid(pid, NULL, 0);
 	}
 	open_log(&p, "items");
-	kit_new(k, OPTS(.workers = 2, .wal = p.wal, .retry_policy = {.first_ms = 1, .cap_ms = 1},
+	kit_new(k, OPTS(.workers = 2, .wal = p.wal,
+			.retry_policy = {.max_attempts = SL_UNLIMITED, .first_ms = 1, .cap_ms = 1},
 			.breaker_failures = SL_UNLIMITED));
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	unsigned accepted = atomic_load(&s->accepted), twice = 0;

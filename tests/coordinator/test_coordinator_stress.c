@@ -18,6 +18,24 @@
 #define EACH 120 /* items of a producer */
 #define KEYS 7
 
+/* cmocka's assertions are for its own thread. */
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                \
+			abort();                                                                                       \
+		}                                                                                                      \
+	} while (0)
+#define CHECK_EQUAL(a, b)                                                                                              \
+	do {                                                                                                           \
+		uint64_t got = (uint64_t)(a), want = (uint64_t)(b);                                                    \
+		if (got != want) {                                                                                     \
+			fprintf(stderr, "%s:%d: %s is %ju, not %ju (%s)\n", __FILE__, __LINE__, #a, (uintmax_t)got,    \
+				(uintmax_t)want, #b);                                                                  \
+			abort();                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
 /* What became of an item. The value is its number, from 1. */
 struct fate {
 	atomic_uchar accepted, ends, how, dead, dropped, returned, in_target;
@@ -83,22 +101,22 @@ static void enter_keys(struct run *r, const struct sl_sink_batch *batch, unsigne
 		unsigned before = atomic_fetch_add(in, delta);
 		/* Those of this batch may be several; those of another must not be there. */
 		if (delta == 1)
-			assert_true(before <= i);
+			CHECK(before <= i);
 	}
 }
 
 static void take(struct run *r, const struct sl_sink_item *item)
 {
 	unsigned v = number_of(r, item->data);
-	assert_in_range(v, 1, PRODUCERS * EACH);
-	assert_int_equal(atomic_load(&r->fates[v].ends), 0); /* it is ours as long as it has not ended */
+	CHECK(v >= 1 && v <= PRODUCERS * EACH);
+	CHECK_EQUAL(atomic_load(&r->fates[v].ends), 0); /* it is ours as long as it has not ended */
 	atomic_fetch_add(&r->fates[v].in_target, 1);
 	if (r->opts.per_key_order != SL_ON)
 		return;
 	unsigned last = atomic_exchange(&r->last_of_key[producer_of(v)][key_of(v)], v);
 	if (v <= last)
 		print_error("seed %ju: %u was written after %u\n", (uintmax_t)r->seed, v, last);
-	assert_true(v > last);
+	CHECK(v > last);
 }
 
 /* Items that no target takes. */
@@ -160,7 +178,7 @@ static int stress_write(void *sink, void *lane, const struct sl_sink_batch *batc
 	struct run *r = sink;
 	(void)lane;
 	uint64_t dice = mix(r->seed ^ (uint64_t)atomic_fetch_add(&r->calls, 1) << 20);
-	assert_in_range(batch->n, 1, r->opts.batch_size);
+	CHECK(batch->n >= 1 && batch->n <= (size_t)r->opts.batch_size);
 	enter_keys(r, batch, 1);
 	int rc = (dice & 255) < r->fault_share ? stumble(r, dice >> 8, batch, reply, err)
 					       : refuse_poison(r, dice >> 8, batch, reply, err);
@@ -189,7 +207,7 @@ static void stress_cancel(void *sink)
 static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 {
 	struct fate *f = ctx;
-	assert_true((end == SL_ITEM_DEAD) == (err != NULL));
+	CHECK((end == SL_ITEM_DEAD) == (err != NULL));
 	atomic_fetch_add(&f->ends, 1);
 	atomic_store(&f->how, (unsigned char)end);
 }
@@ -197,8 +215,8 @@ static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
 {
 	struct run *r = ctx;
-	assert_true(attempts > 0);
-	assert_int_not_equal(err->code, 0);
+	CHECK(attempts > 0);
+	CHECK(err->code != 0);
 	atomic_fetch_add(&r->fates[number_of(r, item->data)].dead, 1);
 }
 
@@ -260,13 +278,13 @@ static void *produce(void *arg)
 		struct sl_item items[16];
 		char keys[16][2];
 		uint64_t bytes[16];
-		size_t n = SL_MIN(1 + draw(&dice) % 16, (uint64_t)(end - next)), accepted = 0;
+		size_t wanted = 1 + draw(&dice) % 16, n = SL_MIN(wanted, end - next), accepted = 0;
 		for (size_t i = 0; i < n; i++)
 			items[i] = make_item(r, next + (unsigned)i, keys[i], &bytes[i]);
 		static const int64_t timeouts[] = {SL_UNLIMITED, SL_UNLIMITED, 0, 1};
 		int rc = sl_coordinator_submit_many(r->c, items, n, timeouts[draw(&dice) % 4], &accepted);
-		assert_true(rc == 0 || rc == SL_EFULL || rc == SL_ETIMEDOUT || rc == SL_ECLOSED || rc == SL_ENOMEM);
-		assert_true(accepted == n || rc != 0);
+		CHECK(rc == 0 || rc == SL_EFULL || rc == SL_ETIMEDOUT || rc == SL_ECLOSED || rc == SL_ENOMEM);
+		CHECK(accepted == n || rc != 0);
 		for (size_t i = 0; i < n; i++) {
 			if (i < accepted)
 				atomic_store(&r->fates[next + i].accepted, 1);
@@ -277,7 +295,7 @@ static void *produce(void *arg)
 		next += (unsigned)n;
 		if (draw(&dice) % 32 == 0) {
 			rc = sl_coordinator_flush(r->c, 1);
-			assert_true(rc == 0 || rc == SL_ETIMEDOUT || rc == SL_ECLOSED);
+			CHECK(rc == 0 || rc == SL_ETIMEDOUT || rc == SL_ECLOSED);
 		}
 	}
 	return NULL;
@@ -288,10 +306,10 @@ static void *watch(void *arg)
 	struct run *r = arg;
 	while (!atomic_load(&r->stopping)) {
 		struct sl_coordinator_health h = {.struct_size = sizeof h};
-		assert_int_equal(sl_coordinator_get_health(r->c, &h), 0);
-		assert_int_equal(h.accepted, h.written + h.dead_letters + h.dropped + h.returned + h.queue_size +
-						     h.in_flight + h.retrying);
-		assert_true(h.queue_size <= h.capacity);
+		CHECK_EQUAL(sl_coordinator_get_health(r->c, &h), 0);
+		CHECK_EQUAL(h.accepted, h.written + h.dead_letters + h.dropped + h.returned + h.queue_size +
+						h.in_flight + h.retrying);
+		CHECK(h.queue_size <= h.capacity);
 		(void)sched_yield();
 	}
 	return NULL;
@@ -348,25 +366,25 @@ static void check_fates(struct run *r, const struct sl_coordinator_report *repor
 	uint64_t ends[5] = {0}, dead = 0, dropped = 0, returned = 0;
 	for (size_t i = 1; i <= PRODUCERS * EACH; i++) {
 		struct fate *f = &r->fates[i];
-		assert_int_equal(f->ends, f->accepted);
+		CHECK_EQUAL(f->ends, f->accepted);
 		ends[f->how]++;
 		dead += f->dead;
 		dropped += f->dropped;
 		returned += f->returned;
 		if (f->accepted && f->how == SL_ITEM_WRITTEN)
-			assert_true(f->in_target > 0);
-		assert_int_equal(f->dead, f->how == SL_ITEM_DEAD);
-		assert_int_equal(f->dropped, f->how == SL_ITEM_DROPPED);
-		assert_int_equal(f->returned, f->how == SL_ITEM_RETURNED);
+			CHECK(f->in_target > 0);
+		CHECK_EQUAL(f->dead, f->how == SL_ITEM_DEAD);
+		CHECK_EQUAL(f->dropped, f->how == SL_ITEM_DROPPED);
+		CHECK_EQUAL(f->returned, f->how == SL_ITEM_RETURNED);
 	}
-	assert_int_equal(report->accepted, r->accepted);
-	assert_int_equal(report->accepted,
-			 report->written + report->dead + report->dropped + report->returned + report->unknown);
-	assert_int_equal(report->unknown, 0);
-	assert_int_equal(report->written, ends[SL_ITEM_WRITTEN]);
-	assert_int_equal(report->dead, dead);
-	assert_int_equal(report->dropped, dropped);
-	assert_int_equal(report->returned, returned);
+	CHECK_EQUAL(report->accepted, r->accepted);
+	CHECK_EQUAL(report->accepted,
+		    report->written + report->dead + report->dropped + report->returned + report->unknown);
+	CHECK_EQUAL(report->unknown, 0);
+	CHECK_EQUAL(report->written, ends[SL_ITEM_WRITTEN]);
+	CHECK_EQUAL(report->dead, dead);
+	CHECK_EQUAL(report->dropped, dropped);
+	CHECK_EQUAL(report->returned, returned);
 }
 
 static uint64_t run_seed(uint64_t seed)
@@ -386,31 +404,31 @@ static uint64_t run_seed(uint64_t seed)
 	fault_init(&r->fault, NULL);
 	struct sl_env env = fault_env(&r->fault, NULL);
 	r->opts.env = &env;
-	assert_int_equal(sl_coordinator_new(&r->c, &sink, &r->opts, NULL), 0);
+	CHECK_EQUAL(sl_coordinator_new(&r->c, &sink, &r->opts, NULL), 0);
 	if (draw(&dice) % 3 == 0) /* some submit finds no memory */
 		fault_arm_mem(&r->fault, (int64_t)(draw(&dice) % 200), FAULT_ONCE);
-	assert_int_equal(pthread_create(&watcher, NULL, watch, r), 0);
+	CHECK_EQUAL(pthread_create(&watcher, NULL, watch, r), 0);
 	for (unsigned i = 0; i < PRODUCERS; i++) {
 		p[i] = (struct producer){.r = r, .index = i};
-		assert_int_equal(pthread_create(&p[i].thread, NULL, produce, &p[i]), 0);
+		CHECK_EQUAL(pthread_create(&p[i].thread, NULL, produce, &p[i]), 0);
 	}
 	bool early = draw(&dice) % 3 == 0;
 	for (unsigned i = 0; i < PRODUCERS && !early; i++)
 		pthread_join(p[i].thread, NULL);
 	if (!early && draw(&dice) % 2 == 0)
-		assert_int_equal(sl_coordinator_flush(r->c, SL_UNLIMITED), 0);
+		CHECK_EQUAL(sl_coordinator_flush(r->c, SL_UNLIMITED), 0);
 	static const int64_t drains[] = {0, 1, 5, SL_UNLIMITED};
 	int rc = sl_coordinator_stop(r->c, drains[draw(&dice) % 4], &report, NULL);
-	assert_true(rc == 0 || rc == SL_EPENDING);
-	assert_int_equal(rc == SL_EPENDING, report.returned > 0);
+	CHECK(rc == 0 || rc == SL_EPENDING);
+	CHECK_EQUAL(rc == SL_EPENDING, report.returned > 0);
 	for (unsigned i = 0; i < PRODUCERS && early; i++)
 		pthread_join(p[i].thread, NULL);
 	atomic_store(&r->stopping, true);
 	pthread_join(watcher, NULL);
 	check_fates(r, &report);
-	assert_int_equal(sl_coordinator_free(r->c), 0);
-	assert_int_equal(r->live, 0);
-	assert_int_equal(fault_live_allocs(&r->fault), 0);
+	CHECK_EQUAL(sl_coordinator_free(r->c), 0);
+	CHECK_EQUAL(r->live, 0);
+	CHECK_EQUAL(fault_live_allocs(&r->fault), 0);
 	fault_fini(&r->fault);
 	free(r);
 	return report.accepted;
