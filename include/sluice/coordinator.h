@@ -120,6 +120,9 @@ struct sl_coordinator_opts {
 	/* Bytes of a pointer item, for the log and the dead letters: *out lives until the next call on this thread or
 	 * the item's end. Required for pointer items with wal, spill_wal or dead_letters. */
 	int (*item_encode)(const void *item, size_t len, const void **out, size_t *out_len, void *ctx);
+	/* A pointer item from bytes that item_encode made, as if it had been submitted. Required for pointer items with
+	 * wal or spill_wal, which give back what an earlier run left. An error leaves the record in its log. */
+	int (*item_decode)(const void *bytes, size_t n, void **item, size_t *len, void *ctx);
 	void *item_ctx;
 	int64_t max_bytes; /* of the items in the queue; default 64 MiB; SL_UNLIMITED; one item above it: SL_ETOOBIG */
 	int64_t batch_bytes;          /* of one batch; default 8 MiB; a larger item goes alone; SL_UNLIMITED */
@@ -144,6 +147,7 @@ struct sl_coordinator_opts {
 
 	/* what cannot be written: one of the two is required */
 	sl_dlq *dead_letters;
+	const char *target;       /* of the dead letters: where they were going; default: the sink's */
 	sl_item_dead_fn *on_dead; /* with dead_letters: told after the letter is durable */
 	void *dead_ctx;
 	sl_item_return_fn *on_returned; /* see stop */

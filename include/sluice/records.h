@@ -8,8 +8,10 @@
  * line, and reading goes on behind it. Memory is bounded by max_record_bytes and one buffer, whatever the input holds.
  * Empty lines are passed over. Not guaranteed: that values fit a table; the sink finds that.
  *
- * After an open quote the rest of the input cannot be split for certain: the bad record ends at its first line, and
- * reading goes on there, so that one stray quote costs one record.
+ * After a wrong quote the rest of the input cannot be split for certain. A record whose quote is not closed within
+ * max_record_bytes, or closed and followed by text, ends at its first line, and reading goes on there, so that one
+ * stray quote costs one record. A quote or a carriage return inside of an unquoted field makes the record bad, no more.
+ * (psql reads a"b"c as abc; here nobody gets a value that nobody wrote.)
  *
  * Thread safety: one thread at a time per handle. Ownership: records live until the next call on the handle.
  */
@@ -52,10 +54,11 @@ SL_API SL_MUST_CHECK int sl_records_new(sl_records **out, sl_records_read_fn *re
 					const struct sl_records_opts *opts, struct sl_err *err);
 SL_API void sl_records_free(sl_records *r); /* NULL is allowed */
 
-/* The columns of a CSV header, read if need be; unquoted. SL_EDATA: no header, an empty or doubled name. */
+/* The columns of a CSV header, read if need be; unquoted. They live as long as r. SL_EDATA: no header, an empty or
+ * doubled name, a bad record; sl_records_next then fails as well. */
 SL_API SL_MUST_CHECK int sl_records_columns(sl_records *r, const char *const **names, size_t *n, struct sl_err *err);
 
-/* The next 1 to max records. *n 0: the end. A failed read gives the records before it first. */
+/* The next 1 to max records. *n 0: the end. A failed read gives the records before it first; the next call reads on. */
 SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n,
 					 struct sl_err *err);
 
@@ -64,10 +67,18 @@ SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, s
 SL_API SL_MUST_CHECK int sl_records_skip(sl_records *r, uint64_t offset, struct sl_err *err);
 
 /*
- * Guess the columns from the records ahead (at most max_records, and what fits 16 MiB) without consuming them. Text in
- * which all values of a column can be read decides: integer, real, numeric, boolean, timestamp, date, JSON, else text;
- * NULLs say nothing, and a column without a value is text. JSON lines: the union of the members, in order of first
- * appearance. *out belongs to r and lives until it is freed.
+ * Guess the columns from the good records ahead (at most max_records, and what fits 16 MiB) without consuming them. A
+ * column gets the first of these kinds as which all its values can be read without a loss; NULLs say nothing, and a
+ * column without a value is text:
+ *	integer    64 bits; 007 and +5 are text
+ *	real       a double gives back every digit, as of 190.25; numeric: the other numbers
+ *	boolean    true, false
+ *	date       2024-02-29; timestamp: 2024-02-29T15:04:05.123456+01:00, also with a blank for the T, without zone,
+ *	           seconds or fraction; a fraction beyond microseconds is text
+ *	JSON       objects and arrays
+ * JSON strings are read as dates and timestamps only ("42" is text). JSON lines: the union of the members, in order of
+ * first appearance (SL_EDATA: more than 2,000). CSV without a header: c1, c2 … as the first record has fields. not_null
+ * is 0: records behind these may have NULLs. *out belongs to r and lives until it is freed.
  */
 SL_API SL_MUST_CHECK int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column **out, size_t *n,
 					  struct sl_err *err);

@@ -8,6 +8,19 @@
  * (fields go to `columns` in order). A record that cannot be read, has a member without a column, or a value that its
  * column does not take is poison: it alone goes to the dead letters.
  *
+ * Files: a batch is one write and one sync. Opening a file that a crash has torn moves what is no whole record to
+ * PATH.torn-NNN. CSV has the names of its columns on the first line; with zstd every batch is a frame of its own. One
+ * process at a time writes to a file (SL_ELOCKED).
+ *
+ * Programs: exec runs the program for each batch, with the records on its standard input, a line each, and
+ * SLUICE_BATCH_ID and SLUICE_BATCH_ITEMS in its environment. Its exit code decides: 0 written, 65 an item is refused,
+ * 75 or any other try again, 69 (126, 127) away; a signal, or no end within timeout_ms, is as 75. The end of its
+ * standard error is in the message.
+ *
+ * SQLite: a value is stored as its column's affinity says; text that is no number is refused by INTEGER and REAL
+ * columns, also where the database itself would keep it. A member that a JSON record does not have keeps the column's
+ * default, or its old value in an update.
+ *
  * Secrets: a password in a URL is used and never shown; sl_sink_target and all messages leave it out.
  *
  * Thread safety: as in <sluice/adapter/sink.h>. Ownership: strings in options are copied.
@@ -63,12 +76,12 @@ struct sl_sink_opts {
 	const char *ca_file;      /* PEM; default the system's */
 
 	/* file */
-	enum sl_row_format file_format; /* what is written */
-	int64_t rotate_bytes;           /* a new file past this; default none */
-	int64_t rotate_ms;              /* a new file when this one is so old; default none */
-	int32_t zstd_level;             /* compress: 1 to 19; default none */
+	enum sl_row_format file_format; /* what is written; another one than `format` needs columns */
+	int64_t rotate_bytes; /* rename to PATH.YYYYMMDDTHHMMSSZ-NNN before it grows past this; default none */
+	int64_t rotate_ms;    /* the same when its first record is so old, by the next batch; default none */
+	int32_t zstd_level;   /* compress: 1 to 19; default none */
 
-	/* exec */
+	/* exec; timeout_ms counts for a run of the program */
 	const char *const *argv; /* NULL-terminated; NULL: the URL's text is given to /bin/sh -c */
 };
 #define SL_SINK_OPTS_INIT .struct_size = sizeof(struct sl_sink_opts)

@@ -76,6 +76,9 @@ struct sl_wal_opts {
 	sl_wal_orphan_fn *on_orphan; /* of sl_wal_sweep only; e.g. sl_exec_recover_orphan of <sluice/exec.h> */
 	void *on_orphan_ctx;
 	int64_t linger_ms; /* a batch that could take more waits so long for it; default 0, at most 10,000 */
+	/* on: instead of being archived, sealed segments that are settled are removed, and so is everything by
+	 * sl_wal_complete. For logs that only bridge a crash. Default off. */
+	enum sl_switch discard_settled;
 };
 #define SL_WAL_OPTS_INIT .struct_size = sizeof(struct sl_wal_opts)
 

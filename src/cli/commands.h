@@ -13,6 +13,7 @@ extern const struct command cmd_jobs_list, cmd_jobs_show, cmd_jobs_logs, cmd_job
 	cmd_jobs_fail, cmd_jobs_trigger, cmd_jobs_delete, cmd_jobs_pause, cmd_jobs_resume, cmd_jobs_stats,
 	cmd_jobs_watch, cmd_jobs_migrate, cmd_jobs_prune;
 extern const struct command cmd_cron_add, cmd_cron_list, cmd_cron_remove;
+extern const struct command cmd_load;
 extern const struct command cmd_help;
 
 /* All commands in the order of help, NULL at the end. */

@@ -53,22 +53,31 @@ static void draw(struct progress *p, const char *text, uint64_t done, uint64_t t
 	funlockfile(stderr);
 }
 
+int progress_due(const struct progress *p)
+{
+	return p->bar >= 0 && mono_ms() - p->shown_ms >= (p->bar ? BAR_EVERY_MS : LINE_EVERY_MS);
+}
+
+void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t total)
+{
+	char line[256];
+
+	p->shown_ms = mono_ms();
+	text_line(line, sizeof(line), text);
+	if (p->bar)
+		draw(p, line, done, total);
+	else
+		cli_line(p->cli, SL_LOG_INFO, line);
+}
+
 void progress_update(struct progress *p, uint64_t done, uint64_t total)
 {
-	int64_t now;
 	char text[160];
 
-	if (p->bar < 0)
+	if (!progress_due(p))
 		return;
-	now = mono_ms();
-	if (now - p->shown_ms < (p->bar ? BAR_EVERY_MS : LINE_EVERY_MS))
-		return;
-	p->shown_ms = now;
-	describe(text, sizeof(text), done, total, now - p->started_ms);
-	if (p->bar)
-		draw(p, text, done, total);
-	else
-		cli_line(p->cli, SL_LOG_INFO, text);
+	describe(text, sizeof(text), done, total, mono_ms() - p->started_ms);
+	progress_show(p, text, done, total);
 }
 
 void progress_end(struct progress *p)

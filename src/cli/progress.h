@@ -20,6 +20,10 @@ struct progress {
 void progress_start(struct progress *p, struct cli *cli, int prints);
 /* total 0: not known. Cheap enough to call for every record. */
 void progress_update(struct progress *p, uint64_t done, uint64_t total);
+/* The same with words of the caller's, in two steps so that they are made only when they are shown: is it time? Then
+ * show text, with a bar when total is known. */
+int progress_due(const struct progress *p);
+void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t total);
 void progress_end(struct progress *p);
 
 #endif

@@ -27,7 +27,8 @@
 
 #include "base/thread.h"
 
-#define POOL_WAITERS 32 /* sleepers beyond these are signalled under the lock */
+#define BYTES_MAX (((uint64_t)1 << 56) - 1) /* what an item can count */
+#define POOL_WAITERS 32                     /* sleepers beyond these are signalled under the lock */
 #define GATHER_YIELDS 8 /* before a popper that does not linger leaves with a batch that still grows */
 #define FULL_YIELDS 4   /* before a pusher blocks */
 #define EXACT_STAMPS 32 /* pushes after a pop whose time is read one by one */
@@ -41,8 +42,9 @@ struct waiter {
 	/* a popper */
 	size_t max, promised;
 	int64_t linger_ns;
-	bool timed;  /* sleeps with a deadline that is no later than its linger allows */
-	bool keeper; /* was woken to arm a timer */
+	bool timed;       /* sleeps with a deadline that is no later than its linger allows */
+	bool keeper;      /* was woken to arm a timer */
+	bool interrupted; /* was woken to return with nothing */
 	/* a pusher: what is left to move */
 	const struct sl__queue_item *items;
 	size_t n;
@@ -76,6 +78,7 @@ struct sl__queue {
 	size_t high, low, high_bytes, low_bytes;
 	bool above;
 	bool keeper_coming;
+	bool interrupt;                   /* the next popper that would sleep returns instead */
 	enum sl__queue_close_mode closed; /* 0: open */
 	enum sl__queue_overflow overflow;
 	struct waiters poppers, pushers;
@@ -243,16 +246,20 @@ static bool fits(const sl__queue *q, size_t bytes) SL_REQUIRES(q->mu)
 
 static void put_item(sl__queue *q, const struct sl__queue_item *item, int64_t at_ns) SL_REQUIRES(q->mu)
 {
-	q->ring[q->tail] = (struct sl__queue_item){.ptr = item->ptr, .bytes = item->bytes, .at_ns = at_ns};
+	struct sl__queue_item *slot = &q->ring[q->tail];
+	*slot = *item;
+	slot->at_ns = at_ns;
 	q->tail = q->tail + 1 == q->capacity ? 0 : q->tail + 1;
 	q->depth++;
 	q->bytes += item->bytes;
 	q->n_in++;
 }
 
-static size_t remove_items(sl__queue *q, struct sl__queue_item *out, size_t max) SL_REQUIRES(q->mu)
+static size_t remove_items(sl__queue *q, struct sl__queue_item *out, size_t max, uint64_t *first) SL_REQUIRES(q->mu)
 {
 	size_t n = SL_MIN(max, q->depth), bytes = 0, head = q->head;
+	if (first != NULL)
+		*first = q->n_out;
 	for (size_t i = 0; i < n; i++) {
 		out[i] = q->ring[head];
 		bytes += out[i].bytes;
@@ -401,11 +408,12 @@ static size_t push_dropping(sl__queue *q, const struct sl__queue_item *items, si
 	size_t done = 0;
 	while (done < n && q->closed == 0) {
 		size_t n_dropped = 0;
+		uint64_t first = q->n_out;
 		for (;;) {
 			done += put_what_fits(q, items + done, n - done);
 			if (done == n || n_dropped == SL_COUNT(dropped))
 				break;
-			n_dropped += remove_items(q, &dropped[n_dropped], 1);
+			n_dropped += remove_items(q, &dropped[n_dropped], 1, NULL);
 		}
 		if (n_dropped == 0)
 			break;
@@ -417,21 +425,21 @@ static size_t push_dropping(sl__queue *q, const struct sl__queue_item *items, si
 			continue;
 		unlock_and_wake(q, wakes);
 		for (size_t i = 0; i < n_dropped; i++)
-			q->on_drop(&dropped[i], q->ctx);
+			q->on_drop(&dropped[i], first + i, q->ctx);
 		sl__lock(&q->mu);
 	}
 	return done;
 }
 
 /* What one push call does when its items did not all fit at once. */
-static int push_slowly(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
-		       struct wakes *wakes, size_t *pushed) SL_REQUIRES(q->mu)
+static int push_slowly(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
+		       int64_t timeout_ms, struct wakes *wakes, size_t *pushed) SL_REQUIRES(q->mu)
 {
 	size_t done = 0;
 	if (q->closed == 0) {
-		if (q->overflow == SL__QUEUE_DROP_OLDEST)
+		if (overflow == SL__QUEUE_DROP_OLDEST)
 			done = push_dropping(q, items, n, wakes);
-		else if (q->overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
+		else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
 			done = push_blocking(q, items, n, timeout_ms, wakes);
 		else
 			found_no_room(q, wakes);
@@ -441,11 +449,12 @@ static int push_slowly(sl__queue *q, const struct sl__queue_item *items, size_t 
 		return 0;
 	if (q->closed != 0)
 		return SL_ECLOSED;
-	return q->overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
+	return overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
 }
 
 /* Push items none of which is too big. */
-static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
+static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
+		    int64_t timeout_ms, size_t *pushed)
 {
 	struct wakes wakes = {0};
 	int rc = 0;
@@ -455,7 +464,7 @@ static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, 
 		done = put_what_fits(q, items, n);
 	*pushed = done;
 	if (SL_UNLIKELY(done < n)) {
-		rc = push_slowly(q, items + done, n - done, timeout_ms, &wakes, pushed);
+		rc = push_slowly(q, items + done, n - done, overflow, timeout_ms, &wakes, pushed);
 		q->refused += n - *pushed;
 	}
 	grown(q, &wakes);
@@ -465,12 +474,13 @@ static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, 
 
 int sl__queue_push_timed(sl__queue *q, void *ptr, size_t bytes, int64_t timeout_ms)
 {
-	struct sl__queue_item item = {.ptr = ptr, .bytes = bytes};
+	struct sl__queue_item item = {.ptr = ptr, .bytes = SL_MIN(bytes, BYTES_MAX) & BYTES_MAX};
 	size_t pushed;
 	return sl__queue_push_many(q, &item, 1, timeout_ms, &pushed);
 }
 
-int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
+static int push_good(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
+		     int64_t timeout_ms, size_t *pushed)
 {
 	size_t good = 0;
 	while (good < n && items[good].bytes <= q->max_bytes)
@@ -478,7 +488,7 @@ int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t
 	int rc = 0;
 	*pushed = 0;
 	if (good > 0)
-		rc = push_all(q, items, good, timeout_ms, pushed);
+		rc = push_all(q, items, good, overflow, timeout_ms, pushed);
 	if (rc == 0 && good < n) {
 		sl__lock(&q->mu);
 		rc = q->closed != 0 ? SL_ECLOSED : SL_ETOOBIG;
@@ -486,6 +496,17 @@ int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t
 		sl__unlock(&q->mu);
 	}
 	return rc;
+}
+
+int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
+{
+	return push_good(q, items, n, q->overflow, timeout_ms, pushed);
+}
+
+int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+			   size_t *pushed)
+{
+	return push_good(q, items, n, SL__QUEUE_BLOCK, timeout_ms, pushed);
 }
 
 /* ---- pop ---- */
@@ -546,6 +567,7 @@ static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t time
 	struct waiter spare, *w = get_waiter(q, &spare);
 	w->max = max;
 	w->linger_ns = ms_to_ns(linger_ms);
+	w->interrupted = false;
 	int rc;
 	for (bool again = false;; again = true) {
 		if (timeout_ms != 0 && (!again || w->linger_ns == 0))
@@ -553,14 +575,24 @@ static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t time
 		rc = batch_ready(q, w, deadline_ns, &until_ns);
 		if (rc != 1)
 			break;
+		if (q->interrupt) {
+			q->interrupt = false;
+			rc = SL_EAGAIN;
+			break;
+		}
 		sleep_in_line(q, w, until_ns, wakes);
+		if (w->interrupted) {
+			rc = q->closed == SL__QUEUE_TAKE_BACK || (q->closed != 0 && q->depth == 0) ? SL_ECLOSED
+												   : SL_EAGAIN;
+			break;
+		}
 	}
 	put_waiter(q, w);
 	return rc;
 }
 
-int sl__queue_pop(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms, int64_t timeout_ms,
-		  size_t *n)
+int sl__queue_pop_at(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms, int64_t timeout_ms,
+		     size_t *n, uint64_t *first)
 {
 	struct wakes wakes = {0};
 	*n = 0;
@@ -570,17 +602,17 @@ int sl__queue_pop(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t 
 	if (q->depth < max || q->closed != 0)
 		rc = await_batch(q, max, linger_ms, timeout_ms, &wakes);
 	if (rc == 0)
-		*n = remove_items(q, out, max);
+		*n = remove_items(q, out, max, first);
 	shrunk(q, &wakes);
 	unlock_and_wake(q, &wakes);
 	return rc;
 }
 
-size_t sl__queue_take(sl__queue *q, struct sl__queue_item *out, size_t max)
+size_t sl__queue_take_at(sl__queue *q, struct sl__queue_item *out, size_t max, uint64_t *first)
 {
 	struct wakes wakes = {0};
 	sl__lock(&q->mu);
-	size_t n = remove_items(q, out, max);
+	size_t n = remove_items(q, out, max, first);
 	q->taken += n;
 	shrunk(q, &wakes);
 	unlock_and_wake(q, &wakes);
@@ -595,6 +627,19 @@ void sl__queue_flush(sl__queue *q)
 	sl__lock(&q->mu);
 	q->flush_seq = q->n_in;
 	wake_poppers(q, &wakes);
+	unlock_and_wake(q, &wakes);
+}
+
+void sl__queue_interrupt(sl__queue *q)
+{
+	struct wakes wakes = {0};
+	sl__lock(&q->mu);
+	struct waiter *w = q->poppers.first;
+	q->interrupt = w == NULL;
+	if (w != NULL) {
+		w->interrupted = true;
+		wake_popper(q, w, 0, &wakes);
+	}
 	unlock_and_wake(q, &wakes);
 }
 

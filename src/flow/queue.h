@@ -40,7 +40,8 @@ typedef struct sl__queue sl__queue;
 
 struct sl__queue_item {
 	void *ptr;
-	size_t bytes; /* what it counts against max_bytes; may be 0 */
+	uint64_t bytes : 56; /* what it counts against max_bytes; may be 0 */
+	uint64_t tag : 8;    /* the caller's: what kind of pointer it is */
 	/* Out only: monotonic time at which it went in. Within a storm of pushes without a pop the clock is read for
 	 * every 16th call only, and those between carry the time of the one before: never too young, and too old by at
 	 * most the time of 15 calls. */
@@ -60,8 +61,9 @@ enum sl__queue_close_mode {
 
 /* On the notifier thread, no lock held; may push and close, must not free the queue. */
 typedef void sl__queue_mark_fn(void *ctx);
-/* On the thread whose push made the room, no lock held, after it was made. The item is the callback's now. */
-typedef void sl__queue_drop_fn(const struct sl__queue_item *item, void *ctx);
+/* On the thread whose push made the room, no lock held, after it was made. The item is the callback's now. position:
+ * how many items went in before it. */
+typedef void sl__queue_drop_fn(const struct sl__queue_item *item, uint64_t position, void *ctx);
 
 struct sl__queue_opts {
 	const struct sl_env *env; /* copied; NULL: the real one */
@@ -118,17 +120,34 @@ static inline int SL_MUST_CHECK sl__queue_try_push(sl__queue *q, void *ptr, size
  */
 SL_MUST_CHECK int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
 				      size_t *pushed);
+/* The same, but it waits for room whatever the overflow is. */
+SL_MUST_CHECK int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+					 size_t *pushed);
 
 /*
  * Pop a batch of 1 to max items into out, oldest first (when a batch closes: see above). 0 and *n >= 1; SL_ETIMEDOUT
- * (nothing came within timeout_ms; SL_UNLIMITED waits) or SL_ECLOSED (and empty) with *n = 0. linger_ms SL_UNLIMITED:
- * never by age.
+ * (nothing came within timeout_ms; SL_UNLIMITED waits), SL_EAGAIN (interrupted) or SL_ECLOSED (and empty) with *n = 0.
+ * linger_ms SL_UNLIMITED: never by age. *first (NULL allowed) is the position of out[0]: how many items went in before
+ * it; those behind it have the positions that follow.
  */
-SL_MUST_CHECK int sl__queue_pop(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms,
-				int64_t timeout_ms, size_t *n);
+SL_MUST_CHECK int sl__queue_pop_at(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms,
+				   int64_t timeout_ms, size_t *n, uint64_t *first);
+static inline int SL_MUST_CHECK sl__queue_pop(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms,
+					      int64_t timeout_ms, size_t *n)
+{
+	return sl__queue_pop_at(q, out, max, linger_ms, timeout_ms, n, NULL);
+}
 
 /* Take up to max items without waiting, in any state; returns how many. Counted as taken, not popped. */
-size_t sl__queue_take(sl__queue *q, struct sl__queue_item *out, size_t max);
+size_t sl__queue_take_at(sl__queue *q, struct sl__queue_item *out, size_t max, uint64_t *first);
+static inline size_t sl__queue_take(sl__queue *q, struct sl__queue_item *out, size_t max)
+{
+	return sl__queue_take_at(q, out, max, NULL);
+}
+
+/* One popper that waits, or else the next that would have to, returns SL_EAGAIN: there is something else to do. Those
+ * that are not yet heeded are one. */
+void sl__queue_interrupt(sl__queue *q);
 
 /* What is in the queue now is due at once: lingering poppers take it. */
 void sl__queue_flush(sl__queue *q);

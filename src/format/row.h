@@ -45,16 +45,19 @@ struct sl__row_reader;
 SL_MUST_CHECK int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *opts, struct sl_err *err);
 void sl__row_reader_free(struct sl__row_reader *r); /* NULL is allowed */
 
-/* Fill fields[n_columns]. CSV: field i is column i; SL_EDATA when their number differs. JSON: by name; SL_EDATA for a
- * member without a column, or a repeated one. */
+/* Fill fields[n_columns]. CSV: field i is column i; SL_EDATA when their number differs, for invalid UTF-8, a NUL, and
+ * what format/csv.h calls a fault. JSON: by name; SL_EDATA for a member without a column, or a repeated one. SL_ENOMEM
+ * is the only failure that is not the record's. After a failure the fields say nothing. */
 SL_MUST_CHECK int sl__row_read(struct sl__row_reader *r, const void *record, size_t len, struct sl__field *fields,
 			       struct sl_err *err);
 
-/* {"a":1,"b":"x"}: fields without their ABSENT ones. CSV text becomes JSON strings. Failures stick in buf. */
+/* {"a":1,"b":"x"} on one line: fields without their ABSENT ones. CSV text becomes JSON strings. Failures stick in buf.
+ */
 void sl__row_put_json(struct sl__buf *buf, const char *const *columns, const struct sl__field *fields, size_t n);
-/* A CSV record without a line end; quotes where needed; NULL and ABSENT as an empty field, an empty text as "". */
+/* A CSV record without a line end; quotes where needed; NULL and ABSENT as an empty field, an empty text as "". The
+ * caller refuses a field with has_nul first: a NUL has no place in CSV. */
 void sl__row_put_csv(struct sl__buf *buf, const struct sl__field *fields, size_t n);
-/* A JSON string with its quotes. */
+/* A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */
 void sl__put_json_string(struct sl__buf *buf, const char *text, size_t len);
 
 /* Is this one JSON value (object: only an object will do), and nothing else? SL_EDATA says where not. */

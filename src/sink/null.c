@@ -29,7 +29,7 @@ static const struct sl_sink_ops null_ops = {
 
 int sl_sink_null_open(sl_sink *out, const struct sl_sink_opts *opts, struct sl_err *err)
 {
-	int rc = sl__sink_check_opts(opts, 0, "null:", err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS, "null:", err);
 	if (rc == 0)
 		*out = (sl_sink){.ops = &null_ops};
 	return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library's sinks share: which options each of them takes, and a copy of the options that outlives the call.
+ * What the library's sinks share: which options each of them takes, a copy of the options that outlives the call, and
+ * the makers of tables.
  *
  * Thread safety: no state. Ownership: sl__sink_copy_opts allocates; sl__sink_free_opts frees.
  */
@@ -22,5 +23,22 @@ SL_MUST_CHECK int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned 
 SL_MUST_CHECK int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts,
 				     const struct sl_env *env, struct sl_err *err);
 void sl__sink_free_opts(struct sl_sink_opts *opts, const struct sl_env *env);
+
+/* Give err another class; the code is returned for `return sl__sink_class(…)`. err may be NULL. */
+static inline int sl__sink_class(struct sl_err *err, int code, enum sl_err_class error_class)
+{
+	if (err != NULL) {
+		err->error_class = error_class;
+		err->retryable = error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED ||
+				 error_class == SL_CLASS_FATAL;
+	}
+	return code;
+}
+
+/* Halves of sl_sink_create_table. `what`: the file; the conninfo. */
+SL_MUST_CHECK int sl__sink_sqlite_create(const char *what, const struct sl_sink_opts *opts,
+					 const struct sl_column *columns, size_t n, struct sl_err *err);
+SL_MUST_CHECK int sl__sink_postgres_create(const char *what, const struct sl_sink_opts *opts,
+					   const struct sl_column *columns, size_t n, struct sl_err *err);
 
 #endif

@@ -182,6 +182,8 @@ static int remove_all(sl_wal *w, struct sl_err *err)
 
 static int publish_all(const sl_wal *w, const char *dir, struct sl_err *err)
 {
+	if (w->opts.discard_settled == SL_ON)
+		return 0;
 	int rc = make_ready(w, dir, err);
 	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
 		rc = publish_sealed(w, &w->segments[i], dir, err);
@@ -279,7 +281,7 @@ int sl_wal_archive_path(const char *path, const char *dir, int include_pending, 
 int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 {
 	int rc = sl_wal_stop(w, deadline_ms, err);
-	if (rc != 0 || w->opts.archive_on_complete == SL_OFF)
+	if (rc != 0 || (w->opts.archive_on_complete == SL_OFF && w->opts.discard_settled != SL_ON))
 		return rc;
 	return sl_wal_archive(w, NULL, 0, err);
 }
@@ -289,7 +291,9 @@ int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 /* Is the oldest sealed segment settled, and is there data behind it (A4)? */
 static bool oldest_is_due(const sl_wal *w) SL_REQUIRES(w->mu)
 {
-	if (w->opts.archive_on_complete == SL_OFF || w->n_segments == 0 || w->poisoned || w->closed || w->archived)
+	if (w->n_segments == 0 || w->poisoned || w->closed || w->archived)
+		return false;
+	if (w->opts.archive_on_complete == SL_OFF && w->opts.discard_settled != SL_ON)
 		return false;
 	uint64_t last = w->segments[0].last;
 	const struct wal_entry *pending = sl__wal_index_next(&w->index, 0);
@@ -323,10 +327,11 @@ static void forget_oldest(sl_wal *w) SL_REQUIRES(w->mu)
 static int archive_oldest(sl_wal *w, struct wal_segment seg, struct sl_err *err)
 {
 	const char *dir = w->opts.archive_dir;
+	bool keep = w->opts.discard_settled != SL_ON;
 	int rc = sl__wal_flush_marks(w, err);
-	if (rc == 0)
+	if (rc == 0 && keep)
 		rc = make_ready(w, dir, err);
-	if (rc == 0)
+	if (rc == 0 && keep)
 		rc = publish_sealed(w, &seg, dir, err);
 	return rc == 0 ? remove_sealed(w, &seg, err) : rc;
 }

@@ -74,6 +74,8 @@ static int check_enums(struct sl_wal_opts *o, struct sl_err *err)
 		return bad_field(err, "on_corruption", "SL_WAL_SALVAGE, SL_WAL_TRUNCATE or SL_WAL_REFUSE");
 	if ((unsigned)o->archive_on_complete > SL_OFF)
 		return bad_field(err, "archive_on_complete", "SL_DEFAULT, SL_ON or SL_OFF");
+	if ((unsigned)o->discard_settled > SL_OFF)
+		return bad_field(err, "discard_settled", "SL_DEFAULT, SL_ON or SL_OFF");
 	if ((unsigned)o->background > SL_OFF)
 		return bad_field(err, "background", "SL_DEFAULT, SL_ON or SL_OFF");
 	if (o->archive_on_complete == SL_DEFAULT)

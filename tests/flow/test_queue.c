@@ -29,6 +29,7 @@ struct fixture {
 	bool freeing;
 	uintptr_t dropped[256];
 	int n_dropped;
+	uint64_t last_drop_position;
 	pthread_t dropper;
 	int push_in_high; /* items to push from on_high */
 	int failed_pushes;
@@ -81,11 +82,12 @@ static void on_low(void *ctx)
 	note_mark(ctx, 'L');
 }
 
-static void on_drop(const struct sl__queue_item *item, void *ctx)
+static void on_drop(const struct sl__queue_item *item, uint64_t position, void *ctx)
 {
 	struct fixture *f = ctx;
 	struct sl__queue_stats s;
 	sl__queue_stats(f->q, &s); /* would hang if the lock were held */
+	f->last_drop_position = position;
 	f->dropped[f->n_dropped++] = (uintptr_t)item->ptr;
 	f->dropper = pthread_self();
 }
@@ -164,7 +166,7 @@ static void start_push(struct fixture *f, struct call *c, uintptr_t first, size_
 {
 	*c = (struct call){.f = f, .n = n, .timeout_ms = timeout_ms, .rc = 99};
 	for (size_t i = 0; i < n; i++)
-		c->items[i] = (struct sl__queue_item){.ptr = ITEM(first + i), .bytes = bytes};
+		c->items[i] = (struct sl__queue_item){.ptr = ITEM(first + i), .bytes = bytes & 0xffffffff};
 	assert_int_equal(pthread_create(&c->thread, NULL, push_main, c), 0);
 }
 
@@ -915,7 +917,7 @@ static void stress_low(void *ctx)
 		atomic_fetch_add(&s->bad_marks, 1);
 }
 
-static void stress_drop(const struct sl__queue_item *item, void *ctx)
+static void stress_drop(const struct sl__queue_item *item, SL_UNUSED uint64_t position, void *ctx)
 {
 	struct stress *s = ctx;
 	atomic_fetch_add(&s->dropped, 1);
@@ -936,8 +938,8 @@ static void *stress_produce(void *arg)
 		size_t n = r % 3 == 0 ? r / 3 % 40 + 1 : 1, pushed = 0;
 		int64_t timeout_ms = (r >> 20) % 4 == 0 ? 0 : (r >> 20) % 4 == 1 ? 1 : SL_UNLIMITED;
 		for (size_t i = 0; i < n; i++)
-			items[i] =
-				(struct sl__queue_item){.ptr = ITEM(item_value(t->id, ++seq)), .bytes = (r >> 30) % 41};
+			items[i] = (struct sl__queue_item){.ptr = ITEM(item_value(t->id, ++seq)),
+							   .bytes = (r >> 30) % 41 & 63};
 		int rc = sl__queue_push_many(s->q, items, n, timeout_ms, &pushed);
 		for (size_t i = 0; i < pushed; i++)
 			sum += (uintptr_t)items[i].ptr;
@@ -1049,6 +1051,109 @@ static void every_item_of_many_threads_leaves_exactly_once(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* ---- tags, places, interrupts ---- */
+
+static void an_item_keeps_its_tag_and_tells_its_place(void **state)
+{
+	struct fixture *f = *state;
+	struct sl__queue_item in[5], out[5];
+	size_t n;
+	uint64_t first = 99;
+	make(f, (struct sl__queue_opts){.capacity = 3, .overflow = SL__QUEUE_DROP_OLDEST, .on_drop = on_drop});
+	for (uint8_t i = 0; i < 5; i++)
+		in[i] = (struct sl__queue_item){.ptr = ITEM(i + 1), .bytes = 7, .tag = i};
+	assert_int_equal(sl__queue_push_many(f->q, in, 5, 0, &n), 0);
+	assert_int_equal(f->n_dropped, 2);
+	assert_int_equal(f->last_drop_position, 1);
+	assert_int_equal(sl__queue_pop_at(f->q, out, 2, 0, 0, &n, &first), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(first, 2);
+	assert_int_equal(out[0].tag, 2);
+	assert_int_equal(out[0].bytes, 7);
+	assert_int_equal(out[1].tag, 3);
+	assert_int_equal(sl__queue_take_at(f->q, out, 5, &first), 1);
+	assert_int_equal(first, 4);
+	assert_int_equal(out[0].tag, 4);
+}
+
+static void *waiting_push_main(void *arg)
+{
+	struct call *c = arg;
+	size_t pushed;
+	c->rc = sl__queue_push_waiting(c->f->q, c->items, c->n, c->timeout_ms, &pushed);
+	return NULL;
+}
+
+static void a_waiting_push_waits_also_where_others_drop(void **state)
+{
+	struct fixture *f = *state;
+	struct call c = {.f = f, .n = 1, .timeout_ms = SL_UNLIMITED, .rc = 99};
+	c.items[0] = (struct sl__queue_item){.ptr = ITEM(3), .bytes = 1};
+	make(f, (struct sl__queue_opts){.capacity = 2, .overflow = SL__QUEUE_DROP_OLDEST, .on_drop = on_drop});
+	push_range(f, 1, 2);
+	assert_int_equal(pthread_create(&c.thread, NULL, waiting_push_main, &c), 0);
+	vclock_await_waiters(&f->clock, 1);
+	expect_range(f, 1, 2);
+	pthread_join(c.thread, NULL);
+	assert_int_equal(c.rc, 0);
+	assert_int_equal(f->n_dropped, 0);
+	expect_range(f, 3, 3);
+}
+
+struct popper {
+	struct fixture *f;
+	int64_t linger_ms;
+	int rc;
+	size_t n;
+	pthread_t thread;
+};
+
+static void *popper_main(void *arg)
+{
+	struct popper *p = arg;
+	struct sl__queue_item out[8];
+	p->rc = sl__queue_pop(p->f->q, out, 8, p->linger_ms, SL_UNLIMITED, &p->n);
+	return NULL;
+}
+
+static void an_interrupt_ends_one_wait_with_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct popper p[2] = {{.f = f}, {.f = f, .linger_ms = 50}};
+	make(f, (struct sl__queue_opts){.capacity = 8});
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_create(&p[i].thread, NULL, popper_main, &p[i]), 0);
+		vclock_await_waiters(&f->clock, i + 1);
+	}
+	sl__queue_interrupt(f->q);
+	pthread_join(p[0].thread, NULL);
+	assert_int_equal(p[0].rc, SL_EAGAIN);
+	assert_int_equal(p[0].n, 0);
+	/* The other one waits on, and keeps the time of what comes. */
+	push_range(f, 1, 2);
+	vclock_await_waiters(&f->clock, 1);
+	vclock_advance_ms(&f->clock, 50);
+	pthread_join(p[1].thread, NULL);
+	assert_int_equal(p[1].rc, 0);
+	assert_int_equal(p[1].n, 2);
+}
+
+static void an_interrupt_that_finds_nobody_waiting_meets_the_next_who_would(void **state)
+{
+	struct fixture *f = *state;
+	struct sl__queue_item out[8];
+	size_t n;
+	make(f, (struct sl__queue_opts){.capacity = 8});
+	sl__queue_interrupt(f->q);
+	sl__queue_interrupt(f->q); /* they are one */
+	push_range(f, 1, 1);
+	assert_int_equal(sl__queue_pop(f->q, out, 8, 0, SL_UNLIMITED, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(sl__queue_pop(f->q, out, 8, 0, SL_UNLIMITED, &n), SL_EAGAIN);
+	assert_int_equal(n, 0);
+	assert_int_equal(sl__queue_pop(f->q, out, 8, 0, 0, &n), SL_ETIMEDOUT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1090,6 +1195,10 @@ int main(void)
 		TEST(the_smallest_queue_has_marks_too),
 		TEST(without_memory_nothing_is_made_and_nothing_leaks),
 		TEST(every_item_of_many_threads_leaves_exactly_once),
+		TEST(an_item_keeps_its_tag_and_tells_its_place),
+		TEST(a_waiting_push_waits_also_where_others_drop),
+		TEST(an_interrupt_ends_one_wait_with_nothing),
+		TEST(an_interrupt_that_finds_nobody_waiting_meets_the_next_who_would),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

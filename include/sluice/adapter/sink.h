@@ -74,6 +74,9 @@ struct sl_sink_ops {
 	/* Write a batch. May block; should come back within the sink's own timeouts. */
 	int (*write)(void *sink, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		     struct sl_err *err);
+	/* Is the target there, and fit to be written to? For whoever would rather know before the first batch. May be
+	 * NULL: nothing can be told. Called without a lane, before the first write. */
+	int (*check)(void *sink, struct sl_err *err);
 	/* Running and later writes should return soon, with any error: stop has run out of time. May be NULL. */
 	void (*cancel)(void *sink);
 	/* Frees the sink. Not called by the coordinator: whoever opened a sink closes it, after the coordinator. */

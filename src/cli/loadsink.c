@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "loadsink.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const bodies[] = {"jsonl", "array", "cloudevents"};
+
+const char **loadsink_split(const char *text, size_t *n)
+{
+	size_t names = 1, bytes = strlen(text) + 1;
+	const char **list;
+	char *copy, *at;
+
+	for (const char *p = text; *p; p++)
+		names += *p == ',';
+	list = malloc((names + 1) * sizeof(*list) + bytes);
+	if (!list)
+		return NULL;
+	copy = memcpy((char *)(list + names + 1), text, bytes);
+	*n = 0;
+	while ((at = strsep(&copy, ","))) {
+		if (!*at) {
+			free(list);
+			return NULL;
+		}
+		list[(*n)++] = at;
+	}
+	list[*n] = NULL;
+	return list;
+}
+
+const char **loadsink_copy(const char *const *names, size_t n)
+{
+	size_t bytes = 0;
+	const char **list;
+	char *at;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += strlen(names[i]) + 1;
+	list = malloc((n + 1) * sizeof(*list) + bytes);
+	if (!list)
+		return NULL;
+	at = (char *)(list + n + 1);
+	for (size_t i = 0; i < n; i++) {
+		list[i] = at;
+		at = stpcpy(at, names[i]) + 1;
+	}
+	list[n] = NULL;
+	return list;
+}
+
+static json_t *list_json(const char *const *list, size_t n)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		if (json_array_append_new(array, json_string(list[i]))) {
+			json_decref(array);
+			return NULL;
+		}
+	return array;
+}
+
+static void set(json_t *object, const char *name, json_t *value)
+{
+	if (value)
+		json_object_set_new(object, name, value);
+}
+
+int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES])
+{
+	const struct sl_sink_opts *o = &s->opts;
+	json_t *j = json_object();
+	size_t n;
+
+	set(j, "to", json_string(sl_sink_target(sink)));
+	set(j, "format", json_string(o->format == SL_ROWS_CSV ? "csv" : "jsonl"));
+	set(j, "table", o->table ? json_string(o->table) : NULL);
+	set(j, "columns", o->columns ? list_json(o->columns, o->n_columns) : NULL);
+	set(j, "on_conflict", o->on_conflict ? list_json(o->on_conflict, o->n_on_conflict) : NULL);
+	set(j, "null", o->null_text ? json_string(o->null_text) : NULL);
+	set(j, "body", o->body ? json_string(bodies[o->body]) : NULL);
+	set(j, "token_file", o->token_file ? json_string(o->token_file) : NULL);
+	set(j, "ca_file", o->ca_file ? json_string(o->ca_file) : NULL);
+	set(j, "file_format", o->file_format == SL_ROWS_CSV ? json_string("csv") : NULL);
+	set(j, "zstd_level", o->zstd_level ? json_integer(o->zstd_level) : NULL);
+	n = j ? json_dumpb(j, out, LOADSINK_TEXT_BYTES - 1, JSON_COMPACT) : 0;
+	json_decref(j);
+	out[n < LOADSINK_TEXT_BYTES ? n : 0] = '\0';
+	return n > 0 && n < LOADSINK_TEXT_BYTES ? 0 : -1;
+}
+
+static const char *text_of(const json_t *j, const char *name)
+{
+	return json_string_value(json_object_get(j, name));
+}
+
+static int list_of(const json_t *j, const char *name, const char ***out, size_t *n)
+{
+	json_t *array = json_object_get(j, name), *value;
+	size_t i;
+
+	if (!array)
+		return 0;
+	*n = json_array_size(array);
+	*out = calloc(*n + 1, sizeof(**out));
+	if (!*out || !*n)
+		return SL_EDATA;
+	json_array_foreach(array, i, value)
+	{
+		(*out)[i] = json_string_value(value);
+		if (!(*out)[i])
+			return SL_EDATA;
+	}
+	return 0;
+}
+
+int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
+{
+	json_t *j = json_loads(text, 0, NULL);
+	const char *to = j ? text_of(j, "to") : NULL, *format = j ? text_of(j, "format") : NULL,
+		   *body = j ? text_of(j, "body") : NULL, *file_format = j ? text_of(j, "file_format") : NULL;
+
+	*s = (struct loadsink){.url = to, .kept = j, .opts = {SL_SINK_OPTS_INIT}};
+	if (!to || !format || list_of(j, "columns", &s->lists[0], &s->opts.n_columns) ||
+	    list_of(j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict)) {
+		loadsink_fini(s);
+		return sl_err_set(err, SL_EDATA, "it does not say where it was going");
+	}
+	s->opts.format = strcmp(format, "csv") == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
+	s->opts.columns = s->lists[0];
+	s->opts.on_conflict = s->lists[1];
+	s->opts.table = text_of(j, "table");
+	s->opts.null_text = text_of(j, "null");
+	s->opts.token_file = text_of(j, "token_file");
+	s->opts.ca_file = text_of(j, "ca_file");
+	s->opts.file_format = file_format ? SL_ROWS_CSV : SL_ROWS_JSON;
+	s->opts.zstd_level = (int32_t)json_integer_value(json_object_get(j, "zstd_level"));
+	for (int i = 0; i < 3; i++)
+		if (body && strcmp(body, bodies[i]) == 0)
+			s->opts.body = (enum sl_http_body)i;
+	return 0;
+}
+
+void loadsink_fini(struct loadsink *s)
+{
+	free(s->lists[0]);
+	free(s->lists[1]);
+	json_decref(s->kept);
+	*s = (struct loadsink){.url = NULL};
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where rows go: the options of a sink as text, so that a dead letter remembers its target and `dlq redrive` can open
+ * it again. The text is one JSON object without secrets: passwords come from the environment or a password file each
+ * time.
+ *
+ * Thread safety: none; the main thread calls. Ownership: a loadsink owns its strings until loadsink_fini.
+ */
+#ifndef SLUICE_CLI_LOADSINK_H
+#define SLUICE_CLI_LOADSINK_H
+
+#include "cli.h"
+
+#include <sluice/sink.h>
+
+#define LOADSINK_TEXT_BYTES 4000 /* a letter's target has 4096 */
+
+struct loadsink {
+	const char *url; /* as given; may hold a secret */
+	struct sl_sink_opts opts;
+	json_t *kept; /* what opts points into, when it came from a text */
+	const char **lists[2];
+};
+
+/* Split "a,b" into a NULL-terminated list; *n its length. One block of memory for free(); NULL without memory or for an
+ * empty name. */
+const char **loadsink_split(const char *text, size_t *n);
+
+/* A copy of a list, made the same way. */
+const char **loadsink_copy(const char *const *names, size_t n);
+
+/* The target as text; 0, or -1 when it is too long to be remembered. sink gives its URL without secrets. */
+int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES]);
+/* The target of such a text. 0, or an error. */
+int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err);
+void loadsink_fini(struct loadsink *s);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A batch is an ordered array of items and a stack of segments that partition what has not ended:
+ *
+ *     items     ended │ top          │ below it     │ bottom
+ *               0     lo             end            end            n
+ *
+ * Only the segment on top is ever written, so that what lies behind one another is written behind one another: the
+ * order within keys survives every split. Items of the segment on top may change places only to bring those to its
+ * front that will not be written again.
+ */
+#include "coordinator/coordinator.h"
+
+void sl__batch_begin(struct sl__batch *b, size_t n)
+{
+	b->n = n;
+	b->lo = 0;
+	b->n_segments = 1;
+	b->segments[0] = (struct sl__segment){.end = n};
+	b->keyed = true;
+	b->has_id = false;
+	b->tries = b->letter_tries = 0;
+	b->first_failed_ms = b->last_failed_ms = 0;
+}
+
+/* The items of the segment on top are not what they were: another idempotency key. */
+static void changed(struct sl__batch *b)
+{
+	b->has_id = false;
+	b->tries = 0;
+}
+
+void sl__batch_pop(struct sl__batch *b)
+{
+	b->lo = sl__top(b)->end;
+	b->n_segments--;
+	b->letter_tries = 0;
+	changed(b);
+}
+
+bool sl__batch_cut(struct sl__batch *b, size_t at)
+{
+	assert(at > b->lo && at < sl__top(b)->end);
+	if (b->n_segments == SL__SEGMENTS)
+		return false;
+	struct sl__segment part = *sl__top(b);
+	part.end = at;
+	sl__top(b)->paid = part.paid = false;
+	b->segments[b->n_segments++] = part;
+	changed(b);
+	return true;
+}
+
+void sl__batch_halve(struct sl__batch *b)
+{
+	size_t n = sl__top(b)->end - b->lo;
+	bool there_was_room = sl__batch_cut(b, b->lo + n / 2);
+	assert(there_was_room); /* culprits take half of the stack at most, and halves log2 of a million */
+	(void)there_was_room;
+}
+
+void sl__batch_kill(struct sl__batch *b, size_t n)
+{
+	if (b->lo + n == sl__top(b)->end) {
+		sl__top(b)->dead = true;
+		return;
+	}
+	bool there_was_room = sl__batch_cut(b, b->lo + n);
+	assert(there_was_room);
+	(void)there_was_room;
+	sl__top(b)->dead = true;
+}
+
+void sl__batch_isolate(struct sl__batch *b, size_t k)
+{
+	struct sl__queue_item item = b->items[k];
+	memmove(&b->items[b->lo + 1], &b->items[b->lo], (k - b->lo) * sizeof item);
+	b->items[b->lo] = item;
+	bool between = k > b->lo && k + 1 < sl__top(b)->end;
+	if (between && b->n_segments < SL__SEGMENTS / 2)
+		(void)sl__batch_cut(b, k + 1);
+	sl__batch_kill(b, 1);
+}
+
+static size_t collect(struct sl__queue_item *to, const struct sl__queue_item *from, const uint8_t *outcomes, size_t n,
+		      uint8_t which)
+{
+	size_t found = 0;
+	for (size_t i = 0; i < n; i++)
+		if (outcomes[i] == which)
+			to[found++] = from[i];
+	return found;
+}
+
+void sl__batch_sort(struct sl__batch *b, const uint8_t *outcomes, struct sl__queue_item *scratch, size_t *written,
+		    size_t *poison)
+{
+	struct sl__queue_item *items = &b->items[b->lo];
+	size_t n = sl__top(b)->end - b->lo;
+	*written = collect(scratch, items, outcomes, n, SL_SINK_WRITTEN);
+	*poison = collect(scratch + *written, items, outcomes, n, SL_SINK_POISON);
+	size_t ended = *written + *poison;
+	if (ended == 0)
+		return;
+	(void)collect(scratch + ended, items, outcomes, n, SL_SINK_AS_BATCH);
+	memcpy(items, scratch, n * sizeof *items);
+	changed(b);
+}
+
+/* ---- lists ---- */
+
+void sl__batches_append(struct sl__batches *list, struct sl__batch *b)
+{
+	b->next = NULL;
+	if (list->first == NULL)
+		list->first = b;
+	else
+		list->last->next = b;
+	list->last = b;
+	list->n++;
+	list->items += b->n - b->lo;
+}
+
+void sl__batches_prepend(struct sl__batches *list, struct sl__batch *b)
+{
+	b->next = list->first;
+	list->first = b;
+	if (list->last == NULL)
+		list->last = b;
+	list->n++;
+	list->items += b->n - b->lo;
+}
+
+struct sl__batch *sl__batches_pop(struct sl__batches *list)
+{
+	struct sl__batch *b = list->first;
+	if (b == NULL)
+		return NULL;
+	list->first = b->next;
+	if (list->first == NULL)
+		list->last = NULL;
+	list->n--;
+	list->items -= b->n - b->lo;
+	return b;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making the handle and taking it apart. */
+#include "coordinator/coordinator.h"
+
+/* ---- marks ---- */
+
+static void on_high(void *ctx)
+{
+	sl_coordinator *c = ctx;
+	if (c->o.rate_by_watermark == SL_ON)
+		(void)sl_coordinator_reduce_tokens(c);
+	if (c->o.on_backpressure_high != NULL)
+		c->o.on_backpressure_high(c->o.backpressure_ctx);
+}
+
+static void on_low(void *ctx)
+{
+	sl_coordinator *c = ctx;
+	if (c->o.rate_by_watermark == SL_ON)
+		(void)sl_coordinator_restore_tokens(c);
+	if (c->o.on_backpressure_low != NULL)
+		c->o.on_backpressure_low(c->o.backpressure_ctx);
+}
+
+/* ---- parts ---- */
+
+static int make_queue(sl_coordinator *c, struct sl_err *err)
+{
+	bool marks = c->o.on_backpressure_high != NULL || c->o.on_backpressure_low != NULL ||
+		     c->o.rate_by_watermark == SL_ON;
+	static const enum sl__queue_overflow overflows[] = {
+		[SL_OVERFLOW_BLOCK] = SL__QUEUE_BLOCK,
+		[SL_OVERFLOW_DROP_OLDEST] = SL__QUEUE_DROP_OLDEST,
+		[SL_OVERFLOW_ERROR] = SL__QUEUE_ERROR,
+	};
+	struct sl__queue_opts opts = {.env = &c->env,
+				      .name = c->name,
+				      .capacity = (size_t)c->o.capacity,
+				      .max_bytes = c->o.max_bytes == INT64_MAX ? 0 : (size_t)c->o.max_bytes,
+				      .high_watermark = c->o.high_watermark,
+				      .low_watermark = c->o.low_watermark,
+				      .overflow = overflows[c->o.overflow_strategy],
+				      .on_high = marks ? on_high : NULL,
+				      .on_low = marks ? on_low : NULL,
+				      .on_drop = sl__on_drop,
+				      .ctx = c};
+	return sl__queue_new(&c->queue, &opts, err);
+}
+
+static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, struct sl_err *err)
+{
+	struct sl__tokens_opts opts = {.env = &c->env, .rate = rate, .reduce_factor = c->o.reduce_factor};
+	return rate == 0 ? 0 : sl__tokens_new(out, &opts, err);
+}
+
+static int make_gates(sl_coordinator *c, struct sl_err *err)
+{
+	struct sl__breaker_opts breaker = {.env = &c->env,
+					   .consecutive_failures = c->o.breaker_failures == SL_UNLIMITED
+									   ? UINT32_MAX
+									   : (uint32_t)c->o.breaker_failures,
+					   .failure_rate = 2, /* never by the rate */
+					   .open_ms = c->o.breaker_open_ms,
+					   .open_max_ms = c->o.breaker_open_max_ms};
+	struct sl__limiter_opts limiter = {.env = &c->env, .max = (uint32_t)c->o.workers_max};
+	int rc = sl__breaker_new(&c->breaker, &breaker, err);
+	if (rc == 0 && c->o.adaptive != SL_OFF)
+		rc = sl__limiter_new(&c->limiter, &limiter, err);
+	if (rc == 0)
+		rc = make_rate(c, c->o.rate_items, &c->rate_items, err);
+	if (rc == 0)
+		rc = make_rate(c, c->o.rate_bytes, &c->rate_bytes, err);
+	return rc;
+}
+
+static int make_worker(sl_coordinator *c, struct sl__worker *w)
+{
+	w->c = c;
+	/* Zeroed: a view that never had a key or a position needs none written. */
+	w->items = sl__calloc(&c->env, c->batch_size, sizeof *w->items);
+	w->outcomes = sl__alloc(&c->env, c->batch_size);
+	sl__prng_init(&w->prng, &c->env);
+	if (c->env.rand->fill(w->id, sizeof w->id, c->env.rand_ctx) != 0)
+		for (size_t i = 0; i < sizeof w->id; i += 8)
+			sl__put64(w->id + i, sl__prng_next(&w->prng));
+	return w->items != NULL && w->outcomes != NULL ? 0 : SL_ENOMEM;
+}
+
+static int make_batches(sl_coordinator *c) SL_NO_TSA
+{
+	c->n_batches = (size_t)c->o.workers_max + (size_t)c->o.retry_batches;
+	c->batches = sl__calloc(&c->env, c->n_batches, sizeof *c->batches);
+	c->heap.at = sl__calloc(&c->env, c->n_batches, sizeof *c->heap.at);
+	if (c->batches == NULL || c->heap.at == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < c->n_batches; i++) {
+		struct sl__batch *b = &c->batches[i];
+		b->items = sl__alloc(&c->env, c->batch_size * sizeof *b->items);
+		if (b->items == NULL)
+			return SL_ENOMEM;
+		sl__batches_append(&c->free, b);
+	}
+	return 0;
+}
+
+static int make_memory(sl_coordinator *c, struct sl_err *err)
+{
+	int rc = make_batches(c);
+	if (rc == 0 && c->o.per_key_order == SL_ON)
+		rc = sl__keys_init(c);
+	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof *c->workers);
+	if (c->workers == NULL)
+		rc = SL_ENOMEM;
+	for (int32_t i = 0; i < c->o.workers_max && rc == 0; i++)
+		rc = make_worker(c, &c->workers[i]);
+	return rc == 0 ? 0 : sl_err_set(err, rc, "coordinator: no memory");
+}
+
+static int start_threads(sl_coordinator *c, struct sl_err *err)
+{
+	int rc = sl__thread_start(&c->keeper, c->name, sl__coordinator_keep, c);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "keeper", c->name);
+	c->keeper_runs = true;
+	return sl__pool_start(&c->pool, &c->env, c->name, (unsigned)c->o.workers_max, sl__worker_main, NULL, c, err);
+}
+
+/* ---- new and free ---- */
+
+static void set_up(sl_coordinator *c) SL_NO_TSA
+{
+	sl__mutex_init(&c->mu);
+	sl__cond_init(&c->work);
+	sl__cond_init(&c->park);
+	sl__cond_init(&c->ticks);
+	sl__cond_init(&c->settled);
+	sl__cond_init(&c->fed);
+	sl__fork_guard_init(&c->guard);
+	c->batch_size = (size_t)c->o.batch_size;
+	c->batch_bytes = (size_t)c->o.batch_bytes;
+	c->item_max = (size_t)SL_MIN((uint64_t)c->o.max_bytes, SL__ITEM_BYTES_MAX);
+	c->boxes = c->o.per_key_order == SL_ON || c->o.wal != NULL;
+	c->logs = c->o.wal != NULL || c->o.spill_wal != NULL;
+	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes && !c->logs;
+	c->loops = !(c->o.item_kind == SL_ITEM_POINTERS && c->o.item_free == NULL);
+	c->n_first = (uint32_t)SL_MIN(SL_MAX(c->o.workers, c->o.workers_min), c->o.workers_max);
+	c->running = c->target_workers = c->n_first;
+	c->limit = (uint32_t)c->o.workers_max;
+	c->limit_next_ns = SL_FOREVER;
+	c->keeper_until_ns = SL_FOREVER;
+	c->scale_at_ns = SL_FOREVER;
+	c->scale_quiet = c->o.workers_min < c->o.workers_max;
+}
+
+static void free_memory(sl_coordinator *c)
+{
+	for (int32_t i = 0; c->workers != NULL && i < c->o.workers_max; i++) {
+		sl__free(&c->env, c->workers[i].items);
+		sl__free(&c->env, c->workers[i].outcomes);
+	}
+	for (size_t i = 0; c->batches != NULL && i < c->n_batches; i++)
+		sl__free(&c->env, c->batches[i].items);
+	sl__free(&c->env, c->workers);
+	sl__free(&c->env, c->batches);
+	sl__free(&c->env, c->heap.at);
+	sl__free(&c->env, c->keys.buckets);
+	sl__free(&c->env, c->name);
+	sl__free(&c->env, c->target);
+}
+
+/* Half-built handles too; no thread runs. */
+static void take_apart(sl_coordinator *c)
+{
+	sl__coordinator_metrics_detach(c);
+	sl__queue_free(c->queue);
+	sl__breaker_free(c->breaker);
+	sl__limiter_free(c->limiter);
+	sl__tokens_free(c->rate_items);
+	sl__tokens_free(c->rate_bytes);
+	free_memory(c);
+	sl__fork_guard_fini(&c->guard);
+	sl__cond_fini(&c->work);
+	sl__cond_fini(&c->park);
+	sl__cond_fini(&c->ticks);
+	sl__cond_fini(&c->settled);
+	sl__cond_fini(&c->fed);
+	sl__mutex_fini(&c->mu);
+	struct sl_env env = c->env;
+	sl__free(&env, c);
+}
+
+static int copy_texts(sl_coordinator *c, struct sl_err *err)
+{
+	const char *target = c->o.target;
+	if (target == NULL && c->sink.ops->target != NULL)
+		target = c->sink.ops->target(c->sink.ctx);
+	c->name = sl__strdup(&c->env, c->o.name != NULL ? c->o.name : "coordinator");
+	c->target = sl__strdup(&c->env, target != NULL ? target : c->sink.ops->name);
+	return c->name != NULL && c->target != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
+}
+
+static int build(sl_coordinator *c, struct sl_err *err)
+{
+	int rc = copy_texts(c, err);
+	if (rc == 0)
+		rc = make_memory(c, err);
+	if (rc == 0)
+		rc = make_queue(c, err);
+	if (rc == 0)
+		rc = make_gates(c, err);
+	if (rc == 0)
+		rc = sl__coordinator_metrics_attach(c, err);
+	if (rc == 0)
+		rc = start_threads(c, err);
+	if (rc == 0)
+		rc = sl__durable_start(c, err);
+	return rc;
+}
+
+int sl_coordinator_new(sl_coordinator **out, const sl_sink *sink, const struct sl_coordinator_opts *opts,
+		       struct sl_err *err)
+{
+	struct sl_env env;
+	struct sl_coordinator_opts o;
+	int rc = sl__coordinator_options(&o, opts, sink, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	sl_coordinator *c = sl__calloc(&env, 1, sizeof *c);
+	if (c == NULL)
+		return sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
+	c->env = env;
+	c->o = o;
+	c->sink = *sink;
+	set_up(c);
+	rc = build(c, err);
+	if (rc != 0) {
+		sl__join_threads(c);
+		take_apart(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+int sl_coordinator_free(sl_coordinator *c)
+{
+	if (c == NULL)
+		return 0;
+	if (sl__forked(&c->guard))
+		return SL_EFORKED;
+	sl__lock(&c->mu);
+	struct sl__tally t = sl__tally(c);
+	int rc = 0;
+	if (!c->stopped)
+		rc = SL_EINVAL;
+	else if (c->n_busy > 0)
+		rc = SL_ETIMEDOUT;
+	else if (t.queue.depth + t.outside > 0)
+		rc = SL_EPENDING;
+	sl__unlock(&c->mu);
+	if (rc != 0)
+		return rc;
+	sl__join_threads(c);
+	take_apart(c);
+	return 0;
+}

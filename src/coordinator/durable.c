@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The logs. A record of the log is one item:
+ *
+ *     version (1)  │ position, varint │ length of the key, varint │ key │ bytes
+ *
+ * (docs/formats/coordinator.md). A submit appends before it pushes, so what it accepted is in the log; what ends is
+ * marked there, and what is not marked at the next start is fed into the queue again, ahead of everything new. A mark
+ * may be lost by a crash, a record never: an item is written at least once.
+ *
+ *  D1  An item that a submit refused is marked as failed, durably, before the submit returns.
+ *  D2  A record is marked only after its item has ended: written, or its letter durable, or dropped.
+ */
+#include "base/buf.h"
+#include "coordinator/coordinator.h"
+
+#define VERSION 1
+#define CHUNK 64
+#define MEMORY_WAIT_MS 100 /* before the feeder asks for memory again */
+
+/* ---- the record ---- */
+
+static void put_varint(struct sl__buf *b, uint64_t v)
+{
+	unsigned char bytes[10];
+	size_t n = 0;
+	for (; v >= 0x80; v >>= 7)
+		bytes[n++] = (unsigned char)(v | 0x80);
+	bytes[n++] = (unsigned char)v;
+	(void)sl__buf_append(b, bytes, n);
+}
+
+static bool get_varint(const unsigned char **at, const unsigned char *end, uint64_t *v)
+{
+	*v = 0;
+	for (unsigned shift = 0; *at < end && shift < 64; shift += 7) {
+		unsigned char byte = *(*at)++;
+		*v |= (uint64_t)(byte & 0x7F) << shift;
+		if (byte < 0x80)
+			return true;
+	}
+	return false;
+}
+
+static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct sl_item *item)
+{
+	const void *bytes;
+	size_t len;
+	int rc = sl__item_bytes(c, item, &bytes, &len);
+	if (rc != 0)
+		return rc;
+	(void)sl__buf_append(b, "\x01", 1);
+	put_varint(b, item->position);
+	put_varint(b, item->key_len);
+	(void)sl__buf_append(b, item->key, item->key_len);
+	return sl__buf_append(b, bytes, len);
+}
+
+static int get_record(const void *payload, size_t n, struct sl_item *out)
+{
+	const unsigned char *at = payload, *end = at + n;
+	uint64_t position, key_len;
+	if (n == 0 || *at++ != VERSION || !get_varint(&at, end, &position) || !get_varint(&at, end, &key_len) ||
+	    key_len > UINT8_MAX || key_len > (size_t)(end - at))
+		return SL_EDATA;
+	*out = (struct sl_item){.data = at + key_len,
+				.len = (size_t)(end - at) - key_len,
+				.key = key_len > 0 ? at : NULL,
+				.key_len = key_len,
+				.position = position};
+	return 0;
+}
+
+/* ---- marks ---- */
+
+static void mark(const sl_coordinator *c, sl_wal *log, uint64_t first, uint64_t last, bool sent)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sent ? sl_wal_mark_sent(log, first, last, &err) : sl_wal_mark_failed(log, first, last, &err);
+	if (rc != 0)
+		sl__log(&c->env, SL_LOG_WARN, "coordinator",
+			"items are not marked in the log; they may be written again", SL__F_STR("name", c->name),
+			SL__F_U64("first", first), SL__F_U64("last", last), SL__F_STR("error", err.msg));
+}
+
+void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool sent)
+{
+	for (size_t i = 0, next; i < n; i = next) {
+		const struct sl__box *box = sl__box_of(&items[i]);
+		next = i + 1;
+		if (box == NULL || box->log == NULL)
+			continue;
+		uint64_t last = box->sequence;
+		for (; next < n; next++, last++) {
+			const struct sl__box *more = sl__box_of(&items[next]);
+			if (more == NULL || more->log != box->log || more->sequence != last + 1)
+				break;
+		}
+		mark(c, box->log, box->sequence, last, sent);
+	}
+}
+
+/* ---- submit ---- */
+
+struct chunk {
+	struct sl__queue_item q[CHUNK];
+	struct sl_wal_span spans[CHUNK];
+	size_t ends[CHUNK]; /* of the records in bytes */
+	struct sl__buf bytes;
+	size_t n;
+};
+
+/* Make items and their records ready; stops at the first that cannot be, with why. */
+static int make_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n)
+{
+	int rc = 0;
+	sl__buf_clear(&k->bytes);
+	for (k->n = 0; k->n < n && k->n < CHUNK; k->n++) {
+		size_t before = k->bytes.len;
+		if ((rc = sl__item_make(c, &items[k->n], &k->q[k->n])) != 0)
+			break;
+		if ((rc = put_record(c, &k->bytes, &items[k->n])) != 0) {
+			sl__item_unmake(c, &k->q[k->n]);
+			k->bytes.failed = 0;
+			k->bytes.len = before;
+			break;
+		}
+		k->ends[k->n] = k->bytes.len;
+	}
+	for (size_t i = 0; i < k->n; i++) {
+		size_t begin = i > 0 ? k->ends[i - 1] : 0;
+		k->spans[i] = (struct sl_wal_span){k->bytes.data + begin, k->ends[i] - begin};
+	}
+	return rc;
+}
+
+static int append_chunk(sl_coordinator *c, sl_wal *log, struct chunk *k, size_t *durable)
+{
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t first = 0;
+	*durable = 0;
+	int rc = sl_wal_append_many(log, k->spans, k->n, &first, durable, &err);
+	if (rc == 0)
+		*durable = k->n;
+	else
+		sl__log(&c->env, SL_LOG_WARN, "coordinator", "the log took no more", SL__F_STR("name", c->name),
+			SL__F_STR("error", err.msg));
+	for (size_t i = 0; i < *durable; i++) {
+		struct sl__box *box = k->q[i].ptr;
+		box->log = log;
+		box->sequence = first + i;
+	}
+	return rc;
+}
+
+/* D1. Returns what the caller hears. */
+static int take_back(sl_coordinator *c, const struct chunk *k, size_t from, size_t durable, int rc)
+{
+	struct sl_err err = SL_ERR_INIT;
+	if (from >= durable)
+		return rc;
+	sl__durable_mark(c, &k->q[from], durable - from, false);
+	int synced = sl_wal_sync(c->o.wal, &err);
+	if (synced == 0)
+		return rc;
+	sl__log(&c->env, SL_LOG_ERROR, "coordinator", "items that were refused may still be written after a restart",
+		SL__F_STR("name", c->name), SL__F_U64("items", durable - from), SL__F_STR("error", err.msg));
+	return synced;
+}
+
+static bool no_room(const sl_coordinator *c, int64_t timeout_ms)
+{
+	struct sl__queue_stats s;
+	if (c->o.overflow_strategy == SL_OVERFLOW_DROP_OLDEST ||
+	    (c->o.overflow_strategy == SL_OVERFLOW_BLOCK && timeout_ms != 0))
+		return false;
+	sl__queue_stats(c->queue, &s);
+	return s.depth >= s.capacity;
+}
+
+static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n, int64_t timeout_ms,
+			size_t *pushed)
+{
+	size_t durable = 0;
+	*pushed = 0;
+	if (no_room(c, timeout_ms))
+		return SL_EFULL; /* before it costs a flush */
+	int refused = make_chunk(c, k, items, n), rc = 0;
+	if (k->n > 0)
+		rc = append_chunk(c, c->o.wal, k, &durable);
+	if (durable > 0) {
+		int full = sl__queue_push_many(c->queue, k->q, durable, timeout_ms, pushed);
+		if (full != 0)
+			rc = take_back(c, k, *pushed, durable, full);
+	}
+	for (size_t i = *pushed; i < k->n; i++)
+		sl__item_unmake(c, &k->q[i]);
+	return rc != 0 ? rc : refused;
+}
+
+int sl__durable_submit(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms, size_t *accepted)
+{
+	struct chunk *k = sl__alloc(&c->env, sizeof *k);
+	if (k == NULL)
+		return SL_ENOMEM;
+	int64_t deadline_ns = timeout_ms > 0 ? sl__deadline_ns(&c->env, timeout_ms) : SL_FOREVER;
+	int rc = 0;
+	sl__buf_init(&k->bytes, &c->env);
+	while (rc == 0 && *accepted < n) {
+		size_t pushed;
+		int64_t ms = timeout_ms > 0 ? sl__left_ms(c, deadline_ns) : timeout_ms;
+		rc = submit_chunk(c, k, items + *accepted, n - *accepted, ms, &pushed);
+		*accepted += pushed;
+	}
+	sl__buf_fini(&k->bytes);
+	sl__free(&c->env, k);
+	return rc;
+}
+
+/* ---- feeding ---- */
+
+int sl__await_fed(sl_coordinator *c, int64_t timeout_ms)
+{
+	if (SL_LIKELY(!atomic_load_explicit(&c->feeding, memory_order_acquire)))
+		return 0;
+	int64_t deadline_ns = timeout_ms < 0 ? SL_FOREVER : sl__deadline_ns(&c->env, timeout_ms);
+	bool in_time = true;
+	sl__lock(&c->mu);
+	while (atomic_load(&c->feeding) && !c->closed && in_time)
+		in_time = timeout_ms != 0 && sl__wait(&c->env, &c->fed, &c->mu, deadline_ns);
+	int rc = c->closed ? SL_ECLOSED : !atomic_load(&c->feeding) ? 0 : timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
+	sl__unlock(&c->mu);
+	return rc;
+}
+
+struct feed {
+	sl_coordinator *c;
+	sl_wal *log;
+	uint64_t fed, strange;
+};
+
+static int make_item(const sl_coordinator *c, struct sl_item *item, struct sl__queue_item *q)
+{
+	if (c->o.item_kind == SL_ITEM_BYTES)
+		return sl__item_box_bytes(c, item, q);
+	void *pointer = NULL;
+	size_t len = 0;
+	int rc = c->o.item_decode(item->data, item->len, &pointer, &len, c->o.item_ctx);
+	if (rc != 0)
+		return SL_EDATA;
+	item->data = pointer;
+	item->len = len;
+	rc = sl__item_box_pointer(c, item, q);
+	if (rc != 0 && c->o.item_free != NULL)
+		c->o.item_free(pointer, c->o.item_ctx);
+	return rc;
+}
+
+/* Wait a little for memory; false when the coordinator is halted. */
+static bool wait_for_memory(sl_coordinator *c)
+{
+	sl__lock(&c->mu);
+	int64_t until_ns = sl__deadline_ns(&c->env, MEMORY_WAIT_MS);
+	while (!c->halted && sl__wait(&c->env, &c->fed, &c->mu, until_ns))
+		continue;
+	bool go_on = !c->halted;
+	sl__unlock(&c->mu);
+	return go_on;
+}
+
+static int feed_one(const struct sl_wal_record *record, void *ctx)
+{
+	struct feed *f = ctx;
+	sl_coordinator *c = f->c;
+	struct sl_item item;
+	struct sl__queue_item q;
+	size_t pushed;
+	if (record->status != SL_WAL_PENDING)
+		return 0;
+	int rc = get_record(record->payload, record->payload_len, &item);
+	struct sl_item original = item;
+	while (rc == 0 && (rc = make_item(c, &item, &q)) == SL_ENOMEM && wait_for_memory(c)) {
+		item = original;
+		rc = 0;
+	}
+	if (rc == SL_EDATA) {
+		f->strange++;
+		return 0;
+	}
+	if (rc != 0)
+		return rc;
+	struct sl__box *box = q.ptr;
+	box->log = f->log;
+	box->sequence = record->sequence;
+	rc = sl__queue_push_waiting(c->queue, &q, 1, SL_UNLIMITED, &pushed);
+	if (rc != 0)
+		sl__item_free(c, &q, false);
+	else
+		f->fed++;
+	return rc;
+}
+
+static void feed_log(sl_coordinator *c, sl_wal *log)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct feed f = {.c = c, .log = log};
+	if (log == NULL)
+		return;
+	int rc = sl_wal_iterate(log, 0, feed_one, &f, &err);
+	if (rc != 0 && rc != SL_ECLOSED)
+		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "the log could not be read to its end",
+			SL__F_STR("name", c->name), SL__F_STR("error", err.msg));
+	if (f.strange > 0)
+		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "records of the log are not items; they stay there",
+			SL__F_STR("name", c->name), SL__F_U64("records", f.strange));
+	if (f.fed > 0)
+		sl__log(&c->env, SL_LOG_INFO, "coordinator", "items of an earlier run are queued",
+			SL__F_STR("name", c->name), SL__F_U64("items", f.fed));
+}
+
+void *sl__feeder_main(void *arg)
+{
+	sl_coordinator *c = arg;
+	feed_log(c, c->o.spill_wal);
+	feed_log(c, c->o.wal);
+	sl__lock(&c->mu);
+	atomic_store_explicit(&c->feeding, false, memory_order_release);
+	sl__broadcast(&c->fed);
+	sl__broadcast(&c->settled);
+	sl__unlock(&c->mu);
+	return NULL;
+}
+
+static int count_pending(sl_wal *log, uint64_t *n, struct sl_err *err)
+{
+	struct sl_wal_stats s = {.struct_size = sizeof s};
+	if (log == NULL)
+		return 0;
+	int rc = sl_wal_get_stats(log, &s, err);
+	if (rc == 0)
+		*n += s.pending;
+	return rc;
+}
+
+int sl__durable_start(sl_coordinator *c, struct sl_err *err)
+{
+	uint64_t pending = 0;
+	int rc = count_pending(c->o.wal, &pending, err);
+	if (rc == 0)
+		rc = count_pending(c->o.spill_wal, &pending, err);
+	if (rc != 0 || pending == 0)
+		return rc;
+	atomic_store(&c->feeding, true);
+	rc = sl__thread_start(&c->feeder, c->name, sl__feeder_main, c);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "feeder", c->name);
+	c->feeder_runs = true;
+	return 0;
+}
+
+/* ---- spilling ---- */
+
+int sl__durable_spill(sl_coordinator *c, const struct sl__queue_item *items, size_t n, struct sl_err *err)
+{
+	struct sl_wal_span spans[CHUNK];
+	size_t ends[CHUNK];
+	struct sl__buf bytes;
+	size_t fresh = 0;
+	int rc = 0;
+	assert(n <= CHUNK);
+	sl__buf_init(&bytes, &c->env);
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		const struct sl__box *box = sl__box_of(&items[i]);
+		struct sl_item item = sl__item_view(&items[i]);
+		if (box != NULL && box->log != NULL)
+			continue; /* it is in a log already, and stays there */
+		rc = put_record(c, &bytes, &item);
+		ends[fresh++] = bytes.len;
+	}
+	for (size_t i = 0; i < fresh && rc == 0; i++) {
+		size_t begin = i > 0 ? ends[i - 1] : 0;
+		spans[i] = (struct sl_wal_span){bytes.data + begin, ends[i] - begin};
+	}
+	if (rc != 0)
+		rc = sl_err_set(err, rc, "spill: %s", sl_err_text(rc));
+	else if (fresh > 0)
+		rc = sl_wal_append_many(c->o.spill_wal, spans, fresh, NULL, NULL, err);
+	sl__buf_fini(&bytes);
+	return rc;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a batch passes before it is written: tokens of the rate, a permit of the breaker, a permit of the limiter. A
+ * batch that does not pass is held, and its worker is free for another; only the rate is waited for in place, since
+ * nobody else could do better.
+ *
+ *     class       breaker   limiter   what it says
+ *     written     OK        OK
+ *     transient   FAILED    FAILED    the target struggles
+ *     throttled   NEUTRAL   FAILED    it is there, and asks for less
+ *     poison      NEUTRAL   NEUTRAL   it is there, and does not like an item
+ *     fatal       FATAL     NEUTRAL   it is away: that is the breaker's business
+ */
+#include "coordinator/coordinator.h"
+
+#define PROBE_MS 30000 /* the breaker's default */
+
+void sl__refresh_breaker(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	struct sl__breaker_permit permit;
+	int64_t retry_ns = SL_FOREVER;
+	if (sl__breaker_state(c->breaker) == SL__BREAKER_CLOSED) {
+		c->state = SL__BREAKER_CLOSED;
+		return;
+	}
+	/* Asking is how to learn when a probe makes sense; one that is given at once goes back. */
+	if (sl__breaker_try_acquire(c->breaker, &permit, &retry_ns) == 0) {
+		(void)sl__breaker_report(c->breaker, permit, SL__BREAKER_NEUTRAL);
+		retry_ns = 0;
+	}
+	c->probe_ns = retry_ns;
+	c->state = sl__breaker_state(c->breaker);
+}
+
+/* 0 or SL_ECLOSED. */
+static int take_tokens(sl_coordinator *c, sl__tokens *t, size_t n) SL_REQUIRES(c->mu)
+{
+	if (t == NULL || n == 0)
+		return 0;
+	int rc = sl__tokens_try_take(t, n, NULL);
+	if (rc != SL_EAGAIN)
+		return rc;
+	c->n_token_waits++;
+	sl__unlock(&c->mu);
+	rc = sl__tokens_take(t, n, SL_UNLIMITED);
+	sl__lock(&c->mu);
+	c->n_token_waits--;
+	return rc;
+}
+
+static int pay(sl_coordinator *c, struct sl__batch *b, size_t items, size_t bytes) SL_REQUIRES(c->mu)
+{
+	if (SL_LIKELY(c->rate_items == NULL && c->rate_bytes == NULL))
+		return 0;
+	int rc = take_tokens(c, c->rate_items, items);
+	if (rc == 0)
+		rc = take_tokens(c, c->rate_bytes, bytes);
+	sl__top(b)->paid = rc == 0;
+	return rc;
+}
+
+static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__permits *permits) SL_REQUIRES(c->mu)
+{
+	bool closed = c->state == SL__BREAKER_CLOSED;
+	if (sl__breaker_try_acquire(c->breaker, &permits->breaker, NULL) != 0) {
+		sl__refresh_breaker(c);
+		return false;
+	}
+	if (SL_UNLIKELY(!closed)) {
+		c->state = sl__breaker_state(c->breaker);
+		c->probe_ns = sl__deadline_ns(&c->env, PROBE_MS);
+	}
+	if (b->probes) {
+		b->probes = false;
+		c->probing--;
+	}
+	return true;
+}
+
+enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t items, size_t bytes,
+			     struct sl__permits *permits) SL_REQUIRES(c->mu)
+{
+	if (!sl__top(b)->paid && pay(c, b, items, bytes) != 0) {
+		sl__put_left(c, b);
+		return SL__STEP_GONE;
+	}
+	if (SL_UNLIKELY(c->halted)) {
+		sl__put_left(c, b);
+		return SL__STEP_GONE;
+	}
+	if (!pass_breaker(c, b, permits)) {
+		sl__put_held(c, b, true);
+		return SL__STEP_GONE;
+	}
+	permits->limited = c->limiter != NULL;
+	if (permits->limited && sl__limiter_try_acquire(c->limiter) != 0) {
+		(void)sl__breaker_report(c->breaker, permits->breaker, SL__BREAKER_NEUTRAL);
+		sl__refresh_breaker(c);
+		sl__refresh_limit(c);
+		sl__put_held(c, b, true);
+		return SL__STEP_GONE;
+	}
+	sl__top(b)->paid = false;
+	return SL__STEP_ON;
+}
+
+static enum sl__breaker_outcome breaker_outcome(int rc, enum sl_err_class error_class)
+{
+	if (rc == 0)
+		return SL__BREAKER_OK;
+	switch (error_class) {
+	case SL_CLASS_TRANSIENT:
+		return SL__BREAKER_FAILED;
+	case SL_CLASS_FATAL:
+		return SL__BREAKER_FATAL;
+	case SL_CLASS_NONE:
+	case SL_CLASS_THROTTLED:
+	case SL_CLASS_POISON:
+	default:
+		return SL__BREAKER_NEUTRAL;
+	}
+}
+
+static enum sl__limiter_outcome limiter_outcome(int rc, enum sl_err_class error_class)
+{
+	if (rc == 0)
+		return SL__LIMITER_OK;
+	return error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED ? SL__LIMITER_FAILED
+										      : SL__LIMITER_NEUTRAL;
+}
+
+bool sl__gate_leave(sl_coordinator *c, const struct sl__permits *permits, int rc, enum sl_err_class error_class)
+	SL_REQUIRES(c->mu)
+{
+	bool closed = c->state == SL__BREAKER_CLOSED;
+	(void)sl__breaker_report(c->breaker, permits->breaker, breaker_outcome(rc, error_class));
+	if (permits->limited)
+		sl__limiter_release(c->limiter, limiter_outcome(rc, error_class));
+	if (SL_UNLIKELY(rc != 0 || !closed)) {
+		sl__refresh_breaker(c);
+		sl__refresh_limit(c);
+		sl__stir(c);
+	}
+	return closed;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/coordinator.h"
+
+/* bytes are copied behind it, or it has the pointer. */
+static int make_box(const sl_coordinator *c, const struct sl_item *in, const void *pointer, size_t bytes,
+		    struct sl__queue_item *out)
+{
+	if (in->key_len > UINT8_MAX || (in->key == NULL && in->key_len > 0))
+		return SL_EINVAL;
+	struct sl__box *box = sl__alloc(&c->env, sizeof *box + in->key_len + bytes);
+	if (box == NULL)
+		return SL_ENOMEM;
+	*box = (struct sl__box){.len = in->len,
+				.position = in->position,
+				.done = in->done,
+				.done_ctx = in->done_ctx,
+				.key_len = (uint8_t)in->key_len};
+	char *behind = box->tail + in->key_len;
+	if (in->key_len > 0)
+		memcpy(box->tail, in->key, in->key_len);
+	if (bytes > 0)
+		memcpy(behind, in->data, bytes);
+	box->data = c->o.item_kind == SL_ITEM_POINTERS ? pointer : behind;
+	*out = (struct sl__queue_item){.ptr = box, .tag = SL__ITEM_BOX};
+	return 0;
+}
+
+static int make_block(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+{
+	void *block = NULL;
+	if (in->len > 0) {
+		block = sl__alloc(&c->env, in->len);
+		if (block == NULL)
+			return SL_ENOMEM;
+		memcpy(block, in->data, in->len);
+	}
+	*out = (struct sl__queue_item){.ptr = block, .tag = SL__ITEM_BLOCK};
+	return 0;
+}
+
+static bool needs_box(const sl_coordinator *c, const struct sl_item *in)
+{
+	return c->boxes || in->key_len > 0 || in->position != 0 || in->done != NULL;
+}
+
+static int make_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+{
+	void *mine = (void *)(uintptr_t)in->data;
+	if (c->o.item_copy != NULL) {
+		mine = c->o.item_copy(in->data, in->len, c->o.item_ctx);
+		if (mine == NULL)
+			return SL_ENOMEM;
+	}
+	*out = (struct sl__queue_item){.ptr = mine, .tag = SL__ITEM_RAW};
+	int rc = needs_box(c, in) ? make_box(c, in, mine, 0, out) : 0;
+	if (rc != 0 && c->o.item_copy != NULL && c->o.item_free != NULL)
+		c->o.item_free(mine, c->o.item_ctx);
+	return rc;
+}
+
+int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+{
+	int rc;
+	if (in->len > c->item_max)
+		return SL_ETOOBIG;
+	if (c->o.item_kind == SL_ITEM_POINTERS)
+		rc = make_pointer(c, in, out);
+	else if (needs_box(c, in))
+		rc = make_box(c, in, NULL, in->len, out);
+	else
+		rc = make_block(c, in, out);
+	out->bytes = in->len & SL__ITEM_BYTES_MAX;
+	return rc;
+}
+
+int sl__item_box_bytes(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+{
+	int rc = make_box(c, in, NULL, in->len, out);
+	out->bytes = in->len & SL__ITEM_BYTES_MAX;
+	return rc;
+}
+
+int sl__item_box_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+{
+	int rc = make_box(c, in, in->data, 0, out);
+	out->bytes = in->len & SL__ITEM_BYTES_MAX;
+	return rc;
+}
+
+void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q)
+{
+	struct sl__box *box = sl__box_of(q);
+	if (c->o.item_copy != NULL && c->o.item_free != NULL)
+		c->o.item_free(box != NULL ? (void *)(uintptr_t)box->data : q->ptr, c->o.item_ctx);
+	if (q->tag != SL__ITEM_RAW)
+		sl__free(&c->env, q->ptr);
+}
+
+struct sl_item sl__item_view(const struct sl__queue_item *q)
+{
+	const struct sl__box *box = sl__box_of(q);
+	if (box == NULL)
+		return (struct sl_item){.data = q->ptr, .len = q->bytes};
+	return (struct sl_item){.data = box->data,
+				.len = box->len,
+				.key = box->key_len > 0 ? box->tail : NULL,
+				.key_len = box->key_len,
+				.position = box->position,
+				.done = box->done,
+				.done_ctx = box->done_ctx};
+}
+
+int sl__item_bytes(const sl_coordinator *c, const struct sl_item *item, const void **out, size_t *len)
+{
+	if (c->o.item_kind == SL_ITEM_POINTERS)
+		return c->o.item_encode(item->data, item->len, out, len, c->o.item_ctx);
+	*out = item->data;
+	*len = item->len;
+	return 0;
+}
+
+void sl__item_tell(const struct sl__queue_item *q, enum sl_item_end end, const struct sl_err *err)
+{
+	const struct sl__box *box = sl__box_of(q);
+	if (box != NULL && box->done != NULL)
+		box->done(end, err, box->done_ctx);
+}
+
+void sl__item_free(const sl_coordinator *c, const struct sl__queue_item *q, bool keep)
+{
+	const struct sl__box *box = sl__box_of(q);
+	if (c->o.item_kind == SL_ITEM_POINTERS && c->o.item_free != NULL && !keep)
+		c->o.item_free(box != NULL ? (void *)(uintptr_t)box->data : q->ptr, c->o.item_ctx);
+	if (q->tag != SL__ITEM_RAW)
+		sl__free(&c->env, q->ptr);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How items end, and who waits for that.
+ *
+ * flush: everything that has ended so far went into the queue before now, so of the N items that went in, N - ended are
+ * what flush waits for. Each end with a place below N counts one down. That needs no record of which have ended, only
+ * the place of each one in the queue's order: a batch out of the queue is a range of places.
+ */
+#include "coordinator/coordinator.h"
+
+void sl__count_ended(sl_coordinator *c, uint64_t n, enum sl_item_end end) SL_REQUIRES(c->mu)
+{
+	switch (end) {
+	case SL_ITEM_WRITTEN:
+		c->written += n;
+		break;
+	case SL_ITEM_DEAD:
+		c->dead += n;
+		sl_counter_add(c->metrics.dead, n);
+		break;
+	case SL_ITEM_DROPPED:
+		c->dropped += n;
+		sl_counter_add(c->metrics.dropped, n);
+		break;
+	case SL_ITEM_RETURNED:
+	default:
+		c->returned += n;
+		break;
+	}
+}
+
+void sl__settle(sl_coordinator *c, uint64_t first, uint64_t n, bool returned) SL_REQUIRES(c->mu)
+{
+	c->ended += n;
+	for (struct sl__flusher *f = c->flushers; f != NULL; f = f->next) {
+		if (first >= f->until)
+			continue;
+		f->left -= SL_MIN(n, f->until - first);
+		f->closed = f->closed || returned;
+	}
+	if (SL_UNLIKELY(c->flushers != NULL || c->stop_runs))
+		sl__broadcast(&c->settled);
+}
+
+void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_REQUIRES(c->mu)
+{
+	if (SL_LIKELY(!sl__has_keys(c))) /* those with keys settled one by one */
+		sl__settle(c, b->first, b->n, returned);
+}
+
+/* With keys: they are free for others, and each item settles by itself, since a batch is no range of places. */
+void sl__free_keys(sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool returned) SL_REQUIRES(c->mu)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct sl__box *box = items[i].ptr;
+		sl__keys_end(c, box);
+		sl__settle(c, box->at, 1, returned);
+	}
+	sl__stir(c);
+}
+
+void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi, enum sl_item_end end,
+		   const struct sl_err *err) SL_REQUIRES(c->mu)
+{
+	if (b->loops) {
+		sl__unlock(&c->mu);
+		if (c->logs)
+			sl__durable_mark(c, &b->items[lo], hi - lo, end == SL_ITEM_WRITTEN);
+		for (size_t i = lo; i < hi; i++)
+			sl__item_tell(&b->items[i], end, err);
+		if (sl__has_keys(c)) {
+			sl__lock(&c->mu);
+			sl__count_ended(c, hi - lo, end);
+			sl__free_keys(c, &b->items[lo], hi - lo, false);
+			sl__unlock(&c->mu);
+		}
+		for (size_t i = lo; i < hi; i++)
+			sl__item_free(c, &b->items[i], false);
+		sl__lock(&c->mu);
+	}
+	if (SL_LIKELY(!sl__has_keys(c)))
+		sl__count_ended(c, hi - lo, end);
+}
+
+void sl__on_drop(const struct sl__queue_item *q, uint64_t position, void *ctx)
+{
+	sl_coordinator *c = ctx;
+	struct sl_item item = sl__item_view(q);
+	if (c->o.drop_callback != NULL)
+		c->o.drop_callback(&item, c->o.drop_ctx);
+	if (c->logs)
+		sl__durable_mark(c, q, 1, false);
+	sl__item_tell(q, SL_ITEM_DROPPED, NULL);
+	sl__item_free(c, q, false);
+	sl__lock(&c->mu);
+	sl__count_ended(c, 1, SL_ITEM_DROPPED);
+	sl__settle(c, position, 1, false);
+	sl__unlock(&c->mu);
+}
+
+struct sl__tally sl__tally(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	struct sl__tally t;
+	sl__queue_stats(c->queue, &t.queue);
+	t.ended = c->written + c->dead + c->dropped + c->returned;
+	t.outside = t.queue.pushed - t.queue.depth - t.ended;
+	t.waiting = c->held.items + c->heap.items + c->left.items + c->keys.n_aside;
+	return t;
+}
+
+/* ---- flush ---- */
+
+static void unlist(sl_coordinator *c, struct sl__flusher *f) SL_REQUIRES(c->mu)
+{
+	struct sl__flusher **at = &c->flushers;
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+}
+
+void sl__flush_closed(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	for (struct sl__flusher *f = c->flushers; f != NULL; f = f->next)
+		f->closed = true;
+	sl__broadcast(&c->settled);
+}
+
+int sl_coordinator_flush(sl_coordinator *c, int64_t timeout_ms)
+{
+	if (sl__forked(&c->guard))
+		return SL_EFORKED;
+	int64_t deadline_ns = timeout_ms < 0 ? SL_FOREVER : sl__deadline_ns(&c->env, timeout_ms);
+	struct sl__queue_stats s;
+	bool in_time = true;
+	sl__lock(&c->mu);
+	while (atomic_load(&c->feeding) && !c->closed && in_time)
+		in_time = sl__wait(&c->env, &c->fed, &c->mu, deadline_ns);
+	sl__queue_stats(c->queue, &s);
+	struct sl__flusher f = {.next = c->flushers, .until = s.pushed, .left = s.pushed - c->ended};
+	f.closed = c->halted && f.left > 0;
+	c->flushers = &f;
+	sl__queue_flush(c->queue);
+	while (f.left > 0 && !f.closed && in_time)
+		in_time = sl__wait(&c->env, &c->settled, &c->mu, deadline_ns);
+	unlist(c, &f);
+	sl__unlock(&c->mu);
+	return f.closed ? SL_ECLOSED : f.left > 0 ? SL_ETIMEDOUT : 0;
+}

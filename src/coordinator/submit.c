@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/coordinator.h"
+
+#define CHUNK 64 /* items that are made ready on the stack */
+
+/* Made items that did not go in are unmade. */
+static int push(sl_coordinator *c, const struct sl__queue_item *q, size_t n, int64_t timeout_ms, size_t *pushed)
+{
+	int rc = sl__queue_push_many(c->queue, q, n, timeout_ms, pushed);
+	if (SL_UNLIKELY(*pushed < n))
+		for (size_t i = *pushed; i < n; i++)
+			sl__item_unmake(c, &q[i]);
+	return rc;
+}
+
+static int submit_one(sl_coordinator *c, const struct sl_item *item, int64_t timeout_ms)
+{
+	struct sl__queue_item q;
+	size_t pushed = 0;
+	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
+	int rc = c->logs ? sl__await_fed(c, timeout_ms) : 0;
+	if (rc == 0 && c->o.wal != NULL)
+		return sl__durable_submit(c, item, 1, timeout_ms, &pushed);
+	if (rc == 0)
+		rc = sl__item_make(c, item, &q);
+	return rc == 0 ? push(c, &q, 1, timeout_ms, &pushed) : rc;
+}
+
+static int submit(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
+{
+	if (SL_UNLIKELY(sl__forked(&c->guard)))
+		return SL_EFORKED;
+	if (SL_LIKELY(c->raw)) {
+		const struct sl__queue_item q = {.ptr = (void *)(uintptr_t)item, .bytes = len & SL__ITEM_BYTES_MAX};
+		size_t pushed;
+		if (SL_UNLIKELY(len > c->item_max))
+			return SL_ETOOBIG;
+		return sl__queue_push_many(c->queue, &q, 1, timeout_ms, &pushed);
+	}
+	return submit_one(c, &(struct sl_item){.data = item, .len = len}, timeout_ms);
+}
+
+int sl_coordinator_submit(sl_coordinator *c, const void *item, size_t len)
+{
+	return submit(c, item, len, SL_UNLIMITED);
+}
+
+int sl_coordinator_try_submit(sl_coordinator *c, const void *item, size_t len)
+{
+	return submit(c, item, len, 0);
+}
+
+int sl_coordinator_submit_timed(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
+{
+	return submit(c, item, len, timeout_ms < 0 ? SL_UNLIMITED : timeout_ms);
+}
+
+int sl_coordinator_submit_item(sl_coordinator *c, const struct sl_item *item, int64_t timeout_ms)
+{
+	if (sl__forked(&c->guard))
+		return SL_EFORKED;
+	return submit_one(c, item, timeout_ms);
+}
+
+/* Make up to CHUNK items ready; *rc is why the one behind them was refused. */
+static size_t make_chunk(const sl_coordinator *c, const struct sl_item *items, size_t n, struct sl__queue_item *q,
+			 int *rc)
+{
+	size_t made = 0;
+	*rc = 0;
+	for (; made < n && made < CHUNK; made++) {
+		const struct sl_item *in = &items[made];
+		bool plain =
+			c->raw && in->key_len == 0 && in->position == 0 && in->done == NULL && in->len <= c->item_max;
+		if (SL_LIKELY(plain))
+			q[made] = (struct sl__queue_item){.ptr = (void *)(uintptr_t)in->data,
+							  .bytes = in->len & SL__ITEM_BYTES_MAX};
+		else if ((*rc = sl__item_make(c, in, &q[made])) != 0)
+			break;
+	}
+	return made;
+}
+
+int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns)
+{
+	if (deadline_ns == SL_FOREVER)
+		return SL_UNLIMITED;
+	int64_t left_ns = deadline_ns - sl__mono_ns(&c->env);
+	return left_ns > 0 ? (left_ns + SL__NS_PER_MS - 1) / SL__NS_PER_MS : 0;
+}
+
+static int submit_chunks(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms, size_t *accepted)
+{
+	struct sl__queue_item q[CHUNK];
+	int64_t deadline_ns = timeout_ms > 0 ? sl__deadline_ns(&c->env, timeout_ms) : SL_FOREVER;
+	while (*accepted < n) {
+		int refused, rc = 0;
+		size_t pushed = 0;
+		size_t made = make_chunk(c, items + *accepted, n - *accepted, q, &refused);
+		if (made > 0)
+			rc = push(c, q, made, timeout_ms > 0 ? sl__left_ms(c, deadline_ns) : timeout_ms, &pushed);
+		*accepted += pushed;
+		if (rc == 0)
+			rc = refused;
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+int sl_coordinator_submit_many(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms,
+			       size_t *accepted)
+{
+	*accepted = 0;
+	if (sl__forked(&c->guard))
+		return SL_EFORKED;
+	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
+	int rc = c->logs ? sl__await_fed(c, timeout_ms) : 0;
+	if (rc != 0)
+		return rc;
+	rc = c->o.wal != NULL ? sl__durable_submit(c, items, n, timeout_ms, accepted)
+			      : submit_chunks(c, items, n, timeout_ms, accepted);
+	/* The time ran out between two chunks: that is not a full queue. */
+	return rc == SL_EFULL && timeout_ms > 0 && c->o.overflow_strategy == SL_OVERFLOW_BLOCK ? SL_ETIMEDOUT : rc;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fields of CSV records: in the usual case sixteen bytes at a time, with quotes from field to field. */
+#include "format/csv.h"
+#include "format/text.h"
+
+static int wrong(struct sl__csv *s, const char *at, const char *why)
+{
+	s->at = at;
+	s->why = why;
+	return -1;
+}
+
+/* Behind the last byte of a field: over the delimiter, if there is one. */
+static int end_field(struct sl__csv *s, const char *at)
+{
+	s->more = at < s->end;
+	s->at = s->more ? at + 1 : at;
+	return 1;
+}
+
+/* The first delimiter, quote or line end. */
+static const char *plain_until(const char *p, const char *end, char delimiter)
+{
+#if SL__SSE2
+	for (; end - p >= 16; p += 16) {
+		__m128i v = sl__load16(p);
+		__m128i stop = _mm_or_si128(sl__equal16(v, '\n'), sl__equal16(v, '\r'));
+		stop = _mm_or_si128(stop, _mm_or_si128(sl__equal16(v, '"'), sl__equal16(v, delimiter)));
+		unsigned m = sl__mask16(stop);
+		if (m != 0)
+			return p + __builtin_ctz(m);
+	}
+#endif
+	while (p < end && *p != delimiter && *p != '"' && *p != '\n' && *p != '\r')
+		p++;
+	return p;
+}
+
+static int plain_field(struct sl__csv *s, struct sl__csv_field *f)
+{
+	const char *p = plain_until(s->at, s->end, s->delimiter);
+	if (p < s->end && *p != s->delimiter)
+		return wrong(s, p, *p == '"' ? "a quote inside of an unquoted field" : "a line end outside of quotes");
+	*f = (struct sl__csv_field){.text = s->at, .len = (size_t)(p - s->at)};
+	return end_field(s, p);
+}
+
+/* The quote that closes what begins at p: one that is not doubled. *doubled counts those. */
+static const char *closing_quote(const char *p, const char *end, size_t *doubled)
+{
+	*doubled = 0;
+	while ((p = memchr(p, '"', (size_t)(end - p))) != NULL) {
+		if (p + 1 == end || p[1] != '"')
+			return p;
+		++*doubled;
+		p += 2;
+	}
+	return NULL;
+}
+
+/* from[0..n) with single quotes for its doubled ones. */
+static size_t undouble(char *to, const char *from, size_t n)
+{
+	const char *end = from + n;
+	char *at = to;
+	while (from < end) {
+		const char *quote = memchr(from, '"', (size_t)(end - from));
+		size_t k = (size_t)((quote != NULL ? quote + 1 : end) - from);
+		memcpy(at, from, k);
+		at += k;
+		from += quote != NULL ? k + 1 : k;
+	}
+	return (size_t)(at - to);
+}
+
+static int quoted_field(struct sl__csv *s, struct sl__csv_field *f)
+{
+	size_t doubled;
+	const char *from = s->at + 1;
+	const char *quote = closing_quote(from, s->end, &doubled);
+	if (quote == NULL)
+		return wrong(s, s->at, "the quote is not closed");
+	if (quote + 1 < s->end && quote[1] != s->delimiter)
+		return wrong(s, quote + 1, "text behind a closing quote");
+	*f = (struct sl__csv_field){.text = from, .len = (size_t)(quote - from), .quoted = true};
+	if (doubled > 0) {
+		if ((s->need_memory = s->scratch == NULL))
+			return -1;
+		f->text = s->scratch;
+		f->len = undouble(s->scratch, from, f->len);
+		s->scratch += f->len;
+	}
+	return end_field(s, quote + 1);
+}
+
+int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f)
+{
+	if (!s->more)
+		return 0;
+	return s->at < s->end && *s->at == '"' ? quoted_field(s, f) : plain_field(s, f);
+}
+
+/* ---- the usual record ---- */
+
+struct cut {
+	const char *field; /* where the one at hand begins */
+	struct sl__field *fields;
+	size_t n, max;
+};
+
+static inline bool cut_at(struct cut *c, const char *end)
+{
+	if (c->n == c->max)
+		return false;
+	c->fields[c->n++] =
+		(struct sl__field){.text = c->field, .len = (size_t)(end - c->field), .kind = SL__FIELD_TEXT};
+	c->field = end + 1;
+	return true;
+}
+
+static bool cut_bytes(struct cut *c, const char *p, const char *end, char delimiter)
+{
+	for (; p < end; p++) {
+		if ((signed char)*p <= 0 || *p == '"' || *p == '\n' || *p == '\r')
+			return false;
+		if (*p == delimiter && !cut_at(c, p))
+			return false;
+	}
+	return true;
+}
+
+#if SL__SSE2
+/* The sixteen bytes at p, of which those whose bit is in `which` count. */
+static inline bool cut_16(struct cut *c, const char *p, char delimiter, unsigned which)
+{
+	__m128i v = sl__load16(p);
+	__m128i stop = _mm_or_si128(_mm_or_si128(sl__equal16(v, '\n'), sl__equal16(v, '\r')), sl__equal16(v, '"'));
+	if (SL_UNLIKELY(sl__mask16(_mm_or_si128(stop, sl__odd16(v))) != 0))
+		return false;
+	for (unsigned m = sl__mask16(sl__equal16(v, delimiter)) & which; m != 0; m &= m - 1)
+		if (!cut_at(c, p + __builtin_ctz(m)))
+			return false;
+	return true;
+}
+
+static bool cut_all(struct cut *c, const char *p, const char *end, char delimiter)
+{
+	if (end - p < 16)
+		return cut_bytes(c, p, end, delimiter);
+	for (; end - p >= 16; p += 16)
+		if (!cut_16(c, p, delimiter, 0xFFFF))
+			return false;
+	/* The last sixteen once more, without those that were seen. */
+	return p == end || cut_16(c, end - 16, delimiter, 0xFFFFu << (16 - (end - p)));
+}
+#else
+static bool cut_all(struct cut *c, const char *p, const char *end, char delimiter)
+{
+	return cut_bytes(c, p, end, delimiter);
+}
+#endif
+
+size_t sl__csv_cut(const char *record, size_t len, char delimiter, struct sl__field *fields, size_t n)
+{
+	struct cut c = {.field = record, .fields = fields, .max = n};
+	if (!cut_all(&c, record, record + len, delimiter) || !cut_at(&c, record + len))
+		return 0;
+	return c.n;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The columns of an input, guessed from its first records. Each column begins as everything that it could be, and each
+ * value takes away what it is not (guess.h). The records stay in the buffer: the reader goes back to where it was.
+ */
+#include <stdio.h>
+
+#include "format/csv.h"
+#include "format/guess.h"
+#include "format/json.h"
+#include "format/records_priv.h"
+
+struct guess {
+	char *name;
+	size_t len;
+	unsigned kinds;
+	bool seen;
+};
+
+struct guesses {
+	const sl_records *r;
+	struct guess *all;
+	size_t *sorted; /* by name; JSON only */
+	size_t n, cap;
+	struct sl__buf scratch;
+};
+
+static void free_guesses(struct guesses *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		sl__free(&g->r->env, g->all[i].name);
+	sl__free(&g->r->env, g->all);
+	sl__free(&g->r->env, g->sorted);
+	sl__buf_fini(&g->scratch);
+}
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "guessing columns");
+}
+
+static int grow(struct guesses *g, struct sl_err *err)
+{
+	if (g->n < g->cap)
+		return 0;
+	size_t cap = g->cap == 0 ? 16 : g->cap * 2;
+	struct guess *all = sl__realloc(&g->r->env, g->all, cap * sizeof *all);
+	if (all == NULL)
+		return no_memory(err);
+	g->all = all;
+	size_t *sorted = sl__realloc(&g->r->env, g->sorted, cap * sizeof *sorted);
+	if (sorted == NULL)
+		return no_memory(err);
+	g->sorted = sorted;
+	g->cap = cap;
+	return 0;
+}
+
+/* A new column, at this place of the sorted ones. */
+static int add(struct guesses *g, size_t place, const char *name, size_t len, struct sl_err *err)
+{
+	int rc = grow(g, err);
+	char *copy = rc == 0 ? sl__alloc(&g->r->env, len + 1) : NULL;
+	if (copy == NULL)
+		return rc != 0 ? rc : no_memory(err);
+	memcpy(copy, name, len);
+	copy[len] = '\0';
+	memmove(g->sorted + place + 1, g->sorted + place, (g->n - place) * sizeof *g->sorted);
+	g->sorted[place] = g->n;
+	g->all[g->n++] = (struct guess){.name = copy, .len = len, .kinds = SL__KINDS_ALL};
+	return 0;
+}
+
+static void narrow(struct guess *c, const char *text, size_t len, unsigned asked)
+{
+	c->kinds &= sl__guess(text, len, asked & c->kinds);
+	c->seen = true;
+}
+
+/* ---- CSV ---- */
+
+/* Names are those of the header, or c1, c2, … of the first record's fields. */
+static int name_columns(struct guesses *g, size_t n, struct sl_err *err)
+{
+	char made[24];
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const char *name = made;
+		if (g->r->names != NULL)
+			name = g->r->names[i];
+		else
+			(void)snprintf(made, sizeof made, "c%zu", i + 1);
+		rc = add(g, g->n, name, strlen(name), err);
+	}
+	return rc;
+}
+
+static int scratch_for(struct guesses *g, size_t len, struct sl_err *err)
+{
+	sl__buf_clear(&g->scratch);
+	return sl__buf_reserve(&g->scratch, len) != 0 ? no_memory(err) : 0;
+}
+
+static int look_at_csv(struct guesses *g, const struct sl_record *record, struct sl_err *err)
+{
+	const sl_records *r = g->r;
+	struct sl__csv s = sl__csv_of(record->data, record->len, r->delimiter);
+	struct sl__csv_field f;
+	size_t n = 0, null_len = strlen(r->null_text);
+	int rc = scratch_for(g, record->len, err);
+	if (rc != 0)
+		return rc;
+	s.scratch = g->scratch.data;
+	for (struct sl__csv count = s; sl__csv_next(&count, &f) > 0;)
+		n++;
+	if (g->n == 0 && (rc = name_columns(g, n, err)) != 0)
+		return rc;
+	if (n != g->n)
+		return 0;
+	for (size_t i = 0; sl__csv_next(&s, &f) > 0; i++)
+		if (f.quoted || f.len != null_len || memcmp(f.text, r->null_text, null_len) != 0)
+			narrow(&g->all[i], f.text, f.len, SL__KINDS_ALL);
+	return 0;
+}
+
+/* ---- JSON ---- */
+
+static int find(struct guesses *g, const char *name, size_t len, struct guess **out, struct sl_err *err)
+{
+	size_t low = 0, high = g->n;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		struct guess *c = &g->all[g->sorted[middle]];
+		int order = memcmp(c->name, name, SL_MIN(c->len, len));
+		if (order == 0)
+			order = (c->len > len) - (c->len < len);
+		*out = c;
+		if (order == 0)
+			return 0;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (g->n == SL__INFER_COLUMNS_MAX)
+		return sl_err_set(err, SL_EDATA, "more than %zu different members", SL__INFER_COLUMNS_MAX);
+	int rc = add(g, low, name, len, err);
+	if (rc == 0)
+		*out = &g->all[g->n - 1];
+	return rc;
+}
+
+static void narrow_by(struct guess *c, const struct sl__json_value *v)
+{
+	switch (v->kind) {
+	case SL__FIELD_TEXT: /* with an escape it is no time; a string of digits was meant as a string */
+		narrow(c, v->text, v->len, SL__KINDS_TIME);
+		break;
+	case SL__FIELD_NUMBER:
+		narrow(c, v->text, v->len, SL__KINDS_NUMBER);
+		break;
+	case SL__FIELD_TRUE:
+	case SL__FIELD_FALSE:
+		narrow(c, v->text, v->len, SL__KIND(SL_COLUMN_BOOLEAN));
+		break;
+	case SL__FIELD_JSON:
+		c->kinds &= SL__KIND(SL_COLUMN_JSON);
+		c->seen = true;
+		break;
+	case SL__FIELD_NULL:
+	case SL__FIELD_ABSENT:
+		break;
+	}
+}
+
+/* The record was checked when it was taken: nothing here can be wrong with it. */
+static int look_at_json(struct guesses *g, const struct sl_record *record, struct sl_err *err)
+{
+	struct sl__json s = sl__json_of(record->data, record->len);
+	struct sl__json_value key, v;
+	struct guess *c;
+	int rc = scratch_for(g, record->len, err);
+	if (rc != 0 || !sl__json_open(&s))
+		return rc;
+	for (bool first = true; rc == 0 && sl__json_more(&s, first) > 0; first = false) {
+		bool has_nul = false;
+		if (!sl__json_string(&s, &key) || !sl__json_colon(&s) || !sl__json_value(&s, &v))
+			break;
+		if (key.escaped) {
+			key.len = sl__json_unescape(g->scratch.data, key.text, key.len, &has_nul);
+			key.text = g->scratch.data;
+		}
+		if (!has_nul && (rc = find(g, key.text, key.len, &c, err)) == 0)
+			narrow_by(c, &v);
+	}
+	return rc;
+}
+
+/* ---- both ---- */
+
+/* Look at records until there are enough, or the lookahead is full. *keep: where in the buffer the reader stands. */
+static int look(struct guesses *g, sl_records *r, size_t max_records, size_t *keep, struct sl_err *err)
+{
+	struct sl_record record;
+	int rc = 0;
+	for (size_t n = 0; rc == 0 && n < max_records;) {
+		enum sl__took took = sl__records_take(r, &record);
+		if (took == SL__TOOK_END || (took == SL__TOOK_NOTHING && r->tail - *keep >= SL__INFER_BYTES))
+			break;
+		if (took == SL__TOOK_NOTHING) {
+			size_t from = *keep;
+			*keep = 0; /* fill moves the bytes first, then fails or not */
+			rc = sl__records_fill(r, from, SL_MAX(r->cap + 1, SL__INFER_BYTES), err);
+		} else {
+			n++;
+			if (record.bad == NULL)
+				rc = r->csv ? look_at_csv(g, &record, err) : look_at_json(g, &record, err);
+		}
+	}
+	return rc;
+}
+
+/* Only the buffer stays as it is now: the records that were looked at are still to come. */
+static void go_back(sl_records *r, struct sl_records *before, size_t head)
+{
+	before->buf = r->buf;
+	before->cap = r->cap;
+	before->head = head;
+	before->tail = r->tail;
+	before->eof = r->eof;
+	before->shrink = true;
+	*r = *before;
+}
+
+/* One block: the columns, and behind them their names. */
+static struct sl__inferred *result_of(const struct guesses *g)
+{
+	struct sl__inferred *out;
+	size_t bytes = sizeof *out + g->n * sizeof out->columns[0];
+	for (size_t i = 0; i < g->n; i++)
+		bytes += g->all[i].len + 1;
+	out = sl__alloc(&g->r->env, bytes);
+	if (out == NULL)
+		return NULL;
+	char *names = (char *)&out->columns[g->n];
+	for (size_t i = 0; i < g->n; i++) {
+		const struct guess *c = &g->all[i];
+		memcpy(names, c->name, c->len + 1);
+		/* The next record may lack what these have: not_null is for the caller to say. */
+		out->columns[i] = (struct sl_column){.name = names, .kind = sl__guess_column(c->kinds, c->seen)};
+		names += c->len + 1;
+	}
+	return out;
+}
+
+int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column **out, size_t *n, struct sl_err *err)
+{
+	struct guesses g = {.r = r};
+	int rc = sl__records_header(r, err);
+	if (rc != 0)
+		return rc;
+	sl__buf_init(&g.scratch, &r->env);
+	struct sl_records before = *r;
+	size_t keep = r->head;
+	if (r->names != NULL)
+		rc = name_columns(&g, r->n_names, err);
+	if (rc == 0)
+		rc = look(&g, r, max_records, &keep, err);
+	go_back(r, &before, keep);
+	struct sl__inferred *result = rc == 0 ? result_of(&g) : NULL;
+	if (rc == 0 && result == NULL)
+		rc = no_memory(err);
+	if (rc == 0) {
+		result->before = r->inferred;
+		r->inferred = result;
+		*out = result->columns;
+		*n = g.n;
+	}
+	free_guesses(&g);
+	return rc;
+}

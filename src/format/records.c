@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Records out of a stream: the buffer, and what is the same for all formats. records_priv.h has the invariants.
+ *
+ * How a record ends:
+ *
+ *	scan ──line end──────────────────────────────▶ complete: judged, given out
+ *	  │
+ *	  ├─ wrongly quoted, or the input or max + 2 bytes end inside of it and it may span lines
+ *	  │      └▶ bad: it ends at its first line end (state LINE, scanned from its start)
+ *	  └─ max + 2 bytes without a line end
+ *	         └▶ too long: bytes are dropped up to the next line end; the first 4 KiB are kept
+ */
+#include "format/records_priv.h"
+#include "format/row.h"
+
+#define MAX_RECORD_BYTES ((int64_t)64 << 20)
+#define MAX_BUFFER_BYTES ((int64_t)1 << 30)
+
+static const char too_long[] = "longer than a record may be";
+static const char open_quote[] = "a quote is not closed";
+
+/* ---- construction ---- */
+
+static const char *bad_option(const struct sl_records_opts *o)
+{
+	if (o->format != SL_ROWS_JSON && o->format != SL_ROWS_CSV)
+		return "format";
+	if ((unsigned)o->header > SL_OFF)
+		return "header";
+	if (o->max_record_bytes < 0 || o->max_record_bytes > MAX_RECORD_BYTES)
+		return "max_record_bytes";
+	if (o->buffer_bytes < 0 || o->buffer_bytes > MAX_BUFFER_BYTES)
+		return "buffer_bytes";
+	if (o->delimiter < 0 || o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r')
+		return "delimiter";
+	return NULL;
+}
+
+int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const struct sl_records_opts *opts,
+		   struct sl_err *err)
+{
+	struct sl_records_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	const char *bad = read == NULL ? "read" : bad_option(&o);
+	if (bad != NULL)
+		return sl_err_set(err, SL_EINVAL, "records: %s: out of range", bad);
+	sl_records *r = sl__calloc(&env, 1, sizeof *r);
+	if (r == NULL)
+		return sl_err_set(err, SL_ENOMEM, "a reader of records");
+	r->env = env;
+	r->read = read;
+	r->ctx = ctx;
+	r->csv = o.format == SL_ROWS_CSV;
+	r->header = r->csv && o.header != SL_OFF;
+	r->delimiter = o.delimiter != 0 ? o.delimiter : ',';
+	r->max_record_bytes = o.max_record_bytes != 0 ? (size_t)o.max_record_bytes : (size_t)16 << 20;
+	r->buffer_bytes = o.buffer_bytes != 0 ? (size_t)o.buffer_bytes : (size_t)256 << 10;
+	r->line = 1;
+	r->null_text = sl__strdup(&env, o.null_text != NULL ? o.null_text : "");
+	if (r->null_text == NULL) {
+		sl_records_free(r);
+		return sl_err_set(err, SL_ENOMEM, "a reader of records");
+	}
+	*out = r;
+	return 0;
+}
+
+void sl_records_free(sl_records *r)
+{
+	if (r == NULL)
+		return;
+	struct sl_env env = r->env;
+	for (struct sl__inferred *i = r->inferred, *before; i != NULL; i = before) {
+		before = i->before;
+		sl__free(&env, i);
+	}
+	sl__free(&env, r->names);
+	sl__free(&env, r->names_text);
+	sl__free(&env, r->null_text);
+	sl__free(&env, r->buf);
+	sl__free(&env, r);
+}
+
+/* ---- the buffer ---- */
+
+static int resize(sl_records *r, size_t cap, struct sl_err *err)
+{
+	char *buf = sl__realloc(&r->env, r->buf, cap + SL__PADDING);
+	if (buf == NULL)
+		return sl_err_set(err, SL_ENOMEM, "a buffer of %zu bytes for records", cap);
+	if (r->buf == NULL)
+		memset(buf + cap, 0, SL__PADDING);
+	r->buf = buf;
+	r->cap = cap;
+	return 0;
+}
+
+static int make_room(sl_records *r, size_t most, struct sl_err *err)
+{
+	if (r->shrink && r->tail < r->buffer_bytes) {
+		r->shrink = false;
+		if (r->cap > r->buffer_bytes)
+			(void)resize(r, r->buffer_bytes, NULL); /* without memory it stays large */
+	}
+	if (r->buf == NULL)
+		return resize(r, r->buffer_bytes, err);
+	if (r->tail < r->cap)
+		return 0;
+	assert(r->cap < most); /* a full buffer holds a record that is too long */
+	return resize(r, SL_MIN(r->cap * 2, most), err);
+}
+
+int sl__records_fill(sl_records *r, size_t keep, size_t most, struct sl_err *err)
+{
+	if (keep > 0) {
+		memmove(r->buf, r->buf + keep, r->tail - keep);
+		r->head -= keep;
+		r->tail -= keep;
+	}
+	int rc = make_room(r, most, err);
+	if (rc != 0)
+		return rc;
+	size_t room = r->cap - r->tail;
+	int64_t got = r->read(r->buf + r->tail, room, err, r->ctx);
+	if (got < 0)
+		return (int)got;
+	if ((uint64_t)got > room)
+		return sl_err_set(err, SL_EINVAL, "records: read gave %lld bytes where %zu were asked for",
+				  (long long)got, room);
+	r->tail += (size_t)got;
+	r->eof = got == 0;
+	return 0;
+}
+
+/* ---- one record ---- */
+
+/* n bytes with so many line ends are behind us. */
+static void consume(sl_records *r, size_t n, uint64_t line_ends)
+{
+	r->head += n;
+	r->offset += n;
+	r->line += line_ends;
+	r->scan = (struct sl__scan){.state = r->csv ? SL__SCAN_PLAIN : SL__SCAN_LINE};
+}
+
+static uint64_t count_lines(const char *p, size_t n)
+{
+	uint64_t lines = 0;
+	for (const char *end = p + n; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
+		lines++;
+	return lines;
+}
+
+/* Wrongly quoted: this record ends at its first line end. */
+static void end_at_first_line(sl_records *r, const char *why)
+{
+	r->scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = why};
+}
+
+static const char *fault(const sl_records *r, const char *data, size_t len)
+{
+	if (len > r->max_record_bytes)
+		return too_long;
+	if (r->scan.bad != NULL || r->no_check)
+		return r->scan.bad;
+	return r->csv ? sl__csv_fault(&r->scan, data, len, r->n_names) : sl__jsonl_fault(data, len);
+}
+
+/* The record at head is raw bytes long, without its line end. false: it is an empty line. */
+static bool give(sl_records *r, size_t raw, bool line_end, struct sl_record *out)
+{
+	const char *data = r->buf + r->head;
+	size_t len = raw > 0 && data[raw - 1] == '\r' ? raw - 1 : raw;
+	size_t bytes = raw + line_end;
+	bool spans = r->scan.quoted && r->scan.state != SL__SCAN_LINE;
+	uint64_t lines = spans ? count_lines(data, bytes) : line_end;
+	bool empty = len == 0 || (!r->csv && sl__jsonl_blank(data, len));
+	if (!empty) {
+		const char *bad = fault(r, data, len);
+		*out = (struct sl_record){.data = data,
+					  .len = bad == too_long ? SL_MIN(len, SL__FIRST_BYTES) : len,
+					  .line = r->line,
+					  .offset = r->offset,
+					  .end = r->offset + bytes,
+					  .bad = bad};
+	}
+	consume(r, bytes, lines);
+	return !empty;
+}
+
+/* Too long: over everything up to its line end, keeping what it began with. */
+static enum sl__took discard(sl_records *r, struct sl_record *out)
+{
+	const char *p = r->buf + r->head;
+	size_t n = r->tail - r->head;
+	const char *line_end = n > 0 ? memchr(p, '\n', n) : NULL;
+	size_t raw = line_end != NULL ? (size_t)(line_end - p) : n;
+	size_t kept = SL_MIN(raw, sizeof r->first - r->first_len);
+	if (kept > 0)
+		memcpy(r->first + r->first_len, p, kept);
+	r->first_len += kept;
+	consume(r, raw + (line_end != NULL), line_end != NULL);
+	if (line_end == NULL && !r->eof)
+		return SL__TOOK_NOTHING;
+	size_t len = r->first_len;
+	if (len < sizeof r->first && r->first[len - 1] == '\r')
+		len--;
+	*out = (struct sl_record){.data = r->first,
+				  .len = SL_MIN(len, SL__FIRST_BYTES),
+				  .line = r->long_line,
+				  .offset = r->long_offset,
+				  .end = r->offset,
+				  .bad = too_long};
+	r->discarding = false;
+	r->first_given = true;
+	return SL__TOOK_RECORD;
+}
+
+static void start_discarding(sl_records *r)
+{
+	r->discarding = true;
+	r->long_offset = r->offset;
+	r->long_line = r->line;
+	r->first_len = 0;
+}
+
+/* A byte order mark is no part of the first record. false: whether there is one is not known yet. */
+static bool pass_mark(sl_records *r)
+{
+	static const char mark[] = "\xEF\xBB\xBF";
+	size_t n = SL_MIN(r->tail - r->head, (size_t)3);
+	bool is_mark = n > 0 && memcmp(r->buf + r->head, mark, n) == 0;
+	if (n < 3 && !r->eof && (is_mark || n == 0))
+		return false;
+	consume(r, is_mark && n == 3 ? 3 : 0, 0);
+	r->begun = true;
+	return true;
+}
+
+static bool scan(sl_records *r, size_t n)
+{
+	const char *record = r->buf + r->head;
+	if (r->scan.state == SL__SCAN_LINE)
+		return sl__line_scan(&r->scan, record, n);
+	return sl__csv_scan(&r->scan, record, n, r->delimiter);
+}
+
+/* The window ended before the record did: by its length, or by the end of the input. */
+static bool may_span_lines(const sl_records *r)
+{
+	return r->scan.quoted && r->scan.state != SL__SCAN_LINE;
+}
+
+static bool in_quotes(const sl_records *r)
+{
+	return r->scan.state == SL__SCAN_QUOTED;
+}
+
+enum sl__took sl__records_take(sl_records *r, struct sl_record *out)
+{
+	const size_t most = r->max_record_bytes + 2;
+	if (!r->begun && !pass_mark(r))
+		return SL__TOOK_NOTHING;
+	for (;;) {
+		if (r->discarding)
+			return discard(r, out);
+		size_t left = r->tail - r->head, n = SL_MIN(left, most);
+		if (n > 0 && scan(r, n)) {
+			if (give(r, r->scan.at, true, out))
+				return SL__TOOK_RECORD;
+		} else if (n == most) {
+			if (may_span_lines(r))
+				end_at_first_line(r, in_quotes(r) ? open_quote : too_long);
+			else
+				start_discarding(r);
+		} else if (!r->eof) {
+			return SL__TOOK_NOTHING;
+		} else if (n == 0) {
+			return SL__TOOK_END;
+		} else if (in_quotes(r)) {
+			end_at_first_line(r, open_quote);
+		} else if (give(r, n, false, out)) {
+			return SL__TOOK_RECORD;
+		}
+	}
+}
+
+/* ---- the handle ---- */
+
+/* One record, or *got false at the end. */
+static int take_one(sl_records *r, struct sl_record *out, bool *got, struct sl_err *err)
+{
+	for (;;) {
+		enum sl__took took = sl__records_take(r, out);
+		*got = took == SL__TOOK_RECORD;
+		if (took != SL__TOOK_NOTHING)
+			return 0;
+		int rc = sl__records_fill(r, r->head, SL_MAX(r->cap, r->max_record_bytes + 2), err);
+		if (rc != 0)
+			return rc;
+	}
+}
+
+int sl__records_header(sl_records *r, struct sl_err *err)
+{
+	struct sl_record header;
+	bool got;
+	if (!r->header || r->names != NULL)
+		return 0;
+	if (r->header_read)
+		return sl_err_set(err, SL_EDATA, "the header is not usable");
+	int rc = take_one(r, &header, &got, err);
+	if (rc != 0 || !got)
+		return rc;
+	rc = sl__csv_names(r, &header, err);
+	if (rc == SL_ENOMEM) { /* put it back, to be read again */
+		r->head -= (size_t)(header.end - header.offset);
+		r->offset = header.offset;
+		r->line = header.line;
+	}
+	r->header_read = rc != SL_ENOMEM;
+	return rc;
+}
+
+int sl_records_columns(sl_records *r, const char *const **names, size_t *n, struct sl_err *err)
+{
+	int rc = sl__records_header(r, err);
+	if (rc != 0)
+		return rc;
+	if (r->names == NULL)
+		return sl_err_set(err, SL_EDATA, "%s", r->header ? "the input is empty: no header" : "no header");
+	*names = r->names;
+	*n = r->n_names;
+	return 0;
+}
+
+int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n, struct sl_err *err)
+{
+	size_t count = 0;
+	bool got;
+	if (max == 0)
+		return sl_err_set(err, SL_EINVAL, "records: max: at least 1");
+	int rc = sl__records_header(r, err);
+	if (rc != 0)
+		return rc;
+	r->first_given = false;
+	if ((rc = take_one(r, &out[0], &got, err)) != 0)
+		return rc;
+	if (got)
+		for (count = 1; count < max && !r->first_given; count++)
+			if (sl__records_take(r, &out[count]) != SL__TOOK_RECORD)
+				break;
+	*n = count;
+	return 0;
+}
+
+int sl_records_skip(sl_records *r, uint64_t offset, struct sl_err *err)
+{
+	struct sl_record record;
+	bool got = true;
+	int rc = sl__records_header(r, err);
+	if (rc != 0 || offset == 0 || offset == r->offset)
+		return rc;
+	r->no_check = true;
+	record.end = r->offset;
+	while (rc == 0 && got && record.end < offset)
+		rc = take_one(r, &record, &got, err);
+	r->no_check = false;
+	if (rc != 0)
+		return rc;
+	if (!got)
+		return sl_err_set(err, SL_EDATA, "the input has fewer than %llu bytes: it is not what it was",
+				  (unsigned long long)offset);
+	if (record.end != offset)
+		return sl_err_set(err, SL_EDATA, "no record ends at byte %llu: the input is not what it was",
+				  (unsigned long long)offset);
+	return 0;
+}

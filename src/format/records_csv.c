@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where CSV records end, and their header. Outside of quotes sixteen bytes are looked at in one step, for line ends and
+ * quotes; delimiters are counted on the way. Inside of quotes only the next quote matters.
+ *
+ *	PLAIN ──quote behind a delimiter──▶ QUOTED ──quote──▶ QUOTE ──quote──▶ QUOTED
+ *	  ▲  │                                                  │
+ *	  │  └──CR──▶ RETURN ──LF──▶ (end)  ◀──CR─ ─ ─ ─ ─ ─ ─ ─┤──LF──▶ (end)
+ *	  └──────────────────────────────────────delimiter──────┘──else──▶ LINE: bad, it ends at its first line
+ */
+#include <stdlib.h>
+
+#include "format/csv.h"
+#include "format/records_priv.h"
+#include "format/text.h"
+
+struct plain {
+	size_t delimiters;
+	bool odd;
+};
+
+#if SL__SSE2
+static inline size_t count_bits(unsigned m)
+{
+	m = m - ((m >> 1) & 0x5555);
+	m = (m & 0x3333) + ((m >> 2) & 0x3333);
+	m = (m + (m >> 4)) & 0x0F0F;
+	return (m + (m >> 8)) & 0x1F;
+}
+
+/* The first line end, carriage return or quote in p[0..n), or n. Up to SL__PADDING bytes behind n are looked at. */
+static size_t plain_until(const char *p, size_t n, char delimiter, struct plain *seen)
+{
+	for (size_t i = 0; i < n; i += 16) {
+		__m128i v = sl__load16(p + i);
+		__m128i stops =
+			_mm_or_si128(_mm_or_si128(sl__equal16(v, '\n'), sl__equal16(v, '\r')), sl__equal16(v, '"'));
+		unsigned in = n - i >= 16 ? 0xFFFFu : 0xFFFFu >> (16 - (n - i));
+		unsigned stop = sl__mask16(stops) & in;
+		unsigned before = stop != 0 ? (stop & -stop) - 1 : in;
+		seen->odd |= (sl__mask16(sl__odd16(v)) & before) != 0;
+		seen->delimiters += count_bits(sl__mask16(sl__equal16(v, delimiter)) & before);
+		if (stop != 0)
+			return i + (size_t)__builtin_ctz(stop);
+	}
+	return n;
+}
+#else
+static size_t plain_until(const char *p, size_t n, char delimiter, struct plain *seen)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (p[i] == '\n' || p[i] == '\r' || p[i] == '"')
+			return i;
+		seen->odd |= (signed char)p[i] <= 0;
+		seen->delimiters += p[i] == delimiter;
+	}
+	return n;
+}
+#endif
+
+/* From s->at outside of quotes to what ends that. true: the record ends. */
+static bool scan_plain(struct sl__scan *s, const char *record, size_t n, char delimiter)
+{
+	struct plain seen = {.delimiters = s->delimiters, .odd = s->odd};
+	s->at += plain_until(record + s->at, n - s->at, delimiter, &seen);
+	s->delimiters = seen.delimiters;
+	s->odd = seen.odd;
+	if (s->at == n)
+		return false;
+	char c = record[s->at];
+	if (c == '\n')
+		return true;
+	if (c == '\r') {
+		s->state = SL__SCAN_RETURN;
+	} else if (s->at == 0 || record[s->at - 1] == delimiter) {
+		s->state = SL__SCAN_QUOTED;
+		s->quoted = true;
+	} else {
+		s->bad = "a quote inside of an unquoted field";
+	}
+	s->at++;
+	return false;
+}
+
+static void scan_quoted(struct sl__scan *s, const char *record, size_t n)
+{
+	const char *quote = memchr(record + s->at, '"', n - s->at);
+	s->at = quote != NULL ? (size_t)(quote - record) + 1 : n;
+	if (quote != NULL)
+		s->state = SL__SCAN_QUOTE;
+}
+
+/* Behind a quote inside of quotes. */
+static bool scan_quote(struct sl__scan *s, char c, char delimiter)
+{
+	if (c == '\n')
+		return true;
+	s->at++;
+	if (c == '"') {
+		s->state = SL__SCAN_QUOTED;
+	} else if (c == delimiter) {
+		s->state = SL__SCAN_PLAIN;
+		s->delimiters++;
+	} else if (c == '\r') {
+		s->state = SL__SCAN_RETURN;
+	} else {
+		*s = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "text behind a closing quote"};
+	}
+	return false;
+}
+
+static bool scan_return(struct sl__scan *s, char c)
+{
+	if (c == '\n')
+		return true;
+	s->bad = "a carriage return outside of quotes";
+	s->state = SL__SCAN_PLAIN;
+	return false;
+}
+
+bool sl__csv_scan(struct sl__scan *s, const char *record, size_t n, char delimiter)
+{
+	bool ends = false;
+	while (!ends && s->at < n) {
+		switch (s->state) {
+		case SL__SCAN_PLAIN:
+			ends = scan_plain(s, record, n, delimiter);
+			break;
+		case SL__SCAN_QUOTED:
+			scan_quoted(s, record, n);
+			break;
+		case SL__SCAN_QUOTE:
+			ends = scan_quote(s, record[s->at], delimiter);
+			break;
+		case SL__SCAN_RETURN:
+			ends = scan_return(s, record[s->at]);
+			break;
+		case SL__SCAN_LINE:
+			return sl__line_scan(s, record, n);
+		}
+	}
+	return ends;
+}
+
+const char *sl__csv_fault(const struct sl__scan *s, const char *record, size_t len, size_t n_columns)
+{
+	size_t at;
+	const char *fault = s->odd || s->quoted ? sl__text_fault(record, len, &at) : NULL;
+	if (fault != NULL)
+		return fault;
+	if (n_columns == 0 || s->delimiters + 1 == n_columns)
+		return NULL;
+	return s->delimiters + 1 < n_columns ? "fewer fields than the header has" : "more fields than the header has";
+}
+
+/* ---- the header ---- */
+
+static int compare_strings(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int check_names(const sl_records *r, const char *const *names, size_t n, struct sl_err *err)
+{
+	int rc = 0;
+	const char **sorted = sl__calloc(&r->env, n, sizeof *sorted);
+	if (sorted == NULL)
+		return sl_err_set(err, SL_ENOMEM, "a header of %zu columns", n);
+	memcpy(sorted, names, n * sizeof *sorted);
+	qsort(sorted, n, sizeof *sorted, compare_strings);
+	if (sorted[0][0] == '\0')
+		rc = sl_err_set(err, SL_EDATA, "the header has a column without a name");
+	for (size_t i = 1; rc == 0 && i < n; i++)
+		if (strcmp(sorted[i - 1], sorted[i]) == 0)
+			rc = sl_err_set(err, SL_EDATA, "the header has column \"%.100s\" twice", sorted[i]);
+	sl__free(&r->env, sorted);
+	return rc;
+}
+
+/* Copy the fields, unquoted and each with a NUL, to `to`, and point names to them. `scratch` has room for the record.
+ */
+static void copy_names(struct sl__csv s, char *scratch, char *to, const char **names)
+{
+	struct sl__csv_field f;
+	s.scratch = scratch;
+	while (sl__csv_next(&s, &f) > 0) {
+		*names++ = to;
+		memcpy(to, f.text, f.len);
+		to[f.len] = '\0';
+		to += f.len + 1;
+	}
+}
+
+static size_t count_fields(struct sl__csv s, char *scratch)
+{
+	struct sl__csv_field ignored;
+	size_t n = 0;
+	s.scratch = scratch;
+	while (sl__csv_next(&s, &ignored) > 0)
+		n++;
+	return n;
+}
+
+int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *err)
+{
+	if (header->bad != NULL)
+		return sl_err_set(err, SL_EDATA, "the header (line %llu): %s", (unsigned long long)header->line,
+				  header->bad);
+	struct sl__csv s = sl__csv_of(header->data, header->len, r->delimiter);
+	char *scratch = sl__alloc(&r->env, header->len); /* it is not empty, or it would be no record */
+	size_t n = scratch != NULL ? count_fields(s, scratch) : 0;
+	char *text = scratch != NULL ? sl__alloc(&r->env, header->len + n) : NULL;
+	const char **names = text != NULL ? sl__calloc(&r->env, n, sizeof *names) : NULL;
+	int rc = names == NULL ? sl_err_set(err, SL_ENOMEM, "a header of %zu columns", n) : 0;
+	if (rc == 0) {
+		copy_names(s, scratch, text, names);
+		rc = check_names(r, names, n, err);
+	}
+	sl__free(&r->env, scratch);
+	if (rc != 0) {
+		sl__free(&r->env, text);
+		sl__free(&r->env, names);
+		return rc;
+	}
+	r->names_text = text;
+	r->names = names;
+	r->n_names = n;
+	return 0;
+}

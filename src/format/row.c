@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows. A CSV record is cut at its delimiters in one pass; only one with quotes or with bytes beyond ASCII takes the
+ * second, careful way. The members of a JSON object are expected where the last record had them, compared there, and
+ * searched for (by halving the sorted names) only when they are elsewhere.
+ *
+ * Strings that must be changed (escapes, doubled quotes) are written to one scratch area that is made as long as the
+ * record before the first of them, so that it never moves under the fields that point into it: what comes out is never
+ * longer than what it was written as.
+ */
+#include <stdlib.h>
+
+#include "format/csv.h"
+#include "format/json.h"
+#include "format/text.h"
+
+struct column {
+	const char *name;
+	size_t len;
+	bool verbatim; /* in JSON it can be written as it is, and is compared so */
+};
+
+struct sl__row_reader {
+	struct sl_env env;
+	bool csv;
+	char delimiter;
+	char *null_text;
+	size_t null_len;
+	size_t n_columns;
+	struct column *columns;
+	size_t *sorted;   /* columns by name */
+	size_t *expected; /* of the n-th member: the column that the last record had there */
+	char *scratch;
+	size_t scratch_bytes;
+};
+
+/* ---- construction ---- */
+
+/* Written as it is: text without a quote, a backslash or a control character. */
+static bool is_verbatim(const char *name, size_t len)
+{
+	size_t at;
+	for (size_t i = 0; i < len; i++)
+		if (name[i] == '"' || name[i] == '\\' || (unsigned char)name[i] < 0x20)
+			return false;
+	return sl__text_fault(name, len, &at) == NULL;
+}
+
+static int compare_names(const struct column *a, const char *name, size_t len)
+{
+	int c = memcmp(a->name, name, SL_MIN(a->len, len));
+	return c != 0 ? c : (a->len > len) - (a->len < len);
+}
+
+static int by_name(const void *a, const void *b, void *columns)
+{
+	const struct column *all = columns;
+	const struct column *right = &all[*(const size_t *)b];
+	return compare_names(&all[*(const size_t *)a], right->name, right->len);
+}
+
+static int sort_columns(struct sl__row_reader *r, struct sl_err *err)
+{
+	for (size_t i = 0; i < r->n_columns; i++)
+		r->sorted[i] = r->expected[i] = i;
+	qsort_r(r->sorted, r->n_columns, sizeof *r->sorted, by_name, r->columns);
+	for (size_t i = 1; i < r->n_columns; i++)
+		if (by_name(&r->sorted[i - 1], &r->sorted[i], r->columns) == 0)
+			return sl_err_set(err, SL_EINVAL, "columns: \"%s\" is there twice",
+					  r->columns[r->sorted[i]].name);
+	return 0;
+}
+
+static int take_columns(struct sl__row_reader *r, const struct sl__row_opts *opts, struct sl_err *err)
+{
+	r->n_columns = opts->n_columns;
+	if (r->csv)
+		return 0; /* fields are columns by their place */
+	r->columns = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), sizeof *r->columns);
+	r->sorted = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), 2 * sizeof *r->sorted);
+	if (r->columns == NULL || r->sorted == NULL)
+		return sl_err_set(err, SL_ENOMEM, "a reader of %zu columns", opts->n_columns);
+	r->expected = r->sorted + opts->n_columns;
+	for (size_t i = 0; i < opts->n_columns; i++) {
+		size_t len = strlen(opts->columns[i]);
+		r->columns[i] = (struct column){opts->columns[i], len, is_verbatim(opts->columns[i], len)};
+	}
+	return sort_columns(r, err);
+}
+
+int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__env_init(&env, opts->env, err);
+	if (rc != 0)
+		return rc;
+	if (opts->delimiter == '"' || opts->delimiter == '\n' || opts->delimiter == '\r' || opts->delimiter < 0)
+		return sl_err_set(err, SL_EINVAL, "delimiter: not a quote, a line end or beyond ASCII");
+	struct sl__row_reader *r = sl__calloc(&env, 1, sizeof *r);
+	if (r == NULL)
+		return sl_err_set(err, SL_ENOMEM, "a reader of rows");
+	r->env = env;
+	r->csv = opts->csv;
+	r->delimiter = opts->delimiter != 0 ? opts->delimiter : ',';
+	r->null_text = sl__strdup(&env, opts->null_text != NULL ? opts->null_text : "");
+	rc = r->null_text != NULL ? take_columns(r, opts, err) : sl_err_set(err, SL_ENOMEM, "a reader of rows");
+	if (rc != 0) {
+		sl__row_reader_free(r);
+		return rc;
+	}
+	r->null_len = strlen(r->null_text);
+	*out = r;
+	return 0;
+}
+
+void sl__row_reader_free(struct sl__row_reader *r)
+{
+	if (r == NULL)
+		return;
+	struct sl_env env = r->env;
+	sl__free(&env, r->null_text);
+	sl__free(&env, r->columns);
+	sl__free(&env, r->sorted);
+	sl__free(&env, r->scratch);
+	sl__free(&env, r);
+}
+
+/* Room for everything that a record of len bytes may need; what was in it is gone. */
+static int reserve_scratch(struct sl__row_reader *r, size_t len, struct sl_err *err)
+{
+	if (len <= r->scratch_bytes)
+		return 0;
+	size_t bytes = SL_MAX(len, (size_t)512);
+	char *p = sl__alloc(&r->env, bytes);
+	if (p == NULL)
+		return sl_err_set(err, SL_ENOMEM, "a row of %zu bytes", len);
+	sl__free(&r->env, r->scratch);
+	r->scratch = p;
+	r->scratch_bytes = bytes;
+	return 0;
+}
+
+/* ---- CSV ---- */
+
+static inline void mark_null(const struct sl__row_reader *r, struct sl__field *f)
+{
+	if (f->len == r->null_len && memcmp(f->text, r->null_text, f->len) == 0)
+		f->kind = SL__FIELD_NULL;
+}
+
+/* How many fields there really are, for the message. */
+static int wrong_number(const struct sl__row_reader *r, struct sl__csv s, size_t n, struct sl_err *err)
+{
+	struct sl__csv_field ignored;
+	s.scratch = NULL;
+	for (int rc; (rc = sl__csv_next(&s, &ignored)) != 0; n++)
+		if (rc < 0)
+			return sl_err_set(err, SL_EDATA, "CSV: more than %zu fields for %zu columns", n, r->n_columns);
+	return sl_err_set(err, SL_EDATA, "CSV: %zu field%s for %zu column%s", n, n == 1 ? "" : "s", r->n_columns,
+			  r->n_columns == 1 ? "" : "s");
+}
+
+static int read_fields(const struct sl__row_reader *r, struct sl__csv *s, struct sl__field *fields, struct sl_err *err)
+{
+	struct sl__csv_field f;
+	size_t n = 0;
+	for (int rc; (rc = sl__csv_next(s, &f)) != 0; n++) {
+		if (rc < 0 && s->need_memory)
+			return SL_EAGAIN;
+		if (rc < 0)
+			return sl_err_set(err, SL_EDATA, "CSV, field %zu, byte %zu: %s", n + 1,
+					  (size_t)(s->at - s->start) + 1, s->why);
+		if (n == r->n_columns)
+			return wrong_number(r, *s, n + 1, err);
+		fields[n] = (struct sl__field){.text = f.text, .len = f.len, .kind = SL__FIELD_TEXT};
+		if (!f.quoted)
+			mark_null(r, &fields[n]);
+	}
+	return n == r->n_columns ? 0 : wrong_number(r, *s, n, err);
+}
+
+/* With quotes, beyond ASCII, or wrong. */
+static SL_NOINLINE int read_csv_carefully(struct sl__row_reader *r, const char *record, size_t len,
+					  struct sl__field *fields, struct sl_err *err)
+{
+	size_t at;
+	const char *fault = sl__text_fault(record, len, &at);
+	if (fault != NULL)
+		return sl_err_set(err, SL_EDATA, "CSV, byte %zu: %s", at + 1, fault);
+	struct sl__csv s = sl__csv_of(record, len, r->delimiter);
+	int rc = read_fields(r, &s, fields, err);
+	if (rc != SL_EAGAIN)
+		return rc;
+	if ((rc = reserve_scratch(r, len, err)) != 0)
+		return rc;
+	s = sl__csv_of(record, len, r->delimiter);
+	s.scratch = r->scratch;
+	return read_fields(r, &s, fields, err);
+}
+
+static int read_csv(struct sl__row_reader *r, const char *record, size_t len, struct sl__field *fields,
+		    struct sl_err *err)
+{
+	size_t n = sl__csv_cut(record, len, r->delimiter, fields, r->n_columns);
+	if (SL_UNLIKELY(n != r->n_columns))
+		return read_csv_carefully(r, record, len, fields, err);
+	for (size_t i = 0; i < n; i++)
+		mark_null(r, &fields[i]);
+	return 0;
+}
+
+/* ---- JSON ---- */
+
+static const struct column *find_column(const struct sl__row_reader *r, const char *name, size_t len)
+{
+	size_t low = 0, high = r->n_columns;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct column *c = &r->columns[r->sorted[middle]];
+		int order = compare_names(c, name, len);
+		if (order == 0)
+			return c;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}
+
+/* The key at hand is, byte for byte, the one that the last record had here; then `at` moves over it. */
+static inline const struct column *expected_column(struct sl__row_reader *r, struct sl__json *s, size_t member)
+{
+	if (member >= r->n_columns)
+		return NULL;
+	const struct column *c = &r->columns[r->expected[member]];
+	const char *p = s->at;
+	if (!c->verbatim || (size_t)(s->end - p) < c->len + 2 || p[0] != '"' || p[c->len + 1] != '"' ||
+	    memcmp(p + 1, c->name, c->len) != 0)
+		return NULL;
+	s->at = p + c->len + 2;
+	return c;
+}
+
+/* A key that may have escapes is compared as the text it means. The text is only needed for that. */
+static int search_column(struct sl__row_reader *r, struct sl__json *s, size_t member, char *scratch,
+			 const struct column **out, struct sl_err *err)
+{
+	struct sl__json_value key;
+	bool has_nul;
+	if (!sl__json_string(s, &key))
+		return sl__json_wrong(s, err);
+	const char *name = key.text;
+	size_t len = key.len;
+	if (key.escaped) {
+		len = sl__json_unescape(scratch, key.text, key.len, &has_nul);
+		name = scratch;
+	}
+	*out = find_column(r, name, len);
+	if (*out == NULL)
+		return sl_err_set(err, SL_EDATA, "JSON: no column for member \"%.*s\"%s", (int)SL_MIN(key.len, 100),
+				  key.text, key.len > 100 ? "…" : "");
+	if (member < r->n_columns)
+		r->expected[member] = (size_t)(*out - r->columns);
+	return 0;
+}
+
+static int read_member(struct sl__row_reader *r, struct sl__json *s, size_t member, struct sl__field *fields,
+		       char **scratch, struct sl_err *err)
+{
+	struct sl__json_value v;
+	const struct column *c = expected_column(r, s, member);
+	int rc = c == NULL ? search_column(r, s, member, *scratch, &c, err) : 0;
+	if (rc != 0)
+		return rc;
+	if (!sl__json_colon(s) || !sl__json_value(s, &v))
+		return sl__json_wrong(s, err);
+	struct sl__field *f = &fields[c - r->columns];
+	if (f->kind != SL__FIELD_ABSENT)
+		return sl_err_set(err, SL_EDATA, "JSON: member \"%s\" is there twice", c->name);
+	*f = (struct sl__field){.text = v.text, .len = v.len, .kind = v.kind};
+	if (SL_UNLIKELY(v.escaped)) {
+		f->len = sl__json_unescape(*scratch, v.text, v.len, &f->has_nul);
+		f->text = *scratch;
+		*scratch += f->len;
+	}
+	return 0;
+}
+
+static int read_json(struct sl__row_reader *r, const char *record, size_t len, struct sl__field *fields,
+		     struct sl_err *err)
+{
+	struct sl__json s = sl__json_of(record, len);
+	int rc, more;
+	if (memchr(record, '\\', len) != NULL && (rc = reserve_scratch(r, len, err)) != 0)
+		return rc;
+	char *scratch = r->scratch;
+	for (size_t i = 0; i < r->n_columns; i++)
+		fields[i] = (struct sl__field){.kind = SL__FIELD_ABSENT};
+	if (!sl__json_open(&s))
+		return sl__json_wrong(&s, err);
+	for (size_t member = 0; (more = sl__json_more(&s, member == 0)) > 0; member++)
+		if ((rc = read_member(r, &s, member, fields, &scratch, err)) != 0)
+			return rc;
+	return more == 0 && sl__json_finish(&s) ? 0 : sl__json_wrong(&s, err);
+}
+
+int sl__row_read(struct sl__row_reader *r, const void *record, size_t len, struct sl__field *fields, struct sl_err *err)
+{
+	const char *text = len > 0 ? record : ""; /* an item without bytes may have no address */
+	return r->csv ? read_csv(r, text, len, fields, err) : read_json(r, text, len, fields, err);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The PostgreSQL sink: a lane is a connection. It is made by the first write and again after it was lost. A lost
+ * connection to a server that can be reached again at once says nothing about the target: the batch is to be tried
+ * again, uncharged. Whether the lost one had committed is not known, so appends may repeat then, and upserts not.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "sink/postgres.h"
+
+#define CONNECT_TIMEOUT_MS 10000
+#define STATEMENT_TIMEOUT_MS 60000
+#define AGAIN_AFTER_MS 20
+
+/* ---- the connection ---- */
+
+static void set_connection(struct sl__pg_lane *lane, PGconn *pg)
+{
+	sl__lock(&lane->sink->mu);
+	lane->pg = pg;
+	sl__unlock(&lane->sink->mu);
+}
+
+static void disconnect(struct sl__pg_lane *lane)
+{
+	PGconn *pg = lane->pg;
+	set_connection(lane, NULL);
+	if (pg != NULL)
+		PQfinish(pg);
+	lane->table_known = lane->broken = false;
+	sl__buf_clear(&lane->prepared);
+}
+
+static int connect_lane(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	struct sl__pg_sink *s = lane->sink;
+	PGconn *pg = NULL;
+	struct sl__pg_opts opts = {.env = &s->env,
+				   .conninfo = s->conninfo,
+				   .application = "sluice",
+				   .settings = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD';"
+					       "SET standard_conforming_strings = on;"
+					       "SET idle_in_transaction_session_timeout = '10min';"
+					       "SET client_connection_check_interval = '5s'",
+				   .connect_timeout_ms = s->opts.connect_timeout_ms,
+				   .statement_timeout_ms = s->opts.statement_timeout_ms};
+	int rc = sl__pg_connect(&pg, &opts, err);
+	if (rc != 0)
+		return sl__sink_class(err, rc, rc == SL_ENOMEM ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL);
+	if (PQsetnonblocking(pg, 1) != 0) {
+		rc = sl__pg_sink_error(err, pg, NULL, "connect");
+		PQfinish(pg);
+		return rc;
+	}
+	set_connection(lane, pg);
+	return 0;
+}
+
+static int make_reader(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	struct sl__pg_sink *s = lane->sink;
+	struct sl__row_opts opts = {.env = &s->env,
+				    .csv = s->opts.format == SL_ROWS_CSV,
+				    .columns = lane->table.names,
+				    .n_columns = lane->table.n,
+				    .null_text = s->opts.null_text};
+	sl__row_reader_free(lane->reader);
+	lane->reader = NULL;
+	struct sl__field *fields = sl__realloc(&s->env, lane->rows.fields, lane->table.n * sizeof *fields);
+	if (fields == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	lane->rows.fields = fields;
+	return sl__row_reader_new(&lane->reader, &opts, err);
+}
+
+static int make_ready(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	int rc = 0;
+	if (lane->pg == NULL)
+		rc = connect_lane(lane, err);
+	if (rc != 0 || lane->table_known)
+		return rc;
+	rc = sl__pg_table_load(lane, err);
+	rc = rc != 0 ? rc : make_reader(lane, err);
+	lane->table_known = rc == 0;
+	return rc;
+}
+
+static bool is_cancelled(struct sl__pg_sink *s)
+{
+	sl__lock(&s->mu);
+	bool yes = s->cancelled;
+	sl__unlock(&s->mu);
+	return yes;
+}
+
+/* ---- a batch ---- */
+
+static int send_rows(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err)
+{
+	*culprit = SIZE_MAX;
+	if (lane->rows.n == 0)
+		return 0; /* all were refused here */
+	return lane->sink->opts.n_on_conflict > 0 ? sl__pg_upsert(lane, err) : sl__pg_append(lane, culprit, err);
+}
+
+/* Rows, then the server. In binary first where that can be. */
+static int try_batch(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,
+		     struct sl__refusals *refused, size_t *culprit, struct sl_err *err)
+{
+	*refused = (struct sl__refusals)SL__REFUSALS_INIT;
+	int rc = sl__pg_rows_fill(lane, batch, text, unsure, refused, err);
+	return rc != 0 || *unsure ? rc : send_rows(lane, culprit, err);
+}
+
+/* A row may have been refused, or taken for something else, because the table is not what it was: ask the catalog. */
+static int look_again(struct sl__pg_lane *lane, bool *changed, struct sl_err *err)
+{
+	int64_t shape = lane->table.shape;
+	lane->table_known = false;
+	int rc = make_ready(lane, err);
+	*changed = rc == 0 && lane->table.shape != shape;
+	return rc;
+}
+
+/* Could other columns than were thought of be behind this? 08P01: a value of another length than its type has. */
+static bool is_of_shape(const struct sl_err *err)
+{
+	return err->error_class == SL_CLASS_POISON || strncmp(err->sqlstate, "42", 2) == 0 ||
+	       strcmp(err->sqlstate, "08P01") == 0;
+}
+
+static int write_ready(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl__refusals *refused,
+		       size_t *culprit, struct sl_err *err)
+{
+	bool unsure = false, changed = false;
+	int rc = try_batch(lane, batch, !lane->table.binary, &unsure, refused, culprit, err);
+	bool suspect = rc != 0 && !lane->broken && PQtransactionStatus(lane->pg) == PQTRANS_IDLE &&
+		       (lane->changed || is_of_shape(err));
+	lane->changed = false;
+	if (suspect) {
+		struct sl_err again = SL_ERR_INIT;
+		int look = look_again(lane, &changed, &again);
+		if (look != 0) {
+			*err = again;
+			return look;
+		}
+	}
+	if (changed || (rc == 0 && unsure))
+		rc = try_batch(lane, batch, unsure || !lane->table.binary, &unsure, refused, culprit, err);
+	if (rc == 0 && unsure && changed)
+		rc = try_batch(lane, batch, true, &unsure, refused, culprit, err);
+	return rc;
+}
+
+/* After a failure: is the connection of use, and is it the target that is away? */
+static int after_failure(struct sl__pg_lane *lane, int rc, struct sl_err *err)
+{
+	bool lost = lane->pg == NULL || lane->broken || PQstatus(lane->pg) != CONNECTION_OK ||
+		    PQtransactionStatus(lane->pg) != PQTRANS_IDLE;
+	if (err->sqlstate[0] == '4' && err->sqlstate[1] == '2')
+		lane->table_known = false;
+	if (!lost)
+		return rc;
+	bool had = lane->pg != NULL;
+	disconnect(lane);
+	if (is_cancelled(lane->sink))
+		return sl__sink_class(err, rc, SL_CLASS_TRANSIENT);
+	if (!had || err->error_class != SL_CLASS_FATAL || rc == SL_ETIMEDOUT)
+		return rc;
+	struct sl_err away = SL_ERR_INIT;
+	if (connect_lane(lane, &away) != 0) {
+		*err = away;
+		return away.code;
+	}
+	err->retry_after_ms = AGAIN_AFTER_MS;
+	return sl__sink_class(err, rc, SL_CLASS_THROTTLED);
+}
+
+static int write_batch(void *ctx, void *lane_ctx, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		       struct sl_err *err)
+{
+	struct sl__pg_lane *lane = lane_ctx;
+	struct sl__refusals refused = SL__REFUSALS_INIT;
+	struct sl_err why = SL_ERR_INIT;
+	size_t culprit = SIZE_MAX;
+	(void)ctx;
+	int rc = is_cancelled(lane->sink) ? sl_err_set(&why, SL_ECANCELLED, "postgres: the write was cancelled") : 0;
+	rc = rc != 0 ? rc : make_ready(lane, &why);
+	rc = rc != 0 ? rc : write_ready(lane, batch, &refused, &culprit, &why);
+	if (rc == 0)
+		return sl__refusals_reply(&refused, lane->rows.done, reply, 0, err);
+	rc = after_failure(lane, rc, &why);
+	if (why.error_class == SL_CLASS_NONE)
+		(void)sl__sink_class(&why, rc, SL_CLASS_TRANSIENT);
+	if (why.error_class == SL_CLASS_POISON && culprit < lane->rows.n)
+		reply->culprit = lane->rows.item[culprit];
+	if (err != NULL)
+		*err = why;
+	return rc;
+}
+
+/* Whoever waits for the server wakes up: its socket says that it is closed. */
+static void cancel(void *ctx)
+{
+	struct sl__pg_sink *s = ctx;
+	sl__lock(&s->mu);
+	s->cancelled = true;
+	for (struct sl__pg_lane *l = s->lanes; l != NULL; l = l->next)
+		if (l->pg != NULL && PQsocket(l->pg) >= 0)
+			(void)shutdown(PQsocket(l->pg), SHUT_RDWR);
+	sl__unlock(&s->mu);
+}
+
+/* ---- lanes ---- */
+
+static int attach(void *ctx, void **out, struct sl_err *err)
+{
+	struct sl__pg_sink *s = ctx;
+	struct sl__pg_lane *lane = sl__calloc(&s->env, 1, sizeof *lane);
+	if (lane == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	lane->sink = s;
+	sl__buf_init(&lane->out, &s->env);
+	sl__buf_init(&lane->prepared, &s->env);
+	sl__buf_init(&lane->rows.buf, &s->env);
+	sl__buf_init(&lane->rows.have, &s->env);
+	sl__lock(&s->mu);
+	lane->next = s->lanes;
+	s->lanes = lane;
+	sl__unlock(&s->mu);
+	*out = lane;
+	return 0;
+}
+
+static void detach(void *ctx, void *lane_ctx)
+{
+	struct sl__pg_sink *s = ctx;
+	struct sl__pg_lane *lane = lane_ctx, **at = &s->lanes;
+	disconnect(lane);
+	sl__lock(&s->mu);
+	while (*at != lane)
+		at = &(*at)->next;
+	*at = lane->next;
+	sl__unlock(&s->mu);
+	sl__pg_table_fini(&lane->table);
+	sl__row_reader_free(lane->reader);
+	sl__pg_rows_fini(&lane->rows, &s->env);
+	sl__buf_fini(&lane->out);
+	sl__buf_fini(&lane->prepared);
+	sl__free(&s->env, lane);
+}
+
+static int check(void *ctx, struct sl_err *err)
+{
+	void *lane;
+	int rc = attach(ctx, &lane, err);
+	if (rc != 0)
+		return rc;
+	rc = make_ready(lane, err);
+	detach(ctx, lane);
+	return rc;
+}
+
+/* ---- the handle ---- */
+
+static const char *target(void *ctx)
+{
+	return ((struct sl__pg_sink *)ctx)->target;
+}
+
+static void close_sink(void *ctx)
+{
+	struct sl__pg_sink *s = ctx;
+	struct sl_env env = s->env;
+	if (s->c_locale != (locale_t)0)
+		freelocale(s->c_locale);
+	sl__mutex_fini(&s->mu);
+	sl__sink_free_opts(&s->opts, &env);
+	sl__free(&env, s->conninfo);
+	sl__free(&env, s->table);
+	sl__free(&env, s->bare);
+	sl__free(&env, s->target);
+	sl__free(&env, s);
+}
+
+static const struct sl_sink_ops postgres_ops = {.version = SL_SINK_VERSION,
+						.name = "postgres",
+						.attach = attach,
+						.detach = detach,
+						.write = write_batch,
+						.check = check,
+						.cancel = cancel,
+						.close = close_sink,
+						.target = target};
+
+/* postgres://user@host:port/database, of what the conninfo says: never the password. */
+static char *describe(const struct sl_env *env, const char *conninfo)
+{
+	PQconninfoOption *all = PQconninfoParse(conninfo, NULL);
+	const char *user = NULL, *host = NULL, *port = NULL, *database = NULL;
+	for (PQconninfoOption *o = all; o != NULL && o->keyword != NULL; o++) {
+		user = strcmp(o->keyword, "user") == 0 ? o->val : user;
+		host = strcmp(o->keyword, "host") == 0 ? o->val : host;
+		port = strcmp(o->keyword, "port") == 0 ? o->val : port;
+		database = strcmp(o->keyword, "dbname") == 0 ? o->val : database;
+	}
+	bool socket = host != NULL && host[0] == '/'; /* a folder: not in the place of a host */
+	char *text =
+		sl__asprintf(env, "postgres://%s%s%s%s%s/%s%s%s", user != NULL ? user : "", user != NULL ? "@" : "",
+			     host != NULL && !socket ? host : "", port != NULL ? ":" : "", port != NULL ? port : "",
+			     database != NULL ? database : "", socket ? "?host=" : "", socket ? host : "");
+	PQconninfoFree(all);
+	return text;
+}
+
+static int fill_sink(struct sl__pg_sink *s, const char *conninfo, const struct sl_sink_opts *opts, struct sl_err *err)
+{
+	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
+	if (rc != 0)
+		return rc;
+	const char *dot = strchr(s->opts.table, '.');
+	s->opts.connect_timeout_ms = s->opts.connect_timeout_ms != 0 ? s->opts.connect_timeout_ms : CONNECT_TIMEOUT_MS;
+	s->opts.statement_timeout_ms =
+		s->opts.statement_timeout_ms != 0 ? s->opts.statement_timeout_ms : STATEMENT_TIMEOUT_MS;
+	s->conninfo = sl__strdup(&s->env, conninfo);
+	s->table = sl__pg_quoted_table(&s->env, s->opts.table);
+	s->bare = sl__strdup(&s->env, dot != NULL ? dot + 1 : s->opts.table);
+	s->target = describe(&s->env, conninfo);
+	s->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	bool failed = s->conninfo == NULL || s->table == NULL || s->bare == NULL || s->target == NULL ||
+		      s->c_locale == (locale_t)0;
+	return failed ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
+}
+
+int sl_sink_postgres_open(sl_sink *out, const char *conninfo, const struct sl_sink_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", err);
+	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	rc = rc != 0 ? rc : sl__pg_check_conninfo(conninfo, err);
+	if (rc != 0)
+		return rc;
+	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "postgres: table: name the table to write to");
+	struct sl__pg_sink *s = sl__calloc(&env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	s->env = env;
+	sl__mutex_init(&s->mu);
+	rc = fill_sink(s, conninfo, opts, err);
+	if (rc != 0) {
+		close_sink(s);
+		return rc;
+	}
+	*out = (sl_sink){.ops = &postgres_ops, .ctx = s};
+	return 0;
+}

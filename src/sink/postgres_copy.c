@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Appending: a COPY per run of rows. One run is one statement and so one transaction; more are put into one. When the
+ * server refuses a row it says which ("COPY bars, line 7"), whatever its language.
+ *
+ * Binary values do not say what they are: those of a bigint would be taken for a double precision. So a second
+ * statement of the same transaction, while COPY has the table locked, looks whether the columns are still those of the
+ * encoding.
+ */
+#include <stdlib.h>
+
+#include "sink/postgres.h"
+
+#define PIECE ((size_t)256 * 1024) /* handed to libpq at a time */
+
+static void put_escaped(struct sl__buf *out, const char *p, size_t n)
+{
+	size_t from = 0;
+	for (size_t i = 0; i < n; i++) {
+		const char *as = p[i] == '\\'   ? "\\\\"
+				 : p[i] == '\t' ? "\\t"
+				 : p[i] == '\n' ? "\\n"
+				 : p[i] == '\r' ? "\\r"
+						: NULL;
+		if (as == NULL)
+			continue;
+		(void)sl__buf_append(out, p + from, i - from);
+		(void)sl__buf_append(out, as, 2);
+		from = i + 1;
+	}
+	(void)sl__buf_append(out, p + from, n - from);
+}
+
+/* A row as a line of COPY's text format. */
+static void put_line(struct sl__buf *out, const char *row, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		uint32_t len = sl__pg_length(row + at);
+		if (at > 0)
+			(void)sl__buf_append(out, "\t", 1);
+		at += 4;
+		if (len == UINT32_MAX) {
+			(void)sl__buf_append(out, "\\N", 2);
+			continue;
+		}
+		put_escaped(out, row + at, len);
+		at += len;
+	}
+	(void)sl__buf_append(out, "\n", 1);
+}
+
+static size_t columns_of(const struct sl__pg_run *run, size_t n)
+{
+	size_t there = 0;
+	for (size_t i = 0; i < n; i++)
+		there += run->have[i];
+	return there;
+}
+
+/* COPY "t" ("a", "b") FROM STDIN (FORMAT binary) */
+static int copy_sql(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct sl_err *err)
+{
+	struct sl__buf *sql = &lane->out;
+	const char *before = " (";
+	sl__buf_clear(sql);
+	(void)sl__buf_printf(sql, "COPY %s", lane->sink->table);
+	for (size_t i = 0; i < lane->table.n; i++) {
+		if (!run->have[i])
+			continue;
+		(void)sl__buf_str_append(sql, before);
+		sl__pg_put_name(sql, lane->table.names[i]);
+		before = ", ";
+	}
+	(void)sl__buf_str_append(sql, lane->rows.text ? ") FROM STDIN" : ") FROM STDIN (FORMAT binary); ");
+	if (!lane->rows.text)
+		sl__pg_put_shape_check(sql, lane);
+	return sql->failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
+}
+
+static int send_piece(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	struct sl__buf *out = &lane->out;
+	if (out->failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	int sent = out->len == 0 ? 1 : PQputCopyData(lane->pg, out->data, (int)out->len);
+	sl__buf_clear(out);
+	return sent == 1 ? sl__pg_push(lane, err) : sl__pg_sink_error(err, lane->pg, NULL, "COPY");
+}
+
+static int send_rows(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct sl_err *err)
+{
+	const struct sl__pg_rows *r = &lane->rows;
+	struct sl__buf *out = &lane->out;
+	size_t n = columns_of(run, lane->table.n);
+	char count[2] = {(char)(n >> 8), (char)n};
+	sl__buf_clear(out);
+	if (!r->text)
+		(void)sl__buf_append(out, "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0", 19);
+	for (size_t i = run->first; i < run->first + run->n; i++) {
+		const char *row = r->buf.data + r->at[i];
+		size_t len = r->at[i + 1] - r->at[i];
+		if (r->text) {
+			put_line(out, row, len);
+		} else {
+			(void)sl__buf_append(out, count, 2);
+			(void)sl__buf_append(out, row, len);
+		}
+		if (out->len >= PIECE) {
+			int rc = send_piece(lane, err);
+			if (rc != 0)
+				return rc;
+		}
+	}
+	if (!r->text)
+		(void)sl__buf_append(out, "\377\377", 2);
+	return send_piece(lane, err);
+}
+
+/* The row of "COPY bars, line 7, column …", from 0; SIZE_MAX: the context is another. */
+static size_t named_row(const struct sl__pg_lane *lane, const PGresult *res)
+{
+	const char *context = PQresultErrorField(res, PG_DIAG_CONTEXT), *bare = lane->sink->bare;
+	size_t n = strlen(bare);
+	if (context == NULL || strncmp(context, "COPY ", 5) != 0 || strncmp(context + 5, bare, n) != 0 ||
+	    context[5 + n] != ',')
+		return SIZE_MAX;
+	const char *p = context + 5 + n;
+	while (*p != '\0' && *p != '\n' && (*p < '0' || *p > '9'))
+		p++;
+	unsigned long long line = strtoull(p, NULL, 10);
+	return line == 0 ? SIZE_MAX : (size_t)line - 1;
+}
+
+/* All results up to the end of the statement; the first failure counts. copying: stop when the server wants data. */
+static int results(struct sl__pg_lane *lane, bool copying, size_t *named, struct sl_err *err)
+{
+	int rc = 0, wait_rc = 0;
+	bool copied = false;
+	PGresult *res;
+	while ((res = sl__pg_next(lane, &wait_rc, err)) != NULL) {
+		ExecStatusType status = PQresultStatus(res);
+		bool wants_data = status == PGRES_COPY_IN;
+		if (rc == 0 && status == PGRES_FATAL_ERROR) {
+			rc = sl__pg_sink_error(err, lane->pg, res, "COPY");
+			*named = named_row(lane, res);
+			lane->changed = copied; /* only the second statement can have failed then */
+		}
+		copied = copied || status == PGRES_COMMAND_OK;
+		PQclear(res);
+		if (wants_data) {
+			if (copying)
+				return 0;
+			(void)PQputCopyEnd(lane->pg, "unexpected");
+		}
+	}
+	if (wait_rc == 0 && rc == 0 && copying)
+		return sl_err_set(err, SL_EINTERNAL, "postgres: COPY: the server asked for no data");
+	return wait_rc != 0 ? wait_rc : rc;
+}
+
+static int copy_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, size_t *culprit, struct sl_err *err)
+{
+	size_t named = SIZE_MAX;
+	int rc = copy_sql(lane, run, err);
+	if (rc != 0)
+		return rc;
+	if (PQsendQuery(lane->pg, sl__buf_str(&lane->out)) == 0)
+		return sl__pg_sink_error(err, lane->pg, NULL, "COPY");
+	rc = results(lane, true, &named, err);
+	if (rc != 0)
+		return rc;
+	int sent = send_rows(lane, run, err);
+	if (PQputCopyEnd(lane->pg, sent != 0 ? "given up" : NULL) != 1)
+		return sent != 0 ? sent : sl__pg_sink_error(err, lane->pg, NULL, "COPY");
+	rc = results(lane, false, &named, sent != 0 ? NULL : err);
+	if (rc != 0 && named < run->n)
+		*culprit = run->first + named;
+	return sent != 0 ? sent : rc;
+}
+
+int sl__pg_append(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err)
+{
+	const struct sl__pg_rows *r = &lane->rows;
+	*culprit = SIZE_MAX;
+	if (r->n_runs == 1)
+		return copy_run(lane, &r->runs[0], culprit, err);
+	int rc = sl__pg_simple(lane, "BEGIN", "BEGIN", err);
+	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
+		rc = copy_run(lane, &r->runs[i], culprit, err);
+	if (rc == 0)
+		return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
+	bool can = PQstatus(lane->pg) == CONNECTION_OK && PQtransactionStatus(lane->pg) != PQTRANS_ACTIVE;
+	if (can && sl__pg_simple(lane, "ROLLBACK", "ROLLBACK", NULL) != 0)
+		lane->broken = true;
+	return rc;
+}

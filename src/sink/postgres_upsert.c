@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Upserts: a column of a run becomes an array, and one statement takes the arrays apart again on the server:
+ *
+ *   INSERT INTO t (a, b) SELECT * FROM unnest($1::bigint[], $2::text[]) ON CONFLICT (a) DO UPDATE SET b = EXCLUDED.b
+ *
+ * (Against COPY into a temporary table and a merge from there this spares writing every row twice.) Runs go through one
+ * pipeline with one Sync behind them: without a BEGIN they are one transaction.
+ */
+#include <stdlib.h>
+
+#include "sink/postgres.h"
+
+#define STATEMENT "sluice_upsert"
+
+static void put32(struct sl__buf *out, uint32_t v)
+{
+	char b[4] = {(char)(v >> 24), (char)(v >> 16), (char)(v >> 8), (char)v};
+	(void)sl__buf_append(out, b, 4);
+}
+
+static void put_names(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
+{
+	const char *between = "";
+	for (size_t i = 0; i < lane->table.n; i++) {
+		if (!have[i])
+			continue;
+		(void)sl__buf_str_append(sql, between);
+		sl__pg_put_name(sql, lane->table.names[i]);
+		between = ", ";
+	}
+}
+
+/* SELECT * FROM unnest($1::int8[], …), or for text SELECT u.c1::int8, … FROM unnest($1::text[], …) AS u(c1, …) */
+static void put_select(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
+{
+	bool text = lane->rows.text;
+	unsigned k = 0;
+	(void)sl__buf_str_append(sql, text ? " SELECT " : " SELECT * ");
+	for (size_t i = 0; i < lane->table.n && text; i++)
+		if (have[i]) {
+			k++;
+			(void)sl__buf_printf(sql, "%su.c%u::%s", k > 1 ? ", " : "", k, lane->table.columns[i].type);
+		}
+	(void)sl__buf_str_append(sql, " FROM unnest(");
+	k = 0;
+	for (size_t i = 0; i < lane->table.n; i++)
+		if (have[i]) {
+			k++;
+			(void)sl__buf_printf(sql, "%s$%u", k > 1 ? ", " : "", k);
+		}
+	(void)sl__buf_str_append(sql, text ? ") AS u(" : ")");
+	for (unsigned c = 1; c <= k && text; c++)
+		(void)sl__buf_printf(sql, "%sc%u", c > 1 ? ", " : "", c);
+	if (text)
+		(void)sl__buf_str_append(sql, ")");
+}
+
+static void put_conflict(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
+{
+	const struct sl_sink_opts *o = &lane->sink->opts;
+	const char *before = " DO UPDATE SET ";
+	(void)sl__buf_str_append(sql, " ON CONFLICT (");
+	for (size_t i = 0; i < o->n_on_conflict; i++) {
+		(void)sl__buf_str_append(sql, i > 0 ? ", " : "");
+		sl__pg_put_name(sql, o->on_conflict[i]);
+	}
+	(void)sl__buf_str_append(sql, ")");
+	for (size_t i = 0; i < lane->table.n; i++) {
+		if (!have[i] || lane->table.columns[i].is_key)
+			continue;
+		(void)sl__buf_str_append(sql, before);
+		sl__pg_put_name(sql, lane->table.names[i]);
+		(void)sl__buf_str_append(sql, " = EXCLUDED.");
+		sl__pg_put_name(sql, lane->table.names[i]);
+		before = ", ";
+	}
+	if (before[0] == ' ') /* nothing but the key */
+		(void)sl__buf_str_append(sql, " DO NOTHING");
+}
+
+static void put_statement(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
+{
+	sl__buf_clear(sql);
+	(void)sl__buf_printf(sql, "INSERT INTO %s (", lane->sink->table);
+	put_names(sql, lane, have);
+	(void)sl__buf_str_append(sql, ")");
+	put_select(sql, lane, have);
+	put_conflict(sql, lane, have);
+}
+
+/* ---- arrays ---- */
+
+/* What a statement is called with; one allocation behind `values`. */
+struct params {
+	const char **values;
+	int *lengths, *formats;
+	Oid *types;
+	size_t *at; /* of each array in the buffer */
+	int n;
+};
+
+static int params_init(struct params *p, const struct sl__pg_lane *lane)
+{
+	size_t n = lane->table.n, each = sizeof(char *) + 2 * sizeof(int) + sizeof(Oid) + sizeof(size_t);
+	char *all = sl__alloc(&lane->sink->env, n * each);
+	if (all == NULL)
+		return SL_ENOMEM;
+	p->values = (const char **)(void *)all;
+	p->at = (size_t *)(void *)(all + n * sizeof(char *));
+	p->lengths = (int *)(void *)(p->at + n);
+	p->formats = p->lengths + n;
+	p->types = (Oid *)(void *)(p->formats + n);
+	p->n = 0;
+	return 0;
+}
+
+#define TEXT_OID 25
+#define TEXT_ARRAY_OID 1009
+
+/* One-dimensional, with NULLs where a value has none: dimensions, flag, element type, length, lower bound, elements. */
+static void put_array(struct sl__buf *out, const struct sl__pg_lane *lane, const struct sl__pg_run *run, size_t *cursor,
+		      uint32_t element)
+{
+	const struct sl__pg_rows *r = &lane->rows;
+	size_t flag = out->len + 4;
+	bool nulls = false;
+	put32(out, 1);
+	put32(out, 0);
+	put32(out, element);
+	put32(out, (uint32_t)run->n);
+	put32(out, 1);
+	for (size_t i = 0; i < run->n; i++) {
+		const char *value = r->buf.data + cursor[i];
+		uint32_t len = sl__pg_length(value);
+		size_t n = len == UINT32_MAX ? 4 : (size_t)len + 4;
+		nulls = nulls || len == UINT32_MAX;
+		(void)sl__buf_append(out, value, n);
+		cursor[i] += n;
+	}
+	if (nulls && out->failed == 0)
+		out->data[flag + 3] = 1;
+}
+
+static void fill_params(struct params *p, struct sl__pg_lane *lane, const struct sl__pg_run *run, size_t *cursor)
+{
+	const struct sl__pg_table *t = &lane->table;
+	struct sl__buf *out = &lane->out;
+	sl__buf_clear(out);
+	p->n = 0;
+	for (size_t i = 0; i < t->n; i++) {
+		if (!run->have[i])
+			continue;
+		size_t start = out->len;
+		put_array(out, lane, run, cursor, lane->rows.text ? TEXT_OID : t->columns[i].oid);
+		p->at[p->n] = start;
+		p->lengths[p->n] = (int)(out->len - start);
+		p->formats[p->n] = 1;
+		p->types[p->n] = lane->rows.text ? TEXT_ARRAY_OID : t->columns[i].array;
+		p->n++;
+	}
+	for (int k = 0; k < p->n; k++)
+		p->values[k] = out->data != NULL ? out->data + p->at[k] : NULL;
+}
+
+/* ---- the pipeline ---- */
+
+static bool is_prepared(const struct sl__pg_lane *lane, const uint8_t *have)
+{
+	return lane->prepared.len == lane->table.n && lane->prepared_text == lane->rows.text &&
+	       memcmp(lane->prepared.data, have, lane->table.n) == 0;
+}
+
+/* Prepare the statement for these columns, in the pipeline. */
+static bool prepare(struct sl__pg_lane *lane, const struct params *p, const uint8_t *have, struct sl__buf *sql)
+{
+	if (is_prepared(lane, have))
+		return true;
+	/* Whatever an earlier failure has left. */
+	if (PQsendQueryParams(lane->pg, "DEALLOCATE ALL", 0, NULL, NULL, NULL, NULL, 0) == 0)
+		return false;
+	put_statement(sql, lane, have);
+	sl__buf_clear(&lane->prepared);
+	if (sql->failed != 0 || sl__buf_append(&lane->prepared, have, lane->table.n) != 0)
+		return false;
+	lane->prepared_text = lane->rows.text;
+	return PQsendPrepare(lane->pg, STATEMENT, sl__buf_str(sql), p->n, p->types) != 0;
+}
+
+static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct params *p, size_t *cursor,
+		    struct sl__buf *sql, struct sl_err *err)
+{
+	for (size_t i = 0; i < run->n; i++)
+		cursor[i] = lane->rows.at[run->first + i];
+	fill_params(p, lane, run, cursor);
+	if (lane->out.failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	if (lane->out.len > INT32_MAX / 2) {
+		(void)sl_err_set(err, SL_ETOOBIG, "postgres: the batch is above 1 GiB; use smaller batches");
+		return sl__sink_class(err, SL_ETOOBIG, SL_CLASS_POISON);
+	}
+	if (!prepare(lane, p, run->have, sql))
+		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+	if (PQsendQueryPrepared(lane->pg, STATEMENT, p->n, p->values, p->lengths, p->formats, 0) == 0)
+		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+	return sl__pg_push(lane, err);
+}
+
+/* Read until the Sync's own result. */
+static int read_results(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	int rc = 0, wait_rc = 0;
+	for (;;) {
+		PGresult *res = sl__pg_next(lane, &wait_rc, err);
+		if (wait_rc != 0)
+			return wait_rc;
+		if (res == NULL) {
+			if (PQstatus(lane->pg) != CONNECTION_OK)
+				return rc != 0 ? rc : sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+			continue; /* the end of one command */
+		}
+		ExecStatusType status = PQresultStatus(res);
+		if (rc == 0 && status == PGRES_FATAL_ERROR)
+			rc = sl__pg_sink_error(err, lane->pg, res, "upsert");
+		PQclear(res);
+		if (status == PGRES_PIPELINE_SYNC)
+			return rc;
+	}
+}
+
+static int send_all(struct sl__pg_lane *lane, struct params *p, size_t *cursor, struct sl__buf *sql, struct sl_err *err)
+{
+	const struct sl__pg_rows *r = &lane->rows;
+	int rc = 0;
+	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
+		rc = send_run(lane, &r->runs[i], p, cursor, sql, err);
+	return rc;
+}
+
+int sl__pg_upsert(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	const struct sl_env *env = &lane->sink->env;
+	struct params p = {0};
+	struct sl__buf sql;
+	sl__buf_init(&sql, env);
+	size_t *cursor = sl__alloc(env, lane->rows.n * sizeof *cursor);
+	int rc = cursor == NULL || params_init(&p, lane) != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
+							      : 0;
+	if (rc == 0 && PQenterPipelineMode(lane->pg) == 0)
+		rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+	if (rc == 0) {
+		rc = send_all(lane, &p, cursor, &sql, err);
+		if (rc == 0 && PQpipelineSync(lane->pg) == 0)
+			rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+		bool half = rc != 0; /* what was sent must not be committed: the caller closes the connection */
+		rc = rc != 0 ? rc : read_results(lane, err);
+		if (rc != 0)
+			sl__buf_clear(&lane->prepared);
+		if (half || PQexitPipelineMode(lane->pg) == 0)
+			lane->broken = true;
+	}
+	sl__buf_fini(&sql);
+	sl__free(env, p.values);
+	sl__free(env, cursor);
+	return rc;
+}

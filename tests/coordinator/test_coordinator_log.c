@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* With a log: what submit accepted is written, whatever happens; what stop could not write comes back. */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "coordinator/kit.h"
+#include "support/fault.h"
+
+#define OPTS(...) ((struct sl_coordinator_opts){__VA_ARGS__})
+#define OTHERS 2
+
+/* ---- a log in a folder of its own ---- */
+
+struct place {
+	char dir[32];
+	sl_wal *wal;
+	struct sl_env env; /* of the log */
+};
+
+static void open_log(struct place *p, const char *id)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = &p->env, .wal_dir = p->dir};
+	int rc = sl_wal_open(&p->wal, id, &opts, &err);
+	if (rc != 0)
+		print_error("%s\n", err.msg);
+	assert_int_equal(rc, 0);
+}
+
+static void make_place(struct place *p)
+{
+	*p = (struct place){.dir = "/tmp/sluice-test-XXXXXX", .env = {SL_ENV_INIT}};
+	assert_non_null(mkdtemp(p->dir));
+	open_log(p, "items");
+}
+
+static void close_log(struct place *p)
+{
+	assert_int_equal(sl_wal_close(p->wal, NULL), 0);
+	p->wal = NULL;
+}
+
+static void remove_place(struct place *p)
+{
+	char command[64];
+	if (p->wal != NULL)
+		close_log(p);
+	(void)snprintf(command, sizeof command, "rm -rf %s", p->dir);
+	assert_int_equal(system(command), 0);
+}
+
+static struct sl_wal_stats stats_of(const struct place *p)
+{
+	struct sl_wal_stats s = {.struct_size = sizeof s};
+	assert_int_equal(sl_wal_get_stats(p->wal, &s, NULL), 0);
+	return s;
+}
+
+static void finish(struct kit *k, int64_t drain_ms, int rc, struct sl_coordinator_report *r)
+{
+	struct sl_err err = SL_ERR_INIT;
+	*r = (struct sl_coordinator_report){.struct_size = sizeof *r};
+	int got = sl_coordinator_stop(k->c, drain_ms, r, &err);
+	if (got != rc)
+		print_error("stop: %d %s\n", got, err.msg);
+	assert_int_equal(got, rc);
+	assert_int_equal(sl_coordinator_free(k->c), 0);
+	k->c = NULL;
+	k->cancelled = 0;
+}
+
+/* Stop at once while the sink holds a write, which then fails as cancelled. */
+static int fail_held(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		     struct sl_err *err)
+{
+	(void)number;
+	(void)batch;
+	(void)reply;
+	pthread_mutex_lock(&k->mu);
+	while (k->cancelled == 0)
+		pthread_cond_wait(&k->changed, &k->mu);
+	pthread_mutex_unlock(&k->mu);
+	return kit_fail(err, SL_CLASS_TRANSIENT);
+}
+
+/* ---- wal ---- */
+
+static void an_accepted_item_is_in_the_log_and_marked_when_it_is_written(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	make_place(&p);
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
+	kit_hold(k);
+	kit_submit(k, 1, 3);
+	assert_int_equal(stats_of(&p).pending, 3);
+	kit_release_all(k);
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(stats_of(&p).pending, 0);
+	assert_int_equal(stats_of(&p).sent, 3);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static int check_extras(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			struct sl_err *err)
+{
+	(void)number;
+	(void)reply;
+	(void)err;
+	for (size_t i = 0; i < batch->n; i++) {
+		uintptr_t v = kit_value(k, batch->items[i].data);
+		assert_int_equal(batch->items[i].len, 8);
+		assert_int_equal(batch->items[i].position, v % 2 != 0 ? v << 40 : 0);
+		assert_int_equal(batch->items[i].key_len, v % 3 == 0 ? 5 : 0);
+		assert_true(v % 3 != 0 || memcmp(batch->items[i].key, "k\0key", 5) == 0);
+	}
+	return 0;
+}
+
+static void what_was_not_written_is_written_after_a_restart_ahead_of_what_is_new(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 10));
+	for (uint64_t v = 1; v <= 100; v++) {
+		struct sl_item item = {.data = &v,
+				       .len = 8,
+				       .key = "k\0key",
+				       .key_len = v % 3 == 0 ? 5 : 0,
+				       .position = v % 2 != 0 ? v << 40 : 0};
+		assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
+	}
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(r.returned, 100);
+	assert_int_equal(r.spilled, 100);
+	assert_int_equal(k->n_returned, 0); /* they stay in the log instead */
+	close_log(&p);
+	open_log(&p, "items");
+	assert_int_equal(stats_of(&p).pending, 100);
+	k->script = check_extras;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 10, .capacity = 20));
+	uint64_t v = 1000;
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8), 0);
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_written, 101);
+	for (uintptr_t i = 0; i < 100; i++)
+		assert_int_equal(k->written[i], i + 1);
+	assert_int_equal(k->written[100], 1000);
+	assert_int_equal(stats_of(&p).pending, 0);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static void many_items_share_a_flush(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_item items[500];
+	uint64_t values[500];
+	size_t accepted;
+	make_place(&p);
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
+	for (uint64_t i = 0; i < 500; i++) {
+		values[i] = i;
+		items[i] = (struct sl_item){.data = &values[i], .len = 8};
+	}
+	uint64_t before = stats_of(&p).flushes;
+	assert_int_equal(sl_coordinator_submit_many(k->c, items, 500, SL_UNLIMITED, &accepted), 0);
+	assert_int_equal(accepted, 500);
+	assert_true(stats_of(&p).flushes - before < 100);
+	kit_finish(k, 0);
+	assert_int_equal(k->n_written, 500);
+	assert_int_equal(stats_of(&p).sent, 500);
+	remove_place(&p);
+}
+
+static void a_refused_item_is_not_written_after_a_restart(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	uint64_t v = 99;
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 2));
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+	kit_submit(k, 2, 3);
+	assert_int_equal(sl_coordinator_try_submit(k->c, &v, 8), SL_EFULL);
+	struct sl_item items[3] = {{.data = &v, .len = 8}, {.data = &v, .len = 8}, {.data = &v, .len = 8}};
+	size_t accepted;
+	assert_int_equal(sl_coordinator_submit_many(k->c, items, 3, 0, &accepted), SL_EFULL);
+	assert_int_equal(accepted, 0);
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(stats_of(&p).pending, 3);
+	remove_place(&p);
+}
+
+struct submit_call {
+	struct kit *k;
+	int64_t timeout_ms;
+	int rc;
+	pthread_t thread;
+};
+
+static void *submit_main(void *arg)
+{
+	struct submit_call *s = arg;
+	uint64_t v = 77;
+	s->rc = sl_coordinator_submit_timed(s->k->c, &v, 8, s->timeout_ms);
+	return NULL;
+}
+
+static void a_submit_that_timed_out_after_its_append_is_marked_as_failed(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	struct submit_call s = {.k = k, .timeout_ms = 50};
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 2));
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+	kit_submit(k, 2, 3);
+	assert_int_equal(pthread_create(&s.thread, NULL, submit_main, &s), 0);
+	kit_await_calm(k, 1 + OTHERS);
+	vclock_advance_ms(&k->clock, 50);
+	pthread_join(s.thread, NULL);
+	assert_int_equal(s.rc, SL_ETIMEDOUT);
+	assert_int_equal(stats_of(&p).pending, 3);
+	assert_int_equal(stats_of(&p).failed, 1);
+	finish(k, 0, SL_EPENDING, &r);
+	remove_place(&p);
+}
+
+static int all_poison(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		      struct sl_err *err)
+{
+	(void)k;
+	(void)number;
+	(void)batch;
+	(void)reply;
+	return kit_fail(err, SL_CLASS_POISON);
+}
+
+static void dead_and_dropped_items_are_marked_as_failed(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	make_place(&p);
+	k->bytes = true;
+	k->script = all_poison;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 3, .overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
+	kit_hold(k);
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+	kit_submit(k, 2, 6); /* 2 and 3 are dropped */
+	assert_int_equal(k->n_dropped, 2);
+	kit_release_all(k);
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_dead, 4);
+	assert_int_equal(stats_of(&p).failed, 6);
+	assert_int_equal(stats_of(&p).pending, 0);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static void feeding_does_not_drop_what_the_log_holds(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5));
+	kit_submit(k, 1, 100);
+	finish(k, 0, SL_EPENDING, &r);
+	k->script = NULL;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5, .capacity = 10,
+			.overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_written, 100);
+	assert_int_equal(k->n_dropped, 0);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static void submits_wait_until_the_log_is_fed(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	uint64_t v = 7;
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5));
+	kit_submit(k, 1, 50);
+	finish(k, 0, SL_EPENDING, &r);
+	k->script = NULL;
+	kit_hold(k);
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5, .capacity = 10));
+	kit_await_in_write(k, 1);
+	assert_int_equal(sl_coordinator_try_submit(k->c, &v, 8), SL_EFULL);
+	assert_int_equal(sl_coordinator_flush(k->c, 0), SL_ETIMEDOUT);
+	/* Stop drains what the log has, too. */
+	kit_release_all(k);
+	finish(k, SL_UNLIMITED, 0, &r);
+	assert_int_equal(r.written, 50);
+	assert_int_equal(stats_of(&p).pending, 0);
+	remove_place(&p);
+}
+
+static void a_stop_during_feeding_leaves_the_rest_in_the_log(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5));
+	kit_submit(k, 1, 50);
+	finish(k, 0, SL_EPENDING, &r);
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5, .capacity = 10));
+	kit_await_in_write(k, 1);
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(stats_of(&p).pending, 50);
+	k->script = NULL;
+	kit_new(k, OPTS(.workers = 2, .wal = p.wal, .batch_size = 5, .capacity = 10));
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_written, 50);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static void a_full_disk_refuses_the_item_and_the_coordinator_goes_on(void **state)
+{
+	struct kit *k = *state;
+	struct place p = {.dir = "/tmp/sluice-test-XXXXXX"};
+	struct fault f;
+	uint64_t v = 5;
+	assert_non_null(mkdtemp(p.dir));
+	fault_init(&f, NULL);
+	p.env = fault_env(&f, NULL);
+	open_log(&p, "items");
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
+	kit_submit(k, 1, 1);
+	fault_arm_io(&f, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8), SL_ENOSPC);
+	fault_disarm(&f);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8), 0);
+	kit_finish(k, 0);
+	assert_int_equal(k->n_written, 2);
+	remove_place(&p);
+	fault_fini(&f);
+}
+
+/* ---- spill ---- */
+
+static void what_stop_could_not_write_is_spilled_and_comes_back(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	make_place(&p);
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .spill_wal = p.wal, .batch_size = 10));
+	kit_submit(k, 1, 200);
+	assert_int_equal(stats_of(&p).records, 0);
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(r.returned, 200);
+	assert_int_equal(r.spilled, 200);
+	assert_int_equal(k->n_returned, 0);
+	assert_int_equal(stats_of(&p).pending, 200);
+	/* Once more without success: they are not spilled twice. */
+	kit_new(k, OPTS(.workers = 1, .spill_wal = p.wal, .batch_size = 10));
+	kit_await_in_write(k, 1);
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(stats_of(&p).pending, 200);
+	k->script = NULL;
+	kit_new(k, OPTS(.workers = 2, .spill_wal = p.wal, .batch_size = 10));
+	kit_submit(k, 201, 210);
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_written, 210);
+	assert_int_equal(stats_of(&p).pending, 0);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static void a_spill_that_fails_loses_nothing_and_can_be_repeated(void **state)
+{
+	struct kit *k = *state;
+	struct place p = {.dir = "/tmp/sluice-test-XXXXXX"};
+	struct fault f;
+	struct sl_coordinator_report r = {.struct_size = sizeof r};
+	assert_non_null(mkdtemp(p.dir));
+	fault_init(&f, NULL);
+	p.env = fault_env(&f, NULL);
+	open_log(&p, "items");
+	k->bytes = true;
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .spill_wal = p.wal, .batch_size = 10));
+	kit_submit(k, 1, 100);
+	fault_arm_io(&f, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
+	assert_int_equal(sl_coordinator_stop(k->c, 0, &r, NULL), SL_ENOSPC);
+	assert_int_equal(r.returned, 0);
+	assert_int_equal(sl_coordinator_free(k->c), SL_EPENDING);
+	fault_disarm(&f);
+	assert_int_equal(sl_coordinator_stop(k->c, 0, &r, NULL), SL_EPENDING);
+	assert_int_equal(r.spilled, 100);
+	assert_int_equal(stats_of(&p).pending, 100);
+	assert_int_equal(sl_coordinator_free(k->c), 0);
+	k->c = NULL;
+	remove_place(&p);
+	fault_fini(&f);
+}
+
+/* ---- pointers ---- */
+
+static int encode_number(const void *item, size_t len, const void **out, size_t *out_len, void *ctx)
+{
+	static _Thread_local uint64_t v;
+	(void)len;
+	(void)ctx;
+	v = (uintptr_t)item;
+	*out = &v;
+	*out_len = sizeof v;
+	return 0;
+}
+
+static int decode_number(const void *bytes, size_t n, void **item, size_t *len, void *ctx)
+{
+	uint64_t v;
+	(void)ctx;
+	if (n != sizeof v)
+		return SL_EDATA;
+	memcpy(&v, bytes, sizeof v);
+	*item = ITEM(v);
+	*len = 0;
+	return 0;
+}
+
+static void pointer_items_come_back_as_pointers(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	make_place(&p);
+	k->script = fail_held;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .item_encode = encode_number, .item_decode = decode_number));
+	kit_submit(k, 1, 20);
+	finish(k, 0, SL_EPENDING, &r);
+	k->script = NULL;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .item_encode = encode_number, .item_decode = decode_number));
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_written, 20);
+	assert_int_equal(k->written[19], 20);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+static void records_that_are_no_items_stay_in_the_log(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	static const struct sl_wal_span strange[] = {
+		{"", 0}, {"\x02...", 4}, {"\x01", 1}, {"\x01\x80\x80", 3}, {"\x01\x00\x05xy", 5}};
+	make_place(&p);
+	assert_int_equal(sl_wal_append_many(p.wal, strange, 5, NULL, NULL, NULL), 0);
+	assert_int_equal(sl_wal_append(p.wal, "\x01\x00\x00yyyyyyyy", 11, NULL, NULL), 0);
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_int_equal(k->n_written, 1);
+	assert_int_equal(stats_of(&p).pending, 5);
+	kit_finish(k, 0);
+	remove_place(&p);
+}
+
+/* ---- kill -9 ---- */
+
+#define KILL_ITEMS 20000
+
+struct shared {
+	atomic_uint accepted;                 /* values 1 … accepted were accepted */
+	atomic_uchar written[KILL_ITEMS + 1]; /* how often */
+};
+
+static int note_shared(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		       struct sl_err *err)
+{
+	struct shared *s = k->script_ctx;
+	(void)reply;
+	if (number % 5 == 0)
+		return kit_fail(err, SL_CLASS_TRANSIENT);
+	for (size_t i = 0; i < batch->n; i++)
+		atomic_fetch_add(&s->written[kit_value(k, batch->items[i].data)], 1);
+	return 0;
+}
+
+static void child_main(struct kit *k, struct place *p)
+{
+	struct shared *s = k->script_ctx;
+	open_log(p, "items");
+	kit_new(k, OPTS(.workers = 2, .wal = p->wal, .capacity = 50, .batch_size = 7, .flush_interval_ms = SL_NONE,
+			.retry_policy = {.max_attempts = SL_UNLIMITED, .first_ms = 1, .cap_ms = 1},
+			.breaker_failures = SL_UNLIMITED));
+	for (uint64_t v = atomic_load(&s->accepted) + 1; v <= KILL_ITEMS; v++) {
+		if (sl_coordinator_submit(k->c, &v, 8) != 0)
+			_exit(2);
+		atomic_store(&s->accepted, (unsigned)v);
+	}
+	_exit(sl_coordinator_flush(k->c, SL_UNLIMITED) == 0 ? 3 : 4);
+}
+
+static void after_kill_9_everything_accepted_is_written(void **state)
+{
+	struct kit *k = *state;
+	struct place p = {.dir = "/tmp/sluice-test-XXXXXX", .env = {SL_ENV_INIT}};
+	struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_non_null(mkdtemp(p.dir));
+	k->bytes = true;
+	k->script = note_shared;
+	k->script_ctx = s;
+	k->env = (struct sl_env){SL_ENV_INIT}; /* real time */
+	for (unsigned round = 1; round <= 8; round++) {
+		pid_t pid = fork();
+		if (pid == 0)
+			child_main(k, &p);
+		unsigned target = atomic_load(&s->accepted) + 37 * round;
+		while (atomic_load(&s->accepted) < target && waitpid(pid, NULL, WNOHANG) == 0)
+			(void)sched_yield();
+		(void)kill(pid, SIGKILL);
+		(void)waitpid(pid, NULL, 0);
+	}
+	open_log(&p, "items");
+	kit_new(k, OPTS(.workers = 2, .wal = p.wal,
+			.retry_policy = {.max_attempts = SL_UNLIMITED, .first_ms = 1, .cap_ms = 1},
+			.breaker_failures = SL_UNLIMITED));
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	unsigned accepted = atomic_load(&s->accepted), twice = 0;
+	for (unsigned v = 1; v <= accepted; v++) {
+		if (atomic_load(&s->written[v]) == 0)
+			print_error("%u of %u was lost\n", v, accepted);
+		assert_true(atomic_load(&s->written[v]) > 0);
+		twice += atomic_load(&s->written[v]) > 1;
+	}
+	printf("# kill -9: 8 rounds, %u items accepted, all written, %u more than once\n", accepted, twice);
+	kit_finish(k, 0);
+	remove_place(&p);
+	(void)munmap(s, sizeof *s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(an_accepted_item_is_in_the_log_and_marked_when_it_is_written),
+		TEST(what_was_not_written_is_written_after_a_restart_ahead_of_what_is_new),
+		TEST(many_items_share_a_flush),
+		TEST(a_refused_item_is_not_written_after_a_restart),
+		TEST(a_submit_that_timed_out_after_its_append_is_marked_as_failed),
+		TEST(dead_and_dropped_items_are_marked_as_failed),
+		TEST(feeding_does_not_drop_what_the_log_holds),
+		TEST(submits_wait_until_the_log_is_fed),
+		TEST(a_stop_during_feeding_leaves_the_rest_in_the_log),
+		TEST(a_full_disk_refuses_the_item_and_the_coordinator_goes_on),
+		TEST(what_stop_could_not_write_is_spilled_and_comes_back),
+		TEST(a_spill_that_fails_loses_nothing_and_can_be_repeated),
+		TEST(pointer_items_come_back_as_pointers),
+		TEST(records_that_are_no_items_stay_in_the_log),
+		TEST(after_kill_9_everything_accepted_is_written),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

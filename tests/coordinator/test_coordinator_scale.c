@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The number of workers. */
+#include <sched.h>
+
+#include "coordinator/kit.h"
+
+#define OPTS(...) ((struct sl_coordinator_opts){__VA_ARGS__})
+#define MS ((int64_t)1000000)
+
+static int64_t now_ms(struct kit *k)
+{
+	return k->clock.now_ns / MS;
+}
+
+/* Let time pass in steps until so many workers take part; how long that took. */
+static int64_t until_alive(struct kit *k, uint32_t n)
+{
+	int64_t begin = now_ms(k);
+	while (kit_health(k).workers_alive != n) {
+		vclock_advance_ms(&k->clock, 1);
+		for (int i = 0; i < 20; i++)
+			(void)sched_yield();
+	}
+	return now_ms(k) - begin;
+}
+
+static void pass_ms(struct kit *k, int64_t ms)
+{
+	for (int64_t i = 0; i < ms; i += 10) {
+		vclock_advance_ms(&k->clock, 10);
+		for (int j = 0; j < 20; j++)
+			(void)sched_yield();
+	}
+}
+
+static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void **state)
+{
+	struct kit *k = *state;
+	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10, .capacity = 1000));
+	assert_int_equal(kit_health(k).workers_alive, 1);
+	kit_hold(k);
+	kit_submit(k, 1, 500);
+	kit_await_in_write(k, 1);
+	assert_true(until_alive(k, 2) >= 100);
+	kit_await_in_write(k, 2);
+	assert_true(until_alive(k, 3) >= 100);
+	kit_await_in_write(k, 3);
+	pass_ms(k, 1000);
+	assert_int_equal(kit_health(k).workers_alive, 3); /* not above workers_max */
+	kit_release_all(k);
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	assert_true(until_alive(k, 2) >= 4900);
+	assert_true(until_alive(k, 1) >= 4900);
+	pass_ms(k, 12000);
+	assert_int_equal(kit_health(k).workers_alive, 1); /* not below workers_min */
+	pthread_mutex_lock(&k->mu);
+	while (k->detached < 2)
+		pthread_cond_wait(&k->changed, &k->mu);
+	pthread_mutex_unlock(&k->mu);
+	kit_submit(k, 501, 502);
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+	kit_finish(k, 0);
+}
+
+static void a_short_burst_adds_nobody(void **state)
+{
+	struct kit *k = *state;
+	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10));
+	for (int i = 0; i < 5; i++) {
+		kit_hold(k);
+		kit_submit(k, 1, 100);
+		pass_ms(k, 90);
+		kit_release_all(k);
+		assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
+		pass_ms(k, 200);
+	}
+	assert_int_equal(kit_health(k).workers_alive, 1);
+	kit_finish(k, 0);
+}
+
+static void an_old_item_is_pressure_too(void **state)
+{
+	struct kit *k = *state;
+	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 2, .batch_size = 10, .flush_interval_ms = 50));
+	kit_hold(k);
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+	kit_submit(k, 2, 2); /* far from a batch, and nobody takes it */
+	assert_true(until_alive(k, 2) >= 150);
+	kit_await_in_write(k, 2);
+	kit_release_all(k);
+	kit_finish(k, 0);
+}
+
+static int away(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		struct sl_err *err)
+{
+	(void)k;
+	(void)number;
+	(void)batch;
+	(void)reply;
+	return kit_fail(err, SL_CLASS_FATAL);
+}
+
+static void nobody_is_added_while_the_breaker_is_not_closed(void **state)
+{
+	struct kit *k = *state;
+	k->script = away;
+	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10));
+	kit_submit(k, 1, 500);
+	pass_ms(k, 20000);
+	assert_int_equal(kit_health(k).workers_alive, 1);
+	k->script = NULL;
+	while (sl_coordinator_flush(k->c, 0) != 0)
+		(void)vclock_advance_to_next(&k->clock);
+	kit_finish(k, 0);
+}
+
+static int throttle(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		    struct sl_err *err)
+{
+	(void)k;
+	(void)batch;
+	(void)reply;
+	return number == 1 ? kit_fail(err, SL_CLASS_THROTTLED) : 0;
+}
+
+static void nobody_is_added_while_the_limiter_binds(void **state)
+{
+	struct kit *k = *state;
+	k->script = throttle; /* once: three become one */
+	kit_new(k, OPTS(.workers = 2, .workers_min = 2, .workers_max = 3, .batch_size = 1, .flush_interval_ms = SL_NONE,
+			.retry_policy = {.first_ms = 1}));
+	kit_submit(k, 1, 1);
+	while (sl_coordinator_flush(k->c, 0) != 0)
+		(void)vclock_advance_to_next(&k->clock);
+	assert_int_equal(kit_health(k).concurrency, 1);
+	kit_hold(k);
+	kit_submit(k, 2, 50);
+	pass_ms(k, 3000); /* before its first step up */
+	assert_int_equal(kit_health(k).concurrency, 1);
+	assert_int_equal(kit_health(k).workers_alive, 2);
+	kit_release_all(k);
+	kit_finish(k, 0);
+}
+
+static void nobody_is_added_while_the_rate_binds(void **state)
+{
+	struct kit *k = *state;
+	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10, .rate_items = 20));
+	kit_submit(k, 1, 500);
+	pass_ms(k, 5000);
+	assert_int_equal(kit_health(k).workers_alive, 1);
+	while (sl_coordinator_flush(k->c, 0) != 0)
+		(void)vclock_advance_to_next(&k->clock);
+	kit_finish(k, 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(workers_are_added_one_by_one_under_pressure_and_leave_when_idle),
+		TEST(a_short_burst_adds_nobody),
+		TEST(an_old_item_is_pressure_too),
+		TEST(nobody_is_added_while_the_breaker_is_not_closed),
+		TEST(nobody_is_added_while_the_limiter_binds),
+		TEST(nobody_is_added_while_the_rate_binds),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
