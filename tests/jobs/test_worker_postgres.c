@@ -122,9 +122,9 @@ static int gate(sl_attempt *a, struct sl_err *e, void *ctx)
 {
 	(void)e, (void)ctx;
 	add(&w.arrived);
-	int reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
+	enum sl_abort_reason reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
 	pthread_mutex_lock(&w.mu);
-	w.aborted = reason;
+	w.aborted = (int)reason;
 	w.left++;
 	pthread_cond_broadcast(&w.changed);
 	pthread_mutex_unlock(&w.mu);
