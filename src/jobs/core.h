@@ -222,9 +222,9 @@ bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *res
 /* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error);
 /*
- * The exchange has returned rc (0: results and, with a claim, reply are filled). On failure err says of what kind: data
- * that was refused (poison) makes the runs be settled one by one, and the culprit as a failed attempt with the error's
- * text, which sl__core_exchanged copies; anything else is tried again later.
+ * The exchange has returned rc (0: results and, with a claim, reply are filled; without one only its epoch is read). On
+ * failure err says of what kind: data that was refused (poison) makes the runs be settled one by one, and the culprit
+ * as a failed attempt with the error's text, which sl__core_exchanged copies; anything else is tried again later.
  */
 void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
 			const struct sl_settle_result *results, const struct sl_claim_reply *reply, int64_t now_ns);

@@ -193,10 +193,8 @@ static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct
 	core->classes[c->klass].in_flight--;
 	sl__core_reserve(core, todo, false);
 	todo->answered = reply != NULL;
-	if (reply != NULL) {
-		notice_epoch(core, reply->epoch, now_ns);
+	if (reply != NULL)
 		learn(core, todo, reply, now_ns);
-	}
 	if (reply != NULL && c->n > 0)
 		sl__core_publish(core, c, reply->now_ms, now_ns);
 	else
@@ -316,6 +314,8 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 	for (size_t i = 0; i < todo->n_runs; i++)
 		apply_result(core, todo->runs[i], &results[i], now_ns);
 	todo->n_runs = 0;
+	if (reply != NULL)
+		notice_epoch(core, reply->epoch, now_ns);
 	if (todo->claim != NULL)
 		end_claim(core, todo, reply, now_ns);
 }

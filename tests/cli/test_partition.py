@@ -44,7 +44,7 @@ def why_not():
     if r.returncode == 0:
         r = ip("-n", name, "link", "add", "name", "cable", "type", "veth", "peer", "name", "other")
         ip("netns", "delete", name)
-    return f"no network namespaces here: {r.stderr.strip()}" if r.returncode else None
+    return f"network namespaces are not permitted here: {r.stderr.strip()}" if r.returncode else None
 
 
 WHY_NOT = why_not()

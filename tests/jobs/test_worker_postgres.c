@@ -22,6 +22,7 @@
 #include "jobs/pg_place.h"
 
 #define PATIENCE_S 60
+#define LEASE_MS 3600000 /* and a renewal is as far away as the poll */
 
 static struct pg_place place;
 static struct sl_err err;
@@ -122,9 +123,9 @@ static int gate(sl_attempt *a, struct sl_err *e, void *ctx)
 {
 	(void)e, (void)ctx;
 	add(&w.arrived);
-	int reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
+	enum sl_abort_reason reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
 	pthread_mutex_lock(&w.mu);
-	w.aborted = reason;
+	w.aborted = (int)reason;
 	w.left++;
 	pthread_cond_broadcast(&w.changed);
 	pthread_mutex_unlock(&w.mu);
@@ -134,8 +135,8 @@ static int gate(sl_attempt *a, struct sl_err *e, void *ctx)
 static sl_worker *new_worker(sl_process_fn *fn, int slots)
 {
 	/* "u" is there to make a worker speak with its store. */
-	struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = fn},
-				   {SL_PROCESSOR_INIT, .type = "u", .process = noop}};
+	struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = fn, .lease_ms = LEASE_MS},
+				   {SL_PROCESSOR_INIT, .type = "u", .process = noop, .lease_ms = LEASE_MS}};
 	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .store = &w.store, .processors = p,
 				      .n_processors = 2,   .slots = slots,    .observe = observe};
 	sl_worker *worker = NULL;
@@ -166,7 +167,7 @@ static uint64_t start_until_run(int n)
 	const struct timespec moment = {.tv_nsec = 20000000};
 	for (;;) {
 		uint64_t id = start("t", "{\"x\":1}");
-		for (int i = 0; i < 250; i++) {
+		for (int i = 0; i < 25; i++) {
 			pthread_mutex_lock(&w.mu);
 			bool there = w.arrived >= n;
 			pthread_mutex_unlock(&w.mu);

@@ -251,9 +251,9 @@ struct sl_store_ops {
 		     const struct sl_store_listen *listen, struct sl_err *err);
 	/*
 	 * Settle n jobs and claim the next, in one transaction and, where the database allows, one round trip.
-	 * settles may be empty; request may be NULL (then claimed and reply are not used). Promotes what is due first.
-	 * A job that was reaped from a batch is claimed singly: such a claim has one job, charged.
-	 * results[n] is filled when 0 returns.
+	 * settles may be empty; request may be NULL (then claimed is not used, and of reply, which may be NULL then,
+	 * only the epoch). Promotes what is due first. A job that was reaped from a batch is claimed singly: such a
+	 * claim has one job, charged. results[n] is filled when 0 returns.
 	 */
 	int (*exchange)(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
 			struct sl_settle_result *results, const struct sl_claim_request *request,

@@ -214,9 +214,7 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 	cl->n = (uint32_t)last;
 	cl->out = (uint32_t)sl__pg_int8(res, last, COL_CHAIN);
 	cl->seen = (uint32_t)sl__pg_int8(res, last, COL_FENCE);
-	*reply = (struct sl_claim_reply){.n = cl->n,
-					 .now_ms = sl__pg_time_ms(res, last, COL_CREATED),
-					 .epoch = sl__pg_deaths(call->store->pool)};
+	*reply = (struct sl_claim_reply){.n = cl->n, .now_ms = sl__pg_time_ms(res, last, COL_CREATED)};
 	reply->next_due_in_ms = in_ms(res, last, COL_SCHEDULED, reply->now_ms);
 	reply->next_expiry_in_ms = in_ms(res, last, COL_EXPIRY, reply->now_ms);
 	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */

@@ -130,5 +130,9 @@ int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 	if (n == 0 && request == NULL)
 		return 0;
 	int rc = once(&x, err);
-	return rc != 0 || request == NULL ? rc : claim_again(&x, err);
+	if (rc == 0 && request != NULL)
+		rc = claim_again(&x, err);
+	if (rc == 0 && reply != NULL)
+		reply->epoch = sl__pg_deaths(x.store->pool);
+	return rc;
 }
