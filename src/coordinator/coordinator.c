@@ -138,7 +138,7 @@ static void set_up(sl_coordinator *c) SL_NO_TSA
 	sl__fork_guard_init(&c->guard);
 	c->batch_size = (size_t)c->o.batch_size;
 	c->batch_bytes = (size_t)c->o.batch_bytes;
-	c->item_max = (size_t)SL_MIN((uint64_t)c->o.max_bytes, SL__ITEM_BYTES_MAX);
+	c->item_max = (size_t)SL_MIN((uint64_t)c->o.max_bytes, SL__QUEUE_BYTES_MAX);
 	c->boxes = c->o.per_key_order == SL_ON || c->o.wal != NULL;
 	c->logs = c->o.wal != NULL || c->o.spill_wal != NULL;
 	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes && !c->logs;
