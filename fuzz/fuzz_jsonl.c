@@ -10,9 +10,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static bool is_ours(const char *bad)
+/* Rightly refused although jansson takes it: it loses a NUL byte behind a number. */
+static bool is_ours(const struct sl_record *r)
 {
-	return strstr(bad, "longer") != NULL || strstr(bad, "deep") != NULL;
+	return strstr(r->bad, "longer") != NULL || strstr(r->bad, "deep") != NULL ||
+	       memchr(r->data, '\0', r->len) != NULL;
 }
 
 static void look(const struct sl_record *r)
@@ -22,7 +24,7 @@ static void look(const struct sl_record *r)
 	enum json_error_code code = object != NULL ? json_error_unknown : json_error_code(&error);
 	if (r->bad == NULL)
 		MUST(object != NULL || code == json_error_numeric_overflow || code == json_error_null_byte_in_key);
-	MUST(object == NULL || json_is_object(object) == (r->bad == NULL) || is_ours(r->bad));
+	MUST(object == NULL || json_is_object(object) == (r->bad == NULL) || is_ours(r));
 	json_decref(object);
 }
 
