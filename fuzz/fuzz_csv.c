@@ -35,6 +35,8 @@ static void same_fields(const struct sl__field *a, const struct sl__field *b, si
 
 static void look(const struct sl_record *r)
 {
+	if (r->bad != NULL)
+		return;
 	size_t n = count_fields(r);
 	const struct sl__row_opts opts = {.csv = true, .n_columns = n};
 	struct sl__field *fields = calloc(n, sizeof *fields), *again = calloc(n, sizeof *again);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as JSON lines: the same records whatever the reads are; each is where it says that it is; a good one is an
- * object for jansson as well (which takes no numbers beyond a double, and no NUL in names: those are let pass).
+ * Any bytes as JSON lines: the same records whatever the reads are; each is where it says that it is; jansson takes for
+ * an object what we do, and nothing else. (It takes no numbers beyond a double, and no NUL in names; we take no records
+ * that are too long or nested too deep.)
  */
 #include "split_input.h"
 
@@ -9,13 +10,21 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Rightly refused although jansson takes it: it loses a NUL byte behind a number. */
+static bool is_ours(const struct sl_record *r)
+{
+	return strstr(r->bad, "longer") != NULL || strstr(r->bad, "deep") != NULL ||
+	       memchr(r->data, '\0', r->len) != NULL;
+}
+
 static void look(const struct sl_record *r)
 {
 	json_error_t error;
 	json_t *object = json_loadb(r->data, r->len, JSON_ALLOW_NUL, &error);
 	enum json_error_code code = object != NULL ? json_error_unknown : json_error_code(&error);
-	MUST(object != NULL || code == json_error_numeric_overflow || code == json_error_null_byte_in_key);
-	MUST(object == NULL || json_is_object(object));
+	if (r->bad == NULL)
+		MUST(object != NULL || code == json_error_numeric_overflow || code == json_error_null_byte_in_key);
+	MUST(object == NULL || json_is_object(object) == (r->bad == NULL) || is_ours(r));
 	json_decref(object);
 }
 

@@ -49,7 +49,7 @@ static void split_check(const struct split_input *in, const struct sl_record *r,
 	MUST(r->line == line);
 }
 
-/* The records as text: whatever else a caller wants of a good one is done by look. */
+/* The records as text: what else a caller wants to know of each is asked by look. */
 static void split_records(struct sl__buf *out, struct split_input *in, const struct sl_records_opts *opts,
 			  void (*look)(const struct sl_record *r))
 {
@@ -69,7 +69,7 @@ static void split_records(struct sl__buf *out, struct split_input *in, const str
 					     (unsigned long long)batch[i].offset, (unsigned long long)batch[i].end,
 					     batch[i].bad != NULL ? batch[i].bad : "");
 			(void)sl__buf_append(out, batch[i].data, batch[i].len);
-			if (batch[i].bad == NULL && look != NULL)
+			if (look != NULL)
 				look(&batch[i]);
 		}
 	MUST(rc == 0 || rc == SL_EDATA);

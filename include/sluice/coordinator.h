@@ -124,7 +124,9 @@ struct sl_coordinator_opts {
 	 * wal or spill_wal, which give back what an earlier run left. An error leaves the record in its log. */
 	int (*item_decode)(const void *bytes, size_t n, void **item, size_t *len, void *ctx);
 	void *item_ctx;
-	int64_t max_bytes; /* of the items in the queue; default 64 MiB; SL_UNLIMITED; one item above it: SL_ETOOBIG */
+	/* Of the items in the queue; default 64 MiB; SL_UNLIMITED. One item above it is refused with SL_ETOOBIG; so are
+	 * bytes that dead_letters (64 MiB) or a log (16 MiB less 300 bytes) could not take. */
+	int64_t max_bytes;
 	int64_t batch_bytes;          /* of one batch; default 8 MiB; a larger item goes alone; SL_UNLIMITED */
 	enum sl_switch per_key_order; /* default off */
 
@@ -166,8 +168,9 @@ struct sl_coordinator_opts {
  */
 SL_API SL_MUST_CHECK int sl_coordinator_new(sl_coordinator **out, const sl_sink *sink,
 					    const struct sl_coordinator_opts *opts, struct sl_err *err);
-/* After stop. SL_ETIMEDOUT, with the handle still valid, while a write has not come back; SL_EINVAL before stop. NULL
- * is allowed. */
+/* After stop. SL_ETIMEDOUT, with the handle still valid, while a write has not come back; SL_EPENDING when items are
+ * still inside (a write came back since, or the spill log failed: call stop again); SL_EINVAL before stop; SL_EFORKED.
+ * NULL is allowed. */
 SL_API int sl_coordinator_free(sl_coordinator *c);
 
 /*
@@ -204,15 +207,17 @@ struct sl_coordinator_report {
  * sink and give back what is left: with wal it stays pending there; with spill_wal it is appended; else on_returned
  * gets each item. Without any of the three, stop refuses to lose items: SL_EPENDING with the count in the message,
  * intake stays closed, workers go on, and stop may be called again. 0: everything was written, dead or dropped.
- * SL_EPENDING with a report: some were given back. SL_ETIMEDOUT: a write has not come back; its items are unknown; the
- * handle stays valid, and stop may be called again to learn how they ended. *report may be NULL. Idempotent.
+ * SL_EPENDING with a report: some were given back. SL_ETIMEDOUT: a write has not come back, a second after the sink was
+ * cancelled; its items are unknown; the handle stays valid, and stop may be called again to learn how they ended. What
+ * the spill log returns when it fails: nothing is lost, and stop may be called again. *report may be NULL. Idempotent.
  */
 SL_API SL_MUST_CHECK int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms,
 					     struct sl_coordinator_report *report, struct sl_err *err);
 
 enum sl_breaker_state { SL_BREAKER_CLOSED = 0, SL_BREAKER_OPEN = 1, SL_BREAKER_HALF_OPEN = 2 };
 
-/* The specification's CoordinatorHealth, and more. */
+/* The specification's CoordinatorHealth, and more. One moment: accepted = written + dead_letters + dropped + returned +
+ * queue_size + in_flight + retrying. */
 struct sl_coordinator_health {
 	size_t struct_size;
 	uint32_t workers_alive; /* taking part now; parked ones do not count */
@@ -220,8 +225,8 @@ struct sl_coordinator_health {
 	uint64_t queue_bytes;
 	enum sl_breaker_state breaker;
 	int64_t oldest_age_ms; /* of what waits in the queue or for a retry; 0: nothing */
-	uint64_t in_flight;    /* items in the sink */
-	uint64_t retrying;     /* items that wait for their next time */
+	uint64_t in_flight;    /* items that a worker has taken, most of them in the sink */
+	uint64_t retrying;     /* items that wait for their next time, for the breaker or behind their key */
 	uint64_t dead_letters; /* since the start */
 	uint64_t accepted, written, dropped, returned;
 	uint64_t batches, failures, splits; /* writes that succeeded, that failed; batches split for poison */

@@ -235,6 +235,17 @@ void sl__mutex_init(sl__mutex *mu)
 	(void)rc;
 }
 
+void sl__mutex_init_busy(sl__mutex *mu)
+{
+	pthread_mutexattr_t attr;
+	(void)pthread_mutexattr_init(&attr);
+	(void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+	int rc = pthread_mutex_init(&mu->m, &attr);
+	(void)pthread_mutexattr_destroy(&attr);
+	assert(rc == 0);
+	(void)rc;
+}
+
 void sl__mutex_fini(sl__mutex *mu)
 {
 	(void)pthread_mutex_destroy(&mu->m);

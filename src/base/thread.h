@@ -20,6 +20,8 @@ typedef struct {
 
 /* These cannot fail on Linux with default attributes; they assert. */
 void sl__mutex_init(sl__mutex *mu);
+/* For one that many threads take for a moment: a short spin comes before the sleep. */
+void sl__mutex_init_busy(sl__mutex *mu);
 void sl__mutex_fini(sl__mutex *mu);
 void sl__cond_init(sl__cond *cond);
 void sl__cond_fini(sl__cond *cond);

@@ -127,6 +127,18 @@ static int start_threads(sl_coordinator *c, struct sl_err *err)
 
 /* ---- new and free ---- */
 
+/* The largest item that every place it may have to go to can take. */
+static size_t largest_item(const struct sl_coordinator_opts *o)
+{
+	uint64_t max = SL_MIN((uint64_t)o->max_bytes, SL__QUEUE_BYTES_MAX);
+	bool bytes = o->item_kind == SL_ITEM_BYTES;
+	if (bytes && o->dead_letters != NULL)
+		max = SL_MIN(max, (uint64_t)64 << 20);
+	if (bytes && (o->wal != NULL || o->spill_wal != NULL))
+		max = SL_MIN(max, SL_WAL_MAX_PAYLOAD - 268); /* version, two numbers, a key */
+	return (size_t)max;
+}
+
 static void set_up(sl_coordinator *c) SL_NO_TSA
 {
 	sl__mutex_init(&c->mu);
@@ -138,7 +150,7 @@ static void set_up(sl_coordinator *c) SL_NO_TSA
 	sl__fork_guard_init(&c->guard);
 	c->batch_size = (size_t)c->o.batch_size;
 	c->batch_bytes = (size_t)c->o.batch_bytes;
-	c->item_max = (size_t)SL_MIN((uint64_t)c->o.max_bytes, SL__ITEM_BYTES_MAX);
+	c->item_max = largest_item(&c->o);
 	c->boxes = c->o.per_key_order == SL_ON || c->o.wal != NULL;
 	c->logs = c->o.wal != NULL || c->o.spill_wal != NULL;
 	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes && !c->logs;

@@ -46,8 +46,6 @@ enum sl__item_tag {
 	SL__ITEM_BOX = 2    /* a struct sl__box */
 };
 
-#define SL__ITEM_BYTES_MAX (((uint64_t)1 << 56) - 1) /* what the queue can count */
-
 struct sl__box;
 
 /* The items of one key outside the queue, in order. It lives in the first of them. */

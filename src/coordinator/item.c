@@ -21,7 +21,7 @@ static int make_box(const sl_coordinator *c, const struct sl_item *in, const voi
 	if (bytes > 0)
 		memcpy(behind, in->data, bytes);
 	box->data = c->o.item_kind == SL_ITEM_POINTERS ? pointer : behind;
-	*out = (struct sl__queue_item){.ptr = box, .tag = SL__ITEM_BOX};
+	*out = sl__queue_item(box, in->len, SL__ITEM_BOX);
 	return 0;
 }
 
@@ -34,7 +34,7 @@ static int make_block(const sl_coordinator *c, const struct sl_item *in, struct 
 			return SL_ENOMEM;
 		memcpy(block, in->data, in->len);
 	}
-	*out = (struct sl__queue_item){.ptr = block, .tag = SL__ITEM_BLOCK};
+	*out = sl__queue_item(block, in->len, SL__ITEM_BLOCK);
 	return 0;
 }
 
@@ -51,7 +51,7 @@ static int make_pointer(const sl_coordinator *c, const struct sl_item *in, struc
 		if (mine == NULL)
 			return SL_ENOMEM;
 	}
-	*out = (struct sl__queue_item){.ptr = mine, .tag = SL__ITEM_RAW};
+	*out = sl__queue_item(mine, in->len, SL__ITEM_RAW);
 	int rc = needs_box(c, in) ? make_box(c, in, mine, 0, out) : 0;
 	if (rc != 0 && c->o.item_copy != NULL && c->o.item_free != NULL)
 		c->o.item_free(mine, c->o.item_ctx);
@@ -60,31 +60,21 @@ static int make_pointer(const sl_coordinator *c, const struct sl_item *in, struc
 
 int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
 {
-	int rc;
 	if (in->len > c->item_max)
 		return SL_ETOOBIG;
 	if (c->o.item_kind == SL_ITEM_POINTERS)
-		rc = make_pointer(c, in, out);
-	else if (needs_box(c, in))
-		rc = make_box(c, in, NULL, in->len, out);
-	else
-		rc = make_block(c, in, out);
-	out->bytes = in->len & SL__ITEM_BYTES_MAX;
-	return rc;
+		return make_pointer(c, in, out);
+	return needs_box(c, in) ? make_box(c, in, NULL, in->len, out) : make_block(c, in, out);
 }
 
 int sl__item_box_bytes(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
 {
-	int rc = make_box(c, in, NULL, in->len, out);
-	out->bytes = in->len & SL__ITEM_BYTES_MAX;
-	return rc;
+	return make_box(c, in, NULL, in->len, out);
 }
 
 int sl__item_box_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
 {
-	int rc = make_box(c, in, in->data, 0, out);
-	out->bytes = in->len & SL__ITEM_BYTES_MAX;
-	return rc;
+	return make_box(c, in, in->data, 0, out);
 }
 
 void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q)

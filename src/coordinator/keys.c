@@ -113,8 +113,9 @@ static void make_ready(sl_coordinator *c, struct sl__box *first) SL_REQUIRES(c->
 
 static struct sl__queue_item item_of(struct sl__box *box)
 {
-	return (struct sl__queue_item){
-		.ptr = box, .tag = SL__ITEM_BOX, .bytes = box->len & SL__ITEM_BYTES_MAX, .at_ns = box->at_ns};
+	struct sl__queue_item item = sl__queue_item(box, box->len, SL__ITEM_BOX);
+	item.at_ns = box->at_ns;
+	return item;
 }
 
 void sl__keys_take_ready(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)

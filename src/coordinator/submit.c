@@ -23,7 +23,12 @@ static int submit_one(sl_coordinator *c, const struct sl_item *item, int64_t tim
 		return sl__durable_submit(c, item, 1, timeout_ms, &pushed);
 	if (rc == 0)
 		rc = sl__item_make(c, item, &q);
-	return rc == 0 ? push(c, &q, 1, timeout_ms, &pushed) : rc;
+	if (rc != 0)
+		return rc;
+	rc = sl__queue_push_item(c->queue, q, timeout_ms);
+	if (rc != 0)
+		sl__item_unmake(c, &q);
+	return rc;
 }
 
 static int submit(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
@@ -31,11 +36,10 @@ static int submit(sl_coordinator *c, const void *item, size_t len, int64_t timeo
 	if (SL_UNLIKELY(sl__forked(&c->guard)))
 		return SL_EFORKED;
 	if (SL_LIKELY(c->raw)) {
-		const struct sl__queue_item q = {.ptr = (void *)(uintptr_t)item, .bytes = len & SL__ITEM_BYTES_MAX};
-		size_t pushed;
 		if (SL_UNLIKELY(len > c->item_max))
 			return SL_ETOOBIG;
-		return sl__queue_push_many(c->queue, &q, 1, timeout_ms, &pushed);
+		return sl__queue_push_item(c->queue, sl__queue_item((void *)(uintptr_t)item, len, SL__ITEM_RAW),
+					   timeout_ms);
 	}
 	return submit_one(c, &(struct sl_item){.data = item, .len = len}, timeout_ms);
 }
@@ -66,15 +70,14 @@ int sl_coordinator_submit_item(sl_coordinator *c, const struct sl_item *item, in
 static size_t make_chunk(const sl_coordinator *c, const struct sl_item *items, size_t n, struct sl__queue_item *q,
 			 int *rc)
 {
-	size_t made = 0;
+	size_t made = 0, max = c->item_max;
+	bool raw = c->raw;
 	*rc = 0;
 	for (; made < n && made < CHUNK; made++) {
 		const struct sl_item *in = &items[made];
-		bool plain =
-			c->raw && in->key_len == 0 && in->position == 0 && in->done == NULL && in->len <= c->item_max;
-		if (SL_LIKELY(plain))
-			q[made] = (struct sl__queue_item){.ptr = (void *)(uintptr_t)in->data,
-							  .bytes = in->len & SL__ITEM_BYTES_MAX};
+		bool plain = (in->key_len | in->position | (uintptr_t)in->done) == 0 && in->len <= max;
+		if (SL_LIKELY(raw && plain))
+			q[made] = sl__queue_item((void *)(uintptr_t)in->data, in->len, SL__ITEM_RAW);
 		else if ((*rc = sl__item_make(c, in, &q[made])) != 0)
 			break;
 	}

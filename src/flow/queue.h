@@ -40,13 +40,35 @@ typedef struct sl__queue sl__queue;
 
 struct sl__queue_item {
 	void *ptr;
-	uint64_t bytes : 56; /* what it counts against max_bytes; may be 0 */
-	uint64_t tag : 8;    /* the caller's: what kind of pointer it is */
+	union {
+		struct {
+			uint64_t bytes : 56; /* what it counts against max_bytes; may be 0 */
+			uint64_t tag : 8;    /* the caller's: what kind of pointer it is */
+		};
+		uint64_t both; /* written at once, see sl__queue_item */
+	};
 	/* Out only: monotonic time at which it went in. Within a storm of pushes without a pop the clock is read for
 	 * every 16th call only, and those between carry the time of the one before: never too young, and too old by at
 	 * most the time of 15 calls. */
 	int64_t at_ns;
 };
+
+#define SL__QUEUE_BYTES_MAX (((uint64_t)1 << 56) - 1) /* what an item can count; more counts as so much */
+
+/* An item to push. On a hot path: two fields of bits written one by one and read as one word wait for each other. */
+static inline struct sl__queue_item sl__queue_item(void *ptr, uint64_t bytes, uint8_t tag)
+{
+	struct sl__queue_item item;
+	bytes = bytes < SL__QUEUE_BYTES_MAX ? bytes : SL__QUEUE_BYTES_MAX;
+	item.ptr = ptr;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	item.both = bytes | (uint64_t)tag << 56;
+#else
+	item.both = bytes << 8 | tag;
+#endif
+	item.at_ns = 0;
+	return item;
+}
 
 enum sl__queue_overflow {
 	SL__QUEUE_BLOCK = 0,       /* wait for room */
@@ -102,7 +124,11 @@ void sl__queue_free(sl__queue *q);
  * block waits up to timeout_ms (SL_UNLIMITED; 0 does not wait and gives SL_EFULL; else SL_ETIMEDOUT), drop_oldest makes
  * room, error gives SL_EFULL. A push behind blocked pushers has no room.
  */
-SL_MUST_CHECK int sl__queue_push_timed(sl__queue *q, void *ptr, size_t bytes, int64_t timeout_ms);
+SL_MUST_CHECK int sl__queue_push_item(sl__queue *q, struct sl__queue_item item, int64_t timeout_ms);
+static inline int SL_MUST_CHECK sl__queue_push_timed(sl__queue *q, void *ptr, size_t bytes, int64_t timeout_ms)
+{
+	return sl__queue_push_item(q, sl__queue_item(ptr, bytes, 0), timeout_ms);
+}
 static inline int SL_MUST_CHECK sl__queue_push(sl__queue *q, void *ptr, size_t bytes)
 {
 	return sl__queue_push_timed(q, ptr, bytes, SL_UNLIMITED);

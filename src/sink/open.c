@@ -34,6 +34,8 @@ static const struct scheme schemes[] = {
 	{"postgresql://", SHAPE_URL, sl_sink_postgres_open, sl__sink_postgres_create},
 	{"postgres:", SHAPE_REST, sl_sink_postgres_open, sl__sink_postgres_create},
 	{"sqlite:", SHAPE_PATH, sl_sink_sqlite_open, sl__sink_sqlite_create},
+	{"http://", SHAPE_URL, sl_sink_http_open, NULL},
+	{"https://", SHAPE_URL, sl_sink_http_open, NULL},
 	{"file:", SHAPE_PATH, sl_sink_file_open, NULL},
 	{"exec:", SHAPE_REST, sl_sink_exec_open, NULL},
 	{"null:", SHAPE_REST, open_null, NULL},

@@ -17,7 +17,7 @@ static const char *foreign_option(const struct sl_sink_opts *o, unsigned groups)
 		{SL__SINK_ROWS, o->null_text != NULL, "null_text"},
 		{SL__SINK_TABLE, o->table != NULL, "table"},
 		{SL__SINK_TABLE, o->on_conflict != NULL || o->n_on_conflict != 0, "on_conflict"},
-		{SL__SINK_TABLE, o->connect_timeout_ms != 0, "connect_timeout_ms"},
+		{SL__SINK_TABLE | SL__SINK_HTTP, o->connect_timeout_ms != 0, "connect_timeout_ms"},
 		{SL__SINK_TABLE, o->statement_timeout_ms != 0, "statement_timeout_ms"},
 		{SL__SINK_HTTP, o->body != SL_HTTP_JSON_LINES, "body"},
 		{SL__SINK_HTTP, o->headers != NULL || o->n_headers != 0, "headers"},

@@ -372,6 +372,31 @@ static void a_full_disk_refuses_the_item_and_the_coordinator_goes_on(void **stat
 	fault_fini(&f);
 }
 
+static void an_item_that_a_log_could_not_take_is_refused(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	char *big = calloc(1, SL_WAL_MAX_PAYLOAD);
+	char key[255] = "";
+	make_place(&p);
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .spill_wal = p.wal));
+	struct sl_item item = {.data = big,
+			       .len = SL_WAL_MAX_PAYLOAD - 267,
+			       .key = key,
+			       .key_len = sizeof key,
+			       .position = UINT64_MAX};
+	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ETOOBIG);
+	item.len--;
+	k->script = fail_held;
+	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), 0);
+	struct sl_coordinator_report r;
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(r.spilled, 1);
+	free(big);
+	remove_place(&p);
+}
+
 /* ---- spill ---- */
 
 static void what_stop_could_not_write_is_spilled_and_comes_back(void **state)
@@ -584,6 +609,7 @@ int main(void)
 		TEST(submits_wait_until_the_log_is_fed),
 		TEST(a_stop_during_feeding_leaves_the_rest_in_the_log),
 		TEST(a_full_disk_refuses_the_item_and_the_coordinator_goes_on),
+		TEST(an_item_that_a_log_could_not_take_is_refused),
 		TEST(what_stop_could_not_write_is_spilled_and_comes_back),
 		TEST(a_spill_that_fails_loses_nothing_and_can_be_repeated),
 		TEST(pointer_items_come_back_as_pointers),

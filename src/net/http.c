@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client: an easy handle that keeps its connection, driven through a multi handle of its own, because only that can
+ * wait for something besides the transfer: the descriptor that cancels.
+ */
+#include <curl/curl.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include "base/buf.h"
+#include "net/http.h"
+#include <sluice/sluice.h>
+
+#define POLL_MS 1000     /* a turn of the wait; curl's own times shorten it */
+#define FIRST_BYTES 4096 /* of an answer there is memory for before the request goes out */
+#define EXPECT_MS 250    /* a large body waits so long for "100 Continue" */
+#define KEEP_ALIVE_S 30L /* of idle connections, probes */
+#define LINE_BYTES CURL_ERROR_SIZE
+
+struct sl__http {
+	const struct sl_env *env;
+	const struct sl__http_url *url;
+	CURLM *multi;
+	CURL *easy;
+	int cancel_fd;
+	struct sl__buf body;
+	bool cut; /* there was more in the body than is kept */
+	char *location;
+	char why[CURL_ERROR_SIZE];
+};
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
+}
+
+/* ---- once per process ---- */
+
+static CURLcode started;
+
+static void start_curl(void)
+{
+	started = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+/* Never undone: somebody else in the process may use it as well. */
+static int need_curl(struct sl_err *err)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	(void)pthread_once(&once, start_curl);
+	return started == CURLE_OK ? 0 : sl_err_set(err, SL_EINTERNAL, "http: libcurl does not start");
+}
+
+/* ---- the body of an answer ---- */
+
+/* Keeps what there is room for. Want of memory cuts the text and nothing else: the request was carried out. */
+static size_t take_body(char *data, size_t size, size_t n, void *ctx)
+{
+	struct sl__http *c = ctx;
+	size_t bytes = size * n, room = SL__HTTP_BODY_MAX - c->body.len;
+	if (sl__buf_append(&c->body, data, SL_MIN(bytes, room)) != 0 || bytes > room) {
+		c->cut = true;
+		return 0;
+	}
+	return bytes;
+}
+
+/* ---- a client ---- */
+
+static CURLcode set_safety(CURL *h, const struct sl__http_opts *o)
+{
+	CURLcode rc = curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 1L);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 2L);
+	if (o->ca_file == NULL)
+		return rc;
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_CAINFO, o->ca_file);
+	/* Else the system's folder would count as well. */
+	return rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_CAPATH, NULL);
+}
+
+static CURLcode set_times(CURL *h, const struct sl__http_opts *o)
+{
+	CURLcode rc = curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)o->timeout_ms);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_timeout_ms);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)EXPECT_MS);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, KEEP_ALIVE_S);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, KEEP_ALIVE_S);
+	/* A look-up that hangs is left behind, not waited for, when the request ends before it. */
+	return rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L);
+}
+
+static CURLcode set_target(struct sl__http *c)
+{
+	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_URL, c->url->url);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_USERAGENT, "sluice/" SL_VERSION);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, take_body);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
+	if (c->url->user == NULL && c->url->password == NULL)
+		return rc;
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
+	rc = rc != CURLE_OK ? rc
+			    : curl_easy_setopt(c->easy, CURLOPT_USERNAME, c->url->user != NULL ? c->url->user : "");
+	return rc != CURLE_OK || c->url->password == NULL
+		       ? rc
+		       : curl_easy_setopt(c->easy, CURLOPT_PASSWORD, c->url->password);
+}
+
+static int build(struct sl__http *c, const struct sl__http_opts *o, struct sl_err *err)
+{
+	c->easy = curl_easy_init();
+	c->multi = curl_multi_init();
+	if (c->easy == NULL || c->multi == NULL)
+		return no_memory(err);
+	CURLcode rc = set_safety(c->easy, o);
+	rc = rc != CURLE_OK ? rc : set_times(c->easy, o);
+	rc = rc != CURLE_OK ? rc : set_target(c);
+	if (rc == CURLE_OUT_OF_MEMORY)
+		return no_memory(err);
+	return rc == CURLE_OK ? 0 : sl_err_set(err, SL_EUNSUPPORTED, "http: libcurl: %s", curl_easy_strerror(rc));
+}
+
+int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct sl_err *err)
+{
+	int rc = need_curl(err);
+	if (rc != 0)
+		return rc;
+	struct sl__http *c = sl__calloc(opts->env, 1, sizeof *c);
+	if (c == NULL)
+		return no_memory(err);
+	c->env = opts->env;
+	c->url = opts->url;
+	c->cancel_fd = opts->cancel_fd;
+	sl__buf_init(&c->body, c->env);
+	rc = build(c, opts, err);
+	if (rc != 0)
+		sl__http_free(c);
+	else
+		*out = c;
+	return rc;
+}
+
+void sl__http_free(struct sl__http *c)
+{
+	if (c == NULL)
+		return;
+	curl_easy_cleanup(c->easy);
+	if (c->multi != NULL)
+		(void)curl_multi_cleanup(c->multi);
+	sl__buf_fini(&c->body);
+	sl__free(c->env, c->location);
+	sl__free(c->env, c);
+}
+
+/* ---- a transfer ---- */
+
+static bool is_cancelled(const struct sl__http *c)
+{
+	struct pollfd p = {.fd = c->cancel_fd, .events = POLLIN};
+	return c->cancel_fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+static int cancelled(const struct sl__http *c, struct sl_err *err)
+{
+	return sl_err_set(err, SL_ECANCELLED, "http: %s: the request was cancelled", c->url->shown);
+}
+
+static int multi_failed(CURLMcode rc, struct sl_err *err)
+{
+	if (rc == CURLM_OUT_OF_MEMORY)
+		return no_memory(err);
+	return sl_err_set(err, SL_EINTERNAL, "http: libcurl: %s", curl_multi_strerror(rc));
+}
+
+/* How the transfer ended, after nothing of it runs any more. */
+static CURLcode result_of(struct sl__http *c)
+{
+	int left;
+	for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left)) != NULL;)
+		if (m->msg == CURLMSG_DONE)
+			return m->data.result;
+	return CURLE_RECV_ERROR;
+}
+
+static int drive(struct sl__http *c, CURLcode *result, struct sl_err *err)
+{
+	struct curl_waitfd also = {.fd = c->cancel_fd, .events = CURL_WAIT_POLLIN};
+	for (int running = 1;;) {
+		CURLMcode rc = curl_multi_perform(c->multi, &running);
+		if (rc == CURLM_OK && running == 0)
+			break;
+		if (rc == CURLM_OK)
+			rc = curl_multi_poll(c->multi, &also, c->cancel_fd >= 0 ? 1 : 0, POLL_MS, NULL);
+		if (rc != CURLM_OK)
+			return multi_failed(rc, err);
+		if (is_cancelled(c))
+			return cancelled(c, err);
+	}
+	*result = result_of(c);
+	return 0;
+}
+
+static int describe(const struct sl__http *c, int code, const char *what, struct sl_err *err)
+{
+	char line[LINE_BYTES];
+	(void)sl__http_first_line(line, sizeof line, c->why, strlen(c->why));
+	return sl_err_set(err, code, "http: %s: %s%s%s", c->url->shown, what, line[0] != '\0' ? ": " : "", line);
+}
+
+static int transfer_failed(const struct sl__http *c, CURLcode result, struct sl_err *err)
+{
+	switch (result) {
+	case CURLE_OUT_OF_MEMORY:
+		return no_memory(err);
+	case CURLE_OPERATION_TIMEDOUT:
+		return describe(c, SL_ETIMEDOUT, "no answer in time", err);
+	case CURLE_PEER_FAILED_VERIFICATION:
+	case CURLE_SSL_CACERT_BADFILE:
+	case CURLE_SSL_ISSUER_ERROR:
+	case CURLE_SSL_CERTPROBLEM:
+	case CURLE_SSL_INVALIDCERTSTATUS:
+		return describe(c, SL_ECONFIG, "its certificate is not trusted", err);
+	case CURLE_UNSUPPORTED_PROTOCOL:
+	case CURLE_WEIRD_SERVER_REPLY:
+	case CURLE_BAD_CONTENT_ENCODING:
+		return describe(c, SL_EUNAVAIL, "the answer is not HTTP", err);
+	case CURLE_SEND_ERROR:
+	case CURLE_RECV_ERROR:
+	case CURLE_GOT_NOTHING:
+	case CURLE_PARTIAL_FILE:
+	case CURLE_HTTP2:
+	case CURLE_HTTP2_STREAM:
+		return describe(c, SL_EUNAVAIL, "the connection was lost", err);
+	default:
+		return describe(c, SL_EUNAVAIL, c->why[0] != '\0' ? "unavailable" : curl_easy_strerror(result), err);
+	}
+}
+
+static int run(struct sl__http *c, struct sl_err *err)
+{
+	CURLcode result = CURLE_OK;
+	if (is_cancelled(c))
+		return cancelled(c, err);
+	sl__buf_clear(&c->body);
+	sl__free(c->env, c->location);
+	c->location = NULL;
+	c->cut = false;
+	c->why[0] = '\0';
+	if (sl__buf_reserve(&c->body, FIRST_BYTES) != 0)
+		return no_memory(err);
+	CURLMcode added = curl_multi_add_handle(c->multi, c->easy);
+	if (added != CURLM_OK)
+		return multi_failed(added, err);
+	int rc = drive(c, &result, err);
+	(void)curl_multi_remove_handle(c->multi, c->easy);
+	if (rc != 0)
+		return rc;
+	bool answered = result == CURLE_OK || (result == CURLE_WRITE_ERROR && c->cut);
+	return answered ? 0 : transfer_failed(c, result, err);
+}
+
+/* ---- the answer ---- */
+
+static const char *header(const struct sl__http *c, const char *name)
+{
+	struct curl_header *h = NULL;
+	return curl_easy_header(c->easy, name, 0, CURLH_HEADER, -1, &h) == CURLHE_OK ? h->value : NULL;
+}
+
+/* The other machine's clock counts for a date that it gives. */
+static int64_t answered_ms(const struct sl__http *c)
+{
+	const char *date = header(c, "Date");
+	time_t when = date != NULL ? curl_getdate(date, NULL) : -1;
+	return when >= 0 ? (int64_t)when * 1000 : sl__real_ms(c->env);
+}
+
+static void read_location(struct sl__http *c)
+{
+	struct sl__http_url to;
+	char *text = NULL;
+	if (curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_URL, &text) != CURLE_OK || text == NULL ||
+	    sl__http_url_init(&to, text, c->env, NULL) != 0)
+		return;
+	c->location = sl__strdup(c->env, to.shown);
+	sl__http_url_fini(&to);
+}
+
+static void read_answer(struct sl__http *c, struct sl__http_response *r)
+{
+	long status = 0;
+	const char *wait = header(c, "Retry-After");
+	(void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (status >= 300 && status < 400)
+		read_location(c);
+	*r = (struct sl__http_response){
+		.status = (int)status, .location = c->location, .body = c->body.data, .len = c->body.len};
+	r->has_retry_after = wait != NULL && sl__http_retry_after(wait, answered_ms(c), &r->retry_after_ms);
+}
+
+/* ---- requests ---- */
+
+static bool add_line(struct curl_slist **list, const char *line)
+{
+	struct curl_slist *more = curl_slist_append(*list, line);
+	if (more != NULL)
+		*list = more;
+	return more != NULL;
+}
+
+static bool add_headers(struct sl__http *c, const struct sl__http_request *q, struct curl_slist **list)
+{
+	bool good = true;
+	for (size_t i = 0; good && i < q->n_headers; i++)
+		good = add_line(list, q->headers[i]);
+	if (!good || q->token == NULL)
+		return good;
+	char *line = sl__asprintf(c->env, "Authorization: Bearer %s", q->token);
+	good = line != NULL && add_line(list, line);
+	sl__free(c->env, line);
+	return good;
+}
+
+static CURLcode set_request(struct sl__http *c, const struct sl__http_request *q, struct curl_slist *headers)
+{
+	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
+	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->len);
+	return rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->len > 0 ? q->body : "");
+}
+
+int sl__http_post(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
+		  struct sl_err *err)
+{
+	struct curl_slist *headers = NULL;
+	int rc = 0;
+	if (!add_headers(c, request, &headers) || set_request(c, request, headers) != CURLE_OK)
+		rc = no_memory(err);
+	rc = rc != 0 ? rc : run(c, err);
+	if (rc == 0)
+		read_answer(c, response);
+	/* What was borrowed for the request goes out of the handle with it. */
+	(void)curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, NULL);
+	(void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, NULL);
+	curl_slist_free_all(headers);
+	return rc;
+}
+
+int sl__http_connect(struct sl__http *c, struct sl_err *err)
+{
+	if (curl_easy_setopt(c->easy, CURLOPT_CONNECT_ONLY, 1L) != CURLE_OK)
+		return no_memory(err);
+	int rc = run(c, err);
+	(void)curl_easy_setopt(c->easy, CURLOPT_CONNECT_ONLY, 0L);
+	return rc;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HTTP sink: a batch is one POST, and its answer's status decides (http_answer.c).
+ *
+ *   lane: items into a body ─▶ POST with Idempotency-Key ─▶ 401? the token read again, once more ─▶ answer
+ *
+ * Invariants
+ *  1. Whenever a batch is sent again, it has the same Idempotency-Key (its id) and the same bytes.
+ *  2. No message and no target shows the user information or the query of the URL, a header's value or the token.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "sink/http.h"
+
+#define TIMEOUT_MS 30000
+#define CONNECT_TIMEOUT_MS 10000
+#define TIMEOUT_MAX_MS ((int64_t)INT32_MAX)
+#define KEY_BYTES 64
+
+struct http_sink {
+	struct sl_env env;
+	struct sl_sink_opts opts;
+	struct sl__http_url url;
+	struct sl__http_token token;
+	struct sl__http_times times;
+	int cancel; /* an eventfd: readable for ever once cancelled */
+};
+
+struct lane {
+	struct sl__http *client;
+	struct sl__http_body body;
+	struct sl__buf token;
+	const char **headers; /* of the options, and two of our own behind them */
+	char key[KEY_BYTES];
+};
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
+}
+
+/* ---- lanes ---- */
+
+static void detach(void *ctx, void *lane)
+{
+	struct http_sink *s = ctx;
+	struct lane *l = lane;
+	sl__http_free(l->client);
+	sl__http_body_fini(&l->body);
+	sl__buf_fini(&l->token);
+	sl__free(&s->env, l->headers);
+	sl__free(&s->env, l);
+}
+
+static int make_client(struct http_sink *s, struct sl__http **out, struct sl_err *err)
+{
+	const struct sl__http_opts opts = {.env = &s->env,
+					   .url = &s->url,
+					   .ca_file = s->opts.ca_file,
+					   .timeout_ms = s->opts.timeout_ms,
+					   .connect_timeout_ms = s->opts.connect_timeout_ms,
+					   .cancel_fd = s->cancel};
+	return sl__http_new(out, &opts, err);
+}
+
+static int make_headers(struct http_sink *s, struct lane *l)
+{
+	size_t n = s->opts.n_headers;
+	l->headers = sl__calloc(&s->env, n + 2, sizeof *l->headers);
+	if (l->headers == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		l->headers[i] = s->opts.headers[i];
+	l->headers[n] = sl__http_content_type(s->opts.body);
+	l->headers[n + 1] = l->key;
+	return 0;
+}
+
+static int attach(void *ctx, void **lane, struct sl_err *err)
+{
+	struct http_sink *s = ctx;
+	struct lane *l = sl__calloc(&s->env, 1, sizeof *l);
+	if (l == NULL)
+		return no_memory(err);
+	sl__buf_init(&l->token, &s->env);
+	int rc = sl__http_body_init(&l->body, &s->env, &s->opts, err);
+	if (rc == 0 && make_headers(s, l) != 0)
+		rc = no_memory(err);
+	rc = rc != 0 ? rc : make_client(s, &l->client, err);
+	if (rc != 0)
+		detach(s, l);
+	else
+		*lane = l;
+	return rc;
+}
+
+/* ---- a batch ---- */
+
+static int post_once(struct http_sink *s, struct lane *l, struct sl__http_response *r, uint64_t *version,
+		     struct sl_err *err)
+{
+	if (sl__http_token_get(&s->token, &l->token, version) != 0)
+		return no_memory(err);
+	const struct sl__http_request request = {.headers = l->headers,
+						 .n_headers = s->opts.n_headers + 2,
+						 .token = l->token.len > 0 ? l->token.data : NULL,
+						 .body = l->body.text.data,
+						 .len = l->body.text.len};
+	return sl__http_post(l->client, &request, r, err);
+}
+
+/* What keeps a request from being answered is the target's, or the way to it, unless we ourselves are short of
+ * something. */
+static int unanswered(int rc, struct sl_err *err)
+{
+	bool ours = rc == SL_ENOMEM || rc == SL_ECANCELLED;
+	return sl__sink_class(err, rc, ours ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL);
+}
+
+static int post(struct http_sink *s, struct lane *l, const struct sl_sink_batch *batch,
+		const struct sl__refusals *refused, struct sl_sink_reply *reply, struct sl_err *err)
+{
+	struct sl__http_response r;
+	uint64_t version;
+	int rc = post_once(s, l, &r, &version, err);
+	if (rc == 0 && r.status == 401 && sl__http_token_refresh(&s->token, version))
+		rc = post_once(s, l, &r, &version, err);
+	if (rc != 0)
+		return unanswered(rc, err);
+	const struct sl__http_secrets secrets = {
+		.url = &s->url, .opts = &s->opts, .token = l->token.len > 0 ? l->token.data : NULL};
+	return sl__http_answer(&r, &secrets, batch, refused, reply, err);
+}
+
+static void set_key(struct lane *l, const struct sl_sink_batch *batch)
+{
+	char id[SL__BATCH_ID_BYTES];
+	sl__batch_id_text(id, batch->id);
+	(void)snprintf(l->key, sizeof l->key, "Idempotency-Key: %s", id);
+}
+
+static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		       struct sl_err *err)
+{
+	struct http_sink *s = ctx;
+	struct lane *l = lane;
+	struct sl__refusals refused = SL__REFUSALS_INIT;
+	struct sl_err own;
+	err = err != NULL ? err : &own;
+	int64_t ms = sl__http_times_get(&s->times, batch, sl__real_ms(&s->env));
+	int rc = sl__http_body_fill(&l->body, batch, ms, &refused, err);
+	if (rc != 0)
+		return rc;
+	set_key(l, batch);
+	rc = l->body.n > 0 ? post(s, l, batch, &refused, reply, err) : 0;
+	if (rc != 0) {
+		if (s->opts.body == SL_HTTP_CLOUD_EVENTS)
+			sl__http_times_keep(&s->times, batch, ms);
+		return rc;
+	}
+	return sl__refusals_reply(&refused, SL_MIN(refused.stop, batch->n), reply, 0, err);
+}
+
+static void cancel(void *ctx)
+{
+	struct http_sink *s = ctx;
+	uint64_t one = 1;
+	(void)!write(s->cancel, &one, sizeof one);
+}
+
+/* A connection, with TLS: what can be known without sending anything. */
+static int check(void *ctx, struct sl_err *err)
+{
+	struct http_sink *s = ctx;
+	struct sl__http *client;
+	int rc = make_client(s, &client, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__http_connect(client, err);
+	sl__http_free(client);
+	return rc != 0 ? unanswered(rc, err) : 0;
+}
+
+/* ---- the handle ---- */
+
+static const char *target(void *ctx)
+{
+	return ((struct http_sink *)ctx)->url.shown;
+}
+
+static void close_sink(void *ctx)
+{
+	struct http_sink *s = ctx;
+	struct sl_env env = s->env;
+	if (s->cancel >= 0)
+		(void)close(s->cancel);
+	sl__mutex_fini(&s->times.mu);
+	sl__http_token_fini(&s->token);
+	sl__http_url_fini(&s->url);
+	sl__sink_free_opts(&s->opts, &env);
+	sl__free(&env, s);
+}
+
+static const struct sl_sink_ops http_ops = {.version = SL_SINK_VERSION,
+					    .name = "http",
+					    .attach = attach,
+					    .detach = detach,
+					    .write = write_batch,
+					    .check = check,
+					    .cancel = cancel,
+					    .close = close_sink,
+					    .target = target};
+
+/* ---- options ---- */
+
+/* The name of a header, when the sink sets it itself. */
+static bool is_ours(const char *header, size_t n)
+{
+	static const char *const names[] = {"Content-Type",      "Content-Length", "Idempotency-Key",
+					    "Transfer-Encoding", "Expect",         "Connection"};
+	for (size_t i = 0; i < SL_COUNT(names); i++)
+		if (strlen(names[i]) == n && strncasecmp(header, names[i], n) == 0)
+			return true;
+	return false;
+}
+
+/* How long the name of "Name: value" is; 0: it is no such thing. */
+static size_t header_name(const char *h)
+{
+	size_t n = strspn(h, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+	if (n == 0 || h[n] != ':' || h[n + 1 + strspn(h + n + 1, " \t")] == '\0')
+		return 0;
+	for (const char *p = h + n; *p != '\0'; p++)
+		if (((unsigned char)*p < ' ' && *p != '\t') || *p == 0x7F)
+			return 0;
+	return n;
+}
+
+/* Values may be secret: a message has the name at most. */
+static int check_headers(const struct http_sink *s, struct sl_err *err)
+{
+	bool authorized = s->opts.token_file != NULL || s->url.user != NULL || s->url.password != NULL;
+	for (size_t i = 0; i < s->opts.n_headers; i++) {
+		const char *h = s->opts.headers[i];
+		size_t n = h != NULL ? header_name(h) : 0;
+		if (n == 0)
+			return sl_err_set(err, SL_EINVAL, "http: headers: number %zu is not \"Name: value\"", i + 1);
+		if (is_ours(h, n))
+			return sl_err_set(err, SL_EINVAL, "http: headers: the sink itself sets %.*s", (int)n, h);
+		if (authorized && n == 13 && strncasecmp(h, "Authorization", n) == 0)
+			return sl_err_set(err, SL_EINVAL,
+					  "http: headers: Authorization is set by the token or the URL already");
+	}
+	return 0;
+}
+
+static int check_ca_file(const struct http_sink *s, struct sl_err *err)
+{
+	if (s->opts.ca_file == NULL)
+		return 0;
+	int fd = SL__IO(&s->env, open, s->opts.ca_file, O_RDONLY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "http: ca_file %s", s->opts.ca_file);
+	sl__close_fd(&s->env, &fd);
+	return 0;
+}
+
+static int check_events(struct http_sink *s, struct sl_err *err)
+{
+	const struct sl_sink_opts *o = &s->opts;
+	const char *const names[] = {"event_type", "event_source"}, *const values[] = {o->event_type, o->event_source};
+	for (size_t i = 0; i < SL_COUNT(names); i++) {
+		if (values[i] == NULL)
+			continue;
+		if (o->body != SL_HTTP_CLOUD_EVENTS)
+			return sl_err_set(err, SL_EINVAL, "http: %s is for bodies of CloudEvents", names[i]);
+		if (values[i][0] == '\0')
+			return sl_err_set(err, SL_EINVAL, "http: %s must not be empty", names[i]);
+	}
+	return 0;
+}
+
+static int check_opts(struct http_sink *s, struct sl_err *err)
+{
+	if (s->opts.format == SL_ROWS_CSV && s->opts.n_columns == 0)
+		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
+	if (s->opts.token_file != NULL && (s->url.user != NULL || s->url.password != NULL))
+		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
+	int rc = check_headers(s, err);
+	rc = rc != 0 ? rc : check_events(s, err);
+	return rc != 0 ? rc : check_ca_file(s, err);
+}
+
+static int set_defaults(struct http_sink *s, struct sl_err *err)
+{
+	struct sl_sink_opts *o = &s->opts;
+	o->timeout_ms = o->timeout_ms != 0 ? SL_MIN(o->timeout_ms, TIMEOUT_MAX_MS) : TIMEOUT_MS;
+	if (o->connect_timeout_ms == 0)
+		o->connect_timeout_ms = CONNECT_TIMEOUT_MS;
+	o->connect_timeout_ms = SL_MIN(o->connect_timeout_ms, o->timeout_ms);
+	if (o->event_type == NULL)
+		o->event_type = sl__strdup(&s->env, "sluice.item");
+	if (o->event_source == NULL)
+		o->event_source = sl__strdup(&s->env, "sluice");
+	return o->event_type != NULL && o->event_source != NULL ? 0 : no_memory(err);
+}
+
+static int build(struct http_sink *s, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
+{
+	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
+	rc = rc != 0 ? rc : sl__http_url_init(&s->url, url, &s->env, err);
+	rc = rc != 0 ? rc : check_opts(s, err);
+	rc = rc != 0 ? rc : set_defaults(s, err);
+	rc = rc != 0 ? rc : sl__http_token_init(&s->token, &s->env, s->opts.token_file, err);
+	if (rc != 0)
+		return rc;
+	s->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return s->cancel >= 0 ? 0 : sl_err_set_errno(err, errno, "http: eventfd");
+}
+
+int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	if (url == NULL)
+		return sl_err_set(err, SL_EINVAL, "http: needs a URL");
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_HTTP, "http", err);
+	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc != 0)
+		return rc;
+	struct http_sink *s = sl__calloc(&env, 1, sizeof *s);
+	if (s == NULL)
+		return no_memory(err);
+	s->env = env;
+	s->cancel = -1;
+	sl__mutex_init(&s->times.mu);
+	rc = build(s, url, opts, err);
+	if (rc != 0)
+		close_sink(s);
+	else
+		*out = (sl_sink){.ops = &http_ops, .ctx = s};
+	return rc;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of the HTTP sink: the body of a request, the token that goes with it, and what an answer means.
+ *
+ * Thread safety: a body belongs to one lane; the token and the times are shared by all lanes and lock themselves.
+ * Ownership: each part owns its memory until its fini and borrows env and opts.
+ */
+#ifndef SL_SINK_HTTP_H
+#define SL_SINK_HTTP_H
+
+#include "base/buf.h"
+#include "base/thread.h"
+#include "format/row.h"
+#include "net/http.h"
+#include "sink/refusal.h"
+#include "sink/sink.h"
+
+#define SL__BATCH_ID_BYTES 33 /* in hexadecimal, with a NUL */
+
+void sl__batch_id_text(char out[SL__BATCH_ID_BYTES], const uint8_t id[16]);
+
+/* ---- the body ---- */
+
+struct sl__http_body {
+	const struct sl_env *env;
+	const struct sl_sink_opts *opts;
+	struct sl__row_reader *reader; /* NULL: items are JSON already */
+	struct sl__field *fields;
+	struct sl__buf text;
+	size_t n; /* items in it */
+};
+
+SL_MUST_CHECK int sl__http_body_init(struct sl__http_body *b, const struct sl_env *env, const struct sl_sink_opts *opts,
+				     struct sl_err *err);
+void sl__http_body_fini(struct sl__http_body *b); /* a zeroed one is allowed */
+/* Make text of the items up to refused->stop. An item that is no record goes to `refused`. The same items, id and time
+ * give the same bytes. */
+SL_MUST_CHECK int sl__http_body_fill(struct sl__http_body *b, const struct sl_sink_batch *batch, int64_t time_ms,
+				     struct sl__refusals *refused, struct sl_err *err);
+/* "Content-Type: …" of such bodies. */
+const char *sl__http_content_type(enum sl_http_body body);
+
+/* ---- when batches were first sent ---- */
+
+/* An idempotency key stands for one body: the time in it must be the same when the batch is sent again. Batches that
+ * failed are remembered here, the last SL__HTTP_TIMES of them: more than wait for a retry at any moment. */
+#define SL__HTTP_TIMES 1024
+struct sl__http_times {
+	sl__mutex mu;
+	struct {
+		uint8_t id[16];
+		int64_t ms;
+	} at[SL__HTTP_TIMES];
+	size_t next;
+};
+int64_t sl__http_times_get(struct sl__http_times *t, const struct sl_sink_batch *batch, int64_t now_ms);
+void sl__http_times_keep(struct sl__http_times *t, const struct sl_sink_batch *batch, int64_t ms);
+
+/* ---- the token ---- */
+
+struct sl__http_token {
+	const struct sl_env *env;
+	const char *path; /* NULL: there is none */
+	sl__mutex mu;
+	char *text;
+	uint64_t version; /* of text */
+};
+
+/* SL_ENOENT, SL_EACCES …; SL_ECONFIG: the file holds no token. */
+SL_MUST_CHECK int sl__http_token_init(struct sl__http_token *t, const struct sl_env *env, const char *path,
+				      struct sl_err *err);
+void sl__http_token_fini(struct sl__http_token *t); /* a zeroed one is allowed */
+/* A copy in out; *version tells refresh which one it was. */
+SL_MUST_CHECK int sl__http_token_get(struct sl__http_token *t, struct sl__buf *out, uint64_t *version);
+/* The one of this version was not good. Is there another one by now? A file that cannot be read leaves the old one. */
+SL_MUST_CHECK bool sl__http_token_refresh(struct sl__http_token *t, uint64_t version);
+
+/* ---- the answer ---- */
+
+/* What must not be shown, in any answer that repeats it. */
+struct sl__http_secrets {
+	const struct sl__http_url *url;
+	const struct sl_sink_opts *opts;
+	const char *token; /* NULL: none */
+};
+
+/* What the answer means: 0 for 2xx, else err and, where the answer names items, reply. `refused`: the item of the batch
+ * that is not in the body. */
+SL_MUST_CHECK int sl__http_answer(struct sl__http_response *r, const struct sl__http_secrets *secrets,
+				  const struct sl_sink_batch *batch, const struct sl__refusals *refused,
+				  struct sl_sink_reply *reply, struct sl_err *err);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bearer token in a file that somebody else renews. */
+#include <fcntl.h>
+
+#include "sink/http.h"
+
+#define TOKEN_MAX 16384
+
+/* The first line without blanks around it; NULL: it is empty, or no text that a header can carry. */
+static char *first_word(char *text)
+{
+	size_t n;
+	text += strspn(text, " \t");
+	n = strcspn(text, "\r\n");
+	while (n > 0 && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+		n--;
+	text[n] = '\0';
+	for (size_t i = 0; i < n; i++)
+		if (text[i] <= ' ' || text[i] > '~')
+			return NULL;
+	return n > 0 ? text : NULL;
+}
+
+static int read_file(const struct sl_env *env, const char *path, char *out, size_t cap, struct sl_err *err)
+{
+	int fd = SL__IO(env, open, path, O_RDONLY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "http: token_file %s", path);
+	ssize_t n = sl__pread_full(env, fd, out, cap - 1, 0);
+	sl__close_fd(env, &fd);
+	if (n < 0)
+		return sl_err_set_errno(err, (int)-n, "http: token_file %s", path);
+	out[n] = '\0';
+	return 0;
+}
+
+static int load(const struct sl_env *env, const char *path, char **out, struct sl_err *err)
+{
+	char *text = sl__alloc(env, TOKEN_MAX);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "http: out of memory");
+	int rc = read_file(env, path, text, TOKEN_MAX, err);
+	char *word = rc == 0 ? first_word(text) : NULL;
+	if (rc == 0 && word == NULL)
+		rc = sl_err_set(err, SL_ECONFIG, "http: token_file %s: its first line is no token", path);
+	if (rc == 0) {
+		*out = sl__strdup(env, word);
+		rc = *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "http: out of memory");
+	}
+	explicit_bzero(text, TOKEN_MAX);
+	sl__free(env, text);
+	return rc;
+}
+
+static void forget(const struct sl_env *env, char *text)
+{
+	if (text != NULL)
+		explicit_bzero(text, strlen(text));
+	sl__free(env, text);
+}
+
+int sl__http_token_init(struct sl__http_token *t, const struct sl_env *env, const char *path, struct sl_err *err)
+{
+	*t = (struct sl__http_token){.env = env, .path = path};
+	sl__mutex_init(&t->mu);
+	return path != NULL ? load(env, path, &t->text, err) : 0;
+}
+
+void sl__http_token_fini(struct sl__http_token *t)
+{
+	if (t->env == NULL)
+		return;
+	forget(t->env, t->text);
+	sl__mutex_fini(&t->mu);
+	*t = (struct sl__http_token){.env = NULL};
+}
+
+int sl__http_token_get(struct sl__http_token *t, struct sl__buf *out, uint64_t *version)
+{
+	sl__buf_clear(out);
+	sl__lock(&t->mu);
+	int rc = t->text != NULL ? sl__buf_str_append(out, t->text) : 0;
+	*version = t->version;
+	sl__unlock(&t->mu);
+	return rc;
+}
+
+/* Several lanes get a 401 at once; the first of them reads the file. */
+bool sl__http_token_refresh(struct sl__http_token *t, uint64_t version)
+{
+	char *text = NULL;
+	if (t->path == NULL)
+		return false;
+	sl__lock(&t->mu);
+	if (t->version == version && load(t->env, t->path, &text, NULL) == 0 && strcmp(text, t->text) != 0) {
+		char *old = t->text;
+		t->text = text;
+		text = old;
+		t->version++;
+	}
+	bool another = t->version != version;
+	sl__unlock(&t->mu);
+	forget(t->env, text);
+	return another;
+}
