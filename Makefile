@@ -3,7 +3,7 @@ BUILD   ?= build
 RELEASE := $(BUILD)/release
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# Arguments of bench/run and bench/jobs/run, and which of them: wal, jobs, or both.
+# Arguments of bench/run, bench/jobs/run and bench/coordinator/run, and which of them: wal, jobs, load, or all.
 ARGS    ?=
 PART    ?=
 # How long `make torture` runs in all, in minutes.
@@ -41,14 +41,15 @@ check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, f
 torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
 	@scripts/torture $(MINUTES)
 
-bench: configure ## side by side with their peers: the log, then the job queue (PART=wal or PART=jobs, ARGS=--quick)
+bench: configure ## side by side with their peers: the log, the job queue, loads (PART=wal, jobs or load; ARGS=--quick)
 	@scripts/install-packages bench/packages
 	@meson setup --reconfigure $(RELEASE) >/dev/null
-	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs bench/sluice-bench-beanstalk src/cli/sluice
-	@[ "$(PART)" = jobs ] || bench/run $(RELEASE) $(ARGS)
-	@[ "$(PART)" = wal ] || { command -v npm >/dev/null || scripts/install-packages bench/jobs/packages; }
-	@[ "$(PART)" = wal ] || npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent
-	@[ "$(PART)" = wal ] || bench/jobs/run $(RELEASE) $(ARGS)
+	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs bench/sluice-bench-beanstalk bench/sluice-bench-submit bench/sluice-bench-raw src/cli/sluice
+	@case "$(PART)" in jobs | load) ;; *) bench/run $(RELEASE) $(ARGS) ;; esac
+	@case "$(PART)" in wal | load) ;; *) command -v npm >/dev/null || scripts/install-packages bench/jobs/packages ;; esac
+	@case "$(PART)" in wal | load) ;; *) npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent ;; esac
+	@case "$(PART)" in wal | load) ;; *) bench/jobs/run $(RELEASE) $(ARGS) ;; esac
+	@case "$(PART)" in wal | jobs) ;; *) bench/coordinator/run $(RELEASE) $(ARGS) ;; esac
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)

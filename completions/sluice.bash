@@ -26,6 +26,11 @@ _sluice_options() {
 	'jobs pause' | 'jobs resume' | 'cron remove') echo --store= ;;
 	'jobs prune') echo --store= --keep= --json ;;
 	'cron add') echo --store= --priority= --catch-up ;;
+	load)
+		echo --to= --table= --format= --on-conflict= --create --workers= --batch-size= --flush-interval= --overflow= \
+			--wal= --rate= --dead-letters= --columns= --no-header --null= --max-record= --body= --token-file= --zstd= \
+			--rotate-bytes= --json
+		;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
@@ -33,7 +38,7 @@ _sluice_options() {
 	'wal cleanup') echo --retention-days= --dry-run --json ;;
 	'dlq list' | 'dlq export') echo --all --json --key-file= ;;
 	'dlq show') echo --json --raw --key-file= ;;
-	'dlq redrive') echo --to-wal= --key-file= --lock-wait= --json ;;
+	'dlq redrive') echo --to-wal= --to= --key-file= --lock-wait= --json ;;
 	'dlq purge') echo --before= --yes --json ;;
 	help*) echo --json ;;
 	esac
@@ -41,7 +46,7 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo run enqueue worker jobs cron wal dlq help ;;
+	'' | help) echo run enqueue worker jobs cron load wal dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
@@ -55,6 +60,9 @@ _sluice_values() {
 	--log-level) echo debug info warn error ;;
 	--key-scope) echo incomplete any ;;
 	--on-corruption) echo salvage truncate refuse ;;
+	--format) echo csv jsonl ;;
+	--overflow) echo block drop_oldest error ;;
+	--body) echo jsonl array cloudevents ;;
 	esac
 }
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sluice dlq redrive: append each letter's item to a log as a new record. A letter is acknowledged after its record is
- * durable, so that a crash in between repeats it and never loses it.
+ * sluice dlq redrive: each letter's item goes where it was going: into a log as a new record, or to the target of a
+ * load as a row. A letter is acknowledged after its record is durable or its row written, so that a crash in between
+ * repeats it and never loses it.
  */
 #include "commands.h"
 #include "letter.h"
+#include "loadletter.h"
 #include "stop.h"
+#include "text.h"
 #include "walfile.h"
 
 #include <inttypes.h>
@@ -19,6 +22,7 @@ struct redrive {
 	const char *dlq_dir;
 	sl_wal *wal; /* of open_path; NULL: none yet */
 	char open_path[PATH_MAX];
+	struct loadletter load;
 	int exit_code; /* of the first letter that stayed */
 };
 
@@ -104,6 +108,21 @@ static int append(struct redrive *r, const struct letter_view *view, struct sl_e
 	return 0;
 }
 
+static int write_row(struct redrive *r, const struct letter_view *view, struct sl_err *err)
+{
+	const struct sl_dlq_letter *letter = &view->letter;
+	int rc = loadletter_write(&r->load, letter, err);
+
+	if (rc)
+		return rc;
+	if (opt_flag(r->args, "json"))
+		out_json(&r->cli->out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
+						 text_json(loadletter_target(&r->load))));
+	else
+		out_printf(&r->cli->out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
+	return 0;
+}
+
 /* *sealed: the letter did not open, which says nothing about the log. */
 static int drive(struct redrive *r, const struct sl_dlq_letter *letter, int *sealed, struct sl_err *err)
 {
@@ -113,7 +132,9 @@ static int drive(struct redrive *r, const struct sl_dlq_letter *letter, int *sea
 	if (!rc && !view.opened) /* sealed bytes are no record */
 		rc = sl_err_set(err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
 	*sealed = rc != 0;
-	if (!rc)
+	if (!rc && loadletter_is(letter) && !opt_given(r->args, "to-wal"))
+		rc = write_row(r, &view, err);
+	else if (!rc)
 		rc = append(r, &view, err);
 	letter_view_end(&view);
 	return rc;
@@ -130,12 +151,15 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	rc = drive(r, letter, &sealed, &err);
 	if (!rc)
 		return 0;
+	if (stop_requested())
+		return SL_ECANCELLED;
 	cli_say(r->cli, SL_LOG_ERROR, "letter %" PRIu64 " stays: %s", letter->id, err.msg);
 	if (!r->exit_code)
 		r->exit_code = sl_err_exit_code(err.code);
-	/* A log that cannot be opened or written will not take the next letter either; a letter that is too big, names
-	 * no log or stays sealed says nothing about the others. */
-	return sealed || rc == SL_ETOOBIG || rc == SL_EINVAL ? rc : SL_ECANCELLED;
+	/* A log or target that cannot be opened or written will not take the next letter either; a letter that is too
+	 * big, is refused, names no place or stays sealed says nothing about the others. */
+	return sealed || rc == SL_ETOOBIG || rc == SL_EINVAL || rc == SL_EREFUSED || rc == SL_EDATA ? rc
+												    : SL_ECANCELLED;
 }
 
 static int redrive_all(struct redrive *r, sl_dlq *q)
@@ -161,6 +185,8 @@ static int run(struct cli *cli, const struct parsed *args)
 	sl_dlq *q = NULL;
 	int rc = 0;
 
+	if (opt_given(args, "to-wal") && opt_given(args, "to"))
+		return cli_usage(cli, "--to-wal and --to exclude each other");
 	if (opt_given(args, "to-wal"))
 		rc = walfile_split(cli, opt_str(args, "to-wal"), &file);
 	if (!rc && opt_given(args, "to-wal"))
@@ -168,7 +194,9 @@ static int run(struct cli *cli, const struct parsed *args)
 	rc = rc ? rc : letters_open(cli, r.dlq_dir, 0, &q);
 	if (rc)
 		return rc;
+	loadletter_init(&r.load, cli, opt_str(args, "to"));
 	rc = redrive_all(&r, q);
+	loadletter_fini(&r.load);
 	sl_dlq_close(q);
 	if (close_log(&r, &err) && !rc)
 		rc = cli_fail(cli, &err, r.open_path);
@@ -180,6 +208,11 @@ static const struct opt opts_table[] = {
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "The log that takes the items, whatever their source"},
+	{.name = "to",
+	 .kind = OPT_STRING,
+	 .arg = "URL",
+	 .help = "Where letters of 'sluice load' go instead of the URL that they remember, with the same table and "
+		 "columns"},
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
 	WALFILE_OPT_JSON,
@@ -189,16 +222,18 @@ static const struct opt opts_table[] = {
 const struct command cmd_dlq_redrive = {
 	.name = "dlq redrive",
 	.operands = "DIR",
-	.summary = "append letters to a log as new records",
+	.summary = "send letters to where they were going",
 	.opts = opts_table,
-	.description = "Appends the item of each letter to a log, prints its id and the new sequence, and acknowledges "
-		       "the letter after "
-		       "the record is durable. Without --to-wal a letter of the source wal:<id> goes back into that "
-		       "log, when its target "
-		       "names <id>.wal or DIR lies beside it; other letters stay, with a line on stderr. A crash can "
-		       "repeat an item, "
-		       "never lose one. A sealed letter, of an encrypted log, is opened with --key-file; without the "
-		       "key, or with a wrong one, it stays and the status is 78.",
-	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal",
+	.description =
+		"A letter of the source wal:<id> is appended to that log as a new record, when its target names "
+		"<id>.wal or DIR lies beside it; a letter of 'sluice load' is written to the target it remembers, or "
+		"to that of --to. With --to-wal every item goes into that log. Prints the letter's id and the new "
+		"sequence or the target, and acknowledges the letter after the record is durable or the row written. "
+		"A letter that is refused again stays, with why on stderr, and the status is 65; so does one that "
+		"does not say where it was going (64). A crash can repeat an item, never lose one. A sealed "
+		"letter, of an encrypted log, is opened with --key-file; without the key, or with a wrong one, it "
+		"stays and the status is 78. Passwords are not in letters: PGPASSWORD, PGPASSFILE and the token file "
+		"of the load are read, or give --to.",
+	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal\nsluice dlq redrive ./sluice-dead-letters",
 	.run = run,
 };

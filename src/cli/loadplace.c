@@ -9,23 +9,43 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NOTE_BYTES = 21 }; /* twenty digits and a newline: written in place, always as long */
+#define BODY "%08" PRIx32 " %020" PRIu64 " %020" PRIu64 " %016" PRIx64
+enum { BODY_BYTES = 8 + 1 + 20 + 1 + 20 + 1 + 16, LINE_BYTES = BODY_BYTES + 1 + 16 + 1 };
 
-/* FNV-1a: names a log, nothing more. */
-static uint64_t hash(uint64_t h, const char *text)
+/* FNV-1a: tells things apart, nothing more. */
+#define HASH_INIT UINT64_C(0xcbf29ce484222325)
+static uint64_t hash(uint64_t h, const void *data, size_t n)
 {
-	for (; *text; text++)
-		h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-	return (h ^ 0xff) * UINT64_C(0x100000001b3);
+	const unsigned char *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * UINT64_C(0x100000001b3);
+	return h;
 }
 
-static uint64_t name_of(const char *target, const char *input)
+/* With its NUL, so that "a", "b" is not "ab". */
+static uint64_t hash_text(uint64_t h, const char *text)
+{
+	return hash(h, text, strlen(text) + 1);
+}
+
+static uint64_t hash_input(uint64_t h, const char *input)
 {
 	char *full = strcmp(input, "-") ? realpath(input, NULL) : NULL;
-	uint64_t h = hash(hash(UINT64_C(0xcbf29ce484222325), target), full ? full : input);
 
+	h = hash_text(h, full ? full : input);
 	free(full);
 	return h;
+}
+
+/* Names the log of input i: load-<hash>-<number>. */
+static void name_log(char id[64], const struct loadplace_key *key, int i)
+{
+	uint64_t h = hash_text(HASH_INIT, key->target);
+
+	for (int k = 0; k < key->n_inputs; k++)
+		h = hash_input(h, key->inputs[k]);
+	snprintf(id, 64, "load-%016" PRIx64 "-%d", h, i + 1);
 }
 
 static int failed(struct cli *cli, int sys_errno, const char *path)
@@ -36,62 +56,101 @@ static int failed(struct cli *cli, int sys_errno, const char *path)
 	return cli_fail(cli, &err, path);
 }
 
+/* A line that is none, or is about another log, says nothing: the input is read from its beginning, and no row is
+ * lost. */
 static int read_place(struct loadplace *p, struct cli *cli)
 {
-	char text[NOTE_BYTES + 1] = "";
-	ssize_t n = pread(p->fd, text, NOTE_BYTES, 0);
-	char *end;
+	char line[LINE_BYTES + 1] = "", again[LINE_BYTES + 1];
+	ssize_t n = pread(p->fd, line, LINE_BYTES, 0);
+	uint64_t before, end, last;
+	uint32_t incarnation;
 
 	if (n < 0)
 		return failed(cli, errno, p->path);
-	p->offset = strtoull(text, &end, 10);
-	if (n == 0 || (n == NOTE_BYTES && *end == '\n'))
+	if (n == 0)
 		return 0;
-	cli_say(cli, SL_LOG_ERROR, "%s is not the place of a load; remove it to begin anew", p->path);
-	return EXIT_BAD_DATA;
+	if (sscanf(line, "%8" SCNx32 " %20" SCNu64 " %20" SCNu64 " %16" SCNx64, &incarnation, &before, &end, &last) ==
+	    4)
+		snprintf(again, sizeof(again), BODY " %016" PRIx64 "\n", incarnation, before, end, last,
+			 hash(HASH_INIT, line, BODY_BYTES));
+	else
+		again[0] = '\0';
+	if (strcmp(line, again) || incarnation != p->incarnation || before >= end) {
+		cli_say(cli, SL_LOG_WARN, "%s is not the place of this load; the input is read from its beginning",
+			p->path);
+		return 0;
+	}
+	p->before = before;
+	p->end = end;
+	p->hash = last;
+	return 0;
 }
 
-int loadplace_open(struct loadplace *p, struct cli *cli, const char *dir, const char *target, const char *input)
+static int open_log(struct loadplace *p, struct cli *cli, const struct loadplace_key *key, const char *id)
 {
-	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = &cli->env, .wal_dir = dir,
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = &cli->env, .wal_dir = key->dir,
 				   .max_pending_bytes = SL_UNLIMITED, /* the queue is the bound */
 				   .discard_settled = SL_ON};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
-	char id[32];
+
+	if (sl_wal_open(&p->wal, id, &opts, &err) || sl_wal_get_stats(p->wal, &stats, &err))
+		return cli_fail(cli, &err, key->dir);
+	p->incarnation = stats.incarnation;
+	return 0;
+}
+
+int loadplace_open(struct loadplace *p, struct cli *cli, const struct loadplace_key *key, int i)
+{
+	char id[64];
+	int rc;
 
 	*p = (struct loadplace){.fd = -1};
-	if (!dir)
+	if (!key->dir)
 		return 0;
-	snprintf(id, sizeof(id), "load-%016" PRIx64, name_of(target, input));
-	if ((size_t)snprintf(p->path, sizeof(p->path), "%s/%s.place", dir, id) >= sizeof(p->path))
+	name_log(id, key, i);
+	if ((size_t)snprintf(p->path, sizeof(p->path), "%s/%s.place", key->dir, id) >= sizeof(p->path))
 		return cli_usage(cli, "--wal: the name of the folder is too long");
-	if (sl_wal_open(&p->wal, id, &opts, &err))
-		return cli_fail(cli, &err, dir);
+	rc = open_log(p, cli, key, id);
+	if (rc)
+		return rc;
 	p->fd = open(p->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return p->fd < 0 ? failed(cli, errno, p->path) : read_place(p, cli);
 }
 
-int loadplace_note(struct loadplace *p, struct cli *cli, uint64_t offset)
+int loadplace_skip(const struct loadplace *p, sl_records *records, struct sl_err *err)
 {
-	char text[NOTE_BYTES + 1];
+	struct sl_record last;
+	size_t n = 0;
+	int rc;
 
-	p->offset = offset;
-	if (!p->wal)
+	if (!p->end)
 		return 0;
-	snprintf(text, sizeof(text), "%020" PRIu64 "\n", offset);
-	return pwrite(p->fd, text, NOTE_BYTES, 0) == NOTE_BYTES ? 0 : failed(cli, errno ? errno : ENOSPC, p->path);
+	rc = sl_records_skip(records, p->before, err);
+	if (!rc)
+		rc = sl_records_next(records, &last, 1, &n, err);
+	if (rc)
+		return rc;
+	if (n == 1 && last.end == p->end && hash(HASH_INIT, last.data, last.len) == p->hash)
+		return 0;
+	return sl_err_set(err, SL_EDATA, "before byte %" PRIu64 " is another record than when it was loaded", p->end);
 }
 
-int loadplace_finish(struct loadplace *p, struct cli *cli)
+int loadplace_note(struct loadplace *p, struct cli *cli, const struct sl_record *records, size_t n)
 {
-	struct sl_err err = SL_ERR_INIT;
+	const struct sl_record *last = &records[n - 1];
+	char line[LINE_BYTES + 1];
+	ssize_t done;
 
 	if (!p->wal)
 		return 0;
-	/* The place first: a log without one is read from the beginning, a place without its log would skip rows. */
-	if (unlink(p->path) && errno != ENOENT)
-		return failed(cli, errno, p->path);
-	return sl_wal_complete(p->wal, 0, &err) ? cli_fail(cli, &err, NULL) : 0;
+	p->before = n > 1 ? records[n - 2].end : p->end;
+	p->end = last->end;
+	p->hash = hash(HASH_INIT, last->data, last->len);
+	snprintf(line, sizeof(line), BODY, p->incarnation, p->before, p->end, p->hash);
+	snprintf(line + BODY_BYTES, sizeof(line) - BODY_BYTES, " %016" PRIx64 "\n", hash(HASH_INIT, line, BODY_BYTES));
+	done = pwrite(p->fd, line, LINE_BYTES, 0);
+	return done == LINE_BYTES ? 0 : failed(cli, done < 0 ? errno : ENOSPC, p->path);
 }
 
 void loadplace_close(struct loadplace *p, struct cli *cli)
@@ -103,4 +162,28 @@ void loadplace_close(struct loadplace *p, struct cli *cli)
 	if (p->wal && sl_wal_close(p->wal, &err))
 		cli_say(cli, SL_LOG_WARN, "%s", err.msg);
 	*p = (struct loadplace){.fd = -1};
+}
+
+/* The log first: a place without its log counts for nothing. */
+static int finish_one(struct cli *cli, const struct loadplace_key *key, int i)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct loadplace p;
+	int rc = loadplace_open(&p, cli, key, i);
+
+	if (!rc && sl_wal_complete(p.wal, 0, &err))
+		rc = cli_fail(cli, &err, key->dir);
+	if (!rc && unlink(p.path) && errno != ENOENT)
+		rc = failed(cli, errno, p.path);
+	loadplace_close(&p, cli);
+	return rc;
+}
+
+int loadplace_finish(struct cli *cli, const struct loadplace_key *key)
+{
+	int rc = 0;
+
+	for (int i = 0; i < key->n_inputs && key->dir && !rc; i++)
+		rc = finish_one(cli, key, i);
+	return rc;
 }

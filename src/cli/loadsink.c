@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loadsink.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,23 +69,41 @@ static void set(json_t *object, const char *name, json_t *value)
 		json_object_set_new(object, name, value);
 }
 
+/* A path that means the same from any folder. As it is when the system does not say: it may be made later. */
+static json_t *path_json(const char *scheme, const char *path)
+{
+	char full[PATH_MAX];
+
+	return json_sprintf("%s%s", scheme, realpath(path, full) ? full : path);
+}
+
+static json_t *target_json(const char *target)
+{
+	if (strncmp(target, "sqlite:", 7) == 0)
+		return path_json("sqlite:", target + 7);
+	if (strncmp(target, "file:", 5) == 0)
+		return path_json("file:", target + 5);
+	return json_string(target);
+}
+
 int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES])
 {
 	const struct sl_sink_opts *o = &s->opts;
 	json_t *j = json_object();
 	size_t n;
 
-	set(j, "to", json_string(sl_sink_target(sink)));
+	set(j, "to", target_json(sl_sink_target(sink)));
 	set(j, "format", json_string(o->format == SL_ROWS_CSV ? "csv" : "jsonl"));
 	set(j, "table", o->table ? json_string(o->table) : NULL);
 	set(j, "columns", o->columns ? list_json(o->columns, o->n_columns) : NULL);
 	set(j, "on_conflict", o->on_conflict ? list_json(o->on_conflict, o->n_on_conflict) : NULL);
 	set(j, "null", o->null_text ? json_string(o->null_text) : NULL);
 	set(j, "body", o->body ? json_string(bodies[o->body]) : NULL);
-	set(j, "token_file", o->token_file ? json_string(o->token_file) : NULL);
-	set(j, "ca_file", o->ca_file ? json_string(o->ca_file) : NULL);
+	set(j, "token_file", o->token_file ? path_json("", o->token_file) : NULL);
+	set(j, "ca_file", o->ca_file ? path_json("", o->ca_file) : NULL);
 	set(j, "file_format", o->file_format == SL_ROWS_CSV ? json_string("csv") : NULL);
 	set(j, "zstd_level", o->zstd_level ? json_integer(o->zstd_level) : NULL);
+	set(j, "rotate_bytes", o->rotate_bytes ? json_integer(o->rotate_bytes) : NULL);
 	n = j ? json_dumpb(j, out, LOADSINK_TEXT_BYTES - 1, JSON_COMPACT) : 0;
 	json_decref(j);
 	out[n < LOADSINK_TEXT_BYTES ? n : 0] = '\0';
@@ -126,7 +145,7 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	if (!to || !format || list_of(j, "columns", &s->lists[0], &s->opts.n_columns) ||
 	    list_of(j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict)) {
 		loadsink_fini(s);
-		return sl_err_set(err, SL_EDATA, "it does not say where it was going");
+		return sl_err_set(err, SL_EINVAL, "it does not say to which target; give --to-wal=FILE");
 	}
 	s->opts.format = strcmp(format, "csv") == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
 	s->opts.columns = s->lists[0];
@@ -137,6 +156,7 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	s->opts.ca_file = text_of(j, "ca_file");
 	s->opts.file_format = file_format ? SL_ROWS_CSV : SL_ROWS_JSON;
 	s->opts.zstd_level = (int32_t)json_integer_value(json_object_get(j, "zstd_level"));
+	s->opts.rotate_bytes = json_integer_value(json_object_get(j, "rotate_bytes"));
 	for (int i = 0; i < 3; i++)
 		if (body && strcmp(body, bodies[i]) == 0)
 			s->opts.body = (enum sl_http_body)i;

@@ -74,9 +74,9 @@ static bool admit(sl_coordinator *c, struct sl__batch *b, struct sl__box *box) S
 		return true;
 	}
 	struct sl__key *key = &first->key_state;
-	bool nobody_waits = key->n_aside == 0;
 	append(first, box);
-	if (key->holder == b && nobody_waits) {
+	if (key->holder == b) {
+		assert(key->n_aside == 0); /* all of b came out of the queue just now (K2) */
 		key->n_held++;
 		return true;
 	}

@@ -89,7 +89,9 @@ static void classify(const sl_coordinator *c, int rc, struct sl_err *err)
 static void log_failure(const sl_coordinator *c, const struct sl_err *err, size_t n, enum sl__breaker_state state)
 {
 	static const char *const states[] = {"closed", "open", "half open"};
-	sl__log(&c->env, SL_LOG_WARN, COMPONENT, "write failed", SL__F_STR("name", c->name),
+	/* What is poison ends in the dead letters with its reason; as a warning each it would drown the others. */
+	enum sl_log_level level = err->error_class == SL_CLASS_POISON ? SL_LOG_DEBUG : SL_LOG_WARN;
+	sl__log(&c->env, level, COMPONENT, "write failed", SL__F_STR("name", c->name),
 		SL__F_STR("class", sl_err_class_name(err->error_class)), SL__F_U64("items", n),
 		SL__F_STR("breaker", states[state]), SL__F_STR("error", err->msg));
 }

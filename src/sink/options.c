@@ -85,11 +85,12 @@ int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const 
 		return sl_err_set(err, SL_EINVAL, "%s: struct_size: begin the options with SL_SINK_OPTS_INIT", sink);
 	struct sl_sink_opts wide;
 	widen(&wide, opts);
+	int n = (int)strcspn(sink, ":"); /* some are named with their colon, others without */
 	const char *name = foreign_option(&wide, groups);
 	if (name != NULL)
-		return sl_err_set(err, SL_EINVAL, "%s: the option %s is not for this kind of sink", sink, name);
+		return sl_err_set(err, SL_EINVAL, "%.*s: the option %s is not for this kind of sink", n, sink, name);
 	name = bad_option(&wide);
-	return name == NULL ? 0 : sl_err_set(err, SL_EINVAL, "%s: %s is out of range", sink, name);
+	return name == NULL ? 0 : sl_err_set(err, SL_EINVAL, "%.*s: %s is out of range", n, sink, name);
 }
 
 /* ---- the copy ---- */

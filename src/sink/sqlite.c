@@ -267,18 +267,25 @@ static int write_rows(struct sqlite_sink *s, const struct sl__sqlite_rows *r, st
 	return rc;
 }
 
-/* Make the lane's columns those of this transaction. */
-static int agree_on_columns(struct sqlite_sink *s, struct sl__sqlite_rows *r, const struct sl_sink_batch *batch,
-			    struct sl__refusals *refused, struct sl_err *err)
+static int read_version(struct sqlite_sink *s, int64_t *version, struct sl_err *err)
 {
 	sqlite3_stmt *q;
 	int rc = sl__sqlite_row(&s->db, Q_VERSION, NULL, 0, &q, err);
 	if (rc < 0)
 		return rc;
-	int64_t version = rc > 0 ? sl__sqlite_i64(q, 0) : 0;
+	*version = rc > 0 ? sl__sqlite_i64(q, 0) : 0;
 	(void)sqlite3_reset(q);
-	if (r->shape.version == version)
-		return 0;
+	return 0;
+}
+
+/* Make the lane's columns those of this transaction. */
+static int agree_on_columns(struct sqlite_sink *s, struct sl__sqlite_rows *r, const struct sl_sink_batch *batch,
+			    struct sl__refusals *refused, struct sl_err *err)
+{
+	int64_t version;
+	int rc = read_version(s, &version, err);
+	if (rc != 0 || r->shape.version == version)
+		return rc;
 	rc = sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
 	rc = rc != 0 ? rc : sl__sqlite_rows_reshape(r, err);
 	if (rc != 0)
@@ -384,6 +391,40 @@ static void detach(void *ctx, void *lane)
 	sl__free(&s->env, lane);
 }
 
+/* The table's columns, and the statement that would write to them. */
+static int check_table(struct sqlite_sink *s, struct sl__sqlite_rows *r, struct sl_err *err)
+{
+	sqlite3_stmt *stmt;
+	int64_t version = 0;
+	int rc = read_version(s, &version, err);
+	rc = rc != 0 ? rc : sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
+	return rc != 0 ? rc
+		       : sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, (struct sl__insert){.rows = 1},
+					 &stmt, err);
+}
+
+static int check(void *ctx, struct sl_err *err)
+{
+	struct sqlite_sink *s = ctx;
+	struct sl_err own;
+	void *lane;
+	err = err != NULL ? err : &own;
+	int rc = attach(ctx, &lane, err);
+	if (rc != 0)
+		return rc;
+	rc = lock(s, err);
+	if (rc == 0) {
+		s->busy_until_ns = timeout_ns(s);
+		rc = connect(s, err);
+		rc = rc != 0 ? rc : sl__sqlite_run(&s->db, Q_BEGIN, NULL, 0, NULL, err);
+		rc = rc != 0 ? rc : check_table(s, lane, err);
+		sl__sqlite_rollback(&s->db);
+		sl__sqlite_lock_release(&s->lock);
+	}
+	detach(ctx, lane);
+	return rc != 0 ? classify(s, rc, err) : 0;
+}
+
 /* ---- the handle ---- */
 
 static const char *target(void *ctx)
@@ -427,6 +468,7 @@ static const struct sl_sink_ops sqlite_ops = {.version = SL_SINK_VERSION,
 					      .attach = attach,
 					      .detach = detach,
 					      .write = write_batch,
+					      .check = check,
 					      .cancel = cancel,
 					      .close = close_sink,
 					      .target = target};

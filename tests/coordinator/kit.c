@@ -262,6 +262,13 @@ int kit_count_writes(struct kit *k)
 	return n;
 }
 
+void kit_set_script(struct kit *k, kit_script *script)
+{
+	pthread_mutex_lock(&k->mu);
+	k->script = script;
+	pthread_mutex_unlock(&k->mu);
+}
+
 void kit_hold(struct kit *k)
 {
 	pthread_mutex_lock(&k->mu);

@@ -90,6 +90,8 @@ void kit_await_cancelled(struct kit *k);
  * this is for threads that were seen at work a moment ago. */
 void kit_await_calm(struct kit *k, int waiters);
 int kit_count_writes(struct kit *k); /* that have begun so far */
+/* While writes may run. */
+void kit_set_script(struct kit *k, kit_script *script);
 void kit_hold(struct kit *k);
 void kit_release(struct kit *k, int n); /* let the next n through, in the order in which they began */
 void kit_release_all(struct kit *k);

@@ -895,6 +895,33 @@ static void without_memory_nothing_is_made_and_nothing_leaks(void **state)
 	fault_fini(&f);
 }
 
+static void a_refused_item_leaves_no_memory_behind(void **state)
+{
+	struct kit *k = *state;
+	struct fault f;
+	fault_init(&f, &k->env);
+	k->env = fault_env(&f, &k->env);
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .capacity = 1));
+	kit_hold(k);
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+	kit_submit(k, 2, 2);
+	uint64_t v = 3;
+	struct sl_item items[2] = {{.data = &v, .len = sizeof v}, {.data = &v, .len = sizeof v, .position = 3}};
+	size_t accepted;
+	int64_t before = fault_live_allocs(&f);
+	assert_int_equal(sl_coordinator_try_submit(k->c, &v, sizeof v), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit_item(k->c, &items[1], 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit_many(k->c, items, 2, 0, &accepted), SL_EFULL);
+	assert_int_equal(accepted, 0);
+	assert_int_equal(fault_live_allocs(&f), before);
+	kit_release_all(k);
+	kit_finish(k, 0);
+	assert_int_equal(fault_live_allocs(&f), 0);
+	fault_fini(&f);
+}
+
 static void a_submit_without_memory_is_refused_and_can_be_repeated(void **state)
 {
 	struct kit *k = *state;
@@ -956,6 +983,7 @@ int main(void)
 		TEST(the_classifier_knows_the_specifications_keywords),
 		TEST(metrics_have_the_specifications_names),
 		TEST(without_memory_nothing_is_made_and_nothing_leaks),
+		TEST(a_refused_item_leaves_no_memory_behind),
 		TEST(a_submit_without_memory_is_refused_and_can_be_repeated),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

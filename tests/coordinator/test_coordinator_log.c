@@ -290,7 +290,7 @@ static void feeding_does_not_drop_what_the_log_holds(void **state)
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5));
 	kit_submit(k, 1, 100);
 	finish(k, 0, SL_EPENDING, &r);
-	k->script = NULL;
+	kit_set_script(k, NULL);
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5, .capacity = 10,
 			.overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
@@ -312,7 +312,7 @@ static void submits_wait_until_the_log_is_fed(void **state)
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5));
 	kit_submit(k, 1, 50);
 	finish(k, 0, SL_EPENDING, &r);
-	k->script = NULL;
+	kit_set_script(k, NULL);
 	kit_hold(k);
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5, .capacity = 10));
 	kit_await_in_write(k, 1);
@@ -341,7 +341,7 @@ static void a_stop_during_feeding_leaves_the_rest_in_the_log(void **state)
 	kit_await_in_write(k, 1);
 	finish(k, 0, SL_EPENDING, &r);
 	assert_int_equal(stats_of(&p).pending, 50);
-	k->script = NULL;
+	kit_set_script(k, NULL);
 	kit_new(k, OPTS(.workers = 2, .wal = p.wal, .batch_size = 5, .capacity = 10));
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->n_written, 50);
@@ -420,7 +420,7 @@ static void what_stop_could_not_write_is_spilled_and_comes_back(void **state)
 	kit_await_in_write(k, 1);
 	finish(k, 0, SL_EPENDING, &r);
 	assert_int_equal(stats_of(&p).pending, 200);
-	k->script = NULL;
+	kit_set_script(k, NULL);
 	kit_new(k, OPTS(.workers = 2, .spill_wal = p.wal, .batch_size = 10));
 	kit_submit(k, 201, 210);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
@@ -493,7 +493,7 @@ static void pointer_items_come_back_as_pointers(void **state)
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .item_encode = encode_number, .item_decode = decode_number));
 	kit_submit(k, 1, 20);
 	finish(k, 0, SL_EPENDING, &r);
-	k->script = NULL;
+	kit_set_script(k, NULL);
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .item_encode = encode_number, .item_decode = decode_number));
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->n_written, 20);

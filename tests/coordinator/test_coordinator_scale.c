@@ -110,7 +110,7 @@ static void nobody_is_added_while_the_breaker_is_not_closed(void **state)
 	kit_submit(k, 1, 500);
 	pass_ms(k, 20000);
 	assert_int_equal(kit_health(k).workers_alive, 1);
-	k->script = NULL;
+	kit_set_script(k, NULL);
 	while (sl_coordinator_flush(k->c, 0) != 0)
 		(void)vclock_advance_to_next(&k->clock);
 	kit_finish(k, 0);

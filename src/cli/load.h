@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of sluice load: its input, what runs one file, and the command around them.
+ *
+ *   files ─▶ records ─▶ coordinator (and with --wal a log) ─▶ sink
+ *               └ bad records ─▶ dead letters ◀─ rows that the target refuses
+ *
+ * Thread safety: none; the main thread calls.
+ */
+#ifndef SLUICE_CLI_LOAD_H
+#define SLUICE_CLI_LOAD_H
+
+#include "loadplace.h"
+#include "loadsink.h"
+#include "loadwatch.h"
+#include "opts.h"
+
+/* One file, or standard input. */
+struct loadinput {
+	struct cli *cli;
+	const char *path; /* as given; "-" */
+	const char *name; /* for people: "standard input" */
+	int fd;
+	uint64_t read; /* bytes so far */
+	sl_records *records;
+};
+
+/* Open it and begin to find records. opts without env. 0, or an exit code after a line on stderr. */
+int loadinput_open(struct loadinput *in, struct cli *cli, const char *path, struct sl_records_opts opts);
+/* After a failure of a call on its records: 75 when a signal was why, else err is told. */
+int loadinput_failed(const struct loadinput *in, struct sl_err *err);
+void loadinput_close(struct loadinput *in); /* a zeroed one is allowed */
+
+struct load {
+	struct cli *cli;
+	const struct parsed *args;
+	const char *const *inputs;
+	int n_inputs;
+	struct loadsink to;
+	char target[LOADSINK_TEXT_BYTES]; /* of letters, and of the names of logs */
+	sl_sink sink;
+	sl_dlq *dead;
+	struct loadwatch watch;
+
+	/* the input that is read now */
+	struct loadinput in;
+	char source[256]; /* of letters: "load:bars.csv" */
+	struct loadplace place;
+	sl_coordinator *c;
+
+	/* all in all */
+	uint64_t read, bad;
+	struct sl_coordinator_report total;
+};
+
+/* Read what is left of the input and write it, and what the log has of it. 0, or an exit code after a line on stderr;
+ * 75 after a signal. */
+int load_rows(struct load *l);
+
+#endif

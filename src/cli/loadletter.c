@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "loadletter.h"
+
+#include "stop.h"
+#include "waiting.h"
+
+#include <sluice/records.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_EVERY_MS = 100 };
+
+void loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
+{
+	*r = (struct loadletter){.cli = cli, .url = url};
+}
+
+int loadletter_is(const struct sl_dlq_letter *letter)
+{
+	return strncmp(letter->source, "load:", 5) == 0;
+}
+
+const char *loadletter_target(const struct loadletter *r)
+{
+	return sl_sink_target(&r->sink);
+}
+
+/* ---- is it a record? ---- */
+
+struct text {
+	char *bytes;
+	size_t n, at;
+};
+
+static int64_t read_text(void *buf, size_t n, struct sl_err *err, void *ctx)
+{
+	struct text *t = ctx;
+	size_t now = t->n - t->at < n ? t->n - t->at : n;
+
+	(void)err;
+	memcpy(buf, t->bytes + t->at, now);
+	t->at += now;
+	return (int64_t)now;
+}
+
+static char *put_name(char *at, const char *name)
+{
+	*at++ = '"';
+	for (; *name; name++) {
+		if (*name == '"')
+			*at++ = '"';
+		*at++ = *name;
+	}
+	*at++ = '"';
+	return at;
+}
+
+/* A file of this one record: the header, if the columns are known, and the record. */
+static int make_file(struct text *t, const struct sl_sink_opts *o, const struct sl_dlq_letter *letter)
+{
+	size_t bytes = letter->item_len + 1;
+	char *at;
+
+	for (size_t i = 0; i < o->n_columns; i++)
+		bytes += strlen(o->columns[i]) * 2 + 3;
+	*t = (struct text){.bytes = malloc(bytes)};
+	if (!t->bytes)
+		return SL_ENOMEM;
+	at = t->bytes;
+	for (size_t i = 0; i < o->n_columns; i++) {
+		at = put_name(at, o->columns[i]);
+		*at++ = i + 1 < o->n_columns ? ',' : '\n';
+	}
+	memcpy(at, letter->item, letter->item_len);
+	t->n = (size_t)(at - t->bytes) + letter->item_len;
+	return 0;
+}
+
+/* Sinks that do not look into records must not get what the reader of the file has refused. */
+static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter *letter, struct sl_err *err)
+{
+	struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = o->format,
+				       .header = o->n_columns ? SL_ON : SL_OFF, .max_record_bytes = 64 << 20};
+	struct sl_record found[2];
+	sl_records *records = NULL;
+	struct text t = {NULL, 0, 0};
+	size_t n = 0, more = 0;
+	int rc = 0;
+
+	if (letter->code == SL_ETOOBIG && letter->attempts == 0)
+		return sl_err_set(err, SL_EREFUSED, "it is only the beginning of a record that was too long");
+	if (make_file(&t, o, letter))
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for letter %llu", (unsigned long long)letter->id);
+	rc = rc ? rc : sl_records_new(&records, read_text, &t, &opts, err);
+	rc = rc ? rc : sl_records_next(records, &found[0], 1, &n, err);
+	if (!rc && n == 1 && found[0].bad)
+		rc = sl_err_set(err, SL_EREFUSED, "%s", found[0].bad);
+	rc = rc ? rc : sl_records_next(records, &found[1], 1, &more, err);
+	if (!rc && (n != 1 || more))
+		rc = sl_err_set(err, SL_EREFUSED, "it is not one record");
+	sl_records_free(records);
+	free(t.bytes);
+	return rc;
+}
+
+/* ---- the target ---- */
+
+static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
+{
+	struct loadletter *r = ctx;
+
+	(void)item;
+	(void)attempts;
+	r->why = *err;
+	r->why.code = SL_EREFUSED;
+}
+
+/* The letter stays where it is. */
+static void on_returned(const struct sl_item *item, void *ctx)
+{
+	(void)item;
+	(void)ctx;
+}
+
+static int start_coordinator(struct loadletter *r, struct sl_err *err)
+{
+	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT,
+					   .env = &r->cli->env,
+					   .name = "redrive",
+					   .capacity = 2,
+					   .workers = 1,
+					   .batch_size = 1,
+					   .flush_interval_ms = SL_NONE,
+					   .on_dead = on_dead,
+					   .dead_ctx = r,
+					   .on_returned = on_returned};
+
+	return sl_coordinator_new(&r->c, &r->sink, &opts, err);
+}
+
+static void close_target(struct loadletter *r)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = r->c ? sl_coordinator_stop(r->c, 0, NULL, &err) : 0;
+
+	(void)rc; /* what is left was given back */
+	if (r->c && sl_coordinator_free(r->c)) {
+		cli_say(r->cli, SL_LOG_ERROR, "%s", err.msg);
+		waiting_abandon(r->cli, EXIT_INTERRUPTED);
+	}
+	r->c = NULL;
+	sl_sink_close(&r->sink);
+	loadsink_fini(&r->to);
+}
+
+static int open_target(struct loadletter *r, const char *target, struct sl_err *err)
+{
+	int rc;
+
+	if (r->c && strcmp(target, r->target) == 0)
+		return 0;
+	close_target(r);
+	rc = loadsink_read(&r->to, target, err);
+	if (rc)
+		return rc;
+	r->to.opts.env = &r->cli->env;
+	rc = sl_sink_open(&r->sink, r->url ? r->url : r->to.url, &r->to.opts, err);
+	if (!rc && r->sink.ops->check)
+		rc = r->sink.ops->check(r->sink.ctx, err);
+	if (!rc)
+		rc = start_coordinator(r, err);
+	if (rc)
+		close_target(r);
+	else
+		memcpy(r->target, target, strlen(target) + 1);
+	return rc;
+}
+
+/* ---- a letter ---- */
+
+static int submit(struct loadletter *r, const struct sl_dlq_letter *letter, struct sl_err *err)
+{
+	struct sl_item item = {.data = letter->item, .len = letter->item_len, .position = letter->position};
+	int rc;
+
+	r->why = (struct sl_err)SL_ERR_INIT;
+	rc = sl_coordinator_submit_item(r->c, &item, SL_UNLIMITED);
+	if (rc)
+		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
+	while ((rc = sl_coordinator_flush(r->c, LOOK_EVERY_MS)) == SL_ETIMEDOUT && !stop_requested()) {
+	}
+	if (rc)
+		return sl_err_set(err, SL_ECANCELLED, "interrupted");
+	if (r->why.code)
+		*err = r->why;
+	return r->why.code;
+}
+
+int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, struct sl_err *err)
+{
+	const char *target = letter->target ? letter->target : "";
+	int rc = strlen(target) < sizeof(r->target) ? open_target(r, target, err)
+						    : sl_err_set(err, SL_EDATA, "its target is too long");
+
+	rc = rc ? rc : check_record(&r->to.opts, letter, err);
+	return rc ? rc : submit(r, letter, err);
+}
+
+void loadletter_fini(struct loadletter *r)
+{
+	close_target(r);
+}
