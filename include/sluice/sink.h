@@ -17,11 +17,20 @@
  * 75 or any other try again, 69 (126, 127) away; a signal, or no end within timeout_ms, is as 75. The end of its
  * standard error is in the message.
  *
+ * HTTP: a batch is one POST with the header Idempotency-Key, which is the same whenever the same batch is sent again,
+ * as is the body; a receiver that remembers keys takes every batch once. 2xx: written. 429, and 503 with Retry-After:
+ * waited as told. 400, 413 and 422: an item is refused and nothing of the batch was taken; the answer may name items by
+ * their number in the body, from 0: {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425,
+ * 500 and most of 5xx: again later, and counted. No connection, no whole answer in time, 502, 503, 504: away. Redirects
+ * (which are not followed) and the other 4xx: as away, until somebody sets it right. Certificates are always checked.
+ * Proxies are those of http_proxy, https_proxy and no_proxy. An event's id is the batch's key and the item's number.
+ *
  * SQLite: a value is stored as its column's affinity says; text that is no number is refused by INTEGER and REAL
  * columns, also where the database itself would keep it. A member that a JSON record does not have keeps the column's
  * default, or its old value in an update.
  *
- * Secrets: a password in a URL is used and never shown; sl_sink_target and all messages leave it out.
+ * Secrets: a password in a URL is used and never shown; sl_sink_target and all messages leave it out, as they do the
+ * query of an HTTP URL ("?…" stands for it), its headers' values and the token. A path is shown.
  *
  * Thread safety: as in <sluice/adapter/sink.h>. Ownership: strings in options are copied.
  */
@@ -62,7 +71,7 @@ struct sl_sink_opts {
 	const char *table;              /* may be schema.table on PostgreSQL; required */
 	const char *const *on_conflict; /* columns of a unique key: write as upserts; NULL: append */
 	size_t n_on_conflict;
-	int64_t connect_timeout_ms;   /* default 10,000 */
+	int64_t connect_timeout_ms;   /* also of http; default 10,000 */
 	int64_t statement_timeout_ms; /* default 60,000; SL_UNLIMITED */
 
 	/* http */

@@ -115,11 +115,13 @@ static int write_row(struct redrive *r, const struct letter_view *view, struct s
 
 	if (rc)
 		return rc;
-	if (opt_flag(r->args, "json"))
+	if (opt_flag(r->args, "json")) {
 		out_json(&r->cli->out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
 						 text_json(loadletter_target(&r->load))));
-	else
-		out_printf(&r->cli->out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
+		out_str(&r->cli->out, "\n");
+		return 0;
+	}
+	out_printf(&r->cli->out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
 	return 0;
 }
 

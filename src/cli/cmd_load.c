@@ -130,7 +130,7 @@ static int check_target(struct load *l)
 
 	if (!l->sink.ops->check || l->sink.ops->check(l->sink.ctx, &err) == 0)
 		return 0;
-	return cli_fail(l->cli, &err, NULL);
+	return cli_fail(l->cli, &err, sl_sink_target(&l->sink));
 }
 
 static int open_target(struct load *l)

@@ -74,14 +74,32 @@ static struct meaning meaning_of(const struct sl__http_response *r)
 
 /* ---- secrets ---- */
 
-static void hide(char *text, size_t len, const char *secret)
+static void hide_n(char *text, size_t len, const char *secret, size_t n)
 {
-	size_t n = secret != NULL ? strlen(secret) : 0;
 	char *end = text + len;
 	if (n < SECRET_MIN)
 		return;
 	for (char *p = text; (p = memmem(p, (size_t)(end - p), secret, n)) != NULL; p += n)
 		memset(p, '*', n);
+}
+
+static void hide(char *text, size_t len, const char *secret)
+{
+	if (secret != NULL)
+		hide_n(text, len, secret, strlen(secret));
+}
+
+/* The values of ?x=VALUE&y=VALUE&VALUE. */
+static void hide_query(char *text, size_t len, const char *url)
+{
+	const char *p = strchr(url, '?');
+	while (p != NULL && *p != '\0') {
+		size_t name = strcspn(++p, "=&");
+		p += p[name] == '=' ? name + 1 : 0;
+		size_t n = strcspn(p, "&");
+		hide_n(text, len, p, n);
+		p += n;
+	}
 }
 
 /* The word behind "Basic " and "Bearer ": the password of a URL is sent in another form than it has there. */
@@ -104,8 +122,7 @@ static void hide_secrets(struct sl__http_response *r, const struct sl__http_secr
 	}
 	hide_credentials(r->body, "Basic ");
 	hide_credentials(r->body, "Bearer ");
-	const char *query = strchr(s->url->url, '?');
-	hide(r->body, r->len, query != NULL ? query + 1 : NULL);
+	hide_query(r->body, r->len, s->url->url);
 }
 
 /* ---- items that the answer names ---- */

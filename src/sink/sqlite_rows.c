@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -164,10 +165,12 @@ static const char *number_cell(const struct sl__field *f, enum sl__affinity affi
 		*out = int_cell(i);
 	else if (affinity == SL__AFFINITY_INTEGER && d.whole)
 		return "takes integers of 64 bits";
-	else if (as_double(&d, p, (size_t)(end - p), &value))
-		*out = (struct sl__cell){.d = value, .kind = SL__CELL_REAL};
-	else
+	else if (!as_double(&d, p, (size_t)(end - p), &value))
 		*out = text_cell(p, (size_t)(end - p)); /* SQLite converts it */
+	else if (isinf(value))
+		return "takes numbers up to the largest double";
+	else
+		*out = (struct sl__cell){.d = value, .kind = SL__CELL_REAL};
 	return NULL;
 }
 

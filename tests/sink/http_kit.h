@@ -11,7 +11,7 @@
 #include "sink/http_server.h"
 #include "sink/place.h"
 
-#define HTTP_HANG_MS 200 /* the time of a request that is meant to run out */
+#define HTTP_HANG_MS 300 /* the time of a request that is meant to run out */
 
 extern struct http_server http_server;
 extern struct place http_place;

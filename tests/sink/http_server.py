@@ -9,7 +9,7 @@ answers each with a line; at the end of its input it ends.
 
   script B…     the next requests behave as B, one each; then as usual
   always B      every request that has no script behaves as B ("usual": as usual)
-  chaos SEED N  every request that has no script behaves as a random one of N faults or as usual, by turns of the seed
+  chaos SEED P  every request that has no script behaves as usual with probability P, else as a random fault
   token T       401 unless the request carries the bearer token T ("-": no token is wanted)
   clear         forget everything that was received, and the script
   ids           the ids of all items taken, in the order of arrival
@@ -20,10 +20,20 @@ answers each with a line; at the end of its input it ends.
   down, up      stop listening and drop all connections; listen again on the same port
   hung          answers when a request hangs; release lets all of them go
 
-Behaviours: usual, STATUS, STATUS:RETRY_AFTER ("date+N": a date in N seconds), STATUS@TEXT (an answer with that body;
-"_" for a blank, "|" for a line end), hang, close, reset, garbage, half (an answer that breaks off), drip, big, echo (500 with the request's headers),
-limit:N (413 above N items), name (422 names poison by index), names (all of it), moved, early (413 without reading the
-body, and the connection is closed). A "+" before it: a batch without poison is taken first, and the answer is the fault.
+Behaviours:
+  usual            see below
+  STATUS           that answer; STATUS:N with Retry-After ("date+N": a date in N seconds); STATUS@TEXT with that body
+                   ("_" for a blank, "|" for a line end)
+  hang, drip       no answer; one that comes a byte at a time
+  close, reset     the connection ends without an answer
+  garbage, half    an answer that is no HTTP; one that breaks off
+  big              100,000 bytes of an answer, then nothing
+  echo             500 with the query and the headers of the request
+  moved            308 to a URL with secrets
+  early            413 without reading the body, and the connection is closed
+  limit:N          413 above N items
+  name, names      422 and 400 that name the first poison, or all of it
+A "+" before it: a batch without poison is taken first, and the answer is the fault.
 
 As usual: a batch is taken as a whole, once per Idempotency-Key, unless an item's body is "poison": 422.
 """
@@ -37,8 +47,8 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-FAULTS = ["500", "+500", "429:0", "503:0", "503", "502", "408", "hang", "+hang", "close", "+close", "reset", "+reset", "garbage",
-          "+garbage", "half", "+half", "drip", "+drip"]
+FAULTS = ["500", "+500", "429:0", "503:0", "503", "502", "408", "hang", "+drip", "close", "+close", "reset", "+reset",
+          "garbage", "+garbage", "half", "+half"]
 
 
 class State:
@@ -238,9 +248,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"ok\":")
         if how == "big":
             state.take(key, items)
-            return self.answer(200, "x" * 1000000)
+            self.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 100000)
+            return self.hang()
         if how == "echo":
-            return self.answer(500, " ".join(f"{k}={v}" for k, v in self.headers.items()) + self.path)
+            return self.answer(500, self.path.partition("=")[2] + " " + self.path + " ".join(f"{k}={v}" for k, v in self.headers.items()))
         if how == "moved":
             return self.answer(308, "", [("Location", "https://u:sesame@elsewhere.example/new?key=sesame")])
         if how.startswith("limit:"):

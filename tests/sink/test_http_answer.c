@@ -116,30 +116,48 @@ static void retry_after_is_seconds_or_a_date_and_nothing_else(void **state)
 	assert_int_equal(ms, -1);
 }
 
+/* The behaviour is that of every request, because libcurl repeats what fails on a kept connection. */
+static void expect_and_go_on(const sl_sink *sink, const struct http_expectation *table, size_t n)
+{
+	void *lane = sink_attach(sink);
+	for (size_t i = 0; i < n; i++) {
+		(void)http_server_tell(&http_server, "always %s", table[i].behaviour);
+		struct http_result r = http_write_two(sink, lane);
+		http_expect(&r, &table[i]);
+		(void)http_server_tell(&http_server, "always usual");
+		/* Where the time of requests is short, a busy machine may need several. */
+		do {
+			r = http_write_two(sink, lane);
+		} while (r.rc == SL_ETIMEDOUT);
+		assert_int_equal(r.rc, 0);
+	}
+	sink_detach(sink, lane);
+}
+
 static void an_answer_that_does_not_come_whole_is_fatal_and_the_lane_goes_on(void **state)
 {
 	static const struct http_expectation table[] = {
-		{"hang", SL_ETIMEDOUT, SL_CLASS_FATAL, 0, "no answer in time"},
-		{"drip", SL_ETIMEDOUT, SL_CLASS_FATAL, 0, "no answer in time"},
 		{"close", SL_EUNAVAIL, SL_CLASS_FATAL, 0, "the connection was lost"},
 		{"reset", SL_EUNAVAIL, SL_CLASS_FATAL, 0, "the connection was lost"},
 		{"half", SL_EUNAVAIL, SL_CLASS_FATAL, 0, "the connection was lost"},
 		{"garbage", SL_EUNAVAIL, SL_CLASS_FATAL, 0, "the answer is not HTTP"},
 	};
 	(void)state;
+	sl_sink sink = http_open(http_url("/in"), NULL);
+	expect_and_go_on(&sink, table, sizeof table / sizeof table[0]);
+	sl_sink_close(&sink);
+}
+
+static void an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_goes_on(void **state)
+{
+	static const struct http_expectation table[] = {
+		{"hang", SL_ETIMEDOUT, SL_CLASS_FATAL, 0, "no answer in time"},
+		{"drip", SL_ETIMEDOUT, SL_CLASS_FATAL, 0, "no answer in time"},
+	};
+	(void)state;
 	sl_sink sink =
 		http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .timeout_ms = HTTP_HANG_MS});
-	void *lane = sink_attach(&sink);
-	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-		const struct http_expectation *e = &table[i];
-		/* On a new connection; libcurl repeats what fails on a kept one. */
-		(void)http_server_tell(&http_server, "always %s", e->behaviour);
-		struct http_result r = http_write_two(&sink, lane);
-		http_expect(&r, e);
-		(void)http_server_tell(&http_server, "always usual");
-		assert_int_equal(http_write_two(&sink, lane).rc, 0);
-	}
-	sink_detach(&sink, lane);
+	expect_and_go_on(&sink, table, sizeof table / sizeof table[0]);
 	sl_sink_close(&sink);
 }
 
@@ -273,6 +291,7 @@ int main(void)
 		HTTP_TEST(a_date_to_come_back_at_is_read_by_the_servers_clock),
 		HTTP_TEST(retry_after_is_seconds_or_a_date_and_nothing_else),
 		HTTP_TEST(an_answer_that_does_not_come_whole_is_fatal_and_the_lane_goes_on),
+		HTTP_TEST(an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_goes_on),
 		HTTP_TEST(a_connection_that_is_not_taken_ends_with_the_connect_timeout),
 		HTTP_TEST(a_name_that_nobody_has_is_fatal),
 		HTTP_TEST(an_answer_names_the_items_that_are_refused),

@@ -75,10 +75,9 @@ static void run_through_faults(unsigned seed)
 	sl_coordinator *c = NULL;
 	(void)http_server_tell(&http_server, "clear");
 	(void)http_server_tell(&http_server, "chaos %u 0.6", seed);
-	sl_sink sink =
-		http_open(http_url("/in"),
-			  &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .timeout_ms = HTTP_HANG_MS / 2,
-						 .body = (enum sl_http_body)(seed % 3), .connect_timeout_ms = 5000});
+	sl_sink sink = http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .timeout_ms = HTTP_HANG_MS,
+									 .body = (enum sl_http_body)(seed % 3),
+									 .connect_timeout_ms = 5000});
 	if (sl_coordinator_new(&c, &sink, &opts, &err) != 0)
 		fail_msg("%s", err.msg);
 	submit_all(c);

@@ -47,7 +47,7 @@ static void a_kept_connection_that_the_server_has_closed_is_made_anew(void **sta
 	sl_sink_close(&sink);
 }
 
-static void an_answer_of_a_megabyte_is_not_waited_for(void **state)
+static void the_end_of_a_long_answer_is_not_waited_for(void **state)
 {
 	(void)state;
 	sl_sink sink = http_open(http_url("/in"), NULL);
@@ -435,7 +435,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		HTTP_TEST(one_connection_serves_many_batches),
 		HTTP_TEST(a_kept_connection_that_the_server_has_closed_is_made_anew),
-		HTTP_TEST(an_answer_of_a_megabyte_is_not_waited_for),
+		HTTP_TEST(the_end_of_a_long_answer_is_not_waited_for),
 		HTTP_TEST(a_body_that_is_refused_before_it_was_sent_harms_nobody),
 		HTTP_TEST(a_batch_that_is_too_large_is_halved),
 		HTTP_TEST(a_batch_has_the_same_key_whenever_it_is_sent),
