@@ -253,9 +253,34 @@ static void report(struct load *l)
 			   opt_str(l->args, "wal"));
 }
 
+struct count {
+	const struct load *l;
+	uint64_t letters;
+};
+
+static int count_letter(const struct sl_dlq_letter *letter, void *ctx)
+{
+	struct count *c = ctx;
+
+	c->letters += strncmp(letter->source, "load:", 5) == 0 && letter->last_failed_ms >= c->l->since_ms &&
+		      letter->target && strcmp(letter->target, c->l->target) == 0;
+	return 0;
+}
+
+/* Of the whole load, also of runs that were cut off and could not tell. */
+static uint64_t dead_letters(struct load *l)
+{
+	struct count c = {.l = l};
+	uint64_t own = l->total.dead + l->bad;
+
+	if (!l->since_ms || sl_dlq_list(l->dead, 0, count_letter, &c, NULL) || c.letters < own)
+		return own;
+	return c.letters;
+}
+
 static int result(struct load *l, int rc)
 {
-	uint64_t dead = l->total.dead + l->bad;
+	uint64_t dead = dead_letters(l);
 	char count[TEXT_COUNT_BYTES];
 
 	if (l->dead) /* nothing was done before these were open */

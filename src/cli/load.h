@@ -50,6 +50,7 @@ struct load {
 
 	/* all in all */
 	uint64_t read, bad;
+	int64_t since_ms; /* an earlier run began this load then (Unix time); 0: this is the first */
 	struct sl_coordinator_report total;
 };
 

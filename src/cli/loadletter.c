@@ -164,6 +164,12 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 	if (rc)
 		return rc;
 	r->to.opts.env = &r->cli->env;
+	if (r->to.partial && !r->url) {
+		loadsink_fini(&r->to);
+		return sl_err_set(err, SL_EINVAL,
+				  "its URL had a query or a password, which letters do not keep; "
+				  "give it with --to=URL");
+	}
 	rc = sl_sink_open(&r->sink, r->url ? r->url : r->to.url, &r->to.opts, err);
 	if (!rc && r->sink.ops->check)
 		rc = r->sink.ops->check(r->sink.ctx, err);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loadplace.h"
 
+#include "text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BODY "%08" PRIx32 " %020" PRIu64 " %020" PRIu64 " %016" PRIx64
-enum { BODY_BYTES = 8 + 1 + 20 + 1 + 20 + 1 + 16, LINE_BYTES = BODY_BYTES + 1 + 16 + 1 };
+#define BODY "%08" PRIx32 " %015" PRId64 " %020" PRIu64 " %020" PRIu64 " %016" PRIx64
+enum { BODY_BYTES = 8 + 1 + 15 + 1 + 20 + 1 + 20 + 1 + 16, LINE_BYTES = BODY_BYTES + 1 + 16 + 1 };
 
 /* FNV-1a: tells things apart, nothing more. */
 #define HASH_INIT UINT64_C(0xcbf29ce484222325)
@@ -64,14 +66,15 @@ static int read_place(struct loadplace *p, struct cli *cli)
 	ssize_t n = pread(p->fd, line, LINE_BYTES, 0);
 	uint64_t before, end, last;
 	uint32_t incarnation;
+	int64_t started_ms;
 
 	if (n < 0)
 		return failed(cli, errno, p->path);
 	if (n == 0)
 		return 0;
-	if (sscanf(line, "%8" SCNx32 " %20" SCNu64 " %20" SCNu64 " %16" SCNx64, &incarnation, &before, &end, &last) ==
-	    4)
-		snprintf(again, sizeof(again), BODY " %016" PRIx64 "\n", incarnation, before, end, last,
+	if (sscanf(line, "%8" SCNx32 " %15" SCNd64 " %20" SCNu64 " %20" SCNu64 " %16" SCNx64, &incarnation, &started_ms,
+		   &before, &end, &last) == 5)
+		snprintf(again, sizeof(again), BODY " %016" PRIx64 "\n", incarnation, started_ms, before, end, last,
 			 hash(HASH_INIT, line, BODY_BYTES));
 	else
 		again[0] = '\0';
@@ -83,6 +86,7 @@ static int read_place(struct loadplace *p, struct cli *cli)
 	p->before = before;
 	p->end = end;
 	p->hash = last;
+	p->started_ms = started_ms;
 	return 0;
 }
 
@@ -105,7 +109,7 @@ int loadplace_open(struct loadplace *p, struct cli *cli, const struct loadplace_
 	char id[64];
 	int rc;
 
-	*p = (struct loadplace){.fd = -1};
+	*p = (struct loadplace){.fd = -1, .started_ms = text_now_ms()};
 	if (!key->dir)
 		return 0;
 	name_log(id, key, i);
@@ -147,7 +151,7 @@ int loadplace_note(struct loadplace *p, struct cli *cli, const struct sl_record 
 	p->before = n > 1 ? records[n - 2].end : p->end;
 	p->end = last->end;
 	p->hash = hash(HASH_INIT, last->data, last->len);
-	snprintf(line, sizeof(line), BODY, p->incarnation, p->before, p->end, p->hash);
+	snprintf(line, sizeof(line), BODY, p->incarnation, p->started_ms, p->before, p->end, p->hash);
 	snprintf(line + BODY_BYTES, sizeof(line) - BODY_BYTES, " %016" PRIx64 "\n", hash(HASH_INIT, line, BODY_BYTES));
 	done = pwrite(p->fd, line, LINE_BYTES, 0);
 	return done == LINE_BYTES ? 0 : failed(cli, done < 0 ? errno : ENOSPC, p->path);

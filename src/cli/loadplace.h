@@ -9,7 +9,8 @@
  * not mind. A place counts only together with the log that it was noted for (its incarnation) and with an input that
  * still has the same record before it: nothing is passed over because of a place that is about something else.
  *
- * The file is one line: the log's incarnation, the ends of the last two records, a hash of the last, and a checksum.
+ * The file is one line: the log's incarnation, when the first run began, the ends of the last two records, a hash of
+ * the last, and a checksum.
  *
  * Thread safety: none; the main thread calls.
  */
@@ -36,6 +37,7 @@ struct loadplace {
 	uint64_t before, end; /* in the input: where the last record that was taken begins (or some blanks before it),
 				 and where it ends; 0: nothing was taken */
 	uint64_t hash;        /* of the last record */
+	int64_t started_ms;   /* Unix time of the first run */
 	int fd;
 	char path[PATH_MAX];
 };

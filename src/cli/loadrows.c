@@ -12,8 +12,9 @@
 #include "waiting.h"
 
 #include <inttypes.h>
+#include <poll.h>
 
-enum { CHUNK = 256, FIRST_BYTES = 4096, LOOK_EVERY_MS = 100 };
+enum { CHUNK = 256, FIRST_BYTES = 4096, LOOK_EVERY_MS = 100, ROOM_EVERY_MS = 5, QUEUE_BYTES = 64 << 20 };
 
 /* ---- records that are none ---- */
 
@@ -46,6 +47,53 @@ static int is_cut(const struct sl_record *r)
 
 /* ---- rows ---- */
 
+/* What was taken could not be written for now, and is safe in the log. */
+static int may_leave(const struct load *l, const struct sl_coordinator_health *h)
+{
+	return stop_requested() && l->place.wal && h->breaker != SL_BREAKER_CLOSED;
+}
+
+/* How many of n items the queue has room for. */
+static size_t room_for(const struct sl_coordinator_health *h, const struct sl_item *items, size_t n)
+{
+	uint64_t room = h->capacity > h->queue_size ? h->capacity - h->queue_size : 0, bytes = h->queue_bytes;
+	size_t fit = 0;
+
+	for (; fit < n && fit < room; fit++) {
+		bytes += items[fit].len;
+		if (bytes > QUEUE_BYTES && bytes > items[fit].len)
+			break;
+	}
+	return fit;
+}
+
+/* With a log, a submit that found no room would have written to it in vain, and one that waits for ever could not be
+ * called back while the target is away. *n becomes what there is room for. */
+static int wait_for_room(struct load *l, const struct sl_item *items, size_t *n)
+{
+	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
+	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	size_t fit;
+
+	if (!l->place.wal || opt_num(l->args, "overflow") != SL_OVERFLOW_BLOCK)
+		return 0;
+	while (sl_coordinator_get_health(l->c, &h) == 0 && (fit = room_for(&h, items, *n)) == 0) {
+		if (may_leave(l, &h))
+			return EXIT_INTERRUPTED;
+		poll(&stop, stop_requested() ? 0 : 1, ROOM_EVERY_MS);
+	}
+	*n = fit;
+	return 0;
+}
+
+/* The log takes less than a record may have. */
+static int put_too_long(struct load *l, const struct sl_item *item)
+{
+	struct sl_record r = {.data = item->data, .len = item->len, .line = item->position};
+
+	return put_bad(l, &r, "longer than a record of the log may be", SL_ETOOBIG);
+}
+
 /* Hand n rows over, however long the target takes. */
 static int submit(struct load *l, const struct sl_item *items, size_t n)
 {
@@ -53,18 +101,19 @@ static int submit(struct load *l, const struct sl_item *items, size_t n)
 	size_t done = 0, now;
 
 	while (done < n) {
-		int rc = sl_coordinator_submit_many(l->c, items + done, n - done, SL_UNLIMITED, &now);
+		size_t fit = n - done;
+		int rc = wait_for_room(l, items + done, &fit);
 
+		if (rc)
+			return rc;
+		rc = sl_coordinator_submit_many(l->c, items + done, fit, l->place.wal ? LOOK_EVERY_MS : SL_UNLIMITED,
+						&now);
 		done += now;
-		if (rc == SL_ETOOBIG) { /* for the log: it is smaller than a record may be */
-			struct sl_record r = {
-				.data = items[done].data, .len = items[done].len, .line = items[done].position};
-
-			rc = put_bad(l, &r, "longer than a record of the log may be", SL_ETOOBIG);
+		if (rc == SL_ETOOBIG) {
+			rc = put_too_long(l, &items[done++]);
 			if (rc)
 				return rc;
-			done++;
-		} else if (rc) {
+		} else if (rc && rc != SL_ETIMEDOUT) {
 			sl_err_set(&err, rc, "%s: line %" PRIu64 " was not accepted: %s", l->in.name,
 				   items[done].position, sl_err_text(rc));
 			return cli_fail(l->cli, &err, NULL);
@@ -131,6 +180,7 @@ static int start_coordinator(struct load *l)
 					   .flush_interval_ms = interval ? interval : SL_NONE,
 					   .overflow_strategy = (enum sl_overflow)opt_num(a, "overflow"),
 					   .rate_items = (double)opt_num(a, "rate"),
+					   .max_bytes = QUEUE_BYTES,
 					   .dead_letters = l->dead,
 					   .wal = l->place.wal};
 	struct sl_err err = SL_ERR_INIT;
@@ -139,15 +189,6 @@ static int start_coordinator(struct load *l)
 		return cli_fail(l->cli, &err, NULL);
 	loadwatch_begin(&l->watch, l->c);
 	return 0;
-}
-
-/* What was taken could not be written for now, and is safe in the log. */
-static int may_leave(struct load *l)
-{
-	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
-
-	return stop_requested() && l->place.wal && sl_coordinator_get_health(l->c, &h) == 0 &&
-	       h.breaker != SL_BREAKER_CLOSED;
 }
 
 static void add_report(struct load *l, const struct sl_coordinator_report *r)
@@ -164,11 +205,12 @@ static void add_report(struct load *l, const struct sl_coordinator_report *r)
 static int drain(struct load *l)
 {
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
+	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	struct sl_err err = SL_ERR_INIT;
 	int rc, leave = 0;
 
 	while (!leave && sl_coordinator_flush(l->c, LOOK_EVERY_MS) == SL_ETIMEDOUT)
-		leave = may_leave(l);
+		leave = sl_coordinator_get_health(l->c, &h) == 0 && may_leave(l, &h);
 	rc = sl_coordinator_stop(l->c, leave ? 0 : SL_UNLIMITED, &report, &err);
 	add_report(l, &report);
 	if (rc == SL_EPENDING && leave)
@@ -190,6 +232,8 @@ static int skip_done(struct load *l)
 	cli_say(l->cli, SL_LOG_INFO, "%s: going on at byte %" PRIu64 ", where an earlier run was ended", l->in.name,
 		l->place.end);
 	l->watch.taken += l->place.end;
+	if (!l->since_ms || l->place.started_ms < l->since_ms)
+		l->since_ms = l->place.started_ms;
 	if (loadplace_skip(&l->place, l->in.records, &err) == 0)
 		return 0;
 	if (err.code != SL_EDATA || stop_requested())

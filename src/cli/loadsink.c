@@ -86,6 +86,16 @@ static json_t *target_json(const char *target)
 	return json_string(target);
 }
 
+/* Targets leave out what may be secret. Those of HTTP leave out the query, without which it is another URL. */
+static int is_partial(const char *url)
+{
+	size_t authority = strcspn(url, "/") + 2;
+
+	if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8))
+		return 0;
+	return strpbrk(url, "?#") != NULL || memchr(url + authority, '@', strcspn(url + authority, "/"));
+}
+
 int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES])
 {
 	const struct sl_sink_opts *o = &s->opts;
@@ -93,6 +103,7 @@ int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADS
 	size_t n;
 
 	set(j, "to", target_json(sl_sink_target(sink)));
+	set(j, "partial", is_partial(s->url) ? json_true() : NULL);
 	set(j, "format", json_string(o->format == SL_ROWS_CSV ? "csv" : "jsonl"));
 	set(j, "table", o->table ? json_string(o->table) : NULL);
 	set(j, "columns", o->columns ? list_json(o->columns, o->n_columns) : NULL);
@@ -147,6 +158,7 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 		loadsink_fini(s);
 		return sl_err_set(err, SL_EINVAL, "it does not say to which target; give --to-wal=FILE");
 	}
+	s->partial = json_is_true(json_object_get(j, "partial"));
 	s->opts.format = strcmp(format, "csv") == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
 	s->opts.columns = s->lists[0];
 	s->opts.on_conflict = s->lists[1];

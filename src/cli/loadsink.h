@@ -18,6 +18,7 @@
 struct loadsink {
 	const char *url; /* as given; may hold a secret */
 	struct sl_sink_opts opts;
+	int partial;  /* of a text: the URL had more, which may be secret and was left out */
 	json_t *kept; /* what opts points into, when it came from a text */
 	const char **lists[2];
 };

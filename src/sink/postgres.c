@@ -4,6 +4,7 @@
  * connection to a server that can be reached again at once says nothing about the target: the batch is to be tried
  * again, uncharged. Whether the lost one had committed is not known, so appends may repeat then, and upserts not.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -260,6 +261,7 @@ static int check(void *ctx, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	rc = make_ready(lane, err);
+	rc = rc != 0 ? rc : sl__pg_try(lane, err);
 	detach(ctx, lane);
 	return rc;
 }
@@ -296,23 +298,61 @@ static const struct sl_sink_ops postgres_ops = {.version = SL_SINK_VERSION,
 						.close = close_sink,
 						.target = target};
 
-/* postgres://user@host:port/database, of what the conninfo says: never the password. */
+static void put_escaped(struct sl__buf *out, const char *text)
+{
+	for (; *text != '\0'; text++) {
+		bool plain = isalnum((unsigned char)*text) || strchr("-._~/,", *text) != NULL;
+		(void)(plain ? sl__buf_append(out, text, 1) : sl__buf_printf(out, "%%%02X", (unsigned char)*text));
+	}
+}
+
+static const char *value_of(const PQconninfoOption *all, const char *keyword)
+{
+	for (; all->keyword != NULL; all++)
+		if (strcmp(all->keyword, keyword) == 0)
+			return all->val;
+	return NULL;
+}
+
+/* postgres://user@host:port/database, and as a query everything else that was given: the whole of it opens the same
+ * database again. Never a password. A folder for a host, and several hosts, have no place before the database. */
+static void put_url(struct sl__buf *out, const PQconninfoOption *all)
+{
+	static const char *const placed[] = {"user", "dbname", "host", "port"};
+	const char *user = value_of(all, "user"), *host = value_of(all, "host"), *port = value_of(all, "port"),
+		   *database = value_of(all, "dbname"), *before = "?";
+	bool one = host == NULL || (host[0] != '/' && strpbrk(host, ",:") == NULL);
+	(void)sl__buf_str_append(out, "postgres://");
+	put_escaped(out, user != NULL ? user : "");
+	(void)sl__buf_str_append(out, user != NULL ? "@" : "");
+	put_escaped(out, host != NULL && one ? host : "");
+	(void)sl__buf_str_append(out, port != NULL && one ? ":" : "");
+	put_escaped(out, port != NULL && one ? port : "");
+	(void)sl__buf_str_append(out, "/");
+	put_escaped(out, database != NULL ? database : "");
+	for (const PQconninfoOption *o = all; o->keyword != NULL; o++) {
+		bool known = false;
+		for (size_t i = 0; i < (one ? 4 : 2); i++)
+			known = known || strcmp(o->keyword, placed[i]) == 0;
+		if (known || o->val == NULL || strchr(o->dispchar, '*') != NULL)
+			continue;
+		(void)sl__buf_printf(out, "%s%s=", before, o->keyword);
+		put_escaped(out, o->val);
+		before = "&";
+	}
+}
+
 static char *describe(const struct sl_env *env, const char *conninfo)
 {
 	PQconninfoOption *all = PQconninfoParse(conninfo, NULL);
-	const char *user = NULL, *host = NULL, *port = NULL, *database = NULL;
-	for (PQconninfoOption *o = all; o != NULL && o->keyword != NULL; o++) {
-		user = strcmp(o->keyword, "user") == 0 ? o->val : user;
-		host = strcmp(o->keyword, "host") == 0 ? o->val : host;
-		port = strcmp(o->keyword, "port") == 0 ? o->val : port;
-		database = strcmp(o->keyword, "dbname") == 0 ? o->val : database;
-	}
-	bool socket = host != NULL && host[0] == '/'; /* a folder: not in the place of a host */
-	char *text =
-		sl__asprintf(env, "postgres://%s%s%s%s%s/%s%s%s", user != NULL ? user : "", user != NULL ? "@" : "",
-			     host != NULL && !socket ? host : "", port != NULL ? ":" : "", port != NULL ? port : "",
-			     database != NULL ? database : "", socket ? "?host=" : "", socket ? host : "");
+	struct sl__buf out;
+	if (all == NULL)
+		return NULL; /* it was checked: no memory */
+	sl__buf_init(&out, env);
+	put_url(&out, all);
 	PQconninfoFree(all);
+	char *text = sl__buf_append(&out, "", 1) == 0 ? sl__strdup(env, out.data) : NULL;
+	sl__buf_fini(&out);
 	return text;
 }
 

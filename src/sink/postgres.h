@@ -163,6 +163,8 @@ void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env);
 /* Send all rows as one transaction. *culprit: the row that the server named, or SIZE_MAX. */
 SL_MUST_CHECK int sl__pg_append(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err);
 SL_MUST_CHECK int sl__pg_upsert(struct sl__pg_lane *lane, struct sl_err *err);
+/* Would the server take rows? It plans a statement without running it: that needs the rights and the unique key. */
+SL_MUST_CHECK int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err);
 
 /* ---- talking without blocking for ever (postgres_wire.c) ---- */
 

@@ -89,6 +89,35 @@ static void put_statement(struct sl__buf *sql, const struct sl__pg_lane *lane, c
 	put_conflict(sql, lane, have);
 }
 
+int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err)
+{
+	const struct sl_sink_opts *o = &lane->sink->opts;
+	struct sl__buf *sql = &lane->out;
+	uint8_t *all = sl__alloc(&lane->sink->env, lane->table.n);
+	if (all == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	memset(all, 1, lane->table.n);
+	sl__buf_clear(sql);
+	(void)sl__buf_printf(sql, "EXPLAIN INSERT INTO %s (", lane->sink->table);
+	put_names(sql, lane, all);
+	(void)sl__buf_str_append(sql, ") VALUES (");
+	for (size_t i = 0; i < lane->table.n; i++)
+		(void)sl__buf_str_append(sql, i > 0 ? ", NULL" : "NULL");
+	(void)sl__buf_str_append(sql, ")");
+	if (o->n_on_conflict > 0)
+		put_conflict(sql, lane, all);
+	sl__free(&lane->sink->env, all);
+	if (sl__buf_append(sql, "", 1) != 0)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	int rc = sl__pg_simple(lane, sql->data, o->table, err);
+	if (rc == SL_EINTERNAL) { /* what the statement asks for is not there: a unique key */
+		rc = SL_ECONFIG;
+		if (err != NULL)
+			err->code = rc;
+	}
+	return rc;
+}
+
 /* ---- arrays ---- */
 
 /* What a statement is called with; one allocation behind `values`. */

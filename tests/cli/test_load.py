@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sluice load: formats, bad rows, targets, dead letters and driving them again, progress."""
 
+import http.server
 import json
 import os
 import pty
@@ -364,6 +365,46 @@ class Redrive(LoadTest):
         self.assertEqual(self.ok("dlq", "redrive", "d2").text, f"1 -> sqlite:{os.path.realpath(self.path('t.db'))}\n")
         self.assertEqual(self.rows("SELECT * FROM k"), [(2, 50)])
         self.assertEqual(self.letters("d2"), [])
+
+
+class RememberedUrl(LoadTest):
+    """Letters have what opens the target again, and nothing secret."""
+
+    def target(self, url, *args):
+        with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            self.write("a.jsonl", b'{"id":1}\n')
+            self.load("a.jsonl", "--to", url.replace("HOST", f"127.0.0.1:{server.server_port}"), *args, "-q", code=65)
+            server.shutdown()
+            thread.join()
+        letter, = self.letters()
+        return json.loads(letter["target"]), server.server_port
+
+    def test_a_url_with_a_query_or_a_password_must_be_given_again(self):
+        for url in ["http://HOST/x?key=geheim", "http://user:geheim@HOST/x"]:
+            with self.subTest(url=url):
+                target, port = self.target(url)
+                self.assertEqual((target["to"], target["partial"]), (f"http://127.0.0.1:{port}/x{'?…' if '?' in url else ''}", True))
+                self.fails(64, "dlq", "redrive", "sluice-dead-letters", says=["letter", "stays", "--to=URL"])
+                self.ok("dlq", "redrive", "sluice-dead-letters", "--to", "null:")
+
+    def test_a_token_file_is_found_from_anywhere(self):
+        self.write("token", b"geheim\n")
+        target, port = self.target("http://HOST/x", "--token-file", "token")
+        self.assertEqual(target, {"to": f"http://127.0.0.1:{port}/x", "format": "jsonl",
+                                  "token_file": os.path.realpath(self.path("token"))})
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(422)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
 
 
 class Progress(LoadTest):
