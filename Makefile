@@ -27,7 +27,7 @@ check-packages:
 configure: packages
 	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
 
-demo: configure ## log and jobs survive kill -9 and a stopped worker, with counts (about 25 seconds)
+demo: configure ## log, jobs and a load survive kill -9 and a stopped worker, with counts (about 30 seconds)
 	@scripts/build $(RELEASE) src/cli/sluice
 	@scripts/demo $(RELEASE)/src/cli/sluice
 

@@ -392,6 +392,10 @@ static int set_target(struct load *l)
 	l->to.opts.token_file = opt_str(a, "token-file");
 	l->to.opts.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->to.opts.rotate_bytes = opt_num(a, "rotate-bytes");
+	if (loadsink_take_token(&l->to, l->to.url)) {
+		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
 	if (strncmp(l->to.url, "file:", 5) == 0) /* what goes in comes out */
 		l->to.opts.file_format = l->to.opts.format;
 	return set_lists(l);
@@ -546,7 +550,7 @@ const struct command cmd_load = {
 		"a run that was ended, however, goes on where it was when the same command is given again: no row is "
 		"lost, "
 		"and with --on-conflict none is there twice. Passwords are best kept out of the URL: PGPASSWORD, "
-		"PGPASSFILE and --token-file are read.",
+		"PGPASSFILE, SLUICE_HTTP_TOKEN and --token-file are read.",
 	.example =
 		"sluice load bars.csv --to sqlite:market.db --table bars --create\n"
 		"zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table trades "

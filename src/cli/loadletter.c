@@ -170,6 +170,9 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 				  "its URL had a query or a password, which letters do not keep; "
 				  "give it with --to=URL");
 	}
+	rc = loadsink_take_token(&r->to, r->url ? r->url : r->to.url);
+	if (rc)
+		return sl_err_set(err, rc, "no memory for a token");
 	rc = sl_sink_open(&r->sink, r->url ? r->url : r->to.url, &r->to.opts, err);
 	if (!rc && r->sink.ops->check)
 		rc = r->sink.ops->check(r->sink.ctx, err);

@@ -175,8 +175,29 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	return 0;
 }
 
+int loadsink_take_token(struct loadsink *s, const char *url)
+{
+	const char *token = getenv("SLUICE_HTTP_TOKEN");
+	char *header;
+
+	if (!token || !*token || s->opts.token_file || strncmp(url, "http", 4) != 0)
+		return 0;
+	if (asprintf(&header, "Authorization: Bearer %s", token) < 0)
+		return SL_ENOMEM;
+	s->header[0] = header;
+	s->opts.headers = s->header;
+	s->opts.n_headers = 1;
+	return 0;
+}
+
 void loadsink_fini(struct loadsink *s)
 {
+	union {
+		const char *in;
+		void *out;
+	} header = {.in = s->header[0]};
+
+	free(header.out);
 	free(s->lists[0]);
 	free(s->lists[1]);
 	json_decref(s->kept);

@@ -21,6 +21,7 @@ struct loadsink {
 	int partial;  /* of a text: the URL had more, which may be secret and was left out */
 	json_t *kept; /* what opts points into, when it came from a text */
 	const char **lists[2];
+	const char *header[1]; /* with the token of the environment */
 };
 
 /* Split "a,b" into a NULL-terminated list; *n its length. One block of memory for free(); NULL without memory or for an
@@ -34,6 +35,8 @@ const char **loadsink_copy(const char *const *names, size_t n);
 int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES]);
 /* The target of such a text. 0, or an error. */
 int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err);
+/* An HTTP target without a token file gets the token of SLUICE_HTTP_TOKEN, when that is set. 0, or SL_ENOMEM. */
+int loadsink_take_token(struct loadsink *s, const char *url);
 void loadsink_fini(struct loadsink *s);
 
 #endif
