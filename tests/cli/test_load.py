@@ -396,8 +396,18 @@ class RememberedUrl(LoadTest):
                                   "token_file": os.path.realpath(self.path("token"))})
 
 
+    def test_a_token_comes_from_the_environment(self):
+        self.env["SLUICE_HTTP_TOKEN"] = "geheim"
+        target, port = self.target("http://HOST/x")
+        self.assertEqual(Refusing.seen[-1], "Bearer geheim")
+        self.assertEqual(target, {"to": f"http://127.0.0.1:{port}/x", "format": "jsonl"})
+
+
 class Refusing(http.server.BaseHTTPRequestHandler):
+    seen = []
+
     def do_POST(self):
+        self.seen.append(self.headers["Authorization"])
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(422)
         self.send_header("Content-Length", "0")
