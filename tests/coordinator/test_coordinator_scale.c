@@ -135,8 +135,10 @@ static void nobody_is_added_while_the_limiter_binds(void **state)
 	kit_new(k, OPTS(.workers = 2, .workers_min = 2, .workers_max = 3, .batch_size = 1, .flush_interval_ms = SL_NONE,
 			.retry_policy = {.first_ms = 1}));
 	kit_submit(k, 1, 1);
-	while (sl_coordinator_flush(k->c, 0) != 0)
-		(void)vclock_advance_to_next(&k->clock);
+	while (kit_health(k).retrying != 1)
+		(void)sched_yield();
+	vclock_advance_ms(&k->clock, 5); /* beyond the delay of the retry, and not to the limiter's first step up */
+	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(kit_health(k).concurrency, 1);
 	kit_hold(k);
 	kit_submit(k, 2, 50);
