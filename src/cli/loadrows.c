@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <poll.h>
 
-enum { CHUNK = 256, FIRST_BYTES = 4096, LOOK_EVERY_MS = 100, ROOM_EVERY_MS = 5, QUEUE_BYTES = 64 << 20 };
+enum { CHUNK = 1024, FIRST_BYTES = 4096, LOOK_EVERY_MS = 100, ROOM_EVERY_MS = 5, QUEUE_BYTES = 64 << 20 };
 
 /* ---- records that are none ---- */
 
