@@ -4,10 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t requested;
+static atomic_int requested; /* lock-free: good in a handler, and for threads that look */
 static int pipe_fds[2] = {-1, -1};
 
 static void on_signal(int number)
