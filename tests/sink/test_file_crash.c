@@ -288,6 +288,57 @@ static void a_power_loss_leaves_whole_records_and_all_that_were_acknowledged(voi
 	printf("# %s: %zu states of %llu runs\n", way->name, states, (unsigned long long)seeds);
 }
 
+/* ---- a torn end ---- */
+
+#define TORN "{\"id\":1,\"text\":\"this line was never"
+
+struct torn {
+	const struct crashfs *fs;
+	bool found;
+};
+
+static int look_for_torn(const char *name, void *ctx)
+{
+	struct torn *t = ctx;
+	char path[80];
+	size_t n = 0, len = sizeof TORN - 1;
+	(void)snprintf(path, sizeof path, "/d/%s", name);
+	const char *data = crashfs_get(t->fs, path, &n);
+	t->found = t->found || (data != NULL && n >= len && memcmp(data + n - len, TORN, len) == 0);
+	return 0;
+}
+
+/* At every point of the healing it is at the end of the file, or whole beside it. */
+static void a_torn_end_is_never_lost_on_its_way_aside(void **state)
+{
+	static const struct way lines = {"lines", false, 0, 0};
+	static const char text[] = "{\"id\":0}\n" TORN;
+	struct run r = {.way = &lines, .seed = 1, .fs = crashfs_new()};
+	struct sl_err err = SL_ERR_INIT;
+	sl_sink sink;
+	size_t states = 0;
+	(void)state;
+	crashfs_mkdir(r.fs, "/d");
+	crashfs_put(r.fs, PATH, text, sizeof text - 1);
+	crashfs_settle(r.fs);
+	assert_int_equal(open_on(&sink, &r, r.fs, &err), 0);
+	sl_sink_close(&sink);
+	for (size_t point = 0; point <= crashfs_point(r.fs); point++)
+		for (size_t k = 0; k < crashfs_states(r.fs, point, 200); k++, states++) {
+			struct crashfs *lost = crashfs_crash(r.fs, point, k, 200, 1, NULL);
+			struct torn t = {.fs = lost};
+			(void)crashfs_each(lost, "/d", look_for_torn, &t);
+			if (!t.found) {
+				crashfs_print_log(r.fs, point, stdout);
+				crashfs_print_tree(lost, stdout);
+				fail_msg("point %zu, state %zu: what was torn is gone", point, k);
+			}
+			crashfs_free(lost);
+		}
+	assert_true(states > 10);
+	crashfs_free(r.fs);
+}
+
 int main(void)
 {
 	static struct way ways[] = {{"lines", false, 0, 0},
@@ -297,10 +348,13 @@ int main(void)
 				    {"zstd", false, 3, 0},
 				    {"zstd, rotated", false, 3, 800},
 				    {"csv in zstd, rotated", true, 3, 800}};
-	struct CMUnitTest tests[sizeof ways / sizeof ways[0]];
+	struct CMUnitTest tests[sizeof ways / sizeof ways[0] + 1];
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
 		tests[i] = (struct CMUnitTest){ways[i].name,
 					       a_power_loss_leaves_whole_records_and_all_that_were_acknowledged, NULL,
 					       NULL, &ways[i]};
+	tests[sizeof ways / sizeof ways[0]] =
+		(struct CMUnitTest){"a_torn_end_is_never_lost_on_its_way_aside",
+				    a_torn_end_is_never_lost_on_its_way_aside, NULL, NULL, NULL};
 	return cmocka_run_group_tests_name("file_crash", tests, NULL, NULL);
 }
