@@ -3,6 +3,7 @@
 
 #include "text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -168,18 +169,38 @@ void loadplace_close(struct loadplace *p, struct cli *cli)
 	*p = (struct loadplace){.fd = -1};
 }
 
+/* What a crash tore off the end of the log had not been acknowledged, and was read again. */
+static void remove_torn(const char *dir, const char *id)
+{
+	char prefix[80], path[PATH_MAX];
+	DIR *d = opendir(dir);
+	const struct dirent *e;
+	int n = snprintf(prefix, sizeof(prefix), "%s.wal.torn-", id);
+
+	while (d && (e = readdir(d)))
+		if (strncmp(e->d_name, prefix, (size_t)n) == 0 &&
+		    (size_t)snprintf(path, sizeof(path), "%s/%s", dir, e->d_name) < sizeof(path))
+			(void)unlink(path);
+	if (d)
+		closedir(d);
+}
+
 /* The log first: a place without its log counts for nothing. */
 static int finish_one(struct cli *cli, const struct loadplace_key *key, int i)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct loadplace p;
+	char id[64];
 	int rc = loadplace_open(&p, cli, key, i);
 
+	name_log(id, key, i);
 	if (!rc && sl_wal_complete(p.wal, 0, &err))
 		rc = cli_fail(cli, &err, key->dir);
 	if (!rc && unlink(p.path) && errno != ENOENT)
 		rc = failed(cli, errno, p.path);
 	loadplace_close(&p, cli);
+	if (!rc)
+		remove_torn(key->dir, id);
 	return rc;
 }
 

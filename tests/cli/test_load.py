@@ -347,11 +347,15 @@ class Redrive(LoadTest):
         self.assertEqual(len(self.letters()), 4)
 
     def test_what_no_sink_looks_into_is_not_written_either(self):
-        """A broken record is broken also for a file."""
+        """A broken record is broken also for a file, a program and nowhere."""
         self.write("b.csv", b'id,text\n1\n2,\xff\n3,"a"b\n4,fine\n')
-        self.load("b.csv", "--to", "file:out.csv", "--dead-letters", "d2", code=65)
-        self.fails(65, "dlq", "redrive", "d2", says="letter 1 stays")
-        self.assertEqual((len(self.letters("d2")), self.read("out.csv")), (3, b"id,text\n4,fine\n"))
+        for to, got in [("file:got", b"id,text\n4,fine\n"), ("exec:cat >>got", b"4,fine\n"), ("null:", b"")]:
+            with self.subTest(to=to):
+                self.write("got", b"")
+                folder = "dead-" + to.split(":")[0]
+                self.load("b.csv", "--to", to, "--dead-letters", folder, code=65)
+                r = self.fails(65, "dlq", "redrive", folder, says="letter 1 stays")
+                self.assertEqual((r.out, len(self.letters(folder)), self.read("got")), (b"", 3, got))
 
     def test_the_beginning_of_a_record_is_no_record(self):
         to = self.table("CREATE TABLE w (text TEXT)")
