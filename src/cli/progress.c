@@ -4,6 +4,8 @@
 #include "text.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +40,22 @@ static void describe(char *to, size_t size, uint64_t done, uint64_t total, int64
 		snprintf(to, size, "%s, %s/s", text_bytes(a, done), text_bytes(c, rate));
 }
 
+/* How much of text fits on a line of the terminal behind so many columns: a line that wraps cannot be taken back. */
+static int fitting(const char *text, size_t columns)
+{
+	struct winsize size;
+	size_t room, at = 0;
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col == 0)
+		return (int)strlen(text);
+	room = size.ws_col > columns + 1 ? size.ws_col - columns - 1 : 0;
+	for (size_t n; text[at] && room > 0; at += n, room--) {
+		n = text_char((const unsigned char *)text + at, strlen(text + at));
+		n = n ? n : 1;
+	}
+	return (int)at;
+}
+
 static void draw(struct progress *p, const char *text, uint64_t done, uint64_t total)
 {
 	char bar[BAR_WIDTH + 1];
@@ -47,7 +65,8 @@ static void draw(struct progress *p, const char *text, uint64_t done, uint64_t t
 		bar[i] = i < full ? '#' : '.';
 	bar[BAR_WIDTH] = '\0';
 	flockfile(stderr);
-	fprintf(stderr, "\r%s%s%s %s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "", text);
+	fprintf(stderr, "\r%s%s%s %.*s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "",
+		fitting(text, total ? BAR_WIDTH + 3 : 1), text);
 	fflush(stderr);
 	p->cli->bar_shown = 1;
 	funlockfile(stderr);

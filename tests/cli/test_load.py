@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """sluice load: formats, bad rows, targets, dead letters and driving them again, progress."""
 
+import fcntl
 import http.server
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
+import termios
 import threading
 
 from clitest import SLUICE, TIMEOUT, main
@@ -425,9 +428,10 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
 
 class Progress(LoadTest):
-    def errors_on_a_terminal(self, *args, rows=1500):
+    def errors_on_a_terminal(self, *args, rows=1500, columns=0):
         self.write("a.csv", self.bars(rows))
         master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         p = subprocess.Popen([SLUICE, "load", "a.csv", "--to", "null:", "--rate", "1000", "--batch-size", "100", *args],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave, cwd=self.dir,
                              env=dict(self.env, TERM="xterm"))
@@ -452,6 +456,11 @@ class Progress(LoadTest):
         self.assertRegex(bar, r"\r\[#*\.*\] \d+ rows?, \d+/s, \d+ queued, \d+ retrying, \d+ dead\x1b\[K")
         self.assertTrue(bar.endswith("\r\x1b[K"), bar[-80:])
         self.assertRegex(printed, r"^1500 rows written")
+
+    def test_a_bar_stays_on_its_line(self):
+        bar, _ = self.errors_on_a_terminal(columns=50)
+        shown = [line.replace("\x1b[K", "") for line in bar.split("\r")]
+        self.assertEqual(max(len(line) for line in shown), 49)
 
     def test_quiet_shows_none(self):
         self.assertEqual(self.errors_on_a_terminal("--quiet")[0], "")
