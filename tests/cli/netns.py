@@ -32,7 +32,7 @@ def why_not():
 
 class Network:
     def __init__(self):
-        self.server, self.client = (f"sluice-load-{os.getpid()}-{side}" for side in "sc")
+        self.server, self.client = (f"sluice-{os.getpid()}-{side}" for side in ("server", "client"))
         for name in (self.server, self.client):
             self.do("netns", "add", name)
             self.do("-n", name, "link", "set", "lo", "up")
@@ -52,6 +52,13 @@ class Network:
 
     def plug(self):
         self.do("-n", self.server, "link", "set", "cable", "up")
+
+    def swallow_replies(self):
+        """What the client says arrives, and no answer comes back."""
+        self.do("-n", self.server, "route", "add", "blackhole", f"{CLIENT}/32")
+
+    def let_replies_through(self):
+        self.do("-n", self.server, "route", "delete", "blackhole", f"{CLIENT}/32")
 
     def under(self):
         """The words before a command that run it on the client's side."""
@@ -76,6 +83,8 @@ class Server:
              "--set", "listen_addresses=*", "--set", f"hba_file={hba}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.socket_url = self.process.stdout.readline().strip()
+        # Over the cable, with timeouts that are worth waiting for.
+        self.cable_url = f"postgres://postgres@{SERVER}/postgres?connect_timeout=2&tcp_user_timeout=2000"
         if not self.socket_url:
             raise AssertionError(f"no PostgreSQL server: pg-temp ended with {self.process.wait()}")
 

@@ -255,7 +255,7 @@ class Parted(PgTest):
         server = netns.Server(network)
         self.addCleanup(server.stop)
         self.make(server.socket_url)
-        url = f"postgres://postgres@{netns.SERVER}/postgres?connect_timeout=2&tcp_user_timeout=2000"
+        url = server.cable_url
         p = self.begin("--to", url, "--table", "bars", *UPSERT, under=network.under())
         self.until_written(N // 4)
         network.pull()

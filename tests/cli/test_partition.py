@@ -10,18 +10,16 @@ import collections
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
 import jobtest
-from clitest import ROOT, SLUICE, TIMEOUT
+import netns
+from clitest import SLUICE, TIMEOUT
 from jobtest import JobTest, alive
 
-SERVER, FAR = "10.213.7.1", "10.213.7.2"
 ROUNDS = 3  # of the storm; more when SLUICE_TEST_SECONDS says how long
 
 # What a command has written it notes in a file of its own, afterwards: a line of the file is a line of the output.
@@ -31,102 +29,18 @@ output() { echo "{\\"output\\":\\"$run\\"}" >&3; }
 """
 
 
-def ip(*args):
-    return subprocess.run(["ip", *args], capture_output=True, text=True, check=False)
-
-
-def why_not():
-    """Why there can be no namespaces here; None when there can."""
-    if not shutil.which("ip"):
-        return "no ip command (Debian package iproute2)"
-    name = f"sluice-try-{os.getpid()}"
-    r = ip("netns", "add", name)
-    if r.returncode == 0:
-        r = ip("-n", name, "link", "add", "name", "cable", "type", "veth", "peer", "name", "other")
-        ip("netns", "delete", name)
-    return f"network namespaces are not permitted here: {r.stderr.strip()}" if r.returncode else None
-
-
-WHY_NOT = why_not()
-
-
-class Network:
-    """Two namespaces and a cable."""
-
-    def __init__(self):
-        self.server, self.far = (f"sluice-{os.getpid()}-{side}" for side in ("server", "far"))
-
-    def lay(self):
-        for name in (self.server, self.far):
-            self.do("netns", "add", name)
-            self.do("-n", name, "link", "set", "lo", "up")
-        self.do("-n", self.server, "link", "add", "name", "cable", "type", "veth", "peer", "name", "cable", "netns", self.far)
-        for name, address in ((self.server, SERVER), (self.far, FAR)):
-            self.do("-n", name, "address", "add", f"{address}/24", "dev", "cable")
-            self.do("-n", name, "link", "set", "cable", "up")
-
-    def do(self, *args):
-        r = ip(*args)
-        if r.returncode:
-            raise AssertionError(f"ip {' '.join(args)}: {r.stderr}")
-
-    def pull(self):
-        """Nothing gets through any more, and nobody is told."""
-        self.do("-n", self.server, "link", "set", "cable", "down")
-
-    def plug(self):
-        self.do("-n", self.server, "link", "set", "cable", "up")
-
-    def swallow_replies(self):
-        """What the worker says arrives, and no answer comes back."""
-        self.do("-n", self.server, "route", "add", "blackhole", f"{FAR}/32")
-
-    def let_replies_through(self):
-        self.do("-n", self.server, "route", "delete", "blackhole", f"{FAR}/32")
-
-    def remove(self):
-        for name in (self.server, self.far):
-            ip("netns", "delete", name)
-
-
-class Server:
-    """PostgreSQL in the server's namespace: on its address there, and on a unix socket for everybody here."""
-
-    def __init__(self, network):
-        self.folder = tempfile.mkdtemp(prefix="sluice-hba-")
-        os.chmod(self.folder, 0o755)
-        hba = os.path.join(self.folder, "pg_hba.conf")
-        with open(hba, "w", encoding="ascii") as f:
-            f.write("local all all trust\nhost all all samenet trust\n")
-        self.process = subprocess.Popen(
-            ["ip", "netns", "exec", network.server, os.path.join(ROOT, "tests", "support", "pg-temp"), "--no-fsync",
-             "--set", "listen_addresses=*", "--set", f"hba_file={hba}"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().strip()
-        if not self.url:
-            raise AssertionError(f"no PostgreSQL server: pg-temp ended with {self.process.wait()}")
-
-    def urls(self):
-        """Here, and over the cable with timeouts that are worth waiting for."""
-        return self.url, f"postgres://postgres@{SERVER}/postgres?connect_timeout=2&tcp_user_timeout=2000"
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+WHY_NOT = netns.why_not()
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
 class Parted(JobTest):
     def setUp(self):
         super().setUp()
-        self.network = Network()
+        self.network = netns.Network()
         self.addCleanup(self.network.remove)
-        self.network.lay()
-        server = Server(self.network)
+        server = netns.Server(self.network)
         self.addCleanup(server.stop)
-        self.store, self.far_store = server.urls()
+        self.store, self.far_store = server.socket_url, server.cable_url
         self.env["SLUICE_STORE"] = self.store
         os.mkdir(self.path("written"))
         self.ok("jobs", "migrate")
@@ -188,7 +102,7 @@ class Parted(JobTest):
                               "say ends; output\n", "held")]
         stale = [self.enqueue("stale") for _ in range(3)]
         held = self.enqueue("held")
-        far = self.serve("far", "--slots=4", *types, namespace=self.network.far)
+        far = self.serve("far", "--slots=4", *types, namespace=self.network.client)
         for job in stale:
             self.until_file(f"stale.{job}")
         pid = int(self.until_file("held"))
@@ -232,7 +146,7 @@ class Parted(JobTest):
         end, rounds, n = time.monotonic() + seconds, 0, 0
         type_ = self.handler(SAY + "say begins; for i in 1 2 3 4 5; do say $i; done; sleep 0.1\n"
                              "for i in 6 7 8 9; do say $i; done; say ends; output\n")
-        far = self.serve("far", "--slots=2", type_, namespace=self.network.far)
+        far = self.serve("far", "--slots=2", type_, namespace=self.network.client)
         near = self.serve("near", "--slots=2", type_)
         ids = []
         ways = [(self.network.pull, self.network.plug),
