@@ -48,7 +48,7 @@ static const struct meaning meanings[] = {
 	{425, 425, SL_EAGAIN, SL_CLASS_TRANSIENT, "not now"},
 	{429, 429, SL_EAGAIN, SL_CLASS_THROTTLED, "too many requests"},
 	{400, 499, SL_ECONFIG, SL_CLASS_FATAL, "not taken"},
-	{501, 501, SL_ECONFIG, SL_CLASS_FATAL, "POST is not implemented there"},
+	{501, 501, SL_ECONFIG, SL_CLASS_FATAL, "it does not know POST"},
 	{502, 504, SL_EUNAVAIL, SL_CLASS_FATAL, "unavailable"},
 	{505, 505, SL_ECONFIG, SL_CLASS_FATAL, "this version of HTTP is not taken"},
 	{507, 507, SL_EUNAVAIL, SL_CLASS_FATAL, "no space left there"},
