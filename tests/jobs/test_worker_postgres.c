@@ -35,11 +35,14 @@ static struct sl_err err;
 
 static struct world {
 	sl_store store;
+	struct sl_store_ops counting; /* the store's, for workers: their offers are counted */
+	const struct sl_store_ops *plain;
 	sl_jobs *client;
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
-	int arrived, left, open; /* of handlers; open: they may go on */
-	int aborted;             /* enum sl_abort_reason of the last */
+	int arrived, left; /* of handlers */
+	int offers;        /* to run a job of type "t", since the beginning */
+	int aborted;       /* enum sl_abort_reason of the last */
 	int seen[SL_OBSERVE_CHAIN_COMPLETED + 1];
 } w;
 
@@ -74,6 +77,25 @@ static void add(int *what)
 	pthread_mutex_unlock(&w.mu);
 }
 
+static int read_count(const int *what)
+{
+	pthread_mutex_lock(&w.mu);
+	int n = *what;
+	pthread_mutex_unlock(&w.mu);
+	return n;
+}
+
+/* Counted when it can be taken. */
+static void count_offer(void *store, struct sl_offer *offer)
+{
+	bool of_t = false;
+	for (size_t i = 0; i < offer->n_types; i++)
+		of_t = of_t || strcmp(offer->types[i].type, "t") == 0;
+	w.plain->offer(store, offer);
+	if (of_t)
+		add(&w.offers);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -83,6 +105,9 @@ static int set_up(void **state)
 	memset(&err, 0, sizeof err);
 	if (pg_place_set_up(&place) != 0 || pg_place_open(&place, &w.store, 8) != 0)
 		return -1;
+	w.plain = w.store.ops;
+	w.counting = *w.plain;
+	w.counting.offer = count_offer;
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &w.store};
 	return sl_jobs_open(&w.client, &opts, &err);
 }
@@ -137,7 +162,8 @@ static sl_worker *new_worker(sl_process_fn *fn, int slots)
 	/* "u" is there to make a worker speak with its store. */
 	struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = fn, .lease_ms = LEASE_MS},
 				   {SL_PROCESSOR_INIT, .type = "u", .process = noop, .lease_ms = LEASE_MS}};
-	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .store = &w.store, .processors = p,
+	const sl_store counted = {.ops = &w.counting, .ctx = w.store.ctx};
+	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .store = &counted, .processors = p,
 				      .n_processors = 2,   .slots = slots,    .observe = observe};
 	sl_worker *worker = NULL;
 	OK(sl_worker_new(&worker, &opts, &err));
@@ -145,36 +171,18 @@ static sl_worker *new_worker(sl_process_fn *fn, int slots)
 	return worker;
 }
 
-static uint64_t exchanges(sl_worker *worker)
+/* Start a job that is handed to a worker. One that comes while an offer is taken back for a moment is queued, where it
+ * waits for the poll: then the next offer is waited for. */
+static uint64_t start_handed_over(void)
 {
-	struct sl_worker_stats s = {.struct_size = sizeof s};
-	sl_worker_get_stats(worker, &s);
-	return s.exchanges;
-}
-
-/* Until the first claim has come back with nothing: from then on the worker offers to run what is started. */
-static void await_idle(sl_worker *worker)
-{
-	const struct timespec moment = {.tv_nsec = 1000000};
-	while (exchanges(worker) == 0)
-		(void)nanosleep(&moment, NULL);
-}
-
-/* The n-th handler has begun by now, or does when the test starts another job: an offer may come a moment later than
- * the answer that makes the worker idle, and a job that was queued before it waits for the poll. */
-static uint64_t start_until_run(int n)
-{
-	const struct timespec moment = {.tv_nsec = 20000000};
-	for (;;) {
+	for (int offers = 1;; offers++) {
+		char sql[64];
+		await(&w.offers, offers);
+		offers = read_count(&w.offers);
 		uint64_t id = start("t", "{\"x\":1}");
-		for (int i = 0; i < 25; i++) {
-			pthread_mutex_lock(&w.mu);
-			bool there = w.arrived >= n;
-			pthread_mutex_unlock(&w.mu);
-			if (there)
-				return id;
-			(void)nanosleep(&moment, NULL);
-		}
+		(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM ready WHERE id = %llu", (unsigned long long)id);
+		if (number(sql) == 0)
+			return id;
 	}
 }
 
@@ -327,8 +335,7 @@ static void a_job_that_is_started_beside_an_idle_worker_runs_at_once(void **stat
 {
 	(void)state;
 	sl_worker *worker = new_worker(noop, 2);
-	await_idle(worker);
-	uint64_t id = start_until_run(1);
+	uint64_t id = start_handed_over();
 	struct sl_chain *chain = NULL;
 	OK(sl_jobs_wait(w.client, id, PATIENCE_S * 1000, &chain, &err));
 	assert_int_equal(chain->status, SL_JOB_COMPLETED);
@@ -344,8 +351,7 @@ static void a_worker_that_stops_takes_its_offer_back(void **state)
 {
 	(void)state;
 	sl_worker *worker = new_worker(noop, 2);
-	await_idle(worker);
-	(void)start_until_run(1);
+	(void)start_handed_over();
 	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
 	sl_worker_free(worker);
 	long long before = number("SELECT count(*) FROM ready");
@@ -383,9 +389,9 @@ static void nothing_is_lost_while_workers_come_and_go(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, starter, NULL), 0);
 	while (time(NULL) < until) {
-		const struct timespec moment = {.tv_nsec = (workers % 7) * 3000000};
+		int arrived = read_count(&w.arrived);
 		sl_worker *worker = new_worker(noop, 1 + workers % 3);
-		(void)nanosleep(&moment, NULL);
+		await(&w.arrived, arrived + workers % 7 * 3); /* some live for a moment only */
 		OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
 		sl_worker_free(worker);
 		workers++;
