@@ -144,17 +144,19 @@ static void apart(long n, long lanes)
 {
 	struct sl_store_opts store_opts = {SL_STORE_OPTS_INIT, .connections = 1};
 	sl_store stores[LANES_MAX];
+	sl_notify notifies[LANES_MAX];
 	sl_jobs *clients[LANES_MAX];
 	struct sl_err err = SL_ERR_INIT;
 	for (long i = 0; i < lanes; i++) {
-		struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &stores[i], .notify = &b.notify};
+		struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &stores[i], .notify = &notifies[i]};
 		if (sl_store_open(&stores[i], b.url, &store_opts, &err) != 0 ||
-		    sl_jobs_open(&clients[i], &opts, &err) != 0)
+		    sl_notify_open(&notifies[i], b.url, NULL, &err) != 0 || sl_jobs_open(&clients[i], &opts, &err) != 0)
 			die("open", &err);
 	}
 	single_lanes(n, clients, lanes);
 	for (long i = 0; i < lanes; i++) {
 		sl_jobs_close(clients[i]);
+		sl_notify_close(&notifies[i]);
 		sl_store_close(&stores[i]);
 	}
 }

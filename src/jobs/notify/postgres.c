@@ -9,6 +9,8 @@
 
 #define CONNECT_TIMEOUT_MS 5000
 #define STATEMENT_TIMEOUT_MS 10000
+#define TOKENS_PER_S 100 /* for notes of a process, after a first few at once */
+#define TOKENS_BURST 10
 
 void sl__pg_notify_opts(const struct sl__pg_notify *n, struct sl__pg_opts *out)
 {
@@ -49,6 +51,7 @@ static int publish(void *notify, const struct sl_note *notes, size_t n_notes, st
 	if (rc != 0)
 		return rc;
 	sl__fanout_push(&n->inbox, notes, n_notes);
+	(void)atomic_fetch_add(&n->published, 1);
 	sl__fanout_push(&n->outbox, notes, n_notes);
 	return 0;
 }
@@ -106,6 +109,7 @@ static void free_notify(struct sl__pg_notify *n)
 	sl__fanout_fini(&n->inbox);
 	sl__fanout_fini(&n->outbox);
 	sl__buf_fini(&n->payloads.text);
+	sl__tokens_free(n->tokens);
 	sl__cond_fini(&n->work);
 	sl__mutex_fini(&n->mu);
 	if (n->wake_fd >= 0)
@@ -118,6 +122,7 @@ static void free_notify(struct sl__pg_notify *n)
 static void stop_threads(struct sl__pg_notify *n, bool has_listener, bool has_publisher)
 {
 	atomic_store(&n->stopping, true);
+	sl__tokens_close(n->tokens);
 	wake_listener(n);
 	sl__lock(&n->mu);
 	sl__broadcast(&n->work);
@@ -172,7 +177,10 @@ static int set_up(struct sl__pg_notify *n, const char *conninfo, struct sl_err *
 	n->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (n->wake_fd < 0)
 		return sl_err_set_errno(err, errno, "notifier: eventfd");
-	rc = sl__fanout_init(&n->inbox, &n->env, wake_listener, n, err);
+	const struct sl__tokens_opts rate = {.env = &n->env, .rate = TOKENS_PER_S, .burst = TOKENS_BURST};
+	rc = sl__tokens_new(&n->tokens, &rate, err);
+	if (rc == 0)
+		rc = sl__fanout_init(&n->inbox, &n->env, wake_listener, n, err);
 	if (rc == 0)
 		rc = sl__fanout_init(&n->outbox, &n->env, wake_publisher, n, err);
 	if (rc == 0)
@@ -196,6 +204,7 @@ int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct s
 	sl__prng_init(&prng, &n->env);
 	n->id = sl__prng_next(&prng) >> 1 | 1; /* neither 0 nor that of transactions */
 	n->out.env = &n->env;
+	n->price = 1;
 	sl__pg_payloads_init(&n->payloads, &n->env, n->id);
 	sl__mutex_init(&n->mu);
 	sl__cond_init(&n->work);

@@ -16,9 +16,11 @@
 
 #include "base/buf.h"
 #include "db/postgres.h"
+#include "flow/tokens.h"
 #include "jobs/notify/fanout.h"
 
 #define SL__PG_CHANNEL "sluice"
+#define SL__PG_PRICE_MAX 5      /* tokens */
 #define SL__PG_PAYLOAD_MAX 7900 /* the server takes less than 8,000 bytes */
 
 /* Payloads under construction: one behind the other, each ended by a NUL. */
@@ -45,6 +47,9 @@ struct sl__pg_notify {
 	pthread_t publisher;
 	sl__mutex mu;
 	sl__cond work;
+	sl__tokens *tokens;              /* for sending */
+	atomic_uint published;           /* calls since notes were sent last */
+	unsigned price;                  /* the publisher's: tokens for sending next */
 	bool has_work, probe_wanted;     /* under mu */
 	struct sl__pg_conn out;          /* the publisher's, as the two below; out.pg NULL: not connected */
 	struct sl__pg_payloads payloads; /* to be sent next */

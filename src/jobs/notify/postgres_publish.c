@@ -2,7 +2,9 @@
 /*
  * The publisher. NOTIFY takes a lock of the whole server until its transaction has ended, so it is sent apart from
  * everybody's transactions, without waiting for the disk. While one is under way, further notes are merged in the
- * outbox. What could not be sent is forgotten; the next that can is preceded by "look at everything".
+ * outbox; and so they are when there were many just now, since each costs the server a transaction and a wake of every
+ * listener, which a stream of starts would feel more than a worker feels 10 ms. What could not be sent is forgotten;
+ * the next that can is preceded by "look at everything".
  */
 #include "jobs/notify/postgres.h"
 
@@ -91,11 +93,20 @@ void sl__pg_probe(struct sl__pg_notify *n)
 	sl__unlock(&n->mu);
 }
 
+/* What was merged last time is paid for now: a stream of notes is sent ever more rarely, up to a bound. */
+static void pace(struct sl__pg_notify *n)
+{
+	(void)sl__tokens_take(n->tokens, n->price, SL_UNLIMITED); /* closed: the last ones go at once */
+	unsigned merged = atomic_exchange(&n->published, 0);
+	n->price = SL_MIN(SL_MAX(merged, 1U), SL__PG_PRICE_MAX);
+}
+
 void *sl__pg_publish_main(void *arg)
 {
 	struct sl__pg_notify *n = arg;
 	bool probe;
 	while (await_work(n, &probe)) {
+		pace(n);
 		if (n->lost)
 			sl__pg_payloads_add(&n->payloads, &(const struct sl_note){.kind = 0});
 		sl__fanout_deliver(&n->outbox);

@@ -277,6 +277,14 @@ static const char start[] =
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
 	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now) SELECT id, due > now FROM x";
 
+/* $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, with a third of the work in the server. */
+static const char start_one[] =
+	"WITH j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)"
+	" SELECT id, id, clock_timestamp(), $3::integer, 2, $1::text, $2::text, $4::text"
+	" FROM (SELECT nextval('{s}.job_id') AS id OFFSET 0) x RETURNING id, priority, type)"
+	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM j"
+	" RETURNING id, false";
+
 /* $1 type, $2 input, $3 priority, $4 trace parent, $5 claim, $6 worker, $7 lease, $8 charge: one chain that a worker has
  * offered to run. What it has in the queue goes by the ordinary way when its type is paused. */
 static const char start_offered[] =
@@ -504,6 +512,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_STRICT] = "SELECT 1" SL__PG_PLANNER(PLANNER_SET),
 	[ST_RELAXED] = "SELECT 1" SL__PG_PLANNER(PLANNER_RESET),
 	[ST_START] = start,
+	[ST_START_ONE] = start_one,
 	[ST_START_OFFERED] = start_offered,
 	[ST_START_FULL] = start_full,
 	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",

@@ -124,6 +124,19 @@ static void add_chains(struct sl__pg_params *p, struct cursor *from, size_t n)
 	*from = c;
 }
 
+static bool is_one_for_now(const struct waiting *list, size_t n)
+{
+	return n == 1 && list->chains[0].job.at_ms == 0 && list->chains[0].job.delay_ms == 0;
+}
+
+static void add_one(struct sl__pg_params *p, const struct sl_new_job *job)
+{
+	sl__pg_add_text(p, job->type);
+	sl__pg_add_text(p, job->input != NULL ? job->input : "null");
+	sl__pg_add_int4(p, job->priority);
+	sl__pg_add_text(p, job->traceparent);
+}
+
 static void read_ids(const PGresult *res, struct waiting **w, size_t *at)
 {
 	for (int i = 0; i < PQntuples(res); i++) {
@@ -145,6 +158,7 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 	struct cursor from = {.call = list};
 	struct waiting *to = list;
 	size_t to_at = 0;
+	bool one = is_one_for_now(list, n);
 	int rc = sl__pg_call_open(&call, s, tx, n > BITE ? PG_LONG : PG_ONCE, err);
 	if (rc != 0)
 		return rc;
@@ -152,8 +166,11 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 		int at[BITES_PER_RUN], bites = 0;
 		for (; bites < BITES_PER_RUN && n > 0; bites++) {
 			size_t bite = SL_MIN(n, (size_t)BITE);
-			add_chains(&call.params, &from, bite);
-			at[bites] = sl__pg_call_send(&call, ST_START);
+			if (one)
+				add_one(&call.params, &list->chains[0].job);
+			else
+				add_chains(&call.params, &from, bite);
+			at[bites] = sl__pg_call_send(&call, one ? ST_START_ONE : ST_START);
 			n -= bite;
 		}
 		rc = sl__pg_call_run(&call, n == 0, err);
@@ -199,7 +216,7 @@ static bool hand_over(struct pg_store *s, struct waiting *w)
 {
 	const struct sl_new_job *job = &w->chains[0].job;
 	bool queued = true;
-	if (job->at_ms != 0 || job->delay_ms != 0 || !sl__pg_start_offered(s, job, w->out, &queued, &w->rc, &w->err))
+	if (!is_one_for_now(w, w->n) || !sl__pg_start_offered(s, job, w->out, &queued, &w->rc, &w->err))
 		return false;
 	w->later[0] = false;
 	w->handed = !queued;

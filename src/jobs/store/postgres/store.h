@@ -17,6 +17,7 @@
 	X(STRICT)                                                                                                      \
 	X(RELAXED)                                                                                                     \
 	X(START)                                                                                                       \
+	X(START_ONE)                                                                                                   \
 	X(START_OFFERED)                                                                                               \
 	X(START_FULL)                                                                                                  \
 	X(LOCK_SHARE)                                                                                                  \
