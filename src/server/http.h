@@ -85,7 +85,7 @@ struct srv_stream_ops {
 	ssize_t (*fill)(srv_stream *s, char *buf, size_t cap, void *ctx);
 	void (*done)(void *ctx);
 };
-void srv_stream(srv_request *r, const struct srv_stream_ops *ops, void *ctx); /* 200 text/event-stream */
+void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx); /* 200 text/event-stream */
 void srv_stream_wake(srv_stream *s); /* from any thread, until done was called */
 
 #endif
