@@ -45,6 +45,10 @@ struct srv_http_opts {
 	const char *audit_file;
 	sl_metrics *metrics;
 	const struct sl_env *env;
+	int64_t heartbeat_ms; /* of streams; default 15 s */
+	int64_t idle_ms;      /* a kept connection without a request, or an answer that nobody takes; default 60 s */
+	int64_t bodies_max;   /* bytes of all bodies in memory together; default 256 MiB */
+	int access_fd;        /* where the access log goes; 0: standard error */
 };
 int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err); /* binds; serves nothing yet */
 int srv_http_add(srv_http *h, const struct srv_route *routes, size_t n, void *ctx, struct sl_err *err);

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers: how each kind is made, and how it reaches the network thread. */
+#include "http_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void srv_header_add(struct MHD_Response *response, const char *name, const char *value)
+{
+	if (response != NULL)
+		MHD_add_response_header(response, name, value);
+}
+
+struct MHD_Response *srv_response_of(const void *data, size_t len, enum MHD_ResponseMemoryMode mode)
+{
+	return MHD_create_response_from_buffer(len, (void *)(uintptr_t)data, mode);
+}
+
+void srv_set_header(srv_request *r, const char *name, const char *value)
+{
+	char *n = srv_arena_text(r, name), *v = srv_arena_text(r, value);
+	if (r->n_out == SRV_MAX_OUT || n == NULL || v == NULL)
+		return;
+	r->out[r->n_out++] = (struct pair){.name = n, .value = v};
+}
+
+void srv_retry_after(srv_request *r, int64_t ms)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%lld", (long long)(ms <= 1000 ? 1 : (ms + 999) / 1000));
+	srv_set_header(r, "Retry-After", text);
+}
+
+static void finish_headers(srv_request *r)
+{
+	for (size_t i = 0; i < r->n_out; i++)
+		srv_header_add(r->response, r->out[i].name, r->out[i].value);
+	srv_header_add(r->response, "X-Request-Id", r->id);
+	srv_header_add(r->response, "X-Content-Type-Options", "nosniff");
+}
+
+/* The answer's reference goes; the caller's r is gone. Whoever of us and the suspending thread comes second resumes. */
+void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_t len)
+{
+	bool later = r->later;
+	if (later)
+		pthread_mutex_lock(&r->later_mu); /* a gone that runs elsewhere ends first */
+	r->response = response;
+	r->status = response != NULL ? status : 500;
+	r->answer_len = len;
+	finish_headers(r);
+	unsigned old = atomic_fetch_or(&r->state, R_ANSWERED);
+	if (later)
+		pthread_mutex_unlock(&r->later_mu);
+	if ((old & R_SUSPENDED) != 0 && (old & R_ABANDONED) == 0)
+		srv_resume(r, false);
+	srv_request_unref(r);
+}
+
+static void answer_buffer(srv_request *r, int status, const char *type, struct MHD_Response *response, size_t len)
+{
+	if (type != NULL)
+		srv_header_add(response, "Content-Type", type);
+	srv_header_add(response, "Cache-Control", "no-store");
+	srv_answer(r, status, response, len);
+}
+
+void srv_json(srv_request *r, int status, json_t *body)
+{
+	char *text = body != NULL ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	size_t n = text != NULL ? strlen(text) : 0;
+	json_decref(body);
+	answer_buffer(r, status, "application/json",
+		      text != NULL ? srv_response_of(text, n, MHD_RESPMEM_MUST_FREE) : NULL, n);
+}
+
+void srv_bytes(srv_request *r, int status, const char *type, const void *data, size_t len)
+{
+	answer_buffer(r, status, type, srv_response_of(data, len, MHD_RESPMEM_MUST_COPY), len);
+}
+
+void srv_static(srv_request *r, const char *type, const void *data, size_t len, const char *encoding, const char *etag)
+{
+	bool same = etag != NULL && srv_etag_matches(srv_header(r, "If-None-Match"), etag);
+	struct MHD_Response *response = srv_response_of(same ? "" : data, same ? 0 : len, MHD_RESPMEM_PERSISTENT);
+	srv_header_add(response, "Content-Type", type);
+	if (encoding != NULL)
+		srv_header_add(response, "Content-Encoding", encoding);
+	if (etag != NULL)
+		srv_header_add(response, "ETag", etag);
+	srv_answer(r, same ? 304 : 200, response, same ? 0 : len);
+}
+
+static void answer_error(srv_request *r, int status, const char *code, const char *message)
+{
+	json_t *e = json_pack("{s:{s:s,s:s,s:s}}", "error", "code", code, "message", message, "request_id", r->id);
+	srv_json(r, status, e);
+}
+
+void srv_error(srv_request *r, int status, const char *code, const char *fmt, ...)
+{
+	char message[512];
+	va_list args;
+	va_start(args, fmt);
+	vsnprintf(message, sizeof message, fmt, args);
+	va_end(args);
+	answer_error(r, status, code, message);
+}
+
+static const struct {
+	int code, status;
+	const char *name;
+} statuses[] = {
+	{SL_EINVAL, 400, "invalid"},       {SL_EDATA, 400, "bad_data"},
+	{SL_ENOENT, 404, "not_found"},     {SL_EEXIST, 409, "exists"},
+	{SL_EPENDING, 409, "pending"},     {SL_ECONFLICT, 409, "conflict"},
+	{SL_ETOOBIG, 413, "too_big"},      {SL_EFULL, 429, "full"},
+	{SL_EUNAVAIL, 503, "unavailable"}, {SL_EAGAIN, 503, "try_again"},
+	{SL_EREFUSED, 422, "refused"},     {SL_ETIMEDOUT, 503, "timed_out"},
+	{SL_ELOCKED, 503, "locked"},       {SL_ECANCELLED, 503, "cancelled"},
+	{SL_EACCES, 403, "forbidden"},     {SL_EUNSUPPORTED, 501, "unsupported"},
+};
+
+void srv_fail(srv_request *r, const struct sl_err *err)
+{
+	int status = 500;
+	const char *code = "internal";
+	for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+		if (statuses[i].code == err->code) {
+			status = statuses[i].status;
+			code = statuses[i].name;
+		}
+	if (status == 429 || status == 503)
+		srv_retry_after(r, err->retry_after_ms);
+	answer_error(r, status, code, err->msg[0] != '\0' ? err->msg : sl_err_text(err->code));
+}
