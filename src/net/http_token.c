@@ -2,7 +2,7 @@
 /* A bearer token in a file that somebody else renews. */
 #include <fcntl.h>
 
-#include "sink/http.h"
+#include "net/http.h"
 
 #define TOKEN_MAX 16384
 
