@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole flow with its numbers: where it stands, and why.
+import { h, fill, morph, reconcile } from "../dom.js";
+import { get } from "../api.js";
+import { ago, bytes, compact, duration, num, plural, rate } from "../format.js";
+import { onStats, latest } from "../live.js";
+import { drawRiver } from "../riverdraw.js";
+import { mayWrite } from "../session.js";
+import { button, card, cell, empty, link, numCell, pageHead, poll, skeleton, table, tag } from "../ui.js";
+import { redriveAll } from "./letters.js";
+
+const first = (...values) => values.find((v) => v !== undefined && v !== null);
+
+// What the stages say, under one set of names.
+function gather(answers) {
+  const stages = Object.fromEntries((answers.river?.stages || []).map((x) => [x.name, x]));
+  const c = { ...(stages.coordinator || {}), ...(answers.coordinator || {}) };
+  const bp = answers.backpressure || {};
+  return {
+    jobs: stages.jobs || {}, workers: stages.workers || {}, log: stages.log || {}, events: stages.events || {},
+    c: { ...c, depth: first(bp.depth, c.depth, c.queue_size, 0), capacity: first(bp.capacity, c.capacity, 0), high: first(bp.high, c.high), low: first(bp.low, c.low), breaker: first(bp.breaker, c.breaker, "closed"), state: first(bp.state, "ok") },
+    streams: answers.streams?.items || [], deadN: first(stages.coordinator?.dead_letters_waiting, answers.letters?.items.length, 0), deadMore: Boolean(answers.letters?.next_cursor),
+  };
+}
+
+// Events a second, from two looks at the counter.
+function meter() {
+  let last = null;
+  return (n) => {
+    const t = performance.now();
+    const was = last;
+    if (!was || t - was.t > 900) last = { t, n, rate: was && n >= was.n ? ((n - was.n) * 1000) / (t - was.t) : was ? was.rate : null };
+    return last.rate;
+  };
+}
+
+function model(g, stats, eventRate) {
+  const totals = stats ? stats.totals : {}, rates = stats ? stats.rates : {};
+  const lag = g.streams.reduce((n, x) => n + (x.lag || 0), first(g.streams.length ? 0 : g.log.lag, 0));
+  const written = first(g.c.written, g.events.offset, 0);
+  const perSecond = first(g.events.rate, eventRate(written), 0);
+  const open = g.c.breaker !== "closed";
+  return {
+    stages: [
+      { name: "Jobs store", href: "/jobs?status=pending", big: compact(first(totals.pending, 0)), unit: "waiting", lines: [["due since", stats && stats.oldest_due_at ? duration(Math.max(0, Date.parse(stats.now) - Date.parse(stats.oldest_due_at))) : "–"], ["blocked", compact(first(totals.blocked, 0))], ["failed", compact(first(totals.failed, 0)), totals.failed ? "bad" : ""]] },
+      { name: "Workers", href: "/workers", big: compact(first(totals.running, 0)), unit: "running", lines: [["workers", compact(first(stats && stats.workers, 0))], ["pickup p50", stats && stats.pickup_ms && stats.pickup_ms.p50 !== null ? duration(stats.pickup_ms.p50) : "–"], ["failing", `${rate(first(rates.failed, 0))}/s`, rates.failed ? "bad" : ""]] },
+      { name: "Log", href: "/river#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["furthest behind", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
+      { name: "Coordinator", href: "/river#coordinator", big: compact(g.c.depth), unit: `of ${compact(g.c.capacity)}`, kind: open ? "bad" : g.c.state !== "ok" ? "warn" : "", basin: { ...g.c }, lines: [["breaker", g.c.breaker, open ? "bad" : "good"], ["concurrency", compact(first(g.c.concurrency, 0))], ["retrying", compact(first(g.c.retrying, 0))]] },
+      { name: "Events", href: "/jobs", big: compact(first(g.events.offset, written)), unit: "rows", lines: [["written", `${rate(perSecond)}/s`], ["batches", compact(first(g.c.batches, 0))], ["refused", compact(first(g.c.dead_letters, 0)), g.c.dead_letters ? "bad" : ""]] },
+    ],
+    flows: [
+      { n: rates.started, text: `${rate(first(rates.started, 0))}/s`, name: "started" },
+      { n: perSecond, text: `${rate(perSecond)}/s`, name: "lines" },
+      { n: perSecond, text: `${rate(perSecond)}/s`, name: "sent" },
+      { n: perSecond, text: `${rate(perSecond)}/s`, name: "written" },
+    ],
+    dead: { n: g.deadN, text: compact(g.deadN) + (g.deadMore ? "+" : "") },
+    settle: `${rate(first(rates.completed, 0))}/s completed`,
+  };
+}
+
+function newest(streams) {
+  const last = streams.map((x) => x.last_at).filter(Boolean).sort().at(-1);
+  return last ? `${duration(Math.max(0, Date.now() - Date.parse(last)))} ago` : "–";
+}
+
+// ---- the parts below the drawing ----
+
+function streamRow(x) {
+  return h("tr", {}, cell("Stream", h("span", { class: "mono strong" }, x.stream)), numCell("Incarnation", h("span", { class: "mono" }, String(x.incarnation))), numCell("Delivered up to", num(x.mark)),
+    numCell("Lag", x.lag === undefined || x.lag === null ? h("span", { class: "faint" }, "not known here") : x.lag > 0 ? h("span", { class: "strong" }, num(x.lag)) : "0"), cell("Last line", ago(x.last_at)));
+}
+
+function gauge(g) {
+  const part = (n) => `${Math.min(100, (100 * n) / (g.c.capacity || 1))}%`;
+  const mark = (n, name) => (n ? h("span", { class: `gauge-mark ${name}`, style: { left: part(n) } }, h("span", {}, `${name} ${compact(n)}`)) : null);
+  return h("div", { class: "gauge" }, h("div", { class: "gauge-track", role: "meter", "aria-label": "Depth of the queue", "aria-valuemin": "0", "aria-valuemax": String(g.c.capacity), "aria-valuenow": String(g.c.depth) },
+    h("span", { class: `gauge-fill ${g.c.state}`, style: { width: part(g.c.depth) } }), mark(g.c.low, "low"), mark(g.c.high, "high")));
+}
+
+const WORDS = { ok: "Taking everything", high: "Above the high mark: senders slow down", refusing: "Refusing: senders wait" };
+
+function coordinatorCard(g) {
+  const fact = (name, value) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, value));
+  const e = g.c.last_error;
+  return [h("p", { class: "gauge-words" }, tag(g.c.state, { ok: "good", high: "warn", refusing: "bad" }[g.c.state] || ""), " ", WORDS[g.c.state] || ""), gauge(g),
+    h("dl", { class: "facts tight" }, fact("Breaker", tag(g.c.breaker, g.c.breaker === "closed" ? "good" : "bad")), fact("Concurrency", num(g.c.concurrency)), fact("In flight", num(g.c.in_flight)), fact("Waiting to retry", num(g.c.retrying)),
+      fact("Oldest", g.c.oldest_age_ms ? duration(g.c.oldest_age_ms) : "–"), fact("Memory", bytes(g.c.queue_bytes)), fact("Accepted", num(g.c.accepted)), fact("Written", num(g.c.written)), fact("Failed writes", num(g.c.failures))),
+    e && (e.message || e.msg || typeof e === "string") && h("p", { class: "banner warn" }, "Last error: ", typeof e === "string" ? e : e.message || e.msg)];
+}
+
+function deadCard(g, load) {
+  if (!g.deadN) return h("p", { class: "hint pad" }, "Nothing was refused. What the store refuses for good is kept here and can be sent again.");
+  return h("div", { class: "pad" }, h("p", {}, h("b", {}, plural(g.deadN, "letter")), g.deadMore ? " and more" : "", " could not be delivered."),
+    h("div", { class: "actions" }, mayWrite() && button("Re-drive all", { icon: "retry", kind: "primary", onclick: () => redriveAll(load) }), link("/dead-letters", "Look at them", { class: "btn" })));
+}
+
+export async function river({ root, signal }) {
+  const drawing = h("div", { class: "river-box" }, skeleton(6));
+  const streams = table("Streams", [{ name: "Stream" }, { name: "Incarnation", class: "num" }, { name: "Delivered up to", class: "num" }, { name: "Lag", class: "num" }, { name: "Last line" }], { class: "stack" });
+  const streamBox = h("div", {}, skeleton(3));
+  const coordinator = h("div", { class: "pad" }, skeleton(4));
+  const dead = h("div", {}, skeleton(2));
+  const coordinatorPart = card("Coordinator", {}, coordinator), streamsPart = card("Streams of the log", {}, streamBox);
+  for (const part of [coordinatorPart, streamsPart]) part.querySelector("h2").tabIndex = -1;
+  coordinatorPart.id = "coordinator";
+  streamsPart.id = "streams";
+  fill(root, pageHead("The river", { text: "From a job to its lines in the database. Every number is live." }), h("section", { class: "card river-card", "aria-label": "The flow" }, drawing),
+    h("div", { class: "grid two" }, coordinatorPart, card("Dead letters", {}, dead)), streamsPart);
+  // Stages that are told of further down lead there.
+  drawing.addEventListener("click", (e) => {
+    const href = e.target.closest("a")?.getAttribute("href") || "";
+    if (!href.startsWith("/river#")) return;
+    e.preventDefault();
+    const part = document.getElementById(href.slice(7));
+    part.scrollIntoView({ block: "start" });
+    part.querySelector("h2").focus();
+  });
+  const perSecond = meter();
+  let known = null;
+
+  function draw() {
+    if (!known || signal.aborted) return;
+    const width = Math.floor(drawing.clientWidth);
+    if (width < 100) return;
+    const made = drawRiver(model(known, latest(), perSecond), width);
+    const old = drawing.querySelector("svg.river");
+    if (old) morph(old, made);
+    else fill(drawing, made);
+  }
+  async function load() {
+    const paths = { river: "/river", coordinator: "/coordinator", backpressure: "/backpressure", streams: "/streams", letters: "/dead-letters?limit=100" };
+    const optional = (path) => get(path, { signal }).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
+    const answers = Object.fromEntries(await Promise.all(Object.entries(paths).map(async ([k, p]) => [k, await optional(p)])));
+    known = gather(answers);
+    draw();
+    if (!known.streams.length) fill(streamBox, empty("river", "No stream has arrived", "Each worker, and each sluice ship, writes a stream of its own; here is how far it was taken."));
+    else {
+      reconcile(streams.body, known.streams, (x) => `${x.stream}/${x.incarnation}`, streamRow);
+      if (streams.node.parentNode !== streamBox) fill(streamBox, streams.node);
+    }
+    fill(coordinator, coordinatorCard(known));
+    if (!dead.contains(document.activeElement)) fill(dead, deadCard(known, load));
+  }
+  await load();
+  poll(signal, 1000, load);
+  onStats(draw, signal);
+  const watch = new ResizeObserver(draw);
+  watch.observe(drawing);
+  signal.addEventListener("abort", () => watch.disconnect());
+}
