@@ -2,6 +2,7 @@
 #include "serving.h"
 
 #include "stop.h"
+#include "text.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -72,34 +73,128 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 	return 0;
 }
 
-static void say_where(struct serving *s)
+/* ---- the log ---- */
+
+/* The library makes all records; how many are printed can then change while it runs. */
+static void on_log(const struct sl_log_record *record, void *ctx)
 {
-	out_printf(&s->cli->out, "%s\n", srv_server_url(s->server));
-	(void)out_flush(&s->cli->out);
+	struct serving *s = ctx;
+
+	if ((int)record->level >= s->log_level)
+		s->cli->env.log(record, s->cli->env.log_ctx);
 }
 
-static void wait_for_stop(void)
+/* --log-level and --quiet win over the file. */
+static int level_of(const struct serving *s, const struct srv_config *config)
 {
-	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	if (s->cli->quiet || opt_given(s->args, "log-level") || config->server_log_level < 0)
+		return (int)s->cli->log_level;
+	return (int)config->server_log_level + 1;
+}
 
-	while (!stop_requested())
-		(void)poll(&stop, 1, -1);
+static void make_env(struct serving *s)
+{
+	s->log_level = level_of(s, &s->config);
+	s->env = s->cli->env;
+	s->env.log = on_log;
+	s->env.log_ctx = s;
+	s->env.log_level = SL_LOG_DEBUG;
+}
+
+/* ---- signals ---- */
+
+/* What can change while it runs: tokens, certificates, the level of the log. The old ones stay when the new are bad. */
+static void reload(struct serving *s)
+{
+	struct srv_config fresh;
+	struct sl_err err = SL_ERR_INIT;
+	int bad;
+
+	srv_systemd_tell_reloading(&s->systemd);
+	bad = serving_configure(s->cli, s->args, &fresh);
+	if (!bad)
+		s->log_level = level_of(s, &fresh);
+	srv_config_fini(&fresh);
+	if (!bad && srv_server_reload(s->server, &err))
+		bad = cli_fail(s->cli, &err, NULL);
+	cli_say(s->cli, bad ? SL_LOG_WARN : SL_LOG_INFO, "%s",
+		bad ? "not reloaded; the old settings stay" : "reloaded");
+	srv_systemd_tell(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+}
+
+static void serve(struct serving *s)
+{
+	struct pollfd fds[2] = {{.fd = stop_fd(), .events = POLLIN}, {.fd = reload_fd(), .events = POLLIN}};
+
+	while (!stop_requested()) {
+		(void)poll(fds, 2, -1);
+		if (!stop_requested() && reload_requested())
+			reload(s);
+	}
+}
+
+/* ---- from the first request to the last ---- */
+
+static int64_t left_ms(int64_t until)
+{
+	int64_t now = text_now_ms();
+
+	return now < until ? until - now : 0;
+}
+
+static int first(int code, int next)
+{
+	return code ? code : next;
+}
+
+/* In order: intake, workers, coordinator, sender. */
+static int drain(struct serving *s)
+{
+	int64_t until = text_now_ms() + s->config.server_drain_timeout_ms;
+	struct sl_err err = SL_ERR_INIT;
+	int code = EXIT_OK;
+
+	srv_systemd_tell(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
+	srv_server_refuse(s->server);
+	if (s->beside)
+		code = first(code, s->beside->stop(s, left_ms(until), s->beside_ctx));
+	if (srv_server_stop(s->server, left_ms(until), &err))
+		code = first(code, cli_fail(s->cli, &err, NULL));
+	if (s->beside)
+		code = first(code, s->beside->finish(s, left_ms(until), s->beside_ctx));
+	return code;
+}
+
+static int start(struct serving *s)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int failed = reload_install();
+
+	if (failed) {
+		cli_say(s->cli, SL_LOG_ERROR, "signals: %s", strerror(failed));
+		return EXIT_INTERNAL;
+	}
+	make_env(s);
+	if (srv_server_new(&s->server, &s->config, &s->env, &err) || srv_server_start(s->server, &s->systemd, &err))
+		return cli_fail(s->cli, &err, NULL);
+	return s->beside ? s->beside->start(s, s->beside_ctx) : EXIT_OK;
 }
 
 int serving_run(struct serving *s)
 {
-	struct sl_err err = SL_ERR_INIT;
-	int code = EXIT_OK;
+	int code;
 
-	if (srv_server_new(&s->server, &s->config, &s->cli->env, &err) || srv_server_start(s->server, &err)) {
-		code = cli_fail(s->cli, &err, NULL);
-	} else {
-		say_where(s);
-		wait_for_stop();
-		srv_server_refuse(s->server);
-		if (srv_server_stop(s->server, s->config.server_drain_timeout_ms, &err))
-			code = cli_fail(s->cli, &err, NULL);
+	srv_systemd_init(&s->systemd);
+	code = start(s);
+	if (!code) {
+		out_printf(&s->cli->out, "%s\n", srv_server_url(s->server));
+		(void)out_flush(&s->cli->out);
+		srv_systemd_tell(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+		serve(s);
 	}
+	if (s->server)
+		code = first(code, drain(s));
 	srv_server_free(s->server);
+	srv_systemd_fini(&s->systemd);
 	return code;
 }

@@ -17,7 +17,20 @@ struct serving {
 	struct cli *cli;
 	const struct parsed *args;
 	struct srv_config config;
+	struct srv_systemd systemd;
+	struct sl_env env; /* the command's, with a level that a reload may change */
+	_Atomic int log_level;
 	srv_server *server;
+	/* What runs beside the server, or NULL: start is called when requests are answered; stop, with the time that is
+	 * left, when changes are refused; sent, when the coordinator is empty. Each returns an exit code. */
+	const struct serving_beside *beside;
+	void *beside_ctx;
+};
+
+struct serving_beside {
+	int (*start)(struct serving *s, void *ctx);
+	int (*stop)(struct serving *s, int64_t deadline_ms, void *ctx);
+	int (*finish)(struct serving *s, int64_t deadline_ms, void *ctx);
 };
 
 #define SERVING_K_TEXT OPT_STRING

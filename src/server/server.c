@@ -21,6 +21,7 @@ struct srv_server {
 	sl_jobs *jobs;
 	struct srv_core core;
 	srv_http *http;
+	struct srv_health *health;
 	int running;
 	char *url;
 };
@@ -74,9 +75,17 @@ static int open_http(srv_server *s, struct sl_err *err)
 		.metrics = s->metrics,
 		.env = &s->env,
 	};
-	int rc = srv_http_new(&s->http, &opts, err);
 
-	return rc;
+	return srv_http_new(&s->http, &opts, err);
+}
+
+/* Every part adds what it serves. */
+static int add_routes(srv_server *s, struct sl_err *err)
+{
+	int rc = srv_health_new(&s->health, &s->core, err);
+
+	rc = rc ? rc : srv_health_add_routes(s->http, s->health, err);
+	return rc ? rc : srv_assets_add(s->http, err);
 }
 
 static int make_url(srv_server *s, struct sl_err *err)
@@ -129,6 +138,7 @@ int srv_server_new(srv_server **out, const struct srv_config *config, const stru
 		fill_core(s);
 	rc = rc ? rc : open_http(s, err);
 	rc = rc ? rc : make_url(s, err);
+	rc = rc ? rc : add_routes(s, err);
 	if (rc) {
 		srv_server_free(s);
 		return rc;
@@ -137,12 +147,18 @@ int srv_server_new(srv_server **out, const struct srv_config *config, const stru
 	return 0;
 }
 
-int srv_server_start(srv_server *s, struct sl_err *err)
+int srv_server_start(srv_server *s, const struct srv_systemd *systemd, struct sl_err *err)
 {
-	int rc = srv_http_start(s->http, err);
+	int rc = srv_health_start(s->health, systemd, err);
 
+	rc = rc ? rc : srv_http_start(s->http, err);
 	s->running = !rc;
 	return rc;
+}
+
+struct srv_health *srv_server_health(srv_server *s)
+{
+	return s->health;
 }
 
 const char *srv_server_address(const srv_server *s)
@@ -167,6 +183,7 @@ int srv_server_reload(srv_server *s, struct sl_err *err)
 
 void srv_server_refuse(srv_server *s)
 {
+	srv_health_drain(s->health);
 	srv_http_refuse(s->http);
 }
 
@@ -185,7 +202,9 @@ void srv_server_free(srv_server *s)
 	if (!s)
 		return;
 	(void)srv_server_stop(s, 0, &err);
+	srv_health_stop(s->health);
 	srv_http_free(s->http);
+	srv_health_free(s->health);
 	sl_jobs_close(s->jobs);
 	if (s->notify.ops)
 		sl_notify_close(&s->notify);

@@ -13,6 +13,7 @@
 
 #include "config.h"
 #include "core.h"
+#include "health.h"
 
 typedef struct srv_server srv_server;
 
@@ -25,7 +26,9 @@ void srv_places_fini(struct srv_places *places);
 
 /* Opens the store and binds the address; nothing is served yet. */
 int srv_server_new(srv_server **out, const struct srv_config *config, const struct sl_env *env, struct sl_err *err);
-int srv_server_start(srv_server *server, struct sl_err *err);
+/* systemd may be NULL; it must outlive the server. Ready when 0 returns. */
+int srv_server_start(srv_server *server, const struct srv_systemd *systemd, struct sl_err *err);
+struct srv_health *srv_server_health(srv_server *server);
 /* "127.0.0.1:7070" */
 const char *srv_server_address(const srv_server *server);
 const struct srv_core *srv_server_core(const srv_server *server);
@@ -33,9 +36,10 @@ const struct srv_core *srv_server_core(const srv_server *server);
 const char *srv_server_url(const srv_server *server);
 /* Tokens and certificates from their files again. */
 int srv_server_reload(srv_server *server, struct sl_err *err);
-/* From now on changes are refused (503), what is open may finish. */
+/* From now on changes and events are refused (503) and /readyz says no; what is open may finish. */
 void srv_server_refuse(srv_server *server);
-/* End: open requests, then the coordinator. The first error is told, all is stopped anyway. */
+/* End: the coordinator, with the requests that wait for it, then all connections, within deadline_ms together. The
+ * first error is told, all is stopped anyway. */
 int srv_server_stop(srv_server *server, int64_t deadline_ms, struct sl_err *err);
 void srv_server_free(srv_server *server);
 
