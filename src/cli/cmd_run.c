@@ -179,6 +179,7 @@ static int await(struct once *o)
 /* A name of our own for the type, the job's key and the log. */
 static int open_log(struct once *o)
 {
+	struct workerlog_opts opts = {WORKERLOG_OPTS_INIT, .wal_dir = opt_str(o->args, "wal")};
 	char id[64];
 	uint64_t random = 0;
 
@@ -186,7 +187,8 @@ static int open_log(struct once *o)
 	(void)snprintf(o->type, sizeof(o->type), WORKERLOG_RUN_TYPE "%x-%016" PRIx64, (unsigned)getpid(), random);
 	(void)snprintf(id, sizeof(id), WORKERLOG_RUN_STREAM "%x-%016" PRIx64, (unsigned)getpid(), random);
 	o->key = o->type;
-	return workerlog_open(o->cli, o->args, &o->store, id, &o->log);
+	opts.id = id;
+	return workerlog_open(o->cli, NULL, &o->store, &opts, &o->log);
 }
 
 static int run_here(struct once *o)
