@@ -47,10 +47,17 @@ function options(unit) {
       },
     },
     scales: {
-      x: { type: "linear", min: -HISTORY_S, max: 0, grid: { display: false, borderColor: grid }, ticks: { color: text, font, stepSize: 60, maxRotation: 0, callback: (v) => (v === 0 ? "now" : `${v / 60} min`) } },
+      x: { type: "linear", min: -60, max: 0, grid: { display: false, borderColor: grid }, ticks: { color: text, font, stepSize: 60, maxRotation: 0, callback: (v) => (v === 0 ? "now" : v % 60 ? `${v} s` : `${v / 60} min`) } },
       y: { beginAtZero: true, suggestedMax: 4, grid: { color: grid, drawBorder: false }, ticks: { color: text, font, maxTicksLimit: 5, callback: (v) => compact(v) } },
     },
   };
+}
+
+// A page that was opened just now has a short past: the curves begin a minute wide and grow to five.
+function span() {
+  const first = history()[0];
+  const age = first ? Date.now() / 1000 - first.t : 0;
+  return Math.min(HISTORY_S, Math.max(60, Math.ceil(age / 60) * 60));
 }
 
 function points(series) {
@@ -82,6 +89,8 @@ export function liveChart({ label, series, unit = "", signal }) {
     series.forEach((x, i) => setText(values[i], now ? compact(now[x.key]) + unit : "–"));
     if (!chart) return;
     series.forEach((x, i) => (chart.data.datasets[i].data = points(x)));
+    chart.options.scales.x.min = -span();
+    chart.options.scales.x.ticks.stepSize = span() > 60 ? 60 : 15;
     chart.update("none");
   }
 

@@ -21,7 +21,7 @@ export function compact(n) {
   if (a < 10000) return a < 10 && !Number.isInteger(n) ? n.toFixed(1) : whole.format(Math.round(n));
   const [scale, unit] = a < 1e6 ? [1e3, "k"] : a < 1e9 ? [1e6, "M"] : [1e9, "G"];
   const v = n / scale;
-  return (Math.abs(v) < 100 ? v.toFixed(1) : v.toFixed(0)) + unit;
+  return (Math.abs(v) < 100 ? v.toFixed(1).replace(/\.0$/, "") : v.toFixed(0)) + unit;
 }
 
 export function rate(n) {

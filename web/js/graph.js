@@ -24,7 +24,7 @@ function box(x, y, item, { current } = {}) {
 
 function edge(x1, y1, x2, y2, cls) {
   const bend = Math.max(18, (x2 - x1) / 2);
-  return s("path", { class: `g-edge ${cls}`, d: `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2 - 7} ${y2}`, "marker-end": "url(#g-arrow)" });
+  return s("path", { class: `g-edge ${cls}`, d: `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2 - 9} ${y2}`, "marker-end": "url(#g-arrow)" });
 }
 
 function folded(list) {
@@ -78,6 +78,6 @@ export function chainGraph(chain, currentId) {
   });
   side(after, lastX + W + GAP_X + 12, (y) => edge(lastX + W, mid, lastX + W + GAP_X + 12, y, chain.status === "completed" ? "done" : "waits"));
   const svg = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "The chain of this job" },
-    s("defs", {}, s("marker", { id: "g-arrow", viewBox: "0 0 8 8", refX: 1, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z", class: "g-head" }))), edges, nodes);
+    s("defs", {}, s("marker", { id: "g-arrow", viewBox: "0 0 8 8", refX: 0, refY: 4, markerWidth: 4.5, markerHeight: 4.5, orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z", class: "g-head" }))), edges, nodes);
   return h("div", { class: "graph-box", tabindex: "0", role: "region", "aria-label": "Drawing of the chain" }, svg);
 }

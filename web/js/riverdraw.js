@@ -11,24 +11,26 @@
 import { s } from "./dom.js";
 
 export const WIDE = 860;
-const CARD_H = 148, BANK = 22;
+const CARD_H = 150, BEND = 12;
 
 function textLine(x, y, cls, value, anchor) {
   return s("text", { x, y, class: cls, "text-anchor": anchor }, value);
 }
 
+// A number and what it counts, one behind the other.
+const figure = (big, unit, y) => s("text", { x: 16, y }, s("tspan", { class: "r-big" }, big), s("tspan", { class: "r-unit", dx: 6 }, unit));
+
 // A stage: a card with its name, one big number and some lines of smaller ones.
 function stage(box, st) {
   const lines = st.lines.slice(0, 3).map((l, i) => [
     textLine(16, 98 + i * 18, "r-label", l[0]),
-    textLine(box.w - (st.basin ? 58 : 16), 98 + i * 18, `r-value ${l[2] || ""}`, l[1], "end")]);
+    textLine(box.w - (st.basin ? 46 : 16), 98 + i * 18, `r-value ${l[2] || ""}`, l[1], "end")]);
   const label = `${st.name}: ${st.big} ${st.unit}; ${st.lines.map((l) => `${l[0]} ${l[1]}`).join(", ")}`;
   return s("a", { href: st.href, class: `r-stage ${st.kind || ""}`, transform: `translate(${box.x} ${box.y})`, "aria-label": label },
     s("rect", { width: box.w, height: box.h, rx: 14, class: "r-card" }),
     textLine(16, 28, "r-name", st.name),
-    textLine(16, 64, "r-big", st.big),
-    textLine(16 + Math.max(20, st.big.length * 15.5), 64, "r-unit", st.unit),
-    lines, st.basin && basin(box.w - 40, 18, 22, box.h - 36, st.basin));
+    figure(st.big, st.unit, 64),
+    lines, st.basin && basin(box.w - 32, 16, 18, box.h - 32, st.basin));
 }
 
 // Level and watermarks of the queue.
@@ -49,22 +51,24 @@ function speed(perSecond) {
   return perSecond < 1 ? "slow" : perSecond < 20 ? "steady" : "fast";
 }
 
-function water(d, flow, cls = "") {
+// path(shift): the middle of the stream, or a line beside it
+function water(path, flow) {
   const pace = speed(flow);
-  return s("g", { class: `r-flow ${cls} ${pace || "still"}` }, s("path", { d, class: "r-bed" }), s("path", { d, class: "r-stream" }), pace && s("path", { d, class: "r-ripple" }));
+  const ripples = [["a", 0], ["b", -11], ["c", 11]].map(([name, shift]) => s("path", { d: path(shift), class: `r-ripple ${name}` }));
+  return s("g", { class: `r-flow ${pace || "still"}` }, s("path", { d: path(0), class: "r-bed" }), s("path", { d: path(0), class: "r-stream" }), pace && ripples);
 }
 
 function across(width, stages) {
-  const gap = Math.max(36, Math.min(72, (width - stages.length * 178) / (stages.length - 1)));
+  const gap = Math.max(52, Math.min(88, (width - stages.length * 190) / (stages.length - 1)));
   const w = (width - gap * (stages.length - 1) - 4) / stages.length;
-  const boxes = stages.map((_, i) => ({ x: 2 + i * (w + gap), y: 46, w, h: CARD_H }));
-  return { boxes, height: 46 + CARD_H + 150, gap };
+  const boxes = stages.map((_, i) => ({ x: 2 + i * (w + gap), y: 6, w, h: CARD_H }));
+  return { boxes, height: 6 + CARD_H + 146 };
 }
 
 function down(width, stages) {
   const gap = 46;
   const boxes = stages.map((_, i) => ({ x: 2, y: 8 + i * (CARD_H + gap), w: width - 4, h: CARD_H }));
-  return { boxes, height: 8 + stages.length * (CARD_H + gap) + 120, gap };
+  return { boxes, height: 8 + stages.length * (CARD_H + gap) + 120 };
 }
 
 function acrossFlows(boxes, flows) {
@@ -72,8 +76,8 @@ function acrossFlows(boxes, flows) {
   return boxes.slice(1).map((b, i) => {
     const x1 = boxes[i].x + boxes[i].w, x2 = b.x;
     const mid = (x1 + x2) / 2;
-    return [water(`M${x1 - 6} ${y} C${mid} ${y - BANK * 0.5} ${mid} ${y + BANK * 0.5} ${x2 + 6} ${y}`, flows[i].n),
-      textLine(mid, y - 26, "r-rate", flows[i].text, "middle"), textLine(mid, y - 40, "r-rate-name", flows[i].name, "middle")];
+    const path = (shift) => `M${x1 - 8} ${y + shift} C${mid} ${y + shift - BEND} ${mid} ${y + shift + BEND} ${x2 + 8} ${y + shift}`;
+    return [water(path, flows[i].n), textLine(mid, y - 38, "r-rate", flows[i].text, "middle"), textLine(mid, y - 53, "r-rate-name", flows[i].name, "middle")];
   });
 }
 
@@ -81,7 +85,7 @@ function downFlows(boxes, flows) {
   const x = boxes[0].x + boxes[0].w / 2;
   return boxes.slice(1).map((b, i) => {
     const y1 = boxes[i].y + boxes[i].h, y2 = b.y;
-    return [water(`M${x} ${y1 - 6} L${x} ${y2 + 6}`, flows[i].n), textLine(x + 26, (y1 + y2) / 2 + 4, "r-rate", `${flows[i].text} ${flows[i].name}`)];
+    return [water((shift) => `M${x + shift} ${y1 - 6} L${x + shift} ${y2 + 6}`, flows[i].n), textLine(x + 38, (y1 + y2) / 2 + 4, "r-rate", `${flows[i].text} ${flows[i].name}`)];
   });
 }
 
@@ -90,7 +94,7 @@ function deadBox(box, dead, vertical) {
   const x = vertical ? box.x : box.x + box.w / 2 - w / 2;
   const y = vertical ? box.y : box.y + box.h + 52;
   return s("a", { href: "/dead-letters", class: `r-stage r-dead ${dead.n ? "bad" : ""}`, transform: `translate(${x} ${y})`, "aria-label": `Dead letters: ${dead.text}` },
-    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), textLine(16, 62, "r-big", dead.text), textLine(16 + dead.text.length * 15.5 + 6, 62, "r-unit", dead.n ? "wait for a person" : "nothing refused"));
+    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to look at" : "nothing refused", 62));
 }
 
 // model: {stages: [{name, big, unit, lines: [[label, value, class]], href, kind, basin}], flows: [{n, text, name}], dead, settle}

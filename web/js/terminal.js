@@ -53,7 +53,7 @@ export class Terminal {
   }
 
   build() {
-    this.pane = h("div", { class: "term-pane mono", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the job" });
+    this.pane = h("div", { class: "term-pane mono quiet", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the job" });
     this.hint = h("p", { class: "term-empty" }, "Nothing was written yet.");
     this.older = h("p", { class: "term-older", hidden: true });
     this.body = h("div", { class: "term-lines" });
@@ -100,6 +100,7 @@ export class Terminal {
     for (const e of events) this.add(e);
     this.trim();
     this.hint.hidden = this.lines > 0;
+    this.pane.classList.toggle("quiet", this.lines < 5);
     setText(this.count, this.lines ? plural(this.lines + this.dropped, "line") : "");
     if (this.follow) this.toEnd();
     if (this.search.value) this.findSoon();

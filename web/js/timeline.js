@@ -53,7 +53,7 @@ export function timeline() {
     const to = list.length ? list.at(-1).to : from;
     const total = Math.max(1, to - from);
     setText(waited, duration(sum(list, "wait")));
-    setText(ran, duration(sum(list, "run")));
+    setText(ran, list.some((x) => x.kind === "run") ? duration(sum(list, "run")) : "not yet");
     setText(start, clock(job.created_at));
     setText(end, list.length && !list.at(-1).open ? clock(new Date(to).toISOString()) : list.length ? "now" : "");
     bar.setAttribute("aria-label", list.map(describe).join("; ") || "has not waited yet");

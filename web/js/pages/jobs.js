@@ -110,6 +110,13 @@ function filterBar(f, change, signal) {
 
 // ---- the list ----
 
+// The error, or the beginning of what went in.
+function detail(j) {
+  if (j.error) return h("span", { class: "clip bad-text", title: firstLine(j.error) }, firstLine(j.error));
+  if (j.input === null || j.input === undefined) return null;
+  return h("span", { class: "clip faint mono" }, JSON.stringify(j.input).slice(0, 160));
+}
+
 function row(j, picked, onPick) {
   const box = h("input", { type: "checkbox", "aria-label": `Select job ${j.id}`, checked: picked.has(j.id) });
   box.addEventListener("click", (e) => onPick(j, box.checked, e.shiftKey));
@@ -121,7 +128,7 @@ function row(j, picked, onPick) {
     numCell("Attempts", j.attempt),
     cell("Created", ago(j.created_at)),
     numCell("Ran", took(j)),
-    h("td", { class: "error-cell", data: { name: "Error" } }, j.error ? h("span", { class: "clip bad-text", title: firstLine(j.error) }, firstLine(j.error)) : h("span", { class: "faint" }, "")));
+    h("td", { class: "error-cell", data: { name: "Detail" } }, detail(j)));
 }
 
 class List {
@@ -140,7 +147,7 @@ class List {
     const { root, signal } = this.view;
     const change = (part) => this.change(part);
     this.all = h("input", { type: "checkbox", "aria-label": "Select all on this page", on: { click: () => this.pickAll(this.all.checked) } });
-    const columns = [{ name: "Job" }, { name: "Type" }, { name: "Status" }, { name: "Attempts", class: "num" }, { name: "Created" }, { name: "Ran", class: "num" }, { name: "Error" }];
+    const columns = [{ name: "Job" }, { name: "Type" }, { name: "Status" }, { name: "Attempts", class: "num" }, { name: "Created" }, { name: "Ran", class: "num" }, { name: "Detail" }];
     if (mayWrite()) columns.unshift({ name: "Select", node: this.all, class: "pick" });
     this.table = table("Jobs", columns, { class: "stack jobs" });
     this.tabs = statusTabs(this.filter, change, signal);

@@ -36,7 +36,7 @@ function tiles(signal) {
     const oldest = oldestMs(stats);
     t.depth.set(compact(totals.pending), totals.blocked ? `${compact(totals.blocked)} more blocked` : "none blocked");
     t.running.set(compact(totals.running), plural(stats.workers ?? 0, "worker"));
-    t.oldest.set(oldest ? duration(oldest) : "–", stats.oldest_due_at ? "since it could have run" : "nothing is due", oldest > 60000 ? "warn" : "");
+    t.oldest.set(oldest ? duration(oldest) : "–", stats.oldest_due_at ? "waits for a worker" : "nothing is due", oldest > 60000 ? "warn" : "");
     t.done.set(`${rate(rates.completed)}/s`, `${compact(totals.completed)} in all`);
     t.failed.set(compact(totals.failed), `${rate(rates.failed)}/s now`, totals.failed ? "bad" : "");
     t.pickup.set(pickup && pickup.p50 !== null ? duration(pickup.p50) : "–", pickup && pickup.p99 !== null ? `p99 ${duration(pickup.p99)}` : "no starts lately");

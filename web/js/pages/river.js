@@ -2,7 +2,8 @@
 // The whole flow with its numbers: where it stands, and why.
 import { h, fill, morph, reconcile } from "../dom.js";
 import { get } from "../api.js";
-import { ago, bytes, compact, duration, num, plural, rate } from "../format.js";
+import { ago, bytes, compact, duration, firstLine, num, rate } from "../format.js";
+import { icon } from "../icons.js";
 import { onStats, latest } from "../live.js";
 import { drawRiver } from "../riverdraw.js";
 import { mayWrite } from "../session.js";
@@ -19,7 +20,7 @@ function gather(answers) {
   return {
     jobs: stages.jobs || {}, workers: stages.workers || {}, log: stages.log || {}, events: stages.events || {},
     c: { ...c, depth: first(bp.depth, c.depth, c.queue_size, 0), capacity: first(bp.capacity, c.capacity, 0), high: first(bp.high, c.high), low: first(bp.low, c.low), breaker: first(bp.breaker, c.breaker, "closed"), state: first(bp.state, "ok") },
-    streams: answers.streams?.items || [], deadN: first(stages.coordinator?.dead_letters_waiting, answers.letters?.items.length, 0), deadMore: Boolean(answers.letters?.next_cursor),
+    streams: answers.streams?.items || [], deadN: first(stages.coordinator?.dead_letters_waiting, answers.letters?.items.length, 0), deadMore: Boolean(answers.letters?.next_cursor), letters: answers.letters?.items || [],
   };
 }
 
@@ -90,9 +91,9 @@ function coordinatorCard(g) {
 }
 
 function deadCard(g, load) {
-  if (!g.deadN) return h("p", { class: "hint pad" }, "Nothing was refused. What the store refuses for good is kept here and can be sent again.");
-  return h("div", { class: "pad" }, h("p", {}, h("b", {}, plural(g.deadN, "letter")), g.deadMore ? " and more" : "", " could not be delivered."),
-    h("div", { class: "actions" }, mayWrite() && button("Re-drive all", { icon: "retry", kind: "primary", onclick: () => redriveAll(load) }), link("/dead-letters", "Look at them", { class: "btn" })));
+  if (!g.deadN) return h("p", { class: "all-good" }, icon("check"), "Nothing was refused.");
+  return [h("ul", { class: "rows" }, g.letters.slice(0, 4).map((l) => h("li", {}, h("div", { class: "grow" }, link(`/dead-letters/${l.id}`, firstLine(l.error), { class: "clip strong" }), h("p", { class: "faint clip" }, l.source, l.position ? `@${l.position}` : ""))))),
+    h("div", { class: "actions card-foot" }, mayWrite() && button("Re-drive all", { icon: "retry", small: true, kind: "primary", onclick: () => redriveAll(load) }), link("/dead-letters", `All ${num(g.deadN)}${g.deadMore ? "+" : ""}`, { class: "btn small" }))];
 }
 
 export async function river({ root, signal }) {
