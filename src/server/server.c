@@ -176,6 +176,11 @@ const struct srv_core *srv_server_core(const srv_server *s)
 	return &s->core;
 }
 
+const struct srv_places *srv_server_places(const srv_server *s)
+{
+	return &s->places;
+}
+
 int srv_server_reload(srv_server *s, struct sl_err *err)
 {
 	return srv_http_reload(s->http, err);
@@ -191,6 +196,7 @@ int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
 	int rc = s->running ? srv_http_stop(s->http, deadline_ms, err) : 0;
 
+	srv_health_stop(s->health); /* what its checks look at may go now */
 	s->running = 0;
 	return rc;
 }
@@ -202,7 +208,6 @@ void srv_server_free(srv_server *s)
 	if (!s)
 		return;
 	(void)srv_server_stop(s, 0, &err);
-	srv_health_stop(s->health);
 	srv_http_free(s->http);
 	srv_health_free(s->health);
 	sl_jobs_close(s->jobs);

@@ -32,6 +32,7 @@ struct srv_health *srv_server_health(srv_server *server);
 /* "127.0.0.1:7070" */
 const char *srv_server_address(const srv_server *server);
 const struct srv_core *srv_server_core(const srv_server *server);
+const struct srv_places *srv_server_places(const srv_server *server);
 /* "http://127.0.0.1:7070/" */
 const char *srv_server_url(const srv_server *server);
 /* Tokens and certificates from their files again. */
