@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "health.h"
+#include "ingest.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -35,7 +36,7 @@ struct srv_health {
 	int draining, stop;
 };
 
-static int64_t now_ms(void)
+int64_t srv_health_now_ms(void)
 {
 	struct timespec ts;
 
@@ -60,6 +61,32 @@ static enum srv_verdict ask_store(char *why, size_t size, void *ctx)
 	return SRV_NOT_READY;
 }
 
+enum srv_verdict srv_check_ingest(char *why, size_t size, void *ctx)
+{
+	struct srv_pulse *p = ctx;
+	struct sl_coordinator_health c = {.struct_size = sizeof(c)};
+	int64_t now = srv_health_now_ms();
+	uint64_t ended;
+
+	if (sl_coordinator_get_health(p->ingest->coordinator, &c)) {
+		(void)snprintf(why, size, "the coordinator is closed");
+		return SRV_NOT_READY;
+	}
+	ended = c.written + c.dead_letters + c.dropped + c.returned + c.failures;
+	if (ended != p->ended || !p->moved_ms || c.queue_size + c.in_flight + c.retrying == 0)
+		p->moved_ms = now;
+	p->ended = ended;
+	if (c.breaker == SL_BREAKER_OPEN) {
+		(void)snprintf(why, size, "the breaker is open: %.120s", c.last_error.msg);
+		return SRV_NOT_READY;
+	}
+	if (now - p->moved_ms > p->stuck_ms) {
+		(void)snprintf(why, size, "nothing was written for %lld s", (long long)(now - p->moved_ms) / 1000);
+		return SRV_STUCK;
+	}
+	return SRV_FINE;
+}
+
 static enum srv_verdict look(struct srv_health *h)
 {
 	enum srv_verdict worst = SRV_FINE;
@@ -80,7 +107,7 @@ static enum srv_verdict look(struct srv_health *h)
 		worst = verdict > worst ? verdict : worst;
 	}
 	pthread_mutex_lock(&h->mu);
-	h->looked_ms = now_ms();
+	h->looked_ms = srv_health_now_ms();
 	pthread_mutex_unlock(&h->mu);
 	return worst;
 }
@@ -96,7 +123,7 @@ static void sleep_until(struct srv_health *h, int64_t ms)
 {
 	struct timespec at = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
 
-	while (!h->stop && now_ms() < ms)
+	while (!h->stop && srv_health_now_ms() < ms)
 		(void)pthread_cond_timedwait(&h->wake, &h->mu, &at);
 }
 
@@ -110,7 +137,7 @@ static void *run(void *arg)
 	(void)pthread_setname_np(pthread_self(), "sl-health");
 	pthread_mutex_lock(&h->mu);
 	while (!h->stop) {
-		int64_t next = now_ms() + pause_ms(h);
+		int64_t next = srv_health_now_ms() + pause_ms(h);
 		enum srv_verdict verdict;
 
 		pthread_mutex_unlock(&h->mu);
@@ -157,7 +184,7 @@ static void readyz(srv_request *r, void *ctx)
 	checks = checks_json(h, &ready);
 	if (h->draining)
 		why = "the server is stopping";
-	else if (now_ms() - h->looked_ms > LOOK_OLD_MS)
+	else if (srv_health_now_ms() - h->looked_ms > LOOK_OLD_MS)
 		why = "the last look at the store has not come back";
 	pthread_mutex_unlock(&h->mu);
 	ready &= !why;

@@ -39,4 +39,14 @@ void srv_health_drain(struct srv_health *health);
 void srv_health_stop(struct srv_health *health);
 void srv_health_free(struct srv_health *health);
 
+/* Does the receiver of the log move? ctx of srv_check_ingest. */
+struct srv_pulse {
+	struct srv_ingest *ingest;
+	int64_t stuck_ms; /* items wait, the breaker is closed and nothing ends for so long: stuck */
+	uint64_t ended;
+	int64_t moved_ms;
+};
+srv_check_fn srv_check_ingest;
+int64_t srv_health_now_ms(void);
+
 #endif

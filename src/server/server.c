@@ -22,6 +22,8 @@ struct srv_server {
 	struct srv_core core;
 	srv_http *http;
 	struct srv_health *health;
+	struct srv_ingest *ingest;
+	struct srv_pulse pulse;
 	int running;
 	char *url;
 };
@@ -79,12 +81,25 @@ static int open_http(srv_server *s, struct sl_err *err)
 	return srv_http_new(&s->http, &opts, err);
 }
 
+static int add_ingest(srv_server *s, struct sl_err *err)
+{
+	int rc = srv_ingest_new(&s->ingest, &s->core, err);
+
+	if (rc)
+		return rc;
+	s->core.ingest = s->ingest;
+	s->pulse = (struct srv_pulse){.ingest = s->ingest, .stuck_ms = 2 * s->config->store_statement_timeout_ms};
+	rc = srv_ingest_add(s->http, s->ingest, err);
+	return rc ? rc : srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
+}
+
 /* Every part adds what it serves. */
 static int add_routes(srv_server *s, struct sl_err *err)
 {
 	int rc = srv_health_new(&s->health, &s->core, err);
 
 	rc = rc ? rc : srv_health_add_routes(s->http, s->health, err);
+	rc = rc ? rc : add_ingest(s, err);
 	return rc ? rc : srv_assets_add(s->http, err);
 }
 
@@ -194,8 +209,14 @@ void srv_server_refuse(srv_server *s)
 
 int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
-	int rc = s->running ? srv_http_stop(s->http, deadline_ms, err) : 0;
+	int64_t begun = srv_health_now_ms();
+	int rc = s->ingest ? srv_ingest_stop(s->ingest, deadline_ms, err) : 0;
 
+	deadline_ms -= srv_health_now_ms() - begun;
+	if (s->running && !rc)
+		rc = srv_http_stop(s->http, deadline_ms > 0 ? deadline_ms : 0, err);
+	else if (s->running)
+		(void)!srv_http_stop(s->http, deadline_ms > 0 ? deadline_ms : 0, NULL);
 	srv_health_stop(s->health); /* what its checks look at may go now */
 	s->running = 0;
 	return rc;
@@ -209,6 +230,7 @@ void srv_server_free(srv_server *s)
 		return;
 	(void)srv_server_stop(s, 0, &err);
 	srv_http_free(s->http);
+	srv_ingest_free(s->ingest);
 	srv_health_free(s->health);
 	sl_jobs_close(s->jobs);
 	if (s->notify.ops)
