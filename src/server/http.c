@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's life: options, start, stop. And what libmicrohttpd calls. */
+/* The server's life: options, start, stop. */
 #include "http_internal.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,95 +13,6 @@
 static int64_t or_default(int64_t v, int64_t standard)
 {
 	return v > 0 ? v : standard;
-}
-
-static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	struct srv_conn *c = info != NULL ? info->socket_context : NULL;
-	if (c == NULL)
-		return NULL;
-	srv_http *h = cls;
-	srv_request *r = srv_request_new(h, c, uri);
-	if (r != NULL)
-		atomic_store(&c->deadline_ns, r->start_ns + h->header_deadline_ns);
-	return r;
-}
-
-static enum MHD_Result queue_answer(srv_request *r)
-{
-	struct MHD_Response *response = r->response;
-	if (response == NULL)
-		return MHD_NO;
-	atomic_store(&r->conn->deadline_ns, SL_FOREVER);
-	return MHD_queue_response(r->conn->mhd, (unsigned)r->status, response);
-}
-
-static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
-				 const char *version, const char *data, size_t *len, void **ctx)
-{
-	srv_request *r = *ctx;
-	(void)cls;
-	(void)mhd;
-	(void)url;
-	(void)version;
-	if (r == NULL)
-		return MHD_NO;
-	if (!r->begun) {
-		r->begun = true;
-		srv_request_begin(r, method);
-		return MHD_YES;
-	}
-	if (*len > 0) {
-		int rc = srv_request_body(r, data, *len);
-		*len = 0;
-		return rc == 0 ? MHD_YES : MHD_NO;
-	}
-	unsigned state = atomic_load(&r->state);
-	if ((state & R_ANSWERED) != 0)
-		return queue_answer(r);
-	if ((state & R_ABANDONED) != 0 || r->dispatched)
-		return (state & R_ABANDONED) != 0 ? MHD_NO : MHD_YES;
-	atomic_store(&r->conn->deadline_ns, SL_FOREVER);
-	srv_dispatch(r);
-	return (atomic_load(&r->state) & (R_ANSWERED | R_SUSPENDED)) == R_ANSWERED ? queue_answer(r) : MHD_YES;
-}
-
-static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode code)
-{
-	srv_http *h = cls;
-	srv_request *r = *ctx;
-	(void)mhd;
-	(void)code;
-	if (r == NULL)
-		return;
-	*ctx = NULL;
-	atomic_store(&r->conn->deadline_ns, srv_mono_ns(h) + h->idle_ns);
-	if (r->held)
-		srv_unhold(r);
-	if (r->stream != NULL)
-		srv_stream_detach(r);
-	/* Without an answer nobody will give one but a handler that still runs: it finds the request abandoned. */
-	unsigned old = atomic_fetch_or(&r->state, R_ABANDONED);
-	if ((old & R_ANSWERED) == 0 && !r->dispatched)
-		srv_request_unref(r);
-	srv_request_detach(r);
-}
-
-static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *s)
-{
-	(void)cls;
-	(void)mhd;
-	return strlen(s);
-}
-
-static void on_log(void *cls, const char *fmt, va_list args)
-{
-	char text[256];
-	int n = vsnprintf(text, sizeof text, fmt, args);
-	if (n > 0 && (size_t)n < sizeof text && text[n - 1] == '\n')
-		text[n - 1] = '\0';
-	srv_log(cls, SL_LOG_DEBUG, "libmicrohttpd", "text", text);
 }
 
 static void init_locks(srv_http *h)
@@ -132,26 +44,91 @@ static void take_opts(srv_http *h, const struct srv_http_opts *o)
 	h->metrics = o->metrics;
 }
 
+static int copy_hosts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+{
+	if (o->n_hosts == 0)
+		return 0;
+	h->hosts = calloc(o->n_hosts, sizeof *h->hosts);
+	for (size_t i = 0; h->hosts != NULL && i < o->n_hosts; i++) {
+		h->hosts[i] = strdup(o->hosts[i]);
+		if (h->hosts[i] == NULL)
+			break;
+		h->n_hosts++;
+	}
+	return h->n_hosts == o->n_hosts ? 0 : sl_err_set(err, SL_ENOMEM, "hosts of the server");
+}
+
+static int open_tls(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+{
+	if (o->tls_cert_file == NULL && o->tls_key_file == NULL)
+		return 0;
+	if (o->tls_cert_file == NULL || o->tls_key_file == NULL)
+		return sl_err_set(err, SL_ECONFIG, "TLS needs a certificate and a key");
+	return srv_tls_new(&h->tls, o->tls_cert_file, o->tls_key_file, err);
+}
+
+/* Everything that the options name, before a socket is bound. */
+static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+{
+	int fd = o->access_fd != 0 ? o->access_fd : STDERR_FILENO;
+	int rc = srv_routes_new(&h->routes, err);
+	rc = rc != 0 ? rc : copy_hosts(h, o, err);
+	rc = rc != 0 ? rc : open_tls(h, o, err);
+	rc = rc != 0 ? rc : srv_auth_new(&h->auth, o->tokens_file, err);
+	if (rc == 0 && o->audit_file != NULL)
+		rc = srv_audit_open(&h->audit, o->audit_file, err);
+	if (rc == 0 && o->access_log != 0)
+		rc = srv_accesslog_new(&h->access, fd, o->access_log == 2 ? SL_LOG_JSON : SL_LOG_LOGFMT, err);
+	rc = rc != 0 ? rc : srv_metrics_start(h, err);
+	return rc != 0 ? rc : srv_session_add(h, err);
+}
+
+/* Beyond loopback, nobody is let in unasked and nothing is said in the clear. */
+static int check_exposure(srv_http *h, const char *listen, struct sl_err *err)
+{
+	h->needs_token = srv_auth_tokens(h->auth) > 0;
+	if (h->loopback || (h->tls != NULL && h->needs_token))
+		return 0;
+	return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen,
+			  h->tls == NULL ? "a TLS certificate and key" : "",
+			  h->tls == NULL && !h->needs_token ? ", and " : "", h->needs_token ? "" : "a tokens file");
+}
+
+static int open_address(srv_http *h, const char *listen, struct sl_err *err)
+{
+	struct addrinfo *found = NULL;
+	int rc = srv_listen_find(listen, &found, &h->loopback, err);
+	if (rc != 0)
+		return rc;
+	rc = check_exposure(h, listen, err);
+	rc = rc != 0 ? rc : srv_listen_bind(h, found, listen, err);
+	freeaddrinfo(found);
+	return rc;
+}
+
+static void name_things(srv_http *h)
+{
+	const char *port = strrchr(h->address, ':');
+	snprintf(h->boot, sizeof h->boot, "%08x", randombytes_random());
+	snprintf(h->cookie, sizeof h->cookie, "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
+	srv_auth_local_csrf(h->auth, h->local_csrf);
+}
+
 int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err)
 {
-	srv_http *h = calloc(1, sizeof *h);
+	srv_http *h = sodium_init() >= 0 ? calloc(1, sizeof *h) : NULL;
 	if (h == NULL)
 		return sl_err_set(err, SL_ENOMEM, "server");
-	if (sodium_init() < 0) {
-		free(h);
-		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
-	}
 	h->listen_fd = -1;
 	init_locks(h);
 	take_opts(h, opts);
-	snprintf(h->boot, sizeof h->boot, "%08x", randombytes_random());
-	int rc = srv_routes_new(&h->routes, err);
-	if (rc == 0)
-		rc = srv_listen(h, opts->listen != NULL ? opts->listen : "127.0.0.1:7070", err);
+	int rc = open_parts(h, opts, err);
+	rc = rc != 0 ? rc : open_address(h, opts->listen != NULL ? opts->listen : "127.0.0.1:7070", err);
 	if (rc != 0) {
 		srv_http_free(h);
 		return rc;
 	}
+	name_things(h);
 	*out = h;
 	return 0;
 }
@@ -166,28 +143,13 @@ int srv_http_add(srv_http *h, const struct srv_route *routes, size_t n, void *ct
 	return 0;
 }
 
-static int start_daemon(srv_http *h, struct sl_err *err)
-{
-	const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-	h->daemon = MHD_start_daemon(
-		flags, 0, NULL, NULL, on_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h, MHD_OPTION_LISTEN_SOCKET,
-		h->listen_fd, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-		MHD_OPTION_NOTIFY_CONNECTION, srv_conn_notify, h, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, h,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-		(unsigned)h->connections_per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)(h->idle_ns / 1000000000 + 1), MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
-	if (h->daemon == NULL)
-		return sl_err_set(err, SL_EUNAVAIL, "start the HTTP server on %s", h->address);
-	return 0;
-}
-
 int srv_http_start(srv_http *h, struct sl_err *err)
 {
 	int rc = srv_pool_start(h, err);
 	if (rc == 0)
 		rc = srv_ticker_start(h, err);
 	if (rc == 0)
-		rc = start_daemon(h, err);
+		rc = srv_mhd_start(h, err);
 	return rc;
 }
 
@@ -204,7 +166,7 @@ static void end_held(srv_http *h)
 		if (r->stream != NULL)
 			srv_stream_finish(r);
 	}
-	pthread_cond_broadcast(&h->tick);
+	srv_ticker_wake(h);
 }
 
 /* h->mu held: the deadline has passed. No connection stays suspended; what still runs answers into nothing. */
@@ -257,7 +219,15 @@ void srv_http_free(srv_http *h)
 	srv_pool_stop(h);
 	if (h->listen_fd >= 0)
 		close(h->listen_fd);
+	srv_metrics_stop(h);
 	srv_routes_free(h->routes);
+	srv_auth_free(h->auth);
+	srv_tls_free(h->tls);
+	srv_audit_close(h->audit);
+	srv_accesslog_free(h->access);
+	for (size_t i = 0; i < h->n_hosts; i++)
+		free(h->hosts[i]);
+	free(h->hosts);
 	pthread_cond_destroy(&h->work);
 	pthread_cond_destroy(&h->tick);
 	pthread_cond_destroy(&h->idle);
@@ -270,9 +240,11 @@ const char *srv_http_address(const srv_http *h)
 	return h->address;
 }
 
+/* Each by itself: a bad certificate must not keep a token alive that was taken out of the file. */
 int srv_http_reload(srv_http *h, struct sl_err *err)
 {
-	(void)h;
-	(void)err;
-	return 0;
+	int tokens = srv_auth_reload(h->auth, err);
+	int audit = h->audit != NULL ? srv_audit_reopen(h->audit, tokens == 0 ? err : NULL) : 0;
+	int tls = h->tls != NULL ? srv_tls_reload(h->tls, tokens == 0 && audit == 0 ? err : NULL) : 0;
+	return tokens != 0 ? tokens : audit != 0 ? audit : tls;
 }

@@ -70,6 +70,7 @@ json_t *srv_body_json(srv_request *r);                   /* borrowed; NULL: 400 
 const char *srv_request_id(const srv_request *r);
 const char *srv_actor(const srv_request *r);
 enum srv_role srv_role(const srv_request *r);
+void srv_audit_detail(srv_request *r, json_t *detail); /* more for the line in the audit log; takes the reference */
 
 /* Exactly one answer a request, from any thread, after which r is gone. */
 void srv_json(srv_request *r, int status, json_t *body);                                    /* takes the reference */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 void srv_header_add(struct MHD_Response *response, const char *name, const char *value)
 {
@@ -26,6 +27,14 @@ void srv_set_header(srv_request *r, const char *name, const char *value)
 	r->out[r->n_out++] = (struct pair){.name = n, .value = v};
 }
 
+static bool has_out(const srv_request *r, const char *name)
+{
+	for (size_t i = 0; i < r->n_out; i++)
+		if (strcasecmp(r->out[i].name, name) == 0)
+			return true;
+	return false;
+}
+
 void srv_retry_after(srv_request *r, int64_t ms)
 {
 	char text[24];
@@ -33,12 +42,26 @@ void srv_retry_after(srv_request *r, int64_t ms)
 	srv_set_header(r, "Retry-After", text);
 }
 
+/* The page and its modules come from here and nowhere else, and nobody may frame it. */
+#define PAGE_POLICY                                                                                                    \
+	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "             \
+	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+#define DATA_POLICY "default-src 'none'; frame-ancestors 'none'"
+
 static void finish_headers(srv_request *r)
 {
+	const char *type = MHD_get_response_header(r->response, "Content-Type");
+	bool page = type != NULL && strncmp(type, "text/html", 9) == 0;
 	for (size_t i = 0; i < r->n_out; i++)
 		srv_header_add(r->response, r->out[i].name, r->out[i].value);
 	srv_header_add(r->response, "X-Request-Id", r->id);
 	srv_header_add(r->response, "X-Content-Type-Options", "nosniff");
+	srv_header_add(r->response, "Content-Security-Policy", page ? PAGE_POLICY : DATA_POLICY);
+	srv_header_add(r->response, "Cross-Origin-Resource-Policy", "same-origin");
+	if (page) {
+		srv_header_add(r->response, "Referrer-Policy", "no-referrer");
+		srv_header_add(r->response, "Cross-Origin-Opener-Policy", "same-origin");
+	}
 }
 
 /* The answer's reference goes; the caller's r is gone. Whoever of us and the suspending thread comes second resumes. */
@@ -50,7 +73,9 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 	r->response = response;
 	r->status = response != NULL ? status : 500;
 	r->answer_len = len;
-	finish_headers(r);
+	if (response != NULL)
+		finish_headers(r);
+	srv_record_audit(r);
 	unsigned old = atomic_fetch_or(&r->state, R_ANSWERED);
 	if (later)
 		pthread_mutex_unlock(&r->later_mu);
@@ -63,7 +88,8 @@ static void answer_buffer(srv_request *r, int status, const char *type, struct M
 {
 	if (type != NULL)
 		srv_header_add(response, "Content-Type", type);
-	srv_header_add(response, "Cache-Control", "no-store");
+	if (!has_out(r, "Cache-Control"))
+		srv_header_add(response, "Cache-Control", "no-store");
 	srv_answer(r, status, response, len);
 }
 
@@ -83,13 +109,21 @@ void srv_bytes(srv_request *r, int status, const char *type, const void *data, s
 
 void srv_static(srv_request *r, const char *type, const void *data, size_t len, const char *encoding, const char *etag)
 {
+	if (encoding != NULL && !srv_accepts_coding(srv_header(r, "Accept-Encoding"), encoding)) {
+		srv_error(r, 406, "not_acceptable", "this is there as %s only", encoding);
+		return;
+	}
 	bool same = etag != NULL && srv_etag_matches(srv_header(r, "If-None-Match"), etag);
 	struct MHD_Response *response = srv_response_of(same ? "" : data, same ? 0 : len, MHD_RESPMEM_PERSISTENT);
 	srv_header_add(response, "Content-Type", type);
-	if (encoding != NULL)
+	if (encoding != NULL) {
 		srv_header_add(response, "Content-Encoding", encoding);
+		srv_header_add(response, "Vary", "Accept-Encoding");
+	}
 	if (etag != NULL)
 		srv_header_add(response, "ETag", etag);
+	if (!has_out(r, "Cache-Control"))
+		srv_header_add(response, "Cache-Control", "no-cache");
 	srv_answer(r, same ? 304 : 200, response, same ? 0 : len);
 }
 

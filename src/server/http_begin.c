@@ -2,6 +2,7 @@
 /* What is decided when a request's headers are there, and the collecting of its body. */
 #include "http_internal.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,21 @@ static int known_field(const char *name)
 	return -1;
 }
 
+/* Where it is: it is wiped there, and never copied. */
+static enum MHD_Result note_secret(srv_request *r, int known, const char *value, size_t len)
+{
+	if (r->n_secret == SRV_MAX_SECRETS) {
+		r->headers_bad = true;
+		sodium_memzero((void *)(uintptr_t)value, len);
+		return MHD_YES;
+	}
+	r->secret[r->n_secret].text = (void *)(uintptr_t)value;
+	r->secret[r->n_secret++].len = len;
+	r->field[known] = value;
+	r->seen[known]++;
+	return MHD_YES;
+}
+
 static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
 				  const char *value, size_t value_len)
 {
@@ -47,15 +63,12 @@ static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char
 	struct pair *h = &r->headers[r->n_headers];
 	int known = known_field(name);
 	(void)kind;
-	if (known == F_AUTHORIZATION || known == F_COOKIE) {
-		r->field[known] = value; /* where it is: it is wiped there, and never copied */
-		r->seen[known]++;
-		return MHD_YES;
-	}
+	if (known == F_AUTHORIZATION || known == F_COOKIE)
+		return note_secret(r, known, value, value_len);
 	if (r->n_headers == SRV_MAX_HEADERS || (h->name = copy(r, name, name_len)) == NULL ||
 	    (h->value = copy(r, value != NULL ? value : "", value_len)) == NULL) {
 		r->headers_bad = true;
-		return MHD_NO;
+		return MHD_YES; /* secrets may follow: they are wiped */
 	}
 	r->n_headers++;
 	if (known >= 0) {
@@ -104,7 +117,7 @@ static void name_request(srv_request *r)
 		snprintf(r->id, sizeof r->id, "%s-%llx", r->h->boot, (unsigned long long)n);
 }
 
-static bool is_read(const srv_request *r)
+bool srv_is_read(const srv_request *r)
 {
 	return strcmp(r->method, "GET") == 0 || r->head || strcmp(r->method, "OPTIONS") == 0;
 }
@@ -140,9 +153,21 @@ static bool find_route(srv_request *r)
 /* The body that the headers promise. false: answered. */
 static bool check_body(srv_request *r)
 {
-	const char *length = r->field[F_LENGTH];
-	r->has_body = r->field[F_CODING] != NULL || (length != NULL && strtoull(length, NULL, 10) > 0);
-	if (length != NULL && strtoull(length, NULL, 10) > (uint64_t)r->h->body_max) {
+	const char *length = r->field[F_LENGTH], *coding = r->field[F_CODING], *content = r->field[F_CONTENT_CODING];
+	if (r->seen[F_LENGTH] + r->seen[F_CODING] > 1 ||
+	    (length != NULL &&
+	     (length[0] == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18)) ||
+	    (coding != NULL && strcasecmp(coding, "chunked") != 0)) {
+		srv_error(r, 400, "bad_length", "the body's length is not clear");
+		return false;
+	}
+	unsigned long long n = length != NULL ? strtoull(length, NULL, 10) : 0;
+	r->has_body = coding != NULL || n > 0;
+	if (content != NULL && r->has_body && strcasecmp(content, "identity") != 0) {
+		srv_error(r, 415, "bad_encoding", "bodies are taken as they are, without a Content-Encoding");
+		return false;
+	}
+	if (n > (unsigned long long)r->h->body_max) {
 		srv_error(r, 413, "too_big", "the body is larger than %lld bytes", (long long)r->h->body_max);
 		return false;
 	}
@@ -151,30 +176,44 @@ static bool check_body(srv_request *r)
 
 static bool check_going(srv_request *r)
 {
-	if (!atomic_load(&r->h->stopping) && (is_read(r) || !atomic_load(&r->h->refusing)))
+	if (!atomic_load(&r->h->stopping) && (srv_is_read(r) || !atomic_load(&r->h->refusing)))
 		return true;
 	srv_retry_after(r, 1000);
 	srv_error(r, 503, "stopping", "the server is stopping");
 	return false;
 }
 
+static bool check_audit(srv_request *r)
+{
+	if (r->h->audit == NULL || r->match.endpoint->route.audit == NULL || srv_audit_ready(r->h->audit))
+		return true;
+	srv_retry_after(r, 5000);
+	srv_error(r, 503, "no_audit", "changes are refused while the audit log cannot be written");
+	return false;
+}
+
+static bool check_form(srv_request *r)
+{
+	if (r->headers_bad)
+		srv_error(r, 431, "too_many_fields", "the request has too many header fields");
+	else if (parse_target(r) != 0)
+		srv_error(r, 400, "bad_target", "the request's target is malformed");
+	else
+		return check_body(r);
+	return false;
+}
+
 void srv_request_begin(srv_request *r, const char *method)
 {
-	srv_http *h = r->h;
 	snprintf(r->method, sizeof r->method, "%s", method);
 	r->head = strcmp(r->method, "HEAD") == 0;
 	MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, note_field, r);
 	name_request(r);
-	if (parse_target(r) != 0) {
-		srv_error(r, 400, "bad_target", "the request's target is malformed");
-		return;
-	}
-	r->actor = "local";
-	r->role = SRV_ADMIN;
-	if (!check_body(r) || !find_route(r) || !check_going(r))
-		return;
-	if (r->has_body)
-		atomic_store(&r->conn->deadline_ns, r->start_ns + h->request_deadline_ns);
+	bool going = check_form(r) && srv_guard_host(r) && find_route(r);
+	/* Also for a request that was refused already: what it carries is wiped. */
+	going = srv_guard_actor(r) && going;
+	if (going && check_going(r) && check_audit(r) && r->has_body)
+		atomic_store(&r->conn->deadline_ns, r->start_ns + r->h->request_deadline_ns);
 }
 
 static int body_grow(srv_request *r, size_t need)

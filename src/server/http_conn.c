@@ -38,13 +38,18 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 	c->fd = fd->connect_fd;
 	atomic_init(&c->deadline_ns, srv_mono_ns(h) + h->header_deadline_ns);
 	name_address(c);
+	if (h->tls != NULL) {
+		const union MHD_ConnectionInfo *tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+		gnutls_session_set_ptr(tls->tls_session, c);
+	}
+	atomic_fetch_add(&h->n_connections, 1);
 	pthread_mutex_lock(&h->mu);
 	c->next = h->conns;
 	if (c->next != NULL)
 		c->next->prev = c;
 	h->conns = c;
 	if (h->n_conns++ == 0)
-		pthread_cond_signal(&h->tick);
+		srv_ticker_wake(h);
 	pthread_mutex_unlock(&h->mu);
 	return c;
 }
@@ -58,6 +63,7 @@ static void conn_free(struct srv_conn *c)
 		c->next->prev = c->prev;
 	h->n_conns--;
 	pthread_mutex_unlock(&h->mu);
+	atomic_fetch_sub(&h->n_connections, 1);
 	srv_request_free_spare(c);
 	free(c);
 }
@@ -81,6 +87,7 @@ static void cut_late_ones(srv_http *h, int64_t now)
 	for (struct srv_conn *c = h->conns; c != NULL; c = c->next)
 		if (atomic_load(&c->deadline_ns) <= now) {
 			atomic_store(&c->deadline_ns, SL_FOREVER);
+			sl_counter_add(h->cut_late, 1);
 			shutdown(c->fd, SHUT_RDWR);
 		}
 }
@@ -120,27 +127,46 @@ static int64_t period(const srv_http *h)
 	return p / 4 < 250000000 ? p / 4 : 250000000;
 }
 
+/* What is done at every tick without a lock. */
+static void tick(srv_http *h, srv_request **gone, size_t n)
+{
+	struct sl_err err = SL_ERR_INIT;
+	for (size_t i = 0; i < n; i++)
+		tell_gone(gone[i]);
+	if (h->access != NULL)
+		srv_accesslog_flush(h->access);
+	if (h->audit != NULL && srv_audit_sync(h->audit, &err) != 0)
+		srv_log(h, SL_LOG_ERROR, "the audit log is not on disk", "error", err.msg);
+}
+
 static void *ticker_main(void *ctx)
 {
 	srv_http *h = ctx;
 	srv_request *gone[GONE_AT_ONCE];
+	int quiet = 0; /* ticks without a connection: after the second nothing is left to write */
 	pthread_setname_np(pthread_self(), "http-ticker");
 	pthread_mutex_lock(&h->mu);
 	while (!h->ticker_end) {
 		int64_t now = srv_mono_ns(h);
 		cut_late_ones(h, now);
 		size_t n = look_at_held(h, now, gone);
-		if (n > 0) {
-			pthread_mutex_unlock(&h->mu);
-			for (size_t i = 0; i < n; i++)
-				tell_gone(gone[i]);
-			pthread_mutex_lock(&h->mu);
-			continue;
-		}
-		srv_wait(h, &h->tick, &h->mu, h->n_conns > 0 ? now + period(h) : SL_FOREVER);
+		quiet = h->n_conns > 0 ? 0 : quiet + 1;
+		pthread_mutex_unlock(&h->mu);
+		tick(h, gone, n);
+		pthread_mutex_lock(&h->mu);
+		if (!h->ticker_end && !h->ticker_again && n < GONE_AT_ONCE)
+			srv_wait(h, &h->tick, &h->mu, quiet < 2 ? now + period(h) : SL_FOREVER);
+		h->ticker_again = false;
 	}
 	pthread_mutex_unlock(&h->mu);
 	return NULL;
+}
+
+/* h->mu held. */
+void srv_ticker_wake(srv_http *h)
+{
+	h->ticker_again = true;
+	pthread_cond_signal(&h->tick);
 }
 
 int srv_ticker_start(srv_http *h, struct sl_err *err)

@@ -18,7 +18,11 @@
 #ifndef SLUICE_SERVER_HTTP_INTERNAL_H
 #define SLUICE_SERVER_HTTP_INTERNAL_H
 
+#include "accesslog.h"
+#include "audit.h"
+#include "auth.h"
 #include "http.h"
+#include "http_tls.h"
 #include "net_text.h"
 #include "route.h"
 
@@ -32,6 +36,14 @@
 #define SRV_MAX_HEADERS 64
 #define SRV_MAX_OUT 12
 #define SRV_ARENA_BYTES 2048
+#define SRV_MAX_SECRETS 4
+#define SRV_GAUGES 4
+
+/* Flags of our own routes, beside those of http.h. */
+enum { SRV_OF_SESSION = 1 << 8, SRV_LOGIN = 1 << 9 };
+
+/* How an actor is known. */
+enum srv_way { SRV_BY_NOTHING = 0, SRV_BY_PLACE, SRV_BY_TOKEN, SRV_BY_COOKIE };
 
 struct srv_conn {
 	struct srv_conn *prev, *next; /* h->conns */
@@ -102,8 +114,16 @@ struct srv_request {
 	size_t body_len, body_cap;
 	json_t *json;
 	char id[65];
-	const char *actor;
-	enum srv_role role;
+	char address[SRV_ADDRESS_BYTES];
+	struct srv_identity identity;
+	enum srv_way way;
+	struct {
+		char *text;
+		size_t len;
+	} secret[SRV_MAX_SECRETS]; /* values in libmicrohttpd's buffers that are wiped once looked at */
+	size_t n_secret;
+	char session[SRV_SESSION_BYTES]; /* of a request to /session only */
+	json_t *detail;                  /* for the audit log */
 	int64_t start_ns;
 	struct pair out[SRV_MAX_OUT];
 	size_t n_out;
@@ -116,6 +136,7 @@ struct srv_request {
 	size_t answer_len;
 	struct MHD_Response *response;
 	srv_stream *stream;
+	bool is_stream;
 	struct arena arena;
 };
 
@@ -125,6 +146,17 @@ struct srv_http {
 	int32_t connections_max, connections_per_address, n_threads;
 	int read_only;
 	sl_metrics *metrics;
+	sl_gauge *gauges[SRV_GAUGES];
+	sl_counter *cut_late, *cut_body, *denied;
+	srv_auth *auth;
+	srv_tls *tls;     /* NULL: plain */
+	srv_audit *audit; /* NULL: none */
+	srv_accesslog *access;
+	bool needs_token, loopback;
+	char local_csrf[SRV_CSRF_BYTES];
+	char cookie[32]; /* its name; has the port in it, which browsers do not tell apart */
+	char **hosts;
+	size_t n_hosts;
 	srv_routes *routes;
 	struct MHD_Daemon *daemon;
 	int listen_fd;
@@ -134,6 +166,7 @@ struct srv_http {
 	_Atomic int refusing, stopping;
 	_Atomic int64_t body_bytes;
 	_Atomic int64_t n_suspended, n_active;
+	_Atomic int64_t n_connections, n_streams; /* for the metrics */
 
 	pthread_mutex_t mu;
 	pthread_cond_t work, tick, idle;
@@ -141,7 +174,7 @@ struct srv_http {
 	srv_request *held;
 	struct srv_conn *conns;
 	size_t n_conns;
-	bool workers_end, ticker_end;
+	bool workers_end, ticker_end, ticker_again;
 	pthread_t *workers, ticker;
 	int32_t n_started;
 	bool ticker_started;
@@ -166,6 +199,24 @@ void srv_request_begin(srv_request *r, const char *method);
 /* 0, or -1 when the connection must be cut. */
 int srv_request_body(srv_request *r, const char *data, size_t len);
 
+bool srv_is_read(const srv_request *r); /* GET, HEAD, OPTIONS: changes nothing */
+
+/* http_guard.c. false: answered. */
+bool srv_guard_host(srv_request *r);
+bool srv_guard_actor(srv_request *r);
+
+/* http_session.c */
+int srv_session_add(srv_http *h, struct sl_err *err);
+
+/* http_metrics.c */
+int srv_metrics_start(srv_http *h, struct sl_err *err);
+void srv_metrics_stop(srv_http *h);
+void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t ns, bool stream);
+
+/* http_record.c: the audit log and the access log. */
+void srv_record_audit(srv_request *r);
+void srv_record_access(srv_request *r, int64_t now_ns);
+
 /* http_answer.c */
 struct MHD_Response *srv_response_of(const void *data, size_t len, enum MHD_ResponseMemoryMode mode);
 void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_t len);
@@ -174,7 +225,8 @@ void srv_header_add(struct MHD_Response *response, const char *name, const char 
 /* http_pool.c */
 int srv_pool_start(srv_http *h, struct sl_err *err);
 void srv_pool_stop(srv_http *h);
-void srv_dispatch(srv_request *r);                /* network thread; r has its body */
+/* Network thread; r has its body. true: it is answered, queue it; false: it was suspended. */
+bool srv_dispatch(srv_request *r);
 void srv_hold(srv_request *r);                    /* h->mu held */
 void srv_unhold(srv_request *r);                  /* takes h->mu */
 void srv_queue_push(srv_http *h, srv_request *r); /* h->mu held */
@@ -194,8 +246,14 @@ void srv_conn_notify(void *cls, struct MHD_Connection *mhd, void **socket_ctx,
 bool srv_client_left(const struct srv_conn *c);
 int srv_ticker_start(srv_http *h, struct sl_err *err);
 void srv_ticker_stop(srv_http *h);
+void srv_ticker_wake(srv_http *h); /* h->mu held: it looks at once */
 
-/* http_listen.c */
-int srv_listen(srv_http *h, const char *listen, struct sl_err *err);
+/* http_listen.c: find the address, then bind to it. */
+struct addrinfo;
+int srv_listen_find(const char *listen, struct addrinfo **found, bool *loopback, struct sl_err *err);
+int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char *listen, struct sl_err *err);
+
+/* http_mhd.c: what libmicrohttpd calls. */
+int srv_mhd_start(srv_http *h, struct sl_err *err);
 
 #endif

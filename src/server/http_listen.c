@@ -49,24 +49,34 @@ static void name_socket(srv_http *h)
 	snprintf(h->address, sizeof h->address, sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-int srv_listen(srv_http *h, const char *listen, struct sl_err *err)
+static bool is_loopback(const struct sockaddr *sa)
+{
+	if (sa->sa_family == AF_INET)
+		return ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr) >> 24 == 127;
+	return sa->sa_family == AF_INET6 &&
+	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
+}
+
+int srv_listen_find(const char *listen, struct addrinfo **found, bool *loopback, struct sl_err *err)
 {
 	char host[256];
 	const char *port;
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	struct addrinfo *found;
 	if (split(listen, host, sizeof host, &port) != 0)
 		return sl_err_set(err, SL_ECONFIG, "listen \"%s\": expected ADDRESS:PORT", listen);
-	int rc = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &found);
+	int rc = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, found);
 	if (rc != 0)
 		return sl_err_set(err, SL_ECONFIG, "listen %s: %s", listen, gai_strerror(rc));
-	h->listen_fd = bind_to(found);
-	freeaddrinfo(found);
-	if (h->listen_fd < 0) {
-		rc = -h->listen_fd;
-		h->listen_fd = -1;
-		return sl_err_set_errno(err, rc, "listen on %s", listen);
-	}
+	*loopback = is_loopback((*found)->ai_addr);
+	return 0;
+}
+
+int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char *listen, struct sl_err *err)
+{
+	int fd = bind_to(found);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "listen on %s", listen);
+	h->listen_fd = fd;
 	name_socket(h);
 	return 0;
 }

@@ -80,23 +80,24 @@ static void dispatch_to_pool(srv_request *r)
 	pthread_mutex_unlock(&h->mu);
 }
 
-void srv_dispatch(srv_request *r)
+bool srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
 	r->dispatched = true;
 	if ((r->match.endpoint->route.flags & SRV_QUICK) == 0) {
 		dispatch_to_pool(r);
-		return;
+		return false;
 	}
 	run_handler(r);
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
-		return;
+		return true;
 	srv_suspend(r);
 	pthread_mutex_lock(&h->mu);
 	srv_hold(r);
 	pthread_mutex_unlock(&h->mu);
 	if ((atomic_fetch_or(&r->state, R_SUSPENDED) & R_ANSWERED) != 0)
 		srv_resume(r, false);
+	return false;
 }
 
 static void *worker_main(void *ctx)

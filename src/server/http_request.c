@@ -2,7 +2,7 @@
 /* A request's memory and what handlers read of it. */
 #include "http_internal.h"
 
-#include <stdio.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -79,6 +79,7 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 	atomic_init(&r->state, 0);
 	atomic_init(&r->refs, 2);
 	r->start_ns = srv_mono_ns(h);
+	memcpy(r->address, c->address, sizeof r->address);
 	r->target = srv_arena_text(r, target);
 	if (r->target == NULL) {
 		request_free(r);
@@ -93,11 +94,13 @@ static void request_clear(srv_request *r)
 {
 	size_t from = offsetof(srv_request, queue_next), to = offsetof(srv_request, later_mu);
 	json_decref(r->json);
+	json_decref(r->detail);
 	atomic_fetch_sub(&r->h->body_bytes, (int64_t)r->body_cap);
 	free(r->body);
 	if (r->response != NULL)
 		MHD_destroy_response(r->response);
 	arena_clear(&r->arena);
+	sodium_memzero(r->session, sizeof r->session);
 	memset((char *)r + from, 0, to - from);
 	from = offsetof(srv_request, gone);
 	to = offsetof(srv_request, arena);
@@ -220,10 +223,16 @@ const char *srv_request_id(const srv_request *r)
 
 const char *srv_actor(const srv_request *r)
 {
-	return r->actor != NULL ? r->actor : "";
+	return r->identity.name;
 }
 
 enum srv_role srv_role(const srv_request *r)
 {
-	return r->role;
+	return r->identity.role;
+}
+
+void srv_audit_detail(srv_request *r, json_t *detail)
+{
+	json_decref(r->detail);
+	r->detail = detail;
 }

@@ -38,6 +38,7 @@ static const char heartbeat[] = ":\n\n";
 static void stream_free(srv_stream *s)
 {
 	s->ops.done(s->ctx);
+	atomic_fetch_sub(&s->r->h->n_streams, 1);
 	s->r->stream = NULL;
 	free(s->buf);
 	free(s);
@@ -188,6 +189,8 @@ void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx
 	}
 	*s = (srv_stream){.r = r, .ops = *ops, .ctx = ctx, .last_ns = srv_mono_ns(r->h)};
 	r->stream = s;
+	r->is_stream = true;
+	atomic_fetch_add(&r->h->n_streams, 1);
 	srv_header_add(response, "Content-Type", "text/event-stream");
 	srv_header_add(response, "Cache-Control", "no-store");
 	srv_answer(r, 200, response, 0);
