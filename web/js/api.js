@@ -40,7 +40,7 @@ async function refusal(response) {
   return new ApiError(response.status, error.code || "http", message, after);
 }
 
-async function request(method, path, { query, body, signal, exact } = {}) {
+async function request(method, path, { query, body, signal, exact, again } = {}) {
   const url = new URL(BASE + path, location.origin);
   for (const [k, v] of Object.entries(query || {})) if (v !== "" && v !== null && v !== undefined) url.searchParams.set(k, v);
   const headers = { Accept: "application/json" };
@@ -55,6 +55,11 @@ async function request(method, path, { query, body, signal, exact } = {}) {
   }
   if (!response.ok) {
     const error = await refusal(response);
+    // The server was started anew, and its tokens with it: ask for one, once.
+    if (error.code === "csrf" && !again) {
+      state.csrf = (await request("GET", "/session")).csrf;
+      return request(method, path, { query, body, signal, exact, again: true });
+    }
     if (error.status === 401 && path !== "/session") state.onUnauthorized();
     throw error;
   }

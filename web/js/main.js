@@ -51,7 +51,7 @@ route("/audit", audit);
 
 const main = h("main", { id: "main", tabindex: "-1" });
 const frame = h("div", { class: "frame" });
-let drawnFor = null;
+let drawnFor; // the session that the frame was drawn for
 
 function brand() {
   return link("/", [h("img", { src: document.querySelector("link[rel=icon]").href, alt: "", width: "28", height: "28" }), h("span", {}, "Sluice")], { class: "brand", "aria-label": "Sluice, overview" });

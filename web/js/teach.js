@@ -4,9 +4,9 @@ import { h } from "./dom.js";
 import { command } from "./ui.js";
 
 export function firstJob() {
-  const json = `'{"type":"hello","input":{"name":"world"}}'`;
+  const run = `'{"type":"run","input":{"argv":["echo","hello, river"]}}'`;
   return h("div", { class: "commands" },
-    command(`sluice enqueue hello '{"name":"world"}'`, "From a terminal on this machine:"),
-    command(`curl -sS ${location.origin}/api/v1/chains -H 'Content-Type: application/json' -d ${json}`, "Or over HTTP, from anywhere that may:"),
-    command(`sluice worker --type hello='echo hello, $SLUICE_JOB_ID'`, "And a worker that runs it, with any command as the handler:"));
+    command("sluice run --detach -- echo 'hello, river'", "On this machine, any command as a job; the worker of sluice up runs it:"),
+    command(`curl -sS ${location.origin}/api/v1/chains -H 'Content-Type: application/json' -d ${run}`, "The same over HTTP:"),
+    command(`sluice enqueue mail '{"to":"ada"}' && sluice worker --type mail='cat' --drain`, "A type of your own, and a worker for it:"));
 }

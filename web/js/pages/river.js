@@ -47,7 +47,7 @@ function model(g, stats, eventRate) {
       { name: "Workers", href: "/workers", big: compact(first(totals.running, 0)), unit: "running", lines: [["workers", compact(first(stats && stats.workers, 0))], ["pickup p50", stats && stats.pickup_ms && stats.pickup_ms.p50 !== null ? duration(stats.pickup_ms.p50) : "–"], ["failing", `${rate(first(rates.failed, 0))}/s`, rates.failed ? "bad" : ""]] },
       { name: "Log", href: "/river#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["furthest behind", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
       { name: "Coordinator", href: "/river#coordinator", big: compact(g.c.depth), unit: `of ${compact(g.c.capacity)}`, kind: open ? "bad" : g.c.state !== "ok" ? "warn" : "", basin: { ...g.c }, lines: [["breaker", g.c.breaker, open ? "bad" : "good"], ["concurrency", compact(first(g.c.concurrency, 0))], ["retrying", compact(first(g.c.retrying, 0))]] },
-      { name: "Events", href: "/jobs", big: compact(first(g.events.offset, written)), unit: "rows", lines: [["written", `${rate(perSecond)}/s`], ["batches", compact(first(g.c.batches, 0))], ["refused", compact(first(g.c.dead_letters, 0)), g.c.dead_letters ? "bad" : ""]] },
+      { name: "Events", href: "/jobs", big: compact(first(g.events.offset, written)), unit: "rows", lines: [["written", `${rate(perSecond)}/s`], ["batches", compact(first(g.c.batches, 0))], ["refused", compact(first(g.c.refused, g.c.dead_letters, 0)), first(g.c.refused, g.c.dead_letters) ? "bad" : ""]] },
     ],
     flows: [
       { n: rates.started, text: `${rate(first(rates.started, 0))}/s`, name: "started" },
