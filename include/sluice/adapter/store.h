@@ -33,8 +33,8 @@
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 2
-#define SL_SCHEMA_VERSION 2
+#define SL_STORE_VERSION 3
+#define SL_SCHEMA_VERSION 3
 
 typedef struct sl_store_tx sl_store_tx;
 
@@ -337,6 +337,18 @@ struct sl_store_ops {
 	void (*offer)(void *store, struct sl_offer *offer);
 	/* 1: it is withdrawn. 0: it was taken, and `taken` has been called or will be. */
 	int (*withdraw)(void *store, struct sl_offer *offer);
+
+	/* ---- looking from outside ---- */
+	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */
+	int (*leases)(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
+		      struct sl_err *err);
+	/* The newest failed jobs, grouped: the largest group first, then by the newest job. What it costs depends on
+	 * filter->scan, not on how many jobs there are. */
+	int (*errors)(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		      struct sl_err *err);
+	/* In the order of (stream, incarnation), behind *after (NULL: from the first; only those two are looked at). */
+	int (*event_streams)(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			     void *ctx, struct sl_err *err);
 };
 
 /* An open store: a table and its state. Made by sl_store_sqlite_open, sl_store_postgres_open, or by you. */

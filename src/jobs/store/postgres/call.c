@@ -116,13 +116,15 @@ static const char *const relax[] = {
 };
 
 /* Lists are rare and large: a statement for each setting is cheap beside them. */
-int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res, struct sl_err *err)
+int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
+			    struct sl_err *err)
 {
 	assert(call->tx == NULL);
 	call->kind = PG_LONG;
 	begin(call);
 	for (size_t i = 0; i < SL_COUNT(relax); i++)
-		(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
+		if (!indexed || strstr(relax[i], "enable_seqscan") == NULL)
+			(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
 	int at = sl__pg_call_send_sql(call, sql);
 	int rc = sl__pg_call_run(call, true, err);
 	if (rc == 0)

@@ -130,6 +130,14 @@ static const char promote[] =
 	"tally AS (INSERT INTO {s}.tally (type, status, n) SELECT " type ", " status ", " n " FROM " from              \
 	" GROUP BY 1, 2)"
 
+/* Jobs that fail or are cancelled are also kept in a list of their own. What a process of an earlier version left there
+ * does no harm: whoever reads it looks at the job. */
+#define STOP(status, from)                                                                                             \
+	"stop AS (INSERT INTO {s}.stopped (status, id, chain_id) SELECT " status ", id, chain_id FROM " from           \
+	" ON CONFLICT DO NOTHING)"
+#define GO_ON(status)                                                                                                  \
+	"go AS (DELETE FROM {s}.stopped x USING j WHERE x.status = j." status " AND x.id = j.id)"
+
 #define CHAIN_STATUS(a) "coalesce(" a ".chain_status, " a ".status)"
 
 /* $1 ids, $2 fences, $3 charges, $4 outputs, $5 started, $6 worker, $7 claims whose lease goes */
@@ -208,6 +216,7 @@ static const char settle[] =
 	" SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 END, worker,"
 	" error, started, now FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
 	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[])),"
+	STOP("5", "s WHERE kind = 4") ","
 	TALLY("type", "CASE kind WHEN 4 THEN 5 ELSE 4 END", "count(*)", "s WHERE kind IN (1, 2, 4)")
 	" SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
@@ -370,6 +379,7 @@ static const char end[] =
 	" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
 	"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM j WHERE id = chain_id UNION ALL SELECT key, id"
 	" FROM h) e WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0),"
+	STOP("$2", "j WHERE $2 <> 4") ","
 	TALLY("type", "$2", "count(*)", "j")
 	" SELECT j.id, j.chain_id, j.type, EXISTS (SELECT 1 FROM a WHERE a.job_id = j.id),"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = j.chain_id), j.watched) FROM j ORDER BY j.id";
@@ -383,6 +393,7 @@ static const char redrive[] =
 	"h AS (UPDATE {s}.job h SET chain_status = 2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 	" SELECT id, fence, priority, false, type FROM j WHERE status = 2),"
+	GO_ON("was") ","
 	TALLY("type", "was", "-count(*)", "j")
 	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
 
@@ -409,6 +420,7 @@ static const char delete_chains[] =
 	"b AS (DELETE FROM {s}.blocker WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c))),"
+	GO_ON("status") ","
 	TALLY("type", "status", "-count(*)", "j WHERE status IN (4, 5, 6)") " SELECT j.id, j.chain_id, j.type,"
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
 	" j.id";
@@ -468,6 +480,32 @@ static const char outstanding[] =
 	" (SELECT count(*) FROM {s}.sched q WHERE q.type = ANY ($1) AND q.due > " NOW " AND NOT q.tried),"
 	" (SELECT count(*) FROM {s}.job j WHERE j.id = ANY (ARRAY(SELECT DISTINCT b.job_id FROM {s}.blocker b"
 	" WHERE NOT b.done)) AND j.status = 1 AND j.type = ANY ($1))";
+
+/* ---- looking from outside ---- */
+
+/* $1 behind this claim, $2 limit */
+#define LEASE_JOBS(l)                                                                                                  \
+	"unnest(" l ".ids, " l ".fences) AS u(id, fence) JOIN {s}.job j ON j.id = u.id AND j.fence = u.fence"          \
+	" AND j.status = 2"
+static const char leases[] =
+	"SELECT l.claim, l.worker, l.claimed_at, l.until, j.id, j.type FROM (SELECT * FROM {s}.lease o"
+	" WHERE o.claim > $1::uuid AND EXISTS (SELECT 1 FROM " LEASE_JOBS("o") ")"
+	" ORDER BY o.claim LIMIT $2::bigint) l CROSS JOIN LATERAL " LEASE_JOBS("l") " ORDER BY l.claim, j.id";
+
+/* $1 below this id, $2 how many jobs to look at, $3 types or NULL, $4 limit */
+static const char errors[] =
+	"SELECT e.type, e.line, count(*), min(e.ended_at), max(e.ended_at), max(e.id) FROM"
+	" (SELECT j.id, j.type, j.ended_at, " SL__PG_ERROR_LINE " AS line FROM (SELECT x.id FROM {s}.stopped x"
+	" WHERE x.status = 5 AND x.id < $1::bigint ORDER BY x.id DESC LIMIT $2::bigint) x"
+	" JOIN {s}.job j ON j.id = x.id AND j.status = 5) e"
+	" WHERE $3::text[] IS NULL OR e.type = ANY ($3) GROUP BY 1, 2 ORDER BY 3 DESC, 6 DESC LIMIT $4::bigint";
+
+/* $1 $2 behind these, $3 limit */
+static const char event_streams[] =
+	"SELECT m.stream, m.incarnation, m.mark, e.ts FROM {s}.event_mark m LEFT JOIN LATERAL (SELECT e.ts"
+	" FROM {s}.job_events e WHERE e.stream = m.stream AND e.incarnation = m.incarnation"
+	" ORDER BY e.sequence DESC LIMIT 1) e ON true WHERE (m.stream, m.incarnation) > ($1::text, $2::bigint)"
+	" ORDER BY m.stream, m.incarnation LIMIT $3::bigint";
 
 /* ---- events ---- */
 
@@ -586,6 +624,11 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			 "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 			 " SELECT id, 1, priority, false, type FROM u)"
 			 " SELECT id, type FROM u",
+	[ST_LEASES] = leases,
+	[ST_ERRORS] = errors,
+	[ST_ERRORS_REACHED] = "SELECT id FROM {s}.stopped WHERE status = 5 AND id < $1::bigint ORDER BY id DESC"
+			      " LIMIT 1 OFFSET $2::bigint",
+	[ST_EVENT_STREAMS] = event_streams,
 	[ST_EVENT_MARKS] = event_marks,
 	[ST_EVENT_KNOWN] = event_known,
 	[ST_EVENT_INSERT] = event_insert,

@@ -47,7 +47,7 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 		sl__free(&s->env, sql);
 		return rc;
 	}
-	rc = sl__pg_call_run_relaxed(&call, sql, &res, err);
+	rc = sl__pg_call_run_relaxed(&call, sql, false, &res, err);
 	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
 		const struct sl_job_count count = {.type = sl__pg_text(res, i, 0),
 						   .status = (enum sl_job_status)sl__pg_int4(res, i, 1),

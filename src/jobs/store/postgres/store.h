@@ -59,7 +59,11 @@
 	X(EVENT_INSERT)                                                                                                \
 	X(EVENT_ADVANCE)                                                                                               \
 	X(EVENTS_OF_JOB)                                                                                               \
-	X(EVENTS_ALL)
+	X(EVENTS_ALL)                                                                                                  \
+	X(LEASES)                                                                                                      \
+	X(ERRORS)                                                                                                      \
+	X(ERRORS_REACHED)                                                                                              \
+	X(EVENT_STREAMS)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,
@@ -67,6 +71,9 @@ enum pg_statement {
 #undef PG_STATEMENT_ENUM
 		ST_COUNT
 };
+
+/* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
+#define SL__PG_ERROR_LINE "left(split_part(coalesce(j.error, ''), E'\\n', 1), 500)"
 
 /* sql.c: the texts, with {s} where the schema goes. */
 extern const char *const sl__pg_sql[ST_COUNT];
@@ -145,8 +152,9 @@ static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int
 SL_MUST_CHECK int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res,
 				  struct sl_err *err);
 
-/* SQL that is planned anew, with the planner as it comes, for a call of its own. */
-SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res,
+/* SQL that is planned anew, with the planner as it comes, for a call of its own. indexed: but not by reading a table
+ * from end to end where there is an index. */
+SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
 					  struct sl_err *err);
 
 /* Tell listeners; l and its members may be NULL. */
@@ -294,6 +302,13 @@ int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
 
 /* ---- read.c, list.c, stats.c ---- */
+/* Whom a row is told to. Columns as in get_job and get_chain of sql.c. */
+struct pg_row_to {
+	sl_job_fn *job; /* or */
+	sl_chain_fn *chain;
+	void *ctx;
+};
+int sl__pg_tell_row(const PGresult *res, int row, const struct pg_row_to *to);
 int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
@@ -302,6 +317,13 @@ int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
+
+/* ---- look.c ---- */
+int sl__pg_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		  struct sl_err *err);
+int sl__pg_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			 void *ctx, struct sl_err *err);
 
 /* ---- cron.c ---- */
 int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);

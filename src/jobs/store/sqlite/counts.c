@@ -49,8 +49,7 @@ static const char outstanding_sql[] =
 												  "type") " AND "
 													  "status=1)";
 
-/* A JSON array of the names. */
-static int types_json(struct sl__buf *b, const char *const *types, size_t n_types)
+int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types)
 {
 	for (size_t i = 0; i < n_types; i++) {
 		(void)sl__buf_str_append(b, i == 0 ? "[\"" : ",\"");
@@ -95,7 +94,7 @@ int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, st
 	struct sq_store *s = store;
 	struct sl__buf json;
 	sl__buf_init(&json, &s->env);
-	int rc = types_json(&json, types, n_types);
+	int rc = sl__sq_types_json(&json, types, n_types);
 	rc = rc != 0 ? sl_err_set(err, rc, "no memory for a list of types") : read_outstanding(s, json.data, out, err);
 	sl__buf_fini(&json);
 	return rc;

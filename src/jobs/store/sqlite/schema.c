@@ -72,8 +72,13 @@ static const char to_1[] =
 /* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. */
 static const char to_2[] = "ALTER TABLE job_events ADD COLUMN partial INTEGER NOT NULL DEFAULT 0;";
 
+/* Failed and cancelled jobs, and their chains, can be listed in the order of ids however many there are. */
+static const char to_3[] = "DROP INDEX sluice_job_failed; DROP INDEX sluice_job_cancelled;"
+			   "CREATE INDEX sluice_job_stopped ON sluice_job(status) WHERE status>=5;"
+			   "CREATE INDEX sluice_job_stopped_chain ON sluice_job(status,chain_id) WHERE status>=5;";
+
 /* steps[n] leads from version n to n+1. */
-static const char *const steps[] = {to_1, to_2};
+static const char *const steps[] = {to_1, to_2, to_3};
 _Static_assert(SL_COUNT(steps) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* 0: an empty file, or one without a store in it. */

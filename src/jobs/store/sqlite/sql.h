@@ -35,6 +35,12 @@
 	"CASE WHEN j.status=2 THEN (SELECT 1 FROM sluice_lease l, json_each(l.jobs) e"                                 \
 	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END"
 
+/* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
+#define SQ_ERROR_LINE                                                                                                  \
+	"substr(coalesce(j.error,''),1,min(500,coalesce(nullif(instr(j.error,char(10)),0)-1,500)))"
+/* Failed jobs in the order of ids: the index's condition must stand there as it is. */
+#define SQ_FAILED "sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5"
+
 /* X(name, text) */
 #define SQ_STATEMENTS(X)                                                                                               \
 	X(BEGIN, "BEGIN IMMEDIATE")                                                                                    \
@@ -174,6 +180,21 @@
 	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")          \
 	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                       \
 		     " ORDER BY offset LIMIT ?2")                                                                      \
+	/* ---- looking from outside ---- */                                                                           \
+	X(LEASES, "SELECT l.claim,l.worker,l.claimed_us,l.until_us,j.id,j.type FROM (SELECT * FROM sluice_lease s"     \
+		  " WHERE s.claim>?1 AND EXISTS(SELECT 1 FROM json_each(s.jobs) e JOIN sluice_job j"                   \
+		  " ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value AND j.status=2) ORDER BY s.claim LIMIT ?2) l,"  \
+		  " json_each(l.jobs) e JOIN sluice_job j ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value"          \
+		  " AND j.status=2 ORDER BY l.claim,j.id")                                                             \
+	X(ERRORS, "SELECT type,line,count(*) AS n,min(ended_us),max(ended_us),max(id) AS newest FROM"                  \
+		  " (SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line FROM " SQ_FAILED                          \
+		  " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT ?2)"                                                \
+		  " WHERE ?3 IS NULL OR type IN (SELECT value FROM json_each(?3))"                                     \
+		  " GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT ?4")                                          \
+	X(ERRORS_REACHED, "SELECT j.id FROM " SQ_FAILED " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT 1 OFFSET ?2") \
+	X(STREAMS, "SELECT m.stream,m.incarnation,m.mark,(SELECT e.ts_us FROM job_events e WHERE e.stream=m.stream"    \
+		   " AND e.incarnation=m.incarnation ORDER BY e.sequence DESC LIMIT 1) FROM sluice_event_mark m"       \
+		   " WHERE ?1 IS NULL OR (m.stream,m.incarnation)>(?1,?2) ORDER BY m.stream,m.incarnation LIMIT ?3")   \
 	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"

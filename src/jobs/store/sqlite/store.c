@@ -318,6 +318,9 @@ static const struct sl_store_ops ops = {
 	.cron_fire = sl__sq_cron_fire,
 	.events_append = sl__sq_events_append,
 	.events_read = sl__sq_events_read,
+	.leases = sl__sq_leases,
+	.errors = sl__sq_errors,
+	.event_streams = sl__sq_event_streams,
 };
 
 static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)

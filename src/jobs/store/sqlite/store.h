@@ -213,8 +213,16 @@ int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
+/* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
+int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
 void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
 void sl__sq_read_chain(sqlite3_stmt *s, struct sl_chain *chain);
+/* look.c */
+int sl__sq_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		  struct sl_err *err);
+int sl__sq_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			 void *ctx, struct sl_err *err);
 /* cron.c, events.c */
 int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
 int sl__sq_cron_remove(void *store, const char *name, struct sl_err *err);
