@@ -197,6 +197,7 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 		if (srv_wait(h, &h->idle, &h->mu, deadline) == ETIMEDOUT)
 			break;
 	bool late = atomic_load(&h->n_active) > 0;
+	h->closing = true;
 	abandon_held(h);
 	while (atomic_load(&h->n_suspended) > 0)
 		srv_wait(h, &h->idle, &h->mu, SL_FOREVER);

@@ -8,19 +8,22 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *const field_names[F_COUNT] = {
-	[F_HOST] = "Host",
-	[F_ORIGIN] = "Origin",
-	[F_AUTHORIZATION] = "Authorization",
-	[F_COOKIE] = "Cookie",
-	[F_FETCH_SITE] = "Sec-Fetch-Site",
-	[F_FETCH_MODE] = "Sec-Fetch-Mode",
-	[F_CSRF] = "X-CSRF-Token",
-	[F_REQUEST_ID] = "X-Request-Id",
-	[F_LENGTH] = "Content-Length",
-	[F_CODING] = "Transfer-Encoding",
-	[F_EXPECT] = "Expect",
-	[F_CONTENT_CODING] = "Content-Encoding",
+static const struct {
+	const char *name;
+	size_t len;
+} fields[F_COUNT] = {
+	[F_HOST] = {"Host", sizeof "Host" - 1},
+	[F_ORIGIN] = {"Origin", sizeof "Origin" - 1},
+	[F_AUTHORIZATION] = {"Authorization", sizeof "Authorization" - 1},
+	[F_COOKIE] = {"Cookie", sizeof "Cookie" - 1},
+	[F_FETCH_SITE] = {"Sec-Fetch-Site", sizeof "Sec-Fetch-Site" - 1},
+	[F_FETCH_MODE] = {"Sec-Fetch-Mode", sizeof "Sec-Fetch-Mode" - 1},
+	[F_CSRF] = {"X-CSRF-Token", sizeof "X-CSRF-Token" - 1},
+	[F_REQUEST_ID] = {"X-Request-Id", sizeof "X-Request-Id" - 1},
+	[F_LENGTH] = {"Content-Length", sizeof "Content-Length" - 1},
+	[F_CODING] = {"Transfer-Encoding", sizeof "Transfer-Encoding" - 1},
+	[F_EXPECT] = {"Expect", sizeof "Expect" - 1},
+	[F_CONTENT_CODING] = {"Content-Encoding", sizeof "Content-Encoding" - 1},
 };
 
 static char *copy(srv_request *r, const char *s, size_t n)
@@ -33,10 +36,10 @@ static char *copy(srv_request *r, const char *s, size_t n)
 	return p;
 }
 
-static int known_field(const char *name)
+static int known_field(const char *name, size_t len)
 {
 	for (int i = 0; i < F_COUNT; i++)
-		if (strcasecmp(name, field_names[i]) == 0)
+		if (fields[i].len == len && strcasecmp(name, fields[i].name) == 0)
 			return i;
 	return -1;
 }
@@ -61,7 +64,7 @@ static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char
 {
 	srv_request *r = cls;
 	struct pair *h = &r->headers[r->n_headers];
-	int known = known_field(name);
+	int known = known_field(name, name_len);
 	(void)kind;
 	if (known == F_AUTHORIZATION || known == F_COOKIE)
 		return note_secret(r, known, value, value_len);

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 
 #define GONE_AT_ONCE 64
+#define TICK_MAX_NS 250000000
+#define TICK_MIN_NS 1000000
 
 static void name_address(struct srv_conn *c)
 {
@@ -124,7 +126,8 @@ static int64_t period(const srv_http *h)
 	int64_t p = h->header_deadline_ns < h->request_deadline_ns ? h->header_deadline_ns : h->request_deadline_ns;
 	if (h->heartbeat_ns < p)
 		p = h->heartbeat_ns;
-	return p / 4 < 250000000 ? p / 4 : 250000000;
+	p /= 4;
+	return p > TICK_MAX_NS ? TICK_MAX_NS : p < TICK_MIN_NS ? TICK_MIN_NS : p;
 }
 
 /* What is done at every tick without a lock. */

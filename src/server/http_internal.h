@@ -175,6 +175,7 @@ struct srv_http {
 	struct srv_conn *conns;
 	size_t n_conns;
 	bool workers_end, ticker_end, ticker_again;
+	bool closing; /* no connection may be suspended from here on */
 	pthread_t *workers, ticker;
 	int32_t n_started;
 	bool ticker_started;
@@ -225,8 +226,8 @@ void srv_header_add(struct MHD_Response *response, const char *name, const char 
 /* http_pool.c */
 int srv_pool_start(srv_http *h, struct sl_err *err);
 void srv_pool_stop(srv_http *h);
-/* Network thread; r has its body. true: it is answered, queue it; false: it was suspended. */
-bool srv_dispatch(srv_request *r);
+/* Network thread; r has its body. 1: it is answered, queue that; 0: it is suspended; -1: cut the connection. */
+int srv_dispatch(srv_request *r);
 void srv_hold(srv_request *r);                    /* h->mu held */
 void srv_unhold(srv_request *r);                  /* takes h->mu */
 void srv_queue_push(srv_http *h, srv_request *r); /* h->mu held */

@@ -96,7 +96,15 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
 	if ((state & R_ABANDONED) != 0)
 		return MHD_NO;
 	atomic_store(&r->conn->deadline_ns, SL_FOREVER);
-	return srv_dispatch(r) ? queue_answer(r) : MHD_YES;
+	int rc = srv_dispatch(r);
+	return rc > 0 ? queue_answer(r) : rc == 0 ? MHD_YES : MHD_NO;
+}
+
+/* What libmicrohttpd itself answered to something that is not a request; 0: nothing. */
+static int status_of(struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+	return info != NULL ? (int)info->http_status : 0;
 }
 
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode code)
@@ -104,7 +112,6 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 	srv_http *h = cls;
 	srv_request *r = *ctx;
 	int64_t now = srv_mono_ns(h);
-	(void)mhd;
 	(void)code;
 	if (r == NULL)
 		return;
@@ -117,8 +124,11 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 	/* Before it was dispatched nobody but us answers. Afterwards a handler may still run: it answers into nothing.
 	 */
 	unsigned old = atomic_fetch_or(&r->state, R_ABANDONED);
-	if ((old & R_ANSWERED) != 0 || !r->dispatched)
+	if ((old & R_ANSWERED) != 0 || !r->dispatched) {
+		if ((old & R_ANSWERED) == 0)
+			r->status = status_of(mhd);
 		srv_record_access(r, now);
+	}
 	if ((old & R_ANSWERED) == 0 && !r->dispatched)
 		srv_request_unref(r);
 	srv_request_detach(r);

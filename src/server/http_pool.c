@@ -57,7 +57,7 @@ void srv_queue_push(srv_http *h, srv_request *r)
 	pthread_cond_signal(&h->work);
 }
 
-/* Call the handler; the reference of the caller goes. */
+/* The caller holds a reference: the answer may have come, and r gone for everybody else, when the handler returns. */
 static void run_handler(srv_request *r)
 {
 	const struct srv_endpoint *e = r->match.endpoint;
@@ -68,36 +68,64 @@ static void run_handler(srv_request *r)
 	}
 }
 
-static void dispatch_to_pool(srv_request *r)
+/*
+ * Suspend the connection for a request that is not answered, with h->mu held. false: the server ends, and nothing may
+ * be suspended any more. R_SUSPENDED is the last to be set: whoever answered in between leaves the resuming to us.
+ */
+static bool suspend_held(srv_request *r)
 {
-	srv_http *h = r->h;
-	atomic_fetch_add(&r->refs, 1);
+	if (r->h->closing)
+		return false;
 	srv_suspend(r);
-	atomic_fetch_or(&r->state, R_SUSPENDED);
-	pthread_mutex_lock(&h->mu);
 	srv_hold(r);
-	srv_queue_push(h, r);
-	pthread_mutex_unlock(&h->mu);
+	if ((atomic_fetch_or(&r->state, R_SUSPENDED) & R_ANSWERED) != 0)
+		srv_resume(r, true);
+	return true;
 }
 
-bool srv_dispatch(srv_request *r)
+static int dispatch_to_pool(srv_request *r)
+{
+	srv_http *h = r->h;
+	pthread_mutex_lock(&h->mu);
+	bool going = suspend_held(r);
+	if (going) {
+		atomic_fetch_add(&r->refs, 1);
+		srv_queue_push(h, r);
+	}
+	pthread_mutex_unlock(&h->mu);
+	if (going)
+		return 0;
+	srv_error(r, 503, "stopping", "the server is stopping");
+	return 1;
+}
+
+int srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
 	r->dispatched = true;
-	if ((r->match.endpoint->route.flags & SRV_QUICK) == 0) {
-		dispatch_to_pool(r);
-		return false;
-	}
+	if ((r->match.endpoint->route.flags & SRV_QUICK) == 0)
+		return dispatch_to_pool(r);
 	run_handler(r);
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
-		return true;
-	srv_suspend(r);
+		return 1;
 	pthread_mutex_lock(&h->mu);
-	srv_hold(r);
+	bool going = suspend_held(r);
 	pthread_mutex_unlock(&h->mu);
-	if ((atomic_fetch_or(&r->state, R_SUSPENDED) & R_ANSWERED) != 0)
-		srv_resume(r, false);
-	return false;
+	if (going)
+		return 0;
+	return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
+}
+
+static void run(srv_request *r)
+{
+	if (r->stream != NULL)
+		srv_stream_run(r);
+	else if ((atomic_load(&r->state) & R_ABANDONED) != 0)
+		srv_error(r, 503, "stopping",
+			  "the server is stopping"); /* nobody reads it; the handler's world may be gone */
+	else
+		run_handler(r);
+	srv_request_unref(r);
 }
 
 static void *worker_main(void *ctx)
@@ -117,11 +145,7 @@ static void *worker_main(void *ctx)
 		if (h->queue_first == NULL)
 			h->queue_last = NULL;
 		pthread_mutex_unlock(&h->mu);
-		if (r->stream != NULL)
-			srv_stream_run(r);
-		else
-			run_handler(r);
-		srv_request_unref(r);
+		run(r);
 		pthread_mutex_lock(&h->mu);
 	}
 	pthread_mutex_unlock(&h->mu);

@@ -13,7 +13,6 @@
  */
 #include "http_internal.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,7 +187,9 @@ void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx
 		return;
 	}
 	*s = (srv_stream){.r = r, .ops = *ops, .ctx = ctx, .last_ns = srv_mono_ns(r->h)};
+	pthread_mutex_lock(&r->h->mu); /* the ticker looks at held requests */
 	r->stream = s;
+	pthread_mutex_unlock(&r->h->mu);
 	r->is_stream = true;
 	atomic_fetch_add(&r->h->n_streams, 1);
 	srv_header_add(response, "Content-Type", "text/event-stream");
