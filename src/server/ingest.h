@@ -53,7 +53,7 @@ struct srv_publish {
 	bool settled;
 	int rc; /* 0, SL_EREFUSED, SL_ECONFLICT */
 	uint64_t mark, refused;
-	char why[200];
+	char why[SL_ERR_MSG_BYTES];
 };
 
 struct srv_publish *srv_publish_new(size_t body_len);

@@ -25,9 +25,10 @@ static srv_request *take_request(struct srv_publish *p)
 
 static void answer_mark(srv_request *r, const struct srv_publish *p)
 {
-	Sluice__V1__PublishJobEventsResponse m = SLUICE__V1__PUBLISH_JOB_EVENTS_RESPONSE__INIT;
+	Sluice__V1__PublishJobEventsResponse m;
 	uint8_t bytes[ANSWER_BYTES];
 	char text[ANSWER_BYTES];
+	sluice__v1__publish_job_events_response__init(&m);
 	m.mark = p->mark;
 	if (p->json) {
 		int n = snprintf(text, sizeof text, "{\"mark\":\"%" PRIu64 "\"}", p->mark);

@@ -20,6 +20,7 @@
 
 #define RUN_ITEMS 64 /* in one transaction: the stores look for a stream's mark in a list */
 #define AWAY_MS 1000
+#define ONE_BY_ONE SL_EGAP /* any of those that is_theirs knows */
 
 struct lane {
 	struct sl_event_row *rows;
@@ -174,7 +175,7 @@ static int take_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_
 	while (last < batch->n && last - first < RUN_ITEMS && is_plain(item(batch, last)))
 		last++;
 	*end = last > first ? last : first + 1;
-	int rc = last - first > 1 ? append_run(in, l, batch, first, last, err) : SL_EGAP;
+	int rc = last - first > 1 ? append_run(in, l, batch, first, last, err) : ONE_BY_ONE;
 	for (size_t i = first; is_theirs(rc) && i < *end; i++) {
 		int one = item(batch, i)->settled ? 0 : take_one(in, item(batch, i), err);
 		if (one != 0)
@@ -220,6 +221,9 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		err->error_class = SL_CLASS_POISON;
 	} else if (err->error_class == SL_CLASS_FATAL) {
 		say_away(batch);
+	} else if (err->error_class != SL_CLASS_THROTTLED) {
+		/* What is wrong with the store is not wrong with an item. */
+		err->error_class = SL_CLASS_TRANSIENT;
 	}
 	return rc;
 }
