@@ -36,9 +36,10 @@ static int read_handlers(struct service *s)
 
 static int open_log(struct service *s)
 {
-	struct workerlog_opts opts = {WORKERLOG_OPTS_INIT, .wal_dir = opt_str(s->args, "wal")};
+	struct workerlog_opts opts;
+	int rc = workerlog_read_opts(s->cli, s->args, &opts);
 
-	return workerlog_open(s->cli, NULL, &s->store, &opts, &s->log);
+	return rc ? rc : workerlog_open(s->cli, NULL, &s->store, &opts, &s->log);
 }
 
 static int start(struct service *s)
@@ -201,6 +202,7 @@ static const struct opt opts_table[] = {
 		 "sent"},
 	{.name = "id", .kind = OPT_STRING, .arg = "NAME", .help = "The worker's name (default a random UUID)"},
 	WORKERLOG_OPT_WAL,
+	WORKERLOG_OPTS_SERVER,
 	{.name = "kill-grace",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",

@@ -20,6 +20,8 @@
 #define CLEAN_EVERY_MS 86400000
 #define RETENTION_DAYS 30
 
+#define SERVER_BATCH 500 /* events in a request, within batch_bytes: a round trip costs more than to the store */
+
 #define RUN_KILLED "the 'sluice run' of this command was killed"
 
 static int too_long(struct cli *cli, const char *path)
@@ -69,6 +71,8 @@ static struct sl_wal_opts wal_opts(struct workerlog *log)
 {
 	struct sl_wal_opts opts = log->opts.wal;
 
+	if (log->opts.server && opts.batch_records == 0)
+		opts.batch_records = SERVER_BATCH;
 	opts.env = log->env;
 	opts.wal_dir = log->dir;
 	opts.archive_dir = log->archive;
@@ -232,6 +236,16 @@ void workerlog_nudge(struct workerlog *log)
 }
 
 /* ---- our own ---- */
+
+int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out)
+{
+	*out = (struct workerlog_opts){WORKERLOG_OPTS_INIT, .wal_dir = opt_str(args, "wal"),
+				       .server = opt_str(args, "server"), .token_file = opt_str(args, "token-file"),
+				       .ca_file = opt_str(args, "ca-file")};
+	if (!out->server && (out->token_file || out->ca_file))
+		return cli_usage(cli, "--%s is for a --server", out->token_file ? "token-file" : "ca-file");
+	return 0;
+}
 
 static int start_sending(struct workerlog *log)
 {

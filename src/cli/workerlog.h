@@ -58,6 +58,25 @@ struct workerlog {
 		.help = "Where output is kept until it is in the store (default ~/.sluice/wal)"                        \
 	}
 
+/* Where the output goes instead of into the store directly. */
+#define WORKERLOG_OPTS_SERVER                                                                                            \
+	{.name = "server",                                                                                               \
+	 .kind = OPT_STRING,                                                                                             \
+	 .arg = "URL",                                                                                                   \
+	 .help = "Send output to this server of the same store, http://… or https://…, instead of writing it there " \
+		 "directly"},                                                                                            \
+		{.name = "token-file",                                                                                   \
+		 .kind = OPT_STRING,                                                                                     \
+		 .arg = "FILE",                                                                                          \
+		 .help = "Its first line is sent as a bearer token to the server"},                                      \
+	{                                                                                                                \
+		.name = "ca-file", .kind = OPT_STRING, .arg = "FILE",                                                    \
+		.help = "Certificates to trust instead of the system's, PEM"                                             \
+	}
+
+/* The options above, and --wal; 0, or 64 after a line on stderr. */
+int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out);
+
 /* Streams whose name begins so are of a 'sluice run': WORKERLOG_RUN_STREAM "X" has run the jobs of the type
  * WORKERLOG_RUN_TYPE "X", and nobody else does. */
 #define WORKERLOG_RUN_STREAM "run-"
