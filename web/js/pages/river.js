@@ -2,7 +2,7 @@
 // The whole flow with its numbers: where it stands, and why.
 import { h, fill, morph, reconcile } from "../dom.js";
 import { get } from "../api.js";
-import { ago, bytes, compact, duration, firstLine, num, rate } from "../format.js";
+import { ago, bytes, compact, duration, firstLine, num, rate, serverNow } from "../format.js";
 import { icon } from "../icons.js";
 import { onStats, latest } from "../live.js";
 import { drawRiver } from "../riverdraw.js";
@@ -24,7 +24,7 @@ function gather(answers) {
   };
 }
 
-// Events a second, from two looks at the counter.
+// A second's worth, from two looks at a counter.
 function meter() {
   let last = null;
   return (n) => {
@@ -35,11 +35,12 @@ function meter() {
   };
 }
 
-function model(g, stats, eventRate) {
+function model(g, stats, meters) {
   const totals = stats ? stats.totals : {}, rates = stats ? stats.rates : {};
   const lag = g.streams.reduce((n, x) => n + (x.lag || 0), first(g.streams.length ? 0 : g.log.lag, 0));
   const written = first(g.c.written, g.events.offset, 0);
-  const perSecond = first(g.events.rate, eventRate(written), 0);
+  const received = first(meters.accepted(first(g.c.accepted, 0)), 0);
+  const perSecond = first(meters.written(written), 0);
   const open = g.c.breaker !== "closed";
   return {
     stages: [
@@ -51,8 +52,8 @@ function model(g, stats, eventRate) {
     ],
     flows: [
       { n: rates.started, text: `${rate(first(rates.started, 0))}/s`, name: "started" },
-      { n: perSecond, text: `${rate(perSecond)}/s`, name: "lines" },
-      { n: perSecond, text: `${rate(perSecond)}/s`, name: "sent" },
+      { n: received, text: "", name: "lines" }, // what is written to logs elsewhere is not known before it arrives
+      { n: received, text: `${rate(received)}/s`, name: "received" },
       { n: perSecond, text: `${rate(perSecond)}/s`, name: "written" },
     ],
     dead: { n: g.deadN, text: compact(g.deadN) + (g.deadMore ? "+" : "") },
@@ -62,7 +63,7 @@ function model(g, stats, eventRate) {
 
 function newest(streams) {
   const last = streams.map((x) => x.last_at).filter(Boolean).sort().at(-1);
-  return last ? `${duration(Math.max(0, Date.now() - Date.parse(last)))} ago` : "–";
+  return last ? `${duration(Math.max(0, serverNow() - Date.parse(last)))} ago` : "–";
 }
 
 // ---- the parts below the drawing ----
@@ -117,14 +118,14 @@ export async function river({ root, signal }) {
     part.scrollIntoView({ block: "start" });
     part.querySelector("h2").focus();
   });
-  const perSecond = meter();
+  const meters = { accepted: meter(), written: meter() };
   let known = null;
 
   function draw() {
     if (!known || signal.aborted) return;
     const width = Math.floor(drawing.clientWidth);
     if (width < 100) return;
-    const made = drawRiver(model(known, latest(), perSecond), width);
+    const made = drawRiver(model(known, latest(), meters), width);
     const old = drawing.querySelector("svg.river");
     if (old) morph(old, made);
     else fill(drawing, made);
