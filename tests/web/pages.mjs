@@ -90,7 +90,7 @@ export const cases = {
     for (const name of ["Jobs store", "Workers", "Log", "Coordinator", "Events", "Dead letters"]) await stage(name).waitFor();
     await shows(page.locator(".gauge-words"), "Taking everything");
     await server.reached(await server.enqueue("many"), "completed");
-    await until(async () => /Events: 3,00\d rows/.test(await stage("Events").getAttribute("aria-label")), "three thousand lines written");
+    await until(async () => /Events: 3,00\d taken/.test(await stage("Events").getAttribute("aria-label")), "three thousand lines written");
     await shows(page.locator("#streams table"), /\d/);
     await server.enqueue("hold");
     await until(async () => (await stage("Workers").getAttribute("aria-label")).startsWith("Workers: 1 running"), "one running");

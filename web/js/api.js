@@ -73,6 +73,16 @@ export const put = (path, body) => request("PUT", path, { body });
 export const del = (path, query) => request("DELETE", path, { query });
 export const enc = encodeURIComponent;
 
+// Changes many chains. By a filter, the server does as many as fit into some seconds and says whether there are more.
+export async function changeMany(verb, what) {
+  let changed = 0;
+  for (;;) {
+    const answer = await post(`/chains/${verb}`, what);
+    changed += answer.changed;
+    if (!answer.more || !answer.changed) return changed;
+  }
+}
+
 export function setSession(session) {
   state.csrf = session ? session.csrf : null;
 }
@@ -102,7 +112,7 @@ export function stream(path, { signal, onMessage, onState = () => {}, lastId }) 
     close();
     if (signal.aborted || document.hidden) return;
     const url = new URL(BASE + path, location.origin);
-    if (last !== undefined) url.searchParams.set("after", last);
+    if (lastId !== undefined) url.searchParams.set("after", last);
     source = new EventSource(url);
     const take = (e) => {
       if (e.lastEventId) last = e.lastEventId;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Failed jobs by what went wrong: one decision for a thousand of them.
 import { h, fill, reconcile } from "../dom.js";
-import { get, post } from "../api.js";
+import { changeMany, get } from "../api.js";
 import { ago, firstLine, num, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { mayWrite } from "../session.js";
@@ -15,7 +15,7 @@ async function change(g, what, load) {
     text: `${g.type}: ${firstLine(g.error)}`, action: what === "retry" ? "Retry all" : "Delete all", danger: what === "delete" });
   if (!sure) return;
   try {
-    const { changed } = await post(`/chains/${what}`, { filter: { status: "failed", type: g.type, error: g.error } });
+    const changed = await changeMany(what, { filter: { status: "failed", type: g.type, error: g.error } });
     toast(what === "retry" ? `${plural(changed, "chain")} will run again` : `${plural(changed, "chain")} deleted`);
     await load();
   } catch (e) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs by status, type, key, time and text. A page at a time, by cursor: never the whole list, whatever its length.
 import { h, fill, reconcile, setText } from "../dom.js";
-import { get, post } from "../api.js";
+import { changeMany, get, post } from "../api.js";
 import { ago, compact, duration, firstLine, plural, serverNow } from "../format.js";
 import { key } from "../keys.js";
 import { onStats } from "../live.js";
@@ -337,7 +337,7 @@ class List {
     }
     const { order, ...filter } = asked(this.filter);
     try {
-      const { changed } = await post(`/chains/${verb}`, all ? { filter } : { chains });
+      const changed = await changeMany(verb, all ? { filter } : { chains });
       toast(`${plural(changed, "chain")} ${done}${!all && changed < chains.length ? `; ${plural(chains.length - changed, "other")} could not be, being in another state` : ""}`);
       this.clearPicks();
       await this.load();

@@ -38,23 +38,23 @@ function meter() {
 function model(g, stats, meters) {
   const totals = stats ? stats.totals : {}, rates = stats ? stats.rates : {};
   const lag = g.streams.reduce((n, x) => n + (x.lag || 0), first(g.streams.length ? 0 : g.log.lag, 0));
-  const written = first(g.c.written, g.events.offset, 0);
-  const received = first(meters.accepted(first(g.c.accepted, 0)), 0);
-  const perSecond = first(meters.written(written), 0);
+  const taken = first(g.log.taken, 0); // records, of all streams; the coordinator counts batches of them
+  const batches = first(meters.accepted(first(g.c.accepted, 0)), 0);
+  const events = first(meters.taken(taken), 0);
   const open = g.c.breaker !== "closed";
   return {
     stages: [
-      { name: "Jobs store", href: "/jobs?status=pending", big: compact(first(totals.pending, 0)), unit: "waiting", lines: [["due since", stats && stats.oldest_due_at ? duration(Math.max(0, Date.parse(stats.now) - Date.parse(stats.oldest_due_at))) : "–"], ["blocked", compact(first(totals.blocked, 0))], ["failed", compact(first(totals.failed, 0)), totals.failed ? "bad" : ""]] },
-      { name: "Workers", href: "/workers", big: compact(first(totals.running, 0)), unit: "running", lines: [["workers", compact(first(stats && stats.workers, 0))], ["pickup p50", stats && stats.pickup_ms && stats.pickup_ms.p50 !== null ? duration(stats.pickup_ms.p50) : "–"], ["failing", `${rate(first(rates.failed, 0))}/s`, rates.failed ? "bad" : ""]] },
+      { name: "Jobs store", href: "/jobs?status=pending", big: compact(first(totals.pending, 0)), unit: "waiting", lines: [["enqueued", `${rate(first(rates.enqueued, g.jobs.enqueued_per_s, 0))}/s`], ["due for", stats && stats.oldest_due_at ? duration(Math.max(0, serverNow() - Date.parse(stats.oldest_due_at))) : "–"], ["blocked", compact(first(totals.blocked, 0))]] },
+      { name: "Workers", href: "/workers", big: compact(first(totals.running, 0)), unit: "running", lines: [["workers", compact(first(stats && stats.workers, 0))], ["pickup p50", stats && stats.pickup_ms && stats.pickup_ms.p50 !== null ? duration(stats.pickup_ms.p50) : "–"], ["failed", `${rate(first(rates.failed, 0))}/s`, rates.failed ? "bad" : ""]] },
       { name: "Log", href: "/river#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["furthest behind", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
       { name: "Coordinator", href: "/river#coordinator", big: compact(g.c.depth), unit: `of ${compact(g.c.capacity)}`, kind: open ? "bad" : g.c.state !== "ok" ? "warn" : "", basin: { ...g.c }, lines: [["breaker", g.c.breaker, open ? "bad" : "good"], ["concurrency", compact(first(g.c.concurrency, 0))], ["retrying", compact(first(g.c.retrying, 0))]] },
-      { name: "Events", href: "/jobs", big: compact(first(g.events.offset, written)), unit: "rows", lines: [["written", `${rate(perSecond)}/s`], ["batches", compact(first(g.c.batches, 0))], ["refused", compact(first(g.c.refused, g.c.dead_letters, 0)), first(g.c.refused, g.c.dead_letters) ? "bad" : ""]] },
+      { name: "Events", href: "/jobs", big: compact(taken), unit: "taken", lines: [["a second", rate(events)], ["batches", compact(first(g.c.written, 0))], ["refused", compact(first(g.c.refused, g.c.dead_letters, 0)), first(g.c.refused, g.c.dead_letters) ? "bad" : ""]] },
     ],
     flows: [
       { n: rates.started, text: `${rate(first(rates.started, 0))}/s`, name: "started" },
-      { n: received, text: "", name: "lines" }, // what is written to logs elsewhere is not known before it arrives
-      { n: received, text: `${rate(received)}/s`, name: "received" },
-      { n: perSecond, text: `${rate(perSecond)}/s`, name: "written" },
+      { n: events, text: "", name: "lines" }, // what is written to logs elsewhere is not known before it arrives
+      { n: batches, text: `${rate(batches)}/s`, name: "batches" },
+      { n: events, text: `${rate(events)}/s`, name: "events" },
     ],
     dead: { n: g.deadN, text: compact(g.deadN) + (g.deadMore ? "+" : "") },
     settle: `${rate(first(rates.completed, 0))}/s completed`,
@@ -118,7 +118,7 @@ export async function river({ root, signal }) {
     part.scrollIntoView({ block: "start" });
     part.querySelector("h2").focus();
   });
-  const meters = { accepted: meter(), written: meter() };
+  const meters = { accepted: meter(), taken: meter() };
   let known = null;
 
   function draw() {
