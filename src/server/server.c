@@ -100,6 +100,7 @@ static int add_routes(srv_server *s, struct sl_err *err)
 
 	rc = rc ? rc : srv_health_add_routes(s->http, s->health, err);
 	rc = rc ? rc : add_ingest(s, err);
+	rc = rc ? rc : srv_api_add(s->http, &s->core, err);
 	return rc ? rc : srv_assets_add(s->http, err);
 }
 
@@ -230,6 +231,7 @@ void srv_server_free(srv_server *s)
 		return;
 	(void)srv_server_stop(s, 0, &err);
 	srv_http_free(s->http);
+	srv_api_free(&s->core);
 	srv_ingest_free(s->ingest);
 	srv_health_free(s->health);
 	sl_jobs_close(s->jobs);
