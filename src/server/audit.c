@@ -26,6 +26,15 @@ static int open_file(const char *path)
 	return fd >= 0 ? fd : -errno;
 }
 
+/* Whoever wrote last may have died within a line. */
+static bool ends_torn(int fd)
+{
+	struct stat st;
+	char last = '\n';
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
+	       pread(fd, &last, 1, st.st_size - 1) == 1 && last != '\n';
+}
+
 int srv_audit_open(srv_audit **out, const char *path, struct sl_err *err)
 {
 	srv_audit *a = calloc(1, sizeof *a);
@@ -40,6 +49,7 @@ int srv_audit_open(srv_audit **out, const char *path, struct sl_err *err)
 		free(a);
 		return rc;
 	}
+	a->torn = ends_torn(a->fd);
 	pthread_mutex_init(&a->mu, NULL);
 	*out = a;
 	return 0;
@@ -67,7 +77,7 @@ int srv_audit_reopen(srv_audit *a, struct sl_err *err)
 	int old = a->fd;
 	a->fd = fd;
 	a->failing = false;
-	a->torn = false;
+	a->torn = ends_torn(fd);
 	pthread_mutex_unlock(&a->mu);
 	close(old);
 	return rc;

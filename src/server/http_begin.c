@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define DROP_BYTES ((size_t)64 * 1024)
+
 static const struct {
 	const char *name;
 	size_t len;
@@ -239,10 +241,20 @@ static int body_grow(srv_request *r, size_t need)
 	return 0;
 }
 
+/* The rest of a body whose request is refused already: read, so that the client comes to see why, but not for ever. */
+static int drop(srv_request *r, size_t len)
+{
+	r->dropped += len;
+	if (r->dropped <= 2 * (size_t)r->h->body_max + DROP_BYTES)
+		return 0;
+	sl_counter_add(r->h->cut_body, 1);
+	return -1;
+}
+
 int srv_request_body(srv_request *r, const char *data, size_t len)
 {
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
-		return 0;
+		return drop(r, len);
 	if (r->body_len + len > (size_t)r->h->body_max) {
 		srv_error(r, 413, "too_big", "the body is larger than %lld bytes", (long long)r->h->body_max);
 		return 0;

@@ -97,7 +97,7 @@ struct srv_request {
 	srv_request *queue_next;
 	srv_request *held_prev, *held_next; /* h->held while suspended, h->mu */
 	bool held;
-	bool begun, dispatched, discard;
+	bool begun, dispatched;
 	bool head, has_body;
 	char method[16];
 	char *target; /* as sent */
@@ -111,7 +111,7 @@ struct srv_request {
 	const char *field[F_COUNT];
 	unsigned seen[F_COUNT];
 	char *body;
-	size_t body_len, body_cap;
+	size_t body_len, body_cap, dropped;
 	json_t *json;
 	char id[65];
 	char address[SRV_ADDRESS_BYTES];

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +15,8 @@ static int split(const char *listen, char *host, size_t size, const char **port)
 {
 	const char *colon = strrchr(listen, ':');
 	size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
-	if (colon == NULL || colon[1] == '\0' || n + 1 > size || strspn(colon + 1, "0123456789") != strlen(colon + 1))
+	if (colon == NULL || colon[1] == '\0' || n + 1 > size || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+	    strlen(colon + 1) > 5 || atoi(colon + 1) > 65535)
 		return -1;
 	if (n >= 2 && listen[0] == '[' && listen[n - 1] == ']') {
 		listen++;

@@ -141,6 +141,8 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *s)
 	return strlen(s);
 }
 
+static void on_log(void *cls, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
+
 static void on_log(void *cls, const char *fmt, va_list args)
 {
 	char text[256];
