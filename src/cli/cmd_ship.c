@@ -31,7 +31,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000 };
+enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000, NOTE_MS = 2000 };
 
 struct ship {
 	struct cli *cli;
@@ -173,11 +173,13 @@ static int ship_all(struct ship *s)
 
 /* ---- the end ---- */
 
-static uint64_t pending(struct ship *s)
+/* The target's mark is known before the log has noted it. */
+static int is_delivered(struct ship *s)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 
-	return sl_wal_get_stats(s->log.wal, &stats, NULL) ? 0 : stats.pending;
+	return sl_wal_get_stats(s->log.wal, &stats, NULL) || stats.pending == 0 ||
+	       shipsend_mark(&s->to) >= stats.last_sequence;
 }
 
 /* Until all is delivered; given up when a signal came, or nothing moved for --flush-timeout. */
@@ -188,7 +190,7 @@ static int await_delivery(struct ship *s)
 	uint64_t before = shipsend_get(&s->to, &why), after;
 	int signalled = stop_requested(), rc = 0;
 
-	while (!rc && pending(s) > 0) {
+	while (!rc && !is_delivered(s)) {
 		int64_t left = patience - (now - moved);
 
 		if (stop_requested() && !signalled)
@@ -212,7 +214,9 @@ static int stop_sending(struct ship *s, uint64_t *left, uint64_t *failed)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = s->sending ? sl_wal_stop(s->log.wal, 0, &err) : 0;
+	/* All delivered: it only has to be noted. */
+	int64_t deadline = s->sending && is_delivered(s) ? NOTE_MS : 0;
+	int rc = s->sending ? sl_wal_stop(s->log.wal, deadline, &err) : 0;
 
 	s->sending = 0;
 	if (rc && rc != SL_EPENDING)

@@ -15,7 +15,7 @@ struct shiplog_record {
 	struct ship_step step;
 };
 
-enum { RETRY_FIRST_MS = 250, RETRY_CAP_MS = 10000, SEND_RECORDS = 1000, SEND_BYTES = 1 << 20, LINGER_MS = 5 };
+enum { RETRY_FIRST_MS = 250, RETRY_CAP_MS = 10000, SEND_RECORDS = 5000, SEND_BYTES = 2 << 20, LINGER_MS = 5 };
 
 /* ---- its name ---- */
 

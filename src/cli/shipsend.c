@@ -109,6 +109,17 @@ static void warn_of_password(const struct shipsend *s)
 			"file or --token-file");
 }
 
+static int create(struct shipsend *s, struct sl_err *err)
+{
+	struct sl_column columns[SHIPROW_COLUMNS];
+	size_t n = 0;
+
+	for (int i = 0; i < SHIPROW_COLUMNS; i++)
+		if (s->members & 1U << i)
+			columns[n++] = shiprow_columns[i];
+	return sl_sink_create_table(s->url, &s->to.opts, columns, n, err);
+}
+
 static int open_server(struct shipsend *s)
 {
 	struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT, .env = &s->cli->env, .url = s->url,
@@ -136,6 +147,8 @@ static int open_sink(struct shipsend *s)
 	s->to.opts.ca_file = opt_str(s->args, "ca-file");
 	if (loadsink_take_token(&s->to, s->url))
 		rc = sl_err_set(&err, SL_ENOMEM, "out of memory");
+	if (!rc && opt_flag(s->args, "create") && strncmp(s->url, "sqlite:", 7) == 0)
+		rc = create(s, &err); /* its file must be there to be opened */
 	rc = rc ? rc : sl_sink_open(&s->sink, s->url, &s->to.opts, &err);
 	if (rc)
 		return cli_fail(s->cli, &err, "--to");
@@ -172,15 +185,8 @@ static int prepare(struct shipsend *s, struct sl_err *err)
 
 	if (s->ready || s->server)
 		return 0;
-	if (opt_flag(s->args, "create")) {
-		struct sl_column columns[SHIPROW_COLUMNS];
-		size_t n = 0;
-
-		for (int i = 0; i < SHIPROW_COLUMNS; i++)
-			if (s->members & 1U << i)
-				columns[n++] = shiprow_columns[i];
-		rc = sl_sink_create_table(s->url, &s->to.opts, columns, n, err);
-	}
+	if (opt_flag(s->args, "create"))
+		rc = create(s, err);
 	if (!rc && s->sink.ops->check)
 		rc = s->sink.ops->check(s->sink.ctx, err);
 	s->ready = !rc;
@@ -311,12 +317,13 @@ static int send_rows(struct shipsend *s, const struct sl_wal_batch *b, struct sl
 
 /* ---- the sender ---- */
 
-static void note(struct shipsend *s, size_t lines, int rc, const struct sl_err *err)
+static void note(struct shipsend *s, size_t lines, uint64_t mark, int rc, const struct sl_err *err)
 {
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&s->mu);
 	s->delivered += rc ? 0 : lines;
+	s->taken = rc ? s->taken : mark;
 	s->trouble = rc && rc != SL_EREFUSED ? *err : (struct sl_err)SL_ERR_INIT;
 	if (rc && rc != SL_EREFUSED && !s->trouble.code)
 		s->trouble.code = rc;
@@ -331,7 +338,7 @@ static int on_send(const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
 	int rc = s->server ? sl_event_http_sender_ops()->send(batch, reply, &why, s->http)
 			   : send_rows(s, batch, reply, &why);
 
-	note(s, batch->n_records, rc, &why);
+	note(s, batch->n_records, reply->mark, rc, &why);
 	if (rc && err)
 		*err = why;
 	return rc;
@@ -356,7 +363,7 @@ int shipsend_check(struct shipsend *s)
 
 	if (!rc)
 		return 0;
-	if (rc != SL_EUNAVAIL && rc != SL_ETIMEDOUT && rc != SL_EAGAIN && !err.retryable)
+	if (rc != SL_EUNAVAIL && rc != SL_ETIMEDOUT && rc != SL_EAGAIN)
 		return cli_fail(s->cli, &err, "--to");
 	cli_say(s->cli, SL_LOG_WARN, "%s; lines wait for it in the log", err.msg);
 	return 0;
@@ -386,6 +393,16 @@ uint64_t shipsend_get(struct shipsend *s, struct sl_err *trouble)
 	*trouble = s->trouble;
 	pthread_mutex_unlock(&s->mu);
 	return delivered;
+}
+
+uint64_t shipsend_mark(struct shipsend *s)
+{
+	uint64_t mark;
+
+	pthread_mutex_lock(&s->mu);
+	mark = s->taken;
+	pthread_mutex_unlock(&s->mu);
+	return mark;
 }
 
 void shipsend_close(struct shipsend *s)

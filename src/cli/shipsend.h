@@ -48,6 +48,7 @@ struct shipsend {
 
 	pthread_mutex_t mu;
 	uint64_t delivered;    /* lines; guarded by mu, as is all below */
+	uint64_t taken;        /* the target's mark */
 	struct sl_err trouble; /* code 0: the last batch was delivered */
 };
 
@@ -60,6 +61,8 @@ int shipsend_start(struct shipsend *s, sl_wal *w, const char *stream, uint64_t p
 void shipsend_close(struct shipsend *s);
 /* Lines delivered in this run, and why the last batch was not. */
 uint64_t shipsend_get(struct shipsend *s, struct sl_err *trouble);
+/* The sequence up to which everything is delivered or parked. */
+uint64_t shipsend_mark(struct shipsend *s);
 
 /* shipmark.c: the last sequence of a stream that a file of rows has; 0: none is found. */
 uint64_t shipmark_of_file(const char *path, const char *stream, uint32_t incarnation);
