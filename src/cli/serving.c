@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serving.h"
 
+#include "jobstore.h"
 #include "stop.h"
 #include "text.h"
 
@@ -117,8 +118,10 @@ static void reload(struct serving *s)
 	srv_config_fini(&fresh);
 	if (!bad && srv_server_reload(s->server, &err))
 		bad = cli_fail(s->cli, &err, NULL);
-	cli_say(s->cli, bad ? SL_LOG_WARN : SL_LOG_INFO, "%s",
-		bad ? "not reloaded; the old settings stay" : "reloaded");
+	if (bad)
+		cli_line(s->cli, SL_LOG_WARN, "not reloaded; the old settings stay");
+	else if (s->log_level <= SL_LOG_INFO)
+		cli_line(s->cli, SL_LOG_INFO, "reloaded");
 	srv_systemd_tell(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
 }
 
@@ -169,6 +172,8 @@ static int start(struct serving *s)
 {
 	struct sl_err err = SL_ERR_INIT;
 	int failed = reload_install();
+
+	jobstore_warn_of_password(s->cli, s->args);
 
 	if (failed) {
 		cli_say(s->cli, SL_LOG_ERROR, "signals: %s", strerror(failed));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,14 +35,18 @@ static int64_t read_watchdog(void)
 
 void srv_systemd_init(struct srv_systemd *s)
 {
+	const struct timeval patience = {.tv_usec = 250000};
 	const char *name = getenv("NOTIFY_SOCKET");
 
 	memset(s, 0, sizeof(*s));
 	s->fd = -1;
 	if (name && set_address(s, name) == 0)
 		s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (s->fd >= 0)
+	if (s->fd >= 0) {
+		/* Whoever does not read does not hold us up for long. */
+		(void)setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 		s->watchdog_ms = read_watchdog();
+	}
 	(void)unsetenv("NOTIFY_SOCKET");
 	(void)unsetenv("WATCHDOG_USEC");
 	(void)unsetenv("WATCHDOG_PID");
