@@ -224,9 +224,7 @@ struct unseen {
 
 static int is_unseen(const struct unseen *u, const struct shipfile *f, int64_t written_ns)
 {
-	if (written_ns < u->after->since_ns || f->born_ns < u->after->since_ns || u->skip(f, u->ctx))
-		return 0;
-	return u->after->head_len == 0 || !has_bytes(f->fd, 0, u->after->head_len, u->after->head);
+	return written_ns >= u->after->since_ns && f->born_ns >= u->after->since_ns && !u->skip(f, u->ctx);
 }
 
 static int keep(struct unseen *u, const struct shipfile *f)

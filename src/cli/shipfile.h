@@ -6,7 +6,7 @@
  * or app-20240501.log: only digits and what stands between them in dates. Compressed files are not read.
  *
  * A file that came between the one that was read last and the one that has the name now was never seen. It is one with
- * a rotated name that was born and written since reading of the former began, and that is no copy of it.
+ * a rotated name that was born and written since reading of the former began, and that is no copy of one that was read.
  *
  * Thread safety: none needed. Ownership: what is found belongs to the caller.
  */

@@ -54,7 +54,7 @@ static int is_object(const char *data, size_t n)
 		i++;
 	if (i == n || data[i] != '{')
 		return 0;
-	j = json_loadb(data, n, JSON_REJECT_DUPLICATES, NULL);
+	j = json_loadb(data, n, JSON_DECODE_INT_AS_REAL, NULL); /* only its form counts: integers may have any size */
 	is = json_is_object(j);
 	json_decref(j);
 	return is;

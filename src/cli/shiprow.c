@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { CONTROLS_MAX = 4 << 20 };
 enum { STREAM, INCARNATION, SEQUENCE, TS, FILE_NAME, PARTIAL, LINE, LINE_B64, EVENT };
 
 const struct sl_column shiprow_columns[SHIPROW_COLUMNS] = {[STREAM] = {"stream", SL_COLUMN_TEXT, 1},
@@ -58,17 +59,20 @@ static size_t utf8(const unsigned char *s, size_t n)
 	return len;
 }
 
-/* A NUL is a character that databases do not take. */
+/* A NUL is a character that databases do not take. Of controls a long line may not have too many: each is six
+ * characters in JSON, and sinks take rows of 64 MiB. */
 static int is_text(const char *data, size_t n)
 {
 	const unsigned char *s = (const unsigned char *)data;
+	size_t controls = 0;
 
 	for (size_t i = 0, len; i < n; i += len) {
 		len = utf8(s + i, n - i);
 		if (len == 0 || s[i] == 0)
 			return 0;
+		controls += s[i] < 0x20;
 	}
-	return 1;
+	return controls <= CONTROLS_MAX;
 }
 
 static void put_escape(struct ship_buf *b, unsigned char c)

@@ -138,7 +138,19 @@ struct known {
 	const struct shipfile *now; /* that has the name */
 };
 
-/* An inode that was read before may be another file by now. */
+/* A place's file as it is, or was when it was left. */
+static uint64_t size_of(struct ship_source *s, const struct ship_place *p)
+{
+	struct stat st;
+
+	for (const struct ship_part *part = s->parts; part; part = part->next)
+		if (part->place == p->id && fstat(part->fd, &st) == 0)
+			return (uint64_t)st.st_size;
+	return p->offset;
+}
+
+/* An inode that was read before may be another file by now; and what is the same as a file that was read, and no
+ * longer, is somebody's copy of it. */
 static int is_known(const struct shipfile *file, void *ctx)
 {
 	const struct known *k = ctx;
@@ -148,9 +160,11 @@ static int is_known(const struct shipfile *file, void *ctx)
 		return 1;
 	for (size_t i = 0; i < state->n; i++) {
 		const struct ship_place *p = &state->places[i];
+		int same = p->dev == file->dev && p->ino == file->ino;
 
-		if (p->dev == file->dev && p->ino == file->ino && strcmp(p->path, k->s->path) == 0 &&
-		    shipfile_is_at(file->fd, p))
+		if (strcmp(p->path, k->s->path) || !shipfile_is_at(file->fd, p))
+			continue;
+		if (same || (p->offset > 0 && file->size <= size_of(k->s, p)))
 			return 1;
 	}
 	return 0;
