@@ -107,17 +107,28 @@ export const cases = {
   "dead letters are listed, read and sent again": () => withServer({}, (server) => withPage(server, { allow: [/status of/] }, async (page) => {
     await page.goto("/dead-letters");
     await shows(page.locator(".empty"), "No dead letters");
-    await putLetters(server);
-    await shows(page.locator("tbody tr"), "#1");
-    await page.getByRole("link", { name: "#1" }).click();
-    await shows(page.locator("h1"), "Letter 1");
-    await shows(page.locator(".json-text"), /\S/);
+    const job = await server.enqueue("good");
+    await server.reached(job, "completed");
+    for (let i = 1; i <= 3; i++) putLetter(server, i, event(Number(job), `line ${i} that was <i>refused</i>`));
+    await until(async () => (await page.locator("tbody tr").count()) === 3, "three letters");
+    await page.locator("tbody tr", { hasText: "@2" }).getByRole("link").click();
+    await shows(page.locator(".json-text"), "line 2 that was <i>refused</i>");
+    await page.locator(".page-head").getByRole("button", { name: "Re-drive" }).click();
+    await shows(page.locator(".toast"), "1 letter went back on the way");
+    await until(async () => (await page.locator("tbody tr").count()) === 2, "two are left");
     await page.goto("/river");
-    await shows(page.locator(".r-dead"), /[1-9]/);
-    await page.goto("/dead-letters");
+    await until(async () => (await page.locator(".r-dead").getAttribute("aria-label")) === "Dead letters: 2", "the river counts them");
     await page.getByRole("button", { name: "Re-drive all" }).click();
     await confirm(page, "Re-drive all");
-    await shows(page.locator(".toast"), /went back on the way/);
+    await shows(page.locator(".toast"), "2 letters went back on the way");
+    await page.goto("/dead-letters");
+    await shows(page.locator(".empty"), "No dead letters");
+    const lines = (await server.api("GET", `/jobs/${job}/events?limit=100`)).items.map((e) => e.text).filter((t) => t.includes("refused"));
+    is(lines.sort(), [1, 2, 3].map((i) => `line ${i} that was <i>refused</i>`), "lines of the job");
+    // what is no event stays, and the page says why
+    putLetter(server, 9, "no event");
+    await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Re-drive/ }).click();
+    await shows(page.locator(".toast.bad"), "no event");
   })),
 
   "changes are in the audit log, with who made them": () => withServer({}, (server) => withPage(server, {}, async (page) => {
@@ -131,9 +142,13 @@ export const cases = {
   })),
 };
 
-// Three records that were refused: events of a log that no longer decode.
-function putLetters(server) {
-  for (let i = 1; i <= 3; i++) {
-    execFileSync(dlqPut, [path.join(server.data, "dead"), "worker-a1", String(i), "-1", "3", "1", "1700000000000", String(1700000000000 + i), "job_events", `record ${i} is <i>no</i> event`], { input: `{"n":${i}}` });
-  }
+// A record of a log as it stands in a letter: JobEvent of events.proto, a line of standard output.
+function event(jobId, text) {
+  const data = Buffer.from(text);
+  const token = Buffer.from([0x08, jobId, 0x10, 1]);
+  return Buffer.concat([Buffer.from([0x08, 2, 0x12, token.length]), token, Buffer.from([0x18, 0xe8, 0x07, 0x32, data.length]), data]);
+}
+
+function putLetter(server, position, item) {
+  execFileSync(dlqPut, [path.join(server.data, "dead"), "worker-a1", String(position), "-1", "3", "1", "1700000000000", "1700000000001", "job_events", "the store refused it"], { input: item });
 }

@@ -39,7 +39,7 @@ export const cases = {
     await page.getByLabel("Created").selectOption("15m");
     await count(8);
     await page.getByLabel("Created").selectOption("custom");
-    await page.getByLabel("To").fill("2020-01-01T00:00");
+    await page.getByLabel("To", { exact: true }).fill("2020-01-01T00:00");
     await shows(page.locator(".empty"), "No job matches");
     await page.getByRole("button", { name: "Clear the filter" }).click();
     await count(8);

@@ -4,16 +4,16 @@ import { is, ok, shows, until, withPage, withServer } from "./harness.mjs";
 import { PATHS } from "./pages.mjs";
 
 const EVIL = '"><img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script><svg onload=alert(1)>';
-const buttons = (page) => page.locator("main button").allTextContents();
+const buttons = (page) => page.locator("main button:not(.tab)").allTextContents();
 
 export const cases = {
-  "markup in types, keys, inputs, errors and output is shown as text": () => withServer({}, (server) => withPage(server, {}, async (page) => {
-    const type = "<b>bold</b>&lt;";
+  "markup in keys, inputs, errors and output is shown as text": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    const type = "later"; // types and names of schedules are of letters that cannot be markup
     const id = await server.enqueue(type, { text: EVIL, [EVIL]: [EVIL] }, { key: EVIL, in_ms: 3600000 });
     await server.api("POST", `/chains/${id}/fail`, { error: EVIL });
     const run = await server.enqueue("run", { argv: ["printf", "%s\n\\033]0;owned\\007\\033[31m%s\n", EVIL, EVIL] });
     await server.reached(run, "completed");
-    await server.api("PUT", `/cron/${encodeURIComponent("<i>n</i>")}`, { spec: "@daily", type, input: { text: EVIL } });
+    await server.api("PUT", "/cron/nightly", { spec: "@daily", type, input: { text: EVIL } });
     for (const path of [...PATHS, `/jobs/${id}`, `/jobs/${run}`, `/jobs?q=${encodeURIComponent(EVIL)}&type=${encodeURIComponent(type)}`]) {
       await page.goto(path);
       await page.locator(".page h1").waitFor();
@@ -92,7 +92,7 @@ export const cases = {
     const html = await page.text();
     is([page.status, page.headers.get("content-type"), page.headers.get("cache-control")], [200, "text/html; charset=utf-8", "no-cache"], "the page");
     ok(/script-src 'self'/.test(page.headers.get("content-security-policy")) && !/unsafe/.test(page.headers.get("content-security-policy")), "a strict policy");
-    ok(!/<script(?![^>]* src=)|<style|style=|on\w+=/.test(html), "nothing inline");
+    ok(!/<script(?![^>]* src=)|<style|style=|\son\w+=/.test(html), "nothing inline");
     const again = await fetch(`${server.url}/`, { headers: { "If-None-Match": page.headers.get("etag") } });
     is([again.status, await again.text()], [304, ""], "the same page");
     const names = [...html.matchAll(/"(\/assets\/[^"]+)"/g)].map((m) => m[1]);

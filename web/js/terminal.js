@@ -37,9 +37,10 @@ function told(e) {
 }
 
 export class Terminal {
-  constructor(jobId, signal) {
+  constructor(jobId, signal, onProgress) {
     this.jobId = jobId;
     this.signal = signal;
+    this.onProgress = onProgress;
     this.lines = 0;
     this.dropped = 0;
     this.queue = [];
@@ -115,6 +116,7 @@ export class Terminal {
       return;
     }
     if (e.type === "started") this.colours = fresh();
+    if (e.type === "progress" && !e.late) this.progress(e);
     const text = h("span", { class: "line-text" }, output ? render(decode(e), this.colours) : strip(told(e)));
     const line = h("div", { class: `line ${output ? e.type : `note ${e.type}`}${e.late ? " late" : ""}`, title: `${clock(e.ts, true)} · attempt ${e.attempt ?? "–"} · ${e.type}${e.late ? " · late, of an earlier attempt" : ""}` }, text);
     let bunch = this.body.lastElementChild;
@@ -125,6 +127,15 @@ export class Terminal {
     bunch.append(line);
     this.lines++;
     this.open = output && e.partial ? { type: e.type, text } : null;
+  }
+
+  // The store has it with the next renewal of the lease; here it is at once.
+  progress(e) {
+    try {
+      this.onProgress(JSON.parse(decode(e)));
+    } catch {
+      // not JSON: it is a line like others
+    }
   }
 
   trim() {
@@ -179,6 +190,7 @@ export class Terminal {
     this.at = current ? this.matches.findIndex((m) => m.line === current) : -1;
     this.paint(wanted);
     this.tellFound();
+    if (this.here && !this.matches.length) this.here.classList.remove("here");
     if (!keep && this.matches.length) this.jump(1);
   }
 
@@ -207,12 +219,12 @@ export class Terminal {
 
   jump(by) {
     if (!this.matches.length) return;
-    if (this.matches[this.at]) this.matches[this.at].line.parentNode.classList.remove("here");
+    if (this.here) this.here.classList.remove("here");
     this.at = (this.at + by + this.matches.length) % this.matches.length;
-    const line = this.matches[this.at].line.parentNode;
+    this.here = this.matches[this.at].line.parentNode;
     this.setFollow(false);
-    line.classList.add("here");
-    line.scrollIntoView({ block: "center" });
+    this.here.classList.add("here");
+    this.here.scrollIntoView({ block: "center" });
     this.tellFound();
   }
 

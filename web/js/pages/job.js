@@ -45,25 +45,27 @@ async function act(action, chain, load) {
   }
 }
 
-async function remove(chain) {
+async function remove(chain, leave) {
   const others = (chain.blocked || []).length;
   const v = await ask({ title: `Delete chain ${chain.id}?`, action: "Delete", danger: true,
     text: `Its ${plural(chain.jobs.length, "job")}, attempts and output are gone.${others ? ` ${plural(others, "chain")} waited for it.` : ""}`,
     fields: others ? [{ name: "cascade", label: "Delete those that wait for it as well", type: "checkbox" }] : [] });
   if (!v) return;
   try {
+    leave(true); // what is gone is not asked for any more
     await del(`/chains/${enc(chain.id)}`, v.cascade ? { cascade: 1 } : {});
     toast(`Chain ${chain.id} is deleted`);
     await go("/jobs");
   } catch (e) {
+    leave(false);
     problem(e);
   }
 }
 
-function actions(chain, load) {
+function actions(chain, load, leave) {
   if (!mayWrite()) return null;
   return [...ACTIONS.filter((a) => a.when(chain)).map((a) => button(a.label, { icon: a.icon, kind: a.kind || "", onclick: () => act(a, chain, load) })),
-    button("Delete", { icon: "trash", kind: "ghost danger-text", onclick: () => remove(chain) })];
+    button("Delete", { icon: "trash", kind: "ghost danger-text", onclick: () => remove(chain, leave) })];
 }
 
 // ---- what it is ----
@@ -77,7 +79,7 @@ function facts(job, chain) {
     scheduled && fact("Due", ago(job.scheduled_for)),
     job.started_at && fact("Started", ago(job.started_at)),
     job.ended_at && FINAL.includes(job.status) && fact("Ended", ago(job.ended_at)),
-    fact("Attempts", String(job.attempt)),
+    fact("Attempts", String(Math.max(job.attempt, (job.attempts || []).length))),
     job.leased_by && fact("Worker", h("span", { class: "mono" }, job.leased_by)),
     job.leased_until && job.status === "running" && fact("Lease runs out", ago(job.leased_until)),
     fact("Priority", String(job.priority)),
@@ -104,6 +106,20 @@ function data(name, value, none) {
   return card(name, {}, value === null || value === undefined ? h("p", { class: "hint pad" }, none) : jsonView(value, name));
 }
 
+// A share of the whole, when that is what is told: 0.4, {"percent": 40}, {"done": 4, "total": 10}.
+function share(p) {
+  if (typeof p === "number") return p <= 1 ? p : p / 100;
+  if (p === null || typeof p !== "object") return null;
+  if (typeof p.percent === "number") return p.percent / 100;
+  return typeof p.done === "number" && p.total > 0 ? p.done / p.total : null;
+}
+
+function progressCard(p) {
+  if (p === null || p === undefined) return null;
+  const part = share(p);
+  return card("Progress", {}, part !== null && h("div", { class: "progress" }, h("progress", { max: 1, value: Math.max(0, Math.min(1, part)), "aria-label": "Progress" }), h("b", {}, `${Math.round(part * 100)} %`)), jsonView(p, "Progress"));
+}
+
 class JobPage {
   constructor(view) {
     this.view = view;
@@ -113,16 +129,17 @@ class JobPage {
     this.graph = card("Chain", {}, skeleton(2));
     this.line = timeline();
     this.attempts = h("div");
+    this.bar = h("div");
     this.input = h("div");
     this.output = h("div");
   }
 
   draw() {
     const { root, signal } = this.view;
-    this.terminal = new Terminal(this.id, signal);
+    this.terminal = new Terminal(this.id, signal, (p) => this.progress(p));
     fill(root, this.head, this.facts, h("div", { class: "grid wide-left" },
       h("div", { class: "stack-col" }, this.graph, card("Output, live", { label: "Output, live", class: "term-card" }, this.terminal.node)),
-      h("div", { class: "stack-col" }, card("Waited and ran", {}, this.line.node), card("Attempts", {}, this.attempts), this.input, this.output)));
+      h("div", { class: "stack-col" }, card("Waited and ran", {}, this.line.node), this.bar, card("Attempts", {}, this.attempts), this.input, this.output)));
   }
 
   // Parts are drawn anew only when what they show has changed: a selection and the focus stay.
@@ -138,19 +155,24 @@ class JobPage {
   show(job, chain) {
     const title = () => pageHead(h("span", { class: "job-title" }, h("span", { class: "job-type" }, job.type), badge(job.status)), {
       crumbs: h("nav", { class: "crumbs", "aria-label": "Path" }, link("/jobs", "Jobs"), " / ", h("span", { class: "mono" }, `#${job.id}`)),
-      actions: actions(chain, () => this.load()) });
-    this.part(this.head, [job.status, job.type, chain.status, (chain.blocked || []).length], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error))]);
-    const factsOf = { ...job, input: null, output: null, attempts: null, progress: null };
+      actions: actions(chain, () => this.load(), (on) => (this.leaving = on)) });
+    this.part(this.head, [job.status, job.type, job.error, chain.status, (chain.blocked || []).length], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error))]);
+    const factsOf = { ...job, input: null, output: null, attempts: (job.attempts || []).length, progress: null };
     this.part(this.facts, [factsOf, chain.jobs.length], () => facts(job, chain));
     this.part(this.graph, [chain.jobs.map((j) => [j.id, j.status]), chain.blockers, chain.blocked, chain.status], () => [h("header", { class: "card-head" }, h("h2", {}, "Chain"), h("span", { class: "faint" }, chainWords(chain))), chainGraph(chain, job.id)]);
     this.part(this.attempts, job.attempts, () => attempts(job));
     this.part(this.input, [job.input], () => data("Input", job.input, "No input."));
-    this.part(this.output, [job.output, job.progress, job.status, job.next_id], () => [
-      job.progress !== null && job.progress !== undefined && data("Progress", job.progress),
+    this.part(this.output, [job.output, job.status, job.next_id], () => [
       data("Output", job.status === "completed" && !job.next_id ? job.output : job.output ?? null, job.next_id ? ["Goes on with ", jobLink(job.next_id), "."] : FINAL.includes(job.status) ? "No output." : "Not completed yet.")]);
+    if (this.told === undefined) this.progress(job.progress, false);
     this.line.show(job);
     if (FINAL.includes(job.status)) this.settled = (this.settled || 0) + 1;
     else this.settled = 0;
+  }
+
+  progress(p, live = true) {
+    if (live) this.told = p;
+    this.part(this.bar, [p], () => progressCard(p));
   }
 
   async load() {
@@ -181,7 +203,7 @@ export async function job(view) {
   // A job that has ended is looked at less and less often: somebody may retry it elsewhere.
   let turn = 0;
   poll(view.signal, 1000, async () => {
-    if (page.settled && turn++ % Math.min(10, page.settled + 1)) return;
+    if (page.leaving || (page.settled && turn++ % Math.min(10, page.settled + 1))) return;
     await page.load();
   });
 }

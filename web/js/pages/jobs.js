@@ -76,7 +76,10 @@ function typed(props, change, name) {
   return input;
 }
 
-const labelled = (text, control, cls = "") => h("label", { class: `inline-field ${cls}` }, h("span", { class: "field-name" }, text), control);
+function labelled(text, control, cls = "") {
+  control.id = `filter-${text.toLowerCase()}`;
+  return h("div", { class: `inline-field ${cls}` }, h("label", { class: "field-name", for: control.id }, text), control);
+}
 
 function filterBar(f, change, signal) {
   const text = typed({ value: f.q || "", placeholder: "Text in input, output or error", class: "grow" }, change, "q");

@@ -6,15 +6,11 @@ import { ago, bytes, firstLine, num, plural } from "../format.js";
 import { jsonView } from "../jsonview.js";
 import { go } from "../router.js";
 import { mayWrite } from "../session.js";
-import { ask, button, card, cell, copyButton, empty, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
+import { ask, button, card, cell, copyButton, empty, jobLink, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
 
-const iso = (l, name) => l[`${name}_at`] || (l[`${name}_ms`] ? new Date(l[`${name}_ms`]).toISOString() : null);
-
-// "3 went back": whatever the answer calls it
-function outcome(answer) {
-  const done = answer.redriven ?? answer.done ?? answer.changed ?? 0;
-  const failed = answer.failed ?? 0;
-  return [`${plural(done, "letter")} went back on the way${failed ? `; ${num(failed)} could not` : ""}`, failed && !done ? "bad" : "good"];
+function outcome({ redriven, failed, last_error: why }) {
+  if (!failed) return [`${plural(redriven, "letter")} went back on the way`, "good"];
+  return [`${redriven ? `${plural(redriven, "letter")} went back on the way; ` : ""}${plural(failed, "letter")} could not: ${why}`, "bad"];
 }
 
 async function redrive(id, load) {
@@ -41,10 +37,10 @@ function row(l, load) {
   return h("tr", {},
     cell("Letter", link(`/dead-letters/${l.id}`, `#${l.id}`, { class: "mono idlink" })),
     cell("Error", h("span", { class: "strong wrap-any" }, firstLine(l.error))),
-    cell("Class", tag(l.class || l.error_class || "–", "warn")),
+    cell("Class", tag(l.class, "warn")),
     cell("From", h("span", { class: "mono wrap-any" }, l.source, l.position ? `@${l.position}` : "")),
     numCell("Attempts", num(l.attempts)),
-    cell("Last tried", ago(iso(l, "last_failed"))),
+    cell("Last tried", ago(l.last_failed_at)),
     h("td", { class: "end" }, mayWrite() && button("Re-drive", { icon: "retry", small: true, "aria-label": `Re-drive letter ${l.id}`, onclick: () => redrive(l.id, load) })));
 }
 
@@ -81,10 +77,9 @@ export async function letters({ root, signal }) {
 }
 
 function payload(l) {
-  let text = l.payload ?? l.text ?? l.item ?? null;
-  if (text === null && (l.payload_b64 || l.data_b64)) text = new TextDecoder().decode(Uint8Array.from(atob(l.payload_b64 || l.data_b64), (c) => c.charCodeAt(0)));
-  if (text === null) return h("p", { class: "hint pad" }, l.sealed ? "The letter is sealed: its payload is encrypted." : "It has no payload.");
-  if (typeof text !== "string") return jsonView(text, "Payload");
+  if (l.sealed) return h("p", { class: "hint pad" }, "The letter is sealed: what is in it is encrypted.");
+  const text = l.text ?? new TextDecoder().decode(Uint8Array.from(atob(l.data_b64 || ""), (c) => c.charCodeAt(0)));
+  if (!text) return h("p", { class: "hint pad" }, "It is empty.");
   try {
     return jsonView(JSON.parse(text), "Payload");
   } catch {
@@ -99,7 +94,7 @@ export async function letter({ root, params, signal }) {
   const l = await get(`/dead-letters/${enc(params.id)}`, { signal });
   const act = mayWrite() && button("Re-drive", { icon: "retry", kind: "primary", onclick: () => redrive(l.id, () => go("/dead-letters")) });
   fill(root, pageHead(`Letter ${l.id}`, { crumbs, actions: act }), h("pre", { class: "banner bad error-text" }, l.error),
-    h("dl", { class: "facts" }, fact("From", h("span", { class: "mono wrap-any" }, l.source, l.position ? `@${l.position}` : "")), fact("For", l.target || "–"), fact("Class", l.class || l.error_class || "–"), l.code && fact("Code", h("code", {}, l.code)),
-      fact("Attempts", num(l.attempts)), fact("First failed", ago(iso(l, "first_failed"))), fact("Last tried", ago(iso(l, "last_failed")))),
+    h("dl", { class: "facts" }, fact("From", h("span", { class: "mono wrap-any" }, l.source, l.position ? `@${l.position}` : "")), fact("For", l.target || "–"), l.event && l.event.job_id && fact("Event", `${l.event.type} of `, jobLink(l.event.job_id)), fact("Class", l.class), fact("Code", h("code", {}, l.code)),
+      fact("Attempts", num(l.attempts)), fact("First failed", ago(l.first_failed_at)), fact("Last tried", ago(l.last_failed_at))),
     card("Payload", {}, payload(l)));
 }

@@ -75,7 +75,7 @@ function streamRow(x) {
 
 function gauge(g) {
   const part = (n) => `${Math.min(100, (100 * n) / (g.c.capacity || 1))}%`;
-  const mark = (n, name) => (n ? h("span", { class: `gauge-mark ${name}`, style: { left: part(n) } }, h("span", {}, `${name} ${compact(n)}`)) : null);
+  const mark = (n, name) => (n ? [h("span", { class: `gauge-mark ${name}`, style: { left: part(n) } }), h("span", { class: "gauge-name", style: { left: part(n) } }, `${name} ${compact(n)}`)] : null);
   return h("div", { class: "gauge" }, h("div", { class: "gauge-track", role: "meter", "aria-label": "Depth of the queue", "aria-valuemin": "0", "aria-valuemax": String(g.c.capacity), "aria-valuenow": String(g.c.depth) },
     h("span", { class: `gauge-fill ${g.c.state}`, style: { width: part(g.c.depth) } }), mark(g.c.low, "low"), mark(g.c.high, "high")));
 }
