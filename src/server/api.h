@@ -80,6 +80,9 @@ bool srv_in_no_body(srv_request *r);
 bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names);
 /* Members; *out is untouched when there is none. */
 bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out);
+/* Whoever reaches this machine's loopback may start chains; whoever may run commands as this user is decided by the
+ * store's file, not by us. */
+bool srv_in_type(srv_request *r, const char *type);
 bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
 		int64_t *out);
 bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const char *name, int *out);

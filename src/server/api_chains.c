@@ -80,7 +80,8 @@ static bool take_chain(srv_request *r, const char *where, const json_t *o, const
 	static const char *const names[] = {"type", "input", "key",   "scope",       "window_ms", "priority",
 					    "at",   "in_ms", "after", "traceparent", NULL};
 	int64_t priority = 0;
-	if (!srv_in_only(r, where, o, names) || !srv_in_text(r, where, o, "type", &s->chain.job.type))
+	if (!srv_in_only(r, where, o, names) || !srv_in_text(r, where, o, "type", &s->chain.job.type) ||
+	    !srv_in_type(r, s->chain.job.type))
 		return false;
 	if (s->chain.job.type == NULL) {
 		srv_error(r, 400, "invalid", "%s%stype: is missing", where, where[0] != '\0' ? "." : "");

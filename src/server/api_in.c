@@ -274,6 +274,15 @@ bool srv_in_text(srv_request *r, const char *where, const json_t *object, const 
 	return true;
 }
 
+bool srv_in_type(srv_request *r, const char *type)
+{
+	if (type == NULL || (strcmp(type, "run") != 0 && strncmp(type, "run/", 4) != 0))
+		return true;
+	srv_error(r, 403, "forbidden", "type: jobs of '%.60s' are commands; 'sluice run' starts them, not a request",
+		  type);
+	return false;
+}
+
 bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
 		int64_t *out)
 {

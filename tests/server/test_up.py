@@ -45,6 +45,16 @@ class Up(ServerTest):
         self.until(lambda: self.logs(job) == b"detached\n")
         self.end(p)
 
+    def test_nobody_runs_commands_of_their_own_over_http(self):
+        p = self.server()
+        body = {"type": "run", "input": {"argv": ["touch", self.path("owned")]}}
+        self.assertEqual(ask(p.url, "api/v1/chains", "POST", body).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/chains", "POST", {**body, "type": "run/x"}).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/chains/bulk", "POST", {"chains": [{"type": "t"}, body]}).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/cron/x", "PUT", {"spec": "* * * * *", **body}).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/chains").json()["items"], [])
+        self.end(p)
+
     def test_a_taken_address_is_said_so(self):
         p = self.server()
         self.fails(74, "up", "--data=" + self.path("other"), "--listen=" + p.url.split("//")[1].strip("/"),
