@@ -68,7 +68,7 @@ void sl__worker_wake(sl_worker *w, int64_t now_ns)
 	sl__worker_wake_slot(w);
 	for (unsigned i = 0; i < w->lanes_started; i++) {
 		struct sl__lane *l = &w->lanes[i];
-		if (l->asleep && (sl__core_ready(w->core, (int)i, now_ns) || sl__offer_missing(w, l, now_ns))) {
+		if (l->asleep && (sl__core_ready(w->core, (int)i, now_ns) || sl__offer_lacks(w, l, now_ns))) {
 			l->asleep = false;
 			sl__signal(&l->wake);
 		}

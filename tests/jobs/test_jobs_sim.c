@@ -225,6 +225,9 @@ static void a_store_that_breaks_its_promise_is_found(void **state)
 						 {"claim twice", MEMSTORE_CLAIM_TWICE, 0, 0},
 						 {"lease lost", MEMSTORE_LEASE_LOST, 0, 0},
 						 {"redrive completed", MEMSTORE_REDRIVE_COMPLETED, 0, 0},
+						 {"failed under the same fence", MEMSTORE_FAIL_SAME_FENCE, 0, 0},
+						 {"settled when failed", MEMSTORE_SETTLE_FAILED, 0, 0},
+						 {"handed over and queued", MEMSTORE_OFFER_QUEUED, 0, 0},
 						 {"any tick", MEMSTORE_CRON_ANY_TICK, 0, 0},
 						 {"any schedule", MEMSTORE_CRON_ANY_SPEC, 0, 6100},
 						 {"a schedule stays", MEMSTORE_CRON_STAYS, 0, 0},
@@ -240,12 +243,19 @@ static void a_store_that_breaks_its_promise_is_found(void **state)
 static void a_worker_that_breaks_a_rule_is_found(void **state)
 {
 	(void)state;
-	static const struct breach breaches[] = {
-		{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0},  {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
-		{"a minute too far", 0, SIM_WRONG_SPEC, 0},        {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
-		{"sent before the sync", 0, SIM_WRONG_EARLY, 0},   {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
-		{"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},      {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
-		{"set aside for an outage", 0, SIM_WRONG_PARK, 0}, {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0}};
+	static const struct breach breaches[] = {{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0},
+						 {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
+						 {"a minute too far", 0, SIM_WRONG_SPEC, 0},
+						 {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
+						 {"sent before the sync", 0, SIM_WRONG_EARLY, 0},
+						 {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
+						 {"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},
+						 {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
+						 {"set aside for an outage", 0, SIM_WRONG_PARK, 0},
+						 {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0},
+						 {"an offer taken twice", 0, SIM_WRONG_OFFER_TWICE, 0},
+						 {"an offer left behind", 0, SIM_WRONG_OFFER_LEFT, 0},
+						 {"nobody offers", 0, SIM_WRONG_NO_OFFER, 0}};
 	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
 }
 
