@@ -86,12 +86,17 @@ static json_t *target_json(const char *target)
 	return json_string(target);
 }
 
+static int is_http(const char *url)
+{
+	return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
+}
+
 /* Targets leave out what may be secret. Those of HTTP leave out the query, without which it is another URL. */
 static int is_partial(const char *url)
 {
 	size_t authority = strcspn(url, "/") + 2;
 
-	if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8))
+	if (!is_http(url))
 		return 0;
 	return strpbrk(url, "?#") != NULL || memchr(url + authority, '@', strcspn(url + authority, "/"));
 }
@@ -110,6 +115,7 @@ int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADS
 	set(j, "on_conflict", o->on_conflict ? list_json(o->on_conflict, o->n_on_conflict) : NULL);
 	set(j, "null", o->null_text ? json_string(o->null_text) : NULL);
 	set(j, "body", o->body ? json_string(bodies[o->body]) : NULL);
+	set(j, "header_file", o->header_file ? path_json("", o->header_file) : NULL);
 	set(j, "token_file", o->token_file ? path_json("", o->token_file) : NULL);
 	set(j, "ca_file", o->ca_file ? path_json("", o->ca_file) : NULL);
 	set(j, "file_format", o->file_format == SL_ROWS_CSV ? json_string("csv") : NULL);
@@ -164,6 +170,7 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	s->opts.on_conflict = s->lists[1];
 	s->opts.table = text_of(j, "table");
 	s->opts.null_text = text_of(j, "null");
+	s->opts.header_file = text_of(j, "header_file");
 	s->opts.token_file = text_of(j, "token_file");
 	s->opts.ca_file = text_of(j, "ca_file");
 	s->opts.file_format = file_format ? SL_ROWS_CSV : SL_ROWS_JSON;
@@ -175,12 +182,20 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	return 0;
 }
 
+void loadsink_fit(struct loadsink *s, const char *url)
+{
+	if (is_http(url))
+		return;
+	s->opts.header_file = s->opts.token_file = s->opts.ca_file = NULL;
+	s->opts.body = SL_HTTP_JSON_LINES;
+}
+
 int loadsink_take_token(struct loadsink *s, const char *url)
 {
 	const char *token = getenv("SLUICE_HTTP_TOKEN");
 	char *header;
 
-	if (!token || !*token || s->opts.token_file || strncmp(url, "http", 4) != 0)
+	if (!token || !*token || s->opts.token_file || !is_http(url))
 		return 0;
 	if (asprintf(&header, "Authorization: Bearer %s", token) < 0)
 		return SL_ENOMEM;
