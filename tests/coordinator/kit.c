@@ -336,3 +336,22 @@ int kit_fail(struct sl_err *err, enum sl_err_class error_class)
 	err->error_class = error_class;
 	return rc;
 }
+
+#define FAILS(name, error_class)                                                                                       \
+	int name(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,            \
+		 struct sl_err *err)                                                                                   \
+	{                                                                                                              \
+		(void)k, (void)number, (void)batch, (void)reply;                                                       \
+		return kit_fail(err, error_class);                                                                     \
+	}
+FAILS(kit_fail_transient, SL_CLASS_TRANSIENT)
+FAILS(kit_fail_fatal, SL_CLASS_FATAL)
+FAILS(kit_fail_poison, SL_CLASS_POISON)
+
+int kit_fail_cancelled(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		       struct sl_err *err)
+{
+	(void)number, (void)batch, (void)reply;
+	kit_await_cancelled(k);
+	return kit_fail(err, SL_CLASS_TRANSIENT);
+}

@@ -105,6 +105,10 @@ void kit_finish(struct kit *k, int rc);
 
 /* Fill err with a class and return a code. */
 int kit_fail(struct sl_err *err, enum sl_err_class error_class);
+/* Writes that fail, always, … */
+kit_script kit_fail_transient, kit_fail_fatal, kit_fail_poison;
+/* … and, as transient, once the sink was cancelled, which they wait for. */
+kit_script kit_fail_cancelled;
 
 sl_item_done_fn kit_done; /* ctx is the kit */
 

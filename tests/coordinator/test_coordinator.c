@@ -574,25 +574,12 @@ static void a_stop_writes_what_is_there_and_refuses_what_comes(void **state)
 	k->c = NULL;
 }
 
-static int fail_when_cancelled(struct kit *k, int number, const struct sl_sink_batch *batch,
-			       struct sl_sink_reply *reply, struct sl_err *err)
-{
-	(void)number;
-	(void)batch;
-	(void)reply;
-	pthread_mutex_lock(&k->mu);
-	while (k->cancelled == 0)
-		pthread_cond_wait(&k->changed, &k->mu);
-	pthread_mutex_unlock(&k->mu);
-	return kit_fail(err, SL_CLASS_TRANSIENT);
-}
-
 static void when_the_time_is_up_the_sink_is_cancelled_and_the_rest_given_back(void **state)
 {
 	struct kit *k = *state;
 	struct stop_call s;
 	struct flush_call f;
-	k->script = fail_when_cancelled;
+	k->script = kit_fail_cancelled;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 5));
 	kit_submit(k, 1, 1);
 	kit_await_in_write(k, 1);
@@ -867,12 +854,19 @@ static void metrics_have_the_specifications_names(void **state)
 	sl_metrics_free(m);
 }
 
+/* The kit with byte strings, and a coordinator whose memory f can fail. */
+static void fault_kit(struct kit *k, struct fault *f)
+{
+	fault_init(f, &k->env);
+	k->env = fault_env(f, &k->env);
+	k->bytes = true;
+}
+
 static void without_memory_nothing_is_made_and_nothing_leaks(void **state)
 {
 	struct kit *k = *state;
 	struct fault f;
-	fault_init(&f, &k->env);
-	k->env = fault_env(&f, &k->env);
+	fault_kit(k, &f);
 	for (int64_t n = 1;; n++) {
 		struct sl_err err = SL_ERR_INIT;
 		struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .env = &k->env,  .on_dead = no_dead,
@@ -899,9 +893,7 @@ static void a_refused_item_leaves_no_memory_behind(void **state)
 {
 	struct kit *k = *state;
 	struct fault f;
-	fault_init(&f, &k->env);
-	k->env = fault_env(&f, &k->env);
-	k->bytes = true;
+	fault_kit(k, &f);
 	kit_new(k, OPTS(.workers = 1, .capacity = 1));
 	kit_hold(k);
 	kit_submit(k, 1, 1);
@@ -926,9 +918,7 @@ static void a_submit_without_memory_is_refused_and_can_be_repeated(void **state)
 {
 	struct kit *k = *state;
 	struct fault f;
-	fault_init(&f, &k->env);
-	k->env = fault_env(&f, &k->env);
-	k->bytes = true;
+	fault_kit(k, &f);
 	kit_new(k, OPTS(.workers = 1));
 	uint64_t v = 1;
 	struct sl_item item = {.data = &v, .len = sizeof v, .position = 3};
