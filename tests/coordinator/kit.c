@@ -303,6 +303,13 @@ void kit_submit(struct kit *k, uintptr_t first, uintptr_t last)
 	}
 }
 
+void kit_hold_first(struct kit *k)
+{
+	kit_hold(k);
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+}
+
 struct sl_coordinator_health kit_health(struct kit *k)
 {
 	struct sl_coordinator_health h = {.struct_size = sizeof h};

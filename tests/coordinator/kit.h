@@ -93,6 +93,7 @@ int kit_count_writes(struct kit *k); /* that have begun so far */
 /* While writes may run. */
 void kit_set_script(struct kit *k, kit_script *script);
 void kit_hold(struct kit *k);
+void kit_hold_first(struct kit *k);     /* from now on, and submit 1: it is in the sink when this returns */
 void kit_release(struct kit *k, int n); /* let the next n through, in the order in which they began */
 void kit_release_all(struct kit *k);
 

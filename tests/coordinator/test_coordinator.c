@@ -104,9 +104,7 @@ static void under_load_a_batch_closes_by_size_or_by_age(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 4, .flush_interval_ms = 50));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_await_calm(k, 1 + OTHERS);
 	kit_submit(k, 2, 4);
 	/* Three of four: the other worker waits for the fourth, or for 50 ms. */
@@ -129,9 +127,7 @@ static void a_flush_does_not_wait_for_batches_to_grow(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 100, .flush_interval_ms = 60000));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_await_calm(k, 1 + OTHERS);
 	kit_submit(k, 2, 3);
 	kit_release_all(k);
@@ -185,9 +181,7 @@ static void a_flush_gives_up_at_its_deadline(void **state)
 	struct flush_call f;
 	kit_new(k, OPTS(.workers = 1));
 	assert_int_equal(sl_coordinator_flush(k->c, 0), 0); /* nothing to wait for */
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	assert_int_equal(sl_coordinator_flush(k->c, 0), SL_ETIMEDOUT);
 	start_flush(&f, k, 10);
 	kit_await_calm(k, 1 + OTHERS);
@@ -227,9 +221,7 @@ static void a_batch_has_at_most_so_many_bytes_and_a_larger_item_goes_alone(void 
 /* One worker holds one item in the sink, and the queue is full of capacity items. */
 static void fill(struct kit *k, uintptr_t capacity)
 {
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, capacity + 1);
 }
 
@@ -307,9 +299,7 @@ static void many_items_go_in_in_pieces_and_those_that_did_not_are_told(void **st
 	struct kit *k = *state;
 	struct submit_call s;
 	kit_new(k, OPTS(.workers = 1, .capacity = 100));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	start_submit(&s, k, 200, 30);
 	kit_await_calm(k, 1 + OTHERS);
 	vclock_advance_ms(&k->clock, 30);
@@ -379,9 +369,7 @@ static void marks_are_told_once_per_crossing_and_alternate(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 10, .batch_size = 1, .flush_interval_ms = SL_NONE));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 8); /* seven wait */
 	assert_false(kit_health(k).backpressure);
 	kit_submit(k, 9, 9);
@@ -607,9 +595,7 @@ static void a_sink_that_never_returns_makes_stop_say_so_and_the_handle_stays_val
 	struct stop_call s;
 	struct sl_coordinator_report r;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 3, .flush_interval_ms = SL_NONE));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 2);
 	kit_await_in_write(k, 2);
 	kit_submit(k, 3, 7);
@@ -640,9 +626,7 @@ static void without_a_place_for_them_stop_refuses_to_lose_items(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_coordinator_report r;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 5, .returned_ctx = k)); /* no on_returned */
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 20);
 	assert_int_equal(stop(k, 0, &r, &err), SL_EPENDING);
 	assert_non_null(strstr(err.msg, "20 items"));
@@ -895,9 +879,7 @@ static void a_refused_item_leaves_no_memory_behind(void **state)
 	struct fault f;
 	fault_kit(k, &f);
 	kit_new(k, OPTS(.workers = 1, .capacity = 1));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 2);
 	uint64_t v = 3;
 	struct sl_item items[2] = {{.data = &v, .len = sizeof v}, {.data = &v, .len = sizeof v, .position = 3}};

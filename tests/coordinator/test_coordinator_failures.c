@@ -265,10 +265,8 @@ static int all_poison(struct kit *k, int number, const struct sl_sink_batch *bat
 	return kit_fail(err, SL_CLASS_POISON);
 }
 
-static void a_batch_of_nothing_but_poison_is_all_dead(void **state)
+static void see_all_dead(struct kit *k, int mode)
 {
-	struct kit *k = *state;
-	int mode = SILENT;
 	k->script = all_poison;
 	k->script_ctx = &mode;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 300));
@@ -278,18 +276,15 @@ static void a_batch_of_nothing_but_poison_is_all_dead(void **state)
 	kit_finish(k, 0);
 }
 
+static void a_batch_of_nothing_but_poison_is_all_dead(void **state)
+{
+	see_all_dead(*state, SILENT);
+}
+
 /* Culprits that leave a piece behind each time would need more segments than there are. */
 static void culprits_near_the_end_of_a_large_batch_are_all_found(void **state)
 {
-	struct kit *k = *state;
-	int mode = CULPRIT;
-	k->script = all_poison;
-	k->script_ctx = &mode;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 300));
-	kit_submit(k, 1, 300);
-	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
-	assert_int_equal(k->n_dead, 300);
-	kit_finish(k, 0);
+	see_all_dead(*state, CULPRIT);
 }
 
 static int write_half(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
@@ -619,9 +614,7 @@ static void the_marks_can_drive_the_rate(void **state)
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 10, .rate_items = 1000, .rate_by_watermark = SL_ON, .batch_size = 1,
 			.flush_interval_ms = SL_NONE));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 9);
 	kit_await_marks(k, 1);
 	assert_int_equal((int)kit_health(k).rate_items, 500);

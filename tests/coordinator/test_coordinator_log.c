@@ -276,9 +276,7 @@ static void dead_and_dropped_items_are_marked_as_failed(void **state)
 	k->bytes = true;
 	k->script = kit_fail_poison;
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 3, .overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 6); /* 2 and 3 are dropped */
 	assert_int_equal(k->n_dropped, 2);
 	kit_release_all(k);

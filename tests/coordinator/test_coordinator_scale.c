@@ -84,9 +84,7 @@ static void an_old_item_is_pressure_too(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 2, .batch_size = 10, .flush_interval_ms = 50));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 2); /* far from a batch, and nobody takes it */
 	int64_t begin = now_ms(k);
 	assert_true(until_alive(k, 2, begin) >= 150);
