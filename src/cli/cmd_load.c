@@ -146,7 +146,10 @@ static int open_target(struct load *l)
 	rc = rc ? rc : open_dead_letters(l);
 	if (rc)
 		return rc;
-	if (loadsink_write(&l->to, &l->sink, l->target)) {
+	rc = loadsink_write(&l->to, &l->sink, l->target);
+	if (rc == SL_ENOMEM)
+		return no_memory(l);
+	if (rc) {
 		cli_say(l->cli, SL_LOG_WARN,
 			"the target has too many columns for dead letters to remember: "
 			"'sluice dlq redrive' will not know them");
@@ -352,17 +355,24 @@ static int set_inputs(struct load *l)
 	return n_standard > 1 ? cli_usage(l->cli, "FILE: standard input (-) can be read only once") : set_format(l);
 }
 
+static int set_list(struct load *l, const char *option, const char ***list, size_t *n)
+{
+	const char *text = opt_str(l->args, option);
+	int rc = text ? loadsink_split(text, list, n) : 0;
+
+	if (rc == SL_ENOMEM)
+		return no_memory(l);
+	return rc ? cli_usage(l->cli, "--%s: '%s' is not a list of columns like a,b", option, text) : 0;
+}
+
 static int set_lists(struct load *l)
 {
-	const char *key = opt_str(l->args, "on-conflict"), *columns = opt_str(l->args, "columns");
+	int rc = set_list(l, "on-conflict", &l->to.lists[1], &l->to.opts.n_on_conflict);
 
-	if (key && !(l->to.lists[1] = loadsink_split(key, &l->to.opts.n_on_conflict)))
-		return cli_usage(l->cli, "--on-conflict: '%s' is not a list of columns like a,b", key);
-	if (columns && !(l->to.lists[0] = loadsink_split(columns, &l->to.opts.n_columns)))
-		return cli_usage(l->cli, "--columns: '%s' is not a list of columns like a,b", columns);
+	rc = rc ? rc : set_list(l, "columns", &l->to.lists[0], &l->to.opts.n_columns);
 	l->to.opts.on_conflict = l->to.lists[1];
 	l->to.opts.columns = l->to.lists[0];
-	return 0;
+	return rc;
 }
 
 static int check_options(struct load *l)
@@ -396,10 +406,8 @@ static int set_target(struct load *l)
 	l->to.opts.timeout_ms = opt_num(a, "timeout");
 	l->to.opts.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->to.opts.rotate_bytes = opt_num(a, "rotate-bytes");
-	if (loadsink_take_token(&l->to, l->to.url)) {
-		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	if (loadsink_take_token(&l->to, l->to.url))
+		return no_memory(l);
 	if (strncmp(l->to.url, "file:", 5) == 0) /* what goes in comes out */
 		l->to.opts.file_format = l->to.opts.format;
 	return set_lists(l);
