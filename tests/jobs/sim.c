@@ -475,11 +475,11 @@ static void probe(struct sim *sim, int type)
 static void probe_offers(struct sim *sim)
 {
 	sim->probing = true;
+	if (sim->awake_ns > sim->now_ns) /* what a stopped worker has put off, it does first */
+		run_until(sim, sim->awake_ns);
 	for (int i = 0; i < sim->k.n_workers && !sim->report->failed; i++) {
 		const char *type = sim_type_names[sim_range(sim, 0, SIM_TYPES - 1)];
 		uint64_t handed = sim->report->handed;
-		if (sim->workers[i].paused_until_ns > sim->now_ns) /* of the faults before: it must go on first */
-			run_until(sim, sim->workers[i].paused_until_ns);
 		int64_t limit = sim->now_ns + 100 * SIM_MS;
 		while (!sim->report->failed && !sim_hand_over(sim, i, type)) {
 			if (sim->now_ns >= limit)
