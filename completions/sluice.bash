@@ -28,8 +28,8 @@ _sluice_options() {
 	'cron add') echo --store= --priority= --catch-up ;;
 	load)
 		echo --to= --table= --format= --on-conflict= --create --workers= --batch-size= --flush-interval= --overflow= \
-			--wal= --rate= --dead-letters= --columns= --no-header --null= --max-record= --body= --token-file= --zstd= \
-			--rotate-bytes= --json
+			--wal= --rate= --dead-letters= --columns= --no-header --null= --max-record= --body= --header-file= \
+			--token-file= --timeout= --zstd= --rotate-bytes= --json
 		;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;

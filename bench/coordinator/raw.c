@@ -4,8 +4,10 @@
  * `sluice load` is measured against:
  *
  *   sluice-bench-raw unnest CONNINFO FILE ROWS    upserts of ROWS rows as binary arrays on 4 connections
- *   sluice-bench-raw merge CONNINFO FILE ROWS     COPY of ROWS lines into a temporary table and a merge from there, the
- * same sluice-bench-raw sqlite FILE.db FILE ROWS     prepared inserts in transactions of ROWS rows
+ *   sluice-bench-raw merge CONNINFO FILE ROWS     COPY of ROWS lines into a temporary table and a merge from there,
+ *                                                 the same
+ *   sluice-bench-raw sqlite FILE.db FILE ROWS     prepared inserts in transactions of ROWS rows
+ *   sluice-bench-raw replace FILE.db FILE ROWS    prepared upserts, the same
  *
  * It reads one exact form of the file and nothing else, keeps it all in memory and ends at the first error.
  */
@@ -211,12 +213,16 @@ static void sql(sqlite3 *db, const char *text)
 		die(text, sqlite3_errmsg(db));
 }
 
-static void run_sqlite(const char *path)
+#define INSERT "INSERT INTO bars VALUES (?,?,?,?,?,?,?)"
+#define UPSERT                                                                                                         \
+	INSERT " ON CONFLICT (symbol, ts) DO UPDATE SET open = excluded.open, high = excluded.high, "                  \
+	       "low = excluded.low, close = excluded.close, volume = excluded.volume"
+
+static void run_sqlite(const char *path, const char *text)
 {
 	sqlite3 *db;
 	sqlite3_stmt *insert;
-	if (sqlite3_open(path, &db) != SQLITE_OK ||
-	    sqlite3_prepare_v2(db, "INSERT INTO bars VALUES (?,?,?,?,?,?,?)", -1, &insert, NULL) != SQLITE_OK)
+	if (sqlite3_open(path, &db) != SQLITE_OK || sqlite3_prepare_v2(db, text, -1, &insert, NULL) != SQLITE_OK)
 		die(path, sqlite3_errmsg(db));
 	for (size_t i = 0; i < n_rows; i++) {
 		const struct row *r = &rows[i];
@@ -239,7 +245,7 @@ static void run_sqlite(const char *path)
 int main(int argc, char **argv)
 {
 	if (argc != 5)
-		die("usage", "sluice-bench-raw unnest|merge|sqlite TARGET FILE ROWS");
+		die("usage", "sluice-bench-raw unnest|merge|sqlite|replace TARGET FILE ROWS");
 	conninfo = argv[2];
 	batch = strtoul(argv[4], NULL, 10);
 	read_file(argv[3]);
@@ -248,6 +254,6 @@ int main(int argc, char **argv)
 	else if (strcmp(argv[1], "merge") == 0)
 		run_lanes(merge_lane);
 	else
-		run_sqlite(argv[2]);
+		run_sqlite(argv[2], strcmp(argv[1], "replace") == 0 ? UPSERT : INSERT);
 	return 0;
 }

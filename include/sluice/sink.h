@@ -18,12 +18,13 @@
  * standard error is in the message.
  *
  * HTTP: a batch is one POST with the header Idempotency-Key, which is the same whenever the same batch is sent again,
- * as is the body; a receiver that remembers keys takes every batch once. 2xx: written. 429, and 503 with Retry-After:
- * waited as told. 400, 413 and 422: an item is refused and nothing of the batch was taken; the answer may name items by
- * their number in the body, from 0: {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425,
- * 500 and most of 5xx: again later, and counted. No connection, no whole answer in time, 502, 503, 504: away. Redirects
- * (which are not followed) and the other 4xx: as away, until somebody sets it right. Certificates are always checked.
- * Proxies are those of http_proxy, https_proxy and no_proxy. An event's id is the batch's key and the item's number.
+ * as is the body; a receiver that remembers keys takes every batch once. 2xx: written, all of it, whatever the answer's
+ * text says. 429, and 503 with Retry-After: waited as told. 400, 413 and 422: an item is refused and nothing of the
+ * batch was taken; the answer may name items by their number in the body, from 0:
+ * {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425, 500 and most of 5xx: again later,
+ * and counted. No connection, no whole answer in time, 502, 503, 504: away. Redirects (which are not followed) and the
+ * other 4xx: as away, until somebody sets it right. Certificates are always checked. Proxies are those of http_proxy,
+ * https_proxy and no_proxy. An event's id is the batch's key and the item's number.
  *
  * SQLite: a value is stored as its column's affinity says; text that is no number is refused by INTEGER and REAL
  * columns, also where the database itself would keep it. A member that a JSON record does not have keeps the column's
@@ -92,6 +93,10 @@ struct sl_sink_opts {
 
 	/* exec; timeout_ms counts for a run of the program */
 	const char *const *argv; /* NULL-terminated; NULL: the URL's text is given to /bin/sh -c */
+
+	/* http: a file of more headers, one "Name: value" a line, '#' begins a comment; at most 256 of them in 64 KiB;
+	 * read again after a 401. SL_ECONFIG names the line that is no header, or sets what is set already. */
+	const char *header_file;
 };
 #define SL_SINK_OPTS_INIT .struct_size = sizeof(struct sl_sink_opts)
 

@@ -234,8 +234,8 @@ const struct command cmd_dlq_redrive = {
 		"A letter that is refused again stays, with why on stderr, and the status is 65; so does one that "
 		"does not say where it was going (64). A crash can repeat an item, never lose one. A sealed "
 		"letter, of an encrypted log, is opened with --key-file; without the key, or with a wrong one, it "
-		"stays and the status is 78. Passwords are not in letters: PGPASSWORD, PGPASSFILE and the token file "
-		"of the load are read, or give --to.",
+		"stays and the status is 78. Passwords are not in letters: PGPASSWORD, PGPASSFILE, "
+		"SLUICE_HTTP_TOKEN and the token file and header file of the load are read, or give --to.",
 	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal\nsluice dlq redrive ./sluice-dead-letters",
 	.run = run,
 };

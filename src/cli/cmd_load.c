@@ -146,7 +146,10 @@ static int open_target(struct load *l)
 	rc = rc ? rc : open_dead_letters(l);
 	if (rc)
 		return rc;
-	if (loadsink_write(&l->to, &l->sink, l->target)) {
+	rc = loadsink_write(&l->to, &l->sink, l->target);
+	if (rc == SL_ENOMEM)
+		return no_memory(l);
+	if (rc) {
 		cli_say(l->cli, SL_LOG_WARN,
 			"the target has too many columns for dead letters to remember: "
 			"'sluice dlq redrive' will not know them");
@@ -288,12 +291,14 @@ static int result(struct load *l, int rc)
 	if (dead)
 		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; 'sluice dlq list' says why",
 			text_count(count, dead, "dead letter"), opt_str(l->args, "dead-letters"));
-	if (rc == EXIT_INTERRUPTED && l->total.returned)
+	if (rc != EXIT_INTERRUPTED || !stop_requested()) /* others have this status, too, and were told */
+		return !rc && dead ? EXIT_BAD_DATA : rc;
+	if (l->total.returned)
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; the same command goes on where this one was");
-	else if (rc == EXIT_INTERRUPTED)
+	else
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; what was read is written%s",
 			opt_given(l->args, "wal") ? ", and the same command goes on there" : ", the rest is not");
-	return !rc && dead ? EXIT_BAD_DATA : rc;
+	return rc;
 }
 
 /* ---- options ---- */
@@ -350,17 +355,24 @@ static int set_inputs(struct load *l)
 	return n_standard > 1 ? cli_usage(l->cli, "FILE: standard input (-) can be read only once") : set_format(l);
 }
 
+static int set_list(struct load *l, const char *option, const char ***list, size_t *n)
+{
+	const char *text = opt_str(l->args, option);
+	int rc = text ? loadsink_split(text, list, n) : 0;
+
+	if (rc == SL_ENOMEM)
+		return no_memory(l);
+	return rc ? cli_usage(l->cli, "--%s: '%s' is not a list of columns like a,b", option, text) : 0;
+}
+
 static int set_lists(struct load *l)
 {
-	const char *key = opt_str(l->args, "on-conflict"), *columns = opt_str(l->args, "columns");
+	int rc = set_list(l, "on-conflict", &l->to.lists[1], &l->to.opts.n_on_conflict);
 
-	if (key && !(l->to.lists[1] = loadsink_split(key, &l->to.opts.n_on_conflict)))
-		return cli_usage(l->cli, "--on-conflict: '%s' is not a list of columns like a,b", key);
-	if (columns && !(l->to.lists[0] = loadsink_split(columns, &l->to.opts.n_columns)))
-		return cli_usage(l->cli, "--columns: '%s' is not a list of columns like a,b", columns);
+	rc = rc ? rc : set_list(l, "columns", &l->to.lists[0], &l->to.opts.n_columns);
 	l->to.opts.on_conflict = l->to.lists[1];
 	l->to.opts.columns = l->to.lists[0];
-	return 0;
+	return rc;
 }
 
 static int check_options(struct load *l)
@@ -389,13 +401,13 @@ static int set_target(struct load *l)
 	l->to.opts.table = opt_str(a, "table");
 	l->to.opts.null_text = opt_str(a, "null");
 	l->to.opts.body = (enum sl_http_body)opt_num(a, "body");
+	l->to.opts.header_file = opt_str(a, "header-file");
 	l->to.opts.token_file = opt_str(a, "token-file");
+	l->to.opts.timeout_ms = opt_num(a, "timeout");
 	l->to.opts.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->to.opts.rotate_bytes = opt_num(a, "rotate-bytes");
-	if (loadsink_take_token(&l->to, l->to.url)) {
-		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	if (loadsink_take_token(&l->to, l->to.url))
+		return no_memory(l);
 	if (strncmp(l->to.url, "file:", 5) == 0) /* what goes in comes out */
 		l->to.opts.file_format = l->to.opts.format;
 	return set_lists(l);
@@ -411,7 +423,7 @@ static void warn_of_password(struct load *l)
 	if (at && colon && colon < at && strncmp(l->to.url, "exec:", 5))
 		cli_say(l->cli, SL_LOG_WARN,
 			"the password in --to can be seen by every user of this machine; use PGPASSWORD, a password "
-			"file or --token-file");
+			"file, --token-file or --header-file");
 }
 
 static int run(struct cli *cli, const struct parsed *args)
@@ -514,10 +526,20 @@ static const struct opt opts[] = {
 	 .arg = "WHAT",
 	 .choices = bodies,
 	 .help = "Of HTTP requests: JSON lines, a JSON array, or a batch of CloudEvents"},
+	{.name = "header-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Headers of HTTP requests, one 'Name: value' a line; # begins a comment"},
 	{.name = "token-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "Its first line is sent as a bearer token to an HTTP target"},
+	{.name = "timeout",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .min = 1,
+	 .max = 86400000,
+	 .help = "An HTTP request, or the program of a batch, that takes longer has failed; 30s unless given"},
 	{.name = "zstd", .kind = OPT_INT, .arg = "LEVEL", .min = 1, .max = 19, .help = "Compress a file target"},
 	{.name = "rotate-bytes",
 	 .kind = OPT_SIZE,
@@ -550,7 +572,7 @@ const struct command cmd_load = {
 		"a run that was ended, however, goes on where it was when the same command is given again: no row is "
 		"lost, "
 		"and with --on-conflict none is there twice. Passwords are best kept out of the URL: PGPASSWORD, "
-		"PGPASSFILE, SLUICE_HTTP_TOKEN and --token-file are read.",
+		"PGPASSFILE, SLUICE_HTTP_TOKEN, --token-file and --header-file are read.",
 	.example =
 		"sluice load bars.csv --to sqlite:market.db --table bars --create\n"
 		"zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table trades "

@@ -170,6 +170,7 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 				  "its URL had a query or a password, which letters do not keep; "
 				  "give it with --to=URL");
 	}
+	loadsink_fit(&r->to, r->url ? r->url : r->to.url);
 	rc = loadsink_take_token(&r->to, r->url ? r->url : r->to.url);
 	if (rc)
 		return sl_err_set(err, rc, "no memory for a token");

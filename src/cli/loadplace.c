@@ -34,11 +34,9 @@ static uint64_t hash_text(uint64_t h, const char *text)
 
 static uint64_t hash_input(uint64_t h, const char *input)
 {
-	char *full = strcmp(input, "-") ? realpath(input, NULL) : NULL;
+	char full[PATH_MAX]; /* not from memory that may run out: the log would get another name */
 
-	h = hash_text(h, full ? full : input);
-	free(full);
-	return h;
+	return hash_text(h, strcmp(input, "-") && realpath(input, full) ? full : input);
 }
 
 /* Names the log of input i: load-<hash>-<number>. */
@@ -194,8 +192,11 @@ static int finish_one(struct cli *cli, const struct loadplace_key *key, int i)
 	int rc = loadplace_open(&p, cli, key, i);
 
 	name_log(id, key, i);
-	if (!rc && sl_wal_complete(p.wal, 0, &err))
+	if (!rc && sl_wal_complete(p.wal, 0, &err)) {
 		rc = cli_fail(cli, &err, key->dir);
+		if (err.code == SL_EPENDING)
+			cli_say(cli, SL_LOG_ERROR, "the same command writes what is pending in %s", key->dir);
+	}
 	if (!rc && unlink(p.path) && errno != ENOENT)
 		rc = failed(cli, errno, p.path);
 	loadplace_close(&p, cli);

@@ -7,7 +7,7 @@
 
 static const char *const bodies[] = {"jsonl", "array", "cloudevents"};
 
-const char **loadsink_split(const char *text, size_t *n)
+int loadsink_split(const char *text, const char ***out, size_t *n)
 {
 	size_t names = 1, bytes = strlen(text) + 1;
 	const char **list;
@@ -17,18 +17,19 @@ const char **loadsink_split(const char *text, size_t *n)
 		names += *p == ',';
 	list = malloc((names + 1) * sizeof(*list) + bytes);
 	if (!list)
-		return NULL;
+		return SL_ENOMEM;
 	copy = memcpy((char *)(list + names + 1), text, bytes);
 	*n = 0;
 	while ((at = strsep(&copy, ","))) {
 		if (!*at) {
 			free(list);
-			return NULL;
+			return SL_EINVAL;
 		}
 		list[(*n)++] = at;
 	}
 	list[*n] = NULL;
-	return list;
+	*out = list;
+	return 0;
 }
 
 const char **loadsink_copy(const char *const *names, size_t n)
@@ -55,7 +56,7 @@ static json_t *list_json(const char *const *list, size_t n)
 {
 	json_t *array = json_array();
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; array && i < n; i++)
 		if (json_array_append_new(array, json_string(list[i]))) {
 			json_decref(array);
 			return NULL;
@@ -63,10 +64,33 @@ static json_t *list_json(const char *const *list, size_t n)
 	return array;
 }
 
-static void set(json_t *object, const char *name, json_t *value)
+/* A target that is written down must be whole: a letter without its key would be appended where it was to replace. */
+struct text {
+	json_t *object;
+	int failed;
+};
+
+static void set(struct text *t, const char *name, json_t *value)
+{
+	t->failed |= !value || json_object_set_new(t->object, name, value);
+}
+
+static void set_text(struct text *t, const char *name, const char *value)
 {
 	if (value)
-		json_object_set_new(object, name, value);
+		set(t, name, json_string(value));
+}
+
+static void set_list(struct text *t, const char *name, const char *const *list, size_t n)
+{
+	if (list)
+		set(t, name, list_json(list, n));
+}
+
+static void set_number(struct text *t, const char *name, int64_t value)
+{
+	if (value)
+		set(t, name, json_integer(value));
 }
 
 /* A path that means the same from any folder. As it is when the system does not say: it may be made later. */
@@ -86,39 +110,64 @@ static json_t *target_json(const char *target)
 	return json_string(target);
 }
 
+static int is_http(const char *url)
+{
+	return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
+}
+
 /* Targets leave out what may be secret. Those of HTTP leave out the query, without which it is another URL. */
 static int is_partial(const char *url)
 {
 	size_t authority = strcspn(url, "/") + 2;
 
-	if (strncmp(url, "http://", 7) && strncmp(url, "https://", 8))
+	if (!is_http(url))
 		return 0;
 	return strpbrk(url, "?#") != NULL || memchr(url + authority, '@', strcspn(url + authority, "/"));
 }
 
-int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES])
+static void set_path(struct text *t, const char *name, const char *path)
+{
+	if (path)
+		set(t, name, path_json("", path));
+}
+
+static void set_all(struct text *t, const struct loadsink *s, const sl_sink *sink)
 {
 	const struct sl_sink_opts *o = &s->opts;
-	json_t *j = json_object();
+
+	set(t, "to", target_json(sl_sink_target(sink)));
+	if (is_partial(s->url))
+		set(t, "partial", json_true());
+	set_text(t, "format", o->format == SL_ROWS_CSV ? "csv" : "jsonl");
+	set_text(t, "table", o->table);
+	set_list(t, "columns", o->columns, o->n_columns);
+	set_list(t, "on_conflict", o->on_conflict, o->n_on_conflict);
+	set_text(t, "null", o->null_text);
+	set_text(t, "body", o->body ? bodies[o->body] : NULL);
+	set_path(t, "header_file", o->header_file);
+	set_path(t, "token_file", o->token_file);
+	set_path(t, "ca_file", o->ca_file);
+	set_text(t, "file_format", o->file_format == SL_ROWS_CSV ? "csv" : NULL);
+	set_number(t, "zstd_level", o->zstd_level);
+	set_number(t, "rotate_bytes", o->rotate_bytes);
+}
+
+int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES])
+{
+	struct text t = {.object = json_object()};
+	char *text;
 	size_t n;
 
-	set(j, "to", target_json(sl_sink_target(sink)));
-	set(j, "partial", is_partial(s->url) ? json_true() : NULL);
-	set(j, "format", json_string(o->format == SL_ROWS_CSV ? "csv" : "jsonl"));
-	set(j, "table", o->table ? json_string(o->table) : NULL);
-	set(j, "columns", o->columns ? list_json(o->columns, o->n_columns) : NULL);
-	set(j, "on_conflict", o->on_conflict ? list_json(o->on_conflict, o->n_on_conflict) : NULL);
-	set(j, "null", o->null_text ? json_string(o->null_text) : NULL);
-	set(j, "body", o->body ? json_string(bodies[o->body]) : NULL);
-	set(j, "token_file", o->token_file ? path_json("", o->token_file) : NULL);
-	set(j, "ca_file", o->ca_file ? path_json("", o->ca_file) : NULL);
-	set(j, "file_format", o->file_format == SL_ROWS_CSV ? json_string("csv") : NULL);
-	set(j, "zstd_level", o->zstd_level ? json_integer(o->zstd_level) : NULL);
-	set(j, "rotate_bytes", o->rotate_bytes ? json_integer(o->rotate_bytes) : NULL);
-	n = j ? json_dumpb(j, out, LOADSINK_TEXT_BYTES - 1, JSON_COMPACT) : 0;
-	json_decref(j);
-	out[n < LOADSINK_TEXT_BYTES ? n : 0] = '\0';
-	return n > 0 && n < LOADSINK_TEXT_BYTES ? 0 : -1;
+	set_all(&t, s, sink);
+	text = t.failed ? NULL : json_dumps(t.object, JSON_COMPACT);
+	json_decref(t.object);
+	if (!text)
+		return SL_ENOMEM;
+	n = strlen(text);
+	if (n < LOADSINK_TEXT_BYTES)
+		memcpy(out, text, n + 1);
+	free(text);
+	return n < LOADSINK_TEXT_BYTES ? 0 : SL_ETOOBIG;
 }
 
 static const char *text_of(const json_t *j, const char *name)
@@ -135,7 +184,9 @@ static int list_of(const json_t *j, const char *name, const char ***out, size_t 
 		return 0;
 	*n = json_array_size(array);
 	*out = calloc(*n + 1, sizeof(**out));
-	if (!*out || !*n)
+	if (!*out)
+		return SL_ENOMEM;
+	if (!*n)
 		return SL_EDATA;
 	json_array_foreach(array, i, value)
 	{
@@ -146,24 +197,49 @@ static int list_of(const json_t *j, const char *name, const char ***out, size_t 
 	return 0;
 }
 
-int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
+/* Want of memory can make jansson drop characters of a string without a word. What it has read must be what
+ * loadsink_write has written. */
+static json_t *parse(const char *text)
 {
 	json_t *j = json_loads(text, 0, NULL);
+	char *again = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	int same = again && strcmp(again, text) == 0;
+
+	free(again);
+	if (same)
+		return j;
+	json_decref(j);
+	return NULL;
+}
+
+static int unreadable(struct loadsink *s, int code, struct sl_err *err)
+{
+	loadsink_fini(s);
+	if (code == SL_ENOMEM)
+		return sl_err_set(err, SL_ENOMEM, "no memory for its target");
+	return sl_err_set(err, SL_EINVAL,
+			  "it does not say to which target, or there is no memory to read it; give --to-wal=FILE");
+}
+
+int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
+{
+	json_t *j = parse(text);
 	const char *to = j ? text_of(j, "to") : NULL, *format = j ? text_of(j, "format") : NULL,
 		   *body = j ? text_of(j, "body") : NULL, *file_format = j ? text_of(j, "file_format") : NULL;
+	int rc = to && format ? 0 : SL_EDATA;
 
 	*s = (struct loadsink){.url = to, .kept = j, .opts = {SL_SINK_OPTS_INIT}};
-	if (!to || !format || list_of(j, "columns", &s->lists[0], &s->opts.n_columns) ||
-	    list_of(j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict)) {
-		loadsink_fini(s);
-		return sl_err_set(err, SL_EINVAL, "it does not say to which target; give --to-wal=FILE");
-	}
+	rc = rc ? rc : list_of(j, "columns", &s->lists[0], &s->opts.n_columns);
+	rc = rc ? rc : list_of(j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict);
+	if (rc)
+		return unreadable(s, rc, err);
 	s->partial = json_is_true(json_object_get(j, "partial"));
 	s->opts.format = strcmp(format, "csv") == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
 	s->opts.columns = s->lists[0];
 	s->opts.on_conflict = s->lists[1];
 	s->opts.table = text_of(j, "table");
 	s->opts.null_text = text_of(j, "null");
+	s->opts.header_file = text_of(j, "header_file");
 	s->opts.token_file = text_of(j, "token_file");
 	s->opts.ca_file = text_of(j, "ca_file");
 	s->opts.file_format = file_format ? SL_ROWS_CSV : SL_ROWS_JSON;
@@ -175,12 +251,20 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	return 0;
 }
 
+void loadsink_fit(struct loadsink *s, const char *url)
+{
+	if (is_http(url))
+		return;
+	s->opts.header_file = s->opts.token_file = s->opts.ca_file = NULL;
+	s->opts.body = SL_HTTP_JSON_LINES;
+}
+
 int loadsink_take_token(struct loadsink *s, const char *url)
 {
 	const char *token = getenv("SLUICE_HTTP_TOKEN");
 	char *header;
 
-	if (!token || !*token || s->opts.token_file || strncmp(url, "http", 4) != 0)
+	if (!token || !*token || s->opts.token_file || !is_http(url))
 		return 0;
 	if (asprintf(&header, "Authorization: Bearer %s", token) < 0)
 		return SL_ENOMEM;

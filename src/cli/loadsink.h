@@ -2,7 +2,7 @@
 /*
  * Where rows go: the options of a sink as text, so that a dead letter remembers its target and `dlq redrive` can open
  * it again. The text is one JSON object without secrets: passwords come from the environment or a password file each
- * time.
+ * time, and of files with a token or headers it has the path, not what is in them.
  *
  * Thread safety: none; the main thread calls. Ownership: a loadsink owns its strings until loadsink_fini.
  */
@@ -24,17 +24,20 @@ struct loadsink {
 	const char *header[1]; /* with the token of the environment */
 };
 
-/* Split "a,b" into a NULL-terminated list; *n its length. One block of memory for free(); NULL without memory or for an
- * empty name. */
-const char **loadsink_split(const char *text, size_t *n);
+/* Split "a,b" into a NULL-terminated list, one block of memory for free(); *n its length. 0, SL_ENOMEM, or SL_EINVAL
+ * for an empty name. */
+int loadsink_split(const char *text, const char ***out, size_t *n);
 
-/* A copy of a list, made the same way. */
+/* A copy of a list, made the same way; NULL without memory. */
 const char **loadsink_copy(const char *const *names, size_t n);
 
-/* The target as text; 0, or -1 when it is too long to be remembered. sink gives its URL without secrets. */
+/* The target as text; 0, SL_ETOOBIG when it is too long to be remembered, or SL_ENOMEM. sink gives its URL without
+ * secrets. */
 int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES]);
 /* The target of such a text. 0, or an error. */
 int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err);
+/* The target of a text is to be opened as another URL: what only HTTP has is for HTTP. */
+void loadsink_fit(struct loadsink *s, const char *url);
 /* An HTTP target without a token file gets the token of SLUICE_HTTP_TOKEN, when that is set. 0, or SL_ENOMEM. */
 int loadsink_take_token(struct loadsink *s, const char *url);
 void loadsink_fini(struct loadsink *s);

@@ -36,7 +36,7 @@ static void free_guesses(struct guesses *g)
 
 static int no_memory(struct sl_err *err)
 {
-	return sl_err_set(err, SL_ENOMEM, "guessing columns");
+	return sl_err_set(err, SL_ENOMEM, "no memory to guess columns");
 }
 
 static int grow(struct guesses *g, struct sl_err *err)

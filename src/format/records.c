@@ -51,7 +51,7 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 		return sl_err_set(err, SL_EINVAL, "records: %s: out of range", bad);
 	sl_records *r = sl__calloc(&env, 1, sizeof *r);
 	if (r == NULL)
-		return sl_err_set(err, SL_ENOMEM, "a reader of records");
+		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of records");
 	r->env = env;
 	r->read = read;
 	r->ctx = ctx;
@@ -64,7 +64,7 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 	r->null_text = sl__strdup(&env, o.null_text != NULL ? o.null_text : "");
 	if (r->null_text == NULL) {
 		sl_records_free(r);
-		return sl_err_set(err, SL_ENOMEM, "a reader of records");
+		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of records");
 	}
 	*out = r;
 	return 0;
@@ -92,7 +92,7 @@ static int resize(sl_records *r, size_t cap, struct sl_err *err)
 {
 	char *buf = sl__realloc(&r->env, r->buf, cap + SL__PADDING);
 	if (buf == NULL)
-		return sl_err_set(err, SL_ENOMEM, "a buffer of %zu bytes for records", cap);
+		return sl_err_set(err, SL_ENOMEM, "no memory for a buffer of %zu bytes for records", cap);
 	if (r->buf == NULL)
 		memset(buf + cap, 0, SL__PADDING);
 	r->buf = buf;

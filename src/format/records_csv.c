@@ -165,7 +165,7 @@ static int check_names(const sl_records *r, const char *const *names, size_t n, 
 	int rc = 0;
 	const char **sorted = sl__calloc(&r->env, n, sizeof *sorted);
 	if (sorted == NULL)
-		return sl_err_set(err, SL_ENOMEM, "a header of %zu columns", n);
+		return sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n);
 	memcpy(sorted, names, n * sizeof *sorted);
 	qsort(sorted, n, sizeof *sorted, compare_strings);
 	if (sorted[0][0] == '\0')
@@ -211,7 +211,7 @@ int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *
 	size_t n = scratch != NULL ? count_fields(s, scratch) : 0;
 	char *text = scratch != NULL ? sl__alloc(&r->env, header->len + n) : NULL;
 	const char **names = text != NULL ? sl__calloc(&r->env, n, sizeof *names) : NULL;
-	int rc = names == NULL ? sl_err_set(err, SL_ENOMEM, "a header of %zu columns", n) : 0;
+	int rc = names == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n) : 0;
 	if (rc == 0) {
 		copy_names(s, scratch, text, names);
 		rc = check_names(r, names, n, err);

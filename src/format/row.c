@@ -79,7 +79,7 @@ static int take_columns(struct sl__row_reader *r, const struct sl__row_opts *opt
 	r->columns = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), sizeof *r->columns);
 	r->sorted = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), 2 * sizeof *r->sorted);
 	if (r->columns == NULL || r->sorted == NULL)
-		return sl_err_set(err, SL_ENOMEM, "a reader of %zu columns", opts->n_columns);
+		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of %zu columns", opts->n_columns);
 	r->expected = r->sorted + opts->n_columns;
 	for (size_t i = 0; i < opts->n_columns; i++) {
 		size_t len = strlen(opts->columns[i]);
@@ -98,12 +98,13 @@ int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *o
 		return sl_err_set(err, SL_EINVAL, "delimiter: not a quote, a line end or beyond ASCII");
 	struct sl__row_reader *r = sl__calloc(&env, 1, sizeof *r);
 	if (r == NULL)
-		return sl_err_set(err, SL_ENOMEM, "a reader of rows");
+		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of rows");
 	r->env = env;
 	r->csv = opts->csv;
 	r->delimiter = opts->delimiter != 0 ? opts->delimiter : ',';
 	r->null_text = sl__strdup(&env, opts->null_text != NULL ? opts->null_text : "");
-	rc = r->null_text != NULL ? take_columns(r, opts, err) : sl_err_set(err, SL_ENOMEM, "a reader of rows");
+	rc = r->null_text != NULL ? take_columns(r, opts, err)
+				  : sl_err_set(err, SL_ENOMEM, "no memory for a reader of rows");
 	if (rc != 0) {
 		sl__row_reader_free(r);
 		return rc;
@@ -133,7 +134,7 @@ static int reserve_scratch(struct sl__row_reader *r, size_t len, struct sl_err *
 	size_t bytes = SL_MAX(len, (size_t)512);
 	char *p = sl__alloc(&r->env, bytes);
 	if (p == NULL)
-		return sl_err_set(err, SL_ENOMEM, "a row of %zu bytes", len);
+		return sl_err_set(err, SL_ENOMEM, "no memory for a row of %zu bytes", len);
 	sl__free(&r->env, r->scratch);
 	r->scratch = p;
 	r->scratch_bytes = bytes;

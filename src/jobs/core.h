@@ -231,8 +231,8 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 
 /* ---- offers: see core_offer.c ---- */
 
-/* Is a slot idle that a job could be handed to? */
-bool sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
+/* Is a slot idle that a job could be handed to? Of how many types. */
+size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
 /* Fill offer, but for its callback, and types[n_types]; todo is that of the offer, not the lane's own. False: nothing
  * is offered. Then one of the two below; between them sl__core_claimed for the job that was handed over, if any. */
 SL_MUST_CHECK bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,

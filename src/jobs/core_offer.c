@@ -23,14 +23,14 @@ static uint32_t slot_room(const struct sl__core *core, int64_t now_ns)
 	return free_of((uint32_t)core->cfg.slots, core->running + core->resting + core->waiting + core->reserved);
 }
 
-bool sl__core_may_offer(const struct sl__core *core, int64_t now_ns)
+size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns)
 {
+	size_t n = 0;
 	if (slot_room(core, now_ns) == 0)
-		return false;
+		return 0;
 	for (size_t i = 0; i < core->n_types; i++)
-		if (type_room(&core->types[i]) > 0)
-			return true;
-	return false;
+		n += type_room(&core->types[i]) > 0;
+	return n;
 }
 
 bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,

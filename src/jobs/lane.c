@@ -142,8 +142,10 @@ void *sl__lane_main(void *lane)
 			exchange(w, l);
 			continue;
 		}
-		/* Both let go of the lock, so what was decided is decided again. A stop closes offers for good. */
-		if (sl__core_may_offer(w->core, now) ? sl__offer_open(w, l) : sl__offer_close(w, l))
+		/* Both let go of the lock, so what was decided is decided again. A stop closes offers for good, and one
+		 * that lacks types is made anew. */
+		bool keep = sl__core_may_offer(w->core, now) > 0 && !(l->offered && sl__offer_lacks(w, l, now));
+		if (keep ? sl__offer_open(w, l) : sl__offer_close(w, l))
 			continue;
 		if (l->todo.kind == SL__TODO_END && !l->offered)
 			break;

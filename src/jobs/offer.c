@@ -33,6 +33,12 @@ static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, 
 	sl__unlock(&w->mu);
 }
 
+bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns)
+{
+	return l->offer_types != NULL && !l->closing &&
+	       sl__core_may_offer(w->core, now_ns) > (l->offered ? l->offer.n_types : 0);
+}
+
 bool sl__offer_open(sl_worker *w, struct sl__lane *l)
 {
 	const sl_store *store = &w->home.store;

@@ -66,11 +66,13 @@ void sl__worker_wake_slot(sl_worker *w)
 void sl__worker_wake(sl_worker *w, int64_t now_ns)
 {
 	sl__worker_wake_slot(w);
-	for (unsigned i = 0; i < w->lanes_started; i++)
-		if (w->lanes[i].asleep && sl__core_ready(w->core, (int)i, now_ns)) {
-			w->lanes[i].asleep = false;
-			sl__signal(&w->lanes[i].wake);
+	for (unsigned i = 0; i < w->lanes_started; i++) {
+		struct sl__lane *l = &w->lanes[i];
+		if (l->asleep && (sl__core_ready(w->core, (int)i, now_ns) || sl__offer_lacks(w, l, now_ns))) {
+			l->asleep = false;
+			sl__signal(&l->wake);
 		}
+	}
 	if (w->keeper.until_ns > sl__core_keeper_ns(w->core, now_ns)) {
 		w->keeper.until_ns = INT64_MIN;
 		sl__signal(&w->keeper.wake);

@@ -169,6 +169,8 @@ void *sl__keeper_main(void *worker);
 void *sl__clock_main(void *worker);
 
 /* offer.c */
+/* Could the lane offer more types than it does? When it looked, the claim of another lane may have had their slots. */
+bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu);
 /* Open an offer, unless one is open or the store takes none. True: mu was let go of meanwhile. */
 bool sl__offer_open(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu);
 /* Take it back. One that is being taken stays `offered` until it has been; the lane is woken then. True: mu was let go

@@ -2,7 +2,7 @@
 /*
  * The HTTP sink: a batch is one POST, and its answer's status decides (http_answer.c).
  *
- *   lane: items into a body ─▶ POST with Idempotency-Key ─▶ 401? the token read again, once more ─▶ answer
+ *   lane: items into a body ─▶ POST with Idempotency-Key ─▶ 401? token and headers read again, once more ─▶ answer
  *
  * Invariants
  *  1. Whenever a batch is sent again, it has the same Idempotency-Key (its id) and the same bytes.
@@ -25,6 +25,7 @@ struct http_sink {
 	struct sl_env env;
 	struct sl_sink_opts opts;
 	struct sl__http_url url;
+	struct sl__http_headers headers;
 	struct sl__http_token token;
 	struct sl__http_times times;
 	int cancel; /* an eventfd: readable for ever once cancelled */
@@ -34,7 +35,9 @@ struct lane {
 	struct sl__http *client;
 	struct sl__http_body body;
 	struct sl__buf token;
-	const char **headers; /* of the options, and two of our own behind them */
+	const char **headers; /* of the options, of `list`, and two of our own behind them */
+	size_t n_headers;     /* without our own */
+	struct sl__http_header_list *list;
 	char key[KEY_BYTES];
 };
 
@@ -52,6 +55,7 @@ static void detach(void *ctx, void *lane)
 	sl__http_free(l->client);
 	sl__http_body_fini(&l->body);
 	sl__buf_fini(&l->token);
+	sl__http_headers_put(&s->headers, l->list);
 	sl__free(&s->env, l->headers);
 	sl__free(&s->env, l);
 }
@@ -69,15 +73,26 @@ static int make_client(struct http_sink *s, struct sl__http **out, struct sl_err
 
 static int make_headers(struct http_sink *s, struct lane *l)
 {
-	size_t n = s->opts.n_headers;
-	l->headers = sl__calloc(&s->env, n + 2, sizeof *l->headers);
+	size_t most = s->opts.n_headers + (s->opts.header_file != NULL ? SL__HTTP_FILE_HEADERS : 0) + 2;
+	l->headers = sl__calloc(&s->env, most, sizeof *l->headers);
 	if (l->headers == NULL)
 		return SL_ENOMEM;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < s->opts.n_headers; i++)
 		l->headers[i] = s->opts.headers[i];
+	return 0;
+}
+
+/* Those of the file as they are now. */
+static void take_headers(struct http_sink *s, struct lane *l)
+{
+	sl__http_headers_put(&s->headers, l->list);
+	l->list = sl__http_headers_get(&s->headers);
+	size_t n = s->opts.n_headers;
+	for (size_t i = 0; l->list != NULL && i < l->list->n; i++)
+		l->headers[n++] = l->list->lines[i];
+	l->n_headers = n;
 	l->headers[n] = sl__http_content_type(s->opts.body);
 	l->headers[n + 1] = l->key;
-	return 0;
 }
 
 static int attach(void *ctx, void **lane, struct sl_err *err)
@@ -105,8 +120,9 @@ static int post_once(struct http_sink *s, struct lane *l, struct sl__http_respon
 {
 	if (sl__http_token_get(&s->token, &l->token, version) != 0)
 		return no_memory(err);
+	take_headers(s, l);
 	const struct sl__http_request request = {.headers = l->headers,
-						 .n_headers = s->opts.n_headers + 2,
+						 .n_headers = l->n_headers + 2,
 						 .token = l->token.len > 0 ? l->token.data : NULL,
 						 .body = l->body.text.data,
 						 .len = l->body.text.len};
@@ -121,18 +137,27 @@ static int unanswered(int rc, struct sl_err *err)
 	return sl__sink_class(err, rc, ours ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL);
 }
 
+/* What the request carried was not good. Is there something else by now? */
+static bool is_renewed(struct http_sink *s, const struct lane *l, uint64_t token)
+{
+	bool other_token = sl__http_token_refresh(&s->token, token);
+	return sl__http_headers_refresh(&s->headers, l->list) || other_token;
+}
+
 static int post(struct http_sink *s, struct lane *l, const struct sl_sink_batch *batch,
 		const struct sl__refusals *refused, struct sl_sink_reply *reply, struct sl_err *err)
 {
 	struct sl__http_response r;
 	uint64_t version;
 	int rc = post_once(s, l, &r, &version, err);
-	if (rc == 0 && r.status == 401 && sl__http_token_refresh(&s->token, version))
+	if (rc == 0 && r.status == 401 && is_renewed(s, l, version))
 		rc = post_once(s, l, &r, &version, err);
 	if (rc != 0)
 		return unanswered(rc, err);
-	const struct sl__http_secrets secrets = {
-		.url = &s->url, .opts = &s->opts, .token = l->token.len > 0 ? l->token.data : NULL};
+	const struct sl__http_secrets secrets = {.url = &s->url,
+						 .headers = l->headers,
+						 .n_headers = l->n_headers,
+						 .token = l->token.len > 0 ? l->token.data : NULL};
 	return sl__http_answer(&r, &secrets, batch, refused, reply, err);
 }
 
@@ -182,6 +207,11 @@ static int check(void *ctx, struct sl_err *err)
 		return rc;
 	rc = sl__http_connect(client, err);
 	sl__http_free(client);
+	if (rc == SL_ETIMEDOUT) { /* nothing was asked that could have taken long */
+		rc = SL_EUNAVAIL;
+		if (err != NULL)
+			err->code = rc;
+	}
 	return rc != 0 ? unanswered(rc, err) : 0;
 }
 
@@ -200,6 +230,7 @@ static void close_sink(void *ctx)
 		(void)close(s->cancel);
 	sl__mutex_fini(&s->times.mu);
 	sl__http_token_fini(&s->token);
+	sl__http_headers_fini(&s->headers);
 	sl__http_url_fini(&s->url);
 	sl__sink_free_opts(&s->opts, &env);
 	sl__free(&env, s);
@@ -216,47 +247,6 @@ static const struct sl_sink_ops http_ops = {.version = SL_SINK_VERSION,
 					    .target = target};
 
 /* ---- options ---- */
-
-/* The name of a header, when the sink sets it itself. */
-static bool is_ours(const char *header, size_t n)
-{
-	static const char *const names[] = {"Content-Type",      "Content-Length", "Idempotency-Key",
-					    "Transfer-Encoding", "Expect",         "Connection"};
-	for (size_t i = 0; i < SL_COUNT(names); i++)
-		if (strlen(names[i]) == n && strncasecmp(header, names[i], n) == 0)
-			return true;
-	return false;
-}
-
-/* How long the name of "Name: value" is; 0: it is no such thing. */
-static size_t header_name(const char *h)
-{
-	size_t n = strspn(h, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-	if (n == 0 || h[n] != ':' || h[n + 1 + strspn(h + n + 1, " \t")] == '\0')
-		return 0;
-	for (const char *p = h + n; *p != '\0'; p++)
-		if (((unsigned char)*p < ' ' && *p != '\t') || *p == 0x7F)
-			return 0;
-	return n;
-}
-
-/* Values may be secret: a message has the name at most. */
-static int check_headers(const struct http_sink *s, struct sl_err *err)
-{
-	bool authorized = s->opts.token_file != NULL || s->url.user != NULL || s->url.password != NULL;
-	for (size_t i = 0; i < s->opts.n_headers; i++) {
-		const char *h = s->opts.headers[i];
-		size_t n = h != NULL ? header_name(h) : 0;
-		if (n == 0)
-			return sl_err_set(err, SL_EINVAL, "http: headers: number %zu is not \"Name: value\"", i + 1);
-		if (is_ours(h, n))
-			return sl_err_set(err, SL_EINVAL, "http: headers: the sink itself sets %.*s", (int)n, h);
-		if (authorized && n == 13 && strncasecmp(h, "Authorization", n) == 0)
-			return sl_err_set(err, SL_EINVAL,
-					  "http: headers: Authorization is set by the token or the URL already");
-	}
-	return 0;
-}
 
 static int check_ca_file(const struct http_sink *s, struct sl_err *err)
 {
@@ -290,8 +280,7 @@ static int check_opts(struct http_sink *s, struct sl_err *err)
 		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
 	if (s->opts.token_file != NULL && (s->url.user != NULL || s->url.password != NULL))
 		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
-	int rc = check_headers(s, err);
-	rc = rc != 0 ? rc : check_events(s, err);
+	int rc = check_events(s, err);
 	return rc != 0 ? rc : check_ca_file(s, err);
 }
 
@@ -309,12 +298,18 @@ static int set_defaults(struct http_sink *s, struct sl_err *err)
 	return o->event_type != NULL && o->event_source != NULL ? 0 : no_memory(err);
 }
 
+static bool is_authorized(const struct http_sink *s)
+{
+	return s->opts.token_file != NULL || s->url.user != NULL || s->url.password != NULL;
+}
+
 static int build(struct http_sink *s, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
 	rc = rc != 0 ? rc : sl__http_url_init(&s->url, url, &s->env, err);
 	rc = rc != 0 ? rc : check_opts(s, err);
 	rc = rc != 0 ? rc : set_defaults(s, err);
+	rc = rc != 0 ? rc : sl__http_headers_init(&s->headers, &s->env, &s->opts, is_authorized(s), err);
 	rc = rc != 0 ? rc : sl__http_token_init(&s->token, &s->env, s->opts.token_file, err);
 	if (rc != 0)
 		return rc;

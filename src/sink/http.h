@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the HTTP sink: the body of a request, and what an answer means.
+ * The parts of the HTTP sink: the body of a request, the headers that go with it, and what an answer means.
  *
- * Thread safety: a body belongs to one lane; the times are shared by all lanes and lock themselves.
+ * Thread safety: a body belongs to one lane; the headers and the times are shared by all lanes and lock themselves.
  * Ownership: each part owns its memory until its fini and borrows env and opts.
  */
 #ifndef SL_SINK_HTTP_H
@@ -56,12 +56,43 @@ struct sl__http_times {
 int64_t sl__http_times_get(struct sl__http_times *t, const struct sl_sink_batch *batch, int64_t now_ms);
 void sl__http_times_keep(struct sl__http_times *t, const struct sl_sink_batch *batch, int64_t ms);
 
+/* ---- the user's headers ---- */
+
+/* What a file has of them; never changed. */
+#define SL__HTTP_FILE_HEADERS 256
+struct sl__http_header_list {
+	unsigned refs; /* under the mutex of the headers */
+	size_t n, bytes;
+	const char *lines[SL__HTTP_FILE_HEADERS]; /* in text */
+	char text[];
+};
+
+struct sl__http_headers {
+	const struct sl_env *env;
+	const struct sl_sink_opts *opts; /* headers, header_file */
+	bool authorized;                 /* Authorization is set without the file */
+	sl__mutex mu;
+	struct sl__http_header_list *list; /* of the file; NULL: there is none */
+};
+
+/* authorized: the token or the URL sets Authorization. SL_EINVAL for headers of the options; of the file SL_ENOENT,
+ * SL_EACCES …, SL_ECONFIG with the line. */
+SL_MUST_CHECK int sl__http_headers_init(struct sl__http_headers *h, const struct sl_env *env,
+					const struct sl_sink_opts *opts, bool authorized, struct sl_err *err);
+void sl__http_headers_fini(struct sl__http_headers *h); /* a zeroed one is allowed; nobody uses a list */
+/* Those of the file as they are now; NULL: there is none. Given back with put, NULL too. */
+struct sl__http_header_list *sl__http_headers_get(struct sl__http_headers *h);
+void sl__http_headers_put(struct sl__http_headers *h, struct sl__http_header_list *list);
+/* These were not good. Does the file have others by now? One that is not good as a whole leaves the old ones. */
+SL_MUST_CHECK bool sl__http_headers_refresh(struct sl__http_headers *h, const struct sl__http_header_list *used);
+
 /* ---- the answer ---- */
 
 /* What must not be shown, in any answer that repeats it. */
 struct sl__http_secrets {
 	const struct sl__http_url *url;
-	const struct sl_sink_opts *opts;
+	const char *const *headers; /* their values */
+	size_t n_headers;
 	const char *token; /* NULL: none */
 };
 

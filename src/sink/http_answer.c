@@ -112,16 +112,23 @@ static void hide_credentials(char *text, const char *scheme)
 	}
 }
 
+/* The value of a header as a whole, and what it is made of: "Token sesame", "id=sesame; lang=en". */
+static void hide_value(char *text, size_t len, const char *value)
+{
+	static const char between[] = " \t,;=\"'";
+	hide(text, len, value + strspn(value, " \t"));
+	for (size_t n; value += strspn(value, between), (n = strcspn(value, between)) > 0; value += n)
+		hide_n(text, len, value, n);
+}
+
 static void hide_secrets(struct sl__http_response *r, const struct sl__http_secrets *s)
 {
-	hide(r->body, r->len, s->url->password);
-	hide(r->body, r->len, s->token);
-	for (size_t i = 0; i < s->opts->n_headers; i++) {
-		const char *value = strchr(s->opts->headers[i], ':') + 1;
-		hide(r->body, r->len, value + strspn(value, " \t"));
-	}
 	hide_credentials(r->body, "Basic ");
 	hide_credentials(r->body, "Bearer ");
+	hide(r->body, r->len, s->url->password);
+	hide(r->body, r->len, s->token);
+	for (size_t i = 0; i < s->n_headers; i++)
+		hide_value(r->body, r->len, strchr(s->headers[i], ':') + 1);
 	hide_query(r->body, r->len, s->url->url);
 }
 

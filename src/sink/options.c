@@ -21,6 +21,7 @@ static const char *foreign_option(const struct sl_sink_opts *o, unsigned groups)
 		{SL__SINK_TABLE, o->statement_timeout_ms != 0, "statement_timeout_ms"},
 		{SL__SINK_HTTP, o->body != SL_HTTP_JSON_LINES, "body"},
 		{SL__SINK_HTTP, o->headers != NULL || o->n_headers != 0, "headers"},
+		{SL__SINK_HTTP, o->header_file != NULL, "header_file"},
 		{SL__SINK_HTTP, o->token_file != NULL, "token_file"},
 		{SL__SINK_HTTP, o->event_type != NULL, "event_type"},
 		{SL__SINK_HTTP, o->event_source != NULL, "event_source"},
@@ -165,6 +166,7 @@ int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts
 	o.table = copy_text(o.table, env, &failed);
 	o.on_conflict = copy_list(o.on_conflict, o.n_on_conflict, env, &failed);
 	o.headers = copy_list(o.headers, o.n_headers, env, &failed);
+	o.header_file = copy_text(o.header_file, env, &failed);
 	o.token_file = copy_text(o.token_file, env, &failed);
 	o.event_type = copy_text(o.event_type, env, &failed);
 	o.event_source = copy_text(o.event_source, env, &failed);
@@ -185,6 +187,7 @@ void sl__sink_free_opts(struct sl_sink_opts *opts, const struct sl_env *env)
 	free_text(opts->table, env);
 	free_list(opts->on_conflict, env);
 	free_list(opts->headers, env);
+	free_text(opts->header_file, env);
 	free_text(opts->token_file, env);
 	free_text(opts->event_type, env);
 	free_text(opts->event_source, env);

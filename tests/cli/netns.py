@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two network namespaces with a cable between them, and a PostgreSQL server in one of the two.
+"""Two network namespaces with a cable between them, and a PostgreSQL or HTTP server in one of the two.
 
 Needs the right to make namespaces (root); why_not() says what is missing.
 """
@@ -7,6 +7,7 @@ Needs the right to make namespaces (root); why_not() says what is missing.
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 
 from clitest import ROOT
@@ -93,3 +94,30 @@ class Server:
         self.process.wait()
         self.process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class HttpServer:
+    """tests/sink/http_server.py on the server's side; what it is told does not go over the cable."""
+
+    def __init__(self, network):
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", network.server, sys.executable, os.path.join(ROOT, "tests", "sink", "http_server.py"),
+             "--on", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.url = f"http://{SERVER}:{self.process.stdout.readline().strip()}/in"
+
+    def tell(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().rstrip("\n")
+
+    def counts(self):
+        """Connections, requests, batches taken, batches seen before."""
+        return [int(n) for n in self.tell("counts").split()]
+
+    def ids(self):
+        return [int(n) for n in self.tell("ids").split()]
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()

@@ -405,6 +405,53 @@ class RememberedUrl(LoadTest):
         self.assertEqual(target, {"to": f"http://127.0.0.1:{port}/x", "format": "jsonl",
                                   "token_file": os.path.realpath(self.path("token"))})
 
+    def test_a_header_file_is_found_from_anywhere(self):
+        self.write("headers", b"# of the ingest\n\nX-Key: geheim\r\nAuthorization: Token geheim\n")
+        target, port = self.target("http://HOST/x", "--header-file", "headers")
+        self.assertEqual((Refusing.keys[-1], Refusing.seen[-1]), ("geheim", "Token geheim"))
+        self.assertEqual(target, {"to": f"http://127.0.0.1:{port}/x", "format": "jsonl",
+                                  "header_file": os.path.realpath(self.path("headers"))})
+        self.assertNotIn("geheim", self.ok("dlq", "export", "sluice-dead-letters").text)
+        # As it is by now, and without it where it makes no sense.
+        self.write("headers", b"X-Key: other\n")
+        self.refused_again(port)
+        self.assertEqual((Refusing.keys[-1], Refusing.seen[-1]), ("other", None))
+        os.unlink(self.path("headers"))
+        self.fails(74, "dlq", "redrive", "sluice-dead-letters", says=["stays", "header_file", self.path("headers")])
+        self.ok("dlq", "redrive", "sluice-dead-letters", "--to", "file:out.jsonl")
+        self.assertEqual(self.read("out.jsonl"), b'{"id":1}\n')
+
+    def refused_again(self, port):
+        with http.server.HTTPServer(("127.0.0.1", port), Refusing) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            os.mkdir(self.path("elsewhere"))
+            r = self.sluice("dlq", "redrive", self.path("sluice-dead-letters"), under=["env", "-C", self.path("elsewhere")])
+            server.shutdown()
+            thread.join()
+        self.assertEqual(r.code, 65, r.err)
+
+    def test_a_header_file_that_is_none_is_told_at_the_start(self):
+        self.write("a.jsonl", b'{"id":1}\n')
+        for text, says in [
+            (b"X-A: 1\nX-Key geheim\n", "line 2 is not \"Name: value\""),
+            (b"X-A: 1\n\n# x\nX-Key: ge\x01heim\n", "line 4 has a control character"),
+            (b"Content-Type: geheim\n", "line 1: the sink itself sets Content-Type"),
+            (b"\n# geheim\n", "it has no header"),
+        ]:
+            with self.subTest(text=text):
+                self.write("headers", text)
+                r = self.fails(78, "load", "a.jsonl", "--to", "http://127.0.0.1:1/", "--header-file", "headers",
+                               says=["headers", says])
+                self.one_line(r)
+                self.assertNotIn(b"geheim", r.err)
+        self.write("headers", b"Authorization: geheim\n")
+        self.env["SLUICE_HTTP_TOKEN"] = "geheim"
+        r = self.fails(78, "load", "a.jsonl", "--to", "http://127.0.0.1:1/", "--header-file", "headers",
+                       says=["line 1", "Authorization is set"])
+        self.assertNotIn(b"geheim", r.err)
+        self.fails(74, "load", "a.jsonl", "--to", "http://127.0.0.1:1/", "--header-file", "nope", says=["nope"])
+        self.fails(64, "load", "a.jsonl", "--to", "null:", "--header-file", "headers", says=["header_file", "not for this kind"])
 
     def test_a_token_comes_from_the_environment(self):
         self.env["SLUICE_HTTP_TOKEN"] = "geheim"
@@ -414,10 +461,11 @@ class RememberedUrl(LoadTest):
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):
-    seen = []
+    seen, keys = [], []
 
     def do_POST(self):
         self.seen.append(self.headers["Authorization"])
+        self.keys.append(self.headers["X-Key"])
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(422)
         self.send_header("Content-Length", "0")
@@ -484,6 +532,7 @@ class Progress(LoadTest):
         self.write("a.csv", self.bars(20000))
         r = self.fails(75, "load", "a.csv", "--to", "exec:sleep 0.05; cat >>got", "--overflow", "error", "--batch-size", "10",
                        "--workers", "1", says=["a.csv", "not accepted", "full"])
+        self.assertNotIn("interrupted", r.errors)
         written = int(re.match(r"(\d+) rows written", r.text)[1])
         self.assertEqual(len(self.read("got").splitlines()), written)
 

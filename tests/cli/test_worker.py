@@ -434,7 +434,9 @@ class Run(JobTest):
             pid = int(p.stdout.readline())
             self.end(p, 75, how)
             self.assertFalse(alive(pid))
-            self.assertEqual(self.ok("jobs", "list", "--json", "--limit=1").json()[0]["status"], "cancelled")
+            job = self.ok("jobs", "list", "--json", "--limit=1").json()[0]
+            self.assertEqual(job["status"], "cancelled")
+            self.one_line(self.fails(65, "jobs", "retry", job["id"], says="run its command again"))
 
     def test_a_detached_command_is_run_by_a_worker_once(self):
         chain = self.enqueue_detached("sh", "-c", "echo ran; exit 1")

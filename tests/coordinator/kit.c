@@ -303,6 +303,13 @@ void kit_submit(struct kit *k, uintptr_t first, uintptr_t last)
 	}
 }
 
+void kit_hold_first(struct kit *k)
+{
+	kit_hold(k);
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+}
+
 struct sl_coordinator_health kit_health(struct kit *k)
 {
 	struct sl_coordinator_health h = {.struct_size = sizeof h};
@@ -335,4 +342,23 @@ int kit_fail(struct sl_err *err, enum sl_err_class error_class)
 	int rc = sl_err_set(err, SL_EUNAVAIL, "the kit was told to fail");
 	err->error_class = error_class;
 	return rc;
+}
+
+#define FAILS(name, error_class)                                                                                       \
+	int name(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,            \
+		 struct sl_err *err)                                                                                   \
+	{                                                                                                              \
+		(void)k, (void)number, (void)batch, (void)reply;                                                       \
+		return kit_fail(err, error_class);                                                                     \
+	}
+FAILS(kit_fail_transient, SL_CLASS_TRANSIENT)
+FAILS(kit_fail_fatal, SL_CLASS_FATAL)
+FAILS(kit_fail_poison, SL_CLASS_POISON)
+
+int kit_fail_cancelled(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		       struct sl_err *err)
+{
+	(void)number, (void)batch, (void)reply;
+	kit_await_cancelled(k);
+	return kit_fail(err, SL_CLASS_TRANSIENT);
 }

@@ -93,6 +93,7 @@ int kit_count_writes(struct kit *k); /* that have begun so far */
 /* While writes may run. */
 void kit_set_script(struct kit *k, kit_script *script);
 void kit_hold(struct kit *k);
+void kit_hold_first(struct kit *k);     /* from now on, and submit 1: it is in the sink when this returns */
 void kit_release(struct kit *k, int n); /* let the next n through, in the order in which they began */
 void kit_release_all(struct kit *k);
 
@@ -105,6 +106,10 @@ void kit_finish(struct kit *k, int rc);
 
 /* Fill err with a class and return a code. */
 int kit_fail(struct sl_err *err, enum sl_err_class error_class);
+/* Writes that fail, always, … */
+kit_script kit_fail_transient, kit_fail_fatal, kit_fail_poison;
+/* … and, as transient, once the sink was cancelled, which they wait for. */
+kit_script kit_fail_cancelled;
 
 sl_item_done_fn kit_done; /* ctx is the kit */
 

@@ -104,9 +104,7 @@ static void under_load_a_batch_closes_by_size_or_by_age(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 4, .flush_interval_ms = 50));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_await_calm(k, 1 + OTHERS);
 	kit_submit(k, 2, 4);
 	/* Three of four: the other worker waits for the fourth, or for 50 ms. */
@@ -129,9 +127,7 @@ static void a_flush_does_not_wait_for_batches_to_grow(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 100, .flush_interval_ms = 60000));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_await_calm(k, 1 + OTHERS);
 	kit_submit(k, 2, 3);
 	kit_release_all(k);
@@ -185,9 +181,7 @@ static void a_flush_gives_up_at_its_deadline(void **state)
 	struct flush_call f;
 	kit_new(k, OPTS(.workers = 1));
 	assert_int_equal(sl_coordinator_flush(k->c, 0), 0); /* nothing to wait for */
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	assert_int_equal(sl_coordinator_flush(k->c, 0), SL_ETIMEDOUT);
 	start_flush(&f, k, 10);
 	kit_await_calm(k, 1 + OTHERS);
@@ -227,9 +221,7 @@ static void a_batch_has_at_most_so_many_bytes_and_a_larger_item_goes_alone(void 
 /* One worker holds one item in the sink, and the queue is full of capacity items. */
 static void fill(struct kit *k, uintptr_t capacity)
 {
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, capacity + 1);
 }
 
@@ -307,9 +299,7 @@ static void many_items_go_in_in_pieces_and_those_that_did_not_are_told(void **st
 	struct kit *k = *state;
 	struct submit_call s;
 	kit_new(k, OPTS(.workers = 1, .capacity = 100));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	start_submit(&s, k, 200, 30);
 	kit_await_calm(k, 1 + OTHERS);
 	vclock_advance_ms(&k->clock, 30);
@@ -379,9 +369,7 @@ static void marks_are_told_once_per_crossing_and_alternate(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 10, .batch_size = 1, .flush_interval_ms = SL_NONE));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 8); /* seven wait */
 	assert_false(kit_health(k).backpressure);
 	kit_submit(k, 9, 9);
@@ -574,25 +562,12 @@ static void a_stop_writes_what_is_there_and_refuses_what_comes(void **state)
 	k->c = NULL;
 }
 
-static int fail_when_cancelled(struct kit *k, int number, const struct sl_sink_batch *batch,
-			       struct sl_sink_reply *reply, struct sl_err *err)
-{
-	(void)number;
-	(void)batch;
-	(void)reply;
-	pthread_mutex_lock(&k->mu);
-	while (k->cancelled == 0)
-		pthread_cond_wait(&k->changed, &k->mu);
-	pthread_mutex_unlock(&k->mu);
-	return kit_fail(err, SL_CLASS_TRANSIENT);
-}
-
 static void when_the_time_is_up_the_sink_is_cancelled_and_the_rest_given_back(void **state)
 {
 	struct kit *k = *state;
 	struct stop_call s;
 	struct flush_call f;
-	k->script = fail_when_cancelled;
+	k->script = kit_fail_cancelled;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 5));
 	kit_submit(k, 1, 1);
 	kit_await_in_write(k, 1);
@@ -620,9 +595,7 @@ static void a_sink_that_never_returns_makes_stop_say_so_and_the_handle_stays_val
 	struct stop_call s;
 	struct sl_coordinator_report r;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 3, .flush_interval_ms = SL_NONE));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 2);
 	kit_await_in_write(k, 2);
 	kit_submit(k, 3, 7);
@@ -653,9 +626,7 @@ static void without_a_place_for_them_stop_refuses_to_lose_items(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_coordinator_report r;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 5, .returned_ctx = k)); /* no on_returned */
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 20);
 	assert_int_equal(stop(k, 0, &r, &err), SL_EPENDING);
 	assert_non_null(strstr(err.msg, "20 items"));
@@ -867,12 +838,19 @@ static void metrics_have_the_specifications_names(void **state)
 	sl_metrics_free(m);
 }
 
+/* The kit with byte strings, and a coordinator whose memory f can fail. */
+static void fault_kit(struct kit *k, struct fault *f)
+{
+	fault_init(f, &k->env);
+	k->env = fault_env(f, &k->env);
+	k->bytes = true;
+}
+
 static void without_memory_nothing_is_made_and_nothing_leaks(void **state)
 {
 	struct kit *k = *state;
 	struct fault f;
-	fault_init(&f, &k->env);
-	k->env = fault_env(&f, &k->env);
+	fault_kit(k, &f);
 	for (int64_t n = 1;; n++) {
 		struct sl_err err = SL_ERR_INIT;
 		struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .env = &k->env,  .on_dead = no_dead,
@@ -899,13 +877,9 @@ static void a_refused_item_leaves_no_memory_behind(void **state)
 {
 	struct kit *k = *state;
 	struct fault f;
-	fault_init(&f, &k->env);
-	k->env = fault_env(&f, &k->env);
-	k->bytes = true;
+	fault_kit(k, &f);
 	kit_new(k, OPTS(.workers = 1, .capacity = 1));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 2);
 	uint64_t v = 3;
 	struct sl_item items[2] = {{.data = &v, .len = sizeof v}, {.data = &v, .len = sizeof v, .position = 3}};
@@ -926,9 +900,7 @@ static void a_submit_without_memory_is_refused_and_can_be_repeated(void **state)
 {
 	struct kit *k = *state;
 	struct fault f;
-	fault_init(&f, &k->env);
-	k->env = fault_env(&f, &k->env);
-	k->bytes = true;
+	fault_kit(k, &f);
 	kit_new(k, OPTS(.workers = 1));
 	uint64_t v = 1;
 	struct sl_item item = {.data = &v, .len = sizeof v, .position = 3};

@@ -107,20 +107,10 @@ static void a_failed_batch_keeps_no_worker_from_the_others(void **state)
 	kit_finish(k, 0);
 }
 
-static int fail_transiently(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-			    struct sl_err *err)
-{
-	(void)k;
-	(void)number;
-	(void)batch;
-	(void)reply;
-	return kit_fail(err, SL_CLASS_TRANSIENT);
-}
-
 static void failed_batches_are_bounded_and_then_nothing_more_is_taken_out(void **state)
 {
 	struct kit *k = *state;
-	k->script = fail_transiently;
+	k->script = kit_fail_transient;
 	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .batch_size = 2, .retry_batches = 3,
 			.breaker_failures = SL_UNLIMITED, .adaptive = SL_OFF));
 	kit_submit(k, 1, 20);
@@ -141,7 +131,7 @@ static void batches_become_due_in_the_order_of_their_times(void **state)
 	struct kit *k = *state;
 	struct sl_retry_policy policy = steady;
 	policy.max_attempts = SL_UNLIMITED;
-	k->script = fail_transiently;
+	k->script = kit_fail_transient;
 	kit_new(k, OPTS(.workers = 1, .retry_policy = policy, .batch_size = 1, .retry_batches = 8,
 			.flush_interval_ms = SL_NONE, .breaker_failures = SL_UNLIMITED, .adaptive = SL_OFF));
 	for (uintptr_t i = 1; i <= 5; i++) {
@@ -275,10 +265,8 @@ static int all_poison(struct kit *k, int number, const struct sl_sink_batch *bat
 	return kit_fail(err, SL_CLASS_POISON);
 }
 
-static void a_batch_of_nothing_but_poison_is_all_dead(void **state)
+static void see_all_dead(struct kit *k, int mode)
 {
-	struct kit *k = *state;
-	int mode = SILENT;
 	k->script = all_poison;
 	k->script_ctx = &mode;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 300));
@@ -288,18 +276,15 @@ static void a_batch_of_nothing_but_poison_is_all_dead(void **state)
 	kit_finish(k, 0);
 }
 
+static void a_batch_of_nothing_but_poison_is_all_dead(void **state)
+{
+	see_all_dead(*state, SILENT);
+}
+
 /* Culprits that leave a piece behind each time would need more segments than there are. */
 static void culprits_near_the_end_of_a_large_batch_are_all_found(void **state)
 {
-	struct kit *k = *state;
-	int mode = CULPRIT;
-	k->script = all_poison;
-	k->script_ctx = &mode;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 300));
-	kit_submit(k, 1, 300);
-	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
-	assert_int_equal(k->n_dead, 300);
-	kit_finish(k, 0);
+	see_all_dead(*state, CULPRIT);
 }
 
 static int write_half(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
@@ -455,20 +440,10 @@ static void a_sink_that_only_returns_a_code_is_understood(void **state)
 
 /* ---- the breaker ---- */
 
-static int away(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		struct sl_err *err)
-{
-	(void)k;
-	(void)number;
-	(void)batch;
-	(void)reply;
-	return kit_fail(err, SL_CLASS_FATAL);
-}
-
 static void a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probed_by_one(void **state)
 {
 	struct kit *k = *state;
-	k->script = away;
+	k->script = kit_fail_fatal;
 	kit_new(k, OPTS(.workers = 4, .retry_policy = steady, .batch_size = 2, .flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1);
@@ -501,7 +476,7 @@ static void a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probe
 static void failures_in_a_row_open_the_breaker_and_those_while_it_is_open_are_not_charged(void **state)
 {
 	struct kit *k = *state;
-	k->script = fail_transiently;
+	k->script = kit_fail_transient;
 	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .breaker_failures = 2, .breaker_open_ms = 500,
 			.breaker_open_max_ms = 500));
 	kit_submit(k, 1, 1);
@@ -525,7 +500,7 @@ static void a_new_batch_probes_when_none_waits(void **state)
 	k->script_ctx = &mode;
 	kit_new(k, OPTS(.workers = 2, .retry_policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE,
 			.breaker_failures = 1));
-	k->script = fail_transiently;
+	k->script = kit_fail_transient;
 	struct sl_retry_policy once = steady;
 	(void)once;
 	kit_submit(k, 1, 1);
@@ -639,9 +614,7 @@ static void the_marks_can_drive_the_rate(void **state)
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 10, .rate_items = 1000, .rate_by_watermark = SL_ON, .batch_size = 1,
 			.flush_interval_ms = SL_NONE));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 9);
 	kit_await_marks(k, 1);
 	assert_int_equal((int)kit_health(k).rate_items, 500);

@@ -88,24 +88,10 @@ static void finish(struct kit *k, int64_t drain_ms, int rc, struct sl_coordinato
 	k->cancelled = 0;
 }
 
-/* Stop at once while the sink holds a write, which then fails as cancelled. */
-static int fail_held(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		     struct sl_err *err)
-{
-	(void)number;
-	(void)batch;
-	(void)reply;
-	pthread_mutex_lock(&k->mu);
-	while (k->cancelled == 0)
-		pthread_cond_wait(&k->changed, &k->mu);
-	pthread_mutex_unlock(&k->mu);
-	return kit_fail(err, SL_CLASS_TRANSIENT);
-}
-
 /* A first run with these options: accepts 1 … n … */
 static void begin_in_vain(struct kit *k, struct sl_coordinator_opts opts, uintptr_t n)
 {
-	kit_set_script(k, fail_held);
+	kit_set_script(k, kit_fail_cancelled);
 	kit_new(k, opts);
 	kit_submit(k, 1, n);
 }
@@ -131,7 +117,7 @@ static void fill_up(struct kit *k, struct place *p)
 {
 	make_place(p);
 	k->bytes = true;
-	k->script = fail_held;
+	k->script = kit_fail_cancelled;
 	kit_new(k, OPTS(.workers = 1, .wal = p->wal, .capacity = 2));
 	kit_submit(k, 1, 1);
 	kit_await_in_write(k, 1);
@@ -180,7 +166,7 @@ static void what_was_not_written_is_written_after_a_restart_ahead_of_what_is_new
 	struct place p;
 	make_place(&p);
 	k->bytes = true;
-	k->script = fail_held;
+	k->script = kit_fail_cancelled;
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 10));
 	for (uint64_t v = 1; v <= 100; v++) {
 		struct sl_item item = {.data = &v,
@@ -282,27 +268,15 @@ static void a_submit_that_timed_out_after_its_append_is_marked_as_failed(void **
 	remove_place(&p);
 }
 
-static int all_poison(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		      struct sl_err *err)
-{
-	(void)k;
-	(void)number;
-	(void)batch;
-	(void)reply;
-	return kit_fail(err, SL_CLASS_POISON);
-}
-
 static void dead_and_dropped_items_are_marked_as_failed(void **state)
 {
 	struct kit *k = *state;
 	struct place p;
 	make_place(&p);
 	k->bytes = true;
-	k->script = all_poison;
+	k->script = kit_fail_poison;
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 3, .overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 6); /* 2 and 3 are dropped */
 	assert_int_equal(k->n_dropped, 2);
 	kit_release_all(k);
@@ -410,7 +384,7 @@ static void an_item_that_a_log_could_not_take_is_refused(void **state)
 			       .position = UINT64_MAX};
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ETOOBIG);
 	item.len--;
-	k->script = fail_held;
+	k->script = kit_fail_cancelled;
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), 0);
 	struct sl_coordinator_report r;
 	finish(k, 0, SL_EPENDING, &r);
@@ -455,7 +429,7 @@ static void a_spill_that_fails_loses_nothing_and_can_be_repeated(void **state)
 	struct sl_coordinator_report r = {.struct_size = sizeof r};
 	make_place_with_faults(&p, &f);
 	k->bytes = true;
-	k->script = fail_held;
+	k->script = kit_fail_cancelled;
 	kit_new(k, OPTS(.workers = 1, .spill_wal = p.wal, .batch_size = 10));
 	kit_submit(k, 1, 100);
 	fault_arm_io(&f, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));

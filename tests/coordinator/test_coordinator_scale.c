@@ -84,9 +84,7 @@ static void an_old_item_is_pressure_too(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 2, .batch_size = 10, .flush_interval_ms = 50));
-	kit_hold(k);
-	kit_submit(k, 1, 1);
-	kit_await_in_write(k, 1);
+	kit_hold_first(k);
 	kit_submit(k, 2, 2); /* far from a batch, and nobody takes it */
 	int64_t begin = now_ms(k);
 	assert_true(until_alive(k, 2, begin) >= 150);
@@ -95,20 +93,10 @@ static void an_old_item_is_pressure_too(void **state)
 	kit_finish(k, 0);
 }
 
-static int away(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		struct sl_err *err)
-{
-	(void)k;
-	(void)number;
-	(void)batch;
-	(void)reply;
-	return kit_fail(err, SL_CLASS_FATAL);
-}
-
 static void nobody_is_added_while_the_breaker_is_not_closed(void **state)
 {
 	struct kit *k = *state;
-	k->script = away;
+	k->script = kit_fail_fatal;
 	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10));
 	kit_submit(k, 1, 500);
 	pass_ms(k, 20000);

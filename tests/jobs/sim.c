@@ -230,6 +230,12 @@ static void draw_more_knobs(struct sim *sim)
 		draw_cron_knobs(sim);
 	if (about == 2 || about == 6 || about == 7)
 		draw_event_knobs(sim);
+	if (sim->opts.seed % 5 == 3) {
+		sim->k.offers = true;
+		sim->k.n_beside = (int)sim_range(sim, 5, 60);
+	}
+	if (sim->opts.seed % 7 == 2 || sim->opts.seed % 7 == 4)
+		sim->k.n_fails = (int)sim_range(sim, 1, 20);
 	sim->rng = rng;
 }
 
@@ -399,6 +405,8 @@ static void run_until(struct sim *sim, int64_t until_ns)
 
 static bool workers_idle(const struct sim *sim)
 {
+	if (sim->handing > 0)
+		return false;
 	for (int i = 0; i < sim->k.n_workers; i++)
 		if (!sim->workers[i].alive || sl__core_open(sim->workers[i].core) > 0)
 			return false;
@@ -463,6 +471,28 @@ static void probe(struct sim *sim, int type)
 	come_to_rest(sim);
 }
 
+/* R19. Whoever is there has claimed in vain, and waits, but for the moments of a poll. */
+static void probe_offers(struct sim *sim)
+{
+	sim->probing = true;
+	if (sim->awake_ns > sim->now_ns) /* what a stopped worker has put off, it does first */
+		run_until(sim, sim->awake_ns);
+	for (int i = 0; i < sim->k.n_workers && !sim->report->failed; i++) {
+		const char *type = sim_type_names[sim_range(sim, 0, SIM_TYPES - 1)];
+		uint64_t handed = sim->report->handed;
+		int64_t limit = sim->now_ns + 100 * SIM_MS;
+		while (!sim->report->failed && !sim_hand_over(sim, i, type)) {
+			if (sim->now_ns >= limit)
+				sim_fail(sim, "R19: %s does not offer to run %s", sim->workers[i].id, type);
+			run_until(sim, sim->now_ns + SIM_MS);
+		}
+		run_until(sim, sim->now_ns + 10 * SIM_MS);
+		if (!sim->report->failed && sim->report->handed == handed)
+			sim_fail(sim, "R19: a job was not handed to %s", sim->workers[i].id);
+		come_to_rest(sim);
+	}
+}
+
 static void end(struct sim *sim)
 {
 	sim->over = true;
@@ -499,6 +529,8 @@ void sim_run(const struct sim_opts *opts, struct sim_report *report)
 		tick_on(sim);
 	come_to_rest(sim);
 	stay_at_rest(sim);
+	if (!sim->report->failed && sim->k.offers)
+		probe_offers(sim);
 	for (int i = 0; i < SIM_TYPES && sim->k.notes; i++)
 		probe(sim, i);
 	if (!sim->report->failed && sim->k.n_losses > 0) {

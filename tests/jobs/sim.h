@@ -3,7 +3,8 @@
  * A simulation of jobs in one thread and virtual time: clients, workers (the real core of src/jobs/core.h, the real
  * turns of cron.h, the real sender of events) and a store in memory, with everything that goes wrong between them drawn
  * from a seed. The same seed gives the same run. Half of the seeds are about jobs alone, a quarter has schedules, and
- * three in eight have workers whose handlers write events to a log.
+ * three in eight have workers whose handlers write events to a log. In one of five, whatever it is about, clients start
+ * jobs in the processes of workers, which offer to run them; in two of seven, chains are failed from outside.
  *
  * What goes wrong: requests and answers are lost, requests are applied after the worker gave up on them, the store is
  * away for a while, asks to try again, refuses data; workers pause beyond their leases, are killed, are stopped; their
@@ -23,7 +24,7 @@
  *  R4. A completed job has an output or a next job, never both and never none; the next job is there at once.
  *  R5. A blocked job opens when its last open blocker completes, in that moment, and once.
  *  R6. The fence never goes back, and every change of a job's status but an opening moves it.
- *  R7. A failed or cancelled job goes on only by a redrive.
+ *  R7. A failed or cancelled job goes on, or ends in another way, only by a redrive.
  *  R8. A handler starts only while its attempts last, and, with true clocks, while its lease does.
  *  R9. When the faults end, every job comes to its end or stays behind a blocker that will not complete; the workers
  *      have nothing left, and nothing changes any more.
@@ -40,6 +41,8 @@
  *  R15. Offsets have no gap and follow the order of commits; within a stream they follow its sequences.
  *  R16. An event of an attempt before the job's last, or of a job that is gone, is marked late, and no other is.
  *  R17. Another CRC under a known sequence is refused as a conflict, takes nothing, and stops its sender.
+ *  R18. An offer is taken once, and only while it stands: not when its worker has taken it back or is gone.
+ *  R19. Once everything is at rest, workers stand by: what is started beside one is handed to it, without any note.
  */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
@@ -61,7 +64,10 @@ enum sim_wrong {
 	SIM_WRONG_NO_WAY_BACK, /* a sender does not go back to what the store has lost */
 	SIM_WRONG_GO_ON,       /* a conflict does not stop the sender */
 	SIM_WRONG_PARK,        /* a record is set aside because the store was away */
-	SIM_WRONG_NO_RECOVERY  /* nobody looks for the logs of the dead */
+	SIM_WRONG_NO_RECOVERY, /* nobody looks for the logs of the dead */
+	SIM_WRONG_OFFER_TWICE, /* an offer that is taken stays in the list */
+	SIM_WRONG_OFFER_LEFT,  /* a worker that ends leaves its offer in the list */
+	SIM_WRONG_NO_OFFER     /* nobody offers */
 };
 
 struct sim_opts {
@@ -80,6 +86,11 @@ struct sim_opts {
 	X(late_applies, "applied late")                                                                                \
 	X(kills, "kills")                                                                                              \
 	X(pauses, "pauses")                                                                                            \
+	X(offers, "offers")                                                                                            \
+	X(taken, "of them taken")                                                                                      \
+	X(handed, "jobs handed over")                                                                                  \
+	X(failed_outside, "failed from outside")                                                                       \
+	X(failed_leased, "of them under a lease")                                                                      \
 	X(turns, "turns of schedules")                                                                                 \
 	X(ticks, "ticks fired")                                                                                        \
 	X(races, "ticks that another had fired")                                                                       \

@@ -77,6 +77,11 @@ struct sim_call *sim_call_of(struct sim_fiber *f, enum sim_call_kind kind)
 	return new_call(kind, &f->sim->workers[f->worker], 0, 0);
 }
 
+struct sim_call *sim_call_by(const struct sim_worker *w, enum sim_call_kind kind)
+{
+	return new_call(kind, w, 0, 0);
+}
+
 const char *sim_call_text(struct sim_call *c, const char *text)
 {
 	return keep_text(c, text);
@@ -226,15 +231,17 @@ static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_
 static bool changes_jobs(const struct sim_call *c)
 {
 	return c->kind == SIM_EXCHANGE ? c->n_settles + c->n_claimed > 0
-				       : c->kind == SIM_INSIDE || c->kind == SIM_REAP || c->kind == SIM_CRON_FIRE;
+				       : c->kind == SIM_INSIDE || c->kind == SIM_REAP || c->kind == SIM_CRON_FIRE ||
+						 c->kind == SIM_HAND_OVER;
 }
 
 static void apply(struct sim *sim, const struct sim_event *ev)
 {
-	static const char *const names[] = {"exchange", "settle inside", "renew",     "reap",         "cron",
-					    "now",      "cron_list",     "cron_fire", "events_append"};
+	static const char *const names[] = {"exchange",  "settle inside", "renew",     "reap",      "cron",
+					    "hand over", "now",           "cron_list", "cron_fire", "events_append"};
 	struct sim_call *c = ev->ptr;
 	const struct sl_store_listen listen = {.note = on_note, .ctx = c};
+	sim->handing -= c->kind == SIM_HAND_OVER;
 	if (sim->over) {
 		let_go(c);
 		return;
@@ -254,6 +261,9 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 		sim->report->reaped += c->reaped;
 		break;
 	case SIM_CRON:
+		break;
+	case SIM_HAND_OVER:
+		sim_apply_handed(sim, c, &listen);
 		break;
 	case SIM_NOW:
 		c->applied_rc = sim->store.ops->now_ms(sim->store.ctx, &c->now_ms, &c->err);
@@ -286,6 +296,7 @@ static void fail_with(struct sim_call *c, int rc)
 static void answer(struct sim *sim, const struct sim_event *ev)
 {
 	struct sim_call *c = ev->ptr;
+	sim->handing -= c->kind == SIM_HAND_OVER;
 	if (ev->worker < 0)
 		fail_with(c, SL_EUNAVAIL);
 	if (c->rc == 0)
@@ -296,7 +307,9 @@ static void answer(struct sim *sim, const struct sim_event *ev)
 	} else if (ev->worker >= 0) { /* it is still there */
 		if (c->rc == 0)
 			sim_publish(sim, c->notes, c->n_notes);
-		if (c->kind == SIM_INSIDE)
+		if (c->kind == SIM_HAND_OVER)
+			sim_handed(sim, &sim->workers[c->worker], c);
+		else if (c->kind == SIM_INSIDE)
 			sim_slot_answered(sim, &sim->workers[c->worker], c);
 		else
 			sim_answered(sim, &sim->workers[c->worker], c);
@@ -335,6 +348,8 @@ void sim_call_send(struct sim *sim, struct sim_call *c)
 	int64_t long_time = sim_range(sim, 1, 1500) * SIM_MS;
 	if (sim_fault(sim, 30)) /* a slow one */
 		there += long_time;
+	if (c->kind == SIM_HAND_OVER && sim_fault(sim, 60)) /* whoever starts is slow to tell of it */
+		back += long_time;
 	if (sim->now_ns < sim->away_until_ns || sim_fault(sim, sim->k.lose_request)) {
 		fail_with(c, SL_EUNAVAIL);
 		schedule(sim, c, -1, sim_chance(sim, 500) ? back : long_time);

@@ -82,12 +82,11 @@ static void check_change(struct sim *sim, const struct memstore_row *row, struct
 	if (!opening && row->fence == was->fence)
 		sim_fail(sim, "R6: %s: job %llu became %s under the same fence", op, (ull)row->id,
 			 sl_job_status_name(row->status));
-	if (!live(was->status) && live(row->status)) {
-		if (!sim->redriving)
-			sim_fail(sim, "R7: %s: job %llu had ended and goes on", op, (ull)row->id);
-		if (row->status == SL_JOB_BLOCKED)
-			was->opened = 0; /* it waits anew */
-	}
+	if (!live(was->status) && !sim->redriving)
+		sim_fail(sim, "R7: %s: job %llu was %s and is %s", op, (ull)row->id, sl_job_status_name(was->status),
+			 sl_job_status_name(row->status));
+	if (!live(was->status) && row->status == SL_JOB_BLOCKED)
+		was->opened = 0; /* it waits anew */
 	if (was->status == SL_JOB_PENDING && row->status == SL_JOB_BLOCKED)
 		sim_fail(sim, "R5: %s: job %llu was open and is blocked", op, (ull)row->id);
 }

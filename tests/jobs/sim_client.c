@@ -7,7 +7,7 @@ static bool lost_on_the_way(struct sim *sim)
 	return sim->now_ns < sim->away_until_ns || sim_fault(sim, sim->k.lose_request);
 }
 
-static void know(struct sim *sim, uint64_t chain_id)
+void sim_know(struct sim *sim, uint64_t chain_id)
 {
 	if (sim->n_chains < SIM_ROWS)
 		sim->chains[sim->n_chains++] = chain_id;
@@ -43,7 +43,7 @@ size_t sim_start_children(struct sim *sim, uint64_t *out, size_t n)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		out[i] = started[i].chain_id;
-		know(sim, out[i]);
+		sim_know(sim, out[i]);
 	}
 	return n;
 }
@@ -95,7 +95,7 @@ static void start_chain(struct sim *sim, const struct sim_event *ev)
 	sim_trace(sim, "client: chain %llu, %zu blockers%s", (unsigned long long)started.chain_id, chain.job.n_blockers,
 		  started.deduplicated ? ", deduplicated" : "");
 	if (!started.deduplicated)
-		know(sim, started.chain_id);
+		sim_know(sim, started.chain_id);
 }
 
 static int complete_outside(struct sim *sim, uint64_t id, const struct sl_store_listen *l, struct sl_err *err)
@@ -142,10 +142,53 @@ static void meddle(struct sim *sim, const struct sim_event *ev)
 		sim_publish(sim, h.notes, h.n);
 }
 
+/* Beside a worker, in its process; whoever waits there is handed the job. */
+static void start_beside(struct sim *sim, const struct sim_event *ev)
+{
+	(void)ev;
+	int process = (int)sim_range(sim, 0, sim->k.n_workers - 1);
+	const char *type = sim_type_names[sim_range(sim, 0, SIM_TYPES - 1)];
+	const struct sim_worker *w = &sim->workers[process];
+	struct sl_new_chain chain = {.job = {.type = type}};
+	struct sl_started started;
+	if (!w->alive || w->paused_until_ns > sim->now_ns || sim_hand_over(sim, process, type))
+		return;
+	if (start(sim, &chain, 1, &started) == 0)
+		sim_know(sim, started.chain_id);
+}
+
+static void fail_outside(struct sim *sim, const struct sim_event *ev)
+{
+	(void)ev;
+	struct sim_hearing h;
+	struct sl_err err = SL_ERR_INIT;
+	struct memstore_row row;
+	if (sim->n_chains == 0 || lost_on_the_way(sim))
+		return;
+	uint64_t id = any_chain(sim);
+	for (memstore_row(sim->ms, id, &row); row.next_id != 0;)
+		memstore_row(sim->ms, row.next_id, &row);
+	sim_trace(sim, "client: fail %llu", (unsigned long long)id);
+	int rc = sim->store.ops->fail_chain(sim->store.ctx, NULL, id, "from outside", sim_hear(&h), &err);
+	if (rc == 0) {
+		sim->report->failed_outside++;
+		sim->report->failed_leased += row.leases > 0;
+	}
+	sim_check(sim, "fail");
+	if (rc == 0 && !sim_fault(sim, sim->k.lose_answer))
+		sim_publish(sim, h.notes, h.n);
+}
+
+static void plan(struct sim *sim, int n, sim_fn *fn)
+{
+	for (int i = 0; i < n; i++)
+		sim_at(sim, sim_range(sim, 0, sim->k.chaos_ms) * SIM_MS, fn, NULL);
+}
+
 void sim_plan_clients(struct sim *sim)
 {
-	for (int i = 0; i < sim->k.n_chains; i++)
-		sim_at(sim, sim_range(sim, 0, sim->k.chaos_ms) * SIM_MS, start_chain, NULL);
-	for (int i = 0; i < sim->k.n_meddles; i++)
-		sim_at(sim, sim_range(sim, 0, sim->k.chaos_ms) * SIM_MS, meddle, NULL);
+	plan(sim, sim->k.n_chains, start_chain);
+	plan(sim, sim->k.n_meddles, meddle);
+	plan(sim, sim->k.n_beside, start_beside);
+	plan(sim, sim->k.n_fails, fail_outside);
 }

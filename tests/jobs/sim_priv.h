@@ -44,6 +44,9 @@ struct sim_knobs {
 	int send_batch;
 	uint32_t fail_flush, bad_line, slow_flush, put_back, copy, reopen;
 	int n_losses;
+	/* of offers, and of failures from outside */
+	bool offers;
+	int n_beside, n_fails;
 };
 
 struct sim;
@@ -69,6 +72,7 @@ enum sim_call_kind {
 	SIM_RENEW,
 	SIM_REAP,
 	SIM_CRON,
+	SIM_HAND_OVER,
 	SIM_NOW,
 	SIM_CRON_LIST,
 	SIM_CRON_FIRE,
@@ -111,6 +115,11 @@ struct sim_call {
 	size_t n_notes;
 	uint32_t reaped;
 	int more;
+	/* a start that has taken an offer */
+	struct sl_new_job start;
+	struct sl_offer offer;
+	int64_t offer_lease_ms, sent_ns;
+	struct memstore_handed handed;
 	int rc;         /* what the worker is told */
 	int applied_rc; /* what the store said */
 	struct sl_err err;
@@ -156,6 +165,16 @@ struct sim_slot {
 	bool resting, calling;
 };
 
+/* An offer in the list of the store of a process, where it can outlive its worker. */
+struct sim_offer {
+	bool there;
+	uint32_t life; /* of the worker that made it */
+	struct sl_claim_id claim;
+	int charge;
+	struct sl_offer_type types[SIM_TYPES];
+	size_t n_types;
+};
+
 struct sim_worker {
 	int index;
 	bool alive, stopping, gave_up;
@@ -171,6 +190,11 @@ struct sim_worker {
 	int64_t abort_at_ns;        /* when the clock thread looks next */
 	int64_t store_ms, store_ns; /* the store's clock at its last answer, and ours; 0: none yet */
 	struct sim_log *log;        /* its own; NULL: no events */
+	/* As struct sl__lane; of the first lane. */
+	bool offered, closing;
+	struct sl_offer offer;
+	struct sl_offer_type offer_types[SIM_TYPES];
+	struct sl__todo offer_todo;
 };
 
 /* ---- schedules ---- */
@@ -275,6 +299,10 @@ struct sim {
 	struct memstore *ms;
 	sl_store store;
 	struct sim_worker workers[SIM_WORKERS];
+	struct sim_offer offers[SIM_WORKERS];   /* of the process with this index */
+	struct sl_claim_id taken[2 * SIM_ROWS]; /* by all offers that were */
+	size_t n_taken;
+	int handing;               /* applies and answers of hand-overs that are still to come */
 	uint64_t chains[SIM_ROWS]; /* that clients know */
 	size_t n_chains;
 	uint32_t poisoned; /* refusals left for poisoned_id */
@@ -316,6 +344,8 @@ extern const char *const sim_type_names[SIM_TYPES];
 /* ---- sim_worker.c ---- */
 void sim_spawn(struct sim *sim, int index);
 void sim_kill(struct sim *sim, struct sim_worker *w);
+/* It has stopped by itself; its process goes on. */
+void sim_end_worker(struct sim *sim, struct sim_worker *w);
 void sim_stop(struct sim *sim, struct sim_worker *w);
 void sim_jump(struct sim *sim, struct sim_worker *w, int64_t ns);
 int64_t sim_clock(struct sim *sim, struct sim_worker *w);
@@ -335,6 +365,8 @@ void sim_release(struct sl__run *run, void *ctx);
 /* ---- sim_worker.c, for slots ---- */
 void sim_wake(struct sim *sim, struct sim_worker *w);
 void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane);
+/* The first lane, when it could offer more than it does. */
+void sim_wake_offer(struct sim *sim, struct sim_worker *w);
 struct sim *sim_of(struct sim_worker *w);
 /* Whoever waits for the stop sees that nothing is open any more, and wakes everybody. */
 void sim_look_settled(struct sim *sim, struct sim_worker *w);
@@ -351,6 +383,7 @@ struct sim_hearing {
 const struct sl_store_listen *sim_hear(struct sim_hearing *h);
 /* A call of a fiber; it belongs to the caller until the fiber calls again or ends. */
 struct sim_call *sim_call_of(struct sim_fiber *f, enum sim_call_kind kind);
+struct sim_call *sim_call_by(const struct sim_worker *w, enum sim_call_kind kind);
 void sim_call_send(struct sim *sim, struct sim_call *c);
 const char *sim_call_text(struct sim_call *c, const char *text);
 const void *sim_call_bytes(struct sim_call *c, const void *data, size_t n);
@@ -414,8 +447,22 @@ void sim_check_appended(struct sim *sim, const struct sim_call *c);
 void sim_check_durable(struct sim *sim, const struct sl_settle *s);
 void sim_check_events(struct sim *sim);
 
+/* ---- sim_offer.c ---- */
+/* As offer.c: make an offer, unless there is one; take it back (true: something was done); could there be a better one?
+ */
+bool sim_offer_lacks(struct sim *sim, struct sim_worker *w);
+bool sim_offer_open(struct sim *sim, struct sim_worker *w);
+bool sim_offer_close(struct sim *sim, struct sim_worker *w);
+/* Start a job in the process: true when a worker's offer was taken for it. The answer comes as sim_handed. */
+bool sim_hand_over(struct sim *sim, int process, const char *type);
+void sim_handed(struct sim *sim, struct sim_worker *w, struct sim_call *c);
+void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen);
+/* The process has ended, and its list with it. */
+void sim_forget_offers(struct sim *sim, int process);
+
 /* ---- sim_client.c ---- */
 void sim_plan_clients(struct sim *sim);
+void sim_know(struct sim *sim, uint64_t chain_id);
 /* Start n children of a handler; their chains. Fewer when the store does not answer. */
 size_t sim_start_children(struct sim *sim, uint64_t *out, size_t n);
 

@@ -59,6 +59,8 @@ static void hand_in(struct sim *sim, struct sim_worker *w, int i, enum sl__endin
 		return;
 	}
 	sim_fill_slots(sim, w);
+	if (slot->run == NULL)
+		sim_wake_offer(sim, w);
 }
 
 /* Fill the end fields once, as the handler declares how it ends. */

@@ -72,15 +72,34 @@ static void retire(struct sim *sim, const struct sim_event *ev)
 	struct sim_worker *w = &sim->workers[ev->worker];
 	sim_trace(sim, "%s has stopped; %llu abandoned", w->id, (unsigned long long)sl__core_abandoned(w->core));
 	int index = w->index;
-	sim_kill(sim, w);
+	sim_end_worker(sim, w);
 	sim_spawn(sim, index);
+}
+
+/* As lane.c. Only the first lane has offers. */
+static void decide(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
+{
+	for (;;) {
+		int64_t now = sim_clock(sim, w);
+		sl__core_next(w->core, now, &conv->todo);
+		if (conv != &w->lanes[0] || !sim->k.offers)
+			return;
+		if (conv->todo.kind == SL__TODO_EXCHANGE) {
+			(void)sim_offer_close(sim, w);
+			return;
+		}
+		bool keep = sl__core_may_offer(w->core, now) > 0 && !(w->offered && sim_offer_lacks(sim, w));
+		if (!(keep ? sim_offer_open(sim, w) : sim_offer_close(sim, w)))
+			return;
+	}
 }
 
 void sim_step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 {
 	conv->asleep = false;
-	sl__core_next(w->core, sim_clock(sim, w), &conv->todo);
-	if (conv->todo.kind == SL__TODO_SLEEP) {
+	decide(sim, w, conv);
+	bool awaits_taker = conv == &w->lanes[0] && w->offered;
+	if (conv->todo.kind == SL__TODO_SLEEP || (conv->todo.kind == SL__TODO_END && awaits_taker)) {
 		nap(sim, w, conv);
 	} else if (conv->todo.kind == SL__TODO_END) {
 		conv->ended = true;
@@ -122,11 +141,18 @@ void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane)
 		sim_step(sim, w, &w->lanes[lane]);
 }
 
+void sim_wake_offer(struct sim *sim, struct sim_worker *w)
+{
+	if (sim->k.offers && w->lanes[0].asleep && sim_offer_lacks(sim, w))
+		sim_step(sim, w, &w->lanes[0]);
+}
+
 void sim_wake(struct sim *sim, struct sim_worker *w)
 {
 	sim_fill_slots(sim, w);
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_wake_lane(sim, w, i);
+	sim_wake_offer(sim, w);
 	if (w->keeper.asleep && w->keeper.wake_ns > sl__core_keeper_ns(w->core, sim_clock(sim, w)))
 		sim_step(sim, w, &w->keeper);
 	set_clock(sim, w);
@@ -253,6 +279,8 @@ void sim_spawn(struct sim *sim, int index)
 	for (int i = 0; i < sim->k.lanes; i++)
 		make_conv(sim, w, &w->lanes[i], i);
 	make_conv(sim, w, &w->keeper, SL__KEEPER);
+	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0)
+		abort();
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_step(sim, w, &w->lanes[i]);
 	sim_step(sim, w, &w->keeper);
@@ -260,10 +288,17 @@ void sim_spawn(struct sim *sim, int index)
 
 void sim_kill(struct sim *sim, struct sim_worker *w)
 {
+	sim_forget_offers(sim, w->index);
+	sim_end_worker(sim, w);
+}
+
+void sim_end_worker(struct sim *sim, struct sim_worker *w)
+{
 	sim_check_worker(sim, w);
 	for (int i = 0; i < sim->k.lanes; i++)
 		sl__todo_fini(&w->lanes[i].todo, w->core);
 	sl__todo_fini(&w->keeper.todo, w->core);
+	sl__todo_fini(&w->offer_todo, w->core);
 	sl__core_free(w->core);
 	w->core = NULL;
 	w->alive = false;

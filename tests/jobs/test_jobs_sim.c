@@ -26,12 +26,13 @@
 /* Seeds that failed once, and what was wrong then. They are run first, always. A change of what the simulation draws
  * makes other runs of them: put the fault back for a moment, and take the first seed that finds it. */
 static const uint64_t once_failed[] = {
-	76,   /* a lease was given up while a run of its claim had been left to it */
-	5,    /* a continuation behind a chain that was not there held its whole batch up for ever */
-	237,  /* a claim for some types made the worker forget when a job of others was due */
-	224,  /* an attempt that was aborted because its lease could not be renewed must be given back */
-	6179, /* a schedule that was replaced was moved on by who had read the one before */
-	2161, /* a hint that comes while a claim is under way must count */
+	76,    /* a lease was given up while a run of its claim had been left to it */
+	5,     /* a continuation behind a chain that was not there held its whole batch up for ever */
+	237,   /* a claim for some types made the worker forget when a job of others was due */
+	224,   /* an attempt that was aborted because its lease could not be renewed must be given back */
+	6179,  /* a schedule that was replaced was moved on by who had read the one before */
+	2161,  /* a hint that comes while a claim is under way must count */
+	31478, /* a worker that was still stopped when offers were asked for: the check's fault */
 };
 
 static uint64_t number(const char *name, uint64_t otherwise)
@@ -225,6 +226,9 @@ static void a_store_that_breaks_its_promise_is_found(void **state)
 						 {"claim twice", MEMSTORE_CLAIM_TWICE, 0, 0},
 						 {"lease lost", MEMSTORE_LEASE_LOST, 0, 0},
 						 {"redrive completed", MEMSTORE_REDRIVE_COMPLETED, 0, 0},
+						 {"failed under the same fence", MEMSTORE_FAIL_SAME_FENCE, 0, 0},
+						 {"settled when failed", MEMSTORE_SETTLE_FAILED, 0, 0},
+						 {"handed over and queued", MEMSTORE_OFFER_QUEUED, 0, 0},
 						 {"any tick", MEMSTORE_CRON_ANY_TICK, 0, 0},
 						 {"any schedule", MEMSTORE_CRON_ANY_SPEC, 0, 6100},
 						 {"a schedule stays", MEMSTORE_CRON_STAYS, 0, 0},
@@ -240,12 +244,19 @@ static void a_store_that_breaks_its_promise_is_found(void **state)
 static void a_worker_that_breaks_a_rule_is_found(void **state)
 {
 	(void)state;
-	static const struct breach breaches[] = {
-		{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0},  {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
-		{"a minute too far", 0, SIM_WRONG_SPEC, 0},        {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
-		{"sent before the sync", 0, SIM_WRONG_EARLY, 0},   {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
-		{"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},      {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
-		{"set aside for an outage", 0, SIM_WRONG_PARK, 0}, {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0}};
+	static const struct breach breaches[] = {{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0},
+						 {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
+						 {"a minute too far", 0, SIM_WRONG_SPEC, 0},
+						 {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
+						 {"sent before the sync", 0, SIM_WRONG_EARLY, 0},
+						 {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
+						 {"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},
+						 {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
+						 {"set aside for an outage", 0, SIM_WRONG_PARK, 0},
+						 {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0},
+						 {"an offer taken twice", 0, SIM_WRONG_OFFER_TWICE, 0},
+						 {"an offer left behind", 0, SIM_WRONG_OFFER_LEFT, 0},
+						 {"nobody offers", 0, SIM_WRONG_NO_OFFER, 0}};
 	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
 }
 

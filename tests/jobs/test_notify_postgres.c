@@ -19,6 +19,7 @@
 
 #include "jobs/notify/postgres.h"
 #include "jobs/pg_place.h"
+#include "support/vclock.h"
 
 static struct pg_place place;
 static struct sl_err err;
@@ -222,6 +223,53 @@ static void a_flood_is_merged_and_told_as_everything(void **state)
 	process_close(&b);
 }
 
+static void say_and_await(const sl_notify *from, struct process *to, const char *type, int times)
+{
+	char line[64];
+	struct sl_note note = {.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = 1};
+	for (int i = 0; i < times; i++)
+		assert_int_equal(from->ops->publish(from->ctx, &note, 1, &err), 0);
+	(void)snprintf(line, sizeof line, "1 %s 1 0\n", type);
+	if (to != NULL)
+		await_text(&to->ear, line);
+}
+
+/* Time stands still but for what the publisher waits for: how far did it have to go? */
+static int64_t until_sent(struct vclock *clock, struct process *to, const char *line)
+{
+	int64_t before = clock->now_ns;
+	while (vclock_advance_to_next(clock) == 0)
+		sched_yield();
+	await_text(&to->ear, line);
+	return (clock->now_ns - before) / 1000000;
+}
+
+static void a_stream_of_notes_is_sent_ever_more_rarely(void **state)
+{
+	(void)state;
+	static struct process b;
+	struct vclock clock;
+	sl_notify paced;
+	vclock_init(&clock);
+	struct sl_env env = {.struct_size = sizeof env, .clock = &vclock_table, .clock_ctx = &clock};
+	process_open(&b);
+	assert_int_equal(sl_notify_postgres_open(&paced, pg_temp_url(place.server), &env, &err), 0);
+	static const char *const first[] = {"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"};
+	for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+		say_and_await(&paced, &b, first[i], 1);
+	say_and_await(&paced, NULL, "one", 1);
+	assert_int_equal(until_sent(&clock, &b, "1 one 1 0\n"), 10);
+	say_and_await(&paced, NULL, "many", 100);
+	assert_int_equal(until_sent(&clock, &b, "1 many 1 0\n"), 10);
+	say_and_await(&paced, NULL, "next", 1); /* pays for the many */
+	assert_int_equal(until_sent(&clock, &b, "1 next 1 0\n"), 50);
+	say_and_await(&paced, NULL, "last", 1);
+	sl_notify_close(&paced); /* does not wait */
+	await_text(&b.ear, "1 last 1 0\n");
+	process_close(&b);
+	vclock_fini(&clock);
+}
+
 static void without_a_server_it_opens_and_is_not_healthy(void **state)
 {
 	(void)state;
@@ -341,6 +389,7 @@ int main(void)
 		TEST(a_note_in_a_transaction_is_heard_when_it_commits),
 		TEST(a_cut_connection_is_made_again_and_everything_looked_at),
 		TEST(a_flood_is_merged_and_told_as_everything),
+		TEST(a_stream_of_notes_is_sent_ever_more_rarely),
 		TEST(without_a_server_it_opens_and_is_not_healthy),
 		TEST(a_foreign_transaction_is_refused),
 		TEST(payloads_are_split_and_read_back),

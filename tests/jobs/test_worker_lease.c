@@ -18,16 +18,33 @@ static int fast_then_slow(sl_attempt *a, struct sl_err *err, void *ctx)
 	return 0;
 }
 
+/* A worker whose handler for a job of type "t" has begun. */
+static sl_worker *worker_at_work(struct wkit *k, sl_process_fn *process, void *ctx, uint64_t *id)
+{
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = process, .ctx = ctx};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	uint64_t started = wkit_start(k, "t", "1");
+	if (id != NULL)
+		*id = started;
+	wkit_await_field(k, &k->arrived, 1);
+	return w;
+}
+
+static struct sl_worker_stats stats_of(sl_worker *w)
+{
+	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	sl_worker_get_stats(w, &stats);
+	return stats;
+}
+
 /* ---- leases and aborts ---- */
 
 static void a_lease_is_renewed_while_its_handler_runs(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	uint64_t id = wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	uint64_t id;
+	sl_worker *w = worker_at_work(k, wkit_gate, k, &id);
 	for (int i = 1; i <= 10; i++) {
 		wkit_advance(k, 30000);
 		wkit_await(k, SL_OBSERVE_LEASE_RENEWED, i);
@@ -71,11 +88,8 @@ static int note_abort(sl_attempt *a, struct sl_err *err, void *ctx)
 static enum sl_abort_reason abort_by(struct wkit *k, void (*act)(struct wkit *, uint64_t), int readable)
 {
 	struct aborted ab = {.k = k};
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = note_abort, .ctx = &ab};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	uint64_t id = wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	uint64_t id;
+	sl_worker *w = worker_at_work(k, note_abort, &ab, &id);
 	act(k, id);
 	wkit_await_field(k, &k->left, 1);
 	wkit_await(k, SL_OBSERVE_ATTEMPT_ABORTED, 1);
@@ -219,8 +233,7 @@ static void a_worker_that_lost_its_lease_cannot_complete(void **state)
 	WKIT_SET(k, away, 0);
 	wkit_advance(k, 5000);
 	OK(sl_worker_stop(w1, SL_UNLIMITED, &err));
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	sl_worker_get_stats(w1, &stats);
+	struct sl_worker_stats stats = stats_of(w1);
 	assert_int_equal(stats.released, 0);
 	assert_int_equal(stats.lost, 1);
 	sl_worker_free(w1);
@@ -292,8 +305,7 @@ static void a_stop_lets_handlers_finish_and_gives_back_the_rest_at_once(void **s
 	OK(sl_worker_stop(w, SL_UNLIMITED, &err));
 	pthread_join(opener, NULL);
 	OK(sl_worker_stop(w, 0, &err));
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	sl_worker_get_stats(w, &stats);
+	struct sl_worker_stats stats = stats_of(w);
 	assert_int_equal(stats.completed, 2);
 	assert_int_equal(stats.released, 4);
 	for (int i = 1; i < 5; i++) {
@@ -309,11 +321,8 @@ static void a_stop_past_its_deadline_aborts_and_gives_back_uncharged(void **stat
 {
 	struct wkit *k = *state;
 	struct aborted ab = {.k = k};
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = note_abort, .ctx = &ab};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	uint64_t id = wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	uint64_t id;
+	sl_worker *w = worker_at_work(k, note_abort, &ab, &id);
 	REFUSED(sl_worker_stop(w, 0, &err), SL_ETIMEDOUT, "1 attempts");
 	assert_int_equal(ab.reason, SL_ABORT_SHUTDOWN);
 	struct sl_job *job = wkit_job(k, id);
@@ -326,11 +335,8 @@ static void a_stop_past_its_deadline_aborts_and_gives_back_uncharged(void **stat
 static void a_stop_without_its_store_ends_and_says_so(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	uint64_t id = wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	uint64_t id;
+	sl_worker *w = worker_at_work(k, wkit_gate, k, &id);
 	WKIT_SET(k, away, 1);
 	WKIT_SET(k, open, 1);
 	wkit_await_field(k, &k->left, 1);
@@ -365,17 +371,13 @@ static void a_handler_cannot_stop_its_own_worker(void **state)
 static void settles_are_kept_while_the_store_is_away(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	uint64_t id = wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	uint64_t id;
+	sl_worker *w = worker_at_work(k, wkit_gate, k, &id);
 	WKIT_SET(k, away, 1);
 	WKIT_SET(k, open, 1);
 	wkit_step(k, SL_OBSERVE_WORKER_ERROR, 6, 1000, 25000);
 	vclock_await_waiters(&k->clock, 4);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	sl_worker_get_stats(w, &stats);
+	struct sl_worker_stats stats = stats_of(w);
 	assert_int_equal(stats.connected, 0);
 	WKIT_SET(k, away, 0);
 	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 1000, 10000);
@@ -386,17 +388,12 @@ static void settles_are_kept_while_the_store_is_away(void **state)
 static void a_lost_answer_is_asked_for_again_and_nothing_happens_twice(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	sl_worker *w = worker_at_work(k, wkit_gate, k, NULL);
 	WKIT_SET(k, lose_answers, 1);
 	WKIT_SET(k, open, 1);
 	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 1000, 10000);
 	vclock_await_waiters(&k->clock, 4);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	sl_worker_get_stats(w, &stats);
+	struct sl_worker_stats stats = stats_of(w);
 	assert_int_equal(stats.lost, 0);
 	assert_int_equal(stats.completed, 1);
 	assert_int_equal(wkit_get(k, &k->arrived), 1);
@@ -418,14 +415,10 @@ static void a_retry_is_known_to_others_when_the_worker_that_waits_for_it_goes(vo
 	struct wkit *k = *state;
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fail_at_the_gate, .ctx = k};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *first = wkit_worker(k, &opts);
-	wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	sl_worker *first = worker_at_work(k, fail_at_the_gate, k, NULL);
 	sl_worker *second = wkit_worker(k, &opts);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	do
-		sl_worker_get_stats(second, &stats);
-	while (stats.exchanges == 0);
+	while (stats_of(second).exchanges == 0)
+		continue;
 	WKIT_SET(k, open, 1);
 	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
 	wkit_end(first);
@@ -494,17 +487,12 @@ static void an_observer_cannot_stop_its_own_worker(void **state)
 static void a_failure_whose_answer_was_lost_is_known_for_our_own(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = fail_at_the_gate, .ctx = k};
-	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
-	sl_worker *w = wkit_worker(k, &opts);
-	wkit_start(k, "t", "1");
-	wkit_await_field(k, &k->arrived, 1);
+	sl_worker *w = worker_at_work(k, fail_at_the_gate, k, NULL);
 	WKIT_SET(k, lose_answers, 1);
 	WKIT_SET(k, open, 1);
 	wkit_step(k, SL_OBSERVE_ATTEMPT_FAILED, 1, 100, 5000);
 	vclock_await_waiters(&k->clock, 4);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	sl_worker_get_stats(w, &stats);
+	struct sl_worker_stats stats = stats_of(w);
 	assert_int_equal(stats.lost, 0);
 	assert_int_equal(stats.retried, 1);
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_LEASE_LOST), 0);

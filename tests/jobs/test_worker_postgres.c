@@ -5,6 +5,7 @@
  * by itself.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -42,6 +43,9 @@ static struct world {
 	pthread_cond_t changed;
 	int arrived, left; /* of handlers */
 	int offers;        /* to run a job of type "t", since the beginning */
+	int all_offers;    /* of them to run both types */
+	bool hold;         /* the second exchange waits in the store … */
+	int begun, done;   /* … exchanges */
 	int aborted;       /* enum sl_abort_reason of the last */
 	int seen[SL_OBSERVE_CHAIN_COMPLETED + 1];
 } w;
@@ -94,6 +98,24 @@ static void count_offer(void *store, struct sl_offer *offer)
 	w.plain->offer(store, offer);
 	if (of_t)
 		add(&w.offers);
+	if (of_t && offer->n_types == 2)
+		add(&w.all_offers);
+}
+
+static int held_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
+			 struct sl_settle_result *results, const struct sl_claim_request *request,
+			 struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
+			 const struct sl_store_listen *listen, struct sl_err *e)
+{
+	pthread_mutex_lock(&w.mu);
+	bool second = ++w.begun == 2;
+	pthread_cond_broadcast(&w.changed);
+	while (second && w.hold)
+		pthread_cond_wait(&w.changed, &w.mu);
+	pthread_mutex_unlock(&w.mu);
+	int rc = w.plain->exchange(store, tx, settles, n, results, request, reply, claimed, claimed_ctx, listen, e);
+	add(&w.done);
+	return rc;
 }
 
 static int set_up(void **state)
@@ -108,6 +130,7 @@ static int set_up(void **state)
 	w.plain = w.store.ops;
 	w.counting = *w.plain;
 	w.counting.offer = count_offer;
+	w.counting.exchange = held_exchange;
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &w.store};
 	return sl_jobs_open(&w.client, &opts, &err);
 }
@@ -157,18 +180,23 @@ static int gate(sl_attempt *a, struct sl_err *e, void *ctx)
 	return 0;
 }
 
-static sl_worker *new_worker(sl_process_fn *fn, int slots)
+static sl_worker *new_worker_of(sl_process_fn *fn, int slots, int lanes)
 {
-	/* "u" is there to make a worker speak with its store. */
+	/* "u" is there to make a worker speak with its store; its lease differs, so that it is claimed by itself. */
 	struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = fn, .lease_ms = LEASE_MS},
-				   {SL_PROCESSOR_INIT, .type = "u", .process = noop, .lease_ms = LEASE_MS}};
+				   {SL_PROCESSOR_INIT, .type = "u", .process = noop, .lease_ms = LEASE_MS + 1}};
 	const sl_store counted = {.ops = &w.counting, .ctx = w.store.ctx};
-	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .store = &counted, .processors = p,
-				      .n_processors = 2,   .slots = slots,    .observe = observe};
+	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .store = &counted, .processors = p,   .n_processors = 2,
+				      .slots = slots,      .lanes = lanes,    .observe = observe};
 	sl_worker *worker = NULL;
 	OK(sl_worker_new(&worker, &opts, &err));
 	OK(sl_worker_start(worker, &err));
 	return worker;
+}
+
+static sl_worker *new_worker(sl_process_fn *fn, int slots)
+{
+	return new_worker_of(fn, slots, 1);
 }
 
 /* Start a job that is handed to a worker. One that comes while an offer is taken back for a moment is queued, where it
@@ -347,16 +375,37 @@ static void a_job_that_is_started_beside_an_idle_worker_runs_at_once(void **stat
 	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
 }
 
+/* While the claim of one lane is under way, it has all slots, and the other lane sees nothing to offer. */
+static void a_lane_offers_when_the_claim_of_another_one_has_left_the_slots_free(void **state)
+{
+	(void)state;
+	w.hold = true;
+	sl_worker *worker = new_worker_of(noop, 1, 2);
+	struct sl_worker_stats s = {.struct_size = sizeof s};
+	await(&w.begun, 2);
+	await(&w.done, 1);
+	do
+		sl_worker_get_stats(worker, &s);
+	while (s.exchanges == 0 && sched_yield() == 0);
+	assert_int_equal(read_count(&w.all_offers), 0);
+	pthread_mutex_lock(&w.mu);
+	w.hold = false;
+	pthread_cond_broadcast(&w.changed);
+	pthread_mutex_unlock(&w.mu);
+	await(&w.all_offers, 1);
+	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
+	sl_worker_free(worker);
+}
+
 static void a_worker_that_stops_takes_its_offer_back(void **state)
 {
 	(void)state;
 	sl_worker *worker = new_worker(noop, 2);
-	(void)start_handed_over();
+	await(&w.offers, 1); /* and it stands: nothing comes that would take it */
 	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
-	sl_worker_free(worker);
-	long long before = number("SELECT count(*) FROM ready");
 	start("t", NULL);
-	assert_int_equal(number("SELECT count(*) FROM ready"), before + 1);
+	sl_worker_free(worker);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
 	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
 }
 
@@ -454,6 +503,7 @@ int main(void)
 		TEST(a_job_of_a_paused_type_is_queued_and_told_of),
 		TEST(a_start_that_fails_tells_the_offer_why),
 		TEST(a_job_that_is_started_beside_an_idle_worker_runs_at_once),
+		TEST(a_lane_offers_when_the_claim_of_another_one_has_left_the_slots_free),
 		TEST(a_worker_that_stops_takes_its_offer_back),
 		TEST(nothing_is_lost_while_workers_come_and_go),
 		TEST(an_attempt_whose_claim_the_server_forgot_is_aborted_with_the_next_answer),

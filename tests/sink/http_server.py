@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HTTP server for tests that does as it is told.
 
-usage: http_server.py [CERTIFICATE KEY]
+usage: http_server.py [--on ADDRESS] [CERTIFICATE KEY]
 
-It listens on a free port of 127.0.0.1 and prints it. Then it reads commands from standard input, a line each, and
-answers each with a line; at the end of its input it ends.
+It listens on a free port of 127.0.0.1, or of another address, and prints it. Then it reads commands from standard input,
+a line each, and answers each with a line; at the end of its input it ends.
 
   script B…     the next requests behave as B, one each; then as usual
   always B      every request that has no script behaves as B ("usual": as usual)
@@ -38,6 +38,7 @@ A "+" before it: a batch without poison is taken first, and the answer is the fa
 As usual: a batch is taken as a whole, once per Idempotency-Key, unless an item's body is "poison": 422.
 """
 import email.utils
+import http.client
 import json
 import random
 import socket
@@ -49,6 +50,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FAULTS = ["500", "+500", "429:0", "503:0", "503", "502", "408", "hang", "+drip", "close", "+close", "reset", "+reset",
           "garbage", "+garbage", "half", "+half"]
+
+http.client._MAXHEADERS = 1000  # of a request
 
 
 class State:
@@ -279,10 +282,12 @@ class Server(ThreadingHTTPServer):
 
 
 def listen(port):
-    server = Server(("127.0.0.1", port), Handler)
-    if len(sys.argv) > 2:
+    args = sys.argv[1:]
+    address = args.pop(1) if args[:1] == ["--on"] else "127.0.0.1"
+    server = Server((address, port), Handler)
+    if len(args) > 1:
         server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server.context.load_cert_chain(sys.argv[1], sys.argv[2])
+        server.context.load_cert_chain(*args[-2:])
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     return server
 

@@ -424,15 +424,24 @@ static void the_server_names_the_row_that_breaks_a_constraint(void **state)
 	sl_sink_close(&sink);
 }
 
-static void a_column_that_changes_its_type_is_noticed(void **state)
+/* A table t(v bigint) that has a 1, and a sink of lines for it. */
+static sl_sink open_numbers(void **lane)
 {
 	static const char *const columns[] = {"v"};
 	struct sl_err err = SL_ERR_INIT;
-	(void)state;
 	run("DROP TABLE IF EXISTS t; CREATE TABLE t(v bigint)");
 	sl_sink sink = open_sink((struct sl_sink_opts){.format = SL_ROWS_CSV, .columns = columns, .n_columns = 1});
-	void *lane = sink_attach(&sink);
-	assert_int_equal(write_one(&sink, lane, "1", &err), 0);
+	*lane = sink_attach(&sink);
+	assert_int_equal(write_one(&sink, *lane, "1", &err), 0);
+	return sink;
+}
+
+static void a_column_that_changes_its_type_is_noticed(void **state)
+{
+	struct sl_err err = SL_ERR_INIT;
+	void *lane;
+	(void)state;
+	sl_sink sink = open_numbers(&lane);
 	run("ALTER TABLE t ALTER v TYPE integer");
 	assert_int_equal(write_one(&sink, lane, "2", &err), 0);
 	run("ALTER TABLE t ALTER v TYPE bigint");
@@ -448,13 +457,10 @@ static void a_column_that_changes_its_type_is_noticed(void **state)
 
 static void a_cut_connection_is_tried_again_uncharged(void **state)
 {
-	static const char *const columns[] = {"v"};
 	struct sl_err err = SL_ERR_INIT;
+	void *lane;
 	(void)state;
-	run("DROP TABLE IF EXISTS t; CREATE TABLE t(v bigint)");
-	sl_sink sink = open_sink((struct sl_sink_opts){.format = SL_ROWS_CSV, .columns = columns, .n_columns = 1});
-	void *lane = sink_attach(&sink);
-	assert_int_equal(write_one(&sink, lane, "1", &err), 0);
+	sl_sink sink = open_numbers(&lane);
 	run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'sluice'");
 	assert_int_not_equal(write_one(&sink, lane, "2", &err), 0);
 	assert_int_equal(err.error_class, SL_CLASS_THROTTLED);
@@ -466,13 +472,10 @@ static void a_cut_connection_is_tried_again_uncharged(void **state)
 
 static void a_server_that_is_gone_is_fatal_until_it_is_back(void **state)
 {
-	static const char *const columns[] = {"v"};
 	struct sl_err err = SL_ERR_INIT;
+	void *lane;
 	(void)state;
-	run("DROP TABLE IF EXISTS t; CREATE TABLE t(v bigint)");
-	sl_sink sink = open_sink((struct sl_sink_opts){.format = SL_ROWS_CSV, .columns = columns, .n_columns = 1});
-	void *lane = sink_attach(&sink);
-	assert_int_equal(write_one(&sink, lane, "1", &err), 0);
+	sl_sink sink = open_numbers(&lane);
 	PQfinish(admin);
 	assert_int_equal(pg_temp_command(pg, "stop"), 0);
 	assert_int_not_equal(write_one(&sink, lane, "2", &err), 0);

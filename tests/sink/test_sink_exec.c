@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exec sink passes the suite, with a shell script as the program. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +13,11 @@
 
 static struct place place;
 
-/* Takes a batch whole or not at all: refuses poison, is away while `away` is there, hangs while `stuck` is there. */
+/* Takes a batch whole or not at all: refuses poison, is away while `away` is there, hangs while `stuck` is there, after
+ * it has told so through the pipe `hung`. */
 static const char script[] = "cd \"$(dirname \"$TARGET\")\" || exit 69\n"
 			     "[ -e away ] && { echo 'closed today' >&2; exit 69; }\n"
-			     "[ -e stuck ] && { echo >> hung; exec sleep 100000; }\n"
+			     "[ -e stuck ] && { echo > hung; exec sleep 100000; }\n"
 			     "batch=$(cat)\n"
 			     "case $batch in *poison*) echo 'no poison here' >&2; exit 65;; esac\n"
 			     "exec 9>> lock && flock 9 && printf '%s\\n' \"$batch\" >> out\n";
@@ -81,14 +83,19 @@ static void come_back(void *ctx)
 static void hang(void *ctx)
 {
 	(void)ctx;
+	if (mkfifo(place_file(&place, "hung"), 0600) != 0)
+		abort();
 	put("stuck");
 }
 
 static void await_hang(void *ctx)
 {
+	char line;
 	(void)ctx;
-	while (access(place_file(&place, "hung"), F_OK) != 0)
-		(void)usleep(1000);
+	int fd = open(place_file(&place, "hung"), O_RDONLY | O_CLOEXEC); /* waits for somebody who writes */
+	if (fd < 0 || read(fd, &line, 1) != 1)
+		abort();
+	(void)close(fd);
 }
 
 static void let_go(void *ctx)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The HTTP sink passes the suite: "lines" (the server does not say which item is poison), "array" (it names one at a
- * time), "events" (it names all), "csv" (records become JSON objects), "tls" (JSON lines through TLS).
+ * time; headers come from a file), "events" (it names all), "csv" (records become JSON objects), "tls" (JSON lines
+ * through TLS).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 static struct http_server server;
 static struct place place;
 static const char *way;
-static const char *ca_file;
+static const char *ca_file, *header_file;
 
 static bool is(const char *name)
 {
@@ -37,8 +38,9 @@ static int set_up(void *ctx)
 static int open_http(sl_sink *out, const struct sl_env *env, struct sl_err *err, void *ctx)
 {
 	static const char *const columns[] = {"id", "body"}, *const headers[] = {"X-Key: " SECRET};
-	struct sl_sink_opts opts = {SL_SINK_OPTS_INIT,  .env = env,     .timeout_ms = 100000,
-				    .headers = headers, .n_headers = 1, .ca_file = ca_file};
+	struct sl_sink_opts opts = {SL_SINK_OPTS_INIT,         .env = env,     .timeout_ms = 100000,
+				    .headers = headers,        .n_headers = 1, .ca_file = ca_file,
+				    .header_file = header_file};
 	char url[160];
 	(void)ctx;
 	if (is("csv")) {
@@ -124,16 +126,19 @@ int main(int argc, char **argv)
 				       .let_go = let_go,
 				       .secret = SECRET};
 	way = argv[argc - 1];
+	if (place_init(&place, "file") != 0)
+		return 1;
 	if (is("tls")) {
-		if (place_init(&place, "cert.pem") != 0)
-			return 1;
 		http_server_certificate(place.path);
 		ca_file = place.path;
+	}
+	if (is("array")) {
+		place_write(place.path, "X-Other: " SECRET "\n", strlen("X-Other: " SECRET "\n"));
+		header_file = place.path;
 	}
 	http_server_start(&server, ca_file, ca_file);
 	int failed = sink_contract_run(&f, sink_contract_part(argc, argv));
 	http_server_stop(&server);
-	if (is("tls"))
-		place_fini(&place);
+	place_fini(&place);
 	return failed;
 }

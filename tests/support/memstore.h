@@ -46,6 +46,9 @@ enum memstore_break {
 	MEMSTORE_CLAIM_TWICE,       /* a claim leaves its jobs where others can claim them */
 	MEMSTORE_LEASE_LOST,        /* an expired lease is removed without giving its jobs back */
 	MEMSTORE_REDRIVE_COMPLETED, /* redrive takes completed chains too */
+	MEMSTORE_FAIL_SAME_FENCE,   /* a chain that is failed from outside keeps its fence */
+	MEMSTORE_SETTLE_FAILED,     /* a settle is taken when its chain was failed from outside meanwhile */
+	MEMSTORE_OFFER_QUEUED,      /* a job that is handed over is left where others can claim it */
 	MEMSTORE_CRON_ANY_TICK,     /* a schedule is fired whatever tick it is at */
 	MEMSTORE_CRON_ANY_SPEC,     /* a schedule is fired by who saw another one in its place */
 	MEMSTORE_CRON_STAYS,        /* a schedule is fired and, now and then, not moved on */
@@ -59,6 +62,17 @@ enum memstore_break {
 void memstore_set_break(struct memstore *ms, enum memstore_break which);
 /* As after a restore from a backup: events behind the offset never were. */
 void memstore_lose_events(struct memstore *ms, uint64_t after);
+
+/* ---- offers: the store has no list of them; who calls this has taken one from its own ---- */
+struct memstore_handed {
+	struct sl_started started;
+	struct sl_claimed_job job; /* id 0: its type is paused, and it was queued */
+	int64_t now_ms;
+};
+/* Start a job that is due and claim it for the offer, in one. */
+int memstore_start_offered(struct memstore *ms, const struct sl_new_job *job, const struct sl_offer *offer,
+			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_listen *listen,
+			   struct sl_err *err);
 
 /* ---- looking inside, for invariants: the row of a job as it is, nothing derived ---- */
 struct memstore_row {

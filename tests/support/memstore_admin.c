@@ -28,7 +28,8 @@ static void end_from_outside(struct memstore *ms, struct mem_job *job, enum sl_j
 	mem_abort_claim(ms, job, reason, l);
 	job->status = status;
 	job->place = MEM_NOWHERE;
-	job->fence++;
+	if (ms->broken != MEMSTORE_FAIL_SAME_FENCE || status != SL_JOB_FAILED)
+		job->fence++;
 	job->ended_ms = mem_now(ms);
 	mem_change(l, change, job);
 	mem_chain_ended(ms, job, l);

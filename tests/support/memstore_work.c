@@ -299,7 +299,8 @@ static void settle_one(struct memstore *ms, const struct sl_settle *s, struct sl
 	const struct mem_job *there = mem_job(ms, s->id);
 	if (there != NULL && there->status == SL_JOB_PENDING && there->fence == s->fence + 1 && !there->solo)
 		result->lost = SL_LOST_PUT_BACK; /* a reap would have flagged it */
-	if (ms->broken == MEMSTORE_NO_FENCE && result->lost != SL_LOST_NOT_FOUND)
+	if ((ms->broken == MEMSTORE_NO_FENCE && result->lost != SL_LOST_NOT_FOUND) ||
+	    (ms->broken == MEMSTORE_SETTLE_FAILED && result->lost == SL_LOST_FAILED))
 		result->lost = SL_LOST_NOT;
 	if (s->last_of_claim)
 		drop_lease(ms, &s->claim);
@@ -386,26 +387,31 @@ static uint32_t pick(struct memstore *ms, const struct sl_claim_request *r, stru
 	return n;
 }
 
+/* Before it is taken. */
+static struct sl_claimed_job as_claimed(struct memstore *ms, const struct mem_job *job, bool charged)
+{
+	uint32_t open;
+	return (struct sl_claimed_job){.id = job->id,
+				       .chain_id = job->chain_id,
+				       .fence = job->fence,
+				       .type = job->type,
+				       .input = job->input,
+				       .traceparent = job->traceparent,
+				       .attempt = job->attempt + charged,
+				       .priority = job->priority,
+				       .charged = charged,
+				       .has_blockers = mem_blockers(ms, job->id, &open) > 0,
+				       .created_ms = job->created_ms,
+				       .scheduled_ms = job->scheduled_ms};
+}
+
 static int tell_claimed(struct memstore *ms, struct mem_job *const *picks, uint32_t n, bool charged,
 			sl_claimed_fn *claimed, void *ctx)
 {
 	int rc = 0;
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
-		const struct mem_job *job = picks[i];
-		uint32_t open;
-		rc = claimed(&(struct sl_claimed_job){.id = job->id,
-						      .chain_id = job->chain_id,
-						      .fence = job->fence,
-						      .type = job->type,
-						      .input = job->input,
-						      .traceparent = job->traceparent,
-						      .attempt = job->attempt + charged,
-						      .priority = job->priority,
-						      .charged = charged,
-						      .has_blockers = mem_blockers(ms, job->id, &open) > 0,
-						      .created_ms = job->created_ms,
-						      .scheduled_ms = job->scheduled_ms},
-			     ctx);
+		struct sl_claimed_job job = as_claimed(ms, picks[i], charged);
+		rc = claimed(&job, ctx);
 	}
 	return rc;
 }
@@ -486,6 +492,27 @@ static int claim(struct memstore *ms, const struct sl_claim_request *r, struct s
 	}
 	free(all);
 	return rc;
+}
+
+int memstore_start_offered(struct memstore *ms, const struct sl_new_job *spec, const struct sl_offer *offer,
+			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_listen *listen,
+			   struct sl_err *err)
+{
+	const struct sl_claim_request as_request = {
+		.claim = offer->claim, .worker = offer->worker, .lease_ms = lease_ms, .limit = 1};
+	int rc = mem_enter(ms, NULL, "start", err);
+	if (rc != 0)
+		return rc;
+	bool paused = mem_paused(ms, spec->type);
+	struct mem_job *job = mem_make(ms, spec, NULL, paused ? listen : NULL);
+	*out = (struct memstore_handed){.started = {.chain_id = job->id}, .now_ms = mem_now(ms)};
+	if (!paused) {
+		out->job = as_claimed(ms, job, offer->charge != 0);
+		take(ms, &job, 1, offer->charge != 0, &as_request);
+	}
+	if (ms->broken == MEMSTORE_OFFER_QUEUED)
+		job->place = MEM_READY;
+	return mem_leave(ms, NULL, 0, err);
 }
 
 int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,

@@ -96,7 +96,9 @@ void sl__pg_probe(struct sl__pg_notify *n)
 /* What was merged last time is paid for now: a stream of notes is sent ever more rarely, up to a bound. */
 static void pace(struct sl__pg_notify *n)
 {
-	(void)sl__tokens_take(n->tokens, n->price, SL_UNLIMITED); /* closed: the last ones go at once */
+	int rc = sl__tokens_take(n->tokens, n->price, SL_UNLIMITED);
+	assert(rc == 0 || rc == SL_ECLOSED); /* closed: the last ones go at once */
+	(void)rc;
 	unsigned merged = atomic_exchange(&n->published, 0);
 	n->price = SL_MIN(SL_MAX(merged, 1U), SL__PG_PRICE_MAX);
 }

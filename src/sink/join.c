@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sink/join.h"
+
+void sl__join_init(struct sl__join *j, const struct sl_env *env)
+{
+	*j = (struct sl__join){.env = env};
+	sl__mutex_init(&j->mu);
+	sl__cond_init(&j->moved);
+}
+
+void sl__join_fini(struct sl__join *j)
+{
+	assert(j->first == NULL && !j->led);
+	sl__cond_fini(&j->moved);
+	sl__mutex_fini(&j->mu);
+}
+
+static void put(struct sl__join *j, struct sl__join_entry *e) SL_REQUIRES(j->mu)
+{
+	*e = (struct sl__join_entry){.next = NULL};
+	if (j->last != NULL)
+		j->last->next = e;
+	else
+		j->first = e;
+	j->last = e;
+}
+
+static void take(struct sl__join *j, struct sl__join_entry *e) SL_REQUIRES(j->mu)
+{
+	struct sl__join_entry *before = NULL;
+	for (struct sl__join_entry *p = j->first; p != e; p = p->next)
+		before = p;
+	if (before != NULL)
+		before->next = e->next;
+	else
+		j->first = e->next;
+	if (j->last == e)
+		j->last = before;
+}
+
+bool sl__join_enter(struct sl__join *j, struct sl__join_entry *e)
+{
+	sl__lock(&j->mu);
+	put(j, e);
+	while (!e->done && j->led)
+		(void)sl__wait(j->env, &j->moved, &j->mu, SL_FOREVER);
+	bool leads = !e->done;
+	if (leads) {
+		take(j, e);
+		j->led = true;
+	}
+	sl__unlock(&j->mu);
+	return leads;
+}
+
+struct sl__join_entry *sl__join_next(struct sl__join *j)
+{
+	sl__lock(&j->mu);
+	struct sl__join_entry *e = j->first;
+	if (e != NULL)
+		take(j, e);
+	sl__unlock(&j->mu);
+	return e;
+}
+
+void sl__join_end(struct sl__join *j, struct sl__join_entry *const *done, size_t n)
+{
+	sl__lock(&j->mu);
+	for (size_t i = 0; i < n; i++)
+		done[i]->done = true;
+	j->led = false;
+	sl__broadcast(&j->moved);
+	sl__unlock(&j->mu);
+}

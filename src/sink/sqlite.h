@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of the SQLite sink: its connection, its batches, and the handle around them (sqlite.c says how they go
+ * together).
+ *
+ * Thread safety: what touches the connection is for the holder of `lock`; cancelled and classify from any thread.
+ * Ownership: the handle owns all of it.
+ */
+#ifndef SL_SINK_SQLITE_H
+#define SL_SINK_SQLITE_H
+
+#include "base/thread.h"
+#include "db/sqlite_lock.h"
+#include "sink/join.h"
+#include "sink/sqlite_rows.h"
+
+enum { SL__SINKQ_BEGIN, SL__SINKQ_COMMIT, SL__SINKQ_VERSION, SL__SINKQ_COUNT }; /* of db */
+
+struct sl__sqlite_sink {
+	struct sl_env env;
+	struct sl_sink_opts opts;
+	char *path, *target;
+	struct sl__sqlite_lock lock;
+	struct sl__join join; /* who leads gets the lock */
+
+	/* Of the holder of `lock`. */
+	struct sl__sqlite db; /* db.db NULL: not connected */
+	struct sl__inserts inserts;
+	uint8_t *present; /* bits of a row's columns */
+	size_t present_cap;
+	uint64_t dev, ino; /* of the file that is connected to */
+	bool log_mode;     /* the database has a write-ahead log */
+	size_t max_values; /* in one statement */
+	int64_t busy_until_ns;
+
+	/* Under mu. */
+	sl__mutex mu;
+	sl__cond hurry; /* it was cancelled */
+	bool cancelled;
+	sqlite3 *running; /* to interrupt; NULL: not connected */
+};
+
+/* ---- the connection (sqlite_connect.c) ---- */
+
+/* What an error means for the batch, beyond what its code says by itself. Returns what a write is to return. */
+int sl__sqlite_sink_classify(struct sl__sqlite_sink *s, int code, struct sl_err *err);
+/* Wait for the lock as long as a statement may take, or until it is cancelled. */
+SL_MUST_CHECK int sl__sqlite_sink_lock(struct sl__sqlite_sink *s, struct sl_err *err);
+/* From now on the connection waits so long for programs that do not know the lock. */
+void sl__sqlite_sink_start_waiting(struct sl__sqlite_sink *s);
+/* Connect unless it is connected to the file that has the name now. */
+SL_MUST_CHECK int sl__sqlite_sink_connect(struct sl__sqlite_sink *s, struct sl_err *err);
+void sl__sqlite_sink_disconnect(struct sl__sqlite_sink *s);
+/* The version of the schema in this transaction. */
+SL_MUST_CHECK int sl__sqlite_sink_version(struct sl__sqlite_sink *s, int64_t *version, struct sl_err *err);
+
+/* ---- batches (sqlite_write.c) ---- */
+
+/* The write of sl_sink_ops; a lane is a struct sl__sqlite_rows. */
+SL_MUST_CHECK int sl__sqlite_sink_write(void *ctx, void *lane, const struct sl_sink_batch *batch,
+					struct sl_sink_reply *reply, struct sl_err *err);
+
+#endif

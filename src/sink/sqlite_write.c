@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches of the SQLite sink in transactions. Invariants 2 to 4 of sqlite.c are kept here. */
+#include "sink/sqlite.h"
+
+#define CHECKPOINT_PAGES 1000 /* as SQLite does by itself */
+#define GROUP 16              /* rows in one statement: 1.7 times as fast as one by one; more gain little */
+#define JOIN_MAX 16           /* batches in one transaction */
+#define JOIN_ROWS 20000       /* no more batches are taken along when it has so many */
+
+/* A batch and what becomes of it. Its lane waits while another one writes it. */
+struct entry {
+	struct sl__join_entry in; /* first */
+	const struct sl_sink_batch *batch;
+	struct sl__sqlite_rows *rows;
+	struct sl__refusals refused;
+	struct sl_sink_reply *reply;
+	struct sl_err *err;
+	int rc;
+};
+
+/* ---- a batch ---- */
+
+/* The statement of a table that was changed under us fails when it is prepared anew; else the row is at fault. */
+static int row_or_table(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, struct sl__insert what,
+			struct sl_err *err)
+{
+	struct sl_err table = SL_ERR_INIT;
+	sqlite3_stmt *stmt;
+	sl__inserts_clear(&s->inserts, &s->env);
+	int rc = sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, what, &stmt, &table);
+	if (rc != 0) {
+		*err = table;
+		return rc;
+	}
+	err->code = SL_EDATA;
+	return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
+}
+
+static int insert(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, struct sl__insert what,
+		  struct sl_err *err)
+{
+	sqlite3_stmt *stmt;
+	int rc = sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, what, &stmt, err);
+	if (rc != 0)
+		return rc;
+	int result = sl__sqlite_rows_bind(r, k, what.rows, stmt);
+	if (result == SQLITE_OK)
+		result = sqlite3_step(stmt);
+	if (SL_LIKELY(result == SQLITE_DONE)) {
+		(void)sqlite3_reset(stmt);
+		return 0;
+	}
+	rc = sl__sqlite_fail(&s->db, result, s->opts.table, err);
+	(void)sqlite3_reset(stmt);
+	return rc == SL_EINTERNAL ? row_or_table(s, r, what, err) : rc;
+}
+
+/* Write n rows that have the same columns. */
+static int insert_rows(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, size_t n,
+		       struct sl_err *err)
+{
+	struct sl__insert what = {.rows = n};
+	if (!r->full[k]) {
+		sl__sqlite_rows_present(r, k, s->present);
+		what.present = s->present;
+	}
+	return insert(s, r, k, what, err);
+}
+
+/* Write one row. A row that fails is refused; 0 then, too, unless it took the transaction with it: then the reply has
+ * its number. */
+static int write_row(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, struct sl__refusals *refused,
+		     struct sl_sink_reply *reply, struct sl_err *err)
+{
+	int rc = r->refused[k] ? 0 : insert_rows(s, r, k, 1, err);
+	if (SL_LIKELY(rc == 0) || err->error_class != SL_CLASS_POISON)
+		return rc;
+	if (sqlite3_get_autocommit(s->db.db)) { /* ON CONFLICT ROLLBACK */
+		reply->culprit = r->first + k;
+		return rc;
+	}
+	(void)sl__refusals_add(refused, r->first + k, err);
+	return 0;
+}
+
+/* How many of the rows from k on go into one statement: GROUP when they all have the same columns, else 1. A row of
+ * defaults alone cannot be one of several. */
+static size_t group_at(const struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, size_t end)
+{
+	bool whole = end - k >= GROUP && !r->refused[k] && memchr(r->alike + k + 1, 0, GROUP - 1) == NULL;
+	return whole && r->shape.n * GROUP <= s->max_values && sl__sqlite_rows_has_values(r, k) ? GROUP : 1;
+}
+
+/* A statement that fails leaves nothing of its rows; then each of them is tried alone. */
+static int write_rows(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, struct sl__refusals *refused,
+		      struct sl_sink_reply *reply, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t k = 0, alone = 0; rc == 0 && k < r->n && r->first + k < refused->stop;) {
+		size_t end = SL_MIN(r->n, refused->stop - r->first), n = k < alone ? 1 : group_at(s, r, k, end);
+		if (n == 1) {
+			rc = write_row(s, r, k++, refused, reply, err);
+			continue;
+		}
+		rc = insert_rows(s, r, k, n, err);
+		if (SL_LIKELY(rc == 0)) {
+			k += n;
+		} else if (err->error_class == SL_CLASS_POISON && !sqlite3_get_autocommit(s->db.db)) {
+			alone = k + n;
+			rc = 0;
+		}
+	}
+	return rc;
+}
+
+/* From the first row on, as if it had never been tried. */
+static int fill_anew(struct entry *e, struct sl_err *err)
+{
+	e->refused = (struct sl__refusals)SL__REFUSALS_INIT;
+	e->reply->culprit = SL_SINK_NO_CULPRIT;
+	return sl__sqlite_rows_fill(e->rows, e->batch, 0, &e->refused, err);
+}
+
+/* Make the lane's columns those of this transaction. */
+static int agree_on_columns(struct sl__sqlite_sink *s, struct entry *e, struct sl_err *err)
+{
+	struct sl__sqlite_rows *r = e->rows;
+	int64_t version;
+	int rc = sl__sqlite_sink_version(s, &version, err);
+	if (rc != 0 || r->shape.version == version)
+		return rc;
+	rc = sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
+	rc = rc != 0 ? rc : sl__sqlite_rows_reshape(r, err);
+	return rc != 0 ? rc : fill_anew(e, err);
+}
+
+static int make_present(struct sl__sqlite_sink *s, size_t columns, struct sl_err *err)
+{
+	size_t bytes = (columns + 7) / 8;
+	if (bytes <= s->present_cap)
+		return 0;
+	uint8_t *bits = sl__realloc(&s->env, s->present, bytes);
+	if (bits == NULL)
+		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+	s->present = bits;
+	s->present_cap = bytes;
+	return 0;
+}
+
+static int write_entry(struct sl__sqlite_sink *s, struct entry *e, struct sl_err *err)
+{
+	struct sl__sqlite_rows *r = e->rows;
+	int rc = agree_on_columns(s, e, err);
+	rc = rc != 0 ? rc : make_present(s, r->shape.n, err);
+	while (rc == 0) {
+		rc = write_rows(s, r, &e->refused, e->reply, err);
+		size_t next = r->first + r->n;
+		if (rc != 0 || e->refused.stop != SIZE_MAX || next == e->batch->n)
+			break;
+		rc = sl__sqlite_rows_fill(r, e->batch, next, &e->refused, err);
+	}
+	return rc;
+}
+
+/* ---- a transaction ---- */
+
+struct group {
+	struct sl__join_entry *at[JOIN_MAX];
+	size_t n;
+};
+
+static struct entry *entry_of(struct sl__join_entry *e)
+{
+	return (struct entry *)e;
+}
+
+/* Write those of the group, and with `more` those that come meanwhile. */
+static int fill_transaction(struct sl__sqlite_sink *s, struct group *g, bool more, struct sl_err *err)
+{
+	size_t rows = 0;
+	for (size_t i = 0; i < g->n; i++) {
+		int rc = write_entry(s, entry_of(g->at[i]), err);
+		if (rc != 0)
+			return rc;
+		rows += entry_of(g->at[i])->batch->n;
+		more = more && rows < JOIN_ROWS && g->n < JOIN_MAX;
+		if (more && i + 1 == g->n && (g->at[g->n] = sl__join_next(&s->join)) != NULL)
+			g->n++;
+	}
+	return 0;
+}
+
+static int write_transaction(struct sl__sqlite_sink *s, struct group *g, bool more, struct sl_err *err)
+{
+	sl__sqlite_sink_start_waiting(s);
+	int rc = sl__sqlite_sink_connect(s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
+	rc = rc != 0 ? rc : fill_transaction(s, g, more, err);
+	sl__sqlite_sink_start_waiting(s);
+	rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_COMMIT, NULL, 0, NULL, err);
+	if (rc != 0) {
+		sl__sqlite_rollback(&s->db);
+		return rc;
+	}
+	if (s->log_mode && s->db.wal_pages >= CHECKPOINT_PAGES)
+		sl__sqlite_checkpoint(&s->db, false);
+	return 0;
+}
+
+static void write_alone(struct sl__sqlite_sink *s, struct entry *e)
+{
+	struct group alone = {.at = {&e->in}, .n = 1};
+	e->rc = e->rows->shape.version >= 0 ? fill_anew(e, e->err) : 0;
+	e->rc = e->rc != 0 ? e->rc : write_transaction(s, &alone, false, e->err);
+}
+
+static void write_group(struct sl__sqlite_sink *s, struct group *g)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = write_transaction(s, g, true, &err);
+	bool one_is_to_blame = rc == SL_ENOMEM || (rc != 0 && err.error_class == SL_CLASS_POISON);
+	for (size_t i = 0; i < g->n; i++) {
+		struct entry *e = entry_of(g->at[i]);
+		if (one_is_to_blame && g->n > 1) {
+			write_alone(s, e);
+			continue;
+		}
+		e->rc = rc;
+		if (rc != 0)
+			*e->err = err;
+	}
+}
+
+static void lead(struct sl__sqlite_sink *s, struct entry *own)
+{
+	struct group g = {.at = {&own->in}, .n = 1};
+	own->rc = sl__sqlite_sink_lock(s, own->err);
+	if (own->rc == 0) {
+		write_group(s, &g);
+		sl__sqlite_lock_release(&s->lock);
+	}
+	sl__join_end(&s->join, g.at, g.n);
+}
+
+int sl__sqlite_sink_write(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			  struct sl_err *err)
+{
+	struct sl__sqlite_sink *s = ctx;
+	struct sl_err own;
+	struct entry e = {
+		.batch = batch, .rows = lane, .refused = SL__REFUSALS_INIT, .reply = reply, .err = err ? err : &own};
+	int rc = e.rows->shape.version >= 0 ? sl__sqlite_rows_fill(e.rows, batch, 0, &e.refused, e.err) : 0;
+	if (rc == 0) {
+		if (sl__join_enter(&s->join, &e.in))
+			lead(s, &e);
+		rc = e.rc;
+	}
+	if (rc != 0)
+		return sl__sqlite_sink_classify(s, rc, e.err);
+	return sl__refusals_reply(&e.refused, SL_MIN(e.refused.stop, batch->n), reply, 0, e.err);
+}
