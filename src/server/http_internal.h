@@ -159,13 +159,15 @@ struct srv_http {
 	size_t n_hosts;
 	srv_routes *routes;
 	struct MHD_Daemon *daemon;
+	char said[256]; /* by libmicrohttpd, while it starts */
 	int listen_fd;
 	char address[SRV_ADDRESS_BYTES];
 	char boot[9]; /* random part of request ids */
 	_Atomic uint64_t next_id;
 	_Atomic int refusing, stopping;
 	_Atomic int64_t body_bytes;
-	_Atomic int64_t n_suspended, n_active;
+	_Atomic int64_t n_suspended;
+	_Atomic int64_t n_active;                 /* requests from their dispatch until they are gone */
 	_Atomic int64_t n_connections, n_streams; /* for the metrics */
 
 	pthread_mutex_t mu;

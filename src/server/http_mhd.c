@@ -149,7 +149,10 @@ static void on_log(void *cls, const char *fmt, va_list args)
 	int n = vsnprintf(text, sizeof text, fmt, args);
 	if (n > 0 && (size_t)n < sizeof text && text[n - 1] == '\n')
 		text[n - 1] = '\0';
-	srv_log(cls, SL_LOG_DEBUG, "libmicrohttpd", "text", text);
+	srv_http *h = cls;
+	if (h->daemon == NULL) /* it does not start: this is why */
+		snprintf(h->said, sizeof h->said, "%s", text);
+	srv_log(h, SL_LOG_DEBUG, "libmicrohttpd", "text", text);
 }
 
 /* The connection was put into the session by srv_conn_notify. */
@@ -169,7 +172,7 @@ int srv_mhd_start(srv_http *h, struct sl_err *err)
 {
 	const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
 	struct MHD_OptionItem tls[] = {
-		{MHD_OPTION_HTTPS_CERT_CALLBACK, (intptr_t)on_handshake, NULL},
+		{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(intptr_t)on_handshake},
 		{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)PRIORITIES},
 		{MHD_OPTION_END, 0, NULL},
 	};
@@ -181,5 +184,5 @@ int srv_mhd_start(srv_http *h, struct sl_err *err)
 		(unsigned)h->connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->connections_per_address,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(h->idle_ns / 1000000000 + 1), MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_ARRAY, h->tls != NULL ? tls : tls + 2, MHD_OPTION_END);
-	return h->daemon != NULL ? 0 : sl_err_set(err, SL_EUNAVAIL, "start the HTTP server on %s", h->address);
+	return h->daemon != NULL ? 0 : sl_err_set(err, SL_EUNAVAIL, "serve on %s: %s", h->address, h->said);
 }

@@ -103,6 +103,7 @@ int srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
 	r->dispatched = true;
+	atomic_fetch_add(&h->n_active, 1);
 	if ((r->match.endpoint->route.flags & SRV_QUICK) == 0)
 		return dispatch_to_pool(r);
 	run_handler(r);

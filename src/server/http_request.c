@@ -85,8 +85,18 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 		request_free(r);
 		return NULL;
 	}
-	atomic_fetch_add(&h->n_active, 1);
 	return r;
+}
+
+/* The new session's id, wherever the answer kept it. */
+static void wipe_session(srv_request *r)
+{
+	const char *cookie = r->response != NULL ? MHD_get_response_header(r->response, "Set-Cookie") : NULL;
+	if (cookie != NULL)
+		sodium_memzero((void *)(uintptr_t)cookie, strlen(cookie));
+	for (size_t i = 0; i < r->n_out; i++)
+		sodium_memzero((void *)(uintptr_t)r->out[i].value, strlen(r->out[i].value));
+	sodium_memzero(r->session, sizeof r->session);
 }
 
 /* Everything that a later request on the same connection must not see. */
@@ -97,10 +107,11 @@ static void request_clear(srv_request *r)
 	json_decref(r->detail);
 	atomic_fetch_sub(&r->h->body_bytes, (int64_t)r->body_cap);
 	free(r->body);
+	if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0)
+		wipe_session(r);
 	if (r->response != NULL)
 		MHD_destroy_response(r->response);
 	arena_clear(&r->arena);
-	sodium_memzero(r->session, sizeof r->session);
 	memset((char *)r + from, 0, to - from);
 	from = offsetof(srv_request, gone);
 	to = offsetof(srv_request, arena);
@@ -116,36 +127,32 @@ static void one_less(srv_http *h)
 	pthread_mutex_unlock(&h->mu);
 }
 
-/* Whether that was the last reference: r is empty now. */
-static bool let_go(srv_request *r)
+/* The last reference goes: keep r for the connection's next request, or free it. */
+static void let_go(srv_request *r, struct srv_conn *keep)
 {
-	if (atomic_fetch_sub(&r->refs, 1) > 1)
-		return false;
+	srv_http *h = r->h;
+	bool dispatched = r->dispatched;
 	request_clear(r);
-	return true;
+	if (keep != NULL && keep->spare == NULL)
+		keep->spare = r;
+	else
+		request_free(r);
+	if (dispatched)
+		one_less(h);
 }
 
 void srv_request_unref(srv_request *r)
 {
-	srv_http *h = r->h;
-	if (!let_go(r))
-		return;
-	request_free(r);
-	one_less(h);
+	if (atomic_fetch_sub(&r->refs, 1) == 1)
+		let_go(r, NULL);
 }
 
 void srv_request_detach(srv_request *r)
 {
-	srv_http *h = r->h;
 	struct srv_conn *c = r->conn;
 	r->conn = NULL;
-	if (!let_go(r))
-		return;
-	if (c->spare == NULL)
-		c->spare = r;
-	else
-		request_free(r);
-	one_less(h);
+	if (atomic_fetch_sub(&r->refs, 1) == 1)
+		let_go(r, c);
 }
 
 void srv_request_free_spare(struct srv_conn *c)

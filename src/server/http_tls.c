@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gnutls/x509.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -161,9 +162,27 @@ int srv_tls_reload(srv_tls *t, struct sl_err *err)
 	return rc;
 }
 
+/*
+ * GnuTLS gives back buffers of decrypted records as they are, and with them tokens. Its free is a variable that may be
+ * set (it says so by exporting it); ours wipes first. For the whole process, once: a wiping free suits everybody.
+ */
+static void wipe_and_free(void *p)
+{
+	if (p != NULL)
+		explicit_bzero(p, malloc_usable_size(p));
+	free(p);
+}
+
+static void make_it_wipe(void)
+{
+	gnutls_free = wipe_and_free;
+}
+
 int srv_tls_new(srv_tls **out, const char *cert_file, const char *key_file, struct sl_err *err)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	srv_tls *t = calloc(1, sizeof *t);
+	pthread_once(&once, make_it_wipe);
 	if (t == NULL)
 		return sl_err_set(err, SL_ENOMEM, "certificate %s", cert_file);
 	pthread_mutex_init(&t->mu, NULL);
