@@ -475,8 +475,9 @@ static void probe(struct sim *sim, int type)
 static void probe_offers(struct sim *sim)
 {
 	sim->probing = true;
-	if (sim->awake_ns > sim->now_ns) /* what a stopped worker has put off, it does first */
-		run_until(sim, sim->awake_ns);
+	/* What a stopped worker has put off, it does first; and it may learn only then that a call failed. */
+	if (sim->awake_ns + SL__BACKOFF_CAP_NS + 10 * SIM_MS > sim->now_ns)
+		run_until(sim, sim->awake_ns + SL__BACKOFF_CAP_NS + 10 * SIM_MS);
 	for (int i = 0; i < sim->k.n_workers && !sim->report->failed; i++) {
 		const char *type = sim_type_names[sim_range(sim, 0, SIM_TYPES - 1)];
 		uint64_t handed = sim->report->handed;

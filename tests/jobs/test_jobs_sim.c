@@ -26,13 +26,14 @@
 /* Seeds that failed once, and what was wrong then. They are run first, always. A change of what the simulation draws
  * makes other runs of them: put the fault back for a moment, and take the first seed that finds it. */
 static const uint64_t once_failed[] = {
-	76,    /* a lease was given up while a run of its claim had been left to it */
-	5,     /* a continuation behind a chain that was not there held its whole batch up for ever */
-	237,   /* a claim for some types made the worker forget when a job of others was due */
-	224,   /* an attempt that was aborted because its lease could not be renewed must be given back */
-	6179,  /* a schedule that was replaced was moved on by who had read the one before */
-	2161,  /* a hint that comes while a claim is under way must count */
-	31478, /* a worker that was still stopped when offers were asked for: the check's fault */
+	76,     /* a lease was given up while a run of its claim had been left to it */
+	5,      /* a continuation behind a chain that was not there held its whole batch up for ever */
+	237,    /* a claim for some types made the worker forget when a job of others was due */
+	224,    /* an attempt that was aborted because its lease could not be renewed must be given back */
+	6179,   /* a schedule that was replaced was moved on by who had read the one before */
+	2161,   /* a hint that comes while a claim is under way must count */
+	31478,  /* a worker that was still stopped when offers were asked for: the check's fault */
+	194438, /* and one that waited after a call had failed: the same */
 };
 
 static uint64_t number(const char *name, uint64_t otherwise)
