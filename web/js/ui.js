@@ -23,6 +23,12 @@ export function link(href, text, props = {}) {
 
 export const jobLink = (id) => link(`/jobs/${id}`, `#${id}`, { class: "mono idlink" });
 
+// Workers without a name of their own have a UUID, of which the beginning tells them apart.
+export function workerName(name) {
+  const short = /^[0-9a-f]{8}-[0-9a-f]{4}-/.test(name) ? `${name.slice(0, 8)}…` : name;
+  return h("span", { class: "mono wrap-any", title: name }, short);
+}
+
 export function card(title, { actions, level = 2, class: cls = "", label } = {}, ...children) {
   const head = title && h("header", { class: "card-head" }, h(`h${level}`, {}, title), actions && h("div", { class: "actions" }, actions));
   return h("section", { class: `card ${cls}`, "aria-label": label || (typeof title === "string" ? title : null) }, head, ...children);
