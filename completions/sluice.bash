@@ -41,6 +41,10 @@ _sluice_options() {
 			--wal= --rate= --dead-letters= --columns= --no-header --null= --max-record= --body= --token-file= --zstd= \
 			--rotate-bytes= --json
 		;;
+	ship)
+		echo --follow --to= --stream= --wal= --input= --table= --create --columns= --on-conflict= --body= --token-file= \
+			--ca-file= --max-pending= --flush-timeout= --retarget --key-file= --json
+		;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
@@ -56,7 +60,7 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo up demo server config run enqueue worker jobs cron load wal dlq help ;;
+	'' | help) echo up demo server config run enqueue worker jobs cron load ship wal dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
 	config | 'help config') echo check list ;;
@@ -73,6 +77,7 @@ _sluice_values() {
 	--key-scope) echo incomplete any ;;
 	--on-corruption) echo salvage truncate refuse ;;
 	--format) echo csv jsonl ;;
+	--input) echo lines jsonl ;;
 	--overflow) echo block drop_oldest error ;;
 	--body) echo jsonl array cloudevents ;;
 	esac
