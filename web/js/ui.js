@@ -168,14 +168,17 @@ export function table(label, columns, { class: cls = "" } = {}) {
 export const cell = (name, ...children) => h("td", { data: { name } }, ...children);
 export const numCell = (name, ...children) => h("td", { class: "num", data: { name } }, ...children);
 
-// A refresh that does not pile up: after one ends, the next waits its pause; a hidden page asks nothing.
+// A refresh that does not pile up: after one ends, the next waits its pause, or five times what it took where that is
+// longer (counting a million jobs is work); a hidden page asks nothing.
 export function poll(signal, ms, fn) {
   let timer = 0;
   const run = async () => {
     clearTimeout(timer);
     if (signal.aborted) return;
+    const start = performance.now();
     if (!document.hidden) await fn().catch(() => {});
-    timer = setTimeout(run, ms);
+    clearTimeout(timer);
+    timer = setTimeout(run, Math.max(ms, 5 * (performance.now() - start)));
   };
   const visible = () => !document.hidden && run();
   document.addEventListener("visibilitychange", visible);
