@@ -301,7 +301,7 @@ static int start(struct ship *s, const char *const *operands, int n)
 	rc = rc ? rc : shiplog_open(&s->log, s->cli, s->args, s->to.target);
 	rc = rc ? rc
 		: shipfollow_open(&s->from, s->cli, &s->log, operands, n, opt_flag(s->args, "follow"),
-				  (int)opt_num(s->args, "format"));
+				  (int)opt_num(s->args, "input"));
 	if (rc)
 		return rc;
 	s->fds = calloc(shipfollow_fds_max(&s->from) + 3, sizeof(*s->fds));
@@ -359,7 +359,8 @@ static const struct opt opts[] = {
 	 .arg = "ID",
 	 .help = "Name of the stream and its log (default made of the host's name and the target)"},
 	{.name = "wal", .kind = OPT_STRING, .arg = "DIR", .help = "Folder of the log (default ~/.sluice/ship)"},
-	{.name = "format",
+	{.name = "input",
+	 .letter = 'i',
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
 	 .def = "lines",
@@ -433,6 +434,6 @@ const struct command cmd_ship = {
 		"MiB is cut, and the last line of a file that is done with may lack its newline: both are marked as "
 		"partial. Bytes are kept as they are.",
 	.example = "sluice ship --follow /var/log/app.log --to http://127.0.0.1:7070\n"
-		   "journalctl -f -o json | sluice ship --format jsonl --to sqlite:logs.db --create",
+		   "journalctl -f -o json | sluice ship --input jsonl --to sqlite:logs.db --create",
 	.run = run,
 };

@@ -114,6 +114,7 @@ static int open_at(int dir, const char *path, struct shipfile *f, int64_t *writt
 {
 	int rc;
 
+	f->seen_ns = shipfile_now_ns();
 	f->fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	rc = f->fd < 0 ? errno : describe(f, written_ns);
 	if (rc)

@@ -22,6 +22,7 @@ struct shipfile {
 	char name[256]; /* in its folder */
 	uint64_t dev, ino, size;
 	int64_t born_ns; /* when it was made, or last written where the file system does not know */
+	int64_t seen_ns; /* just before it was opened: what takes its place later is not older */
 };
 
 /* Now, by the clock that stamps files. */
@@ -41,8 +42,8 @@ int shipfile_find(const char *dir, const char *base, const struct ship_place *pl
 int shipfile_find_copy(const char *dir, const char *base, const struct ship_place *place, struct shipfile *out);
 /* When the file behind fd was made, as in born_ns; 0 when that cannot be told. */
 int64_t shipfile_born_ns(int fd);
-/* Files that were never seen, the oldest first. skip says which are known. *out is malloc'ed: *n of them. 0, or an
- * errno. */
+/* Files that were never seen, the oldest first. skip says which are known, or not to be read now. *out is malloc'ed: *n
+ * of them. 0, or an errno. */
 typedef int shipfile_skip_fn(const struct shipfile *file, void *ctx);
 int shipfile_unseen(const char *dir, const char *base, const struct ship_place *after, shipfile_skip_fn *skip,
 		    void *ctx, struct shipfile **out, size_t *n);

@@ -174,10 +174,10 @@ static int read_part(struct shipfollow *f, struct ship_source *s, struct ship_pa
 		if (s->stream && rc == SHIP_MORE)
 			return 0; /* one read may wait; poll says when the next does not */
 	}
-	if (rc == SHIP_TRUNCATED) {
-		rc = shipsource_truncated(f, s, p, err);
-		return rc;
-	}
+	if (rc == SHIP_FIRST)
+		return shipsource_first(f, s, p, err);
+	if (rc == SHIP_TRUNCATED)
+		return shipsource_truncated(f, s, p, err);
 	return rc < 0 ? rc : rc == SHIP_EOF;
 }
 

@@ -111,7 +111,12 @@ struct ship_part *ship_part_new(int fd, const struct ship_place *place);
 void ship_part_free(struct shipfollow *f, struct ship_part *p);
 /* The rest of a part, as a partial line. */
 int ship_part_end(struct shipfollow *f, struct ship_part *p, struct sl_err *err);
-enum ship_step_result { SHIP_MORE = 1, SHIP_EOF = 2, SHIP_TRUNCATED = 3 };
+enum ship_step_result {
+	SHIP_MORE = 1,
+	SHIP_EOF = 2,
+	SHIP_TRUNCATED = 3,
+	SHIP_FIRST = 4 /* the first bytes are there, and not in the group yet: what came before them? */
+};
 /* Read once and put complete lines into the group. A result, or a negative error. */
 int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err);
 
@@ -127,6 +132,7 @@ void shipwatch_heard(struct shipfollow *f);
 /* shipsource.c: rotation. Looks at the path and brings the list of parts up to date. */
 int shipsource_open(struct shipfollow *f, struct ship_source *s, struct sl_err *err);
 int shipsource_look(struct shipfollow *f, struct ship_source *s, struct sl_err *err);
+int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err);
 int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err);
 /* Close old parts that are read to their end and quiet. *wait_ms: when to look again; unchanged for never. */
 int shipsource_tidy(struct shipfollow *f, struct ship_source *s, int *wait_ms, struct sl_err *err);

@@ -167,31 +167,39 @@ static void shrink(struct ship_part *p)
 	}
 }
 
-/* After a read, so that a truncation before it is seen: are the bytes before the place still those? */
-static int still_there(const struct ship_part *p)
+static int has_bytes(int fd, const char *bytes, size_t n, uint64_t at)
 {
-	char bytes[SHIP_SAMPLE];
-	struct stat st;
+	char found[SHIP_SAMPLE];
 
-	if (fstat(p->fd, &st) || (uint64_t)st.st_size < p->offset + p->n)
-		return 0;
-	return p->tail_len == 0 ||
-	       (pread(p->fd, bytes, p->tail_len, (off_t)(p->offset - p->tail_len)) == (ssize_t)p->tail_len &&
-		memcmp(bytes, p->tail, p->tail_len) == 0);
+	return n == 0 || (pread(fd, found, n, (off_t)at) == (ssize_t)n && memcmp(found, bytes, n) == 0);
 }
 
-static void note_head(struct shipfollow *f, struct ship_part *p)
+/* After a read, so that a truncation before it is seen: are the bytes before the place, and those before what was read,
+ * still the same? */
+static int still_there(const struct ship_part *p)
+{
+	size_t last = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE;
+	struct stat st;
+
+	return fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n &&
+	       has_bytes(p->fd, p->tail, p->tail_len, p->offset - p->tail_len) &&
+	       has_bytes(p->fd, p->data + p->n - last, last, p->offset + p->n - last);
+}
+
+/* 1: these are the first bytes that were ever read of it. */
+static int note_head(struct shipfollow *f, struct ship_part *p)
 {
 	struct ship_place *place = ship_state_find(&f->log->state, p->place);
-	size_t begin = (size_t)p->offset, n;
+	size_t begin = (size_t)p->offset, before = p->head_len, n;
 
 	if (p->head_len == SHIP_SAMPLE || p->offset > p->head_len || !place)
-		return;
+		return 0;
 	n = p->n < SHIP_SAMPLE - begin ? p->n : SHIP_SAMPLE - begin;
 	memcpy(p->head + begin, p->data, n);
 	p->head_len = begin + n;
 	place->head_len = (uint32_t)p->head_len;
 	place->head = ship_hash(p->head, p->head_len);
+	return before == 0 && p->head_len > 0;
 }
 
 int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
@@ -214,8 +222,8 @@ int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part
 	p->n += (size_t)got;
 	f->bytes += (uint64_t)got;
 	p->eof = got == 0;
-	if (!s->stream)
-		note_head(f, p);
+	if (!s->stream && note_head(f, p) && !p->old)
+		return SHIP_FIRST;
 	rc = ship_lines(f, p, err);
 	shrink(p);
 	return rc ? rc : got == 0 ? SHIP_EOF : SHIP_MORE;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define BIRTHS_APART_NS INT64_C(1000000000)
 enum { DONE_MAX = 32 }; /* places of one path that are kept for that */
@@ -136,7 +137,29 @@ struct known {
 	const struct shipfollow *f;
 	struct ship_source *s;
 	const struct shipfile *now; /* that has the name */
+	int truncated;              /* it had it before, too, and others are copies of it */
+	const char *head;           /* of what it has now, when that was read */
+	size_t head_len;
+	int64_t since_ns; /* when its life began: no later than this, nor than a copy of it was made */
 };
+
+/* Is it for a later time? A file that is younger than the one that had the name came after it, and will be found when
+ * the name is looked at again. A copy of what the name has now may still be in the making. */
+static int is_later(struct known *k, const struct shipfile *file)
+{
+	char head[SHIP_SAMPLE], now[SHIP_SAMPLE];
+	ssize_t n, m;
+
+	if (!k->truncated)
+		return file->born_ns > k->now->born_ns;
+	n = pread(file->fd, head, sizeof(head), 0);
+	m = k->head ? (ssize_t)k->head_len : pread(k->now->fd, now, sizeof(now), 0);
+	m = m < n ? m : n;
+	if (n > 0 && (m <= 0 || memcmp(head, k->head ? k->head : now, (size_t)m)))
+		return 0;
+	k->since_ns = file->born_ns < k->since_ns ? file->born_ns : k->since_ns;
+	return 1;
+}
 
 /* A place's file as it is, or was when it was left. */
 static uint64_t size_of(struct ship_source *s, const struct ship_place *p)
@@ -153,7 +176,7 @@ static uint64_t size_of(struct ship_source *s, const struct ship_place *p)
  * longer, is somebody's copy of it. */
 static int is_known(const struct shipfile *file, void *ctx)
 {
-	const struct known *k = ctx;
+	struct known *k = ctx;
 	const struct ship_state *state = &k->f->log->state;
 
 	if ((k->now->dev == file->dev && k->now->ino == file->ino) || *find_part(k->s, file->dev, file->ino))
@@ -167,22 +190,31 @@ static int is_known(const struct shipfile *file, void *ctx)
 		if (same || (p->offset > 0 && file->size <= size_of(k->s, p)))
 			return 1;
 	}
-	return 0;
+	return is_later(k, file);
 }
 
-/* Files between the newest that was read and the one that has the name now. */
-static int add_unseen(struct shipfollow *f, struct ship_source *s, const struct shipfile *now, struct sl_err *err)
+/* Files between the newest that was read and the one that has the name now. same: a part that has had it all the time,
+ * with the head of what it has now, or none. */
+static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfile *now, const struct ship_part *same,
+		      struct sl_err *err)
 {
 	const struct ship_place *after = newest(f, s);
-	struct known known = {f, s, now};
+	struct known known = {.f = f, .s = s, .now = now, .truncated = same != NULL, .since_ns = now->seen_ns};
 	struct shipfile *files = NULL;
 	size_t n = 0;
 	int rc = 0;
 
 	if (!after)
 		return 0;
+	/* One that is older than the reading of the former had the name before: only its content is another. */
+	known.truncated |= now->born_ns < after->since_ns;
+	if (same && same->head_len) {
+		known.head = same->head;
+		known.head_len = same->head_len;
+	}
 	if (shipfile_unseen(s->dir, s->base, after, is_known, &known, &files, &n))
 		return no_memory(s, err);
+	now->seen_ns = known.since_ns;
 	for (size_t i = 0; i < n; i++) {
 		if (rc) {
 			shipfile_close(&files[i]);
@@ -207,17 +239,17 @@ static struct ship_place *place_for(struct shipfollow *f, const struct ship_sour
 		if (p->dev == file->dev && p->ino == file->ino && strcmp(p->path, s->path) == 0 &&
 		    shipfile_is_at(file->fd, p)) {
 			p->done = 0;
-			return p;
+			return ship_state_move_last(state, p->id);
 		}
 	}
-	return new_place(f, s, file, shipfile_now_ns());
+	return new_place(f, s, file, file->seen_ns);
 }
 
 /* The file that has the name now becomes the last of the list. */
 static int add_current(struct shipfollow *f, struct ship_source *s, struct shipfile *now, struct sl_err *err)
 {
 	struct ship_part **at = find_part(s, now->dev, now->ino), *back = *at;
-	int rc = add_unseen(f, s, now, err);
+	int rc = add_unseen(f, s, now, NULL, err);
 
 	if (rc || back) {
 		shipfile_close(now);
@@ -225,6 +257,7 @@ static int add_current(struct shipfollow *f, struct ship_source *s, struct shipf
 			*at = back->next;
 			back->old = 0;
 			append(s, back);
+			(void)ship_state_move_last(&f->log->state, back->place);
 		}
 		return rc;
 	}
@@ -361,9 +394,9 @@ static int add_copy(struct shipfollow *f, struct ship_source *s, struct ship_par
 }
 
 /* Copies that were made of it and never read, of a file that was truncated more than once. */
-static int add_unseen_before(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
+static int add_unseen_before(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct shipfile *self,
+			     struct sl_err *err)
 {
-	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino};
 	struct ship_part **at = &s->parts;
 	int rc;
 
@@ -372,7 +405,7 @@ static int add_unseen_before(struct shipfollow *f, struct ship_source *s, struct
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
-	rc = add_unseen(f, s, &self, err);
+	rc = add_unseen(f, s, self, p, err);
 	append(s, p);
 	return rc;
 }
@@ -387,7 +420,7 @@ static void begin_again(struct ship_part *p, const struct ship_place *place)
 
 int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
 {
-	struct shipfile self = {.fd = -1, .dev = p->dev, .ino = p->ino};
+	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino};
 	struct ship_place *place;
 	uint64_t was = p->place;
 	int found = 0, rc = shiplog_flush(f->log, err);
@@ -398,18 +431,38 @@ int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct shi
 	if (!rc && !found) /* the beginning of a line is all there will ever be of it */
 		rc = ship_part_end(f, p, err);
 	rc = rc ? rc : shiplog_flush(f->log, err);
-	rc = rc ? rc : add_unseen_before(f, s, p, err);
+	self.seen_ns = shipfile_now_ns(); /* copies made later are of its new life, those before are looked for now */
+	p->head_len = 0;
+	rc = rc ? rc : add_unseen_before(f, s, p, &self, err);
 	if (rc)
 		return rc;
 	place = ship_state_find(&f->log->state, was);
 	if (place && p->place)
 		place->done = 1;
-	place = new_place(f, s, &self, shipfile_now_ns());
+	place = new_place(f, s, &self, self.seen_ns);
 	if (!place)
 		return no_memory(s, err);
 	begin_again(p, place);
 	drop_done(f, s);
 	return 0;
+}
+
+/* Before the first bytes of a file are taken: it may have had others, which were copied and truncated before they were
+ * read. From now on its content tells. */
+int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
+{
+	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino, .seen_ns = shipfile_now_ns()};
+	struct ship_place *place;
+	struct stat st;
+	int rc;
+
+	if (stat(s->path, &st) || st.st_dev != p->dev || st.st_ino != p->ino)
+		return 0; /* it was rotated: what is younger came after it */
+	rc = add_unseen_before(f, s, p, &self, err);
+	place = ship_state_move_last(&f->log->state, p->place);
+	if (place)
+		place->since_ns = self.seen_ns;
+	return rc;
 }
 
 /* ---- files that are done with ---- */

@@ -80,6 +80,18 @@ void ship_state_drop(struct ship_state *s, uint64_t id)
 	s->n--;
 }
 
+struct ship_place *ship_state_move_last(struct ship_state *s, uint64_t id)
+{
+	struct ship_place *p = ship_state_find(s, id), moved;
+
+	if (!p)
+		return NULL;
+	moved = *p;
+	memmove(p, p + 1, (size_t)(s->places + s->n - (p + 1)) * sizeof(*p));
+	s->places[s->n - 1] = moved;
+	return &s->places[s->n - 1];
+}
+
 size_t ship_state_size(const struct ship_state *s)
 {
 	struct ship_buf b = {NULL, 0, 0, 0};

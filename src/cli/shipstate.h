@@ -68,6 +68,8 @@ struct ship_place *ship_state_find(const struct ship_state *s, uint64_t id);
 /* A place at the beginning of a file, at the end of the list. NULL without memory. */
 struct ship_place *ship_state_add(struct ship_state *s, const char *path);
 void ship_state_drop(struct ship_state *s, uint64_t id);
+/* It is the newest now. Places found before lie elsewhere then. NULL: there is none. */
+struct ship_place *ship_state_move_last(struct ship_state *s, uint64_t id);
 /* Bytes that a snapshot of it takes. */
 size_t ship_state_size(const struct ship_state *s);
 

@@ -89,7 +89,7 @@ class ToTheEnd(ShipTest):
 
     def test_json_objects_are_events_and_other_lines_stay_lines(self):
         self.write("app.log", b'{"a":1,"b":[12345678901234567890]}\nplain\n[1]\n {"c":"\xc3\xa4"}\r\n{"broken":\n')
-        self.ship("--format=jsonl", "app.log")
+        self.ship("--input=jsonl", "app.log")
         rows = self.rows()
         self.assertEqual(rows[0]["event"], {"a": 1, "b": [12345678901234567890]})
         self.assertNotIn("line", rows[0])

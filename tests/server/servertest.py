@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of a running server: a process on a free port, asked over HTTP, stopped with the test."""
 
-import json
+import json  # noqa: F401
 import os
 import sys
 import time

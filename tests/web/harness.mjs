@@ -12,6 +12,7 @@ const { chromium } = require("playwright-core");
 
 export const [sluice, dlqPut] = process.argv.slice(2, 4);
 const running = new Set();
+export const EVIL = '"><img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script><svg onload=alert(1)>';
 
 // ---- the server ----
 
@@ -28,6 +29,7 @@ const TYPES = {
   talk: sh`printf '\033[32mgreen\033[0m and \033[1;31mbold red\033[0m\n<script>document.title=1</script>\n'; n=0; echo '{"progress":{"percent":40}}' >&3
     while [ ! -e "$GATE" ]; do n=$((n+1)); echo tick $n; sleep 0.1; done; echo last words >&2`,
   many: "seq 1 3000",
+  evil: sh`printf '%s\n\033]0;owned\007\033[31m%s\n' "$EVIL" "$EVIL"`,
 };
 
 export class Server {
@@ -40,7 +42,7 @@ export class Server {
   async start({ types = Object.keys(TYPES), flags = [], listen = "127.0.0.1:0" } = {}) {
     const args = ["up", "--data", this.data, "--listen", listen, "--shell", "--slots", "8", "--set", "jobs.max_attempts=1", ...flags];
     for (const t of types) args.push("--type", `${t}=${TYPES[t]}`);
-    this.child = spawn(sluice, args, { env: { ...process.env, GATE: this.gate }, stdio: ["ignore", "pipe", "pipe"] });
+    this.child = spawn(sluice, args, { env: { ...process.env, GATE: this.gate, EVIL }, stdio: ["ignore", "pipe", "pipe"] });
     running.add(this);
     this.log = "";
     this.child.stderr.on("data", (d) => (this.log = (this.log + d).slice(-20000)));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every page by itself: empty, with something on it, and as things change.
-import { is, ok, shows, until, withPage, withServer } from "./harness.mjs";
+import { execFileSync } from "node:child_process";
+import path from "node:path";
+import { is, ok, shows, sluice, until, withPage, withServer } from "./harness.mjs";
 
 export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/dead-letters", "/audit"];
 
@@ -16,14 +18,21 @@ export const cases = {
     await until(async () => (await tile(page, "Completed").locator("..").textContent()).includes("1 in all"), "one job completed");
   })),
 
-  "the command on the empty page, as it is printed there, enqueues a job that runs": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+  "the commands on the empty page, as they are printed there, start jobs": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/");
-    const text = await page.locator(".command code", { hasText: "curl" }).textContent();
-    const { execFileSync } = await import("node:child_process");
-    const { chain_id: id } = JSON.parse(execFileSync("sh", ["-c", text], { encoding: "utf8" }));
-    await server.reached(id, "completed");
-    await page.goto(`/jobs/${id}`);
+    await page.locator(".command").first().waitFor();
+    const [first, second, third] = await page.locator(".command code").allTextContents();
+    const env = { ...process.env, PATH: `${path.dirname(sluice)}:${process.env.PATH}`, SLUICE_STORE: `sqlite:${path.join(server.data, "sluice.db")}` };
+    const type = (text) => execFileSync("sh", ["-c", text], { encoding: "utf8", env });
+    const detached = type(first).trim();
+    await server.reached(detached, "completed");
+    await page.goto(`/jobs/${detached}`);
     await shows(page.locator(".term-lines"), "hello, river");
+    const { chain_id: hello } = JSON.parse(type(second));
+    await page.goto(`/jobs/${hello}`);
+    await shows(page.locator(".job-head .badge"), "pending");
+    type(`${third} --drain`);
+    await shows(page.locator(".job-head .badge"), "completed");
   })),
 
   "every page of an empty store has one heading and says what would be there": () => withServer({}, (server) => withPage(server, {}, async (page) => {

@@ -4,9 +4,10 @@ import { h } from "./dom.js";
 import { command } from "./ui.js";
 
 export function firstJob() {
-  const run = `'{"type":"run","input":{"argv":["echo","hello, river"]}}'`;
+  const hello = `'{"type":"hello","input":{"name":"world"}}'`;
   return h("div", { class: "commands" },
-    command("sluice run --detach -- echo 'hello, river'", "On this machine, any command as a job; the worker of sluice up runs it:"),
-    command(`curl -sS ${location.origin}/api/v1/chains -H 'Content-Type: application/json' -d ${run}`, "The same over HTTP:"),
-    command(`sluice enqueue mail '{"to":"ada"}' && sluice worker --type mail='cat' --drain`, "A type of your own, and a worker for it:"));
+    command("sluice run --detach -- echo 'hello, river'", "Any command as a job, on this machine; the worker of sluice up runs it:"),
+    command(`curl -sS ${location.origin}/api/v1/chains -H 'Content-Type: application/json' -d ${hello}`, "A type of your own, over HTTP:"),
+    command("sluice worker --type hello=cat", "And a worker for it, with any command as the handler:"),
+    h("p", { class: "hint" }, "Commands use the store in ~/.sluice; for another one, set SLUICE_STORE or give --store."));
 }

@@ -25,7 +25,6 @@ function decode(e) {
 function told(e) {
   const text = decode(e);
   if (e.type === "started") return `attempt ${e.attempt} started`;
-  if (e.type === "progress") return `progress ${text}`;
   if (e.type === "error") return text;
   if (e.type !== "exited") return `${e.type} ${text}`;
   try {
@@ -113,10 +112,10 @@ export class Terminal {
     if (output && this.open && this.open.type === e.type) {
       this.open.text.append(...render(decode(e), this.colours));
       if (!e.partial) this.open = null;
-      return;
+      return undefined;
     }
     if (e.type === "started") this.colours = fresh();
-    if (e.type === "progress" && !e.late) this.progress(e);
+    if (e.type === "progress") return e.late ? undefined : this.progress(e);
     const text = h("span", { class: "line-text" }, output ? render(decode(e), this.colours) : strip(told(e)));
     const line = h("div", { class: `line ${output ? e.type : `note ${e.type}`}${e.late ? " late" : ""}`, title: `${clock(e.ts, true)} · attempt ${e.attempt ?? "–"} · ${e.type}${e.late ? " · late, of an earlier attempt" : ""}` }, text);
     let bunch = this.body.lastElementChild;
@@ -127,6 +126,7 @@ export class Terminal {
     bunch.append(line);
     this.lines++;
     this.open = output && e.partial ? { type: e.type, text } : null;
+    return undefined;
   }
 
   // The store has it with the next renewal of the lease; here it is at once.

@@ -23,6 +23,12 @@ export function link(href, text, props = {}) {
 
 export const jobLink = (id) => link(`/jobs/${id}`, `#${id}`, { class: "mono idlink" });
 
+// Workers without a name of their own have a UUID, of which the beginning tells them apart.
+export function workerName(name) {
+  const short = /^[0-9a-f]{8}-[0-9a-f]{4}-/.test(name) ? `${name.slice(0, 8)}…` : name;
+  return h("span", { class: "mono wrap-any", title: name }, short);
+}
+
 export function card(title, { actions, level = 2, class: cls = "", label } = {}, ...children) {
   const head = title && h("header", { class: "card-head" }, h(`h${level}`, {}, title), actions && h("div", { class: "actions" }, actions));
   return h("section", { class: `card ${cls}`, "aria-label": label || (typeof title === "string" ? title : null) }, head, ...children);
@@ -162,14 +168,17 @@ export function table(label, columns, { class: cls = "" } = {}) {
 export const cell = (name, ...children) => h("td", { data: { name } }, ...children);
 export const numCell = (name, ...children) => h("td", { class: "num", data: { name } }, ...children);
 
-// A refresh that does not pile up: after one ends, the next waits its pause; a hidden page asks nothing.
+// A refresh that does not pile up: after one ends, the next waits its pause, or five times what it took where that is
+// longer (counting a million jobs is work); a hidden page asks nothing.
 export function poll(signal, ms, fn) {
   let timer = 0;
   const run = async () => {
     clearTimeout(timer);
     if (signal.aborted) return;
+    const start = performance.now();
     if (!document.hidden) await fn().catch(() => {});
-    timer = setTimeout(run, ms);
+    clearTimeout(timer);
+    timer = setTimeout(run, Math.max(ms, 5 * (performance.now() - start)));
   };
   const visible = () => !document.hidden && run();
   document.addEventListener("visibilitychange", visible);

@@ -9,7 +9,7 @@ import { go } from "../router.js";
 import { mayWrite } from "../session.js";
 import { Terminal } from "../terminal.js";
 import { timeline } from "../timeline.js";
-import { ask, badge, button, card, isJson, jobLink, link, pageHead, poll, problem, skeleton, tag, toast } from "../ui.js";
+import { ask, badge, button, card, isJson, jobLink, link, pageHead, poll, problem, skeleton, tag, toast, workerName } from "../ui.js";
 
 const FINAL = ["completed", "failed", "cancelled"];
 
@@ -80,7 +80,7 @@ function facts(job, chain) {
     job.started_at && fact("Started", ago(job.started_at)),
     job.ended_at && FINAL.includes(job.status) && fact("Ended", ago(job.ended_at)),
     fact("Attempts", String(Math.max(job.attempt, (job.attempts || []).length))),
-    job.leased_by && fact("Worker", h("span", { class: "mono" }, job.leased_by)),
+    job.leased_by && fact("Worker", workerName(job.leased_by)),
     job.leased_until && job.status === "running" && fact("Lease runs out", ago(job.leased_until)),
     fact("Priority", String(job.priority)),
     job.key && fact("Key", tag(job.key, "key")),
@@ -93,7 +93,7 @@ function attempt(a) {
   const took = a.ended_at && a.started_at ? duration(Date.parse(a.ended_at) - Date.parse(a.started_at)) : "";
   return h("li", { class: "attempt" },
     h("div", { class: "attempt-head" }, h("b", {}, `Attempt ${a.attempt}`), tag(a.outcome, { completed: "good", continued: "good", failed: "bad", lost: "bad", aborted: "bad" }[a.outcome] || ""),
-      h("span", { class: "faint" }, a.started_at ? clock(a.started_at) : "", took && ` · ${took}`, a.worker && [" · ", h("span", { class: "mono" }, a.worker)])),
+      h("span", { class: "faint" }, a.started_at ? clock(a.started_at) : "", took && ` · ${took}`, a.worker && [" · ", workerName(a.worker)])),
     a.error && h("pre", { class: "error-text" }, a.error));
 }
 

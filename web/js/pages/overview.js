@@ -94,8 +94,11 @@ function full(view) {
 export async function overview(view) {
   const { root, signal } = view;
   fill(root, pageHead("Overview"), skeleton(8));
-  const stats = latest() || (await get("/stats", { signal }));
-  if (anything(stats)) return full(view);
+  // Only an empty store looks different; one that is slow to count has something in it.
+  const slow = new Promise((resolve) => setTimeout(resolve, 700, null));
+  const stats = latest() || (await Promise.race([get("/stats", { signal }), slow]));
+  if (signal.aborted) return;
+  if (!stats || anything(stats)) return full(view);
   fill(root, pageHead("Overview"), empty("drop", "No job has been here yet", "Jobs show up here the moment they are enqueued. Start one:", firstJob()));
   let drawn = false;
   onStats((now) => {

@@ -119,6 +119,7 @@ export async function river({ root, signal }) {
     part.querySelector("h2").focus();
   });
   const meters = { accepted: meter(), taken: meter() };
+  const answers = {};
   let known = null;
 
   function draw() {
@@ -130,22 +131,29 @@ export async function river({ root, signal }) {
     if (old) morph(old, made);
     else fill(drawing, made);
   }
-  async function load() {
-    const paths = { river: "/river", coordinator: "/coordinator", backpressure: "/backpressure", streams: "/streams", letters: "/dead-letters?limit=100" };
+  // What counts jobs is slow on a large store and is asked for apart, so that it does not hold up the rest.
+  const QUICK = { coordinator: "/coordinator", backpressure: "/backpressure", streams: "/streams", letters: "/dead-letters?limit=100" };
+  const SLOW = { river: "/river" };
+  async function load(paths) {
     const optional = (path) => get(path, { signal }).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
-    const answers = Object.fromEntries(await Promise.all(Object.entries(paths).map(async ([k, p]) => [k, await optional(p)])));
+    await Promise.all(Object.entries(paths).map(async ([name, path]) => (answers[name] = await optional(path))));
     known = gather(answers);
     draw();
+    if ("streams" in answers) parts();
+  }
+  function parts() {
     if (!known.streams.length) fill(streamBox, empty("river", "No stream has arrived", "Each worker, and each sluice ship, writes a stream of its own; here is how far it was taken."));
     else {
       reconcile(streams.body, known.streams, (x) => `${x.stream}/${x.incarnation}`, streamRow);
       if (streams.node.parentNode !== streamBox) fill(streamBox, streams.node);
     }
     fill(coordinator, coordinatorCard(known));
-    if (!dead.contains(document.activeElement)) fill(dead, deadCard(known, load));
+    if (!dead.contains(document.activeElement)) fill(dead, deadCard(known, () => load(QUICK)));
   }
-  await load();
-  poll(signal, 1000, load);
+  load(SLOW).catch(() => {}); // the drawing shows the rest meanwhile, and the next try tells
+  await load(QUICK);
+  poll(signal, 1000, () => load(QUICK));
+  poll(signal, 1000, () => load(SLOW));
   onStats(draw, signal);
   const watch = new ResizeObserver(draw);
   watch.observe(drawing);

@@ -3,7 +3,7 @@
 import { h, fill, reconcile } from "../dom.js";
 import { get } from "../api.js";
 import { ago, num, serverNow } from "../format.js";
-import { card, cell, command, empty, jobLink, numCell, pageHead, poll, skeleton, table, tag } from "../ui.js";
+import { card, cell, command, empty, jobLink, numCell, pageHead, poll, skeleton, table, tag, workerName } from "../ui.js";
 
 const SHOWN = 8; // jobs of one lease that are named
 const LEASES = 200;
@@ -21,7 +21,7 @@ function workerRow(w) {
 }
 
 function leaseRow(l) {
-  return h("tr", {}, cell("Jobs", jobsOf(l)), cell("Types", tags(l.types)), cell("Worker", h("span", { class: "mono wrap-any" }, l.worker)), cell("Held for", ago(l.claimed_at, "age")), cell("Runs out", runsOut(l.until)));
+  return h("tr", {}, cell("Jobs", jobsOf(l)), cell("Types", tags(l.types)), cell("Worker", workerName(l.worker)), cell("Held for", ago(l.claimed_at, "age")), cell("Runs out", runsOut(l.until)));
 }
 
 export async function workers({ root, signal }) {

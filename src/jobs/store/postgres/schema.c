@@ -104,8 +104,8 @@ static const char version_2[] =
 	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
 	"INSERT INTO {s}.tally SELECT type, status, count(*) FROM {s}.job WHERE status IN (4, 5, 6) GROUP BY 1, 2;";
 
-/* Failed and cancelled jobs can be listed in the order of ids, and of their chains, without a look at the others. Not by
- * an index of job: one that has the status in it, if only in its condition, would end the HOT updates. */
+/* Failed and cancelled jobs can be listed in the order of ids, and of their chains, without a look at the others. Not
+ * by an index of job: one that has the status in it, if only in its condition, would end the HOT updates. */
 static const char version_3[] =
 	"CREATE TABLE {s}.stopped (status smallint NOT NULL, id bigint NOT NULL, chain_id bigint NOT NULL,"
 	" PRIMARY KEY (status, id));"

@@ -36,8 +36,7 @@
 	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END"
 
 /* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
-#define SQ_ERROR_LINE                                                                                                  \
-	"substr(coalesce(j.error,''),1,min(500,coalesce(nullif(instr(j.error,char(10)),0)-1,500)))"
+#define SQ_ERROR_LINE "substr(coalesce(j.error,''),1,min(500,coalesce(nullif(instr(j.error,char(10)),0)-1,500)))"
 /* Failed jobs in the order of ids: the index's condition must stand there as it is. */
 #define SQ_FAILED "sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5"
 
