@@ -56,7 +56,7 @@ class Starved(LoadTest):
         self.keep()
         _, told = self.starve(0, args)
         total = int(told["of"])
-        end, tried, gave_up = time.monotonic() + seconds(20), 0, 0
+        end, tried, gave_up = time.monotonic() + seconds(10), 0, 0
         for n in (n for first in range(1, 8) for n in range(first, total + 1, 7)):
             r, told = self.starve(n, args)
             if "failed" not in told:  # threads do not always need the same

@@ -119,7 +119,7 @@ static void *run_lane(void *arg)
 	void *lane = sink_attach(c->sink), *wrong = NULL;
 	for (;;) {
 		if (pthread_barrier_wait(&c->gate) == PTHREAD_BARRIER_SERIAL_THREAD)
-			c->over = c->batches >= 50 * LANES && seconds_now() >= c->until;
+			c->over = c->batches >= 20 * LANES && seconds_now() >= c->until;
 		(void)pthread_barrier_wait(&c->gate);
 		if (c->over)
 			break;
