@@ -163,6 +163,7 @@ static bool check_body(srv_request *r)
 	    (length != NULL &&
 	     (length[0] == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18)) ||
 	    (coding != NULL && strcasecmp(coding, "chunked") != 0)) {
+		r->unclear = true;
 		srv_error(r, 400, "bad_length", "the body's length is not clear");
 		return false;
 	}

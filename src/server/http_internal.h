@@ -99,6 +99,7 @@ struct srv_request {
 	bool held;
 	bool begun, dispatched;
 	bool head, has_body;
+	bool unclear; /* where the body ends, and with it the request */
 	char method[16];
 	char *target; /* as sent */
 	char *path;   /* the target without its query */

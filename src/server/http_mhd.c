@@ -47,10 +47,13 @@ static enum MHD_Result queue_answer(srv_request *r)
 	return MHD_queue_response(r->conn->mhd, (unsigned)r->status, r->response);
 }
 
-/* A refusal whose body is not worth reading: the client waits to be told, or the body is far too large. */
+/* A refusal whose body is not to be read: nobody knows where it ends, the client waits to be told, or it is far too
+ * large. */
 static bool refuse_at_once(const srv_request *r)
 {
 	const char *length = r->field[F_LENGTH];
+	if (r->unclear)
+		return true;
 	if ((atomic_load(&r->state) & R_ANSWERED) == 0 || !r->has_body)
 		return false;
 	return r->field[F_EXPECT] != NULL ||

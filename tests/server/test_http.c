@@ -144,6 +144,8 @@ static void count_json(srv_request *r, void *ctx)
 		srv_json(r, 200, json_pack("{s:i}", "n", (int)json_array_size(body)));
 }
 
+static srv_handler_fn stream_waking;
+
 static const struct srv_route routes[] = {
 	{"GET", "/quick/{id}", SRV_READ, SRV_QUICK, hello, NULL},
 	{"GET", "/pool/{id}", SRV_READ, 0, hello, NULL},
@@ -154,6 +156,7 @@ static const struct srv_route routes[] = {
 	{"GET", "/long", SRV_READ, SRV_LONG, wait_long, NULL},
 	{"GET", "/long-quick", SRV_READ, SRV_LONG | SRV_QUICK, wait_long, NULL},
 	{"GET", "/stream", SRV_READ, 0, stream, NULL},
+	{"GET", "/waking", SRV_READ, 0, stream_waking, NULL},
 	{"GET", "/asset", SRV_PUBLIC, SRV_QUICK, asset, NULL},
 	{"GET", "/fail/{code}", SRV_READ, 0, failing, NULL},
 };
@@ -457,6 +460,31 @@ static void a_stream_beats_when_it_has_nothing_to_say(void **state)
 	close(fd);
 }
 
+static ssize_t fill_and_wake(srv_stream *s, char *buf, size_t cap, void *ctx)
+{
+	struct fixture *f = ctx;
+	if (f->sent++ == 0) {
+		srv_stream_wake(s); /* something came after fill had looked */
+		return 0;
+	}
+	return f->sent == 2 ? snprintf(buf, cap, "data: woken\n\n") : 0;
+}
+
+static void stream_waking(srv_request *r, void *ctx)
+{
+	const struct srv_stream_ops ops = {.fill = fill_and_wake, .done = done};
+	srv_stream_open(r, &ops, ctx);
+}
+
+static void a_stream_that_is_woken_while_it_fills_fills_again(void **state)
+{
+	struct fixture *f = *state;
+	int fd = kit_connect(&f->kit);
+	kit_send(fd, "GET /waking HTTP/1.1\r\nHost: localhost\r\n\r\n");
+	kit_await_text(fd, "data: woken\n\n");
+	close(fd);
+}
+
 static void a_stream_that_ends_lets_the_connection_go_on(void **state)
 {
 	struct fixture *f = *state;
@@ -475,12 +503,13 @@ static void a_stream_that_ends_lets_the_connection_go_on(void **state)
 static void a_client_that_leaves_its_stream_is_noticed(void **state)
 {
 	struct fixture *f = *state;
-	int fd = open_stream(f);
+	int fd = open_stream(f), ticks = 0;
 	close(fd);
-	while (sem_trywait(&f->done) != 0) {
+	for (; sem_trywait(&f->done) != 0; ticks++) {
 		vclock_await_settled(&f->kit.clock, 1);
 		vclock_advance_ms(&f->kit.clock, 250);
 	}
+	assert_in_range(ticks, 0, 59); /* before the first heartbeat: nothing was sent to find it out */
 }
 
 static void a_client_that_leaves_a_long_request_is_noticed(void **state)
@@ -796,6 +825,7 @@ int main(void)
 		EACH(a_kept_connection_ends_when_it_is_idle),
 		EACH(a_stream_sends_what_it_is_woken_for_and_outlives_every_deadline),
 		EACH(a_stream_beats_when_it_has_nothing_to_say),
+		EACH(a_stream_that_is_woken_while_it_fills_fills_again),
 		EACH(a_stream_that_ends_lets_the_connection_go_on),
 		EACH(a_client_that_leaves_its_stream_is_noticed),
 		EACH(a_client_that_leaves_a_long_request_is_noticed),
