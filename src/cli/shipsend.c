@@ -66,15 +66,29 @@ static void name_server(struct shipsend *s)
 
 /* ---- options ---- */
 
+static int set_list(struct shipsend *s, const char *name, const char *text, const char ***list, size_t *n)
+{
+	int rc = loadsink_split(text, list, n);
+	struct sl_err err = SL_ERR_INIT;
+
+	if (rc == SL_ENOMEM) {
+		(void)sl_err_set(&err, SL_ENOMEM, "no memory for a list of columns");
+		return cli_fail(s->cli, &err, "ship");
+	}
+	return rc == 0 ? 0 : cli_usage(s->cli, "--%s: '%s' is not a list of columns like a,b", name, text);
+}
+
 static int set_lists(struct shipsend *s)
 {
 	const char *key = opt_str(s->args, "on-conflict"), *columns = opt_str(s->args, "columns"), *unknown = NULL;
+	int rc = is_table(s->url) && *key ? set_list(s, "on-conflict", key, &s->to.lists[1], &s->to.opts.n_on_conflict)
+					  : 0;
 
-	if (is_table(s->url) && *key && !(s->to.lists[1] = loadsink_split(key, &s->to.opts.n_on_conflict)))
-		return cli_usage(s->cli, "--on-conflict: '%s' is not a list of columns like a,b", key);
 	s->to.opts.on_conflict = s->to.lists[1];
-	if (columns && !(s->to.lists[0] = loadsink_split(columns, &s->to.opts.n_columns)))
-		return cli_usage(s->cli, "--columns: '%s' is not a list of columns like a,b", columns);
+	if (rc == 0 && columns)
+		rc = set_list(s, "columns", columns, &s->to.lists[0], &s->to.opts.n_columns);
+	if (rc != 0)
+		return rc;
 	s->members = shiprow_members(s->to.lists[0], s->to.opts.n_columns, &unknown);
 	s->to.opts.n_columns = 0; /* members of objects name their columns themselves */
 	return s->members ? 0 : cli_usage(s->cli, "--columns: there is no '%.60s'", unknown);
