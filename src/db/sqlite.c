@@ -2,9 +2,9 @@
 #include "db/sqlite.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* ---- errors ---- */
 
@@ -89,11 +89,14 @@ static int make_file(const struct sl_env *env, const char *path, struct sl_err *
 		return rc;
 	}
 	sl__free(env, dir);
-	int fd = sl__io_real.open(path, O_RDWR | O_CREAT, 0600, NULL);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %s", path);
-	(void)sl__io_real.close(fd, NULL);
-	return 0;
+	return sl__sqlite_make(path, 0600, err);
+}
+
+int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err)
+{
+	if (mknod(path, S_IFREG | mode, 0) == 0 || errno == EEXIST)
+		return 0;
+	return sl_err_set_errno(err, errno, "make %s", path);
 }
 
 int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096], struct sl_err *err)

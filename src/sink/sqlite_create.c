@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The SQLite half of sl_sink_create_table: a strict table, so that a value of another type is refused and not kept. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -71,12 +70,11 @@ static void put_create(struct sl__buf *b, const struct sl_sink_opts *opts, const
 /* The file, made when it is not there. */
 static int make_file(const char *path, char real[PATH_MAX], struct sl_err *err)
 {
-	int fd = sl__io_real.open(path, O_RDWR | O_CREAT, 0644, NULL);
-	if (fd == -ENOENT)
+	int rc = sl__sqlite_make(path, 0644, err);
+	if (rc == SL_ENOENT)
 		return sl_err_set(err, SL_ENOENT, "sqlite: %s: its folder is not there; make it first", path);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "sqlite: open %s", path);
-	(void)sl__io_real.close(fd, NULL);
+	if (rc != 0)
+		return rc;
 	return realpath(path, real) != NULL ? 0 : sl_err_set_errno(err, errno, "sqlite: find %s", path);
 }
 

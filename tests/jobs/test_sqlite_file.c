@@ -619,6 +619,49 @@ static int migrate_main(const char *path)
 	return 0;
 }
 
+/* As somebody looks into the file with another program: plain SQLite, which tidies up when it goes last. Says how many
+ * jobs it saw. */
+static int look_main(const char *path)
+{
+	sqlite3 *db;
+	sqlite3_stmt *count;
+	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
+	    sqlite3_prepare_v2(db, "SELECT count(*) FROM sluice_job", -1, &count, NULL) != SQLITE_OK ||
+	    sqlite3_step(count) != SQLITE_ROW)
+		return 1;
+	char seen = (char)('0' + sqlite3_column_int(count, 0));
+	if (sqlite3_finalize(count) != SQLITE_OK || sqlite3_close(db) != SQLITE_OK)
+		return 1;
+	tell(seen);
+	return 0;
+}
+
+static char seen_from_outside(const char *path)
+{
+	struct other o = spawn("look", path);
+	char seen = hear(&o);
+	end(&o, 0);
+	return seen;
+}
+
+static void a_program_that_looks_into_the_file_takes_nothing_from_those_who_write(void **state)
+{
+	struct sqlite_place *p = *state;
+	sl_notify notify;
+	sl_store a = open_at(p->path), b = open_at(p->path); /* in one process */
+	assert_int_equal(sl_notify_sqlite_open(&notify, p->path, NULL, &err), 0);
+	for (char n = '1'; n < '4'; n++) {
+		assert_int_equal(start(&a), 0);
+		assert_int_equal(seen_from_outside(p->path), n);
+	}
+	sl_notify_close(&notify);
+	sl_store_close(&b);
+	assert_int_equal(start(&a), 0);
+	assert_int_equal(seen_from_outside(p->path), '4');
+	sl_store_close(&a);
+	assert_null(sqlite_wrong(p->path));
+}
+
 static void the_lock_of_a_killed_process_does_not_stay(void **state)
 {
 	struct sqlite_place *p = *state;
@@ -805,6 +848,8 @@ int main(int argc, char **argv)
 		return hold_main(argv[2]);
 	if (argc == 3 && strcmp(argv[1], "migrate") == 0)
 		return migrate_main(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "look") == 0)
+		return look_main(argv[2]);
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(the_files_are_the_owners_alone_and_missing_folders_are_made),
@@ -821,6 +866,7 @@ int main(int argc, char **argv)
 		TEST(after_a_failed_write_the_store_connects_again_by_itself),
 		TEST(when_memory_runs_out_anywhere_nothing_is_half_done),
 		TEST(every_write_holds_the_lock_and_lets_go_of_it),
+		TEST(a_program_that_looks_into_the_file_takes_nothing_from_those_who_write),
 		TEST(the_lock_of_a_killed_process_does_not_stay),
 		TEST(a_stopped_holder_costs_others_their_time_limit_and_no_more),
 		TEST(a_file_system_without_locks_is_an_error_and_not_a_lock),
