@@ -94,9 +94,12 @@ static int make_file(const struct sl_env *env, const char *path, struct sl_err *
 
 int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err)
 {
-	if (mknod(path, S_IFREG | mode, 0) == 0 || errno == EEXIST)
+	struct stat st;
+	if (mknod(path, S_IFREG | mode, 0) == 0)
 		return 0;
-	return sl_err_set_errno(err, errno, "make %s", path);
+	if (errno != EEXIST || stat(path, &st) != 0)
+		return sl_err_set_errno(err, errno, "open %s", path);
+	return S_ISDIR(st.st_mode) ? sl_err_set_errno(err, EISDIR, "open %s", path) : 0;
 }
 
 int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096], struct sl_err *err)
