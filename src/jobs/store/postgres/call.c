@@ -115,6 +115,13 @@ static const char *const relax[] = {
 #undef PLANNER_ROW
 };
 
+/* What stays as it is for SQL that may not read a table from end to end: JIT, too, since the cost of what is forbidden
+ * would call for it, and it takes a second. */
+static bool stays_indexed(const char *set)
+{
+	return strstr(set, "enable_seqscan") != NULL || strstr(set, "jit") != NULL;
+}
+
 /* Lists are rare and large: a statement for each setting is cheap beside them. */
 int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
 			    struct sl_err *err)
@@ -123,7 +130,7 @@ int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed,
 	call->kind = PG_LONG;
 	begin(call);
 	for (size_t i = 0; i < SL_COUNT(relax); i++)
-		if (!indexed || strstr(relax[i], "enable_seqscan") == NULL)
+		if (!indexed || !stays_indexed(relax[i]))
 			(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
 	int at = sl__pg_call_send_sql(call, sql);
 	int rc = sl__pg_call_run(call, true, err);
