@@ -217,6 +217,7 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 	core->backoff_ns = core->keeper_backoff_ns = INT64_MIN;
 	core->renew_ns = core->abort_ns = SL_FOREVER;
 	core->reap_ns = core->reaped_ns = core->cron_ns = core->cron_done_ns = now_ns;
+	core->tick_ms = -1;
 	sl__prng_init(&core->prng, cfg->env);
 	sl__prng_init(&core->prng2, cfg->env);
 	*out = core;

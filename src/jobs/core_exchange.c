@@ -316,6 +316,8 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 	todo->n_runs = 0;
 	if (reply != NULL)
 		notice_epoch(core, reply->epoch, now_ns);
+	if (reply != NULL && reply->now_ms != 0)
+		sl__core_store_clock(core, reply->now_ms, now_ns);
 	if (todo->claim != NULL)
 		end_claim(core, todo, reply, now_ns);
 }

@@ -247,17 +247,41 @@ void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, uint3
 		sl__core_note_type(core, &core->types[i]);
 }
 
-void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, int64_t next_in_ms, int64_t now_ns)
+static int64_t until_tick(const struct sl__core *core, int64_t now_ns)
+{
+	int64_t store_ms = sl__core_store_ms(core, now_ns);
+	if (core->tick_ms < 0 || store_ms == 0)
+		return CORE_CRON_NS;
+	return SL_MIN(core_ms(SL_MAX(core->tick_ms - store_ms, 0)), CORE_CRON_NS);
+}
+
+void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, int64_t tick_ms, int64_t now_ns)
 {
 	(void)todo;
 	core->cron_done_ns = now_ns;
+	core->tick_ms = rc == 0 ? tick_ms : -1;
 	if (rc != 0) {
 		core->cron_ns = backed_off(core, rc, now_ns);
 		return;
 	}
 	core->keeper_failures = 0;
-	int64_t wait = next_in_ms >= 0 ? SL_MIN(core_ms(next_in_ms), CORE_CRON_NS) : CORE_CRON_NS;
-	core->cron_ns = core_add(now_ns, wait);
+	core->cron_ns = core_add(now_ns, until_tick(core, now_ns));
+}
+
+/* Our clock stands still while a machine is suspended, and the store's goes on: what was to be the time of a tick comes
+ * too late then. */
+void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_ns)
+{
+	int64_t ahead = core->store_ms != 0 ? store_ms - sl__core_store_ms(core, now_ns) : 0;
+	core->store_ms = store_ms;
+	core->store_ns = now_ns;
+	if (ahead > CORE_CLOCK_MS && core->tick_ms >= 0)
+		core->cron_ns = SL_MIN(core->cron_ns, core_add(now_ns, until_tick(core, now_ns)));
+}
+
+int64_t sl__core_store_ms(const struct sl__core *core, int64_t now_ns)
+{
+	return core->store_ms == 0 ? 0 : core->store_ms + (now_ns - core->store_ns) / 1000000;
 }
 
 int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns)

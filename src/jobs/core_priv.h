@@ -7,6 +7,7 @@
 #include "jobs/core.h"
 
 #define CORE_CRON_NS ((int64_t)60000 * 1000000)    /* schedules are looked at this often at least */
+#define CORE_CLOCK_MS 1000 /* the store's clock and ours have parted by more than answers take */
 #define CORE_CRON_MIN_NS ((int64_t)5000 * 1000000) /* and not more often for a hint */
 #define CORE_ABANDONED 8
 
@@ -80,6 +81,8 @@ struct sl__core {
 	/* the keeper's */
 	int64_t renew_ns; /* not later than the first renewal that is due */
 	int64_t reap_ns, reaped_ns, cron_ns, cron_done_ns, keeper_backoff_ns;
+	int64_t tick_ms;            /* the next tick, by the store's clock; -1: none known */
+	int64_t store_ms, store_ns; /* the store's clock as last heard, and ours then; 0: not yet */
 	uint32_t keeper_failures;
 	struct sl_claim_id lost_claims[CORE_ABANDONED]; /* whose replies were lost: their leases are ended early */
 	uint32_t n_lost_claims;

@@ -158,33 +158,27 @@ static void reap(sl_worker *w) SL_REQUIRES(w->mu)
 	hearing_end(w, &h, rc == 0, now);
 }
 
-/* By the last answer of the store, which is a query less; 0: there was none. */
-static int64_t store_now_ms(const sl_worker *w) SL_REQUIRES(w->mu)
-{
-	if (w->store_ms == 0)
-		return 0;
-	return w->store_ms + (sl__mono_ns(&w->home.env) - w->store_ns) / 1000000;
-}
-
 static void cron(sl_worker *w) SL_REQUIRES(w->mu)
 {
 	const sl_store *store = &w->home.store;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl__cron_turn turn = {.next_ms = -1};
 	struct hearing h;
-	int64_t next_in_ms = -1, now_ms = store_now_ms(w);
+	int64_t now_ms = sl__core_store_ms(w->core, sl__mono_ns(&w->home.env));
+	bool asks = now_ms == 0;
 	sl__unlock(&w->mu);
 	hearing_init(&h, w);
-	int rc = now_ms == 0 ? store->ops->now_ms(store->ctx, &now_ms, &err) : 0;
+	int rc = asks ? store->ops->now_ms(store->ctx, &now_ms, &err) : 0;
+	int64_t asked_ns = sl__mono_ns(&w->home.env);
 	if (rc == 0)
 		rc = sl__cron_turn(&w->home.env, store, now_ms, &h.listen, &turn, &err);
 	if (rc != 0)
 		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
-	if (turn.next_ms >= 0)
-		next_in_ms = SL_MAX(turn.next_ms - now_ms, 0);
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	sl__core_cron_done(w->core, &w->keeper.todo, rc, next_in_ms, now);
+	if (asks && now_ms != 0 && sl__core_store_ms(w->core, now) == 0)
+		sl__core_store_clock(w->core, now_ms, asked_ns);
+	sl__core_cron_done(w->core, &w->keeper.todo, rc, turn.next_ms, now);
 	hearing_end(w, &h, true, now);
 }
 

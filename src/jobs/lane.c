@@ -110,10 +110,6 @@ static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
 	w->was_away = rc != 0;
-	if (rc == 0 && reply.now_ms != 0) {
-		w->store_ms = reply.now_ms;
-		w->store_ns = now;
-	}
 	sl__core_exchanged(w->core, &l->todo, rc, &err, l->results, &reply, now);
 	if (rc == 0)
 		pass_notes(w, l, now);

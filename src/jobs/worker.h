@@ -129,7 +129,6 @@ struct sl_worker {
 	struct sl_attempt *idle;
 	unsigned waking; /* 1: a slot was woken and has not come yet */
 	bool end_slots;
-	int64_t store_ms, store_ns; /* the store's clock as last heard, and ours then; 0: not yet */
 	bool was_away;              /* the store: logged once */
 	unsigned waiters;           /* stop and drain */
 	struct sl__lane *lanes;

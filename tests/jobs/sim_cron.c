@@ -23,11 +23,6 @@ static int64_t tick_after(const struct sim_schedule *s, int64_t ms)
 
 /* ---- turns, as keeper.c ---- */
 
-static int64_t believed_ms(struct sim *sim, struct sim_worker *w)
-{
-	return w->store_ms == 0 ? 0 : w->store_ms + (sim_clock(sim, w) - w->store_ns) / SIM_MS;
-}
-
 static void turn(struct sim_fiber *f, void *arg)
 {
 	struct sim *sim = f->sim;
@@ -36,20 +31,22 @@ static void turn(struct sim_fiber *f, void *arg)
 	struct sim_hearing h;
 	struct sl__cron_turn done = {.next_ms = -1};
 	struct sl_err err = SL_ERR_INIT;
-	int64_t now = believed_ms(sim, w), next_in = -1;
+	int64_t now = sl__core_store_ms(w->core, sim_clock(sim, w));
+	bool asks = now == 0;
 	const struct sl_store_listen *listen = sim_hear(&h);
-	int rc = now == 0 ? store.ops->now_ms(store.ctx, &now, &err) : 0;
+	int rc = asks ? store.ops->now_ms(store.ctx, &now, &err) : 0;
+	int64_t asked_ns = f->dead ? 0 : sim_clock(sim, w);
 	f->turn_ms = now;
 	if (rc == 0 && sim->opts.wrong != SIM_WRONG_NO_TURN)
 		rc = sl__cron_turn(&sim->env, &store, now, listen, &done, &err);
 	if (f->dead)
 		return;
 	sim->report->turns++;
-	if (done.next_ms >= 0)
-		next_in = done.next_ms > now ? done.next_ms - now : 0;
-	sim_trace(sim, "%s: a turn at %lld fired %u, the next in %lld ms%s", w->id, (long long)now, done.fired,
-		  (long long)next_in, rc != 0 ? ", failed" : "");
-	sl__core_cron_done(w->core, &w->keeper.todo, rc, next_in, sim_clock(sim, w));
+	sim_trace(sim, "%s: a turn at %lld fired %u, the next is %lld%s", w->id, (long long)now, done.fired,
+		  (long long)done.next_ms, rc != 0 ? ", failed" : "");
+	if (asks && now != 0 && sl__core_store_ms(w->core, sim_clock(sim, w)) == 0)
+		sl__core_store_clock(w->core, now, asked_ns);
+	sl__core_cron_done(w->core, &w->keeper.todo, rc, done.next_ms, sim_clock(sim, w));
 	for (size_t i = 0; i < h.n; i++)
 		sl__core_note(w->core, &h.notes[i], sim_clock(sim, w));
 	sim_publish(sim, h.notes, h.n);

@@ -188,7 +188,6 @@ struct sim_worker {
 	int64_t paused_until_ns; /* true time */
 	int64_t skew_ns, last_ns;
 	int64_t abort_at_ns;        /* when the clock thread looks next */
-	int64_t store_ms, store_ns; /* the store's clock at its last answer, and ours; 0: none yet */
 	struct sim_log *log;        /* its own; NULL: no events */
 	/* As struct sl__lane; of the first lane. */
 	bool offered, closing;

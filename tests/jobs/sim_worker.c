@@ -189,10 +189,6 @@ static void exchanged(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 	for (size_t i = 0; i < told; i++)
 		if (sl__core_claimed(w->core, &conv->todo, &c->claimed[i].job) != 0)
 			sim_fail(sim, "the core refused a claimed job");
-	if (c->rc == 0 && c->reply.now_ms != 0) {
-		w->store_ms = c->reply.now_ms;
-		w->store_ns = sim_clock(sim, w);
-	}
 	sl__core_exchanged(w->core, &conv->todo, c->rc, &c->err, c->results, &c->reply, sim_clock(sim, w));
 }
 

@@ -550,6 +550,42 @@ static int keeper_sleeps(struct table *t)
 	return 0;
 }
 
+/* Does the keeper look at the schedules at once? Does its other duties first. */
+static bool keeper_fires(struct table *t)
+{
+	for (int i = 0; i < 10; i++) {
+		sl__core_next(t->core, t->now, &t->keeper);
+		if (t->keeper.kind != SL__TODO_REAP)
+			return t->keeper.kind == SL__TODO_CRON;
+		sl__core_reaped(t->core, &t->keeper, 0, 0, 0, t->now);
+	}
+	return false;
+}
+
+static void a_tick_comes_in_time_when_our_clock_stood_still(void **state)
+{
+	struct table *t = *state;
+	const int64_t store = INT64_C(1700000000000);
+	begin(t);
+	sl__core_store_clock(t->core, store, t->now);
+	assert_true(keeper_fires(t));
+	sl__core_cron_done(t->core, &t->keeper, 0, store + 50000, t->now);
+	t->now += 10000 * MS;
+	assert_int_equal(sl__core_store_ms(t->core, t->now), store + 10000);
+	sl__core_store_clock(t->core, store + 23000, t->now); /* 13 s that we know nothing of */
+	t->now += 26999 * MS;
+	assert_false(keeper_fires(t));
+	t->now += 1 * MS;
+	assert_true(keeper_fires(t));
+	/* The clock was heard anew while the turn went on: its tick is counted from there. */
+	sl__core_store_clock(t->core, store + 58000, t->now);
+	sl__core_cron_done(t->core, &t->keeper, 0, store + 60000, t->now);
+	t->now += 1999 * MS;
+	assert_false(keeper_fires(t));
+	t->now += 1 * MS;
+	assert_true(keeper_fires(t));
+}
+
 static void all_leases_that_are_due_are_renewed_together(void **state)
 {
 	struct table *t = *state;
@@ -878,6 +914,7 @@ int main(void)
 		T(types_with_another_lease_are_claimed_apart_and_in_turns),
 		T(a_run_is_not_started_once_its_lease_is_in_doubt),
 		T(a_lease_is_given_up_only_with_its_last_run),
+		T(a_tick_comes_in_time_when_our_clock_stood_still),
 		T(all_leases_that_are_due_are_renewed_together),
 		T(a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts),
 		T(a_note_of_a_loss_asks_the_store_and_does_not_abort_by_itself),

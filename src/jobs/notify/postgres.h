@@ -20,7 +20,6 @@
 #include "jobs/notify/fanout.h"
 
 #define SL__PG_CHANNEL "sluice"
-#define SL__PG_PRICE_MAX 5      /* tokens */
 #define SL__PG_PAYLOAD_MAX 7900 /* the server takes less than 8,000 bytes */
 
 /* Payloads under construction: one behind the other, each ended by a NUL. */

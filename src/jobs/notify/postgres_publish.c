@@ -8,6 +8,8 @@
  */
 #include "jobs/notify/postgres.h"
 
+#define PRICE_MAX 5 /* tokens for one sending: 50 ms apart at most */
+
 static const struct sl__pg_stmt notify_stmt = {
 	.index = 0, .name = "sluice_NOTIFY", .sql = "SELECT pg_notify('" SL__PG_CHANNEL "', $1)"};
 
@@ -100,7 +102,7 @@ static void pace(struct sl__pg_notify *n)
 	assert(rc == 0 || rc == SL_ECLOSED); /* closed: the last ones go at once */
 	(void)rc;
 	unsigned merged = atomic_exchange(&n->published, 0);
-	n->price = SL_MIN(SL_MAX(merged, 1U), SL__PG_PRICE_MAX);
+	n->price = SL_MIN(SL_MAX(merged, 1U), PRICE_MAX);
 }
 
 void *sl__pg_publish_main(void *arg)

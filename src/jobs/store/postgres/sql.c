@@ -286,7 +286,7 @@ static const char start[] =
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
 	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now) SELECT id, due > now FROM x";
 
-/* $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, with a third of the work in the server. */
+/* $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, without the arrays of start. */
 static const char start_one[] =
 	"WITH j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)"
 	" SELECT id, id, clock_timestamp(), $3::integer, 2, $1::text, $2::text, $4::text"
