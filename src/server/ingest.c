@@ -52,6 +52,7 @@ static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 static void on_free(void *publish, void *ctx)
 {
 	(void)ctx;
+	srv_wait_end(publish);
 	srv_publish_unref(publish);
 }
 
@@ -123,7 +124,8 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 			       .position = p->n > 0 ? p->rows[0].sequence : 0,
 			       .done = on_done,
 			       .done_ctx = p};
-	if (sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN) {
+	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN;
+	if (open || !srv_wait_begin(in, p)) {
 		srv_publish_busy(p, 503, FULL_MS, "the store is away");
 		count(in, BUSY);
 		return;
@@ -137,6 +139,7 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 		srv_publish_busy(p, 429, FULL_MS, "too many batches wait for the store");
 	else
 		srv_publish_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server stops" : sl_err_text(rc));
+	srv_wait_end(p);
 	srv_publish_unref(p);
 }
 
@@ -242,6 +245,7 @@ int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err
 		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
 	in->core = core;
 	in->env = core->env;
+	srv_wait_init(in);
 	in->heard = srv_heard_new();
 	int rc = in->heard != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
 	rc = rc != 0 ? rc : core->store->ops->target_id(core->store->ctx, in->target, err);
@@ -276,5 +280,6 @@ void srv_ingest_free(struct srv_ingest *in)
 		return; /* a write has not come back: what it works with must stay */
 	srv_follow_free(in->follow);
 	srv_heard_free(in->heard);
+	srv_wait_fini(in);
 	free(in);
 }

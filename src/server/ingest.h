@@ -19,6 +19,7 @@
 
 #include "core.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -49,6 +50,7 @@ struct srv_publish {
 	size_t n_skipped;
 	struct srv_block *blocks;
 	size_t bytes, bytes_max; /* of the blocks */
+	struct srv_publish *next_waiting, **prev_waiting;
 	/* What became of it, once settled. */
 	bool settled;
 	int rc; /* 0, SL_EREFUSED, SL_ECONFLICT */
@@ -95,6 +97,24 @@ struct srv_heard *srv_heard_new(void);
 void srv_heard_free(struct srv_heard *h);
 void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms);
 
+/* ---- publishes that wait: ingest_wait.c ---- */
+
+struct srv_waiting {
+	pthread_mutex_t mu;
+	struct srv_publish *first;
+	int64_t away_until_ms; /* nothing is taken until then; 0: the store is there */
+};
+
+struct srv_ingest;
+void srv_wait_init(struct srv_ingest *ingest);
+void srv_wait_fini(struct srv_ingest *ingest);
+/* False: the store is away, p does not wait. */
+bool srv_wait_begin(struct srv_ingest *ingest, struct srv_publish *p);
+void srv_wait_end(struct srv_publish *p);
+/* The store could not be reached: answer all, and refuse for a while. */
+void srv_wait_away(struct srv_ingest *ingest);
+void srv_wait_back(struct srv_ingest *ingest);
+
 /* ---- the whole ---- */
 
 struct srv_ingest {
@@ -104,6 +124,7 @@ struct srv_ingest {
 	sl_coordinator *coordinator;
 	struct srv_follow *follow;
 	struct srv_heard *heard;
+	struct srv_waiting wait;
 	char target[33];
 	uint64_t high, low;               /* watermarks */
 	sl_counter *events, *requests[4]; /* by outcome */

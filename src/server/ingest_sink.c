@@ -19,7 +19,6 @@
 #include <string.h>
 
 #define RUN_ITEMS 64 /* in one transaction: the stores look for a stream's mark in a list */
-#define AWAY_MS 1000
 #define ONE_BY_ONE SL_EGAP /* any of those that is_theirs knows */
 
 struct lane {
@@ -193,14 +192,6 @@ static void report(const struct sl_sink_batch *batch, struct sl_sink_reply *repl
 	}
 }
 
-/* The store is away: nobody should wait for it with a connection open. */
-static void say_away(const struct sl_sink_batch *batch)
-{
-	for (size_t i = 0; i < batch->n; i++)
-		if (!item(batch, i)->settled)
-			srv_publish_busy(item(batch, i), 503, AWAY_MS, "the store is away");
-}
-
 static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		       struct sl_err *err)
 {
@@ -213,6 +204,8 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		rc = take_run(in, lane, batch, i, &i, err);
 	for (size_t i = 0; i < batch->n; i++)
 		poison |= item(batch, i)->settled && item(batch, i)->rc != 0;
+	if (rc == 0)
+		srv_wait_back(in);
 	if (rc == 0 && !poison)
 		return 0;
 	report(batch, reply);
@@ -220,7 +213,7 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		rc = sl_err_set(err, SL_EREFUSED, "ingest: an event was refused");
 		err->error_class = SL_CLASS_POISON;
 	} else if (err->error_class == SL_CLASS_FATAL) {
-		say_away(batch);
+		srv_wait_away(in);
 	} else if (err->error_class != SL_CLASS_THROTTLED) {
 		/* What is wrong with the store is not wrong with an item. */
 		err->error_class = SL_CLASS_TRANSIENT;

@@ -44,6 +44,9 @@ static int append(void *store, const struct sl_event_row *events, size_t n, stru
 {
 	struct kit *k = store;
 	atomic_fetch_add(&k->n_append, 1);
+	for (size_t i = 0; k->watched != NULL && i < n_marks; i++)
+		if (strcmp(marks[i].stream, k->watched) == 0)
+			atomic_fetch_add(&k->n_watched, 1);
 	wait_while_blocked(k);
 	if (atomic_load(&k->away) != 0)
 		return away(err);
