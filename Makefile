@@ -53,7 +53,7 @@ bench: configure ## side by side with their peers: the log, the job queue, loads
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
-	@scripts/build $(RELEASE)
+	@scripts/build $(RELEASE) $$(scripts/installed $(RELEASE))
 	@DESTDIR=$(abspath $(DESTDIR)) meson install -C $(RELEASE) --no-rebuild --quiet
 
 format: check-packages ## clang-format all C files
