@@ -83,6 +83,7 @@ struct sl_event_http_opts {
 	int64_t connect_timeout_ms; /* default 10,000 */
 	const char *target;         /* the id of the store that the log is for, 32 hexadecimal characters: a server on
 				       another store takes nothing. NULL: any */
+	const char *token;          /* the bearer token itself, for what is in no file; not with token_file */
 };
 #define SL_EVENT_HTTP_OPTS_INIT .struct_size = sizeof(struct sl_event_http_opts)
 /* Connects to nothing yet. SL_EINVAL names the option; SL_ENOENT, SL_EACCES, SL_ECONFIG: of the token or CA file. */

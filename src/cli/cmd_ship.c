@@ -147,6 +147,22 @@ static int round_of(struct ship *s, int *more, struct sl_err *err)
 	return rc ? rc : shiplog_flush(&s->log, err);
 }
 
+/* A signal came. What was read of a file waits there; what was read of a pipe, a line without its end too, is nowhere
+ * else. */
+static int keep_rest(struct ship *s)
+{
+	struct sl_err err = SL_ERR_INIT;
+	char count[TEXT_COUNT_BYTES];
+	int piped = 0, rc = shipfollow_end_streams(&s->from, &piped, &err);
+
+	rc = rc || !piped ? rc : shiplog_flush(&s->log, &err);
+	if (!rc)
+		return 0;
+	cli_say(s->cli, SL_LOG_ERROR, "%s; %s that had been read did not fit: what is of a pipe is lost", err.msg,
+		text_count(count, s->log.n - s->log.done, "line"));
+	return sl_err_exit_code(rc);
+}
+
 static int ship_all(struct ship *s)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -168,7 +184,7 @@ static int ship_all(struct ship *s)
 		else
 			wait_for(s, more ? 0 : -1, 1);
 	}
-	return 0;
+	return keep_rest(s);
 }
 
 /* ---- the end ---- */

@@ -239,6 +239,21 @@ int shipfollow_read(struct shipfollow *f, int *more, struct sl_err *err)
 	return rc;
 }
 
+int shipfollow_end_streams(struct shipfollow *f, int *any, struct sl_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < f->n && !rc; i++) {
+		struct ship_source *s = &f->sources[i];
+
+		if (!s->stream || s->over || !s->parts)
+			continue;
+		*any = 1;
+		rc = ship_part_end(f, s->parts, err);
+	}
+	return rc;
+}
+
 int shipfollow_over(const struct shipfollow *f)
 {
 	for (size_t i = 0; i < f->n; i++)
@@ -269,6 +284,12 @@ size_t shipfollow_fds_max(const struct shipfollow *f)
 	return f->n + 1;
 }
 
+/* Nothing tells when a file may be opened after all: its own mode, or that of any folder above it, may change. */
+static int is_polled(const struct ship_source *s)
+{
+	return s->poll || (s->told && s->told != ENOENT);
+}
+
 size_t shipfollow_fds(struct shipfollow *f, struct pollfd *fds, int *timeout_ms)
 {
 	size_t n = 0;
@@ -283,7 +304,7 @@ size_t shipfollow_fds(struct shipfollow *f, struct pollfd *fds, int *timeout_ms)
 			continue;
 		if (s->stream && s->parts)
 			fds[n++] = (struct pollfd){.fd = s->parts->fd, .events = POLLIN};
-		if (s->poll && (*timeout_ms < 0 || *timeout_ms > SHIP_POLL_MS))
+		if (is_polled(s) && (*timeout_ms < 0 || *timeout_ms > SHIP_POLL_MS))
 			*timeout_ms = SHIP_POLL_MS;
 	}
 	return n;
@@ -314,5 +335,5 @@ void shipfollow_heard(struct shipfollow *f, const struct pollfd *fds, size_t n)
 		return;
 	f->polled_ms = now;
 	for (size_t i = 0; i < f->n; i++)
-		f->sources[i].dirty |= f->sources[i].poll;
+		f->sources[i].dirty |= is_polled(&f->sources[i]);
 }

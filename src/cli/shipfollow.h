@@ -97,6 +97,9 @@ int shipfollow_over(const struct shipfollow *f);
 /* Look at everything anew (SIGHUP). */
 void shipfollow_reopen(struct shipfollow *f);
 
+/* The rest of every stream, as a partial line in the group, since it will not be read to its end. *any: there are
+ * streams that were not over. */
+int shipfollow_end_streams(struct shipfollow *f, int *any, struct sl_err *err);
 /* Descriptors to poll: at most shipfollow_fds_max; returns how many, and when to look again in any case (-1:
  * never). */
 size_t shipfollow_fds_max(const struct shipfollow *f);

@@ -119,8 +119,12 @@ int shiplog_open(struct shiplog *log, struct cli *cli, const struct parsed *args
 	rc = rc ? rc : open_wal(log, args);
 	if (rc)
 		return rc;
-	if (ship_recover(&log->state, log->wal, log->copy, &log->pending, &err) ||
-	    ship_save(&log->state, log->wal, log->copy, &err))
+	if (ship_recover(&log->state, log->wal, log->copy, &log->pending, &err))
+		return cli_fail(cli, &err, log->dir);
+	rc = ship_save(&log->state, log->wal, log->copy, &err);
+	if (rc == SL_ENOSPC) /* the log has it all the same, and what waits in it can be delivered */
+		cli_say(cli, SL_LOG_WARN, "%s", err.msg);
+	else if (rc)
 		return cli_fail(cli, &err, log->dir);
 	return check_target(log, args, hash);
 }

@@ -134,11 +134,25 @@ static int create(struct shipsend *s, struct sl_err *err)
 	return sl_sink_create_table(s->url, &s->to.opts, columns, n, err);
 }
 
+/* As for an endpoint: the environment's, without a file and without a password in the URL. */
+static const char *token_of_environment(const struct shipsend *s)
+{
+	const char *token = getenv("SLUICE_HTTP_TOKEN");
+	const char *host = strstr(s->url, "://") + 3;
+
+	if (!token || !*token || opt_str(s->args, "token-file") || memchr(host, '@', strcspn(host, "/?#")))
+		return NULL;
+	return token;
+}
+
 static int open_server(struct shipsend *s)
 {
-	struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT, .env = &s->cli->env, .url = s->url,
+	struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT,
+					  .env = &s->cli->env,
+					  .url = s->url,
 					  .token_file = opt_str(s->args, "token-file"),
-					  .ca_file = opt_str(s->args, "ca-file")};
+					  .ca_file = opt_str(s->args, "ca-file"),
+					  .token = token_of_environment(s)};
 	struct sl_err err = SL_ERR_INIT;
 
 	name_server(s);
@@ -370,13 +384,26 @@ static void on_cancel(void *ctx)
 
 static const struct sl_wal_sender sender = {.version = SL_WAL_SENDER_VERSION, .send = on_send, .cancel = on_cancel};
 
+/* A server that answers, and does not know the token or is none: it will not do so later by itself. */
+static int ask_server(struct shipsend *s, struct sl_err *err)
+{
+	char id[33];
+	int rc = sl_event_http_sender_target(s->http, id, err);
+
+	if (rc == SL_EACCES)
+		rc = err->code = SL_ECONFIG;
+	return rc;
+}
+
 int shipsend_check(struct shipsend *s)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int rc = prepare(s, &err);
+	int rc = s->server ? ask_server(s, &err) : prepare(s, &err);
 
 	if (!rc)
 		return 0;
+	if (rc == SL_ENOENT) /* a table, or the file of a database */
+		rc = err.code = SL_ECONFIG;
 	if (rc != SL_EUNAVAIL && rc != SL_ETIMEDOUT && rc != SL_EAGAIN)
 		return cli_fail(s->cli, &err, "--to");
 	cli_say(s->cli, SL_LOG_WARN, "%s; lines wait for it in the log", err.msg);

@@ -290,8 +290,10 @@ int shipsource_look(struct shipfollow *f, struct ship_source *s, struct sl_err *
 	struct stat st;
 	int why;
 
-	if (stat(s->path, &st) == 0 && now && now->dev == st.st_dev && now->ino == st.st_ino)
+	if (stat(s->path, &st) == 0 && now && now->dev == st.st_dev && now->ino == st.st_ino) {
+		tell(f, s, 0);
 		return 0;
+	}
 	why = shipfile_open(s->path, &file);
 	if (why && why != ENOENT) { /* it may be the same file, that we may not open any more */
 		tell(f, s, why);

@@ -459,6 +459,8 @@ int ship_save(const struct ship_state *s, sl_wal *w, const char *copy, struct sl
 		failed = errno;
 	if (fd >= 0)
 		(void)close(fd);
+	if (fd >= 0 && failed)
+		(void)unlink(temporary);
 	ship_buf_fini(&b);
 	return failed ? sl_err_set_errno(err, failed, "%s", copy) : 0;
 }

@@ -180,13 +180,14 @@ static int check_ca_file(const sl_event_http_sender *s, struct sl_err *err)
 	return 0;
 }
 
-static int set_url(sl_event_http_sender *s, const char *url, struct sl_err *err)
+static int set_url(sl_event_http_sender *s, const char *url, bool has_token, struct sl_err *err)
 {
 	int rc = sl__http_url_init(&s->base, url, &s->env, err);
 	if (rc == 0 && strchr(s->base.url, '?') != NULL)
 		rc = sl_err_set(err, SL_EINVAL, "url: a server's address has no query");
-	if (rc == 0 && s->token_file != NULL && (s->base.user != NULL || s->base.password != NULL))
-		rc = sl_err_set(err, SL_EINVAL, "token_file: the URL has a user or a password already");
+	if (rc == 0 && has_token && (s->base.user != NULL || s->base.password != NULL))
+		rc = sl_err_set(err, SL_EINVAL, "%s: the URL has a user or a password already",
+				s->token_file != NULL ? "token_file" : "token");
 	return rc != 0 ? rc : url_below(s, SL__EVENT_HTTP_PATH, &s->publish, err);
 }
 
@@ -211,15 +212,23 @@ static int set_target(sl_event_http_sender *s, const char *target, struct sl_err
 	return 0;
 }
 
+static int set_token(sl_event_http_sender *s, const char *token, struct sl_err *err)
+{
+	if (token != NULL && s->token_file != NULL)
+		return sl_err_set(err, SL_EINVAL, "token: there is a token_file already");
+	int rc = sl__http_token_init(&s->token, &s->env, s->token_file, err);
+	return rc == 0 && token != NULL ? sl__http_token_set(&s->token, token, err) : rc;
+}
+
 static int build(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
 {
 	int rc = copy_text(s, o->token_file, &s->token_file, err);
 	rc = rc != 0 ? rc : copy_text(s, o->ca_file, &s->ca_file, err);
-	rc = rc != 0 ? rc : set_url(s, o->url, err);
+	rc = rc != 0 ? rc : set_url(s, o->url, o->token_file != NULL || o->token != NULL, err);
 	rc = rc != 0 ? rc : set_times(s, o, err);
 	rc = rc != 0 ? rc : set_target(s, o->target, err);
 	rc = rc != 0 ? rc : check_ca_file(s, err);
-	rc = rc != 0 ? rc : sl__http_token_init(&s->token, &s->env, s->token_file, err);
+	rc = rc != 0 ? rc : set_token(s, o->token, err);
 	if (rc != 0)
 		return rc;
 	s->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

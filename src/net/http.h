@@ -78,12 +78,12 @@ SL_MUST_CHECK int sl__http_get(struct sl__http *c, const struct sl__http_request
 /* Connect, with TLS, and send nothing. Errors as of post. */
 SL_MUST_CHECK int sl__http_connect(struct sl__http *c, struct sl_err *err);
 
-/* ---- a bearer token in a file that somebody else renews ---- */
+/* ---- a bearer token, most often in a file that somebody else renews ---- */
 
 /* Locks itself: any thread. */
 struct sl__http_token {
 	const struct sl_env *env;
-	const char *path; /* NULL: there is none */
+	const char *path; /* NULL: there is none, or its text was set */
 	sl__mutex mu;
 	char *text;
 	uint64_t version; /* of text */
@@ -92,6 +92,8 @@ struct sl__http_token {
 /* SL_ENOENT, SL_EACCES …; SL_ECONFIG: the file holds no token. */
 SL_MUST_CHECK int sl__http_token_init(struct sl__http_token *t, const struct sl_env *env, const char *path,
 				      struct sl_err *err);
+/* The token itself, for one without a path, before any get. SL_EINVAL: no text that a header can carry. */
+SL_MUST_CHECK int sl__http_token_set(struct sl__http_token *t, const char *text, struct sl_err *err);
 void sl__http_token_fini(struct sl__http_token *t); /* a zeroed one is allowed */
 /* A copy in out; *version tells refresh which one it was. */
 SL_MUST_CHECK int sl__http_token_get(struct sl__http_token *t, struct sl__buf *out, uint64_t *version);

@@ -51,12 +51,22 @@ class ShipTest(CliTest):
         with open(self.path("err"), "ab") as err:
             return self.start_with(err, "ship", "--follow", "--json", "--log-level=info", *args, *(to or self.TO))
 
-    def start_with(self, err, *args):
+    def bound(self):
+        """What runs a command bound by the modes of files, also as root."""
+        return ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+
+    def forbid(self, name):
+        os.chmod(self.path(name), 0)
+
+    def allow(self, name):
+        os.chmod(self.path(name), 0o600)
+
+    def start_with(self, err, *args, under=()):
         import subprocess
 
         import clitest
 
-        p = subprocess.Popen([clitest.SLUICE, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
+        p = subprocess.Popen([*under, clitest.SLUICE, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
                              env=self.env, cwd=self.dir, preexec_fn=clitest._default_signals)
 
         def end():
@@ -128,6 +138,7 @@ class Endpoint:
 
     def __init__(self, test, answers=(), port=0):
         self.rows, self.keys, self.paths, self.refusals = [], [], [], 0
+        self.times, self.tokens = [], set()  # when each request came; what they brought
         self.answers = list(answers)
         outer = self
 
@@ -135,6 +146,8 @@ class Endpoint:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self):
+                outer.times.append(time.monotonic())
+                outer.tokens.add(self.headers["Authorization"])
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status, headers = outer.answers.pop(0) if outer.answers else (200, {})
                 if status == 200:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-import unittest
+import time
 
 from clitest import SLUICE, main
 from shiptest import Endpoint, ShipTest, free_port, line_of, numbered, numbers
@@ -96,12 +96,44 @@ class ToTheEnd(ShipTest):
         self.assertEqual(rows[3]["event"], {"c": "ä"})
         self.assertEqual([r.get("line") for r in rows], [None, "plain", "[1]", None, '{"broken":'])
 
+    def test_an_empty_file_is_nothing_to_ship(self):
+        self.write("app.log", b"")
+        r = self.result("app.log")
+        self.assertEqual((r["read"], r["delivered"], r["left"]), (0, 0, 0))
+        self.assertEqual(self.result(stdin=b"")["read"], 0)
+        self.append("app.log", b"\n")
+        self.assertEqual(self.result("app.log")["read"], 1)
+        self.assertEqual(self.lines(), [b""])
+
+    def test_a_file_that_may_not_be_read_is_an_error_with_a_name(self):
+        self.write("app.log", b"secret\n")
+        self.forbid("app.log")
+        self.fails(74, "ship", "app.log", *self.TO, under=self.bound(), says=["app.log", "Permission denied"])
+        self.assertEqual(self.rows(), [])
+
     def test_what_cannot_be_read_is_an_error_with_a_name(self):
         self.fails(74, "ship", "missing.log", *self.TO, says=["missing.log", "No such file"])
         os.mkdir(self.path("d"))
         self.fails(64, "ship", "d", *self.TO, says=["d", "folder"])
         self.write("app.log", b"")
         self.fails(64, "ship", "app.log", "./app.log", *self.TO, says=["app.log", "twice"])
+
+    def test_a_folder_is_an_error_also_when_it_is_followed(self):
+        os.mkdir(self.path("d"))
+        self.fails(64, "ship", "--follow", "d", *self.TO, says=["d", "folder"])
+
+    def test_a_signal_keeps_what_was_read_of_a_pipe_also_without_its_end(self):
+        with open(self.path("err"), "wb") as err:
+            p = subprocess.Popen([SLUICE, "ship", "--json", *self.TO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err,
+                                 cwd=self.dir, env=self.env)
+        for end in (p.stdin.close, p.stdout.close, p.wait, p.kill):
+            self.addCleanup(end)
+        p.stdin.write(b"line 1\nhal")
+        p.stdin.flush()
+        self.arrives(p, b"line 1")  # and "hal" was in the same read
+        p.send_signal(signal.SIGTERM)
+        self.assertEqual(p.wait(timeout=120), 75)
+        self.assertEqual([(line_of(r), r["partial"]) for r in self.rows()], [(b"line 1", False), (b"hal", True)])
 
     def test_usage_errors_name_the_option(self):
         for args, says in [
@@ -139,7 +171,7 @@ class Targets(ShipTest):
     def test_a_missing_table_is_told_before_anything_is_read(self):
         self.write("app.log", numbered(1, 3))
         self.table("CREATE TABLE other (x)")
-        self.fails(74, "ship", "app.log", "--to", "sqlite:t.db", "--wal=wal", says=["shipped_lines", "--create"])
+        self.fails(78, "ship", "app.log", "--to", "sqlite:t.db", "--wal=wal", says=["shipped_lines", "--create"])
         self.assertFalse(os.path.exists(self.path("wal")))
 
     def test_a_refused_line_is_a_dead_letter_and_the_others_arrive(self):
@@ -179,7 +211,17 @@ class Targets(ShipTest):
         to = Endpoint(self, answers=[(429, {"Retry-After": "1"}), (503, {"Retry-After": "1"}), (500, {})])
         self.ok("ship", "app.log", "--to", to.url, "--stream=s", "--wal=wal")
         self.assertEqual(to.refusals, 3)
+        self.assertGreaterEqual(to.times[1] - to.times[0], 1)
+        self.assertGreaterEqual(to.times[2] - to.times[1], 1)
         self.assertEqual([line_of(r) for r in to.rows], numbers(1, 10))
+
+    def test_an_endpoint_gets_the_token_of_the_file_or_of_the_environment(self):
+        self.write("token", b"sesame-of-the-file\n")
+        self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-the-environment"
+        for args, token in [([], "Bearer sesame-of-the-environment"), (["--token-file=token"], "Bearer sesame-of-the-file")]:
+            to = Endpoint(self)
+            self.ok("ship", "--to", to.url, "--stream=s", "--wal=wal", *args, stdin=b"one\n")
+            self.assertEqual(to.tokens, {token})
 
     def test_a_dead_target_leaves_the_lines_in_the_log_for_the_next_run(self):
         port = free_port()
@@ -420,6 +462,54 @@ class Followed(ShipTest):
         self.append("new/deep/other.log", b"line 3\n")
         self.arrives(p, *numbers(1, 3))
         self.finish(p)
+
+    def test_a_file_that_may_not_be_read_is_read_as_soon_as_it_may_be(self):
+        self.write("app.log", b"line 1\n")
+        self.forbid("app.log")
+        with open(self.path("err"), "ab") as err:
+            p = self.start_with(err, "ship", "--follow", "--json", "app.log", *self.TO, under=self.bound())
+        self.until("told", lambda: "app.log: Permission denied" in self.said(), p)
+        self.allow("app.log")
+        self.arrives(p, b"line 1")
+        self.append("app.log", b"line 2\n")
+        self.arrives(p, *numbers(1, 2))
+        self.write("next", b"line 3\n")
+        self.forbid("next")
+        os.rename(self.path("next"), self.path("app.log"))
+        self.until("told", lambda: self.said().count("Permission denied") == 2, p)
+        self.allow("app.log")
+        self.arrives(p, *numbers(1, 3))
+        self.finish(p)
+
+    def test_nothing_wakes_it_while_nothing_happens(self):
+        """Counted by the kernel: how often its threads have slept. No heartbeat, no timer."""
+        self.write("app.log", numbered(1, 3))
+        os.mkdir(self.path("more"))
+        self.write("more/b.log", b"")
+        p = self.follow("app.log", "more/b.log")
+        self.arrives(p, *numbers(1, 3))
+        before = self.quiet(p)
+        self.append("app.log", b"line 4\n")
+        self.arrives(p, *numbers(1, 4))
+        self.assertNotEqual(self.slept(p), before)
+        self.finish(p)
+
+    def slept(self, p):
+        found = {}
+        for thread in os.listdir(f"/proc/{p.pid}/task"):
+            with open(f"/proc/{p.pid}/task/{thread}/status", encoding="ascii") as f:
+                fields = dict(line.split(":", 1) for line in f)
+            found[thread] = int(fields["voluntary_ctxt_switches"])
+        return found
+
+    def quiet(self, p):
+        """What was delivered is noted a little later; after that the counts stand still."""
+        for _ in range(5):
+            counts = self.slept(p)
+            time.sleep(1.5)
+            if self.slept(p) == counts:
+                return counts
+        self.fail(f"it wakes up again and again: {counts}, {self.slept(p)}")
 
     def test_a_link_that_is_turned_to_another_file_is_followed(self):
         os.mkdir(self.path("logs"))

@@ -184,6 +184,11 @@ static void options_that_cannot_be_meant_are_named(void **state)
 		{SL_EVENT_HTTP_OPTS_INIT, .url = "http://h/?x=1"},
 		{SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN, .target = "short"},
 		{SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN, .timeout_ms = -1},
+		{SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN, .token = ""},
+		{SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN, .token = " word"},
+		{SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN, .token = "word\r\nX-More: 1"},
+		{SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN, .token = "word", .token_file = "/nowhere/token"},
+		{SL_EVENT_HTTP_OPTS_INIT, .url = "http://user:word@h", .token = "word"},
 	};
 	sl_event_http_sender *s = NULL;
 	(void)state;
