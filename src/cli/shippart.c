@@ -130,8 +130,10 @@ static int ship_lines(struct shipfollow *f, struct ship_part *p, struct sl_err *
 
 int ship_part_end(struct shipfollow *f, struct ship_part *p, struct sl_err *err)
 {
-	int rc = p->n ? ship(f, p, p->data, p->n, p->n, 1, err) : 0;
+	int rc = ship_lines(f, p, err);
 
+	if (!rc && p->n)
+		rc = ship(f, p, p->data, p->n, p->n, 1, err);
 	if (!rc)
 		p->n = p->scanned = 0;
 	return rc;
@@ -174,14 +176,20 @@ static int has_bytes(int fd, const char *bytes, size_t n, uint64_t at)
 	return n == 0 || (pread(fd, found, n, (off_t)at) == (ssize_t)n && memcmp(found, bytes, n) == 0);
 }
 
-/* After a read, so that a truncation before it is seen: are the bytes before the place, and those before what was read,
- * still the same? */
-static int still_there(const struct ship_part *p)
+/* After a read of `got` bytes, so that a truncation before it or in its middle is seen: are the first bytes of the
+ * file, those before the place, and those before what was read, still the same? Before there is a place, the first
+ * bytes are what was read just now. */
+static int still_there(const struct ship_part *p, size_t got)
 {
-	size_t last = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE;
+	size_t last = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE, first = p->head_len;
+	const char *head = p->head;
 	struct stat st;
 
-	return fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n &&
+	if (p->offset + p->n == 0) {
+		head = p->data;
+		first = got < SHIP_SAMPLE ? got : SHIP_SAMPLE;
+	}
+	return fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n && has_bytes(p->fd, head, first, 0) &&
 	       has_bytes(p->fd, p->tail, p->tail_len, p->offset - p->tail_len) &&
 	       has_bytes(p->fd, p->data + p->n - last, last, p->offset + p->n - last);
 }
@@ -217,7 +225,7 @@ int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part
 		return SHIP_EOF;
 	if (got < 0)
 		return sl_err_set_errno(err, errno, "%.200s", s->given);
-	if (!s->stream && !still_there(p))
+	if (!s->stream && !still_there(p, (size_t)got))
 		return SHIP_TRUNCATED;
 	p->n += (size_t)got;
 	f->bytes += (uint64_t)got;

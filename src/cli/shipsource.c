@@ -193,8 +193,25 @@ static int is_known(const struct shipfile *file, void *ctx)
 	return is_later(k, file);
 }
 
+static int has_name(const struct ship_source *s, uint64_t dev, uint64_t ino)
+{
+	struct stat st;
+
+	return stat(s->path, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+}
+
+/* Is it as it was when its first bytes were read: under its name, and not truncated? */
+static int is_unchanged(const struct ship_source *s, const struct ship_part *p)
+{
+	char head[SHIP_SAMPLE];
+
+	return has_name(s, p->dev, p->ino) && pread(p->fd, head, p->head_len, 0) == (ssize_t)p->head_len &&
+	       memcmp(head, p->head, p->head_len) == 0;
+}
+
 /* Files between the newest that was read and the one that has the name now. same: a part that has had it all the time,
- * with the head of what it has now, or none. */
+ * with the head of what it has now, or none. What is found beside one whose first bytes were read just now counts only
+ * while it still has them and its name: after a rotation the others are younger. */
 static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfile *now, const struct ship_part *same,
 		      struct sl_err *err)
 {
@@ -202,7 +219,7 @@ static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfi
 	struct known known = {.f = f, .s = s, .now = now, .truncated = same != NULL, .since_ns = now->seen_ns};
 	struct shipfile *files = NULL;
 	size_t n = 0;
-	int rc = 0;
+	int rc = 0, later;
 
 	if (!after)
 		return 0;
@@ -214,9 +231,11 @@ static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfi
 	}
 	if (shipfile_unseen(s->dir, s->base, after, is_known, &known, &files, &n))
 		return no_memory(s, err);
-	now->seen_ns = known.since_ns;
+	later = same && same->head_len && !is_unchanged(s, same);
 	for (size_t i = 0; i < n; i++) {
-		if (rc) {
+		if (later && files[i].born_ns < known.since_ns)
+			known.since_ns = files[i].born_ns; /* so that it is found when its time comes */
+		if (rc || later) {
 			shipfile_close(&files[i]);
 			continue;
 		}
@@ -225,6 +244,7 @@ static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfi
 		rc = add_part(f, s, &files[i], new_place(f, s, &files[i], files[i].born_ns), 1, err);
 	}
 	free(files);
+	now->seen_ns = known.since_ns;
 	return rc;
 }
 
@@ -287,10 +307,9 @@ int shipsource_look(struct shipfollow *f, struct ship_source *s, struct sl_err *
 {
 	struct ship_part *now = current(s);
 	struct shipfile file = {.fd = -1};
-	struct stat st;
 	int why;
 
-	if (stat(s->path, &st) == 0 && now && now->dev == st.st_dev && now->ino == st.st_ino) {
+	if (now && has_name(s, now->dev, now->ino)) {
 		tell(f, s, 0);
 		return 0;
 	}
@@ -353,13 +372,12 @@ static int add_known(struct shipfollow *f, struct ship_source *s, struct sl_err 
 int shipsource_open(struct shipfollow *f, struct ship_source *s, struct sl_err *err)
 {
 	struct ship_part *last;
-	struct stat st;
 	int rc = add_known(f, s, err);
 
 	for (last = s->parts; last && last->next; last = last->next) {
 	}
 	/* The usual case: the newest one has the name still. */
-	if (!rc && last && stat(s->path, &st) == 0 && last->dev == st.st_dev && last->ino == st.st_ino)
+	if (!rc && last && has_name(s, last->dev, last->ino))
 		last->old = 0;
 	return rc ? rc : shipsource_look(f, s, err);
 }
@@ -412,6 +430,19 @@ static int add_unseen_before(struct shipfollow *f, struct ship_source *s, struct
 	return rc;
 }
 
+/* Will what was read of p, and is not in the group, be read again from a copy? Before there is a place, a copy is a
+ * file like others that were never seen. */
+static int is_in_copy(const struct ship_source *s, const struct ship_part *p)
+{
+	size_t n = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE;
+	char head[SHIP_SAMPLE];
+
+	for (const struct ship_part *q = s->parts; p->offset == 0 && n && q; q = q->next)
+		if (q != p && q->offset == 0 && pread(q->fd, head, n, 0) == (ssize_t)n && !memcmp(head, p->data, n))
+			return 1;
+	return 0;
+}
+
 static void begin_again(struct ship_part *p, const struct ship_place *place)
 {
 	p->place = place->id;
@@ -430,12 +461,12 @@ int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct shi
 	rc = rc ? rc : add_copy(f, s, p, &found, err);
 	if (!rc && !found)
 		cli_say(f->cli, SL_LOG_INFO, "%s was truncated; reading it from its beginning", s->given);
-	if (!rc && !found) /* the beginning of a line is all there will ever be of it */
-		rc = ship_part_end(f, p, err);
-	rc = rc ? rc : shiplog_flush(f->log, err);
 	self.seen_ns = shipfile_now_ns(); /* copies made later are of its new life, those before are looked for now */
 	p->head_len = 0;
 	rc = rc ? rc : add_unseen_before(f, s, p, &self, err);
+	if (!rc && !found && !is_in_copy(s, p)) /* what was read is all there will ever be of it */
+		rc = ship_part_end(f, p, err);
+	rc = rc ? rc : shiplog_flush(f->log, err);
 	if (rc)
 		return rc;
 	place = ship_state_find(&f->log->state, was);
@@ -455,10 +486,9 @@ int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_pa
 {
 	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino, .seen_ns = shipfile_now_ns()};
 	struct ship_place *place;
-	struct stat st;
 	int rc;
 
-	if (stat(s->path, &st) || st.st_dev != p->dev || st.st_ino != p->ino)
+	if (!has_name(s, p->dev, p->ino))
 		return 0; /* it was rotated: what is younger came after it */
 	rc = add_unseen_before(f, s, p, &self, err);
 	place = ship_state_move_last(&f->log->state, p->place);
