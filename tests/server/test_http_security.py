@@ -209,6 +209,20 @@ class Tokens(HttpTest):
             for secret in (*self.token.values(), "secret", cookie.split(";")[0].partition("=")[2]):
                 self.assertNotIn(secret, text)
 
+    def test_the_manuals_way_makes_a_token(self):
+        manual = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "man", "sluice-server.1")
+        with open(manual, encoding="utf-8") as f:
+            steps = f.read().partition("    umask 077\n")[2].partition(".fi")[0].replace("\\-", "-").replace("\\e", "\\")
+        subprocess.run(["sh", "-euc", "umask 077\n" + steps], cwd=self.dir, check=True)
+        with open(self.path("ops.token"), encoding="ascii") as f:
+            token = f.readline().strip()
+        self.assertRegex(token, "^[0-9a-f]{64}$")
+        server = Server(self, tokens=self.path("tokens"))
+        answer = server.ask("POST", "/write", authorization="Bearer " + token)
+        self.assertEqual((answer.status, answer.json()["actor"]), (200, "ops"))
+        self.assertEqual(server.ask("POST", "/admin", authorization="Bearer " + token).status, 403)
+        self.assertEqual(server.ask("GET", "/read", authorization=self.bearer("boss")).status, 200)
+
     def nowhere(self, server, *secrets):
         """Not even in part: memory that was given back has its first bytes overwritten."""
         self.other.sendall(b"GET /public HTTP/1.1\r\nHost: localhost\r\n\r\n")
