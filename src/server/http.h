@@ -68,8 +68,8 @@ struct srv_http_opts {
 	int access_fd;            /* where the access log goes; 0: standard error */
 };
 
-/* What jansson frees is wiped from now on, in the whole process: a body may hold a token. To be called before any other
- * thread and anything else of jansson, by a program that serves. */
+/* What jansson frees of a log-in is wiped from now on: it holds a token. To be called before any other thread and
+ * anything else of jansson, by a program that serves. */
 void srv_http_wipe_json(void);
 
 /* Binds; serves nothing yet, but connections wait. SL_ECONFIG: options that are wrong or unsafe together, files that

@@ -51,9 +51,17 @@ void srv_log(srv_http *h, enum sl_log_level level, const char *message, const ch
 	h->env.log(&record, h->env.log_ctx);
 }
 
+/* Of this thread, while it has a log-in in hand: wiping everything costs a tenth of a small answer's time. */
+static _Thread_local bool wiping;
+
+void srv_json_wiping(bool on)
+{
+	wiping = on;
+}
+
 static void wipe_and_free(void *p)
 {
-	if (p != NULL)
+	if (p != NULL && wiping)
 		sodium_memzero(p, malloc_usable_size(p));
 	free(p);
 }

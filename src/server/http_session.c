@@ -37,12 +37,14 @@ static void wipe_body(srv_request *r)
 		sodium_memzero(r->body, r->body_cap);
 	json_decref(r->json);
 	r->json = NULL;
+	srv_json_wiping(false);
 }
 
 static void log_in(srv_request *r, void *ctx)
 {
 	struct srv_identity who = {.name = "local", .role = SRV_ADMIN};
 	char session[SRV_SESSION_BYTES] = "";
+	srv_json_wiping(true);
 	const json_t *body = srv_body_json(r), *token = json_object_get(body, "token");
 	bool answered = body == NULL, given = json_is_string(token);
 	bool known = given && srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token),
