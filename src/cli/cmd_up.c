@@ -3,8 +3,8 @@
  * sluice up: everything on one machine: server, dashboard and a worker on an embedded store. The worker's output takes
  * the way of everybody's: through its log over HTTP to the server, through the coordinator into the store.
  *
- * Where requests need a token or TLS, the worker writes into the store directly: it has no token, and needs none for
- * the store that is its own.
+ * Where requests need a token or TLS, or may change nothing, the worker writes into the store directly: it has no
+ * token, and needs none for the store that is its own.
  */
 #include "commands.h"
 #include "handlers.h"
@@ -55,7 +55,8 @@ static int open_log(struct serving *s, struct beside *b)
 				      .archive_dir = places->archive_dir,
 				      .retention_days = c->wal_retention_days};
 
-	if (!c->server_tls_cert_file && !c->server_tokens_file && srv_server_core(s->server)->ingest)
+	if (!c->server_tls_cert_file && !c->server_tokens_file && !c->server_read_only &&
+	    srv_server_core(s->server)->ingest)
 		opts.server = srv_server_url(s->server);
 	opts.wal = (struct sl_wal_opts){SL_WAL_OPTS_INIT,
 					.flush_interval_ms = c->wal_flush_interval_ms,

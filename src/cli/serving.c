@@ -2,6 +2,7 @@
 #include "serving.h"
 
 #include "jobstore.h"
+#include "server/http.h"
 #include "stop.h"
 #include "text.h"
 
@@ -63,6 +64,7 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 	struct sl_err err = SL_ERR_INIT;
 	int rc = srv_config_init(config, &err);
 
+	srv_http_wipe_json();
 	if (rc)
 		return cli_fail(cli, &err, NULL);
 	rc = from_file(cli, opt_str(args, "config"), config);

@@ -76,16 +76,21 @@ static uint64_t number_of(const json_t *v)
 	return text != NULL ? strtoull(text, NULL, 10) : 0;
 }
 
-/* root keeps the strings. */
-static void read_fault(const struct sl__http_response *r, json_t *root, struct fault *f)
+/* root keeps the strings. The message is looked through again: in the body a secret may have been written with escapes.
+ */
+static void read_fault(const struct sl__http_response *r, json_t *root, const struct sl__event_http_secrets *secrets,
+		       struct fault *f)
 {
-	const char *message = json_string_value(json_object_get(root, "message"));
+	char *message = (char *)(uintptr_t)json_string_value(json_object_get(root, "message"));
 	f->code = json_string_value(json_object_get(root, "code"));
 	f->refused = number_of(json_object_get(root, "refused"));
-	if (f->code != NULL && message != NULL)
+	if (f->code != NULL && message != NULL) {
+		hide(message, strlen(message), secrets->token);
+		hide(message, strlen(message), secrets->password);
 		(void)sl__http_first_line(f->line, sizeof f->line, message, strlen(message));
-	else
+	} else {
 		(void)sl__http_first_line(f->line, sizeof f->line, r->body, r->len);
+	}
 }
 
 static int refused(const struct sl__http_response *r, const struct fault *f, const char *shown,
@@ -170,7 +175,7 @@ int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_ht
 	hide(r->body, r->len, secrets->token);
 	hide(r->body, r->len, secrets->password);
 	json_t *root = type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
-	read_fault(r, root, &f);
+	read_fault(r, root, secrets, &f);
 	int rc = failed(r, &f, shown, reply, err);
 	json_decref(root);
 	return rc;
@@ -197,7 +202,7 @@ int sl__event_http_target(struct sl__http_response *r, const struct sl__event_ht
 	else if (r->status == 200)
 		rc = sl_err_set(err, SL_ECONFIG, "%s: no Sluice server answers at this URL", shown);
 	else {
-		read_fault(r, root, &f);
+		read_fault(r, root, secrets, &f);
 		rc = again(r, f.line, shown, err);
 	}
 	json_decref(root);

@@ -26,15 +26,20 @@ static void start_fini(struct start *s)
 	free(s->input);
 }
 
-/* The input as it was sent; where a name was written with escapes, as it was understood. */
+/* A member as it was sent; where its name was written with escapes, as it was understood. NULL: no memory. */
+static char *copy_member(const json_t *v, const char *raw, size_t len, const char *name)
+{
+	size_t n = 0;
+	const char *text = srv_raw_member(raw, len, name, &n);
+	return text != NULL ? strndup(text, n) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+}
+
 static bool take_input(srv_request *r, const json_t *object, const char *raw, size_t len, struct start *s)
 {
 	const json_t *v = json_object_get(object, "input");
-	size_t n = 0;
-	const char *text = srv_raw_member(raw, len, "input", &n);
 	if (v == NULL)
 		return true;
-	s->input = text != NULL ? strndup(text, n) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+	s->input = copy_member(v, raw, len, "input");
 	s->chain.job.input = s->input;
 	if (s->input == NULL)
 		srv_error(r, 500, "internal", "out of memory");
@@ -329,12 +334,13 @@ void srv_chains_complete(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t id;
-	size_t len = 0, n = 0;
+	size_t len = 0;
 	json_t *body;
 	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body))
 		return;
-	const char *raw = srv_body(r, &len), *text = srv_raw_member(raw, len, "output", &n);
-	char *output = text != NULL ? strndup(text, n) : strdup("null");
+	const char *raw = srv_body(r, &len);
+	const json_t *v = json_object_get(body, "output");
+	char *output = v != NULL ? copy_member(v, raw, len, "output") : strdup("null");
 	int rc = output == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
 				: sl_jobs_complete(api->core->jobs, NULL, id, output, &err);
 	free(output);

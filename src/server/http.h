@@ -68,6 +68,10 @@ struct srv_http_opts {
 	int access_fd;            /* where the access log goes; 0: standard error */
 };
 
+/* What jansson frees of a log-in is wiped from now on: it holds a token. To be called before any other thread and
+ * anything else of jansson, by a program that serves. */
+void srv_http_wipe_json(void);
+
 /* Binds; serves nothing yet, but connections wait. SL_ECONFIG: options that are wrong or unsafe together, files that
  * cannot be used; SL_EACCES and others: the address cannot be had. */
 SL_MUST_CHECK int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err);

@@ -190,6 +190,9 @@ int64_t srv_real_ms(srv_http *h);
 int srv_wait(srv_http *h, pthread_cond_t *cond, pthread_mutex_t *mu, int64_t deadline_ns);
 void srv_log(srv_http *h, enum sl_log_level level, const char *message, const char *key, const char *value);
 
+/* What jansson frees on this thread is wiped, if srv_http_wipe_json was called. */
+void srv_json_wiping(bool on);
+
 /* http_request.c */
 srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target);
 void srv_request_unref(srv_request *r);

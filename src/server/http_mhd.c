@@ -18,6 +18,10 @@
 #include <string.h>
 #include <strings.h>
 
+/* Of a connection's buffers. Above 32 KiB libmicrohttpd maps them by themselves, and gives them back to the system when
+ * the connection ends: what a request or an answer held does not stay in the heap. */
+#define CONNECTION_BYTES ((size_t)40 * 1024)
+
 #define PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
@@ -186,6 +190,7 @@ int srv_mhd_start(srv_http *h, struct sl_err *err)
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, h, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)h->connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->connections_per_address,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(h->idle_ns / 1000000000 + 1), MHD_OPTION_STRICT_FOR_CLIENT, 1,
-		MHD_OPTION_ARRAY, h->tls != NULL ? tls : tls + 2, MHD_OPTION_END);
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_ARRAY, h->tls != NULL ? tls : tls + 2,
+		MHD_OPTION_END);
 	return h->daemon != NULL ? 0 : sl_err_set(err, SL_EUNAVAIL, "serve on %s: %s", h->address, h->said);
 }

@@ -94,6 +94,8 @@ static void wipe_session(srv_request *r)
 	const char *cookie = r->response != NULL ? MHD_get_response_header(r->response, "Set-Cookie") : NULL;
 	if (cookie != NULL)
 		sodium_memzero((void *)(uintptr_t)cookie, strlen(cookie));
+	if (r->body != NULL)
+		sodium_memzero(r->body, r->body_cap); /* also of a login that was refused before it ran */
 	for (size_t i = 0; i < r->n_out; i++)
 		sodium_memzero((void *)(uintptr_t)r->out[i].value, strlen(r->out[i].value));
 	sodium_memzero(r->session, sizeof r->session);
@@ -106,9 +108,9 @@ static void request_clear(srv_request *r)
 	json_decref(r->json);
 	json_decref(r->detail);
 	atomic_fetch_sub(&r->h->body_bytes, (int64_t)r->body_cap);
-	free(r->body);
 	if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0)
 		wipe_session(r);
+	free(r->body);
 	if (r->response != NULL)
 		MHD_destroy_response(r->response);
 	arena_clear(&r->arena);

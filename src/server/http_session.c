@@ -30,35 +30,37 @@ static void set_cookie(srv_request *r, const char *value, long long seconds)
 	sodium_memzero(cookie, sizeof cookie);
 }
 
+/* Before the answer: whoever sees that may look for the token. What jansson frees is wiped (srv_http_wipe_json). */
 static void wipe_body(srv_request *r)
 {
 	if (r->body != NULL)
 		sodium_memzero(r->body, r->body_cap);
+	json_decref(r->json);
+	r->json = NULL;
+	srv_json_wiping(false);
 }
 
 static void log_in(srv_request *r, void *ctx)
 {
 	struct srv_identity who = {.name = "local", .role = SRV_ADMIN};
 	char session[SRV_SESSION_BYTES] = "";
-	json_t *body = srv_body_json(r);
+	srv_json_wiping(true);
+	const json_t *body = srv_body_json(r), *token = json_object_get(body, "token");
+	bool answered = body == NULL, given = json_is_string(token);
+	bool known = given && srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token),
+					     srv_real_ms(r->h), session, &who);
 	(void)ctx;
 	wipe_body(r);
-	if (body == NULL)
+	if (answered)
 		return;
-	json_t *token = json_object_get(body, "token");
-	if (!json_is_string(token)) {
-		srv_error(r, 400, "invalid", "the body has no token");
-		return;
-	}
-	bool known = srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token), srv_real_ms(r->h),
-				    session, &who);
-	sodium_memzero((void *)(uintptr_t)json_string_value(token), json_string_length(token));
 	if (known) {
 		set_cookie(r, session, SRV_SESSION_MS / 1000);
 		r->identity = who;
 		srv_json(r, 200, session_json(r, &who));
-	} else {
+	} else if (given) {
 		srv_error(r, 401, "unauthorized", "nobody has this token");
+	} else {
+		srv_error(r, 400, "invalid", "the body has no token");
 	}
 	sodium_memzero(session, sizeof session);
 }

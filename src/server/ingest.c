@@ -41,12 +41,14 @@ static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 		srv_publish_busy(p, 503, FULL_MS,
 				 end == SL_ITEM_RETURNED ? "the server stops" : "the store did not take it");
 		count(in, BUSY);
-		return;
+	} else {
+		if (p->rc == 0 && in->events != NULL)
+			sl_counter_add(in->events, p->n);
+		count(in, p->rc == 0 ? TAKEN : REFUSED);
+		srv_publish_answer(p);
 	}
-	if (p->rc == 0 && in->events != NULL)
-		sl_counter_add(in->events, p->n);
-	count(in, p->rc == 0 ? TAKEN : REFUSED);
-	srv_publish_answer(p);
+	if (end == SL_ITEM_RETURNED)
+		srv_publish_unref(p);
 }
 
 static void on_free(void *publish, void *ctx)
@@ -56,9 +58,11 @@ static void on_free(void *publish, void *ctx)
 	srv_publish_unref(publish);
 }
 
+/* Ours again, but on_done is told after this: it lets go. */
 static void on_returned(const struct sl_item *item, void *ctx)
 {
-	on_free((void *)(uintptr_t)item->data, ctx);
+	(void)item;
+	(void)ctx;
 }
 
 /* Its sender has it, and has been told. */

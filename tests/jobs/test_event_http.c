@@ -123,6 +123,12 @@ static void no_message_repeats_a_secret(void **state)
 	assert_int_equal(answer(&(struct given){500, "text/plain", "sesame-token and sesame-word", 0, -1}),
 			 SL_EUNAVAIL);
 	assert_null(strstr(err.msg, "sesame"));
+	assert_int_equal(answer(&(struct given){422, "application/json",
+						"{\"code\":\"invalid_argument\",\"message\":\"no \\u0073esame-token, "
+						"sesame\\u002dword\"}",
+						0, -1}),
+			 SL_EREFUSED);
+	assert_null(strstr(err.msg, "sesame"));
 }
 
 static void a_batch_is_the_message_that_protobuf_reads(void **state)

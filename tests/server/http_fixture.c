@@ -177,6 +177,7 @@ int main(int argc, char **argv)
 	sigset_t hup;
 	const char *host = text(argv, "host");
 	(void)argc;
+	srv_http_wipe_json();
 	sigemptyset(&hup);
 	sigaddset(&hup, SIGHUP);
 	sigprocmask(SIG_BLOCK, &hup, NULL);

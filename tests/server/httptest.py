@@ -144,6 +144,8 @@ class Server:
                 if not m or line.rstrip().endswith(("[vvar]", "[vsyscall]")):
                     continue
                 low, high = int(m[1], 16), int(m[2], 16)
+                if high - low > 1 << 32:
+                    continue  # a sanitizer's notes, terabytes of them
                 try:
                     mem.seek(low)
                     if needle in mem.read(high - low):

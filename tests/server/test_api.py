@@ -68,6 +68,10 @@ class Chains(ApiTest):
         self.assertIn(f'"input":{text},', self.api.raw("GET", "/jobs/{id}", id=chain).text)
         self.api.raw("POST", "/chains/{id}/complete", f'{{"output":{text}}}'.encode(), id=chain)
         self.assertIn(f'"output":{text},', self.api.raw("GET", "/chains/{id}", id=chain).text)
+        escaped = self.api.raw("POST", "/chains", b'{"type":"t","\\u0069nput":[1]}', status=201).json()["chain_id"]
+        self.api.raw("POST", "/chains/{id}/complete", b'{"\\u006futput":[2]}', id=escaped)
+        shown = self.api("GET", "/jobs/{id}", id=escaped)
+        self.assertEqual((shown["input"], shown["output"]), ([1], [2]))
         bulk = f'{{"chains": [ {{"type":"t"}},{{"input":{text},"type":"t"}} ,{{"type":"t","input":"]"}}]}}'.encode()
         made = self.api.raw("POST", "/chains/bulk", bulk, status=201).json()["chains"]
         shown = [self.api.raw("GET", "/jobs/{id}", id=m["chain_id"]).text for m in made]

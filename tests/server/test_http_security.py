@@ -126,6 +126,7 @@ class Tokens(HttpTest):
         self.assertEqual(server.ask("POST", "/api/v1/session", {"token": "x"}).status, 401)
         self.assertEqual(server.ask("POST", "/api/v1/session", {}).status, 400)
         self.assertEqual(server.ask("POST", "/api/v1/session", b"{").status, 400)
+        self.assertEqual(server.ask("POST", "/api/v1/session", {"token": "x" * 5000}).status, 413)
         a = server.ask("POST", "/api/v1/session", {"token": self.token["boss"]}, origin="https://evil.example")
         self.assertEqual(a.code, "cross_site")
 
@@ -208,26 +209,69 @@ class Tokens(HttpTest):
             for secret in (*self.token.values(), "secret", cookie.split(";")[0].partition("=")[2]):
                 self.assertNotIn(secret, text)
 
+    def test_the_manuals_way_makes_a_token(self):
+        manual = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "man", "sluice-server.1")
+        with open(manual, encoding="utf-8") as f:
+            steps = f.read().partition("    umask 077\n")[2].partition(".fi")[0].replace("\\-", "-").replace("\\e", "\\")
+        subprocess.run(["sh", "-euc", "umask 077\n" + steps], cwd=self.dir, check=True)
+        with open(self.path("ops.token"), encoding="ascii") as f:
+            token = f.readline().strip()
+        self.assertRegex(token, "^[0-9a-f]{64}$")
+        server = Server(self, tokens=self.path("tokens"))
+        answer = server.ask("POST", "/write", authorization="Bearer " + token)
+        self.assertEqual((answer.status, answer.json()["actor"]), (200, "ops"))
+        self.assertEqual(server.ask("POST", "/admin", authorization="Bearer " + token).status, 403)
+        self.assertEqual(server.ask("GET", "/read", authorization=self.bearer("boss")).status, 200)
+
+    def nowhere(self, server, *secrets):
+        """Not even in part: memory that was given back has its first bytes overwritten."""
+        self.other.sendall(b"GET /public HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        read_answer(self.other_file)  # the network thread has ended the request before by then
+        self.assertTrue(server.memory_has(b"application/json"), "memory cannot be searched")
+        for secret in secrets:
+            self.assertIsNone(server.memory_has(secret[24:56].encode()))
+
     def scan(self, server):
-        """No token and no session in the server's memory, its arguments or its environment, once they were used."""
+        """No token and no session in the server's memory, its arguments or its environment, once they were looked at."""
         boss = self.token["boss"]
-        cookie, session = self.log_in(server, "boss")
-        pair = cookie.split(";")[0]
+        self.other = server.connect()  # with buffers of its own, so that those of others stay as they were left
+        self.addCleanup(self.other.close)
+        self.other_file = self.other.makefile("rb")
+        self.addCleanup(self.other_file.close)
+        for size in (10, 500, 1500):
+            body = {"pad": "x" * size, "token": boss, "more": "y" * size}
+            a = server.ask("POST", "/api/v1/session", body)
+            self.assertEqual(a.status, 200)
+            self.nowhere(server, boss, a["set-cookie"].split(";")[0].partition("=")[2])
+        for body, status in ((b'{"pad":"%s","token":"%s"', 400), (b'{"%s":1,"tokens":["%s"]}', 400), (b'{"a":"%s","token":"%sx"}', 401),
+                             (b'{"a":"%s","token":"\\u0030%s"}', 401), (b'{"a":"%s","%s":0}', 400)):  # refused, and at a slip
+            for size in (10, 100, 1000):
+                self.assertEqual(server.ask("POST", "/api/v1/session", body % (b"x" * size, boss.encode())).status, status)
+                self.nowhere(server, boss)
+        evil = server.ask("POST", "/api/v1/session", {"token": boss}, origin="https://evil.example")
+        self.assertEqual(evil.status, 403)
+        self.nowhere(server, boss)
+        pair, csrf = a["set-cookie"].split(";")[0], a.json()["csrf"]
         value = pair.partition("=")[2]
         for _ in range(3):
             self.assertEqual(server.ask("GET", "/read", authorization=self.bearer("boss")).status, 200)
-            self.assertEqual(server.ask("POST", "/write", b"x", cookie=pair, x_csrf_token=session["csrf"]).status, 200)
+            self.assertEqual(server.ask("POST", "/write", b"x", cookie=pair, x_csrf_token=csrf).status, 200)
         self.assertEqual(server.ask("GET", "/nothing", authorization=self.bearer("boss"), cookie=pair).status, 404)
         self.assertEqual(server.ask("GET", "/files/..", authorization=self.bearer("boss"), cookie=pair).status, 400)
+        self.nowhere(server, boss, value)
         with server.connect() as s, s.makefile("rb") as f:  # in pieces, and the connection stays open
             for piece in (b"GET /read HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ", boss[:20].encode(),
                           boss[20:].encode() + b"\r\nCookie: " + pair.encode() + b"\r\n", b"\r\n"):
                 s.sendall(piece)
                 server.ask("GET", "/public")  # the server has read it by then
             self.assertEqual(read_answer(f).status, 200)
-            self.assertTrue(server.memory_has(b"application/json"), "memory cannot be searched")
-            for secret in (boss, value):
-                self.assertIsNone(server.memory_has(secret.encode()))
+            self.nowhere(server, boss, value)
+        for field in ("Authorization: " + self.bearer("boss"), "Cookie: " + pair):  # while the request lasts
+            with server.connect() as s, s.makefile("rb") as f:
+                s.sendall(f"GET /stream HTTP/1.1\r\nHost: localhost\r\nX-Kept: in-the-open\r\n{field}\r\n\r\n".encode())
+                self.assertIn(b"200", f.readline())
+                self.assertTrue(server.memory_has(b"in-the-open"), "other fields are there")
+                self.nowhere(server, boss, value)
         for name in ("cmdline", "environ"):
             with open(f"/proc/{server.process.pid}/{name}", "rb") as f:
                 self.assertNotIn(boss.encode(), f.read())

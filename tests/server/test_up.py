@@ -45,6 +45,13 @@ class Up(ServerTest):
         self.until(lambda: self.logs(job) == b"detached\n")
         self.end(p)
 
+    def test_a_read_only_server_keeps_the_output_of_its_own_worker(self):
+        p = self.server("--read-only")
+        job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo kept").out)
+        self.until(lambda: self.logs(job) == b"kept\n")
+        self.assertEqual(ask(p.url, "/api/v1/chains", "POST", {"type": "t"}).status, 403)
+        self.end(p)
+
     def test_nobody_runs_commands_of_their_own_over_http(self):
         p = self.server()
         body = {"type": "run", "input": {"argv": ["touch", self.path("owned")]}}
