@@ -34,12 +34,13 @@ static void fill_sqlite(const char *path)
 			  "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,priority,flags,created_us,"
 			  "blockers_open,started_us,ended_us,error,input) SELECT n,n,CASE n WHEN 70000 THEN 'rare' "
 			  "ELSE 'old'"
-			  " END," STATUS_OF("n") ",1,1,0,0,1000000+n,0,2000000+n,3000000+n,"
-						 "CASE WHEN n%50000=0 THEN 'broken'||char(10)||n END,'\"some input to "
-						 "read, needle '||n||'\"' FROM n;"
-						 "INSERT INTO sluice_tally SELECT type,status,count(*) FROM sluice_job "
-						 "GROUP BY 1,2;"
-						 "UPDATE sluice_meta SET value=150001 WHERE name='next_id'"),
+			  " END," STATUS_OF(
+				  "n") ",1,1,0,0,1000000+n,0,2000000+n,3000000+n,"
+				       "CASE WHEN n%50000=0 THEN 'broken'||char(10)||n END,'\"some input to "
+				       "read, needle '||n||'\"' FROM n;"
+				       "INSERT INTO sluice_count SELECT type,0,0,0,0,0,sum(status=4),sum(status=5),"
+				       "sum(status=6) FROM sluice_job GROUP BY 1;"
+				       "UPDATE sluice_meta SET value=150001 WHERE name='next_id'"),
 		SQLITE_OK);
 }
 

@@ -94,8 +94,8 @@ static int remove_job(struct sq_op *op, uint64_t id)
 	if (rc <= 0)
 		return rc;
 	rc = row.status == SL_JOB_PENDING ? sl__sq_dequeue(op, &row, &queued) : 0;
-	if (rc == 0 && row.status >= SL_JOB_COMPLETED)
-		rc = sl__sq_count(op, row.type, row.status, -1);
+	if (rc == 0 && row.status != SL_JOB_PENDING)
+		rc = sl__sq_count(op, row.type, sl__sq_kind(row.status), -1);
 	rc = rc != 0 ? rc : SQ_RUN(op, SQ_ATTEMPTS_DELETE, SQ_INT(id));
 	rc = rc != 0 ? rc : SQ_RUN(op, SQ_EVENTS_DELETE, SQ_INT(id));
 	if (rc == 0 && (row.flags & SQ_HAS_BLOCKERS))

@@ -49,10 +49,23 @@ struct sl_store_tx {
 	int caller_synchronous;   /* to be set again, when it is joined; -1: untouched */
 };
 
-/* How many jobs of a type came to a final status, or left it: written once, at the end of an operation. */
+/* What is counted, as the columns of sluice_count. Jobs under a lease are not: the leases are read for them. */
+enum sq_kind {
+	SQ_N_BLOCKED,
+	SQ_N_READY,
+	SQ_N_READY_TRIED, /* of those in sluice_ready */
+	SQ_N_SCHED,
+	SQ_N_SCHED_TRIED,
+	SQ_N_COMPLETED,
+	SQ_N_FAILED,
+	SQ_N_CANCELLED,
+	SQ_KINDS
+};
+
+/* How many jobs of a type came to be of a kind, or ceased to be: written once, at the end of an operation. */
 struct sq_tally {
 	char type[SQ_TYPE_BYTES];
-	int64_t by_status[SL_JOB_STATUS_COUNT + 1];
+	int64_t n[SQ_KINDS];
 };
 
 struct sq_op {
@@ -63,8 +76,8 @@ struct sq_op {
 	struct sl_err *err;
 	int64_t now_us;
 	bool defer_ready; /* new jobs that are due get into the queue at once, at the end: sl__sq_start */
-	struct sq_tally tally[4];
-	size_t n_tally;
+	size_t n_tally, last_tally;
+	struct sq_tally tally[16]; /* the first n_tally of them are set */
 };
 
 /* What may be lost in a power cut, because losing it only runs a job again. */
@@ -131,8 +144,12 @@ int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued);
 /* Everything that the end of a chain at this job brings: the key, the watchers and, when completed, the jobs it opens.
  */
 int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_status status);
-/* Count a job of the type into (+1) or out of (-1) a final status. */
-int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, int by);
+/* Count jobs of the type into (+) or out of (-) a kind. */
+int sl__sq_count(struct sq_op *op, const char *type, enum sq_kind kind, int64_t by);
+/* The same for a queue, kind SQ_N_READY or SQ_N_SCHED, and how many of them were tried before. */
+int sl__sq_count_queued(struct sq_op *op, const char *type, enum sq_kind queue, int64_t by, int64_t tried_by);
+/* The kind that a status is: any but pending and running. */
+enum sq_kind sl__sq_kind(enum sl_job_status status);
 int sl__sq_count_flush(struct sq_op *op);
 /* A line of the history for an attempt that began with the row's fence. */
 int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
