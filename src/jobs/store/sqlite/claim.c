@@ -219,7 +219,7 @@ static int take(struct claiming *x)
 		rc = no_memory(x);
 	return rc != 0 ? rc
 		       : SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes), SQ_TEXT(q->worker),
-				SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + q->lease_ms * 1000), SQ_INT(charged),
+				SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(charged),
 				SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
 }
 

@@ -257,11 +257,11 @@ static void where_created(struct listing *l)
 {
 	if (l->filter->created_from_ms != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s.created_us>=?", l->at);
-		value(l, SQ_INT(l->filter->created_from_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->created_from_ms)));
 	}
 	if (l->filter->created_to_ms != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s.created_us<?", l->at);
-		value(l, SQ_INT(l->filter->created_to_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->created_to_ms)));
 	}
 }
 
@@ -269,11 +269,11 @@ static void where_ended(struct listing *l)
 {
 	if (l->filter->ended_from_ms != 0) {
 		text(l, " AND j.ended_us>=?");
-		value(l, SQ_INT(l->filter->ended_from_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->ended_from_ms)));
 	}
 	if (l->filter->ended_to_ms != 0) {
 		text(l, " AND j.ended_us<?");
-		value(l, SQ_INT(l->filter->ended_to_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->ended_to_ms)));
 	}
 }
 

@@ -208,11 +208,11 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, stru
 	struct sl__buf ids;
 	size_t removed = 0;
 	sl__buf_init(&ids, &s->env);
-	int rc = find_prunable(s, before_ms * 1000, limit, &ids, err);
+	int rc = find_prunable(s, sq_us(before_ms), limit, &ids, err);
 	if (rc == 0 && ids.len > 0) {
 		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 		if (rc == 0)
-			rc = sl__sq_end(&op, prune_found(&op, before_ms * 1000, &ids, &removed));
+			rc = sl__sq_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}
 	sl__buf_fini(&ids);
 	if (rc == 0)

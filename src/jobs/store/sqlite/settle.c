@@ -123,7 +123,7 @@ static enum sl_lost_reason settle_reason(const struct sq_row *row, uint64_t fenc
 
 int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result)
 {
-	struct settling x = {.op = op, .settle = settle, .started_us = settle->started_ms * 1000};
+	struct settling x = {.op = op, .settle = settle, .started_us = sq_us(settle->started_ms)};
 	*result = (struct sl_settle_result){.lost = SL_LOST_NOT};
 	int rc = sl__sq_row_get(op, settle->id, &x.row);
 	if (rc < 0)

@@ -160,13 +160,20 @@ int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum s
 void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
 void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
 
+/* A time or a span that somebody gave, who may have given anything: cut to some 70,000 years, so that neither this nor
+ * a sum with the present time overflows. */
+static inline int64_t sq_us(int64_t ms)
+{
+	const int64_t most_ms = INT64_MAX / 4000;
+	return SL_MAX(SL_MIN(ms, most_ms), -most_ms) * 1000;
+}
+
 /* 0: at once. */
 static inline int64_t sq_due_us(const struct sq_op *op, int64_t at_ms, int64_t delay_ms)
 {
-	const int64_t most_ms = INT64_MAX / 4000; /* some 70,000 years */
 	if (at_ms != 0)
-		return SL_MAX(SL_MIN(at_ms, most_ms), 0) * 1000;
-	return delay_ms > 0 ? op->now_us + SL_MIN(delay_ms, most_ms) * 1000 : 0;
+		return SL_MAX(sq_us(at_ms), 0);
+	return delay_ms > 0 ? op->now_us + sq_us(delay_ms) : 0;
 }
 
 /* ---- settle.c, claim.c ---- */
