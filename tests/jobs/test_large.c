@@ -226,6 +226,30 @@ static void lists_read_little(struct world *w)
 	assert_int_equal(failed, 3);
 }
 
+/* More than are read whole for a list by status. */
+static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct world *w)
+{
+	enum { MANY = 10200 };
+	struct sl_new_chain *chains = calloc(MANY, sizeof *chains);
+	struct sl_started *out = calloc(MANY, sizeof *out);
+	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .ascending = 1, .scan = SCAN};
+	struct kit_ids got;
+	for (size_t i = 0; i < MANY; i++)
+		chains[i] = (struct sl_new_chain){.job = {.type = "new", .priority = -1}};
+	KIT_OK(w->k.ops->start(w->k.s, NULL, chains, MANY, out, NULL, err));
+	free(chains);
+	free(out);
+	begin(w);
+	kit_list(&w->k, &f, &got);
+	end(w, "the oldest of many that wait", 2 * SCAN, true);
+	assert_int_equal(got.n, 50);
+	assert_int_equal(got.ids[0], OLD + 1);
+	f.after = OLD + 60;
+	kit_list(&w->k, &f, &got);
+	assert_int_equal(got.n, 50);
+	assert_int_equal(got.ids[0], OLD + 61);
+}
+
 static void lists_of_a_large_sqlite_store_read_little(void **state)
 {
 	struct world w = {0};
@@ -236,6 +260,7 @@ static void lists_of_a_large_sqlite_store_read_little(void **state)
 	fill_sqlite(w.files.path);
 	assert_int_equal(sqlite3_open(w.files.path, &seen.explain), SQLITE_OK);
 	lists_read_little(&w);
+	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
 	(void)sqlite3_close(seen.explain);
 	seen.explain = NULL;
 	sqlite3_reset_auto_extension();

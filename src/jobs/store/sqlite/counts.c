@@ -35,24 +35,24 @@ struct counting {
 };
 
 /* The number that a statement answers; 0 for none. */
-static int ask(struct counting *x, enum sq_statement id, struct sl__sqlite_value v, int64_t *out)
+static int ask(struct sl__sqlite *c, enum sq_statement id, struct sl__sqlite_value v, int64_t *out, struct sl_err *err)
 {
 	sqlite3_stmt *s;
-	int rc = sl__sqlite_row(x->c, id, &v, 1, &s, x->err);
+	int rc = sl__sqlite_row(c, id, &v, 1, &s, err);
 	*out = rc > 0 ? sl__sqlite_i64(s, 0) : 0;
 	(void)sqlite3_reset(s);
 	return SL_MIN(rc, 0);
 }
 
 /* The smallest id in the ready queue of a type: the first of each priority is looked at. */
-static int oldest_ready(struct counting *x, const char *type, uint64_t *out)
+static int oldest_ready(struct sl__sqlite *c, const char *type, uint64_t *out, struct sl_err *err)
 {
 	int64_t solo = -1, priority = 0, least = 0;
 	int rc = 1, n = 0;
 	for (*out = 0; rc > 0 && n <= PRIORITIES_MAX; n++) {
 		sqlite3_stmt *s;
-		rc = sl__sqlite_row(x->c, SQ_READY_NEXT, SQ_VALUES(SQ_TEXT(type), SQ_INT(solo), SQ_INT(priority)), &s,
-				    x->err);
+		rc = sl__sqlite_row(c, SQ_READY_NEXT, SQ_VALUES(SQ_TEXT(type), SQ_INT(solo), SQ_INT(priority)), &s,
+				    err);
 		if (rc > 0) {
 			uint64_t id = sl__sqlite_u64(s, 2);
 			solo = sl__sqlite_i64(s, 0);
@@ -63,15 +63,35 @@ static int oldest_ready(struct counting *x, const char *type, uint64_t *out)
 	}
 	if (rc <= 0)
 		return rc;
-	rc = ask(x, SQ_READY_MIN, SQ_TEXT(type), &least);
+	rc = ask(c, SQ_READY_MIN, SQ_TEXT(type), &least, err);
 	*out = (uint64_t)least;
+	return rc;
+}
+
+static uint64_t older(uint64_t a, uint64_t b)
+{
+	return a == 0 || b == 0 ? a | b : SL_MIN(a, b);
+}
+
+int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err)
+{
+	sqlite3_stmt *s;
+	*out = 0;
+	int rc = sl__sqlite_bind(c, SQ_PENDING_TYPES, NULL, 0, &s, err);
+	while (rc == 0 && (rc = sl__sqlite_step(c, s, err)) > 0) {
+		uint64_t ready = 0;
+		*out = older(*out, sl__sqlite_u64(s, 2));
+		rc = sl__sqlite_i64(s, 1) > 0 ? oldest_ready(c, sl__sqlite_text(s, 0), &ready, err) : 0;
+		*out = older(*out, ready);
+	}
+	(void)sqlite3_reset(s);
 	return rc;
 }
 
 static int tell(struct counting *x, const struct type_count *t, struct sl_job_count count, uint64_t oldest)
 {
 	int64_t created_us = 0;
-	int rc = oldest != 0 ? ask(x, SQ_CREATED, SQ_INT(oldest), &created_us) : 0;
+	int rc = oldest != 0 ? ask(x->c, SQ_CREATED, SQ_INT(oldest), &created_us, x->err) : 0;
 	count.type = t->type;
 	count.paused = t->paused;
 	count.oldest_ms = created_us / 1000;
@@ -82,14 +102,12 @@ static int tell_pending(struct counting *x, const struct type_count *t)
 {
 	int64_t n = t->n[SQ_N_READY] + t->n[SQ_N_SCHED];
 	uint64_t oldest = 0;
-	int rc = t->n[SQ_N_READY] > 0 ? oldest_ready(x, t->type, &oldest) : 0;
-	if (t->oldest_sched != 0 && (oldest == 0 || t->oldest_sched < oldest))
-		oldest = t->oldest_sched;
+	int rc = t->n[SQ_N_READY] > 0 ? oldest_ready(x->c, t->type, &oldest, x->err) : 0;
 	const struct sl_job_count count = {.status = SL_JOB_PENDING,
 					   .count = (uint64_t)n,
 					   .due = (uint64_t)(t->n[SQ_N_READY] + t->sched_due),
 					   .retrying = (uint64_t)(t->n[SQ_N_READY_TRIED] + t->n[SQ_N_SCHED_TRIED])};
-	return rc != 0 ? rc : tell(x, t, count, oldest);
+	return rc != 0 ? rc : tell(x, t, count, older(oldest, t->oldest_sched));
 }
 
 static bool has_jobs(const struct type_count *t)

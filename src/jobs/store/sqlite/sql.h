@@ -164,9 +164,12 @@
 	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                         \
 	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                      \
 	  " LEFT JOIN run ON run.type=t.type ORDER BY t.type")                                                         \
-	X(READY_NEXT, "SELECT solo,priority,id FROM sluice_ready WHERE type=?1 AND (solo,priority)>(?2,?3)"            \
-		      " ORDER BY solo,priority,id LIMIT 1")                                                            \
+	/* The first of the next priority. The id takes the search behind all of the one before. */                    \
+	X(READY_NEXT, "SELECT solo,priority,id FROM sluice_ready WHERE type=?1"                                        \
+		      " AND (solo,priority,id)>(?2,?3,9223372036854775807) ORDER BY solo,priority,id LIMIT 1")         \
 	X(READY_MIN, "SELECT min(id) FROM sluice_ready WHERE type=?1")                                                 \
+	X(PENDING_TYPES, "SELECT c.type,c.ready,CASE WHEN c.sched>0 THEN (SELECT min(id) FROM sluice_sched s"          \
+			 " WHERE s.type=c.type) END FROM sluice_count c WHERE c.ready>0 OR c.sched>0")                 \
 	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                    \
 	/* ---- recurring schedules ---- */                                                                            \
 	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us)"                          \

@@ -237,6 +237,8 @@ int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
+/* The smallest id of all pending jobs; 0: there is none. */
+int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
 /* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
 int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
 void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
