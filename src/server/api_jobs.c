@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ingest.h"
 
-/* How many rows one question to the store looks at, and how many questions a request may ask. */
+/* How many rows one question to the store looks at, how many questions a request may ask, and after which time none. */
 #define SCAN 20000
 #define QUESTIONS 5
+#define ENOUGH_MS 100
 
 /* ---- lists ---- */
 
@@ -41,11 +43,19 @@ static int add_chain(const struct sl_chain *chain, void *ctx)
 	return l->out.failed ? SL_ENOMEM : 0;
 }
 
+static int64_t mono_ms(void)
+{
+	struct timespec t;
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 /* Goes on over stretches without a match, but not for long. */
 static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, struct listing *l, uint64_t *reached,
 		     struct sl_err *err)
 {
 	uint32_t limit = f->f.limit;
+	int64_t until_ms = mono_ms() + ENOUGH_MS;
 	int rc = 0;
 	f->f.scan = SCAN;
 	f->f.reached = reached;
@@ -54,7 +64,7 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f->f, add_chain, l, err)
 			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
 		f->f.after = *reached;
-		if (*reached == 0)
+		if (*reached == 0 || mono_ms() >= until_ms)
 			break;
 	}
 	return rc;

@@ -223,6 +223,27 @@ static void checksums_and_incarnations_keep_all_their_bits(void **state)
 	assert_int_equal(rows.r[0].incarnation, 0xffffff);
 }
 
+/* A sender may write any number there. */
+static void times_beyond_what_a_store_can_keep_are_cut_to_it(void **state)
+{
+	struct kit *k = *state;
+	struct sl_event_row e[4] = {event("s", 1), event("s", 2), event("s", 3), event("s", 4)};
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	struct rows rows;
+	e[0].ts_ms = INT64_MAX;
+	e[1].ts_ms = INT64_MIN;
+	e[2].ts_ms = INT64_MAX / 1000 + 1;
+	e[3].ts_ms = INT64_MIN / 1000 - 1;
+	KIT_OK(k->ops->events_append(k->s, e, 4, &mark, 1, NULL, err));
+	read_all(k, 0, 0, 10, &rows);
+	assert_int_equal(rows.n, 4);
+	for (size_t i = 0; i < 4; i++)
+		if (i % 2 == 0)
+			assert_true(rows.r[i].ts_ms > INT64_C(9000000000000)); /* in the year 2255 */
+		else
+			assert_true(rows.r[i].ts_ms < 0);
+}
+
 static void events_are_read_by_job_from_an_offset_and_at_most_so_many(void **state)
 {
 	struct kit *k = *state;
@@ -328,6 +349,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(marks_alone_skip_and_tell),
 	cmocka_unit_test(streams_and_incarnations_have_marks_of_their_own),
 	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
+	cmocka_unit_test(times_beyond_what_a_store_can_keep_are_cut_to_it),
 	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
 	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
 	cmocka_unit_test(an_event_of_the_last_attempt_is_not_late_when_the_job_has_ended),

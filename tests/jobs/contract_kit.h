@@ -173,6 +173,7 @@ struct contract_tests contract_settle_tests(void);
 struct contract_tests contract_chain_tests(void);
 struct contract_tests contract_admin_tests(void);
 struct contract_tests contract_list_tests(void);
+struct contract_tests contract_counts_tests(void);
 struct contract_tests contract_look_tests(void);
 struct contract_tests contract_event_tests(void);
 struct contract_tests contract_tx_tests(void);

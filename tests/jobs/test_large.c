@@ -34,12 +34,13 @@ static void fill_sqlite(const char *path)
 			  "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,priority,flags,created_us,"
 			  "blockers_open,started_us,ended_us,error,input) SELECT n,n,CASE n WHEN 70000 THEN 'rare' "
 			  "ELSE 'old'"
-			  " END," STATUS_OF("n") ",1,1,0,0,1000000+n,0,2000000+n,3000000+n,"
-						 "CASE WHEN n%50000=0 THEN 'broken'||char(10)||n END,'\"some input to "
-						 "read, needle '||n||'\"' FROM n;"
-						 "INSERT INTO sluice_tally SELECT type,status,count(*) FROM sluice_job "
-						 "GROUP BY 1,2;"
-						 "UPDATE sluice_meta SET value=150001 WHERE name='next_id'"),
+			  " END," STATUS_OF(
+				  "n") ",1,1,0,0,1000000+n,0,2000000+n,3000000+n,"
+				       "CASE WHEN n%50000=0 THEN 'broken'||char(10)||n END,'\"some input to "
+				       "read, needle '||n||'\"' FROM n;"
+				       "INSERT INTO sluice_count SELECT type,0,0,0,0,0,sum(status=4),sum(status=5),"
+				       "sum(status=6) FROM sluice_job GROUP BY 1;"
+				       "UPDATE sluice_meta SET value=150001 WHERE name='next_id'"),
 		SQLITE_OK);
 }
 
@@ -225,6 +226,30 @@ static void lists_read_little(struct world *w)
 	assert_int_equal(failed, 3);
 }
 
+/* More than are read whole for a list by status. */
+static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct world *w)
+{
+	enum { MANY = 10200 };
+	struct sl_new_chain *chains = calloc(MANY, sizeof *chains);
+	struct sl_started *out = calloc(MANY, sizeof *out);
+	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .ascending = 1, .scan = SCAN};
+	struct kit_ids got;
+	for (size_t i = 0; i < MANY; i++)
+		chains[i] = (struct sl_new_chain){.job = {.type = "new", .priority = -1}};
+	KIT_OK(w->k.ops->start(w->k.s, NULL, chains, MANY, out, NULL, err));
+	free(chains);
+	free(out);
+	begin(w);
+	kit_list(&w->k, &f, &got);
+	end(w, "the oldest of many that wait", 2 * SCAN, true);
+	assert_int_equal(got.n, 50);
+	assert_int_equal(got.ids[0], OLD + 1);
+	f.after = OLD + 60;
+	kit_list(&w->k, &f, &got);
+	assert_int_equal(got.n, 50);
+	assert_int_equal(got.ids[0], OLD + 61);
+}
+
 static void lists_of_a_large_sqlite_store_read_little(void **state)
 {
 	struct world w = {0};
@@ -235,6 +260,7 @@ static void lists_of_a_large_sqlite_store_read_little(void **state)
 	fill_sqlite(w.files.path);
 	assert_int_equal(sqlite3_open(w.files.path, &seen.explain), SQLITE_OK);
 	lists_read_little(&w);
+	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
 	(void)sqlite3_close(seen.explain);
 	seen.explain = NULL;
 	sqlite3_reset_auto_extension();

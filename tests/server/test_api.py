@@ -408,6 +408,16 @@ class Running(ApiTest):
         self.assertFalse(self.api("GET", "/types")["items"][0]["paused"])
         self.api.refused("POST", "/types/{type}/pause", type="no good", says="type")
 
+    def test_a_paused_type_without_jobs_is_shown(self):
+        self.begin("a/b")
+        self.api("POST", "/types/{type}/pause", type="quiet")
+        busy, quiet = self.api("GET", "/types")["items"]
+        self.assertEqual((busy["type"], busy["paused"], busy["pending"]), ("a/b", False, 1))
+        self.assertEqual((quiet.pop("type"), quiet.pop("paused"), quiet.pop("oldest_at")), ("quiet", True, None))
+        self.assertEqual(set(quiet.values()), {0})
+        self.api("POST", "/types/{type}/resume", {}, type="quiet")
+        self.assertEqual([t["type"] for t in self.api("GET", "/types")["items"]], ["a/b"])
+
     def test_schedules_are_put_listed_and_deleted(self):
         cron = self.api("PUT", "/cron/{name}", {"spec": "30 2 * * *", "type": "t", "input": {"a": 0.1}, "priority": 2, "catch_up": True}, name="nightly")
         self.assertEqual((cron["name"], cron["spec"], cron["input"], cron["priority"], cron["catch_up"]), ("nightly", "30 2 * * *", {"a": 0.1}, 2, True))

@@ -306,17 +306,36 @@ static void count_job(struct memstore *ms, const struct mem_job *job, struct sl_
 		c->oldest_ms = job->created_ms;
 }
 
+static struct sl_job_count *add_row(struct memstore *ms, struct mem_vec *rows, const char *type,
+				    enum sl_job_status status)
+{
+	struct sl_job_count *row = mem_push(rows);
+	row->type = type;
+	row->status = status;
+	row->paused = mem_paused(ms, type);
+	return row;
+}
+
 static struct sl_job_count *count_row(struct memstore *ms, struct mem_vec *rows, const struct mem_job *job)
 {
 	enum sl_job_status status = mem_status(ms, job);
 	MEM_EACH(*rows, struct sl_job_count, row)
 	if (row->status == status && strcmp(row->type, job->type) == 0)
 		return row;
-	struct sl_job_count *row = mem_push(rows);
-	row->type = job->type;
-	row->status = status;
-	row->paused = mem_paused(ms, job->type);
-	return row;
+	return add_row(ms, rows, job->type, status);
+}
+
+/* A paused type without jobs has a row all the same. */
+static void add_paused(struct memstore *ms, struct mem_vec *rows)
+{
+	for (size_t i = 0; i < ms->s.paused.n; i++) {
+		const char *type = *MEM_AT(ms->s.paused, const char *, i);
+		bool found = false;
+		MEM_EACH(*rows, struct sl_job_count, row)
+		found = found || strcmp(row->type, type) == 0;
+		if (!found)
+			(void)add_row(ms, rows, type, SL_JOB_PENDING);
+	}
 }
 
 int mem_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
@@ -329,6 +348,7 @@ int mem_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
 	if (!job->gone)
 		count_job(ms, job, count_row(ms, &rows, job));
+	add_paused(ms, &rows);
 	for (size_t i = 0; i < rows.n && rc == 0; i++)
 		rc = fn(MEM_AT(rows, struct sl_job_count, i), ctx);
 	free(rows.items);

@@ -190,7 +190,7 @@ struct sl_event_stream {
 	int64_t last_ms; /* ts_ms of the newest of its events that is kept; 0: none is */
 };
 
-/* Per type and status. */
+/* Per type and status. A paused type that has no job is told as pending, with 0. */
 struct sl_job_count {
 	const char *type;
 	enum sl_job_status status;

@@ -161,6 +161,14 @@ static int compare_known(struct pg_call *call, const struct append *a, struct sl
 	return 0;
 }
 
+/* Any number may stand there. The server has no time before 4714 BC, and would refuse the others along with it; 0 would
+ * be none. */
+static int64_t event_ms(const struct sl_event_row *e)
+{
+	const int64_t first_ms = -INT64_C(210866803200000);
+	return e->ts_ms == 0 ? 1 : SL_MAX(e->ts_ms, first_ms);
+}
+
 static void send_fresh(struct pg_call *call, const struct append *a)
 {
 	struct sl__pg_params *p = &call->params;
@@ -170,7 +178,7 @@ static void send_fresh(struct pg_call *call, const struct append *a)
 	EACH(a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->attempt));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->type));
 	/* 1 ms after the beginning of time rather than no time at all. */
-	EACH(a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, e->ts_ms != 0 ? e->ts_ms : 1));
+	EACH(a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, event_ms(e)));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial != 0));
 	sl__pg_add_int8(p, (int64_t)a->n_fresh);

@@ -148,7 +148,11 @@ static void put_question(struct list *l, uint32_t mask, bool statuses)
 	    statuses && HAS(mask, SL_JOB_BLOCKED) ? ", " COUNT_SOME("{s}.blocker b WHERE NOT b.done") : ", 0::bigint");
 	if (l->filter->scan == 0)
 		return;
-	put_scan_end(l, 0);
+	/* The walk along all ids ends there; it is not asked for where the statuses alone will decide. */
+	if (statuses && !HAS(mask, SL_JOB_PENDING) && !HAS(mask, SL_JOB_BLOCKED))
+		put(l, ", NULL::bigint");
+	else
+		put_scan_end(l, 0);
 	for (enum sl_job_status status = SL_JOB_FAILED; status <= SL_JOB_CANCELLED; status++)
 		if (statuses && HAS(mask, status))
 			put_scan_end(l, status);

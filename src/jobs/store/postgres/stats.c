@@ -19,10 +19,11 @@ static const char counts_sql[] =
 	"c AS (SELECT j.type, j.status::integer, count(*) AS n, count(*) FILTER (WHERE j.status = 2 AND j.due) AS due,"
 	" count(*) FILTER (WHERE j.status = 2 AND j.attempt > 0) AS retrying, min(j.created_at) AS oldest"
 	" FROM j GROUP BY 1, 2 UNION ALL SELECT type, status, sum(n)::bigint, 0, 0, NULL FROM {s}.tally"
-	" GROUP BY 1, 2 HAVING sum(n) > 0)"
+	" GROUP BY 1, 2 HAVING sum(n) > 0),"
+	"p AS (SELECT p.type FROM {s}.paused p WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.type = p.type))"
 	" SELECT c.type, c.status, c.n, c.due, c.retrying, c.oldest,"
 	" EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = c.type), (SELECT count(*) FROM {s}.tally)"
-	" FROM c ORDER BY 1, 2";
+	" FROM (SELECT * FROM c UNION ALL SELECT type, 2, 0, 0, 0, NULL FROM p) c ORDER BY 1, 2";
 
 /* What others are folding, or have not committed, stays as it is. The sum is the same before and after. */
 static void fold(struct pg_store *s)

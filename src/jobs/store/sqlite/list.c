@@ -22,6 +22,7 @@ struct listing {
 	bool chains;
 	bool by_status; /* the jobs are found by their statuses, not along the ids */
 	uint32_t limit;
+	uint64_t after;   /* the cursor, or a later place before which there is nothing */
 	uint64_t floor;   /* do not look beyond this id; 0: no bound */
 	uint64_t n, last; /* listed, and the last of them */
 };
@@ -103,6 +104,19 @@ static int is_small(struct sl__sqlite *c, enum sl_job_status status, bool *small
 	return SL_MIN(rc, 0);
 }
 
+/* Many wait, and the oldest of them are wanted: what ended before those is not walked through. A chain may be older
+ * than the job that it is at. */
+static int skip_ended(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
+{
+	uint64_t oldest = 0;
+	if (l->chains || !l->filter->ascending)
+		return 0;
+	int rc = sl__sq_oldest_pending(c, &oldest, err);
+	if (rc == 0 && oldest > l->after + 1)
+		l->after = oldest - 1;
+	return rc;
+}
+
 static int choose(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 {
 	uint32_t mask = l->filter->statuses & ALL_STATUSES;
@@ -112,6 +126,8 @@ static int choose(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 		rc = is_small(c, SL_JOB_PENDING, &l->by_status, err);
 	if (rc == 0 && l->by_status && HAS(mask, SL_JOB_BLOCKED))
 		rc = is_small(c, SL_JOB_BLOCKED, &l->by_status, err);
+	if (rc == 0 && !l->by_status && mask == 1u << SL_JOB_PENDING)
+		rc = skip_ended(l, c, err);
 	return rc;
 }
 
@@ -119,9 +135,9 @@ static int choose(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 static void put_range(struct listing *l, const char *id)
 {
 	const struct sl_job_filter *f = l->filter;
-	if (f->after != 0) {
+	if (l->after != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s%s?", id, f->ascending ? ">" : "<");
-		value(l, SQ_INT(f->after));
+		value(l, SQ_INT(l->after));
 	}
 	if (l->floor != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s%s?", id, f->ascending ? "<=" : ">=");
@@ -257,11 +273,11 @@ static void where_created(struct listing *l)
 {
 	if (l->filter->created_from_ms != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s.created_us>=?", l->at);
-		value(l, SQ_INT(l->filter->created_from_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->created_from_ms)));
 	}
 	if (l->filter->created_to_ms != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s.created_us<?", l->at);
-		value(l, SQ_INT(l->filter->created_to_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->created_to_ms)));
 	}
 }
 
@@ -269,11 +285,11 @@ static void where_ended(struct listing *l)
 {
 	if (l->filter->ended_from_ms != 0) {
 		text(l, " AND j.ended_us>=?");
-		value(l, SQ_INT(l->filter->ended_from_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->ended_from_ms)));
 	}
 	if (l->filter->ended_to_ms != 0) {
 		text(l, " AND j.ended_us<?");
-		value(l, SQ_INT(l->filter->ended_to_ms * 1000));
+		value(l, SQ_INT(sq_us(l->filter->ended_to_ms)));
 	}
 }
 
@@ -377,6 +393,7 @@ static int list(struct sq_store *store, const struct sl_job_filter *filter, sl_j
 	if (rc != 0)
 		return rc;
 	l.at = l.chains ? "h" : "j";
+	l.after = l.filter->after;
 	l.limit = l.filter->limit == 0 ? LIMIT_DEFAULT : SL_MIN(l.filter->limit, LIMIT_MAX);
 	sl__buf_init(&l.sql, &store->env);
 	sl__buf_init(&l.values, &store->env);

@@ -60,8 +60,13 @@
 	X(READY_TAKE, "DELETE FROM sluice_ready WHERE type=?1 AND solo=?2 AND priority=?3 AND id=?4")                  \
 	X(SCHED_PUT, "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried) VALUES(?1,?2,?3,?4,?5,?6)")         \
 	X(SCHED_TAKE, "DELETE FROM sluice_sched WHERE type=?1 AND due_us=?2 AND id=?3")                                \
-	X(TALLY, "INSERT INTO sluice_tally(type,status,n) VALUES(?1,?2,?3)"                                            \
-		 " ON CONFLICT(type,status) DO UPDATE SET n=n+excluded.n")                                             \
+	/* The columns in the order of enum sq_kind. */                                                                \
+	X(COUNT, "INSERT INTO sluice_count(type,blocked,ready,ready_tried,sched,sched_tried,completed,failed,"         \
+		 "cancelled) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT(type) DO UPDATE SET"                       \
+		 " blocked=blocked+excluded.blocked,ready=ready+excluded.ready,"                                       \
+		 "ready_tried=ready_tried+excluded.ready_tried,sched=sched+excluded.sched,"                            \
+		 "sched_tried=sched_tried+excluded.sched_tried,completed=completed+excluded.completed,"                \
+		 "failed=failed+excluded.failed,cancelled=cancelled+excluded.cancelled")                               \
 	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,fence,attempt,outcome,worker,error,started_us,ended_us)"     \
 		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                             \
 	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,charged FROM r WHERE fence=?2")                     \
@@ -96,8 +101,10 @@
 	X(SCHED_DUE, "SELECT due_us,id,priority,solo,tried FROM sluice_sched WHERE type=?1 AND due_us<=?2"             \
 		     " ORDER BY due_us,id LIMIT ?3")                                                                   \
 	X(SCHED_TAKE_UPTO, "DELETE FROM sluice_sched WHERE type=?1 AND (due_us,id)<=(?2,?3)")                          \
-	X(READY_SOLO, "SELECT priority,id FROM sluice_ready WHERE type=?1 AND solo=1 ORDER BY priority,id LIMIT 1")    \
-	X(READY_LIST, "SELECT priority,id FROM sluice_ready WHERE type=?1 AND solo=0 ORDER BY priority,id LIMIT ?2")   \
+	X(READY_SOLO, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=1"                            \
+		      " ORDER BY priority,id LIMIT 1")                                                                 \
+	X(READY_LIST, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=0"                            \
+		      " ORDER BY priority,id LIMIT ?2")                                                                \
 	X(READY_TAKE_UPTO, "DELETE FROM sluice_ready WHERE type=?1 AND solo=0 AND (priority,id)<=(?2,?3)")             \
 	X(READY_ANY, "SELECT 1 FROM sluice_ready WHERE type=?1 LIMIT 1")                                               \
 	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,attempt,priority,flags,created_us,due_us"                \
@@ -145,16 +152,25 @@
 		    " ORDER BY fence")                                                                                 \
 	X(ATTEMPT_NOW, "WITH " SQ_LEASED_1 " SELECT j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,"           \
 		       "r.worker,r.claimed_us,r.charged" SQ_JOB_FROM " WHERE j.id=?1")                                 \
-	X(COUNTS, "WITH " SQ_LEASED ", c(type,status,n,due,tried,oldest) AS ("                                         \
-		  " SELECT type,2,count(*),sum(due),sum(tried),min(id) FROM ("                                         \
-		  "  SELECT type,1 AS due,tried,id FROM sluice_ready UNION ALL"                                        \
-		  "  SELECT type,due_us<=?1,tried,id FROM sluice_sched) GROUP BY type"                                 \
-		  " UNION ALL SELECT j.type,3,count(*),0,0,min(j.id) FROM r"                                           \
-		  "  JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type"                \
-		  " UNION ALL SELECT type,1,count(*),0,0,min(id) FROM sluice_job WHERE status=1 GROUP BY type"         \
-		  " UNION ALL SELECT type,status,n,0,0,NULL FROM sluice_tally WHERE n<>0)"                             \
-		  "SELECT type,status,n,due,tried,(SELECT created_us FROM sluice_job WHERE id=oldest),"                \
-		  "EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=c.type) FROM c ORDER BY type,status")             \
+	X(COUNTS,                                                                                                      \
+	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"            \
+	  " JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type),"                       \
+	  "t AS (SELECT type FROM sluice_count UNION SELECT type FROM run UNION SELECT type FROM sluice_paused)"       \
+	  " SELECT t.type,coalesce(blocked,0),coalesce(ready,0),coalesce(ready_tried,0),coalesce(sched,0),"            \
+	  "coalesce(sched_tried,0),coalesce(completed,0),coalesce(failed,0),coalesce(cancelled,0),"                    \
+	  "coalesce(run.n,0),EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=t.type),"                               \
+	  "CASE WHEN sched>0 THEN (SELECT count(*) FROM sluice_sched s WHERE s.type=t.type AND s.due_us<=?1)"          \
+	  " ELSE 0 END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"                    \
+	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                         \
+	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                      \
+	  " LEFT JOIN run ON run.type=t.type ORDER BY t.type")                                                         \
+	/* The first of the next priority. The id takes the search behind all of the one before. */                    \
+	X(READY_NEXT, "SELECT solo,priority,id FROM sluice_ready WHERE type=?1"                                        \
+		      " AND (solo,priority,id)>(?2,?3,9223372036854775807) ORDER BY solo,priority,id LIMIT 1")         \
+	X(READY_MIN, "SELECT min(id) FROM sluice_ready WHERE type=?1")                                                 \
+	X(PENDING_TYPES, "SELECT c.type,c.ready,CASE WHEN c.sched>0 THEN (SELECT min(id) FROM sluice_sched s"          \
+			 " WHERE s.type=c.type) END FROM sluice_count c WHERE c.ready>0 OR c.sched>0")                 \
+	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                    \
 	/* ---- recurring schedules ---- */                                                                            \
 	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us)"                          \
 		    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"                \

@@ -104,7 +104,6 @@ int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, e
 		 const struct sl_store_listen *listen, struct sl_err *err)
 {
 	memset(op, 0, offsetof(struct sq_op, tally));
-	op->n_tally = 0;
 	op->store = s;
 	op->tx = tx;
 	op->listen = listen;

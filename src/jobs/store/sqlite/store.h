@@ -49,10 +49,23 @@ struct sl_store_tx {
 	int caller_synchronous;   /* to be set again, when it is joined; -1: untouched */
 };
 
-/* How many jobs of a type came to a final status, or left it: written once, at the end of an operation. */
+/* What is counted, as the columns of sluice_count. Jobs under a lease are not: the leases are read for them. */
+enum sq_kind {
+	SQ_N_BLOCKED,
+	SQ_N_READY,
+	SQ_N_READY_TRIED, /* of those in sluice_ready */
+	SQ_N_SCHED,
+	SQ_N_SCHED_TRIED,
+	SQ_N_COMPLETED,
+	SQ_N_FAILED,
+	SQ_N_CANCELLED,
+	SQ_KINDS
+};
+
+/* How many jobs of a type came to be of a kind, or ceased to be: written once, at the end of an operation. */
 struct sq_tally {
 	char type[SQ_TYPE_BYTES];
-	int64_t by_status[SL_JOB_STATUS_COUNT + 1];
+	int64_t n[SQ_KINDS];
 };
 
 struct sq_op {
@@ -63,8 +76,8 @@ struct sq_op {
 	struct sl_err *err;
 	int64_t now_us;
 	bool defer_ready; /* new jobs that are due get into the queue at once, at the end: sl__sq_start */
-	struct sq_tally tally[4];
-	size_t n_tally;
+	size_t n_tally, last_tally;
+	struct sq_tally tally[16]; /* the first n_tally of them are set */
 };
 
 /* What may be lost in a power cut, because losing it only runs a job again. */
@@ -131,8 +144,12 @@ int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued);
 /* Everything that the end of a chain at this job brings: the key, the watchers and, when completed, the jobs it opens.
  */
 int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_status status);
-/* Count a job of the type into (+1) or out of (-1) a final status. */
-int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, int by);
+/* Count jobs of the type into (+) or out of (-) a kind. */
+int sl__sq_count(struct sq_op *op, const char *type, enum sq_kind kind, int64_t by);
+/* The same for a queue, kind SQ_N_READY or SQ_N_SCHED, and how many of them were tried before. */
+int sl__sq_count_queued(struct sq_op *op, const char *type, enum sq_kind queue, int64_t by, int64_t tried_by);
+/* The kind that a status is: any but pending and running. */
+enum sq_kind sl__sq_kind(enum sl_job_status status);
 int sl__sq_count_flush(struct sq_op *op);
 /* A line of the history for an attempt that began with the row's fence. */
 int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
@@ -143,13 +160,20 @@ int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum s
 void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
 void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
 
+/* A time or a span that somebody gave, who may have given anything: cut to some 70,000 years, so that neither this nor
+ * a sum with the present time overflows. */
+static inline int64_t sq_us(int64_t ms)
+{
+	const int64_t most_ms = INT64_MAX / 4000;
+	return SL_MAX(SL_MIN(ms, most_ms), -most_ms) * 1000;
+}
+
 /* 0: at once. */
 static inline int64_t sq_due_us(const struct sq_op *op, int64_t at_ms, int64_t delay_ms)
 {
-	const int64_t most_ms = INT64_MAX / 4000; /* some 70,000 years */
 	if (at_ms != 0)
-		return SL_MAX(SL_MIN(at_ms, most_ms), 0) * 1000;
-	return delay_ms > 0 ? op->now_us + SL_MIN(delay_ms, most_ms) * 1000 : 0;
+		return SL_MAX(sq_us(at_ms), 0);
+	return delay_ms > 0 ? op->now_us + sq_us(delay_ms) : 0;
 }
 
 /* ---- settle.c, claim.c ---- */
@@ -213,6 +237,8 @@ int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
+/* The smallest id of all pending jobs; 0: there is none. */
+int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
 /* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
 int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
 void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
