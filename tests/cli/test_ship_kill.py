@@ -101,6 +101,7 @@ class Killed(ShipTest):
         self.ok(*(a for a in self.args(to) if a != "--follow"))
         found = collections.defaultdict(list)
         for line in arrived():
+            self.assertRegex(line, r"^[abc]\.log \d+ x*$")  # nothing is joined of two lines
             name, number, _ = line.split(" ")
             found[name].append(int(number))
         lines, rotations = sum(w.lines for w in self.writers), sum(w.rotations for w in self.writers)
