@@ -12,7 +12,7 @@ _sluice_options() {
 		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
 			--access-log= --audit=
 		;;
-	demo) echo --keep --listen= --chains= ;;
+	demo) echo --keep --listen= --chains= --patience= --json ;;
 	'config list') echo --json ;;
 	run) echo --store= --detach --wal= --server= --token-file= --ca-file= --flush-timeout= ;;
 	enqueue) echo --store= --key= --key-scope= --key-window= --at= --in= --priority= --after= --bulk= --json ;;

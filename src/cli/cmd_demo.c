@@ -27,7 +27,7 @@
 #define CUT_MS 4000
 #define ROW_MS 1000
 #define LOOK_MS 100
-#define PATIENCE_MS 120000 /* without any progress */
+#define TICK_MS 200 /* between two looks of the last row, on a terminal */
 
 enum { KILLED, STOPPED, N_WORKERS = 4, N_ALL = N_WORKERS + 1 };
 
@@ -49,6 +49,10 @@ struct demo {
 	int64_t begun_ms, row_ms, stopped_ms, cut_ms, moved_ms;
 	uint64_t moved;
 	int stage;
+	int json;    /* nothing but the result is printed */
+	int live;    /* on a terminal: the last row is drawn anew until it has news */
+	int drawn;   /* it is there, without its end */
+	int started; /* there is something to look at in the folder */
 	const char *news;
 };
 
@@ -148,8 +152,18 @@ static int count(struct demo *d)
 
 static void table_head(struct demo *d)
 {
-	out_printf(&d->cli->out, "\n%6s  %15s  %7s  %7s  %9s  %7s  %s\n", "time", "jobs done", "running", "written",
-		   "delivered", "network", "");
+	if (!d->json)
+		out_printf(&d->cli->out, "\n%6s  %15s  %7s  %7s  %9s  %7s  %s\n", "time", "jobs done", "running",
+			   "written", "delivered", "network", "");
+}
+
+/* A row that is drawn in place is made an end of. */
+static void table_end(struct demo *d)
+{
+	if (d->drawn)
+		out_str(&d->cli->out, "\n");
+	d->drawn = 0;
+	(void)out_flush(&d->cli->out);
 }
 
 static void table_row(struct demo *d)
@@ -157,16 +171,18 @@ static void table_row(struct demo *d)
 	int64_t now = text_now_ms();
 	size_t on_way = d->ledger.n > d->delivered.n ? d->ledger.n - d->delivered.n : 0;
 
-	if (!d->news && now < d->row_ms + ROW_MS)
+	if (d->json || (!d->news && now < d->row_ms + (d->live ? TICK_MS : ROW_MS)))
 		return;
-	out_printf(&d->cli->out, "%4lld s  %7" PRIu64 "/%7" PRIu64 "  %7" PRIu64 "  %7zu  %9zu  %7s  %s",
-		   (long long)(now - d->begun_ms) / 1000, d->now.completed, d->total, d->now.running, d->ledger.n,
-		   d->delivered.n, d->relay.cut ? "cut" : "up", d->news ? d->news : "");
+	out_printf(&d->cli->out, "%s%4lld s  %7" PRIu64 "/%7" PRIu64 "  %7" PRIu64 "  %7zu  %9zu  %7s  %s",
+		   d->live ? "\r\033[K" : "", (long long)(now - d->begun_ms) / 1000, d->now.completed, d->total,
+		   d->now.running, d->ledger.n, d->delivered.n, d->relay.cut ? "cut" : "up", d->news ? d->news : "");
 	if (!d->news && on_way > 100)
-		out_printf(&d->cli->out, "%zu lines wait in the workers' logs", on_way);
-	out_str(&d->cli->out, "\n");
-	(void)out_flush(&d->cli->out);
+		out_printf(&d->cli->out, "%zu lines wait in logs", on_way);
+	d->drawn = 1;
 	d->row_ms = now;
+	if (d->news || !d->live)
+		table_end(d);
+	(void)out_flush(&d->cli->out);
 	d->news = NULL;
 }
 
@@ -221,11 +237,11 @@ static int gave_up(struct demo *d)
 	int64_t now = text_now_ms();
 	uint64_t progress = d->now.completed + d->ledger.n + d->delivered.n + (uint64_t)d->stage;
 
-	if (progress != d->moved || !d->moved_ms) {
+	if (progress != d->moved || !d->moved_ms || d->relay.cut) {
 		d->moved = progress;
 		d->moved_ms = now;
 	}
-	return now > d->moved_ms + PATIENCE_MS;
+	return now > d->moved_ms + opt_num(d->args, "patience");
 }
 
 static int river_is_clear(struct demo *d)
@@ -250,12 +266,15 @@ static int watch(struct demo *d)
 		table_row(d);
 		if (rc || river_is_clear(d) || d->now.failed)
 			break;
-		if (gave_up(d)) {
-			cli_say(d->cli, SL_LOG_ERROR, "nothing has moved for two minutes; see %s", d->place.dir);
-			rc = EXIT_INTERNAL;
+		if (gave_up(d)) { /* the count tells what is missing */
+			table_end(d);
+			cli_say(d->cli, SL_LOG_ERROR, "nothing has moved for %lld s; see %s",
+				(long long)opt_num(d->args, "patience") / 1000, d->place.dir);
+			break;
 		}
 		(void)poll(&stop, 1, LOOK_MS);
 	}
+	table_end(d);
 	return rc ? rc : stop_requested() ? cli_interrupted(d->cli) : 0;
 }
 
@@ -309,9 +328,36 @@ static int tally_jobs(struct demo *d, struct tally *t)
 	return 0;
 }
 
-static int report(struct demo *d)
+static void print_json(struct demo *d, const struct tally *t, const struct demodiff *diff)
+{
+	out_printf(&d->cli->out,
+		   "{\"jobs\":%" PRIu64 ",\"completed_once\":%" PRIu64 ",\"attempts\":%" PRIu64
+		   ",\"taken_over\":%" PRIu64 ",\"lines_written\":%zu,\"lines_delivered\":%zu,\"lost\":%zu"
+		   ",\"duplicated\":%zu,\"seconds\":%.1f}\n",
+		   t->jobs, t->completed - t->not_once, t->attempts, t->taken_over, d->ledger.n, d->delivered.n,
+		   diff->lost, diff->duplicated, (double)(text_now_ms() - d->begun_ms) / 1000);
+}
+
+static void print_count(struct demo *d, const struct tally *t, const struct demodiff *diff, int good)
 {
 	struct out *out = &d->cli->out;
+
+	out_printf(out, "\n  %-18s %9" PRIu64 "   %" PRIu64 " completed, each once\n", "jobs", t->jobs,
+		   t->completed - t->not_once);
+	out_printf(out, "  %-18s %9" PRIu64 "   %" PRIu64 " taken over from the killed and the stopped worker\n",
+		   "attempts", t->attempts, t->taken_over);
+	out_printf(out, "  %-18s %9zu   noted by the commands themselves\n", "lines written", d->ledger.n);
+	out_printf(out, "  %-18s %9zu   %zu of them written in the very moment of a kill, before they were noted\n",
+		   "lines delivered", d->delivered.n, diff->unnoted);
+	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff->lost, diff->example ? "   such as: " : "",
+		   diff->example ? diff->example : "");
+	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff->duplicated);
+	out_printf(out, "%s %lld s.\n", good ? "Nothing lost, nothing doubled." : "SOMETHING WENT WRONG.",
+		   (long long)(text_now_ms() - d->begun_ms) / 1000);
+}
+
+static int report(struct demo *d)
+{
 	struct demodiff diff;
 	struct tally t;
 	int rc = count(d), good;
@@ -321,17 +367,12 @@ static int report(struct demo *d)
 		return rc;
 	demolines_compare(&d->ledger, &d->delivered, &diff);
 	good = !diff.lost && !diff.duplicated && !t.not_once && t.completed == t.jobs && t.jobs == d->total;
-	out_printf(out, "\n  %-18s %9" PRIu64 "   %" PRIu64 " completed, each once\n", "jobs", t.jobs,
-		   t.completed - t.not_once);
-	out_printf(out, "  %-18s %9" PRIu64 "   %" PRIu64 " taken over from the killed and the stopped worker\n",
-		   "attempts", t.attempts, t.taken_over);
-	out_printf(out, "  %-18s %9zu   noted by the commands themselves\n", "lines written", d->ledger.n);
-	out_printf(out, "  %-18s %9zu   %zu of them written in the very moment of a kill, before they were noted\n",
-		   "lines delivered", d->delivered.n, diff.unnoted);
-	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff.lost, diff.example ? "   such as: " : "",
-		   diff.example ? diff.example : "");
-	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff.duplicated);
-	out_printf(out, "%s\n", good ? "Nothing lost, nothing doubled." : "SOMETHING WENT WRONG.");
+	if (d->json)
+		print_json(d, &t, &diff);
+	else
+		print_count(d, &t, &diff, good);
+	if (!good && !d->json)
+		out_printf(&d->cli->out, "The folder stays: %s\n", d->place.dir);
 	return good ? EXIT_OK : EXIT_INTERNAL;
 }
 
@@ -356,6 +397,7 @@ static int start_all(struct demo *d)
 
 	rc = rc ? rc : demoproc_server(d->cli, &d->place, &d->server, opt_str(d->args, "listen"));
 	rc = rc ? rc : open_store(d);
+	d->started = !rc;
 	if (rc)
 		return rc;
 	failed = demorelay_start(&d->relay, d->server.port);
@@ -364,11 +406,13 @@ static int start_all(struct demo *d)
 		return EXIT_INTERNAL;
 	}
 	rc = enqueue(d);
-	out_printf(&d->cli->out,
-		   "A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64
-		   " jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to the "
-		   "last.\n",
-		   d->server.port, d->total);
+	if (!d->json)
+		out_printf(
+			&d->cli->out,
+			"A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64
+			" jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to the "
+			"last.\n",
+			d->server.port, d->total);
 	(void)out_flush(&d->cli->out);
 	for (int i = 0; !rc && i < N_WORKERS; i++)
 		rc = start_worker(d, i);
@@ -383,7 +427,7 @@ static int stop_workers(struct demo *d)
 		demoproc_ask_to_end(&d->workers[i]);
 	for (int i = 0; i < N_ALL; i++)
 		bad |= demoproc_wait(&d->workers[i]) != 0 && i != KILLED;
-	if (bad)
+	if (bad && !stop_requested())
 		cli_say(d->cli, SL_LOG_ERROR, "a worker did not end well; see %s", d->place.dir);
 	return bad ? EXIT_INTERNAL : 0;
 }
@@ -392,29 +436,41 @@ static void keep(struct demo *d)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
 
-	out_printf(&d->cli->out, "\nThe server stays until Ctrl-C: http://127.0.0.1:%d/\n", d->server.port);
+	if (d->json) /* the result stays alone on standard output */
+		cli_say(d->cli, SL_LOG_WARN, "the server stays until Ctrl-C: http://127.0.0.1:%d/", d->server.port);
+	else
+		out_printf(&d->cli->out, "\nThe server stays until Ctrl-C: http://127.0.0.1:%d/\n", d->server.port);
 	(void)out_flush(&d->cli->out);
 	while (!stop_requested())
 		(void)poll(&stop, 1, -1);
 }
 
+static int is_terminal(void)
+{
+	const char *term = getenv("TERM");
+
+	return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct demo *d = calloc(1, sizeof(*d));
-	int code;
+	int code, bad;
 
 	if (!d)
 		return cli_usage(cli, "out of memory");
 	d->cli = cli;
 	d->args = args;
+	d->json = opt_flag(args, "json");
+	d->live = !d->json && is_terminal();
 	d->begun_ms = d->row_ms = text_now_ms();
 	code = start_all(d);
 	code = code ? code : watch(d);
 	demorelay_cut(&d->relay, 0);
 	demoproc_go_on(&d->workers[STOPPED]);
-	code = stop_workers(d) || code ? (code ? code : EXIT_INTERNAL) : report(d);
-	if (!code)
-		out_printf(&cli->out, "%lld s.\n", (long long)(text_now_ms() - d->begun_ms) / 1000);
+	bad = stop_workers(d);
+	code = code ? code : report(d);
+	code = code ? code : bad;
 	if (!code && opt_flag(args, "keep"))
 		keep(d);
 	demorelay_stop(&d->relay);
@@ -426,7 +482,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	}
 	demolines_fini(&d->ledger);
 	demolines_fini(&d->delivered);
-	if (!code)
+	if (!code || !d->started || stop_requested()) /* after a failure there is something to find out */
 		demoproc_place_remove(&d->place);
 	free(d);
 	return code;
@@ -447,6 +503,14 @@ static const struct opt opts_table[] = {
 	 .min = 10,
 	 .max = 100000,
 	 .help = "Chains of two jobs to begin with"},
+	{.name = "patience",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "60s",
+	 .min = 1000,
+	 .max = INT64_C(86400000),
+	 .help = "Count what is missing when nothing has moved for so long"},
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the count as JSON, and nothing else"},
 	{.name = NULL},
 };
 
@@ -462,7 +526,9 @@ const struct command cmd_demo = {
 		"in "
 		"the store against those that the commands themselves noted to have written. Status 0: nothing lost, "
 		"nothing doubled. The network is a relay of the demo's own that resets connections while it is cut; "
-		"workers reach the store itself, a file, all the time. After a failure the folder stays.",
+		"workers reach the store itself, a file, all the time. However the demo ends, all processes end with "
+		"it; "
+		"after a failure the folder stays.",
 	.example = "sluice demo\nsluice demo --keep --listen 127.0.0.1:7070",
 	.run = run,
 };

@@ -6,10 +6,10 @@
 #include <ftw.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,9 +25,12 @@ static int failed(struct cli *cli, const char *what, int error)
 
 int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *script)
 {
+	const char *base = getenv("TMPDIR");
 	FILE *f;
 
-	(void)snprintf(p->dir, sizeof(p->dir), "/tmp/sluice-demo-XXXXXX");
+	if (!base || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
+		base = "/tmp";
+	(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-demo-XXXXXX", base);
 	if (!mkdtemp(p->dir))
 		return failed(cli, p->dir, errno);
 	(void)snprintf(p->script, sizeof(p->script), "%s/step.sh", p->dir);
@@ -79,39 +82,48 @@ static char **make_environment(const struct demoproc_place *p, char *home, char 
 	return env;
 }
 
+/* In the child, which has only this thread: nothing here allocates or locks. */
+static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *const argv[], char *const env[])
+{
+	int in = open("/dev/null", O_RDONLY), err = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	sigset_t none;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also one that is stopped */
+	(void)setpgid(0, 0);                    /* Ctrl-C is for the demo, which ends the others in order */
+	for (int i = 1; i < NSIG; i++)
+		(void)signal(i, SIG_DFL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (getppid() == parent && in >= 0 && err >= 0 && dup2(in, 0) == 0 && dup2(err, 2) == 2 &&
+	    dup2(out_fd >= 0 ? out_fd : 2, 1) == 1) {
+		(void)close(in);
+		(void)close(err);
+		(void)execve("/proc/self/exe", argv, env);
+	}
+	_exit(EXIT_INTERNAL);
+}
+
 /* This program with argv, its standard error in <dir>/<name>.log; out_fd: its standard output, or -1. */
 static int start(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
 		 char *const argv[], int out_fd)
 {
-	char home[128], store[160], ledger[128], log[128];
+	char home[192], store[224], ledger[192], log[192];
 	char **env = make_environment(p, home, store, ledger);
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
+	pid_t parent = getpid();
 	int error;
 
 	if (!env)
 		return failed(cli, name, ENOMEM);
 	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, name);
-	(void)posix_spawn_file_actions_init(&actions);
-	(void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-	(void)posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-	(void)posix_spawn_file_actions_adddup2(&actions, out_fd >= 0 ? out_fd : 2, 1);
-	/* A group of its own: Ctrl-C is for the demo, which ends the others in order. */
-	(void)posix_spawnattr_init(&attr);
-	(void)sigemptyset(&none);
-	(void)sigfillset(&all);
-	(void)posix_spawnattr_setsigmask(&attr, &none);
-	(void)posix_spawnattr_setsigdefault(&attr, &all);
-	(void)posix_spawnattr_setpgroup(&attr, 0);
-	(void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	error = posix_spawn(&out->pid, "/proc/self/exe", &actions, &attr, argv, env);
-	(void)posix_spawn_file_actions_destroy(&actions);
-	(void)posix_spawnattr_destroy(&attr);
+	out->pid = fork();
+	error = errno;
+	if (out->pid == 0)
+		become(parent, log, out_fd, argv, env);
 	free(env);
-	if (error)
-		out->pid = 0;
-	return error ? failed(cli, name, error) : 0;
+	if (out->pid > 0)
+		return 0;
+	out->pid = 0;
+	return failed(cli, name, error);
 }
 
 /* "http://127.0.0.1:7070/" */
@@ -126,9 +138,30 @@ static int read_port(int fd)
 	return colon ? atoi(colon + 1) : 0;
 }
 
+/* What it said last is why. */
+static int tell_why(struct cli *cli, const struct demoproc_place *p, struct demoproc *server)
+{
+	char path[192], line[512], last[512] = "it said nothing";
+	FILE *f;
+	int status;
+
+	(void)snprintf(path, sizeof(path), "%s/server.log", p->dir);
+	(void)kill(server->pid, SIGTERM);
+	status = demoproc_wait(server);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		memcpy(last, line, sizeof(last));
+	}
+	if (f)
+		(void)fclose(f);
+	cli_say(cli, SL_LOG_ERROR, "the server did not start: %s", last);
+	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
+}
+
 int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *listen)
 {
-	char data[96], address[96];
+	char data[160], address[96];
 	char *argv[] = {(char[]){"sluice"}, (char[]){"server"}, data, address, NULL};
 	int fds[2], rc;
 
@@ -140,17 +173,13 @@ int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demo
 	(void)close(fds[1]);
 	out->port = rc ? 0 : read_port(fds[0]);
 	(void)close(fds[0]);
-	if (!rc && !out->port) {
-		cli_say(cli, SL_LOG_ERROR, "the server did not start; see %s/server.log", p->dir);
-		rc = EXIT_INTERNAL;
-	}
-	return rc;
+	return rc || out->port ? rc : tell_why(cli, p, out);
 }
 
 int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
 		    const char *server, int64_t lease_ms)
 {
-	char id[64], to[96], wal[128], step[128], join[128], lease[64];
+	char id[64], to[96], wal[192], step[192], join[192], lease[64];
 	char *argv[] = {(char[]){"sluice"},
 			(char[]){"worker"},
 			id,
@@ -196,7 +225,7 @@ static int holds(pid_t pid, const char *path)
 
 void demoproc_stand_still(const struct demoproc *p, const struct demoproc_place *place)
 {
-	char lock[128];
+	char lock[192];
 
 	(void)snprintf(lock, sizeof(lock), "%s-lock", place->store);
 	while (p->pid) {

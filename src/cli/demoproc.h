@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes and the folder of the demo: this program, started again as server and as workers.
+ * The processes and the folder of the demo: this program, started again as server and as workers. However the demo
+ * ends, by SIGKILL too, the system ends them with it.
  *
  * Thread safety: none; the main thread calls.
  */
@@ -12,8 +13,8 @@
 #include <sys/types.h>
 
 struct demoproc_place {
-	char dir[64]; /* /tmp/sluice-demo-XXXXXX */
-	char script[96], ledger[96], wal[96], store[96], store_url[112];
+	char dir[128]; /* $TMPDIR/sluice-demo-XXXXXX */
+	char script[160], ledger[160], wal[160], store[160], store_url[176];
 };
 
 struct demoproc {

@@ -194,6 +194,15 @@ static int still_there(const struct ship_part *p, size_t got)
 	       has_bytes(p->fd, p->data + p->n - last, last, p->offset + p->n - last);
 }
 
+/* The first read of a file has no bytes before it to compare: a truncation in the middle of it, after which the file
+ * grows at once, would join an old beginning to a new end. What was read first is still there when there was none. */
+static int is_whole(const struct ship_part *p, ssize_t got)
+{
+	size_t n = got < SHIP_SAMPLE ? (size_t)got : SHIP_SAMPLE;
+
+	return p->offset + p->n > 0 || has_bytes(p->fd, p->data, n, 0);
+}
+
 /* 1: these are the first bytes that were ever read of it. */
 static int note_head(struct shipfollow *f, struct ship_part *p)
 {
@@ -227,6 +236,8 @@ int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part
 		return sl_err_set_errno(err, errno, "%.200s", s->given);
 	if (!s->stream && !still_there(p, (size_t)got))
 		return SHIP_TRUNCATED;
+	if (!s->stream && !is_whole(p, got))
+		return SHIP_MORE; /* and from its new beginning */
 	p->n += (size_t)got;
 	f->bytes += (uint64_t)got;
 	p->eof = got == 0;

@@ -61,6 +61,7 @@ class Postgres(ShipTest):
                 self.sluice("wal", "stat", "--json", "wal/s.wal").out or b'{"records":0}')["records"] == 100, p)
         finally:
             tell_postgres("start")
+        self.until("the table", lambda: psql(self.url, "SELECT to_regclass('shipped_lines')"), p)
         self.all_there(100, p)
         self.finish(p)
 

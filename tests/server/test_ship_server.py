@@ -156,7 +156,7 @@ class ShipToServer(ServerTest):
     def test_a_token_without_the_right_to_write_leaves_the_lines_in_the_log(self):
         url = self.guarded()
         self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-the-reader"
-        r = self.shipped(url, "--flush-timeout=0", stdin=b"one\n")
+        r = self.shipped(url, "--flush-timeout=3s", stdin=b"one\n")
         self.assertEqual(r.code, 75, r.err)
         self.assertIn("1 line left", r.errors)
         self.assertIn("the role write", r.errors)
