@@ -3,6 +3,7 @@
 #include "api.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* openapi.json, made part of the program by the build. */
 extern const unsigned char srv_openapi_json[];
@@ -41,7 +42,7 @@ static const struct srv_route routes[] = {
 	CHANGE("POST", "/chains/trigger", srv_bulk_trigger, "chains.trigger_many"),
 	CHANGE("POST", "/chains/delete", srv_bulk_delete, "chains.delete_many"),
 	GET("/jobs", srv_list_jobs, 0),
-	GET("/jobs/{id}", srv_jobs_show, 0),
+	GET("/jobs/{id}", srv_jobs_show, SRV_EASY),
 	GET("/jobs/{id}/events", srv_jobs_events, 0),
 	GET("/types", srv_types_list, 0),
 	CHANGE("POST", "/types/{type}/pause", srv_types_pause, "types.pause"),
@@ -61,6 +62,18 @@ static const struct srv_route routes[] = {
 	CHANGE("POST", "/dead-letters/redrive", srv_letters_redrive_all, "dead_letters.redrive_all"),
 };
 
+/* What is easy for a file is a journey to another machine. */
+static int add_routes(srv_http *h, struct srv_api *api, struct sl_err *err)
+{
+	struct srv_route all[sizeof routes / sizeof routes[0]];
+	bool near = strcmp(api->core->store->ops->name, "sqlite") == 0;
+	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+		all[i] = routes[i];
+		all[i].flags &= near ? ~0U : ~(unsigned)SRV_EASY;
+	}
+	return srv_http_add(h, all, sizeof all / sizeof all[0], api, err);
+}
+
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_api *api = calloc(1, sizeof *api);
@@ -71,7 +84,7 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 	int rc = srv_waits_new(&api->waits, api, err);
 	rc = rc != 0 ? rc : srv_stats_new(&api->stats, core, err);
 	rc = rc != 0 ? rc : srv_letters_new(&api->letters, core, err);
-	return rc != 0 ? rc : srv_http_add(h, routes, sizeof routes / sizeof routes[0], api, err);
+	return rc != 0 ? rc : add_routes(h, api, err);
 }
 
 void srv_api_free(struct srv_core *core)

@@ -31,7 +31,8 @@ typedef struct srv_stream srv_stream;   /* an answer without end (server-sent ev
 enum srv_role { SRV_PUBLIC = 0, SRV_READ = 1, SRV_WRITE = 2, SRV_ADMIN = 3 };
 enum {
 	SRV_QUICK = 1 /* never waits for a disk or another machine for long: runs on the network thread */,
-	SRV_LONG = 2 /* may stay unanswered for a minute: the handler only registers it and returns (srv_later) */
+	SRV_LONG = 2, /* may stay unanswered for a minute: the handler only registers it and returns (srv_later) */
+	SRV_EASY = 4  /* as SRV_QUICK while hardly a worker is busy, since it shares with them what it could wait for */
 };
 /* Runs on the network thread with SRV_QUICK, else on one of the pool's workers, where it may wait for the store. It
  * answers, or calls srv_later before it returns; one that does neither is answered with 500. No lock is held. */
@@ -40,7 +41,7 @@ struct srv_route {
 	const char *method; /* "GET" (which serves HEAD too), "POST", … */
 	const char *path;   /* "/api/v1/jobs/{id}/events"; a last "{path*}" takes the rest; a literal wins over {id} */
 	enum srv_role role; /* needed. What is not GET or HEAD also passes the CSRF check when a browser asks. */
-	unsigned flags;     /* SRV_QUICK, SRV_LONG */
+	unsigned flags;     /* SRV_QUICK, SRV_LONG, SRV_EASY */
 	srv_handler_fn *fn;
 	const char *audit; /* name of the mutation in the audit log: "jobs.cancel"; NULL: none */
 };

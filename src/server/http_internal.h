@@ -169,6 +169,7 @@ struct srv_http {
 	_Atomic int64_t body_bytes;
 	_Atomic int64_t n_suspended;
 	_Atomic int64_t n_active;                 /* requests from their dispatch until they are gone */
+	_Atomic int n_busy;                       /* workers with a request */
 	_Atomic int64_t n_connections, n_streams; /* for the metrics */
 
 	pthread_mutex_t mu;

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define EASY_BUSY 1 /* of SQLite's four readers two are left for what else reads */
+
 void srv_suspend(srv_request *r)
 {
 	atomic_fetch_add(&r->h->n_suspended, 1);
@@ -99,12 +101,19 @@ static int dispatch_to_pool(srv_request *r)
 	return 1;
 }
 
+/* May it run on the network thread? An easy one would wait behind workers for one of the store's few readers. */
+static bool is_quick(const srv_request *r)
+{
+	unsigned flags = r->match.endpoint->route.flags;
+	return (flags & SRV_QUICK) != 0 || ((flags & SRV_EASY) != 0 && atomic_load(&r->h->n_busy) <= EASY_BUSY);
+}
+
 int srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
 	r->dispatched = true;
 	atomic_fetch_add(&h->n_active, 1);
-	if ((r->match.endpoint->route.flags & SRV_QUICK) == 0)
+	if (!is_quick(r))
 		return dispatch_to_pool(r);
 	run_handler(r);
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
@@ -145,8 +154,10 @@ static void *worker_main(void *ctx)
 		h->queue_first = r->queue_next;
 		if (h->queue_first == NULL)
 			h->queue_last = NULL;
+		atomic_fetch_add(&h->n_busy, 1);
 		pthread_mutex_unlock(&h->mu);
 		run(r);
+		atomic_fetch_sub(&h->n_busy, 1);
 		pthread_mutex_lock(&h->mu);
 	}
 	pthread_mutex_unlock(&h->mu);
