@@ -129,8 +129,8 @@ struct sl_worker {
 	struct sl_attempt *idle;
 	unsigned waking; /* 1: a slot was woken and has not come yet */
 	bool end_slots;
-	bool was_away;              /* the store: logged once */
-	unsigned waiters;           /* stop and drain */
+	bool was_away;    /* the store: logged once */
+	unsigned waiters; /* stop and drain */
 	struct sl__lane *lanes;
 	unsigned lanes_started;
 	struct sl__keeper keeper;

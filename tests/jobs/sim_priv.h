@@ -187,8 +187,8 @@ struct sim_worker {
 	struct sim_slot slots[SIM_SLOTS];
 	int64_t paused_until_ns; /* true time */
 	int64_t skew_ns, last_ns;
-	int64_t abort_at_ns;        /* when the clock thread looks next */
-	struct sim_log *log;        /* its own; NULL: no events */
+	int64_t abort_at_ns; /* when the clock thread looks next */
+	struct sim_log *log; /* its own; NULL: no events */
 	/* As struct sl__lane; of the first lane. */
 	bool offered, closing;
 	struct sl_offer offer;
