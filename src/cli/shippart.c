@@ -176,21 +176,15 @@ static int has_bytes(int fd, const char *bytes, size_t n, uint64_t at)
 	return n == 0 || (pread(fd, found, n, (off_t)at) == (ssize_t)n && memcmp(found, bytes, n) == 0);
 }
 
-/* After a read of `got` bytes, so that a truncation before it or in its middle is seen: are the first bytes of the
- * file, those before the place, and those before what was read, still the same? Before there is a place, the first
- * bytes are what was read just now. */
-static int still_there(const struct ship_part *p, size_t got)
+/* After a read, so that a truncation before it is seen: are the first bytes of the file, those before the place, and
+ * those before what was read, still the same? */
+static int still_there(const struct ship_part *p)
 {
-	size_t last = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE, first = p->head_len;
-	const char *head = p->head;
+	size_t last = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE, first = p->offset + p->n > 0 ? p->head_len : 0;
 	struct stat st;
 
-	if (p->offset + p->n == 0) {
-		head = p->data;
-		first = got < SHIP_SAMPLE ? got : SHIP_SAMPLE;
-	}
-	return fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n && has_bytes(p->fd, head, first, 0) &&
-	       has_bytes(p->fd, p->tail, p->tail_len, p->offset - p->tail_len) &&
+	return fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n &&
+	       has_bytes(p->fd, p->head, first, 0) && has_bytes(p->fd, p->tail, p->tail_len, p->offset - p->tail_len) &&
 	       has_bytes(p->fd, p->data + p->n - last, last, p->offset + p->n - last);
 }
 
@@ -234,7 +228,7 @@ int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part
 		return SHIP_EOF;
 	if (got < 0)
 		return sl_err_set_errno(err, errno, "%.200s", s->given);
-	if (!s->stream && !still_there(p, (size_t)got))
+	if (!s->stream && !still_there(p))
 		return SHIP_TRUNCATED;
 	if (!s->stream && !is_whole(p, got))
 		return SHIP_MORE; /* and from its new beginning */

@@ -114,7 +114,7 @@ class Killed(ShipTest):
             twice = sorted(n for n, times in collections.Counter(found[w.name_]).items() if times > 1)
             self.assertEqual((missing[:20], twice[:20]), ([], []), (w.name_, w.lines, len(missing), len(twice), self.said()[-4000:]))
             steps_back = [pair for pair in zip(found[w.name_], found[w.name_][1:]) if pair[0] > pair[1]]
-            self.assertEqual(steps_back[:20], [], (w.name_, len(steps_back)))
+            self.assertEqual(steps_back[:20], [], (w.name_, len(steps_back), self.said()[-4000:]))
         self.assertGreater(kills, 3)
         self.assertGreater(rotations, 3)
 
