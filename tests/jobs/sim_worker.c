@@ -52,6 +52,9 @@ static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 	if (conv->wake_ns == SL_FOREVER)
 		return;
 	int64_t in = conv->wake_ns - sim_clock(sim, w);
+	/* By a clock that stands still nothing comes nearer: look again now and then, not as often as can be. */
+	if (in > 0 && sim->now_ns + w->skew_ns < w->last_ns)
+		in = SL_MAX(in, 10 * SIM_MS);
 	uint64_t who = conv->who == SL__KEEPER ? 0 : (uint64_t)conv->who + 1;
 	/* A timer that is a little late is a timer. */
 	sim_at(sim, sim->now_ns + (in > 0 ? in : 0) + 1000, timer, w)->which = who << 32 | (uint32_t)conv->naps;
