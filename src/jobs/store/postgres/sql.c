@@ -613,8 +613,11 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_GET_CHAIN] = get_chain,
 	[ST_ATTEMPTS] = attempts,
 	[ST_OUTSTANDING] = outstanding,
+	/* $1: nothing while there are fewer rows. What others are folding, or have not committed, stays as it is: the
+	 * sum is the same before and after. */
 	[ST_FOLD_TALLY] = "WITH d AS (DELETE FROM {s}.tally x WHERE x.ctid = ANY (ARRAY(SELECT t.ctid FROM {s}.tally t"
-			  " FOR UPDATE SKIP LOCKED)) RETURNING x.type, x.status, x.was, x.n)"
+			  " WHERE (SELECT count(*) FROM (SELECT 1 FROM {s}.tally LIMIT $1::bigint) few) >= $1"
+			  " LIMIT 100000 FOR UPDATE SKIP LOCKED)) RETURNING x.type, x.status, x.was, x.n)"
 			  " INSERT INTO {s}.tally (type, status, was, n) SELECT type, status, 0, sum(n) FROM"
 			  " (SELECT type, status, n FROM d UNION ALL SELECT type, was, -n FROM d) m"
 			  " WHERE status <> 0 GROUP BY 1, 2 HAVING sum(n) <> 0",

@@ -36,12 +36,20 @@
 	"(SELECT * FROM (SELECT q.type, q.id, q.fence FROM {s}.sched q WHERE q.type = p.type AND q.due <= now() OFFSET 0)" \
 	" q ORDER BY q.id OFFSET 0) q"
 
+/* How many jobs of a type are in a status. */
+#define TALLIED                                                                                                        \
+	"t AS MATERIALIZED (SELECT type, status::integer, sum(n)::bigint AS n FROM (SELECT type, status, n"             \
+	" FROM {s}.tally UNION ALL SELECT type, was, -n FROM {s}.tally) m WHERE status <> 0 GROUP BY 1, 2"              \
+	" HAVING sum(n) > 0)"
+
+static const char oldest_sql[] =
+	"WITH " TALLIED " SELECT min(least(" OLDEST_READY ", " SCHED("{s}.sched q") ")) FROM t p WHERE p.status = 2";
+
 static const char counts_sql[] =
 	"WITH run AS MATERIALIZED (SELECT j.type, count(*) AS n, min(j.created_at) AS oldest FROM {s}.lease l"
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)" JOB("u.id", "= 2 AND j.fence = u.fence")
 	" GROUP BY j.type),"
-	"t AS MATERIALIZED (SELECT type, status::integer, sum(n)::bigint AS n FROM (SELECT type, status, n FROM {s}.tally"
-	" UNION ALL SELECT type, was, -n FROM {s}.tally) m WHERE status <> 0 GROUP BY 1, 2 HAVING sum(n) > 0),"
+	TALLIED ","
 	"q AS MATERIALIZED (SELECT type, count(*) FILTER (WHERE due > now()) AS later,"
 	" count(*) FILTER (WHERE due <= now()) AS came, count(*) FILTER (WHERE tried) AS tried FROM {s}.sched GROUP BY type),"
 	"r AS MATERIALIZED (SELECT type, count(*) AS tried FROM {s}.ready WHERE tried GROUP BY type),"
@@ -66,14 +74,39 @@ static const char counts_sql[] =
 	" WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.type = p.type)) c ORDER BY 1, 2";
 /* clang-format on */
 
-/* What others are folding, or have not committed, stays as it is. The sum is the same before and after. */
 static void fold(struct pg_store *s)
 {
 	struct pg_call call;
 	if (sl__pg_call_open(&call, s, NULL, PG_ONCE, NULL) != 0)
 		return;
+	sl__pg_add_int8(&call.params, FOLD_FROM);
 	(void)!sl__pg_call_one(&call, ST_FOLD_TALLY, NULL, NULL);
 	sl__pg_call_close(&call);
+}
+
+/* SQL of this file, alone in a call. */
+static int ask(struct pg_call *call, struct pg_store *s, const char *sql, const PGresult **res, struct sl_err *err)
+{
+	char *text = sl__pg_render(&s->env, sql, s->schema);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: counts: out of memory");
+	int rc = sl__pg_call_open(call, s, NULL, PG_ONCE, err);
+	if (rc == 0 && (rc = sl__pg_call_run_relaxed(call, text, true, res, err)) != 0)
+		sl__pg_call_close(call);
+	sl__free(&s->env, text);
+	return rc;
+}
+
+int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err)
+{
+	struct pg_call call;
+	const PGresult *res = NULL;
+	int rc = ask(&call, s, oldest_sql, &res, err);
+	if (rc != 0)
+		return rc;
+	*out = PQgetisnull(res, 0, 0) ? 0 : (uint64_t)sl__pg_int8(res, 0, 0);
+	sl__pg_call_close(&call);
+	return 0;
 }
 
 int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
@@ -81,15 +114,9 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	struct pg_store *s = store;
 	struct pg_call call;
 	const PGresult *res = NULL;
-	char *sql = sl__pg_render(&s->env, counts_sql, s->schema);
-	if (sql == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: counts: out of memory");
-	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
-	if (rc != 0) {
-		sl__free(&s->env, sql);
+	int rc = ask(&call, s, counts_sql, &res, err);
+	if (rc != 0)
 		return rc;
-	}
-	rc = sl__pg_call_run_relaxed(&call, sql, false, &res, err);
 	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
 		const struct sl_job_count count = {.type = sl__pg_text(res, i, 0),
 						   .status = (enum sl_job_status)sl__pg_int4(res, i, 1),
@@ -103,7 +130,6 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	}
 	bool many = rc == 0 && PQntuples(res) > 0 && sl__pg_int8(res, 0, 8) >= FOLD_FROM;
 	sl__pg_call_close(&call);
-	sl__free(&s->env, sql);
 	if (many)
 		fold(s);
 	return rc;
