@@ -53,10 +53,11 @@ static const char counts_sql[] =
 	"q AS MATERIALIZED (SELECT type, count(*) FILTER (WHERE due > now()) AS later,"
 	" count(*) FILTER (WHERE due <= now()) AS came, count(*) FILTER (WHERE tried) AS tried FROM {s}.sched GROUP BY type),"
 	"r AS MATERIALIZED (SELECT type, count(*) AS tried FROM {s}.ready WHERE tried GROUP BY type),"
-	"p AS MATERIALIZED (SELECT t.type, t.n - coalesce(run.n, 0) AS n, coalesce(q.later, 0) AS later,"
-	" coalesce(q.tried, 0) + coalesce(r.tried, 0) AS tried, q.type IS NOT NULL AS sched, q.came > 0 AS came FROM t"
-	" LEFT JOIN run ON run.type = t.type LEFT JOIN q ON q.type = t.type LEFT JOIN r ON r.type = t.type"
-	" WHERE t.status = 2 AND t.n > coalesce(run.n, 0)),"
+	"p AS MATERIALIZED (SELECT type, sum(n)::bigint AS n, sum(later)::bigint AS later, sum(came) > 0 AS came,"
+	" sum(tried)::bigint AS tried, sum(later) + sum(came) > 0 AS sched FROM (SELECT type, n, 0 AS later, 0 AS came,"
+	" 0 AS tried FROM t WHERE status = 2 UNION ALL SELECT type, -n, 0, 0, 0 FROM run"
+	" UNION ALL SELECT type, 0, later, came, tried FROM q UNION ALL SELECT type, 0, 0, 0, tried FROM r) m"
+	" GROUP BY type HAVING sum(n) > 0),"
 	"o AS MATERIALIZED (SELECT p.*, " OLDEST_READY " AS ready_id,"
 	" CASE WHEN p.sched THEN " SCHED("{s}.sched q") " END AS sched_id,"
 	" CASE WHEN p.came THEN " SCHED(CAME) " END AS came_id FROM p),"
@@ -84,15 +85,22 @@ static void fold(struct pg_store *s)
 	sl__pg_call_close(&call);
 }
 
-/* SQL of this file, alone in a call. */
+/* SQL of this file, alone in a call. The planner stays as it is for the hot path: it must use the indexes, whatever it
+ * knows of the tables, and to start processes that help would take longer than the rest. */
 static int ask(struct pg_call *call, struct pg_store *s, const char *sql, const PGresult **res, struct sl_err *err)
 {
 	char *text = sl__pg_render(&s->env, sql, s->schema);
 	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: counts: out of memory");
 	int rc = sl__pg_call_open(call, s, NULL, PG_ONCE, err);
-	if (rc == 0 && (rc = sl__pg_call_run_relaxed(call, text, true, res, err)) != 0)
-		sl__pg_call_close(call);
+	if (rc == 0) {
+		int at = sl__pg_call_send_sql(call, text);
+		rc = sl__pg_call_run(call, true, err);
+		if (rc == 0)
+			*res = sl__pg_call_result(call, at);
+		else
+			sl__pg_call_close(call);
+	}
 	sl__free(&s->env, text);
 	return rc;
 }
