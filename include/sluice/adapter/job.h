@@ -201,7 +201,7 @@ struct sl_job_count {
 	/* Of pending: since when the oldest of those that could be claimed now can be: created_ms, or scheduled_ms when
 	 * that is later; 0: none */
 	int64_t oldest_due_ms;
-	int paused;        /* the type is paused */
+	int paused; /* the type is paused */
 };
 
 /* A recurring schedule. */
