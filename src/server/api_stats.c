@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Totals, rates and the time to pick up. One thread asks the store, every second while somebody looks and every ten
- * seconds while nobody does, and never for more than a tenth of the time; everybody else gets what it found last. Rates
- * are the differences of two counts: what is deleted in between is not seen as ended.
+ * seconds while nobody does, and never for more than a twentieth of the time; everybody else gets what it found last.
+ * Rates are the differences of two counts: what is deleted in between is not seen as ended.
  */
 #include "api_stats.h"
 
@@ -20,8 +20,7 @@
 #define KEPT 64
 #define WAIT_MS 5000 /* for a fresh sample */
 #define PICKUPS 500  /* newest jobs that are looked at */
-#define OLDEST_LOOK 100
-#define OLDEST_SCAN 20000
+#define REST 20      /* times as long as the last sample took, before the next */
 
 struct stream;
 
@@ -32,7 +31,8 @@ struct srv_stats {
 	struct srv_sample kept[KEPT]; /* a ring */
 	size_t n;                     /* ever taken */
 	int64_t looked_ms;
-	bool asked; /* somebody waits for a sample */
+	int64_t rest_until_ms; /* the store is not asked before */
+	bool asked;            /* somebody waits for a sample */
 	bool stop, started;
 	struct sl_err err; /* of the last try; code 0: it went well */
 	uint64_t tries;
@@ -55,8 +55,8 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 	s->by[c->status] += c->count;
 	s->due += c->due;
 	s->retrying += c->retrying;
-	if (c->status == SL_JOB_PENDING && c->due > 0 && (s->oldest_due_ms == 0 || c->oldest_ms < s->oldest_due_ms))
-		s->oldest_due_ms = c->oldest_ms;
+	if (c->oldest_due_ms != 0 && (s->oldest_due_ms == 0 || c->oldest_due_ms < s->oldest_due_ms))
+		s->oldest_due_ms = c->oldest_due_ms;
 	return 0;
 }
 
@@ -113,30 +113,6 @@ static int sample_pickups(struct srv_stats *s, struct srv_sample *out, struct sl
 	return rc;
 }
 
-#define FOUND 1
-static int first_due(const struct sl_job *job, void *ctx)
-{
-	struct srv_sample *s = ctx;
-	if (due_since(job) > s->now_ms)
-		return 0;
-	s->oldest_due_ms = due_since(job);
-	return FOUND;
-}
-
-/* Counts know when the oldest that waits was made, which may be meant for next year. */
-static int sample_oldest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
-{
-	struct sl_job_filter f = {.statuses = 1u << SL_JOB_PENDING,
-				  .ascending = 1,
-				  .limit = OLDEST_LOOK,
-				  .scan = OLDEST_SCAN,
-				  .without_data = 1};
-	if (out->due == 0)
-		return 0;
-	int rc = sl_jobs_list(s->core->jobs, &f, first_due, out, err);
-	return rc == FOUND ? 0 : rc;
-}
-
 static int take(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
 	const sl_store *store = s->core->store;
@@ -145,7 +121,6 @@ static int take(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 	rc = rc != 0 ? rc : sl_jobs_counts(s->core->jobs, add_count, out, err);
 	rc = rc != 0 ? rc : sl_jobs_workers(s->core->jobs, add_worker, out, err);
 	rc = rc != 0 ? rc : sample_pickups(s, out, err);
-	rc = rc != 0 ? rc : sample_oldest(s, out, err);
 	out->mono_ms = mono_ms();
 	return rc;
 }
@@ -213,7 +188,8 @@ static void store_sample(struct srv_stats *s, struct srv_sample *x, int rc, cons
 
 static void rest(struct srv_stats *s, int64_t took_ms)
 {
-	int64_t began = mono_ms(), least = took_ms * 10;
+	int64_t began = mono_ms(), least = took_ms * REST;
+	s->rest_until_ms = began + least;
 	for (;;) {
 		int64_t now = mono_ms();
 		bool watched = s->streams != NULL || now - s->looked_ms < LOOKED_MS;
@@ -247,12 +223,13 @@ static void *run(void *arg)
 
 /* ---- asking ---- */
 
-/* The last sample, with the lock; one that is older than those who look would see is waited for to be replaced. */
+/* The last sample, with the lock; one that is older than those who look would see is waited for to be replaced, unless
+ * the store must rest. */
 static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
 	uint64_t tries = s->tries;
 	int64_t now = mono_ms();
-	bool old = s->n == 0 || now - s->kept[(s->n - 1) % KEPT].mono_ms > 2 * TICK_MS;
+	bool old = s->n == 0 || (now - s->kept[(s->n - 1) % KEPT].mono_ms > 2 * TICK_MS && now >= s->rest_until_ms);
 	struct timespec t = {.tv_sec = (now + WAIT_MS) / 1000};
 	s->looked_ms = now;
 	if (old) {

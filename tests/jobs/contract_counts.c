@@ -16,7 +16,7 @@ static const char *const names[TYPES] = {"t0", "t1", "t2", "t3", "t4", "t5", "t6
 
 struct count {
 	uint64_t n, due, retrying;
-	int64_t oldest_ms;
+	int64_t oldest_ms, oldest_due_ms;
 };
 struct census {
 	struct count by[TYPES][SL_JOB_STATUS_COUNT + 1];
@@ -84,6 +84,8 @@ static int read_job(const struct sl_job *job, void *ctx)
 	if (job->status != SL_JOB_PENDING)
 		return 0;
 	n->due += due;
+	if (due && n->oldest_due_ms == 0) /* they come in the order of their ids */
+		n->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
 	n->retrying += job->attempt > 0;
 	c->all.due += due;
 	c->all.retrying += !due && job->attempt > 0;
@@ -112,7 +114,7 @@ static int take_count(const struct sl_job_count *row, void *ctx)
 	}
 	struct count *n = &c->by[t][row->status];
 	KIT_TRUE(n->n == 0); /* one row each */
-	*n = (struct count){row->count, row->due, row->retrying, row->oldest_ms};
+	*n = (struct count){row->count, row->due, row->retrying, row->oldest_ms, row->oldest_due_ms};
 	return 0;
 }
 
@@ -129,13 +131,14 @@ static void compare(struct mix *m, int step)
 		for (int s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++) {
 			const struct count *a = &rows->by[t][s], *b = &told->by[t][s];
 			if (memcmp(a, b, sizeof *a) != 0)
-				fail_msg("step %d: %s %s: rows %llu due %llu retrying %llu oldest %lld, told %llu %llu "
-					 "%llu %lld",
+				fail_msg("step %d: %s %s: rows %llu due %llu retrying %llu oldest %lld %lld, told %llu "
+					 "%llu %llu %lld %lld",
 					 step, names[t], sl_job_status_name((enum sl_job_status)s),
 					 (unsigned long long)a->n, (unsigned long long)a->due,
 					 (unsigned long long)a->retrying, (long long)a->oldest_ms,
-					 (unsigned long long)b->n, (unsigned long long)b->due,
-					 (unsigned long long)b->retrying, (long long)b->oldest_ms);
+					 (long long)a->oldest_due_ms, (unsigned long long)b->n,
+					 (unsigned long long)b->due, (unsigned long long)b->retrying,
+					 (long long)b->oldest_ms, (long long)b->oldest_due_ms);
 		}
 	assert_memory_equal(&rows->all, &told->all, sizeof rows->all);
 	free(rows);

@@ -227,9 +227,10 @@ static void lists_read_little(struct world *w)
 }
 
 /* More than are read whole for a list by status. */
+enum { MANY = 10200 };
+
 static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct world *w)
 {
-	enum { MANY = 10200 };
 	struct sl_new_chain *chains = calloc(MANY, sizeof *chains);
 	struct sl_started *out = calloc(MANY, sizeof *out);
 	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .ascending = 1, .scan = SCAN};
@@ -250,6 +251,28 @@ static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct 
 	assert_int_equal(got.ids[0], OLD + 61);
 }
 
+static int find_new(const struct sl_job_count *c, void *ctx)
+{
+	if (strcmp(c->type, "new") == 0 && c->status == SL_JOB_PENDING)
+		*(struct sl_job_count *)ctx = *c;
+	return 0;
+}
+
+/* Behind the history, and with what was made by the test before. */
+static void what_waits_is_counted_without_being_read(struct world *w)
+{
+	struct sl_job_count c = {0};
+	struct kit_row oldest;
+	kit_get(&w->k, OLD + 1, &oldest);
+	begin(w);
+	KIT_OK(w->k.ops->counts(w->k.s, find_new, &c, err));
+	end(w, "counts", 100, true);
+	assert_int_equal(c.count, 100 + MANY);
+	assert_int_equal(c.due, c.count);
+	assert_int_equal(c.oldest_ms, oldest.job.created_ms);
+	assert_int_equal(c.oldest_due_ms, oldest.job.created_ms);
+}
+
 static void lists_of_a_large_sqlite_store_read_little(void **state)
 {
 	struct world w = {0};
@@ -261,6 +284,7 @@ static void lists_of_a_large_sqlite_store_read_little(void **state)
 	assert_int_equal(sqlite3_open(w.files.path, &seen.explain), SQLITE_OK);
 	lists_read_little(&w);
 	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
+	what_waits_is_counted_without_being_read(&w);
 	(void)sqlite3_close(seen.explain);
 	seen.explain = NULL;
 	sqlite3_reset_auto_extension();
@@ -280,11 +304,14 @@ static void lists_of_a_large_postgres_store_read_little(void **state)
 	/* Before the server knows anything of the table, and after. */
 	lists_read_little(&w);
 	assert_int_equal(pg_temp_exec(server.admin, "DELETE FROM ready; DELETE FROM job WHERE id > 150000;"
+						    " DELETE FROM tally WHERE status = 2;"
 						    " SELECT setval('job_id', 150000)"),
 			 0);
 	assert_int_equal(pg_temp_exec(server.admin, "VACUUM ANALYZE job"), 0);
 	assert_int_equal(pg_temp_exec(server.admin, "ANALYZE stopped"), 0);
 	lists_read_little(&w);
+	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
+	what_waits_is_counted_without_being_read(&w);
 	sl_store_close(&w.k.store);
 	pg_place_tear_down(&server);
 }

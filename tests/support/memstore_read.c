@@ -301,6 +301,8 @@ static void count_job(struct memstore *ms, const struct mem_job *job, struct sl_
 	if (c->status == SL_JOB_PENDING) {
 		c->due += !waits_for_time(ms, job);
 		c->retrying += job->attempt > 0;
+		if (c->oldest_due_ms == 0 && !waits_for_time(ms, job)) /* jobs are in the order of their ids */
+			c->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
 	}
 	if (mem_live(job) && (c->oldest_ms == 0 || job->created_ms < c->oldest_ms))
 		c->oldest_ms = job->created_ms;

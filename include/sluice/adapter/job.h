@@ -198,7 +198,10 @@ struct sl_job_count {
 	uint64_t due;      /* of pending: those that could be claimed now */
 	uint64_t retrying; /* of pending: those that were tried before */
 	int64_t oldest_ms; /* created_ms of the oldest of those that are not final; 0: none */
-	int paused;        /* the type is paused */
+	/* Of pending: since when the oldest of those that could be claimed now can be: created_ms, or scheduled_ms when
+	 * that is later; 0: none */
+	int64_t oldest_due_ms;
+	int paused; /* the type is paused */
 };
 
 /* A recurring schedule. */

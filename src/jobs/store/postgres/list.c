@@ -28,6 +28,7 @@ struct list {
 	bool chains;
 	bool by_status; /* found by the statuses, not along the ids */
 	uint32_t limit;
+	uint64_t after; /* where to begin; 0: at the end */
 	uint64_t floor; /* do not look beyond this id; 0: no bound */
 };
 
@@ -91,9 +92,9 @@ static bool is_picky(const struct sl_job_filter *f)
 static void put_range(struct list *l, const char *id)
 {
 	const struct sl_job_filter *f = l->filter;
-	if (f->after != 0) {
+	if (l->after != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s %s", id, f->ascending ? ">" : "<");
-		put_id(l, " $::bigint", f->after);
+		put_id(l, " $::bigint", l->after);
 	}
 	if (l->floor != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s %s", id, f->ascending ? "<=" : ">=");
@@ -167,7 +168,20 @@ static uint64_t nearer(const struct list *l, uint64_t a, uint64_t b)
 	return l->filter->ascending ? SL_MIN(a, b) : SL_MAX(a, b);
 }
 
-/* Set by_status and floor. */
+/* The oldest that wait are wanted: what ended before those is not walked through. A chain may be older than the job
+ * that it is at. */
+static int skip_ended(struct list *l, struct pg_store *s, struct sl_err *err)
+{
+	uint64_t oldest = 0;
+	if (l->chains || !l->filter->ascending || (l->filter->statuses & ALL_STATUSES) != 1u << SL_JOB_PENDING)
+		return 0;
+	int rc = sl__pg_oldest_pending(s, &oldest, err);
+	if (rc == 0 && oldest > l->after + 1)
+		l->after = oldest - 1;
+	return rc;
+}
+
+/* Set by_status, after and floor. */
 static int choose(struct list *l, struct pg_store *s, struct sl_err *err)
 {
 	const struct sl_job_filter *f = l->filter;
@@ -177,7 +191,8 @@ static int choose(struct list *l, struct pg_store *s, struct sl_err *err)
 	struct pg_call call;
 	if (found_by_index(f) || (!statuses && (f->scan == 0 || (mask == 0 && !is_picky(f)))))
 		return 0;
-	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
+	int rc = skip_ended(l, s, err);
+	rc = rc != 0 ? rc : sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
 	l->params = &call.params;
@@ -351,7 +366,7 @@ static int show(struct list *l, struct pg_store *s, struct sl_err *err)
 static int list(void *store, const struct sl_job_filter *filter, const struct pg_row_to *to, struct sl_err *err)
 {
 	struct pg_store *s = store;
-	struct list l = {.filter = filter, .to = to, .chains = to->chain != NULL};
+	struct list l = {.filter = filter, .to = to, .chains = to->chain != NULL, .after = filter->after};
 	l.limit = filter->limit == 0 ? 100 : SL_MIN(filter->limit, 10000u);
 	sl__buf_init(&l.sql, &s->env);
 	int rc = choose(&l, s, err);

@@ -18,6 +18,13 @@
 
 #define NOW "(SELECT clock_timestamp())"
 
+/* How many jobs are in which status is noted where that changes, and summed up by who asks: a row for each statement
+ * and type, so that nobody waits for another's count. Status 0: not there. */
+#define TALLY(type, status, was, from)                                                                                 \
+	"tally AS (INSERT INTO {s}.tally (type, status, was, n) SELECT " type ", " status ", " was ", count(*)"        \
+	" FROM " from " GROUP BY 1, 2, 3)"
+#define TALLY_ONE(type) "tally AS (INSERT INTO {s}.tally (type, status, was, n) VALUES (" type ", 2, 0, 1))"
+
 /* ---- claims ---- */
 
 /* The claimable of a type from its mark on, in order; `priority < mark` is read in full, so that what is more urgent is
@@ -119,16 +126,12 @@ static const char promote[] =
 	"WITH q AS (DELETE FROM {s}.sched x WHERE x.ctid = ANY (ARRAY(SELECT m.tid FROM unnest($1::text[]) AS t(type)"
 	" CROSS JOIN LATERAL (SELECT q.ctid AS tid FROM {s}.sched q WHERE q.type = t.type AND q.due <= " NOW
 	" ORDER BY q.due, q.id LIMIT 1000 FOR UPDATE SKIP LOCKED) m))"
-	" RETURNING x.id, x.fence, x.priority, x.type)"
-	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, false, type FROM q";
+	" RETURNING x.id, x.fence, x.priority, x.tried, x.type)"
+	" INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
+	" SELECT id, fence, priority, false, tried, type FROM q";
 
 /* ---- settling ---- */
 
-/* How many jobs have ended how is counted where they end, start again and go, and summed up by who asks: a row for each
- * statement, so that nobody waits for another's count. */
-#define TALLY(type, status, n, from)                                                                                   \
-	"tally AS (INSERT INTO {s}.tally (type, status, n) SELECT " type ", " status ", " n " FROM " from              \
-	" GROUP BY 1, 2)"
 
 /* Jobs that fail or are cancelled are also kept in a list of their own. What a process of an earlier version left there
  * does no harm: whoever reads it looks at the job. */
@@ -150,7 +153,7 @@ static const char settle_fast[] =
 	" WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2 RETURNING j.id, j.type, j.watched, j.key, x.ord),"
 	"k AS (DELETE FROM {s}.dedup d USING s WHERE s.key IS NOT NULL AND d.key = s.key AND d.chain_id = s.id"
 	" AND d.scope = 0),"
-	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($7::uuid[]))," TALLY("type", "4", "count(*)", "s")
+	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($7::uuid[]))," TALLY("type", "4", "2", "s")
 	" SELECT ord::integer, NULL::bigint, type, false, watched FROM s";
 
 /*
@@ -204,9 +207,9 @@ static const char settle[] =
 	" status, type, input, traceparent) SELECT next_id, chain_id, id, now, next_due, next_priority, edges,"
 	" CASE WHEN edges > 0 THEN open END, CASE WHEN open > 0 THEN 1 ELSE 2 END, next_type, next_input, next_trace"
 	" FROM n),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-	" SELECT id, fence, priority, solo, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS NULL OR due <="
-	" now)) UNION ALL SELECT next_id, 1, next_priority, false, next_type FROM n"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
+	" SELECT id, fence, priority, solo, attempt > 0, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS NULL OR due <="
+	" now)) UNION ALL SELECT next_id, 1, next_priority, false, false, next_type FROM n"
 	" WHERE open = 0 AND (next_due IS NULL OR next_due <= now)),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
 	" SELECT id, fence, due, priority, attempt > 0, type FROM s WHERE kind IN (3, 5) AND due > now"
@@ -217,7 +220,8 @@ static const char settle[] =
 	" error, started, now FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
 	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[])),"
 	STOP("5", "s WHERE kind = 4") ","
-	TALLY("type", "CASE kind WHEN 4 THEN 5 ELSE 4 END", "count(*)", "s WHERE kind IN (1, 2, 4)")
+	TALLY("type", "status", "was", "(SELECT type, CASE kind WHEN 4 THEN 5 ELSE 4 END AS status, 2 AS was FROM s"
+	" WHERE kind IN (1, 2, 4) UNION ALL SELECT next_type, CASE WHEN open > 0 THEN 1 ELSE 2 END, 0 FROM n) m")
 	" SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
 	" coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
@@ -233,10 +237,11 @@ static const char unblock[] =
 	" FROM c WHERE j.id = c.job_id"
 	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.scheduled_for, j.status = 2 AS"
 	" opened, j.scheduled_for > clock_timestamp() AS later),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-	" SELECT id, fence, priority, false, type FROM u WHERE opened AND later IS NOT TRUE),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
+	" SELECT id, fence, priority, false, attempt > 0, type FROM u WHERE opened AND later IS NOT TRUE),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, fence, scheduled_for, priority, attempt > 0, type FROM u WHERE opened AND later)"
+	" SELECT id, fence, scheduled_for, priority, attempt > 0, type FROM u WHERE opened AND later),"
+	TALLY("type", "2", "1", "u WHERE opened")
 	" SELECT id, chain_id, type FROM u WHERE opened ORDER BY id";
 
 /* ---- leases ---- */
@@ -255,8 +260,8 @@ static const char reap[] =
 	"u AS (UPDATE {s}.job j SET fence = j.fence + 1, solo = true, leased_by = x.worker, started_at = x.claimed_at"
 	" FROM x WHERE x.id = ANY (ARRAY(SELECT id FROM k)) AND j.id = x.id AND j.fence = x.fence"
 	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, x.worker, x.claimed_at, x.charged),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, true, type FROM"
-	" u),"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
+	" SELECT id, fence, priority, true, attempt > 0, type FROM u),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
 	" SELECT id, attempt + (NOT charged)::integer, 3, worker, claimed_at, clock_timestamp() FROM u),"
 	"y AS MATERIALIZED (SELECT x.claim, array_agg(x.id) AS ids, array_agg(x.fence) AS fences,"
@@ -284,13 +289,15 @@ static const char start[] =
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 	" SELECT id, 1, priority, false, type FROM x WHERE due IS NULL OR due <= now),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now) SELECT id, due > now FROM x";
+	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now),"
+	TALLY("type", "2", "0", "x") " SELECT id, due > now FROM x";
 
 /* $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, without the arrays of start. */
 static const char start_one[] =
 	"WITH j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)"
 	" SELECT id, id, clock_timestamp(), $3::integer, 2, $1::text, $2::text, $4::text"
-	" FROM (SELECT nextval('{s}.job_id') AS id OFFSET 0) x RETURNING id, priority, type)"
+	" FROM (SELECT nextval('{s}.job_id') AS id OFFSET 0) x RETURNING id, priority, type),"
+	TALLY_ONE("$1")
 	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM j"
 	" RETURNING id, false";
 
@@ -304,7 +311,8 @@ static const char start_offered[] =
 	" (runs AND $8::boolean)::integer, 2, $1::text, $2::text, $4::text, CASE WHEN runs AND $8 THEN $6 END FROM x),"
 	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS " SELECT $5::uuid, $6::text, now, now + $7::interval, $8,"
 	" ARRAY[$1], ARRAY[id], ARRAY[1::bigint] FROM x WHERE runs),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, $3, false, $1 FROM x WHERE NOT runs)"
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, $3, false, $1 FROM x WHERE NOT runs),"
+	TALLY_ONE("$1")
 	" SELECT id, runs, now FROM x";
 
 /*
@@ -339,7 +347,8 @@ static const char start_full[] =
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM n"
 	" WHERE got = id AND open = 0 AND (due IS NULL OR due <= now)),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now)"
+	" SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now),"
+	TALLY("type", "CASE WHEN open > 0 THEN 1 ELSE 2 END", "0", "n WHERE got = id")
 	" SELECT got, got <> id, open, due > now FROM n ORDER BY ord";
 
 /* ---- clients ---- */
@@ -369,7 +378,7 @@ static const char end[] =
 	" started_at = coalesce((SELECT claimed_at FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
 	" j.started_at) WHERE j.id = ANY ($1) AND j.status IN (1, 2)"
 	" RETURNING j.id, j.chain_id, j.fence - 1 AS fence, j.type, j.priority, j.attempt, j.scheduled_for, j.key,"
-	" j.watched),"
+	" j.watched, j.blockers_open),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at) SELECT"
 	" j.id, j.attempt + (NOT run.charged)::integer, 6, run.worker,"
 	" CASE $2 WHEN 4 THEN 'completed from outside' WHEN 5 THEN $4 ELSE 'cancelled' END,"
@@ -380,7 +389,8 @@ static const char end[] =
 	"k AS (DELETE FROM {s}.dedup d USING (SELECT key, id FROM j WHERE id = chain_id UNION ALL SELECT key, id"
 	" FROM h) e WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0),"
 	STOP("$2", "j WHERE $2 <> 4") ","
-	TALLY("type", "$2", "count(*)", "j")
+	/* What waits for a blocker is blocked. The row as it was may be another than the one that is updated. */
+	TALLY("type", "$2", "CASE WHEN blockers_open > 0 THEN 1 ELSE 2 END", "j")
 	" SELECT j.id, j.chain_id, j.type, EXISTS (SELECT 1 FROM a WHERE a.job_id = j.id),"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = j.chain_id), j.watched) FROM j ORDER BY j.id";
 
@@ -394,17 +404,17 @@ static const char redrive[] =
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 	" SELECT id, fence, priority, false, type FROM j WHERE status = 2),"
 	GO_ON("was") ","
-	TALLY("type", "was", "-count(*)", "j")
+	TALLY("type", "status", "was", "j")
 	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
 
 /* $1 last jobs */
 static const char trigger[] =
 	"WITH q AS (DELETE FROM {s}.sched q USING {s}.job j WHERE j.id = ANY ($1::bigint[]) AND j.status = 2"
 	" AND q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id AND q.due > clock_timestamp()"
-	" RETURNING q.id, q.fence, q.priority, q.type),"
+	" RETURNING q.id, q.fence, q.priority, q.tried, q.type),"
 	"j AS (UPDATE {s}.job j SET scheduled_for = clock_timestamp() FROM q WHERE j.id = q.id),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, fence, priority, false, type FROM"
-	" q) SELECT id, id, type, true FROM q ORDER BY id";
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
+	" SELECT id, fence, priority, false, tried, type FROM q) SELECT id, id, type, true FROM q ORDER BY id";
 
 /* $1 chains, $2 keep those that a job which has not ended may ask for */
 static const char delete_chains[] =
@@ -421,7 +431,7 @@ static const char delete_chains[] =
 	"v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c))),"
 	GO_ON("status") ","
-	TALLY("type", "status", "-count(*)", "j WHERE status IN (4, 5, 6)") " SELECT j.id, j.chain_id, j.type,"
+	TALLY("type", "0", "status", "j") " SELECT j.id, j.chain_id, j.type,"
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
 	" j.id";
 
@@ -603,10 +613,14 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_GET_CHAIN] = get_chain,
 	[ST_ATTEMPTS] = attempts,
 	[ST_OUTSTANDING] = outstanding,
+	/* $1: nothing while there are fewer rows. What others are folding, or have not committed, stays as it is: the
+	 * sum is the same before and after. */
 	[ST_FOLD_TALLY] = "WITH d AS (DELETE FROM {s}.tally x WHERE x.ctid = ANY (ARRAY(SELECT t.ctid FROM {s}.tally t"
-			  " FOR UPDATE SKIP LOCKED)) RETURNING x.type, x.status, x.n)"
-			  " INSERT INTO {s}.tally (type, status, n) SELECT type, status, sum(n) FROM d GROUP BY 1, 2"
-			  " HAVING sum(n) <> 0",
+			  " WHERE (SELECT count(*) FROM (SELECT 1 FROM {s}.tally LIMIT $1::bigint) few) >= $1"
+			  " LIMIT 100000 FOR UPDATE SKIP LOCKED)) RETURNING x.type, x.status, x.was, x.n)"
+			  " INSERT INTO {s}.tally (type, status, was, n) SELECT type, status, 0, sum(n) FROM"
+			  " (SELECT type, status, n FROM d UNION ALL SELECT type, was, -n FROM d) m"
+			  " WHERE status <> 0 GROUP BY 1, 2 HAVING sum(n) <> 0",
 	[ST_CRON_PUT] =
 		"INSERT INTO {s}.cron (name, spec, type, input, priority, catch_up, next_at)"
 		" VALUES ($1::text, $2::text, $3::text, $4::text, $5::integer, $6::boolean, $7::timestamptz)"
@@ -615,15 +629,15 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_CRON_REMOVE] = "DELETE FROM {s}.cron WHERE name = $1::text RETURNING name",
 	[ST_CRON_LIST] = "SELECT name, spec, type, input, priority, catch_up, next_at, last_at, last_chain"
 			 " FROM {s}.cron ORDER BY next_at NULLS LAST, name",
-	[ST_CRON_FIRE] = "WITH u AS (UPDATE {s}.cron SET next_at = $3::timestamptz, last_at = $2::timestamptz,"
-			 " last_chain = nextval('{s}.job_id') WHERE name = $1::text AND next_at = $2"
-			 " AND spec = $4::text AND catch_up = $5::boolean"
-			 " RETURNING last_chain AS id, type, input, priority),"
-			 "j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input)"
-			 " SELECT id, id, clock_timestamp(), priority, 2, type, input FROM u),"
-			 "r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-			 " SELECT id, 1, priority, false, type FROM u)"
-			 " SELECT id, type FROM u",
+	[ST_CRON_FIRE] =
+		"WITH u AS (UPDATE {s}.cron SET next_at = $3::timestamptz, last_at = $2::timestamptz,"
+		" last_chain = nextval('{s}.job_id') WHERE name = $1::text AND next_at = $2"
+		" AND spec = $4::text AND catch_up = $5::boolean"
+		" RETURNING last_chain AS id, type, input, priority),"
+		"j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input)"
+		" SELECT id, id, clock_timestamp(), priority, 2, type, input FROM u),"
+		"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
+		" SELECT id, 1, priority, false, type FROM u)," TALLY("type", "2", "0", "u") " SELECT id, type FROM u",
 	[ST_LEASES] = leases,
 	[ST_ERRORS] = errors,
 	[ST_ERRORS_REACHED] = "SELECT id FROM {s}.stopped WHERE status = 5 AND id < $1::bigint ORDER BY id DESC"

@@ -315,6 +315,8 @@ int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn 
 int sl__pg_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
+/* The smallest id of those that wait in a queue, to be run now or later; 0: none does. */
+int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err);
 int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
 

@@ -10,6 +10,7 @@
 struct type_count {
 	const char *type;
 	int64_t n[SQ_KINDS], running, sched_due;
+	uint64_t oldest_came;                                  /* id of what is due and was not moved, 0: none */
 	uint64_t oldest_blocked, oldest_sched, oldest_running; /* ids, 0: none */
 	int paused;
 };
@@ -22,9 +23,10 @@ static void read_type(sqlite3_stmt *s, struct type_count *t)
 	t->running = sl__sqlite_i64(s, SQ_KINDS + 1);
 	t->paused = sqlite3_column_int(s, SQ_KINDS + 2);
 	t->sched_due = sl__sqlite_i64(s, SQ_KINDS + 3);
-	t->oldest_blocked = sl__sqlite_u64(s, SQ_KINDS + 4);
-	t->oldest_sched = sl__sqlite_u64(s, SQ_KINDS + 5);
-	t->oldest_running = sl__sqlite_u64(s, SQ_KINDS + 6);
+	t->oldest_came = sl__sqlite_u64(s, SQ_KINDS + 4);
+	t->oldest_blocked = sl__sqlite_u64(s, SQ_KINDS + 5);
+	t->oldest_sched = sl__sqlite_u64(s, SQ_KINDS + 6);
+	t->oldest_running = sl__sqlite_u64(s, SQ_KINDS + 7);
 }
 
 struct counting {
@@ -102,9 +104,13 @@ static int tell_pending(struct counting *x, const struct type_count *t)
 {
 	int64_t n = t->n[SQ_N_READY] + t->n[SQ_N_SCHED];
 	uint64_t oldest = 0;
+	int64_t due_us = 0;
 	int rc = t->n[SQ_N_READY] > 0 ? oldest_ready(x->c, t->type, &oldest, x->err) : 0;
+	uint64_t due = older(oldest, t->oldest_came);
+	rc = rc != 0 || due == 0 ? rc : ask(x->c, SQ_DUE_SINCE, SQ_INT(due), &due_us, x->err);
 	const struct sl_job_count count = {.status = SL_JOB_PENDING,
 					   .count = (uint64_t)n,
+					   .oldest_due_ms = due_us / 1000,
 					   .due = (uint64_t)(t->n[SQ_N_READY] + t->sched_due),
 					   .retrying = (uint64_t)(t->n[SQ_N_READY_TRIED] + t->n[SQ_N_SCHED_TRIED])};
 	return rc != 0 ? rc : tell(x, t, count, older(oldest, t->oldest_sched));

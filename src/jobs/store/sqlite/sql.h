@@ -160,7 +160,8 @@
 	  "coalesce(sched_tried,0),coalesce(completed,0),coalesce(failed,0),coalesce(cancelled,0),"                    \
 	  "coalesce(run.n,0),EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=t.type),"                               \
 	  "CASE WHEN sched>0 THEN (SELECT count(*) FROM sluice_sched s WHERE s.type=t.type AND s.due_us<=?1)"          \
-	  " ELSE 0 END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"                    \
+	  " ELSE 0 END,CASE WHEN sched>0 THEN (SELECT min(+s.id) FROM sluice_sched s WHERE s.type=t.type"              \
+	  " AND s.due_us<=?1) END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"         \
 	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                         \
 	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                      \
 	  " LEFT JOIN run ON run.type=t.type ORDER BY t.type")                                                         \
@@ -171,6 +172,7 @@
 	X(PENDING_TYPES, "SELECT c.type,c.ready,CASE WHEN c.sched>0 THEN (SELECT min(id) FROM sluice_sched s"          \
 			 " WHERE s.type=c.type) END FROM sluice_count c WHERE c.ready>0 OR c.sched>0")                 \
 	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                    \
+	X(DUE_SINCE, "SELECT max(created_us,coalesce(due_us,0)) FROM sluice_job WHERE id=?1")                          \
 	/* ---- recurring schedules ---- */                                                                            \
 	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us)"                          \
 		    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"                \
