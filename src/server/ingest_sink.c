@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_ITEMS 64 /* in one transaction: the stores look for a stream's mark in a list */
+#define RUN_ITEMS 64       /* in one transaction: the stores look for a stream's mark in a list */
 #define ONE_BY_ONE SL_EGAP /* any of those that is_theirs knows */
 
 struct lane {
