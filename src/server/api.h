@@ -111,9 +111,10 @@ bool srv_filter_body(srv_request *r, const json_t *object, struct srv_filter *ou
 /* ---- routes, by file ---- */
 srv_handler_fn srv_chains_start, srv_chains_bulk, srv_chains_show, srv_chains_complete, srv_chains_fail,
 	srv_chains_cancel, srv_chains_trigger, srv_chains_retry, srv_chains_delete; /* api_chains.c */
-srv_handler_fn srv_bulk_cancel, srv_bulk_retry, srv_bulk_trigger, srv_bulk_delete;  /* api_bulk.c */
-srv_handler_fn srv_list_chains, srv_list_jobs, srv_jobs_show, srv_jobs_events;      /* api_jobs.c */
-srv_handler_fn srv_chains_wait;                                                     /* api_wait.c */
+srv_many_fn srv_chains_start_many;
+srv_handler_fn srv_bulk_cancel, srv_bulk_retry, srv_bulk_trigger, srv_bulk_delete; /* api_bulk.c */
+srv_handler_fn srv_list_chains, srv_list_jobs, srv_jobs_show, srv_jobs_events;     /* api_jobs.c */
+srv_handler_fn srv_chains_wait;                                                    /* api_wait.c */
 srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_workers_list, srv_leases_list, srv_errors_list,
 	srv_cron_list, srv_cron_put, srv_cron_delete;            /* api_look.c */
 srv_handler_fn srv_stats_show, srv_stats_stream, srv_river_show; /* api_stats.c, api_river.c */

@@ -118,31 +118,91 @@ static void start_failed(srv_request *r, struct sl_err *err)
 		srv_fail(r, err);
 }
 
-void srv_chains_start(srv_request *r, void *ctx)
+static bool take_request(srv_request *r, struct start *s)
 {
 	static const char *const none[] = {NULL};
+	size_t len = 0;
+	json_t *body;
+	if (!srv_in_query(r, none) || (body = srv_body_json(r)) == NULL)
+		return false;
+	const char *raw = srv_body(r, &len);
+	return take_chain(r, "", body, raw, len, s);
+}
+
+static void answer_started(srv_request *r, const struct sl_started *started)
+{
+	struct srv_out o = {0};
+	out_started(&o, started);
+	srv_out_answer(r, 201, &o);
+}
+
+void srv_chains_start(srv_request *r, void *ctx)
+{
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct start s = {0};
 	struct sl_started started;
-	struct srv_out o = {0};
-	size_t len = 0;
-	json_t *body;
-	if (!srv_in_query(r, none) || (body = srv_body_json(r)) == NULL)
-		return;
-	const char *raw = srv_body(r, &len);
-	if (take_chain(r, "", body, raw, len, &s)) {
-		if (sl_jobs_start(api->core->jobs, NULL, &s.chain, &started, &err) != 0) {
+	if (take_request(r, &s)) {
+		if (sl_jobs_start(api->core->jobs, NULL, &s.chain, &started, &err) != 0)
 			start_failed(r, &err);
-		} else {
-			out_started(&o, &started);
-			srv_out_answer(r, 201, &o);
-		}
+		else
+			answer_started(r, &started);
 	}
 	start_fini(&s);
 }
 
-/* ---- many at once ---- */
+/* ---- those of several clients ---- */
+
+/* Starts in one transaction: those of the requests that can be. */
+struct joint {
+	srv_request *r[SRV_MANY_MAX];
+	struct start start[SRV_MANY_MAX];
+	struct sl_new_chain chain[SRV_MANY_MAX];
+	struct sl_started started[SRV_MANY_MAX];
+	size_t n;
+};
+
+/* A chain with a key or blockers may have to wait for somebody else's transaction: nobody else waits along. */
+static void joint_add(struct joint *j, srv_request *r)
+{
+	struct start *s = &j->start[j->n];
+	*s = (struct start){0};
+	if (take_request(r, s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
+		j->r[j->n] = r;
+		j->chain[j->n++] = s->chain;
+	} else {
+		start_fini(s);
+	}
+}
+
+/* Did it fail for what one of them holds? Then none is started, and each is tried alone. */
+static bool is_of_one(int rc)
+{
+	return rc == SL_EINVAL || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED || rc == SL_ENOENT;
+}
+
+void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct joint *j = n <= SRV_MANY_MAX ? malloc(sizeof *j) : NULL;
+	if (j == NULL)
+		return;
+	j->n = 0;
+	for (size_t i = 0; i < n; i++)
+		joint_add(j, all[i]);
+	int rc = sl_jobs_start_many(api->core->jobs, NULL, j->chain, j->n, j->started, &err);
+	for (size_t i = 0; i < j->n; i++) {
+		if (rc == 0)
+			answer_started(j->r[i], &j->started[i]);
+		else if (!is_of_one(rc))
+			start_failed(j->r[i], &err);
+		start_fini(&j->start[i]);
+	}
+	free(j);
+}
+
+/* ---- many of one client ---- */
 
 struct bulk {
 	struct start *starts;

@@ -119,11 +119,17 @@ int srv_audit_write(srv_audit *a, json_t *line, struct sl_err *err)
 	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "audit log %s", a->path);
 	text[n] = '\n';
+	int rc = srv_audit_put(a, text, n + 1, err);
+	free(text);
+	return rc;
+}
+
+int srv_audit_put(srv_audit *a, const char *lines, size_t len, struct sl_err *err)
+{
 	pthread_mutex_lock(&a->mu);
-	int e = put(a, text, n + 1);
+	int e = put(a, lines, len);
 	a->failing = e != 0;
 	pthread_mutex_unlock(&a->mu);
-	free(text);
 	return e != 0 ? sl_err_set_errno(err, e, "audit log %s", a->path) : 0;
 }
 

@@ -26,6 +26,8 @@ int srv_audit_reopen(srv_audit *a, struct sl_err *err);
 bool srv_audit_ready(srv_audit *a);
 /* Append the line of an object; takes the reference. */
 int srv_audit_write(srv_audit *a, json_t *line, struct sl_err *err);
+/* Append whole lines, in one write. */
+int srv_audit_put(srv_audit *a, const char *lines, size_t len, struct sl_err *err);
 int srv_audit_sync(srv_audit *a, struct sl_err *err);
 /* The last lines, at most limit, newest first: an array of objects (new reference). */
 int srv_audit_tail(srv_audit *a, size_t limit, json_t **out, struct sl_err *err);

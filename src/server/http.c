@@ -221,6 +221,7 @@ void srv_http_free(srv_http *h)
 	if (h->listen_fd >= 0)
 		close(h->listen_fd);
 	srv_metrics_stop(h);
+	srv_gather_free(h);
 	srv_routes_free(h->routes);
 	srv_auth_free(h->auth);
 	srv_tls_free(h->tls);

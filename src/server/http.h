@@ -37,6 +37,10 @@ enum {
 /* Runs on the network thread with SRV_QUICK, else on one of the pool's workers, where it may wait for the store. It
  * answers, or calls srv_later before it returns; one that does neither is answered with 500. No lock is held. */
 typedef void srv_handler_fn(srv_request *r, void *ctx);
+/* Requests of one route that have come while those before them were handled: 2 to SRV_MANY_MAX of them. Answers each
+ * before it returns, or leaves it as it is: then the route's own handler gets it, alone. The answers leave together. */
+#define SRV_MANY_MAX 256
+typedef void srv_many_fn(srv_request *const *all, size_t n, void *ctx);
 struct srv_route {
 	const char *method; /* "GET" (which serves HEAD too), "POST", … */
 	const char *path;   /* "/api/v1/jobs/{id}/events"; a last "{path*}" takes the rest; a literal wins over {id} */
@@ -78,6 +82,10 @@ void srv_http_wipe_json(void);
 SL_MUST_CHECK int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err);
 /* Before srv_http_start. SL_EEXIST: a route is there already. */
 SL_MUST_CHECK int srv_http_add(srv_http *h, const struct srv_route *routes, size_t n, void *ctx, struct sl_err *err);
+/* After the route was added (without SRV_QUICK), before srv_http_start: its requests are handled one after the other,
+ * or together by many, since what they wait for is cheaper so. SL_ENOENT: there is no such route. */
+SL_MUST_CHECK int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many,
+				  struct sl_err *err);
 SL_MUST_CHECK int srv_http_start(srv_http *h, struct sl_err *err);
 /* From now on 503 with Retry-After for everything that is not GET or HEAD. */
 void srv_http_refuse(srv_http *h);

@@ -64,7 +64,23 @@ static void finish_headers(srv_request *r)
 	}
 }
 
-/* The answer's reference goes; the caller's r is gone. Whoever of us and the suspending thread comes second resumes. */
+/* Whoever of us and the suspending thread comes second resumes. */
+static void leave(srv_request *r, bool locked)
+{
+	unsigned old = atomic_fetch_or(&r->state, R_ANSWERED);
+	if (locked)
+		pthread_mutex_unlock(&r->later_mu);
+	if ((old & R_SUSPENDED) != 0 && (old & R_ABANDONED) == 0)
+		srv_resume(r, false);
+	srv_request_unref(r);
+}
+
+void srv_answer_leave(srv_request *r)
+{
+	leave(r, false);
+}
+
+/* The answer's reference goes; the caller's r is gone. */
 void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_t len)
 {
 	bool later = r->later;
@@ -76,12 +92,9 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 	if (response != NULL)
 		finish_headers(r);
 	srv_record_audit(r);
-	unsigned old = atomic_fetch_or(&r->state, R_ANSWERED);
-	if (later)
-		pthread_mutex_unlock(&r->later_mu);
-	if ((old & R_SUSPENDED) != 0 && (old & R_ABANDONED) == 0)
-		srv_resume(r, false);
-	srv_request_unref(r);
+	r->ready = true;
+	if (r->together == NULL)
+		leave(r, later);
 }
 
 static void answer_buffer(srv_request *r, int status, const char *type, struct MHD_Response *response, size_t len)

@@ -129,7 +129,10 @@ struct srv_request {
 	struct pair out[SRV_MAX_OUT];
 	size_t n_out;
 	bool later;
-	pthread_mutex_t later_mu; /* recursive: gone may answer */
+	bool alone;                 /* it was among many, and is the route's own handler's now */
+	bool ready;                 /* answered among many; it leaves with the others */
+	struct srv_lines *together; /* while it is handled with others: their audit log */
+	pthread_mutex_t later_mu;   /* recursive: gone may answer */
 	void (*gone)(srv_request *r, void *ctx);
 	void *gone_ctx;
 	bool gone_told;
@@ -222,12 +225,18 @@ void srv_metrics_stop(srv_http *h);
 void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t ns, bool stream);
 
 /* http_record.c: the audit log and the access log. */
-void srv_record_audit(srv_request *r);
+struct srv_lines {
+	char *text;
+	size_t len, cap;
+};
+void srv_record_audit(srv_request *r); /* at once, or with r->together */
+void srv_record_lines(srv_http *h, struct srv_lines *lines);
 void srv_record_access(srv_request *r, int64_t now_ns);
 
 /* http_answer.c */
 struct MHD_Response *srv_response_of(const void *data, size_t len, enum MHD_ResponseMemoryMode mode);
 void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_t len);
+void srv_answer_leave(srv_request *r); /* what srv_answer left ready */
 void srv_header_add(struct MHD_Response *response, const char *name, const char *value);
 
 /* http_pool.c */
@@ -240,6 +249,13 @@ void srv_unhold(srv_request *r);                  /* takes h->mu */
 void srv_queue_push(srv_http *h, srv_request *r); /* h->mu held */
 void srv_suspend(srv_request *r);
 void srv_resume(srv_request *r, bool locked); /* locked: h->mu is held */
+
+void srv_run(srv_request *r); /* on a worker; takes the reference */
+
+/* http_gather.c */
+void srv_gather_queue(srv_http *h, srv_request *r); /* h->mu held */
+void srv_gather_run(srv_http *h, srv_request *r);   /* on a worker */
+void srv_gather_free(srv_http *h);
 
 /* http_stream.c */
 void srv_stream_run(srv_request *r);                  /* a worker: fill */

@@ -92,7 +92,10 @@ static int dispatch_to_pool(srv_request *r)
 	bool going = suspend_held(r);
 	if (going) {
 		atomic_fetch_add(&r->refs, 1);
-		srv_queue_push(h, r);
+		if (r->match.endpoint->many != NULL)
+			srv_gather_queue(h, r);
+		else
+			srv_queue_push(h, r);
 	}
 	pthread_mutex_unlock(&h->mu);
 	if (going)
@@ -126,7 +129,7 @@ int srv_dispatch(srv_request *r)
 	return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
 }
 
-static void run(srv_request *r)
+void srv_run(srv_request *r)
 {
 	if (r->stream != NULL)
 		srv_stream_run(r);
@@ -156,7 +159,10 @@ static void *worker_main(void *ctx)
 			h->queue_last = NULL;
 		atomic_fetch_add(&h->n_busy, 1);
 		pthread_mutex_unlock(&h->mu);
-		run(r);
+		if (r->match.endpoint->many != NULL && !r->alone)
+			srv_gather_run(h, r);
+		else
+			srv_run(r);
 		atomic_fetch_sub(&h->n_busy, 1);
 		pthread_mutex_lock(&h->mu);
 	}

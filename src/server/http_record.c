@@ -3,6 +3,7 @@
 #include "http_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -15,37 +16,125 @@ static void time_text(int64_t ms, char out[32])
 	snprintf(out + n, 32 - n, ".%03dZ", (int)(ms % 1000));
 }
 
-/* The ids of the path and what the query asked. */
-static json_t *params_json(const srv_request *r)
+/* ---- a line as text: one for every change, so it is not made of objects first ---- */
+
+static void put(struct srv_lines *l, const char *data, size_t n)
 {
-	json_t *all = json_object();
+	if (l->text == NULL && l->cap != 0)
+		return; /* there was no memory */
+	if (n > l->cap - l->len) {
+		size_t cap = 2 * l->cap + n + 1024;
+		char *text = realloc(l->text, cap);
+		if (text == NULL)
+			free(l->text);
+		l->text = text;
+		l->cap = cap;
+		if (text == NULL)
+			return;
+	}
+	memcpy(l->text + l->len, data, n);
+	l->len += n;
+}
+
+static void put_text(struct srv_lines *l, const char *text)
+{
+	put(l, text, strlen(text));
+}
+
+static bool is_plain(const char *s)
+{
+	for (; *s != '\0'; s++)
+		if ((unsigned char)*s < 0x20 || (unsigned char)*s > 0x7E || *s == '"' || *s == '\\')
+			return false;
+	return true;
+}
+
+static void put_json(struct srv_lines *l, json_t *v)
+{
+	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	put_text(l, text != NULL ? text : "null");
+	free(text);
+}
+
+static void put_string(struct srv_lines *l, const char *s)
+{
+	if (is_plain(s)) {
+		put(l, "\"", 1);
+		put_text(l, s);
+		put(l, "\"", 1);
+		return;
+	}
+	json_t *v = json_string(s);
+	put_json(l, v);
+	json_decref(v);
+}
+
+static void put_member(struct srv_lines *l, const char *name, const char *value)
+{
+	if (l->len > 0 && l->text != NULL && l->text[l->len - 1] != '{')
+		put(l, ",", 1);
+	put_string(l, name);
+	put(l, ":", 1);
+	put_string(l, value);
+}
+
+/* The ids of the path and what the query asked. */
+static void put_params(struct srv_lines *l, const srv_request *r)
+{
 	const struct srv_endpoint *e = r->match.endpoint;
+	put_text(l, ",\"params\":{");
 	for (size_t i = 0; i < e->n_params; i++)
-		json_object_set_new(all, e->params[i], json_string(r->match.value[i]));
+		put_member(l, e->params[i], r->match.value[i]);
 	for (size_t i = 0; i < r->n_query; i++)
-		json_object_set_new(all, r->query[i].name, json_string(r->query[i].value));
-	return all;
+		put_member(l, r->query[i].name, r->query[i].value);
+	put(l, "}", 1);
+}
+
+static void put_line(struct srv_lines *l, const srv_request *r)
+{
+	const struct srv_endpoint *e = r->match.endpoint;
+	char when[32], status[32];
+	time_text(srv_real_ms(r->h), when);
+	snprintf(status, sizeof status, ",\"status\":%d", r->status);
+	put(l, "{", 1);
+	put_member(l, "time", when);
+	put_member(l, "actor", r->identity.name);
+	put_member(l, "role", srv_role_name(r->identity.role));
+	put_member(l, "address", r->address);
+	put_member(l, "action", e->route.audit);
+	put_member(l, "route", e->route.path);
+	put_params(l, r);
+	put_text(l, status);
+	put_member(l, "request_id", r->id);
+	if (r->detail != NULL) {
+		put_text(l, ",\"detail\":");
+		put_json(l, r->detail);
+	}
+	put(l, "}\n", 2);
+}
+
+void srv_record_lines(srv_http *h, struct srv_lines *l)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = l->text != NULL ? srv_audit_put(h->audit, l->text, l->len, &err)
+		 : l->cap != 0   ? sl_err_set(&err, SL_ENOMEM, "audit log: out of memory")
+				 : 0;
+	if (rc != 0)
+		srv_log(h, SL_LOG_ERROR, "a change is not in the audit log, and further ones are refused", "error",
+			err.msg);
+	free(l->text);
 }
 
 /* Before the answer leaves. An address that is gone (a handler that outlived the server's stop) is left out. */
 void srv_record_audit(srv_request *r)
 {
-	srv_http *h = r->h;
 	const struct srv_endpoint *e = r->match.endpoint;
-	struct sl_err err = SL_ERR_INIT;
-	char when[32];
-	if (h->audit == NULL || e == NULL || e->route.audit == NULL)
+	struct srv_lines own = {0};
+	if (r->h->audit == NULL || e == NULL || e->route.audit == NULL)
 		return;
-	time_text(srv_real_ms(h), when);
-	json_t *line =
-		json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:o,s:i,s:s}", "time", when, "actor", r->identity.name, "role",
-			  srv_role_name(r->identity.role), "address", r->address, "action", e->route.audit, "route",
-			  e->route.path, "params", params_json(r), "status", r->status, "request_id", r->id);
-	if (line != NULL && r->detail != NULL)
-		json_object_set(line, "detail", r->detail);
-	if (srv_audit_write(h->audit, line, &err) != 0)
-		srv_log(h, SL_LOG_ERROR, "a change is not in the audit log, and further ones are refused", "error",
-			err.msg);
+	put_line(r->together != NULL ? r->together : &own, r);
+	if (r->together == NULL)
+		srv_record_lines(r->h, &own);
 }
 
 /* When the answer is out, or the client gone. */

@@ -15,12 +15,15 @@
 #define SRV_MAX_SEGMENTS 24
 
 struct srv_route_metrics; /* http_metrics.c */
+struct srv_crowd;         /* http_gather.c */
 
 struct srv_endpoint {
 	struct srv_endpoint *next; /* of the same path, other methods */
 	struct srv_endpoint *all;  /* every endpoint of the table */
 	struct srv_route route;    /* strings are the table's */
 	void *ctx;
+	srv_many_fn *many;       /* NULL: each for itself */
+	struct srv_crowd *crowd; /* with many: who waits */
 	size_t n_params;
 	char *params[SRV_MAX_PARAMS]; /* names, in the order of the path */
 	struct srv_route_metrics *metrics;

@@ -114,6 +114,40 @@ class Chains(ApiTest):
         self.api.refused("POST", "/chains/bulk", {"chains": [{"type": "t"}] * 10001}, says="1 to 10000")
         self.assertEqual(self.api("GET", "/types")["items"][0]["pending"], 250)
 
+    def test_starts_of_many_clients_at_once_fail_each_for_its_own_fault(self):
+        n, failures, started = 16, [], []
+        bodies = [{"type": "t", "input": 1}, {"type": "no good"}, {"type": "t", "key": "k"}, {"type": "t", "after": [99999999]},
+                  {"type": "t", "in_ms": 3600000}]
+        want = [201, 400, 201, 422, 201]
+        ready = threading.Barrier(n)
+
+        def client(i):
+            ready.wait()
+            for k in range(30):
+                which = (i + k) % len(bodies)
+                answer = ask(self.process.url, "api/v1/chains", "POST", bodies[which])
+                if answer.status != want[which]:
+                    failures.append((bodies[which], answer.status, answer.text))
+                elif answer.status == 201:
+                    started.append((which, answer.json()["chain_id"]))
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(n)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(len({c for w, c in started if w == 2}), 1)
+        plain = [c for w, c in started if w != 2]
+        self.assertEqual(len(set(plain)), len(plain))
+        of = self.api("GET", "/types")["items"][0]
+        self.assertEqual((of["pending"], of["blocked"]), (len(plain) + 1, 0))
+        self.assertEqual(len(self.audited("chains.start")), n * 30)
+
+    def audited(self, action):
+        with open(self.path("data/audit.jsonl"), encoding="utf-8") as f:
+            return [x for x in map(json.loads, f) if x["action"] == action]
+
     def test_a_chain_is_shown_with_its_jobs_and_neighbours(self):
         a, b = self.begin("a"), self.begin("b")
         c = self.begin("c", after=[a, b])
