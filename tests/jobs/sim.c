@@ -260,7 +260,7 @@ static void pause_one(struct sim *sim, struct sim_worker *w, int64_t ms)
 	if (sim->calm || !w->alive)
 		return;
 	sim_trace(sim, "%s is stopped for %lld ms", w->id, (long long)ms);
-	w->paused_until_ns = sim->now_ns + ms * SIM_MS;
+	w->paused_until_ns = SL_MAX(w->paused_until_ns, sim->now_ns + ms * SIM_MS); /* stopped twice: until the later */
 	sim->report->pauses++;
 }
 
