@@ -96,7 +96,7 @@ const void *srv_body(const srv_request *r, size_t *len)
 
 json_t *srv_body_json(srv_request *r)
 {
-	if (r->json == NULL)
+	if (r->json == NULL && (r->len == 0 || memchr(r->body, 0, r->len) == NULL)) /* as srv_body_json of the server */
 		r->json = json_loadb(r->body, r->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
 	if (r->json == NULL)
 		srv_error(r, 400, "bad_json", "the body is not JSON");

@@ -217,6 +217,11 @@ json_t *srv_body_json(srv_request *r)
 	json_error_t why;
 	if (r->json != NULL)
 		return r->json;
+	/* The parser passes over a NUL behind a number; whoever takes a value as it was sent would stop there. */
+	if (r->body_len > 0 && memchr(r->body, 0, r->body_len) != NULL) {
+		srv_error(r, 400, "bad_json", "the body is not JSON: it has a NUL byte");
+		return NULL;
+	}
 	r->json =
 		json_loadb(r->body != NULL ? r->body : "", r->body_len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
 	if (r->json == NULL)

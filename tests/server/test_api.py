@@ -96,7 +96,7 @@ class Chains(ApiTest):
                            ({"type": "t", "in_ms": -1}, "in_ms: must be"), ({"type": "t", "after": "7"}, "after: must be an array"),
                            ({"type": "t", "after": ["x"]}, "after: every id"),
                            ({"type": "t", "at": "2100-01-01T00:00:00Z", "in_ms": 5}, "exclude each other"),
-                           ([], "must be an object"), (b"{", "JSON"), (b"", "JSON")):
+                           ([], "must be an object"), (b"{", "JSON"), (b"", "JSON"), (b"{\"type\":\"t\",\"priority\":1\0}", "NUL")):
             with self.subTest(body=body):
                 self.api.refused("POST", "/chains", body, says=says)
         self.api.refused("POST", "/chains", {"type": "t", "after": [99]}, status=422, says="after")
