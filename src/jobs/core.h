@@ -250,9 +250,10 @@ void sl__core_lost(struct sl__core *core, uint64_t id, uint64_t fence, enum sl_l
 		   void *ctx);
 void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t now_ns);
 void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, uint32_t n, int more, int64_t now_ns);
-/* The store's clock was heard, in ms; sl__core_exchanged does so by itself. */
+/* The store's clock was heard, in ms: a tick that it shows to be nearer is brought forward. sl__core_exchanged does so
+ * by itself. */
 void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_ns);
-/* It by its last answer, which is a query less; 0: there was none. */
+/* The store's clock now, by its last answer, which is a query less; 0: there was none. */
 int64_t sl__core_store_ms(const struct sl__core *core, int64_t now_ns);
 /* tick_ms: the next tick, by the store's clock; -1: none known. */
 void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, int64_t tick_ms, int64_t now_ns);

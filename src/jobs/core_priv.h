@@ -6,9 +6,9 @@
 #include "flow/retry.h"
 #include "jobs/core.h"
 
-#define CORE_CRON_NS ((int64_t)60000 * 1000000) /* schedules are looked at this often at least */
-#define CORE_CLOCK_MS 1000                      /* the store's clock and ours have parted by more than answers take */
+#define CORE_CRON_NS ((int64_t)60000 * 1000000)    /* schedules are looked at this often at least */
 #define CORE_CRON_MIN_NS ((int64_t)5000 * 1000000) /* and not more often for a hint */
+#define CORE_CLOCK_MS 1000                         /* the store's clock and ours have parted: answers take less */
 #define CORE_ABANDONED 8
 
 static inline int64_t core_add(int64_t at_ns, int64_t ns)

@@ -35,8 +35,7 @@ static const uint64_t once_failed[] = {
 	31478,  /* a worker that was still stopped when offers were asked for: the check's fault */
 	194438, /* and one that waited after a call had failed: the same */
 	867988, /* a worker that was stopped twice counted as going on after the shorter stop: the simulation's fault */
-	573407, /* a clock that stood still just before a wake-up was looked at without an end: the simulation's fault
-		 */
+	573407, /* a clock that stood still was looked at without an end: the simulation's fault */
 	248943, /* a tick came late by what a worker's clock had stood still */
 };
 
