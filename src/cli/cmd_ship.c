@@ -44,6 +44,7 @@ struct ship {
 	int hangup; /* a signalfd */
 	int stuck;  /* code of why the log takes nothing, so that it is told once */
 	int sending;
+	int stopping; /* a signal has been acted upon: it is not waited for any more */
 	int64_t started_ms;
 	uint64_t shown; /* lines delivered when progress was last shown */
 };
@@ -77,13 +78,14 @@ static void drain(int fd)
 	}
 }
 
-/* Until something happens, or timeout_ms. reading: also something to read. */
+/* Until something happens, or timeout_ms. reading: also something to read. A signal that came at any time before ends
+ * the wait, unless it is known (s->stopping). */
 static void wait_for(struct ship *s, int timeout_ms, int reading)
 {
 	size_t n = 0, own;
 	int wait = -1, rc;
 
-	s->fds[n++] = (struct pollfd){.fd = stop_requested() ? -1 : stop_fd(), .events = POLLIN};
+	s->fds[n++] = (struct pollfd){.fd = s->stopping ? -1 : stop_fd(), .events = POLLIN};
 	s->fds[n++] = (struct pollfd){.fd = s->hangup, .events = POLLIN};
 	s->fds[n++] = (struct pollfd){.fd = s->to.wake, .events = POLLIN};
 	own = n;
@@ -204,14 +206,15 @@ static int await_delivery(struct ship *s)
 	int64_t patience = opt_num(s->args, "flush-timeout"), now = walfile_mono_ms(), moved = now, began = now;
 	struct sl_err why = SL_ERR_INIT;
 	uint64_t before = shipsend_get(&s->to, &why), after;
-	int signalled = stop_requested(), rc = 0;
+	int rc = 0;
 
+	s->stopping = stop_requested();
 	while (!rc && !is_delivered(s)) {
 		int64_t left = patience - (now - moved);
 
-		if (stop_requested() && !signalled)
+		if (stop_requested() && !s->stopping)
 			break; /* the first one, after the end of the input: the rest is safe */
-		if (signalled && AFTER_SIGNAL_MS - (now - began) < left)
+		if (s->stopping && AFTER_SIGNAL_MS - (now - began) < left)
 			left = AFTER_SIGNAL_MS - (now - began);
 		if (left <= 0)
 			break;

@@ -2,13 +2,14 @@
 """sluice ship: lines of files and pipes, read to their end or followed, and where they go."""
 
 import base64
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
 
-from clitest import SLUICE, main
+from clitest import SLUICE, TIMEOUT, main
 from shiptest import Endpoint, ShipTest, free_port, line_of, numbered, numbers
 
 
@@ -290,6 +291,32 @@ class Followed(ShipTest):
                    json.loads(self.ok("wal", "stat", "--json", "wal/s.wal").out)["records"] == 5, p)
         r = self.finish(p, code=75, how=signal.SIGINT)
         self.assertEqual((r["read"], r["left"]), (5, 5))
+
+    def test_a_signal_between_two_waits_is_heard(self):
+        """The process is held in the middle of its work, by a terminal that does not take what it says."""
+        self.write("err", b"")
+        told, errors = os.pipe()
+        self.addCleanup(os.close, told)
+        p = self.start_with(errors, "ship", "--follow", "--json", "--log-level=info", "app.log", *self.TO)
+        self.assertIn(b"waiting for it", os.read(told, 65536))
+        os.mkdir(self.path("app.log"))
+        self.assertIn(b"no regular file", os.read(told, 65536))
+        os.set_blocking(errors, False)  # the command's too: both are one end of the pipe
+        with contextlib.suppress(BlockingIOError):
+            while os.write(errors, b"." * 4096):
+                pass
+        os.set_blocking(errors, True)
+        os.close(errors)
+        os.rmdir(self.path("app.log"))
+        self.until("it tells that nothing is there", lambda: self.syscall(p)[1:2] == ["0x2"], p)
+        p.send_signal(signal.SIGTERM)
+        os.read(told, 1 << 20)
+        p.communicate(timeout=TIMEOUT)
+        self.assertEqual(p.returncode, 0)
+
+    def syscall(self, process):
+        with open(f"/proc/{process.pid}/syscall", encoding="ascii") as f:
+            return f.read().split()
 
     def test_a_renamed_file_is_finished_before_its_successor(self):
         self.write("app.log", numbered(1, 2))

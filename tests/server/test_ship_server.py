@@ -220,12 +220,14 @@ class ShipToServer(ServerTest):
         seconds = float(os.environ.get("SLUICE_TEST_SECONDS", 6))
         server = self.server()
         port = server.url.rstrip("/").rsplit(":", 1)[1]
-        url, lines, kills, rotations = server.url, 0, 0, 0
-        deadline = time.monotonic() + seconds
-        self.append("app.log", b"")
+        url, lines, kills, rotations = server.url, 1, 0, 0
+        self.append("app.log", b"line 1\n")
         ship = self.follow(url, "app.log")
+        # A file that was renamed before it was ever seen is nobody's.
+        self.until("the first line", lambda: len(self.events()) == 1)
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            for _ in range(500):
+            for _ in range(500 - lines % 500):
                 lines += 1
                 self.append("app.log", b"line %d\n" % lines)
             if lines % 3000 == 0:
