@@ -249,6 +249,36 @@ static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct 
 	kit_list(&w->k, &f, &got);
 	assert_int_equal(got.n, 50);
 	assert_int_equal(got.ids[0], OLD + 61);
+	f.after = 0;
+	begin(w);
+	kit_list_chains(&w->k, &f, &got);
+	end(w, "the oldest chains of many that wait", 2 * SCAN, true);
+	assert_int_equal(got.n, 50);
+	assert_int_equal(got.ids[0], OLD + 1);
+}
+
+/* With what was made by the test before, and as long a history behind it. */
+static void the_newest_of_many_that_wait_are_found_before_a_long_history(struct world *w)
+{
+	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .scan = SCAN};
+	if (w->postgres)
+		assert_int_equal(pg_temp_exec(server.admin,
+					      "INSERT INTO job (id, chain_id, created_at, ended_at, priority, status,"
+					      " type, input) SELECT n, n, now(), now(), 0, 4, 'last', '1'"
+					      " FROM generate_series(200001, 230000) n"),
+				 0);
+	else
+		assert_int_equal(sqlite_do(w->files.path,
+					   "WITH RECURSIVE n(n) AS (SELECT 200001 UNION ALL SELECT n+1 FROM n WHERE"
+					   " n<230000) INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,"
+					   "priority,flags,created_us,blockers_open,ended_us,input) SELECT n,n,'last',"
+					   "4,1,1,0,0,1,0,1,'1' FROM n"),
+				 SQLITE_OK);
+	expect(w, "the newest of many that wait", f, 2 * SCAN, 50, OLD + 100 + MANY);
+	if (w->postgres)
+		assert_int_equal(pg_temp_exec(server.admin, "DELETE FROM job WHERE id > 200000"), 0);
+	else
+		assert_int_equal(sqlite_do(w->files.path, "DELETE FROM sluice_job WHERE id>200000"), SQLITE_OK);
 }
 
 static int find_new(const struct sl_job_count *c, void *ctx)
@@ -284,6 +314,7 @@ static void lists_of_a_large_sqlite_store_read_little(void **state)
 	assert_int_equal(sqlite3_open(w.files.path, &seen.explain), SQLITE_OK);
 	lists_read_little(&w);
 	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
+	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
 	(void)sqlite3_close(seen.explain);
 	seen.explain = NULL;
@@ -311,6 +342,7 @@ static void lists_of_a_large_postgres_store_read_little(void **state)
 	assert_int_equal(pg_temp_exec(server.admin, "ANALYZE stopped"), 0);
 	lists_read_little(&w);
 	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
+	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
 	sl_store_close(&w.k.store);
 	pg_place_tear_down(&server);

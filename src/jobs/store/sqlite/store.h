@@ -228,7 +228,7 @@ int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row);
 int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err);
 int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
-/* read.c, list.c, counts.c */
+/* read.c, list.c, list_waiting.c, counts.c */
 int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
@@ -239,6 +239,18 @@ int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, st
 		       struct sl_err *err);
 /* The smallest id of all pending jobs; 0: there is none. */
 int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
+/* list_waiting.c: the first ids of what is pending, or blocked, in the order of a list. Only the types of the filter
+ * matter. The caller has initialised ids, and frees it. */
+struct sq_waiting {
+	const struct sl_job_filter *filter;
+	bool ascending;
+	uint64_t after, floor; /* where to begin, and the last that matters; 0: no bound */
+	uint32_t n;            /* no more than so many */
+	struct sl__buf ids;    /* uint64_t, in order */
+	uint64_t end;          /* the last of the n; 0: there are fewer, and these are all */
+	bool too_many_parts;   /* to go through them: nothing was found out */
+};
+int sl__sq_waiting(struct sl__sqlite *c, struct sq_waiting *w, bool blocked, struct sl_err *err);
 /* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
 int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
 void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
