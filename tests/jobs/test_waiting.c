@@ -169,22 +169,23 @@ static void compare(struct kit *k, bool chains, const struct rows *all, struct r
 	assert_in_range(pages, 1, 2 + got->n / f.limit + (f.scan != 0 ? all->n / f.scan : 0));
 }
 
-static void compare_all(struct kit *k)
+/* Few blocked beside the many that wait are another way to go, but for one of the masks only. */
+static void compare_all(struct kit *k, bool many_blocked)
 {
 	static const uint32_t masks[] = {
+		BIT(SL_JOB_PENDING) | BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_RUNNING),
 		BIT(SL_JOB_PENDING),
 		BIT(SL_JOB_BLOCKED),
-		BIT(SL_JOB_PENDING) | BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_RUNNING),
 		BIT(SL_JOB_PENDING) | BIT(SL_JOB_FAILED) | BIT(SL_JOB_CANCELLED),
 	};
 	struct rows *all = calloc(1, sizeof *all), *got = calloc(1, sizeof *got);
 	for (int way = 0; way < 4; way++) {
 		bool chains = way / 2 != 0;
 		(void)read_pages(k, chains, (struct sl_job_filter){.ascending = way % 2, .limit = 10000}, all);
-		for (size_t m = 0; m < sizeof masks / sizeof masks[0]; m++) {
-			struct sl_job_filter f = {.ascending = way % 2, .statuses = masks[m], .limit = 997};
+		for (size_t m = 0; m < (many_blocked ? sizeof masks / sizeof masks[0] : 1); m++) {
+			struct sl_job_filter f = {.ascending = way % 2, .statuses = masks[m], .limit = 2900};
 			compare(k, chains, all, got, f);
-			f.scan = 2500;
+			f.scan = 3500;
 			compare(k, chains, all, got, f);
 			f.types = &types[1];
 			f.n_types = 3;
@@ -210,7 +211,7 @@ static void lists_of_many_that_wait_in_sqlite_are_those_of_all(void **state)
 		k.ops = k.store.ops;
 		k.s = k.store.ctx;
 		fill(&k, blocked_too);
-		compare_all(&k);
+		compare_all(&k, blocked_too);
 		sl_store_close(&k.store);
 		sqlite_place_fini(&files);
 	}
@@ -228,7 +229,7 @@ static void lists_of_many_that_wait_in_postgres_are_those_of_all(void **state)
 		k.ops = k.store.ops;
 		k.s = k.store.ctx;
 		fill(&k, blocked_too);
-		compare_all(&k);
+		compare_all(&k, blocked_too);
 		sl_store_close(&k.store);
 		pg_place_tear_down(&server);
 	}
