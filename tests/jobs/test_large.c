@@ -275,10 +275,6 @@ static void the_newest_of_many_that_wait_are_found_before_a_long_history(struct 
 					   "4,1,1,0,0,1,0,1,'1' FROM n"),
 				 SQLITE_OK);
 	expect(w, "the newest of many that wait", f, 2 * SCAN, 50, OLD + 100 + MANY);
-	if (w->postgres)
-		assert_int_equal(pg_temp_exec(server.admin, "DELETE FROM job WHERE id > 200000"), 0);
-	else
-		assert_int_equal(sqlite_do(w->files.path, "DELETE FROM sluice_job WHERE id>200000"), SQLITE_OK);
 }
 
 static int find_new(const struct sl_job_count *c, void *ctx)
@@ -301,6 +297,33 @@ static void what_waits_is_counted_without_being_read(struct world *w)
 	assert_int_equal(c.due, c.count);
 	assert_int_equal(c.oldest_ms, oldest.job.created_ms);
 	assert_int_equal(c.oldest_due_ms, oldest.job.created_ms);
+}
+
+/* A million takes no longer than these, of which no more than a third is read. */
+static void what_waits_for_its_time_is_counted_without_being_read(struct world *w)
+{
+	struct sl_job_count c = {0};
+	assert_int_equal(
+		pg_temp_exec(server.admin,
+			     "DELETE FROM ready; DELETE FROM job WHERE id > 150000;"
+			     "INSERT INTO job (id, chain_id, created_at, scheduled_for, priority, status, type, input)"
+			     " SELECT n, n, now(), now() + interval '1 day', 0, 2, 'new', '1'"
+			     " FROM generate_series(300001, 360000) n;"
+			     "INSERT INTO sched (id, fence, due, priority, tried, type)"
+			     " SELECT id, 1, scheduled_for, 0, id % 20000 = 0, type FROM job WHERE id > 300000;"
+			     "INSERT INTO ready (id, fence, priority, solo, type) VALUES (149999, 1, 0, false, 'new');"
+			     "UPDATE job SET status = 2, type = 'new', ended_at = NULL WHERE id = 149999;"
+			     "DELETE FROM tally WHERE type = 'new';"
+			     "INSERT INTO tally (type, status, n) VALUES ('new', 2, 60001);"
+			     "SELECT pg_stat_force_next_flush()"),
+		0);
+	begin(w);
+	KIT_OK(w->k.ops->counts(w->k.s, find_new, &c, err));
+	end(w, "counts with many for later", 6000, true);
+	assert_int_equal(c.count, 60001);
+	assert_int_equal(c.due, 1);
+	assert_int_equal(c.retrying, 3);
+	assert_int_equal(c.oldest_ms, (1 + 149999) * INT64_C(1000));
 }
 
 static void lists_of_a_large_sqlite_store_read_little(void **state)
@@ -344,6 +367,7 @@ static void lists_of_a_large_postgres_store_read_little(void **state)
 	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
 	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
+	what_waits_for_its_time_is_counted_without_being_read(&w);
 	sl_store_close(&w.k.store);
 	pg_place_tear_down(&server);
 }

@@ -105,7 +105,7 @@ static const char version_2[] =
 	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
 	"INSERT INTO {s}.tally SELECT type, status, count(*) FROM {s}.job WHERE status IN (4, 5, 6) GROUP BY 1, 2;";
 
-/* All jobs are counted where their status changes, and which of those in ready were tried can be seen there. And
+/* All jobs are counted where their status changes, and which of those in the queues were tried can be seen there. And
  * failed and cancelled jobs can be listed in the order of ids, and of their chains, without a look at the others. Not
  * by an index of job: one that has the status in it, if only in its condition, would end the HOT updates. */
 static const char version_3[] =
@@ -121,6 +121,7 @@ static const char version_3[] =
 	"UPDATE {s}.ready r SET tried = true FROM {s}.job j WHERE r.fence > 1 AND j.id = r.id AND j.attempt > 0;"
 	"CREATE INDEX ready_tried ON {s}.ready (type) WHERE tried;"
 	"CREATE INDEX sched_oldest ON {s}.sched (type, id);"
+	"CREATE INDEX sched_tried ON {s}.sched (type) WHERE tried;"
 	"CREATE INDEX blocker_waits ON {s}.blocker (job_id) WHERE NOT done;";
 
 static const char *const versions[] = {version_1, version_2, version_3};

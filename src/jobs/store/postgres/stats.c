@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counting sums: neither history nor what waits is read, however much there is. How many are in which status is in
- * tally; which of them run is in the leases; what is due is all but what is in sched for later, and that is counted.
- * The oldest are found by their ids, which are given out in the order of time but for starts at the same moment.
+ * tally; which of them run is in the leases; what is pending and does not run is due or waits for its time, so that of
+ * these two only the smaller is counted. The oldest are found by their ids, which are given out in the order of time
+ * but for starts at the same moment.
  */
 #include "jobs/store/postgres/store.h"
 
@@ -16,6 +17,7 @@
 /* Ids in ready are in order per priority: the first of each is looked at. With more of them than this the queue of the
  * type is read once. */
 #define PRIORITIES_MAX "1000"
+#define FEW_MAX "20000"
 
 /* clang-format off */
 /* The claimable job of a type with the smallest id. Rows that their job has left are passed over. */
@@ -31,10 +33,18 @@
 	" ELSE (" READY " ORDER BY r.id LIMIT 1) END)"
 #define SCHED(from)                                                                                                    \
 	"(SELECT q.id FROM " from JOB("q.id", "= 2 AND j.fence = q.fence") " WHERE q.type = p.type ORDER BY q.id LIMIT 1)"
-/* What has come due since the last claim of its type: by the time, then put in order. */
+/* What has come due since the last claim of its type: by the time, then put in order. Where that is much, most of it
+ * may be: in order, until one is. */
 #define CAME                                                                                                           \
 	"(SELECT * FROM (SELECT q.type, q.id, q.fence FROM {s}.sched q WHERE q.type = p.type AND q.due <= now() OFFSET 0)" \
 	" q ORDER BY q.id OFFSET 0) q"
+#define CAME_MANY                                                                                                      \
+	"(SELECT * FROM (SELECT q.type, q.id, q.fence, q.due FROM {s}.sched q WHERE q.type = p.type"                    \
+	" ORDER BY q.id OFFSET 0) q WHERE q.due <= now() OFFSET 0) q"
+
+/* Counted no further than to FEW_MAX and one. */
+#define FEW(from) "(SELECT count(*) FROM (SELECT 1 FROM " from " LIMIT " FEW_MAX " + 1) few)"
+#define LATER "{s}.sched q WHERE q.type = p.type AND q.due > now()"
 
 /* How many jobs of a type are in a status. */
 #define TALLIED                                                                                                        \
@@ -50,18 +60,21 @@ static const char counts_sql[] =
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)" JOB("u.id", "= 2 AND j.fence = u.fence")
 	" GROUP BY j.type),"
 	TALLIED ","
-	"q AS MATERIALIZED (SELECT type, count(*) FILTER (WHERE due > now()) AS later,"
-	" count(*) FILTER (WHERE due <= now()) AS came, count(*) FILTER (WHERE tried) AS tried FROM {s}.sched GROUP BY type),"
+	"q AS MATERIALIZED (SELECT type, count(*) AS tried FROM {s}.sched WHERE tried GROUP BY type),"
 	"r AS MATERIALIZED (SELECT type, count(*) AS tried FROM {s}.ready WHERE tried GROUP BY type),"
-	"p AS MATERIALIZED (SELECT type, sum(n)::bigint AS n, sum(later)::bigint AS later, sum(came) > 0 AS came,"
-	" sum(tried)::bigint AS tried, sum(later) + sum(came) > 0 AS sched FROM (SELECT type, n, 0 AS later, 0 AS came,"
-	" 0 AS tried FROM t WHERE status = 2 UNION ALL SELECT type, -n, 0, 0, 0 FROM run"
-	" UNION ALL SELECT type, 0, later, came, tried FROM q UNION ALL SELECT type, 0, 0, 0, tried FROM r) m"
-	" GROUP BY type HAVING sum(n) > 0),"
-	"o AS MATERIALIZED (SELECT p.*, " OLDEST_READY " AS ready_id,"
-	" CASE WHEN p.sched THEN " SCHED("{s}.sched q") " END AS sched_id,"
-	" CASE WHEN p.came THEN " SCHED(CAME) " END AS came_id FROM p),"
-	"c(type, status, n, due, retrying, oldest, oldest_due) AS (SELECT o.type, 2, o.n, greatest(o.n - o.later, 0),"
+	"p AS MATERIALIZED (SELECT p.*, " FEW(LATER) " AS later,"
+	" " FEW("{s}.sched q WHERE q.type = p.type AND q.due <= now()") " AS came FROM (SELECT type, sum(n)::bigint AS n,"
+	" sum(tried)::bigint AS tried FROM (SELECT type, n, 0 AS tried FROM t WHERE status = 2"
+	" UNION ALL SELECT type, -n, 0 FROM run UNION ALL SELECT type, 0, tried FROM q"
+	" UNION ALL SELECT type, 0, tried FROM r) m GROUP BY type HAVING sum(n) > 0) p),"
+	"o AS MATERIALIZED (SELECT p.type, p.n, p.tried, CASE WHEN p.later <= " FEW_MAX " THEN p.n - p.later"
+	" WHEN p.came <= " FEW_MAX " AND " FEW("{s}.ready r WHERE r.type = p.type") " <= " FEW_MAX
+	" THEN p.came + (SELECT count(*) FROM {s}.ready r WHERE r.type = p.type)"
+	" ELSE p.n - (SELECT count(*) FROM " LATER ") END AS due, " OLDEST_READY " AS ready_id,"
+	" CASE WHEN p.later + p.came > 0 THEN " SCHED("{s}.sched q") " END AS sched_id,"
+	" CASE WHEN p.came > " FEW_MAX " THEN " SCHED(CAME_MANY) " WHEN p.came > 0 THEN " SCHED(CAME) " END AS came_id"
+	" FROM p),"
+	"c(type, status, n, due, retrying, oldest, oldest_due) AS (SELECT o.type, 2, o.n, least(greatest(o.due, 0), o.n),"
 	" least(o.tried, o.n), (SELECT j.created_at FROM {s}.job j WHERE j.id = least(o.ready_id, o.sched_id)),"
 	" (SELECT greatest(j.created_at, j.scheduled_for) FROM {s}.job j WHERE j.id = least(o.ready_id, o.came_id)) FROM o"
 	" UNION ALL SELECT run.type, 3, run.n, 0, 0, run.oldest, NULL FROM run"
