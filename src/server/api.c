@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The routes of the API, and what stands behind them. */
 #include "api.h"
+#include "api_counts.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* openapi.json, made part of the program by the build. */
 extern const unsigned char srv_openapi_json[];
@@ -75,6 +77,20 @@ static int add_routes(srv_http *h, struct srv_api *api, struct sl_err *err)
 	return rc != 0 ? rc : srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, err);
 }
 
+static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err)
+{
+	const struct srv_core *core = ctx;
+	return sl_jobs_counts(core->jobs, fn, fn_ctx, err);
+}
+
+static int64_t mono_ms(void *ctx)
+{
+	struct timespec t;
+	(void)ctx;
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_api *api = calloc(1, sizeof *api);
@@ -82,7 +98,8 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	api->core = core;
 	core->api = api;
-	int rc = srv_waits_new(&api->waits, api, err);
+	int rc = srv_counts_new(&api->counts, &(struct srv_counts_source){count_jobs, mono_ms, core}, err);
+	rc = rc != 0 ? rc : srv_waits_new(&api->waits, api, err);
 	rc = rc != 0 ? rc : srv_stats_new(&api->stats, core, err);
 	rc = rc != 0 ? rc : srv_letters_new(&api->letters, core, err);
 	return rc != 0 ? rc : add_routes(h, api, err);
@@ -96,6 +113,7 @@ void srv_api_free(struct srv_core *core)
 	srv_waits_free(api->waits);
 	srv_stats_free(api->stats);
 	srv_letters_free(api->letters);
+	srv_counts_free(api->counts);
 	free(api);
 	core->api = NULL;
 }

@@ -20,12 +20,14 @@
 #define SRV_LIMIT 50
 #define SRV_LIMIT_MAX 1000
 
+struct srv_counts;
 struct srv_waits;
 struct srv_stats;
 struct srv_letters;
 
 struct srv_api {
 	struct srv_core *core;
+	struct srv_counts *counts; /* api_counts.h */
 	struct srv_waits *waits;
 	struct srv_stats *stats;
 	struct srv_letters *letters;

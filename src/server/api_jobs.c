@@ -10,10 +10,11 @@
 
 #include "ingest.h"
 
-/* How many rows one question to the store looks at, how many questions a request may ask, and after which time none. */
+/* How many rows one question to the store looks at, and after which time a request asks no more: an empty page is worth
+ * less than the time it takes to find the first row. */
 #define SCAN 20000
-#define QUESTIONS 5
 #define ENOUGH_MS 100
+#define EMPTY_MS 1000
 
 /* ---- lists ---- */
 
@@ -55,16 +56,16 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 		     struct sl_err *err)
 {
 	uint32_t limit = f->f.limit;
-	int64_t until_ms = mono_ms() + ENOUGH_MS;
+	int64_t began_ms = mono_ms();
 	int rc = 0;
 	f->f.scan = SCAN;
 	f->f.reached = reached;
-	for (int i = 0; rc == 0 && i < QUESTIONS && l->n < limit; i++) {
+	while (rc == 0 && l->n < limit) {
 		f->f.limit = limit - l->n;
 		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f->f, add_chain, l, err)
 			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
 		f->f.after = *reached;
-		if (*reached == 0 || mono_ms() >= until_ms)
+		if (*reached == 0 || mono_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
 			break;
 	}
 	return rc;

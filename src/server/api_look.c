@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types, workers, leases, errors and schedules. */
 #include "api.h"
+#include "api_counts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,7 +92,7 @@ void srv_types_list(srv_request *r, void *ctx)
 	if (!srv_in_query(r, no_query))
 		return;
 	begin_items(&t.out);
-	int rc = sl_jobs_counts(api->core->jobs, add_count, &t, &err);
+	int rc = srv_counts_each(api->counts, add_count, &t, &err);
 	flush_type(&t);
 	end_items(r, &t.out, rc, &err, NULL);
 }
@@ -104,6 +105,7 @@ static void set_paused(srv_request *r, struct srv_api *api, bool paused)
 	if (!srv_in_query(r, no_query) || !srv_in_no_body(r))
 		return;
 	int rc = paused ? sl_jobs_pause(api->core->jobs, type, &err) : sl_jobs_resume(api->core->jobs, type, &err);
+	srv_counts_forget(api->counts);
 	if (rc != 0) {
 		srv_fail(r, &err);
 		return;
