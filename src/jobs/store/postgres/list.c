@@ -401,6 +401,14 @@ static void put_by_status(struct list *l, uint32_t mask)
 	put(l, "))");
 }
 
+/* What can be seen of a chain in its first job, before the one that it is at is looked for: whether it has ended, and
+ * how. */
+static uint32_t statuses_of_heads(uint32_t mask)
+{
+	const uint32_t live = 1u << SL_JOB_BLOCKED | 1u << SL_JOB_PENDING | 1u << SL_JOB_RUNNING;
+	return (mask & live) != 0 ? mask | live : mask;
+}
+
 /* What jobs and chains have in common; h is the first job of a chain, or the job. */
 static void put_common(struct list *l, const struct sl_job_filter *f)
 {
@@ -413,6 +421,10 @@ static void put_common(struct list *l, const struct sl_job_filter *f)
 	}
 	if (l->by_status)
 		put_by_status(l, f->statuses & ALL_STATUSES);
+	if (l->chains && f->statuses != 0) {
+		put(l, " AND (1 << coalesce(h.chain_status, h.status)) & $::integer <> 0");
+		sl__pg_add_int4(l->params, (int32_t)statuses_of_heads(f->statuses));
+	}
 	if (f->statuses != 0) {
 		put(l, " AND (1 << " STATUS ") & $::integer <> 0");
 		sl__pg_add_int4(l->params, (int32_t)f->statuses);
