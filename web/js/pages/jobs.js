@@ -11,7 +11,7 @@ import { STATUSES, announce, ask, badge, button, cell, empty, failure, link, num
 import { firstJob } from "../teach.js";
 
 const LIMIT = 50;
-const HOPS = 40; // a search for something rare looks at many pages before one has a row
+const SEARCH_MS = 10000; // for something rare, before the user is asked whether to go on
 const FIELDS = ["status", "type", "key", "q", "error", "from", "to", "order"];
 const SPANS = { "": "Any time", "15m": "Last 15 minutes", "1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", custom: "From … to …" };
 const SPAN_MS = { "15m": 900000, "1h": 3600000, "24h": 86400000, "7d": 604800000 };
@@ -204,12 +204,13 @@ class List {
   // Follows cursors over stretches without a match until there is a page of rows, the end, or enough was looked at.
   async fetchPage(cursor, alive) {
     const items = [];
-    for (let hop = 0; hop < HOPS; hop++) {
+    const until = performance.now() + SEARCH_MS;
+    for (let hop = 0; ; hop++) {
       const answer = await get("/jobs", { signal: this.view.signal, query: { ...asked(this.filter), cursor, limit: LIMIT - items.length } });
       items.push(...answer.items);
       cursor = answer.next_cursor;
-      if (!cursor || items.length >= LIMIT || !alive()) break;
-      if (hop === 2) announce("Searching");
+      if (!cursor || items.length >= LIMIT || !alive() || performance.now() > until) break;
+      if (hop === 0) announce("Searching");
     }
     return { items, next: cursor };
   }
