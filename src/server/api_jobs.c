@@ -10,9 +10,10 @@
 
 #include "ingest.h"
 
-/* How many rows one question to the store looks at, and after which time a request asks no more: an empty page is worth
- * less than the time it takes to find the first row. */
+/* How many rows one question to the store looks at, the first and a later one, and after which time a request asks no
+ * more: an empty page is worth less than the time it takes to find the first row. */
 #define SCAN 20000
+#define SCAN_MOST 80000
 #define ENOUGH_MS 100
 #define EMPTY_MS 1000
 
@@ -65,6 +66,7 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f->f, add_chain, l, err)
 			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
 		f->f.after = *reached;
+		f->f.scan = f->f.scan < SCAN_MOST ? 2 * f->f.scan : SCAN_MOST;
 		if (*reached == 0 || mono_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
 			break;
 	}
