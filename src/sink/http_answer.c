@@ -102,7 +102,28 @@ static void hide_query(char *text, size_t len, const char *url)
 	}
 }
 
-/* The word behind "Basic " and "Bearer ": the password of a URL is sent in another form than it has there. */
+/* "user:password" in base64, as it is sent. */
+static void hide_basic(char *text, size_t len, const struct sl__http_url *url)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	char pair[384], out[sizeof pair / 3 * 4 + 4];
+	int n = snprintf(pair, sizeof pair, "%s:%s", url->user != NULL ? url->user : "", url->password);
+	size_t at = 0;
+	if (n < 0 || (size_t)n >= sizeof pair)
+		return; /* so long a one is hidden behind its scheme only */
+	for (int i = 0; i < n; i += 3) {
+		uint32_t bits = (uint32_t)(uint8_t)pair[i] << 16;
+		bits |= i + 1 < n ? (uint32_t)(uint8_t)pair[i + 1] << 8 : 0;
+		bits |= i + 2 < n ? (uint8_t)pair[i + 2] : 0;
+		for (int k = 0; k < 4 && i + k <= n; k++)
+			out[at++] = digits[bits >> (18 - 6 * k) & 63];
+	}
+	hide_n(text, len, out, at);
+	explicit_bzero(pair, sizeof pair);
+	explicit_bzero(out, sizeof out);
+}
+
+/* The word behind "Basic " and "Bearer ", whosever it is. */
 static void hide_credentials(char *text, size_t len, const char *scheme)
 {
 	const char *end = text + len;
@@ -130,6 +151,8 @@ static void hide_secrets(char *text, size_t len, const struct sl__http_secrets *
 	hide_credentials(text, len, "Basic ");
 	hide_credentials(text, len, "Bearer ");
 	hide(text, len, s->url->password);
+	if (s->url->password != NULL)
+		hide_basic(text, len, s->url);
 	hide(text, len, s->token);
 	for (size_t i = 0; i < s->n_headers; i++)
 		hide_value(text, len, strchr(s->headers[i], ':') + 1);

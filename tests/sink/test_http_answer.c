@@ -301,6 +301,8 @@ static void a_secret_is_hidden_however_it_is_written(void **state)
 		BODY("{\"error\":\"no sesame\\/2\"}"),
 		BODY("{\"errors\":[{\"index\":0,\"message\":\"Bearer \\u0073ome sesame\\/2\"}]}"),
 		BODY("no\0Basic bWU6c2VzYW1lLTQ="),
+		BODY("no Basic\x7f"
+		     "bWU6c2VzYW1lLTQ="),
 		BODY("no\0 sesame/2"),
 #undef BODY
 	};
