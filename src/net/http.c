@@ -276,7 +276,7 @@ static int64_t answered_ms(const struct sl__http *c)
 {
 	const char *date = header(c, "Date");
 	time_t when = date != NULL ? curl_getdate(date, NULL) : -1;
-	return when >= 0 ? (int64_t)when * 1000 : sl__real_ms(c->env);
+	return when >= 0 && when <= INT64_MAX / 1000 ? (int64_t)when * 1000 : sl__real_ms(c->env);
 }
 
 static void read_location(struct sl__http *c)

@@ -3,10 +3,10 @@
 #include "assets.h"
 
 #include "core.h"
+#include "net_text.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 const struct srv_asset *srv_asset_find(const char *path)
 {
@@ -17,27 +17,9 @@ const struct srv_asset *srv_asset_find(const char *path)
 	return NULL;
 }
 
-/* Whether the parameters of a coding, up to the comma, have a q of 0. */
-static int refused(const char *params)
-{
-	const char *q = strcasestr(params, "q=");
-	const char *comma = strchr(params, ',');
-
-	return q && (!comma || q < comma) && strtod(q + 2, NULL) <= 0;
-}
-
 int srv_accepts_gzip(const char *accept_encoding)
 {
-	const char *p = accept_encoding;
-
-	while (p && *p) {
-		p += strspn(p, " \t,");
-		size_t n = strcspn(p, " \t,;");
-		if ((n == 4 && strncasecmp(p, "gzip", 4) == 0) || (n == 1 && *p == '*'))
-			return !refused(p + n);
-		p += strcspn(p, ",");
-	}
-	return 0;
+	return accept_encoding && srv_accepts_coding(accept_encoding, "gzip");
 }
 
 static void serve(srv_request *r, const struct srv_asset *a, const char *caching)

@@ -140,9 +140,12 @@ void srv_static(srv_request *r, const char *type, const void *data, size_t len, 
 	srv_answer(r, same ? 304 : 200, response, same ? 0 : len);
 }
 
+/* The message may repeat what a client sent, cut anywhere: JSON takes whole characters only. */
 static void answer_error(srv_request *r, int status, const char *code, const char *message)
 {
-	json_t *e = json_pack("{s:{s:s,s:s,s:s}}", "error", "code", code, "message", message, "request_id", r->id);
+	char text[512];
+	srv_utf8_copy(text, sizeof text, message);
+	json_t *e = json_pack("{s:{s:s,s:s,s:s}}", "error", "code", code, "message", text, "request_id", r->id);
 	srv_json(r, status, e);
 }
 

@@ -4,6 +4,7 @@
  * Connect has it, with the HTTP status of the code but for a refused event, which is 422 and names its sequence.
  */
 #include "ingest.h"
+#include "net_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +16,9 @@
 
 void srv_connect_error(srv_request *r, int status, const char *code, const char *message)
 {
-	srv_json(r, status, json_pack("{s:s,s:s}", "code", code, "message", message));
+	char text[SL_ERR_MSG_BYTES];
+	srv_utf8_copy(text, sizeof text, message);
+	srv_json(r, status, json_pack("{s:s,s:s}", "code", code, "message", text));
 }
 
 static srv_request *take_request(struct srv_publish *p)
@@ -40,9 +43,10 @@ static void answer_mark(srv_request *r, const struct srv_publish *p)
 
 static void answer_refused(srv_request *r, uint64_t refused, const char *why)
 {
-	char text[24];
+	char text[24], message[SL_ERR_MSG_BYTES];
 	(void)snprintf(text, sizeof text, "%" PRIu64, refused);
-	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", why, "refused", text));
+	srv_utf8_copy(message, sizeof message, why);
+	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", message, "refused", text));
 }
 
 void srv_publish_answer(struct srv_publish *p)

@@ -56,6 +56,20 @@ bool srv_utf8_ok(const char *s, size_t n)
 	return true;
 }
 
+void srv_utf8_copy(char *dst, size_t size, const char *src)
+{
+	size_t n = strlen(src), at = 0;
+	for (size_t i = 0, len; i < n; i += len) {
+		size_t good = utf8_char((const unsigned char *)src + i, n - i);
+		len = good > 0 ? good : 1;
+		if (len >= size - at)
+			break;
+		memcpy(dst + at, good > 0 ? src + i : "?", len);
+		at += len;
+	}
+	dst[at] = '\0';
+}
+
 ptrdiff_t srv_percent_decode(char *dst, const char *src, size_t n, bool plus)
 {
 	size_t out = 0;

@@ -16,6 +16,9 @@
 /* Well-formed UTF-8 in the shortest form, no surrogates, at most U+10FFFF, and no NUL. */
 bool srv_utf8_ok(const char *s, size_t n);
 
+/* A copy of src in dst[size], cut at a whole character; what is not UTF-8 in it becomes '?'. */
+void srv_utf8_copy(char *dst, size_t size, const char *src);
+
 /* Decode %XX (and + as a blank when plus) of src into dst, which has room for n + 1 bytes and may be src itself.
  * Returns the length, with a NUL behind it, or -1: half an escape, a NUL, or not UTF-8. */
 ptrdiff_t srv_percent_decode(char *dst, const char *src, size_t n, bool plus);

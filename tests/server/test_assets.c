@@ -30,6 +30,8 @@ static void the_q_of_another_coding_says_nothing_of_gzip(void **state)
 	(void)state;
 	assert_true(srv_accepts_gzip("gzip, br;q=0"));
 	assert_false(srv_accepts_gzip("deflate, br;q=1"));
+	assert_false(srv_accepts_gzip("*, gzip;q=0"));
+	assert_true(srv_accepts_gzip("*;q=0, gzip"));
 }
 
 static void every_file_is_found_by_its_path_and_no_other(void **state)

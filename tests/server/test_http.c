@@ -319,6 +319,31 @@ static void errors_become_statuses(void **state)
 	}
 }
 
+/* A message is cut at a length, in the middle of a character if need be; the answer is JSON all the same. */
+static void an_error_that_repeats_long_text_is_an_answer(void **state)
+{
+	struct fixture *f = *state;
+	char path[1024] = "/";
+	for (size_t odd = 0; odd < 2; odd++) {
+		size_t n = 1 + odd;
+		path[1] = 'x';
+		for (; n + 2 < sizeof path; n += 2)
+			memcpy(path + n, "\xc3\xa9", 2);
+		path[n] = '\0';
+		struct answer a = kit_ask(&f->kit, "GET", path, "", "");
+		assert_int_equal(a.status, 404);
+		json_t *body = json_loadb(a.body, a.len, 0, NULL);
+		const char *text = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
+		assert_non_null(text);
+		assert_memory_equal(text, "there is nothing at /", 21);
+		json_decref(body);
+		answer_free(&a);
+	}
+	struct answer a = kit_ask(&f->kit, "G\xff", "/pool/7", "", "");
+	assert_int_equal(a.status, 405);
+	answer_free(&a);
+}
+
 static void assets_are_revalidated_and_come_with_a_policy(void **state)
 {
 	struct fixture *f = *state;
@@ -817,6 +842,7 @@ int main(void)
 		EACH(a_handler_that_does_not_answer_is_answered_for),
 		EACH(head_options_and_other_methods_are_told),
 		EACH(errors_become_statuses),
+		EACH(an_error_that_repeats_long_text_is_an_answer),
 		EACH(assets_are_revalidated_and_come_with_a_policy),
 		EACH(a_sane_request_id_is_taken_over),
 		EACH(a_trickle_of_header_bytes_ends_at_the_deadline),

@@ -37,6 +37,24 @@ static void half_escapes_and_what_is_not_utf8_are_refused(void **state)
 		assert_null(decoded(bad[i], false));
 }
 
+static void a_copy_is_whole_characters(void **state)
+{
+	char out[8];
+	(void)state;
+	srv_utf8_copy(out, sizeof out, "abc");
+	assert_string_equal(out, "abc");
+	srv_utf8_copy(out, sizeof out, "abcdef\xc3\xa9"); /* of the last there is room for a half */
+	assert_string_equal(out, "abcdef");
+	srv_utf8_copy(out, sizeof out, "abcde\xc3\xa9g");
+	assert_string_equal(out, "abcde\xc3\xa9");
+	srv_utf8_copy(out, sizeof out,
+		      "a\xff"
+		      "b\xe2\x82");
+	assert_string_equal(out, "a?b??");
+	srv_utf8_copy(out, 1, "a");
+	assert_string_equal(out, "");
+}
+
 static void a_query_is_taken_apart_into_decoded_pairs(void **state)
 {
 	const char query[] = "&a=1&&b&c=&=d&e=x%3Dy%26z&a=2", *q = query, *name, *value;
@@ -183,6 +201,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(escapes_are_decoded),
 		cmocka_unit_test(half_escapes_and_what_is_not_utf8_are_refused),
+		cmocka_unit_test(a_copy_is_whole_characters),
 		cmocka_unit_test(a_query_is_taken_apart_into_decoded_pairs),
 		cmocka_unit_test(a_query_of_names_alone_fits_into_twice_its_size),
 		cmocka_unit_test(a_malformed_query_is_refused),
