@@ -646,6 +646,10 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_EVENT_MARKS] = event_marks,
 	[ST_EVENT_KNOWN] = event_known,
 	[ST_EVENT_INSERT] = event_insert,
+	[ST_EVENT_ATTEMPTS] = "SELECT u.ord::integer, j.attempt FROM unnest($1::bigint[]) WITH ORDINALITY AS u(id, ord)"
+			      " JOIN {s}.job j ON j.id = u.id",
+	[ST_EVENT_OFFSET] = "UPDATE {s}.event_offset SET last = last + $1::bigint RETURNING last - $1",
+	[ST_EVENT_COPY] = "COPY {s}.job_events (" EVENT_COLUMNS ") FROM STDIN (FORMAT binary)", /* never prepared */
 	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark"
 			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u(stream, incarnation, mark)"
 			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",

@@ -57,6 +57,9 @@
 	X(EVENT_MARKS)                                                                                                 \
 	X(EVENT_KNOWN)                                                                                                 \
 	X(EVENT_INSERT)                                                                                                \
+	X(EVENT_ATTEMPTS)                                                                                              \
+	X(EVENT_OFFSET)                                                                                                \
+	X(EVENT_COPY)                                                                                                  \
 	X(EVENT_ADVANCE)                                                                                               \
 	X(EVENTS_OF_JOB)                                                                                               \
 	X(EVENTS_ALL)                                                                                                  \
@@ -337,7 +340,12 @@ int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 /* ---- events.c ---- */
 int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 			 size_t n_marks, size_t *n_new, struct sl_err *err);
+/* The time that the store keeps. */
+int64_t sl__pg_event_ms(const struct sl_event_row *e);
 int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 		       struct sl_err *err);
+/* events_copy.c: new events, within a call that is several runs long. */
+SL_MUST_CHECK int sl__pg_events_copy(struct pg_call *call, const struct sl_event_row *const *rows, size_t n,
+				     struct sl_err *err);
 
 #endif
