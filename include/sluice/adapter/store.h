@@ -68,6 +68,7 @@ struct sl_note {
 	uint64_t id;
 	enum sl_lost_reason reason;
 	int later; /* of JOB_SCHEDULED: 1 when it was put back by its worker for a time to come */
+	int told;  /* 1: it was announced, so other processes hear of it without the notifier */
 };
 typedef void sl_note_fn(const struct sl_note *note, void *ctx);
 
@@ -91,11 +92,24 @@ struct sl_change {
 };
 typedef void sl_change_fn(const struct sl_change *change, void *ctx);
 
+/* What a store says to other processes in the very transaction that starts a job, on PostgreSQL by NOTIFY: on this
+ * channel, `before`, the job's id in decimal, `after`. */
+struct sl_announcement {
+	char channel[64];
+	char before[64];
+	char after[256];
+};
+/* May the start of one job of this type be announced, and how? 0: no, it is published as usual. */
+typedef int sl_announce_fn(const char *type, struct sl_announcement *out, void *ctx);
+
 /* Where an operation tells of its effects. NULL anywhere: nobody listens. */
 struct sl_store_listen {
 	sl_note_fn *note;
 	sl_change_fn *change;
 	void *ctx;
+	/* Of start. A store that can announce asks at most once for a job that it starts in a transaction of its own,
+	 * and says with the note whether it did. A job that cannot be announced is started all the same. */
+	sl_announce_fn *announce;
 };
 
 /* ---- claiming ---- */

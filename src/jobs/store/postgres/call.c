@@ -100,6 +100,16 @@ int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err)
 	return rc;
 }
 
+int sl__pg_call_run_then(struct pg_call *call, enum pg_statement then, bool *done, struct sl_err *err)
+{
+	assert(call->tx == NULL && call->kind == PG_ONCE);
+	int rc = sl__pg_run_then(&call->pipe, &call->store->statements[then], &call->params, done, err);
+	sl__pg_params_clear(&call->params);
+	if (rc == 0)
+		call->finished = true;
+	return rc;
+}
+
 int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res, struct sl_err *err)
 {
 	int at = sl__pg_call_send(call, statement);

@@ -562,6 +562,10 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_START] = start,
 	[ST_START_ONE] = start_one,
 	[ST_START_OFFERED] = start_offered,
+	/* Behind a start on the same connection: the job's id is the last that was given there. Behind a pooler it may
+	 * be another connection, which has given none (an error), or another (a hint that leads nowhere). */
+	[ST_ANNOUNCE] = "SELECT set_config('synchronous_commit', 'off', true),"
+			" pg_notify($1, $2::text || currval('{s}.job_id') || $3::text)",
 	[ST_START_FULL] = start_full,
 	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",
 	[ST_LOCK] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE",

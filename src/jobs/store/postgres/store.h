@@ -19,6 +19,7 @@
 	X(START)                                                                                                       \
 	X(START_ONE)                                                                                                   \
 	X(START_OFFERED)                                                                                               \
+	X(ANNOUNCE)                                                                                                    \
 	X(START_FULL)                                                                                                  \
 	X(LOCK_SHARE)                                                                                                  \
 	X(LOCK)                                                                                                        \
@@ -147,6 +148,9 @@ int sl__pg_call_send(struct pg_call *call, enum pg_statement statement);
 int sl__pg_call_send_sql(struct pg_call *call, const char *sql);
 /* Run what is queued. last: and commit. */
 SL_MUST_CHECK int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err);
+/* Run what is queued in an own transaction, PG_ONCE, and behind it the statement, with call->params, in one of its own:
+ * see sl__pg_run_then. */
+SL_MUST_CHECK int sl__pg_call_run_then(struct pg_call *call, enum pg_statement then, bool *done, struct sl_err *err);
 static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int statement)
 {
 	return sl__pg_result(&call->pipe, statement);
