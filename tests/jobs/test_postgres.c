@@ -1020,6 +1020,29 @@ static void a_client_that_is_given_up_in_a_deadlock_tries_again(void **state)
 	sl_jobs_close(client);
 }
 
+/* ---- hinted claims ---- */
+
+static void a_hinted_claim_does_not_promote(void **state)
+{
+	(void)state;
+	struct batch b;
+	struct sl_claim_type types = {"t", 4};
+	struct sl_claim_reply reply;
+	start_many("t", 2);
+	assert_int_equal(pg_temp_exec(place.admin,
+				      "WITH x AS (DELETE FROM ready WHERE id = (SELECT max(id) FROM ready) RETURNING *)"
+				      " INSERT INTO sched (id, fence, due, priority, tried, type)"
+				      " SELECT id, fence, now() - interval '1 minute', priority, false, type FROM x"),
+			 0);
+	struct sl_claim_request r = request_of(&b, &types, 4);
+	r.hinted = 1;
+	OK(store.ops->exchange(store.ctx, NULL, NULL, 0, NULL, &r, &reply, keep, &b, NULL, &err));
+	assert_int_equal(b.n, 1);
+	assert_int_equal(reply.next_due_in_ms, 0);
+	assert_int_equal(number("SELECT count(*) FROM sched"), 1);
+	assert_int_equal(drain("t", 4), 1);
+}
+
 /* ---- announcing ---- */
 
 /* Says what is to be announced, and hears what is told. */
@@ -1207,6 +1230,7 @@ int main(void)
 		TEST(a_call_of_a_client_outlives_statements_that_were_forgotten),
 		TEST(a_client_that_is_given_up_in_a_deadlock_tries_again),
 		TEST(starts_that_share_a_transaction_do_not_fail_for_anothers_data),
+		TEST(a_hinted_claim_does_not_promote),
 		TEST(a_start_that_may_be_announced_is_heard_of_with_its_id),
 		TEST(what_is_not_one_job_to_run_now_or_not_yet_committed_is_not_announced),
 		TEST(an_announcement_that_the_server_refuses_leaves_the_start_as_it_is),

@@ -126,6 +126,10 @@ struct sl_claim_request {
 	size_t n_types;
 	uint32_t limit; /* at most this many in all, by priority, then age */
 	int64_t lease_ms;
+	/* 1, without settles only: nothing is known to be due, and most often a note of one job is the reason. To be
+	 * quick, the store may pass over what it would have to promote and over jobs that are claimed singly, unless
+	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0. */
+	int hinted;
 };
 
 struct sl_claimed_job {

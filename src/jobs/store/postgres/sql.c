@@ -89,6 +89,23 @@ static const char claim_one_type[] =
 	CLAIMED("$2", "r.type = $1", "q.type = $1", "o.types @> ARRAY[$1::text]", "NULL::bigint",
 	"$8::boolean");
 
+/* $1 type, $2 limit, $3 claim, $4 worker, $5 lease: the same for a worker that has nothing and has heard of a job. It
+ * passes over flagged jobs, charges nothing, and takes less than half the time, since most of that is setting a plan up. */
+static const char claim_hinted[] =
+	"WITH d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (ARRAY(SELECT r.ctid FROM {s}.ready r WHERE r.type = $1"
+	" AND NOT r.solo ORDER BY r.priority, r.id LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END"
+	" FOR UPDATE SKIP LOCKED)) RETURNING x.id, x.fence, x.priority),"
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
+	" SELECT $3::uuid, $4::text, clock_timestamp(), clock_timestamp() + $5::interval, false,"
+	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
+	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent, j.attempt, j.priority, false,"
+	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"
+	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2 ORDER BY d.priority, d.id) taken"
+	" UNION ALL SELECT NULL, (SELECT count(*) FROM d), NULL::bigint, set_config('synchronous_commit', 'off', true),"
+	" NULL, NULL, NULL, NULL, EXISTS (SELECT 1 FROM {s}.ready r WHERE r.type = $1 AND r.solo), NULL,"
+	" clock_timestamp(), (SELECT min(q.due) FROM {s}.sched q WHERE q.type = $1),"
+	" least((SELECT min(o.until) FROM {s}.lease o WHERE o.types @> ARRAY[$1::text]), (SELECT until FROM l))";
+
 /*
  * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all, $10 lazy
  * A look without locks says how many of each type are among the first; only so many are locked of each. When others
@@ -576,6 +593,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_UNBLOCK] = unblock,
 	[ST_PROMOTE] = promote,
 	[ST_CLAIM_ONE_TYPE] = claim_one_type,
+	[ST_CLAIM_HINTED] = claim_hinted,
 	[ST_CLAIM_TYPES] = claim_types,
 	/* What a reap puts back is flagged, what a settle puts back is not. */
 	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2), j.fence = u.fence + 1,"

@@ -29,6 +29,7 @@
 	X(UNBLOCK)                                                                                                     \
 	X(PROMOTE)                                                                                                     \
 	X(CLAIM_ONE_TYPE)                                                                                              \
+	X(CLAIM_HINTED)                                                                                                \
 	X(CLAIM_TYPES)                                                                                                 \
 	X(LOST)                                                                                                        \
 	X(GUARD)                                                                                                       \
@@ -250,9 +251,11 @@ struct pg_claiming {
 	bool marked;    /* it began at a mark: nothing found means little */
 	bool lock_all;  /* every type to its limit, whatever the others have */
 	bool lazy;      /* nothing but the claim: the disk need not be waited for */
+	bool hinted;    /* and nothing is known to be due */
 	int at;         /* number of the statement */
-	int at_promote; /* and of the one that moves what is due */
+	int at_promote; /* and of the one that moves what is due; -1: none */
 	bool promoted;  /* something was moved, perhaps to below the mark */
+	bool passed;    /* as it was hinted, it has passed over some */
 	uint32_t n;     /* claimed */
 	uint32_t out;   /* taken out of ready: more than n when rows were there that their jobs had left */
 	uint32_t seen;  /* by the look before the locks (several types) */
