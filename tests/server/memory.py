@@ -4,8 +4,8 @@
 import re
 
 
-def memory_has(pid, needle):
-    """Where the process has these bytes in its memory: a line of its map; None: nowhere."""
+def readable(pid):
+    """Each range of the process's memory: its line of the map, and its bytes."""
     with open(f"/proc/{pid}/maps", encoding="ascii") as maps, open(f"/proc/{pid}/mem", "rb") as mem:
         for line in maps:
             m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
@@ -16,8 +16,21 @@ def memory_has(pid, needle):
                 continue  # a sanitizer's notes, terabytes of them
             try:
                 mem.seek(low)
-                if needle in mem.read(high - low):
-                    return line.strip()
+                yield line.strip(), mem.read(high - low)
             except OSError:
                 continue  # a guard page
-    return None
+
+
+def memory_find(pid, needles):
+    """Which of these bytes are in the process's memory, each with the first place where it is."""
+    found = {}
+    for line, data in readable(pid):
+        for needle in needles:
+            if needle not in found and needle in data:
+                found[needle] = line
+    return found
+
+
+def memory_has(pid, needle):
+    """Where the process has these bytes in its memory; None: nowhere."""
+    return memory_find(pid, [needle]).get(needle)
