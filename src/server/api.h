@@ -94,6 +94,8 @@ bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const c
 
 /* The text of a member of an object in valid JSON text, as it was sent: *n bytes; NULL: it has none. */
 const char *srv_raw_member(const char *object, size_t len, const char *name, size_t *n);
+/* The member v as it was sent; where its name was written with escapes, as it was understood. NULL: no memory. */
+char *srv_raw_copy(const json_t *v, const char *object, size_t len, const char *name);
 /* The next element of an array: begin with *at at its bracket; NULL at the end. */
 const char *srv_raw_element(const char **at, const char *end, size_t *n);
 

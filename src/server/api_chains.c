@@ -26,20 +26,12 @@ static void start_fini(struct start *s)
 	free(s->input);
 }
 
-/* A member as it was sent; where its name was written with escapes, as it was understood. NULL: no memory. */
-static char *copy_member(const json_t *v, const char *raw, size_t len, const char *name)
-{
-	size_t n = 0;
-	const char *text = srv_raw_member(raw, len, name, &n);
-	return text != NULL ? strndup(text, n) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-}
-
 static bool take_input(srv_request *r, const json_t *object, const char *raw, size_t len, struct start *s)
 {
 	const json_t *v = json_object_get(object, "input");
 	if (v == NULL)
 		return true;
-	s->input = copy_member(v, raw, len, "input");
+	s->input = srv_raw_copy(v, raw, len, "input");
 	s->chain.job.input = s->input;
 	if (s->input == NULL)
 		srv_error(r, 500, "internal", "out of memory");
@@ -400,7 +392,7 @@ void srv_chains_complete(srv_request *r, void *ctx)
 		return;
 	const char *raw = srv_body(r, &len);
 	const json_t *v = json_object_get(body, "output");
-	char *output = v != NULL ? copy_member(v, raw, len, "output") : strdup("null");
+	char *output = v != NULL ? srv_raw_copy(v, raw, len, "output") : strdup("null");
 	int rc = output == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
 				: sl_jobs_complete(api->core->jobs, NULL, id, output, &err);
 	free(output);

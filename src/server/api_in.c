@@ -401,6 +401,13 @@ const char *srv_raw_member(const char *object, size_t len, const char *name, siz
 	return found;
 }
 
+char *srv_raw_copy(const json_t *v, const char *object, size_t len, const char *name)
+{
+	size_t n = 0;
+	const char *text = srv_raw_member(object, len, name, &n);
+	return text != NULL ? strndup(text, n) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+}
+
 const char *srv_raw_element(const char **at, const char *end, size_t *n)
 {
 	const char *p = skip_blanks(*at + 1, end); /* behind the bracket or a comma */

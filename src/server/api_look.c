@@ -331,14 +331,16 @@ void srv_cron_put(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_cron c = {.name = srv_param(r, "name")};
-	size_t len = 0, n = 0;
+	size_t len = 0;
 	json_t *body;
 	if (!srv_in_query(r, no_query) || !srv_in_body(r, names, &body) || !read_cron(r, body, &c))
 		return;
-	const char *raw = srv_body(r, &len), *text = srv_raw_member(raw, len, "input", &n);
-	char *input = text != NULL ? strndup(text, n) : NULL;
+	const json_t *v = json_object_get(body, "input");
+	const char *raw = srv_body(r, &len);
+	char *input = v != NULL ? srv_raw_copy(v, raw, len, "input") : NULL;
 	c.input = input;
-	int rc = sl_jobs_cron_put(api->core->jobs, &c, &err);
+	int rc = v != NULL && input == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
+					    : sl_jobs_cron_put(api->core->jobs, &c, &err);
 	free(input);
 	if (rc != 0)
 		srv_fail(r, &err);

@@ -76,17 +76,18 @@ static void log_out(srv_request *r, void *ctx)
 static void show_audit(srv_request *r, void *ctx)
 {
 	const char *text = srv_query(r, "limit");
-	long limit = text != NULL ? strtol(text, NULL, 10) : 50;
+	char *end = NULL;
+	unsigned long limit = text != NULL ? strtoul(text, &end, 10) : 50;
 	struct sl_err err = SL_ERR_INIT;
 	json_t *items = NULL;
 	(void)ctx;
-	if (limit < 1 || limit > 1000) {
+	if (limit < 1 || limit > 1000 || (text != NULL && (*text < '0' || *text > '9' || *end != '\0'))) {
 		srv_error(r, 400, "invalid", "limit is 1 to 1000");
 		return;
 	}
 	if (r->h->audit == NULL)
 		items = json_array();
-	else if (srv_audit_tail(r->h->audit, (size_t)limit, &items, &err) != 0) {
+	else if (srv_audit_tail(r->h->audit, limit, &items, &err) != 0) {
 		srv_fail(r, &err);
 		return;
 	}

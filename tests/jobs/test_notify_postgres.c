@@ -489,6 +489,8 @@ static void what_cannot_be_read_means_look_at_everything(void **state)
 	assert_int_equal(ear.n, 0);
 	assert_int_equal(sl__pg_payload_take("somebody else's", 5, &inbox), 0);
 	assert_int_equal(sl__pg_payload_take("", 5, &inbox), 0);
+	assert_int_equal(sl__pg_payload_take("0\n1 0 1 t\n", 5, &inbox), 0); /* nobody has this number */
+	assert_int_equal(sl__pg_payload_take("\n7\n1 0 1 t\n", 5, &inbox), 0);
 	sl__fanout_deliver(&inbox);
 	assert_int_equal(ear.everything, sizeof odd / sizeof *odd);
 	sl__fanout_fini(&inbox);

@@ -4,7 +4,6 @@
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -18,6 +17,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from clitest import SLUICE as FIXTURE  # noqa: E402
 from clitest import TIMEOUT, main  # noqa: E402,F401
+from memory import memory_has  # noqa: E402
 
 
 class Answer:
@@ -138,21 +138,7 @@ class Server:
 
     def memory_has(self, needle):
         """Whether the process has these bytes anywhere in its memory."""
-        with open(f"/proc/{self.process.pid}/maps", encoding="ascii") as maps, open(f"/proc/{self.process.pid}/mem", "rb") as mem:
-            for line in maps:
-                m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
-                if not m or line.rstrip().endswith(("[vvar]", "[vsyscall]")):
-                    continue
-                low, high = int(m[1], 16), int(m[2], 16)
-                if high - low > 1 << 32:
-                    continue  # a sanitizer's notes, terabytes of them
-                try:
-                    mem.seek(low)
-                    if needle in mem.read(high - low):
-                        return line.strip()
-                except OSError:
-                    continue  # a guard page
-        return None
+        return memory_has(self.process.pid, needle)
 
 
 class HttpTest(unittest.TestCase):

@@ -2,6 +2,7 @@
 """The API of a running server, on both stores; every answer is compared with openapi.json."""
 
 import base64
+import concurrent.futures
 import glob
 import json
 import os
@@ -459,6 +460,8 @@ class Running(ApiTest):
         self.api("PUT", "/cron/{name}", {"spec": "@hourly", "type": "t"}, name="nightly")
         listed, = self.api("GET", "/cron")["items"]
         self.assertEqual((listed["spec"], listed["input"], listed["last_chain"]), ("@hourly", None, None))
+        escaped = self.api.raw("PUT", "/cron/{name}", b'{"spec":"@daily","type":"t","\\u0069nput":[1]}', name="nightly")
+        self.assertEqual(escaped.json()["input"], [1])
         for body, says in (({"type": "t"}, "spec: is missing"), ({"spec": "@daily"}, "type: is missing"), ({"spec": "61 * * * *", "type": "t"}, ""),
                            ({"spec": "@daily", "type": "t", "when": 1}, "when: there is no such field"), ({"spec": "@daily", "type": "t", "catch_up": 1}, "catch_up: must be")):
             self.api.refused("PUT", "/cron/{name}", body, name="x", says=says)
@@ -468,6 +471,24 @@ class Running(ApiTest):
 
 class RunningOnPostgres(Running):
     postgres = True
+
+    def test_a_question_that_waits_for_another_machine_holds_up_no_other(self):
+        chain = self.begin()
+        with subprocess.Popen(["psql", "-qXAt", "-d", self.store], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:
+            psql.stdin.write("BEGIN; LOCK TABLE sluice.job IN ACCESS EXCLUSIVE MODE; SELECT 'locked';\n")
+            psql.stdin.flush()
+            self.assertEqual(psql.stdout.readline().strip(), "locked")
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(self.job, chain)
+                for _ in range(50):
+                    self.assertEqual(ask(self.process.url, "livez", timeout=10).status, 200)
+                blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+                while subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", blocked], check=True, capture_output=True, text=True).stdout.strip() == "0":
+                    self.assertEqual(ask(self.process.url, "livez", timeout=10).status, 200)
+                self.assertEqual(ask(self.process.url, "livez", timeout=10).status, 200)
+                self.assertFalse(waiting.done())
+                psql.stdin.close()
+                self.assertEqual(waiting.result()["id"], str(chain))
 
 
 # ---- numbers ----
@@ -597,6 +618,8 @@ class Xdocument(ApiTest):
         session = self.api("GET", "/session")
         self.begin()
         self.assertIn("chains.start", json.dumps(self.api("GET", "/audit", limit=5)["items"]))
+        for limit in ("5x", "0", "1001", "-1", " 5"):
+            self.api.refused("GET", "/audit", limit=limit, says="limit")
         self.api.raw("POST", "/session", {"token": "nobody"}, status=401)
         self.api("DELETE", "/session", status=204)
         self.assertEqual(session["role"], "admin")

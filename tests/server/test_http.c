@@ -144,6 +144,16 @@ static void count_json(srv_request *r, void *ctx)
 		srv_json(r, 200, json_pack("{s:i}", "n", (int)json_array_size(body)));
 }
 
+/* Which thread it runs on. */
+static void thread_name(srv_request *r, void *ctx)
+{
+	char name[16] = "";
+	(void)ctx;
+	pthread_getname_np(pthread_self(), name, sizeof name);
+	bool worker = strcmp(name, "http-worker") == 0;
+	srv_bytes(r, 200, "text/plain", worker ? "worker" : "network", worker ? 6 : 7);
+}
+
 static srv_handler_fn stream_waking;
 
 static const struct srv_route routes[] = {
@@ -159,6 +169,9 @@ static const struct srv_route routes[] = {
 	{"GET", "/waking", SRV_READ, 0, stream_waking, NULL},
 	{"GET", "/asset", SRV_PUBLIC, SRV_QUICK, asset, NULL},
 	{"GET", "/fail/{code}", SRV_READ, 0, failing, NULL},
+	{"GET", "/easy", SRV_READ, SRV_EASY, thread_name, NULL},
+	{"GET", "/where", SRV_READ, 0, thread_name, NULL},
+	{"GET", "/easy-block", SRV_READ, SRV_EASY, block, NULL},
 };
 
 static struct fixture *make(const struct srv_http_opts *opts)
@@ -194,6 +207,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	struct fixture *f = *state;
+	for (int i = 0; i < 8; i++)
+		sem_post(&f->leave); /* a test that failed may have left some waiting */
 	kit_stop(&f->kit);
 	unmake(f);
 	return 0;
@@ -213,6 +228,49 @@ static void quick_and_pooled_handlers_answer_alike(void **state)
 	static const char body[] = "{\"id\":\"a/b\",\"q\":\"x y\",\"actor\":\"local\"}";
 	assert_answer(kit_ask(&f->kit, "GET", "/quick/a%2Fb?q=x+y", "", ""), 200, body);
 	assert_answer(kit_ask(&f->kit, "GET", "/pool/a%2Fb?q=x%20y", "", ""), 200, body);
+}
+
+/* It runs on the network thread, once the workers of requests that were answered before are seen to be idle. */
+static void await_easy(struct fixture *f)
+{
+	struct answer a = kit_ask(&f->kit, "GET", "/easy", "", "");
+	for (int i = 0; i < 1000 && strcmp(a.body, "network") != 0; i++) {
+		answer_free(&a);
+		a = kit_ask(&f->kit, "GET", "/easy", "", "");
+	}
+	assert_answer(a, 200, "network");
+}
+
+/* What shares the store's readers with the workers runs beside one of them, never in the way of two: the network thread
+ * would wait for a reader, and everybody with it. */
+static void an_easy_handler_runs_on_the_network_thread_while_hardly_a_worker_is_busy(void **state)
+{
+	struct fixture *f = *state;
+	int fd[2];
+	assert_answer(kit_ask(&f->kit, "GET", "/where", "", ""), 200, "worker");
+	for (int i = 0; i < 2; i++) {
+		await_easy(f);
+		fd[i] = kit_connect(&f->kit);
+		kit_send(fd[i], "GET /block HTTP/1.1\r\nHost: localhost\r\n\r\n");
+		sem_wait(&f->entered);
+	}
+	assert_answer(kit_ask(&f->kit, "GET", "/easy", "", ""), 200, "worker");
+	/* One that has to wait waits there, and holds up nobody. */
+	int easy = kit_connect(&f->kit);
+	kit_send(easy, "GET /easy-block HTTP/1.1\r\nHost: localhost\r\n\r\n");
+	sem_wait(&f->entered);
+	assert_answer(kit_ask(&f->kit, "GET", "/quick/1", "", ""), 200,
+		      "{\"id\":\"1\",\"q\":null,\"actor\":\"local\"}");
+	for (int i = 0; i < 3; i++)
+		sem_post(&f->leave);
+	for (int i = 0; i < 2; i++) {
+		assert_answer(kit_read(fd[i], false), 200, "{\"header\":null}");
+		close(fd[i]);
+	}
+	assert_answer(kit_read(easy, false), 200, "{\"header\":null}");
+	close(easy);
+	/* And again, when they have ended. */
+	await_easy(f);
 }
 
 static void a_connection_serves_one_request_after_the_other(void **state)
@@ -835,6 +893,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		EACH(quick_and_pooled_handlers_answer_alike),
+		EACH(an_easy_handler_runs_on_the_network_thread_while_hardly_a_worker_is_busy),
 		EACH(a_connection_serves_one_request_after_the_other),
 		EACH(pipelined_requests_are_answered_in_order),
 		EACH(bodies_come_by_length_and_in_chunks),
