@@ -324,6 +324,19 @@ static void what_waits_for_its_time_is_counted_without_being_read(struct world *
 	assert_int_equal(c.due, 1);
 	assert_int_equal(c.retrying, 3);
 	assert_int_equal(c.oldest_ms, (1 + 149999) * INT64_C(1000));
+	/* And when its time has come, and nobody claims. */
+	assert_int_equal(pg_temp_exec(server.admin, "DELETE FROM ready; UPDATE job SET status = 4 WHERE id = 149999;"
+						    "UPDATE tally SET n = 60000 WHERE type = 'new';"
+						    "UPDATE sched SET due = now() - interval '1 hour';"
+						    "SELECT pg_stat_force_next_flush()"),
+			 0);
+	begin(w);
+	KIT_OK(w->k.ops->counts(w->k.s, find_new, &c, err));
+	end(w, "counts with many whose time has come", 6000, true);
+	assert_int_equal(c.count, 60000);
+	assert_int_equal(c.due, 60000);
+	assert_int_equal(c.retrying, 3);
+	assert_true(c.oldest_due_ms > c.oldest_ms);
 }
 
 static void lists_of_a_large_sqlite_store_read_little(void **state)

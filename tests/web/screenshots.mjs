@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The pictures of docs/screenshots, of a real server at work: SLUICE_WEB_SHOTS=docs/screenshots tests/web/run MODULES
- * SLUICE DLQ_PUT screenshots. Takes about two minutes, most of them for the charts to have a past.
+ * SLUICE DLQ_PUT screenshots. Takes about four minutes, most of them for the charts to have a past.
  */
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -25,7 +25,7 @@ const TYPES = {
   "video.encode": sh`printf '\033[1mffmpeg\033[0m: input \033[4mlecture-17.mov\033[0m, 1920x1080, 48 min\n'; i=0
 while [ $i -lt 400 ]; do i=$((i+1)); printf 'frame %6d  \033[32mfps %3d\033[0m  size %6d KiB  speed \033[36m%d.%dx\033[0m\n' $((i * 173)) $((60 + i % 7)) $((i * 412)) $((2 + i % 2)) $((i % 10))
 [ $((i % 9)) -ne 0 ] || printf '\033[33mwarning\033[0m: %d duplicated frames near %02d:%02d\n' $((i % 4 + 1)) $((i / 60)) $((i % 60)) >&2
-echo '{"progress":{"percent":'$((i / 4))',"frame":'$((i * 173))'}}' >&3; sleep 0.4; done`,
+echo '{"progress":{"percent":'$((i / 4))',"frame":'$((i * 173))'}}' >&3; sleep 0.7; done`,
 };
 
 const pick = (list, i) => list[i % list.length];
@@ -86,9 +86,9 @@ try {
     const video = await furnish(server);
     const fed = feed(server, state).catch(() => {});
     const dark = { colorScheme: "dark" };
-    await see(server, {}, [["overview", "/", 75000], ["river", "/river", 4000], ["job", `/jobs/${video}`, 3000], ["jobs", "/jobs"], ["failures", "/failures"]]);
+    await see(server, {}, [["overview", "/", 118000], ["river", "/river", 4000], ["job", `/jobs/${video}`, 3000], ["jobs", "/jobs"], ["failures", "/failures"]]);
     await see(server, dark, [["river-dark", "/river", 4000], ["job-dark", `/jobs/${video}`, 3000]]);
-    await see(server, { viewport: { width: 390, height: 800 } }, [["phone", "/", 4000]]);
+    await see(server, { viewport: { width: 390, height: 800 } }, [["phone", "/", 60000]]);
     state.stop = true;
     await fed;
   });

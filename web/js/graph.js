@@ -5,7 +5,8 @@
  */
 import { h, s } from "./dom.js";
 
-const W = 176, H = 58, GAP_X = 56, GAP_Y = 14, PAD = 8;
+const W = 164, H = 58, GAP_X = 40, GAP_Y = 14, PAD = 8;
+const LEAST = 0.85; // of its size, to fit its card; what is still wider is scrolled
 const NEIGHBOURS = 6; // blockers, or blocked, that are drawn
 
 const cut = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
@@ -14,7 +15,7 @@ function box(x, y, item, { current } = {}) {
   const inside = [
     s("rect", { width: W, height: H, rx: 10, class: "g-box" }),
     s("rect", { width: 5, height: H - 20, x: 9, y: 10, rx: 2.5, class: `g-bar ${item.status || ""}` }),
-    s("text", { x: 24, y: 25, class: "g-type" }, cut(item.type, 19)),
+    s("text", { x: 24, y: 25, class: "g-type" }, cut(item.type, 17)),
     s("text", { x: 24, y: 44, class: "g-id" }, item.note || `#${item.id} · ${item.status}`),
   ];
   const place = { transform: `translate(${x} ${y})`, class: `g-node ${current ? "current" : ""}` };
@@ -79,5 +80,6 @@ export function chainGraph(chain, currentId) {
   side(after, lastX + W + GAP_X + 12, (y) => edge(lastX + W, mid, lastX + W + GAP_X + 12, y, chain.status === "completed" ? "done" : "waits"));
   const svg = s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "The chain of this job" },
     s("defs", {}, s("marker", { id: "g-arrow", viewBox: "0 0 8 8", refX: 0, refY: 4, markerWidth: 4.5, markerHeight: 4.5, orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z", class: "g-head" }))), edges, nodes);
+  svg.style.minWidth = `${Math.round(width * LEAST)}px`;
   return h("div", { class: "graph-box", tabindex: "0", role: "region", "aria-label": "Drawing of the chain" }, svg);
 }

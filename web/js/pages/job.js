@@ -92,7 +92,7 @@ function facts(job, chain) {
 function attempt(a) {
   const took = a.ended_at && a.started_at ? duration(Date.parse(a.ended_at) - Date.parse(a.started_at)) : "";
   return h("li", { class: "attempt" },
-    h("div", { class: "attempt-head" }, h("b", {}, `Attempt ${a.attempt}`), tag(a.outcome, { completed: "good", continued: "good", failed: "bad", lost: "bad", aborted: "bad" }[a.outcome] || ""),
+    h("div", { class: "attempt-head" }, h("b", {}, `Attempt ${a.attempt}`), tag(a.outcome, { running: "live", completed: "good", continued: "good", failed: "bad", lost: "bad", aborted: "bad" }[a.outcome] || ""),
       h("span", { class: "faint" }, a.started_at ? clock(a.started_at) : "", took && ` · ${took}`, a.worker && [" · ", workerName(a.worker)])),
     a.error && h("pre", { class: "error-text" }, a.error));
 }

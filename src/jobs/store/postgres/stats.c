@@ -40,7 +40,7 @@
 	" q ORDER BY q.id OFFSET 0) q"
 #define CAME_MANY                                                                                                      \
 	"(SELECT * FROM (SELECT q.type, q.id, q.fence, q.due FROM {s}.sched q WHERE q.type = p.type"                    \
-	" ORDER BY q.id OFFSET 0) q WHERE q.due <= now() OFFSET 0) q"
+	" ORDER BY q.id OFFSET 0) q WHERE q.due <= now() ORDER BY q.id OFFSET 0) q"
 
 /* Counted no further than to FEW_MAX and one. */
 #define FEW(from) "(SELECT count(*) FROM (SELECT 1 FROM " from " LIMIT " FEW_MAX " + 1) few)"

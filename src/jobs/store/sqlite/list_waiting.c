@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 #include "jobs/store/sqlite/store.h"
-#include "jobs/types.h"
 
 #define GROUPS_MAX 1000
+#define TYPE_BYTES 128 /* of the longest name; a longer one would be found again and again, up to GROUPS_MAX */
 
 struct gather {
 	struct sl__sqlite *c;
@@ -95,7 +95,7 @@ static bool wanted(const struct gather *g, const char *type)
 /* Every part of a table in turn: `next` finds the first behind (type, solo, priority). */
 static int each_part(struct gather *g, const char *next, const char *sql, size_t n_values, struct sl_err *err)
 {
-	char type[SL__JOB_TYPE_BYTES + 1] = "";
+	char type[TYPE_BYTES + 1] = "";
 	int64_t solo = -1, priority = 0;
 	int rc = 1;
 	while (rc > 0 && ++g->groups <= GROUPS_MAX) {
