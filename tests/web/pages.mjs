@@ -52,6 +52,8 @@ export const cases = {
       const heading = page.locator("h1");
       await heading.waitFor();
       await until(async () => (await page.title()) !== "Sluice", "a title");
+      // A job's page is headed by its number until the job is there.
+      await until(async () => (await page.locator(".skeleton").count()) === 0 && !/^Job #/.test(await heading.textContent()), "all of it");
       const before = await heading.textContent();
       await page.reload();
       await shows(heading, before);
