@@ -52,6 +52,7 @@ struct srv_conn {
 	int fd;
 	_Atomic int64_t deadline_ns; /* the ticker shuts the socket when it has passed; SL_FOREVER: never */
 	srv_request *spare;          /* a used request to use again; network thread only */
+	struct srv_crowd *crowd;     /* it is counted there; h->mu */
 	char address[SRV_ADDRESS_BYTES];
 };
 
@@ -255,6 +256,7 @@ void srv_run(srv_request *r); /* on a worker; takes the reference */
 /* http_gather.c */
 void srv_gather_queue(srv_http *h, srv_request *r); /* h->mu held */
 void srv_gather_run(srv_http *h, srv_request *r);   /* on a worker */
+void srv_gather_leave(struct srv_crowd *c);         /* a connection that was counted; h->mu held */
 void srv_gather_free(srv_http *h);
 
 /* http_stream.c */
