@@ -41,6 +41,8 @@ typedef void srv_handler_fn(srv_request *r, void *ctx);
  * before it returns, or leaves it as it is: then the route's own handler gets it, alone. The answers leave together. */
 #define SRV_MANY_MAX 256
 typedef void srv_many_fn(srv_request *const *all, size_t n, void *ctx);
+/* Within it: what they waited for has happened, so that the next ones may be handled while these are answered. */
+void srv_many_next(srv_request *const *all);
 struct srv_route {
 	const char *method; /* "GET" (which serves HEAD too), "POST", … */
 	const char *path;   /* "/api/v1/jobs/{id}/events"; a last "{path*}" takes the rest; a literal wins over {id} */

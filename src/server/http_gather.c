@@ -165,10 +165,10 @@ static void let_leave(srv_http *h, srv_request **all, size_t n)
 }
 
 /* The next one is put behind what is in the queue, so that a single worker does other things as well. */
-static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t took_ns)
+static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
 	pthread_mutex_lock(&h->mu);
-	c->took_ns = took_ns;
+	c->took_ns = srv_mono_ns(h) - began_ns;
 	c->were = n > c->n ? n : c->n; /* those who have gone may come again, beside those who are here */
 	c->busy = c->n > 0;
 	if (c->busy)
@@ -176,25 +176,28 @@ static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t took_n
 	pthread_mutex_unlock(&h->mu);
 }
 
-/* Parts take turns at the store: the next need not wait for the answers of this one. */
+/* All that are kept together come again after their answers, and are called then. */
+void srv_many_next(srv_request *const *all)
+{
+	struct srv_together *t = all[0]->together;
+	if (t->crowd->parts == 1 || t->next_called)
+		return;
+	t->next_called = true;
+	call_next(all[0]->h, t->crowd, t->n, t->began_ns);
+}
+
 static void run_many(srv_http *h, const struct srv_endpoint *e, srv_request **all, size_t n)
 {
-	struct srv_lines lines = {0};
-	int64_t began = srv_mono_ns(h);
-	bool early = e->crowd->parts > 1;
+	struct srv_together t = {.crowd = e->crowd, .n = n, .began_ns = srv_mono_ns(h)};
 	if (!any_abandoned(all, n)) {
 		for (size_t i = 0; i < n; i++)
-			all[i]->together = &lines;
+			all[i]->together = &t;
 		e->many(all, n, e->ctx);
-		if (early)
-			call_next(h, e->crowd, n, srv_mono_ns(h) - began);
-		srv_record_lines(h, &lines);
-	} else {
-		early = false;
+		srv_record_lines(h, &t.lines);
 	}
 	let_leave(h, all, n);
-	if (!early)
-		call_next(h, e->crowd, n, srv_mono_ns(h) - began);
+	if (!t.next_called)
+		call_next(h, e->crowd, n, t.began_ns);
 }
 
 void srv_gather_run(srv_http *h, srv_request *r)
@@ -211,5 +214,5 @@ void srv_gather_run(srv_http *h, srv_request *r)
 	}
 	int64_t began = srv_mono_ns(h);
 	srv_run(r);
-	call_next(h, e->crowd, n, srv_mono_ns(h) - began);
+	call_next(h, e->crowd, n, began);
 }

@@ -130,10 +130,10 @@ struct srv_request {
 	struct pair out[SRV_MAX_OUT];
 	size_t n_out;
 	bool later;
-	bool alone;                 /* it was among many, and is the route's own handler's now */
-	bool ready;                 /* answered among many; it leaves with the others */
-	struct srv_lines *together; /* while it is handled with others: their audit log */
-	pthread_mutex_t later_mu;   /* recursive: gone may answer */
+	bool alone;                    /* it was among many, and is the route's own handler's now */
+	bool ready;                    /* answered among many; it leaves with the others */
+	struct srv_together *together; /* while it is handled with others */
+	pthread_mutex_t later_mu;      /* recursive: gone may answer */
 	void (*gone)(srv_request *r, void *ctx);
 	void *gone_ctx;
 	bool gone_told;
@@ -229,6 +229,14 @@ void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t 
 struct srv_lines {
 	char *text;
 	size_t len, cap;
+};
+/* Requests that are handled together: their audit log, and when the next ones may be. */
+struct srv_together {
+	struct srv_lines lines;
+	struct srv_crowd *crowd;
+	size_t n;
+	int64_t began_ns;
+	bool next_called;
 };
 void srv_record_audit(srv_request *r); /* at once, or with r->together */
 void srv_record_lines(srv_http *h, struct srv_lines *lines);
