@@ -30,8 +30,7 @@ struct srv_crowd {
 	size_t expected; /* waited for; 0: nobody waits */
 	size_t were;     /* the last time */
 	int64_t took_ns;
-	bool called;      /* one is in the queue, or its worker waits for others */
-	size_t under_way; /* workers that have some */
+	bool busy; /* one is in the queue, or a worker has some */
 };
 
 static struct srv_endpoint *find(srv_http *h, const char *method, const char *path)
@@ -99,17 +98,6 @@ void srv_gather_leave(struct srv_crowd *c)
 	c->clients--;
 }
 
-/* h->mu held. Is it time for the next? A whole part is made ready while another is at the store. It is put behind what
- * is in the queue, so that a single worker does other things as well. */
-static void call(srv_http *h, struct srv_crowd *c)
-{
-	bool now = c->under_way == 0 || (c->under_way < c->parts && c->n >= part(c));
-	if (c->called || c->n == 0 || !now)
-		return;
-	c->called = true;
-	srv_queue_push(h, take(c));
-}
-
 void srv_gather_queue(srv_http *h, srv_request *r)
 {
 	struct srv_crowd *c = r->match.endpoint->crowd;
@@ -117,10 +105,14 @@ void srv_gather_queue(srv_http *h, srv_request *r)
 		r->conn->crowd = c;
 		c->clients++;
 	}
+	if (!c->busy) {
+		c->busy = true;
+		srv_queue_push(h, r);
+		return;
+	}
 	add(c, r);
 	if (c->n == c->expected)
 		pthread_cond_signal(&c->gathered);
-	call(h, c);
 }
 
 /* h->mu held. Wait for as many as there were, or a part; the first of them is here. */
@@ -172,13 +164,15 @@ static void let_leave(srv_http *h, srv_request **all, size_t n)
 	}
 }
 
+/* The next one is put behind what is in the queue, so that a single worker does other things as well. */
 static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
 	pthread_mutex_lock(&h->mu);
 	c->took_ns = srv_mono_ns(h) - began_ns;
 	c->were = n > c->n ? n : c->n; /* those who have gone may come again, beside those who are here */
-	c->under_way--;
-	call(h, c);
+	c->busy = c->n > 0;
+	if (c->busy)
+		srv_queue_push(h, take(c));
 	pthread_mutex_unlock(&h->mu);
 }
 
@@ -213,9 +207,6 @@ void srv_gather_run(srv_http *h, srv_request *r)
 	pthread_mutex_lock(&h->mu);
 	wait_for_others(h, e->crowd);
 	size_t n = take_many(e->crowd, r, all);
-	e->crowd->called = false;
-	e->crowd->under_way++;
-	call(h, e->crowd);
 	pthread_mutex_unlock(&h->mu);
 	if (n > 1) {
 		run_many(h, e, all, n);
