@@ -74,7 +74,7 @@ static int add_routes(srv_http *h, struct srv_api *api, struct sl_err *err)
 		all[i].flags &= near ? ~0U : ~(unsigned)SRV_EASY;
 	}
 	int rc = srv_http_add(h, all, sizeof all / sizeof all[0], api, err);
-	return rc != 0 ? rc : srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, err);
+	return rc != 0 ? rc : srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, near ? 1 : 2, err);
 }
 
 static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err)

@@ -184,6 +184,7 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 	for (size_t i = 0; i < n; i++)
 		joint_add(j, all[i]);
 	int rc = sl_jobs_start_many(api->core->jobs, NULL, j->chain, j->n, j->started, &err);
+	srv_many_next(all);
 	for (size_t i = 0; i < j->n; i++) {
 		if (rc == 0)
 			answer_started(j->r[i], &j->started[i]);

@@ -41,6 +41,8 @@ typedef void srv_handler_fn(srv_request *r, void *ctx);
  * before it returns, or leaves it as it is: then the route's own handler gets it, alone. The answers leave together. */
 #define SRV_MANY_MAX 256
 typedef void srv_many_fn(srv_request *const *all, size_t n, void *ctx);
+/* Within it: what they waited for has happened, so that the next ones may be handled while these are answered. */
+void srv_many_next(srv_request *const *all);
 struct srv_route {
 	const char *method; /* "GET" (which serves HEAD too), "POST", … */
 	const char *path;   /* "/api/v1/jobs/{id}/events"; a last "{path*}" takes the rest; a literal wins over {id} */
@@ -83,8 +85,9 @@ SL_MUST_CHECK int srv_http_new(srv_http **out, const struct srv_http_opts *opts,
 /* Before srv_http_start. SL_EEXIST: a route is there already. */
 SL_MUST_CHECK int srv_http_add(srv_http *h, const struct srv_route *routes, size_t n, void *ctx, struct sl_err *err);
 /* After the route was added (without SRV_QUICK), before srv_http_start: its requests are handled one after the other,
- * or together by many, since what they wait for is cheaper so. SL_ENOENT: there is no such route. */
-SL_MUST_CHECK int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many,
+ * or together by many, since what they wait for is cheaper so. parts: 1 keeps all of them together; with 2 one half's
+ * answers and next requests are on their way while the other half is handled. SL_ENOENT: there is no such route. */
+SL_MUST_CHECK int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many, size_t parts,
 				  struct sl_err *err);
 SL_MUST_CHECK int srv_http_start(srv_http *h, struct sl_err *err);
 /* From now on 503 with Retry-After for everything that is not GET or HEAD. */

@@ -77,6 +77,8 @@ static void leave(srv_request *r, bool locked)
 
 void srv_answer_leave(srv_request *r)
 {
+	if (r->response != NULL)
+		finish_headers(r);
 	leave(r, false);
 }
 
@@ -89,12 +91,13 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 	r->response = response;
 	r->status = response != NULL ? status : 500;
 	r->answer_len = len;
-	if (response != NULL)
-		finish_headers(r);
 	srv_record_audit(r);
 	r->ready = true;
-	if (r->together == NULL)
-		leave(r, later);
+	if (r->together != NULL)
+		return; /* the rest when it leaves: the first are on their way while the last are finished */
+	if (response != NULL)
+		finish_headers(r);
+	leave(r, later);
 }
 
 static void answer_buffer(srv_request *r, int status, const char *type, struct MHD_Response *response, size_t len)

@@ -64,6 +64,8 @@ static void conn_free(struct srv_conn *c)
 	if (c->next != NULL)
 		c->next->prev = c->prev;
 	h->n_conns--;
+	if (c->crowd != NULL)
+		srv_gather_leave(c->crowd);
 	pthread_mutex_unlock(&h->mu);
 	atomic_fetch_sub(&h->n_connections, 1);
 	srv_request_free_spare(c);

@@ -52,6 +52,7 @@ struct srv_conn {
 	int fd;
 	_Atomic int64_t deadline_ns; /* the ticker shuts the socket when it has passed; SL_FOREVER: never */
 	srv_request *spare;          /* a used request to use again; network thread only */
+	struct srv_crowd *crowd;     /* it is counted there; h->mu */
 	char address[SRV_ADDRESS_BYTES];
 };
 
@@ -129,10 +130,10 @@ struct srv_request {
 	struct pair out[SRV_MAX_OUT];
 	size_t n_out;
 	bool later;
-	bool alone;                 /* it was among many, and is the route's own handler's now */
-	bool ready;                 /* answered among many; it leaves with the others */
-	struct srv_lines *together; /* while it is handled with others: their audit log */
-	pthread_mutex_t later_mu;   /* recursive: gone may answer */
+	bool alone;                    /* it was among many, and is the route's own handler's now */
+	bool ready;                    /* answered among many; it leaves with the others */
+	struct srv_together *together; /* while it is handled with others */
+	pthread_mutex_t later_mu;      /* recursive: gone may answer */
 	void (*gone)(srv_request *r, void *ctx);
 	void *gone_ctx;
 	bool gone_told;
@@ -229,6 +230,14 @@ struct srv_lines {
 	char *text;
 	size_t len, cap;
 };
+/* Requests that are handled together: their audit log, and when the next ones may be. */
+struct srv_together {
+	struct srv_lines lines;
+	struct srv_crowd *crowd;
+	size_t n;
+	int64_t began_ns;
+	bool next_called;
+};
 void srv_record_audit(srv_request *r); /* at once, or with r->together */
 void srv_record_lines(srv_http *h, struct srv_lines *lines);
 void srv_record_access(srv_request *r, int64_t now_ns);
@@ -255,6 +264,7 @@ void srv_run(srv_request *r); /* on a worker; takes the reference */
 /* http_gather.c */
 void srv_gather_queue(srv_http *h, srv_request *r); /* h->mu held */
 void srv_gather_run(srv_http *h, srv_request *r);   /* on a worker */
+void srv_gather_leave(struct srv_crowd *c);         /* a connection that was counted; h->mu held */
 void srv_gather_free(srv_http *h);
 
 /* http_stream.c */

@@ -132,7 +132,7 @@ void srv_record_audit(srv_request *r)
 	struct srv_lines own = {0};
 	if (r->h->audit == NULL || e == NULL || e->route.audit == NULL)
 		return;
-	put_line(r->together != NULL ? r->together : &own, r);
+	put_line(r->together != NULL ? &r->together->lines : &own, r);
 	if (r->together == NULL)
 		srv_record_lines(r->h, &own);
 }

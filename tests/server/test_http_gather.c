@@ -17,6 +17,7 @@ struct fixture {
 	struct http_kit kit;
 	sem_t entered, leave;
 	_Atomic int calls; /* of many */
+	const char *path;
 };
 
 /* "block" waits to be let go. */
@@ -40,6 +41,7 @@ static void many(srv_request *const *all, size_t n, void *ctx)
 	int len = snprintf(text, sizeof text, "%zu", n);
 	atomic_fetch_add(&f->calls, 1);
 	vclock_advance_ms(&f->kit.clock, SLOW_MS);
+	srv_many_next(all);
 	for (size_t i = 0; i < n; i++) {
 		const char *body = srv_body(all[i], NULL);
 		if (strcmp(body, "bad") == 0)
@@ -59,6 +61,7 @@ static int set_up(void **state)
 {
 	const struct srv_route routes[] = {
 		{"POST", "/make", SRV_WRITE, 0, one, "make"},
+		{"POST", "/far", SRV_WRITE, 0, one, "make"},
 		{"GET", "/quick", SRV_READ, SRV_QUICK, quick, NULL},
 	};
 	struct fixture *f = calloc(1, sizeof *f);
@@ -71,11 +74,13 @@ static int set_up(void **state)
 	vclock_init(&k->clock);
 	k->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &k->clock};
 	assert_int_equal(srv_http_new(&k->h, &o, &err), 0);
-	assert_int_equal(srv_http_add(k->h, routes, 2, f, &err), 0);
-	assert_int_equal(srv_http_gather(k->h, "GET", "/make", many, &err), SL_ENOENT);
-	assert_int_equal(srv_http_gather(k->h, "POST", "/make", many, &err), 0);
+	assert_int_equal(srv_http_add(k->h, routes, 3, f, &err), 0);
+	assert_int_equal(srv_http_gather(k->h, "GET", "/make", many, 1, &err), SL_ENOENT);
+	assert_int_equal(srv_http_gather(k->h, "POST", "/make", many, 1, &err), 0);
+	assert_int_equal(srv_http_gather(k->h, "POST", "/far", many, 2, &err), 0);
 	assert_int_equal(srv_http_start(k->h, &err), 0);
 	k->port = atoi(strrchr(srv_http_address(k->h), ':') + 1);
+	f->path = "/make";
 	*state = f;
 	return 0;
 }
@@ -101,8 +106,8 @@ static int ask_for(struct fixture *f, const char *query, const char *body)
 	char text[256];
 	int fd = kit_connect(&f->kit);
 	snprintf(text, sizeof text,
-		 "POST /make%s HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n\r\n%s", query,
-		 body, strlen(body), body);
+		 "POST %s%s HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n\r\n%s", f->path,
+		 query, body, strlen(body), body);
 	kit_send(fd, text);
 	return fd;
 }
@@ -235,6 +240,57 @@ static void those_who_do_not_come_again_are_waited_for_half_as_long_as_they_took
 	assert_answer(fd[1], 200, "2");
 }
 
+#define SOME 8 /* with the first one 9, of whom 5 are a part */
+
+/* Some wait for others, who do not come. */
+static void let_time_pass(struct fixture *f)
+{
+	vclock_await_waiters(&f->kit.clock, 2); /* the ticker is the other one */
+	vclock_advance_ms(&f->kit.clock, SLOW_MS / 2);
+}
+
+static void two_parts(struct fixture *f, bool others_were_here)
+{
+	int first, fd[SOME];
+	f->path = "/far";
+	first = ask_for(f, "", "block");
+	if (others_were_here)
+		let_time_pass(f);
+	sem_wait(&f->entered);
+	for (int i = 0; i < SOME; i++)
+		fd[i] = ask_for(f, "", i == 6 ? "bad" : i == 7 ? "single" : "x");
+	settle(f);
+	assert_true(kit_silent(fd[0]));
+	sem_post(&f->leave);
+	for (int i = 0; i < 5; i++)
+		assert_answer(fd[i], 200, "5");
+	let_time_pass(f);
+	assert_answer(fd[5], 200, "3");
+	assert_answer(fd[6], 422, NULL);
+	assert_answer(fd[7], 200, "alone");
+	assert_answer(first, 200, "alone");
+}
+
+static void many_clients_are_handled_in_two_parts(void **state)
+{
+	two_parts(*state, false);
+}
+
+/* With those of the first time there would be parts of nine. */
+static void clients_that_have_left_are_not_counted(void **state)
+{
+	two_parts(*state, false);
+	settle(*state);
+	two_parts(*state, true);
+}
+
+static void few_clients_are_not_parted(void **state)
+{
+	struct fixture *f = *state;
+	f->path = "/far";
+	those_who_come_while_one_is_handled_are_handled_together(state);
+}
+
 static void those_who_wait_when_the_server_gives_up_are_not_handled(void **state)
 {
 	struct fixture *f;
@@ -269,6 +325,9 @@ int main(void)
 		EACH(one_who_leaves_among_many_harms_nobody),
 		EACH(those_who_come_again_are_waited_for),
 		EACH(those_who_do_not_come_again_are_waited_for_half_as_long_as_they_took),
+		EACH(many_clients_are_handled_in_two_parts),
+		EACH(few_clients_are_not_parted),
+		EACH(clients_that_have_left_are_not_counted),
 		cmocka_unit_test(those_who_wait_when_the_server_gives_up_are_not_handled),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
