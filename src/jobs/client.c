@@ -160,7 +160,7 @@ static int announce(const char *type, struct sl_announcement *out, void *ctx)
 	return notify->ops->announce(notify->ctx, type, out);
 }
 
-/* Alone in its own transaction, it may be announced there. */
+/* Alone in its own transaction, it may be announced by the store. */
 static int start_one(sl_jobs *client, struct call *c, const struct sl_new_chain *chain, struct sl_started *out,
 		     struct sl_err *err)
 {

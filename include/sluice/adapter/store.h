@@ -92,8 +92,8 @@ struct sl_change {
 };
 typedef void sl_change_fn(const struct sl_change *change, void *ctx);
 
-/* What a store says to other processes right behind the commit that starts a job, on the same connection; on
- * PostgreSQL by NOTIFY: on this channel, `before`, the job's id in decimal, `after`. */
+/* What a store says to other processes right behind the transaction that starts a job, on PostgreSQL by NOTIFY: on this
+ * channel, `before`, the job's id in decimal, `after`. */
 struct sl_announcement {
 	char channel[64];
 	char before[64];

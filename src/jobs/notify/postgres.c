@@ -94,8 +94,8 @@ static int publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes
 	return rc;
 }
 
-/* A NOTIFY behind every start would cost the server a transaction and a wake of every listener each. That is nothing to
- * a start now and then, and too much in a stream of them: those go to the publisher, which merges and paces them. */
+/* It costs the server a transaction and a wake of every listener, and the start a wait for that. This is nothing to a
+ * start now and then, and too much in a stream of them: those go to the publisher, which merges and paces them. */
 static int announce(void *notify, const char *type, struct sl_announcement *out)
 {
 	struct sl__pg_notify *n = notify;

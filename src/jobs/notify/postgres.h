@@ -6,8 +6,8 @@
  *	        └─▶ outbox (merged) ─▶ publisher ──▶ NOTIFY ──▶ LISTEN of other processes ─▶ their listener
  *
  * A payload begins with the number of the notifier that sent it: its own listener has told those notes already and
- * takes them only as a sign that notifications arrive. What a store announces behind a start is such a
- * payload, too, and spares that note the publisher.
+ * takes them only as a sign that notifications arrive. What a store announces behind a start is such a payload,
+ * too, and spares that note the publisher.
  */
 #ifndef SL_JOBS_NOTIFY_POSTGRES_H
 #define SL_JOBS_NOTIFY_POSTGRES_H

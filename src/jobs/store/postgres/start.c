@@ -233,7 +233,7 @@ static bool start_announced(struct pg_store *s, struct waiting *w)
 	struct pg_call call;
 	struct sl_announcement a;
 	const struct sl_store_listen *l = w->listen;
-	if (!is_one_for_now(w, w->n) || l == NULL || l->announce == NULL ||
+	if (!is_one_for_now(w, w->n) || l == NULL || l->note == NULL || l->announce == NULL ||
 	    l->announce(w->chains[0].job.type, &a, l->ctx) == 0)
 		return false;
 	w->rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, &w->err);
