@@ -76,6 +76,11 @@ const char *srv_query(const srv_request *r, const char *name)
 	return NULL;
 }
 
+void srv_many_next(srv_request *const *all)
+{
+	(void)all;
+}
+
 void srv_query_each(const srv_request *r, int (*fn)(const char *name, const char *value, void *ctx), void *ctx)
 {
 	for (size_t i = 0; i < r->n && fn(r->name[i], r->value[i], ctx) == 0; i++)
