@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "request.h"
+#include "server/api_counts.h"
 #include "server/ingest.h"
 #include <sluice/dead_letter.h>
 
@@ -135,12 +136,17 @@ int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t li
 	return fn(&row, ctx);
 }
 
-int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
+int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 {
-	(void)client;
+	(void)c;
 	(void)fn;
 	(void)ctx;
 	return never(err);
+}
+
+void srv_counts_forget(struct srv_counts *c)
+{
+	(void)c;
 }
 
 int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err)
