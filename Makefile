@@ -3,7 +3,7 @@ BUILD   ?= build
 RELEASE := $(BUILD)/release
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# Arguments of bench/run, bench/jobs/run and bench/coordinator/run, and which of them: wal, jobs, load, or all.
+# Arguments of bench/run, bench/jobs/run, bench/coordinator/run and bench/server/run, and which: wal, jobs, load, server, or all.
 ARGS    ?=
 PART    ?=
 # How long `make torture` runs in all, in minutes.
@@ -27,7 +27,7 @@ check-packages:
 configure: packages
 	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
 
-demo: configure ## log, jobs and a load survive kill -9 and a stopped worker, with counts (about 30 seconds)
+demo: configure ## a log, a load, and server, jobs and workers survive kill -9 and a cut network, with counts (about a minute)
 	@scripts/build $(RELEASE) src/cli/sluice
 	@scripts/demo $(RELEASE)/src/cli/sluice
 
@@ -41,19 +41,20 @@ check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, f
 torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
 	@scripts/torture $(MINUTES)
 
-bench: configure ## side by side with their peers: the log, the job queue, loads (PART=wal, jobs or load; ARGS=--quick)
+bench: configure ## side by side with their peers: the log, the job queue, loads, the server (PART=wal, jobs, load or server; ARGS=--quick)
 	@scripts/install-packages bench/packages
 	@meson setup --reconfigure $(RELEASE) >/dev/null
-	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs bench/sluice-bench-beanstalk bench/sluice-bench-submit bench/sluice-bench-raw src/cli/sluice
-	@case "$(PART)" in jobs | load) ;; *) bench/run $(RELEASE) $(ARGS) ;; esac
-	@case "$(PART)" in wal | load) ;; *) command -v npm >/dev/null || scripts/install-packages bench/jobs/packages ;; esac
-	@case "$(PART)" in wal | load) ;; *) npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent ;; esac
-	@case "$(PART)" in wal | load) ;; *) bench/jobs/run $(RELEASE) $(ARGS) ;; esac
-	@case "$(PART)" in wal | jobs) ;; *) bench/coordinator/run $(RELEASE) $(ARGS) ;; esac
+	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs bench/sluice-bench-beanstalk bench/sluice-bench-submit bench/sluice-bench-raw bench/sluice-bench-ingest src/cli/sluice
+	@case "$(PART)" in jobs | load | server) ;; *) bench/run $(RELEASE) $(ARGS) ;; esac
+	@case "$(PART)" in wal | load | server) ;; *) command -v npm >/dev/null || scripts/install-packages bench/jobs/packages ;; esac
+	@case "$(PART)" in wal | load | server) ;; *) npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent ;; esac
+	@case "$(PART)" in wal | load | server) ;; *) bench/jobs/run $(RELEASE) $(ARGS) ;; esac
+	@case "$(PART)" in wal | jobs | server) ;; *) bench/coordinator/run $(RELEASE) $(ARGS) ;; esac
+	@case "$(PART)" in wal | jobs | load) ;; *) bench/server/run $(RELEASE) $(ARGS) ;; esac
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
-	@scripts/build $(RELEASE)
+	@scripts/build $(RELEASE) $$(scripts/installed $(RELEASE))
 	@DESTDIR=$(abspath $(DESTDIR)) meson install -C $(RELEASE) --no-rebuild --quiet
 
 format: check-packages ## clang-format all C files

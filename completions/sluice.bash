@@ -4,11 +4,21 @@
 _sluice_options() {
 	echo --log-format= --log-level= --quiet --help --version
 	case $1 in
-	run) echo --store= --detach --wal= --flush-timeout= ;;
+	up)
+		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
+			--access-log= --audit= --type= --shell --slots=
+		;;
+	server)
+		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
+			--access-log= --audit=
+		;;
+	demo) echo --keep --listen= --chains= --patience= --json ;;
+	'config list') echo --json ;;
+	run) echo --store= --detach --wal= --server= --token-file= --ca-file= --flush-timeout= ;;
 	enqueue) echo --store= --key= --key-scope= --key-window= --at= --in= --priority= --after= --bulk= --json ;;
 	worker)
 		echo --store= --type= --shell --slots= --lease= --timeout= --max-attempts= --retry-delay= \
-			--retry-max-delay= --poll= --drain --id= --wal= --kill-grace= --stop-grace= --flush-timeout= --json
+			--retry-max-delay= --poll= --drain --id= --wal= --server= --token-file= --ca-file= --kill-grace= --stop-grace= --flush-timeout= --json
 		;;
 	'jobs list')
 		echo --store= --type= --status= --chain= --waiting-for= --key= --since= --until= --chains \
@@ -31,6 +41,10 @@ _sluice_options() {
 			--wal= --rate= --dead-letters= --columns= --no-header --null= --max-record= --body= --header-file= \
 			--token-file= --timeout= --zstd= --rotate-bytes= --json
 		;;
+	ship)
+		echo --follow --to= --stream= --wal= --input= --table= --create --columns= --on-conflict= --body= --token-file= \
+			--ca-file= --max-pending= --flush-timeout= --retarget --key-file= --json
+		;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
@@ -46,9 +60,10 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo run enqueue worker jobs cron load wal dlq help ;;
+	'' | help) echo up demo server config run enqueue worker jobs cron load ship wal dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
+	config | 'help config') echo check list ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
 	dlq | 'help dlq') echo list show redrive purge export ;;
 	esac
@@ -57,10 +72,12 @@ _sluice_commands() {
 _sluice_values() {
 	case $1 in
 	--log-format) echo logfmt json ;;
+	--access-log) echo off logfmt json ;;
 	--log-level) echo debug info warn error ;;
 	--key-scope) echo incomplete any ;;
 	--on-corruption) echo salvage truncate refuse ;;
 	--format) echo csv jsonl ;;
+	--input) echo lines jsonl ;;
 	--overflow) echo block drop_oldest error ;;
 	--body) echo jsonl array cloudevents ;;
 	esac

@@ -152,6 +152,27 @@ SL_API SL_MUST_CHECK int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attem
 					  struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 
+/* Claims in force, in the order of their ids behind `after` (NULL: from the first), at most limit (0: 100; 10,000). */
+SL_API SL_MUST_CHECK int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn,
+					void *ctx, struct sl_err *err);
+/* All of them by worker, in the order of names. A worker that has no job is not seen. */
+struct sl_worker_info {
+	const char *worker;
+	uint64_t leases, jobs;
+	const char *const *types; /* each once, in order */
+	size_t n_types;
+	int64_t oldest_claimed_ms;
+	int64_t until_ms; /* the first of its leases runs out */
+};
+typedef int sl_worker_info_fn(const struct sl_worker_info *worker, void *ctx);
+SL_API SL_MUST_CHECK int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err);
+/* Failed jobs grouped by their errors; NULL: the defaults of a filter. */
+SL_API SL_MUST_CHECK int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn,
+					void *ctx, struct sl_err *err);
+/* Streams of events in the order of (stream, incarnation) behind *after (NULL: from the first), limit as above. */
+SL_API SL_MUST_CHECK int sl_jobs_event_streams(sl_jobs *client, const struct sl_event_stream *after, uint32_t limit,
+					       sl_event_stream_fn *fn, void *ctx, struct sl_err *err);
+
 /* Wait until the chain has ended: completed, failed or cancelled. *out (may be NULL) as from get_chain. SL_ETIMEDOUT;
  * SL_ENOENT (also when it is deleted meanwhile). timeout_ms: SL_UNLIMITED; 0 asks once. */
 SL_API SL_MUST_CHECK int sl_jobs_wait(sl_jobs *client, uint64_t chain_id, int64_t timeout_ms, struct sl_chain **out,

@@ -182,6 +182,7 @@ struct sl_wal_batch {
 	 * its mark over them. In order. */
 	const struct sl_wal_range *skipped;
 	size_t n_skipped;
+	uint64_t last_sequence; /* the newest durable record of the log: what is behind the receiver's mark waits */
 };
 
 struct sl_wal_reply {

@@ -179,14 +179,19 @@ static int await(struct once *o)
 /* A name of our own for the type, the job's key and the log. */
 static int open_log(struct once *o)
 {
+	struct workerlog_opts opts;
 	char id[64];
 	uint64_t random = 0;
+	int rc = workerlog_read_opts(o->cli, o->args, &opts);
 
+	if (rc)
+		return rc;
 	(void)!getrandom(&random, sizeof(random), 0);
 	(void)snprintf(o->type, sizeof(o->type), WORKERLOG_RUN_TYPE "%x-%016" PRIx64, (unsigned)getpid(), random);
 	(void)snprintf(id, sizeof(id), WORKERLOG_RUN_STREAM "%x-%016" PRIx64, (unsigned)getpid(), random);
 	o->key = o->type;
-	return workerlog_open(o->cli, o->args, &o->store, id, &o->log);
+	opts.id = id;
+	return workerlog_open(o->cli, NULL, &o->store, &opts, &o->log);
 }
 
 static int run_here(struct once *o)
@@ -229,6 +234,7 @@ static const struct opt opts_table[] = {
 	 .kind = OPT_FLAG,
 	 .help = "Only enqueue it, as type 'run', for a 'sluice worker --type run' anywhere; print the job's id"},
 	WORKERLOG_OPT_WAL,
+	WORKERLOG_OPTS_SERVER,
 	{.name = "flush-timeout",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",

@@ -40,6 +40,14 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 	return err->code == SL_ENOENT && !err->sys_errno ? EXIT_BAD_DATA : code;
 }
 
+void jobstore_warn_of_password(struct cli *cli, const struct parsed *args)
+{
+	if (opt_given(args, "store") && has_password(opt_str(args, "store")))
+		cli_say(cli, SL_LOG_WARN,
+			"the password in --store can be seen by every user of this machine; "
+			"use SLUICE_STORE, PGPASSWORD or a password file");
+}
+
 static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch create, struct jobstore *out)
 {
 	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env, .create = create};
@@ -48,10 +56,7 @@ static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch
 	struct sl_err err = SL_ERR_INIT;
 
 	memset(out, 0, sizeof(*out));
-	if (opt_given(args, "store") && has_password(url))
-		cli_say(cli, SL_LOG_WARN,
-			"the password in --store can be seen by every user of this machine; "
-			"use SLUICE_STORE, PGPASSWORD or a password file");
+	jobstore_warn_of_password(cli, args);
 	if (sl_store_open(&out->store, url, &opts, &err))
 		return jobstore_fail(cli, args, &err);
 	if (sl_notify_open(&out->notify, url, &cli->env, &err)) {

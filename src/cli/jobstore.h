@@ -37,6 +37,8 @@ int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *o
 /* The same for commands that only ask for what is there: a store that does not exist is not made, but 69. */
 int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out);
 void jobstore_close(struct jobstore *store);
+/* A line on stderr when --store has a password in it, which the list of processes shows. */
+void jobstore_warn_of_password(struct cli *cli, const struct parsed *args);
 /* Print err with the store's name (never a password) before it; its exit code. What the store does not know (an id, a
  * schedule) is bad data, 65. */
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);

@@ -10,6 +10,7 @@
 
 static atomic_int requested; /* lock-free: good in a handler, and for threads that look */
 static int pipe_fds[2] = {-1, -1};
+static int reload_fds[2] = {-1, -1};
 
 static void on_signal(int number)
 {
@@ -59,4 +60,42 @@ int stop_requested(void)
 int stop_fd(void)
 {
 	return pipe_fds[0];
+}
+
+static void on_hangup(int number)
+{
+	int saved = errno;
+	ssize_t ignored;
+
+	(void)number;
+	ignored = write(reload_fds[1], "", 1);
+	(void)ignored;
+	errno = saved;
+}
+
+int reload_install(void)
+{
+	struct sigaction hangup;
+
+	if (pipe2(reload_fds, O_CLOEXEC | O_NONBLOCK))
+		return errno;
+	memset(&hangup, 0, sizeof(hangup));
+	hangup.sa_handler = on_hangup;
+	sigemptyset(&hangup.sa_mask);
+	return sigaction(SIGHUP, &hangup, NULL) ? errno : 0;
+}
+
+int reload_requested(void)
+{
+	char many[64];
+	int any = 0;
+
+	while (read(reload_fds[0], many, sizeof(many)) > 0)
+		any = 1;
+	return any;
+}
+
+int reload_fd(void)
+{
+	return reload_fds[0];
 }

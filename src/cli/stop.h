@@ -3,8 +3,8 @@
  * SIGINT and SIGTERM ask the command to finish what is in flight and end with exit code 75; a second one ends it at
  * once, as the system does it. SIGPIPE is ignored: a broken pipe shows as a failed write.
  *
- * The flag and the pipe behind it are the only state that the command keeps outside its structs: a signal handler has
- * no other way to speak.
+ * The flags and the pipes behind them are the only state that the command keeps outside its structs: a signal handler
+ * has no other way to speak.
  */
 #ifndef SLUICE_CLI_STOP_H
 #define SLUICE_CLI_STOP_H
@@ -14,5 +14,11 @@ int stop_install(void);
 int stop_requested(void);
 /* Readable once a stop was requested: poll it beside what may block. */
 int stop_fd(void);
+
+/* SIGHUP asks a server to read its files again; without this call it ends the process. 0, or an errno. */
+int reload_install(void);
+/* 1 once for all signals since the last call. */
+int reload_requested(void);
+int reload_fd(void);
 
 #endif

@@ -19,7 +19,8 @@
 #define LAST_SWEEP_MS 5000
 #define CLEAN_EVERY_MS 86400000
 #define RETENTION_DAYS 30
-#define LINGER_MS 10 /* events wait so long for others, so that many short commands share a transaction */
+
+#define SERVER_BATCH 500 /* events in a request, within batch_bytes: a round trip costs more than to the store */
 
 #define RUN_KILLED "the 'sluice run' of this command was killed"
 
@@ -29,22 +30,25 @@ static int too_long(struct cli *cli, const char *path)
 	return EXIT_USAGE_ERROR;
 }
 
-/* <base>/<target>, where base is --wal or ~/.sluice/wal; archives beside it. */
-static int name_folders(struct workerlog *log, const struct parsed *args, const char *target)
+/* <wal_dir>/<target>; archives beside it. */
+static int name_folders(struct workerlog *log)
 {
-	const char *base = opt_str(args, "wal");
+	const char *base = log->opts.wal_dir, *archive = log->opts.archive_dir;
 	const char *home = getenv("HOME");
 	int n, m;
 
-	if (base) {
-		n = snprintf(log->dir, sizeof(log->dir), "%s/%s", base, target);
-		m = snprintf(log->archive, sizeof(log->archive), "%s/archive", base);
-	} else if (home && *home) {
-		n = snprintf(log->dir, sizeof(log->dir), "%s/.sluice/wal/%s", home, target);
-		m = snprintf(log->archive, sizeof(log->archive), "%s/.sluice/archive", home);
-	} else {
+	if (!base && (!home || !*home))
 		return cli_usage(log->cli, "HOME is not set; give --wal=DIR");
-	}
+	if (base)
+		n = snprintf(log->dir, sizeof(log->dir), "%s/%s", base, log->target);
+	else
+		n = snprintf(log->dir, sizeof(log->dir), "%s/.sluice/wal/%s", home, log->target);
+	if (archive)
+		m = snprintf(log->archive, sizeof(log->archive), "%s", archive);
+	else if (base)
+		m = snprintf(log->archive, sizeof(log->archive), "%s/archive", base);
+	else
+		m = snprintf(log->archive, sizeof(log->archive), "%s/.sluice/archive", home);
 	return n >= PATH_MAX || m >= PATH_MAX ? too_long(log->cli, log->dir) : 0;
 }
 
@@ -65,8 +69,44 @@ static int name_stream(struct workerlog *log, const char *id)
 
 static struct sl_wal_opts wal_opts(struct workerlog *log)
 {
-	return (struct sl_wal_opts){SL_WAL_OPTS_INIT, .env = &log->cli->env, .wal_dir = log->dir,
-				    .archive_dir = log->archive};
+	struct sl_wal_opts opts = log->opts.wal;
+
+	if (log->opts.server && opts.batch_records == 0)
+		opts.batch_records = SERVER_BATCH;
+	opts.env = log->env;
+	opts.wal_dir = log->dir;
+	opts.archive_dir = log->archive;
+	return opts;
+}
+
+/* ---- couriers ---- */
+
+static int courier_new(const struct workerlog *log, struct courier *out, struct sl_err *err)
+{
+	struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT,      .env = log->env,
+					  .url = log->opts.server,      .token_file = log->opts.token_file,
+					  .ca_file = log->opts.ca_file, .target = log->target};
+
+	*out = (struct courier){.store = NULL};
+	return log->opts.server ? sl_event_http_sender_new(&out->http, &opts, err)
+				: sl_event_sender_new(&out->store, &log->store->store, log->env, err);
+}
+
+static void courier_free(struct courier *c)
+{
+	sl_event_sender_free(c->store);
+	sl_event_http_sender_free(c->http);
+	*c = (struct courier){.store = NULL};
+}
+
+static const struct sl_wal_sender *courier_ops(const struct courier *c)
+{
+	return c->http ? sl_event_http_sender_ops() : sl_event_sender_ops();
+}
+
+static void *courier_ctx(const struct courier *c)
+{
+	return c->http ? (void *)c->http : (void *)c->store;
 }
 
 /* ---- what others left behind ---- */
@@ -110,7 +150,7 @@ static int end_run(struct workerlog *log, sl_wal *w, const char *suffix, struct 
 	rc = sl_jobs_fail(log->store->client, NULL, id, RUN_KILLED, err);
 	if (rc == SL_EEXIST)
 		return 0; /* it was killed after the end of its job */
-	return rc ? rc : append_reason(w, &log->cli->env, id, err);
+	return rc ? rc : append_reason(w, log->env, id, err);
 }
 
 /* Called by the sweep with each log whose process is dead, before it is sent. */
@@ -119,7 +159,8 @@ static int adopt(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
 	struct workerlog *log = ctx;
 	const char *name = strrchr(path, '/');
 	char suffix[64];
-	int rc = sl_exec_recover_orphan(w, path, err, &log->cli->env);
+	struct sl_env env = *log->env;
+	int rc = sl_exec_recover_orphan(w, path, err, &env);
 
 	name = name ? name + 1 : path;
 	if (!rc && sscanf(name, WORKERLOG_RUN_STREAM "%60[0-9a-f-]", suffix) == 1)
@@ -131,27 +172,29 @@ static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 {
 	struct sl_wal_opts opts = wal_opts(log);
 	struct sl_wal_sweep_result result = {.struct_size = sizeof(result)};
-	struct sl_event_sender *sender = NULL;
+	struct courier courier;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl_event_sender_new(&sender, &log->store->store, &log->cli->env, &err);
+	int rc = courier_new(log, &courier, &err);
 
 	/* One whose log cannot be made, say on a full disk, does not keep the others. */
 	if (!rc && sl_exec_find_lost(&opts, NULL, &err))
 		cli_say(log->cli, SL_LOG_WARN, "output left behind by earlier workers: %s", err.msg);
+	opts.linger_ms = 0; /* nothing more comes */
 	opts.on_orphan = adopt;
 	opts.on_orphan_ctx = log;
 	if (!rc)
-		rc = sl_wal_sweep(&opts, sl_event_sender_ops(), sender, deadline_ms, &result, &err);
+		rc = sl_wal_sweep(&opts, courier_ops(&courier), courier_ctx(&courier), deadline_ms, &result, &err);
 	if (rc)
 		cli_say(log->cli, SL_LOG_WARN, "logs left behind by earlier workers: %s", err.msg);
-	sl_event_sender_free(sender);
+	courier_free(&courier);
 }
 
 static void clean_archives(struct workerlog *log)
 {
 	struct sl_err err = SL_ERR_INIT;
+	int32_t days = log->opts.retention_days ? (int32_t)log->opts.retention_days : RETENTION_DAYS;
 
-	if (sl_wal_cleanup(log->archive, RETENTION_DAYS, 0, NULL, NULL, &log->cli->env, &err))
+	if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
 		cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
 }
 
@@ -194,34 +237,52 @@ void workerlog_nudge(struct workerlog *log)
 
 /* ---- our own ---- */
 
-int workerlog_open(struct cli *cli, const struct parsed *args, struct jobstore *store, const char *id,
+int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out)
+{
+	*out = (struct workerlog_opts){WORKERLOG_OPTS_INIT, .wal_dir = opt_str(args, "wal"),
+				       .server = opt_str(args, "server"), .token_file = opt_str(args, "token-file"),
+				       .ca_file = opt_str(args, "ca-file")};
+	if (!out->server && (out->token_file || out->ca_file))
+		return cli_usage(cli, "--%s is for a --server", out->token_file ? "token-file" : "ca-file");
+	return 0;
+}
+
+static int start_sending(struct workerlog *log)
+{
+	struct sl_err err = SL_ERR_INIT;
+
+	if (courier_new(log, &log->courier, &err) ||
+	    sl_wal_start(log->wal, courier_ops(&log->courier), courier_ctx(&log->courier), &err))
+		return cli_fail(log->cli, &err, log->opts.server ? log->opts.server : log->dir);
+	log->sending = 1;
+	return 0;
+}
+
+int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *store, const struct workerlog_opts *opts,
 		   struct workerlog *out)
 {
 	const sl_store *s = &store->store;
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_wal_opts opts;
-	char target[33];
+	struct sl_wal_opts wal;
 	int rc;
 
 	memset(out, 0, sizeof(*out));
 	out->cli = cli;
+	out->env = env ? env : &cli->env;
 	out->store = store;
 	out->wake[0] = out->wake[1] = -1;
-	if (s->ops->target_id(s->ctx, target, &err))
-		return jobstore_fail(cli, args, &err);
-	rc = name_folders(out, args, target);
-	rc = rc ? rc : name_stream(out, id);
+	out->opts = *opts;
+	if (s->ops->target_id(s->ctx, out->target, &err))
+		return cli_fail(cli, &err, "the store");
+	rc = name_folders(out);
+	rc = rc ? rc : name_stream(out, opts->id);
 	if (rc)
 		return rc;
-	opts = wal_opts(out);
-	opts.linger_ms = LINGER_MS;
-	if (sl_wal_open(&out->wal, out->id, &opts, &err))
+	wal = wal_opts(out);
+	if (sl_wal_open(&out->wal, out->id, &wal, &err))
 		return cli_fail(cli, &err, out->dir);
-	if (sl_event_sender_new(&out->sender, s, &cli->env, &err) ||
-	    sl_wal_start(out->wal, sl_event_sender_ops(), out->sender, &err))
-		return cli_fail(cli, &err, out->dir);
-	out->sending = 1;
-	return start_sweeper(out);
+	rc = start_sending(out);
+	return rc ? rc : start_sweeper(out);
 }
 
 static void stop_sweeper(struct workerlog *log)
@@ -232,6 +293,7 @@ static void stop_sweeper(struct workerlog *log)
 		(void)pthread_join(log->sweeper, NULL);
 	if (log->wake[0] >= 0)
 		(void)close(log->wake[0]);
+	log->wake[0] = log->wake[1] = -1;
 	log->has_sweeper = 0;
 }
 
@@ -284,6 +346,20 @@ static int finish(struct workerlog *log, int64_t deadline_ms)
 	return EXIT_OK;
 }
 
+int workerlog_send_to_store(struct workerlog *log)
+{
+	struct sl_err err = SL_ERR_INIT;
+
+	if (!log->sending || !log->opts.server)
+		return 0;
+	stop_sweeper(log);
+	(void)!sl_wal_stop(log->wal, 0, &err);
+	log->sending = 0;
+	courier_free(&log->courier);
+	log->opts.server = NULL;
+	return start_sending(log);
+}
+
 int workerlog_close(struct workerlog *log, int64_t deadline_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -293,7 +369,7 @@ int workerlog_close(struct workerlog *log, int64_t deadline_ms)
 	rc = log->sending ? finish(log, deadline_ms) : EXIT_OK;
 	if (log->wal && sl_wal_close(log->wal, &err) && !rc)
 		rc = cli_fail(log->cli, &err, log->dir);
-	sl_event_sender_free(log->sender);
+	courier_free(&log->courier);
 	if (log->spool[0])
 		(void)rmdir(log->spool); /* empty unless something is left in it */
 	memset(log, 0, sizeof(*log));

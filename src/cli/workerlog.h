@@ -15,11 +15,33 @@
 #include <pthread.h>
 #include <sluice/exec.h>
 
+/* Where the events of a log are sent: into the store, or to a server. Serves one log at a time. */
+struct courier {
+	sl_event_sender *store;
+	sl_event_http_sender *http;
+};
+
+/* Strings must outlive the log. */
+struct workerlog_opts {
+	const char *id;          /* of the log's stream; NULL: a random one */
+	const char *wal_dir;     /* NULL: ~/.sluice/wal */
+	const char *archive_dir; /* NULL: archive beside the logs */
+	const char *server;      /* send to this server; NULL: into the store */
+	const char *token_file, *ca_file;
+	struct sl_wal_opts wal; /* env and folders are ours */
+	int64_t retention_days; /* 0: 30 */
+};
+#define WORKERLOG_OPTS_INIT                                                                                            \
+	.wal = {SL_WAL_OPTS_INIT, .linger_ms = 10} /* so that many short commands share a transaction */
+
 struct workerlog {
 	struct cli *cli;
+	const struct sl_env *env;
 	struct jobstore *store;
+	struct workerlog_opts opts;
 	sl_wal *wal;
-	sl_event_sender *sender;
+	struct courier courier;
+	char target[33];
 	int sending;
 	char dir[PATH_MAX];
 	char archive[PATH_MAX];
@@ -36,14 +58,36 @@ struct workerlog {
 		.help = "Where output is kept until it is in the store (default ~/.sluice/wal)"                        \
 	}
 
+/* Where the output goes instead of into the store directly. */
+#define WORKERLOG_OPTS_SERVER                                                                                            \
+	{.name = "server",                                                                                               \
+	 .kind = OPT_STRING,                                                                                             \
+	 .arg = "URL",                                                                                                   \
+	 .help = "Send output to this server of the same store, http://… or https://…, instead of writing it there " \
+		 "directly"},                                                                                            \
+		{.name = "token-file",                                                                                   \
+		 .kind = OPT_STRING,                                                                                     \
+		 .arg = "FILE",                                                                                          \
+		 .help = "Its first line is sent as a bearer token to the server"},                                      \
+	{                                                                                                                \
+		.name = "ca-file", .kind = OPT_STRING, .arg = "FILE",                                                    \
+		.help = "Certificates to trust instead of the system's, PEM"                                             \
+	}
+
+/* The options above, and --wal; 0, or 64 after a line on stderr. */
+int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out);
+
 /* Streams whose name begins so are of a 'sluice run': WORKERLOG_RUN_STREAM "X" has run the jobs of the type
  * WORKERLOG_RUN_TYPE "X", and nobody else does. */
 #define WORKERLOG_RUN_STREAM "run-"
 #define WORKERLOG_RUN_TYPE "run/"
 
-/* id: of the log's stream; NULL: a random one. 0, or an exit code after a line on stderr. */
-int workerlog_open(struct cli *cli, const struct parsed *args, struct jobstore *store, const char *id,
+/* env NULL: the command's. 0, or an exit code after a line on stderr. */
+int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *store, const struct workerlog_opts *opts,
 		   struct workerlog *out);
+/* What is not sent yet goes into the store from now on: the server is about to go. The receiver's marks are the
+ * store's, so that nothing gets in twice. */
+int workerlog_send_to_store(struct workerlog *log);
 /* Look for what others left behind soon: one of them may just have died. From any thread. */
 void workerlog_nudge(struct workerlog *log);
 /* Send what is there, also of others that died, at most deadline_ms, and archive the log when all is sent. What is left

@@ -216,6 +216,11 @@ static struct sl__batch *pop(sl_coordinator *c) SL_REQUIRES(c->mu)
 static void wait_for_work(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	c->n_idle++;
+	/* With keys one worker takes out of the queue, and the others sleep here (K2). It may have begun to wait for a
+	 * full batch while one of them wrote; nothing is in flight any more, so that it must take what comes at once.
+	 */
+	if (SL_UNLIKELY(sl__has_keys(c)) && c->n_popping > 0 && c->n_busy == 0 && c->n_at_once == 0)
+		sl__queue_interrupt(c->queue);
 	sl__keeper_check(c);
 	(void)sl__wait(&c->env, &c->work, &c->mu, SL_FOREVER);
 	c->n_idle--;

@@ -181,6 +181,13 @@ int sl__pg_send(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *stmt, const 
 int sl__pg_send_sql(struct sl__pg_pipe *pipe, const char *sql, const struct sl__pg_params *params);
 /* Sync and read everything. On failure the results are gone, and the connection is idle again when it lives. */
 SL_MUST_CHECK int sl__pg_run(struct sl__pg_pipe *pipe, struct sl_err *err);
+/*
+ * The same, and behind the Sync the statement `then` with its own: a transaction that begins when the first has ended,
+ * whether that was committed or not. Both are sent before an answer is read. What returns is the first one's; *done
+ * says whether the second happened, as far as is known. Outside of transactions only.
+ */
+SL_MUST_CHECK int sl__pg_run_then(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *then,
+				  const struct sl__pg_params *params, bool *done, struct sl_err *err);
 static inline const PGresult *sl__pg_result(const struct sl__pg_pipe *pipe, int statement)
 {
 	return pipe->results[statement];

@@ -199,25 +199,58 @@ static void forget_results(struct sl__pg_pipe *pipe, int failed_at)
 	pipe->failed_at = failed_at;
 }
 
-int sl__pg_run(struct sl__pg_pipe *pipe, struct sl_err *err)
+/* *synced: a Sync is under way, and its answer has to be read. */
+static int send_sync(struct sl__pg_pipe *pipe, bool *synced, struct sl_err *err)
 {
 	PGconn *pg = pipe->conn->pg;
 	int rc = pipe->failed != 0 ? send_failed(pipe, err) : 0;
-	bool in_pipeline = PQpipelineStatus(pg) != PQ_PIPELINE_OFF;
-	if (rc != 0 && in_pipeline && !spoil(pg)) {
-		forget_results(pipe, -1);
-		return rc;
-	}
-	if (in_pipeline && PQpipelineSync(pg) != 1 && rc == 0)
+	*synced = PQpipelineStatus(pg) != PQ_PIPELINE_OFF && (rc == 0 || spoil(pg));
+	if (*synced && PQpipelineSync(pg) != 1 && rc == 0)
 		rc = sl__pg_error(err, pg, NULL, "send");
+	return rc;
+}
+
+/* rc: of send_sync. */
+static int read_answer(struct sl__pg_pipe *pipe, int rc, bool synced, struct sl_err *err)
+{
 	if (rc == 0)
 		rc = read_results(pipe, err);
-	if (in_pipeline) {
-		read_to_sync(pg);
-		(void)PQexitPipelineMode(pg);
-	}
+	if (synced)
+		read_to_sync(pipe->conn->pg);
 	if (rc != 0)
-		forget_results(pipe, pipe->failed_at);
+		forget_results(pipe, synced ? pipe->failed_at : -1);
+	return rc;
+}
+
+int sl__pg_run(struct sl__pg_pipe *pipe, struct sl_err *err)
+{
+	bool synced;
+	int rc = send_sync(pipe, &synced, err);
+	rc = read_answer(pipe, rc, synced, err);
+	if (synced)
+		(void)PQexitPipelineMode(pipe->conn->pg);
+	return rc;
+}
+
+int sl__pg_run_then(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *then, const struct sl__pg_params *params,
+		    bool *done, struct sl_err *err)
+{
+	struct sl__pg_pipe second;
+	bool synced, second_synced = false;
+	int second_rc = SL_EUNAVAIL;
+	int rc = send_sync(pipe, &synced, err);
+	sl__pg_pipe_init(&second, pipe->conn);
+	if (rc == 0) {
+		(void)sl__pg_send(&second, then, params);
+		second_rc = send_sync(&second, &second_synced, NULL);
+	}
+	rc = read_answer(pipe, rc, synced, err);
+	if (second_synced)
+		second_rc = read_answer(&second, second_rc, true, NULL);
+	*done = rc == 0 && second_rc == 0;
+	sl__pg_pipe_end(&second);
+	if (synced)
+		(void)PQexitPipelineMode(pipe->conn->pg);
 	return rc;
 }
 

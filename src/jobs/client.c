@@ -153,12 +153,25 @@ static int check_chains(sl_jobs *client, const struct sl_new_chain *chains, size
 	return 0;
 }
 
+static int announce(const char *type, struct sl_announcement *out, void *ctx)
+{
+	const struct sl__effects *fx = ctx;
+	const sl_notify *notify = fx->home->notify;
+	return notify->ops->announce(notify->ctx, type, out);
+}
+
+/* Alone in its own transaction, it may be announced by the store. */
 static int start_one(sl_jobs *client, struct call *c, const struct sl_new_chain *chain, struct sl_started *out,
 		     struct sl_err *err)
 {
+	const sl_notify *notify = client->home.notify;
 	struct sl_new_chain checked;
 	int rc = check_chains(client, chain, 1, SIZE_MAX, &checked, err);
-	return rc != 0 ? rc : c->ops->start(c->store, c->tx, &checked, 1, out, c->listen, err);
+	if (rc != 0)
+		return rc;
+	if (c->own && notify != NULL && notify->ops->announce != NULL)
+		c->fx.listen.announce = announce;
+	return c->ops->start(c->store, c->tx, &checked, 1, out, c->listen, err);
 }
 
 /* All chains through one buffer, a bite at a time. With more than one bite c->tx is open, and the caller undoes a part.

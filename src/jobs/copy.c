@@ -33,6 +33,11 @@ static const struct shape cron_shape = {
 };
 static const struct shape event_shape = {sizeof(struct sl_event_row), 1, {AT(sl_event_row, stream)}};
 
+static const struct shape lease_shape = {sizeof(struct sl_lease), 1, {AT(sl_lease, worker)}};
+static const struct shape error_shape = {
+	sizeof(struct sl_error_group), 2, {AT(sl_error_group, type), AT(sl_error_group, error)}};
+static const struct shape stream_shape = {sizeof(struct sl_event_stream), 1, {AT(sl_event_stream, stream)}};
+
 static const char *string_at(const void *from, uint16_t offset)
 {
 	const char *s;
@@ -142,6 +147,11 @@ int sl__rows_chain(const struct sl_chain *chain, void *ctx)
 	return page(rows, add(rows, &chain_shape, chain, 0, NULL));
 }
 
+void *sl__rows_newest(const struct sl__rows *rows)
+{
+	return ((struct sl__row *)(void *)((char *)rows->last - offsetof(struct sl__row, next)))->data;
+}
+
 int sl__rows_event(const struct sl_event_row *event, void *ctx)
 {
 	struct sl__rows *rows = ctx;
@@ -150,8 +160,7 @@ int sl__rows_event(const struct sl_event_row *event, void *ctx)
 	int rc = add(rows, &event_shape, event, event->payload_len, &payload);
 	if (rc == 0 && event->payload_len > 0) {
 		memcpy(payload, event->payload, event->payload_len);
-		struct sl__row *row = (struct sl__row *)(void *)((char *)rows->last - offsetof(struct sl__row, next));
-		((struct sl_event_row *)row->data)->payload = payload;
+		((struct sl_event_row *)sl__rows_newest(rows))->payload = payload;
 	}
 	return page(rows, rc);
 }
@@ -169,4 +178,39 @@ int sl__rows_count(const struct sl_job_count *count, void *ctx)
 int sl__rows_cron(const struct sl_cron *cron, void *ctx)
 {
 	return add(ctx, &cron_shape, cron, 0, NULL);
+}
+
+/* Behind the strings of the struct: the ids, the pointers to the types, and those. */
+int sl__rows_lease(const struct sl_lease *lease, void *ctx)
+{
+	struct sl__rows *rows = ctx;
+	size_t names = 0;
+	char *at;
+	for (size_t i = 0; i < lease->n_types; i++)
+		names += strlen(lease->types[i]) + 1;
+	size_t extra = lease->n_jobs * sizeof(uint64_t) + lease->n_types * sizeof(char *) + names;
+	int rc = add(rows, &lease_shape, lease, extra + alignof(uint64_t) - 1, &at);
+	if (rc != 0)
+		return rc;
+	struct sl_lease *copied = sl__rows_newest(rows);
+	at += -(uintptr_t)at % alignof(uint64_t);
+	uint64_t *jobs = (uint64_t *)(void *)at;
+	const char **types = (const char **)(void *)(jobs + lease->n_jobs);
+	at = (char *)(types + lease->n_types);
+	memcpy(jobs, lease->jobs, lease->n_jobs * sizeof *jobs);
+	for (size_t i = 0; i < lease->n_types; i++, at += strlen(at) + 1)
+		types[i] = strcpy(at, lease->types[i]);
+	copied->jobs = jobs;
+	copied->types = types;
+	return 0;
+}
+
+int sl__rows_error(const struct sl_error_group *group, void *ctx)
+{
+	return add(ctx, &error_shape, group, 0, NULL);
+}
+
+int sl__rows_stream(const struct sl_event_stream *stream, void *ctx)
+{
+	return add(ctx, &stream_shape, stream, 0, NULL);
 }

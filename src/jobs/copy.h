@@ -35,6 +35,8 @@ struct sl__rows {
 
 void sl__rows_init(struct sl__rows *rows, const struct sl_env *env);
 void sl__rows_fini(struct sl__rows *rows);
+/* The data of the last row; there must be one. */
+void *sl__rows_newest(const struct sl__rows *rows);
 /* Callbacks for a store, with a struct sl__rows as ctx: 0, SL__ROWS_FULL or SL_ENOMEM. Counts, attempts and schedules
  * are few and come as one page. */
 sl_job_fn sl__rows_job;
@@ -43,5 +45,8 @@ sl_attempt_record_fn sl__rows_attempt;
 sl_job_count_fn sl__rows_count;
 sl_cron_fn sl__rows_cron;
 sl_event_row_fn sl__rows_event;
+sl_lease_fn sl__rows_lease;
+sl_error_group_fn sl__rows_error;
+sl_event_stream_fn sl__rows_stream;
 
 #endif

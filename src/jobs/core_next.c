@@ -201,6 +201,7 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 	struct sl__claim *claim = sl__core_claim_get(core, w.limit);
 	if (claim == NULL)
 		return false;
+	bool hinted = todo->n_runs == 0 && now_ns < c->look_ns;
 	look(core, klass, now_ns);
 	claim->lane = todo->who;
 	claim->klass = klass;
@@ -212,7 +213,8 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 						  .types = todo->types,
 						  .n_types = w.n_types,
 						  .limit = w.limit,
-						  .lease_ms = c->lease_ms};
+						  .lease_ms = c->lease_ms,
+						  .hinted = hinted};
 	for (uint32_t i = 0; i < w.n_types; i++)
 		todo->seen[i] = core->types[todo->type_index[i]].hints;
 	sl__core_reserve(core, todo, true);

@@ -20,7 +20,7 @@ struct sl_event_sender {
 /* One stretch of a batch: first comes what is skipped, then the rows. */
 struct stretch {
 	uint64_t skip_first, skip_last; /* 0: none */
-	size_t first, n;                /* of the batch's records */
+	size_t first, n;                /* of the rows */
 };
 
 static int room_for(sl_event_sender *s, size_t n, struct sl_err *err)
@@ -62,40 +62,52 @@ static int make_rows(sl_event_sender *s, const struct sl_wal_batch *batch, struc
 	return 0;
 }
 
-static int append(const sl_event_sender *s, const struct sl_wal_batch *batch, const struct sl_event_row *rows, size_t n,
-		  uint64_t skip_to, uint64_t *mark, struct sl_err *err)
+/* ---- rows of one stream into the store ---- */
+
+struct taking {
+	const sl_store *store;
+	const char *stream;
+	uint32_t incarnation;
+	const struct sl_event_row *rows;
+	size_t n;
+	const struct sl_wal_range *skipped;
+	size_t n_skipped;
+};
+
+static int append(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to, uint64_t *mark,
+		  struct sl_err *err)
 {
-	struct sl_event_mark m = {.stream = batch->stream, .incarnation = batch->incarnation, .mark = skip_to};
-	int rc = s->store.ops->events_append(s->store.ctx, rows, n, &m, 1, NULL, err);
+	struct sl_event_mark m = {.stream = t->stream, .incarnation = t->incarnation, .mark = skip_to};
+	int rc = t->store->ops->events_append(t->store->ctx, rows, n, &m, 1, NULL, err);
 	if (rc == 0)
 		*mark = m.mark;
 	return rc;
 }
 
 /* *behind: the store lacks what comes before; its mark is in *mark. */
-static int send_stretch(const sl_event_sender *s, const struct sl_wal_batch *batch, const struct stretch *x,
-			uint64_t *mark, bool *behind, struct sl_err *err)
+static int take_stretch(const struct taking *t, const struct stretch *x, uint64_t *mark, bool *behind,
+			struct sl_err *err)
 {
 	int rc;
 	if (x->skip_last != 0) {
-		rc = append(s, batch, NULL, 0, 0, mark, err);
+		rc = append(t, NULL, 0, 0, mark, err);
 		*behind = rc == 0 && *mark < x->skip_first - 1;
 		if (rc != 0 || *behind)
 			return rc;
 	}
-	rc = append(s, batch, s->rows + x->first, x->n, x->skip_last, mark, err);
+	rc = append(t, t->rows + x->first, x->n, x->skip_last, mark, err);
 	if (rc != SL_EGAP)
 		return rc;
 	*behind = true;
-	return append(s, batch, NULL, 0, 0, mark, err);
+	return append(t, NULL, 0, 0, mark, err);
 }
 
-/* The stretch that begins with record *i and range *k. Ranges that touch each other are one. */
-static struct stretch next_stretch(const struct sl_wal_batch *b, size_t *i, size_t *k)
+/* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */
+static struct stretch next_stretch(const struct taking *t, size_t *i, size_t *k)
 {
 	struct stretch x = {.first = *i};
-	while (*k < b->n_skipped && (*i == b->n_records || b->skipped[*k].first < b->records[*i].sequence)) {
-		const struct sl_wal_range *range = &b->skipped[*k];
+	while (*k < t->n_skipped && (*i == t->n || t->skipped[*k].first < t->rows[*i].sequence)) {
+		const struct sl_wal_range *range = &t->skipped[*k];
 		if (x.skip_last != 0 && range->first > x.skip_last + 1)
 			return x;
 		if (x.skip_last == 0)
@@ -103,12 +115,31 @@ static struct stretch next_stretch(const struct sl_wal_batch *b, size_t *i, size
 		x.skip_last = SL_MAX(x.skip_last, range->last);
 		++*k;
 	}
-	while (*i < b->n_records && (*k == b->n_skipped || b->records[*i].sequence < b->skipped[*k].first)) {
+	while (*i < t->n && (*k == t->n_skipped || t->rows[*i].sequence < t->skipped[*k].first)) {
 		++*i;
 		x.n++;
 	}
 	return x;
 }
+
+int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation, const struct sl_event_row *rows,
+		   size_t n, const struct sl_wal_range *skipped, size_t n_skipped, uint64_t *mark, struct sl_err *err)
+{
+	const struct taking t = {store, stream, incarnation, rows, n, skipped, n_skipped};
+	uint64_t reached = 0;
+	bool behind = false;
+	size_t i = 0, k = 0;
+	int rc;
+	do {
+		struct stretch x = next_stretch(&t, &i, &k);
+		rc = take_stretch(&t, &x, &reached, &behind, err);
+	} while (rc == 0 && !behind && (i < n || k < n_skipped));
+	if (rc == 0)
+		*mark = reached;
+	return rc;
+}
+
+/* ---- the sender ---- */
 
 /* Which failures mean something else to the log than to the caller of a store. */
 static int as_reply(int rc, struct sl_err *err)
@@ -124,23 +155,15 @@ static int as_reply(int rc, struct sl_err *err)
 static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
 {
 	sl_event_sender *s = ctx;
-	uint64_t mark = 0;
-	bool behind = false;
-	size_t i = 0, k = 0;
 	reply->refused = 0;
 	int rc = room_for(s, batch->n_records, err);
 	if (rc == 0)
 		rc = make_rows(s, batch, reply, err);
 	if (rc != 0)
 		return rc;
-	do {
-		struct stretch x = next_stretch(batch, &i, &k);
-		rc = send_stretch(s, batch, &x, &mark, &behind, err);
-	} while (rc == 0 && !behind && (i < batch->n_records || k < batch->n_skipped));
-	if (rc != 0)
-		return as_reply(rc, err);
-	reply->mark = mark;
-	return 0;
+	rc = sl_events_take(&s->store, batch->stream, batch->incarnation, s->rows, batch->n_records, batch->skipped,
+			    batch->n_skipped, &reply->mark, err);
+	return rc != 0 ? as_reply(rc, err) : 0;
 }
 
 const struct sl_wal_sender *sl_event_sender_ops(void)

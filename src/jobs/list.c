@@ -81,6 +81,7 @@ struct listing {
 	sl_jobs *client;
 	struct sl_job_filter filter;
 	uint64_t id, after; /* of events */
+	uint64_t reached;   /* of jobs and chains: how far the last page looked */
 	int (*read)(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err);
 	int (*show)(const struct listing *l, const void *row);
 	union {
@@ -156,13 +157,18 @@ static int list_filtered(struct listing *l, const struct sl_job_filter *filter, 
 	int rc = check_limit(l->filter.limit, &limit, err);
 	if (rc == 0)
 		rc = check_filter(&l->filter, chains, err);
-	return rc != 0 ? rc : list(l, limit, err);
+	if (rc == 0)
+		rc = list(l, limit, err);
+	if (filter != NULL && filter->reached != NULL)
+		*filter->reached = l->reached;
+	return rc;
 }
 
 static int read_jobs(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
 {
 	const sl_store *store = &l->client->home.store;
 	l->filter.limit = limit;
+	l->filter.reached = &l->reached;
 	return store->ops->list_jobs(store->ctx, &l->filter, sl__rows_job, rows, err);
 }
 
@@ -181,6 +187,7 @@ static int read_chains(struct listing *l, uint32_t limit, struct sl__rows *rows,
 {
 	const sl_store *store = &l->client->home.store;
 	l->filter.limit = limit;
+	l->filter.reached = &l->reached;
 	return store->ops->list_chains(store->ctx, &l->filter, sl__rows_chain, rows, err);
 }
 

@@ -276,7 +276,7 @@ static int64_t answered_ms(const struct sl__http *c)
 {
 	const char *date = header(c, "Date");
 	time_t when = date != NULL ? curl_getdate(date, NULL) : -1;
-	return when >= 0 ? (int64_t)when * 1000 : sl__real_ms(c->env);
+	return when >= 0 && when <= INT64_MAX / 1000 ? (int64_t)when * 1000 : sl__real_ms(c->env);
 }
 
 static void read_location(struct sl__http *c)
@@ -299,6 +299,7 @@ static void read_answer(struct sl__http *c, struct sl__http_response *r)
 		read_location(c);
 	*r = (struct sl__http_response){
 		.status = (int)status, .location = c->location, .body = c->body.data, .len = c->body.len};
+	r->type = header(c, "Content-Type");
 	r->has_retry_after = wait != NULL && sl__http_retry_after(wait, answered_ms(c), &r->retry_after_ms);
 }
 
@@ -325,20 +326,28 @@ static bool add_headers(struct sl__http *c, const struct sl__http_request *q, st
 	return good;
 }
 
-static CURLcode set_request(struct sl__http *c, const struct sl__http_request *q, struct curl_slist *headers)
+static CURLcode set_body(struct sl__http *c, const struct sl__http_request *q)
 {
-	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
+	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
 	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->len);
 	return rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->len > 0 ? q->body : "");
 }
 
-int sl__http_post(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
-		  struct sl_err *err)
+static CURLcode set_request(struct sl__http *c, const struct sl__http_request *q, bool is_post,
+			    struct curl_slist *headers)
+{
+	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
+	if (rc != CURLE_OK)
+		return rc;
+	return is_post ? set_body(c, q) : curl_easy_setopt(c->easy, CURLOPT_HTTPGET, 1L);
+}
+
+static int exchange(struct sl__http *c, const struct sl__http_request *request, bool is_post,
+		    struct sl__http_response *response, struct sl_err *err)
 {
 	struct curl_slist *headers = NULL;
 	int rc = 0;
-	if (!add_headers(c, request, &headers) || set_request(c, request, headers) != CURLE_OK)
+	if (!add_headers(c, request, &headers) || set_request(c, request, is_post, headers) != CURLE_OK)
 		rc = no_memory(err);
 	rc = rc != 0 ? rc : run(c, err);
 	if (rc == 0)
@@ -348,6 +357,18 @@ int sl__http_post(struct sl__http *c, const struct sl__http_request *request, st
 	(void)curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, NULL);
 	curl_slist_free_all(headers);
 	return rc;
+}
+
+int sl__http_post(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
+		  struct sl_err *err)
+{
+	return exchange(c, request, true, response, err);
+}
+
+int sl__http_get(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
+		 struct sl_err *err)
+{
+	return exchange(c, request, false, response, err);
 }
 
 int sl__http_connect(struct sl__http *c, struct sl_err *err)

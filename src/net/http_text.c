@@ -60,6 +60,7 @@ bool sl__http_retry_after(const char *value, int64_t now_ms, int64_t *out_ms)
 	time_t when = letter ? curl_getdate(value, NULL) : -1;
 	if (when < 0)
 		return false;
-	*out_ms = SL_MAX((int64_t)when * 1000 - now_ms, 0);
+	/* Dates go further than milliseconds do. */
+	*out_ms = SL_MAX(SL_MIN((int64_t)when, SECONDS_MAX) * 1000 - now_ms, 0);
 	return true;
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the HTTP sink: the body of a request, the headers and the token that go with it, and what an answer
- * means.
+ * The parts of the HTTP sink: the body of a request, the headers that go with it, and what an answer means.
  *
- * Thread safety: a body belongs to one lane; the headers, the token and the times are shared by all lanes and lock
- * themselves.
+ * Thread safety: a body belongs to one lane; the headers and the times are shared by all lanes and lock themselves.
  * Ownership: each part owns its memory until its fini and borrows env and opts.
  */
 #ifndef SL_SINK_HTTP_H
@@ -57,25 +55,6 @@ struct sl__http_times {
 };
 int64_t sl__http_times_get(struct sl__http_times *t, const struct sl_sink_batch *batch, int64_t now_ms);
 void sl__http_times_keep(struct sl__http_times *t, const struct sl_sink_batch *batch, int64_t ms);
-
-/* ---- the token ---- */
-
-struct sl__http_token {
-	const struct sl_env *env;
-	const char *path; /* NULL: there is none */
-	sl__mutex mu;
-	char *text;
-	uint64_t version; /* of text */
-};
-
-/* SL_ENOENT, SL_EACCES …; SL_ECONFIG: the file holds no token. */
-SL_MUST_CHECK int sl__http_token_init(struct sl__http_token *t, const struct sl_env *env, const char *path,
-				      struct sl_err *err);
-void sl__http_token_fini(struct sl__http_token *t); /* a zeroed one is allowed */
-/* A copy in out; *version tells refresh which one it was. */
-SL_MUST_CHECK int sl__http_token_get(struct sl__http_token *t, struct sl__buf *out, uint64_t *version);
-/* The one of this version was not good. Is there another one by now? A file that cannot be read leaves the old one. */
-SL_MUST_CHECK bool sl__http_token_refresh(struct sl__http_token *t, uint64_t version);
 
 /* ---- the user's headers ---- */
 

@@ -102,13 +102,38 @@ static void hide_query(char *text, size_t len, const char *url)
 	}
 }
 
-/* The word behind "Basic " and "Bearer ": the password of a URL is sent in another form than it has there. */
-static void hide_credentials(char *text, const char *scheme)
+/* "user:password" in base64, as it is sent. */
+static void hide_basic(char *text, size_t len, const struct sl__http_url *url)
 {
-	for (char *p = text; (p = strcasestr(p, scheme)) != NULL;) {
-		p += strlen(scheme);
-		while (*p > ' ' && *p != '"' && *p != '\'')
-			*p++ = '*';
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	char pair[384], out[sizeof pair / 3 * 4 + 4];
+	int n = snprintf(pair, sizeof pair, "%s:%s", url->user != NULL ? url->user : "", url->password);
+	size_t at = 0;
+	if (n < 0 || (size_t)n >= sizeof pair)
+		return; /* so long a one is hidden behind its scheme only */
+	for (int i = 0; i < n; i += 3) {
+		uint32_t bits = (uint32_t)(uint8_t)pair[i] << 16;
+		bits |= i + 1 < n ? (uint32_t)(uint8_t)pair[i + 1] << 8 : 0;
+		bits |= i + 2 < n ? (uint8_t)pair[i + 2] : 0;
+		for (int k = 0; k < 4 && i + k <= n; k++)
+			out[at++] = digits[bits >> (18 - 6 * k) & 63];
+	}
+	hide_n(text, len, out, at);
+	explicit_bzero(pair, sizeof pair);
+	explicit_bzero(out, sizeof out);
+}
+
+/* The word behind "Basic " and "Bearer ", whosever it is. */
+static void hide_credentials(char *text, size_t len, const char *scheme)
+{
+	const char *end = text + len;
+	size_t n = strlen(scheme);
+	for (char *p = text; (size_t)(end - p) > n; p++) {
+		if (strncasecmp(p, scheme, n) != 0)
+			continue;
+		for (p += n; p < end && (unsigned char)*p > ' ' && *p != '"' && *p != '\''; p++)
+			*p = '*';
+		p--;
 	}
 }
 
@@ -121,15 +146,17 @@ static void hide_value(char *text, size_t len, const char *value)
 		hide_n(text, len, value, n);
 }
 
-static void hide_secrets(struct sl__http_response *r, const struct sl__http_secrets *s)
+static void hide_secrets(char *text, size_t len, const struct sl__http_secrets *s)
 {
-	hide_credentials(r->body, "Basic ");
-	hide_credentials(r->body, "Bearer ");
-	hide(r->body, r->len, s->url->password);
-	hide(r->body, r->len, s->token);
+	hide_credentials(text, len, "Basic ");
+	hide_credentials(text, len, "Bearer ");
+	hide(text, len, s->url->password);
+	if (s->url->password != NULL)
+		hide_basic(text, len, s->url);
+	hide(text, len, s->token);
 	for (size_t i = 0; i < s->n_headers; i++)
-		hide_value(r->body, r->len, strchr(s->headers[i], ':') + 1);
-	hide_query(r->body, r->len, s->url->url);
+		hide_value(text, len, strchr(s->headers[i], ':') + 1);
+	hide_query(text, len, s->url->url);
 }
 
 /* ---- items that the answer names ---- */
@@ -222,8 +249,8 @@ static void name_all(struct naming *n, const struct sl__json_value *errors)
 	}
 }
 
-/* The reason as one line, without escapes. */
-static void write_why(char out[LINE_BYTES], const struct sl__json_value *why)
+/* The reason as one line, without escapes, behind which a secret may have stood. */
+static void write_why(char out[LINE_BYTES], const struct sl__json_value *why, const struct sl__http_secrets *secrets)
 {
 	char text[LINE_BYTES];
 	bool has_nul;
@@ -234,10 +261,12 @@ static void write_why(char out[LINE_BYTES], const struct sl__json_value *why)
 		n = sl__json_unescape(text, why->text, n, &has_nul);
 	else
 		memcpy(text, why->text, n);
+	hide_secrets(text, n, secrets);
 	(void)sl__http_first_line(out, LINE_BYTES, text, n);
 }
 
-static void read_names(const struct sl__http_response *r, struct naming *n, char line[LINE_BYTES])
+static void read_names(const struct sl__http_response *r, const struct sl__http_secrets *secrets, struct naming *n,
+		       char line[LINE_BYTES])
 {
 	struct sl__json s = sl__json_of(r->body, r->len);
 	struct sl__json_value errors = {.text = NULL};
@@ -248,7 +277,7 @@ static void read_names(const struct sl__http_response *r, struct naming *n, char
 		name_all(n, &errors);
 	if (!n->any)
 		name_item(n, &whole);
-	write_why(line, n->any ? &n->why : &whole.why);
+	write_why(line, n->any ? &n->why : &whole.why, secrets);
 }
 
 /* ---- the error ---- */
@@ -275,10 +304,10 @@ int sl__http_answer(struct sl__http_response *r, const struct sl__http_secrets *
 	if (r->status >= 200 && r->status <= 299)
 		return 0;
 	struct meaning m = meaning_of(r);
-	hide_secrets(r, secrets);
+	hide_secrets(r->body, r->len, secrets);
 	(void)sl__http_first_line(line, sizeof line, r->body, r->len);
 	if (m.error_class == SL_CLASS_POISON && m.code != SL_ETOOBIG)
-		read_names(r, &n, line);
+		read_names(r, secrets, &n, line);
 	say(r, &m, secrets->url->shown, line, err);
 	return m.code;
 }

@@ -208,7 +208,10 @@ static int archive_all(sl_wal *w, const char *dir, struct sl_err *err)
 {
 	uint8_t mark[WAL_MARK_BYTES];
 	uint32_t n;
-	int rc = prepare_mention(w, mark, &n, err);
+	int rc = w->torn > 0 ? sl__wal_plain_code(sl__wal_trim(w, err), err)
+			     : 0; /* it goes aside before its file goes */
+	if (rc == 0)
+		rc = prepare_mention(w, mark, &n, err);
 	if (rc == 0)
 		rc = publish_all(w, dir, err);
 	if (rc != 0)

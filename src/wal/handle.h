@@ -109,6 +109,7 @@ struct sl_wal {
 	uint64_t active_first, active_last; /* data sequences in it; 0: none */
 	uint64_t active_records;
 	bool cut_needed; /* bytes behind end must go before the next write */
+	uint64_t torn;   /* so many of them are set aside first: the disk had no room for that when it was opened */
 
 	/* ---- space (space.c) ---- */
 	uint32_t hold_prepare;  /* no preparation may begin: the file is being cut, renamed or archived */

@@ -510,30 +510,48 @@ static int take_statuses(struct recovery *r)
 	return 0;
 }
 
-/* V4, and the torn tail goes aside. */
+/* What was written last and not to its end goes aside. Without room for that it stays where it is until something is to
+ * be written there: what the log has can be read, delivered and settled meanwhile, and may make room. */
+static int settle_torn(sl_wal *w, const struct wal_source *src, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	int code = sl__wal_set_aside(w, w->fd, src->name, "torn", src->end, src->torn, &why);
+	if (code == SL_ENOSPC) {
+		w->torn = src->torn;
+		w->cut_needed = true;
+		sl__log(&w->env, SL_LOG_WARN, "wal", "no room to set the torn tail aside; it stays until there is",
+			SL__F_STR("segment", src->name), SL__F_STR("error", why.msg));
+		return 0;
+	}
+	if (code != 0) {
+		if (err != NULL)
+			*err = why;
+		return code;
+	}
+	int rc = SL__IO(&w->env, truncate, w->fd, src->end);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "trim the torn tail of %s", w->path);
+	w->ready_end = w->end;
+	sl__log(&w->env, SL_LOG_WARN, "wal", "torn tail trimmed", SL__F_STR("segment", src->name),
+		SL__F_U64("offset", src->end), SL__F_U64("bytes", src->torn));
+	return 0;
+}
+
+/* V4 */
 static int settle_active(struct recovery *r, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	const struct wal_source *src = &r->sources[r->n - 1];
-	int rc;
 	w->header = src->header;
 	w->end = src->end;
 	w->ready_end = SL_MAX(src->file_size, src->end);
 	w->active_first = src->first;
 	w->active_last = src->last;
 	w->active_records = src->records;
-	if (src->torn > 0) {
-		sl__log(&w->env, SL_LOG_WARN, "wal", "torn tail trimmed", SL__F_STR("segment", src->name),
-			SL__F_U64("offset", src->end), SL__F_U64("bytes", src->torn));
-		int code = sl__wal_set_aside(w, w->fd, src->name, "torn", src->end, src->torn, err);
-		if (code != 0)
-			return code;
-		rc = SL__IO(&w->env, truncate, w->fd, src->end);
-		if (rc < 0)
-			return sl_err_set_errno(err, -rc, "trim the torn tail of %s", w->path);
-		w->ready_end = w->end;
-	}
-	rc = SL__IO(&w->env, sync, w->fd);
+	int code = src->torn > 0 ? settle_torn(w, src, err) : 0;
+	if (code != 0)
+		return code;
+	int rc = SL__IO(&w->env, sync, w->fd);
 	if (rc == 0)
 		rc = sl__sync_dir(&w->env, w->dir);
 	return rc < 0 ? sl_err_set_errno(err, -rc, "sync %s", w->path) : 0;

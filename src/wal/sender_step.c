@@ -190,6 +190,7 @@ static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
 	batch.n_records = s->n;
 	batch.skipped = s->skipped;
 	batch.n_skipped = s->n_skipped;
+	batch.last_sequence = w->durable_seq;
 	s->in_send = true;
 	sl__unlock(&w->mu);
 	rc = s->table->send(&batch, &reply, &err, s->ctx);

@@ -24,6 +24,7 @@
 #include <stdio.h>
 
 #include "wal/handle.h"
+#include "wal/repair.h"
 #include "wal/segs.h"
 
 #define PREPARE_START ((int64_t)64 * 1024)
@@ -133,6 +134,14 @@ static void release_prepare(sl_wal *w)
 int sl__wal_trim(sl_wal *w, struct sl_err *err)
 {
 	hold_prepare(w);
+	if (w->torn > 0) {
+		int kept = sl__wal_set_aside(w, w->fd, sl__basename(w->path), "torn", w->end, w->torn, err);
+		if (kept != 0) {
+			release_prepare(w);
+			return kept;
+		}
+		w->torn = 0;
+	}
 	int rc = SL__IO(&w->env, truncate, w->fd, w->end);
 	bool cut = rc == 0;
 	if (cut)

@@ -234,6 +234,11 @@ class Look(JobTest):
         self.ok("jobs", "resume", "b")
         self.assertNotIn("paused", self.ok("jobs", "stats").text)
 
+    def test_stats_show_a_paused_type_without_jobs(self):
+        self.enqueue("a")
+        self.ok("jobs", "pause", "quiet")
+        self.assertRegex(self.ok("jobs", "stats").text, r"(?m)^quiet +0 +0 +0 +0 +0 +0  paused$")
+
     def test_looking_makes_no_store(self):
         for args in (["jobs", "list"], ["jobs", "show", "1"], ["jobs", "logs", "1"], ["jobs", "stats"],
                      ["jobs", "watch", "--count=1"], ["jobs", "wait", "1"], ["jobs", "retry", "1"],
@@ -433,8 +438,8 @@ class Steer(JobTest):
 
     def test_migrating_again_is_harmless(self):
         for _ in range(2):
-            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 2}])
-        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 2\n")
+            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 3}])
+        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 3\n")
 
     def test_many_processes_migrate_at_once(self):
         running = [self.start("enqueue", "a", str(i)) for i in range(8)]

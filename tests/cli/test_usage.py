@@ -165,7 +165,8 @@ class Usage(CliTest):
         self.assertNotIn(b"\x1b", errors(TERM="dumb"))
 
 
-PAGES = ["sluice.1"] + [f"sluice-{name}.1" for name in ("run", "enqueue", "worker", "jobs", "cron", "load", "wal", "dlq")]
+PAGES = ["sluice.1"] + [f"sluice-{name}.1" for name in ("up", "demo", "server", "config", "run", "enqueue", "worker", "jobs",
+                                                    "cron", "load", "ship", "wal", "dlq")]
 
 
 class Manual(CliTest):

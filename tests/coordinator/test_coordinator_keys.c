@@ -221,6 +221,22 @@ static void one_key_alone_is_written_in_full_batches(void **state)
 	kit_finish(k, 0);
 }
 
+/* The worker that watched the queue began to while the other one wrote. */
+static void with_keys_too_an_idle_worker_writes_at_once(void **state)
+{
+	struct kit *k = *state;
+	kit_new(k, OPTS(.workers = 2, .per_key_order = SL_ON, .batch_size = 100, .flush_interval_ms = 60000));
+	kit_hold(k);
+	submit(k, 101, 101);
+	kit_await_in_write(k, 1);
+	kit_await_calm(k, 1 + OTHERS);
+	kit_release_all(k);
+	kit_await_written(k, 1);
+	submit(k, 201, 201);
+	kit_await_written(k, 2); /* no time has passed */
+	kit_finish(k, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
 
 int main(void)
@@ -234,6 +250,7 @@ int main(void)
 		TEST(stop_gives_back_what_waits_aside_in_order),
 		TEST(a_flush_waits_for_those_aside_too),
 		TEST(one_key_alone_is_written_in_full_batches),
+		TEST(with_keys_too_an_idle_worker_writes_at_once),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -405,6 +405,115 @@ static void a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alon
 	}
 }
 
+/* ---- claims of a worker that was told of a job ---- */
+
+static void a_hinted_claim_gets_what_is_ready_in_order(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[3];
+	for (size_t i = 0; i < 3; i++)
+		ids[i] =
+			kit_start_job(k, &(struct sl_new_job){.type = "t", .input = "[7]", .priority = 2 - (int32_t)i});
+	struct kit_claim claim, rest;
+	kit_claim_hinted(k, "t", 2, &claim);
+	assert_int_equal(claim.n, 2);
+	assert_int_equal(claim.jobs[0].id, ids[2]);
+	assert_int_equal(claim.jobs[1].id, ids[1]);
+	assert_string_equal(claim.jobs[0].input, "[7]");
+	assert_int_equal(claim.jobs[0].charged, 0);
+	assert_int_equal(kit_status(k, ids[2]), SL_JOB_RUNNING);
+	kit_claim_hinted(k, "t", 2, &rest);
+	assert_int_equal(rest.n, 1);
+	assert_int_equal(rest.jobs[0].id, ids[0]);
+	kit_complete(k, &claim, 0, "1");
+	kit_complete(k, &claim, 1, "1");
+	kit_complete(k, &rest, 0, "1");
+	kit_claim_hinted(k, "t", 2, &claim);
+	assert_int_equal(claim.n, 0);
+	kit_start(k, "t");
+	kit_claim_hinted(k, "t", 2, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.reply.next_due_in_ms, -1);
+	assert_in_range(claim.reply.next_expiry_in_ms, 1, KIT_LONG_MS);
+	assert_true(claim.reply.now_ms > 0);
+	kit_start(k, "t");
+	kit_claim_hinted(k, "t", 1, &claim); /* singly, so it is charged as any other */
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].charged, 1);
+}
+
+/* A job that was due a moment ago, and one that a reap has flagged. */
+static uint64_t start_due(struct kit *k)
+{
+	uint64_t id = kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 1});
+	kit_pass_ms(k, 2);
+	return id;
+}
+
+static uint64_t start_flagged(struct kit *k)
+{
+	struct kit_claim claim;
+	uint64_t id = kit_start(k, "t");
+	kit_claim_expired(k, "t", 2, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(kit_reap(k, "t", NULL), 1);
+	return id;
+}
+
+static void a_hinted_claim_gets_what_is_due_or_flagged_when_there_is_nothing_else(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	uint64_t due = start_due(k);
+	kit_claim_hinted(k, "t", 4, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, due);
+	kit_complete(k, &claim, 0, "1");
+	uint64_t flagged = start_flagged(k);
+	kit_claim_hinted(k, "t", 4, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, flagged);
+	assert_int_equal(claim.jobs[0].charged, 1);
+}
+
+static void what_a_hinted_claim_passes_over_is_to_be_asked_for_at_once(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	for (int flagged = 0; flagged < 2; flagged++) {
+		uint32_t n = 0;
+		if (flagged)
+			start_flagged(k);
+		else
+			start_due(k);
+		kit_start(k, "t");
+		for (int i = 0; n < 2; i++) {
+			if (i == 0)
+				kit_claim_hinted(k, "t", 4, &claim);
+			else
+				kit_claim(k, "t", 4, 0, &claim);
+			assert_in_range(claim.n, 1, 2 - n);
+			n += claim.n;
+			assert_int_equal(n < 2 ? claim.reply.next_due_in_ms : 0, 0);
+			for (uint32_t j = 0; j < claim.n; j++)
+				kit_complete(k, &claim, j, "1");
+		}
+	}
+}
+
+static void a_hinted_claim_of_a_paused_type_gets_nothing(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	kit_start(k, "t");
+	KIT_OK(k->ops->pause(k->s, "t", 1, NULL, err));
+	kit_claim_hinted(k, "t", 4, &claim);
+	assert_int_equal(claim.n, 0);
+	KIT_OK(k->ops->pause(k->s, "t", 0, NULL, err));
+	kit_claim_hinted(k, "t", 4, &claim);
+	assert_int_equal(claim.n, 1);
+}
+
 /* ---- reap and renew ---- */
 
 static void a_lease_that_has_not_run_out_is_not_reaped(void **state)
@@ -658,6 +767,10 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_batch_is_charged_when_each_job_settles),
 	cmocka_unit_test(a_reaped_batch_is_not_charged_and_then_claimed_one_by_one),
 	cmocka_unit_test(a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alone),
+	cmocka_unit_test(a_hinted_claim_gets_what_is_ready_in_order),
+	cmocka_unit_test(a_hinted_claim_gets_what_is_due_or_flagged_when_there_is_nothing_else),
+	cmocka_unit_test(what_a_hinted_claim_passes_over_is_to_be_asked_for_at_once),
+	cmocka_unit_test(a_hinted_claim_of_a_paused_type_gets_nothing),
 	cmocka_unit_test(a_lease_that_has_not_run_out_is_not_reaped),
 	cmocka_unit_test(a_reap_tells_the_next_worker_and_the_old_one),
 	cmocka_unit_test(a_reaper_takes_only_its_types_and_only_so_many),

@@ -3,6 +3,7 @@
 #include "jobs/contract_kit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 struct rows {
 	size_t n;
@@ -223,6 +224,27 @@ static void checksums_and_incarnations_keep_all_their_bits(void **state)
 	assert_int_equal(rows.r[0].incarnation, 0xffffff);
 }
 
+/* A sender may write any number there. */
+static void times_beyond_what_a_store_can_keep_are_cut_to_it(void **state)
+{
+	struct kit *k = *state;
+	struct sl_event_row e[4] = {event("s", 1), event("s", 2), event("s", 3), event("s", 4)};
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	struct rows rows;
+	e[0].ts_ms = INT64_MAX;
+	e[1].ts_ms = INT64_MIN;
+	e[2].ts_ms = INT64_MAX / 1000 + 1;
+	e[3].ts_ms = INT64_MIN / 1000 - 1;
+	KIT_OK(k->ops->events_append(k->s, e, 4, &mark, 1, NULL, err));
+	read_all(k, 0, 0, 10, &rows);
+	assert_int_equal(rows.n, 4);
+	for (size_t i = 0; i < 4; i++)
+		if (i % 2 == 0)
+			assert_true(rows.r[i].ts_ms > INT64_C(9000000000000)); /* in the year 2255 */
+		else
+			assert_true(rows.r[i].ts_ms < 0);
+}
+
 static void events_are_read_by_job_from_an_offset_and_at_most_so_many(void **state)
 {
 	struct kit *k = *state;
@@ -319,6 +341,126 @@ static void a_removed_chain_takes_its_events_with_it(void **state)
 	assert_int_equal(rows.r[0].offset, last + 1);
 }
 
+/* ---- many at once: stores may take them another way ---- */
+
+#define MANY 600
+
+struct crowd {
+	struct sl_event_row r[MANY];
+	char payloads[MANY][32];
+	uint64_t jobs[3]; /* in its second attempt; in its first; gone */
+	size_t seen;
+	uint64_t first_offset;
+};
+
+static void make_jobs(struct kit *k, struct crowd *c)
+{
+	struct kit_claim claim;
+	size_t n;
+	c->jobs[0] = kit_start(k, "twice");
+	kit_claim_one(k, "twice", &claim);
+	kit_retry(k, &claim, 0, 0);
+	kit_claim_one(k, "twice", &claim);
+	c->jobs[1] = kit_start(k, "once");
+	kit_claim_one(k, "once", &claim);
+	c->jobs[2] = kit_start(k, "gone");
+	KIT_OK(k->ops->remove(k->s, NULL, &c->jobs[2], 1, 0, &n, NULL, err));
+}
+
+/* Of three streams in turns, of every job and of none, of attempts 1 and 2 and of none; every field has its say. */
+static struct crowd *make_crowd(struct kit *k)
+{
+	static const char *const streams[] = {"a", "b", "c"};
+	struct crowd *c = calloc(1, sizeof *c);
+	make_jobs(k, c);
+	for (size_t i = 0; i < MANY; i++) {
+		struct sl_event_row *e = &c->r[i];
+		*e = event(streams[i % 3], i / 3 + 1);
+		e->crc = UINT64_MAX - i * 7919;
+		e->job_id = i % 4 < 3 ? c->jobs[i % 4] : 0;
+		e->attempt = (int32_t)(i / 4 % 3);
+		e->type = (int32_t)(i % 7) + 1;
+		e->partial = i % 5 == 0;
+		e->late = e->attempt != 0 && (i % 4 == 2 || (i % 4 == 0 && e->attempt < 2));
+		e->payload_len = (size_t)snprintf(c->payloads[i], 32, "%zu\n\t\\.\xff", i);
+		c->payloads[i][0] = (char)(i % 3); /* also 0 */
+		e->payload = c->payloads[i];
+		if (i % 11 == 0) {
+			e->payload = NULL;
+			e->payload_len = 0;
+		}
+	}
+	c->r[5].ts_ms = INT64_MIN; /* cut, as when it comes alone */
+	c->r[7].ts_ms = 0;
+	return c;
+}
+
+static int compare_row(const struct sl_event_row *e, void *ctx)
+{
+	struct crowd *c = ctx;
+	KIT_TRUE(c->seen < MANY);
+	const struct sl_event_row *sent = &c->r[c->seen];
+	if (c->seen == 0)
+		c->first_offset = e->offset;
+	KIT_TRUE(e->offset == c->first_offset + c->seen);
+	KIT_TRUE(strcmp(e->stream, sent->stream) == 0 && e->incarnation == 7 && e->sequence == sent->sequence);
+	KIT_TRUE(e->crc == sent->crc && e->job_id == sent->job_id && e->attempt == sent->attempt);
+	KIT_TRUE(e->type == sent->type && e->partial == sent->partial && e->late == sent->late);
+	KIT_TRUE(e->payload_len == sent->payload_len);
+	KIT_TRUE(sent->payload_len == 0 || memcmp(e->payload, sent->payload, sent->payload_len) == 0);
+	KIT_TRUE(c->seen == 5 ? e->ts_ms < 0 : c->seen == 7 ? e->ts_ms <= 1 : e->ts_ms == sent->ts_ms);
+	c->seen++;
+	return 0;
+}
+
+static void many_events_at_once_come_back_as_they_were(void **state)
+{
+	struct kit *k = *state;
+	struct crowd *c = make_crowd(k);
+	struct sl_event_mark marks[3] = {{.stream = "c", .incarnation = 7},
+					 {.stream = "a", .incarnation = 7},
+					 {.stream = "b", .incarnation = 7}};
+	size_t n_new = 0;
+	KIT_OK(k->ops->events_append(k->s, c->r, 90, marks, 3, &n_new, err));
+	assert_int_equal(n_new, 90);
+	/* The first of these were there before. */
+	KIT_OK(k->ops->events_append(k->s, c->r + 60, MANY - 60, marks, 3, &n_new, err));
+	assert_int_equal(n_new, MANY - 90);
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(marks[i].mark, MANY / 3);
+	KIT_OK(k->ops->events_read(k->s, 0, 0, MANY + 1, compare_row, c, err));
+	assert_int_equal(c->seen, MANY);
+	free(c);
+}
+
+static void a_conflict_or_a_gap_among_many_takes_nothing(void **state)
+{
+	struct kit *k = *state;
+	struct crowd *c = make_crowd(k);
+	const struct sl_event_mark none[3] = {{.stream = "a", .incarnation = 7},
+					      {.stream = "b", .incarnation = 7},
+					      {.stream = "c", .incarnation = 7}};
+	struct sl_event_mark marks[3];
+	struct sl_err why = SL_ERR_INIT;
+	struct sl_event_row last = c->r[MANY - 1];
+	struct rows rows;
+	c->r[MANY - 1].sequence++;
+	assert_int_equal(k->ops->events_append(k->s, c->r, MANY, memcpy(marks, none, sizeof none), 3, NULL, &why),
+			 SL_EGAP);
+	read_all(k, 0, 0, 10, &rows);
+	assert_int_equal(rows.n, 0);
+	c->r[MANY - 1] = last;
+	KIT_OK(k->ops->events_append(k->s, c->r, 300, memcpy(marks, none, sizeof none), 3, NULL, err));
+	c->r[299].crc++;
+	assert_int_equal(k->ops->events_append(k->s, c->r, MANY, memcpy(marks, none, sizeof none), 3, NULL, &why),
+			 SL_ECONFLICT);
+	c->r[299].crc--;
+	KIT_OK(k->ops->events_append(k->s, c->r + 300, 300, memcpy(marks, none, sizeof none), 3, NULL, err));
+	KIT_OK(k->ops->events_read(k->s, 0, 0, MANY + 1, compare_row, c, err));
+	assert_int_equal(c->seen, MANY);
+	free(c);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(events_come_back_as_they_were_with_gapless_offsets),
 	cmocka_unit_test(an_event_that_comes_again_is_dropped),
@@ -328,11 +470,14 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(marks_alone_skip_and_tell),
 	cmocka_unit_test(streams_and_incarnations_have_marks_of_their_own),
 	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
+	cmocka_unit_test(times_beyond_what_a_store_can_keep_are_cut_to_it),
 	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
 	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
 	cmocka_unit_test(an_event_of_the_last_attempt_is_not_late_when_the_job_has_ended),
 	cmocka_unit_test(events_of_a_job_that_is_gone_are_taken_and_break_nothing),
 	cmocka_unit_test(a_removed_chain_takes_its_events_with_it),
+	cmocka_unit_test(many_events_at_once_come_back_as_they_were),
+	cmocka_unit_test(a_conflict_or_a_gap_among_many_takes_nothing),
 };
 
 CONTRACT_TESTS(contract_event_tests, tests)

@@ -223,8 +223,8 @@ static struct sl_claim_id fresh_claim_id(void)
 	return id;
 }
 
-void kit_claim_types(struct kit *k, const struct sl_claim_type *types, size_t n, uint32_t limit, int64_t lease_ms,
-		     struct kit_claim *out)
+static void claim_types(struct kit *k, const struct sl_claim_type *types, size_t n, uint32_t limit, int64_t lease_ms,
+			int hinted, struct kit_claim *out)
 {
 	out->n = 0;
 	out->id = fresh_claim_id();
@@ -237,9 +237,22 @@ void kit_claim_types(struct kit *k, const struct sl_claim_type *types, size_t n,
 					   .types = types,
 					   .n_types = n,
 					   .limit = limit,
-					   .lease_ms = lease_ms > 0 ? lease_ms : KIT_LONG_MS};
+					   .lease_ms = lease_ms > 0 ? lease_ms : KIT_LONG_MS,
+					   .hinted = hinted};
 	KIT_OK(k->ops->exchange(k->s, NULL, NULL, 0, NULL, &request, &out->reply, keep_claimed, out, NULL, err));
 	KIT_TRUE(out->reply.n == out->n);
+}
+
+void kit_claim_types(struct kit *k, const struct sl_claim_type *types, size_t n, uint32_t limit, int64_t lease_ms,
+		     struct kit_claim *out)
+{
+	claim_types(k, types, n, limit, lease_ms, 0, out);
+}
+
+void kit_claim_hinted(struct kit *k, const char *type, uint32_t limit, struct kit_claim *out)
+{
+	struct sl_claim_type types = {.type = type, .limit = limit};
+	claim_types(k, &types, 1, limit, 0, 1, out);
 }
 
 void kit_claim(struct kit *k, const char *type, uint32_t limit, int64_t lease_ms, struct kit_claim *out)

@@ -130,6 +130,8 @@ struct sl_started kit_start_key(struct kit *k, const char *key, enum sl_dedup_sc
 void kit_claim(struct kit *k, const char *type, uint32_t limit, int64_t lease_ms, struct kit_claim *out);
 void kit_claim_types(struct kit *k, const struct sl_claim_type *types, size_t n, uint32_t limit, int64_t lease_ms,
 		     struct kit_claim *out);
+/* As a worker that has nothing and was told of a job. */
+void kit_claim_hinted(struct kit *k, const char *type, uint32_t limit, struct kit_claim *out);
 /* The one job that must be claimable. */
 struct kit_job kit_claim_one(struct kit *k, const char *type, struct kit_claim *out);
 /* A settle of job i, filled but for what its kind needs. last_of_claim when the claim has one job. */
@@ -173,6 +175,8 @@ struct contract_tests contract_settle_tests(void);
 struct contract_tests contract_chain_tests(void);
 struct contract_tests contract_admin_tests(void);
 struct contract_tests contract_list_tests(void);
+struct contract_tests contract_counts_tests(void);
+struct contract_tests contract_look_tests(void);
 struct contract_tests contract_event_tests(void);
 struct contract_tests contract_tx_tests(void);
 struct contract_tests contract_threads_tests(void);

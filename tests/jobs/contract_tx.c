@@ -280,6 +280,8 @@ static void the_table_is_whole(void **state)
 	     at += sizeof none)
 		assert_memory_not_equal(table.bytes + at, &none, sizeof none);
 	assert_int_equal(k->ops->offer != NULL, k->ops->withdraw != NULL); /* both or none */
+	for (size_t at = offsetof(struct sl_store_ops, leases); at < sizeof *k->ops; at += sizeof none)
+		assert_memory_not_equal(table.bytes + at, &none, sizeof none);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -91,10 +91,24 @@ static const char *const faults[] = {
 	/* Nothing else is in a queue. */
 	"SELECT 'queued: '||q.id FROM (SELECT id FROM sluice_ready UNION ALL SELECT id FROM sluice_sched) q"
 	" LEFT JOIN sluice_job j ON j.id=q.id WHERE j.id IS NULL OR j.status<>2",
-	"SELECT 'tally of '||t.type||' '||t.status FROM sluice_tally t WHERE t.n<>"
-	"(SELECT count(*) FROM sluice_job j WHERE j.type=t.type AND j.status=t.status)",
-	"SELECT 'no tally of '||type FROM sluice_job j WHERE status>=4 AND NOT EXISTS"
-	"(SELECT 1 FROM sluice_tally t WHERE t.type=j.type AND t.status=j.status)",
+	"SELECT 'tried of '||q.id FROM (SELECT id,tried FROM sluice_ready UNION ALL SELECT id,tried FROM sluice_sched) "
+	"q"
+	" JOIN sluice_job j ON j.id=q.id WHERE q.tried<>(j.attempt>0)",
+	/* What is counted is what is there. */
+	"WITH x(type,kind,n) AS (SELECT type,CASE status WHEN 1 THEN 'blocked' WHEN 4 THEN 'completed' WHEN 5 THEN"
+	" 'failed' ELSE 'cancelled' END,1 FROM sluice_job WHERE status<>2"
+	" UNION ALL SELECT type,'ready',1 FROM sluice_ready UNION ALL SELECT type,'ready_tried',tried FROM sluice_ready"
+	" UNION ALL SELECT type,'sched',1 FROM sluice_sched UNION ALL SELECT type,'sched_tried',tried FROM sluice_sched"
+	" UNION ALL SELECT type,'blocked',-blocked FROM sluice_count"
+	" UNION ALL SELECT type,'ready',-ready FROM sluice_count"
+	" UNION ALL SELECT type,'ready_tried',-ready_tried FROM sluice_count"
+	" UNION ALL SELECT type,'sched',-sched FROM sluice_count"
+	" UNION ALL SELECT type,'sched_tried',-sched_tried FROM sluice_count"
+	" UNION ALL SELECT type,'completed',-completed FROM sluice_count"
+	" UNION ALL SELECT type,'failed',-failed FROM sluice_count"
+	" UNION ALL SELECT type,'cancelled',-cancelled FROM sluice_count"
+	")"
+	" SELECT 'count of '||type||' '||kind||' is wrong by '||-sum(n) FROM x GROUP BY type,kind HAVING sum(n)<>0",
 	"SELECT 'chain of '||j.id FROM sluice_job j LEFT JOIN sluice_job h ON h.id=j.chain_id"
 	" WHERE h.id IS NULL OR h.chain_id<>h.id",
 	"SELECT 'end of chain '||h.id FROM sluice_job h LEFT JOIN sluice_job l ON l.id=coalesce(h.last_id,h.id)"

@@ -177,6 +177,133 @@ static void a_note_in_a_transaction_is_heard_when_it_commits(void **state)
 	process_close(&b);
 }
 
+/* ---- what a store announces ---- */
+
+static uint64_t start(const sl_store *store, const sl_notify *notify, const char *type)
+{
+	sl_jobs *client;
+	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = store, .notify = notify};
+	struct sl_new_chain chain = {.job = {.type = type}};
+	struct sl_started out = {0};
+	assert_int_equal(sl_jobs_open(&client, &opts, &err), 0);
+	if (sl_jobs_start(client, NULL, &chain, &out, &err) != 0)
+		fail_msg("%s", err.msg);
+	sl_jobs_close(client);
+	return out.chain_id;
+}
+
+static void a_start_now_and_then_is_heard_once_and_needs_no_publisher(void **state)
+{
+	(void)state;
+	static struct process a, b;
+	char line[64];
+	sl_store store;
+	sl_notify silent;
+	process_open(&a);
+	process_open(&b);
+	assert_int_equal(pg_place_open(&place, &store, 1), 0);
+	(void)snprintf(line, sizeof line, "1 seldom %" PRIu64 " 0\n", start(&store, &a.notify, "seldom"));
+	await_text(&a.ear, line);
+	await_text(&b.ear, line);
+	assert_int_equal(sl_notify_postgres_open(&silent, pg_temp_url(place.server), NULL, &err), 0);
+	long long before = pg_temp_number(place.admin, "SELECT count(*) FROM pg_stat_activity");
+	(void)snprintf(line, sizeof line, "1 silent %" PRIu64 " 0\n", start(&store, &silent, "silent"));
+	await_text(&a.ear, line);
+	await_text(&b.ear, line);
+	assert_int_equal(pg_temp_number(place.admin, "SELECT count(*) FROM pg_stat_activity"), before);
+	say(&a, "last", 1); /* behind everything else, on both ways */
+	await_text(&b.ear, "1 last 1 0\n");
+	say(&b, "last", 2);
+	await_text(&a.ear, "1 last 2 0\n");
+	assert_int_equal(count(&a.ear, "1 seldom "), 1);
+	assert_int_equal(count(&b.ear, "1 seldom "), 1);
+	assert_int_equal(count(&b.ear, "1 silent "), 1);
+	sl_notify_close(&silent);
+	sl_store_close(&store);
+	process_close(&a);
+	process_close(&b);
+}
+
+static void a_start_in_a_transaction_is_heard_of_after_its_commit_only(void **state)
+{
+	(void)state;
+	static struct process a, b;
+	sl_store store;
+	sl_jobs *client;
+	sl_tx *tx;
+	struct sl_new_chain chain = {.job = {.type = "inside"}};
+	struct sl_started out;
+	process_open(&a);
+	process_open(&b);
+	assert_int_equal(pg_place_open(&place, &store, 2), 0);
+	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &store, .notify = &a.notify};
+	assert_int_equal(sl_jobs_open(&client, &opts, &err), 0);
+	for (int commit = 0; commit < 2; commit++) {
+		assert_int_equal(sl_jobs_begin(client, &tx, &err), 0);
+		assert_int_equal(sl_jobs_start(client, tx, &chain, &out, &err), 0);
+		say(&a, commit ? "second" : "first", 1);
+		await_text(&b.ear, commit ? "1 second 1 0\n" : "1 first 1 0\n");
+		assert_int_equal(count(&b.ear, "1 inside "), 0);
+		if (commit)
+			assert_int_equal(sl_tx_commit(tx, &err), 0);
+		else
+			sl_tx_rollback(tx);
+	}
+	await_text(&b.ear, "1 inside ");
+	assert_int_equal(count(&b.ear, "1 inside "), 1);
+	sl_jobs_close(client);
+	sl_store_close(&store);
+	process_close(&a);
+	process_close(&b);
+}
+
+static void a_note_that_was_announced_stays_in_the_process(void **state)
+{
+	(void)state;
+	static struct process a, b;
+	process_open(&a);
+	process_open(&b);
+	const struct sl_note notes[] = {{.kind = SL_NOTE_CHAIN_ENDED, .id = 1},
+					{.kind = SL_NOTE_JOB_SCHEDULED, .type = "told", .id = 2, .told = 1},
+					{.kind = SL_NOTE_CHAIN_ENDED, .id = 3}};
+	assert_int_equal(a.notify.ops->publish(a.notify.ctx, notes, 3, &err), 0);
+	await_text(&a.ear, "1 told 2 0\n");
+	await_text(&b.ear, "3 - 1 0\n");
+	await_text(&b.ear, "3 - 3 0\n");
+	say(&a, "last", 1);
+	await_text(&b.ear, "1 last 1 0\n");
+	assert_int_equal(count(&b.ear, "1 told "), 0);
+	process_close(&a);
+	process_close(&b);
+}
+
+static void a_stream_of_starts_is_left_to_the_publisher(void **state)
+{
+	(void)state;
+	struct vclock clock;
+	struct sl_announcement words;
+	sl_notify n;
+	vclock_init(&clock);
+	struct sl_env env = {.struct_size = sizeof env, .clock = &vclock_table, .clock_ctx = &clock};
+	assert_int_equal(sl_notify_postgres_open(&n, pg_temp_url(place.server), &env, &err), 0);
+	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 1);
+	assert_string_equal(words.after, " t\n");
+	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 0);
+	vclock_advance_ms(&clock, 4);
+	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 0); /* 4 ms after one that was refused */
+	vclock_advance_ms(&clock, 5);
+	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 1);
+	/* 200 a second are seldom enough each, and too many together: the bucket has 10, and 100 flow in. */
+	int given = 0;
+	for (int i = 0; i < 400; i++) {
+		vclock_advance_ms(&clock, 5);
+		given += n.ops->announce(n.ctx, "t", &words);
+	}
+	assert_in_range(given, 200, 210);
+	sl_notify_close(&n);
+	vclock_fini(&clock);
+}
+
 static void a_cut_connection_is_made_again_and_everything_looked_at(void **state)
 {
 	(void)state;
@@ -362,6 +489,8 @@ static void what_cannot_be_read_means_look_at_everything(void **state)
 	assert_int_equal(ear.n, 0);
 	assert_int_equal(sl__pg_payload_take("somebody else's", 5, &inbox), 0);
 	assert_int_equal(sl__pg_payload_take("", 5, &inbox), 0);
+	assert_int_equal(sl__pg_payload_take("0\n1 0 1 t\n", 5, &inbox), 0); /* nobody has this number */
+	assert_int_equal(sl__pg_payload_take("\n7\n1 0 1 t\n", 5, &inbox), 0);
 	sl__fanout_deliver(&inbox);
 	assert_int_equal(ear.everything, sizeof odd / sizeof *odd);
 	sl__fanout_fini(&inbox);
@@ -387,6 +516,10 @@ int main(void)
 		TEST(a_note_reaches_every_process_once),
 		TEST(what_was_published_before_close_is_heard),
 		TEST(a_note_in_a_transaction_is_heard_when_it_commits),
+		TEST(a_start_now_and_then_is_heard_once_and_needs_no_publisher),
+		TEST(a_start_in_a_transaction_is_heard_of_after_its_commit_only),
+		TEST(a_note_that_was_announced_stays_in_the_process),
+		TEST(a_stream_of_starts_is_left_to_the_publisher),
 		TEST(a_cut_connection_is_made_again_and_everything_looked_at),
 		TEST(a_flood_is_merged_and_told_as_everything),
 		TEST(a_stream_of_notes_is_sent_ever_more_rarely),

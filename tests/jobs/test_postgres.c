@@ -168,6 +168,7 @@ static void await_connections(const char *condition)
 struct call {
 	pthread_t thread;
 	struct batch *b;
+	const struct sl_store_listen *listen; /* of a start */
 	int rc;
 	struct sl_err err;
 };
@@ -185,7 +186,7 @@ static void *start_main(void *arg)
 	struct call *c = arg;
 	struct sl_new_chain chain = {.job = {.type = "t"}};
 	struct sl_started out;
-	c->rc = store.ops->start(store.ctx, NULL, &chain, 1, &out, NULL, &c->err);
+	c->rc = store.ops->start(store.ctx, NULL, &chain, 1, &out, c->listen, &c->err);
 	return NULL;
 }
 
@@ -717,9 +718,9 @@ static void a_drain_updates_within_pages_and_scans_no_table(void **state)
 		       "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = '%s'"
 		       " AND relname IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup', 'paused')",
 		       place.schema);
-	/* Each of the indexes on these tables was built by one scan, and one more counted what had ended (version 2).
-	 */
-	assert_int_equal(number(sql), number("SELECT count(*) + 1 FROM pg_indexes WHERE schemaname = current_schema()"
+	/* Each of the indexes on these tables was built by one scan, one more counted what had ended (version 2), one
+	 * looked for what had failed or was cancelled, and one counted what had not ended (version 3). */
+	assert_int_equal(number(sql), number("SELECT count(*) + 3 FROM pg_indexes WHERE schemaname = current_schema()"
 					     " AND tablename IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup',"
 					     " 'paused')"));
 	assert_int_equal(pg_place_open(&place, &store, 4), 0);
@@ -1019,6 +1020,175 @@ static void a_client_that_is_given_up_in_a_deadlock_tries_again(void **state)
 	sl_jobs_close(client);
 }
 
+/* ---- hinted claims ---- */
+
+static void a_hinted_claim_does_not_promote(void **state)
+{
+	(void)state;
+	struct batch b;
+	struct sl_claim_type types = {"t", 4};
+	struct sl_claim_reply reply;
+	start_many("t", 2);
+	assert_int_equal(pg_temp_exec(place.admin,
+				      "WITH x AS (DELETE FROM ready WHERE id = (SELECT max(id) FROM ready) RETURNING *)"
+				      " INSERT INTO sched (id, fence, due, priority, tried, type)"
+				      " SELECT id, fence, now() - interval '1 minute', priority, false, type FROM x"),
+			 0);
+	struct sl_claim_request r = request_of(&b, &types, 4);
+	r.hinted = 1;
+	OK(store.ops->exchange(store.ctx, NULL, NULL, 0, NULL, &r, &reply, keep, &b, NULL, &err));
+	assert_int_equal(b.n, 1);
+	assert_int_equal(reply.next_due_in_ms, 0);
+	assert_int_equal(number("SELECT count(*) FROM sched"), 1);
+	assert_int_equal(drain("t", 4), 1);
+}
+
+/* ---- announcing ---- */
+
+/* Says what is to be announced, and hears what is told. */
+struct herald {
+	bool may;
+	struct sl_announcement words;
+	unsigned asked, notes;
+	struct sl_note note; /* the last */
+};
+
+static int may_announce(const char *type, struct sl_announcement *out, void *ctx)
+{
+	struct herald *h = ctx;
+	assert_string_equal(type, "t");
+	h->asked++;
+	*out = h->words;
+	return h->may;
+}
+
+static void keep_note(const struct sl_note *note, void *ctx)
+{
+	struct herald *h = ctx;
+	h->notes++;
+	h->note = *note;
+}
+
+static int start_heard(struct herald *h, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n)
+{
+	struct sl_started out[2];
+	const struct sl_store_listen listen = {.note = keep_note, .ctx = h, .announce = may_announce};
+	assert_true(n <= 2);
+	return store.ops->start(store.ctx, tx, chains, n, out, &listen, &err);
+}
+
+static int start_input(struct herald *h, const char *input)
+{
+	struct sl_new_chain chain = {.job = {.type = "t", .input = input}};
+	return start_heard(h, NULL, &chain, 1);
+}
+
+#define HERALD                                                                                                         \
+	{                                                                                                              \
+		.may = true, .words = {.channel = "herald", .before = "job ", .after = " came" }                       \
+	}
+
+/* What the admin's connection hears next; fails when that is something else. */
+static void assert_heard(const char *text)
+{
+	PGnotify *got;
+	while ((got = PQnotifies(place.admin)) == NULL)
+		assert_int_equal(number("SELECT 1"), 1);
+	assert_string_equal(got->extra, text);
+	PQfreemem(got);
+}
+
+static void a_start_that_may_be_announced_is_heard_of_with_its_id(void **state)
+{
+	(void)state;
+	struct herald h = HERALD;
+	char text[64];
+	assert_int_equal(pg_temp_exec(place.admin, "LISTEN herald"), 0);
+	OK(start_input(&h, "1"));
+	assert_int_equal(h.asked, 1);
+	assert_int_equal(h.notes, 1);
+	assert_int_equal(h.note.told, 1);
+	(void)snprintf(text, sizeof text, "job %lld came", number("SELECT id FROM ready"));
+	assert_heard(text);
+	h.may = false;
+	OK(start_input(&h, "2"));
+	assert_int_equal(h.asked, 2);
+	assert_int_equal(h.note.told, 0);
+	assert_int_equal(pg_temp_exec(place.admin, "NOTIFY herald, 'last'"), 0);
+	assert_heard("last");
+	assert_int_equal(pg_temp_exec(place.admin, "UNLISTEN herald"), 0);
+	assert_int_equal(drain("t", 10), 2);
+}
+
+static void what_is_not_one_job_to_run_now_or_not_yet_committed_is_not_announced(void **state)
+{
+	(void)state;
+	struct herald h = HERALD;
+	sl_store_tx *tx;
+	struct sl_new_chain two[] = {{.job = {.type = "t"}}, {.job = {.type = "t"}}};
+	struct sl_new_chain later = {.job = {.type = "t", .delay_ms = LONG_MS}};
+	struct sl_new_chain keyed = {.job = {.type = "t"}, .key = "k"};
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	OK(start_heard(&h, tx, two, 1));
+	OK(store.ops->commit(tx, &err));
+	OK(start_heard(&h, NULL, two, 2));
+	OK(start_heard(&h, NULL, &later, 1));
+	OK(start_heard(&h, NULL, &keyed, 1));
+	assert_int_equal(h.asked, 0);
+	assert_true(h.notes >= 4);
+	assert_int_equal(h.note.told, 0);
+}
+
+static void an_announcement_that_the_server_refuses_leaves_the_start_as_it_is(void **state)
+{
+	(void)state;
+	struct herald h = {.may = true}; /* there is no channel without a name */
+	OK(start_input(&h, "1"));
+	assert_int_equal(h.note.told, 0); /* so it is published */
+	long long pid = number("SELECT pid FROM pg_stat_activity WHERE application_name = 'sluice'");
+	h = (struct herald)HERALD;
+	OK(start_input(&h, "2"));
+	assert_int_equal(h.note.told, 1);
+	assert_int_equal(number("SELECT pid FROM pg_stat_activity WHERE application_name = 'sluice'"), pid);
+	assert_int_equal(drain("t", 10), 2);
+}
+
+static void a_start_that_fails_is_not_told_of_and_its_connection_goes_on(void **state)
+{
+	(void)state;
+	struct herald h = HERALD;
+	OK(start_input(&h, "1"));
+	long long pid = number("SELECT pid FROM pg_stat_activity WHERE application_name = 'sluice'");
+	assert_int_equal(start_input(&h, "\"\xff\""), SL_EDATA);
+	assert_int_equal(h.asked, 2);
+	assert_int_equal(h.notes, 1);
+	OK(start_input(&h, "2"));
+	assert_int_equal(h.note.told, 1);
+	assert_int_equal(number("SELECT pid FROM pg_stat_activity WHERE application_name = 'sluice'"), pid);
+	assert_int_equal(number("SELECT count(*) FROM job"), 2);
+}
+
+static void a_server_that_is_lost_with_an_announcement_makes_the_start_unavailable(void **state)
+{
+	(void)state;
+	struct herald h = HERALD;
+	const struct sl_store_listen listen = {.note = keep_note, .ctx = &h, .announce = may_announce};
+	struct call c = {.listen = &listen};
+	start_many("t", 1);
+	assert_int_equal(pg_temp_exec(place.admin, "BEGIN; LOCK TABLE job"), 0);
+	pthread_create(&c.thread, NULL, start_main, &c);
+	await_waiter();
+	pg_place_cut(&place);
+	pthread_join(c.thread, NULL);
+	assert_int_equal(pg_temp_exec(place.admin, "ROLLBACK"), 0);
+	assert_int_equal(c.rc, SL_EUNAVAIL);
+	assert_int_equal(h.asked, 1); /* and nobody tried again: it could have happened */
+	assert_int_equal(h.notes, 0);
+	assert_int_equal(number("SELECT count(*) FROM job"), 1);
+	start_many("t", 1);
+	assert_int_equal(drain("t", 10), 2);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1060,6 +1230,12 @@ int main(void)
 		TEST(a_call_of_a_client_outlives_statements_that_were_forgotten),
 		TEST(a_client_that_is_given_up_in_a_deadlock_tries_again),
 		TEST(starts_that_share_a_transaction_do_not_fail_for_anothers_data),
+		TEST(a_hinted_claim_does_not_promote),
+		TEST(a_start_that_may_be_announced_is_heard_of_with_its_id),
+		TEST(what_is_not_one_job_to_run_now_or_not_yet_committed_is_not_announced),
+		TEST(an_announcement_that_the_server_refuses_leaves_the_start_as_it_is),
+		TEST(a_start_that_fails_is_not_told_of_and_its_connection_goes_on),
+		TEST(a_server_that_is_lost_with_an_announcement_makes_the_start_unavailable),
 	};
 	int rc = pg_place_start(&place, PG_TEMP_DURABLE);
 	if (rc != 0)

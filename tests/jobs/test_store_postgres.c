@@ -18,15 +18,22 @@ static int set_up(void *ctx)
 	return pg_place_set_up(ctx);
 }
 
-/* What counts() relies on, after everything that a test has done: tally sums up to the rows of job, and what has not
- * ended is in a queue, a lease or an edge. Rows are what is wrong. */
+/* What counts() relies on, after everything that a test has done: tally sums up to the rows of job, what has not ended
+ * is in a queue, a lease or an edge, what waits for an edge is blocked, and queues know what was tried. Rows are what
+ * is wrong. */
 static const char miscounted[] =
-	"SELECT 'tally', type, status, a.n, b.n FROM (SELECT type, status, count(*) AS n FROM job WHERE status >= 4"
-	" GROUP BY 1, 2) a FULL JOIN (SELECT type, status, sum(n) AS n FROM tally GROUP BY 1, 2 HAVING sum(n) <> 0) b"
+	"SELECT 'tally', type, status, a.n, b.n FROM (SELECT type, status, count(*) AS n FROM job GROUP BY 1, 2) a"
+	" FULL JOIN (SELECT type, status, sum(n) AS n FROM (SELECT type, status, n FROM tally"
+	" UNION ALL SELECT type, was, -n FROM tally) m WHERE status <> 0 GROUP BY 1, 2 HAVING sum(n) <> 0) b"
 	" USING (type, status) WHERE a.n IS DISTINCT FROM b.n"
 	" UNION ALL SELECT 'nowhere', type, status, id, 0 FROM job WHERE status < 4 AND id NOT IN (SELECT id FROM ready"
 	" UNION SELECT id FROM sched UNION SELECT unnest(ids) FROM lease UNION SELECT job_id FROM blocker WHERE NOT "
-	"done)";
+	"done)"
+	" UNION ALL SELECT 'not blocked', type, status, id, 0 FROM job WHERE status < 4"
+	" AND (status = 1) <> (coalesce(blockers_open, 0) > 0)"
+	" UNION ALL SELECT 'tried', j.type, j.status, j.id, 0 FROM job j JOIN (SELECT id, fence, tried FROM ready"
+	" UNION ALL SELECT id, fence, tried FROM sched) q ON q.id = j.id AND q.fence = j.fence"
+	" WHERE j.status = 2 AND q.tried <> (j.attempt > 0)";
 
 static void tear_down(void *ctx)
 {

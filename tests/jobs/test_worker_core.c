@@ -371,6 +371,32 @@ static void a_hint_that_comes_while_a_claim_is_under_way_counts(void **state)
 	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
 }
 
+static void a_claim_says_when_nothing_is_known_to_be_due(void **state)
+{
+	struct table *t = *state;
+	begin(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].request.hinted, 0); /* the first look */
+	answer(t, 0, 0);
+	hint(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].request.hinted, 1);
+	answer(t, 0, 1);
+	end(t, take(t), SL__END_COMPLETE);
+	hint(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].n_runs, 1);
+	assert_int_equal(t->lane[0].request.hinted, 0); /* it settles, too */
+	const struct sl_settle_result settled = {.lost = SL_LOST_NOT};
+	const struct sl_claim_reply reply = {.next_due_in_ms = 500, .next_expiry_in_ms = -1};
+	sl__core_exchanged(t->core, &t->lane[0], 0, NULL, &settled, &reply, t->now);
+	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
+	t->now += 502 * MS;
+	hint(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].request.hinted, 0); /* it was told, and something is due */
+}
+
 static void hints_for_other_types_are_ignored(void **state)
 {
 	struct table *t = *state;
@@ -905,6 +931,7 @@ int main(void)
 		T(an_empty_answer_makes_the_worker_sleep_until_its_poll),
 		T(a_due_job_is_looked_for_in_time),
 		T(a_hint_that_comes_while_a_claim_is_under_way_counts),
+		T(a_claim_says_when_nothing_is_known_to_be_due),
 		T(hints_for_other_types_are_ignored),
 		T(a_flagged_job_that_came_alone_does_not_mean_that_there_is_no_more),
 		T(only_the_type_that_gave_too_few_is_dry),

@@ -14,7 +14,9 @@
 
 #include <cmocka.h>
 
+#include "base/env.h"
 #include "net/http.h"
+#include "sink/http.h"
 #include "sink/http_kit.h"
 #include "support/vclock.h"
 
@@ -107,6 +109,8 @@ static void retry_after_is_seconds_or_a_date_and_nothing_else(void **state)
 	assert_true(sl__http_retry_after("Sun Nov  6 08:49:47 1994", now, &ms) && ms == 10000);
 	assert_true(sl__http_retry_after("Sun, 06 Nov 1994 08:00:00 GMT", now, &ms) && ms == 0);
 	assert_true(sl__http_retry_after("99999999999999999999999999", now, &ms) && ms > 0);
+	/* A year that milliseconds cannot count. */
+	assert_true(sl__http_retry_after("Sun, 06 Nov 2147483647 08:49:47 GMT", now, &ms) && ms > now);
 	ms = -1;
 	assert_false(sl__http_retry_after("", now, &ms));
 	assert_false(sl__http_retry_after("-1", now, &ms));
@@ -284,6 +288,48 @@ static void numbers_count_in_the_body_that_was_sent(void **state)
 	sl_sink_close(&sink);
 }
 
+/* What a server repeats may be written with escapes, or lie behind a NUL. */
+static void a_secret_is_hidden_however_it_is_written(void **state)
+{
+	static const char *const headers[] = {"X-Key: sesame-1"};
+	static const struct {
+		const char *text;
+		size_t len;
+	} bodies[] = {
+#define BODY(text) {text, sizeof text - 1}
+		BODY("{\"error\":\"no \\u0073esame-1\"}"),
+		BODY("{\"error\":\"no sesame\\/2\"}"),
+		BODY("{\"errors\":[{\"index\":0,\"message\":\"Bearer \\u0073ome sesame\\/2\"}]}"),
+		BODY("no\0Basic bWU6c2VzYW1lLTQ="),
+		BODY("no Basic\x7f"
+		     "bWU6c2VzYW1lLTQ="),
+		BODY("no\0 sesame/2"),
+#undef BODY
+	};
+	struct sl_env env;
+	struct sl__http_url url;
+	(void)state;
+	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
+	assert_int_equal(sl__http_url_init(&url, "http://me:sesame-4@h/?key=sesame-3", &env, NULL), 0);
+	const struct sl__http_secrets secrets = {.url = &url, .headers = headers, .n_headers = 1, .token = "sesame/2"};
+	const struct sl__refusals none = SL__REFUSALS_INIT;
+	for (size_t i = 0; i < SL_COUNT(bodies); i++) {
+		struct sl_sink_item item = {.data = "{}", .len = 2};
+		const struct sl_sink_batch batch = {.items = &item, .n = 1};
+		uint8_t outcome = SL_SINK_AS_BATCH;
+		struct sl_sink_reply reply = {.outcomes = &outcome};
+		struct sl_err err = SL_ERR_INIT;
+		char body[128] = "";
+		memcpy(body, bodies[i].text, bodies[i].len);
+		struct sl__http_response r = {.status = 422, .body = body, .len = bodies[i].len};
+		assert_int_equal(sl__http_answer(&r, &secrets, &batch, &none, &reply, &err), SL_EREFUSED);
+		if (strstr(err.msg, "sesame") != NULL || strstr(err.msg, "bWU6") != NULL ||
+		    strstr(err.msg, "**") == NULL)
+			fail_msg("%s", err.msg);
+	}
+	sl__http_url_fini(&url);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +342,7 @@ int main(void)
 		HTTP_TEST(a_name_that_nobody_has_is_fatal),
 		HTTP_TEST(an_answer_names_the_items_that_are_refused),
 		HTTP_TEST(numbers_count_in_the_body_that_was_sent),
+		HTTP_TEST(a_secret_is_hidden_however_it_is_written),
 	};
 	http_server_start(&http_server, NULL, NULL);
 	int failed = cmocka_run_group_tests_name("http_answer", tests, NULL, NULL);

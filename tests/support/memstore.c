@@ -537,6 +537,9 @@ static const struct sl_store_ops ops = {
 	.cron_fire = mem_cron_fire,
 	.events_append = mem_events_append,
 	.events_read = mem_events_read,
+	.leases = mem_leases,
+	.errors = mem_errors,
+	.event_streams = mem_event_streams,
 };
 
 sl_store memstore_handle(struct memstore *ms)

@@ -189,6 +189,12 @@ int mem_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *c
 int mem_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int mem_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		    struct sl_err *err);
+/* The first line of an error, cut as in struct sl_error_group; n bytes of it. */
+size_t mem_error_line(const char *error);
+int mem_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
+int mem_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx, struct sl_err *err);
+int mem_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+		      void *ctx, struct sl_err *err);
 int mem_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 		      size_t n_marks, size_t *n_new, struct sl_err *err);
 int mem_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,

@@ -104,6 +104,26 @@ static bool fits(const struct sl_job_filter *f, const char *type, enum sl_job_st
 	       (f->created_to_ms == 0 || created_ms < f->created_to_ms);
 }
 
+static bool has_text(const char *in, const char *text)
+{
+	return in != NULL && strstr(in, text) != NULL;
+}
+
+/* What is inside: of a chain, its first job's input and its last job's end. */
+static bool fits_content(const struct sl_job_filter *f, const char *input, const char *output, const char *error,
+			 int64_t ended_ms)
+{
+	if (f->text != NULL && !has_text(input, f->text) && !has_text(output, f->text) && !has_text(error, f->text))
+		return false;
+	error = error != NULL ? error : "";
+	if (f->error != NULL &&
+	    (mem_error_line(error) != strlen(f->error) || memcmp(error, f->error, strlen(f->error)) != 0))
+		return false;
+	bool by_end = f->ended_from_ms != 0 || f->ended_to_ms != 0;
+	return !by_end ||
+	       (ended_ms != 0 && ended_ms >= f->ended_from_ms && (f->ended_to_ms == 0 || ended_ms < f->ended_to_ms));
+}
+
 static uint32_t list_limit(const struct sl_job_filter *f)
 {
 	uint32_t limit = f->limit == 0 ? 100 : f->limit;
@@ -118,25 +138,44 @@ static uint64_t step(struct memstore *ms, const struct sl_job_filter *f, uint64_
 	return id == 0 || id > ms->s.jobs.n ? ms->s.jobs.n : id - 1;
 }
 
+/* What a key, a chain or a blocker finds is not bounded. */
+static bool bounded(const struct sl_job_filter *f)
+{
+	return f->scan != 0 && f->key == NULL && f->chain_id == 0 && f->blocks == 0;
+}
+
+/* Whether nothing is left behind this id. */
+static bool at_end(struct memstore *ms, const struct sl_job_filter *f, uint64_t id)
+{
+	return id == 0 || (f->ascending ? id >= ms->s.jobs.n : id == 1);
+}
+
 int mem_list_jobs(void *store, const struct sl_job_filter *f, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "list_jobs", err);
 	if (rc != 0)
 		return rc;
-	uint32_t n = 0;
+	uint32_t n = 0, looked = 0;
+	uint64_t reached = 0;
 	for (uint64_t id = step(ms, f, f->after); id != 0 && n < list_limit(f) && rc == 0;
 	     id = id == 1 && !f->ascending ? 0 : step(ms, f, id)) {
 		const struct mem_job *job = mem_job(ms, id);
+		if (bounded(f) && looked++ == f->scan)
+			break;
+		reached = id;
 		if (job == NULL || !fits(f, job->type, mem_status(ms, job), job->key, job->created_ms) ||
 		    (f->chain_id != 0 && job->chain_id != f->chain_id) ||
-		    (f->blocks != 0 && !waits_for(ms, id, f->blocks)))
+		    (f->blocks != 0 && !waits_for(ms, id, f->blocks)) ||
+		    !fits_content(f, job->input, job->output, job->error, job->ended_ms))
 			continue;
 		struct sl_job shown;
 		show_job(ms, job, !f->without_data, &shown);
 		rc = fn(&shown, ctx);
 		n++;
 	}
+	if (f->reached != NULL)
+		*f->reached = at_end(ms, f, reached) && n < list_limit(f) ? 0 : reached;
 	return mem_leave(ms, NULL, rc, err);
 }
 
@@ -163,22 +202,40 @@ static int list_blockers(struct memstore *ms, const struct sl_job_filter *f, sl_
 	return rc;
 }
 
+static bool chain_waits_for(struct memstore *ms, uint64_t chain_id, uint64_t blocker)
+{
+	MEM_EACH(ms->s.edges, struct mem_edge, edge)
+	if (!edge->gone && edge->chain_id == blocker && mem_job(ms, edge->job_id) != NULL &&
+	    mem_job(ms, edge->job_id)->chain_id == chain_id)
+		return true;
+	return false;
+}
+
 static int list_heads(struct memstore *ms, const struct sl_job_filter *f, sl_chain_fn *fn, void *ctx)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, looked = 0;
+	uint64_t reached = 0;
 	int rc = 0;
 	for (uint64_t id = step(ms, f, f->after); id != 0 && n < list_limit(f) && rc == 0;
 	     id = id == 1 && !f->ascending ? 0 : step(ms, f, id)) {
 		const struct mem_job *head = mem_chain(ms, id);
+		if (bounded(f) && looked++ == f->scan)
+			break;
+		reached = id;
 		if (head == NULL || (f->chain_id != 0 && id != f->chain_id))
 			continue;
 		struct sl_chain shown;
-		show_chain(ms, head, !f->without_data, &shown);
-		if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms))
+		show_chain(ms, head, true, &shown);
+		if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms) ||
+		    !fits_content(f, shown.input, shown.output, shown.error, shown.ended_ms) ||
+		    (f->blocks != 0 && !chain_waits_for(ms, id, f->blocks)))
 			continue;
+		show_chain(ms, head, !f->without_data, &shown);
 		rc = fn(&shown, ctx);
 		n++;
 	}
+	if (f->reached != NULL)
+		*f->reached = at_end(ms, f, reached) && n < list_limit(f) ? 0 : reached;
 	return rc;
 }
 
@@ -244,9 +301,21 @@ static void count_job(struct memstore *ms, const struct mem_job *job, struct sl_
 	if (c->status == SL_JOB_PENDING) {
 		c->due += !waits_for_time(ms, job);
 		c->retrying += job->attempt > 0;
+		if (c->oldest_due_ms == 0 && !waits_for_time(ms, job)) /* jobs are in the order of their ids */
+			c->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
 	}
 	if (mem_live(job) && (c->oldest_ms == 0 || job->created_ms < c->oldest_ms))
 		c->oldest_ms = job->created_ms;
+}
+
+static struct sl_job_count *add_row(struct memstore *ms, struct mem_vec *rows, const char *type,
+				    enum sl_job_status status)
+{
+	struct sl_job_count *row = mem_push(rows);
+	row->type = type;
+	row->status = status;
+	row->paused = mem_paused(ms, type);
+	return row;
 }
 
 static struct sl_job_count *count_row(struct memstore *ms, struct mem_vec *rows, const struct mem_job *job)
@@ -255,11 +324,20 @@ static struct sl_job_count *count_row(struct memstore *ms, struct mem_vec *rows,
 	MEM_EACH(*rows, struct sl_job_count, row)
 	if (row->status == status && strcmp(row->type, job->type) == 0)
 		return row;
-	struct sl_job_count *row = mem_push(rows);
-	row->type = job->type;
-	row->status = status;
-	row->paused = mem_paused(ms, job->type);
-	return row;
+	return add_row(ms, rows, job->type, status);
+}
+
+/* A paused type without jobs has a row all the same. */
+static void add_paused(struct memstore *ms, struct mem_vec *rows)
+{
+	for (size_t i = 0; i < ms->s.paused.n; i++) {
+		const char *type = *MEM_AT(ms->s.paused, const char *, i);
+		bool found = false;
+		MEM_EACH(*rows, struct sl_job_count, row)
+		found = found || strcmp(row->type, type) == 0;
+		if (!found)
+			(void)add_row(ms, rows, type, SL_JOB_PENDING);
+	}
 }
 
 int mem_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
@@ -272,6 +350,7 @@ int mem_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
 	if (!job->gone)
 		count_job(ms, job, count_row(ms, &rows, job));
+	add_paused(ms, &rows);
 	for (size_t i = 0; i < rows.n && rc == 0; i++)
 		rc = fn(MEM_AT(rows, struct sl_job_count, i), ctx);
 	free(rows.items);

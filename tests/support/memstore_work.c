@@ -366,6 +366,12 @@ static uint32_t taken_of(struct mem_job *const *picks, uint32_t n, const char *t
 	return taken;
 }
 
+/* Does a hinted claim leave out what the contract lets it? For one job at a time it does not: that is charged. */
+static bool passes_over(const struct sl_claim_request *r)
+{
+	return r->hinted && r->limit > 1;
+}
+
 /* The jobs that this request gets, in order; a flagged one alone. all[] is sorted in place. *left: more are there. */
 static uint32_t pick(struct memstore *ms, const struct sl_claim_request *r, struct mem_job **all, bool *left)
 {
@@ -377,12 +383,14 @@ static uint32_t pick(struct memstore *ms, const struct sl_claim_request *r, stru
 	if (n_all > 1)
 		qsort(all, n_all, sizeof *all, by_rank);
 	*left = false;
-	if (r->limit > 0 && n_all > 0 && all[0]->solo) {
+	if (r->limit > 0 && n_all > 0 && all[0]->solo && !passes_over(r)) {
 		*left = n_all > 1;
 		return 1;
 	}
 	for (size_t i = 0; i < n_all && n < r->limit; i++)
-		if (taken_of(all, n, all[i]->type) < wanted(r, all[i]->type))
+		if (all[i]->solo)
+			*left = true;
+		else if (taken_of(all, n, all[i]->type) < wanted(r, all[i]->type))
 			all[n++] = all[i];
 	return n;
 }
@@ -471,15 +479,21 @@ static void tell_sleep(struct memstore *ms, const struct sl_claim_request *r, st
 static int claim(struct memstore *ms, const struct sl_claim_request *r, struct sl_claim_reply *reply,
 		 sl_claimed_fn *claimed, void *ctx)
 {
+	struct sl_claim_request all_of_it = *r;
 	int64_t now = mem_now(ms);
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
-	if (job->place == MEM_SCHED && job->scheduled_ms <= now)
+	if (job->place == MEM_SCHED && job->scheduled_ms <= now && !r->hinted)
 		job->place = MEM_READY;
 	struct mem_job **all = malloc((ms->s.jobs.n + 1) * sizeof *all);
 	if (all == NULL)
 		abort();
 	bool left;
 	uint32_t n = pick(ms, r, all, &left);
+	if (n == 0 && r->hinted) {
+		free(all);
+		all_of_it.hinted = 0;
+		return claim(ms, &all_of_it, reply, claimed, ctx);
+	}
 	bool charged = n == 1 && (r->limit == 1 || all[0]->solo);
 	int rc = tell_claimed(ms, all, n, charged, claimed, ctx);
 	if (rc == 0) {

@@ -122,6 +122,22 @@ void vclock_await_waiters(struct vclock *c, int n)
 	pthread_mutex_unlock(&c->mu);
 }
 
+void vclock_await_settled(struct vclock *c, int n)
+{
+	pthread_mutex_lock(&c->mu);
+	for (;;) {
+		int ahead = 0, due = 0;
+		for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next) {
+			ahead += w->deadline_ns > c->now_ns && w->deadline_ns != SL_FOREVER;
+			due += w->deadline_ns <= c->now_ns;
+		}
+		if (ahead >= n && due == 0)
+			break;
+		pthread_cond_wait(&c->changed, &c->mu);
+	}
+	pthread_mutex_unlock(&c->mu);
+}
+
 int vclock_advance_to_next(struct vclock *c)
 {
 	pthread_mutex_lock(&c->mu);

@@ -27,6 +27,8 @@ void vclock_advance_ms(struct vclock *c, int64_t ms);
 void vclock_advance_ns(struct vclock *c, int64_t ns);
 /* Block until n threads wait on this clock (with or without a deadline): then nothing moves but by the test. */
 void vclock_await_waiters(struct vclock *c, int n);
+/* Block until n threads wait with a deadline that is still ahead: whoever was due has run and waits again. */
+void vclock_await_settled(struct vclock *c, int n);
 /* Move time to the earliest deadline among the waiters; 0 when none has one. */
 int vclock_advance_to_next(struct vclock *c);
 

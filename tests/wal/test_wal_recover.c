@@ -40,6 +40,35 @@ static void a_torn_tail_is_trimmed_and_set_aside(void **state)
 	box_fini(&b);
 }
 
+/* The log on a full disk: what it has can be had, and what is torn stays until there is room for it elsewhere. */
+static void a_torn_tail_on_a_full_disk_waits_for_room(void **state)
+{
+	(void)state;
+	struct box b;
+	log_of_five(&b);
+	size_t n;
+	uint8_t tail[20];
+	memcpy(tail, box_bytes(&b, BOX_PATH, &n) + RECORD_AT(5), sizeof tail);
+	box_cut(&b, BOX_PATH, RECORD_AT(5) + 20);
+	crashfs_quota(b.fs, 0);
+	sl_wal *w = box_open(&b);
+	assert_int_equal(box_stats(w).torn_bytes, 20);
+	assert_int_equal(box_stats(w).pending, 4);
+	assert_int_equal(sl_wal_append(w, "f", 1, NULL, &b.err), SL_ENOSPC);
+	assert_int_equal(sl_wal_archive(w, "/a", 1, &b.err), SL_ENOSPC);
+	assert_int_equal(sl_wal_close(w, &b.err), SL_ENOSPC);
+	assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d <torn 148+20>");
+	w = box_open(&b);
+	assert_int_equal(sl_wal_append(w, "f", 1, NULL, &b.err), SL_ENOSPC);
+	crashfs_quota(b.fs, SIZE_MAX);
+	assert_int_equal(box_append(w, "g"), 5);
+	assert_memory_equal(box_bytes(&b, BOX_PATH ".torn-148", &n), tail, 20);
+	assert_int_equal(n, 20);
+	box_close(&b, w);
+	assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d 5=g");
+	box_fini(&b);
+}
+
 static void a_tail_torn_inside_prepared_zeros_is_trimmed(void **state)
 {
 	(void)state;
@@ -716,6 +745,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_torn_tail_is_trimmed_and_set_aside),
+		cmocka_unit_test(a_torn_tail_on_a_full_disk_waits_for_room),
 		cmocka_unit_test(a_tail_torn_inside_prepared_zeros_is_trimmed),
 		cmocka_unit_test(a_file_shorter_than_its_header_is_refused_and_left_alone),
 		cmocka_unit_test(salvage_keeps_the_good_records_and_the_damaged_bytes),

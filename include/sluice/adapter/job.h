@@ -139,10 +139,58 @@ struct sl_job_filter {
 	uint64_t after;                         /* cursor: the id of the last one seen */
 	uint32_t limit;                         /* default 100; at most 10,000 */
 	int ascending;
-	int without_data; /* 1: leave input, output and progress NULL */
+	int without_data;                   /* 1: leave input, output and progress NULL */
+	const char *text;                   /* occurs, byte for byte, in the input, the output or the error. Of a chain:
+					       input of its first job, output or error of its last */
+	const char *error;                  /* the first line of the error, as struct sl_error_group has it */
+	int64_t ended_from_ms, ended_to_ms; /* from inclusive, to exclusive; what has not ended is left out */
+	/* Look at no more than this many jobs or chains in the order of the list (0: no bound), so that a search for
+	 * something rare comes back: *reached (may be NULL) is then the cursor to go on from, 0 when nothing is left
+	 * to look at. It may have looked further than the last one that it listed. What key, chain_id, blocks and
+	 * blocked_by_job find is not bounded by it; sl_jobs_list looks at so many for each 500 that it lists. */
+	uint32_t scan;
+	uint64_t *reached;
 };
 
-/* Per type and status. */
+/* Failed jobs of one type whose errors begin with the same line. */
+#define SL_ERROR_LINE_CHARS 500 /* a longer line is cut */
+struct sl_error_group {
+	const char *type;
+	const char *error; /* the first line, cut; never NULL */
+	uint64_t count;
+	int64_t first_ms, last_ms; /* when the first and the last of them ended */
+	uint64_t sample_id;        /* the newest job */
+};
+struct sl_error_filter {
+	const char *const *types;
+	size_t n_types;
+	uint64_t after;    /* cursor: look at failed jobs with smaller ids than this; 0: at the newest */
+	uint32_t scan;     /* at how many jobs; default 10,000, at most 100,000 */
+	uint32_t limit;    /* groups at most, the largest first; default 100, at most 1,000 */
+	uint64_t *reached; /* may be NULL: the cursor to go on from; 0: all were looked at */
+};
+
+/* A claim in force: a worker and the jobs that it has. Jobs that have left it are not shown, nor a claim without any.
+ */
+struct sl_lease {
+	uint8_t claim[16];
+	const char *worker;
+	const char *const *types; /* of the jobs, each once, in order */
+	size_t n_types;
+	const uint64_t *jobs; /* ids, ascending */
+	size_t n_jobs;
+	int64_t claimed_ms, until_ms;
+};
+
+/* How far a stream of events was taken. */
+struct sl_event_stream {
+	const char *stream;
+	uint32_t incarnation;
+	uint64_t mark;   /* the last sequence */
+	int64_t last_ms; /* ts_ms of the newest of its events that is kept; 0: none is */
+};
+
+/* Per type and status. A paused type that has no job is told as pending, with 0. */
 struct sl_job_count {
 	const char *type;
 	enum sl_job_status status;
@@ -150,7 +198,10 @@ struct sl_job_count {
 	uint64_t due;      /* of pending: those that could be claimed now */
 	uint64_t retrying; /* of pending: those that were tried before */
 	int64_t oldest_ms; /* created_ms of the oldest of those that are not final; 0: none */
-	int paused;        /* the type is paused */
+	/* Of pending: since when the oldest of those that could be claimed now can be: created_ms, or scheduled_ms when
+	 * that is later; 0: none */
+	int64_t oldest_due_ms;
+	int paused; /* the type is paused */
 };
 
 /* A recurring schedule. */
@@ -190,6 +241,9 @@ typedef int sl_attempt_record_fn(const struct sl_attempt_record *attempt, void *
 typedef int sl_job_count_fn(const struct sl_job_count *count, void *ctx);
 typedef int sl_cron_fn(const struct sl_cron *cron, void *ctx);
 typedef int sl_event_row_fn(const struct sl_event_row *event, void *ctx);
+typedef int sl_lease_fn(const struct sl_lease *lease, void *ctx);
+typedef int sl_error_group_fn(const struct sl_error_group *group, void *ctx);
+typedef int sl_event_stream_fn(const struct sl_event_stream *stream, void *ctx);
 
 #ifdef __cplusplus
 }

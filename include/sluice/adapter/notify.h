@@ -32,6 +32,10 @@ struct sl_notify_ops {
 	void (*unsubscribe)(void *notify, sl_note_fn *fn, void *ctx);
 	/* 1: notifications have been seen to work (self-probe); 0: rely on polling. */
 	int (*healthy)(void *notify);
+	/* What a store may say for the notifier when it has started a job: see sl_announcement. The note is
+	 * published afterwards all the same, as told: for this process only. 0: not now, or not this type; it costs
+	 * others something, so it is for jobs that are started now and then. NULL: never. */
+	int (*announce)(void *notify, const char *type, struct sl_announcement *out);
 };
 
 typedef struct sl_notify {

@@ -33,8 +33,8 @@
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 2
-#define SL_SCHEMA_VERSION 2
+#define SL_STORE_VERSION 3
+#define SL_SCHEMA_VERSION 3
 
 typedef struct sl_store_tx sl_store_tx;
 
@@ -68,6 +68,7 @@ struct sl_note {
 	uint64_t id;
 	enum sl_lost_reason reason;
 	int later; /* of JOB_SCHEDULED: 1 when it was put back by its worker for a time to come */
+	int told;  /* 1: it was announced, so other processes hear of it without the notifier */
 };
 typedef void sl_note_fn(const struct sl_note *note, void *ctx);
 
@@ -91,11 +92,24 @@ struct sl_change {
 };
 typedef void sl_change_fn(const struct sl_change *change, void *ctx);
 
+/* What a store says to other processes right behind the transaction that starts a job, on PostgreSQL by NOTIFY: on this
+ * channel, `before`, the job's id in decimal, `after`. */
+struct sl_announcement {
+	char channel[64];
+	char before[64];
+	char after[256];
+};
+/* May the start of one job of this type be announced, and how? 0: no, it is published as usual. */
+typedef int sl_announce_fn(const char *type, struct sl_announcement *out, void *ctx);
+
 /* Where an operation tells of its effects. NULL anywhere: nobody listens. */
 struct sl_store_listen {
 	sl_note_fn *note;
 	sl_change_fn *change;
 	void *ctx;
+	/* Of start. A store that can announce asks at most once for a job that it starts in a transaction of its own,
+	 * and says with the note whether it did. A job that cannot be announced is started all the same. */
+	sl_announce_fn *announce;
 };
 
 /* ---- claiming ---- */
@@ -112,6 +126,10 @@ struct sl_claim_request {
 	size_t n_types;
 	uint32_t limit; /* at most this many in all, by priority, then age */
 	int64_t lease_ms;
+	/* 1, without settles only: nothing is known to be due, and most often a note of one job is the reason. To be
+	 * quick, the store may pass over what it would have to promote and over jobs that are claimed singly, unless
+	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0. */
+	int hinted;
 };
 
 struct sl_claimed_job {
@@ -337,6 +355,18 @@ struct sl_store_ops {
 	void (*offer)(void *store, struct sl_offer *offer);
 	/* 1: it is withdrawn. 0: it was taken, and `taken` has been called or will be. */
 	int (*withdraw)(void *store, struct sl_offer *offer);
+
+	/* ---- looking from outside ---- */
+	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */
+	int (*leases)(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
+		      struct sl_err *err);
+	/* The newest failed jobs, grouped: the largest group first, then by the newest job. What it costs depends on
+	 * filter->scan, not on how many jobs there are. */
+	int (*errors)(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		      struct sl_err *err);
+	/* In the order of (stream, incarnation), behind *after (NULL: from the first; only those two are looked at). */
+	int (*event_streams)(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			     void *ctx, struct sl_err *err);
 };
 
 /* An open store: a table and its state. Made by sl_store_sqlite_open, sl_store_postgres_open, or by you. */

@@ -11,6 +11,7 @@
 #define STATEMENT_TIMEOUT_MS 10000
 #define TOKENS_PER_S 100 /* for notes of a process, after a first few at once */
 #define TOKENS_BURST 10
+#define RARE_NS INT64_C(5000000) /* between two starts, for the second to be announced */
 
 void sl__pg_notify_opts(const struct sl__pg_notify *n, struct sl__pg_opts *out)
 {
@@ -44,6 +45,22 @@ static int check_fork(const struct sl__pg_notify *n, struct sl_err *err)
 	return n->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
 }
 
+/* What was announced has reached the others already. */
+static void send_untold(struct sl__pg_notify *n, const struct sl_note *notes, size_t n_notes)
+{
+	bool any = false;
+	for (size_t from = 0, to; from < n_notes; from = to + 1) {
+		for (to = from; to < n_notes && !notes[to].told; to++)
+			;
+		if (to == from)
+			continue;
+		if (!any)
+			(void)atomic_fetch_add(&n->published, 1);
+		any = true;
+		sl__fanout_push(&n->outbox, notes + from, to - from);
+	}
+}
+
 static int publish(void *notify, const struct sl_note *notes, size_t n_notes, struct sl_err *err)
 {
 	struct sl__pg_notify *n = notify;
@@ -51,8 +68,7 @@ static int publish(void *notify, const struct sl_note *notes, size_t n_notes, st
 	if (rc != 0)
 		return rc;
 	sl__fanout_push(&n->inbox, notes, n_notes);
-	(void)atomic_fetch_add(&n->published, 1);
-	sl__fanout_push(&n->outbox, notes, n_notes);
+	send_untold(n, notes, n_notes);
 	return 0;
 }
 
@@ -76,6 +92,21 @@ static int publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes
 	rc = sl__pg_send_payloads(&plain, &payloads, err);
 	sl__buf_fini(&payloads.text);
 	return rc;
+}
+
+/* It costs the server a transaction and a wake of every listener, and the start a wait for that. This is nothing to a
+ * start now and then, and too much in a stream of them: those go to the publisher, which merges and paces them. */
+static int announce(void *notify, const char *type, struct sl_announcement *out)
+{
+	struct sl__pg_notify *n = notify;
+	int64_t now = sl__mono_ns(&n->env);
+	if (check_fork(n, NULL) != 0 || strlen(type) >= SL__FANOUT_TYPE_BYTES)
+		return 0;
+	int64_t last = atomic_exchange(&n->asked_ns, now);
+	if (now - last < RARE_NS || sl__tokens_try_take(n->tokens, 1, NULL) != 0)
+		return 0;
+	sl__pg_announcement(n->id, type, out);
+	return 1;
 }
 
 static int subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err)
@@ -152,6 +183,7 @@ static const struct sl_notify_ops ops = {
 	.subscribe = subscribe,
 	.unsubscribe = unsubscribe,
 	.healthy = healthy,
+	.announce = announce,
 };
 
 static int start_threads(struct sl__pg_notify *n, struct sl_err *err)
@@ -205,6 +237,7 @@ int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct s
 	n->id = sl__prng_next(&prng) >> 1 | 1; /* neither 0 nor that of transactions */
 	n->out.env = &n->env;
 	n->price = 1;
+	n->asked_ns = INT64_MIN / 2;
 	sl__pg_payloads_init(&n->payloads, &n->env, n->id);
 	sl__mutex_init(&n->mu);
 	sl__cond_init(&n->work);

@@ -6,7 +6,8 @@
  *	        └─▶ outbox (merged) ─▶ publisher ──▶ NOTIFY ──▶ LISTEN of other processes ─▶ their listener
  *
  * A payload begins with the number of the notifier that sent it: its own listener has told those notes already and
- *takes them only as a sign that notifications arrive.
+ * takes them only as a sign that notifications arrive. What a store announces behind a start is such a payload,
+ * too, and spares that note the publisher.
  */
 #ifndef SL_JOBS_NOTIFY_POSTGRES_H
 #define SL_JOBS_NOTIFY_POSTGRES_H
@@ -47,6 +48,7 @@ struct sl__pg_notify {
 	sl__mutex mu;
 	sl__cond work;
 	sl__tokens *tokens;              /* for sending */
+	_Atomic int64_t asked_ns;        /* when something was to be announced last */
 	atomic_uint published;           /* calls since notes were sent last */
 	unsigned price;                  /* the publisher's: tokens for sending next */
 	bool has_work, probe_wanted;     /* under mu */
@@ -64,6 +66,8 @@ void sl__pg_payloads_head(struct sl__pg_payloads *p); /* one without notes */
 void sl__pg_payloads_add(struct sl__pg_payloads *p, const struct sl_note *note);
 void sl__pg_payloads_end(struct sl__pg_payloads *p); /* close the last one */
 void sl__pg_payloads_clear(struct sl__pg_payloads *p);
+/* The payload of a note about one job of a type, around the job's id. The type's name is not too long for a note. */
+void sl__pg_announcement(uint64_t from, const char *type, struct sl_announcement *out);
 /* Put the notes of a payload into the inbox. Returns who sent it; 0 when it is not ours to read. */
 uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fanout *inbox);
 

@@ -50,6 +50,14 @@ void sl__pg_payloads_add(struct sl__pg_payloads *p, const struct sl_note *note)
 	(void)sl__buf_printf(&p->text, "%d %d %" PRIu64 " %s\n", (int)note->kind, (int)note->reason, note->id, type);
 }
 
+void sl__pg_announcement(uint64_t from, const char *type, struct sl_announcement *out)
+{
+	(void)snprintf(out->channel, sizeof out->channel, "%s", SL__PG_CHANNEL);
+	(void)snprintf(out->before, sizeof out->before, "%016" PRIx64 "\n%d %d ", from, (int)SL_NOTE_JOB_SCHEDULED,
+		       (int)SL_LOST_NOT);
+	(void)snprintf(out->after, sizeof out->after, " %s\n", type);
+}
+
 /* One line, of len bytes. */
 static void take_line(const char *line, size_t len, struct sl__fanout *inbox)
 {
@@ -72,11 +80,11 @@ static void take_line(const char *line, size_t len, struct sl__fanout *inbox)
 
 uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fanout *inbox)
 {
-	char *end;
-	uint64_t from = strtoull(payload, &end, 16);
-	if (end == payload || *end != '\n')
+	size_t digits = strspn(payload, "0123456789abcdef");
+	if (digits == 0 || digits > 16 || payload[digits] != '\n')
 		return 0;
-	for (const char *line = end + 1; from != self && *line != '\0';) {
+	uint64_t from = strtoull(payload, NULL, 16);
+	for (const char *line = payload + digits + 1; from != 0 && from != self && *line != '\0';) {
 		size_t len = strcspn(line, "\n");
 		take_line(line, len, inbox);
 		line += len + (line[len] == '\n');

@@ -100,6 +100,16 @@ int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err)
 	return rc;
 }
 
+int sl__pg_call_run_then(struct pg_call *call, enum pg_statement then, bool *done, struct sl_err *err)
+{
+	assert(call->tx == NULL && call->kind == PG_ONCE);
+	int rc = sl__pg_run_then(&call->pipe, &call->store->statements[then], &call->params, done, err);
+	sl__pg_params_clear(&call->params);
+	if (rc == 0)
+		call->finished = true;
+	return rc;
+}
+
 int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res, struct sl_err *err)
 {
 	int at = sl__pg_call_send(call, statement);
@@ -115,14 +125,23 @@ static const char *const relax[] = {
 #undef PLANNER_ROW
 };
 
+/* What stays as it is for SQL that may not read a table from end to end: JIT, too, since the cost of what is forbidden
+ * would call for it, and it takes a second. */
+static bool stays_indexed(const char *set)
+{
+	return strstr(set, "enable_seqscan") != NULL || strstr(set, "jit") != NULL;
+}
+
 /* Lists are rare and large: a statement for each setting is cheap beside them. */
-int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res, struct sl_err *err)
+int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
+			    struct sl_err *err)
 {
 	assert(call->tx == NULL);
 	call->kind = PG_LONG;
 	begin(call);
 	for (size_t i = 0; i < SL_COUNT(relax); i++)
-		(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
+		if (!indexed || !stays_indexed(relax[i]))
+			(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
 	int at = sl__pg_call_send_sql(call, sql);
 	int rc = sl__pg_call_run(call, true, err);
 	if (rc == 0)

@@ -134,6 +134,19 @@ static int send_types(struct pg_call *call, struct pg_claiming *cl)
 	return sl__pg_call_send(call, ST_CLAIM_TYPES);
 }
 
+/* Everybody waits for work here, so most of what a claim has to look after is not there: the statement does without
+ * marks, without jobs that are claimed singly and without charging. */
+static int send_hinted(struct pg_call *call, const struct sl_claim_request *r)
+{
+	struct sl__pg_params *p = &call->params;
+	sl__pg_add_text(p, r->types[0].type);
+	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
+	sl__pg_add_uuid(p, r->claim.bytes);
+	sl__pg_add_text(p, r->worker);
+	sl__pg_add_interval(p, r->lease_ms);
+	return sl__pg_call_send(call, ST_CLAIM_HINTED);
+}
+
 static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 {
 	const struct sl_claim_request *r = cl->request;
@@ -145,6 +158,8 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	age_marks(s);
 	cl->marked = get_mark(s, r->types[0].type, &priority, &id);
 	sl__unlock(&s->marks_mu);
+	if (cl->hinted && cl->lazy && !cl->marked && r->limit > 1)
+		return send_hinted(call, r);
 	sl__pg_add_text(p, r->types[0].type);
 	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
 	sl__pg_add_int4(p, priority);
@@ -156,13 +171,18 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	return sl__pg_call_send(call, ST_CLAIM_ONE_TYPE);
 }
 
-void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
+static int send_promote(struct pg_call *call, const struct sl_claim_request *r)
 {
-	const struct sl_claim_request *r = cl->request;
 	sl__pg_add_array(&call->params, SL__PG_TEXT, r->n_types);
 	for (size_t i = 0; i < r->n_types; i++)
 		sl__pg_el_text(&call->params, r->types[i].type);
-	cl->at_promote = sl__pg_call_send(call, ST_PROMOTE);
+	return sl__pg_call_send(call, ST_PROMOTE);
+}
+
+void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
+{
+	const struct sl_claim_request *r = cl->request;
+	cl->at_promote = cl->hinted && cl->lazy ? -1 : send_promote(call, r);
 	/* The statement for one type knows one limit only. */
 	bool one = r->n_types == 1 && r->types[0].limit >= r->limit;
 	cl->at = one ? send_one_type(call, cl) : send_types(call, cl);
@@ -220,7 +240,8 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */
 	if (sl__pg_bool(res, last, COL_CHARGED) || (cl->marked && cl->n < cl->request->limit))
 		reply->next_due_in_ms = 0;
-	if (strcmp(PQcmdTuples(call->pipe.results[cl->at_promote]), "0") != 0)
+	cl->passed = cl->hinted && reply->next_due_in_ms == 0;
+	if (cl->at_promote >= 0 && strcmp(PQcmdTuples(call->pipe.results[cl->at_promote]), "0") != 0)
 		cl->promoted = true;
 	bool solo = cl->n == 1 && cl->request->limit > 1 && sl__pg_bool(res, 0, COL_CHARGED);
 	if (!solo)

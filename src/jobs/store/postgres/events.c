@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events. The first round trip locks the marks of the streams, in order; here each event is then found to be new, known
- * or out of order; the second round trip compares what is known, inserts what is new and moves the marks.
+ * or out of order; the second round trip compares what is known, inserts what is new and moves the marks. Many new ones
+ * go by COPY (events_copy.c), which takes two round trips more.
  */
 #include "jobs/store/postgres/store.h"
+
+#define COPY_LEAST 50 /* new events */
 
 /* A stream with the mark that the store has, moved on as events are taken. */
 struct stream {
@@ -161,6 +164,14 @@ static int compare_known(struct pg_call *call, const struct append *a, struct sl
 	return 0;
 }
 
+/* Any number may stand there. The server has no time before 4714 BC, and would refuse the others along with it; 0 would
+ * be none. */
+int64_t sl__pg_event_ms(const struct sl_event_row *e)
+{
+	const int64_t first_ms = -INT64_C(210866803200000);
+	return e->ts_ms == 0 ? 1 : SL_MAX(e->ts_ms, first_ms);
+}
+
 static void send_fresh(struct pg_call *call, const struct append *a)
 {
 	struct sl__pg_params *p = &call->params;
@@ -170,7 +181,7 @@ static void send_fresh(struct pg_call *call, const struct append *a)
 	EACH(a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->attempt));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->type));
 	/* 1 ms after the beginning of time rather than no time at all. */
-	EACH(a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, e->ts_ms != 0 ? e->ts_ms : 1));
+	EACH(a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, sl__pg_event_ms(e)));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
 	EACH(a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial != 0));
 	sl__pg_add_int8(p, (int64_t)a->n_fresh);
@@ -179,8 +190,13 @@ static void send_fresh(struct pg_call *call, const struct append *a)
 
 static int write_all(struct pg_call *call, const struct append *a, struct sl_err *err)
 {
-	if (a->n_fresh > 0)
+	if (a->n_fresh >= COPY_LEAST) {
+		int rc = sl__pg_events_copy(call, a->fresh, a->n_fresh, err);
+		if (rc != 0)
+			return rc;
+	} else if (a->n_fresh > 0) {
 		send_fresh(call, a);
+	}
 	add_streams(&call->params, a);
 	sl__pg_add_array(&call->params, SL__PG_INT8, a->n_streams);
 	for (size_t i = 0; i < a->n_streams; i++)

@@ -89,11 +89,13 @@ static int once(struct exchange *x, struct sl_err *err)
 	return rc;
 }
 
-/* Nothing was claimed, but that does not mean that there is nothing: it began at a mark, it took out rows that their
- * jobs had left, or it saw jobs that others were just claiming while it had no eye for other types. */
+/* Nothing was claimed, but that does not mean that there is nothing: it began at a mark, it was hinted and passed over
+ * some, it took out rows that their jobs had left, or it saw jobs that others were just claiming while it had no eye
+ * for other types. */
 static bool should_try_again(const struct pg_claiming *cl)
 {
-	return cl->n == 0 && cl->request->limit > 0 && (cl->marked || cl->out > 0 || (cl->seen > 0 && !cl->lock_all));
+	return cl->n == 0 && cl->request->limit > 0 &&
+	       (cl->marked || cl->passed || cl->out > 0 || (cl->seen > 0 && !cl->lock_all));
 }
 
 static int claim_again(struct exchange *x, struct sl_err *err)
@@ -121,7 +123,7 @@ int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 	struct exchange x = {.store = store,
 			     .tx = tx,
 			     .settling = {.settles = settles, .n = n},
-			     .claiming = {.request = request},
+			     .claiming = {.request = request, .hinted = request != NULL && request->hinted != 0},
 			     .results = results,
 			     .reply = reply,
 			     .claimed = claimed,

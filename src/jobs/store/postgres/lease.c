@@ -126,6 +126,8 @@ int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 
 /* ---- reaping ---- */
 
+#define FOLD_FROM 1000 /* rows of tally */
+
 /* Rows: id, chain, type; the last has only whether there is more. */
 static uint32_t tell_reaped(const PGresult *res, int *more, const struct sl_store_listen *l)
 {
@@ -145,15 +147,18 @@ int sl__pg_reap(void *store, const char *const *types, size_t n_types, uint32_t 
 		const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_call call;
-	const PGresult *res = NULL;
 	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
 	sl__pg_add_texts(&call.params, types, n_types);
 	sl__pg_add_int4(&call.params, (int32_t)SL_MIN(limit, (uint32_t)INT32_MAX));
-	rc = sl__pg_call_one(&call, ST_REAP, &res, err);
+	int at = sl__pg_call_send(&call, ST_REAP);
+	/* Every worker comes by here now and then, also where nobody counts. */
+	sl__pg_add_int8(&call.params, FOLD_FROM);
+	(void)sl__pg_call_send(&call, ST_FOLD_TALLY);
+	rc = sl__pg_call_run(&call, true, err);
 	if (rc == 0)
-		*n = tell_reaped(res, more, listen);
+		*n = tell_reaped(sl__pg_call_result(&call, at), more, listen);
 	if (rc == 0 && *n > 0)
 		sl__pg_marks_forget(store);
 	sl__pg_call_close(&call);

@@ -92,6 +92,9 @@ static const struct sl_store_ops ops = {
 	.cron_fire = sl__pg_cron_fire,
 	.events_append = sl__pg_events_append,
 	.events_read = sl__pg_events_read,
+	.leases = sl__pg_leases,
+	.errors = sl__pg_errors,
+	.event_streams = sl__pg_event_streams,
 	.offer = sl__pg_offer,
 	.withdraw = sl__pg_withdraw,
 };

@@ -9,7 +9,9 @@
  *	job_attempt  attempts that did not complete; the one that did, or runs, is read off job and lease
  *	blocker      edges from a job to the chains it waits for, or waited
  *	dedup        keys in force
- *	tally        how many jobs have ended how: the sum of n is the number of rows of job with that type and status
+ *	tally        how many jobs have gone from which status to which, 0 for none: what came less what went is the
+ *	             number of rows of job with that type and status
+ *	stopped      the jobs that failed or were cancelled, with their chains
  *	paused, cron, meta, schema_version
  *	job_events, event_mark, event_offset     events and how far each stream has come
  *
@@ -103,7 +105,26 @@ static const char version_2[] =
 	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
 	"INSERT INTO {s}.tally SELECT type, status, count(*) FROM {s}.job WHERE status IN (4, 5, 6) GROUP BY 1, 2;";
 
-static const char *const versions[] = {version_1, version_2};
+/* All jobs are counted where their status changes, and which of those in the queues were tried can be seen there. And
+ * failed and cancelled jobs can be listed in the order of ids, and of their chains, without a look at the others. Not
+ * by an index of job: one that has the status in it, if only in its condition, would end the HOT updates. */
+static const char version_3[] =
+	"CREATE TABLE {s}.stopped (status smallint NOT NULL, id bigint NOT NULL, chain_id bigint NOT NULL,"
+	" PRIMARY KEY (status, id));"
+	"CREATE INDEX stopped_chain ON {s}.stopped (status, chain_id);"
+	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
+	"INSERT INTO {s}.stopped SELECT status, id, chain_id FROM {s}.job WHERE status IN (5, 6);"
+	"ALTER TABLE {s}.tally ADD COLUMN was smallint NOT NULL DEFAULT 0;"
+	"INSERT INTO {s}.tally (type, status, n) SELECT type, status, count(*) FROM {s}.job WHERE status IN (1, 2)"
+	" GROUP BY 1, 2;"
+	"ALTER TABLE {s}.ready ADD COLUMN tried boolean NOT NULL DEFAULT false;"
+	"UPDATE {s}.ready r SET tried = true FROM {s}.job j WHERE r.fence > 1 AND j.id = r.id AND j.attempt > 0;"
+	"CREATE INDEX ready_tried ON {s}.ready (type) WHERE tried;"
+	"CREATE INDEX sched_oldest ON {s}.sched (type, id);"
+	"CREATE INDEX sched_tried ON {s}.sched (type) WHERE tried;"
+	"CREATE INDEX blocker_waits ON {s}.blocker (job_id) WHERE NOT done;";
+
+static const char *const versions[] = {version_1, version_2, version_3};
 _Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* SQL of the store's own, rendered and run without parameters. */

@@ -22,6 +22,8 @@ struct waiting {
 	struct sl_started *out;
 	bool *later; /* per chain: scheduled for later */
 	bool handed; /* to a worker of this process: nobody else need hear of it */
+	bool told;   /* announced to other processes */
+	const struct sl_store_listen *listen;
 	int rc;
 	struct sl_err err;
 	bool done;
@@ -223,11 +225,37 @@ static bool hand_over(struct pg_store *s, struct waiting *w)
 	return true;
 }
 
+/* A single chain to be run now that may be announced: that is a transaction of its own, right behind the commit and
+ * without waiting for the disk, since it has a lock of the whole server. It comes back from the pipeline together with
+ * the start, and whatever became of it, the start is what it is. False: it may not, and nothing was done. */
+static bool start_announced(struct pg_store *s, struct waiting *w)
+{
+	struct pg_call call;
+	struct sl_announcement a;
+	const struct sl_store_listen *l = w->listen;
+	if (!is_one_for_now(w, w->n) || l == NULL || l->note == NULL || l->announce == NULL ||
+	    l->announce(w->chains[0].job.type, &a, l->ctx) == 0)
+		return false;
+	w->rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, &w->err);
+	if (w->rc != 0)
+		return true;
+	add_one(&call.params, &w->chains[0].job);
+	int at = sl__pg_call_send(&call, ST_START_ONE);
+	sl__pg_add_text(&call.params, a.channel);
+	sl__pg_add_text(&call.params, a.before);
+	sl__pg_add_text(&call.params, a.after);
+	w->rc = sl__pg_call_run_then(&call, ST_ANNOUNCE, &w->told, &w->err);
+	if (w->rc == 0)
+		read_ids(sl__pg_call_result(&call, at), &(struct waiting *){w}, &(size_t){0});
+	sl__pg_call_close(&call);
+	return true;
+}
+
 /* Carry out a list that was taken, and leave every call its result. */
 static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 {
 	struct sl_err err = SL_ERR_INIT;
-	if (n == 1 && list->next == NULL && hand_over(s, list))
+	if (n == 1 && list->next == NULL && (hand_over(s, list) || start_announced(s, list)))
 		return;
 	int rc = start_list(s, NULL, list, n, &err);
 	/* After a lost connection nobody knows whether it happened: no second time. */
@@ -320,6 +348,15 @@ static void tell(const struct waiting *w, const struct sl_store_listen *listen)
 		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
 		return;
 	}
+	if (w->told) {
+		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
+		listen->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED,
+					       .type = w->chains[0].job.type,
+					       .id = w->out[0].chain_id,
+					       .told = 1},
+			     listen->ctx);
+		return;
+	}
 	for (size_t i = 0; i < w->n; i++)
 		sl__pg_tell_born(listen, w->out[i].chain_id, w->out[i].chain_id, w->chains[i].job.type,
 				 w->later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
@@ -335,7 +372,7 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 		return rc;
 	if (!is_plain(chains, n))
 		return sl__pg_start_full(s, tx, chains, n, out, listen, err);
-	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few};
+	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few, .listen = listen};
 	if (n > SINGLE_MAX)
 		me.later = sl__calloc(&s->env, n, sizeof *me.later);
 	if (me.later == NULL)

@@ -19,6 +19,7 @@
 	X(START)                                                                                                       \
 	X(START_ONE)                                                                                                   \
 	X(START_OFFERED)                                                                                               \
+	X(ANNOUNCE)                                                                                                    \
 	X(START_FULL)                                                                                                  \
 	X(LOCK_SHARE)                                                                                                  \
 	X(LOCK)                                                                                                        \
@@ -28,6 +29,7 @@
 	X(UNBLOCK)                                                                                                     \
 	X(PROMOTE)                                                                                                     \
 	X(CLAIM_ONE_TYPE)                                                                                              \
+	X(CLAIM_HINTED)                                                                                                \
 	X(CLAIM_TYPES)                                                                                                 \
 	X(LOST)                                                                                                        \
 	X(GUARD)                                                                                                       \
@@ -57,9 +59,16 @@
 	X(EVENT_MARKS)                                                                                                 \
 	X(EVENT_KNOWN)                                                                                                 \
 	X(EVENT_INSERT)                                                                                                \
+	X(EVENT_ATTEMPTS)                                                                                              \
+	X(EVENT_OFFSET)                                                                                                \
+	X(EVENT_COPY)                                                                                                  \
 	X(EVENT_ADVANCE)                                                                                               \
 	X(EVENTS_OF_JOB)                                                                                               \
-	X(EVENTS_ALL)
+	X(EVENTS_ALL)                                                                                                  \
+	X(LEASES)                                                                                                      \
+	X(ERRORS)                                                                                                      \
+	X(ERRORS_REACHED)                                                                                              \
+	X(EVENT_STREAMS)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,
@@ -67,6 +76,9 @@ enum pg_statement {
 #undef PG_STATEMENT_ENUM
 		ST_COUNT
 };
+
+/* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
+#define SL__PG_ERROR_LINE "left(split_part(coalesce(j.error, ''), E'\\n', 1), 500)"
 
 /* sql.c: the texts, with {s} where the schema goes. */
 extern const char *const sl__pg_sql[ST_COUNT];
@@ -137,6 +149,9 @@ int sl__pg_call_send(struct pg_call *call, enum pg_statement statement);
 int sl__pg_call_send_sql(struct pg_call *call, const char *sql);
 /* Run what is queued. last: and commit. */
 SL_MUST_CHECK int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err);
+/* Run what is queued in an own transaction, PG_ONCE, and behind it the statement, with call->params, in one of its own:
+ * see sl__pg_run_then. */
+SL_MUST_CHECK int sl__pg_call_run_then(struct pg_call *call, enum pg_statement then, bool *done, struct sl_err *err);
 static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int statement)
 {
 	return sl__pg_result(&call->pipe, statement);
@@ -145,8 +160,9 @@ static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int
 SL_MUST_CHECK int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res,
 				  struct sl_err *err);
 
-/* SQL that is planned anew, with the planner as it comes, for a call of its own. */
-SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res,
+/* SQL that is planned anew, with the planner as it comes, for a call of its own. indexed: but not by reading a table
+ * from end to end where there is an index. */
+SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
 					  struct sl_err *err);
 
 /* Tell listeners; l and its members may be NULL. */
@@ -235,9 +251,11 @@ struct pg_claiming {
 	bool marked;    /* it began at a mark: nothing found means little */
 	bool lock_all;  /* every type to its limit, whatever the others have */
 	bool lazy;      /* nothing but the claim: the disk need not be waited for */
+	bool hinted;    /* and nothing is known to be due */
 	int at;         /* number of the statement */
-	int at_promote; /* and of the one that moves what is due */
+	int at_promote; /* and of the one that moves what is due; -1: none */
 	bool promoted;  /* something was moved, perhaps to below the mark */
+	bool passed;    /* as it was hinted, it has passed over some */
 	uint32_t n;     /* claimed */
 	uint32_t out;   /* taken out of ready: more than n when rows were there that their jobs had left */
 	uint32_t seen;  /* by the look before the locks (several types) */
@@ -294,14 +312,30 @@ int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
 
 /* ---- read.c, list.c, stats.c ---- */
+/* Whom a row is told to. Columns as in get_job and get_chain of sql.c. */
+struct pg_row_to {
+	sl_job_fn *job; /* or */
+	sl_chain_fn *chain;
+	void *ctx;
+};
+int sl__pg_tell_row(const PGresult *res, int row, const struct pg_row_to *to);
 int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
+/* The smallest id of those that wait in a queue, to be run now or later; 0: none does. */
+int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err);
 int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
+
+/* ---- look.c ---- */
+int sl__pg_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
+int sl__pg_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		  struct sl_err *err);
+int sl__pg_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			 void *ctx, struct sl_err *err);
 
 /* ---- cron.c ---- */
 int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
@@ -313,7 +347,12 @@ int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 /* ---- events.c ---- */
 int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 			 size_t n_marks, size_t *n_new, struct sl_err *err);
+/* The time that the store keeps. */
+int64_t sl__pg_event_ms(const struct sl_event_row *e);
 int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 		       struct sl_err *err);
+/* events_copy.c: new events, within a call that is several runs long. */
+SL_MUST_CHECK int sl__pg_events_copy(struct pg_call *call, const struct sl_event_row *const *rows, size_t n,
+				     struct sl_err *err);
 
 #endif

@@ -18,6 +18,7 @@ struct candidate {
 	int64_t priority;
 	uint64_t id;
 	size_t type; /* of the request */
+	bool tried;
 };
 
 struct claiming {
@@ -55,20 +56,24 @@ static int find_paused(struct claiming *x)
 static int promote(struct sq_op *op, const char *type)
 {
 	sqlite3_stmt *s;
-	int64_t due_us = 0;
+	int64_t due_us = 0, n = 0, tried = 0;
 	uint64_t id = 0;
 	int rc = sl__sqlite_bind(op->c, SQ_SCHED_DUE, SQ_VALUES(SQ_TEXT(type), SQ_INT(op->now_us), SQ_INT(PROMOTE_MAX)),
 				 &s, op->err);
 	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0) {
 		due_us = sl__sqlite_i64(s, 0);
 		id = sl__sqlite_u64(s, 1);
+		n++;
+		tried += sl__sqlite_i64(s, 4);
 		rc = SQ_RUN(op, SQ_READY_PUT, SQ_TEXT(type), SQ_INT(sl__sqlite_i64(s, 3)), SQ_INT(sl__sqlite_i64(s, 2)),
 			    SQ_INT(id), SQ_INT(sl__sqlite_i64(s, 4)));
 	}
 	(void)sqlite3_reset(s);
-	if (rc == 0 && id != 0)
-		rc = SQ_RUN(op, SQ_SCHED_TAKE_UPTO, SQ_TEXT(type), SQ_INT(due_us), SQ_INT(id));
-	return rc;
+	if (rc != 0 || n == 0)
+		return rc;
+	rc = SQ_RUN(op, SQ_SCHED_TAKE_UPTO, SQ_TEXT(type), SQ_INT(due_us), SQ_INT(id));
+	rc = rc != 0 ? rc : sl__sq_count_queued(op, type, SQ_N_SCHED, -n, -tried);
+	return rc != 0 ? rc : sl__sq_count_queued(op, type, SQ_N_READY, n, tried);
 }
 
 static int add_candidate(struct claiming *x, size_t type, sqlite3_stmt *s)
@@ -81,7 +86,10 @@ static int add_candidate(struct claiming *x, size_t type, sqlite3_stmt *s)
 		x->candidates = grown;
 		x->cap = cap;
 	}
-	x->candidates[x->n++] = (struct candidate){sl__sqlite_i64(s, 0), sl__sqlite_u64(s, 1), type};
+	x->candidates[x->n++] = (struct candidate){.priority = sl__sqlite_i64(s, 0),
+						   .id = sl__sqlite_u64(s, 1),
+						   .type = type,
+						   .tried = sqlite3_column_int(s, 2) != 0};
 	return 0;
 }
 
@@ -143,19 +151,24 @@ static int find_ready(struct claiming *x)
 static int take_type(struct claiming *x, size_t type)
 {
 	const char *name = x->request->types[type].type;
-	for (size_t i = x->n; i-- > 0;) {
-		const struct candidate *c = &x->candidates[i];
-		if (c->type != type)
+	const struct candidate *last = NULL;
+	int64_t n = 0, tried = 0;
+	for (size_t i = 0; i < x->n; i++) {
+		if (x->candidates[i].type != type)
 			continue;
-		int rc = sl__buf_printf(&x->types, "%s\n", name);
-		if (rc != 0)
-			return no_memory(x);
-		if (x->solo)
-			return SQ_RUN(x->op, SQ_READY_TAKE, SQ_TEXT(name), SQ_INT(1), SQ_INT(c->priority),
-				      SQ_INT(c->id));
-		return SQ_RUN(x->op, SQ_READY_TAKE_UPTO, SQ_TEXT(name), SQ_INT(c->priority), SQ_INT(c->id));
+		last = &x->candidates[i];
+		n++;
+		tried += last->tried;
 	}
-	return 0;
+	if (last == NULL)
+		return 0;
+	int rc = sl__buf_printf(&x->types, "%s\n", name) != 0 ? no_memory(x) : 0;
+	rc = rc != 0 ? rc : sl__sq_count_queued(x->op, name, SQ_N_READY, -n, -tried);
+	if (rc != 0)
+		return rc;
+	if (x->solo)
+		return SQ_RUN(x->op, SQ_READY_TAKE, SQ_TEXT(name), SQ_INT(1), SQ_INT(last->priority), SQ_INT(last->id));
+	return SQ_RUN(x->op, SQ_READY_TAKE_UPTO, SQ_TEXT(name), SQ_INT(last->priority), SQ_INT(last->id));
 }
 
 static int charge(struct claiming *x, uint64_t id)
@@ -206,7 +219,7 @@ static int take(struct claiming *x)
 		rc = no_memory(x);
 	return rc != 0 ? rc
 		       : SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes), SQ_TEXT(q->worker),
-				SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + q->lease_ms * 1000), SQ_INT(charged),
+				SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(charged),
 				SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
 }
 

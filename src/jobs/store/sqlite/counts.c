@@ -1,56 +1,187 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counting, from the queues, the leases and the tally: never by reading the history. */
+/* Counting, from sluice_count and the leases: never by reading jobs. Rows are counted only of what has become due since
+ * somebody last claimed of its type. */
 #include "jobs/store/sqlite/store.h"
+
+/* Ids in sluice_ready are in order per priority. With more priorities than this the whole queue is read once. */
+#define PRIORITIES_MAX 1000
+
+/* A row of SQ_COUNTS. */
+struct type_count {
+	const char *type;
+	int64_t n[SQ_KINDS], running, sched_due;
+	uint64_t oldest_came;                                  /* id of what is due and was not moved, 0: none */
+	uint64_t oldest_blocked, oldest_sched, oldest_running; /* ids, 0: none */
+	int paused;
+};
+
+static void read_type(sqlite3_stmt *s, struct type_count *t)
+{
+	t->type = sl__sqlite_text(s, 0);
+	for (int i = 0; i < SQ_KINDS; i++)
+		t->n[i] = sl__sqlite_i64(s, 1 + i);
+	t->running = sl__sqlite_i64(s, SQ_KINDS + 1);
+	t->paused = sqlite3_column_int(s, SQ_KINDS + 2);
+	t->sched_due = sl__sqlite_i64(s, SQ_KINDS + 3);
+	t->oldest_came = sl__sqlite_u64(s, SQ_KINDS + 4);
+	t->oldest_blocked = sl__sqlite_u64(s, SQ_KINDS + 5);
+	t->oldest_sched = sl__sqlite_u64(s, SQ_KINDS + 6);
+	t->oldest_running = sl__sqlite_u64(s, SQ_KINDS + 7);
+}
+
+struct counting {
+	struct sl__sqlite *c;
+	sl_job_count_fn *fn;
+	void *ctx;
+	struct sl_err *err;
+};
+
+/* The number that a statement answers; 0 for none. */
+static int ask(struct sl__sqlite *c, enum sq_statement id, struct sl__sqlite_value v, int64_t *out, struct sl_err *err)
+{
+	sqlite3_stmt *s;
+	int rc = sl__sqlite_row(c, id, &v, 1, &s, err);
+	*out = rc > 0 ? sl__sqlite_i64(s, 0) : 0;
+	(void)sqlite3_reset(s);
+	return SL_MIN(rc, 0);
+}
+
+/* The smallest id in the ready queue of a type: the first of each priority is looked at. */
+static int oldest_ready(struct sl__sqlite *c, const char *type, uint64_t *out, struct sl_err *err)
+{
+	int64_t solo = -1, priority = 0, least = 0;
+	int rc = 1, n = 0;
+	for (*out = 0; rc > 0 && n <= PRIORITIES_MAX; n++) {
+		sqlite3_stmt *s;
+		rc = sl__sqlite_row(c, SQ_READY_NEXT, SQ_VALUES(SQ_TEXT(type), SQ_INT(solo), SQ_INT(priority)), &s,
+				    err);
+		if (rc > 0) {
+			uint64_t id = sl__sqlite_u64(s, 2);
+			solo = sl__sqlite_i64(s, 0);
+			priority = sl__sqlite_i64(s, 1);
+			*out = *out == 0 ? id : SL_MIN(*out, id);
+		}
+		(void)sqlite3_reset(s);
+	}
+	if (rc <= 0)
+		return rc;
+	rc = ask(c, SQ_READY_MIN, SQ_TEXT(type), &least, err);
+	*out = (uint64_t)least;
+	return rc;
+}
+
+static uint64_t older(uint64_t a, uint64_t b)
+{
+	return a == 0 || b == 0 ? a | b : SL_MIN(a, b);
+}
+
+int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err)
+{
+	sqlite3_stmt *s;
+	*out = 0;
+	int rc = sl__sqlite_bind(c, SQ_PENDING_TYPES, NULL, 0, &s, err);
+	while (rc == 0 && (rc = sl__sqlite_step(c, s, err)) > 0) {
+		uint64_t ready = 0;
+		*out = older(*out, sl__sqlite_u64(s, 2));
+		rc = sl__sqlite_i64(s, 1) > 0 ? oldest_ready(c, sl__sqlite_text(s, 0), &ready, err) : 0;
+		*out = older(*out, ready);
+	}
+	(void)sqlite3_reset(s);
+	return rc;
+}
+
+static int tell(struct counting *x, const struct type_count *t, struct sl_job_count count, uint64_t oldest)
+{
+	int64_t created_us = 0;
+	int rc = oldest != 0 ? ask(x->c, SQ_CREATED, SQ_INT(oldest), &created_us, x->err) : 0;
+	count.type = t->type;
+	count.paused = t->paused;
+	count.oldest_ms = created_us / 1000;
+	return rc != 0 ? rc : x->fn(&count, x->ctx);
+}
+
+static int tell_pending(struct counting *x, const struct type_count *t)
+{
+	int64_t n = t->n[SQ_N_READY] + t->n[SQ_N_SCHED];
+	uint64_t oldest = 0;
+	int64_t due_us = 0;
+	int rc = t->n[SQ_N_READY] > 0 ? oldest_ready(x->c, t->type, &oldest, x->err) : 0;
+	uint64_t due = older(oldest, t->oldest_came);
+	rc = rc != 0 || due == 0 ? rc : ask(x->c, SQ_DUE_SINCE, SQ_INT(due), &due_us, x->err);
+	const struct sl_job_count count = {.status = SL_JOB_PENDING,
+					   .count = (uint64_t)n,
+					   .oldest_due_ms = due_us / 1000,
+					   .due = (uint64_t)(t->n[SQ_N_READY] + t->sched_due),
+					   .retrying = (uint64_t)(t->n[SQ_N_READY_TRIED] + t->n[SQ_N_SCHED_TRIED])};
+	return rc != 0 ? rc : tell(x, t, count, older(oldest, t->oldest_sched));
+}
+
+static bool has_jobs(const struct type_count *t)
+{
+	bool any = t->running != 0;
+	for (size_t i = 0; i < SQ_KINDS; i++)
+		any = any || t->n[i] != 0;
+	return any;
+}
+
+/* A line per status that jobs are in, in the order of statuses. A paused type without any is told as pending, with 0.
+ */
+static int tell_type(struct counting *x, const struct type_count *t)
+{
+	int rc = 0;
+	if (t->n[SQ_N_BLOCKED] != 0)
+		rc = tell(x, t, (struct sl_job_count){.status = SL_JOB_BLOCKED, .count = (uint64_t)t->n[SQ_N_BLOCKED]},
+			  t->oldest_blocked);
+	if (rc == 0 && (t->n[SQ_N_READY] + t->n[SQ_N_SCHED] != 0 || (t->paused && !has_jobs(t))))
+		rc = tell_pending(x, t);
+	if (rc == 0 && t->running != 0)
+		rc = tell(x, t, (struct sl_job_count){.status = SL_JOB_RUNNING, .count = (uint64_t)t->running},
+			  t->oldest_running);
+	for (enum sl_job_status status = SL_JOB_COMPLETED; rc == 0 && status <= SL_JOB_CANCELLED; status++) {
+		uint64_t n = (uint64_t)t->n[sl__sq_kind(status)];
+		if (n != 0)
+			rc = tell(x, t, (struct sl_job_count){.status = status, .count = n}, 0);
+	}
+	return rc;
+}
 
 int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct sl__sqlite *c;
-	sqlite3_stmt *s;
-	int rc = sl__sq_read_begin(store, NULL, &c, err);
+	struct counting x = {.fn = fn, .ctx = ctx, .err = err};
+	sqlite3_stmt *s = NULL;
+	int rc = sl__sq_read_begin(store, NULL, &x.c, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__sqlite_bind(c, SQ_COUNTS, SQ_VALUES(SQ_INT(sl__sq_now_us(store))), &s, err);
-	while (rc == 0 && (rc = sl__sqlite_step(c, s, err)) > 0) {
-		struct sl_job_count count = {
-			.type = sl__sqlite_text(s, 0),
-			.status = (enum sl_job_status)sqlite3_column_int(s, 1),
-			.count = sl__sqlite_u64(s, 2),
-			.due = sl__sqlite_u64(s, 3),
-			.retrying = sl__sqlite_u64(s, 4),
-			.oldest_ms = sl__sqlite_i64(s, 5) / 1000,
-			.paused = sqlite3_column_int(s, 6),
-		};
-		rc = fn(&count, ctx);
+	/* One snapshot for the counts and the oldest. */
+	rc = sl__sqlite_exec(x.c, "BEGIN", err);
+	rc = rc != 0 ? rc : sl__sqlite_bind(x.c, SQ_COUNTS, SQ_VALUES(SQ_INT(sl__sq_now_us(store))), &s, err);
+	while (rc == 0 && (rc = sl__sqlite_step(x.c, s, err)) > 0) {
+		struct type_count t;
+		read_type(s, &t);
+		rc = tell_type(&x, &t);
 	}
 	(void)sqlite3_reset(s);
-	sl__sq_read_end(store, NULL, c);
+	sl__sqlite_rollback(x.c);
+	sl__sq_read_end(store, NULL, x.c);
 	return rc;
 }
 
 /* SELECT due,retrying,running,scheduled,blocked over the types in the JSON array ?1, NULL for all; ?2 is now. */
 #define OF_TYPES(column) " WHERE (?1 IS NULL OR " column " IN (SELECT value FROM json_each(?1)))"
+/* clang-format off */
 static const char outstanding_sql[] =
-	"WITH " SQ_LEASED " SELECT"
-	" (SELECT count(*) FROM sluice_ready" OF_TYPES(
-		"type") ")"
-			" +(SELECT count(*) FROM sluice_sched" OF_TYPES(
-				"type") " AND due_us<=?2),"
-					" (SELECT count(*) FROM sluice_sched" OF_TYPES(
-						"type") " AND due_us>?2 AND tried),"
-							" (SELECT count(*) FROM r JOIN sluice_job j ON j.id=r.id AND "
-							"j.fence=r.fence AND j.status=2" OF_TYPES(
-								"j.type") "),"
-									  " (SELECT count(*) FROM "
-									  "sluice_sched" OF_TYPES(
-										  "type") " AND due_us>?2 AND NOT "
-											  "tried),"
-											  " (SELECT count(*) FROM "
-											  "sluice_job" OF_TYPES(
-												  "type") " AND "
-													  "status=1)";
+	"WITH " SQ_LEASED ", t AS MATERIALIZED (SELECT * FROM sluice_count" OF_TYPES("type") "),"
+	" c AS (SELECT coalesce(sum(ready),0) AS ready,coalesce(sum(sched),0) AS sched,"
+	"  coalesce(sum(sched_tried),0) AS tried,coalesce(sum(blocked),0) AS blocked FROM t),"
+	/* What came due since the last claim of its type. */
+	" d AS (SELECT count(*) AS n,coalesce(sum(s.tried),0) AS tried FROM t CROSS JOIN sluice_sched s"
+	"  ON s.type=t.type AND s.due_us<=?2)"
+	" SELECT c.ready+d.n,c.tried-d.tried,"
+	" (SELECT count(*) FROM r JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2" OF_TYPES("j.type") "),"
+	" c.sched-d.n-(c.tried-d.tried),c.blocked FROM c,d";
+/* clang-format on */
 
-/* A JSON array of the names. */
-static int types_json(struct sl__buf *b, const char *const *types, size_t n_types)
+int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types)
 {
 	for (size_t i = 0; i < n_types; i++) {
 		(void)sl__buf_str_append(b, i == 0 ? "[\"" : ",\"");
@@ -95,7 +226,7 @@ int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, st
 	struct sq_store *s = store;
 	struct sl__buf json;
 	sl__buf_init(&json, &s->env);
-	int rc = types_json(&json, types, n_types);
+	int rc = sl__sq_types_json(&json, types, n_types);
 	rc = rc != 0 ? sl_err_set(err, rc, "no memory for a list of types") : read_outstanding(s, json.data, out, err);
 	sl__buf_fini(&json);
 	return rc;

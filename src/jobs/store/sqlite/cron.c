@@ -12,7 +12,7 @@ int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
 		return rc;
 	rc = SQ_RUN(&op, SQ_CRON_PUT, SQ_TEXT(cron->name), SQ_TEXT(cron->spec), SQ_TEXT(cron->type),
 		    SQ_TEXT(cron->input != NULL ? cron->input : "null"), SQ_INT(cron->priority),
-		    SQ_INT(cron->catch_up != 0), SQ_INT(cron->next_ms * 1000));
+		    SQ_INT(cron->catch_up != 0), SQ_INT(sq_us(cron->next_ms)));
 	return sl__sq_end(&op, rc);
 }
 
@@ -79,8 +79,8 @@ int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 	int moved = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
-	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(seen->name), SQ_INT(seen->next_ms * 1000),
-		       SQ_INT(next_ms * 1000), SQ_TEXT(seen->spec), SQ_INT(seen->catch_up != 0));
+	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(seen->name), SQ_INT(sq_us(seen->next_ms)),
+		       SQ_INT(sq_us(next_ms)), SQ_TEXT(seen->spec), SQ_INT(seen->catch_up != 0));
 	if (rc == 0 && moved)
 		rc = enqueue_tick(&op, seen->name, &started);
 	rc = sl__sq_end(&op, rc);

@@ -60,7 +60,7 @@ static int insert_event(struct sq_op *op, const struct sl_event_row *e, uint64_t
 	return rc != 0 ? rc
 		       : SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation),
 				SQ_INT(e->sequence), SQ_INT(e->crc), SQ_INT_OR_NULL(e->job_id),
-				SQ_INT_OR_NULL(e->attempt), SQ_INT(e->type), SQ_INT(late), SQ_INT(e->ts_ms * 1000),
+				SQ_INT_OR_NULL(e->attempt), SQ_INT(e->type), SQ_INT(late), SQ_INT(sq_us(e->ts_ms)),
 				SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
 }
 

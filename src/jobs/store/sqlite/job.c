@@ -77,7 +77,11 @@ int sl__sq_new_ids(struct sq_op *op, uint64_t n, uint64_t *first)
 int sl__sq_enqueue(struct sq_op *op, const struct sq_row *row, int64_t due_us)
 {
 	int solo = (row->flags & SQ_SOLO) != 0, tried = row->attempt > 0;
-	if (due_us <= op->now_us)
+	bool now = due_us <= op->now_us;
+	int rc = sl__sq_count_queued(op, row->type, now ? SQ_N_READY : SQ_N_SCHED, 1, tried);
+	if (rc != 0)
+		return rc;
+	if (now)
 		return SQ_RUN(op, SQ_READY_PUT, SQ_TEXT(row->type), SQ_INT(solo), SQ_INT(row->priority),
 			      SQ_INT(row->id), SQ_INT(tried));
 	return SQ_RUN(op, SQ_SCHED_PUT, SQ_TEXT(row->type), SQ_INT(due_us), SQ_INT(row->id), SQ_INT(row->priority),
@@ -88,32 +92,61 @@ int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued)
 {
 	int changed = 0, rc = 0;
 	int solo = (row->flags & SQ_SOLO) != 0;
+	enum sq_kind queue = SQ_N_SCHED;
 	if (row->due_us != 0)
 		rc = SQ_CHANGE(op, SQ_SCHED_TAKE, &changed, SQ_TEXT(row->type), SQ_INT(row->due_us), SQ_INT(row->id));
-	if (rc == 0 && changed == 0)
+	if (rc == 0 && changed == 0) {
+		queue = SQ_N_READY;
 		rc = SQ_CHANGE(op, SQ_READY_TAKE, &changed, SQ_TEXT(row->type), SQ_INT(solo), SQ_INT(row->priority),
 			       SQ_INT(row->id));
+	}
 	*queued = changed != 0;
-	return rc;
+	return rc != 0 || changed == 0 ? rc : sl__sq_count_queued(op, row->type, queue, -1, -(row->attempt > 0));
 }
 
 /* ---- counting ---- */
+
+enum sq_kind sl__sq_kind(enum sl_job_status status)
+{
+	switch (status) {
+	case SL_JOB_BLOCKED:
+		return SQ_N_BLOCKED;
+	case SL_JOB_FAILED:
+		return SQ_N_FAILED;
+	case SL_JOB_CANCELLED:
+		return SQ_N_CANCELLED;
+	default:
+		return SQ_N_COMPLETED;
+	}
+}
+
+static int flush_one(struct sq_op *op, const struct sq_tally *t)
+{
+	bool any = false;
+	for (size_t i = 0; i < SQ_KINDS; i++)
+		any = any || t->n[i] != 0;
+	return !any ? 0
+		    : SQ_RUN(op, SQ_COUNT, SQ_TEXT(t->type), SQ_INT(t->n[SQ_N_BLOCKED]), SQ_INT(t->n[SQ_N_READY]),
+			     SQ_INT(t->n[SQ_N_READY_TRIED]), SQ_INT(t->n[SQ_N_SCHED]), SQ_INT(t->n[SQ_N_SCHED_TRIED]),
+			     SQ_INT(t->n[SQ_N_COMPLETED]), SQ_INT(t->n[SQ_N_FAILED]), SQ_INT(t->n[SQ_N_CANCELLED]));
+}
 
 int sl__sq_count_flush(struct sq_op *op)
 {
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < op->n_tally; i++)
-		for (int status = SL_JOB_COMPLETED; rc == 0 && status <= SL_JOB_CANCELLED; status++)
-			if (op->tally[i].by_status[status] != 0)
-				rc = SQ_RUN(op, SQ_TALLY, SQ_TEXT(op->tally[i].type), SQ_INT(status),
-					    SQ_INT(op->tally[i].by_status[status]));
+		rc = flush_one(op, &op->tally[i]);
 	op->n_tally = 0;
 	return rc;
 }
 
-int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, int by)
+/* The tally of a type; when there is no room for another type, after what was counted is written. */
+static int tally_of(struct sq_op *op, const char *type, struct sq_tally **out)
 {
 	size_t i = 0;
+	/* Most often the same type as the time before. */
+	if (op->last_tally < op->n_tally && strcmp(op->tally[op->last_tally].type, type) == 0)
+		i = op->last_tally;
 	while (i < op->n_tally && strcmp(op->tally[i].type, type) != 0)
 		i++;
 	if (i == SL_COUNT(op->tally)) {
@@ -127,7 +160,28 @@ int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, 
 		(void)snprintf(op->tally[i].type, sizeof op->tally[i].type, "%s", type);
 		op->n_tally++;
 	}
-	op->tally[i].by_status[status] += by;
+	op->last_tally = i;
+	*out = &op->tally[i];
+	return 0;
+}
+
+int sl__sq_count(struct sq_op *op, const char *type, enum sq_kind kind, int64_t by)
+{
+	struct sq_tally *t;
+	int rc = tally_of(op, type, &t);
+	if (rc == 0)
+		t->n[kind] += by;
+	return rc;
+}
+
+int sl__sq_count_queued(struct sq_op *op, const char *type, enum sq_kind queue, int64_t by, int64_t tried_by)
+{
+	struct sq_tally *t;
+	int rc = tally_of(op, type, &t);
+	if (rc != 0)
+		return rc;
+	t->n[queue] += by;
+	t->n[queue == SQ_N_READY ? SQ_N_READY_TRIED : SQ_N_SCHED_TRIED] += tried_by;
 	return 0;
 }
 
@@ -170,6 +224,16 @@ static void tell_of_new(struct sq_op *op, const struct sq_row *row)
 		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
 }
 
+/* Into its queue, unless it is blocked, or all that is due is put there at once, at the end. */
+static int place_new(struct sq_op *op, const struct sq_row *row)
+{
+	if (row->status == SL_JOB_BLOCKED)
+		return sl__sq_count(op, row->type, SQ_N_BLOCKED, 1);
+	if (op->defer_ready && row->due_us <= op->now_us)
+		return sl__sq_count(op, row->type, SQ_N_READY, 1);
+	return sl__sq_enqueue(op, row, row->due_us);
+}
+
 int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t prev_id, const char *key,
 		      const struct sl_new_job *job)
 {
@@ -189,8 +253,7 @@ int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t
 		    SQ_INT(row.priority), SQ_INT(row.flags), SQ_INT(op->now_us), SQ_INT_OR_NULL(row.due_us),
 		    SQ_INT(row.blockers_open), SQ_INT_OR_NULL(prev_id), SQ_TEXT(key), SQ_TEXT(job->traceparent),
 		    SQ_TEXT(job->input != NULL ? job->input : "null"));
-	if (rc == 0 && row.status == SL_JOB_PENDING && !(op->defer_ready && row.due_us <= op->now_us))
-		rc = sl__sq_enqueue(op, &row, row.due_us);
+	rc = rc != 0 ? rc : place_new(op, &row);
 	if (rc == 0)
 		tell_of_new(op, &row);
 	return rc;
@@ -207,7 +270,8 @@ static int unblock(struct sq_op *op, uint64_t id)
 	rc = SQ_RUN(op, SQ_JOB_UNBLOCK, SQ_INT(id));
 	if (rc != 0 || row.status != SL_JOB_BLOCKED || row.blockers_open != 1)
 		return rc;
-	rc = sl__sq_enqueue(op, &row, row.due_us);
+	rc = sl__sq_count(op, row.type, SQ_N_BLOCKED, -1);
+	rc = rc != 0 ? rc : sl__sq_enqueue(op, &row, row.due_us);
 	if (rc != 0)
 		return rc;
 	sl__sq_changed(op, SL_CHANGE_UNBLOCKED, id, row.chain_id, row.type);

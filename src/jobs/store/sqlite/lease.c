@@ -49,7 +49,7 @@ static int renew_one(struct sq_op *op, const struct sl_renewal *r, sl_lost_fn *l
 {
 	int renewed = 0;
 	int rc = SQ_CHANGE(op, SQ_LEASE_RENEW, &renewed, SQ_BLOB(r->claim.bytes, sizeof r->claim.bytes),
-			   SQ_INT(op->now_us + r->lease_ms * 1000));
+			   SQ_INT(op->now_us + sq_us(r->lease_ms)));
 	for (size_t i = 0; rc == 0 && i < r->n; i++) {
 		struct sq_row row;
 		int found = sl__sq_row_get(op, r->ids[i], &row);

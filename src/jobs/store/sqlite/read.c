@@ -118,44 +118,42 @@ static int past_attempts(struct sl__sqlite *c, uint64_t job_id, sl_attempt_recor
 }
 
 /* The attempt that runs, or the one that completed the job: those are in no table, but follow from the job's row. */
-static int last_attempt(struct sl__sqlite *c, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
+static int last_attempt(sqlite3_stmt *s, sl_attempt_record_fn *fn, void *ctx)
 {
-	sqlite3_stmt *s;
-	int rc = sl__sqlite_row(c, SQ_ATTEMPT_NOW, SQ_VALUES(SQ_INT(job_id)), &s, err);
-	if (rc == 0)
-		rc = sl_err_set(err, SL_ENOENT, "there is no job %" PRIu64, job_id);
-	if (rc < 0)
-		return rc;
 	struct sl_attempt_record a = {.attempt = sqlite3_column_int(s, 1)};
-	bool leased = sqlite3_column_type(s, 6) != SQLITE_NULL, tell = leased;
-	if (leased) {
+	if (sqlite3_column_type(s, 6) != SQLITE_NULL) {
 		a.attempt += sqlite3_column_int(s, 7) == 0;
 		a.outcome = SL_ATTEMPT_RUNNING;
 		a.worker = sl__sqlite_text(s, 5);
 		a.started_ms = sl__sqlite_i64(s, 6) / 1000;
 	} else if (sqlite3_column_int(s, 0) == SL_JOB_COMPLETED && sqlite3_column_type(s, 3) != SQLITE_NULL) {
-		tell = true;
 		a.outcome = SL_ATTEMPT_COMPLETED;
 		a.worker = sl__sqlite_text(s, 2);
 		a.started_ms = sl__sqlite_i64(s, 3) / 1000;
 		a.ended_ms = sl__sqlite_i64(s, 4) / 1000;
+	} else {
+		return 0;
 	}
-	rc = tell ? fn(&a, ctx) : 0;
-	(void)sqlite3_reset(s);
-	return rc;
+	return fn(&a, ctx);
 }
 
 int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct sl__sqlite *c;
+	sqlite3_stmt *now;
 	int rc = sl__sq_read_begin(store, NULL, &c, err);
 	if (rc != 0)
 		return rc;
-	/* One snapshot, so that an attempt that ends meanwhile is told once. */
-	rc = sl__sqlite_exec(c, "BEGIN", err);
-	rc = rc != 0 ? rc : past_attempts(c, job_id, fn, ctx, err);
-	rc = rc != 0 ? rc : last_attempt(c, job_id, fn, ctx, err);
-	sl__sqlite_rollback(c);
+	/* One snapshot, so that an attempt that ends meanwhile is told once: the statement that stands on the job's row
+	 * holds it, without the price of a BEGIN and a ROLLBACK. */
+	rc = sl__sqlite_row(c, SQ_ATTEMPT_NOW, SQ_VALUES(SQ_INT(job_id)), &now, err);
+	if (rc == 0)
+		rc = sl_err_set(err, SL_ENOENT, "there is no job %" PRIu64, job_id);
+	if (rc > 0) {
+		rc = past_attempts(c, job_id, fn, ctx, err);
+		rc = rc != 0 ? rc : last_attempt(now, fn, ctx);
+	}
+	(void)sqlite3_reset(now);
 	sl__sq_read_end(store, NULL, c);
 	return rc;
 }

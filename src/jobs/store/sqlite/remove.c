@@ -94,8 +94,8 @@ static int remove_job(struct sq_op *op, uint64_t id)
 	if (rc <= 0)
 		return rc;
 	rc = row.status == SL_JOB_PENDING ? sl__sq_dequeue(op, &row, &queued) : 0;
-	if (rc == 0 && row.status >= SL_JOB_COMPLETED)
-		rc = sl__sq_count(op, row.type, row.status, -1);
+	if (rc == 0 && row.status != SL_JOB_PENDING)
+		rc = sl__sq_count(op, row.type, sl__sq_kind(row.status), -1);
 	rc = rc != 0 ? rc : SQ_RUN(op, SQ_ATTEMPTS_DELETE, SQ_INT(id));
 	rc = rc != 0 ? rc : SQ_RUN(op, SQ_EVENTS_DELETE, SQ_INT(id));
 	if (rc == 0 && (row.flags & SQ_HAS_BLOCKERS))
@@ -208,11 +208,11 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, stru
 	struct sl__buf ids;
 	size_t removed = 0;
 	sl__buf_init(&ids, &s->env);
-	int rc = find_prunable(s, before_ms * 1000, limit, &ids, err);
+	int rc = find_prunable(s, sq_us(before_ms), limit, &ids, err);
 	if (rc == 0 && ids.len > 0) {
 		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 		if (rc == 0)
-			rc = sl__sq_end(&op, prune_found(&op, before_ms * 1000, &ids, &removed));
+			rc = sl__sq_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}
 	sl__buf_fini(&ids);
 	if (rc == 0)

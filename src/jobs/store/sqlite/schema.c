@@ -11,7 +11,8 @@
  *   sluice_attempt  attempts that did not complete, by the fence they began with
  *   sluice_blocker  which job waits for which chain
  *   sluice_key      keys that are taken
- *   sluice_tally    how many jobs of a type are in a final status, so that counting does not read the history
+ *   sluice_count    a row per type: how many jobs are blocked, in each queue (and tried before), and in each final
+ *                   status; written by the operation that changes them, so that nobody counts rows
  *
  * Times are Unix microseconds. A step from version n to n+1 is never changed after a release; a new one is added.
  */
@@ -72,8 +73,26 @@ static const char to_1[] =
 /* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. */
 static const char to_2[] = "ALTER TABLE job_events ADD COLUMN partial INTEGER NOT NULL DEFAULT 0;";
 
+/* Failed and cancelled jobs, and their chains, can be listed in the order of ids however many there are. And every
+ * status is counted where it changes, not only the final ones. */
+static const char to_3[] =
+	"DROP INDEX sluice_job_failed; DROP INDEX sluice_job_cancelled;"
+	"CREATE INDEX sluice_job_stopped ON sluice_job(status) WHERE status>=5;"
+	"CREATE INDEX sluice_job_stopped_chain ON sluice_job(status,chain_id) WHERE status>=5;"
+	"CREATE INDEX sluice_sched_oldest ON sluice_sched(type,id);"
+	"CREATE TABLE sluice_count(type TEXT PRIMARY KEY, blocked INTEGER NOT NULL, ready INTEGER NOT NULL,"
+	" ready_tried INTEGER NOT NULL, sched INTEGER NOT NULL, sched_tried INTEGER NOT NULL,"
+	" completed INTEGER NOT NULL, failed INTEGER NOT NULL, cancelled INTEGER NOT NULL) WITHOUT ROWID;"
+	"INSERT INTO sluice_count SELECT type,sum(b),sum(r),sum(rt),sum(s),sum(st),sum(c),sum(f),sum(x) FROM ("
+	" SELECT type,count(*) AS b,0 AS r,0 AS rt,0 AS s,0 AS st,0 AS c,0 AS f,0 AS x FROM sluice_job WHERE status=1"
+	"  GROUP BY type"
+	" UNION ALL SELECT type,0,count(*),sum(tried),0,0,0,0,0 FROM sluice_ready GROUP BY type"
+	" UNION ALL SELECT type,0,0,0,count(*),sum(tried),0,0,0 FROM sluice_sched GROUP BY type"
+	" UNION ALL SELECT type,0,0,0,0,0,(status=4)*n,(status=5)*n,(status=6)*n FROM sluice_tally) GROUP BY type;"
+	"DROP TABLE sluice_tally;";
+
 /* steps[n] leads from version n to n+1. */
-static const char *const steps[] = {to_1, to_2};
+static const char *const steps[] = {to_1, to_2, to_3};
 _Static_assert(SL_COUNT(steps) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* 0: an empty file, or one without a store in it. */

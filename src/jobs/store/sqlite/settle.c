@@ -34,7 +34,7 @@ static int complete(struct settling *x, uint64_t next_id)
 	int rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(!t->charged), SQ_TEXT(output),
 			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
 			SQ_INT_OR_NULL(next_id));
-	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SL_JOB_COMPLETED, 1);
+	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SQ_N_COMPLETED, 1);
 	if (rc != 0 || next_id != 0)
 		return rc;
 	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_COMPLETED);
@@ -53,7 +53,7 @@ static int fail(struct settling *x)
 	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(!t->charged), SQ_TEXT(t->error),
 			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us));
 	rc = rc != 0 ? rc : put_history(x, SL_ATTEMPT_FAILED);
-	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SL_JOB_FAILED, 1);
+	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SQ_N_FAILED, 1);
 	return rc != 0 ? rc : sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
 }
 
@@ -123,7 +123,7 @@ static enum sl_lost_reason settle_reason(const struct sq_row *row, uint64_t fenc
 
 int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result)
 {
-	struct settling x = {.op = op, .settle = settle, .started_us = settle->started_ms * 1000};
+	struct settling x = {.op = op, .settle = settle, .started_us = sq_us(settle->started_ms)};
 	*result = (struct sl_settle_result){.lost = SL_LOST_NOT};
 	int rc = sl__sq_row_get(op, settle->id, &x.row);
 	if (rc < 0)

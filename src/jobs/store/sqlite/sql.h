@@ -24,6 +24,10 @@
 	",j.key,j.traceparent,j.leased_by,j.created_us,j.due_us,j.started_us,j.ended_us,j.blockers_open,"              \
 	"r.worker,r.until_us,r.claimed_us"
 #define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
+/* One job, ?1, with its lease: found by a search of its own, since SQLite makes a table of a view that is joined so. */
+#define SQ_JOB_FROM_1                                                                                                  \
+	" FROM sluice_job j LEFT JOIN sluice_lease r ON j.status=2 AND r.rowid=(SELECT l.rowid FROM sluice_lease l,"   \
+	" json_each(l.jobs) e WHERE e.key=CAST(?1 AS TEXT) AND e.value=j.fence) WHERE j.id=?1"
 #define SQ_CHAIN_COLUMNS(input, output, leased)                                                                        \
 	"h.id,j.id,h.type,j.type,j.status," input "," output ",j.error,h.key,h.created_us,j.ended_us," leased
 #define SQ_CHAIN_FROM                                                                                                  \
@@ -34,6 +38,11 @@
 #define SQ_IS_LEASED                                                                                                   \
 	"CASE WHEN j.status=2 THEN (SELECT 1 FROM sluice_lease l, json_each(l.jobs) e"                                 \
 	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END"
+
+/* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
+#define SQ_ERROR_LINE "substr(coalesce(j.error,''),1,min(500,coalesce(nullif(instr(j.error,char(10)),0)-1,500)))"
+/* Failed jobs in the order of ids: the index's condition must stand there as it is. */
+#define SQ_FAILED "sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5"
 
 /* X(name, text) */
 #define SQ_STATEMENTS(X)                                                                                               \
@@ -55,8 +64,13 @@
 	X(READY_TAKE, "DELETE FROM sluice_ready WHERE type=?1 AND solo=?2 AND priority=?3 AND id=?4")                  \
 	X(SCHED_PUT, "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried) VALUES(?1,?2,?3,?4,?5,?6)")         \
 	X(SCHED_TAKE, "DELETE FROM sluice_sched WHERE type=?1 AND due_us=?2 AND id=?3")                                \
-	X(TALLY, "INSERT INTO sluice_tally(type,status,n) VALUES(?1,?2,?3)"                                            \
-		 " ON CONFLICT(type,status) DO UPDATE SET n=n+excluded.n")                                             \
+	/* The columns in the order of enum sq_kind. */                                                                \
+	X(COUNT, "INSERT INTO sluice_count(type,blocked,ready,ready_tried,sched,sched_tried,completed,failed,"         \
+		 "cancelled) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT(type) DO UPDATE SET"                       \
+		 " blocked=blocked+excluded.blocked,ready=ready+excluded.ready,"                                       \
+		 "ready_tried=ready_tried+excluded.ready_tried,sched=sched+excluded.sched,"                            \
+		 "sched_tried=sched_tried+excluded.sched_tried,completed=completed+excluded.completed,"                \
+		 "failed=failed+excluded.failed,cancelled=cancelled+excluded.cancelled")                               \
 	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,fence,attempt,outcome,worker,error,started_us,ended_us)"     \
 		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                             \
 	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,charged FROM r WHERE fence=?2")                     \
@@ -91,8 +105,10 @@
 	X(SCHED_DUE, "SELECT due_us,id,priority,solo,tried FROM sluice_sched WHERE type=?1 AND due_us<=?2"             \
 		     " ORDER BY due_us,id LIMIT ?3")                                                                   \
 	X(SCHED_TAKE_UPTO, "DELETE FROM sluice_sched WHERE type=?1 AND (due_us,id)<=(?2,?3)")                          \
-	X(READY_SOLO, "SELECT priority,id FROM sluice_ready WHERE type=?1 AND solo=1 ORDER BY priority,id LIMIT 1")    \
-	X(READY_LIST, "SELECT priority,id FROM sluice_ready WHERE type=?1 AND solo=0 ORDER BY priority,id LIMIT ?2")   \
+	X(READY_SOLO, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=1"                            \
+		      " ORDER BY priority,id LIMIT 1")                                                                 \
+	X(READY_LIST, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=0"                            \
+		      " ORDER BY priority,id LIMIT ?2")                                                                \
 	X(READY_TAKE_UPTO, "DELETE FROM sluice_ready WHERE type=?1 AND solo=0 AND (priority,id)<=(?2,?3)")             \
 	X(READY_ANY, "SELECT 1 FROM sluice_ready WHERE type=?1 LIMIT 1")                                               \
 	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,attempt,priority,flags,created_us,due_us"                \
@@ -132,24 +148,35 @@
 	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                             \
 	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                       \
 	/* ---- reading ---- */                                                                                        \
-	X(READ_JOB, "WITH " SQ_LEASED_1 " SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") SQ_JOB_FROM     \
-	  " WHERE j.id=?1")                                                                                            \
+	X(READ_JOB, "SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") SQ_JOB_FROM_1)                       \
 	X(READ_CHAIN, "SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN              \
 	  " WHERE h.id=?1 AND h.chain_id=?1")                                                                          \
 	X(ATTEMPTS, "SELECT attempt,outcome,worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1"      \
 		    " ORDER BY fence")                                                                                 \
-	X(ATTEMPT_NOW, "WITH " SQ_LEASED_1 " SELECT j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,"           \
-		       "r.worker,r.claimed_us,r.charged" SQ_JOB_FROM " WHERE j.id=?1")                                 \
-	X(COUNTS, "WITH " SQ_LEASED ", c(type,status,n,due,tried,oldest) AS ("                                         \
-		  " SELECT type,2,count(*),sum(due),sum(tried),min(id) FROM ("                                         \
-		  "  SELECT type,1 AS due,tried,id FROM sluice_ready UNION ALL"                                        \
-		  "  SELECT type,due_us<=?1,tried,id FROM sluice_sched) GROUP BY type"                                 \
-		  " UNION ALL SELECT j.type,3,count(*),0,0,min(j.id) FROM r"                                           \
-		  "  JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type"                \
-		  " UNION ALL SELECT type,1,count(*),0,0,min(id) FROM sluice_job WHERE status=1 GROUP BY type"         \
-		  " UNION ALL SELECT type,status,n,0,0,NULL FROM sluice_tally WHERE n<>0)"                             \
-		  "SELECT type,status,n,due,tried,(SELECT created_us FROM sluice_job WHERE id=oldest),"                \
-		  "EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=c.type) FROM c ORDER BY type,status")             \
+	X(ATTEMPT_NOW,                                                                                                 \
+	  "SELECT "                                                                                                    \
+	  "j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,r.worker,r.claimed_us,r.charged" SQ_JOB_FROM_1)      \
+	X(COUNTS,                                                                                                      \
+	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"            \
+	  " JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type),"                       \
+	  "t AS (SELECT type FROM sluice_count UNION SELECT type FROM run UNION SELECT type FROM sluice_paused)"       \
+	  " SELECT t.type,coalesce(blocked,0),coalesce(ready,0),coalesce(ready_tried,0),coalesce(sched,0),"            \
+	  "coalesce(sched_tried,0),coalesce(completed,0),coalesce(failed,0),coalesce(cancelled,0),"                    \
+	  "coalesce(run.n,0),EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=t.type),"                               \
+	  "CASE WHEN sched>0 THEN (SELECT count(*) FROM sluice_sched s WHERE s.type=t.type AND s.due_us<=?1)"          \
+	  " ELSE 0 END,CASE WHEN sched>0 THEN (SELECT min(+s.id) FROM sluice_sched s WHERE s.type=t.type"              \
+	  " AND s.due_us<=?1) END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"         \
+	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                         \
+	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                      \
+	  " LEFT JOIN run ON run.type=t.type ORDER BY t.type")                                                         \
+	/* The first of the next priority. The id takes the search behind all of the one before. */                    \
+	X(READY_NEXT, "SELECT solo,priority,id FROM sluice_ready WHERE type=?1"                                        \
+		      " AND (solo,priority,id)>(?2,?3,9223372036854775807) ORDER BY solo,priority,id LIMIT 1")         \
+	X(READY_MIN, "SELECT min(id) FROM sluice_ready WHERE type=?1")                                                 \
+	X(PENDING_TYPES, "SELECT c.type,c.ready,CASE WHEN c.sched>0 THEN (SELECT min(id) FROM sluice_sched s"          \
+			 " WHERE s.type=c.type) END FROM sluice_count c WHERE c.ready>0 OR c.sched>0")                 \
+	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                    \
+	X(DUE_SINCE, "SELECT max(created_us,coalesce(due_us,0)) FROM sluice_job WHERE id=?1")                          \
 	/* ---- recurring schedules ---- */                                                                            \
 	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us)"                          \
 		    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"                \
@@ -174,6 +201,21 @@
 	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")          \
 	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                       \
 		     " ORDER BY offset LIMIT ?2")                                                                      \
+	/* ---- looking from outside ---- */                                                                           \
+	X(LEASES, "SELECT l.claim,l.worker,l.claimed_us,l.until_us,j.id,j.type FROM (SELECT * FROM sluice_lease s"     \
+		  " WHERE s.claim>?1 AND EXISTS(SELECT 1 FROM json_each(s.jobs) e JOIN sluice_job j"                   \
+		  " ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value AND j.status=2) ORDER BY s.claim LIMIT ?2) l,"  \
+		  " json_each(l.jobs) e JOIN sluice_job j ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value"          \
+		  " AND j.status=2 ORDER BY l.claim,j.id")                                                             \
+	X(ERRORS, "SELECT type,line,count(*) AS n,min(ended_us),max(ended_us),max(id) AS newest FROM"                  \
+		  " (SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line FROM " SQ_FAILED                          \
+		  " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT ?2)"                                                \
+		  " WHERE ?3 IS NULL OR type IN (SELECT value FROM json_each(?3))"                                     \
+		  " GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT ?4")                                          \
+	X(ERRORS_REACHED, "SELECT j.id FROM " SQ_FAILED " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT 1 OFFSET ?2") \
+	X(STREAMS, "SELECT m.stream,m.incarnation,m.mark,(SELECT e.ts_us FROM job_events e WHERE e.stream=m.stream"    \
+		   " AND e.incarnation=m.incarnation ORDER BY e.sequence DESC LIMIT 1) FROM sluice_event_mark m"       \
+		   " WHERE ?1 IS NULL OR (m.stream,m.incarnation)>(?1,?2) ORDER BY m.stream,m.incarnation LIMIT ?3")   \
 	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"

@@ -18,7 +18,7 @@ static int find_key(struct sq_op *op, const struct sl_new_chain *chain, struct s
 
 static int put_key(struct sq_op *op, const struct sl_new_chain *chain, uint64_t id)
 {
-	int64_t until_us = chain->window_ms > 0 ? op->now_us + chain->window_ms * 1000 : 0;
+	int64_t until_us = chain->window_ms > 0 ? op->now_us + sq_us(chain->window_ms) : 0;
 	return SQ_RUN(op, SQ_KEY_PUT, SQ_TEXT(chain->key), SQ_INT(id), SQ_INT(chain->scope), SQ_INT_OR_NULL(until_us));
 }
 

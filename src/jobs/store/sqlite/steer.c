@@ -34,13 +34,13 @@ struct end {
 static int end_job(struct sq_op *op, const struct sq_row *row, const struct end *end)
 {
 	bool queued = row->status == SL_JOB_BLOCKED;
-	int rc = queued ? 0 : sl__sq_dequeue(op, row, &queued);
+	int rc = queued ? sl__sq_count(op, row->type, SQ_N_BLOCKED, -1) : sl__sq_dequeue(op, row, &queued);
 	if (rc == 0 && !queued)
 		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED, end->history);
 	rc = rc != 0 ? rc
 		     : SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(end->status), SQ_TEXT(end->output),
 			      SQ_INT(op->now_us), SQ_INT(!queued), SQ_INT(row->fence), SQ_TEXT(end->error));
-	rc = rc != 0 ? rc : sl__sq_count(op, row->type, end->status, 1);
+	rc = rc != 0 ? rc : sl__sq_count(op, row->type, sl__sq_kind(end->status), 1);
 	if (rc != 0)
 		return rc;
 	if (!queued)
@@ -136,12 +136,12 @@ static int redrive_one(struct sq_op *op, const struct sq_row *old)
 	row.attempt = 0;
 	row.flags &= ~(uint32_t)SQ_SOLO;
 	int rc = SQ_RUN(op, SQ_JOB_REDRIVE, SQ_INT(row.id), SQ_INT(row.status));
-	rc = rc != 0 ? rc : sl__sq_count(op, row.type, old->status, -1);
+	rc = rc != 0 ? rc : sl__sq_count(op, row.type, sl__sq_kind(old->status), -1);
+	if (rc == 0)
+		rc = row.status == SL_JOB_BLOCKED ? sl__sq_count(op, row.type, SQ_N_BLOCKED, 1)
+						  : sl__sq_enqueue(op, &row, 0);
 	if (rc != 0 || row.status == SL_JOB_BLOCKED)
 		return rc != 0 ? rc : 1;
-	rc = sl__sq_enqueue(op, &row, 0);
-	if (rc != 0)
-		return rc;
 	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
 	return 1;
 }
@@ -154,7 +154,8 @@ static int trigger_one(struct sq_op *op, const struct sq_row *row)
 	int rc = SQ_CHANGE(op, SQ_SCHED_TAKE, &waited, SQ_TEXT(row->type), SQ_INT(row->due_us), SQ_INT(row->id));
 	if (rc != 0 || !waited)
 		return rc;
-	rc = SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
+	rc = sl__sq_count_queued(op, row->type, SQ_N_SCHED, -1, -(row->attempt > 0));
+	rc = rc != 0 ? rc : SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
 	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, 0);
 	if (rc != 0)
 		return rc;

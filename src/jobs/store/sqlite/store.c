@@ -104,7 +104,6 @@ int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, e
 		 const struct sl_store_listen *listen, struct sl_err *err)
 {
 	memset(op, 0, offsetof(struct sq_op, tally));
-	op->n_tally = 0;
 	op->store = s;
 	op->tx = tx;
 	op->listen = listen;
@@ -318,6 +317,9 @@ static const struct sl_store_ops ops = {
 	.cron_fire = sl__sq_cron_fire,
 	.events_append = sl__sq_events_append,
 	.events_read = sl__sq_events_read,
+	.leases = sl__sq_leases,
+	.errors = sl__sq_errors,
+	.event_streams = sl__sq_event_streams,
 };
 
 static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)

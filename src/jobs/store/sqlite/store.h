@@ -49,10 +49,23 @@ struct sl_store_tx {
 	int caller_synchronous;   /* to be set again, when it is joined; -1: untouched */
 };
 
-/* How many jobs of a type came to a final status, or left it: written once, at the end of an operation. */
+/* What is counted, as the columns of sluice_count. Jobs under a lease are not: the leases are read for them. */
+enum sq_kind {
+	SQ_N_BLOCKED,
+	SQ_N_READY,
+	SQ_N_READY_TRIED, /* of those in sluice_ready */
+	SQ_N_SCHED,
+	SQ_N_SCHED_TRIED,
+	SQ_N_COMPLETED,
+	SQ_N_FAILED,
+	SQ_N_CANCELLED,
+	SQ_KINDS
+};
+
+/* How many jobs of a type came to be of a kind, or ceased to be: written once, at the end of an operation. */
 struct sq_tally {
 	char type[SQ_TYPE_BYTES];
-	int64_t by_status[SL_JOB_STATUS_COUNT + 1];
+	int64_t n[SQ_KINDS];
 };
 
 struct sq_op {
@@ -63,8 +76,8 @@ struct sq_op {
 	struct sl_err *err;
 	int64_t now_us;
 	bool defer_ready; /* new jobs that are due get into the queue at once, at the end: sl__sq_start */
-	struct sq_tally tally[4];
-	size_t n_tally;
+	size_t n_tally, last_tally;
+	struct sq_tally tally[16]; /* the first n_tally of them are set */
 };
 
 /* What may be lost in a power cut, because losing it only runs a job again. */
@@ -131,8 +144,12 @@ int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued);
 /* Everything that the end of a chain at this job brings: the key, the watchers and, when completed, the jobs it opens.
  */
 int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_status status);
-/* Count a job of the type into (+1) or out of (-1) a final status. */
-int sl__sq_count(struct sq_op *op, const char *type, enum sl_job_status status, int by);
+/* Count jobs of the type into (+) or out of (-) a kind. */
+int sl__sq_count(struct sq_op *op, const char *type, enum sq_kind kind, int64_t by);
+/* The same for a queue, kind SQ_N_READY or SQ_N_SCHED, and how many of them were tried before. */
+int sl__sq_count_queued(struct sq_op *op, const char *type, enum sq_kind queue, int64_t by, int64_t tried_by);
+/* The kind that a status is: any but pending and running. */
+enum sq_kind sl__sq_kind(enum sl_job_status status);
 int sl__sq_count_flush(struct sq_op *op);
 /* A line of the history for an attempt that began with the row's fence. */
 int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
@@ -143,13 +160,20 @@ int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum s
 void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
 void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
 
+/* A time or a span that somebody gave, who may have given anything: cut to some 70,000 years, so that neither this nor
+ * a sum with the present time overflows. */
+static inline int64_t sq_us(int64_t ms)
+{
+	const int64_t most_ms = INT64_MAX / 4000;
+	return SL_MAX(SL_MIN(ms, most_ms), -most_ms) * 1000;
+}
+
 /* 0: at once. */
 static inline int64_t sq_due_us(const struct sq_op *op, int64_t at_ms, int64_t delay_ms)
 {
-	const int64_t most_ms = INT64_MAX / 4000; /* some 70,000 years */
 	if (at_ms != 0)
-		return SL_MAX(SL_MIN(at_ms, most_ms), 0) * 1000;
-	return delay_ms > 0 ? op->now_us + SL_MIN(delay_ms, most_ms) * 1000 : 0;
+		return SL_MAX(sq_us(at_ms), 0);
+	return delay_ms > 0 ? op->now_us + sq_us(delay_ms) : 0;
 }
 
 /* ---- settle.c, claim.c ---- */
@@ -204,7 +228,7 @@ int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row);
 int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err);
 int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
-/* read.c, list.c, counts.c */
+/* read.c, list.c, list_waiting.c, counts.c */
 int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
@@ -213,8 +237,30 @@ int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
+/* The smallest id of all pending jobs; 0: there is none. */
+int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
+/* list_waiting.c: the first ids of what is pending, or blocked, in the order of a list. Only the types of the filter
+ * matter. The caller has initialised ids, and frees it. */
+struct sq_waiting {
+	const struct sl_job_filter *filter;
+	bool ascending;
+	uint64_t after, floor; /* where to begin, and the last that matters; 0: no bound */
+	uint32_t n;            /* no more than so many */
+	struct sl__buf ids;    /* uint64_t, in order */
+	uint64_t end;          /* the last of the n; 0: there are fewer, and these are all */
+	bool too_many_parts;   /* to go through them: nothing was found out */
+};
+int sl__sq_waiting(struct sl__sqlite *c, struct sq_waiting *w, bool blocked, struct sl_err *err);
+/* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
+int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
 void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
 void sl__sq_read_chain(sqlite3_stmt *s, struct sl_chain *chain);
+/* look.c */
+int sl__sq_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
+int sl__sq_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		  struct sl_err *err);
+int sl__sq_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			 void *ctx, struct sl_err *err);
 /* cron.c, events.c */
 int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
 int sl__sq_cron_remove(void *store, const char *name, struct sl_err *err);

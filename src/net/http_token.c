@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bearer token in a file that somebody else renews. */
+/* A bearer token, most often in a file that somebody else renews. */
 #include <fcntl.h>
 
-#include "sink/http.h"
+#include "net/http.h"
 
 #define TOKEN_MAX 16384
 
@@ -64,6 +64,19 @@ int sl__http_token_init(struct sl__http_token *t, const struct sl_env *env, cons
 	*t = (struct sl__http_token){.env = env, .path = path};
 	sl__mutex_init(&t->mu);
 	return path != NULL ? load(env, path, &t->text, err) : 0;
+}
+
+int sl__http_token_set(struct sl__http_token *t, const char *text, struct sl_err *err)
+{
+	char *copy = sl__strdup(t->env, text);
+	if (copy == NULL)
+		return sl_err_set(err, SL_ENOMEM, "http: out of memory");
+	bool good = first_word(copy) == copy && strcmp(copy, text) == 0;
+	if (good)
+		t->text = copy;
+	else
+		forget(t->env, copy);
+	return good ? 0 : sl_err_set(err, SL_EINVAL, "token: not one word of printable ASCII");
 }
 
 void sl__http_token_fini(struct sl__http_token *t)

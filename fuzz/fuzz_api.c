@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a request to the API: the first byte says to which route, up to the first NUL is its query, the rest its
+ * body. Every request is answered once; what reaches the jobs is within what they may be asked, and the JSON that is
+ * taken as it was sent is what the parser understood.
+ */
+#include "request.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static bool joint; /* the request is one of those that came together */
+
+/* ---- jobs that take everything ---- */
+
+static void check_chain(const struct sl_new_chain *c, const json_t *object)
+{
+	MUST(c->job.type != NULL && strncmp(c->job.type, "run/", 4) != 0 && strcmp(c->job.type, "run") != 0);
+	MUST(c->job.at_ms >= 0 && c->job.delay_ms >= 0 && c->window_ms >= 0);
+	MUST(c->job.at_ms == 0 || c->job.delay_ms == 0);
+	for (size_t i = 0; i < c->job.n_blockers; i++)
+		MUST(c->job.blockers[i] > 0 && c->job.blockers[i] <= INT64_MAX);
+	check_same(c->job.input, json_object_get(object, "input"));
+}
+
+int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
+		  struct sl_err *err)
+{
+	(void)client;
+	(void)tx;
+	(void)err;
+	memset(out, 0, sizeof *out);
+	check_chain(chain, now->json);
+	return 0;
+}
+
+int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
+		       struct sl_err *err)
+{
+	const json_t *all = joint ? NULL : json_object_get(now->json, "chains");
+	(void)client;
+	(void)tx;
+	(void)err;
+	MUST(joint ? n <= 1 : n == json_array_size(all));
+	memset(out, 0, n * sizeof *out);
+	for (size_t i = 0; i < n; i++)
+		check_chain(&chains[i], joint ? now->json : json_array_get(all, i));
+	return 0;
+}
+
+int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t id, const char *output, struct sl_err *err)
+{
+	json_t *none = json_null();
+	const json_t *v = json_object_get(now->json, "output");
+	(void)client;
+	(void)tx;
+	MUST(id > 0 && id <= INT64_MAX);
+	check_same(output, v != NULL ? v : none);
+	return sl_err_set(err, SL_ENOENT, "there is no chain");
+}
+
+int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t id, const char *error, struct sl_err *err)
+{
+	(void)client;
+	(void)tx;
+	MUST(id > 0 && (error == NULL || srv_utf8_ok(error, strlen(error))));
+	return sl_err_set(err, SL_ENOENT, "there is no chain");
+}
+
+static int change(const uint64_t *chains, size_t n_chains, size_t *n)
+{
+	for (size_t i = 0; i < n_chains; i++)
+		MUST(chains[i] > 0 && chains[i] <= INT64_MAX);
+	*n = n_chains;
+	return 0;
+}
+
+#define CHANGE(name)                                                                                                   \
+	int name(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n, struct sl_err *err)   \
+	{                                                                                                              \
+		(void)client;                                                                                          \
+		(void)tx;                                                                                              \
+		(void)err;                                                                                             \
+		return change(chains, n_chains, n);                                                                    \
+	}
+CHANGE(sl_jobs_cancel)
+CHANGE(sl_jobs_redrive)
+CHANGE(sl_jobs_trigger)
+
+int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+		   struct sl_err *err)
+{
+	(void)client;
+	(void)tx;
+	(void)err;
+	(void)cascade;
+	return change(chains, n_chains, n);
+}
+
+int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err)
+{
+	(void)client;
+	(void)out;
+	MUST(id > 0);
+	return sl_err_set(err, SL_ENOENT, "there is no chain");
+}
+
+void sl_jobs_free(sl_jobs *client, void *job_or_chain)
+{
+	(void)client;
+	MUST(job_or_chain == NULL);
+}
+
+int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	(void)client;
+	(void)fn;
+	(void)ctx;
+	(void)err;
+	check_filter(filter);
+	return 0;
+}
+
+int sl_jobs_list_chains(sl_jobs *client, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx,
+			struct sl_err *err)
+{
+	(void)client;
+	(void)fn;
+	(void)ctx;
+	(void)err;
+	check_filter(filter);
+	*filter->reached = 0;
+	return 0;
+}
+
+/* ---- the requests ---- */
+
+static void list(srv_request *r, void *ctx)
+{
+	struct srv_filter f;
+	(void)ctx;
+	if (!srv_filter_query(r, &f))
+		return;
+	check_filter(&f.f);
+	answered(r, 200);
+}
+
+/* One of those that came together; it is left for the handler of one, or answered. */
+static void start_joint(srv_request *r, void *ctx)
+{
+	srv_request *all[] = {r};
+	joint = true;
+	srv_chains_start_many(all, 1, ctx);
+	joint = false;
+	if (r->answers == 0)
+		srv_chains_start(r, ctx);
+}
+
+static srv_handler_fn *const handlers[] = {list,
+					   srv_chains_start,
+					   srv_chains_bulk,
+					   srv_chains_complete,
+					   srv_chains_fail,
+					   srv_chains_cancel,
+					   srv_chains_delete,
+					   srv_bulk_cancel,
+					   srv_bulk_delete,
+					   srv_chains_trigger,
+					   srv_chains_retry,
+					   srv_bulk_trigger,
+					   srv_bulk_retry,
+					   start_joint};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct srv_core core = {.jobs = NULL};
+	struct srv_api api = {.core = &core};
+	if (size == 0)
+		return 0;
+	char *text = malloc(size);
+	MUST(text != NULL);
+	memcpy(text, data + 1, size - 1);
+	text[size - 1] = '\0';
+	handle(text, size - 1, handlers[data[0] % (sizeof handlers / sizeof handlers[0])], &api);
+	free(text);
+	return 0;
+}

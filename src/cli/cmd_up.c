@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice up: everything on one machine: server, dashboard and a worker on an embedded store. The worker's output takes
+ * the way of everybody's: through its log over HTTP to the server, through the coordinator into the store.
+ *
+ * Where requests need a token or TLS, or may change nothing, the worker writes into the store directly: it has no
+ * token, and needs none for the store that is its own.
+ */
+#include "commands.h"
+#include "handlers.h"
+#include "serving.h"
+
+#include <string.h>
+
+#define DETACHED_TYPE "run" /* as 'sluice run --detach' makes them */
+
+struct beside {
+	struct handlers handlers;
+	struct jobstore store; /* handles of the server */
+	struct workerlog log;
+	struct sl_env env;
+};
+
+static int has_type(const struct srv_config *config, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i < config->jobs_types.n; i++) {
+		const char *text = config->jobs_types.items[i];
+
+		if (strncmp(text, name, n) == 0 && (text[n] == '\0' || text[n] == '='))
+			return 1;
+	}
+	return 0;
+}
+
+static int read_handlers(struct serving *s, struct beside *b)
+{
+	const struct srv_config *c = &s->config;
+	int rc = 0;
+
+	b->handlers = (struct handlers){.cli = s->cli, .env = &b->env, .shell = (int)c->jobs_shell};
+	for (size_t i = 0; !rc && i < c->jobs_types.n; i++)
+		rc = handlers_add(&b->handlers, c->jobs_types.items[i]);
+	if (!rc && !has_type(c, DETACHED_TYPE))
+		rc = handlers_add(&b->handlers, DETACHED_TYPE);
+	return rc;
+}
+
+static int open_log(struct serving *s, struct beside *b)
+{
+	const struct srv_config *c = &s->config;
+	const struct srv_places *places = srv_server_places(s->server);
+	struct workerlog_opts opts = {.wal_dir = places->wal_dir,
+				      .archive_dir = places->archive_dir,
+				      .retention_days = c->wal_retention_days};
+
+	if (!c->server_tls_cert_file && !c->server_tokens_file && !c->server_read_only &&
+	    srv_server_core(s->server)->ingest)
+		opts.server = srv_server_url(s->server);
+	opts.wal = (struct sl_wal_opts){SL_WAL_OPTS_INIT,
+					.flush_interval_ms = c->wal_flush_interval_ms,
+					.linger_ms = c->wal_linger_ms,
+					.segment_bytes = c->wal_segment_bytes,
+					.max_pending_bytes = c->wal_max_pending_bytes,
+					.archive_on_complete = c->wal_archive_on_complete ? SL_ON : SL_OFF};
+	return workerlog_open(s->cli, &b->env, &b->store, &opts, &b->log);
+}
+
+/* The worker is of use when its last call to the store was answered. */
+static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
+{
+	struct beside *b = ctx;
+	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
+
+	sl_worker_get_stats(b->handlers.worker, &stats);
+	if (stats.connected)
+		return SRV_FINE;
+	(void)snprintf(why, size, "its last call to the store failed");
+	return SRV_NOT_READY;
+}
+
+static int start_worker(struct serving *s, struct beside *b)
+{
+	const struct srv_config *c = &s->config;
+	struct handlers_opts opts = {
+		.slots = c->jobs_slots,
+		.lease_ms = c->jobs_lease_ms,
+		.renew_interval_ms = c->jobs_renew_interval_ms,
+		.timeout_ms = c->jobs_timeout_ms,
+		.max_attempts = c->jobs_max_attempts,
+		.initial_delay_ms = c->jobs_initial_delay_ms,
+		.max_delay_ms = c->jobs_max_delay_ms,
+		.poll_interval_ms = c->jobs_poll_interval_ms,
+		.kill_grace_ms = c->jobs_kill_grace_ms,
+	};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);
+
+	if (!rc && srv_health_add_check(srv_server_health(s->server), "worker", check_worker, b, &err))
+		rc = cli_fail(s->cli, &err, NULL);
+	return rc;
+}
+
+static int start(struct serving *s, void *ctx)
+{
+	const struct srv_core *core = srv_server_core(s->server);
+	struct beside *b = ctx;
+	int rc;
+
+	b->env = *core->env;
+	b->store = (struct jobstore){.store = *core->store, .notify = *core->notify, .client = core->jobs};
+	rc = read_handlers(s, b);
+	rc = rc ? rc : open_log(s, b);
+	return rc ? rc : start_worker(s, b);
+}
+
+static int stop(struct serving *s, int64_t deadline_ms, void *ctx)
+{
+	struct beside *b = ctx;
+
+	(void)s;
+	return handlers_stop(&b->handlers, deadline_ms);
+}
+
+/* The server takes nothing more; what is left in the log goes into the store behind it. */
+static int finish(struct serving *s, int64_t deadline_ms, void *ctx)
+{
+	struct beside *b = ctx;
+	int rc = b->log.cli ? workerlog_send_to_store(&b->log) : EXIT_OK, code;
+
+	(void)s;
+	handlers_fini(&b->handlers);
+	code = b->log.cli ? workerlog_close(&b->log, deadline_ms) : EXIT_OK;
+	return rc ? rc : code;
+}
+
+static const struct serving_beside worker = {.start = start, .stop = stop, .finish = finish};
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct beside b = {.handlers = {.n = 0}};
+	struct serving s = {.cli = cli, .args = args, .beside = &worker, .beside_ctx = &b};
+	int code = serving_configure(cli, args, &s.config);
+
+	code = code ? code : serving_run(&s);
+	srv_config_fini(&s.config);
+	return code;
+}
+
+static const struct opt opts_table[] = {
+	SERVING_OPTS_OWN SRV_SETTINGS_SHARED(SERVING_OPT) SRV_SETTINGS_UP(SERVING_OPT){.name = NULL},
+};
+
+const struct command cmd_up = {
+	.name = "up",
+	.operands = "",
+	.summary = "start server, dashboard and a worker on an embedded store",
+	.opts = opts_table,
+	.description =
+		"Prints the address to open in a browser once it answers there, and serves until SIGTERM or SIGINT. "
+		"The worker runs the commands that --type names, and what 'sluice run --detach' enqueues. A signal "
+		"drains: nothing more is taken in, running commands may finish, their output gets into the store. "
+		"SIGHUP reads tokens, certificates and the log level again.",
+	.example = "sluice up\n"
+		   "sluice up --data ./here --listen 127.0.0.1:8080 --type mail='./send-mail --fast' --slots 8",
+	.run = run,
+};

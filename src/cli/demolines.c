@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "demolines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sluice/events.h>
+
+#define READ_AT_ONCE 5000
+
+static int add(struct demolines *d, const char *text, size_t n)
+{
+	if (d->n == d->cap) {
+		size_t cap = d->cap ? 2 * d->cap : 1024;
+		char **grown = realloc(d->lines, cap * sizeof(*grown));
+
+		if (!grown)
+			return SL_ENOMEM;
+		d->lines = grown;
+		d->cap = cap;
+	}
+	d->lines[d->n] = strndup(text, n);
+	d->sorted = 0;
+	return d->lines[d->n++] ? 0 : SL_ENOMEM;
+}
+
+/* Whole lines only; what comes after the last end of line is read again. */
+static int take_chunk(struct demolines *d, const char *buf, size_t n)
+{
+	const char *p = buf, *end;
+	int rc = 0;
+
+	while (!rc && (end = memchr(p, '\n', n - (size_t)(p - buf))) != NULL) {
+		rc = add(d, p, (size_t)(end - p));
+		p = end + 1;
+	}
+	d->at += (uint64_t)(p - buf);
+	return rc;
+}
+
+int demolines_read_file(struct demolines *d, const char *path, struct sl_err *err)
+{
+	static const size_t size = 1 << 18;
+	char *buf = malloc(size);
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+	ssize_t n = 0;
+
+	if (!buf || (fd < 0 && errno != ENOENT))
+		rc = sl_err_set_errno(err, buf ? errno : ENOMEM, "open %s", path);
+	while (!rc && fd >= 0 && (n = pread(fd, buf, size, (off_t)d->at)) > 0) {
+		uint64_t before = d->at;
+
+		rc = take_chunk(d, buf, (size_t)n);
+		if (d->at == before)
+			break; /* a line that is being written */
+	}
+	if (fd >= 0)
+		(void)close(fd);
+	free(buf);
+	return rc;
+}
+
+static int take_row(const struct sl_event_row *row, void *ctx)
+{
+	struct demolines *d = ctx;
+
+	d->at = row->offset;
+	return row->type == SL_EVENT_STDOUT ? add(d, row->payload, row->payload_len) : 0;
+}
+
+int demolines_read_store(struct demolines *d, const sl_store *store, struct sl_err *err)
+{
+	uint64_t before;
+	int rc;
+
+	do {
+		before = d->at;
+		rc = store->ops->events_read(store->ctx, 0, d->at, READ_AT_ONCE, take_row, d, err);
+	} while (!rc && d->at != before);
+	return rc;
+}
+
+void demolines_fini(struct demolines *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		free(d->lines[i]);
+	free(d->lines);
+	*d = (struct demolines){.n = 0};
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void sort(struct demolines *d)
+{
+	if (!d->sorted && d->n)
+		qsort(d->lines, d->n, sizeof(*d->lines), by_text);
+	d->sorted = 1;
+}
+
+void demolines_compare(struct demolines *ledger, struct demolines *store, struct demodiff *out)
+{
+	size_t i = 0, k = 0;
+
+	*out = (struct demodiff){.lost = 0};
+	sort(ledger);
+	sort(store);
+	while (i < ledger->n || k < store->n) {
+		int order = i == ledger->n ? 1 : k == store->n ? -1 : strcmp(ledger->lines[i], store->lines[k]);
+
+		if (order < 0) {
+			out->lost++;
+			out->example = out->example ? out->example : ledger->lines[i];
+			i++;
+			continue;
+		}
+		out->unnoted += order > 0;
+		i += order == 0;
+		for (k++; k < store->n && strcmp(store->lines[k], store->lines[k - 1]) == 0; k++)
+			out->duplicated++;
+	}
+}

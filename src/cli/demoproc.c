@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "demoproc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ANSWER_MS 20000 /* for the server to say where it is */
+#define STAND_MS 20     /* for a signal to arrive */
+
+static int failed(struct cli *cli, const char *what, int error)
+{
+	cli_say(cli, SL_LOG_ERROR, "%s: %s", what, strerror(error));
+	return EXIT_INTERNAL;
+}
+
+int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *script)
+{
+	const char *base = getenv("TMPDIR");
+	FILE *f;
+
+	if (!base || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
+		base = "/tmp";
+	(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-demo-XXXXXX", base);
+	if (!mkdtemp(p->dir))
+		return failed(cli, p->dir, errno);
+	(void)snprintf(p->script, sizeof(p->script), "%s/step.sh", p->dir);
+	(void)snprintf(p->ledger, sizeof(p->ledger), "%s/ledger", p->dir);
+	(void)snprintf(p->wal, sizeof(p->wal), "%s/wal", p->dir);
+	(void)snprintf(p->store, sizeof(p->store), "%s/sluice.db", p->dir);
+	(void)snprintf(p->store_url, sizeof(p->store_url), "sqlite:%s", p->store);
+	f = fopen(p->script, "we");
+	if (!f || fputs(script, f) < 0 || fclose(f) || chmod(p->script, 0700))
+		return failed(cli, p->script, errno);
+	return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	(void)st;
+	(void)kind;
+	(void)ftw;
+	return remove(path);
+}
+
+void demoproc_place_remove(const struct demoproc_place *p)
+{
+	if (p->dir[0])
+		(void)nftw(p->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Ours without SLUICE_…, so that nobody's settings get in, and with those of the demo. NULL at the end; free it. */
+static char **make_environment(const struct demoproc_place *p, char *home, char *store, char *ledger)
+{
+	size_t n = 0, used = 0;
+	char **env;
+
+	while (environ[n])
+		n++;
+	env = calloc(n + 4, sizeof(*env));
+	for (size_t i = 0; env && i < n; i++) {
+		if (strncmp(environ[i], "SLUICE_", 7) != 0 && strncmp(environ[i], "HOME=", 5) != 0)
+			env[used++] = environ[i];
+	}
+	if (env) {
+		(void)sprintf(home, "HOME=%s", p->dir);
+		(void)sprintf(store, "SLUICE_STORE=%s", p->store_url);
+		(void)sprintf(ledger, "LEDGER=%s", p->ledger);
+		env[used++] = home;
+		env[used++] = store;
+		env[used] = ledger;
+	}
+	return env;
+}
+
+/* In the child, which has only this thread: nothing here allocates or locks. */
+static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *const argv[], char *const env[])
+{
+	int in = open("/dev/null", O_RDONLY), err = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	sigset_t none;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also one that is stopped */
+	(void)setpgid(0, 0);                    /* Ctrl-C is for the demo, which ends the others in order */
+	for (int i = 1; i < NSIG; i++)
+		(void)signal(i, SIG_DFL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (getppid() == parent && in >= 0 && err >= 0 && dup2(in, 0) == 0 && dup2(err, 2) == 2 &&
+	    dup2(out_fd >= 0 ? out_fd : 2, 1) == 1) {
+		(void)close(in);
+		(void)close(err);
+		(void)execve("/proc/self/exe", argv, env);
+	}
+	_exit(EXIT_INTERNAL);
+}
+
+/* This program with argv, its standard error in <dir>/<name>.log; out_fd: its standard output, or -1. */
+static int start(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
+		 char *const argv[], int out_fd)
+{
+	char home[192], store[224], ledger[192], log[192];
+	char **env = make_environment(p, home, store, ledger);
+	pid_t parent = getpid();
+	int error;
+
+	if (!env)
+		return failed(cli, name, ENOMEM);
+	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, name);
+	out->pid = fork();
+	error = errno;
+	if (out->pid == 0)
+		become(parent, log, out_fd, argv, env);
+	free(env);
+	if (out->pid > 0)
+		return 0;
+	out->pid = 0;
+	return failed(cli, name, error);
+}
+
+/* "http://127.0.0.1:7070/" */
+static int read_port(int fd)
+{
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+	char line[128] = "";
+	const char *colon;
+	ssize_t n = poll(&ready, 1, ANSWER_MS) > 0 ? read(fd, line, sizeof(line) - 1) : 0;
+
+	colon = n > 0 ? strrchr(line, ':') : NULL;
+	return colon ? atoi(colon + 1) : 0;
+}
+
+/* What it said last is why. */
+static int tell_why(struct cli *cli, const struct demoproc_place *p, struct demoproc *server)
+{
+	char path[192], line[512], last[512] = "it said nothing";
+	FILE *f;
+	int status;
+
+	(void)snprintf(path, sizeof(path), "%s/server.log", p->dir);
+	(void)kill(server->pid, SIGTERM);
+	status = demoproc_wait(server);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = '\0';
+		memcpy(last, line, sizeof(last));
+	}
+	if (f)
+		(void)fclose(f);
+	cli_say(cli, SL_LOG_ERROR, "the server did not start: %s", last);
+	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
+}
+
+int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *listen)
+{
+	char data[160], address[96];
+	char *argv[] = {(char[]){"sluice"}, (char[]){"server"}, data, address, NULL};
+	int fds[2], rc;
+
+	(void)snprintf(data, sizeof(data), "--data=%s", p->dir);
+	(void)snprintf(address, sizeof(address), "--listen=%.60s", listen);
+	if (pipe2(fds, O_CLOEXEC))
+		return failed(cli, "a pipe", errno);
+	rc = start(cli, p, out, "server", argv, fds[1]);
+	(void)close(fds[1]);
+	out->port = rc ? 0 : read_port(fds[0]);
+	(void)close(fds[0]);
+	return rc || out->port ? rc : tell_why(cli, p, out);
+}
+
+int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
+		    const char *server, int64_t lease_ms)
+{
+	char id[64], to[96], wal[192], step[192], join[192], lease[64];
+	char *argv[] = {(char[]){"sluice"},
+			(char[]){"worker"},
+			id,
+			to,
+			wal,
+			step,
+			join,
+			lease,
+			(char[]){"--slots=4"},
+			(char[]){"--retry-delay=100ms"},
+			NULL};
+
+	(void)snprintf(id, sizeof(id), "--id=%s", name);
+	(void)snprintf(to, sizeof(to), "--server=%s", server);
+	(void)snprintf(wal, sizeof(wal), "--wal=%s", p->wal);
+	(void)snprintf(step, sizeof(step), "--type=step=%s", p->script);
+	(void)snprintf(join, sizeof(join), "--type=join=%s", p->script);
+	(void)snprintf(lease, sizeof(lease), "--lease=%lldms", (long long)lease_ms);
+	return start(cli, p, out, name, argv, -1);
+}
+
+/* Does the process hold the flock of this file? */
+static int holds(pid_t pid, const char *path)
+{
+	FILE *f = fopen("/proc/locks", "re");
+	struct stat st;
+	char line[256], kind[16];
+	int found = 0;
+
+	if (stat(path, &st))
+		st.st_ino = 0;
+	while (f && !found && fgets(line, sizeof(line), f)) {
+		unsigned long long inode;
+		int owner;
+
+		if (sscanf(line, "%*s %15s %*s %*s %d %*x:%*x:%llu", kind, &owner, &inode) == 3)
+			found = strcmp(kind, "FLOCK") == 0 && owner == pid && inode == (unsigned long long)st.st_ino;
+	}
+	if (f)
+		(void)fclose(f);
+	return found;
+}
+
+void demoproc_stand_still(const struct demoproc *p, const struct demoproc_place *place)
+{
+	char lock[192];
+
+	(void)snprintf(lock, sizeof(lock), "%s-lock", place->store);
+	while (p->pid) {
+		(void)kill(p->pid, SIGSTOP);
+		(void)poll(NULL, 0, STAND_MS);
+		if (!holds(p->pid, lock))
+			return;
+		(void)kill(p->pid, SIGCONT);
+		(void)poll(NULL, 0, STAND_MS);
+	}
+}
+
+void demoproc_go_on(const struct demoproc *p)
+{
+	if (p->pid)
+		(void)kill(p->pid, SIGCONT);
+}
+
+void demoproc_kill(struct demoproc *p)
+{
+	if (p->pid)
+		(void)kill(p->pid, SIGKILL);
+	(void)demoproc_wait(p);
+}
+
+void demoproc_ask_to_end(const struct demoproc *p)
+{
+	if (p->pid)
+		(void)kill(p->pid, SIGTERM);
+}
+
+int demoproc_wait(struct demoproc *p)
+{
+	int status = 0;
+
+	if (!p->pid)
+		return 0;
+	while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+		;
+	p->pid = 0;
+	p->status = status;
+	return status;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes and the folder of the demo: this program, started again as server and as workers. However the demo
+ * ends, by SIGKILL too, the system ends them with it.
+ *
+ * Thread safety: none; the main thread calls.
+ */
+#ifndef SLUICE_CLI_DEMOPROC_H
+#define SLUICE_CLI_DEMOPROC_H
+
+#include "cli.h"
+
+#include <sys/types.h>
+
+struct demoproc_place {
+	char dir[128]; /* $TMPDIR/sluice-demo-XXXXXX */
+	char script[160], ledger[160], wal[160], store[160], store_url[176];
+};
+
+struct demoproc {
+	pid_t pid; /* 0: not there, or waited for */
+	int port;  /* of the server */
+	int status;
+};
+
+/* Each returns 0, or an exit code after a line on stderr. */
+int demoproc_place_make(struct cli *cli, struct demoproc_place *place, const char *script);
+int demoproc_server(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *listen);
+int demoproc_worker(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *name,
+		    const char *server, int64_t lease_ms);
+
+/* SIGSTOP, but not while it holds the lock of the store's file: everybody else would wait with it. */
+void demoproc_stand_still(const struct demoproc *p, const struct demoproc_place *place);
+void demoproc_go_on(const struct demoproc *p);
+void demoproc_kill(struct demoproc *p);
+void demoproc_ask_to_end(const struct demoproc *p);
+/* 0: it ended with status 0, or was not there. */
+int demoproc_wait(struct demoproc *p);
+void demoproc_place_remove(const struct demoproc_place *place);
+
+#endif

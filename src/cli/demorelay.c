@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "demorelay.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOOK_MS 20
+
+/* With a reset, so that both ends notice at once. */
+static void reset(int *fd)
+{
+	struct linger now = {.l_onoff = 1, .l_linger = 0};
+
+	if (*fd < 0)
+		return;
+	(void)setsockopt(*fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	(void)close(*fd);
+	*fd = -1;
+}
+
+static void reset_pair(int pair[2])
+{
+	reset(&pair[0]);
+	reset(&pair[1]);
+}
+
+static void reset_all(struct demorelay *r)
+{
+	for (int i = 0; i < DEMORELAY_PAIRS; i++) {
+		r->resets += r->pairs[i][0] >= 0;
+		reset_pair(r->pairs[i]);
+	}
+}
+
+static void take(struct demorelay *r)
+{
+	int client = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
+	int server = client >= 0 && !r->cut ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+	int pair[2] = {client, server};
+
+	if (server >= 0 && connect(server, (const struct sockaddr *)&r->to, sizeof(r->to)) == 0) {
+		for (int i = 0; i < DEMORELAY_PAIRS; i++) {
+			if (r->pairs[i][0] < 0) {
+				memcpy(r->pairs[i], pair, sizeof(pair));
+				return;
+			}
+		}
+	}
+	reset_pair(pair);
+}
+
+/* What is there goes over; the end of one side is the end of both. */
+static void pass(int from, int to, int pair[2])
+{
+	char buf[16384];
+	ssize_t n = recv(from, buf, sizeof(buf), 0);
+
+	for (ssize_t done = 0, w; n > 0 && done < n; done += w) {
+		w = send(to, buf + done, (size_t)(n - done), MSG_NOSIGNAL);
+		if (w <= 0)
+			n = -1;
+	}
+	if (n <= 0)
+		reset_pair(pair);
+}
+
+static void *run(void *arg)
+{
+	struct demorelay *r = arg;
+	sigset_t all;
+
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
+	while (!r->stop) {
+		struct pollfd fds[2 * DEMORELAY_PAIRS + 1];
+
+		for (int i = 0; i < 2 * DEMORELAY_PAIRS; i++)
+			fds[i] = (struct pollfd){.fd = r->pairs[i / 2][i % 2], .events = POLLIN};
+		fds[2 * DEMORELAY_PAIRS] = (struct pollfd){.fd = r->listener, .events = POLLIN};
+		(void)poll(fds, 2 * DEMORELAY_PAIRS + 1, LOOK_MS);
+		if (r->cut)
+			reset_all(r);
+		for (int i = 0; i < 2 * DEMORELAY_PAIRS; i++) {
+			int *pair = r->pairs[i / 2];
+
+			if (fds[i].revents && pair[i % 2] == fds[i].fd && fds[i].fd >= 0)
+				pass(pair[i % 2], pair[1 - i % 2], pair);
+		}
+		if (fds[2 * DEMORELAY_PAIRS].revents)
+			take(r);
+	}
+	return NULL;
+}
+
+int demorelay_start(struct demorelay *r, int port)
+{
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof(here);
+	int failed;
+
+	memset(r, 0, sizeof(*r));
+	for (int i = 0; i < DEMORELAY_PAIRS; i++)
+		r->pairs[i][0] = r->pairs[i][1] = -1;
+	r->to = here;
+	r->to.sin_port = htons((uint16_t)port);
+	r->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (r->listener < 0 || bind(r->listener, (const struct sockaddr *)&here, sizeof(here)) ||
+	    listen(r->listener, 64) || getsockname(r->listener, (struct sockaddr *)&here, &n))
+		return errno;
+	r->port = ntohs(here.sin_port);
+	failed = pthread_create(&r->thread, NULL, run, r);
+	if (failed)
+		r->port = 0;
+	return failed;
+}
+
+void demorelay_cut(struct demorelay *r, int cut)
+{
+	r->cut = cut;
+}
+
+void demorelay_stop(struct demorelay *r)
+{
+	if (!r->port)
+		return;
+	r->stop = 1;
+	(void)pthread_join(r->thread, NULL);
+	reset_all(r);
+	(void)close(r->listener);
+	r->port = 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commands of a worker, "NAME=COMMAND…" each, and the worker that runs them: what `sluice worker` and `sluice up`
+ * share.
+ *
+ * Thread safety: none; the main thread calls. Ownership: texts and the environment must outlive the handlers;
+ * handlers_fini frees what init made, also after a failure.
+ */
+#ifndef SLUICE_CLI_HANDLERS_H
+#define SLUICE_CLI_HANDLERS_H
+
+#include "workerlog.h"
+
+#include <sluice/exec.h>
+
+#define HANDLERS_MAX 64
+
+struct handler {
+	char *name;
+	char **argv; /* NULL: the job's input names the command */
+	const char *shell_argv[4];
+	sl_exec *exec;
+};
+
+struct handlers {
+	struct cli *cli;
+	const struct sl_env *env;
+	int shell; /* give commands to /bin/sh */
+	struct handler list[HANDLERS_MAX];
+	size_t n;
+	sl_worker *worker;
+	struct workerlog *log;
+};
+
+/* How attempts are made; as the options and settings of the same names say. */
+struct handlers_opts {
+	const char *worker_id;
+	int64_t slots, lease_ms, renew_interval_ms, timeout_ms, max_attempts, initial_delay_ms, max_delay_ms,
+		poll_interval_ms, kill_grace_ms;
+};
+
+/* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". 0, or 64 after a line on stderr. */
+int handlers_add(struct handlers *h, const char *text);
+/* Make the worker and start it; its output goes to log, which outlives the handlers. 0, or an exit code after a line on
+ * stderr. */
+int handlers_start(struct handlers *h, const struct handlers_opts *opts, struct jobstore *store, struct workerlog *log);
+/* Let running commands finish within grace_ms. 0, or 75 when they had to be ended. */
+int handlers_stop(struct handlers *h, int64_t grace_ms);
+void handlers_fini(struct handlers *h);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Serving the dashboard: "/" for every page of it (the page's own code reads the path), and the files it names. */
+#include "assets.h"
+
+#include "core.h"
+#include "net_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct srv_asset *srv_asset_find(const char *path)
+{
+	for (size_t i = 0; i < srv_assets_n; i++) {
+		if (strcmp(srv_assets[i].path, path) == 0)
+			return &srv_assets[i];
+	}
+	return NULL;
+}
+
+int srv_accepts_gzip(const char *accept_encoding)
+{
+	return accept_encoding && srv_accepts_coding(accept_encoding, "gzip");
+}
+
+static void serve(srv_request *r, const struct srv_asset *a, const char *caching)
+{
+	srv_set_header(r, "Cache-Control", caching);
+	srv_set_header(r, "Vary", "Accept-Encoding");
+	if (srv_accepts_gzip(srv_header(r, "Accept-Encoding")))
+		srv_static(r, a->type, a->gzip, a->gzip_len, "gzip", a->etag_gzip);
+	else
+		srv_static(r, a->type, a->plain, a->plain_len, NULL, a->etag);
+}
+
+static void page(srv_request *r, void *ctx)
+{
+	(void)ctx;
+	serve(r, srv_asset_find("/"), "no-cache");
+}
+
+static void asset(srv_request *r, void *ctx)
+{
+	const struct srv_asset *a = srv_asset_find(srv_path(r));
+
+	(void)ctx;
+	if (a)
+		serve(r, a, "public, max-age=31536000, immutable");
+	else
+		srv_error(r, 404, "not_found", "there is no such file");
+}
+
+#define PAGE(path)                                                                                                     \
+	{                                                                                                              \
+		"GET", path, SRV_PUBLIC, SRV_QUICK, page, NULL                                                         \
+	}
+
+/* Public: the log-in page is one of them, and none of them holds data. */
+static const struct srv_route routes[] = {
+	PAGE("/"),
+	PAGE("/login"),
+	PAGE("/jobs"),
+	PAGE("/jobs/{id}"),
+	PAGE("/chains/{id}"),
+	PAGE("/failures"),
+	PAGE("/types"),
+	PAGE("/workers"),
+	PAGE("/cron"),
+	PAGE("/river"),
+	PAGE("/dead-letters"),
+	PAGE("/dead-letters/{id}"),
+	PAGE("/audit"),
+	{"GET", "/assets/{path*}", SRV_PUBLIC, SRV_QUICK, asset, NULL},
+};
+
+int srv_assets_add(srv_http *h, struct sl_err *err)
+{
+	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), NULL, err);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text of a tokens file: a line per token, blank lines, and comments that begin with #. */
+#include "auth.h"
+
+#include <sodium.h>
+#include <string.h>
+
+static const char *const role_names[] = {"public", "read", "write", "admin"};
+
+const char *srv_role_name(enum srv_role role)
+{
+	return role_names[role];
+}
+
+struct word {
+	const char *text;
+	size_t len;
+};
+
+static struct word next_word(const char **p, const char *end)
+{
+	struct word w;
+	while (*p < end && (**p == ' ' || **p == '\t' || **p == '\r'))
+		++*p;
+	w.text = *p;
+	while (*p < end && **p != ' ' && **p != '\t' && **p != '\r')
+		++*p;
+	w.len = (size_t)(*p - w.text);
+	return w;
+}
+
+static bool take_name(struct word w, char out[SRV_NAME_BYTES])
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	if (w.len == 0 || w.len >= SRV_NAME_BYTES)
+		return false;
+	for (size_t i = 0; i < w.len; i++)
+		if (w.text[i] == '\0' || strchr(allowed, w.text[i]) == NULL)
+			return false;
+	memcpy(out, w.text, w.len);
+	out[w.len] = '\0';
+	return true;
+}
+
+static bool take_role(struct word w, enum srv_role *out)
+{
+	for (int i = SRV_READ; i <= SRV_ADMIN; i++)
+		if (strlen(role_names[i]) == w.len && memcmp(role_names[i], w.text, w.len) == 0) {
+			*out = (enum srv_role)i;
+			return true;
+		}
+	return false;
+}
+
+static bool take_hash(struct word w, unsigned char out[SRV_HASH_BYTES])
+{
+	static const char kind[] = "sha256:";
+	const size_t k = sizeof kind - 1;
+	size_t n = 0;
+	return w.len == k + 2 * (size_t)SRV_HASH_BYTES && memcmp(w.text, kind, k) == 0 &&
+	       sodium_hex2bin(out, SRV_HASH_BYTES, w.text + k, w.len - k, NULL, &n, NULL) == 0 && n == SRV_HASH_BYTES;
+}
+
+/* What is wrong with the line, or NULL. */
+static const char *take_line(const char *p, const char *end, struct srv_token *t)
+{
+	if (!take_name(next_word(&p, end), t->name))
+		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
+	if (!take_role(next_word(&p, end), &t->role))
+		return "the role is not read, write or admin";
+	if (!take_hash(next_word(&p, end), t->hash))
+		return "the hash is not sha256: and 64 hexadecimal digits";
+	return next_word(&p, end).len == 0 ? NULL : "something follows the hash";
+}
+
+static const char *against_others(const struct srv_token *t, const struct srv_token *others, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(t->name, others[i].name) == 0)
+			return "the name was given before";
+		if (sodium_memcmp(t->hash, others[i].hash, SRV_HASH_BYTES) == 0)
+			return "the hash was given before";
+	}
+	return NULL;
+}
+
+int srv_tokens_parse(const char *text, size_t len, struct srv_token *out, size_t max, struct sl_err *err)
+{
+	size_t n = 0, line = 0;
+	for (const char *p = text, *end = text + len; p < end;) {
+		const char *stop = memchr(p, '\n', (size_t)(end - p)), *q = p;
+		stop = stop != NULL ? stop : end;
+		struct word first = next_word(&q, stop);
+		const char *from = p;
+		p = stop < end ? stop + 1 : end;
+		line++;
+		if (first.len == 0 || first.text[0] == '#')
+			continue;
+		if (n == max)
+			return sl_err_set(err, SL_ECONFIG, "line %zu: more than %zu tokens", line, max);
+		const char *wrong = take_line(from, stop, &out[n]);
+		wrong = wrong != NULL ? wrong : against_others(&out[n], out, n);
+		if (wrong != NULL)
+			return sl_err_set(err, SL_ECONFIG, "line %zu: %s", line, wrong);
+		n++;
+	}
+	return (int)n;
+}

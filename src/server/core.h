@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the server share: the open store and the log's receiver. Made by the server before the first
+ * request, gone after the last.
+ */
+#ifndef SLUICE_SERVER_CORE_H
+#define SLUICE_SERVER_CORE_H
+
+#include "http.h"
+
+#include <sluice/jobs.h>
+
+struct srv_config;
+struct srv_ingest;
+struct srv_api;
+
+struct srv_core {
+	const struct sl_env *env;
+	sl_metrics *metrics;
+	sl_store *store;
+	sl_notify *notify;
+	sl_jobs *jobs;
+	struct srv_ingest *ingest; /* NULL: none */
+	struct srv_api *api;       /* made by srv_api_add */
+	const struct srv_config *config;
+	const char *wal_dir;
+	const char *dlq_dir;
+};
+
+/* Routes under /api/v1. The threads behind them end with srv_api_free, after the last request. */
+int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err);
+void srv_api_free(struct srv_core *core);
+int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err);
+int srv_ingest_add(srv_http *h, struct srv_ingest *ingest, struct sl_err *err);
+int srv_ingest_stop(struct srv_ingest *ingest, int64_t deadline_ms, struct sl_err *err);
+void srv_ingest_free(struct srv_ingest *ingest);
+int srv_assets_add(srv_http *h, struct sl_err *err);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "health.h"
+#include "ingest.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sluice/sluice.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_CHECKS = 8, WHY_BYTES = 200 };
+#define LOOK_EVERY_MS 1000
+#define LOOK_OLD_MS 5000 /* the last good look is then too long ago */
+
+struct check {
+	const char *name;
+	srv_check_fn *fn;
+	void *ctx;
+	enum srv_verdict verdict;
+	char why[WHY_BYTES];
+};
+
+/* mu guards everything below it; checks run without it. */
+struct srv_health {
+	struct srv_core *core;
+	const struct srv_systemd *systemd;
+	pthread_t thread;
+	int has_thread;
+	pthread_mutex_t mu;
+	pthread_cond_t wake;
+	struct check checks[MAX_CHECKS];
+	size_t n;
+	int64_t looked_ms; /* the end of the last look; 0: never */
+	int draining, stop;
+};
+
+int64_t srv_health_now_ms(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* ---- looking ---- */
+
+/* Any answer about any job shows that the store reads; that there is no such job is as good as the job. */
+static enum srv_verdict ask_store(char *why, size_t size, void *ctx)
+{
+	struct srv_core *core = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_job *job = NULL;
+	int rc = sl_jobs_get(core->jobs, 1, &job, &err);
+
+	sl_jobs_free(core->jobs, job);
+	if (!rc || rc == SL_ENOENT)
+		return SRV_FINE;
+	(void)snprintf(why, size, "%s", err.msg);
+	return SRV_NOT_READY;
+}
+
+enum srv_verdict srv_check_ingest(char *why, size_t size, void *ctx)
+{
+	struct srv_pulse *p = ctx;
+	struct sl_coordinator_health c = {.struct_size = sizeof(c)};
+	int64_t now = srv_health_now_ms();
+	uint64_t ended;
+
+	if (sl_coordinator_get_health(p->ingest->coordinator, &c)) {
+		(void)snprintf(why, size, "the coordinator is closed");
+		return SRV_NOT_READY;
+	}
+	ended = c.written + c.dead_letters + c.dropped + c.returned + c.failures;
+	if (ended != p->ended || !p->moved_ms || c.queue_size + c.in_flight + c.retrying == 0)
+		p->moved_ms = now;
+	p->ended = ended;
+	if (c.breaker == SL_BREAKER_OPEN) {
+		(void)snprintf(why, size, "the breaker is open: %.120s", c.last_error.msg);
+		return SRV_NOT_READY;
+	}
+	if (now - p->moved_ms > p->stuck_ms) {
+		(void)snprintf(why, size, "nothing was written for %lld s", (long long)(now - p->moved_ms) / 1000);
+		return SRV_STUCK;
+	}
+	return SRV_FINE;
+}
+
+static enum srv_verdict look(struct srv_health *h)
+{
+	enum srv_verdict worst = SRV_FINE;
+	size_t n;
+
+	pthread_mutex_lock(&h->mu);
+	n = h->n;
+	pthread_mutex_unlock(&h->mu);
+	for (size_t i = 0; i < n; i++) {
+		struct check *c = &h->checks[i];
+		char why[WHY_BYTES] = "";
+		enum srv_verdict verdict = c->fn(why, sizeof(why), c->ctx);
+
+		pthread_mutex_lock(&h->mu);
+		c->verdict = verdict;
+		memcpy(c->why, why, sizeof(why));
+		pthread_mutex_unlock(&h->mu);
+		worst = verdict > worst ? verdict : worst;
+	}
+	pthread_mutex_lock(&h->mu);
+	h->looked_ms = srv_health_now_ms();
+	pthread_mutex_unlock(&h->mu);
+	return worst;
+}
+
+static int64_t pause_ms(const struct srv_health *h)
+{
+	int64_t feed = h->systemd ? h->systemd->watchdog_ms / 3 : 0;
+
+	return feed > 0 && feed < LOOK_EVERY_MS ? feed : LOOK_EVERY_MS;
+}
+
+static void sleep_until(struct srv_health *h, int64_t ms)
+{
+	struct timespec at = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+	while (!h->stop && srv_health_now_ms() < ms)
+		(void)pthread_cond_timedwait(&h->wake, &h->mu, &at);
+}
+
+static void *run(void *arg)
+{
+	struct srv_health *h = arg;
+	sigset_t all;
+
+	(void)sigfillset(&all); /* signals are for the main thread; they must not end a call to the store */
+	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
+	(void)pthread_setname_np(pthread_self(), "sl-health");
+	pthread_mutex_lock(&h->mu);
+	while (!h->stop) {
+		int64_t next = srv_health_now_ms() + pause_ms(h);
+		enum srv_verdict verdict;
+
+		pthread_mutex_unlock(&h->mu);
+		verdict = look(h);
+		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
+			srv_systemd_tell(h->systemd, "WATCHDOG=1");
+		pthread_mutex_lock(&h->mu);
+		sleep_until(h, next);
+	}
+	pthread_mutex_unlock(&h->mu);
+	return NULL;
+}
+
+/* ---- routes ---- */
+
+static void livez(srv_request *r, void *ctx)
+{
+	(void)ctx;
+	srv_bytes(r, 200, "text/plain; charset=utf-8", "alive\n", 6);
+}
+
+static json_t *checks_json(struct srv_health *h, int *ready)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < h->n; i++) {
+		const struct check *c = &h->checks[i];
+
+		*ready &= c->verdict == SRV_FINE;
+		json_array_append_new(list, json_pack("{s:s, s:b, s:s*}", "name", c->name, "ok", c->verdict == SRV_FINE,
+						      "why", c->verdict == SRV_FINE ? NULL : c->why));
+	}
+	return list;
+}
+
+static void readyz(srv_request *r, void *ctx)
+{
+	struct srv_health *h = ctx;
+	const char *why = NULL;
+	json_t *checks;
+	int ready = 1;
+
+	pthread_mutex_lock(&h->mu);
+	checks = checks_json(h, &ready);
+	if (h->draining)
+		why = "the server is stopping";
+	else if (srv_health_now_ms() - h->looked_ms > LOOK_OLD_MS)
+		why = "the last look at the store has not come back";
+	pthread_mutex_unlock(&h->mu);
+	ready &= !why;
+	srv_json(r, ready ? 200 : 503, json_pack("{s:b, s:s*, s:o}", "ready", ready, "why", why, "checks", checks));
+}
+
+struct text {
+	char *data;
+	size_t n;
+};
+
+static int add_text(const char *data, size_t n, void *ctx)
+{
+	struct text *t = ctx;
+	char *grown = realloc(t->data, t->n + n + 1);
+
+	if (!grown)
+		return SL_ENOMEM;
+	memcpy(grown + t->n, data, n);
+	t->data = grown;
+	t->n += n;
+	return 0;
+}
+
+static void metrics(srv_request *r, void *ctx)
+{
+	struct srv_health *h = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct text text = {.n = 0};
+
+	if (sl_metrics_render(h->core->metrics, add_text, &text, &err))
+		srv_fail(r, &err);
+	else
+		srv_bytes(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data ? text.data : "", text.n);
+	free(text.data);
+}
+
+int srv_health_add_routes(srv_http *http, struct srv_health *h, struct sl_err *err)
+{
+	static const struct srv_route routes[] = {
+		{"GET", "/livez", SRV_PUBLIC, SRV_QUICK, livez, NULL},
+		{"GET", "/readyz", SRV_PUBLIC, SRV_QUICK, readyz, NULL},
+		{"GET", "/metrics", SRV_READ, 0, metrics, NULL},
+	};
+
+	return srv_http_add(http, routes, sizeof(routes) / sizeof(routes[0]), h, err);
+}
+
+/* ---- its life ---- */
+
+/* Numbers of the process that every collector expects. */
+static double resident_bytes(void *ctx)
+{
+	long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	(void)ctx;
+	if (f && fscanf(f, "%*s %ld", &pages) != 1)
+		pages = 0;
+	if (f)
+		(void)fclose(f);
+	return (double)pages * 4096;
+}
+
+static int make_metrics(struct srv_core *core, struct sl_err *err)
+{
+	struct sl_metric_label version = {.name = "version", .value = sl_version()};
+	sl_gauge *info, *memory, *start;
+	int rc = sl_metrics_gauge(core->metrics, "sluice_build_info", "The version that runs; always 1.", &version, 1,
+				  &info, err);
+
+	rc = rc ? rc
+		: sl_metrics_gauge(core->metrics, "process_resident_memory_bytes", "Resident memory size in bytes.",
+				   NULL, 0, &memory, err);
+	rc = rc ? rc
+		: sl_metrics_gauge(core->metrics, "process_start_time_seconds",
+				   "Start time of the process since unix epoch in seconds.", NULL, 0, &start, err);
+	if (rc)
+		return rc;
+	sl_gauge_set(info, 1);
+	sl_gauge_set(start, (double)time(NULL));
+	return sl_gauge_attach(memory, resident_bytes, NULL, err);
+}
+
+int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err *err)
+{
+	struct srv_health *h = calloc(1, sizeof(*h));
+	pthread_condattr_t attr;
+	int rc;
+
+	if (!h)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	h->core = core;
+	(void)pthread_mutex_init(&h->mu, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&h->wake, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	rc = make_metrics(core, err);
+	rc = rc ? rc : srv_health_add_check(h, "store", ask_store, core, err);
+	if (rc) {
+		srv_health_free(h);
+		return rc;
+	}
+	*out = h;
+	return 0;
+}
+
+int srv_health_add_check(struct srv_health *h, const char *name, srv_check_fn *fn, void *ctx, struct sl_err *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&h->mu);
+	if (h->n == MAX_CHECKS)
+		rc = sl_err_set(err, SL_EFULL, "more than %d checks", MAX_CHECKS);
+	else
+		h->checks[h->n++] = (struct check){.name = name, .fn = fn, .ctx = ctx};
+	pthread_mutex_unlock(&h->mu);
+	return rc;
+}
+
+int srv_health_start(struct srv_health *h, const struct srv_systemd *systemd, struct sl_err *err)
+{
+	int failed;
+
+	h->systemd = systemd;
+	(void)look(h);
+	failed = pthread_create(&h->thread, NULL, run, h);
+	h->has_thread = !failed;
+	return failed ? sl_err_set_errno(err, failed, "start a thread") : 0;
+}
+
+void srv_health_drain(struct srv_health *h)
+{
+	pthread_mutex_lock(&h->mu);
+	h->draining = 1;
+	pthread_mutex_unlock(&h->mu);
+}
+
+void srv_health_stop(struct srv_health *h)
+{
+	if (!h || !h->has_thread)
+		return;
+	pthread_mutex_lock(&h->mu);
+	h->stop = 1;
+	pthread_cond_broadcast(&h->wake);
+	pthread_mutex_unlock(&h->mu);
+	(void)pthread_join(h->thread, NULL);
+	h->has_thread = 0;
+}
+
+void srv_health_free(struct srv_health *h)
+{
+	if (!h)
+		return;
+	srv_health_stop(h);
+	(void)pthread_cond_destroy(&h->wake);
+	(void)pthread_mutex_destroy(&h->mu);
+	free(h);
+}

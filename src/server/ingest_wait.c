@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Publishes that the coordinator has. When the store turns out to be away, all of them are told, not only those whose
+ * write failed: the others would wait behind the breaker with their connections open until their senders give up.
+ * Their items go on, and what is written of them is known by its sequence when it comes again.
+ */
+#include "ingest.h"
+
+#include <time.h>
+
+#define AWAY_MS 1000
+
+static int64_t mono_ms(const struct srv_ingest *in)
+{
+	struct timespec now;
+	if (in->env != NULL && in->env->clock != NULL)
+		return in->env->clock->mono_ns(in->env->clock_ctx) / 1000000;
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void srv_wait_init(struct srv_ingest *in)
+{
+	(void)pthread_mutex_init(&in->wait.mu, NULL);
+}
+
+void srv_wait_fini(struct srv_ingest *in)
+{
+	(void)pthread_mutex_destroy(&in->wait.mu);
+}
+
+bool srv_wait_begin(struct srv_ingest *in, struct srv_publish *p)
+{
+	struct srv_waiting *w = &in->wait;
+	(void)pthread_mutex_lock(&w->mu);
+	bool away = w->away_until_ms != 0 && mono_ms(in) < w->away_until_ms;
+	if (!away) {
+		p->next_waiting = w->first;
+		p->prev_waiting = &w->first;
+		if (w->first != NULL)
+			w->first->prev_waiting = &p->next_waiting;
+		w->first = p;
+	}
+	(void)pthread_mutex_unlock(&w->mu);
+	return !away;
+}
+
+void srv_wait_end(struct srv_publish *p)
+{
+	struct srv_waiting *w = &p->ingest->wait;
+	(void)pthread_mutex_lock(&w->mu);
+	*p->prev_waiting = p->next_waiting;
+	if (p->next_waiting != NULL)
+		p->next_waiting->prev_waiting = p->prev_waiting;
+	(void)pthread_mutex_unlock(&w->mu);
+}
+
+/* Nobody frees one of them meanwhile: the coordinator has it until srv_wait_end. */
+void srv_wait_away(struct srv_ingest *in)
+{
+	struct srv_waiting *w = &in->wait;
+	(void)pthread_mutex_lock(&w->mu);
+	w->away_until_ms = mono_ms(in) + AWAY_MS;
+	for (struct srv_publish *p = w->first; p != NULL; p = p->next_waiting)
+		srv_publish_busy(p, 503, AWAY_MS, "the store is away");
+	(void)pthread_mutex_unlock(&w->mu);
+}
+
+void srv_wait_back(struct srv_ingest *in)
+{
+	(void)pthread_mutex_lock(&in->wait.mu);
+	in->wait.away_until_ms = 0;
+	(void)pthread_mutex_unlock(&in->wait.mu);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "notify_systemd.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A path, or a name in the abstract space that begins with '@'. */
+static int set_address(struct srv_systemd *s, const char *name)
+{
+	size_t n = strlen(name);
+
+	if ((name[0] != '/' && name[0] != '@') || n < 2 || n >= sizeof(s->to.sun_path))
+		return -1;
+	s->to.sun_family = AF_UNIX;
+	memcpy(s->to.sun_path, name, n + 1);
+	if (name[0] == '@')
+		s->to.sun_path[0] = '\0';
+	s->to_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (name[0] == '/'));
+	return 0;
+}
+
+static int64_t read_watchdog(void)
+{
+	const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+
+	if (!usec || (pid && strtoll(pid, NULL, 10) != (long long)getpid()))
+		return 0;
+	return strtoll(usec, NULL, 10) / 1000;
+}
+
+void srv_systemd_init(struct srv_systemd *s)
+{
+	const struct timeval patience = {.tv_usec = 250000};
+	const char *name = getenv("NOTIFY_SOCKET");
+
+	memset(s, 0, sizeof(*s));
+	s->fd = -1;
+	if (name && set_address(s, name) == 0)
+		s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (s->fd >= 0) {
+		/* Whoever does not read does not hold us up for long. */
+		(void)setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+		s->watchdog_ms = read_watchdog();
+	}
+	(void)unsetenv("NOTIFY_SOCKET");
+	(void)unsetenv("WATCHDOG_USEC");
+	(void)unsetenv("WATCHDOG_PID");
+}
+
+void srv_systemd_fini(struct srv_systemd *s)
+{
+	if (s->fd >= 0)
+		(void)close(s->fd);
+	s->fd = -1;
+}
+
+void srv_systemd_tell(const struct srv_systemd *s, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n;
+
+	if (s->fd < 0)
+		return;
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		(void)!sendto(s->fd, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1, MSG_NOSIGNAL,
+			      (const struct sockaddr *)&s->to, s->to_len);
+}
+
+void srv_systemd_tell_reloading(const struct srv_systemd *s)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	srv_systemd_tell(s, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A server: an open store, the receiver of the log, the API and the dashboard behind one address, and optionally a
+ * worker beside them whose output takes the same way as everybody's: through its log over HTTP into the receiver.
+ *
+ * Guarantee: what was acknowledged before a drain is in the store, or in a place that can be listed.
+ *
+ * Thread safety: one thread makes, starts, reloads, drains and frees; ready and health may be asked from any.
+ * Ownership: config and env must outlive the server.
+ */
+#ifndef SLUICE_SERVER_SERVER_H
+#define SLUICE_SERVER_SERVER_H
+
+#include "config.h"
+#include "core.h"
+#include "health.h"
+
+typedef struct srv_server srv_server;
+
+/* Folders that follow from the configuration: data, wal, archive, dead letters, audit log, and the store's URL. */
+struct srv_places {
+	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir, *audit_file;
+};
+int srv_places_init(struct srv_places *places, const struct srv_config *config, struct sl_err *err);
+void srv_places_fini(struct srv_places *places);
+
+/* Opens the store and binds the address; nothing is served yet. */
+int srv_server_new(srv_server **out, const struct srv_config *config, const struct sl_env *env, struct sl_err *err);
+/* systemd may be NULL; it must outlive the server. Ready when 0 returns. */
+int srv_server_start(srv_server *server, const struct srv_systemd *systemd, struct sl_err *err);
+struct srv_health *srv_server_health(srv_server *server);
+/* "127.0.0.1:7070" */
+const char *srv_server_address(const srv_server *server);
+const struct srv_core *srv_server_core(const srv_server *server);
+const struct srv_places *srv_server_places(const srv_server *server);
+/* "http://127.0.0.1:7070/" */
+const char *srv_server_url(const srv_server *server);
+/* Tokens and certificates from their files again. */
+int srv_server_reload(srv_server *server, struct sl_err *err);
+/* From now on changes and events are refused (503) and /readyz says no; what is open may finish. */
+void srv_server_refuse(srv_server *server);
+/* End: the coordinator, with the requests that wait for it, then all connections, within deadline_ms together. The
+ * first error is told, all is stopped anyway. */
+int srv_server_stop(srv_server *server, int64_t deadline_ms, struct sl_err *err);
+void srv_server_free(srv_server *server);
+
+#endif

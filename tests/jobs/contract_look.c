@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking from outside: searches in a long list, leases, errors by their first lines, streams of events. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "jobs/contract_kit.h"
+
+#define BIT(status) (1u << (status))
+
+static void expect_ids(const struct kit_ids *got, const uint64_t *ids, size_t n)
+{
+	assert_int_equal(got->n, n);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(got->ids[i], ids[i]);
+}
+#define IDS(...) (uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)
+/* Both lists: here every chain has one job. */
+#define BOTH(k, ids, ...)                                                                                              \
+	do {                                                                                                           \
+		struct sl_job_filter f_ = {__VA_ARGS__};                                                               \
+		struct kit_ids got_;                                                                                   \
+		kit_list(k, &f_, &got_);                                                                               \
+		expect_ids(&got_, ids);                                                                                \
+		kit_list_chains(k, &f_, &got_);                                                                        \
+		expect_ids(&got_, ids);                                                                                \
+	} while (0)
+
+static uint64_t start_with(struct kit *k, const char *type, const char *input)
+{
+	return kit_start_job(k, &(struct sl_new_job){.type = type, .input = input});
+}
+
+static uint64_t start_failed(struct kit *k, const char *type, const char *error)
+{
+	struct kit_claim claim;
+	uint64_t id = kit_start(k, type);
+	kit_claim_one(k, type, &claim);
+	struct sl_settle settle = kit_settle(&claim, 0, SL_SETTLE_FAIL);
+	settle.error = error;
+	assert_int_equal(kit_exchange(k, &settle, NULL).lost, SL_LOST_NOT);
+	return id;
+}
+
+/* ---- filters ---- */
+
+static void a_text_is_found_in_input_output_and_error(void **state)
+{
+	struct kit *k = *state;
+	uint64_t in = start_with(k, "t", "{\"to\":\"näedle\"}");
+	kit_run(k, "t", "null");
+	uint64_t out = kit_start(k, "t");
+	kit_run(k, "t", "\"a näedle in it\"");
+	uint64_t bad = start_failed(k, "t", "second\nline has a näedle");
+	uint64_t none = start_with(k, "u", "\"Näedle\""); /* letters as they are */
+	BOTH(k, IDS(bad, out, in), .text = "näedle");
+	BOTH(k, IDS(out), .text = "a näedle in", .statuses = BIT(SL_JOB_COMPLETED));
+	BOTH(k, IDS(bad), .text = "näedle", .statuses = BIT(SL_JOB_FAILED));
+	BOTH(k, IDS(none), .text = "Näedle", .statuses = BIT(SL_JOB_PENDING));
+	BOTH(k, IDS(in, out), .text = "näedle", .limit = 2, .ascending = 1);
+	struct kit_ids got;
+	kit_list(k, &(struct sl_job_filter){.text = "%"}, &got); /* no pattern */
+	assert_int_equal(got.n, 0);
+	kit_list(k, &(struct sl_job_filter){.text = "näedle", .without_data = 1}, &got);
+	assert_int_equal(got.n, 3);
+}
+
+static void a_chain_is_found_by_its_first_input_and_its_last_end(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	struct kit_ids got;
+	uint64_t first = start_with(k, "t", "\"begin\"");
+	kit_claim_one(k, "t", &claim);
+	struct sl_settle settle = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
+	settle.next = &(struct sl_new_job){.type = "u", .input = "\"between\""};
+	uint64_t second = kit_exchange(k, &settle, NULL).next_id;
+	kit_run(k, "u", "\"end\"");
+	kit_list_chains(k, &(struct sl_job_filter){.text = "begin"}, &got);
+	expect_ids(&got, IDS(first));
+	kit_list_chains(k, &(struct sl_job_filter){.text = "end"}, &got);
+	expect_ids(&got, IDS(first));
+	kit_list_chains(k, &(struct sl_job_filter){.text = "between"}, &got);
+	assert_int_equal(got.n, 0);
+	kit_list(k, &(struct sl_job_filter){.text = "between"}, &got);
+	expect_ids(&got, IDS(second));
+}
+
+static void a_long_line(char *out, size_t chars, const char *tail)
+{
+	*out = '\0';
+	for (size_t i = 0; i < chars; i++)
+		strcat(out, "é");
+	strcat(out, tail);
+}
+
+static void jobs_are_found_by_the_first_line_of_their_error(void **state)
+{
+	struct kit *k = *state;
+	char lines[3][1200];
+	a_long_line(lines[0], SL_ERROR_LINE_CHARS, "");
+	a_long_line(lines[1], SL_ERROR_LINE_CHARS, " and more");
+	a_long_line(lines[2], SL_ERROR_LINE_CHARS - 1, "");
+	uint64_t a = start_failed(k, "t", "no\ndetails"), b = start_failed(k, "t", "no"),
+		 c = start_failed(k, "t", "not"), empty = start_failed(k, "t", "\nonly details");
+	uint64_t cut = start_failed(k, "t", lines[1]), whole = start_failed(k, "t", lines[0]),
+		 shorter = start_failed(k, "t", lines[2]);
+	BOTH(k, IDS(b, a), .error = "no");
+	BOTH(k, IDS(c), .error = "not", .statuses = BIT(SL_JOB_FAILED));
+	BOTH(k, IDS(empty), .error = "", .statuses = BIT(SL_JOB_FAILED));
+	BOTH(k, IDS(whole, cut), .error = lines[0]);
+	BOTH(k, IDS(shorter), .error = lines[2]);
+}
+
+static void jobs_are_found_by_when_they_ended(void **state)
+{
+	struct kit *k = *state;
+	struct kit_row row;
+	uint64_t early = kit_start(k, "t");
+	kit_run(k, "t", "1");
+	kit_pass_ms(k, 3);
+	int64_t line = kit_now(k);
+	kit_pass_ms(k, 3);
+	uint64_t late = start_failed(k, "t", "x");
+	kit_start(k, "t"); /* has not ended */
+	BOTH(k, IDS(early), .ended_to_ms = line);
+	BOTH(k, IDS(late), .ended_from_ms = line);
+	BOTH(k, IDS(late, early), .ended_from_ms = 1);
+	kit_get(k, late, &row);
+	BOTH(k, IDS(late), .ended_from_ms = row.job.ended_ms, .ended_to_ms = row.job.ended_ms + 1);
+	struct kit_ids got;
+	kit_list(k, &(struct sl_job_filter){.ended_from_ms = line, .ended_to_ms = row.job.ended_ms}, &got);
+	assert_int_equal(got.n, 0);
+}
+
+/* ---- bounded searches ---- */
+
+/* Go through all of it in steps of `scan`; the ids that were found, and in how many steps. */
+static size_t search(struct kit *k, struct sl_job_filter f, bool chains, struct kit_ids *found)
+{
+	size_t steps = 0;
+	uint64_t reached = 0;
+	f.reached = &reached;
+	found->n = 0;
+	do {
+		struct kit_ids page;
+		(chains ? kit_list_chains : kit_list)(k, &f, &page);
+		for (size_t i = 0; i < page.n; i++)
+			found->ids[found->n++] = page.ids[i];
+		if (reached != 0 && f.after != 0)
+			assert_true(f.ascending ? reached > f.after : reached < f.after);
+		f.after = reached;
+		assert_true(++steps < 200);
+	} while (reached != 0);
+	return steps;
+}
+
+static void a_search_comes_back_after_so_many_and_goes_on_where_it_was(void **state)
+{
+	struct kit *k = *state;
+	enum { N = 60 };
+	uint64_t rare[2], all[N];
+	struct kit_ids found;
+	for (size_t i = 0; i < N; i++)
+		all[i] = start_with(k, "t", i == 7 || i == 41 ? "\"rare\"" : "\"common\"");
+	rare[0] = all[41];
+	rare[1] = all[7];
+	for (int chains = 0; chains < 2; chains++) {
+		size_t steps =
+			search(k, (struct sl_job_filter){.text = "rare", .scan = 10, .limit = 5}, chains, &found);
+		expect_ids(&found, rare, 2);
+		assert_in_range(steps, 6, 7);
+		steps = search(k, (struct sl_job_filter){.text = "rare", .scan = 10, .limit = 5, .ascending = 1},
+			       chains, &found);
+		expect_ids(&found, IDS(rare[1], rare[0]));
+		assert_in_range(steps, 6, 7);
+		steps = search(k, (struct sl_job_filter){.text = "rare", .scan = 1000}, chains, &found);
+		expect_ids(&found, rare, 2);
+		assert_int_equal(steps, 1);
+		/* The page is full before the bound. */
+		search(k, (struct sl_job_filter){.text = "common", .scan = 25, .limit = 4}, chains, &found);
+		assert_int_equal(found.n, N - 2);
+	}
+}
+
+static void a_search_among_the_failed_counts_only_those(void **state)
+{
+	struct kit *k = *state;
+	struct kit_ids found;
+	uint64_t failed[12], cancelled = 0;
+	size_t n;
+	for (size_t i = 0; i < 12; i++) {
+		failed[11 - i] = start_failed(k, "t", i % 2 == 0 ? "even" : "odd");
+		kit_start(k, "t");
+		kit_run(k, "t", "1");
+		if (i == 5) {
+			cancelled = kit_start(k, "t");
+			KIT_OK(k->ops->cancel(k->s, NULL, &cancelled, 1, &n, NULL, err));
+		}
+	}
+	for (int chains = 0; chains < 2; chains++) {
+		struct sl_job_filter f = {.statuses = BIT(SL_JOB_FAILED), .scan = 5, .limit = 100};
+		search(k, f, chains, &found);
+		expect_ids(&found, failed, 12);
+		f.error = "even";
+		search(k, f, chains, &found);
+		expect_ids(&found, IDS(failed[1], failed[3], failed[5], failed[7], failed[9], failed[11]));
+		f.error = NULL;
+		f.statuses |= BIT(SL_JOB_CANCELLED);
+		search(k, f, chains, &found);
+		assert_int_equal(found.n, 13);
+		assert_int_equal(found.ids[6], cancelled);
+		f.ascending = 1;
+		f.limit = 2;
+		search(k, f, chains, &found);
+		assert_int_equal(found.n, 13);
+		assert_int_equal(found.ids[6], cancelled);
+	}
+}
+
+static void what_was_redriven_or_deleted_is_not_among_the_failed(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = start_failed(k, "t", "a"), b = start_failed(k, "t", "b"), c = start_failed(k, "t", "c"),
+		 d = kit_start(k, "u"), e = kit_start(k, "u");
+	size_t n;
+	KIT_OK(k->ops->cancel(k->s, NULL, IDS(d), &n, NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, NULL, e, "from outside", NULL, err));
+	BOTH(k, IDS(e, c, b, a), .statuses = BIT(SL_JOB_FAILED));
+	BOTH(k, IDS(d), .statuses = BIT(SL_JOB_CANCELLED));
+	KIT_OK(k->ops->redrive(k->s, NULL, IDS(b, d), &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, NULL, IDS(c), 0, &n, NULL, err));
+	BOTH(k, IDS(e, a), .statuses = BIT(SL_JOB_FAILED));
+	struct kit_ids got;
+	kit_list(k, &(struct sl_job_filter){.statuses = BIT(SL_JOB_CANCELLED)}, &got);
+	assert_int_equal(got.n, 0);
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	kit_fail(k, &claim, 0); /* and again */
+	BOTH(k, IDS(e, b, a), .statuses = BIT(SL_JOB_FAILED));
+}
+
+static void chains_that_wait_for_a_chain_are_listed(void **state)
+{
+	struct kit *k = *state;
+	struct kit_ids got;
+	uint64_t a = kit_start(k, "t"), b = kit_start_after(k, "u", &a, 1), c = kit_start_after(k, "u", &a, 1);
+	kit_start(k, "u");
+	kit_list_chains(k, &(struct sl_job_filter){.blocks = a}, &got);
+	expect_ids(&got, IDS(c, b));
+	kit_run(k, "t", "1"); /* also when they waited */
+	kit_list_chains(k, &(struct sl_job_filter){.blocks = a, .scan = 1}, &got);
+	expect_ids(&got, IDS(c, b));
+}
+
+/* ---- leases ---- */
+
+struct seen_lease {
+	uint8_t claim[16];
+	char worker[32], types[64];
+	uint64_t jobs[8];
+	size_t n_jobs;
+	int64_t claimed_ms, until_ms;
+};
+struct seen_leases {
+	struct seen_lease all[16];
+	size_t n;
+};
+
+static int keep_lease(const struct sl_lease *l, void *ctx)
+{
+	struct seen_leases *seen = ctx;
+	struct seen_lease *s = &seen->all[seen->n++];
+	memset(s, 0, sizeof *s);
+	memcpy(s->claim, l->claim, 16);
+	(void)snprintf(s->worker, sizeof s->worker, "%s", l->worker);
+	for (size_t i = 0; i < l->n_types; i++)
+		(void)snprintf(s->types + strlen(s->types), sizeof s->types - strlen(s->types), "%s;", l->types[i]);
+	for (size_t i = 0; i < l->n_jobs && i < 8; i++)
+		s->jobs[i] = l->jobs[i];
+	s->n_jobs = l->n_jobs;
+	s->claimed_ms = l->claimed_ms;
+	s->until_ms = l->until_ms;
+	return 0;
+}
+
+static const struct seen_lease *lease_of(const struct seen_leases *seen, const struct kit_claim *claim)
+{
+	for (size_t i = 0; i < seen->n; i++)
+		if (memcmp(seen->all[i].claim, claim->id.bytes, 16) == 0)
+			return &seen->all[i];
+	fail_msg("a claim without a lease");
+	abort();
+}
+
+static void leases_tell_who_has_what_until_when(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim one, many;
+	struct seen_leases seen = {0};
+	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
+	assert_int_equal(seen.n, 0);
+	uint64_t a = kit_start(k, "t"), b = kit_start(k, "v"), c = kit_start(k, "u"), d = kit_start(k, "u");
+	int64_t before = kit_now(k);
+	kit_claim(k, "t", 1, 60000, &one);
+	const struct sl_claim_type types[] = {{"v", 5}, {"u", 5}};
+	kit_claim_types(k, types, 2, 10, 60000, &many);
+	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
+	assert_int_equal(seen.n, 2);
+	const struct seen_lease *l = lease_of(&seen, &one);
+	assert_string_equal(l->worker, one.worker);
+	assert_string_equal(l->types, "t;");
+	assert_int_equal(l->n_jobs, 1);
+	assert_int_equal(l->jobs[0], a);
+	assert_in_range(l->claimed_ms, before, kit_now(k));
+	assert_in_range(l->until_ms, before + 60000, kit_now(k) + 60000);
+	l = lease_of(&seen, &many);
+	assert_string_equal(l->types, "u;v;");
+	assert_int_equal(l->n_jobs, 3);
+	assert_true(l->jobs[0] == b && l->jobs[1] == c && l->jobs[2] == d);
+}
+
+static void a_job_that_has_left_its_lease_is_not_shown_there(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	size_t n;
+	for (int i = 0; i < 3; i++)
+		kit_start(k, "t");
+	kit_claim(k, "t", 3, 0, &claim);
+	kit_complete(k, &claim, 0, NULL);
+	KIT_OK(k->ops->cancel(k->s, NULL, &claim.jobs[2].id, 1, &n, NULL, err));
+	struct seen_leases seen = {0};
+	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
+	assert_int_equal(seen.n, 1);
+	assert_int_equal(seen.all[0].n_jobs, 1);
+	assert_int_equal(seen.all[0].jobs[0], claim.jobs[1].id);
+	KIT_OK(k->ops->cancel(k->s, NULL, &claim.jobs[1].id, 1, &n, NULL, err));
+	seen.n = 0;
+	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
+	assert_int_equal(seen.n, 0);
+}
+
+static void leases_come_in_pages(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	struct seen_leases seen = {0};
+	for (int i = 0; i < 7; i++) {
+		kit_start(k, "t");
+		kit_claim(k, "t", 1, 0, &claim);
+	}
+	uint8_t *after = NULL;
+	for (int page = 0; page < 4; page++) {
+		size_t before = seen.n;
+		KIT_OK(k->ops->leases(k->s, after, 3, keep_lease, &seen, err));
+		assert_int_equal(seen.n - before, page < 2 ? 3 : page == 2 ? 1 : 0);
+		after = seen.all[seen.n - 1].claim;
+	}
+	for (size_t i = 1; i < seen.n; i++)
+		assert_true(memcmp(seen.all[i - 1].claim, seen.all[i].claim, 16) < 0);
+}
+
+static int stop_after_one(const struct sl_lease *l, void *ctx)
+{
+	(void)l;
+	++*(int *)ctx;
+	return 7;
+}
+
+static void a_callback_stops_the_leases(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	int called = 0;
+	for (int i = 0; i < 3; i++) {
+		kit_start(k, "t");
+		kit_claim(k, "t", 1, 0, &claim);
+	}
+	struct sl_err err = SL_ERR_INIT;
+	assert_int_equal(k->ops->leases(k->s, NULL, 100, stop_after_one, &called, &err), 7);
+	assert_int_equal(called, 1);
+}
+
+/* ---- errors ---- */
+
+struct seen_errors {
+	char text[512];
+	size_t n;
+	struct sl_error_group last;
+};
+
+static int keep_error(const struct sl_error_group *g, void *ctx)
+{
+	struct seen_errors *seen = ctx;
+	(void)snprintf(seen->text + strlen(seen->text), sizeof seen->text - strlen(seen->text), "%s %s %d;", g->type,
+		       g->error, (int)g->count);
+	seen->n++;
+	seen->last = *g;
+	return 0;
+}
+
+static struct seen_errors errors_of(struct kit *k, const struct sl_error_filter *f)
+{
+	struct seen_errors seen = {0};
+	KIT_OK(k->ops->errors(k->s, f, keep_error, &seen, err));
+	return seen;
+}
+
+static void failed_jobs_are_grouped_by_type_and_first_line(void **state)
+{
+	struct kit *k = *state;
+	struct kit_row row;
+	struct sl_error_filter all = {0};
+	assert_int_equal(errors_of(k, &all).n, 0);
+	start_failed(k, "t", "timeout\nafter 3 s");
+	uint64_t first = start_failed(k, "u", "timeout");
+	start_failed(k, "t", "timeout\nafter 4 s");
+	kit_pass_ms(k, 2);
+	start_failed(k, "t", "refused");
+	uint64_t newest = start_failed(k, "t", "timeout");
+	start_failed(k, "t", "refused");
+	size_t n;
+	uint64_t gone = start_failed(k, "t", "gone"), other = kit_start(k, "t");
+	KIT_OK(k->ops->remove(k->s, NULL, &gone, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, NULL, &other, 1, &n, NULL, err));
+	assert_string_equal(errors_of(k, &all).text, "t timeout 3;t refused 2;u timeout 1;");
+	struct seen_errors one = errors_of(k, &(struct sl_error_filter){.limit = 1});
+	assert_string_equal(one.text, "t timeout 3;");
+	assert_int_equal(one.last.sample_id, newest);
+	kit_get(k, newest, &row);
+	assert_int_equal(one.last.last_ms, row.job.ended_ms);
+	assert_true(one.last.first_ms < one.last.last_ms);
+	const char *const types[] = {"u", "none"};
+	one = errors_of(k, &(struct sl_error_filter){.types = types, .n_types = 2});
+	assert_string_equal(one.text, "u timeout 1;");
+	assert_int_equal(one.last.sample_id, first);
+}
+
+static void errors_are_those_of_so_many_jobs_with_a_cursor_for_the_rest(void **state)
+{
+	struct kit *k = *state;
+	uint64_t ids[6], reached = 99;
+	for (size_t i = 0; i < 6; i++) {
+		ids[i] = start_failed(k, "t", i < 3 ? "old" : "new");
+		kit_start(k, "t");
+		kit_run(k, "t", "1");
+	}
+	struct sl_error_filter f = {.scan = 4, .reached = &reached};
+	assert_string_equal(errors_of(k, &f).text, "t new 3;t old 1;");
+	assert_int_equal(reached, ids[2]);
+	f.after = reached;
+	assert_string_equal(errors_of(k, &f).text, "t old 2;");
+	assert_int_equal(reached, 0);
+}
+
+static void a_group_can_be_listed_by_its_line(void **state)
+{
+	struct kit *k = *state;
+	char line[1200];
+	a_long_line(line, SL_ERROR_LINE_CHARS + 20, "\nx");
+	start_failed(k, "t", line);
+	start_failed(k, "t", line);
+	struct sl_error_filter f = {0};
+	struct seen_errors seen = errors_of(k, &f);
+	assert_int_equal(seen.n, 1);
+	assert_int_equal(seen.last.count, 2);
+	char kept[1200];
+	a_long_line(kept, SL_ERROR_LINE_CHARS, "");
+	struct kit_ids got;
+	kit_list(k, &(struct sl_job_filter){.error = kept}, &got);
+	assert_int_equal(got.n, 2);
+}
+
+/* ---- streams ---- */
+
+static int keep_stream(const struct sl_event_stream *s, void *ctx)
+{
+	char *text = ctx;
+	(void)snprintf(text + strlen(text), 512 - strlen(text), "%s/%u:%d@%d;", s->stream, s->incarnation, (int)s->mark,
+		       (int)s->last_ms);
+	return 0;
+}
+
+static void put_events(struct kit *k, const char *stream, uint32_t incarnation, uint64_t n, uint64_t skip_to)
+{
+	struct sl_event_row rows[8];
+	struct sl_event_mark mark = {.stream = stream, .incarnation = incarnation, .mark = skip_to};
+	for (size_t i = 0; i < n; i++)
+		rows[i] = (struct sl_event_row){.stream = stream,
+						.incarnation = incarnation,
+						.sequence = i + 1,
+						.crc = i,
+						.type = 7,
+						.ts_ms = (int64_t)(1000 + i),
+						.payload = "x",
+						.payload_len = 1};
+	KIT_OK(k->ops->events_append(k->s, rows, n, &mark, 1, NULL, err));
+}
+
+static void streams_tell_how_far_they_were_taken(void **state)
+{
+	struct kit *k = *state;
+	char text[512] = "";
+	KIT_OK(k->ops->event_streams(k->s, NULL, 100, keep_stream, text, err));
+	assert_string_equal(text, "");
+	put_events(k, "b", 7, 3, 0);
+	put_events(k, "a", 9, 1, 0);
+	put_events(k, "a", 2, 2, 0);
+	put_events(k, "B", 1, 0, 5); /* skipped only */
+	KIT_OK(k->ops->event_streams(k->s, NULL, 100, keep_stream, text, err));
+	assert_string_equal(text, "B/1:5@0;a/2:2@1001;a/9:1@1000;b/7:3@1002;");
+	text[0] = '\0';
+	KIT_OK(k->ops->event_streams(k->s, NULL, 2, keep_stream, text, err));
+	assert_string_equal(text, "B/1:5@0;a/2:2@1001;");
+	text[0] = '\0';
+	struct sl_event_stream after = {.stream = "a", .incarnation = 2};
+	KIT_OK(k->ops->event_streams(k->s, &after, 100, keep_stream, text, err));
+	assert_string_equal(text, "a/9:1@1000;b/7:3@1002;");
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_text_is_found_in_input_output_and_error),
+	cmocka_unit_test(a_chain_is_found_by_its_first_input_and_its_last_end),
+	cmocka_unit_test(jobs_are_found_by_the_first_line_of_their_error),
+	cmocka_unit_test(jobs_are_found_by_when_they_ended),
+	cmocka_unit_test(a_search_comes_back_after_so_many_and_goes_on_where_it_was),
+	cmocka_unit_test(a_search_among_the_failed_counts_only_those),
+	cmocka_unit_test(what_was_redriven_or_deleted_is_not_among_the_failed),
+	cmocka_unit_test(chains_that_wait_for_a_chain_are_listed),
+	cmocka_unit_test(leases_tell_who_has_what_until_when),
+	cmocka_unit_test(a_job_that_has_left_its_lease_is_not_shown_there),
+	cmocka_unit_test(leases_come_in_pages),
+	cmocka_unit_test(a_callback_stops_the_leases),
+	cmocka_unit_test(failed_jobs_are_grouped_by_type_and_first_line),
+	cmocka_unit_test(errors_are_those_of_so_many_jobs_with_a_cursor_for_the_rest),
+	cmocka_unit_test(a_group_can_be_listed_by_its_line),
+	cmocka_unit_test(streams_tell_how_far_they_were_taken),
+};
+
+CONTRACT_TESTS(contract_look_tests, tests)

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/assets.h"
+
+static void gzip_is_sent_only_to_those_who_take_it(void **state)
+{
+	(void)state;
+	assert_true(srv_accepts_gzip("gzip"));
+	assert_true(srv_accepts_gzip("gzip, deflate, br"));
+	assert_true(srv_accepts_gzip("br;q=1.0, GZIP;q=0.8, *;q=0.1"));
+	assert_true(srv_accepts_gzip("*"));
+	assert_true(srv_accepts_gzip("gzip;q=0.001"));
+	assert_false(srv_accepts_gzip(NULL));
+	assert_false(srv_accepts_gzip(""));
+	assert_false(srv_accepts_gzip("identity"));
+	assert_false(srv_accepts_gzip("gzip;q=0"));
+	assert_false(srv_accepts_gzip("gzip;q=0.000, deflate;q=1"));
+	assert_false(srv_accepts_gzip("x-gzip-like, notgzip"));
+	assert_false(srv_accepts_gzip("*;q=0"));
+}
+
+static void the_q_of_another_coding_says_nothing_of_gzip(void **state)
+{
+	(void)state;
+	assert_true(srv_accepts_gzip("gzip, br;q=0"));
+	assert_false(srv_accepts_gzip("deflate, br;q=1"));
+	assert_false(srv_accepts_gzip("*, gzip;q=0"));
+	assert_true(srv_accepts_gzip("*;q=0, gzip"));
+}
+
+static void every_file_is_found_by_its_path_and_no_other(void **state)
+{
+	(void)state;
+	assert_true(srv_assets_n > 10);
+	for (size_t i = 0; i < srv_assets_n; i++) {
+		const struct srv_asset *a = &srv_assets[i];
+		assert_ptr_equal(srv_asset_find(a->path), a);
+		assert_true(strcmp(a->path, "/") == 0 || strncmp(a->path, "/assets/", 8) == 0);
+	}
+	assert_null(srv_asset_find("/assets/js/main.js"));
+	assert_null(srv_asset_find("/assets/"));
+	assert_null(srv_asset_find(""));
+}
+
+static void the_two_encodings_of_a_file_have_different_tags(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < srv_assets_n; i++) {
+		const struct srv_asset *a = &srv_assets[i];
+		assert_string_not_equal(a->etag, a->etag_gzip);
+		assert_true(a->etag[0] == '"' && a->etag[strlen(a->etag) - 1] == '"');
+		assert_memory_equal(a->gzip, "\x1f\x8b", 2);
+		assert_true(a->plain_len > 0 && a->gzip_len > 18);
+	}
+}
+
+static void the_whole_dashboard_is_small(void **state)
+{
+	size_t bytes = 0;
+	(void)state;
+	for (size_t i = 0; i < srv_assets_n; i++)
+		bytes += srv_assets[i].gzip_len;
+	print_message("# %zu bytes in %zu files, compressed\n", bytes, srv_assets_n);
+	assert_true(bytes <= 180 * 1024); /* of 200 KB for a first load, headers and data included */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gzip_is_sent_only_to_those_who_take_it),
+		cmocka_unit_test(the_q_of_another_coding_says_nothing_of_gzip),
+		cmocka_unit_test(every_file_is_found_by_its_path_and_no_other),
+		cmocka_unit_test(the_two_encodings_of_a_file_have_different_tags),
+		cmocka_unit_test(the_whole_dashboard_is_small),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

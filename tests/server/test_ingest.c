@@ -1,0 +1,609 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The receiver of logs, over real HTTP into a real store. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "server/ingest_kit.h"
+
+#define PUBLISH "/sluice.v1.JobEvents/PublishJobEvents"
+
+static struct kit kit;
+static sl_event_http_sender *sender;
+
+static int set_up(void **state)
+{
+	(void)state;
+	kit_open(&kit, NULL);
+	sender = kit_sender(&kit);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	sl_event_http_sender_free(sender);
+	sender = NULL;
+	kit_close(&kit);
+	return 0;
+}
+
+static void expect_mark(struct kit_result r, uint64_t mark)
+{
+	if (r.rc != 0)
+		fail_msg("%s: %s", sl_err_name(r.rc), r.err.msg);
+	assert_int_equal(r.mark, mark);
+}
+
+/* ---- taking ---- */
+
+static void a_batch_is_in_the_store_when_its_mark_is_answered(void **state)
+{
+	struct sl_event_row row;
+	(void)state;
+	expect_mark(kit_send(sender, "w-1", 7, 1, 3, kit.job_id), 3);
+	assert_int_equal(kit_events(&kit), 3);
+	assert_string_equal(kit_event(&kit, 2, &row), "w-1-2");
+	assert_int_equal(row.sequence, 2);
+	assert_int_equal(row.incarnation, 7);
+	assert_int_equal(row.job_id, kit.job_id);
+	assert_int_equal(row.attempt, 1);
+	assert_int_equal(row.type, SL_EVENT_STDOUT);
+	assert_int_equal(row.ts_ms, 1700000000000);
+	assert_int_equal(row.crc, 2 * 0x9E3779B97F4A7C15u);
+}
+
+static void what_comes_again_is_taken_once(void **state)
+{
+	(void)state;
+	expect_mark(kit_send(sender, "w", 1, 1, 5, kit.job_id), 5);
+	expect_mark(kit_send(sender, "w", 1, 1, 5, kit.job_id), 5);
+	expect_mark(kit_send(sender, "w", 1, 4, 4, kit.job_id), 7);
+	assert_int_equal(kit_events(&kit), 7);
+}
+
+static void streams_and_incarnations_have_marks_of_their_own(void **state)
+{
+	(void)state;
+	expect_mark(kit_send(sender, "a", 1, 1, 2, kit.job_id), 2);
+	expect_mark(kit_send(sender, "a", 2, 1, 1, kit.job_id), 1);
+	expect_mark(kit_send(sender, "b", 1, 1, 4, kit.job_id), 4);
+	expect_mark(kit_send(sender, "a", 1, 3, 0, 0), 2);
+	assert_int_equal(kit_events(&kit), 7);
+}
+
+static void a_gap_is_answered_with_the_mark_and_nothing_is_taken(void **state)
+{
+	(void)state;
+	expect_mark(kit_send(sender, "w", 1, 1, 2, kit.job_id), 2);
+	expect_mark(kit_send(sender, "w", 1, 5, 3, kit.job_id), 2);
+	assert_int_equal(kit_events(&kit), 2);
+}
+
+static void skipped_sequences_move_the_mark(void **state)
+{
+	const struct sl_wal_range skipped[] = {{1, 2}, {4, 9}};
+	const struct kit_record records[] = {
+		{3, 30, {.type = SL_EVENT_LOG, .ts_ms = 1, .data = "three", .len = 5}},
+		{10, 100, {.type = SL_EVENT_LOG, .ts_ms = 1, .data = "ten", .len = 3}},
+	};
+	(void)state;
+	expect_mark(kit_send_records(sender, "w", 1, records, 2, skipped, 2), 10);
+	assert_int_equal(kit_events(&kit), 2);
+	assert_string_equal(kit_event(&kit, 2, NULL), "ten");
+}
+
+static void lines_without_a_job_have_no_job_and_no_attempt(void **state)
+{
+	struct sl_event_row row;
+	const struct kit_record record = {
+		1, 10, {.type = SL_EVENT_STDOUT, .attempt = 3, .ts_ms = 5, .data = "hi", .len = 2}};
+	(void)state;
+	expect_mark(kit_send_records(sender, "ship", 1, &record, 1, NULL, 0), 1);
+	(void)kit_event(&kit, 1, &row);
+	assert_int_equal(row.job_id, 0);
+	assert_int_equal(row.attempt, 0);
+	assert_int_equal(row.late, 0);
+}
+
+static void json_is_taken_as_protobuf_is(void **state)
+{
+	struct sl_event_row row;
+	struct ask_answer a;
+	(void)state;
+	kit_post_json(
+		&kit,
+		"{\"stream\":\"curl\",\"incarnation\":3,\"token\":{\"jobId\":\"1\",\"attempt\":2},\"unknown\":[1],"
+		"\"events\":[{\"sequence\":\"1\",\"crc\":\"18446744073709551615\",\"event\":{\"type\":\"STDOUT\","
+		"\"tsMs\":\"1700000000123\",\"data\":\"aGVsbG8=\",\"partial\":true}},{\"sequence\":2,\"crc\":7,"
+		"\"event\":{\"type\":7,\"ts_ms\":-5,\"token\":{\"job_id\":9},\"data\":\"_-8\"}}],"
+		"\"skipped\":[{\"first\":3,\"last\":\"5\"}]}",
+		&a);
+	if (a.status != 200)
+		fail_msg("%d %s", a.status, a.body);
+	assert_string_equal(a.body, "{\"mark\":\"5\"}");
+	assert_string_equal(ask_header(&a, "Content-Type"), "application/json");
+	ask_free(&a);
+	assert_string_equal(kit_event(&kit, 1, &row), "hello");
+	assert_int_equal(row.job_id, 1);
+	assert_int_equal(row.attempt, 2);
+	assert_int_equal(row.partial, 1);
+	assert_int_equal(row.crc, UINT64_MAX);
+	assert_int_equal(row.ts_ms, 1700000000123);
+	assert_string_equal(kit_event(&kit, 2, &row), "\xff\xef");
+	assert_int_equal(row.job_id, 9);
+	assert_int_equal(row.ts_ms, -5);
+}
+
+static void a_log_is_sent_through_it_as_a_whole(void **state)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .wal_dir = kit.dir, .archive_on_complete = SL_OFF};
+	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	sl_wal *log = NULL;
+	char text[32];
+	(void)state;
+	assert_int_equal(sl_wal_open(&log, "whole", &opts, &err), 0);
+	for (int i = 1; i <= 200; i++) {
+		struct sl_event event = {.type = SL_EVENT_STDOUT, .job_id = kit.job_id, .attempt = 1, .data = text};
+		void *bytes = NULL;
+		size_t len = 0;
+		event.len = (size_t)snprintf(text, sizeof text, "line %d", i);
+		assert_int_equal(sl_event_encode(&event, NULL, &bytes, &len, &err), 0);
+		assert_int_equal(sl_wal_append(log, i == 100 ? "no event" : bytes, i == 100 ? 8 : len, NULL, &err), 0);
+		sl_event_free(NULL, bytes);
+	}
+	assert_int_equal(sl_wal_start(log, sl_event_http_sender_ops(), sender, &err), 0);
+	assert_int_equal(sl_wal_stop(log, SL_UNLIMITED, &err), 0);
+	assert_int_equal(sl_wal_get_stats(log, &stats, &err), 0);
+	assert_int_equal(stats.failed, 1);
+	assert_int_equal(stats.sent, 199);
+	assert_int_equal(sl_wal_close(log, &err), 0);
+	assert_int_equal(kit_events(&kit), 199);
+	assert_string_equal(kit_event(&kit, 99, NULL), "line 99");
+	assert_string_equal(kit_event(&kit, 100, NULL), "line 101");
+}
+
+/* ---- refusing ---- */
+
+static void another_content_under_a_known_sequence_is_a_conflict(void **state)
+{
+	const struct kit_record other = {1, 1, {.type = SL_EVENT_LOG, .data = "other", .len = 5}};
+	(void)state;
+	expect_mark(kit_send(sender, "w", 1, 1, 1, kit.job_id), 1);
+	struct kit_result r = kit_send_records(sender, "w", 1, &other, 1, NULL, 0);
+	assert_int_equal(r.rc, SL_ECONFLICT);
+	assert_int_equal(kit_events(&kit), 1);
+	/* Others are not in its way. */
+	expect_mark(kit_send(sender, "w", 1, 2, 1, kit.job_id), 2);
+}
+
+static void an_event_that_no_store_can_keep_is_refused_by_its_sequence(void **state)
+{
+	const struct kit_record records[] = {{1, 1, {.type = SL_EVENT_LOG, .ts_ms = 1}},
+					     {2, 2, {.type = SL_EVENT_LOG, .ts_ms = INT64_MAX}}};
+	(void)state;
+	struct kit_result r = kit_send_records(sender, "w", 1, records, 2, NULL, 0);
+	assert_int_equal(r.rc, SL_EREFUSED);
+	assert_int_equal(r.refused, 2);
+	expect_mark(kit_send_records(sender, "w", 1, records, 1, NULL, 0), 1);
+}
+
+static void an_event_that_the_store_refuses_is_named_and_those_before_it_are_taken(void **state)
+{
+	(void)state;
+	kit.poison = "w-3";
+	struct kit_result r = kit_send(sender, "w", 1, 1, 5, kit.job_id);
+	assert_int_equal(r.rc, SL_EREFUSED);
+	assert_int_equal(r.refused, 3);
+	assert_non_null(strstr(r.err.msg, "no poison here"));
+	assert_int_equal(kit_events(&kit), 2);
+	const struct sl_wal_range parked = {3, 3};
+	const struct kit_record next = {4, 4, {.type = SL_EVENT_LOG, .data = "on", .len = 2}};
+	expect_mark(kit_send_records(sender, "w", 1, &next, 1, &parked, 1), 4);
+}
+
+static void a_refused_event_is_422_with_its_sequence(void **state)
+{
+	struct ask_answer a;
+	(void)state;
+	kit_post_json(&kit, "{\"stream\":\"w\",\"events\":[{\"sequence\":1,\"event\":{}}]}", &a);
+	assert_int_equal(a.status, 422);
+	json_t *v = json_loads(a.body, 0, NULL);
+	assert_string_equal(json_string_value(json_object_get(v, "code")), "invalid_argument");
+	assert_string_equal(json_string_value(json_object_get(v, "refused")), "1");
+	json_decref(v);
+	ask_free(&a);
+}
+
+static void a_server_on_another_store_takes_nothing(void **state)
+{
+	struct sl_err err = SL_ERR_INIT;
+	const struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT, .url = kit.url,
+						.target = "00000000000000000000000000000000"};
+	sl_event_http_sender *other = NULL;
+	(void)state;
+	assert_int_equal(sl_event_http_sender_new(&other, &opts, &err), 0);
+	struct kit_result r = kit_send(other, "w", 1, 1, 1, kit.job_id);
+	assert_int_equal(r.rc, SL_ECONFIG);
+	assert_int_equal(kit_events(&kit), 0);
+	sl_event_http_sender_free(other);
+}
+
+static void what_is_no_request_gets_a_reason(void **state)
+{
+	static const struct {
+		const char *headers, *body;
+		int status;
+		const char *code;
+	} cases[] = {
+		{"Content-Type: application/proto\r\n", "\xff", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "[]", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{\"stream\":\"../x\"}", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{\"stream\":\"a\\u0000b\"}", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{\"stream\":\"x.wal\"}", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{\"stream\":\"x\",\"incarnation\":-1}", 400,
+		 "invalid_argument"},
+		{"Content-Type: application/json\r\n",
+		 "{\"stream\":\"x\",\"events\":[{\"sequence\":2,\"event\":{\"type\":1}},"
+		 "{\"sequence\":2,\"event\":{\"type\":1}}]}",
+		 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{\"stream\":\"x\",\"skipped\":[{\"first\":3,\"last\":2}]}", 400,
+		 "invalid_argument"},
+		{"Content-Type: application/json\r\n",
+		 "{\"stream\":\"x\",\"events\":[{\"sequence\":2,\"event\":{\"type\":1}}],\"skipped\":[{\"first\":1,"
+		 "\"last\":2}]}",
+		 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n",
+		 "{\"stream\":\"x\",\"events\":[{\"sequence\":2,\"event\":{\"type\":1,\"data\":\"***\"}}]}", 400,
+		 "invalid_argument"},
+		{"Content-Type: text/plain\r\n", "hello", 415, "unimplemented"},
+		{"", "hello", 415, "unimplemented"},
+		{"Content-Type: application/proto\r\nConnect-Protocol-Version: 2\r\n", "", 400, "failed_precondition"},
+		{"Content-Type: application/proto\r\n", "", 400, "invalid_argument"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ask_answer a;
+		ask(kit.address, "POST", PUBLISH, cases[i].headers, cases[i].body, strlen(cases[i].body), &a);
+		if (a.status != cases[i].status)
+			fail_msg("%s: %d %s", cases[i].body, a.status, a.body);
+		json_t *v = json_loads(a.body, 0, NULL);
+		assert_string_equal(json_string_value(json_object_get(v, "code")), cases[i].code);
+		assert_true(json_string_length(json_object_get(v, "message")) > 0);
+		json_decref(v);
+		ask_free(&a);
+	}
+	assert_int_equal(kit_events(&kit), 0);
+}
+
+static void empty_messages_without_end_are_too_much_for_their_size(void **state)
+{
+	/* 22 00: an event without anything. 200,000 of them would become 56 bytes each. */
+	size_t n = 400000;
+	char *body = malloc(n);
+	struct ask_answer a;
+	(void)state;
+	for (size_t i = 0; i < n; i += 2) {
+		body[i] = 0x22;
+		body[i + 1] = 0;
+	}
+	ask(kit.address, "POST", PUBLISH, "Content-Type: application/proto\r\n", body, n, &a);
+	assert_int_equal(a.status, 400);
+	ask_free(&a);
+	free(body);
+}
+
+/* ---- a store in trouble ---- */
+
+/* Until the member of what is at the path is this text. */
+static void await_text(const char *path, const char *member, const char *text)
+{
+	for (bool is = false; !is;) {
+		json_t *v = kit_get(&kit, path);
+		const char *now = json_string_value(json_object_get(v, member));
+		assert_non_null(now);
+		is = strcmp(now, text) == 0;
+		json_decref(v);
+	}
+}
+
+static void a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled(void **state)
+{
+	(void)state;
+	kit.watched = "v";
+	expect_mark(kit_send(sender, "w", 1, 1, 2, kit.job_id), 2);
+	atomic_store(&kit.away, 1);
+	struct kit_result r = kit_send(sender, "w", 1, 3, 2, kit.job_id);
+	assert_int_equal(r.rc, SL_EAGAIN);
+	assert_int_equal(r.err.error_class, SL_CLASS_THROTTLED);
+	assert_int_equal(r.err.retry_after_ms, 1000);
+	/* What comes now is not even tried. */
+	r = kit_send(sender, "v", 1, 1, 1, kit.job_id);
+	assert_int_equal(r.rc, SL_EAGAIN);
+	assert_int_equal(atomic_load(&kit.n_watched), 0);
+	await_text("/api/v1/backpressure", "breaker", "open");
+	await_text("/api/v1/backpressure", "state", "refusing");
+	atomic_store(&kit.away, 0);
+	do
+		r = kit_send(sender, "w", 1, 3, 2, kit.job_id);
+	while (r.rc == SL_EAGAIN);
+	expect_mark(r, 4);
+	assert_int_equal(kit_events(&kit), 4);
+}
+
+static void narrow(struct srv_config *config)
+{
+	config->coordinator_capacity = 2;
+	config->coordinator_workers = 1;
+	config->coordinator_batch_size = 1;
+}
+
+struct one_send {
+	struct kit *k;
+	const char *stream;
+	struct kit_result result;
+	pthread_t thread;
+};
+
+static void *send_one(void *ctx)
+{
+	struct one_send *x = ctx;
+	sl_event_http_sender *s = kit_sender(x->k);
+	x->result = kit_send(s, x->stream, 1, 1, 1, x->k->job_id);
+	sl_event_http_sender_free(s);
+	return NULL;
+}
+
+static json_int_t depth(struct kit *k)
+{
+	json_t *v = kit_get(k, "/api/v1/backpressure");
+	json_int_t n = json_integer_value(json_object_get(v, "depth"));
+	json_decref(v);
+	return n;
+}
+
+static void a_full_queue_is_429_and_what_was_queued_is_taken(void **state)
+{
+	struct one_send x[3] = {{.k = &kit, .stream = "a"}, {.k = &kit, .stream = "b"}, {.k = &kit, .stream = "c"}};
+	struct ask_answer a;
+	(void)state;
+	tear_down(state);
+	kit_open(&kit, narrow);
+	kit_block(&kit, true);
+	assert_int_equal(pthread_create(&x[0].thread, NULL, send_one, &x[0]), 0);
+	kit_await_waiting(&kit, 1);
+	for (int i = 1; i < 3; i++) {
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
+		while (depth(&kit) < i)
+			;
+	}
+	kit_post_json(&kit, "{\"stream\":\"d\",\"events\":[{\"sequence\":1,\"event\":{\"type\":1}}]}", &a);
+	assert_int_equal(a.status, 429);
+	assert_string_equal(ask_header(&a, "Retry-After"), "1");
+	assert_non_null(strstr(a.body, "resource_exhausted"));
+	ask_free(&a);
+	json_t *v = kit_get(&kit, "/api/v1/backpressure");
+	assert_string_equal(json_string_value(json_object_get(v, "state")), "refusing");
+	assert_int_equal(json_integer_value(json_object_get(v, "capacity")), 2);
+	json_decref(v);
+	kit_block(&kit, false);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(x[i].thread, NULL), 0);
+		expect_mark(x[i].result, 1);
+	}
+	assert_int_equal(kit_events(&kit), 3);
+}
+
+static void who_waits_in_the_queue_is_told_too_that_the_store_is_away(void **state)
+{
+	struct one_send x[3] = {{.k = &kit, .stream = "a"}, {.k = &kit, .stream = "b"}, {.k = &kit, .stream = "c"}};
+	(void)state;
+	tear_down(state);
+	kit_open(&kit, narrow);
+	kit_block(&kit, true);
+	assert_int_equal(pthread_create(&x[0].thread, NULL, send_one, &x[0]), 0);
+	kit_await_waiting(&kit, 1);
+	for (int i = 1; i < 3; i++) {
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
+		while (depth(&kit) < i)
+			;
+	}
+	atomic_store(&kit.away, 1);
+	kit_block(&kit, false);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(x[i].thread, NULL), 0);
+		assert_int_equal(x[i].result.rc, SL_EAGAIN);
+	}
+	/* Their items are still there, and come again: once each. */
+	atomic_store(&kit.away, 0);
+	for (int i = 0; i < 3; i++)
+		do
+			(void)send_one(&x[i]);
+		while (x[i].result.rc == SL_EAGAIN);
+	assert_int_equal(kit_events(&kit), 3);
+}
+
+static void requests_of_many_streams_share_a_transaction(void **state)
+{
+	enum { N = 8 };
+	static char names[N][8];
+	struct one_send x[N];
+	(void)state;
+	kit_block(&kit, true);
+	for (int i = 0; i < N; i++) {
+		(void)snprintf(names[i], sizeof names[i], "s%d", i);
+		x[i] = (struct one_send){.k = &kit, .stream = names[i]};
+	}
+	/* Four workers have one each; the others wait in the queue. */
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
+		kit_await_waiting(&kit, (unsigned)i + 1);
+	}
+	for (int i = 4; i < N; i++)
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
+	while (depth(&kit) < 4)
+		;
+	kit_block(&kit, false);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(pthread_join(x[i].thread, NULL), 0);
+		expect_mark(x[i].result, 1);
+	}
+	assert_int_equal(kit_events(&kit), N);
+	assert_true(atomic_load(&kit.n_append) < N);
+}
+
+static void one_streams_trouble_is_not_its_neighbours(void **state)
+{
+	struct one_send x[] = {
+		{.k = &kit, .stream = "first"}, {.k = &kit, .stream = "bad"}, {.k = &kit, .stream = "good"}};
+	(void)state;
+	tear_down(state);
+	kit_open(&kit, narrow);
+	kit.config.coordinator_capacity = 10;
+	kit.config.coordinator_batch_size = 10;
+	kit_stop(&kit);
+	kit_start(&kit);
+	kit.poison = "bad-1";
+	kit_block(&kit, true);
+	assert_int_equal(pthread_create(&x[0].thread, NULL, send_one, &x[0]), 0);
+	kit_await_waiting(&kit, 1);
+	for (int i = 1; i < 3; i++)
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
+	while (depth(&kit) < 2)
+		;
+	kit_block(&kit, false);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_join(x[i].thread, NULL), 0);
+	expect_mark(x[0].result, 1);
+	expect_mark(x[2].result, 1);
+	assert_int_equal(x[1].result.rc, SL_EREFUSED);
+	assert_int_equal(x[1].result.refused, 1);
+	assert_int_equal(kit_events(&kit), 2);
+}
+
+static void a_server_that_stops_answers_who_waits(void **state)
+{
+	struct one_send x = {.k = &kit, .stream = "w"};
+	struct sl_err err = SL_ERR_INIT;
+	(void)state;
+	kit_block(&kit, true);
+	assert_int_equal(pthread_create(&x.thread, NULL, send_one, &x), 0);
+	kit_await_waiting(&kit, 1);
+	assert_int_equal(srv_http_stop(kit.http, 5000, &err), 0);
+	assert_int_equal(pthread_join(x.thread, NULL), 0);
+	assert_int_equal(x.result.rc, SL_EAGAIN);
+	kit_block(&kit, false);
+	kit_stop(&kit);
+	/* It had been accepted, and is written; that it comes again changes nothing. */
+	assert_int_equal(kit_events(&kit), 1);
+	kit_start(&kit);
+	expect_mark(kit_send(sender, "w", 1, 1, 1, kit.job_id), 1);
+	assert_int_equal(kit_events(&kit), 1);
+}
+
+static void a_client_that_leaves_is_no_trouble(void **state)
+{
+	static const char body[] = "{\"stream\":\"w\",\"events\":[{\"sequence\":1,\"event\":{\"type\":1}}]}";
+	(void)state;
+	kit_block(&kit, true);
+	int fd = ask_connect(kit.address);
+	ask_send(fd, "POST", PUBLISH, "Content-Type: application/json\r\n", body, sizeof body - 1);
+	kit_await_waiting(&kit, 1);
+	(void)close(fd);
+	kit_block(&kit, false);
+	while (kit_events(&kit) < 1)
+		;
+	expect_mark(kit_send(sender, "v", 1, 1, 1, kit.job_id), 1);
+}
+
+/* ---- what can be seen ---- */
+
+static void streams_are_listed_with_their_marks_and_what_waits(void **state)
+{
+	(void)state;
+	expect_mark(kit_send(sender, "a", 1, 1, 3, kit.job_id), 3);
+	expect_mark(kit_send(sender, "b", 2, 1, 1, kit.job_id), 1);
+	json_t *v = kit_get(&kit, "/api/v1/streams?limit=1");
+	json_t *item = json_array_get(json_object_get(v, "items"), 0);
+	assert_string_equal(json_string_value(json_object_get(item, "stream")), "a");
+	assert_int_equal(json_integer_value(json_object_get(item, "mark")), 3);
+	assert_int_equal(json_integer_value(json_object_get(item, "lag")), 7);
+	assert_string_equal(json_string_value(json_object_get(item, "last_at")), "2023-11-14T22:13:20.000Z");
+	char path[128];
+	(void)snprintf(path, sizeof path, "/api/v1/streams?cursor=%s",
+		       json_string_value(json_object_get(v, "next_cursor")));
+	json_decref(v);
+	v = kit_get(&kit, path);
+	item = json_array_get(json_object_get(v, "items"), 0);
+	assert_string_equal(json_string_value(json_object_get(item, "stream")), "b");
+	assert_int_equal(json_integer_value(json_object_get(item, "incarnation")), 2);
+	assert_true(json_is_null(json_object_get(v, "next_cursor")));
+	json_decref(v);
+}
+
+static void the_coordinator_tells_how_it_is(void **state)
+{
+	struct sl_err err = SL_ERR_INIT;
+	char target[33];
+	(void)state;
+	expect_mark(kit_send(sender, "a", 1, 1, 3, kit.job_id), 3);
+	json_t *v = kit_get(&kit, "/api/v1/coordinator");
+	while (json_integer_value(json_object_get(v, "written")) == 0) { /* counted after the answer */
+		json_decref(v);
+		v = kit_get(&kit, "/api/v1/coordinator");
+	}
+	assert_int_equal(json_integer_value(json_object_get(v, "accepted")), 1);
+	assert_int_equal(json_integer_value(json_object_get(v, "written")), 1);
+	assert_string_equal(json_string_value(json_object_get(v, "breaker")), "closed");
+	assert_true(json_is_null(json_object_get(v, "last_error")));
+	json_decref(v);
+	v = kit_get(&kit, "/api/v1/backpressure");
+	assert_string_equal(json_string_value(json_object_get(v, "state")), "ok");
+	assert_int_equal(json_integer_value(json_object_get(v, "high")), 8000);
+	assert_int_equal(json_integer_value(json_object_get(v, "low")), 5000);
+	assert_int_equal(json_integer_value(json_object_get(v, "retry_after_ms")), 0);
+	json_decref(v);
+	assert_int_equal(sl_event_http_sender_target(sender, target, &err), 0);
+	assert_string_equal(target, kit.target);
+}
+
+int main(void)
+{
+#define INGEST_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		INGEST_TEST(a_batch_is_in_the_store_when_its_mark_is_answered),
+		INGEST_TEST(what_comes_again_is_taken_once),
+		INGEST_TEST(streams_and_incarnations_have_marks_of_their_own),
+		INGEST_TEST(a_gap_is_answered_with_the_mark_and_nothing_is_taken),
+		INGEST_TEST(skipped_sequences_move_the_mark),
+		INGEST_TEST(lines_without_a_job_have_no_job_and_no_attempt),
+		INGEST_TEST(json_is_taken_as_protobuf_is),
+		INGEST_TEST(a_log_is_sent_through_it_as_a_whole),
+		INGEST_TEST(another_content_under_a_known_sequence_is_a_conflict),
+		INGEST_TEST(an_event_that_no_store_can_keep_is_refused_by_its_sequence),
+		INGEST_TEST(an_event_that_the_store_refuses_is_named_and_those_before_it_are_taken),
+		INGEST_TEST(a_refused_event_is_422_with_its_sequence),
+		INGEST_TEST(a_server_on_another_store_takes_nothing),
+		INGEST_TEST(what_is_no_request_gets_a_reason),
+		INGEST_TEST(empty_messages_without_end_are_too_much_for_their_size),
+		INGEST_TEST(a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled),
+		INGEST_TEST(a_full_queue_is_429_and_what_was_queued_is_taken),
+		INGEST_TEST(who_waits_in_the_queue_is_told_too_that_the_store_is_away),
+		INGEST_TEST(requests_of_many_streams_share_a_transaction),
+		INGEST_TEST(one_streams_trouble_is_not_its_neighbours),
+		INGEST_TEST(a_server_that_stops_answers_who_waits),
+		INGEST_TEST(a_client_that_leaves_is_no_trouble),
+		INGEST_TEST(streams_are_listed_with_their_marks_and_what_waits),
+		INGEST_TEST(the_coordinator_tells_how_it_is),
+	};
+	return cmocka_run_group_tests_name("ingest", tests, NULL, NULL);
+}

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sluice up and sluice server as processes: start, readiness, systemd, signals, the end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import promlint
+import servertest
+from servertest import ServerTest, ask, postgres_url, tell_postgres
+
+
+class Up(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.store = "sqlite:" + self.path("data", "sluice.db")
+        self.env["SLUICE_STORE"] = self.store
+
+    def test_one_command_serves_a_dashboard_and_an_api(self):
+        p = self.server()
+        print(f"# ready after {p.took * 1000:.0f} ms")
+        self.assertEqual(ask(p.url, "livez").text, "alive\n")
+        self.assertIn("<html", ask(p.url).text)
+        ready = ask(p.url, "readyz")
+        self.assertEqual((ready.status, ready.json()["ready"]), (200, True))
+        self.assertEqual({c["name"] for c in ready.json()["checks"]}, {"store", "ingest", "worker"})
+        self.end(p)
+
+    def test_its_worker_runs_commands_and_their_output_takes_the_river(self):
+        p = self.server("--type=greet=sh -c 'echo hello; echo oops >&2'")
+        job = self.enqueue("greet")
+        self.assertEqual(self.chain(job)["status"], "completed")
+        self.until(lambda: self.logs(job) == b"hello\noops\n" or self.logs(job) == b"oops\nhello\n")
+        health = ask(p.url, "api/v1/coordinator").json()
+        self.assertGreater(health["written"], 0)
+        self.assertEqual(health["accepted"], health["written"])
+        self.end(p)
+
+    def test_detached_runs_are_served_without_being_asked_for(self):
+        p = self.server()
+        job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo detached").out)
+        self.assertEqual(self.chain(job)["status"], "completed")
+        self.until(lambda: self.logs(job) == b"detached\n")
+        self.end(p)
+
+    def test_a_read_only_server_keeps_the_output_of_its_own_worker(self):
+        p = self.server("--read-only")
+        job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo kept").out)
+        self.until(lambda: self.logs(job) == b"kept\n")
+        self.assertEqual(ask(p.url, "/api/v1/chains", "POST", {"type": "t"}).status, 403)
+        self.end(p)
+
+    def test_nobody_runs_commands_of_their_own_over_http(self):
+        p = self.server()
+        body = {"type": "run", "input": {"argv": ["touch", self.path("owned")]}}
+        self.assertEqual(ask(p.url, "api/v1/chains", "POST", body).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/chains", "POST", {**body, "type": "run/x"}).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/chains/bulk", "POST", {"chains": [{"type": "t"}, body]}).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/cron/x", "PUT", {"spec": "* * * * *", **body}).status, 403)
+        self.assertEqual(ask(p.url, "api/v1/chains").json()["items"], [])
+        self.end(p)
+
+    def test_a_taken_address_is_said_so(self):
+        p = self.server()
+        self.fails(74, "up", "--data=" + self.path("other"), "--listen=" + p.url.split("//")[1].strip("/"),
+                   says="in use")
+        self.end(p)
+
+    def test_sigterm_lets_a_command_finish_and_its_last_line_arrives(self):
+        p = self.server(self.handler(f"echo begun; echo x >{self.path('begun')}\n"
+                                     f"while [ ! -e {self.path('go')} ]; do sleep 0.01; done; echo last"))
+        job = self.enqueue("t")
+        self.until_file("begun")
+        p.send_signal(signal.SIGTERM)
+        self.until(lambda: ask(p.url, "readyz").status == 503)
+        self.assertEqual(ask(p.url, "readyz").json()["why"], "the server is stopping")
+        self.write("go", b"x")
+        _, err = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0, err)
+        self.assertEqual(self.show(job)["status"], "completed")
+        self.assertEqual(self.logs(job), b"begun\nlast\n")
+        self.assertEqual([n for _, _, files in os.walk(self.path("data", "wal")) for n in files], [])
+
+    def test_a_command_that_does_not_finish_in_time_is_ended_and_given_back(self):
+        p = self.server(self.handler(f"echo x >{self.path('begun')}; sleep 600"), "--set=server.drain_timeout_ms=50",
+                        "--set=jobs.kill_grace_ms=50")
+        job = self.enqueue("t")
+        self.until_file("begun")
+        p.send_signal(signal.SIGTERM)
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 75)
+        self.assertIn(self.show(job)["status"], ("pending", "running"))
+
+    def test_kill_9_loses_nothing_that_a_command_has_written(self):
+        p = self.server(self.handler(f"echo one; echo two; echo x >{self.path('begun')}; sleep 600"))
+        job = self.enqueue("t")
+        self.until_file("begun")
+        p.kill()
+        p.wait()
+        again = self.server("--set=jobs.lease_ms=1s", self.handler("echo three"))
+        self.until(lambda: b"one\ntwo\n" in self.logs(job))
+        self.end(again)
+
+    def test_sighup_reads_the_level_of_the_log_again(self):
+        path = self.write("c.yaml", b"server: {log_level: error}\n")
+        p = self.server("--config", path)
+        self.write("c.yaml", b"server: {log_level: info}\n")
+        p.send_signal(signal.SIGHUP)
+        self.assertIn(b"reloaded", p.stderr.readline())
+        self.write("c.yaml", b"server: {log_levle: info}\n")
+        p.send_signal(signal.SIGHUP)
+        self.assertIn(b"log_level", p.stderr.readline())
+        self.assertIn(b"old settings stay", p.stderr.readline())
+        self.assertEqual(ask(p.url, "livez").status, 200)
+        self.end(p)
+
+    def test_metrics_are_in_the_text_format_that_collectors_read(self):
+        p = self.server("--type=greet=echo hello")
+        self.chain(self.enqueue("greet"))
+        answer = ask(p.url, "metrics")
+        self.assertEqual(answer.headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        families = promlint.lint(answer.text)
+        for name in ("sluice_build_info", "process_resident_memory_bytes", "sluice_job_observations_total"):
+            self.assertIn(name, families)
+        print(f"# {len(families)} families, resident {self.metric(p, 'process_resident_memory_bytes') / 2**20:.1f} MiB")
+        self.end(p)
+
+    def test_a_password_on_the_command_line_is_warned_of(self):
+        self.fails(69, "server", "--listen=127.0.0.1:0", "--data=" + self.path("data"),
+                   "--store=postgres://u:s3cret@127.0.0.1:1/x", says=["password", "SLUICE_STORE"])
+
+
+class Systemd(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.store = "sqlite:" + self.path("data", "sluice.db")
+        self.env["SLUICE_STORE"] = self.store
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(self.socket.close)
+        self.socket.bind(self.path("notify"))
+        self.socket.settimeout(60)
+        self.env["NOTIFY_SOCKET"] = self.path("notify")
+
+    def hear(self):
+        return dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+
+    def hear_of(self, name):
+        while name not in (message := self.hear()):
+            pass
+        return message
+
+    def heard(self):
+        """How many watchdog messages lie in the socket now."""
+        n = 0
+        self.socket.setblocking(False)
+        try:
+            while True:
+                n += "WATCHDOG" in self.hear()
+        except BlockingIOError:
+            self.socket.settimeout(60)
+            return n
+
+    def test_it_is_told_of_every_change(self):
+        p = self.server()
+        message = self.hear()
+        self.assertEqual(message, {"READY": "1", "STATUS": f"Serving on {p.url}"})
+        p.send_signal(signal.SIGHUP)
+        message = self.hear()
+        self.assertEqual(message["RELOADING"], "1")
+        self.assertGreater(int(message["MONOTONIC_USEC"]), 0)
+        self.assertEqual(self.hear()["READY"], "1")
+        p.send_signal(signal.SIGTERM)
+        self.assertEqual(self.hear()["STOPPING"], "1")
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0)
+
+    def test_ready_means_that_it_answers(self):
+        p = self.start("up", "--listen=127.0.0.1:0", "--data=" + self.path("data"))
+        url = self.hear()["STATUS"].split()[-1]
+        self.assertEqual(ask(url, "readyz").status, 200)
+        self.end(p)
+
+    def test_an_abstract_socket_is_told_too(self):
+        name = f"sluice-test-{os.getpid()}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.bind("\0" + name)
+            s.settimeout(60)
+            self.env["NOTIFY_SOCKET"] = "@" + name
+            p = self.server()
+            self.assertIn(b"READY=1", s.recv(4096))
+            self.end(p)
+
+    def test_commands_do_not_speak_for_the_service(self):
+        self.env["WATCHDOG_USEC"] = "60000000"
+        p = self.server("--type=show=env")
+        job = self.enqueue("show")
+        self.chain(job)
+        self.until(lambda: b"SLUICE_JOB_ID" in self.logs(job))
+        self.assertNotIn(b"NOTIFY_SOCKET", self.logs(job))
+        self.assertNotIn(b"WATCHDOG_USEC", self.logs(job))
+        self.end(p)
+
+    def test_the_watchdog_is_fed_and_not_when_it_is_another_processs(self):
+        self.env["WATCHDOG_USEC"] = "300000"
+        p = self.server()
+        for _ in range(3):
+            self.hear_of("WATCHDOG")
+        self.end(p)
+        self.heard()
+        self.env["WATCHDOG_PID"] = "1"
+        p = self.server()
+        self.assertIn("READY", self.hear())
+        self.until(lambda: self.metric(p, "process_resident_memory_bytes") > 0)
+        p.send_signal(signal.SIGTERM)
+        self.assertIn("STOPPING", self.hear())
+        p.communicate(timeout=60)
+
+
+class OnPostgres(Systemd):
+    """What can be seen only with a store that goes away or hangs."""
+
+    def setUp(self):
+        super().setUp()
+        self.store = postgres_url()
+        self.env["SLUICE_STORE"] = self.store
+
+    def backends(self):
+        out = subprocess.run(["psql", "-qXAt", "-d", self.store, "-c",
+                              "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                              "AND pid <> pg_backend_pid()"], check=True, capture_output=True, text=True).stdout
+        return [int(pid) for pid in out.split()]
+
+    def test_a_store_that_hangs_is_not_ready_and_does_not_feed_the_watchdog(self):
+        self.env["WATCHDOG_USEC"] = "300000"
+        p = self.server(command="server")
+        self.hear_of("WATCHDOG")
+        stopped = self.backends()
+        self.assertGreater(len(stopped), 0)
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            self.heard()
+            self.until(lambda: ask(p.url, "readyz").status == 503)
+            self.assertIn("has not come back", ask(p.url, "readyz").json()["why"])
+            # It took 5 seconds to get there; fed, it would have been told some fifty times.
+            self.assertLessEqual(self.heard(), 2)
+            self.assertEqual(ask(p.url, "livez").status, 200)
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        self.until(lambda: ask(p.url, "readyz").status == 200)
+        self.hear_of("WATCHDOG")
+        self.end(p)
+
+    def test_a_store_that_is_away_is_not_ready_and_comes_back_by_itself(self):
+        self.env["WATCHDOG_USEC"] = "300000"
+        p = self.server("--type=greet=echo hello")
+        tell_postgres("stop")
+        try:
+            self.until(lambda: ask(p.url, "readyz").status == 503)
+            self.assertFalse({c["name"]: c["ok"] for c in ask(p.url, "readyz").json()["checks"]}["store"])
+            # A restart would not bring the store back: the watchdog is content.
+            self.heard()
+            self.hear_of("WATCHDOG")
+        finally:
+            tell_postgres("start")
+        self.until(lambda: ask(p.url, "readyz").status == 200)
+        job = self.enqueue("greet")
+        self.assertEqual(self.chain(job)["status"], "completed")
+        self.until(lambda: self.logs(job) == b"hello\n")
+        self.end(p)
+
+    def test_two_servers_share_one_store(self):
+        one, two = self.server("--type=greet=echo hello"), self.server(command="server")
+        job = self.enqueue("greet")
+        self.assertEqual(self.chain(job)["status"], "completed")
+        self.until(lambda: self.logs(job) == b"hello\n")
+        for p in (one, two):
+            self.assertEqual(ask(p.url, "readyz").status, 200)
+            marks = {s["stream"]: s["mark"] for s in ask(p.url, "api/v1/streams").json()["items"]}
+            self.assertEqual(list(marks.values()), [3])
+        self.end(one)
+        self.end(two)
+
+
+if __name__ == "__main__":
+    servertest.main()

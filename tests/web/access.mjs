@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// By keyboard alone, on a phone, in both colour schemes, and as a screen reader meets it.
+import { is, ok, shows, until, withPage, withServer } from "./harness.mjs";
+import { PATHS } from "./pages.mjs";
+
+// Something on every page: a running chain with neighbours, failures, output, a schedule.
+async function furnish(server) {
+  const hold = await server.enqueue("hold", { customer: "ada" }, { key: "order-1" });
+  await server.enqueue("good", null, { after: [hold] });
+  const bad = await server.enqueue("bad", { path: "/srv/" + "long/".repeat(40) });
+  const talk = await server.enqueue("talk");
+  await server.reached(bad, "failed");
+  await server.enqueue(`type.with.a.very.long.name.${"x".repeat(60)}`, null, { in_ms: 3600000 });
+  await server.api("PUT", "/cron/nightly", { spec: "30 2 * * *", type: "good", input: null });
+  return [...PATHS, `/jobs/${hold}`, `/jobs/${bad}`, `/jobs/${talk}`];
+}
+
+async function settled(page, path) {
+  await page.goto(path);
+  await page.locator(".page h1").waitFor();
+  await until(async () => (await page.locator(".skeleton").count()) === 0, `${path} is drawn`);
+}
+
+// Runs in the page: every visible text whose contrast with what lies behind it is too low.
+function tooFaint() {
+  const parse = (c) => {
+    const m = /^rgba?\((.*)\)$/.exec(c);
+    const [r, g, b, a = 1] = m[1].split(/[ ,/]+/).map(Number);
+    return { r, g, b, a };
+  };
+  const over = (top, under) => ({ r: top.r * top.a + under.r * (1 - top.a), g: top.g * top.a + under.g * (1 - top.a), b: top.b * top.a + under.b * (1 - top.a), a: 1 });
+  const light = ({ r, g, b }) => {
+    const [x, y, z] = [r, g, b].map((v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  function behind(node) {
+    const layers = [];
+    for (let n = node; n; n = n.parentElement) {
+      const c = parse(getComputedStyle(n).backgroundColor);
+      if (c.a > 0) layers.push(c);
+      if (c.a === 1) break;
+    }
+    return layers.reverse().reduce((under, top) => over(top, under), { r: 255, g: 255, b: 255, a: 1 });
+  }
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || node.closest(".sr-only, :disabled, datalist, option, .skip, title, noscript")) continue;
+    const style = getComputedStyle(node);
+    const back = behind(node);
+    const front = over(parse(node instanceof SVGElement ? style.fill : style.color), back);
+    const [a, b] = [light(front), light(back)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && Number(style.fontWeight) >= 700);
+    if (ratio < (large ? 3 : 4.5)) found.push(`${ratio.toFixed(2)} ${JSON.stringify(walker.currentNode.data.trim().slice(0, 40))} in ${node.tagName}.${node.getAttribute("class")}`);
+  }
+  return [...new Set(found)];
+}
+
+async function contrast(colorScheme) {
+  await withServer({}, (server) => withPage(server, { colorScheme }, async (page) => {
+    for (const path of await furnish(server)) {
+      await settled(page, path);
+      is(await page.evaluate(tooFaint), [], `too faint on ${path}`);
+    }
+    const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    is(back, colorScheme === "dark" ? "rgb(12, 18, 22)" : "rgb(244, 246, 248)", "background");
+  }));
+}
+
+export const cases = {
+  "every text has enough contrast in the light colours": () => contrast("light"),
+  "every text has enough contrast in the dark colours": () => contrast("dark"),
+
+  "the colours can be chosen, and the choice is kept": () => withServer({}, (server) => withPage(server, { colorScheme: "light" }, async (page) => {
+    const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    await page.goto("/types");
+    const button = page.getByRole("button", { name: "Colours: As the system" });
+    await button.click();
+    is(await back(), "rgb(244, 246, 248)", "light");
+    await page.getByRole("button", { name: "Colours: Light" }).click();
+    is(await back(), "rgb(12, 18, 22)", "dark");
+    await page.reload();
+    await page.getByRole("button", { name: "Colours: Dark" }).waitFor();
+    is(await back(), "rgb(12, 18, 22)", "dark after a reload");
+  })),
+
+  "no page is wider than a phone of 360 pixels, and the menu opens and closes there": () => withServer({}, (server) => withPage(server, { viewport: { width: 360, height: 740 }, hasTouch: true }, async (page) => {
+    for (const path of await furnish(server)) {
+      await settled(page, path);
+      is(await page.evaluate(() => document.scrollingElement.scrollWidth), 360, `width of ${path}`);
+    }
+    await page.goto("/");
+    const menu = page.getByRole("button", { name: "Menu" });
+    await menu.click();
+    await page.getByRole("link", { name: "Jobs" }).click();
+    await shows(page.locator("h1"), "Jobs");
+    is(await menu.getAttribute("aria-expanded"), "false", "the menu is closed again");
+    await menu.click();
+    await page.keyboard.press("Escape");
+    is(await menu.getAttribute("aria-expanded"), "false", "closed by Escape");
+    is(await menu.evaluate((b) => b === document.activeElement), true, "focus is back on the button");
+  })),
+
+  "the pages can be used with the keyboard alone": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.bulk(Array.from({ length: 3 }, () => ({ type: "later", input: null, in_ms: 3600000 })));
+    await page.goto("/");
+    await shows(page.locator("h1"), "Overview");
+    await page.keyboard.press("Tab");
+    is(await page.evaluate(() => document.activeElement.textContent), "Skip to the content", "the first stop");
+    await page.keyboard.press("Enter");
+    is(await page.evaluate(() => document.activeElement.id), "main", "after skipping");
+    await page.keyboard.press("g");
+    await page.keyboard.press("j");
+    await shows(page.locator("h1"), "Jobs");
+    is(await page.evaluate(() => document.activeElement.tagName), "H1", "a new page has the focus on its heading");
+    await until(async () => (await page.locator("table.jobs tbody tr").count()) === 3, "three rows");
+    for (const k of ["j", "j", "x"]) await page.keyboard.press(k);
+    await shows(page.locator(".bulk"), "1 job selected");
+    await page.keyboard.press("x");
+    await until(() => page.locator(".bulk").isHidden(), "nothing selected");
+    await page.keyboard.press("/");
+    await page.keyboard.type("g t?");
+    is(await page.getByLabel("Search").inputValue(), "g t?", "keys are text while somebody types");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("?");
+    await shows(page.getByRole("dialog"), "Keyboard shortcuts");
+    await page.keyboard.press("Escape");
+    await until(async () => (await page.getByRole("dialog").count()) === 0, "the help is closed");
+    await page.goto("/jobs");
+    await until(async () => (await page.locator("table.jobs tbody tr").count()) === 3, "three rows");
+    for (const k of ["j", "Enter"]) await page.keyboard.press(k);
+    await shows(page.locator(".crumbs"), "#3");
+    await page.locator(".job-head").getByRole("button", { name: "Cancel" }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog").waitFor();
+    await page.keyboard.press("Enter");
+    await shows(page.locator(".job-head .badge"), "cancelled");
+  })),
+
+  "everything that can be operated has a name, and every page its landmarks": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    const session = await page.context().newCDPSession(page);
+    const OPERABLE = ["button", "link", "textbox", "searchbox", "combobox", "checkbox", "meter", "image", "table", "region", "navigation", "dialog"];
+    for (const path of await furnish(server)) {
+      await settled(page, path);
+      const { nodes } = await session.send("Accessibility.getFullAXTree");
+      const seen = nodes.filter((n) => !n.ignored && n.role);
+      const nameless = seen.filter((n) => OPERABLE.includes(n.role.value) && !n.name?.value);
+      is(nameless.map((n) => n.role.value), [], `without a name on ${path}`);
+      for (const role of ["main", "navigation"]) ok(seen.some((n) => n.role.value === role), `no ${role} on ${path}`);
+      is(await page.locator("h1").count(), 1, `headings of ${path}`);
+      is(await page.evaluate(() => document.querySelectorAll("[id]").length - new Set([...document.querySelectorAll("[id]")].map((n) => n.id)).size), 0, `ids twice on ${path}`);
+    }
+    is(await page.locator("html").getAttribute("lang"), "en", "language");
+  })),
+
+  "what was done is told politely to those who do not see it": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.reached(await server.enqueue("good"), "completed");
+    await page.goto("/types");
+    await page.getByRole("button", { name: "Pause good" }).click();
+    await shows(page.locator("[role=status][aria-live=polite]"), "good is paused");
+  })),
+};

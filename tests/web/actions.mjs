@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that can be done on one thing.
+import { execFileSync } from "node:child_process";
+import path from "node:path";
+import { dlqPut, is, shows, until, withPage, withServer } from "./harness.mjs";
+
+const confirm = (page, name) => page.getByRole("dialog").getByRole("button", { name, exact: true }).last().click();
+
+export const cases = {
+  "a job is enqueued from the page": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await page.goto("/jobs");
+    await page.getByRole("button", { name: "Enqueue" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Type").fill("good");
+    await dialog.getByLabel("Input (JSON)").fill("{not json");
+    await dialog.getByRole("button", { name: "Enqueue" }).click();
+    await shows(dialog.locator(".form-error"), "not JSON");
+    await dialog.getByLabel("Input (JSON)").fill('{"a": [1, 2]}');
+    await dialog.getByRole("button", { name: "Enqueue" }).click();
+    await shows(page.locator(".job-head .badge"), "completed");
+    is((await server.api("GET", "/jobs/1")).input, { a: [1, 2] }, "input");
+  })),
+
+  "a job is run now, cancelled, retried, completed, failed and deleted": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    const id = await server.enqueue("hold", null, { in_ms: 3600000 });
+    const status = async (s) => {
+      await shows(page.locator(".job-head .badge"), s);
+      is((await server.api("GET", `/jobs/${id}`)).status, s, "status");
+    };
+    const press = (name) => page.locator(".job-head").getByRole("button", { name }).click();
+    await page.goto(`/jobs/${id}`);
+    await status("pending");
+    await press("Run now");
+    await status("running");
+    await press("Cancel");
+    await confirm(page, "Cancel");
+    await status("cancelled");
+    await press("Retry");
+    await status("running");
+    await press("Complete …");
+    await page.getByRole("dialog").getByLabel("Output (JSON)").fill('{"by":"hand"}');
+    await confirm(page, "Complete");
+    await status("completed");
+    is((await server.api("GET", `/jobs/${id}`)).output, { by: "hand" }, "output");
+    await press("Delete");
+    await confirm(page, "Delete");
+    await shows(page.locator("h1"), "Jobs");
+    is((await server.api("GET", "/jobs")).items.length, 0, "jobs left");
+    const other = await server.enqueue("hold", null, { in_ms: 3600000 });
+    await page.goto(`/jobs/${other}`);
+    await press("Fail …");
+    await page.getByRole("dialog").getByLabel("Error").fill("no longer wanted");
+    await confirm(page, "Fail");
+    await shows(page.locator(".banner.bad"), "no longer wanted");
+  })),
+
+  "a dialog that is closed with Escape changes nothing and gives the focus back": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    const id = await server.enqueue("later", null, { in_ms: 3600000 });
+    await page.goto(`/jobs/${id}`);
+    const button = page.locator(".job-head").getByRole("button", { name: "Cancel" });
+    await button.click();
+    await page.keyboard.press("Escape");
+    await until(async () => (await page.getByRole("dialog").count()) === 0, "the dialog is gone");
+    is(await button.evaluate((b) => b === document.activeElement), true, "focus is back");
+    is((await server.api("GET", `/jobs/${id}`)).status, "pending", "status");
+  })),
+
+  "a type is paused and resumed": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.reached(await server.enqueue("good"), "completed");
+    await page.goto("/types");
+    await page.getByRole("button", { name: "Pause good" }).click();
+    await shows(page.locator("tbody tr").first().locator(".tag"), "paused");
+    const held = await server.enqueue("good");
+    await until(async () => /\b1\b/.test(await page.locator("td[data-name=Due]").textContent()), "one waits");
+    is((await server.api("GET", `/jobs/${held}`)).status, "pending", "held back");
+    await page.getByRole("button", { name: "Resume good" }).click();
+    await shows(page.locator("tbody tr").first().locator(".tag"), "open");
+    await server.reached(held, "completed");
+  })),
+
+  "schedules are added, changed and removed": () => withServer({}, (server) => withPage(server, { allow: [/status of 4\d\d/] }, async (page) => {
+    await page.goto("/cron");
+    await shows(page.locator(".empty"), "sluice cron add");
+    await page.getByRole("button", { name: "Add a schedule" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Name").fill("nightly");
+    await dialog.getByLabel("Schedule (UTC)").fill("30 2 * * *");
+    await dialog.getByLabel("Type of the job").fill("good");
+    await dialog.getByLabel("Input (JSON)").fill('{"kind":"full"}');
+    await confirm(page, "Add");
+    await shows(page.locator("tbody tr"), "every day at 02:30 UTC");
+    is((await server.api("GET", "/cron")).items.map((c) => [c.name, c.spec, c.type, c.input]), [["nightly", "30 2 * * *", "good", { kind: "full" }]], "schedules");
+    await page.getByRole("button", { name: "Change nightly" }).click();
+    await dialog.getByLabel("Schedule (UTC)").fill("61 * * * *");
+    await confirm(page, "Save");
+    await shows(page.locator(".toast.bad"), /\S/);
+    await page.getByRole("button", { name: "Change nightly" }).click();
+    await dialog.getByLabel("Schedule (UTC)").fill("*/5 * * * *");
+    await confirm(page, "Save");
+    await shows(page.locator("tbody tr"), "every 5 minutes");
+    await page.getByRole("button", { name: "Remove nightly" }).click();
+    await confirm(page, "Remove");
+    await shows(page.locator(".empty"), "Nothing is scheduled");
+    is((await server.api("GET", "/cron")).items.length, 0, "schedules left");
+  })),
+
+  "dead letters are listed, read and sent again": () => withServer({}, (server) => withPage(server, { allow: [/status of/] }, async (page) => {
+    await page.goto("/dead-letters");
+    await shows(page.locator(".empty"), "No dead letters");
+    const job = await server.enqueue("good");
+    await server.reached(job, "completed");
+    for (let i = 1; i <= 3; i++) putLetter(server, i, event(Number(job), `line ${i} that was <i>refused</i>`));
+    await until(async () => (await page.locator("tbody tr").count()) === 3, "three letters");
+    await page.locator("tbody tr", { hasText: "@2" }).getByRole("link").click();
+    await shows(page.locator(".json-text"), "line 2 that was <i>refused</i>");
+    await page.locator(".page-head").getByRole("button", { name: "Re-drive" }).click();
+    await shows(page.locator(".toast"), "1 letter went back on the way");
+    await until(async () => (await page.locator("tbody tr").count()) === 2, "two are left");
+    await page.goto("/river");
+    await until(async () => (await page.locator(".r-dead").getAttribute("aria-label")) === "Dead letters: 2", "the river counts them");
+    await page.getByRole("button", { name: "Re-drive all" }).click();
+    await confirm(page, "Re-drive all");
+    await shows(page.locator(".toast"), "2 letters went back on the way");
+    await page.goto("/dead-letters");
+    await shows(page.locator(".empty"), "No dead letters");
+    const lines = (await server.api("GET", `/jobs/${job}/events?limit=100`)).items.map((e) => e.text).filter((t) => t.includes("refused"));
+    is(lines.sort(), [1, 2, 3].map((i) => `line ${i} that was <i>refused</i>`), "lines of the job");
+    // what is no event stays, and the page says why
+    putLetter(server, 9, "no event");
+    await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Re-drive/ }).click();
+    await shows(page.locator(".toast.bad"), "no event");
+  })),
+
+  "changes are in the audit log, with who made them": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.reached(await server.enqueue("good"), "completed");
+    await page.goto("/types");
+    await page.getByRole("button", { name: "Pause good" }).click();
+    await shows(page.locator(".toast"), "paused");
+    await page.goto("/audit");
+    await shows(page.locator("tbody"), "local");
+    await shows(page.locator("tbody"), /pause/);
+  })),
+};
+
+// A record of a log as it stands in a letter: JobEvent of events.proto, a line of standard output.
+function event(jobId, text) {
+  const data = Buffer.from(text);
+  const token = Buffer.from([0x08, jobId, 0x10, 1]);
+  return Buffer.concat([Buffer.from([0x08, 2, 0x12, token.length]), token, Buffer.from([0x18, 0xe8, 0x07, 0x32, data.length]), data]);
+}
+
+function putLetter(server, position, item) {
+  execFileSync(dlqPut, [path.join(server.data, "dead"), "worker-a1", String(position), "-1", "3", "1", "1700000000000", "1700000000001", "job_events", "the store refused it"], { input: item });
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every page by itself: empty, with something on it, and as things change.
+import { execFileSync } from "node:child_process";
+import path from "node:path";
+import { is, ok, shows, sluice, until, withPage, withServer } from "./harness.mjs";
+
+export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/dead-letters", "/audit"];
+
+const tile = (page, name) => page.locator(".tile", { hasText: name }).locator(".tile-value");
+
+export const cases = {
+  "an empty store teaches how to start a first job, and shows it the moment it is there": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await page.goto("/");
+    await shows(page.locator(".empty h2"), "No job has been here yet");
+    ok((await page.locator(".command code").allTextContents()).some((t) => t.includes(`${server.url}/api/v1/chains`)), "no command with this server's address");
+    await server.enqueue("good");
+    await shows(page.locator(".tiles"), "Waiting");
+    await until(async () => (await tile(page, "Completed").locator("..").textContent()).includes("1 in all"), "one job completed");
+  })),
+
+  "the commands on the empty page, as they are printed there, start jobs": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await page.goto("/");
+    await page.locator(".command").first().waitFor();
+    const [first, second, third] = await page.locator(".command code").allTextContents();
+    const env = { ...process.env, PATH: `${path.dirname(sluice)}:${process.env.PATH}`, SLUICE_STORE: `sqlite:${path.join(server.data, "sluice.db")}` };
+    const type = (text) => execFileSync("sh", ["-c", text], { encoding: "utf8", env });
+    const detached = type(first).trim();
+    await server.reached(detached, "completed");
+    await page.goto(`/jobs/${detached}`);
+    await shows(page.locator(".term-lines"), "hello, river");
+    const { chain_id: hello } = JSON.parse(type(second));
+    await page.goto(`/jobs/${hello}`);
+    await shows(page.locator(".job-head .badge"), "pending");
+    type(`${third} --drain`);
+    await shows(page.locator(".job-head .badge"), "completed");
+  })),
+
+  "every page of an empty store has one heading and says what would be there": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    for (const path of PATHS) {
+      await page.goto(path);
+      await page.locator(".page .empty, .page .all-good, .page table, .page .river").first().waitFor();
+      is(await page.locator("h1").count(), 1, `headings of ${path}`);
+      is(await page.locator(".skeleton").count(), 0, `unfinished parts of ${path}`);
+      is(await page.locator(".empty.bad").count(), 0, `failures on ${path}`);
+    }
+  })),
+
+  "a reload of any page shows the same page": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.reached(await server.enqueue("good"), "completed");
+    for (const path of [...PATHS, "/jobs/1", "/jobs?status=completed"]) {
+      await page.goto(path);
+      const heading = page.locator("h1");
+      await heading.waitFor();
+      await until(async () => (await page.title()) !== "Sluice", "a title");
+      // A job's page is headed by its number until the job is there.
+      await until(async () => (await page.locator(".skeleton").count()) === 0 && !/^Job #/.test(await heading.textContent()), "all of it");
+      const before = await heading.textContent();
+      await page.reload();
+      await shows(heading, before);
+      is(new URL(page.url()).pathname + new URL(page.url()).search, path, "address");
+    }
+  })),
+
+  "an unknown path and an unknown job say so": () => withServer({}, (server) => withPage(server, { allow: [/404/] }, async (page) => {
+    await page.goto("/jobs/999999");
+    await shows(page.locator(".empty.bad"), "It is not there");
+    await page.locator("#nav a", { hasText: "Overview" }).click();
+    await shows(page.locator("h1"), "Overview");
+  })),
+
+  "the overview counts, draws its charts and follows what happens": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.bulk(Array.from({ length: 20 }, () => ({ type: "good", input: null })));
+    const bad = await server.enqueue("bad");
+    await server.reached(bad, "failed");
+    await page.goto("/");
+    await until(async () => (await tile(page, "Failed").textContent()) === "1", "one failed job");
+    const drawn = () => page.locator("canvas").first().evaluate((c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((x) => x !== 0));
+    await until(drawn, "something on the canvas");
+    await shows(page.locator("section", { hasText: "What fails most" }), "disk <b>full</b>");
+    await shows(page.locator("section", { hasText: "Busiest types" }), "good");
+    await server.bulk(Array.from({ length: 3 }, () => ({ type: "hold", input: null })));
+    await until(async () => (await tile(page, "Running").textContent()) === "3", "three running jobs");
+    await until(async () => (await tile(page, "Running").locator("..").textContent()).includes("1 worker"), "their worker");
+    server.openGate();
+    await until(async () => (await tile(page, "Running").textContent()) === "0", "none running any more");
+  })),
+
+  "workers are shown with their leases while they hold jobs": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await page.goto("/workers");
+    await shows(page.locator(".empty"), "No worker holds a job");
+    const id = await server.enqueue("hold");
+    await shows(page.locator("table").first(), "hold");
+    await shows(page.locator("section", { hasText: "Leases" }), `#${id}`);
+    server.openGate();
+    await shows(page.locator(".empty"), "No worker holds a job");
+  })),
+
+  "the river has the numbers of every stage, and they move": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await page.goto("/river");
+    const stage = (name) => page.locator(`.r-stage[aria-label^="${name}"]`);
+    for (const name of ["Jobs store", "Workers", "Log", "Coordinator", "Events", "Dead letters"]) await stage(name).waitFor();
+    await shows(page.locator(".gauge-words"), "Taking everything");
+    await server.reached(await server.enqueue("many"), "completed");
+    await until(async () => /Events: 3,00\d taken/.test(await stage("Events").getAttribute("aria-label")), "three thousand lines written");
+    await shows(page.locator("#streams table"), /\d/);
+    await server.enqueue("hold");
+    await until(async () => (await stage("Workers").getAttribute("aria-label")).startsWith("Workers: 1 running"), "one running");
+    await stage("Coordinator").click();
+    is(await page.evaluate(() => document.activeElement.textContent), "Coordinator", "focus after the click");
+  })),
+
+  "the first load of the overview transfers at most 200 KB, all of it from this server": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.reached(await server.enqueue("good"), "completed");
+    const session = await page.context().newCDPSession(page);
+    let bytes = 0, requests = 0;
+    await session.send("Network.enable");
+    session.on("Network.loadingFinished", (e) => ((bytes += e.encodedDataLength), requests++));
+    await page.goto("/");
+    await page.locator("canvas").first().waitFor();
+    await until(() => page.evaluate(() => Boolean(globalThis.Chart)), "the charts");
+    await page.waitForTimeout(500);
+    console.log(`# first load: ${bytes} bytes in ${requests} answers`);
+    ok(bytes > 50000 && bytes <= 200 * 1024, `${bytes} bytes were transferred`);
+  })),
+
+  "a server that goes away is said to be away, and is found again": () => withServer({}, (server) => withPage(server, { allow: [/ERR_|Failed to load|Failed to fetch|net::/] }, async (page) => {
+    await page.goto("/types");
+    await shows(page.locator(".side .connection"), "Live");
+    const listen = new URL(server.url).host;
+    await server.stop();
+    await shows(page.locator(".side .connection"), "Reconnecting");
+    server.closeGate();
+    await server.start({ listen });
+    await server.enqueue("good");
+    await shows(page.locator(".side .connection"), "Live");
+    await shows(page.locator("table"), "good");
+    // the tokens of the old server are gone; the page gets new ones by itself
+    await page.getByRole("button", { name: "Pause good" }).click();
+    await shows(page.locator(".toast"), "good is paused");
+  })),
+};

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failed jobs by what went wrong: one decision for a thousand of them.
+import { h, fill, reconcile } from "../dom.js";
+import { changeMany, get } from "../api.js";
+import { ago, firstLine, num, plural } from "../format.js";
+import { icon } from "../icons.js";
+import { mayWrite } from "../session.js";
+import { ask, button, cell, empty, jobLink, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
+
+const query = (g) => new URLSearchParams({ status: "failed", type: g.type, ...(g.error ? { error: g.error } : {}) });
+
+async function change(g, what, load) {
+  const sure = await ask({
+    title: what === "retry" ? `Retry ${plural(g.count, "failed job")}?` : `Delete ${plural(g.count, "failed job")}?`,
+    text: `${g.type}: ${firstLine(g.error)}`, action: what === "retry" ? "Retry all" : "Delete all", danger: what === "delete" });
+  if (!sure) return;
+  try {
+    const changed = await changeMany(what, { filter: { status: "failed", type: g.type, error: g.error } });
+    toast(what === "retry" ? `${plural(changed, "chain")} will run again` : `${plural(changed, "chain")} deleted`);
+    await load();
+  } catch (e) {
+    problem(e);
+  }
+}
+
+function row(g, load) {
+  return h("tr", {},
+    numCell("Jobs", h("span", { class: "count bad" }, num(g.count))),
+    cell("Error", link(`/jobs?${query(g)}`, firstLine(g.error) || "(no message)", { class: "strong wrap-any" })),
+    cell("Type", tag(g.type)),
+    cell("Last", ago(g.last_at)),
+    cell("Newest", jobLink(g.sample_id)),
+    h("td", { class: "end" }, mayWrite() && h("div", { class: "actions" },
+      button("Retry all", { icon: "retry", small: true, "aria-label": `Retry all: ${firstLine(g.error)}`, onclick: () => change(g, "retry", load) }),
+      button("Delete all", { icon: "trash", small: true, kind: "ghost", hideLabel: true, "aria-label": `Delete all: ${firstLine(g.error)}`, onclick: () => change(g, "delete", load) }))));
+}
+
+export async function failures({ root, signal }) {
+  const { node, body } = table("Failed jobs by error", [{ name: "Jobs", class: "num" }, { name: "Error" }, { name: "Type" }, { name: "Last" }, { name: "Newest" }, { name: "Actions", hidden: true }], { class: "stack" });
+  const box = h("div", { class: "card" }, skeleton());
+  const more = h("p", { class: "hint pad" }, "These are the groups of the newest failed jobs; there are older ones.");
+  fill(root, pageHead("Failures", { text: "Failed jobs with the same first line of error, together.", actions: link("/jobs?status=failed", [icon("jobs"), "As a list"], { class: "btn" }) }), box);
+  async function load() {
+    const answer = await get("/errors", { signal, query: { limit: 200 } });
+    if (!answer.items.length) return fill(box, empty("check", "Nothing has failed", "When a job runs out of attempts, it is kept here until somebody retries or deletes it."));
+    reconcile(body, answer.items, (g) => `${g.type}\n${g.error}`, (g) => row(g, load));
+    more.hidden = !answer.next_cursor;
+    if (node.parentNode !== box) fill(box, node, more);
+  }
+  await load();
+  poll(signal, 3000, load);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// One job: its chain, its attempts, how long it waited and ran, what went in, what came out, and what it writes now.
+import { h, fill } from "../dom.js";
+import { del, enc, get, post } from "../api.js";
+import { ago, clock, duration, firstLine, plural } from "../format.js";
+import { chainGraph } from "../graph.js";
+import { jsonView } from "../jsonview.js";
+import { go } from "../router.js";
+import { mayWrite } from "../session.js";
+import { Terminal } from "../terminal.js";
+import { timeline } from "../timeline.js";
+import { ask, badge, button, card, isJson, jobLink, link, pageHead, poll, problem, skeleton, tag, toast, workerName } from "../ui.js";
+
+const FINAL = ["completed", "failed", "cancelled"];
+
+// ---- what can be done ----
+
+const ACTIONS = [
+  { name: "retry", label: "Retry", icon: "retry", kind: "primary", when: (c) => ["failed", "cancelled"].includes(c.status), done: "The chain will run again" },
+  { name: "trigger", label: "Run now", icon: "bolt", when: (c) => c.status === "pending", done: "The job is due now" },
+  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: "The chain is cancelled", sure: "Cancel this chain?", text: "A running attempt is told to stop; nothing of the chain starts any more." },
+  { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "The chain is completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson } },
+  { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "The chain is failed", field: { name: "error", label: "Error", required: true } },
+];
+
+async function body(action, chain) {
+  if (action.field) {
+    const v = await ask({ title: `${action.label.replace(" …", "")} chain ${chain.id}`, text: "Without running it any further.", action: action.label.replace(" …", ""), fields: [action.field] });
+    if (!v) return null;
+    return action.name === "complete" ? { output: v.output.trim() ? JSON.parse(v.output) : null } : { error: v.error };
+  }
+  if (action.sure && !(await ask({ title: action.sure, text: action.text, action: action.label, danger: true }))) return null;
+  return {};
+}
+
+async function act(action, chain, load) {
+  const data = await body(action, chain);
+  if (!data) return;
+  try {
+    await post(`/chains/${enc(chain.id)}/${action.name}`, data);
+    toast(action.done);
+    await load();
+  } catch (e) {
+    problem(e);
+  }
+}
+
+async function remove(chain, leave) {
+  const others = (chain.blocked || []).length;
+  const v = await ask({ title: `Delete chain ${chain.id}?`, action: "Delete", danger: true,
+    text: `Its ${plural(chain.jobs.length, "job")}, attempts and output are gone.${others ? ` ${plural(others, "chain")} waited for it.` : ""}`,
+    fields: others ? [{ name: "cascade", label: "Delete those that wait for it as well", type: "checkbox" }] : [] });
+  if (!v) return;
+  try {
+    leave(true); // what is gone is not asked for any more
+    await del(`/chains/${enc(chain.id)}`, v.cascade ? { cascade: 1 } : {});
+    toast(`Chain ${chain.id} is deleted`);
+    await go("/jobs");
+  } catch (e) {
+    leave(false);
+    problem(e);
+  }
+}
+
+function actions(chain, load, leave) {
+  if (!mayWrite()) return null;
+  return [...ACTIONS.filter((a) => a.when(chain)).map((a) => button(a.label, { icon: a.icon, kind: a.kind || "", onclick: () => act(a, chain, load) })),
+    button("Delete", { icon: "trash", kind: "ghost danger-text", onclick: () => remove(chain, leave) })];
+}
+
+// ---- what it is ----
+
+const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, ...value));
+
+function facts(job, chain) {
+  const scheduled = job.scheduled_for && job.status === "pending" && Date.parse(job.scheduled_for) - Date.parse(job.created_at) > 1000;
+  return h("dl", { class: "facts" },
+    fact("Created", ago(job.created_at)),
+    scheduled && fact("Due", ago(job.scheduled_for)),
+    job.started_at && fact("Started", ago(job.started_at)),
+    job.ended_at && FINAL.includes(job.status) && fact("Ended", ago(job.ended_at)),
+    fact("Attempts", String(Math.max(job.attempt, (job.attempts || []).length))),
+    job.leased_by && fact("Worker", workerName(job.leased_by)),
+    job.leased_until && job.status === "running" && fact("Lease runs out", ago(job.leased_until)),
+    fact("Priority", String(job.priority)),
+    job.key && fact("Key", tag(job.key, "key")),
+    fact("Chain", chain.jobs.length > 1 ? `${plural(chain.jobs.length, "job")}, from ` : "", jobLink(job.chain_id)),
+    job.blockers_open ? fact("Waits for", plural(job.blockers_open, "chain")) : null,
+    job.traceparent && fact("Trace", h("span", { class: "mono wrap-any" }, job.traceparent)));
+}
+
+function attempt(a) {
+  const took = a.ended_at && a.started_at ? duration(Date.parse(a.ended_at) - Date.parse(a.started_at)) : "";
+  return h("li", { class: "attempt" },
+    h("div", { class: "attempt-head" }, h("b", {}, `Attempt ${a.attempt}`), tag(a.outcome, { running: "live", completed: "good", continued: "good", failed: "bad", lost: "bad", aborted: "bad" }[a.outcome] || ""),
+      h("span", { class: "faint" }, a.started_at ? clock(a.started_at) : "", took && ` · ${took}`, a.worker && [" · ", workerName(a.worker)])),
+    a.error && h("pre", { class: "error-text" }, a.error));
+}
+
+function attempts(job) {
+  const list = [...(job.attempts || [])].reverse();
+  return list.length ? h("ol", { class: "attempts" }, list.slice(0, 50).map(attempt)) : h("p", { class: "hint pad" }, "It was not started yet.");
+}
+
+function data(name, value, none) {
+  return card(name, {}, value === null || value === undefined ? h("p", { class: "hint pad" }, none) : jsonView(value, name));
+}
+
+// A share of the whole, when that is what is told: 0.4, {"percent": 40}, {"done": 4, "total": 10}.
+function share(p) {
+  if (typeof p === "number") return p <= 1 ? p : p / 100;
+  if (p === null || typeof p !== "object") return null;
+  if (typeof p.percent === "number") return p.percent / 100;
+  return typeof p.done === "number" && p.total > 0 ? p.done / p.total : null;
+}
+
+function progressCard(p) {
+  if (p === null || p === undefined) return null;
+  const part = share(p);
+  return card("Progress", {}, part !== null && h("div", { class: "progress" }, h("progress", { max: 1, value: Math.max(0, Math.min(1, part)), "aria-label": "Progress" }), h("b", {}, `${Math.round(part * 100)} %`)), jsonView(p, "Progress"));
+}
+
+class JobPage {
+  constructor(view) {
+    this.view = view;
+    this.id = view.params.id;
+    this.head = h("div", { class: "job-head" }, pageHead(`Job #${this.id}`), skeleton(3));
+    this.facts = h("div");
+    this.graph = card("Chain", {}, skeleton(2));
+    this.line = timeline();
+    this.attempts = h("div");
+    this.bar = h("div");
+    this.input = h("div");
+    this.output = h("div");
+  }
+
+  draw() {
+    const { root, signal } = this.view;
+    this.terminal = new Terminal(this.id, signal, (p) => this.progress(p));
+    fill(root, this.head, this.facts, h("div", { class: "grid wide-left" },
+      h("div", { class: "stack-col" }, this.graph, card("Output, live", { label: "Output, live", class: "term-card" }, this.terminal.node)),
+      h("div", { class: "stack-col" }, card("Waited and ran", {}, this.line.node), this.bar, card("Attempts", {}, this.attempts), this.input, this.output)));
+  }
+
+  // Parts are drawn anew only when what they show has changed: a selection and the focus stay.
+  part(node, state, make) {
+    const print = JSON.stringify(state);
+    if (node.print === print) return;
+    const had = node.contains(document.activeElement) ? document.activeElement.textContent : null;
+    node.print = print;
+    fill(node, make());
+    if (had) [...node.querySelectorAll("a, button")].find((x) => x.textContent === had)?.focus();
+  }
+
+  show(job, chain) {
+    const title = () => pageHead(h("span", { class: "job-title" }, h("span", { class: "job-type" }, job.type), badge(job.status)), {
+      crumbs: h("nav", { class: "crumbs", "aria-label": "Path" }, link("/jobs", "Jobs"), " / ", h("span", { class: "mono" }, `#${job.id}`)),
+      actions: actions(chain, () => this.load(), (on) => (this.leaving = on)) });
+    this.part(this.head, [job.status, job.type, job.error, chain.status, (chain.blocked || []).length], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error))]);
+    const factsOf = { ...job, input: null, output: null, attempts: (job.attempts || []).length, progress: null };
+    this.part(this.facts, [factsOf, chain.jobs.length], () => facts(job, chain));
+    this.part(this.graph, [chain.jobs.map((j) => [j.id, j.status]), chain.blockers, chain.blocked, chain.status], () => [h("header", { class: "card-head" }, h("h2", {}, "Chain"), h("span", { class: "faint" }, chainWords(chain))), chainGraph(chain, job.id)]);
+    this.part(this.attempts, job.attempts, () => attempts(job));
+    this.part(this.input, [job.input], () => data("Input", job.input, "No input."));
+    this.part(this.output, [job.output, job.status, job.next_id], () => [
+      data("Output", job.status === "completed" && !job.next_id ? job.output : job.output ?? null, job.next_id ? ["Goes on with ", jobLink(job.next_id), "."] : FINAL.includes(job.status) ? "No output." : "Not completed yet.")]);
+    if (this.told === undefined) this.progress(job.progress, false);
+    this.line.show(job);
+    if (FINAL.includes(job.status)) this.settled = (this.settled || 0) + 1;
+    else this.settled = 0;
+  }
+
+  progress(p, live = true) {
+    if (live) this.told = p;
+    this.part(this.bar, [p], () => progressCard(p));
+  }
+
+  async load() {
+    const { signal } = this.view;
+    const job = await get(`/jobs/${enc(this.id)}`, { signal, exact: true });
+    const chain = await get(`/chains/${enc(job.chain_id)}`, { signal });
+    if (signal.aborted) return;
+    this.show(job, chain);
+    this.view.root.dataset.title = `${job.type} #${job.id}, ${job.status}`;
+    document.title = `${this.view.root.dataset.title} – Sluice`;
+  }
+}
+
+function chainWords(chain) {
+  const open = (chain.blockers || []).filter((b) => b.status !== "completed").length;
+  if (open) return `waits for ${plural(open, "chain")}`;
+  if ((chain.blocked || []).length && chain.status !== "completed") return `${plural(chain.blocked.length, "chain")} wait for it`;
+  return plural(chain.jobs.length, "job");
+}
+
+export async function job(view) {
+  const page = new JobPage(view);
+  fill(view.root, page.head);
+  await page.load();
+  page.draw();
+  const timer = setInterval(() => page.line.tick(), 500);
+  view.signal.addEventListener("abort", () => clearInterval(timer));
+  // A job that has ended is looked at less and less often: somebody may retry it elsewhere.
+  let turn = 0;
+  poll(view.signal, 1000, async () => {
+    if (page.leaving || (page.settled && turn++ % Math.min(10, page.settled + 1))) return;
+    await page.load();
+  });
+}
+
+// A chain has no page of its own: it is drawn on that of its newest job.
+export async function chain({ params, signal, root }) {
+  fill(root, pageHead(`Chain ${params.id}`), skeleton(3));
+  const c = await get(`/chains/${enc(params.id)}`, { signal });
+  await go(`/jobs/${c.last_id || (c.jobs.length ? c.jobs.at(-1).id : c.id)}`, { replace: true });
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Is it well? Rates, depth, age, failures, pickup and workers, as they change.
+import { h, fill, reconcile, setText } from "../dom.js";
+import { get } from "../api.js";
+import { ago, compact, duration, firstLine, num, plural, rate, serverNow } from "../format.js";
+import { liveChart } from "../charts.js";
+import { icon } from "../icons.js";
+import { latest, onStats } from "../live.js";
+import { card, cell, empty, link, numCell, pageHead, poll, skeleton, table, tag } from "../ui.js";
+import { firstJob } from "../teach.js";
+
+function tile(label, { href, icon: name }) {
+  const value = h("span", { class: "tile-value" }, "–");
+  const note = h("span", { class: "tile-note" }, "\u00a0");
+  const node = h(href ? "a" : "div", { class: "tile", href }, h("span", { class: "tile-label" }, icon(name), label), value, note);
+  return { node, set(v, n, kind = "") {
+    setText(value, v);
+    setText(note, n || "\u00a0");
+    node.dataset.kind = kind;
+  } };
+}
+
+const oldestMs = (stats) => (stats.oldest_due_at ? Math.max(0, serverNow() - Date.parse(stats.oldest_due_at)) : 0);
+
+function tiles(signal) {
+  const t = {
+    depth: tile("Waiting", { href: "/jobs?status=pending", icon: "jobs" }),
+    running: tile("Running", { href: "/jobs?status=running", icon: "play" }),
+    oldest: tile("Oldest due", { href: "/jobs?status=pending&order=asc", icon: "cron" }),
+    done: tile("Completed", { href: "/jobs?status=completed", icon: "check" }),
+    failed: tile("Failed", { href: "/failures", icon: "failures" }),
+    pickup: tile("Pickup", { icon: "bolt" }),
+  };
+  onStats((stats) => {
+    const { totals, rates, pickup_ms: pickup } = stats;
+    const oldest = oldestMs(stats);
+    t.depth.set(compact(totals.pending), totals.blocked ? `${compact(totals.blocked)} more blocked` : "none blocked");
+    t.running.set(compact(totals.running), plural(stats.workers ?? 0, "worker"));
+    t.oldest.set(oldest ? duration(oldest) : "–", stats.oldest_due_at ? "waits for a worker" : "nothing is due", oldest > 60000 ? "warn" : "");
+    t.done.set(`${rate(rates.completed)}/s`, `${compact(totals.completed)} in all`);
+    t.failed.set(compact(totals.failed), `${rate(rates.failed)}/s now`, totals.failed ? "bad" : "");
+    t.pickup.set(pickup && pickup.p50 !== null ? duration(pickup.p50) : "–", pickup && pickup.p99 !== null ? `p99 ${duration(pickup.p99)}` : "no starts lately");
+  }, signal);
+  return h("div", { class: "tiles" }, Object.values(t).map((x) => x.node));
+}
+
+function backlog(signal) {
+  const { node, body } = table("Types with work", [{ name: "Type" }, { name: "Due", class: "num" }, { name: "Running", class: "num" }, { name: "Failed", class: "num" }, { name: "Oldest", class: "num" }]);
+  const box = h("div", {}, skeleton(4));
+  const load = async () => {
+    const { items } = await get("/types", { signal });
+    const busiest = items.sort((a, b) => b.due - a.due || b.running - a.running || b.failed - a.failed).slice(0, 6);
+    reconcile(body, busiest, (x) => x.type, (x) => h("tr", {},
+      cell("Type", link(`/jobs?type=${encodeURIComponent(x.type)}`, x.type, { class: "strong" }), x.paused && [" ", tag("paused", "warn")]),
+      numCell("Due", num(x.due)), numCell("Running", num(x.running)), numCell("Failed", x.failed ? h("span", { class: "bad-text" }, num(x.failed)) : "0"),
+      numCell("Oldest", x.due ? ago(x.oldest_at, "age") : "–")));
+    if (node.parentNode !== box) fill(box, node);
+  };
+  load().catch(() => {});
+  poll(signal, 2000, load);
+  return card("Busiest types", { actions: link("/types", "All types") }, box);
+}
+
+function topFailures(signal) {
+  const list = h("ul", { class: "rows" });
+  const box = h("div", {}, skeleton(4));
+  const load = async () => {
+    const { items } = await get("/errors", { signal, query: { limit: 5 } });
+    const top = items.slice(0, 5);
+    reconcile(list, top, (x) => `${x.type}\n${x.error}`, (x) => h("li", {},
+      h("span", { class: "count bad" }, compact(x.count)),
+      h("div", { class: "grow" }, link(`/jobs/${x.sample_id}`, firstLine(x.error) || "(no message)", { class: "clip strong" }), h("p", { class: "faint" }, x.type, " · ", ago(x.last_at)))));
+    if (!top.length) fill(box, h("p", { class: "all-good" }, icon("check"), "Nothing has failed."));
+    else if (list.parentNode !== box) fill(box, list);
+  };
+  load().catch(() => {});
+  poll(signal, 3000, load);
+  return card("What fails most", { actions: link("/failures", "All failures") }, box);
+}
+
+const anything = (stats) => Object.values(stats.totals).some((n) => n > 0);
+
+function full(view) {
+  const { root, signal } = view;
+  fill(root, pageHead("Overview"), tiles(signal),
+    h("div", { class: "grid two" },
+      card("Throughput", {}, liveChart({ label: "Jobs a second, the last five minutes", unit: "/s", signal, series: [
+        { key: "completed", label: "completed", colour: "completed", fill: true }, { key: "started", label: "started", colour: "running" }, { key: "failed", label: "failed", colour: "failed" }] })),
+      card("Depth", {}, liveChart({ label: "Jobs waiting and running, the last five minutes", signal, series: [
+        { key: "due", label: "waiting", colour: "pending", fill: true }, { key: "running", label: "running", colour: "running" }] }))),
+    h("div", { class: "grid two" }, backlog(signal), topFailures(signal)));
+}
+
+export async function overview(view) {
+  const { root, signal } = view;
+  fill(root, pageHead("Overview"), skeleton(8));
+  // Only an empty store looks different; one that is slow to count has something in it.
+  const slow = new Promise((resolve) => setTimeout(resolve, 700, null));
+  const stats = latest() || (await Promise.race([get("/stats", { signal }), slow]));
+  if (signal.aborted) return;
+  if (!stats || anything(stats)) return full(view);
+  fill(root, pageHead("Overview"), empty("drop", "No job has been here yet", "Jobs show up here the moment they are enqueued. Start one:", firstJob()));
+  let drawn = false;
+  onStats((now) => {
+    if (drawn || !anything(now)) return;
+    drawn = true;
+    full(view);
+  }, signal);
+}
