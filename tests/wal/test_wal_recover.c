@@ -20,16 +20,23 @@ static void log_of_five(struct box *b)
 	assert_scan(b, BOX_PATH, "1=a 2=b 3=c 4=d 5=e");
 }
 
+/* Of its fifth record only these bytes were written. */
+static void log_with_torn_tail(struct box *b, uint8_t tail[20])
+{
+	size_t n;
+	log_of_five(b);
+	memcpy(tail, box_bytes(b, BOX_PATH, &n) + RECORD_AT(5), 20);
+	box_cut(b, BOX_PATH, RECORD_AT(5) + 20);
+	assert_scan(b, BOX_PATH, "1=a 2=b 3=c 4=d <torn 148+20>");
+}
+
 static void a_torn_tail_is_trimmed_and_set_aside(void **state)
 {
 	(void)state;
 	struct box b;
-	log_of_five(&b);
 	size_t n;
 	uint8_t tail[20];
-	memcpy(tail, box_bytes(&b, BOX_PATH, &n) + RECORD_AT(5), sizeof tail);
-	box_cut(&b, BOX_PATH, RECORD_AT(5) + 20);
-	assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d <torn 148+20>");
+	log_with_torn_tail(&b, tail);
 	sl_wal *w = box_open(&b);
 	assert_int_equal(box_stats(w).torn_bytes, 20);
 	assert_int_equal(box_stats(w).damaged_ranges, 0);
@@ -45,11 +52,9 @@ static void a_torn_tail_on_a_full_disk_waits_for_room(void **state)
 {
 	(void)state;
 	struct box b;
-	log_of_five(&b);
 	size_t n;
 	uint8_t tail[20];
-	memcpy(tail, box_bytes(&b, BOX_PATH, &n) + RECORD_AT(5), sizeof tail);
-	box_cut(&b, BOX_PATH, RECORD_AT(5) + 20);
+	log_with_torn_tail(&b, tail);
 	crashfs_quota(b.fs, 0);
 	sl_wal *w = box_open(&b);
 	assert_int_equal(box_stats(w).torn_bytes, 20);
