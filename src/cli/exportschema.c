@@ -65,12 +65,20 @@ static const char *text_of(const yaml_node_t *node)
 	return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
 }
 
+/* Of a value that is known to be one. */
+static const char *value_of(const yaml_node_t *node)
+{
+	const char *text = text_of(node);
+
+	return text ? text : "";
+}
+
 static void unknown_word(struct reader *r, const yaml_node_t *node, const char *what, const char *const *words,
 			 size_t n)
 {
-	const char *nearest = srv_nearest(text_of(node), words, n);
+	const char *nearest = srv_nearest(value_of(node), words, n);
 
-	problem(r, &node->start_mark, "'%.60s' is no %s%s%s%s", text_of(node), what, nearest ? "; did you mean '" : "",
+	problem(r, &node->start_mark, "'%.60s' is no %s%s%s%s", value_of(node), what, nearest ? "; did you mean '" : "",
 		nearest ? nearest : "", nearest ? "'?" : "");
 }
 
@@ -78,7 +86,7 @@ static void unknown_word(struct reader *r, const yaml_node_t *node, const char *
 
 static int take_number(struct reader *r, const yaml_node_t *value, enum key key, long least, long most, int32_t *out)
 {
-	const char *text = text_of(value);
+	const char *text = value_of(value);
 	char *end;
 	long n;
 
@@ -98,7 +106,7 @@ static void take_unit(struct reader *r, const yaml_node_t *value, struct sl_parq
 	static const char *const units[] = {"micros", "millis", "nanos"}; /* as enum sl_parquet_unit */
 
 	for (int i = 0; i < 3; i++) {
-		if (strcmp(text_of(value), units[i]) == 0) {
+		if (strcmp(value_of(value), units[i]) == 0) {
 			c->unit = (enum sl_parquet_unit)i;
 			return;
 		}
@@ -108,7 +116,7 @@ static void take_unit(struct reader *r, const yaml_node_t *value, struct sl_parq
 
 static void take_nullable(struct reader *r, const yaml_node_t *value, struct sl_parquet_column *c)
 {
-	const char *text = text_of(value);
+	const char *text = value_of(value);
 
 	if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
 		c->nullable = *text == 't';
@@ -122,7 +130,7 @@ static const struct type *take_type(struct reader *r, const yaml_node_t *value, 
 
 	for (int i = 0; i < N_TYPES; i++) {
 		names[i] = types[i].name;
-		if (strcmp(text_of(value), types[i].name) == 0) {
+		if (strcmp(value_of(value), types[i].name) == 0) {
 			c->kind = types[i].kind;
 			return &types[i];
 		}
@@ -133,7 +141,7 @@ static const struct type *take_type(struct reader *r, const yaml_node_t *value, 
 
 static int take_name(struct reader *r, const yaml_node_t *value, struct sl_parquet_column *c)
 {
-	const char *text = text_of(value);
+	const char *text = value_of(value);
 
 	if (!*text || strlen(text) != value->data.scalar.length) {
 		problem(r, &value->start_mark, "name: %s", *text ? "a NUL character in it" : "is empty");
