@@ -361,7 +361,7 @@ static int end_chunk(struct pg_source *s, struct sl_err *err)
 	if (rc != SL_ECANCELLED)
 		drain(s);
 	s->copying = false;
-	s->db.done = s->chunk_rows < CHUNK_ROWS;
+	s->db.done = rc == 0 && s->chunk_rows < CHUNK_ROWS;
 	return rc;
 }
 

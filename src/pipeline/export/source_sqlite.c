@@ -36,14 +36,15 @@ static int no_memory(struct sl_err *err)
 	return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 }
 
-/* SELECT the number, then all columns, and what follows. */
-static int prepare(struct sqlite_source *s, const char *before, const char *after, sqlite3_stmt **out,
+/* n_bounds: as many parameters, which are bound later. */
+static int prepare(struct sqlite_source *s, const char *before, const char *after, size_t n_bounds, sqlite3_stmt **out,
 		   struct sl_err *err)
 {
+	static const struct sl__sqlite_value bounds[2] = {{.kind = 'i'}, {.kind = 'i'}};
 	char *sql = sl__asprintf(s->db.env, "%s FROM %s %s", before, s->db.inner, after);
 	if (sql == NULL)
 		return no_memory(err);
-	int rc = sl__sqlite_prepare(&s->conn, sql, NULL, 0, out, err);
+	int rc = sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err);
 	sl__free(s->db.env, sql);
 	/* The database's "SQL logic error" is a wrong table, column or query. */
 	if (rc == SL_EINTERNAL && err != NULL)
@@ -190,7 +191,7 @@ static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_e
 static int describe_rows(struct sqlite_source *s, struct sl_err *err)
 {
 	sqlite3_stmt *rows = NULL;
-	int rc = prepare(s, "SELECT *", "", &rows, err);
+	int rc = prepare(s, "SELECT *", "", 0, &rows, err);
 	rc = rc != 0 ? rc : take_columns(s, rows, err);
 	(void)sqlite3_finalize(rows);
 	rc = rc != 0 ? rc : sl__export_db_find_sequence(&s->db, err);
@@ -296,17 +297,17 @@ static int prepare_chunk(struct sqlite_source *s, struct sl_err *err)
 	sl__export_db_put_sequence(&after, &s->db);
 	if (before.failed != 0 || after.failed != 0)
 		return no_memory(err);
-	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), &s->chunk, err);
+	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), 2, &s->chunk, err);
 }
 
 /* Rows without a number would never be asked for, and nobody would know. Numbers that are texts sort behind all others,
  * and would not be asked for either. */
 static int look_for_others(struct sqlite_source *s, struct sl_err *err)
 {
-	struct sl__buf after SL_CLEANUP(sl__buf_fini);
 	sqlite3_stmt *rows = NULL;
 	if (s->looked)
 		return 0;
+	struct sl__buf after SL_CLEANUP(sl__buf_fini);
 	sl__buf_init(&after, s->db.env);
 	(void)sl__buf_str_append(&after, "WHERE ");
 	sl__export_db_put_sequence(&after, &s->db);
@@ -315,7 +316,7 @@ static int look_for_others(struct sqlite_source *s, struct sl_err *err)
 	(void)sl__buf_str_append(&after, " > 9223372036854775807 LIMIT 1");
 	if (after.failed != 0)
 		return no_memory(err);
-	int rc = prepare(s, "SELECT 1", sl__buf_str(&after), &rows, err);
+	int rc = prepare(s, "SELECT 1", sl__buf_str(&after), 0, &rows, err);
 	rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
 	if (rc == 1)
 		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is not an integer", s->db.describe,
