@@ -432,6 +432,7 @@ int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet
 	struct chunk_job j = {.w = w, .column = &w->columns[column], .chunk = c, .rows = rows};
 
 	*c = (struct sl__chunk){.dictionary_offset = -1, .data_offset = -1};
+	sl__page_new_chunk(w);
 	j.width = sl__pq_plain_bytes(j.column);
 	int rc = make_dense(&j, v, err);
 	if (rc == 0)

@@ -176,6 +176,13 @@ INLINE int find(struct sl__dict *d, const struct key *k, size_t width, size_t ma
 	return 0;
 }
 
+/* Of m values so many are distinct: will those of all n pay? Drawn evenly from n, m values would have m^2 / 2n
+ * repetitions; with fewer, more than 0.6 n of n are distinct. */
+static bool hopeless(uint64_t count, uint64_t m, uint64_t n)
+{
+	return count * 2 * n > m * (2 * n - m);
+}
+
 INLINE int build(struct sl__dict *d, const void *values, size_t n, size_t width, size_t max_bytes, uint32_t *index)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -183,7 +190,7 @@ INLINE int build(struct sl__dict *d, const void *values, size_t n, size_t width,
 		int rc = find(d, &k, width, max_bytes, &index[i]);
 		if (rc != 1)
 			return rc;
-		if (i % LOOK_FROM == LOOK_FROM - 1 && d->count > (i + 1) / 5 * 4)
+		if (i % LOOK_FROM == LOOK_FROM - 1 && hopeless(d->count, i + 1, n))
 			return 0;
 	}
 	return 1;

@@ -75,6 +75,7 @@ struct sl_parquet_writer {
 
 	/* scratch of one chunk */
 	ZSTD_CCtx *zstd;
+	bool match_chosen;     /* how long matches of this chunk are; see page_write.c */
 	struct sl__buf page;   /* what a page holds, before compression */
 	struct sl__buf packed; /* room for a header, and the page compressed */
 	struct sl__buf header; /* of a page */
@@ -101,6 +102,8 @@ SL_MUST_CHECK int sl__chunk_write(sl_parquet_writer *w, size_t column, const str
 /* page_write.c: compress w->page, and write it behind its header. */
 SL_MUST_CHECK int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, enum pq_page kind,
 				 enum pq_encoding encoding, size_t values, struct sl_err *err);
+/* Before the first page of a chunk. */
+void sl__page_new_chunk(sl_parquet_writer *w);
 /* Give bytes to the callback. */
 SL_MUST_CHECK int sl__writer_emit(sl_parquet_writer *w, const void *bytes, size_t n, struct sl_err *err);
 
