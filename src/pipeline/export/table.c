@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/export/batch.h"
+#include "pipeline/export/table.h"
 
 #define FIRST_ROWS ((size_t)4096)
 #define PIECE_BYTES ((size_t)256 << 10)
@@ -28,27 +28,27 @@ static size_t entry_bytes(const struct sl_parquet_column *c)
 	}
 }
 
-int sl__batch_init(struct sl__batch *b, const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
+int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
 		   const size_t *of_field, size_t max, struct sl_err *err)
 {
-	*b = (struct sl__batch){.env = env, .n_columns = n, .max = max};
+	*b = (struct sl__table){.env = env, .n_columns = n, .max = max};
 	b->columns = sl__calloc(env, n, sizeof *b->columns);
 	b->views = sl__calloc(env, n, sizeof *b->views);
 	if (b->columns == NULL || b->views == NULL) {
-		sl__batch_fini(b);
-		return sl_err_set(err, SL_ENOMEM, "no memory for a batch of %zu columns", n);
+		sl__table_fini(b);
+		return sl_err_set(err, SL_ENOMEM, "no memory for a table of %zu columns", n);
 	}
 	for (size_t i = 0; i < n; i++)
-		b->columns[i] = (struct sl__batch_column){
+		b->columns[i] = (struct sl__table_column){
 			.as = columns[i], .entry = entry_bytes(&columns[i]), .of_field = of_field[i]};
 	return 0;
 }
 
-void sl__batch_fini(struct sl__batch *b)
+void sl__table_fini(struct sl__table *b)
 {
 	if (b->env == NULL)
 		return;
-	sl__batch_clear(b);
+	sl__table_clear(b);
 	for (size_t i = 0; b->columns != NULL && i < b->n_columns; i++) {
 		sl__free(b->env, b->columns[i].values);
 		sl__free(b->env, b->columns[i].nulls);
@@ -56,14 +56,14 @@ void sl__batch_fini(struct sl__batch *b)
 	sl__free(b->env, b->pieces);
 	sl__free(b->env, b->columns);
 	sl__free(b->env, b->views);
-	*b = (struct sl__batch){.env = NULL};
+	*b = (struct sl__table){.env = NULL};
 }
 
 /* One piece is kept for the next rows. */
-void sl__batch_clear(struct sl__batch *b)
+void sl__table_clear(struct sl__table *b)
 {
 	while (b->pieces != NULL && b->pieces->before != NULL) {
-		struct sl__batch_piece *before = b->pieces->before;
+		struct sl__table_piece *before = b->pieces->before;
 		sl__free(b->env, b->pieces);
 		b->pieces = before;
 	}
@@ -75,7 +75,7 @@ void sl__batch_clear(struct sl__batch *b)
 	b->bytes = 0;
 }
 
-void sl__batch_input(struct sl__batch *b, const char *input, const char *end)
+void sl__table_input(struct sl__table *b, const char *input, const char *end)
 {
 	b->input = input;
 	b->input_end = end;
@@ -86,11 +86,11 @@ static int no_memory(struct sl_err *err)
 	return sl_err_set(err, SL_ENOMEM, "no memory for rows");
 }
 
-static int grow(struct sl__batch *b, struct sl_err *err)
+static int grow(struct sl__table *b, struct sl_err *err)
 {
 	size_t cap = SL_MIN(SL_MAX(b->cap * 2, FIRST_ROWS), b->max);
 	for (size_t i = 0; i < b->n_columns; i++) {
-		struct sl__batch_column *c = &b->columns[i];
+		struct sl__table_column *c = &b->columns[i];
 		char *values = sl__realloc(b->env, c->values, cap * c->entry);
 		if (values == NULL)
 			return no_memory(err);
@@ -104,14 +104,14 @@ static int grow(struct sl__batch *b, struct sl_err *err)
 	return 0;
 }
 
-static char *room(struct sl__batch *b, size_t n)
+static char *room(struct sl__table *b, size_t n)
 {
 	if (b->pieces == NULL || b->pieces->cap - b->pieces->used < n) {
 		size_t cap = SL_MAX(n, PIECE_BYTES);
-		struct sl__batch_piece *p = sl__alloc(b->env, sizeof *p + cap);
+		struct sl__table_piece *p = sl__alloc(b->env, sizeof *p + cap);
 		if (p == NULL)
 			return NULL;
-		*p = (struct sl__batch_piece){.before = b->pieces, .cap = cap};
+		*p = (struct sl__table_piece){.before = b->pieces, .cap = cap};
 		b->pieces = p;
 	}
 	char *at = b->pieces->bytes + b->pieces->used;
@@ -128,7 +128,7 @@ static inline bool is_scalar(const struct sl__field *f)
 }
 
 /* Text that stays, or a copy. NULL: no memory. */
-static const char *kept(struct sl__batch *b, const char *text, size_t len)
+static const char *kept(struct sl__table *b, const char *text, size_t len)
 {
 	if (SL_LIKELY(text >= b->input && text < b->input_end))
 		return text;
@@ -142,7 +142,7 @@ static bool is_hex(const struct sl__field *f)
 }
 
 /* Text as it is; \x and digits as the bytes that they mean. *why is set when it is neither, and no memory is NULL. */
-static const char *bytes_of(struct sl__batch *b, const struct sl__field *f, size_t *len, const char **why)
+static const char *bytes_of(struct sl__table *b, const struct sl__field *f, size_t *len, const char **why)
 {
 	if (!is_hex(f)) {
 		*len = f->len;
@@ -155,7 +155,7 @@ static const char *bytes_of(struct sl__batch *b, const struct sl__field *f, size
 	return to;
 }
 
-static int put_text(struct sl__batch *b, struct sl__batch_column *c, const struct sl__field *f, const char **why,
+static int put_text(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, const char **why,
 		    struct sl_err *err)
 {
 	size_t len = f->len;
@@ -167,7 +167,7 @@ static int put_text(struct sl__batch *b, struct sl__batch_column *c, const struc
 	return 0;
 }
 
-static const char *put_fixed(const struct sl__batch *b, struct sl__batch_column *c, const struct sl__field *f)
+static const char *put_fixed(const struct sl__table *b, struct sl__table_column *c, const struct sl__field *f)
 {
 	char *to = c->values + b->n * c->entry;
 	if (f->len == c->entry) {
@@ -182,7 +182,7 @@ static const char *put_fixed(const struct sl__batch *b, struct sl__batch_column 
 #define PUT(type) (&((type *)(void *)c->values)[b->n])
 
 /* A value that is no text. NULL or why not. */
-static inline const char *put_value(const struct sl__batch *b, struct sl__batch_column *c, const struct sl__field *f)
+static inline const char *put_value(const struct sl__table *b, struct sl__table_column *c, const struct sl__field *f)
 {
 	switch (c->as.kind) {
 	case SL_PARQUET_INT64:
@@ -208,7 +208,7 @@ static inline const char *put_value(const struct sl__batch *b, struct sl__batch_
 	}
 }
 
-static const char *put_null(struct sl__batch *b, struct sl__batch_column *c)
+static const char *put_null(struct sl__table *b, struct sl__table_column *c)
 {
 	if (c->nulls == NULL)
 		return is_null;
@@ -218,7 +218,7 @@ static const char *put_null(struct sl__batch *b, struct sl__batch_column *c)
 	return NULL;
 }
 
-static int wrong(const struct sl__batch_column *c, const struct sl__field *f, const char *why, struct sl_err *err)
+static int wrong(const struct sl__table_column *c, const struct sl__field *f, const char *why, struct sl_err *err)
 {
 	if (f == NULL || f->kind == SL__FIELD_NULL || f->kind == SL__FIELD_ABSENT)
 		return sl_err_set(err, SL_EDATA, "column %.60s: %s", c->as.name, why);
@@ -226,7 +226,7 @@ static int wrong(const struct sl__batch_column *c, const struct sl__field *f, co
 			  f->text, f->len > 60 ? "…" : "");
 }
 
-static int add_value(struct sl__batch *b, struct sl__batch_column *c, const struct sl__field *f, struct sl_err *err)
+static int add_value(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, struct sl_err *err)
 {
 	const char *why = NULL;
 	if (f == NULL || f->kind == SL__FIELD_NULL || f->kind == SL__FIELD_ABSENT) {
@@ -243,13 +243,13 @@ static int add_value(struct sl__batch *b, struct sl__batch_column *c, const stru
 	return 0;
 }
 
-int sl__batch_add(struct sl__batch *b, const struct sl__field *fields, struct sl_err *err)
+int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl_err *err)
 {
 	assert(b->n < b->max);
 	int rc = b->n == b->cap ? grow(b, err) : 0;
 	size_t bytes = b->bytes;
 	for (size_t i = 0; rc == 0 && i < b->n_columns; i++) {
-		struct sl__batch_column *c = &b->columns[i];
+		struct sl__table_column *c = &b->columns[i];
 		if (c->nulls != NULL)
 			c->nulls[b->n] = 0;
 		rc = add_value(b, c, c->of_field != SL__NO_FIELD ? &fields[c->of_field] : NULL, err);
@@ -263,10 +263,10 @@ int sl__batch_add(struct sl__batch *b, const struct sl__field *fields, struct sl
 	return 0;
 }
 
-const struct sl_parquet_values *sl__batch_values(struct sl__batch *b)
+const struct sl_parquet_values *sl__table_values(struct sl__table *b)
 {
 	for (size_t i = 0; i < b->n_columns; i++) {
-		const struct sl__batch_column *c = &b->columns[i];
+		const struct sl__table_column *c = &b->columns[i];
 		b->views[i] = (struct sl_parquet_values){.values = c->values, .nulls = c->has_nulls ? c->nulls : NULL};
 	}
 	return b->views;
