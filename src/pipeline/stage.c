@@ -14,6 +14,9 @@ void sl__pipeline_wake(sl_pipeline *p)
 
 bool sl__pipeline_abandoned(sl_pipeline *p, uint64_t ordinal)
 {
+	/* Not only by limit: a stop holds from the moment on which it was asked for. */
+	if (atomic_load(&p->stop) == SL_PIPELINE_NOW)
+		return true;
 	sl__lock(&p->mu);
 	bool abandoned = ordinal >= p->limit;
 	sl__unlock(&p->mu);
