@@ -127,7 +127,31 @@
 	X(NUMBER, perf, queue_size, NULL, 0, NULL, "8", 1, 1000000, NULL, "Partitions that may wait in its queue")     \
 	X(NUMBER, perf, retry_attempts, NULL, 0, NULL, "3", 1, 1000000, NULL, "Attempts at a partition")               \
 	X(MILLIS, perf, retry_backoff_ms, NULL, 0, NULL, "1000", 1, SRV_DAY_MS, NULL,                                  \
-	  "Before the second attempt; doubles with each further one")
+	  "Before the second attempt; doubles with each further one")                                                  \
+	X(TEXT, export, from, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
+	  "What is exported: a file, - for standard input, postgres://…, sqlite:FILE")                                 \
+	X(TEXT, export, table, NULL, 0, NULL, NULL, 0, 0, NULL, "The table, of a database")                            \
+	X(TEXT, export, query, NULL, 0, NULL, NULL, 0, 0, NULL, "A query instead of a table")                          \
+	X(CHOICE, export, format, NULL, 0, NULL, NULL, 0, 0, srv_choices_rows,                                         \
+	  "What a file is, when its name does not end in .csv or .jsonl")                                              \
+	X(TEXT, export, sequence, NULL, 0, NULL, NULL, 0, 0, NULL,                                                     \
+	  "The column that numbers the rows without gaps; default: that of the dataset, else the first one")           \
+	X(NUMBER, export, partition_size, NULL, 0, NULL, NULL, 1, INT64_C(1000000000000), NULL,                        \
+	  "Sequence numbers of a partition, the same for the life of a dataset; default 250000")                       \
+	X(TEXT, export, to, NULL, 0, NULL, NULL, 0, 0, NULL, "The folder below which the datasets are")                \
+	X(TEXT, export, dataset, NULL, 0, NULL, NULL, 0, 0, NULL, "The name of the dataset")                           \
+	X(TEXT, export, schema_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                                  \
+	  "The columns and their types in YAML; default: those of the dataset, else as the database says, else "       \
+	  "guessed from the first rows")                                                                               \
+	X(TEXT, export, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                                      \
+	  "Where partitions, audit events and the checkpoint are kept: sqlite:FILE or postgres://…; default "        \
+	  "sqlite:_catalog.db in the folder")                                                                          \
+	X(NUMBER, export, zstd_level, NULL, 0, NULL, "3", 1, 19, NULL, "Of the Parquet files")                         \
+	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Go on as the source grows")                     \
+	X(CHOICE, export, bad_rows, NULL, 0, NULL, "stop", 0, 0, srv_choices_bad_rows,                                 \
+	  "A row that does not fit its columns stops the export, or goes to the dead letters")                         \
+	X(TEXT, export, dead_letters, NULL, 0, NULL, NULL, 0, 0, NULL,                                                 \
+	  "Where such rows go; default _dead/DATASET in the folder")
 
 #define SRV_SETTINGS(X) SRV_SETTINGS_SHARED(X) SRV_SETTINGS_UP(X) SRV_SETTINGS_REST(X)
 
