@@ -17,18 +17,21 @@ const struct group groups[] = {
 	{"cron", "recurring schedules"},
 	{"config", "the configuration of a server"},
 	{"wal", "the write-ahead log: append, read, check, recover and archive"},
+	{"parquet", "Parquet files: rows, columns and statistics"},
 	{"dlq", "the dead letters: what could not be delivered, and why"},
 	{NULL, NULL},
 };
 
 const struct command *const commands[] = {
-	&cmd_up,          &cmd_demo,        &cmd_server,       &cmd_run,          &cmd_enqueue,     &cmd_worker,
-	&cmd_jobs_list,   &cmd_jobs_show,   &cmd_jobs_logs,    &cmd_jobs_wait,    &cmd_jobs_watch,  &cmd_jobs_stats,
-	&cmd_jobs_retry,  &cmd_jobs_cancel, &cmd_jobs_fail,    &cmd_jobs_trigger, &cmd_jobs_delete, &cmd_jobs_pause,
-	&cmd_jobs_resume, &cmd_jobs_prune,  &cmd_jobs_migrate, &cmd_cron_add,     &cmd_cron_list,   &cmd_cron_remove,
-	&cmd_load,        &cmd_ship,        &cmd_wal_append,   &cmd_wal_dump,     &cmd_wal_verify,  &cmd_wal_recover,
-	&cmd_wal_archive, &cmd_wal_cleanup, &cmd_wal_stat,     &cmd_dlq_list,     &cmd_dlq_show,    &cmd_dlq_redrive,
-	&cmd_dlq_purge,   &cmd_dlq_export,  &cmd_config_check, &cmd_config_list,  &cmd_help,        NULL,
+	&cmd_up,           &cmd_demo,         &cmd_server,         &cmd_run,          &cmd_enqueue,
+	&cmd_worker,       &cmd_jobs_list,    &cmd_jobs_show,      &cmd_jobs_logs,    &cmd_jobs_wait,
+	&cmd_jobs_watch,   &cmd_jobs_stats,   &cmd_jobs_retry,     &cmd_jobs_cancel,  &cmd_jobs_fail,
+	&cmd_jobs_trigger, &cmd_jobs_delete,  &cmd_jobs_pause,     &cmd_jobs_resume,  &cmd_jobs_prune,
+	&cmd_jobs_migrate, &cmd_cron_add,     &cmd_cron_list,      &cmd_cron_remove,  &cmd_load,
+	&cmd_ship,         &cmd_parquet_cat,  &cmd_parquet_schema, &cmd_parquet_stat, &cmd_wal_append,
+	&cmd_wal_dump,     &cmd_wal_verify,   &cmd_wal_recover,    &cmd_wal_archive,  &cmd_wal_cleanup,
+	&cmd_wal_stat,     &cmd_dlq_list,     &cmd_dlq_show,       &cmd_dlq_redrive,  &cmd_dlq_purge,
+	&cmd_dlq_export,   &cmd_config_check, &cmd_config_list,    &cmd_help,         NULL,
 };
 
 const struct command *command_find(const char *word1, const char *word2)
