@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -400,7 +401,7 @@ void sample_make(struct sample *s, const char *name)
 			return;
 		}
 	}
-	assert(!"a sample of that name");
+	assert(false); /* no sample of that name */
 }
 
 void sample_free(struct sample *s)

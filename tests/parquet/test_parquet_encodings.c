@@ -116,7 +116,7 @@ static void hybrid_values_read_back_at_every_width(void **state)
 	(void)state;
 	sl__buf_init(&b, &env);
 	for (unsigned width = 1; width <= 32; width++) {
-		for (size_t n = 0; n < 997; n += 83) {
+		for (size_t n = 1; n < 997; n += 83) {
 			fill_values(values, n, width);
 			sl__buf_clear(&b);
 			sl__hybrid_put(&b, values, n, width);

@@ -356,7 +356,7 @@ static void each_kind_of_values_gets_the_encoding_that_suits_it(void **state)
 	for (size_t i = 0; i < N; i++) {
 		uint64_t mixed = (i + 1) * 0x9E3779B97F4A7C15u;
 		counting[i] = 1000 + (int64_t)i;
-		random[i] = (int64_t)(mixed ^ mixed >> 29) * 0x1234567;
+		random[i] = (int64_t)((mixed ^ mixed >> 29) * 0x1234567);
 		few[i] = random[mixed % 7 % (i + 1)];
 		(void)snprintf(text[i], sizeof text[i], "%016llx", (unsigned long long)mixed);
 		unique[i] = (struct sl_parquet_bytes){text[i], 16};
