@@ -240,6 +240,29 @@ uint64_t export_rig_assert_committed_files(const struct export_rig *x)
 	return counted.n;
 }
 
+static int print_finding(const struct sl_audit_finding *f, void *ctx)
+{
+	(void)ctx;
+	if (f->fault < SL_AUDIT_MISSING)
+		return 0;
+	print_message("# %d %s: %s\n", (int)f->fault, f->path, f->text);
+	return 0;
+}
+
+void export_rig_assert_verified(const struct export_rig *x, bool complete)
+{
+	const struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT, .all = SL_ON, .on_finding = print_finding};
+	struct sl_audit_result result = {.struct_size = sizeof result};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_audit_verify(x->to, EXPORT_DATASET, &opts, &result, &err);
+	bool nothing_yet = rc == SL_ENOENT || rc == SL_EUNAVAIL; /* killed before its catalog was made */
+	if (rc != 0 && (!nothing_yet || complete))
+		fail_msg("verify: %s", err.msg);
+	assert_int_equal(result.findings, 0);
+	if (complete)
+		assert_int_equal(result.notes, 0);
+}
+
 void export_rig_assert_same(const char *is, const char *must_be, const char *when)
 {
 	size_t line = 0, i = 0;

@@ -49,6 +49,8 @@ char *export_rig_look(const struct export_rig *x, const char *catalog);
 /* Every partition that the catalog has is there with its bytes. Files beside them may be there: they may be replaced.
  * Returns how many. */
 uint64_t export_rig_assert_committed_files(const struct export_rig *x);
+/* audit verify finds nothing wrong with it; complete: nor anything to note. Nothing there yet is right as well. */
+void export_rig_assert_verified(const struct export_rig *x, bool complete);
 /* Two texts are the same; else their first difference is told. */
 void export_rig_assert_same(const char *is, const char *must_be, const char *when);
 

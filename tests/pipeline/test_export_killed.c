@@ -93,6 +93,7 @@ static void assert_like(const struct export_rig *x, const char *must_be, const c
 {
 	char *is = export_rig_look(x, NULL);
 	export_rig_assert_same(is, must_be, when);
+	export_rig_assert_verified(x, true);
 	free(is);
 }
 
@@ -108,6 +109,7 @@ static bool kill_at(struct export_rig *x, const char *step, int at, const char *
 	struct sl_export_opts o = export_rig_opts(x);
 	bool killed = ended_killed(start(&o, step, at));
 	export_rig_assert_committed_files(x);
+	export_rig_assert_verified(x, false);
 	complete(&o);
 	assert_like(x, must_be, when);
 	return killed;
@@ -248,6 +250,7 @@ static void killed_at_random_it_ends_as_if_nothing_had_happened(void **state)
 		for (int i = 0; i < 6; i++) {
 			kills += kill_after(start(&o, NULL, 0), sl__prng_next(&prng) % (whole_us + whole_us / 4));
 			export_rig_assert_committed_files(&x);
+			export_rig_assert_verified(&x, false);
 		}
 		complete(&o);
 		assert_like(&x, must_be, "killed at random");

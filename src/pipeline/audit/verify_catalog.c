@@ -334,6 +334,8 @@ static int check_all(struct sl__verify *v, struct sl_catalog *cat, struct datase
 	if (rc != 0)
 		return rc;
 	const char *wrong = v->has_common ? wrong_dataset(v, d) : wrong_count(v, &d->d);
+	if (!v->has_common) /* nothing is committed: what lies there is named by the dataset's size */
+		v->partition_size = d->d.partition_size;
 	return wrong != NULL ? tell(v, 0, "sluice_dataset", v->dataset, wrong) : 0;
 }
 
