@@ -16,7 +16,9 @@
  *  - A committed file that differs from what would be written is never replaced: SL_ECONFLICT.
  *  - Memory is bounded: of a file that is mapped nothing is copied but strings with escapes; of a pipe or a database
  *    the partitions at hand are kept as text, perf.queue_bytes of them.
- * Not guaranteed: that a dead letter is there only once (a crash between the letter and the commit repeats it).
+ * Not guaranteed: that a dead letter is there only once (a crash between the letter and the commit repeats it). A file
+ * that is cut short by somebody while it is mapped ends the process with SIGBUS, as any mapped file does; one that may
+ * be is better followed, or piped in.
  *
  * Boundaries are floor(sequence / partition_size). The first sequence of the first run is the dataset's start. Input at
  * or below the checkpoint is passed over. A file or a pipe is final at its end: the unfinished last partition is

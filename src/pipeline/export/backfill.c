@@ -246,6 +246,8 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 	int rc = sl__job_open(job, e, err);
 	if (rc == 0 && job->dataset.events == 0)
 		rc = sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet: export first", e->o.dataset);
+	if (rc == 0 && job->input.source.ops == NULL && !job->input.regular)
+		rc = sl_err_set(err, SL_EINVAL, "backfill: a pipe cannot be read from its beginning again");
 	if (rc == 0)
 		rc = find_targets(b, err);
 	if (rc == 0)

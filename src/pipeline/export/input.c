@@ -57,11 +57,10 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 {
 	const struct sl_env *env = &in->e->env;
 	for (;;) {
-		ssize_t got = in->is_file ? SL__IO(env, pread, in->fd, buf, n, in->offset)
-					  : pread(in->fd, buf, n, (off_t)in->offset);
+		ssize_t got = in->is_file ? SL__IO(env, pread, in->fd, buf, n, in->offset) : read(in->fd, buf, n);
 		if (got < 0)
 			return read_failed(in, in->is_file ? (int)-got : errno, err);
-		if (in->sampling)
+		if (in->sampling && in->is_file)
 			got = whole_lines(buf, got, n);
 		in->offset += (uint64_t)got;
 		if (got > 0 || in->e->o.follow != SL_ON || in->sampling)
@@ -127,6 +126,8 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 	}
 	in->map_at = 0;
 	in->offset = 0;
+	if (in->source.ops == NULL && !in->is_file && in->regular && lseek(in->fd, 0, SEEK_SET) != 0)
+		return (int)read_failed(in, errno, err);
 	return new_records(in, err);
 }
 
