@@ -113,7 +113,7 @@ class Files(ExportTest):
         self.assertEqual((result["rows"], result["bad_rows"], result["checkpoint"]), (28, 2, 30))
         self.assertIn("2 bad rows in lake/_dead/d", result["errors"])
         letters = self.ok("dlq", "list", "--json", self.path("lake", "_dead", "d")).json()
-        self.assertEqual(sorted(letter["line"] for letter in letters), [8, 13])
+        self.assertEqual(sorted(letter["position"] for letter in letters), [8, 13])
         self.assertEqual([n for n in range(1, 31) if n not in (7, 12)], self.numbers())
         parts = self.ok("export", "status", "lake", "--partitions", "--json").json()[1:]
         self.assertEqual([(p["rows"], p["bad_rows"]) for p in parts], [(8, 1), (9, 1), (10, 0), (1, 0)])
@@ -188,8 +188,8 @@ class Signals(ExportTest):
     def test_the_first_signal_commits_what_was_read_and_the_command_goes_on_there(self):
         self.write("in.csv", self.ledger(1, self.N))
         p = self.begin("-", "--format", "csv", "--partition-size", "1000")
-        self.feed(p, self.N // 2 + 500)
-        self.run_until(p, self.N // 2 - 1)
+        self.feed(p, self.N // 2 - 1)
+        self.run_until(p, self.N // 2 - 1001)
         p.send_signal(signal.SIGINT)
         out, err = p.communicate(timeout=60)
         self.assertEqual(p.returncode, 75, err)
