@@ -265,6 +265,33 @@ static void a_dictionary_finds_every_value_again_while_it_grows(void **state)
 	sl__dict_fini(&d);
 }
 
+/* Of 200,000 values some have the same 32 bits of hash: about five pairs. */
+static void values_with_the_same_hash_are_told_apart(void **state)
+{
+	enum { DISTINCT = 200000, N = 2 * DISTINCT };
+	struct sl_parquet_bytes *texts = calloc(N, sizeof *texts);
+	uint64_t *numbers = calloc(N, sizeof *numbers);
+	uint32_t *index = calloc(N, sizeof *index);
+	struct sl__dict d;
+
+	(void)state;
+	for (size_t i = 0; i < DISTINCT; i++) {
+		numbers[2 * i] = numbers[2 * i + 1] = next();
+		texts[2 * i] = texts[2 * i + 1] = (struct sl_parquet_bytes){(const char *)&numbers[2 * i], 8};
+	}
+	sl__dict_init(&d, &env);
+	assert_int_equal(sl__dict_build(&d, texts, N, 0, 1 << 24, index), 1);
+	assert_int_equal(d.count, DISTINCT);
+	assert_int_equal(sl__dict_build(&d, numbers, N, 8, 1 << 24, index), 1);
+	assert_int_equal(d.count, DISTINCT);
+	for (size_t i = 0; i < N; i++)
+		assert_int_equal(index[i], i / 2);
+	sl__dict_fini(&d);
+	free(texts);
+	free(numbers);
+	free(index);
+}
+
 static void a_dictionary_is_given_up_when_it_is_full_or_nothing_repeats(void **state)
 {
 	enum { N = 100000 };
@@ -370,6 +397,7 @@ int main(void)
 		cmocka_unit_test(differences_of_another_count_are_refused),
 		cmocka_unit_test(a_dictionary_has_its_values_in_the_order_of_their_first_appearance),
 		cmocka_unit_test(a_dictionary_finds_every_value_again_while_it_grows),
+		cmocka_unit_test(values_with_the_same_hash_are_told_apart),
 		cmocka_unit_test(a_dictionary_is_given_up_when_it_is_full_or_nothing_repeats),
 		cmocka_unit_test(thrift_writes_short_and_long_forms),
 		cmocka_unit_test(thrift_stops_at_nesting_without_end),

@@ -293,6 +293,27 @@ static void text_is_bounded_in_the_order_of_unsigned_bytes(void **state)
 	close_one(&f);
 }
 
+static void long_texts_are_bounded_by_what_follows_a_common_beginning(void **state)
+{
+	struct sl_parquet_column c = {.name = "s", .kind = SL_PARQUET_STRING};
+	struct sl_parquet_bytes values[] = {{"beginning b", 11},
+					    {"beginning \xC3\xBC", 12},
+					    {"beginning ab", 12},
+					    {"beginning a", 11},
+					    {"beginning c", 11}};
+	struct sl_parquet_values v = {values, NULL};
+	struct file f;
+
+	(void)state;
+	write_one(&f, &c, &v, 5, NULL);
+	struct sl_parquet_chunk chunk = chunk_of(&f, 0);
+	assert_int_equal(chunk.min.len, 11);
+	assert_memory_equal(chunk.min.data, "beginning a", 11);
+	assert_int_equal(chunk.max.len, 12);
+	assert_memory_equal(chunk.max.data, "beginning \xC3\xBC", 12);
+	close_one(&f);
+}
+
 static void a_bound_of_more_than_256_bytes_is_left_out(void **state)
 {
 	struct sl_parquet_column c = {.name = "s", .kind = SL_PARQUET_BINARY};
@@ -422,6 +443,7 @@ int main(void)
 		cmocka_unit_test(zero_is_bounded_by_minus_zero_and_plus_zero),
 		cmocka_unit_test(a_nan_takes_the_bounds_away),
 		cmocka_unit_test(text_is_bounded_in_the_order_of_unsigned_bytes),
+		cmocka_unit_test(long_texts_are_bounded_by_what_follows_a_common_beginning),
 		cmocka_unit_test(a_bound_of_more_than_256_bytes_is_left_out),
 		cmocka_unit_test(a_row_group_ends_with_the_row_that_reaches_its_bytes),
 		cmocka_unit_test(the_example_of_the_documents_is_what_is_written),
