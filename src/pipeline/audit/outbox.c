@@ -100,9 +100,9 @@ static int64_t delay_ms(struct sl_outbox *o, uint32_t failures, const struct sl_
 }
 
 /* One attempt. Returns the time before which no other is made. */
-static int64_t attempt(struct sl__lane *lane, uint32_t *failures, struct sl__prng *prng) SL_REQUIRES(lane->outbox->mu)
+static int64_t attempt(struct sl_outbox *o, struct sl__lane *lane, uint32_t *failures, struct sl__prng *prng)
+	SL_REQUIRES(o->mu)
 {
-	struct sl_outbox *o = lane->outbox;
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t wanted = o->wanted;
 	lane->begun++;
@@ -142,7 +142,7 @@ static void *lane_main(void *arg)
 		else if (sl__mono_ns(&o->env) < not_before_ns)
 			(void)sl__wait(&o->env, &o->changed, &o->mu, not_before_ns);
 		else
-			not_before_ns = attempt(lane, &failures, &prng);
+			not_before_ns = attempt(o, lane, &failures, &prng);
 	}
 	sl__unlock(&o->mu);
 	return NULL;
