@@ -133,7 +133,8 @@ struct sl__object {
 	int fd;
 	bool temp_there;
 	struct sl__sha256 hash;
-	char *buf; /* small writes gather here; borrowed from the worker */
+	uint64_t hinted; /* bytes that the disk was told to begin with */
+	char *buf;       /* small writes gather here; borrowed from the worker */
 	size_t used;
 };
 #define SL__OBJECT_BUF ((size_t)256 << 10)

@@ -15,6 +15,8 @@
 
 #include "pipeline/export/export.h"
 
+#define WRITEBACK_BYTES ((uint64_t)1 << 20)
+
 /* ---- making one ---- */
 
 static char *temp_name(const struct sl_env *env, const char *path)
@@ -89,6 +91,18 @@ void sl__object_free(struct sl__object *o)
 
 /* ---- writing ---- */
 
+/*
+ * Let the disk begin, so that the sync at the end finds little left and neither this worker nor the others wait for it:
+ * only a hint, with no promise, so that it needs no place in the table of I/O.
+ */
+static void begin_writeback(struct sl__object *o)
+{
+	if (o->bytes - o->hinted < WRITEBACK_BYTES || o->env->io != &sl__io_real)
+		return;
+	(void)sync_file_range(o->fd, (off_t)o->hinted, (off_t)(o->bytes - o->hinted), SYNC_FILE_RANGE_WRITE);
+	o->hinted = o->bytes;
+}
+
 static int write_through(struct sl__object *o, const void *bytes, size_t n, struct sl_err *err)
 {
 	int rc = sl__sha256_update(&o->hash, bytes, n, err);
@@ -98,6 +112,7 @@ static int write_through(struct sl__object *o, const void *bytes, size_t n, stru
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "write %s", o->temp);
 	o->bytes += n;
+	begin_writeback(o);
 	return 0;
 }
 
