@@ -45,6 +45,16 @@ _sluice_options() {
 		echo --follow --to= --stream= --wal= --input= --table= --create --columns= --on-conflict= --body= --token-file= \
 			--ca-file= --max-pending= --flush-timeout= --retarget --key-file= --json
 		;;
+	export)
+		echo --from= --to= --dataset= --table= --query= --format= --no-header --sequence= --partition-size= --schema= --catalog= \
+			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --follow --final --audit-url= --json
+		;;
+	'export status') echo --dataset= --catalog= --partitions --json ;;
+	'export gaps') echo --dataset= --catalog= --json ;;
+	'export backfill')
+		echo --from= --to= --dataset= --table= --query= --format= --no-header --sequence= --partition-size= --schema= --catalog= \
+			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --ranges= --json
+		;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
@@ -60,10 +70,11 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo up demo server config run enqueue worker jobs cron load ship wal dlq help ;;
+	'' | help) echo up demo server config run enqueue worker jobs cron load ship export wal dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
 	config | 'help config') echo check list ;;
+	export | 'help export') echo status gaps backfill ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
 	dlq | 'help dlq') echo list show redrive purge export ;;
 	esac
@@ -77,6 +88,7 @@ _sluice_values() {
 	--key-scope) echo incomplete any ;;
 	--on-corruption) echo salvage truncate refuse ;;
 	--format) echo csv jsonl ;;
+	--bad-rows) echo stop divert ;;
 	--input) echo lines jsonl ;;
 	--overflow) echo block drop_oldest error ;;
 	--body) echo jsonl array cloudevents ;;

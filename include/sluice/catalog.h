@@ -35,7 +35,7 @@ typedef struct sl_outbox sl_outbox;
 struct sl_catalog_opts {
 	size_t struct_size;
 	const struct sl_env *env;
-	enum sl_switch create;        /* make the file, the schema and the tables when they are missing; default on */
+	enum sl_switch create;        /* make what is missing; off: it must be there, and is only read; default on */
 	const char *schema;           /* PostgreSQL: where the tables lie; default "sluice" */
 	int64_t busy_ms;              /* SQLite: how long another process's transaction is waited for; default 10 s */
 	int64_t connect_timeout_ms;   /* PostgreSQL; default 5 s */

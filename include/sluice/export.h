@@ -44,6 +44,11 @@ enum sl_export_format {
 	SL_EXPORT_JSON_LINES = 2 /* an object a line */
 };
 
+/* Set kind, unit, precision, scale and length from text as sl_parquet_type_name gives it: "int64", "timestamp"
+ * (micros), "timestamp(millis)", "decimal(18,2)", "fixed(16)" … SL_EINVAL names the possible ones; *column is untouched
+ * then. */
+SL_API SL_MUST_CHECK int sl_export_column_type(const char *text, struct sl_parquet_column *column, struct sl_err *err);
+
 enum sl_export_bad_rows {
 	SL_EXPORT_BAD_ROWS_STOP = 0,
 	SL_EXPORT_BAD_ROWS_DIVERT = 1 /* to the dead letters */

@@ -85,8 +85,8 @@ struct sl_parquet_writer_opts {
 	const struct sl_env *env;
 	int32_t zstd_level;        /* default 3; 1 to 19; SL_NONE: no compression */
 	int64_t row_group_rows;    /* default 122,880; at most 16,777,216 */
-	int64_t row_group_bytes;   /* of values, plainly encoded; the row that reaches it is the last; default 16 MiB */
-	int64_t dictionary_bytes;  /* of one column chunk's dictionary; default 1 MiB; SL_NONE: no dictionaries */
+	int64_t row_group_bytes;   /* of values, plainly encoded; the row that reaches it is the last; default 24 MiB */
+	int64_t dictionary_bytes;  /* of one column chunk's dictionary; default 4 MiB; SL_NONE: no dictionaries */
 	enum sl_switch check_utf8; /* of strings; default on. Off for a caller who has looked */
 	const char *created_by;    /* default "sluice version x.y.z (build 0)" */
 	const struct sl_parquet_pair *metadata; /* key/value pairs of the footer, in this order */

@@ -15,6 +15,7 @@ extern const struct command cmd_jobs_list, cmd_jobs_show, cmd_jobs_logs, cmd_job
 extern const struct command cmd_cron_add, cmd_cron_list, cmd_cron_remove;
 extern const struct command cmd_load;
 extern const struct command cmd_ship;
+extern const struct command cmd_export, cmd_export_status, cmd_export_gaps, cmd_export_backfill;
 extern const struct command cmd_up, cmd_server, cmd_demo, cmd_config_check, cmd_config_list;
 extern const struct command cmd_help;
 

@@ -9,9 +9,10 @@
 #define SL_PIPELINE_PARTITION_H
 
 #include "base/base.h"
+#include <sluice/pipeline.h>
 
-/* The last sequence that a partition can hold: the one behind it must be a number as well. */
-#define SL__SEQUENCE_MAX ((uint64_t)INT64_MAX - 1)
+/* The last sequence that a partition can hold. */
+#define SL__SEQUENCE_MAX SL_SEQUENCE_MAX
 
 /* The number of the partition that holds sequence; size is at least 1. */
 static inline uint64_t sl__partition_number(uint64_t sequence, uint64_t size)

@@ -137,7 +137,7 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 {
 	struct listing *l = ctx;
 	struct srv_out *o = &l->out;
-	bool any = d->events > 0, ours = strcmp(d->name, l->config->export_dataset) == 0;
+	bool any = d->events > 0, ours = strcmp(d->name, l->config->export_events_dataset) == 0;
 	uint64_t newest = l->status.newest;
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "name", str, d->name);
@@ -158,7 +158,7 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 		srv_out_raw(o, NULL);
 	SRV_FIELD(o, "outbox_backlog", int, (int64_t)(d->events - d->delivered_files));
 	srv_out_name(o, "endpoint_backlog");
-	if (ours && l->config->export_audit_endpoint != NULL)
+	if (ours && l->config->export_events_audit_endpoint != NULL)
 		srv_out_int(o, (int64_t)(d->events - d->delivered_endpoint));
 	else
 		srv_out_raw(o, NULL);
@@ -175,7 +175,7 @@ static void out_exporter(struct listing *l)
 	const struct srv_export_status *s = &l->status;
 	struct srv_out *o = &l->out;
 	srv_out_open(o, '{');
-	SRV_FIELD(o, "dataset", str, l->config->export_dataset);
+	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
 	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
 	SRV_FIELD(o, "since", time, s->since_ms);
 	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
@@ -253,7 +253,7 @@ static sl_catalog *catalog_of(srv_request *r, struct srv_exports *x, sl_dataset_
 	struct sl_err err = SL_ERR_INIT;
 	sl_catalog *c = NULL;
 	if (x == NULL) {
-		srv_error(r, 404, "not_found", "this server exports nothing: export.dir is not set");
+		srv_error(r, 404, "not_found", "this server exports nothing: export_events.dir is not set");
 		return NULL;
 	}
 	int rc = sl_dataset_check_name(name, &err) != 0 ? SL_ENOENT : open_catalog(x, &c, &err);
@@ -416,7 +416,7 @@ void srv_exports_head(srv_request *r, void *ctx)
 		srv_error(r, 404, "not_found", "the dataset '%s' has no event yet", h.dataset);
 		return;
 	}
-	const char *key = core->config->export_sign_key_file;
+	const char *key = core->config->export_events_sign_key_file;
 	int rc = key != NULL ? sl_audit_head_sign(&h, key, core->env, &err) : 0;
 	rc = rc != 0 ? rc : sl_audit_head_format(&h, text, &len, &err);
 	if (rc == 0)

@@ -72,7 +72,7 @@ static void say(const struct srv_exports *x, enum sl_log_level level, const char
 {
 	const struct sl_env *env = x->core->env;
 	const struct sl_log_field fields[] = {
-		{.key = "dataset", .kind = SL_LOG_STR, .str = x->core->config->export_dataset},
+		{.key = "dataset", .kind = SL_LOG_STR, .str = x->core->config->export_events_dataset},
 		{.key = "error", .kind = SL_LOG_STR, .str = why},
 	};
 	const struct sl_log_record record = {.level = level,
@@ -101,7 +101,7 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 	int rc = srv_exports_catalog(x, &c, err);
 	if (rc == SL_EUNAVAIL && !err->retryable)
 		return 0; /* the first run makes it */
-	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_dataset, note_dataset, out, err);
+	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
 	sl_catalog_close(c);
 	return rc == SL_ENOENT ? 0 : rc;
 }
@@ -124,22 +124,22 @@ static int make_run(struct srv_exports *x, int fd, sl_export **out, struct sl_er
 				      .fd = fd,
 				      .format = SL_EXPORT_CSV,
 				      .max_record_bytes = RECORD_BYTES_MAX,
-				      .to = c->export_dir,
-				      .dataset = c->export_dataset,
+				      .to = c->export_events_dir,
+				      .dataset = c->export_events_dataset,
 				      .catalog = x->catalog_url,
 				      .sequence = "offset",
-				      .partition_size = c->export_partition_size,
+				      .partition_size = c->export_events_partition_size,
 				      .columns = srv_feed_columns,
 				      .columns_n = srv_feed_columns_n,
-				      .zstd_level = (int32_t)c->export_zstd_level,
+				      .zstd_level = (int32_t)c->export_events_zstd_level,
 				      .perf = {.workers = (int32_t)c->perf_workers,
 					       .queue_size = (int32_t)c->perf_queue_size,
 					       .retry_attempts = (int32_t)c->perf_retry_attempts,
 					       .retry_backoff_ms = c->perf_retry_backoff_ms},
 				      .final = SL_OFF,
-				      .audit_endpoint = c->export_audit_endpoint,
-				      .audit_token_file = c->export_audit_token_file,
-				      .audit_ca_file = c->export_audit_ca_file,
+				      .audit_endpoint = c->export_events_audit_endpoint,
+				      .audit_token_file = c->export_events_audit_token_file,
+				      .audit_ca_file = c->export_events_audit_ca_file,
 				      .on_progress = on_progress,
 				      .on_progress_ctx = x};
 	return sl_export_new(out, &opts, err);
@@ -320,7 +320,7 @@ int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *
 
 const char *srv_exports_dir(const struct srv_exports *x)
 {
-	return x->core->config->export_dir;
+	return x->core->config->export_events_dir;
 }
 
 const char *srv_exports_catalog_url(const struct srv_exports *x)
@@ -362,9 +362,9 @@ static int add_metrics(struct srv_exports *x, struct sl_err *err)
 static int name_catalog(struct srv_exports *x, struct sl_err *err)
 {
 	const struct srv_config *c = x->core->config;
-	if (c->export_catalog != NULL)
-		x->catalog_url = strdup(c->export_catalog);
-	else if (asprintf(&x->catalog_url, "sqlite:%s/_catalog.db", c->export_dir) < 0)
+	if (c->export_events_catalog != NULL)
+		x->catalog_url = strdup(c->export_events_catalog);
+	else if (asprintf(&x->catalog_url, "sqlite:%s/_catalog.db", c->export_events_dir) < 0)
 		x->catalog_url = NULL;
 	return x->catalog_url != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory");
 }
@@ -373,7 +373,7 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 {
 	pthread_condattr_t attr;
 	*out = NULL;
-	if (core->config->export_dir == NULL)
+	if (core->config->export_events_dir == NULL)
 		return 0;
 	struct srv_exports *x = calloc(1, sizeof *x);
 	if (x == NULL)
@@ -384,8 +384,8 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&x->wake, &attr);
 	(void)pthread_condattr_destroy(&attr);
-	int rc = sl_dataset_check_name(core->config->export_dataset, err);
-	rc = rc != 0 ? sl_err_wrap(err, SL_ECONFIG, "export.dataset") : name_catalog(x, err);
+	int rc = sl_dataset_check_name(core->config->export_events_dataset, err);
+	rc = rc != 0 ? sl_err_wrap(err, SL_ECONFIG, "export_events.dataset") : name_catalog(x, err);
 	rc = rc != 0 ? rc : srv_verify_new(&x->verify, x, err);
 	rc = rc != 0 ? rc : add_metrics(x, err);
 	if (rc != 0)

@@ -84,7 +84,7 @@ static void *thread_main(void *arg)
 	(void)pthread_setname_np(pthread_self(), "sl-verify");
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 					    .env = srv_exports_core(x)->env,
-					    .threads = (int)srv_exports_core(x)->config->export_verify_threads,
+					    .threads = (int)srv_exports_core(x)->config->export_events_verify_threads,
 					    .all = SL_ON,
 					    .catalog = srv_exports_catalog_url(x),
 					    .on_finding = on_finding,

@@ -166,7 +166,7 @@ class Usage(CliTest):
 
 
 PAGES = ["sluice.1"] + [f"sluice-{name}.1" for name in ("up", "demo", "server", "config", "run", "enqueue", "worker", "jobs",
-                                                    "cron", "load", "ship", "wal", "dlq")]
+                                                    "cron", "load", "ship", "export", "wal", "dlq")]
 
 
 class Manual(CliTest):

@@ -4,28 +4,6 @@
 #include <sluice/audit.h>
 #include <sluice/catalog.h>
 
-int sl_dataset_check_name(SL_UNUSED const char *name, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_audit_event_format(SL_UNUSED struct sl_audit_event *event, SL_UNUSED char out[SL_AUDIT_EVENT_BYTES],
-			  SL_UNUSED size_t *len, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_audit_event_parse(SL_UNUSED const void *text, SL_UNUSED size_t len, SL_UNUSED struct sl_audit_event *out,
-			 SL_UNUSED char storage[SL_AUDIT_EVENT_BYTES], SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-const char *sl_audit_event_id(SL_UNUSED const struct sl_audit_event *event, SL_UNUSED char out[160])
-{
-	return "";
-}
-
 int sl_audit_keygen(SL_UNUSED const char *path, SL_UNUSED const struct sl_env *env,
 		    SL_UNUSED uint8_t public_key[SL_AUDIT_PUBLIC_KEY_BYTES], SL_UNUSED struct sl_err *err)
 {
@@ -71,76 +49,6 @@ int sl_audit_verify(SL_UNUSED const char *dir, SL_UNUSED const char *dataset,
 
 int sl_audit_events(SL_UNUSED const char *dir, SL_UNUSED const char *dataset, SL_UNUSED const struct sl_env *env,
 		    SL_UNUSED sl_audit_event_fn *fn, SL_UNUSED void *ctx, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_catalog_open(SL_UNUSED sl_catalog **out, SL_UNUSED const char *url, SL_UNUSED const struct sl_catalog_opts *opts,
-		    SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-void sl_catalog_close(SL_UNUSED sl_catalog *c)
-{
-}
-
-int sl_catalog_lease_take(SL_UNUSED sl_catalog *c, SL_UNUSED const char *dataset,
-			  SL_UNUSED const struct sl_catalog_lease_opts *opts, SL_UNUSED sl_catalog_lease **out,
-			  SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-void sl_catalog_lease_drop(SL_UNUSED sl_catalog_lease *lease)
-{
-}
-
-int sl_catalog_lease_check(SL_UNUSED sl_catalog_lease *lease, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-uint64_t sl_catalog_lease_fence(SL_UNUSED const sl_catalog_lease *lease)
-{
-	return 0;
-}
-
-int sl_catalog_define(SL_UNUSED sl_catalog *c, SL_UNUSED sl_catalog_lease *lease,
-		      SL_UNUSED const struct sl_dataset *dataset, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_catalog_commit(SL_UNUSED sl_catalog *c, SL_UNUSED sl_catalog_lease *lease,
-		      SL_UNUSED const struct sl_catalog_partition *partition, SL_UNUSED int *is_new,
-		      SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_catalog_datasets(SL_UNUSED sl_catalog *c, SL_UNUSED const char *name, SL_UNUSED sl_dataset_fn *fn,
-			SL_UNUSED void *ctx, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_catalog_partitions(SL_UNUSED sl_catalog *c, SL_UNUSED const char *dataset, SL_UNUSED uint64_t from,
-			  SL_UNUSED uint64_t limit, SL_UNUSED sl_catalog_partition_fn *fn, SL_UNUSED void *ctx,
-			  SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_catalog_events(SL_UNUSED sl_catalog *c, SL_UNUSED const char *dataset, SL_UNUSED uint64_t after,
-		      SL_UNUSED uint64_t limit, SL_UNUSED sl_catalog_event_fn *fn, SL_UNUSED void *ctx,
-		      SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-int sl_catalog_gaps(SL_UNUSED sl_catalog *c, SL_UNUSED const char *dataset, SL_UNUSED sl_catalog_gap_fn *fn,
-		    SL_UNUSED void *ctx, SL_UNUSED struct sl_err *err)
 {
 	return SL_EUNSUPPORTED;
 }
