@@ -52,23 +52,3 @@ int sl_audit_events(SL_UNUSED const char *dir, SL_UNUSED const char *dataset, SL
 {
 	return SL_EUNSUPPORTED;
 }
-
-int sl_outbox_start(SL_UNUSED sl_catalog *c, SL_UNUSED sl_catalog_lease *lease,
-		    SL_UNUSED const struct sl_outbox_opts *opts, SL_UNUSED sl_outbox **out,
-		    SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-void sl_outbox_wake(SL_UNUSED sl_outbox *o)
-{
-}
-
-int sl_outbox_drain(SL_UNUSED sl_outbox *o, SL_UNUSED int64_t timeout_ms, SL_UNUSED struct sl_err *err)
-{
-	return SL_EUNSUPPORTED;
-}
-
-void sl_outbox_stop(SL_UNUSED sl_outbox *o)
-{
-}

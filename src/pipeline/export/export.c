@@ -207,26 +207,51 @@ void sl_export_free(sl_export *e)
 
 /* ---- while it runs ---- */
 
-void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode)
+/* Whoever waits for input looks; for good, until it is forgotten. */
+static void ring(const struct sl_export *e)
 {
 	const uint64_t one = 1;
-	sl__lock(&e->mu);
-	e->stop = SL_MAX(e->stop, 1 + (int)mode);
-	if (e->pipeline != NULL)
-		sl_pipeline_stop(e->pipeline, mode == SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN);
-	if (e->source != NULL && e->source->ops->wake != NULL)
-		e->source->ops->wake(e->source->ctx);
-	sl__unlock(&e->mu);
 	ssize_t wrote = write(e->stop_fd, &one, sizeof one); /* full: it is readable already */
 	(void)wrote;
 }
 
-int sl__export_stopping(struct sl_export *e)
+static void wake_source(struct sl_export *e) SL_REQUIRES(e->mu)
+{
+	if (e->source != NULL && e->source->ops->wake != NULL)
+		e->source->ops->wake(e->source->ctx);
+	ring(e);
+}
+
+void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode)
 {
 	sl__lock(&e->mu);
-	int stop = e->stop;
+	e->stop = SL_MAX(e->stop, 1 + (int)mode);
+	if (e->pipeline != NULL)
+		sl_pipeline_stop(e->pipeline, mode == SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN);
+	wake_source(e);
 	sl__unlock(&e->mu);
-	return stop;
+}
+
+void sl__export_interrupt(struct sl_export *e, bool on)
+{
+	uint64_t ignored;
+	sl__lock(&e->mu);
+	e->interrupted = on;
+	if (on) {
+		wake_source(e);
+	} else if (e->stop == 0) {
+		ssize_t got = read(e->stop_fd, &ignored, sizeof ignored);
+		(void)got;
+	}
+	sl__unlock(&e->mu);
+}
+
+bool sl__export_stopping(struct sl_export *e)
+{
+	sl__lock(&e->mu);
+	bool stopping = e->stop != 0 || e->interrupted;
+	sl__unlock(&e->mu);
+	return stopping;
 }
 
 void sl_export_get_progress(sl_export *e, struct sl_export_progress *out)

@@ -4,7 +4,7 @@
  *
  *	export.c    the handle and its options        input.c   the source is opened, sampled, read
  *	job.c       one call: open, pipeline, close   build.c   a worker: runs become a Parquet file
- *	store.c     names, temporary files, syncs     backfill.c, gaps.c
+ *	store.c     names, temporary files, syncs     calls.c, backfill.c   run and gaps, backfill
  *
  * Locks: e->mu guards the pipeline's pointer, the stop and the progress; job->letters_mu the dead letters. Both are
  * leaves.
@@ -40,6 +40,7 @@ struct sl_export {
 	sl__mutex mu;
 	sl_pipeline *pipeline; /* while it runs */
 	int stop;              /* 0, or 1 + enum sl_export_stop_mode */
+	bool interrupted;      /* the pipeline wants no more input */
 	struct sl__export_source *source;
 	struct sl_export_progress progress;
 };
@@ -55,9 +56,10 @@ struct sl__dataset_state {
 struct sl__input {
 	struct sl_export *e;
 	struct sl__export_source source; /* ops NULL: a file or a descriptor */
-	int fd;                          /* of a file: of env->io; else the caller's */
-	bool is_file, regular;           /* a path was opened; it can be read at offsets */
-	uint64_t offset;                 /* of the next read */
+	struct sl_export_opts source_opts;
+	int fd;                /* of a file: of env->io; else the caller's */
+	bool is_file, regular; /* a path was opened; it can be read at offsets */
+	uint64_t offset;       /* of the next read */
 	struct sl__map map;
 	size_t map_at;  /* of the next read */
 	size_t data_at; /* where the first record of the map begins */
@@ -77,18 +79,12 @@ struct sl__export_job {
 	struct sl__input input;
 	struct sl__schema schema;
 	struct sl__layout layout;
-	bool final;
-
 	bool guessing;
 	struct sl__guesser guesser;
 	struct sl__cutter cutter;
-	bool cutting; /* the cutter is in use */
 	atomic_bool guess_wrong;
-	uint64_t seen; /* the last sequence that was given to the pipeline */
-
-	/* backfill: only these, and not as a continuation */
-	bool backfill;
-	struct sl_export_range range;
+	bool seen_any;             /* something was given to the pipeline: */
+	uint64_t seen_first, seen; /* its first and its last sequence */
 
 	sl__mutex letters_mu;
 	sl_dlq *letters;
@@ -96,8 +92,9 @@ struct sl__export_job {
 };
 
 /* ---- export.c ---- */
-/* 0, or 1 + enum sl_export_stop_mode. */
-int sl__export_stopping(struct sl_export *e);
+/* Nothing more is to be read: the caller or the pipeline has said so. */
+bool sl__export_stopping(struct sl_export *e);
+void sl__export_interrupt(struct sl_export *e, bool on);
 void sl__export_step(const struct sl_export *e, const char *step, uint64_t start);
 
 /* ---- input.c ---- */
@@ -118,9 +115,9 @@ bool sl__input_pause(struct sl__input *in);
 const char *sl__input_name(const struct sl__input *in);
 
 /* ---- build.c ---- */
-struct sl__worker;
-SL_MUST_CHECK int sl__worker_new(struct sl__export_job *job, struct sl__worker **out, struct sl_err *err);
-void sl__worker_free(struct sl__worker *w); /* NULL is allowed */
+struct sl__builder;
+SL_MUST_CHECK int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct sl_err *err);
+void sl__builder_free(struct sl__builder *w); /* NULL is allowed */
 
 /* ---- store.c ---- */
 /* A file on its way: written and hashed under a temporary name, synced, renamed. */
@@ -153,8 +150,8 @@ SL_MUST_CHECK int sl__object_store(struct sl__object *o, struct sl_export *e, sl
 SL_MUST_CHECK int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *err);
 
 /* ---- build.c ---- */
-SL_MUST_CHECK int sl__worker_build(struct sl__worker *w, const struct sl_pipeline_partition *p, struct sl__object **out,
-				   struct sl_err *err);
+SL_MUST_CHECK int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition *p,
+				    struct sl__object **out, struct sl_err *err);
 
 /* ---- job.c ---- */
 SL_MUST_CHECK int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err);
@@ -172,6 +169,18 @@ SL_MUST_CHECK int sl__job_divert(struct sl__export_job *job, uint64_t line, cons
 SL_MUST_CHECK int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name,
 				   struct sl__dataset_state *out, struct sl_err *err);
 void sl__dataset_fini(const struct sl_env *env, struct sl__dataset_state *d);
+/* Its first and last sequence and its last event; what cannot be read stays zero. */
+struct sl__export_tail {
+	uint64_t start, checkpoint;
+	char head[SL__SHA256_HEX];
+};
+SL_MUST_CHECK int sl__dataset_tail(sl_catalog *c, const char *name, struct sl__export_tail *out);
 SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err);
+
+/* ---- calls.c ---- */
+/* What a call does; everything that it has opened in job is closed behind it, and told in result. */
+typedef int sl__export_call_fn(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err);
+SL_MUST_CHECK int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx,
+				  struct sl_export_result *result, struct sl_err *err);
 
 #endif

@@ -39,9 +39,9 @@ static void wait_for(const struct sl__input *in, int fd, int64_t ms)
 
 bool sl__input_pause(struct sl__input *in)
 {
-	if (sl__export_stopping(in->e) == 0)
+	if (!sl__export_stopping(in->e))
 		wait_for(in, -1, in->e->o.poll_interval_ms);
-	return sl__export_stopping(in->e) == 0;
+	return !sl__export_stopping(in->e);
 }
 
 static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
@@ -64,7 +64,7 @@ static int64_t read_pipe(const struct sl__input *in, void *buf, size_t n, struct
 {
 	for (;;) {
 		wait_for(in, in->fd, -1);
-		if (sl__export_stopping(in->e) != 0)
+		if (sl__export_stopping(in->e))
 			return cancelled(err);
 		ssize_t got = read(in->fd, buf, n);
 		if (got >= 0)
@@ -85,7 +85,7 @@ static int64_t read_map(struct sl__input *in, void *buf, size_t n)
 static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct sl__input *in = ctx;
-	if (sl__export_stopping(in->e) != 0)
+	if (sl__export_stopping(in->e))
 		return cancelled(err);
 	if (in->source.ops != NULL)
 		return in->source.ops->read(buf, n, err, in->source.ctx);
@@ -124,10 +124,12 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 static int open_database(struct sl__input *in, const char *sequence, struct sl_err *err)
 {
 	struct sl_export *e = in->e;
+	in->source_opts = e->o;
 	if (sequence != NULL)
-		e->o.sequence = sequence; /* the dataset's: it outlives the input */
-	int rc = strncmp(e->o.from, "sqlite:", 7) == 0 ? sl__export_sqlite_open(&in->source, &e->o, &e->env, err)
-						       : sl__export_postgres_open(&in->source, &e->o, &e->env, err);
+		in->source_opts.sequence = sequence; /* the dataset's: it outlives the input */
+	int rc = strncmp(e->o.from, "sqlite:", 7) == 0
+			 ? sl__export_sqlite_open(&in->source, &in->source_opts, &e->env, err)
+			 : sl__export_postgres_open(&in->source, &in->source_opts, &e->env, err);
 	if (rc != 0)
 		return rc;
 	in->csv = in->source.ops->csv;
