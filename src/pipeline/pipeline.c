@@ -161,7 +161,8 @@ static int start(sl_pipeline *p, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	p->workers_left = (unsigned)p->o.workers;
-	rc = sl__pool_start(&p->workers, &p->env, "sl-part", (unsigned)p->o.workers, sl__worker_main, NULL, p, err);
+	rc = sl__pool_start(&p->workers, &p->env, "sl-part", (unsigned)p->o.workers, sl__pipeline_worker_main, NULL, p,
+			    err);
 	if (rc != 0) {
 		sl__sequencer_close(p->sequencer, NULL);
 		return rc;

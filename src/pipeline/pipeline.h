@@ -100,7 +100,7 @@ void sl__pipeline_release_element(sl_pipeline *p, struct sl_pipeline_element *e)
 
 /* The stages' threads. */
 void sl__dispatcher_main(unsigned index, void *ctx);
-void sl__worker_main(unsigned index, void *ctx);
+void sl__pipeline_worker_main(unsigned index, void *ctx);
 void sl__committer_main(unsigned index, void *ctx);
 
 /* worker.c: no longer among those that are stored and not committed. */

@@ -213,7 +213,7 @@ static void leave(sl_pipeline *p)
 	sl__sequencer_close(p->sequencer, ordinals > 0 ? &last_ordinal : NULL);
 }
 
-void sl__worker_main(unsigned index, void *ctx)
+void sl__pipeline_worker_main(unsigned index, void *ctx)
 {
 	struct worker w = {.p = ctx, .index = index};
 	sl_pipeline *p = ctx;
