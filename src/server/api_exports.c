@@ -189,8 +189,7 @@ static void out_exporter(struct listing *l)
 /* Open the catalog; none that is there yet is *c NULL and 0. */
 static int open_catalog(struct srv_exports *x, sl_catalog **c, struct sl_err *err)
 {
-	int rc = srv_exports_catalog(x, c, err);
-	return rc == SL_EUNAVAIL && !err->retryable ? 0 : rc;
+	return srv_exports_has_catalog(x) ? srv_exports_catalog(x, c, err) : 0;
 }
 
 static void list_configured(srv_request *r, struct listing *l)
@@ -209,13 +208,10 @@ static void list_configured(srv_request *r, struct listing *l)
 		rc = sl_catalog_datasets(c, NULL, add_dataset, l, &err);
 	sl_catalog_close(c);
 	srv_out_close(&l->out, ']');
+	/* Then the state of the export is still worth to be known: it may say more. */
+	SRV_FIELD(&l->out, "catalog_error", str, rc != 0 ? err.msg : NULL);
 	srv_out_close(&l->out, '}');
-	if (rc == 0 || l->out.failed) {
-		srv_out_answer(r, 200, &l->out);
-	} else {
-		srv_out_free(&l->out);
-		srv_fail(r, &err);
-	}
+	srv_out_answer(r, 200, &l->out);
 }
 
 void srv_exports_list(srv_request *r, void *ctx)
@@ -233,6 +229,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 	SRV_FIELD(&l.out, "dir", str, NULL);
 	SRV_FIELD(&l.out, "exporter", raw, NULL);
 	SRV_FIELD(&l.out, "items", raw, "[]");
+	SRV_FIELD(&l.out, "catalog_error", str, NULL);
 	srv_out_close(&l.out, '}');
 	srv_out_answer(r, 200, &l.out);
 }

@@ -87,6 +87,17 @@ static void say(const struct srv_exports *x, enum sl_log_level level, const char
 
 /* ---- one run ---- */
 
+static int open_catalog(const struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err)
+{
+	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = x->core->env, .create = create};
+	return sl_catalog_open(out, x->catalog_url, &opts, err);
+}
+
+bool srv_exports_has_catalog(const struct srv_exports *x)
+{
+	return strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 || errno != ENOENT;
+}
+
 static int note_dataset(const struct sl_dataset *d, void *ctx)
 {
 	*(uint64_t *)ctx = d->events > 0 ? d->checkpoint : 0;
@@ -98,9 +109,9 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 {
 	sl_catalog *c = NULL;
 	*out = 0;
-	int rc = srv_exports_catalog(x, &c, err);
-	if (rc == SL_EUNAVAIL && !err->retryable)
+	if (!srv_exports_has_catalog(x))
 		return 0; /* the first run makes it */
+	int rc = open_catalog(x, strncmp(x->catalog_url, "sqlite:", 7) == 0 ? SL_OFF : SL_ON, &c, err);
 	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
 	sl_catalog_close(c);
 	return rc == SL_ENOENT ? 0 : rc;
@@ -314,8 +325,7 @@ enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
 
 int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err)
 {
-	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = x->core->env, .create = SL_OFF};
-	return sl_catalog_open(out, x->catalog_url, &opts, err);
+	return open_catalog(x, SL_OFF, out, err);
 }
 
 const char *srv_exports_dir(const struct srv_exports *x)

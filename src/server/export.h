@@ -78,7 +78,9 @@ void srv_exports_free(struct srv_exports *x); /* NULL is allowed */
 void srv_exports_status(struct srv_exports *x, struct srv_export_status *out);
 srv_check_fn srv_check_export; /* ctx: struct srv_exports */
 
-/* The catalog, opened for one question; SL_EUNAVAIL when there is none yet. The caller closes it. */
+/* False while the first run has not made the catalog's file; a database has one, or says that it has not. */
+bool srv_exports_has_catalog(const struct srv_exports *x);
+/* The catalog, opened for one question; SL_EUNAVAIL when there is none. The caller closes it. */
 int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err);
 const char *srv_exports_dir(const struct srv_exports *x);
 const char *srv_exports_catalog_url(const struct srv_exports *x);

@@ -51,8 +51,9 @@ export async function exportsPage({ root, signal }) {
     const answer = await get("/exports", { signal });
     if (!answer.configured) return fill(box, teach());
     const { exporter } = answer;
-    if (note.dataset.told !== `${exporter.state} ${exporter.error}`) fill(note, banner(exporter));
-    note.dataset.told = `${exporter.state} ${exporter.error}`;
+    const told = JSON.stringify([exporter.state, exporter.error, answer.catalog_error]);
+    if (note.dataset.told !== told) fill(note, banner(exporter), answer.catalog_error && answer.catalog_error !== exporter.error && h("p", { class: "banner bad", role: "alert" }, `The catalog cannot be read: ${answer.catalog_error}`));
+    note.dataset.told = told;
     if (!answer.items.length) return fill(box, empty("exports", "Nothing is exported yet", `The first partition of ${exporter.dataset} is written when it is full${exporter.newest ? `; ${plural(Number(exporter.newest), "event")} wait for it` : ""}.`));
     reconcile(body, answer.items, (d) => d.name, (d) => row(d, exporter));
     if (node.parentNode !== box) fill(box, node);
