@@ -197,9 +197,9 @@ struct sl_pipeline_stats {
 
 /*
  * Run until the source ends, a stop or an error. 0: the source has ended, or a drain was asked for, and every whole
- * partition is committed. SL_ECANCELLED: stopped by SL_PIPELINE_NOW. Else the error of the first thing in the order of
- * the stream that failed for good. *stats (NULL allowed) is filled in every case: `last` is where the next run goes on.
- * When it returns no thread is left. SL_EINVAL: ran before; SL_EAGAIN: no threads; SL_ENOMEM; SL_EFORKED.
+ * partition is committed. SL_ECANCELLED: SL_PIPELINE_NOW was asked for. Else the error of the first thing in the order
+ * of the stream that failed for good. *stats (NULL allowed) is filled in every case: `last` is where the next run goes
+ * on. When it returns no thread is left. SL_EINVAL: ran before; SL_EAGAIN: no threads; SL_ENOMEM; SL_EFORKED.
  */
 SL_API SL_MUST_CHECK int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stats *stats, struct sl_err *err);
 

@@ -170,3 +170,36 @@ bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *
 	}
 	return true;
 }
+
+bool sl__bounds_add_told(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes told)
+{
+	enum pq_physical type = sl__pq_physical(c);
+	int64_t number = 0; /* aligned for every type */
+
+	if (type == PQ_BYTE_ARRAY || type == PQ_FIXED) {
+		if (type == PQ_FIXED && told.len != (uint32_t)c->length)
+			return false;
+		add_bytes(b, told);
+		return true;
+	}
+	if (told.len != sl__pq_plain_bytes(c))
+		return false;
+	memcpy(&number, told.data, told.len);
+	sl__bounds_add(b, c, &number, 1);
+	return !b->nan;
+}
+
+bool sl__bounds_contain(const struct sl__bounds *outer, const struct sl__bounds *inner,
+			const struct sl_parquet_column *c)
+{
+	switch (sl__pq_physical(c)) {
+	case PQ_FLOAT:
+	case PQ_DOUBLE:
+		return outer->min_real <= inner->min_real && outer->max_real >= inner->max_real;
+	case PQ_BYTE_ARRAY:
+	case PQ_FIXED:
+		return sl__bytes_compare(outer->min, inner->min) <= 0 && sl__bytes_compare(outer->max, inner->max) >= 0;
+	default:
+		return outer->min_int <= inner->min_int && outer->max_int >= inner->max_int;
+	}
+}

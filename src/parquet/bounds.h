@@ -34,6 +34,12 @@ struct sl__bounds_out {
 };
 bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *c, struct sl__bounds_out *out);
 
+/* Take a bound as a file has it. False: it has the wrong length, or is a NaN. The bytes must outlive b. */
+bool sl__bounds_add_told(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes told);
+/* Every value of inner lies within outer; both have seen a value. */
+bool sl__bounds_contain(const struct sl__bounds *outer, const struct sl__bounds *inner,
+			const struct sl_parquet_column *c);
+
 /* Order of two byte strings: unsigned, the shorter first. */
 int sl__bytes_compare(struct sl_parquet_bytes a, struct sl_parquet_bytes b);
 

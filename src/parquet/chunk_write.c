@@ -12,9 +12,9 @@
  *  - others: a dictionary when it takes less than three quarters of PLAIN; bool always PLAIN.
  * With a dictionary, bounds and UTF-8 are looked at in its distinct values only.
  */
-#include "base/utf8.h"
 #include "parquet/bounds.h"
 #include "parquet/delta.h"
+#include "parquet/text.h"
 #include "parquet/writer.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are copied as they lie in memory");
@@ -99,41 +99,6 @@ static int make_dense(struct chunk_job *j, const struct sl_parquet_values *v, st
 
 /* ---- UTF-8 ---- */
 
-static inline bool is_ascii(const char *p, size_t n)
-{
-	uint64_t any = 0;
-	size_t i = 0;
-
-	for (; i + 8 <= n; i += 8)
-		any |= sl__get64(p + i);
-	for (; i < n; i++)
-		any |= (uint64_t)(uint8_t)p[i];
-	return (any & 0x8080808080808080u) == 0;
-}
-
-static bool is_utf8(struct sl_parquet_bytes v)
-{
-	size_t i = 0;
-	char last[8] = {0}; /* sl__utf8_length reads up to a NUL */
-
-	if (is_ascii(v.data, v.len))
-		return true;
-	while (i < v.len) {
-		size_t n, left = v.len - i;
-		if (left >= 4) {
-			n = sl__utf8_length(v.data + i);
-		} else {
-			memcpy(last, v.data + i, left);
-			memset(last + left, 0, sizeof last - left);
-			n = sl__utf8_length(last);
-		}
-		if (n == 0)
-			return false;
-		i += n;
-	}
-	return true;
-}
-
 /* The row of the first bad value, for the message. */
 static int bad_utf8(const struct chunk_job *j, struct sl_err *err)
 {
@@ -144,7 +109,7 @@ static int bad_utf8(const struct chunk_job *j, struct sl_err *err)
 	for (size_t i = 0; row < j->rows; row++) {
 		if (j->nulls != NULL && j->nulls[row] != 0)
 			continue;
-		if (!is_utf8(v[i++]))
+		if (!sl__pq_is_utf8(v[i++]))
 			break;
 	}
 	return sl_err_set(err, SL_EDATA, "parquet: row %llu, column '%.100s': not UTF-8",
@@ -158,7 +123,7 @@ static int look_at(struct chunk_job *j, const void *values, size_t n, struct sl_
 
 	if (j->column->kind == SL_PARQUET_STRING && j->w->check_utf8)
 		for (size_t i = 0; i < n; i++)
-			if (SL_UNLIKELY(!is_utf8(v[i])))
+			if (SL_UNLIKELY(!sl__pq_is_utf8(v[i])))
 				return bad_utf8(j, err);
 	sl__bounds_add(&j->bounds, j->column, values, n);
 	return 0;

@@ -37,7 +37,9 @@ enum pq_converted {
 	PQ_CONV_DECIMAL = 5,
 	PQ_CONV_DATE = 6,
 	PQ_CONV_TIMESTAMP_MILLIS = 9,
-	PQ_CONV_TIMESTAMP_MICROS = 10
+	PQ_CONV_TIMESTAMP_MICROS = 10,
+	PQ_CONV_INT_32 = 17,
+	PQ_CONV_INT_64 = 18
 };
 
 /* Members of the LogicalType union. */
@@ -46,7 +48,8 @@ enum pq_logical {
 	PQ_LOGICAL_STRING = 1,
 	PQ_LOGICAL_DECIMAL = 5,
 	PQ_LOGICAL_DATE = 6,
-	PQ_LOGICAL_TIMESTAMP = 8
+	PQ_LOGICAL_TIMESTAMP = 8,
+	PQ_LOGICAL_INTEGER = 10
 };
 
 /* Types of Thrift's compact protocol. */

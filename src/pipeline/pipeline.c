@@ -186,7 +186,7 @@ static void join(sl_pipeline *p)
 
 static int outcome(sl_pipeline *p, struct sl_err *err)
 {
-	if (p->rc == SL_ECANCELLED && !atomic_load(&p->failed)) {
+	if (atomic_load(&p->stop) == SL_PIPELINE_NOW && !atomic_load(&p->failed)) {
 		if (p->stats.has_last)
 			return sl_err_set(err, SL_ECANCELLED, "%s: stopped; the next run goes on behind %llu", p->name,
 					  (unsigned long long)p->stats.last);

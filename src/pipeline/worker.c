@@ -207,9 +207,12 @@ static void leave(sl_pipeline *p)
 	bool last = --p->workers_left == 0;
 	uint64_t ordinals = p->ordinals;
 	sl__unlock(&p->mu);
+	uint64_t last_ordinal = ordinals - 1;
 	if (!last)
 		return;
-	uint64_t last_ordinal = ordinals - 1;
+	/* What was let go because of a stop is no gap. */
+	if (atomic_load(&p->stop) == SL_PIPELINE_NOW)
+		sl__sequencer_cancel(p->sequencer);
 	sl__sequencer_close(p->sequencer, ordinals > 0 ? &last_ordinal : NULL);
 }
 

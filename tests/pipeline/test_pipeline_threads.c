@@ -84,7 +84,9 @@ static void run_watched(struct rig *r)
 	pthread_join(watcher, NULL);
 	s->runs++;
 	s->stops += rc == SL_ECANCELLED;
-	s->failures += rc != 0 && rc != SL_ECANCELLED;
+	s->failures += rc == SL_EDATA || rc == SL_ETIMEDOUT;
+	if (rc != 0 && rc != SL_ECANCELLED && rc != SL_EDATA && rc != SL_ETIMEDOUT)
+		fail_msg("%s", r->err.msg);
 	if (r->n_commits > 0)
 		rig_assert_chain(r, 0, r->commits[r->n_commits - 1].end, 10);
 }

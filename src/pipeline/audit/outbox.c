@@ -128,10 +128,15 @@ static void *lane_main(void *arg)
 	struct sl__prng prng;
 	uint32_t failures = 0;
 	int64_t not_before_ns = 0;
+	uint64_t hurried = 0;
 	sl__prng_init(&prng, &o->env);
 	sl__lock(&o->mu);
 	while (!o->stopping) {
 		bool idle = lane->dead || lane->done == o->wanted;
+		/* Somebody waits for it: no more patience than that. */
+		if (hurried != o->hurry)
+			not_before_ns = 0;
+		hurried = o->hurry;
 		if (idle)
 			(void)sl__wait(&o->env, &o->changed, &o->mu, SL_FOREVER);
 		else if (sl__mono_ns(&o->env) < not_before_ns)
@@ -193,6 +198,7 @@ int sl_outbox_drain(sl_outbox *o, int64_t timeout_ms, struct sl_err *err)
 	int64_t until_ns = once ? SL_FOREVER : sl__deadline_ns(&o->env, timeout_ms);
 	sl__lock(&o->mu);
 	uint64_t wanted = ++o->wanted;
+	o->hurry++;
 	for (size_t i = 0; i < o->n_lanes; i++)
 		attempts[i] = o->lanes[i].begun + 1; /* one that begins from now on sees what is committed */
 	sl__broadcast(&o->changed);

@@ -46,6 +46,7 @@ struct sl_outbox {
 	sl__mutex mu;
 	sl__cond changed; /* for lanes and drains alike */
 	uint64_t wanted;  /* under mu: grows with every wake */
+	uint64_t hurry;   /* under mu: grows with every drain */
 	bool stopping;    /* under mu */
 };
 

@@ -73,6 +73,11 @@ void sl__builder_free(struct sl__builder *w)
 	sl__free(env, w);
 }
 
+char *sl__builder_buf(struct sl__builder *w)
+{
+	return w->buf;
+}
+
 /* ---- rows ---- */
 
 static int put_group(struct build *b, struct sl_err *err)

@@ -134,13 +134,3 @@ int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err 
 	sl_catalog_close(catalog);
 	return rc;
 }
-
-int sl_export_backfill(sl_export *e, const struct sl_export_range *ranges, size_t n, struct sl_export_result *result,
-		       struct sl_err *err)
-{
-	(void)e;
-	(void)ranges;
-	(void)n;
-	(void)result;
-	return sl_err_set(err, SL_EUNSUPPORTED, "backfill");
-}

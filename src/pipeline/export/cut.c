@@ -29,6 +29,7 @@ void sl__cutter_init(struct sl__cutter *c, const struct sl_env *env, const struc
 				 .map = map,
 				 .partition_size = partition_size,
 				 .first = first,
+				 .until = SL__SEQUENCE_MAX,
 				 .divert = divert};
 	sl__buf_init(&c->text, env);
 	sl__buf_init(&c->bad, env);
@@ -186,7 +187,7 @@ static int take(struct sl__cutter *c, const struct sl_record *r, struct sl_pipel
 	c->any = true;
 	c->last = sequence;
 	c->at++;
-	*full = sequence == sl__partition_end(sequence, c->partition_size);
+	*full = sequence == sl__partition_end(sequence, c->partition_size) || sequence == c->until;
 	return *full ? give(c, out, err) : 0;
 }
 

@@ -118,6 +118,8 @@ const char *sl__input_name(const struct sl__input *in);
 struct sl__builder;
 SL_MUST_CHECK int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct sl_err *err);
 void sl__builder_free(struct sl__builder *w); /* NULL is allowed */
+/* SL__OBJECT_BUF bytes that are free between two builds. */
+char *sl__builder_buf(struct sl__builder *w);
 
 /* ---- store.c ---- */
 /* A file on its way: written and hashed under a temporary name, synced, renamed. */
@@ -161,6 +163,8 @@ SL_MUST_CHECK int sl__job_deliver(struct sl__export_job *job, struct sl_err *err
 void sl__job_close(struct sl__export_job *job);
 /* The catalog's row of it. */
 void sl__object_row(const struct sl__object *o, struct sl_catalog_partition *out);
+/* A partition was committed: for the progress. */
+void sl__job_count(struct sl__export_job *job, const struct sl__object *o);
 /* Put a bad row into the dead letters, durably. */
 SL_MUST_CHECK int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, size_t len,
 				 const struct sl_err *why, struct sl_err *err);

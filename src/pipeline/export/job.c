@@ -364,7 +364,7 @@ static int store(void *ctx, void *state, const struct sl_pipeline_partition *p, 
 	return sl__object_store(out, job->e, job->lease, err);
 }
 
-static void count(struct sl__export_job *job, const struct sl__object *o)
+void sl__job_count(struct sl__export_job *job, const struct sl__object *o)
 {
 	struct sl_export *e = job->e;
 	struct sl_export_progress now;
@@ -392,7 +392,7 @@ static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, v
 		return rc;
 	sl__export_step(job->e, "committed", p->start);
 	sl_outbox_wake(job->outbox);
-	count(job, out);
+	sl__job_count(job, out);
 	return 0;
 }
 

@@ -85,7 +85,8 @@ struct sl__cutter {
 	sl_records *records; /* borrowed; may be exchanged between two calls of next */
 	const char *map;     /* not NULL: the input lies there */
 	uint64_t partition_size;
-	uint64_t first; /* text of smaller sequences is not kept */
+	uint64_t first; /* text of smaller sequences is not kept; may be raised between two calls of next */
+	uint64_t until; /* a run ends with it; may be changed as first may; SL__SEQUENCE_MAX by default */
 	bool divert;    /* bad records take up a sequence; else they end it */
 
 	struct sl_record ahead[SL__CUTTER_AHEAD];
