@@ -25,7 +25,7 @@
 
 #define READ_ROWS 2000
 #define READ_BYTES ((size_t)1 << 20)
-#define LOOK_MS 1000
+#define LOOK_MS 500
 #define ENOUGH 1 /* stops a read */
 
 const struct sl_parquet_column srv_feed_columns[] = {
@@ -199,7 +199,9 @@ static void rest(struct srv_feed *f)
 {
 	struct timespec at;
 	(void)clock_gettime(CLOCK_MONOTONIC, &at);
-	at.tv_sec += LOOK_MS / 1000;
+	at.tv_nsec += LOOK_MS * 1000000L;
+	at.tv_sec += at.tv_nsec / 1000000000L;
+	at.tv_nsec %= 1000000000L;
 	(void)pthread_mutex_lock(&f->mu);
 	int rc = 0;
 	while (!f->end && rc != ETIMEDOUT)
