@@ -13,8 +13,9 @@
 #define SL__AUDIT_PATH_MAX 512
 #define SL__AUDIT_FOLDER "_audit"
 
-/* Is this a path below the dataset's folder that can be trusted to stay there? "NAME/…", no empty part, none that
- * begins with a dot, not below NAME/_audit, printable UTF-8, at most SL__AUDIT_PATH_MAX bytes. */
+/* Is this a path below the dataset's folder that can be trusted to stay there? "NAME/…", no part that is empty or
+ * begins with a dot or an underscore (readers of Parquet pass over those), printable UTF-8, at most SL__AUDIT_PATH_MAX
+ * bytes. */
 SL_MUST_CHECK bool sl__audit_path_ok(const char *dataset, const char *path);
 
 /* 64 lower-case hexadecimal digits and nothing else. */

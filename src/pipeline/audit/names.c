@@ -17,10 +17,11 @@ int sl_dataset_check_name(const char *name, struct sl_err *err)
 		SL_DATASET_NAME_MAX);
 }
 
-/* The part of a path up to the next slash: not empty, not hidden, and so neither "." nor "..". */
+/* The part of a path up to the next slash: not empty, and not hidden from readers (. and _), so neither "." nor "..".
+ */
 static bool part_ok(const char *part, size_t n)
 {
-	return n > 0 && part[0] != '.';
+	return n > 0 && part[0] != '.' && part[0] != '_';
 }
 
 static bool printable(const char *s)
@@ -37,8 +38,6 @@ bool sl__audit_path_ok(const char *dataset, const char *path)
 	if (strlen(path) > SL__AUDIT_PATH_MAX || strncmp(path, dataset, n) != 0 || path[n] != '/' || !printable(path))
 		return false;
 	const char *part = path + n + 1;
-	if (strncmp(part, SL__AUDIT_FOLDER "/", strlen(SL__AUDIT_FOLDER "/")) == 0)
-		return false;
 	for (;;) {
 		size_t len = strcspn(part, "/");
 		if (!part_ok(part, len))
