@@ -95,7 +95,8 @@ static int open_catalog(const struct srv_exports *x, enum sl_switch create, sl_c
 
 bool srv_exports_has_catalog(const struct srv_exports *x)
 {
-	return strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 || errno != ENOENT;
+	return strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 ||
+	       (errno != ENOENT && errno != ENOTDIR);
 }
 
 static int note_dataset(const struct sl_dataset *d, void *ctx)
