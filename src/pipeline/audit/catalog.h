@@ -51,6 +51,10 @@ SL_MUST_CHECK int sl__catalog_check(const struct sl_catalog *c, struct sl_err *e
 /* One call in a transaction of its own. */
 SL_MUST_CHECK int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__cat_call *call,
 				   struct sl_err *err);
+/* Events with the id column, which a row has beside the text. */
+typedef int sl__cat_event_fn(uint64_t number, const char *event, const char *id, void *ctx);
+SL_MUST_CHECK int sl__catalog_events(struct sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit,
+				     sl__cat_event_fn *fn, void *ctx, struct sl_err *err);
 /* The lease is lost: note it, find out to whom, and say so. Returns SL_ESTALE. */
 int sl__lease_lost(struct sl_catalog_lease *lease, struct sl_err *err);
 /* Everything up to event number n is in the files, or at the endpoint. SL_ESTALE. */

@@ -188,11 +188,13 @@ static int put_event(const struct sl__cat_row *row, void *ctx, struct sl_err *er
 	uint64_t number = (uint64_t)sl__cat_number(row, 0);
 	const char *text = sl__cat_text(row, 1);
 	(void)sl__buf_append(&p->bytes, &number, sizeof number);
+	const char *id = sl__cat_text(row, 2);
 	put_text(p, text != NULL ? text : "");
+	put_text(p, id != NULL ? id : "");
 	return put_end(p, err);
 }
 
-static int tell_events(const struct page *p, sl_catalog_event_fn *fn, void *ctx, uint64_t *after)
+static int tell_events(const struct page *p, sl__cat_event_fn *fn, void *ctx, uint64_t *after)
 {
 	const char *at = p->bytes.data;
 	int rc = 0;
@@ -200,13 +202,13 @@ static int tell_events(const struct page *p, sl_catalog_event_fn *fn, void *ctx,
 		memcpy(after, at, sizeof *after);
 		at += sizeof *after;
 		const char *text = take_text(&at);
-		rc = fn(*after, text, strlen(text), ctx);
+		rc = fn(*after, text, take_text(&at), ctx);
 	}
 	return rc;
 }
 
-int sl_catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit, sl_catalog_event_fn *fn,
-		      void *ctx, struct sl_err *err)
+int sl__catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit, sl__cat_event_fn *fn,
+		       void *ctx, struct sl_err *err)
 {
 	struct page p SL_CLEANUP(page_fini);
 	page_init(&p, &c->env);
@@ -226,6 +228,25 @@ int sl_catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64
 		left -= p.rows;
 	} while (rc == 0 && p.rows == want && left > 0);
 	return rc;
+}
+
+struct plain_event {
+	sl_catalog_event_fn *fn;
+	void *ctx;
+};
+
+static int tell_plain(uint64_t number, const char *event, const char *id, void *ctx)
+{
+	const struct plain_event *p = ctx;
+	(void)id;
+	return p->fn(number, event, strlen(event), p->ctx);
+}
+
+int sl_catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit, sl_catalog_event_fn *fn,
+		      void *ctx, struct sl_err *err)
+{
+	struct plain_event p = {.fn = fn, .ctx = ctx};
+	return sl__catalog_events(c, dataset, after, limit, tell_plain, &p, err);
 }
 
 /* ---- gaps ---- */
