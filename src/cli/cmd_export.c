@@ -26,7 +26,7 @@ static void report_json(struct cli *cli, const struct sl_export_result *r, doubl
 		   r->head, r->stopped ? "true" : "false", seconds);
 }
 
-static void report(struct exportopts *o, const struct sl_export_result *r, int64_t ms)
+static void report(struct exportopts *o, const struct sl_export_result *r, int64_t ms, int failed)
 {
 	struct out *out = &o->cli->out;
 	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], place[EXPORT_PLACE_BYTES];
@@ -42,7 +42,7 @@ static void report(struct exportopts *o, const struct sl_export_result *r, int64
 	if (r->head[0])
 		out_printf(out, "; checkpoint %" PRIu64, r->checkpoint);
 	out_str(out, "\n");
-	if (r->waiting)
+	if (r->waiting && !failed && !r->stopped)
 		out_printf(out, "%s of an unfinished partition left for a later run; --final closes it\n",
 			   text_count(rows, r->waiting, "row"));
 }
@@ -86,7 +86,7 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	ms = exportwatch_ms(&watch);
 	exportwatch_stop(&watch);
 	if (!rc || result.partitions || result.head[0])
-		report(o, &result, ms);
+		report(o, &result, ms, rc);
 	tell_bad_rows(o, &result);
 	return rc ? cli_fail(o->cli, &err, NULL) : status_of(o, &result);
 }
@@ -118,6 +118,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	if (!rc) {
 		o.opts.final = opt_flag(args, "final") ? SL_ON : SL_DEFAULT;
 		o.opts.audit_endpoint = opt_str(args, "audit-url");
+		o.opts.audit_token_file = opt_str(args, "audit-token-file");
 		rc = run_with(&o, run_whole, NULL);
 	}
 	exportopts_fini(&o);
@@ -128,11 +129,15 @@ static const struct opt opts[] = {
 	EXPORT_OPTS_SOURCE{.name = "follow", .kind = OPT_FLAG, .help = "Go on as the source grows, until a signal"},
 	{.name = "final",
 	 .kind = OPT_FLAG,
-	 .help = "Close the unfinished last partition, of a database or with --follow; that of a file is closed"},
+	 .help = "Close the unfinished last partition of a database; that of a file is closed"},
 	{.name = "audit-url",
 	 .kind = OPT_STRING,
 	 .arg = "URL",
 	 .help = "An HTTP endpoint that gets the audit events besides the files, in order, at least once"},
+	{.name = "audit-token-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Its first line is sent as a bearer token to that endpoint"},
 	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
 	{.name = NULL},
 };

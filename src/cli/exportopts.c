@@ -68,6 +68,21 @@ static int is_database(const char *from)
 	       strncmp(from, "sqlite:", 7) == 0;
 }
 
+/* Does the end of a name say what the file is? */
+static int names_format(const char *path)
+{
+	static const char *const suffixes[] = {".csv", ".jsonl", ".ndjson", ".json"};
+	size_t n = strlen(path);
+
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		size_t m = strlen(suffixes[i]);
+
+		if (n > m && strcmp(path + n - m, suffixes[i]) == 0)
+			return 1;
+	}
+	return 0;
+}
+
 static int check_missing(struct exportopts *o)
 {
 	const struct srv_config *c = &o->config;
@@ -95,8 +110,9 @@ static int check_source(struct exportopts *o)
 	}
 	if (c->export_table || c->export_query)
 		return cli_usage(o->cli, "--%s is for a database", c->export_table ? "table" : "query");
-	if (strcmp(c->export_from, "-") == 0 && c->export_format < 0)
-		return cli_usage(o->cli, "say with --format whether standard input is csv or jsonl");
+	if (c->export_format < 0 && !names_format(c->export_from))
+		return cli_usage(o->cli, "say with --format whether %s is csv or jsonl",
+				 strcmp(c->export_from, "-") ? c->export_from : "standard input");
 	return 0;
 }
 
@@ -106,9 +122,22 @@ static int check(struct exportopts *o)
 	int rc = check_missing(o);
 
 	rc = rc ? rc : check_source(o);
+	if (!rc && c->export_follow && has_flag(o->args, "final"))
+		rc = cli_usage(o->cli, "--final and --follow: what grows has no end that could be closed");
 	if (!rc && c->export_dead_letters && c->export_bad_rows == 0)
 		rc = cli_usage(o->cli, "--dead-letters: bad rows go there with --bad-rows=divert only");
 	return rc;
+}
+
+/* The column that counts is never NULL, whether the schema says so or not. */
+static void require_sequence(struct exportopts *o)
+{
+	const char *name = o->config.export_sequence;
+
+	for (size_t i = 0; i < o->schema.n; i++) {
+		if (name ? strcmp(o->schema.columns[i].name, name) == 0 : i == 0)
+			o->schema.columns[i].nullable = 0;
+	}
 }
 
 static void set_options(struct exportopts *o)
@@ -152,6 +181,7 @@ int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *
 		rc = exportschema_read(&o->schema, cli, o->config.export_schema_file);
 	if (rc)
 		return rc;
+	require_sequence(o);
 	exportopts_warn_of_password(cli, args, "from");
 	exportopts_warn_of_password(cli, args, "catalog");
 	set_options(o);

@@ -89,10 +89,9 @@ struct exportopts {
 		{.name = "zstd-level",                                                                                 \
 		 .kind = OPT_INT,                                                                                      \
 		 .arg = "N",                                                                                           \
-		 .def = "3",                                                                                           \
 		 .min = 1,                                                                                             \
 		 .max = 19,                                                                                            \
-		 .help = "Of the Parquet files"},                                                                      \
+		 .help = "Of the Parquet files, the same for the life of a dataset; 3 unless given"},                  \
 		{.name = "bad-rows",                                                                                   \
 		 .kind = OPT_ENUM,                                                                                     \
 		 .arg = "WHAT",                                                                                        \

@@ -164,7 +164,8 @@
 	X(TEXT, export, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                                      \
 	  "Where partitions, audit events and the checkpoint are kept: sqlite:FILE or postgres://…; default "        \
 	  "sqlite:_catalog.db in the folder")                                                                          \
-	X(NUMBER, export, zstd_level, NULL, 0, NULL, "3", 1, 19, NULL, "Of the Parquet files")                         \
+	X(NUMBER, export, zstd_level, NULL, 0, NULL, NULL, 1, 19, NULL,                                                \
+	  "Of the Parquet files, the same for the life of a dataset; default 3")                                       \
 	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Go on as the source grows")                     \
 	X(CHOICE, export, bad_rows, NULL, 0, NULL, "stop", 0, 0, srv_choices_bad_rows,                                 \
 	  "A row that does not fit its columns stops the export, or goes to the dead letters")                         \

@@ -83,7 +83,7 @@ class Sqlite(ExportTest):
         p.send_signal(signal.SIGTERM)
         out, err = p.communicate(timeout=60)
         self.assertEqual(p.returncode, 0, err)
-        self.assertEqual(json.loads(out)["waiting"], 2)
+        self.assertEqual(json.loads(out)["checkpoint"], 29)
         self.export(self.url, "--table", "t", "--final")
         self.assertEqual(self.numbers(), list(range(1, 32)))
         self.verify()
@@ -102,7 +102,7 @@ class Sqlite(ExportTest):
     def test_databases_that_do_not_answer_or_fit_are_told(self):
         self.db("CREATE TABLE t (n BIGINT)")
         self.fails(78 if self.postgres else 64, "export", "--from", self.url, "--table", "nowhere", *self.WHERE, says="nowhere")
-        self.fails(64, "export", "--from", self.url, "--query", "SELEKT", *self.WHERE, says="syntax error")
+        self.fails(64, "export", "--from", self.url, "--query", "SELEKT 1", *self.WHERE, says="syntax error")
         self.fails(64, "export", "--from", self.url, "--table", "t", "--sequence", "m", *self.WHERE, says="no column m")
         self.assertEqual(self.export(self.url, "--table", "t")["rows"], 0)
         self.db("INSERT INTO t VALUES (1), (NULL)")

@@ -123,6 +123,17 @@ static int resume_from(struct sl__lane *lane, const struct sl__event_files *file
 	return rc != 0 ? rc : open_last(lane, files, i, err);
 }
 
+/* Lines that the run before wrote, and that it did not live to sync or to mark. */
+static int catch_up(struct sl__lane *lane, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	struct sl_outbox *o = lane->outbox;
+	int rc = SL__IO(&o->env, datasync, f->fd);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "sync the event file in %s", f->folder);
+	return sl__catalog_mark(o->catalog, o->lease, false, f->written, err);
+}
+
 static int resume(struct sl__lane *lane, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
@@ -139,6 +150,8 @@ static int resume(struct sl__lane *lane, struct sl_err *err)
 	/* Files that somebody removed are written anew; what is there must be right. */
 	rc = resume_from(lane, &files, files.n > 0 ? mark : 0, err);
 	sl__event_files_fini(&files);
+	if (rc == 0 && f->written > mark)
+		rc = catch_up(lane, err);
 	f->resumed = rc == 0;
 	return rc;
 }

@@ -150,6 +150,12 @@ SL_MUST_CHECK int sl__object_store(struct sl__object *o, struct sl_export *e, sl
 				   struct sl_err *err);
 /* Remove temporary files of earlier runs, in the folders from this partition on. */
 SL_MUST_CHECK int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *err);
+/*
+ * The file `name` of start … end is committed: another that holds a part of the range never can be. A run that was
+ * killed leaves one when it had closed its last partition short and the input grew before the next. What cannot be
+ * removed is left: audit verify names it.
+ */
+void sl__store_sweep(struct sl_export *e, const char *name, uint64_t start, uint64_t end);
 
 /* ---- build.c ---- */
 SL_MUST_CHECK int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition *p,

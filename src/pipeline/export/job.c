@@ -201,6 +201,22 @@ static int open_layout(struct sl__export_job *job, struct sl_err *err)
 	return rc;
 }
 
+static int sweep_one(const struct sl_catalog_partition *p, void *ctx)
+{
+	struct sl__export_job *job = ctx;
+	if (p->end == job->dataset.checkpoint)
+		sl__store_sweep(job->e, p->path, p->start, p->end);
+	return 0;
+}
+
+/* The last commit may be all that the run before could do. */
+static int sweep_last(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl__dataset_state *d = &job->dataset;
+	uint64_t from = d->checkpoint - d->checkpoint % d->partition_size;
+	return sl_catalog_partitions(job->catalog, job->e->o.dataset, from, 0, sweep_one, job, err);
+}
+
 int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err)
 {
 	job->e = e;
@@ -224,6 +240,8 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 		rc = sl__store_clean(
 			e, committed ? sl__partition_number(job->dataset.checkpoint, job->dataset.partition_size) : 0,
 			err);
+	if (rc == 0 && committed)
+		rc = sweep_last(job, err);
 	if (rc == 0)
 		rc = start_outbox(job, err);
 	return rc;
@@ -391,6 +409,7 @@ static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, v
 	if (rc != 0)
 		return rc;
 	sl__export_step(job->e, "committed", p->start);
+	sl__store_sweep(job->e, row.path, row.start, row.end);
 	sl_outbox_wake(job->outbox);
 	sl__job_count(job, out);
 	return 0;

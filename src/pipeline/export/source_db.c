@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "flow/retry.h"
 #include "pipeline/export/source_db.h"
 
 static int no_memory(struct sl_err *err)
@@ -66,6 +72,10 @@ int sl__export_db_init(struct sl__export_db *db, const struct sl_export_opts *op
 {
 	*db = (struct sl__export_db){.env = env, .opts = opts};
 	sl__buf_init(&db->text, env);
+	sl__prng_init(&db->prng, env);
+	db->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (db->wake_fd < 0)
+		return sl_err_set_errno(err, errno, "export: eventfd");
 	if ((opts->table == NULL) == (opts->query == NULL))
 		return sl_err_set(err, SL_EINVAL, "export: a database needs a table or a query%s",
 				  opts->table != NULL ? ", not both" : "");
@@ -83,6 +93,8 @@ void sl__export_db_fini(struct sl__export_db *db)
 	sl__free(db->env, db->inner);
 	sl__free(db->env, db->describe);
 	sl__buf_fini(&db->text);
+	if (db->wake_fd >= 0)
+		(void)close(db->wake_fd);
 	*db = (struct sl__export_db){.env = NULL};
 }
 
@@ -166,6 +178,38 @@ enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_
 	db->any = true;
 	db->seen = sequence;
 	return SL__EXPORT_DB_GIVE;
+}
+
+/* ---- waiting ---- */
+
+int sl__export_db_cancelled(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ECANCELLED, "the export was stopped");
+}
+
+void sl__export_db_wake(struct sl__export_db *db)
+{
+	uint64_t one = 1;
+	atomic_store(&db->woken, true);
+	ssize_t ignored = write(db->wake_fd, &one, sizeof one);
+	(void)ignored;
+}
+
+int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err)
+{
+	static const struct sl_retry_policy policy = {.max_attempts = SL_UNLIMITED,
+						      .first_ms = 250,
+						      .cap_ms = 10000,
+						      .multiplier = 2,
+						      .jitter = SL_JITTER_AROUND};
+	struct pollfd wake = {.fd = db->wake_fd, .events = POLLIN};
+	if (err->code == SL_ECANCELLED || !err->retryable)
+		return err->code;
+	int64_t delay_ms = sl__retry_delay_ms(&policy, ++db->failures, &db->prng);
+	sl__log(db->env, SL_LOG_WARN, "export", "the source is away; trying again", SL__F_STR("source", db->describe),
+		SL__F_STR("error", err->msg), SL__F_U64("failures", db->failures), SL__F_I64("delay_ms", delay_ms));
+	(void)poll(&wake, 1, (int)delay_ms);
+	return atomic_load(&db->woken) ? sl__export_db_cancelled(err) : 0;
 }
 
 size_t sl__export_db_take(struct sl__export_db *db, void *buf, size_t n)

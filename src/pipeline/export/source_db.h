@@ -9,11 +9,15 @@
  *  2. Following a table whose numbers are given before they are committed, a row may be visible before the one that
  *     precedes it. Such a row is held back for SL__EXPORT_DB_PATIENCE_MS; then it is given, and the export tells the
  *     gap.
+ *  3. A database that goes away is waited for, once the source is open: the place is known to the row, so nothing is
+ *     lost or given twice. What is wrong for good is told at once.
  *
  * Thread safety: as the source. Ownership: sl__export_db_fini frees what is in it.
  */
 #ifndef SL_PIPELINE_EXPORT_SOURCE_DB_H
 #define SL_PIPELINE_EXPORT_SOURCE_DB_H
+
+#include <stdatomic.h>
 
 #include "base/buf.h"
 #include "pipeline/export/source.h"
@@ -38,6 +42,11 @@ struct sl__export_db {
 
 	struct sl__buf text; /* CSV; from `at` on it is to be read */
 	size_t at;
+
+	uint32_t failures; /* in a row */
+	struct sl__prng prng;
+	int wake_fd; /* readable once somebody called wake */
+	atomic_bool woken;
 };
 
 /* table or query, and their SQL. SL_EINVAL: neither or both. */
@@ -63,6 +72,12 @@ uint64_t sl__export_db_next_chunk(struct sl__export_db *db);
 enum sl__export_db_verdict { SL__EXPORT_DB_GIVE, SL__EXPORT_DB_PASS, SL__EXPORT_DB_HOLD };
 /* What to do with the row of this number, which is the next one. HOLD: this one and all behind it come later. */
 enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_t sequence);
+
+/* After a failure that may pass: log it and wait. 0: try again; SL_ECANCELLED: woken; else the failure's own code. */
+SL_MUST_CHECK int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err);
+/* From any thread, for good: the source gives no more. */
+void sl__export_db_wake(struct sl__export_db *db);
+int sl__export_db_cancelled(struct sl_err *err);
 
 /* Move up to n bytes of the text that waits to buf. */
 size_t sl__export_db_take(struct sl__export_db *db, void *buf, size_t n);

@@ -8,15 +8,12 @@
  * settings of the server. Types come from the result: its OIDs and modifiers. What Parquet has no type for is text;
  * arrays and composites are JSON.
  *
- * A lost connection is an error that begin helps against: it connects again.
+ * A lost connection is made again behind the last row that was given.
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "db/postgres.h"
 #include "pipeline/export/source_db.h"
@@ -35,8 +32,6 @@ struct pg_source {
 	bool looked; /* for rows without a number */
 	bool copying;
 	uint64_t chunk_rows; /* so far in this chunk */
-	int wake_fd;         /* readable once somebody called wake */
-	atomic_bool woken;
 };
 
 /* ---- errors and waiting ---- */
@@ -58,20 +53,15 @@ static int failed(struct pg_source *s, const PGresult *res, const char *what, st
 	return code;
 }
 
-static int cancelled(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ECANCELLED, "postgres: the export was stopped");
-}
-
 /* Until the server has said something, or somebody called wake. */
 static int wait_input(struct pg_source *s, struct sl_err *err)
 {
-	struct pollfd fds[2] = {{.fd = PQsocket(s->pg), .events = POLLIN}, {.fd = s->wake_fd, .events = POLLIN}};
-	while (!atomic_load(&s->woken) && poll(fds, 2, -1) < 0)
+	struct pollfd fds[2] = {{.fd = PQsocket(s->pg), .events = POLLIN}, {.fd = s->db.wake_fd, .events = POLLIN}};
+	while (!atomic_load(&s->db.woken) && poll(fds, 2, -1) < 0)
 		if (errno != EINTR)
 			return sl_err_set_errno(err, errno, "postgres: poll");
-	if (atomic_load(&s->woken))
-		return cancelled(err);
+	if (atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
 	return PQconsumeInput(s->pg) == 1 ? 0 : failed(s, NULL, "copy", err);
 }
 
@@ -427,30 +417,49 @@ static int pg_columns(const struct sl_parquet_column **out, size_t *n, SL_UNUSED
 	return 0;
 }
 
-static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
+/* try_it, again and again while what is wrong may pass. */
+static int patiently(struct pg_source *s, int (*try_it)(struct pg_source *s, size_t n, struct sl_err *err), size_t n,
+		     struct sl_err *err)
 {
-	struct pg_source *s = ctx;
-	if (atomic_load(&s->woken))
-		return cancelled(err);
-	if (s->pg != NULL)
-		abandon(s);
-	sl__export_db_begin(&s->db, first, last);
-	int rc = connect_again(s, err);
-	rc = rc != 0 ? rc : look_for_nulls(s, err);
-	s->db.done = rc == 0 && first > INT64_MAX;
+	struct sl_err why = SL_ERR_INIT;
+	int rc;
+	for (;;) {
+		rc = connect_again(s, &why);
+		rc = rc != 0 ? rc : try_it(s, n, &why);
+		if (rc == 0 || s->db.text.len > 0)
+			break;
+		if ((rc = sl__export_db_retry(&s->db, &why)) != 0)
+			break;
+	}
+	if (rc == 0)
+		s->db.failures = 0;
+	else if (err != NULL)
+		*err = why;
 	return rc;
 }
 
+static int prepare_begin(struct pg_source *s, SL_UNUSED size_t n, struct sl_err *err)
+{
+	return look_for_nulls(s, err);
+}
+
+static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
+{
+	struct pg_source *s = ctx;
+	if (atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
+	if (s->pg != NULL)
+		abandon(s);
+	sl__export_db_begin(&s->db, first, last);
+	s->db.done = first > INT64_MAX;
+	return patiently(s, prepare_begin, 0, err);
+}
+
+/* What was read before a failure is given first; the failure comes again. */
 static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct pg_source *s = ctx;
-	if (s->pg == NULL && s->db.text.len == 0) {
-		(void)sl_err_set(err, SL_EUNAVAIL, "postgres: the connection is lost");
-		if (err != NULL)
-			err->retryable = 1;
-		return SL_EUNAVAIL;
-	}
-	int rc = s->db.text.len == 0 ? fill(s, n, err) : 0;
+	int rc = s->db.text.len == 0 && !s->db.done ? patiently(s, fill, n, err) : 0;
 	if (rc != 0 && s->db.text.len == 0)
 		return rc;
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
@@ -458,11 +467,7 @@ static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 
 static void pg_wake(void *ctx)
 {
-	struct pg_source *s = ctx;
-	uint64_t one = 1;
-	atomic_store(&s->woken, true);
-	ssize_t ignored = write(s->wake_fd, &one, sizeof one);
-	(void)ignored;
+	sl__export_db_wake(&((struct pg_source *)ctx)->db);
 }
 
 static void pg_close(void *ctx)
@@ -472,8 +477,6 @@ static void pg_close(void *ctx)
 	PQfinish(s->pg);
 	sl__free(env, s->fields);
 	sl__export_db_fini(&s->db);
-	if (s->wake_fd >= 0)
-		(void)close(s->wake_fd);
 	sl__free(env, s);
 }
 
@@ -487,9 +490,6 @@ static const struct sl__export_source_ops ops = {.csv = true,
 
 static int open_source(struct pg_source *s, struct sl_err *err)
 {
-	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (s->wake_fd < 0)
-		return sl_err_set_errno(err, errno, "postgres: eventfd");
 	int rc = connect_again(s, err);
 	if (rc != 0)
 		return rc;
@@ -506,7 +506,6 @@ int sl__export_postgres_open(struct sl__export_source *out, const struct sl_expo
 	struct pg_source *s = sl__calloc(env, 1, sizeof *s);
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	s->wake_fd = -1;
 	int rc = sl__export_db_init(&s->db, opts, env, err);
 	rc = rc != 0 ? rc : open_source(s, err);
 	if (rc != 0) {

@@ -10,7 +10,6 @@
  */
 #include <ctype.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -28,7 +27,6 @@ struct sqlite_source {
 	const char *path;
 	sqlite3_stmt *chunk; /* ?1 the least number, ?2 the greatest */
 	bool not_null, looked;
-	atomic_bool woken;
 };
 
 static int no_memory(struct sl_err *err)
@@ -49,7 +47,8 @@ static int prepare(struct sqlite_source *s, const char *before, const char *afte
 	/* The database's "SQL logic error" is a wrong table, column or query. */
 	if (rc == SL_EINTERNAL && err != NULL)
 		err->code = SL_EINVAL;
-	return rc == SL_EINTERNAL ? SL_EINVAL : rc;
+	rc = rc == SL_EINTERNAL ? SL_EINVAL : rc;
+	return rc != 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
 }
 
 /* ---- types ---- */
@@ -166,7 +165,7 @@ static int take_sample(struct sqlite_source *s, sqlite3_stmt *rows, struct sampl
 	for (int row = 0; row < SAMPLE_ROWS && (rc = sl__sqlite_step(&s->conn, rows, err)) == 1; row++)
 		for (size_t i = 0; i < s->db.n; i++)
 			look_at(&samples[i], rows, (int)i);
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
 }
 
 static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_err *err)
@@ -333,12 +332,12 @@ static int64_t bound(uint64_t v)
 
 static int step(struct sqlite_source *s, struct sl_err *err)
 {
-	int rc = atomic_load(&s->woken) ? SL_ECANCELLED : sl__sqlite_step(&s->conn, s->chunk, err);
-	if (rc < 0 && atomic_load(&s->woken))
-		return sl_err_set(err, SL_ECANCELLED, "sqlite: the export was stopped");
+	int rc = atomic_load(&s->db.woken) ? SL_ECANCELLED : sl__sqlite_step(&s->conn, s->chunk, err);
+	if (rc < 0 && atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
 	if (rc < 0 && err != NULL)
-		err->retryable = rc == SL_EAGAIN || rc == SL_EUNAVAIL;
-	return rc;
+		err->retryable = rc == SL_EAGAIN; /* somebody else has it */
+	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : rc;
 }
 
 /* One statement's worth of text. */
@@ -386,7 +385,7 @@ static int sqlite_columns(const struct sl_parquet_column **out, size_t *n, SL_UN
 /* A sort over the whole table is one step. */
 static int is_woken(void *ctx)
 {
-	return atomic_load(&((struct sqlite_source *)ctx)->woken);
+	return atomic_load(&((struct sqlite_source *)ctx)->db.woken);
 }
 
 static int open_again(struct sqlite_source *s, struct sl_err *err)
@@ -400,8 +399,6 @@ static int open_again(struct sqlite_source *s, struct sl_err *err)
 		s->conn.db != NULL ? 0 : sl__sqlite_open(&s->conn, s->db.env, s->path, SL__SQLITE_READER, BUSY_MS, err);
 	if (rc == 0)
 		sqlite3_progress_handler(s->conn.db, 10000, is_woken, s);
-	else if (rc == SL_EUNAVAIL && err != NULL)
-		err->retryable = 1;
 	return rc;
 }
 
@@ -414,19 +411,30 @@ static int sqlite_begin(uint64_t first, uint64_t last, struct sl_err *err, void 
 	return rc != 0 ? rc : look_for_others(s, err);
 }
 
+/* What was read before a failure is given first; the failure comes again. */
 static int64_t sqlite_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct sqlite_source *s = ctx;
-	int rc = s->db.text.len == 0 && !s->db.done ? fill(s, err) : 0;
-	if (rc != 0 && s->db.text.len == 0)
+	struct sl_err why = SL_ERR_INIT;
+	int rc = 0;
+	while (s->db.text.len == 0 && !s->db.done) {
+		rc = fill(s, &why);
+		if (rc == 0 || s->db.text.len > 0)
+			s->db.failures = 0;
+		else if ((rc = sl__export_db_retry(&s->db, &why)) != 0)
+			break;
+	}
+	if (rc != 0 && s->db.text.len == 0) {
+		if (err != NULL)
+			*err = why;
 		return rc;
+	}
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
 }
 
 static void sqlite_wake(void *ctx)
 {
-	struct sqlite_source *s = ctx;
-	atomic_store(&s->woken, true);
+	sl__export_db_wake(&((struct sqlite_source *)ctx)->db);
 }
 
 static void sqlite_close(void *ctx)

@@ -219,3 +219,41 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 	sl__free(&e->env, folder);
 	return rc;
 }
+
+/* ---- what lies beside a committed file ---- */
+
+struct sweep {
+	struct sl_export *e;
+	const char *folder, *keep;
+	uint64_t start, end;
+};
+
+static bool range_of(const char *name, uint64_t *start, uint64_t *end)
+{
+	int n = 0;
+	return sscanf(name, "part-%20" SCNu64 "-%20" SCNu64 ".parquet%n", start, end, &n) == 2 && n > 0 &&
+	       name[n] == '\0';
+}
+
+static int sweep_file(const char *name, void *ctx)
+{
+	const struct sweep *s = ctx;
+	uint64_t start, end;
+	if (strcmp(name, s->keep) == 0 || !range_of(name, &start, &end) || start > s->end || end < s->start)
+		return 0;
+	char *path = sl__asprintf(&s->e->env, "%s/%s", s->folder, name);
+	int rc = path != NULL ? SL__IO(&s->e->env, unlink, path) : -ENOMEM;
+	sl__log(&s->e->env, SL_LOG_WARN, "export", "a file of a run that did not commit it was removed",
+		SL__F_STR("dataset", s->e->o.dataset), SL__F_STR("file", name));
+	sl__free(&s->e->env, path);
+	return rc;
+}
+
+void sl__store_sweep(struct sl_export *e, const char *name, uint64_t start, uint64_t end)
+{
+	char *folder = sl__asprintf(&e->env, "%s/%.*s", e->o.to, (int)(sl__basename(name) - name), name);
+	struct sweep s = {.e = e, .folder = folder, .keep = sl__basename(name), .start = start, .end = end};
+	if (folder != NULL)
+		(void)SL__IO(&e->env, list, folder, sweep_file, &s);
+	sl__free(&e->env, folder);
+}
