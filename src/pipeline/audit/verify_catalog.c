@@ -207,6 +207,8 @@ static int check_events(struct sl__verify *v, struct sl_catalog *cat, const stru
 	struct compare c = {.v = v, .err = err, .mark = d->d.delivered_files, .n_files = v->n, .next = 1};
 	struct row_key key;
 	uint64_t in_files = v->chain.events;
+	if (v->n > 0) /* lines may have changed places */
+		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
 	int rc = sl__catalog_events(cat, v->dataset, 0, 0, compare_event, &c, err);
 	rc = rc == SL__VERIFY_STOP ? c.rc : rc;
 	if (v->n > c.n_files)
@@ -346,11 +348,12 @@ static int find_url(struct sl__verify *v, char **out, struct sl_err *err)
 				       : sl__asprintf(&v->env, "sqlite:%s/_catalog.db", v->dir);
 	if (*out == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a URL");
-	if (v->opts.catalog == NULL && SL__IO(&v->env, stat, *out + strlen("sqlite:"), &st) == -ENOENT) {
-		sl__free(&v->env, *out);
-		*out = NULL;
-	}
-	return 0;
+	int rc = v->opts.catalog == NULL ? SL__IO(&v->env, stat, *out + strlen("sqlite:"), &st) : 0;
+	if (rc == 0)
+		return 0;
+	sl__free(&v->env, *out);
+	*out = NULL;
+	return rc == -ENOENT ? 0 : sl_err_set_errno(err, -rc, "look for the catalog in %.150s", v->dir);
 }
 
 static int without_catalog(struct sl__verify *v, struct sl_err *err)

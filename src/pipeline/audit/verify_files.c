@@ -66,33 +66,31 @@ static const struct sl_env *env_of(const struct file *f)
 
 /* ---- opening ---- */
 
-/* Every folder on the way must be one, and no link. path is changed and restored. */
-static bool folders_are_real(const struct file *f, char *path, size_t below)
+/* Every folder on the way must be one, and no link: 0, or a negative errno. path is changed and restored. */
+static int check_folders(const struct file *f, char *path, size_t below)
 {
 	struct sl_io_stat st;
 	for (char *slash = strchr(path + below, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
 		int rc = SL__IO(env_of(f), stat, path, &st);
 		*slash = '/';
-		if (rc == 0 && !S_ISDIR(st.mode))
-			return false;
+		if (rc != 0 || !S_ISDIR(st.mode))
+			return rc != 0 ? rc : -ELOOP;
 	}
-	return true;
+	return 0;
 }
 
 static void open_file(struct file *f, char *path)
 {
 	struct sl_io_stat st;
-	if (!folders_are_real(f, path, strlen(f->w->v->dir) + 1)) {
-		found(f->slot, SL_AUDIT_UNREADABLE, "a folder on the way to it is a link or a file");
-		return;
-	}
-	f->fd = SL__IO(env_of(f), open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
-	int rc = f->fd < 0 ? f->fd : SL__IO(env_of(f), fstat, f->fd, &st);
+	int rc = check_folders(f, path, strlen(f->w->v->dir) + 1);
+	if (rc == 0)
+		rc = f->fd = SL__IO(env_of(f), open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	rc = rc < 0 ? rc : SL__IO(env_of(f), fstat, f->fd, &st);
 	if (rc == -ENOENT || rc == -ENOTDIR)
 		found(f->slot, SL_AUDIT_MISSING, "the file is missing");
 	else if (rc == -ELOOP)
-		found(f->slot, SL_AUDIT_UNREADABLE, "it is a link");
+		found(f->slot, SL_AUDIT_UNREADABLE, "it is a link, or a folder on the way to it is none");
 	else if (rc < 0)
 		found(f->slot, SL_AUDIT_UNREADABLE, "%s", strerror(-rc));
 	else if (!S_ISREG(st.mode))
