@@ -55,6 +55,10 @@ _sluice_options() {
 		echo --from= --to= --dataset= --table= --query= --format= --no-header --sequence= --partition-size= --schema= --catalog= \
 			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --ranges= --json
 		;;
+	'audit verify') echo --dataset= --checkpoint= --public-key= --catalog= --no-catalog --all --threads= --json ;;
+	'audit show') echo --dataset= --after= --limit= --json ;;
+	'audit head') echo --dataset= --key-file= --out= --json ;;
+	'audit keygen') echo --json ;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
@@ -70,9 +74,10 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo up demo server config run enqueue worker jobs cron load ship export wal dlq help ;;
+	'' | help) echo up demo server config run enqueue worker jobs cron load ship export audit wal dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
+	audit | 'help audit') echo verify show head keygen ;;
 	config | 'help config') echo check list ;;
 	export | 'help export') echo status gaps backfill ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;

@@ -17,6 +17,7 @@ extern const struct command cmd_load;
 extern const struct command cmd_ship;
 extern const struct command cmd_export, cmd_export_status, cmd_export_gaps, cmd_export_backfill;
 extern const struct command cmd_up, cmd_server, cmd_demo, cmd_config_check, cmd_config_list;
+extern const struct command cmd_audit_verify, cmd_audit_show, cmd_audit_head, cmd_audit_keygen;
 extern const struct command cmd_help;
 
 /* All commands in the order of help, NULL at the end. */
