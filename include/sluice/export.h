@@ -90,7 +90,8 @@ struct sl_export_opts {
 	enum sl_switch header;    /* CSV: the first record names the columns; default on */
 	char delimiter;           /* CSV; default ',' */
 	int64_t max_record_bytes; /* default 16 MiB */
-	int64_t sample_records;   /* looked at to guess columns; default 10,000 */
+	int64_t sample_records;   /* looked at to guess columns; a pipe is waited for until so many came; default 10,000
+				   */
 
 	/* the dataset */
 	const char *to;         /* the folder; required */

@@ -128,7 +128,7 @@ static int gather(struct backfill *b, const struct target *t, struct sl_err *err
 			sl__run_free(e.data);
 			continue;
 		}
-		if (rc == SL_PIPELINE_END || e.first != next || e.data == NULL) {
+		if (rc == SL_PIPELINE_END || e.first != next) {
 			sl__run_free(e.data);
 			return sl_err_set(err, SL_EGAP, "the source has no %llu of the partition %llu to %llu", U(next),
 					  U(t->start), U(t->end));

@@ -75,16 +75,17 @@ static int give_text(struct sl__cutter *c, struct sl__run *run, struct sl_err *e
 
 static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err)
 {
-	struct sl__run *run = NULL;
+	struct sl__run *run;
 	c->open = false;
 	*out = c->element;
-	if (c->element.first < c->first)
-		return 0;
 	run = sl__calloc(c->env, 1, sizeof *run);
 	if (run == NULL)
 		return no_memory(err);
 	run->env = c->env;
 	run->line = c->line;
+	out->data = run;
+	if (c->element.first < c->first)
+		return 0; /* only its place may be asked for */
 	run->n_bad = c->bad.len / sizeof *run->bad;
 	run->bad = run->n_bad > 0 ? (void *)sl__buf_take(&c->bad) : NULL;
 	int rc = run->n_bad > 0 && run->bad == NULL ? no_memory(err) : give_text(c, run, err);
@@ -92,7 +93,6 @@ static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl
 		sl__run_free(run);
 		return rc;
 	}
-	out->data = run;
 	out->bytes = run->own != NULL ? run->len : 0;
 	return 0;
 }

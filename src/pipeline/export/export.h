@@ -60,6 +60,7 @@ struct sl__input {
 	int fd;                /* of a file: of env->io; else the caller's */
 	bool is_file, regular; /* a path was opened; it can be read at offsets */
 	uint64_t offset;       /* of the next read */
+	bool sampling;         /* of a file that grows: what is there now, up to its last line end */
 	struct sl__map map;
 	size_t map_at;  /* of the next read */
 	size_t data_at; /* where the first record of the map begins */

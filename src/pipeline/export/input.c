@@ -44,6 +44,15 @@ bool sl__input_pause(struct sl__input *in)
 	return !sl__export_stopping(in->e);
 }
 
+/* A line that is not whole may still become another value: it is left for later. */
+static ssize_t whole_lines(const char *buf, ssize_t got, size_t n)
+{
+	const char *end = got > 0 ? memrchr(buf, '\n', (size_t)got) : NULL;
+	if (end == NULL)
+		return got == (ssize_t)n ? got : 0;
+	return end - buf + 1;
+}
+
 static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
@@ -52,8 +61,10 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 					  : pread(in->fd, buf, n, (off_t)in->offset);
 		if (got < 0)
 			return read_failed(in, in->is_file ? (int)-got : errno, err);
+		if (in->sampling)
+			got = whole_lines(buf, got, n);
 		in->offset += (uint64_t)got;
-		if (got > 0 || in->e->o.follow != SL_ON)
+		if (got > 0 || in->e->o.follow != SL_ON || in->sampling)
 			return got;
 		if (!sl__input_pause(in))
 			return cancelled(err);
@@ -241,13 +252,34 @@ static int merge_known(const struct sl__input *in, const char *sequence, const s
 	return rc;
 }
 
-int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
+/* A file that grows is not waited for until there is a whole sample, only until there is a row. */
+static int infer(struct sl__input *in, const struct sl_column **guessed, size_t *n, struct sl_err *err)
+{
+	bool grows = in->e->o.follow == SL_ON && in->regular;
+	struct sl_record record;
+	size_t rows = 1;
+	int rc;
+	do {
+		in->sampling = grows;
+		if ((rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, guessed, n, err)) != 0)
+			break;
+		if (grows)
+			rc = sl_records_next(in->records, &record, 1, &rows, err);
+		in->sampling = false;
+		if (rc == 0 && rows == 0 && !sl__input_pause(in))
+			rc = (int)cancelled(err);
+		if (rc == 0 && rows == 0)
+			rc = sl__input_begin(in, 0, SL__EXPORT_NO_END, err);
+	} while (rc == 0 && rows == 0);
+	in->sampling = false;
+	return rc;
+}
+
+static int guess_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
 {
 	const struct sl_column *guessed = NULL;
 	size_t n = 0;
-	int rc = 0;
-	if (!all_known(in))
-		rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, &guessed, &n, err);
+	int rc = all_known(in) ? 0 : infer(in, &guessed, &n, err);
 	if (rc != 0)
 		return rc;
 	if (in->n_known > 0)
@@ -256,4 +288,14 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 		return sl_err_set(err, SL_EDATA, "%s is empty: there is nothing to guess its columns from",
 				  sl__input_name(in));
 	return sl__schema_guess(out, &in->e->env, guessed, n, sequence != NULL ? sequence : guessed[0].name, err);
+}
+
+int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
+{
+	int rc = guess_schema(in, sequence, out, err);
+	if (rc == 0 && in->e->o.follow == SL_ON && in->regular) { /* from its beginning, with all that comes */
+		if ((rc = sl__input_begin(in, 0, SL__EXPORT_NO_END, err)) != 0)
+			sl__schema_fini(out);
+	}
+	return rc;
 }

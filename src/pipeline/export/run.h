@@ -105,8 +105,8 @@ struct sl__cutter {
 void sl__cutter_init(struct sl__cutter *c, const struct sl_env *env, const struct sl__layout *layout,
 		     sl_records *records, const char *map, uint64_t partition_size, uint64_t first, bool divert);
 void sl__cutter_fini(struct sl__cutter *c);
-/* 0: out->data is a struct sl__run, or NULL below first. SL_PIPELINE_END: the records have ended. SL_EDATA with the
- * place; what the records returned. */
+/* 0: out->data is a struct sl__run, without text below first. SL_PIPELINE_END: the records have ended. SL_EDATA with
+ * the place; what the records returned. */
 SL_MUST_CHECK int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err);
 
 #endif
