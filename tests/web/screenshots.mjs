@@ -81,12 +81,15 @@ async function see(server, context, pages) {
 await openBrowser();
 try {
   const types = Object.entries(TYPES).flatMap(([name, command]) => ["--type", `${name}=${command}`]);
-  await withServer({ types: [], flags: [...types, "--slots", "9"] }, async (server) => {
+  const exporting = (server) => ["--export", path.join(server.dir, "lake"), "--set", "export_events.partition_size=100"];
+  await withServer({ types: [], flags: (server) => [...types, "--slots", "9", ...exporting(server)] }, async (server) => {
     const state = { stop: false };
     const video = await furnish(server);
     const fed = feed(server, state).catch(() => {});
     const dark = { colorScheme: "dark" };
     await see(server, {}, [["overview", "/", 118000], ["river", "/river", 4000], ["job", `/jobs/${video}`, 3000], ["jobs", "/jobs"], ["failures", "/failures"]]);
+    await server.api("POST", "/exports/job_events/verify");
+    await see(server, {}, [["export", "/exports/job_events"]]);
     await see(server, dark, [["river-dark", "/river", 4000], ["job-dark", `/jobs/${video}`, 3000]]);
     await see(server, { viewport: { width: 390, height: 800 } }, [["phone", "/", 60000]]);
     state.stop = true;
