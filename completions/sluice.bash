@@ -64,6 +64,9 @@ _sluice_options() {
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
 	'wal archive') echo --to= --include-pending --level= --on-corruption= --key-file= --lock-wait= ;;
 	'wal cleanup') echo --retention-days= --dry-run --json ;;
+	'parquet cat') echo --columns= --limit= --skip= ;;
+	'parquet schema') echo --json ;;
+	'parquet stat') echo --json --check ;;
 	'dlq list' | 'dlq export') echo --all --json --key-file= ;;
 	'dlq show') echo --json --raw --key-file= ;;
 	'dlq redrive') echo --to-wal= --to= --key-file= --lock-wait= --json ;;
@@ -74,13 +77,14 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo up demo server config run enqueue worker jobs cron load ship export audit wal dlq help ;;
+	'' | help) echo up demo server config run enqueue worker jobs cron load ship export audit wal parquet dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
 	audit | 'help audit') echo verify show head keygen ;;
 	config | 'help config') echo check list ;;
 	export | 'help export') echo status gaps backfill ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
+	parquet | 'help parquet') echo cat schema stat ;;
 	dlq | 'help dlq') echo list show redrive purge export ;;
 	esac
 }

@@ -4,7 +4,7 @@
  * row in a form that any reader's value can be brought to: NULL, t or f, whole numbers (also of timestamps, dates and
  * unscaled decimals), the bits of a float or double in hexadecimal (or nan), the bytes of texts in hexadecimal.
  *
- * usage: parquet_samples FOLDER
+ * usage: parquet_samples FOLDER [NAME…]     the samples of these names, or all
  */
 #include <inttypes.h>
 #include <math.h>
@@ -106,15 +106,25 @@ static void write_cells(const char *folder, const struct sample *s, size_t colum
 		die("cannot write");
 }
 
+static int wanted(char **names, const char *name)
+{
+	for (; *names != NULL; names++)
+		if (strcmp(*names, name) == 0)
+			return 1;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct sample s;
 
-	if (argc != 2)
-		die("usage: parquet_samples FOLDER");
+	if (argc < 2)
+		die("usage: parquet_samples FOLDER [NAME…]");
 	for (size_t i = 0; sample_names[i] != NULL; i++) {
 		struct sink file = {0};
+		if (argc > 2 && !wanted(argv + 2, sample_names[i]))
+			continue;
 		sample_make(&s, sample_names[i]);
 		if (sample_write(&s, NULL, 0, &file, &err) != 0)
 			die(err.msg);

@@ -370,6 +370,45 @@ static void each_kind_of_values_gets_the_encoding_that_suits_it(void **state)
 	}
 }
 
+/* The bytes of the block ```hex; what stands behind a semicolon is a comment. */
+static size_t read_example(uint8_t *out, size_t cap)
+{
+	char line[512];
+	size_t n = 0;
+	int inside = 0;
+	FILE *f = fopen(PARQUET_DOC, "re");
+
+	assert_non_null(f);
+	while (fgets(line, sizeof line, f) != NULL) {
+		if (strncmp(line, "```", 3) == 0)
+			inside = strncmp(line, "```hex", 6) == 0;
+		unsigned byte;
+		int used = 0;
+		for (char *p = line; inside && sscanf(p, " %2x%n", &byte, &used) == 1 && n < cap; p += used)
+			out[n++] = (uint8_t)byte;
+	}
+	fclose(f);
+	return n;
+}
+
+static void the_example_of_the_documents_is_what_is_written(void **state)
+{
+	struct sl_parquet_column c = {.name = "n", .kind = SL_PARQUET_INT64, .nullable = 1};
+	struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .zstd_level = SL_NONE,
+					      .created_by = "x version 1.0.0 (build 0)"};
+	static const int64_t values[] = {7, 0, 300};
+	static const uint8_t nulls[] = {0, 1, 0};
+	struct sl_parquet_values v = {values, nulls};
+	uint8_t want[512];
+	struct file f;
+
+	(void)state;
+	write_one(&f, &c, &v, 3, &opts);
+	assert_int_equal(f.bytes.n, read_example(want, sizeof want));
+	assert_memory_equal(f.bytes.data, want, f.bytes.n);
+	close_one(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +424,7 @@ int main(void)
 		cmocka_unit_test(text_is_bounded_in_the_order_of_unsigned_bytes),
 		cmocka_unit_test(a_bound_of_more_than_256_bytes_is_left_out),
 		cmocka_unit_test(a_row_group_ends_with_the_row_that_reaches_its_bytes),
+		cmocka_unit_test(the_example_of_the_documents_is_what_is_written),
 		cmocka_unit_test(each_kind_of_values_gets_the_encoding_that_suits_it),
 	};
 	return cmocka_run_group_tests_name("parquet_writer", tests, NULL, NULL);

@@ -557,8 +557,8 @@ int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
 	sl__lock(&job->e->mu);
 	bool now = job->e->stop == 1 + SL_EXPORT_NOW;
 	sl__unlock(&job->e->mu);
-	/* Whoever stops at once does not wait for a catalog or an endpoint that is away. */
-	int rc = sl_outbox_drain(job->outbox, now ? SL_NONE : DELIVER_MS, &why);
+	/* After a failure or a stop at once nobody waits for a catalog, a disk or an endpoint that is away. */
+	int rc = sl_outbox_drain(job->outbox, now || err == NULL ? SL_NONE : DELIVER_MS, &why);
 	if (rc == 0)
 		return 0;
 	if (rc == SL_ETIMEDOUT || why.retryable) { /* they stay in the catalog, and go out later */
