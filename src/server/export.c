@@ -30,6 +30,7 @@
 #define FIRST_PAUSE_MS 1000
 #define LONGEST_PAUSE_MS 60000
 #define LEASE_PAUSE_MS 1000                          /* before the lease is asked for again */
+#define SETTLED_MS 500                               /* a run that is as old is at work */
 #define GOOD_RUN_MS 60000                            /* after one as long the pause is a short one again */
 #define RECORD_BYTES_MAX (INT64_C(48) * 1024 * 1024) /* an event has 16 MiB at most, and two digits a byte here */
 
@@ -43,7 +44,8 @@ struct srv_exports {
 	pthread_cond_t wake;
 	bool stop, ended; /* ended: the thread is past its last run */
 	struct srv_export_status status;
-	sl_export *run; /* the one that runs, or NULL */
+	sl_export *run; /* the one that was begun, or NULL */
+	int64_t begun_ms;
 	struct srv_feed *feed;
 	sl_gauge *up, *checkpoint, *lag;
 	sl_counter *starts, *failures;
@@ -113,15 +115,32 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 	if (!srv_exports_has_catalog(x))
 		return 0; /* the first run makes it */
 	int rc = open_catalog(x, strncmp(x->catalog_url, "sqlite:", 7) == 0 ? SL_OFF : SL_ON, &c, err);
+	if (rc == SL_EUNAVAIL && strncmp(x->catalog_url, "sqlite:", 7) == 0)
+		return 0; /* somebody is making it; from the first event on is right as well, and only slower */
 	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
 	sl_catalog_close(c);
 	return rc == SL_ENOENT ? 0 : rc;
+}
+
+/* With the lock: it is at work, and has not just been begun to find the dataset taken or the disk full. */
+static void note_running(struct srv_exports *x)
+{
+	if (x->status.state == SRV_EXPORT_RUNNING)
+		return;
+	x->status.state = SRV_EXPORT_RUNNING;
+	x->status.since_ms = real_ms();
+	x->status.next_try_ms = 0;
+	x->status.starts++;
+	x->status.error[0] = '\0';
+	sl_counter_add(x->starts, 1);
+	sl_gauge_set(x->up, 1);
 }
 
 static void on_progress(const struct sl_export_progress *p, void *ctx)
 {
 	struct srv_exports *x = ctx;
 	(void)pthread_mutex_lock(&x->mu);
+	note_running(x);
 	x->status.checkpoint = p->checkpoint;
 	(void)pthread_mutex_unlock(&x->mu);
 	sl_gauge_set(x->checkpoint, (double)p->checkpoint);
@@ -165,19 +184,11 @@ static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *fe
 	if (go) {
 		x->run = run;
 		x->feed = feed;
-		x->status.state = SRV_EXPORT_RUNNING;
-		x->status.since_ms = real_ms();
-		x->status.next_try_ms = 0;
-		x->status.starts++;
-		x->status.error[0] = '\0';
+		x->begun_ms = srv_health_now_ms();
 		x->status.checkpoint = checkpoint;
-	}
-	(void)pthread_mutex_unlock(&x->mu);
-	if (go) {
-		sl_counter_add(x->starts, 1);
-		sl_gauge_set(x->up, 1);
 		sl_gauge_set(x->checkpoint, (double)checkpoint);
 	}
+	(void)pthread_mutex_unlock(&x->mu);
 	return go;
 }
 
@@ -300,6 +311,8 @@ static void *thread_main(void *arg)
 void srv_exports_status(struct srv_exports *x, struct srv_export_status *out)
 {
 	(void)pthread_mutex_lock(&x->mu);
+	if (x->run != NULL && srv_health_now_ms() - x->begun_ms >= SETTLED_MS)
+		note_running(x);
 	*out = x->status;
 	(void)pthread_mutex_unlock(&x->mu);
 }

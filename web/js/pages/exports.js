@@ -45,13 +45,14 @@ function row(d, exporter) {
 export async function exportsPage({ root, signal }) {
   const { node, body } = table("Exports", columns(["Dataset", "Export", "Range", "Partitions", "Rows", "Size", "Waiting", "Verified"], ["Partitions", "Rows", "Size", "Waiting"]), { class: "stack" });
   const box = h("div", { class: "card" }, skeleton());
-  const note = h("div");
+  const note = h("div", { hidden: true });
   fill(root, pageHead("Exports", { text: "Events and rows as Parquet, in order and without a gap, with a chain of hashes to prove it." }), note, box);
   async function load() {
     const answer = await get("/exports", { signal });
     if (!answer.configured) return fill(box, teach());
     const { exporter } = answer;
     const told = JSON.stringify([exporter.state, exporter.error, answer.catalog_error]);
+    note.hidden = !answer.catalog_error && !["failed", "waiting"].includes(exporter.state);
     if (note.dataset.told !== told) fill(note, banner(exporter), answer.catalog_error && answer.catalog_error !== exporter.error && h("p", { class: "banner bad", role: "alert" }, `The catalog cannot be read: ${answer.catalog_error}`));
     note.dataset.told = told;
     if (!answer.items.length) return fill(box, empty("exports", "Nothing is exported yet", `The first partition of ${exporter.dataset} is written when it is full${exporter.newest ? `; ${plural(Number(exporter.newest), "event")} wait for it` : ""}.`));
@@ -177,7 +178,9 @@ export async function exportPage({ root, params, signal }) {
     const { dir, exporter, items } = await get("/exports", { signal });
     const d = items.find((x) => x.name === name);
     if (!d) return get(`/exports/${enc(name)}/head`, { signal }); // says that it is not there
-    part(note, exporter.dataset === name && [exporter.state, exporter.error], () => exporter.dataset === name && banner(exporter));
+    const said = exporter.dataset === name ? banner(exporter) : null;
+    note.hidden = !said;
+    part(note, said && said.textContent, () => said);
     part(facts, d, () => h("dl", { class: "facts" }, fact("Sequences", h("span", { class: "mono" }, range(d))), fact("Partitions", num(d.partitions)), fact("Rows", num(d.rows), d.bad_rows > 0 && ` (${num(d.bad_rows)} bad)`), fact("Size", bytes(d.bytes)),
       fact("Events", num(d.events), d.outbox_backlog > 0 && ` (${num(d.outbox_backlog)} to be written out)`), d.lag !== null && fact("Waiting", num(d.lag)), d.endpoint_backlog !== null && fact("For the endpoint", num(d.endpoint_backlog)), fact("Numbered by", h("code", {}, d.sequence_column)), fact("Partition size", seq(d.partition_size)), fact("Writer", d.holder || "–")));
     const [head, v] = await Promise.all([d.events ? get(`/exports/${enc(name)}/head`, { signal }) : null, d.verification ? get(`/exports/${enc(name)}/verify`, { signal }) : null, partitions.load(d)]);
