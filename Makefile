@@ -27,7 +27,7 @@ check-packages:
 configure: packages
 	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
 
-demo: configure ## a log, a load, and server, jobs and workers survive kill -9 and a cut network, with counts (about a minute)
+demo: configure ## a log, a load, and server, jobs and workers survive kill -9 and a cut network, with counts, and an export is verified (about a minute)
 	@scripts/build $(RELEASE) src/cli/sluice
 	@scripts/demo $(RELEASE)/src/cli/sluice
 

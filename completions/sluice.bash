@@ -6,13 +6,13 @@ _sluice_options() {
 	case $1 in
 	up)
 		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
-			--access-log= --audit= --type= --shell --slots=
+			--access-log= --audit= --export= --type= --shell --slots=
 		;;
 	server)
 		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
-			--access-log= --audit=
+			--access-log= --audit= --export=
 		;;
-	demo) echo --keep --listen= --chains= --patience= --json ;;
+	demo) echo --keep --listen= --data= --chains= --patience= --json ;;
 	'config list') echo --json ;;
 	run) echo --store= --detach --wal= --server= --token-file= --ca-file= --flush-timeout= ;;
 	enqueue) echo --store= --key= --key-scope= --key-window= --at= --in= --priority= --after= --bulk= --json ;;

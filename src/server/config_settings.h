@@ -40,7 +40,9 @@
 	X(CHOICE, server, access_log, "access-log", 0, "FORMAT", "off", 0, 0, srv_choices_access_log,                  \
 	  "A line a request on standard error")                                                                        \
 	X(TEXT, server, audit_file, "audit", 0, "FILE", NULL, 0, 0, NULL,                                              \
-	  "Every change that somebody made, a line of JSON each; default audit.jsonl in the data folder")
+	  "Every change that somebody made, a line of JSON each; default audit.jsonl in the data folder")              \
+	X(TEXT, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
+	  "Export the store's events to this folder as Parquet, with a catalog and an audit chain; default: not")
 
 /* Flags of `sluice up` only: its worker. */
 #define SRV_SETTINGS_UP(X)                                                                                             \
@@ -123,6 +125,22 @@
 	  "The first pause before a probe; doubles up to breaker_open_max_ms")                                         \
 	X(MILLIS, coordinator, breaker_open_max_ms, NULL, 0, NULL, "30000", 1, SRV_DAY_MS, NULL,                       \
 	  "The longest pause before a probe")                                                                          \
+	X(TEXT, export_events, dataset, NULL, 0, NULL, "job_events", 0, 0, NULL, "The dataset's name in the folder")   \
+	X(NUMBER, export_events, partition_size, NULL, 0, NULL, "100000", 1, 1000000000, NULL,                         \
+	  "Events of a partition; one that is not full waits. It cannot be changed once there is a partition")         \
+	X(NUMBER, export_events, zstd_level, NULL, 0, NULL, "3", 1, 19, NULL, "Compression of its files")              \
+	X(TEXT, export_events, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                               \
+	  "sqlite:FILE or postgres://…, for servers that share the folder; default sqlite:_catalog.db in it")          \
+	X(TEXT, export_events, sign_key_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
+	  "Sign heads with this secret key of 'sluice audit keygen'; default: heads are not signed")                   \
+	X(TEXT, export_events, audit_endpoint, NULL, 0, NULL, NULL, 0, 0, NULL,                                        \
+	  "An HTTP address that gets the audit events besides the files; default: none")                               \
+	X(TEXT, export_events, audit_token_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                      \
+	  "Bearer token for it; default: none")                                                                        \
+	X(TEXT, export_events, audit_ca_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
+	  "Certificates in PEM that it is checked against; default: the system's")                                     \
+	X(NUMBER, export_events, verify_threads, NULL, 0, NULL, "1", 1, 256, NULL,                                     \
+	  "Files that a verification reads at once")                                                                   \
 	X(NUMBER, perf, workers, NULL, 0, NULL, "4", 1, 256, NULL, "Parallel workers of an export")                    \
 	X(NUMBER, perf, queue_size, NULL, 0, NULL, "8", 1, 1000000, NULL, "Partitions that may wait in its queue")     \
 	X(NUMBER, perf, retry_attempts, NULL, 0, NULL, "3", 1, 1000000, NULL, "Attempts at a partition")               \
