@@ -33,8 +33,8 @@
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 3
-#define SL_SCHEMA_VERSION 3
+#define SL_STORE_VERSION 4
+#define SL_SCHEMA_VERSION 4
 
 typedef struct sl_store_tx sl_store_tx;
 
@@ -180,7 +180,20 @@ struct sl_offer {
 	 * of the store's environment before it was sent; the worker has the same. */
 	void (*taken)(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx);
 	void *ctx;
-	struct sl_offer *next; /* the store's */
+	/* Of one that is posted: how long the job is the worker's before it must have renewed the lease. */
+	int64_t accept_ms;
+	/* The store's: */
+	struct sl_offer *next;
+	int64_t posted_ns, posted_us; /* before it was posted, and the store's clock after that */
+};
+
+/*
+ * Where a process can be reached by others, for certain: what is sent there comes to it, or the lock is free. The
+ * notifier holds the lock, 64 bits by which the database knows it, for as long as it listens to the channel.
+ */
+struct sl_address {
+	uint64_t lock;
+	char channel[64];
 };
 
 /* ---- settling ---- */
@@ -355,6 +368,24 @@ struct sl_store_ops {
 	void (*offer)(void *store, struct sl_offer *offer);
 	/* 1: it is withdrawn. 0: it was taken, and `taken` has been called or will be. */
 	int (*withdraw)(void *store, struct sl_offer *offer);
+
+	/* ---- offers to other processes; NULL, all four: not supported ---- */
+	/*
+	 * Let a start of any process take the offer. That start claims the job for the worker, with a lease of
+	 * accept_ms and uncharged, and sends a letter to the address with its commit; only one that is announced looks
+	 * for offers, and only those whose address can be reached. One offer of a worker stands at a time. It is not
+	 * durable. The offer stays the caller's as above; `taken` is called by `letter` or by `unpost`, with rc 0 and a
+	 * job, whose sent_ns is not later than when the lease began.
+	 */
+	int (*post)(void *store, struct sl_offer *offer, const struct sl_address *at, struct sl_err *err);
+	/* 1: it is withdrawn. 0: it was taken; `taken` has been called, also by this very call when the letter has not
+	 * come, or will be. An error: nobody knows; it stands here as before, to be asked again or left with `drop`. */
+	int (*unpost)(void *store, struct sl_offer *offer, struct sl_err *err);
+	/* What came to the address. 1: it was about an offer that stands, and `taken` has been called. 0: it was not; if
+	 * a job was handed over, it comes back when accept_ms have passed. */
+	int (*letter)(void *store, const char *text);
+	/* Forget the offer here, whatever became of it. 0: `taken` has been called or will be. Does not block. */
+	int (*drop)(void *store, struct sl_offer *offer);
 
 	/* ---- looking from outside ---- */
 	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */
