@@ -2,8 +2,8 @@
 /*
  * Offers: a worker with an idle slot lets the store hand it the next job that is started in this process (struct
  * sl_offer), or in another one when the offer is posted. Only types that a claim found empty are offered, so that what
- * waits in the queue goes first. Nothing is reserved for an offer: a job that comes while claims fill the slots waits as
- * one that was claimed ahead. One that comes by letter has a short lease until it is renewed.
+ * waits in the queue goes first. Nothing is reserved for an offer: a job that comes while claims fill the slots waits
+ * as one that was claimed ahead. One that comes by letter has a short lease until it is renewed.
  */
 #include "jobs/core_priv.h"
 

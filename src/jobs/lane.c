@@ -140,8 +140,8 @@ void *sl__lane_main(void *lane)
 			exchange(w, l);
 			continue;
 		}
-		/* These let go of the lock, so what was decided is decided again. A stop closes offers for good, and one
-		 * that lacks types is made anew. */
+		/* These let go of the lock, so what was decided is decided again. A stop closes offers for good, and
+		 * one that lacks types is made anew. */
 		bool keep = sl__core_may_offer(w->core, now) > 0 && !(l->here.open && sl__offer_lacks(w, l, now));
 		if ((keep ? sl__offer_open(w, l) : sl__offer_close(w, l)) || sl__post_tend(w, l, now))
 			continue;

@@ -7,7 +7,7 @@
  */
 #include "jobs/worker.h"
 
-#define ACCEPT_MS 3000    /* a job that a letter brings must have been heard of, and its lease renewed, by then */
+#define ACCEPT_MS 3000 /* a job that a letter brings must have been heard of, and its lease renewed, by then */
 #define RETRY_MS INT64_C(1000)
 
 static bool is_due(const sl_worker *w, const struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu)
@@ -78,6 +78,7 @@ static void unpost(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 	} else if (rc == 0 || last) {
 		o->closing = o->open; /* unless it was taken while the lock was free */
 	} else {
+		l->posted_at = 0; /* it may be gone: it must be asked after again, whatever the slots do */
 		l->post_retry_ns = sl__deadline_ns(&w->home.env, RETRY_MS);
 	}
 }

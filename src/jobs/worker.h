@@ -68,7 +68,7 @@ struct sl_attempt {
 /* An offer of the first lane, and what becomes of it. */
 struct sl__offering {
 	struct sl__lane *lane;
-	bool open;        /* mu: it stands, or is being taken; offer, types and todo are the store's and on_taken's then */
+	bool open; /* mu: it stands, or is being taken; offer, types and todo are the store's and on_taken's then */
 	bool being_taken; /* mu: an observer is called on the thread below, which has taken the offer */
 	pthread_t taker;
 	bool closing; /* mu: withdrawn in vain, so on_taken will come */
@@ -150,7 +150,7 @@ struct sl_worker {
 	int64_t clock_until_ns; /* INT64_MIN: it does not sleep */
 	bool subscribed, attends;
 	struct sl_address address; /* mu; lock 0: others cannot reach this process */
-	int stop_rc; /* of the first stop */
+	int stop_rc;               /* of the first stop */
 };
 
 static inline struct sl__process *sl__process_of(const sl_worker *w, const struct sl__run *run)

@@ -24,7 +24,7 @@
 #include "jobs/notify/fanout.h"
 
 #define SL__PG_CHANNEL "sluice"
-#define SL__PG_LETTERS_MAX 8 /* who attends to letters in one process */
+#define SL__PG_LETTERS_MAX 8    /* who attends to letters in one process */
 #define SL__PG_PAYLOAD_MAX 7900 /* the server takes less than 8,000 bytes */
 
 /* Payloads under construction: one behind the other, each ended by a NUL. */

@@ -90,10 +90,11 @@ static void add_post(struct sl__pg_params *p, const struct sl_offer *offer, cons
 	sl__pg_add_array(p, SL__PG_TEXT, offer->n_types);
 	for (size_t i = 0; i < offer->n_types; i++)
 		sl__pg_el_text(p, offer->types[i].type);
+	sl__pg_add_int8(p, offer->posted_ns);
 }
 
-/* The answer has come: the server's clock is known, unless a letter was faster. False: one was. */
-static bool answered(struct pg_store *s, struct sl_offer *offer, int64_t us)
+/* The answer has come: the server's clock is known, unless a letter was faster. */
+static void answered(struct pg_store *s, struct sl_offer *offer, int64_t us)
 {
 	sl__lock(&s->offers_mu);
 	const struct sl_offer *at = s->posted;
@@ -102,7 +103,6 @@ static bool answered(struct pg_store *s, struct sl_offer *offer, int64_t us)
 	if (at != NULL)
 		offer->posted_us = us;
 	sl__unlock(&s->offers_mu);
-	return at != NULL;
 }
 
 int sl__pg_post(void *store, struct sl_offer *offer, const struct sl_address *at, struct sl_err *err)
@@ -115,15 +115,17 @@ int sl__pg_post(void *store, struct sl_offer *offer, const struct sl_address *at
 	/* The dead leave their offers behind; starts pass over them, and somebody takes them away. */
 	if (must_sweep(s))
 		(void)sl__pg_call_send(&call, ST_SWEEP_POSTS);
-	add_post(&call.params, offer, at);
-	int sent = sl__pg_call_send(&call, ST_POST);
 	offer->posted_ns = sl__mono_ns(&s->env);
 	offer->posted_us = 0;
+	add_post(&call.params, offer, at);
+	int sent = sl__pg_call_send(&call, ST_POST);
 	put(s, offer); /* a letter may come before the answer */
 	struct sl_claim_id claim = offer->claim;
 	rc = sl__pg_call_run(&call, true, err);
+	if (rc == 0 && PQntuples(sl__pg_call_result(&call, sent)) == 0)
+		rc = sl_err_set(err, SL_EEXIST, "postgres: post: a later offer of %s stands", offer->worker);
 	if (rc == 0)
-		(void)answered(s, offer, sl__pg_int8(sl__pg_call_result(&call, sent), 0, 0));
+		answered(s, offer, sl__pg_int8(sl__pg_call_result(&call, sent), 0, 0));
 	else if (take(s, &claim) == NULL)
 		rc = 0;
 	sl__pg_call_close(&call);

@@ -127,8 +127,10 @@ static const char version_3[] =
 
 /* Idle workers stand by for starts of other processes. A row comes and goes with every job that is handed over. */
 static const char version_4[] =
-	"CREATE UNLOGGED TABLE {s}.offer (worker text COLLATE \"C\" PRIMARY KEY, claim uuid NOT NULL, lock bigint NOT NULL,"
-	" accept interval NOT NULL, channel text NOT NULL, types text[] NOT NULL) WITH (autovacuum_vacuum_scale_factor = 0,"
+	"CREATE UNLOGGED TABLE {s}.offer (worker text COLLATE \"C\" PRIMARY KEY, claim uuid NOT NULL, lock bigint NOT "
+	"NULL,"
+	" n bigint NOT NULL, accept interval NOT NULL, channel text NOT NULL, types text[] NOT NULL) WITH "
+	"(autovacuum_vacuum_scale_factor = 0,"
 	" autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);";
 
 static const char *const versions[] = {version_1, version_2, version_3, version_4};

@@ -612,14 +612,17 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	 * be another connection, which has given none (an error), or another (a hint that leads nowhere). */
 	[ST_START_POSTED] = start_posted,
 	/* ... and unless it has been handed over: that one is not in ready. $4 type, $5 priority. */
-	[ST_ANNOUNCE] = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2::text || r.id || $3::text)"
-			" FROM {s}.ready r WHERE r.type = $4::text AND NOT r.solo AND r.priority = $5::integer"
-			" AND r.id = currval('{s}.job_id')",
-	/* $1 worker, $2 claim, $3 lock, $4 accept, $5 channel, $6 types */
-	[ST_POST] = "INSERT INTO {s}.offer (worker, claim, lock, accept, channel, types) VALUES ($1::text, $2::uuid,"
-		    " $3::bigint, $4::interval, $5::text, $6::text[]) ON CONFLICT (worker) DO UPDATE SET"
-		    " claim = excluded.claim, lock = excluded.lock, accept = excluded.accept,"
-		    " channel = excluded.channel, types = excluded.types"
+	[ST_ANNOUNCE] =
+		"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2::text || r.id || $3::text)"
+		" FROM {s}.ready r WHERE r.type = $4::text AND NOT r.solo AND r.priority = $5::integer"
+		" AND r.id = currval('{s}.job_id')",
+	/* $1 worker, $2 claim, $3 lock, $4 accept, $5 channel, $6 types, $7 number: of two of one session the later
+	 * one stays, also when the earlier was given up and comes after all. */
+	[ST_POST] = "INSERT INTO {s}.offer AS o (worker, claim, lock, n, accept, channel, types) VALUES ($1::text,"
+		    " $2::uuid, $3::bigint, $7::bigint, $4::interval, $5::text, $6::text[]) ON CONFLICT (worker)"
+		    " DO UPDATE SET claim = excluded.claim, lock = excluded.lock, n = excluded.n,"
+		    " accept = excluded.accept, channel = excluded.channel, types = excluded.types"
+		    " WHERE o.lock <> excluded.lock OR o.n < excluded.n"
 		    " RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
 		    " set_config('synchronous_commit', 'off', true)",
 	/* Waits for a start that is taking it. */
