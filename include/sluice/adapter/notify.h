@@ -43,7 +43,8 @@ struct sl_notify_ops {
 	/* Where others can reach this process now. 0: they cannot. When that changes, subscribers get a note of kind 0.
 	 */
 	int (*address)(void *notify, struct sl_address *out);
-	/* fn is called on a thread of the notifier, one call at a time; it must be quick and must not call these two. */
+	/* fn is called on a thread of the notifier, one call at a time; it must be quick and must not call these two.
+	 */
 	int (*attend)(void *notify, sl_letter_fn *fn, void *ctx, struct sl_err *err);
 	/* When it returns, fn is not running with ctx and never will. */
 	void (*unattend)(void *notify, sl_letter_fn *fn, void *ctx);
