@@ -106,21 +106,22 @@ void sl__post_yield(sl_worker *w, struct sl__lane *l)
 		unpost(w, l);
 }
 
-/* text NULL: the address has changed. */
+/* text NULL: the address has changed. A letter that could not be read is answered by taking the offer back. */
 void sl__worker_letter(const char *text, void *worker)
 {
 	sl_worker *w = worker;
 	const sl_store *store = &w->home.store;
 	const sl_notify *n = w->home.notify;
 	struct sl_address at = {.lock = 0};
-	if (text != NULL) {
-		(void)store->ops->letter(store->ctx, text);
+	int rc = text != NULL ? store->ops->letter(store->ctx, text) : 0;
+	if (text != NULL && rc >= 0)
 		return;
-	}
 	if (n->ops->address(n->ctx, &at) == 0)
 		at.lock = 0;
 	sl__lock(&w->mu);
 	w->address = at;
+	if (rc < 0)
+		w->lanes[0].posted_at = 0; /* what it said must be asked for */
 	sl__worker_wake(w, sl__mono_ns(&w->home.env));
 	sl__unlock(&w->mu);
 }

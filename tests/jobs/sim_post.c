@@ -213,11 +213,25 @@ static void read_letter(struct sim *sim, const struct sim_event *ev)
 	free(letter);
 }
 
+static void listen_anew(struct sim *sim, const struct sim_event *ev)
+{
+	if (ev->worker < 0)
+		return;
+	struct sim_worker *w = &sim->workers[ev->worker];
+	sim_trace(sim, "%s listens anew", w->id);
+	w->address++;
+	sim_wake(sim, w);
+}
+
 static void send_letter(struct sim *sim, const struct sim_post *row, int index, const struct memstore_handed *handed)
 {
 	struct sim_worker *w = &sim->workers[index];
-	if (!w->alive || w->life != row->life || w->address != row->address || sim_fault(sim, sim->k.lose_note / 4))
+	if (!w->alive || w->life != row->life || w->address != row->address)
 		return;
+	if (sim_fault(sim, sim->k.lose_note / 4)) { /* with its session */
+		sim_at(sim, sim->now_ns + sim_range(sim, 1, 500) * SIM_MS, listen_anew, w);
+		return;
+	}
 	struct letter *letter = sim_alloc(sizeof *letter);
 	*letter = (struct letter){.claim = row->claim, .address = row->address, .handed = *handed};
 	sim_at(sim, sim->now_ns + sim_range(sim, 10, 20000) * 1000, read_letter, w)->ptr = letter;
@@ -298,8 +312,6 @@ void sim_reconnect(struct sim *sim, const struct sim_event *ev)
 	struct sim_worker *w = &sim->workers[sim_range(sim, 0, sim->k.n_workers - 1)];
 	if (sim->calm || !w->alive || w->paused_until_ns > sim->now_ns)
 		return;
-	sim_trace(sim, "%s listens anew", w->id);
 	sim_post_orphaned(sim, w);
-	w->address++;
-	sim_wake(sim, w);
+	sim_at(sim, sim->now_ns, listen_anew, w);
 }

@@ -382,7 +382,8 @@ struct sl_store_ops {
 	 * come, or will be. An error: nobody knows; it stands here as before, to be asked again or left with `drop`. */
 	int (*unpost)(void *store, struct sl_offer *offer, struct sl_err *err);
 	/* What came to the address. 1: it was about an offer that stands, and `taken` has been called. 0: it was not;
-	 * if a job was handed over, it comes back when accept_ms have passed. */
+	 * if a job was handed over, it comes back when accept_ms have passed. SL_ENOMEM: it could not be read; unpost
+	 * finds what it was about. */
 	int (*letter)(void *store, const char *text);
 	/* Forget the offer here, whatever became of it. 0: `taken` has been called or will be. Does not block. */
 	int (*drop)(void *store, struct sl_offer *offer);

@@ -226,9 +226,11 @@ int sl__pg_letter(void *store, const char *text)
 	struct sl_claim_id claim;
 	struct sl_claimed_job job;
 	int64_t claimed_us;
-	char *copy = sl__strdup(&s->env, text);
 	struct sl_offer *offer = NULL;
-	if (copy != NULL && read_letter(copy, &claim, &job, &claimed_us))
+	char *copy = sl__strdup(&s->env, text);
+	if (copy == NULL)
+		return SL_ENOMEM;
+	if (read_letter(copy, &claim, &job, &claimed_us))
 		offer = take(s, &claim);
 	if (offer != NULL)
 		hand_over(s, offer, &job, claimed_us);
