@@ -87,6 +87,9 @@ static void read_notifications(struct listening *l)
 			probed(l);
 		PQfreemem(got);
 	}
+	/* Lost while the address was opened: there is no socket left that would tell. */
+	if (PQstatus(l->pg) != CONNECTION_OK)
+		disconnect(l);
 }
 
 /* Milliseconds to wait at most, for poll. */
