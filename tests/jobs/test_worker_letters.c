@@ -277,7 +277,11 @@ static void a_killed_worker_is_handed_nothing(void **state)
 	end_child(pid);
 	UNTIL(number("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0);
 	open_process(&here);
+	/* As another start does that looks at it in the same moment. */
+	assert_int_equal(pg_temp_exec(place.admin, "BEGIN"), 0);
+	assert_int_equal(number("SELECT pg_try_advisory_xact_lock_shared(lock)::integer FROM offer"), 1);
 	uint64_t id = start(&here);
+	assert_int_equal(pg_temp_exec(place.admin, "COMMIT"), 0);
 	assert_int_equal(number("SELECT count(*) FROM offer"), 1); /* it is there, and nobody believes it */
 	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
 	start_worker(&here, 1, false);

@@ -40,13 +40,12 @@ struct sl_notify_ops {
 	 * others something, so it is for jobs that are started now and then. NULL: never. */
 	int (*announce)(void *notify, const char *type, struct sl_announcement *out);
 	/* ---- letters; NULL, all three: not supported ---- */
-	/* Where others can reach this process now. 0: they cannot. When that changes, subscribers get a note of kind 0.
-	 */
+	/* Where others can reach this process now. 0: they cannot. */
 	int (*address)(void *notify, struct sl_address *out);
-	/* fn is called on a thread of the notifier, one call at a time; it must be quick and must not call these two.
-	 */
+	/* fn is called on a thread of the notifier, one call at a time, no lock held; it must be quick. text NULL: the
+	 * address is another one now, or there is none. */
 	int (*attend)(void *notify, sl_letter_fn *fn, void *ctx, struct sl_err *err);
-	/* When it returns, fn is not running with ctx and never will. */
+	/* When it returns, fn is not running with ctx and never will, but for the call it may be made from. */
 	void (*unattend)(void *notify, sl_letter_fn *fn, void *ctx);
 };
 

@@ -11,9 +11,11 @@
  *      that row, and so does every takeover. A stale settle changes nothing and says why.
  *  S4. A lease is taken in the claim itself. A takeover needs an expired lease, by the store's clock, in its statement.
  *  S5. A completion, the continuation it makes, the jobs it unblocks and the key it frees are one transaction. A
- * blocked job opens exactly once: in the transaction that completes its last open blocker. S6. Batches lock job rows in
- * the order of their ids. S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence)
- * is taken once.
+ *      blocked job opens exactly once: in the transaction that completes its last open blocker.
+ *  S6. Batches lock job rows in the order of their ids.
+ *  S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence) is taken once.
+ *  S8. A job that a start hands over is claimed in the transaction that starts it, under S3 and S4, for an offer that
+ *      stood until then. An offer is taken once, and a posted one only while its address is held.
  *
  * Thread safety: every slot may be called from any thread at once, but a transaction belongs to one thread at a time.
  * No lock of the caller is held. Callbacks are called from inside the slot, after the statement succeeded; what they

@@ -144,6 +144,7 @@ static void free_notify(struct sl__pg_notify *n)
 	sl__cond_fini(&n->work);
 	sl__mutex_fini(&n->mu);
 	sl__mutex_fini(&n->letters_mu);
+	sl__cond_fini(&n->letters_idle);
 	if (n->wake_fd >= 0)
 		(void)close(n->wake_fd);
 	sl__free(&n->env, n->conninfo);
@@ -245,6 +246,7 @@ int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct s
 	sl__pg_payloads_init(&n->payloads, &n->env, n->id);
 	sl__mutex_init(&n->mu);
 	sl__mutex_init(&n->letters_mu);
+	sl__cond_init(&n->letters_idle);
 	sl__cond_init(&n->work);
 	rc = set_up(n, conninfo, err);
 	if (rc != 0) {

@@ -47,11 +47,14 @@ struct sl__pg_notify {
 	atomic_bool subscribed; /* somebody listens: the connection is wanted */
 	atomic_bool healthy;
 	_Atomic uint64_t lock; /* of the address; 0: there is none */
-	sl__mutex letters_mu;  /* held while a letter is told */
+	sl__mutex letters_mu;
+	sl__cond letters_idle; /* no reader is being called */
+	bool telling;          /* under letters_mu, as everything below */
+	pthread_t teller;      /* while telling */
 	struct {
 		sl_letter_fn *fn;
 		void *ctx;
-	} readers[SL__PG_LETTERS_MAX]; /* under letters_mu; fn NULL: free */
+	} readers[SL__PG_LETTERS_MAX]; /* fn NULL: free */
 
 	struct sl__fanout outbox; /* to the server; its only subscriber writes payloads */
 	pthread_t publisher;

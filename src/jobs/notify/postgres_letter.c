@@ -43,15 +43,26 @@ void sl__pg_unattend(void *notify, sl_letter_fn *fn, void *ctx)
 	for (size_t i = 0; i < SL_COUNT(n->readers); i++)
 		if (n->readers[i].fn == fn && n->readers[i].ctx == ctx)
 			n->readers[i].fn = NULL;
+	while (n->telling && !pthread_equal(n->teller, pthread_self()))
+		(void)sl__wait(&n->env, &n->letters_idle, &n->letters_mu, SL_FOREVER);
 	sl__unlock(&n->letters_mu);
 }
 
 void sl__pg_letter_tell(struct sl__pg_notify *n, const char *text)
 {
 	sl__lock(&n->letters_mu);
-	for (size_t i = 0; i < SL_COUNT(n->readers); i++)
-		if (n->readers[i].fn != NULL)
-			n->readers[i].fn(text, n->readers[i].ctx);
+	n->telling = true;
+	n->teller = pthread_self();
+	for (size_t i = 0; i < SL_COUNT(n->readers); i++) {
+		sl_letter_fn *fn = n->readers[i].fn;
+		void *ctx = n->readers[i].ctx;
+		sl__unlock(&n->letters_mu);
+		if (fn != NULL)
+			fn(text, ctx);
+		sl__lock(&n->letters_mu);
+	}
+	n->telling = false;
+	sl__broadcast(&n->letters_idle);
 	sl__unlock(&n->letters_mu);
 }
 
