@@ -41,7 +41,7 @@ static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, 
 	(void)snprintf(p->job.traceparent, sizeof p->job.traceparent, "%s", job->traceparent ? job->traceparent : "-");
 }
 
-static void stand_by(struct pair *p, struct kit *k)
+static void stand_by_for(struct pair *p, struct kit *k, int64_t accept_ms)
 {
 	*p = (struct pair){.k = k};
 	kit_open(&p->other, k->f);
@@ -50,10 +50,15 @@ static void stand_by(struct pair *p, struct kit *k)
 				     .worker = "stands-by",
 				     .types = types,
 				     .n_types = 2,
-				     .accept_ms = ACCEPT_MS,
+				     .accept_ms = accept_ms,
 				     .taken = on_taken,
 				     .ctx = p};
 	KIT_OK(k->ops->post(k->s, &p->offer, &p->at, err));
+}
+
+static void stand_by(struct pair *p, struct kit *k)
+{
+	stand_by_for(p, k, KIT_LONG_MS);
 }
 
 static void leave(struct pair *p)
@@ -220,7 +225,7 @@ static void a_job_that_nobody_heard_of_comes_back_uncharged(void **state)
 {
 	struct pair p;
 	char text[8192], outcomes[KIT_MAX];
-	stand_by(&p, *state);
+	stand_by_for(&p, *state, ACCEPT_MS);
 	uint64_t id = start(&p, "t");
 	kit_pass_ms(p.k, ACCEPT_MS + 1);
 	assert_int_equal(kit_reap(&p.other, "t", NULL), 1);
@@ -244,7 +249,7 @@ static void a_job_that_was_handed_over_is_renewed_to_its_full_lease(void **state
 {
 	struct pair p;
 	char text[8192];
-	stand_by(&p, *state);
+	stand_by_for(&p, *state, ACCEPT_MS);
 	start(&p, "t");
 	assert_true(read_letter(&p, text));
 	assert_int_equal(p.k->ops->letter(p.k->s, text), 1);

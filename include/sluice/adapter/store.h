@@ -186,7 +186,8 @@ struct sl_offer {
 	int64_t accept_ms;
 	/* The store's: */
 	struct sl_offer *next;
-	int64_t posted_ns, posted_us; /* before it was posted, and the store's clock after that */
+	int64_t posted_ns, answered_ns; /* before it was posted, and when that was answered … */
+	int64_t posted_us;              /* … with the store's clock in between */
 };
 
 /*

@@ -62,7 +62,7 @@ static void hand_over(const struct pg_store *s, const struct sl_offer *offer, co
 	int64_t now = sl__mono_ns(&s->env), since = offer->posted_ns, now_us = claimed_us;
 	if (offer->posted_us != 0) { /* else the post is not answered yet */
 		since += (claimed_us - offer->posted_us) * 1000;
-		now_us = SL_MAX(now_us, offer->posted_us + (now - offer->posted_ns) / 1000);
+		now_us = SL_MAX(now_us, offer->posted_us + (now - offer->answered_ns) / 1000);
 	}
 	offer->taken(0, job, SL_MIN(since, now), now_us / 1000, offer->ctx);
 }
@@ -100,8 +100,10 @@ static void answered(struct pg_store *s, struct sl_offer *offer, int64_t us)
 	const struct sl_offer *at = s->posted;
 	while (at != NULL && at != offer)
 		at = at->next;
-	if (at != NULL)
+	if (at != NULL) {
+		offer->answered_ns = sl__mono_ns(&s->env);
 		offer->posted_us = us;
+	}
 	sl__unlock(&s->offers_mu);
 }
 
