@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop. A round settles what the driver has completed, asks shards again that were not ready, schedules while there
+ * is room, and sleeps when it could do nothing:
+ *
+ *     settle ─▶ tell ─▶ failed? report what is queued ─▶ nothing left, and done or failed? end
+ *       ▲                                                   │ no
+ *       ├────────── scheduled ◀───────── schedule ◀─────────┘
+ *       │                                   │ nothing
+ *       ├────────── drain-inflight ◀────────┤ writes are in flight: a completion, or 100 ms
+ *       └────────── wait-shard-ready ◀──────┘ none: a signal, the first retry_at, or 100 ms
+ */
+#include "writer/writer.h"
+
+void sl__writer_stir(sl_writer *w)
+{
+	w->events++;
+	if (w->asleep) {
+		w->asleep = false;
+		sl__signal(&w->wake);
+	}
+}
+
+/* ---- schedule ---- */
+
+/* Move a block from queued to in flight. */
+static struct sl__wslot *take_off(sl_writer *w, struct sl__wblock *b) SL_REQUIRES(w->mu)
+{
+	struct sl__wslot *slot = sl__wslots_pop(&w->free);
+	assert(slot != NULL); /* W2 */
+	slot->block = b;
+	slot->id = ++w->issued << SL__WRITER_SLOT_BITS | (uint64_t)(slot - w->slots);
+	slot->out = true;
+	if (w->metrics.latency != NULL)
+		slot->began_ns = sl__mono_ns(&w->env);
+	b->attempts++;
+	w->queued_blocks--;
+	w->queued_bytes -= b->view.len;
+	w->in_flight_blocks++;
+	w->in_flight_bytes += b->view.len;
+	return slot;
+}
+
+/* The driver did not take it. A completion from inside the call, or from another thread meanwhile, came first and
+ * stands. */
+static void refused(sl_writer *w, struct sl__wslot *slot, uint64_t id, int rc, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	if (slot->id != id || !slot->out)
+		return;
+	if (err->code == 0)
+		(void)sl_err_set(err, rc < 0 ? rc : SL_EIO, "driver %s: schedule_write: %s", w->ops.name,
+				 sl_err_text(rc < 0 ? rc : SL_EIO));
+	sl__writer_ended(w, slot, err);
+}
+
+/* Called and returns with mu held. false: there is no room, or nothing that may go. */
+static bool schedule_one(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	struct sl__shard_item *item = NULL;
+	sl__unlock(&w->mu);
+	if (sl__limiter_try_acquire(w->limiter) == 0) {
+		item = sl__shards_take(w->shards);
+		if (item == NULL)
+			sl__limiter_release(w->limiter, SL__LIMITER_NEUTRAL);
+	}
+	sl__lock(&w->mu);
+	if (item == NULL)
+		return false;
+	struct sl__wblock *b = (struct sl__wblock *)item;
+	struct sl__wslot *slot = take_off(w, b);
+	const struct sl_write write = {.writer = w, .id = slot->id};
+	uint32_t attempt = b->attempts;
+	sl__writer_tell(w);
+	sl__unlock(&w->mu);
+	struct sl_err err = SL_ERR_INIT;
+	int rc = w->ops.schedule_write(w->driver, &b->view, attempt, write, &err);
+	sl__lock(&w->mu);
+	if (rc != 0)
+		refused(w, slot, write.id, rc, &err);
+	return true;
+}
+
+static bool schedule(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	bool any = false;
+	while (!w->failed && w->queued_blocks > 0 && schedule_one(w))
+		any = true;
+	return any;
+}
+
+/* ---- wait ---- */
+
+/* Ask shards that were not ready again when it is time, however busy the others are. */
+static void recheck(sl_writer *w)
+{
+	struct sl__shards_stats s;
+	sl__shards_get_stats(w->shards, &s);
+	if (s.not_ready == 0) {
+		w->recheck_ns = SL_FOREVER;
+		return;
+	}
+	int64_t now = sl__mono_ns(&w->env);
+	if (w->recheck_ns <= now)
+		sl__shards_recheck(w->shards, NULL, 0);
+	if (w->recheck_ns <= now || w->recheck_ns == SL_FOREVER)
+		w->recheck_ns = now + SL__WRITER_POLL_MS * SL__NS_PER_MS;
+}
+
+/* When the loop has to look again though nothing was signalled. */
+static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	int64_t until = SL_FOREVER, step = SL_FOREVER;
+	bool failed = w->failed;
+	if (w->ops.driver_buffered_bytes != NULL && (w->in_flight_blocks > 0 || w->pressed || w->buffered > 0))
+		until = sl__deadline_ns(&w->env, SL__WRITER_POLL_MS);
+	sl__unlock(&w->mu);
+	(void)sl__limiter_poll(w->limiter, &step);
+	until = SL_MIN(until, step);
+	if (!failed) {
+		recheck(w);
+		int64_t due = sl__shards_next_due(w->shards);
+		until = SL_MIN(until, SL_MIN(due, w->recheck_ns));
+	}
+	sl__lock(&w->mu);
+	return until;
+}
+
+/* All that is queued stands behind shards that are not ready: let the driver wait. */
+static void wait_in_driver(sl_writer *w, int64_t until) SL_REQUIRES(w->mu)
+{
+	sl__unlock(&w->mu);
+	int64_t left_ms = (until - sl__mono_ns(&w->env) + SL__NS_PER_MS - 1) / SL__NS_PER_MS;
+	left_ms = SL_MIN(left_ms, SL__WRITER_POLL_MS);
+	if (w->ops.wait_for_any_shard_ready(w->driver, SL_MAX(left_ms, 1)) > 0)
+		sl__shards_recheck(w->shards, NULL, 0);
+	sl__lock(&w->mu);
+}
+
+static void wait(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
+{
+	bool in_flight = w->in_flight_blocks > 0, queued = w->queued_blocks > 0;
+	if (in_flight || queued)
+		sl__writer_log_round(w, in_flight ? "drain-inflight" : "wait-shard-ready");
+	int64_t until = wake_at(w);
+	if (w->events != seen)
+		return;
+	if (!in_flight && w->recheck_ns != SL_FOREVER && w->ops.wait_for_any_shard_ready != NULL) {
+		wait_in_driver(w, until);
+		return;
+	}
+	w->asleep = true;
+	(void)sl__wait(&w->env, &w->wake, &w->mu, until);
+	w->asleep = false;
+}
+
+/* ---- rounds ---- */
+
+static bool finished(const sl_writer *w) SL_REQUIRES(w->mu)
+{
+	return (w->done || w->failed) && w->queued_blocks == 0 && w->in_flight_blocks == 0 && sl__writer_told(w);
+}
+
+/* Once. */
+static void log_error(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	struct sl_err error = w->error;
+	if (w->error_logged)
+		return;
+	w->error_logged = true;
+	sl__unlock(&w->mu);
+	sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error", SL__F_STR("driver", w->ops.name),
+		SL__F_STR("error", error.msg));
+	sl__lock(&w->mu);
+}
+
+/* false: the loop has ended. */
+static bool go_round(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	uint64_t seen = w->events;
+	sl__writer_settle(w);
+	sl__writer_tell(w);
+	if (w->failed) {
+		log_error(w);
+		sl__writer_report_queued(w);
+	} else {
+		recheck(w);
+	}
+	if (finished(w))
+		return false;
+	if (schedule(w))
+		sl__writer_log_round(w, "scheduled");
+	else
+		wait(w, seen);
+	return true;
+}
+
+void sl__writer_loop(sl_writer *w)
+{
+	sl__lock(&w->mu);
+	w->loop = pthread_self();
+	w->has_loop = true;
+	while (go_round(w))
+		;
+	sl__writer_end(w);
+	sl__unlock(&w->mu);
+}
