@@ -41,6 +41,22 @@ static struct sl__wslot *take_off(sl_writer *w, struct sl__wblock *b) SL_REQUIRE
 	return slot;
 }
 
+/* Ask shards that were not ready again when it is time, however busy the others are. */
+static void recheck(sl_writer *w)
+{
+	struct sl__shards_stats s;
+	sl__shards_get_stats(w->shards, &s);
+	if (s.not_ready == 0) {
+		w->recheck_ns = SL_FOREVER;
+		return;
+	}
+	int64_t now = sl__mono_ns(&w->env);
+	if (w->recheck_ns <= now)
+		sl__shards_recheck(w->shards, NULL, 0);
+	if (w->recheck_ns <= now || w->recheck_ns == SL_FOREVER)
+		w->recheck_ns = now + SL__WRITER_POLL_MS * SL__NS_PER_MS;
+}
+
 /* The driver did not take it. A completion from inside the call, or from another thread meanwhile, came first and
  * stands. */
 static void refused(sl_writer *w, struct sl__wslot *slot, uint64_t id, int rc, struct sl_err *err) SL_REQUIRES(w->mu)
@@ -58,6 +74,7 @@ static bool schedule_one(sl_writer *w) SL_REQUIRES(w->mu)
 {
 	struct sl__shard_item *item = NULL;
 	sl__unlock(&w->mu);
+	recheck(w);
 	if (sl__limiter_try_acquire(w->limiter) == 0) {
 		item = sl__shards_take(w->shards);
 		if (item == NULL)
@@ -89,22 +106,6 @@ static bool schedule(sl_writer *w) SL_REQUIRES(w->mu)
 }
 
 /* ---- wait ---- */
-
-/* Ask shards that were not ready again when it is time, however busy the others are. */
-static void recheck(sl_writer *w)
-{
-	struct sl__shards_stats s;
-	sl__shards_get_stats(w->shards, &s);
-	if (s.not_ready == 0) {
-		w->recheck_ns = SL_FOREVER;
-		return;
-	}
-	int64_t now = sl__mono_ns(&w->env);
-	if (w->recheck_ns <= now)
-		sl__shards_recheck(w->shards, NULL, 0);
-	if (w->recheck_ns <= now || w->recheck_ns == SL_FOREVER)
-		w->recheck_ns = now + SL__WRITER_POLL_MS * SL__NS_PER_MS;
-}
 
 /* When the loop has to look again though nothing was signalled. */
 static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
@@ -182,8 +183,6 @@ static bool go_round(sl_writer *w) SL_REQUIRES(w->mu)
 	if (w->failed) {
 		log_error(w);
 		sl__writer_report_queued(w);
-	} else {
-		recheck(w);
 	}
 	if (finished(w))
 		return false;
