@@ -111,13 +111,16 @@ static bool schedule(sl_writer *w) SL_REQUIRES(w->mu)
 static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
 {
 	int64_t until = SL_FOREVER, step = SL_FOREVER;
+	uint64_t in_flight = w->in_flight_blocks;
 	bool failed = w->failed;
-	if (w->ops.driver_buffered_bytes != NULL && (w->in_flight_blocks > 0 || w->pressed || w->buffered > 0))
+	if (w->ops.driver_buffered_bytes != NULL && (in_flight > 0 || w->pressed || w->buffered > 0))
 		until = sl__deadline_ns(&w->env, SL__WRITER_POLL_MS);
 	sl__unlock(&w->mu);
-	(void)sl__limiter_poll(w->limiter, &step);
+	bool room = sl__limiter_poll(w->limiter, &step) > in_flight;
 	until = SL_MIN(until, step);
-	if (!failed) {
+	/* Without room only a completion or a step up matters: what is due waits for that, and must not keep us awake.
+	 */
+	if (!failed && room) {
 		recheck(w);
 		int64_t due = sl__shards_next_due(w->shards);
 		until = SL_MIN(until, SL_MIN(due, w->recheck_ns));

@@ -182,8 +182,9 @@ static int make_series(struct sl__writer_metrics *x, sl_metrics *m, const struct
 		{&x->retries, "sluice_writer_retries_total", "Blocks that wait to be tried again, each time."},
 		{&x->unwritten, "sluice_writer_blocks_unwritten_total", "Blocks reported as not written."},
 	};
-	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds", "Time of one attempt to write a block.",
-				      driver, 1, SL_UNIT_NANOSECONDS, &x->latency, err);
+	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds",
+				      "Time of one attempt that wrote its block.", driver, 1, SL_UNIT_NANOSECONDS,
+				      &x->latency, err);
 	for (size_t i = 0; i < SL_COUNT(rows) && rc == 0; i++)
 		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, driver, 1, rows[i].to, err);
 	return rc;
