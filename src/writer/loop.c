@@ -69,38 +69,62 @@ static void refused(sl_writer *w, struct sl__wslot *slot, uint64_t id, int rc, s
 	sl__writer_ended(w, slot, err);
 }
 
-/* Called and returns with mu held. false: there is no room, or nothing that may go. */
-static bool schedule_one(sl_writer *w) SL_REQUIRES(w->mu)
+/* Blocks whose turn it is, as long as there is room. Without mu. */
+static size_t take_some(sl_writer *w, struct sl__wblock **blocks, size_t max)
 {
-	struct sl__shard_item *item = NULL;
-	sl__unlock(&w->mu);
+	size_t n = 0;
 	recheck(w);
-	if (sl__limiter_try_acquire(w->limiter) == 0) {
-		item = sl__shards_take(w->shards);
-		if (item == NULL)
+	while (n < max && sl__limiter_try_acquire(w->limiter) == 0) {
+		struct sl__shard_item *item = sl__shards_take(w->shards);
+		if (item == NULL) {
 			sl__limiter_release(w->limiter, SL__LIMITER_NEUTRAL);
+			break;
+		}
+		blocks[n++] = (struct sl__wblock *)item;
 	}
+	return n;
+}
+
+/* Hand a block that is in flight to the driver. Without mu. */
+static void hand_over(sl_writer *w, struct sl__wslot *slot, struct sl__wblock *b, uint64_t id)
+{
+	const struct sl_write write = {.writer = w, .id = id};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = w->ops.schedule_write(w->driver, &b->view, b->attempts, write, &err);
+	if (rc == 0)
+		return;
 	sl__lock(&w->mu);
-	if (item == NULL)
+	refused(w, slot, id, rc, &err);
+	sl__unlock(&w->mu);
+}
+
+/* Called and returns with mu held. false: there is no room, or nothing that may go. */
+static bool schedule_some(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	struct sl__wblock *blocks[SL__WRITER_BATCH];
+	struct sl__wslot *slots[SL__WRITER_BATCH];
+	uint64_t ids[SL__WRITER_BATCH];
+	sl__unlock(&w->mu);
+	size_t n = take_some(w, blocks, SL_COUNT(blocks));
+	sl__lock(&w->mu);
+	for (size_t i = 0; i < n; i++) {
+		slots[i] = take_off(w, blocks[i]);
+		ids[i] = slots[i]->id;
+	}
+	if (n == 0)
 		return false;
-	struct sl__wblock *b = (struct sl__wblock *)item;
-	struct sl__wslot *slot = take_off(w, b);
-	const struct sl_write write = {.writer = w, .id = slot->id};
-	uint32_t attempt = b->attempts;
 	sl__writer_tell(w);
 	sl__unlock(&w->mu);
-	struct sl_err err = SL_ERR_INIT;
-	int rc = w->ops.schedule_write(w->driver, &b->view, attempt, write, &err);
+	for (size_t i = 0; i < n; i++)
+		hand_over(w, slots[i], blocks[i], ids[i]);
 	sl__lock(&w->mu);
-	if (rc != 0)
-		refused(w, slot, write.id, rc, &err);
 	return true;
 }
 
 static bool schedule(sl_writer *w) SL_REQUIRES(w->mu)
 {
 	bool any = false;
-	while (!w->failed && w->queued_blocks > 0 && schedule_one(w))
+	while (!w->failed && w->queued_blocks > 0 && schedule_some(w))
 		any = true;
 	return any;
 }

@@ -28,14 +28,23 @@ static void observe_latency(const sl_writer *w, const struct sl__wslot *slot)
 		sl_histogram_observe(w->metrics.latency, (uint64_t)(sl__mono_ns(&w->env) - slot->began_ns));
 }
 
-static void settle_written(sl_writer *w, struct sl__wslot *slot) SL_REQUIRES(w->mu)
+/* Count the first of the completed that are written, up to max of them. Returns their number. */
+static size_t count_written(sl_writer *w, struct sl__wblock **blocks, size_t max) SL_REQUIRES(w->mu)
 {
-	observe_latency(w, slot);
-	struct sl__wblock *b = leave_flight(w, slot);
-	uint64_t written = ++w->written;
-	w->physical_bytes += b->view.len;
+	size_t n = 0;
+	while (n < max && w->completed.first != NULL && w->completed.first->err.code == 0) {
+		struct sl__wslot *slot = sl__wslots_pop(&w->completed);
+		observe_latency(w, slot);
+		blocks[n] = leave_flight(w, slot);
+		w->physical_bytes += blocks[n++]->view.len;
+	}
+	w->written += n;
 	sl__writer_press(w);
-	sl__unlock(&w->mu);
+	return n;
+}
+
+static void tell_written(sl_writer *w, struct sl__wblock *b)
+{
 	sl__limiter_release(w->limiter, SL__LIMITER_OK);
 	sl_counter_add(w->metrics.written, 1);
 	sl_counter_add(w->metrics.physical_bytes, b->view.len);
@@ -44,9 +53,24 @@ static void settle_written(sl_writer *w, struct sl__wslot *slot) SL_REQUIRES(w->
 	if (w->o.on_written != NULL)
 		w->o.on_written(&b->view, w->o.ctx);
 	forget(w, b);
-	sl__writer_log_queue(w, written);
+}
+
+/* Several at a time, so that the lock is taken once for them. false: the next one is not a success. */
+static bool settle_written(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	struct sl__wblock *blocks[SL__WRITER_BATCH];
+	uint64_t written = w->written;
+	size_t n = count_written(w, blocks, SL_COUNT(blocks));
+	if (n == 0)
+		return false;
+	sl__unlock(&w->mu);
+	for (size_t i = 0; i < n; i++) {
+		tell_written(w, blocks[i]);
+		sl__writer_log_queue(w, ++written);
+	}
 	sl__lock(&w->mu);
 	sl__writer_tell(w);
+	return true;
 }
 
 /* Report a block that is counted neither as queued nor as in flight any more. */
@@ -122,13 +146,9 @@ static void settle_failed(sl_writer *w, struct sl__wslot *slot) SL_REQUIRES(w->m
 
 void sl__writer_settle(sl_writer *w)
 {
-	struct sl__wslot *slot;
-	while ((slot = sl__wslots_pop(&w->completed)) != NULL) {
-		if (slot->err.code == 0)
-			settle_written(w, slot);
-		else
-			settle_failed(w, slot);
-	}
+	while (w->completed.first != NULL)
+		if (!settle_written(w))
+			settle_failed(w, sl__wslots_pop(&w->completed));
 }
 
 void sl__writer_report_queued(sl_writer *w)

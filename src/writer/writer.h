@@ -34,6 +34,7 @@
 #define SL__WRITER_POLL_MS 100 /* readiness and driver-buffered bytes are read again so often */
 #define SL__WRITER_KEY 4       /* characters of a shard key */
 #define SL__WRITER_SLOT_BITS 16
+#define SL__WRITER_BATCH 16 /* blocks that the loop moves under one lock */
 
 struct sl__wblock {
 	struct sl__shard_item item; /* first: a pointer to it is one to the block */
