@@ -34,11 +34,11 @@
  *                                                in-flight writes are awaited and counted ──▶ ENDED
  *
  * Thread safety: all functions from any thread at once, except sl_writer_free, which must be the last call, also of the
- * driver's. Callbacks of the options and functions of the driver are called on the writer's one thread (that of run or
- * start), so never two at a time, with no lock held; they may enqueue, complete, signal and read statistics, but not
- * wait (wait_for_backpressure_clear, join: SL_EINVAL). A handle does not work in a forked child (SL_EFORKED).
- * Ownership: see sl_writer_enqueue and struct sl_writer_block; strings in options are copied; the driver is the
- * caller's and must outlive the handle.
+ * driver's; only the completions that join has waited for may still be on their way out. Callbacks of the options and
+ * functions of the driver are called on the writer's one thread (that of run or start), so never two at a time, with no
+ * lock held; they may enqueue, complete, signal and read statistics, but not wait (wait_for_backpressure_clear, join:
+ * SL_EINVAL). A handle does not work in a forked child (SL_EFORKED). Ownership: see sl_writer_enqueue and struct
+ * sl_writer_block; strings in options are copied; the driver is the caller's and must outlive the handle.
  */
 #ifndef SLUICE_WRITER_H
 #define SLUICE_WRITER_H
@@ -154,8 +154,8 @@ struct sl_writer_opts {
 /* A writer that takes blocks and does nothing with them before run or start. SL_EINVAL names the option; SL_ENOMEM. */
 SL_API SL_MUST_CHECK int sl_writer_new(sl_writer **out, const struct sl_writer_driver_ops *ops, void *driver,
 				       const struct sl_writer_opts *opts, struct sl_err *err);
-/* SL_EPENDING while it runs (join first); blocks in a writer that never ran are reported as cancelled. SL_EFORKED.
- * NULL is allowed. */
+/* SL_EPENDING while it runs (join first); blocks in a writer that never ran are reported as cancelled, on this thread.
+ * SL_EFORKED. NULL is allowed. */
 SL_API SL_MUST_CHECK int sl_writer_free(sl_writer *w);
 
 /* Run the loop on this thread until it has ended: 0, everything was written; else the error, as from sl_writer_error.

@@ -44,6 +44,7 @@ int sl_writer_complete(struct sl_write write, const struct sl_err *err)
 	uint64_t number = write.id >> SL__WRITER_SLOT_BITS;
 	uint64_t index = write.id & ((1u << SL__WRITER_SLOT_BITS) - 1);
 	int rc = 0;
+	(void)atomic_fetch_add_explicit(&w->completing, 1, memory_order_relaxed);
 	sl__lock(&w->mu);
 	if (number == 0 || number > w->issued || index >= (uint64_t)w->o.max_concurrent_writes)
 		rc = SL_EINVAL;
@@ -52,6 +53,7 @@ int sl_writer_complete(struct sl_write write, const struct sl_err *err)
 	else
 		sl__writer_ended(w, &w->slots[index], err);
 	sl__unlock(&w->mu);
+	(void)atomic_fetch_sub_explicit(&w->completing, 1, memory_order_release); /* the last touch */
 	return rc;
 }
 

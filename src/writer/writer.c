@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making the handle and taking it apart. */
+#include <sched.h>
+
 #include "writer/writer.h"
 
 /* ---- what shards and limiter ask ---- */
@@ -140,6 +142,8 @@ int sl_writer_free(sl_writer *w)
 		return SL_EPENDING;
 	if (phase == SL__WRITER_ENDED && w->own_thread && !w->joined)
 		(void)pthread_join(w->thread, NULL);
+	while (atomic_load_explicit(&w->completing, memory_order_acquire) != 0)
+		sched_yield();
 	take_apart(w);
 	return 0;
 }

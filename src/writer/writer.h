@@ -22,6 +22,8 @@
 #ifndef SL_WRITER_WRITER_H
 #define SL_WRITER_WRITER_H
 
+#include <stdatomic.h>
+
 #include "base/fork_guard.h"
 #include "base/thread.h"
 #include "flow/limiter.h"
@@ -79,6 +81,10 @@ struct sl_writer {
 	sl__limiter *limiter;
 	struct sl__wslot *slots; /* max_concurrent_writes */
 	struct sl__writer_metrics metrics;
+
+	/* Threads in sl_writer_complete. The loop may have dealt with a completion, and ended, before its thread has
+	 * left the lock: free waits for that. */
+	atomic_uint completing;
 
 	sl__mutex mu;
 	sl__cond wake;  /* for the loop */

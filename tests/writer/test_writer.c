@@ -17,6 +17,7 @@
  *   attempted at least once, until success        every_enqueued_block_is_written
  *   FIFO within a shard bucket                    blocks_of_a_shard_go_in_order_and_the_shards_take_turns
  */
+#include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,9 +221,10 @@ static int wait_for_any(void *driver, int64_t timeout_ms)
 	k->driver_wait_ms[k->driver_waits++] = timeout_ms;
 	bool ready = k->driver_waits >= 3;
 	pthread_mutex_unlock(&k->mu);
-	vclock_advance_ms(&k->clock, timeout_ms);
 	if (ready)
-		kit_block_shard(k, "aaaa", false);
+		kit_block_shard(k, "aaaa", false); /* and its word counts at once */
+	else
+		vclock_advance_ms(&k->clock, timeout_ms);
 	return ready;
 }
 
@@ -295,6 +297,7 @@ static void a_second_completion_is_refused(void **state)
 {
 	struct kit *k = *state;
 	struct sl_err bad = kit_error(SL_CLASS_TRANSIENT, "late");
+	k->opts.max_concurrent_writes = 1;
 	kit_start(k);
 	kit_enqueue(k, "aaaa1", 7);
 	struct sl_write write = k->writes[0].write, never = write;
@@ -412,6 +415,30 @@ static void a_callback_that_waits_for_its_own_thread_is_told(void **state)
 	kit_enqueue(k, "aaaa1", 7);
 	assert_int_equal(k->driver_waits, SL_EINVAL);
 	assert_int_equal(k->n_limits, 1);
+}
+
+static bool no_threads;
+int __real_sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg);
+int __wrap_sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg);
+
+int __wrap_sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg)
+{
+	return no_threads ? -EAGAIN : __real_sl__thread_start(out, name, fn, arg);
+}
+
+static void without_a_thread_it_can_be_started_again(void **state)
+{
+	struct kit *k = *state;
+	struct sl_err err = SL_ERR_INIT;
+	k->at_once = true;
+	kit_new(k);
+	kit_enqueue(k, "aaaa1", 7);
+	no_threads = true;
+	assert_int_equal(sl_writer_start(k->w, &err), SL_EAGAIN);
+	no_threads = false;
+	assert_int_equal(sl_writer_start(k->w, &err), 0);
+	assert_int_equal(kit_finish(k), 0);
+	assert_int_equal(k->n_written, 1);
 }
 
 static void it_runs_once(void **state)
@@ -577,6 +604,7 @@ int main(void)
 		T(bytes_are_copied),
 		T(bytes_are_handed_over_without_a_copy),
 		T(a_callback_that_waits_for_its_own_thread_is_told),
+		T(without_a_thread_it_can_be_started_again),
 		T(it_runs_once),
 		T(a_writer_that_never_ran_reports_its_blocks_when_it_is_freed),
 		T(a_wrong_option_is_named),

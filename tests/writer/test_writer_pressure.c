@@ -277,6 +277,32 @@ static void every_change_of_a_counter_is_told_in_order(void **state)
 	assert_int_equal(k->n_metrics, 9);
 }
 
+/* The third call completes the first two: both are settled in one go. */
+static int complete_two(struct kit *k, int number, struct sl_err *err)
+{
+	struct sl_err bad = kit_error(SL_CLASS_TRANSIENT, "away");
+	(void)err;
+	if (number == 3) {
+		assert_int_equal(sl_writer_complete(k->writes[0].write, NULL), 0);
+		assert_int_equal(sl_writer_complete(k->writes[1].write, &bad), 0);
+	}
+	return 0;
+}
+
+static void a_success_and_a_failure_are_two_changes(void **state)
+{
+	struct kit *k = *state;
+	k->script = complete_two;
+	kit_start(k);
+	kit_enqueue(k, "aaaa1", 1);
+	kit_enqueue(k, "bbbb1", 2);
+	kit_enqueue(k, "cccc1", 4);
+	assert_metrics(k, 5, 0, 7, 0);
+	assert_metrics(k, 6, 0, 6, 0);
+	assert_metrics(k, 7, 2, 4, 0);
+	assert_int_equal(k->n_metrics, 8);
+}
+
 static void physical_bytes_are_counted_on_success_only(void **state)
 {
 	struct kit *k = *state;
@@ -426,6 +452,7 @@ int main(void)
 		T(an_error_releases_who_waits_for_backpressure),
 		T(the_descriptors_are_readable_while_what_they_stand_for_is_so),
 		T(every_change_of_a_counter_is_told_in_order),
+		T(a_success_and_a_failure_are_two_changes),
 		T(physical_bytes_are_counted_on_success_only),
 		T(the_registry_has_what_it_does),
 		T(queue_statistics_are_logged_every_512_blocks_and_not_too_often),

@@ -61,6 +61,7 @@ struct run {
 	struct block_ctx ctxs[PRODUCERS * EACH];
 	unsigned fail_share, refuse_share, inside_share, block_share; /* of 256 */
 	bool with_error, signals;
+	bool twice;               /* completes twice at times: then the threads that do so have to end before free */
 	int poison_at, cancel_at; /* a call of schedule_write; 0: never */
 	atomic_uint calls;
 	atomic_bool stop;
@@ -112,7 +113,7 @@ static void answer(struct run *r, struct sl_write write, int number, int call)
 		CHECK(atomic_fetch_add(&r->fates[number].safe, 1) == 0);
 	}
 	CHECK(sl_writer_complete(write, err.code != 0 ? &err : NULL) == 0);
-	if (call % 5 == 0)
+	if (r->twice && call % 5 == 0)
 		CHECK(sl_writer_complete(write, NULL) == SL_EDUPLICATE);
 }
 
@@ -308,6 +309,7 @@ static void draw(struct run *r)
 	r->inside_share = (unsigned)(chance(r, 12, 0) % 200);
 	r->block_share = (unsigned)(chance(r, 13, 0) % 200);
 	r->signals = chance(r, 14, 0) % 4 != 0;
+	r->twice = chance(r, 17, 0) % 2;
 	uint64_t error = chance(r, 15, 0) % 4;
 	int at = 1 + (int)(chance(r, 16, 0) % (PRODUCERS * EACH));
 	r->poison_at = error == 1 ? at : 0;
@@ -361,6 +363,15 @@ static void make_writer(struct run *r)
 	CHECK(sl_writer_start(r->w, NULL) == 0);
 }
 
+static void end_completers(struct run *r, const pthread_t *completers)
+{
+	pthread_mutex_lock(&r->mu);
+	pthread_cond_broadcast(&r->more);
+	pthread_mutex_unlock(&r->mu);
+	for (int i = 0; i < COMPLETERS; i++)
+		CHECK(pthread_join(completers[i], NULL) == 0);
+}
+
 static int run_seed(uint64_t seed)
 {
 	struct run *r = calloc(1, sizeof *r);
@@ -384,15 +395,14 @@ static int run_seed(uint64_t seed)
 	CHECK(sl_writer_signal_done(r->w) == 0);
 	int rc = sl_writer_join(r->w, SL_UNLIMITED, NULL);
 	CHECK(rc == 0 || r->with_error);
-	pthread_mutex_lock(&r->mu);
 	atomic_store(&r->stop, true);
-	pthread_cond_broadcast(&r->more);
-	pthread_mutex_unlock(&r->mu);
-	for (int i = 0; i < COMPLETERS; i++)
-		CHECK(pthread_join(completers[i], NULL) == 0);
 	CHECK(pthread_join(flickerer, NULL) == 0);
+	if (r->twice)
+		end_completers(r, completers);
 	check_fates(r, rc);
-	CHECK(sl_writer_free(r->w) == 0);
+	CHECK(sl_writer_free(r->w) == 0); /* though a completer may not have come back from its last call */
+	if (!r->twice)
+		end_completers(r, completers);
 	pthread_mutex_destroy(&r->mu);
 	pthread_cond_destroy(&r->more);
 	free(r);
