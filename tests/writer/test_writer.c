@@ -580,6 +580,30 @@ static void every_allocation_may_fail(void **state)
 	fault_fini(&f);
 }
 
+static void what_was_written_leaves_no_memory_behind(void **state)
+{
+	struct kit *k = *state;
+	struct fault f;
+	k->at_once = true;
+	k->opts.on_metrics = NULL;
+	fault_init(&f, NULL);
+	k->env = fault_env(&f, &k->env);
+	kit_start(k);
+	int64_t before = fault_live_allocs(&f);
+	for (int i = 0; i < 1000; i++) {
+		char hash[16];
+		(void)snprintf(hash, sizeof hash, "%04x", i);
+		kit_enqueue(k, hash, 10);
+	}
+	assert_int_equal(k->n_written, 1000);
+	assert_int_equal(fault_live_allocs(&f), before);
+	assert_int_equal(kit_finish(k), 0);
+	assert_int_equal(sl_writer_free(k->w), 0);
+	k->w = NULL;
+	assert_int_equal(fault_live_allocs(&f), 0);
+	fault_fini(&f);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, kit_set_up, kit_tear_down)
 
 int main(void)
@@ -610,6 +634,7 @@ int main(void)
 		T(a_wrong_option_is_named),
 		T(a_forked_child_is_refused_and_the_parent_goes_on),
 		T(every_allocation_may_fail),
+		T(what_was_written_leaves_no_memory_behind),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

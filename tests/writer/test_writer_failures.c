@@ -299,6 +299,7 @@ static void in_flight_writes_are_awaited_and_counted_after_an_error(void **state
 	assert_int_equal(s.unwritten_bytes, 130);
 	assert_int_equal(k->metrics[k->n_metrics - 1].queued, 0);
 	assert_int_equal(k->metrics[k->n_metrics - 1].in_flight, 0);
+	assert_int_equal(kit_logged(k, "stopped on an error"), 1);
 }
 
 static void every_block_that_is_not_written_is_reported_with_its_reason(void **state)
