@@ -7,7 +7,7 @@
  * a shard go out in the order in which a producer enqueued them; the backlog stays within its bound; the counts add up
  * at every moment.
  *
- * SLUICE_STRESS_SEEDS=N runs N seeds, SLUICE_STRESS_SEED=S that one only; else as many as SLUICE_TEST_SECONDS allow.
+ * SLUICE_WRITER_SEEDS=N runs N seeds, SLUICE_WRITER_SEED=S that one only; else as many as SLUICE_TEST_SECONDS allow.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -424,7 +424,7 @@ static double now(void)
 
 static void every_block_is_written_or_reported_exactly_once(void **state)
 {
-	uint64_t only = number_from("SLUICE_STRESS_SEED", 0), seeds = number_from("SLUICE_STRESS_SEEDS", 0);
+	uint64_t only = number_from("SLUICE_WRITER_SEED", 0), seeds = number_from("SLUICE_WRITER_SEEDS", 0);
 	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	double until = now() + (seconds != NULL ? atof(seconds) : 1);
 	uint64_t seed = only != 0 ? only : 1;
