@@ -425,6 +425,33 @@ static void a_lost_postgres_connection_is_made_again_behind_the_last_row(void **
 	assert_int_equal(total, 20000 * 1006);
 }
 
+static void *cancel_it(void *arg)
+{
+	struct place *p = arg;
+	while (pg_temp_number(p->pg, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 1)
+		(void)usleep(1000);
+	if (pg_temp_exec(p->pg,
+			 "INSERT INTO t VALUES (1);"
+			 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 0)
+		abort();
+	return NULL;
+}
+
+static void a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row(void **state)
+{
+	struct place *p = *state;
+	pthread_t thread;
+	run_sql(p, "CREATE TABLE t (n bigint)");
+	p->opts.table = NULL;
+	p->opts.query =
+		"SELECT i::bigint AS n, CASE WHEN i = 3 AND (SELECT count(*) FROM t) = 0 THEN pg_sleep(3600)::text "
+		"END AS z FROM generate_series(1, 5) i";
+	open_source(p);
+	assert_int_equal(pthread_create(&thread, NULL, cancel_it, p), 0);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "1,\n2,\n3,\n4,\n5,\n");
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 static void *wake_it(void *arg)
 {
 	struct place *p = arg;
@@ -496,6 +523,7 @@ int main(void)
 		POSTGRES(postgres_columns_have_the_types_of_the_result),
 		POSTGRES(a_postgres_sequence_of_another_type_is_refused),
 		POSTGRES(a_lost_postgres_connection_is_made_again_behind_the_last_row),
+		POSTGRES(a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row),
 		POSTGRES(a_read_that_waits_for_postgres_ends_when_it_is_woken),
 		POSTGRES(nothing_that_postgres_sources_say_has_the_password),
 	};
