@@ -130,7 +130,7 @@
 	  "Events of a partition; one that is not full waits. It cannot be changed once there is a partition")         \
 	X(NUMBER, export_events, zstd_level, NULL, 0, NULL, "3", 1, 19, NULL, "Compression of its files")              \
 	X(TEXT, export_events, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                               \
-	  "sqlite:FILE or postgres://…, for servers that share the folder; default sqlite:_catalog.db in it")          \
+	  "Of servers that share the folder: sqlite:FILE or postgres://…; default sqlite:_catalog.db in it")           \
 	X(TEXT, export_events, sign_key_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
 	  "Sign heads with this secret key of 'sluice audit keygen'; default: heads are not signed")                   \
 	X(TEXT, export_events, audit_endpoint, NULL, 0, NULL, NULL, 0, 0, NULL,                                        \
