@@ -103,7 +103,8 @@ struct sl_pipeline_ops {
 
 	/* ---- sequencer's thread ---- */
 	/* Metadata, audit event and checkpoint of the partition, durable when 0 returns. Errors that are transient,
-	 * throttled, fatal or retryable are tried again in place, see commit_patience_ms. */
+	 * throttled, fatal or retryable are tried again in place, see commit_patience_ms; fatal ones that are not
+	 * retryable (a full or read-only disk, a password that is refused) retry_attempts times at most. */
 	int (*commit)(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err);
 
 	/* ---- any of the threads above, once for each thing; never with NULL; may be NULL ---- */

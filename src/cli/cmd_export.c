@@ -68,6 +68,16 @@ static int status_of(struct exportopts *o, const struct sl_export_result *r)
 	return r->bad_rows ? EXIT_BAD_DATA : EXIT_OK;
 }
 
+/* What only needs room or rights leaves nothing to repair. */
+static int fail(struct exportopts *o, const struct sl_err *err, const struct sl_export_result *r)
+{
+	int code = cli_fail(o->cli, err, NULL);
+
+	if (code == EXIT_OUTPUT && r->head[0])
+		cli_say(o->cli, SL_LOG_ERROR, "then the same command goes on behind the checkpoint");
+	return code;
+}
+
 /* ---- running ---- */
 
 typedef int run_fn(sl_export *export, struct sl_export_result *result, struct sl_err *err, void *ctx);
@@ -88,7 +98,7 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	if (!rc || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
 	tell_bad_rows(o, &result);
-	return rc ? cli_fail(o->cli, &err, NULL) : status_of(o, &result);
+	return rc ? fail(o, &err, &result) : status_of(o, &result);
 }
 
 static int run_with(struct exportopts *o, run_fn *fn, void *ctx)

@@ -10,6 +10,7 @@ struct tries {
 	int64_t give_up_ns;
 	int seen;          /* the stop that was asked for at the last look */
 	uint32_t in_drain; /* tries since a drain was asked for */
+	uint32_t in_vain;  /* tries, one behind the other, that somebody has to help */
 	struct sl__prng *prng;
 };
 
@@ -17,6 +18,16 @@ static bool may_pass(const struct sl_err *err)
 {
 	return err->error_class == SL_CLASS_TRANSIENT || err->error_class == SL_CLASS_THROTTLED ||
 	       err->error_class == SL_CLASS_FATAL || (err->error_class == SL_CLASS_NONE && err->retryable);
+}
+
+/* What is away is waited for. What cannot be written, or is refused, gets as many tries as any other step. */
+static bool is_worth_it(const sl_pipeline *p, struct tries *t, const struct sl_err *err)
+{
+	if (err->error_class != SL_CLASS_FATAL || err->retryable) {
+		t->in_vain = 0;
+		return true;
+	}
+	return p->o.retry_attempts == SL_UNLIMITED || ++t->in_vain < (uint32_t)p->o.retry_attempts;
 }
 
 /* A drain begins the delays anew and bounds the tries. */
@@ -35,7 +46,7 @@ static bool has_patience(sl_pipeline *p, struct tries *t)
 static int64_t next_delay(sl_pipeline *p, struct tries *t, const struct sl_err *err)
 {
 	struct sl_err e = *err;
-	if (!may_pass(err) || p->o.commit_patience_ms == SL_NONE || !has_patience(p, t))
+	if (!may_pass(err) || p->o.commit_patience_ms == SL_NONE || !is_worth_it(p, t, err) || !has_patience(p, t))
 		return SL_NONE;
 	if (e.error_class != SL_CLASS_THROTTLED)
 		e.error_class = SL_CLASS_TRANSIENT;

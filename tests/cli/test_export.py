@@ -320,6 +320,21 @@ class Bad(ExportTest):
         self.assertIn("No space left", r.errors)
         self.assertIn("60000 rows in 13 partitions", r.text)
 
+    def test_a_full_disk_under_the_catalog_ends_the_run_and_the_next_goes_on(self):
+        if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
+            self.skipTest("mounting is not permitted here")
+        os.mkdir(self.path("small"))
+        self.write("in.csv", self.ledger(1, 1000))
+        self.write("c.yaml", b"perf:\n  retry_attempts: 2\n  retry_backoff_ms: 10\n")
+        twice = ('mount -t tmpfs -o size=400k none small || exit; "$@" >first; echo $?; mount -o remount,size=30m small; '
+                 '"$@" >second; echo $?; "$1" audit verify lake --dataset d --catalog sqlite:small/c.db')
+        r = self.ok("export", "--from", "in.csv", *self.WHERE, "--partition-size", "10", "--config", "c.yaml", "--catalog",
+                    "sqlite:small/c.db", under=["unshare", "-m", "sh", "-c", twice, "sh"])
+        self.assertEqual(r.lines()[:2], ["74", "0"])
+        self.assertRegex(r.errors, "attempt 2: commit: catalog .*small/c.db cannot be written: .*; free some space\n"
+                                   ".*the same command goes on behind the checkpoint")
+        self.assertIn("1000 rows in 101 partitions", r.text)
+
     def test_wrong_options_are_told_before_anything_is_done(self):
         self.write("in.csv", b"n\n1\n")
         for args, says in [(["--from", "in.csv"], "--to"), (["--from", "in.csv", "--to", "lake"], "--dataset"), (["--to", "lake"], "--from"),

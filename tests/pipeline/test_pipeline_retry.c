@@ -324,6 +324,29 @@ static void a_commit_whose_catalog_is_away_is_tried_until_it_is_back(void **stat
 	assert_text(r->last_record, "step=commit start=20 end=29 attempt=50");
 }
 
+static int disk_is_full(struct rig *r, const struct sl_pipeline_partition *p, struct sl_err *err)
+{
+	int rc = fail_as_planned(r, p, err);
+	err->retryable = 0;
+	return rc;
+}
+
+static void a_commit_that_only_somebody_can_help_ends_after_the_attempts_and_resumes(void **state)
+{
+	struct rig *r = *state;
+	struct plan plan = {.number = 2, .times = UINT32_MAX, .code = SL_ENOSPC, .error_class = SL_CLASS_FATAL};
+	r->own = &plan;
+	r->on_commit = disk_is_full;
+	r->clock.auto_advance = 1;
+	assert_int_equal(rig_run(r), SL_ENOSPC);
+	assert_int_equal(plan.failed, 3);
+	assert_text(r->err.msg, "partition 20 to 29, attempt 3: commit: the disk grumbles");
+	rig_assert_chain(r, 0, 19, 10);
+	r->on_commit = NULL;
+	assert_int_equal(rig_resume(r), 0);
+	rig_assert_chain(r, 0, 59, 10);
+}
+
 static void a_commit_is_given_up_when_its_patience_ends(void **state)
 {
 	struct rig *r = *state;
@@ -393,6 +416,7 @@ int main(void)
 		CASE(a_failure_interrupts_a_source_that_waits),
 		CASE(a_worker_that_cannot_be_made_fails_its_first_partition),
 		CASE(a_commit_whose_catalog_is_away_is_tried_until_it_is_back),
+		CASE(a_commit_that_only_somebody_can_help_ends_after_the_attempts_and_resumes),
 		CASE(a_commit_is_given_up_when_its_patience_ends),
 		CASE(without_patience_a_commit_is_tried_once),
 		CASE(a_commit_that_is_refused_for_good_stops_the_run),

@@ -47,6 +47,51 @@ _Static_assert(SL_COUNT(statements) == CAT_N_STATEMENTS, "a statement without it
 static const char *const steps[] = {CAT_TO_1};
 _Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its statements");
 
+/* ---- failures ---- */
+
+static int code_of_errno(int sys_errno)
+{
+	switch (sys_errno) {
+	case ENOSPC:
+	case EDQUOT:
+		return SL_ENOSPC;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return SL_EACCES;
+	default:
+		return SL_EIO;
+	}
+}
+
+static const char *advice(int code)
+{
+	return code == SL_ENOSPC ? "free some space" : code == SL_EACCES ? "make it writable" : "check its disk";
+}
+
+/*
+ * A file that cannot be written is not away: waiting does not bring it back, and somebody has to do something. So it is
+ * fatal and not retryable, whatever db/sqlite.c thinks of databases in general; what is locked stays retryable.
+ */
+static int writing(const struct sq_catalog *s, int rc, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	if (rc != SL_ENOSPC && rc != SL_EACCES && rc != SL_EUNAVAIL)
+		return rc;
+	if (err != NULL)
+		why = *err;
+	int code = rc == SL_EUNAVAIL ? code_of_errno(why.sys_errno) : rc;
+	bool advised = strstr(why.msg, advice(code)) != NULL;
+	(void)sl_err_set(err, code, "catalog %.100s cannot be written: %.90s%s%s", s->path, why.msg,
+			 advised ? "" : "; ", advised ? "" : advice(code));
+	if (err != NULL) {
+		err->sys_errno = why.sys_errno;
+		err->error_class = SL_CLASS_FATAL;
+		err->retryable = 0;
+	}
+	return code;
+}
+
 /* ---- connections ---- */
 
 static int connect_one(struct sq_catalog *s, struct sl__sqlite *c, enum sl__sqlite_kind kind, struct sl_err *err)
@@ -97,12 +142,12 @@ static int begin_writing(struct sq_catalog *s, enum sl__cat_kind kind, struct sl
 	int rc = s->has_lock ? take_writer(s, err)
 			     : sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
 	if (rc != 0)
-		return rc;
+		return writing(s, rc, err);
 	rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
 	rc = rc != 0 ? rc : sl__sqlite_exec(&s->writer, "BEGIN IMMEDIATE", err);
 	if (rc != 0)
 		sl__sqlite_lock_release(&s->lock);
-	return rc;
+	return writing(s, rc, err);
 }
 
 static int begin_reading(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
@@ -171,7 +216,7 @@ static int call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, boo
 		rc = sl__sqlite_exec(c, "COMMIT", err);
 		tx->committed = rc == 0;
 	}
-	return rc;
+	return tx->kind == CAT_READ ? rc : writing(tx->db, rc, err);
 }
 
 static int64_t number(const struct sl__cat_row *row, int column)
@@ -290,10 +335,10 @@ static int migrate(struct sq_catalog *s, struct sl_err *err)
 {
 	int rc = take_writer(s, err);
 	if (rc != 0)
-		return rc;
+		return writing(s, rc, err);
 	rc = migrate_locked(s, err);
 	sl__sqlite_lock_release(&s->lock);
-	return rc;
+	return writing(s, rc, err);
 }
 
 static int require(struct sq_catalog *s, struct sl_err *err)
