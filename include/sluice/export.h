@@ -92,8 +92,9 @@ struct sl_export_opts {
 	enum sl_switch header;    /* CSV: the first record names the columns; default on */
 	char delimiter;           /* CSV; default ',' */
 	int64_t max_record_bytes; /* default 16 MiB */
-	int64_t sample_records;   /* looked at to guess columns; a pipe is waited for until so many came; default 10,000
-				   */
+	/* Looked at to guess columns; fewer when a pipe pauses for 500 ms or has taken 5 s, or a file that is followed
+	 * has no more, but at least one. Default 10,000. */
+	int64_t sample_records;
 
 	/* the dataset */
 	const char *to;         /* the folder; required */

@@ -11,10 +11,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "export_place.h"
+#include "support/vclock.h"
 #include <sluice/dead_letter.h>
 
 static int open_place(void **state)
@@ -206,6 +209,76 @@ static void a_pipe_gives_the_same_bytes_as_a_file(void **state)
 	expect_same(p, wanted);
 	free(wanted);
 	free(text);
+}
+
+struct paused {
+	sl_export *e;
+	int rc;
+	struct sl_err err;
+	atomic_int partitions;
+};
+
+static void count_partitions(const struct sl_export_progress *progress, void *ctx)
+{
+	struct paused *r = ctx;
+	atomic_store(&r->partitions, (int)progress->partitions);
+}
+
+static void *run_paused(void *ctx)
+{
+	struct paused *r = ctx;
+	r->rc = sl_export_run(r->e, NULL, &r->err);
+	return NULL;
+}
+
+static void put_rows(int fd, uint64_t first, uint64_t last, bool header)
+{
+	char *text = rows_csv(first, last);
+	const char *from = header ? text : strchr(text, '\n') + 1;
+	assert_int_equal(write(fd, from, strlen(from)), strlen(from));
+	free(text);
+}
+
+/* The pipe stays open, far from a whole sample. */
+static void the_columns_of_a_pipe_that_pauses_are_guessed_from_what_came(void **state)
+{
+	struct place *p = *state;
+	struct vclock clock;
+	struct paused r = {.rc = -1};
+	pthread_t thread;
+	int fds[2];
+	vclock_init(&clock);
+	struct sl_env env = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &clock};
+	assert_int_equal(pipe(fds), 0);
+	struct sl_export_opts opts = place_opts(p, 10);
+	opts.env = &env;
+	opts.from = "-";
+	opts.fd = fds[0];
+	opts.format = SL_EXPORT_CSV;
+	opts.on_progress = count_partitions;
+	opts.on_progress_ctx = &r;
+	assert_int_equal(sl_export_new(&r.e, &opts, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, run_paused, &r), 0);
+	vclock_advance_ms(&clock, 60000); /* for the first row it waits as long as it takes */
+	put_rows(fds[1], 0, 14, true);
+	assert_int_equal(write(fds[1], "15,te", 5), 5);
+	while (atomic_load(&r.partitions) < 1) {
+		vclock_advance_ms(&clock, 100);
+		sched_yield();
+	}
+	assert_int_equal(write(fds[1], "xt,1.5,\n", 8), 8);
+	put_rows(fds[1], 16, 29, false);
+	close(fds[1]);
+	pthread_join(thread, NULL);
+	if (r.rc != 0)
+		fail_msg("%s", r.err.msg);
+	assert_int_equal(atomic_load(&r.partitions), 3);
+	sl_export_free(r.e);
+	close(fds[0]);
+	vclock_fini(&clock);
+	char *rows = place_rows(p);
+	assert_non_null(strstr(rows, "\n15|text|"));
+	free(rows);
 }
 
 static void json_gives_the_same_rows_as_csv(void **state)
@@ -726,6 +799,7 @@ int main(void)
 		IN_PLACE(given_columns_are_found_by_name),
 		IN_PLACE(the_bytes_are_the_same_for_any_number_of_workers),
 		IN_PLACE(a_pipe_gives_the_same_bytes_as_a_file),
+		IN_PLACE(the_columns_of_a_pipe_that_pauses_are_guessed_from_what_came),
 		IN_PLACE(json_gives_the_same_rows_as_csv),
 		IN_PLACE(line_ends_in_quotes_are_found_and_cut_record_by_record),
 		IN_PLACE(a_resume_is_not_taken_in_by_a_row_inside_of_quotes),

@@ -61,6 +61,7 @@ struct sl__input {
 	bool is_file, regular; /* a path was opened; it can be read at offsets */
 	uint64_t offset;       /* of the next read */
 	bool sampling;         /* of a file that grows: what is there now, up to its last line end */
+	int64_t sample_end_ns; /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
 	struct sl__map map;
 	size_t map_at;  /* of the next read */
 	size_t data_at; /* where the first record of the map begins */

@@ -11,6 +11,11 @@
 
 #include "pipeline/export/export.h"
 
+/* A sample of a pipe ends when nothing came for a moment, and in any case before somebody wonders. */
+#define SAMPLE_QUIET_MS 500
+#define SAMPLE_MS 5000
+#define LOOK_MS 20
+
 const char *sl__input_name(const struct sl__input *in)
 {
 	if (in->source.ops != NULL)
@@ -70,10 +75,32 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 	}
 }
 
+static bool has_bytes(int fd)
+{
+	struct pollfd one = {.fd = fd, .events = POLLIN};
+	return poll(&one, 1, 0) != 0;
+}
+
+/* For a sample, until there is something to read or a moment of the environment's clock has passed. false: it has. */
+static bool wait_for_sample(const struct sl__input *in)
+{
+	const struct sl_env *env = &in->e->env;
+	int64_t end = SL_MIN(sl__deadline_ns(env, SAMPLE_QUIET_MS), in->sample_end_ns);
+	while (sl__mono_ns(env) < end && !sl__export_stopping(in->e)) {
+		wait_for(in, in->fd, LOOK_MS);
+		if (has_bytes(in->fd))
+			return true;
+	}
+	return sl__export_stopping(in->e);
+}
+
 static int64_t read_pipe(const struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	for (;;) {
-		wait_for(in, in->fd, -1);
+		if (in->sample_end_ns == 0)
+			wait_for(in, in->fd, -1);
+		else if (!wait_for_sample(in))
+			return SL_EAGAIN; /* for infer_pipe alone, which goes on */
 		if (sl__export_stopping(in->e))
 			return cancelled(err);
 		ssize_t got = read(in->fd, buf, n);
@@ -253,13 +280,27 @@ static int merge_known(const struct sl__input *in, const char *sequence, const s
 	return rc;
 }
 
-/* A file that grows is not waited for until there is a whole sample, only until there is a row. */
+/* A pipe is not waited for until there is a whole sample: what came before a pause will do. */
+static int infer_pipe(struct sl__input *in, const struct sl_column **guessed, size_t *n, struct sl_err *err)
+{
+	int rc = SL_EAGAIN;
+	while (rc == SL_EAGAIN) {
+		in->sample_end_ns = sl__deadline_ns(&in->e->env, SAMPLE_MS);
+		rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, guessed, n, err);
+	}
+	in->sample_end_ns = 0;
+	return rc;
+}
+
+/* Nor is a file that grows, only until there is a row. */
 static int infer(struct sl__input *in, const struct sl_column **guessed, size_t *n, struct sl_err *err)
 {
 	bool grows = in->e->o.follow == SL_ON && in->regular;
 	struct sl_record record;
 	size_t rows = 1;
 	int rc;
+	if (!in->regular && in->source.ops == NULL && in->map.text == NULL)
+		return infer_pipe(in, guessed, n, err);
 	do {
 		in->sampling = grows;
 		if ((rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, guessed, n, err)) != 0)
