@@ -170,6 +170,28 @@ class Files(ExportTest):
         self.verify()
 
 
+    def test_a_file_that_begins_empty_is_followed_from_its_first_row(self):
+        self.write("in.csv", b"")
+        p = self.begin("in.csv", "--partition-size", "10", "--follow")
+        self.until(lambda: os.path.exists(self.path("lake", "_catalog.db")), p)
+        for first, last in ((1, 3), (4, 12), (13, 24)):
+            with open(self.path("in.csv"), "ab") as f:
+                f.write(self.ledger(first, last, header=first == 1))
+        self.until(lambda: self.checkpoint() == 19, p)
+        p.send_signal(signal.SIGTERM)
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0)
+        self.assertEqual(self.numbers(), list(range(1, 20)))
+
+    def test_a_slow_pipe_is_exported_before_it_ends(self):
+        p = self.begin("-", "--format", "csv", "--partition-size", "10")
+        p.stdin.write(self.ledger(1, 12))
+        p.stdin.flush()
+        self.until(lambda: self.checkpoint() == 9, p)
+        p.communicate(self.ledger(13, 25, header=False), timeout=60)
+        self.assertEqual((p.returncode, self.numbers()), (0, list(range(1, 26))))
+
+
 class Signals(ExportTest):
     N = 60000
 
@@ -298,7 +320,11 @@ class Bad(ExportTest):
     def test_files_and_folders_that_cannot_be_used_are_named(self):
         self.write("in.csv", b"n\n1\n")
         self.fails(74, "export", "--from", "none.csv", *self.WHERE, says="none.csv")
-        self.fails(74, "export", "--from", "in.csv", "--to", "in.csv/x", "--dataset", "d", says="in.csv/x")
+        for to in ("in.csv/x", "in.csv", "/proc/none"):
+            self.fails(73, "export", "--from", "in.csv", "--to", to, "--dataset", "d", says=["cannot make the folder", to])
+        os.mkdir(self.path("taken"))
+        self.write("taken/d", b"")
+        self.fails(73, "export", "--from", "in.csv", "--to", "taken", "--dataset", "d", says=["cannot make the folder", "taken/d"])
         self.fails(74, "export", "--from", "sqlite:none.db", "--table", "t", *self.WHERE, says="none.db")
         self.fails(65, "export", "--from", "sqlite:in.csv", "--table", "t", *self.WHERE, says="in.csv")
         self.fails(64, "export", "--from", "in.csv", "--to", "lake", "--dataset", "../x", says="a name begins with a letter")

@@ -140,6 +140,10 @@ struct sl__object {
 };
 #define SL__OBJECT_BUF ((size_t)256 << 10)
 
+/* The folder and those above it. SL_ECREATE: they cannot be; what may pass (no space, a failing disk) is told as such.
+ */
+SL_MUST_CHECK int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err);
+
 SL_MUST_CHECK int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start,
 				 uint64_t end, char *buf, struct sl_err *err);
 /* The file of an object that was not renamed is removed. NULL is allowed. */

@@ -89,9 +89,9 @@ static int start_outbox(struct sl__export_job *job, struct sl_err *err)
 static int open_catalog(struct sl__export_job *job, struct sl_err *err)
 {
 	struct sl_export *e = job->e;
-	int rc = sl__mkdirs(&e->env, e->o.to);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "make %s", e->o.to);
+	int rc = sl__export_mkdirs(&e->env, e->o.to, err);
+	if (rc != 0)
+		return rc;
 	if ((rc = sl__export_catalog(e, true, &job->catalog, err)) != 0)
 		return rc;
 	if ((rc = sl_catalog_lease_take(job->catalog, e->o.dataset, NULL, &job->lease, err)) != 0)
@@ -269,9 +269,9 @@ static int open_letters(struct sl__export_job *job, struct sl_err *err)
 	sl__lock(&job->letters_mu);
 	int rc = 0;
 	if (job->letters == NULL) {
-		rc = sl__mkdirs(&job->e->env, job->e->o.dead_letters);
-		rc = rc < 0 ? sl_err_set_errno(err, -rc, "make %s", job->e->o.dead_letters)
-			    : sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
+		rc = sl__export_mkdirs(&job->e->env, job->e->o.dead_letters, err);
+		if (rc == 0)
+			rc = sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
 	}
 	sl__unlock(&job->letters_mu);
 	return rc;

@@ -41,11 +41,21 @@ static int name_object(struct sl__object *o, const struct sl_export *e, uint64_t
 	return 0;
 }
 
+int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err)
+{
+	int rc = sl__mkdirs(env, folder);
+	if (rc == 0)
+		return 0;
+	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -ENOMEM)
+		return sl_err_set_errno(err, -rc, "make %s", folder);
+	return sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", folder, strerror(-rc));
+}
+
 static int create(struct sl__object *o, struct sl_err *err)
 {
-	int rc = sl__mkdirs(o->env, o->folder);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "make %s", o->folder);
+	int rc = sl__export_mkdirs(o->env, o->folder, err);
+	if (rc != 0)
+		return rc;
 	o->fd = SL__IO(o->env, open, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
 	if (o->fd < 0)
 		return sl_err_set_errno(err, -o->fd, "create %s", o->temp);
@@ -227,7 +237,9 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
 	struct clean c = {.env = &e->env, .folder = folder, .from = from_number};
 	int rc = SL__IO(&e->env, list, folder, clean_folder, &c);
-	if (rc < 0 && rc != -ENOENT)
+	if (rc == -ENOTDIR)
+		rc = sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", folder, strerror(ENOTDIR));
+	else if (rc < 0 && rc != -ENOENT)
 		rc = sl_err_set_errno(err, -rc, "clean %s", folder);
 	else
 		rc = 0;
