@@ -72,7 +72,8 @@ struct sl_pipeline_partition {
  * What the caller supplies. Functions return 0 or a negative SL_E… with *err filled; no lock is held. Whether a failed
  * build or store is tried again is read from the error's class and `retryable`, never from its text: transient,
  * throttled and fatal ("the target is away") are, and so is a plain SL_EIO, since every attempt begins afresh; poison
- * and everything else is for good.
+ * and everything else is for good. SL_ECANCELLED calls the run off: it ends there as by an error, but that is neither
+ * logged nor counted as a failure.
  */
 struct sl_pipeline_ops {
 	int version; /* SL_PIPELINE_OPS_VERSION */

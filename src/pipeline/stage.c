@@ -23,12 +23,22 @@ bool sl__pipeline_abandoned(sl_pipeline *p, uint64_t ordinal)
 	return abandoned;
 }
 
-void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *why)
+/* Who calls the run off has no failure to hear of. */
+static void tell_failure(sl_pipeline *p, const struct sl_err *why)
 {
-	sl__log(&p->env, SL_LOG_ERROR, "pipeline", "failed for good: nothing behind it is committed",
+	bool called_off = why->code == SL_ECANCELLED;
+	sl__log(&p->env, called_off ? SL_LOG_DEBUG : SL_LOG_ERROR, "pipeline",
+		called_off ? "called off: nothing behind it is committed"
+			   : "failed for good: nothing behind it is committed",
 		SL__F_STR("pipeline", p->name), SL__F_STR("cause", why->msg),
 		SL__F_STR("code", sl_err_name(why->code)));
-	sl_counter_add(p->metrics.failed, 1);
+	if (!called_off)
+		sl_counter_add(p->metrics.failed, 1);
+}
+
+void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *why)
+{
+	tell_failure(p, why);
 	sl__lock(&p->mu);
 	p->limit = SL_MIN(p->limit, ordinal);
 	sl__broadcast(&p->changed);

@@ -19,6 +19,7 @@
 #include "export_place.h"
 #include "support/vclock.h"
 #include <sluice/dead_letter.h>
+#include <sluice/metrics.h>
 
 static int open_place(void **state)
 {
@@ -329,6 +330,62 @@ static void line_ends_in_quotes_are_found_and_cut_record_by_record(void **state)
 }
 
 /* A place in the middle that looks like the row to go on with, but lies in quotes. */
+struct said {
+	atomic_int complaints;
+	atomic_int falls_back;
+};
+
+static void listen(const struct sl_log_record *record, void *ctx)
+{
+	struct said *said = ctx;
+	if (record->level == SL_LOG_WARN || record->level == SL_LOG_ERROR)
+		atomic_fetch_add(&said->complaints, 1);
+	if (record->level == SL_LOG_INFO && strcmp(record->message, "the file is cut record by record") == 0)
+		atomic_fetch_add(&said->falls_back, 1);
+}
+
+static int append_text(const char *data, size_t n, void *text)
+{
+	strncat(text, data, n);
+	return 0;
+}
+
+/* In order but for one record that holds what looks like the first row of the next partition. */
+static char *misleading_csv(uint64_t last)
+{
+	char *text = NULL;
+	size_t n;
+	FILE *f = open_memstream(&text, &n);
+	fprintf(f, "n,note\n");
+	for (uint64_t i = 1; i <= last; i++)
+		fprintf(f, i == 99 ? "%" PRIu64 ",\"x\n100,y\n\"\n" : "%" PRIu64 ",x\n", i);
+	fclose(f);
+	return text;
+}
+
+static void cutting_record_by_record_is_no_failure(void **state)
+{
+	struct place *p = *state;
+	struct said said = {0};
+	sl_metrics *metrics;
+	char *text = misleading_csv(300);
+	place_write(p, "in.csv", text, strlen(text));
+	free(text);
+	assert_int_equal(sl_metrics_new(&metrics, NULL, NULL), 0);
+	struct sl_env env = {SL_ENV_INIT, .log = listen, .log_ctx = &said, .metrics = metrics};
+	struct sl_export_opts opts = place_opts(p, 50);
+	opts.env = &env;
+	struct sl_export_result r = export(&opts);
+	assert_int_equal(r.sequential, 1);
+	assert_int_equal(said.complaints, 0);
+	assert_int_equal(said.falls_back, 1);
+	char shown[1 << 16] = "";
+	assert_int_equal(sl_metrics_render(metrics, append_text, shown, NULL), 0);
+	assert_non_null(strstr(shown, "{status=\"committed\"} 7\n"));
+	assert_non_null(strstr(shown, "{status=\"failed\"} 0\n"));
+	sl_metrics_free(metrics);
+}
+
 static void a_resume_is_not_taken_in_by_a_row_inside_of_quotes(void **state)
 {
 	struct place *p = *state;
@@ -802,6 +859,7 @@ int main(void)
 		IN_PLACE(the_columns_of_a_pipe_that_pauses_are_guessed_from_what_came),
 		IN_PLACE(json_gives_the_same_rows_as_csv),
 		IN_PLACE(line_ends_in_quotes_are_found_and_cut_record_by_record),
+		IN_PLACE(cutting_record_by_record_is_no_failure),
 		IN_PLACE(a_resume_is_not_taken_in_by_a_row_inside_of_quotes),
 		IN_PLACE(an_export_that_was_stopped_anywhere_goes_on_to_the_same_bytes),
 		IN_PLACE(a_run_over_what_is_committed_changes_nothing),

@@ -235,7 +235,7 @@ static int take_runs(struct build *b, const struct sl_pipeline_partition *p, str
 		rc = take_run(b, err);
 		if (rc != 0 && b->run->guessed && rc != SL_ENOMEM && err->sys_errno == 0) {
 			atomic_store(&b->w->job->guess_wrong, true);
-			rc = sl_err_set(err, SL_EDATA, "to be cut record by record");
+			rc = sl_err_set(err, SL_ECANCELLED, "to be cut record by record");
 		}
 	}
 	sl__table_input(&b->w->table, NULL, NULL);

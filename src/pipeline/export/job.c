@@ -328,7 +328,8 @@ static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *e
 	if (!job->guessing || rc == 0 || rc == SL_PIPELINE_END)
 		return rc;
 	atomic_store(&job->guess_wrong, rc == SL_EAGAIN);
-	return sl_err_set(err, rc == SL_EAGAIN ? SL_EDATA : rc, "to be cut record by record");
+	return rc == SL_EAGAIN ? sl_err_set(err, SL_ECANCELLED, "to be cut record by record")
+			       : sl_err_set(err, rc, "no memory for a run of rows");
 }
 
 static void describe(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
@@ -540,6 +541,9 @@ int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
 	if (job->input.map.text != NULL) {
 		rc = by_guesses(job, err);
 		if (rc == SL_EAGAIN) {
+			sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
+				SL__F_STR("dataset", job->e->o.dataset),
+				SL__F_STR("file", sl__input_name(&job->input)));
 			sl__export_interrupt(job->e, false);
 			rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err);
 			if (rc == 0)
