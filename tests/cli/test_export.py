@@ -119,6 +119,25 @@ class Files(ExportTest):
         self.assertEqual([(p["rows"], p["bad_rows"]) for p in parts], [(8, 1), (9, 1), (10, 0), (1, 0)])
         self.verify()
 
+    def test_numbers_of_diverted_rows_are_holes_that_verify_counts(self):
+        lines = self.ledger(1, 40).splitlines(keepends=True)
+        bad = (10, 19, 20, 25, 40)  # also the first and the last of a partition, and the last of all
+        for n in bad:
+            lines[n] = lines[n].replace(b"2024-", b"the year 2024-")
+        self.write("in.csv", b"".join(lines))
+        result = self.export("in.csv", "--partition-size", "10", "--schema", self.schema(), "--bad-rows=divert", code=65)
+        self.assertEqual((result["rows"], result["bad_rows"], result["checkpoint"]), (35, 5, 40))
+        r = self.ok("audit", "verify", "lake", "--dataset", "d", "--json")
+        self.assertEqual([(v["rows"], v["bad_rows"]) for v in r.json() if "rows" in v], [(35, 5)])
+        events = [json.loads(line) for line in self.read("lake/d/_audit/" + sorted(os.listdir(self.path("lake/d/_audit")))[0]).splitlines()]
+        self.assertEqual([(e["partition"]["start"], e["tables"][0]["rows"], e["tables"][0]["bad_rows"]) for e in events],
+                         [("1", "9", "0"), ("10", "8", "2"), ("20", "8", "2"), ("30", "10", "0"), ("40", "0", "1")])
+        self.assertEqual(self.numbers(), [n for n in range(1, 41) if n not in bad])
+        letters = self.ok("dlq", "list", "--json", self.path("lake", "_dead", "d")).json()
+        self.assertEqual(sorted(letter["position"] for letter in letters), [n + 1 for n in bad])
+        shown = self.ok("dlq", "show", self.path("lake", "_dead", "d"), str(letters[0]["id"])).text
+        self.assertIn("the year 2024-", shown)
+
     def test_missing_files_are_listed_and_put_back(self):
         self.write("in.csv", self.ledger(1, 45))
         self.export("in.csv", "--partition-size", "10")

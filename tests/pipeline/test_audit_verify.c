@@ -585,6 +585,7 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 	static const int64_t negative[] = {-130, 131, 132, 133, 134, 135, 136, 137, 138, 139};
 	static const int64_t short_one[] = {130, 131, 132};
 	static const int64_t holes[] = {130, 132, 139};
+	static const int64_t beyond[] = {130, 132, 140};
 	static const struct {
 		struct audit_rows rows;
 		const char *named; /* NULL: nothing is wrong */
@@ -593,6 +594,9 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 		     {{.sequences = outside, .n = 10}, "sequence 140 stands where 139"},
 		     {{.sequences = negative, .n = 10}, "sequence -130"},
 		     {{.sequences = short_one, .n = 3, .said_rows = 10}, "3 rows"},
+		     {{.sequences = holes, .n = 3, .said_rows = 4}, "3 rows, its event says 4"},
+		     {{.sequences = holes, .n = 3, .said_rows = 2}, "3 rows, its event says 2"},
+		     {{.sequences = beyond, .n = 3}, "sequence 140 stands where 133"},
 		     {{.column = "id"}, "no integer column \"seq\""},
 		     {{.sequences = holes, .n = 3}, NULL}};
 	(void)state;
