@@ -67,6 +67,8 @@ typedef void sl_export_step_fn(const char *step, uint64_t partition_start, void 
 struct sl_export_progress {
 	uint64_t checkpoint;                        /* last committed sequence; 0: none yet */
 	uint64_t partitions, rows, bad_rows, bytes; /* committed by this run */
+	uint64_t input_bytes; /* of the input, up to the last row that is committed; 0: none yet, or a database */
+	uint64_t input_total; /* bytes of the input; 0: not known (a pipe, a database), or it is followed */
 };
 /* After each commit, on the thread that commits. May call sl_export_stop. */
 typedef void sl_export_progress_fn(const struct sl_export_progress *progress, void *ctx);
@@ -98,7 +100,7 @@ struct sl_export_opts {
 
 	/* the dataset */
 	const char *to;         /* the folder; required */
-	const char *dataset;    /* [A-Za-z0-9_-][A-Za-z0-9._-]*, at most 128 bytes; required */
+	const char *dataset;    /* [A-Za-z0-9][A-Za-z0-9._-]*, at most 100 bytes; required */
 	const char *catalog;    /* sqlite:PATH or postgres://…; default sqlite:TO/_catalog.db */
 	const char *sequence;   /* the column that counts; default: of the dataset, else the first column */
 	int64_t partition_size; /* default: of the dataset, else 250,000 */

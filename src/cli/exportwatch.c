@@ -45,24 +45,45 @@ static void obey_signals(struct exportwatch *w)
 	}
 }
 
+/* "63%, 120.0 MiB/s, 7.0 s left", or how many rows a second where the size of the input is not known. */
+static void describe_rate(const struct exportwatch *w, const struct sl_export_progress *p, char *to, size_t size)
+{
+	char rate[TEXT_TIME_BYTES], left[TEXT_TIME_BYTES];
+	int64_t ms = exportwatch_ms(w);
+	double speed =
+		ms > w->from_ms ? (double)(p->input_bytes - w->from_bytes) * 1000 / (double)(ms - w->from_ms) : 0;
+	double rest = p->input_total > p->input_bytes ? (double)(p->input_total - p->input_bytes) : 0;
+
+	if (!p->input_total)
+		(void)snprintf(to, size, "%.0f rows/s", ms > 0 ? (double)p->rows * 1000 / (double)ms : 0.0);
+	else if (speed < 1)
+		(void)snprintf(to, size, "%.0f%%", (double)p->input_bytes * 100 / (double)p->input_total);
+	else
+		(void)snprintf(to, size, "%.0f%%, %s/s, %s left", (double)p->input_bytes * 100 / (double)p->input_total,
+			       text_bytes(rate, (uint64_t)speed), text_age(left, (int64_t)(rest * 1000 / speed)));
+}
+
 /* An export that follows a source at rest has nothing new to say. */
 static void show(struct exportwatch *w)
 {
 	struct sl_export_progress p;
-	char text[256], rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
-	int64_t ms = exportwatch_ms(w);
+	char text[256], rate[96], rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
 
 	if (!progress_due(&w->progress))
 		return;
 	sl_export_get_progress(w->export, &p);
 	if (p.partitions == w->shown)
 		return;
+	if (!w->shown) {
+		w->from_bytes = p.input_bytes;
+		w->from_ms = exportwatch_ms(w);
+	}
 	w->shown = p.partitions;
-	(void)snprintf(text, sizeof(text), "%s, %.0f/s, %s of %s, checkpoint %" PRIu64 "%s",
-		       text_count(rows, p.rows, "row"), ms > 0 ? (double)p.rows * 1000 / (double)ms : 0.0,
-		       text_count(partitions, p.partitions, "partition"), text_bytes(bytes, p.bytes), p.checkpoint,
-		       p.bad_rows ? ", bad rows" : "");
-	progress_show(&w->progress, text, 0, 0);
+	describe_rate(w, &p, rate, sizeof(rate));
+	(void)snprintf(text, sizeof(text), "%s, %s, %s of %s, checkpoint %" PRIu64 "%s", rate,
+		       text_count(rows, p.rows, "row"), text_count(partitions, p.partitions, "partition"),
+		       text_bytes(bytes, p.bytes), p.checkpoint, p.bad_rows ? ", bad rows" : "");
+	progress_show(&w->progress, text, p.input_bytes, p.input_total);
 }
 
 static void *watch(void *arg)

@@ -20,8 +20,11 @@ struct exportwatch {
 	struct progress progress;
 	int64_t started_ms; /* monotonic */
 	int told;           /* signals that were acted upon */
-	uint64_t shown;     /* the checkpoint when progress was last shown */
-	int over;           /* an eventfd: readable when the thread is to end */
+	uint64_t shown;     /* partitions when progress was last shown */
+	/* Where the input stood at the first look that saw a commit, and when: a run may resume far into it. */
+	uint64_t from_bytes;
+	int64_t from_ms;
+	int over; /* an eventfd: readable when the thread is to end */
 	pthread_t thread;
 };
 

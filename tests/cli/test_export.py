@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """sluice export from files and standard input: rows, columns, partitions, resuming, bad input, what is said of it."""
 
+import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -459,6 +461,22 @@ class Shown(ExportTest):
             self.assertIn(part, text)
         self.assertEqual(len(self.ok("export", "status", "lake", "--partitions").lines()), len(text.splitlines()) + 3)
 
+    def test_a_terminal_shows_how_much_of_a_file_is_done(self):
+        self.write("in.csv", self.ledger(1, 20000))
+        leader, follower = pty.openpty()
+        p = subprocess.Popen([SLUICE, "export", "--from", "in.csv", *self.WHERE, "--partition-size", "10"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=follower, cwd=self.dir, env=self.env)
+        os.close(follower)
+        bar = rb"\[#+\.*\] \d+%, [0-9.]+ [KM]iB/s, [^,]+ left, \d+ rows, \d+ partitions of [^,]+, checkpoint \d+"
+        seen = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while not re.search(bar, seen):
+                seen += os.read(leader, 4096)
+        p.kill()
+        p.communicate(timeout=60)
+        os.close(leader)
+        self.assertRegex(seen, bar)
+
     def test_a_terminal_shows_progress_and_a_pipe_gets_none_for_short_work(self):
         leader, follower = pty.openpty()
         p = subprocess.Popen([SLUICE, "export", "--from", "-", "--format", "csv", *self.WHERE, "--partition-size", "10", "--schema", self.schema()], stdin=subprocess.PIPE,
@@ -474,6 +492,7 @@ class Shown(ExportTest):
         p.communicate(timeout=60)
         os.close(leader)
         self.assertEqual(p.returncode, 0)
+        self.assertNotIn(b"%", seen)  # nobody knows how much will come
         self.write("in.csv", self.ledger(1, 25))
         self.assertEqual(self.ok("export", "--from", "in.csv", "--to", "b", "--dataset", "d").err, b"")
 

@@ -386,6 +386,42 @@ static void cutting_record_by_record_is_no_failure(void **state)
 	sl_metrics_free(metrics);
 }
 
+struct seen_input {
+	uint64_t last, total;
+	int calls, backwards;
+};
+
+static void see_input(const struct sl_export_progress *progress, void *ctx)
+{
+	struct seen_input *seen = ctx;
+	seen->backwards += progress->input_bytes <= seen->last;
+	seen->last = progress->input_bytes;
+	seen->total = progress->input_total;
+	seen->calls++;
+}
+
+static void progress_tells_how_far_the_input_is_committed(void **state)
+{
+	struct place *p = *state;
+	struct sl_export_opts opts = place_opts(p, 50);
+	opts.on_progress = see_input;
+	for (int how = 0; how < 3; how++) { /* guessed, record by record, a pipe */
+		struct seen_input seen = {0};
+		char *text = how == 1 ? misleading_csv(300) : rows_csv(1, 300);
+		opts.on_progress_ctx = &seen;
+		place_clear(p);
+		place_write(p, "in.csv", text, strlen(text));
+		opts.format = SL_EXPORT_CSV;
+		struct sl_export_result r = how < 2 ? export(&opts) : export_pipe(&opts, text);
+		assert_int_equal(r.sequential, how > 0);
+		assert_int_equal(seen.calls, 7);
+		assert_int_equal(seen.backwards, 0);
+		assert_int_equal(seen.last, strlen(text));
+		assert_int_equal(seen.total, how < 2 ? strlen(text) : 0);
+		free(text);
+	}
+}
+
 static void a_resume_is_not_taken_in_by_a_row_inside_of_quotes(void **state)
 {
 	struct place *p = *state;
@@ -857,6 +893,7 @@ int main(void)
 		IN_PLACE(the_bytes_are_the_same_for_any_number_of_workers),
 		IN_PLACE(a_pipe_gives_the_same_bytes_as_a_file),
 		IN_PLACE(the_columns_of_a_pipe_that_pauses_are_guessed_from_what_came),
+		IN_PLACE(progress_tells_how_far_the_input_is_committed),
 		IN_PLACE(json_gives_the_same_rows_as_csv),
 		IN_PLACE(line_ends_in_quotes_are_found_and_cut_record_by_record),
 		IN_PLACE(cutting_record_by_record_is_no_failure),

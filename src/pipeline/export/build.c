@@ -253,8 +253,10 @@ int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition 
 		rc = new_writer(&b, err);
 	if (rc == 0)
 		rc = take_runs(&b, p, err);
-	if (rc == 0)
+	if (rc == 0) {
+		b.object->input_end = b.run != NULL ? b.run->end : 0;
 		rc = put_group(&b, err);
+	}
 	if (rc == 0)
 		rc = sl_parquet_writer_finish(b.writer, err);
 	if (rc == 0) {

@@ -83,6 +83,7 @@ static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl
 		return no_memory(err);
 	run->env = c->env;
 	run->line = c->line;
+	run->end = c->end;
 	out->data = run;
 	if (c->element.first < c->first)
 		return 0; /* only its place may be asked for */

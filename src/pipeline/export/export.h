@@ -60,6 +60,7 @@ struct sl__input {
 	int fd;                /* of a file: of env->io; else the caller's */
 	bool is_file, regular; /* a path was opened; it can be read at offsets */
 	uint64_t offset;       /* of the next read */
+	uint64_t total;        /* bytes of the input; 0: not known, or it grows */
 	bool sampling;         /* of a file that grows: what is there now, up to its last line end */
 	int64_t sample_end_ns; /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
 	struct sl__map map;
@@ -128,6 +129,7 @@ char *sl__builder_buf(struct sl__builder *w);
 struct sl__object {
 	const struct sl_env *env;
 	uint64_t start, end, rows, bad_rows, bytes;
+	uint64_t input_end; /* behind its last row, in the input */
 	uint8_t sha256[SL__SHA256_BYTES];
 	char *folder, *temp, *path; /* of the file system */
 	char *name;                 /* relative to TO, as the catalog has it */

@@ -194,6 +194,7 @@ static int open_path(struct sl__input *in, struct sl_err *err)
 	if (S_ISDIR(st.mode))
 		return sl_err_set(err, SL_EINVAL, "%s is a folder", in->e->o.from);
 	in->regular = S_ISREG(st.mode);
+	in->total = in->regular && in->e->o.follow != SL_ON ? st.size : 0;
 	if (in->regular && env->io == &sl__io_real && in->e->o.follow != SL_ON && st.size > 0)
 		return sl__map_open(&in->map, fd, (size_t)st.size, err);
 	return 0;
@@ -206,6 +207,7 @@ static void open_descriptor(struct sl__input *in)
 	in->regular = fstat(in->fd, &st) == 0 && S_ISREG(st.st_mode);
 	off_t at = in->regular ? lseek(in->fd, 0, SEEK_CUR) : 0;
 	in->regular = in->regular && at == 0; /* what was read of it before is not ours */
+	in->total = in->regular && in->e->o.follow != SL_ON ? (uint64_t)st.st_size : 0;
 }
 
 int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequence, uint64_t first, struct sl_err *err)

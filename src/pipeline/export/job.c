@@ -228,6 +228,9 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 	if (!committed)
 		sl__dataset_fini(&e->env, &job->dataset); /* what was only said may be said anew */
 	rc = sl__input_open(&job->input, e, job->dataset.sequence, committed ? job->dataset.checkpoint + 1 : 0, err);
+	sl__lock(&e->mu);
+	e->progress.input_total = job->input.total;
+	sl__unlock(&e->mu);
 	if (rc == 0)
 		rc = committed ? old_schema(job, err) : new_schema(job, err);
 	if (rc == 0)
@@ -393,6 +396,8 @@ void sl__job_count(struct sl__export_job *job, const struct sl__object *o)
 	e->progress.rows += o->rows;
 	e->progress.bad_rows += o->bad_rows;
 	e->progress.bytes += o->bytes;
+	if (job->input.source.ops == NULL)
+		e->progress.input_bytes = SL_MAX(e->progress.input_bytes, o->input_end);
 	now = e->progress;
 	sl__unlock(&e->mu);
 	if (e->o.on_progress != NULL)

@@ -33,6 +33,7 @@ struct sl__run {
 	size_t len;
 	char *own;     /* text, when it is the run's; else NULL */
 	uint64_t line; /* of its first byte; 0: not known */
+	uint64_t end;  /* behind its last byte, in the input */
 	bool guessed;
 	struct sl__bad_record *bad; /* in order */
 	size_t n_bad;
