@@ -47,7 +47,7 @@ _sluice_options() {
 		;;
 	export)
 		echo --from= --to= --dataset= --table= --query= --format= --no-header --sequence= --partition-size= --schema= --catalog= \
-			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --follow --final --audit-url= --audit-token-file= --json
+			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --follow --final --audit-url= --audit-token-file= --audit-ca-file= --json
 		;;
 	'export status') echo --dataset= --catalog= --partitions --json ;;
 	'export gaps') echo --dataset= --catalog= --json ;;

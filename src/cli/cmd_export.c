@@ -129,6 +129,7 @@ static int run(struct cli *cli, const struct parsed *args)
 		o.opts.final = opt_flag(args, "final") ? SL_ON : SL_DEFAULT;
 		o.opts.audit_endpoint = opt_str(args, "audit-url");
 		o.opts.audit_token_file = opt_str(args, "audit-token-file");
+		o.opts.audit_ca_file = opt_str(args, "audit-ca-file");
 		rc = run_with(&o, run_whole, NULL);
 	}
 	exportopts_fini(&o);
@@ -148,6 +149,10 @@ static const struct opt opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "Its first line is sent as a bearer token to that endpoint"},
+	{.name = "audit-ca-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Certificates (PEM) that the endpoint may be signed by, instead of the system's"},
 	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
 	{.name = NULL},
 };

@@ -7,11 +7,13 @@ import os
 import pty
 import re
 import signal
+import ssl
 import subprocess
 import time
 
 from clitest import SLUICE, main
 from exporttest import ExportTest
+from shiptest import Endpoint
 
 
 class Files(ExportTest):
@@ -428,6 +430,23 @@ class Bad(ExportTest):
             self.assertEqual(r.code, 69, r.err)
             self.assertNotIn("hush", r.errors)
             self.assertIn(f"the password in {option} can be seen", r.errors)
+
+
+class Audit(ExportTest):
+    def test_events_reach_an_endpoint_whose_certificate_a_file_vouches_for(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                        "-keyout", self.path("key.pem"), "-out", self.path("cert.pem"), "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.path("cert.pem"), self.path("key.pem"))
+        endpoint = Endpoint(self)
+        endpoint.server.socket = context.wrap_socket(endpoint.server.socket, server_side=True)
+        self.write("in.csv", self.ledger(1, 25))
+        self.write("token", b"secret\n")
+        self.export("in.csv", "--partition-size", "10", "--audit-url", endpoint.url.replace("http:", "https:"), "--audit-ca-file", "cert.pem",
+                    "--audit-token-file", "token")
+        self.assertEqual([e["partition"]["end"] for e in endpoint.rows], ["9", "19", "25"])
+        self.assertEqual(endpoint.tokens, {"Bearer secret"})
 
 
 class Settings(ExportTest):
