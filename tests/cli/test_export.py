@@ -384,6 +384,20 @@ class Bad(ExportTest):
                                    ".*the same command goes on behind the checkpoint")
         self.assertIn("1000 rows in 101 partitions", r.text)
 
+    def test_a_catalog_whose_writes_fail_ends_the_run_and_the_next_goes_on(self):
+        self.write("in.csv", self.ledger(1, 500))
+        self.write("c.yaml", b"perf:\n  retry_attempts: 2\n  retry_backoff_ms: 10\n")
+        args = ("--partition-size", "10", "--config", "c.yaml")
+        small = ["sh", "-c", "trap '' XFSZ; ulimit -f 400; exec \"$@\"", "sh"]  # files of 200 KiB at most
+        r = self.fails(74, "export", "--from", "in.csv", *self.WHERE, *args, under=small,
+                       says=["attempt 2: commit: catalog ", "_catalog.db cannot be written: ", "check its disk"])
+        self.assertIn("goes on behind the checkpoint", r.errors)
+        done = self.checkpoint()
+        self.assertTrue(0 < done < 500, done)
+        self.assertEqual(self.export("in.csv", *args)["rows"], 500 - done)
+        self.assertEqual(self.numbers(), list(range(1, 501)))
+        self.verify()
+
     def test_wrong_options_are_told_before_anything_is_done(self):
         self.write("in.csv", b"n\n1\n")
         for args, says in [(["--from", "in.csv"], "--to"), (["--from", "in.csv", "--to", "lake"], "--dataset"), (["--to", "lake"], "--from"),

@@ -776,6 +776,15 @@ static void options_that_cannot_be_are_named(void **state)
 	WRONG(table, "t", "table");
 	WRONG(to, "", "to");
 	WRONG(dataset, "../x", "dataset");
+	WRONG(dataset, "_x", "dataset");
+	char name[102] = {0};
+	memset(name, 'n', 101);
+	WRONG(dataset, name, "dataset");
+	name[100] = '\0';
+	opts.dataset = name;
+	assert_int_equal(sl_export_new(&e, &opts, &err), 0);
+	sl_export_free(e);
+	opts.dataset = place_opts(p, 10).dataset;
 	WRONG(partition_size, -1, "partition_size");
 	WRONG(zstd_level, 20, "zstd_level");
 	WRONG(delimiter, '"', "delimiter");
