@@ -19,7 +19,8 @@ struct pair {
 	int64_t sent_ns, now_ms;
 };
 
-static const struct sl_offer_type types[] = {{.type = "t", .lease_ms = KIT_LONG_MS}, {.type = "u", .lease_ms = 1}};
+static const struct sl_offer_type types[] = {
+	{.type = "t", .lease_ms = KIT_LONG_MS}, {.type = "u", .lease_ms = 1}, {.type = "v\nw", .lease_ms = 1}};
 
 static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx)
 {
@@ -49,7 +50,7 @@ static void stand_by_for(struct pair *p, struct kit *k, int64_t accept_ms)
 	p->offer = (struct sl_offer){.claim = {{9, 8, 7}},
 				     .worker = "stands-by",
 				     .types = types,
-				     .n_types = 2,
+				     .n_types = 3,
 				     .accept_ms = accept_ms,
 				     .taken = on_taken,
 				     .ctx = p};
@@ -315,6 +316,7 @@ static void what_does_not_fit_into_a_letter_is_queued(void **state)
 	}
 	assert_true(p.calls > 0);
 	start_job(&p, &(struct sl_new_job){.type = "t", .traceparent = "a\nb"}, NULL);
+	start(&p, "v\nw");
 	p.calls = 0;
 	assert_stands(&p);
 	leave(&p);
