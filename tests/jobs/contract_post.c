@@ -13,13 +13,14 @@ struct pair {
 	struct kit other;
 	struct sl_address at;
 	void *held;
-	struct sl_offer offer;
+	struct sl_offer offer, second; /* second: the other's */
 	int calls;
 	struct kit_job job; /* that was handed over */
 	int64_t sent_ns, now_ms;
 };
 
-static const struct sl_offer_type types[] = {{.type = "t", .lease_ms = KIT_LONG_MS}, {.type = "u", .lease_ms = 1}};
+static const struct sl_offer_type types[] = {
+	{.type = "t", .lease_ms = KIT_LONG_MS}, {.type = "u", .lease_ms = 1}, {.type = "v\nw", .lease_ms = 1}};
 
 static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx)
 {
@@ -49,7 +50,7 @@ static void stand_by_for(struct pair *p, struct kit *k, int64_t accept_ms)
 	p->offer = (struct sl_offer){.claim = {{9, 8, 7}},
 				     .worker = "stands-by",
 				     .types = types,
-				     .n_types = 2,
+				     .n_types = 3,
 				     .accept_ms = accept_ms,
 				     .taken = on_taken,
 				     .ctx = p};
@@ -143,6 +144,9 @@ static void a_start_of_another_process_hands_its_job_to_who_stands_by(void **sta
 	uint64_t id = start_job(&p, &job, &notes);
 	assert_int_equal(notes, 0); /* nobody else need hear of it */
 	assert_int_equal(kit_status(p.k, id), SL_JOB_RUNNING);
+	struct kit_claim c;
+	kit_claim(&p.other, "t", 1, KIT_LONG_MS, &c);
+	assert_int_equal(c.n, 0); /* nor can claim it */
 	assert_int_equal(p.calls, 0);
 	assert_true(read_letter(&p, text));
 	assert_int_equal(p.other.ops->letter(p.other.s, text), 0); /* not that one's */
@@ -312,6 +316,7 @@ static void what_does_not_fit_into_a_letter_is_queued(void **state)
 	}
 	assert_true(p.calls > 0);
 	start_job(&p, &(struct sl_new_job){.type = "t", .traceparent = "a\nb"}, NULL);
+	start(&p, "v\nw");
 	p.calls = 0;
 	assert_stands(&p);
 	leave(&p);
@@ -335,14 +340,110 @@ static void a_second_offer_of_a_worker_takes_the_place_of_the_first(void **state
 	leave(&p);
 }
 
+/* An offer of the same worker, or of another one, that the other process posts. */
+static void post_other(struct pair *p, const char *worker)
+{
+	p->second = p->offer;
+	p->second.claim.bytes[0] = 200;
+	p->second.worker = worker;
+	KIT_OK(p->other.ops->post(p->other.s, &p->second, &p->at, err));
+}
+
+static void taking_back_an_offer_leaves_the_one_in_its_place(void **state)
+{
+	struct pair p;
+	char text[8192];
+	struct sl_err err = SL_ERR_INIT;
+	stand_by(&p, *state);
+	post_other(&p, "stands-by");
+	assert_int_equal(p.k->ops->unpost(p.k->s, &p.offer, &err), 1);
+	assert_int_equal(kit_status(p.k, start(&p, "t")), SL_JOB_RUNNING);
+	assert_true(read_letter(&p, text));
+	assert_int_equal(p.k->ops->letter(p.k->s, text), 0);
+	assert_int_equal(p.other.ops->letter(p.other.s, text), 1);
+	leave(&p);
+}
+
+static void who_sweeps_leaves_the_offers_of_the_living(void **state)
+{
+	struct pair p;
+	stand_by(&p, *state);
+	post_other(&p, "another"); /* the first post of an open store sweeps */
+	assert_int_equal(kit_status(p.k, start(&p, "t")), SL_JOB_RUNNING);
+	assert_int_equal(kit_status(p.k, start(&p, "t")), SL_JOB_RUNNING);
+	assert_int_equal(kit_status(p.k, start(&p, "t")), SL_JOB_PENDING);
+	leave(&p);
+}
+
+static void change(struct pair *p, const char *sql)
+{
+	const struct contract_fixture *f = p->k->f;
+	void *native = NULL;
+	assert_int_equal(f->native_open(&native, f->ctx), 0);
+	assert_int_equal(f->native_exec(native, sql, f->ctx), 0);
+	f->native_close(native, f->ctx);
+}
+
+/* A post that was given up, and reaches the database after all. */
+static void a_post_that_comes_late_does_not_replace_a_later_one(void **state)
+{
+	struct pair p;
+	char text[8192];
+	struct sl_err why = SL_ERR_INIT;
+	stand_by(&p, *state);
+	change(&p, "UPDATE offer SET n = 9223372036854775807");
+	struct sl_offer second = p.offer;
+	second.claim.bytes[0] = 200;
+	assert_int_equal(p.k->ops->post(p.k->s, &second, &p.at, &why), SL_EEXIST);
+	assert_int_equal(p.k->ops->drop(p.k->s, &second), 0);
+	/* One of another session has nothing to do with its numbers. */
+	change(&p, "UPDATE offer SET lock = lock + 1000000");
+	KIT_OK(p.k->ops->post(p.k->s, &second, &p.at, err));
+	uint64_t id = start(&p, "t");
+	assert_true(read_letter(&p, text));
+	assert_int_equal(p.k->ops->letter(p.k->s, text), 1);
+	assert_int_equal(p.job.id, id);
+	leave(&p);
+}
+
+static void a_start_does_not_wait_for_one_that_takes_the_offer(void **state)
+{
+	struct pair p;
+	stand_by(&p, *state);
+	const struct contract_fixture *f = p.k->f;
+	void *native = NULL;
+	assert_int_equal(f->native_open(&native, f->ctx), 0);
+	assert_int_equal(f->native_exec(native, "BEGIN; SELECT 1 FROM offer FOR UPDATE", f->ctx), 0);
+	assert_int_equal(kit_status(p.k, start(&p, "t")), SL_JOB_PENDING);
+	assert_int_equal(f->native_exec(native, "ROLLBACK", f->ctx), 0);
+	f->native_close(native, f->ctx);
+	assert_int_equal(kit_status(p.k, start(&p, "t")), SL_JOB_RUNNING);
+	leave(&p);
+}
+
+/* It has ended before anybody heard of it: there is nothing to hand over. */
+static void a_job_that_was_cancelled_is_not_found_by_who_takes_back(void **state)
+{
+	struct pair p;
+	struct sl_err why = SL_ERR_INIT;
+	stand_by(&p, *state);
+	uint64_t id = start(&p, "t");
+	size_t n = 0;
+	KIT_OK(p.other.ops->cancel(p.other.s, NULL, &id, 1, &n, NULL, err));
+	assert_int_equal(n, 1);
+	assert_int_equal(p.k->ops->unpost(p.k->s, &p.offer, &why), 1);
+	assert_int_equal(p.calls, 0);
+	leave(&p);
+}
+
 static void what_is_no_letter_is_not_read(void **state)
 {
-	static const char *const texts[] = {"",
-					    "1",
-					    "1 x 2 3 4\nt\n\n1",
+	static const char *const texts[] = {"", "1", "1 x 2 3 4\nt\n\n1",
 					    "2 09080700-0000-0000-0000-000000000000 1 1 1\nt\n\n1",
 					    "1 09080700-0000-0000-0000-00000000000 1 1 1\nt\n\n1",
-					    "1 09080700-0000-0000-0000-000000000000 1 1 1\nt"};
+					    "1 09080700-0000-0000-0000-000000000000 1 1 1\nt",
+					    /* one that is, of a claim that is not ours */
+					    "1 09080700-0000-0000-0000-000000000001 1 1 1\nt\n\n1"};
 	struct pair p;
 	stand_by(&p, *state);
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
@@ -362,6 +463,11 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(starts_that_are_not_one_job_to_run_now_leave_the_offer_alone),
 	cmocka_unit_test(what_does_not_fit_into_a_letter_is_queued),
 	cmocka_unit_test(a_second_offer_of_a_worker_takes_the_place_of_the_first),
+	cmocka_unit_test(taking_back_an_offer_leaves_the_one_in_its_place),
+	cmocka_unit_test(who_sweeps_leaves_the_offers_of_the_living),
+	cmocka_unit_test(a_post_that_comes_late_does_not_replace_a_later_one),
+	cmocka_unit_test(a_start_does_not_wait_for_one_that_takes_the_offer),
+	cmocka_unit_test(a_job_that_was_cancelled_is_not_found_by_who_takes_back),
 	cmocka_unit_test(what_is_no_letter_is_not_read),
 };
 

@@ -62,20 +62,27 @@ static int take_bytes(const void *bytes, size_t n, struct sl_err *err, void *ctx
 	return 0;
 }
 
-static void build(struct bytes *b, const int64_t *sequences, size_t n, const char *column)
+static void build(struct bytes *b, const int64_t *sequences, size_t n, const struct audit_rows *rows)
 {
 	static const char text[] = "some text";
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_parquet_column columns[] = {{.name = column, .kind = SL_PARQUET_INT64},
+	struct sl_parquet_column columns[] = {{.name = rows->column != NULL ? rows->column : "seq",
+					       .kind = SL_PARQUET_INT64,
+					       .nullable = rows->null_at > 0},
 					      {.name = "text", .kind = SL_PARQUET_STRING, .nullable = 1}};
+	struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .row_group_rows = rows->group_rows};
 	struct sl_parquet_bytes texts[64];
+	uint8_t nulls[64] = {0};
 	sl_parquet_writer *w = NULL;
 	assert_true(n <= 64);
 	for (size_t i = 0; i < n; i++)
 		texts[i] = (struct sl_parquet_bytes){text, (uint32_t)(i % sizeof text)};
-	struct sl_parquet_values values[] = {{.values = sequences}, {.values = texts}};
+	if (rows->null_at > 0)
+		nulls[rows->null_at - 1] = 1;
+	struct sl_parquet_values values[] = {{.values = sequences, .nulls = rows->null_at > 0 ? nulls : NULL},
+					     {.values = texts}};
 	b->n = 0;
-	assert_int_equal(sl_parquet_writer_new(&w, columns, 2, NULL, take_bytes, b, &err), 0);
+	assert_int_equal(sl_parquet_writer_new(&w, columns, 2, &opts, take_bytes, b, &err), 0);
 	if (n > 0)
 		assert_int_equal(sl_parquet_writer_put(w, values, n, &err), 0);
 	assert_int_equal(sl_parquet_writer_finish(w, &err), 0);
@@ -86,15 +93,16 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 		       const struct audit_rows *rows)
 {
 	static struct bytes b;
+	static const struct audit_rows as_it_should_be;
 	struct sl_err err = SL_ERR_INIT;
 	int64_t right[AUDIT_SIZE];
 	uint64_t start = 100 + index * AUDIT_SIZE;
 	char path[512], folder[512];
+	rows = rows != NULL ? rows : &as_it_should_be;
 	for (size_t i = 0; i < AUDIT_SIZE; i++)
 		right[i] = (int64_t)(start + i);
-	size_t n = rows != NULL && rows->sequences != NULL ? rows->n : AUDIT_SIZE;
-	build(&b, rows != NULL && rows->sequences != NULL ? rows->sequences : right, n,
-	      rows != NULL && rows->column != NULL ? rows->column : "seq");
+	size_t n = rows->sequences != NULL ? rows->n : AUDIT_SIZE;
+	build(&b, rows->sequences != NULL ? rows->sequences : right, n, rows);
 	audit_dataset_file(place, index, path);
 	(void)snprintf(folder, sizeof folder, "%s/d", place->dir);
 	(void)mkdir(folder, 0700);
@@ -104,7 +112,7 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 	struct sl_catalog_partition p = {.struct_size = sizeof p,
 					 .start = start,
 					 .end = start + AUDIT_SIZE - 1,
-					 .rows = rows != NULL && rows->said_rows != 0 ? rows->said_rows : n,
+					 .rows = rows->said_rows != 0 ? rows->said_rows : n,
 					 .bytes = b.n,
 					 .path = path + strlen(place->dir) + 1};
 	p.bad_rows = AUDIT_SIZE - p.rows;
@@ -112,6 +120,16 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 	int rc = sl_catalog_commit(c, lease, &p, NULL, &err);
 	if (rc != 0)
 		fail_msg("%s", err.msg);
+}
+
+void audit_dataset_define(sl_catalog *c, sl_catalog_lease *lease)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_dataset d = {.struct_size = sizeof d,
+			       .partition_size = AUDIT_SIZE,
+			       .sequence_column = "seq",
+			       .schema = "{\"seq\":\"int64\",\"text\":\"string\"}"};
+	assert_int_equal(sl_catalog_define(c, lease, &d, &err), 0);
 }
 
 void audit_dataset_deliver(struct catalog_place *place, sl_catalog *c, sl_catalog_lease *lease)
@@ -146,12 +164,8 @@ void audit_dataset_make(struct catalog_place *place, uint64_t n)
 	char path[512];
 	sl_catalog *c = catalog_place_open(place, NULL);
 	sl_catalog_lease *lease = NULL;
-	struct sl_dataset d = {.struct_size = sizeof d,
-			       .partition_size = AUDIT_SIZE,
-			       .sequence_column = "seq",
-			       .schema = "{\"seq\":\"int64\",\"text\":\"string\"}"};
 	assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
-	assert_int_equal(sl_catalog_define(c, lease, &d, &err), 0);
+	audit_dataset_define(c, lease);
 	for (uint64_t i = 0; i < n; i++)
 		audit_dataset_put(place, c, lease, i, NULL);
 	audit_dataset_deliver(place, c, lease);

@@ -15,11 +15,15 @@ struct audit_rows {
 	size_t n;
 	const char *column; /* NULL: "seq" */
 	uint64_t said_rows; /* what the event says; 0: as many as there are */
+	int64_t group_rows; /* of a row group; 0: all are in one */
+	int null_at;        /* that row has no sequence; 0: all have one; from 1 */
 };
 
-/* Write and commit partition number `index` (0 is 100-109). rows NULL: as it should be. */
+/* Write and commit partition number `index` (0 is 100-109; -10 is 0-9). rows NULL: as it should be. */
 void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_lease *lease, uint64_t index,
 		       const struct audit_rows *rows);
+/* Define "d" in an empty catalog. */
+void audit_dataset_define(sl_catalog *c, sl_catalog_lease *lease);
 /* n partitions, their events in the files, the key PLACE/key and the head PLACE/head. */
 void audit_dataset_make(struct catalog_place *place, uint64_t n);
 /* Deliver what is pending. */

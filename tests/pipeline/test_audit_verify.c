@@ -585,7 +585,8 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 	static const int64_t negative[] = {-130, 131, 132, 133, 134, 135, 136, 137, 138, 139};
 	static const int64_t short_one[] = {130, 131, 132};
 	static const int64_t holes[] = {130, 132, 139};
-	static const int64_t beyond[] = {130, 132, 140};
+	static const int64_t holes_back[] = {130, 139, 132}, holes_before[] = {129, 132, 139},
+			     holes_outside[] = {130, 132, 140};
 	static const struct {
 		struct audit_rows rows;
 		const char *named; /* NULL: nothing is wrong */
@@ -596,8 +597,13 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 		     {{.sequences = short_one, .n = 3, .said_rows = 10}, "3 rows"},
 		     {{.sequences = holes, .n = 3, .said_rows = 4}, "3 rows, its event says 4"},
 		     {{.sequences = holes, .n = 3, .said_rows = 2}, "3 rows, its event says 2"},
-		     {{.sequences = beyond, .n = 3}, "sequence 140 stands where 133"},
 		     {{.column = "id"}, "no integer column \"seq\""},
+		     {{.sequences = outside, .n = 10, .group_rows = 4}, "sequence 140 stands where 139"},
+		     {{.null_at = 3}, "is expected"},
+		     {{.sequences = holes_back, .n = 3}, "sequence 132 stands where 140"},
+		     {{.sequences = holes_before, .n = 3}, "sequence 129 stands where 130"},
+		     {{.sequences = holes_outside, .n = 3}, "sequence 140 stands where 133"},
+		     {{.group_rows = 3}, NULL},
 		     {{.sequences = holes, .n = 3}, NULL}};
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
@@ -624,6 +630,26 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 		assert_non_null(strstr(f.where[0], cases[i].named));
 		assert_int_equal(f.n, 1);
 	}
+}
+
+/* A row without a sequence is not the row of sequence 0. */
+static void a_row_without_a_sequence_is_named(void **state)
+{
+	static const struct audit_rows rows = {.null_at = 1};
+	struct sl_err err = SL_ERR_INIT;
+	sl_catalog_lease *lease = NULL;
+	(void)state;
+	(void)tear_down(NULL);
+	catalog_place_set_up(&place);
+	sl_catalog *c = catalog_place_open(&place, NULL);
+	assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
+	audit_dataset_define(c, lease);
+	audit_dataset_put(&place, c, lease, (uint64_t)-10, &rows);
+	audit_dataset_deliver(&place, c, lease);
+	sl_catalog_lease_drop(lease);
+	sl_catalog_close(c);
+	struct findings f = verify(&(struct how){.no_catalog = true});
+	assert_named(&f, SL_AUDIT_CONTENTS, "where 0 is expected");
 }
 
 /* ---- threads, faults, callbacks ---- */
@@ -776,6 +802,7 @@ int main(int argc, char **argv)
 		T(what_does_not_belong_there_is_named),
 		T(no_link_is_followed_out_of_the_folder),
 		T(files_that_do_not_hold_what_their_event_says_are_named),
+		T(a_row_without_a_sequence_is_named),
 		T(findings_come_in_the_order_of_the_chain_for_any_number_of_threads),
 		T(no_allocation_that_fails_makes_a_dataset_look_fine_or_broken),
 		T(no_call_that_fails_makes_a_dataset_look_fine),

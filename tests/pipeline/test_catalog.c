@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The catalog's contract, the same for both databases: test_catalog sqlite, test_catalog postgres. */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -138,17 +140,38 @@ static void other_contents_for_a_committed_range_are_a_conflict(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	char path[256];
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 8; i++) {
 		struct sl_catalog_partition p = catalog_partition("d", 100, 199, 100, path);
 		p.sha256[0] ^= i == 0;
 		p.bytes += i == 1;
 		p.rows -= i == 2, p.bad_rows += i == 2;
 		p.end -= i == 3, p.rows -= i == 3;
 		p.start += i == 4, p.rows -= i == 4;
+		p.end -= i == 5;
+		p.start += i == 6;
+		p.path = i == 7 ? "d/elsewhere" : path;
 		assert_int_equal(sl_catalog_commit(o->c, o->lease, &p, NULL, &err), SL_ECONFLICT);
 		assert_non_null(strstr(err.msg, "part-00000000000000000100"));
 	}
 	assert_int_equal(look(o->c).events, 1);
+}
+
+/* A row that is in the way of the event: neither the partition nor the checkpoint is there without it. */
+static void a_commit_whose_event_cannot_be_written_leaves_nothing(void **state)
+{
+	struct opened *o = *state;
+	struct sl_err err = SL_ERR_INIT;
+	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
+	catalog_place_exec(&place, "INSERT INTO sluice_audit_event VALUES('d',2,'x','y')");
+	assert_int_not_equal(catalog_commit(o->c, o->lease, 200, 299, NULL, &err), 0);
+	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM sluice_partition"), 1);
+	assert_int_equal(look(o->c).checkpoint, 199);
+	assert_int_equal(look(o->c).events, 1);
+	catalog_place_exec(&place, "DELETE FROM sluice_audit_event WHERE number=2");
+	int is_new = 0;
+	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, &is_new, &err), 0);
+	assert_int_equal(is_new, 1);
+	assert_int_equal(look(o->c).checkpoint, 299);
 }
 
 static void what_does_not_continue_the_dataset_is_refused(void **state)
@@ -527,6 +550,47 @@ static void every_allocation_that_fails_is_an_error_and_no_leak(void **state)
 	fault_fini(&f);
 }
 
+/* What the transaction of a commit runs under, as a trigger sees it. */
+static void a_commit_waits_for_the_disk(void **state)
+{
+	struct opened *o = *state;
+	struct sl_err err = SL_ERR_INIT;
+	catalog_place_exec(&place, "CREATE TABLE seen(sync text)");
+	catalog_place_exec(&place, "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen"
+				   " VALUES(current_setting('synchronous_commit')); RETURN NEW; END $$");
+	catalog_place_exec(&place, "CREATE TRIGGER see AFTER INSERT ON sluice_partition FOR EACH ROW EXECUTE FUNCTION"
+				   " see()");
+	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
+	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM seen WHERE sync='on'"), 1);
+}
+
+static void *commit_in_thread(void *ctx)
+{
+	struct opened *o = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	return (void *)(intptr_t)catalog_commit(o->c, o->lease, 200, 299, NULL, &err);
+}
+
+/* The lease is taken in the very moment of a commit: it waits, and finds that it is not the holder any more. */
+static void a_commit_that_meets_a_taker_of_its_lease_writes_nothing(void **state)
+{
+	struct opened *o = *state;
+	struct sl_err err = SL_ERR_INIT;
+	pthread_t thread;
+	void *rc = NULL;
+	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
+	catalog_place_exec(&place, "BEGIN");
+	catalog_place_exec(&place, "UPDATE sluice_dataset SET fence=fence+1,holder='a thief' WHERE name='d'");
+	assert_int_equal(pthread_create(&thread, NULL, commit_in_thread, o), 0);
+	while (catalog_place_number(&place, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
+		(void)sched_yield();
+	catalog_place_exec(&place, "COMMIT");
+	assert_int_equal(pthread_join(thread, &rc), 0);
+	assert_int_equal((intptr_t)rc, SL_ESTALE);
+	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM sluice_partition"), 1);
+	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM sluice_audit_event"), 1);
+}
+
 static void a_database_that_goes_away_is_a_retryable_error_and_comes_back(void **state)
 {
 	struct opened *o = *state;
@@ -555,6 +619,7 @@ int main(int argc, char **argv)
 		T(a_commit_is_row_event_and_checkpoint_together),
 		T(committing_again_changes_nothing),
 		T(other_contents_for_a_committed_range_are_a_conflict),
+		T(a_commit_whose_event_cannot_be_written_leaves_nothing),
 		T(what_does_not_continue_the_dataset_is_refused),
 		T(a_backfill_fills_what_is_missing_and_nothing_else),
 		T(a_definition_can_change_until_something_is_committed),
@@ -568,14 +633,16 @@ int main(int argc, char **argv)
 		T(processes_that_make_the_catalog_at_once_all_succeed),
 		T(a_forked_child_cannot_use_the_catalog),
 		T(every_allocation_that_fails_is_an_error_and_no_leak),
-		/* Only where there is a server: leases expire, and it can go away. */
+		/* Only where there is a server: leases expire, others can be in the way, and it can go away. */
 		T(a_lease_that_can_expire_is_renewed),
+		T(a_commit_waits_for_the_disk),
+		T(a_commit_that_meets_a_taker_of_its_lease_writes_nothing),
 		T(a_database_that_goes_away_is_a_retryable_error_and_comes_back),
 	};
 	int rc = catalog_place_start(&place, argc, argv);
 	if (rc != 0)
 		return rc;
-	size_t n = SL_COUNT(tests) - (place.server != NULL ? 0 : 2);
+	size_t n = SL_COUNT(tests) - (place.server != NULL ? 0 : 4);
 	rc = _cmocka_run_group_tests("catalog", tests, n, NULL, NULL);
 	catalog_place_stop(&place);
 	return rc;

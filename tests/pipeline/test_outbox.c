@@ -257,9 +257,15 @@ static void a_full_file_is_followed_by_another(void **state)
 	commit_some(o, 12, 1);
 	assert_int_equal(deliver(o, &opts, &err), 0);
 	assert_true(read_file(path, one, sizeof one) > 100);
-	/* One that leaves events out is not. */
+	/* One that leaves events out is not, be it the only one. */
 	file_path(20, path);
 	write_file(path, "", 0);
+	assert_int_equal(deliver(o, &opts, &err), SL_ECONFLICT);
+	for (uint64_t i = 1; i <= 13; i++) {
+		file_path(i, path);
+		(void)unlink(path);
+	}
+	catalog_place_exec(&place, "UPDATE sluice_dataset SET delivered_files=0 WHERE name='d'");
 	assert_int_equal(deliver(o, &opts, &err), SL_ECONFLICT);
 }
 
@@ -377,6 +383,60 @@ static void after_a_power_loss_the_files_are_completed(void **state)
 		}
 	printf("# %zu states\n", states);
 	assert_true(states > 20);
+	crashfs_free(fs);
+	open_it(o, NULL);
+}
+
+/* In no state that a power loss leaves now is anything missing that the mark says was delivered. */
+static void assert_marked_is_there(struct opened *o, struct crashfs *fs)
+{
+	static char want[MANY];
+	char path[64];
+	size_t point = crashfs_point(fs);
+	expected(o, want);
+	assert_int_equal(catalog_place_number(&place, "SELECT events-delivered_files FROM sluice_dataset"
+						      " WHERE name='d'"),
+			 0);
+	fs_path(1, path);
+	for (size_t k = 0; k < crashfs_states(fs, point, 12); k++) {
+		struct crashfs *left = crashfs_crash(fs, point, k, 12, 1, NULL);
+		size_t n = 0;
+		const char *got = crashfs_get(left, path, &n);
+		assert_non_null(got);
+		assert_int_equal(n, strlen(want));
+		assert_memory_equal(got, want, n);
+		crashfs_free(left);
+	}
+}
+
+static void what_is_marked_as_delivered_survives_a_power_loss(void **state)
+{
+	struct opened *o = *state;
+	static char want[MANY];
+	struct sl_err err = SL_ERR_INIT;
+	struct crashfs *fs = crashfs_new();
+	struct sl_env env = {SL_ENV_INIT, .io = &crashfs_io, .io_ctx = fs};
+	struct sl_outbox_opts opts = {SL_OUTBOX_OPTS_INIT, .dir = "/x"};
+	char path[64];
+	crashfs_mkdir(fs, "/x");
+	close_it(o);
+	open_it(o, &env);
+	for (uint64_t i = 0; i < 3; i++) {
+		commit_some(o, i, 1);
+		assert_int_equal(deliver(o, &opts, &err), 0);
+		assert_marked_is_there(o, fs);
+	}
+	/* Lines that a run has written and not lived to sync: the next one does, before it marks them. */
+	commit_some(o, 3, 1);
+	expected(o, want);
+	fs_path(1, path);
+	int fd = crashfs_io.open(path, O_RDWR, 0, fs);
+	assert_true(fd >= 0);
+	assert_int_equal(crashfs_io.pwrite(fd, want, strlen(want), 0, fs), strlen(want));
+	assert_int_equal(crashfs_io.close(fd, fs), 0);
+	assert_int_equal(deliver(o, &opts, &err), 0);
+	assert_marked_is_there(o, fs);
+	close_it(o);
 	crashfs_free(fs);
 	open_it(o, NULL);
 }
@@ -540,6 +600,7 @@ int main(int argc, char **argv)
 		T(every_call_that_fails_leaves_files_that_the_next_run_completes),
 		T(allocations_that_fail_lose_nothing),
 		T(after_a_power_loss_the_files_are_completed),
+		T(what_is_marked_as_delivered_survives_a_power_loss),
 		T(a_process_killed_at_any_step_leaves_nothing_torn_or_doubled),
 		T(an_outbox_without_its_lease_stops),
 		T(an_endpoint_gets_every_event_in_order),

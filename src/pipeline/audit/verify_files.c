@@ -166,7 +166,8 @@ static void check_values(struct file *f, const struct sl_parquet_column *column,
 	bool gapless = e->bad_rows == 0;
 	for (uint64_t i = 0; i < rows; i++) {
 		int64_t value = value_at(column, values, i);
-		if ((values->nulls != NULL && values->nulls[i] != 0) || value < 0 || (uint64_t)value < *next ||
+		/* A negative one is larger than any end. */
+		if ((values->nulls != NULL && values->nulls[i] != 0) || (uint64_t)value < *next ||
 		    (uint64_t)value > e->end || (gapless && (uint64_t)value != *next)) {
 			found(f->slot, SL_AUDIT_CONTENTS, "sequence %" PRId64 " stands where %" PRIu64 " is expected",
 			      value, *next);
