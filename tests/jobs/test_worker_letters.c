@@ -57,6 +57,7 @@ struct process {
 
 /* What the stores of workers were asked, and whom they meet on the way. */
 static atomic_int posts, letters, found;
+static atomic_int standing, behind; /* offers of workers; claims that were made while one stood */
 static const struct sl_store_ops *plain;
 static void (*before_unpost)(void);
 
@@ -64,6 +65,7 @@ static int count_post(void *store, struct sl_offer *offer, const struct sl_addre
 {
 	int rc = plain->post(store, offer, at, e);
 	atomic_fetch_add(&posts, rc == 0);
+	atomic_store(&standing, rc == 0);
 	return rc;
 }
 
@@ -80,7 +82,19 @@ static int meet_unpost(void *store, struct sl_offer *offer, struct sl_err *e)
 		before_unpost();
 	int rc = plain->unpost(store, offer, e);
 	atomic_fetch_add(&found, rc == 0);
+	if (rc >= 0)
+		atomic_store(&standing, 0);
 	return rc;
+}
+
+static int watch_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
+			  struct sl_settle_result *results, const struct sl_claim_request *request,
+			  struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *ctx,
+			  const struct sl_store_listen *listen, struct sl_err *e)
+{
+	if (request != NULL)
+		atomic_fetch_add(&behind, atomic_load(&standing));
+	return plain->exchange(store, tx, settles, n, results, request, reply, claimed, ctx, listen, e);
 }
 
 /* However often it starts: only what is announced takes offers. */
@@ -106,6 +120,7 @@ static void open_process(struct process *p)
 	p->counting.post = count_post;
 	p->counting.letter = count_letter;
 	p->counting.unpost = meet_unpost;
+	p->counting.exchange = watch_exchange;
 }
 
 static void close_process(struct process *p)
@@ -120,7 +135,7 @@ static int set_up(void **state)
 	(void)state;
 	memset(&err, 0, sizeof err);
 	*shared = (struct shared){.begun = 0};
-	posts = letters = found = 0;
+	posts = letters = found = standing = behind = 0;
 	before_unpost = NULL;
 	sl_store store; /* the schema is there before anybody forks */
 	if (pg_place_set_up(&place) != 0 || pg_place_open(&place, &store, 1) != 0)
@@ -265,6 +280,29 @@ static void a_worker_whose_slots_are_full_does_not_stand_by(void **state)
 	await_completed(&other, first);
 	await_completed(&other, second);
 	stop_worker(&here);
+	close_process(&other);
+	close_process(&here);
+}
+
+/* What has a key is queued, so that the worker must claim it. */
+static void the_last_slot_claims_only_when_the_offer_is_back(void **state)
+{
+	static const char *const keys[] = {"a", "b", "c"};
+	(void)state;
+	struct process here, other;
+	open_process(&here);
+	open_process(&other);
+	start_worker(&here, 1, false);
+	for (int i = 0; i < 3; i++) {
+		struct sl_new_chain chain = {.job = {.type = "t", .input = "{\"x\":1}"}, .key = keys[i]};
+		struct sl_started out;
+		UNTIL(stands_by() && atomic_load(&standing));
+		OK(sl_jobs_start(other.client, NULL, &chain, &out, &err));
+		await_completed(&other, out.chain_id);
+	}
+	stop_worker(&here);
+	assert_int_equal(atomic_load(&letters), 0);
+	assert_int_equal(atomic_load(&behind), 0);
 	close_process(&other);
 	close_process(&here);
 }
@@ -452,6 +490,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_job_that_another_process_starts_is_handed_to_an_idle_worker),
 		TEST(a_worker_whose_slots_are_full_does_not_stand_by),
+		TEST(the_last_slot_claims_only_when_the_offer_is_back),
 		TEST(a_killed_worker_is_handed_nothing),
 		TEST(a_job_for_a_worker_that_stands_still_runs_elsewhere_uncharged),
 		TEST(a_job_that_is_handed_to_a_worker_as_it_stops_goes_back_at_once),
