@@ -6,13 +6,13 @@ _sluice_options() {
 	case $1 in
 	up)
 		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
-			--access-log= --audit= --type= --shell --slots=
+			--access-log= --audit= --export= --type= --shell --slots=
 		;;
 	server)
 		echo --config= --set= --store= --data= --listen= --host= --tls-cert= --tls-key= --tokens= --read-only \
-			--access-log= --audit=
+			--access-log= --audit= --export=
 		;;
-	demo) echo --keep --listen= --chains= --patience= --json ;;
+	demo) echo --keep --listen= --data= --chains= --patience= --json ;;
 	'config list') echo --json ;;
 	run) echo --store= --detach --wal= --server= --token-file= --ca-file= --flush-timeout= ;;
 	enqueue) echo --store= --key= --key-scope= --key-window= --at= --in= --priority= --after= --bulk= --json ;;
@@ -45,11 +45,28 @@ _sluice_options() {
 		echo --follow --to= --stream= --wal= --input= --table= --create --columns= --on-conflict= --body= --token-file= \
 			--ca-file= --max-pending= --flush-timeout= --retarget --key-file= --json
 		;;
+	export)
+		echo --from= --to= --dataset= --table= --query= --format= --no-header --sequence= --partition-size= --schema= --catalog= \
+			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --follow --final --audit-url= --audit-token-file= --audit-ca-file= --json
+		;;
+	'export status') echo --dataset= --catalog= --partitions --json ;;
+	'export gaps') echo --dataset= --catalog= --json ;;
+	'export backfill')
+		echo --from= --to= --dataset= --table= --query= --format= --no-header --sequence= --partition-size= --schema= --catalog= \
+			--workers= --zstd-level= --bad-rows= --dead-letters= --config= --ranges= --json
+		;;
+	'audit verify') echo --dataset= --checkpoint= --public-key= --catalog= --no-catalog --all --threads= --json ;;
+	'audit show') echo --dataset= --after= --limit= --json ;;
+	'audit head') echo --dataset= --key-file= --out= --json ;;
+	'audit keygen') echo --json ;;
 	'wal append') echo --frames --window= --segment-bytes= --on-corruption= --key-file= --lock-wait= ;;
 	'wal dump' | 'wal verify' | 'wal stat') echo --json --key-file= ;;
 	'wal recover') echo --on-corruption= --new-incarnation --json --key-file= --lock-wait= ;;
 	'wal archive') echo --to= --include-pending --level= --on-corruption= --key-file= --lock-wait= ;;
 	'wal cleanup') echo --retention-days= --dry-run --json ;;
+	'parquet cat') echo --columns= --limit= --skip= ;;
+	'parquet schema') echo --json ;;
+	'parquet stat') echo --json --check ;;
 	'dlq list' | 'dlq export') echo --all --json --key-file= ;;
 	'dlq show') echo --json --raw --key-file= ;;
 	'dlq redrive') echo --to-wal= --to= --key-file= --lock-wait= --json ;;
@@ -60,11 +77,14 @@ _sluice_options() {
 
 _sluice_commands() {
 	case $1 in
-	'' | help) echo up demo server config run enqueue worker jobs cron load ship wal dlq help ;;
+	'' | help) echo up demo server config run enqueue worker jobs cron load ship export audit wal parquet dlq help ;;
 	jobs | 'help jobs') echo list show logs wait watch stats retry cancel fail trigger delete pause resume prune migrate ;;
 	cron | 'help cron') echo add list remove ;;
+	audit | 'help audit') echo verify show head keygen ;;
 	config | 'help config') echo check list ;;
+	export | 'help export') echo status gaps backfill ;;
 	wal | 'help wal') echo append dump verify recover archive cleanup stat ;;
+	parquet | 'help parquet') echo cat schema stat ;;
 	dlq | 'help dlq') echo list show redrive purge export ;;
 	esac
 }
@@ -77,6 +97,7 @@ _sluice_values() {
 	--key-scope) echo incomplete any ;;
 	--on-corruption) echo salvage truncate refuse ;;
 	--format) echo csv jsonl ;;
+	--bad-rows) echo stop divert ;;
 	--input) echo lines jsonl ;;
 	--overflow) echo block drop_oldest error ;;
 	--body) echo jsonl array cloudevents ;;

@@ -393,7 +393,7 @@ static int open_store(struct demo *d)
 
 static int start_all(struct demo *d)
 {
-	int rc = demoproc_place_make(d->cli, &d->place, script), failed;
+	int rc = demoproc_place_make(d->cli, &d->place, opt_str(d->args, "data"), script), failed;
 
 	rc = rc ? rc : demoproc_server(d->cli, &d->place, &d->server, opt_str(d->args, "listen"));
 	rc = rc ? rc : open_store(d);
@@ -496,6 +496,11 @@ static const struct opt opts_table[] = {
 	 .arg = "ADDR",
 	 .def = "127.0.0.1:0",
 	 .help = "Where the server listens: a port of 127.0.0.1, 0 for a free one"},
+	{.name = "data",
+	 .letter = 'd',
+	 .kind = OPT_STRING,
+	 .arg = "DIR",
+	 .help = "A new folder for the store and the logs, which stays; a temporary one unless given"},
 	{.name = "chains",
 	 .kind = OPT_INT,
 	 .arg = "N",

@@ -14,8 +14,11 @@ extern const struct command cmd_jobs_list, cmd_jobs_show, cmd_jobs_logs, cmd_job
 	cmd_jobs_watch, cmd_jobs_migrate, cmd_jobs_prune;
 extern const struct command cmd_cron_add, cmd_cron_list, cmd_cron_remove;
 extern const struct command cmd_load;
+extern const struct command cmd_parquet_cat, cmd_parquet_schema, cmd_parquet_stat;
 extern const struct command cmd_ship;
+extern const struct command cmd_export, cmd_export_status, cmd_export_gaps, cmd_export_backfill;
 extern const struct command cmd_up, cmd_server, cmd_demo, cmd_config_check, cmd_config_list;
+extern const struct command cmd_audit_verify, cmd_audit_show, cmd_audit_head, cmd_audit_keygen;
 extern const struct command cmd_help;
 
 /* All commands in the order of help, NULL at the end. */

@@ -23,16 +23,42 @@ static int failed(struct cli *cli, const char *what, int error)
 	return EXIT_INTERNAL;
 }
 
-int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *script)
+static int make_temporary(struct cli *cli, struct demoproc_place *p)
 {
 	const char *base = getenv("TMPDIR");
-	FILE *f;
 
 	if (!base || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
 		base = "/tmp";
 	(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-demo-XXXXXX", base);
-	if (!mkdtemp(p->dir))
-		return failed(cli, p->dir, errno);
+	return mkdtemp(p->dir) ? 0 : failed(cli, p->dir, errno);
+}
+
+/* A new one, by its whole path: the processes may be elsewhere. */
+static int make_given(struct cli *cli, struct demoproc_place *p, const char *dir)
+{
+	char *whole = NULL;
+	int error = 0;
+
+	p->stays = 1;
+	if (mkdir(dir, 0700) || !(whole = realpath(dir, NULL)))
+		error = errno;
+	else if (strlen(whole) >= sizeof(p->dir))
+		error = ENAMETOOLONG;
+	else
+		(void)snprintf(p->dir, sizeof(p->dir), "%s", whole);
+	free(whole);
+	if (error)
+		(void)failed(cli, dir, error);
+	return error ? sl_err_exit_code(SL_ECREATE) : 0;
+}
+
+int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *dir, const char *script)
+{
+	int rc = dir ? make_given(cli, p, dir) : make_temporary(cli, p);
+	FILE *f;
+
+	if (rc)
+		return rc;
 	(void)snprintf(p->script, sizeof(p->script), "%s/step.sh", p->dir);
 	(void)snprintf(p->ledger, sizeof(p->ledger), "%s/ledger", p->dir);
 	(void)snprintf(p->wal, sizeof(p->wal), "%s/wal", p->dir);
@@ -54,7 +80,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 void demoproc_place_remove(const struct demoproc_place *p)
 {
-	if (p->dir[0])
+	if (p->dir[0] && !p->stays)
 		(void)nftw(p->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 

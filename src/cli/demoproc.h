@@ -13,7 +13,8 @@
 #include <sys/types.h>
 
 struct demoproc_place {
-	char dir[128]; /* $TMPDIR/sluice-demo-XXXXXX */
+	char dir[128]; /* $TMPDIR/sluice-demo-XXXXXX, or as given */
+	int stays;     /* given: it is left as it is at the end */
 	char script[160], ledger[160], wal[160], store[160], store_url[176];
 };
 
@@ -24,7 +25,8 @@ struct demoproc {
 };
 
 /* Each returns 0, or an exit code after a line on stderr. */
-int demoproc_place_make(struct cli *cli, struct demoproc_place *place, const char *script);
+/* dir: a folder to be made and left; NULL: a temporary one. */
+int demoproc_place_make(struct cli *cli, struct demoproc_place *place, const char *dir, const char *script);
 int demoproc_server(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *listen);
 int demoproc_worker(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *name,
 		    const char *server, int64_t lease_ms);

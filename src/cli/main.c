@@ -16,19 +16,68 @@ const struct group groups[] = {
 	{"jobs", "jobs in a store: list, show, follow, wait for, change and clean up"},
 	{"cron", "recurring schedules"},
 	{"config", "the configuration of a server"},
+	{"export", "exports into Parquet: what is there, what is missing, and putting it back"},
+	{"audit", "the audit chain of an export: verify, show, sign its head"},
 	{"wal", "the write-ahead log: append, read, check, recover and archive"},
+	{"parquet", "Parquet files: rows, columns and statistics"},
 	{"dlq", "the dead letters: what could not be delivered, and why"},
 	{NULL, NULL},
 };
 
 const struct command *const commands[] = {
-	&cmd_up,          &cmd_demo,        &cmd_server,       &cmd_run,          &cmd_enqueue,     &cmd_worker,
-	&cmd_jobs_list,   &cmd_jobs_show,   &cmd_jobs_logs,    &cmd_jobs_wait,    &cmd_jobs_watch,  &cmd_jobs_stats,
-	&cmd_jobs_retry,  &cmd_jobs_cancel, &cmd_jobs_fail,    &cmd_jobs_trigger, &cmd_jobs_delete, &cmd_jobs_pause,
-	&cmd_jobs_resume, &cmd_jobs_prune,  &cmd_jobs_migrate, &cmd_cron_add,     &cmd_cron_list,   &cmd_cron_remove,
-	&cmd_load,        &cmd_ship,        &cmd_wal_append,   &cmd_wal_dump,     &cmd_wal_verify,  &cmd_wal_recover,
-	&cmd_wal_archive, &cmd_wal_cleanup, &cmd_wal_stat,     &cmd_dlq_list,     &cmd_dlq_show,    &cmd_dlq_redrive,
-	&cmd_dlq_purge,   &cmd_dlq_export,  &cmd_config_check, &cmd_config_list,  &cmd_help,        NULL,
+	&cmd_up,
+	&cmd_demo,
+	&cmd_server,
+	&cmd_run,
+	&cmd_enqueue,
+	&cmd_worker,
+	&cmd_jobs_list,
+	&cmd_jobs_show,
+	&cmd_jobs_logs,
+	&cmd_jobs_wait,
+	&cmd_jobs_watch,
+	&cmd_jobs_stats,
+	&cmd_jobs_retry,
+	&cmd_jobs_cancel,
+	&cmd_jobs_fail,
+	&cmd_jobs_trigger,
+	&cmd_jobs_delete,
+	&cmd_jobs_pause,
+	&cmd_jobs_resume,
+	&cmd_jobs_prune,
+	&cmd_jobs_migrate,
+	&cmd_cron_add,
+	&cmd_cron_list,
+	&cmd_cron_remove,
+	&cmd_load,
+	&cmd_ship,
+	&cmd_export,
+	&cmd_export_status,
+	&cmd_export_gaps,
+	&cmd_export_backfill,
+	&cmd_parquet_cat,
+	&cmd_parquet_schema,
+	&cmd_parquet_stat,
+	&cmd_wal_append,
+	&cmd_wal_dump,
+	&cmd_audit_verify,
+	&cmd_audit_show,
+	&cmd_audit_head,
+	&cmd_audit_keygen,
+	&cmd_wal_verify,
+	&cmd_wal_recover,
+	&cmd_wal_archive,
+	&cmd_wal_cleanup,
+	&cmd_wal_stat,
+	&cmd_dlq_list,
+	&cmd_dlq_show,
+	&cmd_dlq_redrive,
+	&cmd_dlq_purge,
+	&cmd_dlq_export,
+	&cmd_config_check,
+	&cmd_config_list,
+	&cmd_help,
+	NULL,
 };
 
 const struct command *command_find(const char *word1, const char *word2)
@@ -125,6 +174,15 @@ static int early_exit(struct cli *cli, const struct parsed *args, const struct g
 	return 0;
 }
 
+/* The group that a word begins. One that is a command as well ("export") is a group where one of its commands follows.
+ */
+static const struct group *group_of(const char *word, const char *next)
+{
+	if (command_find(word, NULL) && !(next && command_find(word, next)))
+		return NULL;
+	return group_find(word);
+}
+
 /* Read the words that name a command. *done is set when there is nothing left to do; the result is the exit code. */
 static int find_command(struct cli *cli, struct parsed *args, int argc, char **argv, int *done)
 {
@@ -138,7 +196,7 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	if (args->first_free >= argc)
 		return cli_usage(cli, "no command given");
 	word1 = argv[args->first_free++];
-	group = group_find(word1);
+	group = group_of(word1, args->first_free < argc ? argv[args->first_free] : NULL);
 	if (group) {
 		cli->command = group->name;
 		rc = opts_parse_globals(cli, args, argc, argv);

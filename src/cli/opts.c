@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "opts.h"
 
+#include "server/config.h"
 #include "text.h"
 #include "values.h"
 
@@ -175,6 +176,26 @@ static const struct opt *lookup(struct parsed *args, const char *name, size_t n,
 	return &opts_global[i];
 }
 
+static size_t add_names(const char **names, size_t n, const struct opt *table)
+{
+	for (; table && table->name; table++)
+		names[n++] = table->name;
+	return n;
+}
+
+static int unknown_long(struct cli *cli, const struct parsed *args, const char *name, size_t n)
+{
+	const char *names[2 * OPTS_MAX], *nearest;
+	char given[64];
+	size_t count = add_names(names, 0, args->command ? args->command->opts : NULL);
+
+	count = add_names(names, count, opts_global);
+	(void)snprintf(given, sizeof(given), "%.*s", (int)(n < 63 ? n : 63), name);
+	nearest = n < sizeof(given) ? srv_nearest(given, names, count) : NULL;
+	return cli_usage(cli, "unknown option '--%.*s'%s%s%s", (int)(n < 100 ? n : 100), name,
+			 nearest ? "; did you mean '--" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
 static int parse_long(struct cli *cli, struct parsed *args, int argc, char **argv)
 {
 	const char *name = argv[args->first_free++] + 2;
@@ -184,7 +205,7 @@ static int parse_long(struct cli *cli, struct parsed *args, int argc, char **arg
 	const struct opt *opt = lookup(args, name, n, 0, &value);
 
 	if (!opt)
-		return cli_usage(cli, "unknown option '--%.*s'", (int)(n < 100 ? n : 100), name);
+		return unknown_long(cli, args, name, n);
 	if (opt->kind == OPT_FLAG && equals)
 		return cli_usage(cli, "--%s takes no value", opt->name);
 	if (opt->kind == OPT_FLAG)

@@ -8,17 +8,31 @@
 #include <string.h>
 #include <unistd.h>
 
-static atomic_int requested; /* lock-free: good in a handler, and for threads that look */
+static atomic_int requested; /* signals so far; lock-free: good in a handler, and for threads that look */
+static atomic_int patient;   /* the second one asks, too; the third ends the command */
 static int pipe_fds[2] = {-1, -1};
 static int reload_fds[2] = {-1, -1};
+
+static void on_signal(int number);
+
+static void make_action(struct sigaction *stop)
+{
+	memset(stop, 0, sizeof(*stop));
+	stop->sa_handler = on_signal;
+	stop->sa_flags = (int)SA_RESETHAND; /* and no SA_RESTART: a blocked read returns */
+	sigemptyset(&stop->sa_mask);
+}
 
 static void on_signal(int number)
 {
 	int saved = errno;
+	struct sigaction again;
 	ssize_t ignored;
 
-	(void)number;
-	requested = 1;
+	if (++requested == 1 && patient) {
+		make_action(&again);
+		(void)sigaction(number, &again, NULL);
+	}
 	/* The pipe closes the gap between looking at the flag and going to sleep in poll. A full pipe is fine. */
 	ignored = write(pipe_fds[1], "", 1);
 	(void)ignored;
@@ -41,10 +55,7 @@ int stop_install(void)
 
 	if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
 		return errno;
-	memset(&stop, 0, sizeof(stop));
-	stop.sa_handler = on_signal;
-	stop.sa_flags = (int)SA_RESETHAND; /* and no SA_RESTART: a blocked read returns */
-	sigemptyset(&stop.sa_mask);
+	make_action(&stop);
 	memset(&ignore, 0, sizeof(ignore));
 	ignore.sa_handler = SIG_IGN;
 	if (take_over(SIGINT, &stop) || take_over(SIGTERM, &stop) || sigaction(SIGPIPE, &ignore, NULL))
@@ -55,6 +66,16 @@ int stop_install(void)
 int stop_requested(void)
 {
 	return requested != 0;
+}
+
+int stop_count(void)
+{
+	return requested;
+}
+
+void stop_ask_twice(void)
+{
+	patient = 1;
 }
 
 int stop_fd(void)

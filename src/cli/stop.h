@@ -12,6 +12,10 @@
 /* 0, or an errno. Call once, before anything that may block. */
 int stop_install(void);
 int stop_requested(void);
+/* How many came. */
+int stop_count(void);
+/* The second one, too, is only counted; the third ends the command. For work that knows two ways to stop. */
+void stop_ask_twice(void);
 /* Readable once a stop was requested: poll it beside what may block. */
 int stop_fd(void);
 

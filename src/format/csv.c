@@ -167,3 +167,65 @@ size_t sl__csv_cut(const char *record, size_t len, char delimiter, struct sl__fi
 		return 0;
 	return c.n;
 }
+
+/* ---- the usual record, with its line end still to be found ---- */
+
+/* The line end at `at`; a carriage return before it belongs to it, and was cut as a part of the last field. */
+static size_t cut_end(struct cut *c, const char *start, const char *at, size_t *line, size_t *used)
+{
+	const char *end = at > c->field && at[-1] == '\r' ? at - 1 : at;
+	*used = (size_t)(at - start) + 1;
+	*line = (size_t)(end - start);
+	return cut_at(c, end) ? c->n : 0;
+}
+
+/* Only a carriage return right before a line end is none of the record's bytes. */
+static inline bool is_line_end(const char *p, const char *end)
+{
+	return *p == '\n' || (*p == '\r' && end - p > 1 && p[1] == '\n');
+}
+
+static size_t cut_line_bytes(struct cut *c, const char *start, const char *p, const char *end, char delimiter,
+			     size_t *line, size_t *used)
+{
+	for (; p < end; p++) {
+		if (is_line_end(p, end))
+			return cut_end(c, start, *p == '\n' ? p : p + 1, line, used);
+		if ((signed char)*p <= 0 || *p == '"' || *p == '\r')
+			return 0;
+		if (*p == delimiter && !cut_at(c, p))
+			return 0;
+	}
+	return 0;
+}
+
+#if SL__SSE2
+size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
+			size_t *used)
+{
+	struct cut c = {.field = text, .fields = fields, .max = n};
+	const char *p = text, *end = text + len;
+	for (; end - p >= 16; p += 16) {
+		__m128i v = sl__load16(p);
+		__m128i odd = _mm_or_si128(sl__equal16(v, '"'), sl__odd16(v));
+		__m128i line_end = _mm_or_si128(sl__equal16(v, '\n'), sl__equal16(v, '\r'));
+		unsigned stop = sl__mask16(_mm_or_si128(odd, line_end));
+		unsigned before = (stop & -stop) - 1; /* all of them when there is none */
+		for (unsigned m = sl__mask16(sl__equal16(v, delimiter)) & before; m != 0; m &= m - 1)
+			if (!cut_at(&c, p + __builtin_ctz(m)))
+				return 0;
+		if (stop == 0)
+			continue;
+		p += __builtin_ctz(stop);
+		return is_line_end(p, end) ? cut_end(&c, text, *p == '\n' ? p : p + 1, line, used) : 0;
+	}
+	return cut_line_bytes(&c, text, p, end, delimiter, line, used);
+}
+#else
+size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
+			size_t *used)
+{
+	struct cut c = {.field = text, .fields = fields, .max = n};
+	return cut_line_bytes(&c, text, text, text + len, delimiter, line, used);
+}
+#endif

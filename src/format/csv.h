@@ -41,4 +41,9 @@ int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f);
  * them, or 0: it is not such a record, or has more. */
 size_t sl__csv_cut(const char *record, size_t len, char delimiter, struct sl__field *fields, size_t n);
 
+/* The same for a record whose end is not known: text[0..len) goes on behind it. It must end with a line end; *line is
+ * its length without that, *used with it. */
+size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
+			size_t *used);
+
 #endif

@@ -211,6 +211,8 @@ static int look(struct guesses *g, sl_records *r, size_t max_records, size_t *ke
 			size_t from = *keep;
 			*keep = 0; /* fill moves the bytes first, then fails or not */
 			rc = sl__records_fill(r, from, SL_MAX(r->cap + 1, SL__INFER_BYTES), err);
+			if (rc == SL_EAGAIN && n > 0)
+				return 0; /* no more for now: these will do */
 		} else {
 			n++;
 			if (record.bad == NULL)

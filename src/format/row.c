@@ -12,6 +12,7 @@
 
 #include "format/csv.h"
 #include "format/json.h"
+#include "format/records_priv.h"
 #include "format/text.h"
 
 struct column {
@@ -310,4 +311,58 @@ int sl__row_read(struct sl__row_reader *r, const void *record, size_t len, struc
 {
 	const char *text = len > 0 ? record : ""; /* an item without bytes may have no address */
 	return r->csv ? read_csv(r, text, len, fields, err) : read_json(r, text, len, fields, err);
+}
+
+/* ---- a record whose end is still to be found ---- */
+
+static_assert(SL__ROW_PADDING >= SL__PADDING, "the scan looks behind the text");
+
+static void without_return(const char *text, size_t raw, size_t *len)
+{
+	*len = raw > 0 && text[raw - 1] == '\r' ? raw - 1 : raw;
+}
+
+static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, const char *text, size_t n,
+					  struct sl__field *fields, size_t *len, size_t *used, struct sl_err *err)
+{
+	struct sl__scan scan = {.state = SL__SCAN_PLAIN};
+	bool ends = sl__csv_scan(&scan, text, n, r->delimiter);
+	if (!ends && scan.state == SL__SCAN_QUOTED) { /* not closed: only the first line is lost */
+		scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "a quote is not closed"};
+		ends = sl__csv_scan(&scan, text, n, r->delimiter);
+	}
+	without_return(text, scan.at, len);
+	*used = scan.at + ends;
+	if (*len == 0)
+		return SL__ROW_BLANK;
+	if (scan.bad != NULL)
+		return sl_err_set(err, SL_EDATA, "CSV: %s", scan.bad);
+	return sl__row_read(r, text, *len, fields, err);
+}
+
+static int next_csv(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
+		    size_t *used, struct sl_err *err)
+{
+	size_t got = sl__csv_cut_line(text, n, r->delimiter, fields, r->n_columns, len, used);
+	if (SL_UNLIKELY(got != r->n_columns || *len == 0))
+		return next_csv_carefully(r, text, n, fields, len, used, err);
+	for (size_t i = 0; i < got; i++)
+		mark_null(r, &fields[i]);
+	return 0;
+}
+
+static int next_json(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
+		     size_t *used, struct sl_err *err)
+{
+	const char *line_end = memchr(text, '\n', n);
+	size_t raw = line_end != NULL ? (size_t)(line_end - text) : n;
+	*used = raw + (line_end != NULL);
+	without_return(text, raw, len);
+	return sl__jsonl_blank(text, *len) ? SL__ROW_BLANK : read_json(r, text, *len, fields, err);
+}
+
+int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
+		 size_t *used, struct sl_err *err)
+{
+	return r->csv ? next_csv(r, text, n, fields, len, used, err) : next_json(r, text, n, fields, len, used, err);
 }

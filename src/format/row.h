@@ -51,6 +51,19 @@ void sl__row_reader_free(struct sl__row_reader *r); /* NULL is allowed */
 SL_MUST_CHECK int sl__row_read(struct sl__row_reader *r, const void *record, size_t len, struct sl__field *fields,
 			       struct sl_err *err);
 
+/* sl__row_next: it was an empty line, no record. */
+#define SL__ROW_BLANK 1
+
+/*
+ * Read the record that text[0..n) begins with (n > 0) and whose end is not known yet: its line end, or n. *len is its
+ * length without a line end, *used with it; both are set whatever is returned but SL_ENOMEM. 0, SL__ROW_BLANK, or as
+ * sl__row_read. Where records end is as in <sluice/records.h>, but for a quote that is not closed within n: then it is
+ * SL_EDATA and the record is the first line. SL__ROW_PADDING bytes behind n must be readable.
+ */
+#define SL__ROW_PADDING 16
+SL_MUST_CHECK int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields,
+			       size_t *len, size_t *used, struct sl_err *err);
+
 /* {"a":1,"b":"x"} on one line: fields without their ABSENT ones. CSV text becomes JSON strings. Failures stick in buf.
  */
 void sl__row_put_json(struct sl__buf *buf, const char *const *columns, const struct sl__field *fields, size_t n);

@@ -158,7 +158,7 @@ struct sl__claim *sl__core_claim_get(struct sl__core *core, uint32_t cap)
 	claim->next = claim->prev = NULL;
 	claim->n = claim->n_gone = claim->n_picked = 0;
 	claim->abandoned = false;
-	claim->grace_ns = 0;
+	claim->grace_ns = claim->held_ms = 0;
 	sl__put64(claim->id.bytes, sl__prng_next(&core->prng));
 	sl__put64(claim->id.bytes + 8, sl__prng_next(&core->prng2));
 	return claim;

@@ -105,11 +105,11 @@ static struct sl__claim *find_claim(struct sl__core *core, const struct sl_claim
 
 void sl__core_leased(struct sl__core *core, struct sl__claim *c, int64_t sent_ns)
 {
-	int64_t lease = core_ms(c->lease_ms);
+	int64_t lease = core_held_ns(c);
 	c->sent_ns = sent_ns;
 	c->grace_ns = 0;
 	c->abort_ns = core_add(sent_ns, lease - SL_MIN(lease / 10, core_ms(2000)));
-	c->renew_ns = core_add(sent_ns, core_ms(core->classes[c->klass].renew_ms));
+	c->renew_ns = core_add(sent_ns, c->held_ms > 0 ? lease / 3 : core_ms(core->classes[c->klass].renew_ms));
 	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
 }
 
@@ -140,10 +140,11 @@ void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int6
 	for (size_t i = 0; i < todo->n_renewals; i++) {
 		struct sl__claim *c = find_claim(core, &todo->renewals[i].claim);
 		if (c != NULL && rc == 0) {
+			c->held_ms = 0;
 			sl__core_leased(core, c, todo->sent_ns);
 			core->stats.renewals++;
 		} else if (c != NULL) {
-			c->renew_ns = core_add(now_ns, SL_MIN(delay, core_ms(c->lease_ms) / 8));
+			c->renew_ns = core_add(now_ns, SL_MIN(delay, core_held_ns(c) / 8));
 			core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
 		}
 	}
@@ -325,8 +326,8 @@ int64_t sl__core_next_abort_ns(const struct sl__core *core)
  * the lease is renewed. Nothing is started meanwhile (C1). */
 static void wait_for_the_store(struct sl__claim *c, int64_t now_ns)
 {
-	if (c->grace_ns == 0 && now_ns >= core_add(c->sent_ns, core_ms(c->lease_ms)))
-		c->grace_ns = core_add(now_ns, SL_MIN(core_ms(c->lease_ms) / 4, core_ms(1000)));
+	if (c->grace_ns == 0 && now_ns >= core_add(c->sent_ns, core_held_ns(c)))
+		c->grace_ns = core_add(now_ns, SL_MIN(core_held_ns(c) / 4, core_ms(1000)));
 }
 
 /* When the run is to be aborted, and why. */

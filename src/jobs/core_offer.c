@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Offers: a worker with an idle slot lets the store hand it the next job that is started in this process (struct
- * sl_offer). Only types that a claim found empty are offered, so that what waits in the queue goes first. Nothing is
- * reserved for an offer: a job that comes while claims fill the slots waits as one that was claimed ahead.
+ * sl_offer), or in another one when the offer is posted. Only types that a claim found empty are offered, so that what
+ * waits in the queue goes first. Nothing is reserved for an offer: a job that comes while claims fill the slots waits
+ * as one that was claimed ahead. One that comes by letter has a short lease until it is renewed.
  */
 #include "jobs/core_priv.h"
 
@@ -33,6 +34,11 @@ size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns)
 	return n;
 }
 
+bool sl__core_last_slot(const struct sl__core *core)
+{
+	return free_of((uint32_t)core->cfg.slots, core->running + core->resting + core->waiting) == 1;
+}
+
 bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
 		    struct sl_offer_type *types)
 {
@@ -42,6 +48,7 @@ bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo
 		uint32_t own = type_room(t);
 		if (own == 0)
 			continue;
+		offer->accept_ms = SL_MIN(offer->accept_ms, t->cfg.lease_ms);
 		types[n] = (struct sl_offer_type){.type = t->cfg.name, .lease_ms = t->cfg.lease_ms};
 		todo->types[n] = (struct sl_claim_type){.type = t->cfg.name, .limit = 1};
 		todo->type_index[n++] = i;
@@ -51,6 +58,7 @@ bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo
 	if (claim == NULL)
 		return false;
 	claim->lane = todo->who;
+	claim->held_ms = offer->accept_ms;
 	todo->claim = claim;
 	todo->refused = 0;
 	todo->request = (struct sl_claim_request){
@@ -59,7 +67,7 @@ bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo
 	offer->worker = core->cfg.worker;
 	offer->types = types;
 	offer->n_types = n;
-	offer->charge = SL_MIN(room, rooms) == 1;
+	offer->charge = offer->accept_ms == 0 && SL_MIN(room, rooms) == 1;
 	return true;
 }
 

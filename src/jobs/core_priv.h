@@ -23,6 +23,12 @@ static inline int64_t core_ms(int64_t ms)
 	return __builtin_mul_overflow(ms, (int64_t)1000000, &ns) ? SL_FOREVER : ns;
 }
 
+/* How long the claim's lease lasts, from when it was taken or renewed. */
+static inline int64_t core_held_ns(const struct sl__claim *c)
+{
+	return core_ms(c->held_ms > 0 ? c->held_ms : c->lease_ms);
+}
+
 /* Runs in the order in which they came. */
 struct core_list {
 	struct sl__run *head, *tail;

@@ -135,18 +135,20 @@ void *sl__lane_main(void *lane)
 		sl__core_next(w->core, now, &l->todo);
 		if (l->todo.kind == SL__TODO_EXCHANGE) {
 			(void)sl__offer_close(w, l);
+			if (l->todo.claim != NULL)
+				sl__post_yield(w, l);
 			exchange(w, l);
 			continue;
 		}
-		/* Both let go of the lock, so what was decided is decided again. A stop closes offers for good, and one
-		 * that lacks types is made anew. */
-		bool keep = sl__core_may_offer(w->core, now) > 0 && !(l->offered && sl__offer_lacks(w, l, now));
-		if (keep ? sl__offer_open(w, l) : sl__offer_close(w, l))
+		/* These let go of the lock, so what was decided is decided again. A stop closes offers for good, and
+		 * one that lacks types is made anew. */
+		bool keep = sl__core_may_offer(w->core, now) > 0 && !(l->here.open && sl__offer_lacks(w, l, now));
+		if ((keep ? sl__offer_open(w, l) : sl__offer_close(w, l)) || sl__post_tend(w, l, now))
 			continue;
-		if (l->todo.kind == SL__TODO_END && !l->offered)
+		if (l->todo.kind == SL__TODO_END && !l->here.open && !l->posted.open)
 			break;
 		l->asleep = true;
-		(void)sl__wait(&w->home.env, &l->wake, &w->mu, l->todo.wake_ns);
+		(void)sl__wait(&w->home.env, &l->wake, &w->mu, SL_MIN(l->todo.wake_ns, sl__post_wake_ns(l, now)));
 		l->asleep = false;
 	}
 	sl__broadcast(&w->changed);

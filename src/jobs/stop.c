@@ -9,6 +9,11 @@
  */
 #include "jobs/worker.h"
 
+static bool is_taker(const struct sl__offering *o, pthread_t self)
+{
+	return o->being_taken && pthread_equal(o->taker, self);
+}
+
 /* Is this a thread that a stop would wait for? Handlers are called on slots, observers on all of them, on the thread
  * that starts a job which is handed over, and on the one that stops. */
 static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
@@ -18,8 +23,8 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 		if (pthread_equal(w->slots[i].thread, self))
 			return true;
 	for (unsigned i = 0; i < w->lanes_started; i++)
-		if (pthread_equal(w->lanes[i].thread, self) ||
-		    (w->lanes[i].being_taken && pthread_equal(w->lanes[i].taker, self)))
+		if (pthread_equal(w->lanes[i].thread, self) || is_taker(&w->lanes[i].here, self) ||
+		    is_taker(&w->lanes[i].posted, self))
 			return true;
 	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
 	       (w->clock_started && pthread_equal(w->clock_thread, self)) ||
@@ -116,6 +121,8 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	join_all(w);
 	if (w->subscribed)
 		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
+	if (w->attends)
+		w->home.notify->ops->unattend(w->home.notify->ctx, sl__worker_letter, w);
 	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
 	int rc = outcome(aborted, abandoned, err);
 	sl__lock(&w->mu);

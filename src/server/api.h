@@ -122,6 +122,8 @@ srv_handler_fn srv_chains_wait;                                                 
 srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_workers_list, srv_leases_list, srv_errors_list,
 	srv_cron_list, srv_cron_put, srv_cron_delete;            /* api_look.c */
 srv_handler_fn srv_stats_show, srv_stats_stream, srv_river_show; /* api_stats.c, api_river.c */
+srv_handler_fn srv_exports_list, srv_exports_partitions, srv_exports_events, srv_exports_head, srv_exports_verification,
+	srv_exports_verify_now;                                                                  /* api_exports.c */
 srv_handler_fn srv_letters_list, srv_letters_show, srv_letters_redrive, srv_letters_redrive_all; /* api_letters.c */
 
 /* The chain with its jobs, blockers and those that wait for it; answers. */

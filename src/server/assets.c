@@ -66,6 +66,8 @@ static const struct srv_route routes[] = {
 	PAGE("/workers"),
 	PAGE("/cron"),
 	PAGE("/river"),
+	PAGE("/exports"),
+	PAGE("/exports/{dataset}"),
 	PAGE("/dead-letters"),
 	PAGE("/dead-letters/{id}"),
 	PAGE("/audit"),

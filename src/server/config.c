@@ -11,6 +11,8 @@
 
 const char *const srv_choices_access_log[] = {"off", "logfmt", "json", NULL};
 const char *const srv_choices_log_level[] = {"debug", "info", "warn", "error", NULL};
+const char *const srv_choices_rows[] = {"csv", "jsonl", NULL};
+const char *const srv_choices_bad_rows[] = {"stop", "divert", NULL};
 
 #define SRV_ROW(row_kind, row_section, row_name, row_flag, letter, arg, row_def, least, most, row_choices, row_help)   \
 	{.kind = SRV_##row_kind,                                                                                       \

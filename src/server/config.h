@@ -29,6 +29,8 @@ struct srv_list {
 
 extern const char *const srv_choices_access_log[]; /* off, logfmt, json */
 extern const char *const srv_choices_log_level[];  /* debug, info, warn, error */
+extern const char *const srv_choices_rows[];       /* csv, jsonl */
+extern const char *const srv_choices_bad_rows[];   /* stop, divert */
 
 /* config->server_listen, config->jobs_slots … Numbers without a default are 0 until they are set, texts NULL, choices
  * -1. */

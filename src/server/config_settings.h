@@ -40,7 +40,9 @@
 	X(CHOICE, server, access_log, "access-log", 0, "FORMAT", "off", 0, 0, srv_choices_access_log,                  \
 	  "A line a request on standard error")                                                                        \
 	X(TEXT, server, audit_file, "audit", 0, "FILE", NULL, 0, 0, NULL,                                              \
-	  "Every change that somebody made, a line of JSON each; default audit.jsonl in the data folder")
+	  "Every change that somebody made, a line of JSON each; default audit.jsonl in the data folder")              \
+	X(TEXT, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
+	  "Export the store's events to this folder as Parquet, with a catalog and an audit chain; default: not")
 
 /* Flags of `sluice up` only: its worker. */
 #define SRV_SETTINGS_UP(X)                                                                                             \
@@ -123,11 +125,52 @@
 	  "The first pause before a probe; doubles up to breaker_open_max_ms")                                         \
 	X(MILLIS, coordinator, breaker_open_max_ms, NULL, 0, NULL, "30000", 1, SRV_DAY_MS, NULL,                       \
 	  "The longest pause before a probe")                                                                          \
+	X(TEXT, export_events, dataset, NULL, 0, NULL, "job_events", 0, 0, NULL, "The dataset's name in the folder")   \
+	X(NUMBER, export_events, partition_size, NULL, 0, NULL, "100000", 1, 1000000000, NULL,                         \
+	  "Events of a partition; one that is not full waits. It cannot be changed once there is a partition")         \
+	X(NUMBER, export_events, zstd_level, NULL, 0, NULL, "3", 1, 19, NULL, "Compression of its files")              \
+	X(TEXT, export_events, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                               \
+	  "Of servers that share the folder: sqlite:FILE or postgres://…; default sqlite:_catalog.db in it")           \
+	X(TEXT, export_events, sign_key_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
+	  "Sign heads with this secret key of 'sluice audit keygen'; default: heads are not signed")                   \
+	X(TEXT, export_events, audit_endpoint, NULL, 0, NULL, NULL, 0, 0, NULL,                                        \
+	  "An HTTP address that gets the audit events besides the files; default: none")                               \
+	X(TEXT, export_events, audit_token_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                      \
+	  "Bearer token for it; default: none")                                                                        \
+	X(TEXT, export_events, audit_ca_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
+	  "Certificates in PEM that it is checked against; default: the system's")                                     \
+	X(NUMBER, export_events, verify_threads, NULL, 0, NULL, "1", 1, 256, NULL,                                     \
+	  "Files that a verification reads at once")                                                                   \
 	X(NUMBER, perf, workers, NULL, 0, NULL, "4", 1, 256, NULL, "Parallel workers of an export")                    \
 	X(NUMBER, perf, queue_size, NULL, 0, NULL, "8", 1, 1000000, NULL, "Partitions that may wait in its queue")     \
 	X(NUMBER, perf, retry_attempts, NULL, 0, NULL, "3", 1, 1000000, NULL, "Attempts at a partition")               \
 	X(MILLIS, perf, retry_backoff_ms, NULL, 0, NULL, "1000", 1, SRV_DAY_MS, NULL,                                  \
-	  "Before the second attempt; doubles with each further one")
+	  "Before the second attempt; doubles with each further one")                                                  \
+	X(TEXT, export, from, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
+	  "What is exported: a file, - for standard input, postgres://…, sqlite:FILE")                                 \
+	X(TEXT, export, table, NULL, 0, NULL, NULL, 0, 0, NULL, "The table, of a database")                            \
+	X(TEXT, export, query, NULL, 0, NULL, NULL, 0, 0, NULL, "A query instead of a table")                          \
+	X(CHOICE, export, format, NULL, 0, NULL, NULL, 0, 0, srv_choices_rows,                                         \
+	  "What a file is, when its name does not end in .csv or .jsonl")                                              \
+	X(TEXT, export, sequence, NULL, 0, NULL, NULL, 0, 0, NULL,                                                     \
+	  "The column that numbers the rows without gaps; default: that of the dataset, else the first one")           \
+	X(NUMBER, export, partition_size, NULL, 0, NULL, NULL, 1, INT64_C(1000000000000), NULL,                        \
+	  "Sequence numbers of a partition, the same for the life of a dataset; default 250000")                       \
+	X(TEXT, export, to, NULL, 0, NULL, NULL, 0, 0, NULL, "The folder below which the datasets are")                \
+	X(TEXT, export, dataset, NULL, 0, NULL, NULL, 0, 0, NULL, "The name of the dataset")                           \
+	X(TEXT, export, schema_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                                  \
+	  "The columns and their types in YAML; default: those of the dataset, else as the database says, else "       \
+	  "guessed from the first rows")                                                                               \
+	X(TEXT, export, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                                      \
+	  "Where partitions, audit events and the checkpoint are kept: sqlite:FILE or postgres://…; default "        \
+	  "sqlite:_catalog.db in the folder")                                                                          \
+	X(NUMBER, export, zstd_level, NULL, 0, NULL, NULL, 1, 19, NULL,                                                \
+	  "Of the Parquet files, the same for the life of a dataset; default 3")                                       \
+	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Go on as the source grows")                     \
+	X(CHOICE, export, bad_rows, NULL, 0, NULL, "stop", 0, 0, srv_choices_bad_rows,                                 \
+	  "A row that does not fit its columns stops the export, or goes to the dead letters")                         \
+	X(TEXT, export, dead_letters, NULL, 0, NULL, NULL, 0, 0, NULL,                                                 \
+	  "Where such rows go; default _dead/DATASET in the folder")
 
 #define SRV_SETTINGS(X) SRV_SETTINGS_SHARED(X) SRV_SETTINGS_UP(X) SRV_SETTINGS_REST(X)
 

@@ -13,6 +13,7 @@
 struct srv_config;
 struct srv_ingest;
 struct srv_api;
+struct srv_exports;
 
 struct srv_core {
 	const struct sl_env *env;
@@ -20,8 +21,9 @@ struct srv_core {
 	sl_store *store;
 	sl_notify *notify;
 	sl_jobs *jobs;
-	struct srv_ingest *ingest; /* NULL: none */
-	struct srv_api *api;       /* made by srv_api_add */
+	struct srv_ingest *ingest;   /* NULL: none */
+	struct srv_api *api;         /* made by srv_api_add */
+	struct srv_exports *exports; /* NULL: none are configured */
 	const struct srv_config *config;
 	const char *wal_dir;
 	const char *dlq_dir;

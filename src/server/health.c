@@ -166,7 +166,7 @@ static json_t *checks_json(struct srv_health *h, int *ready)
 	for (size_t i = 0; i < h->n; i++) {
 		const struct check *c = &h->checks[i];
 
-		*ready &= c->verdict == SRV_FINE;
+		*ready &= c->verdict < SRV_NOT_READY;
 		json_array_append_new(list, json_pack("{s:s, s:b, s:s*}", "name", c->name, "ok", c->verdict == SRV_FINE,
 						      "why", c->verdict == SRV_FINE ? NULL : c->why));
 	}

@@ -22,8 +22,9 @@ struct srv_health;
 
 enum srv_verdict {
 	SRV_FINE = 0,
-	SRV_NOT_READY = 1, /* of no use now, but it may get better by itself */
-	SRV_STUCK = 2      /* does not move any more: also no longer feed the watchdog */
+	SRV_AILING = 1,    /* shown as not ok, but no request suffers from it: ready all the same */
+	SRV_NOT_READY = 2, /* of no use now, but it may get better by itself */
+	SRV_STUCK = 3      /* does not move any more: also no longer feed the watchdog */
 };
 /* why: one line for people when the verdict is not fine. Must not block for long. */
 typedef enum srv_verdict srv_check_fn(char *why, size_t size, void *ctx);

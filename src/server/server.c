@@ -5,6 +5,8 @@
  */
 #include "server.h"
 
+#include "export.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +95,15 @@ static int add_ingest(srv_server *s, struct sl_err *err)
 	return rc ? rc : srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
 }
 
+static int add_exports(srv_server *s, struct sl_err *err)
+{
+	int rc = srv_exports_new(&s->core.exports, &s->core, err);
+
+	if (rc || !s->core.exports)
+		return rc;
+	return srv_health_add_check(s->health, "export", srv_check_export, s->core.exports, err);
+}
+
 /* Every part adds what it serves. */
 static int add_routes(srv_server *s, struct sl_err *err)
 {
@@ -100,6 +111,7 @@ static int add_routes(srv_server *s, struct sl_err *err)
 
 	rc = rc ? rc : srv_health_add_routes(s->http, s->health, err);
 	rc = rc ? rc : add_ingest(s, err);
+	rc = rc ? rc : add_exports(s, err);
 	rc = rc ? rc : srv_api_add(s->http, &s->core, err);
 	return rc ? rc : srv_assets_add(s->http, err);
 }
@@ -167,6 +179,7 @@ int srv_server_start(srv_server *s, const struct srv_systemd *systemd, struct sl
 {
 	int rc = srv_health_start(s->health, systemd, err);
 
+	rc = rc ? rc : srv_exports_start(s->core.exports, err);
 	rc = rc ? rc : srv_http_start(s->http, err);
 	s->running = !rc;
 	return rc;
@@ -208,16 +221,24 @@ void srv_server_refuse(srv_server *s)
 	srv_http_refuse(s->http);
 }
 
+static int64_t left_ms(int64_t begun_ms, int64_t deadline_ms)
+{
+	int64_t left = deadline_ms - (srv_health_now_ms() - begun_ms);
+
+	return left > 0 ? left : 0;
+}
+
 int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
 	int64_t begun = srv_health_now_ms();
 	int rc = s->ingest ? srv_ingest_stop(s->ingest, deadline_ms, err) : 0;
 
-	deadline_ms -= srv_health_now_ms() - begun;
+	srv_exports_stop(s->core.exports, left_ms(begun, deadline_ms));
+	deadline_ms = left_ms(begun, deadline_ms);
 	if (s->running && !rc)
-		rc = srv_http_stop(s->http, deadline_ms > 0 ? deadline_ms : 0, err);
+		rc = srv_http_stop(s->http, deadline_ms, err);
 	else if (s->running)
-		(void)!srv_http_stop(s->http, deadline_ms > 0 ? deadline_ms : 0, NULL);
+		(void)!srv_http_stop(s->http, deadline_ms, NULL);
 	srv_health_stop(s->health); /* what its checks look at may go now */
 	s->running = 0;
 	return rc;
@@ -232,6 +253,8 @@ void srv_server_free(srv_server *s)
 	(void)srv_server_stop(s, 0, &err);
 	srv_http_free(s->http);
 	srv_api_free(&s->core);
+	srv_health_stop(s->health);
+	srv_exports_free(s->core.exports);
 	srv_ingest_free(s->ingest);
 	srv_health_free(s->health);
 	sl_jobs_close(s->jobs);

@@ -39,8 +39,8 @@ const char *srv_server_url(const srv_server *server);
 int srv_server_reload(srv_server *server, struct sl_err *err);
 /* From now on changes and events are refused (503) and /readyz says no; what is open may finish. */
 void srv_server_refuse(srv_server *server);
-/* End: the coordinator, with the requests that wait for it, then all connections, within deadline_ms together. The
- * first error is told, all is stopped anyway. */
+/* End: the coordinator, with the requests that wait for it, then the export, then all connections, within deadline_ms
+ * together. The first error is told, all is stopped anyway. */
 int srv_server_stop(srv_server *server, int64_t deadline_ms, struct sl_err *err);
 void srv_server_free(srv_server *server);
 

@@ -119,6 +119,19 @@ class Demo(CliTest):
         self.gone()
         self.assertIsNone(self.folder())
 
+    def test_a_given_folder_is_a_new_one_and_stays(self):
+        p = self.begin("--data=mine")
+        self.until("workers", lambda: os.path.exists(self.path("mine", "ledger")))
+        again = self.begin("--data=mine")
+        _, err = again.communicate(timeout=TIMEOUT)
+        self.assertEqual((again.returncode, len(err.splitlines())), (73, 1), err)
+        self.assertIn(b"mine: File exists", err)
+        p.send_signal(signal.SIGINT)
+        self.assertEqual((p.wait(timeout=TIMEOUT), self.folder()), (75, None))
+        with sqlite3.connect(self.path("mine", "sluice.db")) as db:
+            self.assertGreater(db.execute("SELECT count(*) FROM sluice_job").fetchone()[0], 0)
+        self.until("all processes are gone", lambda: not processes_below(self.path("mine")))
+
     def test_a_kill_ends_all_processes_too(self):
         p = self.begin()
         self.until("workers", self.workers_run)

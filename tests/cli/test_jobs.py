@@ -438,8 +438,8 @@ class Steer(JobTest):
 
     def test_migrating_again_is_harmless(self):
         for _ in range(2):
-            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 3}])
-        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 3\n")
+            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 4}])
+        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 4\n")
 
     def test_many_processes_migrate_at_once(self):
         running = [self.start("enqueue", "a", str(i)) for i in range(8)]

@@ -23,7 +23,7 @@ class Usage(CliTest):
     def test_every_help_exits_0_and_has_an_example(self):
         commands = [c["name"].split() for c in self.tables()["commands"]]
         self.assertIn(["wal", "append"], commands)
-        for words in [[], ["jobs"], ["cron"], ["wal"], ["dlq"], *commands]:
+        for words in [[], ["jobs"], ["cron"], ["wal"], ["parquet"], ["dlq"], *commands]:
             with self.subTest(words=words):
                 by_option = self.ok(*words, "--help").text
                 self.assertIn("\nExample:\n  ", by_option)
@@ -166,7 +166,7 @@ class Usage(CliTest):
 
 
 PAGES = ["sluice.1"] + [f"sluice-{name}.1" for name in ("up", "demo", "server", "config", "run", "enqueue", "worker", "jobs",
-                                                    "cron", "load", "ship", "wal", "dlq")]
+                                                    "cron", "load", "ship", "export", "wal", "parquet", "dlq")]
 
 
 class Manual(CliTest):

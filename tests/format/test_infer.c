@@ -407,6 +407,45 @@ static void a_failed_read_fails_the_guess_and_loses_nothing(void **state)
 	}
 }
 
+struct pausing {
+	const char *pieces[4]; /* NULL: nothing for now */
+	size_t at;
+};
+
+static int64_t pausing_read(void *buf, size_t n, struct sl_err *err, void *ctx)
+{
+	struct pausing *p = ctx;
+	(void)err;
+	const char *piece = p->pieces[p->at++];
+	if (piece == NULL)
+		return SL_EAGAIN;
+	assert_true(strlen(piece) <= n);
+	memcpy(buf, piece, strlen(piece));
+	return (int64_t)strlen(piece);
+}
+
+static void a_pause_ends_the_look_once_there_is_a_record(void **state)
+{
+	struct sl_records_opts opts = {CSV};
+	struct pausing p = {.pieces = {"a,b\n", NULL, "1,x\n2.", NULL}};
+	const struct sl_column *c;
+	sl_records *reader;
+	struct sl_record r;
+	size_t n;
+	(void)state;
+	assert_int_equal(sl_records_new(&reader, pausing_read, &p, &opts, NULL), 0);
+	assert_int_equal(sl_records_infer(reader, 10, &c, &n, NULL), SL_EAGAIN);
+	assert_int_equal(sl_records_infer(reader, 10, &c, &n, NULL), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(c[0].kind, SL_COLUMN_INTEGER); /* not of what is only begun */
+	p = (struct pausing){.pieces = {"5,y\n", ""}};
+	assert_int_equal(sl_records_next(reader, &r, 1, &n, NULL), 0);
+	assert_memory_equal(r.data, "1,x", 3);
+	assert_int_equal(sl_records_next(reader, &r, 1, &n, NULL), 0);
+	assert_memory_equal(r.data, "2.5,y", 5);
+	sl_records_free(reader);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -421,6 +460,7 @@ int main(void)
 		cmocka_unit_test(no_more_is_read_ahead_than_needed),
 		cmocka_unit_test(a_call_without_memory_fails_alone_and_can_be_made_again),
 		cmocka_unit_test(a_failed_read_fails_the_guess_and_loses_nothing),
+		cmocka_unit_test(a_pause_ends_the_look_once_there_is_a_record),
 	};
 	return cmocka_run_group_tests_name("infer", tests, NULL, NULL);
 }

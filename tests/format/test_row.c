@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "format/row.h"
+#include "source.h"
 #include "support/fault.h"
 
 static const char *const abc[] = {"a", "b", "c"};
@@ -482,6 +483,118 @@ static void the_usual_row_allocates_nothing(void **state)
 	fault_fini(&fault);
 }
 
+/* ---- records whose end is still to be found ---- */
+
+/* The records of text as sl_records and sl__row_read see them: "<line bytes>:<fields or !>" each. */
+static char *by_records(const char *text, size_t len, bool csv)
+{
+	struct source s = {.data = text, .len = len};
+	const struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = csv ? SL_ROWS_CSV : SL_ROWS_JSON,
+					     .header = SL_OFF};
+	struct sl__row_reader *row = reader(csv, 3, NULL);
+	struct sl__field f[3];
+	struct sl_record record;
+	sl_records *records;
+	char *out = NULL;
+	size_t bytes, n;
+	FILE *file = open_memstream(&out, &bytes);
+	assert_int_equal(sl_records_new(&records, source_read, &s, &opts, NULL), 0);
+	while (sl_records_next(records, &record, 1, &n, NULL) == 0 && n == 1) {
+		bool good = record.bad == NULL && sl__row_read(row, record.data, record.len, f, NULL) == 0;
+		char *fields = good ? show(f, 3) : strdup("!");
+		fprintf(file, "%zu:%s\n", record.len, fields);
+		free(fields);
+	}
+	sl_records_free(records);
+	sl__row_reader_free(row);
+	fclose(file);
+	return out;
+}
+
+static char *by_next(const char *text, size_t len, bool csv)
+{
+	struct sl__row_reader *row = reader(csv, 3, NULL);
+	struct sl__field f[3];
+	char *out = NULL, *copy = calloc(1, len + SL__ROW_PADDING);
+	size_t bytes, line, used;
+	FILE *file = open_memstream(&out, &bytes);
+	memcpy(copy, text, len);
+	for (size_t at = 0; at < len; at += used) {
+		int rc = sl__row_next(row, copy + at, len - at, f, &line, &used, NULL);
+		assert_in_range(used, 1, len - at);
+		if (rc == SL__ROW_BLANK)
+			continue;
+		char *fields = rc == 0 ? show(f, 3) : strdup("!");
+		fprintf(file, "%zu:%s\n", line, fields);
+		free(fields);
+	}
+	sl__row_reader_free(row);
+	free(copy);
+	fclose(file);
+	return out;
+}
+
+static void same_both_ways(const char *text, size_t len, bool csv)
+{
+	char *one = by_records(text, len, csv), *other = by_next(text, len, csv);
+	if (strcmp(one, other) != 0)
+		fail_msg("records of:\n%.*s\nare:\n%s\nand:\n%s", (int)len, text, one, other);
+	free(one);
+	free(other);
+}
+
+static void records_found_in_memory_are_those_of_the_stream(void **state)
+{
+	(void)state;
+	static const char *const pieces[] = {
+		"a",    ",",           ",",   "\n", "\n", "\"", "\r", "\r\n", "\xC3\xA9", "1,2,3\n", "0123456789abcdef",
+		"\"\"", "x,\"y\",z\n", "\xFF"};
+	static const char *const json[] = {"{\"a\":1}\n", "{\"a\":\"\\n\",\"b\":[1]}\r\n", "\n", " ", "{", "\"",
+					   "\r",          "{\"c\":\"\xC3\xA9\"}"};
+	uint64_t seed = 7;
+	char text[400];
+	for (int round = 0; round < 20000; round++) {
+		size_t len = 0;
+		bool csv = round % 4 != 0;
+		for (seed = seed * 6364136223846793005u + 1; len < sizeof text - 40 && (seed >> 33) % 24 != 0;
+		     seed = seed * 6364136223846793005u + 1442695040888963407u) {
+			const char *p =
+				csv ? pieces[(seed >> 40) % SL_COUNT(pieces)] : json[(seed >> 40) % SL_COUNT(json)];
+			memcpy(text + len, p, strlen(p));
+			len += strlen(p);
+		}
+		same_both_ways(text, len, csv);
+	}
+}
+
+static void a_record_says_where_the_next_one_begins(void **state)
+{
+	(void)state;
+	static const char text[] = "1,2,3\r\n\n\"a\nb\",\"c\"\"d\",\n4,5";
+	char padded[sizeof text + SL__ROW_PADDING] = {0};
+	struct sl__row_reader *r = reader(true, 3, NULL);
+	struct sl__field f[3];
+	struct sl_err err = SL_ERR_INIT;
+	size_t len, used, at = 0, n = sizeof text - 1;
+	memcpy(padded, text, n);
+	assert_int_equal(sl__row_next(r, padded, n, f, &len, &used, NULL), 0);
+	assert_int_equal(len, 5);
+	assert_int_equal(used, 7);
+	at += used;
+	assert_int_equal(sl__row_next(r, padded + at, n - at, f, &len, &used, NULL), SL__ROW_BLANK);
+	assert_int_equal(used, 1);
+	at += used;
+	assert_int_equal(sl__row_next(r, padded + at, n - at, f, &len, &used, NULL), 0);
+	char *fields = show(f, 3);
+	assert_string_equal(fields, "'a\nb|'c\"d|0");
+	free(fields);
+	at += used;
+	assert_int_equal(sl__row_next(r, padded + at, n - at, f, &len, &used, &err), SL_EDATA);
+	assert_string_equal(err.msg, "CSV: 2 fields for 3 columns");
+	assert_int_equal(at + used, n);
+	sl__row_reader_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -503,6 +616,8 @@ int main(void)
 		cmocka_unit_test(bytes_that_are_not_utf8_are_replaced_in_json_strings),
 		cmocka_unit_test(without_memory_a_row_fails_and_can_be_read_again),
 		cmocka_unit_test(the_usual_row_allocates_nothing),
+		cmocka_unit_test(records_found_in_memory_are_those_of_the_stream),
+		cmocka_unit_test(a_record_says_where_the_next_one_begins),
 	};
 	return cmocka_run_group_tests_name("row", tests, NULL, NULL);
 }

@@ -48,6 +48,8 @@ static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 {
 	conv->asleep = true;
 	conv->wake_ns = conv->todo.wake_ns;
+	if (conv == &w->lanes[0])
+		conv->wake_ns = SL_MIN(conv->wake_ns, sim_post_wake_ns(sim, w));
 	conv->naps++;
 	if (conv->wake_ns == SL_FOREVER)
 		return;
@@ -97,11 +99,23 @@ static void decide(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 	}
 }
 
+/* Does the lane wait for a call about its offer to others? */
+static bool posts(struct sim *sim, struct sim_worker *w, const struct sim_conv *conv)
+{
+	if (conv != &w->lanes[0] || !sim->k.posts)
+		return false;
+	if (conv->todo.kind == SL__TODO_EXCHANGE)
+		return conv->todo.claim != NULL && sim_post_yield(sim, w);
+	return sim_post_tend(sim, w);
+}
+
 void sim_step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 {
 	conv->asleep = false;
 	decide(sim, w, conv);
-	bool awaits_taker = conv == &w->lanes[0] && w->offered;
+	if (posts(sim, w, conv))
+		return;
+	bool awaits_taker = conv == &w->lanes[0] && (w->offered || w->posted);
 	if (conv->todo.kind == SL__TODO_SLEEP || (conv->todo.kind == SL__TODO_END && awaits_taker)) {
 		nap(sim, w, conv);
 	} else if (conv->todo.kind == SL__TODO_END) {
@@ -146,7 +160,8 @@ void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane)
 
 void sim_wake_offer(struct sim *sim, struct sim_worker *w)
 {
-	if (sim->k.offers && w->lanes[0].asleep && sim_offer_lacks(sim, w))
+	bool lacks = (sim->k.offers && sim_offer_lacks(sim, w)) || (sim->k.posts && sim_post_lacks(sim, w));
+	if (w->lanes[0].asleep && lacks)
 		sim_step(sim, w, &w->lanes[0]);
 }
 
@@ -252,7 +267,11 @@ static void make_conv(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 void sim_spawn(struct sim *sim, int index)
 {
 	struct sim_worker *w = &sim->workers[index];
-	*w = (struct sim_worker){.index = index, .alive = true, .life = w->life + 1, .abort_at_ns = SL_FOREVER};
+	*w = (struct sim_worker){.index = index,
+				 .alive = true,
+				 .life = w->life + 1,
+				 .abort_at_ns = SL_FOREVER,
+				 .address = w->address + 1};
 	snprintf(w->id, sizeof w->id, "w%d.%u", index, w->life);
 	struct sl_env env = {SL_ENV_INIT, .rand = &random_table, .rand_ctx = sim};
 	if (sl__env_init(&w->env, &env, NULL) != 0)
@@ -278,7 +297,7 @@ void sim_spawn(struct sim *sim, int index)
 	for (int i = 0; i < sim->k.lanes; i++)
 		make_conv(sim, w, &w->lanes[i], i);
 	make_conv(sim, w, &w->keeper, SL__KEEPER);
-	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0)
+	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0 || sl__todo_init(&w->post_todo, w->core, 0, NULL) != 0)
 		abort();
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_step(sim, w, &w->lanes[i]);
@@ -288,6 +307,7 @@ void sim_spawn(struct sim *sim, int index)
 void sim_kill(struct sim *sim, struct sim_worker *w)
 {
 	sim_forget_offers(sim, w->index);
+	sim_post_orphaned(sim, w);
 	sim_end_worker(sim, w);
 }
 
@@ -298,6 +318,7 @@ void sim_end_worker(struct sim *sim, struct sim_worker *w)
 		sl__todo_fini(&w->lanes[i].todo, w->core);
 	sl__todo_fini(&w->keeper.todo, w->core);
 	sl__todo_fini(&w->offer_todo, w->core);
+	sl__todo_fini(&w->post_todo, w->core);
 	sl__core_free(w->core);
 	w->core = NULL;
 	w->alive = false;

@@ -183,11 +183,11 @@ class Api:
         assert says in error["message"], error
         return error
 
-    def pages(self, path, **query):
-        """The items of all pages, and in how many they came."""
+    def pages(self, path, of=None, **query):
+        """The items of all pages, and in how many they came. of: what stands for the names in the path."""
         items, n, cursor = [], 0, None
         while True:
-            page = self("GET", path, query={**query, "cursor": cursor} if cursor else query)
+            page = self("GET", path, query={**query, "cursor": cursor} if cursor else query, **(of or {}))
             items += page["items"]
             n += 1
             cursor = page["next_cursor"]

@@ -27,9 +27,11 @@ def ids(items):
 
 
 class ApiTest(ServerTest):
+    flags = ()
+
     def setUp(self):
         super().setUp()
-        self.process = self.server("--store=" + self.store, command="server")
+        self.process = self.server("--store=" + self.store, *self.flags, command="server")
         self.api = Api(self.process.url, DOCUMENT)
 
     def begin(self, type_="t", **fields):
@@ -553,6 +555,71 @@ class Numbers(ApiTest):
 
 class NumbersOnPostgres(Numbers):
     postgres = True
+
+
+# ---- exports ----
+
+class Exports(ApiTest):
+    def setUp(self):
+        self.flags = ("--export=exports", "--set=export_events.partition_size=10")  # below the folder of the test
+        super().setUp()
+
+    def until_exported(self):
+        """A job with 95 lines, and the dataset that has those of nine partitions."""
+        self.begin()
+        self.drain(self.handler("seq 1 95"))
+        return self.until(lambda: next((d for d in self.api("GET", "/exports")["items"] if d["partitions"] >= 9), None))
+
+    def test_datasets_partitions_and_events_are_listed(self):
+        self.assertTrue(self.api("GET", "/exports")["configured"])
+        d = self.until_exported()
+        self.assertEqual((d["name"], d["sequence_column"], d["start"]), ("job_events", "offset", "1"))
+        partitions, pages = self.api.pages("/exports/{dataset}/partitions", {"dataset": "job_events"}, limit=4)
+        self.assertEqual(([p["start"] for p in partitions[:2]], pages), (["1", "10"], -(-len(partitions) // 4)))
+        self.assertEqual([int(p["end"]) + 1 for p in partitions[:-1]], [int(p["start"]) for p in partitions[1:]])
+        self.assertEqual(sum(p["rows"] for p in partitions), int(partitions[-1]["end"]))
+        self.assertEqual([p["event"] for p in partitions], [str(n + 1) for n in range(len(partitions))])
+        events, pages = self.api.pages("/exports/{dataset}/events", {"dataset": "job_events"}, limit=4)
+        self.assertEqual([e["number"] for e in events], [p["event"] for p in partitions])
+        chain = [e["event"]["chain"] for e in events]
+        self.assertEqual([c["prev_event_hash"] for c in chain], ["0" * 64] + [c["event_hash"] for c in chain[:-1]])
+        self.assertEqual([e["event"]["tables"][0]["sha256"] for e in events], [p["sha256"] for p in partitions])
+        from_there = self.api("GET", "/exports/{dataset}/partitions", dataset="job_events", cursor="25", limit=1)
+        self.assertEqual([p["start"] for p in from_there["items"]], ["30"])
+
+    def test_the_head_is_that_of_the_last_event(self):
+        d = self.until_exported()
+        head = self.api("GET", "/exports/{dataset}/head", dataset="job_events")
+        last = self.api("GET", "/exports/{dataset}/events", dataset="job_events", cursor=head["events"] - 1, limit=1)["items"][0]
+        self.assertGreaterEqual(head["events"], d["events"])
+        self.assertEqual((head["event_hash"], head["signed"]), (last["event"]["chain"]["event_hash"], False))
+        self.assertEqual(json.loads(head["text"])["event_hash"], head["event_hash"])
+
+    def test_a_verification_is_started_and_followed(self):
+        self.until_exported()
+        self.api.refused("GET", "/exports/{dataset}/verify", dataset="job_events", status=404, says="has not verified")
+        begun = self.api("POST", "/exports/{dataset}/verify", {}, dataset="job_events", status=202)
+        self.assertIn(begun["state"], ("running", "passed"))
+        done = self.until(lambda: (v := self.api("GET", "/exports/{dataset}/verify", dataset="job_events"))["state"] != "running" and v)
+        self.assertEqual((done["state"], done["findings"], done["error"]), ("passed", [], None))
+        self.assertEqual(self.api("GET", "/exports")["items"][0]["verification"]["state"], "passed")
+        self.assertIn("exports.verify", json.dumps(self.api("GET", "/audit", limit=5)["items"]))
+
+    def test_what_is_wrong_is_named(self):
+        self.until_exported()
+        for name in ("nothing", "no/name", ".hidden", "x" * 200):
+            for method, path in (("GET", "partitions"), ("GET", "events"), ("GET", "head"), ("GET", "verify"), ("POST", "verify")):
+                self.api.refused(method, "/exports/{dataset}/" + path, dataset=name, status=404, says="there is no dataset")
+        for path in ("partitions", "events"):
+            for query, says in (({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"cursor": "x"}, "cursor"), ({"cursor": -1}, "cursor"), ({"x": 1}, "x: there is no such parameter")):
+                self.api.refused("GET", "/exports/{dataset}/" + path, dataset="job_events", says=says, **query)
+        self.api.refused("POST", "/exports/{dataset}/verify", {"all": True}, dataset="job_events", says="all: there is no such field")
+
+
+class NoExports(ApiTest):
+    def test_a_server_that_exports_nothing_says_so(self):
+        self.assertEqual(self.api("GET", "/exports"), {"configured": False, "dir": None, "exporter": None, "items": [], "catalog_error": None})
+        self.api.refused("GET", "/exports/{dataset}/head", dataset="job_events", status=404, says="export_events.dir is not set")
 
 
 # ---- dead letters ----

@@ -35,7 +35,8 @@ Behaviours:
   name, names      422 and 400 that name the first poison, or all of it
 A "+" before it: a batch without poison is taken first, and the answer is the fault.
 
-As usual: a batch is taken as a whole, once per Idempotency-Key, unless an item's body is "poison": 422.
+As usual: a batch is taken as a whole, once per Idempotency-Key (every time, if it has none), unless an item's body is
+"poison": 422.
 """
 import email.utils
 import http.client
@@ -79,7 +80,7 @@ class State:
 
     def take(self, key, items):
         with self.lock:
-            if key in self.keys:
+            if key is not None and key in self.keys:
                 self.repeats += 1
                 return
             self.keys.add(key)

@@ -529,6 +529,20 @@ int memstore_start_offered(struct memstore *ms, const struct sl_new_job *spec, c
 	return mem_leave(ms, NULL, 0, err);
 }
 
+void memstore_find_claimed(struct memstore *ms, const struct sl_claim_id *claim, struct memstore_handed *out)
+{
+	*out = (struct memstore_handed){.now_ms = 0};
+	MEM_EACH(ms->s.leases, struct mem_lease, l)
+	{
+		struct mem_job *job = l->n == 1 ? mem_job(ms, l->ids[0]) : NULL;
+		if (memcmp(&l->claim, claim, sizeof *claim) != 0 || job == NULL || job->fence != l->fences[0] ||
+		    !mem_live(job))
+			continue;
+		out->job = as_claimed(ms, job, false);
+		out->now_ms = l->since_ms;
+	}
+}
+
 int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
 		 struct sl_settle_result *results, const struct sl_claim_request *request, struct sl_claim_reply *reply,
 		 sl_claimed_fn *claimed, void *claimed_ctx, const struct sl_store_listen *listen, struct sl_err *err)

@@ -7,9 +7,10 @@ import { cases as job } from "./job.mjs";
 import { cases as actions } from "./actions.mjs";
 import { cases as access } from "./access.mjs";
 import { cases as safety } from "./safety.mjs";
+import { cases as exports_ } from "./exports.mjs";
 
 const wanted = process.argv.slice(4);
-const all = Object.entries({ ...pages, ...lists, ...job, ...actions, ...access, ...safety });
+const all = Object.entries({ ...pages, ...lists, ...job, ...actions, ...access, ...safety, ...exports_ });
 const chosen = all.filter(([name]) => !wanted.length || wanted.some((w) => name.includes(w)));
 let failed = 0;
 

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import path from "node:path";
 import { is, ok, shows, sluice, until, withPage, withServer } from "./harness.mjs";
 
-export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/dead-letters", "/audit"];
+export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/exports", "/dead-letters", "/audit"];
 
 const tile = (page, name) => page.locator(".tile", { hasText: name }).locator(".tile-value");
 

@@ -9,6 +9,7 @@ import path from "node:path";
 import { closeAll, dlqPut, openBrowser, until, withPage, withServer } from "./harness.mjs";
 import { smaller } from "./png.mjs";
 
+const wanted = process.argv.slice(5);
 const sh = String.raw;
 // Some seconds of work with a word now and then; a part of them fails, in the same few ways.
 const work = (least, lines, failures) => sh`r=$(od -An -N2 -tu2 /dev/urandom); r=$((r)); i=0
@@ -68,7 +69,7 @@ async function shoot(page, name) {
 
 async function see(server, context, pages) {
   await withPage(server, { viewport: { width: 1280, height: 800 }, reducedMotion: "no-preference", ...context }, async (page) => {
-    for (const [name, where, wait = 2000] of pages) {
+    for (const [name, where, wait = 2000] of pages.filter(([n]) => !wanted.length || wanted.includes(n))) {
       await page.goto(where);
       await page.locator(".page h1").waitFor();
       await until(async () => (await page.locator(".skeleton").count()) === 0, "drawn");
@@ -81,7 +82,8 @@ async function see(server, context, pages) {
 await openBrowser();
 try {
   const types = Object.entries(TYPES).flatMap(([name, command]) => ["--type", `${name}=${command}`]);
-  await withServer({ types: [], flags: [...types, "--slots", "9"] }, async (server) => {
+  const exporting = (server) => ["--export", path.join(server.dir, "lake"), "--set", "export_events.partition_size=100"];
+  await withServer({ types: [], flags: (server) => [...types, "--slots", "9", ...exporting(server)] }, async (server) => {
     const state = { stop: false };
     const video = await furnish(server);
     const fed = feed(server, state).catch(() => {});
@@ -89,6 +91,9 @@ try {
     await see(server, {}, [["overview", "/", 118000], ["river", "/river", 4000], ["job", `/jobs/${video}`, 3000], ["jobs", "/jobs"], ["failures", "/failures"]]);
     await see(server, dark, [["river-dark", "/river", 4000], ["job-dark", `/jobs/${video}`, 3000]]);
     await see(server, { viewport: { width: 390, height: 800 } }, [["phone", "/", 60000]]);
+    await until(async () => (await server.api("GET", "/exports")).items.length, "a partition");
+    await server.api("POST", "/exports/job_events/verify");
+    await see(server, {}, [["export", "/exports/job_events"]]);
     state.stop = true;
     await fed;
   });

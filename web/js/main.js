@@ -18,6 +18,7 @@ import { types } from "./pages/types.js";
 import { workers } from "./pages/workers.js";
 import { cron } from "./pages/cron.js";
 import { river } from "./pages/river.js";
+import { exportsPage, exportPage } from "./pages/exports.js";
 import { letters, letter } from "./pages/letters.js";
 import { audit } from "./pages/audit.js";
 import { login } from "./pages/login.js";
@@ -30,6 +31,7 @@ const NAV = [
   { path: "/types", icon: "types", name: "Types", key: "t" },
   { path: "/workers", icon: "workers", name: "Workers", key: "w" },
   { path: "/cron", icon: "cron", name: "Schedules", key: "c" },
+  { path: "/exports", icon: "exports", name: "Exports", key: "x" },
   { path: "/dead-letters", icon: "dead", name: "Dead letters", key: "d" },
   { path: "/audit", icon: "audit", name: "Audit log", key: "a", role: "admin" },
 ];
@@ -45,6 +47,8 @@ route("/types", types);
 route("/workers", workers);
 route("/cron", cron);
 route("/river", river);
+route("/exports", exportsPage);
+route("/exports/{dataset}", exportPage);
 route("/dead-letters", letters);
 route("/dead-letters/{id}", letter);
 route("/audit", audit);

@@ -15,7 +15,10 @@
 extern "C" {
 #endif
 
-#define SL_NOTIFY_VERSION 1
+#define SL_NOTIFY_VERSION 2
+
+/* Text that was sent to the address of this process. */
+typedef void sl_letter_fn(const char *text, void *ctx);
 
 struct sl_notify_ops {
 	int version; /* SL_NOTIFY_VERSION */
@@ -36,6 +39,14 @@ struct sl_notify_ops {
 	 * published afterwards all the same, as told: for this process only. 0: not now, or not this type; it costs
 	 * others something, so it is for jobs that are started now and then. NULL: never. */
 	int (*announce)(void *notify, const char *type, struct sl_announcement *out);
+	/* ---- letters; NULL, all three: not supported ---- */
+	/* Where others can reach this process now. 0: they cannot. */
+	int (*address)(void *notify, struct sl_address *out);
+	/* fn is called on a thread of the notifier, one call at a time, no lock held; it must be quick. text NULL: the
+	 * address is another one now, or there is none. */
+	int (*attend)(void *notify, sl_letter_fn *fn, void *ctx, struct sl_err *err);
+	/* When it returns, fn is not running with ctx and never will, but for the call it may be made from. */
+	void (*unattend)(void *notify, sl_letter_fn *fn, void *ctx);
 };
 
 typedef struct sl_notify {

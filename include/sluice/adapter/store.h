@@ -11,9 +11,11 @@
  *      that row, and so does every takeover. A stale settle changes nothing and says why.
  *  S4. A lease is taken in the claim itself. A takeover needs an expired lease, by the store's clock, in its statement.
  *  S5. A completion, the continuation it makes, the jobs it unblocks and the key it frees are one transaction. A
- * blocked job opens exactly once: in the transaction that completes its last open blocker. S6. Batches lock job rows in
- * the order of their ids. S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence)
- * is taken once.
+ *      blocked job opens exactly once: in the transaction that completes its last open blocker.
+ *  S6. Batches lock job rows in the order of their ids.
+ *  S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence) is taken once.
+ *  S8. A job that a start hands over is claimed in the transaction that starts it, under S3 and S4, for an offer that
+ *      stood until then. An offer is taken once, and a posted one only while its address is held.
  *
  * Thread safety: every slot may be called from any thread at once, but a transaction belongs to one thread at a time.
  * No lock of the caller is held. Callbacks are called from inside the slot, after the statement succeeded; what they
@@ -33,8 +35,8 @@
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 3
-#define SL_SCHEMA_VERSION 3
+#define SL_STORE_VERSION 4
+#define SL_SCHEMA_VERSION 4
 
 typedef struct sl_store_tx sl_store_tx;
 
@@ -180,7 +182,21 @@ struct sl_offer {
 	 * of the store's environment before it was sent; the worker has the same. */
 	void (*taken)(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx);
 	void *ctx;
-	struct sl_offer *next; /* the store's */
+	/* Of one that is posted: how long the job is the worker's before it must have renewed the lease. */
+	int64_t accept_ms;
+	/* The store's: */
+	struct sl_offer *next;
+	int64_t posted_ns, answered_ns; /* before it was posted, and when that was answered … */
+	int64_t posted_us;              /* … with the store's clock in between */
+};
+
+/*
+ * Where a process can be reached by others, for certain: what is sent there comes to it, or the lock is free. The
+ * notifier holds the lock, 64 bits by which the database knows it, for as long as it listens to the channel.
+ */
+struct sl_address {
+	uint64_t lock;
+	char channel[64];
 };
 
 /* ---- settling ---- */
@@ -355,6 +371,25 @@ struct sl_store_ops {
 	void (*offer)(void *store, struct sl_offer *offer);
 	/* 1: it is withdrawn. 0: it was taken, and `taken` has been called or will be. */
 	int (*withdraw)(void *store, struct sl_offer *offer);
+
+	/* ---- offers to other processes; NULL, all four: not supported ---- */
+	/*
+	 * Let a start of any process take the offer. That start claims the job for the worker, with a lease of
+	 * accept_ms and uncharged, and sends a letter to the address with its commit; only one that is announced looks
+	 * for offers, and only those whose address can be reached. One offer of a worker stands at a time. It is not
+	 * durable. The offer stays the caller's as above; `taken` is called by `letter` or by `unpost`, with rc 0 and a
+	 * job, whose sent_ns is not later than when the lease began.
+	 */
+	int (*post)(void *store, struct sl_offer *offer, const struct sl_address *at, struct sl_err *err);
+	/* 1: it is withdrawn. 0: it was taken; `taken` has been called, also by this very call when the letter has not
+	 * come, or will be. An error: nobody knows; it stands here as before, to be asked again or left with `drop`. */
+	int (*unpost)(void *store, struct sl_offer *offer, struct sl_err *err);
+	/* What came to the address. 1: it was about an offer that stands, and `taken` has been called. 0: it was not;
+	 * if a job was handed over, it comes back when accept_ms have passed. SL_ENOMEM: it could not be read; unpost
+	 * finds what it was about. */
+	int (*letter)(void *store, const char *text);
+	/* Forget the offer here, whatever became of it. 0: `taken` has been called or will be. Does not block. */
+	int (*drop)(void *store, struct sl_offer *offer);
 
 	/* ---- looking from outside ---- */
 	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */

@@ -143,6 +143,8 @@ static void free_notify(struct sl__pg_notify *n)
 	sl__tokens_free(n->tokens);
 	sl__cond_fini(&n->work);
 	sl__mutex_fini(&n->mu);
+	sl__mutex_fini(&n->letters_mu);
+	sl__cond_fini(&n->letters_idle);
 	if (n->wake_fd >= 0)
 		(void)close(n->wake_fd);
 	sl__free(&n->env, n->conninfo);
@@ -184,6 +186,9 @@ static const struct sl_notify_ops ops = {
 	.unsubscribe = unsubscribe,
 	.healthy = healthy,
 	.announce = announce,
+	.address = sl__pg_address,
+	.attend = sl__pg_attend,
+	.unattend = sl__pg_unattend,
 };
 
 static int start_threads(struct sl__pg_notify *n, struct sl_err *err)
@@ -240,6 +245,8 @@ int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct s
 	n->asked_ns = INT64_MIN / 2;
 	sl__pg_payloads_init(&n->payloads, &n->env, n->id);
 	sl__mutex_init(&n->mu);
+	sl__mutex_init(&n->letters_mu);
+	sl__cond_init(&n->letters_idle);
 	sl__cond_init(&n->work);
 	rc = set_up(n, conninfo, err);
 	if (rc != 0) {

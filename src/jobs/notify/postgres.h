@@ -8,6 +8,9 @@
  * A payload begins with the number of the notifier that sent it: its own listener has told those notes already and
  * takes them only as a sign that notifications arrive. What a store announces behind a start is such a payload,
  * too, and spares that note the publisher.
+ *
+ * Letters come to a channel that is the listening session's own, together with an advisory lock: both begin when
+ * notifications have been seen to arrive there, and end with the session.
  */
 #ifndef SL_JOBS_NOTIFY_POSTGRES_H
 #define SL_JOBS_NOTIFY_POSTGRES_H
@@ -21,6 +24,7 @@
 #include "jobs/notify/fanout.h"
 
 #define SL__PG_CHANNEL "sluice"
+#define SL__PG_LETTERS_MAX 8    /* who attends to letters in one process */
 #define SL__PG_PAYLOAD_MAX 7900 /* the server takes less than 8,000 bytes */
 
 /* Payloads under construction: one behind the other, each ended by a NUL. */
@@ -42,6 +46,15 @@ struct sl__pg_notify {
 	int wake_fd;            /* eventfd: something for the listener */
 	atomic_bool subscribed; /* somebody listens: the connection is wanted */
 	atomic_bool healthy;
+	_Atomic uint64_t lock; /* of the address; 0: there is none */
+	sl__mutex letters_mu;
+	sl__cond letters_idle; /* no reader is being called */
+	bool telling;          /* under letters_mu, as everything below */
+	pthread_t teller;      /* while telling */
+	struct {
+		sl_letter_fn *fn;
+		void *ctx;
+	} readers[SL__PG_LETTERS_MAX]; /* fn NULL: free */
 
 	struct sl__fanout outbox; /* to the server; its only subscriber writes payloads */
 	pthread_t publisher;
@@ -70,6 +83,17 @@ void sl__pg_payloads_clear(struct sl__pg_payloads *p);
 void sl__pg_announcement(uint64_t from, const char *type, struct sl_announcement *out);
 /* Put the notes of a payload into the inbox. Returns who sent it; 0 when it is not ours to read. */
 uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fanout *inbox);
+
+/* ---- postgres_letter.c ---- */
+
+int sl__pg_address(void *notify, struct sl_address *out);
+int sl__pg_attend(void *notify, sl_letter_fn *fn, void *ctx, struct sl_err *err);
+void sl__pg_unattend(void *notify, sl_letter_fn *fn, void *ctx);
+/* Make the session of the listener's an address. */
+void sl__pg_address_open(struct sl__pg_notify *n, PGconn *pg);
+void sl__pg_address_lost(struct sl__pg_notify *n);
+/* text NULL: it has another address now, or none. */
+void sl__pg_letter_tell(struct sl__pg_notify *n, const char *text);
 
 /* ---- postgres_listen.c, postgres_publish.c ---- */
 void *sl__pg_listen_main(void *arg);

@@ -32,6 +32,7 @@ static void disconnect(struct listening *l)
 	PQfinish(l->pg);
 	l->pg = NULL;
 	atomic_store(&l->n->healthy, false);
+	sl__pg_address_lost(l->n);
 	l->next_ns = sl__deadline_ns(&l->n->env, l->pause_ms);
 	l->pause_ms = SL_MIN(l->pause_ms * 2, (int64_t)LONGEST_PAUSE_MS);
 }
@@ -65,6 +66,13 @@ static void connect_and_listen(struct listening *l)
 	disconnect(l);
 }
 
+static void probed(struct listening *l)
+{
+	l->patience_ns = SL_FOREVER;
+	atomic_store(&l->n->healthy, true);
+	sl__pg_address_open(l->n, l->pg);
+}
+
 static void read_notifications(struct listening *l)
 {
 	PGnotify *got;
@@ -73,12 +81,15 @@ static void read_notifications(struct listening *l)
 		return;
 	}
 	while ((got = PQnotifies(l->pg)) != NULL) {
-		if (sl__pg_payload_take(got->extra, l->n->id, &l->n->inbox) == l->n->id) {
-			l->patience_ns = SL_FOREVER;
-			atomic_store(&l->n->healthy, true);
-		}
+		if (strcmp(got->relname, SL__PG_CHANNEL) != 0)
+			sl__pg_letter_tell(l->n, got->extra);
+		else if (sl__pg_payload_take(got->extra, l->n->id, &l->n->inbox) == l->n->id)
+			probed(l);
 		PQfreemem(got);
 	}
+	/* Lost while the address was opened: there is no socket left that would tell. */
+	if (PQstatus(l->pg) != CONNECTION_OK)
+		disconnect(l);
 }
 
 /* Milliseconds to wait at most, for poll. */
@@ -114,8 +125,10 @@ static void keep_up(struct listening *l)
 	}
 	if (now >= l->patience_ns) {
 		l->patience_ns = SL_FOREVER;
-		if (atomic_exchange(&l->n->healthy, false))
+		if (atomic_exchange(&l->n->healthy, false)) {
 			sl__fanout_push_all(&l->n->inbox);
+			sl__pg_letter_tell(l->n, NULL);
+		}
 	}
 	if (now >= l->next_ns)
 		probe(l);

@@ -12,6 +12,7 @@
  *	tally        how many jobs have gone from which status to which, 0 for none: what came less what went is the
  *	             number of rows of job with that type and status
  *	stopped      the jobs that failed or were cancelled, with their chains
+ *	offer        workers with nothing to do that any start may hand a job to; lost with the server, as they may be
  *	paused, cron, meta, schema_version
  *	job_events, event_mark, event_offset     events and how far each stream has come
  *
@@ -124,7 +125,15 @@ static const char version_3[] =
 	"CREATE INDEX sched_tried ON {s}.sched (type) WHERE tried;"
 	"CREATE INDEX blocker_waits ON {s}.blocker (job_id) WHERE NOT done;";
 
-static const char *const versions[] = {version_1, version_2, version_3};
+/* Idle workers stand by for starts of other processes. A row comes and goes with every job that is handed over. */
+static const char version_4[] =
+	"CREATE UNLOGGED TABLE {s}.offer (worker text COLLATE \"C\" PRIMARY KEY, claim uuid NOT NULL, lock bigint NOT "
+	"NULL,"
+	" n bigint NOT NULL, accept interval NOT NULL, channel text NOT NULL, types text[] NOT NULL) WITH "
+	"(autovacuum_vacuum_scale_factor = 0,"
+	" autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);";
+
+static const char *const versions[] = {version_1, version_2, version_3, version_4};
 _Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* SQL of the store's own, rendered and run without parameters. */

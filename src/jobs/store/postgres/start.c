@@ -21,7 +21,7 @@ struct waiting {
 	size_t n;
 	struct sl_started *out;
 	bool *later; /* per chain: scheduled for later */
-	bool handed; /* to a worker of this process: nobody else need hear of it */
+	bool handed; /* to a worker: nobody else need hear of it */
 	bool told;   /* announced to other processes */
 	const struct sl_store_listen *listen;
 	int rc;
@@ -225,9 +225,10 @@ static bool hand_over(struct pg_store *s, struct waiting *w)
 	return true;
 }
 
-/* A single chain to be run now that may be announced: that is a transaction of its own, right behind the commit and
- * without waiting for the disk, since it has a lock of the whole server. It comes back from the pipeline together with
- * the start, and whatever became of it, the start is what it is. False: it may not, and nothing was done. */
+/* A single chain to be run now that may be announced. When a worker of another process stands by, the start hands it
+ * over. Else it is announced, in a transaction of its own, right behind the commit and without waiting for the disk,
+ * since it has a lock of the whole server. It comes back from the pipeline together with the start, and whatever became
+ * of it, the start is what it is. False: it may not, and nothing was done. */
 static bool start_announced(struct pg_store *s, struct waiting *w)
 {
 	struct pg_call call;
@@ -239,14 +240,21 @@ static bool start_announced(struct pg_store *s, struct waiting *w)
 	w->rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, &w->err);
 	if (w->rc != 0)
 		return true;
-	add_one(&call.params, &w->chains[0].job);
-	int at = sl__pg_call_send(&call, ST_START_ONE);
+	const struct sl_new_job *job = &w->chains[0].job;
+	bool posted = sl__pg_fits_letter(job);
+	add_one(&call.params, job);
+	int at = sl__pg_call_send(&call, posted ? ST_START_POSTED : ST_START_ONE);
 	sl__pg_add_text(&call.params, a.channel);
 	sl__pg_add_text(&call.params, a.before);
 	sl__pg_add_text(&call.params, a.after);
+	sl__pg_add_text(&call.params, job->type);
+	sl__pg_add_int4(&call.params, job->priority);
 	w->rc = sl__pg_call_run_then(&call, ST_ANNOUNCE, &w->told, &w->err);
-	if (w->rc == 0)
-		read_ids(sl__pg_call_result(&call, at), &(struct waiting *){w}, &(size_t){0});
+	if (w->rc == 0) {
+		const PGresult *res = sl__pg_call_result(&call, at);
+		read_ids(res, &(struct waiting *){w}, &(size_t){0});
+		w->handed = posted && sl__pg_bool(res, 0, 2);
+	}
 	sl__pg_call_close(&call);
 	return true;
 }

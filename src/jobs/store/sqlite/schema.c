@@ -91,8 +91,11 @@ static const char to_3[] =
 	" UNION ALL SELECT type,0,0,0,0,0,(status=4)*n,(status=5)*n,(status=6)*n FROM sluice_tally) GROUP BY type;"
 	"DROP TABLE sluice_tally;";
 
+/* Of other stores: nothing here. */
+static const char to_4[] = "";
+
 /* steps[n] leads from version n to n+1. */
-static const char *const steps[] = {to_1, to_2, to_3};
+static const char *const steps[] = {to_1, to_2, to_3, to_4};
 _Static_assert(SL_COUNT(steps) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* 0: an empty file, or one without a store in it. */

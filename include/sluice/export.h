@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The export: rows that carry a gapless sequence number, out of a file, a pipe or a database, become Parquet partitions
+ * with a catalog, an audit chain and a checkpoint. It is the pipeline of <sluice/pipeline.h> with a source, rows that
+ * become columns, <sluice/parquet.h>, <sluice/catalog.h> and <sluice/audit.h> put together.
+ *
+ * Guarantees
+ *  - Exactly once in effect: files, catalog rows and audit events are the same bytes for any number of workers and any
+ *    history of crashes, for one version of this library and of zstd. A file is whole and durable under its name before
+ *    the catalog knows it; catalog row, audit event and checkpoint are one transaction.
+ *  - Order: partitions are committed in the order of their sequences, each behind the one before, without a gap.
+ *  - Every row is looked at: its sequence must be the one before plus one. A gap (SL_EGAP), a repetition or a step back
+ *    (SL_EDUPLICATE) stops the run and says the line and the column; what came before is committed.
+ *  - A row that does not fit its columns stops the run (SL_EDATA, with line and column), or goes to the dead letters:
+ *    it is durable there before its partition is committed, takes up its sequence number, and is counted in the event.
+ *  - A committed file that differs from what would be written is never replaced: SL_ECONFLICT.
+ *  - Memory is bounded: of a file that is mapped nothing is copied but strings with escapes; of a pipe or a database
+ *    the partitions at hand are kept as text, perf.queue_bytes of them.
+ * Not guaranteed: that a dead letter is there only once (a crash between the letter and the commit repeats it). A file
+ * that is cut short by somebody while it is mapped ends the process with SIGBUS, as any mapped file does; one that may
+ * be is better followed, or piped in.
+ *
+ * Boundaries are floor(sequence / partition_size). The first sequence of the first run is the dataset's start. Input at
+ * or below the checkpoint is passed over. A file or a pipe is final at its end: the unfinished last partition is
+ * closed; from a database, or with follow, it waits until it is full or `final` closes it. After such a close the next
+ * partition runs from there to the boundary.
+ *
+ * Thread safety: sl_export_stop and sl_export_get_stats from any thread; everything else one thread at a time per
+ * handle. A handle does not work in a forked child. Ownership: strings and columns in options are copied.
+ */
+#ifndef SLUICE_EXPORT_H
+#define SLUICE_EXPORT_H
+
+#include <sluice/adapter/env.h>
+#include <sluice/parquet.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_export sl_export;
+
+enum sl_export_format {
+	SL_EXPORT_BY_NAME = 0,   /* .csv; .jsonl, .ndjson and .json; a database needs none */
+	SL_EXPORT_CSV = 1,       /* RFC 4180; an unquoted empty field is NULL */
+	SL_EXPORT_JSON_LINES = 2 /* an object a line */
+};
+
+/* Set kind, unit, precision, scale and length from text as sl_parquet_type_name gives it: "int64", "timestamp"
+ * (micros), "timestamp(millis)", "decimal(18,2)", "fixed(16)" … SL_EINVAL names the possible ones; *column is untouched
+ * then. */
+SL_API SL_MUST_CHECK int sl_export_column_type(const char *text, struct sl_parquet_column *column, struct sl_err *err);
+
+enum sl_export_bad_rows {
+	SL_EXPORT_BAD_ROWS_STOP = 0,
+	SL_EXPORT_BAD_ROWS_DIVERT = 1 /* to the dead letters */
+};
+
+/*
+ * Points that a run passes, told by on_step for tests and tracing; partition_start is the first sequence of the
+ * partition. On a worker: built, temp_written, temp_synced, renamed, folder_synced. On the thread that commits, in
+ * order: before_commit, committed. On the outbox's thread, with the event's number instead: before_outbox,
+ * outbox_written.
+ */
+typedef void sl_export_step_fn(const char *step, uint64_t partition_start, void *ctx);
+
+struct sl_export_progress {
+	uint64_t checkpoint;                        /* last committed sequence; 0: none yet */
+	uint64_t partitions, rows, bad_rows, bytes; /* committed by this run */
+	uint64_t input_bytes; /* of the input, up to the last row that is committed; 0: none yet, or a database */
+	uint64_t input_total; /* bytes of the input; 0: not known (a pipe, a database), or it is followed */
+};
+/* After each commit, on the thread that commits. May call sl_export_stop. */
+typedef void sl_export_progress_fn(const struct sl_export_progress *progress, void *ctx);
+
+/* The specification's perf: names. Zero is the default. */
+struct sl_export_perf {
+	int32_t workers;          /* default 4; at most 256 */
+	int32_t queue_size;       /* partitions that wait for a worker; default 8 */
+	int32_t retry_attempts;   /* of build and of store, each; the first try counts; default 3 */
+	int64_t retry_backoff_ms; /* default 1000 */
+	int64_t queue_bytes;      /* text of pipes and databases that waits; default 256 MiB; at least one partition */
+};
+
+struct sl_export_opts {
+	size_t struct_size; /* SL_EXPORT_OPTS_INIT fills it */
+	const struct sl_env *env;
+
+	/* the source */
+	const char *from;          /* a path; "-": the descriptor fd; postgres://…, sqlite:PATH; required */
+	int fd;                    /* of "-": default 0, standard input; not closed */
+	const char *table, *query; /* of a database: one of them */
+	enum sl_export_format format;
+	enum sl_switch header;    /* CSV: the first record names the columns; default on */
+	char delimiter;           /* CSV; default ',' */
+	int64_t max_record_bytes; /* default 16 MiB */
+	/* Looked at to guess columns; fewer when a pipe pauses for 500 ms or has taken 5 s, or a file that is followed
+	 * has no more, but at least one. Default 10,000. */
+	int64_t sample_records;
+
+	/* the dataset */
+	const char *to;         /* the folder; required */
+	const char *dataset;    /* [A-Za-z0-9][A-Za-z0-9._-]*, at most 100 bytes; required */
+	const char *catalog;    /* sqlite:PATH or postgres://…; default sqlite:TO/_catalog.db */
+	const char *sequence;   /* the column that counts; default: of the dataset, else the first column */
+	int64_t partition_size; /* default: of the dataset, else 250,000 */
+	/* The schema, in the order of the file. NULL: of the dataset, else of the source, else guessed. Members and
+	 * header names are found by name; one without a column is an error, a column without a value is NULL. */
+	const struct sl_parquet_column *columns;
+	size_t columns_n;
+	int32_t zstd_level; /* default 3 */
+
+	/* the run */
+	struct sl_export_perf perf;
+	enum sl_switch follow;    /* go on as the source grows, until stopped; default off */
+	int64_t poll_interval_ms; /* of follow; default 500 */
+	enum sl_switch final;     /* close the unfinished last partition; default as said above */
+	enum sl_export_bad_rows bad_rows;
+	const char *dead_letters; /* folder; default TO/_dead/DATASET */
+
+	/* audit */
+	const char *audit_endpoint;   /* an HTTP URL that gets the events besides the files; NULL: none */
+	const char *audit_token_file; /* bearer token for it */
+	const char *audit_ca_file;    /* PEM */
+
+	sl_export_step_fn *on_step;
+	void *on_step_ctx;
+	sl_export_progress_fn *on_progress;
+	void *on_progress_ctx;
+};
+#define SL_EXPORT_OPTS_INIT .struct_size = sizeof(struct sl_export_opts)
+
+/* Checks the options; opens nothing yet. SL_EINVAL names the field. */
+SL_API SL_MUST_CHECK int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_err *err);
+SL_API void sl_export_free(sl_export *e); /* NULL is allowed; not while a call is running */
+
+struct sl_export_result {
+	size_t struct_size;
+	uint64_t partitions, rows, bad_rows, bytes; /* committed by this call */
+	uint64_t skipped;                           /* rows at or below the checkpoint; 0 when they were not counted */
+	uint64_t start, checkpoint;                 /* of the dataset; both 0: it has no partition yet */
+	uint64_t waiting;                           /* rows of an unfinished partition that were left for a later run */
+	char head[65];                              /* event_hash of the last event, or empty */
+	int stopped;                                /* 1: sl_export_stop ended it */
+	int sequential; /* 1: the input was cut row by row (a pipe, or line ends inside of quotes) */
+};
+
+/*
+ * Export until the source ends (with follow: until stopped). 0 also when it was stopped: everything told in result is
+ * durable and a later run goes on behind it. SL_EGAP, SL_EDUPLICATE, SL_EDATA (the input; the message has the place);
+ * SL_ECONFLICT (a committed file, the schema, the partition size or the sequence column differ); SL_ELOCKED (another
+ * process exports to this dataset); what the source, the storage or the catalog returned when retries were exhausted.
+ * result (may be NULL) is written in any case.
+ */
+SL_API SL_MUST_CHECK int sl_export_run(sl_export *e, struct sl_export_result *result, struct sl_err *err);
+
+enum sl_export_stop_mode {
+	SL_EXPORT_DRAIN = 0, /* take in nothing more, finish and commit what was taken in */
+	SL_EXPORT_NOW = 1    /* give up what is not committed; a later run does it again */
+};
+/* From any thread, also from callbacks; not from a signal handler. Returns at once; run ends soon after. */
+SL_API void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode);
+
+/* As of now, also while a run is going on. */
+SL_API void sl_export_get_progress(sl_export *e, struct sl_export_progress *out);
+
+struct sl_export_range {
+	uint64_t first, last;
+};
+/*
+ * Build these sequences again from the source. A committed partition that a range touches must come out with the hash
+ * that the catalog has (else SL_ECONFLICT and nothing is changed); its file is put in place when it is missing or
+ * differs. Sequences before the dataset's start become partitions with events of type "backfill" at the end of the
+ * chain; a range behind the checkpoint is SL_EINVAL: run does that.
+ */
+SL_API SL_MUST_CHECK int sl_export_backfill(sl_export *e, const struct sl_export_range *ranges, size_t n,
+					    struct sl_export_result *result, struct sl_err *err);
+
+enum sl_export_gap_kind {
+	SL_EXPORT_GAP_UNCOMMITTED = 1, /* between the first and the last committed sequence, in no partition */
+	SL_EXPORT_GAP_MISSING = 2,     /* committed, but the file is not there */
+	SL_EXPORT_GAP_SIZE = 3         /* committed, but the file has another size */
+};
+struct sl_export_gap {
+	enum sl_export_gap_kind kind;
+	uint64_t first, last;
+	const char *path; /* relative to TO; "" for uncommitted ones */
+};
+/* Return 0 to go on; another value ends the walk and becomes its result. */
+typedef int sl_export_gap_fn(const struct sl_export_gap *gap, void *ctx);
+/* What the catalog and the files lack, in order of sequence. Looks at sizes, not at contents: that is audit verify. */
+SL_API SL_MUST_CHECK int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice audit show, head and keygen: the chain of an export, its head, and the key that signs it. */
+#include "auditverify.h"
+#include "commands.h"
+#include "stop.h"
+#include "text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sluice/audit.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- show ---- */
+
+struct showing {
+	struct cli *cli;
+	int json;
+	uint64_t after, left;
+};
+
+static void show_text(struct out *out, const struct sl_audit_event *e)
+{
+	char hash[AUDIT_HEX_BYTES], bytes[TEXT_TIME_BYTES], rows[TEXT_COUNT_BYTES], path[600];
+
+	audit_hex(hash, e->hash, 8);
+	text_line(path, sizeof(path), e->path);
+	out_printf(out, "%8" PRIu64 "  %s…  %-9s  %" PRIu64 " to %" PRIu64 "  %s", e->number, hash,
+		   e->type == SL_AUDIT_BACKFILL ? "backfill" : "partition", e->start, e->end,
+		   text_count(rows, e->rows, "row"));
+	if (e->bad_rows)
+		out_printf(out, " (%s)", text_count(rows, e->bad_rows, "bad row"));
+	out_printf(out, "  %s  %s\n", text_bytes(bytes, e->bytes), path);
+}
+
+static int on_event(const struct sl_audit_event *e, const char *text, size_t len, void *ctx)
+{
+	struct showing *s = ctx;
+
+	if (e->number <= s->after)
+		return 0;
+	if (s->left-- == 0)
+		return 1;
+	if (s->json) {
+		out_write(&s->cli->out, text, len);
+		out_str(&s->cli->out, "\n");
+	} else {
+		show_text(&s->cli->out, e);
+	}
+	if (out_failed(&s->cli->out))
+		return 1;
+	return stop_requested() ? SL_ECANCELLED : 0;
+}
+
+static int show_run(struct cli *cli, const struct parsed *args)
+{
+	struct showing s = {.cli = cli, .json = opt_flag(args, "json"), .after = (uint64_t)opt_num(args, "after")};
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+
+	s.left = opt_given(args, "limit") ? (uint64_t)opt_num(args, "limit") : UINT64_MAX;
+	rc = sl_audit_events(args->operands[0], opt_str(args, "dataset"), &cli->env, on_event, &s, &err);
+	if (rc >= 0)
+		return EXIT_OK; /* a broken output is told at the end */
+	return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, args->operands[0]);
+}
+
+#define OPT_DATASET                                                                                                    \
+	{                                                                                                              \
+		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = 1,                    \
+		.help = "The name that it was exported under"                                                          \
+	}
+
+static const struct opt show_opts[] = {
+	OPT_DATASET,
+	{.name = "after",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "0",
+	 .min = 0,
+	 .max = INT64_MAX,
+	 .help = "Only events behind this number"},
+	{.name = "limit", .kind = OPT_INT, .arg = "N", .min = 0, .max = INT64_MAX, .help = "At most so many"},
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "The events as they are, one JSON object a line"},
+	{.name = NULL},
+};
+
+const struct command cmd_audit_show = {
+	.name = "audit show",
+	.operands = "DIR",
+	.summary = "print the audit events of an export",
+	.opts = show_opts,
+	.description = "Reads the event files below DIR and prints one line an event: number, the beginning of its "
+		       "hash, type, sequences, rows, size and path. Every event is checked by itself and against the "
+		       "one before it; one that is damaged or does not follow ends the list with status 65. The data "
+		       "files are not looked at: 'sluice audit verify' does that.",
+	.example = "sluice audit show ./lake --dataset ledgers\nsluice audit show ./lake -d ledgers --json | jq -r "
+		   ".chain.event_hash",
+	.run = show_run,
+};
+
+/* ---- head ---- */
+
+/* A new file, or the old one replaced in one step: a head that was kept must not be lost to a full disk. */
+static int write_file(const char *path, const char *text, size_t len, struct sl_err *err)
+{
+	char temporary[4096];
+	int n = snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid());
+	int fd = n > 0 && (size_t)n < sizeof(temporary)
+			 ? open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644)
+			 : -1;
+	int failed;
+
+	if (fd < 0)
+		return sl_err_set_errno(err, errno, "create %.180s", path);
+	failed = write(fd, text, len) != (ssize_t)len || fsync(fd);
+	if (failed)
+		sl_err_set_errno(err, errno, "write %.180s", path);
+	failed |= close(fd);
+	if (!failed && rename(temporary, path)) {
+		sl_err_set_errno(err, errno, "rename to %.180s", path);
+		failed = 1;
+	}
+	if (failed)
+		(void)unlink(temporary);
+	return failed ? err->code : 0;
+}
+
+static int head_run(struct cli *cli, const struct parsed *args)
+{
+	struct sl_audit_head head = {.struct_size = sizeof(head)};
+	struct sl_err err = SL_ERR_INIT;
+	const char *dir = args->operands[0], *key = opt_str(args, "key-file"), *to = opt_str(args, "out");
+	char text[SL_AUDIT_HEAD_BYTES];
+	size_t len = 0;
+	int rc = sl_audit_head_read(dir, opt_str(args, "dataset"), &cli->env, &head, &err);
+
+	if (!rc && key)
+		rc = sl_audit_head_sign(&head, key, &cli->env, &err);
+	rc = rc ? rc : sl_audit_head_format(&head, text, &len, &err);
+	if (!rc && to)
+		rc = write_file(to, text, len, &err);
+	if (rc)
+		return cli_fail(cli, &err, dir);
+	if (!to)
+		out_write(&cli->out, text, len);
+	return EXIT_OK;
+}
+
+static const struct opt head_opts[] = {
+	OPT_DATASET,
+	{.name = "key-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Sign it with this secret key of 'sluice audit keygen'"},
+	{.name = "out",
+	 .letter = 'o',
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Write it to FILE, which is replaced in one step, instead of standard output"},
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Accepted; a head is always JSON"},
+	{.name = NULL},
+};
+
+const struct command cmd_audit_head = {
+	.name = "audit head",
+	.operands = "DIR",
+	.summary = "print the head of an export's audit chain, signed",
+	.opts = head_opts,
+	.description = "Reads and checks the event files below DIR and prints one line of JSON: how many events there "
+		       "are, the last sequence, the hash of the last event, and with --key-file an Ed25519 signature. "
+		       "Kept elsewhere, it lets 'sluice audit verify --checkpoint' find out that the end of the chain "
+		       "was cut off, which nothing in DIR can tell.",
+	.example = "sluice audit head ./lake --dataset ledgers --key-file audit.key > ledgers.head",
+	.run = head_run,
+};
+
+/* ---- keygen ---- */
+
+static int keygen_run(struct cli *cli, const struct parsed *args)
+{
+	const char *path = args->operands[0];
+	struct sl_err err = SL_ERR_INIT;
+	uint8_t key[SL_AUDIT_PUBLIC_KEY_BYTES];
+	char hex[AUDIT_HEX_BYTES], shown[600];
+	int rc = sl_audit_keygen(path, &cli->env, key, &err);
+
+	if (rc)
+		return cli_fail(cli, &err, path);
+	audit_hex(hex, key, sizeof(key));
+	text_line(shown, sizeof(shown), path);
+	if (opt_flag(args, "json"))
+		out_json(&cli->out, json_pack("{s:o, s:s}", "key_file", text_json(path), "public_key", hex));
+	else
+		out_printf(&cli->out, "%s is the secret key: keep it to yourself\n%s.pub is the public key: %s", shown,
+			   shown, hex);
+	out_str(&cli->out, "\n");
+	return EXIT_OK;
+}
+
+static const struct opt keygen_opts[] = {
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print {\"key_file\":…,\"public_key\":…}"},
+	{.name = NULL},
+};
+
+const struct command cmd_audit_keygen = {
+	.name = "audit keygen",
+	.operands = "FILE",
+	.summary = "make a key that signs heads",
+	.opts = keygen_opts,
+	.description =
+		"Writes a new Ed25519 key: the secret one to FILE, which only you can read (mode 0600), the public "
+		"one to FILE.pub. Files that exist are never replaced (status 73). The secret key is never "
+		"printed.",
+	.example = "sluice audit keygen audit.key",
+	.run = keygen_run,
+};

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice export: rows with a gapless number, of a file, a pipe or a database, into Parquet partitions with a catalog
+ * and an audit chain. The library does it; here are its options, what is shown, and the result.
+ */
+#include "commands.h"
+#include "exportopts.h"
+#include "exportwatch.h"
+#include "stop.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the result ---- */
+
+static void report_json(struct cli *cli, const struct sl_export_result *r, double seconds)
+{
+	out_printf(&cli->out,
+		   "{\"partitions\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bad_rows\":%" PRIu64 ",\"bytes\":%" PRIu64
+		   ",\"skipped\":%" PRIu64 ",\"waiting\":%" PRIu64 ",\"start\":%" PRIu64 ",\"checkpoint\":%" PRIu64
+		   ",\"head\":\"%s\",\"stopped\":%s,\"seconds\":%.3f}\n",
+		   r->partitions, r->rows, r->bad_rows, r->bytes, r->skipped, r->waiting, r->start, r->checkpoint,
+		   r->head, r->stopped ? "true" : "false", seconds);
+}
+
+static void report(struct exportopts *o, const struct sl_export_result *r, int64_t ms, int failed)
+{
+	struct out *out = &o->cli->out;
+	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], place[EXPORT_PLACE_BYTES];
+	double seconds = (double)ms / 1000;
+
+	if (opt_flag(o->args, "json")) {
+		report_json(o->cli, r, seconds);
+		return;
+	}
+	out_printf(out, "%s in %s (%s) committed to %s in %.1f s", text_count(rows, r->rows, "row"),
+		   text_count(partitions, r->partitions, "partition"), text_bytes(bytes, r->bytes),
+		   exportopts_place(o, place), seconds);
+	if (r->head[0])
+		out_printf(out, "; checkpoint %" PRIu64, r->checkpoint);
+	out_str(out, "\n");
+	if (r->waiting && !failed && !r->stopped)
+		out_printf(out, "%s of an unfinished partition left for a later run; --final closes it\n",
+			   text_count(rows, r->waiting, "row"));
+}
+
+static void tell_bad_rows(struct exportopts *o, const struct sl_export_result *r)
+{
+	char rows[TEXT_COUNT_BYTES];
+
+	if (!r->bad_rows)
+		return;
+	cli_say(o->cli, SL_LOG_ERROR, "%s in %s%s%s; 'sluice dlq list' says why",
+		text_count(rows, r->bad_rows, "bad row"), o->opts.dead_letters ? o->opts.dead_letters : o->opts.to,
+		o->opts.dead_letters ? "" : "/_dead/", o->opts.dead_letters ? "" : o->opts.dataset);
+}
+
+/* Following ends with a signal; everything else that a signal ends was not done. */
+static int status_of(struct exportopts *o, const struct sl_export_result *r)
+{
+	if (r->stopped && (o->opts.follow != SL_ON || stop_count() > 1)) {
+		cli_say(o->cli, SL_LOG_ERROR, "interrupted; the same command goes on behind the checkpoint");
+		return EXIT_INTERRUPTED;
+	}
+	return r->bad_rows ? EXIT_BAD_DATA : EXIT_OK;
+}
+
+/* What only needs room or rights leaves nothing to repair. */
+static int fail(struct exportopts *o, const struct sl_err *err, const struct sl_export_result *r)
+{
+	int code = cli_fail(o->cli, err, NULL);
+
+	if (code == EXIT_OUTPUT && r->head[0])
+		cli_say(o->cli, SL_LOG_ERROR, "then the same command goes on behind the checkpoint");
+	return code;
+}
+
+/* ---- running ---- */
+
+typedef int run_fn(sl_export *export, struct sl_export_result *result, struct sl_err *err, void *ctx);
+
+static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void *ctx)
+{
+	struct sl_export_result result = {.struct_size = sizeof(result)};
+	struct sl_err err = SL_ERR_INIT;
+	struct exportwatch watch;
+	int64_t ms;
+	int rc = exportwatch_start(&watch, o->cli, export);
+
+	if (rc)
+		return rc;
+	rc = fn(export, &result, &err, ctx);
+	ms = exportwatch_ms(&watch);
+	exportwatch_stop(&watch);
+	if (!rc || result.partitions || result.head[0])
+		report(o, &result, ms, rc);
+	tell_bad_rows(o, &result);
+	return rc ? fail(o, &err, &result) : status_of(o, &result);
+}
+
+static int run_with(struct exportopts *o, run_fn *fn, void *ctx)
+{
+	struct sl_err err = SL_ERR_INIT;
+	sl_export *export = NULL;
+	int rc;
+
+	if (sl_export_new(&export, &o->opts, &err))
+		return cli_fail(o->cli, &err, NULL);
+	rc = run_watched(o, export, fn, ctx);
+	sl_export_free(export);
+	return rc;
+}
+
+static int run_whole(sl_export *export, struct sl_export_result *result, struct sl_err *err, void *ctx)
+{
+	(void)ctx;
+	return sl_export_run(export, result, err);
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct exportopts o;
+	int rc = exportopts_read(&o, cli, args);
+
+	if (!rc) {
+		o.opts.final = opt_flag(args, "final") ? SL_ON : SL_DEFAULT;
+		o.opts.audit_endpoint = opt_str(args, "audit-url");
+		o.opts.audit_token_file = opt_str(args, "audit-token-file");
+		o.opts.audit_ca_file = opt_str(args, "audit-ca-file");
+		rc = run_with(&o, run_whole, NULL);
+	}
+	exportopts_fini(&o);
+	return rc;
+}
+
+static const struct opt opts[] = {
+	EXPORT_OPTS_SOURCE{.name = "follow", .kind = OPT_FLAG, .help = "Go on as the source grows, until a signal"},
+	{.name = "final",
+	 .kind = OPT_FLAG,
+	 .help = "Close the unfinished last partition of a database; that of a file is closed"},
+	{.name = "audit-url",
+	 .kind = OPT_STRING,
+	 .arg = "URL",
+	 .help = "An HTTP endpoint that gets the audit events besides the files, in order, at least once"},
+	{.name = "audit-token-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Its first line is sent as a bearer token to that endpoint"},
+	{.name = "audit-ca-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "Certificates (PEM) that the endpoint may be signed by, instead of the system's"},
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
+	{.name = NULL},
+};
+
+const struct command cmd_export = {
+	.name = "export",
+	.operands = "",
+	.summary = "export numbered rows into Parquet, with a catalog and an audit chain",
+	.opts = opts,
+	.description =
+		"Every row has a number, one more than the row before. Rows become Parquet files of --partition-size "
+		"numbers below DIR/NAME, committed in order, each once however often the command is killed and started "
+		"again: the same command goes on behind its checkpoint. A gap, a repetition or a step back in the "
+		"numbers ends the export with status 65 and its place. A file or standard input is complete at its "
+		"end; from a database, or with --follow, the last partition waits until it is full or --final closes "
+		"it. SIGINT or SIGTERM ends the reading and commits what was read (status 75, with --follow 0); a "
+		"second one gives up what is not committed. 'sluice audit verify' proves afterwards that nothing is "
+		"missing, doubled or changed. Passwords are best kept out of URLs: PGPASSWORD and PGPASSFILE are read.",
+	.example = "sluice export --from ledgers.jsonl --sequence ledger_sequence --to ./lake --dataset ledgers\n"
+		   "sluice export --from sqlite:sluice.db --table job_events --sequence offset --follow --to ./lake "
+		   "--dataset job_events",
+	.run = run,
+};
+
+/* ---- export backfill ---- */
+
+struct ranges {
+	struct sl_export_range *ranges;
+	size_t n;
+};
+
+/* "A-B" or "A"; *text is behind it afterwards. */
+static int read_number(const char **text, uint64_t *out)
+{
+	uint64_t v = 0;
+	const char *p = *text;
+
+	for (; *p >= '0' && *p <= '9'; p++) {
+		if (__builtin_mul_overflow(v, (uint64_t)10, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+			return -1;
+	}
+	*out = v;
+	if (p == *text)
+		return -1;
+	*text = p;
+	return 0;
+}
+
+static int read_range(const char **text, struct sl_export_range *range)
+{
+	if (read_number(text, &range->first))
+		return -1;
+	range->last = range->first;
+	if (**text == '-') {
+		++*text;
+		if (read_number(text, &range->last) || range->last < range->first)
+			return -1;
+	}
+	if (**text && **text != ',')
+		return -1;
+	return 0;
+}
+
+static int read_ranges(struct cli *cli, const char *text, struct ranges *out)
+{
+	const char *p = text;
+	size_t room = 1;
+
+	for (const char *comma = text; (comma = strchr(comma, ',')); comma++)
+		room++;
+	out->ranges = calloc(room, sizeof(*out->ranges));
+	if (!out->ranges) {
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	for (; out->n < room; p++) {
+		if (read_range(&p, &out->ranges[out->n++]))
+			return cli_usage(cli, "--ranges: '%.200s' is not a list of ranges like 1-250000,500000", text);
+	}
+	return 0;
+}
+
+static int run_ranges(sl_export *export, struct sl_export_result *result, struct sl_err *err, void *ctx)
+{
+	const struct ranges *r = ctx;
+
+	return sl_export_backfill(export, r->ranges, r->n, result, err);
+}
+
+static int backfill(struct cli *cli, const struct parsed *args)
+{
+	struct exportopts o = {.cli = cli};
+	struct ranges ranges = {.n = 0};
+	int rc = read_ranges(cli, opt_str(args, "ranges"), &ranges);
+
+	if (!rc) {
+		rc = exportopts_read(&o, cli, args);
+		rc = rc ? rc : run_with(&o, run_ranges, &ranges);
+		exportopts_fini(&o);
+	}
+	free(ranges.ranges);
+	return rc;
+}
+
+static const struct opt backfill_opts[] = {
+	EXPORT_OPTS_SOURCE{.name = "ranges",
+			   .letter = 'r',
+			   .kind = OPT_STRING,
+			   .arg = "A-B,…",
+			   .required = 1,
+			   .help = "The numbers that are built again, both ends included"},
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
+	{.name = NULL},
+};
+
+const struct command cmd_export_backfill = {
+	.name = "export backfill",
+	.operands = "",
+	.summary = "build partitions again from their source, or add those before the start",
+	.opts = backfill_opts,
+	.description =
+		"Every partition that a range touches is built again from the source. One that was committed must come "
+		"out with the hash that the catalog has, and its file is put in place when it is missing or damaged; a "
+		"source that gives something else is status 65, and nothing is changed. Numbers before the start of "
+		"the dataset become partitions, told by audit events of their own. 'sluice export gaps' prints the "
+		"ranges that are needed.",
+	.example = "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers --ranges 500000-749999",
+	.run = backfill,
+};

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice export status and gaps: what the catalog knows, and what it and the files lack. */
+#include "commands.h"
+#include "exportopts.h"
+#include "stop.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <sluice/catalog.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- status ---- */
+
+static void hex_of(char to[2 * SL_AUDIT_HASH_BYTES + 1], const uint8_t *hash)
+{
+	for (int i = 0; i < SL_AUDIT_HASH_BYTES; i++)
+		(void)snprintf(to + 2 * i, 3, "%02x", hash[i]);
+}
+
+static json_t *number(uint64_t v)
+{
+	return json_integer((json_int_t)v);
+}
+
+static void status_json(struct out *out, const struct sl_dataset *d, const char *head)
+{
+	json_t *j =
+		json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s?}", "dataset", d->name,
+			  "sequence", d->sequence_column, "partition_size", number(d->partition_size), "partitions",
+			  number(d->partitions), "rows", number(d->rows), "bad_rows", number(d->bad_rows), "bytes",
+			  number(d->bytes), "start", number(d->start), "checkpoint", number(d->checkpoint),
+			  "events_behind", number(d->events - d->delivered_files), "head", head, "holder", d->holder);
+
+	out_json(out, j);
+	out_str(out, "\n");
+}
+
+static void status_text(struct out *out, const struct sl_dataset *d, const char *head)
+{
+	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
+
+	out_printf(out, "%s\n", d->name);
+	out_printf(out, "  sequence       %s, %" PRIu64 " a partition\n", d->sequence_column, d->partition_size);
+	if (!d->events) {
+		out_str(out, "  nothing is committed yet\n");
+		return;
+	}
+	out_printf(out, "  committed      %" PRIu64 " to %" PRIu64 ": %s in %s, %s\n", d->start, d->checkpoint,
+		   text_count(rows, d->rows, "row"), text_count(partitions, d->partitions, "partition"),
+		   text_bytes(bytes, d->bytes));
+	if (d->bad_rows)
+		out_printf(out, "  diverted       %s\n", text_count(rows, d->bad_rows, "bad row"));
+	out_printf(out, "  head           %s\n", head);
+	if (d->events > d->delivered_files)
+		out_printf(out, "  not written    %s\n",
+			   text_count(rows, d->events - d->delivered_files, "audit event"));
+	if (d->holder)
+		out_printf(out, "  exported by    %s\n", d->holder);
+}
+
+struct status {
+	struct cli *cli;
+	sl_catalog *catalog;
+	int json, partitions, n;
+};
+
+static int show_partition(const struct sl_catalog_partition *p, void *ctx)
+{
+	struct status *s = ctx;
+	char sha[2 * SL_AUDIT_HASH_BYTES + 1], bytes[TEXT_TIME_BYTES];
+
+	hex_of(sha, p->sha256);
+	if (!s->json) {
+		out_printf(&s->cli->out, "  %20" PRIu64 " %20" PRIu64 " %10" PRIu64 " %10s  %s\n", p->start, p->end,
+			   p->rows, text_bytes(bytes, p->bytes), p->path);
+		return out_failed(&s->cli->out) || stop_requested();
+	}
+	out_json(&s->cli->out, json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", number(p->start), "end",
+					 number(p->end), "rows", number(p->rows), "bad_rows", number(p->bad_rows),
+					 "bytes", number(p->bytes), "sha256", sha, "path", p->path));
+	out_str(&s->cli->out, "\n");
+	return out_failed(&s->cli->out) || stop_requested();
+}
+
+static int show_dataset(const struct sl_dataset *d, void *ctx)
+{
+	struct status *s = ctx;
+	char head[2 * SL_AUDIT_HASH_BYTES + 1] = "";
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+
+	s->n++;
+	if (d->events)
+		hex_of(head, d->head);
+	if (s->json)
+		status_json(&s->cli->out, d, head);
+	else
+		status_text(&s->cli->out, d, head);
+	if (!s->partitions)
+		return out_failed(&s->cli->out);
+	rc = sl_catalog_partitions(s->catalog, d->name, 0, 0, show_partition, s, &err);
+	return rc < 0 ? cli_fail(s->cli, &err, d->name) : rc;
+}
+
+/* The URL of the catalog in fresh memory: what was given, or the file in the folder. */
+static char *catalog_url(const struct parsed *args, const char *dir)
+{
+	char *url = NULL;
+
+	if (opt_given(args, "catalog"))
+		return strdup(opt_str(args, "catalog"));
+	return asprintf(&url, "sqlite:%s/_catalog.db", dir) < 0 ? NULL : url;
+}
+
+static int open_catalog(struct cli *cli, const struct parsed *args, sl_catalog **out)
+{
+	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &cli->env, .create = SL_OFF};
+	struct sl_err err = SL_ERR_INIT;
+	char *url = catalog_url(args, args->operands[0]);
+	int rc;
+
+	exportopts_warn_of_password(cli, args, "catalog");
+	if (!url) {
+		cli_say(cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	rc = sl_catalog_open(out, url, &opts, &err);
+	free(url);
+	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
+}
+
+static int run_status(struct cli *cli, const struct parsed *args)
+{
+	struct status s = {.cli = cli, .json = opt_flag(args, "json"), .partitions = opt_flag(args, "partitions")};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = open_catalog(cli, args, &s.catalog);
+
+	if (rc)
+		return rc;
+	rc = sl_catalog_datasets(s.catalog, opt_str(args, "dataset"), show_dataset, &s, &err);
+	sl_catalog_close(s.catalog);
+	if (rc < 0)
+		return cli_fail(cli, &err, opt_str(args, "dataset"));
+	if (stop_requested())
+		return EXIT_INTERRUPTED;
+	if (!rc && !s.n && !s.json)
+		out_printf(&cli->out, "no datasets\n");
+	return rc;
+}
+
+static const struct opt status_opts[] = {
+	EXPORT_OPT_DATASET EXPORT_OPT_CATALOG{
+		.name = "partitions", .letter = 'p', .kind = OPT_FLAG, .help = "List the partitions of each, too"},
+	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "A line of JSON a dataset, and a partition"},
+	{.name = NULL},
+};
+
+const struct command cmd_export_status = {
+	.name = "export status",
+	.operands = "DIR",
+	.summary = "say how far the datasets below a folder have come",
+	.opts = status_opts,
+	.description =
+		"What the catalog has of each dataset, or of one: its range, rows, partitions and bytes, the hash "
+		"of the last audit event, and who exports to it. The files are not looked at: 'sluice export "
+		"gaps' and 'sluice audit verify' do that.",
+	.example = "sluice export status ./lake --dataset ledgers --json",
+	.run = run_status,
+};
+
+/* ---- gaps ---- */
+
+struct gaps {
+	struct cli *cli;
+	int json;
+	uint64_t n;
+};
+
+static int show_gap(const struct sl_export_gap *gap, void *ctx)
+{
+	struct gaps *g = ctx;
+	const char *why = gap->kind == SL_EXPORT_GAP_UNCOMMITTED ? "uncommitted"
+			  : gap->kind == SL_EXPORT_GAP_MISSING   ? "missing"
+								 : "size";
+
+	g->n++;
+	if (g->json) {
+		out_json(&g->cli->out, json_pack("{s:o, s:o, s:s, s:s}", "first", number(gap->first), "last",
+						 number(gap->last), "kind", why, "path", gap->path));
+		out_str(&g->cli->out, "\n");
+	} else {
+		out_printf(&g->cli->out, "%" PRIu64 "-%" PRIu64 " %s%s%s\n", gap->first, gap->last, why,
+			   gap->path[0] ? " " : "", gap->path);
+	}
+	return out_failed(&g->cli->out) || stop_requested();
+}
+
+static int run_gaps(struct cli *cli, const struct parsed *args)
+{
+	/* No source is opened: standard input stands for it. */
+	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
+				      .env = &cli->env,
+				      .from = "-",
+				      .format = SL_EXPORT_CSV,
+				      .to = args->operands[0],
+				      .dataset = opt_str(args, "dataset"),
+				      .catalog = opt_str(args, "catalog")};
+	struct gaps g = {.cli = cli, .json = opt_flag(args, "json")};
+	struct sl_err err = SL_ERR_INIT;
+	sl_export *export = NULL;
+	int rc;
+
+	exportopts_warn_of_password(cli, args, "catalog");
+	rc = sl_export_new(&export, &opts, &err);
+	rc = rc ? rc : sl_export_gaps(export, show_gap, &g, &err);
+	sl_export_free(export);
+	if (rc < 0)
+		return cli_fail(cli, &err, args->operands[0]);
+	if (stop_requested())
+		return EXIT_INTERRUPTED;
+	return g.n ? EXIT_BAD_DATA : EXIT_OK;
+}
+
+static const struct opt gaps_opts[] = {
+	{.name = "dataset",
+	 .letter = 'd',
+	 .kind = OPT_STRING,
+	 .arg = "NAME",
+	 .required = 1,
+	 .help = "The name of the dataset"},
+	EXPORT_OPT_CATALOG{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "A line of JSON a gap"},
+	{.name = NULL},
+};
+
+const struct command cmd_export_gaps = {
+	.name = "export gaps",
+	.operands = "DIR",
+	.summary = "list what the catalog and the files of a dataset lack",
+	.opts = gaps_opts,
+	.description =
+		"Ranges that no partition holds, and partitions whose file is missing or has another size, as "
+		"FIRST-LAST and why; status 65 when there is one. 'sluice export backfill --ranges' puts them back. "
+		"What is inside of the files is not looked at: 'sluice audit verify' does that.",
+	.example = "sluice export gaps ./lake --dataset ledgers",
+	.run = run_gaps,
+};

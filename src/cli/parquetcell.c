@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parquetcell.h"
+
+#include "text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int plain_ascii(const char *data, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)data[i];
+		if (c < 0x20 || c >= 0x7F || c == '"' || c == '\\')
+			return 0;
+	}
+	return 1;
+}
+
+/* What no JSON string may hold, by the functions that mend it. */
+static json_t *mended(const char *data, size_t n)
+{
+	char *copy = malloc(n + 1);
+	json_t *value = NULL;
+
+	if (copy) {
+		for (size_t i = 0; i < n; i++)
+			copy[i] = data[i] ? data[i] : '?';
+		copy[n] = '\0';
+		value = text_json(copy);
+	}
+	free(copy);
+	return value;
+}
+
+void parquetcell_text(struct out *out, const char *data, size_t n)
+{
+	if (plain_ascii(data, n)) {
+		out_str(out, "\"");
+		out_write(out, data, n);
+		out_str(out, "\"");
+		return;
+	}
+	json_t *value = json_stringn(data, n);
+	out_json(out, value ? value : mended(data, n));
+}
+
+static void print_hex(struct out *out, const void *data, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+	const unsigned char *p = data;
+
+	out_str(out, "\"\\\\x");
+	for (size_t i = 0; i < n; i++) {
+		char pair[2] = {digits[p[i] >> 4], digits[p[i] & 15]};
+		out_write(out, pair, sizeof(pair));
+	}
+	out_str(out, "\"");
+}
+
+/* The fewest digits that read back as the same value; a point or an exponent says that it is no integer. */
+static void print_real(struct out *out, double v, int single)
+{
+	char text[40];
+	int digits = single ? 6 : 15;
+
+	if (!isfinite(v)) {
+		out_str(out, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+		return;
+	}
+	for (;; digits++) {
+		(void)snprintf(text, sizeof(text), "%.*g", digits, v);
+		if (digits == 17 || (single ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v))
+			break;
+	}
+	out_str(out, text);
+	if (!strpbrk(text, ".e"))
+		out_str(out, ".0");
+}
+
+static void print_decimal(struct out *out, int64_t v, int scale)
+{
+	uint64_t whole = v < 0 ? -(uint64_t)v : (uint64_t)v, unit = 1;
+
+	for (int i = 0; i < scale; i++)
+		unit *= 10;
+	out_printf(out, "%s%" PRIu64, v < 0 ? "-" : "", whole / unit);
+	if (scale > 0)
+		out_printf(out, ".%0*" PRIu64, scale, whole % unit);
+}
+
+/* The day of `seconds` since 1970. 0: no calendar of four-digit years has it. */
+static int day_of(int64_t seconds, struct tm *tm)
+{
+	time_t t = (time_t)seconds;
+
+	return gmtime_r(&t, tm) && tm->tm_year >= -1900 && tm->tm_year <= 9999 - 1900;
+}
+
+static void print_date(struct out *out, int32_t days)
+{
+	struct tm tm;
+
+	if (day_of((int64_t)days * 86400, &tm))
+		out_printf(out, "\"%04d-%02d-%02d\"", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
+	else
+		out_printf(out, "%" PRId32, days);
+}
+
+static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit)
+{
+	int digits = unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
+	int64_t per = unit == SL_PARQUET_MILLIS ? 1000 : unit == SL_PARQUET_MICROS ? 1000000 : 1000000000;
+	int64_t seconds = v / per - (v % per < 0), rest = v % per + (v % per < 0 ? per : 0);
+	struct tm tm;
+
+	if (day_of(seconds, &tm))
+		out_printf(out, "\"%04d-%02d-%02dT%02d:%02d:%02d.%0*" PRId64 "Z\"", tm.tm_year + 1900, tm.tm_mon + 1,
+			   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, digits, rest);
+	else
+		out_printf(out, "%" PRId64, v);
+}
+
+/* at: one entry, perhaps not aligned. */
+static void print_number(struct out *out, const struct sl_parquet_column *c, const void *at)
+{
+	int32_t narrow;
+	int64_t wide;
+	float single;
+	double real;
+
+	switch (c->kind) {
+	case SL_PARQUET_BOOL:
+		out_str(out, *(const uint8_t *)at ? "true" : "false");
+		break;
+	case SL_PARQUET_INT32:
+	case SL_PARQUET_DATE:
+		memcpy(&narrow, at, sizeof(narrow));
+		if (c->kind == SL_PARQUET_DATE)
+			print_date(out, narrow);
+		else
+			out_printf(out, "%" PRId32, narrow);
+		break;
+	case SL_PARQUET_FLOAT:
+		memcpy(&single, at, sizeof(single));
+		print_real(out, (double)single, 1);
+		break;
+	case SL_PARQUET_DOUBLE:
+		memcpy(&real, at, sizeof(real));
+		print_real(out, real, 0);
+		break;
+	default:
+		memcpy(&wide, at, sizeof(wide));
+		if (c->kind == SL_PARQUET_TIMESTAMP)
+			print_time(out, wide, c->unit);
+		else
+			print_decimal(out, wide, c->kind == SL_PARQUET_DECIMAL ? c->scale : 0);
+	}
+}
+
+static size_t number_bytes(const struct sl_parquet_column *c)
+{
+	switch (c->kind) {
+	case SL_PARQUET_BOOL:
+		return 1;
+	case SL_PARQUET_INT32:
+	case SL_PARQUET_DATE:
+	case SL_PARQUET_FLOAT:
+		return 4;
+	default:
+		return 8;
+	}
+}
+
+static void print_bytes(struct out *out, const struct sl_parquet_column *c, struct sl_parquet_bytes v)
+{
+	if (c->kind == SL_PARQUET_STRING)
+		parquetcell_text(out, v.data, v.len);
+	else
+		print_hex(out, v.data, v.len);
+}
+
+void parquetcell_print(struct out *out, const struct sl_parquet_column *c, const struct sl_parquet_values *values,
+		       size_t row)
+{
+	const char *at = values->values;
+
+	if (values->nulls && values->nulls[row])
+		out_str(out, "null");
+	else if (c->kind == SL_PARQUET_STRING || c->kind == SL_PARQUET_BINARY)
+		print_bytes(out, c, ((const struct sl_parquet_bytes *)values->values)[row]);
+	else if (c->kind == SL_PARQUET_FIXED)
+		print_hex(out, at + row * (size_t)c->length, (size_t)c->length);
+	else
+		print_number(out, c, at + row * number_bytes(c));
+}
+
+void parquetcell_bound(struct out *out, const struct sl_parquet_column *c, struct sl_parquet_bytes bound)
+{
+	if (c->kind == SL_PARQUET_STRING || c->kind == SL_PARQUET_BINARY || c->kind == SL_PARQUET_FIXED)
+		print_bytes(out, c, bound);
+	else if (bound.len == number_bytes(c))
+		print_number(out, c, bound.data);
+	else
+		out_str(out, "null");
+}

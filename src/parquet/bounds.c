@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "parquet/bounds.h"
+
+#include <math.h>
+
+int sl__bytes_compare(struct sl_parquet_bytes a, struct sl_parquet_bytes b)
+{
+	size_t n = SL_MIN(a.len, b.len);
+	int order = n > 0 ? memcmp(a.data, b.data, n) : 0;
+
+	return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
+}
+
+/* The first eight bytes as a number that sorts as they do; missing ones as zeros, so that equal heads say nothing. */
+static inline uint64_t head_of(struct sl_parquet_bytes v)
+{
+	uint8_t first[8] = {0};
+
+	if (SL_LIKELY(v.len >= 8))
+		return __builtin_bswap64(sl__get64(v.data));
+	if (v.len > 0)
+		memcpy(first, v.data, v.len);
+	return __builtin_bswap64(sl__get64(first));
+}
+
+static void add_bytes(struct sl__bounds *b, struct sl_parquet_bytes v)
+{
+	uint64_t head = head_of(v);
+
+	if (!b->any) {
+		b->any = true;
+		b->min = b->max = v;
+		b->min_head = b->max_head = head;
+	} else if (head <= b->min_head && (head < b->min_head || sl__bytes_compare(v, b->min) < 0)) {
+		b->min = v, b->min_head = head;
+	} else if (head >= b->max_head && (head > b->max_head || sl__bytes_compare(v, b->max) > 0)) {
+		b->max = v, b->max_head = head;
+	}
+}
+
+static void add_int(struct sl__bounds *b, int64_t min, int64_t max)
+{
+	b->min_int = b->any ? SL_MIN(b->min_int, min) : min;
+	b->max_int = b->any ? SL_MAX(b->max_int, max) : max;
+	b->any = true;
+}
+
+static void add_int32(struct sl__bounds *b, const int32_t *v, size_t n)
+{
+	int32_t min = v[0], max = v[0];
+
+	for (size_t i = 1; i < n; i++) {
+		min = SL_MIN(min, v[i]);
+		max = SL_MAX(max, v[i]);
+	}
+	add_int(b, min, max);
+}
+
+static void add_int64(struct sl__bounds *b, const int64_t *v, size_t n)
+{
+	int64_t min = v[0], max = v[0];
+
+	for (size_t i = 1; i < n; i++) {
+		min = SL_MIN(min, v[i]);
+		max = SL_MAX(max, v[i]);
+	}
+	add_int(b, min, max);
+}
+
+static void add_bool(struct sl__bounds *b, const uint8_t *v, size_t n)
+{
+	bool all = true, any = false;
+
+	for (size_t i = 0; i < n; i++) {
+		all = all && v[i] != 0;
+		any = any || v[i] != 0;
+	}
+	add_int(b, all, any);
+}
+
+static void add_real(struct sl__bounds *b, double v)
+{
+	if (isnan(v)) {
+		b->nan = true;
+		return;
+	}
+	b->min_real = b->any ? SL_MIN(b->min_real, v) : v;
+	b->max_real = b->any ? SL_MAX(b->max_real, v) : v;
+	b->any = true;
+}
+
+void sl__bounds_add(struct sl__bounds *b, const struct sl_parquet_column *c, const void *values, size_t n)
+{
+	if (n == 0)
+		return;
+	switch (sl__pq_physical(c)) {
+	case PQ_BOOLEAN:
+		add_bool(b, values, n);
+		break;
+	case PQ_INT32:
+		add_int32(b, values, n);
+		break;
+	case PQ_INT64:
+		add_int64(b, values, n);
+		break;
+	case PQ_FLOAT:
+		for (size_t i = 0; i < n; i++)
+			add_real(b, (double)((const float *)values)[i]);
+		break;
+	case PQ_DOUBLE:
+		for (size_t i = 0; i < n; i++)
+			add_real(b, ((const double *)values)[i]);
+		break;
+	case PQ_BYTE_ARRAY:
+		for (size_t i = 0; i < n; i++)
+			add_bytes(b, ((const struct sl_parquet_bytes *)values)[i]);
+		break;
+	case PQ_FIXED:
+	default:
+		for (size_t i = 0; i < n; i++)
+			add_bytes(b, (struct sl_parquet_bytes){(const char *)values + i * (size_t)c->length,
+							       (uint32_t)c->length});
+	}
+}
+
+static void put_number(struct sl__bounds_out *out, int which, uint64_t bits, uint32_t len)
+{
+	sl__put64(out->number[which], bits);
+	out->data[which] = out->number[which];
+	out->len[which] = len;
+}
+
+static uint64_t bits_of(double v, bool single)
+{
+	float f = (float)v;
+	uint32_t low;
+	uint64_t bits;
+
+	memcpy(&low, &f, sizeof low);
+	memcpy(&bits, &v, sizeof bits);
+	return single ? low : bits;
+}
+
+/* A zero is written as -0.0 below and as +0.0 above: readers that tell them apart lose neither. */
+static void put_reals(const struct sl__bounds *b, struct sl__bounds_out *out, bool single)
+{
+	double min = b->min_real == 0 ? -0.0 : b->min_real, max = b->max_real == 0 ? 0.0 : b->max_real;
+
+	put_number(out, 0, bits_of(min, single), single ? 4 : 8);
+	put_number(out, 1, bits_of(max, single), single ? 4 : 8);
+}
+
+bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *c, struct sl__bounds_out *out)
+{
+	enum pq_physical type = sl__pq_physical(c);
+
+	if (!b->any || b->nan)
+		return false;
+	if (type == PQ_FLOAT || type == PQ_DOUBLE) {
+		put_reals(b, out, type == PQ_FLOAT);
+	} else if (type == PQ_BYTE_ARRAY || type == PQ_FIXED) {
+		if (b->min.len > PQ_BOUND_MAX || b->max.len > PQ_BOUND_MAX)
+			return false;
+		out->data[0] = b->min.data, out->len[0] = b->min.len;
+		out->data[1] = b->max.data, out->len[1] = b->max.len;
+	} else {
+		uint32_t len = type == PQ_BOOLEAN ? 1 : type == PQ_INT32 ? 4 : 8;
+		put_number(out, 0, (uint64_t)b->min_int, len);
+		put_number(out, 1, (uint64_t)b->max_int, len);
+	}
+	return true;
+}
+
+bool sl__bounds_add_told(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes told)
+{
+	enum pq_physical type = sl__pq_physical(c);
+	int64_t number = 0; /* aligned for every type */
+
+	if (type == PQ_BYTE_ARRAY || type == PQ_FIXED) {
+		if (type == PQ_FIXED && told.len != (uint32_t)c->length)
+			return false;
+		add_bytes(b, told);
+		return true;
+	}
+	if (told.len != sl__pq_plain_bytes(c))
+		return false;
+	memcpy(&number, told.data, told.len);
+	sl__bounds_add(b, c, &number, 1);
+	return !b->nan;
+}
+
+bool sl__bounds_contain(const struct sl__bounds *outer, const struct sl__bounds *inner,
+			const struct sl_parquet_column *c)
+{
+	switch (sl__pq_physical(c)) {
+	case PQ_FLOAT:
+	case PQ_DOUBLE:
+		return outer->min_real <= inner->min_real && outer->max_real >= inner->max_real;
+	case PQ_BYTE_ARRAY:
+	case PQ_FIXED:
+		return sl__bytes_compare(outer->min, inner->min) <= 0 && sl__bytes_compare(outer->max, inner->max) >= 0;
+	default:
+		return outer->min_int <= inner->min_int && outer->max_int >= inner->max_int;
+	}
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A column chunk into values: entries one behind the other as the public header gives them, NULLs as zeros. A page's
+ * values are decoded densely to where its rows begin, and then moved apart from the last to the first, which never
+ * overwrites one that has still to be moved.
+ */
+#include "parquet/delta.h"
+#include "parquet/reader.h"
+
+struct read_job {
+	sl_parquet_reader *r;
+	const struct sl_parquet_column *column;
+	const struct sl__rchunk *chunk;
+	struct sl__held *held;
+	size_t entry;      /* bytes */
+	size_t rows, row;  /* all; decoded so far */
+	uint64_t budget;   /* bytes that may still be taken for this chunk */
+	size_t dictionary; /* entries; 0: none */
+	bool has_dictionary, any_null;
+	const char *why;
+};
+
+static int corrupt(struct read_job *j, const char *why)
+{
+	j->why = why;
+	return SL_ECORRUPT;
+}
+
+void sl__held_release(sl_parquet_reader *r, struct sl__held *h)
+{
+	for (size_t i = 0; i < h->pages_n; i++)
+		sl__free(&r->env, h->pages[i]);
+	h->pages_n = 0;
+}
+
+static int reserve(struct read_job *j, struct sl__buf *b, size_t n)
+{
+	sl__buf_clear(b);
+	j->why = "no memory";
+	return sl__buf_reserve(b, n);
+}
+
+/* Memory of n bytes that lives until the column is read again. */
+static int hold(struct read_job *j, size_t n, char **out)
+{
+	struct sl__held *h = j->held;
+
+	j->why = "no memory";
+	if (h->pages_n == h->pages_cap) {
+		size_t cap = h->pages_cap == 0 ? 8 : h->pages_cap * 2;
+		char **pages = sl__realloc(&j->r->env, h->pages, cap * sizeof *pages);
+		if (pages == NULL)
+			return SL_ENOMEM;
+		h->pages = pages;
+		h->pages_cap = cap;
+	}
+	*out = sl__alloc(&j->r->env, n + 1);
+	if (*out == NULL)
+		return SL_ENOMEM;
+	h->pages[h->pages_n++] = *out;
+	return 0;
+}
+
+static int unpack(struct read_job *j, const struct sl__page *p, struct sl__bytes_in *in)
+{
+	bool kept = sl__pq_physical(j->column) == PQ_BYTE_ARRAY;
+	char *to = NULL;
+
+	if (p->bytes > j->budget) {
+		j->why = "it is larger than max_chunk_bytes allows";
+		return SL_ETOOBIG;
+	}
+	int rc = kept ? hold(j, p->bytes, &to) : reserve(j, &j->r->page, p->bytes);
+	if (rc != 0)
+		return rc;
+	if (kept)
+		j->budget -= p->bytes;
+	else
+		to = j->r->page.data;
+	rc = sl__page_unpack(j->r, j->chunk->codec, p, to, &j->why);
+	*in = (struct sl__bytes_in){(const uint8_t *)to, (const uint8_t *)to + p->bytes};
+	return rc;
+}
+
+/* ---- encodings: n values to `out` ---- */
+
+static int get_bools(struct read_job *j, struct sl__bytes_in *in, uint8_t *out, size_t n)
+{
+	if ((n + 7) / 8 > (size_t)(in->end - in->at))
+		return corrupt(j, "it holds fewer values than it says");
+	for (size_t i = 0; i < n; i++)
+		out[i] = in->at[i / 8] >> i % 8 & 1;
+	return 0;
+}
+
+static int get_byte_arrays(struct read_job *j, struct sl__bytes_in *in, struct sl_parquet_bytes *out, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		size_t left = (size_t)(in->end - in->at);
+		uint32_t len = left >= 4 ? sl__get32(in->at) : UINT32_MAX;
+		if (left < 4 || len > left - 4)
+			return corrupt(j, "it holds fewer values than it says");
+		out[i] = (struct sl_parquet_bytes){(const char *)in->at + 4, len};
+		in->at += 4 + len;
+	}
+	return 0;
+}
+
+static int get_plain(struct read_job *j, struct sl__bytes_in *in, void *out, size_t n)
+{
+	if (j->column->kind == SL_PARQUET_BOOL)
+		return get_bools(j, in, out, n);
+	if (sl__pq_physical(j->column) == PQ_BYTE_ARRAY)
+		return get_byte_arrays(j, in, out, n);
+	if (n > (size_t)(in->end - in->at) / j->entry)
+		return corrupt(j, "it holds fewer values than it says");
+	memcpy(out, in->at, n * j->entry);
+	return 0;
+}
+
+static int get_delta_length(struct read_job *j, struct sl__bytes_in *in, struct sl_parquet_bytes *out, size_t n)
+{
+	int rc = reserve(j, &j->r->index, n * sizeof(int32_t));
+
+	if (rc != 0)
+		return rc;
+	int32_t *lengths = (int32_t *)(void *)j->r->index.data;
+	if (sl__delta_get(in, lengths, n, sizeof *lengths) != 0)
+		return corrupt(j, "its lengths are damaged");
+	for (size_t i = 0; i < n; i++) {
+		if (lengths[i] < 0 || (size_t)lengths[i] > (size_t)(in->end - in->at))
+			return corrupt(j, "it holds fewer bytes than its lengths say");
+		out[i] = (struct sl_parquet_bytes){(const char *)in->at, (uint32_t)lengths[i]};
+		in->at += lengths[i];
+	}
+	return 0;
+}
+
+/* Entries of 4, 8 and 16 bytes get a loop of their own. */
+static inline __attribute__((always_inline)) void gather(char *out, const char *from, const uint32_t *index, size_t n,
+							 size_t entry)
+{
+	for (size_t i = 0; i < n; i++)
+		memcpy(out + i * entry, from + index[i] * entry, entry);
+}
+
+static int get_indexed(struct read_job *j, struct sl__bytes_in *in, char *out, size_t n)
+{
+	sl_parquet_reader *r = j->r;
+
+	if (j->dictionary == 0 || in->at == in->end)
+		return corrupt(j, "it has no dictionary, or no indices");
+	unsigned width = *in->at++;
+	int rc = reserve(j, &r->index, n * sizeof(uint32_t));
+	if (rc != 0)
+		return rc;
+	uint32_t *index = (uint32_t *)(void *)r->index.data;
+	if (sl__hybrid_get(in, index, n, width, (uint32_t)(j->dictionary - 1)) != 0)
+		return corrupt(j, "its indices are damaged");
+	if (j->entry == 4)
+		gather(out, r->dictionary.data, index, n, 4);
+	else if (j->entry == 8)
+		gather(out, r->dictionary.data, index, n, 8);
+	else if (j->entry == 16)
+		gather(out, r->dictionary.data, index, n, 16);
+	else
+		gather(out, r->dictionary.data, index, n, j->entry);
+	return 0;
+}
+
+static int get_values(struct read_job *j, enum pq_encoding encoding, struct sl__bytes_in *in, void *out, size_t n)
+{
+	enum pq_physical type = sl__pq_physical(j->column);
+
+	if (n == 0)
+		return 0;
+	if (encoding == PQ_PLAIN)
+		return get_plain(j, in, out, n);
+	if (encoding == PQ_RLE_DICTIONARY || encoding == PQ_PLAIN_DICTIONARY)
+		return get_indexed(j, in, out, n);
+	if (encoding == PQ_DELTA_BINARY_PACKED && sl__pq_is_integer(type))
+		return sl__delta_get(in, out, n, (unsigned)j->entry) == 0 ? 0
+									  : corrupt(j, "its differences are damaged");
+	if (encoding == PQ_DELTA_LENGTH_BYTE_ARRAY && type == PQ_BYTE_ARRAY)
+		return get_delta_length(j, in, out, n);
+	j->why = "an encoding that this reader does not know";
+	return SL_EUNSUPPORTED;
+}
+
+/* ---- pages ---- */
+
+/* Levels of the page's m rows into nulls; *n: how many are not NULL. */
+static int get_levels(struct read_job *j, struct sl__bytes_in *in, size_t m, size_t *n)
+{
+	size_t left = (size_t)(in->end - in->at);
+	uint8_t *nulls = (uint8_t *)j->held->nulls.data + j->row;
+
+	*n = m;
+	if (!j->column->nullable)
+		return 0;
+	uint32_t len = left >= 4 ? sl__get32(in->at) : 0;
+	if (left < 4 || len > left - 4)
+		return corrupt(j, "its levels are longer than it");
+	struct sl__bytes_in levels = {in->at + 4, in->at + 4 + len};
+	in->at += 4 + len;
+	int rc = reserve(j, &j->r->index, m * sizeof(uint32_t));
+	if (rc != 0)
+		return rc;
+	uint32_t *level = (uint32_t *)(void *)j->r->index.data;
+	if (sl__hybrid_get(&levels, level, m, 1, 1) != 0)
+		return corrupt(j, "its levels are damaged");
+	for (size_t i = 0; i < m; i++) {
+		nulls[i] = level[i] == 0;
+		*n -= nulls[i];
+	}
+	return 0;
+}
+
+static void spread(struct read_job *j, size_t m, size_t n)
+{
+	const uint8_t *nulls = (const uint8_t *)j->held->nulls.data + j->row;
+	char *out = j->held->values.data + j->row * j->entry;
+
+	for (size_t i = m; i > 0; i--) {
+		if (nulls[i - 1] != 0)
+			memset(out + (i - 1) * j->entry, 0, j->entry);
+		else if (--n != i - 1)
+			memcpy(out + (i - 1) * j->entry, out + n * j->entry, j->entry);
+	}
+}
+
+static int take_data(struct read_job *j, const struct sl__page *p)
+{
+	struct sl__bytes_in in;
+	size_t n = 0;
+
+	if (p->values > j->rows - j->row)
+		return corrupt(j, "more values than the row group has rows");
+	int rc = unpack(j, p, &in);
+	if (rc == 0)
+		rc = get_levels(j, &in, p->values, &n);
+	if (rc == 0)
+		rc = get_values(j, p->encoding, &in, j->held->values.data + j->row * j->entry, n);
+	if (rc != 0)
+		return rc;
+	if (n < p->values) {
+		j->any_null = true;
+		spread(j, p->values, n);
+	}
+	j->row += p->values;
+	return 0;
+}
+
+/* PLAIN, first in the chunk, once. */
+static int take_dictionary(struct read_job *j, const struct sl__page *p)
+{
+	struct sl__bytes_in in;
+	size_t least = sl__pq_physical(j->column) == PQ_BYTE_ARRAY ? 4 : j->entry;
+
+	if (j->has_dictionary || j->row > 0 || j->column->kind == SL_PARQUET_BOOL)
+		return corrupt(j, "a dictionary where none may be");
+	if (p->encoding != PQ_PLAIN && p->encoding != PQ_PLAIN_DICTIONARY)
+		return corrupt(j, "a dictionary that is not PLAIN");
+	if (p->values > p->bytes / least)
+		return corrupt(j, "it holds fewer values than it says");
+	if (p->values * j->entry > j->budget) {
+		j->why = "its dictionary is larger than max_chunk_bytes allows";
+		return SL_ETOOBIG;
+	}
+	j->budget -= p->values * j->entry;
+	int rc = unpack(j, p, &in);
+	if (rc == 0)
+		rc = reserve(j, &j->r->dictionary, p->values * j->entry);
+	if (rc == 0)
+		rc = get_plain(j, &in, j->r->dictionary.data, p->values);
+	j->has_dictionary = true;
+	j->dictionary = p->values;
+	return rc;
+}
+
+static int take_pages(struct read_job *j, struct sl__bytes_in *in, size_t *page)
+{
+	struct sl__page p;
+
+	for (*page = 0; in->at < in->end; ++*page) {
+		int rc = sl__page_next(in, &p, &j->why);
+		if (rc == 0 && p.kind == PQ_DICTIONARY_PAGE)
+			rc = take_dictionary(j, &p);
+		else if (rc == 0 && p.kind == PQ_DATA_PAGE)
+			rc = take_data(j, &p);
+		if (rc != 0)
+			return rc;
+	}
+	return j->row == j->rows ? 0 : corrupt(j, "fewer values than the row group has rows");
+}
+
+/* ---- the chunk ---- */
+
+static int fetch(struct read_job *j, struct sl__bytes_in *in, struct sl_err *err)
+{
+	sl_parquet_reader *r = j->r;
+	size_t n = (size_t)j->chunk->told.bytes;
+	const char *from = r->memory != NULL ? r->memory + j->chunk->told.offset : NULL;
+
+	if (r->memory == NULL) {
+		if (j->chunk->told.bytes > r->max_chunk_bytes)
+			return sl_err_set(err, SL_ETOOBIG, "%zu bytes are more than max_chunk_bytes allows", n);
+		if (reserve(j, &r->raw, n) != 0)
+			return sl_err_set(err, SL_ENOMEM, "no memory for %zu bytes", n);
+		int rc = n > 0 ? r->read(r->raw.data, n, j->chunk->told.offset, err, r->read_ctx) : 0;
+		if (rc != 0)
+			return rc;
+		from = r->raw.data;
+	}
+	*in = (struct sl__bytes_in){(const uint8_t *)from, (const uint8_t *)from + n};
+	return 0;
+}
+
+/* Room for the entries, the nulls and the levels of all rows. */
+static int prepare(struct read_job *j, struct sl_err *err)
+{
+	uint64_t rows = j->chunk->told.rows, bytes = 0;
+
+	if (__builtin_mul_overflow(rows, j->entry + 1 + sizeof(uint32_t), &bytes) || bytes > j->budget)
+		return sl_err_set(err, SL_ETOOBIG, "%llu rows are more than max_chunk_bytes allows",
+				  (unsigned long long)rows);
+	j->budget -= bytes;
+	j->rows = (size_t)rows;
+	if (reserve(j, &j->held->values, j->rows * j->entry) != 0 || reserve(j, &j->held->nulls, j->rows) != 0)
+		return sl_err_set(err, SL_ENOMEM, "no memory for %zu rows", j->rows);
+	return 0;
+}
+
+int sl__chunk_read(sl_parquet_reader *r, size_t group, size_t column, struct sl_parquet_values *out, struct sl_err *err)
+{
+	struct read_job j = {.r = r,
+			     .column = &r->columns[column],
+			     .chunk = &r->chunks[group * r->columns_n + column],
+			     .held = &r->held[column],
+			     .budget = r->max_chunk_bytes};
+	struct sl__bytes_in in = {0};
+	size_t page = 0;
+
+	j.entry = sl__pq_entry_bytes(j.column);
+	sl__held_release(r, j.held);
+	int rc = prepare(&j, err);
+	if (rc == 0)
+		rc = fetch(&j, &in, err);
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "parquet: row group %zu, column '%.60s'", group, j.column->name);
+	rc = take_pages(&j, &in, &page);
+	if (rc != 0)
+		return sl_err_set(err, rc, "parquet: row group %zu, column '%.60s', page %zu: %s", group,
+				  j.column->name, page, j.why);
+	*out = (struct sl_parquet_values){j.held->values.data, j.any_null ? (const uint8_t *)j.held->nulls.data : NULL};
+	return 0;
+}

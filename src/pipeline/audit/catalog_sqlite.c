@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The catalog in a SQLite file. One connection writes, under the lock of db/sqlite_lock.h; one reads, under a mutex.
+ *
+ * A durable commit is one sync of SQLite's log. Checkpoints come when the log has grown, and when the catalog is
+ * closed, so that the file alone has everything then.
+ *
+ * A lease is a flock on "<file>-lease-<dataset>", which the kernel drops with the process, beside the fence in the
+ * dataset's row.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CAT_NO_ROWID " WITHOUT ROWID"
+#define CAT_FOR_UPDATE ""
+#define CAT_NOW_MS "0"
+#define CAT_EXPIRY(ttl) "0*" ttl
+
+#include "db/sqlite.h"
+#include "db/sqlite_lock.h"
+#include "pipeline/audit/catalog_db.h"
+
+#define CHECKPOINT_PAGES 1024
+#define CLOSE_LOCK_MS 1000
+
+struct sq_catalog {
+	const struct sl_env *env;
+	char *path;
+	int64_t busy_ms;
+	bool has_lock;
+	struct sl__sqlite_lock lock;
+	struct sl__sqlite writer; /* under the lock */
+	int checkpointed_pages;   /* under the lock */
+	sl__mutex reader_mu;
+	struct sl__sqlite reader; /* under reader_mu */
+};
+
+static const char *const statements[] = {
+#define TEXT_OF(name, text) text,
+	CAT_STATEMENTS(TEXT_OF)
+#undef TEXT_OF
+};
+_Static_assert(SL_COUNT(statements) == CAT_N_STATEMENTS, "a statement without its number");
+
+static const char *const steps[] = {CAT_TO_1};
+_Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its statements");
+
+/* ---- failures ---- */
+
+static int code_of_errno(int sys_errno)
+{
+	switch (sys_errno) {
+	case ENOSPC:
+	case EDQUOT:
+		return SL_ENOSPC;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return SL_EACCES;
+	default:
+		return SL_EIO;
+	}
+}
+
+static const char *advice(int code)
+{
+	return code == SL_ENOSPC ? "free some space" : code == SL_EACCES ? "make it writable" : "check its disk";
+}
+
+/*
+ * A file that cannot be written is not away: waiting does not bring it back, and somebody has to do something. So it is
+ * fatal and not retryable, whatever db/sqlite.c thinks of databases in general; what is locked stays retryable.
+ */
+static int writing(const struct sq_catalog *s, int rc, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	if (rc != SL_ENOSPC && rc != SL_EACCES && rc != SL_EUNAVAIL)
+		return rc;
+	if (err != NULL)
+		why = *err;
+	int code = rc == SL_EUNAVAIL ? code_of_errno(why.sys_errno) : rc;
+	bool advised = strstr(why.msg, advice(code)) != NULL;
+	(void)sl_err_set(err, code, "catalog %.100s cannot be written: %.90s%s%s", s->path, why.msg,
+			 advised ? "" : "; ", advised ? "" : advice(code));
+	if (err != NULL) {
+		err->sys_errno = why.sys_errno;
+		err->error_class = SL_CLASS_FATAL;
+		err->retryable = 0;
+	}
+	return code;
+}
+
+/* ---- connections ---- */
+
+static int connect_one(struct sq_catalog *s, struct sl__sqlite *c, enum sl__sqlite_kind kind, struct sl_err *err)
+{
+	if (c->db != NULL && c->broken)
+		sl__sqlite_close(c);
+	if (c->db != NULL)
+		return 0;
+	int rc = sl__sqlite_open(c, s->env, s->path, kind, s->busy_ms, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_statements(c, statements, SL_COUNT(statements), err);
+	if (rc != 0)
+		sl__sqlite_close(c);
+	return rc;
+}
+
+/* With the lock and a connection, or neither. */
+static int take_writer(struct sq_catalog *s, struct sl_err *err)
+{
+	int rc = sl__sqlite_lock_acquire(&s->lock, s->busy_ms, err);
+	if (rc != 0)
+		return rc;
+	bool fresh = s->writer.db == NULL || s->writer.broken;
+	rc = connect_one(s, &s->writer, SL__SQLITE_RW, err);
+	if (rc != 0)
+		sl__sqlite_lock_release(&s->lock);
+	else if (fresh)
+		s->checkpointed_pages = 0;
+	return rc;
+}
+
+static void checkpoint_if_grown(struct sq_catalog *s)
+{
+	int pages = s->writer.wal_pages;
+	if (pages < s->checkpointed_pages)
+		s->checkpointed_pages = 0; /* the log began anew */
+	if (pages - s->checkpointed_pages < CHECKPOINT_PAGES)
+		return;
+	s->checkpointed_pages = pages;
+	sl__sqlite_checkpoint(&s->writer, pages >= 4 * CHECKPOINT_PAGES);
+}
+
+/* ---- transactions ---- */
+
+static int begin_writing(struct sq_catalog *s, enum sl__cat_kind kind, struct sl_err *err)
+{
+	int rc = s->has_lock ? take_writer(s, err)
+			     : sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
+	if (rc != 0)
+		return writing(s, rc, err);
+	rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
+	rc = rc != 0 ? rc : sl__sqlite_exec(&s->writer, "BEGIN IMMEDIATE", err);
+	if (rc != 0)
+		sl__sqlite_lock_release(&s->lock);
+	return writing(s, rc, err);
+}
+
+static int begin_reading(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
+{
+	sl__lock(&s->reader_mu);
+	int rc = connect_one(s, &s->reader, SL__SQLITE_READER, err);
+	if (rc != 0)
+		sl__unlock(&s->reader_mu);
+	return rc;
+}
+
+static int begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
+{
+	struct sq_catalog *s = db;
+	int rc = kind == CAT_READ ? begin_reading(s, err) : begin_writing(s, kind, err);
+	if (rc == 0)
+		*tx = (struct sl__cat_tx){
+			.db = db, .conn = kind == CAT_READ ? &s->reader : &s->writer, .kind = kind, .begun = true};
+	return rc;
+}
+
+static void end(struct sl__cat_tx *tx) SL_NO_TSA
+{
+	struct sq_catalog *s = tx->db;
+	if (!tx->begun)
+		return;
+	tx->begun = false;
+	if (tx->kind == CAT_READ) {
+		sl__unlock(&s->reader_mu);
+		return;
+	}
+	if (tx->committed)
+		checkpoint_if_grown(s);
+	else
+		sl__sqlite_rollback(&s->writer);
+	sl__sqlite_lock_release(&s->lock);
+}
+
+static const struct sl__cat_ops ops;
+
+static int run_one(struct sl__sqlite *c, struct sl__cat_call *call, struct sl_err *err)
+{
+	struct sl__sqlite_value values[CAT_VALUES];
+	sqlite3_stmt *stmt;
+	for (size_t i = 0; i < call->n; i++)
+		values[i] =
+			call->values[i].text != NULL ? SQ_TEXT(call->values[i].text) : SQ_INT(call->values[i].number);
+	int rc = sl__sqlite_bind(c, (size_t)call->stmt, values, call->n, &stmt, err);
+	while (rc == 0 && (rc = sl__sqlite_step(c, stmt, err)) > 0) {
+		const struct sl__cat_row row = {.ops = &ops, .result = stmt};
+		rc = call->fn != NULL ? call->fn(&row, call->ctx, err) : 0;
+	}
+	if (stmt != NULL)
+		(void)sqlite3_reset(stmt);
+	call->changed = sqlite3_changes(c->db);
+	return rc;
+}
+
+static int call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
+{
+	struct sl__sqlite *c = tx->conn;
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = run_one(c, &calls[i], err);
+	if (rc == 0 && commit && tx->kind != CAT_READ) {
+		rc = sl__sqlite_exec(c, "COMMIT", err);
+		tx->committed = rc == 0;
+	}
+	return tx->kind == CAT_READ ? rc : writing(tx->db, rc, err);
+}
+
+static int64_t number(const struct sl__cat_row *row, int column)
+{
+	return sl__sqlite_i64(row->result, column);
+}
+
+static const char *text(const struct sl__cat_row *row, int column)
+{
+	return sl__sqlite_text(row->result, column);
+}
+
+/* ---- leases ---- */
+
+struct sq_guard {
+	int fd;
+};
+
+static int guard(void *db, const char *dataset, void **out, struct sl_err *err)
+{
+	struct sq_catalog *s = db;
+	struct sq_guard *g = sl__calloc(s->env, 1, sizeof *g);
+	char *path = sl__asprintf(s->env, "%s-lease-%s", s->path, dataset);
+	int rc = 0;
+	if (g == NULL || path == NULL) {
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for a lease");
+	} else {
+		/* SQLite works on real files, and so do its locks. */
+		g->fd = sl__io_real.open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600, NULL);
+		rc = g->fd < 0 ? g->fd : sl__io_real.lock(g->fd, NULL);
+		if (rc < 0 && g->fd >= 0)
+			(void)sl__io_real.close(g->fd, NULL);
+		if (rc < 0)
+			rc = sl_err_set_errno(err, -rc, "lock %s", path);
+	}
+	sl__free(s->env, path);
+	if (rc != 0)
+		sl__free(s->env, g);
+	else
+		*out = g;
+	return rc;
+}
+
+static void unguard(void *db, void *guard)
+{
+	struct sq_catalog *s = db;
+	struct sq_guard *g = guard;
+	if (g == NULL)
+		return;
+	(void)sl__io_real.close(g->fd, NULL);
+	sl__free(s->env, g);
+}
+
+/* ---- versions ---- */
+
+static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
+{
+	sqlite3_stmt *s;
+	*out = 0;
+	int rc = sl__sqlite_prepare(c, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name='sluice_catalog'", NULL,
+				    0, &s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_step(c, s, err);
+	(void)sqlite3_finalize(s);
+	if (rc <= 0)
+		return rc;
+	rc = sl__sqlite_prepare(c, "SELECT max(version) FROM sluice_catalog", NULL, 0, &s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_step(c, s, err);
+	if (rc > 0)
+		*out = sqlite3_column_int(s, 0);
+	(void)sqlite3_finalize(s);
+	return SL_MIN(rc, 0);
+}
+
+static int check_version(const struct sq_catalog *s, int version, struct sl_err *err)
+{
+	if (version > CAT_SCHEMA_VERSION)
+		return sl_err_set(err, SL_EUNSUPPORTED, "%s has catalog version %d, this library knows %d", s->path,
+				  version, CAT_SCHEMA_VERSION);
+	return 0;
+}
+
+static int step_up(struct sl__sqlite *c, int version, struct sl_err *err)
+{
+	char note[64];
+	int rc = version == 0 ? sl__sqlite_exec(c, "CREATE TABLE IF NOT EXISTS sluice_catalog(version INTEGER)", err)
+			      : 0;
+	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
+		rc = sl__sqlite_exec(c, steps[version], err);
+		(void)snprintf(note, sizeof note, "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
+		rc = rc != 0 ? rc : sl__sqlite_exec(c, note, err);
+	}
+	return rc;
+}
+
+static int migrate_locked(struct sq_catalog *s, struct sl_err *err)
+{
+	struct sl__sqlite *c = &s->writer;
+	int version = 0;
+	int rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
+	rc = rc != 0 ? rc : sl__sqlite_synchronous(c, 2, err);
+	rc = rc != 0 ? rc : sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
+	rc = rc != 0 ? rc : version_of(c, &version, err);
+	rc = rc != 0 ? rc : check_version(s, version, err);
+	rc = rc != 0 ? rc : step_up(c, version, err);
+	rc = rc != 0 ? rc : sl__sqlite_exec(c, "COMMIT", err);
+	if (rc != 0)
+		sl__sqlite_rollback(c);
+	return rc;
+}
+
+static int migrate(struct sq_catalog *s, struct sl_err *err)
+{
+	int rc = take_writer(s, err);
+	if (rc != 0)
+		return writing(s, rc, err);
+	rc = migrate_locked(s, err);
+	sl__sqlite_lock_release(&s->lock);
+	return writing(s, rc, err);
+}
+
+static int require(struct sq_catalog *s, struct sl_err *err)
+{
+	int version = 0, rc = begin_reading(s, err);
+	if (rc != 0)
+		return rc;
+	rc = version_of(&s->reader, &version, err);
+	struct sl__cat_tx tx = {.db = s, .kind = CAT_READ, .begun = true};
+	end(&tx);
+	if (rc == 0 && version == 0)
+		rc = sl_err_set(err, SL_EUNAVAIL, "%s has no catalog in it", s->path);
+	return rc != 0 ? rc : check_version(s, version, err);
+}
+
+/* ---- the handle ---- */
+
+static void copy_log(struct sq_catalog *s)
+{
+	if (!s->has_lock || s->writer.db == NULL || s->writer.broken || s->writer.wal_pages == 0 ||
+	    sl__sqlite_lock_acquire(&s->lock, CLOSE_LOCK_MS, NULL) != 0)
+		return;
+	sl__sqlite_checkpoint(&s->writer, true);
+	sl__sqlite_lock_release(&s->lock);
+}
+
+static void close_db(void *db)
+{
+	struct sq_catalog *s = db;
+	if (s == NULL)
+		return;
+	sl__sqlite_close(&s->reader);
+	copy_log(s);
+	sl__sqlite_close(&s->writer);
+	if (s->has_lock)
+		sl__sqlite_lock_close(&s->lock);
+	sl__mutex_fini(&s->reader_mu);
+	sl__free(s->env, s->path);
+	sl__free(s->env, s);
+}
+
+static const struct sl__cat_ops ops = {
+	.name = "sqlite",
+	.close = close_db,
+	.begin = begin,
+	.call = call,
+	.end = end,
+	.guard = guard,
+	.unguard = unguard,
+	.number = number,
+	.text = text,
+};
+
+static int open_file(struct sq_catalog *s, const char *path, bool create, struct sl_err *err)
+{
+	char real[4096];
+	struct sl_io_stat st;
+	if (!create && sl__io_real.stat(path, &st, NULL) == -ENOENT)
+		return sl_err_set(err, SL_EUNAVAIL, "there is no catalog %s", path);
+	int rc = sl__sqlite_locate(s->env, path, create, real, err);
+	if (rc != 0)
+		return rc;
+	s->path = sl__strdup(s->env, real);
+	if (s->path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
+	if (!create)
+		return require(s, err);
+	rc = sl__sqlite_lock_open(&s->lock, s->env, s->path, err);
+	if (rc != 0)
+		return rc;
+	s->has_lock = true;
+	return migrate(s, err);
+}
+
+int sl__cat_sqlite_open(const struct sl__cat_ops **out_ops, void **out, const char *path,
+			const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err)
+{
+	struct sq_catalog *s = sl__calloc(env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
+	s->env = s->writer.env = s->reader.env = env;
+	s->busy_ms = opts->busy_ms;
+	sl__mutex_init(&s->reader_mu);
+	int rc = open_file(s, path, opts->create != SL_OFF, err);
+	if (rc != 0) {
+		close_db(s);
+		return rc;
+	}
+	*out_ops = &ops;
+	*out = s;
+	return 0;
+}

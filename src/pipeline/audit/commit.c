@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Defining a dataset, and committing its partitions.
+ *
+ *	BEGIN; the dataset's row by name and fence, locked; the partition at or before the range's end
+ *	    … is it taken? does it continue? then the event …
+ *	partition row, event row, dataset row; COMMIT
+ *
+ *  1. What is read is locked (PostgreSQL: the row; SQLite: the file), so nothing changes between the two halves.
+ *  2. Partitions of a dataset never overlap, so only the one that begins last at or before the end can be in the way.
+ *  3. A partition that is there with the same contents is a redo: nothing is written.
+ */
+#include <inttypes.h>
+
+#include "base/sha256.h"
+#include "pipeline/audit/catalog.h"
+#include "pipeline/audit/event.h"
+#include "pipeline/partition.h"
+
+/* What the first half has read. */
+struct state {
+	bool found;
+	uint64_t partition_size, events, start, checkpoint;
+	char sequence_column[256];
+	uint8_t schema_sha256[SL_AUDIT_HASH_BYTES], head[SL_AUDIT_HASH_BYTES];
+	const struct sl_dataset *wanted; /* of define */
+	const char *differs;             /* from wanted: the field */
+	bool has_other;                  /* a partition at or before the end */
+	struct sl_catalog_partition other;
+	char other_path[SL__AUDIT_PATH_MAX + 1];
+};
+
+static const char *difference(const struct sl_dataset *a, const struct sl_dataset *b)
+{
+	if (a->partition_size != b->partition_size)
+		return "partition_size";
+	if (strcmp(a->sequence_column, b->sequence_column) != 0)
+		return "sequence_column";
+	return strcmp(a->schema, b->schema) != 0 ? "schema" : NULL;
+}
+
+static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+{
+	struct state *s = ctx;
+	struct sl__cat_dataset d;
+	sl__cat_read_dataset(row, &d);
+	s->found = true;
+	s->partition_size = d.d.partition_size;
+	s->events = d.d.events;
+	s->start = d.d.start;
+	s->checkpoint = d.d.checkpoint;
+	memcpy(s->head, d.d.head, sizeof s->head);
+	if (s->wanted != NULL)
+		s->differs = difference(&d.d, s->wanted);
+	size_t n = strlen(d.d.sequence_column);
+	if (n >= sizeof s->sequence_column ||
+	    (s->partition_size != 0 &&
+	     !sl__audit_unhex(d.schema_sha256, strlen(d.schema_sha256), s->schema_sha256, sizeof s->schema_sha256)) ||
+	    (s->events != 0 && strlen(d.head_hash) != 2 * sizeof s->head))
+		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of dataset %s is damaged", d.d.name);
+	memcpy(s->sequence_column, d.d.sequence_column, n + 1);
+	return 0;
+}
+
+static int note_partition(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+{
+	struct state *s = ctx;
+	if (!sl__cat_read_partition(row, &s->other) || strlen(s->other.path) >= sizeof s->other_path)
+		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of the partition from %" PRIu64 " is damaged",
+				  s->other.start);
+	memcpy(s->other_path, s->other.path, strlen(s->other.path) + 1);
+	s->other.path = s->other_path;
+	s->has_other = true;
+	return 0;
+}
+
+static struct sl__cat_call lock_call(const struct sl_catalog_lease *lease, struct state *s)
+{
+	return (struct sl__cat_call){.stmt = CAT_DATASET_LOCK,
+				     .values = {CAT_TEXT(lease->dataset), CAT_INT(lease->fence)},
+				     .n = 2,
+				     .fn = note_dataset,
+				     .ctx = s};
+}
+
+/* ---- defining ---- */
+
+static int check_definition(const struct sl_dataset *d, struct sl_err *err)
+{
+	if (d->partition_size < 1 || d->partition_size > SL__SEQUENCE_MAX)
+		return sl_err_set(err, SL_EINVAL, "partition_size: at least 1");
+	if (d->sequence_column == NULL || d->sequence_column[0] == '\0' || strlen(d->sequence_column) > 255)
+		return sl_err_set(err, SL_EINVAL, "sequence_column: 1 to 255 bytes");
+	return d->schema != NULL ? 0 : sl_err_set(err, SL_EINVAL, "schema: is missing");
+}
+
+static int put_definition(struct sl_catalog *c, struct sl__cat_tx *tx, const struct sl_catalog_lease *lease,
+			  const struct sl_dataset *d, struct sl_err *err)
+{
+	uint8_t hash[SL__SHA256_BYTES];
+	char hex[SL__SHA256_HEX];
+	int rc = sl__sha256(d->schema, strlen(d->schema), hash, err);
+	if (rc != 0)
+		return rc;
+	sl__sha256_hex(hash, hex);
+	struct sl__cat_call put = {.stmt = CAT_DATASET_DEFINE,
+				   .values = {CAT_INT(d->partition_size), CAT_TEXT(d->sequence_column),
+					      CAT_TEXT(d->schema), CAT_TEXT(hex), CAT_TEXT(lease->dataset),
+					      CAT_INT(lease->fence)},
+				   .n = 6};
+	return c->ops->call(tx, &put, 1, true, err);
+}
+
+int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_dataset *dataset, struct sl_err *err)
+{
+	struct sl__cat_tx tx;
+	struct sl_dataset d;
+	sl__opts_copy(&d, sizeof d, dataset);
+	struct state s = {.wanted = &d};
+	struct sl__cat_call lock = lock_call(lease, &s);
+	int rc = sl__catalog_check(c, err);
+	rc = rc != 0 ? rc : check_definition(&d, err);
+	rc = rc != 0 ? rc : sl_catalog_lease_check(lease, err);
+	rc = rc != 0 ? rc : c->ops->begin(c->db, CAT_DURABLE, &tx, err);
+	if (rc != 0)
+		return rc;
+	rc = c->ops->call(&tx, &lock, 1, false, err);
+	if (rc == 0 && s.found && s.differs != NULL)
+		rc = s.events == 0
+			     ? put_definition(c, &tx, lease, &d, err)
+			     : sl_err_set(err, SL_ECONFLICT, "dataset %s has another %s than before; use another name",
+					  lease->dataset, s.differs);
+	c->ops->end(&tx);
+	return rc == 0 && !s.found ? sl__lease_lost(lease, err) : rc;
+}
+
+/* ---- committing ---- */
+
+static bool same_contents(const struct sl_catalog_partition *a, const struct sl_catalog_partition *b)
+{
+	return a->start == b->start && a->end == b->end && a->rows == b->rows && a->bad_rows == b->bad_rows &&
+	       a->bytes == b->bytes && memcmp(a->sha256, b->sha256, sizeof a->sha256) == 0 &&
+	       strcmp(a->path, b->path) == 0;
+}
+
+/* 1: it is there already; 0: it may be written. */
+static int judge(const struct state *s, const struct sl_catalog_partition *p, const char *dataset, struct sl_err *err)
+{
+	if (s->partition_size == 0)
+		return sl_err_set(err, SL_EINVAL, "dataset %s is not defined", dataset);
+	if (s->has_other && s->other.end >= p->start) {
+		if (same_contents(&s->other, p))
+			return 1;
+		return sl_err_set(err, SL_ECONFLICT,
+				  "dataset %s: %" PRIu64 "-%" PRIu64 " is committed with other contents as %s", dataset,
+				  s->other.start, s->other.end, s->other.path);
+	}
+	if (p->type == SL_AUDIT_BACKFILL && (s->events == 0 || p->end >= s->checkpoint))
+		return sl_err_set(err, SL_EINVAL, "dataset %s: a backfill lies below the checkpoint", dataset);
+	if (p->type == SL_AUDIT_PARTITION && s->events != 0 && p->start != s->checkpoint + 1)
+		return sl_err_set(err, SL_EGAP,
+				  "dataset %s: the partition %" PRIu64 "-%" PRIu64
+				  " does not follow the checkpoint %" PRIu64,
+				  dataset, p->start, p->end, s->checkpoint);
+	return 0;
+}
+
+static int build_event(struct sl_catalog *c, const struct state *s, const struct sl_catalog_partition *p,
+		       const char *dataset, struct sl_audit_event *e, char text[SL_AUDIT_EVENT_BYTES],
+		       struct sl_err *err)
+{
+	size_t len;
+	*e = (struct sl_audit_event){.struct_size = sizeof *e,
+				     .type = p->type,
+				     .number = s->events + 1,
+				     .dataset = dataset,
+				     .sequence_column = s->sequence_column,
+				     .partition_size = s->partition_size,
+				     .start = p->start,
+				     .end = p->end,
+				     .path = p->path,
+				     .rows = p->rows,
+				     .bad_rows = p->bad_rows,
+				     .bytes = p->bytes,
+				     .producer = c->producer,
+				     .producer_version = c->producer_version};
+	memcpy(e->sha256, p->sha256, sizeof e->sha256);
+	memcpy(e->schema_sha256, s->schema_sha256, sizeof e->schema_sha256);
+	if (s->events != 0)
+		memcpy(e->prev_hash, s->head, sizeof e->prev_hash);
+	return sl_audit_event_format(e, text, &len, err);
+}
+
+static int write_all(struct sl_catalog *c, struct sl__cat_tx *tx, const struct sl_catalog_lease *lease,
+		     const struct state *s, const struct sl_catalog_partition *p, struct sl_err *err)
+{
+	struct sl_audit_event e;
+	char text[SL_AUDIT_EVENT_BYTES], id[160], sha256[SL__SHA256_HEX], head[SL__SHA256_HEX];
+	const char *name = lease->dataset;
+	int rc = build_event(c, s, p, name, &e, text, err);
+	if (rc != 0)
+		return rc;
+	sl__sha256_hex(p->sha256, sha256);
+	sl__sha256_hex(e.hash, head);
+	uint64_t start = s->events == 0 ? p->start : SL_MIN(s->start, p->start);
+	uint64_t checkpoint = s->events == 0 ? p->end : SL_MAX(s->checkpoint, p->end);
+	struct sl__cat_call calls[] = {
+		{.stmt = CAT_PARTITION_PUT,
+		 .values = {CAT_TEXT(name), CAT_INT(p->start), CAT_INT(p->end), CAT_TEXT(sl__cat_type_name(p->type)),
+			    CAT_INT(p->rows), CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(sha256),
+			    CAT_TEXT(p->path), CAT_INT(e.number)},
+		 .n = 10},
+		{.stmt = CAT_EVENT_PUT,
+		 .values = {CAT_TEXT(name), CAT_INT(e.number), CAT_TEXT(sl_audit_event_id(&e, id)), CAT_TEXT(text)},
+		 .n = 4},
+		{.stmt = CAT_DATASET_ADVANCE,
+		 .values = {CAT_INT(e.number), CAT_INT(start), CAT_INT(checkpoint), CAT_TEXT(head), CAT_INT(p->rows),
+			    CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(name), CAT_INT(lease->fence)},
+		 .n = 9}};
+	return c->ops->call(tx, calls, SL_COUNT(calls), true, err);
+}
+
+static int commit_in(struct sl_catalog *c, struct sl__cat_tx *tx, struct sl_catalog_lease *lease, struct state *s,
+		     const struct sl_catalog_partition *p, struct sl_err *err)
+{
+	struct sl__cat_call calls[] = {lock_call(lease, s),
+				       {.stmt = CAT_PARTITION_AT,
+					.values = {CAT_TEXT(lease->dataset), CAT_INT(p->end)},
+					.n = 2,
+					.fn = note_partition,
+					.ctx = s}};
+	int rc = c->ops->call(tx, calls, SL_COUNT(calls), false, err);
+	if (rc != 0 || !s->found)
+		return rc;
+	rc = judge(s, p, lease->dataset, err);
+	return rc == 0 ? write_all(c, tx, lease, s, p, err) : rc;
+}
+
+static int check_partition(const struct sl_catalog_partition *p, struct sl_err *err)
+{
+	if (p->path == NULL)
+		return sl_err_set(err, SL_EINVAL, "path: is missing");
+	if (p->end > SL__SEQUENCE_MAX || p->bytes > INT64_MAX || p->rows > INT64_MAX || p->bad_rows > INT64_MAX)
+		return sl_err_set(err, SL_EINVAL, "partition: a number is too large");
+	return 0;
+}
+
+int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_catalog_partition *partition, int *is_new,
+		      struct sl_err *err)
+{
+	struct sl_catalog_partition p;
+	struct sl__cat_tx tx;
+	struct state s = {.found = false};
+	sl__opts_copy(&p, sizeof p, partition);
+	int rc = sl__catalog_check(c, err);
+	rc = rc != 0 ? rc : check_partition(&p, err);
+	rc = rc != 0 ? rc : sl_catalog_lease_check(lease, err);
+	rc = rc != 0 ? rc : c->ops->begin(c->db, CAT_DURABLE, &tx, err);
+	if (rc != 0)
+		return rc;
+	rc = commit_in(c, &tx, lease, &s, &p, err);
+	c->ops->end(&tx);
+	if (rc == 0 && !s.found)
+		return sl__lease_lost(lease, err);
+	if (rc >= 0 && is_new != NULL)
+		*is_new = rc == 0;
+	return SL_MIN(rc, 0);
+}
+
+int sl__catalog_mark(struct sl_catalog *c, struct sl_catalog_lease *lease, bool endpoint, uint64_t n,
+		     struct sl_err *err)
+{
+	struct sl__cat_call mark = {.stmt = endpoint ? CAT_MARK_ENDPOINT : CAT_MARK_FILES,
+				    .values = {CAT_INT(n), CAT_TEXT(lease->dataset), CAT_INT(lease->fence)},
+				    .n = 3};
+	int rc = sl_catalog_lease_check(lease, err);
+	rc = rc != 0 ? rc : sl__catalog_once(c, CAT_RELAXED, &mark, err);
+	return rc == 0 && mark.changed == 0 ? sl__lease_lost(lease, err) : rc;
+}

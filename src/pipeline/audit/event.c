@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An event on one line (docs/formats/audit.md). The members of every object are sorted, there are no blanks, integers
+ *of 64 bits are strings of decimal digits, hashes are 64 lower-case hexadecimal digits:
+ *
+ *	{"chain":{"event_hash":H,"prev_event_hash":H},"dataset":S,"id":S,"number":N,
+ *	 "partition":{"end":N,"sequence_column":S,"size":N,"start":N},"producer":{"name":S,"version":S},
+ *	 "tables":[{"bad_rows":N,"bytes":N,"name":S,"path":S,"rows":N,"schema_sha256":H,"sha256":H}],
+ *	 "type":"partition"|"backfill","version":1}
+ *
+ * event_hash is the SHA-256 of the same text without the member event_hash (and its comma).
+ *
+ *  1. One event has one text: what parses gives the same bytes when it is formatted again.
+ *  2. Every byte of the text is covered by the hash, but for the hash itself, which is compared.
+ *  3. What an event says is possible: the range lies in one partition, the rows add up, the path stays below the
+ *     dataset.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/sha256.h"
+#include "base/utf8.h"
+#include "format/row.h"
+#include "pipeline/audit/event.h"
+#include "pipeline/partition.h"
+
+#define PRODUCER_MAX 100
+#define COLUMN_MAX 255
+
+static const char *const types[] = {[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill"};
+
+const char *sl_audit_event_id(const struct sl_audit_event *event, char out[160])
+{
+	(void)snprintf(out, 160, "%.*s:%" PRIu64 "-%" PRIu64, SL_DATASET_NAME_MAX, event->dataset, event->start,
+		       event->end);
+	return out;
+}
+
+/* ---- what can be ---- */
+
+static bool text_ok(const char *s, size_t max)
+{
+	size_t n = s != NULL ? strlen(s) : 0;
+	return n >= 1 && n <= max && sl__utf8_valid(s);
+}
+
+static const char *wrong_range(const struct sl_audit_event *e)
+{
+	if (e->partition_size < 1 || e->partition_size > SL__SEQUENCE_MAX)
+		return "partition.size";
+	if (e->start > e->end || e->end > SL__SEQUENCE_MAX)
+		return "partition: start and end";
+	if (e->end > sl__partition_end(e->start, e->partition_size))
+		return "partition: it crosses a boundary";
+	uint64_t count = e->end - e->start + 1;
+	if (e->rows > count || e->bad_rows != count - e->rows)
+		return "tables: rows and bad_rows do not add up";
+	return e->bytes > INT64_MAX ? "tables: bytes" : NULL;
+}
+
+/* What of the event cannot be; NULL: it can. */
+static const char *wrong_member(const struct sl_audit_event *e)
+{
+	static const uint8_t zeros[SL_AUDIT_HASH_BYTES];
+	if ((unsigned)e->type >= SL_COUNT(types))
+		return "type";
+	if (sl_dataset_check_name(e->dataset, NULL) != 0)
+		return "dataset";
+	if (e->number < 1 || e->number > INT64_MAX)
+		return "number";
+	if ((e->number == 1) != (memcmp(e->prev_hash, zeros, sizeof zeros) == 0))
+		return "chain.prev_event_hash";
+	if (!text_ok(e->sequence_column, COLUMN_MAX))
+		return "partition.sequence_column";
+	if (!text_ok(e->producer, PRODUCER_MAX) || !text_ok(e->producer_version, PRODUCER_MAX))
+		return "producer";
+	if (e->path == NULL || !sl__audit_path_ok(e->dataset, e->path))
+		return "tables: path";
+	return wrong_range(e);
+}
+
+/* ---- writing ---- */
+
+static void put_text(struct sl__buf *b, const char *name, const char *value)
+{
+	(void)sl__buf_str_append(b, name);
+	sl__put_json_string(b, value, strlen(value));
+}
+
+static void put_u64(struct sl__buf *b, const char *name, uint64_t value)
+{
+	(void)sl__buf_printf(b, "%s\"%" PRIu64 "\"", name, value);
+}
+
+static void put_hash(struct sl__buf *b, const char *name, const uint8_t *hash)
+{
+	char hex[SL__SHA256_HEX];
+	sl__sha256_hex(hash, hex);
+	(void)sl__buf_printf(b, "%s\"%s\"", name, hex);
+}
+
+static void put_table(struct sl__buf *b, const struct sl_audit_event *e)
+{
+	put_u64(b, ",\"tables\":[{\"bad_rows\":", e->bad_rows);
+	put_u64(b, ",\"bytes\":", e->bytes);
+	put_text(b, ",\"name\":", e->dataset);
+	put_text(b, ",\"path\":", e->path);
+	put_u64(b, ",\"rows\":", e->rows);
+	put_hash(b, ",\"schema_sha256\":", e->schema_sha256);
+	put_hash(b, ",\"sha256\":", e->sha256);
+}
+
+static void put_event(struct sl__buf *b, const struct sl_audit_event *e, bool with_hash)
+{
+	char id[160];
+	(void)sl__buf_str_append(b, "{\"chain\":{");
+	if (with_hash)
+		put_hash(b, "\"event_hash\":", e->hash);
+	put_hash(b, with_hash ? ",\"prev_event_hash\":" : "\"prev_event_hash\":", e->prev_hash);
+	put_text(b, "},\"dataset\":", e->dataset);
+	put_text(b, ",\"id\":", sl_audit_event_id(e, id));
+	put_u64(b, ",\"number\":", e->number);
+	put_u64(b, ",\"partition\":{\"end\":", e->end);
+	put_text(b, ",\"sequence_column\":", e->sequence_column);
+	put_u64(b, ",\"size\":", e->partition_size);
+	put_u64(b, ",\"start\":", e->start);
+	put_text(b, "},\"producer\":{\"name\":", e->producer);
+	put_text(b, ",\"version\":", e->producer_version);
+	(void)sl__buf_str_append(b, "}");
+	put_table(b, e);
+	put_text(b, "}],\"type\":", types[e->type]);
+	(void)sl__buf_str_append(b, ",\"version\":1}");
+}
+
+/* The hash of the event, and its whole text in b. */
+static int build(struct sl__buf *b, struct sl_audit_event *e, struct sl_err *err)
+{
+	put_event(b, e, false);
+	int rc = b->failed != 0 ? sl_err_set(err, SL_ENOMEM, "no memory for an audit event")
+				: sl__sha256(b->data, b->len, e->hash, err);
+	if (rc != 0)
+		return rc;
+	sl__buf_clear(b);
+	put_event(b, e, true);
+	if (b->failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "no memory for an audit event");
+	assert(b->len < SL_AUDIT_EVENT_BYTES);
+	return 0;
+}
+
+int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_BYTES], size_t *len, struct sl_err *err)
+{
+	struct sl_env env;
+	const char *wrong = wrong_member(event);
+	if (wrong != NULL)
+		return sl_err_set(err, SL_EINVAL, "audit event: %s", wrong);
+	int rc = sl__env_init(&env, NULL, err);
+	if (rc != 0)
+		return rc;
+	struct sl__buf b SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&b, &env);
+	rc = build(&b, event, err);
+	if (rc != 0)
+		return rc;
+	memcpy(out, b.data, b.len + 1);
+	*len = b.len;
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static void scan_table(struct sl__audit_scan *s, struct sl_audit_event *e, const char **name)
+{
+	sl__audit_scan_literal(s, ",\"tables\":[{\"bad_rows\":");
+	e->bad_rows = sl__audit_scan_u64(s, "bad_rows");
+	sl__audit_scan_literal(s, ",\"bytes\":");
+	e->bytes = sl__audit_scan_u64(s, "bytes");
+	sl__audit_scan_literal(s, ",\"name\":");
+	*name = sl__audit_scan_string(s, "tables: name");
+	sl__audit_scan_literal(s, ",\"path\":");
+	e->path = sl__audit_scan_string(s, "tables: path");
+	sl__audit_scan_literal(s, ",\"rows\":");
+	e->rows = sl__audit_scan_u64(s, "rows");
+	sl__audit_scan_literal(s, ",\"schema_sha256\":");
+	sl__audit_scan_hex(s, e->schema_sha256, SL_AUDIT_HASH_BYTES, "schema_sha256");
+	sl__audit_scan_literal(s, ",\"sha256\":");
+	sl__audit_scan_hex(s, e->sha256, SL_AUDIT_HASH_BYTES, "sha256");
+}
+
+static void scan_type(struct sl__audit_scan *s, struct sl_audit_event *e)
+{
+	sl__audit_scan_literal(s, "}],\"type\":");
+	const char *type = sl__audit_scan_string(s, "type");
+	e->type = strcmp(type, types[SL_AUDIT_BACKFILL]) == 0 ? SL_AUDIT_BACKFILL : SL_AUDIT_PARTITION;
+	if (s->why == NULL && strcmp(type, types[e->type]) != 0)
+		s->why = "type: partition or backfill";
+	sl__audit_scan_literal(s, ",\"version\":1}");
+	if (s->why == NULL && s->at != s->end)
+		s->why = "nothing behind its end";
+}
+
+static void scan_event(struct sl__audit_scan *s, struct sl_audit_event *e)
+{
+	const char *id, *name;
+	sl__audit_scan_literal(s, "{\"chain\":{\"event_hash\":");
+	sl__audit_scan_hex(s, e->hash, SL_AUDIT_HASH_BYTES, "event_hash");
+	sl__audit_scan_literal(s, ",\"prev_event_hash\":");
+	sl__audit_scan_hex(s, e->prev_hash, SL_AUDIT_HASH_BYTES, "prev_event_hash");
+	sl__audit_scan_literal(s, "},\"dataset\":");
+	e->dataset = sl__audit_scan_string(s, "dataset");
+	sl__audit_scan_literal(s, ",\"id\":");
+	id = sl__audit_scan_string(s, "id");
+	sl__audit_scan_literal(s, ",\"number\":");
+	e->number = sl__audit_scan_u64(s, "number");
+	sl__audit_scan_literal(s, ",\"partition\":{\"end\":");
+	e->end = sl__audit_scan_u64(s, "end");
+	sl__audit_scan_literal(s, ",\"sequence_column\":");
+	e->sequence_column = sl__audit_scan_string(s, "sequence_column");
+	sl__audit_scan_literal(s, ",\"size\":");
+	e->partition_size = sl__audit_scan_u64(s, "size");
+	sl__audit_scan_literal(s, ",\"start\":");
+	e->start = sl__audit_scan_u64(s, "start");
+	sl__audit_scan_literal(s, "},\"producer\":{\"name\":");
+	e->producer = sl__audit_scan_string(s, "producer: name");
+	sl__audit_scan_literal(s, ",\"version\":");
+	e->producer_version = sl__audit_scan_string(s, "producer: version");
+	sl__audit_scan_literal(s, "}");
+	scan_table(s, e, &name);
+	scan_type(s, e);
+	(void)id; /* both are compared when the text is put together again */
+	(void)name;
+}
+
+static int damaged(struct sl_err *err, const char *why)
+{
+	return sl_err_set(err, SL_ECORRUPT, "audit event: %s", why);
+}
+
+int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *out, char storage[SL_AUDIT_EVENT_BYTES],
+			 struct sl_err *err)
+{
+	const char *from = text;
+	char again[SL_AUDIT_EVENT_BYTES];
+	size_t n = 0;
+	if (len >= SL_AUDIT_EVENT_BYTES)
+		return damaged(err, "too long");
+	struct sl_audit_event e = {.struct_size = sizeof e};
+	struct sl__audit_scan s = {
+		.at = from, .end = from + len, .storage = storage, .storage_end = storage + SL_AUDIT_EVENT_BYTES};
+	scan_event(&s, &e);
+	if (s.why != NULL)
+		return sl_err_set(err, SL_ECORRUPT, "audit event: byte %zu: expected %s", (size_t)(s.at - from), s.why);
+	const char *wrong = wrong_member(&e);
+	if (wrong != NULL)
+		return sl_err_set(err, SL_ECORRUPT, "audit event: impossible: %s", wrong);
+	struct sl_audit_event computed = e;
+	int rc = sl_audit_event_format(&computed, again, &n, err);
+	if (rc != 0)
+		return rc;
+	if (memcmp(computed.hash, e.hash, sizeof e.hash) != 0)
+		return damaged(err, "its contents do not have its event_hash");
+	if (n != len || memcmp(again, from, n) != 0)
+		return damaged(err, "not in canonical form");
+	*out = e;
+	return 0;
+}
+
+/* ---- the chain ---- */
+
+int sl__audit_chain_add(struct sl__audit_chain *chain, const struct sl_audit_event *event, struct sl_err *err)
+{
+	if (event->number != chain->events + 1)
+		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " stands where %" PRIu64 " is expected",
+				  event->number, chain->events + 1);
+	if (memcmp(event->prev_hash, chain->head, sizeof chain->head) != 0)
+		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " does not hold the hash of the one before it",
+				  event->number);
+	chain->events = event->number;
+	memcpy(chain->head, event->hash, sizeof chain->head);
+	return 0;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/audit/event_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define PREFIX "events-"
+#define SUFFIX ".jsonl"
+#define DIGITS 20
+
+void sl__event_file_name(uint64_t first, char out[SL__EVENT_FILE_NAME_BYTES])
+{
+	(void)snprintf(out, SL__EVENT_FILE_NAME_BYTES, PREFIX "%020" PRIu64 SUFFIX, first);
+}
+
+static bool parse_name(const char *name, uint64_t *first)
+{
+	char again[SL__EVENT_FILE_NAME_BYTES];
+	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
+		return false;
+	*first = strtoull(name + strlen(PREFIX), NULL, 10);
+	sl__event_file_name(*first, again);
+	return *first > 0 && strcmp(name, again) == 0;
+}
+
+static int note_name(const char *name, void *ctx)
+{
+	struct sl__event_files *l = ctx;
+	uint64_t first;
+	if (!parse_name(name, &first)) {
+		l->n_strange++;
+		return sl__buf_append(&l->strange, name, strlen(name) + 1) == 0 ? 0 : -ENOMEM;
+	}
+	if (l->n == l->cap) {
+		size_t cap = l->cap != 0 ? 2 * l->cap : 16;
+		uint64_t *grown = sl__realloc(l->env, l->first, cap * sizeof *grown);
+		if (grown == NULL)
+			return -ENOMEM;
+		l->first = grown;
+		l->cap = cap;
+	}
+	l->first[l->n++] = first;
+	return 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+	return x < y ? -1 : x > y;
+}
+
+static int list(struct sl__event_files *l, struct sl_err *err)
+{
+	struct sl_io_stat st;
+	int rc = SL__IO(l->env, stat, l->folder, &st);
+	if (rc == -ENOENT)
+		return 0;
+	if (rc == 0 && !S_ISDIR(st.mode))
+		return sl_err_set(err, SL_EACCES, "%s is not a folder", l->folder);
+	rc = rc == 0 ? SL__IO(l->env, list, l->folder, note_name, l) : rc;
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "list %s", l->folder);
+	if (l->n > 0)
+		qsort(l->first, l->n, sizeof *l->first, ascending);
+	return 0;
+}
+
+int sl__event_files_list(struct sl__event_files *l, const struct sl_env *env, const char *dir, const char *dataset,
+			 struct sl_err *err)
+{
+	*l = (struct sl__event_files){.env = env};
+	sl__buf_init(&l->strange, env);
+	l->folder = sl__asprintf(env, "%s/%s/" SL__AUDIT_FOLDER, dir, dataset);
+	int rc = l->folder != NULL ? list(l, err) : sl_err_set(err, SL_ENOMEM, "no memory for a list of files");
+	if (rc != 0)
+		sl__event_files_fini(l);
+	return rc;
+}
+
+void sl__event_files_fini(struct sl__event_files *l)
+{
+	if (l->env == NULL)
+		return;
+	sl__free(l->env, l->folder);
+	sl__free(l->env, l->first);
+	sl__buf_fini(&l->strange);
+	l->folder = NULL;
+	l->first = NULL;
+	l->n = l->cap = 0;
+}
+
+char *sl__event_files_path(const struct sl__event_files *l, size_t i)
+{
+	char name[SL__EVENT_FILE_NAME_BYTES];
+	sl__event_file_name(l->first[i], name);
+	return sl__asprintf(l->env, "%s/%s", l->folder, name);
+}
+
+static int load_fd(const struct sl_env *env, int fd, const char *path, struct sl__buf *b, struct sl_err *err)
+{
+	struct sl_io_stat st;
+	int rc = SL__IO(env, fstat, fd, &st);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "stat %s", path);
+	if (!S_ISREG(st.mode))
+		return sl_err_set(err, SL_ECORRUPT, "%s is not a regular file", path);
+	if (st.size > SL__EVENT_FILE_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "%s is longer than a file of events can be", path);
+	if (sl__buf_reserve(b, (size_t)st.size) != 0)
+		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
+	if (st.size == 0)
+		return 0;
+	ssize_t n = sl__pread_full(env, fd, b->data + b->len, (size_t)st.size, 0);
+	if (n < 0)
+		return sl_err_set_errno(err, (int)-n, "read %s", path);
+	b->len += (size_t)n;
+	b->data[b->len] = '\0';
+	return 0;
+}
+
+int sl__event_files_load(const struct sl__event_files *l, size_t i, struct sl__buf *b, struct sl_err *err)
+{
+	char *path = sl__event_files_path(l, i);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	int fd = SL__IO(l->env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	int rc = fd < 0 ? sl_err_set_errno(err, -fd, "open %s", path) : load_fd(l->env, fd, path, b, err);
+	sl__close_fd(l->env, &fd);
+	sl__free(l->env, path);
+	return rc;
+}

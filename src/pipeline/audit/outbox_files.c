@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Events to files. The catalog has the truth; a file is a copy of it that grows at its end, one sync a batch.
+ *
+ *	resume: the last file is compared with the catalog, event by event, up to where they part:
+ *	        equal up to the file's end           go on there
+ *	        torn behind the last synced event    cut it there and go on
+ *	        anything else                        SL_ECONFLICT: somebody changed it, or the catalog is an older one
+ *	append: lines behind `size`; sync; the mark. After a failure the file is cut back to what was synced before the
+ *	        next write, so that no line is there twice or in part.
+ *
+ * A write that was not synced can be torn at any place after a power loss; what lies at or below the mark was synced.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "pipeline/audit/event_files.h"
+#include "pipeline/audit/outbox.h"
+
+#define BATCH_BYTES (1 << 20)
+
+struct files_lane {
+	bool resumed;     /* the fields below are known */
+	int fd;           /* of the last file; -1: none, or it is full */
+	uint64_t size;    /* synced bytes of it */
+	bool dirty;       /* there may be more behind them */
+	uint64_t written; /* the last event that is in the files, synced */
+	struct sl__buf lines;
+	char *folder;
+};
+
+/* ---- resuming ---- */
+
+struct compare {
+	const char *at, *end;
+	uint64_t last; /* the last event that is equal */
+};
+
+static int compare_event(uint64_t number, const char *event, size_t len, void *ctx)
+{
+	struct compare *c = ctx;
+	if ((size_t)(c->end - c->at) <= len || memcmp(c->at, event, len) != 0 || c->at[len] != '\n')
+		return 1; /* here they part */
+	c->at += len + 1;
+	c->last = number;
+	return 0;
+}
+
+/* Does a whole event stand here? Then nothing was torn: it is another one. */
+static bool is_event(const char *at, const char *end)
+{
+	struct sl_audit_event e;
+	char storage[SL_AUDIT_EVENT_BYTES];
+	const char *line_end = memchr(at, '\n', (size_t)(end - at));
+	return line_end != NULL && sl_audit_event_parse(at, (size_t)(line_end - at), &e, storage, NULL) == 0;
+}
+
+static int conflict(const char *folder, uint64_t number, struct sl_err *err)
+{
+	return sl_err_set(
+		err, SL_ECONFLICT,
+		"%s: event %llu is not the catalog's; were the files changed, or is the catalog an older one?", folder,
+		(unsigned long long)number);
+}
+
+/* Where file i stops to be the catalog's, as *size and *last. */
+static int compare_file(struct sl__lane *lane, const struct sl__event_files *files, size_t i, uint64_t mark,
+			uint64_t *size, bool *more, uint64_t *last, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	struct sl_outbox *o = lane->outbox;
+	sl__buf_clear(&f->lines);
+	int rc = sl__event_files_load(files, i, &f->lines, err);
+	if (rc != 0)
+		return rc;
+	const char *data = sl__buf_str(&f->lines), *end = data + f->lines.len;
+	struct compare c = {.at = data, .end = end, .last = files->first[i] - 1};
+	rc = sl_catalog_events(o->catalog, o->lease->dataset, files->first[i] - 1, 0, compare_event, &c, err);
+	if (rc < 0)
+		return rc;
+	*size = (uint64_t)(c.at - data);
+	*last = c.last;
+	*more = c.at < end;
+	if (*more && (c.last < mark || is_event(c.at, end)))
+		return conflict(files->folder, c.last + 1, err);
+	return 0;
+}
+
+static int open_last(struct sl__lane *lane, const struct sl__event_files *files, size_t i, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	const struct sl_env *env = &lane->outbox->env;
+	char *path = sl__event_files_path(files, i);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	f->fd = SL__IO(env, open, path, O_RDWR | O_NOFOLLOW, 0);
+	int rc = f->fd < 0 ? sl_err_set_errno(err, -f->fd, "open %s", path) : 0;
+	sl__free(env, path);
+	return rc;
+}
+
+static int resume_from(struct sl__lane *lane, const struct sl__event_files *files, uint64_t mark, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	if (files->n == 0) {
+		f->written = 0;
+		return 0;
+	}
+	size_t i = files->n - 1;
+	int rc = compare_file(lane, files, i, mark, &f->size, &f->dirty, &f->written, err);
+	if (rc != 0)
+		return rc;
+	/* A file of which nothing is left follows the one before it, or is the first. */
+	if (f->size == 0 && i > 0) {
+		uint64_t size, last;
+		bool more;
+		rc = compare_file(lane, files, i - 1, UINT64_MAX, &size, &more, &last, err);
+		if (rc == 0 && last != files->first[i] - 1)
+			rc = conflict(files->folder, last + 1, err);
+	} else if (f->size == 0 && files->first[0] != 1) {
+		rc = conflict(files->folder, files->first[0], err);
+	}
+	return rc != 0 ? rc : open_last(lane, files, i, err);
+}
+
+/* Lines that the run before wrote, and that it did not live to sync or to mark. */
+static int catch_up(struct sl__lane *lane, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	struct sl_outbox *o = lane->outbox;
+	int rc = SL__IO(&o->env, datasync, f->fd);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "sync the event file in %s", f->folder);
+	return sl__catalog_mark(o->catalog, o->lease, false, f->written, err);
+}
+
+static int resume(struct sl__lane *lane, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	struct sl_outbox *o = lane->outbox;
+	struct sl__event_files files;
+	uint64_t mark = 0;
+	sl__close_fd(&o->env, &f->fd);
+	f->size = 0;
+	f->dirty = false;
+	int rc = sl__outbox_delivered(o, false, &mark, err);
+	rc = rc != 0 ? rc : sl__event_files_list(&files, &o->env, o->opts.dir, o->lease->dataset, err);
+	if (rc != 0)
+		return rc;
+	/* Files that somebody removed are written anew; what is there must be right. */
+	rc = resume_from(lane, &files, files.n > 0 ? mark : 0, err);
+	sl__event_files_fini(&files);
+	if (rc == 0 && f->written > mark)
+		rc = catch_up(lane, err);
+	f->resumed = rc == 0;
+	return rc;
+}
+
+/* ---- appending ---- */
+
+static int new_file(struct sl__lane *lane, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	const struct sl_env *env = &lane->outbox->env;
+	char name[SL__EVENT_FILE_NAME_BYTES];
+	sl__close_fd(env, &f->fd);
+	int rc = sl__mkdirs(env, f->folder);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "make %s", f->folder);
+	sl__event_file_name(f->written + 1, name);
+	char *path = sl__asprintf(env, "%s/%s", f->folder, name);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	f->fd = SL__IO(env, open, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+	rc = f->fd < 0 ? f->fd : sl__sync_dir(env, f->folder);
+	if (rc != 0) {
+		rc = sl_err_set_errno(err, -rc, "create %s", path);
+		sl__close_fd(env, &f->fd);
+	}
+	f->size = 0;
+	f->dirty = true; /* one that was there, and held nothing of ours */
+	sl__free(env, path);
+	return rc;
+}
+
+static int append(struct sl__lane *lane, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	const struct sl_env *env = &lane->outbox->env;
+	int rc = f->dirty ? SL__IO(env, truncate, f->fd, f->size) : 0;
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "cut the event file in %s back", f->folder);
+	f->dirty = true;
+	rc = sl__pwrite_full(env, f->fd, f->lines.data, f->lines.len, f->size);
+	if (rc == 0)
+		rc = SL__IO(env, datasync, f->fd);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "write events to %s", f->folder);
+	f->dirty = false;
+	f->size += f->lines.len;
+	return 0;
+}
+
+static void step(struct sl_outbox *o, const char *name, uint64_t event)
+{
+	if (o->opts.on_step != NULL)
+		o->opts.on_step(name, event, o->opts.on_step_ctx);
+}
+
+/* One batch. *more: there was one. */
+static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	struct sl_outbox *o = lane->outbox;
+	uint64_t file_bytes = (uint64_t)o->opts.file_bytes, last;
+	/* A file that is full is followed by another, whose name is the next event's. */
+	if (f->fd >= 0 && f->size >= file_bytes)
+		sl__close_fd(&o->env, &f->fd);
+	size_t room = f->fd >= 0 ? (size_t)SL_MIN(file_bytes - f->size, BATCH_BYTES) : BATCH_BYTES;
+	int rc = sl__outbox_batch(o, f->written, SL_MIN(room, (size_t)file_bytes), &f->lines, &last, err);
+	*more = rc == 0 && f->lines.len > 0;
+	if (!*more)
+		return rc;
+	step(o, "before_outbox", f->written + 1);
+	rc = f->fd < 0 ? new_file(lane, err) : 0;
+	rc = rc != 0 ? rc : append(lane, err);
+	if (rc != 0)
+		return rc;
+	f->written = last;
+	step(o, "outbox_written", last);
+	return sl__catalog_mark(o->catalog, o->lease, false, last, err);
+}
+
+static int deliver(struct sl__lane *lane, struct sl_err *err)
+{
+	struct files_lane *f = lane->target;
+	bool more = true;
+	int rc = f->resumed ? 0 : resume(lane, err);
+	while (rc == 0 && more && !sl__outbox_stopping(lane->outbox))
+		rc = deliver_some(lane, &more, err);
+	return rc;
+}
+
+static void close_lane(struct sl__lane *lane)
+{
+	struct files_lane *f = lane->target;
+	const struct sl_env *env = &lane->outbox->env;
+	sl__close_fd(env, &f->fd);
+	sl__buf_fini(&f->lines);
+	sl__free(env, f->folder);
+	sl__free(env, f);
+}
+
+static const struct sl__lane_ops ops = {.name = "files", .deliver = deliver, .close = close_lane};
+
+int sl__lane_files_open(struct sl__lane *lane, struct sl_err *err)
+{
+	struct sl_outbox *o = lane->outbox;
+	struct files_lane *f = sl__calloc(&o->env, 1, sizeof *f);
+	if (f == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+	f->fd = -1;
+	sl__buf_init(&f->lines, &o->env);
+	lane->target = f;
+	lane->ops = &ops;
+	f->folder = sl__asprintf(&o->env, "%s/%s/" SL__AUDIT_FOLDER, o->opts.dir, o->lease->dataset);
+	return f->folder != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+}

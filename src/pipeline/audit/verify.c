@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verification: the phases, what is told, and the summary. */
+#include "pipeline/audit/verify.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static bool is_note(enum sl_audit_fault fault)
+{
+	return fault < SL_AUDIT_MISSING;
+}
+
+int sl__verify_tell(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path, const char *fmt,
+		    ...)
+{
+	char where[1024], text[512];
+	va_list args;
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof text, fmt, args);
+	va_end(args);
+	if (path != NULL)
+		(void)snprintf(where, sizeof where, "%s%s%s", v->dir, path[0] != '\0' ? "/" : "", path);
+	struct sl_audit_finding f = {.struct_size = sizeof f,
+				     .fault = fault,
+				     .path = path != NULL ? where : "",
+				     .event = event,
+				     .text = text};
+	if (is_note(fault))
+		v->result.notes++;
+	else
+		v->result.findings++;
+	v->callback_rc = v->opts.on_finding != NULL ? v->opts.on_finding(&f, v->opts.ctx) : 0;
+	return v->callback_rc != 0 || (!is_note(fault) && v->opts.all != SL_ON) ? SL__VERIFY_STOP : 0;
+}
+
+int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, bool in_files, struct sl_err *err)
+{
+	if (v->n == v->cap) {
+		size_t cap = v->cap != 0 ? 2 * v->cap : 64;
+		struct sl__verify_entry *grown = sl__realloc(&v->env, v->entries, cap * sizeof *grown);
+		if (grown == NULL)
+			return sl_err_set(err, SL_ENOMEM, "no memory for the events");
+		v->entries = grown;
+		v->cap = cap;
+	}
+	struct sl__verify_entry e = {.number = event->number,
+				     .start = event->start,
+				     .end = event->end,
+				     .rows = event->rows,
+				     .bad_rows = event->bad_rows,
+				     .bytes = event->bytes,
+				     .type = event->type,
+				     .in_files = in_files,
+				     .path = sl__strdup(&v->env, event->path)};
+	if (e.path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the events");
+	memcpy(e.hash, event->hash, sizeof e.hash);
+	memcpy(e.sha256, event->sha256, sizeof e.sha256);
+	v->entries[v->n++] = e;
+	return 0;
+}
+
+int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, const char *path)
+{
+	const char *what = NULL;
+	if (!v->has_common) {
+		v->has_common = true;
+		v->partition_size = event->partition_size;
+		(void)snprintf(v->sequence_column, sizeof v->sequence_column, "%s", event->sequence_column);
+		memcpy(v->schema_sha256, event->schema_sha256, sizeof v->schema_sha256);
+	}
+	if (strcmp(event->dataset, v->dataset) != 0)
+		what = "dataset";
+	else if (event->partition_size != v->partition_size)
+		what = "partition size";
+	else if (strcmp(event->sequence_column, v->sequence_column) != 0)
+		what = "sequence column";
+	else if (memcmp(event->schema_sha256, v->schema_sha256, sizeof v->schema_sha256) != 0)
+		what = "schema";
+	return what == NULL ? 0
+			    : sl__verify_tell(v, SL_AUDIT_LINK, event->number, path,
+					      "event %llu is of another %s than the ones before it",
+					      (unsigned long long)event->number, what);
+}
+
+/* ---- phases ---- */
+
+typedef int phase_fn(struct sl__verify *v, struct sl_err *err);
+
+static int run(struct sl__verify *v, struct sl_err *err)
+{
+	static phase_fn *const phases[] = {sl__verify_events, sl__verify_catalog, sl__verify_order,
+					   sl__verify_head,   sl__verify_tree,    sl__verify_files};
+	int rc = 0;
+	for (size_t i = 0; i < SL_COUNT(phases) && rc == 0; i++)
+		rc = phases[i](v, err);
+	return rc == SL__VERIFY_STOP ? v->callback_rc : rc;
+}
+
+static void sum_up(struct sl__verify *v)
+{
+	struct sl_audit_result *r = &v->result;
+	r->events = r->partitions = v->n;
+	for (size_t i = 0; i < v->n; i++) {
+		const struct sl__verify_entry *e = &v->entries[i];
+		r->rows += e->rows;
+		r->bad_rows += e->bad_rows;
+		r->bytes += e->bytes;
+		r->start = i == 0 ? e->start : SL_MIN(r->start, e->start);
+		r->checkpoint = SL_MAX(r->checkpoint, e->end);
+	}
+	memcpy(r->head, v->chain.head, sizeof r->head);
+}
+
+static void free_state(struct sl__verify *v)
+{
+	for (size_t i = 0; i < v->n; i++)
+		sl__free(&v->env, v->entries[i].path);
+	sl__free(&v->env, v->entries);
+	sl__free(&v->env, v->by_start);
+	sl__free(&v->env, v->by_path);
+}
+
+static int look_at_folder(struct sl__verify *v, struct sl_err *err)
+{
+	struct sl_io_stat st;
+	char *folder = sl__asprintf(&v->env, "%s/%s", v->dir, v->dataset);
+	if (folder == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	int rc = SL__IO(&v->env, stat, folder, &st);
+	v->has_folder = rc == 0 && S_ISDIR(st.mode);
+	sl__free(&v->env, folder);
+	if (rc != 0 && rc != -ENOENT && rc != -ENOTDIR)
+		return sl_err_set_errno(err, -rc, "look at %.150s/%s", v->dir, v->dataset);
+	return 0;
+}
+
+int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
+		    struct sl_audit_result *out, struct sl_err *err)
+{
+	struct sl__verify v = {.dir = dir, .dataset = dataset, .result = {.struct_size = sizeof v.result}};
+	sl__opts_copy(&v.opts, sizeof v.opts, opts);
+	int rc = sl_dataset_check_name(dataset, err);
+	rc = rc != 0 ? rc : sl__env_init(&v.env, v.opts.env, err);
+	if (rc != 0)
+		return rc;
+	if (v.opts.threads < 0 || v.opts.threads > 256)
+		return sl_err_set(err, SL_EINVAL, "threads: 1 to 256");
+	rc = look_at_folder(&v, err);
+	rc = rc != 0 ? rc : run(&v, err);
+	sum_up(&v);
+	free_state(&v);
+	if (rc == 0 && out != NULL) {
+		size_t size = SL_MIN(out->struct_size, sizeof v.result);
+		v.result.struct_size = out->struct_size;
+		memcpy(out, &v.result, size);
+	}
+	return rc;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Verification, in phases that share one state: the event files, their order, the head, the catalog, the tree of files,
+ * and then every file, in parallel.
+ *
+ * A phase returns 0 to go on, SL__VERIFY_STOP when enough was found (or the caller's callback said so), or a negative
+ * SL_E… for what kept it from looking. What is wrong with the export is never an error here, always a finding.
+ *
+ * Thread safety: only verify_files has threads, and they see the state without changing it.
+ */
+#ifndef SL_PIPELINE_AUDIT_VERIFY_H
+#define SL_PIPELINE_AUDIT_VERIFY_H
+
+#include "base/buf.h"
+#include "pipeline/audit/event.h"
+
+#define SL__VERIFY_STOP 1
+
+/* An event that could be read. */
+struct sl__verify_entry {
+	uint64_t number, start, end, rows, bad_rows, bytes;
+	uint8_t hash[SL_AUDIT_HASH_BYTES], sha256[SL_AUDIT_HASH_BYTES];
+	enum sl_audit_type type;
+	bool in_files; /* false: only in the catalog so far */
+	char *path;    /* relative to dir; ours */
+};
+
+struct sl__verify {
+	struct sl_env env;
+	struct sl_audit_verify_opts opts;
+	const char *dir, *dataset;
+	struct sl_audit_result result;
+	int callback_rc; /* what the caller's callback ended it with */
+
+	struct sl__verify_entry *entries; /* in the order of the chain */
+	size_t n, cap;
+	size_t *by_start, *by_path; /* numbers of entries, sorted */
+	/* What all events say alike, from the first. */
+	bool has_common;
+	uint64_t partition_size;
+	char sequence_column[256];
+	uint8_t schema_sha256[SL_AUDIT_HASH_BYTES];
+	struct sl__audit_chain chain;
+	uint64_t file_events; /* lines in the event files, damaged ones too */
+	bool torn;            /* the last file ends in the middle of a line; told when the catalog has been asked */
+	char torn_file[64];
+	bool has_folder, has_catalog;
+};
+
+/* Tell a finding or a note. path is relative to dir; "" is dir itself; NULL: text alone says where. */
+SL_MUST_CHECK int sl__verify_tell(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path,
+				  const char *fmt, ...) SL_PRINTF(5, 6);
+/* Keep the event. 0 or SL_ENOMEM. */
+SL_MUST_CHECK int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, bool in_files,
+				 struct sl_err *err);
+/* Does the event agree with the others on what they have in common? Tells when not. */
+SL_MUST_CHECK int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, const char *path);
+
+SL_MUST_CHECK int sl__verify_events(struct sl__verify *v, struct sl_err *err);
+SL_MUST_CHECK int sl__verify_catalog(struct sl__verify *v, struct sl_err *err);
+/* Sorts as well: before tree and files. */
+SL_MUST_CHECK int sl__verify_order(struct sl__verify *v, struct sl_err *err);
+SL_MUST_CHECK int sl__verify_head(struct sl__verify *v, struct sl_err *err);
+SL_MUST_CHECK int sl__verify_tree(struct sl__verify *v, struct sl_err *err);
+SL_MUST_CHECK int sl__verify_files(struct sl__verify *v, struct sl_err *err);
+
+#endif

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The catalog against the events: every event row, every partition row and the dataset's row must say what the files
+ * say. Events that the catalog has and the files do not are backlog when the outbox has not marked them as written, and
+ * then their partitions are verified from the catalog's word.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/sha256.h"
+#include "pipeline/audit/catalog.h"
+#include "pipeline/audit/verify.h"
+
+struct row_key {
+	char text[SL_DATASET_NAME_MAX + 96];
+};
+
+static int tell(struct sl__verify *v, uint64_t event, const char *table, const char *key, const char *what)
+{
+	return sl__verify_tell(v, SL_AUDIT_CATALOG, event, NULL, "catalog, %s %s: %s", table, key, what);
+}
+
+static const char *key_of(struct row_key *k, const char *dataset, uint64_t n)
+{
+	(void)snprintf(k->text, sizeof k->text, "%s/%" PRIu64, dataset, n);
+	return k->text;
+}
+
+/* ---- the dataset's row ---- */
+
+struct dataset_copy {
+	bool found;
+	struct sl_dataset d;
+	char sequence_column[256], schema_sha256[80], head_hash[80];
+	uint8_t computed[SL__SHA256_BYTES]; /* of the schema */
+};
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+	(void)snprintf(to, size, "%.*s", (int)size - 1, from);
+}
+
+static int copy_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+{
+	struct dataset_copy *c = ctx;
+	struct sl__cat_dataset d;
+	sl__cat_read_dataset(row, &d);
+	c->found = true;
+	c->d = d.d;
+	copy_text(c->sequence_column, sizeof c->sequence_column, d.d.sequence_column);
+	copy_text(c->schema_sha256, sizeof c->schema_sha256, d.schema_sha256);
+	copy_text(c->head_hash, sizeof c->head_hash, d.head_hash);
+	return sl__sha256(d.d.schema, strlen(d.d.schema), c->computed, err);
+}
+
+static int get_dataset(struct sl_catalog *c, const char *name, struct dataset_copy *out, struct sl_err *err)
+{
+	struct sl__cat_call get = {
+		.stmt = CAT_DATASET_GET, .values = {CAT_TEXT(name)}, .n = 1, .fn = copy_dataset, .ctx = out};
+	return sl__catalog_once(c, CAT_READ, &get, err);
+}
+
+struct sums {
+	uint64_t start, checkpoint, rows, bad_rows, bytes;
+};
+
+static struct sums add_up(const struct sl__verify *v)
+{
+	struct sums s = {.start = v->n > 0 ? v->entries[0].start : 0};
+	for (size_t i = 0; i < v->n; i++) {
+		const struct sl__verify_entry *e = &v->entries[i];
+		s.start = SL_MIN(s.start, e->start);
+		s.checkpoint = SL_MAX(s.checkpoint, e->end);
+		s.rows += e->rows;
+		s.bad_rows += e->bad_rows;
+		s.bytes += e->bytes;
+	}
+	return s;
+}
+
+static const char *wrong_count(const struct sl__verify *v, const struct sl_dataset *d)
+{
+	struct sums s = add_up(v);
+	if (d->events != v->chain.events)
+		return "events is not the number of events";
+	if (d->start != s.start)
+		return "first_sequence is not that of the first partition";
+	if (d->checkpoint != s.checkpoint)
+		return "checkpoint is not the end of the last partition";
+	if (d->rows != s.rows || d->bad_rows != s.bad_rows || d->bytes != s.bytes)
+		return "row_count, bad_row_count or byte_count is not the sum of the partitions";
+	if (d->delivered_files > d->events || d->delivered_endpoint > d->events)
+		return "delivered_files or delivered_endpoint is more than there are events";
+	return NULL;
+}
+
+static const char *wrong_dataset(const struct sl__verify *v, const struct dataset_copy *c)
+{
+	char hex[SL__SHA256_HEX];
+	if (c->d.partition_size != v->partition_size)
+		return "partition_size is not that of the events";
+	if (strcmp(c->sequence_column, v->sequence_column) != 0)
+		return "sequence_column is not that of the events";
+	sl__sha256_hex(v->schema_sha256, hex);
+	if (strcmp(c->schema_sha256, hex) != 0)
+		return "schema_sha256 is not that of the events";
+	if (memcmp(c->computed, v->schema_sha256, sizeof c->computed) != 0)
+		return "schema_text does not have the hash that the events say";
+	sl__sha256_hex(v->chain.head, hex);
+	if (strcmp(c->head_hash, hex) != 0)
+		return "head_hash is not that of the last event";
+	return wrong_count(v, &c->d);
+}
+
+/* ---- events ---- */
+
+struct compare {
+	struct sl__verify *v;
+	struct sl_err *err;
+	uint64_t mark;  /* the catalog says that so many are in the files */
+	size_t at;      /* of entries, up to which all were compared */
+	size_t n_files; /* entries of the files come first */
+	uint64_t next;  /* number that is expected */
+	uint64_t backlog;
+	int rc;
+};
+
+static const struct sl__verify_entry *entry_of(struct compare *c, uint64_t number)
+{
+	const struct sl__verify *v = c->v;
+	while (c->at < c->n_files && v->entries[c->at].number < number)
+		c->at++;
+	return c->at < c->n_files && v->entries[c->at].number == number ? &v->entries[c->at] : NULL;
+}
+
+/* In the files it could not be read, which was told: the rest is verified by what the catalog says. */
+static int instead_of_files(struct compare *c, const struct sl_audit_event *e)
+{
+	(void)!sl__audit_chain_add(&c->v->chain, e, NULL);
+	return sl__verify_add(c->v, e, false, c->err);
+}
+
+/* An event that is in the catalog only. */
+static int beyond_files(struct compare *c, const struct sl_audit_event *e)
+{
+	struct sl__verify *v = c->v;
+	struct sl_err why = SL_ERR_INIT;
+	char folder[SL_DATASET_NAME_MAX + 16];
+	if (e->number <= c->mark) {
+		(void)snprintf(folder, sizeof folder, "%s/" SL__AUDIT_FOLDER, v->dataset);
+		c->rc = sl__verify_tell(v, SL_AUDIT_EVENT, e->number, folder,
+					"event %" PRIu64 " was written to the files and is not there any more",
+					e->number);
+	}
+	if (c->rc == 0 && sl__audit_chain_add(&v->chain, e, &why) != 0)
+		c->rc = sl__verify_tell(v, SL_AUDIT_LINK, e->number, NULL,
+					"catalog, sluice_audit_event %s/%" PRIu64 ": %s", v->dataset, e->number,
+					why.msg);
+	c->rc = c->rc != 0 ? c->rc : sl__verify_common(v, e, NULL);
+	c->rc = c->rc != 0 ? c->rc : sl__verify_add(v, e, false, c->err);
+	c->backlog += e->number > c->mark;
+	return c->rc;
+}
+
+static int compare_event(uint64_t number, const char *text, const char *id, void *ctx)
+{
+	struct compare *c = ctx;
+	struct sl__verify *v = c->v;
+	struct sl_audit_event e;
+	struct sl_err why = SL_ERR_INIT;
+	struct row_key key;
+	char storage[SL_AUDIT_EVENT_BYTES], want[160];
+	static const char table[] = "sluice_audit_event";
+	(void)key_of(&key, v->dataset, number);
+	for (; c->rc == 0 && c->next < number; c->next++) {
+		struct row_key missing;
+		c->rc = tell(v, c->next, table, key_of(&missing, v->dataset, c->next), "the row is missing");
+	}
+	c->next = number + 1;
+	if (c->rc != 0)
+		return SL__VERIFY_STOP;
+	if (sl_audit_event_parse(text, strlen(text), &e, storage, &why) != 0)
+		c->rc = tell(v, number, table, key.text, why.msg);
+	else if (e.number != number)
+		c->rc = tell(v, number, table, key.text, "number is not that of the event");
+	else if (strcmp(id, sl_audit_event_id(&e, want)) != 0)
+		c->rc = tell(v, number, table, key.text, "id is not that of the event");
+	else if (number > v->file_events)
+		c->rc = beyond_files(c, &e);
+	else if (entry_of(c, number) == NULL)
+		c->rc = instead_of_files(c, &e);
+	else if (memcmp(entry_of(c, number)->hash, e.hash, sizeof e.hash) != 0)
+		c->rc = tell(v, number, table, key.text, "it is not the event of the files");
+	return c->rc != 0 ? SL__VERIFY_STOP : 0;
+}
+
+static int order_by_number(const void *a, const void *b)
+{
+	const struct sl__verify_entry *x = a, *y = b;
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static int check_events(struct sl__verify *v, struct sl_catalog *cat, const struct dataset_copy *d, struct sl_err *err)
+{
+	struct compare c = {.v = v, .err = err, .mark = d->d.delivered_files, .n_files = v->n, .next = 1};
+	struct row_key key;
+	uint64_t in_files = v->chain.events;
+	if (v->n > 0) /* lines may have changed places */
+		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
+	int rc = sl__catalog_events(cat, v->dataset, 0, 0, compare_event, &c, err);
+	rc = rc == SL__VERIFY_STOP ? c.rc : rc;
+	if (v->n > c.n_files)
+		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
+	for (; rc == 0 && c.next <= in_files; c.next++)
+		rc = tell(v, c.next, "sluice_audit_event", key_of(&key, v->dataset, c.next), "the row is missing");
+	if (rc == 0 && c.backlog > 0)
+		rc = sl__verify_tell(v, SL_AUDIT_NOTE_BACKLOG, 0, v->dataset,
+				     "%" PRIu64 " events of the catalog are not in the files yet", c.backlog);
+	return rc;
+}
+
+/* ---- partitions ---- */
+
+struct partitions {
+	struct sl__verify *v;
+	size_t *by_start; /* entries */
+	size_t at;
+	int rc;
+};
+
+static const char *wrong_partition(const struct sl_catalog_partition *p, const struct sl__verify_entry *e)
+{
+	if (p->end != e->end)
+		return "last_sequence is not that of the event";
+	if (p->type != e->type)
+		return "type is not that of the event";
+	if (p->rows != e->rows || p->bad_rows != e->bad_rows)
+		return "row_count or bad_row_count is not that of the event";
+	if (p->bytes != e->bytes)
+		return "byte_count is not that of the event";
+	if (memcmp(p->sha256, e->sha256, sizeof p->sha256) != 0)
+		return "sha256 is not that of the event, or type is none";
+	if (strcmp(p->path, e->path) != 0)
+		return "path is not that of the event";
+	return p->event != e->number ? "event is not its number" : NULL;
+}
+
+static int missing_before(struct partitions *p, uint64_t start, bool all)
+{
+	struct sl__verify *v = p->v;
+	struct row_key key;
+	for (; p->rc == 0 && p->at < v->n; p->at++) {
+		const struct sl__verify_entry *e = &v->entries[p->by_start[p->at]];
+		if (!all && e->start >= start)
+			break;
+		p->rc = tell(v, e->number, "sluice_partition", key_of(&key, v->dataset, e->start),
+			     "the row is missing");
+	}
+	return p->rc;
+}
+
+static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
+{
+	struct partitions *p = ctx;
+	struct sl__verify *v = p->v;
+	struct row_key key;
+	if (missing_before(p, row->start, false) != 0)
+		return SL__VERIFY_STOP;
+	const struct sl__verify_entry *e = p->at < v->n ? &v->entries[p->by_start[p->at]] : NULL;
+	if (e == NULL || e->start != row->start) {
+		p->rc = tell(v, row->event, "sluice_partition", key_of(&key, v->dataset, row->start),
+			     "no event says that there is such a partition");
+		return p->rc != 0 ? SL__VERIFY_STOP : 0;
+	}
+	p->at++;
+	const char *wrong = wrong_partition(row, e);
+	if (wrong != NULL)
+		p->rc = tell(v, e->number, "sluice_partition", key_of(&key, v->dataset, row->start), wrong);
+	return p->rc != 0 ? SL__VERIFY_STOP : 0;
+}
+
+static int order_by_start(const void *a, const void *b, void *ctx)
+{
+	const struct sl__verify_entry *entries = ctx;
+	uint64_t x = entries[*(const size_t *)a].start, y = entries[*(const size_t *)b].start;
+	return x < y ? -1 : x > y;
+}
+
+static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct sl_err *err)
+{
+	struct partitions p = {.v = v, .by_start = sl__calloc(&v->env, v->n, sizeof *p.by_start)};
+	if (p.by_start == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
+	for (size_t i = 0; i < v->n; i++)
+		p.by_start[i] = i;
+	if (v->n > 0)
+		qsort_r(p.by_start, v->n, sizeof *p.by_start, order_by_start, v->entries);
+	int rc = sl_catalog_partitions(cat, v->dataset, 0, 0, compare_partition, &p, err);
+	rc = rc == SL__VERIFY_STOP ? p.rc : rc;
+	rc = rc != 0 ? rc : missing_before(&p, 0, true);
+	sl__free(&v->env, p.by_start);
+	return rc;
+}
+
+/* ---- together ---- */
+
+static int torn_tail(struct sl__verify *v, const struct dataset_copy *d)
+{
+	char path[SL_DATASET_NAME_MAX + 80];
+	if (!v->torn)
+		return 0;
+	(void)snprintf(path, sizeof path, "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, v->torn_file);
+	bool unsynced = d->found && d->d.delivered_files <= v->file_events && d->d.events > v->file_events;
+	return sl__verify_tell(v, unsynced ? SL_AUDIT_NOTE_UNCOMMITTED : SL_AUDIT_EVENT, 0, path,
+			       "the last line is torn%s", unsynced ? "; the next export completes it" : "");
+}
+
+static int check_all(struct sl__verify *v, struct sl_catalog *cat, struct dataset_copy *d, struct sl_err *err)
+{
+	int rc = get_dataset(cat, v->dataset, d, err);
+	if (rc != 0)
+		return rc;
+	if (!d->found && v->file_events == 0 && !v->has_folder)
+		return sl_err_set(err, SL_ENOENT, "there is no dataset %s, neither below %.120s nor in the catalog",
+				  v->dataset, v->dir);
+	if (!d->found)
+		return tell(v, 0, "sluice_dataset", v->dataset, "the row is missing");
+	v->result.catalog_checked = 1;
+	rc = torn_tail(v, d);
+	rc = rc != 0 ? rc : check_events(v, cat, d, err);
+	rc = rc != 0 ? rc : check_partitions(v, cat, err);
+	if (rc != 0)
+		return rc;
+	const char *wrong = v->has_common ? wrong_dataset(v, d) : wrong_count(v, &d->d);
+	if (!v->has_common) /* nothing is committed: what lies there is named by the dataset's size */
+		v->partition_size = d->d.partition_size;
+	return wrong != NULL ? tell(v, 0, "sluice_dataset", v->dataset, wrong) : 0;
+}
+
+/* The URL in fresh memory; NULL with 0: there is none to look at. */
+static int find_url(struct sl__verify *v, char **out, struct sl_err *err)
+{
+	struct sl_io_stat st;
+	*out = NULL;
+	if (v->opts.catalog != NULL && v->opts.catalog[0] == '\0')
+		return 0;
+	*out = v->opts.catalog != NULL ? sl__strdup(&v->env, v->opts.catalog)
+				       : sl__asprintf(&v->env, "sqlite:%s/_catalog.db", v->dir);
+	if (*out == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a URL");
+	int rc = v->opts.catalog == NULL ? SL__IO(&v->env, stat, *out + strlen("sqlite:"), &st) : 0;
+	if (rc == 0)
+		return 0;
+	sl__free(&v->env, *out);
+	*out = NULL;
+	return rc == -ENOENT ? 0 : sl_err_set_errno(err, -rc, "look for the catalog in %.150s", v->dir);
+}
+
+static int without_catalog(struct sl__verify *v, struct sl_err *err)
+{
+	const struct dataset_copy none = {.found = false};
+	if (v->file_events == 0 && !v->torn)
+		return sl_err_set(err, SL_ENOENT, "there are no events of dataset %s below %.150s", v->dataset, v->dir);
+	return torn_tail(v, &none);
+}
+
+int sl__verify_catalog(struct sl__verify *v, struct sl_err *err)
+{
+	struct dataset_copy d = {.found = false};
+	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &v->env, .create = SL_OFF};
+	struct sl_err why = SL_ERR_INIT;
+	sl_catalog *cat = NULL;
+	char *url;
+	int rc = find_url(v, &url, err);
+	if (rc != 0)
+		return rc;
+	if (url == NULL)
+		return without_catalog(v, err);
+	rc = sl_catalog_open(&cat, url, &opts, &why);
+	sl__free(&v->env, url);
+	if (rc == 0)
+		rc = check_all(v, cat, &d, &why);
+	sl_catalog_close(cat);
+	if (rc == SL_ECORRUPT)
+		return sl__verify_tell(v, SL_AUDIT_CATALOG, 0, NULL, "catalog: %s", why.msg);
+	return rc < 0 && err != NULL ? (*err = why, rc) : rc;
+}

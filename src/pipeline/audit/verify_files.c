@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every file that an event names: there, a regular file without a link on the way, of that size, with that hash; and,
+ * decoded, with that many rows, whose sequence column ascends through the partition's range.
+ *
+ * Threads take the files in the order of the chain, hash them in one pass, and read footer and sequence column while
+ * they are warm. What they find waits in the file's slot until the caller's thread has told everything before it, so
+ * the order of findings does not depend on the threads.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+#include "base/thread.h"
+#include "flow/pool.h"
+#include "pipeline/audit/verify.h"
+#include <sluice/parquet.h>
+
+#define READ_BYTES (1 << 20)
+#define PROGRESS_MS 100
+
+struct slot {
+	bool done;                 /* under mu */
+	enum sl_audit_fault fault; /* 0: all is well */
+	int rc;                    /* negative: it could not be looked at */
+	char text[200];
+};
+
+struct work {
+	struct sl__verify *v;
+	struct slot *slots;
+	atomic_size_t next;
+	_Atomic uint64_t bytes; /* read so far */
+	atomic_bool stop;
+	sl__mutex mu;
+	sl__cond changed;
+};
+
+/* A file as a thread sees it. */
+struct file {
+	struct work *w;
+	const struct sl__verify_entry *e;
+	struct slot *slot;
+	int fd;
+	uint64_t size;
+};
+
+static void SL_PRINTF(3, 4) found(struct slot *s, enum sl_audit_fault fault, const char *fmt, ...)
+{
+	va_list args;
+	s->fault = fault;
+	va_start(args, fmt);
+	(void)vsnprintf(s->text, sizeof s->text, fmt, args);
+	va_end(args);
+}
+
+static const struct sl_env *env_of(const struct file *f)
+{
+	return &f->w->v->env;
+}
+
+/* ---- opening ---- */
+
+/* Every folder on the way must be one, and no link: 0, or a negative errno. path is changed and restored. */
+static int check_folders(const struct file *f, char *path, size_t below)
+{
+	struct sl_io_stat st;
+	for (char *slash = strchr(path + below, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		int rc = SL__IO(env_of(f), stat, path, &st);
+		*slash = '/';
+		if (rc != 0 || !S_ISDIR(st.mode))
+			return rc != 0 ? rc : -ELOOP;
+	}
+	return 0;
+}
+
+static void open_file(struct file *f, char *path)
+{
+	struct sl_io_stat st;
+	int rc = check_folders(f, path, strlen(f->w->v->dir) + 1);
+	if (rc == 0)
+		rc = f->fd = SL__IO(env_of(f), open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	rc = rc < 0 ? rc : SL__IO(env_of(f), fstat, f->fd, &st);
+	if (rc == -ENOENT || rc == -ENOTDIR)
+		found(f->slot, SL_AUDIT_MISSING, "the file is missing");
+	else if (rc == -ELOOP)
+		found(f->slot, SL_AUDIT_UNREADABLE, "it is a link, or a folder on the way to it is none");
+	else if (rc < 0)
+		found(f->slot, SL_AUDIT_UNREADABLE, "%s", strerror(-rc));
+	else if (!S_ISREG(st.mode))
+		found(f->slot, SL_AUDIT_UNREADABLE, "it is not a regular file");
+	else if (st.size != f->e->bytes)
+		found(f->slot, SL_AUDIT_SIZE, "it has %" PRIu64 " bytes, its event says %" PRIu64, st.size,
+		      f->e->bytes);
+	else
+		f->size = st.size;
+}
+
+/* ---- hashing ---- */
+
+static int hash_all(struct file *f, void *buf, struct sl__sha256 *h, struct sl_err *err)
+{
+	uint64_t at = 0;
+	while (at < f->size && !atomic_load_explicit(&f->w->stop, memory_order_relaxed)) {
+		size_t want = (size_t)SL_MIN(f->size - at, READ_BYTES);
+		ssize_t n = sl__pread_full(env_of(f), f->fd, buf, want, at);
+		if (n < 0) {
+			found(f->slot, SL_AUDIT_UNREADABLE, "it cannot be read: %s", strerror((int)-n));
+			return 0;
+		}
+		int rc = sl__sha256_update(h, buf, (size_t)n, err);
+		if (rc != 0 || (size_t)n < want)
+			return rc;
+		at += want;
+		atomic_fetch_add_explicit(&f->w->bytes, want, memory_order_relaxed);
+	}
+	return 0;
+}
+
+static int check_hash(struct file *f, void *buf, struct sl_err *err)
+{
+	struct sl__sha256 h = {NULL};
+	uint8_t digest[SL__SHA256_BYTES];
+	char got[SL__SHA256_HEX], want[SL__SHA256_HEX];
+	int rc = sl__sha256_begin(&h, err);
+	rc = rc != 0 ? rc : hash_all(f, buf, &h, err);
+	if (rc == 0 && f->slot->fault == 0)
+		rc = sl__sha256_final(&h, digest, err);
+	sl__sha256_drop(&h);
+	if (rc != 0 || f->slot->fault != 0 || memcmp(digest, f->e->sha256, sizeof digest) == 0)
+		return rc;
+	sl__sha256_hex(digest, got);
+	sl__sha256_hex(f->e->sha256, want);
+	found(f->slot, SL_AUDIT_HASH, "its SHA-256 is %.16s…, its event says %.16s…", got, want);
+	return 0;
+}
+
+/* ---- decoding ---- */
+
+static int read_at(void *buf, size_t n, uint64_t offset, struct sl_err *err, void *ctx)
+{
+	struct file *f = ctx;
+	ssize_t got = sl__pread_full(env_of(f), f->fd, buf, n, offset);
+	if (got < 0)
+		return sl_err_set_errno(err, (int)-got, "read");
+	return (size_t)got == n ? 0 : sl_err_set(err, SL_ECORRUPT, "the file is too short");
+}
+
+static int64_t value_at(const struct sl_parquet_column *column, const struct sl_parquet_values *values, uint64_t i)
+{
+	return column->kind == SL_PARQUET_INT32 ? ((const int32_t *)values->values)[i]
+						: ((const int64_t *)values->values)[i];
+}
+
+/* The rows of one group; *next: the smallest sequence that may come. */
+static void check_values(struct file *f, const struct sl_parquet_column *column, const struct sl_parquet_values *values,
+			 uint64_t rows, uint64_t *next)
+{
+	const struct sl__verify_entry *e = f->e;
+	bool gapless = e->bad_rows == 0;
+	for (uint64_t i = 0; i < rows; i++) {
+		int64_t value = value_at(column, values, i);
+		/* A negative one is larger than any end. */
+		if ((values->nulls != NULL && values->nulls[i] != 0) || (uint64_t)value < *next ||
+		    (uint64_t)value > e->end || (gapless && (uint64_t)value != *next)) {
+			found(f->slot, SL_AUDIT_CONTENTS, "sequence %" PRId64 " stands where %" PRIu64 " is expected",
+			      value, *next);
+			return;
+		}
+		*next = (uint64_t)value + 1;
+	}
+}
+
+static int check_column(struct file *f, sl_parquet_reader *r, const struct sl_parquet_info *info, size_t column,
+			struct sl_err *err)
+{
+	uint64_t next = f->e->start;
+	for (size_t g = 0; g < info->row_groups && f->slot->fault == 0; g++) {
+		struct sl_parquet_chunk chunk;
+		struct sl_parquet_values values;
+		int rc = sl_parquet_reader_chunk(r, g, column, &chunk, err);
+		rc = rc != 0 ? rc : sl_parquet_reader_read(r, g, column, &values, err);
+		if (rc != 0)
+			return rc;
+		check_values(f, &info->columns[column], &values, chunk.rows, &next);
+	}
+	return 0;
+}
+
+static int check_rows(struct file *f, sl_parquet_reader *r, struct sl_err *err)
+{
+	struct sl_parquet_info info;
+	const char *name = f->w->v->sequence_column;
+	sl_parquet_reader_info(r, &info);
+	if (info.rows != f->e->rows) {
+		found(f->slot, SL_AUDIT_CONTENTS, "it has %" PRIu64 " rows, its event says %" PRIu64, info.rows,
+		      f->e->rows);
+		return 0;
+	}
+	for (size_t i = 0; i < info.columns_n; i++)
+		if (strcmp(info.columns[i].name, name) == 0 &&
+		    (info.columns[i].kind == SL_PARQUET_INT64 || info.columns[i].kind == SL_PARQUET_INT32))
+			return check_column(f, r, &info, i, err);
+	found(f->slot, SL_AUDIT_CONTENTS, "it has no integer column \"%.100s\"", name);
+	return 0;
+}
+
+static int check_contents(struct file *f, struct sl_err *err)
+{
+	struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = env_of(f)};
+	struct sl_err why = SL_ERR_INIT;
+	sl_parquet_reader *r = NULL;
+	int rc = sl_parquet_reader_open(&r, read_at, f, f->size, &opts, &why);
+	rc = rc != 0 ? rc : check_rows(f, r, &why);
+	sl_parquet_reader_free(r);
+	if (rc == SL_ENOMEM)
+		return sl_err_set(err, rc, "%s", why.msg);
+	if (rc != 0)
+		found(f->slot, SL_AUDIT_CONTENTS, "%s", why.msg);
+	return 0;
+}
+
+/* ---- threads ---- */
+
+static int check_file(struct file *f, void *buf, struct sl_err *err)
+{
+	char *path = sl__asprintf(env_of(f), "%s/%s", f->w->v->dir, f->e->path);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	open_file(f, path);
+	sl__free(env_of(f), path);
+	int rc = f->slot->fault == 0 ? check_hash(f, buf, err) : 0;
+	bool stopped = atomic_load_explicit(&f->w->stop, memory_order_relaxed);
+	if (rc == 0 && f->slot->fault == 0 && !stopped && f->w->v->opts.decode != SL_OFF)
+		rc = check_contents(f, err);
+	sl__close_fd(env_of(f), &f->fd);
+	return rc;
+}
+
+static void worker(unsigned index, void *ctx)
+{
+	struct work *w = ctx;
+	struct sl__verify *v = w->v;
+	void *buf = sl__alloc(&v->env, READ_BYTES);
+	(void)index;
+	for (size_t i; !atomic_load(&w->stop) && (i = atomic_fetch_add(&w->next, 1)) < v->n;) {
+		struct sl_err err = SL_ERR_INIT;
+		struct slot *s = &w->slots[i];
+		struct file f = {.w = w, .e = &v->entries[i], .slot = s, .fd = -1};
+		int rc =
+			buf != NULL ? check_file(&f, buf, &err) : sl_err_set(&err, SL_ENOMEM, "no memory to read with");
+		if (rc != 0)
+			(void)snprintf(s->text, sizeof s->text, "%.190s", err.msg);
+		sl__lock(&w->mu);
+		s->rc = rc;
+		s->done = true;
+		sl__signal(&w->changed);
+		sl__unlock(&w->mu);
+	}
+	sl__free(&v->env, buf);
+}
+
+static int tell_progress(struct work *w, uint64_t total)
+{
+	struct sl__verify *v = w->v;
+	if (v->opts.on_progress == NULL)
+		return 0;
+	v->callback_rc = v->opts.on_progress(atomic_load(&w->bytes), total, v->opts.ctx);
+	return v->callback_rc != 0 ? SL__VERIFY_STOP : 0;
+}
+
+/* Until slot i is done, with progress every now and then. */
+static int await(struct work *w, size_t i, uint64_t total, int64_t *next_ns)
+{
+	const struct sl_env *env = &w->v->env;
+	int rc = 0;
+	sl__lock(&w->mu);
+	while (rc == 0 && !w->slots[i].done) {
+		(void)sl__wait(env, &w->changed, &w->mu, *next_ns);
+		if (sl__mono_ns(env) < *next_ns)
+			continue;
+		sl__unlock(&w->mu);
+		rc = tell_progress(w, total);
+		*next_ns = sl__deadline_ns(env, PROGRESS_MS);
+		sl__lock(&w->mu);
+	}
+	sl__unlock(&w->mu);
+	return rc;
+}
+
+static int tell_all(struct work *w, struct sl_err *err)
+{
+	struct sl__verify *v = w->v;
+	uint64_t total = 0;
+	int64_t next_ns = sl__deadline_ns(&v->env, PROGRESS_MS);
+	int rc = 0;
+	for (size_t i = 0; i < v->n; i++)
+		total += v->entries[i].bytes;
+	for (size_t i = 0; i < v->n && rc == 0; i++) {
+		const struct slot *s = &w->slots[i];
+		rc = await(w, i, total, &next_ns);
+		if (rc == 0 && s->rc != 0)
+			return sl_err_set(err, s->rc, "%.150s: %s", v->entries[i].path, s->text);
+		if (rc == 0 && s->fault != 0)
+			rc = sl__verify_tell(v, s->fault, v->entries[i].number, v->entries[i].path, "%s", s->text);
+	}
+	return rc != 0 ? rc : tell_progress(w, total);
+}
+
+static unsigned thread_count(const struct sl__verify *v)
+{
+	long n = v->opts.threads > 0 ? v->opts.threads : sysconf(_SC_NPROCESSORS_ONLN);
+	n = SL_MAX(n, 1);
+	return (unsigned)SL_MIN((size_t)n, v->n);
+}
+
+int sl__verify_files(struct sl__verify *v, struct sl_err *err)
+{
+	struct work w = {.v = v};
+	sl__pool *pool = NULL;
+	if (v->n == 0)
+		return 0;
+	w.slots = sl__calloc(&v->env, v->n, sizeof *w.slots);
+	if (w.slots == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for %zu files", v->n);
+	sl__mutex_init(&w.mu);
+	sl__cond_init(&w.changed);
+	int rc = sl__pool_start(&pool, &v->env, "sl-verify", thread_count(v), worker, NULL, &w, err);
+	if (rc == 0)
+		rc = tell_all(&w, err);
+	atomic_store(&w.stop, true);
+	sl__pool_free(pool);
+	sl__cond_fini(&w.changed);
+	sl__mutex_fini(&w.mu);
+	sl__free(&v->env, w.slots);
+	return rc;
+}

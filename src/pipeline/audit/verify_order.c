@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order of partitions, and the head that was kept elsewhere.
+ *
+ *  1. Sorted by start, each partition begins where the one before has ended: no gap, no overlap.
+ *  2. Of type partition, each begins behind everything that was there when it was committed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "pipeline/audit/key.h"
+#include "pipeline/audit/verify.h"
+
+static int by_start(const void *a, const void *b, void *ctx)
+{
+	const struct sl__verify_entry *entries = ctx;
+	const struct sl__verify_entry *x = &entries[*(const size_t *)a], *y = &entries[*(const size_t *)b];
+	if (x->start != y->start)
+		return x->start < y->start ? -1 : 1;
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static int by_path(const void *a, const void *b, void *ctx)
+{
+	const struct sl__verify_entry *entries = ctx;
+	return strcmp(entries[*(const size_t *)a].path, entries[*(const size_t *)b].path);
+}
+
+static size_t *sorted(struct sl__verify *v, int (*order)(const void *, const void *, void *))
+{
+	size_t *index = sl__calloc(&v->env, v->n, sizeof *index);
+	if (index == NULL)
+		return NULL;
+	for (size_t i = 0; i < v->n; i++)
+		index[i] = i;
+	if (v->n > 0)
+		qsort_r(index, v->n, sizeof *index, order, v->entries);
+	return index;
+}
+
+static int check_coverage(struct sl__verify *v)
+{
+	int rc = 0;
+	for (size_t i = 1; i < v->n && rc == 0; i++) {
+		const struct sl__verify_entry *before = &v->entries[v->by_start[i - 1]];
+		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
+		if (e->start > before->end + 1)
+			rc = sl__verify_tell(v, SL_AUDIT_GAP, e->number, e->path,
+					     "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
+					     before->end + 1, e->start - 1);
+		else if (e->start <= before->end)
+			rc = sl__verify_tell(v, SL_AUDIT_OVERLAP, e->number, e->path,
+					     "sequences from %" PRIu64 " are also in %s", e->start, before->path);
+	}
+	return rc;
+}
+
+static int check_progress(struct sl__verify *v)
+{
+	uint64_t checkpoint = 0;
+	int rc = 0;
+	for (size_t i = 0; i < v->n && rc == 0; i++) {
+		const struct sl__verify_entry *e = &v->entries[i];
+		bool continues = i == 0 || e->start > checkpoint;
+		if ((e->type == SL_AUDIT_PARTITION) != continues)
+			rc = sl__verify_tell(v, SL_AUDIT_LINK, e->number, e->path,
+					     "event %" PRIu64 " is a %s, but the checkpoint was %" PRIu64, e->number,
+					     e->type == SL_AUDIT_PARTITION ? "partition" : "backfill", checkpoint);
+		checkpoint = SL_MAX(checkpoint, e->end);
+	}
+	return rc;
+}
+
+int sl__verify_order(struct sl__verify *v, struct sl_err *err)
+{
+	v->by_start = sorted(v, by_start);
+	v->by_path = sorted(v, by_path);
+	if (v->by_start == NULL || v->by_path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
+	int rc = check_coverage(v);
+	return rc != 0 ? rc : check_progress(v);
+}
+
+/* ---- the head ---- */
+
+static int load_head(struct sl__verify *v, char text[SL_AUDIT_HEAD_BYTES], size_t *len, struct sl_err *err)
+{
+	const char *path = v->opts.checkpoint;
+	int fd = SL__IO(&v->env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "open %.180s", path);
+	ssize_t n = sl__pread_full(&v->env, fd, text, SL_AUDIT_HEAD_BYTES, 0);
+	(void)SL__IO(&v->env, close, fd);
+	if (n < 0)
+		return sl_err_set_errno(err, (int)-n, "read %.180s", path);
+	*len = (size_t)n;
+	return 0;
+}
+
+static const struct sl__verify_entry *event_of(const struct sl__verify *v, uint64_t number)
+{
+	for (size_t i = 0; i < v->n; i++)
+		if (v->entries[i].number == number)
+			return &v->entries[i];
+	return NULL;
+}
+
+static int tell_head(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *text)
+{
+	return sl__verify_tell(v, fault, event, NULL, "%s: %s", v->opts.checkpoint, text);
+}
+
+static int compare_head(struct sl__verify *v, const struct sl_audit_head *h)
+{
+	uint64_t checkpoint = 0;
+	if (strcmp(h->dataset, v->dataset) != 0)
+		return tell_head(v, SL_AUDIT_HEAD, 0, "it is the head of another dataset");
+	const struct sl__verify_entry *e = event_of(v, h->events);
+	if (e == NULL && h->events > v->chain.events)
+		return sl__verify_tell(v, SL_AUDIT_HEAD, h->events, NULL,
+				       "%s: the chain had %" PRIu64 " events when this head was kept, and has %" PRIu64
+				       " now: its end is missing",
+				       v->opts.checkpoint, h->events, v->chain.events);
+	if (e == NULL)
+		return tell_head(v, SL_AUDIT_HEAD, h->events, "its event is not in the chain any more");
+	if (memcmp(e->hash, h->event_hash, sizeof e->hash) != 0)
+		return tell_head(v, SL_AUDIT_HEAD, h->events, "the chain is another one than when this head was kept");
+	for (size_t i = 0; i < v->n && v->entries[i].number <= h->events; i++)
+		checkpoint = SL_MAX(checkpoint, v->entries[i].end);
+	return checkpoint == h->checkpoint
+		       ? 0
+		       : tell_head(v, SL_AUDIT_HEAD, h->events, "its checkpoint is not the chain's");
+}
+
+int sl__verify_head(struct sl__verify *v, struct sl_err *err)
+{
+	char text[SL_AUDIT_HEAD_BYTES];
+	uint8_t key[SL_AUDIT_PUBLIC_KEY_BYTES];
+	struct sl_audit_head h;
+	struct sl_err why = SL_ERR_INIT;
+	size_t len = 0;
+	bool has_key = v->opts.public_key != NULL;
+	int rc = has_key ? sl_audit_public_key_load(v->opts.public_key, &v->env, key, err) : 0;
+	if (rc != 0)
+		return rc;
+	if (v->opts.checkpoint == NULL)
+		return has_key ? sl_err_set(err, SL_EINVAL, "a public key needs a head to check: give its file") : 0;
+	rc = load_head(v, text, &len, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_audit_head_parse(text, len, has_key ? key : NULL, &h, &why);
+	if (rc == SL_EKEY || rc == SL_ECORRUPT)
+		return tell_head(v, rc == SL_EKEY ? SL_AUDIT_SIGNATURE : SL_AUDIT_HEAD, 0, why.msg);
+	if (rc != 0)
+		return sl_err_set(err, rc, "%s", why.msg);
+	v->result.head_checked = 1;
+	v->result.signature_checked = h.has_signature && has_key;
+	return compare_head(v, &h);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The files below the dataset's folder: each is named by an event, or was left by a run that did not commit it, or does
+ * not belong there. Folders of the dataset that begin with an underscore are not data: readers pass over them.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "pipeline/audit/verify.h"
+#include "pipeline/partition.h"
+
+#define DEPTH_MAX 8
+
+struct names {
+	struct sl__buf bytes;
+	size_t n;
+};
+
+static int note_name(const char *name, void *ctx)
+{
+	struct names *names = ctx;
+	names->n++;
+	return sl__buf_append(&names->bytes, name, strlen(name) + 1) == 0 ? 0 : -ENOMEM;
+}
+
+static bool known(const struct sl__verify *v, const char *path)
+{
+	size_t low = 0, high = v->n;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		int order = strcmp(v->entries[v->by_path[middle]].path, path);
+		if (order == 0)
+			return true;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+static uint64_t checkpoint_of(const struct sl__verify *v)
+{
+	return v->n > 0 ? v->entries[v->by_start[v->n - 1]].end : 0;
+}
+
+/* A partition that comes behind everything that is committed, or a file that was not renamed yet. */
+static bool is_uncommitted(const struct sl__verify *v, const char *path)
+{
+	char again[SL__PARTITION_NAME_BYTES];
+	uint64_t number, start, end;
+	const char *name = strrchr(path, '/') + 1, *inner = path + strlen(v->dataset) + 1;
+	if (strncmp(name, ".part-", 6) == 0 && strstr(name, ".tmp-") != NULL)
+		return true;
+	if (sscanf(inner, "partition=%" SCNu64 "/part-%" SCNu64 "-%" SCNu64, &number, &start, &end) != 3 ||
+	    v->partition_size == 0 || start > end || (v->n > 0 && start <= checkpoint_of(v)))
+		return false;
+	sl__partition_name(start, end, v->partition_size, again);
+	return strcmp(inner, again) == 0;
+}
+
+static int look(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err);
+
+static int look_into(struct sl__verify *v, const char *full, const char *path, unsigned depth, struct sl_err *err)
+{
+	struct names names = {.n = 0};
+	sl__buf_init(&names.bytes, &v->env);
+	int rc = SL__IO(&v->env, list, full, note_name, &names);
+	if (rc == -ENOMEM)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for the names in %.150s", path);
+	else if (rc != 0)
+		rc = sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s", strerror(-rc));
+	const char *name = sl__buf_str(&names.bytes);
+	for (size_t i = 0; i < names.n && rc == 0; i++, name += strlen(name) + 1) {
+		if (depth == 0 && name[0] == '_')
+			continue;
+		char *inner = sl__asprintf(&v->env, "%s/%s", path, name);
+		rc = inner != NULL ? look(v, inner, depth + 1, err)
+				   : sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		sl__free(&v->env, inner);
+	}
+	sl__buf_fini(&names.bytes);
+	return rc;
+}
+
+static int judge(struct sl__verify *v, const char *path, uint32_t mode)
+{
+	if (S_ISREG(mode) && known(v, path))
+		return 0;
+	if (S_ISREG(mode) && is_uncommitted(v, path))
+		return sl__verify_tell(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
+				       "a run that did not end has left it; the next one replaces it");
+	/* What an event names and is no file is told with the file. */
+	if (known(v, path))
+		return 0;
+	return sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "%s",
+			       S_ISREG(mode) ? "no event names this file" : "neither a file nor a folder");
+}
+
+static int look(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err)
+{
+	struct sl_io_stat st;
+	char *full = sl__asprintf(&v->env, "%s/%s", v->dir, path);
+	if (full == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	int rc = SL__IO(&v->env, stat, full, &st);
+	if (rc == -ENOENT)
+		rc = 0; /* gone since it was listed */
+	else if (rc != 0)
+		rc = sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, path, "%s", strerror(-rc));
+	else if (!S_ISDIR(st.mode))
+		rc = judge(v, path, st.mode);
+	else if (depth > DEPTH_MAX)
+		rc = sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "folders are nested too deep");
+	else
+		rc = look_into(v, full, path, depth, err);
+	sl__free(&v->env, full);
+	return rc;
+}
+
+int sl__verify_tree(struct sl__verify *v, struct sl_err *err)
+{
+	return v->has_folder ? look(v, v->dataset, 0, err) : 0;
+}

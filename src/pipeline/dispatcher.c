@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dispatcher: takes elements from the source, checks that each follows the one before, gathers those of one
+ * partition, and queues the partition when its last number has come.
+ */
+#include "pipeline/partition.h"
+#include "pipeline/pipeline.h"
+
+struct cut {
+	struct sl__task *task; /* the partition that is being gathered, or NULL */
+	uint64_t boundary;     /* its last number when whole */
+	bool any;              /* an element came, and */
+	uint64_t last;         /* its last number */
+};
+
+#define U(x) ((unsigned long long)(x))
+
+/* " (line 17)", or nothing. */
+static const char *place(sl_pipeline *p, const struct sl_pipeline_element *e, char *text, size_t n)
+{
+	text[0] = '\0';
+	if (p->o.ops->describe == NULL || n < 5)
+		return text;
+	text[2] = '\0';
+	p->o.ops->describe(p->o.ctx, e, text + 2, n - 3);
+	if (text[2] == '\0')
+		return text;
+	text[0] = ' ';
+	text[1] = '(';
+	size_t len = strnlen(text + 2, n - 4);
+	memcpy(text + 2 + len, ")", 2);
+	return text;
+}
+
+static int not_an_element(sl_pipeline *p, const struct sl_pipeline_element *e, const char *why, uint64_t number,
+			  struct sl_err *err)
+{
+	char text[96];
+	return sl_err_set(err, SL_EINVAL, "source: the run %llu to %llu%s %s %llu", U(e->first), U(e->last),
+			  place(p, e, text, sizeof text), why, U(number));
+}
+
+static int missing(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t expected, struct sl_err *err)
+{
+	char text[96];
+	place(p, e, text, sizeof text);
+	if (e->first == expected + 1)
+		return sl_err_set(err, SL_EGAP, "source: %llu is missing: the next number is %llu%s", U(expected),
+				  U(e->first), text);
+	return sl_err_set(err, SL_EGAP, "source: %llu to %llu are missing: the next number is %llu%s", U(expected),
+			  U(e->first - 1), U(e->first), text);
+}
+
+static int seen(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t last, struct sl_err *err)
+{
+	char text[96];
+	return sl_err_set(err, SL_EDUPLICATE, "source: %llu%s comes after %llu: the numbers must rise by one",
+			  U(e->first), place(p, e, text, sizeof text), U(last));
+}
+
+static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipeline_element *e, struct sl_err *err)
+{
+	if (e->first > e->last || e->last > SL_SEQUENCE_MAX)
+		return not_an_element(p, e, "is not a range up to", SL_SEQUENCE_MAX, err);
+	if (c->any && e->first <= c->last)
+		return seen(p, e, c->last, err);
+	if (c->any && e->first > c->last + 1)
+		return missing(p, e, c->last + 1, err);
+	if (!c->any && p->o.begin == SL_PIPELINE_AT && e->first > p->o.first)
+		return missing(p, e, p->o.first, err);
+	return 0;
+}
+
+/* Lies the element before the point from which this run goes on? SL_EINVAL when only a part of it does. */
+static int check_begin(sl_pipeline *p, const struct sl_pipeline_element *e, bool *skip, struct sl_err *err)
+{
+	*skip = p->o.begin == SL_PIPELINE_AT && e->last < p->o.first;
+	if (!*skip && p->o.begin == SL_PIPELINE_AT && e->first < p->o.first)
+		return not_an_element(p, e, "must be cut at the number that this run begins with,", p->o.first, err);
+	return 0;
+}
+
+/* ---- partitions ---- */
+
+/* The task is the queue's, or freed. */
+static int dispatch(sl_pipeline *p, struct cut *c, struct sl_err *err)
+{
+	struct sl__task *t = c->task;
+	c->task = NULL;
+	sl__lock(&p->mu);
+	if (p->ordinals == 0)
+		p->stats.next = t->part.start;
+	t->ordinal = p->ordinals++;
+	p->stats.dispatched++;
+	sl__unlock(&p->mu);
+	sl__pipeline_step(p, "dispatched", t);
+	size_t bytes = t->part.bytes;
+	if (p->o.queue_bytes != SL_UNLIMITED && bytes > (uint64_t)p->o.queue_bytes)
+		bytes = (size_t)p->o.queue_bytes;
+	uint64_t start = t->part.start, end = t->part.end;
+	int rc = sl__queue_push(p->queue, t, bytes);
+	if (rc == 0)
+		return 0;
+	sl__lock(&p->mu);
+	p->ordinals--;
+	p->stats.dispatched--;
+	sl__unlock(&p->mu);
+	sl__task_free(p, t);
+	return sl_err_set(err, rc, "partition %llu to %llu: queue: %s", U(start), U(end), sl_err_text(rc));
+}
+
+/* Put the element into its partition; the element is the task's when 0 returns. */
+static int gather(sl_pipeline *p, struct cut *c, const struct sl_pipeline_element *e, struct sl_err *err)
+{
+	if (c->task == NULL) {
+		c->boundary = sl__partition_end(e->first, p->o.partition_size);
+		c->task = sl__task_new(p, e->first);
+	}
+	if (e->last > c->boundary)
+		return not_an_element(p, e, "crosses the boundary of a partition behind", c->boundary, err);
+	if (c->task == NULL || !sl__task_append(p, c->task, e))
+		return sl_err_set(err, SL_ENOMEM, "source: no memory for %llu to %llu", U(e->first), U(e->last));
+	return 0;
+}
+
+static int take(sl_pipeline *p, struct cut *c, struct sl_pipeline_element *e, struct sl_err *err)
+{
+	bool skip = false;
+	int rc = check_order(p, c, e, err);
+	if (rc == 0)
+		rc = check_begin(p, e, &skip, err);
+	c->any = true;
+	c->last = e->last;
+	if (rc == 0 && !skip)
+		rc = gather(p, c, e, err);
+	if (rc != 0 || skip) {
+		sl__pipeline_release_element(p, e);
+		sl__lock(&p->mu);
+		p->stats.skipped += skip;
+		sl__unlock(&p->mu);
+		return rc;
+	}
+	return e->last == c->boundary ? dispatch(p, c, err) : 0;
+}
+
+/* Until the source ends or fails, or the run is to end. */
+static int cut_all(sl_pipeline *p, struct cut *c, struct sl_err *err)
+{
+	int rc = 0;
+	while (rc == 0 && !sl__pipeline_ending(p)) {
+		struct sl_pipeline_element e = {0};
+		rc = p->o.ops->next(p->o.ctx, &e, err);
+		if (rc == 0)
+			rc = take(p, c, &e, err);
+		else if (rc < 0)
+			sl__pipeline_complete_err(err, rc);
+	}
+	/* A source that was interrupted may say anything; only one that ended by itself has an end. */
+	if (rc == SL_PIPELINE_END && !sl__pipeline_ending(p) && p->o.final == SL_ON && c->task != NULL)
+		rc = dispatch(p, c, err);
+	return rc < 0 ? rc : 0;
+}
+
+static bool is_interruption(sl_pipeline *p, int rc)
+{
+	return sl__pipeline_ending(p) && (rc == SL_ECANCELLED || rc == SL_EAGAIN || rc == SL_ETIMEDOUT);
+}
+
+void sl__dispatcher_main(unsigned index, void *ctx)
+{
+	sl_pipeline *p = ctx;
+	struct cut c = {0};
+	struct sl_err err = SL_ERR_INIT;
+	(void)index;
+	int rc = cut_all(p, &c, &err);
+	sl__task_free(p, c.task);
+	if (rc != 0 && !is_interruption(p, rc)) {
+		sl__lock(&p->mu);
+		uint64_t at = p->ordinals;
+		sl__unlock(&p->mu);
+		sl__pipeline_fail(p, at, &err);
+	}
+	sl__queue_close(p->queue, SL__QUEUE_DRAIN);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building again what was committed, and what lies below it. The ranges become targets: committed partitions that they
+ * touch, which must come out as they were, and stretches that no partition holds, cut at the boundaries, which become
+ * events of type backfill. The source is read once, from the first target to the last, one partition at a time.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "pipeline/export/export.h"
+
+#define U(x) ((unsigned long long)(x))
+
+struct target {
+	uint64_t start, end;
+	bool committed;
+	uint64_t bytes;
+	uint8_t sha256[SL__SHA256_BYTES];
+};
+
+struct backfill {
+	struct sl__export_job *job;
+	const struct sl_export_range *ranges;
+	size_t n_ranges;
+	struct sl__buf targets; /* of struct target */
+	uint64_t next;          /* no partition that was seen holds it or anything behind it */
+	struct sl__buf elements;
+	struct sl__builder *builder;
+};
+
+/* ---- targets ---- */
+
+static bool touches(const struct backfill *b, uint64_t start, uint64_t end)
+{
+	for (size_t i = 0; i < b->n_ranges; i++)
+		if (b->ranges[i].first <= end && b->ranges[i].last >= start)
+			return true;
+	return false;
+}
+
+/* What of the ranges lies in first … last, which no partition holds. */
+static void add_missing(struct backfill *b, uint64_t first, uint64_t last)
+{
+	uint64_t size = b->job->dataset.partition_size;
+	for (size_t i = 0; i < b->n_ranges; i++) {
+		uint64_t at = SL_MAX(first, b->ranges[i].first), end = SL_MIN(last, b->ranges[i].last);
+		while (at <= end) {
+			const struct target t = {.start = at, .end = SL_MIN(end, sl__partition_end(at, size))};
+			(void)sl__buf_append(&b->targets, &t, sizeof t);
+			at = t.end + 1;
+		}
+	}
+}
+
+static int look_at(const struct sl_catalog_partition *p, void *ctx)
+{
+	struct backfill *b = ctx;
+	if (p->start > b->next)
+		add_missing(b, b->next, p->start - 1);
+	b->next = p->end + 1;
+	if (touches(b, p->start, p->end)) {
+		struct target t = {.start = p->start, .end = p->end, .committed = true, .bytes = p->bytes};
+		memcpy(t.sha256, p->sha256, sizeof t.sha256);
+		(void)sl__buf_append(&b->targets, &t, sizeof t);
+	}
+	return b->targets.failed;
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct target *left = a, *right = b;
+	return (left->start > right->start) - (left->start < right->start);
+}
+
+static int check_ranges(const struct backfill *b, struct sl_err *err)
+{
+	const struct sl__dataset_state *d = &b->job->dataset;
+	for (size_t i = 0; i < b->n_ranges; i++) {
+		if (b->ranges[i].first > b->ranges[i].last)
+			return sl_err_set(err, SL_EINVAL, "backfill: %llu to %llu is no range", U(b->ranges[i].first),
+					  U(b->ranges[i].last));
+		if (b->ranges[i].last > d->checkpoint)
+			return sl_err_set(err, SL_EINVAL, "backfill: %llu lies behind the checkpoint %llu: export it",
+					  U(b->ranges[i].last), U(d->checkpoint));
+		for (size_t k = 0; k < i; k++)
+			if (b->ranges[k].first <= b->ranges[i].last && b->ranges[k].last >= b->ranges[i].first)
+				return sl_err_set(err, SL_EINVAL, "backfill: ranges overlap at %llu",
+						  U(SL_MAX(b->ranges[k].first, b->ranges[i].first)));
+	}
+	return 0;
+}
+
+static int find_targets(struct backfill *b, struct sl_err *err)
+{
+	int rc = check_ranges(b, err);
+	if (rc == 0)
+		rc = sl_catalog_partitions(b->job->catalog, b->job->e->o.dataset, 0, 0, look_at, b, err);
+	if (rc == 0 && b->targets.failed != 0)
+		rc = sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+	if (b->targets.len > 0)
+		qsort(b->targets.data, b->targets.len / sizeof(struct target), sizeof(struct target), by_start);
+	return rc;
+}
+
+/* ---- one target ---- */
+
+static void release_elements(struct backfill *b)
+{
+	struct sl_pipeline_element *all = (void *)b->elements.data;
+	for (size_t i = 0; i < b->elements.len / sizeof *all; i++)
+		sl__run_free(all[i].data);
+	sl__buf_clear(&b->elements);
+}
+
+/* Its rows, out of the source. */
+static int gather(struct backfill *b, const struct target *t, struct sl_err *err)
+{
+	struct sl__cutter *c = &b->job->cutter;
+	uint64_t next = t->start;
+	c->first = t->start;
+	c->until = t->end;
+	while (next <= t->end) {
+		struct sl_pipeline_element e = {0};
+		int rc = sl__cutter_next(c, &e, err);
+		if (rc < 0)
+			return rc;
+		if (rc == 0 && e.last < t->start) {
+			sl__run_free(e.data);
+			continue;
+		}
+		if (rc == SL_PIPELINE_END || e.first != next) {
+			sl__run_free(e.data);
+			return sl_err_set(err, SL_EGAP, "the source has no %llu of the partition %llu to %llu", U(next),
+					  U(t->start), U(t->end));
+		}
+		if (sl__buf_append(&b->elements, &e, sizeof e) != 0) {
+			sl__run_free(e.data);
+			return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+		}
+		next = e.last + 1;
+	}
+	return 0;
+}
+
+/* Is the file that is there the committed one? */
+static bool is_in_place(const struct sl__object *o, char *buf)
+{
+	struct sl__sha256 hash = {NULL};
+	uint8_t digest[SL__SHA256_BYTES];
+	uint64_t offset = 0;
+	ssize_t got = -1;
+	int fd = SL__IO(o->env, open, o->path, O_RDONLY | O_NOFOLLOW, 0);
+	if (fd < 0 || sl__sha256_begin(&hash, NULL) != 0) {
+		sl__close_fd(o->env, &fd);
+		return false;
+	}
+	while ((got = SL__IO(o->env, pread, fd, buf, SL__OBJECT_BUF, offset)) > 0) {
+		if (sl__sha256_update(&hash, buf, (size_t)got, NULL) != 0)
+			break;
+		offset += (uint64_t)got;
+	}
+	bool same =
+		got == 0 && sl__sha256_final(&hash, digest, NULL) == 0 && memcmp(digest, o->sha256, sizeof digest) == 0;
+	sl__sha256_drop(&hash);
+	sl__close_fd(o->env, &fd);
+	return same;
+}
+
+static int settle(struct backfill *b, const struct target *t, struct sl__object *o, char *buf, struct sl_err *err)
+{
+	struct sl__export_job *job = b->job;
+	struct sl_catalog_partition row;
+	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof t->sha256) != 0))
+		return sl_err_set(err, SL_ECONFLICT,
+				  "partition %llu to %llu: the source gives other bytes than were committed",
+				  U(t->start), U(t->end));
+	if (t->committed && is_in_place(o, buf))
+		return 0;
+	int rc = sl__object_store(o, job->e, job->lease, err);
+	if (rc != 0)
+		return rc;
+	if (!t->committed) {
+		sl__object_row(o, &row);
+		row.type = SL_AUDIT_BACKFILL;
+		sl__export_step(job->e, "before_commit", t->start);
+		if ((rc = sl_catalog_commit(job->catalog, job->lease, &row, NULL, err)) != 0)
+			return rc;
+		sl__export_step(job->e, "committed", t->start);
+		sl_outbox_wake(job->outbox);
+	}
+	sl__job_count(job, o);
+	return 0;
+}
+
+static int do_target(struct backfill *b, const struct target *t, struct sl_err *err)
+{
+	struct sl__object *o = NULL;
+	int rc = gather(b, t, err);
+	if (rc == 0) {
+		const struct sl_pipeline_partition p = {
+			.start = t->start,
+			.end = t->end,
+			.number = sl__partition_number(t->start, b->job->dataset.partition_size),
+			.attempt = 1,
+			.elements = (void *)b->elements.data,
+			.n_elements = b->elements.len / sizeof(struct sl_pipeline_element)};
+		rc = sl__builder_build(b->builder, &p, &o, err);
+	}
+	if (rc == 0)
+		rc = settle(b, t, o, sl__builder_buf(b->builder), err);
+	sl__object_free(o);
+	release_elements(b);
+	return rc;
+}
+
+/* ---- all ---- */
+
+static int do_targets(struct backfill *b, struct sl_err *err)
+{
+	struct sl__export_job *job = b->job;
+	const struct target *all = (void *)b->targets.data;
+	size_t n = b->targets.len / sizeof *all;
+	if (n == 0)
+		return 0;
+	int rc = sl__store_clean(job->e, sl__partition_number(all[0].start, job->dataset.partition_size), err);
+	if (rc == 0)
+		rc = sl__input_begin(&job->input, all[0].start, all[n - 1].end, err);
+	if (rc != 0)
+		return rc;
+	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
+			job->dataset.partition_size, all[0].start, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+	rc = sl__builder_new(job, &b->builder, err);
+	for (size_t i = 0; rc == 0 && i < n && !sl__export_stopping(job->e); i++)
+		rc = do_target(b, &all[i], err);
+	sl__builder_free(b->builder);
+	sl__cutter_fini(&job->cutter);
+	return rc;
+}
+
+static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err)
+{
+	struct backfill *b = ctx;
+	b->job = job;
+	sl__buf_init(&b->targets, &e->env);
+	sl__buf_init(&b->elements, &e->env);
+	int rc = sl__job_open(job, e, err);
+	if (rc == 0 && job->dataset.events == 0)
+		rc = sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet: export first", e->o.dataset);
+	if (rc == 0 && job->input.source.ops == NULL && !job->input.regular)
+		rc = sl_err_set(err, SL_EINVAL, "backfill: a pipe cannot be read from its beginning again");
+	if (rc == 0)
+		rc = find_targets(b, err);
+	if (rc == 0)
+		rc = do_targets(b, err);
+	release_elements(b);
+	sl__buf_fini(&b->elements);
+	sl__buf_fini(&b->targets);
+	return rc;
+}
+
+int sl_export_backfill(sl_export *e, const struct sl_export_range *ranges, size_t n, struct sl_export_result *result,
+		       struct sl_err *err)
+{
+	struct backfill b = {.ranges = ranges, .n_ranges = n};
+	return sl__export_call(e, backfill, &b, result, err);
+}

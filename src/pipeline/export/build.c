@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker: the runs of a partition, row by row, into columns, and a row group at a time into a Parquet file. Every row
+ * is looked at here: its number must be the next one, from the partition's first to its last, and the runs must end
+ * where their records do. Only then is a guess (run.h) known to be right; whatever is wrong with a guessed run, be it
+ * one bad row, only says that the input must be cut record by record.
+ */
+#include "pipeline/export/export.h"
+
+#define U(x) ((unsigned long long)(x))
+
+struct sl__builder {
+	struct sl__export_job *job;
+	struct sl__row_reader *reader;
+	struct sl__table table;
+	struct sl__field *fields;
+	char *buf; /* of the object at hand */
+	/* A line of the mapped input whose number is known: a guess knows the place of its rows, not their lines. */
+	const char *line_at;
+	uint64_t line;
+};
+
+/* A partition on its way. */
+struct build {
+	struct sl__builder *w;
+	sl_parquet_writer *writer;
+	struct sl__object *object;
+	const struct sl_pipeline_element *element;
+	struct sl__run *run;
+	const char *at; /* in the run */
+	size_t bad_at;  /* the next of run->bad */
+	uint64_t n_bad; /* rows of this run so far */
+	uint64_t next;  /* the number that must come */
+};
+
+/* ---- the worker ---- */
+
+int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct sl_err *err)
+{
+	const struct sl_env *env = &job->e->env;
+	const struct sl__layout *l = &job->layout;
+	const struct sl__row_opts opts = {.env = env,
+					  .csv = l->csv,
+					  .columns = (const char *const *)l->names,
+					  .n_columns = l->n_names,
+					  .delimiter = l->delimiter};
+	struct sl__builder *w = sl__calloc(env, 1, sizeof *w);
+	if (w == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a worker");
+	w->job = job;
+	w->fields = sl__calloc(env, SL_MAX(l->n_names, (size_t)1), sizeof *w->fields);
+	w->buf = sl__alloc(env, SL__OBJECT_BUF);
+	int rc = w->fields == NULL || w->buf == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a worker") : 0;
+	if (rc == 0)
+		rc = sl__row_reader_new(&w->reader, &opts, err);
+	if (rc == 0)
+		rc = sl__table_init(&w->table, env, job->schema.columns, job->schema.n, l->of_field,
+				    SL__EXPORT_ROW_GROUP_ROWS, err);
+	if (rc != 0) {
+		sl__builder_free(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+void sl__builder_free(struct sl__builder *w)
+{
+	if (w == NULL)
+		return;
+	const struct sl_env *env = &w->job->e->env;
+	sl__table_fini(&w->table);
+	sl__row_reader_free(w->reader);
+	sl__free(env, w->fields);
+	sl__free(env, w->buf);
+	sl__free(env, w);
+}
+
+char *sl__builder_buf(struct sl__builder *w)
+{
+	return w->buf;
+}
+
+/* ---- rows ---- */
+
+static int put_group(struct build *b, struct sl_err *err)
+{
+	struct sl__table *t = &b->w->table;
+	if (t->n == 0)
+		return 0;
+	int rc = sl_parquet_writer_put(b->writer, sl__table_values(t), t->n, err);
+	b->object->rows += t->n;
+	sl__table_clear(t);
+	return rc;
+}
+
+static uint64_t line_in_map(struct sl__builder *w, const char *at)
+{
+	if (w->line_at == NULL || w->line_at > at) {
+		w->line_at = w->job->input.map.text;
+		w->line = 1;
+	}
+	for (const char *p; (p = memchr(w->line_at, '\n', (size_t)(at - w->line_at))) != NULL; w->line_at = p + 1)
+		w->line++;
+	return w->line;
+}
+
+static uint64_t line_of(const struct build *b)
+{
+	uint64_t line = b->run->line;
+	if (line == 0 && b->w->job->input.map.text != NULL)
+		return line_in_map(b->w, b->at);
+	for (const char *p = b->run->text; (p = memchr(p, '\n', (size_t)(b->at - p))) != NULL; p++)
+		line++;
+	return line;
+}
+
+/* The number of the row that was added last. */
+static inline uint64_t last_number(const struct build *b)
+{
+	const struct sl__table *t = &b->w->table;
+	const struct sl__table_column *c = &t->columns[b->w->job->layout.sequence_column];
+	if (c->as.kind == SL_PARQUET_INT64)
+		return (uint64_t)((const int64_t *)(const void *)c->values)[t->n - 1];
+	return (uint64_t)(int64_t)((const int32_t *)(const void *)c->values)[t->n - 1];
+}
+
+static int wrong_number(const struct build *b, uint64_t number, struct sl_err *err)
+{
+	bool gap = number > b->next;
+	return sl_err_set(err, gap ? SL_EGAP : SL_EDUPLICATE, "line %llu, column %.100s: %llu where %llu is next",
+			  U(line_of(b)), b->w->job->layout.names[b->w->job->layout.sequence_field], U(number),
+			  U(b->next));
+}
+
+/* A row of so many bytes that does not fit; it counts, and is kept elsewhere or ends everything. */
+static int bad_row(struct build *b, size_t len, const struct sl_err *why, struct sl_err *err)
+{
+	struct sl__export_job *job = b->w->job;
+	uint64_t line = line_of(b);
+	if (why->code != SL_EDATA || job->e->o.bad_rows != SL_EXPORT_BAD_ROWS_DIVERT) {
+		*err = *why;
+		return why->code != SL_EDATA ? why->code : sl_err_wrap(err, why->code, "line %llu", U(line));
+	}
+	b->object->bad_rows++;
+	if (++b->n_bad <= b->run->diverted) /* an earlier attempt has put it there */
+		return 0;
+	int rc = sl__job_divert(job, line, b->at, len, why, err);
+	if (rc == 0)
+		b->run->diverted = b->n_bad;
+	return rc;
+}
+
+/* A record that the cutter has found to be none. */
+static int marked_row(struct build *b, size_t *used, struct sl_err *err)
+{
+	const struct sl__bad_record *mark = &b->run->bad[b->bad_at++];
+	struct sl_err why = SL_ERR_INIT;
+	*used = mark->used;
+	(void)sl_err_set(&why, SL_EDATA, "%s", mark->why);
+	return bad_row(b, mark->used - 1, &why, err);
+}
+
+/* The row at b->at; *used 0: the run has only blanks left. */
+static int take_row(struct build *b, size_t left, size_t *used, struct sl_err *err)
+{
+	struct sl__builder *w = b->w;
+	struct sl_err why;
+	size_t len;
+	int rc = sl__row_next(w->reader, b->at, left, w->fields, &len, used, &why);
+	if (SL_UNLIKELY(rc == SL__ROW_BLANK))
+		return 0;
+	if (SL_LIKELY(rc == 0))
+		rc = sl__table_add(&w->table, w->fields, &why);
+	if (SL_UNLIKELY(rc != 0))
+		rc = bad_row(b, len, &why, err);
+	else if (SL_UNLIKELY(last_number(b) != b->next))
+		return wrong_number(b, last_number(b), err);
+	b->next++;
+	return rc;
+}
+
+static bool group_is_full(const struct sl__table *t)
+{
+	return t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES;
+}
+
+static int take_run(struct build *b, struct sl_err *err)
+{
+	const char *end = b->run->text + b->run->len;
+	int rc = 0;
+	b->bad_at = 0;
+	b->n_bad = 0;
+	sl__table_input(&b->w->table, b->run->text, end);
+	for (b->at = b->run->text; rc == 0 && b->at < end;) {
+		size_t used = 0;
+		bool marked = b->bad_at < b->run->n_bad && b->run->bad[b->bad_at].at == (size_t)(b->at - b->run->text);
+		if (SL_UNLIKELY(marked)) {
+			rc = marked_row(b, &used, err);
+			b->next++;
+		} else {
+			rc = take_row(b, (size_t)(end - b->at), &used, err);
+		}
+		b->at += used;
+		if (rc == 0 && group_is_full(&b->w->table))
+			rc = put_group(b, err);
+	}
+	if (rc == 0 && b->next != b->element->last + 1)
+		rc = sl_err_set(err, SL_EGAP, "the rows end with %llu where %llu is the last", U(b->next - 1),
+				U(b->element->last));
+	return rc;
+}
+
+/* ---- the file ---- */
+
+static int new_writer(struct build *b, struct sl_err *err)
+{
+	const struct sl__export_job *job = b->w->job;
+	const struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT,
+						    .env = &job->e->env,
+						    .zstd_level = job->schema.zstd_level,
+						    .row_group_rows = SL__EXPORT_ROW_GROUP_ROWS,
+						    .row_group_bytes = SL__EXPORT_ROW_GROUP_BYTES,
+						    .check_utf8 = SL_OFF}; /* the reader of rows has looked */
+	return sl_parquet_writer_new(&b->writer, job->schema.columns, job->schema.n, &opts, sl__object_write, b->object,
+				     err);
+}
+
+static int take_runs(struct build *b, const struct sl_pipeline_partition *p, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < p->n_elements; i++) {
+		b->element = &p->elements[i];
+		b->run = b->element->data;
+		rc = take_run(b, err);
+		if (rc != 0 && b->run->guessed && rc != SL_ENOMEM && err->sys_errno == 0) {
+			atomic_store(&b->w->job->guess_wrong, true);
+			rc = sl_err_set(err, SL_ECANCELLED, "to be cut record by record");
+		}
+	}
+	sl__table_input(&b->w->table, NULL, NULL);
+	return rc;
+}
+
+int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition *p, struct sl__object **out,
+		      struct sl_err *err)
+{
+	struct sl__export_job *job = w->job;
+	struct build b = {.w = w, .next = p->start};
+	sl__table_clear(&w->table);
+	int rc = sl__object_new(&b.object, job->e, job->dataset.partition_size, p->start, p->end, w->buf, err);
+	if (rc == 0)
+		rc = new_writer(&b, err);
+	if (rc == 0)
+		rc = take_runs(&b, p, err);
+	if (rc == 0) {
+		b.object->input_end = b.run != NULL ? b.run->end : 0;
+		rc = put_group(&b, err);
+	}
+	if (rc == 0)
+		rc = sl_parquet_writer_finish(b.writer, err);
+	if (rc == 0) {
+		sl__export_step(job->e, "built", p->start);
+		rc = sl__object_finish(b.object, err);
+	}
+	sl_parquet_writer_free(b.writer);
+	if (rc != 0) {
+		sl__object_free(b.object);
+		return rc;
+	}
+	sl__export_step(job->e, "temp_written", p->start);
+	*out = b.object;
+	return 0;
+}

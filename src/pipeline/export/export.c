@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handle of an export: options, stop, progress. */
+#include "pipeline/export/export.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- options ---- */
+
+static int bad_option(struct sl_err *err, const char *field, const char *why)
+{
+	return sl_err_set(err, SL_EINVAL, "export: %s: %s", field, why);
+}
+
+static bool is_database(const char *from)
+{
+	return strncmp(from, "postgres://", 11) == 0 || strncmp(from, "postgresql://", 13) == 0 ||
+	       strncmp(from, "sqlite:", 7) == 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), k = strlen(end);
+	return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+static enum sl_export_format format_by_name(const char *from)
+{
+	static const char *const json[] = {".jsonl", ".ndjson", ".json"};
+	if (ends_with(from, ".csv"))
+		return SL_EXPORT_CSV;
+	for (size_t i = 0; i < SL_COUNT(json); i++)
+		if (ends_with(from, json[i]))
+			return SL_EXPORT_JSON_LINES;
+	return SL_EXPORT_BY_NAME;
+}
+
+static int check_source(struct sl_export_opts *o, struct sl_err *err)
+{
+	if (o->from == NULL || o->from[0] == '\0')
+		return bad_option(err, "from", "required");
+	bool database = is_database(o->from);
+	if (database && (o->table != NULL) == (o->query != NULL))
+		return bad_option(err, "table", "a database needs a table or a query, and not both");
+	if (!database && (o->table != NULL || o->query != NULL))
+		return bad_option(err, o->table != NULL ? "table" : "query", "only of a database");
+	if ((unsigned)o->format > SL_EXPORT_JSON_LINES)
+		return bad_option(err, "format", "no such format");
+	if (!database && o->format == SL_EXPORT_BY_NAME && (o->format = format_by_name(o->from)) == SL_EXPORT_BY_NAME)
+		return bad_option(err, "format", "the name does not say whether it is CSV or JSON lines");
+	if (o->delimiter < 0 || o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r')
+		return bad_option(err, "delimiter", "not a quote, a line end or beyond ASCII");
+	if (o->max_record_bytes < 0 || o->max_record_bytes > (int64_t)64 << 20)
+		return bad_option(err, "max_record_bytes", "at most 64 MiB");
+	if (o->sample_records < 0)
+		return bad_option(err, "sample_records", "negative");
+	return 0;
+}
+
+static int check_dataset(const struct sl_export_opts *o, struct sl_err *err)
+{
+	if (o->to == NULL || o->to[0] == '\0')
+		return bad_option(err, "to", "required");
+	if (o->dataset == NULL)
+		return bad_option(err, "dataset", "required");
+	int rc = sl_dataset_check_name(o->dataset, err);
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "export: dataset");
+	if (o->partition_size < 0 || o->partition_size > (int64_t)1 << 32)
+		return bad_option(err, "partition_size", "1 to 2^32");
+	if (o->zstd_level < 0 || o->zstd_level > 19)
+		return bad_option(err, "zstd_level", "1 to 19");
+	if (o->columns_n > 0 && o->columns == NULL)
+		return bad_option(err, "columns", "missing");
+	return 0;
+}
+
+static int check_run(const struct sl_export_opts *o, struct sl_err *err)
+{
+	if ((unsigned)o->follow > SL_OFF || (unsigned)o->final > SL_OFF || (unsigned)o->header > SL_OFF)
+		return bad_option(err, "follow, final, header", "on or off");
+	if (o->follow == SL_ON && o->final == SL_ON)
+		return bad_option(err, "final", "not with follow: what grows has no end to close");
+	if ((unsigned)o->bad_rows > SL_EXPORT_BAD_ROWS_DIVERT)
+		return bad_option(err, "bad_rows", "stop or divert");
+	if (o->poll_interval_ms < 0)
+		return bad_option(err, "poll_interval_ms", "negative");
+	if (o->perf.queue_bytes < 0)
+		return bad_option(err, "perf.queue_bytes", "negative");
+	return 0;
+}
+
+static void set_defaults(struct sl_export_opts *o)
+{
+	if (o->delimiter == 0)
+		o->delimiter = ',';
+	if (o->max_record_bytes == 0)
+		o->max_record_bytes = (int64_t)16 << 20;
+	if (o->sample_records == 0)
+		o->sample_records = 10000;
+	if (o->poll_interval_ms == 0)
+		o->poll_interval_ms = 500;
+	if (o->perf.workers == 0)
+		o->perf.workers = 4;
+	if (o->perf.queue_bytes == 0)
+		o->perf.queue_bytes = (int64_t)256 << 20;
+}
+
+/* Make *text the handle's own; NULL stays. */
+static int keep(struct sl_export *e, const char **text, struct sl_err *err)
+{
+	if (*text == NULL)
+		return 0;
+	char *copy = sl__strdup(&e->env, *text);
+	if (copy == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
+	assert(e->n_strings < SL_COUNT(e->strings));
+	e->strings[e->n_strings++] = copy;
+	*text = copy;
+	return 0;
+}
+
+/* A path below TO when none was given. */
+static int default_path(struct sl_export *e, const char **text, const char *before, const char *name,
+			const char *behind, struct sl_err *err)
+{
+	if (*text != NULL)
+		return 0;
+	char *made = sl__asprintf(&e->env, "%s%s/%s%s", before, e->o.to, name, behind);
+	if (made == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
+	e->strings[e->n_strings++] = made;
+	*text = made;
+	return 0;
+}
+
+static int keep_all(struct sl_export *e, struct sl_err *err)
+{
+	struct sl_export_opts *o = &e->o;
+	const char **const texts[] = {&o->from,           &o->table,
+				      &o->query,          &o->to,
+				      &o->dataset,        &o->catalog,
+				      &o->sequence,       &o->dead_letters,
+				      &o->audit_endpoint, &o->audit_token_file,
+				      &o->audit_ca_file};
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < SL_COUNT(texts); i++)
+		rc = keep(e, texts[i], err);
+	if (rc == 0)
+		rc = default_path(e, &o->catalog, "sqlite:", "_catalog.db", "", err);
+	if (rc == 0)
+		rc = default_path(e, &o->dead_letters, "", "_dead/", o->dataset, err);
+	if (rc == 0 && o->columns_n > 0)
+		rc = sl__schema_copy(&e->given, &e->env, o->columns, o->columns_n, err);
+	o->columns = e->given.columns;
+	return rc;
+}
+
+int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_err *err)
+{
+	struct sl_export_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc == 0)
+		rc = check_source(&o, err);
+	if (rc == 0)
+		rc = check_dataset(&o, err);
+	if (rc == 0)
+		rc = check_run(&o, err);
+	if (rc != 0)
+		return rc;
+	struct sl_export *e = sl__calloc(&env, 1, sizeof *e);
+	if (e == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
+	set_defaults(&o);
+	e->env = env;
+	e->o = o;
+	e->o.env = &e->env;
+	sl__fork_guard_init(&e->guard);
+	sl__mutex_init(&e->mu);
+	e->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = e->stop_fd >= 0 ? keep_all(e, err) : sl_err_set_errno(err, errno, "export: eventfd");
+	if (rc != 0) {
+		sl_export_free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void sl_export_free(sl_export *e)
+{
+	if (e == NULL)
+		return;
+	struct sl_env env = e->env;
+	if (e->stop_fd >= 0)
+		(void)close(e->stop_fd);
+	sl__schema_fini(&e->given);
+	for (size_t i = 0; i < e->n_strings; i++)
+		sl__free(&env, e->strings[i]);
+	sl__mutex_fini(&e->mu);
+	sl__fork_guard_fini(&e->guard);
+	sl__free(&env, e);
+}
+
+/* ---- while it runs ---- */
+
+/* Whoever waits for input looks; for good, until it is forgotten. */
+static void ring(const struct sl_export *e)
+{
+	const uint64_t one = 1;
+	ssize_t wrote = write(e->stop_fd, &one, sizeof one); /* full: it is readable already */
+	(void)wrote;
+}
+
+static void wake_source(struct sl_export *e) SL_REQUIRES(e->mu)
+{
+	if (e->source != NULL && e->source->ops->wake != NULL)
+		e->source->ops->wake(e->source->ctx);
+	ring(e);
+}
+
+void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode)
+{
+	sl__lock(&e->mu);
+	e->stop = SL_MAX(e->stop, 1 + (int)mode);
+	if (e->pipeline != NULL)
+		sl_pipeline_stop(e->pipeline, mode == SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN);
+	wake_source(e);
+	sl__unlock(&e->mu);
+}
+
+void sl__export_interrupt(struct sl_export *e, bool on)
+{
+	uint64_t ignored;
+	sl__lock(&e->mu);
+	e->interrupted = on;
+	if (on) {
+		wake_source(e);
+	} else if (e->stop == 0) {
+		ssize_t got = read(e->stop_fd, &ignored, sizeof ignored);
+		(void)got;
+	}
+	sl__unlock(&e->mu);
+}
+
+bool sl__export_stopping(struct sl_export *e)
+{
+	sl__lock(&e->mu);
+	bool stopping = e->stop != 0 || e->interrupted;
+	sl__unlock(&e->mu);
+	return stopping;
+}
+
+void sl_export_get_progress(sl_export *e, struct sl_export_progress *out)
+{
+	sl__lock(&e->mu);
+	*out = e->progress;
+	sl__unlock(&e->mu);
+}
+
+void sl__export_step(const struct sl_export *e, const char *step, uint64_t start)
+{
+	if (e->o.on_step != NULL)
+		e->o.on_step(step, start, e->o.on_step_ctx);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The export inside: the handle, what one call of it holds open, and what its files call of each other.
+ *
+ *	export.c    the handle and its options        input.c   the source is opened, sampled, read
+ *	job.c       one call: open, pipeline, close   build.c   a worker: runs become a Parquet file
+ *	store.c     names, temporary files, syncs     calls.c, backfill.c   run and gaps, backfill
+ *
+ * Locks: e->mu guards the pipeline's pointer, the stop and the progress; job->letters_mu the dead letters. Both are
+ * leaves.
+ */
+#ifndef SL_PIPELINE_EXPORT_EXPORT_H
+#define SL_PIPELINE_EXPORT_EXPORT_H
+
+#include <stdatomic.h>
+
+#include "base/fork_guard.h"
+#include "base/sha256.h"
+#include "base/thread.h"
+#include "pipeline/export/run.h"
+#include "pipeline/export/source.h"
+#include "pipeline/export/table.h"
+#include "pipeline/partition.h"
+#include <sluice/catalog.h>
+#include <sluice/dead_letter.h>
+#include <sluice/pipeline.h>
+
+#define SL__EXPORT_ROW_GROUP_ROWS 122880
+#define SL__EXPORT_ROW_GROUP_BYTES ((int64_t)32 << 20)
+
+struct sl_export {
+	struct sl_env env;
+	struct sl__fork_guard guard;
+	struct sl_export_opts o; /* resolved; strings and columns are the handle's */
+	char *strings[16];       /* those */
+	size_t n_strings;
+	struct sl__schema given; /* n 0: none */
+	int stop_fd;             /* an eventfd: whoever waits for input is to end */
+
+	sl__mutex mu;
+	sl_pipeline *pipeline; /* while it runs */
+	int stop;              /* 0, or 1 + enum sl_export_stop_mode */
+	bool interrupted;      /* the pipeline wants no more input */
+	struct sl__export_source *source;
+	struct sl_export_progress progress;
+};
+
+/* What a dataset is, as far as it is known. */
+struct sl__dataset_state {
+	bool known; /* it is defined in the catalog */
+	uint64_t partition_size, events, start, checkpoint;
+	char *sequence, *schema;
+};
+
+/* The input of a call. */
+struct sl__input {
+	struct sl_export *e;
+	struct sl__export_source source; /* ops NULL: a file or a descriptor */
+	struct sl_export_opts source_opts;
+	int fd;                /* of a file: of env->io; else the caller's */
+	bool is_file, regular; /* a path was opened; it can be read at offsets */
+	uint64_t offset;       /* of the next read */
+	uint64_t total;        /* bytes of the input; 0: not known, or it grows */
+	bool sampling;         /* of a file that grows: what is there now, up to its last line end */
+	int64_t sample_end_ns; /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
+	struct sl__map map;
+	size_t map_at;  /* of the next read */
+	size_t data_at; /* where the first record of the map begins */
+	bool csv, header;
+	sl_records *records; /* what is read one after the other */
+	const struct sl_parquet_column *known;
+	size_t n_known;
+};
+
+/* One call of run or backfill. */
+struct sl__export_job {
+	struct sl_export *e;
+	sl_catalog *catalog;
+	sl_catalog_lease *lease;
+	sl_outbox *outbox;
+	struct sl__dataset_state dataset;
+	struct sl__input input;
+	struct sl__schema schema;
+	struct sl__layout layout;
+	bool guessing;
+	struct sl__guesser guesser;
+	struct sl__cutter cutter;
+	atomic_bool guess_wrong;
+	bool seen_any;             /* something was given to the pipeline: */
+	uint64_t seen_first, seen; /* its first and its last sequence */
+
+	sl__mutex letters_mu;
+	sl_dlq *letters;
+	struct sl_export_result result;
+};
+
+/* ---- export.c ---- */
+/* Nothing more is to be read: the caller or the pipeline has said so. */
+bool sl__export_stopping(struct sl_export *e);
+void sl__export_interrupt(struct sl_export *e, bool on);
+void sl__export_step(const struct sl_export *e, const char *step, uint64_t start);
+
+/* ---- input.c ---- */
+/* Open it and look at its beginning; the columns are not known before. */
+SL_MUST_CHECK int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequence, uint64_t first,
+				 struct sl_err *err);
+void sl__input_close(struct sl__input *in);
+/* Columns of the schema: of the source, or guessed. sequence NULL: the first column. */
+SL_MUST_CHECK int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__schema *out,
+				   struct sl_err *err);
+/* Names of the fields of a record; NULL with n 0: as the schema says. */
+SL_MUST_CHECK int sl__input_names(struct sl__input *in, const char *const **names, size_t *n, struct sl_err *err);
+/* Begin again, with the sequences first … last as far as the source can choose; the records are read from there. */
+SL_MUST_CHECK int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct sl_err *err);
+/* Wait for the source to grow. false: a stop was asked for. */
+bool sl__input_pause(struct sl__input *in);
+/* For messages: "ledger.csv", "standard input", "table …". */
+const char *sl__input_name(const struct sl__input *in);
+
+/* ---- build.c ---- */
+struct sl__builder;
+SL_MUST_CHECK int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct sl_err *err);
+void sl__builder_free(struct sl__builder *w); /* NULL is allowed */
+/* SL__OBJECT_BUF bytes that are free between two builds. */
+char *sl__builder_buf(struct sl__builder *w);
+
+/* ---- store.c ---- */
+/* A file on its way: written and hashed under a temporary name, synced, renamed. */
+struct sl__object {
+	const struct sl_env *env;
+	uint64_t start, end, rows, bad_rows, bytes;
+	uint64_t input_end; /* behind its last row, in the input */
+	uint8_t sha256[SL__SHA256_BYTES];
+	char *folder, *temp, *path; /* of the file system */
+	char *name;                 /* relative to TO, as the catalog has it */
+	int fd;
+	bool temp_there;
+	struct sl__sha256 hash;
+	uint64_t hinted; /* bytes that the disk was told to begin with */
+	char *buf;       /* small writes gather here; borrowed from the worker */
+	size_t used;
+};
+#define SL__OBJECT_BUF ((size_t)256 << 10)
+
+/* The folder and those above it. SL_ECREATE: they cannot be; what may pass (no space, a failing disk) is told as such.
+ */
+SL_MUST_CHECK int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err);
+
+SL_MUST_CHECK int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start,
+				 uint64_t end, char *buf, struct sl_err *err);
+/* The file of an object that was not renamed is removed. NULL is allowed. */
+void sl__object_free(struct sl__object *o);
+/* sl_parquet_write_fn */
+int sl__object_write(const void *bytes, size_t n, struct sl_err *err, void *object);
+/* Everything is written: hash and size are known. */
+SL_MUST_CHECK int sl__object_finish(struct sl__object *o, struct sl_err *err);
+/* Durable under its name when 0 returns. lease may be NULL. */
+SL_MUST_CHECK int sl__object_store(struct sl__object *o, struct sl_export *e, sl_catalog_lease *lease,
+				   struct sl_err *err);
+/* Remove temporary files of earlier runs, in the folders from this partition on. */
+SL_MUST_CHECK int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *err);
+/*
+ * The file `name` of start … end is committed: another that holds a part of the range never can be. A run that was
+ * killed leaves one when it had closed its last partition short and the input grew before the next. What cannot be
+ * removed is left: audit verify names it.
+ */
+void sl__store_sweep(struct sl_export *e, const char *name, uint64_t start, uint64_t end);
+
+/* ---- build.c ---- */
+SL_MUST_CHECK int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition *p,
+				    struct sl__object **out, struct sl_err *err);
+
+/* ---- job.c ---- */
+SL_MUST_CHECK int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err);
+/* Exports what comes from job->input. */
+SL_MUST_CHECK int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err);
+SL_MUST_CHECK int sl__job_deliver(struct sl__export_job *job, struct sl_err *err);
+void sl__job_close(struct sl__export_job *job);
+/* The catalog's row of it. */
+void sl__object_row(const struct sl__object *o, struct sl_catalog_partition *out);
+/* A partition was committed: for the progress. */
+void sl__job_count(struct sl__export_job *job, const struct sl__object *o);
+/* Put a bad row into the dead letters, durably. */
+SL_MUST_CHECK int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, size_t len,
+				 const struct sl_err *why, struct sl_err *err);
+
+/* catalog: the dataset as it is there. */
+SL_MUST_CHECK int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name,
+				   struct sl__dataset_state *out, struct sl_err *err);
+void sl__dataset_fini(const struct sl_env *env, struct sl__dataset_state *d);
+/* Its first and last sequence and its last event; what cannot be read stays zero. */
+struct sl__export_tail {
+	uint64_t start, checkpoint;
+	char head[SL__SHA256_HEX];
+};
+SL_MUST_CHECK int sl__dataset_tail(sl_catalog *c, const char *name, struct sl__export_tail *out);
+SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err);
+
+/* ---- calls.c ---- */
+/* What a call does; everything that it has opened in job is closed behind it, and told in result. */
+typedef int sl__export_call_fn(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err);
+SL_MUST_CHECK int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx,
+				  struct sl_export_result *result, struct sl_err *err);
+
+#endif

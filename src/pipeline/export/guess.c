@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Partitions of a sorted file, found by looking at few of its lines. run.h says why that is safe. */
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "format/row.h"
+#include "format/text.h"
+#include "pipeline/export/run.h"
+#include "pipeline/partition.h"
+
+#define LINEAR_BYTES ((size_t)32 << 10) /* so near, lines are looked at one by one */
+#define PAGE ((size_t)65536)            /* at least a page, on every machine */
+
+/* ---- mapping ---- */
+
+/* The file is laid over the beginning of a larger stretch of zeros, so that loads may reach behind its end. */
+int sl__map_open(struct sl__map *out, int fd, size_t len, struct sl_err *err)
+{
+	size_t reserved = (len + PAGE - 1) / PAGE * PAGE + PAGE;
+	char *p = mmap(NULL, reserved, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return sl_err_set_errno(err, errno, "map %zu bytes", len);
+	if (mmap(p, len, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		int failed = errno;
+		(void)munmap(p, reserved);
+		return sl_err_set_errno(err, failed, "map %zu bytes", len);
+	}
+	*out = (struct sl__map){.text = p, .len = len, .reserved = reserved};
+	return 0;
+}
+
+void sl__map_close(struct sl__map *map)
+{
+	if (map->text != NULL)
+		(void)munmap((void *)(uintptr_t)map->text, map->reserved);
+	*map = (struct sl__map){.text = NULL};
+}
+
+/* ---- lines ---- */
+
+/* The line that begins at `at`, without its end; the place behind it. */
+static size_t line_at(const struct sl__guesser *g, size_t at, size_t *len)
+{
+	const char *end = memchr(g->text + at, '\n', g->len - at);
+	size_t raw = end != NULL ? (size_t)(end - (g->text + at)) : g->len - at;
+	*len = raw > 0 && g->text[at + raw - 1] == '\r' ? raw - 1 : raw;
+	return at + raw + (end != NULL);
+}
+
+static bool is_blank(const struct sl__guesser *g, size_t at, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (g->layout->csv || (g->text[at + i] != ' ' && g->text[at + i] != '\t'))
+			return false;
+	return true;
+}
+
+/* The first line at or behind *at that is not blank, and its number. false: there is none, or it has no number. */
+static bool number_at(struct sl__guesser *g, size_t *at, size_t *behind, uint64_t *number)
+{
+	while (*at < g->len) {
+		size_t len;
+		*behind = line_at(g, *at, &len);
+		if (!is_blank(g, *at, len))
+			return sl__layout_sequence(g->layout, g->text + *at, len, &g->scratch, number) == NULL;
+		*at = *behind;
+	}
+	return false;
+}
+
+static size_t line_start(const struct sl__guesser *g, size_t at)
+{
+	const char *end = memchr(g->text + at - 1, '\n', g->len - at + 1);
+	return end != NULL ? (size_t)(end - g->text) + 1 : g->len;
+}
+
+static bool find_last(struct sl__guesser *g, size_t from)
+{
+	size_t end = g->len, behind;
+	while (end > from) {
+		size_t stop = end - (g->text[end - 1] == '\n');
+		const char *before = stop > from ? memrchr(g->text + from, '\n', stop - from) : NULL;
+		size_t at = before != NULL ? (size_t)(before - g->text) + 1 : from, len;
+		(void)line_at(g, at, &len);
+		if (!is_blank(g, at, len)) {
+			g->last_at = at;
+			return number_at(g, &g->last_at, &behind, &g->last);
+		}
+		end = at;
+	}
+	return false;
+}
+
+/* ---- the search ---- */
+
+struct between {
+	size_t low, high; /* lines with numbers at or below the wanted one, and above it */
+	uint64_t low_number, high_number;
+};
+
+static size_t interpolate(const struct between *b, uint64_t wanted, unsigned round)
+{
+	double share = (double)(wanted + 1 - b->low_number) / (double)(b->high_number - b->low_number);
+	if (round % 4 == 3)
+		share = 0.5; /* also a file whose rows grow is halved now and then */
+	return b->low + (size_t)((double)(b->high - b->low) * share);
+}
+
+/* Bring low and high near each other. false: the lines are not in order. */
+static bool narrow(struct sl__guesser *g, struct between *b, uint64_t wanted)
+{
+	for (unsigned round = 0; b->high - b->low > LINEAR_BYTES && round < 200; round++) {
+		size_t probe = interpolate(b, wanted, round), behind;
+		uint64_t number;
+		/* A little before it, so that the place is most likely behind, and near. */
+		probe = probe > b->low + LINEAR_BYTES / 2 ? probe - LINEAR_BYTES / 4 : b->low + LINEAR_BYTES / 4;
+		size_t at = line_start(g, SL_MIN(probe, b->high - 1));
+		if (at >= b->high) {
+			at = line_start(g, b->low + (b->high - b->low) / 2);
+			if (at >= b->high)
+				return true; /* long lines: one by one */
+		}
+		if (!number_at(g, &at, &behind, &number) || at > b->high || number < b->low_number ||
+		    number > b->high_number)
+			return false;
+		if (number <= wanted) {
+			b->low = at;
+			b->low_number = number;
+		} else {
+			b->high = at;
+			b->high_number = number;
+		}
+	}
+	return true;
+}
+
+/* Where the first line with a number above `wanted` begins; the line at `at` has the number next, which is at most
+ * that, and the file's last line a greater one. */
+static bool find_above(struct sl__guesser *g, size_t at, uint64_t next, uint64_t wanted, size_t *out)
+{
+	struct between b = {.low = at, .high = g->last_at, .low_number = next, .high_number = g->last};
+	if (!narrow(g, &b, wanted))
+		return false;
+	for (size_t line = b.low, behind; line < g->len; line = behind) {
+		uint64_t number;
+		if (!number_at(g, &line, &behind, &number))
+			return false;
+		if (number > wanted) {
+			*out = line;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ---- resuming ---- */
+
+/* An even number of quotes: a place outside of them. */
+static bool outside_quotes(const char *p, size_t n)
+{
+	size_t quotes = 0;
+	for (const char *end = p + n; (p = memchr(p, '"', (size_t)(end - p))) != NULL; p++)
+		quotes++;
+	return quotes % 2 == 0;
+}
+
+static int go_to(struct sl__guesser *g, size_t from, uint64_t first)
+{
+	if (g->last < first)
+		return SL_PIPELINE_END;
+	if (g->next == first)
+		return 0;
+	if (g->next > first || !find_above(g, g->at, g->next, first - 1, &g->at))
+		return SL_EAGAIN;
+	if (g->layout->csv && !outside_quotes(g->text + from, g->at - from))
+		return SL_EAGAIN;
+	g->next = first;
+	return 0;
+}
+
+int sl__guesser_init(struct sl__guesser *g, const struct sl_env *env, const struct sl__layout *layout,
+		     const struct sl__map *map, size_t from, uint64_t partition_size, bool resume, uint64_t first)
+{
+	size_t behind;
+	*g = (struct sl__guesser){.env = env,
+				  .layout = layout,
+				  .text = map->text,
+				  .len = map->len,
+				  .partition_size = partition_size,
+				  .at = from};
+	sl__buf_init(&g->scratch, env);
+	if (!number_at(g, &g->at, &behind, &g->next))
+		return g->at >= g->len ? SL_PIPELINE_END : SL_EAGAIN;
+	if (!find_last(g, from) || g->last < g->next)
+		return SL_EAGAIN;
+	return resume ? go_to(g, from, first) : 0;
+}
+
+void sl__guesser_fini(struct sl__guesser *g)
+{
+	sl__buf_fini(&g->scratch);
+}
+
+static struct sl__run *slice(const struct sl__guesser *g, size_t end)
+{
+	struct sl__run *run = sl__calloc(g->env, 1, sizeof *run);
+	if (run != NULL)
+		*run = (struct sl__run){
+			.env = g->env, .text = g->text + g->at, .len = end - g->at, .end = end, .guessed = true};
+	return run;
+}
+
+int sl__guesser_next(struct sl__guesser *g, struct sl_pipeline_element *out)
+{
+	size_t end = g->len, at = g->at, behind;
+	uint64_t number, last = g->last;
+	if (g->at >= g->len || g->at > g->last_at)
+		return SL_PIPELINE_END;
+	if (!number_at(g, &at, &behind, &number) || number != g->next)
+		return SL_EAGAIN;
+	uint64_t boundary = sl__partition_end(g->next, g->partition_size);
+	if (g->last > boundary) {
+		last = boundary;
+		if (!find_above(g, at, number, boundary, &end))
+			return SL_EAGAIN;
+	}
+	struct sl__run *run = slice(g, end);
+	if (run == NULL)
+		return SL_ENOMEM;
+	*out = (struct sl_pipeline_element){.first = g->next, .last = last, .data = run};
+	g->at = end;
+	g->next = last + 1;
+	return 0;
+}

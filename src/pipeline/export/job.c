@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call of an export: what it opens, its pipeline, and what it tells. */
+#include "pipeline/export/export.h"
+
+#include <stdio.h>
+
+#define DELIVER_MS 10000
+
+/* ---- the catalog ---- */
+
+void sl__dataset_fini(const struct sl_env *env, struct sl__dataset_state *d)
+{
+	sl__free(env, d->sequence);
+	sl__free(env, d->schema);
+	*d = (struct sl__dataset_state){.known = false};
+}
+
+struct load {
+	const struct sl_env *env;
+	struct sl__dataset_state *out;
+};
+
+static int load_one(const struct sl_dataset *d, void *ctx)
+{
+	const struct load *l = ctx;
+	struct sl__dataset_state *out = l->out;
+	*out = (struct sl__dataset_state){.known = true,
+					  .partition_size = d->partition_size,
+					  .events = d->events,
+					  .start = d->start,
+					  .checkpoint = d->checkpoint,
+					  .sequence = sl__strdup(l->env, d->sequence_column),
+					  .schema = sl__strdup(l->env, d->schema)};
+	return out->sequence != NULL && out->schema != NULL ? 0 : SL_ENOMEM;
+}
+
+int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name, struct sl__dataset_state *out,
+		     struct sl_err *err)
+{
+	struct load l = {.env = env, .out = out};
+	*out = (struct sl__dataset_state){.known = false};
+	int rc = sl_catalog_datasets(c, name, load_one, &l, err);
+	if (rc == SL_ENOENT)
+		return 0;
+	if (rc == SL_ENOMEM)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
+	return rc;
+}
+
+static int load_tail(const struct sl_dataset *d, void *ctx)
+{
+	struct sl__export_tail *out = ctx;
+	out->start = d->start;
+	out->checkpoint = d->checkpoint;
+	if (d->events > 0)
+		sl__sha256_hex(d->head, out->head);
+	return 0;
+}
+
+int sl__dataset_tail(sl_catalog *c, const char *name, struct sl__export_tail *out)
+{
+	return sl_catalog_datasets(c, name, load_tail, out, NULL);
+}
+
+int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err)
+{
+	const struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &e->env, .create = create ? SL_ON : SL_OFF};
+	return sl_catalog_open(out, e->o.catalog, &opts, err);
+}
+
+static void outbox_step(const char *step, uint64_t event, void *ctx)
+{
+	sl__export_step(ctx, step, event);
+}
+
+static int start_outbox(struct sl__export_job *job, struct sl_err *err)
+{
+	struct sl_export *e = job->e;
+	const struct sl_outbox_opts opts = {SL_OUTBOX_OPTS_INIT,
+					    .dir = e->o.to,
+					    .endpoint = e->o.audit_endpoint,
+					    .token_file = e->o.audit_token_file,
+					    .ca_file = e->o.audit_ca_file,
+					    .on_step = outbox_step,
+					    .on_step_ctx = e};
+	return sl_outbox_start(job->catalog, job->lease, &opts, &job->outbox, err);
+}
+
+static int open_catalog(struct sl__export_job *job, struct sl_err *err)
+{
+	struct sl_export *e = job->e;
+	int rc = sl__export_mkdirs(&e->env, e->o.to, err);
+	if (rc != 0)
+		return rc;
+	if ((rc = sl__export_catalog(e, true, &job->catalog, err)) != 0)
+		return rc;
+	if ((rc = sl_catalog_lease_take(job->catalog, e->o.dataset, NULL, &job->lease, err)) != 0)
+		return rc;
+	return sl__dataset_load(job->catalog, &e->env, e->o.dataset, &job->dataset, err);
+}
+
+/* ---- what the dataset is ---- */
+
+static int differs(const struct sl_export *e, const char *field, const char *has, struct sl_err *err)
+{
+	return sl_err_set(err, SL_ECONFLICT, "%s: the dataset %s has %s", field, e->o.dataset, has);
+}
+
+/* What was said must be what the dataset is, once something is committed. */
+static int compare(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl_export_opts *o = &job->e->o;
+	const struct sl__dataset_state *d = &job->dataset;
+	char text[32];
+	if (o->partition_size != 0 && (uint64_t)o->partition_size != d->partition_size) {
+		(void)snprintf(text, sizeof text, "%llu", (unsigned long long)d->partition_size);
+		return differs(job->e, "partition_size", text, err);
+	}
+	if (o->sequence != NULL && strcmp(o->sequence, d->sequence) != 0)
+		return differs(job->e, "sequence", d->sequence, err);
+	if (o->zstd_level != 0 && o->zstd_level != job->schema.zstd_level) {
+		(void)snprintf(text, sizeof text, "%d", (int)job->schema.zstd_level);
+		return differs(job->e, "zstd_level", text, err);
+	}
+	return 0;
+}
+
+static bool same_columns(const struct sl_env *env, const struct sl__schema *a, const struct sl__schema *b)
+{
+	struct sl__buf one, other;
+	struct sl__schema as = *b;
+	as.zstd_level = a->zstd_level;
+	sl__buf_init(&one, env);
+	sl__buf_init(&other, env);
+	sl__schema_put(&one, a);
+	sl__schema_put(&other, &as);
+	bool same = one.failed == 0 && other.failed == 0 && strcmp(sl__buf_str(&one), sl__buf_str(&other)) == 0;
+	sl__buf_fini(&one);
+	sl__buf_fini(&other);
+	return same;
+}
+
+static int old_schema(struct sl__export_job *job, struct sl_err *err)
+{
+	int rc = sl__schema_parse(&job->schema, &job->e->env, job->dataset.schema, err);
+	if (rc == 0)
+		rc = compare(job, err);
+	if (rc == 0 && job->e->given.n > 0 && !same_columns(&job->e->env, &job->schema, &job->e->given))
+		rc = differs(job->e, "columns", "others", err);
+	return rc;
+}
+
+static int new_schema(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl_export *e = job->e;
+	int rc = e->given.n > 0 ? sl__schema_copy(&job->schema, &e->env, e->given.columns, e->given.n, err)
+				: sl__input_schema(&job->input, e->o.sequence, &job->schema, err);
+	job->schema.zstd_level = e->o.zstd_level != 0 ? e->o.zstd_level : 3;
+	return rc;
+}
+
+/* The sequence's name, once the schema is known. */
+static int settle(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl_export *e = job->e;
+	struct sl__dataset_state *d = &job->dataset;
+	if (d->partition_size == 0)
+		d->partition_size = e->o.partition_size != 0 ? (uint64_t)e->o.partition_size : 250000;
+	if (d->sequence == NULL)
+		d->sequence = sl__strdup(&e->env, e->o.sequence != NULL ? e->o.sequence : job->schema.columns[0].name);
+	return d->sequence != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
+}
+
+static int define(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl__dataset_state *d = &job->dataset;
+	struct sl__buf text;
+	sl__buf_init(&text, &job->e->env);
+	sl__schema_put(&text, &job->schema);
+	const struct sl_dataset dataset = {.struct_size = sizeof dataset,
+					   .name = job->e->o.dataset,
+					   .partition_size = d->partition_size,
+					   .sequence_column = d->sequence,
+					   .schema = sl__buf_str(&text)};
+	int rc = text.failed != 0 ? sl_err_set(err, SL_ENOMEM, "no memory for a schema")
+				  : sl_catalog_define(job->catalog, job->lease, &dataset, err);
+	sl__buf_fini(&text);
+	return rc;
+}
+
+static int open_layout(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl__input *in = &job->input;
+	const char *const *names;
+	size_t n;
+	int rc = sl__input_names(&job->input, &names, &n, err);
+	if (rc == 0)
+		rc = sl__layout_init(&job->layout, &job->e->env, in->csv, job->e->o.delimiter, names, n, &job->schema,
+				     job->dataset.sequence, err);
+	job->layout.max_record_bytes = (size_t)job->e->o.max_record_bytes;
+	return rc;
+}
+
+static int sweep_one(const struct sl_catalog_partition *p, void *ctx)
+{
+	struct sl__export_job *job = ctx;
+	if (p->end == job->dataset.checkpoint)
+		sl__store_sweep(job->e, p->path, p->start, p->end);
+	return 0;
+}
+
+/* The last commit may be all that the run before could do. */
+static int sweep_last(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl__dataset_state *d = &job->dataset;
+	uint64_t from = d->checkpoint - d->checkpoint % d->partition_size;
+	return sl_catalog_partitions(job->catalog, job->e->o.dataset, from, 0, sweep_one, job, err);
+}
+
+int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err)
+{
+	job->e = e;
+	sl__mutex_init(&job->letters_mu);
+	int rc = open_catalog(job, err);
+	if (rc != 0)
+		return rc;
+	bool committed = job->dataset.known && job->dataset.events > 0;
+	if (!committed)
+		sl__dataset_fini(&e->env, &job->dataset); /* what was only said may be said anew */
+	rc = sl__input_open(&job->input, e, job->dataset.sequence, committed ? job->dataset.checkpoint + 1 : 0, err);
+	sl__lock(&e->mu);
+	e->progress.input_total = job->input.total;
+	sl__unlock(&e->mu);
+	if (rc == 0)
+		rc = committed ? old_schema(job, err) : new_schema(job, err);
+	if (rc == 0)
+		rc = settle(job, err);
+	if (rc == 0)
+		rc = open_layout(job, err);
+	if (rc == 0 && !committed)
+		rc = define(job, err);
+	if (rc == 0)
+		rc = sl__store_clean(
+			e, committed ? sl__partition_number(job->dataset.checkpoint, job->dataset.partition_size) : 0,
+			err);
+	if (rc == 0 && committed)
+		rc = sweep_last(job, err);
+	if (rc == 0)
+		rc = start_outbox(job, err);
+	return rc;
+}
+
+void sl__job_close(struct sl__export_job *job)
+{
+	const struct sl_env *env = &job->e->env;
+	sl_outbox_stop(job->outbox);
+	sl_catalog_lease_drop(job->lease);
+	sl_catalog_close(job->catalog);
+	sl_dlq_close(job->letters);
+	sl__input_close(&job->input);
+	sl__layout_fini(&job->layout);
+	sl__schema_fini(&job->schema);
+	sl__dataset_fini(env, &job->dataset);
+	sl__mutex_fini(&job->letters_mu);
+}
+
+/* ---- dead letters ---- */
+
+static int open_letters(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &job->e->env};
+	sl__lock(&job->letters_mu);
+	int rc = 0;
+	if (job->letters == NULL) {
+		rc = sl__export_mkdirs(&job->e->env, job->e->o.dead_letters, err);
+		if (rc == 0)
+			rc = sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
+	}
+	sl__unlock(&job->letters_mu);
+	return rc;
+}
+
+int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, size_t len, const struct sl_err *why,
+		   struct sl_err *err)
+{
+	char source[160];
+	int rc = open_letters(job, err);
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "dead letters");
+	(void)snprintf(source, sizeof source, "export:%s", job->e->o.dataset);
+	const struct sl_dlq_letter letter = {.source = source,
+					     .position = line,
+					     .error = why->msg,
+					     .code = why->code,
+					     .error_class = SL_CLASS_POISON,
+					     .attempts = 1,
+					     .target = sl__input_name(&job->input),
+					     .item = row,
+					     .item_len = len};
+	rc = sl_dlq_put(job->letters, &letter, NULL, err);
+	return rc == 0 ? 0 : sl_err_wrap(err, rc, "dead letters");
+}
+
+/* ---- the pipeline's callbacks ---- */
+
+/* The records have ended. With a database that is followed, ask it again. */
+static int next_of_records(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
+{
+	for (;;) {
+		int rc = sl__cutter_next(&job->cutter, out, err);
+		if (rc != SL_PIPELINE_END || job->input.source.ops == NULL || job->e->o.follow != SL_ON)
+			return rc;
+		if (!sl__input_pause(&job->input))
+			return SL_PIPELINE_END;
+		uint64_t next = job->cutter.any ? job->cutter.last + 1 : job->cutter.first;
+		if ((rc = sl__input_begin(&job->input, next, SL__EXPORT_NO_END, err)) != 0)
+			return rc;
+		job->cutter.records = job->input.records;
+	}
+}
+
+static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
+{
+	struct sl__export_job *job = ctx;
+	int rc = job->guessing ? sl__guesser_next(&job->guesser, out) : next_of_records(job, out, err);
+	if (rc == 0) {
+		job->seen = out->last;
+		job->seen_first = job->seen_any ? job->seen_first : out->first;
+		job->seen_any = true;
+	}
+	if (!job->guessing || rc == 0 || rc == SL_PIPELINE_END)
+		return rc;
+	atomic_store(&job->guess_wrong, rc == SL_EAGAIN);
+	return rc == SL_EAGAIN ? sl_err_set(err, SL_ECANCELLED, "to be cut record by record")
+			       : sl_err_set(err, rc, "no memory for a run of rows");
+}
+
+static void describe(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
+{
+	const struct sl__export_job *job = ctx;
+	const struct sl__run *run = e->data;
+	text[0] = '\0';
+	if (run != NULL && run->line != 0)
+		(void)snprintf(text, n, "line %llu, column %s", (unsigned long long)run->line, job->dataset.sequence);
+}
+
+static void interrupt(void *ctx)
+{
+	struct sl__export_job *job = ctx;
+	sl__export_interrupt(job->e, true);
+}
+
+static int worker_init(void *ctx, unsigned index, void **state, struct sl_err *err)
+{
+	struct sl__builder *w;
+	(void)index;
+	int rc = sl__builder_new(ctx, &w, err);
+	if (rc == 0)
+		*state = w;
+	return rc;
+}
+
+static void worker_free(void *ctx, void *state)
+{
+	(void)ctx;
+	sl__builder_free(state);
+}
+
+static int build(void *ctx, void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err)
+{
+	struct sl__object *o;
+	(void)ctx;
+	int rc = sl__builder_build(state, p, &o, err);
+	if (rc == 0)
+		*out = o;
+	return rc;
+}
+
+static int store(void *ctx, void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
+		 struct sl_err *err)
+{
+	struct sl__export_job *job = ctx;
+	(void)state;
+	(void)p;
+	(void)ref;
+	return sl__object_store(out, job->e, job->lease, err);
+}
+
+void sl__job_count(struct sl__export_job *job, const struct sl__object *o)
+{
+	struct sl_export *e = job->e;
+	struct sl_export_progress now;
+	sl__lock(&e->mu);
+	e->progress.checkpoint = o->end;
+	e->progress.partitions++;
+	e->progress.rows += o->rows;
+	e->progress.bad_rows += o->bad_rows;
+	e->progress.bytes += o->bytes;
+	if (job->input.source.ops == NULL)
+		e->progress.input_bytes = SL_MAX(e->progress.input_bytes, o->input_end);
+	now = e->progress;
+	sl__unlock(&e->mu);
+	if (e->o.on_progress != NULL)
+		e->o.on_progress(&now, e->o.on_progress_ctx);
+}
+
+static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err)
+{
+	struct sl__export_job *job = ctx;
+	struct sl_catalog_partition row;
+	(void)ref;
+	sl__object_row(out, &row);
+	sl__export_step(job->e, "before_commit", p->start);
+	int rc = sl_catalog_commit(job->catalog, job->lease, &row, NULL, err);
+	if (rc != 0)
+		return rc;
+	sl__export_step(job->e, "committed", p->start);
+	sl__store_sweep(job->e, row.path, row.start, row.end);
+	sl_outbox_wake(job->outbox);
+	sl__job_count(job, out);
+	return 0;
+}
+
+static void release_element(void *ctx, struct sl_pipeline_element *e)
+{
+	(void)ctx;
+	sl__run_free(e->data);
+}
+
+static void release_output(void *ctx, void *out)
+{
+	(void)ctx;
+	sl__object_free(out);
+}
+
+static const struct sl_pipeline_ops ops = {
+	.version = SL_PIPELINE_OPS_VERSION,
+	.next = next_run,
+	.describe = describe,
+	.interrupt = interrupt,
+	.worker_init = worker_init,
+	.worker_free = worker_free,
+	.build = build,
+	.store = store,
+	.commit = commit,
+	.release_element = release_element,
+	.release_output = release_output,
+};
+
+/* ---- the pipeline ---- */
+
+static bool is_final(const struct sl__export_job *job)
+{
+	const struct sl_export_opts *o = &job->e->o;
+	if (o->final != SL_DEFAULT)
+		return o->final == SL_ON;
+	return job->input.source.ops == NULL && o->follow != SL_ON;
+}
+
+static void enter(struct sl_export *e, sl_pipeline *p)
+{
+	sl__lock(&e->mu);
+	e->pipeline = p;
+	if (p != NULL && e->stop != 0)
+		sl_pipeline_stop(p, e->stop == 1 + SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN);
+	sl__unlock(&e->mu);
+}
+
+/* Where this run goes on: behind what is committed, also by an earlier pipeline of this call. */
+static bool begins_at(struct sl__export_job *job, uint64_t *first)
+{
+	struct sl_export_progress now;
+	sl_export_get_progress(job->e, &now);
+	uint64_t checkpoint = now.partitions > 0 ? now.checkpoint : job->dataset.checkpoint;
+	*first = now.partitions > 0 || job->dataset.events > 0 ? checkpoint + 1 : 0;
+	return *first != 0;
+}
+
+static int run_pipeline(struct sl__export_job *job, struct sl_err *err)
+{
+	struct sl_export *e = job->e;
+	uint64_t first;
+	bool resume = begins_at(job, &first);
+	const struct sl_pipeline_opts opts = {SL_PIPELINE_OPTS_INIT,
+					      .env = &e->env,
+					      .name = e->o.dataset,
+					      .ops = &ops,
+					      .ctx = job,
+					      .partition_size = job->dataset.partition_size,
+					      .begin = resume ? SL_PIPELINE_AT : SL_PIPELINE_ANYWHERE,
+					      .first = first,
+					      .final = is_final(job) ? SL_ON : SL_OFF,
+					      .workers = e->o.perf.workers,
+					      .queue_size = e->o.perf.queue_size,
+					      .retry_attempts = e->o.perf.retry_attempts,
+					      .retry_backoff_ms = e->o.perf.retry_backoff_ms,
+					      .queue_bytes = e->o.perf.queue_bytes};
+	sl_pipeline *p;
+	int rc = sl_pipeline_new(&p, &opts, err);
+	if (rc != 0)
+		return rc;
+	enter(e, p);
+	rc = sl_pipeline_run(p, NULL, err);
+	enter(e, NULL);
+	sl_pipeline_free(p);
+	return rc;
+}
+
+/* Without reading every byte, where that can be. SL_EAGAIN: it cannot. */
+static int by_guesses(struct sl__export_job *job, struct sl_err *err)
+{
+	uint64_t first;
+	struct sl_record record;
+	size_t n;
+	bool resume = begins_at(job, &first);
+	int rc = sl_records_next(job->input.records, &record, 1, &n, err);
+	if (rc != 0 || n == 0)
+		return rc;
+	rc = sl__guesser_init(&job->guesser, &job->e->env, &job->layout, &job->input.map, (size_t)record.offset,
+			      job->dataset.partition_size, resume, first);
+	job->guessing = true;
+	if (rc == 0)
+		rc = run_pipeline(job, err);
+	job->guessing = false;
+	sl__guesser_fini(&job->guesser);
+	if (rc == SL_PIPELINE_END)
+		return 0;
+	return atomic_load(&job->guess_wrong) && rc != 0 ? SL_EAGAIN : rc;
+}
+
+static int record_by_record(struct sl__export_job *job, struct sl_err *err)
+{
+	uint64_t first;
+	(void)begins_at(job, &first);
+	job->result.sequential = 1;
+	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
+			job->dataset.partition_size, first, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+	int rc = run_pipeline(job, err);
+	sl__cutter_fini(&job->cutter);
+	return rc;
+}
+
+int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
+{
+	int rc = SL_EAGAIN;
+	if (job->input.map.text != NULL) {
+		rc = by_guesses(job, err);
+		if (rc == SL_EAGAIN) {
+			sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
+				SL__F_STR("dataset", job->e->o.dataset),
+				SL__F_STR("file", sl__input_name(&job->input)));
+			sl__export_interrupt(job->e, false);
+			rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err);
+			if (rc == 0)
+				rc = SL_EAGAIN;
+		}
+	}
+	if (rc == SL_EAGAIN)
+		rc = record_by_record(job, err);
+	return rc;
+}
+
+int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	sl__lock(&job->e->mu);
+	bool now = job->e->stop == 1 + SL_EXPORT_NOW;
+	sl__unlock(&job->e->mu);
+	/* After a failure or a stop at once nobody waits for a catalog, a disk or an endpoint that is away. */
+	int rc = sl_outbox_drain(job->outbox, now || err == NULL ? SL_NONE : DELIVER_MS, &why);
+	if (rc == 0)
+		return 0;
+	if (rc == SL_ETIMEDOUT || why.retryable) { /* they stay in the catalog, and go out later */
+		sl__log(&job->e->env, SL_LOG_WARN, "export", "events are not delivered yet",
+			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("error", why.msg));
+		return 0;
+	}
+	if (err != NULL)
+		*err = why;
+	return sl_err_wrap(err, rc, "audit events");
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "flow/retry.h"
+#include "pipeline/export/source_db.h"
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "export: out of memory");
+}
+
+/* ---- the SELECT ---- */
+
+void sl__export_db_put_name(struct sl__buf *buf, const char *name)
+{
+	(void)sl__buf_append(buf, "\"", 1);
+	for (const char *p = name; *p != '\0'; p++)
+		(void)sl__buf_append(buf, *p == '"' ? "\"\"" : p, *p == '"' ? 2 : 1);
+	(void)sl__buf_append(buf, "\"", 1);
+}
+
+void sl__export_db_put_sequence(struct sl__buf *buf, const struct sl__export_db *db)
+{
+	(void)sl__buf_str_append(buf, "s.");
+	sl__export_db_put_name(buf, db->columns[db->sequence].name);
+}
+
+/* SCHEMA.TABLE or TABLE. */
+static void put_table(struct sl__buf *buf, const char *table, const struct sl_env *env)
+{
+	const char *dot = strchr(table, '.');
+	if (dot != NULL) {
+		char *schema = sl__asprintf(env, "%.*s", (int)(dot - table), table);
+		if (schema == NULL)
+			buf->failed = SL_ENOMEM;
+		else
+			sl__export_db_put_name(buf, schema);
+		sl__free(env, schema);
+		(void)sl__buf_append(buf, ".", 1);
+	}
+	sl__export_db_put_name(buf, dot != NULL ? dot + 1 : table);
+}
+
+/* Without the semicolon that people put behind it, and with a line end that ends its last comment. */
+static void put_query(struct sl__buf *buf, const char *query)
+{
+	size_t n = strlen(query);
+	while (n > 0 && strchr("; \t\r\n", query[n - 1]) != NULL)
+		n--;
+	(void)sl__buf_append(buf, "(", 1);
+	(void)sl__buf_append(buf, query, n);
+	(void)sl__buf_append(buf, "\n)", 2);
+}
+
+static char *make_inner(const struct sl_export_opts *opts, const struct sl_env *env)
+{
+	struct sl__buf buf SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&buf, env);
+	if (opts->table != NULL)
+		put_table(&buf, opts->table, env);
+	else
+		put_query(&buf, opts->query);
+	(void)sl__buf_str_append(&buf, " AS s");
+	return sl__buf_take(&buf);
+}
+
+int sl__export_db_init(struct sl__export_db *db, const struct sl_export_opts *opts, const struct sl_env *env,
+		       struct sl_err *err)
+{
+	*db = (struct sl__export_db){.env = env, .opts = opts};
+	sl__buf_init(&db->text, env);
+	sl__prng_init(&db->prng, env);
+	db->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (db->wake_fd < 0)
+		return sl_err_set_errno(err, errno, "export: eventfd");
+	if ((opts->table == NULL) == (opts->query == NULL))
+		return sl_err_set(err, SL_EINVAL, "export: a database needs a table or a query%s",
+				  opts->table != NULL ? ", not both" : "");
+	db->inner = make_inner(opts, env);
+	return db->inner != NULL ? 0 : no_memory(err);
+}
+
+void sl__export_db_fini(struct sl__export_db *db)
+{
+	if (db->env == NULL)
+		return;
+	for (size_t i = 0; i < db->n; i++)
+		sl__free(db->env, (void *)(uintptr_t)db->columns[i].name);
+	sl__free(db->env, db->columns);
+	sl__free(db->env, db->inner);
+	sl__free(db->env, db->describe);
+	sl__buf_fini(&db->text);
+	if (db->wake_fd >= 0)
+		(void)close(db->wake_fd);
+	*db = (struct sl__export_db){.env = NULL};
+}
+
+/* ---- columns ---- */
+
+int sl__export_db_columns(struct sl__export_db *db, size_t n, struct sl_err *err)
+{
+	if (n == 0)
+		return sl_err_set(err, SL_EINVAL, "export: %s has no columns", db->describe);
+	db->columns = sl__calloc(db->env, n, sizeof *db->columns);
+	if (db->columns == NULL)
+		return no_memory(err);
+	db->n = n;
+	return 0;
+}
+
+int sl__export_db_name(struct sl__export_db *db, size_t i, const char *name, struct sl_err *err)
+{
+	for (size_t k = 0; k < i; k++)
+		if (strcmp(db->columns[k].name, name) == 0)
+			return sl_err_set(err, SL_EINVAL, "export: two columns of the query are named %.100s", name);
+	db->columns[i].name = sl__strdup(db->env, name);
+	return db->columns[i].name != NULL ? 0 : no_memory(err);
+}
+
+int sl__export_db_find_sequence(struct sl__export_db *db, struct sl_err *err)
+{
+	const char *name = db->opts->sequence;
+	db->sequence = 0;
+	for (size_t i = 0; name != NULL && i < db->n; i++) {
+		db->sequence = i;
+		if (strcmp(db->columns[i].name, name) == 0)
+			return 0;
+	}
+	return name == NULL ? 0 : sl_err_set(err, SL_EINVAL, "export: %.120s has no column %.60s", db->describe, name);
+}
+
+/* ---- rows ---- */
+
+void sl__export_db_begin(struct sl__export_db *db, uint64_t first, uint64_t last)
+{
+	db->first = first;
+	db->last = last;
+	db->any = db->pass_seen = db->done = false;
+	sl__buf_clear(&db->text);
+	db->at = 0;
+}
+
+uint64_t sl__export_db_next_chunk(struct sl__export_db *db)
+{
+	db->pass_seen = db->any;
+	return db->any ? db->seen : db->first;
+}
+
+/* Is the row before this one not there? Where the dataset has no row yet, it may begin anywhere. */
+static bool is_gap(const struct sl__export_db *db, uint64_t sequence, uint64_t *expected)
+{
+	*expected = db->any ? db->seen + 1 : db->first;
+	return *expected != 0 && sequence > *expected;
+}
+
+static bool is_patient(struct sl__export_db *db, uint64_t expected)
+{
+	int64_t now = sl__mono_ns(db->env);
+	if (db->gap_at != expected) {
+		db->gap_at = expected;
+		db->gap_since_ns = now;
+	}
+	return now - db->gap_since_ns < (int64_t)SL__EXPORT_DB_PATIENCE_MS * 1000000;
+}
+
+enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_t sequence)
+{
+	uint64_t expected;
+	if (db->pass_seen && sequence == db->seen) {
+		db->pass_seen = false;
+		return SL__EXPORT_DB_PASS;
+	}
+	if (db->opts->follow == SL_ON && is_gap(db, sequence, &expected) && is_patient(db, expected))
+		return SL__EXPORT_DB_HOLD;
+	db->any = true;
+	db->seen = sequence;
+	return SL__EXPORT_DB_GIVE;
+}
+
+/* ---- waiting ---- */
+
+int sl__export_db_cancelled(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ECANCELLED, "the export was stopped");
+}
+
+void sl__export_db_wake(struct sl__export_db *db)
+{
+	uint64_t one = 1;
+	atomic_store(&db->woken, true);
+	ssize_t ignored = write(db->wake_fd, &one, sizeof one);
+	(void)ignored;
+}
+
+int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err)
+{
+	static const struct sl_retry_policy policy = {.max_attempts = SL_UNLIMITED,
+						      .first_ms = 250,
+						      .cap_ms = 10000,
+						      .multiplier = 2,
+						      .jitter = SL_JITTER_AROUND};
+	struct pollfd wake = {.fd = db->wake_fd, .events = POLLIN};
+	if (err->code == SL_ECANCELLED || !err->retryable)
+		return err->code;
+	int64_t delay_ms = sl__retry_delay_ms(&policy, ++db->failures, &db->prng);
+	sl__log(db->env, SL_LOG_WARN, "export", "the source is away; trying again", SL__F_STR("source", db->describe),
+		SL__F_STR("error", err->msg), SL__F_U64("failures", db->failures), SL__F_I64("delay_ms", delay_ms));
+	(void)poll(&wake, 1, (int)delay_ms);
+	return atomic_load(&db->woken) ? sl__export_db_cancelled(err) : 0;
+}
+
+size_t sl__export_db_take(struct sl__export_db *db, void *buf, size_t n)
+{
+	size_t k = SL_MIN(n, db->text.len - db->at);
+	if (k > 0)
+		memcpy(buf, db->text.data + db->at, k);
+	db->at += k;
+	if (db->at == db->text.len) {
+		sl__buf_clear(&db->text);
+		db->at = 0;
+	}
+	return k;
+}

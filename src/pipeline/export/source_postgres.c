@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of PostgreSQL, by COPY … TO STDOUT (FORMAT csv) of a SELECT that is ordered by the sequence, CHUNK_ROWS at a
+ * time (source_db.h says why). Each line has the sequence once more in front, which is taken off here: so the place is
+ * known without reading CSV.
+ *
+ * The session is read-only, in UTC, with ISO times and floats of all digits, so that the text does not depend on the
+ * settings of the server. Types come from the result: its OIDs and modifiers. What Parquet has no type for is text;
+ * arrays and composites are JSON.
+ *
+ * A lost connection is made again behind the last row that was given.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "db/postgres.h"
+#include "pipeline/export/source_db.h"
+
+enum { CHUNK_ROWS = 100000, CONNECT_MS = 10000 };
+
+static const char session[] = "SET default_transaction_read_only = on; SET TimeZone = 'UTC';"
+			      "SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601';"
+			      "SET extra_float_digits = 1; SET bytea_output = 'hex'";
+
+struct pg_source {
+	struct sl__export_db db;
+	PGconn *pg;   /* NULL: to be connected by the next begin */
+	char *fields; /* the list behind SELECT, as text that CSV needs */
+	bool not_null;
+	bool looked; /* for rows without a number */
+	bool copying;
+	uint64_t chunk_rows; /* so far in this chunk */
+};
+
+/* ---- errors and waiting ---- */
+
+/* A query that is wrong is the caller's. */
+static int failed(struct pg_source *s, const PGresult *res, const char *what, struct sl_err *err)
+{
+	struct sl_err local = SL_ERR_INIT;
+	struct sl_err *e = err != NULL ? err : &local;
+	int code = sl__pg_error(e, s->pg, res, what);
+	if (code == SL_EINTERNAL && (strncmp(e->sqlstate, "42", 2) == 0 || strncmp(e->sqlstate, "25", 2) == 0))
+		code = e->code = SL_EINVAL;
+	if (PQstatus(s->pg) != CONNECTION_OK) {
+		PQfinish(s->pg);
+		s->pg = NULL;
+		s->copying = false;
+		e->retryable = 1;
+	}
+	return code;
+}
+
+/* Until the server has said something, or somebody called wake. */
+static int wait_input(struct pg_source *s, struct sl_err *err)
+{
+	struct pollfd fds[2] = {{.fd = PQsocket(s->pg), .events = POLLIN}, {.fd = s->db.wake_fd, .events = POLLIN}};
+	while (!atomic_load(&s->db.woken) && poll(fds, 2, -1) < 0)
+		if (errno != EINTR)
+			return sl_err_set_errno(err, errno, "postgres: poll");
+	if (atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
+	return PQconsumeInput(s->pg) == 1 ? 0 : failed(s, NULL, "copy", err);
+}
+
+/* The result of a statement that was sent, waiting so that wake is heard. NULL in *out: there is no further one. */
+static int next_result(struct pg_source *s, PGresult **out, struct sl_err *err)
+{
+	*out = NULL;
+	while (PQisBusy(s->pg)) {
+		int rc = wait_input(s, err);
+		if (rc != 0)
+			return rc;
+	}
+	*out = PQgetResult(s->pg);
+	return 0;
+}
+
+/* Read what is left of a statement that has failed. */
+static void drain(struct pg_source *s)
+{
+	for (PGresult *res; s->pg != NULL && (res = PQgetResult(s->pg)) != NULL;)
+		PQclear(res);
+}
+
+/* End a COPY in the middle, so that the connection can be used again; where that fails it is closed. */
+static void abandon(struct pg_source *s)
+{
+	char why[256], *row;
+	int n;
+	if (!s->copying)
+		return;
+	s->copying = false;
+	PGcancel *cancel = PQgetCancel(s->pg);
+	bool lost = cancel == NULL || PQcancel(cancel, why, sizeof why) == 0;
+	PQfreeCancel(cancel);
+	while (!lost && (n = PQgetCopyData(s->pg, &row, 0)) > 0)
+		PQfreemem(row);
+	if (!lost)
+		drain(s);
+	if (lost || PQstatus(s->pg) != CONNECTION_OK) {
+		PQfinish(s->pg);
+		s->pg = NULL;
+	}
+}
+
+static int connect_again(struct pg_source *s, struct sl_err *err)
+{
+	const struct sl__pg_opts opts = {.env = s->db.env,
+					 .conninfo = s->db.opts->from,
+					 .application = "sluice export",
+					 .settings = session,
+					 .connect_timeout_ms = CONNECT_MS,
+					 .statement_timeout_ms = SL_UNLIMITED};
+	return s->pg != NULL ? 0 : sl__pg_connect(&s->pg, &opts, err);
+}
+
+/* A statement with rows, run to its end. */
+static int query(struct pg_source *s, const char *sql, const char *what, PGresult **out, struct sl_err *err)
+{
+	PGresult *res = NULL, *more = NULL;
+	if (PQsendQuery(s->pg, sql) != 1)
+		return failed(s, NULL, what, err);
+	int rc = next_result(s, &res, err);
+	if (rc == 0 && PQresultStatus(res) != PGRES_TUPLES_OK)
+		rc = failed(s, res, what, err);
+	while (rc == 0 && (rc = next_result(s, &more, err)) == 0 && more != NULL)
+		PQclear(more);
+	if (rc != 0) {
+		PQclear(res);
+		if (rc != SL_ECANCELLED)
+			drain(s);
+		return rc;
+	}
+	*out = res;
+	return 0;
+}
+
+/* ---- types ---- */
+
+static const struct {
+	Oid oid;
+	enum sl_parquet_kind kind;
+} kinds[] = {
+	{16, SL_PARQUET_BOOL},      {17, SL_PARQUET_BINARY},      {20, SL_PARQUET_INT64},
+	{21, SL_PARQUET_INT32},     {23, SL_PARQUET_INT32},       {25, SL_PARQUET_STRING},
+	{26, SL_PARQUET_INT64},     {114, SL_PARQUET_STRING},     {700, SL_PARQUET_FLOAT},
+	{701, SL_PARQUET_DOUBLE},   {1042, SL_PARQUET_STRING},    {1043, SL_PARQUET_STRING},
+	{1082, SL_PARQUET_DATE},    {1114, SL_PARQUET_TIMESTAMP}, {1184, SL_PARQUET_TIMESTAMP},
+	{1700, SL_PARQUET_DECIMAL}, {2950, SL_PARQUET_STRING},    {3802, SL_PARQUET_STRING},
+};
+
+/* A numeric without a precision, or with one that 64 bits do not hold, stays text: no digit is lost. */
+static void set_decimal(struct sl_parquet_column *c, int modifier)
+{
+	int precision = modifier >= 4 ? (modifier - 4) >> 16 & 0xffff : 0;
+	int scale = modifier >= 4 ? (((modifier - 4) & 0x7ff) ^ 1024) - 1024 : 0;
+	bool fits = precision >= 1 && precision <= 18 && scale >= 0 && scale <= precision;
+	c->kind = fits ? SL_PARQUET_DECIMAL : SL_PARQUET_STRING;
+	c->precision = fits ? precision : 0;
+	c->scale = fits ? scale : 0;
+}
+
+/* false: a type that is not in the list. */
+static bool set_kind(struct sl_parquet_column *c, Oid oid, int modifier)
+{
+	c->nullable = 1;
+	c->kind = SL_PARQUET_STRING;
+	for (size_t i = 0; i < SL_COUNT(kinds); i++) {
+		if (kinds[i].oid != oid)
+			continue;
+		c->kind = kinds[i].kind;
+		c->unit = SL_PARQUET_MICROS;
+		if (oid == 1700)
+			set_decimal(c, modifier);
+		return true;
+	}
+	return false;
+}
+
+/* Is it an array or a composite? The rest is written as its own text. */
+static int is_nested(struct pg_source *s, Oid oid, bool *nested, struct sl_err *err)
+{
+	char sql[160];
+	PGresult *res;
+	(void)snprintf(sql, sizeof sql, "SELECT typcategory IN ('A', 'C') FROM pg_catalog.pg_type WHERE oid = %u", oid);
+	int rc = query(s, sql, "types", &res, err);
+	if (rc != 0)
+		return rc;
+	*nested = PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't';
+	PQclear(res);
+	return 0;
+}
+
+static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, const PGresult *res, struct sl_err *err)
+{
+	struct sl_parquet_column *c = &s->db.columns[i];
+	bool nested = false;
+	int rc = sl__export_db_name(&s->db, i, PQfname(res, (int)i), err);
+	if (rc == 0 && !set_kind(c, PQftype(res, (int)i), PQfmod(res, (int)i)))
+		rc = is_nested(s, PQftype(res, (int)i), &nested, err);
+	(void)sl__buf_str_append(fields, nested ? ", pg_catalog.to_json(s." : ", s.");
+	sl__export_db_put_name(fields, PQfname(res, (int)i));
+	if (nested)
+		(void)sl__buf_append(fields, ")", 1);
+	return rc;
+}
+
+/* Of a table, which columns are NOT NULL. (Of a query nobody knows: an outer join makes NULLs.) */
+static int take_not_null(struct pg_source *s, const PGresult *described, struct sl_err *err)
+{
+	PGresult *res;
+	char sql[160];
+	Oid table = PQftable(described, 0);
+	if (s->db.opts->table == NULL || table == 0)
+		return 0;
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %u AND attnotnull AND attnum > 0",
+		       table);
+	int rc = query(s, sql, "columns", &res, err);
+	for (int row = 0; rc == 0 && row < PQntuples(res); row++)
+		for (size_t i = 0; i < s->db.n; i++)
+			if (strcmp(s->db.columns[i].name, PQgetvalue(res, row, 0)) == 0)
+				s->db.columns[i].nullable = 0;
+	if (rc == 0)
+		PQclear(res);
+	return rc;
+}
+
+static int check_sequence(struct pg_source *s, const PGresult *described, struct sl_err *err)
+{
+	int rc = sl__export_db_find_sequence(&s->db, err);
+	if (rc != 0)
+		return rc;
+	Oid oid = PQftype(described, (int)s->db.sequence);
+	if (oid != 20 && oid != 21 && oid != 23)
+		return sl_err_set(err, SL_EINVAL, "export: the sequence %.60s of %.120s is not of an integer type",
+				  s->db.columns[s->db.sequence].name, s->db.describe);
+	s->not_null = s->db.columns[s->db.sequence].nullable == 0;
+	s->db.columns[s->db.sequence].nullable = 0;
+	return 0;
+}
+
+static int take_columns(struct pg_source *s, const PGresult *described, struct sl_err *err)
+{
+	struct sl__buf fields SL_CLEANUP(sl__buf_fini);
+	int rc = sl__export_db_columns(&s->db, (size_t)PQnfields(described), err);
+	sl__buf_init(&fields, s->db.env);
+	for (size_t i = 0; rc == 0 && i < s->db.n; i++)
+		rc = add_field(s, &fields, i, described, err);
+	rc = rc != 0 ? rc : take_not_null(s, described, err);
+	rc = rc != 0 ? rc : check_sequence(s, described, err);
+	if (rc != 0)
+		return rc;
+	s->fields = sl__buf_take(&fields);
+	return s->fields != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+}
+
+/* The shape of the rows, without running the query. */
+static int describe_rows(struct pg_source *s, struct sl_err *err)
+{
+	char *sql = sl__asprintf(s->db.env, "SELECT * FROM %s", s->db.inner);
+	if (sql == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	PGresult *res = PQprepare(s->pg, "", sql, 0, NULL);
+	sl__free(s->db.env, sql);
+	if (PQresultStatus(res) == PGRES_COMMAND_OK) {
+		PQclear(res);
+		res = PQdescribePrepared(s->pg, "");
+	}
+	int rc = PQresultStatus(res) == PGRES_COMMAND_OK
+			 ? take_columns(s, res, err)
+			 : failed(s, res, s->db.opts->table != NULL ? "table" : "query", err);
+	PQclear(res);
+	return rc;
+}
+
+/* ---- rows ---- */
+
+/* Rows without a number would never be asked for, and nobody would know. */
+static int look_for_nulls(struct pg_source *s, struct sl_err *err)
+{
+	PGresult *res = NULL;
+	if (s->not_null || s->looked)
+		return 0;
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&sql, s->db.env);
+	(void)sl__buf_printf(&sql, "SELECT 1 FROM %s WHERE ", s->db.inner);
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_str_append(&sql, " IS NULL LIMIT 1");
+	int rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
+				 : query(s, sl__buf_str(&sql), "query", &res, err);
+	if (rc == 0 && PQntuples(res) > 0)
+		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is NULL", s->db.describe,
+				s->db.columns[s->db.sequence].name);
+	s->looked = rc == 0;
+	PQclear(res);
+	return rc;
+}
+
+static void put_chunk(struct sl__buf *sql, struct pg_source *s)
+{
+	uint64_t from = sl__export_db_next_chunk(&s->db);
+	(void)sl__buf_str_append(sql, "COPY (SELECT ");
+	sl__export_db_put_sequence(sql, &s->db);
+	(void)sl__buf_printf(sql, "%s FROM %s WHERE ", s->fields, s->db.inner);
+	if (from > 0) {
+		sl__export_db_put_sequence(sql, &s->db);
+		(void)sl__buf_printf(sql, " >= %llu AND ", (unsigned long long)from);
+	}
+	if (s->db.last != SL__EXPORT_NO_END) {
+		sl__export_db_put_sequence(sql, &s->db);
+		(void)sl__buf_printf(sql, " <= %llu AND ", (unsigned long long)s->db.last);
+	}
+	(void)sl__buf_str_append(sql, "true ORDER BY ");
+	sl__export_db_put_sequence(sql, &s->db);
+	(void)sl__buf_printf(sql, " LIMIT %d) TO STDOUT (FORMAT csv)", CHUNK_ROWS);
+}
+
+static int start_chunk(struct pg_source *s, struct sl_err *err)
+{
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	PGresult *res = NULL;
+	sl__buf_init(&sql, s->db.env);
+	put_chunk(&sql, s);
+	if (sql.failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	if (PQsendQuery(s->pg, sl__buf_str(&sql)) != 1)
+		return failed(s, NULL, "copy", err);
+	int rc = next_result(s, &res, err);
+	if (rc == 0 && PQresultStatus(res) != PGRES_COPY_OUT) {
+		rc = failed(s, res, "copy", err);
+		drain(s);
+	}
+	PQclear(res);
+	s->copying = rc == 0;
+	s->chunk_rows = 0;
+	return rc;
+}
+
+/* The server has sent all rows of the chunk. */
+static int end_chunk(struct pg_source *s, struct sl_err *err)
+{
+	PGresult *res = NULL;
+	int rc = next_result(s, &res, err);
+	if (rc == 0 && res != NULL && PQresultStatus(res) != PGRES_COMMAND_OK)
+		rc = failed(s, res, "copy", err);
+	PQclear(res);
+	if (rc != SL_ECANCELLED)
+		drain(s);
+	s->copying = false;
+	s->db.done = rc == 0 && s->chunk_rows < CHUNK_ROWS;
+	return rc;
+}
+
+/* One line: the number, a comma, the row. */
+static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_err *err)
+{
+	char *end;
+	unsigned long long sequence = strtoull(row, &end, 10);
+	enum sl__export_db_verdict verdict = SL__EXPORT_DB_GIVE;
+	s->chunk_rows++;
+	if (*row != '-') /* a number below 0 goes to the export, which refuses it */
+		verdict = sl__export_db_admit(&s->db, sequence);
+	const char *comma = memchr(row, ',', n);
+	if (comma == NULL)
+		return sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
+	if (verdict == SL__EXPORT_DB_GIVE && sl__buf_append(&s->db.text, comma + 1, n - (size_t)(comma + 1 - row)) != 0)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	if (verdict == SL__EXPORT_DB_HOLD) {
+		abandon(s);
+		s->db.done = true;
+	}
+	return 0;
+}
+
+/* At least one row, or the end, or as many as are here and fit n bytes. */
+static int fill(struct pg_source *s, size_t n, struct sl_err *err)
+{
+	int rc = 0;
+	while (rc == 0 && !s->db.done && s->db.text.len < n) {
+		char *row = NULL;
+		if (!s->copying) {
+			if (s->db.text.len > 0)
+				return 0;
+			rc = start_chunk(s, err);
+			continue;
+		}
+		int got = PQgetCopyData(s->pg, &row, 1);
+		if (got > 0)
+			rc = take_row(s, row, (size_t)got, err);
+		else if (got == 0 && s->db.text.len > 0)
+			return 0;
+		else if (got == 0)
+			rc = wait_input(s, err);
+		else
+			rc = got == -1 ? end_chunk(s, err) : failed(s, NULL, "copy", err);
+		PQfreemem(row);
+	}
+	return rc;
+}
+
+/* ---- the table ---- */
+
+static const char *pg_describe(void *ctx)
+{
+	return ((struct pg_source *)ctx)->db.describe;
+}
+
+static int pg_columns(const struct sl_parquet_column **out, size_t *n, SL_UNUSED struct sl_err *err, void *ctx)
+{
+	struct pg_source *s = ctx;
+	*out = s->db.columns;
+	*n = s->db.n;
+	return 0;
+}
+
+/* try_it, again and again while what is wrong may pass. */
+static int patiently(struct pg_source *s, int (*try_it)(struct pg_source *s, size_t n, struct sl_err *err), size_t n,
+		     struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	int rc;
+	for (;;) {
+		rc = connect_again(s, &why);
+		rc = rc != 0 ? rc : try_it(s, n, &why);
+		if (rc == 0 || s->db.text.len > 0)
+			break;
+		if ((rc = sl__export_db_retry(&s->db, &why)) != 0)
+			break;
+	}
+	if (rc == 0)
+		s->db.failures = 0;
+	else if (err != NULL)
+		*err = why;
+	return rc;
+}
+
+static int prepare_begin(struct pg_source *s, SL_UNUSED size_t n, struct sl_err *err)
+{
+	return look_for_nulls(s, err);
+}
+
+static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
+{
+	struct pg_source *s = ctx;
+	if (atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
+	if (s->pg != NULL)
+		abandon(s);
+	sl__export_db_begin(&s->db, first, last);
+	s->db.done = first > INT64_MAX;
+	return patiently(s, prepare_begin, 0, err);
+}
+
+/* What was read before a failure is given first; the failure comes again. */
+static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
+{
+	struct pg_source *s = ctx;
+	int rc = s->db.text.len == 0 && !s->db.done ? patiently(s, fill, n, err) : 0;
+	if (rc != 0 && s->db.text.len == 0)
+		return rc;
+	return (int64_t)sl__export_db_take(&s->db, buf, n);
+}
+
+static void pg_wake(void *ctx)
+{
+	sl__export_db_wake(&((struct pg_source *)ctx)->db);
+}
+
+static void pg_close(void *ctx)
+{
+	struct pg_source *s = ctx;
+	const struct sl_env *env = s->db.env;
+	PQfinish(s->pg);
+	sl__free(env, s->fields);
+	sl__export_db_fini(&s->db);
+	sl__free(env, s);
+}
+
+static const struct sl__export_source_ops ops = {.csv = true,
+						 .describe = pg_describe,
+						 .columns = pg_columns,
+						 .begin = pg_begin,
+						 .read = pg_read,
+						 .wake = pg_wake,
+						 .close = pg_close};
+
+static int open_source(struct pg_source *s, struct sl_err *err)
+{
+	int rc = connect_again(s, err);
+	if (rc != 0)
+		return rc;
+	const struct sl_export_opts *o = s->db.opts;
+	s->db.describe =
+		sl__asprintf(s->db.env, "%s%.100s of postgres://%s/%s", o->table != NULL ? "table " : "a query",
+			     o->table != NULL ? o->table : "", PQhost(s->pg) != NULL ? PQhost(s->pg) : "", PQdb(s->pg));
+	return s->db.describe != NULL ? describe_rows(s, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+}
+
+int sl__export_postgres_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
+			     struct sl_err *err)
+{
+	struct pg_source *s = sl__calloc(env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	int rc = sl__export_db_init(&s->db, opts, env, err);
+	rc = rc != 0 ? rc : open_source(s, err);
+	if (rc != 0) {
+		pg_close(s);
+		return rc;
+	}
+	*out = (struct sl__export_source){.ops = &ops, .ctx = s};
+	return 0;
+}

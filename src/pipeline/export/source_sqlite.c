@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of a SQLite file, stepped and written as CSV. A statement runs until CHUNK_BYTES of text are there and is reset
+ * then, so that writers and checkpoints of the database never wait for the export; the next one goes on behind its last
+ * row (source_db.h). An index on the sequence makes that cheap.
+ *
+ * SQLite has a type a value, Parquet a type a column. A column gets the one that it is declared with; where there is
+ * none (an expression, a view), or where a declaration says little (DATETIME), the first SAMPLE_ROWS rows decide. A
+ * value of another type than its column is a bad row, told by the export.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "db/sqlite.h"
+#include "format/guess.h"
+#include "pipeline/export/source_db.h"
+
+enum { CHUNK_BYTES = 4 << 20, SAMPLE_ROWS = 1000, BUSY_MS = 10000 };
+
+struct sqlite_source {
+	struct sl__export_db db;
+	struct sl__sqlite conn;
+	const char *path;
+	sqlite3_stmt *chunk; /* ?1 the least number, ?2 the greatest */
+	bool not_null, looked;
+};
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+}
+
+/* n_bounds: as many parameters, which are bound later. */
+static int prepare(struct sqlite_source *s, const char *before, const char *after, size_t n_bounds, sqlite3_stmt **out,
+		   struct sl_err *err)
+{
+	static const struct sl__sqlite_value bounds[2] = {{.kind = 'i'}, {.kind = 'i'}};
+	char *sql = sl__asprintf(s->db.env, "%s FROM %s %s", before, s->db.inner, after);
+	if (sql == NULL)
+		return no_memory(err);
+	int rc = sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err);
+	sl__free(s->db.env, sql);
+	/* The database's "SQL logic error" is a wrong table, column or query. */
+	if (rc == SL_EINTERNAL && err != NULL)
+		err->code = SL_EINVAL;
+	rc = rc == SL_EINTERNAL ? SL_EINVAL : rc;
+	return rc != 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
+}
+
+/* ---- types ---- */
+
+struct sample {
+	bool ints, reals, texts, blobs;
+	unsigned kinds; /* as which all texts can be read */
+};
+
+static void look_at(struct sample *sample, sqlite3_stmt *row, int column)
+{
+	switch (sqlite3_column_type(row, column)) {
+	case SQLITE_INTEGER:
+		sample->ints = true;
+		break;
+	case SQLITE_FLOAT:
+		sample->reals = true;
+		break;
+	case SQLITE_TEXT:
+		sample->texts = true;
+		sample->kinds = sl__guess(sl__sqlite_text(row, column), (size_t)sqlite3_column_bytes(row, column),
+					  sample->kinds);
+		break;
+	case SQLITE_BLOB:
+		sample->blobs = true;
+		break;
+	default:
+		break;
+	}
+}
+
+static bool says(const char *declared, const char *word)
+{
+	size_t n = strlen(word);
+	for (; *declared != '\0'; declared++)
+		if (strncasecmp(declared, word, n) == 0)
+			return true;
+	return false;
+}
+
+/* DECIMAL(12,2); false: without a precision, or with one that 64 bits do not hold. */
+static bool set_decimal(struct sl_parquet_column *c, const char *declared)
+{
+	const char *open = strchr(declared, '(');
+	int precision = 0, scale = 0;
+	if (open == NULL || sscanf(open, "( %d , %d", &precision, &scale) < 1)
+		return false;
+	if (precision < 1 || precision > 18 || scale < 0 || scale > precision)
+		return false;
+	c->kind = SL_PARQUET_DECIMAL;
+	c->precision = precision;
+	c->scale = scale;
+	return true;
+}
+
+static enum sl_parquet_kind kind_of_sample(const struct sample *s)
+{
+	if (s->blobs)
+		return s->texts || s->ints || s->reals ? SL_PARQUET_STRING : SL_PARQUET_BINARY;
+	if (s->texts || !(s->ints || s->reals))
+		return SL_PARQUET_STRING;
+	return s->reals ? SL_PARQUET_DOUBLE : SL_PARQUET_INT64;
+}
+
+/* Times are texts in some databases and numbers in others. */
+static enum sl_parquet_kind kind_of_time(const struct sample *s, enum sl_column_kind wanted, enum sl_parquet_kind kind)
+{
+	if (s->texts && !s->ints && !s->reals && !s->blobs && (s->kinds & SL__KIND(wanted)) != 0)
+		return kind;
+	return kind_of_sample(s);
+}
+
+static void set_kind(struct sl_parquet_column *c, const char *declared, const struct sample *sample)
+{
+	c->nullable = 1;
+	if (says(declared, "BOOL"))
+		c->kind = SL_PARQUET_BOOL;
+	else if (says(declared, "DATETIME") || says(declared, "TIMESTAMP"))
+		c->kind = kind_of_time(sample, SL_COLUMN_TIMESTAMP, SL_PARQUET_TIMESTAMP);
+	else if (says(declared, "INT"))
+		c->kind = SL_PARQUET_INT64;
+	else if (says(declared, "CHAR") || says(declared, "CLOB") || says(declared, "TEXT") || says(declared, "JSON"))
+		c->kind = SL_PARQUET_STRING;
+	else if (says(declared, "BLOB"))
+		c->kind = SL_PARQUET_BINARY;
+	else if (says(declared, "REAL") || says(declared, "FLOA") || says(declared, "DOUB"))
+		c->kind = SL_PARQUET_DOUBLE;
+	else if (says(declared, "DATE"))
+		c->kind = kind_of_time(sample, SL_COLUMN_DATE, SL_PARQUET_DATE);
+	else if (!(says(declared, "DEC") || says(declared, "NUM")) || !set_decimal(c, declared))
+		c->kind = kind_of_sample(sample);
+}
+
+/* Of a table, which columns are NOT NULL; an INTEGER PRIMARY KEY is, too, whatever is declared. */
+static void take_not_null(struct sqlite_source *s)
+{
+	const char *table = s->db.opts->table, *type;
+	for (size_t i = 0; table != NULL && i < s->db.n; i++) {
+		int not_null = 0, key = 0;
+		if (sqlite3_table_column_metadata(s->conn.db, NULL, table, s->db.columns[i].name, &type, NULL,
+						  &not_null, &key, NULL) != SQLITE_OK)
+			continue;
+		if (not_null || (key && type != NULL && strcasecmp(type, "INTEGER") == 0))
+			s->db.columns[i].nullable = 0;
+	}
+}
+
+/* The first rows. Stepping also tells what is wrong with a query that can be prepared. */
+static int take_sample(struct sqlite_source *s, sqlite3_stmt *rows, struct sample *samples, struct sl_err *err)
+{
+	int rc = 1;
+	for (size_t i = 0; i < s->db.n; i++)
+		samples[i].kinds = SL__KINDS_TIME;
+	for (int row = 0; row < SAMPLE_ROWS && (rc = sl__sqlite_step(&s->conn, rows, err)) == 1; row++)
+		for (size_t i = 0; i < s->db.n; i++)
+			look_at(&samples[i], rows, (int)i);
+	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
+}
+
+static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_err *err)
+{
+	int rc = sl__export_db_columns(&s->db, (size_t)sqlite3_column_count(rows), err);
+	for (size_t i = 0; rc == 0 && i < s->db.n; i++)
+		rc = sl__export_db_name(&s->db, i, sqlite3_column_name(rows, (int)i), err);
+	if (rc != 0)
+		return rc;
+	struct sample *samples = sl__calloc(s->db.env, s->db.n, sizeof *samples);
+	if (samples == NULL)
+		return no_memory(err);
+	rc = take_sample(s, rows, samples, err);
+	for (size_t i = 0; rc == 0 && i < s->db.n; i++) {
+		const char *declared = sqlite3_column_decltype(rows, (int)i);
+		set_kind(&s->db.columns[i], declared != NULL ? declared : "", &samples[i]);
+	}
+	sl__free(s->db.env, samples);
+	return rc;
+}
+
+static int describe_rows(struct sqlite_source *s, struct sl_err *err)
+{
+	sqlite3_stmt *rows = NULL;
+	int rc = prepare(s, "SELECT *", "", 0, &rows, err);
+	rc = rc != 0 ? rc : take_columns(s, rows, err);
+	(void)sqlite3_finalize(rows);
+	rc = rc != 0 ? rc : sl__export_db_find_sequence(&s->db, err);
+	if (rc != 0)
+		return rc;
+	take_not_null(s);
+	struct sl_parquet_column *c = &s->db.columns[s->db.sequence];
+	s->not_null = c->nullable == 0;
+	c->nullable = 0;
+	c->kind = SL_PARQUET_INT64;
+	return 0;
+}
+
+/* ---- values as CSV ---- */
+
+static void put_text(struct sl__buf *buf, const char *text, size_t n)
+{
+	(void)sl__buf_append(buf, "\"", 1);
+	for (const char *quote; (quote = memchr(text, '"', n)) != NULL;) {
+		size_t k = (size_t)(quote - text) + 1;
+		(void)sl__buf_append(buf, text, k);
+		(void)sl__buf_append(buf, "\"", 1);
+		text += k;
+		n -= k;
+	}
+	(void)sl__buf_append(buf, text, n);
+	(void)sl__buf_append(buf, "\"", 1);
+}
+
+static void put_blob(struct sl__buf *buf, const unsigned char *bytes, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+	(void)sl__buf_append(buf, "\\x", 2);
+	if (sl__buf_reserve(buf, 2 * n) != 0)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		char pair[2] = {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
+		(void)sl__buf_append(buf, pair, 2);
+	}
+}
+
+/* As few digits as give the same number back. */
+static void put_real(struct sl__buf *buf, double v)
+{
+	char text[40];
+	for (int digits = 15; digits <= 17; digits++) {
+		(void)snprintf(text, sizeof text, "%.*g", digits, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	(void)sl__buf_str_append(buf, text);
+}
+
+static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum sl_parquet_kind kind)
+{
+	switch (sqlite3_column_type(row, column)) {
+	case SQLITE_INTEGER:
+		if (kind == SL_PARQUET_BOOL && (uint64_t)sl__sqlite_i64(row, column) <= 1)
+			(void)sl__buf_str_append(buf, sl__sqlite_i64(row, column) != 0 ? "true" : "false");
+		else
+			(void)sl__buf_printf(buf, "%lld", (long long)sl__sqlite_i64(row, column));
+		break;
+	case SQLITE_FLOAT:
+		put_real(buf, sqlite3_column_double(row, column));
+		break;
+	case SQLITE_TEXT:
+		put_text(buf, sl__sqlite_text(row, column), (size_t)sqlite3_column_bytes(row, column));
+		break;
+	case SQLITE_BLOB:
+		put_blob(buf, sqlite3_column_blob(row, column), (size_t)sqlite3_column_bytes(row, column));
+		break;
+	default:
+		break; /* NULL: nothing between the commas */
+	}
+}
+
+/* Column 0 of the statement is the number, the others are the row. */
+static void put_row(struct sqlite_source *s, sqlite3_stmt *row)
+{
+	for (size_t i = 0; i < s->db.n; i++) {
+		if (i > 0)
+			(void)sl__buf_append(&s->db.text, ",", 1);
+		put_value(&s->db.text, row, (int)i + 1, s->db.columns[i].kind);
+	}
+	(void)sl__buf_append(&s->db.text, "\n", 1);
+}
+
+/* ---- rows ---- */
+
+static int prepare_chunk(struct sqlite_source *s, struct sl_err *err)
+{
+	struct sl__buf before SL_CLEANUP(sl__buf_fini), after SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&before, s->db.env);
+	sl__buf_init(&after, s->db.env);
+	(void)sl__buf_str_append(&before, "SELECT ");
+	sl__export_db_put_sequence(&before, &s->db);
+	(void)sl__buf_str_append(&before, ", s.*");
+	(void)sl__buf_str_append(&after, "WHERE ");
+	sl__export_db_put_sequence(&after, &s->db);
+	(void)sl__buf_str_append(&after, " >= ?1 AND ");
+	sl__export_db_put_sequence(&after, &s->db);
+	(void)sl__buf_str_append(&after, " <= ?2 ORDER BY ");
+	sl__export_db_put_sequence(&after, &s->db);
+	if (before.failed != 0 || after.failed != 0)
+		return no_memory(err);
+	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), 2, &s->chunk, err);
+}
+
+/* Rows without a number would never be asked for, and nobody would know. Numbers that are texts sort behind all others,
+ * and would not be asked for either. */
+static int look_for_others(struct sqlite_source *s, struct sl_err *err)
+{
+	sqlite3_stmt *rows = NULL;
+	if (s->looked)
+		return 0;
+	struct sl__buf after SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&after, s->db.env);
+	(void)sl__buf_str_append(&after, "WHERE ");
+	sl__export_db_put_sequence(&after, &s->db);
+	(void)sl__buf_str_append(&after, " IS NULL OR ");
+	sl__export_db_put_sequence(&after, &s->db);
+	(void)sl__buf_str_append(&after, " > 9223372036854775807 LIMIT 1");
+	if (after.failed != 0)
+		return no_memory(err);
+	int rc = prepare(s, "SELECT 1", sl__buf_str(&after), 0, &rows, err);
+	rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
+	if (rc == 1)
+		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is not an integer", s->db.describe,
+				s->db.columns[s->db.sequence].name);
+	(void)sqlite3_finalize(rows);
+	s->looked = rc == 0;
+	return rc;
+}
+
+static int64_t bound(uint64_t v)
+{
+	return v > INT64_MAX ? INT64_MAX : (int64_t)v;
+}
+
+static int step(struct sqlite_source *s, struct sl_err *err)
+{
+	int rc = atomic_load(&s->db.woken) ? SL_ECANCELLED : sl__sqlite_step(&s->conn, s->chunk, err);
+	if (rc < 0 && atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
+	if (rc < 0 && err != NULL)
+		err->retryable = rc == SL_EAGAIN; /* somebody else has it */
+	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : rc;
+}
+
+/* One statement's worth of text. */
+static int fill(struct sqlite_source *s, struct sl_err *err)
+{
+	uint64_t from = sl__export_db_next_chunk(&s->db);
+	int rc = 1;
+	if (from > INT64_MAX) {
+		s->db.done = true;
+		return 0;
+	}
+	(void)sqlite3_bind_int64(s->chunk, 1, from == 0 ? INT64_MIN : bound(from));
+	(void)sqlite3_bind_int64(s->chunk, 2, bound(s->db.last));
+	while (s->db.text.len < CHUNK_BYTES && (rc = step(s, err)) == 1) {
+		int64_t sequence = sl__sqlite_i64(s->chunk, 0);
+		enum sl__export_db_verdict verdict =
+			sequence < 0 ? SL__EXPORT_DB_GIVE : sl__export_db_admit(&s->db, (uint64_t)sequence);
+		if (verdict == SL__EXPORT_DB_GIVE)
+			put_row(s, s->chunk);
+		else if (verdict == SL__EXPORT_DB_HOLD)
+			break;
+	}
+	s->db.done = rc == 0 || (rc == 1 && s->db.text.len < CHUNK_BYTES);
+	(void)sqlite3_reset(s->chunk);
+	if (s->db.text.failed != 0)
+		return no_memory(err);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- the table ---- */
+
+static const char *sqlite_describe(void *ctx)
+{
+	return ((struct sqlite_source *)ctx)->db.describe;
+}
+
+static int sqlite_columns(const struct sl_parquet_column **out, size_t *n, SL_UNUSED struct sl_err *err, void *ctx)
+{
+	struct sqlite_source *s = ctx;
+	*out = s->db.columns;
+	*n = s->db.n;
+	return 0;
+}
+
+/* A sort over the whole table is one step. */
+static int is_woken(void *ctx)
+{
+	return atomic_load(&((struct sqlite_source *)ctx)->db.woken);
+}
+
+static int open_again(struct sqlite_source *s, struct sl_err *err)
+{
+	if (s->conn.db != NULL && s->conn.broken) {
+		(void)sqlite3_finalize(s->chunk);
+		s->chunk = NULL;
+		sl__sqlite_close(&s->conn);
+	}
+	int rc =
+		s->conn.db != NULL ? 0 : sl__sqlite_open(&s->conn, s->db.env, s->path, SL__SQLITE_READER, BUSY_MS, err);
+	if (rc == 0)
+		sqlite3_progress_handler(s->conn.db, 10000, is_woken, s);
+	return rc;
+}
+
+static int sqlite_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
+{
+	struct sqlite_source *s = ctx;
+	sl__export_db_begin(&s->db, first, last);
+	int rc = open_again(s, err);
+	rc = rc != 0 || s->chunk != NULL ? rc : prepare_chunk(s, err);
+	return rc != 0 ? rc : look_for_others(s, err);
+}
+
+/* What was read before a failure is given first; the failure comes again. */
+static int64_t sqlite_read(void *buf, size_t n, struct sl_err *err, void *ctx)
+{
+	struct sqlite_source *s = ctx;
+	struct sl_err why = SL_ERR_INIT;
+	int rc = 0;
+	while (s->db.text.len == 0 && !s->db.done) {
+		rc = fill(s, &why);
+		if (rc == 0 || s->db.text.len > 0)
+			s->db.failures = 0;
+		else if ((rc = sl__export_db_retry(&s->db, &why)) != 0)
+			break;
+	}
+	if (rc != 0 && s->db.text.len == 0) {
+		if (err != NULL)
+			*err = why;
+		return rc;
+	}
+	return (int64_t)sl__export_db_take(&s->db, buf, n);
+}
+
+static void sqlite_wake(void *ctx)
+{
+	sl__export_db_wake(&((struct sqlite_source *)ctx)->db);
+}
+
+static void sqlite_close(void *ctx)
+{
+	struct sqlite_source *s = ctx;
+	const struct sl_env *env = s->db.env;
+	(void)sqlite3_finalize(s->chunk);
+	if (s->conn.db != NULL)
+		sl__sqlite_close(&s->conn);
+	sl__export_db_fini(&s->db);
+	sl__free(env, s);
+}
+
+static const struct sl__export_source_ops ops = {.csv = true,
+						 .describe = sqlite_describe,
+						 .columns = sqlite_columns,
+						 .begin = sqlite_begin,
+						 .read = sqlite_read,
+						 .wake = sqlite_wake,
+						 .close = sqlite_close};
+
+static int open_source(struct sqlite_source *s, struct sl_err *err)
+{
+	const struct sl_export_opts *o = s->db.opts;
+	struct stat st;
+	s->path = strncmp(o->from, "sqlite:", 7) == 0 ? o->from + 7 : o->from;
+	s->db.describe = sl__asprintf(s->db.env, "%s%.100s of sqlite:%s", o->table != NULL ? "table " : "a query",
+				      o->table != NULL ? o->table : "", s->path);
+	if (s->db.describe == NULL)
+		return no_memory(err);
+	if (stat(s->path, &st) != 0)
+		return sl_err_set_errno(err, errno, "open %s", s->path);
+	int rc = open_again(s, err);
+	return rc != 0 ? rc : describe_rows(s, err);
+}
+
+int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
+			   struct sl_err *err)
+{
+	struct sqlite_source *s = sl__calloc(env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+	int rc = sl__export_db_init(&s->db, opts, env, err);
+	rc = rc != 0 ? rc : open_source(s, err);
+	if (rc != 0) {
+		sqlite_close(s);
+		return rc;
+	}
+	*out = (struct sl__export_source){.ops = &ops, .ctx = s};
+	return 0;
+}

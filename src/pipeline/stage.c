@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the stages share: failing, waiting for a retry, telling. */
+#include <unistd.h>
+
+#include "pipeline/pipeline.h"
+
+void sl__pipeline_wake(sl_pipeline *p)
+{
+	static const uint64_t one = 1;
+	/* It fails only when the count is full already, and then the reader wakes as well. */
+	ssize_t n = write(p->wake_fd, &one, sizeof one);
+	(void)n;
+}
+
+bool sl__pipeline_abandoned(sl_pipeline *p, uint64_t ordinal)
+{
+	/* Not only by limit: a stop holds from the moment on which it was asked for. */
+	if (atomic_load(&p->stop) == SL_PIPELINE_NOW)
+		return true;
+	sl__lock(&p->mu);
+	bool abandoned = ordinal >= p->limit;
+	sl__unlock(&p->mu);
+	return abandoned;
+}
+
+/* Who calls the run off has no failure to hear of. */
+static void tell_failure(sl_pipeline *p, const struct sl_err *why)
+{
+	bool called_off = why->code == SL_ECANCELLED;
+	sl__log(&p->env, called_off ? SL_LOG_DEBUG : SL_LOG_ERROR, "pipeline",
+		called_off ? "called off: nothing behind it is committed"
+			   : "failed for good: nothing behind it is committed",
+		SL__F_STR("pipeline", p->name), SL__F_STR("cause", why->msg),
+		SL__F_STR("code", sl_err_name(why->code)));
+	if (!called_off)
+		sl_counter_add(p->metrics.failed, 1);
+}
+
+void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *why)
+{
+	tell_failure(p, why);
+	sl__lock(&p->mu);
+	p->limit = SL_MIN(p->limit, ordinal);
+	sl__broadcast(&p->changed);
+	sl__unlock(&p->mu);
+	atomic_store(&p->failed, true);
+	/* Refused only for what the sequencer has let out already: a commit that failed, which its thread knows. */
+	(void)!sl__sequencer_fail(p->sequencer, ordinal, ordinal, why, NULL);
+	sl__pipeline_wake(p);
+}
+
+bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, int seen)
+{
+	int64_t deadline = sl__deadline_ns(&p->env, delay_ms);
+	sl__lock(&p->mu);
+	while (ordinal < p->limit && atomic_load(&p->stop) <= seen)
+		if (!sl__wait(&p->env, &p->changed, &p->mu, deadline))
+			break;
+	bool wanted = ordinal < p->limit;
+	sl__unlock(&p->mu);
+	return wanted;
+}
+
+void sl__pipeline_step(sl_pipeline *p, const char *step, const struct sl__task *t)
+{
+	if (p->o.on_step != NULL)
+		p->o.on_step(p->o.ctx, step, &t->part);
+}
+
+void sl__pipeline_complete_err(struct sl_err *err, int rc)
+{
+	if (err->code != rc)
+		(void)sl_err_set(err, rc, "%s", sl_err_text(rc));
+}
+
+void sl__pipeline_log_retry(sl_pipeline *p, const struct sl__task *t, const char *step, int64_t delay_ms,
+			    const struct sl_err *err)
+{
+	sl__log(&p->env, SL_LOG_WARN, "pipeline", "failed, trying again", SL__F_STR("pipeline", p->name),
+		SL__F_STR("step", step), SL__F_U64("start", t->part.start), SL__F_U64("end", t->part.end),
+		SL__F_U64("attempt", t->part.attempt), SL__F_I64("delay_ms", delay_ms), SL__F_STR("cause", err->msg));
+}

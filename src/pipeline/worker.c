@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The workers: build and store a partition, try again where it is (behind others in the queue it would wait for the
+ * window that waits for it), and hand it to the sequencer.
+ */
+#include <stdio.h>
+
+#include "pipeline/pipeline.h"
+
+struct worker {
+	sl_pipeline *p;
+	unsigned index;
+	bool ready; /* worker_init has succeeded */
+	void *state;
+	const char *step; /* what the last attempt was doing */
+	struct sl__prng prng;
+};
+
+/* ---- one attempt ---- */
+
+static int make_ready(struct worker *w, struct sl_err *err)
+{
+	const struct sl_pipeline_ops *ops = w->p->o.ops;
+	if (w->ready || ops->worker_init == NULL)
+		return 0;
+	w->step = "worker";
+	w->state = NULL;
+	int rc = ops->worker_init(w->p->o.ctx, w->index, &w->state, err);
+	w->ready = rc == 0;
+	return rc;
+}
+
+static int build(struct worker *w, struct sl__task *t, struct sl_err *err)
+{
+	sl_pipeline *p = w->p;
+	if (t->built)
+		return 0;
+	w->step = "build";
+	t->out = NULL;
+	int rc = p->o.ops->build(p->o.ctx, w->state, &t->part, &t->out, err);
+	t->built = rc == 0;
+	if (rc != 0)
+		t->out = NULL;
+	else
+		sl__pipeline_step(p, "built", t);
+	return rc;
+}
+
+static int store(struct worker *w, struct sl__task *t, struct sl_err *err)
+{
+	sl_pipeline *p = w->p;
+	int rc = 0;
+	w->step = "store";
+	t->ref = NULL;
+	if (p->o.ops->store != NULL)
+		rc = p->o.ops->store(p->o.ctx, w->state, &t->part, t->out, &t->ref, err);
+	if (rc == 0) {
+		sl__pipeline_step(p, "stored", t);
+		return 0;
+	}
+	t->ref = NULL;
+	if (p->o.keep_output != SL_ON)
+		sl__task_release_product(p, t);
+	return rc;
+}
+
+static void begin_busy(sl_pipeline *p, int64_t now)
+{
+	sl__lock(&p->mu);
+	p->busy++;
+	p->busy_since_sum += now;
+	sl__unlock(&p->mu);
+}
+
+static void end_busy(sl_pipeline *p, int64_t since, int64_t now)
+{
+	sl__lock(&p->mu);
+	p->busy--;
+	p->busy_since_sum -= since;
+	p->busy_ns += now - since;
+	sl__unlock(&p->mu);
+}
+
+static int attempt(struct worker *w, struct sl__task *t, struct sl_err *err)
+{
+	sl_pipeline *p = w->p;
+	int64_t since = sl__mono_ns(&p->env);
+	begin_busy(p, since);
+	int rc = make_ready(w, err);
+	if (rc == 0)
+		rc = build(w, t, err);
+	if (rc == 0)
+		rc = store(w, t, err);
+	end_busy(p, since, sl__mono_ns(&p->env));
+	if (rc != 0)
+		sl__pipeline_complete_err(err, rc);
+	return rc;
+}
+
+/* ---- again, or for good ---- */
+
+/* Every attempt begins afresh from the elements, so that an I/O error may pass; and a target that is away is waited for
+ * as long as the attempts go, since a run can be resumed. */
+static struct sl__retry_decision decide(struct worker *w, struct sl__retry_state *state, const struct sl_err *err)
+{
+	struct sl_err e = *err;
+	if (e.error_class == SL_CLASS_FATAL || (e.error_class == SL_CLASS_NONE && e.code == SL_EIO))
+		e.error_class = SL_CLASS_TRANSIENT;
+	return sl__retry_decide(&w->p->retry, state, &e, true, &w->prng);
+}
+
+static void count_retry(struct worker *w, const struct sl__task *t, int64_t delay_ms, const struct sl_err *err)
+{
+	sl_pipeline *p = w->p;
+	sl__lock(&p->mu);
+	p->stats.retries++;
+	sl__unlock(&p->mu);
+	sl_counter_add(strcmp(w->step, "store") == 0 ? p->metrics.store_retries : p->metrics.build_retries, 1);
+	sl__pipeline_log_retry(p, t, w->step, delay_ms, err);
+}
+
+static void fail(struct worker *w, const struct sl__task *t, struct sl_err *err)
+{
+	char of[24] = "";
+	if (w->p->o.retry_attempts != SL_UNLIMITED)
+		(void)snprintf(of, sizeof of, " of %d", (int)w->p->o.retry_attempts);
+	(void)sl_err_wrap(err, err->code, "partition %llu to %llu, attempt %u%s: %s", (unsigned long long)t->part.start,
+			  (unsigned long long)t->part.end, t->part.attempt, of, w->step);
+	sl__pipeline_fail(w->p, t->ordinal, err);
+}
+
+/* Build and store, as often as the policy allows. false: abandoned or failed, and told. */
+static bool produce(struct worker *w, struct sl__task *t)
+{
+	struct sl__retry_state state = {0};
+	for (t->part.attempt = 1; !sl__pipeline_abandoned(w->p, t->ordinal); t->part.attempt++) {
+		struct sl_err err = SL_ERR_INIT;
+		if (attempt(w, t, &err) == 0)
+			return true;
+		struct sl__retry_decision d = decide(w, &state, &err);
+		if (d.action != SL__RETRY_AGAIN) {
+			fail(w, t, &err);
+			return false;
+		}
+		count_retry(w, t, d.delay_ms, &err);
+		if (!sl__pipeline_pause(w->p, t->ordinal, d.delay_ms, SL_PIPELINE_NOW))
+			return false;
+	}
+	return false;
+}
+
+/* ---- to the sequencer ---- */
+
+static void list_stored(sl_pipeline *p, struct sl__task *t)
+{
+	sl__lock(&p->mu);
+	t->stored_ns = sl__mono_ns(&p->env);
+	t->older = p->newest;
+	t->younger = NULL;
+	if (p->newest != NULL)
+		p->newest->younger = t;
+	else
+		p->oldest = t;
+	p->newest = t;
+	p->stats.stored++;
+	sl__unlock(&p->mu);
+}
+
+void sl__pipeline_unlist(sl_pipeline *p, struct sl__task *t)
+{
+	sl__lock(&p->mu);
+	*(t->older != NULL ? &t->older->younger : &p->oldest) = t->younger;
+	*(t->younger != NULL ? &t->younger->older : &p->newest) = t->older;
+	sl__unlock(&p->mu);
+}
+
+/* The committer's when it is in; else let go. */
+static void hand_over(struct worker *w, struct sl__task *t)
+{
+	sl_pipeline *p = w->p;
+	struct sl__element e = {.start = t->ordinal, .end = t->ordinal, .ptr = t};
+	struct sl_err err = SL_ERR_INIT;
+	sl__task_release_elements(p, t);
+	list_stored(p, t);
+	int rc = sl__sequencer_push(p->sequencer, &e, SL_UNLIMITED, &err);
+	if (rc == 0)
+		return;
+	sl__pipeline_unlist(p, t);
+	if (rc != SL_ECANCELLED) {
+		w->step = "sequencer";
+		fail(w, t, &err);
+	}
+	sl__task_free(p, t);
+}
+
+static void work(struct worker *w, struct sl__task *t)
+{
+	if (produce(w, t))
+		hand_over(w, t);
+	else
+		sl__task_free(w->p, t);
+}
+
+static void leave(sl_pipeline *p)
+{
+	sl__lock(&p->mu);
+	bool last = --p->workers_left == 0;
+	uint64_t ordinals = p->ordinals;
+	sl__unlock(&p->mu);
+	uint64_t last_ordinal = ordinals - 1;
+	if (!last)
+		return;
+	/* What was let go because of a stop is no gap. */
+	if (atomic_load(&p->stop) == SL_PIPELINE_NOW)
+		sl__sequencer_cancel(p->sequencer);
+	sl__sequencer_close(p->sequencer, ordinals > 0 ? &last_ordinal : NULL);
+}
+
+void sl__pipeline_worker_main(unsigned index, void *ctx)
+{
+	struct worker w = {.p = ctx, .index = index};
+	sl_pipeline *p = ctx;
+	struct sl__queue_item item;
+	size_t n;
+	sl__prng_init(&w.prng, &p->env);
+	while (sl__queue_pop(p->queue, &item, 1, 0, SL_UNLIMITED, &n) == 0)
+		work(&w, item.ptr);
+	if (w.ready && p->o.ops->worker_free != NULL)
+		p->o.ops->worker_free(p->o.ctx, w.state);
+	leave(p);
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The loop. A round settles what the driver has completed, asks shards again that were not ready, schedules while there
+ * is room, and sleeps when it could do nothing:
+ *
+ *     settle ─▶ tell ─▶ failed? report what is queued ─▶ nothing left, and done or failed? end
+ *       ▲                                                   │ no
+ *       ├────────── scheduled ◀───────── schedule ◀─────────┘
+ *       │                                   │ nothing
+ *       ├────────── drain-inflight ◀────────┤ writes are in flight: a completion, or 100 ms
+ *       └────────── wait-shard-ready ◀──────┘ none: a signal, the first retry_at, or 100 ms
+ */
+#include "writer/writer.h"
+
+void sl__writer_stir(sl_writer *w)
+{
+	w->events++;
+	if (w->asleep) {
+		w->asleep = false;
+		sl__signal(&w->wake);
+	}
+}
+
+/* ---- schedule ---- */
+
+/* Move a block from queued to in flight. */
+static struct sl__wslot *take_off(sl_writer *w, struct sl__wblock *b) SL_REQUIRES(w->mu)
+{
+	struct sl__wslot *slot = sl__wslots_pop(&w->free);
+	assert(slot != NULL); /* W2 */
+	slot->block = b;
+	slot->id = ++w->issued << SL__WRITER_SLOT_BITS | (uint64_t)(slot - w->slots);
+	slot->out = true;
+	if (w->metrics.latency != NULL)
+		slot->began_ns = sl__mono_ns(&w->env);
+	b->attempts++;
+	w->queued_blocks--;
+	w->queued_bytes -= b->view.len;
+	w->in_flight_blocks++;
+	w->in_flight_bytes += b->view.len;
+	return slot;
+}
+
+/* Ask shards that were not ready again when it is time, however busy the others are. */
+static void recheck(sl_writer *w)
+{
+	struct sl__shards_stats s;
+	sl__shards_get_stats(w->shards, &s);
+	if (s.not_ready == 0) {
+		w->recheck_ns = SL_FOREVER;
+		return;
+	}
+	int64_t now = sl__mono_ns(&w->env);
+	if (w->recheck_ns <= now)
+		sl__shards_recheck(w->shards, NULL, 0);
+	if (w->recheck_ns <= now || w->recheck_ns == SL_FOREVER)
+		w->recheck_ns = now + SL__WRITER_POLL_MS * SL__NS_PER_MS;
+}
+
+/* The driver did not take it. A completion from inside the call, or from another thread meanwhile, came first and
+ * stands. */
+static void refused(sl_writer *w, struct sl__wslot *slot, uint64_t id, int rc, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	if (slot->id != id || !slot->out)
+		return;
+	if (err->code == 0)
+		(void)sl_err_set(err, rc < 0 ? rc : SL_EIO, "driver %s: schedule_write: %s", w->ops.name,
+				 sl_err_text(rc < 0 ? rc : SL_EIO));
+	sl__writer_ended(w, slot, err);
+}
+
+/* Blocks whose turn it is, as long as there is room. Without mu. */
+static size_t take_some(sl_writer *w, struct sl__wblock **blocks, size_t max)
+{
+	size_t n = 0;
+	recheck(w);
+	while (n < max && sl__limiter_try_acquire(w->limiter) == 0) {
+		struct sl__shard_item *item = sl__shards_take(w->shards);
+		if (item == NULL) {
+			sl__limiter_release(w->limiter, SL__LIMITER_NEUTRAL);
+			break;
+		}
+		blocks[n++] = (struct sl__wblock *)item;
+	}
+	return n;
+}
+
+/* Hand a block that is in flight to the driver. Without mu. */
+static void hand_over(sl_writer *w, struct sl__wslot *slot, struct sl__wblock *b, uint64_t id)
+{
+	const struct sl_write write = {.writer = w, .id = id};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = w->ops.schedule_write(w->driver, &b->view, b->attempts, write, &err);
+	if (rc == 0)
+		return;
+	sl__lock(&w->mu);
+	refused(w, slot, id, rc, &err);
+	sl__unlock(&w->mu);
+}
+
+/* Called and returns with mu held. false: there is no room, or nothing that may go. */
+static bool schedule_some(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	struct sl__wblock *blocks[SL__WRITER_BATCH];
+	struct sl__wslot *slots[SL__WRITER_BATCH];
+	uint64_t ids[SL__WRITER_BATCH];
+	sl__unlock(&w->mu);
+	size_t n = take_some(w, blocks, SL_COUNT(blocks));
+	sl__lock(&w->mu);
+	for (size_t i = 0; i < n; i++) {
+		slots[i] = take_off(w, blocks[i]);
+		ids[i] = slots[i]->id;
+	}
+	if (n == 0)
+		return false;
+	sl__writer_tell(w);
+	sl__unlock(&w->mu);
+	for (size_t i = 0; i < n; i++)
+		hand_over(w, slots[i], blocks[i], ids[i]);
+	sl__lock(&w->mu);
+	return true;
+}
+
+static bool schedule(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	bool any = false;
+	while (!w->failed && w->queued_blocks > 0 && schedule_some(w))
+		any = true;
+	return any;
+}
+
+/* ---- wait ---- */
+
+/* When the loop has to look again though nothing was signalled. */
+static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	int64_t until = SL_FOREVER, step = SL_FOREVER;
+	uint64_t in_flight = w->in_flight_blocks;
+	bool failed = w->failed;
+	if (w->ops.driver_buffered_bytes != NULL && (in_flight > 0 || w->pressed || w->buffered > 0))
+		until = sl__deadline_ns(&w->env, SL__WRITER_POLL_MS);
+	sl__unlock(&w->mu);
+	bool room = sl__limiter_poll(w->limiter, &step) > in_flight;
+	until = SL_MIN(until, step);
+	/* Without room only a completion or a step up matters: what is due waits for that, and must not keep us awake.
+	 */
+	if (!failed && room) {
+		recheck(w);
+		int64_t due = sl__shards_next_due(w->shards);
+		until = SL_MIN(until, SL_MIN(due, w->recheck_ns));
+	}
+	sl__lock(&w->mu);
+	return until;
+}
+
+/* All that is queued stands behind shards that are not ready: let the driver wait. */
+static void wait_in_driver(sl_writer *w, int64_t until) SL_REQUIRES(w->mu)
+{
+	sl__unlock(&w->mu);
+	int64_t left_ms = (until - sl__mono_ns(&w->env) + SL__NS_PER_MS - 1) / SL__NS_PER_MS;
+	left_ms = SL_MIN(left_ms, SL__WRITER_POLL_MS);
+	if (w->ops.wait_for_any_shard_ready(w->driver, SL_MAX(left_ms, 1)) > 0)
+		sl__shards_recheck(w->shards, NULL, 0);
+	sl__lock(&w->mu);
+}
+
+static void wait(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
+{
+	bool in_flight = w->in_flight_blocks > 0, queued = w->queued_blocks > 0;
+	if (in_flight || queued)
+		sl__writer_log_round(w, in_flight ? "drain-inflight" : "wait-shard-ready");
+	int64_t until = wake_at(w);
+	if (w->events != seen)
+		return;
+	if (!in_flight && w->recheck_ns != SL_FOREVER && w->ops.wait_for_any_shard_ready != NULL) {
+		wait_in_driver(w, until);
+		return;
+	}
+	w->asleep = true;
+	(void)sl__wait(&w->env, &w->wake, &w->mu, until);
+	w->asleep = false;
+}
+
+/* ---- rounds ---- */
+
+static bool finished(const sl_writer *w) SL_REQUIRES(w->mu)
+{
+	return (w->done || w->failed) && w->queued_blocks == 0 && w->in_flight_blocks == 0 && sl__writer_told(w);
+}
+
+/* Once. */
+static void log_error(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	struct sl_err error = w->error;
+	if (w->error_logged)
+		return;
+	w->error_logged = true;
+	sl__unlock(&w->mu);
+	sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error", SL__F_STR("driver", w->ops.name),
+		SL__F_STR("error", error.msg));
+	sl__lock(&w->mu);
+}
+
+/* false: the loop has ended. */
+static bool go_round(sl_writer *w) SL_REQUIRES(w->mu)
+{
+	uint64_t seen = w->events;
+	sl__writer_settle(w);
+	sl__writer_tell(w);
+	if (w->failed) {
+		log_error(w);
+		sl__writer_report_queued(w);
+	}
+	if (finished(w))
+		return false;
+	if (schedule(w))
+		sl__writer_log_round(w, "scheduled");
+	else
+		wait(w, seen);
+	return true;
+}
+
+void sl__writer_loop(sl_writer *w)
+{
+	sl__lock(&w->mu);
+	w->loop = pthread_self();
+	w->has_loop = true;
+	while (go_round(w))
+		;
+	sl__writer_end(w);
+	sl__unlock(&w->mu);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the writer says about itself: on_metrics, the registry, log records. */
+#include "writer/writer.h"
+
+/* ---- on_metrics ---- */
+
+void sl__writer_tell(sl_writer *w)
+{
+	uint64_t queued = w->queued_bytes, in_flight = w->in_flight_bytes, buffered = 0;
+	if (w->o.on_metrics == NULL && w->ops.driver_buffered_bytes == NULL)
+		return;
+	sl__unlock(&w->mu);
+	if (w->ops.driver_buffered_bytes != NULL)
+		buffered = w->ops.driver_buffered_bytes(w->driver);
+	bool changed = queued != w->told.queued || in_flight != w->told.in_flight || buffered != w->told.buffered;
+	w->told.queued = queued;
+	w->told.in_flight = in_flight;
+	w->told.buffered = buffered;
+	if (changed && w->o.on_metrics != NULL)
+		w->o.on_metrics(queued, in_flight, buffered, w->o.ctx);
+	sl__lock(&w->mu);
+	w->buffered = buffered;
+	sl__writer_press(w);
+}
+
+bool sl__writer_told(const sl_writer *w)
+{
+	return w->o.on_metrics == NULL ||
+	       (w->told.queued == w->queued_bytes && w->told.in_flight == w->in_flight_bytes);
+}
+
+/* ---- log ---- */
+
+int sl_writer_get_stats(sl_writer *w, struct sl_writer_stats *out)
+{
+	struct sl__limiter_stats l;
+	if (sl__forked(&w->guard))
+		return SL_EFORKED;
+	sl__limiter_stats(w->limiter, &l);
+	sl__lock(&w->mu);
+	struct sl_writer_stats s = {.enqueued = w->enqueued,
+				    .queued_blocks = w->queued_blocks,
+				    .queued_bytes = w->queued_bytes,
+				    .in_flight_blocks = w->in_flight_blocks,
+				    .in_flight_bytes = w->in_flight_bytes,
+				    .driver_buffered_bytes = w->buffered,
+				    .written = w->written,
+				    .physical_bytes = w->physical_bytes,
+				    .unwritten = w->unwritten,
+				    .unwritten_bytes = w->unwritten_bytes,
+				    .failures = w->failures,
+				    .retries = w->retries,
+				    .target_concurrent_writes = l.limit,
+				    .max_concurrent_writes = l.max,
+				    .backpressure = w->pressed};
+	sl__unlock(&w->mu);
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof s) : sizeof s;
+	s.struct_size = n;
+	memcpy(out, &s, n);
+	return 0;
+}
+
+static bool is_logged(const sl_writer *w, enum sl_log_level level)
+{
+	return w->env.log != NULL && level >= w->env.log_level;
+}
+
+/* Is a record due that is made at most once per log_interval? */
+static bool is_due(const sl_writer *w, int64_t *next_ns)
+{
+	int64_t now = sl__mono_ns(&w->env);
+	if (now < *next_ns)
+		return false;
+	*next_ns = now + w->o.log_interval_ms * SL__NS_PER_MS;
+	return true;
+}
+
+void sl__writer_log_queue(sl_writer *w, uint64_t written)
+{
+	struct sl_writer_stats s = {.struct_size = sizeof s};
+	if (written % 512 != 0 || !is_logged(w, SL_LOG_INFO) || !is_due(w, &w->log_ns) ||
+	    sl_writer_get_stats(w, &s) != 0)
+		return;
+	sl__log(&w->env, SL_LOG_INFO, w->name, "queue", SL__F_U64("written", written),
+		SL__F_U64("physical_bytes", s.physical_bytes), SL__F_U64("queued_blocks", s.queued_blocks),
+		SL__F_U64("queued_bytes", s.queued_bytes), SL__F_U64("in_flight_bytes", s.in_flight_bytes),
+		SL__F_U64("driver_buffered_bytes", s.driver_buffered_bytes), SL__F_U64("failures", s.failures),
+		SL__F_U64("concurrency", s.target_concurrent_writes),
+		SL__F_U64("max_concurrency", s.max_concurrent_writes));
+}
+
+void sl__writer_log_round(sl_writer *w, const char *reason)
+{
+	struct sl_writer_stats s = {.struct_size = sizeof s};
+	if (w->o.loop_debug != SL_ON || !is_logged(w, SL_LOG_DEBUG))
+		return;
+	sl__unlock(&w->mu);
+	if (sl_writer_get_stats(w, &s) == 0)
+		sl__log(&w->env, SL_LOG_DEBUG, w->name, "loop", SL__F_STR("reason", reason),
+			SL__F_U64("queued_blocks", s.queued_blocks), SL__F_U64("queued_bytes", s.queued_bytes),
+			SL__F_U64("in_flight_bytes", s.in_flight_bytes),
+			SL__F_U64("concurrency", s.target_concurrent_writes),
+			SL__F_U64("max_concurrency", s.max_concurrent_writes));
+	sl__lock(&w->mu);
+}
+
+void sl__writer_log_failure(sl_writer *w, const struct sl__wblock *block, int64_t delay_ms, const struct sl_err *err)
+{
+	if (!is_logged(w, SL_LOG_WARN) || !is_due(w, &w->warn_ns))
+		return;
+	sl__log(&w->env, SL_LOG_WARN, w->name, "a write failed and will be tried again",
+		SL__F_STR("driver", w->ops.name), SL__F_U64("attempt", block->attempts),
+		SL__F_I64("retry_in_ms", delay_ms), SL__F_STR("error", err->msg));
+}
+
+/* ---- registry ---- */
+
+static struct sl_writer_stats read_stats(void *ctx)
+{
+	struct sl_writer_stats s = {.struct_size = sizeof s};
+	(void)!sl_writer_get_stats(ctx, &s);
+	return s;
+}
+
+static double read_queued(void *ctx)
+{
+	return (double)read_stats(ctx).queued_bytes;
+}
+
+static double read_in_flight(void *ctx)
+{
+	return (double)read_stats(ctx).in_flight_bytes;
+}
+
+static double read_buffered(void *ctx)
+{
+	return (double)read_stats(ctx).driver_buffered_bytes;
+}
+
+static double read_concurrency(void *ctx)
+{
+	return read_stats(ctx).target_concurrent_writes;
+}
+
+static double read_pressed(void *ctx)
+{
+	return read_stats(ctx).backpressure;
+}
+
+struct gauge {
+	sl_gauge **to;
+	const char *name, *help;
+	sl_gauge_fn *fn;
+};
+
+#define GAUGES 5
+
+static void list_gauges(struct sl__writer_metrics *x, struct gauge rows[GAUGES])
+{
+	rows[0] = (struct gauge){&x->queued_bytes, "sluice_writer_queued_bytes", "Bytes of blocks that wait.",
+				 read_queued};
+	rows[1] = (struct gauge){&x->in_flight_bytes, "sluice_writer_in_flight_bytes",
+				 "Bytes of blocks that the driver is writing.", read_in_flight};
+	rows[2] = (struct gauge){&x->buffered_bytes, "sluice_writer_driver_buffered_bytes",
+				 "Bytes of written blocks that the driver still holds.", read_buffered};
+	rows[3] = (struct gauge){&x->concurrency, "sluice_writer_target_concurrent_writes",
+				 "Writes that may be in flight at once.", read_concurrency};
+	rows[4] = (struct gauge){&x->pressed, "sluice_writer_backpressure", "1 while readers have to wait.",
+				 read_pressed};
+}
+
+static int make_series(struct sl__writer_metrics *x, sl_metrics *m, const struct sl_metric_label *driver,
+		       struct sl_err *err)
+{
+	const struct {
+		sl_counter **to;
+		const char *name, *help;
+	} rows[] = {
+		{&x->written, "sluice_writer_blocks_written_total", "Blocks written."},
+		{&x->physical_bytes, "sluice_writer_physical_bytes_total", "Bytes of blocks written."},
+		{&x->failures, "sluice_writer_failures_total", "Attempts to write a block that failed."},
+		{&x->retries, "sluice_writer_retries_total", "Blocks that wait to be tried again, each time."},
+		{&x->unwritten, "sluice_writer_blocks_unwritten_total", "Blocks reported as not written."},
+	};
+	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds",
+				      "Time of one attempt that wrote its block.", driver, 1, SL_UNIT_NANOSECONDS,
+				      &x->latency, err);
+	for (size_t i = 0; i < SL_COUNT(rows) && rc == 0; i++)
+		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, driver, 1, rows[i].to, err);
+	return rc;
+}
+
+static void detach(sl_writer *w, const struct gauge *rows, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		sl_gauge_detach(*rows[i].to, rows[i].fn, w);
+}
+
+int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
+{
+	const struct sl_metric_label driver = {"driver", w->ops.name};
+	struct gauge rows[GAUGES];
+	size_t n = 0;
+	if (w->env.metrics == NULL)
+		return 0;
+	int rc = make_series(&w->metrics, w->env.metrics, &driver, err);
+	list_gauges(&w->metrics, rows);
+	while (n < GAUGES && rc == 0) {
+		rc = sl_metrics_gauge(w->env.metrics, rows[n].name, rows[n].help, &driver, 1, rows[n].to, err);
+		if (rc == 0)
+			rc = sl_gauge_attach(*rows[n].to, rows[n].fn, w, err);
+		if (rc == 0)
+			n++;
+	}
+	if (rc != 0)
+		detach(w, rows, n);
+	w->metrics.attached = rc == 0;
+	return rc;
+}
+
+void sl__writer_metrics_detach(sl_writer *w)
+{
+	struct gauge rows[GAUGES];
+	if (!w->metrics.attached)
+		return;
+	list_gauges(&w->metrics, rows);
+	detach(w, rows, GAUGES);
+	w->metrics.attached = false;
+}

@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sources of the export that are databases: the same tests for SQLite and PostgreSQL, and what only one has. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "pipeline/export/source_db.h"
+#include "support/pg.h"
+#include "support/vclock.h"
+
+static struct pg_temp *server;
+
+struct place {
+	bool postgres;
+	char folder[64], url[512];
+	sqlite3 *db;
+	PGconn *pg;
+	struct vclock clock;
+	struct sl_env env;
+	struct sl_export_opts opts;
+	struct sl__export_source source;
+	char *text; /* of read_all */
+};
+
+static void run_sql(struct place *p, const char *sql)
+{
+	if (p->postgres)
+		assert_int_equal(pg_temp_exec(p->pg, sql), 0);
+	else
+		assert_int_equal(sqlite3_exec(p->db, sql, NULL, NULL, NULL), SQLITE_OK);
+}
+
+static int set_up(void **state, bool postgres)
+{
+	struct place *p = calloc(1, sizeof *p);
+	*state = p;
+	p->postgres = postgres;
+	vclock_init(&p->clock);
+	struct sl_env env = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &p->clock};
+	assert_int_equal(sl__env_init(&p->env, &env, NULL), 0);
+	if (postgres) {
+		(void)snprintf(p->url, sizeof p->url, "%s", pg_temp_url(server));
+		p->pg = pg_temp_connect(server);
+		run_sql(p, "SET client_min_messages = error; DROP TABLE IF EXISTS t");
+	} else {
+		(void)snprintf(p->folder, sizeof p->folder, "/tmp/sluice-source-XXXXXX");
+		assert_non_null(mkdtemp(p->folder));
+		(void)snprintf(p->url, sizeof p->url, "sqlite:%s/t.db", p->folder);
+		assert_int_equal(sqlite3_open(p->url + 7, &p->db), SQLITE_OK);
+		run_sql(p, "PRAGMA journal_mode=WAL");
+	}
+	p->opts = (struct sl_export_opts){SL_EXPORT_OPTS_INIT, .from = p->url, .table = "t"};
+	return 0;
+}
+
+static int set_up_sqlite(void **state)
+{
+	return set_up(state, false);
+}
+
+static int set_up_postgres(void **state)
+{
+	return set_up(state, true);
+}
+
+static int tear_down(void **state)
+{
+	struct place *p = *state;
+	char path[128];
+	if (p->source.ops != NULL)
+		p->source.ops->close(p->source.ctx);
+	free(p->text);
+	if (p->postgres)
+		PQfinish(p->pg);
+	else
+		(void)sqlite3_close(p->db);
+	static const char *const names[] = {"t.db", "t.db-wal", "t.db-shm"};
+	for (size_t i = 0; !p->postgres && i < SL_COUNT(names); i++) {
+		(void)snprintf(path, sizeof path, "%s/%s", p->folder, names[i]);
+		(void)unlink(path);
+	}
+	if (!p->postgres)
+		(void)rmdir(p->folder);
+	vclock_fini(&p->clock);
+	free(p);
+	return 0;
+}
+
+static int open_it(struct place *p, struct sl_err *err)
+{
+	return p->postgres ? sl__export_postgres_open(&p->source, &p->opts, &p->env, err)
+			   : sl__export_sqlite_open(&p->source, &p->opts, &p->env, err);
+}
+
+static void open_source(struct place *p)
+{
+	struct sl_err err = SL_ERR_INIT;
+	if (open_it(p, &err) != 0)
+		fail_msg("open: %s", err.msg);
+}
+
+static int64_t read_some(struct place *p, char *buf, size_t n, struct sl_err *err)
+{
+	return p->source.ops->read(buf, n, err, p->source.ctx);
+}
+
+/* All text from first to last; the caller looks at it until the next call. */
+static const char *read_all(struct place *p, uint64_t first, uint64_t last)
+{
+	struct sl_err err = SL_ERR_INIT;
+	char buf[1000];
+	size_t len = 0;
+	int64_t n;
+	if (p->source.ops->begin(first, last, &err, p->source.ctx) != 0)
+		fail_msg("begin: %s", err.msg);
+	free(p->text);
+	p->text = NULL;
+	while ((n = read_some(p, buf, sizeof buf, &err)) > 0) {
+		p->text = realloc(p->text, len + (size_t)n + 1);
+		memcpy(p->text + len, buf, (size_t)n);
+		len += (size_t)n;
+		p->text[len] = '\0';
+	}
+	if (n < 0)
+		fail_msg("read: %s", err.msg);
+	return p->text != NULL ? p->text : "";
+}
+
+static size_t count_lines(const char *text)
+{
+	size_t n = 0;
+	for (; *text != '\0'; text++)
+		n += *text == '\n';
+	return n;
+}
+
+/* ---- both ---- */
+
+static void rows_come_in_order_and_nulls_differ_from_empty_texts(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, p->postgres ? "CREATE TABLE t (n bigint, name text, data bytea)"
+			       : "CREATE TABLE t (n INTEGER, name TEXT, data BLOB)");
+	run_sql(p, "INSERT INTO t VALUES (3, '', NULL), (1, 'a,\"b\"\nc', NULL), (2, NULL, NULL)");
+	run_sql(p, p->postgres ? "INSERT INTO t VALUES (4, 'x', '\\x00ff')" : "INSERT INTO t VALUES (4, 'x', x'00ff')");
+	open_source(p);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END),
+			    p->postgres ? "1,\"a,\"\"b\"\"\nc\",\n2,,\n3,\"\",\n4,x,\\x00ff\n"
+					: "1,\"a,\"\"b\"\"\nc\",\n2,,\n3,\"\",\n4,\"x\",\\x00ff\n");
+}
+
+static void only_rows_between_the_bounds_come(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n BIGINT PRIMARY KEY)");
+	run_sql(p, "INSERT INTO t VALUES (1), (2), (3), (4), (5)");
+	open_source(p);
+	assert_string_equal(read_all(p, 2, 4), "2\n3\n4\n");
+	assert_string_equal(read_all(p, 5, SL__EXPORT_NO_END), "5\n");
+	assert_string_equal(read_all(p, 6, SL__EXPORT_NO_END), "");
+	assert_string_equal(read_all(p, UINT64_MAX - 1, SL__EXPORT_NO_END), "");
+	run_sql(p, "INSERT INTO t VALUES (6)");
+	assert_string_equal(read_all(p, 6, SL__EXPORT_NO_END), "6\n");
+}
+
+static void the_sequence_may_be_any_column_and_has_no_nulls(void **state)
+{
+	struct place *p = *state;
+	const struct sl_parquet_column *columns;
+	size_t n;
+	run_sql(p, "CREATE TABLE t (name TEXT, \"the \"\"n\" BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES ('b', 2), ('a', 1)");
+	p->opts.sequence = "the \"n";
+	open_source(p);
+	assert_int_equal(p->source.ops->columns(&columns, &n, NULL, p->source.ctx), 0);
+	assert_int_equal(n, 2);
+	assert_string_equal(columns[1].name, "the \"n");
+	assert_int_equal(columns[1].kind, SL_PARQUET_INT64);
+	assert_int_equal(columns[0].nullable, 1);
+	assert_int_equal(columns[1].nullable, 0);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), p->postgres ? "a,1\nb,2\n" : "\"a\",1\n\"b\",2\n");
+}
+
+static void a_query_may_end_with_a_semicolon_or_a_comment(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES (1), (2)");
+	p->opts.table = NULL;
+	p->opts.query = "SELECT n AS number, n * 2 AS twice FROM t -- all of them ;\n;";
+	p->opts.sequence = "number";
+	open_source(p);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "1,2\n2,4\n");
+}
+
+/* More than one chunk, with the same number twice where the first one ends. */
+static void a_number_that_is_there_twice_is_given_twice_also_between_chunks(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n BIGINT, pad TEXT)");
+	run_sql(p, p->postgres
+			   ? "INSERT INTO t SELECT i, '' FROM generate_series(1, 100100) i"
+			   : "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 100100)"
+			     " INSERT INTO t SELECT i, '12345678901234567890123456789012345678901234567890' FROM c");
+	open_source(p);
+	assert_int_equal(count_lines(read_all(p, 0, SL__EXPORT_NO_END)), 100100);
+	/* Three of the numbers are at, before and behind the row that ends the first chunk of PostgreSQL. */
+	run_sql(p, "INSERT INTO t SELECT n, pad FROM t WHERE n IN (50000, 99999, 100000, 100001)");
+	assert_int_equal(count_lines(read_all(p, 0, SL__EXPORT_NO_END)), 100104);
+}
+
+static void a_row_behind_a_gap_waits_while_it_is_followed(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES (7), (8), (10)");
+	p->opts.follow = SL_ON;
+	open_source(p);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "7\n8\n");
+	vclock_advance_ms(&p->clock, SL__EXPORT_DB_PATIENCE_MS - 1);
+	assert_string_equal(read_all(p, 9, SL__EXPORT_NO_END), "");
+	run_sql(p, "INSERT INTO t VALUES (9), (12)");
+	assert_string_equal(read_all(p, 9, SL__EXPORT_NO_END), "9\n10\n");
+	vclock_advance_ms(&p->clock, SL__EXPORT_DB_PATIENCE_MS - 1);
+	assert_string_equal(read_all(p, 11, SL__EXPORT_NO_END), "");
+	vclock_advance_ms(&p->clock, 1);
+	assert_string_equal(read_all(p, 11, SL__EXPORT_NO_END), "12\n");
+}
+
+static void without_follow_a_row_behind_a_gap_is_given_at_once(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES (7), (9)");
+	open_source(p);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "7\n9\n");
+}
+
+static void a_row_without_a_number_is_refused(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES (1), (NULL)");
+	open_source(p);
+	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), SL_EDATA);
+	assert_non_null(strstr(err.msg, "table t"));
+}
+
+static void assert_no_open(struct place *p, int code, const char *says)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = open_it(p, &err);
+	if (rc != code || err.code != code || strstr(err.msg, says) == NULL)
+		fail_msg("open: %d: %s", rc, err.msg);
+}
+
+static void a_wrong_table_query_or_column_is_told(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	p->opts.sequence = "other";
+	assert_no_open(p, SL_EINVAL, "no column other");
+	p->opts.sequence = NULL;
+	p->opts.table = "nowhere";
+	assert_no_open(p, p->postgres ? SL_ECONFIG : SL_EINVAL, "nowhere");
+	p->opts.query = "SELECT 1";
+	assert_no_open(p, SL_EINVAL, "not both");
+	p->opts.table = NULL;
+	p->opts.query = "SELEKT 1";
+	assert_no_open(p, SL_EINVAL, "syntax error");
+	p->opts.query = "SELECT n, n FROM t"; /* SQLite gives the second another name by itself */
+	if (p->postgres)
+		assert_no_open(p, SL_EINVAL, "named n");
+	p->opts.query = NULL;
+	assert_no_open(p, SL_EINVAL, "a table or a query");
+}
+
+static void a_source_that_was_woken_gives_no_more(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	char buf[10];
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES (1), (2)");
+	open_source(p);
+	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
+	p->source.ops->wake(p->source.ctx);
+	assert_int_equal(read_some(p, buf, sizeof buf, &err), SL_ECANCELLED);
+}
+
+/* ---- SQLite ---- */
+
+static void sqlite_columns_have_the_types_that_are_declared(void **state)
+{
+	struct place *p = *state;
+	const struct sl_parquet_column *c;
+	size_t n;
+	static const enum sl_parquet_kind kinds[] = {
+		SL_PARQUET_INT64, SL_PARQUET_STRING, SL_PARQUET_BOOL,      SL_PARQUET_DOUBLE, SL_PARQUET_DECIMAL,
+		SL_PARQUET_DATE,  SL_PARQUET_INT64,  SL_PARQUET_TIMESTAMP, SL_PARQUET_STRING, SL_PARQUET_BINARY};
+	run_sql(p, "CREATE TABLE t (n INTEGER PRIMARY KEY, a VARCHAR(9) NOT NULL, b BOOLEAN, c DOUBLE PRECISION,"
+		   " d DECIMAL(12, 2), e DATE, f DATETIME, g TIMESTAMP, h DATE, i)");
+	run_sql(p, "INSERT INTO t VALUES (9223372036854775807, 'x', 1, 0.30000000000000004, 12.5, '2024-02-29', "
+		   "1700000000,"
+		   " '2024-02-29 12:00:00', 'soon', x'00')");
+	open_source(p);
+	assert_int_equal(p->source.ops->columns(&c, &n, NULL, p->source.ctx), 0);
+	assert_int_equal(n, SL_COUNT(kinds));
+	for (size_t i = 0; i < n; i++)
+		if (c[i].kind != kinds[i])
+			fail_msg("column %s has kind %d, not %d", c[i].name, (int)c[i].kind, (int)kinds[i]);
+	assert_int_equal(c[0].nullable, 0);
+	assert_int_equal(c[1].nullable, 0);
+	assert_int_equal(c[2].nullable, 1);
+	assert_int_equal(c[4].precision, 12);
+	assert_int_equal(c[4].scale, 2);
+	assert_string_equal(
+		read_all(p, 0, SL__EXPORT_NO_END),
+		"9223372036854775807,\"x\",true,0.30000000000000004,12.5,\"2024-02-29\",1700000000,\"2024-02-29 "
+		"12:00:00\",\"soon\",\\x00\n");
+}
+
+static void a_sqlite_number_that_is_a_text_is_refused(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	run_sql(p, "CREATE TABLE t (n)");
+	run_sql(p, "INSERT INTO t VALUES (1), ('two')");
+	open_source(p);
+	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), SL_EDATA);
+}
+
+static void writers_of_the_sqlite_file_go_on_between_reads(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	char buf[2];
+	run_sql(p, "PRAGMA journal_mode=DELETE");
+	run_sql(p, "CREATE TABLE t (n BIGINT)");
+	run_sql(p, "INSERT INTO t VALUES (1), (2), (3)");
+	open_source(p);
+	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
+	assert_int_equal(read_some(p, buf, sizeof buf, &err), 2);
+	run_sql(p, "INSERT INTO t VALUES (4)"); /* it would be busy under an open read transaction */
+}
+
+/* ---- PostgreSQL ---- */
+
+static void postgres_columns_have_the_types_of_the_result(void **state)
+{
+	struct place *p = *state;
+	const struct sl_parquet_column *c;
+	size_t n;
+	static const enum sl_parquet_kind kinds[] = {
+		SL_PARQUET_INT64,     SL_PARQUET_INT32,     SL_PARQUET_BOOL,   SL_PARQUET_FLOAT,   SL_PARQUET_DOUBLE,
+		SL_PARQUET_TIMESTAMP, SL_PARQUET_TIMESTAMP, SL_PARQUET_DATE,   SL_PARQUET_DECIMAL, SL_PARQUET_STRING,
+		SL_PARQUET_STRING,    SL_PARQUET_STRING,    SL_PARQUET_BINARY, SL_PARQUET_STRING};
+	/* The text must not depend on what a server or a user prefers. */
+	run_sql(p, "ALTER ROLE postgres SET TimeZone = 'Asia/Tokyo'; ALTER ROLE postgres SET DateStyle = 'SQL, DMY';"
+		   "ALTER ROLE postgres SET bytea_output = 'escape'; ALTER ROLE postgres SET extra_float_digits = -15");
+	run_sql(p, "CREATE TABLE t (n bigint PRIMARY KEY, a smallint, b boolean NOT NULL, c real, d double precision,"
+		   " e timestamptz, f timestamp, g date, h numeric(12,2), i numeric, j uuid, k integer[], l bytea, m "
+		   "jsonb)");
+	run_sql(p,
+		"INSERT INTO t VALUES (1, -2, true, 0.1, 0.30000000000000004, '2024-02-29 12:00:00.5+09', '2024-02-29 "
+		"12:00:00',"
+		" '2024-02-29', 1.5, 1e30, '00000000-0000-0000-0000-000000000001', '{1,null}', '\\xff', '{\"a\":1}')");
+	open_source(p);
+	run_sql(p, "ALTER ROLE postgres RESET ALL");
+	assert_int_equal(p->source.ops->columns(&c, &n, NULL, p->source.ctx), 0);
+	assert_int_equal(n, SL_COUNT(kinds));
+	for (size_t i = 0; i < n; i++)
+		if (c[i].kind != kinds[i])
+			fail_msg("column %s has kind %d, not %d", c[i].name, (int)c[i].kind, (int)kinds[i]);
+	assert_int_equal(c[0].nullable, 0);
+	assert_int_equal(c[1].nullable, 1);
+	assert_int_equal(c[2].nullable, 0);
+	assert_int_equal(c[8].precision, 12);
+	assert_int_equal(c[8].scale, 2);
+	assert_string_equal(
+		read_all(p, 0, SL__EXPORT_NO_END),
+		"1,-2,t,0.1,0.30000000000000004,2024-02-29 03:00:00.5+00,2024-02-29 12:00:00,2024-02-29,1.50,"
+		"1000000000000000000000000000000,00000000-0000-0000-0000-000000000001,\"[1,null]\",\\xff,"
+		"\"{\"\"a\"\": 1}\"\n");
+}
+
+static void a_postgres_sequence_of_another_type_is_refused(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n text)");
+	assert_no_open(p, SL_EINVAL, "not of an integer type");
+}
+
+static void a_lost_postgres_connection_is_made_again_behind_the_last_row(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	char buf[4096];
+	int64_t n, total = 0;
+	unsigned long long next = 1;
+	run_sql(p, "CREATE TABLE t (n bigint PRIMARY KEY, pad text)");
+	run_sql(p, "INSERT INTO t SELECT i, repeat('x', 999) FROM generate_series(10000, 29999) i");
+	open_source(p);
+	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
+	while ((n = read_some(p, buf, sizeof buf, &err)) > 0) {
+		for (int64_t i = 0; i < n; i++) { /* a line has 6 + 999 + 1 bytes */
+			if ((total + i) % 1006 == 0)
+				assert_int_equal(buf[i], next++ <= 10000 ? '1' : '2');
+		}
+		if (total / 4000000 != (total + n) / 4000000)
+			run_sql(p, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+				   " WHERE application_name = 'sluice export'");
+		total += n;
+	}
+	assert_int_equal(n, 0);
+	assert_int_equal(total, 20000 * 1006);
+}
+
+static void *cancel_it(void *arg)
+{
+	struct place *p = arg;
+	while (pg_temp_number(p->pg, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 1)
+		(void)usleep(1000);
+	if (pg_temp_exec(p->pg,
+			 "INSERT INTO t VALUES (1);"
+			 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 0)
+		abort();
+	return NULL;
+}
+
+static void a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row(void **state)
+{
+	struct place *p = *state;
+	pthread_t thread;
+	run_sql(p, "CREATE TABLE t (n bigint)");
+	p->opts.table = NULL;
+	p->opts.query =
+		"SELECT i::bigint AS n, CASE WHEN i = 3 AND (SELECT count(*) FROM t) = 0 THEN pg_sleep(3600)::text "
+		"END AS z FROM generate_series(1, 5) i";
+	open_source(p);
+	assert_int_equal(pthread_create(&thread, NULL, cancel_it, p), 0);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "1,\n2,\n3,\n4,\n5,\n");
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void *wake_it(void *arg)
+{
+	struct place *p = arg;
+	while (pg_temp_number(p->pg, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 1)
+		(void)usleep(1000);
+	p->source.ops->wake(p->source.ctx);
+	return NULL;
+}
+
+static void a_read_that_waits_for_postgres_ends_when_it_is_woken(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	pthread_t thread;
+	char buf[10];
+	p->opts.table = NULL;
+	p->opts.query = "SELECT 1::bigint AS n, pg_sleep(3600)::text AS z";
+	open_source(p);
+	((struct sl__export_db *)p->source.ctx)->columns[0].nullable = 0;
+	assert_int_equal(pthread_create(&thread, NULL, wake_it, p), 0);
+	int64_t n = p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx);
+	n = n != 0 ? n : read_some(p, buf, sizeof buf, &err);
+	assert_int_equal(n, SL_ECANCELLED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void nothing_that_postgres_sources_say_has_the_password(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	char url[1024];
+	const char *host = strstr(p->url, "@/");
+	run_sql(p, "CREATE TABLE t (n bigint)");
+	(void)snprintf(url, sizeof url, "postgres://postgres:hush-hush%s", host);
+	p->opts.from = url;
+	open_source(p);
+	assert_null(strstr(p->source.ops->describe(p->source.ctx), "hush"));
+	p->source.ops->close(p->source.ctx);
+	p->source.ops = NULL;
+	p->opts.from = "postgres://u:hush-hush@127.0.0.1:1/x";
+	assert_int_equal(open_it(p, &err), SL_EUNAVAIL);
+	assert_null(strstr(err.msg, "hush"));
+}
+
+#define BOTH(test)                                                                                                     \
+	{"sqlite: " #test, test, set_up_sqlite, tear_down, NULL},                                                      \
+	{                                                                                                              \
+		"postgres: " #test, test, set_up_postgres, tear_down, NULL                                             \
+	}
+#define SQLITE(test) cmocka_unit_test_setup_teardown(test, set_up_sqlite, tear_down)
+#define POSTGRES(test) cmocka_unit_test_setup_teardown(test, set_up_postgres, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		BOTH(rows_come_in_order_and_nulls_differ_from_empty_texts),
+		BOTH(only_rows_between_the_bounds_come),
+		BOTH(the_sequence_may_be_any_column_and_has_no_nulls),
+		BOTH(a_query_may_end_with_a_semicolon_or_a_comment),
+		BOTH(a_number_that_is_there_twice_is_given_twice_also_between_chunks),
+		BOTH(a_row_behind_a_gap_waits_while_it_is_followed),
+		BOTH(without_follow_a_row_behind_a_gap_is_given_at_once),
+		BOTH(a_row_without_a_number_is_refused),
+		BOTH(a_wrong_table_query_or_column_is_told),
+		BOTH(a_source_that_was_woken_gives_no_more),
+		SQLITE(sqlite_columns_have_the_types_that_are_declared),
+		SQLITE(a_sqlite_number_that_is_a_text_is_refused),
+		SQLITE(writers_of_the_sqlite_file_go_on_between_reads),
+		POSTGRES(postgres_columns_have_the_types_of_the_result),
+		POSTGRES(a_postgres_sequence_of_another_type_is_refused),
+		POSTGRES(a_lost_postgres_connection_is_made_again_behind_the_last_row),
+		POSTGRES(a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row),
+		POSTGRES(a_read_that_waits_for_postgres_ends_when_it_is_woken),
+		POSTGRES(nothing_that_postgres_sources_say_has_the_password),
+	};
+	server = pg_temp_start(PG_TEMP_FAST);
+	if (server == NULL)
+		return pg_temp_missing();
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	pg_temp_stop(server);
+	return failed;
+}
