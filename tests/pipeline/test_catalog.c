@@ -351,6 +351,16 @@ static void a_holder_that_was_overtaken_cannot_write_any_more(void **state)
 	assert_string_equal(look(o->c).holder != NULL ? "held" : "free", "held");
 }
 
+/* The thread sanitizer does not let a forked child start threads, and on PostgreSQL a lease has one. */
+#if defined(__SANITIZE_THREAD__)
+#define WITHOUT_FORK
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WITHOUT_FORK
+#endif
+#endif
+
+#ifndef WITHOUT_FORK
 static _Noreturn void hold_until_killed(int told)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -376,6 +386,7 @@ static void a_killed_process_leaves_no_lease_behind_for_long(void **state)
 	assert_true(child >= 0);
 	if (child == 0)
 		hold_until_killed(told[1]);
+	(void)close(told[1]); /* a child that dies is heard */
 	assert_int_equal(read(told[0], &answer, 1), 1);
 	assert_int_equal(answer, 'y');
 	assert_int_equal(sl_catalog_lease_take(o->c, "p", NULL, &lease, &err), SL_ELOCKED);
@@ -391,8 +402,8 @@ static void a_killed_process_leaves_no_lease_behind_for_long(void **state)
 	assert_int_equal(sl_catalog_lease_fence(lease), 2);
 	sl_catalog_lease_drop(lease);
 	(void)close(told[0]);
-	(void)close(told[1]);
 }
+#endif
 
 static void a_lease_that_can_expire_is_renewed(void **state)
 {
@@ -627,7 +638,9 @@ int main(int argc, char **argv)
 		T(a_callback_can_stop_a_walk_and_use_the_catalog),
 		T(a_second_taker_is_told_who_has_the_lease),
 		T(a_holder_that_was_overtaken_cannot_write_any_more),
+#ifndef WITHOUT_FORK
 		T(a_killed_process_leaves_no_lease_behind_for_long),
+#endif
 		T(names_and_urls_that_cannot_be_are_refused),
 		T(a_catalog_of_a_later_version_is_left_alone),
 		T(processes_that_make_the_catalog_at_once_all_succeed),
