@@ -26,14 +26,10 @@ static void wake_waiters(sl__limiter *l) SL_REQUIRES(l->mu)
 		sl__broadcast(&l->room);
 }
 
-/* Take the steps up that are due; after a long pause several at once. At max there is none, and no need to know the
- * time: reading the clock is most of what an uncontended permit costs. */
-static void step_up(sl__limiter *l) SL_REQUIRES(l->mu)
+/* Take the steps up that are due; after a long pause several at once. */
+static void step_up(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
 {
-	if (l->limit == l->max)
-		return;
-	int64_t now = sl__mono_ns(&l->env);
-	if (now < l->up_at_ns)
+	if (l->limit == l->max || now < l->up_at_ns)
 		return;
 	uint64_t steps = (uint64_t)(now - l->up_at_ns) / (uint64_t)l->cooldown_ns + 1;
 	uint64_t needed = ((uint64_t)l->max - l->limit + l->step_up - 1) / l->step_up;
@@ -44,9 +40,8 @@ static void step_up(sl__limiter *l) SL_REQUIRES(l->mu)
 	wake_waiters(l);
 }
 
-static void step_down(sl__limiter *l) SL_REQUIRES(l->mu)
+static void step_down(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
 {
-	int64_t now = sl__mono_ns(&l->env);
 	l->failures++;
 	l->up_at_ns = now + l->cooldown_ns;
 	if (now < l->window_end_ns)
@@ -101,12 +96,12 @@ static bool wait_for_room(sl__limiter *l, int64_t deadline_ns) SL_REQUIRES(l->mu
 
 int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms)
 {
-	bool in_time = timeout_ms != 0;
-	int64_t deadline_ns = in_time ? sl__deadline_ns(&l->env, timeout_ms) : 0;
+	int64_t deadline_ns = sl__deadline_ns(&l->env, timeout_ms);
+	bool in_time = true;
 	int rc;
 	sl__lock(&l->mu);
 	for (;;) {
-		step_up(l);
+		step_up(l, sl__mono_ns(&l->env));
 		rc = l->closed ? SL_ECLOSED : l->in_use < l->limit ? 0 : SL_ETIMEDOUT;
 		if (rc != SL_ETIMEDOUT || !in_time)
 			break;
@@ -126,12 +121,13 @@ int sl__limiter_try_acquire(sl__limiter *l)
 
 void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
 {
+	int64_t now = sl__mono_ns(&l->env);
 	sl__lock(&l->mu);
 	assert(l->in_use > 0);
 	l->in_use--;
-	step_up(l);
+	step_up(l, now);
 	if (outcome == SL__LIMITER_FAILED)
-		step_down(l);
+		step_down(l, now);
 	if (l->waiting > 0 && l->in_use < l->limit)
 		sl__signal(&l->room);
 	unlock_and_tell(l);
@@ -139,8 +135,9 @@ void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
 
 uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns)
 {
+	int64_t now = sl__mono_ns(&l->env);
 	sl__lock(&l->mu);
-	step_up(l);
+	step_up(l, now);
 	uint32_t limit = l->limit;
 	if (next_ns != NULL)
 		*next_ns = next_step_ns(l);

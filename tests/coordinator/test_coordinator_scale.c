@@ -12,27 +12,25 @@ static int64_t now_ms(struct kit *k)
 	return k->clock.now_ns / MS;
 }
 
-/* Who was woken gets the processor; where nobody was, nobody is waited for: on a busy machine that takes long. */
-static void pass_step(struct kit *k, int64_t ms)
-{
-	if (vclock_advance_ms(&k->clock, ms))
-		for (int i = 0; i < 20; i++)
-			(void)sched_yield();
-}
-
 /* Let time pass in steps until so many workers take part; how long that was after `begin`. The clock may have run on
  * before the change is seen, so what follows is measured from the same beginning. */
 static int64_t until_alive(struct kit *k, uint32_t n, int64_t begin)
 {
-	while (kit_health(k).workers_alive != n)
-		pass_step(k, 1);
+	while (kit_health(k).workers_alive != n) {
+		vclock_advance_ms(&k->clock, 1);
+		for (int i = 0; i < 20; i++)
+			(void)sched_yield();
+	}
 	return now_ms(k) - begin;
 }
 
 static void pass_ms(struct kit *k, int64_t ms)
 {
-	for (int64_t i = 0; i < ms; i += 10)
-		pass_step(k, 10);
+	for (int64_t i = 0; i < ms; i += 10) {
+		vclock_advance_ms(&k->clock, 10);
+		for (int j = 0; j < 20; j++)
+			(void)sched_yield();
+	}
 }
 
 static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void **state)

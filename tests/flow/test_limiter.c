@@ -286,29 +286,6 @@ static void a_callback_may_call_the_limiter_and_later_changes_follow_in_order(vo
 	assert_int_equal(f->told[1], 4);
 }
 
-static int64_t count_reads(void *ctx)
-{
-	++*(int *)ctx;
-	return 0;
-}
-
-static void a_permit_at_the_maximum_does_not_need_the_clock(void **state)
-{
-	struct fixture *f = *state;
-	int reads = 0;
-	struct sl_clock clock = vclock_table;
-	clock.mono_ns = count_reads;
-	const struct sl_env env = {SL_ENV_INIT, .clock = &clock, .clock_ctx = &reads};
-	const struct sl__limiter_opts opts = {.env = &env, .max = 2};
-	assert_int_equal(sl__limiter_new(&f->l, &opts, NULL), 0);
-	acquire(f, 2);
-	assert_int_equal(sl__limiter_try_acquire(f->l), SL_EAGAIN);
-	sl__limiter_release(f->l, SL__LIMITER_OK);
-	assert_int_equal(reads, 0);
-	sl__limiter_release(f->l, SL__LIMITER_FAILED);
-	assert_true(reads > 0);
-}
-
 static void a_bad_option_is_refused_by_name(void **state)
 {
 	(void)state;
@@ -413,7 +390,6 @@ int main(void)
 		TEST(a_timed_acquire_gives_up_at_its_deadline),
 		TEST(closing_releases_those_who_wait),
 		TEST(a_callback_may_call_the_limiter_and_later_changes_follow_in_order),
-		TEST(a_permit_at_the_maximum_does_not_need_the_clock),
 		TEST(a_bad_option_is_refused_by_name),
 		TEST(many_threads_never_exceed_the_maximum_and_hear_the_last_limit),
 	};

@@ -81,9 +81,8 @@ void vclock_fini(struct vclock *c)
 
 /* A waiter holds its own mutex around everything but the sleep itself, so a mutex that can be taken here belongs to a
  * waiter that sleeps (or is being woken); one that cannot is in motion: let it move and look again. */
-static bool wake_due(struct vclock *c)
+static void wake_due(struct vclock *c)
 {
-	bool any = false;
 	for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next)
 		w->woken = false;
 again:
@@ -98,23 +97,21 @@ again:
 		}
 		pthread_cond_broadcast(w->cond);
 		pthread_mutex_unlock(w->mu);
-		w->woken = any = true;
+		w->woken = true;
 	}
-	return any;
 }
 
-bool vclock_advance_ns(struct vclock *c, int64_t ns)
+void vclock_advance_ns(struct vclock *c, int64_t ns)
 {
 	pthread_mutex_lock(&c->mu);
 	c->now_ns += ns;
-	bool any = wake_due(c);
+	wake_due(c);
 	pthread_mutex_unlock(&c->mu);
-	return any;
 }
 
-bool vclock_advance_ms(struct vclock *c, int64_t ms)
+void vclock_advance_ms(struct vclock *c, int64_t ms)
 {
-	return vclock_advance_ns(c, ms * 1000000);
+	vclock_advance_ns(c, ms * 1000000);
 }
 
 void vclock_await_waiters(struct vclock *c, int n)

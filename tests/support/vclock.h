@@ -4,8 +4,6 @@
 #ifndef TESTS_VCLOCK_H
 #define TESTS_VCLOCK_H
 
-#include <stdbool.h>
-
 #include <sluice/adapter/env.h>
 
 struct vclock_waiter;
@@ -24,9 +22,9 @@ extern const struct sl_clock vclock_table;
 
 void vclock_init(struct vclock *c); /* starts at 1 s, real time 1,700,000,000,000 ms */
 void vclock_fini(struct vclock *c);
-/* Move time on and wake every waiter whose deadline has come; false: there was none. */
-bool vclock_advance_ms(struct vclock *c, int64_t ms);
-bool vclock_advance_ns(struct vclock *c, int64_t ns);
+/* Move time on and wake every waiter whose deadline has come. */
+void vclock_advance_ms(struct vclock *c, int64_t ms);
+void vclock_advance_ns(struct vclock *c, int64_t ns);
 /* Block until n threads wait on this clock (with or without a deadline): then nothing moves but by the test. */
 void vclock_await_waiters(struct vclock *c, int n);
 /* Block until n threads wait with a deadline that is still ahead: whoever was due has run and waits again. */
