@@ -124,6 +124,8 @@ enum sl_audit_fault {
 	SL_AUDIT_HEAD = 40,     /* the chain does not contain the head that was kept */
 	SL_AUDIT_SIGNATURE = 41
 };
+/* As machines are told it: "missing", "hash", "link" …; "other" for a number that is none of these. */
+SL_API const char *sl_audit_fault_name(enum sl_audit_fault fault);
 
 struct sl_audit_finding {
 	size_t struct_size;

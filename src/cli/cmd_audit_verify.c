@@ -25,43 +25,6 @@ void audit_hex(char to[AUDIT_HEX_BYTES], const uint8_t *bytes, size_t n)
 		(void)snprintf(to + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static const char *fault_name(enum sl_audit_fault fault)
-{
-	switch (fault) {
-	case SL_AUDIT_NOTE_UNCOMMITTED:
-		return "uncommitted";
-	case SL_AUDIT_NOTE_BACKLOG:
-		return "backlog";
-	case SL_AUDIT_MISSING:
-		return "missing";
-	case SL_AUDIT_UNREADABLE:
-		return "unreadable";
-	case SL_AUDIT_SIZE:
-		return "size";
-	case SL_AUDIT_HASH:
-		return "hash";
-	case SL_AUDIT_CONTENTS:
-		return "contents";
-	case SL_AUDIT_UNKNOWN:
-		return "unknown";
-	case SL_AUDIT_EVENT:
-		return "event";
-	case SL_AUDIT_LINK:
-		return "link";
-	case SL_AUDIT_GAP:
-		return "gap";
-	case SL_AUDIT_OVERLAP:
-		return "overlap";
-	case SL_AUDIT_CATALOG:
-		return "catalog";
-	case SL_AUDIT_HEAD:
-		return "head";
-	case SL_AUDIT_SIGNATURE:
-		return "signature";
-	}
-	return "other";
-}
-
 static int interrupted(const struct verifying *v)
 {
 	if (out_failed(&v->cli->out))
@@ -73,7 +36,7 @@ static void finding_json(struct verifying *v, const struct sl_audit_finding *f)
 {
 	out_str(&v->cli->out, v->reported ? "," : "");
 	out_json(&v->cli->out,
-		 json_pack("{s:s, s:b, s:o, s:I, s:o}", "fault", fault_name(f->fault), "note",
+		 json_pack("{s:s, s:b, s:o, s:I, s:o}", "fault", sl_audit_fault_name(f->fault), "note",
 			   f->fault < SL_AUDIT_MISSING, "path", f->path[0] ? text_json(f->path) : json_null(), "event",
 			   (json_int_t)f->event, "text", text_json(f->text)));
 }

@@ -35,43 +35,6 @@ static void out_sequence(struct srv_out *o, const char *name, uint64_t sequence,
 
 /* ---- verifications ---- */
 
-static const char *fault_name(int fault)
-{
-	switch ((enum sl_audit_fault)fault) {
-	case SL_AUDIT_NOTE_UNCOMMITTED:
-		return "uncommitted";
-	case SL_AUDIT_NOTE_BACKLOG:
-		return "backlog";
-	case SL_AUDIT_MISSING:
-		return "missing";
-	case SL_AUDIT_UNREADABLE:
-		return "unreadable";
-	case SL_AUDIT_SIZE:
-		return "size";
-	case SL_AUDIT_HASH:
-		return "hash";
-	case SL_AUDIT_CONTENTS:
-		return "contents";
-	case SL_AUDIT_UNKNOWN:
-		return "unknown";
-	case SL_AUDIT_EVENT:
-		return "event";
-	case SL_AUDIT_LINK:
-		return "link";
-	case SL_AUDIT_GAP:
-		return "gap";
-	case SL_AUDIT_OVERLAP:
-		return "overlap";
-	case SL_AUDIT_CATALOG:
-		return "catalog";
-	case SL_AUDIT_HEAD:
-		return "head";
-	case SL_AUDIT_SIGNATURE:
-		return "signature";
-	}
-	return "other";
-}
-
 static const char *verdict_of(const struct srv_verification *v)
 {
 	if (v->running)
@@ -105,7 +68,7 @@ static void out_findings(const struct srv_verification *v, void *ctx)
 	for (size_t i = 0; i < v->n_findings; i++) {
 		const struct srv_finding *f = &v->findings[i];
 		srv_out_open(o, '{');
-		SRV_FIELD(o, "fault", str, fault_name(f->fault));
+		SRV_FIELD(o, "fault", str, sl_audit_fault_name((enum sl_audit_fault)f->fault));
 		SRV_FIELD(o, "note", bool, f->fault < SL_AUDIT_MISSING);
 		SRV_FIELD(o, "path", str, f->path);
 		SRV_FIELD(o, "event", id, f->event);

@@ -159,3 +159,40 @@ int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_
 	}
 	return rc;
 }
+
+const char *sl_audit_fault_name(enum sl_audit_fault fault)
+{
+	switch (fault) {
+	case SL_AUDIT_NOTE_UNCOMMITTED:
+		return "uncommitted";
+	case SL_AUDIT_NOTE_BACKLOG:
+		return "backlog";
+	case SL_AUDIT_MISSING:
+		return "missing";
+	case SL_AUDIT_UNREADABLE:
+		return "unreadable";
+	case SL_AUDIT_SIZE:
+		return "size";
+	case SL_AUDIT_HASH:
+		return "hash";
+	case SL_AUDIT_CONTENTS:
+		return "contents";
+	case SL_AUDIT_UNKNOWN:
+		return "unknown";
+	case SL_AUDIT_EVENT:
+		return "event";
+	case SL_AUDIT_LINK:
+		return "link";
+	case SL_AUDIT_GAP:
+		return "gap";
+	case SL_AUDIT_OVERLAP:
+		return "overlap";
+	case SL_AUDIT_CATALOG:
+		return "catalog";
+	case SL_AUDIT_HEAD:
+		return "head";
+	case SL_AUDIT_SIGNATURE:
+		return "signature";
+	}
+	return "other";
+}
