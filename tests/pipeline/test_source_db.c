@@ -425,11 +425,17 @@ static void a_lost_postgres_connection_is_made_again_behind_the_last_row(void **
 	assert_int_equal(total, 20000 * 1006);
 }
 
+/* Until the statement stands in its pg_sleep; each look is a round trip to the server. */
+static void await_sleep(struct place *p)
+{
+	while (pg_temp_number(p->pg, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 1)
+		continue;
+}
+
 static void *cancel_it(void *arg)
 {
 	struct place *p = arg;
-	while (pg_temp_number(p->pg, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 1)
-		(void)usleep(1000);
+	await_sleep(p);
 	if (pg_temp_exec(p->pg,
 			 "INSERT INTO t VALUES (1);"
 			 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 0)
@@ -455,8 +461,7 @@ static void a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row
 static void *wake_it(void *arg)
 {
 	struct place *p = arg;
-	while (pg_temp_number(p->pg, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") != 1)
-		(void)usleep(1000);
+	await_sleep(p);
 	p->source.ops->wake(p->source.ctx);
 	return NULL;
 }
