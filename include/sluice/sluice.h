@@ -1,28 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All of Sluice in one include, and the version of the library that is running. */
+/*
+ * All of Sluice in one include. Each header also stands alone; those in adapter/ are for people who bring a store, a
+ * notifier, a sink, a driver, I/O or a clock of their own.
+ */
 #ifndef SLUICE_SLUICE_H
 #define SLUICE_SLUICE_H
 
+#include <sluice/adapter/clock.h>
+#include <sluice/adapter/driver.h>
+#include <sluice/adapter/env.h>
+#include <sluice/adapter/io.h>
+#include <sluice/adapter/job.h>
+#include <sluice/adapter/notify.h>
+#include <sluice/adapter/observe.h>
+#include <sluice/adapter/sink.h>
+#include <sluice/adapter/store.h>
+#include <sluice/audit.h>
+#include <sluice/backup.h>
+#include <sluice/catalog.h>
+#include <sluice/coordinator.h>
 #include <sluice/dead_letter.h>
 #include <sluice/err.h>
+#include <sluice/events.h>
+#include <sluice/exec.h>
+#include <sluice/export.h>
+#include <sluice/jobs.h>
 #include <sluice/log.h>
 #include <sluice/metrics.h>
+#include <sluice/parquet.h>
+#include <sluice/pipeline.h>
+#include <sluice/records.h>
 #include <sluice/retry.h>
+#include <sluice/sink.h>
+#include <sluice/version.h>
 #include <sluice/wal.h>
+#include <sluice/writer.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#define SL_VERSION_MAJOR 0
-#define SL_VERSION_MINOR 1
-#define SL_VERSION_PATCH 0
-#define SL_VERSION "0.1.0"
-
-/* The version of the library at run time, "0.1.0"; compare with SL_VERSION of the headers. Static. */
-SL_API const char *sl_version(void);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

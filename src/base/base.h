@@ -59,6 +59,18 @@ static inline void sl__opts_copy(void *to, size_t to_size, const void *from)
 #define SL__LE64(x) __builtin_bswap64(x)
 #endif
 
+/* 2n hexadecimal digits, without a NUL. Returns where they end. */
+static inline char *sl__hex(char *to, const void *bytes, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+	const uint8_t *b = bytes;
+	for (size_t i = 0; i < n; i++) {
+		*to++ = digits[b[i] >> 4];
+		*to++ = digits[b[i] & 15];
+	}
+	return to;
+}
+
 static inline uint32_t sl__get32(const void *p)
 {
 	uint32_t v;

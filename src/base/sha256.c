@@ -46,11 +46,5 @@ int sl__sha256(const void *data, size_t n, uint8_t out[SL__SHA256_BYTES], struct
 
 void sl__sha256_hex(const uint8_t digest[SL__SHA256_BYTES], char out[SL__SHA256_HEX])
 {
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < SL__SHA256_BYTES; i++) {
-		out[2 * i] = digits[digest[i] >> 4];
-		out[2 * i + 1] = digits[digest[i] & 15];
-	}
-	out[SL__SHA256_HEX - 1] = '\0';
+	*sl__hex(out, digest, SL__SHA256_BYTES) = '\0';
 }

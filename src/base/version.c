@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 
 const char *sl_version(void)
 {

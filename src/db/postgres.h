@@ -4,7 +4,8 @@
  * pipeline with one Sync, errors as SL_E… codes with their class.
  *
  * Every connection has tcp_user_timeout, keepalives, connect_timeout and statement_timeout, so that a partition ends in
- * an error. A password never gets into an error text. Not guaranteed: that a connection out of the pool is alive; one
+ * an error; the server's end has the same, so that it ends in a rollback there, and not in locks that are held for
+ hours. A password never gets into an error text. Not guaranteed: that a connection out of the pool is alive; one
  * that the server has closed while it was idle is replaced, one that dies later gives SL_EUNAVAIL.
  *
  * Thread safety: the pool from any thread; a connection, a pipe and parameters belong to one thread at a time.
@@ -23,10 +24,22 @@ struct sl__pg_opts {
 	const struct sl_env *env;
 	const char *conninfo;    /* a URL, or key=value pairs */
 	const char *application; /* application_name, unless the conninfo has one */
-	const char *settings;    /* SQL to run on each new connection, or NULL */
+	const char *settings;    /* SQL to run on each new connection, or NULL; not through a pooler, unless… */
+	bool needs_settings;     /* …without them it would be wrong, not just slower */
 	int64_t connect_timeout_ms;
-	int64_t statement_timeout_ms; /* SL_UNLIMITED: none */
+	int64_t statement_timeout_ms;   /* SL_UNLIMITED: none */
+	int64_t transaction_timeout_ms; /* how long the server waits inside a transaction for us to go on; 0: for ever
+					 */
 };
+
+/* Between two statements of a transaction of ours lies a round trip. When it takes longer, the process has stopped or
+ * the network has parted, and the locks of that transaction would hold everybody else up. */
+#define SL__PG_TRANSACTION_TIMEOUT_MS 10000
+static inline int64_t sl__pg_transaction_timeout_ms(int64_t statement_timeout_ms)
+{
+	return statement_timeout_ms > 0 ? SL_MIN(statement_timeout_ms, (int64_t)SL__PG_TRANSACTION_TIMEOUT_MS)
+					: SL__PG_TRANSACTION_TIMEOUT_MS;
+}
 
 /* ---- connecting ---- */
 
@@ -34,7 +47,7 @@ struct sl__pg_opts {
 
 /* A statement that is prepared on a connection when it is first used there. */
 struct sl__pg_stmt {
-	unsigned index;   /* below SL__PG_STATEMENTS, unique on its connections */
+	unsigned index;   /* unique on its connections; from SL__PG_STATEMENTS on it is never prepared */
 	const char *name; /* for the server and for errors */
 	const char *sql;
 };
@@ -45,6 +58,7 @@ struct sl__pg_conn {
 	uint64_t prepared;        /* a bit per statement */
 	unsigned forgot;          /* how often the server has not known what was prepared */
 	bool foreign;             /* the caller's: nothing is prepared there */
+	bool pooled;              /* through a pooler, which may change sessions under us: neither there */
 	bool held;                /* taken by sl__pg_take_held */
 	struct sl__pg_conn *next; /* in the pool's list */
 };
@@ -53,6 +67,8 @@ struct sl__pg_conn {
 SL_MUST_CHECK int sl__pg_check_conninfo(const char *conninfo, struct sl_err *err);
 /* On success the caller owns *out (PQfinish). */
 SL_MUST_CHECK int sl__pg_connect(PGconn **out, const struct sl__pg_opts *opts, struct sl_err *err);
+/* The same into conn->pg, and whether a pooler stands between into conn->pooled; the rest of *conn is the caller's. */
+SL_MUST_CHECK int sl__pg_open(struct sl__pg_conn *conn, const struct sl__pg_opts *opts, struct sl_err *err);
 
 /* ---- pool ---- */
 

@@ -96,7 +96,8 @@ static void forget_prepared(struct sl__pg_conn *conn, const PGresult *res)
 
 int sl__pg_send(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *stmt, const struct sl__pg_params *params)
 {
-	if (pipe->conn->foreign || pipe->conn->forgot >= FORGETS)
+	const struct sl__pg_conn *conn = pipe->conn;
+	if (conn->foreign || conn->pooled || conn->forgot >= FORGETS || stmt->index >= SL__PG_STATEMENTS)
 		return sl__pg_send_sql(pipe, stmt->sql, params);
 	if (begin_statement(pipe, params)) {
 		struct bound b;

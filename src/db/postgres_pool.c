@@ -89,7 +89,7 @@ static int connect_new(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_er
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	c->env = &pool->env;
-	int rc = sl__pg_connect(&c->pg, &pool->opts, err);
+	int rc = sl__pg_open(c, &pool->opts, err);
 	if (rc != 0) {
 		sl__free(&pool->env, c);
 		return rc;

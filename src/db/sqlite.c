@@ -92,14 +92,21 @@ static int make_file(const struct sl_env *env, const char *path, struct sl_err *
 	return sl__sqlite_make(path, 0600, err);
 }
 
-int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err)
+static int refuse_folder(const char *path, struct sl_err *err)
 {
 	struct stat st;
-	if (mknod(path, S_IFREG | mode, 0) == 0)
-		return 0;
-	if (errno != EEXIST || stat(path, &st) != 0)
+	if (stat(path, &st) != 0)
 		return sl_err_set_errno(err, errno, "open %s", path);
 	return S_ISDIR(st.st_mode) ? sl_err_set_errno(err, EISDIR, "open %s", path) : 0;
+}
+
+int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err)
+{
+	if (mknod(path, S_IFREG | mode, 0) == 0)
+		return 0;
+	if (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT)
+		return sl_err_set(err, SL_ECREATE, "cannot make %.150s: %s", path, strerror(errno));
+	return errno == EEXIST ? refuse_folder(path, err) : sl_err_set_errno(err, errno, "open %s", path);
 }
 
 int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096], struct sl_err *err)
@@ -109,7 +116,7 @@ int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, c
 	if (rc != 0)
 		return rc;
 	if (realpath(path, out) != NULL)
-		return 0;
+		return create ? 0 : refuse_folder(out, err);
 	if (!create && (errno == ENOENT || errno == ENOTDIR))
 		return sl_err_set(err, SL_EUNAVAIL, "%s does not exist; 'sluice jobs migrate' makes it", path);
 	return sl_err_set_errno(err, errno, "find %s", path);
@@ -314,9 +321,44 @@ void sl__sqlite_checkpoint(struct sl__sqlite *c, bool restart)
 	sl__log(c->env, SL_LOG_WARN, "sqlite", "checkpoint failed", SL__F_STR("error", err.msg));
 }
 
+void sl__sqlite_checkpoint_grown(struct sl__sqlite *c, int pages)
+{
+	int now = c->wal_pages;
+	if (now < c->checkpointed_pages)
+		c->checkpointed_pages = 0; /* the log began anew */
+	if (now - c->checkpointed_pages < pages)
+		return;
+	c->checkpointed_pages = now;
+	sl__sqlite_checkpoint(c, now >= 4 * pages);
+}
+
 void sl__sqlite_rollback(struct sl__sqlite *c)
 {
 	/* Some errors have rolled back already. */
 	if (c->db != NULL && !sqlite3_get_autocommit(c->db))
 		(void)sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* The first column of the first row; 0 rows leave *out as it is. */
+static int first_int(struct sl__sqlite *c, const char *sql, const struct sl__sqlite_value *values, size_t n, int *out,
+		     struct sl_err *err)
+{
+	sqlite3_stmt *s;
+	int rc = sl__sqlite_prepare(c, sql, values, n, &s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_step(c, s, err);
+	if (rc > 0)
+		*out = sqlite3_column_int(s, 0);
+	(void)sqlite3_finalize(s);
+	return SL_MIN(rc, 0);
+}
+
+int sl__sqlite_version(struct sl__sqlite *c, const char *table, const char *sql, int *out, struct sl_err *err)
+{
+	int there = 0;
+	*out = 0;
+	int rc = first_int(c, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?1", &SQ_TEXT(table), 1, &there,
+			   err);
+	return rc != 0 || !there ? rc : first_int(c, sql, NULL, 0, out, err);
 }

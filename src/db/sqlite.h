@@ -25,10 +25,11 @@ struct sl__sqlite {
 	const char *const *sql;  /* the statements by number */
 	sqlite3_stmt **prepared; /* the same numbers; NULL: not yet */
 	size_t n_sql;
-	bool borrowed;   /* the caller's connection: only the statements are ours */
-	bool broken;     /* an I/O error or the like: close it and open another */
-	int synchronous; /* as set last: 1 NORMAL, 2 FULL */
-	int wal_pages;   /* in the log after the last commit through here */
+	bool borrowed;          /* the caller's connection: only the statements are ours */
+	bool broken;            /* an I/O error or the like: close it and open another */
+	int synchronous;        /* as set last: 1 NORMAL, 2 FULL */
+	int wal_pages;          /* in the log after the last commit through here */
+	int checkpointed_pages; /* of them, when sl__sqlite_checkpoint_grown last looked */
 };
 
 /* Write the real, absolute name of path to out. Two names of one file have one lock, so everything beside the database
@@ -76,6 +77,9 @@ SL_MUST_CHECK int sl__sqlite_prepare(struct sl__sqlite *c, const char *sql, cons
 				     size_t n, sqlite3_stmt **out, struct sl_err *err);
 /* 1: a row; 0: done, and the statement is reset; negative: an error, and it is reset. */
 SL_MUST_CHECK int sl__sqlite_step(struct sl__sqlite *c, sqlite3_stmt *stmt, struct sl_err *err);
+/* The number that sql finds in a table of ours; 0 when there is no such table, or no row. */
+SL_MUST_CHECK int sl__sqlite_version(struct sl__sqlite *c, const char *table, const char *sql, int *out,
+				     struct sl_err *err);
 /* Bind and run to the end. *changed (may be NULL): rows. */
 SL_MUST_CHECK int sl__sqlite_run(struct sl__sqlite *c, size_t id, const struct sl__sqlite_value *values, size_t n,
 				 int *changed, struct sl_err *err);
@@ -88,6 +92,8 @@ SL_MUST_CHECK int sl__sqlite_synchronous(struct sl__sqlite *c, int level, struct
 /* The caller holds the lock and no transaction. Copies what can be copied without waiting; with restart
  * it waits up to 100 ms for readers, to begin the log anew. A failure is only logged: the log stays. */
 void sl__sqlite_checkpoint(struct sl__sqlite *c, bool restart);
+/* The same when the log has grown by so many pages since the last time; with restart when it is four times as long. */
+void sl__sqlite_checkpoint_grown(struct sl__sqlite *c, int pages);
 /* End a transaction that may be open, whatever happens. */
 void sl__sqlite_rollback(struct sl__sqlite *c);
 

@@ -277,10 +277,12 @@ struct nest {
 
 static bool enter(struct sl__json *s, struct nest *n)
 {
-	if (s->depth + n->depth >= SL__JSON_DEPTH_MAX)
+	if (s->depth + n->depth >= s->depth_max)
 		return wrong(s, "nested too deep");
 	uint64_t bit = (uint64_t)1 << (n->depth % 64);
 	uint64_t *word = &n->objects[n->depth / 64];
+	if (n->depth % 64 == 0)
+		*word = 0;
 	*word = *s->at == '{' ? *word | bit : *word & ~bit;
 	n->depth++;
 	s->at++;
@@ -317,8 +319,9 @@ static bool leave(struct sl__json *s, struct nest *n)
 
 static bool scan_nested(struct sl__json *s)
 {
-	struct nest n = {.depth = 0};
+	struct nest n; /* words of it are set as they are entered */
 	struct sl__json_value ignored;
+	n.depth = 0;
 	if (!enter(s, &n))
 		return false;
 	for (bool fresh = true; n.depth > 0;) {

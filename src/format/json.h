@@ -13,12 +13,14 @@
 
 #include "format/row.h"
 
-#define SL__JSON_DEPTH_MAX 256
+#define SL__JSON_DEPTH 256      /* how deep values may be nested, unless depth_max is set */
+#define SL__JSON_DEPTH_MAX 1024 /* the most that it can be set to */
 
 struct sl__json {
 	const char *start, *at, *end;
 	const char *why;
 	unsigned depth; /* of the objects that the caller walks through itself */
+	unsigned depth_max;
 };
 
 struct sl__json_value {
@@ -31,7 +33,7 @@ struct sl__json_value {
 static inline struct sl__json sl__json_of(const void *text, size_t len)
 {
 	const char *p = text;
-	return (struct sl__json){.start = p, .at = p, .end = p + len};
+	return (struct sl__json){.start = p, .at = p, .end = p + len, .depth_max = SL__JSON_DEPTH};
 }
 
 /* Walk an object: open; then while more gives 1: key (at is at its opening quote), colon, value; then finish, which

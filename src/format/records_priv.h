@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reader of records inside. One buffer holds what was read and is not consumed yet:
+ * The reader of records inside: records.c what is the same for all formats, records_csv.c and records_jsonl.c where a
+ * record ends. One buffer holds what was read and is not consumed yet:
  *
  *	  consumed      |  the record at hand, scanned up to scan.at  |  not looked at  |  free
  *	0               head                                                            tail   cap

@@ -73,6 +73,9 @@ void sl__row_put_csv(struct sl__buf *buf, const struct sl__field *fields, size_t
 /* A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */
 void sl__put_json_string(struct sl__buf *buf, const char *text, size_t len);
 
+/* JSON as it is, but on one line: outside of strings a line end is white space, and inside there are none. */
+void sl__put_json_line(struct sl__buf *buf, const char *text, size_t len);
+
 /* Is this one JSON value (object: only an object will do), and nothing else? SL_EDATA says where not. */
 SL_MUST_CHECK int sl__json_check_value(const void *text, size_t len, bool object, struct sl_err *err);
 

@@ -53,10 +53,9 @@ void sl__put_json_string(struct sl__buf *buf, const char *text, size_t len)
 	put_char(buf, '"');
 }
 
-/* JSON as it is, but on one line: a line end in it can only stand between its parts. */
-static void put_on_one_line(struct sl__buf *buf, const char *text, size_t len)
+void sl__put_json_line(struct sl__buf *buf, const char *text, size_t len)
 {
-	if (sl__buf_append(buf, text, len) != 0)
+	if (sl__buf_append(buf, text, len) != 0 || (memchr(text, '\n', len) == NULL && memchr(text, '\r', len) == NULL))
 		return;
 	for (char *p = buf->data + buf->len - len, *end = p + len; p < end; p++)
 		if (*p == '\n' || *p == '\r')
@@ -79,7 +78,7 @@ static void put_json_value(struct sl__buf *buf, const struct sl__field *f)
 		(void)sl__buf_str_append(buf, "false");
 		break;
 	case SL__FIELD_JSON:
-		put_on_one_line(buf, f->text, f->len);
+		sl__put_json_line(buf, f->text, f->len);
 		break;
 	case SL__FIELD_NULL:
 	case SL__FIELD_ABSENT:

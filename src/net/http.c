@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "net/http.h"
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 
 #define POLL_MS 1000     /* a turn of the wait; curl's own times shorten it */
 #define FIRST_BYTES 4096 /* of an answer there is memory for before the request goes out */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public header stands alone as strict C11 and as C++: check_headers.sh c|c++ INCLUDE_DIR
+# Every public header stands alone as strict C11 and as C++, and sluice.h has them all: check_headers.sh c|c++ INCLUDE_DIR
 # CC and CXX name the compilers. Exits 77 (skipped) when there is no C++ compiler.
 set -eu
 
@@ -14,6 +14,7 @@ esac
 # CC may hold more than a name, as in "ccache gcc".
 command -v "${compiler%% *}" >/dev/null 2>&1 || exit 77
 
+all=$(echo '#include <sluice/sluice.h>' | $compiler -x "$language" $standard -M -I"$include" -)
 failed=0
 count=0
 for header in $(cd "$include" && find sluice -name '*.h' | sort); do
@@ -22,6 +23,8 @@ for header in $(cd "$include" && find sluice -name '*.h' | sort); do
 	printf '#include <%s>\n#include <%s>\n' "$header" "$header" |
 		$compiler -x "$language" $standard -pedantic -Wall -Wextra -Werror -fsyntax-only -I"$include" - ||
 		{ echo "$header does not compile as $standard" >&2 && failed=1; }
+	echo "$all" | grep -q "/$header\b" ||
+		{ echo "$header is not in sluice.h" >&2 && failed=1; }
 done
 echo "$count headers as $standard"
 [ "$count" -gt 0 ] || failed=1

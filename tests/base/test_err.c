@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/utf8.h"
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 
 static void every_code_has_a_name_a_text_and_an_exit_code(void **state)
 {

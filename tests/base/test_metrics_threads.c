@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/thread.h"
+#include "support/budget.h"
 #include <sluice/metrics.h>
 
 #define WORKERS 3
@@ -26,13 +27,6 @@ struct worker {
 	uint64_t sum;
 	const char *failed;
 };
-
-static int64_t test_seconds(void)
-{
-	const char *text = getenv("SLUICE_TEST_SECONDS");
-	int64_t n = text != NULL ? strtol(text, NULL, 10) : 1;
-	return n > 0 ? n : 1;
-}
 
 static double read_rounds(void *ctx)
 {
@@ -123,7 +117,7 @@ static void nothing_is_lost_and_every_rendering_is_consistent(void **state)
 		workers[i].shared = &shared;
 		assert_int_equal(sl__thread_start(&workers[i].thread, "metrics-test", work, &workers[i]), 0);
 	}
-	int64_t until = sl__deadline_ns(&shared.env, test_seconds() * 1000);
+	int64_t until = sl__deadline_ns(&shared.env, (int64_t)(test_seconds(1) * 1000));
 	do {
 		sl__buf_clear(&text);
 		assert_int_equal(sl_metrics_render(shared.m, collect, &text, NULL), 0);

@@ -11,6 +11,7 @@
  *   L5  the folder takes letters again, and has them after the next open.
  */
 #include "letterbox.h"
+#include "support/budget.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -266,18 +267,19 @@ static int64_t fail_each_call(struct letterbox *b, enum fault_mode mode, int err
 static void any_call_may_fail_once(void **state)
 {
 	struct letterbox *b = *state;
-	printf("# %lld calls with EIO\n", (long long)fail_each_call(b, FAULT_ONCE, EIO, 0));
-	printf("# %lld calls with ENOSPC\n", (long long)fail_each_call(b, FAULT_ONCE, ENOSPC, 0));
-	printf("# %lld calls with ENOSPC after half a write\n", (long long)fail_each_call(b, FAULT_ONCE, ENOSPC, 1));
-	printf("# %lld calls with EMFILE\n", (long long)fail_each_call(b, FAULT_ONCE, EMFILE, 1));
+	printf("# %lld calls failed with EIO\n", (long long)fail_each_call(b, FAULT_ONCE, EIO, 0));
+	printf("# %lld calls failed with ENOSPC\n", (long long)fail_each_call(b, FAULT_ONCE, ENOSPC, 0));
+	printf("# %lld calls failed with ENOSPC after half a write\n",
+	       (long long)fail_each_call(b, FAULT_ONCE, ENOSPC, 1));
+	printf("# %lld calls failed with EMFILE\n", (long long)fail_each_call(b, FAULT_ONCE, EMFILE, 1));
 }
 
 static void the_process_may_die_at_any_call(void **state)
 {
 	struct letterbox *b = *state;
-	printf("# %lld calls\n", (long long)fail_each_call(b, FAULT_FROM, EIO, 0));
-	printf("# %lld calls, half a write\n", (long long)fail_each_call(b, FAULT_FROM, EIO, 1));
-	printf("# %lld calls, full disk for good\n", (long long)fail_each_call(b, FAULT_FROM, ENOSPC, 1));
+	printf("# %lld calls failed\n", (long long)fail_each_call(b, FAULT_FROM, EIO, 0));
+	printf("# %lld calls failed, half a write\n", (long long)fail_each_call(b, FAULT_FROM, EIO, 1));
+	printf("# %lld calls failed, full disk for good\n", (long long)fail_each_call(b, FAULT_FROM, ENOSPC, 1));
 }
 
 static void any_call_of_a_drop_may_fail(void **state)
@@ -285,9 +287,9 @@ static void any_call_of_a_drop_may_fail(void **state)
 	struct letterbox *b = *state;
 	b->opts.on_full = SL_DLQ_DROP_OLDEST;
 	b->opts.max_bytes = 5000;
-	printf("# %lld calls\n", (long long)fail_each_call(b, FAULT_ONCE, EIO, 0));
-	printf("# %lld calls, once no space\n", (long long)fail_each_call(b, FAULT_ONCE, ENOSPC, 1));
-	printf("# %lld calls, from then on\n", (long long)fail_each_call(b, FAULT_FROM, EIO, 1));
+	printf("# %lld calls failed\n", (long long)fail_each_call(b, FAULT_ONCE, EIO, 0));
+	printf("# %lld calls failed, once no space\n", (long long)fail_each_call(b, FAULT_ONCE, ENOSPC, 1));
+	printf("# %lld calls failed, from then on\n", (long long)fail_each_call(b, FAULT_FROM, EIO, 1));
 }
 
 static void any_allocation_may_fail(void **state)
@@ -307,7 +309,7 @@ static void any_allocation_may_fail(void **state)
 			free(l);
 			n++;
 		} while (failed > 0);
-		printf("# %lld allocations\n", (long long)n - 2);
+		printf("# %lld allocations failed\n", (long long)n - 2);
 	}
 }
 
@@ -341,7 +343,7 @@ static void any_call_of_a_recovery_may_fail(void **state)
 			free(l);
 			n++;
 		} while (failed > 0);
-		printf("# %lld calls\n", (long long)n - 2);
+		printf("# %lld calls failed\n", (long long)n - 2);
 	}
 }
 
@@ -626,11 +628,10 @@ static void many_threads_put_acknowledge_and_list(void **state)
 {
 	struct letterbox *b = *state;
 	struct crowd *c = calloc(1, sizeof *c);
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	b->opts.file_bytes = 4096;
 	c->b = b;
 	c->q = letterbox_open(b);
-	c->end_ns = sl__clock_real.mono_ns(NULL) + (seconds != NULL ? atoll(seconds) : 1) * 1000000000;
+	c->end_ns = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(1) * 1e9);
 	pthread_t threads[WRITERS + 1];
 	for (size_t i = 0; i < SL_COUNT(threads); i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, i == 0 ? lister : writer, c), 0);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "flow/pool.h"
+#include "support/budget.h"
 #include "support/fault.h"
 
 /* The linker sends the library's calls here (--wrap), so that the Nth start of a thread can fail. */
@@ -211,8 +212,7 @@ static void *stopper(void *ctx)
 static void stops_from_everywhere_at_once_all_see_the_end(void **state)
 {
 	struct fixture *x = *state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	int64_t end = sl__deadline_ns(&x->env, seconds != NULL ? atoi(seconds) * 1000 : 1000);
+	int64_t end = sl__deadline_ns(&x->env, (int64_t)(test_seconds(1) * 1000));
 	unsigned rounds = 0;
 	do {
 		x->left = x->entered = 0;

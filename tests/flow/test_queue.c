@@ -10,6 +10,7 @@
 
 #include "base/thread.h"
 #include "flow/queue.h"
+#include "support/budget.h"
 #include "support/vclock.h"
 
 #define ITEM(n) ((void *)(uintptr_t)(n))
@@ -1036,8 +1037,7 @@ static uint64_t stress_round(struct fixture *f, uint64_t seed, int64_t for_ms)
 static void every_item_of_many_threads_leaves_exactly_once(void **state)
 {
 	struct fixture *f = *state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	int64_t budget_ms = (seconds != NULL ? atoi(seconds) : 2) * 1000;
+	int64_t budget_ms = (int64_t)(test_seconds(2) * 1000);
 	struct sl_env real;
 	assert_int_equal(sl__env_init(&real, NULL, NULL), 0);
 	int64_t end = sl__deadline_ns(&real, budget_ms);

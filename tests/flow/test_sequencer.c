@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "flow/sequencer.h"
+#include "support/budget.h"
 #include "support/fault.h"
 #include "support/vclock.h"
 
@@ -585,8 +586,7 @@ static void run_round(struct fixture *x, struct crowd *c)
 static void out_of_order_completion_still_produces_order_under_threads(void **state)
 {
 	struct fixture *x = *state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	int64_t end = sl__clock_real.mono_ns(NULL) + (seconds != NULL ? atoll(seconds) : 1) * 1000000000;
+	int64_t end = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(1) * 1e9);
 	struct sl__prng rng = {.s = 17};
 	uint64_t rounds = 0, elements = 0;
 	do {

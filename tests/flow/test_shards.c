@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "flow/shards.h"
+#include "support/budget.h"
 #include "support/fault.h"
 #include "support/vclock.h"
 
@@ -546,10 +547,9 @@ static void *take(void *arg)
 static void every_item_is_dealt_with_once_under_many_threads(void **state)
 {
 	struct fixture *x = *state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	struct crowd c = {.env = x->env, .loads = calloc(MAX_ITEMS, sizeof *c.loads), .producing = true};
 	c.env.clock = &sl__clock_real;
-	c.end_ns = sl__mono_ns(&c.env) + (seconds != NULL ? atoll(seconds) : 1) * 1000000000;
+	c.end_ns = sl__mono_ns(&c.env) + (int64_t)(test_seconds(1) * 1e9);
 	assert_int_equal(sl__shards_new(&c.s, &c.env, flicker, &c, NULL), 0);
 	pthread_t producers[PRODUCERS], takers[TAKERS];
 	for (size_t i = 0; i < TAKERS; i++)

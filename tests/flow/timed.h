@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
+#include "support/budget.h"
 #include "support/vclock.h"
 
 #define MS ((int64_t)1000000)
@@ -71,12 +72,11 @@ static inline void timed_call_finish(struct timed_call *c, int rc)
 /* n threads run main(arg) until *stop; meanwhile watch(arg) is called again and again. Real time. */
 static inline void crowd_run(size_t n, void *(*main)(void *), void (*watch)(void *), void *arg, atomic_bool *stop)
 {
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	pthread_t threads[CROWD_MAX];
 	struct sl_env real;
 	assert_true(n <= CROWD_MAX);
 	assert_int_equal(sl__env_init(&real, NULL, NULL), 0);
-	int64_t end = sl__deadline_ns(&real, (seconds != NULL ? atoi(seconds) : 1) * 1000);
+	int64_t end = sl__deadline_ns(&real, (int64_t)(test_seconds(1) * 1000));
 	for (size_t i = 0; i < n; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, main, arg), 0);
 	while (sl__mono_ns(&real) < end)
