@@ -2,9 +2,10 @@
 /*
  * An open log, as the files of this folder see it.
  *
- *   open.c      options, lock, creation, recovery of what is there      append.c   reserve, encode, tickets
- *   repair.c    torn tails, salvage, truncation, header                 space.c    zeros ahead, rotation, trimming
- *   read.c      iterate, read one, scan files                           marks.c    sent and failed
+ *   open.c      lock, creation, closing                                 append.c   reserve, encode, tickets
+ *   recover.c   what is there when it is opened                         space.c    zeros ahead, rotation, trimming
+ *   repair.c    torn tails, salvage, truncation, header                 marks.c    sent and failed
+ *   read.c      iterate, read one
  *   commit.c    group commit: batches, leading a flush, failures
  *   sender.c    the asynchronous sender      archive.c  archives        crypt.c    sealing payloads
  *

@@ -89,6 +89,13 @@ bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, ui
 	return i < r->n && r->v[i].status == SL_WAL_FAILED && r->v[i].first <= first && r->v[i].last >= last;
 }
 
+uint64_t sl__wal_ranges_failed_end(const struct wal_ranges *r, uint64_t sequence)
+{
+	size_t i = lower(r, sequence);
+	bool inside = i < r->n && r->v[i].first <= sequence && r->v[i].status == SL_WAL_FAILED;
+	return inside ? r->v[i].last : 0;
+}
+
 struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uint64_t sequence)
 {
 	size_t i = sequence > 1 ? lower(r, sequence - 1) : r->n;

@@ -30,6 +30,8 @@ SL_MUST_CHECK int sl__wal_ranges_set(struct wal_ranges *r, uint64_t first, uint6
 uint8_t sl__wal_ranges_get(const struct wal_ranges *r, uint64_t sequence);
 /* Does one status-3 range (or several that touch) cover all of first..last? */
 bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, uint64_t last);
+/* The end of the status-3 range that holds sequence, 0 when none does. */
+uint64_t sl__wal_ranges_failed_end(const struct wal_ranges *r, uint64_t sequence);
 /* The status-3 range that reaches up to just before sequence, cut there; 0, 0 when there is none. */
 struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uint64_t sequence);
 /* How many of first..last are in a range, of whatever status. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recovery. A survey reads every segment; what is damaged is repaired in files of its own (repair.c), and the survey
- * is made again until it finds nothing to repair; then the state of the handle is taken from it.
+ * Recovery. A survey reads every segment (recover_survey.c); what is damaged is repaired in files of its own
+ * (repair.c), and the survey is made again until it finds nothing to repair; then the state of the handle is taken from
+ * it.
  *
  * V1  Nothing is changed before the whole log was read, and nothing at all with SL_WAL_REFUSE.
  * V2  The next sequence is above every sequence that the log mentions, in data and in status records, so that one that
@@ -11,229 +12,15 @@
  * V4  The active file and the folder are synced before the first append or send: what a power loss could still take
  * away must not be delivered under its number.
  */
-#include "wal/segs.h"
-#include "wal/survey.h"
+#include "wal/recover.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "wal/handle.h"
 #include "wal/repair.h"
 
 #define MAX_ROUNDS 10
-
-struct gap {
-	uint64_t first, last;
-};
-
-struct recovery {
-	sl_wal *w;
-	const struct wal_open_hooks *hooks;
-	int round;
-	struct wal_files files;
-	struct wal_source *sources;
-	char **paths;
-	size_t n; /* sources: sealed ones, then the active one */
-	struct wal_index index;
-	struct wal_ranges statuses;
-	struct gap *gaps;
-	size_t n_gaps, cap_gaps;
-	struct gap front; /* taken by damage before the first record of all: nothing but a declaration tells it again */
-	uint64_t top;     /* the highest sequence that is mentioned anywhere */
-	uint64_t last;    /* the highest data sequence */
-	uint64_t damaged; /* ranges, gaps and headers */
-	uint64_t tail_bytes;            /* damaged bytes with no data record behind them */
-	uint64_t tail_first;            /* the first sequence that they may have held */
-	size_t cut_segment;             /* the first damage */
-	uint64_t cut_offset;            /* of it; 0: none */
-	struct wal_entry sealed_sample; /* the last encrypted record, to try the key on */
-	struct sl_wal_damage pending;   /* told once it is known which sequences are missing */
-	bool has_pending;
-	struct sl_err first_damage;
-};
-
-/* ---- telling of damage ---- */
-
-static void tell_pending(struct recovery *r)
-{
-	if (!r->has_pending)
-		return;
-	r->has_pending = false;
-	const struct sl_wal_damage *d = &r->pending;
-	if (r->first_damage.code == 0 && !d->torn_tail)
-		(void)sl_err_set(&r->first_damage, SL_ECORRUPT,
-				 "%s: damaged at offset %llu (%s); recover it with --on-corruption=salvage", d->segment,
-				 (unsigned long long)d->offset, d->reason);
-	if (r->round > 0)
-		return;
-	if (!d->torn_tail) /* a torn tail is no damage; it is told when it is trimmed */
-		sl__log(&r->w->env, SL_LOG_ERROR, "wal",
-			d->first_missing != 0
-				? "damage found; the missing records are damaged or were never acknowledged"
-				: "damage found",
-			SL__F_STR("segment", d->segment), SL__F_U64("offset", d->offset),
-			SL__F_U64("length", d->length), SL__F_STR("reason", d->reason),
-			SL__F_HEX("expected_crc", d->expected_crc), SL__F_HEX("actual_crc", d->actual_crc),
-			SL__F_U64("first_missing", d->first_missing), SL__F_U64("last_missing", d->last_missing));
-	if (r->hooks->on_damage != NULL)
-		(void)r->hooks->on_damage(d, r->hooks->ctx);
-}
-
-static void hold_damage(struct recovery *r, const struct wal_find *find, const char *reason)
-{
-	tell_pending(r);
-	r->has_pending = true;
-	r->pending = (struct sl_wal_damage){.segment = r->sources[find->segment].name,
-					    .offset = find->item->offset,
-					    .length = find->kind == WAL_FOUND_GAP ? 0 : find->item->length,
-					    .reason = reason,
-					    .expected_crc = find->item->expected_crc,
-					    .actual_crc = find->item->actual_crc,
-					    .torn_tail = find->kind == WAL_FOUND_TORN};
-}
-
-/* ---- what the survey finds ---- */
-
-static int add_gap(struct recovery *r, uint64_t first, uint64_t last)
-{
-	if (r->n_gaps == r->cap_gaps) {
-		size_t cap = r->cap_gaps != 0 ? r->cap_gaps * 2 : 8;
-		struct gap *grown = sl__realloc(&r->w->env, r->gaps, cap * sizeof *grown);
-		if (grown == NULL)
-			return SL_ENOMEM;
-		r->gaps = grown;
-		r->cap_gaps = cap;
-	}
-	r->gaps[r->n_gaps++] = (struct gap){first, last};
-	return 0;
-}
-
-static int take_record(struct recovery *r, const struct wal_find *find)
-{
-	const struct wal_record *rec = &find->item->record;
-	r->top = SL_MAX(r->top, rec->sequence);
-	if (rec->status != SL_WAL_PENDING)
-		return sl__wal_ranges_set(&r->statuses, rec->first, rec->sequence, rec->status);
-	struct wal_entry entry = {.sequence = rec->sequence,
-				  .offset = find->item->offset,
-				  .timestamp_ms = rec->timestamp_ms,
-				  .total = rec->total,
-				  .status = SL_WAL_PENDING};
-	r->last = rec->sequence;
-	r->tail_bytes = 0;
-	if (r->sources[find->segment].header.version == 2)
-		r->sealed_sample = entry;
-	int rc = sl__wal_index_reserve(&r->index, 1);
-	if (rc == 0)
-		sl__wal_index_add(&r->index, &entry);
-	return rc;
-}
-
-static void note_damage(struct recovery *r, const struct wal_find *find, const char *reason)
-{
-	if (r->cut_offset == 0 && find->kind != WAL_FOUND_HEADER) {
-		r->cut_segment = find->segment;
-		r->cut_offset = find->item->offset;
-	}
-	r->damaged++;
-	hold_damage(r, find, reason);
-}
-
-static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
-{
-	struct recovery *r = ctx;
-	int rc = 0;
-	switch (find->kind) {
-	case WAL_FOUND_RECORD:
-		tell_pending(r);
-		rc = take_record(r, find);
-		break;
-	case WAL_FOUND_DAMAGE:
-		note_damage(r, find, find->item->reason);
-		r->tail_first = SL_MAX(r->last + 1, r->sources[find->segment].named_first);
-		r->tail_bytes += find->item->length;
-		break;
-	case WAL_FOUND_HEADER:
-		note_damage(r, find, find->item->reason);
-		break;
-	case WAL_FOUND_TORN:
-		hold_damage(r, find, find->item->reason);
-		break;
-	case WAL_FOUND_GAP:
-		if (r->last == 0)
-			r->front = (struct gap){find->gap_first, find->gap_last};
-		rc = add_gap(r, find->gap_first, find->gap_last);
-		if (r->has_pending && !r->pending.torn_tail) {
-			r->pending.first_missing = find->gap_first;
-			r->pending.last_missing = find->gap_last;
-		}
-		break;
-	}
-	if (rc != 0)
-		return sl_err_set(err, rc, "recover %s: no memory", r->w->path);
-	return 0;
-}
-
-/* ---- one survey ---- */
-
-static void round_free(struct recovery *r)
-{
-	const struct sl_env *env = &r->w->env;
-	for (size_t i = 0; i < r->n; i++)
-		sl__free(env, r->paths != NULL ? r->paths[i] : NULL);
-	sl__free(env, r->paths);
-	sl__free(env, r->sources);
-	sl__free(env, r->gaps);
-	sl__wal_files_free(&r->files, env);
-	sl__wal_index_fini(&r->index);
-	sl__wal_ranges_fini(&r->statuses);
-	r->paths = NULL;
-	r->sources = NULL;
-	r->gaps = NULL;
-	r->n = r->n_gaps = r->cap_gaps = 0;
-}
-
-static int list_sources(struct recovery *r, struct sl_err *err)
-{
-	sl_wal *w = r->w;
-	int rc = sl__wal_files_list(&r->files, &w->env, w->dir, w->id, err);
-	if (rc != 0)
-		return rc;
-	size_t n = r->files.n_sealed + 1;
-	r->sources = sl__calloc(&w->env, n, sizeof *r->sources);
-	r->paths = sl__calloc(&w->env, n, sizeof *r->paths);
-	if (r->sources == NULL || r->paths == NULL)
-		return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
-	r->n = n;
-	for (size_t i = 0; i < n; i++) {
-		uint64_t first = i + 1 < n ? r->files.sealed[i] : 0;
-		r->paths[i] = sl__wal_file_path(&w->env, w->dir, w->id, first);
-		if (r->paths[i] == NULL)
-			return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
-		r->sources[i] = (struct wal_source){.path = r->paths[i],
-						    .name = sl__basename(r->paths[i]),
-						    .fd = first == 0 ? w->fd : -1,
-						    .size = UINT64_MAX,
-						    .named_first = first};
-	}
-	return 0;
-}
-
-static int survey_round(struct recovery *r, struct sl_err *err)
-{
-	sl_wal *w = r->w;
-	sl__wal_index_init(&r->index, &w->env);
-	sl__wal_ranges_init(&r->statuses, &w->env);
-	r->top = r->last = r->damaged = r->cut_offset = r->tail_bytes = 0;
-	r->sealed_sample = (struct wal_entry){0};
-	r->front = (struct gap){0, 0};
-	int rc = list_sources(r, err);
-	if (rc == 0)
-		rc = sl__wal_survey(&w->env, r->sources, r->n, on_find, r, err);
-	tell_pending(r);
-	return rc;
-}
 
 /* ---- repairing ---- */
 
@@ -244,7 +31,7 @@ static bool not_a_log(const struct wal_source *src)
 
 /* The header that a damaged one must have had: its own with one bit mended, else that of a neighbour, else a new one.
  */
-static int right_header(struct recovery *r, size_t i, struct wal_header *h, struct sl_err *err)
+static int right_header(struct wal_recovery *r, size_t i, struct wal_header *h, struct sl_err *err)
 {
 	*h = r->sources[i].header;
 	if (r->sources[i].header_state == WAL_HEADER_REPAIRABLE)
@@ -267,19 +54,19 @@ static int right_header(struct recovery *r, size_t i, struct wal_header *h, stru
 
 /* V3. How many records may have been in damaged bytes behind which no data record tells? Each takes 32 bytes at least.
  */
-static struct gap tail_hole(const struct recovery *r)
+static struct wal_gap tail_hole(const struct wal_recovery *r)
 {
 	if (r->tail_bytes == 0)
-		return (struct gap){0, 0};
+		return (struct wal_gap){0, 0};
 	uint64_t most = (r->tail_bytes + WAL_FRAME_BYTES - 1) / WAL_FRAME_BYTES;
 	uint64_t last = r->tail_first > WAL_MAX_SEQUENCE - most ? WAL_MAX_SEQUENCE : r->tail_first + most - 1;
-	return (struct gap){r->tail_first, last};
+	return (struct wal_gap){r->tail_first, last};
 }
 
 /* V3. The active file is no log any more, but there are sealed segments: what it held is lost, and its numbers must not
  * be given again. A header is synced before a file gets its name, so this is damage, not a file that was never
  * finished. A new one with the hole declared takes its place in one step. */
-static int replace_active(struct recovery *r, struct sl_err *err)
+static int replace_active(struct wal_recovery *r, struct sl_err *err)
 {
 	const struct wal_source *active = &r->sources[r->n - 1];
 	struct wal_header h;
@@ -287,7 +74,7 @@ static int replace_active(struct recovery *r, struct sl_err *err)
 		r->tail_first = r->last + 1;
 	/* Of a file that was cut short nobody knows how long it was: as long as a segment may be. */
 	r->tail_bytes += active->too_short ? (uint64_t)r->w->opts.segment_bytes + WAL_MAX_RECORD : active->file_size;
-	struct gap hole = tail_hole(r);
+	struct wal_gap hole = tail_hole(r);
 	int rc = right_header(r, r->n - 1, &h, err);
 	if (rc != 0)
 		return rc;
@@ -296,7 +83,7 @@ static int replace_active(struct recovery *r, struct sl_err *err)
 
 /* Files that are no log at all, and segments of another incarnation, leave; so do damaged headers. *again: look anew.
  */
-static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
+static int repair_files(struct wal_recovery *r, bool *again, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	int rc = 0;
@@ -320,7 +107,7 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 		if (stale) {
 			rc = sl__wal_move_aside(w, src->path, suffix, err);
 		} else if (not_a_log(src)) {
-			struct gap hole = tail_hole(r);
+			struct wal_gap hole = tail_hole(r);
 			if (hole.first != 0 && !declared && active->header_state == WAL_HEADER_OK &&
 			    active->damage == 0) {
 				declared = true;
@@ -340,7 +127,7 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 	return rc;
 }
 
-static bool needs_repair(const struct recovery *r)
+static bool needs_repair(const struct wal_recovery *r)
 {
 	for (size_t i = 0; i < r->n; i++)
 		if (r->sources[i].damage > 0 || (r->sources[i].header_state != WAL_HEADER_OK && !r->sources[i].missing))
@@ -350,11 +137,11 @@ static bool needs_repair(const struct recovery *r)
 
 /* Holes that only the damage tells of go to disk before the damaged bytes leave: with the active file when that is the
  * one to be rewritten, and so first of all; else at the end of it. */
-static int salvage_all(struct recovery *r, bool *again, struct sl_err *err)
+static int salvage_all(struct wal_recovery *r, bool *again, struct sl_err *err)
 {
 	int rc = 0;
 	size_t active = r->n - 1;
-	const struct gap at_tail = tail_hole(r);
+	const struct wal_gap at_tail = tail_hole(r);
 	const struct wal_hole holes[2] = {{r->front.first, r->front.last}, {at_tail.first, at_tail.last}};
 	for (size_t i = 0; i < 2 && rc == 0 && r->sources[active].damage == 0 && needs_repair(r); i++)
 		if (holes[i].first != 0)
@@ -370,7 +157,7 @@ static int salvage_all(struct recovery *r, bool *again, struct sl_err *err)
 }
 
 /* The specification's way: everything behind the first damage goes aside; its numbers are declared as a hole first. */
-static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *err)
+static int truncate_at_damage(struct wal_recovery *r, bool *again, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	if (r->cut_offset == 0)
@@ -398,7 +185,7 @@ static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *er
 	return rc;
 }
 
-static int refuse_foreign(const struct recovery *r, struct sl_err *err)
+static int refuse_foreign(const struct wal_recovery *r, struct sl_err *err)
 {
 	const struct wal_source *active = &r->sources[r->n - 1];
 	if (!not_a_log(active) || r->n > 1)
@@ -408,7 +195,7 @@ static int refuse_foreign(const struct recovery *r, struct sl_err *err)
 	return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", r->w->path);
 }
 
-static int undeclared_gap(const struct recovery *r, struct sl_err *err)
+static int undeclared_gap(const struct wal_recovery *r, struct sl_err *err)
 {
 	for (size_t i = 0; i < r->n_gaps; i++)
 		if (!sl__wal_ranges_failed_covers(&r->statuses, r->gaps[i].first, r->gaps[i].last))
@@ -419,7 +206,7 @@ static int undeclared_gap(const struct recovery *r, struct sl_err *err)
 	return 0;
 }
 
-static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
+static int repair_round(struct wal_recovery *r, bool *again, struct sl_err *err)
 {
 	*again = false;
 	int rc = refuse_foreign(r, err);
@@ -445,7 +232,7 @@ static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
 /* ---- taking over ---- */
 
 /* A hole that was declared before the first record. What was archived from there leaves no declaration. */
-static int take_front_hole(struct recovery *r)
+static int take_front_hole(struct wal_recovery *r)
 {
 	uint64_t first = 0;
 	for (size_t i = 0; i < r->n && first == 0; i++)
@@ -455,12 +242,12 @@ static int take_front_hole(struct recovery *r)
 }
 
 /* Sequences that are not there: declared ones become holes; new ones are declared with the first flush. */
-static int take_holes(struct recovery *r)
+static int take_holes(struct wal_recovery *r)
 {
 	sl_wal *w = r->w;
 	int rc = take_front_hole(r);
 	if (rc == 0 && r->top > r->last)
-		rc = add_gap(r, r->last + 1, r->top);
+		rc = sl__wal_recover_gap(r, r->last + 1, r->top);
 	for (size_t i = 0; i < r->n_gaps && rc == 0; i++) {
 		uint64_t first = r->gaps[i].first, last = r->gaps[i].last;
 		rc = sl__wal_ranges_set(&w->holes, first, last, SL_WAL_FAILED);
@@ -470,7 +257,7 @@ static int take_holes(struct recovery *r)
 	return rc;
 }
 
-static int take_segments(struct recovery *r)
+static int take_segments(struct wal_recovery *r)
 {
 	sl_wal *w = r->w;
 	w->n_segments = 0;
@@ -494,7 +281,7 @@ static int take_segments(struct recovery *r)
 	return 0;
 }
 
-static int take_statuses(struct recovery *r)
+static int take_statuses(struct wal_recovery *r)
 {
 	sl_wal *w = r->w;
 	for (size_t i = 0; i < r->statuses.n; i++) {
@@ -538,7 +325,7 @@ static int settle_torn(sl_wal *w, const struct wal_source *src, struct sl_err *e
 }
 
 /* V4 */
-static int settle_active(struct recovery *r, struct sl_err *err)
+static int settle_active(struct wal_recovery *r, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	const struct wal_source *src = &r->sources[r->n - 1];
@@ -558,7 +345,7 @@ static int settle_active(struct recovery *r, struct sl_err *err)
 }
 
 /* An encrypted log is tried with the last record: a wrong key must not add records that the right one cannot read. */
-static int try_key(struct recovery *r, struct sl_err *err)
+static int try_key(struct wal_recovery *r, struct sl_err *err)
 {
 	struct sl_wal_record rec;
 	uint8_t *owned;
@@ -570,7 +357,7 @@ static int try_key(struct recovery *r, struct sl_err *err)
 	return rc;
 }
 
-static int take_over(struct recovery *r, struct sl_err *err)
+static int take_over(struct wal_recovery *r, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	int rc = take_holes(r);
@@ -588,7 +375,7 @@ static int take_over(struct recovery *r, struct sl_err *err)
 	return rc != 0 ? rc : try_key(r, err);
 }
 
-static void remove_temps(const struct recovery *r)
+static void remove_temps(const struct wal_recovery *r)
 {
 	for (size_t i = 0; i < r->files.n_temps; i++) {
 		char *path = sl__asprintf(&r->w->env, "%s/%s", r->w->dir, r->files.temps[i]);
@@ -598,12 +385,12 @@ static void remove_temps(const struct recovery *r)
 	}
 }
 
-static int one_round(struct recovery *r, bool *again, struct sl_err *err)
+static int one_round(struct wal_recovery *r, bool *again, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	int rc = w->fd < 0 ? sl__wal_acquire(w, r->hooks, err) : 0;
 	if (rc == 0)
-		rc = survey_round(r, err);
+		rc = sl__wal_recover_survey(r, err);
 	if (rc == 0)
 		rc = repair_round(r, again, err);
 	if (r->round == 0 && rc == 0) {
@@ -614,11 +401,11 @@ static int one_round(struct recovery *r, bool *again, struct sl_err *err)
 		remove_temps(r);
 		rc = take_over(r, err);
 	}
-	round_free(r);
+	sl__wal_recover_forget(r);
 	return rc;
 }
 
-static int recover_rounds(struct recovery *r, struct sl_err *err)
+static int recover_rounds(struct wal_recovery *r, struct sl_err *err)
 {
 	bool again = true;
 	int rc = 0;
@@ -633,7 +420,7 @@ static int recover_rounds(struct recovery *r, struct sl_err *err)
 
 int sl__wal_recover_state(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
 {
-	struct recovery r = {.w = w, .hooks = hooks};
+	struct wal_recovery r = {.w = w, .hooks = hooks};
 	int rc = recover_rounds(&r, err);
 	if (rc != 0 || !hooks->new_incarnation)
 		return rc;
@@ -648,7 +435,7 @@ int sl__wal_recover_state(sl_wal *w, const struct wal_open_hooks *hooks, struct 
 	sl__wal_ranges_fini(&w->failed);
 	sl__close_fd(&w->env, &w->read_fd);
 	uint64_t damaged = w->damaged_ranges, torn = w->torn_bytes;
-	struct recovery fresh = {.w = w, .hooks = &(struct wal_open_hooks){.must_exist = true}};
+	struct wal_recovery fresh = {.w = w, .hooks = &(struct wal_open_hooks){.must_exist = true}};
 	rc = recover_rounds(&fresh, err);
 	w->damaged_ranges = damaged;
 	w->torn_bytes = torn;

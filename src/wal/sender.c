@@ -206,8 +206,13 @@ static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
 	bool mine = s->phase == SENDER_RUNNING;
 	s->phase = SENDER_STOPPING;
 	s->stop_at_ns = SL_MIN(s->stop_at_ns, deadline_ns);
-	if (mine)
+	if (mine) {
 		s->stop_after = w->durable_seq;
+		/* What is left has its try now: a pause between two may be longer than who stops wants to wait. One
+		 * that the receiver has asked for is kept. */
+		if (s->trouble.error_class != SL_CLASS_THROTTLED && s->trouble.retry_after_ms <= 0)
+			s->retry_at_ns = INT64_MIN;
+	}
 	sl__broadcast(&w->sender_cv);
 	sl__broadcast(&s->done_cv);
 	if (!mine) {

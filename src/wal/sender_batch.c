@@ -33,21 +33,6 @@ void sl__wal_sender_release(sl_wal *w, struct wal_sender_state *s)
 
 /* ---- planning ---- */
 
-/* The end of the range that holds sequence, 0 when none does. */
-static uint64_t range_end(const struct wal_ranges *r, uint64_t sequence)
-{
-	size_t lo = 0, hi = r->n;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		if (r->v[mid].last < sequence)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	bool inside = lo < r->n && r->v[lo].first <= sequence && r->v[lo].status == SL_WAL_FAILED;
-	return inside ? r->v[lo].last : 0;
-}
-
 static bool add_skipped(struct wal_sender_state *s, uint64_t first, uint64_t last)
 {
 	struct sl_wal_range *before = s->n_skipped > 0 ? &s->skipped[s->n_skipped - 1] : NULL;
@@ -106,9 +91,9 @@ enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
 	size_t room = s->limit != 0 ? SL_MIN(s->limit, s->cap) : s->cap;
 	uint64_t bytes = 0;
 	for (uint64_t at = s->mark + 1; at <= w->durable_seq && s->n < room;) {
-		uint64_t end = range_end(&w->failed, at);
+		uint64_t end = sl__wal_ranges_failed_end(&w->failed, at);
 		if (end == 0)
-			end = range_end(&w->holes, at);
+			end = sl__wal_ranges_failed_end(&w->holes, at);
 		if (end != 0) {
 			if (!add_skipped(s, at, SL_MIN(end, w->durable_seq)))
 				break;

@@ -36,7 +36,9 @@ static void halt(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 static int64_t delay_ms(struct wal_sender_state *s, const struct sl_retry_policy *policy, const struct sl_err *why)
 {
 	int64_t told = SL_MIN(SL_MAX(why->retry_after_ms, (int64_t)0), SL__RETRY_AFTER_MAX_MS);
-	int64_t delay = sl__retry_delay_ms(policy, s->failures, &s->prng);
+	/* Before a deadline there is no time for pauses that grow. */
+	uint32_t failures = s->stop_at_ns != SL_FOREVER ? 1 : s->failures;
+	int64_t delay = sl__retry_delay_ms(policy, failures, &s->prng);
 	if (why->error_class == SL_CLASS_THROTTLED && told > 0)
 		return told;
 	return SL_MAX(delay, told);

@@ -14,10 +14,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
+#include "support/budget.h"
 #include "world.h"
 
 #define STATES_PER_POINT 24 /* of each tear size; all of them when there are no more */
@@ -123,19 +123,6 @@ static bool run_is_sound(const struct run *r)
 }
 
 /* ---- budgets ---- */
-static double seconds_now(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-static uint64_t env_number(const char *name, uint64_t otherwise)
-{
-	const char *text = getenv(name);
-	return text != NULL && *text != '\0' ? strtoull(text, NULL, 10) : otherwise;
-}
-
 struct budget {
 	uint64_t states; /* 0: by time */
 	double until;
@@ -143,8 +130,8 @@ struct budget {
 
 static struct budget share_of_one(void)
 {
-	uint64_t states = env_number("SLUICE_CRASH_STATES", 0);
-	double seconds = (double)env_number("SLUICE_TEST_SECONDS", 8);
+	uint64_t states = test_number("SLUICE_CRASH_STATES", 0);
+	double seconds = test_seconds(8);
 	return (struct budget){states / n_scenarios + (states != 0), seconds_now() + seconds / (double)n_scenarios};
 }
 
@@ -198,7 +185,7 @@ static void survives(const struct scenario *scenario)
 	if (only != NULL && strcmp(only, scenario->name) != 0)
 		return;
 	struct budget b = share_of_one();
-	uint64_t seed = env_number("SLUICE_CRASH_SEED", 1), first = seed, states = 0;
+	uint64_t seed = test_number("SLUICE_CRASH_SEED", 1), first = seed, states = 0;
 	for (; !spent(&b, states); seed++) {
 		struct run r;
 		run_begin(&r, scenario, seed);

@@ -24,6 +24,7 @@
 
 #include <cmocka.h>
 
+#include "support/budget.h"
 #include "support/walmodel.h"
 
 #define THREADS 4
@@ -303,19 +304,6 @@ static void check_log(const char *dir, uint64_t cycle, const struct known *k, st
 	t->found = c.found;
 }
 
-static double seconds_now(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-static uint64_t env_number(const char *name, uint64_t otherwise)
-{
-	const char *text = getenv(name);
-	return text != NULL && *text != '\0' ? strtoull(text, NULL, 10) : otherwise;
-}
-
 /* One log through some kills; the next begins anew, so that reading it all each time stays cheap. */
 static void some_kills(uint64_t cycles, uint64_t *rng, struct totals *t)
 {
@@ -340,8 +328,8 @@ static void some_kills(uint64_t cycles, uint64_t *rng, struct totals *t)
 static void a_killed_process_loses_and_invents_nothing(void **state)
 {
 	(void)state;
-	uint64_t want = env_number("SLUICE_KILL_CYCLES", 0), seed = env_number("SLUICE_KILL_SEED", 1), rng = seed;
-	double until = seconds_now() + (double)env_number("SLUICE_TEST_SECONDS", 4);
+	uint64_t want = test_number("SLUICE_KILL_CYCLES", 0), seed = test_number("SLUICE_KILL_SEED", 1), rng = seed;
+	double until = seconds_now() + test_seconds(4);
 	struct totals t = {0};
 	while (want != 0 ? t.cycles < want : seconds_now() < until) {
 		uint64_t left = want != 0 ? want - t.cycles : CYCLES_PER_LOG;

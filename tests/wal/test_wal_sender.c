@@ -582,6 +582,52 @@ static void stop_gives_up_at_its_deadline_and_keeps_the_rest(void **state)
 	box_fini(&b);
 }
 
+struct stopper {
+	sl_wal *w;
+	int rc;
+};
+
+static void *stop_within_10_s(void *arg)
+{
+	struct stopper *s = arg;
+	s->rc = sl_wal_stop(s->w, 10000, NULL);
+	return NULL;
+}
+
+static void stop_tries_at_once_what_waits_for_a_retry_and_again_before_its_deadline(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	pthread_t thread;
+	box_init(&b);
+	peer_init(&p);
+	b.e.clock.auto_advance = 0;
+	sl_wal *w = box_open(&b);
+	append_letters(w, "ab");
+	p.fail_with = SL_EUNAVAIL;
+	p.fail_times = 10; /* eight before the stop, so that a pause takes at least 30 s; and two behind it */
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	for (uint64_t calls = 1; calls <= 8; calls++) {
+		peer_await_call(&p, calls);
+		vclock_await_settled(&b.e.clock, 1);
+		if (calls < 8)
+			(void)vclock_advance_to_next(&b.e.clock);
+	}
+	struct stopper s = {.w = w};
+	assert_int_equal(pthread_create(&thread, NULL, stop_within_10_s, &s), 0);
+	for (uint64_t calls = 9; calls <= 10; calls++) {
+		peer_await_call(&p, calls);
+		vclock_await_settled(&b.e.clock, 2); /* the sender's pause, the stop's deadline */
+		(void)vclock_advance_to_next(&b.e.clock);
+	}
+	(void)pthread_join(thread, NULL);
+	assert_int_equal(s.rc, 0);
+	assert_string_equal(p.text, "1=a 2=b ");
+	box_close(&b, w);
+	box_fini(&b);
+}
+
 static void stop_cancels_a_send_that_hangs(void **state)
 {
 	(void)state;
@@ -788,6 +834,7 @@ int main(void)
 		cmocka_unit_test(records_that_a_receiver_has_already_are_not_sent_twice),
 		cmocka_unit_test(a_declared_hole_is_told_as_skipped),
 		cmocka_unit_test(stop_gives_up_at_its_deadline_and_keeps_the_rest),
+		cmocka_unit_test(stop_tries_at_once_what_waits_for_a_retry_and_again_before_its_deadline),
 		cmocka_unit_test(stop_cancels_a_send_that_hangs),
 		cmocka_unit_test(close_stops_a_running_sender),
 		cmocka_unit_test(automatic_backlog_blocks_while_a_sender_runs),
