@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/coordinator.h"
 
+#include "base/options.h"
+
 #include <math.h>
 
 #define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000) /* keeps sums of times far from overflow */
@@ -9,35 +11,16 @@
 #define CAPACITY_MAX ((int64_t)1 << 32)
 #define NAME_MAX_BYTES 200 /* a dead letter's source has 255 */
 
-struct number {
-	const char *name;
-	int64_t value, least, most;
-};
-
-static int check_numbers(const struct number *rows, size_t n, struct sl_err *err)
-{
-	for (size_t i = 0; i < n; i++)
-		if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
-			return sl_err_set(err, SL_EINVAL, "coordinator: %s is %lld; give %lld to %lld", rows[i].name,
-					  (long long)rows[i].value, (long long)rows[i].least, (long long)rows[i].most);
-	return 0;
-}
-
-static int64_t or_default(int64_t value, int64_t otherwise)
-{
-	return value != 0 ? value : otherwise;
-}
-
 static void fill_sizes(struct sl_coordinator_opts *o)
 {
-	o->capacity = or_default(o->capacity, 10000);
-	o->workers = (int32_t)or_default(o->workers, 4);
-	o->batch_size = (int32_t)or_default(o->batch_size, 500);
-	o->flush_interval_ms = or_default(o->flush_interval_ms, 250);
+	o->capacity = sl__or_default(o->capacity, 10000);
+	o->workers = (int32_t)sl__or_default(o->workers, 4);
+	o->batch_size = (int32_t)sl__or_default(o->batch_size, 500);
+	o->flush_interval_ms = sl__or_default(o->flush_interval_ms, 250);
 	if (o->flush_interval_ms == SL_NONE)
 		o->flush_interval_ms = 0;
-	o->max_bytes = or_default(o->max_bytes, (int64_t)64 << 20);
-	o->batch_bytes = or_default(o->batch_bytes, (int64_t)8 << 20);
+	o->max_bytes = sl__or_default(o->max_bytes, (int64_t)64 << 20);
+	o->batch_bytes = sl__or_default(o->batch_bytes, (int64_t)8 << 20);
 	if (o->max_bytes == SL_UNLIMITED)
 		o->max_bytes = INT64_MAX;
 	if (o->batch_bytes == SL_UNLIMITED)
@@ -52,16 +35,16 @@ static void fill_workers(struct sl_coordinator_opts *o)
 		o->workers_min = SL_MIN(o->workers, o->workers_max);
 	else if (o->workers_max == 0)
 		o->workers_max = SL_MAX(o->workers, o->workers_min);
-	o->scale_up_ms = or_default(o->scale_up_ms, 100);
-	o->scale_down_ms = or_default(o->scale_down_ms, 5000);
-	o->retry_batches = (int32_t)or_default(o->retry_batches, SL_MAX(2 * o->workers_max, 4));
+	o->scale_up_ms = sl__or_default(o->scale_up_ms, 100);
+	o->scale_down_ms = sl__or_default(o->scale_down_ms, 5000);
+	o->retry_batches = (int32_t)sl__or_default(o->retry_batches, SL_MAX(2 * o->workers_max, 4));
 }
 
 static void fill_target(struct sl_coordinator_opts *o)
 {
-	o->breaker_failures = (int32_t)or_default(o->breaker_failures, 5);
-	o->breaker_open_max_ms = or_default(o->breaker_open_max_ms, SL_MAX(o->breaker_open_ms, 30000));
-	o->breaker_open_ms = or_default(o->breaker_open_ms, SL_MIN(1000, o->breaker_open_max_ms));
+	o->breaker_failures = (int32_t)sl__or_default(o->breaker_failures, 5);
+	o->breaker_open_max_ms = sl__or_default(o->breaker_open_max_ms, SL_MAX(o->breaker_open_ms, 30000));
+	o->breaker_open_ms = sl__or_default(o->breaker_open_ms, SL_MIN(1000, o->breaker_open_max_ms));
 	if (o->reduce_factor == 0)
 		o->reduce_factor = 0.5;
 	if (o->classify_retryable == NULL)
@@ -70,7 +53,7 @@ static void fill_target(struct sl_coordinator_opts *o)
 
 static int check_sizes(const struct sl_coordinator_opts *o, struct sl_err *err)
 {
-	const struct number rows[] = {
+	const struct sl__range rows[] = {
 		{"capacity", o->capacity, 1, CAPACITY_MAX},
 		{"workers", o->workers, 1, WORKERS_MAX},
 		{"batch_size", o->batch_size, 1, BATCH_SIZE_MAX},
@@ -90,7 +73,7 @@ static int check_sizes(const struct sl_coordinator_opts *o, struct sl_err *err)
 		{"per_key_order", o->per_key_order, SL_DEFAULT, SL_OFF},
 		{"rate_by_watermark", o->rate_by_watermark, SL_DEFAULT, SL_OFF},
 	};
-	int rc = check_numbers(rows, SL_COUNT(rows), err);
+	int rc = sl__check_ranges("coordinator", rows, SL_COUNT(rows), err);
 	if (rc == 0 && o->breaker_failures < 1 && o->breaker_failures != SL_UNLIMITED)
 		rc = sl_err_set(err, SL_EINVAL, "coordinator: breaker_failures is %d; give 1 or more, or SL_UNLIMITED",
 				(int)o->breaker_failures);

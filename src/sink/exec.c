@@ -118,8 +118,7 @@ static int put_batch(const struct exec_sink *s, struct lane *l, const struct sl_
 			return rc;
 	}
 	int n = snprintf(l->id, sizeof l->id, "SLUICE_BATCH_ID=");
-	for (size_t i = 0; i < sizeof batch->id; i++)
-		n += snprintf(l->id + n, sizeof l->id - (size_t)n, "%02x", batch->id[i]);
+	*sl__hex(l->id + n, batch->id, sizeof batch->id) = '\0';
 	(void)snprintf(l->items, sizeof l->items, "SLUICE_BATCH_ITEMS=%zu", batch->n);
 	return 0;
 }

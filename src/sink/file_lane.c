@@ -60,17 +60,6 @@ void sl__file_lane_fini(struct sl__file_lane *l)
 
 /* ---- records ---- */
 
-/* Outside of strings a line end in JSON is white space, and inside there are none. */
-static void put_on_one_line(struct sl__buf *buf, const char *data, size_t len)
-{
-	size_t start = buf->len;
-	if (sl__buf_append(buf, data, len) != 0 || (memchr(data, '\n', len) == NULL && memchr(data, '\r', len) == NULL))
-		return;
-	for (char *p = buf->data + start; p < buf->data + buf->len; p++)
-		if (*p == '\n' || *p == '\r')
-			*p = ' ';
-}
-
 /* Without columns to count nothing is taken apart, but a record must not run into the next one. */
 static int check_quotes(const char *data, size_t len, struct sl_err *err)
 {
@@ -93,7 +82,7 @@ static int put_record(struct sl__file_lane *l, const char *data, size_t len, str
 	if (rc != 0)
 		return rc;
 	if (o->file_format == SL_ROWS_JSON && l->reader == NULL)
-		put_on_one_line(&l->text, data, len);
+		sl__put_json_line(&l->text, data, len);
 	else if (o->file_format == SL_ROWS_JSON)
 		sl__row_put_json(&l->text, o->columns, l->fields, o->n_columns);
 	else if (as_it_is || l->reader == NULL)

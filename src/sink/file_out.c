@@ -192,9 +192,8 @@ static bool is_due(const struct sl__file_out *f, size_t n)
 	return f->rotate_ms > 0 && sl__real_ms(f->env) - f->born_ms >= f->rotate_ms;
 }
 
-static char *rotated_name(const struct sl__file_out *f, unsigned number)
+static char *rotated_name(const struct sl__file_out *f, time_t seconds, unsigned number)
 {
-	time_t seconds = (time_t)(sl__real_ms(f->env) / 1000);
 	struct tm tm;
 	char when[32];
 	(void)gmtime_r(&seconds, &tm);
@@ -202,11 +201,14 @@ static char *rotated_name(const struct sl__file_out *f, unsigned number)
 	return sl__asprintf(f->env, "%s.%s-%03u", f->path, when, number);
 }
 
+/* The clock is read once: a number that was passed over in an earlier second would come before lower ones of the next.
+ */
 static int rotate(struct sl__file_out *f, struct sl_err *err)
 {
+	time_t seconds = (time_t)(sl__real_ms(f->env) / 1000);
 	int rc = -EEXIST;
 	for (unsigned i = 0; rc == -EEXIST && i < 1000; i++) {
-		char *name = rotated_name(f, i);
+		char *name = rotated_name(f, seconds, i);
 		if (name == NULL)
 			return no_memory(f, err);
 		rc = SL__IO(f->env, rename, f->path, name, 1);

@@ -21,12 +21,7 @@ static int no_memory(struct sl_err *err)
 
 void sl__batch_id_text(char out[SL__BATCH_ID_BYTES], const uint8_t id[16])
 {
-	static const char digits[] = "0123456789abcdef";
-	for (size_t i = 0; i < 16; i++) {
-		out[2 * i] = digits[id[i] >> 4];
-		out[2 * i + 1] = digits[id[i] & 15];
-	}
-	out[SL__BATCH_ID_BYTES - 1] = '\0';
+	*sl__hex(out, id, 16) = '\0';
 }
 
 const char *sl__http_content_type(enum sl_http_body body)
@@ -74,17 +69,6 @@ void sl__http_body_fini(struct sl__http_body *b)
 	*b = (struct sl__http_body){.env = NULL};
 }
 
-/* Outside of strings a line end in JSON is white space, and inside there are none. */
-static void put_on_one_line(struct sl__buf *buf, const char *data, size_t len)
-{
-	size_t start = buf->len;
-	if (sl__buf_append(buf, data, len) != 0 || (memchr(data, '\n', len) == NULL && memchr(data, '\r', len) == NULL))
-		return;
-	for (char *p = buf->data + start; p < buf->data + buf->len; p++)
-		if (*p == '\n' || *p == '\r')
-			*p = ' ';
-}
-
 static int put_value(struct sl__http_body *b, const struct sl_sink_item *item, struct sl_err *err)
 {
 	int rc = b->reader != NULL ? sl__row_read(b->reader, item->data, item->len, b->fields, err)
@@ -94,7 +78,7 @@ static int put_value(struct sl__http_body *b, const struct sl_sink_item *item, s
 	if (b->reader != NULL)
 		sl__row_put_json(&b->text, b->opts->columns, b->fields, b->opts->n_columns);
 	else
-		put_on_one_line(&b->text, item->data, item->len);
+		sl__put_json_line(&b->text, item->data, item->len);
 	return 0;
 }
 

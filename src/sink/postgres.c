@@ -45,6 +45,7 @@ static int connect_lane(struct sl__pg_lane *lane, struct sl_err *err)
 					       "SET standard_conforming_strings = on;"
 					       "SET idle_in_transaction_session_timeout = '10min';"
 					       "SET client_connection_check_interval = '5s'",
+				   .needs_settings = true,
 				   .connect_timeout_ms = s->opts.connect_timeout_ms,
 				   .statement_timeout_ms = s->opts.statement_timeout_ms};
 	int rc = sl__pg_connect(&pg, &opts, err);

@@ -34,6 +34,15 @@ static void note(struct kit *k, const struct sl_sink_batch *batch, int rc, int n
 	pthread_mutex_unlock(&k->mu);
 }
 
+static void stay(struct kit *k, int number)
+{
+	atomic_fetch_add(&k->n_held, 1);
+	vclock_look_again(&k->clock);
+	while (k->hold && number > k->let_go)
+		pthread_cond_wait(&k->changed, &k->mu);
+	atomic_fetch_sub(&k->n_held, 1);
+}
+
 static int kit_write(void *sink, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		     struct sl_err *err)
 {
@@ -45,8 +54,8 @@ static int kit_write(void *sink, void *lane, const struct sl_sink_batch *batch, 
 	if (k->in_write > k->max_in_write)
 		k->max_in_write = k->in_write;
 	pthread_cond_broadcast(&k->changed);
-	while (k->hold && number > k->let_go)
-		pthread_cond_wait(&k->changed, &k->mu);
+	if (k->hold && number > k->let_go)
+		stay(k, number);
 	kit_script *script = k->script;
 	pthread_mutex_unlock(&k->mu);
 	int rc = script != NULL ? script(k, number, batch, reply, err) : 0;
@@ -192,6 +201,7 @@ void kit_new(struct kit *k, struct sl_coordinator_opts opts)
 	struct sl_err err = SL_ERR_INIT;
 	opts.struct_size = sizeof opts;
 	opts.env = &k->env;
+	k->workers_max = opts.workers_max;
 	if (!k->bytes)
 		opts.item_kind = SL_ITEM_POINTERS;
 	opts.on_backpressure_high = on_high;
@@ -252,6 +262,22 @@ void kit_await_cancelled(struct kit *k)
 void kit_await_calm(struct kit *k, int waiters)
 {
 	vclock_await_waiters(&k->clock, waiters);
+}
+
+/* Who was let go is on the way. Only the test's thread calls this, and changes hold. */
+static int held(void *ctx)
+{
+	struct kit *k = ctx;
+	return k->hold ? atomic_load(&k->n_held) : 0;
+}
+
+void kit_settle(struct kit *k)
+{
+	int n = k->workers_max + 2;               /* the keeper, the notifier */
+	for (int round = 0; round < 3; round++) { /* the keeper wakes a worker, that the keeper or another one */
+		vclock_poke(&k->clock);
+		vclock_await_rest(&k->clock, n, held, k);
+	}
 }
 
 int kit_count_writes(struct kit *k)

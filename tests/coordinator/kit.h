@@ -49,13 +49,15 @@ struct kit {
 	sl_coordinator *c;
 	kit_script *script;
 	void *script_ctx;
-	bool bytes; /* items are 8 bytes */
+	bool bytes;      /* items are 8 bytes */
+	int workers_max; /* as given to kit_new */
 
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
-	bool hold;    /* writes wait in the sink … */
-	int let_go;   /* … but for those with a number up to this */
-	int in_write; /* threads in the sink now */
+	bool hold;         /* writes wait in the sink … */
+	int let_go;        /* … but for those with a number up to this */
+	int in_write;      /* threads in the sink now */
+	atomic_int n_held; /* that wait there */
 	int max_in_write;
 	int n_writes;
 	int attached, detached, cancelled;
@@ -89,6 +91,10 @@ void kit_await_cancelled(struct kit *k);
 /* So many threads wait on the clock. One that was just woken counts until it runs: as a barrier before time moves on,
  * this is for threads that were seen at work a moment ago. */
 void kit_await_calm(struct kit *k, int waiters);
+/* Every thread waits on the clock, or in the sink, and whoever was signalled has acted on it. Without, a thread that
+ * gets no processor for a while finds, when time has moved on, that later things are due as well. With workers_max
+ * only. */
+void kit_settle(struct kit *k);
 int kit_count_writes(struct kit *k); /* that have begun so far */
 /* While writes may run. */
 void kit_set_script(struct kit *k, kit_script *script);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "coordinator/kit.h"
+#include "support/budget.h"
 #include "support/fault.h"
 #include <sluice/dead_letter.h>
 
@@ -647,8 +648,7 @@ static void kill_and_account(struct kit *k, struct tally *t)
 static void after_kill_9_everything_accepted_is_written_or_in_the_dead_letters(void **state)
 {
 	struct kit *k = *state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	time_t end = time(NULL) + (seconds != NULL ? atoi(seconds) : 0);
+	time_t end = time(NULL) + (time_t)test_seconds(0);
 	struct tally t = {0};
 	k->bytes = true;
 	k->script = note_shared;

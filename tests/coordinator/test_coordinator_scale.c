@@ -12,25 +12,28 @@ static int64_t now_ms(struct kit *k)
 	return k->clock.now_ns / MS;
 }
 
-/* Let time pass in steps until so many workers take part; how long that was after `begin`. The clock may have run on
- * before the change is seen, so what follows is measured from the same beginning. */
-static int64_t until_alive(struct kit *k, uint32_t n, int64_t begin)
+/* Let time pass from deadline to deadline, and everybody do at each of them what is due then. */
+static void pass_to_ms(struct kit *k, int64_t to)
 {
-	while (kit_health(k).workers_alive != n) {
-		vclock_advance_ms(&k->clock, 1);
-		for (int i = 0; i < 20; i++)
-			(void)sched_yield();
+	kit_settle(k);
+	while (now_ms(k) < to) {
+		vclock_advance_towards_ns(&k->clock, to * MS);
+		kit_settle(k);
 	}
-	return now_ms(k) - begin;
 }
 
 static void pass_ms(struct kit *k, int64_t ms)
 {
-	for (int64_t i = 0; i < ms; i += 10) {
-		vclock_advance_ms(&k->clock, 10);
-		for (int j = 0; j < 20; j++)
-			(void)sched_yield();
-	}
+	pass_to_ms(k, now_ms(k) + ms);
+}
+
+/* The number of workers changes at this moment and not before. */
+static void changes_at(struct kit *k, int64_t at, uint32_t from, uint32_t to)
+{
+	pass_to_ms(k, at - 1);
+	assert_int_equal(kit_health(k).workers_alive, from);
+	pass_to_ms(k, at);
+	assert_int_equal(kit_health(k).workers_alive, to);
 }
 
 static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void **state)
@@ -42,17 +45,17 @@ static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void
 	kit_submit(k, 1, 500);
 	kit_await_in_write(k, 1);
 	int64_t begin = now_ms(k);
-	assert_true(until_alive(k, 2, begin) >= 100);
+	changes_at(k, begin + 200, 1, 2); /* needed at one look, and at the next */
 	kit_await_in_write(k, 2);
-	assert_true(until_alive(k, 3, begin) >= 200);
+	changes_at(k, begin + 300, 2, 3);
 	kit_await_in_write(k, 3);
 	pass_ms(k, 1000);
 	assert_int_equal(kit_health(k).workers_alive, 3); /* not above workers_max */
 	kit_release_all(k);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	begin = now_ms(k);
-	assert_true(until_alive(k, 2, begin) >= 4900);
-	assert_true(until_alive(k, 1, begin) >= 9800);
+	changes_at(k, begin + 5100, 3, 2); /* the next look finds nobody busy, and so it stays for 5 s */
+	changes_at(k, begin + 10100, 2, 1);
 	pass_ms(k, 12000);
 	assert_int_equal(kit_health(k).workers_alive, 1); /* not below workers_min */
 	pthread_mutex_lock(&k->mu);
@@ -71,7 +74,7 @@ static void a_short_burst_adds_nobody(void **state)
 	for (int i = 0; i < 5; i++) {
 		kit_hold(k);
 		kit_submit(k, 1, 100);
-		pass_ms(k, 90);
+		pass_ms(k, 150); /* needed at one look, and not at the next */
 		kit_release_all(k);
 		assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 		pass_ms(k, 200);
@@ -87,7 +90,7 @@ static void an_old_item_is_pressure_too(void **state)
 	kit_hold_first(k);
 	kit_submit(k, 2, 2); /* far from a batch, and nobody takes it */
 	int64_t begin = now_ms(k);
-	assert_true(until_alive(k, 2, begin) >= 150);
+	changes_at(k, begin + 200, 1, 2); /* too old at one look, and at the next */
 	kit_await_in_write(k, 2);
 	kit_release_all(k);
 	kit_finish(k, 0);

@@ -6,12 +6,11 @@
  *
  * SLUICE_STRESS_SEEDS=N runs N seeds, SLUICE_STRESS_SEED=S that one only; else as many as SLUICE_TEST_SECONDS allow.
  */
-#include <sched.h>
-#include <time.h>
-
 #include "base/env.h"
 #include "coordinator/kit.h"
+#include "support/budget.h"
 #include "support/fault.h"
+#include <sched.h>
 
 #define PRODUCERS 10
 #define WORKERS 8
@@ -434,30 +433,22 @@ static uint64_t run_seed(uint64_t seed)
 	return report.accepted;
 }
 
-static double now(void)
-{
-	struct timespec ts;
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 static void every_accepted_item_ends_exactly_once_whatever_fails(void **state)
 {
 	const char *one = getenv("SLUICE_STRESS_SEED"), *many = getenv("SLUICE_STRESS_SEEDS");
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	(void)state;
 	if (one != NULL) {
 		(void)run_seed(strtoull(one, NULL, 10));
 		return;
 	}
 	uint64_t limit = many != NULL ? strtoull(many, NULL, 10) : UINT64_MAX, n = 0, items = 0;
-	double end = many != NULL ? 1e18 : now() + (seconds != NULL ? atof(seconds) : 2);
+	double end = many != NULL ? 1e18 : seconds_now() + test_seconds(2);
 	do {
 		uint64_t seed = ++n;
 		if (getenv("SLUICE_STRESS_TALK") != NULL)
 			fprintf(stderr, "seed %ju\n", (uintmax_t)seed);
 		items += run_seed(seed);
-	} while (n < limit && now() < end);
+	} while (n < limit && seconds_now() < end);
 	printf("# coordinator stress: %ju seeds, %ju items accepted\n", (uintmax_t)n, (uintmax_t)items);
 }
 

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "sink/contract_kit.h"
+#include "support/budget.h"
 #include "support/fault.h"
 
 /* ---- order, whole batches ---- */
@@ -347,7 +347,7 @@ static void *write_on_a_lane(void *arg)
 static void many_lanes_write_at_once(void **state)
 {
 	const struct sink_fixture *f = *state;
-	struct lanes l = {.f = f, .next = 1, .until = seconds_now() + test_seconds()};
+	struct lanes l = {.f = f, .next = 1, .until = seconds_now() + test_seconds(1)};
 	pthread_t threads[64];
 	int n = f->max_lanes != 0 ? f->max_lanes : 8;
 	sl_sink sink = open_sink(f, NULL);

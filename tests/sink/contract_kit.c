@@ -7,26 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
 #include "sink/contract_kit.h"
 
 #define ITEM_BYTES 128 /* room for each item's text */
-
-double seconds_now(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-double test_seconds(void)
-{
-	const char *text = getenv("SLUICE_TEST_SECONDS");
-	return text != NULL && *text != '\0' ? strtod(text, NULL) : 1;
-}
 
 void *fixture_state(const struct sink_fixture *f)
 {

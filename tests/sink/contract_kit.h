@@ -8,9 +8,6 @@
 /* Opens through the fixture; asserts success. */
 sl_sink open_sink(const struct sink_fixture *f, const struct sl_env *env);
 int try_attach(const sl_sink *sink, void **lane, struct sl_err *err);
-double seconds_now(void);
-/* SLUICE_TEST_SECONDS, or 1. */
-double test_seconds(void);
 /* cmocka hands states over as void *. */
 void *fixture_state(const struct sink_fixture *f);
 

@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #include "sink/contract_kit.h"
-#include "support/crashfs.h"
+#include "support/crashloop.h"
 
 #define PATH "/d/out"
 #define BATCHES 8
@@ -221,8 +221,9 @@ static uint32_t count_lines(const struct run *r, uint32_t first, const char *tex
 }
 
 /* NULL, or what is wrong. */
-static const char *judge(const struct run *r, struct crashfs *state, size_t point)
+static const char *judge(const void *run, struct crashfs *state, size_t point)
 {
+	const struct run *r = run;
 	static char text[1 << 18];
 	uint32_t must = 0, last = BATCHES * 16;
 	struct sl_err err;
@@ -253,39 +254,16 @@ static const char *judge(const struct run *r, struct crashfs *state, size_t poin
 	return NULL;
 }
 
-static size_t judge_run(const struct run *r)
-{
-	size_t states = 0;
-	for (size_t point = 0; point <= crashfs_point(r->fs); point++)
-		for (size_t k = 0; k < crashfs_states(r->fs, point, STATES_PER_POINT); k++, states++) {
-			struct crashfs *state = crashfs_crash(r->fs, point, k, STATES_PER_POINT, r->seed, NULL);
-			const char *why = judge(r, state, point);
-			if (why != NULL) {
-				printf("# %s: SLUICE_SEED=%llu, point %zu, state %zu\n", r->way->name,
-				       (unsigned long long)r->seed, point, k);
-				crashfs_print_log(r->fs, point, stdout);
-				crashfs_print_tree(state, stdout);
-				fail_msg("%s", why);
-			}
-			crashfs_free(state);
-		}
-	return states;
-}
-
 static void a_power_loss_leaves_whole_records_and_all_that_were_acknowledged(void **state)
 {
 	const struct way *way = *state;
-	const char *first = getenv("SLUICE_SEED");
-	double until = seconds_now() + test_seconds();
-	uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1, seeds = 0;
-	size_t states = 0;
+	struct crashloop l = crashloop_begin(NULL, way->name);
 	do {
 		struct run r;
-		run_begin(&r, way, seed + seeds++);
-		states += judge_run(&r);
+		run_begin(&r, way, l.seed);
+		crashloop_judge(&l, r.fs, STATES_PER_POINT, judge, &r);
 		run_end(&r);
-	} while (seconds_now() < until);
-	printf("# %s: %zu states of %llu runs\n", way->name, states, (unsigned long long)seeds);
+	} while (crashloop_goes_on(&l));
 }
 
 /* ---- a torn end ---- */

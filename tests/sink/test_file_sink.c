@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only the file sink does: formats, headers, rotation, torn ends, full disks. */
+#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -235,6 +236,44 @@ static void a_file_that_would_grow_too_long_is_rotated(void **state)
 	vclock_fini(&clock);
 }
 
+/* Time passes with every look at it. */
+static int64_t hurried_ms(void *ctx)
+{
+	vclock_advance_ms(ctx, 100);
+	return vclock_table.real_ms(ctx);
+}
+
+static void rotated_files_are_in_the_order_of_their_names_also_when_the_second_changes(void **state)
+{
+	struct sl_clock hurried = vclock_table;
+	struct vclock clock;
+	struct dirent **names;
+	sl_sink sink;
+	(void)state;
+	vclock_init(&clock);
+	hurried.real_ms = hurried_ms;
+	const struct sl_env env = {SL_ENV_INIT, .clock = &hurried, .clock_ctx = &clock};
+	OPENED(&sink, .env = &env, .rotate_bytes = 4);
+	for (int i = 100; i < 140; i++) {
+		char text[16];
+		(void)snprintf(text, sizeof text, "%d", i);
+		WRITE(&sink, text);
+	}
+	sl_sink_close(&sink);
+	int n = scandir(place_file(&place, "."), &names, NULL, alphasort), seen = 0;
+	for (int i = 0; i < n; i++) {
+		if (strncmp(names[i]->d_name, "out.", 4) == 0) {
+			char text[16];
+			(void)snprintf(text, sizeof text, "%d\n", 100 + seen++);
+			expect_file(names[i]->d_name, text);
+		}
+		free(names[i]);
+	}
+	free(names);
+	assert_int_equal(seen, 39);
+	vclock_fini(&clock);
+}
+
 static void a_file_that_is_old_enough_is_rotated_by_the_next_batch(void **state)
 {
 	static const char *const columns[] = {"a"};
@@ -449,6 +488,7 @@ int main(void)
 		TEST(a_torn_end_inside_of_quotes_is_found),
 		TEST(new_files_are_not_for_everybody),
 		TEST(a_file_that_would_grow_too_long_is_rotated),
+		TEST(rotated_files_are_in_the_order_of_their_names_also_when_the_second_changes),
 		TEST(a_file_that_is_old_enough_is_rotated_by_the_next_batch),
 		TEST(a_file_that_somebody_moved_away_is_left_alone),
 		TEST(a_full_disk_is_fatal_and_leaves_no_half_line),

@@ -13,6 +13,7 @@
 
 #include "sink/contract_kit.h"
 #include "sink/join.h"
+#include "support/budget.h"
 
 #define LANES 8
 
@@ -149,7 +150,7 @@ static void *crowd_lane(void *arg)
 
 static void every_entry_of_many_lanes_is_done_once_and_one_leads_at_a_time(void **state)
 {
-	struct crowd c = {.until = seconds_now() + test_seconds()};
+	struct crowd c = {.until = seconds_now() + test_seconds(1)};
 	pthread_t threads[LANES];
 	(void)state;
 	join_init(&c.join);

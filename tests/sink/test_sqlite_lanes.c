@@ -17,6 +17,7 @@
 #include "base/env.h"
 #include "sink/contract_kit.h"
 #include "sink/place.h"
+#include "support/budget.h"
 
 #define LANES 6
 #define BATCH 40
@@ -147,7 +148,7 @@ static void run_crowd(struct crowd *c)
 static void a_row_that_breaks_a_shared_transaction_costs_itself_only(void **state)
 {
 	const struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .table = "t"};
-	struct crowd c = {.until = seconds_now() + test_seconds()};
+	struct crowd c = {.until = seconds_now() + test_seconds(1)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};
 	(void)state;
