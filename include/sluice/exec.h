@@ -3,7 +3,8 @@
  * Commands as handlers: a job runs an executable, whose output becomes events and whose exit code ends the attempt.
  *
  * The command gets the job's input on standard input and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT, SLUICE_TYPE
- * (and TRACEPARENT) in its environment, which is otherwise that of the process when the handle was made. Lines on
+ * (and TRACEPARENT) in its environment, which is otherwise `environment`, or that of the process, when the handle was
+ * made: leave out what commands must not see, such as the password of the store. Lines on
  * stdout and stderr become events; what it writes to descriptor 3 is JSON, an object a line:
  *   {"output":…}  {"progress":…}  {"reschedule_in_ms":…}  {"fail":"…"}
  *   {"continue_with":{"type":…,"input":…,"priority":…,"delay_ms":…,"at_ms":…,"blockers":[…]}}
@@ -20,8 +21,10 @@
  * it moves the output into a spool file, ends the command and drains its pipes), and sl_exec_recover brings it into the
  * log, once. The job settles only after its events are durable in the log. When the log fails, so does the attempt; its
  * output stays in the spool and follows when the log works again. A full disk, or a log that falls behind, makes the
- * command wait. Not guaranteed: output in the pipes when the minder is killed in the same moment, and unsynced spools
- * in a power loss.
+ * command wait. Nothing of the command's process group outlives the minder, also when this process dies with it:
+ * descriptor 240, which the command inherits, is a pipe by which the kernel ends the group; a process that left the
+ * group, or a group of which every process has closed it, is not reached. Not guaranteed: output in the pipes when the
+ * minder is killed in the same moment, and unsynced spools in a power loss.
  *
  * Minders are forked when they are needed and kept for the next commands: there are at most about twice as many as
  * attempts ran at once. They keep the working folder, umask and limits of their fork. Whoever reaps children with
@@ -58,6 +61,7 @@ struct sl_exec_opts {
 	void *tap_ctx;
 	enum sl_switch reschedule; /* by exit 75 and by {"reschedule_in_ms":…}; default on. Off: the one is a failure
 				      like others, the other is passed over: for a command that is to run once */
+	const char *const *environment; /* "NAME=value", NULL at the end; NULL: that of this process */
 };
 #define SL_EXEC_OPTS_INIT .struct_size = sizeof(struct sl_exec_opts)
 

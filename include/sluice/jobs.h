@@ -187,6 +187,8 @@ SL_API SL_MUST_CHECK int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain
 				      struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_cancel(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					struct sl_err *err);
+/* SL_EEXIST: another chain that has not ended has the key of one of them; SL_ECONFLICT: one of them waits for a chain
+ * that was deleted, and could only be completed from outside, or deleted. Then none is changed. */
 SL_API SL_MUST_CHECK int sl_jobs_redrive(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					 struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_trigger(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
@@ -282,7 +284,8 @@ SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, struct sl_err *err);
 /* Stops with deadline 0 when it runs. NULL is allowed. From one of its own handlers or observers: does nothing. */
 SL_API void sl_worker_free(sl_worker *worker);
-/* Wait until nothing of the worker's types is due, awaiting a retry or running anywhere. SL_ETIMEDOUT. */
+/* Wait until the worker has enqueued what schedules had due at its start, and nothing of its types is due, awaiting a
+ * retry or running anywhere. SL_ETIMEDOUT. */
 SL_API SL_MUST_CHECK int sl_worker_drain(sl_worker *worker, int64_t timeout_ms, struct sl_err *err);
 SL_API const char *sl_worker_id(const sl_worker *worker);
 
@@ -347,6 +350,8 @@ SL_API SL_MUST_CHECK int sl_attempt_complete(sl_attempt *attempt, const char *ou
 /* As complete; fn runs its SQL in the completing transaction (a second one, in staged mode). */
 SL_API SL_MUST_CHECK int sl_attempt_complete_with(sl_attempt *attempt, const char *output, sl_tx_fn *fn, void *ctx,
 						  struct sl_err *err);
+/* The next job must not wait for a chain that waits, near or far, for this one, nor for one that does not exist: the
+ * attempt then fails with the reason. */
 SL_API SL_MUST_CHECK int sl_attempt_continue(sl_attempt *attempt, const struct sl_new_job *next, struct sl_err *err);
 /* For good, whatever attempts are left. */
 SL_API SL_MUST_CHECK int sl_attempt_fail(sl_attempt *attempt, const char *reason, struct sl_err *err);

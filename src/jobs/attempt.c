@@ -186,11 +186,24 @@ static struct sl_new_job *copy_new_job(struct sl_attempt *a, const struct sl_new
 	return out;
 }
 
+/* A chain that waits for itself would wait for ever. */
+static int check_not_for_itself(const sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
+{
+	for (size_t i = 0; i < next->n_blockers; i++)
+		if (next->blockers[i] == a->run->chain_id)
+			return sl_err_set(err, SL_EINVAL,
+					  "blockers: %llu is the chain of this job, which cannot wait for itself",
+					  (unsigned long long)next->blockers[i]);
+	return 0;
+}
+
 int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	struct sl_new_job full;
 	int rc = sl__new_job_check(a->w->types, &a->w->home.env, next, &full, &why);
+	if (rc == 0)
+		rc = check_not_for_itself(a, next, &why);
 	if (rc != 0)
 		return sl__attempt_break(a, &why, false, err);
 	if (full.traceparent == NULL)

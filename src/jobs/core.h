@@ -218,6 +218,9 @@ SL_MUST_CHECK int sl__core_claimed(const struct sl__core *core, struct sl__todo 
 				   const struct sl_claimed_job *job);
 /* The settle to send for todo->runs[i]. No lock. */
 void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out);
+/* Before sl__core_exchanged: did the exchange fail for the data of its runs, which the store has answered and refused?
+ * No lock. */
+bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *err);
 /* Has the run settled as it should? A settle that was sent before, and whose answer was lost, may be found done. */
 bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result);
 /* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */

@@ -211,6 +211,11 @@ static bool is_poison(int rc, const struct sl_err *err)
 	       (err != NULL && err->error_class == SL_CLASS_POISON);
 }
 
+bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *err)
+{
+	return rc != 0 && is_poison(rc, err) && todo->n_runs > 0 && todo->refused == 0;
+}
+
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error)
 {
 	const char *copy = sl__core_text(core->env, run->claim->arena, error);
@@ -281,9 +286,8 @@ void sl__core_remember_claim(struct sl__core *core, const struct sl__todo *todo,
 static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
 			  int64_t now_ns)
 {
-	bool poison = is_poison(rc, err) && todo->n_runs > 0 && todo->refused == 0;
 	bool transient = rc == SL_EAGAIN;
-	if (poison) {
+	if (sl__core_refused(todo, rc, err)) {
 		isolate(core, todo, err);
 	} else {
 		if (todo->claim != NULL && !transient)

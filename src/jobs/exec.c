@@ -77,7 +77,7 @@ static int set_up(sl_exec *x, const struct sl_exec_opts *o, struct sl_err *err)
 	rc = sl__mkdirs(&x->env, x->spool_dir);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "make %s", x->spool_dir);
-	return sl__launch_fixed(x, o->argv, err);
+	return sl__launch_fixed(x, o->argv, o->environment, err);
 }
 
 int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *err)
@@ -154,14 +154,14 @@ static int failed(struct sl_err *err, const char *fmt, ...)
 	return rc;
 }
 
-static int not_started(const struct sl__capture *c, struct sl_err *err)
+static int not_started(const sl_exec *x, const struct sl__capture *c, struct sl_err *err)
 {
 	const char *why = strerrordesc_np((int)c->spawn_errno);
-	return failed(err, "cannot %s the command: %s",
+	return failed(err, "cannot %s %s: %s",
 		      c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
 		      : c->spawn_step == SL__SPAWN_EXEC ? "execute"
 							: "start",
-		      why != NULL ? why : "unknown error");
+		      x->argv != NULL ? x->argv[0] : "the command", why != NULL ? why : "unknown error");
 }
 
 static int bad_exit(const struct sl__capture *c, struct sl_err *err)
@@ -205,7 +205,7 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, void *a
 	if (p->last == SL__SAYS_FAIL)
 		return ops->fail(attempt, sl__buf_str(&p->text), err);
 	if (c->failed)
-		return not_started(c, err);
+		return not_started(x, c, err);
 	if (r->minder_died)
 		return failed(err, "the process that minds the command died; the command was killed");
 	if (!c->exited)

@@ -29,18 +29,20 @@ static bool is_own(const char *setting)
 	return false;
 }
 
-static int copy_environment(sl_exec *x)
+static int copy_environment(sl_exec *x, const char *const *from)
 {
 	size_t n = 0;
-	while (environ != NULL && environ[n] != NULL)
+	if (from == NULL)
+		from = (const char *const *)environ;
+	while (from != NULL && from[n] != NULL)
 		n++;
 	x->base_env = sl__calloc(&x->env, n + 1, sizeof *x->base_env);
 	if (x->base_env == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		if (is_own(environ[i]))
+		if (is_own(from[i]))
 			continue;
-		x->base_env[x->n_base_env] = sl__strdup(&x->env, environ[i]);
+		x->base_env[x->n_base_env] = sl__strdup(&x->env, from[i]);
 		if (x->base_env[x->n_base_env++] == NULL)
 			return SL_ENOMEM;
 	}
@@ -159,11 +161,11 @@ static const char **take_paths(struct arena *a, const char *search, const char *
 	return paths;
 }
 
-int sl__launch_fixed(sl_exec *x, const char *const *argv, struct sl_err *err)
+int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment, struct sl_err *err)
 {
 	const char *search = getenv("PATH");
 	x->search = sl__strdup(&x->env, search != NULL ? search : "/usr/local/bin:/usr/bin:/bin");
-	if (x->search == NULL || copy_environment(x) != 0)
+	if (x->search == NULL || copy_environment(x, environment) != 0)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
 	if (argv == NULL)
 		return 0;

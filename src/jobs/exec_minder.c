@@ -21,6 +21,7 @@
 #define CTL 4
 #define SPOOL 5
 #define LOOK_AGAIN_MS 100 /* for what nobody tells */
+#define LEASH_FD 240      /* in the command: out of the way of what scripts open */
 #define EBB_MS 2          /* longest wait for the exit after a pipe was closed */
 #define GIVE_UP_MS 1000   /* and given up so long after the end of an attempt that must end */
 
@@ -31,6 +32,7 @@ struct minder {
 	int worker;  /* pidfd, or -1 */
 	int command; /* pidfd, or -1 */
 	pid_t pid;
+	int leash[2];     /* a pipe: its read end is the command's, its write end here; -1: closed */
 	bool orphan;      /* the worker is gone */
 	bool terminating; /* the worker wants it to end */
 	bool exited;      /* the command has, and is not reaped */
@@ -52,8 +54,25 @@ static int64_t after_ms(int64_t ms)
 
 /* ---- the command ---- */
 
+/* M4. Once the last copy of the pipe's other end is gone, the kernel sends SIGKILL to the group that this process
+ * leads, whichever of its processes still has the leash. Nothing but the descriptor below `keep` stays open from 4 on.
+ */
+static bool put_on_leash(int leash)
+{
+	if (fcntl(leash, F_SETOWN, -getpid()) != 0 || fcntl(leash, F_SETSIG, SIGKILL) != 0 ||
+	    fcntl(leash, F_SETFL, O_RDONLY | O_ASYNC) != 0)
+		return false;
+	int keep = dup2(leash, LEASH_FD) >= 0 ? LEASH_FD : dup2(leash, 4);
+	if (keep < 0)
+		return false;
+	if (keep > 4)
+		(void)close_range(4, (unsigned)keep - 1, 0);
+	(void)close_range((unsigned)keep + 1, ~0U, 0);
+	return true;
+}
+
 /* In the child of a vfork: the minder sleeps, and what is written to the shared memory is seen by it. */
-static _Noreturn void become_command(struct sl__minder_shared *sh, const int fds[4], pid_t parent)
+static _Noreturn void become_command(struct sl__minder_shared *sh, const int fds[4], int leash, pid_t parent)
 {
 	sigset_t none;
 	int why = 0;
@@ -65,7 +84,8 @@ static _Noreturn void become_command(struct sl__minder_shared *sh, const int fds
 	for (int i = 0; i < 4; i++)
 		if (dup2(fds[i], i) < 0)
 			goto fail;
-	(void)close_range(4, ~0U, 0);
+	if (!put_on_leash(leash))
+		goto fail;
 	sh->spawn_step = SL__SPAWN_CHDIR;
 	if (sh->cwd != NULL && chdir(sh->cwd) != 0)
 		goto fail;
@@ -93,10 +113,19 @@ static SL_NOINLINE pid_t start_command(const struct minder *m, const int fds[4])
 	sh->spawn_step = SL__SPAWN_FORK;
 	pid_t pid = vfork();
 	if (pid == 0)
-		become_command(sh, fds, m->self);
+		become_command(sh, fds, m->leash[0], m->self);
 	if (pid < 0)
 		sh->spawn_errno = errno;
 	return pid;
+}
+
+static void close_leash(struct minder *m)
+{
+	for (int i = 0; i < 2; i++) {
+		if (m->leash[i] >= 0)
+			(void)close(m->leash[i]);
+		m->leash[i] = -1;
+	}
 }
 
 static void reap(pid_t pid, int *status)
@@ -109,7 +138,15 @@ static void reap(pid_t pid, int *status)
 static bool spawn(struct minder *m, const int fds[4])
 {
 	int status = 0;
+	if (pipe2(m->leash, O_CLOEXEC) != 0) {
+		m->leash[0] = m->leash[1] = -1;
+		m->shared->spawn_step = SL__SPAWN_SETUP;
+		m->shared->spawn_errno = errno;
+		return false;
+	}
 	pid_t pid = start_command(m, fds);
+	(void)close(m->leash[0]);
+	m->leash[0] = -1;
 	if (pid >= 0 && m->shared->spawn_errno != 0)
 		reap(pid, &status);
 	if (m->shared->spawn_errno != 0)
@@ -347,6 +384,7 @@ static void run(struct minder *m, const int fds[SL__MINDER_FDS])
 		mind(m);
 		end_command(m);
 	}
+	close_leash(m);
 	sl__pump_close(&m->pump);
 	tell(m, 'E');
 }

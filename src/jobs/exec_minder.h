@@ -15,7 +15,12 @@
  *  M2. When the worker is gone (its end of the socket closes, or its pidfd says so), the command's process group gets
  *      SIGKILL, the pipes are drained into the spool, and the minder ends. The lock on the spool ends with it.
  *  M3. The command is not reaped before its group was killed for the last time: its number cannot mean another group.
- *  M4. A command never outlives its minder: SIGKILL is its parent-death signal.
+ *  M4. A command never outlives its minder, and neither do the processes it has started: SIGKILL is its parent-death
+ *      signal, and its process group is on a leash: a pipe whose write end is the minder's alone and whose read end,
+ * which the command inherits, is set to send SIGKILL to the group when the write end closes (fcntl F_SETOWN, F_SETSIG,
+ *      O_ASYNC). The kernel does it when the minder dies, whoever else died with it. What has left the group (setsid),
+ * or a group of which no process has the leash open any more (close of all descriptors), is out of its reach; the
+ *      command itself is not.
  *
  * When the command itself has exited, its pipes may still be open in processes that it has left behind. They are read
  * for SL__LINGER_MS more, then (as when the pipes close) what is left of the process group is killed.

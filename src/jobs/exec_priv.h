@@ -53,7 +53,7 @@ struct sl_exec {
 	void *tap_ctx;
 	char **argv;     /* NULL: the job's input says it */
 	char **paths;    /* what argv[0] may mean */
-	char **base_env; /* of this process when the handle was made, without our own names */
+	char **base_env; /* of all attempts, without our own names */
 	size_t n_base_env;
 	char *search; /* PATH */
 
@@ -102,7 +102,8 @@ SL_MUST_CHECK int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void 
 			       struct sl_err *err);
 
 /* exec_launch.c */
-SL_MUST_CHECK int sl__launch_fixed(sl_exec *x, const char *const *argv, struct sl_err *err);
+SL_MUST_CHECK int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment,
+				   struct sl_err *err);
 void sl__launch_free(sl_exec *x);
 /* Write argv, environment and folder of the job into the minder's shared memory. *stdin_text: what the command reads.
  * SL_EDATA: the input does not say what to run; SL_ETOOBIG. */

@@ -79,12 +79,22 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 	}
 }
 
+/* Of a batch nobody knows yet whose data it is: each is sent alone, and then this is told of the one. */
+static void log_refusal(sl_worker *w, const struct sl__todo *todo, int rc, const struct sl_err *err)
+{
+	const struct sl__run *run = todo->runs[0];
+	if (todo->n_runs == 1 && run->suspect != 0)
+		sl__log(&w->home.env, SL_LOG_WARN, "worker",
+			"the store refused the end of an attempt, which has failed", SL__F_STR("worker", w->id),
+			SL__F_U64("job", run->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
+}
+
 static void log_failure(sl_worker *w, int rc, const struct sl_err *err)
 {
-	if (!w->was_away)
-		sl__log(&w->home.env, SL_LOG_WARN, "worker", "the store does not answer; trying again",
-			SL__F_STR("worker", w->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
-	sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, err);
+	bool away = rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT;
+	sl__log(&w->home.env, SL_LOG_WARN, "worker",
+		away ? "the store does not answer; trying again" : "the store has failed; trying again",
+		SL__F_STR("worker", w->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
 }
 
 static void log_back(sl_worker *w)
@@ -101,15 +111,20 @@ static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 	if (w->events != NULL)
 		await_events(l);
 	int rc = call_store(l, &reply, &err);
+	bool refused = sl__core_refused(&l->todo, rc, &err);
 	if (rc == 0)
 		tell(l, &reply);
-	else
+	else if (refused)
+		log_refusal(w, &l->todo, rc, &err);
+	else if (!was_away)
 		log_failure(w, rc, &err);
-	if (rc == 0 && was_away)
+	if (rc != 0)
+		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
+	if (was_away && (rc == 0 || refused))
 		log_back(w);
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	w->was_away = rc != 0;
+	w->was_away = rc != 0 && !refused;
 	sl__core_exchanged(w->core, &l->todo, rc, &err, l->results, &reply, now);
 	if (rc == 0)
 		pass_notes(w, l, now);

@@ -155,12 +155,12 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 
 #define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
 
-/* Grows whenever a job is done with here. */
+/* Grows whenever a job is done with here, and with the first look at the schedules. */
 static uint64_t settled(const sl_worker *w)
 {
 	struct sl__core_stats s;
 	sl__core_get_stats(w->core, &s);
-	return s.completed + s.failed + s.retried + s.released + s.lost;
+	return s.completed + s.failed + s.retried + s.released + s.lost + (w->looked_at_schedules ? 1 : 0);
 }
 
 /* *gen: what had been settled before the store was asked. */
@@ -169,10 +169,11 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	const sl_store *store = &w->home.store;
 	struct sl_outstanding o = {0};
 	sl__lock(&w->mu);
-	uint32_t open = sl__core_open(w->core);
+	/* What was due when the worker was started is enqueued by its first look at the schedules. */
+	bool busy = sl__core_open(w->core) > 0 || (w->state == SL__WORKER_RUNS && !w->looked_at_schedules);
 	*gen = settled(w);
 	sl__unlock(&w->mu);
-	if (open > 0)
+	if (busy)
 		return false;
 	*rc = store->ops->outstanding(store->ctx, w->type_names, w->n_types, &o, err);
 	return *rc == 0 && o.due == 0 && o.retrying == 0 && o.running == 0;

@@ -144,6 +144,7 @@ struct sl_worker {
 	unsigned lanes_started;
 	struct sl__keeper keeper;
 	bool keeper_started;
+	bool looked_at_schedules; /* once, or they cannot be read: a drain does not end before */
 	pthread_t clock_thread;
 	bool clock_started, end_clock;
 	sl__cond clock_wake;

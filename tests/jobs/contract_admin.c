@@ -390,6 +390,31 @@ static void a_chain_that_others_wait_for_is_not_removed(void **state)
 	assert_int_equal(n, 2);
 }
 
+/* One that has ended waits for nobody; but it could never go on, and says so. */
+static void a_chain_whose_blocker_was_removed_is_not_redriven(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "t"), b = kit_start(k, "t");
+	uint64_t waits = kit_start_after(k, "t", (uint64_t[]){a, b}, 2), failed = kit_start(k, "t");
+	size_t n = 0;
+	KIT_OK(k->ops->cancel(k->s, NULL, &waits, 1, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, err));
+	assert_int_equal(n, 1);
+	KIT_OK(k->ops->complete_chain(k->s, NULL, b, "1", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, NULL, failed, "no", NULL, err));
+	struct sl_err why = SL_ERR_INIT;
+	char name[32];
+	assert_int_equal(k->ops->redrive(k->s, NULL, (uint64_t[]){failed, waits}, 2, &n, NULL, &why), SL_ECONFLICT);
+	(void)snprintf(name, sizeof name, "chain %llu", (unsigned long long)waits);
+	assert_non_null(strstr(why.msg, name));
+	(void)snprintf(name, sizeof name, "chain %llu", (unsigned long long)a);
+	assert_non_null(strstr(why.msg, name));
+	assert_int_equal(kit_status(k, waits), SL_JOB_CANCELLED);
+	assert_int_equal(kit_status(k, failed), SL_JOB_FAILED);
+	KIT_OK(k->ops->remove(k->s, NULL, &waits, 1, 0, &n, NULL, err));
+	assert_int_equal(n, 1);
+}
+
 static void a_cascade_removes_what_waits_transitively(void **state)
 {
 	struct kit *k = *state;
@@ -692,6 +717,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_removed_chain_is_gone_with_all_its_jobs),
 	cmocka_unit_test(removed_jobs_are_not_claimed),
 	cmocka_unit_test(a_chain_that_others_wait_for_is_not_removed),
+	cmocka_unit_test(a_chain_whose_blocker_was_removed_is_not_redriven),
 	cmocka_unit_test(a_cascade_removes_what_waits_transitively),
 	cmocka_unit_test(what_has_ended_does_not_protect_its_blockers),
 	cmocka_unit_test(prune_deletes_what_ended_before_in_bites),

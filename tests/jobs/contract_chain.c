@@ -75,14 +75,14 @@ static void a_continuation_may_be_for_later(void **state)
 	assert_int_equal(kit_claim_one(k, "b", &claim).id, second);
 }
 
-static void a_continuation_with_an_unknown_blocker_changes_nothing(void **state)
+/* distance 0: the chain itself. */
+static void refuse_continuation_behind(struct kit *k, uint64_t distance)
 {
-	struct kit *k = *state;
 	uint64_t id = kit_start(k, "a");
 	struct kit_claim claim;
 	kit_claim_one(k, "a", &claim);
-	uint64_t nobody = id + 1000;
-	struct sl_new_job next = {.type = "b", .blockers = &nobody, .n_blockers = 1};
+	uint64_t blocker = id + distance;
+	struct sl_new_job next = {.type = "b", .blockers = &blocker, .n_blockers = 1};
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
 	s.next = &next;
 	struct sl_settle_result result;
@@ -92,6 +92,16 @@ static void a_continuation_with_an_unknown_blocker_changes_nothing(void **state)
 	kit_list(k, &(struct sl_job_filter){0}, &jobs);
 	assert_int_equal(jobs.n, 1);
 	kit_complete(k, &claim, 0, NULL);
+}
+
+static void a_continuation_with_an_unknown_blocker_changes_nothing(void **state)
+{
+	refuse_continuation_behind(*state, 1000);
+}
+
+static void a_continuation_that_waits_for_its_own_chain_changes_nothing(void **state)
+{
+	refuse_continuation_behind(*state, 0);
 }
 
 static void a_continuation_waits_for_what_it_fanned_out(void **state)
@@ -115,6 +125,101 @@ static void a_continuation_waits_for_what_it_fanned_out(void **state)
 	kit_run(k, "child", NULL);
 	assert_int_equal(kit_status(k, join), SL_JOB_PENDING);
 	assert_int_equal(kit_claim_one(k, "join", &claim).has_blockers, 1);
+}
+
+/* ---- circles ---- */
+
+static void name_of(uint64_t id, char out[32])
+{
+	(void)snprintf(out, 32, "%llu", (unsigned long long)id);
+}
+
+/* The settles are refused for their data, with the ids of these two in the message, and nothing has happened. */
+static void refuse_circle(struct kit *k, const struct sl_settle *settles, size_t n, uint64_t a, uint64_t b)
+{
+	struct sl_settle_result results[4];
+	struct sl_err err = SL_ERR_INIT;
+	struct kit_ids before, after;
+	char name[32];
+	kit_list(k, &(struct sl_job_filter){0}, &before);
+	assert_int_equal(k->ops->exchange(k->s, NULL, settles, n, results, NULL, NULL, NULL, NULL, NULL, &err),
+			 SL_EDATA);
+	name_of(a, name);
+	assert_non_null(strstr(err.msg, name));
+	name_of(b, name);
+	assert_non_null(strstr(err.msg, name));
+	assert_int_equal(err.error_class, SL_CLASS_POISON);
+	kit_list(k, &(struct sl_job_filter){0}, &after);
+	assert_int_equal(after.n, before.n);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(kit_status(k, settles[i].id), SL_JOB_RUNNING);
+}
+
+static struct sl_settle wait_for(const struct kit_claim *claim, size_t i, struct sl_new_job *next,
+				 const uint64_t *blocker)
+{
+	*next = (struct sl_new_job){.type = "next", .blockers = blocker, .n_blockers = 1};
+	struct sl_settle s = kit_settle(claim, i, SL_SETTLE_CONTINUE);
+	s.next = next;
+	return s;
+}
+
+static void a_continuation_that_waits_for_who_waits_for_it_is_refused(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a"), b = kit_start_after(k, "b", &a, 1);
+	uint64_t c = kit_start_after(k, "c", (uint64_t[]){kit_start(k, "else"), b}, 2);
+	uint64_t other = kit_start_after(k, "other", &c, 1);
+	struct kit_claim claim;
+	struct sl_new_job next;
+	kit_claim_one(k, "a", &claim);
+	struct sl_settle s = wait_for(&claim, 0, &next, &b);
+	refuse_circle(k, &s, 1, a, b);
+	s = wait_for(&claim, 0, &next, &other); /* from afar */
+	refuse_circle(k, &s, 1, a, b);
+	kit_run(k, "else", NULL);
+	kit_complete(k, &claim, 0, NULL);
+	kit_run(k, "b", NULL);
+	kit_run(k, "c", NULL);
+	kit_run(k, "other", NULL);
+}
+
+static void two_continuations_of_one_batch_that_wait_for_each_other_are_refused(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "t"), b = kit_start(k, "t");
+	struct kit_claim claim;
+	struct sl_new_job next[2];
+	kit_claim(k, "t", 2, 0, &claim);
+	assert_int_equal(claim.n, 2);
+	struct sl_settle s[2] = {wait_for(&claim, 0, &next[0], &b), wait_for(&claim, 1, &next[1], &a)};
+	refuse_circle(k, s, 2, a, b);
+	struct sl_settle_result result;
+	KIT_OK(k->ops->exchange(k->s, NULL, &s[0], 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+	assert_int_equal(result.lost, SL_LOST_NOT); /* alone it can */
+	refuse_circle(k, &s[1], 1, b, a);
+	kit_complete(k, &claim, 1, NULL);
+	kit_run(k, "next", NULL);
+}
+
+/* Else a re-drive would close the circle. */
+static void who_was_cancelled_while_it_waited_counts_as_waiting(void **state)
+{
+	struct kit *k = *state;
+	uint64_t a = kit_start(k, "a"), b = kit_start_after(k, "b", &a, 1), c = kit_start_after(k, "c", &b, 1);
+	size_t n;
+	KIT_OK(k->ops->cancel(k->s, NULL, &b, 1, &n, NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, NULL, c, "no", NULL, err));
+	struct kit_claim claim;
+	struct sl_new_job next;
+	kit_claim_one(k, "a", &claim);
+	struct sl_settle s = wait_for(&claim, 0, &next, &c);
+	refuse_circle(k, &s, 1, a, b);
+	KIT_OK(k->ops->redrive(k->s, NULL, (uint64_t[]){b, c}, 2, &n, NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, NULL, b, "1", NULL, err)); /* waits for nobody any more */
+	go_on(k, &claim, &next, NULL);
+	kit_run(k, "c", NULL);
+	kit_run(k, "next", NULL);
 }
 
 /* ---- blockers ---- */
@@ -482,11 +587,107 @@ static void a_deduplicated_start_tells_nobody(void **state)
 	assert_int_equal(heard.n_changes, 0);
 }
 
+/* ---- keys and re-drives ---- */
+
+static uint64_t failed_with_key(struct kit *k, const char *key, enum sl_dedup_scope scope, int64_t window_ms)
+{
+	struct sl_started s = kit_start_key(k, key, scope, window_ms);
+	KIT_TRUE(!s.deduplicated);
+	KIT_OK(k->ops->fail_chain(k->s, NULL, s.chain_id, "no", NULL, err));
+	return s.chain_id;
+}
+
+static void a_redriven_chain_takes_its_key_again(void **state)
+{
+	struct kit *k = *state;
+	uint64_t first = failed_with_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
+	size_t n = 0;
+	KIT_OK(k->ops->redrive(k->s, NULL, &first, 1, &n, NULL, err));
+	assert_int_equal(n, 1);
+	struct sl_started again = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
+	assert_int_equal(again.deduplicated, 1);
+	assert_int_equal(again.chain_id, first);
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	struct sl_new_job next = {.type = "next"};
+	go_on(k, &claim, &next, NULL);
+	KIT_OK(k->ops->cancel(k->s, NULL, &first, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, NULL, &first, 1, &n, NULL, err)); /* at its second job */
+	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, first);
+	kit_run(k, "next", NULL);
+	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).deduplicated, 0);
+}
+
+static void refuse_redrive(struct kit *k, const uint64_t *ids, size_t n_ids, int code, uint64_t named)
+{
+	struct sl_err err = SL_ERR_INIT;
+	size_t n = 99;
+	char name[32];
+	name_of(named, name);
+	assert_int_equal(k->ops->redrive(k->s, NULL, ids, n_ids, &n, NULL, &err), code);
+	assert_non_null(strstr(err.msg, name));
+	assert_int_equal(n, 99);
+	for (size_t i = 0; i < n_ids; i++) {
+		struct kit_chain chain;
+		kit_get_chain(k, ids[i], &chain);
+		assert_int_equal(chain.chain.status, SL_JOB_FAILED);
+	}
+}
+
+static void a_chain_is_not_redriven_while_another_holds_its_key(void **state)
+{
+	struct kit *k = *state;
+	uint64_t first = failed_with_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
+	uint64_t plain = failed_with_key(k, "other", SL_DEDUP_INCOMPLETE, 0);
+	uint64_t second = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id;
+	assert_int_not_equal(first, second);
+	refuse_redrive(k, (uint64_t[]){plain, first}, 2, SL_EEXIST, second);
+	assert_int_equal(kit_start_key(k, "other", SL_DEDUP_INCOMPLETE, 0).deduplicated, 0); /* it was not taken */
+	sl_store_tx *tx = NULL;
+	size_t n = 0;
+	KIT_OK(k->ops->begin(k->s, &tx, err));
+	KIT_FAILS(SL_EEXIST, k->ops->redrive(k->s, tx, &first, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, tx, &second, 1, &n, NULL, err)); /* the transaction goes on */
+	KIT_OK(k->ops->redrive(k->s, tx, &first, 1, &n, NULL, err));
+	KIT_OK(k->ops->commit(tx, err));
+	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, first);
+}
+
+static void of_two_chains_with_one_key_only_one_is_redriven(void **state)
+{
+	struct kit *k = *state;
+	uint64_t first = failed_with_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
+	uint64_t second = failed_with_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
+	size_t n = 0;
+	refuse_redrive(k, (uint64_t[]){first, second}, 2, SL_EEXIST, first);
+	KIT_OK(k->ops->redrive(k->s, NULL, &second, 1, &n, NULL, err));
+	assert_int_equal(n, 1);
+	refuse_redrive(k, &first, 1, SL_EEXIST, second);
+}
+
+static void a_key_that_is_held_after_its_chains_end_keeps_no_other_from_a_redrive(void **state)
+{
+	struct kit *k = *state;
+	uint64_t first = failed_with_key(k, "k", SL_DEDUP_ANY, 2);
+	kit_pass_ms(k, 4);
+	uint64_t second = kit_start_key(k, "k", SL_DEDUP_ANY, KIT_LONG_MS).chain_id;
+	refuse_redrive(k, &first, 1, SL_EEXIST, second);
+	kit_run(k, "t", NULL);
+	size_t n = 0;
+	KIT_OK(k->ops->redrive(k->s, NULL, &first, 1, &n, NULL, err));
+	assert_int_equal(n, 1);
+	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_ANY, 0).chain_id, second); /* it is still the other's */
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_continued_chain_goes_on_with_its_next_job),
 	cmocka_unit_test(a_continuation_may_be_for_later),
 	cmocka_unit_test(a_continuation_with_an_unknown_blocker_changes_nothing),
+	cmocka_unit_test(a_continuation_that_waits_for_its_own_chain_changes_nothing),
 	cmocka_unit_test(a_continuation_waits_for_what_it_fanned_out),
+	cmocka_unit_test(a_continuation_that_waits_for_who_waits_for_it_is_refused),
+	cmocka_unit_test(two_continuations_of_one_batch_that_wait_for_each_other_are_refused),
+	cmocka_unit_test(who_was_cancelled_while_it_waited_counts_as_waiting),
 	cmocka_unit_test(a_job_opens_when_its_last_blocker_completes),
 	cmocka_unit_test(what_a_completion_unblocks_can_be_claimed_in_the_same_exchange),
 	cmocka_unit_test(a_blocker_that_has_completed_before_does_not_block),
@@ -507,6 +708,10 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(an_old_chain_whose_window_has_passed_does_not_free_the_new_ones_key),
 	cmocka_unit_test(one_call_with_the_same_key_twice_starts_one_chain),
 	cmocka_unit_test(a_deduplicated_start_tells_nobody),
+	cmocka_unit_test(a_redriven_chain_takes_its_key_again),
+	cmocka_unit_test(a_chain_is_not_redriven_while_another_holds_its_key),
+	cmocka_unit_test(of_two_chains_with_one_key_only_one_is_redriven),
+	cmocka_unit_test(a_key_that_is_held_after_its_chains_end_keeps_no_other_from_a_redrive),
 };
 
 CONTRACT_TESTS(contract_chain_tests, tests)

@@ -347,8 +347,6 @@ static void a_batch_is_charged_when_each_job_settles(void **state)
 	kit_complete(k, &claim, 0, "1");
 	kit_get(k, ids[0], &row);
 	assert_int_equal(row.job.attempt, 1);
-	kit_get(k, ids[1], &row);
-	assert_int_equal(row.job.attempt, 0);
 	kit_retry(k, &claim, 1, 0);
 	kit_get(k, ids[1], &row);
 	assert_int_equal(row.job.attempt, 1);
@@ -402,6 +400,74 @@ static void a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alon
 		assert_int_equal(claim.jobs[0].id, id);
 		assert_int_equal(claim.jobs[0].attempt, attempt);
 		assert_int_equal(kit_reap(k, "t", NULL), 1);
+	}
+}
+
+static int keep_attempt(const struct sl_job *job, void *ctx)
+{
+	*(int32_t *)ctx = job->attempt;
+	return 0;
+}
+
+/* As it is shown alone, and in a list. */
+static void expect_attempt(struct kit *k, uint64_t id, enum sl_job_status status, int32_t attempt)
+{
+	struct kit_row row;
+	int32_t listed = -1;
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.status, status);
+	assert_int_equal(row.job.attempt, attempt);
+	KIT_OK(k->ops->list_jobs(k->s, &(struct sl_job_filter){.chain_id = id}, keep_attempt, &listed, err));
+	assert_int_equal(listed, attempt);
+	listed = -1;
+	KIT_OK(k->ops->list_jobs(k->s, &(struct sl_job_filter){.statuses = 1u << status}, keep_attempt, &listed, err));
+	assert_int_equal(listed, attempt);
+}
+
+static void a_job_that_runs_shows_the_attempt_that_runs(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	expect_attempt(k, id, SL_JOB_PENDING, 0);
+	kit_claim(k, "t", 8, 0, &claim); /* claimed ahead: not charged yet */
+	assert_int_equal(claim.jobs[0].charged, 0);
+	expect_attempt(k, id, SL_JOB_RUNNING, 1);
+	kit_retry(k, &claim, 0, 0);
+	expect_attempt(k, id, SL_JOB_PENDING, 1);
+	kit_claim(k, "t", 1, 0, &claim);
+	assert_int_equal(claim.jobs[0].charged, 1);
+	expect_attempt(k, id, SL_JOB_RUNNING, 2);
+	kit_retry(k, &claim, 0, 0);
+	kit_claim_expired(k, "t", 8, &claim);
+	expect_attempt(k, id, SL_JOB_RUNNING, 3);
+	assert_int_equal(kit_reap(k, "t", NULL), 1);
+	expect_attempt(k, id, SL_JOB_PENDING, 2);
+}
+
+/* The worker that finds that the attempts have run out starts no handler. */
+static void a_failure_without_a_start_charges_nothing(void **state)
+{
+	struct kit *k = *state;
+	for (uint32_t limit = 1; limit < 8; limit += 6) {
+		uint64_t id = kit_start(k, "t");
+		struct kit_claim claim;
+		kit_claim_expired(k, "t", 1, &claim);
+		assert_int_equal(kit_reap(k, "t", NULL), 1);
+		kit_claim(k, "t", limit, 0, &claim);
+		assert_int_equal(claim.jobs[0].attempt, 2);
+		struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_FAIL);
+		s.started_ms = 0;
+		s.error = "the attempts ran out";
+		assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+		struct kit_row row;
+		char outcomes[KIT_MAX];
+		kit_get(k, id, &row);
+		assert_int_equal(row.job.status, SL_JOB_FAILED);
+		assert_int_equal(row.job.attempt, 1);
+		assert_string_equal(row.error, "the attempts ran out");
+		kit_outcomes(k, id, outcomes);
+		assert_string_equal(outcomes, "R");
 	}
 }
 
@@ -767,6 +833,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_batch_is_charged_when_each_job_settles),
 	cmocka_unit_test(a_reaped_batch_is_not_charged_and_then_claimed_one_by_one),
 	cmocka_unit_test(a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alone),
+	cmocka_unit_test(a_job_that_runs_shows_the_attempt_that_runs),
+	cmocka_unit_test(a_failure_without_a_start_charges_nothing),
 	cmocka_unit_test(a_hinted_claim_gets_what_is_ready_in_order),
 	cmocka_unit_test(a_hinted_claim_gets_what_is_due_or_flagged_when_there_is_nothing_else),
 	cmocka_unit_test(what_a_hinted_claim_passes_over_is_to_be_asked_for_at_once),

@@ -150,7 +150,7 @@ static void compare(struct mix *m, int step)
 /* What somebody else has changed meanwhile is no fault of a step. */
 static void may_fail(int rc, const struct sl_err *err)
 {
-	if (rc != SL_ENOENT && rc != SL_EEXIST && rc != SL_EPENDING)
+	if (!kit_overtaken(rc))
 		kit_check(rc, err, "a step", __FILE__, __LINE__);
 }
 #define TRY(call)                                                                                                      \

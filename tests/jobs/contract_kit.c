@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of the contract suite share. */
 #include "jobs/contract_kit.h"
+#include "support/budget.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -92,9 +93,7 @@ int64_t kit_mono_ns(void)
 
 int64_t kit_box_ns(void)
 {
-	const char *s = getenv("SLUICE_TEST_SECONDS");
-	double seconds = s != NULL ? atof(s) : 1.0;
-	return (int64_t)(seconds * 1e9);
+	return (int64_t)(test_seconds(1) * 1e9);
 }
 
 /* ---- notes and changes ---- */

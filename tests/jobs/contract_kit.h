@@ -105,6 +105,12 @@ struct kit_ids {
 		kit_expect(code_, rc_, err, #call, __FILE__, __LINE__);                                                \
 	} while (0)
 void kit_check(int rc, const struct sl_err *err, const char *call, const char *file, int line);
+
+/* How a call on chains ends that somebody else has deleted, ended, or deleted the blockers of, meanwhile. */
+static inline bool kit_overtaken(int rc)
+{
+	return rc == SL_ENOENT || rc == SL_EEXIST || rc == SL_EPENDING || rc == SL_ECONFLICT;
+}
 void kit_expect(int code, int rc, const struct sl_err *err, const char *call, const char *file, int line);
 /* An assertion for threads. */
 #define KIT_TRUE(cond) kit_true((cond), #cond, __FILE__, __LINE__)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs/pg_proxy.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,7 +19,7 @@ struct pg_proxy {
 	int listener;
 	int stop[2];
 	pthread_t thread;
-	atomic_uint round_trips;
+	atomic_uint round_trips, last_answered;
 };
 
 static int must(int rc)
@@ -30,12 +31,12 @@ static int must(int rc)
 	return rc;
 }
 
-/* Copy what is there from one end to the other; 0 at the end. */
+/* Copy what is there from one end to the other, or to nobody (-1); 0 at the end. */
 static ssize_t copy(int from, int to)
 {
 	char buf[65536];
 	ssize_t n = read(from, buf, sizeof buf);
-	for (ssize_t done = 0; done < n;)
+	for (ssize_t done = 0; done < n && to >= 0;)
 		done += must((int)write(to, buf + done, (size_t)(n - done)));
 	return n;
 }
@@ -56,7 +57,7 @@ static void relay(struct pg_proxy *p, int client)
 			n = copy(client, server);
 		} else if (fds[1].revents != 0) {
 			answered = true;
-			n = copy(server, client);
+			n = copy(server, p->round_trips > p->last_answered ? -1 : client);
 		}
 	}
 	close(server);
@@ -102,6 +103,7 @@ struct pg_proxy *pg_proxy_start(const struct pg_temp *server)
 	(void)snprintf(p->server.sun_path, sizeof p->server.sun_path, "%.80s/.s.PGSQL.5432", folder);
 	(void)snprintf(p->mine.sun_path, sizeof p->mine.sun_path, "%s/.s.PGSQL.5432", p->folder);
 	(void)snprintf(p->url, sizeof p->url, "postgres:///postgres?user=postgres&host=%s", p->folder);
+	atomic_init(&p->last_answered, UINT_MAX);
 	p->listener = must(socket(AF_UNIX, SOCK_STREAM, 0));
 	must(bind(p->listener, (struct sockaddr *)&p->mine, sizeof p->mine));
 	must(listen(p->listener, 4));
@@ -119,6 +121,11 @@ const char *pg_proxy_url(const struct pg_proxy *p)
 unsigned pg_proxy_round_trips(const struct pg_proxy *p)
 {
 	return atomic_load(&p->round_trips);
+}
+
+void pg_proxy_swallow_after(struct pg_proxy *p, unsigned n)
+{
+	atomic_store(&p->last_answered, n == UINT_MAX ? n : atomic_load(&p->round_trips) + n);
 }
 
 void pg_proxy_stop(struct pg_proxy *p)

@@ -26,7 +26,8 @@
  *  C5. list_chains with blocked_by_job: in the order in which the blockers were given; `after` is the last chain seen.
  *  C6. next_expiry_in_ms is 0 when a lease has run out already and waits to be reaped.
  *  C7. cancel, redrive, trigger, remove: SL_ENOENT for an unknown chain, and then nothing is changed.
- *  C8. redrive of a job that was cancelled while blocked: blocked again while a blocker is open, pending otherwise.
+ *  C8. redrive of a job that was cancelled while blocked: blocked again while a blocker is open, pending otherwise;
+ *      refused when an open one is gone. Of chains in one call that have one key, none is redriven.
  *  C9. prune keeps a chain that is a blocker, done or not, of a job that has not ended: its handler may ask for the
  *      outputs.
  *  C10. events_append with no events but marks: skips, and tells the marks.

@@ -370,17 +370,36 @@ static int continue_badly(sl_attempt *a, struct sl_err *err, void *ctx)
 	return 0;
 }
 
-static void a_continuation_that_is_refused_fails_the_attempt(void **state)
+static int continue_behind_itself(sl_attempt *a, struct sl_err *err, void *ctx)
 {
-	struct wkit *k = *state;
-	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = continue_badly,
+	(void)ctx;
+	(void)err;
+	uint64_t self = sl_attempt_job(a)->chain_id;
+	const struct sl_new_job bad = {.type = "t", .blockers = &self, .n_blockers = 1};
+	assert_int_equal(sl_attempt_continue(a, &bad, NULL), SL_EINVAL);
+	return 0;
+}
+
+static void refused_continuation(struct wkit *k, sl_process_fn *process, const char *why)
+{
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = process,
 				       .retry = {.max_attempts = 1}};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	sl_worker *w = wkit_worker(k, &opts);
 	uint64_t id = wkit_start(k, "t", "1");
 	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
-	assert_error(k, id, "input");
+	assert_error(k, id, why);
 	wkit_end(w);
+}
+
+static void a_continuation_that_is_refused_fails_the_attempt(void **state)
+{
+	refused_continuation(*state, continue_badly, "input");
+}
+
+static void a_continuation_behind_its_own_chain_fails_the_attempt(void **state)
+{
+	refused_continuation(*state, continue_behind_itself, "cannot wait for itself");
 }
 
 struct outputs {
@@ -675,6 +694,7 @@ int main(void)
 		T(a_chain_goes_on_at_once),
 		T(a_chain_goes_on_at_once_out_of_a_transaction),
 		T(a_continuation_that_is_refused_fails_the_attempt),
+		T(a_continuation_behind_its_own_chain_fails_the_attempt),
 		T(the_outputs_of_blockers_come_in_the_order_in_which_they_were_given),
 		T(progress_is_written_with_the_renewal_and_at_once_later_on),
 		T(the_last_progress_of_a_short_attempt_is_written_with_its_end),

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "jobs/cron.h"
+#include "support/budget.h"
 #include "support/fault.h"
 #include "support/memstore.h"
 #include "support/vclock.h"
@@ -243,18 +244,12 @@ static int64_t walk(const struct random_spec *r, int64_t after, int years, uint6
 	return -1;
 }
 
-static int64_t seconds_of_test(void)
-{
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	return seconds != NULL ? atoll(seconds) : 2;
-}
-
 static void a_walk_over_every_minute_finds_the_same_ticks(void **state)
 {
 	(void)state;
 	const char *given = getenv("SLUICE_TEST_SEED");
 	uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : 1, n = 0, ticks = 0, minutes = 0;
-	int64_t until = sl__clock_real.mono_ns(NULL) + seconds_of_test() * 1000000000;
+	int64_t until = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(2) * 1e9);
 	do {
 		struct sl__prng prng = {seed + n};
 		struct random_spec r;

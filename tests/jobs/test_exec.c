@@ -204,8 +204,8 @@ static void only_its_own_descriptors_are_open_in_a_command(void **state)
 	execbox_exec(b, (const char *const[]){"/bin/sh", "-c", "for f in /proc/$$/fd/*; do echo ${f##*/}; done", NULL});
 	assert_int_equal(execbox_run(b, &f, "{}"), 0);
 	const char *text = execbox_events(b, 1);
-	assert_non_null(strstr(text, "started\nout 0 0\nout 2 1\nout 4 2\nout 6 3\n"));
-	assert_null(strstr(text, "out 12"));
+	assert_non_null(strstr(text, "started\nout 0 0\nout 2 1\nout 4 2\nout 6 240\nout 10 3\n")); /* M4 */
+	assert_null(strstr(text, "out 16"));
 	(void)close(extra);
 }
 
@@ -290,12 +290,12 @@ static void a_command_that_is_not_there_is_an_error_of_the_attempt(void **state)
 	struct fake f;
 	execbox_exec(b, (const char *const[]){"no-such-command-anywhere", NULL});
 	assert_int_equal(execbox_run(b, &f, "{}"), SL_EAGAIN);
-	assert_string_equal(b->err.msg, "cannot execute the command: No such file or directory");
+	assert_string_equal(b->err.msg, "cannot execute no-such-command-anywhere: No such file or directory");
 	assert_int_equal(b->err.retryable, 1);
 	assert_events(b, 1, "error 0 cannot execute it: No such file or directory\n");
 	execbox_exec(b, (const char *const[]){"/etc/passwd", NULL});
 	assert_int_equal(execbox_run(b, &f, "{}"), SL_EAGAIN);
-	assert_string_equal(b->err.msg, "cannot execute the command: Permission denied");
+	assert_string_equal(b->err.msg, "cannot execute /etc/passwd: Permission denied");
 }
 
 static void a_folder_that_is_not_there_is_named(void **state)
@@ -520,7 +520,7 @@ static pid_t pid_in_output(struct execbox *b, uint64_t job)
 static void await_death(pid_t pid)
 {
 	char path[64], line[256];
-	for (int i = 0; i < 10000; i++) {
+	for (int i = 0; i < 60000; i++) {
 		(void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
 		FILE *f = fopen(path, "r");
 		bool alive = f != NULL && fgets(line, sizeof line, f) != NULL && strstr(line, ") Z ") == NULL;
@@ -779,7 +779,7 @@ static void a_poisoned_log_leaves_the_spool_to_the_next_process(void **state)
 	fault_init(&fault, NULL);
 	struct sl_env env = fault_env(&fault, NULL);
 	log_on(b, &env);
-	execbox_sh(b, "echo one");
+	execbox_sh(b, "trap '' TERM; echo one"); /* the abort may come before its end */
 	fault_arm_io(&fault, 1, FAULT_ONCE, EIO, FAULT_SYNC_OPS);
 	assert_int_not_equal(execbox_run(b, &f, "{}"), 0);
 	fault_disarm(&fault);

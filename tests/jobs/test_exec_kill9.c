@@ -7,6 +7,7 @@
  *   SLUICE_KILL_SEED=S      other moments
  */
 #include "execbox.h"
+#include "support/budget.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -83,7 +84,7 @@ static _Noreturn void worker_main(struct execbox *b, uint64_t cycle, int report)
 static int kill_within(pid_t pid, uint64_t us)
 {
 	int status;
-	struct timespec t = {.tv_nsec = (long)(us * 1000)};
+	struct timespec t = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000 * 1000)};
 	struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
 	assert_true(end.fd >= 0);
 	(void)ppoll(&end, 1, &t, NULL);
@@ -256,22 +257,17 @@ static void check_no_side_files(struct execbox *b)
 	assert_int_equal(n, 0);
 }
 
-static double now_s(void)
-{
-	return (double)sl__clock_real.mono_ns(NULL) / 1e9;
-}
-
 static void nothing_is_lost_or_doubled_when_workers_and_recoveries_are_killed(void **state)
 {
 	(void)state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS"), *seed = getenv("SLUICE_KILL_SEED");
-	double end = now_s() + (seconds != NULL ? atof(seconds) : 3);
-	uint64_t cycles = 0, commands = 0, kills = 0;
+	const char *seed = getenv("SLUICE_KILL_SEED");
+	double end = seconds_now() + test_seconds(3);
+	uint64_t cycles = 0, commands = 0, kills = 0, longest_us = 60000;
 	struct execbox b;
 	prng.s = seed != NULL ? strtoull(seed, NULL, 10) : 1;
 	execbox_init(&b);
 	execbox_close_log(&b);
-	while (cycles == 0 || now_s() < end) {
+	while (commands == 0 || seconds_now() < end) {
 		int fds[2];
 		assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 		pid_t pid = fork();
@@ -279,7 +275,7 @@ static void nothing_is_lost_or_doubled_when_workers_and_recoveries_are_killed(vo
 		if (pid == 0)
 			worker_main(&b, cycles, fds[1]);
 		(void)close(fds[1]);
-		assert_int_equal(kill_within(pid, 2000 + random_below(60000)), 0);
+		assert_int_equal(kill_within(pid, 2000 + random_below(longest_us)), 0);
 		(void)close(fds[0]);
 		kills += kill_recoveries(&b);
 		await_log(&b);
@@ -287,13 +283,14 @@ static void nothing_is_lost_or_doubled_when_workers_and_recoveries_are_killed(vo
 		if (rc != 0)
 			fail_msg("%s", b.err.msg);
 		commands += check_cycle(&b, cycles++);
+		if (commands == 0) /* a machine on which none starts so soon */
+			longest_us += longest_us / 2;
 		check_no_side_files(&b);
 		assert_int_equal(execbox_spools(&b), 0);
 		execbox_close_log(&b);
 	}
 	print_message("# %llu workers killed with %llu commands, %llu recoveries killed\n", (unsigned long long)cycles,
 		      (unsigned long long)commands, (unsigned long long)kills);
-	assert_true(commands > 0);
 	execbox_fini(&b);
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "support/budget.h"
 #include "support/fault.h"
 
 static bool has_file(const struct rig *r, const char *path)
@@ -206,8 +207,7 @@ static void random_output_left_at_a_random_moment_is_appended_once(void **state)
 	(void)state;
 	struct sl__prng prng = {2026};
 	int rounds = 0;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	int64_t end = sl__clock_real.mono_ns(NULL) + (int64_t)((seconds != NULL ? atof(seconds) : 1) * 1e9);
+	int64_t end = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(1) * 1e9);
 	while (rounds < 100 || sl__clock_real.mono_ns(NULL) < end) {
 		struct rig r;
 		struct spool s;

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "jobs/sim.h"
+#include "support/budget.h"
 
 #define MOST_JOBS 64
 
@@ -39,19 +39,6 @@ static const uint64_t once_failed[] = {
 	248943, /* a tick came late by what a worker's clock had stood still */
 	3787,   /* an offer to others whose removal was not answered counted as standing */
 };
-
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-	const char *s = getenv(name);
-	return s != NULL && *s != '\0' ? strtoull(s, NULL, 0) : otherwise;
-}
-
-static double now_s(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* What a share of the seeds came to. */
 struct tally {
@@ -108,7 +95,7 @@ struct share {
 static void run_share(const struct share *s, struct tally *t)
 {
 	for (uint64_t seed = s->from; t->failed == 0; seed += s->step) {
-		if (s->most > 0 ? t->n == s->most : t->n > 0 && now_s() >= s->until)
+		if (s->most > 0 ? t->n == s->most : t->n > 0 && seconds_now() >= s->until)
 			break;
 		run_seed(seed, t);
 	}
@@ -150,10 +137,9 @@ static void collect_share(int fd, pid_t pid, struct tally *sum)
 static void every_seed_keeps_the_rules(void **state)
 {
 	(void)state;
-	uint64_t most = number("SLUICE_SIM_SEEDS", 0), from = number("SLUICE_SIM_FROM", 1);
-	uint64_t jobs = number("SLUICE_SIM_JOBS", 1);
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	double until = now_s() + (seconds != NULL ? atof(seconds) : 2.0);
+	uint64_t most = test_number("SLUICE_SIM_SEEDS", 0), from = test_number("SLUICE_SIM_FROM", 1);
+	uint64_t jobs = test_number("SLUICE_SIM_JOBS", 1);
+	double until = seconds_now() + test_seconds(2);
 	struct tally sum = {0};
 	int fds[MOST_JOBS];
 	pid_t pids[MOST_JOBS];
@@ -279,7 +265,7 @@ static int replay(uint64_t seed)
 int main(void)
 {
 	if (getenv("SLUICE_SIM_SEED") != NULL)
-		return replay(number("SLUICE_SIM_SEED", 0));
+		return replay(test_number("SLUICE_SIM_SEED", 0));
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(seeds_that_failed_once_pass),
 		cmocka_unit_test(every_seed_keeps_the_rules),

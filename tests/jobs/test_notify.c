@@ -451,6 +451,61 @@ static void a_path_may_be_longer_than_a_sockets_address(void **state)
 	end(&o, 0);
 }
 
+#define STRANGER 54321 /* no user of any machine */
+
+static void a_folder_of_another_user_is_refused(void **state)
+{
+	struct world *w = *state;
+	sl_notify n;
+	sl_notify_close(&w->n);
+	assert_int_equal(chmod(w->folder, 0777), 0);
+	assert_int_equal(sl_notify_sqlite_open(&n, w->place.path, NULL, &err), SL_EACCES);
+	assert_non_null(strstr(err.msg, "everybody may write"));
+	assert_int_equal(chmod(w->folder, 0700), 0);
+	if (geteuid() != 0)
+		return; /* nobody else can give a folder away */
+	assert_int_equal(chown(w->folder, STRANGER, (gid_t)-1), 0);
+	assert_int_equal(sl_notify_sqlite_open(&n, w->place.path, NULL, &err), SL_EACCES);
+	assert_non_null(strstr(err.msg, "belongs to another user (54321)"));
+	/* The owner of the database may have made it: who uses that trusts him. */
+	FILE *f = fopen(w->place.path, "a");
+	assert_non_null(f);
+	(void)fclose(f);
+	assert_int_equal(chown(w->place.path, STRANGER, (gid_t)-1), 0);
+	assert_int_equal(sl_notify_sqlite_open(&n, w->place.path, NULL, &err), 0);
+	sl_notify_close(&n);
+}
+
+static int bind_at(const char *path)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_true(strlen(path) < sizeof at.sun_path);
+	memcpy(at.sun_path, path, strlen(path) + 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+	return fd;
+}
+
+static void only_sockets_of_this_user_or_the_owner_are_sent_to(void **state)
+{
+	struct world *w = *state;
+	char own[256], theirs[256], elsewhere[256], link[256], data[64];
+	(void)snprintf(own, sizeof own, "%s/own", w->folder);
+	(void)snprintf(theirs, sizeof theirs, "%s/theirs", w->folder);
+	(void)snprintf(link, sizeof link, "%s/link", w->folder);
+	(void)snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", w->place.dir);
+	int a = bind_at(own), b = bind_at(theirs), c = bind_at(elsewhere);
+	assert_int_equal(symlink(elsewhere, link), 0);
+	bool given = geteuid() == 0;
+	assert_true(!given || chown(theirs, STRANGER, (gid_t)-1) == 0);
+	publish(&w->n, SL_NOTE_JOB_SCHEDULED, "t", 1);
+	assert_true(recv(a, data, sizeof data, 0) > 0);
+	assert_int_equal(recv(b, data, sizeof data, 0) > 0, !given);
+	assert_int_equal(recv(c, data, sizeof data, 0), -1);
+	(void)close(a), (void)close(b), (void)close(c);
+	assert_int_equal(unlink(link) + unlink(elsewhere) + unlink(own) + unlink(theirs), 0);
+}
+
 static void rubbish_is_passed_over(void **state)
 {
 	static const char *const rubbish[] = {"", "\1", "\1\1\1\377xxxxxxxx", "\2\1\1\0012345678x",
@@ -571,6 +626,8 @@ int main(int argc, char **argv)
 		SQLITE(a_name_that_was_never_finished_is_cleaned_up),
 		SQLITE(a_stopped_peer_does_not_hold_a_publisher_up),
 		SQLITE(a_path_may_be_longer_than_a_sockets_address),
+		SQLITE(a_folder_of_another_user_is_refused),
+		SQLITE(only_sockets_of_this_user_or_the_owner_are_sent_to),
 		SQLITE(rubbish_is_passed_over),
 		SQLITE(an_idle_listener_sleeps_in_the_kernel_without_a_time_limit),
 		SQLITE(a_notifier_is_opened_by_its_url),

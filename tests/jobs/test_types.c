@@ -14,6 +14,7 @@
 
 #include "base/env.h"
 #include "jobs/types.h"
+#include "support/budget.h"
 #include "support/fault.h"
 
 static const struct sl_env real_env = {SL_ENV_INIT, .mem = &sl__mem_real};
@@ -371,12 +372,6 @@ static void json_may_be_nested_a_thousand_times_and_not_once_more(void **state)
 	assert_non_null(strstr(err.msg, "column 1001: nested too deep"));
 }
 
-static int64_t seconds_of_test(void)
-{
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	return seconds != NULL ? atoll(seconds) : 1;
-}
-
 /* Text of JSON's own pieces, so that much of it is nearly right. */
 static void random_text(struct sl__prng *p, char *out, size_t size)
 {
@@ -398,7 +393,7 @@ static void jansson_agrees_on_what_json_is(void **state)
 	(void)state;
 	const char *given = getenv("SLUICE_TEST_SEED");
 	struct sl__prng prng = {given != NULL ? strtoull(given, NULL, 0) : 1};
-	int64_t until = sl__clock_real.mono_ns(NULL) + seconds_of_test() * 1000000000;
+	int64_t until = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(1) * 1e9);
 	uint64_t n = 0, good = 0;
 	do {
 		char text[128];

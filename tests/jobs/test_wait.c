@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "support/budget.h"
 
 struct waiting {
 	struct world *w;
@@ -293,7 +294,6 @@ static void *crowd_complete(void *arg)
 static void no_wake_is_missed_on_many_threads(void **state)
 {
 	(void)state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	struct sl_env env = {SL_ENV_INIT};
 	struct crowd c = {0};
 	struct member members[WAITERS + 1];
@@ -304,7 +304,7 @@ static void no_wake_is_missed_on_many_threads(void **state)
 	/* Nobody lives to see this poll. */
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &store, .notify = &notify, .wait_poll_ms = 86400000};
 	OK(sl_jobs_open(&c.client, &opts, &err));
-	c.until_ns = sl__clock_real.mono_ns(NULL) + (seconds != NULL ? atoll(seconds) : 1) * 1000000000;
+	c.until_ns = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(1) * 1e9);
 	for (int i = 0; i <= WAITERS; i++) {
 		members[i] = (struct member){.c = &c, .i = i};
 		assert_int_equal(pthread_create(&members[i].thread, NULL, i < WAITERS ? crowd_wait : crowd_complete,

@@ -537,6 +537,36 @@ static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
 	sl_worker_free(w);
 }
 
+static struct wkit *late_kit;
+
+static int look_late(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
+{
+	wkit_pass(late_kit);
+	return late_kit->real.ops->cron_list(store, fn, ctx, err);
+}
+
+static void drain_waits_for_the_first_look_at_the_schedules(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t"};
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	struct sl_jobs_opts client_opts = {SL_JOBS_OPTS_INIT, .env = &k->env, .store = &k->real};
+	sl_jobs *client;
+	OK(sl_jobs_open(&client, &client_opts, &err));
+	OK(sl_jobs_cron_put(client, &cron, &err));
+	wkit_advance(k, 60000); /* it is due before the worker is started */
+	late_kit = k;
+	k->ops.cron_list = look_late;
+	sl_worker *w = wkit_worker(k, &opts);
+	REFUSED(sl_worker_drain(w, 0, &err), SL_ETIMEDOUT, "due");
+	WKIT_SET(k, open, 1);
+	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_COMPLETED), 1);
+	wkit_end(w);
+	sl_jobs_close(client);
+}
+
 /* ---- options ---- */
 
 static void bad_options_are_named(void **state)
@@ -708,6 +738,7 @@ int main(void)
 		T(a_worker_fires_schedules),
 		T(a_schedule_that_is_new_is_heard_of),
 		T(drain_waits_for_retries_and_not_for_the_far_future),
+		T(drain_waits_for_the_first_look_at_the_schedules),
 		T(bad_options_are_named),
 		T(a_worker_without_an_id_gets_a_random_one),
 		T(a_worker_refuses_to_work_in_a_forked_child),

@@ -543,6 +543,26 @@ static void one_refused_output_does_not_fail_its_batch_mates(void **state)
 		sl_jobs_free(k->client, job);
 	}
 	wkit_end(w);
+	assert_true(wkit_warned(k, "the store refused the end of an attempt"));
+	assert_true(wkit_warned(k, "the store does not take this"));
+	assert_false(wkit_warned(k, "does not answer"));
+}
+
+static void a_store_that_is_away_is_said_not_to_answer(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	WKIT_SET(k, away, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &k->exchanges, 1);
+	WKIT_SET(k, away, 0);
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 20, 30000);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+	assert_true(wkit_warned(k, "the store does not answer"));
+	assert_false(wkit_warned(k, "refused"));
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, wkit_memory, wkit_gone)
@@ -570,6 +590,7 @@ int main(void)
 		T(a_failure_whose_answer_was_lost_is_known_for_our_own),
 		T(jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease),
 		T(one_refused_output_does_not_fail_its_batch_mates),
+		T(a_store_that_is_away_is_said_not_to_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,7 @@
 
 #include "jobs/notify/postgres.h"
 #include "jobs/pg_place.h"
+#include "support/budget.h"
 
 #define PATIENCE_S 60
 #define LEASE_MS 3600000
@@ -449,8 +450,7 @@ static void *starter(void *process)
 static void nothing_is_lost_while_workers_of_other_processes_come_and_go(void **state)
 {
 	(void)state;
-	const char *box = getenv("SLUICE_TEST_SECONDS");
-	time_t until = time(NULL) + (box != NULL ? atoi(box) : 2);
+	time_t until = time(NULL) + (time_t)test_seconds(2);
 	struct process clients[2], here;
 	pthread_t threads[2];
 	int workers = 0;

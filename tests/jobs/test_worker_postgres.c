@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "jobs/pg_place.h"
+#include "support/budget.h"
 
 #define PATIENCE_S 60
 #define LEASE_MS 3600000 /* and a renewal is as far away as the poll */
@@ -429,8 +430,7 @@ static void *starter(void *arg)
 static void nothing_is_lost_while_workers_come_and_go(void **state)
 {
 	(void)state;
-	const char *box = getenv("SLUICE_TEST_SECONDS");
-	time_t until = time(NULL) + (box != NULL ? atoi(box) : 2);
+	time_t until = time(NULL) + (time_t)test_seconds(2);
 	pthread_t threads[2];
 	int workers = 0;
 	atomic_store(&enough, false);
@@ -485,7 +485,7 @@ static void an_attempt_whose_claim_the_server_forgot_is_aborted_with_the_next_an
 	start("u", "1"); /* only the first one has a slot for it, and speaks with the store at its end */
 	await(&w.left, 1);
 	assert_int_equal(w.aborted, SL_ABORT_TAKEN_BY_ANOTHER_WORKER);
-	OK(sl_worker_stop(worker, 0, &err));
+	OK(sl_worker_stop(worker, PATIENCE_S * 1000, &err)); /* its handler may not have returned yet */
 	assert_int_equal(sl_worker_stop(other, 0, &err), SL_ETIMEDOUT);
 	sl_worker_free(worker);
 	sl_worker_free(other);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several workers with many slots on one store, in real time, with jobs that fail, go on, wait and are cancelled, and
  * workers that come and go: in the end every chain has ended, and no job was completed twice. */
+#include "jobs/worker_kit.h"
+#include "support/budget.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#include "jobs/worker_kit.h"
 
 #define MAX_JOBS 200000
 #define WORKERS 3
@@ -21,19 +20,6 @@ struct storm {
 };
 
 static struct storm storm;
-
-static double seconds(void)
-{
-	const char *text = getenv("SLUICE_TEST_SECONDS");
-	return text != NULL ? atof(text) : 1.0;
-}
-
-static double now(void)
-{
-	struct timespec ts;
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 static void observe(const struct sl_observation *o, void *ctx)
 {
@@ -131,7 +117,7 @@ static void start_some(struct storm *s, double until, unsigned long most)
 	struct sl_started out[20];
 	for (int i = 0; i < 20; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "storm", .input = "1", .priority = i % 3}};
-	while (now() < until && s->chains < most) {
+	while (seconds_now() < until && s->chains < most) {
 		OK(sl_jobs_start_many(s->k->client, NULL, chains, 20, out, &err));
 		s->chains += 20;
 	}
@@ -163,7 +149,7 @@ static void weather(struct wkit *k, unsigned long most)
 		w[i] = worker(s, i);
 	pthread_create(&goer, NULL, come_and_go, s);
 	pthread_create(&canceller, NULL, cancel_some, s);
-	start_some(s, now() + seconds(), most);
+	start_some(s, seconds_now() + test_seconds(1), most);
 	s->over = 1;
 	pthread_join(goer, NULL);
 	pthread_join(canceller, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs/worker_kit.h"
+#include "support/quiet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,29 @@ int wkit_seen(struct wkit *k, enum sl_observe_kind kind)
 	return wkit_get(k, &k->seen[kind]);
 }
 
+/* ---- the log ---- */
+
+static void keep_warning(const struct sl_log_record *record, void *ctx)
+{
+	struct wkit *k = ctx;
+	char line[512];
+	if (record->level < SL_LOG_WARN)
+		return;
+	(void)sl_log_format(record, SL_LOG_LOGFMT, line, sizeof line);
+	pthread_mutex_lock(&k->mu);
+	size_t n = strlen(k->warned);
+	(void)snprintf(k->warned + n, sizeof k->warned - n, "%s\n", line);
+	pthread_mutex_unlock(&k->mu);
+}
+
+int wkit_warned(struct wkit *k, const char *text)
+{
+	pthread_mutex_lock(&k->mu);
+	int found = strstr(k->warned, text) != NULL;
+	pthread_mutex_unlock(&k->mu);
+	return found;
+}
+
 /* ---- fixtures ---- */
 
 static struct wkit *make(void)
@@ -154,7 +178,8 @@ static int finish(struct wkit *k, void **state)
 int wkit_memory(void **state)
 {
 	struct wkit *k = make();
-	k->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &k->clock, .metrics = k->metrics};
+	k->env = (struct sl_env){SL_ENV_INIT,           .clock = &vclock_table, .clock_ctx = &k->clock,
+				 .metrics = k->metrics, .log = keep_warning,    .log_ctx = k};
 	k->ms = memstore_new(&k->env);
 	k->real = memstore_handle(k->ms);
 	return finish(k, state);
@@ -261,25 +286,11 @@ void wkit_advance(struct wkit *k, int64_t ms)
 	vclock_advance_ms(&k->clock, ms);
 }
 
-static int seen_within(struct wkit *k, enum sl_observe_kind kind, int n, long ns)
-{
-	struct timespec until;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += ns;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	pthread_mutex_lock(&k->mu);
-	while (k->seen[kind] < n && pthread_cond_timedwait(&k->changed, &k->mu, &until) == 0)
-		;
-	int seen = k->seen[kind] >= n;
-	pthread_mutex_unlock(&k->mu);
-	return seen;
-}
-
 void wkit_step(struct wkit *k, enum sl_observe_kind kind, int n, int64_t step_ms, int64_t max_ms)
 {
 	for (int64_t ms = 0; ms < max_ms; ms += step_ms) {
-		if (seen_within(k, kind, n, 10000000))
+		quiet_await();
+		if (wkit_seen(k, kind) >= n)
 			return;
 		wkit_advance(k, step_ms);
 	}

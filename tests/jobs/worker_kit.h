@@ -50,6 +50,7 @@ struct wkit {
 	int renew_away;
 	int lose_answers;   /* that many exchanges happen, and fail */
 	const char *poison; /* an exchange with this in an output, or an error, is refused */
+	char warned[2048];  /* the worker's log: messages of warnings and errors, and what they say of the error */
 	/* the gate; under mu */
 	int arrived, open, inside, most_inside, left;
 };
@@ -76,7 +77,8 @@ int wkit_attempts(struct wkit *k, uint64_t id, enum sl_attempt_outcome outcome);
 void wkit_await(struct wkit *k, enum sl_observe_kind kind, int n);
 int wkit_seen(struct wkit *k, enum sl_observe_kind kind);
 void wkit_advance(struct wkit *k, int64_t ms);
-/* Move time on in steps, giving the worker a moment after each, until it was observed n times; at most max_ms. */
+/* Move time on in steps, each when the worker has done all that it can, until it was observed n times; at most max_ms.
+ */
 void wkit_step(struct wkit *k, enum sl_observe_kind kind, int n, int64_t step_ms, int64_t max_ms);
 /* Set a field that hooks read. */
 #define WKIT_SET(k, field, value)                                                                                      \
@@ -87,6 +89,8 @@ void wkit_step(struct wkit *k, enum sl_observe_kind kind, int n, int64_t step_ms
 		pthread_mutex_unlock(&(k)->mu);                                                                        \
 	} while (0)
 int wkit_get(struct wkit *k, const int *field);
+/* Does the worker's log say so? */
+int wkit_warned(struct wkit *k, const char *text);
 /* Wait until *field is at least n. */
 void wkit_await_field(struct wkit *k, const int *field, int n);
 

@@ -33,7 +33,8 @@ enum sl_job_status {
 
 /* Who may not have two of it: a chain started with the same key gives back the first chain instead. */
 enum sl_dedup_scope {
-	SL_DEDUP_INCOMPLETE = 0, /* while the first chain has not ended (completed, failed, cancelled or deleted) */
+	SL_DEDUP_INCOMPLETE = 0, /* while the first chain has not ended (completed, failed, cancelled or deleted). One
+				    that is re-driven takes the key again, until it ends and without its window */
 	SL_DEDUP_ANY = 1         /* also after its end */
 };
 
@@ -44,7 +45,8 @@ struct sl_job {
 	uint64_t next_id;  /* the job it continued with; 0: none */
 	const char *type;
 	enum sl_job_status status;
-	int32_t attempt;  /* handler starts that were charged */
+	int32_t attempt;  /* handler starts that were charged; of a running job with the one that runs: 1 for the first
+			   */
 	int32_t priority; /* smaller runs first */
 	const char *input;
 	const char *output;      /* NULL until completed; of a continued job NULL */

@@ -205,7 +205,7 @@ enum sl_settle_kind {
 	SL_SETTLE_COMPLETE = 1,   /* output */
 	SL_SETTLE_CONTINUE = 2,   /* next */
 	SL_SETTLE_RETRY = 3,      /* error, delay_ms or at_ms; charged */
-	SL_SETTLE_FAIL = 4,       /* error; charged */
+	SL_SETTLE_FAIL = 4,       /* error; charged, and in the history, when it was started (started_ms) */
 	SL_SETTLE_RESCHEDULE = 5, /* delay_ms or at_ms; not charged */
 	SL_SETTLE_RELEASE = 6     /* back at once, not charged; history only when it was started (started_ms) */
 };
@@ -288,6 +288,10 @@ struct sl_store_ops {
 	 * settles may be empty; request may be NULL (then claimed is not used, and of reply, which may be NULL then,
 	 * only the epoch). Promotes what is due first. A job that was reaped from a batch is claimed singly: such a
 	 * claim has one job, charged. results[n] is filled when 0 returns.
+	 * A continuation is refused, and nothing is settled, with SL_ENOENT for a blocker that does not exist, and with
+	 * SL_EDATA (SL_CLASS_POISON) when chains would then wait for each other: the message names two of them. That
+	 * holds for continuations at the same time, too. The search follows 10,000 edges at most beside those of the
+	 * continuation; a circle that is longer is not found. A start cannot make one.
 	 */
 	int (*exchange)(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
 			struct sl_settle_result *results, const struct sl_claim_request *request,
@@ -317,7 +321,10 @@ struct sl_store_ops {
 	/* *n: how many were changed. Those that have ended already are passed over; SL_ENOENT for an unknown one. */
 	int (*cancel)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		      const struct sl_store_listen *listen, struct sl_err *err);
-	/* Failed and cancelled chains go on at their last job, with attempt 0. Others are passed over. */
+	/* Failed and cancelled chains go on at their last job, with attempt 0. Others are passed over. A chain that was
+	 * started with a key takes it again, in the same transaction, unless another that has ended holds it (scope
+	 * any). Refused, and none is changed: SL_EEXIST when a chain that has not ended has the key, SL_ECONFLICT when
+	 * a chain that it waits for was deleted. The message names both chains. */
 	int (*redrive)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		       const struct sl_store_listen *listen, struct sl_err *err);
 	/* Make scheduled jobs due now. */

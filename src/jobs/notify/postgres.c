@@ -89,7 +89,7 @@ static int publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes
 	for (size_t i = 0; i < n_notes; i++)
 		sl__pg_payloads_add(&payloads, &notes[i]);
 	sl__pg_payloads_end(&payloads);
-	rc = sl__pg_send_payloads(&plain, &payloads, err);
+	rc = sl__pg_send_payloads(&plain, &payloads, false, err);
 	sl__buf_fini(&payloads.text);
 	return rc;
 }

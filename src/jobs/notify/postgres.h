@@ -100,8 +100,9 @@ void *sl__pg_listen_main(void *arg);
 void *sl__pg_publish_main(void *arg);
 /* The subscriber of the outbox; ctx is the notifier. */
 void sl__pg_collect(const struct sl_note *note, void *ctx);
-/* Send the payloads on a connection. */
-SL_MUST_CHECK int sl__pg_send_payloads(struct sl__pg_conn *conn, const struct sl__pg_payloads *p, struct sl_err *err);
+/* Send the payloads on a connection. lazy: the commit need not wait for the disk; never in a caller's transaction. */
+SL_MUST_CHECK int sl__pg_send_payloads(struct sl__pg_conn *conn, const struct sl__pg_payloads *p, bool lazy,
+				       struct sl_err *err);
 /* Make the publisher send a sign of life that the listener should hear. */
 void sl__pg_probe(struct sl__pg_notify *n);
 

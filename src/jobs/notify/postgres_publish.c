@@ -12,6 +12,9 @@
 
 static const struct sl__pg_stmt notify_stmt = {
 	.index = 0, .name = "sluice_NOTIFY", .sql = "SELECT pg_notify('" SL__PG_CHANNEL "', $1)"};
+/* For its transaction only: of a session that a pooler shares, the next transaction may be somebody's enqueue. */
+static const struct sl__pg_stmt lazy_stmt = {
+	.index = 1, .name = "sluice_LAZY", .sql = "SELECT set_config('synchronous_commit', 'off', true)"};
 
 void sl__pg_collect(const struct sl_note *note, void *ctx)
 {
@@ -19,13 +22,16 @@ void sl__pg_collect(const struct sl_note *note, void *ctx)
 	sl__pg_payloads_add(&n->payloads, note);
 }
 
-int sl__pg_send_payloads(struct sl__pg_conn *conn, const struct sl__pg_payloads *p, struct sl_err *err)
+int sl__pg_send_payloads(struct sl__pg_conn *conn, const struct sl__pg_payloads *p, bool lazy, struct sl_err *err)
 {
 	SL__PG_PARAMS_LOCAL(params, conn->env);
 	int rc = p->text.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: notify: out of memory") : 0;
 	for (size_t at = 0; rc == 0 && at < p->text.len;) {
 		struct sl__pg_pipe pipe;
 		sl__pg_pipe_init(&pipe, conn);
+		sl__pg_params_clear(&params);
+		if (lazy)
+			(void)sl__pg_send(&pipe, &lazy_stmt, &params);
 		for (; pipe.n < SL__PG_PIPE_MAX && at < p->text.len; at += strlen(p->text.data + at) + 1) {
 			sl__pg_params_clear(&params);
 			sl__pg_add_text(&params, p->text.data + at);
@@ -49,11 +55,10 @@ static int try_to_send(struct sl__pg_notify *n, struct sl_err *err)
 	int rc = 0;
 	if (n->out.pg == NULL) {
 		sl__pg_notify_opts(n, &opts);
-		opts.settings = "SET synchronous_commit = off";
-		rc = sl__pg_connect(&n->out.pg, &opts, err);
+		rc = sl__pg_open(&n->out, &opts, err);
 	}
 	if (rc == 0)
-		rc = sl__pg_send_payloads(&n->out, &n->payloads, err);
+		rc = sl__pg_send_payloads(&n->out, &n->payloads, true, err);
 	if (rc != 0)
 		disconnect(n);
 	return rc;

@@ -10,6 +10,10 @@
  * Names are reached through an O_PATH descriptor of the folder (/proc/self/fd/N/name): a socket's address has room for
  * 108 bytes only, whatever the length of the path, and the folder stays the same one when the process changes its own.
  *
+ * Where others may write beside the file, somebody else could make the folder first, and would hear of every job and
+ * say what he likes. So the folder must belong to this user, to root or to the owner of the database, and not everybody
+ * may write to it; and of what lies in it, only sockets of these are sent to.
+ *
  * A datagram: the byte FORMAT, then for each note its kind, reason and length of type (a byte each), its id (8 bytes,
  * little-endian) and the type.
  */
@@ -20,6 +24,7 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -39,6 +44,7 @@ struct peers {
 	pid_t pid;
 	char *dir;
 	int dir_fd;  /* O_PATH */
+	uid_t owner; /* of the folder */
 	int sock;    /* to send from; bound once there are subscribers */
 	int wake_fd; /* an eventfd that interrupts the poll of the thread */
 	struct sl__fanout fanout;
@@ -84,9 +90,18 @@ struct sending {
 	const struct sl__buf *datagram;
 };
 
+static bool is_trusted(const struct peers *p, const char *name)
+{
+	struct stat st;
+	return fstatat(p->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode) &&
+	       (st.st_uid == geteuid() || st.st_uid == 0 || st.st_uid == p->owner);
+}
+
 static int send_to_peer(const char *name, void *ctx)
 {
 	struct sending *s = ctx;
+	if (!is_trusted(s->p, name))
+		return 0;
 	if (name[0] == '.')
 		send_to(s->p, name, NULL, 0); /* left behind by a crash, or just being made */
 	else if (strcmp(name, s->p->name) != 0)
@@ -341,6 +356,22 @@ static const struct sl_notify_ops ops = {
 	.healthy = peers_healthy,
 };
 
+static int check_owner(struct peers *p, const char *file, struct sl_err *err)
+{
+	struct stat folder, database;
+	if (fstat(p->dir_fd, &folder) != 0)
+		return sl_err_set_errno(err, errno, "look at %s", p->dir);
+	p->owner = folder.st_uid;
+	bool ours = p->owner == geteuid() || p->owner == 0 ||
+		    (lstat(file, &database) == 0 && S_ISREG(database.st_mode) && p->owner == database.st_uid);
+	if (!ours)
+		return sl_err_set(err, SL_EACCES, "%.150s belongs to another user (%u), and is not used; remove it",
+				  p->dir, (unsigned)p->owner);
+	if ((folder.st_mode & S_IWOTH) != 0)
+		return sl_err_set(err, SL_EACCES, "everybody may write to %.150s, and so it is not used", p->dir);
+	return 0;
+}
+
 static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 {
 	char real[4096];
@@ -356,7 +387,7 @@ static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 	p->dir_fd = sl__io_real.open(p->dir, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, NULL);
 	if (p->dir_fd < 0)
 		return sl_err_set_errno(err, -p->dir_fd, "open %s", p->dir);
-	return 0;
+	return check_owner(p, real, err);
 }
 
 static int open_parts(struct peers *p, const char *path, struct sl_err *err)

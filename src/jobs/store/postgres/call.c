@@ -6,7 +6,10 @@
  *	own, long    BEGIN st … │ st … │ st … COMMIT  several round trips
  *	caller's     SAVEPOINT st … │ … RELEASE       a failure is rolled back to the savepoint
  */
+#include <stdio.h>
+
 #include "jobs/store/postgres/store.h"
+#include "jobs/store/refusals.h"
 
 #define SAVEPOINT "sluice_call"
 
@@ -165,9 +168,14 @@ void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, ui
 
 int sl__pg_blocker_error(int rc, struct sl_err *err)
 {
+	unsigned long long own, by;
+	const char *circle = err != NULL ? strstr(err->msg, SL__PG_CIRCLE) : NULL;
+	if (circle != NULL && strcmp(err->sqlstate, "22P02") == 0 &&
+	    sscanf(circle, SL__PG_CIRCLE "%llu %llu", &own, &by) == 2)
+		return sl__refuse_circle(own, by, err);
 	if (err == NULL || strcmp(err->sqlstate, "23502") != 0)
 		return rc;
-	rc = sl_err_set(err, SL_ENOENT, "postgres: a chain among the blockers does not exist");
+	rc = sl_err_set(err, SL_ENOENT, "postgres: a chain among the blockers does not exist, or is the job's own");
 	err->error_class = SL_CLASS_POISON;
 	return rc;
 }

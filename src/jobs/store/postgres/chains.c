@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "jobs/store/postgres/store.h"
+#include "jobs/store/refusals.h"
 
 static int by_number(const void *a, const void *b)
 {
@@ -178,9 +179,106 @@ int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 /* ---- going on ---- */
 
 /* Rows: id, chain, type, can be claimed */
-static int go_on(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		 enum pg_statement statement, uint32_t statuses, const struct sl_store_listen *listen,
-		 struct sl_err *err)
+static void tell_going(struct pg_store *s, const PGresult *res, size_t *n, const struct sl_store_listen *listen)
+{
+	for (int i = 0; i < PQntuples(res); i++)
+		if (sl__pg_bool(res, i, 3))
+			sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
+				    (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
+	sl__pg_marks_forget(s);
+	if (n != NULL)
+		*n = (size_t)PQntuples(res);
+}
+
+/* Failed and cancelled chains, and their last jobs. */
+struct stopped {
+	uint64_t *chains, *lasts;
+	size_t n;
+};
+
+static void stopped_fini(const struct pg_call *call, struct stopped *st)
+{
+	sl__free(&call->store->env, st->chains);
+	sl__free(&call->store->env, st->lasts);
+}
+
+static int find_stopped(struct pg_call *call, const PGresult *heads, struct stopped *st, struct sl_err *err)
+{
+	size_t n = (size_t)PQntuples(heads);
+	st->chains = sl__calloc(&call->store->env, n, sizeof *st->chains);
+	st->lasts = sl__calloc(&call->store->env, n, sizeof *st->lasts);
+	if (st->chains == NULL || st->lasts == NULL)
+		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	for (int i = 0; i < PQntuples(heads); i++) {
+		int32_t status = sl__pg_int4(heads, i, 2);
+		if (status != SL_JOB_FAILED && status != SL_JOB_CANCELLED)
+			continue;
+		st->chains[st->n] = (uint64_t)sl__pg_int8(heads, i, 0);
+		st->lasts[st->n++] = (uint64_t)sl__pg_int8(heads, i, 1);
+	}
+	return 0;
+}
+
+/* Take the keys of the chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot go on. */
+static int prepare_redrive(struct pg_call *call, const struct stopped *st, struct sl_err *err)
+{
+	sl__pg_add_ids(&call->params, st->lasts, st->n);
+	(void)sl__pg_call_send(call, ST_LOCK_BLOCKERS);
+	sl__pg_add_ids(&call->params, st->lasts, st->n);
+	int at_gone = sl__pg_call_send(call, ST_BLOCKERS_GONE);
+	sl__pg_add_ids(&call->params, st->chains, st->n);
+	(void)sl__pg_call_send(call, ST_TAKE_KEYS);
+	sl__pg_add_ids(&call->params, st->chains, st->n);
+	int at_held = sl__pg_call_send(call, ST_KEYS_HELD);
+	int rc = sl__pg_call_run(call, false, err);
+	if (rc != 0)
+		return rc;
+	const PGresult *gone = sl__pg_call_result(call, at_gone), *held = sl__pg_call_result(call, at_held);
+	if (PQntuples(gone) > 0)
+		rc = sl__refuse_orphan((uint64_t)sl__pg_int8(gone, 0, 0), (uint64_t)sl__pg_int8(gone, 0, 1), err);
+	else if (PQntuples(held) > 0)
+		rc = sl__refuse_key((uint64_t)sl__pg_int8(held, 0, 0), (uint64_t)sl__pg_int8(held, 0, 1), err);
+	sl__pg_pipe_end(&call->pipe);
+	return rc;
+}
+
+static int redrive_stopped(struct pg_call *call, const struct stopped *st, size_t *n,
+			   const struct sl_store_listen *listen, struct sl_err *err)
+{
+	const PGresult *res = NULL;
+	int rc = st->n > 0 ? prepare_redrive(call, st, err) : 0;
+	if (rc != 0)
+		return rc;
+	sl__pg_add_ids(&call->params, st->lasts, st->n);
+	rc = sl__pg_call_one(call, ST_REDRIVE, &res, err);
+	if (rc == 0)
+		tell_going(call->store, res, n, listen);
+	return rc;
+}
+
+int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct pg_call call;
+	struct stopped st = {.n = 0};
+	int at;
+	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
+	if (rc == 0)
+		rc = find_stopped(&call, sl__pg_call_result(&call, at), &st, err);
+	if (rc == 0) {
+		sl__pg_pipe_end(&call.pipe);
+		rc = redrive_stopped(&call, &st, n, listen, err);
+	}
+	stopped_fini(&call, &st);
+	sl__pg_call_close(&call);
+	return rc;
+}
+
+int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		   const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
@@ -190,33 +288,14 @@ static int go_on(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_
 		return rc;
 	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
 	if (rc == 0) {
-		(void)add_lasts(&call, sl__pg_call_result(&call, at), statuses);
+		(void)add_lasts(&call, sl__pg_call_result(&call, at), 1u << SL_JOB_PENDING);
 		sl__pg_pipe_end(&call.pipe);
-		rc = sl__pg_call_one(&call, statement, &res, err);
+		rc = sl__pg_call_one(&call, ST_TRIGGER, &res, err);
 	}
-	for (int i = 0; rc == 0 && i < PQntuples(res); i++)
-		if (sl__pg_bool(res, i, 3))
-			sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
-				    (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
 	if (rc == 0)
-		sl__pg_marks_forget(store);
-	if (rc == 0 && n != NULL)
-		*n = (size_t)PQntuples(res);
+		tell_going(store, res, n, listen);
 	sl__pg_call_close(&call);
 	return rc;
-}
-
-int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err)
-{
-	return go_on(store, tx, chains, n_chains, n, ST_REDRIVE, 1u << SL_JOB_FAILED | 1u << SL_JOB_CANCELLED, listen,
-		     err);
-}
-
-int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err)
-{
-	return go_on(store, tx, chains, n_chains, n, ST_TRIGGER, 1u << SL_JOB_PENDING, listen, err);
 }
 
 int sl__pg_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)

@@ -16,7 +16,7 @@
 #include "jobs/store/postgres/store.h"
 
 #define RUN                                                                                                            \
-	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.until, l.claimed_at FROM {s}.lease l"                  \
+	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.until, l.claimed_at, l.charged FROM {s}.lease l"       \
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence))"
 #define JOIN_RUN " LEFT JOIN run ON run.id = j.id AND run.fence = j.fence AND j.status = 2"
 #define STATUS "CASE WHEN run.until IS NULL THEN j.status ELSE 3 END"
@@ -472,7 +472,9 @@ static void put_content(struct list *l, const struct sl_job_filter *f)
 static void put_jobs(struct list *l, const struct sl_job_filter *f)
 {
 	put(l, l->many_wait ? "WITH RECURSIVE " RUN ", " GROUPS " " : "WITH " RUN " ");
-	put(l, "SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, " STATUS ", j.attempt, j.priority,");
+	put(l, "SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, " STATUS
+	       ", j.attempt + coalesce(NOT run.charged, false)::integer,"
+	       " j.priority,");
 	put(l, f->without_data ? " NULL::text, NULL::text, j.error, NULL::text,"
 			       : " j.input, j.output, j.error, j.progress,");
 	put(l, " j.key, j.traceparent, coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for,"

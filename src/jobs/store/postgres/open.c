@@ -150,7 +150,9 @@ static int set_up(struct pg_store *s, const char *conninfo, const struct sl_stor
 				       .application = "sluice",
 				       .settings = settings,
 				       .connect_timeout_ms = o->connect_timeout_ms,
-				       .statement_timeout_ms = o->statement_timeout_ms};
+				       .statement_timeout_ms = o->statement_timeout_ms,
+				       .transaction_timeout_ms =
+					       sl__pg_transaction_timeout_ms(o->statement_timeout_ms)};
 	int rc = render_statements(s, err);
 	if (rc == 0)
 		rc = sl__pg_check_conninfo(conninfo, err);

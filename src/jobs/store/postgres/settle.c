@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "jobs/store/postgres/store.h"
+#include "jobs/store/refusals.h"
 
 /* A parameter of the server may have 1 GB; a batch beyond this is better sent job by job. */
 #define BATCH_BYTES_MAX ((size_t)256 << 20)
@@ -36,7 +37,9 @@ static bool is_fast(const struct sl_settle *s, size_t n)
 /* What the settle does to `attempt`: charge a start that was not, give back one that does not count. */
 static int32_t charge_of(const struct sl_settle *s)
 {
-	if (s->kind == SL_SETTLE_RESCHEDULE || s->kind == SL_SETTLE_RELEASE)
+	/* A failure for good without a start is that of a worker which found that the attempts had run out. */
+	if (s->kind == SL_SETTLE_RESCHEDULE || s->kind == SL_SETTLE_RELEASE ||
+	    (s->kind == SL_SETTLE_FAIL && s->started_ms == 0))
 		return s->charged ? -1 : 0;
 	return s->charged ? 0 : 1;
 }
@@ -190,10 +193,31 @@ static void send_unblock(struct pg_call *call, struct pg_settling *st)
 	st->at_unblock = sl__pg_call_send(call, ST_UNBLOCK);
 }
 
+/* Last of all, since it may wait for another continuation: who holds the lock must not wait for us. */
+static void send_circle(struct pg_call *call, const struct pg_settling *st)
+{
+	struct sl__pg_params *p = &call->params;
+	size_t n = 0, edges = count_edges(st);
+	if (edges == 0)
+		return;
+	EACH_EDGE(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
+	(void)sl__pg_call_send(call, ST_CIRCLE_LOCK);
+	for (size_t i = 0; i < st->n; i++)
+		n += next_of(&st->settles[i])->n_blockers > 0;
+	sl__pg_add_array(p, SL__PG_INT8, n);
+	for (size_t i = 0; i < st->n; i++)
+		if (next_of(&st->settles[i])->n_blockers > 0)
+			sl__pg_el_int8(p, (int64_t)st->settles[i].chain_id);
+	sl__pg_add_int8(p, (int64_t)edges + SL__CIRCLE_EDGES);
+	(void)sl__pg_call_send(call, ST_CIRCLE);
+}
+
 static size_t bytes_of(const struct sl_settle *s)
 {
 	return (s->output != NULL ? strlen(s->output) : 0) + (s->error != NULL ? strlen(s->error) : 0) +
-	       (s->progress != NULL ? strlen(s->progress) : 0);
+	       (s->progress != NULL ? strlen(s->progress) : 0) +
+	       (s->kind == SL_SETTLE_CONTINUE && s->next != NULL && s->next->input != NULL ? strlen(s->next->input)
+											   : 0);
 }
 
 static int check(const struct pg_settling *st, struct sl_err *err)
@@ -235,6 +259,7 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 		send_locks(call, st);
 	st->at_settle = st->fast ? send_fast(call, st) : send_general(call, st);
 	send_unblock(call, st);
+	send_circle(call, st);
 	return 0;
 }
 

@@ -213,7 +213,8 @@ static const char settle[] =
 	" WHERE e.key IS NOT NULL AND d.key = e.key AND d.chain_id = e.id AND d.scope = 0),"
 	"e AS MATERIALIZED (SELECT s.next_id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS("c") " = 4 AS done"
 	" FROM unnest($19::integer[], $20::integer[], $21::bigint[]) AS b(settle, ord, chain)"
-	" JOIN s ON s.ord = b.settle LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id),"
+	" JOIN s ON s.ord = b.settle LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id"
+	" AND c.id <> s.chain_id),"
 	"b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done FROM e),"
 	"n AS MATERIALIZED (SELECT s.*, (SELECT nullif(count(*), 0)::integer FROM e WHERE e.job_id = s.next_id) AS"
 	" edges,"
@@ -234,7 +235,7 @@ static const char settle[] =
 	" > now),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
 	" SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 END, worker,"
-	" error, started, now FROM s WHERE kind IN (3, 4, 5) OR (kind = 6 AND started IS NOT NULL)),"
+	" error, started, now FROM s WHERE kind IN (3, 5) OR (kind IN (4, 6) AND started IS NOT NULL)),"
 	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[])),"
 	STOP("5", "s WHERE kind = 4") ","
 	TALLY("type", "status", "was", "(SELECT type, CASE kind WHEN 4 THEN 5 ELSE 4 END AS status, 2 AS was FROM s"
@@ -242,6 +243,33 @@ static const char settle[] =
 	" SELECT s.ord::integer, s.next_id, s.type, s.due > s.now,"
 	" coalesce((SELECT h.watched FROM h WHERE h.id = s.chain_id), s.watched), s.next_due > s.now,"
 	" coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
+
+/*
+ * Chains that would wait for each other. Nobody waits for a chain that is just being started: only a continuation can
+ * close such a circle, and it looks behind itself, with its edges in the tables already.
+ *
+ * A continuation holds the first jobs of its chain and of those it waits for (ST_LOCK), a start those that it waits for,
+ * so of two edges that meet in a chain one is committed before the other is made. Circles of two or three are seen by
+ * that. In a longer one, edges that do not meet may be made at the same time; then each of those continuations waits for
+ * a chain that waits itself, and takes a lock of the schema before it looks. The last of them sees all edges.
+ *
+ * $1 chains that the continuations wait for
+ */
+static const char circle_lock[] =
+	"SELECT pg_advisory_xact_lock(hashtextextended('sluice circle {s}', 0)) WHERE EXISTS (SELECT 1"
+	" FROM unnest($1::bigint[]) AS u(id) JOIN {s}.job h ON h.id = u.id JOIN {s}.blocker b"
+	" ON b.job_id = coalesce(h.last_id, h.id) AND NOT b.done)";
+
+/* $1 chains that were continued, $2 how many edges to look at. Whoever failed or was cancelled while it waited would
+ * wait again. A circle is an error, since the statements before this one are to be undone: 22P02, with both chains. */
+static const char circle[] =
+	"WITH RECURSIVE w(own, chain, by) AS (SELECT h.id, b.chain_id, h.id FROM unnest($1::bigint[]) AS u(id)"
+	" JOIN {s}.job h ON h.id = u.id JOIN {s}.blocker b ON b.job_id = coalesce(h.last_id, h.id) AND NOT b.done"
+	" UNION SELECT w.own, b.chain_id, h.id FROM w JOIN {s}.job h ON h.id = w.chain AND h.id <> w.own"
+	" JOIN {s}.job j ON j.id = coalesce(h.last_id, h.id) AND j.status IN (1, 5, 6)"
+	" JOIN {s}.blocker b ON b.job_id = j.id AND NOT b.done)"
+	" SELECT ('" SL__PG_CIRCLE "' || f.own || ' ' || f.by)::bigint FROM (SELECT * FROM w LIMIT $2::bigint) f"
+	" WHERE f.chain = f.own LIMIT 1";
 
 /* $1 chains: open what waited for those of them that have completed. Nothing at all is read while nothing waits. */
 static const char unblock[] =
@@ -453,6 +481,22 @@ static const char redrive[] =
 	TALLY("type", "status", "was", "j")
 	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
 
+/* $1 chains that are re-driven. Their keys, those that nobody has: the row of one that is in force is updated to itself,
+ * as in start_full. */
+static const char take_keys[] =
+	"INSERT INTO {s}.dedup AS d (key, chain_id, scope) SELECT h.key, min(h.id), 0 FROM {s}.job h"
+	" WHERE h.id = ANY ($1::bigint[]) AND h.key IS NOT NULL GROUP BY h.key ORDER BY h.key"
+	" ON CONFLICT (key) DO UPDATE SET"
+	" chain_id = CASE WHEN d.until <= clock_timestamp() THEN excluded.chain_id ELSE d.chain_id END,"
+	" scope = CASE WHEN d.until <= clock_timestamp() THEN excluded.scope ELSE d.scope END,"
+	" until = CASE WHEN d.until <= clock_timestamp() THEN excluded.until ELSE d.until END";
+
+/* $1 the same chains, after that: one whose key another has that has not ended, or is to go on as well. */
+static const char keys_held[] =
+	"SELECT h.id, o.id FROM {s}.job h JOIN {s}.dedup d ON d.key = h.key AND d.chain_id <> h.id"
+	" JOIN {s}.job o ON o.id = d.chain_id WHERE h.id = ANY ($1::bigint[])"
+	" AND (" CHAIN_STATUS("o") " < 4 OR o.id = ANY ($1)) ORDER BY h.id LIMIT 1";
+
 /* $1 last jobs */
 static const char trigger[] =
 	"WITH q AS (DELETE FROM {s}.sched q USING {s}.job j WHERE j.id = ANY ($1::bigint[]) AND j.status = 2"
@@ -505,8 +549,9 @@ static const char prunable[] =
 /* $1 id */
 static const char get_job[] =
 	"SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END,"
-	" j.attempt, j.priority, j.input, j.output, j.error, j.progress, j.key, j.traceparent,"
-	" coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for, coalesce(run.claimed_at, j.started_at),"
+	" j.attempt + coalesce(NOT run.charged, false)::integer, j.priority, j.input, j.output, j.error, j.progress,"
+	" j.key, j.traceparent, coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for,"
+	" coalesce(run.claimed_at, j.started_at),"
 	" j.ended_at, run.until, j.blockers_open FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1::bigint";
 
 static const char get_chain[] =
@@ -611,11 +656,13 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	/* Behind a start on the same connection: the job's id is the last that was given there. Behind a pooler it may
 	 * be another connection, which has given none (an error), or another (a hint that leads nowhere). */
 	[ST_START_POSTED] = start_posted,
-	/* ... and unless it has been handed over: that one is not in ready. $4 type, $5 priority. */
+	/* ... and unless it has been handed over: that one is not in ready. $4 type, $5 priority. The id is asked for
+	 * once, in a query of its own: what may change from row to row is no condition for an index, and the whole
+	 * queue of the type would be read. */
 	[ST_ANNOUNCE] =
 		"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2::text || r.id || $3::text)"
 		" FROM {s}.ready r WHERE r.type = $4::text AND NOT r.solo AND r.priority = $5::integer"
-		" AND r.id = currval('{s}.job_id')",
+		" AND r.id = (SELECT currval('{s}.job_id'))",
 	/* $1 worker, $2 claim, $3 lock, $4 accept, $5 channel, $6 types, $7 number: of two of one session the later
 	 * one stays, also when the earlier was given up and comes after all. */
 	[ST_POST] = "INSERT INTO {s}.offer AS o (worker, claim, lock, n, accept, channel, types) VALUES ($1::text,"
@@ -638,6 +685,8 @@ const char *const sl__pg_sql[ST_COUNT] = {
 		       " ON c.id = u.id AND c.id = c.chain_id WHERE c.id IS NULL ORDER BY u.ord LIMIT 1",
 	[ST_SETTLE_FAST] = settle_fast,
 	[ST_SETTLE] = settle,
+	[ST_CIRCLE_LOCK] = circle_lock,
+	[ST_CIRCLE] = circle,
 	[ST_UNBLOCK] = unblock,
 	[ST_PROMOTE] = promote,
 	[ST_CLAIM_ONE_TYPE] = claim_one_type,
@@ -668,6 +717,15 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_REAP] = reap,
 	[ST_HEADS] = "SELECT id, coalesce(last_id, id), " CHAIN_STATUS(
 		"job") " FROM {s}.job WHERE id = ANY ($1::bigint[]) AND id = chain_id ORDER BY id FOR NO KEY UPDATE",
+	/* $1 last jobs: whoever deletes one of the chains that they wait for is waited for, or waits. */
+	[ST_LOCK_BLOCKERS] = "SELECT c.id FROM {s}.blocker b JOIN {s}.job c ON c.id = b.chain_id"
+			     " WHERE b.job_id = ANY ($1::bigint[]) AND NOT b.done ORDER BY c.id FOR SHARE OF c",
+	[ST_BLOCKERS_GONE] = "SELECT j.chain_id, b.chain_id FROM {s}.blocker b JOIN {s}.job j ON j.id = b.job_id"
+			     " WHERE b.job_id = ANY ($1::bigint[]) AND NOT b.done"
+			     " AND NOT EXISTS (SELECT 1 FROM {s}.job c WHERE c.id = b.chain_id)"
+			     " ORDER BY b.job_id, b.ord LIMIT 1",
+	[ST_TAKE_KEYS] = take_keys,
+	[ST_KEYS_HELD] = keys_held,
 	[ST_END] = end,
 	[ST_REDRIVE] = redrive,
 	[ST_TRIGGER] = trigger,

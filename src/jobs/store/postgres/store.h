@@ -10,7 +10,7 @@
 #include "db/postgres.h"
 #include <sluice/adapter/store.h>
 
-/* Every statement that is prepared; sql.c has the texts. */
+/* Every statement that is prepared, and then those that are too rare for that; sql.c has the texts. */
 #define SL__PG_STORE_STATEMENTS(X)                                                                                     \
 	X(NOW)                                                                                                         \
 	X(ASYNC)                                                                                                       \
@@ -73,7 +73,13 @@
 	X(LEASES)                                                                                                      \
 	X(ERRORS)                                                                                                      \
 	X(ERRORS_REACHED)                                                                                              \
-	X(EVENT_STREAMS)
+	X(EVENT_STREAMS)                                                                                               \
+	X(CIRCLE_LOCK)                                                                                                 \
+	X(CIRCLE)                                                                                                      \
+	X(LOCK_BLOCKERS)                                                                                               \
+	X(BLOCKERS_GONE)                                                                                               \
+	X(TAKE_KEYS)                                                                                                   \
+	X(KEYS_HELD)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,
@@ -81,9 +87,13 @@ enum pg_statement {
 #undef PG_STATEMENT_ENUM
 		ST_COUNT
 };
+_Static_assert(ST_CIRCLE < SL__PG_STATEMENTS, "a statement of the ways that are often gone is not prepared");
 
 /* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
 #define SL__PG_ERROR_LINE "left(split_part(coalesce(j.error, ''), E'\\n', 1), 500)"
+
+/* How the error of ST_CIRCLE begins, before the two chains. */
+#define SL__PG_CIRCLE "sluice-circle "
 
 /* sql.c: the texts, with {s} where the schema goes. */
 extern const char *const sl__pg_sql[ST_COUNT];
@@ -177,7 +187,8 @@ void sl__pg_note(const struct sl_store_listen *l, enum sl_note_kind kind, const 
 		 enum sl_lost_reason reason);
 void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
 		   const char *type);
-/* The error of a statement that puts edges to blockers: a NULL there is a blocker that does not exist. */
+/* The error of a statement that puts edges to blockers: a NULL there is a blocker that does not exist. Also of
+ * ST_CIRCLE. */
 int sl__pg_blocker_error(int rc, struct sl_err *err);
 /* The jobs that ST_UNBLOCK opened. */
 void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_listen *l);

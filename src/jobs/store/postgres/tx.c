@@ -24,8 +24,9 @@ static void free_tx(sl_store_tx *tx)
 }
 
 #define PLANNER_DEFAULT(name, value) "SET LOCAL " #name " TO DEFAULT;"
-/* The caller's own SQL is planned as usual. */
-static const char begin_relaxed[] = "BEGIN;" SL__PG_PLANNER(PLANNER_DEFAULT);
+/* The caller's own SQL is planned as usual, and the caller may take as long between two statements as it needs. */
+static const char begin_relaxed[] =
+	"BEGIN; SET LOCAL idle_in_transaction_session_timeout TO DEFAULT;" SL__PG_PLANNER(PLANNER_DEFAULT);
 
 int sl__pg_begin(void *store, sl_store_tx **out, struct sl_err *err)
 {

@@ -101,24 +101,8 @@ _Static_assert(SL_COUNT(steps) == SL_SCHEMA_VERSION, "a version of the schema wi
 /* 0: an empty file, or one without a store in it. */
 static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
 {
-	sqlite3_stmt *s;
-	int rc = sl__sqlite_prepare(c, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name='sluice_meta'", NULL, 0,
-				    &s, err);
-	if (rc != 0)
-		return rc;
-	*out = 0;
-	rc = sl__sqlite_step(c, s, err);
-	(void)sqlite3_finalize(s);
-	if (rc <= 0)
-		return rc;
-	rc = sl__sqlite_prepare(c, "SELECT value FROM sluice_meta WHERE name='schema_version'", NULL, 0, &s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_step(c, s, err);
-	if (rc > 0)
-		*out = sqlite3_column_int(s, 0);
-	(void)sqlite3_finalize(s);
-	return SL_MIN(rc, 0);
+	return sl__sqlite_version(c, "sluice_meta", "SELECT value FROM sluice_meta WHERE name='schema_version'", out,
+				  err);
 }
 
 static int too_new(const struct sq_store *s, int version, struct sl_err *err)

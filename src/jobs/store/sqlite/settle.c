@@ -3,6 +3,7 @@
  * Settling: the end of a claim on one job. The row is read, judged, and updated with its fence in the WHERE; under the
  * store's lock nothing comes in between.
  */
+#include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
 struct settling {
@@ -11,6 +12,13 @@ struct settling {
 	struct sq_row row;
 	int64_t started_us;
 };
+
+/* What the attempt that ends with an error costs. A failure for good without a start is that of a worker which found
+ * that the attempts had run out: it costs nothing. */
+static int failure_charge(const struct sl_settle *t)
+{
+	return t->started_ms != 0 ? !t->charged : t->charged ? -1 : 0;
+}
 
 /* The number of the attempt that ends here, charged or not. */
 static int32_t attempt_number(const struct settling *x)
@@ -40,19 +48,36 @@ static int complete(struct settling *x, uint64_t next_id)
 	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_COMPLETED);
 }
 
+/* Nobody waits for a chain that is just being started: only a continuation can make chains wait for each other. Under
+ * the store's lock, so that no other comes in between. */
+static int check_circle(struct settling *x)
+{
+	sqlite3_stmt *s;
+	size_t edges = x->settle->next->n_blockers;
+	int rc = SQ_ROW(x->op, SQ_CIRCLE, &s, SQ_INT(x->row.chain_id), SQ_INT(edges + SL__CIRCLE_EDGES));
+	if (rc <= 0)
+		return rc;
+	uint64_t by = sl__sqlite_u64(s, 0);
+	(void)sqlite3_reset(s);
+	return sl__refuse_circle(x->row.chain_id, by, x->op->err);
+}
+
 static int continue_with(struct settling *x, uint64_t next_id)
 {
 	int rc = complete(x, next_id);
 	rc = rc != 0 ? rc : SQ_RUN(x->op, SQ_HEAD_LAST, SQ_INT(x->row.chain_id), SQ_INT(next_id));
-	return rc != 0 ? rc : sl__sq_insert_job(x->op, next_id, x->row.chain_id, x->row.id, NULL, x->settle->next);
+	rc = rc != 0 ? rc : sl__sq_insert_job(x->op, next_id, x->row.chain_id, x->row.id, NULL, x->settle->next);
+	return rc != 0 || x->settle->next->n_blockers == 0 ? rc : check_circle(x);
 }
 
 static int fail(struct settling *x)
 {
 	const struct sl_settle *t = x->settle;
-	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(!t->charged), SQ_TEXT(t->error),
-			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us));
-	rc = rc != 0 ? rc : put_history(x, SL_ATTEMPT_FAILED);
+	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(failure_charge(t)),
+			SQ_TEXT(t->error), SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us),
+			SQ_INT(x->op->now_us));
+	if (rc == 0 && t->started_ms != 0)
+		rc = put_history(x, SL_ATTEMPT_FAILED);
 	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SQ_N_FAILED, 1);
 	return rc != 0 ? rc : sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
 }

@@ -19,8 +19,8 @@
 
 /* What sl__sq_read_job and sl__sq_read_chain expect; `data` columns can be left out by a NULL in their place. */
 #define SQ_JOB_COLUMNS(input, output, progress)                                                                        \
-	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,j.status,j.attempt,j.priority," input "," output                   \
-	",j.error," progress                                                                                           \
+	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,j.status,j.attempt+coalesce(r.charged=0,0),j.priority," input      \
+	"," output ",j.error," progress                                                                                \
 	",j.key,j.traceparent,j.leased_by,j.created_us,j.due_us,j.started_us,j.ended_us,j.blockers_open,"              \
 	"r.worker,r.until_us,r.claimed_us"
 #define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
@@ -84,8 +84,20 @@
 	X(BLOCKER_DONE, "UPDATE sluice_blocker SET done=1 WHERE chain_id=?1 AND done=0")                               \
 	X(JOB_UNBLOCK, "UPDATE sluice_job SET blockers_open=blockers_open-1,"                                          \
 		       "status=CASE WHEN status=1 AND blockers_open=1 THEN 2 ELSE status END WHERE id=?1")             \
+	/* An edge to a chain that is gone. */                                                                         \
+	X(BLOCKER_GONE, "SELECT b.chain_id FROM sluice_blocker b LEFT JOIN sluice_job h ON h.id=b.chain_id"            \
+			" WHERE b.job_id=?1 AND b.done=0 AND h.id IS NULL LIMIT 1")                                    \
+	/* Who waits for ?1 among those that it waits for, near or far: no more than ?2 edges are looked at. One that  \
+	 * failed or was cancelled while it waited would wait again. */                                                \
+	X(CIRCLE, "WITH RECURSIVE w(chain,by) AS (SELECT b.chain_id,h.id FROM sluice_job h JOIN sluice_blocker b"      \
+		  " ON b.job_id=coalesce(h.last_id,h.id) AND b.done=0 WHERE h.id=?1 UNION SELECT b.chain_id,h.id"      \
+		  " FROM w CROSS JOIN sluice_job h ON h.id=w.chain AND h.id<>?1"                                       \
+		  " CROSS JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id) AND j.status IN (1,5,6)"                  \
+		  " CROSS JOIN sluice_blocker b ON b.job_id=j.id AND b.done=0 LIMIT ?2)"                               \
+		  " SELECT by FROM w WHERE chain=?1 LIMIT 1")                                                          \
 	X(KEY_GET, "SELECT chain_id FROM sluice_key WHERE key=?1 AND (until_us IS NULL OR until_us>?2)")               \
 	X(KEY_PUT, "INSERT OR REPLACE INTO sluice_key(key,chain_id,scope,until_us) VALUES(?1,?2,?3,?4)")               \
+	X(KEY_OF, "SELECT key FROM sluice_job WHERE id=?1")                                                            \
 	X(KEY_FREE, "DELETE FROM sluice_key WHERE key=(SELECT key FROM sluice_job WHERE id=?1) AND chain_id=?1"        \
 		    " AND scope<=?2")                                                                                  \
 	/* ---- settling ---- */                                                                                       \
@@ -144,7 +156,8 @@
 	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                               \
 	X(EVENTS_DELETE, "DELETE FROM job_events WHERE job_id=?1")                                                     \
 	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                  \
-	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1")                                             \
+	/* One that was never completed stays open in the books of who waited for it, as in PostgreSQL. */             \
+	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1 AND done=1")                                  \
 	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                             \
 	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                       \
 	/* ---- reading ---- */                                                                                        \

@@ -2,6 +2,7 @@
 /* What clients do to chains from outside: complete, fail, cancel, re-drive, trigger, pause, watch. */
 #include <inttypes.h>
 
+#include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
 int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row)
@@ -127,10 +128,60 @@ static int cancel_one(struct sq_op *op, const struct sq_row *row)
 	return rc != 0 ? rc : 1;
 }
 
+/* A blocker that was deleted can never complete. */
+static int check_blockers(struct sq_op *op, const struct sq_row *row)
+{
+	sqlite3_stmt *s;
+	int rc = row->blockers_open > 0 ? SQ_ROW(op, SQ_BLOCKER_GONE, &s, SQ_INT(row->id)) : 0;
+	if (rc <= 0)
+		return rc;
+	uint64_t gone = sl__sqlite_u64(s, 0);
+	(void)sqlite3_reset(s);
+	return sl__refuse_orphan(row->chain_id, gone, op->err);
+}
+
+/* Who has the key of the chain, which is `chain_id` itself when nobody else had it: then it is taken. 0: it has none.
+ */
+static int take_key(struct sq_op *op, uint64_t chain_id, uint64_t *holder)
+{
+	sqlite3_stmt *head, *s;
+	*holder = 0;
+	int rc = SQ_ROW(op, SQ_KEY_OF, &head, SQ_INT(chain_id));
+	if (rc <= 0)
+		return rc;
+	const char *key = sl__sqlite_text(head, 0);
+	rc = key != NULL ? SQ_ROW(op, SQ_KEY_GET, &s, SQ_TEXT(key), SQ_INT(op->now_us)) : 0;
+	if (rc > 0) {
+		*holder = sl__sqlite_u64(s, 0);
+		(void)sqlite3_reset(s);
+		rc = 0;
+	} else if (rc == 0 && key != NULL) {
+		*holder = chain_id;
+		rc = SQ_RUN(op, SQ_KEY_PUT, SQ_TEXT(key), SQ_INT(chain_id), SQ_INT(SL_DEDUP_INCOMPLETE), SQ_NULL);
+	}
+	(void)sqlite3_reset(head);
+	return rc;
+}
+
+static int check_key(struct sq_op *op, uint64_t chain_id)
+{
+	struct sq_row other;
+	uint64_t holder;
+	int rc = take_key(op, chain_id, &holder);
+	if (rc != 0 || holder == 0 || holder == chain_id)
+		return rc;
+	rc = sl__sq_chain_last(op, holder, &other);
+	return rc != 0 || is_final(other.status) ? rc : sl__refuse_key(chain_id, holder, op->err);
+}
+
 static int redrive_one(struct sq_op *op, const struct sq_row *old)
 {
 	if (old->status != SL_JOB_FAILED && old->status != SL_JOB_CANCELLED)
 		return 0;
+	int refused = check_blockers(op, old);
+	refused = refused != 0 ? refused : check_key(op, old->chain_id);
+	if (refused != 0)
+		return refused;
 	struct sq_row row = *old;
 	row.status = row.blockers_open > 0 ? SL_JOB_BLOCKED : SL_JOB_PENDING;
 	row.attempt = 0;

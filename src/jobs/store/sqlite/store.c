@@ -4,7 +4,7 @@
  *
  * A commit that leaves more than CHECKPOINT_PAGES in SQLite's log copies them into the database before it lets go of
  * the lock; no connection checkpoints by itself or when it is closed. When readers keep the log from beginning anew
- * and it has grown to RESTART_FACTOR times that, the writer waits a moment for them.
+ * and it has grown to four times that, the writer waits a moment for them.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include "jobs/store/sqlite/store.h"
 
 #define CHECKPOINT_PAGES 4096
-#define RESTART_FACTOR 4
 #define LOCK_MS_DEFAULT 30000
 
 int64_t sl__sq_now_us(const struct sq_store *s)
@@ -39,7 +38,6 @@ static int open_writer(struct sq_store *s, struct sl_err *err)
 	int rc = sl__sqlite_open(&s->writer, &s->env, s->path, SL__SQLITE_RW, s->lock_ms, err);
 	if (rc != 0)
 		return rc;
-	s->checkpointed_pages = 0;
 	rc = sl__sqlite_statements(&s->writer, sl__sq_statements, SQ_STATEMENT_COUNT, err);
 	if (rc != 0)
 		sl__sqlite_close(&s->writer);
@@ -70,24 +68,13 @@ int sl__sq_begin_writing(struct sq_store *s, enum sq_durability durability, stru
 	return rc;
 }
 
-static void checkpoint_if_grown(struct sq_store *s)
-{
-	int pages = s->writer.wal_pages;
-	if (pages < s->checkpointed_pages)
-		s->checkpointed_pages = 0; /* the log began anew */
-	if (pages - s->checkpointed_pages < CHECKPOINT_PAGES)
-		return;
-	s->checkpointed_pages = pages;
-	sl__sqlite_checkpoint(&s->writer, pages >= CHECKPOINT_PAGES * RESTART_FACTOR);
-}
-
 int sl__sq_commit_writing(struct sq_store *s, struct sl_err *err)
 {
 	int rc = sl__sqlite_run(&s->writer, SQ_COMMIT, NULL, 0, NULL, err);
 	if (rc != 0)
 		sl__sqlite_rollback(&s->writer);
 	else
-		checkpoint_if_grown(s);
+		sl__sqlite_checkpoint_grown(&s->writer, CHECKPOINT_PAGES);
 	sl__sqlite_lock_release(&s->lock);
 	return rc;
 }

@@ -36,7 +36,6 @@ struct sq_store {
 	bool may_create; /* the schema, where there is none */
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer; /* only with the lock held */
-	int checkpointed_pages;   /* of the log, after the last checkpoint; with the lock held */
 	sl__mutex mu;
 	sl__cond reader_free;
 	struct sq_reader readers[SQ_READERS]; /* under mu; a busy one belongs to its taker */

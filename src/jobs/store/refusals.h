@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every store refuses in the same words: chains that would wait for each other, and re-drives that could not go
+ * on. They fill err (may be NULL) and return its code.
+ */
+#ifndef SL_JOBS_STORE_REFUSALS_H
+#define SL_JOBS_STORE_REFUSALS_H
+
+#include <sluice/err.h>
+
+/* A search for a circle follows no more edges than this, beside those of the continuation itself. What is further away
+ * is not found; see `exchange` in <sluice/adapter/store.h>. */
+#define SL__CIRCLE_EDGES 10000
+
+/* A continuation of `chain` would wait for `by`, near or far, which waits for it. */
+int sl__refuse_circle(uint64_t chain, uint64_t by, struct sl_err *err);
+/* Re-drives of `chain`: another that has not ended has its key; a blocker of it was deleted. */
+int sl__refuse_key(uint64_t chain, uint64_t holder, struct sl_err *err);
+int sl__refuse_orphan(uint64_t chain, uint64_t gone, struct sl_err *err);
+
+#endif
