@@ -107,8 +107,8 @@ SL_API SL_MUST_CHECK int sl_audit_head_read(const char *dir, const char *dataset
 /* ---- verification ---- */
 
 enum sl_audit_fault {
-	SL_AUDIT_NOTE_UNCOMMITTED = 1, /* no fault: a file behind the checkpoint, or a temporary one, of a run that did
-					* not commit it; the next one replaces it */
+	SL_AUDIT_NOTE_UNCOMMITTED = 1, /* no fault: a file of sequences that no event holds, or a temporary one, of a
+					* run that goes on or did not end; the same run again replaces it */
 	SL_AUDIT_NOTE_BACKLOG = 2,     /* no fault: events of the catalog that are not in the files yet */
 	SL_AUDIT_MISSING = 10,         /* a file that an event names is not there */
 	SL_AUDIT_UNREADABLE = 11,      /* it cannot be read, or is not a regular file */
@@ -163,7 +163,8 @@ struct sl_audit_result {
 	int catalog_checked, head_checked, signature_checked;
 };
 
-/* 0 when it came to its end, whatever was found: look at findings. SL_ENOENT: there is no such dataset below dir. */
+/* 0 when it came to its end, whatever was found: look at findings. SL_ENOENT: there is no such dataset below dir. An
+ * export or a backfill may go on meanwhile: what is verified is the dataset as it was at one moment. */
 SL_API SL_MUST_CHECK int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
 					 struct sl_audit_result *out, struct sl_err *err);
 

@@ -53,7 +53,7 @@ SL_API SL_MUST_CHECK int sl_export_column_type(const char *text, struct sl_parqu
 
 enum sl_export_bad_rows {
 	SL_EXPORT_BAD_ROWS_STOP = 0,
-	SL_EXPORT_BAD_ROWS_DIVERT = 1 /* to the dead letters */
+	SL_EXPORT_BAD_ROWS_DIVERT = 1 /* to the dead letters, at least once */
 };
 
 /*
@@ -139,10 +139,10 @@ struct sl_export_result {
 	uint64_t partitions, rows, bad_rows, bytes; /* committed by this call */
 	uint64_t skipped;                           /* rows at or below the checkpoint; 0 when they were not counted */
 	uint64_t start, checkpoint;                 /* of the dataset; both 0: it has no partition yet */
-	uint64_t waiting;                           /* rows of an unfinished partition that were left for a later run */
-	char head[65];                              /* event_hash of the last event, or empty */
-	int stopped;                                /* 1: sl_export_stop ended it */
-	int sequential; /* 1: the input was cut row by row (a pipe, or line ends inside of quotes) */
+	uint64_t waiting; /* rows that were read and left for a later run: of an unfinished partition, or by a stop */
+	char head[65];    /* event_hash of the last event, or empty */
+	int stopped;      /* 1: sl_export_stop ended it */
+	int sequential;   /* 1: the input was cut row by row (a pipe, line ends inside of quotes, bad rows) */
 };
 
 /*
@@ -188,7 +188,8 @@ struct sl_export_gap {
 };
 /* Return 0 to go on; another value ends the walk and becomes its result. */
 typedef int sl_export_gap_fn(const struct sl_export_gap *gap, void *ctx);
-/* What the catalog and the files lack, in order of sequence. Looks at sizes, not at contents: that is audit verify. */
+/* What the catalog and the files lack, in order of sequence. Looks at sizes, not at contents: that is audit verify.
+ * SL_ENOENT: there is no such dataset. */
 SL_API SL_MUST_CHECK int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err *err);
 
 #ifdef __cplusplus

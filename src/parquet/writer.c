@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parquet/writer.h"
 
-#include <sluice/sluice.h>
+#include "base/options.h"
+
+#include <sluice/version.h>
 
 #define LEVEL_DEFAULT 3
 #define LEVEL_MAX 19
@@ -25,18 +27,13 @@ static int check_range(const char *name, int64_t value, int64_t low, int64_t hig
 			  (long long)low, (long long)high);
 }
 
-static int64_t or_default(int64_t value, int64_t standard)
-{
-	return value == 0 ? standard : value;
-}
-
 static int take_numbers(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
-	w->zstd_level = o->zstd_level == SL_NONE ? 0 : (int)or_default(o->zstd_level, LEVEL_DEFAULT);
-	w->group_rows_max = or_default(o->row_group_rows, GROUP_ROWS_DEFAULT);
-	w->group_bytes_max = or_default(o->row_group_bytes, GROUP_BYTES_DEFAULT);
+	w->zstd_level = o->zstd_level == SL_NONE ? 0 : (int)sl__or_default(o->zstd_level, LEVEL_DEFAULT);
+	w->group_rows_max = sl__or_default(o->row_group_rows, GROUP_ROWS_DEFAULT);
+	w->group_bytes_max = sl__or_default(o->row_group_bytes, GROUP_BYTES_DEFAULT);
 	w->dictionary_bytes =
-		o->dictionary_bytes == SL_NONE ? 0 : or_default(o->dictionary_bytes, DICTIONARY_BYTES_DEFAULT);
+		o->dictionary_bytes == SL_NONE ? 0 : sl__or_default(o->dictionary_bytes, DICTIONARY_BYTES_DEFAULT);
 	w->check_utf8 = o->check_utf8 != SL_OFF;
 	int rc = check_range("zstd_level", w->zstd_level, 0, LEVEL_MAX, err);
 	if (rc == 0)

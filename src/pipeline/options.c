@@ -1,45 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "base/options.h"
 #include "pipeline/pipeline.h"
 
 #define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000) /* keeps sums of times far from overflow */
 #define PARTITION_SIZE_MAX ((uint64_t)1 << 48)
 #define NAME_BYTES_MAX 100
 
-struct number {
-	const char *name;
-	int64_t value, least, most;
-};
-
-static int check_numbers(const struct number *rows, size_t n, struct sl_err *err)
-{
-	for (size_t i = 0; i < n; i++)
-		if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
-			return sl_err_set(err, SL_EINVAL, "pipeline: %s is %lld; give %lld to %lld", rows[i].name,
-					  (long long)rows[i].value, (long long)rows[i].least, (long long)rows[i].most);
-	return 0;
-}
-
-static int64_t or_default(int64_t value, int64_t otherwise)
-{
-	return value != 0 ? value : otherwise;
-}
-
 static void fill_defaults(struct sl_pipeline_opts *o)
 {
-	o->workers = (int32_t)or_default(o->workers, 4);
-	o->queue_size = (int32_t)or_default(o->queue_size, 8);
-	o->retry_attempts = (int32_t)or_default(o->retry_attempts, 3);
-	o->retry_backoff_ms = or_default(o->retry_backoff_ms, 1000);
-	o->window = (int32_t)or_default(o->window, (int64_t)o->workers + o->queue_size);
-	o->queue_bytes = or_default(o->queue_bytes, SL_UNLIMITED);
-	o->commit_patience_ms = or_default(o->commit_patience_ms, SL_UNLIMITED);
+	o->workers = (int32_t)sl__or_default(o->workers, 4);
+	o->queue_size = (int32_t)sl__or_default(o->queue_size, 8);
+	o->retry_attempts = (int32_t)sl__or_default(o->retry_attempts, 3);
+	o->retry_backoff_ms = sl__or_default(o->retry_backoff_ms, 1000);
+	o->window = (int32_t)sl__or_default(o->window, (int64_t)o->workers + o->queue_size);
+	o->queue_bytes = sl__or_default(o->queue_bytes, SL_UNLIMITED);
+	o->commit_patience_ms = sl__or_default(o->commit_patience_ms, SL_UNLIMITED);
 }
 
 static int check_sizes(const struct sl_pipeline_opts *o, struct sl_err *err)
 {
-	const struct number rows[] = {
+	const struct sl__range rows[] = {
 		{"workers", o->workers, 1, 256},
 		{"queue_size", o->queue_size, 1, 65536},
 		{"window", o->window, 1, 1 << 20},
@@ -51,7 +33,7 @@ static int check_sizes(const struct sl_pipeline_opts *o, struct sl_err *err)
 		{"final", o->final, SL_DEFAULT, SL_OFF},
 		{"keep_output", o->keep_output, SL_DEFAULT, SL_OFF},
 	};
-	int rc = check_numbers(rows, SL_COUNT(rows), err);
+	int rc = sl__check_ranges("pipeline", rows, SL_COUNT(rows), err);
 	if (rc == 0 && (o->partition_size == 0 || o->partition_size > PARTITION_SIZE_MAX))
 		rc = sl_err_set(err, SL_EINVAL, "pipeline: partition_size is %llu; give 1 to %llu",
 				(unsigned long long)o->partition_size, (unsigned long long)PARTITION_SIZE_MAX);

@@ -110,6 +110,7 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 	(void)mkdir(folder, 0700);
 	audit_write(path, b.data, b.n);
 	struct sl_catalog_partition p = {.struct_size = sizeof p,
+					 .type = rows->backfill ? SL_AUDIT_BACKFILL : SL_AUDIT_PARTITION,
 					 .start = start,
 					 .end = start + AUDIT_SIZE - 1,
 					 .rows = rows->said_rows != 0 ? rows->said_rows : n,

@@ -6,6 +6,8 @@
 #ifndef TESTS_AUDIT_DATASET_H
 #define TESTS_AUDIT_DATASET_H
 
+#include <stdbool.h>
+
 #include "pipeline/catalog_place.h"
 
 #define AUDIT_SIZE 10u
@@ -17,6 +19,7 @@ struct audit_rows {
 	uint64_t said_rows; /* what the event says; 0: as many as there are */
 	int64_t group_rows; /* of a row group; 0: all are in one */
 	int null_at;        /* that row has no sequence; 0: all have one; from 1 */
+	bool backfill;      /* below the start */
 };
 
 /* Write and commit partition number `index` (0 is 100-109; -10 is 0-9). rows NULL: as it should be. */

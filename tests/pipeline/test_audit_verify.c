@@ -318,6 +318,51 @@ static void every_changed_column_of_the_catalog_is_named(void **state)
 	assert_clean(&(struct how){.all = true});
 }
 
+/* SQLite takes any type in any column, and gives it as another. */
+static void give_type(size_t i, int row, bool back)
+{
+	char sql[512], key[64];
+	const char *c = columns[i].column;
+	(void)snprintf(key, sizeof key, "%s%.0d", columns[i].key, strchr(columns[i].key, '\'') != NULL ? 0 : row);
+	if (strcmp(c, "name") == 0)
+		(void)snprintf(key, sizeof key, "CAST(name AS TEXT)='d'");
+	else if (strcmp(c, "number") == 0)
+		(void)snprintf(key, sizeof key, "id='d:1%d0-1%d9'", row - 1, row - 1);
+	if (columns[i].text)
+		(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=CAST(%s AS %s) WHERE %s", columns[i].table, c, c,
+			       back ? "TEXT" : "BLOB", key);
+	else if (back)
+		(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=CAST(%s AS INTEGER) WHERE %s", columns[i].table, c, c,
+			       key);
+	else
+		(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=%s%s WHERE %s", columns[i].table, c, c,
+			       row % 2 != 0 ? "||'x'" : "+0.5", key);
+	catalog_place_exec(&place, sql);
+}
+
+static void every_value_of_another_type_is_named(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < SL_COUNT(columns); i++)
+		for (int row = 1; row <= (strcmp(columns[i].table, "sluice_dataset") == 0 ? 1 : PARTITIONS); row++) {
+			give_type(i, row, false);
+			struct findings f = verify(&(struct how){.threads = 1});
+			struct findings all = verify(&(struct how){.threads = 1, .all = true});
+			give_type(i, row, true);
+			if (f.n == 0)
+				fail_msg("%s.%s of row %d", columns[i].table, columns[i].column, row);
+			assert_named(&f, SL_AUDIT_CATALOG, columns[i].table);
+			assert_true(all.n < 8);
+		}
+	/* Nor does a text end where a NUL stands. */
+	catalog_place_exec(&place, "UPDATE sluice_partition SET path=path||char(0)||'x' WHERE event=2");
+	struct findings f = verify(&(struct how){.threads = 1});
+	assert_named(&f, SL_AUDIT_CATALOG, "sluice_partition d/110");
+	catalog_place_exec(&place,
+			   "UPDATE sluice_partition SET path=substr(path,1,instr(path,char(0))-1) WHERE event=2");
+	assert_clean(&(struct how){.all = true});
+}
+
 static void rows_that_are_missing_or_too_many_are_named(void **state)
 {
 	(void)state;
@@ -542,6 +587,32 @@ static void what_does_not_belong_there_is_named(void **state)
 	(void)snprintf(target, sizeof target, "%s/d/_rejected", place.dir);
 	assert_int_equal(mkdir(target, 0700), 0);
 	assert_int_equal(verify(&(struct how){.all = true}).n, 2);
+}
+
+/* A file with a name of ours: by what it holds, and by whether an event holds that as well. */
+static void a_file_of_sequences_that_no_event_holds_is_no_fault(void **state)
+{
+	static const struct {
+		unsigned partition, start, end;
+		bool fault;
+	} cases[] = {{9, 90, 99, false},                           /* of a backfill that goes on */
+		     {9, 95, 97, false},    {13, 130, 139, false}, /* of an export */
+		     {12, 120, 125, false}, /* the last one, closed short by a run that was killed */
+		     {12, 121, 129, true},  {11, 110, 115, true},  {10, 100, 100, true},
+		     {9, 90, 98, false},    {9, 90, 100, true} /* crosses a boundary */};
+	(void)state;
+	for (size_t i = 0; i < SL_COUNT(cases); i++) {
+		char path[512], folder[512];
+		(void)snprintf(folder, sizeof folder, "%s/d/partition=%020u", place.dir, cases[i].partition);
+		(void)mkdir(folder, 0700);
+		(void)snprintf(path, sizeof path, "%.400s/part-%020u-%020u.parquet", folder, cases[i].start,
+			       cases[i].end);
+		audit_write(path, "x", 1);
+		struct findings f = verify(&(struct how){.no_catalog = i % 2 == 0, .all = true});
+		assert_named(&f, cases[i].fault ? SL_AUDIT_UNKNOWN : SL_AUDIT_NOTE_UNCOMMITTED, path);
+		assert_int_equal(f.n, 1);
+		assert_int_equal(unlink(path), 0);
+	}
 }
 
 static void no_link_is_followed_out_of_the_folder(void **state)
@@ -794,12 +865,14 @@ int main(int argc, char **argv)
 		T(a_tail_that_was_cut_off_everywhere_is_found_by_the_head),
 		T(an_old_head_is_still_in_a_chain_that_has_grown),
 		/* … and what does not. */
+		T(every_value_of_another_type_is_named),
 		T(every_changed_byte_of_a_data_file_is_named),
 		T(every_changed_byte_of_the_events_is_named),
 		T(every_changed_byte_of_a_head_is_named),
 		T(a_head_by_another_key_or_by_none_is_refused),
 		T(a_gap_that_a_backfill_has_left_is_named),
 		T(what_does_not_belong_there_is_named),
+		T(a_file_of_sequences_that_no_event_holds_is_no_fault),
 		T(no_link_is_followed_out_of_the_folder),
 		T(files_that_do_not_hold_what_their_event_says_are_named),
 		T(a_row_without_a_sequence_is_named),

@@ -141,6 +141,32 @@ static void given_columns_are_found_by_name(void **state)
 	(void)refuse(&opts, SL_EDATA, "required column \"fee\"");
 }
 
+/* A row a partition, of text that hardly gets smaller: pages below, at and above what a file gathers before it writes.
+ */
+static void pages_of_any_size_come_back(void **state)
+{
+	enum { ROWS = 16, STEP = 24 << 10 };
+	struct place *p = *state;
+	char *text = malloc(ROWS * (ROWS + 1) / 2 * STEP + ROWS * 32 + 32), *at = text + sprintf(text, "n,t\n");
+	uint64_t random = 1;
+	for (int row = 1; row <= ROWS; row++) {
+		at += sprintf(at, "%d,", row);
+		for (int i = 0; i < row * STEP; i++) {
+			random = random * 6364136223846793005u + 1442695040888963407u;
+			*at++ = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[random >> 58];
+		}
+		*at++ = '\n';
+	}
+	*at = '\0';
+	place_write(p, "in.csv", text, (size_t)(at - text));
+	struct sl_export_opts opts = place_opts(p, 1);
+	assert_int_equal(export(&opts).rows, ROWS);
+	for (char *comma = text; (comma = strchr(comma, ',')) != NULL;)
+		*comma = '|';
+	expect_rows(p, strchr(text, '\n') + 1);
+	free(text);
+}
+
 /* ---- the same bytes ---- */
 
 static void the_bytes_are_the_same_for_any_number_of_workers(void **state)
@@ -500,6 +526,42 @@ static void an_export_that_was_stopped_anywhere_goes_on_to_the_same_bytes(void *
 	}
 	free(text);
 	free(tricky);
+}
+
+/* They come with one read, so that the stop finds all of them read, and the pipe open. */
+static void rows_that_a_stop_leaves_are_counted(void **state)
+{
+	struct place *p = *state;
+	static const struct sl_parquet_column columns[] = {{.name = "n", .kind = SL_PARQUET_INT64},
+							   {.name = "a", .kind = SL_PARQUET_STRING}};
+	static const char text[] = "n,a\n1,x\n2,x\n3,x\n4,x\n5,x\n6,x\n7,x\n8,x\n9,x\n10,x\n11,x\n12,x\n";
+	struct stopper s = {.at = 1, .mode = SL_EXPORT_DRAIN};
+	struct sl_export_opts opts = place_opts(p, 10);
+	opts.from = "-";
+	opts.format = SL_EXPORT_CSV;
+	opts.columns = columns;
+	opts.columns_n = SL_COUNT(columns);
+	opts.on_progress = stop_at;
+	opts.on_progress_ctx = &s;
+	for (int way = 0; way < 2; way++) { /* the second passes over what the first has */
+		struct sl_export_result r = {.struct_size = sizeof r};
+		int fds[2];
+		assert_int_equal(pipe(fds), 0);
+		assert_int_equal(write(fds[1], text, sizeof text - 1), sizeof text - 1);
+		opts.fd = fds[0];
+		opts.follow = SL_ON;
+		assert_int_equal(sl_export_new(&s.e, &opts, NULL), 0);
+		if (way == 1)
+			close(fds[1]);
+		assert_int_equal(sl_export_run(s.e, &r, NULL), 0);
+		sl_export_free(s.e);
+		close(fds[0]);
+		if (way == 0)
+			close(fds[1]);
+		assert_int_equal(r.stopped, way == 0);
+		assert_int_equal(r.checkpoint, 9);
+		assert_int_equal(r.waiting, 3);
+	}
 }
 
 static void a_run_over_what_is_committed_changes_nothing(void **state)
@@ -899,6 +961,7 @@ int main(void)
 		IN_PLACE(csv_becomes_rows_of_guessed_columns),
 		IN_PLACE(json_lines_may_have_their_members_in_any_order_and_leave_some_out),
 		IN_PLACE(given_columns_are_found_by_name),
+		IN_PLACE(pages_of_any_size_come_back),
 		IN_PLACE(the_bytes_are_the_same_for_any_number_of_workers),
 		IN_PLACE(a_pipe_gives_the_same_bytes_as_a_file),
 		IN_PLACE(the_columns_of_a_pipe_that_pauses_are_guessed_from_what_came),
@@ -908,6 +971,7 @@ int main(void)
 		IN_PLACE(cutting_record_by_record_is_no_failure),
 		IN_PLACE(a_resume_is_not_taken_in_by_a_row_inside_of_quotes),
 		IN_PLACE(an_export_that_was_stopped_anywhere_goes_on_to_the_same_bytes),
+		IN_PLACE(rows_that_a_stop_leaves_are_counted),
 		IN_PLACE(a_run_over_what_is_committed_changes_nothing),
 		IN_PLACE(after_a_close_the_next_partition_runs_to_the_boundary),
 		IN_PLACE(an_unfinished_partition_waits_when_it_is_not_final),

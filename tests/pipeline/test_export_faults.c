@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "export_place.h"
+#include "support/budget.h"
 #include "support/fault.h"
 
 struct faults {
@@ -109,8 +110,7 @@ static void a_failed_allocation_leaves_what_the_next_run_completes(void **state)
 	struct fault fault;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_export_result r;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	time_t end = time(NULL) + (seconds != NULL ? atoi(seconds) : 2);
+	time_t end = time(NULL) + (time_t)test_seconds(2);
 	int64_t failed = 1, at = 1, step = 1;
 	fault_init(&fault, NULL);
 	struct sl_env env = fault_env(&fault, NULL);

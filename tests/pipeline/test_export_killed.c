@@ -17,6 +17,7 @@
 #include "base/base.h"
 #include "base/env.h"
 #include "pipeline/export_rig.h"
+#include "support/budget.h"
 
 static const char *const steps[] = {"built",         "temp_written", "temp_synced",   "renamed",       "folder_synced",
 				    "before_commit", "committed",    "before_outbox", "outbox_written"};
@@ -41,7 +42,19 @@ static void on_step(const char *step, uint64_t number, void *ctx)
 		kill(getpid(), SIGKILL);
 }
 
-static pid_t start(const struct sl_export_opts *o, const char *step, int at)
+/* One run of it, or a backfill of the range; returns its result. */
+static int run(const struct sl_export_opts *o, const struct sl_export_range *range, struct sl_err *err)
+{
+	sl_export *e = NULL;
+	if (range == NULL)
+		return export_rig_run(o, NULL, err);
+	int rc = sl_export_new(&e, o, err);
+	rc = rc != 0 ? rc : sl_export_backfill(e, range, 1, NULL, err);
+	sl_export_free(e);
+	return rc;
+}
+
+static pid_t start_one(const struct sl_export_opts *o, const struct sl_export_range *range, const char *step, int at)
 {
 	fflush(NULL);
 	pid_t child = fork();
@@ -53,10 +66,15 @@ static pid_t start(const struct sl_export_opts *o, const char *step, int at)
 	struct sl_err err = SL_ERR_INIT;
 	opts.on_step = on_step;
 	opts.on_step_ctx = &trap;
-	int rc = export_rig_run(&opts, NULL, &err);
+	int rc = run(&opts, range, &err);
 	if (rc != 0)
 		fprintf(stderr, "# the export failed: %s\n", err.msg);
 	_exit(rc == 0 ? 0 : 1);
+}
+
+static pid_t start(const struct sl_export_opts *o, const char *step, int at)
+{
+	return start_one(o, NULL, step, at);
 }
 
 /* true: it was killed; false: it came to its end. Anything else fails the test. */
@@ -212,6 +230,75 @@ static void a_short_last_partition_that_was_not_committed_leaves_nothing_behind(
 	close_short_and_grow(true);
 }
 
+/* ---- backfills ---- */
+
+#define BACKFILLED 5 /* 17 … 216 by 50 */
+#define LATE 217
+
+static const struct sl_export_range below = {FIRST, LATE - 1};
+
+/* The export of what comes late, and an input that has the rest as well. */
+static struct sl_export_opts export_late(struct export_rig *x, const char *to)
+{
+	export_rig_to(x, to);
+	struct sl_export_opts o = export_rig_opts(x);
+	x->first = LATE;
+	export_rig_input(x, FIRST + ROWS - LATE);
+	complete(&o);
+	x->first = FIRST;
+	export_rig_input(x, ROWS);
+	return o;
+}
+
+static bool backfill_killed(struct export_rig *x, const char *step, int at, const char *must_be)
+{
+	char when[64];
+	(void)snprintf(when, sizeof when, "backfill killed at %s, time %d", step, at);
+	struct sl_export_opts o = export_late(x, "killed");
+	bool killed = ended_killed(start_one(&o, &below, step, at));
+	export_rig_assert_committed_files(x);
+	export_rig_assert_verified(x, false);
+	assert_false(ended_killed(start_one(&o, &below, NULL, 0)));
+	assert_like(x, must_be, when);
+	return killed;
+}
+
+static void killed_at_each_step_a_backfill_leaves_no_gap_and_ends_as_if_nothing_had_happened(void **state)
+{
+	struct export_rig x;
+	int kills = 0;
+	(void)state;
+	export_rig_init(&x, ".csv", FIRST, ROWS);
+	struct sl_export_opts o = export_late(&x, "reference");
+	assert_false(ended_killed(start_one(&o, &below, NULL, 0)));
+	char *must_be = export_rig_look(&x, NULL);
+	assert_non_null(strstr(must_be, "start 17 checkpoint 399"));
+	for (size_t i = 0; i < SL_COUNT(steps); i++)
+		for (int at = 1; at <= BACKFILLED; at++) {
+			bool killed = backfill_killed(&x, steps[i], at, must_be);
+			assert_true(killed || (at > 1 && strstr(steps[i], "outbox") != NULL));
+			kills += killed;
+		}
+	print_message("# %d kills\n", kills);
+	free(must_be);
+	export_rig_fini(&x);
+}
+
+/* The file of a range that was cut elsewhere is in the way of none. */
+static void a_backfill_of_another_range_leaves_nothing_of_one_that_was_killed(void **state)
+{
+	static const struct sl_export_range less = {FIRST, 90};
+	struct export_rig x;
+	(void)state;
+	export_rig_init(&x, ".csv", FIRST, ROWS);
+	struct sl_export_opts o = export_late(&x, "killed");
+	assert_true(ended_killed(start_one(&o, &less, "renamed", 2)));
+	export_rig_assert_verified(&x, false);
+	assert_false(ended_killed(start_one(&o, &below, NULL, 0)));
+	export_rig_assert_verified(&x, true);
+	export_rig_fini(&x);
+}
+
 /* ---- at random ---- */
 
 /* Killed after so many microseconds, unless it has ended before. */
@@ -230,7 +317,7 @@ static bool kill_after(pid_t child, uint64_t us)
 static void killed_at_random_it_ends_as_if_nothing_had_happened(void **state)
 {
 	struct export_rig x;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS"), *seed = getenv("SLUICE_TEST_SEED");
+	const char *seed = getenv("SLUICE_TEST_SEED");
 	struct sl__prng prng = {.s = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL)};
 	struct sl_env real;
 	int streams = 0, kills = 0;
@@ -244,7 +331,7 @@ static void killed_at_random_it_ends_as_if_nothing_had_happened(void **state)
 	export_rig_to(&x, "killed");
 	complete(&o);
 	uint64_t whole_us = (uint64_t)(sl__mono_ns(&real) - began) / 1000;
-	int64_t end = sl__deadline_ns(&real, (seconds != NULL ? atoi(seconds) : 2) * 1000);
+	int64_t end = sl__deadline_ns(&real, (int64_t)(test_seconds(2) * 1000));
 	do {
 		export_rig_to(&x, "killed");
 		for (int i = 0; i < 6; i++) {
@@ -270,6 +357,8 @@ int main(void)
 		cmocka_unit_test(killed_at_one_step_after_the_other_it_still_ends_as_if_nothing_had_happened),
 		cmocka_unit_test(the_number_of_workers_may_change_from_crash_to_crash),
 		cmocka_unit_test(a_short_last_partition_that_was_not_committed_leaves_nothing_behind),
+		cmocka_unit_test(killed_at_each_step_a_backfill_leaves_no_gap_and_ends_as_if_nothing_had_happened),
+		cmocka_unit_test(a_backfill_of_another_range_leaves_nothing_of_one_that_was_killed),
 		cmocka_unit_test(killed_at_random_it_ends_as_if_nothing_had_happened),
 	};
 	return cmocka_run_group_tests_name("export, killed", tests, NULL, NULL);

@@ -154,7 +154,7 @@ static void any_call_may_fail_and_the_next_run_completes(void **state)
 			break;
 	}
 	assert_true(ended > 20);
-	print_message("# %lld calls, %lld runs ended\n", (long long)n, (long long)ended);
+	print_message("# %lld calls failed, %lld runs ended\n", (long long)n, (long long)ended);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -63,7 +63,7 @@ static void any_allocation_may_fail_and_the_next_run_completes(void **state)
 			break;
 	}
 	assert_true(failed > 10);
-	print_message("# %lld allocations, %lld of them ended the run\n", (long long)n - 1, (long long)failed);
+	print_message("# %lld allocations failed, %lld of them ended the run\n", (long long)n - 1, (long long)failed);
 }
 
 static void memory_that_never_comes_back_ends_the_run(void **state)

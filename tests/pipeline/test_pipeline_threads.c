@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "base/env.h"
 #include "pipeline/rig.h"
+#include "support/budget.h"
 
 struct storm {
 	struct sl__prng prng; /* under the rig's lock */
@@ -110,7 +111,6 @@ static void one_stream(struct rig *r)
 static void a_storm_of_failures_and_stops_leaves_a_prefix_that_the_next_run_completes(void **state)
 {
 	struct rig *r = *state;
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
 	const char *seed = getenv("SLUICE_TEST_SEED");
 	struct storm s = {.prng = {.s = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL)}};
 	struct sl_env real;
@@ -120,7 +120,7 @@ static void a_storm_of_failures_and_stops_leaves_a_prefix_that_the_next_run_comp
 	r->env.clock = NULL;
 	r->own = &s;
 	r->on_build = r->on_store = r->on_commit = trouble;
-	int64_t end = sl__deadline_ns(&real, (seconds != NULL ? atoi(seconds) : 1) * 1000);
+	int64_t end = sl__deadline_ns(&real, (int64_t)(test_seconds(1) * 1000));
 	do {
 		one_stream(r);
 		streams++;

@@ -271,7 +271,7 @@ static void a_wrong_table_query_or_column_is_told(void **state)
 	assert_no_open(p, SL_EINVAL, "no column other");
 	p->opts.sequence = NULL;
 	p->opts.table = "nowhere";
-	assert_no_open(p, p->postgres ? SL_ECONFIG : SL_EINVAL, "nowhere");
+	assert_no_open(p, SL_ECONFIG, "nowhere");
 	p->opts.query = "SELECT 1";
 	assert_no_open(p, SL_EINVAL, "not both");
 	p->opts.table = NULL;

@@ -5,7 +5,7 @@
 #include "base/sha256.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/audit/event.h"
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 
 static bool begins(const char *text, const char *with)
 {
@@ -108,12 +108,32 @@ int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__ca
 {
 	struct sl__cat_tx tx;
 	int rc = sl__catalog_check(c, err);
+	if (rc == 0 && c->frozen) {
+		assert(kind == CAT_READ);
+		return c->ops->call(&c->snapshot, call, 1, false, err);
+	}
 	rc = rc != 0 ? rc : c->ops->begin(c->db, kind, &tx, err);
 	if (rc != 0)
 		return rc;
 	rc = c->ops->call(&tx, call, 1, true, err);
 	c->ops->end(&tx);
 	return rc;
+}
+
+int sl__catalog_freeze(struct sl_catalog *c, struct sl_err *err)
+{
+	int rc = sl__catalog_check(c, err);
+	rc = rc != 0 ? rc : c->ops->begin(c->db, CAT_SNAPSHOT, &c->snapshot, err);
+	c->frozen = rc == 0;
+	return rc;
+}
+
+void sl__catalog_thaw(struct sl_catalog *c)
+{
+	if (!c->frozen)
+		return;
+	c->ops->end(&c->snapshot);
+	c->frozen = false;
 }
 
 /* ---- rows ---- */
@@ -128,8 +148,21 @@ static const char *or_empty(const char *text)
 	return text != NULL ? text : "";
 }
 
+static bool all_typed(const struct sl__cat_row *row, const int *texts, size_t n_texts, const int *numbers,
+		      size_t n_numbers)
+{
+	bool typed = true;
+	for (size_t i = 0; i < n_texts; i++)
+		typed = typed && sl__cat_text(row, texts[i]) != NULL;
+	for (size_t i = 0; i < n_numbers; i++)
+		typed = typed && sl__cat_number(row, numbers[i]) >= 0;
+	return typed;
+}
+
 void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset *out)
 {
+	/* Not the lease's: whoever takes it next writes them anew. */
+	static const int texts[] = {0, 2, 3, 4, 11}, numbers[] = {1, 5, 6, 7, 8, 9, 10, 12, 13};
 	struct sl_dataset *d = &out->d;
 	*out = (struct sl__cat_dataset){.d = {.struct_size = sizeof *d}};
 	d->name = or_empty(sl__cat_text(row, 0));
@@ -149,10 +182,12 @@ void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset 
 	d->delivered_endpoint = (uint64_t)sl__cat_number(row, 13);
 	d->fence = (uint64_t)sl__cat_number(row, 14);
 	d->holder = sl__cat_text(row, 15);
+	out->damaged = !all_typed(row, texts, SL_COUNT(texts), numbers, SL_COUNT(numbers));
 }
 
 bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_partition *out)
 {
+	static const int texts[] = {2, 6, 7}, numbers[] = {0, 1, 3, 4, 5, 8};
 	*out = (struct sl_catalog_partition){.struct_size = sizeof *out};
 	out->start = (uint64_t)sl__cat_number(row, 0);
 	out->end = (uint64_t)sl__cat_number(row, 1);
@@ -163,7 +198,8 @@ bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_par
 	out->bytes = (uint64_t)sl__cat_number(row, 5);
 	const char *hash = or_empty(sl__cat_text(row, 6));
 	bool readable = sl__audit_unhex(hash, strlen(hash), out->sha256, sizeof out->sha256) &&
-			strcmp(type, sl__cat_type_name(out->type)) == 0;
+			strcmp(type, sl__cat_type_name(out->type)) == 0 &&
+			all_typed(row, texts, SL_COUNT(texts), numbers, SL_COUNT(numbers));
 	out->path = or_empty(sl__cat_text(row, 7));
 	out->event = (uint64_t)sl__cat_number(row, 8);
 	return readable;

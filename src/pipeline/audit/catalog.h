@@ -17,6 +17,8 @@ struct sl_catalog {
 	const struct sl__cat_ops *ops;
 	void *db;
 	char *producer, *producer_version;
+	bool frozen; /* reads are calls of this transaction */
+	struct sl__cat_tx snapshot;
 };
 
 #define CAT_HOLDER_BYTES 128
@@ -41,9 +43,10 @@ struct sl_catalog_lease {
 struct sl__cat_dataset {
 	struct sl_dataset d;
 	const char *schema_sha256, *head_hash; /* hexadecimal, "" before there is one */
+	bool damaged;                          /* a value is not of its column's type; it reads as "" or UINT64_MAX */
 };
 void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset *out);
-/* The same of CAT_PARTITION_COLUMNS. false: its hash or type is not readable (the fields are zero then). */
+/* The same of CAT_PARTITION_COLUMNS. false: a value is not readable. */
 bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_partition *out);
 const char *sl__cat_type_name(enum sl_audit_type type);
 
@@ -51,6 +54,10 @@ SL_MUST_CHECK int sl__catalog_check(const struct sl_catalog *c, struct sl_err *e
 /* One call in a transaction of its own. */
 SL_MUST_CHECK int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__cat_call *call,
 				   struct sl_err *err);
+/* From here on all reads see the catalog as it is at the first of them, whoever commits meanwhile, until thaw. For a
+ * handle that one thread has for itself; nothing is written with it in between. */
+SL_MUST_CHECK int sl__catalog_freeze(struct sl_catalog *c, struct sl_err *err);
+void sl__catalog_thaw(struct sl_catalog *c);
 /* Events with the id column, which a row has beside the text. */
 typedef int sl__cat_event_fn(uint64_t number, const char *event, const char *id, void *ctx);
 SL_MUST_CHECK int sl__catalog_events(struct sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit,

@@ -47,10 +47,15 @@ struct sl__cat_call {
 };
 
 enum sl__cat_kind {
-	CAT_READ,    /* changes nothing */
-	CAT_DURABLE, /* on disk when its commit returns */
-	CAT_RELAXED  /* may be lost with the machine: only for what can be done again */
+	CAT_READ,     /* changes nothing */
+	CAT_SNAPSHOT, /* the same, and all of its calls see what was there at the first */
+	CAT_DURABLE,  /* on disk when its commit returns */
+	CAT_RELAXED   /* may be lost with the machine: only for what can be done again */
 };
+static inline bool sl__cat_changes(enum sl__cat_kind kind)
+{
+	return kind == CAT_DURABLE || kind == CAT_RELAXED;
+}
 
 struct sl__cat_tx {
 	void *db;
@@ -71,8 +76,8 @@ struct sl__cat_ops {
 	/* What holds a lease beside its row, if anything: *out is for unguard. SL_ELOCKED: another has it. */
 	int (*guard)(void *db, const char *dataset, void **out, struct sl_err *err);
 	void (*unguard)(void *db, void *guard);
-	int64_t (*number)(const struct sl__cat_row *row, int column);
-	const char *(*text)(const struct sl__cat_row *row, int column); /* NULL is NULL */
+	int64_t (*number)(const struct sl__cat_row *row, int column);   /* negative: it is none; ours never are */
+	const char *(*text)(const struct sl__cat_row *row, int column); /* NULL: it is NULL, or no text */
 };
 
 static inline int64_t sl__cat_number(const struct sl__cat_row *row, int column)

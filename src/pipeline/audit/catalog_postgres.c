@@ -78,8 +78,13 @@ static void end(struct sl__cat_tx *tx)
 
 static void send_begin(struct sl__cat_tx *tx, struct pg_session *session)
 {
-	(void)sl__pg_send_sql(&session->pipe, "BEGIN", NULL);
+	bool snapshot = tx->kind == CAT_SNAPSHOT;
+	(void)sl__pg_send_sql(&session->pipe, snapshot ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" : "BEGIN",
+			      NULL);
 	(void)sl__pg_send_sql(&session->pipe, session->db->path, NULL);
+	/* It holds nobody up, and whoever reads what we tell may take his time. */
+	if (snapshot)
+		(void)sl__pg_send_sql(&session->pipe, "SET LOCAL idle_in_transaction_session_timeout='10min'", NULL);
 	if (tx->kind == CAT_RELAXED)
 		(void)sl__pg_send_sql(&session->pipe, "SET LOCAL synchronous_commit=off", NULL);
 	tx->begun = true;
@@ -302,7 +307,9 @@ int sl__cat_postgres_open(const struct sl__cat_ops **out_ops, void **out, const 
 				       .application = "sluice catalog",
 				       .settings = "SET default_transaction_isolation='read committed'",
 				       .connect_timeout_ms = opts->connect_timeout_ms,
-				       .statement_timeout_ms = opts->statement_timeout_ms};
+				       .statement_timeout_ms = opts->statement_timeout_ms,
+				       .transaction_timeout_ms =
+					       sl__pg_transaction_timeout_ms(opts->statement_timeout_ms)};
 	int rc = set_schema(s, opts->schema, err);
 	rc = rc != 0 ? rc : sl__pg_check_conninfo(url, err);
 	rc = rc != 0 ? rc : sl__pg_pool_new(&s->pool, &pg, CONNECTIONS, err);

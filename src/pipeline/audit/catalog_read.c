@@ -10,12 +10,21 @@
 struct page {
 	struct sl__buf bytes;
 	uint64_t rows;
+	bool lenient; /* verification names what is damaged; nobody else is to work with it */
 };
 
-static void page_init(struct page *p, const struct sl_env *env)
+static void page_init(struct page *p, const struct sl_catalog *c)
 {
-	sl__buf_init(&p->bytes, env);
+	sl__buf_init(&p->bytes, &c->env);
 	p->rows = 0;
+	p->lenient = c->frozen;
+}
+
+static int damaged(const char *what, const char *name, struct sl_err *err)
+{
+	return sl_err_set(err, SL_ECORRUPT,
+			  "the catalog's row of %s %.100s is damaged; 'sluice audit verify --all' says more", what,
+			  name);
 }
 
 static void page_fini(struct page *p)
@@ -54,6 +63,8 @@ static int put_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *
 	struct page *p = ctx;
 	struct sl__cat_dataset d;
 	sl__cat_read_dataset(row, &d);
+	if (d.damaged && !p->lenient)
+		return damaged("dataset", d.d.name, err);
 	char has_holder = d.d.holder != NULL;
 	(void)sl__buf_append(&p->bytes, &d.d, sizeof d.d);
 	(void)sl__buf_append(&p->bytes, &has_holder, 1);
@@ -96,7 +107,7 @@ static int one_dataset(sl_catalog *c, const char *name, sl_dataset_fn *fn, void 
 {
 	char last[SL_DATASET_NAME_MAX + 1];
 	struct page p SL_CLEANUP(page_fini);
-	page_init(&p, &c->env);
+	page_init(&p, c);
 	struct sl__cat_call get = {
 		.stmt = CAT_DATASET_GET, .values = {CAT_TEXT(name)}, .n = 1, .fn = put_dataset, .ctx = &p};
 	int rc = sl__catalog_once(c, CAT_READ, &get, err);
@@ -113,7 +124,7 @@ int sl_catalog_datasets(sl_catalog *c, const char *name, sl_dataset_fn *fn, void
 	if (name != NULL)
 		return one_dataset(c, name, fn, ctx, err);
 	struct page p SL_CLEANUP(page_fini);
-	page_init(&p, &c->env);
+	page_init(&p, c);
 	int rc;
 	do {
 		struct sl__cat_call list = {.stmt = CAT_DATASET_LIST,
@@ -134,8 +145,11 @@ static int put_partition(const struct sl__cat_row *row, void *ctx, struct sl_err
 {
 	struct page *p = ctx;
 	struct sl_catalog_partition part;
+	bool readable = sl__cat_read_partition(row, &part);
+	if (!readable && !p->lenient)
+		return damaged("partition", part.path, err);
 	/* What is not readable comes out as zeros: it is not what the event says, and that is how it is found. */
-	if (!sl__cat_read_partition(row, &part))
+	if (!readable)
 		memset(part.sha256, 0, sizeof part.sha256);
 	(void)sl__buf_append(&p->bytes, &part, sizeof part);
 	put_text(p, part.path);
@@ -161,7 +175,7 @@ int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uin
 			  sl_catalog_partition_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct page p SL_CLEANUP(page_fini);
-	page_init(&p, &c->env);
+	page_init(&p, c);
 	uint64_t left = limit == 0 ? UINT64_MAX : limit, want;
 	int rc = 0;
 	do {
@@ -176,7 +190,8 @@ int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uin
 		rc = sl__catalog_once(c, CAT_READ, &list, err);
 		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &from);
 		left -= p.rows;
-	} while (rc == 0 && p.rows == want && left > 0);
+		/* What is no number comes last, and nothing behind it. */
+	} while (rc == 0 && p.rows == want && left > 0 && from != 0);
 	return rc;
 }
 
@@ -186,9 +201,10 @@ static int put_event(const struct sl__cat_row *row, void *ctx, struct sl_err *er
 {
 	struct page *p = ctx;
 	uint64_t number = (uint64_t)sl__cat_number(row, 0);
-	const char *text = sl__cat_text(row, 1);
+	const char *text = sl__cat_text(row, 1), *id = sl__cat_text(row, 2);
+	if ((number > INT64_MAX || text == NULL) && !p->lenient)
+		return damaged("event", id != NULL ? id : "without an id", err);
 	(void)sl__buf_append(&p->bytes, &number, sizeof number);
-	const char *id = sl__cat_text(row, 2);
 	put_text(p, text != NULL ? text : "");
 	put_text(p, id != NULL ? id : "");
 	return put_end(p, err);
@@ -211,7 +227,7 @@ int sl__catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint6
 		       void *ctx, struct sl_err *err)
 {
 	struct page p SL_CLEANUP(page_fini);
-	page_init(&p, &c->env);
+	page_init(&p, c);
 	uint64_t left = limit == 0 ? UINT64_MAX : limit, want;
 	int rc = 0;
 	do {
@@ -226,7 +242,7 @@ int sl__catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint6
 		rc = sl__catalog_once(c, CAT_READ, &list, err);
 		rc = rc != 0 ? rc : tell_events(&p, fn, ctx, &after);
 		left -= p.rows;
-	} while (rc == 0 && p.rows == want && left > 0);
+	} while (rc == 0 && p.rows == want && left > 0 && after <= INT64_MAX);
 	return rc;
 }
 

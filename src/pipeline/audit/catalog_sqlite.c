@@ -32,7 +32,6 @@ struct sq_catalog {
 	bool has_lock;
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer; /* under the lock */
-	int checkpointed_pages;   /* under the lock */
 	sl__mutex reader_mu;
 	struct sl__sqlite reader; /* under reader_mu */
 };
@@ -115,24 +114,10 @@ static int take_writer(struct sq_catalog *s, struct sl_err *err)
 	int rc = sl__sqlite_lock_acquire(&s->lock, s->busy_ms, err);
 	if (rc != 0)
 		return rc;
-	bool fresh = s->writer.db == NULL || s->writer.broken;
 	rc = connect_one(s, &s->writer, SL__SQLITE_RW, err);
 	if (rc != 0)
 		sl__sqlite_lock_release(&s->lock);
-	else if (fresh)
-		s->checkpointed_pages = 0;
 	return rc;
-}
-
-static void checkpoint_if_grown(struct sq_catalog *s)
-{
-	int pages = s->writer.wal_pages;
-	if (pages < s->checkpointed_pages)
-		s->checkpointed_pages = 0; /* the log began anew */
-	if (pages - s->checkpointed_pages < CHECKPOINT_PAGES)
-		return;
-	s->checkpointed_pages = pages;
-	sl__sqlite_checkpoint(&s->writer, pages >= 4 * CHECKPOINT_PAGES);
 }
 
 /* ---- transactions ---- */
@@ -159,13 +144,27 @@ static int begin_reading(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
 	return rc;
 }
 
+/* SQLite's log keeps what the first statement behind the BEGIN sees. */
+static int begin_snapshot(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
+{
+	int rc = begin_reading(s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_exec(&s->reader, "BEGIN", err);
+	if (rc != 0)
+		sl__unlock(&s->reader_mu);
+	return rc;
+}
+
 static int begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
 {
 	struct sq_catalog *s = db;
-	int rc = kind == CAT_READ ? begin_reading(s, err) : begin_writing(s, kind, err);
+	int rc = kind == CAT_READ       ? begin_reading(s, err)
+		 : kind == CAT_SNAPSHOT ? begin_snapshot(s, err)
+					: begin_writing(s, kind, err);
 	if (rc == 0)
 		*tx = (struct sl__cat_tx){
-			.db = db, .conn = kind == CAT_READ ? &s->reader : &s->writer, .kind = kind, .begun = true};
+			.db = db, .conn = sl__cat_changes(kind) ? &s->writer : &s->reader, .kind = kind, .begun = true};
 	return rc;
 }
 
@@ -175,12 +174,14 @@ static void end(struct sl__cat_tx *tx) SL_NO_TSA
 	if (!tx->begun)
 		return;
 	tx->begun = false;
-	if (tx->kind == CAT_READ) {
+	if (!sl__cat_changes(tx->kind)) {
+		if (tx->kind == CAT_SNAPSHOT)
+			sl__sqlite_rollback(&s->reader);
 		sl__unlock(&s->reader_mu);
 		return;
 	}
 	if (tx->committed)
-		checkpoint_if_grown(s);
+		sl__sqlite_checkpoint_grown(&s->writer, CHECKPOINT_PAGES);
 	else
 		sl__sqlite_rollback(&s->writer);
 	sl__sqlite_lock_release(&s->lock);
@@ -212,21 +213,27 @@ static int call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, boo
 	int rc = 0;
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = run_one(c, &calls[i], err);
-	if (rc == 0 && commit && tx->kind != CAT_READ) {
+	if (rc == 0 && commit && sl__cat_changes(tx->kind)) {
 		rc = sl__sqlite_exec(c, "COMMIT", err);
 		tx->committed = rc == 0;
 	}
-	return tx->kind == CAT_READ ? rc : writing(tx->db, rc, err);
+	return sl__cat_changes(tx->kind) ? writing(tx->db, rc, err) : rc;
 }
 
+/* SQLite takes any value in any column and would give '2x' as 2, and bytes as text: what was not written as what it is
+ * asked for is none. */
 static int64_t number(const struct sl__cat_row *row, int column)
 {
-	return sl__sqlite_i64(row->result, column);
+	return sqlite3_column_type(row->result, column) == SQLITE_INTEGER ? sl__sqlite_i64(row->result, column) : -1;
 }
 
 static const char *text(const struct sl__cat_row *row, int column)
 {
-	return sl__sqlite_text(row->result, column);
+	if (sqlite3_column_type(row->result, column) != SQLITE_TEXT)
+		return NULL;
+	const char *value = sl__sqlite_text(row->result, column);
+	bool whole = value != NULL && strlen(value) == (size_t)sqlite3_column_bytes(row->result, column);
+	return whole ? value : NULL;
 }
 
 /* ---- leases ---- */
@@ -274,24 +281,7 @@ static void unguard(void *db, void *guard)
 
 static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
 {
-	sqlite3_stmt *s;
-	*out = 0;
-	int rc = sl__sqlite_prepare(c, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name='sluice_catalog'", NULL,
-				    0, &s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_step(c, s, err);
-	(void)sqlite3_finalize(s);
-	if (rc <= 0)
-		return rc;
-	rc = sl__sqlite_prepare(c, "SELECT max(version) FROM sluice_catalog", NULL, 0, &s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_step(c, s, err);
-	if (rc > 0)
-		*out = sqlite3_column_int(s, 0);
-	(void)sqlite3_finalize(s);
-	return SL_MIN(rc, 0);
+	return sl__sqlite_version(c, "sluice_catalog", "SELECT max(version) FROM sluice_catalog", out, err);
 }
 
 static int check_version(const struct sq_catalog *s, int version, struct sl_err *err)

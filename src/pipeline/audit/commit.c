@@ -53,7 +53,7 @@ static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	if (s->wanted != NULL)
 		s->differs = difference(&d.d, s->wanted);
 	size_t n = strlen(d.d.sequence_column);
-	if (n >= sizeof s->sequence_column ||
+	if (d.damaged || n >= sizeof s->sequence_column ||
 	    (s->partition_size != 0 &&
 	     !sl__audit_unhex(d.schema_sha256, strlen(d.schema_sha256), s->schema_sha256, sizeof s->schema_sha256)) ||
 	    (s->events != 0 && strlen(d.head_hash) != 2 * sizeof s->head))

@@ -106,6 +106,9 @@ int sl_audit_public_key_load(const char *path, const struct sl_env *env, uint8_t
 static int put_file(const struct sl_env *env, const char *path, mode_t mode, const char *text, struct sl_err *err)
 {
 	int fd = SL__IO(env, open, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+	/* A folder that is not there or does not let us in: another name is needed, not another try. */
+	if (fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -EPERM || fd == -EROFS || fd == -ENAMETOOLONG)
+		return sl_err_set(err, SL_ECREATE, "key file %.160s: create: %s", path, strerror(-fd));
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "key file %.160s: create", path);
 	int rc = sl__pwrite_full(env, fd, text, strlen(text), 0);

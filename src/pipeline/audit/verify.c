@@ -2,10 +2,8 @@
 /* Verification: the phases, what is told, and the summary. */
 #include "pipeline/audit/verify.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 static bool is_note(enum sl_audit_fault fault)
 {
@@ -91,8 +89,8 @@ typedef int phase_fn(struct sl__verify *v, struct sl_err *err);
 
 static int run(struct sl__verify *v, struct sl_err *err)
 {
-	static phase_fn *const phases[] = {sl__verify_events, sl__verify_catalog, sl__verify_order,
-					   sl__verify_head,   sl__verify_tree,    sl__verify_files};
+	static phase_fn *const phases[] = {sl__verify_begin, sl__verify_events, sl__verify_catalog, sl__verify_order,
+					   sl__verify_head,  sl__verify_tree,   sl__verify_files};
 	int rc = 0;
 	for (size_t i = 0; i < SL_COUNT(phases) && rc == 0; i++)
 		rc = phases[i](v, err);
@@ -121,20 +119,13 @@ static void free_state(struct sl__verify *v)
 	sl__free(&v->env, v->entries);
 	sl__free(&v->env, v->by_start);
 	sl__free(&v->env, v->by_path);
+	sl_catalog_close(v->catalog);
 }
 
-static int look_at_folder(struct sl__verify *v, struct sl_err *err)
+int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err)
 {
-	struct sl_io_stat st;
-	char *folder = sl__asprintf(&v->env, "%s/%s", v->dir, v->dataset);
-	if (folder == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
-	int rc = SL__IO(&v->env, stat, folder, &st);
-	v->has_folder = rc == 0 && S_ISDIR(st.mode);
-	sl__free(&v->env, folder);
-	if (rc != 0 && rc != -ENOENT && rc != -ENOTDIR)
-		return sl_err_set_errno(err, -rc, "look at %.150s/%s", v->dir, v->dataset);
-	return 0;
+	return sl_err_set(err, SL_ENOENT, "there is no dataset %s, neither below %.120s nor in the catalog", v->dataset,
+			  v->dir);
 }
 
 int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
@@ -148,8 +139,9 @@ int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_
 		return rc;
 	if (v.opts.threads < 0 || v.opts.threads > 256)
 		return sl_err_set(err, SL_EINVAL, "threads: 1 to 256");
-	rc = look_at_folder(&v, err);
-	rc = rc != 0 ? rc : run(&v, err);
+	rc = run(&v, err);
+	if (rc == 0 && v.undefined && v.n == 0 && v.result.findings == 0)
+		rc = sl__verify_nothing(&v, err);
 	sum_up(&v);
 	free_state(&v);
 	if (rc == 0 && out != NULL) {

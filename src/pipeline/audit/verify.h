@@ -1,7 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Verification, in phases that share one state: the event files, their order, the head, the catalog, the tree of files,
- * and then every file, in parallel.
+ * Verification, in phases that share one state: the event files, the catalog, the order of events, the head, the tree
+ * of files, and then every file, in parallel.
+ *
+ * Nothing is locked, and an export or a backfill may run meanwhile. It does, for each partition and in this order:
+ *
+ *	file renamed → catalog transaction (partition, event, dataset) → event file → delivered_files
+ *
+ * and a head is made from the event files. Verification reads against that order, so that what it has read claims
+ * nothing which what it reads afterwards cannot have:
+ *
+ *	head, delivered_files → event files → the catalog, in one snapshot → the tree and the files
+ *
+ *  1. What the head or delivered_files says is in the event files.
+ *  2. What is in the event files is in the snapshot. What the snapshot has beyond them is backlog.
+ *  3. Dataset, events and partitions of the snapshot agree: a transaction wrote them.
+ *  4. Every file of the snapshot's events is in its place. A file beyond them is one that no event of the snapshot
+ *names yet, and holds no sequence that one of them holds.
  *
  * A phase returns 0 to go on, SL__VERIFY_STOP when enough was found (or the caller's callback said so), or a negative
  * SL_E… for what kept it from looking. What is wrong with the export is never an error here, always a finding.
@@ -13,6 +28,7 @@
 
 #include "base/buf.h"
 #include "pipeline/audit/event.h"
+#include <sluice/catalog.h>
 
 #define SL__VERIFY_STOP 1
 
@@ -44,7 +60,16 @@ struct sl__verify {
 	uint64_t file_events; /* lines in the event files, damaged ones too */
 	bool torn;            /* the last file ends in the middle of a line; told when the catalog has been asked */
 	char torn_file[64];
-	bool has_folder, has_catalog;
+	bool has_folder;
+	bool undefined; /* the catalog's row is that of a lease: no run has come so far as to say what the dataset is */
+
+	/* What was read before the event files. */
+	sl_catalog *catalog; /* NULL with catalog_why.code 0: there is none */
+	struct sl_err catalog_why;
+	uint64_t delivered; /* so many events were in the files */
+	char head[SL_AUDIT_HEAD_BYTES];
+	size_t head_len;
+	struct sl_err head_why;
 };
 
 /* Tell a finding or a note. path is relative to dir; "" is dir itself; NULL: text alone says where. */
@@ -56,6 +81,11 @@ SL_MUST_CHECK int sl__verify_add(struct sl__verify *v, const struct sl_audit_eve
 /* Does the event agree with the others on what they have in common? Tells when not. */
 SL_MUST_CHECK int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, const char *path);
 
+/* SL_ENOENT: there is no such dataset. */
+int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err);
+
+/* The head and the catalog's word on the files. What cannot be read is told by the phases that need it. */
+SL_MUST_CHECK int sl__verify_begin(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_events(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_catalog(struct sl__verify *v, struct sl_err *err);
 /* Sorts as well: before tree and files. */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The catalog against the events: every event row, every partition row and the dataset's row must say what the files
- * say. Events that the catalog has and the files do not are backlog when the outbox has not marked them as written, and
- * then their partitions are verified from the catalog's word.
+ * say. Events that the catalog has and the files do not are backlog when the outbox had not marked them as written
+ * before the files were read, and then their partitions are verified from the catalog's word.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +30,7 @@ static const char *key_of(struct row_key *k, const char *dataset, uint64_t n)
 /* ---- the dataset's row ---- */
 
 struct dataset_copy {
-	bool found;
+	bool found, damaged;
 	struct sl_dataset d;
 	char sequence_column[256], schema_sha256[80], head_hash[80];
 	uint8_t computed[SL__SHA256_BYTES]; /* of the schema */
@@ -48,6 +47,7 @@ static int copy_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	struct sl__cat_dataset d;
 	sl__cat_read_dataset(row, &d);
 	c->found = true;
+	c->damaged = d.damaged;
 	c->d = d.d;
 	copy_text(c->sequence_column, sizeof c->sequence_column, d.d.sequence_column);
 	copy_text(c->schema_sha256, sizeof c->schema_sha256, d.schema_sha256);
@@ -119,10 +119,10 @@ static const char *wrong_dataset(const struct sl__verify *v, const struct datase
 struct compare {
 	struct sl__verify *v;
 	struct sl_err *err;
-	uint64_t mark;  /* the catalog says that so many are in the files */
-	size_t at;      /* of entries, up to which all were compared */
-	size_t n_files; /* entries of the files come first */
-	uint64_t next;  /* number that is expected */
+	size_t at;         /* of entries, up to which all were compared */
+	size_t n_files;    /* entries of the files come first */
+	uint64_t next;     /* number that is expected */
+	uint64_t in_files; /* the last number there */
 	uint64_t backlog;
 	int rc;
 };
@@ -148,7 +148,7 @@ static int beyond_files(struct compare *c, const struct sl_audit_event *e)
 	struct sl__verify *v = c->v;
 	struct sl_err why = SL_ERR_INIT;
 	char folder[SL_DATASET_NAME_MAX + 16];
-	if (e->number <= c->mark) {
+	if (e->number <= v->delivered) {
 		(void)snprintf(folder, sizeof folder, "%s/" SL__AUDIT_FOLDER, v->dataset);
 		c->rc = sl__verify_tell(v, SL_AUDIT_EVENT, e->number, folder,
 					"event %" PRIu64 " was written to the files and is not there any more",
@@ -160,7 +160,7 @@ static int beyond_files(struct compare *c, const struct sl_audit_event *e)
 					why.msg);
 	c->rc = c->rc != 0 ? c->rc : sl__verify_common(v, e, NULL);
 	c->rc = c->rc != 0 ? c->rc : sl__verify_add(v, e, false, c->err);
-	c->backlog += e->number > c->mark;
+	c->backlog += e->number > v->delivered;
 	return c->rc;
 }
 
@@ -174,7 +174,12 @@ static int compare_event(uint64_t number, const char *text, const char *id, void
 	char storage[SL_AUDIT_EVENT_BYTES], want[160];
 	static const char table[] = "sluice_audit_event";
 	(void)key_of(&key, v->dataset, number);
-	for (; c->rc == 0 && c->next < number; c->next++) {
+	if (number > INT64_MAX) {
+		c->rc = tell(v, 0, table, id, "number is none");
+		return c->rc != 0 ? SL__VERIFY_STOP : 0;
+	}
+	/* Behind the files the chain says what is missing. */
+	for (; c->rc == 0 && c->next < number && c->next <= c->in_files; c->next++) {
 		struct row_key missing;
 		c->rc = tell(v, c->next, table, key_of(&missing, v->dataset, c->next), "the row is missing");
 	}
@@ -202,18 +207,17 @@ static int order_by_number(const void *a, const void *b)
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static int check_events(struct sl__verify *v, struct sl_catalog *cat, const struct dataset_copy *d, struct sl_err *err)
+static int check_events(struct sl__verify *v, struct sl_catalog *cat, struct sl_err *err)
 {
-	struct compare c = {.v = v, .err = err, .mark = d->d.delivered_files, .n_files = v->n, .next = 1};
+	struct compare c = {.v = v, .err = err, .n_files = v->n, .next = 1, .in_files = v->chain.events};
 	struct row_key key;
-	uint64_t in_files = v->chain.events;
 	if (v->n > 0) /* lines may have changed places */
 		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
 	int rc = sl__catalog_events(cat, v->dataset, 0, 0, compare_event, &c, err);
 	rc = rc == SL__VERIFY_STOP ? c.rc : rc;
 	if (v->n > c.n_files)
 		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
-	for (; rc == 0 && c.next <= in_files; c.next++)
+	for (; rc == 0 && c.next <= c.in_files; c.next++)
 		rc = tell(v, c.next, "sluice_audit_event", key_of(&key, v->dataset, c.next), "the row is missing");
 	if (rc == 0 && c.backlog > 0)
 		rc = sl__verify_tell(v, SL_AUDIT_NOTE_BACKLOG, 0, v->dataset,
@@ -312,50 +316,34 @@ static int torn_tail(struct sl__verify *v, const struct dataset_copy *d)
 	if (!v->torn)
 		return 0;
 	(void)snprintf(path, sizeof path, "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, v->torn_file);
-	bool unsynced = d->found && d->d.delivered_files <= v->file_events && d->d.events > v->file_events;
+	bool unsynced = d->found && v->delivered <= v->file_events && d->d.events > v->file_events;
 	return sl__verify_tell(v, unsynced ? SL_AUDIT_NOTE_UNCOMMITTED : SL_AUDIT_EVENT, 0, path,
 			       "the last line is torn%s", unsynced ? "; the next export completes it" : "");
 }
 
-static int check_all(struct sl__verify *v, struct sl_catalog *cat, struct dataset_copy *d, struct sl_err *err)
+static int check_all(struct sl__verify *v, struct sl_catalog *cat, struct sl_err *err)
 {
+	struct dataset_copy copy = {.found = false}, *d = &copy;
 	int rc = get_dataset(cat, v->dataset, d, err);
 	if (rc != 0)
 		return rc;
+	v->undefined = d->found && d->d.partition_size == 0 && d->d.events == 0;
 	if (!d->found && v->file_events == 0 && !v->has_folder)
-		return sl_err_set(err, SL_ENOENT, "there is no dataset %s, neither below %.120s nor in the catalog",
-				  v->dataset, v->dir);
+		return sl__verify_nothing(v, err);
 	if (!d->found)
 		return tell(v, 0, "sluice_dataset", v->dataset, "the row is missing");
 	v->result.catalog_checked = 1;
 	rc = torn_tail(v, d);
-	rc = rc != 0 ? rc : check_events(v, cat, d, err);
+	rc = rc != 0 ? rc : check_events(v, cat, err);
 	rc = rc != 0 ? rc : check_partitions(v, cat, err);
 	if (rc != 0)
 		return rc;
 	const char *wrong = v->has_common ? wrong_dataset(v, d) : wrong_count(v, &d->d);
+	if (wrong == NULL && d->damaged)
+		wrong = "a value is not of the type that was written";
 	if (!v->has_common) /* nothing is committed: what lies there is named by the dataset's size */
 		v->partition_size = d->d.partition_size;
 	return wrong != NULL ? tell(v, 0, "sluice_dataset", v->dataset, wrong) : 0;
-}
-
-/* The URL in fresh memory; NULL with 0: there is none to look at. */
-static int find_url(struct sl__verify *v, char **out, struct sl_err *err)
-{
-	struct sl_io_stat st;
-	*out = NULL;
-	if (v->opts.catalog != NULL && v->opts.catalog[0] == '\0')
-		return 0;
-	*out = v->opts.catalog != NULL ? sl__strdup(&v->env, v->opts.catalog)
-				       : sl__asprintf(&v->env, "sqlite:%s/_catalog.db", v->dir);
-	if (*out == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a URL");
-	int rc = v->opts.catalog == NULL ? SL__IO(&v->env, stat, *out + strlen("sqlite:"), &st) : 0;
-	if (rc == 0)
-		return 0;
-	sl__free(&v->env, *out);
-	*out = NULL;
-	return rc == -ENOENT ? 0 : sl_err_set_errno(err, -rc, "look for the catalog in %.150s", v->dir);
 }
 
 static int without_catalog(struct sl__verify *v, struct sl_err *err)
@@ -368,21 +356,17 @@ static int without_catalog(struct sl__verify *v, struct sl_err *err)
 
 int sl__verify_catalog(struct sl__verify *v, struct sl_err *err)
 {
-	struct dataset_copy d = {.found = false};
-	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &v->env, .create = SL_OFF};
-	struct sl_err why = SL_ERR_INIT;
-	sl_catalog *cat = NULL;
-	char *url;
-	int rc = find_url(v, &url, err);
-	if (rc != 0)
-		return rc;
-	if (url == NULL)
+	struct sl_err why = v->catalog_why;
+	int rc = why.code;
+	if (rc == 0 && v->catalog == NULL)
 		return without_catalog(v, err);
-	rc = sl_catalog_open(&cat, url, &opts, &why);
-	sl__free(&v->env, url);
-	if (rc == 0)
-		rc = check_all(v, cat, &d, &why);
-	sl_catalog_close(cat);
+	rc = rc != 0 ? rc : sl__catalog_freeze(v->catalog, &why);
+	if (rc == 0) {
+		rc = check_all(v, v->catalog, &why);
+		sl__catalog_thaw(v->catalog);
+	}
+	sl_catalog_close(v->catalog);
+	v->catalog = NULL;
 	if (rc == SL_ECORRUPT)
 		return sl__verify_tell(v, SL_AUDIT_CATALOG, 0, NULL, "catalog: %s", why.msg);
 	return rc < 0 && err != NULL ? (*err = why, rc) : rc;

@@ -5,11 +5,8 @@
  *  1. Sorted by start, each partition begins where the one before has ended: no gap, no overlap.
  *  2. Of type partition, each begins behind everything that was there when it was committed.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "pipeline/audit/key.h"
 #include "pipeline/audit/verify.h"
@@ -86,20 +83,6 @@ int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 
 /* ---- the head ---- */
 
-static int load_head(struct sl__verify *v, char text[SL_AUDIT_HEAD_BYTES], size_t *len, struct sl_err *err)
-{
-	const char *path = v->opts.checkpoint;
-	int fd = SL__IO(&v->env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %.180s", path);
-	ssize_t n = sl__pread_full(&v->env, fd, text, SL_AUDIT_HEAD_BYTES, 0);
-	(void)SL__IO(&v->env, close, fd);
-	if (n < 0)
-		return sl_err_set_errno(err, (int)-n, "read %.180s", path);
-	*len = (size_t)n;
-	return 0;
-}
-
 static const struct sl__verify_entry *event_of(const struct sl__verify *v, uint64_t number)
 {
 	for (size_t i = 0; i < v->n; i++)
@@ -137,21 +120,18 @@ static int compare_head(struct sl__verify *v, const struct sl_audit_head *h)
 
 int sl__verify_head(struct sl__verify *v, struct sl_err *err)
 {
-	char text[SL_AUDIT_HEAD_BYTES];
 	uint8_t key[SL_AUDIT_PUBLIC_KEY_BYTES];
 	struct sl_audit_head h;
 	struct sl_err why = SL_ERR_INIT;
-	size_t len = 0;
 	bool has_key = v->opts.public_key != NULL;
 	int rc = has_key ? sl_audit_public_key_load(v->opts.public_key, &v->env, key, err) : 0;
 	if (rc != 0)
 		return rc;
 	if (v->opts.checkpoint == NULL)
 		return has_key ? sl_err_set(err, SL_EINVAL, "a public key needs a head to check: give its file") : 0;
-	rc = load_head(v, text, &len, err);
-	if (rc != 0)
-		return rc;
-	rc = sl_audit_head_parse(text, len, has_key ? key : NULL, &h, &why);
+	if (v->head_why.code != 0)
+		return err != NULL ? (*err = v->head_why, err->code) : v->head_why.code;
+	rc = sl_audit_head_parse(v->head, v->head_len, has_key ? key : NULL, &h, &why);
 	if (rc == SL_EKEY || rc == SL_ECORRUPT)
 		return tell_head(v, rc == SL_EKEY ? SL_AUDIT_SIGNATURE : SL_AUDIT_HEAD, 0, why.msg);
 	if (rc != 0)

@@ -41,12 +41,30 @@ static bool known(const struct sl__verify *v, const char *path)
 	return false;
 }
 
-static uint64_t checkpoint_of(const struct sl__verify *v)
+/* Does an event hold one of these sequences? Only the last that begins at or before the end can: no two overlap. (Where
+ * two do, that was told.) */
+static bool is_held(const struct sl__verify *v, uint64_t start, uint64_t end)
 {
-	return v->n > 0 ? v->entries[v->by_start[v->n - 1]].end : 0;
+	size_t low = 0, high = v->n;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (v->entries[v->by_start[middle]].start <= end)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low > 0 && v->entries[v->by_start[low - 1]].end >= start;
 }
 
-/* A partition that comes behind everything that is committed, or a file that was not renamed yet. */
+/* The last partition, as a run closed it short that did not commit it: the run that commits it longer removes this
+ * right behind the commit, or the next one does. */
+static bool is_short_last(const struct sl__verify *v, uint64_t start, uint64_t end)
+{
+	const struct sl__verify_entry *last = v->n > 0 ? &v->entries[v->by_start[v->n - 1]] : NULL;
+	return last != NULL && start == last->start && end < last->end;
+}
+
+/* A file that was not renamed yet, or of a partition that is not committed: what it holds, no event does. */
 static bool is_uncommitted(const struct sl__verify *v, const char *path)
 {
 	char again[SL__PARTITION_NAME_BYTES];
@@ -55,7 +73,7 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 	if (strncmp(name, ".part-", 6) == 0 && strstr(name, ".tmp-") != NULL)
 		return true;
 	if (sscanf(inner, "partition=%" SCNu64 "/part-%" SCNu64 "-%" SCNu64, &number, &start, &end) != 3 ||
-	    v->partition_size == 0 || start > end || (v->n > 0 && start <= checkpoint_of(v)))
+	    v->partition_size == 0 || start > end || (is_held(v, start, end) && !is_short_last(v, start, end)))
 		return false;
 	sl__partition_name(start, end, v->partition_size, again);
 	return strcmp(inner, again) == 0;
@@ -68,7 +86,9 @@ static int look_into(struct sl__verify *v, const char *full, const char *path, u
 	struct names names = {.n = 0};
 	sl__buf_init(&names.bytes, &v->env);
 	int rc = SL__IO(&v->env, list, full, note_name, &names);
-	if (rc == -ENOMEM)
+	if (rc == -ENOENT && depth > 0)
+		rc = 0; /* gone since it was listed */
+	else if (rc == -ENOMEM)
 		rc = sl_err_set(err, SL_ENOMEM, "no memory for the names in %.150s", path);
 	else if (rc != 0)
 		rc = sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s", strerror(-rc));
@@ -91,7 +111,7 @@ static int judge(struct sl__verify *v, const char *path, uint32_t mode)
 		return 0;
 	if (S_ISREG(mode) && is_uncommitted(v, path))
 		return sl__verify_tell(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
-				       "a run that did not end has left it; the next one replaces it");
+				       "not committed: a run goes on, or did not end; the same one again replaces it");
 	/* What an event names and is no file is told with the file. */
 	if (known(v, path))
 		return 0;

@@ -3,6 +3,10 @@
  * Building again what was committed, and what lies below it. The ranges become targets: committed partitions that they
  * touch, which must come out as they were, and stretches that no partition holds, cut at the boundaries, which become
  * events of type backfill. The source is read once, from the first target to the last, one partition at a time.
+ *
+ * What lies below the start is committed when all of it is in its place, the stretch next to the start first: whenever
+ * it ends, by a kill or by an error, there is no gap between what is committed. Files that were not committed are
+ * replaced by the next try.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -24,6 +28,7 @@ struct backfill {
 	size_t n_ranges;
 	struct sl__buf targets; /* of struct target */
 	uint64_t next;          /* no partition that was seen holds it or anything behind it */
+	struct sl__buf held;    /* of struct sl__object *: below the start, in place, not committed yet */
 	struct sl__buf elements;
 	struct sl__builder *builder;
 };
@@ -142,52 +147,115 @@ static int gather(struct backfill *b, const struct target *t, struct sl_err *err
 	return 0;
 }
 
-/* Is the file that is there the committed one? */
-static bool is_in_place(const struct sl__object *o, char *buf)
+static bool has_bytes_of(const struct sl_env *env, const char *path, const struct target *t, char *buf)
 {
 	struct sl__sha256 hash = {NULL};
 	uint8_t digest[SL__SHA256_BYTES];
 	uint64_t offset = 0;
 	ssize_t got = -1;
-	int fd = SL__IO(o->env, open, o->path, O_RDONLY | O_NOFOLLOW, 0);
+	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
 	if (fd < 0 || sl__sha256_begin(&hash, NULL) != 0) {
-		sl__close_fd(o->env, &fd);
+		sl__close_fd(env, &fd);
 		return false;
 	}
-	while ((got = SL__IO(o->env, pread, fd, buf, SL__OBJECT_BUF, offset)) > 0) {
+	while ((got = SL__IO(env, pread, fd, buf, SL__OBJECT_BUF, offset)) > 0) {
 		if (sl__sha256_update(&hash, buf, (size_t)got, NULL) != 0)
 			break;
 		offset += (uint64_t)got;
 	}
 	bool same =
-		got == 0 && sl__sha256_final(&hash, digest, NULL) == 0 && memcmp(digest, o->sha256, sizeof digest) == 0;
+		got == 0 && sl__sha256_final(&hash, digest, NULL) == 0 && memcmp(digest, t->sha256, sizeof digest) == 0;
 	sl__sha256_drop(&hash);
-	sl__close_fd(o->env, &fd);
+	sl__close_fd(env, &fd);
 	return same;
 }
 
-static int settle(struct backfill *b, const struct target *t, struct sl__object *o, char *buf, struct sl_err *err)
+/* Is the file that is there the committed one? */
+static bool is_in_place(const struct backfill *b, const struct target *t)
+{
+	const struct sl_export *e = b->job->e;
+	char name[SL__PARTITION_NAME_BYTES];
+	if (!t->committed)
+		return false;
+	sl__partition_name(t->start, t->end, b->job->dataset.partition_size, name);
+	char *path = sl__asprintf(&e->env, "%s/%s/%s", e->o.to, e->o.dataset, name);
+	bool is = path != NULL && has_bytes_of(&e->env, path, t, sl__builder_buf(b->builder));
+	sl__free(&e->env, path);
+	return is;
+}
+
+/* The bad rows of what is in place went to the dead letters when it was committed. */
+static void put_no_letters(struct backfill *b)
+{
+	struct sl_pipeline_element *all = (void *)b->elements.data;
+	for (size_t i = 0; i < b->elements.len / sizeof *all; i++)
+		((struct sl__run *)all[i].data)->diverted = UINT64_MAX;
+}
+
+static int commit_one(struct backfill *b, const struct sl__object *o, struct sl_err *err)
 {
 	struct sl__export_job *job = b->job;
 	struct sl_catalog_partition row;
+	sl__object_row(o, &row);
+	row.type = SL_AUDIT_BACKFILL;
+	sl__export_step(job->e, "before_commit", o->start);
+	int rc = sl_catalog_commit(job->catalog, job->lease, &row, NULL, err);
+	if (rc != 0)
+		return rc;
+	sl__export_step(job->e, "committed", o->start);
+	sl__store_sweep(job->e, row.path, row.start, row.end);
+	sl_outbox_wake(job->outbox);
+	sl__job_count(job, o);
+	return 0;
+}
+
+/* What is not committed when it returns waits for the next try. */
+static int commit_held(struct backfill *b, struct sl_err *err)
+{
+	int rc = 0;
+	while (rc == 0 && b->held.len > 0 && !sl__export_stopping(b->job->e)) {
+		struct sl__object *o;
+		memcpy(&o, b->held.data + b->held.len - sizeof o, sizeof o);
+		b->held.len -= sizeof o;
+		rc = commit_one(b, o, err);
+		sl__object_free(o);
+	}
+	return rc;
+}
+
+static void release_held(struct backfill *b)
+{
+	struct sl__object **all = (void *)b->held.data;
+	for (size_t i = 0; i < b->held.len / sizeof *all; i++)
+		sl__object_free(all[i]);
+	sl__buf_fini(&b->held);
+}
+
+/* o is NULL afterwards when it is held. */
+static int hold(struct backfill *b, struct sl__object **o, struct sl_err *err)
+{
+	if (sl__buf_append(&b->held, o, sizeof(struct sl__object *)) != 0)
+		return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+	*o = NULL;
+	return 0;
+}
+
+static int settle(struct backfill *b, const struct target *t, struct sl__object **object, bool in_place,
+		  struct sl_err *err)
+{
+	struct sl__export_job *job = b->job;
+	struct sl__object *o = *object;
 	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof t->sha256) != 0))
 		return sl_err_set(err, SL_ECONFLICT,
 				  "partition %llu to %llu: the source gives other bytes than were committed",
 				  U(t->start), U(t->end));
-	if (t->committed && is_in_place(o, buf))
+	if (in_place)
 		return 0;
 	int rc = sl__object_store(o, job->e, job->lease, err);
 	if (rc != 0)
 		return rc;
-	if (!t->committed) {
-		sl__object_row(o, &row);
-		row.type = SL_AUDIT_BACKFILL;
-		sl__export_step(job->e, "before_commit", t->start);
-		if ((rc = sl_catalog_commit(job->catalog, job->lease, &row, NULL, err)) != 0)
-			return rc;
-		sl__export_step(job->e, "committed", t->start);
-		sl_outbox_wake(job->outbox);
-	}
+	if (!t->committed)
+		return t->end < job->dataset.start ? hold(b, object, err) : commit_one(b, o, err);
 	sl__job_count(job, o);
 	return 0;
 }
@@ -196,6 +264,9 @@ static int do_target(struct backfill *b, const struct target *t, struct sl_err *
 {
 	struct sl__object *o = NULL;
 	int rc = gather(b, t, err);
+	bool in_place = rc == 0 && is_in_place(b, t);
+	if (in_place)
+		put_no_letters(b);
 	if (rc == 0) {
 		const struct sl_pipeline_partition p = {
 			.start = t->start,
@@ -207,7 +278,7 @@ static int do_target(struct backfill *b, const struct target *t, struct sl_err *
 		rc = sl__builder_build(b->builder, &p, &o, err);
 	}
 	if (rc == 0)
-		rc = settle(b, t, o, sl__builder_buf(b->builder), err);
+		rc = settle(b, t, &o, in_place, err);
 	sl__object_free(o);
 	release_elements(b);
 	return rc;
@@ -230,8 +301,14 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
 			job->dataset.partition_size, all[0].start, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
 	rc = sl__builder_new(job, &b->builder, err);
-	for (size_t i = 0; rc == 0 && i < n && !sl__export_stopping(job->e); i++)
-		rc = do_target(b, &all[i], err);
+	size_t i = 0;
+	for (; rc == 0 && i < n && !sl__export_stopping(job->e); i++) {
+		if (all[i].end >= job->dataset.start)
+			rc = commit_held(b, err);
+		rc = rc != 0 ? rc : do_target(b, &all[i], err);
+	}
+	if (rc == 0 && i == n)
+		rc = commit_held(b, err);
 	sl__builder_free(b->builder);
 	sl__cutter_fini(&job->cutter);
 	return rc;
@@ -243,6 +320,7 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 	b->job = job;
 	sl__buf_init(&b->targets, &e->env);
 	sl__buf_init(&b->elements, &e->env);
+	sl__buf_init(&b->held, &e->env);
 	int rc = sl__job_open(job, e, err);
 	if (rc == 0 && job->dataset.events == 0)
 		rc = sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet: export first", e->o.dataset);
@@ -254,6 +332,7 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 		rc = do_targets(b, err);
 	release_elements(b);
 	sl__buf_fini(&b->elements);
+	release_held(b);
 	sl__buf_fini(&b->targets);
 	return rc;
 }

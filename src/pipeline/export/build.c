@@ -15,9 +15,6 @@ struct sl__builder {
 	struct sl__table table;
 	struct sl__field *fields;
 	char *buf; /* of the object at hand */
-	/* A line of the mapped input whose number is known: a guess knows the place of its rows, not their lines. */
-	const char *line_at;
-	uint64_t line;
 };
 
 /* A partition on its way. */
@@ -94,22 +91,10 @@ static int put_group(struct build *b, struct sl_err *err)
 	return rc;
 }
 
-static uint64_t line_in_map(struct sl__builder *w, const char *at)
-{
-	if (w->line_at == NULL || w->line_at > at) {
-		w->line_at = w->job->input.map.text;
-		w->line = 1;
-	}
-	for (const char *p; (p = memchr(w->line_at, '\n', (size_t)(at - w->line_at))) != NULL; w->line_at = p + 1)
-		w->line++;
-	return w->line;
-}
-
+/* Of the row at hand; of a guess, which is told to nobody, only within the run. */
 static uint64_t line_of(const struct build *b)
 {
 	uint64_t line = b->run->line;
-	if (line == 0 && b->w->job->input.map.text != NULL)
-		return line_in_map(b->w, b->at);
 	for (const char *p = b->run->text; (p = memchr(p, '\n', (size_t)(b->at - p))) != NULL; p++)
 		line++;
 	return line;
@@ -138,7 +123,7 @@ static int bad_row(struct build *b, size_t len, const struct sl_err *why, struct
 {
 	struct sl__export_job *job = b->w->job;
 	uint64_t line = line_of(b);
-	if (why->code != SL_EDATA || job->e->o.bad_rows != SL_EXPORT_BAD_ROWS_DIVERT) {
+	if (why->code != SL_EDATA || job->e->o.bad_rows != SL_EXPORT_BAD_ROWS_DIVERT || b->run->guessed) {
 		*err = *why;
 		return why->code != SL_EDATA ? why->code : sl_err_wrap(err, why->code, "line %llu", U(line));
 	}

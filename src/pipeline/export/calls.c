@@ -26,6 +26,8 @@ static void tell(struct sl__export_job *job, struct sl_export_result *out)
 		job->result.waiting = job->seen - job->seen_first + 1;
 	else if (job->seen > tail.checkpoint)
 		job->result.waiting = job->seen - tail.checkpoint;
+	if (job->result.stopped)
+		job->result.waiting += job->left;
 	if (out != NULL) {
 		size_t size = out->struct_size;
 		memcpy(out, &job->result, SL_MIN(size, sizeof job->result));
@@ -121,6 +123,13 @@ static int look_at(const struct sl_catalog_partition *p, void *ctx)
 	return rc != 0 ? rc : look_at_file(g, p);
 }
 
+static int is_there(const struct sl_dataset *d, void *ctx)
+{
+	(void)d;
+	(void)ctx;
+	return 0;
+}
+
 int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct gaps g = {.e = e, .fn = fn, .ctx = ctx};
@@ -130,7 +139,9 @@ int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err 
 	int rc = sl__export_catalog(e, false, &catalog, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_catalog_partitions(catalog, e->o.dataset, 0, 0, look_at, &g, err);
+	rc = sl_catalog_datasets(catalog, e->o.dataset, is_there, NULL, err); /* a name that is wrong has no gaps */
+	if (rc == 0)
+		rc = sl_catalog_partitions(catalog, e->o.dataset, 0, 0, look_at, &g, err);
 	sl_catalog_close(catalog);
 	return rc;
 }

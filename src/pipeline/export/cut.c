@@ -209,3 +209,31 @@ int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struc
 			return rc;
 	}
 }
+
+uint64_t sl__cutter_left(const struct sl__cutter *c)
+{
+	uint64_t next = c->any ? c->last + 1 : 0, left = 0;
+	if (next >= c->first)
+		left = c->n - c->at;
+	if (c->open && c->element.first >= c->first)
+		left += c->element.last - c->element.first + 1;
+	return left;
+}
+
+int sl__cutter_skip(struct sl__cutter *c, uint64_t *end, struct sl_err *err)
+{
+	uint64_t last = 0;
+	c->until = c->first - 1;
+	for (bool any = false; last != c->until || !any; any = true) {
+		struct sl_pipeline_element e;
+		int rc = sl__cutter_next(c, &e, err);
+		if (rc != 0)
+			return rc == SL_EDATA ? SL_EAGAIN : rc;
+		*end = ((const struct sl__run *)e.data)->end;
+		sl__run_free(e.data);
+		if ((any && e.first != last + 1) || e.last > c->until)
+			return SL_EAGAIN;
+		last = e.last;
+	}
+	return 0;
+}

@@ -66,7 +66,7 @@ static int check_dataset(const struct sl_export_opts *o, struct sl_err *err)
 		return bad_option(err, "dataset", "required");
 	int rc = sl_dataset_check_name(o->dataset, err);
 	if (rc != 0)
-		return sl_err_wrap(err, rc, "export: dataset");
+		return sl_err_wrap(err, rc, "export");
 	if (o->partition_size < 0 || o->partition_size > (int64_t)1 << 32)
 		return bad_option(err, "partition_size", "1 to 2^32");
 	if (o->zstd_level < 0 || o->zstd_level > 19)

@@ -88,6 +88,7 @@ struct sl__export_job {
 	atomic_bool guess_wrong;
 	bool seen_any;             /* something was given to the pipeline: */
 	uint64_t seen_first, seen; /* its first and its last sequence */
+	uint64_t left;             /* rows that were read and not given to it */
 
 	sl__mutex letters_mu;
 	sl_dlq *letters;

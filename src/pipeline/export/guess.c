@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partitions of a sorted file, found by looking at few of its lines. run.h says why that is safe. */
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include "format/row.h"
@@ -34,6 +35,14 @@ void sl__map_close(struct sl__map *map)
 	if (map->text != NULL)
 		(void)munmap((void *)(uintptr_t)map->text, map->reserved);
 	*map = (struct sl__map){.text = NULL};
+}
+
+void sl__map_reader(void)
+{
+	sigset_t bus;
+	(void)sigemptyset(&bus);
+	(void)sigaddset(&bus, SIGBUS);
+	(void)pthread_sigmask(SIG_UNBLOCK, &bus, NULL);
 }
 
 /* ---- lines ---- */
@@ -153,31 +162,6 @@ static bool find_above(struct sl__guesser *g, size_t at, uint64_t next, uint64_t
 	return false;
 }
 
-/* ---- resuming ---- */
-
-/* An even number of quotes: a place outside of them. */
-static bool outside_quotes(const char *p, size_t n)
-{
-	size_t quotes = 0;
-	for (const char *end = p + n; (p = memchr(p, '"', (size_t)(end - p))) != NULL; p++)
-		quotes++;
-	return quotes % 2 == 0;
-}
-
-static int go_to(struct sl__guesser *g, size_t from, uint64_t first)
-{
-	if (g->last < first)
-		return SL_PIPELINE_END;
-	if (g->next == first)
-		return 0;
-	if (g->next > first || !find_above(g, g->at, g->next, first - 1, &g->at))
-		return SL_EAGAIN;
-	if (g->layout->csv && !outside_quotes(g->text + from, g->at - from))
-		return SL_EAGAIN;
-	g->next = first;
-	return 0;
-}
-
 int sl__guesser_init(struct sl__guesser *g, const struct sl_env *env, const struct sl__layout *layout,
 		     const struct sl__map *map, size_t from, uint64_t partition_size, bool resume, uint64_t first)
 {
@@ -193,7 +177,7 @@ int sl__guesser_init(struct sl__guesser *g, const struct sl_env *env, const stru
 		return g->at >= g->len ? SL_PIPELINE_END : SL_EAGAIN;
 	if (!find_last(g, from) || g->last < g->next)
 		return SL_EAGAIN;
-	return resume ? go_to(g, from, first) : 0;
+	return resume && g->next != first ? SL_EAGAIN : 0;
 }
 
 void sl__guesser_fini(struct sl__guesser *g)

@@ -58,6 +58,24 @@ static ssize_t whole_lines(const char *buf, ssize_t got, size_t n)
 	return end - buf + 1;
 }
 
+/* A file that is followed has no more. What was read of it must still be there: bytes that are written from its
+ * beginning again would be taken for those behind the last ones, or waited for in vain. */
+static int check_length(const struct sl__input *in, struct sl_err *err)
+{
+	struct sl_io_stat st = {.size = 0};
+	struct stat of_fd;
+	int rc = in->is_file ? SL__IO(&in->e->env, fstat, in->fd, &st) : fstat(in->fd, &of_fd);
+	if (rc != 0)
+		return (int)read_failed(in, in->is_file ? -rc : errno, err);
+	uint64_t bytes = in->is_file ? st.size : (uint64_t)of_fd.st_size;
+	if (bytes >= in->offset)
+		return 0;
+	return sl_err_set(err, SL_EDATA,
+			  "it is shorter than what was read of it (%llu bytes of %llu): a file that is followed must "
+			  "only grow",
+			  (unsigned long long)bytes, (unsigned long long)in->offset);
+}
+
 static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
@@ -70,6 +88,9 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 		in->offset += (uint64_t)got;
 		if (got > 0 || in->e->o.follow != SL_ON || in->sampling)
 			return got;
+		int rc = check_length(in, err);
+		if (rc != 0)
+			return rc;
 		if (!sl__input_pause(in))
 			return cancelled(err);
 	}
@@ -319,6 +340,21 @@ static int infer(struct sl__input *in, const struct sl_column **guessed, size_t 
 	return rc;
 }
 
+/* There was no column to be found: why. */
+static int nothing_to_guess_from(struct sl__input *in, struct sl_err *err)
+{
+	struct sl_record record;
+	size_t n = 0;
+	int rc = sl_records_next(in->records, &record, 1, &n, err);
+	if (rc != 0)
+		return rc;
+	if (n == 0)
+		return sl_err_set(err, SL_EDATA, "%s is empty: there is nothing to guess its columns from",
+				  sl__input_name(in));
+	return sl_err_set(err, SL_EDATA, "%.80s: line %llu: %s", sl__input_name(in), (unsigned long long)record.line,
+			  record.bad != NULL ? record.bad : "no columns can be guessed from it");
+}
+
 static int guess_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
 {
 	const struct sl_column *guessed = NULL;
@@ -329,8 +365,7 @@ static int guess_schema(struct sl__input *in, const char *sequence, struct sl__s
 	if (in->n_known > 0)
 		return merge_known(in, sequence != NULL ? sequence : in->known[0].name, guessed, n, out, err);
 	if (n == 0)
-		return sl_err_set(err, SL_EDATA, "%s is empty: there is nothing to guess its columns from",
-				  sl__input_name(in));
+		return nothing_to_guess_from(in, err);
 	return sl__schema_guess(out, &in->e->env, guessed, n, sequence != NULL ? sequence : guessed[0].name, err);
 }
 

@@ -322,6 +322,7 @@ static int next_of_records(struct sl__export_job *job, struct sl_pipeline_elemen
 static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	struct sl__export_job *job = ctx;
+	sl__map_reader();
 	int rc = job->guessing ? sl__guesser_next(&job->guesser, out) : next_of_records(job, out, err);
 	if (rc == 0) {
 		job->seen = out->last;
@@ -340,7 +341,9 @@ static void describe(void *ctx, const struct sl_pipeline_element *e, char *text,
 	const struct sl__export_job *job = ctx;
 	const struct sl__run *run = e->data;
 	text[0] = '\0';
-	if (run != NULL && run->line != 0)
+	if (job->input.source.ops != NULL) /* its text has lines that nobody else sees */
+		(void)snprintf(text, n, "column %s", job->dataset.sequence);
+	else if (run != NULL && run->line != 0)
 		(void)snprintf(text, n, "line %llu, column %s", (unsigned long long)run->line, job->dataset.sequence);
 }
 
@@ -354,6 +357,7 @@ static int worker_init(void *ctx, unsigned index, void **state, struct sl_err *e
 {
 	struct sl__builder *w;
 	(void)index;
+	sl__map_reader();
 	int rc = sl__builder_new(ctx, &w, err);
 	if (rc == 0)
 		*state = w;
@@ -506,7 +510,35 @@ static int run_pipeline(struct sl__export_job *job, struct sl_err *err)
 	return rc;
 }
 
-/* Without reading every byte, where that can be. SL_EAGAIN: it cannot. */
+static void init_cutter(struct sl__export_job *job, uint64_t first)
+{
+	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
+			job->dataset.partition_size, first, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+}
+
+/* Pass over what lies below first; *from is where the first record of the map begins, then where that one does. */
+static int pass_over(struct sl__export_job *job, const struct sl_record *record, uint64_t first, uint64_t *from,
+		     struct sl_err *err)
+{
+	struct sl__buf scratch;
+	uint64_t number = 0;
+	sl__buf_init(&scratch, &job->e->env);
+	const char *bad = record->bad;
+	if (bad == NULL)
+		bad = sl__layout_sequence(&job->layout, record->data, record->len, &scratch, &number);
+	sl__buf_fini(&scratch);
+	if (bad != NULL || number >= first)
+		return 0; /* a guess will not do, or begins here */
+	int rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err);
+	if (rc != 0)
+		return rc;
+	init_cutter(job, first);
+	rc = sl__cutter_skip(&job->cutter, from, err);
+	sl__cutter_fini(&job->cutter);
+	return rc;
+}
+
+/* Without reading every byte behind the checkpoint, where that can be. SL_EAGAIN: it cannot. */
 static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 {
 	uint64_t first;
@@ -516,7 +548,10 @@ static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 	int rc = sl_records_next(job->input.records, &record, 1, &n, err);
 	if (rc != 0 || n == 0)
 		return rc;
-	rc = sl__guesser_init(&job->guesser, &job->e->env, &job->layout, &job->input.map, (size_t)record.offset,
+	uint64_t from = record.offset;
+	if (resume && (rc = pass_over(job, &record, first, &from, err)) != 0)
+		return rc == SL_PIPELINE_END ? 0 : rc;
+	rc = sl__guesser_init(&job->guesser, &job->e->env, &job->layout, &job->input.map, (size_t)from,
 			      job->dataset.partition_size, resume, first);
 	job->guessing = true;
 	if (rc == 0)
@@ -533,9 +568,9 @@ static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 	uint64_t first;
 	(void)begins_at(job, &first);
 	job->result.sequential = 1;
-	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
-			job->dataset.partition_size, first, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+	init_cutter(job, first);
 	int rc = run_pipeline(job, err);
+	job->left = sl__cutter_left(&job->cutter);
 	sl__cutter_fini(&job->cutter);
 	return rc;
 }

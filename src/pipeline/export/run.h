@@ -10,8 +10,9 @@
  * which the next partition begins. What it gives is a guess until a worker has parsed the run from its first to its
  * last byte and found one record after the other with the next number. Each run begins where the one before it ended,
  * so by induction a run that comes out right began and ended at a record, whatever quotes the input has. The first
- * begin is the file's; when a run resumes in the middle, the quotes before it are counted instead: an even number, or
- * it lies within one. Whatever does not come out right is done again by the cutter, which finds and names the place.
+ * begin is the file's; when a run resumes, the cutter reads what lies below, since nobody else would see a step back
+ * there, and the guesses begin where it has come to. Whatever does not come out right is done again by the cutter,
+ * which finds and names the place.
  *
  * Thread safety: a cutter and a guesser belong to one thread at a time. Ownership: a run is owned by who gets it.
  */
@@ -51,6 +52,9 @@ struct sl__map {
 /* SL_EIO and the like. fd is only needed during the call. */
 SL_MUST_CHECK int sl__map_open(struct sl__map *out, int fd, size_t len, struct sl_err *err);
 void sl__map_close(struct sl__map *map);
+/* Called by each thread that reads a map. Who truncates the file meanwhile has it end by SIGBUS, which the program may
+ * have a handler for; a thread that blocks the signal, as the library's do with all, never gets there. */
+void sl__map_reader(void);
 
 /* ---- the guesser ---- */
 
@@ -67,8 +71,8 @@ struct sl__guesser {
 	struct sl__buf scratch;
 };
 
-/* From byte `from`, where the first record begins. resume: begin with sequence `first`. 0; SL_PIPELINE_END: there is
- * nothing (behind it); SL_EAGAIN: the input is not what a guess can be made of, take the cutter. */
+/* From byte `from`, where a record begins or the file ends. resume: it must be that of sequence `first`. 0;
+ * SL_PIPELINE_END: there is nothing; SL_EAGAIN: the input is not what a guess can be made of, take the cutter. */
 SL_MUST_CHECK int sl__guesser_init(struct sl__guesser *g, const struct sl_env *env, const struct sl__layout *layout,
 				   const struct sl__map *map, size_t from, uint64_t partition_size, bool resume,
 				   uint64_t first);
@@ -109,5 +113,11 @@ void sl__cutter_fini(struct sl__cutter *c);
 /* 0: out->data is a struct sl__run, without text below first. SL_PIPELINE_END: the records have ended. SL_EDATA with
  * the place; what the records returned. */
 SL_MUST_CHECK int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err);
+/* Records from first on that were read and are in no run yet. */
+uint64_t sl__cutter_left(const struct sl__cutter *c);
+/* Read everything below c->first. 0: one number came after the other, and *end is the place behind them in the input.
+ * SL_PIPELINE_END: so it was, but the records ended before. SL_EAGAIN: something is wrong with them, which a run from
+ * the beginning will tell. Else as next. The cutter is not used any more. */
+SL_MUST_CHECK int sl__cutter_skip(struct sl__cutter *c, uint64_t *end, struct sl_err *err);
 
 #endif

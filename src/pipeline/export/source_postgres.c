@@ -114,7 +114,19 @@ static int connect_again(struct pg_source *s, struct sl_err *err)
 					 .settings = session,
 					 .connect_timeout_ms = CONNECT_MS,
 					 .statement_timeout_ms = SL_UNLIMITED};
-	return s->pg != NULL ? 0 : sl__pg_connect(&s->pg, &opts, err);
+	struct sl__pg_conn conn = {.env = s->db.env};
+	int rc = s->pg != NULL ? 0 : sl__pg_open(&conn, &opts, err);
+	if (rc != 0 || s->pg != NULL)
+		return rc;
+	if (conn.pooled) { /* its next client would find the session read-only, and we one that is not */
+		PQfinish(conn.pg);
+		return sl_err_set(
+			err, SL_ECONFIG,
+			"postgres: a connection pooler stands before the server; an export needs a session of "
+			"its own: name the server itself");
+	}
+	s->pg = conn.pg;
+	return 0;
 }
 
 /* A statement with rows, run to its end. */

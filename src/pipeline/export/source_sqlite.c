@@ -10,6 +10,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -34,20 +35,28 @@ static int no_memory(struct sl_err *err)
 	return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 }
 
+/* The database's "SQL logic error" is the caller's: a wrong column or query, or, as with PostgreSQL, a table that is
+ * not there; it has no codes to tell them apart. */
+static int of_caller(int rc, struct sl_err *err)
+{
+	if (rc != SL_EINTERNAL)
+		return rc;
+	err->code = strstr(err->msg, "no such table: ") != NULL ? SL_ECONFIG : SL_EINVAL;
+	return err->code;
+}
+
 /* n_bounds: as many parameters, which are bound later. */
 static int prepare(struct sqlite_source *s, const char *before, const char *after, size_t n_bounds, sqlite3_stmt **out,
 		   struct sl_err *err)
 {
 	static const struct sl__sqlite_value bounds[2] = {{.kind = 'i'}, {.kind = 'i'}};
+	struct sl_err local = SL_ERR_INIT;
 	char *sql = sl__asprintf(s->db.env, "%s FROM %s %s", before, s->db.inner, after);
 	if (sql == NULL)
 		return no_memory(err);
-	int rc = sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err);
+	err = err != NULL ? err : &local;
+	int rc = of_caller(sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err), err);
 	sl__free(s->db.env, sql);
-	/* The database's "SQL logic error" is a wrong table, column or query. */
-	if (rc == SL_EINTERNAL && err != NULL)
-		err->code = SL_EINVAL;
-	rc = rc == SL_EINTERNAL ? SL_EINVAL : rc;
 	return rc != 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
 }
 
@@ -232,10 +241,14 @@ static void put_blob(struct sl__buf *buf, const unsigned char *bytes, size_t n)
 	}
 }
 
-/* As few digits as give the same number back. */
+/* As few digits as give the same number back; infinities by the words that PostgreSQL has for them. */
 static void put_real(struct sl__buf *buf, double v)
 {
 	char text[40];
+	if (isinf(v)) {
+		(void)sl__buf_str_append(buf, v < 0 ? "-Infinity" : "Infinity");
+		return;
+	}
 	for (int digits = 15; digits <= 17; digits++) {
 		(void)snprintf(text, sizeof text, "%.*g", digits, v);
 		if (strtod(text, NULL) == v)

@@ -136,13 +136,10 @@ static int flush(struct sl__object *o, struct sl_err *err)
 int sl__object_write(const void *bytes, size_t n, struct sl_err *err, void *object)
 {
 	struct sl__object *o = object;
-	if (n > SL__OBJECT_BUF - o->used) {
-		int rc = flush(o, err);
-		if (rc != 0)
-			return rc;
-	}
-	if (n > SL__OBJECT_BUF / 2)
-		return write_through(o, bytes, n, err);
+	bool large = n > SL__OBJECT_BUF / 2; /* not worth a copy; what was gathered before it goes first */
+	int rc = large || n > SL__OBJECT_BUF - o->used ? flush(o, err) : 0;
+	if (rc != 0 || large)
+		return rc != 0 ? rc : write_through(o, bytes, n, err);
 	memcpy(o->buf + o->used, bytes, n);
 	o->used += n;
 	return 0;
