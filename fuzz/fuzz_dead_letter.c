@@ -14,17 +14,10 @@
 
 #include "base/crc64nvme.h"
 #include "flow/dead_letter.h"
+#include "must.h"
 #include "support/crashfs.h"
 
 #define DIR "/dead"
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Lengths that add up, for three letters of four. */

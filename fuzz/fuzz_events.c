@@ -4,21 +4,13 @@
  * that gives the same event. What only ours refuses must have a reason that protobuf-c does not look at.
  */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <events.pb-c.h>
 
 #include <sluice/events.h>
 
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,20 +4,12 @@
  * outputs and inputs are JSON, and are in the lines as they are.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "jobs/exec_protocol.h"
 #include "jobs/types.h"
-
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,19 +4,10 @@
  * a store can keep, memory stays within its bound, and an event that is refused is one of the request.
  */
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "must.h"
 #include "server/ingest.h"
-
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,20 +3,12 @@
  * Any bytes as one row of JSON or CSV: no byte outside of the record is touched; what is read can be written as JSON,
  * which jansson takes and which reads back as the same fields, and as CSV, which reads back as the same text.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <jansson.h>
 
 #include "format/row.h"
-
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
+#include "must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,25 +7,17 @@
  * the lengths lead, bit 2 takes the header's places from the input (else reading begins with the first frame).
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "jobs/exec_spool.h"
+#include "must.h"
 #include "support/crashfs.h"
 #include "support/vclock.h"
 #include <sluice/exec.h>
 
 #define SPOOL_DIR "/w/w.spool"
 #define SPOOL "/w/w.spool/a.spool"
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void fix_header(uint8_t *p, int flags)

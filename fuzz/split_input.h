@@ -3,19 +3,9 @@
 #ifndef FUZZ_SPLIT_INPUT_H
 #define FUZZ_SPLIT_INPUT_H
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/buf.h"
+#include "must.h"
 #include <sluice/records.h>
-
-#define MUST(cond)                                                                                                     \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                     \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 struct split_input {
 	const uint8_t *data;

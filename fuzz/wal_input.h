@@ -4,20 +4,11 @@
 #ifndef FUZZ_WAL_INPUT_H
 #define FUZZ_WAL_INPUT_H
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "must.h"
 #include "support/walmodel.h"
 #include "wal/format.h"
-
-#define MUST(condition)                                                                                                \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 enum input_flags {
 	INPUT_HEADER = 1,  /* lay a right header over the first 16 bytes */

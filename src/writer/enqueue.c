@@ -6,7 +6,6 @@
 /* The first four hexadecimal characters of the hash; fewer when it has no more. Returns their number. */
 static size_t shard_key(const sl_writer *w, const struct sl_writer_block *block, char key[SL__WRITER_KEY])
 {
-	static const char digits[] = "0123456789abcdef";
 	const uint8_t *hash = block->hash;
 	if (w->o.hash_form == SL_WRITER_HASH_TEXT) {
 		size_t n = SL_MIN(block->hash_len, SL__WRITER_KEY);
@@ -14,11 +13,7 @@ static size_t shard_key(const sl_writer *w, const struct sl_writer_block *block,
 		return n;
 	}
 	size_t n = SL_MIN(block->hash_len, SL__WRITER_KEY / 2);
-	for (size_t i = 0; i < n; i++) {
-		key[2 * i] = digits[hash[i] >> 4];
-		key[2 * i + 1] = digits[hash[i] & 15];
-	}
-	return 2 * n;
+	return (size_t)(sl__hex(key, hash, n) - key);
 }
 
 static struct sl__wblock *make(const sl_writer *w, const struct sl_writer_block *in, bool copy)

@@ -196,8 +196,11 @@ static void log_error(sl_writer *w) SL_REQUIRES(w->mu)
 		return;
 	w->error_logged = true;
 	sl__unlock(&w->mu);
-	sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error", SL__F_STR("driver", w->ops.name),
-		SL__F_STR("error", error.msg));
+	if (error.code == SL_ECANCELLED) /* as it was asked to */
+		sl__log(&w->env, SL_LOG_INFO, w->name, "called off", SL__F_STR("driver", w->ops.name));
+	else
+		sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error", SL__F_STR("driver", w->ops.name),
+			SL__F_STR("error", error.msg));
 	sl__lock(&w->mu);
 }
 

@@ -1,38 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "writer/writer.h"
 
+#include "base/options.h"
+
 #define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000) /* keeps sums of times far from overflow */
 #define CONCURRENCY_MAX 4096
 #define BACKLOG_MAX ((int64_t)1 << 60) /* keeps sums of bytes far from overflow */
 #define NAME_MAX_BYTES 200
 
-static int64_t or_default(int64_t value, int64_t otherwise)
-{
-	return value != 0 ? value : otherwise;
-}
-
 static void fill(struct sl_writer_opts *o)
 {
-	o->max_concurrent_writes = (int32_t)or_default(o->max_concurrent_writes, 16);
-	o->backlog_limit_bytes = or_default(o->backlog_limit_bytes, (int64_t)256 << 20);
-	o->backlog_clear_bytes = or_default(o->backlog_clear_bytes, o->backlog_limit_bytes / 2);
+	o->max_concurrent_writes = (int32_t)sl__or_default(o->max_concurrent_writes, 16);
+	o->backlog_limit_bytes = sl__or_default(o->backlog_limit_bytes, (int64_t)256 << 20);
+	o->backlog_clear_bytes = sl__or_default(o->backlog_clear_bytes, o->backlog_limit_bytes / 2);
 	if (o->backlog_clear_bytes == SL_NONE)
 		o->backlog_clear_bytes = 0;
-	o->backlog_limit_blocks = or_default(o->backlog_limit_blocks, 65536);
-	o->window_ms = or_default(o->window_ms, 1000);
-	o->cooldown_ms = or_default(o->cooldown_ms, 5000);
-	o->cooldown_step = (int32_t)or_default(o->cooldown_step, 1);
-	o->log_interval_ms = or_default(o->log_interval_ms, 5000);
+	o->backlog_limit_blocks = sl__or_default(o->backlog_limit_blocks, 65536);
+	o->window_ms = sl__or_default(o->window_ms, 1000);
+	o->cooldown_ms = sl__or_default(o->cooldown_ms, 5000);
+	o->cooldown_step = (int32_t)sl__or_default(o->cooldown_step, 1);
+	o->log_interval_ms = sl__or_default(o->log_interval_ms, 5000);
 	if (o->log_interval_ms == SL_NONE)
 		o->log_interval_ms = 0;
 }
 
 static int check_numbers(const struct sl_writer_opts *o, struct sl_err *err)
 {
-	const struct {
-		const char *name;
-		int64_t value, least, most;
-	} rows[] = {
+	const struct sl__range rows[] = {
 		{"hash_form", o->hash_form, SL_WRITER_HASH_TEXT, SL_WRITER_HASH_BINARY},
 		{"max_concurrent_writes", o->max_concurrent_writes, 1, CONCURRENCY_MAX},
 		{"backlog_limit_bytes", o->backlog_limit_bytes, 1, BACKLOG_MAX},
@@ -44,11 +38,7 @@ static int check_numbers(const struct sl_writer_opts *o, struct sl_err *err)
 		{"log_interval_ms", o->log_interval_ms, 0, SPAN_MAX_MS},
 		{"loop_debug", o->loop_debug, SL_DEFAULT, SL_OFF},
 	};
-	for (size_t i = 0; i < SL_COUNT(rows); i++)
-		if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
-			return sl_err_set(err, SL_EINVAL, "writer: %s is %lld; give %lld to %lld", rows[i].name,
-					  (long long)rows[i].value, (long long)rows[i].least, (long long)rows[i].most);
-	return 0;
+	return sl__check_ranges("writer", rows, SL_COUNT(rows), err);
 }
 
 static int check_driver(const struct sl_writer_driver_ops *ops, struct sl_err *err)

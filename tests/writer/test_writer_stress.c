@@ -17,12 +17,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include "support/budget.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <sluice/writer.h>
 
@@ -409,24 +410,10 @@ static int run_seed(uint64_t seed)
 	return rc;
 }
 
-static uint64_t number_from(const char *name, uint64_t otherwise)
-{
-	const char *text = getenv(name);
-	return text != NULL ? strtoull(text, NULL, 10) : otherwise;
-}
-
-static double now(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void every_block_is_written_or_reported_exactly_once(void **state)
 {
-	uint64_t only = number_from("SLUICE_WRITER_SEED", 0), seeds = number_from("SLUICE_WRITER_SEEDS", 0);
-	const char *seconds = getenv("SLUICE_TEST_SECONDS");
-	double until = now() + (seconds != NULL ? atof(seconds) : 1);
+	uint64_t only = test_number("SLUICE_WRITER_SEED", 0), seeds = test_number("SLUICE_WRITER_SEEDS", 0);
+	double until = seconds_now() + test_seconds(1);
 	uint64_t seed = only != 0 ? only : 1;
 	int errors = 0, runs = 0;
 	(void)state;
@@ -434,7 +421,7 @@ static void every_block_is_written_or_reported_exactly_once(void **state)
 		errors += run_seed(seed) != 0;
 		runs++;
 		seed++;
-	} while (only == 0 && (seeds != 0 ? seed <= seeds : now() < until));
+	} while (only == 0 && (seeds != 0 ? seed <= seeds : seconds_now() < until));
 	printf("# %d runs of %d blocks, %d of them with an error\n", runs, PRODUCERS * EACH, errors);
 }
 

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Backups: trees of files in a repository of content-addressed blocks: deduplicated, compressed, encrypted, verifiable.
+ *
+ * Guarantees
+ *  - A snapshot is immutable and appears at once, whole and durable, or not at all: every block that it needs is in the
+ *    repository before its name is.
+ *  - Killed or without power at any moment, every snapshot that was told as done restores bit by bit; nothing needs
+ *    repair by hand. What an interrupted create has stored is used by the next one.
+ *  - Any number of creates, restores and checks may run at once with one prune, from any number of machines that share
+ *    the storage, without a lock that could be left behind. A snapshot never misses a block because of a prune.
+ *  - Damage is found: every byte of every object is covered by a checksum (or, encrypted, by an authenticator), and
+ *    every block that restore writes was compared with its id.
+ *  - Encrypted repositories (the default) show names, contents and lengths of files to nobody without the passphrase;
+ *    who can write to the storage can remove objects, which check tells, but not forge one.
+ *  - Restore never leaves its target folder, whatever a repository says.
+ * Not guaranteed: one moment for the whole tree, unless the file system stands still (SQLite databases are copied as of
+ * one moment each); that a removed snapshot's space is free before the second prune after it.
+ *
+ * Thread safety: a handle may be used by one thread at a time, but for sl_backup_stop and sl_backup_get_progress, which
+ * any thread may call. Callbacks say on which thread they are; they may call those two. A handle does not work in a
+ * forked child (SL_EFORKED). Ownership: strings in options are copied or used only during the call; what callbacks get
+ * lives until they return.
+ */
+#ifndef SLUICE_BACKUP_H
+#define SLUICE_BACKUP_H
+
+#include <sluice/adapter/driver.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_backup sl_backup;
+
+#define SL_BACKUP_ID_BYTES 33 /* a snapshot's id: 32 hexadecimal characters and the NUL */
+
+/* ---- a repository ---- */
+
+struct sl_backup_opts {
+	size_t struct_size; /* SL_BACKUP_OPTS_INIT fills it */
+	const struct sl_env *env;
+	/* What opens an encrypted repository; bytes, not a C string. Wiped from the library's memory after use. */
+	const void *passphrase;
+	size_t passphrase_len;
+	int32_t threads; /* that read, hash and compress, or restore; default one per processor, at most 64 */
+	/* of init */
+	enum sl_switch encrypt; /* default on: passphrase must be given then */
+	/* of create */
+	int32_t zstd_level; /* 1 to 19; default: between 2 and 3 in size, faster than both */
+	int64_t pack_bytes; /* a pack is closed when it holds so much; default 8 MiB; 64 KiB to 64 MiB */
+	/* of the block writer that puts packs */
+	int32_t max_concurrent_writes; /* default 4 */
+	int32_t max_retry_attempts;    /* default 5 */
+	int64_t retry_first_ms;        /* default 2,000 */
+	int64_t backlog_limit_bytes;   /* default 32 MiB */
+};
+#define SL_BACKUP_OPTS_INIT .struct_size = sizeof(struct sl_backup_opts)
+
+/* Make a repository where there is none. SL_EEXIST: there is one; SL_EINVAL: no passphrase for an encrypted one. */
+SL_API SL_MUST_CHECK int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err);
+/* The driver is the caller's and must outlive the handle. SL_ENOENT: no repository; SL_EKEY: the passphrase is wrong or
+ * missing; SL_ECORRUPT; SL_EUNSUPPORTED: of a later version. */
+SL_API SL_MUST_CHECK int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_backup_opts *opts,
+					struct sl_err *err);
+SL_API void sl_backup_close(sl_backup *b); /* NULL is allowed */
+/* Whether a passphrase is needed: 1 or 0, or a negative SL_E…. For those who have to ask for it first. */
+SL_API int sl_backup_is_encrypted(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err);
+/* From now on the repository opens with this passphrase and no other. Durable when 0 returns. */
+SL_API SL_MUST_CHECK int sl_backup_change_passphrase(sl_backup *b, const void *passphrase, size_t len,
+						     struct sl_err *err);
+
+/* End the running call soon, with SL_ECANCELLED; from any thread, not from a signal handler. */
+SL_API void sl_backup_stop(sl_backup *b);
+
+/* What a call is at, for bars and dashboards. Fields that a call does not use are 0. */
+struct sl_backup_progress {
+	size_t struct_size;
+	const char *phase;           /* "scan", "read", "restore", "check", … a string that lives for ever */
+	uint64_t files, files_total; /* entries done and known so far */
+	uint64_t bytes, bytes_total; /* of file contents, done and known so far */
+	uint64_t dedup_bytes;        /* of contents that the repository had already */
+	uint64_t physical_bytes;     /* written to the repository */
+	uint64_t packs, packs_total; /* done and to do */
+	uint64_t errors;             /* files that were reported */
+	uint64_t backlog_bytes;      /* queued, in flight, buffered by the driver */
+	uint32_t concurrency, max_concurrency; /* of the block writer */
+	int backpressure;                      /* 1: readers wait for the writer */
+	int totals_known;                      /* 1: files_total and bytes_total are final */
+};
+SL_API void sl_backup_get_progress(sl_backup *b, struct sl_backup_progress *out);
+
+/* ---- create ---- */
+
+enum sl_backup_problem {
+	SL_BACKUP_VANISHED = 1,   /* was listed and is not there any more; not in the snapshot */
+	SL_BACKUP_CHANGED = 2,    /* changed while it was read; as read, it is in the snapshot */
+	SL_BACKUP_UNREADABLE = 3, /* not in the snapshot, or without its contents or attributes */
+	SL_BACKUP_SKIPPED = 4,    /* a socket, or of a kind that is not backed up; told, and not counted as a problem */
+	SL_BACKUP_NOT_SET = 5,    /* restore: an attribute could not be set (owner, xattr, …) */
+	SL_BACKUP_AS_FILE = 6     /* SQLite could not copy a database in use; perhaps torn, it is kept as a file */
+};
+/* A file that needs a person's eye; the call goes on. path is the file's name, not always UTF-8. One call at a time, on
+ * any thread. */
+typedef void sl_backup_problem_fn(enum sl_backup_problem problem, const char *path, const struct sl_err *err,
+				  void *ctx);
+SL_API const char *sl_backup_problem_name(enum sl_backup_problem problem); /* "vanished", … */
+
+struct sl_backup_create_opts {
+	size_t struct_size; /* SL_BACKUP_CREATE_OPTS_INIT fills it */
+	/* Files and folders; required. A symbolic link to a folder stands for that folder, another one for itself; what
+	 * lies inside of another path is in it already. */
+	const char *const *paths;
+	size_t paths_n;
+	/* Patterns of names that are left out, with all below: one without a slash is compared with the last component,
+	 * one with a slash with the whole path as given; *, ?, […] as in a shell (no * over a slash), and ** over
+	 * slashes. */
+	const char *const *excludes;
+	size_t excludes_n;
+	const char *const *tags;
+	size_t tags_n;
+	enum sl_switch one_file_system; /* do not go into folders of another device; default off */
+	/* SQLite databases (by their first 16 bytes) are copied through SQLite's backup interface as of one moment;
+	 * their -wal, -shm and -journal files are left out then. Nothing is written to them. Default on. */
+	enum sl_switch sqlite;
+	/* Databases first, then everything else, so that what the rest says is at least as new: for Sluice's own data.
+	 */
+	enum sl_switch databases_first; /* default off */
+	enum sl_switch force;           /* read everything, also what seems unchanged; default off */
+	const char *parent;             /* a snapshot's id; default: the newest with the same host and paths */
+	const char *host;               /* default: gethostname */
+	int64_t time_ms;                /* of the snapshot, Unix milliseconds; default now */
+	sl_backup_problem_fn *on_problem;
+	void *ctx;
+};
+#define SL_BACKUP_CREATE_OPTS_INIT .struct_size = sizeof(struct sl_backup_create_opts)
+
+struct sl_backup_created {
+	size_t struct_size;
+	char id[SL_BACKUP_ID_BYTES];
+	uint64_t entries, files, files_new, files_changed, files_unchanged;
+	uint64_t bytes;          /* of file contents in the snapshot */
+	uint64_t read_bytes;     /* read from files */
+	uint64_t new_bytes;      /* of blocks that the repository did not have, before compression */
+	uint64_t physical_bytes; /* packs and index, as written */
+	uint64_t new_blocks, known_blocks;
+	uint64_t problems;
+};
+/*
+ * Make a snapshot of these paths. 0: it is published and durable, though files may have been reported (problems). On
+ * failure there is no snapshot, but for a failure of the last step, which says so. SL_EINVAL; SL_ENOENT: a path is not
+ * there; SL_EAGAIN: the session was silent for 24 hours and somebody pruned meanwhile, or what it counted on was
+ * deleted; what the driver returned when retries were exhausted; SL_ECANCELLED.
+ */
+SL_API SL_MUST_CHECK int sl_backup_create(sl_backup *b, const struct sl_backup_create_opts *opts,
+					  struct sl_backup_created *out, struct sl_err *err);
+
+/* ---- looking ---- */
+
+struct sl_backup_snapshot {
+	size_t struct_size;
+	const char *id;
+	int64_t time_ms;
+	const char *host;
+	const char *parent; /* or "" */
+	const char *const *paths;
+	size_t paths_n;
+	const char *const *tags;
+	size_t tags_n;
+	uint64_t entries, files, bytes, new_bytes, physical_bytes, problems;
+	uint64_t took_ms;
+	const char *version; /* of the library that made it */
+};
+/* 0 to go on; another value ends the walk and becomes its result. */
+typedef int sl_backup_snapshot_fn(const struct sl_backup_snapshot *snapshot, void *ctx);
+/* In the order of their time. One that cannot be read ends the walk with an error that names it, unless on_damaged is
+ * given, which gets its id and the reason; the walk goes on then. */
+typedef int sl_backup_damaged_fn(const char *id, const struct sl_err *err, void *ctx);
+SL_API SL_MUST_CHECK int sl_backup_list(sl_backup *b, sl_backup_snapshot_fn *fn, sl_backup_damaged_fn *on_damaged,
+					void *ctx, struct sl_err *err);
+/* The id that a beginning of at least 4 characters, or "latest", means. SL_ENOENT; SL_EINVAL: more than one. */
+SL_API SL_MUST_CHECK int sl_backup_resolve(sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES],
+					   struct sl_err *err);
+
+enum sl_backup_type {
+	SL_BACKUP_FILE = 1,
+	SL_BACKUP_DIR = 2,
+	SL_BACKUP_SYMLINK = 3,
+	SL_BACKUP_HARDLINK = 4, /* another name of an entry before it: target */
+	SL_BACKUP_FIFO = 5,
+	SL_BACKUP_CHAR = 6,
+	SL_BACKUP_BLOCK = 7
+};
+struct sl_backup_entry {
+	size_t struct_size;
+	enum sl_backup_type type;
+	const char *path; /* below the snapshot's root, without a leading slash; bytes, NUL-terminated */
+	uint32_t mode;    /* permission bits, set-uid, set-gid and sticky */
+	uint32_t uid, gid;
+	int64_t mtime_ns;   /* since 1970; may be negative */
+	uint64_t size;      /* of a file */
+	const char *target; /* of symbolic and hard links; else NULL */
+	uint64_t rdev;      /* of devices */
+	uint32_t xattrs;    /* how many */
+};
+typedef int sl_backup_entry_fn(const struct sl_backup_entry *entry, void *ctx);
+/* The entries of a snapshot in its order: a folder comes before what is in it, names by their bytes. below: NULL, or a
+ * path; only it and what is below. SL_ENOENT: no such snapshot or path. */
+SL_API SL_MUST_CHECK int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backup_entry_fn *fn,
+				      void *ctx, struct sl_err *err);
+/* The contents of one file, in pieces, holes as zeros. 0 from fn to go on. */
+typedef int sl_backup_bytes_fn(const void *bytes, size_t len, void *ctx);
+SL_API SL_MUST_CHECK int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backup_bytes_fn *fn,
+				       void *ctx, struct sl_err *err);
+
+/* ---- restore ---- */
+
+enum sl_backup_conflict {
+	/* A file that is there with the size and time of the snapshot's is taken for restored (a run that was cut off
+	 * goes on); any other is SL_EEXIST. */
+	SL_BACKUP_RESUME = 0,
+	/* Other files are replaced, each in one step; folders are kept. A file of the same size and time is read, and
+	 * stays only when it has the snapshot's bytes. */
+	SL_BACKUP_OVERWRITE = 1
+};
+struct sl_backup_restore_opts {
+	size_t struct_size;       /* SL_BACKUP_RESTORE_OPTS_INIT fills it */
+	const char *to;           /* a folder; made when it is missing; required */
+	const char *const *paths; /* only these and what is below; default everything */
+	size_t paths_n;
+	enum sl_backup_conflict conflict;
+	enum sl_switch owner;    /* set owners; default on when the process may */
+	enum sl_switch set_id;   /* keep set-uid and set-gid bits; default off */
+	enum sl_switch security; /* set security.* and trusted.* attributes; default off */
+	enum sl_switch devices;  /* make devices; default on when the process may */
+	sl_backup_problem_fn *on_problem;
+	void *ctx;
+};
+#define SL_BACKUP_RESTORE_OPTS_INIT .struct_size = sizeof(struct sl_backup_restore_opts)
+
+struct sl_backup_restored {
+	size_t struct_size;
+	uint64_t entries, files, bytes; /* restored by this call */
+	uint64_t skipped;               /* files that were there */
+	uint64_t problems;
+};
+/*
+ * Restore a snapshot below `to`, with modes, owners, times, attributes, links and holes. A file is whole under its name
+ * or not there: it is written under a temporary name or, where `to` is empty, in a temporary folder that everything is
+ * moved out of at the end. Durable when 0 returns. SL_EEXIST (see conflict), SL_ECORRUPT (a
+ * block is damaged or missing: the file is named, the others are restored; or the snapshot itself is no good, as one
+ * with absolute names or ".."), SL_EDATA: a symbolic link in `to` is in the way, SL_ELOCKED: another restore writes
+ * there, SL_ENOSPC, SL_ENOENT: no such snapshot or path. result (may be NULL) is written in any case.
+ */
+SL_API SL_MUST_CHECK int sl_backup_restore(sl_backup *b, const char *snapshot,
+					   const struct sl_backup_restore_opts *opts, struct sl_backup_restored *result,
+					   struct sl_err *err);
+
+/* ---- care ---- */
+
+enum sl_backup_fault {
+	SL_BACKUP_FAULT_PACK = 1, /* an object of this kind is damaged, */
+	SL_BACKUP_FAULT_INDEX = 2,
+	SL_BACKUP_FAULT_SNAPSHOT = 3,
+	SL_BACKUP_FAULT_KEY = 4,
+	SL_BACKUP_FAULT_CONFIG = 5,
+	SL_BACKUP_FAULT_MISSING_PACK = 6,  /* … is missing, */
+	SL_BACKUP_FAULT_MISSING_BLOCK = 7, /* a snapshot needs a block that no pack has: path is the file's */
+	SL_BACKUP_FAULT_UNINDEXED = 8,     /* … is not in the index: harmless, the next create or prune takes it in */
+	SL_BACKUP_FAULT_STRAY = 9,         /* an object that does not belong there: harmless */
+	SL_BACKUP_FAULT_MARK = 10 /* a mark of prune is damaged (nothing is created or pruned before a repair) */
+};
+struct sl_backup_finding {
+	size_t struct_size;
+	enum sl_backup_fault fault;
+	int harmless;         /* 1: no data is affected, and check still passes */
+	const char *object;   /* the name of the object */
+	const char *snapshot; /* that it concerns, or NULL */
+	const char *path;     /* the file that it concerns, or NULL */
+	struct sl_err reason;
+};
+typedef int sl_backup_finding_fn(const struct sl_backup_finding *finding, void *ctx);
+SL_API const char *sl_backup_fault_name(enum sl_backup_fault fault); /* "pack", "missing_block", … */
+
+struct sl_backup_check_opts {
+	size_t struct_size;       /* SL_BACKUP_CHECK_OPTS_INIT fills it */
+	enum sl_switch read_data; /* read and verify every byte of every pack; default off: directories and sizes */
+	sl_backup_finding_fn *on_finding;
+	void *ctx;
+};
+#define SL_BACKUP_CHECK_OPTS_INIT .struct_size = sizeof(struct sl_backup_check_opts)
+struct sl_backup_checked {
+	size_t struct_size;
+	uint64_t snapshots, packs, blocks, bytes, findings, harmless;
+};
+/* 0: everything that a snapshot needs is there (and, with read_data, right). SL_ECORRUPT otherwise, every finding told.
+ */
+SL_API SL_MUST_CHECK int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts,
+					 struct sl_backup_checked *out, struct sl_err *err);
+
+struct sl_backup_repaired {
+	size_t struct_size;
+	uint64_t packs_rewritten, packs_lost, blocks_kept, blocks_lost, indexes_rebuilt;
+	uint64_t snapshots_rewritten, snapshots_lost, files_lost;
+	uint64_t copies_mended; /* of config and keys, which are there twice */
+};
+/*
+ * Keep everything that is not damaged: blocks of damaged packs that are still right go into new packs, the index is
+ * made anew from the packs, and a snapshot that misses something is replaced by one (tagged "repaired") without the
+ * files that are lost, each told to on_finding. Damaged objects are kept under damaged/. A second repair finds nothing
+ * to do.
+ */
+SL_API SL_MUST_CHECK int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx,
+					  struct sl_backup_repaired *out, struct sl_err *err);
+
+struct sl_backup_forget_opts {
+	size_t struct_size; /* SL_BACKUP_FORGET_OPTS_INIT fills it */
+	/* Per host and set of paths, the newest snapshot of each of the last so many …; 0: none by this rule. */
+	int32_t keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly;
+	const char *const *keep_tags; /* snapshots with one of these stay */
+	size_t keep_tags_n;
+	const char *const *snapshots; /* forget these instead of going by rules */
+	size_t snapshots_n;
+	const char *host, *tag, *path; /* look only at those; NULL: all */
+	enum sl_switch dry_run;        /* default off */
+	/* Every snapshot looked at, with 1 when it stays and the rules that keep it ("last, daily"). */
+	int (*on_decision)(const struct sl_backup_snapshot *snapshot, int keeps, const char *rules, void *ctx);
+	void *ctx;
+};
+#define SL_BACKUP_FORGET_OPTS_INIT .struct_size = sizeof(struct sl_backup_forget_opts)
+/* SL_EINVAL: neither a rule nor a snapshot is given. removed may be NULL. */
+SL_API SL_MUST_CHECK int sl_backup_forget(sl_backup *b, const struct sl_backup_forget_opts *opts, uint64_t *removed,
+					  struct sl_err *err);
+
+struct sl_backup_prune_opts {
+	size_t struct_size; /* SL_BACKUP_PRUNE_OPTS_INIT fills it */
+	/* A pack of which less than so many percent is needed is rewritten; default 70; SL_NONE: none is rewritten, nor
+	 * are small ones merged. */
+	int32_t repack_percent;
+	int64_t session_silence_ms; /* after which a session counts as dead; default 24 hours, at least a minute */
+	enum sl_switch dry_run;     /* default off */
+	/* When so many packs have less than half of pack_bytes, or together a whole pack's, they are merged into full
+	 * ones; default 16, at least 2; SL_NONE: never. Those of one run are bounded, and the next goes on. */
+	int32_t merge_small;
+};
+#define SL_BACKUP_PRUNE_OPTS_INIT .struct_size = sizeof(struct sl_backup_prune_opts)
+struct sl_backup_pruned {
+	size_t struct_size;
+	uint64_t packs, packs_condemned, packs_repacked, packs_deleted, packs_rescued, packs_waiting;
+	uint64_t bytes, bytes_condemned, bytes_deleted, bytes_waiting; /* of packs */
+	uint64_t sessions_live, sessions_removed;
+	uint64_t packs_merged; /* of those repacked: for being small */
+};
+/* Two steps, of two runs: what no snapshot needs is condemned; what an earlier run condemned, is still not needed, and
+ * no session that is alive could still count on, is deleted. SL_ELOCKED: another prune runs. */
+SL_API SL_MUST_CHECK int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts,
+					 struct sl_backup_pruned *out, struct sl_err *err);
+
+struct sl_backup_stats {
+	size_t struct_size;
+	uint64_t snapshots, packs, pack_bytes, blocks, index_files, sessions, condemned_packs;
+	int encrypted;
+	char id[SL_BACKUP_ID_BYTES]; /* of the repository */
+};
+SL_API SL_MUST_CHECK int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backup/driver/local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+#define THREADS_MAX 64
+#define ROOT_MAX                                                                                                       \
+	(LOCAL_PATH_BYTES - SL_DRIVER_NAME_BYTES - 300) /* a name that list composes is longer than an object's */
+
+struct lock {
+	int fd;
+};
+
+/* Lock files stay: removing one could take it away from under somebody who has just opened it. */
+static void lock_path(const struct local *l, const char *name, char path[LOCAL_PATH_BYTES])
+{
+	char file[SL_DRIVER_NAME_BYTES + 16];
+	(void)snprintf(file, sizeof file, LOCAL_TMP "/" LOCAL_LOCK_PREFIX "%s", name);
+	for (char *p = file + strlen(LOCAL_TMP "/"); *p != '\0'; p++)
+		if (*p == '/')
+			*p = '_'; /* in no name, so different names stay different */
+	sl__bk_local_path(l, file, path);
+}
+
+static int acquire(void *driver, const char *name, void **out, struct sl_err *err)
+{
+	struct local *l = driver;
+	char path[LOCAL_PATH_BYTES];
+	int rc = sl__bk_local_check_change(l, name, err);
+	if (rc == 0)
+		rc = sl__bk_local_need_folder(l, LOCAL_TMP, LOCAL_MADE, err);
+	if (rc != 0)
+		return rc;
+	struct lock *lock = sl__calloc(&l->env, 1, sizeof *lock);
+	if (lock == NULL)
+		return sl_err_set(err, SL_ENOMEM, "repository %s: lock %s: out of memory", l->root, name);
+	lock_path(l, name, path);
+	lock->fd = SL__IO(&l->env, open, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+	rc = lock->fd < 0 ? lock->fd : SL__IO(&l->env, lock, lock->fd);
+	if (rc == 0) {
+		*out = lock;
+		return 0;
+	}
+	sl__close_fd(&l->env, &lock->fd);
+	sl__free(&l->env, lock);
+	return sl_err_set_errno(err, -rc, "repository %s: lock %s", l->root, name);
+}
+
+static void release(void *driver, void *held)
+{
+	struct local *l = driver;
+	struct lock *lock = held;
+	sl__close_fd(&l->env, &lock->fd);
+	sl__free(&l->env, lock);
+}
+
+static void destroy(struct local *l)
+{
+	struct sl_env env = l->env;
+	sl__pool_free(l->pool);
+	assert(l->first == NULL);
+	sl__bk_local_close_cached(l);
+	sl__free(&env, l->folders);
+	sl__free(&env, l->root);
+	sl__cond_fini(&l->more);
+	sl__mutex_fini(&l->starting);
+	sl__mutex_fini(&l->mu);
+	sl__fork_guard_fini(&l->guard);
+	sl__free(&env, l);
+}
+
+/* In a forked child there are no threads to join and the descriptors are the parent's as well: nothing is touched. */
+static void close_driver(void *driver)
+{
+	struct local *l = driver;
+	if (!sl__forked(&l->guard))
+		destroy(l);
+}
+
+static const struct sl_driver_ops ops = {
+	.version = SL_DRIVER_VERSION,
+	.name = "local",
+	.schedule_put = sl__bk_local_schedule_put,
+	.put = sl__bk_local_put,
+	.get = sl__bk_local_get,
+	.stat = sl__bk_local_stat,
+	.list = sl__bk_local_list,
+	.rename = sl__bk_local_rename,
+	.remove = sl__bk_local_remove,
+	.sync = sl__bk_local_sync,
+	.now_ms = sl__bk_local_now_ms,
+	.lock = acquire,
+	.unlock = release,
+	.close = close_driver,
+};
+
+static struct local *new_local(const struct sl_env *env, const char *path, unsigned threads)
+{
+	struct local *l = sl__calloc(env, 1, sizeof *l);
+	if (l == NULL)
+		return NULL;
+	l->env = *env;
+	l->threads = threads;
+	for (size_t i = 0; i < LOCAL_CACHE; i++)
+		l->cache[i].fd = -1;
+	sl__mutex_init(&l->mu);
+	sl__mutex_init(&l->starting);
+	sl__cond_init(&l->more);
+	sl__prng_init(&l->prng, env);
+	sl__fork_guard_init(&l->guard);
+	l->root = sl__strdup(env, path);
+	if (l->root != NULL)
+		return l;
+	destroy(l);
+	return NULL;
+}
+
+/* The folder is there, and is one. */
+static int look_at_root(const struct sl_env *env, const char *path, bool create, struct sl_err *err)
+{
+	int rc = create ? sl__mkdirs(env, path) : 0;
+	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -ENOMEM) /* may pass */
+		return sl_err_set_errno(err, -rc, "repository %s: make the folder", path);
+	if (rc < 0)
+		return sl_err_set(err, SL_ECREATE, "cannot make the folder %.150s: %s", path, strerror(-rc));
+	int fd = SL__IO(env, open, path, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "repository %s: open the folder", path);
+	(void)SL__IO(env, close, fd);
+	return 0;
+}
+
+static int check_options(const char *path, const struct sl_driver_local_opts *o, struct sl_err *err)
+{
+	if (path == NULL || path[0] == '\0' || strlen(path) > ROOT_MAX)
+		return sl_err_set(err, SL_EINVAL, "local driver: path: want 1 to %d bytes", ROOT_MAX);
+	if (o->threads < 0 || o->threads > THREADS_MAX)
+		return sl_err_set(err, SL_EINVAL, "local driver: threads: want 1 to %d", THREADS_MAX);
+	if ((unsigned)o->create > SL_OFF)
+		return sl_err_set(err, SL_EINVAL, "local driver: create: not a switch");
+	return 0;
+}
+
+int sl_driver_local_open(sl_driver *out, const char *path, const struct sl_driver_local_opts *opts, struct sl_err *err)
+{
+	struct sl_driver_local_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = check_options(path, &o, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, o.env, err);
+	if (rc == 0)
+		rc = look_at_root(&env, path, o.create == SL_ON, err);
+	if (rc != 0)
+		return rc;
+	struct local *l = new_local(&env, path, o.threads != 0 ? (unsigned)o.threads : 2);
+	if (l == NULL)
+		return sl_err_set(err, SL_ENOMEM, "repository %s: out of memory", path);
+	*out = (sl_driver){.ops = &ops, .driver = l};
+	return 0;
+}
+
+void sl_driver_close(sl_driver *driver)
+{
+	if (driver == NULL || driver->ops == NULL)
+		return;
+	driver->ops->close(driver->driver);
+	*driver = (sl_driver){.ops = NULL};
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names that are left out of a snapshot, by patterns as a shell has them: *, ? and […] stand for bytes of one
+ * component,
+ * ** for any bytes, also slashes; ** between two slashes, or at the beginning before one, also for nothing, with one of
+ * the slashes. A backslash takes the next byte as it is. Bytes are compared, whatever they mean.
+ *
+ * Thread safety: read-only after init. Ownership: patterns are borrowed and must outlive it.
+ */
+#ifndef SL_BACKUP_EXCLUDE_H
+#define SL_BACKUP_EXCLUDE_H
+
+#include "base/env.h"
+
+struct bk_excludes {
+	const char *const *patterns;
+	size_t n;
+	bool any_whole; /* one of them has a slash: paths are needed, not only names */
+};
+
+/* SL_EINVAL names an empty pattern. */
+SL_MUST_CHECK int sl__bk_excludes_init(struct bk_excludes *x, const char *const *patterns, size_t n,
+				       struct sl_err *err);
+/* name: the last component; given: the path as the caller gave its beginning; absolute: with a leading slash. The last
+ * two may be NULL when any_whole is false. */
+bool sl__bk_excluded(const struct bk_excludes *x, const char *name, const char *given, const char *absolute);
+/* One pattern of n bytes, against all of text. */
+bool sl__bk_glob(const char *pattern, size_t n, const char *text);
+
+#endif
