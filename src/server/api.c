@@ -2,10 +2,10 @@
 /* The routes of the API, and what stands behind them. */
 #include "api.h"
 #include "api_counts.h"
+#include "thread.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* openapi.json, made part of the program by the build. */
 extern const unsigned char srv_openapi_json[];
@@ -64,6 +64,9 @@ static const struct srv_route routes[] = {
 	GET("/exports/{dataset}/head", srv_exports_head, 0),
 	GET("/exports/{dataset}/verify", srv_exports_verification, 0),
 	CHANGE("POST", "/exports/{dataset}/verify", srv_exports_verify_now, "exports.verify"),
+	GET("/backups", srv_backups_list, 0),
+	GET("/backups/check", srv_backups_show_check, 0),
+	CHANGE("POST", "/backups/check", srv_backups_check_now, "backups.check"),
 	GET("/dead-letters", srv_letters_list, 0),
 	GET("/dead-letters/{id}", srv_letters_show, 0),
 	CHANGE("POST", "/dead-letters/{id}/redrive", srv_letters_redrive, "dead_letters.redrive"),
@@ -91,10 +94,8 @@ static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_er
 
 static int64_t mono_ms(void *ctx)
 {
-	struct timespec t;
 	(void)ctx;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return srv_clock_ms();
 }
 
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
@@ -106,8 +107,8 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 	core->api = api;
 	int rc = srv_counts_new(&api->counts, &(struct srv_counts_source){count_jobs, mono_ms, core}, err);
 	rc = rc != 0 ? rc : srv_waits_new(&api->waits, api, err);
-	rc = rc != 0 ? rc : srv_stats_new(&api->stats, core, err);
 	rc = rc != 0 ? rc : srv_letters_new(&api->letters, core, err);
+	rc = rc != 0 ? rc : srv_stats_new(&api->stats, core, api->letters, err);
 	return rc != 0 ? rc : add_routes(h, api, err);
 }
 

@@ -124,6 +124,7 @@ srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_workers_li
 srv_handler_fn srv_stats_show, srv_stats_stream, srv_river_show; /* api_stats.c, api_river.c */
 srv_handler_fn srv_exports_list, srv_exports_partitions, srv_exports_events, srv_exports_head, srv_exports_verification,
 	srv_exports_verify_now;                                                                  /* api_exports.c */
+srv_handler_fn srv_backups_list, srv_backups_show_check, srv_backups_check_now;                  /* api_backups.c */
 srv_handler_fn srv_letters_list, srv_letters_show, srv_letters_redrive, srv_letters_redrive_all; /* api_letters.c */
 
 /* The chain with its jobs, blockers and those that wait for it; answers. */
@@ -132,7 +133,8 @@ void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id);
 /* ---- parts with state ---- */
 int srv_waits_new(struct srv_waits **out, struct srv_api *api, struct sl_err *err);
 void srv_waits_free(struct srv_waits *w);
-int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct sl_err *err);
+/* letters: must outlive it. */
+int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_letters *letters, struct sl_err *err);
 void srv_stats_free(struct srv_stats *s);
 int srv_letters_new(struct srv_letters **out, struct srv_core *core, struct sl_err *err);
 void srv_letters_free(struct srv_letters *l);

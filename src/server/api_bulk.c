@@ -4,10 +4,10 @@
  * each, newest first, for a bounded time. Chains that are not in a state for the change are passed over.
  */
 #include "api.h"
+#include "thread.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NAMED_MAX 10000
 #define BITE 500
@@ -46,7 +46,13 @@ static int keep_id(const struct sl_chain *chain, void *ctx)
 	return 0;
 }
 
-/* One transaction; when a chain of it is gone meanwhile, or others wait for one that is to be deleted, each alone. */
+/* About one chain: it is gone meanwhile, others wait for it, or it cannot be re-driven. */
+static bool is_about_one(int rc)
+{
+	return rc == SL_ENOENT || rc == SL_EPENDING || rc == SL_EEXIST || rc == SL_ECONFLICT;
+}
+
+/* One transaction; when a chain of it cannot be changed, each alone. */
 static int bite(struct bulk *b, struct sl_err *err)
 {
 	size_t changed = 0;
@@ -54,29 +60,22 @@ static int bite(struct bulk *b, struct sl_err *err)
 		return 0;
 	int rc = b->fn(b->api->core->jobs, NULL, b->ids, b->n, &changed, err);
 	b->changed += rc == 0 ? changed : 0;
-	if (rc != SL_ENOENT && rc != SL_EPENDING)
+	if (!is_about_one(rc))
 		return rc;
 	rc = 0;
 	for (size_t i = 0; i < b->n && rc == 0; i++) {
 		rc = b->fn(b->api->core->jobs, NULL, &b->ids[i], 1, &changed, err);
 		b->changed += rc == 0 ? changed : 0;
-		if (rc == SL_ENOENT || rc == SL_EPENDING)
+		if (is_about_one(rc))
 			rc = 0;
 	}
 	return rc;
 }
 
-static int64_t mono_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int by_filter(struct bulk *b, struct srv_filter *f, struct sl_err *err)
 {
 	uint64_t reached = 0;
-	int64_t end = mono_ms() + TIME_BOX_MS;
+	int64_t end = srv_clock_ms() + TIME_BOX_MS;
 	int rc;
 	if (f->f.statuses == 0)
 		f->f.statuses = b->statuses;
@@ -91,7 +90,7 @@ static int by_filter(struct bulk *b, struct srv_filter *f, struct sl_err *err)
 			rc = bite(b, err);
 		f->f.after = reached;
 		b->more = reached != 0;
-	} while (rc == 0 && b->more && mono_ms() < end);
+	} while (rc == 0 && b->more && srv_clock_ms() < end);
 	return rc;
 }
 

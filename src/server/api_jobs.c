@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "ingest.h"
+#include "thread.h"
 
 /* How many rows one question to the store looks at, the first and a later one, and after which time a request asks no
  * more: an empty page is worth less than the time it takes to find the first row. */
@@ -45,19 +45,12 @@ static int add_chain(const struct sl_chain *chain, void *ctx)
 	return l->out.failed ? SL_ENOMEM : 0;
 }
 
-static int64_t mono_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Goes on over stretches without a match, but not for long. */
 static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, struct listing *l, uint64_t *reached,
 		     struct sl_err *err)
 {
 	uint32_t limit = f->f.limit;
-	int64_t began_ms = mono_ms();
+	int64_t began_ms = srv_clock_ms();
 	int rc = 0;
 	f->f.scan = SCAN;
 	f->f.reached = reached;
@@ -67,7 +60,7 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
 		f->f.after = *reached;
 		f->f.scan = f->f.scan < SCAN_MOST ? 2 * f->f.scan : SCAN_MOST;
-		if (*reached == 0 || mono_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
+		if (*reached == 0 || srv_clock_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
 			break;
 	}
 	return rc;

@@ -7,6 +7,7 @@
  * with a random incarnation), and the letter is acknowledged after that: a crash in between repeats it.
  */
 #include "api.h"
+#include "thread.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +18,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include <sluice/dead_letter.h>
 #include <sluice/events.h>
@@ -42,13 +42,6 @@ struct srv_letters {
 	pthread_mutex_t mu; /* one redrive at a time, and the count */
 	int64_t waiting, counted_ms;
 };
-
-static int64_t mono_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- folders ---- */
 
@@ -450,7 +443,7 @@ static void redrive_begin(struct srv_letters *l, struct redrive *d)
 {
 	*d = (struct redrive){.core = l->core};
 	if (getrandom(&d->incarnation, sizeof d->incarnation, 0) != sizeof d->incarnation)
-		d->incarnation = (uint32_t)mono_ms();
+		d->incarnation = (uint32_t)srv_clock_ms();
 	d->incarnation = (d->incarnation & 0xffffff) | 1;
 	(void)pthread_mutex_lock(&l->mu);
 }
@@ -550,7 +543,7 @@ static int64_t count(struct srv_letters *l)
 int64_t srv_letters_waiting(struct srv_letters *l)
 {
 	(void)pthread_mutex_lock(&l->mu);
-	int64_t now = mono_ms();
+	int64_t now = srv_clock_ms();
 	if (l->counted_ms == 0 || now - l->counted_ms > COUNT_EVERY_MS) {
 		l->waiting = count(l);
 		l->counted_ms = now;

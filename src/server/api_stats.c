@@ -5,6 +5,7 @@
  * Rates are the differences of two counts: what is deleted in between is not seen as ended.
  */
 #include "api_stats.h"
+#include "thread.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -26,6 +27,8 @@ struct stream;
 
 struct srv_stats {
 	struct srv_core *core;
+	struct srv_letters *letters;
+	struct srv_stats_metrics metrics;
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
 	struct srv_sample kept[KEPT]; /* a ring */
@@ -39,13 +42,6 @@ struct srv_stats {
 	pthread_t thread;
 	struct stream *streams;
 };
-
-static int64_t mono_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- taking a sample ---- */
 
@@ -121,7 +117,7 @@ static int take(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 	rc = rc != 0 ? rc : sl_jobs_counts(s->core->jobs, add_count, out, err);
 	rc = rc != 0 ? rc : sl_jobs_workers(s->core->jobs, add_worker, out, err);
 	rc = rc != 0 ? rc : sample_pickups(s, out, err);
-	out->mono_ms = mono_ms();
+	out->mono_ms = srv_clock_ms();
 	return rc;
 }
 
@@ -188,16 +184,16 @@ static void store_sample(struct srv_stats *s, struct srv_sample *x, int rc, cons
 
 static void rest(struct srv_stats *s, int64_t took_ms)
 {
-	int64_t began = mono_ms(), least = took_ms * REST;
+	int64_t began = srv_clock_ms(), least = took_ms * REST;
 	s->rest_until_ms = began + least;
 	for (;;) {
-		int64_t now = mono_ms();
+		int64_t now = srv_clock_ms();
 		bool watched = s->streams != NULL || now - s->looked_ms < LOOKED_MS;
 		int64_t until = began + (watched ? TICK_MS : IDLE_TICK_MS);
 		until = until < began + least ? began + least : until;
 		if (s->stop || now >= until || (s->asked && now >= began + least))
 			return;
-		struct timespec t = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
+		struct timespec t = srv_clock_at(until);
 		(void)pthread_cond_timedwait(&s->changed, &s->mu, &t);
 	}
 }
@@ -210,9 +206,11 @@ static void *run(void *arg)
 		struct sl_err err = SL_ERR_INIT;
 		struct srv_sample x;
 		(void)pthread_mutex_unlock(&s->mu);
-		int64_t began = mono_ms();
+		int64_t began = srv_clock_ms();
 		int rc = take(s, &x, &err);
-		int64_t took = mono_ms() - began;
+		int64_t took = srv_clock_ms() - began;
+		if (rc == 0)
+			srv_stats_metrics_set(&s->metrics, &x, srv_letters_waiting(s->letters));
 		(void)pthread_mutex_lock(&s->mu);
 		store_sample(s, &x, rc, &err);
 		rest(s, took);
@@ -228,7 +226,7 @@ static void *run(void *arg)
 static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
 	uint64_t tries = s->tries;
-	int64_t now = mono_ms();
+	int64_t now = srv_clock_ms();
 	bool old = s->n == 0 || (now - s->kept[(s->n - 1) % KEPT].mono_ms > 2 * TICK_MS && now >= s->rest_until_ms);
 	struct timespec t = {.tv_sec = (now + WAIT_MS) / 1000};
 	s->looked_ms = now;
@@ -236,7 +234,7 @@ static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *er
 		s->asked = true;
 		(void)pthread_cond_broadcast(&s->changed);
 	}
-	while (old && s->tries == tries && !s->stop && mono_ms() < now + WAIT_MS)
+	while (old && s->tries == tries && !s->stop && srv_clock_ms() < now + WAIT_MS)
 		(void)pthread_cond_timedwait(&s->changed, &s->mu, &t);
 	if (s->n > 0) {
 		*out = s->kept[(s->n - 1) % KEPT];
@@ -400,7 +398,7 @@ void srv_stats_stream(srv_request *r, void *ctx)
 	if (x->next != NULL)
 		x->next->at = &x->next;
 	s->streams = x;
-	s->looked_ms = mono_ms();
+	s->looked_ms = srv_clock_ms();
 	(void)pthread_cond_broadcast(&s->changed);
 	(void)pthread_mutex_unlock(&s->mu);
 	srv_stream_open(r, &ops, x);
@@ -408,20 +406,20 @@ void srv_stats_stream(srv_request *r, void *ctx)
 
 /* ---- the whole ---- */
 
-int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct sl_err *err)
+int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_letters *letters, struct sl_err *err)
 {
 	struct srv_stats *s = calloc(1, sizeof *s);
-	pthread_condattr_t attr;
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	s->core = core;
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	s->letters = letters;
 	(void)pthread_mutex_init(&s->mu, NULL);
-	(void)pthread_cond_init(&s->changed, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	srv_cond_init(&s->changed);
 	*out = s;
-	s->started = pthread_create(&s->thread, NULL, run, s) == 0;
+	int rc = srv_stats_metrics_init(&s->metrics, core->metrics, err);
+	if (rc != 0)
+		return rc;
+	s->started = srv_thread_start(&s->thread, "sl-stats", run, s) == 0;
 	return s->started ? 0 : sl_err_set(err, SL_EAGAIN, "no thread to count with");
 }
 

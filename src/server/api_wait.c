@@ -6,6 +6,7 @@
  * A wait is in the list until somebody takes it out, under the lock; whoever does answers it, without the lock.
  */
 #include "api.h"
+#include "thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -36,13 +37,6 @@ struct srv_waits {
 	bool woken, stop, started, subscribed;
 	pthread_t thread;
 };
-
-static int64_t mono_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void link_last(struct srv_waits *w, struct wait *x)
 {
@@ -161,7 +155,7 @@ static void look_at(struct srv_waits *w, struct wait *x, bool late)
 
 static void sleep_until(struct srv_waits *w, int64_t ms)
 {
-	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+	struct timespec t = srv_clock_at(ms);
 	while (!w->woken && !w->stop && pthread_cond_timedwait(&w->changed, &w->mu, &t) == 0)
 		;
 	w->woken = false;
@@ -179,10 +173,10 @@ static int64_t next_time(const struct srv_waits *w, int64_t now, int64_t look_at
 static void *run(void *arg)
 {
 	struct srv_waits *w = arg;
-	int64_t look_ms = mono_ms() + LOOK_MS;
+	int64_t look_ms = srv_clock_ms() + LOOK_MS;
 	(void)pthread_mutex_lock(&w->mu);
 	while (!w->stop) {
-		int64_t now = mono_ms();
+		int64_t now = srv_clock_ms();
 		int turns = now >= look_ms ? LOOK_AT : 0;
 		bool late = false;
 		struct wait *x;
@@ -262,7 +256,7 @@ void srv_chains_wait(srv_request *r, void *ctx)
 		srv_error(r, 500, "internal", "out of memory");
 		return;
 	}
-	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = mono_ms() + (int64_t)timeout_ms};
+	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = srv_clock_ms() + (int64_t)timeout_ms};
 	wait_for(w, r, x);
 }
 
@@ -272,19 +266,15 @@ int srv_waits_new(struct srv_waits **out, struct srv_api *api, struct sl_err *er
 {
 	struct srv_waits *w = calloc(1, sizeof *w);
 	struct srv_core *core = api->core;
-	pthread_condattr_t attr;
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	w->core = core;
 	w->api = api;
 	w->head.next = w->head.prev = &w->head;
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	(void)pthread_mutex_init(&w->mu, NULL);
-	(void)pthread_cond_init(&w->changed, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	srv_cond_init(&w->changed);
 	*out = w;
-	w->started = pthread_create(&w->thread, NULL, run, w) == 0;
+	w->started = srv_thread_start(&w->thread, "sl-waits", run, w) == 0;
 	if (!w->started)
 		return sl_err_set(err, SL_EAGAIN, "no thread for those who wait");
 	if (core->notify == NULL || core->notify->ops == NULL)

@@ -68,6 +68,7 @@ static const struct srv_route routes[] = {
 	PAGE("/river"),
 	PAGE("/exports"),
 	PAGE("/exports/{dataset}"),
+	PAGE("/backups"),
 	PAGE("/dead-letters"),
 	PAGE("/dead-letters/{id}"),
 	PAGE("/audit"),

@@ -268,9 +268,25 @@ static size_t distance(const char *a, const char *b)
 	return rows[strlen(a) % 3][n];
 }
 
+/* The only one that begins so: "vers" is far from "version", and yet no other. */
+static const char *completed(const char *word, const char *const *words, size_t n)
+{
+	const char *only = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strlen(word) < 3 || strncmp(words[i], word, strlen(word)) != 0)
+			continue;
+		if (only)
+			return NULL;
+		only = words[i];
+	}
+	return only;
+}
+
 const char *srv_nearest(const char *word, const char *const *words, size_t n)
 {
-	size_t limit = strlen(word) / 3 + 2; /* further away it is another word, and a hint would mislead */
+	const char *dot = strrchr(word, '.'); /* a section that is right makes its setting no more alike */
+	size_t limit = strlen(dot ? dot + 1 : word) / 3 + 2; /* further away it is another word: a hint would mislead */
 	const char *best = NULL;
 
 	for (size_t i = 0; i < n; i++) {
@@ -281,5 +297,5 @@ const char *srv_nearest(const char *word, const char *const *words, size_t n)
 			best = words[i];
 		}
 	}
-	return best;
+	return best ? best : completed(word, words, n);
 }

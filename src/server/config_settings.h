@@ -50,6 +50,9 @@
 	  "Serve this type with this command, split into words (quotes keep words together, nothing is expanded). "    \
 	  "NAME alone: the job's input names the command")                                                             \
 	X(SWITCH, jobs, shell, "shell", 0, NULL, "false", 0, 0, NULL, "Give the commands to /bin/sh -c instead")       \
+	X(LIST, jobs, pass_env, "pass-env", 0, "NAME", NULL, 0, 0, NULL,                                               \
+	  "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "      \
+	  "the password in SLUICE_STORE, SLUICE_…TOKEN…")                                                              \
 	X(NUMBER, jobs, slots, "slots", 'n', "N", "4", 1, 10000, NULL, "Commands at once")
 
 /* No flag of their own. */
@@ -141,6 +144,12 @@
 	  "Certificates in PEM that it is checked against; default: the system's")                                     \
 	X(NUMBER, export_events, verify_threads, NULL, 0, NULL, "1", 1, 256, NULL,                                     \
 	  "Files that a verification reads at once")                                                                   \
+	X(TEXT, backup, repo, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
+	  "The folder of a repository of 'sluice backup', which the dashboard shows and checks; default: none")        \
+	X(TEXT, backup, passphrase_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                              \
+	  "Its passphrase; mode 0600; default: the file of SLUICE_PASSPHRASE_FILE; a plain one is refused with it")    \
+	X(MILLIS, backup, refresh_interval_ms, NULL, 0, NULL, "60000", 100, SRV_DAY_MS, NULL,                          \
+	  "How often it is looked at")                                                                                 \
 	X(NUMBER, perf, workers, NULL, 0, NULL, "4", 1, 256, NULL, "Parallel workers of an export")                    \
 	X(NUMBER, perf, queue_size, NULL, 0, NULL, "8", 1, 1000000, NULL, "Partitions that may wait in its queue")     \
 	X(NUMBER, perf, retry_attempts, NULL, 0, NULL, "3", 1, 1000000, NULL, "Attempts at a partition")               \
@@ -154,7 +163,7 @@
 	  "What a file is, when its name does not end in .csv or .jsonl")                                              \
 	X(TEXT, export, sequence, NULL, 0, NULL, NULL, 0, 0, NULL,                                                     \
 	  "The column that numbers the rows without gaps; default: that of the dataset, else the first one")           \
-	X(NUMBER, export, partition_size, NULL, 0, NULL, NULL, 1, INT64_C(1000000000000), NULL,                        \
+	X(NUMBER, export, partition_size, NULL, 0, NULL, NULL, 1, INT64_C(4294967296), NULL,                           \
 	  "Sequence numbers of a partition, the same for the life of a dataset; default 250000")                       \
 	X(TEXT, export, to, NULL, 0, NULL, NULL, 0, 0, NULL, "The folder below which the datasets are")                \
 	X(TEXT, export, dataset, NULL, 0, NULL, NULL, 0, 0, NULL, "The name of the dataset")                           \

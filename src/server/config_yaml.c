@@ -193,15 +193,31 @@ static void syntax_problem(struct reader *r, const yaml_parser_t *parser)
 		parser->problem ? parser->problem : "not YAML");
 }
 
+/* What cannot be read, a folder for one, is told as such, before the parser makes an "input error" of it. */
+static FILE *open_file(const char *path, struct sl_err *err)
+{
+	FILE *file = fopen(path, "rbe");
+	int c = file ? getc(file) : EOF;
+
+	if (file && (c != EOF || !ferror(file))) {
+		(void)ungetc(c, file); /* nothing, at the end */
+		return file;
+	}
+	(void)sl_err_set_errno(err, errno, "%s %s", file ? "read" : "open", path);
+	if (file)
+		(void)fclose(file);
+	return NULL;
+}
+
 int srv_config_file(struct srv_config *config, const char *path, srv_config_problem_fn *fn, void *ctx,
 		    struct sl_err *err)
 {
 	struct reader r = {.config = config, .fn = fn, .ctx = ctx};
 	yaml_parser_t parser;
-	FILE *file = fopen(path, "rbe");
+	FILE *file = open_file(path, err);
 
 	if (!file)
-		return sl_err_set_errno(err, errno, "open %s", path);
+		return err ? err->code : SL_EIO;
 	if (!yaml_parser_initialize(&parser)) {
 		(void)fclose(file);
 		return sl_err_set(err, SL_ENOMEM, "out of memory");

@@ -14,6 +14,7 @@ struct srv_config;
 struct srv_ingest;
 struct srv_api;
 struct srv_exports;
+struct srv_backups;
 
 struct srv_core {
 	const struct sl_env *env;
@@ -24,6 +25,7 @@ struct srv_core {
 	struct srv_ingest *ingest;   /* NULL: none */
 	struct srv_api *api;         /* made by srv_api_add */
 	struct srv_exports *exports; /* NULL: none are configured */
+	struct srv_backups *backups; /* NULL: no repository is configured */
 	const struct srv_config *config;
 	const char *wal_dir;
 	const char *dlq_dir;

@@ -14,11 +14,11 @@
 #include "export.h"
 
 #include "config.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,19 +57,6 @@ const char *srv_export_state_name(enum srv_export_state state)
 	return names[state];
 }
 
-static int64_t real_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static struct timespec mono_in(int64_t ms)
-{
-	int64_t at = srv_health_now_ms() + ms;
-	return (struct timespec){.tv_sec = at / 1000, .tv_nsec = at % 1000 * 1000000};
-}
-
 static void say(const struct srv_exports *x, enum sl_log_level level, const char *message, const char *why)
 {
 	const struct sl_env *env = x->core->env;
@@ -78,7 +65,7 @@ static void say(const struct srv_exports *x, enum sl_log_level level, const char
 		{.key = "error", .kind = SL_LOG_STR, .str = why},
 	};
 	const struct sl_log_record record = {.level = level,
-					     .time_ms = real_ms(),
+					     .time_ms = srv_clock_real_ms(),
 					     .component = "export",
 					     .message = message,
 					     .fields = fields,
@@ -128,7 +115,7 @@ static void note_running(struct srv_exports *x)
 	if (x->status.state == SRV_EXPORT_RUNNING)
 		return;
 	x->status.state = SRV_EXPORT_RUNNING;
-	x->status.since_ms = real_ms();
+	x->status.since_ms = srv_clock_real_ms();
 	x->status.next_try_ms = 0;
 	x->status.starts++;
 	x->status.error[0] = '\0';
@@ -184,7 +171,7 @@ static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *fe
 	if (go) {
 		x->run = run;
 		x->feed = feed;
-		x->begun_ms = srv_health_now_ms();
+		x->begun_ms = srv_clock_ms();
 		x->status.checkpoint = checkpoint;
 		sl_gauge_set(x->checkpoint, (double)checkpoint);
 	}
@@ -243,10 +230,10 @@ static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, in
 	bool told = x->status.state == (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED) &&
 		    strcmp(x->status.error, err->msg) == 0;
 	if (x->status.state != (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED))
-		x->status.since_ms = real_ms();
+		x->status.since_ms = srv_clock_real_ms();
 	x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
 	x->status.failures += !waits;
-	x->status.next_try_ms = real_ms() + pause_ms;
+	x->status.next_try_ms = srv_clock_real_ms() + pause_ms;
 	(void)snprintf(x->status.error, sizeof x->status.error, "%s", err->msg[0] != '\0' ? err->msg : sl_err_text(rc));
 	(void)pthread_mutex_unlock(&x->mu);
 	if (!waits)
@@ -267,7 +254,7 @@ static bool stopping(struct srv_exports *x)
 
 static void rest(struct srv_exports *x, int64_t ms)
 {
-	struct timespec at = mono_in(ms);
+	struct timespec at = srv_clock_at(srv_clock_ms() + ms);
 	int rc = 0;
 	(void)pthread_mutex_lock(&x->mu);
 	while (!x->stop && rc != ETIMEDOUT)
@@ -279,17 +266,13 @@ static void *thread_main(void *arg)
 {
 	struct srv_exports *x = arg;
 	int64_t pause = FIRST_PAUSE_MS;
-	sigset_t all;
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
-	(void)pthread_setname_np(pthread_self(), "sl-export");
 	while (!stopping(x)) {
 		struct sl_err err = SL_ERR_INIT;
-		int64_t begun = srv_health_now_ms();
+		int64_t begun = srv_clock_ms();
 		int rc = run_once(x, &err);
 		if (stopping(x))
 			break;
-		if (srv_health_now_ms() - begun > GOOD_RUN_MS)
+		if (srv_clock_ms() - begun > GOOD_RUN_MS)
 			pause = FIRST_PAUSE_MS;
 		if (rc == 0)
 			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
@@ -311,7 +294,7 @@ static void *thread_main(void *arg)
 void srv_exports_status(struct srv_exports *x, struct srv_export_status *out)
 {
 	(void)pthread_mutex_lock(&x->mu);
-	if (x->run != NULL && srv_health_now_ms() - x->begun_ms >= SETTLED_MS)
+	if (x->run != NULL && srv_clock_ms() - x->begun_ms >= SETTLED_MS)
 		note_running(x);
 	*out = x->status;
 	(void)pthread_mutex_unlock(&x->mu);
@@ -395,7 +378,6 @@ static int name_catalog(struct srv_exports *x, struct sl_err *err)
 
 int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err)
 {
-	pthread_condattr_t attr;
 	*out = NULL;
 	if (core->config->export_events_dir == NULL)
 		return 0;
@@ -404,10 +386,7 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	x->core = core;
 	(void)pthread_mutex_init(&x->mu, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&x->wake, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	srv_cond_init(&x->wake);
 	int rc = sl_dataset_check_name(core->config->export_events_dataset, err);
 	rc = rc != 0 ? sl_err_wrap(err, SL_ECONFIG, "export_events.dataset") : name_catalog(x, err);
 	rc = rc != 0 ? rc : srv_verify_new(&x->verify, x, err);
@@ -421,7 +400,7 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 
 int srv_exports_start(struct srv_exports *x, struct sl_err *err)
 {
-	int failed = x != NULL ? pthread_create(&x->thread, NULL, thread_main, x) : 0;
+	int failed = x != NULL ? srv_thread_start(&x->thread, "sl-export", thread_main, x) : 0;
 	if (x != NULL)
 		x->started = failed == 0;
 	return failed != 0 ? sl_err_set_errno(err, failed, "start a thread") : 0;
@@ -446,7 +425,7 @@ void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms)
 		srv_verify_stop(x->verify);
 	if (!x->started)
 		return;
-	struct timespec at = mono_in(deadline_ms);
+	struct timespec at = srv_clock_at(srv_clock_ms() + deadline_ms);
 	int rc = 0;
 	(void)pthread_mutex_lock(&x->mu);
 	end_now(x, SL_EXPORT_DRAIN);

@@ -10,10 +10,11 @@
  * written when the store's statement has ended.
  */
 #include "export.h"
+#include "growing.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,16 +47,11 @@ const size_t srv_feed_columns_n = sizeof srv_feed_columns / sizeof srv_feed_colu
 #define HEADER "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,partial,ts,payload\n"
 #define NOTHING ",,,,,,,,,,,\n" /* behind the offset of an event that is gone */
 
-struct text {
-	char *data;
-	size_t len, cap;
-};
-
 struct srv_feed {
 	struct srv_core *core;
 	int fd;
 	uint64_t next; /* offset of the next row; 0: that of the first event there is */
-	struct text text;
+	struct srv_growing text;
 	pthread_t thread;
 	pthread_mutex_t mu; /* guards end */
 	pthread_cond_t wake;
@@ -65,26 +61,13 @@ struct srv_feed {
 
 /* ---- rows ---- */
 
-static int reserve(struct text *t, size_t n)
-{
-	if (n <= t->cap - t->len)
-		return 0;
-	size_t cap = (t->cap + n) * 2;
-	char *data = realloc(t->data, cap);
-	if (data == NULL)
-		return SL_ENOMEM;
-	t->data = data;
-	t->cap = cap;
-	return 0;
-}
-
-static void put(struct text *t, const char *data, size_t n)
+static void put(struct srv_growing *t, const char *data, size_t n)
 {
 	memcpy(t->data + t->len, data, n);
 	t->len += n;
 }
 
-static void put_quoted(struct text *t, const char *text)
+static void put_quoted(struct srv_growing *t, const char *text)
 {
 	t->data[t->len++] = '"';
 	for (; *text != '\0'; text++) {
@@ -95,7 +78,7 @@ static void put_quoted(struct text *t, const char *text)
 	t->data[t->len++] = '"';
 }
 
-static void put_hex(struct text *t, const uint8_t *data, size_t n)
+static void put_hex(struct srv_growing *t, const uint8_t *data, size_t n)
 {
 	static const char digits[] = "0123456789abcdef";
 	put(t, "\\x", 2);
@@ -115,11 +98,11 @@ static size_t time_text(char *out, size_t size, int64_t ms)
 	return n + (size_t)snprintf(out + n, size - n, ".%03dZ", (int)(ms - (int64_t)s * 1000));
 }
 
-static int put_event(struct text *t, const struct sl_event_row *e)
+static int put_event(struct srv_growing *t, const struct sl_event_row *e)
 {
 	char fixed[256], ts[64], job[24] = "", attempt[16] = "";
 	size_t names = 2 * strlen(e->stream) + 2;
-	if (reserve(t, sizeof fixed + sizeof ts + names + 2 * e->payload_len + 8) != 0)
+	if (srv_growing_reserve(t, sizeof fixed + sizeof ts + names + 2 * e->payload_len + 8) != 0)
 		return SL_ENOMEM;
 	if (e->job_id != 0)
 		(void)snprintf(job, sizeof job, "%" PRIu64, e->job_id);
@@ -147,7 +130,7 @@ static int put_gone(struct srv_feed *f, const struct sl_event_row *e)
 		f->next = e->offset;
 	for (; f->next < e->offset; f->next++) {
 		int n = snprintf(row, sizeof row, "%" PRIu64 NOTHING, f->next);
-		if (reserve(&f->text, (size_t)n) != 0)
+		if (srv_growing_reserve(&f->text, (size_t)n) != 0)
 			return SL_ENOMEM;
 		put(&f->text, row, (size_t)n);
 		if (f->text.len >= READ_BYTES) {
@@ -197,11 +180,7 @@ static bool ended(struct srv_feed *f)
 
 static void rest(struct srv_feed *f)
 {
-	struct timespec at;
-	(void)clock_gettime(CLOCK_MONOTONIC, &at);
-	at.tv_nsec += LOOK_MS * 1000000L;
-	at.tv_sec += at.tv_nsec / 1000000000L;
-	at.tv_nsec %= 1000000000L;
+	struct timespec at = srv_clock_at(srv_clock_ms() + LOOK_MS);
 	(void)pthread_mutex_lock(&f->mu);
 	int rc = 0;
 	while (!f->end && rc != ETIMEDOUT)
@@ -226,11 +205,7 @@ static void *run(void *arg)
 	struct srv_feed *f = arg;
 	bool idle = false;
 	int rc = 0;
-	sigset_t all;
-	(void)sigfillset(&all); /* SIGPIPE too: a reader that has gone is told by the write */
-	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
-	(void)pthread_setname_np(pthread_self(), "sl-export-feed");
-	if (reserve(&f->text, sizeof HEADER) == 0)
+	if (srv_growing_reserve(&f->text, sizeof HEADER) == 0)
 		put(&f->text, HEADER, sizeof HEADER - 1);
 	else
 		rc = sl_err_set(&f->err, SL_ENOMEM, "out of memory");
@@ -248,7 +223,6 @@ static void *run(void *arg)
 int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after, int fd, struct sl_err *err)
 {
 	struct srv_feed *f = calloc(1, sizeof *f);
-	pthread_condattr_t attr;
 	if (f == NULL) {
 		(void)close(fd);
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
@@ -257,11 +231,8 @@ int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after,
 	f->fd = fd;
 	f->next = after > 0 ? after + 1 : 0;
 	(void)pthread_mutex_init(&f->mu, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&f->wake, &attr);
-	(void)pthread_condattr_destroy(&attr);
-	int failed = pthread_create(&f->thread, NULL, run, f);
+	srv_cond_init(&f->wake);
+	int failed = srv_thread_start(&f->thread, "sl-export-feed", run, f);
 	if (failed == 0) {
 		*out = f;
 		return 0;

@@ -6,11 +6,10 @@
 #include "export.h"
 
 #include "config.h"
+#include "thread.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define VERIFY_AT_ONCE 2
 #define DATASETS_KEPT 32
@@ -29,13 +28,6 @@ struct srv_verify {
 	struct task *tasks[DATASETS_KEPT];
 	bool stop;
 };
-
-static int64_t real_ms(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- what one says; on its own thread, or on those that verify ---- */
 
@@ -78,10 +70,6 @@ static void *thread_main(void *arg)
 	struct srv_exports *x = t->owner->exports;
 	struct sl_audit_result result = {.struct_size = sizeof result};
 	struct sl_err err = SL_ERR_INIT;
-	sigset_t all;
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
-	(void)pthread_setname_np(pthread_self(), "sl-verify");
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 					    .env = srv_exports_core(x)->env,
 					    .threads = (int)srv_exports_core(x)->config->export_events_verify_threads,
@@ -96,7 +84,7 @@ static void *thread_main(void *arg)
 	(void)pthread_mutex_lock(&t->owner->mu);
 	t->v.result = result;
 	t->v.err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
-	t->v.ended_ms = real_ms();
+	t->v.ended_ms = srv_clock_real_ms();
 	t->v.running = false;
 	(void)pthread_mutex_unlock(&t->owner->mu);
 	return NULL;
@@ -161,7 +149,7 @@ static int begin(struct srv_verify *v, struct task *fresh, struct task **old, st
 		err->retry_after_ms = BUSY_MS;
 		return SL_EFULL;
 	}
-	int failed = pthread_create(&fresh->thread, NULL, thread_main, fresh);
+	int failed = srv_thread_start(&fresh->thread, "sl-verify", thread_main, fresh);
 	if (failed != 0)
 		return sl_err_set_errno(err, failed, "start a thread");
 	fresh->joinable = true;
@@ -178,7 +166,7 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	fresh->owner = v;
 	fresh->v.running = true;
-	fresh->v.started_ms = real_ms();
+	fresh->v.started_ms = srv_clock_real_ms();
 	(void)snprintf(fresh->v.dataset, sizeof fresh->v.dataset, "%s", dataset);
 	(void)pthread_mutex_lock(&v->mu);
 	int rc = begin(v, fresh, &old, err);

@@ -20,7 +20,9 @@
  *  2. A follower holds one piece at a time: memory is bounded by the window and one piece each, however slow he is.
  *  3. A stream is woken only while its follower is in the topic's list, which `done` leaves under the same lock.
  */
+#include "follow_piece.h"
 #include "ingest.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,19 +32,8 @@
 #include <time.h>
 
 #define BUCKETS 256
-#define READ_ROWS 512
-#define READ_BYTES ((size_t)128 * 1024)
 #define WINDOW_BYTES ((size_t)256 * 1024)
 #define LOOK_MS 1000
-#define ENOUGH 1 /* stops a read */
-
-struct piece {
-	struct piece *next;
-	unsigned refs; /* hub's lock */
-	uint64_t after, upto;
-	size_t len;
-	char text[];
-};
 
 struct follower {
 	struct srv_follow *hub;
@@ -50,7 +41,7 @@ struct follower {
 	struct follower *prev, *next;
 	srv_stream *stream; /* NULL before the first fill */
 	uint64_t at;        /* everything up to here was sent */
-	struct piece *piece;
+	struct srv_piece *piece;
 	size_t sent; /* of the piece */
 	bool hungry;
 };
@@ -59,7 +50,7 @@ struct topic {
 	struct topic *next;
 	uint64_t job_id;
 	uint64_t tail;
-	struct piece *first, *last;
+	struct srv_piece *first, *last;
 	size_t bytes;
 	struct follower *followers;
 	bool dirty; /* there may be more behind the tail */
@@ -76,137 +67,6 @@ struct srv_follow {
 	sl_gauge *gauge;
 };
 
-/* ---- events as JSON ---- */
-
-static json_t *ts_json(int64_t ms)
-{
-	char text[48];
-	struct tm tm;
-	int64_t s = ms / 1000, rest = ms % 1000;
-	if (rest < 0) {
-		s--;
-		rest += 1000;
-	}
-	time_t t = (time_t)s;
-	if (gmtime_r(&t, &tm) == NULL)
-		return json_null();
-	size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof text - n, ".%03dZ", (int)rest);
-	return json_string(text);
-}
-
-static json_t *base64_json(const uint8_t *data, size_t len)
-{
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	char *text = malloc((len + 2) / 3 * 4 + 1), *p = text;
-	if (text == NULL)
-		return NULL;
-	for (size_t i = 0; i < len; i += 3) {
-		uint32_t left = (uint32_t)(len - i), bits = (uint32_t)data[i] << 16;
-		bits |= left > 1 ? (uint32_t)data[i + 1] << 8 : 0;
-		bits |= left > 2 ? data[i + 2] : 0;
-		*p++ = digits[bits >> 18];
-		*p++ = digits[bits >> 12 & 63];
-		*p++ = left > 1 ? digits[bits >> 6 & 63] : '=';
-		*p++ = left > 2 ? digits[bits & 63] : '=';
-	}
-	json_t *v = json_stringn(text, (size_t)(p - text));
-	free(text);
-	return v;
-}
-
-json_t *srv_event_json(const struct sl_event_row *e)
-{
-	json_t *o = json_pack("{s:I,s:s,s:o,s:o,s:b,s:b,s:s}", "offset", (json_int_t)e->offset, "type",
-			      sl_event_type_name(e->type), "ts", ts_json(e->ts_ms), "attempt",
-			      e->attempt != 0 ? json_integer(e->attempt) : json_null(), "late", e->late != 0, "partial",
-			      e->partial != 0, "stream", e->stream);
-	json_t *text = json_stringn(e->payload_len > 0 ? e->payload : "", e->payload_len);
-	int rc = text != NULL ? json_object_set_new(o, "text", text)
-			      : json_object_set_new(o, "data_b64", base64_json(e->payload, e->payload_len));
-	if (rc == 0)
-		return o;
-	json_decref(o);
-	return NULL;
-}
-
-/* ---- reading ---- */
-
-struct reading {
-	uint64_t upto; /* not behind this; 0: no bound */
-	char *text;
-	size_t len, cap;
-	uint64_t last; /* offset */
-	size_t rows;
-};
-
-static int add_text(struct reading *x, const char *data, size_t n)
-{
-	if (n > x->cap - x->len) {
-		size_t cap = (x->cap + n) * 2;
-		char *text = realloc(x->text, cap);
-		if (text == NULL)
-			return SL_ENOMEM;
-		x->text = text;
-		x->cap = cap;
-	}
-	memcpy(x->text + x->len, data, n);
-	x->len += n;
-	return 0;
-}
-
-static int on_row(const struct sl_event_row *e, void *ctx)
-{
-	struct reading *x = ctx;
-	char head[64];
-	if (x->upto != 0 && e->offset > x->upto)
-		return ENOUGH;
-	json_t *o = srv_event_json(e);
-	char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
-	json_decref(o);
-	if (text == NULL)
-		return SL_ENOMEM;
-	int n = snprintf(head, sizeof head, "id: %" PRIu64 "\ndata: ", e->offset);
-	int rc = add_text(x, head, (size_t)n);
-	rc = rc != 0 ? rc : add_text(x, text, strlen(text));
-	rc = rc != 0 ? rc : add_text(x, "\n\n", 2);
-	free(text);
-	if (rc != 0)
-		return rc;
-	x->last = e->offset;
-	x->rows++;
-	return x->len >= READ_BYTES ? ENOUGH : 0;
-}
-
-/* A piece with events behind `after`; NULL: there is none, or it could not be had (*rc). *more: there may be others. */
-static struct piece *read_piece(const struct srv_follow *f, uint64_t job_id, uint64_t after, uint64_t upto, bool *more,
-				int *rc)
-{
-	const sl_store *store = f->core->store;
-	struct reading x = {.upto = upto};
-	struct sl_err err = SL_ERR_INIT;
-	struct piece *p = NULL;
-	*rc = store->ops->events_read(store->ctx, job_id, after, READ_ROWS, on_row, &x, &err);
-	*more = *rc == ENOUGH || x.rows == READ_ROWS;
-	*rc = *rc == ENOUGH ? 0 : *rc;
-	if (*rc == 0 && x.rows > 0)
-		p = malloc(sizeof *p + x.len);
-	if (p != NULL) {
-		*p = (struct piece){.refs = 1, .after = after, .upto = x.last, .len = x.len};
-		memcpy(p->text, x.text, x.len);
-	} else if (*rc == 0 && x.rows > 0) {
-		*rc = SL_ENOMEM;
-	}
-	free(x.text);
-	return p;
-}
-
-static void drop(struct piece *p)
-{
-	if (p != NULL && --p->refs == 0)
-		free(p);
-}
-
 /* ---- topics; the hub's lock is held ---- */
 
 static struct topic **topic_at(struct srv_follow *f, uint64_t job_id)
@@ -220,9 +80,9 @@ static struct topic **topic_at(struct srv_follow *f, uint64_t job_id)
 static void remove_topic(struct srv_follow *f, struct topic *t)
 {
 	*topic_at(f, t->job_id) = t->next;
-	for (struct piece *p = t->first, *next; p != NULL; p = next) {
+	for (struct srv_piece *p = t->first, *next; p != NULL; p = next) {
 		next = p->next;
-		drop(p);
+		srv_piece_drop(p);
 	}
 	f->n_topics--;
 	free(t);
@@ -253,7 +113,7 @@ static struct topic *need_topic(struct srv_follow *f, uint64_t job_id, uint64_t 
 	return t;
 }
 
-static void add_piece(struct topic *t, struct piece *p)
+static void add_piece(struct topic *t, struct srv_piece *p)
 {
 	if (t->last != NULL)
 		t->last->next = p;
@@ -263,10 +123,10 @@ static void add_piece(struct topic *t, struct piece *p)
 	t->tail = p->upto;
 	t->bytes += p->len;
 	while (t->bytes > WINDOW_BYTES && t->first != t->last) {
-		struct piece *old = t->first;
+		struct srv_piece *old = t->first;
 		t->first = old->next;
 		t->bytes -= old->len;
-		drop(old);
+		srv_piece_drop(old);
 	}
 }
 
@@ -307,11 +167,11 @@ static void read_topic(struct srv_follow *f, struct topic *t)
 	int rc = 0;
 	t->dirty = false;
 	(void)pthread_mutex_unlock(&f->mu);
-	struct piece *p = read_piece(f, job_id, after, 0, &more, &rc);
+	struct srv_piece *p = srv_piece_read(f->core, job_id, after, 0, &more, &rc);
 	(void)pthread_mutex_lock(&f->mu);
 	t = *topic_at(f, job_id);
 	if (t == NULL || t->tail != after || p == NULL) {
-		drop(p);
+		srv_piece_drop(p);
 		/* What could not be read is looked for again with the next look. */
 		return;
 	}
@@ -353,7 +213,6 @@ static void *reader_main(void *ctx)
 {
 	struct srv_follow *f = ctx;
 	int64_t look_at = 0;
-	(void)pthread_setname_np(pthread_self(), "follow");
 	(void)pthread_mutex_lock(&f->mu);
 	while (!f->stop) {
 		int64_t now = now_ns(f);
@@ -391,9 +250,9 @@ void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size
 /* ---- followers ---- */
 
 /* The piece that begins where he is. */
-static struct piece *piece_for(const struct follower *w)
+static struct srv_piece *piece_for(const struct follower *w)
 {
-	struct piece *p = w->topic->first;
+	struct srv_piece *p = w->topic->first;
 	while (p != NULL && p->after != w->at)
 		p = p->next;
 	return p;
@@ -407,7 +266,7 @@ static bool catch_up(struct follower *w)
 	bool more;
 	int rc;
 	(void)pthread_mutex_unlock(&f->mu);
-	struct piece *p = read_piece(f, job_id, after, upto, &more, &rc);
+	struct srv_piece *p = srv_piece_read(f->core, job_id, after, upto, &more, &rc);
 	(void)pthread_mutex_lock(&f->mu);
 	w->piece = p;
 	if (rc == 0 && p == NULL)
@@ -420,7 +279,7 @@ static bool next_piece(struct follower *w)
 {
 	struct topic *t = w->topic;
 	while (w->piece == NULL) {
-		struct piece *p = piece_for(w);
+		struct srv_piece *p = piece_for(w);
 		if (p != NULL) {
 			p->refs++;
 			w->piece = p;
@@ -442,7 +301,7 @@ static bool next_piece(struct follower *w)
 static void finish_piece(struct follower *w)
 {
 	w->at = w->piece->upto;
-	drop(w->piece);
+	srv_piece_drop(w->piece);
 	w->piece = NULL;
 }
 
@@ -479,7 +338,7 @@ static void done(void *ctx)
 		w->next->prev = w->prev;
 	if (w->topic->followers == NULL)
 		remove_topic(f, w->topic);
-	drop(w->piece);
+	srv_piece_drop(w->piece);
 	(void)pthread_mutex_unlock(&f->mu);
 	if (f->gauge != NULL)
 		sl_gauge_add(f->gauge, -1);
@@ -569,15 +428,6 @@ int srv_follow_add(srv_http *h, struct srv_follow *f, struct sl_err *err)
 
 /* ---- the hub ---- */
 
-static void init_wake(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
-}
-
 int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_follow *f = calloc(1, sizeof *f);
@@ -585,12 +435,12 @@ int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err
 		return sl_err_set(err, SL_ENOMEM, "followers: out of memory");
 	f->core = core;
 	(void)pthread_mutex_init(&f->mu, NULL);
-	init_wake(&f->wake);
+	srv_cond_init(&f->wake);
 	int rc = core->metrics == NULL
 			 ? 0
 			 : sl_metrics_gauge(core->metrics, "sluice_event_followers",
 					    "Clients that follow the events of a job.", NULL, 0, &f->gauge, err);
-	int failed = rc == 0 ? pthread_create(&f->reader, NULL, reader_main, f) : 0;
+	int failed = rc == 0 ? srv_thread_start(&f->reader, "follow", reader_main, f) : 0;
 	f->started = rc == 0 && failed == 0;
 	if (failed != 0)
 		rc = sl_err_set_errno(err, failed, "start the reader of events");

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "health.h"
+#include "growing.h"
 #include "ingest.h"
+#include "thread.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +37,6 @@ struct srv_health {
 	int draining, stop;
 };
 
-int64_t srv_health_now_ms(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 /* ---- looking ---- */
 
 /* Any answer about any job shows that the store reads; that there is no such job is as good as the job. */
@@ -65,7 +58,7 @@ enum srv_verdict srv_check_ingest(char *why, size_t size, void *ctx)
 {
 	struct srv_pulse *p = ctx;
 	struct sl_coordinator_health c = {.struct_size = sizeof(c)};
-	int64_t now = srv_health_now_ms();
+	int64_t now = srv_clock_ms();
 	uint64_t ended;
 
 	if (sl_coordinator_get_health(p->ingest->coordinator, &c)) {
@@ -107,7 +100,7 @@ static enum srv_verdict look(struct srv_health *h)
 		worst = verdict > worst ? verdict : worst;
 	}
 	pthread_mutex_lock(&h->mu);
-	h->looked_ms = srv_health_now_ms();
+	h->looked_ms = srv_clock_ms();
 	pthread_mutex_unlock(&h->mu);
 	return worst;
 }
@@ -121,23 +114,18 @@ static int64_t pause_ms(const struct srv_health *h)
 
 static void sleep_until(struct srv_health *h, int64_t ms)
 {
-	struct timespec at = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+	struct timespec at = srv_clock_at(ms);
 
-	while (!h->stop && srv_health_now_ms() < ms)
+	while (!h->stop && srv_clock_ms() < ms)
 		(void)pthread_cond_timedwait(&h->wake, &h->mu, &at);
 }
 
 static void *run(void *arg)
 {
 	struct srv_health *h = arg;
-	sigset_t all;
-
-	(void)sigfillset(&all); /* signals are for the main thread; they must not end a call to the store */
-	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
-	(void)pthread_setname_np(pthread_self(), "sl-health");
 	pthread_mutex_lock(&h->mu);
 	while (!h->stop) {
-		int64_t next = srv_health_now_ms() + pause_ms(h);
+		int64_t next = srv_clock_ms() + pause_ms(h);
 		enum srv_verdict verdict;
 
 		pthread_mutex_unlock(&h->mu);
@@ -184,41 +172,28 @@ static void readyz(srv_request *r, void *ctx)
 	checks = checks_json(h, &ready);
 	if (h->draining)
 		why = "the server is stopping";
-	else if (srv_health_now_ms() - h->looked_ms > LOOK_OLD_MS)
+	else if (srv_clock_ms() - h->looked_ms > LOOK_OLD_MS)
 		why = "the last look at the store has not come back";
 	pthread_mutex_unlock(&h->mu);
 	ready &= !why;
 	srv_json(r, ready ? 200 : 503, json_pack("{s:b, s:s*, s:o}", "ready", ready, "why", why, "checks", checks));
 }
 
-struct text {
-	char *data;
-	size_t n;
-};
-
 static int add_text(const char *data, size_t n, void *ctx)
 {
-	struct text *t = ctx;
-	char *grown = realloc(t->data, t->n + n + 1);
-
-	if (!grown)
-		return SL_ENOMEM;
-	memcpy(grown + t->n, data, n);
-	t->data = grown;
-	t->n += n;
-	return 0;
+	return srv_growing_add(ctx, data, n);
 }
 
 static void metrics(srv_request *r, void *ctx)
 {
 	struct srv_health *h = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct text text = {.n = 0};
+	struct srv_growing text = {.len = 0};
 
 	if (sl_metrics_render(h->core->metrics, add_text, &text, &err))
 		srv_fail(r, &err);
 	else
-		srv_bytes(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data ? text.data : "", text.n);
+		srv_bytes(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data ? text.data : "", text.len);
 	free(text.data);
 }
 
@@ -272,17 +247,13 @@ static int make_metrics(struct srv_core *core, struct sl_err *err)
 int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_health *h = calloc(1, sizeof(*h));
-	pthread_condattr_t attr;
 	int rc;
 
 	if (!h)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	h->core = core;
 	(void)pthread_mutex_init(&h->mu, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&h->wake, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	srv_cond_init(&h->wake);
 	rc = make_metrics(core, err);
 	rc = rc ? rc : srv_health_add_check(h, "store", ask_store, core, err);
 	if (rc) {
@@ -312,7 +283,7 @@ int srv_health_start(struct srv_health *h, const struct srv_systemd *systemd, st
 
 	h->systemd = systemd;
 	(void)look(h);
-	failed = pthread_create(&h->thread, NULL, run, h);
+	failed = srv_thread_start(&h->thread, "sl-health", run, h);
 	h->has_thread = !failed;
 	return failed ? sl_err_set_errno(err, failed, "start a thread") : 0;
 }

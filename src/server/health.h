@@ -48,6 +48,5 @@ struct srv_pulse {
 	int64_t moved_ms;
 };
 srv_check_fn srv_check_ingest;
-int64_t srv_health_now_ms(void);
 
 #endif

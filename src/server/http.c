@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's life: options, start, stop. */
 #include "http_internal.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -17,14 +18,10 @@ static int64_t or_default(int64_t v, int64_t standard)
 
 static void init_locks(srv_http *h)
 {
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_mutex_init(&h->mu, NULL);
-	pthread_cond_init(&h->work, &attr);
-	pthread_cond_init(&h->tick, &attr);
-	pthread_cond_init(&h->idle, &attr);
-	pthread_condattr_destroy(&attr);
+	srv_cond_init(&h->work);
+	srv_cond_init(&h->tick);
+	srv_cond_init(&h->idle);
 }
 
 static void take_opts(srv_http *h, const struct srv_http_opts *o)
@@ -189,8 +186,9 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 		return 0;
 	atomic_store(&h->stopping, 1);
 	MHD_quiesce_daemon(h->daemon);
-	close(h->listen_fd);
-	h->listen_fd = -1;
+	/* Nobody is let in any more. It is closed when the network's thread has ended, which may still take it out of
+	 * its epoll, and would take whatever has got the number since. */
+	(void)shutdown(h->listen_fd, SHUT_RDWR);
 	pthread_mutex_lock(&h->mu);
 	end_held(h);
 	while (atomic_load(&h->n_active) > 0)
@@ -204,6 +202,8 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	pthread_mutex_unlock(&h->mu);
 	MHD_stop_daemon(h->daemon);
 	h->daemon = NULL;
+	(void)close(h->listen_fd);
+	h->listen_fd = -1;
 	srv_ticker_stop(h);
 	return late ? sl_err_set(err, SL_ETIMEDOUT, "requests were still running when the server stopped") : 0;
 }

@@ -6,6 +6,7 @@
  * another's descriptor.
  */
 #include "http_internal.h"
+#include "thread.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -149,7 +150,6 @@ static void *ticker_main(void *ctx)
 	srv_http *h = ctx;
 	srv_request *gone[GONE_AT_ONCE];
 	int quiet = 0; /* ticks without a connection: after the second nothing is left to write */
-	pthread_setname_np(pthread_self(), "http-ticker");
 	pthread_mutex_lock(&h->mu);
 	while (!h->ticker_end) {
 		int64_t now = srv_mono_ns(h);
@@ -176,7 +176,7 @@ void srv_ticker_wake(srv_http *h)
 
 int srv_ticker_start(srv_http *h, struct sl_err *err)
 {
-	int rc = pthread_create(&h->ticker, NULL, ticker_main, h);
+	int rc = srv_thread_start(&h->ticker, "http-ticker", ticker_main, h);
 	if (rc != 0)
 		return sl_err_set_errno(err, rc, "start the server's ticker");
 	h->ticker_started = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The clock and the log of the environment, or the real ones; memory that held a token. */
 #include "http_internal.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -19,11 +20,9 @@ int64_t srv_mono_ns(srv_http *h)
 
 int64_t srv_real_ms(srv_http *h)
 {
-	struct timespec ts;
 	if (h->env.clock != NULL)
 		return h->env.clock->real_ms(h->env.clock_ctx);
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+	return srv_clock_real_ms();
 }
 
 int srv_wait(srv_http *h, pthread_cond_t *cond, pthread_mutex_t *mu, int64_t deadline_ns)

@@ -11,6 +11,7 @@
  * the answers and the next requests of the other are on their way.
  */
 #include "http_internal.h"
+#include "thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,16 +46,12 @@ int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_
 		    struct sl_err *err)
 {
 	struct srv_endpoint *e = find(h, method, path);
-	pthread_condattr_t attr;
 	if (e == NULL)
 		return sl_err_set(err, SL_ENOENT, "there is no route %s %s", method, path);
 	e->crowd = calloc(1, sizeof *e->crowd);
 	if (e->crowd == NULL)
 		return sl_err_set(err, SL_ENOMEM, "gather requests");
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&e->crowd->gathered, &attr);
-	pthread_condattr_destroy(&attr);
+	srv_cond_init(&e->crowd->gathered);
 	e->crowd->parts = parts;
 	e->many = many;
 	return 0;

@@ -163,6 +163,8 @@ static void wipe_secrets(srv_request *r)
 		sodium_memzero(r->secret[i].text, r->secret[i].len);
 	r->field[F_AUTHORIZATION] = NULL;
 	r->field[F_COOKIE] = NULL;
+	if (r->n_secret > 0)
+		srv_scrub();
 }
 
 static bool guard_browser(srv_request *r)

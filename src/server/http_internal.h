@@ -217,6 +217,9 @@ bool srv_is_read(const srv_request *r); /* GET, HEAD, OPTIONS: changes nothing *
 bool srv_guard_host(srv_request *r);
 bool srv_guard_actor(srv_request *r);
 
+/* http_scrub.c: this thread's registers, and its stack below the caller, for whoever had a secret in hand. */
+void srv_scrub(void);
+
 /* http_session.c */
 int srv_session_add(srv_http *h, struct sl_err *err);
 

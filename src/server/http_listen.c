@@ -76,6 +76,12 @@ int srv_listen_find(const char *listen, struct addrinfo **found, bool *loopback,
 int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char *listen, struct sl_err *err)
 {
 	int fd = bind_to(found);
+	if (fd == -EADDRINUSE)
+		return sl_err_set_errno(
+			err, EADDRINUSE,
+			"listen on %s, where another process listens (--listen takes another address, port 0 any "
+			"free port)",
+			listen);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "listen on %s", listen);
 	h->listen_fd = fd;

@@ -114,6 +114,12 @@ static int status_of(struct MHD_Connection *mhd)
 	return info != NULL ? (int)info->http_status : 0;
 }
 
+/* Since the guard has wiped what the header carried: it gave a session, or broke off before the guard came to it. */
+static bool had_secrets(const srv_request *r)
+{
+	return !r->begun || (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0);
+}
+
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode code)
 {
 	srv_http *h = cls;
@@ -138,7 +144,10 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 	}
 	if ((old & R_ANSWERED) == 0 && !r->dispatched)
 		srv_request_unref(r);
+	bool scrub = had_secrets(r);
 	srv_request_detach(r);
+	if (scrub)
+		srv_scrub();
 }
 
 static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *s)

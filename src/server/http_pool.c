@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The workers, and the suspending and resuming of connections around them. */
 #include "http_internal.h"
+#include "thread.h"
 
 #include <stdlib.h>
 
@@ -144,7 +145,6 @@ void srv_run(srv_request *r)
 static void *worker_main(void *ctx)
 {
 	srv_http *h = ctx;
-	pthread_setname_np(pthread_self(), "http-worker");
 	pthread_mutex_lock(&h->mu);
 	for (;;) {
 		srv_request *r = h->queue_first;
@@ -176,7 +176,7 @@ int srv_pool_start(srv_http *h, struct sl_err *err)
 	if (h->workers == NULL)
 		return sl_err_set(err, SL_ENOMEM, "workers of the server");
 	for (; h->n_started < h->n_threads; h->n_started++) {
-		int rc = pthread_create(&h->workers[h->n_started], NULL, worker_main, h);
+		int rc = srv_thread_start(&h->workers[h->n_started], "http-worker", worker_main, h);
 		if (rc != 0)
 			return sl_err_set_errno(err, rc, "start a worker of the server");
 	}

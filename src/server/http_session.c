@@ -2,7 +2,7 @@
 /* /api/v1/session: a browser shows its token once and has a cookie afterwards. /api/v1/audit: the last lines of it. */
 #include "http_internal.h"
 
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 
 #include <sodium.h>
 #include <stdio.h>

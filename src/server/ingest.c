@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "config.h"
+#include "thread.h"
 
 #define PUBLISH_PATH "/sluice.v1.JobEvents/PublishJobEvents"
 #define FULL_MS 1000
@@ -17,11 +17,9 @@ enum { TAKEN, REFUSED, BUSY, BAD };
 
 int64_t srv_now_ms(const struct srv_ingest *in)
 {
-	struct timespec now;
 	if (in->env != NULL && in->env->clock != NULL)
 		return in->env->clock->real_ms(in->env->clock_ctx);
-	(void)clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return srv_clock_real_ms();
 }
 
 static void count(struct srv_ingest *in, int outcome)

@@ -5,18 +5,15 @@
  * Their items go on, and what is written of them is known by its sequence when it comes again.
  */
 #include "ingest.h"
-
-#include <time.h>
+#include "thread.h"
 
 #define AWAY_MS 1000
 
 static int64_t mono_ms(const struct srv_ingest *in)
 {
-	struct timespec now;
 	if (in->env != NULL && in->env->clock != NULL)
 		return in->env->clock->mono_ns(in->env->clock_ctx) / 1000000;
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return srv_clock_ms();
 }
 
 void srv_wait_init(struct srv_ingest *in)

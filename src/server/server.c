@@ -5,7 +5,9 @@
  */
 #include "server.h"
 
+#include "backup.h"
 #include "export.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,6 +32,22 @@ struct srv_server {
 	char *url;
 };
 
+/* Where processes cannot tell each other, they are heard of by polling. */
+static int notify_here_only(srv_server *s, const struct sl_err *why, struct sl_err *err)
+{
+	const struct sl_log_field field = {.key = "error", .kind = SL_LOG_STR, .str = why->msg};
+	const struct sl_log_record record = {.level = SL_LOG_WARN,
+					     .time_ms = srv_clock_real_ms(),
+					     .component = "server",
+					     .message = "no notifications from other processes, polling instead",
+					     .fields = &field,
+					     .n_fields = 1};
+
+	if (s->env.log)
+		s->env.log(&record, s->env.log_ctx);
+	return sl_notify_local_open(&s->notify, &s->env, err);
+}
+
 static int open_store(srv_server *s, struct sl_err *err)
 {
 	const struct srv_config *c = s->config;
@@ -37,11 +55,16 @@ static int open_store(srv_server *s, struct sl_err *err)
 				     .connect_timeout_ms = c->store_connect_timeout_ms,
 				     .statement_timeout_ms = c->store_statement_timeout_ms};
 	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &s->env, .store = &s->store, .notify = &s->notify};
+	struct sl_err why = SL_ERR_INIT;
 	int rc = sl_store_open(&s->store, s->places.store_url, &opts, err);
 
 	if (rc)
 		return rc;
-	rc = sl_notify_open(&s->notify, s->places.store_url, &s->env, err);
+	rc = sl_notify_open(&s->notify, s->places.store_url, &s->env, &why);
+	if (rc == SL_EACCES)
+		rc = notify_here_only(s, &why, err);
+	else if (rc && err)
+		*err = why;
 	return rc ? rc : sl_jobs_open(&s->jobs, &jobs, err);
 }
 
@@ -112,6 +135,7 @@ static int add_routes(srv_server *s, struct sl_err *err)
 	rc = rc ? rc : srv_health_add_routes(s->http, s->health, err);
 	rc = rc ? rc : add_ingest(s, err);
 	rc = rc ? rc : add_exports(s, err);
+	rc = rc ? rc : srv_backups_new(&s->core.backups, &s->core, err);
 	rc = rc ? rc : srv_api_add(s->http, &s->core, err);
 	return rc ? rc : srv_assets_add(s->http, err);
 }
@@ -180,6 +204,7 @@ int srv_server_start(srv_server *s, const struct srv_systemd *systemd, struct sl
 	int rc = srv_health_start(s->health, systemd, err);
 
 	rc = rc ? rc : srv_exports_start(s->core.exports, err);
+	rc = rc ? rc : srv_backups_start(s->core.backups, err);
 	rc = rc ? rc : srv_http_start(s->http, err);
 	s->running = !rc;
 	return rc;
@@ -223,17 +248,18 @@ void srv_server_refuse(srv_server *s)
 
 static int64_t left_ms(int64_t begun_ms, int64_t deadline_ms)
 {
-	int64_t left = deadline_ms - (srv_health_now_ms() - begun_ms);
+	int64_t left = deadline_ms - (srv_clock_ms() - begun_ms);
 
 	return left > 0 ? left : 0;
 }
 
 int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
-	int64_t begun = srv_health_now_ms();
+	int64_t begun = srv_clock_ms();
 	int rc = s->ingest ? srv_ingest_stop(s->ingest, deadline_ms, err) : 0;
 
 	srv_exports_stop(s->core.exports, left_ms(begun, deadline_ms));
+	srv_backups_stop(s->core.backups);
 	deadline_ms = left_ms(begun, deadline_ms);
 	if (s->running && !rc)
 		rc = srv_http_stop(s->http, deadline_ms, err);
@@ -255,6 +281,7 @@ void srv_server_free(srv_server *s)
 	srv_api_free(&s->core);
 	srv_health_stop(s->health);
 	srv_exports_free(s->core.exports);
+	srv_backups_free(s->core.backups);
 	srv_ingest_free(s->ingest);
 	srv_health_free(s->health);
 	sl_jobs_close(s->jobs);

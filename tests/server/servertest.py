@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from clitest import ROOT  # noqa: E402,F401
+from clitest import ROOT, free_port  # noqa: E402,F401
 from jobtest import SLUICE, JobTest, alive, main, postgres_url, stop_postgres, tell_postgres  # noqa: E402,F401
 
 
@@ -48,9 +48,9 @@ class ServerTest(JobTest):
             if name.startswith("SLUICE_") and name not in ("SLUICE_STORE", "SLUICE_TEST_SECONDS"):
                 del self.env[name]
 
-    def server(self, *args, command="up"):
+    def server(self, *args, command="up", port=0):
         """The process, with its address as .url once it is ready."""
-        p = self.start(command, "--listen=127.0.0.1:0", "--data=" + self.path("data"), *args)
+        p = self.start(command, f"--listen=127.0.0.1:{port}", "--data=" + self.path("data"), *args)
         p.began = time.monotonic()
         line = p.stdout.readline().decode().strip()
         p.took = time.monotonic() - p.began

@@ -33,6 +33,16 @@ class Config(ServerTest):
                    "  retry_attempts: 3\n  retry_backoff_ms: 1000\n")
         self.check('jobs: {types: ["a=echo x", b], lease_ms: 30s}\nwal: {segment_bytes: 1MiB}\n')
 
+    def test_nothing_is_suggested_only_because_the_section_is_the_same(self):
+        for wrong, hint in (("server.foo", ""), ("server.lisen", "; did you mean server.listen?"), ("sever.listen", "; did you mean server.listen?")):
+            with self.subTest(wrong=wrong):
+                r = self.fails(78, "server", f"--set={wrong}=1", says=f"{wrong} is no setting{hint}")
+                self.assertEqual(bool(hint), "did you mean" in r.errors)
+
+    def test_a_folder_is_told_as_such(self):
+        self.fails(74, "config", "check", ".", says="read .: Is a directory")
+        self.fails(74, "server", "--config=.", says="read .: Is a directory")
+
     def test_an_unknown_name_is_placed_and_the_nearest_known_one_suggested(self):
         self.check("server:\n  threads: 3\n  lisetn: x\n", ("3:3: ", "'lisetn'", "'listen'"))
         self.check("\nserv:\n  listen: x\n", ("2:1: ", "'serv'", "'server'"))

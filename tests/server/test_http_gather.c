@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routes whose requests are handled together, with real sockets and a virtual clock. */
 #include "http_kit.h"
+#include "support/quiet.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -112,7 +113,7 @@ static int ask_for(struct fixture *f, const char *query, const char *body)
 	return fd;
 }
 
-/* What was sent before is in the queue: the network thread has been round since. */
+/* What was sent before is in the queue: the network thread has been round since, and whoever can go on has done so. */
 static void settle(struct fixture *f)
 {
 	for (int i = 0; i < 3; i++) {
@@ -120,6 +121,7 @@ static void settle(struct fixture *f)
 		assert_int_equal(a.status, 200);
 		answer_free(&a);
 	}
+	quiet_await();
 }
 
 static void assert_answer(int fd, int status, const char *body)
@@ -246,6 +248,7 @@ static void those_who_do_not_come_again_are_waited_for_half_as_long_as_they_took
 static void let_time_pass(struct fixture *f)
 {
 	vclock_await_waiters(&f->kit.clock, 2); /* the ticker is the other one */
+	quiet_await();
 	vclock_advance_ms(&f->kit.clock, SLOW_MS / 2);
 }
 

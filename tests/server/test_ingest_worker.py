@@ -7,24 +7,17 @@ import collections
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import unittest
 
-from servertest import SLUICE, ServerTest, ask, main
+from servertest import SLUICE, ServerTest, ask, free_port, main
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 import netns  # noqa: E402
 
 TALK = 'i=0; while [ $i -lt %d ]; do i=$((i+1)); echo "$SLUICE_JOB_ID line $i"; %s done\n'
 WHY_NOT = netns.why_not()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Through:
@@ -63,12 +56,15 @@ class Through:
         port = free_port()
         server = self.serve(port)
         ids = [self.enqueue("t") for _ in range(6)]
-        worker = self.worker("--server", f"http://127.0.0.1:{port}", "--slots=3", self.handler(TALK % (100, "sleep 0.01;")))
-        for _ in range(3):
+        # Lines 30 and 60 wait for the next kill, so that there is always something left to write.
+        gate = "[ $((i % 30)) != 0 ] || until [ $i = 90 ] || [ -e killed.$i ]; do sleep 0.01; done; sleep 0.01;"
+        worker = self.worker("--server", f"http://127.0.0.1:{port}", "--slots=3", self.handler(TALK % (100, gate)))
+        for i in (30, 60, 90):
             self.until(lambda: self.metric(server, "sluice_ingest_events_total") > 20)
             server.kill()
             server.wait()
             server = self.serve(port)
+            self.write(f"killed.{i}", b"")
         for job in ids:
             self.until_status(job, "completed")
         self.end(worker)
@@ -146,15 +142,7 @@ class Parted(ServerTest):
         p = subprocess.Popen(["ip", "netns", "exec", namespace, SLUICE, *args], stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=err, env=self.env, cwd=self.dir)
         err.close()
-
-        def end():
-            if p.poll() is None:
-                p.kill()
-            p.wait()
-            p.stdout.close()
-
-        self.addCleanup(end)
-        return p
+        return self.ends_with_test(p)
 
     def test_a_cable_that_is_pulled_delays_lines_and_loses_none(self):
         pem = self.path("server.pem")

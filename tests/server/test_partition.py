@@ -6,6 +6,7 @@ Needs the right to make network namespaces (root); skipped without.
 """
 
 import collections
+import os
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import netns  # of tests/cli
 
 SCRIPT = """run="$SLUICE_JOB_ID/$SLUICE_ATTEMPT/$$"
 say() { echo "$run $1"; echo "$run $1" >>"$LEDGER"; }
-say begin; sleep 0.05; say end
+say begin; sleep 0.05
+[ "$(cat)" != '"held"' ] || until [ -e "$LEDGER.parted" ]; do sleep 0.05; done
+say end
 """
 PORTS = (7171, 7172)  # of a namespace of our own
 WHY_NOT = netns.why_not()
@@ -47,13 +50,7 @@ class Parted(ServerTest):
                                   "--log-level=info"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir,
                                  env=self.env)
         self.running[who] = p
-
-        def end():
-            if p.poll() is None:
-                p.kill()
-            p.wait()
-
-        self.addCleanup(end)
+        self.ends_with_test(p)
 
     def ready(self, port):
         """The status of /readyz, asked from behind the cable."""
@@ -86,15 +83,18 @@ class Parted(ServerTest):
         n = 0
         for cut, heal in ((self.network.pull, self.network.plug),
                           (self.network.swallow_replies, self.network.let_replies_through)):
-            self.enqueue("step", "--bulk=-", stdin=b"{}\n" * 60)
+            self.enqueue("step", '"held"')  # however slow we are, this one is not done before the cut is noticed
+            self.enqueue("step", "--bulk=-", stdin=b"{}\n" * 59)
             n += 60
             self.until(lambda: self.totals()["completed"] > n - 55)
             cut()
             self.until_ready(503)
             self.assertLess(self.totals()["completed"], n)
+            self.write("ledger.parted", b"")
             heal()
             self.until_ready(200)
             self.until(lambda: self.totals()["completed"] == n)
+            os.remove(self.path("ledger.parted"))
         limit = time.monotonic() + 120
         while self.written() - set(self.delivered()) and time.monotonic() < limit:
             time.sleep(0.2)

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from servertest import SLUICE, ServerTest, ask, main
+from servertest import SLUICE, ServerTest, ask, free_port, main
 
 TIMEOUT = 120
 
@@ -76,15 +76,7 @@ class ShipToServer(ServerTest):
     def follow(self, url, *files, err=subprocess.DEVNULL):
         p = subprocess.Popen([SLUICE, "ship", "--follow", "--json", *files, "--to", url, "--stream=s", "--wal=wal"],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, env=self.env, cwd=self.dir)
-
-        def end():
-            if p.poll() is None:
-                p.kill()
-            p.wait()
-            p.stdout.close()
-
-        self.addCleanup(end)
-        return p
+        return self.ends_with_test(p)
 
     def until(self, what, check):
         deadline = time.monotonic() + TIMEOUT
@@ -156,9 +148,14 @@ class ShipToServer(ServerTest):
     def test_a_token_without_the_right_to_write_leaves_the_lines_in_the_log(self):
         url = self.guarded()
         self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-the-reader"
-        r = self.shipped(url, "--flush-timeout=3s", stdin=b"one\n")
-        self.assertEqual(r.code, 75, r.err)
-        self.assertIn("1 line left", r.errors)
+        lines = b"one\n"
+        for patience in ("3s", "60s"):  # the second for a machine on which nothing is refused in 3 s
+            r = self.shipped(url, f"--flush-timeout={patience}", stdin=lines)
+            self.assertEqual(r.code, 75, r.err)
+            self.assertIn("1 line left", r.errors)
+            if "the role write" in r.errors:
+                break
+            lines = b""  # the log has it
         self.assertIn("the role write", r.errors)
         self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-the-writer"
         self.assertEqual(self.shipped(url, stdin=b"").code, 0)
@@ -203,7 +200,7 @@ class ShipToServer(ServerTest):
         self.assertGreaterEqual(busy.times[2] - busy.times[1], 1)
 
     def test_a_server_that_is_away_gets_everything_when_it_is_back(self):
-        server = self.server()
+        server = self.server(port=free_port())
         url = server.url
         server.send_signal(signal.SIGTERM)
         server.wait()
@@ -218,15 +215,15 @@ class ShipToServer(ServerTest):
 
     def test_kills_of_both_lose_nothing_and_double_nothing(self):
         seconds = float(os.environ.get("SLUICE_TEST_SECONDS", 6))
-        server = self.server()
-        port = server.url.rstrip("/").rsplit(":", 1)[1]
+        port = free_port()
+        server = self.server(port=port)
         url, lines, kills, rotations = server.url, 1, 0, 0
         self.append("app.log", b"line 1\n")
         ship = self.follow(url, "app.log")
         # A file that was renamed before it was ever seen is nobody's.
         self.until("the first line", lambda: len(self.events()) == 1)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or kills < 2:
             for _ in range(500 - lines % 500):
                 lines += 1
                 self.append("app.log", b"line %d\n" % lines)
@@ -244,7 +241,7 @@ class ShipToServer(ServerTest):
                 server.wait()
                 server = self.start("up", f"--listen=127.0.0.1:{port}", "--data=" + self.path("data"))
                 kills += 1
-        self.until("all lines", lambda: len(self.events()) >= lines)
+        self.until_all(lines)
         ship.send_signal(signal.SIGTERM)
         self.assertEqual(ship.wait(timeout=TIMEOUT), 0)
         found = self.lines()
@@ -254,7 +251,18 @@ class ShipToServer(ServerTest):
         self.assertEqual(set(expected) - set(found), set())
         self.assertEqual(len(found), lines)
         self.assertTrue(found == expected, "in order")
-        self.assertGreater(kills, 1)
+
+    def until_all(self, lines):
+        """However many a fast writer has left to a slow disk: only a standstill is a failure."""
+        there = -1
+        while there < lines:
+            before = there
+            self.until(f"more than {before} of {lines} lines", lambda: self.count() > before)
+            there = self.count()
+
+    def count(self):
+        with contextlib.closing(sqlite3.connect(self.path("jobs.db"), timeout=60)) as db:
+            return db.execute("SELECT count(*) FROM job_events WHERE job_id IS NULL").fetchone()[0]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -125,6 +126,41 @@ class Up(ServerTest):
         for name in ("sluice_build_info", "process_resident_memory_bytes", "sluice_job_observations_total"):
             self.assertIn(name, families)
         print(f"# {len(families)} families, resident {self.metric(p, 'process_resident_memory_bytes') / 2**20:.1f} MiB")
+        self.end(p)
+
+    def alerts(self):
+        """Names of metrics by alert, as docs/alerts.yaml has them."""
+        with open(os.path.join(servertest.ROOT, "docs", "alerts.yaml"), encoding="utf-8") as f:
+            text = f.read()
+        rules = re.findall(r"- alert: (\w+)\n +expr: (.*)\n", text)
+        self.assertEqual(len(rules), text.count("- alert:"))
+        return {name: set(re.findall(r"\bsluice_[a-z_]+", expr)) for name, expr in rules}
+
+    def test_every_metric_of_the_alert_rules_is_there(self):
+        self.ok("backup", "init", self.path("backups"), "--plain")
+        p = self.server("--type=greet=echo hello", "--export=" + self.path("lake"), "--set=backup.repo=" + self.path("backups"))
+        self.chain(self.enqueue("greet"))
+        families = promlint.lint(ask(p.url, "metrics").text)
+        for alert, names in self.alerts().items():
+            # These are of programs that embed the library; the rule has the server's beside them.
+            there = {n for n in names if not n.startswith("sluice_dead_letter_")}
+            self.assertTrue(there, alert)
+            self.assertLessEqual({re.sub("_bucket$", "", n) for n in there}, set(families), alert)
+        self.end(p)
+
+    def test_a_server_tells_of_jobs_that_others_run(self):
+        p = self.server(command="server")
+        self.enqueue("bad")
+        self.until(lambda: self.metric(p, "sluice_server_jobs_due") == 1 and
+                   self.metric(p, "sluice_server_jobs_oldest_due_seconds") > 0)
+        self.ok("worker", "--type=bad=false", "--max-attempts=1", "--drain", "--wal=" + self.path("wal"))
+
+        def failed():
+            ask(p.url, "api/v1/stats")  # somebody looks: it counts every second
+            return 'sluice_server_jobs{status="failed"} 1\n' in ask(p.url, "metrics").text
+        self.until(failed)
+        self.assertEqual(self.metric(p, "sluice_server_jobs_due"), 0)
+        self.assertEqual(self.metric(p, "sluice_server_jobs"), 1)
         self.end(p)
 
     def test_a_password_on_the_command_line_is_warned_of(self):

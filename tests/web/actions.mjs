@@ -61,7 +61,7 @@ export const cases = {
     await button.click();
     await page.keyboard.press("Escape");
     await until(async () => (await page.getByRole("dialog").count()) === 0, "the dialog is gone");
-    is(await button.evaluate((b) => b === document.activeElement), true, "focus is back");
+    await until(() => button.evaluate((b) => b === document.activeElement), "focus is back");
     is((await server.api("GET", `/jobs/${id}`)).status, "pending", "status");
   })),
 
@@ -123,8 +123,9 @@ export const cases = {
     await shows(page.locator(".toast"), "2 letters went back on the way");
     await page.goto("/dead-letters");
     await shows(page.locator(".empty"), "No dead letters");
-    const lines = (await server.api("GET", `/jobs/${job}/events?limit=100`)).items.map((e) => e.text).filter((t) => t.includes("refused"));
-    is(lines.sort(), [1, 2, 3].map((i) => `line ${i} that was <i>refused</i>`), "lines of the job");
+    const refused = async () => (await server.api("GET", `/jobs/${job}/events?limit=100`)).items.map((e) => e.text).filter((t) => t.includes("refused"));
+    await until(async () => (await refused()).length >= 3, "three lines of the job");
+    is((await refused()).sort(), [1, 2, 3].map((i) => `line ${i} that was <i>refused</i>`), "lines of the job");
     // what is no event stays, and the page says why
     putLetter(server, 9, "no event");
     await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Re-drive/ }).click();

@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 
@@ -122,6 +123,19 @@ export class Server {
   }
 }
 
+/* An address to come back to: its port is below those that the kernel hands out, so that nobody has it meanwhile. */
+export async function keptAddress() {
+  for (;;) {
+    const port = 16384 + Math.floor(Math.random() * 16384);
+    const free = await new Promise((resolve) => {
+      const probe = createServer();
+      probe.once("error", () => resolve(false));
+      probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
+    });
+    if (free) return `127.0.0.1:${port}`;
+  }
+}
+
 export async function withServer(options, fn) {
   const server = new Server();
   try {
@@ -137,6 +151,8 @@ export async function withServer(options, fn) {
 }
 
 // ---- the browser ----
+
+const PATIENCE = 45000; // only what never comes takes as long
 
 let browser = null;
 
@@ -158,7 +174,7 @@ export async function withPage(server, options, fn) {
   const c = await browser.newContext({ viewport: { width: 1280, height: 900 }, baseURL: server.url, reducedMotion: "reduce", acceptDownloads: true, ...context });
   const page = await c.newPage();
   const faults = [];
-  page.setDefaultTimeout(15000);
+  page.setDefaultTimeout(PATIENCE);
   page.on("console", (m) => ["error", "warning"].includes(m.type()) && !allow.some((p) => p.test(m.text())) && faults.push(`console: ${m.text()}`));
   page.on("pageerror", (e) => faults.push(`exception: ${e.stack}`));
   page.on("dialog", (d) => (faults.push(`dialog: ${d.message()}`), d.dismiss()));
@@ -191,7 +207,7 @@ export function ok(value, what) {
 export async function shows(locator, text) {
   const start = Date.now();
   let last = "";
-  while (Date.now() - start < 15000) {
+  while (Date.now() - start < PATIENCE) {
     last = (await locator.first().textContent().catch(() => null)) ?? "";
     if (text instanceof RegExp ? text.test(last) : last.includes(text)) return last;
     await new Promise((r) => setTimeout(r, 50));
@@ -201,7 +217,7 @@ export async function shows(locator, text) {
 
 export async function until(fn, what) {
   const start = Date.now();
-  while (Date.now() - start < 15000) {
+  while (Date.now() - start < PATIENCE) {
     if (await fn()) return;
     await new Promise((r) => setTimeout(r, 50));
   }

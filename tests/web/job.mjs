@@ -33,8 +33,19 @@ export const cases = {
     const pane = page.locator(".term-pane");
     const fromEnd = () => pane.evaluate((p) => p.scrollHeight - p.scrollTop - p.clientHeight);
     await until(async () => (await fromEnd()) < 30, "the end is seen");
+    const follows = async () => (await page.getByRole("button", { name: "Follow" }).getAttribute("aria-pressed")) === "true";
+    for (const more of ["400px", "100px", ""]) { // as when what comes into sight is higher, or lower, than was thought
+      await pane.evaluate((p, m) => ((p.querySelector(".bunch:last-child").style.paddingBottom = m), p.dispatchEvent(new Event("scroll"))), more);
+      await until(async () => (await fromEnd()) < 30, "the end is seen where it is now");
+      ok(await follows(), "nobody has scrolled");
+    }
+    await pane.hover();
+    await page.mouse.wheel(0, -200);
+    await until(async () => !(await follows()), "it holds still for a wheel");
+    await page.getByRole("button", { name: "Follow" }).click();
+    await until(async () => (await fromEnd()) < 30, "the end is seen after that");
     await pane.evaluate((p) => (p.scrollTop = 0));
-    await until(async () => (await page.getByRole("button", { name: "Follow" }).getAttribute("aria-pressed")) === "false", "it holds still");
+    await until(async () => !(await follows()), "it holds still");
     await page.getByRole("button", { name: "Follow" }).click();
     await until(async () => (await fromEnd()) < 30, "the end is seen again");
   })),

@@ -8,9 +8,10 @@ import { cases as actions } from "./actions.mjs";
 import { cases as access } from "./access.mjs";
 import { cases as safety } from "./safety.mjs";
 import { cases as exports_ } from "./exports.mjs";
+import { cases as backups } from "./backups.mjs";
 
 const wanted = process.argv.slice(4);
-const all = Object.entries({ ...pages, ...lists, ...job, ...actions, ...access, ...safety, ...exports_ });
+const all = Object.entries({ ...pages, ...lists, ...job, ...actions, ...access, ...safety, ...exports_, ...backups });
 const chosen = all.filter(([name]) => !wanted.length || wanted.some((w) => name.includes(w)));
 let failed = 0;
 

@@ -2,9 +2,9 @@
 // Every page by itself: empty, with something on it, and as things change.
 import { execFileSync } from "node:child_process";
 import path from "node:path";
-import { is, ok, shows, sluice, until, withPage, withServer } from "./harness.mjs";
+import { is, keptAddress, ok, shows, sluice, until, withPage, withServer } from "./harness.mjs";
 
-export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/exports", "/dead-letters", "/audit"];
+export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/exports", "/backups", "/dead-letters", "/audit"];
 
 const tile = (page, name) => page.locator(".tile", { hasText: name }).locator(".tile-value");
 
@@ -15,6 +15,18 @@ export const cases = {
     ok((await page.locator(".command code").allTextContents()).some((t) => t.includes(`${server.url}/api/v1/chains`)), "no command with this server's address");
     await server.enqueue("good");
     await shows(page.locator(".tiles"), "Waiting");
+    await until(async () => (await tile(page, "Completed").locator("..").textContent()).includes("1 in all"), "one job completed");
+  })),
+
+  "an empty store that is slow to count teaches when it has counted": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    let answer;
+    const held = new Promise((resolve) => (answer = resolve));
+    await page.route("**/api/v1/stats*", async (route) => (await held, route.continue()));
+    await page.goto("/");
+    await page.locator(".tiles").waitFor();
+    answer();
+    await shows(page.locator(".empty h2"), "No job has been here yet");
+    await server.enqueue("good");
     await until(async () => (await tile(page, "Completed").locator("..").textContent()).includes("1 in all"), "one job completed");
   })),
 
@@ -40,7 +52,7 @@ export const cases = {
       await page.goto(path);
       await page.locator(".page .empty, .page .all-good, .page table, .page .river").first().waitFor();
       is(await page.locator("h1").count(), 1, `headings of ${path}`);
-      is(await page.locator(".skeleton").count(), 0, `unfinished parts of ${path}`);
+      await until(async () => (await page.locator(".skeleton").count()) === 0, `no unfinished parts of ${path}`);
       is(await page.locator(".empty.bad").count(), 0, `failures on ${path}`);
     }
   })),
@@ -106,7 +118,7 @@ export const cases = {
     await server.enqueue("hold");
     await until(async () => (await stage("Workers").getAttribute("aria-label")).startsWith("Workers: 1 running"), "one running");
     await stage("Coordinator").click();
-    is(await page.evaluate(() => document.activeElement.textContent), "Coordinator", "focus after the click");
+    await until(async () => (await page.evaluate(() => document.activeElement.textContent)) === "Coordinator", "focus after the click");
   })),
 
   "the first load of the overview transfers at most 200 KB, all of it from this server": () => withServer({}, (server) => withPage(server, {}, async (page) => {
@@ -123,7 +135,7 @@ export const cases = {
     ok(bytes > 50000 && bytes <= 200 * 1024, `${bytes} bytes were transferred`);
   })),
 
-  "a server that goes away is said to be away, and is found again": () => withServer({}, (server) => withPage(server, { allow: [/ERR_|Failed to load|Failed to fetch|net::/] }, async (page) => {
+  "a server that goes away is said to be away, and is found again": async () => withServer({ listen: await keptAddress() }, (server) => withPage(server, { allow: [/ERR_|Failed to load|Failed to fetch|net::/] }, async (page) => {
     await page.goto("/types");
     await shows(page.locator(".side .connection"), "Live");
     const listen = new URL(server.url).host;

@@ -6,7 +6,7 @@
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { closeAll, dlqPut, openBrowser, until, withPage, withServer } from "./harness.mjs";
+import { closeAll, dlqPut, openBrowser, sluice, until, withPage, withServer } from "./harness.mjs";
 import { smaller } from "./png.mjs";
 
 const wanted = process.argv.slice(5);
@@ -79,11 +79,26 @@ async function see(server, context, pages) {
   });
 }
 
+// A few snapshots of the server's own data as it grows, and a check of them.
+async function backUp(server) {
+  const repo = path.join(server.dir, "backups");
+  const create = (...more) => execFileSync(sluice, ["backup", "create", path.join(server.dir, "lake"), "--data", server.data, "--repo", repo, "--host", "river", ...more], { stdio: "ignore" });
+  execFileSync(sluice, ["backup", "init", repo, "--plain"], { stdio: "ignore" });
+  for (const tag of ["hourly", "hourly", "daily"]) {
+    create("--tag", tag);
+    await new Promise((r) => setTimeout(r, 3000));
+  }
+  await until(async () => (await server.api("GET", "/backups")).items.length === 3, "three snapshots");
+  await server.api("POST", "/backups/check", { read_data: true });
+  await until(async () => (await server.api("GET", "/backups/check")).state === "passed", "a check");
+}
+
 await openBrowser();
 try {
   const types = Object.entries(TYPES).flatMap(([name, command]) => ["--type", `${name}=${command}`]);
   const exporting = (server) => ["--export", path.join(server.dir, "lake"), "--set", "export_events.partition_size=100"];
-  await withServer({ types: [], flags: (server) => [...types, "--slots", "9", ...exporting(server)] }, async (server) => {
+  const backups = (server) => ["--set", `backup.repo=${path.join(server.dir, "backups")}`, "--set", "backup.refresh_interval_ms=500"];
+  await withServer({ types: [], flags: (server) => [...types, "--slots", "9", ...exporting(server), ...backups(server)] }, async (server) => {
     const state = { stop: false };
     const video = await furnish(server);
     const fed = feed(server, state).catch(() => {});
@@ -94,6 +109,8 @@ try {
     await until(async () => (await server.api("GET", "/exports")).items.length, "a partition");
     await server.api("POST", "/exports/job_events/verify");
     await see(server, {}, [["export", "/exports/job_events"]]);
+    await backUp(server);
+    await see(server, {}, [["backups", "/backups"]]);
     state.stop = true;
     await fed;
   });

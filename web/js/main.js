@@ -19,6 +19,7 @@ import { workers } from "./pages/workers.js";
 import { cron } from "./pages/cron.js";
 import { river } from "./pages/river.js";
 import { exportsPage, exportPage } from "./pages/exports.js";
+import { backupsPage } from "./pages/backups.js";
 import { letters, letter } from "./pages/letters.js";
 import { audit } from "./pages/audit.js";
 import { login } from "./pages/login.js";
@@ -32,6 +33,7 @@ const NAV = [
   { path: "/workers", icon: "workers", name: "Workers", key: "w" },
   { path: "/cron", icon: "cron", name: "Schedules", key: "c" },
   { path: "/exports", icon: "exports", name: "Exports", key: "x" },
+  { path: "/backups", icon: "backups", name: "Backups", key: "b" },
   { path: "/dead-letters", icon: "dead", name: "Dead letters", key: "d" },
   { path: "/audit", icon: "audit", name: "Audit log", key: "a", role: "admin" },
 ];
@@ -49,6 +51,7 @@ route("/cron", cron);
 route("/river", river);
 route("/exports", exportsPage);
 route("/exports/{dataset}", exportPage);
+route("/backups", backupsPage);
 route("/dead-letters", letters);
 route("/dead-letters/{id}", letter);
 route("/audit", audit);

@@ -59,6 +59,10 @@ export class Terminal {
     this.body = h("div", { class: "term-lines" });
     this.pane.append(this.older, this.hint, this.body);
     this.pane.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.pane.addEventListener("wheel", (e) => this.turned(e), { passive: true });
+    const sizes = new ResizeObserver(() => this.laidOut());
+    for (const node of [this.pane, this.body]) sizes.observe(node);
+    this.signal.addEventListener("abort", () => sizes.disconnect());
     this.count = h("span", { class: "faint term-count" });
     this.search = h("input", { type: "search", placeholder: "Find in the output", "aria-label": "Find in the output", spellcheck: "false", autocomplete: "off" });
     this.search.addEventListener("input", () => this.find());
@@ -153,11 +157,30 @@ export class Terminal {
 
   toEnd() {
     this.pane.scrollTop = this.pane.scrollHeight;
+    this.room = this.measure();
   }
 
+  // How high the output and the pane are.
+  measure() {
+    return `${this.pane.scrollHeight} ${this.pane.clientHeight}`;
+  }
+
+  // The browser moves the pane, too: bunches get their real height only when they come into sight. Where the heights
+  // are no longer those at which the end was shown, nobody has scrolled: the end is elsewhere now.
   scrolled() {
     const end = this.pane.scrollHeight - this.pane.scrollTop - this.pane.clientHeight < 24;
-    if (end !== this.follow && !(this.follow && this.frame)) this.setFollow(end, false);
+    if (end === this.follow) return;
+    if (this.follow && (this.frame || this.measure() !== this.room)) this.toEnd();
+    else this.setFollow(end, false);
+  }
+
+  laidOut() {
+    if (this.follow && this.measure() !== this.room) this.toEnd();
+  }
+
+  // Also while lines come faster than anybody could scroll between them.
+  turned(e) {
+    if (this.follow && e.deltaY < 0 && this.pane.scrollTop > 0) this.setFollow(false);
   }
 
   setFollow(on, scroll = true) {

@@ -91,19 +91,35 @@ function full(view) {
     h("div", { class: "grid two" }, backlog(signal), topFailures(signal)));
 }
 
+function teach({ root }) {
+  fill(root, pageHead("Overview"), empty("drop", "No job has been here yet", "Jobs show up here the moment they are enqueued. Start one:", firstJob()));
+}
+
+// One drawing at a time: the one before stops following the numbers.
+function drawer(view) {
+  let drawn = null;
+  let control = new AbortController();
+  view.signal.addEventListener("abort", () => control.abort());
+  return (fn) => {
+    if (drawn === fn || view.signal.aborted) return;
+    control.abort();
+    control = new AbortController();
+    drawn = fn;
+    fn({ ...view, signal: control.signal });
+  };
+}
+
 export async function overview(view) {
   const { root, signal } = view;
+  const draw = drawer(view);
   fill(root, pageHead("Overview"), skeleton(8));
-  // Only an empty store looks different; one that is slow to count has something in it.
-  const slow = new Promise((resolve) => setTimeout(resolve, 700, null));
-  const stats = latest() || (await Promise.race([get("/stats", { signal }), slow]));
-  if (signal.aborted) return;
-  if (!stats || anything(stats)) return full(view);
-  fill(root, pageHead("Overview"), empty("drop", "No job has been here yet", "Jobs show up here the moment they are enqueued. Start one:", firstJob()));
-  let drawn = false;
-  onStats((now) => {
-    if (drawn || !anything(now)) return;
-    drawn = true;
-    full(view);
-  }, signal);
+  // Only an empty store looks different. One that is slow to count most likely has something in it, until it has counted.
+  const slow = setTimeout(draw, 700, full);
+  try {
+    const stats = latest() || (await get("/stats", { signal }));
+    draw(anything(stats) ? full : teach);
+  } finally {
+    clearTimeout(slow);
+  }
+  onStats((now) => anything(now) && draw(full), signal);
 }
