@@ -91,9 +91,34 @@ static int SL_PRINTF(2, 3) wrong(char *what, const char *fmt, ...)
 	return -1;
 }
 
+/* In words of ours where the library's are about itself. */
+static const char *plain(const json_error_t *where)
+{
+	switch (json_error_code(where)) {
+	case json_error_out_of_memory:
+		return "out of memory";
+	case json_error_stack_overflow:
+		return "it is nested too deeply";
+	case json_error_invalid_utf8:
+		return "it is not UTF-8";
+	case json_error_premature_end_of_input:
+		return "the line ends before the object does";
+	case json_error_end_of_input_expected:
+		return "nothing may follow here";
+	case json_error_null_character:
+		return "\\u0000 can only be in \"input\"";
+	case json_error_null_byte_in_key:
+		return "a name of a member cannot have \\u0000";
+	case json_error_numeric_overflow:
+		return "the number is too large";
+	default:
+		return where->text;
+	}
+}
+
 static int wrong_json(char *what, const json_error_t *where, int shift)
 {
-	return wrong(what, "column %d: %s", where->column + shift, where->text);
+	return wrong(what, "column %d: %s", where->column + shift, plain(where));
 }
 
 /* The line without its input, and the input itself. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
 
+#include "server/thread.h"
+#include "stop.h"
 #include "text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,7 +67,7 @@ static void line_as_record(struct cli *cli, enum sl_log_level level, const char 
 {
 	struct sl_log_field field = {.key = "command", .kind = SL_LOG_STR, .str = cli->command};
 	struct sl_log_record record = {.level = level,
-				       .time_ms = text_now_ms(),
+				       .time_ms = srv_clock_real_ms(),
 				       .component = "sluice",
 				       .message = text,
 				       .fields = &field,
@@ -111,11 +114,28 @@ static const char *base_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
+static int in_name(char c)
+{
+	return isalnum((unsigned char)c) || c == '_' || c == '-';
+}
+
+/* Is name in the text as a word of its own? "repo" is not named by "repository". */
+static int names(const char *text, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *at = text; n > 0 && (at = strstr(at, name)) != NULL; at++) {
+		if ((at == text || !in_name(at[-1])) && !in_name(at[n]))
+			return 1;
+	}
+	return 0;
+}
+
 int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
 {
 	const char *text = err->msg[0] ? err->msg : sl_err_text(err->code);
 
-	if (subject && !strstr(text, base_name(subject)))
+	if (subject && !names(text, base_name(subject)))
 		cli_say(cli, SL_LOG_ERROR, "%.500s: %s", subject, text);
 	else
 		cli_say(cli, SL_LOG_ERROR, "%s", text);
@@ -142,6 +162,13 @@ int cli_finish(struct cli *cli, int code)
 		return code;
 	cli_say(cli, SL_LOG_ERROR, "standard output: %s", strerror(failed));
 	return code ? code : EXIT_OUTPUT;
+}
+
+int cli_stopped(const struct cli *cli)
+{
+	if (out_failed(&cli->out))
+		return SL_EIO;
+	return stop_requested() ? SL_ECANCELLED : 0;
 }
 
 int cli_interrupted(struct cli *cli)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice audit show, head and keygen: the chain of an export, its head, and the key that signs it. */
-#include "auditverify.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"
@@ -24,9 +23,9 @@ struct showing {
 
 static void show_text(struct out *out, const struct sl_audit_event *e)
 {
-	char hash[AUDIT_HEX_BYTES], bytes[TEXT_TIME_BYTES], rows[TEXT_COUNT_BYTES], path[600];
+	char hash[2 * SL_AUDIT_HASH_BYTES + 1], bytes[TEXT_TIME_BYTES], rows[TEXT_COUNT_BYTES], path[600];
 
-	audit_hex(hash, e->hash, 8);
+	text_hex(hash, e->hash, 8);
 	text_line(path, sizeof(path), e->path);
 	out_printf(out, "%8" PRIu64 "  %s…  %-9s  %" PRIu64 " to %" PRIu64 "  %s", e->number, hash,
 		   e->type == SL_AUDIT_BACKFILL ? "backfill" : "partition", e->start, e->end,
@@ -104,24 +103,35 @@ const struct command cmd_audit_show = {
 
 /* ---- head ---- */
 
+/* A folder that is not there or does not let us in: another name is needed, not another try. */
+static int cannot_create(struct sl_err *err, const char *path)
+{
+	int why = errno;
+
+	if (why == ENOENT || why == ENOTDIR || why == EISDIR || why == EACCES || why == EPERM || why == EROFS ||
+	    why == ENAMETOOLONG)
+		return sl_err_set(err, SL_ECREATE, "create %.180s: %s", path, strerror(why));
+	return sl_err_set_errno(err, why, "create %.180s", path);
+}
+
 /* A new file, or the old one replaced in one step: a head that was kept must not be lost to a full disk. */
 static int write_file(const char *path, const char *text, size_t len, struct sl_err *err)
 {
 	char temporary[4096];
 	int n = snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid());
-	int fd = n > 0 && (size_t)n < sizeof(temporary)
-			 ? open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644)
-			 : -1;
-	int failed;
+	int fd = -1, failed;
 
+	errno = ENAMETOOLONG;
+	if (n > 0 && (size_t)n < sizeof(temporary))
+		fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0)
-		return sl_err_set_errno(err, errno, "create %.180s", path);
+		return cannot_create(err, path);
 	failed = write(fd, text, len) != (ssize_t)len || fsync(fd);
 	if (failed)
 		sl_err_set_errno(err, errno, "write %.180s", path);
 	failed |= close(fd);
 	if (!failed && rename(temporary, path)) {
-		sl_err_set_errno(err, errno, "rename to %.180s", path);
+		(void)cannot_create(err, path);
 		failed = 1;
 	}
 	if (failed)
@@ -185,12 +195,12 @@ static int keygen_run(struct cli *cli, const struct parsed *args)
 	const char *path = args->operands[0];
 	struct sl_err err = SL_ERR_INIT;
 	uint8_t key[SL_AUDIT_PUBLIC_KEY_BYTES];
-	char hex[AUDIT_HEX_BYTES], shown[600];
+	char hex[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1], shown[600];
 	int rc = sl_audit_keygen(path, &cli->env, key, &err);
 
 	if (rc)
 		return cli_fail(cli, &err, path);
-	audit_hex(hex, key, sizeof(key));
+	text_hex(hex, key, sizeof(key));
 	text_line(shown, sizeof(shown), path);
 	if (opt_flag(args, "json"))
 		out_json(&cli->out, json_pack("{s:o, s:s}", "key_file", text_json(path), "public_key", hex));

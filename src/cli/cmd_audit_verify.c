@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice audit verify: everything anew from the files, and the path of what is wrong. */
-#include "auditverify.h"
 #include "commands.h"
 #include "exportopts.h"
 #include "progress.h"
@@ -18,19 +17,6 @@ struct verifying {
 	uint64_t reported;
 	struct progress progress;
 };
-
-void audit_hex(char to[AUDIT_HEX_BYTES], const uint8_t *bytes, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		(void)snprintf(to + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static int interrupted(const struct verifying *v)
-{
-	if (out_failed(&v->cli->out))
-		return SL_EIO;
-	return stop_requested() ? SL_ECANCELLED : 0;
-}
 
 static void finding_json(struct verifying *v, const struct sl_audit_finding *f)
 {
@@ -54,7 +40,7 @@ static int on_finding(const struct sl_audit_finding *f, void *ctx)
 		out_printf(&v->cli->out, "%s%s%s%s\n", f->fault < SL_AUDIT_MISSING ? "note: " : "", path,
 			   path[0] ? ": " : "", text);
 	v->reported++;
-	return interrupted(v);
+	return cli_stopped(v->cli);
 }
 
 static int on_progress(uint64_t done, uint64_t total, void *ctx)
@@ -62,7 +48,7 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 	struct verifying *v = ctx;
 
 	progress_update(&v->progress, done, total);
-	return interrupted(v);
+	return cli_stopped(v->cli);
 }
 
 /* ---- the result ---- */
@@ -86,9 +72,9 @@ static json_t *number(uint64_t v)
 
 static json_t *result_json(const struct sl_audit_result *r)
 {
-	char head[AUDIT_HEX_BYTES] = "";
+	char head[2 * SL_AUDIT_HASH_BYTES + 1] = "";
 
-	audit_hex(head, r->head, sizeof(r->head));
+	text_hex(head, r->head, sizeof(r->head));
 	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "ok", r->findings == 0,
 			 "events", number(r->events), "partitions", number(r->partitions), "rows", number(r->rows),
 			 "bad_rows", number(r->bad_rows), "bytes", number(r->bytes), "start", number(r->start),
@@ -111,16 +97,23 @@ static void end_json(struct verifying *v, json_t *rest)
 
 static void print_summary(struct verifying *v, const char *dir, const char *dataset, const struct sl_audit_result *r)
 {
-	char events[TEXT_COUNT_BYTES], rows[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], head[AUDIT_HEX_BYTES],
-		shown[600];
+	char events[TEXT_COUNT_BYTES], rows[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES],
+		head[2 * SL_AUDIT_HASH_BYTES + 1], shown[600];
 
 	if (v->json)
 		return;
 	text_line(shown, sizeof(shown), dir);
-	audit_hex(head, r->head, sizeof(r->head));
-	out_printf(&v->cli->out, "%s/%s: ok: %" PRIu64 " to %" PRIu64 ", %s in %s, %s\n", shown, dataset, r->start,
+	if (!r->events) {
+		out_printf(&v->cli->out, "%s/%s: ok: nothing is committed yet\n", shown, dataset);
+		return;
+	}
+	text_hex(head, r->head, sizeof(r->head));
+	out_printf(&v->cli->out, "%s/%s: ok: %" PRIu64 " to %" PRIu64 ", %s in %s, %s", shown, dataset, r->start,
 		   r->checkpoint, text_count(rows, r->rows, "row"), text_count(events, r->events, "partition"),
 		   text_bytes(bytes, r->bytes));
+	if (r->bad_rows)
+		out_printf(&v->cli->out, ", %s diverted", text_count(rows, r->bad_rows, "bad row"));
+	out_str(&v->cli->out, "\n");
 	out_printf(&v->cli->out, "head %s%s%s\n", head, r->catalog_checked ? ", catalog checked" : ", no catalog",
 		   r->signature_checked ? ", signed head found"
 		   : r->head_checked    ? ", head found"
@@ -175,6 +168,9 @@ static int verify_run(struct cli *cli, const struct parsed *args)
 	progress_start(&v.progress, cli, 0);
 	rc = sl_audit_verify(dir, dataset, &opts, &result, &err);
 	progress_end(&v.progress);
+	if (rc && !err.code) /* a callback of ours has ended it */
+		sl_err_set(&err, rc, "%s",
+			   rc == SL_ECANCELLED ? "interrupted: it did not come to its end" : sl_err_text(rc));
 	if (rc)
 		return failed(&v, &err, dir);
 	end_json(&v, result_json(&result));
@@ -231,7 +227,8 @@ const struct command cmd_audit_verify = {
 		       "is well; 65 "
 		       "and the path of the first thing that is wrong otherwise. What a run that did not end has left "
 		       "is a note, "
-		       "and no fault. Nothing is locked or changed. That the end of the chain was cut off everywhere "
+		       "and no fault. Nothing is locked or changed, and an export may go on meanwhile. That the end of "
+		       "the chain was cut off everywhere "
 		       "can only be "
 		       "found with a head that was kept elsewhere: --checkpoint.",
 	.example = "sluice audit verify ./lake --dataset ledgers\nsluice audit verify ./lake --dataset ledgers --all "

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "letter.h"
 #include "loadletter.h"
+#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -63,7 +64,7 @@ static int close_log(struct redrive *r, struct sl_err *err)
 static int open_log(struct redrive *r, const char *path, struct sl_err *err)
 {
 	struct sl_wal_opts opts = walfile_opts(r->cli, r->args);
-	int64_t started_ms = walfile_mono_ms();
+	int64_t started_ms = srv_clock_ms();
 	struct walfile file;
 	int rc;
 

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sluice enqueue: start a chain, or one for each line of a file. A bulk file is one transaction: all of it or nothing,
- * and the ids are printed when it is committed.
+ * and the ids are printed when it is committed. The file is read to its end before the transaction begins: whoever
+ * writes it may take any time, and a transaction keeps others waiting.
  */
 #include "bulk.h"
 #include "commands.h"
 #include "jobstore.h"
 #include "progress.h"
+#include "spool.h"
 #include "stop.h"
 #include "text.h"
 #include "values.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BITE 5000                            /* chains handed over at once */
+#define BITE_BYTES (16 * 1024 * 1024)        /* or as many as have so much text: they are in memory meanwhile */
 #define LINE_MAX_BYTES (64 * 1024 * 1024)    /* of a bulk file */
 #define INPUT_MAX_BYTES (256 * 1024 * 1024L) /* of standard input */
 
@@ -27,12 +32,14 @@ struct bulk {
 	const char *path, *shown; /* shown: how messages call it */
 	struct jobstore *store;
 	struct sl_new_chain base; /* what the options say */
+	struct spool spool;       /* all lines; one without anything in it is empty */
+	struct progress progress;
 	sl_tx *tx;
 	struct sl_new_chain chains[BITE];
 	struct bulk_line lines[BITE]; /* own the strings of chains */
-	size_t n;
-	uint64_t line;              /* of the file, from 1 */
-	struct sl_started *started; /* of all bites */
+	size_t n, bytes;              /* of the bite, and of its text */
+	uint64_t n_lines;             /* of the file */
+	struct sl_started *started;   /* of all bites */
 	size_t n_started, cap_started;
 };
 
@@ -142,6 +149,17 @@ static char *read_stdin(struct cli *cli, int *code)
 	return NULL;
 }
 
+/* JSON in an argument that has no quote in it has most likely lost them to the shell. */
+static int not_started(struct cli *cli, const struct parsed *args, const char *operand, const struct sl_err *err)
+{
+	if (err->code != SL_EDATA || strncmp(err->msg, "input:", 6) != 0 || !operand || strcmp(operand, "-") == 0 ||
+	    strchr(operand, '"'))
+		return jobstore_fail(cli, args, err);
+	cli_say(cli, SL_LOG_ERROR,
+		"%s (the shell takes double quotes away; put JSON into single quotes: '{\"to\":\"ada\"}')", err->msg);
+	return EXIT_BAD_DATA;
+}
+
 static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobstore *store, struct sl_new_chain *chain)
 {
 	const char *input = args->n_operands > 1 ? args->operands[1] : NULL;
@@ -154,7 +172,7 @@ static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobsto
 		return rc;
 	chain->job.input = read ? read : input;
 	if (sl_jobs_start(store->client, NULL, chain, &started, &err))
-		rc = jobstore_fail(cli, args, &err);
+		rc = not_started(cli, args, input, &err);
 	else
 		print_started(cli, args, &started);
 	free(read);
@@ -167,15 +185,50 @@ static int bad_line(struct bulk *b, uint64_t line, const char *what)
 	return EXIT_BAD_DATA;
 }
 
-static int add_line(struct bulk *b, const char *text, size_t n)
+/* The file, or the temporary one. */
+static int not_kept(struct bulk *b, const struct sl_err *err)
+{
+	cli_say(b->cli, SL_LOG_ERROR, "%s: %s; nothing was enqueued", b->shown, err->msg);
+	return err->code == SL_ENOMEM ? EXIT_INTERNAL : EXIT_OUTPUT;
+}
+
+static int is_empty(const struct input_record *line)
+{
+	size_t i = 0;
+
+	while (i < line->len && strchr(" \t\r\n", line->data[i]) && line->data[i])
+		i++;
+	return i == line->len;
+}
+
+/* What is wrong with a line is said before the store is asked for anything. */
+static int keep_line(struct bulk *b, const struct input_record *line)
+{
+	struct sl_new_chain chain = b->base;
+	struct bulk_line checked = {0};
+	struct sl_err err = SL_ERR_INIT;
+	char what[BULK_WHAT_BYTES];
+	int empty = is_empty(line), rc = 0;
+
+	b->n_lines = line->number;
+	if (!empty && bulk_line_read(&checked, line->data, line->len, &chain, what))
+		rc = bad_line(b, line->number, what);
+	else if (spool_add(&b->spool, line->data, empty ? 0 : line->len, &err))
+		rc = not_kept(b, &err);
+	bulk_line_free(&checked);
+	return rc;
+}
+
+static int add_line(struct bulk *b, const struct input_record *line)
 {
 	char what[BULK_WHAT_BYTES];
 
 	b->chains[b->n] = b->base;
-	b->lines[b->n] = (struct bulk_line){.number = b->line};
+	b->lines[b->n] = (struct bulk_line){.number = line->number};
+	b->bytes += line->len;
 	b->n++;
-	if (bulk_line_read(&b->lines[b->n - 1], text, n, &b->chains[b->n - 1], what))
-		return bad_line(b, b->line, what);
+	if (bulk_line_read(&b->lines[b->n - 1], line->data, line->len, &b->chains[b->n - 1], what))
+		return bad_line(b, line->number, what);
 	return 0;
 }
 
@@ -183,7 +236,7 @@ static void forget_lines(struct bulk *b)
 {
 	for (size_t i = 0; i < b->n; i++)
 		bulk_line_free(&b->lines[i]);
-	b->n = 0;
+	b->n = b->bytes = 0;
 }
 
 /* Which line was refused? The transaction is lost in any case, so ask for them one by one. */
@@ -223,65 +276,136 @@ static int bite(struct bulk *b)
 	return rc;
 }
 
-static int read_lines(struct bulk *b, FILE *file)
+static int fill(struct bulk *b, struct input *in, const char *what)
 {
-	struct progress progress;
-	char *line = NULL;
-	size_t cap = 0;
-	ssize_t n;
+	struct sl_err err = SL_ERR_INIT;
+
+	if (input_fill(in, &err) == 0)
+		return 0;
+	if (err.sys_errno)
+		snprintf(err.msg, sizeof(err.msg), "%s%s", what, strerror(err.sys_errno));
+	return not_kept(b, &err);
+}
+
+/* More of the file, or a signal. */
+static int read_more(struct bulk *b, struct input *in)
+{
+	input_wait(in, stop_fd());
+	return stop_requested() ? cli_interrupted(b->cli) : fill(b, in, "");
+}
+
+/* total 0: they are being read. */
+static void tell(struct bulk *b, uint64_t lines, uint64_t total)
+{
+	char text[2 * TEXT_COUNT_BYTES + 40], count[TEXT_COUNT_BYTES];
+
+	if (!progress_due(&b->progress))
+		return;
+	if (total)
+		snprintf(text, sizeof(text), "%" PRIu64 " of %s given to the store", lines,
+			 text_count(count, total, "line"));
+	else
+		snprintf(text, sizeof(text), "%s read", text_count(count, lines, "line"));
+	progress_show(&b->progress, text, lines, total);
+}
+
+static int keep_lines(struct bulk *b, int fd)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct input_record line;
+	struct input in;
+	enum input_step step;
 	int rc = EXIT_OK;
 
-	progress_start(&progress, b->cli, 0);
-	while (!rc && (n = getline(&line, &cap, file)) > 0) {
-		b->line++;
-		progress_update(&progress, b->line, 0);
-		if (stop_requested())
-			rc = cli_interrupted(b->cli);
-		else if (n > LINE_MAX_BYTES)
-			rc = bad_line(b, b->line, "it is longer than 64 MiB");
-		else if (strspn(line, " \t\r\n") < (size_t)n)
-			rc = add_line(b, line, (size_t)n);
-		if (!rc && b->n == BITE)
-			rc = bite(b);
+	input_init(&in, fd, 0, LINE_MAX_BYTES);
+	while (!rc && (step = input_next(&in, &line, &err)) != INPUT_END) {
+		if (step == INPUT_NEED)
+			rc = read_more(b, &in);
+		else if (step == INPUT_FAILED)
+			rc = bad_line(b, in.number + 1, "it is longer than 64 MiB");
+		else
+			rc = keep_line(b, &line);
+		tell(b, b->n_lines, 0);
 	}
-	if (!rc && stop_requested())
-		rc = cli_interrupted(b->cli);
-	if (!rc && ferror(file)) {
-		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->shown, strerror(errno));
-		rc = EXIT_OUTPUT;
+	input_fini(&in);
+	return rc;
+}
+
+static int start_line(struct bulk *b, const struct input_record *line)
+{
+	int rc = stop_requested() ? cli_interrupted(b->cli) : EXIT_OK;
+
+	tell(b, line->number, b->n_lines);
+	if (!rc && line->len > 0)
+		rc = add_line(b, line);
+	if (!rc && (b->n == BITE || b->bytes >= BITE_BYTES))
+		rc = bite(b);
+	return rc;
+}
+
+static int start_lines(struct bulk *b, struct input *kept)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct input_record line;
+	enum input_step step;
+	int rc = EXIT_OK;
+
+	while (!rc && (step = input_next(kept, &line, &err)) != INPUT_END) {
+		if (step == INPUT_RECORD)
+			rc = start_line(b, &line);
+		else if (step == INPUT_NEED)
+			rc = fill(b, kept, "read the temporary file (TMPDIR): ");
+		else
+			rc = not_kept(b, &err);
 	}
 	if (!rc && b->n > 0)
 		rc = bite(b);
 	forget_lines(b);
-	progress_end(&progress);
-	free(line);
+	return rc;
+}
+
+static int start_kept(struct bulk *b)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct input kept;
+	int rc;
+
+	if (spool_read(&b->spool, &kept, LINE_MAX_BYTES, &err))
+		return not_kept(b, &err);
+	if (sl_jobs_begin(b->store->client, &b->tx, &err)) {
+		rc = jobstore_fail(b->cli, b->args, &err);
+	} else if ((rc = start_lines(b, &kept)) != EXIT_OK) {
+		sl_tx_rollback(b->tx);
+	} else if (sl_tx_commit(b->tx, &err)) {
+		rc = jobstore_fail(b->cli, b->args, &err);
+	}
+	input_fini(&kept);
 	return rc;
 }
 
 static int enqueue_bulk(struct bulk *b)
 {
 	int is_stdin = strcmp(b->path, "-") == 0;
-	FILE *file = is_stdin ? stdin : fopen(b->path, "re");
-	struct sl_err err = SL_ERR_INIT;
+	int fd = is_stdin ? STDIN_FILENO : open(b->path, O_RDONLY | O_CLOEXEC);
 	int rc;
 
 	b->shown = is_stdin ? "stdin" : b->path;
-	if (!file) {
+	if (fd < 0 && stop_requested())
+		return cli_interrupted(b->cli);
+	if (fd < 0) {
 		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->shown, strerror(errno));
 		return EXIT_OUTPUT;
 	}
-	if (sl_jobs_begin(b->store->client, &b->tx, &err)) {
-		rc = jobstore_fail(b->cli, b->args, &err);
-	} else if ((rc = read_lines(b, file)) != EXIT_OK) {
-		sl_tx_rollback(b->tx);
-	} else if (sl_tx_commit(b->tx, &err)) {
-		rc = jobstore_fail(b->cli, b->args, &err);
-	} else {
-		for (size_t i = 0; i < b->n_started; i++)
-			print_started(b->cli, b->args, &b->started[i]);
-	}
-	if (file != stdin)
-		(void)fclose(file);
+	spool_init(&b->spool);
+	progress_start(&b->progress, b->cli, 0);
+	rc = keep_lines(b, fd);
+	if (!is_stdin)
+		close(fd);
+	rc = rc ? rc : start_kept(b);
+	progress_end(&b->progress);
+	for (size_t i = 0; !rc && i < b->n_started; i++)
+		print_started(b->cli, b->args, &b->started[i]);
+	spool_fini(&b->spool);
 	free(b->started);
 	return rc;
 }
@@ -306,6 +430,18 @@ static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobst
 	return rc;
 }
 
+/* The lines of a bulk may have keys of their own. */
+static int check_key_options(struct cli *cli, const struct parsed *args)
+{
+	static const char *const about_key[] = {"key-scope", "key-window"};
+
+	for (size_t i = 0; i < 2 && !opt_given(args, "key") && !opt_given(args, "bulk"); i++) {
+		if (opt_given(args, about_key[i]))
+			return cli_usage(cli, "--%s says how long a --key holds, and there is none", about_key[i]);
+	}
+	return 0;
+}
+
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct sl_new_chain chain = {0};
@@ -317,6 +453,7 @@ static int run(struct cli *cli, const struct parsed *args)
 		rc = cli_usage(cli, "TYPE is missing");
 	if (!rc && opt_given(args, "bulk") && args->n_operands > 1)
 		rc = cli_usage(cli, "with --bulk the inputs stand in the file");
+	rc = rc ? rc : check_key_options(cli, args);
 	rc = rc ? rc : jobstore_open(cli, args, &store);
 	if (!rc)
 		rc = opt_given(args, "bulk") ? enqueue_file(cli, args, &store, &chain)
@@ -371,7 +508,9 @@ static const struct opt opts_table[] = {
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "Start a chain for each line of FILE ('-': stdin), an object with \"input\" and optionally \"type\", "
-		 "\"key\", \"at\", \"in_ms\" and \"priority\"; all of them or none"},
+		 "\"key\", \"at\", \"in_ms\" and \"priority\"; all of them or none. All lines are read before the "
+		 "first chain is "
+		 "started, by way of a temporary file (TMPDIR, or else /var/tmp) when they are more than 4 MiB"},
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
 };

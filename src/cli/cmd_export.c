@@ -93,12 +93,26 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	if (rc)
 		return rc;
 	rc = fn(export, &result, &err, ctx);
-	ms = exportwatch_ms(&watch);
-	exportwatch_stop(&watch);
+	ms = watch_ms(&watch.watch);
+	watch_stop(&watch.watch);
 	if (!rc || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
 	tell_bad_rows(o, &result);
 	return rc ? fail(o, &err, &result) : status_of(o, &result);
+}
+
+/* A file is mapped. Somebody who truncates it meanwhile takes away what the workers read. */
+static void expect_truncation(const struct exportopts *o)
+{
+	char line[800];
+
+	if (o->opts.table || o->opts.query || strcmp(o->opts.from, "-") == 0)
+		return;
+	(void)snprintf(
+		line, sizeof(line),
+		"sluice %s: %.500s became shorter while it was read, or its disk failed; what is committed stays",
+		o->cli->command, o->opts.from);
+	(void)stop_tell_bus(line); /* without it the system says less */
 }
 
 static int run_with(struct exportopts *o, run_fn *fn, void *ctx)
@@ -107,6 +121,7 @@ static int run_with(struct exportopts *o, run_fn *fn, void *ctx)
 	sl_export *export = NULL;
 	int rc;
 
+	expect_truncation(o);
 	if (sl_export_new(&export, &o->opts, &err))
 		return cli_fail(o->cli, &err, NULL);
 	rc = run_watched(o, export, fn, ctx);

@@ -13,12 +13,6 @@
 
 /* ---- status ---- */
 
-static void hex_of(char to[2 * SL_AUDIT_HASH_BYTES + 1], const uint8_t *hash)
-{
-	for (int i = 0; i < SL_AUDIT_HASH_BYTES; i++)
-		(void)snprintf(to + 2 * i, 3, "%02x", hash[i]);
-}
-
 static json_t *number(uint64_t v)
 {
 	return json_integer((json_int_t)v);
@@ -26,12 +20,12 @@ static json_t *number(uint64_t v)
 
 static void status_json(struct out *out, const struct sl_dataset *d, const char *head)
 {
-	json_t *j =
-		json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s?}", "dataset", d->name,
-			  "sequence", d->sequence_column, "partition_size", number(d->partition_size), "partitions",
-			  number(d->partitions), "rows", number(d->rows), "bad_rows", number(d->bad_rows), "bytes",
-			  number(d->bytes), "start", number(d->start), "checkpoint", number(d->checkpoint),
-			  "events_behind", number(d->events - d->delivered_files), "head", head, "holder", d->holder);
+	json_t *j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s?}", "dataset", d->name,
+			      "sequence", d->sequence_column, "partition_size", number(d->partition_size), "partitions",
+			      number(d->partitions), "rows", number(d->rows), "bad_rows", number(d->bad_rows), "bytes",
+			      number(d->bytes), "start", number(d->start), "checkpoint", number(d->checkpoint),
+			      "events_behind", number(d->events - d->delivered_files), "delivered_endpoint",
+			      number(d->delivered_endpoint), "head", head, "holder", d->holder);
 
 	out_json(out, j);
 	out_str(out, "\n");
@@ -56,6 +50,10 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 	if (d->events > d->delivered_files)
 		out_printf(out, "  not written    %s\n",
 			   text_count(rows, d->events - d->delivered_files, "audit event"));
+	/* Whether there is an endpoint only the run knows; one that has accepted something there was. */
+	if (d->delivered_endpoint && d->events > d->delivered_endpoint)
+		out_printf(out, "  not accepted   %s by the endpoint\n",
+			   text_count(rows, d->events - d->delivered_endpoint, "audit event"));
 	if (d->holder)
 		out_printf(out, "  exported by    %s\n", d->holder);
 }
@@ -71,7 +69,7 @@ static int show_partition(const struct sl_catalog_partition *p, void *ctx)
 	struct status *s = ctx;
 	char sha[2 * SL_AUDIT_HASH_BYTES + 1], bytes[TEXT_TIME_BYTES];
 
-	hex_of(sha, p->sha256);
+	text_hex(sha, p->sha256, SL_AUDIT_HASH_BYTES);
 	if (!s->json) {
 		out_printf(&s->cli->out, "  %20" PRIu64 " %20" PRIu64 " %10" PRIu64 " %10s  %s\n", p->start, p->end,
 			   p->rows, text_bytes(bytes, p->bytes), p->path);
@@ -93,7 +91,7 @@ static int show_dataset(const struct sl_dataset *d, void *ctx)
 
 	s->n++;
 	if (d->events)
-		hex_of(head, d->head);
+		text_hex(head, d->head, SL_AUDIT_HASH_BYTES);
 	if (s->json)
 		status_json(&s->cli->out, d, head);
 	else

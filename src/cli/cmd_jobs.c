@@ -157,7 +157,9 @@ const struct command cmd_jobs_list = {
 	.operands = "",
 	.summary = "list jobs or chains",
 	.opts = list_opts,
-	.description = "One line a job: id, chain, type, status, attempts, time of creation and the last error.",
+	.description =
+		"One line a job: id, chain, type, status, attempt (of one that runs, the one that runs), time of "
+		"creation and the last error.",
 	.example = "sluice jobs list --status failed --type mail",
 	.run = list_run,
 };

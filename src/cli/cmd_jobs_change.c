@@ -160,8 +160,9 @@ const struct command cmd_jobs_retry = {
 	.opts = plain_opts,
 	.description =
 		"They go on at the job where they stopped, with their attempts counted anew. Chains in another state "
-		"are left alone. The job of a 'sluice run' that has ended is refused (65), since nobody serves it: run "
-		"the command again.",
+		"are left alone. Refused with status 65, and none of them changed: one whose deduplication key another "
+		"chain has that has not ended, one that waits for a chain that was deleted, and the job of a "
+		"'sluice run' that has ended, since nobody serves it.",
 	.example = "sluice jobs retry 42 43",
 	.run = retry_run,
 };

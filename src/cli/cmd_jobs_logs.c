@@ -17,6 +17,7 @@
 
 #define PAGE 500
 #define LOOK_EVERY_MS 200
+#define AWAY_MS 5000     /* the longest pause between two tries while the store is away */
 #define SETTLE_ROUNDS 25 /* how often to look for late events after the end: they may still be on their way */
 
 struct source {
@@ -157,13 +158,15 @@ static int drain(struct logs *l, struct sl_err *err)
 	for (size_t i = 0; !rc && i < l->n; i++) {
 		struct source *s = &l->jobs[i];
 
+		int last = over(s); /* what is there now is all */
+
 		if (s->passed)
 			continue;
-		s->passed = over(s); /* what is there now is all */
 		do {
 			l->page = 0;
 			rc = sl_jobs_events(l->client, s->job, s->after, PAGE, print_event, l, err);
 		} while (!rc && l->page == PAGE);
+		s->passed = !rc && last;
 	}
 	return rc;
 }
@@ -182,22 +185,38 @@ static int has_ended(const struct logs *l)
 	return l->n > 0 && l->jobs[l->n - 1].status >= SL_JOB_COMPLETED;
 }
 
+/* How long to wait for the next look. A store that went away is told once, and asked again: every event has its offset,
+ * so what was printed does not come again. */
+static int next_look_ms(struct logs *l, int rc, const struct sl_err *err, int *pause_ms)
+{
+	if (rc && !*pause_ms)
+		cli_say(l->cli, SL_LOG_WARN, "the store is away, trying again: %s", err->msg);
+	if (!rc && *pause_ms)
+		cli_say(l->cli, SL_LOG_INFO, "the store is back");
+	*pause_ms = !rc ? 0 : *pause_ms ? 2 * *pause_ms : LOOK_EVERY_MS;
+	if (*pause_ms > AWAY_MS)
+		*pause_ms = AWAY_MS;
+	return rc ? *pause_ms : LOOK_EVERY_MS;
+}
+
 /* Events reach the store a moment after the job has ended: a chain is over with the exits of its commands. One whose
  * exit never comes (a handler in C, a worker that died) is waited for a while. */
 static int follow(struct logs *l, struct sl_err *err)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
-	int quiet = 0, rc;
+	int quiet = 0, pause_ms = 0, rc;
 
 	do {
 		uint64_t before = l->printed;
 
 		rc = drain(l, err);
 		(void)out_flush(&l->cli->out);
-		quiet = has_ended(l) && l->printed == before ? quiet + 1 : 0;
-		if (rc || (has_ended(l) && all_over(l)) || quiet > SETTLE_ROUNDS)
+		if (rc && !err->retryable)
 			break;
-		(void)poll(&stop, 1, LOOK_EVERY_MS);
+		quiet = !rc && has_ended(l) && l->printed == before ? quiet + 1 : 0;
+		if (!rc && ((has_ended(l) && all_over(l)) || quiet > SETTLE_ROUNDS))
+			break;
+		(void)poll(&stop, 1, next_look_ms(l, rc, err, &pause_ms));
 	} while (!stop_requested());
 	return rc;
 }
@@ -253,7 +272,8 @@ const struct command cmd_jobs_logs = {
 	.description =
 		"The lines that a job's command wrote to stdout and stderr, or that its handler emitted, in the order "
 		"in which they reached the store. The id of a chain prints all its jobs. A line that was too long for "
-		"one event is put together again; with --json its pieces are apart, all but the last partial.",
+		"one event is put together again; with --json its pieces are apart, all but the last partial. A store "
+		"that goes away while --follow is at work is asked again, every 5 s at the latest.",
 	.example = "sluice jobs logs 42 --follow",
 	.run = run,
 };

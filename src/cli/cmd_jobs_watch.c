@@ -5,6 +5,7 @@
  */
 #include "commands.h"
 #include "jobstore.h"
+#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 
@@ -100,7 +101,7 @@ static int look(struct view *v, struct jobstore *store, struct sl_err *err)
 
 	v->rows = v->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 	v->used = 0;
-	v->now_ms = text_now_ms();
+	v->now_ms = srv_clock_real_ms();
 	if (v->terminal)
 		out_str(&v->cli->out, "\x1b[H");
 	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s", text_time(at, v->now_ms));

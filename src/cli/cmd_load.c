@@ -237,7 +237,7 @@ static void report(struct load *l)
 {
 	const struct sl_coordinator_report *t = &l->total;
 	char count[TEXT_COUNT_BYTES];
-	double seconds = (double)loadwatch_ms(&l->watch) / 1000;
+	double seconds = (double)watch_ms(&l->watch.watch) / 1000;
 	uint64_t dead = t->dead + l->bad;
 
 	if (opt_flag(l->args, "json")) {
@@ -436,7 +436,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	rc = rc ? rc : loadwatch_start(&l.watch, cli, size_of_all(&l));
 	if (!rc) {
 		rc = load_inputs(&l);
-		loadwatch_stop(&l.watch);
+		watch_stop(&l.watch.watch);
 		rc = result(&l, rc);
 	}
 	sl_dlq_close(l.dead);

@@ -113,6 +113,8 @@ static int choose_columns(struct cat *c, const char *list)
 	const struct sl_parquet_info *info = &c->file.info;
 	size_t most = info->columns_n;
 
+	if (list && !*list)
+		return cli_usage(c->file.cli, "--columns names no column");
 	for (const char *p = list; p && *p; p++)
 		most += *p == ',';
 	c->columns = calloc(most, sizeof(*c->columns));

@@ -9,6 +9,7 @@
 #include "workerlog.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,6 +32,9 @@ struct once {
 	char type[64];
 	const char *key; /* by which whoever finds our log without us finds the job */
 	uint64_t chain;
+	struct waiting waiting;
+	int completed[2];      /* a pipe: the job, not yet the chain, has completed */
+	int goes_on;           /* the chain does, without us: the wait for its end is not over */
 	_Atomic int exit_code; /* of the command; -1: not known */
 };
 
@@ -113,6 +117,15 @@ static void on_event(const struct sl_event *event, void *ctx)
 		write_all(fd, "\n", 1);
 }
 
+/* On a thread of the worker. */
+static void on_observation(const struct sl_observation *seen, void *ctx)
+{
+	struct once *o = ctx;
+
+	if (seen->kind == SL_OBSERVE_JOB_COMPLETED && seen->id == o->chain)
+		(void)!write(o->completed[1], "c", 1);
+}
+
 static int start(struct once *o)
 {
 	struct sl_exec_opts exec = {SL_EXEC_OPTS_INIT,         .env = &o->cli->env, .events = o->log.wal,
@@ -127,9 +140,15 @@ static int start(struct once *o)
 				      .processors = &processor,
 				      .n_processors = 1,
 				      .slots = 1,
-				      .events = o->log.wal};
+				      .events = o->log.wal,
+				      .observe = on_observation,
+				      .observe_ctx = o};
 	struct sl_err err = SL_ERR_INIT;
 
+	if (pipe2(o->completed, O_CLOEXEC | O_NONBLOCK)) {
+		cli_say(o->cli, SL_LOG_ERROR, "a pipe: %s", strerror(errno));
+		return EXIT_INTERNAL;
+	}
 	if (sl_exec_new(&o->exec, &exec, &err))
 		return cli_fail(o->cli, &err, NULL);
 	processor.ctx = o->exec;
@@ -151,28 +170,56 @@ static int code_of(struct once *o, const struct sl_chain *chain)
 	return o->exit_code < 0 ? NOT_STARTED : EXIT_BAD_DATA;
 }
 
-/* Until the chain has ended; a signal cancels it, which ends the command. */
+/* Our part is done, but the command had the chain go on: that takes a worker, which we are not. 1: it was told. */
+static int tell_continuation(struct once *o)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_job *job = NULL, *next = NULL;
+	int rc = sl_jobs_get(o->store.client, o->chain, &job, &err);
+
+	if (!rc && job->next_id)
+		rc = sl_jobs_get(o->store.client, job->next_id, &next, &err);
+	if (next)
+		cli_say(o->cli, SL_LOG_WARN,
+			"the chain goes on as job %" PRIu64
+			" of type %s, for a worker that serves it; 'sluice jobs wait "
+			"%" PRIu64 "' waits for its end",
+			next->id, next->type, o->chain);
+	rc = next != NULL;
+	sl_jobs_free(o->store.client, job);
+	sl_jobs_free(o->store.client, next);
+	return rc;
+}
+
+/* Until the chain has ended, or goes on without us; a signal cancels it, which ends the command. */
 static int await(struct once *o)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct waiting w;
-	int interrupted = 0;
-	int rc = waiting_start(&w, o->cli, o->store.client, o->chain, SL_UNLIMITED);
+	struct waiting *w = &o->waiting;
+	int interrupted = 0, what;
+	int rc = waiting_start(w, o->cli, o->store.client, o->chain, SL_UNLIMITED);
 
 	if (rc)
 		return rc;
-	if (!waiting_until_signal(&w)) {
+	what = waiting_until_signal_or(w, o->completed[0]);
+	if (what == 2) {
+		o->goes_on = tell_continuation(o);
+		if (o->goes_on)
+			return o->exit_code;
+		what = waiting_until_signal(w);
+	}
+	if (what == 0) {
 		size_t n;
 
 		interrupted = 1;
 		if (sl_jobs_cancel(o->store.client, NULL, &o->chain, 1, &n, &err))
 			waiting_abandon(o->cli, jobstore_fail(o->cli, o->args, &err));
 	}
-	waiting_join(&w);
-	if (w.rc)
-		return jobstore_fail(o->cli, o->args, &w.err);
-	rc = interrupted ? cli_interrupted(o->cli) : code_of(o, w.chain);
-	sl_jobs_free(o->store.client, w.chain);
+	waiting_join(w);
+	if (w->rc)
+		return jobstore_fail(o->cli, o->args, &w->err);
+	rc = interrupted ? cli_interrupted(o->cli) : code_of(o, w->chain);
+	sl_jobs_free(o->store.client, w->chain);
 	return rc;
 }
 
@@ -212,7 +259,7 @@ static int run_here(struct once *o)
 
 static int run(struct cli *cli, const struct parsed *args)
 {
-	struct once o = {.cli = cli, .args = args, .exit_code = -1};
+	struct once o = {.cli = cli, .args = args, .exit_code = -1, .completed = {-1, -1}};
 	int rc = jobstore_open(cli, args, &o.store);
 
 	if (!rc && opt_flag(args, "detach")) {
@@ -222,6 +269,8 @@ static int run(struct cli *cli, const struct parsed *args)
 			out_printf(&cli->out, "%" PRIu64 "\n", o.chain);
 	} else if (!rc) {
 		rc = run_here(&o);
+		if (o.goes_on)
+			waiting_abandon(cli, rc);
 	}
 	jobstore_close(&o.store);
 	return rc;
@@ -250,12 +299,15 @@ const struct command cmd_run = {
 	.operands = "COMMAND…",
 	.summary = "run a command as a job, with its output kept",
 	.opts = opts_table,
-	.description = "Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
-		       "and exits "
-		       "with its code (128 and the signal's number when a signal ended it, 127 when it could not be "
-		       "started). Put '--' before a command "
-		       "that has "
-		       "options. The output stays readable with 'sluice jobs logs'. SIGINT and SIGTERM cancel the job.",
+	.description =
+		"Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
+		"and exits "
+		"with its code (128 and the signal's number when a signal ended it, 127 when it could not be "
+		"started). Put '--' before a command "
+		"that has "
+		"options. The output stays readable with 'sluice jobs logs'. SIGINT and SIGTERM cancel the job. "
+		"A command that continues its chain ends this run: the next job, which is told on standard error, "
+		"is for a worker.",
 	.example = "sluice run -- make -C /srv/site all",
 	.empty_ok = 1,
 	.run = run,

@@ -16,6 +16,7 @@
  */
 #include "commands.h"
 #include "progress.h"
+#include "server/thread.h"
 #include "shipfollow.h"
 #include "shipsend.h"
 #include "stop.h"
@@ -203,7 +204,7 @@ static int is_delivered(struct ship *s)
 /* Until all is delivered; given up when a signal came, or nothing moved for --flush-timeout. */
 static int await_delivery(struct ship *s)
 {
-	int64_t patience = opt_num(s->args, "flush-timeout"), now = walfile_mono_ms(), moved = now, began = now;
+	int64_t patience = opt_num(s->args, "flush-timeout"), now = srv_clock_ms(), moved = now, began = now;
 	struct sl_err why = SL_ERR_INIT;
 	uint64_t before = shipsend_get(&s->to, &why), after;
 	int rc = 0;
@@ -219,7 +220,7 @@ static int await_delivery(struct ship *s)
 		if (left <= 0)
 			break;
 		wait_for(s, (int)(left < INT32_MAX ? left : INT32_MAX), 0);
-		now = walfile_mono_ms();
+		now = srv_clock_ms();
 		after = shipsend_get(&s->to, &why);
 		if (after != before)
 			moved = now;
@@ -249,7 +250,7 @@ static int stop_sending(struct ship *s, uint64_t *left, uint64_t *failed)
 
 static void report(struct ship *s, uint64_t left, uint64_t refused)
 {
-	double seconds = (double)(walfile_mono_ms() - s->started_ms) / 1000;
+	double seconds = (double)(srv_clock_ms() - s->started_ms) / 1000;
 	struct sl_err why = SL_ERR_INIT;
 	uint64_t delivered = shipsend_get(&s->to, &why);
 	char count[TEXT_COUNT_BYTES];
@@ -338,7 +339,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	static const char *const input[] = {"-"};
 	const char *const *operands = args->n_operands ? args->operands : input;
 	int n = args->n_operands ? args->n_operands : 1, code;
-	struct ship s = {.cli = cli, .args = args, .hangup = -1, .started_ms = walfile_mono_ms()};
+	struct ship s = {.cli = cli, .args = args, .hangup = -1, .started_ms = srv_clock_ms()};
 	int rc = shipsend_open(&s.to, cli, args);
 
 	s.from.inotify = -1;

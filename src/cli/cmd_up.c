@@ -93,6 +93,8 @@ static int start_worker(struct serving *s, struct beside *b)
 		.max_delay_ms = c->jobs_max_delay_ms,
 		.poll_interval_ms = c->jobs_poll_interval_ms,
 		.kill_grace_ms = c->jobs_kill_grace_ms,
+		.pass_env = (const char *const *)c->jobs_pass_env.items,
+		.n_pass_env = c->jobs_pass_env.n,
 	};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);

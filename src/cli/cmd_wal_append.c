@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "input.h"
 #include "progress.h"
+#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -215,7 +216,7 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	struct sl_wal_opts opts = walfile_opts(cli, args);
 	struct walfile file;
 	struct sl_err err = SL_ERR_INIT;
-	int64_t started_ms = walfile_mono_ms();
+	int64_t started_ms = srv_clock_ms();
 	int rc = walfile_split(cli, args->operands[0], &file);
 
 	rc = rc ? rc : walfile_check_folder(cli, file.dir);

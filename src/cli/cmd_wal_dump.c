@@ -53,14 +53,6 @@ static void print_text(struct out *out, const struct sl_wal_record *r)
 	out_str(out, "\n");
 }
 
-/* 0 to go on. */
-static int interrupted(const struct dump *d)
-{
-	if (out_failed(&d->cli->out))
-		return SL_EIO;
-	return stop_requested() ? SL_ECANCELLED : 0;
-}
-
 static int on_record(const struct sl_wal_record *record, void *ctx)
 {
 	struct dump *d = ctx;
@@ -69,7 +61,7 @@ static int on_record(const struct sl_wal_record *record, void *ctx)
 		print_json(&d->cli->out, record);
 	else
 		print_text(&d->cli->out, record);
-	return interrupted(d);
+	return cli_stopped(d->cli);
 }
 
 static int on_damage(const struct sl_wal_damage *damage, void *ctx)
@@ -86,7 +78,7 @@ static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 		cli_say(d->cli, SL_LOG_ERROR, "damaged: %s", text);
 	d->damaged += !damage->declared && !damage->torn_tail;
 	d->of_archive |= damage->of_archive;
-	return interrupted(d);
+	return cli_stopped(d->cli);
 }
 
 static int on_progress(uint64_t done, uint64_t total, void *ctx)
@@ -94,7 +86,7 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 	struct dump *d = ctx;
 
 	progress_update(&d->progress, done, total);
-	return interrupted(d);
+	return cli_stopped(d->cli);
 }
 
 static int run(struct cli *cli, const struct parsed *args)
@@ -117,7 +109,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	progress_start(&d.progress, cli, 1);
 	rc = sl_wal_scan(path, &opts, &stats, &err);
 	progress_end(&d.progress);
-	if (rc && interrupted(&d))
+	if (rc && cli_stopped(d.cli))
 		return stop_requested() ? cli_interrupted(cli) : EXIT_OK; /* the output's failure is told at the end */
 	if (rc)
 		return cli_fail(cli, &err, path);

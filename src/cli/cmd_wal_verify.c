@@ -2,6 +2,7 @@
 /* sluice wal verify and recover: look for damage, and set it aside. Both report every range as it is found. */
 #include "commands.h"
 #include "progress.h"
+#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -51,13 +52,6 @@ static void end_json(struct ranges *r, const struct sl_wal_stats *stats, json_t 
 	free(text);
 }
 
-static int interrupted(const struct ranges *r)
-{
-	if (out_failed(&r->cli->out))
-		return SL_EIO;
-	return stop_requested() ? SL_ECANCELLED : 0;
-}
-
 static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 {
 	struct ranges *r = ctx;
@@ -77,7 +71,7 @@ static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 			   text);
 	}
 	r->reported++;
-	return interrupted(r);
+	return cli_stopped(r->cli);
 }
 
 static int on_progress(uint64_t done, uint64_t total, void *ctx)
@@ -85,7 +79,7 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 	struct ranges *r = ctx;
 
 	progress_update(&r->progress, done, total);
-	return interrupted(r);
+	return cli_stopped(r->cli);
 }
 
 static void print_summary(struct ranges *r, const char *path, const char *verdict, const struct sl_wal_stats *stats)
@@ -190,7 +184,7 @@ static int recover_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	struct walfile file;
 	const char *path = args->operands[0];
-	int64_t started_ms = walfile_mono_ms();
+	int64_t started_ms = srv_clock_ms();
 	uint64_t before = 0, cut;
 	int rc = walfile_split(cli, path, &file);
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define DRAIN_LOOK_MS 250
+#define PASS_ENV_MAX 256
 
 struct service {
 	struct cli *cli;
@@ -21,6 +22,7 @@ struct service {
 	struct jobstore store;
 	struct workerlog log;
 	struct handlers handlers;
+	const char *pass_env[PASS_ENV_MAX];
 };
 
 static int read_handlers(struct service *s)
@@ -55,7 +57,12 @@ static int start(struct service *s)
 		.max_delay_ms = opt_num(args, "retry-max-delay"),
 		.poll_interval_ms = opt_num(args, "poll"),
 		.kill_grace_ms = opt_num(args, "kill-grace"),
+		.pass_env = s->pass_env,
 	};
+	const char *name;
+
+	while (opts.n_pass_env < PASS_ENV_MAX && (name = opt_all(args, "pass-env", (int)opts.n_pass_env)) != NULL)
+		s->pass_env[opts.n_pass_env++] = name;
 
 	return handlers_start(&s->handlers, &opts, &s->store, &s->log);
 }
@@ -146,6 +153,12 @@ static const struct opt opts_table[] = {
 		 "expanded). "
 		 "NAME alone: the job's input names the command, as 'sluice run --detach' makes it"},
 	{.name = "shell", .kind = OPT_FLAG, .help = "Give the commands to /bin/sh -c instead"},
+	{.name = "pass-env",
+	 .kind = OPT_STRING,
+	 .arg = "NAME",
+	 .repeat = 1,
+	 .help = "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "
+		 "the password in SLUICE_STORE, SLUICE_…TOKEN…"},
 	{.name = "slots",
 	 .letter = 'n',
 	 .kind = OPT_INT,
@@ -235,7 +248,8 @@ const struct command cmd_worker = {
 	.opts = opts_table,
 	.description =
 		"A command gets the job's input on stdin and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT and "
-		"SLUICE_TYPE in its environment. What it writes to stdout and stderr is kept line by line ('sluice "
+		"SLUICE_TYPE in its environment, which is the worker's without the secrets that are Sluice's own "
+		"(--pass-env). What it writes to stdout and stderr is kept line by line ('sluice "
 		"jobs logs'). Lines of JSON on descriptor 3 say more: {\"output\":…}, {\"continue_with\":{\"type\":…,"
 		"\"input\":…}}, {\"progress\":…}, {\"reschedule_in_ms\":…}, {\"fail\":\"…\"}. Exit 0 completes the "
 		"job, 75 "

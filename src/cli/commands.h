@@ -19,6 +19,9 @@ extern const struct command cmd_ship;
 extern const struct command cmd_export, cmd_export_status, cmd_export_gaps, cmd_export_backfill;
 extern const struct command cmd_up, cmd_server, cmd_demo, cmd_config_check, cmd_config_list;
 extern const struct command cmd_audit_verify, cmd_audit_show, cmd_audit_head, cmd_audit_keygen;
+extern const struct command cmd_backup_init, cmd_backup_create, cmd_backup_list, cmd_backup_show, cmd_backup_ls,
+	cmd_backup_cat, cmd_backup_restore, cmd_backup_check, cmd_backup_repair, cmd_backup_forget, cmd_backup_prune,
+	cmd_backup_passphrase;
 extern const struct command cmd_help;
 
 /* All commands in the order of help, NULL at the end. */
@@ -37,6 +40,8 @@ const struct group *group_find(const char *word);
 void help_main(struct out *out);
 void help_group(struct out *out, const struct group *group);
 void help_command(struct out *out, const struct command *command);
+struct topic;
+void help_topic(struct out *out, const struct topic *topic);
 /* All tables as one JSON document. */
 void help_json(struct out *out);
 

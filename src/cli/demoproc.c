@@ -16,6 +16,7 @@
 
 #define ANSWER_MS 20000 /* for the server to say where it is */
 #define STAND_MS 20     /* for a signal to arrive */
+#define LINE_BYTES 512  /* of a process's log that are told at most */
 
 static int failed(struct cli *cli, const char *what, int error)
 {
@@ -140,6 +141,7 @@ static int start(struct cli *cli, const struct demoproc_place *p, struct demopro
 
 	if (!env)
 		return failed(cli, name, ENOMEM);
+	(void)snprintf(out->name, sizeof(out->name), "%s", name);
 	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, name);
 	out->pid = fork();
 	error = errno;
@@ -164,25 +166,43 @@ static int read_port(int fd)
 	return colon ? atoi(colon + 1) : 0;
 }
 
-/* What it said last is why. */
-static int tell_why(struct cli *cli, const struct demoproc_place *p, struct demoproc *server)
+static void read_last_line(const struct demoproc_place *place, const char *name, char last[LINE_BYTES])
 {
-	char path[192], line[512], last[512] = "it said nothing";
+	char path[192], line[LINE_BYTES];
 	FILE *f;
-	int status;
 
-	(void)snprintf(path, sizeof(path), "%s/server.log", p->dir);
-	(void)kill(server->pid, SIGTERM);
-	status = demoproc_wait(server);
+	(void)snprintf(last, LINE_BYTES, "it said nothing");
+	(void)snprintf(path, sizeof(path), "%s/%s.log", place->dir, name);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
-		memcpy(last, line, sizeof(last));
+		memcpy(last, line, LINE_BYTES);
 	}
 	if (f)
 		(void)fclose(f);
+}
+
+/* What it said last is why. */
+static int tell_why(struct cli *cli, const struct demoproc_place *p, struct demoproc *server)
+{
+	char last[LINE_BYTES];
+	int status;
+
+	(void)kill(server->pid, SIGTERM);
+	status = demoproc_wait(server);
+	read_last_line(p, server->name, last);
 	cli_say(cli, SL_LOG_ERROR, "the server did not start: %s", last);
 	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
+}
+
+void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p)
+{
+	char last[LINE_BYTES];
+
+	read_last_line(place, p->name, last);
+	cli_say(cli, SL_LOG_ERROR, "%s did not end well (%s %d): %s; see %s", p->name,
+		WIFSIGNALED(p->status) ? "signal" : "exit code",
+		WIFSIGNALED(p->status) ? WTERMSIG(p->status) : WEXITSTATUS(p->status), last, place->dir);
 }
 
 int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *listen)

@@ -19,8 +19,9 @@ struct demoproc_place {
 };
 
 struct demoproc {
-	pid_t pid; /* 0: not there, or waited for */
-	int port;  /* of the server */
+	pid_t pid;     /* 0: not there, or waited for */
+	int port;      /* of the server */
+	char name[32]; /* its log is <dir>/<name>.log */
 	int status;
 };
 
@@ -38,6 +39,8 @@ void demoproc_kill(struct demoproc *p);
 void demoproc_ask_to_end(const struct demoproc *p);
 /* 0: it ended with status 0, or was not there. */
 int demoproc_wait(struct demoproc *p);
+/* One line: how it ended, and what it said last. */
+void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p);
 void demoproc_place_remove(const struct demoproc_place *place);
 
 #endif

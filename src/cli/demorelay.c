@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "demorelay.h"
 
+#include "server/thread.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -72,10 +73,7 @@ static void pass(int from, int to, int pair[2])
 static void *run(void *arg)
 {
 	struct demorelay *r = arg;
-	sigset_t all;
 
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_BLOCK, &all, NULL);
 	while (!r->stop) {
 		struct pollfd fds[2 * DEMORELAY_PAIRS + 1];
 
@@ -113,7 +111,7 @@ int demorelay_start(struct demorelay *r, int port)
 	    listen(r->listener, 64) || getsockname(r->listener, (struct sockaddr *)&here, &n))
 		return errno;
 	r->port = ntohs(here.sin_port);
-	failed = pthread_create(&r->thread, NULL, run, r);
+	failed = srv_thread_start(&r->thread, "relay", run, r);
 	if (failed)
 		r->port = 0;
 	return failed;

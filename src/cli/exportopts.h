@@ -71,7 +71,7 @@ struct exportopts {
 		 .kind = OPT_INT,                                                                                      \
 		 .arg = "N",                                                                                           \
 		 .min = 1,                                                                                             \
-		 .max = INT64_C(1000000000000),                                                                        \
+		 .max = INT64_C(4294967296),                                                                           \
 		 .help = "Sequence numbers of a partition, the same for the life of a dataset; 250000 unless given"},  \
 		{.name = "schema",                                                                                     \
 		 .kind = OPT_STRING,                                                                                   \

@@ -4,34 +4,26 @@
  * the calling one. The first SIGINT or SIGTERM ends the reading, and what was read is committed; the second gives up
  * what is not committed, which a later run does again; the third ends the process, as the system does it.
  *
- * Thread safety: the main thread calls. Ownership: the export stays the caller's and must outlive exportwatch_stop.
+ * Thread safety: the main thread calls. Ownership: the export stays the caller's and must outlive the watch.
  */
 #ifndef SLUICE_CLI_EXPORTWATCH_H
 #define SLUICE_CLI_EXPORTWATCH_H
 
-#include "progress.h"
+#include "watch.h"
 
-#include <pthread.h>
 #include <sluice/export.h>
 
 struct exportwatch {
-	struct cli *cli;
 	sl_export *export;
-	struct progress progress;
-	int64_t started_ms; /* monotonic */
-	int told;           /* signals that were acted upon */
-	uint64_t shown;     /* partitions when progress was last shown */
+	struct watch watch;
+	int told;       /* signals that were acted upon */
+	uint64_t shown; /* partitions when progress was last shown */
 	/* Where the input stood at the first look that saw a commit, and when: a run may resume far into it. */
 	uint64_t from_bytes;
 	int64_t from_ms;
-	int over; /* an eventfd: readable when the thread is to end */
-	pthread_t thread;
 };
 
-/* 0, or an exit code after a line on stderr. */
+/* 0, or an exit code after a line on stderr. watch_stop(&w->watch) ends it. */
 int exportwatch_start(struct exportwatch *w, struct cli *cli, sl_export *export);
-/* Nothing is shown any more when it returns. */
-void exportwatch_stop(struct exportwatch *w);
-int64_t exportwatch_ms(const struct exportwatch *w); /* since the start */
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "handlers.h"
 
+#include "handlerenv.h"
 #include "text.h"
 #include "words.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int read_handler(struct handlers *s, const char *text, struct handler *h)
 {
@@ -51,6 +53,7 @@ static int make_exec(struct handlers *s, const struct handlers_opts *o, struct h
 		.events = s->log->wal,
 		.spool_dir = s->log->spool,
 		.kill_grace_ms = o->kill_grace_ms,
+		.environment = (const char *const *)s->environment,
 	};
 
 	return sl_exec_new(&h->exec, &opts, err);
@@ -116,6 +119,9 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 	};
 
 	h->log = log;
+	h->environment = handlerenv_make(environ, o->pass_env, o->n_pass_env);
+	if (!h->environment)
+		return cli_usage(h->cli, "out of memory");
 	for (size_t i = 0; i < h->n; i++) {
 		if (make_exec(h, o, &h->list[i], &err))
 			return cli_fail(h->cli, &err, h->list[i].name);
@@ -146,6 +152,8 @@ void handlers_fini(struct handlers *h)
 		words_free(h->list[i].argv);
 		free(h->list[i].name);
 	}
+	handlerenv_free(h->environment);
+	h->environment = NULL;
 	h->worker = NULL;
 	h->n = 0;
 }

@@ -28,6 +28,7 @@ struct handlers {
 	int shell; /* give commands to /bin/sh */
 	struct handler list[HANDLERS_MAX];
 	size_t n;
+	char **environment; /* of the commands */
 	sl_worker *worker;
 	struct workerlog *log;
 };
@@ -37,6 +38,8 @@ struct handlers_opts {
 	const char *worker_id;
 	int64_t slots, lease_ms, renew_interval_ms, timeout_ms, max_attempts, initial_delay_ms, max_delay_ms,
 		poll_interval_ms, kill_grace_ms;
+	const char *const *pass_env; /* names, see handlerenv.h; NULL: none */
+	size_t n_pass_env;
 };
 
 /* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". 0, or 64 after a line on stderr. */

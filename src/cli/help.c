@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "commands.h"
 
+#include "topics.h"
 #include "values.h"
 
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,13 +14,18 @@ static const struct {
 } exit_codes[] = {
 	{0, "done"},
 	{64, "wrong usage: an unknown command or option, a value out of range"},
-	{65, "bad data: damage in a log, not a log, a record that is too big, bad JSON, a chain that failed"},
-	{69, "something needed is unavailable: a database cannot be reached"},
+	{65, "bad data: damage in a log, archive or export, a file that is not what it should be, a record that is too "
+	     "big, "
+	     "JSON that is none, a chain that failed, rows that became dead letters"},
+	{69, "something needed is unavailable: a database or another target cannot be reached"},
 	{70, "internal error, or out of memory"},
 	{73, "a file or folder could not be created"},
-	{74, "input/output error: cannot read or write, not there, disk full, standard output is broken"},
-	{75, "try again: in use by another process, records still pending, time ran out, interrupted by a signal"},
-	{78, "configuration: wrong or missing key, a later format"},
+	{74, "input/output error: a file cannot be read or written, something is not there, the disk is full, standard "
+	     "output "
+	     "is broken"},
+	{75, "try again: in use by another process, records still pending, the time ran out, interrupted by a signal"},
+	{78,
+	 "configuration: a setting, schema or key that is wrong or missing, a later format, a table that does not fit"},
 };
 
 enum { N_EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]), HELP_COLUMN = 26, HELP_WIDTH = 80 };
@@ -46,7 +52,7 @@ static void wrapped(struct out *out, const char *text, int indent)
 	out_str(out, "\n");
 }
 
-/* "default 64, 1 to 4096", "one of a, b" */
+/* "; 1 to 4096", ": a, b", with nothing for other kinds: what is added to an option's help. */
 static void append_range(char *to, size_t size, const struct opt *opt)
 {
 	char low[32], high[32];
@@ -64,6 +70,15 @@ static void append_range(char *to, size_t size, const struct opt *opt)
 		snprintf(to + used, size - used, "; %s to %s", value_write_duration(low, opt->min),
 			 value_write_duration(high, opt->max));
 	}
+}
+
+/* The whole sentence about an option: its help, what it takes, its default. */
+static void say_option(char *to, size_t size, const struct opt *opt)
+{
+	size_t used;
+
+	snprintf(to, size, "%s", opt->help);
+	append_range(to, size, opt);
 	used = strlen(to);
 	if (opt->def)
 		snprintf(to + used, size - used, " (default %s)", opt->def);
@@ -85,8 +100,7 @@ static void help_option(struct out *out, const struct opt *opt)
 		n = snprintf(left, sizeof(left), "      --%s", opt->name);
 	if (opt->kind != OPT_FLAG)
 		n += snprintf(left + n, sizeof(left) - (size_t)n, "=%s", opt->arg);
-	snprintf(right, sizeof(right), "%s", opt->help);
-	append_range(right, sizeof(right), opt);
+	say_option(right, sizeof(right), opt);
 	out_str(out, left);
 	if (n + 2 > HELP_COLUMN)
 		out_printf(out, "\n%*s", HELP_COLUMN, "");
@@ -107,8 +121,10 @@ static void help_options(struct out *out, const char *title, const struct opt *t
 static void help_exit_codes(struct out *out)
 {
 	out_str(out, "\nExit status:\n");
-	for (int i = 0; i < N_EXIT_CODES; i++)
-		out_printf(out, "  %2d  %s\n", exit_codes[i].code, exit_codes[i].meaning);
+	for (int i = 0; i < N_EXIT_CODES; i++) {
+		out_printf(out, "  %2d  ", exit_codes[i].code);
+		wrapped(out, exit_codes[i].meaning, 6);
+	}
 }
 
 static void usage_operands(struct out *out, const struct command *command)
@@ -158,8 +174,13 @@ static void list_commands(struct out *out, const char *group)
 {
 	for (int i = 0; commands[i]; i++) {
 		if (in_group(commands[i], group))
-			out_printf(out, "  sluice %-14s %s\n", commands[i]->name, commands[i]->summary);
+			out_printf(out, "  sluice %-17s %s\n", commands[i]->name, commands[i]->summary);
 	}
+}
+
+static void first_example(struct out *out, const char *lines)
+{
+	out_printf(out, "  %.*s\n", (int)strcspn(lines, "\n"), lines);
 }
 
 void help_group(struct out *out, const struct group *group)
@@ -168,27 +189,44 @@ void help_group(struct out *out, const struct group *group)
 		   group->summary, group->name);
 	list_commands(out, group->name);
 	help_options(out, "Global options", opts_global);
-	out_printf(out, "\nExample:\n  sluice help %s %s\n", group->name,
-		   strcmp(group->name, "wal") == 0 ? "append" : "list");
+	out_str(out, "\nExample:\n");
+	for (int i = 0; commands[i]; i++) {
+		if (in_group(commands[i], group->name))
+			first_example(out, commands[i]->example);
+	}
 }
+
+void help_topic(struct out *out, const struct topic *topic)
+{
+	out_printf(out, "%s - %s\n\n%s", topic->name, topic->summary, topic->text);
+}
+
+static const char main_examples[] = "\nBegin with:\n"
+				    "  sluice up --type hello='echo hello'   # server, dashboard and a worker\n"
+				    "  sluice enqueue hello '{\"to\":\"ada\"}'   # a job; prints its number\n"
+				    "  sluice jobs logs 1                    # every line that it wrote\n"
+				    "  sluice help first-steps               # and so on\n";
 
 void help_main(struct out *out)
 {
 	out_str(out, "sluice - run jobs, keep every line they write, and a durable log for other programs\n\n"
-		     "Usage: sluice COMMAND [ARGUMENT]...\n\nCommands:\n");
+		     "Usage: sluice COMMAND [ARGUMENT]...\n");
+	out_str(out, main_examples);
+	out_str(out, "\nCommands ('sluice help COMMAND' explains one, with an example):\n");
 	for (int i = 0; commands[i]; i++) {
 		if (!strchr(commands[i]->name, ' ') && commands[i] != &cmd_help)
-			out_printf(out, "  sluice %-14s %s\n", commands[i]->name, commands[i]->summary);
+			out_printf(out, "  sluice %-17s %s\n", commands[i]->name, commands[i]->summary);
 	}
 	for (int i = 0; groups[i].name; i++)
 		list_commands(out, groups[i].name);
-	out_printf(out, "  sluice %-14s %s\n", cmd_help.name, cmd_help.summary);
+	out_printf(out, "  sluice %-17s %s\n", cmd_help.name, cmd_help.summary);
+	out_str(out, "\nTopics ('sluice help TOPIC'):\n");
+	for (const struct topic *t = topics; t->name; t++)
+		out_printf(out, "  %-24s %s\n", t->name, t->summary);
 	help_options(out, "Global options", opts_global);
 	help_exit_codes(out);
-	out_str(out, "\nSIGINT and SIGTERM end a command cleanly with status 75; a second one ends it at once.\n"
-		     "\nExample:\n  sluice enqueue mail '{\"to\":\"ada\"}'\n  sluice worker --type mail=./send-mail "
-		     "--drain\n"
-		     "  sluice jobs logs 1\n  printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\n");
+	out_str(out, "\nSIGINT and SIGTERM end a command cleanly: with status 75 if it was not done, with 0 if it\n"
+		     "serves until then (up, server, worker, --follow). A second one ends it at once.\n");
 }
 
 static const char *const kind_names[] = {
@@ -199,8 +237,10 @@ static json_t *json_option(const struct opt *opt)
 {
 	json_t *j = json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:s}", "name", opt->name, "kind", kind_names[opt->kind],
 			      "arg", opt->arg, "default", opt->def, "required", opt->required, "help", opt->help);
-	char letter[2] = {opt->letter, '\0'};
+	char letter[2] = {opt->letter, '\0'}, text[512];
 
+	say_option(text, sizeof(text), opt);
+	json_object_set_new(j, "text", json_string(text));
 	json_object_set_new(j, "letter", opt->letter ? json_string(letter) : json_null());
 	json_object_set_new(j, "repeat", json_boolean(opt->repeat));
 	if (opt->kind == OPT_INT || opt->kind == OPT_SIZE || opt->kind == OPT_DURATION) {
@@ -237,16 +277,22 @@ void help_json(struct out *out)
 {
 	json_t *list = json_array();
 	json_t *codes = json_object();
+	json_t *by_word = json_object(), *by_topic = json_object();
 
 	for (int i = 0; commands[i]; i++)
 		json_array_append_new(list, json_command(commands[i]));
+	for (int i = 0; groups[i].name; i++)
+		json_object_set_new(by_word, groups[i].name, json_string(groups[i].summary));
+	for (const struct topic *t = topics; t->name; t++)
+		json_object_set_new(by_topic, t->name, json_pack("{s:s, s:s}", "summary", t->summary, "text", t->text));
 	for (int i = 0; i < N_EXIT_CODES; i++) {
 		char text[16];
 
 		snprintf(text, sizeof(text), "%d", exit_codes[i].code);
 		json_object_set_new(codes, text, json_string(exit_codes[i].meaning));
 	}
-	out_json(out, json_pack("{s:s, s:o, s:o, s:o}", "version", sl_version(), "global_options",
-				json_options(opts_global), "commands", list, "exit_codes", codes));
+	out_json(out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", sl_version(), "global_options",
+				json_options(opts_global), "groups", by_word, "commands", list, "topics", by_topic,
+				"exit_codes", codes));
 	out_str(out, "\n");
 }

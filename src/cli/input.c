@@ -18,6 +18,13 @@ void input_init(struct input *in, int fd, int frames, size_t max_record)
 	in->max_record = max_record;
 }
 
+void input_take(struct input *in, char *buf, size_t n)
+{
+	in->buf = buf;
+	in->cap = in->end = n;
+	in->eof = 1;
+}
+
 void input_fini(struct input *in)
 {
 	free(in->buf);

@@ -37,7 +37,8 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 	if (err->code == SL_EINVAL || err->code == SL_EDATA)
 		return cli_fail(cli, err, NULL); /* what was given is wrong, wherever it was to go */
 	code = cli_fail(cli, err, has_password(url) || strchr(url, '?') ? "the store" : url);
-	return err->code == SL_ENOENT && !err->sys_errno ? EXIT_BAD_DATA : code;
+	/* Of chains and keys, not of files. */
+	return (err->code == SL_ENOENT || err->code == SL_EEXIST) && !err->sys_errno ? EXIT_BAD_DATA : code;
 }
 
 void jobstore_warn_of_password(struct cli *cli, const struct parsed *args)

@@ -5,6 +5,8 @@
  *   files ─▶ records ─▶ coordinator (and with --wal a log) ─▶ sink
  *               └ bad records ─▶ dead letters ◀─ rows that the target refuses
  *
+ *   cmd_load.c   the command      loadinput.c   an input that is open      loadrows.c   one input through a coordinator
+ *
  * Thread safety: none; the main thread calls.
  */
 #ifndef SLUICE_CLI_LOAD_H

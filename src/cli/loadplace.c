@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loadplace.h"
 
+#include "server/thread.h"
 #include "text.h"
 
 #include <dirent.h>
@@ -108,7 +109,7 @@ int loadplace_open(struct loadplace *p, struct cli *cli, const struct loadplace_
 	char id[64];
 	int rc;
 
-	*p = (struct loadplace){.fd = -1, .started_ms = text_now_ms()};
+	*p = (struct loadplace){.fd = -1, .started_ms = srv_clock_real_ms()};
 	if (!key->dir)
 		return 0;
 	name_log(id, key, i);

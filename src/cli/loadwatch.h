@@ -10,33 +10,25 @@
 #ifndef SLUICE_CLI_LOADWATCH_H
 #define SLUICE_CLI_LOADWATCH_H
 
-#include "progress.h"
+#include "watch.h"
 
-#include <pthread.h>
 #include <sluice/coordinator.h>
 #include <stdatomic.h>
 
 struct loadwatch {
-	struct cli *cli;
-	struct progress progress;
+	struct watch watch;
 	uint64_t total_bytes;        /* of all inputs; 0: not known */
-	int64_t started_ms;          /* monotonic */
 	_Atomic uint64_t taken, bad; /* bytes of the inputs; records that are none */
 	pthread_mutex_t mu;          /* guards what follows */
-	pthread_cond_t hurry;        /* over has changed */
 	sl_coordinator *c;           /* of the input that is read now; NULL: none */
 	uint64_t written, dead;      /* of the inputs before it */
-	int over, told;
-	pthread_t thread;
+	int told;
 };
 
-/* 0, or an exit code after a line on stderr. */
+/* 0, or an exit code after a line on stderr. watch_stop(&w->watch) ends it. */
 int loadwatch_start(struct loadwatch *w, struct cli *cli, uint64_t total_bytes);
 void loadwatch_begin(struct loadwatch *w, sl_coordinator *c);
 /* The coordinator is about to go; it has ended so many. */
 void loadwatch_end(struct loadwatch *w, uint64_t written, uint64_t dead);
-/* Nothing is shown any more when it returns. */
-void loadwatch_stop(struct loadwatch *w);
-int64_t loadwatch_ms(const struct loadwatch *w); /* since the start */
 
 #endif

@@ -5,10 +5,12 @@
  */
 #include "commands.h"
 #include "stop.h"
+#include "suggest.h"
+#include "topics.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@ const struct group groups[] = {
 	{"config", "the configuration of a server"},
 	{"export", "exports into Parquet: what is there, what is missing, and putting it back"},
 	{"audit", "the audit chain of an export: verify, show, sign its head"},
+	{"backup", "backups: make, list, restore, check and forget snapshots"},
 	{"wal", "the write-ahead log: append, read, check, recover and archive"},
 	{"parquet", "Parquet files: rows, columns and statistics"},
 	{"dlq", "the dead letters: what could not be delivered, and why"},
@@ -74,6 +77,18 @@ const struct command *const commands[] = {
 	&cmd_dlq_redrive,
 	&cmd_dlq_purge,
 	&cmd_dlq_export,
+	&cmd_backup_init,
+	&cmd_backup_create,
+	&cmd_backup_list,
+	&cmd_backup_show,
+	&cmd_backup_ls,
+	&cmd_backup_cat,
+	&cmd_backup_restore,
+	&cmd_backup_check,
+	&cmd_backup_repair,
+	&cmd_backup_forget,
+	&cmd_backup_prune,
+	&cmd_backup_passphrase,
 	&cmd_config_check,
 	&cmd_config_list,
 	&cmd_help,
@@ -113,6 +128,8 @@ static int help_run(struct cli *cli, const struct parsed *args)
 	const char *word1 = args->operands[0], *word2 = args->operands[1];
 	const struct command *command = word1 ? command_find(word1, word2) : NULL;
 	const struct group *group = word1 && !word2 ? group_find(word1) : NULL;
+	const struct topic *topic = word1 && !word2 ? topic_find(word1) : NULL;
+	char hint[SUGGEST_BYTES];
 
 	if (opt_flag(args, "json"))
 		help_json(&cli->out);
@@ -122,19 +139,25 @@ static int help_run(struct cli *cli, const struct parsed *args)
 		help_command(&cli->out, command);
 	else if (group)
 		help_group(&cli->out, group);
+	else if (topic)
+		help_topic(&cli->out, topic);
+	else if (word2)
+		return cli_usage(cli, "unknown command '%.100s %.100s'%s", word1, word2,
+				 group_find(word1) ? suggest_command(word1, word2, hint) : "");
 	else
-		return cli_usage(cli, "unknown command '%.100s%s%.100s'", word1, word2 ? " " : "", word2 ? word2 : "");
+		return cli_usage(cli, "no command or topic '%.100s'%s", word1, suggest_help(word1, hint));
 	return EXIT_OK;
 }
 
 const struct command cmd_help = {
 	.name = "help",
-	.operands = "COMMAND SUBCOMMAND",
+	.operands = "COMMAND|TOPIC SUBCOMMAND",
 	.optional = 2,
-	.summary = "explain a command",
+	.summary = "explain a command or a topic",
 	.opts = help_opts,
-	.description = "Prints what 'sluice COMMAND --help' prints.",
-	.example = "sluice help wal append",
+	.description = "Prints what 'sluice COMMAND --help' prints, or what there is to know of a topic, by example. "
+		       "'sluice help' lists both.",
+	.example = "sluice help first-steps\nsluice help wal append",
 	.run = help_run,
 };
 
@@ -188,6 +211,7 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 {
 	const struct group *group = NULL;
 	const char *word1, *word2 = NULL;
+	char hint[SUGGEST_BYTES];
 	int rc = opts_parse_globals(cli, args, argc, argv);
 
 	*done = 1;
@@ -208,7 +232,8 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	}
 	args->command = command_find(word1, word2);
 	if (!args->command)
-		return cli_usage(cli, "unknown command '%.100s'", word2 ? word2 : word1);
+		return cli_usage(cli, "unknown command '%.100s'%s", word2 ? word2 : word1,
+				 suggest_command(word2 ? word1 : NULL, word2 ? word2 : word1, hint));
 	cli->command = args->command->name;
 	*done = 0;
 	return 0;

@@ -2,6 +2,8 @@
 #include "opts.h"
 
 #include "server/config.h"
+#include "server/thread.h"
+#include "suggest.h"
 #include "text.h"
 #include "values.h"
 
@@ -70,7 +72,7 @@ static int read_value(const struct opt *opt, const char *text, int64_t *num)
 	case OPT_SIZE:
 		return value_size(text, num);
 	case OPT_TIME:
-		return value_time(text, text_now_ms(), num);
+		return value_time(text, srv_clock_real_ms(), num);
 	case OPT_ENUM:
 		*num = choice_index(opt, text);
 		return *num < 0 ? -1 : 0;
@@ -265,11 +267,20 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 	return 0;
 }
 
+/* One too many; behind "export" it may be a mistyped "status". */
+static int unexpected(struct cli *cli, const struct parsed *args, const char *text)
+{
+	char hint[SUGGEST_BYTES];
+
+	return cli_usage(cli, "unexpected argument '%.100s'%s", text,
+			 args->n_operands == 0 ? suggest_command(args->command->name, text, hint) : "");
+}
+
 static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 {
 	if (args->n_operands >= opts_operand_count(args->command->operands) &&
 	    !opts_operand_repeats(args->command->operands))
-		return cli_usage(cli, "unexpected argument '%.100s'", text);
+		return unexpected(cli, args, text);
 	if (!*text && !args->command->empty_ok)
 		return cli_usage(cli, "an argument is empty");
 	args->operands[args->n_operands++] = text;

@@ -126,7 +126,8 @@ static int take_json(const char *text, size_t n, void *ctx)
 
 void out_json(struct out *out, json_t *value)
 {
-	if (!value || json_dump_callback(value, take_json, out, JSON_COMPACT | JSON_ENCODE_ANY)) {
+	if (!value ||
+	    json_dump_callback(value, take_json, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))) {
 		if (!out->sys_errno)
 			out->sys_errno = ENOMEM;
 	}

@@ -3,6 +3,7 @@
 
 #include "jobstore.h"
 #include "server/http.h"
+#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 
@@ -142,7 +143,7 @@ static void serve(struct serving *s)
 
 static int64_t left_ms(int64_t until)
 {
-	int64_t now = text_now_ms();
+	int64_t now = srv_clock_ms();
 
 	return now < until ? until - now : 0;
 }
@@ -155,7 +156,7 @@ static int first(int code, int next)
 /* In order: intake, workers, coordinator, sender. */
 static int drain(struct serving *s)
 {
-	int64_t until = text_now_ms() + s->config.server_drain_timeout_ms;
+	int64_t until = srv_clock_ms() + s->config.server_drain_timeout_ms;
 	struct sl_err err = SL_ERR_INIT;
 	int code = EXIT_OK;
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shipfollow.h"
 
+#include "server/thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { GROUP_BYTES = 4 << 20 }; /* lines are made durable when so much has come together, or nothing more is there */
@@ -310,17 +311,9 @@ size_t shipfollow_fds(struct shipfollow *f, struct pollfd *fds, int *timeout_ms)
 	return n;
 }
 
-static int64_t mono_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 void shipfollow_heard(struct shipfollow *f, const struct pollfd *fds, size_t n)
 {
-	int64_t now = mono_ms();
+	int64_t now = srv_clock_ms();
 
 	for (size_t i = 0; i < n; i++) {
 		if (!fds[i].revents)

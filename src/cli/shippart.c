@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One open file or stream of sluice ship: its bytes as lines in the group. shipfollow.h has the rules. */
+#include "server/thread.h"
 #include "shipfollow.h"
 #include "text.h"
 
@@ -91,7 +92,7 @@ static int ship(struct shipfollow *f, struct ship_part *p, const char *data, siz
 				 .data = data,
 				 .len = len,
 				 .partial = partial,
-				 .ts_ms = text_now_ms()};
+				 .ts_ms = srv_clock_real_ms()};
 	int rc;
 
 	line.type = type_of(f, data, len, partial);

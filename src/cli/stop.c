@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stop.h"
 
+#include "cli.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +15,7 @@ static atomic_int requested; /* signals so far; lock-free: good in a handler, an
 static atomic_int patient;   /* the second one asks, too; the third ends the command */
 static int pipe_fds[2] = {-1, -1};
 static int reload_fds[2] = {-1, -1};
+static char bus_line[1002];
 
 static void on_signal(int number);
 
@@ -58,9 +62,18 @@ int stop_install(void)
 	make_action(&stop);
 	memset(&ignore, 0, sizeof(ignore));
 	ignore.sa_handler = SIG_IGN;
-	if (take_over(SIGINT, &stop) || take_over(SIGTERM, &stop) || sigaction(SIGPIPE, &ignore, NULL))
+	if (take_over(SIGINT, &stop) || take_over(SIGTERM, &stop) || sigaction(SIGPIPE, &ignore, NULL) ||
+	    sigaction(SIGXFSZ, &ignore, NULL))
 		return errno;
 	return 0;
+}
+
+int stop_on_hangup(void)
+{
+	struct sigaction stop;
+
+	make_action(&stop);
+	return take_over(SIGHUP, &stop) ? errno : 0;
 }
 
 int stop_requested(void)
@@ -81,6 +94,26 @@ void stop_ask_twice(void)
 int stop_fd(void)
 {
 	return pipe_fds[0];
+}
+
+static void on_bus(int number)
+{
+	ssize_t ignored = write(STDERR_FILENO, bus_line, strlen(bus_line));
+
+	(void)number;
+	(void)ignored;
+	_exit(EXIT_OUTPUT); /* the thread has nowhere to go on */
+}
+
+int stop_tell_bus(const char *line)
+{
+	struct sigaction bus;
+
+	(void)snprintf(bus_line, sizeof(bus_line), "%.1000s\n", line);
+	memset(&bus, 0, sizeof(bus));
+	bus.sa_handler = on_bus;
+	sigemptyset(&bus.sa_mask);
+	return sigaction(SIGBUS, &bus, NULL) ? errno : 0;
 }
 
 static void on_hangup(int number)

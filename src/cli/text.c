@@ -203,10 +203,15 @@ const char *text_incarnation(char to[TEXT_INCARNATION_BYTES], uint32_t incarnati
 	return to;
 }
 
-int64_t text_now_ms(void)
+const char *text_hex(char *to, const void *bytes, size_t n)
 {
-	struct timespec ts;
+	static const char digits[] = "0123456789abcdef";
+	const unsigned char *b = bytes;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+	for (size_t i = 0; i < n; i++) {
+		to[2 * i] = digits[b[i] >> 4];
+		to[2 * i + 1] = digits[b[i] & 15];
+	}
+	to[2 * n] = '\0';
+	return to;
 }

@@ -35,7 +35,7 @@ const char *text_count(char to[TEXT_COUNT_BYTES], uint64_t n, const char *noun);
 /* Six hexadecimal digits, as in the names of archives; returns to. */
 const char *text_incarnation(char to[TEXT_INCARNATION_BYTES], uint32_t incarnation);
 
-/* Now, in Unix milliseconds. */
-int64_t text_now_ms(void);
+/* The bytes as hexadecimal digits, with a NUL behind: 2n + 1 bytes. Returns to. */
+const char *text_hex(char *to, const void *bytes, size_t n);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "waiting.h"
 
+#include "server/thread.h"
 #include "stop.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,26 +19,13 @@ static void *wait_for_end(void *arg)
 	return NULL;
 }
 
-/* Signals are the main thread's, which has to wake from its poll. */
-static int start_thread(struct waiting *w)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&w->thread, NULL, wait_for_end, w);
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc;
-}
-
 int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t chain_id, int64_t timeout_ms)
 {
 	int rc;
 
 	*w = (struct waiting){
 		.client = client, .chain_id = chain_id, .timeout_ms = timeout_ms, .err = SL_ERR_INIT, .over = {-1, -1}};
-	rc = pipe2(w->over, O_CLOEXEC) ? errno : start_thread(w);
+	rc = pipe2(w->over, O_CLOEXEC) ? errno : srv_thread_start(&w->thread, "wait", wait_for_end, w);
 	if (!rc)
 		return 0;
 	for (int i = 0; i < 2; i++) {
@@ -49,13 +36,22 @@ int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t 
 	return EXIT_INTERNAL;
 }
 
+int waiting_until_signal_or(struct waiting *w, int fd)
+{
+	struct pollfd fds[3] = {{.fd = w->over[0], .events = POLLIN},
+				{.fd = stop_fd(), .events = POLLIN},
+				{.fd = fd, .events = POLLIN}};
+
+	while (!stop_requested() && poll(fds, 3, -1) <= 0) {
+	}
+	if ((fds[0].revents & (POLLIN | POLLHUP)) != 0)
+		return 1;
+	return stop_requested() ? 0 : fds[2].revents ? 2 : 1;
+}
+
 int waiting_until_signal(struct waiting *w)
 {
-	struct pollfd fds[2] = {{.fd = w->over[0], .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
-
-	while (!stop_requested() && poll(fds, 2, -1) <= 0) {
-	}
-	return (fds[0].revents & (POLLIN | POLLHUP)) != 0 || !stop_requested();
+	return waiting_until_signal_or(w, -1);
 }
 
 void waiting_join(struct waiting *w)

@@ -28,6 +28,8 @@ struct waiting {
 int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t chain_id, int64_t timeout_ms);
 /* 1: the wait is over; 0: a signal came first. */
 int waiting_until_signal(struct waiting *w);
+/* The same; 2: there is something to read from fd. */
+int waiting_until_signal_or(struct waiting *w, int fd);
 void waiting_join(struct waiting *w);
 /* End the process in the middle of a wait, with this code: the thread cannot be called back, so nothing is closed. */
 _Noreturn void waiting_abandon(struct cli *cli, int code);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "walfile.h"
 
+#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 const char *const walfile_corruption_choices[] = {"salvage", "truncate", "refuse", NULL};
 
@@ -122,17 +122,9 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args)
 	return opts;
 }
 
-int64_t walfile_mono_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
 {
-	int64_t left = started_ms + opt_num(args, "lock-wait") - walfile_mono_ms();
+	int64_t left = started_ms + opt_num(args, "lock-wait") - srv_clock_ms();
 	struct pollfd p = {.fd = stop_fd(), .events = POLLIN};
 
 	if (rc != SL_ELOCKED || left <= 0 || stop_requested())

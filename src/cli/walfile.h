@@ -56,9 +56,8 @@ extern const char *const walfile_corruption_choices[]; /* as enum sl_wal_on_corr
 struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
 
 /* Call after an attempt failed with rc: 1 to try again (the lock was held, time is left, no signal came; a moment has
- * passed). started_ms is walfile_mono_ms() of the first attempt. */
+ * passed). started_ms is srv_clock_ms() of the first attempt. */
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
-int64_t walfile_mono_ms(void);
 
 /* The line on stderr that ends a command which found damage: how much, and what to do about it. */
 void walfile_tell_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workerlog.h"
 
+#include "server/thread.h"
 #include "text.h"
 
 #include <dirent.h>
@@ -11,12 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #define SWEEP_EVERY_MS 60000
 #define SWEEP_DEADLINE_MS 10000
 #define LAST_SWEEP_MS 5000
+#define SWEEP_AGAIN_MS 100
 #define CLEAN_EVERY_MS 86400000
 #define RETENTION_DAYS 30
 
@@ -127,7 +130,7 @@ static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, s
 	size_t n = 0;
 	int rc;
 
-	event.ts_ms = text_now_ms();
+	event.ts_ms = srv_clock_real_ms();
 	rc = sl_event_encode(&event, env, &record, &n, err);
 	rc = rc ? rc : sl_wal_append(w, record, n, &sequence, err);
 	sl_event_free(env, record);
@@ -207,9 +210,9 @@ static void *sweep(void *arg)
 
 	do {
 		sweep_once(log, SWEEP_DEADLINE_MS);
-		if (text_now_ms() - cleaned_ms > CLEAN_EVERY_MS) {
+		if (srv_clock_real_ms() - cleaned_ms > CLEAN_EVERY_MS) {
 			clean_archives(log);
-			cleaned_ms = text_now_ms();
+			cleaned_ms = srv_clock_real_ms();
 		}
 		(void)poll(&wake, 1, SWEEP_EVERY_MS);
 	} while (!(wake.revents & (POLLIN | POLLHUP)) || read(log->wake[0], &what, 1) == 1);
@@ -318,19 +321,43 @@ static int stays(const struct workerlog *log, const char *why)
 	return EXIT_INTERRUPTED;
 }
 
+/* Does another process have the log? */
+static int is_held(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+
+	if (fd >= 0)
+		(void)close(fd);
+	return held;
+}
+
 /* Output that the log did not take is in the spools. The log must not be archived without it; once it is closed it is
- * an orphan like any other, and the sweep brings in what is missing. */
+ * an orphan like any other, and a sweep brings in what is missing. Where that is another's, who looks for orphans just
+ * now, the log is in good hands: it is delivered there, or left by somebody who died, and then it is ours again. */
 static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 {
+	int64_t until = srv_clock_ms() + deadline_ms, left;
 	struct sl_err err = SL_ERR_INIT;
 	char path[PATH_MAX + sizeof(log->id) + sizeof("/.wal")];
+	int held;
 
 	(void)!sl_wal_stop(log->wal, 0, &err);
 	(void)sl_wal_close(log->wal, &err);
 	log->wal = NULL;
-	sweep_once(log, deadline_ms);
 	(void)snprintf(path, sizeof(path), "%s/%s.wal", log->dir, log->id);
-	return access(path, F_OK) == 0 ? stays(log, "it did not take all output of the commands, or was not sent") : 0;
+	do {
+		held = is_held(path);
+		left = until - srv_clock_ms();
+		sweep_once(log, left > 0 ? left : 0);
+		if (access(path, F_OK))
+			return EXIT_OK;
+		held |= is_held(path);
+		if (held)
+			(void)poll(NULL, 0, SWEEP_AGAIN_MS);
+	} while (held && srv_clock_ms() < until);
+	return stays(log,
+		     held ? "another process holds it" : "it did not take all output of the commands, or was not sent");
 }
 
 static int finish(struct workerlog *log, int64_t deadline_ms)

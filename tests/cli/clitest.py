@@ -5,13 +5,17 @@ A test file is run as: test_x.py PATH-OF-SLUICE [PATH-OF-DLQ_PUT] [NAME-OF-TEST.
 """
 
 import base64
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import walfmt
@@ -42,8 +46,9 @@ class Result:
 
 
 def _default_signals():
-    # A test run in the background has SIGINT ignored, which the command would respect.
+    # A test run in the background has SIGINT ignored, and under nohup SIGHUP, which the command would respect.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class CliTest(unittest.TestCase):
@@ -82,7 +87,10 @@ class CliTest(unittest.TestCase):
         more.setdefault("stdout", subprocess.PIPE)
         p = subprocess.Popen([SLUICE, *args], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env, cwd=self.dir,
                              preexec_fn=_default_signals, **more)
+        return self.ends_with_test(p)
 
+    def ends_with_test(self, p):
+        """Kill a process that is still there when the test is over, and close its pipes. Returns it."""
         def end():
             if p.poll() is None:
                 p.kill()
@@ -135,6 +143,24 @@ class CliTest(unittest.TestCase):
             raw += records
         self.assertEqual(len(incarnations), 1)
         return walfmt.effective(raw)
+
+
+def rest_from(took):
+    """Between two looks at what others do: twice as long as a look took, which may be a process of its own. Whoever waits
+    must not take the processors from those it waits for, nor from the tests beside it."""
+    time.sleep(min(max(2 * took, 0.01), 0.25))
+
+
+def free_port():
+    """A port that nobody listens on, and that no connection of others is given meanwhile: below those that the kernel hands
+    out. Whoever listens on it, ends and comes back finds it free."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+        above = int(f.read().split()[0])
+    while True:
+        port = random.randrange(max(above // 2, 1024), max(above, 2048))
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 class _TapResult(unittest.TestResult):

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 
-from clitest import CliTest
+from clitest import TIMEOUT, CliTest, rest_from
 
 
 class ExportTest(CliTest):
@@ -79,12 +79,15 @@ class ExportTest(CliTest):
                                          b"  - {name: fee, type: int64}\n  - {name: closed_at, type: timestamp}\n")
 
     def until(self, what, p=None):
-        end = time.monotonic() + 60
+        began = time.monotonic()
+        end = began + TIMEOUT
         while not what():
+            looked = time.monotonic()
             if p is not None and p.poll() is not None:
                 self.fail(f"it ended with {p.returncode}: {p.stderr.read()}")
-            self.assertLess(time.monotonic(), end, "it never came")
-            time.sleep(0.01)
+            self.assertLess(looked, end, "it never came")
+            rest_from(looked - began)
+            began = time.monotonic()
 
     def checkpoint(self):
         """Of the catalog, 0 while there is none."""
@@ -92,5 +95,5 @@ class ExportTest(CliTest):
         return json.loads(r.out)["checkpoint"] if r.code == 0 else 0
 
     def sql(self, script, name="t.db"):
-        with contextlib.closing(sqlite3.connect(self.path(name))) as db:
+        with contextlib.closing(sqlite3.connect(self.path(name), timeout=60)) as db:
             db.executescript(script)

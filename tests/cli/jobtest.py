@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from clitest import ROOT, SLUICE, TIMEOUT, CliTest
+from clitest import ROOT, SLUICE, TIMEOUT, CliTest, rest_from
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import standstill  # noqa: E402
@@ -67,7 +67,7 @@ class JobTest(CliTest):
 
     def chain(self, chain):
         """A chain that has ended, as wait shows it."""
-        r = self.sluice("jobs", "wait", str(chain), "--timeout", "60s", "--json")
+        r = self.sluice("jobs", "wait", str(chain), "--timeout", "100s", "--json")
         self.assertIn(r.code, (0, 65), r.err)
         return json.loads(r.out)
 
@@ -114,11 +114,14 @@ class JobTest(CliTest):
 
     def until(self, what, *args):
         """Wait for something another process does: what(*args) is true. Only a failure takes long."""
-        end = time.monotonic() + 60
+        began = time.monotonic()
+        end = began + TIMEOUT
         while not (found := what(*args)):
-            if time.monotonic() > end:
+            looked = time.monotonic()
+            if looked > end:
                 self.fail(f"it never came: {what} {args}")
-            time.sleep(0.01)
+            rest_from(looked - began)
+            began = time.monotonic()
         return found
 
     def until_file(self, name):

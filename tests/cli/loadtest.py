@@ -14,12 +14,12 @@ from clitest import CliTest
 class LoadTest(CliTest):
     def table(self, sql, name="t.db"):
         """Make a table; returns the options that load into it."""
-        with contextlib.closing(sqlite3.connect(self.path(name))) as db:
+        with contextlib.closing(sqlite3.connect(self.path(name), timeout=60)) as db:
             db.executescript(sql)
         return ["--to", f"sqlite:{name}", "--table", sql.split("(")[0].split()[-1]]
 
     def rows(self, sql, name="t.db"):
-        with contextlib.closing(sqlite3.connect(self.path(name))) as db:
+        with contextlib.closing(sqlite3.connect(self.path(name), timeout=60)) as db:
             return db.execute(sql).fetchall()
 
     def letters(self, folder="sluice-dead-letters"):

@@ -84,8 +84,8 @@ class Server:
              "--set", "listen_addresses=*", "--set", f"hba_file={hba}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.socket_url = self.process.stdout.readline().strip()
-        # Over the cable, with timeouts that are worth waiting for.
-        self.cable_url = f"postgres://postgres@{SERVER}/postgres?connect_timeout=2&tcp_user_timeout=2000"
+        # Over the cable, with timeouts that are worth waiting for; a busy machine may take its time to greet.
+        self.cable_url = f"postgres://postgres@{SERVER}/postgres?connect_timeout=10&tcp_user_timeout=2000"
         if not self.socket_url:
             raise AssertionError(f"no PostgreSQL server: pg-temp ended with {self.process.wait()}")
 

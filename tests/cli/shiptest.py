@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 
-from clitest import TIMEOUT, CliTest
+from clitest import TIMEOUT, CliTest, free_port  # noqa: F401
 
 
 def line_of(row):
@@ -68,16 +68,7 @@ class ShipTest(CliTest):
 
         p = subprocess.Popen([*under, clitest.SLUICE, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
                              env=self.env, cwd=self.dir, preexec_fn=clitest._default_signals)
-
-        def end():
-            if p.poll() is None:
-                p.send_signal(signal.SIGCONT)
-                p.kill()
-            p.wait()
-            p.stdout.close()
-
-        self.addCleanup(end)
-        return p
+        return self.ends_with_test(p)
 
     def said(self):
         return self.read("err").decode()
@@ -177,14 +168,6 @@ class Endpoint:
             self.server.server_close()
 
         test.addCleanup(end)
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def numbered(first, last):

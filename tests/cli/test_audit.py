@@ -3,10 +3,12 @@
 
 import json
 import os
+import signal
 import stat
 
 from clitest import main
 from exporttest import ExportTest
+from shiptest import Endpoint
 
 
 class Audit(ExportTest):
@@ -145,6 +147,65 @@ class Audit(ExportTest):
         j = self.sluice("audit", "verify", self.lake, "--dataset", "x", "--json").json()[0]
         self.assertEqual((j["ok"], j["code"]), (False, "ENOENT"))
 
+    def test_a_dataset_that_never_held_anything_is_not_there(self):
+        self.write("e.csv", b"")
+        self.assertEqual(self.sluice("export", "--from", "e.csv", "--to", "empty", "--dataset", "e").code, 65)
+        self.fails(74, "audit", "verify", "empty", "--dataset", "e", says="there is no dataset e")
+        os.makedirs(self.path("empty", "e"))
+        self.fails(74, "audit", "verify", "empty", "--dataset", "e", says="there is no dataset e")
+        self.write("empty/e/x", b"")
+        self.assertEqual(self.sluice("audit", "verify", "empty", "--dataset", "e").code, 65)
+
+    def test_a_dataset_that_holds_nothing_yet_says_so(self):
+        self.write("e.csv", self.ledger(1, 0))
+        self.ok("export", "--from", "e.csv", "--to", "empty", "--dataset", "e", "--schema", self.schema())
+        r = self.ok("audit", "verify", "empty", "--dataset", "e")
+        self.assertEqual(r.lines(), ["empty/e: ok: nothing is committed yet"])
+        self.assertEqual(self.ok("audit", "verify", "empty", "--dataset", "e", "--json").json()[0]["events"], 0)
+
+    def test_rows_that_were_diverted_are_counted(self):
+        self.write("bad.csv", self.ledger(1, 20) + b"21,x,no number,2024-01-01T00:00:00Z\n" + self.ledger(22, 25, header=False))
+        self.sluice("export", "--from", "bad.csv", "--to", "lake", "--dataset", "b", "--schema", self.schema(), "--bad-rows", "divert")
+        r = self.ok("audit", "verify", "lake", "--dataset", "b")
+        self.assertRegex(r.lines()[0], "ok: 1 to 25, 24 rows in 1 partition, .*, 1 bad row diverted$")
+        self.assertNotIn("diverted", self.audit("verify").text)
+
+    def test_an_interrupted_verification_says_so_to_machines(self):
+        for i in range(4000):  # more than a pipe holds: it waits to be read
+            self.write(f"lake/d/stranger-{i:04}", b"")
+        p = self.start("audit", "verify", self.lake, "--dataset", "d", "--all", "--json")
+        begin = os.read(p.stdout.fileno(), 1)
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=60)
+        j = json.loads(begin + out)
+        self.assertEqual((p.returncode, j["ok"], j["code"]), (75, False, "ECANCELLED"))
+        self.assertIn("interrupted", j["error"])
+
+    def test_what_an_endpoint_has_accepted_is_counted(self):
+        def accepted():
+            return json.loads(self.ok("export", "status", "lake", "--dataset", "d", "--json").out)["delivered_endpoint"]
+
+        self.assertEqual(accepted(), 0)
+        endpoint = Endpoint(self)
+        self.write("in.csv", self.ledger(5, 47))
+        self.export("in.csv", "--audit-url", endpoint.url)
+        self.assertEqual((accepted(), len(endpoint.rows)), (6, 6))
+        self.assertNotIn("endpoint", self.ok("export", "status", "lake").text)
+        self.write("in.csv", self.ledger(5, 67))
+        self.export("in.csv")
+        self.assertEqual(accepted(), 6)
+        self.assertIn("not accepted   3 audit events by the endpoint", self.ok("export", "status", "lake").text)
+
+    def test_what_cannot_be_made_is_status_73(self):
+        self.fails(73, "audit", "keygen", "nowhere/k", says="nowhere/k")
+        self.fails(73, "audit", "head", self.lake, "--dataset", "d", "--out", "nowhere/x", says="nowhere/x")
+        self.write("file", b"")
+        self.fails(73, "audit", "keygen", "file/k", says="file/k")
+        self.fails(73, "audit", "head", self.lake, "--dataset", "d", "--out", "file/x", says="file/x")
+        os.mkdir(self.path("folder"))
+        self.fails(73, "audit", "head", self.lake, "--dataset", "d", "--out", "folder", says="folder")
+        self.assertEqual(os.listdir(self.path("folder")), [])
+
     def test_names_of_files_cannot_move_the_cursor(self):
         with open(os.path.join(self.lake, "d", "x\x1b[2Jy"), "wb"):
             pass
@@ -152,6 +213,21 @@ class Audit(ExportTest):
         self.assertEqual(r.code, 65)
         self.assertTrue(all(c == "\n" or c.isprintable() for c in r.text))
         self.assertEqual(self.audit("verify", "--json").json()[0]["findings"][0]["fault"], "unknown")
+
+    def test_an_export_that_goes_on_is_no_fault(self):
+        p = self.start("export", "--from", "-", "--format", "csv", "--to", "running", "--dataset", "d", "--partition-size", "2",
+                       "--schema", self.schema())
+        p.stdin.write(self.ledger(1, 8))
+        p.stdin.flush()
+        self.until(lambda: os.path.exists(self.path("running", "d", "_audit")), p)
+        for first in range(9, 1009, 40):
+            p.stdin.write(self.ledger(first, first + 39, header=False))
+            p.stdin.flush()
+            r = self.sluice("audit", "verify", "running", "--dataset", "d")
+            self.assertEqual(r.code, 0, (r.out, r.err))
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0)
+        self.assertIn("ok: 1 to 1008", self.ok("audit", "verify", "running", "--dataset", "d").text)
 
     def test_verifying_changes_nothing(self):
         before = self.everything_with_times()

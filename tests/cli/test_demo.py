@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.request
 
-from clitest import SLUICE, TIMEOUT, CliTest, main
+from clitest import SLUICE, TIMEOUT, CliTest, _default_signals, main
 
 SMALL = ("--chains=30",)
 JOBS = 30 * 2 + 3 + 1
@@ -41,7 +41,8 @@ class Demo(CliTest):
 
     def begin(self, *args, **more):
         more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        p = subprocess.Popen([SLUICE, "demo", *SMALL, *args], stdin=subprocess.DEVNULL, env=self.env, cwd=self.dir, **more)
+        p = subprocess.Popen([SLUICE, "demo", *SMALL, *args], stdin=subprocess.DEVNULL, env=self.env, cwd=self.dir,
+                             preexec_fn=_default_signals, **more)
 
         def end():
             if p.poll() is None:
@@ -83,7 +84,7 @@ class Demo(CliTest):
         counts = {name: int(n) for name, n in re.findall(r"^  ([a-z ]+?) +(\d+)(?: |\r)", text.split("Nothing lost")[0], re.M)}
         self.assertIn("Nothing lost, nothing doubled.", text)
         self.assertIn("\r\033[K", text)  # drawn in place
-        with sqlite3.connect(os.path.join(self.folder(), "sluice.db")) as db:
+        with sqlite3.connect(os.path.join(self.folder(), "sluice.db"), timeout=60) as db:
             self.assertEqual(db.execute("SELECT count(*) FROM job_events WHERE type = 2").fetchone()[0], counts["lines delivered"], text)
         with open(os.path.join(self.folder(), "ledger"), "rb") as f:
             self.assertEqual(f.read().count(b"\n"), counts["lines written"])
@@ -97,7 +98,7 @@ class Demo(CliTest):
         self.assertIsNone(self.folder())
 
     def test_a_line_that_is_lost_is_counted_and_the_status_says_so(self):
-        p = self.begin("--json", "--patience=4s")
+        p = self.begin("--json", "--patience=20s")
         self.until("workers", self.workers_run)
         with open(os.path.join(self.folder(), "ledger"), "ab") as f:
             f.write(b"job 1 attempt 1 pid 1: this was never delivered\n")
@@ -112,7 +113,7 @@ class Demo(CliTest):
     def test_a_signal_ends_all_processes_and_leaves_no_folder(self):
         p = self.begin()
         self.until("workers", self.workers_run)
-        self.assertGreater(len(processes_below(self.folder())), 3)
+        self.until("more than three processes", lambda: len(processes_below(self.folder())) > 3)
         p.send_signal(signal.SIGINT)
         _, err = p.communicate(timeout=TIMEOUT)
         self.assertEqual(p.returncode, 75, err)
@@ -128,7 +129,7 @@ class Demo(CliTest):
         self.assertIn(b"mine: File exists", err)
         p.send_signal(signal.SIGINT)
         self.assertEqual((p.wait(timeout=TIMEOUT), self.folder()), (75, None))
-        with sqlite3.connect(self.path("mine", "sluice.db")) as db:
+        with sqlite3.connect(self.path("mine", "sluice.db"), timeout=60) as db:
             self.assertGreater(db.execute("SELECT count(*) FROM sluice_job").fetchone()[0], 0)
         self.until("all processes are gone", lambda: not processes_below(self.path("mine")))
 
@@ -146,6 +147,7 @@ class Demo(CliTest):
         self.assertNotIn(p.returncode, (0, 75), err)
         self.assertIn(b"the server did not start", err)
         self.assertIn(b"Address already in use", err)
+        self.assertIn(b"--listen", err)
         self.assertEqual(len(err.splitlines()), 1, err)
         self.assertEqual(out, b"")
         self.assertIsNone(self.folder())

@@ -158,6 +158,31 @@ class Files(ExportTest):
         self.ok("export", "gaps", "lake", "--dataset", "d")
         self.verify()
 
+    def test_gaps_of_a_dataset_that_is_not_there_are_an_error(self):
+        self.write("in.csv", self.ledger(1, 25))
+        self.export("in.csv", "--partition-size", "10")
+        for command in ("status", "gaps"):
+            self.fails(74, "export", command, "lake", "--dataset", "other", says="no dataset other")
+
+    def test_a_backfill_of_what_is_in_place_puts_no_letters(self):
+        lines = self.ledger(1, 30).splitlines(keepends=True)
+        for n in (7, 12):
+            lines[n] = lines[n].replace(b"2024-", b"the year 2024-")
+        self.write("in.csv", b"".join(lines))
+        divert = ("--schema", self.schema(), "--bad-rows=divert")
+        self.export("in.csv", "--partition-size", "10", *divert, code=65)
+
+        def letters():
+            return sorted(letter["position"] for letter in self.ok("dlq", "list", "--json", self.path("lake", "_dead", "d")).json())
+
+        backfill = ("export", "backfill", "--from", "in.csv", *self.WHERE, "--ranges", "1-30", *divert)
+        self.ok(*backfill)
+        self.assertEqual(letters(), [8, 13])
+        os.remove(self.path("lake", self.files()[1]))
+        self.sluice(*backfill)
+        self.assertEqual(letters(), [8, 13, 13])  # at least once
+        self.ok("export", "gaps", "lake", "--dataset", "d")
+
     def test_a_source_that_says_something_else_is_no_backfill(self):
         self.write("in.csv", self.ledger(1, 25))
         self.export("in.csv", "--partition-size", "10")
@@ -192,6 +217,15 @@ class Files(ExportTest):
         self.assertEqual(self.numbers(), list(range(1, 36)))
         self.verify()
 
+
+    def test_a_followed_file_that_becomes_shorter_ends_the_run(self):
+        self.write("in.csv", self.ledger(1, 25))
+        p = self.begin("in.csv", "--partition-size", "10", "--follow")
+        self.until(lambda: self.checkpoint() == 19, p)
+        os.truncate(self.path("in.csv"), 100)
+        _, err = p.communicate(timeout=20)
+        self.assertEqual(p.returncode, 65, err)
+        self.assertIn(b"in.csv: it is shorter than what was read of it", err)
 
     def test_a_file_that_begins_empty_is_followed_from_its_first_row(self):
         self.write("in.csv", b"")
@@ -336,6 +370,10 @@ class Bad(ExportTest):
         self.write("head.csv", b"n,a\n")
         self.assertEqual(self.export("head.csv")["rows"], 0)
 
+    def test_a_file_without_a_usable_line_is_told_by_its_first_one(self):
+        self.refused(65, ["in.jsonl: line 2: ", "UTF-8"], b'\n{"s":1,"a":"\xff"}\n{"s":\n', name="in.jsonl")
+        self.refused(65, ["in.jsonl: line 1: "], b"[]\n", name="in.jsonl")
+
     def test_a_member_without_a_column_is_told(self):
         self.refused(65, ["line 2", "extra"], b'{"n":1}\n{"n":2,"extra":1}\n', "--schema",
                      self.write("s.yaml", b"columns: [{name: n, type: int64}]\n"), name="in.jsonl")
@@ -397,6 +435,30 @@ class Bad(ExportTest):
         self.assertEqual(self.export("in.csv", *args)["rows"], 500 - done)
         self.assertEqual(self.numbers(), list(range(1, 501)))
         self.verify()
+
+    def test_a_limit_of_the_size_of_files_is_an_error_and_no_signal(self):
+        self.write("in.csv", self.ledger(1, 20))
+        tiny = ["sh", "-c", "ulimit -f 10; exec \"$@\"", "sh"]  # files of 5 KiB at most: the catalog is larger
+        self.fails(74, "export", "--from", "in.csv", *self.WHERE, under=tiny, says="_catalog.db")
+
+    def test_an_input_that_is_truncated_while_it_is_read_is_told(self):
+        self.write("in.csv", self.ledger(1, 60000))
+        self.write("c.yaml", b"perf:\n  retry_attempts: 1000\n  retry_backoff_ms: 10\n")
+        # No file may be so large: the workers read the mapped input again and again.
+        limited = ["sh", "-c", "trap '' XFSZ; ulimit -f 400; exec \"$@\"", "sh", SLUICE]
+        p = self.ends_with_test(subprocess.Popen([*limited, "export", "--from", "in.csv", *self.WHERE, "--config", "c.yaml"], cwd=self.dir,
+                                                 env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        self.assertIn(b"trying again", p.stderr.readline())
+        os.truncate(self.path("in.csv"), 0)
+        _, err = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 74, err[-500:])
+        self.assertRegex(err, rb"(?m)^sluice export: in.csv became shorter while it was read")
+
+    def test_the_largest_partition_that_is_offered_can_be_had(self):
+        self.write("in.csv", b"n\n7\n")
+        largest = re.search(r"--partition-size=N .*?; 1 to (\d+)", self.ok("export", "--help").text, re.S)[1]
+        self.export("in.csv", "--partition-size", largest)
+        self.fails(64, "export", "--from", "in.csv", *self.WHERE, "--partition-size", str(int(largest) + 1), says=largest)
 
     def test_wrong_options_are_told_before_anything_is_done(self):
         self.write("in.csv", b"n\n1\n")

@@ -50,6 +50,13 @@ class Sqlite(ExportTest):
         self.assertEqual(self.ranges(), [(1, 9), (10, 19), (20, 25), (26, 29), (30, 31)])
         self.verify()
 
+    def test_infinities_are_exported(self):
+        self.table(1, 4)
+        infinity = "'Infinity'::float8" if self.postgres else "9e999"
+        self.db(f"UPDATE t SET half = {infinity} WHERE n = 2; UPDATE t SET half = -{infinity} WHERE n = 3")
+        self.export(self.url, "--table", "t", "--final")
+        self.assertEqual([r["half"] for r in self.rows()], [0.5, "Infinity", "-Infinity", 2.0])
+
     def test_a_query_is_exported(self):
         self.table(1, 30)
         self.export(self.url, "--query", "SELECT n / 3 AS third, name FROM t WHERE n % 3 = 0", "--sequence", "third",
@@ -59,7 +66,8 @@ class Sqlite(ExportTest):
     def test_a_gap_in_a_table_is_told(self):
         self.table(1, 25)
         self.db("DELETE FROM t WHERE n = 12")
-        self.fails(65, "export", "--from", self.url, "--table", "t", *self.WHERE, "--partition-size", "10", says="13")
+        r = self.fails(65, "export", "--from", self.url, "--table", "t", *self.WHERE, "--partition-size", "10", says=["13", "column n"])
+        self.assertNotRegex(r.errors, r"\bline \d")
         self.assertEqual(self.numbers(), list(range(1, 10)))
 
     def test_rows_that_are_already_exported_may_be_deleted(self):
@@ -101,7 +109,7 @@ class Sqlite(ExportTest):
 
     def test_databases_that_do_not_answer_or_fit_are_told(self):
         self.db("CREATE TABLE t (n BIGINT)")
-        self.fails(78 if self.postgres else 64, "export", "--from", self.url, "--table", "nowhere", *self.WHERE, says="nowhere")
+        self.fails(78, "export", "--from", self.url, "--table", "nowhere", *self.WHERE, says="nowhere")
         self.fails(64, "export", "--from", self.url, "--query", "SELEKT 1", *self.WHERE, says="syntax error")
         self.fails(64, "export", "--from", self.url, "--table", "t", "--sequence", "m", *self.WHERE, says="no column m")
         self.assertEqual(self.export(self.url, "--table", "t")["rows"], 0)

@@ -2,13 +2,16 @@
 """Enqueue, look, steer and clean up, without a worker."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import re
+import select
 import signal
 import sqlite3
 import subprocess
+import termios
 
 import jobtest
 from jobtest import SLUICE, JobTest
@@ -23,6 +26,11 @@ def asleep_in_read(pid):
             return True
     with open(f"/proc/{pid}/syscall", encoding="ascii") as f:  # where the kernel does not name the place
         return f.read().split()[:2] == ["0", "0x0"]
+
+
+def has_read_all(p):
+    """Nothing that was written to its standard input is left in the pipe."""
+    return fcntl.ioctl(p.stdin, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
 
 
 class Enqueue(JobTest):
@@ -54,6 +62,10 @@ class Enqueue(JobTest):
                 self.one_line(self.fails(65, "enqueue", "a", "-", stdin=text, says=place))
         self.assertEqual(self.totals()["pending"], 0)
 
+    def test_json_whose_quotes_the_shell_took_is_explained(self):
+        self.one_line(self.fails(65, "enqueue", "a", "{to:ada}", says=["column 2", "single quotes"]))
+        self.assertNotIn(b"single quotes", self.fails(65, "enqueue", "a", '{"to":}', says="column 7").err)
+
     def test_wrong_usage_is_64_and_makes_nothing(self):
         for args, says in [
             ([], "TYPE is missing"),
@@ -69,6 +81,8 @@ class Enqueue(JobTest):
             (["a", "--after=1,,2"], "'' is not an id"),
             (["a", "--after=0"], "'0' is not an id"),
             (["a", "--key-scope=none"], "incomplete, any"),
+            (["a", "--key-scope=any"], "--key-scope says how long a --key holds"),
+            (["a", "--key-window=5s"], "--key-window says how long a --key holds"),
             (["a", "5", "--bulk=f"], "--bulk"),
             (["a", "--store=mysql://u:secret@h/x"], "mysql"),
             (["a", "--store=sqlite:"], "sqlite"),
@@ -123,6 +137,11 @@ class Enqueue(JobTest):
         self.assertEqual(jobs[3]["scheduled_for"], "2031-01-01T00:00:00.000Z")
         self.assertEqual(jobs[3]["id"], jobs[4]["id"])
 
+    def test_what_the_options_say_of_keys_holds_for_the_keys_of_a_bulk_file(self):
+        first = self.enqueue("a", "--bulk=-", "--key-scope=any", stdin=b'{"key":"k"}')
+        self.ok("jobs", "cancel", str(first))
+        self.assertEqual(self.enqueue("a", "--bulk=-", "--key-scope=any", stdin=b'{"key":"k"}'), first)
+
     def test_numbers_of_a_bulk_file_are_kept_digit_for_digit(self):
         text = '[1.1,12345678901234567890,1e999,"\\u0000"]'
         job = self.enqueue("a", "--bulk=-", stdin=f'{{"key":"k", "input" : {text} }}\n'.encode())
@@ -143,6 +162,13 @@ class Enqueue(JobTest):
             (b'{"at":"2031-01-01T00:00:00Z","in_ms":5}', "exclude"),
             (b'{"input":1,"input":2}', "line 3"),
             (b'{"inp\\u0075t":1}', "line 3"),
+            (b'{"type":"a\\u0000"}', 'line 3: column 17: \\u0000 can only be in "input"'),
+            (b'{"a\\u0000":1}', "line 3: column 10: a name of a member cannot have \\u0000"),
+            (b"{} {}", "line 3: column 4: nothing may follow here"),
+            (b'{"input":1]}', "line 3: column 11: nothing may follow here"),
+            (b'{"input":[1', "line 3: column 11: the line ends before the object does"),
+            (b'{"key":"a', "line 3: column 9: the line ends before the object does"),
+            (b'{"key":"\xff"}', "line 3: column 8: it is not UTF-8"),
         ]:
             with self.subTest(line=line):
                 self.one_line(self.fails(65, "enqueue", "a", "--bulk=-", stdin=b'{"input":1}\n\n' + line, says=["stdin", says]))
@@ -157,11 +183,77 @@ class Enqueue(JobTest):
             p = self.start("enqueue", "a", *args)
             p.stdin.write(b'{"input":1}\n')
             p.stdin.flush()
-            self.until(lambda: asleep_in_read(p.pid))
+            self.until(lambda: has_read_all(p) and ("-" not in args or asleep_in_read(p.pid)))
             p.send_signal(signal.SIGINT)
             self.assertEqual(p.wait(60), 75)
             self.assertIn(b"interrupted", p.stderr.read())
         self.assertEqual(self.totals()["pending"], 0)
+
+    def test_a_bulk_that_waits_for_its_input_keeps_nobody_waiting(self):
+        n = 6000  # more than is handed to the store at once
+        p = self.start("enqueue", "a", "--bulk=-")
+        p.stdin.write(b"{}\n" * n)
+        p.stdin.flush()
+        self.until(has_read_all, p)
+        self.enqueue("b")
+        if self.postgres:
+            found = subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", "SELECT count(*) FROM pg_stat_activity "
+                                    "WHERE datname = current_database() AND state LIKE 'idle in transaction%'"],
+                                   check=True, capture_output=True)
+            self.assertEqual(found.stdout, b"0\n")
+        self.assertEqual(self.totals()["pending"], 1)
+        out, err = p.communicate(timeout=jobtest.TIMEOUT)
+        self.assertEqual((p.returncode, len(out.split())), (0, n), err)
+        self.assertEqual(self.totals()["pending"], n + 1)
+
+    def test_a_bulk_file_larger_than_memory_is_meant_for_goes_by_way_of_a_temporary_file(self):
+        n, text = 200, "x" * 40000
+        lines = b"".join(b'{"input":[%d,"%s"]}\n\n' % (i, text.encode()) for i in range(n))
+        os.mkdir(self.path("tmp"))
+        self.ok("jobs", "migrate")
+        self.env["TMPDIR"] = self.path("none")
+        self.one_line(self.fails(74, "enqueue", "a", "--bulk=-", stdin=lines,
+                                 says=["stdin", "TMPDIR", "No such file", "nothing was enqueued"]))
+        self.enqueue("few", "--bulk=-", stdin=b"{}\n")  # needs none
+        self.env["TMPDIR"] = self.path("tmp")
+        full = ["sh", "-c", "ulimit -f 2000; exec \"$@\"", "sh"]  # files of 1 MB at most
+        self.one_line(self.fails(74, "enqueue", "a", "--bulk=-", stdin=lines, under=full,
+                                 says=["stdin", "TMPDIR", self.path("tmp"), "File too large", "nothing was enqueued"]))
+        self.one_line(self.fails(65, "enqueue", "a", "--bulk=-", stdin=lines + b'{"type":"no good"}',
+                                 says=["stdin", f"line {2 * n + 1}: type"]))
+        self.assertEqual(self.totals()["pending"], 1)
+        ids = self.enqueue("a", "--bulk=-", stdin=lines)
+        self.assertEqual(len(ids), n)
+        for i in (0, 99, n - 1):
+            self.assertEqual(self.show(ids[i])["input"], [i, text])
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_a_line_of_a_bulk_file_that_is_too_long_is_refused_before_it_ends(self):
+        self.write("huge", b"{}\n")
+        os.truncate(self.path("huge"), 1 << 36)  # no test waits for the end of that
+        self.one_line(self.fails(65, "enqueue", "a", "--bulk=huge", says=["huge, line 2", "longer than 64 MiB", "nothing"]))
+        self.assertEqual(self.totals()["pending"], 0)
+
+    def test_the_progress_of_a_bulk_counts_lines(self):
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        p = self.ends_with_test(subprocess.Popen([SLUICE, "enqueue", "a", "--bulk=-"], stdin=subprocess.PIPE,
+                                                 stdout=subprocess.DEVNULL, stderr=follower, env=self.env, cwd=self.dir))
+        os.close(follower)
+        shown = b""
+
+        def shows():
+            nonlocal shown
+            p.stdin.write(b"{}\n")  # another line is another look at the clock
+            p.stdin.flush()
+            while select.select([leader], [], [], 0)[0]:
+                shown += os.read(leader, 65536)
+            return b"\x1b[K" in shown
+
+        self.until(shows)
+        self.assertRegex(shown, rb"^\r +[0-9]+ lines? read\x1b\[K")
+        p.stdin.close()
+        self.assertEqual(p.wait(jobtest.TIMEOUT), 0)
 
     def test_a_bulk_file_of_many_lines_is_started_in_order(self):
         n = 12001
@@ -170,6 +262,15 @@ class Enqueue(JobTest):
         self.assertEqual(ids, sorted(ids))
         self.assertEqual(self.show(ids[-1])["input"], n - 1)
         self.assertEqual(self.totals()["pending"], n)
+
+
+class NotesBesideTheFile(JobTest):
+    def test_a_folder_for_notes_that_is_not_to_be_trusted_is_told_once_and_not_used(self):
+        self.enqueue("t")
+        os.chmod(self.path("jobs.db-notify"), 0o777)
+        r = self.ok("enqueue", "t")
+        self.assertEqual(r.err.decode().count("everybody may write to"), 1, r.err)
+        self.assertEqual(self.drain("--type=t=true")["completed"], 2)
 
 
 class EnqueueOnPostgres(Enqueue):
@@ -319,12 +420,15 @@ class Look(JobTest):
             ("sqlite:text", 65, "not a database"),
             ("sqlite:text/below.db", 73, "text"),
             ("sqlite:/proc/none/x.db", 73, "/proc/none"),
+            ("sqlite:/proc/x.db", 73, "/proc/x.db"),
+            ("postgres://localhost:port/x", 64, "port"),
+            ("postgres://localhost:99999/x", 64, "port"),
             ("postgres://localhost:1/x", 69, "localhost"),
             ("postgres:///x?host=%2Fnonexistent", 69, "nonexistent"),
         ]:
             with self.subTest(store=store):
                 self.one_line(self.fails(code, "enqueue", "a", f"--store={store}", says=says))
-                self.one_line(self.fails(69 if code in (73, 74) else code, "jobs", "list", f"--store={store}", says=says))
+                self.one_line(self.fails(69 if code == 73 else code, "jobs", "list", f"--store={store}", says=says))
 
     def test_a_store_in_a_missing_folder_is_made_for_its_owner_only(self):
         self.ok("enqueue", "a", "--store=sqlite:new/deep/x.db")
@@ -345,7 +449,7 @@ class LookOnPostgres(Look):
 
 class LookAtFiles(JobTest):
     def test_the_database_of_another_program_is_left_as_it_is(self):
-        with contextlib.closing(sqlite3.connect(self.path("jobs.db"))) as db:
+        with contextlib.closing(sqlite3.connect(self.path("jobs.db"), timeout=60)) as db:
             db.execute("CREATE TABLE theirs(a)")
             db.execute("INSERT INTO theirs VALUES (7)")
             db.commit()
@@ -356,7 +460,7 @@ class LookAtFiles(JobTest):
                 self.assertEqual(self.read("jobs.db"), before)
         self.enqueue("a")
         self.assertEqual(self.totals()["pending"], 1)
-        with contextlib.closing(sqlite3.connect(self.path("jobs.db"))) as db:
+        with contextlib.closing(sqlite3.connect(self.path("jobs.db"), timeout=60)) as db:
             self.assertEqual(db.execute("SELECT a FROM theirs").fetchall(), [(7,)])
 
 
@@ -376,6 +480,24 @@ class Steer(JobTest):
         self.ok("jobs", "cancel", str(one))
         self.fails(65, "jobs", "retry", str(one), "999", says="999")
         self.assertEqual(self.show(one)["status"], "cancelled")
+
+    def test_a_chain_is_not_retried_while_another_has_its_key(self):
+        one = self.enqueue("a", "--key=k")
+        self.ok("jobs", "fail", str(one))
+        two = self.enqueue("a", "--key=k")
+        self.one_line(self.fails(65, "jobs", "retry", str(one), says=f"chain {two} has the same key"))
+        self.assertEqual(self.show(one)["status"], "failed")
+        self.ok("jobs", "cancel", str(two))
+        self.ok("jobs", "retry", str(one))
+        self.assertEqual(self.enqueue("a", "--key=k"), one)
+
+    def test_a_chain_whose_blocker_was_deleted_is_not_retried(self):
+        one = self.enqueue("a")
+        two = self.enqueue("b", f"--after={one}")
+        self.ok("jobs", "cancel", str(two))
+        self.ok("jobs", "delete", str(one))
+        self.one_line(self.fails(65, "jobs", "retry", str(two), says=f"waits for chain {one}, which was deleted"))
+        self.assertEqual(self.show(two)["status"], "cancelled")
 
     def test_chains_can_be_failed_from_outside(self):
         one, two, three = self.enqueue("a"), self.enqueue("a"), self.enqueue("a")

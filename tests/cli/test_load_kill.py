@@ -23,7 +23,7 @@ UPSERT = ["--on-conflict", "id"]
 
 class Ended(LoadTest):
     def until(self, what):
-        end = time.monotonic() + 60
+        end = time.monotonic() + TIMEOUT
         while not what():
             self.assertLess(time.monotonic(), end, "it never came")
             time.sleep(0.005)
@@ -44,7 +44,7 @@ class Ended(LoadTest):
 
     def hold(self):
         """Keep everybody from writing to the database."""
-        db = sqlite3.connect(self.path("t.db"), isolation_level=None)
+        db = sqlite3.connect(self.path("t.db"), timeout=60, isolation_level=None)
         self.addCleanup(db.close)
         db.execute("BEGIN IMMEDIATE")
         return db

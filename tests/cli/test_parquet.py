@@ -70,6 +70,7 @@ class Parquet(CliTest):
         self.assertEqual(self.rows(file, "-n", "0"), [])
         self.assertEqual(self.rows(file, "--skip", "30000"), [])
         self.fails(64, "parquet", "cat", "-c", "int64,nope", file, says="'nope'")
+        self.fails(64, "parquet", "cat", "-c", "", file, says="columns")
 
     def test_schema_names_every_type(self):
         file = self.sample("one_row")

@@ -54,15 +54,7 @@ class Parted(JobTest):
                 [*under, SLUICE, "worker", "--store", store, f"--id={who}", f"--wal={self.path('wal-' + who)}", "--json",
                  "--lease=3s", "--retry-delay=10ms", "--log-level=info", "--kill-grace=1s", *options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, cwd=self.dir, env={**self.env, "WHO": who})
-
-        def end():
-            if p.poll() is None:
-                p.kill()
-            p.wait()
-            p.stdout.close()
-
-        self.addCleanup(end)
-        return p
+        return self.ends_with_test(p)
 
     def finish(self, worker, who):
         worker.send_signal(signal.SIGTERM)
@@ -166,6 +158,8 @@ class Parted(JobTest):
             self.until_settled(n)
             rounds += 1
         near_did, far_did = self.finish(near, "near"), self.finish(far, "far")
+        # What it could not send before its deadline it left to the next worker, and said so.
+        self.ok("worker", type_, "--drain", f"--wal={self.path('wal-far')}")
         self.check(ids)
         print(f"# {n} jobs, {rounds} partitions; completed near {near_did['completed']}, far {far_did['completed']}, "
               f"lost by far {far_did['lost']}", flush=True)

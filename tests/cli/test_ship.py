@@ -537,7 +537,7 @@ class Followed(ShipTest):
 
     def quiet(self, p):
         """What was delivered is noted a little later; after that the counts stand still."""
-        for _ in range(5):
+        for _ in range(40):
             counts = self.slept(p)
             time.sleep(1.5)
             if self.slept(p) == counts:

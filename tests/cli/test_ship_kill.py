@@ -77,7 +77,7 @@ class Killed(ShipTest):
         """Kill it again and again; returns how often."""
         chance, kills = random.Random(self.seed), 0
         deadline = time.monotonic() + seconds(3)
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or kills < 4 or sum(w.rotations for w in self.writers) < 4:
             with open(self.path("err"), "ab") as err:
                 p = self.start_with(err, *self.args(to))
             time.sleep(chance.random() ** 2 * 0.5)
@@ -122,8 +122,6 @@ class Killed(ShipTest):
             self.assertEqual(twice[:20], [], (w.name_, w.lines, len(twice), self.said()[-4000:]))
             steps_back = [pair for pair in zip(found[w.name_], found[w.name_][1:]) if pair[0] > pair[1]]
             self.assertEqual(steps_back[:20], [], (w.name_, len(steps_back), self.said()[-4000:]))
-        self.assertGreater(kills, 3)
-        self.assertGreater(rotations, 3)
 
     def of_table(self):
         return [r[0] for r in self.table("SELECT line FROM shipped_lines ORDER BY sequence")]

@@ -26,6 +26,7 @@ class Postgres(ShipTest):
         return (n, n, n, n * (n + 1) // 2)
 
     def all_there(self, n, process):
+        self.until("the table", lambda: psql(self.url, "SELECT to_regclass('shipped_lines')"), process)
         self.until(f"{n} rows", lambda: self.found()[0] >= n, process)
         self.assertEqual(self.found(), self.wanted(n))
 
@@ -61,7 +62,6 @@ class Postgres(ShipTest):
                 self.sluice("wal", "stat", "--json", "wal/s.wal").out or b'{"records":0}')["records"] == 100, p)
         finally:
             tell_postgres("start")
-        self.until("the table", lambda: psql(self.url, "SELECT to_regclass('shipped_lines')"), p)
         self.all_there(100, p)
         self.finish(p)
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands, options, help, and what happens when the output cannot be written."""
 
+import itertools
 import json
 import os
 import pty
 import re
-import shutil
+import shlex
 import subprocess
 
-from clitest import ROOT, SLUICE, CliTest, main
+from clitest import SLUICE, CliTest, main
 
 
 class Usage(CliTest):
@@ -23,10 +24,10 @@ class Usage(CliTest):
     def test_every_help_exits_0_and_has_an_example(self):
         commands = [c["name"].split() for c in self.tables()["commands"]]
         self.assertIn(["wal", "append"], commands)
-        for words in [[], ["jobs"], ["cron"], ["wal"], ["parquet"], ["dlq"], *commands]:
+        for words in [[], *([g] for g in self.tables()["groups"] if [g] not in commands), *commands]:
             with self.subTest(words=words):
                 by_option = self.ok(*words, "--help").text
-                self.assertIn("\nExample:\n  ", by_option)
+                self.assertIn("\nExample:\n  " if words else "\nBegin with:\n  sluice", by_option)
                 self.assertIn("Usage: sluice", by_option)
                 self.assertEqual(self.ok("help", *words).text, by_option)
                 self.assertEqual(self.ok(*words, "-h").text, by_option)
@@ -38,6 +39,74 @@ class Usage(CliTest):
             text = self.ok("help", *c["name"].split()).text
             for o in c["options"]:
                 self.assertIn("--" + o["name"], text)
+
+    def examples(self):
+        """(where, command line) of everything that help tells people to type."""
+        tables = self.tables()
+        told = [(f"help {c['name']}", line) for c in tables["commands"] for line in c["example"].splitlines()]
+        told += [("help", line.strip()) for line in self.ok("help").text.splitlines() if line.startswith("  sluice") and "  #" in line]
+        told += [(f"help {name}", line[2:]) for name, topic in tables["topics"].items()
+                 for line in topic["text"].splitlines() if line.startswith("  ")]
+        return told
+
+    def test_everything_that_help_tells_people_to_type_is_understood(self):
+        known = {c["name"] for c in self.tables()["commands"]}
+        seen = set()
+        for where, line in self.examples():
+            words = shlex.split(line.replace("$(sluice", "; sluice").replace(")", " ;"), comments=True)
+            while "sluice" in words:
+                words = words[words.index("sluice") + 1:]
+                one = list(itertools.takewhile(lambda w: w not in (";", "|", "&&", ">", "<", "--"), words))
+                with self.subTest(where=where, words=one):
+                    self.ok(*one, "--help")
+                seen |= {" ".join(w for w in one if not w.startswith("-"))[:len(name)] for name in known} & known
+        self.assertEqual(known - seen - {"help"}, set(), "has no example")
+
+    def test_topics_are_printed_and_fit_a_terminal(self):
+        tables = self.tables()
+        names = {c["name"].split()[0] for c in tables["commands"]}
+        main = self.ok("help").text
+        self.assertGreaterEqual(len(tables["topics"]), 5)
+        for name, topic in tables["topics"].items():
+            self.assertNotIn(name, names)
+            self.assertRegex(main, rf"(?m)^  {name} +{re.escape(topic['summary'])}$")
+            text = self.ok("help", name).text
+            self.assertEqual(text, f"{name} - {topic['summary']}\n\n{topic['text']}")
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 80 if not line.startswith("  ") else 100, line)
+
+    def test_a_mistyped_command_is_told_the_nearest(self):
+        for args, hint in [
+            (["wrker"], "'worker'"),
+            (["jbos", "list"], "'jobs'"),
+            (["wal", "vrify"], "'wal verify'"),
+            (["jobs", "lst"], "'jobs list'"),
+            (["export", "stauts"], "'export status'"),
+            (["logs", "1"], "'jobs logs'"),
+            (["list"], "'jobs list' or 'cron list' or 'dlq list'"),
+            (["help", "wrker"], "'worker'"),
+            (["help", "chian"], "'chains'"),
+            (["help", "jobs", "lst"], "'jobs list'"),
+            (["wal", "dump", "--jsn"], "'--json'"),
+            (["version"], "'--version'"),
+            (["--vers"], "'--version'"),
+            (["load", "--on-c"], "'--on-conflict'"),
+            (["back"], "'backup'"),
+        ]:
+            with self.subTest(args=args):
+                r = self.fails(64, *args, says=f"; did you mean {hint}?")
+                self.one_line(r)
+
+    def test_an_error_names_what_it_is_about_though_a_word_of_it_begins_so(self):
+        self.ok("backup", "init", "repo", "--plain")
+        self.one_line(self.fails(73, "backup", "init", "repo", "--plain", says="repo: there is a repository already"))
+        self.one_line(self.fails(65, "backup", "ls", "latest", "--repo", "repo", says="repo: the repository has no snapshot"))
+
+    def test_nothing_is_suggested_where_nothing_is_near(self):
+        for args in [["qqqqqqqq"], ["wal", "qqqqqqqq"], ["help", "qqqqqqqq"], ["wal", "dump", "a", "b"], ["export", "qqqqqqqq"],
+                     ["x" * 500], ["wal", "x" * 500]]:
+            with self.subTest(args=args):
+                self.assertNotIn("did you mean", self.fails(64, *args, says="see 'sluice").errors)
 
     def test_unknown_words_are_usage_errors_on_one_line(self):
         for args, says in [
@@ -163,85 +232,6 @@ class Usage(CliTest):
         self.assertIn(b"\x1b[31m", errors())
         self.assertNotIn(b"\x1b", errors(NO_COLOR="1"))
         self.assertNotIn(b"\x1b", errors(TERM="dumb"))
-
-
-PAGES = ["sluice.1"] + [f"sluice-{name}.1" for name in ("up", "demo", "server", "config", "run", "enqueue", "worker", "jobs",
-                                                    "cron", "load", "ship", "export", "wal", "parquet", "dlq")]
-
-
-class Manual(CliTest):
-    def manual(self, name):
-        with open(os.path.join(ROOT, "man", name), encoding="utf-8") as f:
-            return f.read().replace("\\-", "-").replace("\\fB", "").replace("\\fR", "").replace("\\fI", "")
-
-    def test_the_manual_has_every_command_option_and_exit_status(self):
-        tables = json.loads(self.ok("help", "--json").out)
-        top = self.manual("sluice.1")
-        for o in tables["global_options"]:
-            self.assertRegex(top, rf"--{o['name']}\b")
-        for code in tables["exit_codes"]:
-            self.assertRegex(top, rf"(?m)^\.B {code}$")
-        for c in tables["commands"]:
-            words = c["name"].split()
-            self.assertIn(c["name"], top)
-            if words == ["help"]:
-                continue
-            page = self.manual(f"sluice-{words[0]}.1")
-            if len(words) == 2:
-                self.assertEqual(len(page.split(f"\n.SS {words[1]}\n", 1)), 2, c["name"])
-            synopsis = re.search(rf"(?ms)^sluice {c['name']} .*?(?=^sluice |^\.fi)", page).group(0)
-            for o in c["options"]:
-                self.assertRegex(page, rf"(?m)^\.(B|BI|BR) .*--{o['name']}\b", c["name"])
-                if not (c["name"] == "dlq export" and o["name"] == "json"):
-                    self.assertRegex(synopsis, rf"--{o['name']}\b")
-
-    def test_the_manual_has_the_version_of_the_command(self):
-        version = self.ok("--version").text.strip()
-        for name in PAGES:
-            self.assertIn(f'"{version}"', self.manual(name))
-
-    def test_the_manual_is_formatted_without_a_warning(self):
-        if not shutil.which("groff"):
-            self.skipTest("groff is not installed")
-        for name in PAGES:
-            r = subprocess.run(["groff", "-ww", "-man", "-Tutf8", os.path.join(ROOT, "man", name)], capture_output=True,
-                               check=True)
-            self.assertEqual(r.stderr, b"")
-
-    def test_the_completion_has_every_command_and_option(self):
-        tables = json.loads(self.ok("help", "--json").out)
-        script = os.path.join(ROOT, "completions", "sluice.bash")
-
-        def words(call):
-            r = subprocess.run(["bash", "-c", f'. "$0"; {call}', script], capture_output=True, text=True, check=True)
-            return set(r.stdout.split())
-
-        for c in tables["commands"]:
-            name = c["name"].split()
-            self.assertIn(name[-1], words(f"_sluice_commands '{' '.join(name[:-1])}'"))
-            expected = {f"--{o['name']}{'' if o['kind'] == 'flag' else '='}" for o in tables["global_options"] + c["options"]}
-            self.assertEqual(words(f"_sluice_options '{c['name']}'"), expected, c["name"])
-            for o in tables["global_options"] + c["options"]:
-                self.assertEqual(words(f"_sluice_values --{o['name']}"), set(o.get("choices", [])))
-
-    def test_the_completion_completes(self):
-        script = os.path.join(ROOT, "completions", "sluice.bash")
-
-        def complete(*line):
-            quoted = " ".join(f"'{w}'" for w in line)
-            r = subprocess.run(["bash", "-c", f'. "$0"; COMP_WORDS=({quoted}); COMP_CWORD={len(line) - 1}; _sluice; '
-                                'printf "%s\\n" "${COMPREPLY[@]}"', script], capture_output=True, text=True, check=True,
-                               cwd=self.dir)
-            return r.stdout.split()
-
-        self.assertEqual(complete("sluice", "wa"), ["wal"])
-        self.assertEqual(complete("sluice", "jobs", "mig"), ["migrate"])
-        self.assertEqual(complete("sluice", "enqueue", "--key-scope", "=", "a"), ["any"])
-        self.assertEqual(complete("sluice", "-q", "wal", "app"), ["append"])
-        self.assertEqual(complete("sluice", "wal", "append", "--win"), ["--window="])
-        self.assertEqual(complete("sluice", "wal", "recover", "--on-corruption", "=", "tr"), ["truncate"])
-        self.write("demo.wal", b"")
-        self.assertEqual(complete("sluice", "wal", "dump", "de"), ["demo.wal"])
 
 
 if __name__ == "__main__":

@@ -7,19 +7,28 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 
 import jobtest
 from clitest import TIMEOUT
 from jobtest import JobTest, alive
 
+# The lease of a worker that is killed or stands still; it is waited for. Until then a slow machine must be able to renew it.
+SHORT = "--lease=4s"
 # Writes its lines in two halves; what it has done besides is one line in a file.
-CHATTY = """echo "$SLUICE_JOB_ID/$SLUICE_ATTEMPT begins"
-for i in 1 2 3 4 5; do echo "$SLUICE_JOB_ID/$SLUICE_ATTEMPT line $i"; done
+CHATTY = """run="$SLUICE_JOB_ID/$SLUICE_ATTEMPT/$$"
+echo "$run begins"
+for i in 1 2 3 4 5; do echo "$run line $i"; done
 %s
-for i in 6 7 8 9; do echo "$SLUICE_JOB_ID/$SLUICE_ATTEMPT line $i"; done
-echo "$SLUICE_JOB_ID/$SLUICE_ATTEMPT ends"
+for i in 6 7 8 9; do echo "$run line $i"; done
+echo "$run ends"
 """
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return int(f.read().rpartition(")")[2].split()[1])
 
 
 class Killed(JobTest):
@@ -29,8 +38,8 @@ class Killed(JobTest):
     def test_a_killed_worker_takes_its_command_along_and_the_job_runs_again(self):
         chain = self.enqueue("t")
         options = [self.handler("echo first $SLUICE_ATTEMPT; [ $SLUICE_ATTEMPT = 1 ] || exit 0; echo $$ >pid; "
-                                "echo second; exec sleep 1000"), "--lease=1s"]
-        worker = self.worker("--id=victim", *options)
+                                "echo second; exec sleep 1000")]
+        worker = self.worker("--id=victim", SHORT, *options)
         pid = int(self.until_file("pid"))
         worker.kill()
         worker.wait()
@@ -41,11 +50,27 @@ class Killed(JobTest):
         self.assertEqual((job["status"], [a["worker"] for a in job["attempts"]]), ("completed", ["victim", "heir"]))
         self.assertEqual(sorted(self.lines(chain)), ["first 1", "first 2", "second"])
 
+    def test_a_worker_killed_with_its_minder_takes_all_processes_of_the_command_along(self):
+        chain = self.enqueue("t")
+        options = [self.handler("[ $SLUICE_ATTEMPT = 1 ] || exit 0; echo first; (sh -c 'echo $$ >deep; exec sleep 1000') & "
+                                "echo $$ >pid; wait")]
+        worker = self.worker(SHORT, *options)
+        pids = [int(self.until_file("pid")), int(self.until_file("deep"))]
+        self.stand_still(worker)  # so that it cannot see the minder's death
+        os.kill(parent(pids[0]), signal.SIGKILL)
+        worker.kill()
+        worker.wait()
+        for pid in pids:
+            self.until(lambda pid=pid: not alive(pid))
+        self.drain(*options)
+        self.assertEqual(self.attempts(chain), [(1, "reaped"), (2, "completed")])
+        self.assertEqual(self.lines(chain), ["first"])
+
     def test_what_a_command_wrote_before_its_worker_was_killed_is_kept_once(self):
         chain = self.enqueue("t")
         n = 2000
-        options = [self.handler(f"[ $SLUICE_ATTEMPT = 1 ] || exit 0; seq {n}; echo $$ >pid; exec sleep 1000"), "--lease=1s"]
-        worker = self.worker(*options)
+        options = [self.handler(f"[ $SLUICE_ATTEMPT = 1 ] || exit 0; seq {n}; echo $$ >pid; exec sleep 1000")]
+        worker = self.worker(SHORT, *options)
         self.until_file("pid")
         worker.kill()
         worker.wait()
@@ -56,8 +81,8 @@ class Killed(JobTest):
         chain = self.enqueue("t")
         options = [self.handler("echo run $SLUICE_ATTEMPT by $$; echo $$ >pid.$SLUICE_ATTEMPT; "
                                 'until [ -e "go.$SLUICE_ATTEMPT" ]; do sleep 0.01; done; '
-                                """echo "{\\"output\\":$SLUICE_ATTEMPT}" >&3"""), "--lease=1s", "--json"]
-        stale = self.worker("--id=stale", *options)
+                                """echo "{\\"output\\":$SLUICE_ATTEMPT}" >&3"""), "--json"]
+        stale = self.worker("--id=stale", SHORT, *options)
         self.until_file("pid.1")
         self.stand_still(stale)
         heir = self.worker("--id=heir", *options)
@@ -76,9 +101,9 @@ class Killed(JobTest):
 
     def test_a_command_of_a_lost_job_is_ended_with_the_reason(self):
         chain = self.enqueue("t")
-        options = [self.handler("echo $$ >pid.$SLUICE_ATTEMPT; exec sleep 1000"), "--lease=1s", "--kill-grace=1s",
+        options = [self.handler("echo $$ >pid.$SLUICE_ATTEMPT; exec sleep 1000"), "--kill-grace=1s",
                    "--stop-grace=0"]
-        stale = self.worker("--log-level=info", *options)
+        stale = self.worker("--log-level=info", SHORT, *options)
         pid = int(self.until_file("pid.1"))
         self.stand_still(stale)
         heir = self.worker(*options)
@@ -120,13 +145,13 @@ class Killed(JobTest):
         whole = ["begins", *[f"line {i}" for i in range(1, 10)], "ends"]
         completed = [a["attempt"] for a in self.show(job)["attempts"] if a["outcome"] == "completed"]
         self.assertEqual(len(completed), 1)
-        # A start that was not charged shares its number with the next, so lines are told apart by their offsets.
-        runs, last = collections.defaultdict(list), None
+        # A start that was not charged shares its number with the next, and its last lines may arrive after those of the
+        # next: the process that wrote them tells them apart.
+        runs = collections.defaultdict(list)
         for e in self.events(job):
-            if e["type"] == "started":
-                last = e["offset"]
-            elif e["type"] == "stdout":
-                runs[e["attempt"], last].append(e["text"].split(" ", 1)[1])
+            if e["type"] == "stdout":
+                run, line = e["text"].split(" ", 1)
+                runs[run].append(line)
         self.assertIn(whole, runs.values())
         for lines in runs.values():
             self.assertEqual(lines, whole[: len(lines)])
@@ -150,7 +175,7 @@ class LostStore(JobTest):
     def run_through(self, *commands):
         n = 40
         ids = self.enqueue("t", "--bulk=-", stdin=b"{}\n" * n)
-        worker = self.start("worker", "--json", "--slots=2", "--lease=5s", "--drain",
+        worker = self.start("worker", "--json", "--slots=2", "--lease=20s", "--drain",
                             self.handler(CHATTY % "sleep 0.05"))
         self.until(lambda: self.totals()["completed"] > 2)
         for command in commands:
@@ -161,6 +186,38 @@ class LostStore(JobTest):
         for i in ids:
             self.assertEqual(len([x for x in self.logs(i).splitlines() if x.endswith(b" ends")]), 1)
         return json.loads(out)
+
+    def ask(self, sql):
+        return subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", sql], check=True, capture_output=True).stdout
+
+    def test_who_follows_waits_or_watches_goes_on_when_the_server_was_away(self):
+        os.mkfifo(self.path("go"))
+        chain = self.enqueue("t")
+        waiter = self.start("jobs", "wait", str(chain))  # one that cannot even begin ends, so it must have begun
+        self.until(lambda: self.ask("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE "
+                                    "'LISTEN%'") != b"0\n")
+        worker = self.worker("--lease=60s", self.handler(
+            "for i in 1 2 3; do echo $i; done; read x <go; for i in 4 5 6; do echo $i; done; echo '{\"output\":7}' >&3"))
+        follower = self.start("jobs", "logs", str(chain), "--follow")
+        self.assertEqual([follower.stdout.readline() for _ in range(3)], [b"1\n", b"2\n", b"3\n"])
+        watcher = self.start("jobs", "watch", "--every=100ms")
+        self.assertIn(b"sluice jobs", watcher.stdout.readline())
+        jobtest.tell_postgres("stop")
+        try:
+            self.assertIn(b"the store is away, trying again", follower.stderr.readline())
+        finally:
+            jobtest.tell_postgres("start")
+        self.write("go", b"x\n")
+        out, err = follower.communicate(timeout=TIMEOUT)
+        self.assertEqual((follower.returncode, out), (0, b"4\n5\n6\n"), err)
+        self.assertNotIn(b"away", err)  # once
+        out, err = waiter.communicate(timeout=TIMEOUT)
+        self.assertEqual((waiter.returncode, out), (0, b"7\n"), err)
+        self.assertIsNone(watcher.poll())
+        while b"completed" not in (line := watcher.stdout.readline()):
+            self.assertTrue(line)
+        self.end(watcher)
+        self.end(worker)
 
     def test_a_worker_goes_on_after_a_restart_of_the_server(self):
         self.run_through("restart")

@@ -128,10 +128,48 @@ static bool redrive_one(struct memstore *ms, struct mem_job *job, const struct s
 	return true;
 }
 
+/* What keeps a chain that has stopped from going on: a blocker that is gone, or its key in the hands of another. The
+ * key is taken here. */
+static int check_redrive(struct memstore *ms, uint64_t chain_id, struct sl_err *err)
+{
+	const struct mem_job *head = mem_chain(ms, chain_id), *job = last_of(ms, chain_id);
+	if (job->status != SL_JOB_FAILED && job->status != SL_JOB_CANCELLED)
+		return 0;
+	for (uint32_t i = 0; i < job->n_edges; i++) {
+		const struct mem_edge *edge = MEM_AT(ms->s.edges, struct mem_edge, job->first_edge + i);
+		if (!edge->done && mem_chain(ms, edge->chain_id) == NULL)
+			return sl_err_set(err, SL_ECONFLICT, "chain %llu waits for chain %llu, which was deleted",
+					  (unsigned long long)chain_id, (unsigned long long)edge->chain_id);
+	}
+	uint64_t holder = head->key != NULL ? mem_take_key(ms, head) : chain_id;
+	if (holder == chain_id || !mem_live(last_of(ms, holder)))
+		return 0;
+	return sl_err_set(err, SL_EEXIST, "chain %llu: chain %llu has its key", (unsigned long long)chain_id,
+			  (unsigned long long)holder);
+}
+
 int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		const struct sl_store_listen *listen, struct sl_err *err)
 {
-	return each_chain("redrive", store, tx, chains, n_chains, n, listen, redrive_one, err);
+	struct memstore *ms = store;
+	struct mem_state before;
+	size_t changed = 0;
+	int rc = mem_enter(ms, tx, "redrive", err);
+	if (rc != 0)
+		return rc;
+	mem_snapshot(&before, &ms->s);
+	rc = check_chains(ms, chains, n_chains, err);
+	for (size_t i = 0; i < n_chains && rc == 0; i++) {
+		rc = check_redrive(ms, chains[i], err);
+		changed += rc == 0 && redrive_one(ms, last_of(ms, chains[i]), listen);
+	}
+	if (rc != 0)
+		mem_restore(&ms->s, &before);
+	else
+		mem_discard(&before);
+	if (rc == 0 && n != NULL)
+		*n = changed;
+	return mem_leave(ms, tx, rc, err);
 }
 
 static bool trigger_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)

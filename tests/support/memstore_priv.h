@@ -129,7 +129,7 @@ void mem_note(const struct sl_store_listen *l, enum sl_note_kind kind, const cha
 void mem_change(const struct sl_store_listen *l, enum sl_change_kind kind, const struct mem_job *job);
 
 /* ---- memstore_work.c ---- */
-int mem_check_blockers(struct memstore *ms, const struct sl_new_job *job, struct sl_err *err);
+int mem_check_blockers(struct memstore *ms, const struct sl_new_job *job, uint64_t own, struct sl_err *err);
 /* Make a job; prev NULL: the first of a chain. The pointer holds until the next one is made. */
 struct mem_job *mem_make(struct memstore *ms, const struct sl_new_job *spec, struct mem_job *prev,
 			 const struct sl_store_listen *l);
@@ -143,6 +143,8 @@ void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_s
 bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reason reason,
 		     const struct sl_store_listen *l);
 void mem_free_keys(struct memstore *ms, uint64_t chain_id, bool all_scopes);
+/* For a chain that is re-driven: take its key, if nobody has it. Whose it is then. */
+uint64_t mem_take_key(struct memstore *ms, const struct mem_job *head);
 
 int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
 	      const struct sl_store_listen *listen, struct sl_err *err);

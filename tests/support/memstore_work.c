@@ -9,10 +9,10 @@
 
 /* ---- making jobs ---- */
 
-int mem_check_blockers(struct memstore *ms, const struct sl_new_job *job, struct sl_err *err)
+int mem_check_blockers(struct memstore *ms, const struct sl_new_job *job, uint64_t own, struct sl_err *err)
 {
 	for (size_t i = 0; i < job->n_blockers; i++)
-		if (mem_chain(ms, job->blockers[i]) == NULL)
+		if (job->blockers[i] == own || mem_chain(ms, job->blockers[i]) == NULL)
 			return sl_err_set(err, SL_ENOENT, "blocker %llu: no such chain",
 					  (unsigned long long)job->blockers[i]);
 	return 0;
@@ -101,6 +101,24 @@ void mem_free_keys(struct memstore *ms, uint64_t chain_id, bool all_scopes)
 	}
 }
 
+static void put_key(struct memstore *ms, const struct mem_job *head, enum sl_dedup_scope scope, int64_t window_ms)
+{
+	struct mem_key *k = mem_push(&ms->s.keys);
+	k->key = head->key;
+	k->chain_id = head->id;
+	k->scope = scope;
+	k->until_ms = window_ms > 0 ? mem_now(ms) + window_ms : 0;
+}
+
+uint64_t mem_take_key(struct memstore *ms, const struct mem_job *head)
+{
+	const struct mem_key *known = find_key(ms, head->key);
+	if (known != NULL)
+		return known->chain_id;
+	put_key(ms, head, SL_DEDUP_INCOMPLETE, 0);
+	return head->id;
+}
+
 static void start_one(struct memstore *ms, const struct sl_new_chain *chain, struct sl_started *out,
 		      const struct sl_store_listen *l)
 {
@@ -112,13 +130,8 @@ static void start_one(struct memstore *ms, const struct sl_new_chain *chain, str
 	struct mem_job *job = mem_make(ms, &chain->job, NULL, l);
 	job->key = mem_str(ms, chain->key);
 	*out = (struct sl_started){.chain_id = job->id};
-	if (chain->key == NULL)
-		return;
-	struct mem_key *k = mem_push(&ms->s.keys);
-	k->key = job->key;
-	k->chain_id = job->id;
-	k->scope = chain->scope;
-	k->until_ms = chain->window_ms > 0 ? mem_now(ms) + chain->window_ms : 0;
+	if (chain->key != NULL)
+		put_key(ms, job, chain->scope, chain->window_ms);
 }
 
 int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
@@ -129,7 +142,7 @@ int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, s
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = mem_check_blockers(ms, &chains[i].job, err);
+		rc = mem_check_blockers(ms, &chains[i].job, 0, err);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		start_one(ms, &chains[i], &out[i], listen);
 	return mem_leave(ms, tx, rc, err);
@@ -258,11 +271,18 @@ static void settle_complete(struct memstore *ms, struct mem_job *job, const stru
 	mem_chain_ended(ms, job, l);
 }
 
+/* A failure for good without a start is that of a worker which found that the attempts had run out. */
+static bool was_started(const struct sl_settle *s)
+{
+	return s->kind != SL_SETTLE_FAIL || s->started_ms != 0;
+}
+
 static void settle_failed(struct memstore *ms, struct mem_job *job, const struct sl_settle *s,
 			  const struct sl_store_listen *l)
 {
 	job->error = mem_str(ms, s->error);
-	mem_history(ms, job, SL_ATTEMPT_FAILED, s->worker, s->error, s->started_ms, job->attempt);
+	if (was_started(s))
+		mem_history(ms, job, SL_ATTEMPT_FAILED, s->worker, s->error, s->started_ms, job->attempt);
 	if (s->kind == SL_SETTLE_RETRY) {
 		job->solo = false;
 		back_in_queue(ms, job, when(ms, s), l);
@@ -312,8 +332,10 @@ static void settle_one(struct memstore *ms, const struct sl_settle *s, struct sl
 	job->started_ms = s->started_ms;
 	if (s->progress != NULL)
 		job->progress = mem_str(ms, s->progress);
-	if (!s->charged && s->kind <= SL_SETTLE_FAIL)
+	if (!s->charged && s->kind <= SL_SETTLE_FAIL && was_started(s))
 		job->attempt++;
+	else if (s->charged && !was_started(s))
+		job->attempt--;
 	switch (s->kind) {
 	case SL_SETTLE_COMPLETE:
 		settle_complete(ms, job, s, result, l);
@@ -543,6 +565,57 @@ void memstore_find_claimed(struct memstore *ms, const struct sl_claim_id *claim,
 	}
 }
 
+/* ---- circles ---- */
+
+/* Does one of the chains that `chain` waits for, near or far, wait for `own`? *by: which. seen[] is by id. */
+static bool leads_to(struct memstore *ms, uint64_t chain, uint64_t own, bool *seen, uint64_t *by)
+{
+	const struct mem_job *head = mem_chain(ms, chain);
+	const struct mem_job *last = head != NULL ? mem_job(ms, head->last_id) : NULL;
+	if (last == NULL || seen[chain] || last->status == SL_JOB_PENDING || last->status == SL_JOB_COMPLETED)
+		return false;
+	seen[chain] = true;
+	for (uint32_t i = 0; i < last->n_edges; i++) {
+		const struct mem_edge *edge = MEM_AT(ms->s.edges, struct mem_edge, last->first_edge + i);
+		if (!edge->done && edge->chain_id == own)
+			*by = chain;
+		if (!edge->done && (edge->chain_id == own || leads_to(ms, edge->chain_id, own, seen, by)))
+			return true;
+	}
+	return false;
+}
+
+static bool may_close_circle(const struct sl_settle *s)
+{
+	return s->kind == SL_SETTLE_CONTINUE && s->next->n_blockers > 0;
+}
+
+/* After the settles. */
+static int check_circles(struct memstore *ms, const struct sl_settle *settles, size_t n, struct sl_err *err)
+{
+	bool *seen = malloc(ms->s.jobs.n + 1);
+	uint64_t by = 0;
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		memset(seen, 0, ms->s.jobs.n + 1);
+		if (may_close_circle(&settles[i]) && leads_to(ms, settles[i].chain_id, settles[i].chain_id, seen, &by))
+			rc = sl_err_set(err, SL_EDATA, "chains %llu and %llu would wait for each other",
+					(unsigned long long)settles[i].chain_id, (unsigned long long)by);
+	}
+	if (rc != 0 && err != NULL)
+		err->error_class = SL_CLASS_POISON;
+	free(seen);
+	return rc;
+}
+
+static bool any_may_close_circle(const struct sl_settle *settles, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (may_close_circle(&settles[i]))
+			return true;
+	return false;
+}
+
 int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
 		 struct sl_settle_result *results, const struct sl_claim_request *request, struct sl_claim_reply *reply,
 		 sl_claimed_fn *claimed, void *claimed_ctx, const struct sl_store_listen *listen, struct sl_err *err)
@@ -553,13 +626,17 @@ int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, 
 		return rc;
 	for (size_t i = 0; i < n && rc == 0; i++)
 		if (settles[i].kind == SL_SETTLE_CONTINUE)
-			rc = mem_check_blockers(ms, settles[i].next, err);
-	bool undo = rc == 0 && n > 0 && request != NULL; /* the claim may still be refused by its callback */
+			rc = mem_check_blockers(ms, settles[i].next, settles[i].chain_id, err);
+	bool circles = any_may_close_circle(settles, n);
+	/* The claim may still be refused by its callback. */
+	bool undo = rc == 0 && n > 0 && (request != NULL || circles);
 	struct mem_state before;
 	if (undo)
 		mem_snapshot(&before, &ms->s);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		settle_one(ms, &settles[i], &results[i], listen);
+	if (rc == 0 && circles)
+		rc = check_circles(ms, settles, n, err);
 	if (rc == 0 && request != NULL)
 		rc = claim(ms, request, reply, claimed, claimed_ctx);
 	if (undo && rc != 0)

@@ -11,7 +11,7 @@ struct vclock_waiter {
 	pthread_cond_t *cond;
 	pthread_mutex_t *mu;
 	int64_t deadline_ns;
-	bool woken;
+	bool to_wake, poked;
 };
 
 static int64_t v_mono(void *ctx)
@@ -79,15 +79,16 @@ void vclock_fini(struct vclock *c)
 	pthread_cond_destroy(&c->changed);
 }
 
-/* A waiter holds its own mutex around everything but the sleep itself, so a mutex that can be taken here belongs to a
- * waiter that sleeps (or is being woken); one that cannot is in motion: let it move and look again. */
-static void wake_due(struct vclock *c)
+/* Everybody who waits now and whose deadline is not after `until`. A waiter holds its own mutex around everything but
+ * the sleep itself, so a mutex that can be taken here belongs to a waiter that sleeps (or is being woken); one that
+ * cannot is in motion: let it move and look again. */
+static void wake(struct vclock *c, int64_t until_ns)
 {
 	for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next)
-		w->woken = false;
+		w->to_wake = w->deadline_ns <= until_ns;
 again:
 	for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next) {
-		if (w->woken || w->deadline_ns > c->now_ns)
+		if (!w->to_wake)
 			continue;
 		if (pthread_mutex_trylock(w->mu) != 0) {
 			pthread_mutex_unlock(&c->mu);
@@ -97,7 +98,7 @@ again:
 		}
 		pthread_cond_broadcast(w->cond);
 		pthread_mutex_unlock(w->mu);
-		w->woken = true;
+		w->to_wake = false;
 	}
 }
 
@@ -105,7 +106,7 @@ void vclock_advance_ns(struct vclock *c, int64_t ns)
 {
 	pthread_mutex_lock(&c->mu);
 	c->now_ns += ns;
-	wake_due(c);
+	wake(c, c->now_ns);
 	pthread_mutex_unlock(&c->mu);
 }
 
@@ -118,6 +119,38 @@ void vclock_await_waiters(struct vclock *c, int n)
 {
 	pthread_mutex_lock(&c->mu);
 	while (c->n_waiting < n)
+		pthread_cond_wait(&c->changed, &c->mu);
+	pthread_mutex_unlock(&c->mu);
+}
+
+void vclock_poke(struct vclock *c)
+{
+	pthread_mutex_lock(&c->mu);
+	for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next)
+		w->poked = true;
+	wake(c, SL_FOREVER);
+	pthread_mutex_unlock(&c->mu);
+}
+
+void vclock_look_again(struct vclock *c)
+{
+	pthread_mutex_lock(&c->mu);
+	pthread_cond_broadcast(&c->changed);
+	pthread_mutex_unlock(&c->mu);
+}
+
+static int count_resting(const struct vclock *c)
+{
+	for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next)
+		if (w->poked || w->deadline_ns <= c->now_ns)
+			return 0;
+	return c->n_waiting;
+}
+
+void vclock_await_rest(struct vclock *c, int n, int (*elsewhere)(void *ctx), void *ctx)
+{
+	pthread_mutex_lock(&c->mu);
+	while (count_resting(c) + elsewhere(ctx) != n)
 		pthread_cond_wait(&c->changed, &c->mu);
 	pthread_mutex_unlock(&c->mu);
 }
@@ -138,17 +171,33 @@ void vclock_await_settled(struct vclock *c, int n)
 	pthread_mutex_unlock(&c->mu);
 }
 
-int vclock_advance_to_next(struct vclock *c)
+static int64_t next_deadline(const struct vclock *c)
 {
-	pthread_mutex_lock(&c->mu);
 	int64_t next = SL_FOREVER;
 	for (struct vclock_waiter *w = c->waiters; w != NULL; w = w->next)
 		if (w->deadline_ns < next)
 			next = w->deadline_ns;
+	return next;
+}
+
+void vclock_advance_towards_ns(struct vclock *c, int64_t ns)
+{
+	pthread_mutex_lock(&c->mu);
+	int64_t next = next_deadline(c);
+	if (next > c->now_ns)
+		c->now_ns = next < ns ? next : ns;
+	wake(c, c->now_ns);
+	pthread_mutex_unlock(&c->mu);
+}
+
+int vclock_advance_to_next(struct vclock *c)
+{
+	pthread_mutex_lock(&c->mu);
+	int64_t next = next_deadline(c);
 	if (next != SL_FOREVER) {
 		if (next > c->now_ns)
 			c->now_ns = next;
-		wake_due(c);
+		wake(c, c->now_ns);
 	}
 	pthread_mutex_unlock(&c->mu);
 	return next != SL_FOREVER;

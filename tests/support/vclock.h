@@ -27,8 +27,18 @@ void vclock_advance_ms(struct vclock *c, int64_t ms);
 void vclock_advance_ns(struct vclock *c, int64_t ns);
 /* Block until n threads wait on this clock (with or without a deadline): then nothing moves but by the test. */
 void vclock_await_waiters(struct vclock *c, int n);
+/* Wake every waiter for nothing, as a condition variable may. Who was signalled before, and got no processor yet, acts
+ * on it; who wakes for nothing looks around and waits again. */
+void vclock_poke(struct vclock *c);
+/* Block until n threads are at rest: they wait here, their time has not come and they were not poked since they do, or
+ * elsewhere counts them, which is asked, under the clock's lock, when a waiter came or went and after
+ * vclock_look_again. One that was signalled since the last poke rests until it runs. */
+void vclock_await_rest(struct vclock *c, int n, int (*elsewhere)(void *ctx), void *ctx);
+void vclock_look_again(struct vclock *c);
 /* Block until n threads wait with a deadline that is still ahead: whoever was due has run and waits again. */
 void vclock_await_settled(struct vclock *c, int n);
+/* Move time to the earliest deadline among the waiters, at most to ns. */
+void vclock_advance_towards_ns(struct vclock *c, int64_t ns);
 /* Move time to the earliest deadline among the waiters; 0 when none has one. */
 int vclock_advance_to_next(struct vclock *c);
 

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backuprepo.h"
+
+#include "stop.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct askpass_question question = {
+	.option = "passphrase-file", .environment = "SLUICE_PASSPHRASE_FILE", .prompt = "Passphrase of the repository"};
+
+int backuprepo_find(struct backuprepo *r, struct cli *cli, const struct parsed *args)
+{
+	const char *path = opt_str(args, "repo");
+
+	*r = (struct backuprepo){.cli = cli, .args = args};
+	path = path ? path : getenv("SLUICE_BACKUP_REPO");
+	if (!path || !*path)
+		return cli_usage(r->cli, "--repo=REPO is missing, and SLUICE_BACKUP_REPO is not set");
+	r->path = path;
+	return 0;
+}
+
+int backuprepo_fail(struct backuprepo *r, const struct sl_err *err)
+{
+	if (err->code == SL_ECANCELLED && stop_requested())
+		return cli_interrupted(r->cli);
+	return cli_fail(r->cli, err, r->path);
+}
+
+int backuprepo_driver(struct backuprepo *r, int create)
+{
+	struct sl_driver_local_opts opts = {SL_DRIVER_LOCAL_OPTS_INIT, .env = &r->cli->env,
+					    .create = create ? SL_ON : SL_OFF};
+	struct sl_err err = SL_ERR_INIT;
+	struct stat st;
+
+	if (stat(r->path, &st) == 0 && !S_ISDIR(st.st_mode)) {
+		cli_say(r->cli, SL_LOG_ERROR, "%.500s is not a folder", r->path);
+		return sl_err_exit_code(create ? SL_ECREATE : SL_ENOENT);
+	}
+	if (!create && stat(r->path, &st) && errno == ENOENT) {
+		cli_say(r->cli, SL_LOG_ERROR, "there is no %.500s; 'sluice backup init' makes a repository", r->path);
+		return sl_err_exit_code(SL_ENOENT);
+	}
+	return sl_driver_local_open(&r->driver, r->path, &opts, &err) ? backuprepo_fail(r, &err) : 0;
+}
+
+/* The config is what the storage says, and nothing vouches for it: who names a passphrase means an encrypted
+ * repository, and a plain one is not what was asked for. */
+static int not_plain(struct backuprepo *r)
+{
+	const char *from = opt_str(r->args, question.option) ? "--passphrase-file" : question.environment;
+
+	cli_say(r->cli, SL_LOG_ERROR,
+		"%.500s says that it is not encrypted, but %s names a passphrase: leave it out if the repository was "
+		"made with --plain; if not, its config was changed",
+		r->path, from);
+	return sl_err_exit_code(SL_EKEY);
+}
+
+static int open_with(struct backuprepo *r, struct sl_backup_opts *opts, struct askpass *pass)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int encrypted = sl_backup_is_encrypted(&r->driver, opts, &err);
+	int named = askpass_has_file(r->args, &question), rc;
+
+	if (encrypted == SL_ENOENT) {
+		cli_say(r->cli, SL_LOG_ERROR, "%.500s is not a repository; 'sluice backup init' makes one", r->path);
+		return sl_err_exit_code(SL_ENOENT);
+	}
+	if (encrypted < 0)
+		return backuprepo_fail(r, &err);
+	rc = encrypted || named ? askpass(pass, r->cli, r->args, &question) : 0;
+	if (rc)
+		return rc;
+	opts->passphrase = encrypted || named ? pass->bytes : NULL;
+	opts->passphrase_len = pass->len;
+	rc = sl_backup_open(&r->backup, &r->driver, opts, &err);
+	if (rc == SL_EKEY && !encrypted && named)
+		return not_plain(r);
+	return rc ? backuprepo_fail(r, &err) : 0;
+}
+
+int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *args, const struct sl_backup_opts *more)
+{
+	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT};
+	struct askpass pass = {.len = 0};
+	int rc = backuprepo_find(r, cli, args);
+
+	/* Packs and buffers go back to the system when they are freed. By itself malloc would keep such large pieces
+	 * from the second on, in several arenas: half as much memory again. */
+	(void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+	/* The session of a create that is killed makes prunes wait for a day. */
+	(void)stop_on_hangup();
+	opts = more ? *more : opts;
+	opts.env = &cli->env;
+	rc = rc ? rc : backuprepo_driver(r, 0);
+	rc = rc ? rc : open_with(r, &opts, &pass);
+	askpass_wipe(&pass);
+	return rc;
+}
+
+void backuprepo_close(struct backuprepo *r)
+{
+	sl_backup_close(r->backup);
+	sl_driver_close(&r->driver);
+	r->backup = NULL;
+}
+
+int backuprepo_snapshot(struct backuprepo *r, const char *word, char id[SL_BACKUP_ID_BYTES])
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_backup_resolve(r->backup, word, id, &err);
+
+	if (rc != SL_ENOENT && rc != SL_EINVAL)
+		return rc ? backuprepo_fail(r, &err) : 0;
+	(void)cli_fail(r->cli, &err, r->path);
+	return EXIT_BAD_DATA;
+}
+
+void backuprepo_path(char *copy, const char *path)
+{
+	size_t n = 0;
+
+	while (*path) {
+		size_t len = strcspn(path, "/");
+
+		if (len > 0 && !(len == 1 && *path == '.')) {
+			if (n)
+				copy[n++] = '/';
+			memcpy(copy + n, path, len);
+			n += len;
+		}
+		path += len + (path[len] == '/');
+	}
+	copy[n] = '\0';
+}
+
+/* ---- paths as create stores them ---- */
+
+/* One component more, or one less. 0, or -1: it is too long. */
+static int append(char out[PATH_MAX], const char *name, size_t len)
+{
+	size_t n = strlen(out);
+
+	if (len == 0 || (len == 1 && name[0] == '.'))
+		return 0;
+	if (len == 2 && memcmp(name, "..", 2) == 0) {
+		while (n > 0 && out[n - 1] != '/')
+			n--;
+		out[n > 0 ? n - 1 : 0] = '\0';
+		return 0;
+	}
+	if (n + 1 + len >= PATH_MAX)
+		return -1;
+	out[n] = '/';
+	memcpy(out + n + 1, name, len);
+	out[n + 1 + len] = '\0';
+	return 0;
+}
+
+/* out begins a path, without a slash at its end; "": the root. */
+static int append_all(char out[PATH_MAX], const char *path)
+{
+	int rc = 0;
+
+	while (!rc && *path) {
+		size_t len = strcspn(path, "/");
+
+		rc = append(out, path, len);
+		path += len + (path[len] == '/');
+	}
+	if (!rc && !*out)
+		memcpy(out, "/", 2);
+	return rc;
+}
+
+/* The real name of its folder, and its last component as it is: create stores a link that is no folder as a link. */
+static int stored_file(const char *path, char out[PATH_MAX])
+{
+	char folder[PATH_MAX];
+	size_t n = strlen(path), base;
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (base = n; base > 0 && path[base - 1] != '/';)
+		base--;
+	if (n >= sizeof(folder))
+		return -1;
+	memcpy(folder, base ? path : ".", base ? base : 1);
+	folder[base ? base : 1] = '\0';
+	if (!realpath(folder, out))
+		return -1;
+	if (strcmp(out, "/") == 0)
+		*out = '\0';
+	return append(out, path + base, n - base);
+}
+
+int backuprepo_stored_path(struct cli *cli, const char *path, char out[PATH_MAX])
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, out))
+		return 0;
+	if (lstat(path, &st) == 0 && stored_file(path, out) == 0)
+		return 0;
+	*out = '\0';
+	if ((path[0] == '/' || (getcwd(out, PATH_MAX) && (strcmp(out, "/") != 0 || !(*out = '\0')))) &&
+	    append_all(out, path) == 0)
+		return 0;
+	cli_say(cli, SL_LOG_ERROR, "--path: %.200s cannot be made absolute; give it from the root on", path);
+	return EXIT_USAGE_ERROR;
+}
+
+void backuprepo_hint(struct cli *cli, const struct parsed *args, int first)
+{
+	for (int i = first; i < args->n_operands; i++) {
+		if (args->operands[i][0] != '/') {
+			cli_say(cli, SL_LOG_ERROR,
+				"paths in snapshots begin at the root, not in this folder: 'sluice backup ls' shows "
+				"them");
+			return;
+		}
+	}
+}

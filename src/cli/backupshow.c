@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backupshow.h"
+
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+enum { SHORT_ID = 8 };
+
+static json_t *number(uint64_t v)
+{
+	return json_integer((json_int_t)v);
+}
+
+const char *backupshow_join(char *to, size_t size, const char *const *items, size_t n)
+{
+	size_t used = 0;
+
+	to[0] = '\0';
+	for (size_t i = 0; i < n && used < size - 1; i++) {
+		char clean[512];
+		int len;
+
+		text_line(clean, sizeof(clean), items[i]);
+		len = snprintf(to + used, size - used, "%s%s", i ? ", " : "", clean);
+		used += len > 0 && (size_t)len < size - used ? (size_t)len : size - used - 1;
+	}
+	return to;
+}
+
+/* ---- snapshots ---- */
+
+void backupshow_line(struct out *out, const struct sl_backup_snapshot *s)
+{
+	char when[TEXT_TIME_BYTES], all[TEXT_TIME_BYTES], fresh[TEXT_TIME_BYTES], host[64], paths[600], tags[300];
+
+	text_line(host, sizeof(host), s->host);
+	out_printf(out, "%.*s  %.19sZ  %-12s  %9" PRIu64 "  %10s  %10s  %s", SHORT_ID, s->id,
+		   text_time(when, s->time_ms), host, s->files, text_bytes(all, s->bytes),
+		   text_bytes(fresh, s->physical_bytes), backupshow_join(paths, sizeof(paths), s->paths, s->paths_n));
+	if (s->tags_n)
+		out_printf(out, "  [%s]", backupshow_join(tags, sizeof(tags), s->tags, s->tags_n));
+	if (s->problems)
+		out_printf(out, "  (%" PRIu64 " problems)", s->problems);
+	out_str(out, "\n");
+}
+
+void backupshow_details(struct out *out, const struct sl_backup_snapshot *s)
+{
+	char when[TEXT_TIME_BYTES], a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], line[2048];
+
+	out_printf(out, "snapshot   %s\n", s->id);
+	out_printf(out, "time       %s\n", text_time(when, s->time_ms));
+	text_line(line, sizeof(line), s->host);
+	out_printf(out, "host       %s\n", line);
+	for (size_t i = 0; i < s->paths_n; i++) {
+		text_line(line, sizeof(line), s->paths[i]);
+		out_printf(out, "path       %s\n", line);
+	}
+	if (s->tags_n)
+		out_printf(out, "tags       %s\n", backupshow_join(line, sizeof(line), s->tags, s->tags_n));
+	if (s->parent[0])
+		out_printf(out, "parent     %s\n", s->parent);
+	out_printf(out, "files      %" PRIu64 " of %" PRIu64 " entries, %s\n", s->files, s->entries,
+		   text_bytes(a, s->bytes));
+	out_printf(out, "new        %s, %s written\n", text_bytes(a, s->new_bytes), text_bytes(b, s->physical_bytes));
+	out_printf(out, "problems   %" PRIu64 "\n", s->problems);
+	text_line(line, sizeof(line), s->version);
+	out_printf(out, "made in    %.1f s by sluice %s\n", (double)s->took_ms / 1000, line);
+}
+
+static json_t *list_json(const char *const *items, size_t n)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, text_json(items[i]));
+	return list;
+}
+
+json_t *backupshow_json(const struct sl_backup_snapshot *s)
+{
+	char when[TEXT_TIME_BYTES];
+
+	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "snapshot", s->id,
+			 "time", text_time(when, s->time_ms), "host", text_json(s->host), "parent",
+			 s->parent[0] ? text_json(s->parent) : json_null(), "paths", list_json(s->paths, s->paths_n),
+			 "tags", list_json(s->tags, s->tags_n), "entries", number(s->entries), "files",
+			 number(s->files), "bytes", number(s->bytes), "new_bytes", number(s->new_bytes),
+			 "physical_bytes", number(s->physical_bytes), "problems", number(s->problems), "seconds",
+			 (double)s->took_ms / 1000, "version", text_json(s->version));
+}
+
+/* ---- entries ---- */
+
+static const char *type_name(enum sl_backup_type type)
+{
+	static const char *const names[] = {"?", "file", "dir", "symlink", "hardlink", "fifo", "char", "block"};
+
+	return (size_t)type < sizeof(names) / sizeof(names[0]) ? names[type] : "?";
+}
+
+/* "drwxr-xr-x", "-rwsr-xr-t" */
+static void mode_text(char to[11], const struct sl_backup_entry *e)
+{
+	static const char kinds[] = "?-dl-pcb", bits[] = "rwxrwxrwx";
+	size_t kind = (size_t)e->type < sizeof(kinds) - 1 ? (size_t)e->type : 0;
+
+	to[0] = kinds[kind];
+	for (int i = 0; i < 9; i++)
+		to[1 + i] = e->mode & (0400u >> i) ? bits[i] : '-';
+	if (e->mode & 04000)
+		to[3] = e->mode & 0100 ? 's' : 'S';
+	if (e->mode & 02000)
+		to[6] = e->mode & 010 ? 's' : 'S';
+	if (e->mode & 01000)
+		to[9] = e->mode & 01 ? 't' : 'T';
+	to[10] = '\0';
+}
+
+void backupshow_path(struct out *out, const char *path)
+{
+	if (!isatty(out->fd)) {
+		out_str(out, path);
+		return;
+	}
+	for (size_t n = strlen(path), i = 0, len; i < n; i += len ? len : 1) {
+		len = text_char((const unsigned char *)path + i, n - i);
+		out_write(out, len ? path + i : "?", len ? len : 1);
+	}
+}
+
+void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
+{
+	char mode[11], when[TEXT_TIME_BYTES];
+
+	mode_text(mode, e);
+	out_printf(out, "%s %5" PRIu32 " %5" PRIu32 " ", mode, e->uid, e->gid);
+	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
+		out_printf(out, "%7u, %4u", major(e->rdev), minor(e->rdev));
+	else
+		out_printf(out, "%13" PRIu64, e->size);
+	out_printf(out, " %.19sZ ", text_time(when, e->mtime_ns / 1000000 - (e->mtime_ns % 1000000 < 0)));
+	backupshow_path(out, e->path);
+	if (e->target) {
+		out_str(out, e->type == SL_BACKUP_HARDLINK ? " = " : " -> ");
+		backupshow_path(out, e->target);
+	}
+	out_str(out, "\n");
+}
+
+/* A name that is not UTF-8 is shown as well as it can be, and its bytes beside that. */
+static void set_bytes(json_t *object, const char *name, const char *text)
+{
+	json_t *shown = text_json(text);
+	char key[32];
+
+	if (shown && strcmp(json_string_value(shown), text) != 0) {
+		size_t n = strlen(text);
+		json_t *bytes;
+		char *to = malloc(2 * n + 1);
+
+		bytes = to ? json_string(text_hex(to, text, n)) : NULL;
+		free(to);
+		(void)snprintf(key, sizeof(key), "%s_hex", name);
+		json_object_set_new(object, key, bytes);
+	}
+	json_object_set_new(object, name, shown);
+}
+
+json_t *backupshow_entry_json(const struct sl_backup_entry *e)
+{
+	char when[TEXT_TIME_BYTES], mode[8];
+	json_t *j;
+
+	(void)snprintf(mode, sizeof(mode), "%04o", e->mode & 07777);
+	j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s, s:I}", "type", type_name(e->type), "mode", mode, "uid",
+		      number(e->uid), "gid", number(e->gid), "size", number(e->size), "time",
+		      text_time(when, e->mtime_ns / 1000000 - (e->mtime_ns % 1000000 < 0)), "mtime_ns",
+		      (json_int_t)e->mtime_ns);
+	set_bytes(j, "path", e->path);
+	if (e->target)
+		set_bytes(j, "target", e->target);
+	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
+		json_object_set_new(j, "rdev", number(e->rdev));
+	if (e->xattrs)
+		json_object_set_new(j, "xattrs", number(e->xattrs));
+	return j;
+}

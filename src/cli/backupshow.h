@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots and entries as text and as JSON, the same for every command that shows them. */
+#ifndef SLUICE_CLI_BACKUPSHOW_H
+#define SLUICE_CLI_BACKUPSHOW_H
+
+#include "out.h"
+
+#include <sluice/backup.h>
+
+/* "a, b" of a list, cut where it is long; returns to. */
+const char *backupshow_join(char *to, size_t size, const char *const *items, size_t n);
+/* One line: the beginning of the id, time, host, files, size, paths, tags. */
+void backupshow_line(struct out *out, const struct sl_backup_snapshot *s);
+void backupshow_details(struct out *out, const struct sl_backup_snapshot *s);
+json_t *backupshow_json(const struct sl_backup_snapshot *s);
+
+/* As `ls -l` shows it. */
+void backupshow_entry(struct out *out, const struct sl_backup_entry *e);
+json_t *backupshow_entry_json(const struct sl_backup_entry *e);
+
+/* A name of a file: as it is, or on a terminal with '?' for what would move its cursor. */
+void backupshow_path(struct out *out, const char *path);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice backup init and passphrase: a new repository, and another passphrase for one. */
+#include "backuprepo.h"
+#include "commands.h"
+#include "text.h"
+
+/* ---- init ---- */
+
+static const struct askpass_question for_new = {.option = "passphrase-file",
+						.environment = "SLUICE_PASSPHRASE_FILE",
+						.prompt = "A passphrase for the new repository",
+						.twice = 1};
+
+static void tell_made(struct cli *cli, const struct parsed *args, int plain)
+{
+	const char *path = args->operands[0];
+	char shown[600];
+
+	text_line(shown, sizeof(shown), path);
+	if (opt_flag(args, "json"))
+		out_json(&cli->out, json_pack("{s:o, s:b}", "repo", text_json(path), "encrypted", !plain));
+	else
+		out_printf(&cli->out, "%s is a repository now%s", shown,
+			   plain ? ", not encrypted" : "; without its passphrase nobody can read it, nor can you");
+	out_str(&cli->out, "\n");
+}
+
+static int make(struct backuprepo *r, struct sl_backup_opts *opts)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = backuprepo_driver(r, 1);
+
+	if (!rc && sl_backup_init(&r->driver, opts, &err))
+		rc = backuprepo_fail(r, &err);
+	backuprepo_close(r);
+	return rc;
+}
+
+static int init_run(struct cli *cli, const struct parsed *args)
+{
+	struct backuprepo r = {.cli = cli, .args = args, .path = args->operands[0]};
+	int plain = opt_flag(args, "plain");
+	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = &cli->env, .encrypt = plain ? SL_OFF : SL_ON};
+	struct askpass pass = {.len = 0};
+	int rc;
+
+	if (plain && opt_given(args, "passphrase-file"))
+		return cli_usage(cli,
+				 "--plain and --passphrase-file: a repository without encryption has no passphrase");
+	rc = plain ? 0 : askpass(&pass, cli, args, &for_new);
+	opts.passphrase = plain ? NULL : pass.bytes;
+	opts.passphrase_len = pass.len;
+	rc = rc ? rc : make(&r, &opts);
+	askpass_wipe(&pass);
+	if (!rc)
+		tell_made(cli, args, plain);
+	return rc;
+}
+
+static const struct opt init_opts[] = {
+	{.name = "plain", .kind = OPT_FLAG, .help = "Without encryption and without a passphrase"},
+	BACKUP_OPT_PASSPHRASE BACKUP_OPT_JSON("Print {\"repo\":…,\"encrypted\":…}"){.name = NULL},
+};
+
+const struct command cmd_backup_init = {
+	.name = "backup init",
+	.operands = "REPO",
+	.summary = "make a repository for backups",
+	.opts = init_opts,
+	.description =
+		"Makes the folder REPO when it is missing, and a repository in it. It is encrypted unless --plain is "
+		"given: its keys are random and wrapped with a key made from the passphrase, which 'sluice backup "
+		"passphrase' can change. The passphrase is read from a file or asked for twice on the terminal, and "
+		"never taken from the command line. A repository that is there is never touched (status 73).",
+	.example = "sluice backup init /mnt/disk/backups --passphrase-file ~/.backup-pass\n"
+		   "sluice backup init ./repo --plain",
+	.run = init_run,
+};
+
+/* ---- passphrase ---- */
+
+static const struct askpass_question for_change = {
+	.option = "new-passphrase-file", .prompt = "The new passphrase", .twice = 1};
+
+static int passphrase_run(struct cli *cli, const struct parsed *args)
+{
+	struct askpass pass = {.len = 0};
+	struct backuprepo r;
+	struct sl_err err = SL_ERR_INIT;
+	int rc = backuprepo_open(&r, cli, args, NULL);
+
+	rc = rc ? rc : askpass(&pass, cli, args, &for_change);
+	if (!rc && sl_backup_change_passphrase(r.backup, pass.bytes, pass.len, &err))
+		rc = backuprepo_fail(&r, &err);
+	askpass_wipe(&pass);
+	backuprepo_close(&r);
+	if (rc)
+		return rc;
+	out_str(&cli->out, opt_flag(args, "json") ? "{\"changed\":true}\n" : "the passphrase is changed\n");
+	return EXIT_OK;
+}
+
+static const struct opt passphrase_opts[] = {
+	BACKUP_OPTS_REPO{.name = "new-passphrase-file",
+			 .kind = OPT_STRING,
+			 .arg = "FILE",
+			 .help = "The new passphrase; asked for on the terminal, twice, unless given"},
+	BACKUP_OPT_JSON("Print {\"changed\":true}"){.name = NULL},
+};
+
+const struct command cmd_backup_passphrase = {
+	.name = "backup passphrase",
+	.operands = "",
+	.summary = "change the passphrase of a repository",
+	.opts = passphrase_opts,
+	.description =
+		"The keys of the data stay as they are and are wrapped anew, so nothing is written again. From then on "
+		"the repository opens with the new passphrase only. A copy of the repository that was made before "
+		"still opens with the old one.",
+	.example = "sluice backup passphrase --repo ./repo --passphrase-file old --new-passphrase-file new",
+	.run = passphrase_run,
+};

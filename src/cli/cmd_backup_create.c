@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice backup create: a snapshot of paths, or of Sluice's own data. Its id goes to standard output, everything else a
+ * person may want to know to standard error, so that a script has the id by itself.
+ */
+#include "backupdata.h"
+#include "backuprepo.h"
+#include "backupwatch.h"
+#include "commands.h"
+#include "stop.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROBLEM_KINDS = SL_BACKUP_AS_FILE + 1 };
+
+struct creating {
+	struct cli *cli;
+	const struct parsed *args;
+	struct backuprepo repo;
+	struct backupdata data;
+	const char **excludes, **tags; /* of the command line, and the repository */
+	size_t n_excludes, n_tags;
+	uint64_t problems[PROBLEM_KINDS];
+};
+
+/* ---- files that need an eye ---- */
+
+/* Sockets belong to the process that listens: nobody misses them in a backup. */
+static enum sl_log_level level_of(enum sl_backup_problem problem)
+{
+	switch (problem) {
+	case SL_BACKUP_UNREADABLE:
+	case SL_BACKUP_AS_FILE:
+		return SL_LOG_ERROR;
+	case SL_BACKUP_SKIPPED:
+		return SL_LOG_INFO;
+	default:
+		return SL_LOG_WARN;
+	}
+}
+
+/* One at a time, on any thread. */
+static void on_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
+{
+	struct creating *c = ctx;
+	const char *why = err && err->msg[0] ? err->msg : NULL;
+
+	if ((unsigned)problem < PROBLEM_KINDS)
+		c->problems[problem]++;
+	cli_say(c->cli, level_of(problem), "%s: %.900s%s%.256s", sl_backup_problem_name(problem), path, why ? ": " : "",
+		why ? why : "");
+}
+
+/* ---- the result ---- */
+
+static json_t *number(uint64_t v)
+{
+	return json_integer((json_int_t)v);
+}
+
+static void report_json(struct creating *c, const struct sl_backup_created *r, double seconds)
+{
+	json_t *j = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "snapshot",
+			      r->id, "entries", number(r->entries), "files", number(r->files), "files_new",
+			      number(r->files_new), "files_changed", number(r->files_changed), "files_unchanged",
+			      number(r->files_unchanged), "bytes", number(r->bytes), "read_bytes",
+			      number(r->read_bytes), "new_bytes", number(r->new_bytes), "physical_bytes",
+			      number(r->physical_bytes), "new_blocks", number(r->new_blocks), "known_blocks",
+			      number(r->known_blocks), "problems", number(r->problems), "seconds", seconds);
+
+	for (int i = SL_BACKUP_VANISHED; i <= SL_BACKUP_SKIPPED; i++)
+		json_object_set_new(j, sl_backup_problem_name((enum sl_backup_problem)i), number(c->problems[i]));
+	json_object_set_new(j, sl_backup_problem_name(SL_BACKUP_AS_FILE), number(c->problems[SL_BACKUP_AS_FILE]));
+	out_json(&c->cli->out, j);
+	out_str(&c->cli->out, "\n");
+}
+
+static void report(struct creating *c, const struct sl_backup_created *r, double seconds)
+{
+	char files[TEXT_COUNT_BYTES], all[TEXT_TIME_BYTES], fresh[TEXT_TIME_BYTES], stored[TEXT_TIME_BYTES];
+	char text[400];
+
+	if (opt_flag(c->args, "json")) {
+		report_json(c, r, seconds);
+		return;
+	}
+	out_printf(&c->cli->out, "%s\n", r->id);
+	(void)out_flush(&c->cli->out);
+	if (c->cli->quiet)
+		return;
+	(void)snprintf(text, sizeof(text),
+		       "%s (%" PRIu64 " new, %" PRIu64 " changed), %s; %s new to the repository, %s written, in %.1f s",
+		       text_count(files, r->files, "file"), r->files_new, r->files_changed, text_bytes(all, r->bytes),
+		       text_bytes(fresh, r->new_bytes), text_bytes(stored, r->physical_bytes), seconds);
+	cli_line(c->cli, SL_LOG_INFO, text);
+}
+
+static int failed(struct creating *c, const struct sl_err *err)
+{
+	if (err->code == SL_ECANCELLED && stop_requested()) {
+		cli_say(c->cli, SL_LOG_ERROR,
+			"interrupted; there is no snapshot, but the same command uses what is stored");
+		return EXIT_INTERRUPTED;
+	}
+	return cli_fail(c->cli, err, NULL);
+}
+
+static int status_of(struct creating *c)
+{
+	uint64_t unreadable = c->problems[SL_BACKUP_UNREADABLE], as_file = c->problems[SL_BACKUP_AS_FILE];
+	char count[TEXT_COUNT_BYTES];
+
+	if (unreadable)
+		cli_say(c->cli, SL_LOG_ERROR, "%s could not be read; the snapshot has everything else",
+			text_count(count, unreadable, "file"));
+	if (as_file)
+		cli_say(c->cli, SL_LOG_ERROR,
+			"%s %s in the snapshot as a file only, perhaps in the middle of a change; run it again when "
+			"no program has it open",
+			text_count(count, as_file, "database"), as_file == 1 ? "is" : "are");
+	return unreadable || as_file ? EXIT_BAD_DATA : EXIT_OK;
+}
+
+/* ---- running ---- */
+
+static int create(struct creating *c)
+{
+	const struct parsed *a = c->args;
+	struct sl_backup_create_opts opts = {
+		SL_BACKUP_CREATE_OPTS_INIT,
+		.paths = c->data.paths,
+		.paths_n = c->data.n,
+		.excludes = c->excludes,
+		.excludes_n = c->n_excludes,
+		.tags = c->tags,
+		.tags_n = c->n_tags,
+		.one_file_system = opt_flag(a, "one-file-system") ? SL_ON : SL_OFF,
+		.sqlite = opt_flag(a, "no-sqlite") ? SL_OFF : SL_ON,
+		.databases_first = c->data.n_own ? SL_ON : SL_OFF,
+		.force = opt_flag(a, "force") ? SL_ON : SL_OFF,
+		.host = opt_str(a, "host"),
+		.on_problem = on_problem,
+		.ctx = c,
+	};
+	struct sl_backup_created result = {.struct_size = sizeof(result)};
+	struct sl_err err = SL_ERR_INIT;
+	struct backupwatch watch;
+	double seconds;
+	int rc = backupwatch_start(&watch, c->cli, c->repo.backup, 0);
+
+	if (rc)
+		return rc;
+	rc = sl_backup_create(c->repo.backup, &opts, &result, &err);
+	seconds = backupwatch_stop(&watch);
+	if (rc)
+		return failed(c, &err);
+	report(c, &result, seconds);
+	return status_of(c);
+}
+
+/* All values of an option that repeats, and one more; NULL without memory. */
+static const char **values_of(const struct parsed *args, const char *option, const char *more, size_t *n)
+{
+	const char **list;
+
+	*n = 0;
+	while (opt_all(args, option, (int)*n))
+		++*n;
+	list = calloc(*n + 1, sizeof(*list));
+	for (size_t i = 0; list && i < *n; i++)
+		list[i] = opt_all(args, option, (int)i);
+	if (list && more)
+		list[(*n)++] = more;
+	return list;
+}
+
+static int check_tags(struct creating *c)
+{
+	for (size_t i = 0; i < c->n_tags; i++) {
+		if (!*c->tags[i])
+			return cli_usage(c->cli, "--tag: a tag is not empty");
+	}
+	for (int i = 0; opt_all(c->args, "exclude", i); i++) {
+		if (!*opt_all(c->args, "exclude", i))
+			return cli_usage(c->cli, "--exclude: a pattern is not empty");
+	}
+	return 0;
+}
+
+static int set_lists(struct creating *c)
+{
+	c->excludes = values_of(c->args, "exclude", c->data.exclude, &c->n_excludes);
+	c->tags = values_of(c->args, "tag", NULL, &c->n_tags);
+	if (c->excludes && c->tags)
+		return check_tags(c);
+	cli_say(c->cli, SL_LOG_ERROR, "out of memory");
+	return EXIT_INTERNAL;
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct creating c = {.cli = cli, .args = args};
+	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads"),
+				      .zstd_level = (int32_t)opt_num(args, "level")};
+	int rc = backuprepo_find(&c.repo, cli, args);
+
+	rc = rc ? rc : backupdata_find(&c.data, cli, args, c.repo.path);
+	rc = rc ? rc : set_lists(&c);
+	rc = rc ? rc : backuprepo_open(&c.repo, cli, args, &opts);
+	rc = rc ? rc : create(&c);
+	backuprepo_close(&c.repo);
+	backupdata_fini(&c.data);
+	free(c.excludes);
+	free(c.tags);
+	return rc;
+}
+
+static const struct opt opts_table[] = {
+	BACKUP_OPTS_REPO{.name = "data",
+			 .letter = 'd',
+			 .kind = OPT_STRING,
+			 .arg = "DIR",
+			 .help = "The data folder of Sluice that is backed up, beside PATHs that are given; ~/.sluice "
+				 "without a PATH"},
+	{.name = "config",
+	 .letter = 'c',
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "The settings of its server in YAML: what they put outside of the data folder is backed up, too"},
+	{.name = "exclude",
+	 .letter = 'x',
+	 .kind = OPT_STRING,
+	 .arg = "PATTERN",
+	 .repeat = 1,
+	 .help = "Leave out what has this name, with all below; with a slash in it, this path. *, ?, […] as in a "
+		 "shell, ** also over slashes"},
+	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .repeat = 1, .help = "A word to find it by"},
+	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Of the snapshot, instead of this machine's name"},
+	{.name = "one-file-system", .kind = OPT_FLAG, .help = "Do not go into folders of other file systems"},
+	{.name = "force", .letter = 'f', .kind = OPT_FLAG, .help = "Read every file, also those that seem unchanged"},
+	{.name = "no-sqlite",
+	 .kind = OPT_FLAG,
+	 .help = "Copy SQLite databases as files, not as of one moment through SQLite"},
+	{.name = "level",
+	 .letter = 'l',
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = 19,
+	 .help = "Of zstd's compression; unless given, between 2 and 3 in size and faster than both"},
+	BACKUP_OPT_THREADS BACKUP_OPT_JSON("Print the snapshot's id and all counts as one JSON object"){.name = NULL},
+};
+
+const struct command cmd_backup_create = {
+	.name = "backup create",
+	.operands = "PATH…",
+	.optional = 1,
+	.summary = "back up files and folders, or Sluice's own data",
+	.opts = opts_table,
+	.description =
+		"Prints the id of the new snapshot, which is durable then. Without a PATH, Sluice's own data folder is "
+		"backed up: its databases first, as of one moment each, then logs and files, so that the copy fits "
+		"together. Only blocks that the repository does not have are stored; files that did not change since "
+		"the last snapshot of the same host and paths are not read. What could not be read is told on stderr, "
+		"and the snapshot is made without it (status 65); so is a SQLite database that SQLite could not copy, "
+		"which is kept as a file with its journals. Nothing is written to what is backed up. Ended by a "
+		"signal, or killed, there is no snapshot, "
+		"and the next run uses what is stored already. A repository that lies in a PATH is left out.",
+	.example = "sluice backup create --repo ./repo\n"
+		   "sluice backup create /etc /home --repo /mnt/disk/backups --exclude '*.tmp' --exclude "
+		   "'**/.cache' --tag daily",
+	.run = run,
+};

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice backup restore: a snapshot, or parts of it, into a folder that it never leaves. */
+#include "backuprepo.h"
+#include "backupwatch.h"
+#include "commands.h"
+#include "stop.h"
+#include "text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct restoring {
+	struct cli *cli;
+	const struct parsed *args;
+	struct backuprepo repo;
+	char id[SL_BACKUP_ID_BYTES];
+	char **paths; /* of the command line, as the snapshot has them */
+	size_t n_paths;
+};
+
+static void on_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
+{
+	struct restoring *r = ctx;
+	const char *reason = err ? err->msg : "";
+	char beginning[101]; /* of the path: messages shorten it */
+
+	(void)snprintf(beginning, sizeof(beginning), "%s", path);
+	if (strstr(reason, beginning))
+		path = "";
+	cli_say(r->cli, problem == SL_BACKUP_UNREADABLE ? SL_LOG_ERROR : SL_LOG_WARN, "%s: %.900s%s%.256s",
+		sl_backup_problem_name(problem), path, *path && *reason ? ": " : "", reason);
+}
+
+/* ---- the result ---- */
+
+static void report(struct restoring *r, const struct sl_backup_restored *n, double seconds, int rc)
+{
+	struct out *out = &r->cli->out;
+	char files[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], to[600];
+
+	text_line(to, sizeof(to), opt_str(r->args, "to"));
+	if (opt_flag(r->args, "json")) {
+		out_json(out,
+			 json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot", r->id, "to",
+				   text_json(opt_str(r->args, "to")), "ok", rc == 0, "entries", (json_int_t)n->entries,
+				   "files", (json_int_t)n->files, "bytes", (json_int_t)n->bytes, "skipped",
+				   (json_int_t)n->skipped, "problems", (json_int_t)n->problems, "seconds", seconds));
+		out_str(out, "\n");
+		return;
+	}
+	out_printf(out, "%s, %s restored to %s in %.1f s", text_count(files, n->files, "file"),
+		   text_bytes(bytes, n->bytes), to, seconds);
+	if (n->skipped)
+		out_printf(out, "; %s there already", text_count(files, n->skipped, "file"));
+	out_str(out, "\n");
+}
+
+static int failed(struct restoring *r, const struct sl_err *err)
+{
+	if (err->code == SL_ECANCELLED && stop_requested()) {
+		cli_say(r->cli, SL_LOG_ERROR, "interrupted; the same command goes on where this one was");
+		return EXIT_INTERRUPTED;
+	}
+	if (err->code == SL_EEXIST && err->sys_errno != EISDIR && !opt_flag(r->args, "overwrite"))
+		cli_say(r->cli, SL_LOG_ERROR, "--overwrite replaces what is in the way");
+	if (err->code != SL_ENOENT)
+		return cli_fail(r->cli, err, NULL);
+	(void)cli_fail(r->cli, err, NULL);
+	backuprepo_hint(r->cli, r->args, 1);
+	return EXIT_BAD_DATA;
+}
+
+static int status_of(struct restoring *r, const struct sl_backup_restored *n)
+{
+	char count[TEXT_COUNT_BYTES];
+
+	if (!n->problems)
+		return EXIT_OK;
+	cli_say(r->cli, SL_LOG_ERROR, "%s: not everything is as it was", text_count(count, n->problems, "problem"));
+	return EXIT_BAD_DATA;
+}
+
+/* ---- running ---- */
+
+static enum sl_switch on_when(const struct restoring *r, const char *option)
+{
+	return opt_flag(r->args, option) ? SL_ON : SL_DEFAULT;
+}
+
+static enum sl_switch off_when(const struct restoring *r, const char *option)
+{
+	return opt_flag(r->args, option) ? SL_OFF : SL_DEFAULT;
+}
+
+static int restore(struct restoring *r)
+{
+	struct sl_backup_restore_opts opts = {
+		SL_BACKUP_RESTORE_OPTS_INIT,
+		.to = opt_str(r->args, "to"),
+		.paths = (const char *const *)r->paths,
+		.paths_n = r->n_paths,
+		.conflict = opt_flag(r->args, "overwrite") ? SL_BACKUP_OVERWRITE : SL_BACKUP_RESUME,
+		.owner = off_when(r, "no-owner"),
+		.set_id = on_when(r, "set-id"),
+		.security = on_when(r, "security"),
+		.devices = off_when(r, "no-devices"),
+		.on_problem = on_problem,
+		.ctx = r,
+	};
+	struct sl_backup_restored result = {.struct_size = sizeof(result)};
+	struct sl_err err = SL_ERR_INIT;
+	struct backupwatch watch;
+	double seconds;
+	int rc = backupwatch_start(&watch, r->cli, r->repo.backup, 0);
+
+	if (rc)
+		return rc;
+	rc = sl_backup_restore(r->repo.backup, r->id, &opts, &result, &err);
+	seconds = backupwatch_stop(&watch);
+	if (!rc || result.entries)
+		report(r, &result, seconds, rc);
+	return rc ? failed(r, &err) : status_of(r, &result);
+}
+
+/* The folder is made by the library; a file of that name can be told before anybody is asked for a passphrase. */
+static int check_target(struct restoring *r)
+{
+	const char *to = opt_str(r->args, "to");
+	struct stat st;
+
+	if (!*to)
+		return cli_usage(r->cli, "--to: the name of a folder is not empty");
+	if (stat(to, &st) || S_ISDIR(st.st_mode))
+		return 0;
+	cli_say(r->cli, SL_LOG_ERROR, "--to: %.500s is not a folder", to);
+	return sl_err_exit_code(SL_ECREATE);
+}
+
+static int set_paths(struct restoring *r)
+{
+	size_t n = (size_t)r->args->n_operands - 1;
+
+	r->paths = calloc(n + 1, sizeof(*r->paths));
+	for (size_t i = 0; r->paths && i < n; i++) {
+		const char *given = r->args->operands[i + 1];
+		char *copy = malloc(strlen(given) + 1);
+
+		if (!copy)
+			break;
+		backuprepo_path(copy, given);
+		r->paths[r->n_paths++] = copy;
+		if (!*copy)
+			return cli_usage(r->cli, "PATH: '%.100s' is everything; leave it away for that", given);
+	}
+	if (r->paths && r->n_paths == n)
+		return 0;
+	cli_say(r->cli, SL_LOG_ERROR, "out of memory");
+	return EXIT_INTERNAL;
+}
+
+static int run(struct cli *cli, const struct parsed *args)
+{
+	struct restoring r = {.cli = cli, .args = args};
+	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads")};
+	int rc = check_target(&r);
+
+	rc = rc ? rc : set_paths(&r);
+	rc = rc ? rc : backuprepo_open(&r.repo, cli, args, &opts);
+	rc = rc ? rc : backuprepo_snapshot(&r.repo, args->operands[0], r.id);
+	rc = rc ? rc : restore(&r);
+	backuprepo_close(&r.repo);
+	for (size_t i = 0; i < r.n_paths; i++)
+		free(r.paths[i]);
+	free(r.paths);
+	return rc;
+}
+
+static const struct opt opts_table[] = {
+	BACKUP_OPTS_REPO{.name = "to",
+			 .kind = OPT_STRING,
+			 .arg = "DIR",
+			 .required = 1,
+			 .help = "The folder that it is restored into; made when it is missing"},
+	{.name = "overwrite",
+	 .kind = OPT_FLAG,
+	 .help = "Replace files that differ; without it, one of them ends the restore with status 73. Files of the "
+		 "same size and time are read and compared, too"},
+	{.name = "no-owner", .kind = OPT_FLAG, .help = "Do not set owners and groups; root does otherwise"},
+	{.name = "set-id", .kind = OPT_FLAG, .help = "Keep set-uid and set-gid bits"},
+	{.name = "security", .kind = OPT_FLAG, .help = "Set attributes named security.* and trusted.*, too"},
+	{.name = "no-devices", .kind = OPT_FLAG, .help = "Make no device files; root does otherwise"},
+	BACKUP_OPT_THREADS BACKUP_OPT_JSON("Print the counts as one JSON object"){.name = NULL},
+};
+
+const struct command cmd_backup_restore = {
+	.name = "backup restore",
+	.operands = "SNAPSHOT PATH…",
+	.optional = 1,
+	.summary = "restore a snapshot, or parts of it, into a folder",
+	.opts = opts_table,
+	.description =
+		"Everything in the snapshot, or the PATHs and what is below them, as 'sluice backup ls' shows them, is "
+		"put below DIR with modes, times, attributes, links and holes. Nothing outside of DIR is written, "
+		"whatever the repository says. Files that are there with the size and time of the snapshot's are "
+		"taken for restored, so a run that was cut off goes on with the same command; with --overwrite they "
+		"are read, and one whose bytes are not the snapshot's is replaced. A damaged block is status 65: its "
+		"file is named, and all others are restored.",
+	.example = "sluice backup restore latest --to ./restored --repo ./repo\n"
+		   "sluice backup restore 3fa2 /etc/ssh --to / --overwrite --repo /mnt/disk/backups",
+	.run = run,
+};

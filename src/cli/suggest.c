@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "suggest.h"
+
+#include "commands.h"
+#include "server/config.h"
+#include "topics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_WORDS = 160, MOST_SUGGESTED = 3 };
+
+/* Second words of a group. */
+static size_t add_seconds(const char **words, size_t n, const char *group)
+{
+	size_t len = strlen(group);
+
+	for (int i = 0; commands[i] && n < MOST_WORDS; i++) {
+		if (strncmp(commands[i]->name, group, len) == 0 && commands[i]->name[len] == ' ')
+			words[n++] = commands[i]->name + len + 1;
+	}
+	return n;
+}
+
+/* Words that a command line may begin with. */
+static size_t add_firsts(const char **words, size_t n)
+{
+	for (int i = 0; commands[i] && n < MOST_WORDS; i++) {
+		if (!strchr(commands[i]->name, ' '))
+			words[n++] = commands[i]->name;
+	}
+	for (int i = 0; groups[i].name && n < MOST_WORDS; i++)
+		words[n++] = groups[i].name;
+	return n;
+}
+
+/* Commands whose second word this is: "'jobs list' or 'cron list'". The number of them. */
+static int say_seconds(const char *word, char to[SUGGEST_BYTES])
+{
+	size_t used = 0;
+	int found = 0;
+
+	for (int i = 0; commands[i] && found < MOST_SUGGESTED && used < SUGGEST_BYTES; i++) {
+		const char *space = strchr(commands[i]->name, ' ');
+
+		if (!space || strcmp(space + 1, word) != 0)
+			continue;
+		used += (size_t)snprintf(to + used, SUGGEST_BYTES - used, "%s'%s'", found ? " or " : "; did you mean ",
+					 commands[i]->name);
+		found++;
+	}
+	if (found && used < SUGGEST_BYTES)
+		(void)snprintf(to + used, SUGGEST_BYTES - used, "?");
+	return found;
+}
+
+/* An option of every command, without its dashes: "'--version'". */
+static int say_option(const char *word, char to[SUGGEST_BYTES])
+{
+	for (const struct opt *o = opts_global; o->name; o++) {
+		if (strcmp(o->name, word) == 0)
+			return snprintf(to, SUGGEST_BYTES, "; did you mean '--%s'?", o->name) > 0;
+	}
+	return 0;
+}
+
+static const char *say_nearest(const char *group, const char *word, const char **words, size_t n,
+			       char to[SUGGEST_BYTES])
+{
+	const char *nearest = srv_nearest(word, words, n);
+
+	to[0] = '\0';
+	if (nearest)
+		(void)snprintf(to, SUGGEST_BYTES, "; did you mean '%s%s%s'?", group ? group : "", group ? " " : "",
+			       nearest);
+	return to;
+}
+
+const char *suggest_command(const char *group, const char *word, char to[SUGGEST_BYTES])
+{
+	const char *words[MOST_WORDS] = {NULL};
+	size_t n = group ? add_seconds(words, 0, group) : add_firsts(words, 0);
+
+	if (!group && (say_seconds(word, to) || say_option(word, to)))
+		return to;
+	return say_nearest(group, word, words, n, to);
+}
+
+const char *suggest_help(const char *word, char to[SUGGEST_BYTES])
+{
+	const char *words[MOST_WORDS] = {NULL};
+	size_t n = add_firsts(words, 0);
+
+	if (say_seconds(word, to))
+		return to;
+	for (const struct topic *t = topics; t->name && n < MOST_WORDS; t++)
+		words[n++] = t->name;
+	return say_nearest(NULL, word, words, n, to);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "watch.h"
+
+#include "server/thread.h"
+#include "stop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { BAR_MS = 100, LINE_MS = 1000 };
+
+static void *run(void *arg)
+{
+	struct watch *w = arg;
+	struct pollfd fds[2] = {{.fd = w->over, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
+
+	while (!fds[0].revents) {
+		/* The descriptor of signals stays readable behind the first one: from then on they are looked for in
+		 * turns. Asked before the look, so that one that comes during it ends the next poll. */
+		int told = stop_requested();
+
+		w->look(w->ctx);
+		fds[1].fd = told ? -1 : stop_fd();
+		(void)poll(fds, 2, w->progress.bar == 1 || told ? BAR_MS : LINE_MS);
+	}
+	return NULL;
+}
+
+int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *look, void *ctx)
+{
+	int rc;
+
+	*w = (struct watch){.cli = cli, .started_ms = srv_clock_ms(), .look = look, .ctx = ctx};
+	progress_start(&w->progress, cli, prints);
+	w->over = eventfd(0, EFD_CLOEXEC);
+	rc = w->over < 0 ? errno : srv_thread_start(&w->thread, "watch", run, w);
+	if (!rc)
+		return 0;
+	if (w->over >= 0)
+		close(w->over);
+	cli_say(cli, SL_LOG_ERROR, "progress: %s", strerror(rc));
+	return EXIT_INTERNAL;
+}
+
+void watch_stop(struct watch *w)
+{
+	uint64_t one = 1;
+	ssize_t ignored = write(w->over, &one, sizeof(one));
+
+	(void)ignored;
+	pthread_join(w->thread, NULL);
+	close(w->over);
+	progress_end(&w->progress);
+}
+
+int64_t watch_ms(const struct watch *w)
+{
+	return srv_clock_ms() - w->started_ms;
+}

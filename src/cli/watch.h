@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A thread beside long work of the main thread's, which a call of the library takes up: it looks at the work ten times
+ * a second where a bar is shown, once a second elsewhere, and as soon as a signal comes; what it sees there, shows and
+ * tells the work to do is the owner's.
+ *
+ * Thread safety: the main thread calls; look runs on the thread of the watch.
+ */
+#ifndef SLUICE_CLI_WATCH_H
+#define SLUICE_CLI_WATCH_H
+
+#include "progress.h"
+
+#include <pthread.h>
+
+typedef void watch_fn(void *ctx);
+
+struct watch {
+	struct cli *cli;
+	struct progress progress;
+	int64_t started_ms; /* monotonic */
+	watch_fn *look;
+	void *ctx;
+	int over; /* an eventfd: readable when the thread is to end */
+	pthread_t thread;
+};
+
+/* prints: 1 when the command writes to standard output meanwhile. 0, or an exit code after a line on stderr. */
+int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *look, void *ctx);
+/* Nothing is shown any more when it returns. */
+void watch_stop(struct watch *w);
+int64_t watch_ms(const struct watch *w); /* since the start */
+
+#endif
