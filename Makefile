@@ -3,14 +3,15 @@ BUILD   ?= build
 RELEASE := $(BUILD)/release
 PREFIX  ?= /usr/local
 DESTDIR ?=
-# Arguments of bench/run, bench/jobs/run, bench/coordinator/run, bench/server/run and bench/export/run, and which: wal, jobs, load, server, export, or all.
+# Which part `make bench` measures (wal, jobs, load, server, export, backup; all without), and arguments of its run.
 ARGS    ?=
 PART    ?=
-# How long `make torture` runs in all, in minutes.
+# How long the loops of `make torture` run, in minutes; building, the soak of servers (twice as long) and the tests under
+# ASan come on top.
 MINUTES ?= 30
 
 .DEFAULT_GOAL := all
-.PHONY: all help packages check-packages configure demo test check torture bench install format clean
+.PHONY: all help packages check-packages configure demo test check torture bench install deb format clean
 
 all: configure ## build the library and the command (build/release/src/cli/sluice), the tests and the examples
 	@ninja -C $(RELEASE)
@@ -27,7 +28,7 @@ check-packages:
 configure: packages
 	@scripts/configure $(RELEASE) --prefix=$(PREFIX)
 
-demo: configure ## a log, a load, and server, jobs and workers survive kill -9 and a cut network, with counts, and an export is verified (about a minute)
+demo: configure ## a log, a load, and server, jobs and workers survive kill -9 and a cut network, with counts, an export is verified, and a damaged file of it comes back from a backup (about a minute)
 	@scripts/build $(RELEASE) src/cli/sluice
 	@scripts/demo $(RELEASE)/src/cli/sluice
 
@@ -38,27 +39,23 @@ test: configure ## all tests but the long ones; ends with "N passed, N failed"
 check: check-packages ## warnings as errors, sanitizers, fuzzers, crash loops, format, include direction, docs
 	@scripts/check static gcc clang asan tsan fuzz crash syncs kill9
 
-torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30
+torture: check-packages ## the long versions of crash states, kill cycles and fuzzers, for MINUTES=30 and a soak of twice that; ends with one table of counts
 	@scripts/torture $(MINUTES)
 
-bench: configure ## side by side with their peers: the log, the job queue, loads, the server, the export (PART=wal, jobs, load, server or export; ARGS=--quick)
-	@scripts/install-packages bench/packages
-	@meson setup --reconfigure $(RELEASE) >/dev/null
-	@scripts/build $(RELEASE) bench/sluice-bench bench/sluice-bench-jobs bench/sluice-bench-beanstalk bench/sluice-bench-submit bench/sluice-bench-raw bench/sluice-bench-ingest bench/sluice-bench-rows src/cli/sluice
-	@case "$(PART)" in jobs | load | server | export) ;; *) bench/run $(RELEASE) $(ARGS) ;; esac
-	@case "$(PART)" in wal | load | server | export) ;; *) command -v npm >/dev/null || scripts/install-packages bench/jobs/packages ;; esac
-	@case "$(PART)" in wal | load | server | export) ;; *) npm install --prefix bench/jobs --no-package-lock --no-audit --no-fund --silent ;; esac
-	@case "$(PART)" in wal | load | server | export) ;; *) bench/jobs/run $(RELEASE) $(ARGS) ;; esac
-	@case "$(PART)" in wal | jobs | server | export) ;; *) bench/coordinator/run $(RELEASE) $(ARGS) ;; esac
-	@case "$(PART)" in wal | jobs | load | export) ;; *) bench/server/run $(RELEASE) $(ARGS) ;; esac
-	@case "$(PART)" in wal | jobs | load | server) ;; *) command -v npm >/dev/null || scripts/install-packages bench/export/packages ;; esac
-	@case "$(PART)" in wal | jobs | load | server) ;; *) npm install --prefix bench/export --no-package-lock --no-audit --no-fund --silent ;; esac
-	@case "$(PART)" in wal | jobs | load | server) ;; *) bench/export/run $(RELEASE) $(ARGS) ;; esac
+bench: configure ## one table beside the peers: log, jobs, loads, server, export, backup, into docs/benchmarks.md (PART=wal, jobs, load, server, export or backup; ARGS=--quick)
+	@scripts/bench $(RELEASE) $(PART) $(ARGS)
 
 install: configure ## into PREFIX=/usr/local, below DESTDIR when given
+	@to="$(abspath $(DESTDIR))$(PREFIX)"; while [ ! -e "$$to" ]; do to=$$(dirname "$$to"); done; [ -w "$$to" ] || \
+		{ echo "make install: you may not write to $$to: sudo make install, or make install PREFIX=\$$HOME/.local" >&2; exit 73; }
 	@meson configure $(RELEASE) -Dprefix=$(PREFIX)
 	@scripts/build $(RELEASE) $$(scripts/installed $(RELEASE))
 	@DESTDIR=$(abspath $(DESTDIR)) meson install -C $(RELEASE) --no-rebuild --quiet
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+deb: packages ## Debian packages, looked at by lintian, into build/deb
+	@scripts/install-packages scripts/packages.deb
+	@scripts/deb $(BUILD)/deb
 
 format: check-packages ## clang-format all C files
 	@scripts/check-format --fix

@@ -81,6 +81,7 @@ struct settings {
 	const char *dir; /* scratch folder of this run */
 	int rounds;      /* measured ones; one more before them is thrown away */
 	int slice_ms;
+	bool quick; /* rough: not for the table */
 	size_t recovery_bytes;
 	int short_logs;
 	uint64_t short_ns; /* the longest that they may take; the count reached is printed */
@@ -146,14 +147,17 @@ double load_of_others(const struct load *from, const struct load *to);
 
 /* One line of the main table. */
 struct line {
+	const char *row; /* as --only names it */
 	char work[48];
-	size_t record_bytes;         /* 0: not about records */
-	char ours[32], against[40];  /* rates, for people */
-	double value;                /* what floor and goal speak of: a ratio or a number */
-	const char *unit;            /* "x", "GiB/s", … */
-	double floor, goal;          /* 0: none */
-	bool at_most;                /* the floor is a ceiling */
-	double ours_rate, peer_rate; /* for the machine-readable form; 0: none */
+	size_t record_bytes;        /* 0: not about records */
+	char ours[32], against[40]; /* rates, for people */
+	double value;               /* what floor and goal speak of: a ratio or a number */
+	const char *unit;           /* "x", "GiB/s", … */
+	double floor, goal;         /* 0: none */
+	bool at_most;               /* the floor is a ceiling */
+	/* For the machine-readable form of a ratio: what is divided by what. */
+	double ours_rate, peer_rate;
+	const char *rate_unit, *peer;
 };
 
 struct report {

@@ -153,6 +153,7 @@ static int run(const struct arguments *a, const char *scratch)
 			     .slice_ms = a->slice_ms > 0 ? a->slice_ms
 					 : a->quick      ? 100
 							 : 300,
+			     .quick = a->quick,
 			     .recovery_bytes = (size_t)(a->quick ? 256 : 1024) << 20,
 			     .short_logs = a->quick ? 200 : 1000,
 			     .short_ns = (uint64_t)(a->quick ? 6 : 40) * 1000000000U,

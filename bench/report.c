@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include <sluice/sluice.h>
+#include <sluice/version.h>
 
 #define BUSY_PERCENT 15
 
@@ -143,14 +143,30 @@ void report_print(const struct report *r, const struct settings *s, FILE *out)
 	print_settings(out);
 }
 
+static void json_number(FILE *f, const char *name, double value, bool given)
+{
+	if (given)
+		fprintf(f, ", \"%s\": %.6g", name, value);
+	else
+		fprintf(f, ", \"%s\": null", name);
+}
+
+/* As bench/figures.py has it. */
 static void json_line(FILE *f, const struct line *l, bool last)
 {
-	fprintf(f,
-		"    {\"work\": \"%s\", \"record_bytes\": %zu, \"ours\": %.1f, \"against\": \"%s\", \"peer\": %.1f, "
-		"\"value\": %.4f, \"unit\": \"%s\", \"floor\": %.2f, \"goal\": %.2f, \"at_most\": %s, \"verdict\": "
-		"\"%s\"}%s\n",
-		l->work, l->record_bytes, l->ours_rate, l->against, l->peer_rate, l->value, l->unit, l->floor, l->goal,
-		l->at_most ? "true" : "false", verdict(l), last ? "" : ",");
+	char size[24];
+	bool ratio = l->peer != NULL;
+	format_size(size, sizeof size, l->record_bytes);
+	fprintf(f, "    {\"row\": \"%s\", \"what\": \"%s%s%s\", \"value\": %.6g, \"unit\": \"%s\"", l->row, l->work,
+		l->record_bytes != 0 ? ", " : "", l->record_bytes != 0 ? size : "", ratio ? l->ours_rate : l->value,
+		ratio ? l->rate_unit : l->unit);
+	if (ratio)
+		fprintf(f, ", \"base\": \"%s\"", l->peer);
+	json_number(f, "base_value", l->peer_rate, ratio);
+	json_number(f, "ratio", l->value, ratio);
+	json_number(f, "floor", l->floor, l->floor > 0);
+	json_number(f, "goal", l->goal, l->goal > 0);
+	fprintf(f, ", \"at_most\": %s}%s\n", l->at_most ? "true" : "false", last ? "" : ",");
 }
 
 int report_json(const struct report *r, const struct settings *s, const char *path)
@@ -160,9 +176,10 @@ int report_json(const struct report *r, const struct settings *s, const char *pa
 		return -errno;
 	fflush(r->json_details);
 	fprintf(f,
-		"{\n  \"version\": \"%s\",\n  \"rounds\": %d,\n  \"slice_ms\": %d,\n  \"others_percent\": %.1f,\n  "
-		"\"lines\": [\n",
-		sl_version(), s->rounds, s->slice_ms, r->others_percent);
+		"{\n  \"part\": \"wal\",\n  \"quick\": %s,\n  \"rounds\": %d,\n  \"slice_ms\": %d,\n  "
+		"\"others_percent\": "
+		"%.1f,\n  \"figures\": [\n",
+		s->quick ? "true" : "false", s->rounds, s->slice_ms, r->others_percent);
 	for (int i = 0; i < r->n_lines; i++)
 		json_line(f, &r->lines[i], i + 1 == r->n_lines);
 	/* Each object ends in a comma and a newline; the last one has neither. */

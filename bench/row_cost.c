@@ -102,6 +102,20 @@ static struct sl_io counting_io(void)
 	return io;
 }
 
+/* What the table states of a record. */
+static void line_cost(struct report *r, int clients, const double each[5])
+{
+	static const char *const what[] = {"writes", "syncs", "other file calls", "allocations", "waits"};
+	for (int i = 0; i < 5; i++) {
+		struct line l = {
+			.row = "cost", .record_bytes = 256, .unit = "a record", .value = each[i], .against = "-"};
+		(void)snprintf(l.work, sizeof l.work, "%d producers: %s", clients, what[i]);
+		(void)snprintf(l.ours, sizeof l.ours, "%.4f", each[i]);
+		if (clients == 64)
+			report_line(r, &l);
+	}
+}
+
 static void cost_of(struct report *r, const struct settings *s, const struct contender *c, int clients)
 {
 	static struct group g;
@@ -122,13 +136,14 @@ static void cost_of(struct report *r, const struct settings *s, const struct con
 		fprintf(r->details, "  %-16s out: %s\n", c->name, g.entries[0].err.msg);
 		return;
 	}
-	double records = (double)e->records;
+	double n = (double)e->records;
+	const double each[] = {(double)counts.writes / n, (double)counts.syncs / n, (double)counts.others / n,
+			       (double)counts.allocations / n, (double)(after.ru_nvcsw - before.ru_nvcsw) / n};
 	fprintf(r->details,
 		"  %-14s %2d clients: %.4f writes, %.4f syncs, %.4f other file calls, %.5f allocations, %.2f waits a "
 		"record\n",
-		c->name, clients, (double)counts.writes / records, (double)counts.syncs / records,
-		(double)counts.others / records, (double)counts.allocations / records,
-		(double)(after.ru_nvcsw - before.ru_nvcsw) / records);
+		c->name, clients, each[0], each[1], each[2], each[3], each[4]);
+	line_cost(r, clients, each);
 }
 
 void row_cost(struct report *r, const struct settings *s)

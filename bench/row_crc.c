@@ -109,7 +109,8 @@ static double speed(pass_fn *fn, const void *data, size_t n)
 
 static void line_crc(struct report *r, const double *crc, const double *plain, int rounds)
 {
-	struct line l = {.unit = "x", .floor = 0.6, .goal = 0.8};
+	struct line l = {
+		.row = "crc", .unit = "x", .floor = 0.6, .goal = 0.8, .rate_unit = "bytes/s", .peer = "plain reading"};
 	double ratios[MAX_ROUNDS];
 	for (int i = 0; i < rounds; i++)
 		ratios[i] = crc[i] / plain[i];

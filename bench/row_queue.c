@@ -81,7 +81,7 @@ static double hand_off(int slice_ms)
 
 void row_queue(struct report *r, const struct settings *s)
 {
-	struct line l = {.unit = "M items/s", .against = "-"};
+	struct line l = {.row = "queue", .unit = "M items/s", .against = "-"};
 	double rates[MAX_ROUNDS];
 	for (int i = 0; i < s->rounds; i++)
 		if ((rates[i] = hand_off(s->slice_ms)) < 0) {

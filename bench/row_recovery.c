@@ -65,7 +65,8 @@ static int time_open(const char *dir, double *seconds, struct sl_wal_stats *stat
 static int measure(struct report *r, const struct settings *s, const char *dir, const char *work, bool sent,
 		   struct sl_err *err)
 {
-	struct line l = {.record_bytes = PAYLOAD, .unit = "GiB/s", .floor = 1, .goal = 5, .against = "-"};
+	struct line l = {
+		.row = "recovery", .record_bytes = PAYLOAD, .unit = "GiB/s", .floor = 1, .goal = 5, .against = "-"};
 	struct sl_wal_stats stats = {.struct_size = sizeof stats};
 	double seconds[5], warm;
 	int rc = time_open(dir, &warm, &stats, err);

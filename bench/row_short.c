@@ -56,8 +56,9 @@ static int one_log(const char *dir, const char *archive, int number, struct wors
 
 static void report_short(struct report *r, int logs, double seconds, const struct worst *worst)
 {
-	struct line rate = {.record_bytes = PAYLOAD, .unit = "logs/s", .against = "-"};
-	struct line zeros = {.record_bytes = PAYLOAD, .unit = "KiB", .against = "-", .floor = 128, .at_most = true};
+	struct line rate = {.row = "short", .record_bytes = PAYLOAD, .unit = "logs/s", .against = "-"};
+	struct line zeros = {
+		.row = "short", .record_bytes = PAYLOAD, .unit = "KiB", .against = "-", .floor = 128, .at_most = true};
 	(void)snprintf(rate.work, sizeof rate.work, "%d short logs", logs);
 	(void)snprintf(rate.ours, sizeof rate.ours, "%.2f s", seconds);
 	rate.value = rate.ours_rate = logs / seconds;

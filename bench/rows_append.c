@@ -18,9 +18,14 @@ static void add_peers(struct group *g, int clients)
 }
 
 static void line_ratio(struct report *r, const struct group *g, const struct entry *ours, const struct entry *peer,
-		       const char *work, struct bound bound)
+		       const char *row, const char *work, struct bound bound)
 {
-	struct line l = {.record_bytes = g->record_bytes, .unit = "x", .floor = bound.floor, .goal = bound.goal};
+	struct line l = {.row = row,
+			 .record_bytes = g->record_bytes,
+			 .unit = "x",
+			 .floor = bound.floor,
+			 .goal = bound.goal,
+			 .rate_unit = "records/s"};
 	char rate[24];
 	if (ours == NULL || peer == NULL)
 		return;
@@ -31,12 +36,13 @@ static void line_ratio(struct report *r, const struct group *g, const struct ent
 	l.value = entry_ratio(ours, peer);
 	l.ours_rate = entry_rate(ours);
 	l.peer_rate = entry_rate(peer);
+	l.peer = peer->c->name;
 	report_line(r, &l);
 }
 
 static void line_per_flush(struct report *r, const struct group *g, const struct entry *ours)
 {
-	struct line l = {.record_bytes = g->record_bytes, .unit = "records", .floor = 40, .goal = 57};
+	struct line l = {.row = "64", .record_bytes = g->record_bytes, .unit = "records", .floor = 40, .goal = 57};
 	if (ours == NULL || ours->flushes == 0)
 		return;
 	(void)snprintf(l.work, sizeof l.work, "64 producers, records per flush");
@@ -56,8 +62,8 @@ static void one_producer(struct report *r, const struct settings *s, size_t byte
 	add_peers(&g, 1);
 	group_run(&g, s);
 	const struct entry *ours = group_find(&g, &contender_sluice);
-	line_ratio(r, &g, ours, group_best(&g, false), "1 producer", (struct bound){1.0, 1.4});
-	line_ratio(r, &g, ours, group_best(&g, true), "1 producer, raw disk", (struct bound){0.9, 0});
+	line_ratio(r, &g, ours, group_best(&g, false), "1", "1 producer", (struct bound){1.0, 1.4});
+	line_ratio(r, &g, ours, group_best(&g, true), "1", "1 producer, raw disk", (struct bound){0.9, 0});
 	report_group(r, &g, "1 producer");
 }
 
@@ -68,7 +74,7 @@ static void sixteen_producers(struct report *r, const struct settings *s, size_t
 	group_add(&g, &contender_sluice, 16);
 	add_peers(&g, 16);
 	group_run(&g, s);
-	line_ratio(r, &g, group_find(&g, &contender_sluice), group_best(&g, false), "16 producers",
+	line_ratio(r, &g, group_find(&g, &contender_sluice), group_best(&g, false), "16", "16 producers",
 		   (struct bound){1.6, 2.5});
 	report_group(r, &g, "16 producers");
 }
@@ -84,9 +90,9 @@ static void many_producers(struct report *r, const struct settings *s, size_t by
 	add_peers(&g, 64);
 	group_run(&g, s);
 	const struct entry *best = group_best(&g, false), *ours = group_find(&g, &contender_sluice);
-	line_ratio(r, &g, ours, best, "64 producers", (struct bound){1.8, 2.7});
+	line_ratio(r, &g, ours, best, "64", "64 producers", (struct bound){1.8, 2.7});
 	line_per_flush(r, &g, ours);
-	line_ratio(r, &g, group_find(&g, &contender_sluice_tickets), best, "1 thread, 64 tickets in flight",
+	line_ratio(r, &g, group_find(&g, &contender_sluice_tickets), best, "tickets", "1 thread, 64 tickets in flight",
 		   (struct bound){4, 7});
 	report_group(r, &g, "64 producers");
 }

@@ -17,12 +17,25 @@ def holds(pid, path):
     return False
 
 
+def stands(pid):
+    """Has the signal reached every thread? One in the middle of a system call may still take the lock."""
+    states = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii", errors="replace") as f:
+                states.append(f.read().rpartition(")")[2].split()[0])
+        except OSError:  # it has ended meanwhile
+            continue
+    return all(state in "TtZX" for state in states)
+
+
 def stand_still(process, database=None):
     """SIGSTOP; database: the path of the SQLite file, or None for another store."""
     while True:
         process.send_signal(signal.SIGSTOP)
-        time.sleep(0.02)  # until it stands
+        while not stands(process.pid):
+            time.sleep(0.001)
         if database is None or not holds(process.pid, database + "-lock"):
             return
         process.send_signal(signal.SIGCONT)
-        time.sleep(0.02)
+        time.sleep(0.02)  # at another moment
