@@ -89,6 +89,14 @@ class CliTest(unittest.TestCase):
                              preexec_fn=_default_signals, **more)
         return self.ends_with_test(p)
 
+    def end_of(self, p, timeout=60):
+        """What it prints until it ends by itself, with its standard input open: an input that ends is a reason too."""
+        stdin, p.stdin = p.stdin, None
+        try:
+            return p.communicate(timeout=timeout)
+        finally:
+            stdin.close()
+
     def ends_with_test(self, p):
         """Kill a process that is still there when the test is over, and close its pipes. Returns it."""
         def end():
