@@ -66,8 +66,8 @@ int main(void)
 		.batch_size = 50,
 		.flush_interval_ms = 250,
 		.on_backpressure_high = on_high,
-		.on_dead = on_dead,
 		.on_backpressure_low = on_low,
+		.on_dead = on_dead,
 	};
 	struct sl_coordinator_report report = {.struct_size = sizeof report};
 	struct sl_err err = SL_ERR_INIT;

@@ -9,7 +9,8 @@ static int fetch(sl_attempt *attempt, struct sl_err *err, void *ctx)
 	(void)ctx;
 	const struct sl_job *job = sl_attempt_job(attempt);
 	printf("fetch %s, attempt %d\n", job->input, (int)job->attempt);
-	return sl_attempt_continue(attempt, &(struct sl_new_job){.type = "count", .input = "[1, 2, 3]"}, err);
+	const struct sl_new_job next = {.type = "count", .input = "[1, 2, 3]"};
+	return sl_attempt_continue(attempt, &next, err);
 }
 
 static int count(sl_attempt *attempt, struct sl_err *err, void *ctx)

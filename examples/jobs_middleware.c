@@ -3,10 +3,11 @@
 #include <inttypes.h>
 #include <sluice/jobs.h>
 #include <stdio.h>
+#include <threads.h>
 
 /* A slot runs one attempt at a time, so its thread can carry the context. */
-static _Thread_local const struct sl_job *current;
-static _Thread_local const char *worker_name;
+static thread_local const struct sl_job *current;
+static thread_local const char *worker_name;
 
 static void say(const char *text)
 {

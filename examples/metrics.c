@@ -5,7 +5,7 @@
 
 static int print(const char *data, size_t n, void *ctx)
 {
-	return fwrite(data, 1, n, ctx) == n ? 0 : SL_EIO;
+	return fwrite(data, 1, n, (FILE *)ctx) == n ? 0 : SL_EIO;
 }
 
 int main(void)

@@ -6,12 +6,13 @@
 
 static int write_bytes(const void *bytes, size_t n, struct sl_err *err, void *ctx)
 {
-	return fwrite(bytes, 1, n, ctx) == n ? 0 : sl_err_set(err, SL_EIO, "cannot write");
+	return fwrite(bytes, 1, n, (FILE *)ctx) == n ? 0 : sl_err_set(err, SL_EIO, "cannot write");
 }
 
 static int read_bytes(void *buf, size_t n, uint64_t offset, struct sl_err *err, void *ctx)
 {
-	if (fseek(ctx, (long)offset, SEEK_SET) != 0 || fread(buf, 1, n, ctx) != n)
+	FILE *file = (FILE *)ctx;
+	if (fseek(file, (long)offset, SEEK_SET) != 0 || fread(buf, 1, n, file) != n)
 		return sl_err_set(err, SL_EIO, "cannot read");
 	return 0;
 }

@@ -12,7 +12,7 @@ struct squares {
 
 static int next(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
 {
-	struct squares *s = ctx;
+	struct squares *s = (struct squares *)ctx;
 	(void)err;
 	out->first = out->last = ++s->at; /* out->data is for what comes with the number */
 	return s->at <= s->end ? 0 : SL_PIPELINE_END;
@@ -36,7 +36,7 @@ static int build(void *ctx, void *worker, const struct sl_pipeline_partition *p,
 /* One thread, in order, without a gap: from here on the partition counts. */
 static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err)
 {
-	struct squares *s = ctx;
+	struct squares *s = (struct squares *)ctx;
 	(void)out, (void)ref, (void)err;
 	s->checkpoint = p->end;
 	printf("%" PRIu64 " to %" PRIu64 "\n", p->start, p->end);
@@ -45,8 +45,8 @@ static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, v
 
 static int run(struct squares *s, uint64_t end)
 {
-	static const struct sl_pipeline_ops ops = {SL_PIPELINE_OPS_VERSION, .next = next, .build = build,
-						   .commit = commit};
+	static const struct sl_pipeline_ops ops = {
+		.version = SL_PIPELINE_OPS_VERSION, .next = next, .build = build, .commit = commit};
 	const struct sl_pipeline_opts opts = {
 		SL_PIPELINE_OPTS_INIT,      .ops = &ops, .ctx = s, .partition_size = 100, .begin = SL_PIPELINE_AT,
 		.first = s->checkpoint + 1, .workers = 4};

@@ -41,7 +41,7 @@ static void *receive(void *arg)
 
 static int listen_here(char *url, size_t size)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
 	socklen_t len = sizeof(at);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 

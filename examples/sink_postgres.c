@@ -2,16 +2,15 @@
 /* JSON objects into a table of PostgreSQL, in order for each symbol; each tells when it is written. */
 #include <sluice/coordinator.h>
 #include <sluice/sink.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-static atomic_int written;
+static int written;
 
 static void done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 {
 	if (end == SL_ITEM_WRITTEN)
-		atomic_fetch_add(&written, 1);
+		__atomic_fetch_add(&written, 1, __ATOMIC_RELAXED); /* workers call it side by side */
 	else
 		fprintf(stderr, "%s: %s\n", (const char *)ctx, err != NULL ? err->msg : "not written");
 }
@@ -47,7 +46,7 @@ int main(int argc, char **argv)
 	}
 	if (c != NULL && sl_coordinator_stop(c, 10000, NULL, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
-	printf("%d rows written\n", atomic_load(&written));
+	printf("%d rows written\n", written);
 	sl_coordinator_free(c);
 	sl_sink_close(&sink);
 	sl_dlq_close(opts.dead_letters);

@@ -14,7 +14,7 @@ struct receiver {
 
 static int deliver(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
 {
-	struct receiver *to = ctx;
+	struct receiver *to = (struct receiver *)ctx;
 	uint64_t mark = to->mark;
 	for (size_t i = 0; i < batch->n_records; i++) {
 		const struct sl_wal_record *r = &batch->records[i];

@@ -12,15 +12,17 @@
 #define BLOCKS 200
 #define CONCURRENT 8
 
+struct job {
+	const struct sl_writer_block *block;
+	uint32_t attempt;
+	struct sl_write write;
+};
+
 /* What the writer has scheduled and no thread has taken; never more than CONCURRENT. */
 static struct {
 	pthread_mutex_t mu;
 	pthread_cond_t more;
-	struct job {
-		const struct sl_writer_block *block;
-		uint32_t attempt;
-		struct sl_write write;
-	} jobs[CONCURRENT];
+	struct job jobs[CONCURRENT];
 	int n, stop;
 } driver = {.mu = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
 
@@ -30,7 +32,8 @@ static int schedule_write(void *ctx, const struct sl_writer_block *block, uint32
 {
 	(void)ctx, (void)err;
 	pthread_mutex_lock(&driver.mu);
-	driver.jobs[driver.n++] = (struct job){block, attempt, write};
+	const struct job job = {block, attempt, write};
+	driver.jobs[driver.n++] = job;
 	pthread_cond_signal(&driver.more);
 	pthread_mutex_unlock(&driver.mu);
 	return 0;
@@ -83,7 +86,7 @@ static void on_unwritten(const struct sl_writer_block *block, uint32_t attempts,
 /* Read, chunk and hash here; without a copy: the bytes are the writer's from then on. */
 static int send_block(sl_writer *w, int i, struct sl_err *err)
 {
-	char hash[17], *bytes = malloc(1000);
+	char hash[17], *bytes = (char *)malloc(1000);
 	if (bytes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory");
 	memset(bytes, i, 1000);
