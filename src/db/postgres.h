@@ -24,8 +24,7 @@ struct sl__pg_opts {
 	const struct sl_env *env;
 	const char *conninfo;    /* a URL, or key=value pairs */
 	const char *application; /* application_name, unless the conninfo has one */
-	const char *settings;    /* SQL to run on each new connection, or NULL; not through a pooler, unless… */
-	bool needs_settings;     /* …without them it would be wrong, not just slower */
+	const char *settings;    /* SQL to run on each new connection, or NULL; not through a pooler */
 	int64_t connect_timeout_ms;
 	int64_t statement_timeout_ms;   /* SL_UNLIMITED: none */
 	int64_t transaction_timeout_ms; /* how long the server waits inside a transaction for us to go on; 0: for ever

@@ -119,7 +119,7 @@ static int apply_settings(PGconn *pg, const struct sl__pg_opts *opts, int user_t
 			  struct sl_err *err)
 {
 	int rc = set_timeouts(pg, opts, user_timeout_ms, pooled, err);
-	if (rc != 0 || opts->settings == NULL || opts->settings[0] == '\0' || (*pooled && !opts->needs_settings))
+	if (rc != 0 || opts->settings == NULL || opts->settings[0] == '\0' || *pooled)
 		return rc;
 	PGresult *res = PQexec(pg, opts->settings);
 	rc = PQresultStatus(res) == PGRES_COMMAND_OK ? 0 : sl__pg_error(err, pg, res, "connect: settings");

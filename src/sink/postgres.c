@@ -37,7 +37,7 @@ static void disconnect(struct sl__pg_lane *lane)
 static int connect_lane(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	struct sl__pg_sink *s = lane->sink;
-	PGconn *pg = NULL;
+	struct sl__pg_conn conn = {.env = &s->env};
 	struct sl__pg_opts opts = {.env = &s->env,
 				   .conninfo = s->conninfo,
 				   .application = "sluice",
@@ -45,18 +45,18 @@ static int connect_lane(struct sl__pg_lane *lane, struct sl_err *err)
 					       "SET standard_conforming_strings = on;"
 					       "SET idle_in_transaction_session_timeout = '10min';"
 					       "SET client_connection_check_interval = '5s'",
-				   .needs_settings = true,
 				   .connect_timeout_ms = s->opts.connect_timeout_ms,
 				   .statement_timeout_ms = s->opts.statement_timeout_ms};
-	int rc = sl__pg_connect(&pg, &opts, err);
+	int rc = sl__pg_open(&conn, &opts, err);
 	if (rc != 0)
 		return sl__sink_class(err, rc, rc == SL_ENOMEM ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL);
-	if (PQsetnonblocking(pg, 1) != 0) {
-		rc = sl__pg_sink_error(err, pg, NULL, "connect");
-		PQfinish(pg);
+	if (PQsetnonblocking(conn.pg, 1) != 0) {
+		rc = sl__pg_sink_error(err, conn.pg, NULL, "connect");
+		PQfinish(conn.pg);
 		return rc;
 	}
-	set_connection(lane, pg);
+	lane->pooled = conn.pooled;
+	set_connection(lane, conn.pg);
 	return 0;
 }
 

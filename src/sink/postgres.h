@@ -124,7 +124,8 @@ struct sl__pg_sink;
 struct sl__pg_lane {
 	struct sl__pg_sink *sink;
 	struct sl__pg_lane *next;
-	PGconn *pg; /* NULL: not connected. Changed under the sink's lock: cancel shuts its socket down. */
+	PGconn *pg;  /* NULL: not connected. Changed under the sink's lock: cancel shuts its socket down. */
+	bool pooled; /* every transaction may be in another session: each sets what it needs, for itself */
 	struct sl__pg_table table;
 	bool table_known;
 	bool changed; /* the table has other columns than those that were encoded for */
@@ -159,6 +160,11 @@ void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane)
 SL_MUST_CHECK int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,
 				   struct sl__refusals *refused, struct sl_err *err);
 void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env);
+
+/* What decides how text is read, for one transaction. */
+#define SL__PG_SET_LOCAL                                                                                               \
+	"SELECT set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO, YMD', true),"                       \
+	" set_config('standard_conforming_strings', 'on', true)"
 
 /* Send all rows as one transaction. *culprit: the row that the server named, or SIZE_MAX. */
 SL_MUST_CHECK int sl__pg_append(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err);

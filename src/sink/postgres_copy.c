@@ -182,9 +182,9 @@ int sl__pg_append(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err)
 {
 	const struct sl__pg_rows *r = &lane->rows;
 	*culprit = SIZE_MAX;
-	if (r->n_runs == 1)
+	if (r->n_runs == 1 && !lane->pooled)
 		return copy_run(lane, &r->runs[0], culprit, err);
-	int rc = sl__pg_simple(lane, "BEGIN", "BEGIN", err);
+	int rc = sl__pg_simple(lane, lane->pooled ? "BEGIN; " SL__PG_SET_LOCAL : "BEGIN", "BEGIN", err);
 	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
 		rc = copy_run(lane, &r->runs[i], culprit, err);
 	if (rc == 0)

@@ -200,20 +200,33 @@ static bool is_prepared(const struct sl__pg_lane *lane, const uint8_t *have)
 	       memcmp(lane->prepared.data, have, lane->table.n) == 0;
 }
 
+/* Of a session that others have next, nothing is kept: the statement without a name lives as long as the pipeline. */
+static const char *name_of(const struct sl__pg_lane *lane)
+{
+	return lane->pooled ? "" : STATEMENT;
+}
+
+/* The first thing in a pipeline through a pooler. */
+static bool set_local(struct sl__pg_lane *lane)
+{
+	sl__buf_clear(&lane->prepared);
+	return PQsendQueryParams(lane->pg, SL__PG_SET_LOCAL, 0, NULL, NULL, NULL, NULL, 0) != 0;
+}
+
 /* Prepare the statement for these columns, in the pipeline. */
 static bool prepare(struct sl__pg_lane *lane, const struct params *p, const uint8_t *have, struct sl__buf *sql)
 {
 	if (is_prepared(lane, have))
 		return true;
 	/* Whatever an earlier failure has left. */
-	if (PQsendQueryParams(lane->pg, "DEALLOCATE ALL", 0, NULL, NULL, NULL, NULL, 0) == 0)
+	if (!lane->pooled && PQsendQueryParams(lane->pg, "DEALLOCATE ALL", 0, NULL, NULL, NULL, NULL, 0) == 0)
 		return false;
 	put_statement(sql, lane, have);
 	sl__buf_clear(&lane->prepared);
 	if (sql->failed != 0 || sl__buf_append(&lane->prepared, have, lane->table.n) != 0)
 		return false;
 	lane->prepared_text = lane->rows.text;
-	return PQsendPrepare(lane->pg, STATEMENT, sl__buf_str(sql), p->n, p->types) != 0;
+	return PQsendPrepare(lane->pg, name_of(lane), sl__buf_str(sql), p->n, p->types) != 0;
 }
 
 static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct params *p, size_t *cursor,
@@ -230,7 +243,7 @@ static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, stru
 	}
 	if (!prepare(lane, p, run->have, sql))
 		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
-	if (PQsendQueryPrepared(lane->pg, STATEMENT, p->n, p->values, p->lengths, p->formats, 0) == 0)
+	if (PQsendQueryPrepared(lane->pg, name_of(lane), p->n, p->values, p->lengths, p->formats, 0) == 0)
 		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
 	return sl__pg_push(lane, err);
 }
@@ -260,7 +273,7 @@ static int read_results(struct sl__pg_lane *lane, struct sl_err *err)
 static int send_all(struct sl__pg_lane *lane, struct params *p, size_t *cursor, struct sl__buf *sql, struct sl_err *err)
 {
 	const struct sl__pg_rows *r = &lane->rows;
-	int rc = 0;
+	int rc = lane->pooled && !set_local(lane) ? sl__pg_sink_error(err, lane->pg, NULL, "upsert") : 0;
 	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
 		rc = send_run(lane, &r->runs[i], p, cursor, sql, err);
 	return rc;

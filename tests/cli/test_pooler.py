@@ -2,6 +2,7 @@
 """Jobs through PgBouncer in transaction mode: every transaction may be in another session, which others have before and
 after it. Nothing may be counted on that was left in one, and nothing be left."""
 
+import json
 import os
 import pwd
 import shutil
@@ -83,6 +84,29 @@ class Pooled(JobTest):
         self.fails(78, "export", "--from", self.store, "--table", "sluice.job_events", "--sequence", "offset", "--to",
                    self.path("lake"), "--dataset", "d", says="pooler")
         self.assertEqual(self.ask("SHOW default_transaction_read_only"), "off")
+
+
+    def load_days(self, *args):
+        """Days and moments that only the settings of the session tell how to read, in batches of other columns, too."""
+        self.ask("DROP TABLE IF EXISTS days; CREATE TABLE days (id bigint PRIMARY KEY, d date, at timestamptz, note text);"
+                 "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET DateStyle = ''ISO, DMY''', current_database());"
+                 "EXECUTE format('ALTER DATABASE %I SET TimeZone = ''America/New_York''', current_database()); END $$")
+        rows = [f'{{"id": {i}, "d": "01/02/03", "at": "2024-05-01 12:00"{extra}}}'
+                for i, extra in ((i, ', "note": "n"' if i % 3 == 0 else "") for i in range(600))]
+        r = self.ok("load", "-", "--format", "jsonl", "--json", "--to", self.store, "--table", "days", "--workers", "3",
+                    "--batch-size", "20", *args, stdin="\n".join(rows).encode() + b"\n")
+        self.assertEqual(json.loads(r.out)["written"], 600, r.err)
+        self.assertEqual(self.ask("SELECT d, at AT TIME ZONE 'UTC', count(*), count(note) FROM days GROUP BY 1, 2"),
+                         "2001-02-03|2024-05-01 12:00:00|600|200")
+        self.assertNotEqual(self.ask("SHOW DateStyle"), "ISO, YMD")
+        self.assertEqual(self.ask("SHOW idle_in_transaction_session_timeout"), "0")
+        self.assertEqual(self.ask("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''"), "0")
+
+    def test_a_load_brings_its_settings_along_with_every_transaction(self):
+        self.load_days()
+
+    def test_an_upsert_prepares_nothing_for_others(self):
+        self.load_days("--on-conflict", "id")
 
 
 class SeveralSessions(Pooled):
