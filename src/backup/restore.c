@@ -146,6 +146,7 @@ static void restore_fini(struct bk_restore *r)
 	}
 	sl__free(env, r->stand_in);
 	sl__mutex_fini(&r->telling);
+	sl__cond_fini(&r->written);
 	sl__mutex_fini(&r->mu);
 }
 
@@ -155,6 +156,7 @@ static void restore_init(struct bk_restore *r, struct sl_backup *b, const struct
 	sl__opts_copy(&r->opts, sizeof r->opts, opts);
 	sl__mutex_init(&r->telling);
 	sl__mutex_init(&r->mu);
+	sl__cond_init(&r->written);
 }
 
 static void set_totals(struct bk_restore *r)

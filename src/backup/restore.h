@@ -8,7 +8,8 @@
  *   links    when all lanes have ended: further names of files that are there now
  *   publish  what was made in the stage is moved to its place (target.h)
  *   folders  the attributes of folders, those inside first, because every file made in one changes its time
- *   finish   one syncfs
+ *   flush    a thread that syncs the file system while the lanes work
+ *   finish   the last syncfs
  *
  * A file that cannot be restored is told and left out, and the restore goes on; what would happen to every file (no
  * space, no memory) and what a person must decide (SL_EEXIST) ends it. Locks: mu and telling are never held together.
@@ -71,6 +72,7 @@ struct bk_restore {
 	struct bk_folder folder; /* of the caller's thread */
 	sl__queue *queue;        /* of struct bk_run */
 	sl__pool *pool;
+	sl__pool *flusher;
 	struct bk_run *run;           /* that is being filled */
 	struct bk_id frame_pack;      /* of the last file in it: the frame of its first block */
 	uint32_t frame_offset;        /* … */
@@ -86,6 +88,9 @@ struct bk_restore {
 	struct sl_err failed;    /* what ended it */
 	struct sl_err lost;      /* of the first file that was left out; SL_ECORRUPT before others */
 	struct bk_path_set gone; /* files that were left out */
+	sl__cond written;        /* unflushed is enough, or flushed_all */
+	uint64_t unflushed;      /* bytes that the lanes have made since the last sync began */
+	bool flushed_all;        /* the flusher is to end */
 };
 
 /* ---- what all parts of it use (restore.c) ---- */
@@ -112,6 +117,11 @@ SL_MUST_CHECK int sl__bk_restore_plan(struct bk_restore *r, struct sl_err *err);
 void sl__bk_restore_lane(unsigned lane, void *ctx);                                 /* restore_lane.c */
 SL_MUST_CHECK int sl__bk_restore_links(struct bk_restore *r, struct sl_err *err);   /* restore_links.c */
 SL_MUST_CHECK int sl__bk_restore_folders(struct bk_restore *r, struct sl_err *err); /* restore_folders.c */
+/* Write back beside the lanes (restore_flush.c); what fails there ends the restore. stop joins; without a start it does
+ * nothing. */
+SL_MUST_CHECK int sl__bk_flush_start(struct bk_restore *r, struct sl_err *err);
+void sl__bk_flush_stop(struct bk_restore *r);
+void sl__bk_flush_wrote(struct bk_restore *r, uint64_t bytes); /* of a block, by a lane */
 /* The stand-in of a target; NULL: none. */
 const struct bk_stand_in *sl__bk_stand_in_find(const struct bk_restore *r, const char *target, size_t len);
 SL_MUST_CHECK int sl__bk_stand_in_add(struct bk_restore *r, const struct bk_entry *link, struct sl_err *err);

@@ -73,6 +73,7 @@ static int write_block(const struct bk_ref *ref, void *ctx)
 		rc = write_bytes(w, bytes, ref->len);
 	if (rc != 0)
 		return rc;
+	sl__bk_flush_wrote(w->l->r, ref->len);
 	sl__lock(&b->mu);
 	b->progress.bytes += ref->len;
 	sl__unlock(&b->mu);

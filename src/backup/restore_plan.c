@@ -166,13 +166,18 @@ int sl__bk_restore_plan(struct bk_restore *r, struct sl_err *err)
 	struct sl__queue_opts opts = {.env = r->env, .capacity = RUNS_PER_LANE * lanes};
 	int rc = sl__queue_new(&r->queue, &opts, err);
 	if (rc == 0)
+		rc = sl__bk_flush_start(r, err);
+	if (rc == 0)
 		rc = sl__pool_start(&r->pool, r->env, "sl-restore", lanes, sl__bk_restore_lane, NULL, r, err);
-	if (rc != 0)
+	if (rc != 0) {
+		sl__bk_flush_stop(r);
 		return rc;
+	}
 	rc = plan_all(r, err);
 	sl__queue_close(r->queue, rc == 0 ? SL__QUEUE_DRAIN : SL__QUEUE_TAKE_BACK);
 	sl__pool_free(r->pool); /* joins: with DRAIN, when the last run is done */
 	r->pool = NULL;
+	sl__bk_flush_stop(r);
 	take_back(r);
 	if (r->failed.code == 0)
 		return rc;

@@ -14,6 +14,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#define BK_MARK_CRASHED "crashed"
+
 int sl__bk_open_beneath(int root, const char *path, uint64_t flags)
 {
 	struct open_how how = {.flags = flags | O_CLOEXEC,
@@ -119,7 +121,8 @@ static void mark(struct bk_target *t)
 	ssize_t old = fgetxattr(t->root, BK_TARGET_MARK, seen, sizeof seen);
 	t->unsure = old >= 0 && ((size_t)old != len || memcmp(seen, boot, len) != 0);
 	if (old < 0 || t->unsure)
-		(void)fsetxattr(t->root, BK_TARGET_MARK, t->unsure ? "crashed" : boot, t->unsure ? 7 : len, 0);
+		(void)fsetxattr(t->root, BK_TARGET_MARK, t->unsure ? BK_MARK_CRASHED : boot,
+				t->unsure ? strlen(BK_MARK_CRASHED) : len, 0);
 }
 
 static bool is_empty(int folder)
@@ -194,10 +197,20 @@ void sl__bk_target_unmake(const struct bk_target *t, const char *to)
 	}
 }
 
+int sl__bk_target_flush(const struct bk_target *t, struct sl_err *err)
+{
+	if (syncfs(t->root) == 0)
+		return 0;
+	int why = errno;
+	(void)fsetxattr(t->root, BK_TARGET_MARK, BK_MARK_CRASHED, strlen(BK_MARK_CRASHED), 0);
+	return sl_err_set_errno(err, why, "sync the target folder");
+}
+
 int sl__bk_target_finish(struct bk_target *t, struct sl_err *err)
 {
-	if (syncfs(t->root) != 0)
-		return sl_err_set_errno(err, errno, "sync the target folder");
+	int rc = sl__bk_target_flush(t, err);
+	if (rc != 0)
+		return rc;
 	(void)fremovexattr(t->root, BK_TARGET_MARK);
 	return 0;
 }

@@ -13,7 +13,8 @@
  *  T3  A run that was cut off leaves names that begin with BK_TEMP_PREFIX; the next run removes those of other runs
  *      when it enters a folder that was there before it, and moves what is whole out of a stage at its beginning.
  *  T4  While a restore writes, and until a syncfs has made it durable, the target folder carries BK_TARGET_MARK with
- *      the boot's id. One of another boot: the machine went down, and sizes and times of files prove nothing.
+ *      the boot's id. One of another boot: the machine went down, and sizes and times of files prove nothing; nor do
+ *      they when a sync has failed.
  *
  * The tree that is restored into is touched by direct system calls, not through struct sl_env; only files target*.c do.
  *
@@ -53,7 +54,10 @@ SL_MUST_CHECK int sl__bk_target_open(struct bk_target *t, const struct sl_env *e
 				     const struct sl_backup_restore_opts *opts, struct sl_err *err);
 /* What is in the stage gets its place in the target; no folder may be open. SL_EEXIST: something else has appeared. */
 SL_MUST_CHECK int sl__bk_stage_publish(struct bk_target *t, struct sl_err *err);
-/* Everything below is durable when 0 returns. */
+/* What was made before the call is durable when 0 returns. On failure the next run trusts nothing that it finds (T4).
+ */
+SL_MUST_CHECK int sl__bk_target_flush(const struct bk_target *t, struct sl_err *err);
+/* Everything below is durable when 0 returns, and the mark is gone. */
 SL_MUST_CHECK int sl__bk_target_finish(struct bk_target *t, struct sl_err *err);
 /* Of a restore that failed: the folders of its path that it made go again when nothing is in them. */
 void sl__bk_target_unmake(const struct bk_target *t, const char *to);
