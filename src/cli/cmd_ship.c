@@ -32,7 +32,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000, NOTE_MS = 2000 };
+enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000, NOTE_MS = 10000 };
 
 struct ship {
 	struct cli *cli;

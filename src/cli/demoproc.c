@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ANSWER_MS 20000 /* for the server to say where it is */
+#define ANSWER_MS 60000 /* for the server to say where it is */
 #define STAND_MS 20     /* for a signal to arrive */
 #define LINE_BYTES 512  /* of a process's log that are told at most */
 

@@ -19,9 +19,10 @@
 #define LOOKED_MS 15000 /* somebody looks when the last one did so long ago */
 #define MINUTE_MS 60000
 #define KEPT 64
-#define WAIT_MS 5000 /* for a fresh sample */
-#define PICKUPS 500  /* newest jobs that are looked at */
-#define REST 20      /* times as long as the last sample took, before the next */
+#define WAIT_MS 5000  /* for a fresh sample */
+#define PICKUPS 500   /* newest jobs that are looked at */
+#define REST 20       /* times as long as the last sample took, before the next, … */
+#define REST_MS 20000 /* … but not longer: a machine that stood still once is not always slow */
 
 struct stream;
 
@@ -184,7 +185,7 @@ static void store_sample(struct srv_stats *s, struct srv_sample *x, int rc, cons
 
 static void rest(struct srv_stats *s, int64_t took_ms)
 {
-	int64_t began = srv_clock_ms(), least = took_ms * REST;
+	int64_t began = srv_clock_ms(), least = took_ms * REST < REST_MS ? took_ms * REST : REST_MS;
 	s->rest_until_ms = began + least;
 	for (;;) {
 		int64_t now = srv_clock_ms();
