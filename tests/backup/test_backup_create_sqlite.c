@@ -202,7 +202,7 @@ static void a_database_that_others_write_to_is_copied_as_of_one_moment(void **st
 		assert_true(child >= 0);
 		if (child == 0)
 			write_until_killed(&k, wal);
-		for (int i = 0; i < 6; i++) {
+		for (int i = 0; i < 6 || moved < 2; i++) { /* the other one may stand still for a while */
 			ck_create_ok(&k);
 			assert_int_equal(k.made.problems, 0);
 			ck_restore(&k);
@@ -217,8 +217,7 @@ static void a_database_that_others_write_to_is_copied_as_of_one_moment(void **st
 		}
 		assert_int_equal(kill(child, SIGKILL), 0);
 		assert_int_equal(waitpid(child, NULL, 0), child);
-		print_message("# %s: %d of 6 copies differ from the one before\n", wal ? "log" : "journal", moved);
-		assert_true(moved > 1);
+		print_message("# %s: %d copies differ from the one before\n", wal ? "log" : "journal", moved);
 		ck_end(&k);
 	}
 }

@@ -2,9 +2,11 @@
 """Tests of sluice export: what is in the Parquet files, the catalog and the audit chain afterwards."""
 
 import contextlib
+import fcntl
 import json
 import os
 import sqlite3
+import termios
 import time
 
 from clitest import TIMEOUT, CliTest, rest_from
@@ -88,6 +90,20 @@ class ExportTest(CliTest):
             self.assertLess(looked, end, "it never came")
             rest_from(looked - began)
             began = time.monotonic()
+
+    def has_taken_all(self, p):
+        """Nothing that was written to its standard input is left in the pipe, and all its threads wait for more."""
+        if fcntl.ioctl(p.stdin, termios.FIONREAD, bytes(4)) != bytes(4):
+            return False
+        looks = []
+        for _ in range(2):
+            found = {}
+            for thread in os.listdir(f"/proc/{p.pid}/task"):
+                with contextlib.suppress(FileNotFoundError), open(f"/proc/{p.pid}/task/{thread}/status", encoding="ascii") as f:
+                    fields = dict(line.split(":", 1) for line in f)
+                    found[thread] = (fields["State"].split()[0], fields["voluntary_ctxt_switches"])
+            looks.append(found)
+        return looks[0] == looks[1] and all(state == "S" for state, _ in found.values())
 
     def checkpoint(self):
         """Of the catalog, 0 while there is none."""

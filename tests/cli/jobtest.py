@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the commands about jobs: the same test on a SQLite file and on a PostgreSQL database of its own."""
 
+import contextlib
 import itertools
 import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -111,6 +113,15 @@ class JobTest(CliTest):
     def stand_still(self, process):
         """SIGSTOP, not in the middle of a write to the file of the store."""
         standstill.stand_still(process, None if self.postgres else self.path("jobs.db"))
+
+    def expire_leases(self):
+        """As if their time were over: those who had them are dead."""
+        if self.postgres:
+            subprocess.run(["psql", "-qX", "-d", self.store, "-c", "UPDATE sluice.lease SET until = claimed_at"], check=True)
+            return
+        with contextlib.closing(sqlite3.connect(self.path("jobs.db"), timeout=60)) as db:
+            db.execute("UPDATE sluice_lease SET until_us = claimed_us")
+            db.commit()
 
     def until(self, what, *args):
         """Wait for something another process does: what(*args) is true. Only a failure takes long."""

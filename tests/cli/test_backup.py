@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from backuptest import BackupTest, files_of, flip
-from clitest import SLUICE, main
+from clitest import SLUICE, TIMEOUT, main
 
 
 class Creating(BackupTest):
@@ -205,6 +205,9 @@ class OwnData(BackupTest):
         jobs = [self.ok("enqueue", "t", store).text.strip() for _ in range(3)]
         for job in jobs:
             self.ok("jobs", "wait", job, store)
+        end = time.monotonic() + TIMEOUT  # the last output reaches the store a moment after the end of its job
+        while any(len(self.ok("jobs", "logs", job, store).lines()) < 200 for job in jobs):
+            self.assertLess(time.monotonic(), end)
         r = self.backup("create", "--data", self.path("data"))
         self.assertNotIn("unreadable", r.errors)
         server.send_signal(signal.SIGTERM)

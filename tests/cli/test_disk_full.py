@@ -188,8 +188,8 @@ class FullLog(DiskFull):
 
     def test_a_worker_that_ends_on_a_full_disk_leaves_its_output_to_the_next(self):
         ids, worker = self.begin()
-        ids += self.fill()
         with self.kept_full():
+            ids += self.fill()
             self.finish(worker, code=75)
         self.assertRegex(self.said(), r"events stay in .*\.wal for the next worker")
         self.assertLess(self.totals()["completed"], len(ids))

@@ -13,7 +13,7 @@ import subprocess
 import termios
 import threading
 
-from clitest import SLUICE, TIMEOUT, main
+from clitest import SLUICE, TIMEOUT, free_port, main
 from loadtest import BARS, BARS_SUM, LoadTest, expected_sum
 
 
@@ -159,7 +159,7 @@ class Wrong(LoadTest):
         self.write("c.csv", b"id,id\n1,2\n")
         self.write("text", b"no database")
         self.write("secret", b"")
-        pg = "postgres://user:geheim@127.0.0.1:1/x?connect_timeout=2"
+        pg = "postgres://user:geheim@127.0.0.1:1/x?connect_timeout=60"
         for code, args, says in [
             (74, ["a.csv", "--to", "sqlite:nope.db", "--table", "t"], ["nope.db", "--create"]),
             (74, ["a.csv", "--to", "sqlite:t.db", "--table", "nope"], ["no table nope"]),
@@ -381,7 +381,7 @@ class RememberedUrl(LoadTest):
     """Letters have what opens the target again, and nothing secret."""
 
     def target(self, url, *args):
-        with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        with http.server.HTTPServer(("127.0.0.1", free_port()), Refusing) as server:
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             self.write("a.jsonl", b'{"id":1}\n')
@@ -476,11 +476,13 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
 
 class Progress(LoadTest):
-    def errors_on_a_terminal(self, *args, rows=1500, columns=0):
-        self.write("a.csv", self.bars(rows))
+    def errors_on_a_terminal(self, *args, until=None, columns=0):
+        """until: what is shown before the target takes anything."""
+        self.write("a.csv", self.bars(1500))
+        to = "exec:until [ -e go ]; do sleep 0.01; done; cat >/dev/null" if until else "null:"
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        p = subprocess.Popen([SLUICE, "load", "a.csv", "--to", "null:", "--rate", "1000", "--batch-size", "100", *args],
+        p = subprocess.Popen([SLUICE, "load", "a.csv", "--to", to, "--rate", "1000", "--batch-size", "100", *args],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave, cwd=self.dir,
                              env=dict(self.env, TERM="xterm"))
         os.close(slave)
@@ -493,6 +495,8 @@ class Progress(LoadTest):
             if not got:
                 break
             out += got
+            if until and re.search(until, out):
+                self.write("go", b"")
         os.close(master)
         with p.stdout:
             printed = p.stdout.read()
@@ -500,13 +504,14 @@ class Progress(LoadTest):
         return out.decode(), printed.decode()
 
     def test_a_bar_on_a_terminal(self):
-        bar, printed = self.errors_on_a_terminal()
-        self.assertRegex(bar, r"\r\[#*\.*\] \d+ rows?, \d+/s, \d+ queued, \d+ retrying, \d+ dead\x1b\[K")
+        shown = r"\r\[#*\.*\] \d+ rows?, \d+/s, \d+ queued, \d+ retrying, \d+ dead\x1b\[K"
+        bar, printed = self.errors_on_a_terminal(until=shown.encode())
+        self.assertRegex(bar, shown)
         self.assertTrue(bar.endswith("\r\x1b[K"), bar[-80:])
         self.assertRegex(printed, r"^1500 rows written")
 
     def test_a_bar_stays_on_its_line(self):
-        bar, _ = self.errors_on_a_terminal(columns=50)
+        bar, _ = self.errors_on_a_terminal(until=rb"rows?, .*\x1b\[K", columns=50)
         shown = [line.replace("\x1b[K", "") for line in bar.split("\r")]
         self.assertEqual(max(len(line) for line in shown), 49)
 

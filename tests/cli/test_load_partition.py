@@ -19,7 +19,7 @@ from clitest import SLUICE, TIMEOUT, main
 from loadtest import LoadTest
 
 N = 20000
-TIMEOUT_S = 1  # --timeout; the default is 30
+TIMEOUT_S = 7  # --timeout: also a busy machine answers in time until the network parts
 DEFAULT_S = 30
 WHY_NOT = netns.why_not()
 
@@ -122,7 +122,7 @@ class Parted(LoadTest):
         self.network.pull()
         self.write("a.csv", self.bars(10))
         start = time.monotonic()
-        r = self.fails(69, "load", "a.csv", "--to", self.server.url, "--timeout", f"{TIMEOUT_S}s", under=self.network.under(),
+        r = self.fails(69, "load", "a.csv", "--to", self.server.url, "--timeout", "1s", under=self.network.under(),
                        says=[netns.SERVER, "no answer in time"])
         self.assertLess(time.monotonic() - start, DEFAULT_S)
         self.one_line(r)

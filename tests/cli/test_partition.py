@@ -45,14 +45,14 @@ class Parted(JobTest):
         os.mkdir(self.path("written"))
         self.ok("jobs", "migrate")
 
-    def serve(self, who, *options, namespace=None):
+    def serve(self, who, *options, namespace=None, lease="3s"):
         """A worker with a log folder of its own; what it says goes to <who>.err."""
         under = ["ip", "netns", "exec", namespace] if namespace else []
         store = self.far_store if namespace else self.store
         with open(self.path(who + ".err"), "ab") as err:
             p = subprocess.Popen(
                 [*under, SLUICE, "worker", "--store", store, f"--id={who}", f"--wal={self.path('wal-' + who)}", "--json",
-                 "--lease=3s", "--retry-delay=10ms", "--log-level=info", "--kill-grace=1s", *options],
+                 f"--lease={lease}", "--retry-delay=10ms", "--log-level=info", "--kill-grace=1s", *options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, cwd=self.dir, env={**self.env, "WHO": who})
         return self.ends_with_test(p)
 
@@ -94,7 +94,8 @@ class Parted(JobTest):
                               "say ends; output\n", "held")]
         stale = [self.enqueue("stale") for _ in range(3)]
         held = self.enqueue("held")
-        far = self.serve("far", "--slots=4", *types, namespace=self.network.client)
+        # Waited for once; before the cut a slow machine must be able to renew it.
+        far = self.serve("far", "--slots=4", *types, namespace=self.network.client, lease="8s")
         for job in stale:
             self.until_file(f"stale.{job}")
         pid = int(self.until_file("held"))
@@ -103,7 +104,7 @@ class Parted(JobTest):
         self.until_says("far", "the store does not answer")
         # Nobody can renew the lease: the command is ended before another one is started.
         self.until(lambda: not alive(pid))
-        near = self.serve("near", "--slots=4", *types)
+        near = self.serve("near", "--slots=4", *types, lease="60s")
         self.until_settled(4)
         self.assertEqual(self.show(held)["leased_by"], "near")
         heal()

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import tempfile
 import urllib.parse
@@ -51,7 +52,12 @@ class Pooled(JobTest):
         self.addCleanup(self.pooler.terminate)
         self.store = f"postgres://{url.netloc}{url.path}?host={urllib.parse.quote(folder, safe='')}&port=6432"
         self.env["SLUICE_STORE"] = self.store
-        self.until(lambda: self.pooler.poll() is None and os.path.exists(os.path.join(folder, ".s.PGSQL.6432")))
+        self.until(self.listens, os.path.join(folder, ".s.PGSQL.6432"))
+
+    def listens(self, path):
+        self.assertIsNone(self.pooler.poll())
+        with socket.socket(socket.AF_UNIX) as s:
+            return s.connect_ex(path) == 0
 
     def ask(self, sql):
         return subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", sql], check=True, capture_output=True,

@@ -298,9 +298,9 @@ class Followed(ShipTest):
         told, errors = os.pipe()
         self.addCleanup(os.close, told)
         p = self.start_with(errors, "ship", "--follow", "--json", "--log-level=info", "app.log", *self.TO)
-        self.assertIn(b"waiting for it", os.read(told, 65536))
+        self.hear(told, b"waiting for it")
         os.mkdir(self.path("app.log"))
-        self.assertIn(b"no regular file", os.read(told, 65536))
+        self.hear(told, b"no regular file")
         os.set_blocking(errors, False)  # the command's too: both are one end of the pipe
         with contextlib.suppress(BlockingIOError):
             while os.write(errors, b"." * 4096):
@@ -314,6 +314,13 @@ class Followed(ShipTest):
         p.communicate(timeout=TIMEOUT)
         self.assertEqual(p.returncode, 0)
 
+    def hear(self, told, text):
+        heard = b""
+        while text not in heard:
+            more = os.read(told, 65536)
+            self.assertTrue(more, heard)
+            heard += more
+
     def syscall(self, process):
         with open(f"/proc/{process.pid}/syscall", encoding="ascii") as f:
             return f.read().split()
@@ -324,19 +331,31 @@ class Followed(ShipTest):
         self.arrives(p, *numbers(1, 2))
         writer = open(self.path("app.log"), "ab", buffering=0)
         self.addCleanup(writer.close)
-        os.rename(self.path("app.log"), self.path("app.log.1"))
-        writer.write(b"line 3\n")
-        self.write("app.log", b"line 4\n")
+        with self.stopped(p):
+            os.rename(self.path("app.log"), self.path("app.log.1"))
+            writer.write(b"line 3\n")
+            self.write("app.log", b"line 4\n")
+            self.just_written(writer)
         self.arrives(p, *numbers(1, 4))
-        writer.write(b"late 1\nlate ")  # a writer that has not heard of the rotation yet
+        with self.stopped(p):
+            writer.write(b"late 1\nlate ")  # a writer that has not heard of the rotation yet
+            self.just_written(writer)
         self.arrives(p, *numbers(1, 4), b"late 1")
-        self.append("app.log", b"line 5\n")
+        with self.stopped(p):
+            self.append("app.log", b"line 5\n")
+            self.just_written(writer)
         self.arrives(p, *numbers(1, 4), b"late 1", b"line 5")
-        writer.write(b"2")
-        writer.close()
+        with self.stopped(p):
+            writer.write(b"2")
+            writer.close()
         self.arrives(p, *numbers(1, 4), b"late 1", b"line 5", b"late 2")  # when it was quiet for a while
         self.assertTrue(self.rows()[-1]["partial"])
         self.finish(p)
+
+    def just_written(self, f):
+        """An old file is left 5 s after the last write to it. Whoever is slow to write more has 4 s more."""
+        soon = time.time_ns() + 4_000_000_000
+        os.utime(f.fileno(), ns=(soon, soon))
 
     def test_rotations_in_a_row_are_read_in_their_order(self):
         self.write("app.log", numbered(1, 2))
@@ -465,8 +484,9 @@ class Followed(ShipTest):
         self.arrives(p, *numbers(1, 2))
         writer = open(self.path("app.log"), "ab", buffering=0)
         self.addCleanup(writer.close)
-        os.unlink(self.path("app.log"))
-        writer.write(b"line 3\n")
+        with self.stopped(p):
+            os.unlink(self.path("app.log"))
+            writer.write(b"line 3\n")
         self.arrives(p, *numbers(1, 3))
         fds = f"/proc/{p.pid}/fd"
 

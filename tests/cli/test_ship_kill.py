@@ -19,7 +19,7 @@ class Writer(threading.Thread):
 
     def __init__(self, test, name, seed, copies, apart):
         super().__init__()
-        self.test, self.name_, self.copies, self.apart, self.truncated = test, name, copies, apart, 0
+        self.test, self.name_, self.copies, self.apart, self.truncated, self.wrote = test, name, copies, apart, 0, 0
         self.random = random.Random(seed)
         self.path = test.path(name)
         self.over = threading.Event()
@@ -32,6 +32,8 @@ class Writer(threading.Thread):
     def rename(self, f):
         os.rename(self.path, self.rotated())
         for _ in range(self.random.randrange(3)):  # a writer that has not heard of it yet
+            if time.monotonic() - self.wrote > 2:  # it stood still: by now the old file may count as left
+                break
             self.write(f)
         f.close()
         return open(self.path, "ab", buffering=0)
@@ -39,14 +41,15 @@ class Writer(threading.Thread):
     def copytruncate(self, f):
         if time.monotonic() - self.truncated < self.apart:
             return f
-        self.truncated = time.monotonic()
         shutil.copyfile(self.path, self.rotated())
         os.truncate(self.path, 0)
+        self.truncated = time.monotonic()
         return f
 
     def write(self, f):
         self.lines += 1
         line = b"%s %d %s\n" % (self.name_.encode(), self.lines, b"x" * self.random.randrange(200))
+        self.wrote = time.monotonic()
         cut = self.random.randrange(len(line)) if self.random.random() < 0.1 else 0
         if cut:
             f.write(line[:cut])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands, options, help, and what happens when the output cannot be written."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -224,9 +225,13 @@ class Usage(CliTest):
             p = subprocess.Popen([SLUICE, "wal", "dump", "missing.wal"], stderr=follower, cwd=self.dir,
                                  env={**self.env, "TERM": "xterm", **env})
             os.close(follower)
+            text = b""
+            with contextlib.suppress(OSError):  # the end of a terminal
+                while more := os.read(leader, 4096):
+                    text += more
             p.wait()
-            text = os.read(leader, 4096)
             os.close(leader)
+            self.assertIn(b"missing.wal", text)
             return text
 
         self.assertIn(b"\x1b[31m", errors())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers and single runs: what commands are given, what they may say, and how they end."""
 
+import contextlib
 import fcntl
 import glob
 import json
@@ -417,21 +418,26 @@ class Control(JobTest):
 
     def test_a_log_that_another_holds_when_the_worker_ends_is_waited_for(self):
         """Workers that end together sweep each other's logs: what one of them delivers is no failure of the other."""
-        worker = self.worker("--type=t=echo line")
+        worker = self.worker("--type=t=echo line", "--flush-timeout=100s")
         chain = self.enqueue("t")
         self.until_status(chain, "completed")
         [log] = glob.glob(self.path(".sluice", "wal", "*", "worker-*.wal"))
         folder = os.path.dirname(log)
         self.write(log.replace(".wal", ".spool") + "/0000000000000001.spool", b"")  # one that it could not bring in
-        # Another log to be swept before keeps the worker for a moment: somebody seems to be at its spool.
-        self.write(folder + "/a.wal", self.read(log)[:16])  # a header alone: nothing is in it
-        os.mkdir(folder + "/a.spool")
-        with open(log, "rb") as held, open(folder + "/a.spool/0000000000000001.spool", "wb") as spool:
-            fcntl.flock(spool, fcntl.LOCK_EX)
+        # Other logs to be swept before keep the worker for a moment each: somebody seems to be at their spools.
+        with contextlib.ExitStack() as files:
+            held = files.enter_context(open(log, "rb"))
+            spools = []
+            for name in "abcdef":
+                self.write(f"{folder}/{name}.wal", self.read(log)[:16])  # a header alone: nothing is in it
+                os.mkdir(f"{folder}/{name}.spool")
+                spools.append(files.enter_context(open(f"{folder}/{name}.spool/0000000000000001.spool", "wb")))
+                fcntl.flock(spools[-1], fcntl.LOCK_EX)
             worker.send_signal(signal.SIGTERM)
             fcntl.flock(held, fcntl.LOCK_EX)  # as soon as the worker lets go of it
             self.assertTrue(os.path.exists(log))
-            spool.close()
+            for spool in spools:
+                spool.close()
             with self.assertRaises(subprocess.TimeoutExpired):
                 worker.wait(1)
         _, err = worker.communicate(timeout=TIMEOUT)

@@ -488,7 +488,8 @@ static void *stress_main(void *arg)
 	struct stress *s = arg;
 	struct sl__prng prng = {.s = (uintptr_t)&prng};
 	uint64_t permits = 0, counted = 0;
-	while (!atomic_load(&s->stop)) {
+	/* A slow machine may begin when the time is over. */
+	while (!atomic_load(&s->stop) || permits == 0 || atomic_load(&s->changes) == 0) {
 		uint64_t r = sl__prng_next(&prng);
 		struct sl__breaker_permit permit;
 		int rc = r % 2 ? sl__breaker_try_acquire(s->b, &permit, NULL) : sl__breaker_acquire(s->b, &permit, 1);

@@ -37,7 +37,8 @@ void pg_place_tear_down(struct pg_place *p)
 
 int pg_place_open(struct pg_place *p, sl_store *out, int connections)
 {
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = p->schema, .connections = connections};
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .schema = p->schema, .connections = connections,
+				     .connect_timeout_ms = PG_PLACE_CONNECT_MS};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_store_postgres_open(out, pg_temp_url(p->server), &opts, &err);
 	if (rc != 0)

@@ -6,6 +6,8 @@
 #include "support/pg.h"
 #include <sluice/jobs.h>
 
+#define PG_PLACE_CONNECT_MS 60000 /* for connections: longer than a busy machine takes */
+
 struct pg_place {
 	struct pg_temp *server;
 	PGconn *admin; /* for looking and meddling; as the store, but outside of it */

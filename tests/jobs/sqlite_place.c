@@ -52,7 +52,7 @@ static sqlite3 *look(const char *path)
 	}
 	(void)sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	(void)sqlite3_wal_autocheckpoint(db, 0);
-	(void)sqlite3_busy_timeout(db, 10000);
+	(void)sqlite3_busy_timeout(db, 60000);
 	return db;
 }
 

@@ -479,6 +479,7 @@ static void an_abort_sends_sigterm_to_the_group(void **state)
 {
 	struct execbox *b = *state;
 	struct job_thread t;
+	b->opts.kill_grace_ms = 60000;
 	abort_script(b, &t, "trap 'echo bye; exit 0' TERM; echo ready; sleep 100 & wait", SL_ABORT_TIMEOUT);
 	assert_int_equal(t.rc, SL_ECANCELLED);
 	assert_string_equal(t.err.msg, "aborted: timeout");
@@ -503,6 +504,7 @@ static void a_stopped_command_can_be_ended(void **state)
 {
 	struct execbox *b = *state;
 	struct job_thread t;
+	b->opts.kill_grace_ms = 60000;
 	abort_script(b, &t, "echo ready; kill -STOP $$; sleep 100", SL_ABORT_SHUTDOWN);
 	assert_int_equal(t.rc, SL_ECANCELLED);
 	assert_non_null(strstr(execbox_events(b, 1), "exited {\"signal\":15}\n"));
@@ -550,8 +552,15 @@ static void what_is_written_shortly_after_the_exit_is_kept(void **state)
 	struct execbox *b = *state;
 	struct fake f;
 	execbox_sh(b, "(sleep 0.2; echo late) & echo early; exit 0");
-	assert_int_equal(execbox_run(b, &f, "{}"), 0);
-	assert_events(b, 1, "started\nout 0 early\nout 6 late\nexited {\"code\":0}\n");
+	for (uint64_t id = 1;; id++) {
+		assert_int_equal(execbox_run(b, &f, "{}"), 0);
+		if (id == 20 || strstr(execbox_events(b, id), "late") != NULL) {
+			assert_events(b, id, "started\nout 0 early\nout 6 late\nexited {\"code\":0}\n");
+			break;
+		}
+		/* A busy machine took more than a second for the rest of it. */
+		assert_events(b, id, "started\nout 0 early\nexited {\"code\":0}\n");
+	}
 }
 
 /* ---- the minder ---- */

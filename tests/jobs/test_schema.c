@@ -87,7 +87,7 @@ static void load(struct world *w, bool postgres, int version)
 
 static void open_world(struct world *w)
 {
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF};
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF, .connect_timeout_ms = PG_PLACE_CONNECT_MS};
 	KIT_OK(sl_store_open(&w->k.store, w->url, &opts, err));
 	w->k.ops = w->k.store.ops;
 	w->k.s = w->k.store.ctx;
@@ -411,7 +411,7 @@ static struct other spawn(const char *url)
 static int open_when_told(const char *url)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF};
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF, .connect_timeout_ms = PG_PLACE_CONNECT_MS};
 	struct sl_new_chain chain = {.job = {.type = "fresh"}};
 	struct sl_started started;
 	sl_store store;
@@ -481,7 +481,7 @@ static void make_newer(struct world *w)
 static void newer_is_refused(bool postgres)
 {
 	struct world w;
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF};
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF, .connect_timeout_ms = PG_PLACE_CONNECT_MS};
 	struct sl_err err = SL_ERR_INIT;
 	sl_store store;
 	load(&w, postgres, 1);
@@ -504,7 +504,8 @@ static void a_newer_version_is_refused_with_both_numbers(void **state)
 static void refuse_to_make(const char *url)
 {
 	for (int migrate = 0; migrate < 2; migrate++) {
-		struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF, .migrate = migrate ? SL_ON : SL_OFF};
+		struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .create = SL_OFF, .migrate = migrate ? SL_ON : SL_OFF,
+					     .connect_timeout_ms = PG_PLACE_CONNECT_MS};
 		struct sl_err err = SL_ERR_INIT;
 		sl_store store;
 		assert_int_equal(sl_store_open(&store, url, &opts, &err), SL_EUNAVAIL);

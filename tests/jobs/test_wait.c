@@ -263,7 +263,8 @@ static void *crowd_wait(void *arg)
 {
 	struct member *m = arg;
 	struct sl_new_chain chain = {.job.type = "t"};
-	while (sl__clock_real.mono_ns(NULL) < m->c->until_ns && m->wrong == 0) {
+	/* Twice at least, however slow the machine is. */
+	for (int n = 0; (n < 2 || sl__clock_real.mono_ns(NULL) < m->c->until_ns) && m->wrong == 0; n++) {
 		struct sl_started s;
 		struct sl_chain *ended = NULL;
 		m->wrong = sl_jobs_start(m->c->client, NULL, &chain, &s, NULL);

@@ -9,6 +9,7 @@
 
 #include "jobs/worker_kit.h"
 #include "support/fault.h"
+#include "support/quiet.h"
 
 /* ---- the plain way ---- */
 
@@ -63,7 +64,7 @@ static void without_a_notifier_polling_finds_the_job(void **state)
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	opts.poll_interval_ms = 5000;
 	sl_worker *w = wkit_worker(k, &opts);
-	vclock_await_waiters(&k->clock, 4); /* slot, lane, keeper, clock */
+	quiet_await(); /* slot, lane, keeper, clock */
 	wkit_start(k, "t", "1");
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_ACQUIRED), 0);
 	wkit_advance(k, 5000);
@@ -80,9 +81,9 @@ static void a_scheduled_job_wakes_the_worker_when_it_is_due(void **state)
 	const struct sl_new_chain chain = {.job = {.type = "t", .delay_ms = 7000}};
 	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
 	sl_worker *w = wkit_worker(k, &opts);
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	wkit_advance(k, 6900);
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_ACQUIRED), 0);
 	wkit_advance(k, 200);
 	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1);
@@ -101,13 +102,13 @@ static void a_failed_attempt_is_repeated_after_its_backoff_until_attempts_run_ou
 	uint64_t id = wkit_start(k, "t", "1");
 	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
 	assert_string_equal(k->last_error[SL_OBSERVE_ATTEMPT_FAILED], "it broke");
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	wkit_advance(k, 9000);
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), 1);
 	wkit_advance(k, 2000);
 	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 2);
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	wkit_advance(k, 21000);
 	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
 	struct sl_job *job = wkit_job(k, id);
@@ -163,7 +164,7 @@ static void a_reschedule_charges_nothing(void **state)
 	uint64_t id = wkit_start(k, "t", "1");
 	for (int i = 1; i < 3; i++) {
 		wkit_await(k, SL_OBSERVE_ATTEMPT_COMPLETED, i);
-		vclock_await_waiters(&k->clock, 4);
+		quiet_await();
 		wkit_advance(k, 1100);
 	}
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
@@ -361,7 +362,7 @@ static void a_slot_rests_between_jobs(void **state)
 	sl_worker *w = wkit_worker(k, &opts);
 	for (int i = 1; i <= 3; i++) {
 		wkit_await(k, SL_OBSERVE_JOB_COMPLETED, i);
-		vclock_await_waiters(&k->clock, 4);
+		quiet_await();
 		assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), i);
 		wkit_advance(k, 500);
 	}
@@ -444,7 +445,7 @@ static void middlewares_wrap_the_handler_in_order_and_may_refuse(void **state)
 	uint64_t id = wkit_start(k, "t", "1");
 	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
 	assert_string_equal(k->last_error[SL_OBSERVE_ATTEMPT_FAILED], "not today");
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	wkit_advance(k, 10100);
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
 	wkit_end(w);
@@ -469,12 +470,12 @@ static void jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time(void **state)
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	opts.slots = 4;
 	sl_worker *w = wkit_worker(k, &opts);
-	vclock_await_waiters(&k->clock, 7);
+	quiet_await();
 	wkit_advance(k, 5100); /* the worker knows when the lease ends */
 	wkit_await(k, SL_OBSERVE_JOB_REAPED, N);
 	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, N);
 	struct sl_worker_stats stats = {.struct_size = sizeof stats};
-	vclock_await_waiters(&k->clock, 7);
+	quiet_await();
 	sl_worker_get_stats(w, &stats);
 	assert_int_equal(stats.reaped, N);
 	wkit_end(w);
@@ -492,7 +493,7 @@ static void a_worker_fires_schedules(void **state)
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	sl_worker *w = wkit_worker(k, &opts);
 	for (int i = 1; i <= 3; i++) {
-		vclock_await_waiters(&k->clock, 4);
+		quiet_await();
 		wkit_advance(k, 60000);
 		wkit_await(k, SL_OBSERVE_JOB_COMPLETED, i);
 	}
@@ -507,8 +508,8 @@ static void a_schedule_that_is_new_is_heard_of(void **state)
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	sl_worker *w = wkit_worker(k, &opts);
-	vclock_await_waiters(&k->clock, 4); /* it has looked, and found none */
-	wkit_advance(k, 30000);             /* its next look would be in half a minute */
+	quiet_await();          /* it has looked, and found none */
+	wkit_advance(k, 30000); /* its next look would be in half a minute */
 	OK(sl_jobs_cron_put(k->client, &cron, &err));
 	wkit_step(k, SL_OBSERVE_JOB_COMPLETED, 1, 5000, 100000);
 	wkit_end(w);
@@ -527,7 +528,7 @@ static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
 	sl_worker *w = wkit_worker(k, &opts);
 	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
 	REFUSED(sl_worker_drain(w, 0, &err), SL_ETIMEDOUT, "retry");
-	vclock_await_waiters(&k->clock, 4);
+	quiet_await();
 	wkit_advance(k, 10100);
 	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_FAILED), 1);

@@ -340,7 +340,10 @@ static void a_job_for_a_worker_that_stands_still_runs_elsewhere_uncharged(void *
 	(void)state;
 	struct process here;
 	pid_t pid = fork_worker();
+	int status;
 	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid); /* with all of its threads */
+	assert_true(WIFSTOPPED(status));
 	open_process(&here);
 	uint64_t id = start(&here);
 	assert_int_equal(number("SELECT count(*) FROM offer"), 0);

@@ -153,7 +153,7 @@ static void weather(struct wkit *k, unsigned long most)
 	s->over = 1;
 	pthread_join(goer, NULL);
 	pthread_join(canceller, NULL);
-	OK(sl_worker_drain(w[0], 60000, &err));
+	OK(sl_worker_drain(w[0], 240000, &err));
 	for (int i = 0; i < WORKERS; i++)
 		wkit_end(w[i]);
 	struct sums sums = {0};

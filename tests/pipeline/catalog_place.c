@@ -74,7 +74,7 @@ void catalog_place_tear_down(struct catalog_place *p)
 int catalog_place_try(struct catalog_place *p, const struct sl_env *env, sl_catalog **out, struct sl_err *err)
 {
 	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = env, .schema = p->server != NULL ? p->schema : NULL,
-				       .producer_version = "0.0.0"};
+				       .producer_version = "0.0.0", .connect_timeout_ms = 60000};
 	return sl_catalog_open(out, p->url, &opts, err);
 }
 
@@ -93,7 +93,7 @@ static sqlite3 *sqlite_connect(struct catalog_place *p)
 {
 	sqlite3 *db = NULL;
 	assert_int_equal(sqlite3_open(p->url + strlen("sqlite:"), &db), SQLITE_OK);
-	(void)sqlite3_busy_timeout(db, 5000);
+	(void)sqlite3_busy_timeout(db, 60000);
 	(void)sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	return db;
 }

@@ -24,7 +24,7 @@
 #include "support/fault.h"
 
 #define MANY 60000
-#define WAIT_MS 20000
+#define WAIT_MS 100000
 
 static struct catalog_place place;
 

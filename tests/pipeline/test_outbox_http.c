@@ -16,7 +16,7 @@
 #include "pipeline/catalog_place.h"
 #include "sink/http_server.h"
 
-#define WAIT_MS 20000
+#define WAIT_MS 100000
 
 static struct catalog_place place;
 static struct http_server server;

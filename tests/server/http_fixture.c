@@ -207,7 +207,7 @@ int main(int argc, char **argv)
 		printf("%s\n", srv_http_address(h));
 		fflush(stdout);
 		serve(h, signalfd(-1, &hup, SFD_CLOEXEC));
-		rc = srv_http_stop(h, 10000, &err);
+		rc = srv_http_stop(h, 60000, &err); /* only a hang takes as long */
 	}
 	if (rc != 0)
 		fprintf(stderr, "%s\n", err.msg);

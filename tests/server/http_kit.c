@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HANG_SECONDS 30
+#define HANG_SECONDS 120
 
 void kit_start(struct http_kit *k, const struct srv_http_opts *opts, const struct srv_route *routes, size_t n,
 	       void *ctx)

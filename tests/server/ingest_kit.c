@@ -12,6 +12,8 @@
 
 #include "server/ingest_kit.h"
 
+#define STOP_MS 60000 /* only a hang takes as long */
+
 static void must(int rc, const struct sl_err *err)
 {
 	if (rc != 0)
@@ -153,8 +155,8 @@ void kit_open(struct kit *k, void (*change)(struct srv_config *config))
 void kit_stop(struct kit *k)
 {
 	struct sl_err err = SL_ERR_INIT;
-	must(srv_http_stop(k->http, 5000, &err), &err);
-	must(srv_ingest_stop(k->ingest, 5000, &err), &err);
+	must(srv_http_stop(k->http, STOP_MS, &err), &err);
+	must(srv_ingest_stop(k->ingest, STOP_MS, &err), &err);
 	srv_http_free(k->http);
 	srv_ingest_free(k->ingest);
 	k->http = NULL;

@@ -58,6 +58,10 @@ class ServerTest(JobTest):
         p.url = line
         return p
 
+    def until_ready(self, p):
+        """It is not for a moment when a thread of it stood still, or its worker has not asked the store yet."""
+        self.until(lambda: ask(p.url, "readyz").status == 200)
+
     def metric(self, p, name):
         """The sum of a metric's series."""
         lines = [line for line in ask(p.url, "metrics").text.splitlines() if line.split("{")[0].split(" ")[0] == name]

@@ -459,9 +459,9 @@ class Running(ApiTest):
         cron = self.api("PUT", "/cron/{name}", {"spec": "30 2 * * *", "type": "t", "input": {"a": 0.1}, "priority": 2, "catch_up": True}, name="nightly")
         self.assertEqual((cron["name"], cron["spec"], cron["input"], cron["priority"], cron["catch_up"]), ("nightly", "30 2 * * *", {"a": 0.1}, 2, True))
         self.assertIsNotNone(cron["next_at"])
-        self.api("PUT", "/cron/{name}", {"spec": "@hourly", "type": "t"}, name="nightly")
+        self.api("PUT", "/cron/{name}", {"spec": "@yearly", "type": "t"}, name="nightly")
         listed, = self.api("GET", "/cron")["items"]
-        self.assertEqual((listed["spec"], listed["input"], listed["last_chain"]), ("@hourly", None, None))
+        self.assertEqual((listed["spec"], listed["input"], listed["last_chain"]), ("@yearly", None, None))
         escaped = self.api.raw("PUT", "/cron/{name}", b'{"spec":"@daily","type":"t","\\u0069nput":[1]}', name="nightly")
         self.assertEqual(escaped.json()["input"], [1])
         for body, says in (({"type": "t"}, "spec: is missing"), ({"spec": "@daily"}, "type: is missing"), ({"spec": "61 * * * *", "type": "t"}, ""),
@@ -510,11 +510,19 @@ class Numbers(ApiTest):
         self.drain(self.handler("true"))
         stats = self.fresh(lambda s: s["totals"]["completed"] == 3)
         self.assertEqual((stats["totals"]["pending"], stats["due"], stats["oldest_due_at"]), (1, 0, None))
-        self.assertGreater(stats["rates"]["completed"], 0)
-        self.assertGreater(stats["rates"]["enqueued"], 0)
-        self.assertIsNotNone(stats["pickup_ms"]["p50"])
+        n = 3
+        while not self.is_of_the_last_minute(stats):  # a count that took long is followed by a long rest
+            n += 1
+            self.assertLess(n, 10, stats)
+            self.begin()
+            self.drain(self.handler("true"))
+            stats = self.fresh(lambda s: s["totals"]["completed"] == n)
         self.assertLessEqual(stats["pickup_ms"]["p50"], stats["pickup_ms"]["p99"])
         self.api.refused("GET", "/stats", x=1, says="x: there is no such parameter")
+
+    @staticmethod
+    def is_of_the_last_minute(stats):
+        return stats["rates"]["completed"] > 0 and stats["rates"]["enqueued"] > 0 and stats["pickup_ms"]["p50"] is not None
 
     def test_numbers_are_followed(self):
         with urllib.request.urlopen(f"{self.api.url}/api/v1/stats/stream", timeout=60) as r:

@@ -111,7 +111,7 @@ class Backups(ServerTest):
         told = self.until_seen(p, lambda b: b["state"] == "failed")
         self.assertTrue(told["error"])
         self.assertIsNone(told["read_at"])
-        self.assertEqual(ask(p.url, "readyz").status, 200)
+        self.until_ready(p)
         self.assertEqual(self.metric(p, "sluice_server_backup_up"), 0)
         self.assertEqual(self.check(p)["state"], "error")
         self.init()

@@ -21,7 +21,8 @@ struct store {
 	const struct sl_event_row *rows;
 	size_t n;
 	_Atomic unsigned questions;
-	int fails; /* with this code, when all rows were read */
+	_Atomic unsigned answered; /* of these with a row: a feed that has everything asks again and again */
+	int fails;                 /* with this code, when all rows were read */
 };
 
 static int events_read(void *ctx, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *fn_ctx,
@@ -38,6 +39,7 @@ static int events_read(void *ctx, uint64_t job_id, uint64_t after, uint32_t limi
 		rc = fn(&s->rows[i], fn_ctx);
 		given++;
 	}
+	s->answered += given > 0;
 	return given == 0 && s->fails != 0 ? sl_err_set(err, s->fails, "no luck") : rc;
 }
 
@@ -167,7 +169,7 @@ static void many_that_are_gone_come_one_by_one_across_reads(void **state)
 		assert_int_equal(strtoull(line, NULL, 10), expected);
 	}
 	free(line);
-	assert_in_range(b.store.questions, 3, 20);
+	assert_in_range(b.store.answered, 3, 20);
 	assert_int_equal(end(&b), 0);
 }
 

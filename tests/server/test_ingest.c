@@ -326,12 +326,12 @@ static void a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled(void **st
 	assert_int_equal(r.rc, SL_EAGAIN);
 	assert_int_equal(r.err.error_class, SL_CLASS_THROTTLED);
 	assert_int_equal(r.err.retry_after_ms, 1000);
+	await_text("/api/v1/backpressure", "state", "refusing");
+	await_text("/api/v1/backpressure", "breaker", "open");
 	/* What comes now is not even tried. */
 	r = kit_send(sender, "v", 1, 1, 1, kit.job_id);
 	assert_int_equal(r.rc, SL_EAGAIN);
 	assert_int_equal(atomic_load(&kit.n_watched), 0);
-	await_text("/api/v1/backpressure", "breaker", "open");
-	await_text("/api/v1/backpressure", "state", "refusing");
 	atomic_store(&kit.away, 0);
 	do
 		r = kit_send(sender, "w", 1, 3, 2, kit.job_id);
@@ -498,7 +498,7 @@ static void a_server_that_stops_answers_who_waits(void **state)
 	kit_block(&kit, true);
 	assert_int_equal(pthread_create(&x.thread, NULL, send_one, &x), 0);
 	kit_await_waiting(&kit, 1);
-	assert_int_equal(srv_http_stop(kit.http, 5000, &err), 0);
+	assert_int_equal(srv_http_stop(kit.http, 60000, &err), 0);
 	assert_int_equal(pthread_join(x.thread, NULL), 0);
 	assert_int_equal(x.result.rc, SL_EAGAIN);
 	kit_block(&kit, false);

@@ -91,8 +91,11 @@ class Through:
         wrong = self.serve(0)
         self.env["SLUICE_STORE"] = self.store
         job = self.enqueue("t")
-        r = self.sluice("worker", "--drain", "--server", wrong.url, "--flush-timeout=200ms", self.handler(TALK % (5, "")))
-        self.assertEqual(r.code, 75, r.err)
+        for patience in ("200ms", "30s"):  # the second for a machine on which nothing is refused in 200 ms
+            r = self.sluice("worker", "--drain", "--server", wrong.url, f"--flush-timeout={patience}", self.handler(TALK % (5, "")))
+            self.assertEqual(r.code, 75, r.err)
+            if b"another store" in r.err:
+                break
         self.assertIn(b"another store", r.err)
         self.assertEqual(self.metric(wrong, "sluice_ingest_events_total"), 0)
         right = self.serve(0)
@@ -162,7 +165,7 @@ class Parted(ServerTest):
         self.network.plug()
         self.until(lambda: sum(len(self.logs(job).splitlines()) for job in ids) >= 800)
         worker.send_signal(signal.SIGTERM)
-        self.assertEqual(worker.wait(timeout=60), 0, self.read("worker.err"))
+        self.assertEqual(worker.wait(timeout=120), 0, self.read("worker.err"))
         for job in ids:
             found = collections.Counter(self.logs(job).decode().splitlines())
             self.assertEqual(found, collections.Counter(f"{job} line {i}" for i in range(1, 201)))

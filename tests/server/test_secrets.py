@@ -11,6 +11,8 @@ import secrets
 import signal
 import ssl
 import subprocess
+import threading
+import time
 
 import servertest
 from memory import memory_find
@@ -31,10 +33,19 @@ class Secrets(servertest.ServerTest):
             self.certificate()
             args += ["--tls-cert=" + self.path("cert.pem"), "--tls-key=" + self.path("key.pem")]
         self.p = self.server(*args, command="server")
+        self.read_errors()
         self.assertTrue(self.p.url.startswith("https://" if self.tls else "http://"), self.p.url)
         self.address = self.p.url.partition("://")[2].strip("/")
         self.secrets = dict(self.token)
         self.other = self.connect()  # with buffers of its own, so that those of others stay as they were left
+
+    def read_errors(self):
+        """All the time: it has a line for every request, and nobody is served while a full pipe waits for a reader."""
+        pipe, self.errors = self.p.stderr, []
+        self.reader = threading.Thread(target=lambda: self.errors.append(pipe.read()))
+        self.reader.start()
+        self.addCleanup(self.reader.join)
+        self.addCleanup(self.p.kill)
 
     def secret_file(self, name, text):
         with open(self.path(name), "w", encoding="ascii", opener=lambda p, f: os.open(p, f, 0o600)) as f:
@@ -160,6 +171,7 @@ class Secrets(servertest.ServerTest):
             _, text = self.ask("GET", "/metrics", on=self.other, authorization=self.bearer("reader"))
             if re.search(rb"^sluice_http_connections %d$" % n, text, re.M):
                 return
+            time.sleep(0.01)
 
     def written(self):
         """Everything that it wrote, to files and to its standard output and error, once it has ended."""
@@ -167,10 +179,11 @@ class Secrets(servertest.ServerTest):
             with open(f"/proc/{self.p.pid}/{name}", "rb") as f:
                 yield name, f.read()
         self.p.send_signal(signal.SIGTERM)
-        out, err = self.p.communicate(timeout=60)
-        self.assertEqual(self.p.returncode, 0, err)
+        out = self.p.stdout.read()
+        self.reader.join()
+        self.assertEqual(self.p.wait(timeout=60), 0, self.errors)
         yield "standard output", out
-        yield "standard error", err
+        yield "standard error", self.errors[0]
         for folder, _, names in os.walk(self.dir):
             for name in names:
                 with open(os.path.join(folder, name), "rb") as f:

@@ -5,6 +5,7 @@ the commands noted to have written, what was delivered.
 """
 
 import collections
+import http.client
 import os
 import random
 import signal
@@ -55,8 +56,14 @@ class Soak(ServerTest):
     def answers(self, number):
         try:
             return ask(f"http://127.0.0.1:{self.ports[number]}", "readyz", timeout=5).status == 200
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return False
+
+    def obeys(self, p):
+        """One that was started a moment ago may not have its handler yet, and would die of the signal."""
+        with open(f"/proc/{p.pid}/status", encoding="ascii") as f:
+            caught = next(int(line.split()[1], 16) for line in f if line.startswith("SigCgt:"))
+        return caught >> (signal.SIGTERM - 1) & 1
 
     def submit(self, first, n):
         """n chains by their keys; the same again until they are acknowledged."""
@@ -65,7 +72,7 @@ class Soak(ServerTest):
         try:
             answer = ask(f"http://127.0.0.1:{self.ports[self.random.randrange(2)]}", "api/v1/chains/bulk", "POST", body,
                          timeout=40)
-        except (OSError, urllib.error.URLError):
+        except (OSError, urllib.error.URLError, http.client.HTTPException):  # the last: killed in the middle of an answer
             return False
         if answer.status != 201:
             self.assertIn(answer.status, (429, 500, 503), answer.text)
@@ -162,7 +169,8 @@ class Soak(ServerTest):
         for chain in self.random.sample(sorted(ids), min(50, len(ids))):
             outcomes = [outcome for _, outcome in self.attempts(chain)]
             self.assertEqual(outcomes.count("completed"), 1, (chain, outcomes))
-        for who, p in self.running.items():
+        for p in self.running.values():
+            self.until(self.obeys, p)
             p.send_signal(signal.SIGTERM)
         for who, p in self.running.items():
             self.assertEqual(p.wait(timeout=120), 0, self.read(who + ".log")[-2000:])

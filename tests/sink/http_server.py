@@ -307,9 +307,18 @@ def chaos(seed, good):
     return lambda: "usual" if rng.random() < good else rng.choice(FAULTS)
 
 
+def free_port():
+    """A port, and a socket that keeps it while nobody listens there: others are not given it meanwhile."""
+    address = sys.argv[2] if sys.argv[1:2] == ["--on"] else "127.0.0.1"
+    guard = socket.socket()
+    guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    guard.bind((address, 0))
+    return guard, guard.getsockname()[1]
+
+
 def main():
-    server = listen(0)
-    port = server.server_address[1]
+    _guard, port = free_port()  # the guard lives as long as this does
+    server = listen(port)
     print(port, flush=True)
     for line in sys.stdin:
         command, *words = line.split()

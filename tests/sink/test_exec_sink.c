@@ -172,13 +172,20 @@ static void a_program_that_takes_too_long_is_ended_with_all_it_started(void **st
 	/* The second one ignores the request. */
 	static const char *const programs[] = {"sleep 100000 & echo $! > $OUT; wait",
 					       "trap '' TERM; sleep 100000 & echo $! > $OUT; while :; do wait; done"};
-	for (size_t i = 0; i < 2; i++) {
-		assert_int_equal(run_with(programs[i], (struct sl_sink_opts){.timeout_ms = 300}, records, &err, NULL),
-				 SL_ETIMEDOUT);
+	int64_t timeout_ms = 300;
+	for (size_t i = 0; i < 2;) {
+		(void)unlink(place.path);
+		const struct sl_sink_opts opts = {.timeout_ms = timeout_ms};
+		assert_int_equal(run_with(programs[i], opts, records, &err, NULL), SL_ETIMEDOUT);
 		assert_int_equal(err.error_class, SL_CLASS_TRANSIENT);
 		char *pid = place_read(place.path, NULL);
-		assert_non_null(pid);
-		await_end(atoi(pid));
+		if (pid != NULL && strchr(pid, '\n') != NULL) {
+			await_end(atoi(pid));
+			i++;
+		} else { /* on a busy machine it had not come so far */
+			assert_true(timeout_ms < 30000);
+			timeout_ms *= 4;
+		}
 		free(pid);
 	}
 }

@@ -461,7 +461,7 @@ static void a_cut_connection_is_tried_again_uncharged(void **state)
 	void *lane;
 	(void)state;
 	sl_sink sink = open_numbers(&lane);
-	run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'sluice'");
+	run("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'sluice'");
 	assert_int_not_equal(write_one(&sink, lane, "2", &err), 0);
 	assert_int_equal(err.error_class, SL_CLASS_THROTTLED);
 	assert_int_equal(write_one(&sink, lane, "2", &err), 0);

@@ -17,7 +17,7 @@ static sqlite3 *database(void)
 	sqlite3 *db = NULL;
 	if (sqlite3_open(place.path, &db) != SQLITE_OK)
 		abort();
-	(void)sqlite3_busy_timeout(db, 10000);
+	(void)sqlite3_busy_timeout(db, 60000);
 	return db;
 }
 

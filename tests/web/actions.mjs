@@ -2,7 +2,7 @@
 // Everything that can be done on one thing.
 import { execFileSync } from "node:child_process";
 import path from "node:path";
-import { dlqPut, is, shows, until, withPage, withServer } from "./harness.mjs";
+import { dlqPut, is, shows, toasted, until, withPage, withServer } from "./harness.mjs";
 
 const confirm = (page, name) => page.getByRole("dialog").getByRole("button", { name, exact: true }).last().click();
 
@@ -93,7 +93,7 @@ export const cases = {
     await page.getByRole("button", { name: "Change nightly" }).click();
     await dialog.getByLabel("Schedule (UTC)").fill("61 * * * *");
     await confirm(page, "Save");
-    await shows(page.locator(".toast.bad"), /\S/);
+    await toasted(page, "", "bad");
     await page.getByRole("button", { name: "Change nightly" }).click();
     await dialog.getByLabel("Schedule (UTC)").fill("*/5 * * * *");
     await confirm(page, "Save");
@@ -114,13 +114,13 @@ export const cases = {
     await page.locator("tbody tr", { hasText: "@2" }).getByRole("link").click();
     await shows(page.locator(".json-text"), "line 2 that was <i>refused</i>");
     await page.locator(".page-head").getByRole("button", { name: "Re-drive" }).click();
-    await shows(page.locator(".toast"), "1 letter went back on the way");
+    await toasted(page, "1 letter went back on the way");
     await until(async () => (await page.locator("tbody tr").count()) === 2, "two are left");
     await page.goto("/river");
     await until(async () => (await page.locator(".r-dead").getAttribute("aria-label")) === "Dead letters: 2", "the river counts them");
     await page.getByRole("button", { name: "Re-drive all" }).click();
     await confirm(page, "Re-drive all");
-    await shows(page.locator(".toast"), "2 letters went back on the way");
+    await toasted(page, "2 letters went back on the way");
     await page.goto("/dead-letters");
     await shows(page.locator(".empty"), "No dead letters");
     const refused = async () => (await server.api("GET", `/jobs/${job}/events?limit=100`)).items.map((e) => e.text).filter((t) => t.includes("refused"));
@@ -129,14 +129,14 @@ export const cases = {
     // what is no event stays, and the page says why
     putLetter(server, 9, "no event");
     await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Re-drive/ }).click();
-    await shows(page.locator(".toast.bad"), "no event");
+    await toasted(page, "no event", "bad");
   })),
 
   "changes are in the audit log, with who made them": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await server.reached(await server.enqueue("good"), "completed");
     await page.goto("/types");
     await page.getByRole("button", { name: "Pause good" }).click();
-    await shows(page.locator(".toast"), "paused");
+    await toasted(page, "paused");
     await page.goto("/audit");
     await shows(page.locator("tbody"), "local");
     await shows(page.locator("tbody"), /pause/);

@@ -3,7 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { EVIL, is, ok, shows, sluice, until, withPage, withServer } from "./harness.mjs";
+import { EVIL, is, ok, shows, sluice, toasted, until, withPage, withServer } from "./harness.mjs";
 
 const PASSPHRASE = "a passphrase that nobody may see";
 const folder = (server) => path.join(server.dir, "backups");
@@ -63,7 +63,7 @@ export const cases = {
     await page.getByRole("button", { name: "Check", exact: true }).click();
     await shows(page.locator(".all-good"), "Every snapshot can be restored");
     await shows(page.locator(".all-good"), "without reading the data");
-    await shows(page.locator(".toast"), "Every snapshot can be restored");
+    await toasted(page, "Every snapshot can be restored");
     const victim = flip(server);
     await page.getByRole("button", { name: "Check every byte" }).focus();
     await page.keyboard.press("Enter");

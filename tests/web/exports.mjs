@@ -2,7 +2,7 @@
 // The exports: partitions by page, the head, and a verification that names what is damaged.
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { is, ok, shows, until, withPage, withServer } from "./harness.mjs";
+import { is, ok, shows, toasted, until, withPage, withServer } from "./harness.mjs";
 
 const SIZE = 10;
 const folder = (server) => path.join(server.dir, "exports");
@@ -88,7 +88,7 @@ export const cases = {
     await shows(page.locator(".page"), "Not verified since");
     await page.getByRole("button", { name: "Verify" }).click();
     await shows(page.locator(".all-good"), "All as it was written");
-    await shows(page.locator(".toast"), "job_events is as it was written");
+    await toasted(page, "job_events is as it was written");
     const victim = files(server)[7];
     flip(victim);
     await page.getByRole("button", { name: "Verify" }).focus();

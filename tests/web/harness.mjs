@@ -15,6 +15,8 @@ export const [sluice, dlqPut] = process.argv.slice(2, 4);
 const running = new Set();
 export const EVIL = '"><img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script><svg onload=alert(1)>';
 
+const PATIENCE = 90000; // only what never comes takes as long
+
 // ---- the server ----
 
 /*
@@ -83,12 +85,9 @@ export class Server {
 
   // Until the job is in that state, as the server tells it.
   async reached(id, ...states) {
-    for (let i = 0; i < 600; i++) {
-      const job = await this.api("GET", `/jobs/${id}`);
-      if (states.includes(job.status)) return job;
-      await new Promise((r) => setTimeout(r, 50));
-    }
-    throw new Error(`job ${id} did not become ${states}`);
+    let job = null;
+    await until(async () => states.includes((job = await this.api("GET", `/jobs/${id}`)).status), `job ${id} is ${states}`);
+    return job;
   }
 
   openGate() {
@@ -110,7 +109,7 @@ export class Server {
     if (this.child && this.child.exitCode === null && this.child.signalCode === null) {
       this.openGate();
       this.child.kill("SIGTERM");
-      const late = setTimeout(() => this.child.kill("SIGKILL"), 20000);
+      const late = setTimeout(() => this.child.kill("SIGKILL"), PATIENCE);
       await this.ended;
       clearTimeout(late);
     }
@@ -152,8 +151,6 @@ export async function withServer(options, fn) {
 
 // ---- the browser ----
 
-const PATIENCE = 45000; // only what never comes takes as long
-
 let browser = null;
 
 export async function openBrowser() {
@@ -180,6 +177,11 @@ export async function withPage(server, options, fn) {
   page.on("dialog", (d) => (faults.push(`dialog: ${d.message()}`), d.dismiss()));
   page.on("request", (r) => !r.url().startsWith(server.url) && !/^(blob|data):/.test(r.url()) && faults.push(`request to ${r.url()}`));
   await page.addInitScript(() => document.addEventListener("securitypolicyviolation", (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`)));
+  await page.addInitScript(() => {
+    globalThis.toasts = [];
+    const keep = (node) => node.classList?.contains("toast") && globalThis.toasts.push(node.cloneNode(true));
+    new MutationObserver((changes) => changes.forEach((c) => c.addedNodes.forEach(keep))).observe(document, { childList: true, subtree: true });
+  });
   try {
     await fn(page);
     if (faults.length) throw new Error(faults.join("\n"));
@@ -213,6 +215,11 @@ export async function shows(locator, text) {
     await new Promise((r) => setTimeout(r, 50));
   }
   throw new Error(`${locator} shows ${JSON.stringify(last.slice(0, 300))}, not ${text}`);
+}
+
+// A toast with this text has been on the page since it was loaded: it is gone after seconds, and we may be late.
+export function toasted(page, text, kind = "toast") {
+  return until(() => page.evaluate(([t, k]) => globalThis.toasts.some((n) => n.classList.contains(k) && n.textContent.includes(t)), [text, kind]), `a toast: ${text}`);
 }
 
 export async function until(fn, what) {

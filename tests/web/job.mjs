@@ -18,7 +18,11 @@ export const cases = {
     server.openGate();
     await shows(page.locator(".line.stderr"), "last words");
     await shows(page.locator(".job-head .badge"), "completed");
-    const lines = (await server.api("GET", `/jobs/${id}/events?limit=1000`)).items.filter((e) => e.type !== "progress");
+    let lines = [];
+    await until(async () => {
+      lines = (await server.api("GET", `/jobs/${id}/events?limit=1000`)).items.filter((e) => e.type !== "progress");
+      return lines.some((e) => e.type === "exited"); // it is the last, and may come behind the job's end
+    }, "its exit among the events");
     await until(async () => (await page.locator(".line").count()) === lines.length, "every event once");
     await page.reload();
     await shows(page.locator(".term-lines"), "last words");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists: filters, pages by cursor, a large store, selection and what is done with it.
-import { is, ok, shows, until, withPage, withServer } from "./harness.mjs";
+import { is, ok, shows, toasted, until, withPage, withServer } from "./harness.mjs";
 
 const rows = (page) => page.locator("table.jobs tbody tr");
 const LARGE = Number(process.env.SLUICE_WEB_JOBS || 20000);
@@ -93,14 +93,14 @@ export const cases = {
     await shows(page.locator(".bulk"), "3 jobs selected");
     await page.locator(".bulk").getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).last().click();
-    await shows(page.locator(".toast"), "3 chains cancelled");
+    await toasted(page, "3 chains cancelled");
     await until(async () => (await rows(page).count()) === 2, "two are left");
     is((await server.api("GET", "/jobs?status=cancelled")).items.map((j) => j.id).sort(), ["2", "3", "4"], "cancelled");
     await page.goto("/jobs?status=cancelled");
     await until(async () => (await rows(page).count()) === 3, "three cancelled");
     await page.getByLabel("Select all on this page").click();
     await page.locator(".bulk").getByRole("button", { name: "Retry" }).click();
-    await shows(page.locator(".toast"), "3 chains will run again");
+    await toasted(page, "3 chains will run again");
     await until(async () => (await server.api("GET", "/jobs?status=pending")).items.length === 5, "five pending again");
   })),
 
@@ -113,7 +113,7 @@ export const cases = {
     await shows(page.locator(".bulk"), "All jobs that match the filter");
     await page.locator(".bulk").getByRole("button", { name: "Delete" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-    await shows(page.locator(".toast"), "120 chains deleted");
+    await toasted(page, "120 chains deleted");
     await shows(page.locator(".empty"), "No job matches");
     is((await server.api("GET", "/jobs")).items.map((j) => j.type), ["other"], "what is left");
   })),
@@ -132,7 +132,7 @@ export const cases = {
     await page.goto("/failures");
     await page.getByRole("button", { name: "Retry all: by hand" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Retry all" }).click();
-    await shows(page.locator(".toast"), "1 chain will run again");
+    await toasted(page, "1 chain will run again");
     await until(async () => (await page.locator("tbody tr").count()) === 1, "one group is left");
     is((await server.api("GET", `/jobs/${other}`)).status, "pending", "the retried job");
     is((await server.api("GET", "/jobs?status=failed")).items.length, 7, "the others");
