@@ -9,13 +9,14 @@
  *   path  app.log ──▶ [inode 11, app.log.2] ─▶ [inode 14, app.log.1] ─▶ [inode 17, app.log]
  *                      old: rest, and what its writer still adds         now: followed
  *
- *  rename + create   the file stays open under any name and is read to its end, then the one that has the name. An old
- *                    file is left when it was not written to for LINGER_MS: its writer has gone over to the new one.
+ * - rename and create: the file stays open under any name and is read to its end, then the one that has the name. An
+ * old file is left when it was neither written to nor renamed for LINGER_MS: its writer has gone over to the new one.
  * Its last line without a newline is then shipped as partial. Files that came and went in between, also while ship was
- * not running, are found (shipfile.h) and read in their order. copytruncate      a file that is shorter than its place,
- * or has other bytes before it, was truncated. Its rest is read from the copy, when there is one beside it; then the
- * file from its beginning. deletion          as a rotation without a successor; the descriptor is closed after
- * LINGER_MS. not there yet     waited for, also when its folder is missing.
+ * not running, are found (shipfile.h) and read in their order.
+ * - copytruncate: a file that is shorter than its place, or has other bytes before it, was truncated. Its rest is read
+ *   from the copy, when there is one beside it; then the file from its beginning.
+ * - deletion: as a rotation without a successor; the descriptor is closed after LINGER_MS.
+ * - not there yet: waited for, also when its folder is missing.
  *
  * Lines end with a newline, which is not part of them; everything else is, also CR, NUL and what is not UTF-8. Only
  * complete lines are shipped, until a file is done with. A line longer than SHIP_LINE_MAX is shipped in pieces, all but

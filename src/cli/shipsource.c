@@ -499,15 +499,23 @@ int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_pa
 
 /* ---- files that are done with ---- */
 
-/* How long until an old file counts as left by its writer; 0: it does. */
+static int64_t age_ms(struct timespec t)
+{
+	return (shipfile_now_ns() - ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec)) / 1000000;
+}
+
+/* How long until an old file counts as left by its writer; 0: it does. One that was idle when it was rotated is not
+ * left by that: renaming and deleting a file count as changes of it. */
 static int64_t quiet_in_ms(const struct shipfollow *f, const struct ship_part *p)
 {
 	struct stat st;
-	int64_t age;
+	int64_t age, changed;
 
 	if (!f->follow || fstat(p->fd, &st))
 		return 0;
-	age = (shipfile_now_ns() - ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec)) / 1000000;
+	age = age_ms(st.st_mtim);
+	changed = age_ms(st.st_ctim);
+	age = changed < age ? changed : age;
 	return age < -SHIP_LINGER_MS || age >= SHIP_LINGER_MS ? 0 : SHIP_LINGER_MS - age;
 }
 

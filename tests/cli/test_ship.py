@@ -352,6 +352,25 @@ class Followed(ShipTest):
         self.assertTrue(self.rows()[-1]["partial"])
         self.finish(p)
 
+    def test_a_file_that_was_idle_when_it_was_renamed_is_not_left_at_once(self):
+        self.write("app.log", b"line 1\n")
+        p = self.follow("app.log")
+        self.arrives(p, b"line 1")
+        with open(self.path("app.log"), "ab", buffering=0) as writer:
+            # What ship waits for after a file's last change has passed.
+            self.until("the file is idle", lambda: time.time() - os.fstat(writer.fileno()).st_ctime > 5.5, p)
+            with self.stopped(p):
+                os.rename(self.path("app.log"), self.path("app.log.1"))
+                self.write("app.log", b"line 2\n")
+            self.arrives(p, b"line 1", b"line 2")
+            renamed = os.fstat(writer.fileno()).st_ctime
+            writer.write(b"late\n")  # its writer has not heard of the rotation yet
+            late = time.time() - renamed > 4
+        if late:
+            self.skipTest("the machine stood still for longer than a writer has")
+        self.arrives(p, b"line 1", b"line 2", b"late")
+        self.finish(p)
+
     def just_written(self, f):
         """An old file is left 5 s after the last write to it. Whoever is slow to write more has 4 s more."""
         soon = time.time_ns() + 4_000_000_000
