@@ -194,13 +194,14 @@ class LostStore(JobTest):
         return subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", sql], check=True, capture_output=True).stdout
 
     def test_who_follows_waits_or_watches_goes_on_when_the_server_was_away(self):
-        os.mkfifo(self.path("go"))
+        for name in ("go", "end"):  # one of them twice: its first writer may still be there when it is opened again
+            os.mkfifo(self.path(name))
         chain = self.enqueue("t")
         waiter = self.start("jobs", "wait", str(chain))  # one that cannot even begin ends, so it must have begun
         self.until(lambda: self.ask("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE "
                                     "'LISTEN%'") != b"0\n")
         worker = self.worker("--lease=60s", self.handler(
-            "for i in 1 2 3; do echo $i; done; read x <go; echo 4; read x <go; for i in 5 6; do echo $i; done; "
+            "for i in 1 2 3; do echo $i; done; read x <go; echo 4; read x <end; for i in 5 6; do echo $i; done; "
             "echo '{\"output\":7}' >&3"))
         follower = self.start("jobs", "logs", str(chain), "--follow")
         self.assertEqual([follower.stdout.readline() for _ in range(3)], [b"1\n", b"2\n", b"3\n"])
@@ -214,7 +215,7 @@ class LostStore(JobTest):
         self.write("go", b"x\n")
         # The worker's output is delivered again. At the end of the chain the follower does not wait long for it.
         self.assertEqual(follower.stdout.readline(), b"4\n")
-        self.write("go", b"x\n")
+        self.write("end", b"x\n")
         out, err = follower.communicate(timeout=TIMEOUT)
         self.assertEqual((follower.returncode, out), (0, b"5\n6\n"), err)
         self.assertNotIn(b"away", err)  # once
