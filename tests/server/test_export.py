@@ -160,13 +160,11 @@ class Failing(ExportTest):
         self.assertIn(b"the export ended; it will be started again", err)
 
     def test_a_server_that_drains_does_not_wait_for_an_export_for_ever(self):
-        p = self.exporting("--set=server.drain_timeout_ms=300", "--set=export_events.audit_endpoint=http://127.0.0.1:1/")
+        p = self.exporting("--set=server.drain_timeout_ms=3000", "--set=export_events.audit_endpoint=http://127.0.0.1:1/")
         self.talk(2 * SIZE)
         self.until_state(p, "running")
         self.until(lambda: (d := self.dataset(p)) and d["endpoint_backlog"])
-        p.send_signal(signal.SIGTERM)
-        _, err = p.communicate(timeout=120)
-        self.assertIn(p.returncode, (0, 75), err)  # 75: on this machine the rest did not end in that time either
+        self.end(p)
         self.ok("audit", "verify", self.out, "--dataset=job_events")
 
     def test_a_dataset_that_has_another_shape_is_left_alone(self):
