@@ -162,7 +162,7 @@ def command_cases(sluice, folder):
         version, incarnation, found = walfmt.parse(f.read())
     yield "what sluice wrote is read by the letter of the document", \
         version == 1 and incarnation != 0 and [(r.sequence, r.status, r.payload) for r in found] == \
-        [(i, walfmt.DATA, line) for i, line in enumerate(lines, 1)]
+        [(i, walfmt.DATA, line) for i, line in enumerate(lines, 1)] + [(3, walfmt.CLOSED, b"")]
 
 
 def foreign_cases(sluice, folder):

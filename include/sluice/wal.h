@@ -97,10 +97,18 @@ SL_API int sl_wal_close(sl_wal *w, struct sl_err *err);
 /*
  * Append a record. Durable when 0 returns; *sequence (may be NULL) is its number. On failure it is not in the log and
  * will not appear after a recovery. SL_ETOOBIG; SL_ENOSPC (usable again when there is space); SL_EFULL (backlog);
- * SL_EPOISONED (a sync failed earlier: close and open again).
+ * SL_EPOISONED (a sync failed earlier: sl_wal_reopen, or close and open again).
  */
 SL_API SL_MUST_CHECK int sl_wal_append(sl_wal *w, const void *payload, size_t len, uint64_t *sequence,
 				       struct sl_err *err);
+
+/*
+ * Make a log that failed usable again, if that is possible now; everyone who uses the handle goes on with it. 0: it
+ * takes records. A poisoned log is checked, cut to its last durable record and synced; a disk that was full must have
+ * room for the next flush. Tickets of flushes that failed stay failed. Harmless on a log that works. Errors: as append;
+ * SL_ECORRUPT when acknowledged records are damaged (close and open again recovers the others).
+ */
+SL_API SL_MUST_CHECK int sl_wal_reopen(sl_wal *w, struct sl_err *err);
 
 struct sl_wal_span {
 	const void *data;
@@ -173,6 +181,18 @@ struct sl_wal_range {
 	uint64_t first, last;
 };
 
+/* How far a receiver is: a sequence, and the CRC of the record that it took under it. */
+enum sl_wal_mark_kind {
+	SL_WAL_MARK_UNKNOWN = 0, /* the receiver keeps no CRCs: crc is not compared */
+	SL_WAL_MARK_RECORD = 1,  /* crc is that of the record with this sequence */
+	SL_WAL_MARK_SKIPPED = 2  /* the sequence was skipped: there is no record of it */
+};
+struct sl_wal_mark {
+	uint64_t sequence; /* 0: nothing yet */
+	uint64_t crc;      /* of SL_WAL_MARK_RECORD */
+	enum sl_wal_mark_kind kind;
+};
+
 struct sl_wal_batch {
 	const char *stream;
 	uint32_t incarnation;
@@ -183,10 +203,15 @@ struct sl_wal_batch {
 	const struct sl_wal_range *skipped;
 	size_t n_skipped;
 	uint64_t last_sequence; /* the newest durable record of the log: what is behind the receiver's mark waits */
+	/* The receiver's mark as the sender knows it, with the CRC of the log's own record. A receiver that is at the
+	 * same sequence with another CRC has other records, and answers SL_ECONFLICT. */
+	struct sl_wal_mark after;
 };
 
 struct sl_wal_reply {
-	uint64_t mark;    /* the receiver's durable high-water mark of this stream and incarnation, after this batch */
+	uint64_t mark;     /* the receiver's durable high-water mark of this stream and incarnation, after this batch */
+	uint64_t mark_crc; /* with SL_WAL_MARK_RECORD: of the record at the mark, as the receiver took it */
+	enum sl_wal_mark_kind mark_kind;
 	uint64_t refused; /* with SL_EREFUSED: the record that it will never take, 0 when it did not say which */
 };
 
@@ -195,9 +220,14 @@ struct sl_wal_reply {
 /*
  * What the user supplies to deliver records. send is called on the sender's thread, with no lock held, one batch at a
  * time per log. It returns 0 with reply->mark; SL_EREFUSED when the receiver refuses a record for good; SL_ECONFLICT
- * when the receiver knows a sequence with another CRC (stops the stream); anything else is retried with backoff for
- * ever (an err->retry_after_ms is honoured). A batch may be empty of records: then it asks for the mark or reports
- * skipped ranges. cancel (may be NULL) asks a running send to return soon; called from stop, from another thread.
+ * when the receiver knows a sequence with another CRC; anything else is retried with backoff for ever (an
+ * err->retry_after_ms is honoured). A batch may be empty of records: then it asks for the mark or reports skipped
+ * ranges. cancel (may be NULL) asks a running send to return soon; called from stop, from another thread.
+ *
+ * A mark that is above the log's end, or whose CRC is not that of the log's record, and SL_ECONFLICT mean that receiver
+ * and log differ: the log was restored from a backup, or copied. The sender then begins a new incarnation of the
+ * stream, logs that, and sends everything after the last acknowledged record under it. It halts only when the receiver
+ * reports a conflict for the new incarnation too.
  */
 struct sl_wal_sender {
 	int version; /* SL_WAL_SENDER_VERSION */
@@ -231,8 +261,10 @@ struct sl_wal_stats {
 	uint64_t torn_bytes;       /* trimmed or trimmable tail */
 	/* of an open handle only: */
 	uint64_t flushes, flushed_records, prepared_bytes, index_bytes;
-	int sender_state; /* 0 stopped, 1 running, 2 waiting for a retry, 3 halted by a conflict */
-	uint64_t mark;    /* the receiver's last answer */
+	int sender_state;          /* 0 stopped, 1 running, 2 waiting for a retry, 3 halted by a conflict */
+	uint64_t mark;             /* the receiver's last answer */
+	uint64_t parked;           /* records that the sender of this handle moved to the dead letters */
+	uint32_t sent_incarnation; /* what receivers see: incarnation, unless the sender began a new one */
 };
 SL_API SL_MUST_CHECK int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err);
 /* Where the sender is halted (SL_ECONFLICT), *err says why; 0 otherwise. */
@@ -317,12 +349,13 @@ SL_API SL_MUST_CHECK int sl_wal_archive(sl_wal *w, const char *dir, int include_
 struct sl_wal_cleanup_entry {
 	const char *name;
 	uint64_t bytes;
-	int64_t last_record_ms; /* what its age goes by; the file's own time when it has no record */
+	int64_t last_record_ms; /* what its age goes by; the file's own time when no record can be read from it */
 	int removed;            /* 0 in a dry run */
 };
 typedef int sl_wal_cleanup_fn(const struct sl_wal_cleanup_entry *entry, void *ctx);
-/* Remove archives in dir whose last record is older than retention_days (>= 0). Other files are left alone. fn (may be
- * NULL) hears of each one that is due. A missing dir is empty. */
+/* Remove archives in dir whose last record is older than retention_days (>= 0), and damaged archives and what a
+ * recovery put aside (.torn-, .damaged-, .old-) whose files are; the latter are logged. Other files are left alone. fn
+ * (may be NULL) hears of each one that is due. A missing dir is empty. */
 SL_API SL_MUST_CHECK int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn,
 					void *ctx, const struct sl_env *env, struct sl_err *err);
 

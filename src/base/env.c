@@ -141,6 +141,21 @@ static int make_one(const struct sl_env *e, const char *dir)
 	return rc;
 }
 
+int sl_check_local_path(const char *what, const char *path, struct sl_err *err)
+{
+	const char *p = path != NULL ? path : "";
+	if ((*p | 32) < 'a' || (*p | 32) > 'z')
+		return 0;
+	while (((*p | 32) >= 'a' && (*p | 32) <= 'z') || (*p >= '0' && *p <= '9') || *p == '+' || *p == '-' ||
+	       *p == '.')
+		p++;
+	if (strncmp(p, "://", 3) != 0)
+		return 0;
+	return sl_err_set(err, SL_EINVAL,
+			  "%s: %.*s:// is not supported here; give a local path (./%.*s:… for one that is named so)",
+			  what, (int)SL_MIN(p - path, (ptrdiff_t)32), path, (int)SL_MIN(p - path, (ptrdiff_t)32), path);
+}
+
 int sl__mkdirs(const struct sl_env *e, const char *dir)
 {
 	if (dir[0] == '\0')

@@ -76,6 +76,7 @@ static void fill_stat(struct sl_io_stat *out, const struct stat *st)
 	out->dev = st->st_dev;
 	out->ino = st->st_ino;
 	out->mtime_ms = (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000;
+	out->ctime_ms = (int64_t)st->st_ctim.tv_sec * 1000 + st->st_ctim.tv_nsec / 1000000;
 	out->mode = st->st_mode;
 }
 

@@ -26,7 +26,14 @@ static int read_file(const struct sl_env *env, const char *path, char *out, size
 	int fd = SL__IO(env, open, path, O_RDONLY, 0);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "http: token_file %s", path);
-	ssize_t n = sl__pread_full(env, fd, out, cap - 1, 0);
+	struct sl_io_stat st;
+	int rc = SL__IO(env, fstat, fd, &st);
+	if (rc == 0 && (st.mode & 077) != 0) {
+		sl__close_fd(env, &fd);
+		return sl_err_set(err, SL_ECONFIG, "http: token_file %s is readable by other users; run: chmod 600 %s",
+				  path, path);
+	}
+	ssize_t n = rc == 0 ? sl__pread_full(env, fd, out, cap - 1, 0) : rc;
 	sl__close_fd(env, &fd);
 	if (n < 0)
 		return sl_err_set_errno(err, (int)-n, "http: token_file %s", path);

@@ -120,7 +120,10 @@ static void remove_temp(const struct sl_env *env, const char *path)
 
 static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 {
-	int rc = sl__mkdirs(&w->env, dir);
+	int rc = sl_check_local_path("archive folder", dir, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__mkdirs(&w->env, dir);
 	if (rc < 0)
 		return sl__wal_create_code(sl_err_set_errno(err, -rc, "archive %s: make %s", w->path, dir), err);
 	struct temps t = {.w = w, .dir = dir};

@@ -23,4 +23,8 @@ struct wal_publication {
  * that was there already is enough; no other is touched. */
 SL_MUST_CHECK int sl__wal_publish(const struct wal_publication *p, struct sl_err *err);
 
+/* Is it what a recovery put aside: <segment>.torn-<offset>, .damaged-<offset> or .old-<incarnation>, perhaps with .N?
+ */
+bool sl__wal_quarantine_name(const char *name);
+
 #endif

@@ -51,3 +51,34 @@ bool sl__wal_archive_temp_name(const char *name, const char **id_at, size_t *id_
 	*id_at = name + 1;
 	return archive_name_n(name + 1, tail + 4, id_len);
 }
+
+static size_t digits(const char *p)
+{
+	return strspn(p, "0123456789");
+}
+
+bool sl__wal_quarantine_name(const char *name)
+{
+	static const char *const kinds[] = {".torn-", ".damaged-", ".old-"};
+	const char *p = strstr(name, ".wal");
+	char id[256];
+	size_t n = p != NULL ? (size_t)(p - name) : sizeof id;
+	if (n >= sizeof id)
+		return false;
+	memcpy(id, name, n);
+	id[n] = '\0';
+	p += 4;
+	if (*p == '.' && digits(p + 1) > 0) /* of a sealed segment */
+		p += 1 + digits(p + 1);
+	size_t k = 0;
+	while (k < SL_COUNT(kinds) && strncmp(p, kinds[k], strlen(kinds[k])) != 0)
+		k++;
+	if (k == SL_COUNT(kinds) || !sl__wal_id_valid(id))
+		return false;
+	p += strlen(kinds[k]);
+	n = k == 2 ? strspn(p, "0123456789abcdef") : digits(p);
+	p += n;
+	if (*p == '.' && digits(p + 1) > 0)
+		p += 1 + digits(p + 1);
+	return n > 0 && *p == '\0';
+}

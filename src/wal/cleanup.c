@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Retention: archives whose last record is old enough are removed. The age is in the records, not in the file: copying
- * an archive does not make it young. One that cannot be read to its end goes by the file's own time, which is later.
+ * an archive does not make it young. One that cannot be read to its end, and what a recovery put aside (torn tails,
+ * damaged bytes, segments of an earlier incarnation), goes by the file's own time, and a log line tells of it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -104,7 +105,7 @@ static int on_name(const char *name, void *ctx)
 {
 	struct cleanup *c = ctx;
 	size_t id_len;
-	if (!sl__wal_archive_name(name, &id_len))
+	if (!sl__wal_archive_name(name, &id_len) && !sl__wal_quarantine_name(name))
 		return 0;
 	if (c->n == c->cap) {
 		size_t cap = c->cap != 0 ? c->cap * 2 : 64;
@@ -126,7 +127,7 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Look at one archive and remove it when it is due. What fn returns goes to *stop. */
+/* Look at one file and remove it when it is due. What fn returns goes to *stop. */
 static int clean_one(struct cleanup *c, const char *name, const char *path, int *stop, struct sl_err *err)
 {
 	struct sl_io_stat st;
@@ -138,18 +139,24 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 	if (!S_ISREG(st.mode))
 		return 0;
 	struct sl_wal_cleanup_entry entry = {.name = name, .bytes = st.size};
-	rc = last_record_ms(c->env, path, &entry.last_record_ms, err);
-	if (rc == SL_ENOENT) {
-		entry.last_record_ms = st.mtime_ms;
-	} else if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) {
-		/* Its name says archive, its bytes do not: a person decides. */
-		sl__log(c->env, SL_LOG_WARN, "wal", "not a sound archive, left alone", SL__F_STR("file", name));
-		return 0;
-	} else if (rc != 0) {
+	bool quarantined = sl__wal_quarantine_name(name), damaged = false;
+	rc = quarantined ? SL_ENOENT : last_record_ms(c->env, path, &entry.last_record_ms, err);
+	damaged = rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED;
+	if (rc != 0 && rc != SL_ENOENT && !damaged)
 		return rc;
-	}
-	if (entry.last_record_ms >= c->due_before_ms)
+	if (rc != 0) /* the time at which it was written, or put aside */
+		entry.last_record_ms = SL_MAX(st.mtime_ms, st.ctime_ms);
+	if (entry.last_record_ms >= c->due_before_ms) {
+		if (damaged)
+			sl__log(c->env, SL_LOG_WARN, "wal",
+				"not a sound archive; kept until it is as old as the others", SL__F_STR("file", name));
 		return 0;
+	}
+	if ((damaged || quarantined) && !c->dry_run)
+		sl__log(c->env, SL_LOG_WARN, "wal",
+			damaged ? "a damaged archive is past the retention and removed"
+				: "quarantined bytes are past the retention and removed",
+			SL__F_STR("file", name), SL__F_U64("bytes", st.size));
 	if (!c->dry_run) {
 		rc = SL__IO(c->env, unlink, path);
 		if (rc < 0 && rc != -ENOENT)

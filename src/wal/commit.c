@@ -129,6 +129,7 @@ bool sl__wal_ended(const struct wal_batch *b, uint64_t id)
 /* Marks that did not get to disk go back in front of the newer ones. Without memory they are forgotten: a resend. */
 static void return_flying_marks(sl_wal *w) SL_REQUIRES(w->mu)
 {
+	w->renewal_flying = false;
 	for (size_t i = 0; i < w->marks.n; i++) {
 		const struct wal_status_range *m = &w->marks.v[i];
 		(void)!sl__wal_ranges_set(&w->flying, m->first, m->last, m->status);
@@ -169,6 +170,11 @@ static void publish_success(sl_wal *w, struct wal_batch *b, size_t bytes) SL_REQ
 	w->ready_end = SL_MAX(w->ready_end, w->end);
 	w->inflight_bytes -= b->fill;
 	w->flying.n = 0;
+	if (w->renewal_flying) {
+		w->renewed = w->renewing;
+		w->renewing = (struct wal_renewal){0, 0};
+		w->renewal_flying = false;
+	}
 	w->n_flushes++;
 	w->n_flushed_records += b->n;
 	sl_counter_add(w->metrics.records, b->n);
@@ -269,15 +275,20 @@ static void gather(sl_wal *w, const struct wal_batch *b) SL_REQUIRES(w->mu)
 /* Encode queued marks behind the data; returns their bytes. */
 static size_t take_marks(sl_wal *w, struct wal_batch *b) SL_REQUIRES(w->mu)
 {
-	if (w->marks.n == 0)
+	if (w->marks.n == 0 && w->renewing.incarnation == 0)
 		return 0;
+	size_t bytes = 0;
+	int64_t now = sl__real_ms(&w->env);
+	if (w->renewing.incarnation != 0) {
+		bytes += sl__wal_encode_renewal(b->buf + b->fill, w->renewing, now);
+		w->renewal_flying = true;
+	}
 	struct wal_ranges taken = w->marks;
 	w->marks = w->flying;
 	w->marks.n = 0;
 	w->flying = taken;
 	w->marks_since_ns = 0;
-	size_t room = WAL_BATCH_MARKS / WAL_MARK_BYTES, bytes = 0;
-	int64_t now = sl__real_ms(&w->env);
+	size_t room = WAL_BATCH_MARKS / WAL_MARK_BYTES - 1; /* one place is the renewal's */
 	for (size_t i = 0; i < w->flying.n; i++) {
 		const struct wal_status_range *m = &w->flying.v[i];
 		if (i < room)
@@ -384,8 +395,10 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 		rc = write_batch(w, b, bytes, &poison, &err);
 	int64_t took = sl__mono_ns(&w->env) - began;
 	sl_histogram_observe(w->metrics.flush_seconds, (uint64_t)took);
-	if (poison) /* C2; the sync is not tried again: a later open decides on what is there, by reading it */
-		(void)SL__IO(&w->env, truncate, w->fd, w->end);
+	/* C2. The sync of the records is not tried again: they are cut off. That the cut is synced is no second try: a
+	 * power loss must not bring back what the append said is not there. */
+	if (poison && SL__IO(&w->env, truncate, w->fd, w->end) == 0)
+		(void)SL__IO(&w->env, datasync, w->fd);
 	sl__lock(&w->mu);
 	w->flush_ewma_ns += (took - w->flush_ewma_ns) / 8;
 	if (poison)

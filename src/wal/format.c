@@ -105,7 +105,7 @@ const char *sl__wal_check_text(enum wal_check check)
 		"valid",
 		"cut off by the end of the file",
 		"length out of range",
-		"status is not 1, 2 or 3",
+		"unknown status",
 		"reserved bytes are not zero",
 		"sequence out of range",
 		"checksum mismatch",
@@ -124,7 +124,7 @@ uint32_t sl__wal_total(const uint8_t *p, uint64_t avail)
 enum wal_check sl__wal_check_fields(const uint8_t *p)
 {
 	uint8_t status = p[12];
-	if (status < SL_WAL_PENDING || status > SL_WAL_FAILED)
+	if (status < SL_WAL_PENDING || status > WAL_STATUS_CLOSED)
 		return WAL_BAD_STATUS;
 	if ((p[13] | p[14] | p[15]) != 0)
 		return WAL_BAD_RESERVED;
@@ -132,7 +132,9 @@ enum wal_check sl__wal_check_fields(const uint8_t *p)
 	if (sequence < 1 || sequence == INT64_MAX)
 		return WAL_BAD_SEQUENCE;
 	uint32_t payload_len = sl__get32(p) - WAL_MIN_LENGTH;
-	if (status != SL_WAL_PENDING && payload_len != 0 && payload_len != 8)
+	if (sl__wal_is_mark(status) && payload_len != 0 && payload_len != 8)
+		return WAL_BAD_LENGTH;
+	if ((status == WAL_STATUS_RENEWAL && payload_len != 4) || (status == WAL_STATUS_CLOSED && payload_len != 0))
 		return WAL_BAD_LENGTH;
 	return WAL_VALID;
 }
@@ -156,7 +158,7 @@ enum wal_check sl__wal_check(const uint8_t *p, uint32_t total, struct wal_record
 				   .total = total,
 				   .status = p[12]};
 	out->first = out->sequence;
-	if (out->status != SL_WAL_PENDING && out->payload_len == 8)
+	if (sl__wal_is_mark(out->status) && out->payload_len == 8)
 		out->first = sl__get64(out->payload);
 	if (out->first < 1 || out->first > out->sequence)
 		return WAL_BAD_SEQUENCE;
@@ -185,6 +187,14 @@ uint32_t sl__wal_encode_mark(uint8_t *out, uint64_t first, uint64_t last, uint8_
 		sl__put64(out + WAL_BODY_OFFSET, first);
 	sl__wal_seal(out, payload_len);
 	return payload_len + WAL_FRAME_BYTES;
+}
+
+uint32_t sl__wal_encode_renewal(uint8_t *out, struct wal_renewal renewal, int64_t timestamp_ms)
+{
+	sl__wal_begin(out, renewal.first, WAL_STATUS_RENEWAL, timestamp_ms, 4);
+	sl__put32(out + WAL_BODY_OFFSET, renewal.incarnation);
+	sl__wal_seal(out, 4);
+	return WAL_RENEWAL_BYTES;
 }
 
 static bool id_char(char c, bool at_start)

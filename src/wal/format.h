@@ -16,6 +16,13 @@
 #define WAL_MAX_SEQUENCE ((uint64_t)INT64_MAX - 1)
 #define WAL_MIN_LENGTH 28u                   /* the Length field of an empty record */
 #define WAL_MARK_BYTES (WAL_FRAME_BYTES + 8) /* a status record over a range */
+#define WAL_RENEWAL_BYTES (WAL_FRAME_BYTES + 4)
+
+/* Behind those of enum sl_wal_status: records that speak of the log itself. */
+enum wal_log_status {
+	WAL_STATUS_RENEWAL = 4, /* from this sequence on, records are sent under the incarnation in the payload */
+	WAL_STATUS_CLOSED = 5   /* the log was closed cleanly behind this sequence: everything before it was complete */
+};
 
 struct wal_header {
 	uint32_t version;     /* 1, or 2 with sealed payloads */
@@ -69,6 +76,17 @@ enum wal_check sl__wal_check(const uint8_t *p, uint32_t total, struct wal_record
 /* Write all of a record but the payload and CRC, then seal: payload must be at out + WAL_BODY_OFFSET by then. */
 void sl__wal_begin(uint8_t *out, uint64_t sequence, uint8_t status, int64_t timestamp_ms, uint32_t payload_len);
 void sl__wal_seal(uint8_t *out, uint32_t payload_len);
+/* Does it change the status of a range of records? */
+static inline bool sl__wal_is_mark(uint8_t status)
+{
+	return status == SL_WAL_SENT || status == SL_WAL_FAILED;
+}
+/* Under which incarnation records are sent, and from which sequence on. */
+struct wal_renewal {
+	uint32_t incarnation; /* 0: none, the header's for all */
+	uint64_t first;
+};
+uint32_t sl__wal_encode_renewal(uint8_t *out, struct wal_renewal renewal, int64_t timestamp_ms);
 /* A status record over first..last; returns its size (at most WAL_MARK_BYTES). */
 uint32_t sl__wal_encode_mark(uint8_t *out, uint64_t first, uint64_t last, uint8_t status, int64_t timestamp_ms);
 

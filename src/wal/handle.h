@@ -5,7 +5,7 @@
  *   open.c      lock, creation, closing                                 append.c   reserve, encode, tickets
  *   recover.c   what is there when it is opened                         space.c    zeros ahead, rotation, trimming
  *   repair.c    torn tails, salvage, truncation, header                 marks.c    sent and failed
- *   read.c      iterate, read one
+ *   read.c      iterate, read one                                      reopen.c   after a failure
  *   commit.c    group commit: batches, leading a flush, failures
  *   sender.c    the asynchronous sender      archive.c  archives        crypt.c    sealing payloads
  *
@@ -109,8 +109,9 @@ struct sl_wal {
 	uint64_t ready_end;                 /* zeros are on disk up to here (the file's size) */
 	uint64_t active_first, active_last; /* data sequences in it; 0: none */
 	uint64_t active_records;
-	bool cut_needed; /* bytes behind end must go before the next write */
-	uint64_t torn;   /* so many of them are set aside first: the disk had no room for that when it was opened */
+	uint64_t clean_end; /* the record of a clean close ends here; 0: none */
+	bool cut_needed;    /* bytes behind end must go before the next write */
+	uint64_t torn;      /* so many of them are set aside first: the disk had no room for that when it was opened */
 
 	/* ---- space (space.c) ---- */
 	uint32_t hold_prepare;  /* no preparation may begin: the file is being cut, renamed or archived */
@@ -124,12 +125,15 @@ struct sl_wal {
 	struct wal_segment *segments; /* sealed ones, oldest first */
 	size_t n_segments, cap_segments;
 	struct wal_index index;
-	struct wal_ranges marks;  /* said and not yet on disk; ride the next flush */
-	struct wal_ranges flying; /* the marks of the flush that runs */
-	struct wal_ranges holes;  /* sequences that are not there, as status 3: declared at recovery */
-	struct wal_ranges failed; /* status 3: parked records that are or were in the files, and holes */
+	struct wal_ranges marks;     /* said and not yet on disk; ride the next flush */
+	struct wal_ranges flying;    /* the marks of the flush that runs */
+	struct wal_ranges holes;     /* sequences that are not there, as status 3: declared at recovery */
+	struct wal_renewal renewed;  /* under which incarnation records are sent; on disk */
+	struct wal_renewal renewing; /* rides the next flush, and is `renewed` then; incarnation 0: none */
+	bool renewal_flying;         /* the flush that runs has it */
+	struct wal_ranges failed;    /* status 3: parked records that are or were in the files, and holes */
 	uint64_t sealed_records, sealed_bytes;
-	uint64_t n_flushes, n_flushed_records;
+	uint64_t n_flushes, n_flushed_records, n_parked;
 	uint64_t damaged_ranges, torn_bytes;
 
 	/* ---- helper thread (space.c): prepares, flushes what nobody waits for, writes marks, archives ---- */
@@ -199,6 +203,12 @@ void sl__wal_end_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 /* No more durable writes: remember why, fail everyone who waits. Returns SL_EPOISONED's code for convenience. */
 void sl__wal_poison(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu);
 
+/* The incarnation that receivers see. */
+static inline uint32_t sl__wal_sent_incarnation(const sl_wal *w) SL_REQUIRES(w->mu)
+{
+	return w->renewed.incarnation != 0 ? w->renewed.incarnation : w->header.incarnation;
+}
+
 /* ---- marks.c ---- */
 /* Settle what is pending in first..last and queue the marks; the last word on a settled record stays. SL_ENOMEM: what
  * was settled before is. */
@@ -256,6 +266,8 @@ struct wal_segment_list; /* see segs.h */
  * free with sl__free. A record that fails its CRC is SL_ECORRUPT: never delivered. No mu. */
 SL_MUST_CHECK int sl__wal_read_entry(sl_wal *w, const struct wal_entry *entry, struct sl_wal_record *out,
 				     uint8_t **owned, struct sl_err *err);
+/* A descriptor of the caller's for the segment that holds sequence, or would. SL_ENOENT: no segment is that old. */
+SL_MUST_CHECK int sl__wal_open_segment_of(sl_wal *w, uint64_t sequence, int *fd, struct sl_err *err);
 /* Under mu: the file name (in fresh memory) of the segment that holds sequence. NULL without memory. */
 char *sl__wal_segment_path(sl_wal *w, uint64_t sequence) SL_REQUIRES(w->mu);
 

@@ -81,7 +81,7 @@ int sl__wal_flush_marks(sl_wal *w, struct sl_err *err)
 {
 	/* A flush takes so many along; those that come meanwhile may wait. */
 	sl__lock(&w->mu);
-	size_t rounds = w->marks.n / (WAL_BATCH_MARKS / WAL_MARK_BYTES) + 1;
+	size_t rounds = w->marks.n / (WAL_BATCH_MARKS / WAL_MARK_BYTES - 1) + 1;
 	sl__unlock(&w->mu);
 	int rc = 0;
 	for (size_t i = 0; i < rounds && rc == 0; i++)

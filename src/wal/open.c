@@ -261,13 +261,15 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 		return sl_err_set_errno(err, -rc, "sync the folder of %s", w->path);
 	w->header = h;
 	w->end = w->ready_end = WAL_HEADER_BYTES;
+	w->renewing = w->renewed; /* it was in the file that is gone */
 	return 0;
 }
 
-/* Holes found by recovery are queued as marks; they must be on disk before anything new is numbered behind them. */
+/* Holes and a new incarnation found by recovery are queued; they must be on disk before anything new is numbered behind
+ * them. */
 static int write_declarations(sl_wal *w, struct sl_err *err)
 {
-	return w->marks.n == 0 ? 0 : sl__wal_flush_marks(w, err);
+	return w->marks.n == 0 && w->renewing.incarnation == 0 ? 0 : sl__wal_flush_marks(w, err);
 }
 
 int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts, const struct wal_open_hooks *hooks,
@@ -309,8 +311,8 @@ int sl_wal_open(sl_wal **out, const char *id, const struct sl_wal_opts *opts, st
 	return sl__wal_open_with(out, id, opts, &hooks, err);
 }
 
-/* Everything submitted, and the marks, to disk; the file trimmed. The first error wins. */
-static int settle_files(sl_wal *w, struct sl_err *err)
+/* Everything submitted, and the marks, to disk. The first error wins. */
+static int flush_all(sl_wal *w, struct sl_err *err)
 {
 	sl__lock(&w->mu);
 	bool dirty = w->batch[w->batch_id % 2].n > 0 || w->marks.n > 0 || w->flushing;
@@ -320,13 +322,35 @@ static int settle_files(sl_wal *w, struct sl_err *err)
 	if (!usable)
 		return rc;
 	rc = dirty ? sl__wal_flush_marks(w, err) : 0;
-	if (rc == 0)
-		rc = sl__wal_unheard(w, err);
-	if (w->ready_end > w->end || w->cut_needed) {
-		int cut = sl__wal_trim(w, rc == 0 ? err : NULL);
-		rc = rc != 0 ? rc : sl__wal_plain_code(cut, err);
-	}
-	return rc;
+	return rc != 0 ? rc : sl__wal_unheard(w, err);
+}
+
+/* A record at the end says that all before it was complete, so that a later damage is not taken for the torn tail of a
+ * crash. Without room for it the log is as it was. A foreign log has none: others read it, too. */
+static bool write_closing(sl_wal *w)
+{
+	uint8_t record[WAL_FRAME_BYTES];
+	if (w->end == w->clean_end || w->durable_seq == 0 || w->header.incarnation == 0 || w->cut_needed)
+		return false;
+	sl__wal_begin(record, w->durable_seq, WAL_STATUS_CLOSED, sl__real_ms(&w->env), 0);
+	sl__wal_seal(record, 0);
+	if (sl__pwrite_full(&w->env, w->fd, record, sizeof record, w->end) == 0)
+		w->clean_end = w->end += sizeof record;
+	return true;
+}
+
+/* The file ends where the log ends, with the record of a clean close. clean: everything is on disk. */
+static int finish_file(sl_wal *w, bool clean, struct sl_err *err)
+{
+	int rc = 0;
+	if (w->archived || w->poisoned)
+		return 0;
+	if (w->cut_needed)
+		rc = sl__wal_trim(w, err);
+	bool wrote = rc == 0 && clean && write_closing(w);
+	if (rc == 0 && (wrote || w->ready_end > w->end))
+		rc = sl__wal_trim(w, err); /* and syncs */
+	return sl__wal_plain_code(rc, err);
 }
 
 int sl_wal_close(sl_wal *w, struct sl_err *err)
@@ -340,11 +364,11 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 	/* The helper and its archiver first: they flush and prepare by themselves, and the file is about to be cut. */
 	bool helped = w->helper_runs;
 	sl__wal_helper_stop(w);
-	rc = settle_files(w, err);
+	rc = flush_all(w, err);
 	if (rc == 0 && !helped)
-		sl__wal_archive_settled(w);
-	if (rc == 0 && !w->archived && !w->poisoned && w->ready_end > w->end)
-		rc = sl__wal_plain_code(sl__wal_trim(w, err), err); /* archiving may have flushed marks */
+		sl__wal_archive_settled(w); /* may flush marks */
+	int finished = finish_file(w, rc == 0, rc == 0 ? err : NULL);
+	rc = rc != 0 ? rc : finished;
 	sl__lock(&w->mu);
 	w->closed = true;
 	sl__unlock(&w->mu);
@@ -406,6 +430,8 @@ int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
 					      : 0;
 	s.segments = w->n_segments + 1;
 	s.incarnation = w->header.incarnation;
+	s.sent_incarnation = sl__wal_sent_incarnation(w);
+	s.parked = w->n_parked;
 	s.format_version = w->header.version;
 	const struct wal_entry *oldest = sl__wal_index_next(&w->index, 0);
 	s.oldest_pending_ms = oldest != NULL ? oldest->timestamp_ms : 0;

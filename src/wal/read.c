@@ -62,6 +62,20 @@ static int open_segment(sl_wal *w, uint64_t sequence, uint64_t first, bool activ
 	return rc;
 }
 
+int sl__wal_open_segment_of(sl_wal *w, uint64_t sequence, int *fd, struct sl_err *err)
+{
+	int rc = SL_EAGAIN;
+	for (int tries = 0; rc == SL_EAGAIN && tries < 100; tries++) {
+		bool active;
+		uint32_t version;
+		uint64_t first = segment_now(w, sequence, &version, &active);
+		if (first == 0)
+			return SL_ENOENT;
+		rc = open_segment(w, sequence, first, active, fd, err);
+	}
+	return rc;
+}
+
 /* Make the segment that holds sequence the one that is open for reading. */
 static int open_for_read(sl_wal *w, uint64_t sequence, uint32_t *version, struct sl_err *err) SL_REQUIRES(w->read_mu)
 {

@@ -35,6 +35,10 @@ struct wal_recovery {
 	uint64_t tail_first;            /* the first sequence that they may have held */
 	size_t cut_segment;             /* the first damage */
 	uint64_t cut_offset;            /* of it; 0: none */
+	struct wal_renewal renewed;     /* the last one */
+	size_t renewed_in;              /* its segment */
+	size_t closed_in;               /* the segment of the last record of a clean close */
+	uint64_t closed_end;            /* where that ends; 0: none */
 	struct wal_entry sealed_sample; /* the last encrypted record, to try the key on */
 	struct sl_wal_damage pending;   /* told once it is known which sequences are missing */
 	bool has_pending;

@@ -62,7 +62,20 @@ int sl__wal_recover_gap(struct wal_recovery *r, uint64_t first, uint64_t last)
 static int take_record(struct wal_recovery *r, const struct wal_find *find)
 {
 	const struct wal_record *rec = &find->item->record;
+	if (rec->status == WAL_STATUS_RENEWAL) {
+		/* It names the first record to come after it, which may not be there yet. */
+		r->top = SL_MAX(r->top, rec->sequence - 1);
+		r->renewed = (struct wal_renewal){sl__get32(rec->payload) & 0xFFFFFF, rec->sequence};
+		r->renewed_in = find->segment;
+		return 0;
+	}
 	r->top = SL_MAX(r->top, rec->sequence);
+	if (rec->status == WAL_STATUS_CLOSED) {
+		r->closed_in = find->segment;
+		r->closed_end = find->item->offset + rec->total;
+		r->tail_bytes = 0; /* it tells what damage before it may have held */
+		return 0;
+	}
 	if (rec->status != SL_WAL_PENDING)
 		return sl__wal_ranges_set(&r->statuses, rec->first, rec->sequence, rec->status);
 	struct wal_entry entry = {.sequence = rec->sequence,
@@ -96,6 +109,11 @@ static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 	int rc = 0;
 	switch (find->kind) {
 	case WAL_FOUND_RECORD:
+		if (r->has_pending && find->item->record.status == WAL_STATUS_CLOSED && r->pending.first_missing == 0 &&
+		    find->item->record.sequence > r->last) {
+			r->pending.first_missing = r->last + 1;
+			r->pending.last_missing = find->item->record.sequence;
+		}
 		tell_pending(r);
 		rc = take_record(r, find);
 		break;
@@ -178,6 +196,8 @@ int sl__wal_recover_survey(struct wal_recovery *r, struct sl_err *err)
 	r->top = r->last = r->damaged = r->cut_offset = r->tail_bytes = 0;
 	r->sealed_sample = (struct wal_entry){0};
 	r->front = (struct wal_gap){0, 0};
+	r->renewed = (struct wal_renewal){0, 0};
+	r->closed_end = 0;
 	int rc = list_sources(r, err);
 	if (rc == 0)
 		rc = sl__wal_survey(&w->env, r->sources, r->n, on_find, r, err);

@@ -30,6 +30,7 @@ struct scanner {
 	uint64_t total_bytes, done_bytes, seen;
 	int64_t oldest_pending_ms;
 	uint64_t pending_bytes;
+	uint32_t renewed; /* under which incarnation records are sent; 0: the header's */
 	unsigned passes;
 };
 
@@ -78,14 +79,31 @@ static int progress(struct scanner *s, const struct wal_find *find)
 	return s->scan->on_progress(SL_MIN(done, s->total_bytes), s->total_bytes, s->scan->ctx);
 }
 
+/* Damage right before a clean close: how far the log went is told there. */
+static void missing_before_close(struct scanner *s, const struct wal_find *find)
+{
+	const struct wal_source *src = &s->sources[find->segment];
+	uint64_t last = src->last != 0 ? src->last : src->before, closed = find->item->record.sequence;
+	struct sl_wal_damage *d = &s->damage[s->n_damage - 1];
+	if (closed <= last || d->first_missing != 0)
+		return;
+	d->first_missing = last + 1;
+	d->last_missing = closed;
+}
+
 static int collect(const struct wal_find *find, struct sl_err *err, void *ctx)
 {
 	struct scanner *s = ctx;
 	int rc = 0;
 	if (find->kind == WAL_FOUND_RECORD) {
 		const struct wal_record *rec = &find->item->record;
+		bool fresh = s->damage_is_fresh;
 		s->damage_is_fresh = false;
-		if (rec->status != SL_WAL_PENDING)
+		if (rec->status == WAL_STATUS_RENEWAL)
+			s->renewed = sl__get32(rec->payload) & 0xFFFFFF;
+		if (rec->status == WAL_STATUS_CLOSED && fresh)
+			missing_before_close(s, find);
+		if (sl__wal_is_mark(rec->status))
 			rc = sl__wal_ranges_set(&s->statuses, rec->first, rec->sequence, rec->status);
 		if (rc == 0)
 			rc = progress(s, find);
@@ -306,6 +324,7 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 			st.format_version = src->header.version;
 		}
 	}
+	st.sent_incarnation = s->renewed != 0 ? s->renewed : st.incarnation;
 	for (size_t i = 0; i < s->statuses.n; i++) {
 		const struct wal_status_range *r = &s->statuses.v[i];
 		uint64_t n = count_present(s, r->first, r->last, st.first_sequence, st.last_sequence);

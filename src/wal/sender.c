@@ -6,12 +6,14 @@
  *              ▼                                                │
  *   start ─▶ active ──── send failed ────▶ waiting ── delay ──▶ active ── stop ──▶ stopped
  *              │                                                  │
- *              └── conflict, or a record that cannot be read ──▶ halted ── stop ──▶ stopped
+ *              └── a record that cannot be read, or conflict again ─▶ halted ── stop ──▶ stopped
  *
  * T1  Only the receiver's mark acknowledges: what it covers is settled as sent, and nothing else is.
  * T2  Only durable records are sent: the index holds no others.
  * T3  A refused record is parked once all before it were taken, and is settled as failed once its letter is durable.
- * T4  mu is never held while the receiver, the disk, the dead letters or the log callback are at work.
+ * T4  A mark counts only when it is of this log's records; where log and receiver differ, everything that was not
+ *     acknowledged goes under a new incarnation, which is on disk before the first record is sent under it.
+ * T5  mu is never held while the receiver, the disk, the dead letters or the log callback are at work.
  */
 #include "wal/sender.h"
 
@@ -134,6 +136,8 @@ static void reset_state(sl_wal *w, const struct sl_wal_sender *table, void *ctx)
 	s->thread_done = s->in_send = s->finished = s->mark_known = false;
 	s->stop_at_ns = SL_FOREVER;
 	s->mark = s->suspects = s->find_from = 0;
+	s->compared = (struct sl_wal_mark){0};
+	s->renewed_untried = false;
 	s->halt = s->trouble = (struct sl_err)SL_ERR_INIT;
 	s->refusal = (struct sender_refusal){0};
 	s->failures = 0;

@@ -35,7 +35,8 @@ enum sender_work {
 	SENDER_ASK,  /* an empty batch, to learn the mark */
 	SENDER_SEND, /* the planned batch */
 	SENDER_PARK, /* the refused record, which is the next one */
-	SENDER_FIND  /* settled records that the receiver does not have: look them up in the files */
+	SENDER_FIND, /* settled records that the receiver does not have: look them up in the files */
+	SENDER_RENEW /* a new incarnation is to be written to the log before anything is sent under it */
 };
 
 struct wal_sender_state {
@@ -47,9 +48,11 @@ struct wal_sender_state {
 	uint64_t stop_after; /* STOPPING: what was pending when stop was called */
 	sl__cond done_cv;    /* the thread has ended, or stop_at_ns moved */
 	bool mark_known;
-	uint64_t mark;         /* the receiver's last answer */
-	struct sl_err halt;    /* code 0: not halted */
-	struct sl_err trouble; /* the last failure, for stop's report; code 0: none */
+	uint64_t mark;               /* the receiver's last answer */
+	struct sl_wal_mark compared; /* the last mark that was found to be of this log; kind UNKNOWN: none */
+	bool renewed_untried;        /* nothing was taken under the new incarnation yet */
+	struct sl_err halt;          /* code 0: not halted */
+	struct sl_err trouble;       /* the last failure, for stop's report; code 0: none */
 	/* ---- fixed while the thread runs ---- */
 	const struct sl_wal_sender *table;
 	void *ctx;
@@ -96,6 +99,8 @@ enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s) SL_R
 /* Read the planned records. When some cannot be read, the batch is those before; when the first cannot, its error. */
 SL_MUST_CHECK int sl__wal_sender_read(sl_wal *w, struct wal_sender_state *s, struct sl_err *err);
 void sl__wal_sender_drop(sl_wal *w, struct wal_sender_state *s);
+/* The CRC of a record, pending or settled. SL_ENOENT: it is not in the files. */
+SL_MUST_CHECK int sl__wal_sender_crc(sl_wal *w, uint64_t sequence, uint64_t *crc, struct sl_err *err);
 /* Look up settled records from find_from on. SL_ECONFLICT when that one is no longer in the files. */
 SL_MUST_CHECK int sl__wal_sender_find(sl_wal *w, struct wal_sender_state *s, struct sl_err *err);
 

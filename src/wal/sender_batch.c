@@ -8,10 +8,13 @@
  *           a hole      sent before     records
  *
  * B1  A sequence is skipped only when it is a declared hole or its letter is durable in the dead letters.
+ *     Sequences before a new incarnation are skipped, too: they were acknowledged under an earlier one.
  * B2  A record that was settled as sent and is above the mark is sent again: the receiver lost it. Where it lies, only
  *     the files know; a walk over them fills `replay`.
  * B3  A batch has at least one record or range, and at most batch_records and batch_bytes, but for one larger record.
  */
+#include "wal/letter.h"
+#include "wal/reader.h"
 #include "wal/sender.h"
 
 int sl__wal_sender_alloc(sl_wal *w, struct wal_sender_state *s)
@@ -86,11 +89,19 @@ static enum sender_work planned(struct wal_sender_state *s)
 enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
 {
 	s->n = s->n_skipped = 0;
+	if (w->renewing.incarnation != 0)
+		return SENDER_RENEW;
 	if (!s->mark_known)
 		return w->durable_seq > 0 ? SENDER_ASK : SENDER_NOTHING;
 	size_t room = s->limit != 0 ? SL_MIN(s->limit, s->cap) : s->cap;
 	uint64_t bytes = 0;
 	for (uint64_t at = s->mark + 1; at <= w->durable_seq && s->n < room;) {
+		if (at < w->renewed.first) { /* went under an earlier incarnation */
+			if (!add_skipped(s, at, w->renewed.first - 1))
+				break;
+			at = w->renewed.first;
+			continue;
+		}
 		uint64_t end = sl__wal_ranges_failed_end(&w->failed, at);
 		if (end == 0)
 			end = sl__wal_ranges_failed_end(&w->holes, at);
@@ -149,6 +160,51 @@ void sl__wal_sender_drop(sl_wal *w, struct wal_sender_state *s)
 }
 
 /* ---- settled records, from the files ---- */
+
+/* Only the segment that holds it is read: what its status is does not matter here. */
+static int walk_to(sl_wal *w, int fd, uint64_t sequence, uint64_t *crc, struct sl_err *err)
+{
+	struct wal_reader r;
+	struct wal_walk walk;
+	struct wal_item item;
+	enum wal_step step;
+	int rc = SL_ENOENT;
+	sl__wal_reader_init(&r, &w->env, fd, UINT64_MAX);
+	sl__wal_walk_init(&walk, &r, 0);
+	do
+		step = sl__wal_walk_next(&walk, &item, err);
+	while (step == WAL_STEP_DAMAGE ||
+	       (step == WAL_STEP_RECORD && (item.record.status != SL_WAL_PENDING || item.record.sequence < sequence)));
+	if (step == WAL_STEP_RECORD && item.record.sequence == sequence) {
+		*crc = item.record.crc;
+		rc = 0;
+	}
+	sl__wal_reader_fini(&r);
+	return step == WAL_STEP_ERROR ? sl_err_set_errno(err, r.error, "read %s", w->path) : rc;
+}
+
+int sl__wal_sender_crc(sl_wal *w, uint64_t sequence, uint64_t *crc, struct sl_err *err)
+{
+	sl__lock(&w->mu);
+	const struct wal_entry *pending = sl__wal_index_next(&w->index, sequence);
+	struct wal_entry entry = pending != NULL ? *pending : (struct wal_entry){0};
+	sl__unlock(&w->mu);
+	if (entry.sequence == sequence) {
+		struct wal_stored stored;
+		int rc = sl__wal_read_stored(w, &entry, &stored, err);
+		if (rc == 0) {
+			*crc = stored.record.crc;
+			sl__free(&w->env, stored.bytes);
+		}
+		return rc;
+	}
+	int fd, rc = sl__wal_open_segment_of(w, sequence, &fd, err);
+	if (rc != 0)
+		return rc;
+	rc = walk_to(w, fd, sequence, crc, err);
+	(void)SL__IO(&w->env, close, fd);
+	return rc;
+}
 
 struct finding {
 	struct wal_sender_state *s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the sender's thread does with the receiver: send a batch and act on the reply, park a refused record, look up
- * what the receiver lost. sender.c has the states and the rules T1 to T4 that are kept here.
+ * what the receiver lost. sender.c has the states and the rules T1 to T5 that are kept here.
  */
 #include "wal/sender.h"
 
@@ -74,24 +74,112 @@ static void all_is_well(sl_wal *w) SL_REQUIRES(w->mu)
 		say(w, SL_LOG_INFO, "sending again", &was);
 }
 
-/* T1. The receiver has everything up to mark. */
-static void accept(sl_wal *w, uint64_t mark) SL_REQUIRES(w->mu)
+/* T4. Log and receiver differ: begin a new incarnation after the last record that is known to be acknowledged. It is
+ * written to the log before anything else is done. */
+static void renew(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	const struct wal_entry *pending = sl__wal_index_next(&w->index, 0);
+	struct wal_renewal next = {.first = pending != NULL ? pending->sequence : w->durable_seq + 1};
+	uint32_t was = sl__wal_sent_incarnation(w);
+	if (s->renewed_untried) {
+		halt(w, why);
+		return;
+	}
+	do {
+		if (sl__wal_draw_incarnation(&w->env, w->header.version, &next.incarnation) < 0) {
+			back_off(w, why);
+			return;
+		}
+	} while (next.incarnation == was);
+	w->renewing = next;
+	s->renewed_untried = true;
+	sl__unlock(&w->mu);
+	sl__log(&w->env, SL_LOG_WARN, "wal",
+		"log and receiver differ: a new incarnation begins with the first record that was not acknowledged; "
+		"records whose acknowledgement the log does not have arrive twice",
+		SL__F_STR("log", w->path), SL__F_U64("incarnation", next.incarnation), SL__F_U64("before", was),
+		SL__F_U64("first", next.first), SL__F_STR("error", why->msg));
+	sl__lock(&w->mu);
+}
+
+/* The new incarnation to disk; then the receiver is asked how far it is under it. */
+static void write_renewal(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	struct sl_err err = SL_ERR_INIT;
+	sl__unlock(&w->mu);
+	int rc = sl__wal_flush_now(w, &err);
+	sl__lock(&w->mu);
+	if (rc != 0) {
+		back_off(w, &err);
+		return;
+	}
+	s->mark_known = false;
+	s->mark = 0;
+	s->compared = (struct sl_wal_mark){0};
+	s->refusal = (struct sender_refusal){0};
+	s->limit = s->n_replay = 0;
+}
+
+/* Is the receiver's mark one of this log's records? Where the log no longer has the record, nothing says otherwise. */
+static int compare_mark(sl_wal *w, const struct sl_wal_reply *reply, bool *ours, struct sl_err *err)
+{
+	struct wal_sender_state *s = w->sender;
+	uint64_t mark = reply->mark, crc = 0;
+	sl__lock(&w->mu);
+	bool old = mark < w->renewed.first, pending = sl__wal_index_is_pending(&w->index, mark);
+	uint64_t end = w->durable_seq;
+	sl__unlock(&w->mu);
+	*ours = mark <= end;
+	if (!*ours || mark == 0 || old || reply->mark_kind == SL_WAL_MARK_UNKNOWN)
+		return 0;
+	if (reply->mark_kind == SL_WAL_MARK_SKIPPED) {
+		*ours = !pending; /* what is skipped was settled before the receiver heard of it */
+		return 0;
+	}
+	/* Nearly always the last record of the batch, or the mark as it was. */
+	const struct sl_wal_record *last = s->n > 0 ? &s->records[s->n - 1] : NULL;
+	int rc = 0;
+	if (last != NULL && last->sequence == mark)
+		crc = last->crc;
+	else if (s->compared.kind == SL_WAL_MARK_RECORD && s->compared.sequence == mark)
+		crc = s->compared.crc;
+	else
+		rc = sl__wal_sender_crc(w, mark, &crc, err);
+	if (rc == 0)
+		*ours = crc == reply->mark_crc;
+	return rc == SL_ENOENT ? 0 : rc;
+}
+
+/* T1. The receiver has everything up to its mark. */
+static void accept(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	struct sl_err why = SL_ERR_INIT;
-	bool asked = !s->mark_known;
-	uint64_t before = s->mark;
-	if (mark > w->durable_seq) {
-		(void)sl_err_set(
-			&why, SL_ECONFLICT,
-			"the receiver of %.64s has record %llu, but the log ends at %llu: another log was sent "
-			"under this name; sluice wal recover --new-incarnation restarts the stream",
-			w->id, (unsigned long long)mark, (unsigned long long)w->durable_seq);
-		halt(w, &why);
+	bool asked = !s->mark_known, ours = false;
+	uint64_t before = s->mark, mark = reply->mark;
+	sl__unlock(&w->mu);
+	int rc = compare_mark(w, reply, &ours, &why);
+	sl__lock(&w->mu);
+	if (rc != 0) {
+		back_off(w, &why);
+		return;
+	}
+	if (!ours) {
+		(void)sl_err_set(&why, SL_ECONFLICT,
+				 mark > w->durable_seq ? "the receiver of %.64s has record %llu, the log ends at %llu"
+						       : "the receiver of %.64s has another record %llu (the log ends "
+							 "at %llu)",
+				 w->id, (unsigned long long)mark, (unsigned long long)w->durable_seq);
+		renew(w, &why);
 		return;
 	}
 	s->mark = mark;
 	s->mark_known = true;
+	s->compared = (struct sl_wal_mark){mark, reply->mark_crc, reply->mark_kind};
+	if (mark >= w->renewed.first)
+		s->renewed_untried = false;
 	if (s->refusal.sequence != 0 && mark >= s->refusal.sequence)
 		s->refusal = (struct sender_refusal){0};
 	if (mark >= s->suspects)
@@ -145,11 +233,11 @@ static void handle_reply(sl_wal *w, int rc, const struct sl_wal_reply *reply, st
 	if (rc != 0 && err->code == 0)
 		(void)sl_err_set(err, rc, "send %s: %s", w->path, sl_err_text(rc));
 	if (rc == 0)
-		accept(w, reply->mark);
+		accept(w, reply);
 	else if (rc == SL_EREFUSED)
 		refuse(w, reply->refused, err);
 	else if (rc == SL_ECONFLICT)
-		halt(w, err);
+		renew(w, err);
 	else
 		back_off(w, err);
 }
@@ -172,8 +260,8 @@ static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_wal_reply reply = {.mark = s->mark};
-	struct sl_wal_batch batch = {.stream = w->id, .incarnation = w->header.incarnation};
+	struct sl_wal_reply reply = {.mark = s->mark}; /* of kind UNKNOWN */
+	struct sl_wal_batch batch = {.stream = w->id, .incarnation = sl__wal_sent_incarnation(w), .after = s->compared};
 	sl__unlock(&w->mu);
 	int rc = sl__wal_sender_read(w, s, &err);
 	sl__lock(&w->mu);
@@ -232,6 +320,7 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 		sl__wal_sender_no_memory(w);
 		return;
 	}
+	w->n_parked++;
 	struct sl_err why = r->why;
 	s->refusal = (struct sender_refusal){0};
 	s->limit = 0;
@@ -270,6 +359,9 @@ void sl__wal_sender_do(sl_wal *w, enum sender_work work)
 		break;
 	case SENDER_FIND:
 		find(w);
+		break;
+	case SENDER_RENEW:
+		write_renewal(w);
 		break;
 	}
 }

@@ -174,7 +174,7 @@ static int reserve_segment(sl_wal *w, struct sl_err *err)
 	return ok ? 0 : sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
 }
 
-static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t n_zeros)
+static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t end, uint64_t n_zeros)
 {
 	sl__lock(&w->mu);
 	w->segments[w->n_segments++] = (struct wal_segment){.first = w->active_first,
@@ -187,8 +187,8 @@ static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t n_
 	int old = w->fd;
 	w->fd = fd;
 	w->header.version = h.version; /* the incarnation stays: it is read without the lock */
-	w->end = WAL_HEADER_BYTES;
-	w->ready_end = WAL_HEADER_BYTES + n_zeros;
+	w->end = end;
+	w->ready_end = end + n_zeros;
 	w->active_first = w->active_last = w->active_records = 0;
 	w->prepare_after = 0;
 	w->cut_needed = false;
@@ -217,6 +217,19 @@ static int swap_names(sl_wal *w, const char *sealed, const char *temp, struct sl
 	return 0;
 }
 
+/* The incarnation that records are sent under goes along: the segment that tells of it will be archived. */
+static int put_renewal(const sl_wal *w, int fd, size_t *bytes, struct sl_err *err)
+{
+	uint8_t record[WAL_RENEWAL_BYTES];
+	if (w->renewed.incarnation == 0)
+		return 0;
+	*bytes = sl__wal_encode_renewal(record, w->renewed, sl__real_ms(&w->env));
+	int rc = sl__pwrite_full(&w->env, fd, record, *bytes, WAL_HEADER_BYTES);
+	if (rc == 0)
+		rc = SL__IO(&w->env, sync, fd);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "rotate %s: begin the new segment", w->path) : 0;
+}
+
 int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 {
 	char *temp = NULL, *sealed = sl__wal_file_path(&w->env, w->dir, w->id, w->active_first);
@@ -232,6 +245,9 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	int rc = reserve_segment(w, err);
 	if (rc == 0)
 		rc = sl__wal_make_temp(&w->env, w->dir, w->id, h, n_zeros, &temp, &fd, err);
+	size_t begun = 0; /* bytes of records that the new file has already */
+	if (rc == 0)
+		rc = put_renewal(w, fd, &begun, err);
 	if (rc == 0)
 		rc = sl__wal_trim(w, err);
 	/* A reader goes by names: it must not meet the new file under the active name while the handle still means the
@@ -242,8 +258,8 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	if (rc == 0) {
 		struct sl_io_stat st;
 		if (n_zeros > 0 && SL__IO(&w->env, fstat, fd, &st) == 0)
-			n_zeros = st.size - WAL_HEADER_BYTES;
-		adopt_new_active(w, fd, h, n_zeros);
+			n_zeros = st.size - WAL_HEADER_BYTES - SL_MIN(begun, st.size - WAL_HEADER_BYTES);
+		adopt_new_active(w, fd, h, WAL_HEADER_BYTES + begun, n_zeros);
 	} else if (temp != NULL) {
 		if (rc != SL_EPOISONED)
 			(void)SL__IO(&w->env, unlink, temp);

@@ -103,7 +103,7 @@ class Recover(CliTest):
                 self.write("x.wal", flip(good, at))
                 self.sluice("wal", "verify", "x.wal")
                 self.ok("wal", "recover", "x.wal")
-                self.assertEqual(self.read("x.wal"), good)
+                self.assertEqual(self.read("x.wal")[: len(good)], good)  # then the record of a clean close
 
     def test_a_new_incarnation_keeps_records_and_makes_them_pending(self):
         self.write("x.wal", walfmt.log([b"one", b"two"], incarnation=0x5A17C3))

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 
 MAGIC = b"ARWAL001"
-DATA, SENT, FAILED = 1, 2, 3
+DATA, SENT, FAILED, NEW_INCARNATION, CLOSED = 1, 2, 3, 4, 5
 STATUS_NAMES = {DATA: "pending", SENT: "sent", FAILED: "failed"}
 MAX_PAYLOAD = 16 * 1024 * 1024 - 32
 
@@ -107,7 +107,7 @@ def parse(data):
         if crc64nvme(body) != crc:
             raise Damaged(f"CRC at {offset}")
         sequence, status, timestamp_ms = struct.unpack_from("<qB3xq", body)
-        if body[9:12] != bytes(3) or status not in STATUS_NAMES:
+        if body[9:12] != bytes(3) or status not in (*STATUS_NAMES, NEW_INCARNATION, CLOSED):
             raise Damaged(f"record at {offset}")
         records.append(Record(offset, length, sequence, status, timestamp_ms, body[20:]))
         offset = end
@@ -118,7 +118,7 @@ def effective(raw):
     """The data records of raw with their effective status."""
     data = {r.sequence: r for r in raw if r.status == DATA}
     for r in raw:
-        if r.status == DATA:
+        if r.status not in (SENT, FAILED):
             continue
         first = struct.unpack("<q", r.payload)[0] if r.payload else r.sequence
         for sequence in range(first, r.sequence + 1):

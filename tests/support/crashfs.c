@@ -414,6 +414,10 @@ static int sync_fd(struct crashfs *fs, int fd, const char *call)
 	int rc = alive(fs);
 	if (rc == 0 && f == NULL)
 		rc = -EBADF;
+	if (rc == 0 && fs->fail_syncs > 0) {
+		fs->fail_syncs--;
+		rc = -EIO;
+	}
 	if (rc == 0)
 		make_durable(fs, f->ino, call);
 	pthread_mutex_unlock(&fs->mu);
@@ -690,6 +694,11 @@ size_t crashfs_open_files(const struct crashfs *fs)
 	for (size_t i = 0; i < fs->n_fds; i++)
 		n += fs->fds[i].used;
 	return n;
+}
+
+void crashfs_fail_syncs(struct crashfs *fs, size_t n)
+{
+	fs->fail_syncs = n;
 }
 
 void crashfs_fail_writes(struct crashfs *fs, size_t nth, size_t n_writes)

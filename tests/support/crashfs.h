@@ -58,6 +58,8 @@ void crashfs_quota(struct crashfs *fs, size_t bytes);
 size_t crashfs_used(const struct crashfs *fs);
 /* The nth write from now on and n_writes - 1 more find a full disk. 0: none. */
 void crashfs_fail_writes(struct crashfs *fs, size_t nth, size_t n_writes);
+/* The next n syncs of files fail with EIO and make nothing durable. */
+void crashfs_fail_syncs(struct crashfs *fs, size_t n);
 
 /* ---- whole files, outside of any recording: durable at once ---- */
 void crashfs_mkdir(struct crashfs *fs, const char *path);

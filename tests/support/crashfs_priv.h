@@ -60,6 +60,7 @@ struct crashfs {
 	bool recording;
 	size_t stop_at, quota;
 	size_t fail_in, fail_n; /* writes until some find a full disk, and how many do */
+	size_t fail_syncs;      /* so many syncs fail */
 };
 
 /* All of these abort without memory: a test cannot go on. */

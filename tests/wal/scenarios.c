@@ -239,6 +239,27 @@ static void run_full(struct world *x)
 	TRY(x->rc == 0 && world_close(x));
 }
 
+/* A flush whose sync fails: the log takes nothing more, and what it refused is not there later, with and without a
+ * power loss before it is opened again. */
+static void run_poisoned(struct world *x)
+{
+	TRY(world_open(x));
+	append_some(x, 2);
+	TRY(x->rc == 0);
+	if (x->fault == NULL) { /* which fails syncs of its own */
+		crashfs_fail_syncs(x->fs, 1);
+		if (!world_append_many(x, 3) && x->rc == SL_EIO) {
+			world_refused(x, 3);
+			x->rc = 0;
+		}
+		TRY(x->rc == 0);
+		world_die(x);
+		TRY(world_open(x));
+	}
+	append_some(x, 2);
+	TRY(x->rc == 0 && world_close(x));
+}
+
 /* Sealed segments that are settled are archived one by one while the log is in use. */
 static void run_settled(struct world *x)
 {
@@ -370,6 +391,7 @@ const struct scenario scenarios[] = {
 	{"salvage", run_salvage},     {"new_incarnation", run_new_incarnation},
 	{"encrypted", run_encrypted}, {"gets_a_key", run_gets_a_key},
 	{"copied", run_copied},       {"full", run_full},
+	{"poisoned", run_poisoned},
 };
 const size_t n_scenarios = sizeof scenarios / sizeof scenarios[0];
 

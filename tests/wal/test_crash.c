@@ -225,6 +225,7 @@ SURVIVES("encrypted", an_encrypted_log_survives_a_power_loss)
 SURVIVES("gets_a_key", a_log_that_gets_a_key_survives_a_power_loss)
 SURVIVES("copied", an_archive_that_was_there_survives_a_power_loss)
 SURVIVES("full", what_a_full_disk_refused_stays_away_after_a_power_loss)
+SURVIVES("poisoned", what_a_failed_sync_refused_stays_away_after_a_power_loss)
 
 /* ---- states that once were wrong, and one on request ---- */
 static int replay(const char *text, bool verbose, char why[512])
@@ -286,6 +287,7 @@ int main(void)
 		cmocka_unit_test(a_log_that_gets_a_key_survives_a_power_loss),
 		cmocka_unit_test(an_archive_that_was_there_survives_a_power_loss),
 		cmocka_unit_test(what_a_full_disk_refused_stays_away_after_a_power_loss),
+		cmocka_unit_test(what_a_failed_sync_refused_stays_away_after_a_power_loss),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	printf("# %llu crash states in all\n", (unsigned long long)total_states);

@@ -32,7 +32,7 @@ static void a_record_is_the_payload_and_32_bytes(void **state)
 	box_close(&b, w);
 	size_t n;
 	const uint8_t *p = box_bytes(&b, BOX_PATH, &n);
-	assert_int_equal(n, 16 + 44 + 32); /* trimmed: nothing behind the last record */
+	assert_int_equal(n, 16 + 44 + 32 + 32); /* trimmed: only the record of the close behind the last one */
 	assert_memory_equal(p, "ARWAL001\x01\0\0\0", 12);
 	int64_t time_ms;
 	memcpy(&time_ms, p + 32, 8);
@@ -111,7 +111,7 @@ static void a_status_record_is_a_range_with_its_first_sequence_as_payload(void *
 	size_t n;
 	const uint8_t *p = box_bytes(&b, BOX_PATH, &n);
 	const uint8_t *mark = p + 16 + 5 * 33;
-	assert_int_equal(n, (size_t)(mark - p) + 40);
+	assert_int_equal(n, (size_t)(mark - p) + 40 + 32);
 	int64_t time_ms;
 	uint64_t first = 2;
 	memcpy(&time_ms, mark + 16, 8);
@@ -132,7 +132,7 @@ static void a_single_mark_has_an_empty_payload(void **state)
 	box_close(&b, w);
 	size_t n;
 	const uint8_t *p = box_bytes(&b, BOX_PATH, &n);
-	assert_int_equal(n, 16 + 2 * 33 + 32);
+	assert_int_equal(n, 16 + 2 * 33 + 32 + 32);
 	assert_int_equal(p[16 + 66 + 12], 3);
 	assert_scan(&b, BOX_PATH, "1=x 2=y!");
 	box_fini(&b);
@@ -246,7 +246,7 @@ static void the_largest_record_is_16_mib_and_one_more_byte_is_too_big(void **sta
 	box_close(&b, w);
 	size_t n;
 	(void)box_bytes(&b, BOX_PATH, &n);
-	assert_int_equal(n, 16 + 16 * 1024 * 1024);
+	assert_int_equal(n, 16 + 16 * 1024 * 1024 + 32);
 	w = box_open(&b);
 	struct sl_wal_record r;
 	assert_int_equal(sl_wal_read(w, 1, &r, NULL), 0);

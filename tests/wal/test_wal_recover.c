@@ -212,7 +212,7 @@ static void truncate_cuts_at_the_first_damage_and_sets_the_rest_aside(void **sta
 	assert_null(strstr(box_scan(&b, BOX_PATH), "4=d"));
 	size_t n;
 	(void)box_bytes(&b, BOX_PATH ".damaged-82", &n);
-	assert_int_equal(n, 3 * 33);
+	assert_int_equal(n, 3 * 33 + 32);
 	box_fini(&b);
 }
 
@@ -234,6 +234,95 @@ static void truncate_does_not_give_the_lost_sequences_again(void **state)
 	box_fini(&b);
 }
 
+struct seen_damage {
+	size_t n, with_crcs;
+	uint64_t first_missing, last_missing;
+};
+
+static int on_damage(const struct sl_wal_damage *d, void *ctx)
+{
+	struct seen_damage *seen = ctx;
+	if (d->torn_tail || d->declared)
+		return 0;
+	seen->n++;
+	seen->with_crcs += d->expected_crc != 0 && d->actual_crc != 0 && d->expected_crc != d->actual_crc;
+	seen->first_missing = d->first_missing;
+	seen->last_missing = d->last_missing;
+	return 0;
+}
+
+/* Every bit of the last data record of a log that was closed: none passes as the torn tail of a crash. */
+static void damage_of_the_last_record_of_a_closed_log_is_no_torn_tail(void **state)
+{
+	(void)state;
+	static const enum sl_wal_on_corruption modes[] = {SL_WAL_REFUSE, SL_WAL_SALVAGE, SL_WAL_TRUNCATE};
+	for (size_t bit = RECORD_AT(5) * 8; bit < RECORD_AT(6) * 8; bit++)
+		for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+			struct box b;
+			sl_wal *w = NULL;
+			struct seen_damage seen = {0};
+			struct sl_wal_stats st = {.struct_size = sizeof st};
+			log_of_five(&b);
+			box_flip(&b, BOX_PATH, bit);
+			struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = b.opts.env,
+							.on_damage = on_damage, .ctx = &seen};
+			assert_int_equal(sl_wal_scan(BOX_PATH, &scan, &st, &b.err), 0);
+			assert_int_equal(st.damaged_ranges, 1);
+			assert_int_equal(seen.n, 1);
+			assert_int_equal(seen.first_missing, 5);
+			assert_int_equal(seen.last_missing, 5);
+			if (bit >= (RECORD_AT(5) + 24) * 8) /* the payload and the CRC itself */
+				assert_int_equal(seen.with_crcs, 1);
+			b.opts.on_corruption = modes[i];
+			int rc = box_try_open(&b, &w);
+			assert_int_equal(rc, modes[i] == SL_WAL_REFUSE ? SL_ECORRUPT : 0);
+			assert_int_equal(box_count(&b, BOX_DIR, "torn"), 0);
+			if (rc == 0) {
+				assert_int_equal(box_count(&b, BOX_DIR, "damaged-148"), 1); /* quarantined */
+				assert_int_equal(box_append(w, "f"), 6);                    /* 5 is not given again */
+				box_close(&b, w);
+				assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d <hole 5-5> 6=f");
+			}
+			box_fini(&b);
+		}
+}
+
+/* A close is recognised by its own record; what happens to that costs no data and no number. */
+static void damage_of_the_record_of_a_close_costs_nothing(void **state)
+{
+	(void)state;
+	for (size_t bit = RECORD_AT(6) * 8; bit < (RECORD_AT(6) + 32) * 8; bit++) {
+		struct box b;
+		log_of_five(&b);
+		box_flip(&b, BOX_PATH, bit);
+		sl_wal *w = box_open(&b);
+		assert_int_equal(box_append(w, "f"), 6);
+		box_close(&b, w);
+		assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d 5=e 6=f");
+		box_fini(&b);
+	}
+}
+
+static void closing_again_writes_nothing(void **state)
+{
+	(void)state;
+	struct box b;
+	size_t n, now;
+	log_of_five(&b);
+	(void)box_bytes(&b, BOX_PATH, &n);
+	assert_int_equal(n, RECORD_AT(6) + 32);
+	for (int i = 0; i < 3; i++) {
+		box_close(&b, box_open(&b));
+		(void)box_bytes(&b, BOX_PATH, &now);
+		assert_int_equal(now, n);
+	}
+	box_cut(&b, BOX_PATH, RECORD_AT(6)); /* as a crash leaves it */
+	box_close(&b, box_open(&b));
+	(void)box_bytes(&b, BOX_PATH, &now);
+	assert_int_equal(now, n);
+	box_fini(&b);
+}
+
 static void refuse_changes_nothing(void **state)
 {
 	(void)state;
@@ -243,7 +332,7 @@ static void refuse_changes_nothing(void **state)
 	box_flip(&b, BOX_PATH, (RECORD_AT(3) + 24) * 8);
 	size_t n, now;
 	uint8_t before[256];
-	memcpy(before, box_bytes(&b, BOX_PATH, &n), 181);
+	memcpy(before, box_bytes(&b, BOX_PATH, &n), 213);
 	b.opts.on_corruption = SL_WAL_REFUSE;
 	assert_int_equal(box_try_open(&b, &w), SL_ECORRUPT);
 	assert_memory_equal(box_bytes(&b, BOX_PATH, &now), before, n);
@@ -502,7 +591,7 @@ static void a_read_error_is_not_corruption(void **state)
 	log_of_five(&b);
 	size_t n, now;
 	uint8_t before[256];
-	memcpy(before, box_bytes(&b, BOX_PATH, &n), 181);
+	memcpy(before, box_bytes(&b, BOX_PATH, &n), 213);
 	fault_init(&f, &b.e.env);
 	struct sl_env env = fault_env(&f, &b.e.env);
 	b.opts.env = &env;
@@ -760,6 +849,9 @@ int main(void)
 		cmocka_unit_test(a_wrong_length_that_leads_to_a_later_record_hides_nothing),
 		cmocka_unit_test(truncate_cuts_at_the_first_damage_and_sets_the_rest_aside),
 		cmocka_unit_test(truncate_does_not_give_the_lost_sequences_again),
+		cmocka_unit_test(damage_of_the_last_record_of_a_closed_log_is_no_torn_tail),
+		cmocka_unit_test(damage_of_the_record_of_a_close_costs_nothing),
+		cmocka_unit_test(closing_again_writes_nothing),
 		cmocka_unit_test(refuse_changes_nothing),
 		cmocka_unit_test(refuse_lets_a_torn_tail_pass),
 		cmocka_unit_test(a_flipped_header_bit_is_repaired),

@@ -21,7 +21,14 @@ struct peer {
 	uint64_t waiting, cancelled;
 	uint64_t force_mark; /* answered instead of mark, once */
 	size_t largest_batch, largest_bytes;
-	char text[8192]; /* what it took: "1=a 2=b [3-3] …" */
+	char text[8192]; /* what it took: "1=a 2=b [3-3] …"; "| " before what came under another incarnation */
+	/* A receiver that keeps a mark for each incarnation, and CRCs. */
+	bool remembers;
+	struct peer_stream {
+		uint32_t incarnation;
+		uint64_t mark, crc[64]; /* 0: skipped */
+	} streams[4];
+	uint32_t last_incarnation;
 };
 
 static void peer_init(struct peer *p)
@@ -60,9 +67,49 @@ static bool refused(const struct peer *p, uint64_t sequence)
 	return false;
 }
 
+static struct peer_stream *stream_of(struct peer *p, uint32_t incarnation)
+{
+	struct peer_stream *s = p->streams;
+	while (s->incarnation != 0 && s->incarnation != incarnation)
+		s++;
+	assert_true(s < p->streams + 4);
+	s->incarnation = incarnation;
+	return s;
+}
+
+/* Known records are compared, and so is the mark that the sender goes by. */
+static int remember(struct peer *p, const struct sl_wal_batch *b)
+{
+	const struct peer_stream *s = stream_of(p, b->incarnation);
+	if (p->last_incarnation != 0 && p->last_incarnation != b->incarnation)
+		peer_put(p, "| ");
+	p->last_incarnation = b->incarnation;
+	p->mark = s->mark;
+	if (b->after.kind == SL_WAL_MARK_RECORD && b->after.sequence == s->mark && b->after.crc != s->crc[s->mark])
+		return SL_ECONFLICT;
+	for (size_t i = 0; i < b->n_records; i++)
+		if (b->records[i].sequence <= s->mark && b->records[i].crc != s->crc[b->records[i].sequence])
+			return SL_ECONFLICT;
+	return 0;
+}
+
+static void keep_mark(struct peer *p, const struct sl_wal_batch *b, struct sl_wal_reply *reply)
+{
+	struct peer_stream *s = stream_of(p, b->incarnation);
+	for (size_t i = 0; i < b->n_records; i++)
+		if (b->records[i].sequence > s->mark && b->records[i].sequence <= p->mark)
+			s->crc[b->records[i].sequence] = b->records[i].crc;
+	s->mark = p->mark;
+	reply->mark_crc = s->crc[s->mark];
+	reply->mark_kind = s->crc[s->mark] != 0 ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED;
+}
+
 static int take(struct peer *p, const struct sl_wal_batch *b, struct sl_wal_reply *reply)
 {
 	size_t bytes = 0;
+	int known = p->remembers ? remember(p, b) : 0;
+	if (known != 0)
+		return known;
 	for (size_t i = 0; i < b->n_records && !p->name_refused; i++)
 		if (refused(p, b->records[i].sequence))
 			return SL_EREFUSED;
@@ -83,6 +130,8 @@ static int take(struct peer *p, const struct sl_wal_batch *b, struct sl_wal_repl
 	take_ranges(p, b);
 	p->largest_batch = b->n_records > p->largest_batch ? b->n_records : p->largest_batch;
 	p->largest_bytes = bytes > p->largest_bytes ? bytes : p->largest_bytes;
+	if (p->remembers)
+		keep_mark(p, b, reply);
 	return 0;
 }
 
@@ -438,7 +487,180 @@ static void a_record_is_not_skipped_while_its_letter_cannot_be_kept(void **state
 	box_fini(&b);
 }
 
-static void a_mark_above_what_was_appended_halts_the_stream(void **state)
+/* The log as it is on disk now, and that put back: a folder that was restored from a backup. */
+struct backup {
+	uint8_t bytes[4096];
+	size_t n;
+};
+
+static void back_up(struct box *b, struct backup *to)
+{
+	const uint8_t *bytes = box_bytes(b, BOX_PATH, &to->n);
+	assert_true(to->n <= sizeof to->bytes);
+	memcpy(to->bytes, bytes, to->n);
+}
+
+static void restore(struct box *b, const struct backup *from)
+{
+	box_cut(b, BOX_PATH, from->n);
+	box_poke(b, BOX_PATH, 0, from->bytes, from->n);
+}
+
+static void deliver_letters(struct box *b, struct peer *p, const char *letters)
+{
+	sl_wal *w = box_open(b);
+	append_letters(w, letters);
+	assert_int_equal(deliver(b, w, p), 0);
+	assert_int_equal(box_stats(w).pending, 0);
+	box_close(b, w);
+}
+
+static void a_restored_log_delivers_what_its_receiver_has_other_records_for(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	struct backup copy;
+	box_init(&b);
+	peer_init(&p);
+	p.remembers = true;
+	deliver_letters(&b, &p, "ab");
+	back_up(&b, &copy);
+	deliver_letters(&b, &p, "cde");
+	restore(&b, &copy);
+	uint64_t warned = b.e.warnings;
+	deliver_letters(&b, &p, "NOPQ"); /* as long as what was lost, and one more */
+	assert_string_equal(p.text, "1=a 2=b 3=c 4=d 5=e | [1-2] 3=N 4=O 5=P 6=Q ");
+	assert_true(b.e.warnings > warned);
+	/* The new incarnation is kept: nothing comes twice. */
+	deliver_letters(&b, &p, "R");
+	assert_string_equal(p.text, "1=a 2=b 3=c 4=d 5=e | [1-2] 3=N 4=O 5=P 6=Q 7=R ");
+	assert_scan(&b, BOX_PATH, "1=a* 2=b* 3=N* 4=O* 5=P* 6=Q* 7=R*");
+	box_fini(&b);
+}
+
+static void a_restored_log_that_is_shorter_than_its_receiver_delivers_what_is_appended(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	struct backup copy;
+	box_init(&b);
+	peer_init(&p);
+	p.remembers = true;
+	deliver_letters(&b, &p, "ab");
+	back_up(&b, &copy);
+	deliver_letters(&b, &p, "cde");
+	restore(&b, &copy);
+	deliver_letters(&b, &p, "");
+	deliver_letters(&b, &p, "N");
+	assert_string_equal(p.text, "1=a 2=b 3=c 4=d 5=e | [1-2] 3=N ");
+	/* And restored once more, to before that. */
+	restore(&b, &copy);
+	deliver_letters(&b, &p, "XY");
+	assert_string_equal(p.text, "1=a 2=b 3=c 4=d 5=e | [1-2] 3=N | | [1-2] 3=X 4=Y ");
+	box_fini(&b);
+}
+
+static void a_log_that_was_copied_while_records_were_pending_delivers_them_again_rather_than_never(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	struct backup copy;
+	box_init(&b);
+	peer_init(&p);
+	p.remembers = true;
+	sl_wal *w = box_open(&b);
+	append_letters(w, "ab");
+	box_close(&b, w);
+	back_up(&b, &copy); /* before anything was acknowledged */
+	deliver_letters(&b, &p, "c");
+	restore(&b, &copy);
+	deliver_letters(&b, &p, "N");
+	assert_string_equal(p.text, "1=a 2=b 3=c | 1=a 2=b 3=N ");
+	box_fini(&b);
+}
+
+static void a_new_incarnation_goes_along_when_segments_are_sealed_and_archived(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	struct backup copy;
+	box_init(&b);
+	peer_init(&p);
+	p.remembers = true;
+	b.opts.segment_bytes = 4096;
+	b.opts.discard_settled = SL_ON;
+	deliver_letters(&b, &p, "ab");
+	back_up(&b, &copy);
+	deliver_letters(&b, &p, "cde");
+	restore(&b, &copy);
+	deliver_letters(&b, &p, "N");
+	uint32_t incarnation = p.last_incarnation;
+	for (int i = 0; i < 4; i++) {
+		sl_wal *w = box_open(&b);
+		assert_int_equal(box_stats(w).sent_incarnation, incarnation);
+		box_append_n(w, 4, 1500);
+		assert_int_equal(deliver(&b, w, &p), 0);
+		box_close(&b, w);
+	}
+	assert_int_equal(p.mark, 19);
+	assert_int_equal(p.last_incarnation, incarnation);
+	sl_wal *w = box_open(&b);
+	assert_true(box_stats(w).first_sequence > 3); /* the segment with its beginning is gone */
+	assert_int_equal(box_stats(w).sent_incarnation, incarnation);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+static void a_receiver_whose_records_differ_from_those_it_goes_by_is_noticed_before_it_takes_more(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	box_init(&b);
+	peer_init(&p);
+	p.remembers = true;
+	sl_wal *w = box_open(&b);
+	append_letters(w, "ab");
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	peer_await_mark(&p, 2);
+	while (box_stats(w).pending > 0)
+		sched_yield();
+	pthread_mutex_lock(&p.mu);
+	p.streams[0].crc[2] ^= 1; /* another receiver with the same mark took its place */
+	pthread_mutex_unlock(&p.mu);
+	append_letters(w, "c");
+	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_string_equal(p.text, "1=a 2=b | [1-2] 3=c ");
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+static void a_mark_that_was_skipped_for_another_log_is_not_taken_for_ones_own(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	struct backup copy;
+	box_init(&b);
+	peer_init(&p);
+	p.remembers = p.name_refused = true;
+	deliver_letters(&b, &p, "a");
+	back_up(&b, &copy);
+	p.refuse[0] = 2;
+	deliver_letters(&b, &p, "b");
+	assert_string_equal(p.text, "1=a [2-2] ");
+	p.refuse[0] = 0;
+	restore(&b, &copy);
+	deliver_letters(&b, &p, "N");
+	assert_string_equal(p.text, "1=a [2-2] | [1-1] 2=N ");
+	box_fini(&b);
+}
+
+static void a_receiver_that_reports_conflicts_for_every_incarnation_halts_the_stream_visibly(void **state)
 {
 	(void)state;
 	struct box b;
@@ -447,41 +669,35 @@ static void a_mark_above_what_was_appended_halts_the_stream(void **state)
 	peer_init(&p);
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
-	p.force_mark = 77;
-	assert_int_equal(sl_wal_sender_error(w, &b.err), 0);
-	int rc = deliver(&b, w, &p);
-	assert_true(rc == SL_EPENDING || rc == SL_ECONFLICT);
-	struct sl_err why = SL_ERR_INIT;
-	assert_int_equal(sl_wal_sender_error(w, &why), SL_ECONFLICT);
-	assert_true(strlen(why.msg) > 0);
-	assert_int_equal(box_stats(w).pending, 3); /* nothing is taken for sent */
-	assert_int_equal(box_append(w, "d"), 4);   /* appends go on */
+	p.fail_with = SL_ECONFLICT;
+	p.fail_times = 2;
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	peer_await_call(&p, 2);
+	while (box_stats(w).sender_state != 3)
+		sched_yield();
+	assert_int_equal(sl_wal_sender_error(w, NULL), SL_ECONFLICT);
+	append_letters(w, "d");                                /* appends go on */
+	assert_true(sl_wal_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
+	assert_int_equal(p.calls, 2);
+	assert_int_equal(box_stats(w).pending, 4); /* nothing is taken for sent */
 	box_close(&b, w);
 	assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d");
 	box_fini(&b);
 }
 
-static void another_crc_at_the_receiver_halts_the_stream_visibly(void **state)
+static void a_mark_above_what_was_appended_begins_a_new_incarnation(void **state)
 {
 	(void)state;
 	struct box b;
 	struct peer p;
 	box_init(&b);
 	peer_init(&p);
-	b.e.clock.auto_advance = 0;
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
-	p.fail_with = SL_ECONFLICT;
-	p.fail_times = 1;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
-	peer_await_call(&p, 1);
-	while (box_stats(w).sender_state != 3)
-		sched_yield();
-	assert_int_equal(p.calls, 1);
-	assert_int_equal(sl_wal_sender_error(w, NULL), SL_ECONFLICT);
-	append_letters(w, "d");
-	assert_true(sl_wal_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
-	assert_int_equal(p.calls, 1);
+	p.force_mark = 77; /* of a receiver without CRCs */
+	assert_int_equal(deliver(&b, w, &p), 0);
+	assert_string_equal(p.text, "1=a 2=b 3=c ");
+	assert_int_not_equal(box_stats(w).sent_incarnation, box_stats(w).incarnation);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -827,8 +1043,15 @@ int main(void)
 		cmocka_unit_test(a_record_that_the_receiver_names_is_parked_and_skipped),
 		cmocka_unit_test(a_refused_record_that_is_not_named_is_found_by_bisecting),
 		cmocka_unit_test(a_record_is_not_skipped_while_its_letter_cannot_be_kept),
-		cmocka_unit_test(a_mark_above_what_was_appended_halts_the_stream),
-		cmocka_unit_test(another_crc_at_the_receiver_halts_the_stream_visibly),
+		cmocka_unit_test(a_restored_log_delivers_what_its_receiver_has_other_records_for),
+		cmocka_unit_test(a_restored_log_that_is_shorter_than_its_receiver_delivers_what_is_appended),
+		cmocka_unit_test(
+			a_log_that_was_copied_while_records_were_pending_delivers_them_again_rather_than_never),
+		cmocka_unit_test(a_new_incarnation_goes_along_when_segments_are_sealed_and_archived),
+		cmocka_unit_test(a_receiver_whose_records_differ_from_those_it_goes_by_is_noticed_before_it_takes_more),
+		cmocka_unit_test(a_mark_that_was_skipped_for_another_log_is_not_taken_for_ones_own),
+		cmocka_unit_test(a_receiver_that_reports_conflicts_for_every_incarnation_halts_the_stream_visibly),
+		cmocka_unit_test(a_mark_above_what_was_appended_begins_a_new_incarnation),
 		cmocka_unit_test(a_restored_receiver_gets_everything_from_its_mark_again),
 		cmocka_unit_test(a_restart_continues_where_the_receiver_is),
 		cmocka_unit_test(records_that_a_receiver_has_already_are_not_sent_twice),

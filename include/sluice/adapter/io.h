@@ -10,6 +10,7 @@
 #ifndef SLUICE_ADAPTER_IO_H
 #define SLUICE_ADAPTER_IO_H
 
+#include <sluice/err.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -24,6 +25,7 @@ struct sl_io_stat {
 	uint64_t dev, ino; /* identity: the same pair is the same file */
 	int64_t mtime_ms;  /* Unix milliseconds */
 	uint32_t mode;     /* st_mode */
+	int64_t ctime_ms;  /* of the last change of name, mode or content; 0: not known */
 };
 
 /* Returns 0 to go on, another value to stop (it becomes the result of list). "." and ".." are not reported. */
@@ -50,6 +52,12 @@ struct sl_io {
 	/* An exclusive lock on the open file, gone with its last descriptor; -EWOULDBLOCK when another holds it. */
 	int (*lock)(int fd, void *ctx);
 };
+
+/* Refuse a URL where a path of this machine is expected: SL_EINVAL for SCHEME://…, where SCHEME is a letter and then
+ * letters, digits, '+', '-' and '.'. Everything that takes a file or a folder calls it first, so that nothing is ever
+ * written to a local folder named s3:. A path that really looks so can be given as ./PATH. what: the option or field,
+ * for the message, which shows no more of the URL than its scheme. path NULL is allowed. */
+SL_API SL_MUST_CHECK int sl_check_local_path(const char *what, const char *path, struct sl_err *err);
 
 #ifdef __cplusplus
 }
