@@ -8,8 +8,9 @@
  *    (drop_oldest only, and told), returned (by stop, told or spilled to a log). accepted = written + dead + dropped +
  *    returned + unknown + waiting + in flight, always; unknown are those whose sink had not come back when stop ran
  *    out of time.
- *  - No error of the sink ends a worker or loses an item. A target that is away charges no attempts; what is poison
- * goes to the dead letters alone, and the rest of its batch is written.
+ *  - No error of the sink ends a worker or loses an item. A target that is down charges no attempts. An item that the
+ *    target never takes, whatever the error, goes to the dead letters alone: the rest of its batch and all other
+ * batches are written.
  *  - Bounded: at most `capacity` items wait in the queue and at most workers_max + retry_batches batches are outside of
  *    it. Pressure goes back to the submitter as the overflow strategy says.
  *  - With per_key_order, items of one key are written in the order of their submission by one thread, also across
@@ -78,6 +79,7 @@ struct sl_item {
 	uint64_t position;     /* shown to the sink and in dead letters: a line, an offset; 0: none */
 	sl_item_done_fn *done; /* may be NULL */
 	void *done_ctx;
+	struct sl_input_range range; /* shown to the sink: which bytes of an input it is; end 0: none */
 };
 
 /* On the coordinator's notifier thread, alternating, exactly once per crossing. May submit. */
@@ -142,9 +144,13 @@ struct sl_coordinator_opts {
 	int64_t breaker_open_ms;     /* first pause before a probe; default 1000, doubling up to breaker_open_max_ms */
 	int64_t breaker_open_max_ms; /* default 30,000 */
 	int32_t retry_batches;       /* failed batches that wait for their time; default 2 * workers_max, at least 4 */
-	double rate_items;           /* items per second; 0: no limit */
-	double rate_bytes;           /* bytes per second; 0: no limit */
-	double reduce_factor;        /* of reduce_tokens; default 0.5 */
+	/* What has failed for this long is dead, also when nothing proves that the target works without it. Default
+	 * SL_UNLIMITED: a transient failure is charged only once another batch, or a part of its own, was written since
+	 * its first failure, and the other retryable ones never are; so they wait for as long as it takes. */
+	int64_t give_up_after_ms;
+	double rate_items;    /* items in any second at most, written in ten to twenty equal parts; 0: no limit */
+	double rate_bytes;    /* the same in bytes; an item that is larger than a part goes alone, and is paid for */
+	double reduce_factor; /* of reduce_tokens; default 0.5 */
 	enum sl_switch rate_by_watermark; /* high mark reduces, low mark restores, by themselves; default off */
 
 	/* what cannot be written: one of the two is required */
@@ -206,10 +212,12 @@ struct sl_coordinator_report {
  * Stop intake, write what is there for up to drain_timeout_ms (0: nothing new is begun; SL_UNLIMITED), then cancel the
  * sink and give back what is left: with wal it stays pending there; with spill_wal it is appended; else on_returned
  * gets each item. Without any of the three, stop refuses to lose items: SL_EPENDING with the count in the message,
- * intake stays closed, workers go on, and stop may be called again. 0: everything was written, dead or dropped.
- * SL_EPENDING with a report: some were given back. SL_ETIMEDOUT: a write has not come back, a second after the sink was
- * cancelled; its items are unknown; the handle stays valid, and stop may be called again to learn how they ended. What
- * the spill log returns when it fails: nothing is lost, and stop may be called again. *report may be NULL. Idempotent.
+ * intake stays closed, workers go on, and stop may be called again. 0: everything was written, dead or dropped,
+ * and no log has a pending record.
+ * SL_EPENDING with a report: some were given back, or a log has records that were never queued. SL_ETIMEDOUT: a write
+ * has not come back, a second after the sink was cancelled; its items are unknown; the handle stays valid, and stop may
+ * be called again to learn how they ended. What the spill log returns when it fails: nothing is lost, and stop may be
+ * called again. *report may be NULL. Idempotent.
  */
 SL_API SL_MUST_CHECK int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms,
 					     struct sl_coordinator_report *report, struct sl_err *err);
@@ -234,6 +242,7 @@ struct sl_coordinator_health {
 	double rate_items;                  /* the limit now; 0: none */
 	int backpressure;                   /* 1: above the high mark and not yet below the low one */
 	struct sl_err last_error;           /* of the sink; code 0: none so far */
+	int64_t failing_ms;                 /* for so long no write has succeeded; 0: the last one did */
 };
 SL_API SL_MUST_CHECK int sl_coordinator_get_health(sl_coordinator *c, struct sl_coordinator_health *out);
 

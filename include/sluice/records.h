@@ -38,6 +38,7 @@ struct sl_records_opts {
 	int64_t buffer_bytes;     /* default 256 KiB */
 	char delimiter;           /* default ',' */
 	const char *null_text;    /* for infer; default "" */
+	enum sl_switch words;     /* for infer: NaN, Infinity and -Infinity are reals, not texts; default off */
 };
 #define SL_RECORDS_OPTS_INIT .struct_size = sizeof(struct sl_records_opts)
 
@@ -61,6 +62,9 @@ SL_API SL_MUST_CHECK int sl_records_columns(sl_records *r, const char *const **n
 /* The next 1 to max records. *n 0: the end. A failed read gives the records before it first; the next call reads on. */
 SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n,
 					 struct sl_err *err);
+
+/* A hash of a record and of where it begins, for struct sl_input_range. It tells inputs apart, not attackers. */
+SL_API uint64_t sl_record_hash(const struct sl_record *record);
 
 /* Pass over everything before byte `offset`, which must be where a record ends. Lines go on being counted. SL_EDATA:
  * the input is shorter, or no record ends there: it is not the input it was. */

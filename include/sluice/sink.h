@@ -97,6 +97,10 @@ struct sl_sink_opts {
 	/* http: a file of more headers, one "Name: value" a line, '#' begins a comment; at most 256 of them in 64 KiB;
 	 * read again after a 401. SL_ECONFIG names the line that is no header, or sets what is set already. */
 	const char *header_file;
+
+	/* postgres, sqlite, with on_conflict: on: a row whose key is there already must be equal to what is there. One
+	 * that is not fails the batch with SL_ECONFLICT, and nothing of the batch is written. Default off: replaced. */
+	enum sl_switch immutable_rows;
 };
 #define SL_SINK_OPTS_INIT .struct_size = sizeof(struct sl_sink_opts)
 

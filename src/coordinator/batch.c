@@ -7,27 +7,28 @@
  *
  * Only the segment on top is ever written, so that what lies behind one another is written behind one another: the
  * order within keys survives every split. Items of the segment on top may change places only to bring those to its
- * front that will not be written again.
+ * front that will not be written again; a whole segment that fails by itself may be moved behind all others when they
+ * share no key.
  */
 #include "coordinator/coordinator.h"
 
 void sl__batch_begin(struct sl__batch *b, size_t n)
 {
-	b->n = n;
+	b->n = b->total = n;
 	b->lo = 0;
 	b->n_segments = 1;
 	b->segments[0] = (struct sl__segment){.end = n};
 	b->keyed = true;
-	b->has_id = false;
-	b->tries = b->letter_tries = 0;
+	b->letter_tries = 0;
+	b->down_to_one = false;
 	b->first_failed_ms = b->last_failed_ms = 0;
 }
 
-/* The items of the segment on top are not what they were: another idempotency key. */
-static void changed(struct sl__batch *b)
+/* Its items are not what they were: another idempotency key. */
+static void changed(struct sl__segment *s)
 {
-	b->has_id = false;
-	b->tries = 0;
+	s->has_id = s->paid = false;
+	s->tries = 0;
 }
 
 void sl__batch_pop(struct sl__batch *b)
@@ -35,28 +36,53 @@ void sl__batch_pop(struct sl__batch *b)
 	b->lo = sl__top(b)->end;
 	b->n_segments--;
 	b->letter_tries = 0;
-	changed(b);
 }
 
 bool sl__batch_cut(struct sl__batch *b, size_t at)
 {
 	assert(at > b->lo && at < sl__top(b)->end);
-	if (b->n_segments == SL__SEGMENTS)
+	if (!b->small && b->n_segments == SL__SEGMENTS)
 		return false;
+	changed(sl__top(b));
 	struct sl__segment part = *sl__top(b);
 	part.end = at;
-	sl__top(b)->paid = part.paid = false;
 	b->segments[b->n_segments++] = part;
-	changed(b);
 	return true;
 }
 
 void sl__batch_halve(struct sl__batch *b)
 {
 	size_t n = sl__top(b)->end - b->lo;
+	sl__top(b)->retry = (struct sl__retry_state){0};
+	sl__top(b)->owes = false;
 	bool there_was_room = sl__batch_cut(b, b->lo + n / 2);
 	assert(there_was_room); /* culprits take half of the stack at most, and halves log2 of a million */
 	(void)there_was_room;
+}
+
+static void reverse(struct sl__queue_item *items, size_t lo, size_t hi)
+{
+	for (; lo + 1 < hi; lo++, hi--) {
+		struct sl__queue_item item = items[lo];
+		items[lo] = items[hi - 1];
+		items[hi - 1] = item;
+	}
+}
+
+void sl__batch_set_aside(struct sl__batch *b)
+{
+	struct sl__segment top = *sl__top(b);
+	size_t n = top.end - b->lo;
+	/* The items: those of the segment change places with all behind them. */
+	reverse(b->items, b->lo, top.end);
+	reverse(b->items, top.end, b->n);
+	reverse(b->items, b->lo, b->n);
+	/* The segments: each of the others begins n earlier. */
+	memmove(&b->segments[1], &b->segments[0], (b->n_segments - 1) * sizeof top);
+	for (size_t i = 1; i < b->n_segments; i++)
+		b->segments[i].end -= n;
+	top.end = b->n;
+	b->segments[0] = top;
 }
 
 void sl__batch_kill(struct sl__batch *b, size_t n)
@@ -77,7 +103,7 @@ void sl__batch_isolate(struct sl__batch *b, size_t k)
 	memmove(&b->items[b->lo + 1], &b->items[b->lo], (k - b->lo) * sizeof item);
 	b->items[b->lo] = item;
 	bool between = k > b->lo && k + 1 < sl__top(b)->end;
-	if (between && b->n_segments < SL__SEGMENTS / 2)
+	if (between && sl__batch_has_room(b))
 		(void)sl__batch_cut(b, k + 1);
 	sl__batch_kill(b, 1);
 }
@@ -104,7 +130,7 @@ void sl__batch_sort(struct sl__batch *b, const uint8_t *outcomes, struct sl__que
 		return;
 	(void)collect(scratch + ended, items, outcomes, n, SL_SINK_AS_BATCH);
 	memcpy(items, scratch, n * sizeof *items);
-	changed(b);
+	changed(sl__top(b));
 }
 
 /* ---- lists ---- */

@@ -48,7 +48,9 @@ static void wait_for_the_letters(sl_coordinator *c, struct sl__worker *w, struct
 	if (c->halted)
 		sl__put_left(c, b);
 	else
-		sl__put_heap(c, b, sl__retry_delay_ms(&c->o.retry_policy, b->letter_tries, &w->prng));
+		sl__put_heap(
+			c, b,
+			sl__deadline_ns(&c->env, sl__retry_delay_ms(&c->o.retry_policy, b->letter_tries, &w->prng)));
 }
 
 enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)

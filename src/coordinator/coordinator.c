@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making the handle and taking it apart. */
+#include <math.h>
+
 #include "coordinator/coordinator.h"
 
 /* ---- marks ---- */
@@ -47,10 +49,28 @@ static int make_queue(sl_coordinator *c, struct sl_err *err)
 	return sl__queue_new(&c->queue, &opts, err);
 }
 
-static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, struct sl_err *err)
+/* The rate is a bound in every second, not on average: writes of equal size, *chunk, at equal distances, ten to twenty
+ * a second, so that as little as possible is lost by rounding. The first one waits, too: many coordinators in a row,
+ * one for each file of a load, keep the rate. */
+static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, size_t *chunk, struct sl_err *err)
 {
-	struct sl__tokens_opts opts = {.env = &c->env, .rate = rate, .reduce_factor = c->o.reduce_factor};
-	return rate == 0 ? 0 : sl__tokens_new(out, &opts, err);
+	struct sl__tokens_opts opts = {.env = &c->env, .burst = 1, .reduce_factor = c->o.reduce_factor};
+	double best = 0;
+	*chunk = SIZE_MAX;
+	if (rate == 0)
+		return 0;
+	for (double writes = 10; writes <= 20 && rate >= writes; writes++)
+		if (writes * floor(rate / writes) > best) {
+			best = writes * floor(rate / writes);
+			opts.rate = writes;
+		}
+	if (best == 0)
+		opts.rate = SL_MAX(floor(rate), SL_MIN(rate, 1.0)); /* one by one */
+	*chunk = best == 0 ? 1 : (size_t)(rate / opts.rate);
+	int rc = sl__tokens_new(out, &opts, err);
+	if (rc == 0)
+		(void)!sl__tokens_try_take(*out, 1, NULL);
+	return rc;
 }
 
 static int make_gates(sl_coordinator *c, struct sl_err *err)
@@ -67,9 +87,9 @@ static int make_gates(sl_coordinator *c, struct sl_err *err)
 	if (rc == 0 && c->o.adaptive != SL_OFF)
 		rc = sl__limiter_new(&c->limiter, &limiter, err);
 	if (rc == 0)
-		rc = make_rate(c, c->o.rate_items, &c->rate_items, err);
+		rc = make_rate(c, c->o.rate_items, &c->rate_items, &c->chunk_items, err);
 	if (rc == 0)
-		rc = make_rate(c, c->o.rate_bytes, &c->rate_bytes, err);
+		rc = make_rate(c, c->o.rate_bytes, &c->rate_bytes, &c->chunk_bytes, err);
 	return rc;
 }
 
@@ -90,13 +110,14 @@ static int make_batches(sl_coordinator *c) SL_NO_TSA
 {
 	c->n_batches = (size_t)c->o.workers_max + (size_t)c->o.retry_batches;
 	c->batches = sl__calloc(&c->env, c->n_batches, sizeof *c->batches);
-	c->heap.at = sl__calloc(&c->env, c->n_batches, sizeof *c->heap.at);
+	c->heap.at = sl__calloc(&c->env, c->n_batches + SL__SMALL_BATCHES, sizeof *c->heap.at);
 	if (c->batches == NULL || c->heap.at == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < c->n_batches; i++) {
 		struct sl__batch *b = &c->batches[i];
 		b->items = sl__alloc(&c->env, c->batch_size * sizeof *b->items);
-		if (b->items == NULL)
+		b->segments = sl__alloc(&c->env, SL__SEGMENTS * sizeof *b->segments);
+		if (b->items == NULL || b->segments == NULL)
 			return SL_ENOMEM;
 		sl__batches_append(&c->free, b);
 	}
@@ -135,7 +156,7 @@ static size_t largest_item(const struct sl_coordinator_opts *o)
 	if (bytes && o->dead_letters != NULL)
 		max = SL_MIN(max, (uint64_t)64 << 20);
 	if (bytes && (o->wal != NULL || o->spill_wal != NULL))
-		max = SL_MIN(max, SL_WAL_MAX_PAYLOAD - 268); /* version, two numbers, a key */
+		max = SL_MIN(max, SL_WAL_MAX_PAYLOAD - 296); /* version, four numbers, a hash, a key */
 	return (size_t)max;
 }
 
@@ -170,8 +191,10 @@ static void free_memory(sl_coordinator *c)
 		sl__free(&c->env, c->workers[i].items);
 		sl__free(&c->env, c->workers[i].outcomes);
 	}
-	for (size_t i = 0; c->batches != NULL && i < c->n_batches; i++)
+	for (size_t i = 0; c->batches != NULL && i < c->n_batches; i++) {
 		sl__free(&c->env, c->batches[i].items);
+		sl__free(&c->env, c->batches[i].segments);
+	}
 	sl__free(&c->env, c->workers);
 	sl__free(&c->env, c->batches);
 	sl__free(&c->env, c->heap.at);

@@ -14,10 +14,11 @@
  *  C1  accepted (the queue's pushed) = written + dead + dropped + returned + queue depth + outside; outside is what was
  *      taken out and has not ended.
  *  C2  A batch is in exactly one place: free, in a worker's hands (n_busy, or n_popping while it is empty), in the
- * heap, held, or left for stop. There are workers_max + retry_batches of them, and a worker takes an empty one only
- * while fewer than retry_batches wait: so there is always one for it. C3  `state` is the breaker's state after the last
- * report; a batch goes into a write only with a permit. C4  A worker that waits on `work` could not do anything when it
- * began to; whoever changes that calls sl__stir.
+ *      heap, held, or left for stop. There are workers_max + retry_batches of them, and a worker takes an empty one
+ *      only while fewer than retry_batches wait, so there is always one for it; or, to probe, while one is free. A few
+ *      items that fail by themselves wait in a small batch, which is allocated, so that they take no room from others.
+ *  C3  `state` is the breaker's state after the last report; a batch goes into a write only with a permit.
+ *  C4  A worker that waits on `work` could not do anything when it began to; whoever changes that calls sl__stir.
  */
 #ifndef SL_COORDINATOR_COORDINATOR_H
 #define SL_COORDINATOR_COORDINATOR_H
@@ -63,6 +64,7 @@ struct sl__box {
 	const void *data; /* the bytes, here; or the user's pointer */
 	size_t len;
 	uint64_t position;
+	struct sl_input_range range;
 	sl_item_done_fn *done;
 	void *done_ctx;
 	sl_wal *log; /* that has it as `sequence`; NULL: none */
@@ -104,27 +106,40 @@ struct sl__segment {
 	size_t end;        /* index behind its last item */
 	uint32_t attempts; /* writes that its items were part of */
 	struct sl__retry_state retry;
-	bool dead; /* never to be written; the batch's err says why */
-	bool paid; /* the tokens of its next write are taken */
+	int64_t failed_ns;  /* its first failure; counts when failed */
+	uint64_t successes; /* c->successes at that time: more of them prove that the target works without it */
+	int64_t due_ns;     /* not written before */
+	bool failed;        /* once or more */
+	bool owes;          /* that first failure was not charged: nothing proved that the target works */
+	bool halving;       /* its attempts were used up together: each further failure halves it */
+	bool last_call;     /* it failed after its time was up, and nothing shows that the target works */
+	bool dead;          /* never to be written; the batch's err says why */
+	bool paid;          /* the tokens of its next write are taken */
+	bool has_id;
+	uint8_t id[16];
+	uint32_t tries; /* with this id */
 };
 
 /* Halving needs log2(batch_size) of them; those that a named culprit makes stop at half. */
 #define SL__SEGMENTS 64
+/* Items of a small batch, and how many of those there are. */
+#define SL__SMALL_ITEMS 8
+#define SL__SMALL_BATCHES 4096
 
 struct sl__batch {
 	struct sl__batch *next; /* of the list it is in */
 	struct sl__queue_item *items;
 	size_t n, lo; /* items; those below lo have ended */
 	size_t n_segments;
-	struct sl__segment segments[SL__SEGMENTS]; /* the last is on top */
-	uint64_t first; /* place of items[0] in the queue's order; without keys all follow it */
-	bool loops;     /* ending an item is more than counting it */
-	bool probes;    /* counted in c->probing */
-	bool keyed;     /* its items are known to keys.c */
-	bool has_id;
-	uint8_t id[16];
-	uint32_t tries;                          /* of the segment on top with this id */
+	struct sl__segment *segments; /* the last is on top; SL__SEGMENTS, of a small one SL__SMALL_ITEMS */
+	uint64_t first, total;        /* places in the queue's order; without keys the items are from there */
+	bool small;
+	bool loops;                              /* ending an item is more than counting it */
+	bool probes;                             /* counted in c->probing */
+	bool keyed;                              /* its items are known to keys.c */
 	uint32_t letter_tries;                   /* of its dead segment at the dead letters */
+	uint64_t turn;                           /* when it was written last, counted in c->turns */
+	bool down_to_one;                        /* a single item failed after its time was up */
 	int64_t due_ns;                          /* in the heap */
 	int64_t first_failed_ms, last_failed_ms; /* Unix */
 	struct sl_err err;                       /* of the last failure */
@@ -146,8 +161,15 @@ void sl__batch_begin(struct sl__batch *b, size_t n);
 void sl__batch_pop(struct sl__batch *b);
 /* Cut the segment on top at index at, inside of it; the first part is on top then. false: no room to do so. */
 bool sl__batch_cut(struct sl__batch *b, size_t at);
-/* Halve the segment on top, which has two items or more. */
+/* There is room to halve the segment on top, also if it turns out to be poison afterwards. */
+static inline bool sl__batch_has_room(const struct sl__batch *b)
+{
+	return b->small || b->n_segments < SL__SEGMENTS / 2;
+}
+/* Halve the segment on top, which has two items or more. Its retries begin anew. */
 void sl__batch_halve(struct sl__batch *b);
+/* Move the segment on top to the bottom: what else there is goes first. The order of items changes. */
+void sl__batch_set_aside(struct sl__batch *b);
 /* Put item k of the segment on top alone into a dead segment on top of it; what came before k and what comes behind it
  * are segments of their own while there is room. */
 void sl__batch_isolate(struct sl__batch *b, size_t k);
@@ -169,6 +191,8 @@ struct sl__heap {
 };
 void sl__heap_push(struct sl__heap *h, struct sl__batch *b);
 struct sl__batch *sl__heap_pop(struct sl__heap *h);
+/* Take out the one at index i. */
+struct sl__batch *sl__heap_remove(struct sl__heap *h, size_t i);
 
 /* ---- the handle ---- */
 
@@ -220,8 +244,9 @@ struct sl_coordinator {
 	size_t batch_size, batch_bytes, item_max;
 	sl__queue *queue;
 	sl__breaker *breaker;
-	sl__limiter *limiter; /* NULL: not adaptive */
-	sl__tokens *rate_items, *rate_bytes;
+	sl__limiter *limiter;                /* NULL: not adaptive */
+	sl__tokens *rate_items, *rate_bytes; /* a token is a write of up to so many: */
+	size_t chunk_items, chunk_bytes;     /* SIZE_MAX: no rate */
 	sl__pool *pool;
 	pthread_t keeper, feeder;
 	bool keeper_runs, feeder_runs;
@@ -240,6 +265,8 @@ struct sl_coordinator {
 
 	struct sl__batches free, held, left;
 	struct sl__heap heap;
+	size_t n_small;       /* small batches */
+	size_t n_big_waiting; /* the others in the heap or held */
 	struct sl__keys keys;
 	struct sl__flusher *flushers;
 
@@ -252,8 +279,12 @@ struct sl_coordinator {
 	uint32_t limit;                   /* the limiter's */
 	int64_t limit_next_ns;            /* its next step up */
 	enum sl__breaker_state state;
-	int64_t probe_ns; /* when not closed: a probe makes sense from here on */
-	bool nudged;      /* a worker was woken and has not looked yet */
+	int64_t probe_ns;         /* when not closed: a probe makes sense from here on */
+	bool probe_new;           /* the last probe was a batch that had waited: new items are next */
+	uint64_t turns;           /* writes that have begun */
+	uint64_t successes;       /* writes that got something into the target */
+	int64_t failing_since_ns; /* no write has since; 0: the last one did */
+	bool nudged;              /* a worker was woken and has not looked yet */
 
 	int64_t keeper_until_ns; /* its deadline */
 	int64_t scale_at_ns;     /* its next look at the number of workers; SL_FOREVER: none */
@@ -269,6 +300,7 @@ struct sl_coordinator {
 
 	atomic_bool feeding; /* the logs are not in the queue yet; changed under mu */
 	bool closed;         /* no intake */
+	bool unfed;          /* the time for feeding is over */
 	bool drained;        /* and the queue is empty */
 	bool halted;         /* nothing is begun any more */
 	bool quit;           /* threads leave */
@@ -300,8 +332,10 @@ void sl__wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* The worker gives a batch out of its hands. */
 void sl__put_free(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 void sl__put_held(sl_coordinator *c, struct sl__batch *b, bool first) SL_REQUIRES(c->mu);
-void sl__put_heap(sl_coordinator *c, struct sl__batch *b, int64_t delay_ms) SL_REQUIRES(c->mu);
+void sl__put_heap(sl_coordinator *c, struct sl__batch *b, int64_t due_ns) SL_REQUIRES(c->mu);
 void sl__put_left(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
+/* An empty batch, in nobody's hands. */
+void sl__batch_done(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 
 /* ---- worker.c, write.c, gate.c, bury.c ---- */
 void sl__worker_main(unsigned index, void *ctx);
@@ -321,11 +355,27 @@ struct sl__permits {
 	bool limited; /* a permit of the limiter is out */
 };
 /* Tokens, breaker, limiter. SL__STEP_GONE: the batch waits for one of them. Called and returns with mu held. */
-enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t items, size_t bytes,
-			     struct sl__permits *permits) SL_REQUIRES(c->mu);
-/* What came of the write. Returns whether a failure counts against the attempts. */
-bool sl__gate_leave(sl_coordinator *c, const struct sl__permits *permits, int rc, enum sl_err_class error_class)
+enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t bytes, struct sl__permits *permits)
 	SL_REQUIRES(c->mu);
+/* What came of the write. alone: it failed, and others did not; that says nothing about the target. */
+void sl__gate_leave(sl_coordinator *c, const struct sl__permits *permits, int rc, enum sl_err_class error_class,
+		    bool alone) SL_REQUIRES(c->mu);
+/* Something got into the target since the first failure of the segment on top: it fails by itself. */
+static inline bool sl__fails_alone(const sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	return sl__top(b)->failed && c->successes > sl__top(b)->successes;
+}
+/* When the segment on top has waited for long enough; SL_FOREVER: never. */
+static inline int64_t sl__gives_up_ns(const sl_coordinator *c, struct sl__batch *b)
+{
+	const struct sl__segment *s = sl__top(b);
+	return s->failed && c->o.give_up_after_ms != SL_UNLIMITED ? s->failed_ns + c->o.give_up_after_ms * SL__NS_PER_MS
+								  : SL_FOREVER;
+}
+static inline bool sl__is_late(const sl_coordinator *c, struct sl__batch *b)
+{
+	return sl__mono_ns(&c->env) >= sl__gives_up_ns(c, b);
+}
 
 /* ---- settle.c ---- */
 
@@ -360,6 +410,10 @@ void sl__keys_admit(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 void sl__keys_take_ready(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 /* box, in a batch, has ended. */
 void sl__keys_end(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu);
+/* The items are in another batch now. */
+void sl__keys_moved(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
+/* An item of the segment on top has the same key as one behind it in the batch. */
+bool sl__keys_shared(const struct sl__batch *b);
 /* For stop: up to max items that wait aside, in order within each key. */
 size_t sl__keys_take_aside(sl_coordinator *c, struct sl__queue_item *out, size_t max) SL_REQUIRES(c->mu);
 static inline bool sl__has_keys(const sl_coordinator *c)
@@ -381,6 +435,8 @@ void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *item
 SL_MUST_CHECK int sl__durable_spill(sl_coordinator *c, const struct sl__queue_item *items, size_t n,
 				    struct sl_err *err);
 void *sl__feeder_main(void *arg);
+/* Records that the logs have pending. */
+SL_MUST_CHECK int sl__durable_pending(const sl_coordinator *c, uint64_t *n, struct sl_err *err);
 /* Milliseconds until deadline_ns, rounded up. */
 int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns);
 

@@ -2,7 +2,8 @@
 /*
  * The logs. A record of the log is one item:
  *
- *     version (1)  │ position, varint │ length of the key, varint │ key │ bytes
+ *     version (1)  │ position, begin, end of the range: varints │ its hash, 8 bytes when end is not 0 │
+ *     length of the key, varint │ key │ bytes
  *
  * (docs/formats/coordinator.md). A submit appends before it pushes, so what it accepted is in the log; what ends is
  * marked there, and what is not marked at the next start is fed into the queue again, ahead of everything new. A mark
@@ -53,6 +54,13 @@ static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct s
 		return rc;
 	(void)sl__buf_append(b, "\x01", 1);
 	put_varint(b, item->position);
+	put_varint(b, item->range.begin);
+	put_varint(b, item->range.end);
+	if (item->range.end != 0) {
+		uint8_t hash[8];
+		sl__put64(hash, item->range.hash);
+		(void)sl__buf_append(b, hash, sizeof hash);
+	}
 	put_varint(b, item->key_len);
 	(void)sl__buf_append(b, item->key, item->key_len);
 	return sl__buf_append(b, bytes, len);
@@ -61,15 +69,25 @@ static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct s
 static int get_record(const void *payload, size_t n, struct sl_item *out)
 {
 	const unsigned char *at = payload, *end = at + n;
+	struct sl_input_range range = {0, 0, 0};
 	uint64_t position, key_len;
-	if (n == 0 || *at++ != VERSION || !get_varint(&at, end, &position) || !get_varint(&at, end, &key_len) ||
-	    key_len > UINT8_MAX || key_len > (size_t)(end - at))
+	if (n == 0 || *at++ != VERSION || !get_varint(&at, end, &position) || !get_varint(&at, end, &range.begin) ||
+	    !get_varint(&at, end, &range.end))
+		return SL_EDATA;
+	if (range.end != 0) {
+		if (end - at < 8)
+			return SL_EDATA;
+		range.hash = sl__get64(at);
+		at += 8;
+	}
+	if (!get_varint(&at, end, &key_len) || key_len > UINT8_MAX || key_len > (size_t)(end - at))
 		return SL_EDATA;
 	*out = (struct sl_item){.data = at + key_len,
 				.len = (size_t)(end - at) - key_len,
 				.key = key_len > 0 ? at : NULL,
 				.key_len = key_len,
-				.position = position};
+				.position = position,
+				.range = range};
 	return 0;
 }
 
@@ -258,14 +276,14 @@ static int make_item(const sl_coordinator *c, struct sl_item *item, struct sl__q
 	return rc;
 }
 
-/* Wait a little for memory; false when the coordinator is halted. */
+/* Wait a little for memory; false when there is no time left for that. */
 static bool wait_for_memory(sl_coordinator *c)
 {
 	sl__lock(&c->mu);
 	int64_t until_ns = sl__deadline_ns(&c->env, MEMORY_WAIT_MS);
-	while (!c->halted && sl__wait(&c->env, &c->fed, &c->mu, until_ns))
+	while (!c->halted && !c->unfed && sl__wait(&c->env, &c->fed, &c->mu, until_ns))
 		continue;
-	bool go_on = !c->halted;
+	bool go_on = !c->halted && !c->unfed;
 	sl__unlock(&c->mu);
 	return go_on;
 }
@@ -344,12 +362,17 @@ static int count_pending(sl_wal *log, uint64_t *n, struct sl_err *err)
 	return rc;
 }
 
+int sl__durable_pending(const sl_coordinator *c, uint64_t *n, struct sl_err *err)
+{
+	*n = 0;
+	int rc = count_pending(c->o.wal, n, err);
+	return rc != 0 ? rc : count_pending(c->o.spill_wal, n, err);
+}
+
 int sl__durable_start(sl_coordinator *c, struct sl_err *err)
 {
-	uint64_t pending = 0;
-	int rc = count_pending(c->o.wal, &pending, err);
-	if (rc == 0)
-		rc = count_pending(c->o.spill_wal, &pending, err);
+	uint64_t pending;
+	int rc = sl__durable_pending(c, &pending, err);
 	if (rc != 0 || pending == 0)
 		return rc;
 	atomic_store(&c->feeding, true);

@@ -10,6 +10,10 @@
  *     throttled   NEUTRAL   FAILED    it is there, and asks for less
  *     poison      NEUTRAL   NEUTRAL   it is there, and does not like an item
  *     fatal       FATAL     NEUTRAL   it is away: that is the breaker's business
+ *
+ * What has failed for give_up_after passes without a permit.
+ *
+ * A batch that fails alone, while others are written, says nothing about the target: NEUTRAL for both.
  */
 #include "coordinator/coordinator.h"
 
@@ -35,7 +39,7 @@ void sl__refresh_breaker(sl_coordinator *c) SL_REQUIRES(c->mu)
 /* 0 or SL_ECLOSED. */
 static int take_tokens(sl_coordinator *c, sl__tokens *t, size_t n) SL_REQUIRES(c->mu)
 {
-	if (t == NULL || n == 0)
+	if (t == NULL)
 		return 0;
 	int rc = sl__tokens_try_take(t, n, NULL);
 	if (rc != SL_EAGAIN)
@@ -48,13 +52,15 @@ static int take_tokens(sl_coordinator *c, sl__tokens *t, size_t n) SL_REQUIRES(c
 	return rc;
 }
 
-static int pay(sl_coordinator *c, struct sl__batch *b, size_t items, size_t bytes) SL_REQUIRES(c->mu)
+/* One token, however few the items are: the writes keep their distance. An item above the chunk goes alone and pays for
+ * all of its bytes. */
+static int pay(sl_coordinator *c, struct sl__batch *b, size_t bytes) SL_REQUIRES(c->mu)
 {
 	if (SL_LIKELY(c->rate_items == NULL && c->rate_bytes == NULL))
 		return 0;
-	int rc = take_tokens(c, c->rate_items, items);
+	int rc = take_tokens(c, c->rate_items, 1);
 	if (rc == 0)
-		rc = take_tokens(c, c->rate_bytes, bytes);
+		rc = take_tokens(c, c->rate_bytes, SL_MAX(bytes, 1) / c->chunk_bytes + (bytes % c->chunk_bytes != 0));
 	sl__top(b)->paid = rc == 0;
 	return rc;
 }
@@ -77,16 +83,22 @@ static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__perm
 	return true;
 }
 
-enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t items, size_t bytes,
-			     struct sl__permits *permits) SL_REQUIRES(c->mu)
+enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t bytes, struct sl__permits *permits)
+	SL_REQUIRES(c->mu)
 {
-	if (!sl__top(b)->paid && pay(c, b, items, bytes) != 0) {
+	if (!sl__top(b)->paid && pay(c, b, bytes) != 0) {
 		sl__put_left(c, b);
 		return SL__STEP_GONE;
 	}
 	if (SL_UNLIKELY(c->halted)) {
 		sl__put_left(c, b);
 		return SL__STEP_GONE;
+	}
+	if (SL_UNLIKELY(sl__is_late(c, b))) {
+		/* Its last call: a few writes that no breaker waits for. Nobody's permit says nothing. */
+		*permits = (struct sl__permits){.limited = false};
+		sl__top(b)->paid = false;
+		return SL__STEP_ON;
 	}
 	if (!pass_breaker(c, b, permits)) {
 		sl__put_held(c, b, true);
@@ -104,10 +116,12 @@ enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t item
 	return SL__STEP_ON;
 }
 
-static enum sl__breaker_outcome breaker_outcome(int rc, enum sl_err_class error_class)
+static enum sl__breaker_outcome breaker_outcome(int rc, enum sl_err_class error_class, bool alone)
 {
 	if (rc == 0)
 		return SL__BREAKER_OK;
+	if (alone)
+		return SL__BREAKER_NEUTRAL;
 	switch (error_class) {
 	case SL_CLASS_TRANSIENT:
 		return SL__BREAKER_FAILED;
@@ -121,25 +135,24 @@ static enum sl__breaker_outcome breaker_outcome(int rc, enum sl_err_class error_
 	}
 }
 
-static enum sl__limiter_outcome limiter_outcome(int rc, enum sl_err_class error_class)
+static enum sl__limiter_outcome limiter_outcome(int rc, enum sl_err_class error_class, bool alone)
 {
 	if (rc == 0)
 		return SL__LIMITER_OK;
-	return error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED ? SL__LIMITER_FAILED
-										      : SL__LIMITER_NEUTRAL;
+	bool struggles = error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED;
+	return struggles && !alone ? SL__LIMITER_FAILED : SL__LIMITER_NEUTRAL;
 }
 
-bool sl__gate_leave(sl_coordinator *c, const struct sl__permits *permits, int rc, enum sl_err_class error_class)
-	SL_REQUIRES(c->mu)
+void sl__gate_leave(sl_coordinator *c, const struct sl__permits *permits, int rc, enum sl_err_class error_class,
+		    bool alone) SL_REQUIRES(c->mu)
 {
 	bool closed = c->state == SL__BREAKER_CLOSED;
-	(void)sl__breaker_report(c->breaker, permits->breaker, breaker_outcome(rc, error_class));
+	(void)sl__breaker_report(c->breaker, permits->breaker, breaker_outcome(rc, error_class, alone));
 	if (permits->limited)
-		sl__limiter_release(c->limiter, limiter_outcome(rc, error_class));
+		sl__limiter_release(c->limiter, limiter_outcome(rc, error_class, alone));
 	if (SL_UNLIKELY(rc != 0 || !closed)) {
 		sl__refresh_breaker(c);
 		sl__refresh_limit(c);
 		sl__stir(c);
 	}
-	return closed;
 }

@@ -9,18 +9,22 @@ static void swap(struct sl__heap *h, size_t i, size_t j)
 	h->at[j] = b;
 }
 
-void sl__heap_push(struct sl__heap *h, struct sl__batch *b)
+static void rise(struct sl__heap *h, size_t i)
 {
-	size_t i = h->n++;
-	h->at[i] = b;
-	h->items += b->n - b->lo;
 	for (; i > 0 && h->at[i]->due_ns < h->at[(i - 1) / 2]->due_ns; i = (i - 1) / 2)
 		swap(h, i, (i - 1) / 2);
 }
 
-static void sink_down(struct sl__heap *h)
+void sl__heap_push(struct sl__heap *h, struct sl__batch *b)
 {
-	for (size_t i = 0;;) {
+	h->at[h->n++] = b;
+	h->items += b->n - b->lo;
+	rise(h, h->n - 1);
+}
+
+static void sink_down(struct sl__heap *h, size_t i)
+{
+	for (;;) {
 		size_t least = i, left = 2 * i + 1, right = left + 1;
 		if (left < h->n && h->at[left]->due_ns < h->at[least]->due_ns)
 			least = left;
@@ -33,13 +37,19 @@ static void sink_down(struct sl__heap *h)
 	}
 }
 
+struct sl__batch *sl__heap_remove(struct sl__heap *h, size_t i)
+{
+	struct sl__batch *b = h->at[i];
+	h->at[i] = h->at[--h->n];
+	h->items -= b->n - b->lo;
+	if (i < h->n) {
+		rise(h, i);
+		sink_down(h, i);
+	}
+	return b;
+}
+
 struct sl__batch *sl__heap_pop(struct sl__heap *h)
 {
-	if (h->n == 0)
-		return NULL;
-	struct sl__batch *b = h->at[0];
-	h->at[0] = h->at[--h->n];
-	h->items -= b->n - b->lo;
-	sink_down(h);
-	return b;
+	return h->n > 0 ? sl__heap_remove(h, 0) : NULL;
 }

@@ -12,6 +12,7 @@ static int make_box(const sl_coordinator *c, const struct sl_item *in, const voi
 		return SL_ENOMEM;
 	*box = (struct sl__box){.len = in->len,
 				.position = in->position,
+				.range = in->range,
 				.done = in->done,
 				.done_ctx = in->done_ctx,
 				.key_len = (uint8_t)in->key_len};
@@ -40,7 +41,7 @@ static int make_block(const sl_coordinator *c, const struct sl_item *in, struct 
 
 static bool needs_box(const sl_coordinator *c, const struct sl_item *in)
 {
-	return c->boxes || in->key_len > 0 || in->position != 0 || in->done != NULL;
+	return c->boxes || in->key_len > 0 || in->position != 0 || in->range.end != 0 || in->done != NULL;
 }
 
 static int make_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
@@ -96,6 +97,7 @@ struct sl_item sl__item_view(const struct sl__queue_item *q)
 				.key = box->key_len > 0 ? box->tail : NULL,
 				.key_len = box->key_len,
 				.position = box->position,
+				.range = box->range,
 				.done = box->done,
 				.done_ctx = box->done_ctx};
 }

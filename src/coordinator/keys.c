@@ -180,6 +180,27 @@ void sl__keys_end(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu)
 		make_ready(c, first);
 }
 
+void sl__keys_moved(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	for (size_t i = b->lo; i < b->n; i++) {
+		struct sl__box *box = b->items[i].ptr;
+		if (box->key_len > 0)
+			first_of(c, box)->key_state.holder = b;
+	}
+}
+
+bool sl__keys_shared(const struct sl__batch *b)
+{
+	size_t end = b->segments[b->n_segments - 1].end;
+	for (size_t i = b->lo; i < end; i++) {
+		const struct sl__box *box = b->items[i].ptr;
+		for (size_t k = end; k < b->n && box->key_len > 0; k++)
+			if (same_key(box, b->items[k].ptr))
+				return true;
+	}
+	return false;
+}
+
 /* ---- stop ---- */
 
 /* The last box that waits in this bucket, out of its list. */

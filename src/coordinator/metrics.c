@@ -51,10 +51,12 @@ static void list_gauges(struct sl__coordinator_metrics *x, struct gauge rows[GAU
 	rows[3] = (struct gauge){&x->workers, "sluice_coordinator_workers", "Workers that take part.", read_workers};
 }
 
-static int make_counters(struct sl__coordinator_metrics *x, sl_metrics *m, const char *sink, struct sl_err *err)
+static int make_counters(struct sl__coordinator_metrics *x, sl_metrics *m, const char *name, const char *sink,
+			 struct sl_err *err)
 {
-	const struct sl_metric_label ok[] = {{"sink", sink}, {"status", "success"}};
-	const struct sl_metric_label bad[] = {{"sink", sink}, {"status", "failure"}};
+	const struct sl_metric_label label = {"coordinator", name};
+	const struct sl_metric_label ok[] = {{"coordinator", name}, {"sink", sink}, {"status", "success"}};
+	const struct sl_metric_label bad[] = {{"coordinator", name}, {"sink", sink}, {"status", "failure"}};
 	static const char writes[] = "sluice_sink_writes_total", writes_help[] = "Batches handed to a sink.";
 	const struct {
 		sl_counter **to;
@@ -66,21 +68,22 @@ static int make_counters(struct sl__coordinator_metrics *x, sl_metrics *m, const
 		{&x->dead, "sluice_coordinator_items_dead_total", "Items that went to the dead letters."},
 		{&x->retries, "sluice_coordinator_retries_total", "Batches that wait to be tried again."},
 	};
-	int rc = sl_metrics_counter(m, writes, writes_help, ok, 2, &x->writes_ok, err);
+	int rc = sl_metrics_counter(m, writes, writes_help, ok, 3, &x->writes_ok, err);
 	if (rc == 0)
-		rc = sl_metrics_counter(m, writes, writes_help, bad, 2, &x->writes_failed, err);
+		rc = sl_metrics_counter(m, writes, writes_help, bad, 3, &x->writes_failed, err);
 	for (size_t i = 0; i < SL_COUNT(rows) && rc == 0; i++)
-		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, NULL, 0, rows[i].to, err);
+		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, &label, 1, rows[i].to, err);
 	return rc;
 }
 
-static int make_histograms(struct sl__coordinator_metrics *x, sl_metrics *m, const char *sink, struct sl_err *err)
+static int make_histograms(struct sl__coordinator_metrics *x, sl_metrics *m, const char *name, const char *sink,
+			   struct sl_err *err)
 {
-	const struct sl_metric_label label = {"sink", sink};
-	int rc = sl_metrics_histogram(m, "sluice_sink_write_latency_seconds", "Time of one write of a sink.", &label, 1,
+	const struct sl_metric_label labels[] = {{"coordinator", name}, {"sink", sink}};
+	int rc = sl_metrics_histogram(m, "sluice_sink_write_latency_seconds", "Time of one write of a sink.", labels, 2,
 				      SL_UNIT_NANOSECONDS, &x->latency, err);
 	if (rc == 0)
-		rc = sl_metrics_histogram(m, "sluice_coordinator_batch_items", "Items of one write.", NULL, 0,
+		rc = sl_metrics_histogram(m, "sluice_coordinator_batch_items", "Items of one write.", labels, 1,
 					  SL_UNIT_COUNT, &x->batch_items, err);
 	return rc;
 }
@@ -95,15 +98,16 @@ int sl__coordinator_metrics_attach(sl_coordinator *c, struct sl_err *err)
 {
 	struct sl__coordinator_metrics *x = &c->metrics;
 	struct gauge rows[GAUGES];
+	const struct sl_metric_label label = {"coordinator", c->name};
 	if (c->env.metrics == NULL)
 		return 0;
-	int rc = make_counters(x, c->env.metrics, c->sink.ops->name, err);
+	int rc = make_counters(x, c->env.metrics, c->name, c->sink.ops->name, err);
 	if (rc == 0)
-		rc = make_histograms(x, c->env.metrics, c->sink.ops->name, err);
+		rc = make_histograms(x, c->env.metrics, c->name, c->sink.ops->name, err);
 	list_gauges(x, rows);
 	size_t n = 0;
 	for (; n < GAUGES && rc == 0; n++) {
-		rc = sl_metrics_gauge(c->env.metrics, rows[n].name, rows[n].help, NULL, 0, rows[n].to, err);
+		rc = sl_metrics_gauge(c->env.metrics, rows[n].name, rows[n].help, &label, 1, rows[n].to, err);
 		if (rc == 0)
 			rc = sl_gauge_attach(*rows[n].to, rows[n].fn, c, err);
 		if (rc != 0)

@@ -45,6 +45,7 @@ static void fill_target(struct sl_coordinator_opts *o)
 	o->breaker_failures = (int32_t)sl__or_default(o->breaker_failures, 5);
 	o->breaker_open_max_ms = sl__or_default(o->breaker_open_max_ms, SL_MAX(o->breaker_open_ms, 30000));
 	o->breaker_open_ms = sl__or_default(o->breaker_open_ms, SL_MIN(1000, o->breaker_open_max_ms));
+	o->give_up_after_ms = sl__or_default(o->give_up_after_ms, SL_UNLIMITED);
 	if (o->reduce_factor == 0)
 		o->reduce_factor = 0.5;
 	if (o->classify_retryable == NULL)
@@ -74,6 +75,11 @@ static int check_sizes(const struct sl_coordinator_opts *o, struct sl_err *err)
 		{"rate_by_watermark", o->rate_by_watermark, SL_DEFAULT, SL_OFF},
 	};
 	int rc = sl__check_ranges("coordinator", rows, SL_COUNT(rows), err);
+	if (rc == 0 && o->give_up_after_ms != SL_UNLIMITED &&
+	    (o->give_up_after_ms < 1 || o->give_up_after_ms > SPAN_MAX_MS))
+		rc = sl_err_set(err, SL_EINVAL,
+				"coordinator: give_up_after_ms is %lld; give 1 to %lld, or SL_UNLIMITED",
+				(long long)o->give_up_after_ms, (long long)SPAN_MAX_MS);
 	if (rc == 0 && o->breaker_failures < 1 && o->breaker_failures != SL_UNLIMITED)
 		rc = sl_err_set(err, SL_EINVAL, "coordinator: breaker_failures is %d; give 1 or more, or SL_UNLIMITED",
 				(int)o->breaker_failures);

@@ -5,10 +5,12 @@
  *
  *     breaker     a waiting batch                       new items
  *     closed      at once, or when due                  while fewer than retry_batches wait
- *     not closed  one at a time, from probe_ns on       only when nothing waits, one at a time, from probe_ns on
+ *     not closed  one at a time, from probe_ns on       one at a time, from probe_ns on, while a batch is free
  *
- * and never more than the limiter allows. takeable_at and poppable_at say from when on that holds, so that the worker
- * that looks, the one that sleeps and the keeper that wakes it agree.
+ * and never more than the limiter allows. Probes take turns, a waiting batch and new items, and among waiting batches
+ * the one whose last write is longest ago: batches that fail by themselves cannot keep the breaker open for others.
+ * takeable_at and poppable_at say from when on that holds, so that the worker that looks, the one that sleeps and the
+ * keeper that wakes it agree.
  */
 #include "coordinator/coordinator.h"
 
@@ -17,7 +19,7 @@
 /* A ready key needs an empty batch (C2). */
 static bool room_for_a_batch(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	return c->held.n + c->heap.n < (size_t)c->o.retry_batches;
+	return c->n_big_waiting < (size_t)c->o.retry_batches;
 }
 
 static bool a_key_is_ready(const sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -35,29 +37,55 @@ static int64_t at_the_limit(const sl_coordinator *c) SL_REQUIRES(c->mu)
 	return c->limit_next_ns;
 }
 
-int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
+/* When a waiting batch is tried for the last time, whatever the breaker says. */
+static int64_t expires_ns(const sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
-	if (c->halted || !something_waits(c))
-		return SL_FOREVER;
-	if (c->n_busy >= c->limit)
-		return at_the_limit(c);
+	return sl__top(b)->dead ? SL_FOREVER : SL_MAX(sl__gives_up_ns(c, b), sl__top(b)->due_ns);
+}
+
+static int64_t next_expiry(const sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	int64_t at = SL_FOREVER;
+	if (c->o.give_up_after_ms == SL_UNLIMITED || c->state == SL__BREAKER_CLOSED)
+		return at;
+	for (struct sl__batch *b = c->held.first; b != NULL; b = b->next)
+		at = SL_MIN(at, expires_ns(c, b));
+	for (size_t i = 0; i < c->heap.n; i++)
+		at = SL_MIN(at, expires_ns(c, c->heap.at[i]));
+	return at;
+}
+
+/* From when on a waiting batch may be written. */
+static int64_t writable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
+{
 	int64_t at = c->held.first != NULL || a_key_is_ready(c) ? NOW : c->heap.at[0]->due_ns;
 	if (c->state == SL__BREAKER_CLOSED)
 		return at;
 	return c->probing > 0 ? SL_FOREVER : SL_MAX(at, c->probe_ns);
 }
 
+int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	if (c->halted || !something_waits(c))
+		return SL_FOREVER;
+	if (c->n_busy >= c->limit)
+		return at_the_limit(c);
+	return SL_MIN(writable_at(c), next_expiry(c));
+}
+
 int64_t sl__poppable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	if (c->halted || c->drained || !room_for_a_batch(c))
+	if (c->halted || c->drained)
 		return SL_FOREVER;
 	if (SL_UNLIKELY(sl__has_keys(c)) && (c->n_popping > 0 || c->keys.n_aside >= (size_t)c->o.capacity))
 		return SL_FOREVER; /* K2, and the bound of what waits aside */
+	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED) ? !room_for_a_batch(c) : c->free.first == NULL)
+		return SL_FOREVER;
 	if (c->n_busy + c->n_popping >= c->limit)
 		return at_the_limit(c);
 	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED))
 		return NOW;
-	return c->probing > 0 || c->n_popping > 0 || something_waits(c) ? SL_FOREVER : c->probe_ns;
+	return c->probing > 0 || c->n_popping > 0 ? SL_FOREVER : c->probe_ns;
 }
 
 void sl__wake_worker(sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -115,17 +143,59 @@ static void put_down(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 		sl__broadcast(&c->settled);
 }
 
+void sl__batch_done(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	if (SL_UNLIKELY(b->small)) {
+		c->n_small--;
+		sl__free(&c->env, b);
+		return;
+	}
+	b->n = b->lo = b->n_segments = 0;
+	sl__batches_prepend(&c->free, b);
+}
+
 void sl__put_free(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
 	put_down(c, b);
-	b->n = b->lo = 0;
-	sl__batches_prepend(&c->free, b);
+	sl__batch_done(c, b);
 	sl__stir(c);
+}
+
+/* A few items that fail by themselves, or while the breaker is not closed, would wait in a batch that others need. They
+ * go into a small one. Returns the one that they are in. */
+static struct sl__batch *shrink(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	size_t n = b->n - b->lo;
+	if (b->small || n > SL__SMALL_ITEMS || c->n_small == SL__SMALL_BATCHES ||
+	    (c->state == SL__BREAKER_CLOSED && !sl__fails_alone(c, b)))
+		return b;
+	struct sl__batch *s =
+		sl__alloc(&c->env, sizeof *s + SL__SMALL_ITEMS * (sizeof *s->segments + sizeof *s->items));
+	if (s == NULL)
+		return b;
+	*s = *b;
+	s->small = true;
+	s->n = n;
+	s->lo = 0;
+	s->segments = (struct sl__segment *)(s + 1);
+	s->items = (struct sl__queue_item *)(s->segments + SL__SMALL_ITEMS);
+	memcpy(s->items, &b->items[b->lo], n * sizeof *s->items);
+	for (size_t i = 0; i < b->n_segments; i++) {
+		s->segments[i] = b->segments[i];
+		s->segments[i].end -= b->lo;
+	}
+	if (sl__has_keys(c))
+		sl__keys_moved(c, s);
+	c->n_small++;
+	sl__batch_done(c, b);
+	return s;
 }
 
 void sl__put_held(sl_coordinator *c, struct sl__batch *b, bool first) SL_REQUIRES(c->mu)
 {
 	put_down(c, b);
+	b = shrink(c, b);
+	c->n_big_waiting += !b->small;
 	if (first)
 		sl__batches_prepend(&c->held, b);
 	else
@@ -133,10 +203,12 @@ void sl__put_held(sl_coordinator *c, struct sl__batch *b, bool first) SL_REQUIRE
 	sl__stir(c);
 }
 
-void sl__put_heap(sl_coordinator *c, struct sl__batch *b, int64_t delay_ms) SL_REQUIRES(c->mu)
+void sl__put_heap(sl_coordinator *c, struct sl__batch *b, int64_t due_ns) SL_REQUIRES(c->mu)
 {
 	put_down(c, b);
-	b->due_ns = sl__deadline_ns(&c->env, delay_ms);
+	b = shrink(c, b);
+	c->n_big_waiting += !b->small;
+	b->due_ns = due_ns;
 	sl__heap_push(&c->heap, b);
 	sl__stir(c);
 }
@@ -147,19 +219,62 @@ void sl__put_left(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 	sl__batches_append(&c->left, b);
 }
 
+static struct sl__batch *remove_held(sl_coordinator *c, struct sl__batch *wanted) SL_REQUIRES(c->mu)
+{
+	struct sl__batches rest = {0};
+	for (struct sl__batch *b; (b = sl__batches_pop(&c->held)) != NULL;)
+		if (b != wanted)
+			sl__batches_append(&rest, b);
+	c->held = rest;
+	return wanted;
+}
+
+/* One whose time is up. */
+static struct sl__batch *take_expired(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	struct sl__batch *found = NULL;
+	if (!reached(c, next_expiry(c)))
+		return NULL;
+	for (struct sl__batch *b = c->held.first; b != NULL && found == NULL; b = b->next)
+		if (reached(c, expires_ns(c, b)))
+			found = remove_held(c, b);
+	for (size_t i = 0; i < c->heap.n && found == NULL; i++)
+		if (reached(c, expires_ns(c, c->heap.at[i])))
+			found = sl__heap_remove(&c->heap, i);
+	c->n_big_waiting -= !found->small;
+	return found;
+}
+
+/* What was held, what is due, what waited for its key. With the breaker not closed, whatever was written longest ago.
+ */
+static struct sl__batch *take_next(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	struct sl__batch *b = c->held.first;
+	bool due = c->heap.n > 0 && reached(c, c->heap.at[0]->due_ns);
+	bool rotate = c->state != SL__BREAKER_CLOSED && b != NULL && due;
+	if (b != NULL && !(rotate && c->heap.at[0]->turn < b->turn))
+		b = sl__batches_pop(&c->held);
+	else
+		b = due ? sl__heap_pop(&c->heap) : NULL;
+	if (b != NULL) {
+		c->n_big_waiting -= !b->small;
+		return b;
+	}
+	b = sl__batches_pop(&c->free);
+	sl__keys_take_ready(c, b);
+	b->loops = true;
+	return b;
+}
+
 static struct sl__batch *take_waiting(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	if (!reached(c, sl__takeable_at(c)))
 		return NULL;
-	struct sl__batch *b = sl__batches_pop(&c->held);
-	if (b == NULL && c->heap.n > 0 && (!a_key_is_ready(c) || reached(c, c->heap.at[0]->due_ns)))
-		b = sl__heap_pop(&c->heap);
-	if (b == NULL) {
-		b = sl__batches_pop(&c->free);
-		sl__keys_take_ready(c, b);
-		b->loops = true;
-	}
+	struct sl__batch *b = take_expired(c);
+	if (b == NULL)
+		b = take_next(c);
 	take_up(c, b);
+	c->probe_new = true;
 	sl__stir(c); /* another one may be due for another worker */
 	return b;
 }
@@ -201,6 +316,7 @@ static struct sl__batch *pop(sl_coordinator *c) SL_REQUIRES(c->mu)
 	}
 	if (rc == 0 && SL_LIKELY(b->n > 0)) {
 		take_up(c, b);
+		c->probe_new = false;
 		if (SL_UNLIKELY(sl__has_keys(c)))
 			sl__stir(c); /* it is another worker's turn */
 		return b;
@@ -247,6 +363,16 @@ static void park(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
 	sl__wait_parked(c);
 }
 
+/* The breaker is not closed, and it is the turn of new items to probe. */
+static bool new_items_are_next(const sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	struct sl__queue_stats s;
+	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED) || !c->probe_new || !reached(c, sl__poppable_at(c)))
+		return false;
+	sl__queue_stats(c->queue, &s);
+	return s.depth > 0;
+}
+
 struct sl__batch *sl__pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
 {
 	while (!c->quit) {
@@ -258,7 +384,9 @@ struct sl__batch *sl__pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(
 		}
 		if (SL_UNLIKELY(c->limit_next_ns != SL_FOREVER))
 			sl__refresh_limit(c);
-		b = take_waiting(c);
+		b = new_items_are_next(c) ? pop(c) : NULL;
+		if (b == NULL)
+			b = take_waiting(c);
 		if (b == NULL && reached(c, sl__poppable_at(c))) {
 			b = pop(c);
 			if (b == NULL)

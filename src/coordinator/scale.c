@@ -15,7 +15,7 @@ static bool more_would_help(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	return c->target_workers < (uint32_t)c->o.workers_max && c->state == SL__BREAKER_CLOSED &&
 	       c->limit >= c->target_workers && c->n_token_waits == 0 &&
-	       c->held.n + c->heap.n < (size_t)c->o.retry_batches && !c->halted;
+	       c->n_big_waiting < (size_t)c->o.retry_batches && !c->halted;
 }
 
 static bool under_pressure(const sl_coordinator *c, const struct sl__queue_stats *s) SL_REQUIRES(c->mu)

@@ -45,7 +45,7 @@ void sl__settle(sl_coordinator *c, uint64_t first, uint64_t n, bool returned) SL
 void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_REQUIRES(c->mu)
 {
 	if (SL_LIKELY(!sl__has_keys(c))) /* those with keys settled one by one */
-		sl__settle(c, b->first, b->n, returned);
+		sl__settle(c, b->first, b->total, returned);
 }
 
 /* With keys: they are free for others, and each item settles by itself, since a batch is no range of places. */

@@ -73,8 +73,11 @@ static void close_intake(sl_coordinator *c, int64_t deadline_ns) SL_REQUIRES(c->
 	c->closed = true;
 	sl__broadcast(&c->fed);
 	wait_until(c, fed, deadline_ns);
+	/* From here on the feeder neither pushes nor waits for memory. */
+	c->unfed = true;
+	sl__broadcast(&c->fed);
 	sl__queue_close(c->queue, SL__QUEUE_DRAIN);
-	wait_until(c, fed, SL_FOREVER); /* it cannot push any more */
+	wait_until(c, fed, SL_FOREVER);
 }
 
 /* cancel: something is still to come back. */
@@ -165,8 +168,7 @@ static int return_batch(sl_coordinator *c, struct sl__batch *b, struct sl_err *e
 		b->lo += n;
 	}
 	sl__settle_batch(c, b, true);
-	b->n = b->lo = b->n_segments = 0;
-	sl__batches_prepend(&c->free, b);
+	sl__batch_done(c, b);
 	return 0;
 }
 
@@ -247,7 +249,13 @@ static int answer(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 	if (c->returned > 0)
 		return sl_err_set(err, SL_EPENDING, "coordinator %s: %llu items were given back", c->name,
 				  (unsigned long long)c->returned);
-	return 0;
+	/* Records that were never queued: the time ran out first, they could not be read, or are not items. */
+	uint64_t pending;
+	int rc = sl__durable_pending(c, &pending, err);
+	if (rc == 0 && pending > 0)
+		rc = sl_err_set(err, SL_EPENDING, "coordinator %s: %llu records are still pending in its log", c->name,
+				(unsigned long long)pending);
+	return rc;
 }
 
 static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) SL_REQUIRES(c->mu)

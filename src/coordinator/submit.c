@@ -75,7 +75,7 @@ static size_t make_chunk(const sl_coordinator *c, const struct sl_item *items, s
 	*rc = 0;
 	for (; made < n && made < CHUNK; made++) {
 		const struct sl_item *in = &items[made];
-		bool plain = (in->key_len | in->position | (uintptr_t)in->done) == 0 && in->len <= max;
+		bool plain = (in->key_len | in->position | in->range.end | (uintptr_t)in->done) == 0 && in->len <= max;
 		if (SL_LIKELY(raw && plain))
 			q[made] = sl__queue_item((void *)(uintptr_t)in->data, in->len, SL__ITEM_RAW);
 		else if ((*rc = sl__item_make(c, in, &q[made])) != 0)

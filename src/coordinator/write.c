@@ -5,18 +5,28 @@
  *     0            the segment is written
  *     outcomes     items that the sink answered for one by one have ended; the rest as the class says
  *     poison       one item: it is dead. A culprit: it alone is. Otherwise halves.
- *     transient    into the heap by the policy; attempts used up: the segment is dead
+ *     transient    into the heap by the policy; charged once something else got into the target since its first
+ *                  failure. Failed max_attempts times: halves, and then every failure halves. One item whose charged
+ *                  attempts are used up is dead.
  *     throttled    into the heap, for as long as told
- *     fatal        held until the breaker lets a probe through (or in the heap, for as long as told)
+ *     fatal        held until the breaker lets a probe through (or in the heap, for as long as told). Something else
+ * got into the target since its first failure: into the heap by the policy, and halved as transient ones
+ *
+ * What fails alone makes room for what lies behind it in its batch.
+ *
+ * What has failed for give_up_after is tried a last time, past the breaker, and halved at each failure until one item
+ * is left: that one is dead. When nothing has got into the target since the first failure, the other pieces are tried
+ * once, as they are; if none of them gets in, the target is down, and all of the batch is dead.
  */
 #include "coordinator/coordinator.h"
 
 #define COMPONENT "coordinator"
 
-/* Fill the sink's view of items lo … and return where room is full, at least one behind lo. */
-static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t room, size_t *bytes)
+/* Fill the sink's view of items lo … and return where room is full, or max of them are there; at least one behind lo.
+ */
+static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t max, size_t room, size_t *bytes)
 {
-	size_t lo = b->lo, i = lo, sum = 0, end = sl__top(b)->end;
+	size_t lo = b->lo, i = lo, sum = 0, end = lo + SL_MIN(sl__top(b)->end - lo, max);
 	for (; i < end; i++) {
 		const struct sl__queue_item *q = &b->items[i];
 		struct sl_sink_item *to = &w->items[i - lo];
@@ -30,6 +40,7 @@ static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t room,
 				to->key = NULL;
 				to->key_len = 0;
 				to->position = 0;
+				to->range.end = 0;
 			}
 			continue;
 		}
@@ -38,7 +49,8 @@ static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t room,
 					    .len = box->len,
 					    .key = box->key_len > 0 ? box->tail : NULL,
 					    .key_len = box->key_len,
-					    .position = box->position};
+					    .position = box->position,
+					    .range = box->range};
 		b->loops = true;
 		w->dirty = SL_MAX(w->dirty, i - lo + 1);
 	}
@@ -47,12 +59,12 @@ static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t room,
 }
 
 /* Random by its first half, and never the same twice. */
-static void new_id(struct sl__worker *w, struct sl__batch *b)
+static void new_id(struct sl__worker *w, struct sl__segment *s)
 {
 	sl__put64(w->id + 8, sl__get64(w->id + 8) + 1);
-	memcpy(b->id, w->id, sizeof b->id);
-	b->has_id = true;
-	b->tries = 0;
+	memcpy(s->id, w->id, sizeof s->id);
+	s->has_id = true;
+	s->tries = 0;
 }
 
 static int call_sink(struct sl__worker *w, struct sl__batch *b, size_t n, struct sl_sink_reply *reply,
@@ -66,11 +78,12 @@ static int call_sink(struct sl__worker *w, struct sl__batch *b, size_t n, struct
 			return rc;
 		w->attached = true;
 	}
-	if (!b->has_id)
-		new_id(w, b);
+	struct sl__segment *top = sl__top(b);
+	if (!top->has_id)
+		new_id(w, top);
 	struct sl_sink_batch batch = {
-		.items = w->items, .n = n, .tries = b->tries++, .ordered = w->c->o.per_key_order == SL_ON};
-	memcpy(batch.id, b->id, sizeof batch.id);
+		.items = w->items, .n = n, .tries = top->tries++, .ordered = w->c->o.per_key_order == SL_ON};
+	memcpy(batch.id, top->id, sizeof batch.id);
 	return sink->ops->write(sink->ctx, w->lane, &batch, reply, err);
 }
 
@@ -100,12 +113,27 @@ static void log_failure(const sl_coordinator *c, const struct sl_err *err, size_
 
 static void note_failure(sl_coordinator *c, struct sl__batch *b, const struct sl_err *err) SL_REQUIRES(c->mu)
 {
+	struct sl__segment *top = sl__top(b);
 	c->n_failures++;
 	c->last_error = *err;
 	b->err = *err;
 	b->last_failed_ms = sl__real_ms(&c->env);
 	if (b->first_failed_ms == 0)
 		b->first_failed_ms = b->last_failed_ms;
+	if (!top->failed && err->error_class != SL_CLASS_POISON) {
+		top->failed = true;
+		top->failed_ns = sl__mono_ns(&c->env);
+		top->successes = c->successes;
+	}
+	if (c->failing_since_ns == 0 && err->error_class != SL_CLASS_POISON)
+		c->failing_since_ns = sl__mono_ns(&c->env);
+}
+
+/* Something got into the target: what failed before, and does not stop to, fails by itself. */
+static void note_success(sl_coordinator *c) SL_REQUIRES(c->mu)
+{
+	c->successes++;
+	c->failing_since_ns = 0;
 }
 
 static bool answered_for_some(const uint8_t *outcomes, size_t n)
@@ -138,8 +166,10 @@ static enum sl__step take_outcomes(sl_coordinator *c, struct sl__worker *w, stru
 	sl__batch_sort(b, w->outcomes, (void *)w->items, &n_written, &n_poison);
 	w->dirty = c->batch_size;
 	*poison = n_poison > 0;
-	if (n_written > 0)
+	if (n_written > 0) {
+		note_success(c);
 		end_front(c, b, n_written);
+	}
 	if (b->n_segments < n_segments || n_poison == 0)
 		return SL__STEP_ON;
 	sl__batch_kill(b, n_poison);
@@ -161,27 +191,103 @@ static void split(sl_coordinator *c, struct sl__batch *b, size_t culprit) SL_REQ
 		sl__batch_halve(b);
 }
 
-static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b, bool charge)
+/* Others of the batch may go before the segment on top. */
+static bool may_set_aside(const sl_coordinator *c, struct sl__batch *b)
+{
+	return sl__top(b)->end < b->n && !(sl__has_keys(c) && sl__keys_shared(b));
+}
+
+/* The segment on top comes back at due_ns, or when it gives up. What lies behind it goes first if it may. */
+static enum sl__step wait_until_due(sl_coordinator *c, struct sl__batch *b, int64_t due_ns, bool aside)
 	SL_REQUIRES(c->mu)
 {
-	struct sl__retry_decision d =
-		sl__retry_decide(&c->o.retry_policy, &sl__top(b)->retry, &b->err, charge, &w->prng);
-	if (d.action == SL__RETRY_GIVE_UP) {
-		sl__top(b)->dead = true;
-		return SL__STEP_ON;
-	}
+	int64_t now_ns = sl__mono_ns(&c->env), gives_up_ns = sl__gives_up_ns(c, b);
+	sl__top(b)->due_ns = gives_up_ns > now_ns ? SL_MIN(due_ns, gives_up_ns) : due_ns;
 	sl_counter_add(c->metrics.retries, 1);
+	if (aside && may_set_aside(c, b))
+		sl__batch_set_aside(b);
 	if (c->halted)
 		sl__put_left(c, b);
-	else if (d.action == SL__RETRY_HOLD && b->err.retry_after_ms <= 0)
-		sl__put_held(c, b, true);
+	else if (sl__top(b)->due_ns <= now_ns)
+		return SL__STEP_ON;
 	else
-		sl__put_heap(c, b, d.action == SL__RETRY_HOLD ? b->err.retry_after_ms : d.delay_ms);
+		sl__put_heap(c, b, sl__top(b)->due_ns);
 	return SL__STEP_GONE;
 }
 
+/* One that fails for good, while others do not, must not ask every two seconds. */
+static int64_t delay_of(const sl_coordinator *c, struct sl__worker *w, const struct sl__batch *b, uint32_t failures,
+			int64_t delay_ms)
+{
+	struct sl_retry_policy slow = c->o.retry_policy;
+	if (b->err.error_class != SL_CLASS_FATAL)
+		return delay_ms;
+	slow.cap_ms = SL_MAX(slow.cap_ms, c->o.breaker_open_max_ms);
+	return SL_MAX(sl__retry_delay_ms(&slow, failures, &w->prng), b->err.retry_after_ms);
+}
+
+/* Its time is up. */
+static enum sl__step last_call(sl_coordinator *c, struct sl__batch *b, bool alone, int64_t due_ns) SL_REQUIRES(c->mu)
+{
+	struct sl__segment *top = sl__top(b);
+	if (top->end - b->lo > 1 && (alone || !b->down_to_one)) {
+		if (!sl__batch_has_room(b))
+			return wait_until_due(c, b, due_ns, true);
+		c->n_splits++;
+		sl__batch_halve(b);
+		return SL__STEP_ON;
+	}
+	b->down_to_one = top->last_call = true;
+	if (alone || !may_set_aside(c, b)) {
+		top->dead = true;
+		return SL__STEP_ON;
+	}
+	sl__batch_set_aside(b);
+	/* Every piece was tried, and the target took none. */
+	for (size_t i = 0; i < b->n_segments && sl__top(b)->last_call; i++)
+		b->segments[i].dead = b->segments[i].last_call;
+	return SL__STEP_ON;
+}
+
+/* Not poison: again later, in halves, or never. */
+static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	struct sl__segment *top = sl__top(b);
+	enum sl_err_class error_class = b->err.error_class;
+	size_t n = top->end - b->lo;
+	bool alone = sl__fails_alone(c, b), charge = alone && error_class == SL_CLASS_TRANSIENT;
+	/* The first failure could not be charged before it was known whose fault it is. */
+	if (charge && top->owes && top->retry.charged != UINT32_MAX)
+		top->retry.charged++;
+	top->owes = error_class == SL_CLASS_TRANSIENT && !alone;
+	struct sl__retry_decision d = sl__retry_decide(&c->o.retry_policy, &top->retry, &b->err, charge, &w->prng);
+	int64_t due_ns = sl__deadline_ns(&c->env, delay_of(c, w, b, top->retry.failures, d.delay_ms));
+	if (sl__is_late(c, b))
+		return last_call(c, b, alone, due_ns);
+	if (d.action == SL__RETRY_GIVE_UP && n == 1) {
+		top->dead = true;
+		return SL__STEP_ON;
+	}
+	/* Halves: when it was tried often enough as a whole. A target that is away would refuse halves, too. */
+	bool often = top->halving || sl__retry_exhausted(&c->o.retry_policy, top->retry.failures);
+	if (n > 1 && often && (alone || error_class == SL_CLASS_TRANSIENT)) {
+		top->halving = true;
+		if (!sl__batch_has_room(b)) /* no room for more pieces: first what lies behind it */
+			return wait_until_due(c, b, due_ns, true);
+		c->n_splits++;
+		sl__batch_halve(b);
+		return alone && error_class == SL_CLASS_TRANSIENT ? SL__STEP_ON : wait_until_due(c, b, due_ns, false);
+	}
+	if (error_class == SL_CLASS_FATAL && !alone && b->err.retry_after_ms <= 0 && !c->halted) {
+		sl_counter_add(c->metrics.retries, 1);
+		sl__put_held(c, b, false);
+		return SL__STEP_GONE;
+	}
+	return wait_until_due(c, b, due_ns, n == 1);
+}
+
 static enum sl__step failed(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b,
-			    const struct sl_sink_reply *reply, bool charge) SL_REQUIRES(c->mu)
+			    const struct sl_sink_reply *reply) SL_REQUIRES(c->mu)
 {
 	size_t n_segments = b->n_segments;
 	bool named = false;
@@ -193,18 +299,20 @@ static enum sl__step failed(sl_coordinator *c, struct sl__worker *w, struct sl__
 			return step;
 	}
 	if (b->err.error_class != SL_CLASS_POISON)
-		return wait_or_give_up(c, w, b, charge);
+		return wait_or_give_up(c, w, b);
 	if (!named)
 		split(c, b, reply->culprit);
 	return SL__STEP_ON;
 }
 
-/* Cut what is more than batch_bytes off the segment on top; returns how many items are left in it. */
+/* Cut what is more than batch_bytes, or than the rate allows at a time, off the segment on top; returns how many items
+ * are left in it. */
 static size_t view_top(struct sl__worker *w, struct sl__batch *b, size_t *bytes)
 {
-	size_t end = view_items(w, b, w->c->batch_bytes, bytes);
+	const sl_coordinator *c = w->c;
+	size_t end = view_items(w, b, c->chunk_items, SL_MIN(c->batch_bytes, c->chunk_bytes), bytes);
 	if (SL_UNLIKELY(end < sl__top(b)->end) && !sl__batch_cut(b, end))
-		end = view_items(w, b, SIZE_MAX, bytes);
+		end = view_items(w, b, SIZE_MAX, SIZE_MAX, bytes);
 	memset(w->outcomes, SL_SINK_AS_BATCH, end - b->lo);
 	return end - b->lo;
 }
@@ -219,12 +327,12 @@ static void count_write(const sl_coordinator *c, int rc, int64_t took_ns, size_t
 }
 
 static enum sl__step after_failure(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b,
-				   const struct sl_sink_reply *reply, const struct sl_err *err, size_t n, bool charge)
+				   const struct sl_sink_reply *reply, const struct sl_err *err, size_t n)
 	SL_REQUIRES(c->mu)
 {
 	note_failure(c, b, err);
 	enum sl__breaker_state state = c->state;
-	enum sl__step step = failed(c, w, b, reply, charge);
+	enum sl__step step = failed(c, w, b, reply);
 	if (c->env.log != NULL) {
 		sl__unlock(&c->mu);
 		log_failure(c, err, n, state);
@@ -242,8 +350,10 @@ enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batc
 	sl__unlock(&c->mu);
 	size_t n = view_top(w, b, &bytes);
 	sl__lock(&c->mu);
-	if (sl__gate_enter(c, b, n, bytes, &permits) != SL__STEP_ON)
+	if (sl__gate_enter(c, b, bytes, &permits) != SL__STEP_ON)
 		return SL__STEP_GONE;
+	b->turn = ++c->turns;
+	uint64_t successes = c->successes;
 	sl__unlock(&c->mu);
 	int64_t begin_ns = sl__mono_ns(&c->env);
 	sl__top(b)->attempts++;
@@ -252,9 +362,13 @@ enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batc
 		classify(c, rc, &err);
 	count_write(c, rc, sl__mono_ns(&c->env) - begin_ns, n);
 	sl__lock(&c->mu);
-	bool charge = sl__gate_leave(c, &permits, rc, err.error_class);
+	if (SL_LIKELY(rc == 0))
+		note_success(c);
+	/* Others were written meanwhile, or since it failed first: it says nothing about the target. */
+	bool alone = c->successes > successes || sl__fails_alone(c, b);
+	sl__gate_leave(c, &permits, rc, err.error_class, alone);
 	if (SL_UNLIKELY(rc != 0))
-		return after_failure(c, w, b, &reply, &err, n, charge);
+		return after_failure(c, w, b, &reply, &err, n);
 	c->n_writes++;
 	sl__end_items(c, b, b->lo, b->lo + n, SL_ITEM_WRITTEN, NULL);
 	sl__batch_pop(b);

@@ -112,7 +112,8 @@ int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err)
 int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096], struct sl_err *err)
 {
 	static_assert(PATH_MAX <= 4096, "realpath needs PATH_MAX bytes");
-	int rc = create ? make_file(env, path, err) : 0;
+	int rc = sl_check_local_path("sqlite", path, err);
+	rc = rc != 0 || !create ? rc : make_file(env, path, err);
 	if (rc != 0)
 		return rc;
 	if (realpath(path, out) != NULL)

@@ -177,6 +177,8 @@ int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, s
 		rc = check_opts(&o, err);
 	if (rc == 0 && (dir == NULL || dir[0] == '\0'))
 		rc = sl_err_set(err, SL_EINVAL, "dir: empty");
+	if (rc == 0)
+		rc = sl_check_local_path("dead letters", dir, err);
 	if (rc != 0)
 		return rc;
 	sl_dlq *q = new_handle(&env, dir);

@@ -77,6 +77,23 @@ static void narrow(struct guess *c, const char *text, size_t len, unsigned asked
 	c->seen = true;
 }
 
+static bool is_real_word(const char *text, size_t len)
+{
+	return (len == 3 && memcmp(text, "NaN", 3) == 0) || (len == 8 && memcmp(text, "Infinity", 8) == 0) ||
+	       (len == 9 && memcmp(text, "-Infinity", 9) == 0);
+}
+
+/* A text, which may be a word for a number. */
+static void take_text(const struct guesses *g, struct guess *c, const char *text, size_t len, unsigned asked)
+{
+	if (!g->r->words || !is_real_word(text, len)) {
+		narrow(c, text, len, asked);
+		return;
+	}
+	c->kinds &= SL__KIND(SL_COLUMN_REAL);
+	c->seen = true;
+}
+
 /* ---- CSV ---- */
 
 /* Names are those of the header, or c1, c2, … of the first record's fields. */
@@ -119,7 +136,7 @@ static int look_at_csv(struct guesses *g, const struct sl_record *record, struct
 		return 0;
 	for (size_t i = 0; sl__csv_next(&s, &f) > 0; i++)
 		if (f.quoted || f.len != null_len || memcmp(f.text, r->null_text, null_len) != 0)
-			narrow(&g->all[i], f.text, f.len, SL__KINDS_ALL);
+			take_text(g, &g->all[i], f.text, f.len, SL__KINDS_ALL);
 	return 0;
 }
 

@@ -11,6 +11,7 @@
  *	  └─ max + 2 bytes without a line end
  *	         └▶ too long: bytes are dropped up to the next line end; the first 4 KiB are kept
  */
+#include "base/crc64nvme.h"
 #include "format/records_priv.h"
 #include "format/row.h"
 
@@ -61,6 +62,7 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 	r->max_record_bytes = o.max_record_bytes != 0 ? (size_t)o.max_record_bytes : (size_t)16 << 20;
 	r->buffer_bytes = o.buffer_bytes != 0 ? (size_t)o.buffer_bytes : (size_t)256 << 10;
 	r->line = 1;
+	r->words = o.words == SL_ON;
 	r->null_text = sl__strdup(&env, o.null_text != NULL ? o.null_text : "");
 	if (r->null_text == NULL) {
 		sl_records_free(r);
@@ -380,4 +382,13 @@ int sl_records_skip(sl_records *r, uint64_t offset, struct sl_err *err)
 		return sl_err_set(err, SL_EDATA, "no record ends at byte %llu: the input is not what it was",
 				  (unsigned long long)offset);
 	return 0;
+}
+
+/* The offset is mixed in, and the result once more, so that sums of hashes notice records that changed places. */
+uint64_t sl_record_hash(const struct sl_record *record)
+{
+	uint64_t h = sl__crc64nvme(0, record->data, record->len) ^ (record->offset + 1) * UINT64_C(0x9E3779B97F4A7C15);
+	h = (h ^ (h >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+	h = (h ^ (h >> 27)) * UINT64_C(0x94D049BB133111EB);
+	return h ^ (h >> 31);
 }

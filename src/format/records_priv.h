@@ -55,6 +55,7 @@ struct sl_records {
 	bool csv, header;
 	char delimiter;
 	char *null_text;
+	bool words; /* NaN and the infinities are reals */
 	size_t max_record_bytes, buffer_bytes;
 
 	char *buf;

@@ -786,18 +786,18 @@ static void the_classifier_knows_the_specifications_keywords(void **state)
 static int find_lines(const char *data, size_t n, void *ctx)
 {
 	static const char *const lines[] = {
-		"sluice_sink_writes_total{sink=\"kit\",status=\"success\"} 1\n",
-		"sluice_sink_writes_total{sink=\"kit\",status=\"failure\"} 1\n",
-		"sluice_sink_write_latency_seconds_count{sink=\"kit\"} 2\n",
-		"sluice_coordinator_queue_depth 0\n",
-		"sluice_coordinator_worker_errors_total 1\n",
-		"sluice_coordinator_items_dropped_total 0\n",
-		"sluice_coordinator_items_dead_total 1\n",
-		"sluice_coordinator_oldest_age_seconds 0\n",
-		"sluice_coordinator_breaker_open 0\n",
-		"sluice_coordinator_workers 1\n",
-		"sluice_coordinator_retries_total 0\n",
-		"sluice_coordinator_batch_items_count 2\n",
+		"sluice_sink_writes_total{coordinator=\"bars\",sink=\"kit\",status=\"success\"} 1\n",
+		"sluice_sink_writes_total{coordinator=\"bars\",sink=\"kit\",status=\"failure\"} 1\n",
+		"sluice_sink_write_latency_seconds_count{coordinator=\"bars\",sink=\"kit\"} 2\n",
+		"sluice_coordinator_queue_depth{coordinator=\"bars\"} 0\n",
+		"sluice_coordinator_worker_errors_total{coordinator=\"bars\"} 1\n",
+		"sluice_coordinator_items_dropped_total{coordinator=\"bars\"} 0\n",
+		"sluice_coordinator_items_dead_total{coordinator=\"bars\"} 1\n",
+		"sluice_coordinator_oldest_age_seconds{coordinator=\"bars\"} 0\n",
+		"sluice_coordinator_breaker_open{coordinator=\"bars\"} 0\n",
+		"sluice_coordinator_workers{coordinator=\"bars\"} 1\n",
+		"sluice_coordinator_retries_total{coordinator=\"bars\"} 0\n",
+		"sluice_coordinator_batch_items_count{coordinator=\"bars\"} 2\n",
 	};
 	int *found = ctx;
 	char *text = strndup(data, n);
@@ -827,13 +827,18 @@ static void metrics_have_the_specifications_names(void **state)
 	assert_int_equal(sl_metrics_new(&m, NULL, NULL), 0);
 	k->env.metrics = m;
 	k->script = poison_first;
-	kit_new(k, OPTS(.workers = 1));
+	/* Another one in the same process has its own. */
+	kit_new(k, OPTS(.workers = 1, .name = "trades"));
+	sl_coordinator *other = k->c;
+	kit_new(k, OPTS(.workers = 1, .name = "bars"));
 	kit_submit(k, 1, 1);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	kit_submit(k, 2, 2);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(sl_metrics_render(m, find_lines, &found, NULL), 0);
 	assert_int_equal(found, 12);
+	kit_finish(k, 0);
+	k->c = other;
 	kit_finish(k, 0);
 	sl_metrics_free(m);
 }

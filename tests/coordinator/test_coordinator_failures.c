@@ -76,22 +76,20 @@ static int fail_value_1(struct kit *k, int number, const struct sl_sink_batch *b
 	return 0;
 }
 
-static void when_the_attempts_are_used_up_every_item_is_dead_with_its_attempts(void **state)
+static void when_the_attempts_are_used_up_only_the_item_that_fails_alone_is_dead(void **state)
 {
 	struct kit *k = *state;
 	k->script = fail_value_1;
 	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .batch_size = 4));
 	submit_together(k, 4);
 	run_until_ended(k);
-	assert_int_equal(k->n_dead, 4);
-	for (int i = 0; i < 4; i++) {
-		assert_int_equal(k->dead[i], i + 1);
-		assert_int_equal(k->dead_attempts[i], 3);
-	}
+	assert_int_equal(k->n_dead, 1);
+	assert_int_equal(k->dead[0], 1);
+	assert_int_equal(k->dead_attempts[0], 3 + 1 + 3); /* with 2, 3 and 4; with 2; alone */
 	assert_int_equal(k->dead_err.code, SL_EUNAVAIL);
 	kit_check_equation(k);
 	kit_finish(k, 0);
-	assert_int_equal(k->n_written, 1);
+	assert_int_equal(k->n_written, 1 + 3);
 }
 
 static void a_failed_batch_keeps_no_worker_from_the_others(void **state)
@@ -121,8 +119,9 @@ static void failed_batches_are_bounded_and_then_nothing_more_is_taken_out(void *
 	assert_true(h.retrying <= 6);
 	assert_int_equal(h.in_flight, 0);
 	assert_int_equal(h.queue_size, 20 - h.retrying);
+	kit_set_script(k, NULL);
 	run_until_ended(k);
-	assert_int_equal(k->n_dead, 20);
+	assert_int_equal(k->n_written, 20);
 	kit_finish(k, 0);
 }
 
@@ -492,17 +491,12 @@ static void failures_in_a_row_open_the_breaker_and_those_while_it_is_open_are_no
 	kit_finish(k, 0);
 }
 
-static void a_new_batch_probes_when_none_waits(void **state)
+static void new_items_wait_while_the_breaker_is_open(void **state)
 {
 	struct kit *k = *state;
-	k->script = poison_tens;
-	int mode = SILENT;
-	k->script_ctx = &mode;
+	k->script = kit_fail_transient;
 	kit_new(k, OPTS(.workers = 2, .retry_policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE,
 			.breaker_failures = 1));
-	k->script = kit_fail_transient;
-	struct sl_retry_policy once = steady;
-	(void)once;
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1); /* it opened; item 1 waits in the heap for 100 ms */
 	kit_await_calm(k, 2 + OTHERS);
@@ -568,21 +562,71 @@ static void the_concurrency_is_halved_when_the_target_struggles_and_rises_step_b
 
 /* ---- the rate ---- */
 
-static void the_rate_is_kept_in_items_a_second(void **state)
+/* When each write was, and how large. One at a time: the kit's clock moves only when all wait. */
+struct timed_write {
+	int64_t at_ns;
+	size_t n;
+};
+static struct timed_write timed[KIT_WRITES];
+static atomic_int n_timed;
+
+static int note_time(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		     struct sl_err *err)
 {
-	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 10, .rate_items = 100, .flush_interval_ms = SL_NONE));
-	kit_submit(k, 1, 250);
-	/* A second's worth at once, then 10 every 100 ms. */
-	kit_await_written(k, 100);
+	(void)number, (void)reply, (void)err;
+	size_t size = 0;
+	for (size_t i = 0; i < batch->n; i++)
+		size += k->bytes ? batch->items[i].len : 1;
+	int64_t now_ns = k->clock.now_ns;
+	timed[atomic_fetch_add(&n_timed, 1)] = (struct timed_write){now_ns, size};
+	return 0;
+}
+
+/* No second has more than limit, and it takes about as long as the rate says. */
+static void see_rate(struct kit *k, size_t limit, size_t total)
+{
 	int64_t begin_ns = k->clock.now_ns;
 	while (sl_coordinator_flush(k->c, 0) != 0) {
-		uint64_t written = kit_health(k).written;
-		assert_true((int64_t)written <= 100 + (k->clock.now_ns - begin_ns) / 10000000);
 		(void)vclock_advance_to_next(&k->clock);
+		kit_settle(k);
 	}
-	assert_int_equal(k->clock.now_ns - begin_ns, 1500000000);
+	for (int i = 0; i < n_timed; i++) {
+		size_t sum = 0;
+		for (int j = i; j < n_timed && timed[j].at_ns < timed[i].at_ns + 1000000000; j++)
+			sum += timed[j].n;
+		assert_true(sum <= limit);
+	}
+	double seconds = (double)(k->clock.now_ns - begin_ns) / 1e9;
+	assert_true(seconds <= 1.1 * (double)total / (double)limit + 0.2);
 	kit_finish(k, 0);
+}
+
+static void the_rate_is_a_bound_in_every_second(void **state)
+{
+	static const int rates[] = {1, 7, 23, 100, 101, 1999};
+	for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+		struct kit *k = *state;
+		n_timed = 0;
+		k->script = note_time;
+		kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 500, .rate_items = rates[i],
+				.capacity = 10000, .flush_interval_ms = SL_NONE));
+		kit_submit(k, 1, 4 * (uintptr_t)rates[i]);
+		see_rate(k, (size_t)rates[i], 4 * (size_t)rates[i]);
+		(void)kit_tear_down(state);
+		(void)kit_set_up(state);
+	}
+}
+
+static void the_rate_in_bytes_is_one_too(void **state)
+{
+	struct kit *k = *state;
+	n_timed = 0;
+	k->bytes = true;
+	k->script = note_time;
+	kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 500, .rate_bytes = 800,
+			.flush_interval_ms = SL_NONE));
+	kit_submit(k, 1, 400);
+	see_rate(k, 800, 3200);
 }
 
 static void tokens_are_reduced_and_restored(void **state)
@@ -614,11 +658,12 @@ static void the_marks_can_drive_the_rate(void **state)
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 10, .rate_items = 1000, .rate_by_watermark = SL_ON, .batch_size = 1,
 			.flush_interval_ms = SL_NONE));
-	kit_hold_first(k);
-	kit_submit(k, 2, 9);
+	kit_hold(k);
+	kit_submit(k, 1, 9);
 	kit_await_marks(k, 1);
 	assert_int_equal((int)kit_health(k).rate_items, 500);
 	kit_release_all(k);
+	run_until_ended(k);
 	kit_await_marks(k, 2);
 	assert_int_equal((int)kit_health(k).rate_items, 1000);
 	kit_finish(k, 0);
@@ -744,7 +789,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_transient_failure_is_tried_again_after_the_policys_delay),
-		TEST(when_the_attempts_are_used_up_every_item_is_dead_with_its_attempts),
+		TEST(when_the_attempts_are_used_up_only_the_item_that_fails_alone_is_dead),
 		TEST(a_failed_batch_keeps_no_worker_from_the_others),
 		TEST(failed_batches_are_bounded_and_then_nothing_more_is_taken_out),
 		TEST(batches_become_due_in_the_order_of_their_times),
@@ -763,10 +808,11 @@ int main(void)
 		TEST(a_sink_that_only_returns_a_code_is_understood),
 		TEST(a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probed_by_one),
 		TEST(failures_in_a_row_open_the_breaker_and_those_while_it_is_open_are_not_charged),
-		TEST(a_new_batch_probes_when_none_waits),
+		TEST(new_items_wait_while_the_breaker_is_open),
 		TEST(a_lane_that_cannot_be_attached_is_a_failed_write),
 		TEST(the_concurrency_is_halved_when_the_target_struggles_and_rises_step_by_step),
-		TEST(the_rate_is_kept_in_items_a_second),
+		TEST(the_rate_is_a_bound_in_every_second),
+		TEST(the_rate_in_bytes_is_one_too),
 		TEST(tokens_are_reduced_and_restored),
 		TEST(without_a_rate_there_is_nothing_to_reduce),
 		TEST(the_marks_can_drive_the_rate),

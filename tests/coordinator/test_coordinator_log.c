@@ -379,10 +379,11 @@ static void an_item_that_a_log_could_not_take_is_refused(void **state)
 	k->bytes = true;
 	kit_new(k, OPTS(.workers = 1, .spill_wal = p.wal));
 	struct sl_item item = {.data = big,
-			       .len = SL_WAL_MAX_PAYLOAD - 267,
+			       .len = SL_WAL_MAX_PAYLOAD - 295,
 			       .key = key,
 			       .key_len = sizeof key,
-			       .position = UINT64_MAX};
+			       .position = UINT64_MAX,
+			       .range = {.begin = UINT64_MAX - 1, .end = UINT64_MAX, .hash = UINT64_MAX}};
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ETOOBIG);
 	item.len--;
 	k->script = kit_fail_cancelled;
@@ -493,17 +494,62 @@ static void records_that_are_no_items_stay_in_the_log(void **state)
 {
 	struct kit *k = *state;
 	struct place p;
-	static const struct sl_wal_span strange[] = {
-		{"", 0}, {"\x02...", 4}, {"\x01", 1}, {"\x01\x80\x80", 3}, {"\x01\x00\x05xy", 5}};
+	static const struct sl_wal_span strange[] = {{"", 0},
+						     {"\x02...", 4},
+						     {"\x01", 1},
+						     {"\x01\x80\x80", 3},
+						     {"\x01\x00\x00\x00\x05xy", 7},
+						     {"\x01\x00\x01\x02short", 9}};
 	make_place(&p);
-	assert_int_equal(sl_wal_append_many(p.wal, strange, 5, NULL, NULL, NULL), 0);
-	assert_int_equal(sl_wal_append(p.wal, "\x01\x00\x00yyyyyyyy", 11, NULL, NULL), 0);
+	assert_int_equal(sl_wal_append_many(p.wal, strange, 6, NULL, NULL, NULL), 0);
+	assert_int_equal(sl_wal_append(p.wal, "\x01\x00\x00\x00\x00yyyyyyyy", 13, NULL, NULL), 0);
 	k->bytes = true;
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->n_written, 1);
-	assert_int_equal(stats_of(&p).pending, 5);
-	kit_finish(k, 0);
+	assert_int_equal(stats_of(&p).pending, 6);
+	kit_finish(k, SL_EPENDING); /* 0 would say that nothing is left */
+	remove_place(&p);
+}
+
+#define LARGE 100000 /* no other allocation is */
+
+static void *alloc_small(size_t size, void *ctx)
+{
+	(void)ctx;
+	return size < LARGE ? malloc(size) : NULL;
+}
+
+static void *resize(void *p, size_t size, void *ctx)
+{
+	(void)ctx;
+	return realloc(p, size);
+}
+
+static void release(void *p, void *ctx)
+{
+	(void)ctx;
+	free(p);
+}
+
+static void stop_ends_in_time_while_there_is_no_memory_for_what_the_log_has(void **state)
+{
+	static const struct sl_mem small = {SL_MEM_VERSION, alloc_small, resize, release};
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	char *record = calloc(1, LARGE);
+	make_place(&p);
+	assert_non_null(record);
+	record[0] = 1; /* the version; no position, no key */
+	assert_int_equal(sl_wal_append(p.wal, record, LARGE, NULL, NULL), 0);
+	free(record);
+	k->bytes = true;
+	k->env.mem = &small;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 10, .capacity = 10));
+	finish(k, 0, SL_EPENDING, &r);
+	assert_int_equal(r.accepted, 0);
+	assert_int_equal(stats_of(&p).pending, 1);
 	remove_place(&p);
 }
 
@@ -512,7 +558,7 @@ static void records_that_are_no_items_stay_in_the_log(void **state)
 #define KILL_ROUNDS 8
 #define KILL_ITEMS 20000
 #define ATTEMPTS 5
-#define NEVER 101 /* a multiple of this is never written, and takes its batch with it into the dead letters */
+#define NEVER 101 /* a multiple of this is never written */
 
 struct shared {
 	atomic_uint accepted;                  /* values 1 … accepted were accepted */
@@ -599,7 +645,7 @@ static int note_letter(const struct sl_dlq_letter *letter, void *ctx)
 	assert_int_equal(letter->item_len, sizeof v);
 	memcpy(&v, letter->item, sizeof v);
 	assert_in_range(v, 1, KILL_ITEMS);
-	assert_int_equal(letter->attempts, ATTEMPTS);
+	assert_true(letter->attempts >= ATTEMPTS);
 	dead[v] = 1;
 	return 0;
 }
@@ -680,6 +726,7 @@ int main(void)
 		TEST(a_spill_that_fails_loses_nothing_and_can_be_repeated),
 		TEST(pointer_items_come_back_as_pointers),
 		TEST(records_that_are_no_items_stay_in_the_log),
+		TEST(stop_ends_in_time_while_there_is_no_memory_for_what_the_log_has),
 		TEST(after_kill_9_everything_accepted_is_written_or_in_the_dead_letters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -462,6 +462,39 @@ static void each_crossing_of_a_mark_is_told_once(void **state)
 	assert_string_equal(f->marks, "HLH");
 }
 
+/* What a queue takes for a mark that is not given, and the edges of those that are. */
+static void marks_that_are_not_given_follow_the_capacity_and_the_other_one(void **state)
+{
+	static const struct {
+		size_t capacity;
+		int64_t high_watermark, low_watermark;
+		size_t high, low; /* at which depth they are crossed */
+	} rows[] = {
+		{1, 0, 0, 1, 0},  {2, 0, 0, 2, 1},  {4, 0, 0, 4, 2},        {5, 0, 0, 4, 2},    {9, 0, 0, 8, 4},
+		{10, 0, 0, 8, 5}, {11, 0, 0, 9, 5}, {10, 10, 0, 10, 5},     {10, 6, 0, 6, 5},   {10, 5, 0, 5, 4},
+		{10, 1, 0, 1, 0}, {10, 0, 7, 8, 7}, {10, 0, SL_NONE, 8, 0}, {10, 10, 9, 10, 9}, {10, 1, SL_NONE, 1, 0},
+	};
+	for (size_t i = 0; i < SL_COUNT(rows); i++) {
+		struct fixture *f = *state;
+		make(f, (struct sl__queue_opts){.capacity = rows[i].capacity,
+						.high_watermark = rows[i].high_watermark,
+						.low_watermark = rows[i].low_watermark,
+						.on_high = on_high,
+						.on_low = on_low});
+		for (uintptr_t depth = 1; depth <= rows[i].capacity; depth++) {
+			push_range(f, depth, depth);
+			assert_int_equal(stats_of(f).above_high, depth >= rows[i].high);
+		}
+		for (size_t depth = rows[i].capacity; depth-- > 0;) {
+			struct sl__queue_item item;
+			assert_int_equal(sl__queue_take(f->q, &item, 1), 1);
+			assert_int_equal(stats_of(f).above_high, depth > rows[i].low);
+		}
+		(void)tear_down(state);
+		(void)set_up(state);
+	}
+}
+
 static void the_marks_also_watch_the_bytes(void **state)
 {
 	struct fixture *f = *state;
@@ -1175,6 +1208,7 @@ int main(void)
 		TEST(a_big_item_displaces_as_many_as_it_needs),
 		TEST(a_push_of_more_than_the_capacity_keeps_the_newest),
 		TEST(each_crossing_of_a_mark_is_told_once),
+		TEST(marks_that_are_not_given_follow_the_capacity_and_the_other_one),
 		TEST(the_marks_also_watch_the_bytes),
 		TEST(a_slow_callback_delays_the_others_and_none_is_merged_or_lost_in_the_end),
 		TEST(a_callback_may_push_into_the_full_queue),

@@ -27,6 +27,12 @@ extern "C" {
 
 #define SL_SINK_VERSION 1
 
+/* The bytes of an input that an item was read from, so that a table can record what it has of the input. */
+struct sl_input_range {
+	uint64_t begin, end; /* end 0: the item is not part of an input that is recorded */
+	uint64_t hash;       /* of the record: sl_record_hash */
+};
+
 struct sl_sink_item {
 	/* Byte items: the bytes. Pointer items (struct sl_coordinator_opts): the pointer, and the length it was
 	 * submitted with. */
@@ -35,6 +41,7 @@ struct sl_sink_item {
 	const void *key; /* of the per-key order; NULL: none */
 	size_t key_len;
 	uint64_t position; /* the submitter's: a line, a sequence; 0: none */
+	struct sl_input_range range;
 };
 
 /* What became of one item of a batch that failed. */
@@ -62,6 +69,17 @@ struct sl_sink_reply {
 	size_t culprit;
 };
 
+/* What a table has of an input. Belongs to the sink; lives until the next load_begin or load_end. */
+struct sl_sink_loaded {
+	size_t struct_size;
+	const struct sl_input_range *ranges; /* sorted, disjoint; without hashes */
+	size_t n_ranges;
+	uint64_t hash;      /* the sum of the hashes of all records in the ranges, modulo 2^64 */
+	uint64_t rows;      /* written; the other records are dead letters */
+	int64_t started_ms; /* Unix time of the first run */
+	int finished;       /* 1: a run came to the end of the input */
+};
+
 struct sl_sink_ops {
 	int version;      /* SL_SINK_VERSION */
 	const char *name; /* the `sink` label of metrics: "postgres", "http" … */
@@ -83,6 +101,29 @@ struct sl_sink_ops {
 	void (*close)(void *sink);
 	/* Where it goes, for people and dead letters: a URL without secrets. May be NULL: the name. */
 	const char *(*target)(void *sink);
+
+	/* A number that is the same for all records with the same key of an upsert (others may share it): the key of
+	 * per-key order, so that the last record of a key wins. lane is of attach, and only used for this. May be NULL.
+	 */
+	int (*key)(void *sink, void *lane, const void *data, size_t len, uint64_t *hash, struct sl_err *err);
+
+	/*
+	 * Exactly once without a key. All three or none. From load_begin to load_end, the transaction that writes items
+	 * also records their ranges, under the identity of the table and `input`, and a batch with items that are
+	 * recorded already writes the others only: also after a commit whose answer was lost. One load at a time, and
+	 * no write while one of the three runs, except load_dead.
+	 *
+	 * load_begin makes the tables of the records unless they are there, forgets the records of a table that is
+	 * empty or was made anew, and with `again` those of this input. It ends every earlier run of the same load:
+	 * what that had in flight is either in *out or will never be written, and its later writes fail with
+	 * SL_ELOCKED, fatal. SL_EACCES: no right to make the tables.
+	 */
+	int (*load_begin)(void *sink, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err);
+	/* A record of the input is durable as a dead letter: its range is recorded with the next batch, or by load_end.
+	 * From any thread. SL_ENOMEM. */
+	int (*load_dead)(void *sink, const struct sl_input_range *range);
+	/* finished: everything up to the end of the input is written or dead. */
+	int (*load_end)(void *sink, int finished, struct sl_err *err);
 };
 
 typedef struct sl_sink {
