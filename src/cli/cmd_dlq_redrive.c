@@ -215,7 +215,7 @@ static const struct opt opts_table[] = {
 	 .kind = OPT_STRING,
 	 .arg = "URL",
 	 .help = "Where letters of 'sluice load' go instead of the URL that they remember, with the same table and "
-		 "columns"},
+		 "columns; where those of 'sluice export' go, to a table with the name of the dataset"},
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
 	WALFILE_OPT_JSON,
@@ -230,7 +230,9 @@ const struct command cmd_dlq_redrive = {
 	.description =
 		"A letter of the source wal:<id> is appended to that log as a new record, when its target names "
 		"<id>.wal or DIR lies beside it; a letter of 'sluice load' is written to the target it remembers, or "
-		"to that of --to. With --to-wal every item goes into that log. Prints the letter's id and the new "
+		"to that of --to; a row that 'sluice export' has diverted goes to that of --to, as it was in the "
+		"input. "
+		"With --to-wal every item goes into that log. Prints the letter's id and the new "
 		"sequence or the target, and acknowledges the letter after the record is durable or the row written. "
 		"A letter that is refused again stays, with why on stderr, and the status is 65; so does one that "
 		"does not say where it was going (64). A crash can repeat an item, never lose one. A sealed "

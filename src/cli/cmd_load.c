@@ -175,10 +175,11 @@ static int load_open_input(struct load *l, int i)
 	if (rc)
 		return rc;
 	key = place_key(l);
-	rc = loadplace_open(&l->place, l->cli, &key, i);
+	rc = load_resume(l, i);
+	rc = rc ? rc : loadplace_open(&l->place, l->cli, &key, i);
 	rc = rc ? rc : load_rows(l);
 	loadplace_close(&l->place, l->cli);
-	return rc;
+	return load_resumed(l, rc);
 }
 
 static int load_input(struct load *l, int i)
@@ -189,6 +190,7 @@ static int load_input(struct load *l, int i)
 				       .null_text = opt_str(l->args, "null")};
 	int empty = 0, rc = loadinput_open(&l->in, l->cli, l->inputs[i], opts);
 
+	l->records = opts;
 	snprintf(l->source, sizeof(l->source), "load:%s", l->inputs[i]);
 	rc = rc ? rc : take_header(l, &empty);
 	if (!rc && empty)
@@ -243,17 +245,21 @@ static void report(struct load *l)
 	if (opt_flag(l->args, "json")) {
 		out_printf(&l->cli->out,
 			   "{\"read\":%" PRIu64 ",\"written\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"dropped\":%" PRIu64
-			   ",\"left\":%" PRIu64 ",\"seconds\":%.3f}\n",
-			   l->read, t->written, dead, t->dropped, t->returned, seconds);
+			   ",\"left\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"seconds\":%.3f}\n",
+			   l->read, t->written, dead, t->dropped, t->returned, l->skipped, seconds);
 		return;
 	}
 	out_printf(&l->cli->out, "%s written to %s in %.1f s\n", text_count(count, t->written, "row"),
 		   sl_sink_target(&l->sink), seconds);
 	if (t->dropped)
 		out_printf(&l->cli->out, "%s dropped\n", text_count(count, t->dropped, "row"));
-	if (t->returned)
+	if (l->skipped)
+		out_printf(&l->cli->out, "%s loaded before\n", text_count(count, l->skipped, "row"));
+	if (t->returned && opt_given(l->args, "wal"))
 		out_printf(&l->cli->out, "%s left in the log in %s\n", text_count(count, t->returned, "row"),
 			   opt_str(l->args, "wal"));
+	else if (t->returned)
+		out_printf(&l->cli->out, "%s read and not written\n", text_count(count, t->returned, "row"));
 }
 
 struct count {
@@ -291,13 +297,17 @@ static int result(struct load *l, int rc)
 	if (dead)
 		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; 'sluice dlq list' says why",
 			text_count(count, dead, "dead letter"), opt_str(l->args, "dead-letters"));
+	if (l->total.dropped)
+		cli_say(l->cli, SL_LOG_ERROR, "%s dropped: the target was slower than the input (--overflow)",
+			text_count(count, l->total.dropped, "row"));
 	if (rc != EXIT_INTERRUPTED || !stop_requested()) /* others have this status, too, and were told */
-		return !rc && dead ? EXIT_BAD_DATA : rc;
+		return !rc && (dead || l->total.dropped) ? EXIT_BAD_DATA : rc;
 	if (l->total.returned)
-		cli_say(l->cli, SL_LOG_ERROR, "interrupted; the same command goes on where this one was");
+		cli_say(l->cli, SL_LOG_ERROR, "interrupted; run the same command again to continue");
 	else
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; what was read is written%s",
-			opt_given(l->args, "wal") ? ", and the same command goes on there" : ", the rest is not");
+			opt_given(l->args, "wal") || l->resume.on ? "; run the same command again to continue"
+								  : ", the rest is not");
 	return rc;
 }
 
@@ -305,6 +315,7 @@ static int result(struct load *l, int rc)
 
 static const char *const formats[] = {"csv", "jsonl", NULL};
 static const char *const overflows[] = {"block", "drop_oldest", "error", NULL};
+static const char *const switches[] = {"on", "off", NULL};
 static const char *const bodies[] = {"jsonl", "array", "cloudevents", NULL};
 
 static int has_suffix(const char *path, const char *suffix)
@@ -378,12 +389,48 @@ static int set_lists(struct load *l)
 static int check_options(struct load *l)
 {
 	static const char *const of_csv[] = {"columns", "no-header", "null"};
+	const char *multiplier;
+	char *end;
 
 	for (size_t i = 0; i < sizeof(of_csv) / sizeof(of_csv[0]); i++)
 		if (l->to.opts.format != SL_ROWS_CSV && opt_given(l->args, of_csv[i]))
 			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
+	multiplier = opt_str(l->args, "backoff-multiplier");
+	if (multiplier && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
+		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
 	if (opt_given(l->args, "columns") && !opt_flag(l->args, "no-header"))
 		return cli_usage(l->cli, "--columns is for CSV without a header; add --no-header");
+	return 0;
+}
+
+static int is_database(const char *url)
+{
+	return strncmp(url, "postgres", 8) == 0 || strncmp(url, "sqlite:", 7) == 0;
+}
+
+/* What is recorded of an input, and under which name. */
+static int check_resume(struct load *l)
+{
+	static const char *const of_records[] = {"again", "load-id"};
+	int has_stdin = 0;
+
+	for (int i = 0; i < l->n_inputs; i++)
+		has_stdin |= strcmp(l->inputs[i], "-") == 0;
+	for (size_t i = 0; i < sizeof(of_records) / sizeof(of_records[0]); i++) {
+		if (!opt_given(l->args, of_records[i]))
+			continue;
+		if (!is_database(l->to.url))
+			return cli_usage(l->cli, "--%s is for tables of PostgreSQL and SQLite", of_records[i]);
+		if (opt_flag(l->args, "no-resume"))
+			return cli_usage(l->cli, "--%s does not go with --no-resume", of_records[i]);
+	}
+	if (opt_given(l->args, "load-id") && !has_stdin && l->n_inputs > 1)
+		return cli_usage(l->cli, "--load-id names one input; load the files one by one");
+	if (has_stdin && is_database(l->to.url) && !opt_given(l->args, "load-id") && !opt_flag(l->args, "no-resume"))
+		return cli_usage(
+			l->cli,
+			"standard input needs --load-id=NAME, so that an interrupted load can be resumed; or use "
+			"--no-resume");
 	return 0;
 }
 
@@ -392,10 +439,11 @@ static int set_target(struct load *l)
 	const struct parsed *a = l->args;
 	int rc = set_inputs(l);
 
+	l->to.url = opt_str(a, "to");
 	rc = rc ? rc : check_options(l);
+	rc = rc ? rc : check_resume(l);
 	if (rc)
 		return rc;
-	l->to.url = opt_str(a, "to");
 	l->to.opts.struct_size = sizeof(l->to.opts);
 	l->to.opts.env = &l->cli->env;
 	l->to.opts.table = opt_str(a, "table");
@@ -498,11 +546,81 @@ static const struct opt opts[] = {
 	 .def = "block",
 	 .choices = overflows,
 	 .help = "When the target is slower than the input: read slower, drop what waits longest, or fail"},
+	{.name = "capacity",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = 100000000,
+	 .help = "Rows that wait in memory at most; two batches per worker unless given"},
+	{.name = "high-watermark",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = 100000000,
+	 .help = "Waiting rows from which on backpressure is logged (-v); 80 % of the capacity unless given"},
+	{.name = "low-watermark",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .min = 0,
+	 .max = 100000000,
+	 .help = "Waiting rows at which backpressure ends; 50 % of the capacity unless given"},
+	{.name = "max-attempts",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "5",
+	 .min = 1,
+	 .max = 1000000,
+	 .help = "Attempts to write a row that fails while others are written, before it is a dead letter"},
+	{.name = "initial-backoff",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .min = 1,
+	 .max = 86400000,
+	 .help = "Delay before the second attempt; 50ms unless given"},
+	{.name = "max-backoff",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .min = 1,
+	 .max = 86400000,
+	 .help = "Longest delay between attempts; 2s, or the initial backoff, unless given"},
+	{.name = "backoff-multiplier",
+	 .kind = OPT_STRING,
+	 .arg = "X",
+	 .help = "Factor by which the delay grows with each attempt; 2 unless given"},
+	{.name = "jitter",
+	 .kind = OPT_ENUM,
+	 .arg = "WHAT",
+	 .def = "on",
+	 .choices = switches,
+	 .help = "Vary each delay between 50 % and 100 %"},
+	{.name = "give-up-after",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "10m",
+	 .min = 0,
+	 .max = INT64_C(31536000000),
+	 .help = "A row that has failed for this long is a dead letter, and a target that took no row for this long "
+		 "ends the load (status 69 or 78); 0 waits forever"},
 	{.name = "wal",
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
-	 .help = "Keep rows in a log in DIR until they are written, so that the same command goes on after a crash"},
-	{.name = "rate", .kind = OPT_INT, .arg = "N", .min = 1, .max = 1000000000, .help = "Rows a second at most"},
+	 .help = "Keep rows in a log in DIR until they are written, so that a target without records resumes too"},
+	{.name = "again",
+	 .kind = OPT_FLAG,
+	 .help = "Load the files again from their beginning, although the table has them"},
+	{.name = "load-id",
+	 .kind = OPT_STRING,
+	 .arg = "NAME",
+	 .help = "Record the load under this name: standard input has none, and a file's is its path"},
+	{.name = "no-resume",
+	 .kind = OPT_FLAG,
+	 .help = "Keep no record in the database: if the load is interrupted, running it again repeats rows"},
+	{.name = "rate",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = 1000000000,
+	 .help = "Rows in any second at most"},
 	{.name = "dead-letters",
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
@@ -566,16 +684,27 @@ const struct command cmd_load = {
 		"dead "
 		"letters with its line and the reason, and the status is 65 at the end; 'sluice dlq redrive' writes it "
 		"to "
-		"the same target again. A target that is away is waited for once the load has begun. SIGINT or SIGTERM "
-		"ends the reading and writes what was read (status 75); a second one ends the command at once. With "
-		"--wal "
-		"a run that was ended, however, goes on where it was when the same command is given again: no row is "
-		"lost, "
-		"and with --on-conflict none is there twice. Passwords are best kept out of the URL: PGPASSWORD, "
+		"the same target again. A target that refuses the first rows ends the load with status 69 "
+		"(unavailable) or 78 (not set up as needed); one that fails later is waited for, up to "
+		"--give-up-after. Rows that --overflow drops are counted, and the status is 65. SIGINT or SIGTERM "
+		"ends the reading and writes what was read (status 75); a second one ends the command at once. If a "
+		"load "
+		"into PostgreSQL or SQLite is interrupted, however that happens, run the same command again: it "
+		"resumes where "
+		"it stopped, and each row is written exactly once. The database records which part of the input it "
+		"has, in "
+		"the tables sluice_loads and sluice_load_ranges next to the target. A file that was loaded is not "
+		"loaded "
+		"again without --again; if it has grown, only the new rows are loaded. Standard input needs --load-id. "
+		"With "
+		"--on-conflict, the last row of the input wins for every key. For other targets, and for rows that "
+		"were read "
+		"and not yet written, --wal keeps what is under way. Passwords are best kept out of the URL: "
+		"PGPASSWORD, "
 		"PGPASSFILE, SLUICE_HTTP_TOKEN, --token-file and --header-file are read.",
 	.example =
 		"sluice load bars.csv --to sqlite:market.db --table bars --create\n"
 		"zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table trades "
-		"--on-conflict id --wal ./wal",
+		"--on-conflict id --load-id trades-2024",
 	.run = run,
 };

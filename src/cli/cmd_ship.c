@@ -230,12 +230,14 @@ static int await_delivery(struct ship *s)
 	return rc;
 }
 
-static int stop_sending(struct ship *s, uint64_t *left, uint64_t *failed)
+/* *refused: in this run. What earlier ones left in the dead letters is not told again. */
+static int stop_sending(struct ship *s, uint64_t *left, uint64_t *refused)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
-	/* All delivered: it only has to be noted. */
-	int64_t deadline = s->sending && is_delivered(s) ? NOTE_MS : 0;
+	/* All delivered: it only has to be noted. Where the mark was of another log's lines, ours are sent now. */
+	int64_t patience = opt_num(s->args, "flush-timeout");
+	int64_t deadline = s->sending && is_delivered(s) ? (patience > NOTE_MS ? patience : NOTE_MS) : 0;
 	int rc = s->sending ? sl_wal_stop(s->log.wal, deadline, &err) : 0;
 
 	s->sending = 0;
@@ -244,7 +246,7 @@ static int stop_sending(struct ship *s, uint64_t *left, uint64_t *failed)
 	if (sl_wal_get_stats(s->log.wal, &stats, &err))
 		return cli_fail(s->cli, &err, s->log.dir);
 	*left = stats.pending;
-	*failed = stats.failed;
+	*refused = stats.parked;
 	return 0;
 }
 

@@ -14,9 +14,9 @@ struct joiner_held {
 	char payload[];
 };
 
-void joiner_init(struct joiner *j, struct out *out, int all)
+void joiner_init(struct joiner *j, struct out *out, int all, int escape)
 {
-	*j = (struct joiner){.out = out, .all = all};
+	*j = (struct joiner){.out = out, .all = all, .escape = escape};
 	j->last = &j->first;
 }
 
@@ -31,7 +31,10 @@ static void print(struct joiner *j, const struct sl_event_row *e)
 	char at[TEXT_TIME_BYTES];
 
 	if (is_output(e->type)) {
-		out_write(j->out, e->payload, e->payload_len);
+		if (j->escape)
+			text_output(j->out, e->payload, e->payload_len);
+		else
+			out_write(j->out, e->payload, e->payload_len);
 		j->job = e->job_id;
 		j->attempt = e->attempt;
 		j->type = e->partial ? e->type : 0;

@@ -20,7 +20,8 @@ struct joiner_held;
 
 struct joiner {
 	struct out *out;
-	int all; /* also starts, exits, progress and errors, in brackets */
+	int all;    /* also starts, exits, progress and errors, in brackets */
+	int escape; /* control characters: the output goes to a terminal */
 	/* The line that is open; type 0: none. */
 	uint64_t job;
 	int32_t attempt, type;
@@ -28,7 +29,7 @@ struct joiner {
 	size_t held_bytes;
 };
 
-void joiner_init(struct joiner *j, struct out *out, int all);
+void joiner_init(struct joiner *j, struct out *out, int all, int escape);
 void joiner_put(struct joiner *j, const struct sl_event_row *event);
 /* Nothing more will come: end what is open, print what waits. */
 void joiner_end(struct joiner *j);

@@ -5,7 +5,8 @@
  *   files ─▶ records ─▶ coordinator (and with --wal a log) ─▶ sink
  *               └ bad records ─▶ dead letters ◀─ rows that the target refuses
  *
- *   cmd_load.c   the command      loadinput.c   an input that is open      loadrows.c   one input through a coordinator
+ *   cmd_load.c     the command                        loadinput.c   an input that is open
+ *   loadresume.c   what the table has of an input     loadrows.c    one input through a coordinator
  *
  * Thread safety: none; the main thread calls.
  */
@@ -13,6 +14,7 @@
 #define SLUICE_CLI_LOAD_H
 
 #include "loadplace.h"
+#include "loadresume.h"
 #include "loadsink.h"
 #include "loadwatch.h"
 #include "opts.h"
@@ -46,15 +48,28 @@ struct load {
 
 	/* the input that is read now */
 	struct loadinput in;
-	char source[256]; /* of letters: "load:bars.csv" */
+	struct sl_records_opts records; /* that it was opened with */
+	char source[256];               /* of letters: "load:bars.csv" */
 	struct loadplace place;
+	struct loadresume resume;
 	sl_coordinator *c;
+	int gave_up;    /* the exit code, when the target was not waited for any longer */
+	void *key_lane; /* of the sink, for the keys of rows; NULL: rows have none */
+	int one_key;    /* a key could not be told from others: from there on all rows are of one */
+	int left;       /* the target was away, or another run has taken over: not everything was written */
 
 	/* all in all */
-	uint64_t read, bad;
+	uint64_t read, bad, skipped;
 	int64_t since_ms; /* an earlier run began this load then (Unix time); 0: this is the first */
 	struct sl_coordinator_report total;
 };
+
+/* Ask the table what it has of input i, and compare that with the input. 0, or an exit code after a line on stderr. */
+int load_resume(struct load *l, int i);
+/* The input is not the one that was loaded in part: says so. 65. */
+int load_changed(struct load *l, enum loadresume_what found);
+/* After the rows: record that the input is finished, unless rc says otherwise. rc, or an exit code. */
+int load_resumed(struct load *l, int rc);
 
 /* Read what is left of the input and write it, and what the log has of it. 0, or an exit code after a line on stderr;
  * 75 after a signal. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_EVERY_MS = 100 };
+enum { LOOK_EVERY_MS = 100, GIVE_UP_MS = 10000 };
 
 void loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
 {
@@ -17,7 +17,7 @@ void loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
 
 int loadletter_is(const struct sl_dlq_letter *letter)
 {
-	return strncmp(letter->source, "load:", 5) == 0;
+	return strncmp(letter->source, "load:", 5) == 0 || strncmp(letter->source, "export:", 7) == 0;
 }
 
 const char *loadletter_target(const struct loadletter *r)
@@ -112,7 +112,8 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 	(void)item;
 	(void)attempts;
 	r->why = *err;
-	r->why.code = SL_EREFUSED;
+	if (err->error_class != SL_CLASS_FATAL) /* a target that is down refused nothing */
+		r->why.code = SL_EREFUSED;
 }
 
 /* The letter stays where it is. */
@@ -131,6 +132,7 @@ static int start_coordinator(struct loadletter *r, struct sl_err *err)
 					   .workers = 1,
 					   .batch_size = 1,
 					   .flush_interval_ms = SL_NONE,
+					   .give_up_after_ms = GIVE_UP_MS,
 					   .on_dead = on_dead,
 					   .dead_ctx = r,
 					   .on_returned = on_returned};
@@ -209,8 +211,15 @@ static int submit(struct loadletter *r, const struct sl_dlq_letter *letter, stru
 int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	const char *target = letter->target ? letter->target : "";
-	int rc = strlen(target) < sizeof(r->target) ? open_target(r, target, err)
-						    : sl_err_set(err, SL_EDATA, "its target is too long");
+	int rc;
+
+	/* Its number is taken in the dataset: as a bad row, which the audit event says. */
+	if (strncmp(letter->source, "export:", 7) == 0 && !r->url)
+		return sl_err_set(err, SL_EINVAL,
+				  "a row that an export has diverted goes where you say; give --to=URL, such as "
+				  "file:PATH, to get it as it was, in columns like those of the export");
+	rc = strlen(target) < sizeof(r->target) ? open_target(r, target, err)
+						: sl_err_set(err, SL_EDATA, "its target is too long");
 
 	rc = rc ? rc : check_record(&r->to.opts, letter, err);
 	return rc ? rc : submit(r, letter, err);

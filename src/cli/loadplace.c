@@ -122,6 +122,11 @@ int loadplace_open(struct loadplace *p, struct cli *cli, const struct loadplace_
 	return p->fd < 0 ? failed(cli, errno, p->path) : read_place(p, cli);
 }
 
+int loadplace_is_at(const struct loadplace *p, const struct sl_record *record)
+{
+	return record->end == p->end && hash(HASH_INIT, record->data, record->len) == p->hash;
+}
+
 int loadplace_skip(const struct loadplace *p, sl_records *records, struct sl_err *err)
 {
 	struct sl_record last;
@@ -135,7 +140,7 @@ int loadplace_skip(const struct loadplace *p, sl_records *records, struct sl_err
 		rc = sl_records_next(records, &last, 1, &n, err);
 	if (rc)
 		return rc;
-	if (n == 1 && last.end == p->end && hash(HASH_INIT, last.data, last.len) == p->hash)
+	if (n == 1 && loadplace_is_at(p, &last))
 		return 0;
 	return sl_err_set(err, SL_EDATA, "before byte %" PRIu64 " is another record than when it was loaded", p->end);
 }

@@ -46,6 +46,8 @@ struct loadplace {
 int loadplace_open(struct loadplace *p, struct cli *cli, const struct loadplace_key *key, int i);
 /* Pass over what was taken before. 0, or what sl_records_next returns; SL_EDATA: the input is not what it was. */
 int loadplace_skip(const struct loadplace *p, sl_records *records, struct sl_err *err);
+/* Is this the last record that was taken? */
+int loadplace_is_at(const struct loadplace *p, const struct sl_record *record);
 /* Everything up to the last of n records is taken. 0, or an exit code. */
 int loadplace_note(struct loadplace *p, struct cli *cli, const struct sl_record *records, size_t n);
 /* Let go of what is open. Log and place stay. */

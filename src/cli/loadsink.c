@@ -253,6 +253,19 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 
 void loadsink_fit(struct loadsink *s, const char *url)
 {
+	int file = strncmp(url, "file:", 5) == 0;
+
+	/* What only files and only databases have. */
+	if (!file) {
+		s->opts.file_format = SL_ROWS_JSON;
+		s->opts.zstd_level = 0;
+		s->opts.rotate_bytes = 0;
+	}
+	if (file || is_http(url) || strncmp(url, "exec:", 5) == 0 || strncmp(url, "null:", 5) == 0) {
+		s->opts.table = NULL;
+		s->opts.on_conflict = NULL;
+		s->opts.n_on_conflict = 0;
+	}
 	if (is_http(url))
 		return;
 	s->opts.header_file = s->opts.token_file = s->opts.ca_file = NULL;

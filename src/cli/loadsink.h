@@ -36,7 +36,7 @@ const char **loadsink_copy(const char *const *names, size_t n);
 int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES]);
 /* The target of such a text. 0, or an error. */
 int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err);
-/* The target of a text is to be opened as another URL: what only HTTP has is for HTTP. */
+/* The target of a text is to be opened as this URL: what only HTTP, files or databases have is for those. */
 void loadsink_fit(struct loadsink *s, const char *url);
 /* An HTTP target without a token file gets the token of SLUICE_HTTP_TOKEN, when that is set. 0, or SL_ENOMEM. */
 int loadsink_take_token(struct loadsink *s, const char *url);

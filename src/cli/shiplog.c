@@ -15,7 +15,14 @@ struct shiplog_record {
 	struct ship_step step;
 };
 
-enum { RETRY_FIRST_MS = 250, RETRY_CAP_MS = 10000, SEND_RECORDS = 5000, SEND_BYTES = 2 << 20, LINGER_MS = 5 };
+enum {
+	RETRY_FIRST_MS = 250,
+	RETRY_CAP_MS = 10000,
+	SEND_RECORDS = 5000,
+	SEND_BYTES = 2 << 20,
+	LINGER_MS = 5,
+	RETENTION_DAYS = 30
+};
 
 /* ---- its name ---- */
 
@@ -121,6 +128,9 @@ int shiplog_open(struct shiplog *log, struct cli *cli, const struct parsed *args
 		return rc;
 	if (ship_recover(&log->state, log->wal, log->copy, &log->pending, &err))
 		return cli_fail(cli, &err, log->dir);
+	/* What recoveries of earlier runs put aside does not stay for ever. */
+	if (sl_wal_cleanup(log->dir, RETENTION_DAYS, 0, NULL, NULL, &cli->env, &err))
+		cli_say(cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
 	rc = ship_save(&log->state, log->wal, log->copy, &err);
 	if (rc == SL_ENOSPC) /* the log has it all the same, and what waits in it can be delivered */
 		cli_say(cli, SL_LOG_WARN, "%s", err.msg);

@@ -31,7 +31,7 @@ static uint64_t sequence_of(const char *row, size_t n, const char *stream, uint3
 
 /* Of the complete rows in data, the last one of the stream. *rest: bytes at the beginning that are no whole row. */
 static uint64_t last_in(const char *data, size_t n, int from_start, const char *stream, uint32_t incarnation,
-			size_t *rest)
+			size_t *rest, const char **where, size_t *len)
 {
 	const char *end = memrchr(data, '\n', n);
 
@@ -42,19 +42,23 @@ static uint64_t last_in(const char *data, size_t n, int from_start, const char *
 
 		if (before || from_start)
 			found = sequence_of(row, (size_t)(end - row), stream, incarnation);
-		if (found)
+		if (found) {
+			*where = row;
+			*len = (size_t)(end - row);
 			return found;
+		}
 		*rest = (size_t)(end - data) + 1;
 		end = before;
 	}
 	return 0;
 }
 
-static uint64_t look_back(int fd, off_t size, const char *stream, uint32_t incarnation)
+static uint64_t look_back(int fd, off_t size, const char *stream, uint32_t incarnation, char **row, size_t *len)
 {
 	off_t from = size, stop = size > LOOK_BACK ? size - LOOK_BACK : 0;
 	size_t n = 0, cap = 2 * BLOCK;
 	char *data = malloc(cap);
+	const char *where = NULL;
 	uint64_t found = 0;
 
 	/* data holds the file from `from` on, n bytes: rows that were not looked at yet. */
@@ -74,23 +78,25 @@ static uint64_t look_back(int fd, off_t size, const char *stream, uint32_t incar
 		from -= (off_t)more;
 		n += more;
 		rest = n;
-		found = last_in(data, n, from == 0, stream, incarnation, &rest);
+		found = last_in(data, n, from == 0, stream, incarnation, &rest, &where, len);
 		n = rest;
 	}
+	*row = found ? strndup(where, *len) : NULL;
 	free(data);
 	return found;
 }
 
-uint64_t shipmark_of_file(const char *path, const char *stream, uint32_t incarnation)
+uint64_t shipmark_of_file(const char *path, const char *stream, uint32_t incarnation, char **row, size_t *n)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	uint64_t found = 0;
 
+	*row = NULL;
 	if (fd < 0)
 		return 0;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-		found = look_back(fd, st.st_size, stream, incarnation);
+		found = look_back(fd, st.st_size, stream, incarnation, row, n);
 	(void)close(fd);
 	return found;
 }

@@ -85,6 +85,8 @@ static int set_lists(struct shipsend *s)
 					  : 0;
 
 	s->to.opts.on_conflict = s->to.lists[1];
+	/* A row is a line, for ever: what is there under its key is the same line, or another log's. */
+	s->to.opts.immutable_rows = s->to.opts.n_on_conflict ? SL_ON : SL_DEFAULT;
 	if (rc == 0 && columns)
 		rc = set_list(s, "columns", columns, &s->to.lists[0], &s->to.opts.n_columns);
 	if (rc != 0)
@@ -286,7 +288,11 @@ static void name_batch(uint8_t id[16], const struct sl_wal_batch *b, size_t firs
 			 (unsigned long long)b->records[b->n_records - 1].sequence);
 
 	h[0] = ship_hash(text, (size_t)n);
-	h[1] = ship_hash(h, sizeof(h[0]));
+	h[1] = 0;
+	for (size_t i = first; i < b->n_records; i++) { /* of another log, the same numbers are other records */
+		h[1] ^= b->records[i].crc;
+		h[1] = ship_hash(&h[1], sizeof(h[1]));
+	}
 	memcpy(id, h, 16);
 }
 
@@ -294,12 +300,14 @@ static void name_batch(uint8_t id[16], const struct sl_wal_batch *b, size_t firs
 static int translate(struct shipsend *s, const struct sl_wal_batch *b, size_t first, const struct sl_sink_reply *got,
 		     int rc, struct sl_wal_reply *reply, struct sl_err *err)
 {
+	if (rc == SL_ECONFLICT)
+		return rc; /* another log's lines are there: the sender begins a new incarnation */
 	if (err->error_class == SL_CLASS_NONE)
 		err->error_class = sl_default_retry_classifier(err, NULL);
 	if (err->error_class != SL_CLASS_POISON) {
 		if (err->error_class == SL_CLASS_FATAL)
 			detach(s); /* a connection that broke is made anew */
-		return rc == SL_EREFUSED || rc == SL_ECONFLICT ? SL_EAGAIN : rc;
+		return rc == SL_EREFUSED ? SL_EAGAIN : rc;
 	}
 	for (size_t i = 0; i < b->n_records - first && !reply->refused; i++)
 		if (got->culprit == i || got->outcomes[i] == SL_SINK_POISON)
@@ -331,8 +339,12 @@ static int write_rows(struct shipsend *s, const struct sl_wal_batch *b, struct s
 /* The mark of a target that has none of its own is what the log knows. */
 static int send_rows(struct shipsend *s, const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct sl_err *err)
 {
-	int rc = b->n_records ? write_rows(s, b, reply, err) : 0;
 	uint64_t last = b->n_records ? b->records[b->n_records - 1].sequence : 0;
+	int rc;
+
+	if (s->foreign && s->foreign == b->incarnation)
+		return sl_err_set(err, SL_ECONFLICT, "%.150s has other lines of this stream", s->target);
+	rc = b->n_records ? write_rows(s, b, reply, err) : 0;
 
 	if (rc)
 		return rc;
@@ -410,18 +422,44 @@ int shipsend_check(struct shipsend *s)
 	return 0;
 }
 
+/* Is the row what the log's record of that sequence looks like? */
+static int is_own_row(struct shipsend *s, sl_wal *w, const struct sl_wal_stats *stats, const char *stream,
+		      uint64_t sequence, const char *row, size_t n)
+{
+	struct sl_wal_batch batch = {.stream = stream, .incarnation = stats->sent_incarnation};
+	struct ship_buf own = {NULL, 0, 0, 0};
+	struct sl_wal_record record;
+	int same;
+
+	if (sequence > stats->last_sequence || sl_wal_read(w, sequence, &record, NULL))
+		return 0;
+	same = shiprow_write(&own, s->members, &batch, &record, NULL) == 0 && own.n == n &&
+	       memcmp(own.data, row, n) == 0;
+	ship_buf_fini(&own);
+	sl_wal_free(w, record.payload);
+	return same;
+}
+
 int shipsend_start(struct shipsend *s, sl_wal *w, const char *stream, uint64_t pending)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
+	char *row = NULL;
+	size_t n = 0;
 	uint64_t has;
 
 	if (sl_wal_get_stats(w, &stats, &err))
 		return cli_fail(s->cli, &err, NULL);
 	s->mark = pending - 1;
-	has = strncmp(s->url, "file:", 5) == 0 ? shipmark_of_file(s->url + 5, stream, stats.incarnation) : 0;
-	if (has > s->mark && has <= stats.last_sequence)
+	s->foreign = 0;
+	has = strncmp(s->url, "file:", 5) == 0 ? shipmark_of_file(s->url + 5, stream, stats.sent_incarnation, &row, &n)
+					       : 0;
+	/* What the file has and the log does not know to be there was written before a crash, or by another log. */
+	if (has > s->mark && is_own_row(s, w, &stats, stream, has, row, n))
 		s->mark = has;
+	else if (has > s->mark)
+		s->foreign = stats.sent_incarnation;
+	free(row);
 	return sl_wal_start(w, &sender, s, &err) ? cli_fail(s->cli, &err, NULL) : 0;
 }
 

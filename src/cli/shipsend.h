@@ -42,6 +42,7 @@ struct shipsend {
 	void *lane;
 	int attached, ready;
 	uint64_t mark;
+	uint32_t foreign; /* the target has another log's lines under this incarnation; 0: not known to */
 	struct ship_buf rows;
 	struct sl_sink_item *items;
 	uint8_t *outcomes;
@@ -64,7 +65,8 @@ uint64_t shipsend_get(struct shipsend *s, struct sl_err *trouble);
 /* The sequence up to which everything is delivered or parked. */
 uint64_t shipsend_mark(struct shipsend *s);
 
-/* shipmark.c: the last sequence of a stream that a file of rows has; 0: none is found. */
-uint64_t shipmark_of_file(const char *path, const char *stream, uint32_t incarnation);
+/* shipmark.c: the last sequence of a stream that a file of rows has, and its row without the newline, which the caller
+ * frees; 0: none is found. */
+uint64_t shipmark_of_file(const char *path, const char *stream, uint32_t incarnation, char **row, size_t *n);
 
 #endif

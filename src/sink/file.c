@@ -138,6 +138,9 @@ static int check(const char *path, const struct sl_sink_opts *o, struct sl_err *
 {
 	if (path == NULL || path[0] == '\0' || path[strlen(path) - 1] == '/')
 		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
+	int local = sl_check_local_path("file", path, err);
+	if (local != 0)
+		return local;
 	bool converts = o->format != o->file_format;
 	if (converts && o->n_columns == 0)
 		return sl_err_set(err, SL_EINVAL, "file: columns: name them to turn %s into %s",

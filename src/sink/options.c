@@ -17,6 +17,7 @@ static const char *foreign_option(const struct sl_sink_opts *o, unsigned groups)
 		{SL__SINK_ROWS, o->null_text != NULL, "null_text"},
 		{SL__SINK_TABLE, o->table != NULL, "table"},
 		{SL__SINK_TABLE, o->on_conflict != NULL || o->n_on_conflict != 0, "on_conflict"},
+		{SL__SINK_TABLE, o->immutable_rows != 0, "immutable_rows"},
 		{SL__SINK_TABLE | SL__SINK_HTTP, o->connect_timeout_ms != 0, "connect_timeout_ms"},
 		{SL__SINK_TABLE, o->statement_timeout_ms != 0, "statement_timeout_ms"},
 		{SL__SINK_HTTP, o->body != SL_HTTP_JSON_LINES, "body"},
@@ -48,6 +49,8 @@ static const char *bad_option(const struct sl_sink_opts *o)
 		return "n_columns";
 	if ((o->on_conflict == NULL) != (o->n_on_conflict == 0))
 		return "n_on_conflict";
+	if (o->immutable_rows == SL_ON && o->n_on_conflict == 0)
+		return "immutable_rows";
 	if ((o->headers == NULL) != (o->n_headers == 0))
 		return "n_headers";
 	if (o->connect_timeout_ms < 0)

@@ -2,7 +2,8 @@
 /*
  * The PostgreSQL sink: a lane is a connection. It is made by the first write and again after it was lost. A lost
  * connection to a server that can be reached again at once says nothing about the target: the batch is to be tried
- * again, uncharged. Whether the lost one had committed is not known, so appends may repeat then, and upserts not.
+ * again, uncharged. Whether the lost one had committed is not known: in a load the records tell
+ * (postgres_load.c), else appends may repeat then, and upserts not.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static void set_connection(struct sl__pg_lane *lane, PGconn *pg)
 	sl__unlock(&lane->sink->mu);
 }
 
-static void disconnect(struct sl__pg_lane *lane)
+void sl__pg_disconnect(struct sl__pg_lane *lane)
 {
 	PGconn *pg = lane->pg;
 	set_connection(lane, NULL);
@@ -77,7 +78,7 @@ static int make_reader(struct sl__pg_lane *lane, struct sl_err *err)
 	return sl__row_reader_new(&lane->reader, &opts, err);
 }
 
-static int make_ready(struct sl__pg_lane *lane, struct sl_err *err)
+int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	int rc = 0;
 	if (lane->pg == NULL)
@@ -100,11 +101,14 @@ static bool is_cancelled(struct sl__pg_sink *s)
 
 /* ---- a batch ---- */
 
-static int send_rows(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err)
+static int send_rows(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, size_t *culprit, struct sl_err *err)
 {
 	*culprit = SIZE_MAX;
 	if (lane->rows.n == 0)
-		return 0; /* all were refused here */
+		return 0; /* all were refused here, or are written */
+	int rc = sl__pg_load_record(lane, batch, err);
+	if (rc != 0)
+		return rc;
 	return lane->sink->opts.n_on_conflict > 0 ? sl__pg_upsert(lane, err) : sl__pg_append(lane, culprit, err);
 }
 
@@ -114,7 +118,7 @@ static int try_batch(struct sl__pg_lane *lane, const struct sl_sink_batch *batch
 {
 	*refused = (struct sl__refusals)SL__REFUSALS_INIT;
 	int rc = sl__pg_rows_fill(lane, batch, text, unsure, refused, err);
-	return rc != 0 || *unsure ? rc : send_rows(lane, culprit, err);
+	return rc != 0 || *unsure ? rc : send_rows(lane, batch, culprit, err);
 }
 
 /* A row may have been refused, or taken for something else, because the table is not what it was: ask the catalog. */
@@ -122,7 +126,7 @@ static int look_again(struct sl__pg_lane *lane, bool *changed, struct sl_err *er
 {
 	int64_t shape = lane->table.shape;
 	lane->table_known = false;
-	int rc = make_ready(lane, err);
+	int rc = sl__pg_make_ready(lane, err);
 	*changed = rc == 0 && lane->table.shape != shape;
 	return rc;
 }
@@ -157,17 +161,22 @@ static int write_ready(struct sl__pg_lane *lane, const struct sl_sink_batch *bat
 	return rc;
 }
 
+static bool is_lost(const struct sl__pg_lane *lane)
+{
+	return lane->pg == NULL || lane->broken || PQstatus(lane->pg) != CONNECTION_OK ||
+	       PQtransactionStatus(lane->pg) != PQTRANS_IDLE;
+}
+
 /* After a failure: is the connection of use, and is it the target that is away? */
 static int after_failure(struct sl__pg_lane *lane, int rc, struct sl_err *err)
 {
-	bool lost = lane->pg == NULL || lane->broken || PQstatus(lane->pg) != CONNECTION_OK ||
-		    PQtransactionStatus(lane->pg) != PQTRANS_IDLE;
+	bool lost = is_lost(lane);
 	if (err->sqlstate[0] == '4' && err->sqlstate[1] == '2')
 		lane->table_known = false;
 	if (!lost)
 		return rc;
 	bool had = lane->pg != NULL;
-	disconnect(lane);
+	sl__pg_disconnect(lane);
 	if (is_cancelled(lane->sink))
 		return sl__sink_class(err, rc, SL_CLASS_TRANSIENT);
 	if (!had || err->error_class != SL_CLASS_FATAL || rc == SL_ETIMEDOUT)
@@ -190,8 +199,12 @@ static int write_batch(void *ctx, void *lane_ctx, const struct sl_sink_batch *ba
 	size_t culprit = SIZE_MAX;
 	(void)ctx;
 	int rc = is_cancelled(lane->sink) ? sl_err_set(&why, SL_ECANCELLED, "postgres: the write was cancelled") : 0;
-	rc = rc != 0 ? rc : make_ready(lane, &why);
-	rc = rc != 0 ? rc : write_ready(lane, batch, &refused, &culprit, &why);
+	for (bool again = rc == 0; again;) {
+		rc = sl__pg_make_ready(lane, &why);
+		rc = rc != 0 ? rc : sl__pg_load_enter(lane, batch, &why);
+		rc = rc != 0 ? rc : write_ready(lane, batch, &refused, &culprit, &why);
+		again = sl__pg_load_leave(lane, rc, rc != 0 && lane->pg != NULL && is_lost(lane));
+	}
 	if (rc == 0)
 		return sl__refusals_reply(&refused, lane->rows.done, reply, 0, err);
 	rc = after_failure(lane, rc, &why);
@@ -218,7 +231,7 @@ static void cancel(void *ctx)
 
 /* ---- lanes ---- */
 
-static int attach(void *ctx, void **out, struct sl_err *err)
+int sl__pg_attach(void *ctx, void **out, struct sl_err *err)
 {
 	struct sl__pg_sink *s = ctx;
 	struct sl__pg_lane *lane = sl__calloc(&s->env, 1, sizeof *lane);
@@ -229,6 +242,9 @@ static int attach(void *ctx, void **out, struct sl_err *err)
 	sl__buf_init(&lane->prepared, &s->env);
 	sl__buf_init(&lane->rows.buf, &s->env);
 	sl__buf_init(&lane->rows.have, &s->env);
+	sl__buf_init(&lane->record, &s->env);
+	sl__ranges_init(&lane->written, &s->env);
+	sl__ranges_init(&lane->dead, &s->env);
 	sl__lock(&s->mu);
 	lane->next = s->lanes;
 	s->lanes = lane;
@@ -237,11 +253,11 @@ static int attach(void *ctx, void **out, struct sl_err *err)
 	return 0;
 }
 
-static void detach(void *ctx, void *lane_ctx)
+void sl__pg_detach(void *ctx, void *lane_ctx)
 {
 	struct sl__pg_sink *s = ctx;
 	struct sl__pg_lane *lane = lane_ctx, **at = &s->lanes;
-	disconnect(lane);
+	sl__pg_disconnect(lane);
 	sl__lock(&s->mu);
 	while (*at != lane)
 		at = &(*at)->next;
@@ -252,18 +268,21 @@ static void detach(void *ctx, void *lane_ctx)
 	sl__pg_rows_fini(&lane->rows, &s->env);
 	sl__buf_fini(&lane->out);
 	sl__buf_fini(&lane->prepared);
+	sl__buf_fini(&lane->record);
+	sl__ranges_fini(&lane->written);
+	sl__ranges_fini(&lane->dead);
 	sl__free(&s->env, lane);
 }
 
 static int check(void *ctx, struct sl_err *err)
 {
 	void *lane;
-	int rc = attach(ctx, &lane, err);
+	int rc = sl__pg_attach(ctx, &lane, err);
 	if (rc != 0)
 		return rc;
-	rc = make_ready(lane, err);
+	rc = sl__pg_make_ready(lane, err);
 	rc = rc != 0 ? rc : sl__pg_try(lane, err);
-	detach(ctx, lane);
+	sl__pg_detach(ctx, lane);
 	return rc;
 }
 
@@ -281,6 +300,9 @@ static void close_sink(void *ctx)
 	if (s->c_locale != (locale_t)0)
 		freelocale(s->c_locale);
 	sl__mutex_fini(&s->mu);
+	sl__mutex_fini(&s->load_mu);
+	sl__load_fini(&s->load);
+	sl__free(&env, s->load_schema);
 	sl__sink_free_opts(&s->opts, &env);
 	sl__free(&env, s->conninfo);
 	sl__free(&env, s->table);
@@ -291,13 +313,17 @@ static void close_sink(void *ctx)
 
 static const struct sl_sink_ops postgres_ops = {.version = SL_SINK_VERSION,
 						.name = "postgres",
-						.attach = attach,
-						.detach = detach,
+						.attach = sl__pg_attach,
+						.detach = sl__pg_detach,
 						.write = write_batch,
 						.check = check,
 						.cancel = cancel,
 						.close = close_sink,
-						.target = target};
+						.target = target,
+						.key = sl__pg_key,
+						.load_begin = sl__pg_load_begin,
+						.load_dead = sl__pg_load_dead,
+						.load_end = sl__pg_load_end};
 
 static void put_escaped(struct sl__buf *out, const char *text)
 {
@@ -391,6 +417,8 @@ int sl_sink_postgres_open(sl_sink *out, const char *conninfo, const struct sl_si
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	s->env = env;
 	sl__mutex_init(&s->mu);
+	sl__mutex_init(&s->load_mu);
+	sl__load_init(&s->load, &s->env);
 	rc = fill_sink(s, conninfo, opts, err);
 	if (rc != 0) {
 		close_sink(s);

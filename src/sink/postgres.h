@@ -8,6 +8,8 @@
  *   upsert  (postgres_upsert.c) runs of rows with the same columns and no key twice go through INSERT … SELECT FROM
  *                               unnest(arrays) ON CONFLICT DO UPDATE, all runs in one pipeline
  *
+ * In a load, the last statement of the transaction records what it has written (postgres_load.c).
+ *
  * Values are encoded in PostgreSQL's binary form by the type that the catalog tells (postgres_value.c). A batch with a
  * value that only the server can read for certain ("yesterday", a time with a named zone), and a table with a column of
  * another type, is sent as text instead: the server decides then. Either way one batch is one transaction.
@@ -22,6 +24,7 @@
 #include "base/thread.h"
 #include "db/postgres.h"
 #include "format/row.h"
+#include "sink/ranges.h"
 #include "sink/refusal.h"
 #include "sink/sink.h"
 
@@ -47,6 +50,9 @@ enum sl__enc {
 	SL__ENC_JSONB
 };
 
+/* Begins the error of an upsert with immutable_rows that would change a row. */
+#define SL__PG_OTHER_ROW "another row has the key "
+
 struct sl__pg_column {
 	char *name;
 	char *type;     /* as in a cast, without a length */
@@ -55,6 +61,7 @@ struct sl__pg_column {
 	enum sl__enc enc;
 	bool has_default; /* a value that is not there is not NULL */
 	bool is_key;      /* of on_conflict */
+	bool plain;       /* equal values have equal encodings, but for blanks at the end of text */
 };
 
 /* The columns that are written, in the order of a record's fields. */
@@ -115,6 +122,9 @@ struct sl__pg_rows {
 	uint64_t *seen; /* hashes of the keys in the present run, an open table of cap_seen places */
 	size_t cap_seen;
 	struct sl__field *fields;
+	uint8_t *skip; /* of each item: 1 it is recorded as written; cap_skip of them */
+	size_t cap_skip;
+	bool skips; /* skip says something about this batch */
 };
 
 /* ---- the sink ---- */
@@ -135,6 +145,9 @@ struct sl__pg_lane {
 	struct sl__buf out;      /* what is sent; SQL */
 	struct sl__buf prepared; /* the columns (have) of the prepared upsert; empty: none */
 	bool prepared_text;
+	char load_id[SL__LOAD_ID_BYTES]; /* of the run, as of this batch; empty: no load */
+	struct sl__ranges written, dead; /* of this transaction; dead letters that it records */
+	struct sl__buf record;           /* the statement that does it; empty: none */
 };
 
 struct sl__pg_sink {
@@ -148,6 +161,9 @@ struct sl__pg_sink {
 	sl__mutex mu;
 	bool cancelled;
 	struct sl__pg_lane *lanes;
+	struct sl__load load; /* under load_mu; `dead` under mu, and `done` is not changed while lanes write */
+	char *load_schema;    /* quoted: where the tables of the records are */
+	sl__mutex load_mu;    /* taken before mu */
 };
 
 /* Columns, types and keys from the catalog. SL_ECONFIG, fatal: there is no such table or column. */
@@ -156,10 +172,32 @@ SL_MUST_CHECK int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err
 /* A statement that fails (22012) when the table's columns are not those that lane knows. */
 void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane);
 
+/* ---- lanes (postgres.c) ---- */
+SL_MUST_CHECK int sl__pg_attach(void *ctx, void **out, struct sl_err *err);
+void sl__pg_detach(void *ctx, void *lane_ctx);
+void sl__pg_disconnect(struct sl__pg_lane *lane);
+/* Connected, and the table is known. */
+SL_MUST_CHECK int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err);
+
+/* ---- loads (postgres_load.c) ---- */
+int sl__pg_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err);
+int sl__pg_load_dead(void *ctx, const struct sl_input_range *range);
+int sl__pg_load_end(void *ctx, int finished, struct sl_err *err);
+/* Before a batch: which run it is of, and which of its items are written. */
+SL_MUST_CHECK int sl__pg_load_enter(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl_err *err);
+/* Make the statement that records the rows of this batch, and dead letters. */
+SL_MUST_CHECK int sl__pg_load_record(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl_err *err);
+/* After a batch. lost: nobody knows whether it was committed. Returns whether the batch failed only because of the
+ * id of the run, which another lane has changed. */
+bool sl__pg_load_leave(struct sl__pg_lane *lane, int rc, bool lost);
+#define SL__PG_LOAD_FENCE "sluice_load_ranges_load" /* the constraint that fails when another run has taken over */
+
 /* Take the batch apart. Some rows may be refused; *unsure: a value needs the server, nothing is of use. */
 SL_MUST_CHECK int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,
 				   struct sl__refusals *refused, struct sl_err *err);
 void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env);
+/* The key of sl_sink_ops. */
+int sl__pg_key(void *ctx, void *lane_ctx, const void *data, size_t len, uint64_t *hash, struct sl_err *err);
 
 /* What decides how text is read, for one transaction. */
 #define SL__PG_SET_LOCAL                                                                                               \

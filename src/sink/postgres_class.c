@@ -88,8 +88,15 @@ int sl__pg_sink_error(struct sl_err *err, const PGconn *pg, const PGresult *res,
 {
 	struct sl_err local;
 	struct sl_err *e = err != NULL ? err : &local;
+	const char *constraint = res != NULL ? PQresultErrorField(res, PG_DIAG_CONSTRAINT_NAME) : NULL;
+	if (constraint != NULL && strcmp(constraint, SL__PG_LOAD_FENCE) == 0)
+		return sl__load_taken_over(e);
 	int code = sl__pg_error(e, pg, res, what);
 	enum sl_err_class error_class = e->sqlstate[0] != '\0' ? sl__pg_sink_class(e->sqlstate) : SL_CLASS_FATAL;
+	if (strcmp(e->sqlstate, "22P02") == 0 && strstr(e->msg, SL__PG_OTHER_ROW) != NULL) {
+		code = e->code = SL_ECONFLICT;
+		error_class = SL_CLASS_FATAL; /* whatever comes under these keys */
+	}
 	if (error_class == SL_CLASS_POISON && code == SL_EINTERNAL)
 		code = e->code = SL_EDATA;
 	return sl__sink_class(e, code, error_class);

@@ -58,7 +58,7 @@ static size_t columns_of(const struct sl__pg_run *run, size_t n)
 }
 
 /* COPY "t" ("a", "b") FROM STDIN (FORMAT binary) */
-static int copy_sql(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct sl_err *err)
+static int copy_sql(struct sl__pg_lane *lane, const struct sl__pg_run *run, bool alone, struct sl_err *err)
 {
 	struct sl__buf *sql = &lane->out;
 	const char *before = " (";
@@ -74,6 +74,10 @@ static int copy_sql(struct sl__pg_lane *lane, const struct sl__pg_run *run, stru
 	(void)sl__buf_str_append(sql, lane->rows.text ? ") FROM STDIN" : ") FROM STDIN (FORMAT binary); ");
 	if (!lane->rows.text)
 		sl__pg_put_shape_check(sql, lane);
+	if (alone && lane->record.len > 0) {
+		(void)sl__buf_str_append(sql, "; ");
+		(void)sl__buf_append(sql, lane->record.data, lane->record.len);
+	}
 	return sql->failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
 }
 
@@ -143,7 +147,7 @@ static int results(struct sl__pg_lane *lane, bool copying, size_t *named, struct
 		if (rc == 0 && status == PGRES_FATAL_ERROR) {
 			rc = sl__pg_sink_error(err, lane->pg, res, "COPY");
 			*named = named_row(lane, res);
-			lane->changed = copied; /* only the second statement can have failed then */
+			lane->changed = copied && rc != SL_ELOCKED; /* the check of the columns has failed then */
 		}
 		copied = copied || status == PGRES_COMMAND_OK;
 		PQclear(res);
@@ -158,10 +162,12 @@ static int results(struct sl__pg_lane *lane, bool copying, size_t *named, struct
 	return wait_rc != 0 ? wait_rc : rc;
 }
 
-static int copy_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, size_t *culprit, struct sl_err *err)
+/* alone: the whole transaction is this one COPY. */
+static int copy_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, bool alone, size_t *culprit,
+		    struct sl_err *err)
 {
 	size_t named = SIZE_MAX;
-	int rc = copy_sql(lane, run, err);
+	int rc = copy_sql(lane, run, alone, err);
 	if (rc != 0)
 		return rc;
 	if (PQsendQuery(lane->pg, sl__buf_str(&lane->out)) == 0)
@@ -183,10 +189,12 @@ int sl__pg_append(struct sl__pg_lane *lane, size_t *culprit, struct sl_err *err)
 	const struct sl__pg_rows *r = &lane->rows;
 	*culprit = SIZE_MAX;
 	if (r->n_runs == 1 && !lane->pooled)
-		return copy_run(lane, &r->runs[0], culprit, err);
+		return copy_run(lane, &r->runs[0], true, culprit, err);
 	int rc = sl__pg_simple(lane, lane->pooled ? "BEGIN; " SL__PG_SET_LOCAL : "BEGIN", "BEGIN", err);
 	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
-		rc = copy_run(lane, &r->runs[i], culprit, err);
+		rc = copy_run(lane, &r->runs[i], false, culprit, err);
+	if (rc == 0 && lane->record.len > 0)
+		rc = sl__pg_simple(lane, lane->record.data, "record", err);
 	if (rc == 0)
 		return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
 	bool can = PQstatus(lane->pg) == CONNECTION_OK && PQtransactionStatus(lane->pg) != PQTRANS_ACTIVE;

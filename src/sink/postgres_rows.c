@@ -18,6 +18,7 @@ void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env)
 	sl__free(env, rows->item);
 	sl__free(env, rows->runs);
 	sl__free(env, rows->seen);
+	sl__free(env, rows->skip);
 	sl__free(env, rows->fields);
 }
 
@@ -180,6 +181,10 @@ static int fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, uin
 		const struct sl_sink_item *item = &batch->items[i];
 		struct sl_err why = SL_ERR_INIT;
 		uint64_t hash;
+		if (SL_UNLIKELY(r->skips && r->skip[i])) {
+			r->done = i + 1;
+			continue;
+		}
 		size_t start = r->buf.len;
 		int rc = sl__row_read(lane->reader, item->data, item->len, r->fields, &why);
 		rc = rc != 0 ? rc : encode(lane, have, &hash, unsure, &why);
@@ -216,4 +221,46 @@ int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch
 		rc = fill(lane, batch, have, unsure, refused, err);
 	sl__free(&lane->sink->env, have);
 	return rc;
+}
+
+/* ---- keys ---- */
+
+/* Equal keys have equal numbers. What cannot be compared here, because only the server reads such a value or has its
+ * own idea of equality, is 0. */
+int sl__pg_key(void *ctx, void *lane_ctx, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
+{
+	struct sl__pg_lane *lane = lane_ctx;
+	struct sl__pg_rows *r = &lane->rows;
+	bool csv = lane->sink->opts.format == SL_ROWS_CSV;
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	(void)ctx;
+	*hash = 0;
+	if (lane->reader == NULL) {
+		int rc = sl__pg_make_ready(lane, err);
+		sl__pg_disconnect(lane); /* the table is what it was for */
+		if (rc != 0)
+			return rc;
+	}
+	struct sl_err why;
+	if (sl__row_read(lane->reader, data, len, r->fields, &why) != 0) {
+		*hash = 1; /* it will be refused */
+		return 0;
+	}
+	for (size_t i = 0; i < lane->table.n; i++) {
+		const struct sl__pg_column *c = &lane->table.columns[i];
+		if (!c->is_key)
+			continue;
+		sl__buf_clear(&r->buf);
+		if (!c->plain || !is_there(c, &r->fields[i]) ||
+		    sl__pg_put_binary(&r->buf, c->enc, &r->fields[i], csv, lane->sink->c_locale) != SL__FIT_OK)
+			return 0;
+		if (r->buf.failed != 0)
+			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		size_t n = r->buf.len;
+		while (c->enc == SL__ENC_TEXT && n > 4 && r->buf.data[n - 1] == ' ')
+			n--;
+		h = mix(h, r->buf.data + 4, n - 4);
+	}
+	*hash = h != 0 ? h : 1;
+	return 0;
 }

@@ -13,7 +13,9 @@
 static const char catalog_sql[] =
 	"SELECT a.attname, format_type(a.atttypid, NULL), b.oid, b.typarray, b.typtype, b.typcategory,"
 	" a.atthasdef OR a.attidentity <> '', " SHAPE_OF(
-		"$1") " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+		"$1") ", (a.atttypmod = -1 AND t.typtypmod = -1 OR b.typcategory = 'S') AND NOT EXISTS (SELECT 1 FROM"
+		      " pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)"
+		      " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
 		      " JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END"
 		      " WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated "
 		      "= ''"
@@ -100,6 +102,32 @@ static int row_of(const PGresult *r, const char *column)
 	return -1;
 }
 
+/* Are two values of this column equal exactly when their encodings are, but for blanks at the end of text? */
+static bool is_plain(enum sl__enc enc)
+{
+	switch (enc) {
+	case SL__ENC_TEXT:
+	case SL__ENC_BOOL:
+	case SL__ENC_INT2:
+	case SL__ENC_INT4:
+	case SL__ENC_INT8:
+	case SL__ENC_DATE:
+	case SL__ENC_TIMESTAMP:
+	case SL__ENC_TIMESTAMPTZ:
+	case SL__ENC_UUID:
+	case SL__ENC_BYTEA:
+		return true;
+	case SL__ENC_OTHER:
+	case SL__ENC_FLOAT4:
+	case SL__ENC_FLOAT8:
+	case SL__ENC_NUMERIC:
+	case SL__ENC_JSON:
+	case SL__ENC_JSONB:
+		break;
+	}
+	return false;
+}
+
 static bool set_column(struct sl__pg_table *t, size_t i, const PGresult *r, int row, const struct sl_sink_opts *opts)
 {
 	struct sl__pg_column *c = &t->columns[i];
@@ -114,6 +142,7 @@ static bool set_column(struct sl__pg_table *t, size_t i, const PGresult *r, int 
 	if (c->name == NULL || c->type == NULL)
 		return false;
 	c->is_key = is_in(c->name, opts->on_conflict, opts->n_on_conflict);
+	c->plain = is_plain(c->enc) && PQgetvalue(r, row, 8)[0] == 't';
 	return true;
 }
 

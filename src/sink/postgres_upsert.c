@@ -4,6 +4,12 @@
  *
  *   INSERT INTO t (a, b) SELECT * FROM unnest($1::bigint[], $2::text[]) ON CONFLICT (a) DO UPDATE SET b = EXCLUDED.b
  *
+ * With immutable_rows a row that is there keeps its values, and one that differs ends the statement, by a cast that
+ * cannot succeed and says why:
+ *
+ *   … DO UPDATE SET a = CASE WHEN t.b::text IS NOT DISTINCT FROM EXCLUDED.b::text THEN t.a
+ *                       ELSE CASE WHEN ('another row …' || …)::int4 = 0 THEN t.a END END
+ *
  * (Against COPY into a temporary table and a merge from there this spares writing every row twice.) Runs go through one
  * pipeline with one Sync behind them: without a BEGIN they are one transaction.
  */
@@ -56,6 +62,38 @@ static void put_select(struct sl__buf *sql, const struct sl__pg_lane *lane, cons
 		(void)sl__buf_str_append(sql, ")");
 }
 
+/* DO UPDATE that changes nothing, and fails where there is something to change. The table is called `have`. */
+static void put_unchanged(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
+{
+	const char *key = lane->sink->opts.on_conflict[0], *before = " = CASE WHEN ";
+	for (size_t i = 0; i < lane->table.n; i++) {
+		if (!have[i] || lane->table.columns[i].is_key)
+			continue;
+		if (before[0] == ' ' && before[1] == '=') {
+			(void)sl__buf_str_append(sql, " DO UPDATE SET ");
+			sl__pg_put_name(sql, key);
+		}
+		(void)sl__buf_str_append(sql, before);
+		(void)sl__buf_str_append(sql, "have.");
+		sl__pg_put_name(sql, lane->table.names[i]);
+		(void)sl__buf_str_append(sql, "::text IS NOT DISTINCT FROM EXCLUDED.");
+		sl__pg_put_name(sql, lane->table.names[i]);
+		(void)sl__buf_str_append(sql, "::text");
+		before = " AND ";
+	}
+	if (before[1] == '=') { /* nothing but the key */
+		(void)sl__buf_str_append(sql, " DO NOTHING");
+		return;
+	}
+	(void)sl__buf_str_append(sql, " THEN have.");
+	sl__pg_put_name(sql, key);
+	(void)sl__buf_str_append(sql, " ELSE CASE WHEN ('" SL__PG_OTHER_ROW "' || EXCLUDED.");
+	sl__pg_put_name(sql, key);
+	(void)sl__buf_str_append(sql, "::text)::int4 = 0 THEN have.");
+	sl__pg_put_name(sql, key);
+	(void)sl__buf_str_append(sql, " END END");
+}
+
 static void put_conflict(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
 {
 	const struct sl_sink_opts *o = &lane->sink->opts;
@@ -66,6 +104,10 @@ static void put_conflict(struct sl__buf *sql, const struct sl__pg_lane *lane, co
 		sl__pg_put_name(sql, o->on_conflict[i]);
 	}
 	(void)sl__buf_str_append(sql, ")");
+	if (o->immutable_rows == SL_ON) {
+		put_unchanged(sql, lane, have);
+		return;
+	}
 	for (size_t i = 0; i < lane->table.n; i++) {
 		if (!have[i] || lane->table.columns[i].is_key)
 			continue;
@@ -82,7 +124,7 @@ static void put_conflict(struct sl__buf *sql, const struct sl__pg_lane *lane, co
 static void put_statement(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
 {
 	sl__buf_clear(sql);
-	(void)sl__buf_printf(sql, "INSERT INTO %s (", lane->sink->table);
+	(void)sl__buf_printf(sql, "INSERT INTO %s AS have (", lane->sink->table);
 	put_names(sql, lane, have);
 	(void)sl__buf_str_append(sql, ")");
 	put_select(sql, lane, have);
@@ -98,7 +140,7 @@ int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	memset(all, 1, lane->table.n);
 	sl__buf_clear(sql);
-	(void)sl__buf_printf(sql, "EXPLAIN INSERT INTO %s (", lane->sink->table);
+	(void)sl__buf_printf(sql, "EXPLAIN INSERT INTO %s AS have (", lane->sink->table);
 	put_names(sql, lane, all);
 	(void)sl__buf_str_append(sql, ") VALUES (");
 	for (size_t i = 0; i < lane->table.n; i++)
@@ -276,6 +318,9 @@ static int send_all(struct sl__pg_lane *lane, struct params *p, size_t *cursor, 
 	int rc = lane->pooled && !set_local(lane) ? sl__pg_sink_error(err, lane->pg, NULL, "upsert") : 0;
 	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
 		rc = send_run(lane, &r->runs[i], p, cursor, sql, err);
+	if (rc == 0 && lane->record.len > 0 &&
+	    PQsendQueryParams(lane->pg, lane->record.data, 0, NULL, NULL, NULL, NULL, 0) == 0)
+		rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
 	return rc;
 }
 

@@ -47,6 +47,7 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 	sl__sqlite_rows_init(r, &s->env, &s->opts);
+	r->done = &s->load.done;
 	*lane = r;
 	return 0;
 }
@@ -70,6 +71,20 @@ static int check_table(struct sl__sqlite_sink *s, struct sl__sqlite_rows *r, str
 					 &stmt, err);
 }
 
+static int look_at_table(struct sl__sqlite_sink *s, struct sl__sqlite_rows *r, struct sl_err *err)
+{
+	int rc = sl__sqlite_sink_lock(s, err);
+	if (rc == 0) {
+		sl__sqlite_sink_start_waiting(s);
+		rc = sl__sqlite_sink_connect(s, err);
+		rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
+		rc = rc != 0 ? rc : check_table(s, r, err);
+		sl__sqlite_rollback(&s->db);
+		sl__sqlite_lock_release(&s->lock);
+	}
+	return rc != 0 ? sl__sqlite_sink_classify(s, rc, err) : 0;
+}
+
 static int check(void *ctx, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
@@ -79,17 +94,20 @@ static int check(void *ctx, struct sl_err *err)
 	int rc = attach(ctx, &lane, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__sqlite_sink_lock(s, err);
-	if (rc == 0) {
-		sl__sqlite_sink_start_waiting(s);
-		rc = sl__sqlite_sink_connect(s, err);
-		rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
-		rc = rc != 0 ? rc : check_table(s, lane, err);
-		sl__sqlite_rollback(&s->db);
-		sl__sqlite_lock_release(&s->lock);
-	}
+	rc = look_at_table(s, lane, err);
 	detach(ctx, lane);
-	return rc != 0 ? sl__sqlite_sink_classify(s, rc, err) : 0;
+	return rc;
+}
+
+static int key(void *ctx, void *lane, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
+{
+	struct sl__sqlite_rows *r = lane;
+	struct sl_err own;
+	err = err != NULL ? err : &own;
+	int rc = r->reader == NULL ? look_at_table(ctx, r, err) : 0;
+	if (rc == 0 && r->reader == NULL)
+		rc = sl__sqlite_rows_reshape(r, err);
+	return rc != 0 ? rc : sl__sqlite_rows_key(r, data, len, hash, err);
 }
 
 /* ---- the handle ---- */
@@ -120,6 +138,8 @@ static void close_sink(void *ctx)
 	struct sl__sqlite_sink *s = ctx;
 	struct sl_env env = s->env;
 	finish(s);
+	sl__load_fini(&s->load);
+	sl__ranges_fini(&s->written);
 	sl__sqlite_lock_close(&s->lock);
 	sl__join_fini(&s->join);
 	sl__cond_fini(&s->hurry);
@@ -139,7 +159,11 @@ static const struct sl_sink_ops sqlite_ops = {.version = SL_SINK_VERSION,
 					      .check = check,
 					      .cancel = cancel,
 					      .close = close_sink,
-					      .target = target};
+					      .target = target,
+					      .key = key,
+					      .load_begin = sl__sqlite_load_begin,
+					      .load_dead = sl__sqlite_load_dead,
+					      .load_end = sl__sqlite_load_end};
 
 /* The file's real name: two names of one file must have one lock. */
 static int locate(const char *path, char out[PATH_MAX], struct sl_err *err)
@@ -191,6 +215,8 @@ int sl_sink_sqlite_open(sl_sink *out, const char *path, const struct sl_sink_opt
 		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 	s->env = env;
 	s->inserts.version = -1;
+	sl__load_init(&s->load, &s->env);
+	sl__ranges_init(&s->written, &s->env);
 	sl__mutex_init(&s->mu);
 	sl__cond_init(&s->hurry);
 	sl__join_init(&s->join, &s->env);

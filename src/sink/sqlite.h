@@ -12,9 +12,17 @@
 #include "base/thread.h"
 #include "db/sqlite_lock.h"
 #include "sink/join.h"
+#include "sink/ranges.h"
 #include "sink/sqlite_rows.h"
 
-enum { SL__SINKQ_BEGIN, SL__SINKQ_COMMIT, SL__SINKQ_VERSION, SL__SINKQ_COUNT }; /* of db */
+enum {
+	SL__SINKQ_BEGIN,
+	SL__SINKQ_COMMIT,
+	SL__SINKQ_VERSION,
+	SL__SINKQ_LOAD,  /* is this run the one that may write? */
+	SL__SINKQ_RANGE, /* record what a transaction has written */
+	SL__SINKQ_COUNT
+}; /* of db */
 
 struct sl__sqlite_sink {
 	struct sl_env env;
@@ -32,6 +40,8 @@ struct sl__sqlite_sink {
 	bool log_mode;     /* the database has a write-ahead log */
 	size_t max_values; /* in one statement */
 	int64_t busy_until_ns;
+	struct sl__load load;      /* its `done` is also read by lanes, its `dead` is under mu */
+	struct sl__ranges written; /* of the batch at hand */
 
 	/* Under mu. */
 	sl__mutex mu;
@@ -53,6 +63,19 @@ SL_MUST_CHECK int sl__sqlite_sink_connect(struct sl__sqlite_sink *s, struct sl_e
 void sl__sqlite_sink_disconnect(struct sl__sqlite_sink *s);
 /* The version of the schema in this transaction. */
 SL_MUST_CHECK int sl__sqlite_sink_version(struct sl__sqlite_sink *s, int64_t *version, struct sl_err *err);
+
+/* ---- loads (sqlite_load.c) ---- */
+
+int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err);
+int sl__sqlite_load_dead(void *ctx, const struct sl_input_range *range);
+int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err);
+/* At the beginning of a transaction: this run may write, and what it has written is known. */
+SL_MUST_CHECK int sl__sqlite_load_enter(struct sl__sqlite_sink *s, struct sl_err *err);
+/* Record `written`, and in its transaction. */
+SL_MUST_CHECK int sl__sqlite_load_put(struct sl__sqlite_sink *s, struct sl__ranges *ranges, struct sl_err *err);
+/* Record what became dead letters. On failure of the transaction they must be given back. */
+SL_MUST_CHECK int sl__sqlite_load_put_dead(struct sl__sqlite_sink *s, struct sl__ranges *taken, struct sl_err *err);
+void sl__sqlite_load_give_back(struct sl__sqlite_sink *s, struct sl__ranges *taken);
 
 /* ---- batches (sqlite_write.c) ---- */
 

@@ -5,7 +5,9 @@
 #define LOCK_SLICE_MS 500 /* after so long a wait for the lock looks whether it was cancelled */
 #define OPEN_BUSY_MS 1000 /* while a connection is made */
 
-static const char *const sql[SL__SINKQ_COUNT] = {"BEGIN IMMEDIATE", "COMMIT", "PRAGMA schema_version"};
+static const char *const sql[SL__SINKQ_COUNT] = {
+	"BEGIN IMMEDIATE", "COMMIT", "PRAGMA schema_version", "SELECT 1 FROM main.sluice_loads WHERE id = ?1",
+	"INSERT INTO main.sluice_load_ranges (load, first, last, parts, rows, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"};
 
 static int cancelled(struct sl_err *err)
 {
@@ -74,6 +76,14 @@ static int read_mode(struct sl__sqlite_sink *s, struct sl_err *err)
 	return rc;
 }
 
+static void other_row(sqlite3_context *ctx, int n, sqlite3_value **values)
+{
+	(void)n;
+	(void)values;
+	sqlite3_result_error(ctx, "another row has the key", -1);
+	sqlite3_result_error_code(ctx, SQLITE_CONSTRAINT_FUNCTION);
+}
+
 static int open_database(struct sl__sqlite_sink *s, struct sl_err *err)
 {
 	int rc = sl__sqlite_open(&s->db, &s->env, s->path, SL__SQLITE_RW, OPEN_BUSY_MS, err);
@@ -85,6 +95,9 @@ static int open_database(struct sl__sqlite_sink *s, struct sl_err *err)
 	s->max_values = (size_t)sqlite3_limit(s->db.db, SQLITE_LIMIT_VARIABLE_NUMBER, -1);
 	rc = sl__sqlite_statements(&s->db, sql, SL__SINKQ_COUNT, err);
 	rc = rc != 0 ? rc : read_mode(s, err);
+	if (rc == 0 && sqlite3_create_function_v2(s->db.db, SL__SQLITE_OTHER_ROW, 1, SQLITE_UTF8, NULL, other_row, NULL,
+						  NULL, NULL) != SQLITE_OK)
+		rc = sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 	if (rc != 0)
 		sl__sqlite_sink_disconnect(s);
 	else

@@ -325,6 +325,14 @@ static int fill_row(struct sl__sqlite_rows *r, const struct sl_sink_item *item, 
 	return rc;
 }
 
+void sl__sqlite_rows_omit(struct sl__sqlite_rows *r, size_t k)
+{
+	r->full[k] = r->alike[k] = 0;
+	r->refused[k] = 1;
+	if (k + 1 < r->n)
+		r->alike[k + 1] = 0;
+}
+
 int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct sl_sink_batch *batch, size_t first,
 			 struct sl__refusals *refused, struct sl_err *err)
 {
@@ -337,6 +345,13 @@ int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct sl_sink_batch *
 	sl__buf_clear(&r->copies);
 	for (size_t k = 0; k < n; k++) {
 		struct sl_err why;
+		const struct sl_sink_item *item = &batch->items[first + k];
+		if (SL_UNLIKELY(item->range.end != 0 && r->done != NULL && r->done->n > 0) &&
+		    sl__ranges_has(r->done, item->range.begin)) {
+			r->n = k + 1;
+			sl__sqlite_rows_omit(r, k);
+			continue;
+		}
 		rc = fill_row(r, &batch->items[first + k], k, &why);
 		if (rc != 0 && why.error_class != SL_CLASS_POISON) {
 			if (err != NULL)
@@ -396,4 +411,65 @@ void sl__sqlite_rows_present(const struct sl__sqlite_rows *r, size_t k, uint8_t 
 	for (size_t c = 0; c < r->shape.n; c++)
 		if (cells[c].kind != SL__CELL_ABSENT)
 			bits[c / 8] = (uint8_t)(bits[c / 8] | 1u << (c % 8));
+}
+
+/* ---- keys ---- */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * UINT64_C(0xbf58476d1ce4e5b9);
+	return h ^ h >> 29;
+}
+
+/* Values that SQLite takes for equal have one number: 1, 1.0 and, in a column of numbers, '01'; text whatever its case
+ * and the blanks at its end are, because the key may have the collation NOCASE or RTRIM. */
+static uint64_t mix_cell(uint64_t h, const struct sl__cell *cell)
+{
+	const char *text = cell->text;
+	double value = cell->kind == SL__CELL_INT ? (double)cell->i : cell->d;
+	struct decimal d;
+	size_t n = cell->len;
+	if (cell->kind == SL__CELL_TEXT) {
+		while (n > 0 && text[n - 1] == ' ')
+			n--;
+		if (!scan_decimal(&d, text, text + n) || !as_double(&d, text, n, &value)) {
+			for (size_t i = 0; i < n; i++)
+				h = mix(h, (uint8_t)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] | 0x20 : text[i]));
+			return mix(h, n);
+		}
+	} else if (cell->kind != SL__CELL_INT && cell->kind != SL__CELL_REAL) {
+		return mix(h, 1); /* NULL, or not there: it is never in conflict, or has the one default */
+	}
+	uint64_t bits;
+	value = value == 0 ? 0 : value; /* not -0 */
+	memcpy(&bits, &value, sizeof bits);
+	return mix(h, bits);
+}
+
+static bool is_key(const struct sl_sink_opts *o, const char *column)
+{
+	for (size_t i = 0; i < o->n_on_conflict; i++)
+		if (strcasecmp(column, o->on_conflict[i]) == 0)
+			return true;
+	return false;
+}
+
+int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
+{
+	struct sl_err why;
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	*hash = 1; /* of what will be refused */
+	int rc = sl__row_read(r->reader, data, len, r->fields, &why);
+	if (rc != 0)
+		return rc == SL_ENOMEM ? no_memory(err) : 0;
+	for (size_t c = 0; c < r->shape.n; c++) {
+		struct sl__cell cell;
+		if (!is_key(r->opts, r->shape.names[c]))
+			continue;
+		if (convert(&r->fields[c], (enum sl__affinity)r->shape.affinity[c], &cell) != NULL)
+			return 0;
+		h = mix_cell(h, &cell);
+	}
+	*hash = h != 0 ? h : 1;
+	return 0;
 }

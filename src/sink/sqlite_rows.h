@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "format/row.h"
+#include "sink/ranges.h"
 #include "sink/refusal.h"
 #include "sink/sqlite_table.h"
 
@@ -55,6 +56,7 @@ struct sl__sqlite_rows {
 	uint8_t *full;          /* of each row: 1 nothing of it is absent */
 	uint8_t *refused;       /* of each row: 1 it is not to be written */
 	uint8_t *alike;         /* of each row: 1 it has the columns of the one before, and both are to be written */
+	const struct sl__ranges *done; /* items in it are not to be written; NULL: none */
 	size_t cap;
 	size_t first, n; /* the rows are of the items first … first + n - 1 */
 	struct sl__buf copies;
@@ -69,6 +71,11 @@ SL_MUST_CHECK int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct s
 				       struct sl__refusals *refused, struct sl_err *err);
 /* Bind n rows from row k on to the statement for their columns. SQLite's result code. */
 int sl__sqlite_rows_bind(const struct sl__sqlite_rows *r, size_t k, size_t n, sqlite3_stmt *stmt);
+/* The number of a record's key, as in struct sl_sink_ops. The shape must be known. */
+SL_MUST_CHECK int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len, uint64_t *hash,
+				      struct sl_err *err);
+/* Leave row k out. */
+void sl__sqlite_rows_omit(struct sl__sqlite_rows *r, size_t k);
 /* Does row k have any column? */
 bool sl__sqlite_rows_has_values(const struct sl__sqlite_rows *r, size_t k);
 /* The bits of the columns that row k has. */

@@ -175,6 +175,35 @@ static bool is_present(const uint8_t *present, size_t i)
 	return present == NULL || sl__bit(present, i);
 }
 
+/* The row that is there stays, and one that differs fails: sqlite_connect.c has the function. */
+static void put_unchanged(struct sl__buf *b, const struct sl__shape *shape, const struct sl_sink_opts *opts,
+			  const uint8_t *present)
+{
+	const char *before = "=CASE WHEN ";
+	for (size_t i = 0; i < shape->n; i++) {
+		if (!is_present(present, i) || is_key(opts, shape->names[i]))
+			continue;
+		if (before[0] == '=') {
+			(void)sl__buf_str_append(b, ") DO UPDATE SET ");
+			sl__put_sql_name(b, opts->on_conflict[0]);
+		}
+		(void)sl__buf_str_append(b, before);
+		sl__put_sql_name(b, shape->names[i]);
+		(void)sl__buf_str_append(b, " IS excluded.");
+		sl__put_sql_name(b, shape->names[i]);
+		before = " AND ";
+	}
+	if (before[0] == '=') { /* nothing but the key */
+		(void)sl__buf_str_append(b, ") DO NOTHING");
+		return;
+	}
+	(void)sl__buf_str_append(b, " THEN ");
+	sl__put_sql_name(b, opts->on_conflict[0]);
+	(void)sl__buf_str_append(b, " ELSE " SL__SQLITE_OTHER_ROW "(excluded.");
+	sl__put_sql_name(b, opts->on_conflict[0]);
+	(void)sl__buf_str_append(b, ") END");
+}
+
 /* A column that is not in the record keeps its value. */
 static void put_upsert(struct sl__buf *b, const struct sl__shape *shape, const struct sl_sink_opts *opts,
 		       const uint8_t *present)
@@ -184,6 +213,10 @@ static void put_upsert(struct sl__buf *b, const struct sl__shape *shape, const s
 	for (size_t i = 0; i < opts->n_on_conflict; i++) {
 		(void)sl__buf_str_append(b, i > 0 ? "," : "");
 		sl__put_sql_name(b, opts->on_conflict[i]);
+	}
+	if (opts->immutable_rows == SL_ON) {
+		put_unchanged(b, shape, opts, present);
+		return;
 	}
 	for (size_t i = 0; i < shape->n; i++) {
 		if (!is_present(present, i) || is_key(opts, shape->names[i]))

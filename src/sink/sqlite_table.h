@@ -20,6 +20,9 @@ enum sl__affinity {
 	SL__AFFINITY_REAL = 4
 };
 
+/* An SQL function that only fails, with SQLITE_CONSTRAINT_FUNCTION: where immutable_rows would change a row. */
+#define SL__SQLITE_OTHER_ROW "sluice_other_row"
+
 /* The columns that are written, in the order of the fields of a record. */
 struct sl__shape {
 	const struct sl_env *env;

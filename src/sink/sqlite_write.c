@@ -50,6 +50,11 @@ static int insert(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, si
 		(void)sqlite3_reset(stmt);
 		return 0;
 	}
+	if (sqlite3_extended_errcode(s->db.db) == SQLITE_CONSTRAINT_FUNCTION) {
+		(void)sqlite3_reset(stmt);
+		(void)sl_err_set(err, SL_ECONFLICT, "sqlite: %s: another row has the key", s->opts.table);
+		return sl__sink_class(err, SL_ECONFLICT, SL_CLASS_FATAL); /* whatever comes under these keys */
+	}
 	rc = sl__sqlite_fail(&s->db, result, s->opts.table, err);
 	(void)sqlite3_reset(stmt);
 	return rc == SL_EINTERNAL ? row_or_table(s, r, what, err) : rc;
@@ -147,18 +152,51 @@ static int make_present(struct sl__sqlite_sink *s, size_t columns, struct sl_err
 	return 0;
 }
 
+/* Leave out what is recorded since the answer to a commit was lost. */
+static void omit_late(const struct sl__sqlite_sink *s, struct entry *e)
+{
+	struct sl__sqlite_rows *r = e->rows;
+	for (size_t k = 0; k < r->n && s->load.late.n > 0; k++) {
+		const struct sl_input_range *range = &e->batch->items[r->first + k].range;
+		if (range->end != 0 && sl__ranges_has(&s->load.late, range->begin))
+			sl__sqlite_rows_omit(r, k);
+	}
+}
+
+/* Record which items this transaction has written: those before the second that is refused, but for the first. */
+static int record_entry(struct sl__sqlite_sink *s, const struct entry *e, struct sl_err *err)
+{
+	const struct sl__load *l = &s->load;
+	struct sl__ranges *w = &s->written;
+	size_t end = SL_MIN(e->refused.stop, e->batch->n);
+	sl__ranges_clear(w);
+	for (size_t i = 0; i < end; i++) {
+		const struct sl_input_range *range = &e->batch->items[i].range;
+		if (range->end == 0 || i == e->refused.first || sl__ranges_has(&l->done, range->begin) ||
+		    sl__ranges_has(&l->late, range->begin))
+			continue;
+		if (sl__ranges_add(w, range) != 0)
+			return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		w->rows++;
+	}
+	return sl__sqlite_load_put(s, w, err);
+}
+
 static int write_entry(struct sl__sqlite_sink *s, struct entry *e, struct sl_err *err)
 {
 	struct sl__sqlite_rows *r = e->rows;
 	int rc = agree_on_columns(s, e, err);
 	rc = rc != 0 ? rc : make_present(s, r->shape.n, err);
 	while (rc == 0) {
+		omit_late(s, e);
 		rc = write_rows(s, r, &e->refused, e->reply, err);
 		size_t next = r->first + r->n;
 		if (rc != 0 || e->refused.stop != SIZE_MAX || next == e->batch->n)
 			break;
 		rc = sl__sqlite_rows_fill(r, e->batch, next, &e->refused, err);
 	}
+	if (rc == 0 && s->load.id[0] != '\0')
+		rc = record_entry(s, e, err);
 	return rc;
 }
 
@@ -196,14 +234,23 @@ static int write_transaction(struct sl__sqlite_sink *s, struct group *g, bool mo
 	int rc = sl__sqlite_sink_connect(s, err);
 	if (rc != 0)
 		return rc;
+	struct sl__ranges dead;
+	sl__ranges_init(&dead, &s->env);
 	rc = sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
+	rc = rc != 0 ? rc : sl__sqlite_load_enter(s, err);
 	rc = rc != 0 ? rc : fill_transaction(s, g, more, err);
+	rc = rc != 0 ? rc : sl__sqlite_load_put_dead(s, &dead, err);
 	sl__sqlite_sink_start_waiting(s);
-	rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_COMMIT, NULL, 0, NULL, err);
+	if (rc == 0) {
+		rc = sl__sqlite_run(&s->db, SL__SINKQ_COMMIT, NULL, 0, NULL, err);
+		s->load.doubt = s->load.doubt || rc != 0; /* it may be durable all the same */
+	}
 	if (rc != 0) {
 		sl__sqlite_rollback(&s->db);
+		sl__sqlite_load_give_back(s, &dead);
 		return rc;
 	}
+	sl__ranges_fini(&dead);
 	if (s->log_mode && s->db.wal_pages >= CHECKPOINT_PAGES)
 		sl__sqlite_checkpoint(&s->db, false);
 	return 0;

@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -102,6 +103,17 @@ class ShipTest(CliTest):
     def stopped(self, process):
         """The process stands still until the block ends."""
         return _Stopped(process)
+
+    def restored(self, *to, lines=b"N3\nN4\nN5\nN6\n"):
+        """Ship b1 and b2, copy the log, ship b3 to b5, restore the copy, ship N3 to N6. What the last one said."""
+        self.ok("ship", *to, "--stream=s", "--wal=wal", stdin=b"b1\nb2\n")
+        shutil.copytree(self.path("wal"), self.path("copy"))
+        self.ok("ship", *to, "--stream=s", "--wal=wal", stdin=b"b3\nb4\nb5\n")
+        shutil.rmtree(self.path("wal"))
+        os.rename(self.path("copy"), self.path("wal"))
+        return self.ok("ship", *to, "--stream=s", "--wal=wal", "--log-level=warn", stdin=lines)
+
+    RESTORED = ["b1", "b2", "b3", "b4", "b5", "N3", "N4", "N5", "N6"]
 
     def table(self, sql, name="t.db"):
         with contextlib.closing(sqlite3.connect(self.path(name), timeout=60)) as db:

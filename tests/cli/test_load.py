@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """sluice load: formats, bad rows, targets, dead letters and driving them again, progress."""
 
+import contextlib
 import fcntl
 import http.server
 import json
 import os
 import pty
+import random
 import re
 import struct
 import subprocess
@@ -76,7 +78,7 @@ class Formats(LoadTest):
         to = self.table(BARS)
         self.write("a.csv", self.bars(10))
         self.write("b.csv", self.bars(10, first=11))
-        out = self.result("a.csv", "-", "b.csv", "--format", "csv", *to, stdin=self.bars(10, first=21))
+        out = self.result("a.csv", "-", "b.csv", "--format", "csv", "--load-id", "x", *to, stdin=self.bars(10, first=21))
         self.assertEqual((out["read"], out["written"], out["dead"]), (30, 30, 0))
         self.assertEqual(self.rows(BARS_SUM), [expected_sum(30)])
 
@@ -98,7 +100,7 @@ class Formats(LoadTest):
         self.write("empty.jsonl", b"")
         self.write("header.csv", b"id,symbol,price\n")
         for args, stdin, says in [(["empty.csv"], b"", "is empty"), (["empty.jsonl"], b"", ""), (["header.csv"], b"", ""),
-                                  (["--format", "csv"], b"", "standard input is empty"), (["-", "--format=jsonl"], b"\n\n", ""),
+                                  (["--format", "csv", "--load-id=x"], b"", "standard input is empty"), (["-", "--format=jsonl", "--load-id=y"], b"\n\n", ""),
                                   (["empty.csv", "header.csv", "--wal", "wal"], b"", "empty.csv is empty")]:
             with self.subTest(args=args):
                 r = self.load(*args, *to, stdin=stdin)
@@ -257,7 +259,7 @@ class BadRows(LoadTest):
     def test_a_line_beyond_all_measure_costs_itself_only(self):
         """400 MB in one line, from a pipe, in a process that never has half of it in memory."""
         to = self.table("CREATE TABLE t (id INTEGER, text TEXT)")
-        p = subprocess.Popen([SLUICE, "load", "--format", "jsonl", "--json", *to],
+        p = subprocess.Popen([SLUICE, "load", "--format", "jsonl", "--load-id", "x", "--json", *to],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir, env=self.env)
 
         def feed():
@@ -475,6 +477,102 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class ByRow(http.server.BaseHTTPRequestHandler):
+    """A row that has a status is answered with it, and nothing of its batch is taken; all others are taken."""
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        rows = [json.loads(line) for line in self.rfile.read(int(self.headers["Content-Length"])).splitlines()]
+        status = next((row["status"] for row in rows if "status" in row), 200)
+        with self.server.mu:
+            self.server.requests += 1
+            status = self.server.turn(self.server.requests) or status
+            if status == 200:
+                self.server.taken += [row["id"] for row in rows]
+        self.send_response(status)
+        if status == 429:
+            self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+class OddTargets(LoadTest):
+    """Rows that a working target never takes, and targets that take none."""
+
+    @contextlib.contextmanager
+    def target(self, turn=lambda n: None):
+        with http.server.ThreadingHTTPServer(("127.0.0.1", free_port()), ByRow) as server:
+            server.mu, server.taken, server.requests, server.turn = threading.Lock(), [], 0, turn
+            server.url = f"http://127.0.0.1:{server.server_port}/rows"
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            yield server
+            server.shutdown()
+            thread.join()
+
+    def rows_with(self, n, status_of):
+        rows = [{"id": i} | ({"status": status_of[i]} if i in status_of else {}) for i in range(1, n + 1)]
+        self.write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+    def ends(self, n, status_of, *args):
+        """Every row is taken once, or in the dead letters."""
+        self.rows_with(n, status_of)
+        with self.target() as server:
+            out = self.result("a.jsonl", "--to", server.url, "-q", *args, code=65)
+        self.assertEqual(sorted(server.taken), [i for i in range(1, n + 1) if i not in status_of])
+        self.assertEqual((out["written"], out["dead"], out["left"]), (n - len(status_of), len(status_of), 0))
+        self.assertEqual(sorted(self.lines()), sorted(status_of))
+
+    def test_rows_that_get_a_500_keep_no_other_row_from_the_target(self):
+        self.ends(5000, {i: 500 for i in (1, 11, 21, 31, 41, 4999)}, "--batch-size", "10")
+
+    def test_one_bad_row_costs_itself_only_in_the_only_batch_too(self):
+        self.ends(1000, {500: 500})
+
+    def test_whatever_the_status_of_a_row_all_others_are_written(self):
+        dice = random.Random(19)
+        statuses = [301, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 418, 421, 422, 425, 429,
+                    500, 501, 502, 503, 504, 505, 507, 511, 520, 599]
+        rows = dice.sample(range(200, 3001), 2 * len(statuses))
+        self.ends(3000, dict(zip(rows, statuses * 2)), "--batch-size", "20", "--give-up-after", "5s",
+                  "--max-attempts", "3", "--max-backoff", "100ms")
+
+    def test_a_target_that_refuses_the_first_rows_is_no_target(self):
+        self.rows_with(100, {})
+        for status, code, says in [(401, 78, "not authorized"), (403, 78, "forbidden"), (404, 78, "nothing at this URL"),
+                                   (503, 69, "unavailable")]:
+            with self.subTest(status=status), self.target(lambda n, status=status: status) as server:
+                r = self.fails(code, "load", "a.jsonl", "--to", server.url, "--batch-size", "10", says=[says, str(status)])
+                self.assertRegex(r.text, r"(?m)^0 rows written.*\n.*100 rows read and not written")
+
+    def test_a_target_that_refuses_everything_later_is_waited_for_visibly_and_not_for_ever(self):
+        self.rows_with(100, {})
+        with self.target(lambda n: 401 if 3 <= n <= 6 else None) as server:
+            r = self.load("a.jsonl", "--to", server.url, "--batch-size", "10", "--workers", "1")
+        self.assertIn("401", r.err.decode())
+        self.assertEqual(sorted(server.taken), list(range(1, 101)))
+        with self.target(lambda n: 401 if n >= 3 else None) as server:
+            r = self.fails(78, "load", "a.jsonl", "--to", server.url, "--batch-size", "10", "--workers", "1",
+                           "--capacity", "100", "--give-up-after", "2s", says=["took no row for", "not authorized"])
+        self.assertEqual(sorted(server.taken), list(range(1, 21)))
+        left = int(re.search(r"(\d+) rows read and not written", r.text)[1])
+        self.assertEqual(20 + left + len(self.lines()), 100)
+
+    def test_the_options_of_the_coordinator_can_all_be_set(self):
+        self.rows_with(2000, {})
+        r = self.load("a.jsonl", "--to", "null:", "--capacity", "100", "--high-watermark", "90", "--low-watermark", "10",
+                      "--overflow", "block", "--workers", "2", "--batch-size", "50", "--flush-interval", "10ms",
+                      "--max-attempts", "2", "--initial-backoff", "1ms", "--max-backoff", "2ms", "--backoff-multiplier", "1.5",
+                      "--jitter", "off", "--give-up-after", "1m", "--rate", "1000000")
+        self.assertIn("2000 rows written", r.text)
+        for value in ["0.5", "x", "1x", "nan", ""]:
+            self.fails(64, "load", "a.jsonl", "--to", "null:", "--backoff-multiplier", value, says=["--backoff-multiplier"])
+        self.fails(64, "load", "a.jsonl", "--to", "null:", "--capacity", "10", "--high-watermark", "11", says=["high_watermark"])
+
+
 class Progress(LoadTest):
     def errors_on_a_terminal(self, *args, until=None, columns=0):
         """until: what is shown before the target takes anything."""
@@ -522,13 +620,15 @@ class Progress(LoadTest):
         self.write("a.csv", self.bars(100, bad={5}))
         out = self.result("a.csv", *self.table(BARS), code=65)
         self.assertEqual({k: v for k, v in out.items() if k != "seconds"},
-                         {"read": 100, "written": 99, "dead": 1, "dropped": 0, "left": 0})
+                         {"read": 100, "written": 99, "dead": 1, "dropped": 0, "left": 0, "skipped": 0})
         self.assertGreaterEqual(out["seconds"], 0)
 
     def test_rows_that_are_dropped_are_counted(self):
         self.write("a.csv", self.bars(20000))
-        out = self.result("a.csv", "--to", "exec:sleep 0.05; cat >>got", "--overflow", "drop_oldest", "--batch-size", "10",
-                          "--workers", "1")
+        r = self.load("--json", "a.csv", "--to", "exec:sleep 0.05; cat >>got", "--overflow", "drop_oldest", "--batch-size",
+                      "10", "--workers", "1", code=65)
+        out = json.loads(r.out)
+        self.assertRegex(r.err.decode(), rf"{out['dropped']} rows dropped")
         self.assertEqual(out["written"] + out["dropped"], 20000)
         self.assertGreater(out["dropped"], 0)
         self.assertEqual(len(self.read("got").splitlines()), out["written"])

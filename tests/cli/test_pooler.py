@@ -99,7 +99,7 @@ class Pooled(JobTest):
                  "EXECUTE format('ALTER DATABASE %I SET TimeZone = ''America/New_York''', current_database()); END $$")
         rows = [f'{{"id": {i}, "d": "01/02/03", "at": "2024-05-01 12:00"{extra}}}'
                 for i, extra in ((i, ', "note": "n"' if i % 3 == 0 else "") for i in range(600))]
-        r = self.ok("load", "-", "--format", "jsonl", "--json", "--to", self.store, "--table", "days", "--workers", "3",
+        r = self.ok("load", "-", "--format", "jsonl", "--load-id", "x", "--json", "--to", self.store, "--table", "days", "--workers", "3",
                     "--batch-size", "20", *args, stdin="\n".join(rows).encode() + b"\n")
         self.assertEqual(json.loads(r.out)["written"], 600, r.err)
         self.assertEqual(self.ask("SELECT d, at AT TIME ZONE 'UTC', count(*), count(note) FROM days GROUP BY 1, 2"),

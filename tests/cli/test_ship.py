@@ -10,6 +10,7 @@ import subprocess
 import time
 
 from clitest import SLUICE, TIMEOUT, main
+import walfmt
 from shiptest import Endpoint, ShipTest, free_port, line_of, numbered, numbers
 
 
@@ -185,6 +186,22 @@ class Targets(ShipTest):
         letters = self.ok("dlq", "list", "--json", "wal/s.dead").json()
         self.assertEqual([x["position"] for x in letters], [7])
 
+    def test_the_status_speaks_of_this_run_and_not_of_what_an_earlier_one_refused(self):
+        self.table("CREATE TABLE shipped_lines (stream TEXT, incarnation INTEGER, sequence INTEGER, ts TEXT, file TEXT, "
+                   "partial INTEGER, line TEXT CHECK (line <> 'bad'), PRIMARY KEY (stream, incarnation, sequence))")
+        to = ("--json", "--to", "sqlite:t.db", "--stream=s", "--wal=wal")
+        r = self.fails(65, "ship", *to, stdin=b"one\nbad\nbad\n", says=["2 lines", "refused"])
+        self.assertEqual(json.loads(r.out)["refused"], 2)
+        r = self.ok("ship", *to, stdin=b"two\n")
+        self.assertEqual((json.loads(r.out)["refused"], json.loads(r.out)["delivered"]), (0, 1))
+        self.assertNotIn("refused", r.errors)
+        r = self.fails(65, "ship", *to, stdin=b"bad\n", says=["1 line", "refused"])
+        self.assertEqual(json.loads(r.out)["refused"], 1)
+        self.ok("dlq", "redrive", "wal/s.dead")
+        self.table("DROP TABLE shipped_lines")
+        r = self.ok("ship", *to, "--create", stdin=b"")
+        self.assertEqual((json.loads(r.out)["refused"], json.loads(r.out)["delivered"]), (0, 3))
+
     def test_a_letter_that_is_driven_again_does_not_move_the_place(self):
         self.table("CREATE TABLE shipped_lines (stream TEXT, incarnation INTEGER, sequence INTEGER, ts TEXT, file TEXT, "
                    "partial INTEGER, line TEXT, PRIMARY KEY (stream, incarnation, sequence))")
@@ -206,6 +223,43 @@ class Targets(ShipTest):
         self.assertEqual([line_of(r) for r in to.rows], numbers(1, 10))
         self.assertEqual(to.paths, ["/rows"])
         self.assertTrue(all(to.keys))
+
+    def test_a_restored_log_adds_its_lines_to_a_table_and_replaces_none(self):
+        r = self.restored("--to", "sqlite:t.db", "--create")
+        self.assertIn("new incarnation", r.errors)
+        rows = self.table("SELECT incarnation, sequence, line FROM shipped_lines ORDER BY rowid")
+        self.assertEqual([x[2] for x in rows], self.RESTORED)
+        self.assertEqual([x[1] for x in rows], [1, 2, 3, 4, 5, 3, 4, 5, 6])
+        self.assertEqual([x[0] == rows[0][0] for x in rows], [True] * 5 + [False] * 4)
+        # It is remembered: the next run goes on with it.
+        self.ok("ship", "--to", "sqlite:t.db", "--stream=s", "--wal=wal", stdin=b"N7\n")
+        last = self.table("SELECT incarnation, sequence, line FROM shipped_lines ORDER BY rowid DESC LIMIT 1")
+        self.assertEqual(last, [(rows[-1][0], 7, "N7")])
+
+    def test_a_restored_log_adds_its_lines_to_a_file(self):
+        r = self.restored("--to", "file:out.jsonl")
+        self.assertIn("new incarnation", r.errors)
+        self.assertEqual([x["line"] for x in self.rows()], self.RESTORED)
+        self.assertEqual(len({(x["incarnation"], x["sequence"]) for x in self.rows()}), 9)
+
+    def test_a_restored_log_gives_an_endpoint_other_keys_for_other_lines(self):
+        to = Endpoint(self)
+        self.restored("--to", to.url, lines=b"N3\nN4\nN5\n")
+        self.assertEqual([line_of(r).decode() for r in to.rows], self.RESTORED[:-1])
+        self.assertEqual(len(set(to.keys)), len(to.keys))
+
+    def test_a_batch_that_a_crash_repeats_is_in_a_table_once(self):
+        to = ("--to", "sqlite:t.db", "--create", "--stream=s", "--wal=wal")
+        self.ok("ship", *to, stdin=b"one\ntwo\n")
+        before = self.table("SELECT * FROM shipped_lines")
+        # As if the process had died before it noted that they were taken: the marks are cut off.
+        data = self.read("wal/s.wal")
+        version, incarnation, records = walfmt.parse(data)
+        end = next((r.offset for r in records if r.status not in (walfmt.DATA,)), len(data))
+        self.write("wal/s.wal", data[:end])
+        r = self.ok("ship", *to, stdin=b"")
+        self.assertNotIn("new incarnation", r.errors)
+        self.assertEqual(self.table("SELECT * FROM shipped_lines"), before)
 
     def test_an_endpoint_that_asks_for_patience_gets_it(self):
         self.write("app.log", numbered(1, 10))

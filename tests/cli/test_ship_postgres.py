@@ -4,6 +4,7 @@ when the command is killed too."""
 
 import json
 import os
+import shutil
 
 from jobtest import main, postgres_url, tell_postgres
 from loadtest import psql
@@ -36,6 +37,25 @@ class Postgres(ShipTest):
         rows = psql(self.url, "SELECT sequence, partial, line, line_b64, event->>'a', ts > now() - interval '1 hour' "
                               "FROM shipped_lines ORDER BY sequence").splitlines()
         self.assertEqual(rows, ["1|f|plain|||t", "2|f||/w==||t", "3|f|||1|t"])
+
+    def test_a_restored_log_adds_its_lines_to_a_table_and_replaces_none(self):
+        r = self.restored("--to", self.url, "--create")
+        self.assertIn("new incarnation", r.errors)
+        rows = psql(self.url, "SELECT line FROM shipped_lines ORDER BY ts, sequence").splitlines()
+        self.assertEqual(sorted(rows), sorted(self.RESTORED))
+
+    def test_a_batch_that_comes_again_is_there_once(self):
+        for _ in range(2):
+            shutil.rmtree(self.path("wal"), ignore_errors=True)
+            if os.path.exists(self.path("copy")):
+                shutil.copytree(self.path("copy"), self.path("wal"))
+            else:  # a log whose lines were never acknowledged
+                self.sluice("ship", "--to", "postgresql://127.0.0.1:1/none", "--flush-timeout=0", "--stream=s", "--wal=wal",
+                            stdin=numbered(1, 100))
+                shutil.copytree(self.path("wal"), self.path("copy"))
+            r = self.ok("ship", *self.to, "--retarget", stdin=b"")
+            self.assertNotIn("new incarnation", r.errors)
+            self.assertEqual(self.found(), self.wanted(100))
 
     def test_each_line_is_there_once_after_restarts_and_kills_of_both(self):
         self.write("app.log", numbered(1, 2000))

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -251,6 +252,25 @@ static void a_token_is_read_again_after_a_401(void **state)
 	sl_sink_close(&sink);
 }
 
+/* The file is newer than the token in use, which is good: nothing is sent twice. */
+static void a_renewed_token_file_costs_no_request_while_the_old_token_works(void **state)
+{
+	(void)state;
+	(void)http_server_tell(&http_server, "token first");
+	sl_sink sink = open_with_token("first");
+	void *lane = sink_attach(&sink);
+	assert_int_equal(http_write_two(&sink, lane).rc, 0);
+	place_write(http_place.path, "second", 6);
+	assert_int_equal(http_write_two(&sink, lane).rc, 0);
+	assert_int_equal(http_server_counts(&http_server).requests, 2);
+	/* A failure that is not about the token does not make it send again either. */
+	(void)http_server_tell(&http_server, "script 500");
+	assert_int_not_equal(http_write_two(&sink, lane).rc, 0);
+	assert_int_equal(http_server_counts(&http_server).requests, 3);
+	sink_detach(&sink, lane);
+	sl_sink_close(&sink);
+}
+
 static void a_token_that_is_still_the_same_is_not_tried_twice(void **state)
 {
 	(void)state;
@@ -375,6 +395,12 @@ static void options_that_mean_nothing_are_refused_by_name(void **state)
 	expect_refusal(url, &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .token_file = http_place.path}, SL_ECONFIG,
 		       "no token");
 	place_write(http_place.path, "sesame", 6);
+	for (mode_t bit = 1; bit <= 040; bit <<= 1) {
+		assert_int_equal(chmod(http_place.path, 0600 | bit), 0);
+		expect_refusal(url, &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .token_file = http_place.path},
+			       SL_ECONFIG, "chmod 600");
+	}
+	assert_int_equal(chmod(http_place.path, 0600), 0);
 	expect_refusal("http://me@127.0.0.1:1/in",
 		       &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .token_file = http_place.path}, SL_EINVAL,
 		       "token_file");
@@ -432,6 +458,7 @@ static void only_a_certificate_that_is_trusted_for_the_name_will_do(void **state
 
 int main(void)
 {
+	(void)umask(077); /* files with tokens are closed to others */
 	const struct CMUnitTest tests[] = {
 		HTTP_TEST(one_connection_serves_many_batches),
 		HTTP_TEST(a_kept_connection_that_the_server_has_closed_is_made_anew),
@@ -444,6 +471,7 @@ int main(void)
 		HTTP_TEST(any_json_value_is_an_item_of_an_array),
 		HTTP_TEST(an_event_is_the_same_whenever_it_is_sent),
 		HTTP_TEST(a_token_is_read_again_after_a_401),
+		HTTP_TEST(a_renewed_token_file_costs_no_request_while_the_old_token_works),
 		HTTP_TEST(a_token_that_is_still_the_same_is_not_tried_twice),
 		HTTP_TEST(no_message_repeats_a_secret),
 		HTTP_TEST(urls_that_mean_nothing_are_refused_without_being_shown),

@@ -160,6 +160,52 @@ static void every_double_is_the_nearest_one(void **state)
 	(void)sqlite3_close(db);
 }
 
+static void numbers_at_the_edges_are_exact_or_refused(void **state)
+{
+	(void)state;
+	ask("CREATE TABLE t(i INTEGER, r REAL)");
+	/* Of the reals: the last that one multiplication gets right, the next ones, and those beyond a double. */
+	assert_string_equal(LOAD_CSV("9223372036854775807,1e22", "-9223372036854775808,123456789012345e22",
+				     "-9223372036854775809,1", "0000000000000000000000000000007,1e23", "+8,.5", "-9,5.",
+				     "-0,-0.0", "10,1e308", "1,1e309", "1,-1e309", "1,1e999999999999999",
+				     "11,1e-999999999999999", "1,.", "1,-", "1,+", "1,1e", "1,1e+", "1,0x10", "1,1 2",
+				     "1,nan", "-,1", "+,1", "t,12345678901234567890"),
+			    "3 9 10 11 13 14 15 16 17 18 19 20 21 22");
+	assert_string_equal(
+		ask("SELECT i, r = 1e22, r = 123456789012345e22, r = 1e23, r = .5, r = 5, r = 0, r = 1e308, "
+		    "r = 12345678901234567890.0 FROM t ORDER BY rowid"),
+		"9223372036854775807|1|0|0|0|0|0|0|0\n-9223372036854775808|0|1|0|0|0|0|0|0\n7|0|0|1|0|0|0|0|0\n"
+		"8|0|0|0|1|0|0|0|0\n-9|0|0|0|0|1|0|0|0\n0|0|0|0|0|0|1|0|0\n10|0|0|0|0|0|0|1|0\n11|0|0|0|0|0|1|0|0\n"
+		"1|0|0|0|0|0|0|0|1");
+}
+
+static void a_number_too_long_to_be_copied_is_converted_by_the_database(void **state)
+{
+	char record[300];
+	(void)state;
+	ask("CREATE TABLE t(i INTEGER, r REAL)");
+	int n = snprintf(record, sizeof record, "1,0.");
+	for (int i = 0; i < 200; i++)
+		record[n++] = (char)('0' + (i + 1) % 10);
+	record[n] = '\0';
+	assert_string_equal(LOAD_CSV(record), "");
+	assert_string_equal(ask("SELECT typeof(r), abs(r - 0.1234567890123456) < 1e-15 FROM t"), "real|1");
+}
+
+static void a_column_of_any_kind_keeps_the_digits_that_a_double_would_lose(void **state)
+{
+	(void)state;
+	ask("CREATE TABLE t(x, n NUMERIC, s TEXT)");
+	assert_string_equal(LOAD("{\"x\":0.12345678901234567,\"n\":1.5,\"s\":true}",
+				 "{\"x\":0.123456789012345678,\"n\":9223372036854775807,\"s\":\"\"}",
+				 "{\"x\":9223372036854775808,\"n\":true,\"s\":null}",
+				 "{\"x\":\"a\\u0000b\",\"n\":1,\"s\":\"z\"}"),
+			    "4");
+	assert_string_equal(
+		ask("SELECT typeof(x), typeof(n)||':'||n, ifnull(typeof(s)||':'||s, '-') FROM t ORDER BY rowid"),
+		"real|real:1.5|text:true\ntext|integer:9223372036854775807|text:\ntext|integer:1|-");
+}
+
 static void values_that_a_column_does_not_take_are_refused_alone(void **state)
 {
 	(void)state;
@@ -509,6 +555,9 @@ int main(void)
 		TEST(csv_text_becomes_what_its_column_holds),
 		TEST(json_values_keep_their_digits_and_their_kind),
 		TEST(every_double_is_the_nearest_one),
+		TEST(numbers_at_the_edges_are_exact_or_refused),
+		TEST(a_number_too_long_to_be_copied_is_converted_by_the_database),
+		TEST(a_column_of_any_kind_keeps_the_digits_that_a_double_would_lose),
 		TEST(values_that_a_column_does_not_take_are_refused_alone),
 		TEST(the_error_of_a_refused_row_is_its_own),
 		TEST(the_first_of_two_refused_rows_is_told_of_and_the_second_left_for_later),
