@@ -4,7 +4,9 @@
  *
  * The command gets the job's input on standard input and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT, SLUICE_TYPE
  * (and TRACEPARENT) in its environment, which is otherwise `environment`, or that of the process, when the handle was
- * made: leave out what commands must not see, such as the password of the store. Lines on
+ * made: leave out what commands must not see, such as the password of the store. A command can read the environment of
+ * this process in /proc unless it runs as another user or prctl(PR_SET_DUMPABLE, 0) was called here (the minder, which
+ * is its parent, has neither). Lines on
  * stdout and stderr become events; what it writes to descriptor 3 is JSON, an object a line:
  *   {"output":…}  {"progress":…}  {"reschedule_in_ms":…}  {"fail":"…"}
  *   {"continue_with":{"type":…,"input":…,"priority":…,"delay_ms":…,"at_ms":…,"blockers":[…]}}
@@ -19,12 +21,13 @@
  *
  * Guarantee: what the command has written before this process was killed with SIGKILL is kept (a minder process beside
  * it moves the output into a spool file, ends the command and drains its pipes), and sl_exec_recover brings it into the
- * log, once. The job settles only after its events are durable in the log. When the log fails, so does the attempt; its
- * output stays in the spool and follows when the log works again. A full disk, or a log that falls behind, makes the
- * command wait. Nothing of the command's process group outlives the minder, also when this process dies with it:
- * descriptor 240, which the command inherits, is a pipe by which the kernel ends the group; a process that left the
- * group, or a group of which every process has closed it, is not reached. Not guaranteed: output in the pipes when the
- * minder is killed in the same moment, and unsynced spools in a power loss.
+ * log, once. The job settles only after its events are durable in the log. When the log fails, the attempt ends
+ * without a charge (with max_attempts 1 it fails); its output stays in the spool and follows when the log works again.
+ * A full disk, or a log that falls behind, makes the command wait. Nothing of the command's process group outlives the
+ * minder, also when this process dies with it: descriptor 240, which the command inherits, is a pipe by which the
+ * kernel ends the group; a process that left the group, or a group of which every process has closed it, is not
+ * reached. Not guaranteed: output in the pipes when the minder is killed in the same moment, and unsynced spools in a
+ * power loss.
  *
  * Minders are forked when they are needed and kept for the next commands: there are at most about twice as many as
  * attempts ran at once. They keep the working folder, umask and limits of their fork. Whoever reaps children with
@@ -50,13 +53,14 @@ typedef void sl_exec_tap_fn(const struct sl_event *event, void *ctx);
 struct sl_exec_opts {
 	size_t struct_size;
 	const struct sl_env *env;
-	const char *const
-		*argv;         /* NULL-terminated; argv[0] is looked up in PATH. NULL: the job's input is an object with
-				  "argv" (an array of strings), and optionally "cwd" and "env"; then stdin is empty */
-	sl_wal *events;        /* required: the same log as the worker's */
-	const char *spool_dir; /* required: of this log alone; made with mode 0700 */
-	int64_t kill_grace_ms; /* default 5,000; SL_NONE: SIGKILL at once */
-	int64_t max_line_bytes; /* longer lines are cut into partial events; default 256 KiB; at most 8 MiB */
+	const char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH. NULL: the job's input is an object
+				    with "argv" (an array of strings), and optionally "cwd" and "env"; then stdin is
+				    empty. Whoever can start such a job runs commands as this user, so jobs that came
+				    over HTTP (from_http) fail */
+	sl_wal *events;          /* required: the same log as the worker's */
+	const char *spool_dir;   /* required: of this log alone; made with mode 0700 */
+	int64_t kill_grace_ms;   /* default 5,000; SL_NONE: SIGKILL at once */
+	int64_t max_line_bytes;  /* longer lines are cut into partial events; default 256 KiB; at most 8 MiB */
 	sl_exec_tap_fn *tap;
 	void *tap_ctx;
 	enum sl_switch reschedule; /* by exit 75 and by {"reschedule_in_ms":…}; default on. Off: the one is a failure

@@ -107,6 +107,12 @@ struct sl_jobs_opts {
 	sl_observe_fn *observe;
 	void *observe_ctx;
 	int64_t wait_poll_ms; /* of sl_jobs_wait; default 1,000 with a healthy notifier, else 100 */
+	/* Who makes the changes of this client. Each change then writes the record to the audit trail in its own
+	 * transaction, with the chains that it changed: without the record there is no change. Outlives the client. A
+	 * client is cheap to open, so one for each request is fine. Several, n_audit of them: of sl_jobs_start_many
+	 * only; they stand for its chains in turn. NULL: changes are not audited. */
+	const struct sl_audit_record *audit;
+	size_t n_audit; /* default 1 */
 };
 #define SL_JOBS_OPTS_INIT .struct_size = sizeof(struct sl_jobs_opts)
 
@@ -197,7 +203,8 @@ SL_API SL_MUST_CHECK int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64
 					int cascade, size_t *n, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err);
-/* Delete what ended more than keep_ms ago, in bounded bites, until nothing is left; *n (may be NULL) chains. */
+/* Delete what ended more than keep_ms ago, in bounded bites, until nothing is left; *n (may be NULL) chains. Events
+ * older than that which came after their job was deleted are removed, too. */
 SL_API SL_MUST_CHECK int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err);
 
 /* Recurring schedules. spec: five fields (minute hour day-of-month month day-of-week; lists, ranges, steps, names) or
@@ -205,6 +212,15 @@ SL_API SL_MUST_CHECK int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_
  * next_ms, last_ms and last_chain of *cron are ignored. */
 SL_API SL_MUST_CHECK int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err);
+
+/* The audit trail. SL_EUNSUPPORTED: the store has none. */
+/* Record a change that is made elsewhere than in the store, before it is made. */
+SL_API SL_MUST_CHECK int sl_jobs_audit_put(sl_jobs *client, const struct sl_audit_record *record, struct sl_err *err);
+/* The newest first, with smaller ids than `before` (0: from the newest), at most `limit` (1 to 10,000). */
+SL_API SL_MUST_CHECK int sl_jobs_audit_list(sl_jobs *client, uint64_t before, uint32_t limit, sl_audit_record_fn *fn,
+					    void *ctx, struct sl_err *err);
+/* Delete records that are older than keep_ms. *n (may be NULL): how many. */
+SL_API SL_MUST_CHECK int sl_jobs_audit_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err);
 /* The first tick after after_ms; SL_EDATA with the place that is wrong; SL_ENOENT when there is none (30 February). */
 SL_API SL_MUST_CHECK int sl_cron_next(const char *spec, int64_t after_ms, int64_t *next_ms, struct sl_err *err);
@@ -297,6 +313,10 @@ struct sl_worker_stats {
 	int connected;                       /* the last call to the store succeeded */
 };
 SL_API void sl_worker_get_stats(sl_worker *worker, struct sl_worker_stats *out);
+/* 0: the event log accepts records, or the worker has none. Otherwise why it does not: the worker claims nothing until
+ * sl_wal_reopen, which it calls itself, succeeds. Attempts whose events could not be written are released without a
+ * charge; those of types with max_attempts 1 fail. */
+SL_API int sl_worker_log_error(sl_worker *worker, struct sl_err *err);
 
 /* ---- attempts: called by handlers and middlewares ---- */
 

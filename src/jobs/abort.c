@@ -56,7 +56,9 @@ void *sl__clock_main(void *worker)
 	while (!w->end_clock) {
 		int64_t now = sl__mono_ns(&w->home.env), next = sl__core_next_abort_ns(w->core);
 		if (now >= next) {
-			sl__core_expire(w->core, now, sl__abort_fire, w);
+			const sl_store *store = &w->home.store;
+			bool shielded = store->ops->renewal_waits != NULL && store->ops->renewal_waits(store->ctx);
+			sl__core_expire(w->core, now, shielded, sl__abort_fire, w);
 			sl__unlock(&w->mu);
 			sl__abort_observe(w);
 			sl__lock(&w->mu);

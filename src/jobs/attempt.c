@@ -26,6 +26,7 @@ void sl__attempt_begin(struct sl_attempt *a)
 				 .type = sl__core_type(a->w->core, run)->name,
 				 .status = SL_JOB_RUNNING,
 				 .attempt = run->attempt,
+				 .charged = run->charged,
 				 .priority = run->priority,
 				 .input = run->input,
 				 .traceparent = run->traceparent,
@@ -33,7 +34,7 @@ void sl__attempt_begin(struct sl_attempt *a)
 				 .created_ms = run->created_ms,
 				 .scheduled_ms = run->scheduled_ms,
 				 .started_ms = run->started_ms};
-	a->ended = a->settled = a->broken = false;
+	a->ended = a->settled = a->broken = a->unlogged = false;
 	a->ending = SL__END_COMPLETE;
 	a->failure.code = 0;
 	a->tx = NULL;
@@ -78,6 +79,15 @@ int sl__attempt_break(struct sl_attempt *a, const struct sl_err *why, bool for_g
 	if (err != NULL)
 		*err = *why;
 	return why->code;
+}
+
+int sl__attempt_unlogged(struct sl_attempt *a, const struct sl_err *why, struct sl_err *err)
+{
+	if (sl__worker_log_error(why->code)) {
+		sl__worker_log_failed(a->w, why);
+		a->unlogged = true;
+	}
+	return sl__attempt_break(a, why, true, err);
 }
 
 int sl__attempt_lost(struct sl_attempt *a, enum sl_lost_reason reason, struct sl_err *err)
@@ -306,7 +316,7 @@ enum sl__ending sl__attempt_finish(sl_worker *w, struct sl_attempt *a)
 		return SL__END_SETTLED;
 	if (a->failure.code != 0) {
 		run->declared = 0;
-		return SL__END_FAILED;
+		return a->unlogged ? SL__END_UNLOGGED : SL__END_FAILED;
 	}
 	if (!a->ended) {
 		run->declared = run->abort == SL_ABORT_NONE;

@@ -124,7 +124,7 @@ static int settle(struct sl_attempt *a, sl_tx *tx, struct inside *in, enum sl_lo
 	const sl_store *store = &w->home.store;
 	struct sl_settle s;
 	struct sl_settle_result result = {.lost = SL_LOST_NOT};
-	in->outer = sl__tx_listen(tx);
+	in->outer = sl__tx_listen(tx, NULL, 0);
 	const struct sl_store_listen listen = {
 		.note = hear_note, .change = in->outer->change != NULL ? hear_change : NULL, .ctx = in};
 	sl__lock(&w->mu);
@@ -159,6 +159,7 @@ int sl__attempt_settle(struct sl_attempt *a, sl_tx *tx, struct sl_err *err)
 	enum sl_lost_reason lost = SL_LOST_NOT;
 	sl__notes_init(&in.notes, &a->w->home.env);
 	int rc = a->w->events != NULL ? sl__emit_wait(a->w, &a->ticket, &why) : 0;
+	bool unlogged = rc != 0;
 	if (rc == 0)
 		rc = settle(a, tx, &in, &lost, &why);
 	if (rc == 0 && lost == SL_LOST_NOT) {
@@ -173,6 +174,6 @@ int sl__attempt_settle(struct sl_attempt *a, sl_tx *tx, struct sl_err *err)
 		settled(a, &in);
 	sl__notes_fini(&in.notes);
 	if (rc != 0)
-		return sl__attempt_break(a, &why, true, err);
+		return unlogged ? sl__attempt_unlogged(a, &why, err) : sl__attempt_break(a, &why, true, err);
 	return lost == SL_LOST_NOT ? 0 : sl__attempt_lost(a, lost, err);
 }

@@ -23,6 +23,8 @@ int sl_jobs_open(sl_jobs **out, const struct sl_jobs_opts *opts, struct sl_err *
 	int rc = sl__home_init(&home, "jobs client", o.env, o.store, o.notify, o.observe, o.observe_ctx, NULL, err);
 	if (rc != 0)
 		return rc;
+	if (o.audit != NULL && (o.audit->actor == NULL || o.audit->action == NULL))
+		return sl_err_set(err, SL_EINVAL, "jobs client options: audit: actor or action is missing");
 	if (o.wait_poll_ms < 0)
 		return sl_err_set(err, SL_EINVAL, "jobs client options: wait_poll_ms is %lld; give 1 or more",
 				  (long long)o.wait_poll_ms);
@@ -32,6 +34,8 @@ int sl_jobs_open(sl_jobs **out, const struct sl_jobs_opts *opts, struct sl_err *
 	client->home = home;
 	client->types = o.types;
 	client->wait_poll_ms = o.wait_poll_ms;
+	client->audit = o.audit;
+	client->n_audit = o.audit == NULL ? 0 : o.n_audit == 0 ? 1 : o.n_audit;
 	sl__mutex_init(&client->mu);
 	sl__mutex_init(&client->subscribe_mu);
 	*out = client;
@@ -71,14 +75,18 @@ struct call {
 	void *store;
 	sl_store_tx *tx;
 	const struct sl_store_listen *listen;
+	struct sl_audit_record record; /* the client's, with the chains of this call */
 	bool own;
 	unsigned tries;
 	struct sl_err err, *out; /* of the last try; the caller's, or NULL */
 	struct sl__effects fx;
 };
 
-static int begin_call(struct call *c, sl_jobs *client, sl_tx *tx, struct sl_err *err)
+/* chains: those that the call changes, for its audit record; none: as the client's records have them. */
+static int begin_call(struct call *c, sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains,
+		      struct sl_err *err)
 {
+	const struct sl_audit_record *audit = client->audit;
 	int rc = sl__home_check(&client->home, err);
 	if (rc == 0 && tx != NULL)
 		rc = sl__tx_check(tx, &client->home, err);
@@ -93,7 +101,17 @@ static int begin_call(struct call *c, sl_jobs *client, sl_tx *tx, struct sl_err 
 	c->tx = tx != NULL ? sl__tx_store(tx) : NULL;
 	if (c->own)
 		sl__effects_init(&c->fx, &client->home);
-	c->listen = c->own ? sl__effects_listen(&c->fx) : sl__tx_listen(tx);
+	if (audit != NULL && n_chains > 0) {
+		c->record = *audit;
+		c->record.chains = chains;
+		c->record.n_chains = n_chains;
+		audit = &c->record;
+	}
+	if (c->own) {
+		c->fx.listen.audit = audit;
+		c->fx.listen.n_audit = client->n_audit;
+	}
+	c->listen = c->own ? sl__effects_listen(&c->fx) : sl__tx_listen(tx, audit, client->n_audit);
 	return 0;
 }
 
@@ -198,7 +216,7 @@ static int start_in(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain
 		    struct sl_err *err)
 {
 	struct call c;
-	int rc = begin_call(&c, client, tx, err);
+	int rc = begin_call(&c, client, tx, NULL, 0, err);
 	if (rc != 0)
 		return rc;
 	do
@@ -282,7 +300,7 @@ static int check_output(sl_jobs *client, struct call *c, uint64_t chain_id, cons
 int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *output, struct sl_err *err)
 {
 	struct call c;
-	int rc = begin_call(&c, client, tx, err);
+	int rc = begin_call(&c, client, tx, &chain_id, 1, err);
 	if (rc != 0)
 		return rc;
 	rc = check_output(client, &c, chain_id, output, &c.err);
@@ -299,7 +317,7 @@ int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *erro
 	struct call c;
 	if (error != NULL && !sl__utf8_valid(error))
 		return sl_err_set(err, SL_EDATA, "error is not valid UTF-8");
-	int rc = begin_call(&c, client, tx, err);
+	int rc = begin_call(&c, client, tx, &chain_id, 1, err);
 	if (rc != 0)
 		return rc;
 	do
@@ -316,7 +334,7 @@ static int change(sl_jobs *client, sl_tx *tx, change_fn *fn, const uint64_t *cha
 {
 	struct call c;
 	size_t changed = 0;
-	int rc = begin_call(&c, client, tx, err);
+	int rc = begin_call(&c, client, tx, chains, n_chains, err);
 	if (rc != 0)
 		return rc;
 	do
@@ -347,7 +365,7 @@ int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_
 {
 	struct call c;
 	size_t deleted = 0;
-	int rc = begin_call(&c, client, tx, err);
+	int rc = begin_call(&c, client, tx, chains, n_chains, err);
 	if (rc != 0)
 		return rc;
 	do
@@ -365,7 +383,7 @@ static int set_paused(sl_jobs *client, const char *type, int paused, struct sl_e
 	struct call c;
 	int rc = sl__job_name_check(type, "type", err);
 	if (rc == 0)
-		rc = begin_call(&c, client, NULL, err);
+		rc = begin_call(&c, client, NULL, NULL, 0, err);
 	if (rc != 0)
 		return rc;
 	do
@@ -387,6 +405,7 @@ int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err)
 int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
+	const struct sl_store_listen listen = {.audit = client->audit, .n_audit = client->n_audit};
 	int64_t now_ms = 0;
 	uint64_t total = 0;
 	int rc = sl__home_check(&client->home, err);
@@ -396,7 +415,7 @@ int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *
 		rc = store->ops->now_ms(store->ctx, &now_ms, err);
 	for (size_t some = 1; rc == 0 && some > 0; total += some) {
 		some = 0;
-		rc = store->ops->prune(store->ctx, now_ms - keep_ms, PRUNE_BITE, &some, err);
+		rc = store->ops->prune(store->ctx, now_ms - keep_ms, PRUNE_BITE, &some, &listen, err);
 	}
 	if (n != NULL)
 		*n = total;
@@ -420,6 +439,7 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 	const sl_store *store = &client->home.store;
 	struct sl_new_job job = {.type = cron->type, .input = cron->input, .priority = cron->priority};
 	struct sl_cron full = *cron;
+	const struct sl_store_listen listen = {.audit = client->audit, .n_audit = client->n_audit};
 	int64_t now_ms;
 	int rc = sl__home_check(&client->home, err);
 	if (rc == 0)
@@ -439,7 +459,7 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 	full.catch_up = cron->catch_up != 0;
 	full.last_ms = 0;
 	full.last_chain = 0;
-	rc = store->ops->cron_put(store->ctx, &full, err);
+	rc = store->ops->cron_put(store->ctx, &full, &listen, err);
 	if (rc == 0)
 		tell_of_schedule(client, full.type);
 	return rc;
@@ -448,8 +468,57 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
+	const struct sl_store_listen listen = {.audit = client->audit, .n_audit = client->n_audit};
 	int rc = sl__home_check(&client->home, err);
 	if (rc == 0)
 		rc = sl__job_name_check(name, "name", err);
-	return rc != 0 ? rc : store->ops->cron_remove(store->ctx, name, err);
+	return rc != 0 ? rc : store->ops->cron_remove(store->ctx, name, &listen, err);
+}
+
+/* ---- the audit trail ---- */
+
+static int check_trail(const sl_jobs *client, struct sl_err *err)
+{
+	int rc = sl__home_check(&client->home, err);
+	if (rc == 0 && client->home.store.ops->audit_put == NULL)
+		rc = sl_err_set(err, SL_EUNSUPPORTED, "the store %s has no audit trail", client->home.store.ops->name);
+	return rc;
+}
+
+int sl_jobs_audit_put(sl_jobs *client, const struct sl_audit_record *record, struct sl_err *err)
+{
+	const sl_store *store = &client->home.store;
+	int rc = check_trail(client, err);
+	if (rc == 0 && (record->actor == NULL || record->action == NULL))
+		rc = sl_err_set(err, SL_EINVAL, "audit record: actor or action is missing");
+	return rc != 0 ? rc : store->ops->audit_put(store->ctx, record, 1, err);
+}
+
+int sl_jobs_audit_list(sl_jobs *client, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
+		       struct sl_err *err)
+{
+	const sl_store *store = &client->home.store;
+	int rc = check_trail(client, err);
+	if (rc == 0 && (limit < 1 || limit > 10000))
+		rc = sl_err_set(err, SL_EINVAL, "limit is %u; give 1 to 10,000", (unsigned)limit);
+	return rc != 0 ? rc : store->ops->audit_list(store->ctx, before, limit, fn, ctx, err);
+}
+
+int sl_jobs_audit_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err)
+{
+	const sl_store *store = &client->home.store;
+	int64_t now_ms = 0;
+	uint64_t total = 0;
+	int rc = check_trail(client, err);
+	if (rc == 0 && (keep_ms < 0 || keep_ms > SL__JOB_TIME_MAX_MS))
+		rc = sl_err_set(err, SL_EINVAL, "keep_ms is %lld; give 0 or more", (long long)keep_ms);
+	if (rc == 0)
+		rc = store->ops->now_ms(store->ctx, &now_ms, err);
+	for (size_t some = 1; rc == 0 && some > 0; total += some) {
+		some = 0;
+		rc = store->ops->audit_prune(store->ctx, now_ms - keep_ms, PRUNE_BITE, &some, err);
+	}
+	if (n != NULL)
+		*n = total;
+	return rc;
 }

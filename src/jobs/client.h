@@ -12,7 +12,9 @@ struct sl__waiter;
 struct sl_jobs {
 	struct sl__home home;
 	const sl_job_types *types;
-	int64_t wait_poll_ms; /* 0: by the health of the notifier */
+	int64_t wait_poll_ms;                /* 0: by the health of the notifier */
+	const struct sl_audit_record *audit; /* NULL: changes are not audited */
+	size_t n_audit;
 
 	sl__mutex subscribe_mu; /* held while subscribing; the notifier's threads never take it */
 	bool subscribed;        /* one subscription for all waiters, made by the first and kept until close */

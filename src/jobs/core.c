@@ -181,10 +181,14 @@ void sl__core_claim_put(struct sl__core *core, struct sl__claim *claim)
 static uint32_t class_of(struct sl__core *core, const struct sl__core_type *type, int64_t now_ns)
 {
 	for (uint32_t i = 0; i < core->n_classes; i++)
-		if (core->classes[i].lease_ms == type->lease_ms && core->classes[i].renew_ms == type->renew_ms)
+		if (core->classes[i].lease_ms == type->lease_ms && core->classes[i].renew_ms == type->renew_ms &&
+		    core->classes[i].once == (type->retry.max_attempts == 1))
 			return i;
-	core->classes[core->n_classes] = (struct core_class){
-		.lease_ms = type->lease_ms, .renew_ms = type->renew_ms, .look_ns = now_ns, .expiry_ns = SL_FOREVER};
+	core->classes[core->n_classes] = (struct core_class){.lease_ms = type->lease_ms,
+							     .renew_ms = type->renew_ms,
+							     .once = type->retry.max_attempts == 1,
+							     .look_ns = now_ns,
+							     .expiry_ns = SL_FOREVER};
 	return (uint32_t)core->n_classes++;
 }
 
@@ -214,7 +218,7 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 	init_types(core, now_ns);
 	core->avg_ns = -1;
 	core->last_end_ns = now_ns;
-	core->backoff_ns = core->keeper_backoff_ns = INT64_MIN;
+	core->backoff_ns = core->reaper_backoff_ns = INT64_MIN;
 	core->renew_ns = core->abort_ns = SL_FOREVER;
 	core->reap_ns = core->reaped_ns = core->cron_ns = core->cron_done_ns = now_ns;
 	core->tick_ms = -1;
@@ -245,6 +249,10 @@ void sl__core_free(struct sl__core *core)
 		next = c->next;
 		claim_free(env, c);
 	}
+	for (struct sl__claim *c = core->lost, *next; c != NULL; c = next) {
+		next = c->next;
+		claim_free(env, c);
+	}
 	sl__free(env, core->types);
 	sl__free(env, core->classes);
 	sl__free(env, core->lanes);
@@ -255,7 +263,7 @@ int sl__todo_init(struct sl__todo *todo, const struct sl__core *core, int who, s
 {
 	const struct sl_env *env = core->env;
 	*todo = (struct sl__todo){.who = who};
-	if (who == SL__KEEPER)
+	if (who == SL__KEEPER || who == SL__REAPER)
 		return 0;
 	todo->runs = sl__calloc(env, SL__SETTLE_MAX, sizeof(struct sl__run *));
 	todo->types = sl__calloc(env, core->n_types, sizeof *todo->types);
@@ -294,6 +302,8 @@ void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 	todo->answered = false;
 	if (todo->who == SL__KEEPER)
 		sl__core_next_keeper(core, now_ns, todo);
+	else if (todo->who == SL__REAPER)
+		sl__core_next_reaper(core, now_ns, todo);
 	else
 		sl__core_next_exchange(core, now_ns, todo);
 }

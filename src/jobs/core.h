@@ -4,12 +4,13 @@
  * a lease is renewed, an attempt aborted, a lost job reaped. Whoever drives it (the shell in worker.c, a simulation in
  * tests/jobs) carries out what it says and tells it what came of that.
  *
- * The dialogue, for each conversation c with the store (lanes 0 … lanes-1 exchange; SL__KEEPER renews, reaps and fires
- * schedules, so that a lease never waits behind a slow settle):
+ * The dialogue, for each conversation c with the store (lanes 0 … lanes-1 exchange; SL__KEEPER renews, and nothing
+ * else, so that a renewal waits for nothing but the store; SL__REAPER reaps and fires schedules):
  *
  *     sl__core_next(core, c, now, &todo)      what to do now; SLEEP tells until when
  *        EXCHANGE  settle todo.runs[0 … n_runs-1]; when todo.claim is set, claim as todo.request says, with
  *                  sl__core_claimed for each job              ── sl__core_exchanged
+ *                  (a claim whose answer was lost is sent once more, with request.again)
  *        RENEW     prolong todo.renewals[]                    ── sl__core_renewed, sl__core_lost for each lost job
  *        REAP      todo.reap_limit of all types               ── sl__core_reaped
  *        CRON      fire what is due                           ── sl__core_cron_done
@@ -49,6 +50,7 @@
 #define SL__REAP_LIMIT 100
 #define SL__SETTLE_MAX 1024 /* in one exchange */
 #define SL__KEEPER (-1)
+#define SL__REAPER (-2)
 
 /* What a worker does with one type, resolved: no zero is left. */
 struct sl__core_type {
@@ -90,7 +92,8 @@ enum sl__ending {
 	SL__END_RESCHEDULE = 4, /* delay_ms or at_ms */
 	SL__END_FAILED = 5,     /* to be tried again, while attempts are left */
 	SL__END_SETTLED = 6,    /* in a transaction of the handler: nothing is left to do */
-	SL__END_LOST = 7        /* not ours any more: nothing can be done */
+	SL__END_LOST = 7,       /* not ours any more: nothing can be done */
+	SL__END_UNLOGGED = 8 /* its events could not be written: released without charge, or failed (max_attempts 1) */
 };
 
 struct sl__claim;
@@ -105,10 +108,11 @@ struct sl__run {
 	uint64_t order; /* of arrival, over all claims */
 	const char *input, *traceparent;
 	int64_t created_ms, scheduled_ms;
-	int32_t attempt; /* counts this start */
+	int32_t attempt; /* its number */
+	int32_t charged; /* runs before this one that count */
 	int32_t priority;
 	uint32_t type; /* index */
-	uint8_t charged, has_blockers;
+	uint8_t has_blockers;
 	/* The core's. */
 	uint8_t state;     /* enum sl__run_state */
 	uint8_t abort;     /* enum sl_abort_reason: the first that applied */
@@ -165,7 +169,7 @@ enum sl__todo_kind {
 /* One per conversation; its arrays are made by sl__todo_init. */
 struct sl__todo {
 	enum sl__todo_kind kind;
-	int who; /* the lane, or SL__KEEPER */
+	int who; /* the lane, SL__KEEPER or SL__REAPER */
 	int64_t wake_ns;
 	int64_t sent_ns; /* when it was decided: before anything is sent */
 	/* EXCHANGE */
@@ -207,8 +211,9 @@ void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core);
 void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 /* Should a lane that sleeps be woken? Cheap: asked after every ended run. */
 bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns);
-/* When the keeper has something to do. */
+/* When the keeper, or the reaper, has something to do. */
 int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns);
+int64_t sl__core_reaper_ns(const struct sl__core *core, int64_t now_ns);
 /* After sl__core_exchanged: was what the note speaks of found by the claim of that exchange, so that nobody need hear
  * of it? */
 bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo, const struct sl_note *note);
@@ -225,6 +230,8 @@ bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *
 bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result);
 /* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error);
+/* The same for a run whose events could not be written, as SL__END_UNLOGGED. */
+void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *error);
 /*
  * The exchange has returned rc (0: results and, with a claim, reply are filled; without one only its epoch is read). On
  * failure err says of what kind: data that was refused (poison) makes the runs be settled one by one, and the culprit
@@ -235,8 +242,8 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 
 /* ---- offers: see core_offer.c ---- */
 
-/* Is a slot idle that a job could be handed to? Of how many types. */
-size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
+/* Is a slot idle that a job could be handed to? Of how many types. posted: to other processes. */
+size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns, bool posted);
 /* Is only one slot left that runs nothing? */
 bool sl__core_last_slot(const struct sl__core *core);
 /* Fill offer, but for its callback, and types[n_types]; accept_ms of an offer that is to be posted is the caller's, and
@@ -256,7 +263,8 @@ typedef void sl__abort_fn(struct sl__run *run, enum sl_abort_reason reason, void
 void sl__core_lost(struct sl__core *core, uint64_t id, uint64_t fence, enum sl_lost_reason reason, sl__abort_fn *fn,
 		   void *ctx);
 void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t now_ns);
-void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, uint32_t n, int more, int64_t now_ns);
+void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_reaped *reaped,
+		     int64_t now_ns);
 /* The store's clock was heard, in ms: a tick that it shows to be nearer is brought forward. sl__core_exchanged does so
  * by itself. */
 void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_ns);
@@ -284,12 +292,16 @@ void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *r
 /* How the attempt would settle if it failed now: RETRY with *delay_ms, or FAIL. */
 enum sl_settle_kind sl__core_failure(struct sl__core *core, const struct sl__run *run, int64_t *delay_ms);
 
+/* While paused nothing is claimed or offered, and what was claimed and has not started is released. */
+void sl__core_pause(struct sl__core *core, bool paused, int64_t now_ns);
+
 /* ---- time ---- */
 
 /* When to call expire at the latest; SL_FOREVER. May be early. */
 int64_t sl__core_next_abort_ns(const struct sl__core *core);
-/* Abort what is over its timeout, or whose lease could not be renewed. */
-void sl__core_expire(struct sl__core *core, int64_t now_ns, sl__abort_fn *fn, void *ctx);
+/* Abort what is over its timeout, or whose lease could not be renewed. shielded: a renewal waits for the store's lock,
+ * and so would everybody who could take the jobs back. */
+void sl__core_expire(struct sl__core *core, int64_t now_ns, bool shielded, sl__abort_fn *fn, void *ctx);
 
 /* ---- stop ---- */
 

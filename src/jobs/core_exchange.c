@@ -35,10 +35,10 @@ int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const s
 				.fence = job->fence,
 				.created_ms = job->created_ms,
 				.scheduled_ms = job->scheduled_ms,
-				.attempt = job->attempt + (job->charged ? 0 : 1),
+				.attempt = job->attempt,
+				.charged = job->charged,
 				.priority = job->priority,
 				.type = (uint32_t)type,
-				.charged = job->charged != 0,
 				.has_blockers = job->has_blockers != 0,
 				.state = SL__RUN_WAITING};
 	run->input = sl__core_text(core->env, c->arena, job->input != NULL ? job->input : "null");
@@ -61,7 +61,6 @@ static void fill_settle(const struct sl__core *core, const struct sl__run *run, 
 				  .fence = run->fence,
 				  .claim = run->claim->id,
 				  .worker = core->cfg.worker,
-				  .charged = run->charged,
 				  .started_ms = run->started_ms,
 				  .output = run->output,
 				  .error = run->error,
@@ -138,7 +137,7 @@ void sl__core_publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms
 	core->lanes[c->lane].open += c->n;
 	core->lanes[c->lane].armed = true;
 	core->stats.claimed += c->n;
-	if (core->stopping)
+	if (core->stopping || core->paused)
 		sl__core_release_waiting(core, now_ns);
 }
 
@@ -155,8 +154,10 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 {
 	struct core_class *class = &core->classes[todo->claim->klass];
 	const struct sl__claim *c = todo->claim;
-	bool single = c->n == 1 && c->runs[0].charged && todo->request.limit > 1; /* flagged: there may be more */
-	class->wet = single || c->n >= todo->request.limit;
+	/* One that is given alone, or what an earlier claim had: there may be more. */
+	bool partly = c->n > 0 && reply->next_due_in_ms == 0;
+	class->alone = reply->alone != 0;
+	class->wet = partly || c->n >= todo->request.limit;
 	if (class->wet)
 		return;
 	for (size_t i = 0; i < todo->request.n_types; i++) {
@@ -164,7 +165,9 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 		uint32_t got = 0;
 		for (uint32_t j = 0; j < c->n; j++)
 			got += c->runs[j].type == todo->type_index[i];
-		if (got < todo->types[i].limit && t->hints == todo->seen[i])
+		/* What waits for a free slot is there, and is asked for when there is one. */
+		bool for_slot = reply->alone && (todo->request.free == 0 || todo->types[i].free == 0);
+		if (got < todo->types[i].limit && t->hints == todo->seen[i] && !for_slot)
 			t->dry = true;
 	}
 	if (reply->next_due_in_ms >= 0)
@@ -187,15 +190,22 @@ static void notice_epoch(struct sl__core *core, uint64_t epoch, int64_t now_ns)
 		core->renew_ns = now_ns;
 }
 
+/* The claim was answered. */
 static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct sl_claim_reply *reply, int64_t now_ns)
 {
 	struct sl__claim *c = todo->claim;
-	core->classes[c->klass].in_flight--;
-	sl__core_reserve(core, todo, false);
-	todo->answered = reply != NULL;
-	if (reply != NULL)
+	if (c == NULL)
+		return;
+	if (!todo->request.again) {
+		core->classes[c->klass].in_flight--;
+		sl__core_reserve(core, todo, false);
+		todo->answered = true;
 		learn(core, todo, reply, now_ns);
-	if (reply != NULL && c->n > 0)
+	} else if (c->n > 0) {
+		c->klass = core->types[c->runs[0].type].klass;
+		c->lease_ms = core->classes[c->klass].lease_ms;
+	}
+	if (c->n > 0)
 		sl__core_publish(core, c, reply->now_ms, now_ns);
 	else
 		sl__core_claim_put(core, c);
@@ -221,6 +231,13 @@ void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *err
 	const char *copy = sl__core_text(core->env, run->claim->arena, error);
 	sl__core_set_failure(core, run);
 	run->error = copy != NULL ? copy : refused_twice;
+}
+
+void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *error)
+{
+	const char *copy = sl__core_text(core->env, run->claim->arena, error);
+	sl__core_set_unlogged(core, run);
+	run->error = copy != NULL ? copy : "the events of the attempt could not be written";
 }
 
 static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_err *err)
@@ -275,12 +292,16 @@ static void keep(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
 	}
 }
 
-/* The store may have made a claim whose reply was lost: its lease is ended early, so that the jobs need not wait. */
-void sl__core_remember_claim(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
+/* The store may have made a claim whose answer was lost: the next exchange asks for its jobs. */
+void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo)
 {
-	if (core->n_lost_claims < CORE_ABANDONED)
-		core->lost_claims[core->n_lost_claims++] = todo->request.claim;
-	core->renew_ns = SL_MIN(core->renew_ns, now_ns);
+	struct sl__claim *c = todo->claim, **at = &core->lost;
+	while (*at != NULL)
+		at = &(*at)->next;
+	c->next = NULL;
+	c->n = 0;
+	*at = c;
+	todo->claim = NULL;
 }
 
 static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
@@ -290,16 +311,25 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, 
 	if (sl__core_refused(todo, rc, err)) {
 		isolate(core, todo, err);
 	} else {
-		if (todo->claim != NULL && !transient)
-			sl__core_remember_claim(core, todo, now_ns);
 		core->connected = transient;
 		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
 		core->failures++;
 		keep(core, todo, now_ns);
 	}
-	if (todo->claim != NULL) {
+	if (todo->claim == NULL)
+		return;
+	if (!todo->request.again) {
 		core->classes[todo->claim->klass].look_ns = now_ns; /* nothing was learned */
-		end_claim(core, todo, NULL, now_ns);
+		core->classes[todo->claim->klass].in_flight--;
+		sl__core_reserve(core, todo, false);
+	}
+	/* What was refused or rolled back was not made. One that was asked after stays to be asked after. */
+	bool unknown = !sl__core_refused(todo, rc, err) && !transient;
+	if ((unknown || todo->request.again) && !core->giving_up) {
+		sl__core_remember_claim(core, todo);
+	} else {
+		sl__core_claim_put(core, todo->claim);
+		todo->claim = NULL;
 	}
 }
 
@@ -322,6 +352,5 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 		notice_epoch(core, reply->epoch, now_ns);
 	if (reply != NULL && reply->now_ms != 0)
 		sl__core_store_clock(core, reply->now_ms, now_ns);
-	if (todo->claim != NULL)
-		end_claim(core, todo, reply, now_ns);
+	end_claim(core, todo, reply, now_ns);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper's decisions: renewing leases, taking back what others lost, firing schedules; and the clock's: which
- * attempts are aborted.
+ * The keeper's decisions: renewing leases; the reaper's: taking back what others lost, firing schedules; and the
+ * clock's: which attempts are aborted.
  *
  * A lease counts from before its claim or renewal was sent, so that this process believes in its end earlier than the
  * store does; an attempt is aborted a margin before that (a tenth, at most 2 s). A renewal that fails is tried again
@@ -52,21 +52,18 @@ static void add_renewal(struct sl__todo *todo, const struct sl__claim *c, size_t
 	for (uint32_t i = 0, j = 0; i < c->n; i++)
 		if (keeps(&c->runs[i]))
 			fences[j++] = c->runs[i].fence;
+	bool started = true;
+	for (uint32_t i = 0; i < c->n; i++)
+		started = started && c->runs[i].state != SL__RUN_WAITING;
 	*used += 2 * n;
-	todo->renewals[todo->n_renewals++] =
-		(struct sl_renewal){.claim = c->id, .lease_ms = c->lease_ms, .ids = ids, .fences = fences, .n = n};
-}
-
-static void add_lost_claims(struct sl__core *core, struct sl__todo *todo)
-{
-	for (uint32_t i = 0; i < core->n_lost_claims; i++)
-		todo->renewals[todo->n_renewals++] = (struct sl_renewal){.claim = core->lost_claims[i], .lease_ms = 1};
+	todo->renewals[todo->n_renewals++] = (struct sl_renewal){
+		.claim = c->id, .lease_ms = c->lease_ms, .started = started, .ids = ids, .fences = fences, .n = n};
 }
 
 /* Fill todo with every claim that is due; false: none is. Sets when the next one will be. */
 static bool prepare_renewal(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 {
-	size_t n = core->n_lost_claims, ids = 0, used = 0;
+	size_t n = 0, ids = 0, used = 0;
 	core->renew_ns = SL_FOREVER;
 	for (struct sl__claim *c = core->claims; c != NULL; c = c->next) {
 		if (!renews_now(core, c, now_ns)) {
@@ -91,7 +88,6 @@ static bool prepare_renewal(struct sl__core *core, int64_t now_ns, struct sl__to
 			c->renew_ns = SL_FOREVER;
 		}
 	}
-	add_lost_claims(core, todo);
 	return todo->n_renewals > 0;
 }
 
@@ -113,30 +109,16 @@ void sl__core_leased(struct sl__core *core, struct sl__claim *c, int64_t sent_ns
 	core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
 }
 
-static void forget_lost_claims(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns)
-{
-	uint32_t sent = 0;
-	for (size_t i = 0; i < todo->n_renewals; i++)
-		sent += todo->renewals[i].n == 0;
-	if (sent == 0)
-		return;
-	sent = SL_MIN(sent, core->n_lost_claims);
-	core->n_lost_claims -= sent;
-	memmove(core->lost_claims, core->lost_claims + sent, core->n_lost_claims * sizeof *core->lost_claims);
-	core->reap_ns = core_add(now_ns, core_ms(2));
-}
-
 void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t now_ns)
 {
 	if (rc == 0) {
-		core->keeper_failures = 0;
-		core->keeper_backoff_ns = INT64_MIN;
+		core->renew_failures = 0;
+		core->reaper_backoff_ns = INT64_MIN;
 		core->connected = true;
-		forget_lost_claims(core, todo, now_ns);
 	} else if (rc != SL_EAGAIN) {
 		core->connected = false;
 	}
-	int64_t delay = rc != 0 ? sl__core_delay_ns(core, core->keeper_failures++, rc == SL_EAGAIN) : 0;
+	int64_t delay = rc != 0 ? sl__core_delay_ns(core, core->renew_failures++, rc == SL_EAGAIN) : 0;
 	for (size_t i = 0; i < todo->n_renewals; i++) {
 		struct sl__claim *c = find_claim(core, &todo->renewals[i].claim);
 		if (c != NULL && rc == 0) {
@@ -148,8 +130,6 @@ void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int6
 			core->renew_ns = SL_MIN(core->renew_ns, c->renew_ns);
 		}
 	}
-	if (rc != 0 && core->n_lost_claims > 0)
-		core->renew_ns = SL_MIN(core->renew_ns, core_add(now_ns, delay));
 	todo->n_renewals = 0;
 }
 
@@ -197,54 +177,42 @@ void sl__core_lost(struct sl__core *core, uint64_t id, uint64_t fence, enum sl_l
 
 /* ---- reaping and schedules ---- */
 
-/* Nothing tells a busy worker of ended leases, so it looks by itself. One that found nothing to claim was told. */
-static int64_t reap_interval(const struct sl__core *core)
-{
-	int64_t least = SL_FOREVER;
-	for (size_t i = 0; i < core->n_classes; i++)
-		least = SL_MIN(least, core_ms(core->classes[i].lease_ms) / 2);
-	return SL_MAX(core_ms(1000), SL_MIN(least, core_ms(30000)));
-}
-
-static bool has_work(const struct sl__core *core)
-{
-	for (size_t i = 0; i < core->n_classes; i++)
-		if (core->classes[i].wet)
-			return true;
-	return core->open > 0;
-}
-
+/* What has expired is taken back when that is known: from a claim that found too little, or from the last look. Leases
+ * that were taken since are found by another look, within a second and before the shortest of ours would end. */
 static int64_t reap_due(const struct sl__core *core)
 {
-	int64_t due = core->reap_ns;
-	for (size_t i = 0; i < core->n_classes; i++)
+	int64_t due = core->reap_ns, interval = core_ms(CORE_REAP_MS);
+	for (size_t i = 0; i < core->n_classes; i++) {
 		due = SL_MIN(due, core->classes[i].expiry_ns);
-	if (has_work(core))
-		due = SL_MIN(due, core_add(core->reaped_ns, reap_interval(core)));
-	return due;
+		interval = SL_MIN(interval, core_ms(core->classes[i].lease_ms) / 2);
+	}
+	return SL_MIN(due, core_add(core->reaped_ns, interval));
 }
 
 static int64_t backed_off(struct sl__core *core, int rc, int64_t now_ns)
 {
-	return core->keeper_backoff_ns =
-		       core_add(now_ns, sl__core_delay_ns(core, core->keeper_failures++, rc == SL_EAGAIN));
+	return core->reaper_backoff_ns =
+		       core_add(now_ns, sl__core_delay_ns(core, core->reaper_failures++, rc == SL_EAGAIN));
 }
 
-void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, uint32_t n, int more, int64_t now_ns)
+void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_reaped *reaped,
+		     int64_t now_ns)
 {
 	(void)todo;
 	if (rc != 0) {
 		core->reap_ns = backed_off(core, rc, now_ns);
 		return;
 	}
-	core->keeper_failures = 0;
-	core->stats.reaped += n;
+	core->reaper_failures = 0;
+	core->stats.reaped += reaped->n;
 	core->reaped_ns = now_ns;
-	core->reap_ns = more ? now_ns : SL_FOREVER;
+	core->reap_ns =
+		reaped->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reaped->next_expiry_in_ms + 1)) : SL_FOREVER;
+	if (reaped->more)
+		core->reap_ns = now_ns;
 	for (size_t i = 0; i < core->n_classes; i++)
-		if (core->classes[i].expiry_ns <= now_ns)
-			core->classes[i].expiry_ns = SL_FOREVER;
-	for (size_t i = 0; i < core->n_types && n > 0; i++)
+		core->classes[i].expiry_ns = SL_FOREVER; /* the store has just said when the next one is */
+	for (size_t i = 0; i < core->n_types && reaped->n > 0; i++)
 		sl__core_note_type(core, &core->types[i]);
 }
 
@@ -265,7 +233,7 @@ void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, in
 		core->cron_ns = backed_off(core, rc, now_ns);
 		return;
 	}
-	core->keeper_failures = 0;
+	core->reaper_failures = 0;
 	core->cron_ns = core_add(now_ns, until_tick(core, now_ns));
 }
 
@@ -287,10 +255,7 @@ int64_t sl__core_store_ms(const struct sl__core *core, int64_t now_ns)
 
 int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns)
 {
-	if (core->stopping && core->open == 0)
-		return now_ns;
-	int64_t due = core->stopping ? SL_FOREVER : SL_MIN(reap_due(core), core->cron_ns);
-	return SL_MIN(core->renew_ns, SL_MAX(due, core->keeper_backoff_ns));
+	return core->stopping && core->open == 0 ? now_ns : core->renew_ns;
 }
 
 void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
@@ -299,12 +264,27 @@ void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo
 		todo->kind = SL__TODO_END;
 		return;
 	}
-	if (now_ns >= core->renew_ns && prepare_renewal(core, now_ns, todo)) {
+	if (now_ns >= core->renew_ns && prepare_renewal(core, now_ns, todo))
 		todo->kind = SL__TODO_RENEW;
+	else
+		todo->wake_ns = core->renew_ns;
+}
+
+int64_t sl__core_reaper_ns(const struct sl__core *core, int64_t now_ns)
+{
+	if (core->stopping)
+		return now_ns;
+	return SL_MAX(SL_MIN(reap_due(core), core->cron_ns), core->reaper_backoff_ns);
+}
+
+void sl__core_next_reaper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
+{
+	if (core->stopping) {
+		todo->kind = SL__TODO_END;
 		return;
 	}
-	todo->wake_ns = sl__core_keeper_ns(core, now_ns);
-	if (core->stopping || now_ns < core->keeper_backoff_ns)
+	todo->wake_ns = sl__core_reaper_ns(core, now_ns);
+	if (now_ns < core->reaper_backoff_ns)
 		return;
 	if (now_ns >= reap_due(core)) {
 		todo->kind = SL__TODO_REAP;
@@ -340,11 +320,21 @@ static int64_t abort_time(const struct sl__core *core, const struct sl__run *run
 	return SL_MIN(timeout, lease);
 }
 
-void sl__core_expire(struct sl__core *core, int64_t now_ns, sl__abort_fn *fn, void *ctx)
+/* While a renewal waits for a lock that everybody needs who could take a job back, no lease is given up, and a little
+ * longer, until the renewal's answer is here. */
+static void shield(struct sl__claim *c, int64_t now_ns)
+{
+	c->grace_ns = core_add(now_ns, SL_MIN(core_held_ns(c) / 4, core_ms(1000)));
+}
+
+void sl__core_expire(struct sl__core *core, int64_t now_ns, bool shielded, sl__abort_fn *fn, void *ctx)
 {
 	core->abort_ns = SL_FOREVER;
 	for (struct sl__claim *c = core->claims; c != NULL; c = c->next) {
-		wait_for_the_store(c, now_ns);
+		if (shielded)
+			shield(c, now_ns);
+		else
+			wait_for_the_store(c, now_ns);
 		for (uint32_t i = 0; i < c->n; i++) {
 			struct sl__run *run = &c->runs[i];
 			enum sl_abort_reason reason;

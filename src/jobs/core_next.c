@@ -37,7 +37,7 @@ static uint32_t room(uint32_t cap, uint32_t used)
 }
 
 struct want {
-	uint32_t limit, n_types;
+	uint32_t limit, free, n_types;
 	bool urgent; /* a slot is idle, or half a batch is wanted */
 };
 
@@ -46,18 +46,20 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 {
 	struct want w = {0};
 	uint32_t ahead = 0, sum = 0, slots = (uint32_t)core->cfg.slots, batch = (uint32_t)core->cfg.claim_batch;
-	bool due = now_ns >= core->classes[klass].look_ns;
+	const struct core_class *class = &core->classes[klass];
+	bool due = now_ns >= class->look_ns;
 	for (uint32_t i = 0; i < core->n_types; i++) {
 		const struct core_type *t = &core->types[i];
 		if (t->klass != klass || (t->dry && !due))
 			continue;
-		uint32_t more = ahead_of(core, t, now_ns);
-		uint32_t limit = room((uint32_t)t->cfg.slots + more, t->running + t->waiting.n + t->reserved);
-		limit = SL_MIN(limit, batch);
+		uint32_t more = class->once || class->alone ? 0 : ahead_of(core, t, now_ns);
+		uint32_t used = t->running + t->waiting.n + t->reserved;
+		uint32_t limit = SL_MIN(room((uint32_t)t->cfg.slots + more, used), batch);
 		if (limit == 0)
 			continue;
 		if (todo != NULL) {
-			todo->types[w.n_types] = (struct sl_claim_type){.type = t->cfg.name, .limit = limit};
+			todo->types[w.n_types] = (struct sl_claim_type){
+				.type = t->cfg.name, .limit = limit, .free = room((uint32_t)t->cfg.slots, used)};
 			todo->type_index[w.n_types] = i;
 		}
 		ahead = SL_MAX(ahead, more);
@@ -67,6 +69,7 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 	uint32_t used = core->running + core->resting + core->waiting + core->reserved;
 	w.limit = SL_MIN(room(slots + ahead, used), room(batch, core->lanes[lane].waiting));
 	w.limit = SL_MIN(w.limit, sum);
+	w.free = room(slots, used);
 	w.urgent = w.limit > 0 && (used < slots || w.limit >= (batch + 1) / 2);
 	return w;
 }
@@ -75,7 +78,7 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 static bool may_claim(const struct sl__core *core, uint32_t klass)
 {
 	const struct core_class *c = &core->classes[klass];
-	return !core->stopping && (c->in_flight == 0 || c->wet);
+	return !core->stopping && !core->paused && (c->in_flight == 0 || c->wet);
 }
 
 /* The class to claim from, in turns; n_classes: none. */
@@ -124,6 +127,8 @@ bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns)
 		return true;
 	if (now_ns < core->backoff_ns || l->under_way)
 		return false;
+	if (core->lost != NULL)
+		return true;
 	if (l->ended.n > 0)
 		return !l->armed || !lingers(core, l, now_ns);
 	if (l->armed && linger_ns(core, l) > 0)
@@ -213,6 +218,7 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 						  .types = todo->types,
 						  .n_types = w.n_types,
 						  .limit = w.limit,
+						  .free = w.free,
 						  .lease_ms = c->lease_ms,
 						  .hinted = hinted};
 	for (uint32_t i = 0; i < w.n_types; i++)
@@ -237,11 +243,38 @@ static int64_t sleep_until(struct sl__core *core, struct core_lane *l, int64_t n
 	return wake;
 }
 
-static void next_stopping(struct core_lane *l, struct sl__todo *todo)
+/* Ask for the jobs of a claim whose answer was lost: of any type, under a lease that suits them all. */
+static void ask_again(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
+{
+	struct sl__claim *c = core->lost;
+	int64_t lease_ms = core->types[0].cfg.lease_ms;
+	for (uint32_t i = 0; i < core->n_types; i++) {
+		todo->types[i] = (struct sl_claim_type){.type = core->types[i].cfg.name};
+		todo->type_index[i] = i;
+		lease_ms = SL_MIN(lease_ms, core->types[i].cfg.lease_ms);
+	}
+	core->lost = c->next;
+	c->next = NULL;
+	c->lane = todo->who;
+	c->sent_ns = now_ns;
+	c->held_ms = lease_ms;
+	todo->claim = c;
+	todo->request = (struct sl_claim_request){.claim = c->id,
+						  .worker = core->cfg.worker,
+						  .types = todo->types,
+						  .n_types = core->n_types,
+						  .limit = c->cap,
+						  .lease_ms = lease_ms,
+						  .again = 1};
+}
+
+static void next_stopping(struct sl__core *core, struct core_lane *l, struct sl__todo *todo, int64_t now_ns)
 {
 	if (l->ended.n > 0)
 		pick_runs(l, todo);
-	else if (l->open == 0)
+	if (core->lost != NULL && !core->giving_up && (l->ended.n == 0 || l->ended.head->suspect == 0))
+		ask_again(core, todo, now_ns);
+	if (todo->n_runs == 0 && todo->claim == NULL && l->open == 0)
 		todo->kind = SL__TODO_END;
 }
 
@@ -267,7 +300,10 @@ static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t 
 	bool suspects = l->ended.n > 0 && l->ended.head->suspect != 0;
 	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && linger_ns(core, l) > 0;
 	l->armed = false;
-	if (!hold && (l->ended.n > 0 || (klass < core->n_classes && urgent))) {
+	if (core->lost != NULL && !suspects) {
+		pick_runs(l, todo);
+		ask_again(core, todo, now_ns);
+	} else if (!hold && (l->ended.n > 0 || (klass < core->n_classes && urgent))) {
 		pick_runs(l, todo);
 		if (klass < core->n_classes && !suspects && !prepare_claim(core, todo, klass, now_ns) &&
 		    todo->n_runs == 0)
@@ -286,7 +322,7 @@ void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__to
 		return;
 	}
 	if (core->stopping)
-		next_stopping(l, todo);
+		next_stopping(core, l, todo, now_ns);
 	else
 		todo->wake_ns = next_working(core, l, now_ns, todo);
 	if (todo->n_runs > 0 || todo->claim != NULL) {

@@ -12,25 +12,29 @@ static uint32_t free_of(uint32_t cap, uint32_t used)
 	return cap > used ? cap - used : 0;
 }
 
-static uint32_t type_room(const struct core_type *t)
+/* Who starts a job for another process cannot know whether it was heard of there, and so whether the loss of it is to
+ * be charged: what may run once is not offered to others. */
+static uint32_t type_room(const struct sl__core *core, const struct core_type *t, bool posted)
 {
-	return t->dry ? free_of((uint32_t)t->cfg.slots, t->running + t->waiting.n + t->reserved) : 0;
+	if (!t->dry || (posted && core->classes[t->klass].once))
+		return 0;
+	return free_of((uint32_t)t->cfg.slots, t->running + t->waiting.n + t->reserved);
 }
 
 static uint32_t slot_room(const struct sl__core *core, int64_t now_ns)
 {
-	if (core->stopping || now_ns < core->backoff_ns)
+	if (core->stopping || core->paused || now_ns < core->backoff_ns)
 		return 0;
 	return free_of((uint32_t)core->cfg.slots, core->running + core->resting + core->waiting + core->reserved);
 }
 
-size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns)
+size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns, bool posted)
 {
 	size_t n = 0;
 	if (slot_room(core, now_ns) == 0)
 		return 0;
 	for (size_t i = 0; i < core->n_types; i++)
-		n += type_room(&core->types[i]) > 0;
+		n += type_room(core, &core->types[i], posted) > 0;
 	return n;
 }
 
@@ -42,17 +46,15 @@ bool sl__core_last_slot(const struct sl__core *core)
 bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
 		    struct sl_offer_type *types)
 {
-	uint32_t n = 0, rooms = 0, room = SL_MIN(slot_room(core, now_ns), (uint32_t)core->cfg.claim_batch);
+	uint32_t n = 0, room = SL_MIN(slot_room(core, now_ns), (uint32_t)core->cfg.claim_batch);
 	for (uint32_t i = 0; i < core->n_types && room > 0; i++) {
 		const struct core_type *t = &core->types[i];
-		uint32_t own = type_room(t);
-		if (own == 0)
+		if (type_room(core, t, offer->accept_ms != 0) == 0)
 			continue;
 		offer->accept_ms = SL_MIN(offer->accept_ms, t->cfg.lease_ms);
 		types[n] = (struct sl_offer_type){.type = t->cfg.name, .lease_ms = t->cfg.lease_ms};
 		todo->types[n] = (struct sl_claim_type){.type = t->cfg.name, .limit = 1};
 		todo->type_index[n++] = i;
-		rooms = own > UINT32_MAX - rooms ? UINT32_MAX : rooms + own;
 	}
 	struct sl__claim *claim = n > 0 ? sl__core_claim_get(core, 1) : NULL;
 	if (claim == NULL)
@@ -67,7 +69,6 @@ bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo
 	offer->worker = core->cfg.worker;
 	offer->types = types;
 	offer->n_types = n;
-	offer->charge = offer->accept_ms == 0 && SL_MIN(room, rooms) == 1;
 	return true;
 }
 
@@ -93,8 +94,9 @@ void sl__core_handed(struct sl__core *core, struct sl__todo *todo, int rc, int64
 		lane->armed = armed;
 		return;
 	}
-	/* A claim of which nobody knows whether it was made, or that could not be kept, is ended early. */
+	/* A claim of which nobody knows whether it was made, or that could not be kept, is asked after. */
 	if (todo->refused != 0 || (rc != 0 && rc != SL_EAGAIN))
-		sl__core_remember_claim(core, todo, now_ns);
-	sl__core_withdrawn(core, todo);
+		sl__core_remember_claim(core, todo);
+	else
+		sl__core_withdrawn(core, todo);
 }

@@ -8,8 +8,8 @@
 
 #define CORE_CRON_NS ((int64_t)60000 * 1000000)    /* schedules are looked at this often at least */
 #define CORE_CRON_MIN_NS ((int64_t)5000 * 1000000) /* and not more often for a hint */
-#define CORE_CLOCK_MS 1000                         /* the store's clock and ours have parted: answers take less */
-#define CORE_ABANDONED 8
+#define CORE_REAP_MS 1000  /* leases of others are looked at this often at least: what nobody told of expires too */
+#define CORE_CLOCK_MS 1000 /* the store's clock and ours have parted: answers take less */
 
 static inline int64_t core_add(int64_t at_ns, int64_t ns)
 {
@@ -53,6 +53,8 @@ struct core_class {
 	int64_t expiry_ns;  /* when the next lease ends, as last heard; SL_FOREVER: none known */
 	uint32_t in_flight; /* claims under way */
 	bool wet;           /* the last claim found as many as it asked for */
+	bool once;          /* max_attempts 1: never claimed ahead of a free slot, so that at most once is exact */
+	bool alone;         /* what is left is given only for a free slot */
 };
 
 struct core_lane {
@@ -73,6 +75,7 @@ struct sl__core {
 	size_t n_classes;
 	struct core_lane *lanes;
 	struct sl__claim *claims; /* open */
+	struct sl__claim *lost;   /* whose answers were lost: the store is asked again, by the next exchange */
 	struct sl__claim *spare;  /* kept to be used again */
 	uint32_t n_spare;
 	uint64_t order;
@@ -81,17 +84,17 @@ struct sl__core {
 	int64_t last_end_ns; /* of any handler */
 	int64_t backoff_ns;  /* lanes wait until then */
 	uint32_t failures;   /* in a row */
-	bool connected, stopping, giving_up;
+	bool connected, stopping, giving_up, paused;
 	uint64_t epoch; /* of the store, in its last reply */
 	uint64_t abandoned;
 	/* the keeper's */
 	int64_t renew_ns; /* not later than the first renewal that is due */
-	int64_t reap_ns, reaped_ns, cron_ns, cron_done_ns, keeper_backoff_ns;
+	uint32_t renew_failures;
+	/* the reaper's */
+	int64_t reap_ns, reaped_ns, cron_ns, cron_done_ns, reaper_backoff_ns;
 	int64_t tick_ms;            /* the next tick, by the store's clock; -1: none known */
 	int64_t store_ms, store_ns; /* the store's clock as last heard, and ours then; 0: not yet */
-	uint32_t keeper_failures;
-	struct sl_claim_id lost_claims[CORE_ABANDONED]; /* whose replies were lost: their leases are ended early */
-	uint32_t n_lost_claims;
+	uint32_t reaper_failures;
 	int64_t abort_ns;
 	struct sl__prng prng, prng2;
 	struct sl__core_stats stats;
@@ -123,6 +126,8 @@ void sl__core_count(struct sl__core *core, const struct sl__run *run);
 void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t now_ns);
 /* The attempt has failed: retry or fail. */
 void sl__core_set_failure(struct sl__core *core, struct sl__run *run);
+/* Its events could not be written: release, or fail when it must not start twice. */
+void sl__core_set_unlogged(const struct sl__core *core, struct sl__run *run);
 
 /* core_next.c */
 void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
@@ -133,12 +138,13 @@ void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool g
 int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transient);
 /* What was claimed may be started. */
 void sl__core_publish(struct sl__core *core, struct sl__claim *claim, int64_t now_ms, int64_t now_ns);
-/* The claim of todo may have been made, and its jobs are not known: its lease is ended early. */
-void sl__core_remember_claim(struct sl__core *core, const struct sl__todo *todo, int64_t now_ns);
+/* The claim of todo may have been made, and its jobs are not known: the store is asked again. It leaves todo. */
+void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo);
 
 /* core_keeper.c */
 /* The claim's lease counts from sent_ns, before it was asked for: when to renew it, and when to give up on it. */
 void sl__core_leased(struct sl__core *core, struct sl__claim *claim, int64_t sent_ns);
 void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
+void sl__core_next_reaper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 
 #endif

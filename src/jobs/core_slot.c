@@ -7,6 +7,7 @@
  *   complete, continue  (none: declaring an end  COMPLETE, CONTINUE
  *   fail, reschedule     after one is refused)   FAIL, RESCHEDULE
  *   an error            none                     RETRY with the backoff of its type; FAIL when attempts ran out
+ *   events not written  none                     RELEASE; FAIL when the type has one attempt
  *   anything            timeout                  the same, with the timeout as its error
  *   anything            shutdown, error          RELEASE: given back, not charged
  *   anything            taken, completed,        nothing: the job is not ours
@@ -152,7 +153,7 @@ struct sl__run *sl__core_take(struct sl__core *core, int64_t now_ns)
 	while (core->waiting > 0 && (run = first_waiting(core)) != NULL) {
 		if (now_ns >= run->claim->abort_ns) { /* C1 */
 			sl__core_give_back(core, run, SL_SETTLE_RELEASE, NULL, now_ns);
-		} else if (sl__retry_exhausted(&core->types[run->type].cfg.retry, (uint32_t)run->attempt - 1)) {
+		} else if (sl__retry_exhausted(&core->types[run->type].cfg.retry, (uint32_t)run->charged)) {
 			sl__core_give_back(core, run, SL_SETTLE_FAIL, out_of_attempts, now_ns);
 		} else {
 			start(core, run, now_ns);
@@ -176,9 +177,9 @@ enum sl_settle_kind sl__core_failure(struct sl__core *core, const struct sl__run
 {
 	const struct sl_retry_policy *policy = &core->types[run->type].cfg.retry;
 	*delay_ms = 0;
-	if (sl__retry_exhausted(policy, (uint32_t)run->attempt))
+	if (sl__retry_exhausted(policy, (uint32_t)run->charged + 1))
 		return SL_SETTLE_FAIL;
-	*delay_ms = sl__retry_delay_ms(policy, (uint32_t)run->attempt, &core->prng);
+	*delay_ms = sl__retry_delay_ms(policy, (uint32_t)run->charged + 1, &core->prng);
 	return SL_SETTLE_RETRY;
 }
 
@@ -186,6 +187,14 @@ void sl__core_set_failure(struct sl__core *core, struct sl__run *run)
 {
 	run->kind = sl__core_failure(core, run, &run->delay_ms);
 	run->at_ms = 0;
+	run->output = NULL;
+	run->continued = NULL;
+}
+
+void sl__core_set_unlogged(const struct sl__core *core, struct sl__run *run)
+{
+	run->kind = core->types[run->type].cfg.retry.max_attempts == 1 ? SL_SETTLE_FAIL : SL_SETTLE_RELEASE;
+	run->delay_ms = run->at_ms = 0;
 	run->output = NULL;
 	run->continued = NULL;
 }
@@ -205,6 +214,8 @@ static void decide(struct sl__core *core, struct sl__run *run, enum sl__ending e
 		run->kind = SL_SETTLE_RELEASE;
 	} else if (ending == SL__END_FAILED) {
 		sl__core_set_failure(core, run);
+	} else if (ending == SL__END_UNLOGGED) {
+		sl__core_set_unlogged(core, run);
 	} else {
 		run->kind = plain[ending];
 	}
@@ -253,6 +264,13 @@ void sl__core_stop(struct sl__core *core, int64_t now_ns)
 {
 	core->stopping = true;
 	sl__core_release_waiting(core, now_ns);
+}
+
+void sl__core_pause(struct sl__core *core, bool paused, int64_t now_ns)
+{
+	core->paused = paused;
+	if (paused)
+		sl__core_release_waiting(core, now_ns);
 }
 
 size_t sl__core_abort_all(struct sl__core *core, sl__abort_fn *fn, void *ctx)

@@ -13,8 +13,18 @@ int sl__emit_wait(sl_worker *w, const struct sl_wal_ticket *ticket, struct sl_er
 {
 	if (ticket->batch == 0)
 		return 0;
-	int rc = sl_wal_wait(w->events, ticket, SL_UNLIMITED, err);
-	return rc == 0 ? 0 : sl_err_wrap(err, rc, "the events of the attempt");
+	struct sl_err why = SL_ERR_INIT;
+	int rc = sl_wal_wait(w->events, ticket, SL_UNLIMITED, &why);
+	if (rc == 0) {
+		if (atomic_load_explicit(&w->log_failures, memory_order_relaxed) != 0)
+			atomic_store(&w->log_failures, 0);
+		return 0;
+	}
+	if (sl__worker_log_error(rc))
+		sl__worker_log_failed(w, &why);
+	if (err != NULL)
+		*err = why;
+	return sl_err_wrap(err, rc, "the events of the attempt");
 }
 
 static int submit(sl_attempt *a, const struct sl_event *event, struct sl_wal_ticket *ticket, struct sl_err *err)
@@ -47,7 +57,7 @@ int sl_attempt_emit(sl_attempt *a, int type, const void *data, size_t len, struc
 	if (rc == 0 && a->ticket.batch != 0 && a->ticket.batch != ticket.batch)
 		rc = sl__emit_wait(a->w, &a->ticket, &why);
 	if (rc != 0)
-		return sl__attempt_break(a, &why, true, err);
+		return sl__attempt_unlogged(a, &why, err);
 	a->ticket = ticket;
 	return 0;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobs/events.h"
 
+#define SPLIT_BYTES ((size_t)32 * 1024) /* a larger batch may need more than one flush */
+
 void sl__event_batch_init(struct sl__event_batch *b, const struct sl_env *env)
 {
 	sl__buf_init(&b->bytes, env);
@@ -63,27 +65,10 @@ static int make_spans(struct sl__event_batch *b, struct sl_err *err)
 	return b->spans.failed != 0 ? sl_err_set(err, SL_ENOMEM, "append events: out of memory") : 0;
 }
 
-int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, uint64_t *last, size_t *n_durable,
-			   struct sl_err *err)
-{
-	uint64_t first = 0;
-	size_t done = 0;
-	*n_durable = 0;
-	if (b->n == 0)
-		return 0;
-	int rc = make_spans(b, err);
-	if (rc != 0)
-		return rc;
-	rc = sl_wal_append_many(log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first, &done, err);
-	*n_durable = rc == 0 ? b->n : done;
-	if (*n_durable > 0 && last != NULL)
-		*last = first + *n_durable - 1;
-	return rc;
-}
-
 /* What goes with one flush is in the log as a whole or not at all. It is waited for before the next part is handed
  * over: it could fail, and the next succeed; a recovery takes what is in the log for the first of all. */
-int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, struct sl_wal_ticket *ticket, struct sl_err *err)
+int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+			   struct sl_wal_ticket *ticket, struct sl_err *err)
 {
 	size_t done = 0, n = 0;
 	int rc = make_spans(b, err);
@@ -91,10 +76,41 @@ int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, struct sl_wal
 	while (rc == 0 && done < b->n) {
 		if (done > 0)
 			rc = sl_wal_wait(log, ticket, SL_UNLIMITED, err);
+		if (rc == 0 && done > 0)
+			on_part(done, ticket->sequence, ctx);
 		if (rc == 0)
 			rc = sl_wal_submit_many(log, spans + done, b->n - done, ticket, &n, err);
 		done += n;
 	}
+	return rc;
+}
+
+int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+			   uint64_t *last, struct sl_err *err)
+{
+	struct sl_wal_ticket ticket;
+	uint64_t first = 0;
+	size_t done = 0;
+	int rc;
+	if (b->n == 0)
+		return 0;
+	/* Many flushes: the parts are told of as they get durable. */
+	if (b->bytes.len > SPLIT_BYTES) {
+		rc = sl__event_batch_submit(b, log, on_part, ctx, &ticket, err);
+		if (rc == 0)
+			rc = sl_wal_wait(log, &ticket, SL_UNLIMITED, err);
+		if (rc == 0)
+			*last = ticket.sequence;
+		return rc;
+	}
+	rc = make_spans(b, err);
+	if (rc == 0)
+		rc = sl_wal_append_many(log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first,
+					&done, err);
+	if (rc == 0)
+		*last = first + b->n - 1;
+	else if (done > 0)
+		on_part(done, first + done - 1, ctx);
 	return rc;
 }
 

@@ -5,7 +5,7 @@
  *   200 with application/proto               the mark
  *   422, 400 with the server's own error     refused: the record that it names, or one that the log finds by halving
  *   413                                      the same: less at once may do
- *   409 with code "already_exists"           a conflict: the stream stops
+ *   409 with code "already_exists"           a conflict: the sender begins a new incarnation
  *   429; 503 with Retry-After                wait as told
  *   everything else                          tried again, for ever
  *
@@ -161,6 +161,8 @@ static int taken(const struct sl__http_response *r, const char *shown, struct sl
 	if (m == NULL)
 		return sl_err_set(err, SL_EUNAVAIL, "%s: 200, but not from a Sluice server", shown);
 	reply->mark = m->mark;
+	reply->mark_crc = m->mark_crc;
+	reply->mark_kind = m->mark_skipped ? SL_WAL_MARK_SKIPPED : SL_WAL_MARK_RECORD;
 	sluice__v1__publish_job_events_response__free_unpacked(m, &allocator);
 	return 0;
 }

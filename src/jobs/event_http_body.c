@@ -94,5 +94,10 @@ int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, u
 	for (size_t i = 0; i < batch->n_skipped; i++)
 		put_range(out, &batch->skipped[i]);
 	put_number(out, KEY(6, VARINT), batch->last_sequence);
+	if (batch->after.kind == SL_WAL_MARK_RECORD && batch->after.sequence != 0) {
+		put_number(out, KEY(7, VARINT), batch->after.sequence);
+		put_varint(out, KEY(8, FIXED64));
+		(void)sl__buf_put64(out, batch->after.crc);
+	}
 	return out->failed != 0 ? sl_err_set(err, SL_ENOMEM, "publish events: out of memory") : 0;
 }

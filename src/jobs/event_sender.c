@@ -53,6 +53,7 @@ static int make_rows(sl_event_sender *s, const struct sl_wal_batch *batch, struc
 						   .crc = record->crc,
 						   .job_id = event.job_id,
 						   .attempt = event.attempt,
+						   .claim = event.claim,
 						   .type = event.type,
 						   .partial = event.partial,
 						   .ts_ms = event.ts_ms,
@@ -72,26 +73,31 @@ struct taking {
 	size_t n;
 	const struct sl_wal_range *skipped;
 	size_t n_skipped;
+	struct sl_wal_mark after; /* where the sender takes the store to be */
 };
 
-static int append(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to, uint64_t *mark,
-		  struct sl_err *err)
+static int append(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to,
+		  struct sl_wal_mark *mark, struct sl_err *err)
 {
 	struct sl_event_mark m = {.stream = t->stream, .incarnation = t->incarnation, .mark = skip_to};
+	if (t->after.kind == SL_WAL_MARK_RECORD) {
+		m.after = t->after.sequence;
+		m.after_crc = t->after.crc;
+	}
 	int rc = t->store->ops->events_append(t->store->ctx, rows, n, &m, 1, NULL, err);
 	if (rc == 0)
-		*mark = m.mark;
+		*mark = (struct sl_wal_mark){m.mark, m.crc, m.has_crc ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED};
 	return rc;
 }
 
 /* *behind: the store lacks what comes before; its mark is in *mark. */
-static int take_stretch(const struct taking *t, const struct stretch *x, uint64_t *mark, bool *behind,
+static int take_stretch(const struct taking *t, const struct stretch *x, struct sl_wal_mark *mark, bool *behind,
 			struct sl_err *err)
 {
 	int rc;
 	if (x->skip_last != 0) {
 		rc = append(t, NULL, 0, 0, mark, err);
-		*behind = rc == 0 && *mark < x->skip_first - 1;
+		*behind = rc == 0 && mark->sequence < x->skip_first - 1;
 		if (rc != 0 || *behind)
 			return rc;
 	}
@@ -123,10 +129,11 @@ static struct stretch next_stretch(const struct taking *t, size_t *i, size_t *k)
 }
 
 int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation, const struct sl_event_row *rows,
-		   size_t n, const struct sl_wal_range *skipped, size_t n_skipped, uint64_t *mark, struct sl_err *err)
+		   size_t n, const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark,
+		   struct sl_err *err)
 {
-	const struct taking t = {store, stream, incarnation, rows, n, skipped, n_skipped};
-	uint64_t reached = 0;
+	const struct taking t = {store, stream, incarnation, rows, n, skipped, n_skipped, *mark};
+	struct sl_wal_mark reached = {0};
 	bool behind = false;
 	size_t i = 0, k = 0;
 	int rc;
@@ -161,9 +168,15 @@ static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *rep
 		rc = make_rows(s, batch, reply, err);
 	if (rc != 0)
 		return rc;
+	struct sl_wal_mark mark = batch->after;
 	rc = sl_events_take(&s->store, batch->stream, batch->incarnation, s->rows, batch->n_records, batch->skipped,
-			    batch->n_skipped, &reply->mark, err);
-	return rc != 0 ? as_reply(rc, err) : 0;
+			    batch->n_skipped, &mark, err);
+	if (rc != 0)
+		return as_reply(rc, err);
+	reply->mark = mark.sequence;
+	reply->mark_crc = mark.crc;
+	reply->mark_kind = mark.kind;
+	return 0;
 }
 
 const struct sl_wal_sender *sl_event_sender_ops(void)

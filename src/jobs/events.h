@@ -25,14 +25,17 @@ void sl__event_batch_fini(struct sl__event_batch *b);
 void sl__event_batch_clear(struct sl__event_batch *b);
 /* Copies the event. SL_ENOMEM; SL_ETOOBIG. The batch is unchanged on failure. */
 SL_MUST_CHECK int sl__event_batch_add(struct sl__event_batch *b, const struct sl_event *event, struct sl_err *err);
-/* Append all of it, durably; on failure *n_durable of the first are in the log. *last (may be NULL): the sequence of
- * the last one that is durable, unchanged when none is. */
-SL_MUST_CHECK int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, uint64_t *last, size_t *n_durable,
-					 struct sl_err *err);
-/* Hand all of it over without waiting; *ticket: the last one's. On failure none of it is on its way any more: each is
- * in the log, or is not. */
-SL_MUST_CHECK int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, struct sl_wal_ticket *ticket,
-					 struct sl_err *err);
+/* The first n events are durable, the last of them with this sequence; those after them are not yet, and may never be:
+ * what the log took may leave it before they are tried again. */
+typedef void sl__event_part_fn(size_t n, uint64_t last, void *ctx);
+/* Append all of it, durably; *last is then the sequence of the last one. on_part is called for what is durable before
+ * the rest is, or when the rest fails. */
+SL_MUST_CHECK int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+					 uint64_t *last, struct sl_err *err);
+/* Hand all of it over without waiting for the last part; *ticket is of that. On failure none of it is on its way any
+ * more: each is in the log, and on_part was told, or is not. */
+SL_MUST_CHECK int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+					 struct sl_wal_ticket *ticket, struct sl_err *err);
 /* Event i as it was added; its data points into the batch. */
 void sl__event_batch_get(const struct sl__event_batch *b, size_t i, struct sl_event *out);
 

@@ -68,11 +68,14 @@ static int set_up(sl_exec *x, const struct sl_exec_opts *o, struct sl_err *err)
 	x->may_reschedule = o->reschedule != SL_OFF;
 	x->tap = o->tap;
 	x->tap_ctx = o->tap_ctx;
+	sl__minder_find_environment(&x->env, &x->env_area);
 	x->spool_dir = sl__strdup(&x->env, o->spool_dir);
 	if (x->spool_dir == NULL)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
 	int rc = ask_log(x, err);
 	if (rc != 0)
+		return rc;
+	if ((rc = sl_check_local_path("spool_dir", x->spool_dir, err)) != 0)
 		return rc;
 	rc = sl__mkdirs(&x->env, x->spool_dir);
 	if (rc < 0)
@@ -209,7 +212,7 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, void *a
 	if (r->minder_died)
 		return failed(err, "the process that minds the command died; the command was killed");
 	if (!c->exited)
-		return failed(err, "the spool has no space: how the command ended is not known");
+		return sl_err_set(err, SL_ENOSPC, "the spool has no space: how the command ended is not known");
 	if (c->exit_how != 0)
 		return bad_exit(c, err);
 	if (c->exit_value == 0)
@@ -223,15 +226,39 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, void *a
 	return bad_exit(c, err);
 }
 
+/* Who can only send requests must not choose what runs here. 1: such a job has failed for good. */
+static int refuse_http(const sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl_err *err)
+{
+	bool from_http = false;
+	if (x->argv != NULL || ops->from_http == NULL)
+		return 0;
+	int rc = ops->from_http(attempt, &from_http, err);
+	if (rc != 0 || !from_http)
+		return rc;
+	rc = ops->fail(attempt, "refused: the input names the command, and the job came over HTTP", err);
+	return rc != 0 ? rc : 1;
+}
+
 int sl__exec_process(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl_err *err)
 {
 	struct sl__exec_result r = {0};
 	if (x->pid != getpid())
 		return sl_err_set(err, SL_EFORKED, "exec: used in a forked child");
 	sl__exec_retry_retired(x, false);
-	int rc = sl__exec_run(x, ops, attempt, &r, err);
-	if (rc == 0)
-		rc = end_attempt(x, ops, attempt, &r, err);
+	struct sl_err why = SL_ERR_INIT;
+	int rc = refuse_http(x, ops, attempt, err);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	rc = sl__exec_run(x, ops, attempt, &r, &why);
+	bool ran = rc == 0;
+	if (ran)
+		rc = end_attempt(x, ops, attempt, &r, &why);
+	/* What ran and was not captured to its end has no room in the spool. */
+	bool uncaptured = ran && rc == SL_ENOSPC && !r.capture.exited;
+	if (rc != 0 && (!ran || uncaptured) && !r.reported && ops->unlogged != NULL)
+		ops->unlogged(attempt, &why);
+	if (rc != 0 && err != NULL)
+		*err = why;
 	sl__capture_fini(&r.capture);
 	return rc;
 }

@@ -40,6 +40,19 @@ static int64_t retry_delay_ms(void *attempt)
 	return sl__retry_delay_ms(&sl__core_type(a->w->core, a->run)->retry, (uint32_t)a->run->attempt, &prng);
 }
 
+static int read_origin(const struct sl_job *found, void *ctx)
+{
+	*(bool *)ctx = found->from_http != 0;
+	return 0;
+}
+
+static int from_http(void *attempt, bool *out, struct sl_err *err)
+{
+	const sl_attempt *a = attempt;
+	const sl_store *store = &a->w->home.store;
+	return store->ops->get_job(store->ctx, NULL, a->run->id, read_origin, out, err);
+}
+
 static int emitted(void *attempt, const struct sl_wal_ticket *last, struct sl_err *err)
 {
 	sl_attempt *a = attempt;
@@ -49,6 +62,11 @@ static int emitted(void *attempt, const struct sl_wal_ticket *last, struct sl_er
 	if (rc == 0)
 		a->ticket = *last;
 	return rc;
+}
+
+static void unlogged(void *attempt, const struct sl_err *why)
+{
+	(void)sl__attempt_unlogged(attempt, why, NULL);
 }
 
 static int complete(void *attempt, const char *output, struct sl_err *err)
@@ -79,7 +97,9 @@ int sl_exec_process(sl_attempt *attempt, struct sl_err *err, void *exec)
 						.aborted = aborted,
 						.progress = progress,
 						.retry_delay_ms = retry_delay_ms,
+						.from_http = from_http,
 						.emitted = emitted,
+						.unlogged = unlogged,
 						.complete = complete,
 						.continue_with = continue_with,
 						.fail = fail,

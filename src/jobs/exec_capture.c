@@ -27,6 +27,7 @@ void sl__capture_init(struct sl__capture *c, const struct sl_env *env, const str
 				  .place = h->resume,
 				  .flags = h->flags & (SL__SPOOL_STARTED | SL__SPOOL_EXITED)};
 	memcpy(c->skip_to, h->consumed, sizeof c->skip_to);
+	memcpy(c->known, h->known, sizeof c->known);
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		sl__buf_init(&c->streams[i].line, env);
 		c->streams[i].next = h->resume.position[i];
@@ -324,15 +325,16 @@ void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h)
 	h->resume = *first;
 }
 
-void sl__capture_known(struct sl__capture *c, const struct sl_event *event)
+/* What an event that is in the log makes known: its flag, or where the events of its stream go on. */
+static void mark_known(const struct sl_event *event, uint32_t *flags, uint64_t known[SL__STREAMS])
 {
 	enum sl__stream stream = SL__CONTROL;
 	switch (event->type) {
 	case SL_EVENT_STARTED:
-		c->flags |= SL__SPOOL_STARTED;
+		*flags |= SL__SPOOL_STARTED;
 		return;
 	case SL_EVENT_EXITED:
-		c->flags |= SL__SPOOL_EXITED;
+		*flags |= SL__SPOOL_EXITED;
 		return;
 	case SL_EVENT_STDOUT:
 		stream = SL__STDOUT;
@@ -346,5 +348,19 @@ void sl__capture_known(struct sl__capture *c, const struct sl_event *event)
 	default:
 		return; /* of the handler around the command: not ours */
 	}
-	c->known[stream] = SL_MAX(c->known[stream], event->position + 1);
+	known[stream] = SL_MAX(known[stream], event->position + 1);
+}
+
+void sl__capture_note_part(const struct sl__capture *c, size_t n, struct sl__spool_header *h)
+{
+	struct sl_event event;
+	for (size_t i = 0; i < n; i++) {
+		sl__event_batch_get(&c->batch, i, &event);
+		mark_known(&event, &h->flags, h->known);
+	}
+}
+
+void sl__capture_known(struct sl__capture *c, const struct sl_event *event)
+{
+	mark_known(event, &c->flags, c->known);
 }

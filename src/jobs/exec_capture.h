@@ -59,6 +59,8 @@ SL_MUST_CHECK int sl__capture_frame(struct sl__capture *c, const struct sl__fram
 SL_MUST_CHECK int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err);
 /* Tell the header that all that was made so far is in the log. */
 void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h);
+/* Tell the header that the first n events of the batch are in the log, and the others not. */
+void sl__capture_note_part(const struct sl__capture *c, size_t n, struct sl__spool_header *h);
 /* An event of this attempt is in the log: do not make it again. */
 void sl__capture_known(struct sl__capture *c, const struct sl_event *event);
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -423,7 +424,35 @@ static bool arrange_descriptors(int ctl, int spool)
 	return dup3(high_spool, SPOOL, O_CLOEXEC) >= 0 && close_range(SPOOL + 1, ~0U, 0) == 0;
 }
 
-void sl__minder_main(struct sl__minder_shared *shared, int ctl, int spool, pid_t parent)
+/* The command can read /proc/<its parent>/environ and, of the same user, its memory. The minder needs no variables. */
+static void hide_environment(const struct sl__env_area *area)
+{
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	if (area->start != NULL)
+		explicit_bzero(area->start, area->len);
+}
+
+void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out)
+{
+	char text[1024], *at;
+	unsigned long start = 0, end = 0;
+	*out = (struct sl__env_area){NULL, 0};
+	int fd = SL__IO(env, open, "/proc/self/stat", O_RDONLY, 0);
+	ssize_t n = fd >= 0 ? sl__pread_full(env, fd, text, sizeof text - 1, 0) : 0;
+	sl__close_fd(env, &fd);
+	text[SL_MAX(n, 0)] = '\0';
+	/* Fields are counted behind the name, which may have anything in it; these are numbers 50 and 51. */
+	at = strrchr(text, ')');
+	for (int field = 2; at != NULL && field < 50; field++) {
+		at = strchr(at, ' ');
+		at = at != NULL ? at + 1 : NULL;
+	}
+	if (at != NULL && sscanf(at, "%lu %lu", &start, &end) == 2 && start != 0 && end > start)
+		*out = (struct sl__env_area){(void *)start, end - start};
+}
+
+void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area, int ctl, int spool,
+		     pid_t parent)
 {
 	struct minder m = {.shared = shared, .pump = {.shared = shared, .spool = SPOOL, .pipes = {-1, -1, -1}}};
 	int fds[SL__MINDER_FDS], what;
@@ -431,6 +460,7 @@ void sl__minder_main(struct sl__minder_shared *shared, int ctl, int spool, pid_t
 	/* Out of the worker's group: a signal for all of that must not take the witness too. */
 	(void)setpgid(0, 0);
 	(void)prctl(PR_SET_NAME, "sluice-minder");
+	hide_environment(area);
 	if (!arrange_descriptors(ctl, spool))
 		_exit(1);
 	m.self = getpid();

@@ -80,7 +80,14 @@ int sl__pump_rescue(struct sl__pump *p);
 bool sl__pump_open(const struct sl__pump *p);
 void sl__pump_close(struct sl__pump *p);
 
-/* The process. ctl is its end of the socket, a SOCK_SEQPACKET; parent the worker. */
-_Noreturn void sl__minder_main(struct sl__minder_shared *shared, int ctl, int spool, pid_t parent);
+/* Where the kernel put the environment of this process: what /proc/<pid>/environ shows. start NULL: not known. */
+struct sl__env_area {
+	void *start;
+	size_t len;
+};
+void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out);
+/* The process. area: to be wiped in it. ctl is its end of the socket, a SOCK_SEQPACKET; parent the worker. */
+_Noreturn void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area, int ctl, int spool,
+			       pid_t parent);
 
 #endif

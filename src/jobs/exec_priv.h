@@ -56,6 +56,7 @@ struct sl_exec {
 	char **base_env; /* of all attempts, without our own names */
 	size_t n_base_env;
 	char *search; /* PATH */
+	struct sl__env_area env_area;
 
 	_Atomic uint64_t sequence; /* the highest of an event that this handle knows to be in the log */
 	sl__mutex mu;
@@ -76,9 +77,13 @@ struct sl__exec_ops {
 	enum sl_abort_reason (*aborted)(void *attempt);
 	void (*progress)(void *attempt, const char *json);
 	int64_t (*retry_delay_ms)(void *attempt);
+	/* May be NULL. Did the job come over HTTP? Asked only where the input names the command. */
+	int (*from_http)(void *attempt, bool *out, struct sl_err *err);
 	/* May be NULL. The attempt's last event is on its way to the disk: whoever settles the job waits for the ticket
 	 * first, and fails the attempt when it fails. Without it, the handler waits. */
 	int (*emitted)(void *attempt, const struct sl_wal_ticket *last, struct sl_err *err);
+	/* May be NULL. The log or the spool did not accept the attempt's output: it is not to be charged for that. */
+	void (*unlogged)(void *attempt, const struct sl_err *why);
 	int (*complete)(void *attempt, const char *output, struct sl_err *err);
 	int (*continue_with)(void *attempt, const struct sl_new_job *next, struct sl_err *err);
 	int (*fail)(void *attempt, const char *reason, struct sl_err *err);
@@ -94,6 +99,7 @@ SL_MUST_CHECK int sl__exec_process(sl_exec *x, const struct sl__exec_ops *ops, v
 struct sl__exec_result {
 	bool aborted;     /* it was ended because the attempt was aborted */
 	bool minder_died; /* nobody knows how it has exited */
+	bool reported;    /* a failure of the log was, by `unlogged` */
 	struct sl__capture capture;
 };
 /* Run the command until it has ended and all its events are durable. r->capture is for the caller to fini in any case.

@@ -237,19 +237,40 @@ static int read_log(struct recovery *r, struct sl_err *err)
 
 /* ---- bringing them in ---- */
 
-static int append(struct recovery *r, struct orphan *o, struct sl_err *err)
+/* Its sequence stays: then the log is read from there again, and this needs not even succeed. */
+static void write_header(const struct recovery *r, const struct orphan *o)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
-	size_t n_durable = 0;
-	int rc = sl__event_batch_append(&o->capture.batch, r->log, NULL, &n_durable, err);
-	r->appended += n_durable;
+	sl__spool_put_header(bytes, &o->header);
+	(void)sl__pwrite_full(&r->env, o->fd, bytes, sizeof bytes, 0);
+}
+
+struct appending {
+	struct recovery *r;
+	struct orphan *o;
+	size_t n; /* durable of the batch */
+};
+
+static void on_part(size_t n, uint64_t last, void *ctx)
+{
+	struct appending *a = ctx;
+	(void)last;
+	a->n = n;
+	sl__capture_note_part(&a->o->capture, n, &a->o->header);
+	write_header(a->r, a->o);
+}
+
+static int append(struct recovery *r, struct orphan *o, struct sl_err *err)
+{
+	struct appending a = {.r = r, .o = o};
+	uint64_t last;
+	int rc = sl__event_batch_append(&o->capture.batch, r->log, on_part, &a, &last, err);
+	r->appended += rc == 0 ? o->capture.batch.n : a.n;
 	if (rc != 0)
 		return rc;
 	sl__event_batch_clear(&o->capture.batch);
-	/* Its sequence stays: then the log is read from there again, and this needs not even succeed. */
 	sl__capture_note(&o->capture, &o->header);
-	sl__spool_put_header(bytes, &o->header);
-	(void)sl__pwrite_full(&r->env, o->fd, bytes, sizeof bytes, 0);
+	write_header(r, o);
 	return 0;
 }
 

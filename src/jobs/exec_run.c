@@ -10,7 +10,9 @@
  * R1  The header is in the spool before the minder is told to start.
  * R2  The header says DONE only after the last events are durable. They are so before the attempt is ended, or before
  *     the job is settled, where somebody else waits for their ticket: a slot can start its next command meanwhile.
- * R3  When an append fails, the command is ended, everything is captured, and the spool is left to a recovery.
+ * R3  When a batch needs several flushes, the header is told of each part, before the next: a part that is in the log
+ * may be sent and archived, and nobody could find it there, before the rest is tried again. R4  When an append fails,
+ * the command is ended, everything is captured, and the spool is left to a recovery.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -194,12 +196,21 @@ static void tap(struct follow *f)
 	}
 }
 
+/* R3. A header that cannot be written costs a recovery some reading. */
+static void on_part(size_t n, uint64_t last, void *ctx)
+{
+	struct follow *f = ctx;
+	sl__capture_note_part(f->capture, n, &f->header);
+	f->header.sequence = last;
+	sl__exec_saw(f->x, last);
+	(void)!sl__minder_write_header(f->x, f->m, &f->header, NULL);
+}
+
 static int append(struct follow *f, bool last, struct sl_err *err)
 {
 	struct sl__capture *c = f->capture;
-	size_t n_durable;
 	uint64_t sequence = f->header.sequence;
-	int rc = sl__event_batch_append(&c->batch, f->x->events, &sequence, &n_durable, err);
+	int rc = sl__event_batch_append(&c->batch, f->x->events, on_part, f, &sequence, err);
 	if (rc != 0)
 		return rc;
 	sl__capture_note(c, &f->header);
@@ -227,12 +238,15 @@ static void end_it(struct follow *f)
 	}
 }
 
-/* R3. Nothing is read any more, so that all room is the minder's. */
+/* R4. Nothing is read any more, so that all room is the minder's. The worker hears of it before the command has ended:
+ * until then it would claim more. */
 static void fail(struct follow *f, int rc, const struct sl_err *why)
 {
 	if (f->failed == 0) {
 		f->failed = rc;
 		f->failure = *why;
+		if (f->ops->unlogged != NULL)
+			f->ops->unlogged(f->attempt, why);
 	}
 	atomic_store(&f->m->shared->consumed, NOWHERE);
 	if (!f->ended)
@@ -408,7 +422,7 @@ static int append_last(struct follow *f, struct sl_err *err)
 	struct sl__event_batch *batch = &f->capture->batch;
 	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
 		return append(f, true, err);
-	int rc = sl__event_batch_submit(batch, f->x->events, &f->ticket, err);
+	int rc = sl__event_batch_submit(batch, f->x->events, on_part, f, &f->ticket, err);
 	if (rc != 0)
 		return rc;
 	rc = f->ops->emitted(f->attempt, &f->ticket, err);
@@ -491,6 +505,7 @@ int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, stru
 	f.pending_ns = now_ns();
 	follow(&f);
 	rc = finish(&f, err);
+	r->reported = f.failed != 0;
 	r->aborted = f.aborted;
 	r->minder_died = f.m->dead;
 	sl__free(&x->env, f.reader.buf);

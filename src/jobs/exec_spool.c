@@ -34,6 +34,7 @@ void sl__spool_put_header(uint8_t out[SL__SPOOL_HEADER], const struct sl__spool_
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		sl__put64(out + 80 + 8 * i, h->resume.position[i]);
 		sl__put64(out + 104 + 8 * i, h->consumed[i]);
+		sl__put64(out + 128 + 8 * i, h->known[i]);
 	}
 	sl__put64(out + 152, sl__crc64nvme(0, out, 152));
 }
@@ -56,6 +57,7 @@ int sl__spool_get_header(const uint8_t in[SL__SPOOL_HEADER], struct sl__spool_he
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		h.resume.position[i] = sl__get64(in + 80 + 8 * i);
 		h.consumed[i] = sl__get64(in + 104 + 8 * i);
+		h.known[i] = sl__get64(in + 128 + 8 * i);
 	}
 	if (h.resume.offset < SL__SPOOL_START || h.resume.offset > (uint64_t)1 << 62 || h.max_line_bytes == 0 ||
 	    h.max_line_bytes > SL__LINE_MAX)

@@ -56,12 +56,13 @@ struct sl__spool_header {
 	uint64_t job_id;
 	int32_t attempt;
 	struct sl_claim_id claim;
-	/* Everything of the attempt that stands in the log up to here is told by resume, consumed and flags. */
+	/* Everything of the attempt that stands in the log up to here is told by resume, consumed, known and flags. */
 	uint32_t incarnation;
 	uint64_t sequence;
 	uint64_t max_line_bytes;
 	struct sl__spool_place resume;  /* nothing before it is needed any more */
 	uint64_t consumed[SL__STREAMS]; /* what came before this position is in the log */
+	uint64_t known[SL__STREAMS];    /* and so are events that begin before this one: the first part of a batch */
 };
 
 void sl__spool_put_header(uint8_t out[SL__SPOOL_HEADER], const struct sl__spool_header *h);

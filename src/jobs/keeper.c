@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keeper: renews leases (and writes the progress that waits), takes back what others lost, fires schedules. */
+/*
+ * The keeper: renews leases, and nothing else, so that a renewal waits for nothing but the store. The reaper: takes
+ * back what others lost, fires schedules, writes the progress that waits.
+ */
 #include "jobs/cron.h"
 #include "jobs/worker.h"
 
@@ -83,14 +86,13 @@ static void renew(sl_worker *w) SL_REQUIRES(w->mu)
 		apply_losses(w);
 	int64_t now = sl__mono_ns(&w->home.env);
 	sl__core_renewed(w->core, &k->todo, rc, now);
+	w->progress_due = w->progress_due || rc == 0;
 	sl__worker_wake(w, now);
 	sl__unlock(&w->mu);
 	sl__abort_observe(w);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		sl__tell_lease(w, SL_OBSERVE_LEASE_RENEWED, NULL);
-	if (rc == 0)
-		write_progress(w);
-	else
+	if (rc != 0)
 		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
 	sl__lock(&w->mu);
 }
@@ -141,20 +143,19 @@ static void reap(sl_worker *w) SL_REQUIRES(w->mu)
 	const sl_store *store = &w->home.store;
 	struct sl_err err = SL_ERR_INIT;
 	struct hearing h;
-	uint32_t n = 0;
-	int more = 0;
+	struct sl_reaped reaped = {.n = 0};
 	sl__unlock(&w->mu);
 	hearing_init(&h, w);
-	int rc = store->ops->reap(store->ctx, w->type_names, w->n_types, w->keeper.todo.reap_limit, &n, &more,
-				  &h.listen, &err);
+	int rc = store->ops->reap(store->ctx, w->reap_types, w->n_types, w->reaper.todo.reap_limit, &reaped, &h.listen,
+				  &err);
 	if (rc != 0)
 		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
-	else if (n > 0)
+	else if (reaped.n > 0)
 		sl__log(&w->home.env, SL_LOG_INFO, "worker", "jobs taken back from leases that ended",
-			SL__F_STR("worker", w->id), SL__F_U64("jobs", n));
+			SL__F_STR("worker", w->id), SL__F_U64("jobs", reaped.n));
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	sl__core_reaped(w->core, &w->keeper.todo, rc, n, more, now);
+	sl__core_reaped(w->core, &w->reaper.todo, rc, &reaped, now);
 	hearing_end(w, &h, rc == 0, now);
 }
 
@@ -178,12 +179,19 @@ static void cron(sl_worker *w) SL_REQUIRES(w->mu)
 	int64_t now = sl__mono_ns(&w->home.env);
 	if (asks && now_ms != 0 && sl__core_store_ms(w->core, now) == 0)
 		sl__core_store_clock(w->core, now_ms, asked_ns);
-	sl__core_cron_done(w->core, &w->keeper.todo, rc, turn.next_ms, now);
+	sl__core_cron_done(w->core, &w->reaper.todo, rc, turn.next_ms, now);
 	if (!w->looked_at_schedules && (rc == 0 || !err.retryable)) {
 		w->looked_at_schedules = true;
 		sl__broadcast(&w->changed);
 	}
 	hearing_end(w, &h, true, now);
+}
+
+static void sleep_until(sl_worker *w, struct sl__keeper *k) SL_REQUIRES(w->mu)
+{
+	k->until_ns = k->todo.wake_ns;
+	(void)sl__wait(&w->home.env, &k->wake, &w->mu, k->until_ns);
+	k->until_ns = INT64_MIN;
 }
 
 void *sl__keeper_main(void *worker)
@@ -195,17 +203,36 @@ void *sl__keeper_main(void *worker)
 		sl__core_next(w->core, sl__mono_ns(&w->home.env), &k->todo);
 		if (k->todo.kind == SL__TODO_END)
 			break;
-		if (k->todo.kind == SL__TODO_RENEW) {
+		if (k->todo.kind == SL__TODO_RENEW)
 			renew(w);
-		} else if (k->todo.kind == SL__TODO_REAP) {
-			reap(w);
-		} else if (k->todo.kind == SL__TODO_CRON) {
-			cron(w);
-		} else {
-			k->until_ns = k->todo.wake_ns;
-			(void)sl__wait(&w->home.env, &k->wake, &w->mu, k->until_ns);
-			k->until_ns = INT64_MIN;
+		else
+			sleep_until(w, k);
+	}
+	sl__unlock(&w->mu);
+	return NULL;
+}
+
+void *sl__reaper_main(void *worker)
+{
+	sl_worker *w = worker;
+	struct sl__keeper *k = &w->reaper;
+	sl__lock(&w->mu);
+	for (;;) {
+		if (w->progress_due) {
+			w->progress_due = false;
+			sl__unlock(&w->mu);
+			write_progress(w);
+			sl__lock(&w->mu);
 		}
+		sl__core_next(w->core, sl__mono_ns(&w->home.env), &k->todo);
+		if (k->todo.kind == SL__TODO_END)
+			break;
+		if (k->todo.kind == SL__TODO_REAP)
+			reap(w);
+		else if (k->todo.kind == SL__TODO_CRON)
+			cron(w);
+		else if (!w->progress_due)
+			sleep_until(w, k);
 	}
 	sl__unlock(&w->mu);
 	return NULL;

@@ -20,8 +20,8 @@ static int on_claimed(const struct sl_claimed_job *job, void *ctx)
 	return sl__core_claimed(l->w->core, &l->todo, job);
 }
 
-/* A job settles after its events are durable; one whose events are not has failed, retryably. The first wait of a batch
- * lasts a flush of the log, the others find it done. */
+/* A job settles after its events are durable; one whose events are not is released, and runs again. The first wait of a
+ * batch lasts a flush of the log, the others find it done. */
 static void await_events(struct sl__lane *l)
 {
 	sl_worker *w = l->w;
@@ -35,7 +35,10 @@ static void await_events(struct sl__lane *l)
 		if (rc == 0 || run->kind == SL_SETTLE_RELEASE)
 			continue;
 		sl__lock(&w->mu);
-		sl__core_refuse(w->core, run, err.msg);
+		if (sl__worker_log_error(rc))
+			sl__core_unlogged(w->core, run, err.msg);
+		else
+			sl__core_refuse(w->core, run, err.msg);
 		sl__unlock(&w->mu);
 		run->error_code = rc;
 	}
@@ -157,7 +160,8 @@ void *sl__lane_main(void *lane)
 		}
 		/* These let go of the lock, so what was decided is decided again. A stop closes offers for good, and
 		 * one that lacks types is made anew. */
-		bool keep = sl__core_may_offer(w->core, now) > 0 && !(l->here.open && sl__offer_lacks(w, l, now));
+		bool keep =
+			sl__core_may_offer(w->core, now, false) > 0 && !(l->here.open && sl__offer_lacks(w, l, now));
 		if ((keep ? sl__offer_open(w, l) : sl__offer_close(w, l)) || sl__post_tend(w, l, now))
 			continue;
 		if (l->todo.kind == SL__TODO_END && !l->here.open && !l->posted.open)

@@ -10,6 +10,9 @@
 #define LIMIT_DEFAULT 100
 #define LIMIT_MAX 10000
 #define PAGE_ROWS 500
+/* Longer data is not in the page: it is read with its row alone, so that a page of large rows costs little more than
+ * one of them. */
+#define INLINE_BYTES (64u << 10)
 
 /* ---- one ---- */
 
@@ -80,8 +83,9 @@ void sl_jobs_free(sl_jobs *client, void *job_or_chain)
 struct listing {
 	sl_jobs *client;
 	struct sl_job_filter filter;
-	uint64_t id, after; /* of events */
-	uint64_t reached;   /* of jobs and chains: how far the last page looked */
+	uint64_t id, after;      /* of events */
+	uint64_t reached;        /* of jobs and chains: how far the last page looked */
+	uint32_t data_max_bytes; /* as the caller gave it */
 	int (*read)(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err);
 	int (*show)(const struct listing *l, const void *row);
 	union {
@@ -93,6 +97,7 @@ struct listing {
 		sl_event_row_fn *event;
 	} fn;
 	void *ctx;
+	struct sl_err *err; /* of the caller, for show */
 };
 
 static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
@@ -110,6 +115,7 @@ static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, s
 static int list(struct listing *l, uint32_t limit, struct sl_err *err)
 {
 	int rc = sl__home_check(&l->client->home, err);
+	l->err = err;
 	for (uint32_t left = limit; rc == 0;) {
 		struct sl__rows rows;
 		uint32_t asked = SL_MIN(left, PAGE_ROWS);
@@ -154,6 +160,7 @@ static int list_filtered(struct listing *l, const struct sl_job_filter *filter, 
 	uint32_t limit;
 	if (filter != NULL)
 		l->filter = *filter;
+	l->data_max_bytes = l->filter.data_max_bytes;
 	int rc = check_limit(l->filter.limit, &limit, err);
 	if (rc == 0)
 		rc = check_filter(&l->filter, chains, err);
@@ -169,12 +176,38 @@ static int read_jobs(struct listing *l, uint32_t limit, struct sl__rows *rows, s
 	const sl_store *store = &l->client->home.store;
 	l->filter.limit = limit;
 	l->filter.reached = &l->reached;
+	l->filter.data_max_bytes = l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
 	return store->ops->list_jobs(store->ctx, &l->filter, sl__rows_job, rows, err);
+}
+
+/* Whether a value is missing that the caller wants. */
+static bool is_left_out(const struct listing *l, const char *json)
+{
+	return json != NULL && *json == '\0' && (l->data_max_bytes == 0 || l->data_max_bytes > INLINE_BYTES);
+}
+
+static const char *bounded(const struct listing *l, const char *json)
+{
+	return l->data_max_bytes != 0 && json != NULL && strlen(json) > l->data_max_bytes ? "" : json;
 }
 
 static int show_job(const struct listing *l, const void *row)
 {
-	return l->fn.job(row, l->ctx);
+	const struct sl_job *job = row;
+	struct sl_job *whole = NULL;
+	if (!is_left_out(l, job->input) && !is_left_out(l, job->output) && !is_left_out(l, job->progress))
+		return l->fn.job(job, l->ctx);
+	int rc = sl_jobs_get(l->client, job->id, &whole, l->err);
+	if (rc == SL_ENOENT)
+		return 0; /* deleted since the page was read */
+	if (rc != 0)
+		return rc;
+	whole->input = bounded(l, whole->input);
+	whole->output = bounded(l, whole->output);
+	whole->progress = bounded(l, whole->progress);
+	rc = l->fn.job(whole, l->ctx);
+	sl_jobs_free(l->client, whole);
+	return rc;
 }
 
 int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
@@ -188,12 +221,26 @@ static int read_chains(struct listing *l, uint32_t limit, struct sl__rows *rows,
 	const sl_store *store = &l->client->home.store;
 	l->filter.limit = limit;
 	l->filter.reached = &l->reached;
+	l->filter.data_max_bytes = l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
 	return store->ops->list_chains(store->ctx, &l->filter, sl__rows_chain, rows, err);
 }
 
 static int show_chain(const struct listing *l, const void *row)
 {
-	return l->fn.chain(row, l->ctx);
+	const struct sl_chain *chain = row;
+	struct sl_chain *whole = NULL;
+	if (!is_left_out(l, chain->input) && !is_left_out(l, chain->output))
+		return l->fn.chain(chain, l->ctx);
+	int rc = sl_jobs_get_chain(l->client, chain->id, &whole, l->err);
+	if (rc == SL_ENOENT)
+		return 0;
+	if (rc != 0)
+		return rc;
+	whole->input = bounded(l, whole->input);
+	whole->output = bounded(l, whole->output);
+	rc = l->fn.chain(whole, l->ctx);
+	sl_jobs_free(l->client, whole);
+	return rc;
 }
 
 int sl_jobs_list_chains(sl_jobs *client, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx,

@@ -38,7 +38,7 @@ bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_n
 {
 	const struct sl__offering *o = &l->here;
 	return o->types != NULL && !o->closing &&
-	       sl__core_may_offer(w->core, now_ns) > (o->open ? o->offer.n_types : 0);
+	       sl__core_may_offer(w->core, now_ns, false) > (o->open ? o->offer.n_types : 0);
 }
 
 bool sl__offer_open(sl_worker *w, struct sl__lane *l)

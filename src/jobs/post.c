@@ -26,7 +26,7 @@ bool sl__post_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns
 	const struct sl__offering *o = &l->posted;
 	if (o->types == NULL || o->closing || !is_due(w, l, now_ns))
 		return false;
-	size_t types = sl__core_may_offer(w->core, now_ns);
+	size_t types = sl__core_may_offer(w->core, now_ns, true);
 	return o->open ? !is_true(w, l, types) : types > 0 && w->address.lock != 0;
 }
 

@@ -27,6 +27,7 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 		    is_taker(&w->lanes[i].posted, self))
 			return true;
 	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
+	       (w->reaper_started && pthread_equal(w->reaper.thread, self)) ||
 	       (w->clock_started && pthread_equal(w->clock_thread, self)) ||
 	       (w->state == SL__WORKER_STOPPING && pthread_equal(w->stopper, self));
 }
@@ -56,7 +57,9 @@ static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 	for (unsigned i = 0; i < w->lanes_started; i++)
 		sl__signal(&w->lanes[i].wake);
 	sl__signal(&w->keeper.wake);
+	sl__signal(&w->reaper.wake);
 	sl__signal(&w->clock_wake);
+	sl__signal(&w->log_wake);
 	if (w->end_slots)
 		for (unsigned i = 0; i < w->n_started; i++)
 			sl__signal(&w->slots[i].wake);
@@ -79,10 +82,14 @@ static void join_all(sl_worker *w)
 		(void)pthread_join(w->lanes[i].thread, NULL);
 	if (w->keeper_started)
 		(void)pthread_join(w->keeper.thread, NULL);
+	if (w->reaper_started)
+		(void)pthread_join(w->reaper.thread, NULL);
 	for (unsigned i = 0; i < w->n_started; i++)
 		(void)pthread_join(w->slots[i].thread, NULL);
 	if (w->clock_started)
 		(void)pthread_join(w->clock_thread, NULL);
+	if (w->log_started)
+		(void)pthread_join(w->log_thread, NULL);
 }
 
 static int outcome(size_t aborted, uint64_t abandoned, struct sl_err *err)
@@ -209,6 +216,9 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 		sl__lock(&w->mu);
 		if (w->state != SL__WORKER_RUNS)
 			rc = sl_err_set(err, SL_ECLOSED, "drain: the worker does not run");
+		else if (sl__mono_ns(&w->home.env) >= until && w->log_failed)
+			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: the event log does not accept records: %.150s",
+					w->log_failure.msg);
 		else if (sl__mono_ns(&w->home.env) >= until)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
 		else

@@ -156,8 +156,10 @@ sl_store_tx *sl__tx_store(sl_tx *tx)
 	return tx->open;
 }
 
-const struct sl_store_listen *sl__tx_listen(sl_tx *tx)
+const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n)
 {
+	tx->fx.listen.audit = audit;
+	tx->fx.listen.n_audit = n;
 	return sl__effects_listen(&tx->fx);
 }
 

@@ -67,7 +67,8 @@ void sl__effects_end(struct sl__effects *fx, bool happened);
 SL_MUST_CHECK int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct sl_err *err);
 /* For the calls to the store, with sl__tx_listen. */
 sl_store_tx *sl__tx_store(sl_tx *tx);
-const struct sl_store_listen *sl__tx_listen(sl_tx *tx);
+/* audit: who makes the change that is about to be made in it; n 0: it is not audited. */
+const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n);
 /* An attempt's: sl_tx_commit on it is refused and sl_tx_rollback does nothing; only the two below end it. */
 void sl__tx_keep(sl_tx *tx);
 /* Both free tx. The effects go out after the commit. */

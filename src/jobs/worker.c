@@ -78,6 +78,11 @@ void sl__worker_wake(sl_worker *w, int64_t now_ns)
 		w->keeper.until_ns = INT64_MIN;
 		sl__signal(&w->keeper.wake);
 	}
+	if (w->reaper.until_ns > sl__core_reaper_ns(w->core, now_ns) ||
+	    (w->reaper.until_ns != INT64_MIN && w->progress_due)) {
+		w->reaper.until_ns = INT64_MIN;
+		sl__signal(&w->reaper.wake);
+	}
 	if (w->clock_until_ns > sl__core_next_abort_ns(w->core)) {
 		w->clock_until_ns = INT64_MIN;
 		sl__signal(&w->clock_wake);
@@ -158,6 +163,7 @@ static int resolve_type(sl_worker *w, size_t i, const struct sl_processor *p, co
 						  .renew_ms = full.renew_interval_ms,
 						  .timeout_ms = full.timeout_ms,
 						  .slots = slots};
+	w->reap_types[i] = (struct sl_reap_type){.type = name, .retry = &w->core_types[i].retry};
 	w->processes[i].fn = p->process;
 	w->processes[i].ctx = p->ctx;
 	w->processes[i].validates = given != NULL && given->validate_output != NULL;
@@ -172,7 +178,8 @@ static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_er
 	w->processes = sl__calloc(env, o->n_processors, sizeof *w->processes);
 	w->core_types = sl__calloc(env, o->n_processors, sizeof *w->core_types);
 	w->type_names = sl__calloc(env, o->n_processors, sizeof(char *));
-	if (w->processes == NULL || w->core_types == NULL || w->type_names == NULL)
+	w->reap_types = sl__calloc(env, o->n_processors, sizeof *w->reap_types);
+	if (w->processes == NULL || w->core_types == NULL || w->type_names == NULL || w->reap_types == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	const char *at = (const char *)o->processors;
 	for (size_t i = 0; i < o->n_processors; i++) {
@@ -300,6 +307,8 @@ static int make_lanes(sl_worker *w, struct sl_err *err)
 	int rc = 0;
 	for (int i = 0; i < w->cfg.lanes && rc == 0; i++)
 		rc = make_lane(w, i, err);
+	if (rc == 0)
+		rc = sl__todo_init(&w->reaper.todo, w->core, SL__REAPER, err);
 	return rc == 0 ? sl__todo_init(&w->keeper.todo, w->core, SL__KEEPER, err) : rc;
 }
 
@@ -353,12 +362,15 @@ static void free_worker(sl_worker *w)
 		sl__notes_fini(&l->notes);
 		sl__cond_fini(&l->wake);
 	}
-	if (w->core != NULL)
+	if (w->core != NULL) {
 		sl__todo_fini(&w->keeper.todo, w->core);
+		sl__todo_fini(&w->reaper.todo, w->core);
+	}
 	sl__core_free(w->core);
 	for (size_t i = 0; i < w->n_types; i++)
 		sl__free(&env, (void *)(uintptr_t)w->type_names[i]);
 	sl__free(&env, w->type_names);
+	sl__free(&env, w->reap_types);
 	sl__free(&env, w->core_types);
 	sl__free(&env, w->processes);
 	sl__free(&env, w->middlewares);
@@ -368,7 +380,9 @@ static void free_worker(sl_worker *w)
 	sl__free(&env, w->id);
 	sl__cond_fini(&w->changed);
 	sl__cond_fini(&w->keeper.wake);
+	sl__cond_fini(&w->reaper.wake);
 	sl__cond_fini(&w->clock_wake);
+	sl__cond_fini(&w->log_wake);
 	sl__mutex_fini(&w->mu);
 	sl__free(&env, w);
 }
@@ -387,11 +401,13 @@ int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_
 	w->home.env = env;
 	w->types = o.types;
 	w->events = o.events;
-	w->keeper.until_ns = w->clock_until_ns = INT64_MIN;
+	w->keeper.until_ns = w->reaper.until_ns = w->clock_until_ns = INT64_MIN;
 	sl__mutex_init(&w->mu);
 	sl__cond_init(&w->changed);
 	sl__cond_init(&w->keeper.wake);
+	sl__cond_init(&w->reaper.wake);
 	sl__cond_init(&w->clock_wake);
+	sl__cond_init(&w->log_wake);
 	rc = make_id(w, &env, o.worker_id, err);
 	if (rc == 0)
 		rc = fill_worker(w, &o, err);
@@ -442,6 +458,16 @@ static int start_helpers(sl_worker *w, struct sl_err *err)
 	if (rc != 0)
 		return sl__thread_error(err, rc, "keeper", "worker");
 	w->keeper_started = true;
+	rc = sl__thread_start(&w->reaper.thread, "sl-reaper", sl__reaper_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "reaper", "worker");
+	w->reaper_started = true;
+	if (w->events == NULL)
+		return 0;
+	rc = sl__thread_start(&w->log_thread, "sl-log", sl__log_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "log", "worker");
+	w->log_started = true;
 	return 0;
 }
 

@@ -4,8 +4,10 @@
  *
  *   slots    run handlers. A slot hands in the run that ended and takes the next one under one lock.
  *   lanes    exchange with the store: settle what ended, claim the next.
- *   keeper   renews leases, takes back lost jobs, fires schedules.
+ *   keeper   renews leases, and does nothing else.
+ *   reaper   takes back lost jobs, fires schedules, writes the progress that waits.
  *   clock    aborts attempts in time, whatever the store does to the others.
+ *   log      reopens an event log that failed (worker_log.c).
  *
  * Locks: `mu` guards the core and everything below that is not said to be constant or of one thread. It is never held
  * while the store, the log, the notifier, a handler, a validation or an observer is called. It is the only lock.
@@ -56,6 +58,7 @@ struct sl_attempt {
 	bool ended;          /* how it ends was declared */
 	bool settled;        /* in a transaction of its own */
 	bool broken;         /* failure can not be undone by declaring an end */
+	bool unlogged;       /* its events could not be written */
 	enum sl__ending ending;
 	struct sl_err failure;       /* code not 0: the attempt has failed whatever the handler returns */
 	sl_tx *tx;                   /* atomic */
@@ -103,12 +106,13 @@ struct sl__loss {
 	enum sl_lost_reason reason;
 };
 
+/* The keeper, or the reaper. */
 struct sl__keeper {
 	pthread_t thread;
 	sl__cond wake;
 	int64_t until_ns; /* mu: it sleeps until then; INT64_MIN: it does not */
 	struct sl__todo todo;
-	struct sl__loss *losses; /* of its thread */
+	struct sl__loss *losses; /* the keeper's, of its thread */
 	size_t n_losses, cap_losses;
 };
 
@@ -122,6 +126,7 @@ struct sl_worker {
 	struct sl__process *processes; /* [n_types], as the core's types */
 	struct sl__core_type *core_types;
 	const char **type_names;
+	struct sl_reap_type *reap_types;
 	size_t n_types;
 	struct sl_middleware *middlewares;
 	size_t n_middlewares;
@@ -142,8 +147,9 @@ struct sl_worker {
 	unsigned waiters; /* stop and drain */
 	struct sl__lane *lanes;
 	unsigned lanes_started;
-	struct sl__keeper keeper;
-	bool keeper_started;
+	struct sl__keeper keeper, reaper;
+	bool keeper_started, reaper_started;
+	bool progress_due;        /* mu: the reaper is to write the progress that waits */
 	bool looked_at_schedules; /* once, or they cannot be read: a drain does not end before */
 	pthread_t clock_thread;
 	bool clock_started, end_clock;
@@ -152,6 +158,14 @@ struct sl_worker {
 	bool subscribed, attends;
 	struct sl_address address; /* mu; lock 0: others cannot reach this process */
 	int stop_rc;               /* of the first stop */
+	/* The event log: worker_log.c. */
+	pthread_t log_thread;
+	bool log_started;
+	sl__cond log_wake;
+	bool log_failed; /* mu */
+	struct sl_err log_failure;
+	int64_t log_retry_ns;          /* mu */
+	_Atomic uint32_t log_failures; /* since an event was written */
 };
 
 static inline struct sl__process *sl__process_of(const sl_worker *w, const struct sl__run *run)
@@ -176,6 +190,7 @@ const char *sl__run_text(sl_worker *w, struct sl__run *run, const char *text);
 void *sl__slot_main(void *attempt);
 void *sl__lane_main(void *lane);
 void *sl__keeper_main(void *worker);
+void *sl__reaper_main(void *worker);
 void *sl__clock_main(void *worker);
 
 /* offer.c */
@@ -228,9 +243,19 @@ int sl__attempt_lost(struct sl_attempt *a, enum sl_lost_reason reason, struct sl
 /* Settle as declared inside tx and commit it; with fn before that. tx is gone in any case. */
 int sl__attempt_settle(struct sl_attempt *a, sl_tx *tx, struct sl_err *err);
 
+/* As sl__attempt_break for good; when the error is one of the event log, the attempt is not charged. */
+int sl__attempt_unlogged(struct sl_attempt *a, const struct sl_err *why, struct sl_err *err);
+
 /* emit.c */
-/* All events of the run are durable when 0 returns. */
+/* All events of the run are durable when 0 returns. Else the worker knows that its log failed. */
 int sl__emit_wait(sl_worker *w, const struct sl_wal_ticket *ticket, struct sl_err *err);
+
+/* worker_log.c */
+void *sl__log_main(void *worker);
+/* Does the code speak of a log, or of the disk under it, that accepts no records now? */
+bool sl__worker_log_error(int rc);
+/* The log did not accept a record: stop claiming until it does. */
+void sl__worker_log_failed(sl_worker *w, const struct sl_err *why) SL_EXCLUDES(w->mu);
 
 /* tell.c: observers and metrics. No lock. */
 int sl__tell_init(sl_worker *w, struct sl_err *err);

@@ -253,7 +253,7 @@ static void an_unknown_chain_fails_the_whole_call(void **state)
 
 /* ---- redrive and trigger ---- */
 
-static void a_redriven_chain_goes_on_at_its_last_job_with_attempt_0(void **state)
+static void a_redriven_chain_goes_on_at_its_last_job_with_nothing_charged(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "a");
@@ -273,7 +273,6 @@ static void a_redriven_chain_goes_on_at_its_last_job_with_attempt_0(void **state
 	struct kit_row row;
 	kit_get(k, second, &row);
 	assert_int_equal(row.job.status, SL_JOB_PENDING);
-	assert_int_equal(row.job.attempt, 0);
 	assert_int_equal(row.job.ended_ms, 0);
 	struct kit_chain chain;
 	kit_get_chain(k, id, &chain);
@@ -281,7 +280,7 @@ static void a_redriven_chain_goes_on_at_its_last_job_with_attempt_0(void **state
 	assert_int_equal(chain.chain.ended_ms, 0);
 	struct kit_job job = kit_claim_one(k, "b", &claim);
 	assert_int_equal(job.id, second);
-	assert_int_equal(job.attempt, 1);
+	assert_int_equal(claim.jobs[0].charged, 0);
 	char outcomes[KIT_MAX];
 	kit_outcomes(k, second, outcomes);
 	assert_string_equal(outcomes, "fr"); /* the history stays */
@@ -458,10 +457,10 @@ static void prune_deletes_what_ended_before_in_bites(void **state)
 	kit_run(k, "t", "1");
 	uint64_t open = kit_start(k, "t");
 	size_t n = 0, all = 0;
-	KIT_OK(k->ops->prune(k->s, line, 2, &n, err));
+	KIT_OK(k->ops->prune(k->s, line, 2, &n, NULL, err));
 	assert_int_equal(n, 2);
 	for (all = n; n > 0; all += n)
-		KIT_OK(k->ops->prune(k->s, line, 2, &n, err));
+		KIT_OK(k->ops->prune(k->s, line, 2, &n, NULL, err));
 	assert_int_equal(all, 5);
 	for (size_t i = 0; i < 5; i++)
 		assert_false(kit_exists(k, ids[i]));
@@ -475,11 +474,11 @@ static size_t prune_in_bites_of_one(struct kit *k)
 	kit_pass_ms(k, 3);
 	int64_t line = kit_now(k);
 	do {
-		KIT_OK(k->ops->prune(k->s, line, 1, &n, err));
+		KIT_OK(k->ops->prune(k->s, line, 1, &n, NULL, err));
 		assert_true(n <= 1);
 		all += n;
 	} while (n > 0);
-	KIT_OK(k->ops->prune(k->s, line, 1, &n, err));
+	KIT_OK(k->ops->prune(k->s, line, 1, &n, NULL, err));
 	assert_int_equal(n, 0);
 	return all;
 }
@@ -516,11 +515,11 @@ static void prune_keeps_the_blockers_of_what_has_not_ended(void **state)
 	kit_run(k, "c", "1");
 	kit_pass_ms(k, 3);
 	size_t n = 99;
-	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, err));
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, NULL, err));
 	assert_int_equal(n, 0);
 	kit_run(k, "u", "1");
 	kit_pass_ms(k, 3);
-	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, err));
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, NULL, err));
 	assert_false(kit_exists(k, output)); /* its dependant has ended */
 	assert_true(kit_exists(k, failed));
 	assert_true(kit_exists(k, done));
@@ -616,8 +615,8 @@ static void schedules_are_kept_by_name_and_listed_by_their_next_tick(void **stat
 			    .priority = 4,
 			    .catch_up = 1,
 			    .next_ms = 2000};
-	KIT_OK(k->ops->cron_put(k->s, &a, err));
-	KIT_OK(k->ops->cron_put(k->s, &b, err));
+	KIT_OK(k->ops->cron_put(k->s, &a, NULL, err));
+	KIT_OK(k->ops->cron_put(k->s, &b, NULL, err));
 	struct crons cs = {0};
 	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
 	assert_int_equal(cs.n, 2);
@@ -631,14 +630,14 @@ static void schedules_are_kept_by_name_and_listed_by_their_next_tick(void **stat
 	assert_int_equal(cs.c[0].last_ms, 0);
 	b.next_ms = 9000;
 	b.type = "v";
-	KIT_OK(k->ops->cron_put(k->s, &b, err));
+	KIT_OK(k->ops->cron_put(k->s, &b, NULL, err));
 	cs.n = 0;
 	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
 	assert_int_equal(cs.n, 2);
 	assert_string_equal(cs.names[1], "b");
 	assert_string_equal(cs.types[1], "v");
-	KIT_OK(k->ops->cron_remove(k->s, "a", err));
-	KIT_FAILS(SL_ENOENT, k->ops->cron_remove(k->s, "a", err));
+	KIT_OK(k->ops->cron_remove(k->s, "a", NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->cron_remove(k->s, "a", NULL, err));
 }
 
 static void a_tick_is_enqueued_once(void **state)
@@ -646,7 +645,7 @@ static void a_tick_is_enqueued_once(void **state)
 	struct kit *k = *state;
 	struct sl_cron c = {
 		.name = "c", .spec = "@hourly", .type = "t", .input = "{\"c\":1}", .priority = 7, .next_ms = 1000};
-	KIT_OK(k->ops->cron_put(k->s, &c, err));
+	KIT_OK(k->ops->cron_put(k->s, &c, NULL, err));
 	int fired = 0;
 	struct sl_started started = {0};
 	struct kit_heard heard;
@@ -684,7 +683,7 @@ static void a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before(
 	int fired = 1;
 	struct sl_started started = {0};
 	now.spec = "@hourly";
-	KIT_OK(k->ops->cron_put(k->s, &now, err));
+	KIT_OK(k->ops->cron_put(k->s, &now, NULL, err));
 	KIT_OK(k->ops->cron_fire(k->s, &seen, 9000, &fired, &started, NULL, err));
 	assert_int_equal(fired, 0);
 	seen = now;
@@ -711,7 +710,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_cancelled_chain_is_final_and_its_worker_is_told),
 	cmocka_unit_test(cancel_passes_over_what_has_ended),
 	cmocka_unit_test(an_unknown_chain_fails_the_whole_call),
-	cmocka_unit_test(a_redriven_chain_goes_on_at_its_last_job_with_attempt_0),
+	cmocka_unit_test(a_redriven_chain_goes_on_at_its_last_job_with_nothing_charged),
 	cmocka_unit_test(redrive_passes_over_what_runs_waits_or_has_completed),
 	cmocka_unit_test(a_triggered_job_is_due_now),
 	cmocka_unit_test(a_removed_chain_is_gone_with_all_its_jobs),

@@ -269,7 +269,7 @@ static void what_a_completion_unblocks_can_be_claimed_in_the_same_exchange(void 
 	kit_claim_one(k, "a", &claim);
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
 	struct sl_settle_result result;
-	struct sl_claim_type types = {"t", 10};
+	struct sl_claim_type types = {.type = "t", .limit = 10};
 	struct sl_claim_request r = {
 		.claim = {{9}}, .worker = "w", .types = &types, .n_types = 1, .limit = 10, .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;

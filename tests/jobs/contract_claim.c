@@ -117,7 +117,7 @@ static void priority_counts_across_types(void **state)
 	uint64_t b1 = kit_start_job(k, &(struct sl_new_job){.type = "b", .priority = 1});
 	uint64_t a3 = kit_start_job(k, &(struct sl_new_job){.type = "a", .priority = 3});
 	uint64_t b2 = kit_start_job(k, &(struct sl_new_job){.type = "b", .priority = 2});
-	struct sl_claim_type types[] = {{"a", 10}, {"b", 10}};
+	struct sl_claim_type types[] = {{.type = "a", .limit = 10}, {.type = "b", .limit = 10}};
 	struct kit_claim claim;
 	kit_claim_types(k, types, 2, 3, 0, &claim);
 	assert_int_equal(claim.n, 3);
@@ -135,7 +135,7 @@ static void a_claim_keeps_the_limit_of_each_type_and_of_all(void **state)
 		kit_start(k, "b");
 		kit_start(k, "other");
 	}
-	struct sl_claim_type types[] = {{"a", 2}, {"b", 10}};
+	struct sl_claim_type types[] = {{.type = "a", .limit = 2}, {.type = "b", .limit = 10}};
 	struct kit_claim claim;
 	kit_claim_types(k, types, 2, 5, 0, &claim);
 	assert_int_equal(claim.n, 5);
@@ -153,7 +153,8 @@ static void a_type_that_has_nothing_does_not_keep_others_from_being_claimed(void
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "b");
-	struct sl_claim_type types[] = {{"a", 10}, {"b", 10}, {"c", 0}};
+	struct sl_claim_type types[] = {
+		{.type = "a", .limit = 10}, {.type = "b", .limit = 10}, {.type = "c", .limit = 0}};
 	struct kit_claim claim;
 	kit_claim_types(k, types, 3, 10, 0, &claim);
 	assert_int_equal(claim.n, 1);
@@ -211,7 +212,7 @@ static void a_claim_whose_callback_refuses_takes_nothing(void **state)
 	kit_claim_one(k, "u", &claim);
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
 	struct sl_settle_result result;
-	struct sl_claim_type types = {"t", 10};
+	struct sl_claim_type types = {.type = "t", .limit = 10};
 	struct sl_claim_request r = {.claim = {{1, 2, 3}},
 				     .worker = "w",
 				     .types = &types,
@@ -314,14 +315,55 @@ static void a_lease_that_has_run_out_is_told_as_nothing_to_wait_for(void **state
 
 /* ---- what a start costs ---- */
 
-static void a_single_claim_is_charged_at_once(void **state)
+static void expect_charged(struct kit *k, const char *type, int32_t charged)
+{
+	struct kit_claim claim;
+	struct kit_job job = kit_claim_one(k, type, &claim);
+	assert_int_equal(job.charged, charged);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RELEASE);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+}
+
+static void no_two_attempts_of_a_job_have_one_number(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim;
+	int32_t last = 0;
+	for (int i = 0; i < 12; i++) {
+		if (i % 6 == 3)
+			kit_claim_expired(k, "t", 1 + (uint32_t)i % 2, &claim);
+		else
+			kit_claim(k, "t", 1 + (uint32_t)i % 2, 0, &claim);
+		assert_int_equal(claim.n, 1);
+		assert_true(claim.jobs[0].attempt > last);
+		last = claim.jobs[0].attempt;
+		struct sl_settle s = kit_settle(&claim, 0,
+						i % 6 == 0   ? SL_SETTLE_RETRY
+						: i % 6 == 1 ? SL_SETTLE_RESCHEDULE
+						: i % 6 == 2 ? SL_SETTLE_RELEASE
+							     : SL_SETTLE_FAIL);
+		if (i % 6 == 3)
+			assert_int_equal(kit_reap(k, "t", NULL), 1);
+		else if (i % 6 == 5)
+			KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, NULL, NULL, err));
+		else
+			assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+		if (i % 6 >= 4)
+			KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, NULL, NULL, err));
+	}
+	kit_claim(k, "t", 1, 0, &claim);
+	assert_true(claim.jobs[0].attempt > last);
+}
+
+static void the_first_attempt_has_the_number_one(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
 	struct kit_claim claim;
 	struct kit_job job = kit_claim_one(k, "t", &claim);
-	assert_int_equal(job.charged, 1);
 	assert_int_equal(job.attempt, 1);
+	assert_int_equal(job.charged, 0);
 	struct kit_row row;
 	kit_get(k, id, &row);
 	assert_int_equal(row.job.attempt, 1);
@@ -330,77 +372,242 @@ static void a_single_claim_is_charged_at_once(void **state)
 	assert_int_equal(row.job.attempt, 1);
 }
 
-static void a_batch_is_charged_when_each_job_settles(void **state)
+static void runs_that_end_are_charged(void **state)
 {
 	struct kit *k = *state;
-	uint64_t ids[3];
-	for (size_t i = 0; i < 3; i++)
-		ids[i] = kit_start(k, "t");
+	kit_start(k, "t");
 	struct kit_claim claim;
-	kit_claim(k, "t", 3, 0, &claim);
-	assert_int_equal(claim.n, 3);
-	struct kit_row row;
-	for (size_t i = 0; i < 3; i++) {
-		assert_int_equal(claim.jobs[i].charged, 0);
-		assert_int_equal(claim.jobs[i].attempt, 0);
+	for (int32_t run = 0; run < 3; run++) {
+		kit_claim_one(k, "t", &claim);
+		assert_int_equal(claim.jobs[0].charged, run);
+		kit_retry(k, &claim, 0, 0);
 	}
-	kit_complete(k, &claim, 0, "1");
-	kit_get(k, ids[0], &row);
-	assert_int_equal(row.job.attempt, 1);
-	kit_retry(k, &claim, 1, 0);
-	kit_get(k, ids[1], &row);
-	assert_int_equal(row.job.attempt, 1);
-	kit_fail(k, &claim, 2);
-	kit_get(k, ids[2], &row);
-	assert_int_equal(row.job.attempt, 1);
+	kit_claim_one(k, "t", &claim);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RESCHEDULE);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+	expect_charged(k, "t", 3);
+	expect_charged(k, "t", 3);
 }
 
-static void a_reaped_batch_is_not_charged_and_then_claimed_one_by_one(void **state)
+static void a_lost_job_is_charged_when_its_claim_was_for_free_slots(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	kit_start(k, "a");
+	kit_claim_expired(k, "a", 8, &claim); /* it could have been more; it is one, for one slot */
+	assert_int_equal(kit_reap(k, "a", NULL), 1);
+	expect_charged(k, "a", 1);
+	kit_start(k, "b");
+	kit_start(k, "b");
+	kit_claim_expired(k, "b", 8, &claim); /* of these at most one was started */
+	assert_int_equal(claim.n, 2);
+	assert_int_equal(kit_reap(k, "b", NULL), 2);
+	expect_charged(k, "b", 0);
+	kit_start(k, "c");
+	k->busy = true;
+	kit_claim_expired(k, "c", 8, &claim);
+	k->busy = false;
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(kit_reap(k, "c", NULL), 1);
+	expect_charged(k, "c", 0);
+}
+
+static void a_renewal_says_that_what_was_claimed_ahead_has_been_started(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	for (int started = 0; started < 2; started++) {
+		const char *type = started ? "s" : "w";
+		kit_start(k, type);
+		k->busy = true;
+		kit_claim(k, type, 8, 0, &claim);
+		k->busy = false;
+		const struct sl_renewal r = {.claim = claim.id, .lease_ms = 1, .started = started};
+		KIT_OK(k->ops->renew(k->s, &r, 1, NULL, NULL, err));
+		kit_pass_ms(k, 3);
+		assert_int_equal(kit_reap(k, type, NULL), 1);
+		expect_charged(k, type, started);
+	}
+}
+
+static void lost_jobs_are_claimed_one_by_one_in_their_turn(void **state)
 {
 	struct kit *k = *state;
 	uint64_t ids[3];
 	for (size_t i = 0; i < 3; i++)
 		ids[i] = kit_start(k, "t");
-	uint64_t unharmed;
 	struct kit_claim claim;
 	kit_claim_expired(k, "t", 3, &claim);
-	unharmed = kit_start_job(k, &(struct sl_new_job){.type = "t", .priority = -100});
+	uint64_t urgent = kit_start_job(k, &(struct sl_new_job){.type = "t", .priority = -100});
+	uint64_t younger = kit_start(k, "t");
 	assert_int_equal(kit_reap(k, "t", NULL), 3);
-	for (size_t i = 0; i < 3; i++) {
-		struct kit_row row;
-		kit_get(k, ids[i], &row);
-		assert_int_equal(row.job.status, SL_JOB_PENDING);
-		assert_int_equal(row.job.attempt, 0);
-	}
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(kit_status(k, ids[i]), SL_JOB_PENDING);
+	/* A more urgent job goes first. What comes with it is not one of those that were lost. */
+	kit_claim(k, "t", 100, 0, &claim);
+	assert_int_equal(claim.n, 2);
+	assert_int_equal(claim.jobs[0].id, urgent);
+	assert_int_equal(claim.jobs[1].id, younger);
+	younger = kit_start(k, "t");
 	for (size_t i = 0; i < 3; i++) {
 		kit_claim(k, "t", 100, 0, &claim);
 		assert_int_equal(claim.n, 1);
 		assert_int_equal(claim.jobs[0].id, ids[i]);
-		assert_int_equal(claim.jobs[0].charged, 1);
-		assert_int_equal(claim.jobs[0].attempt, 1);
 		assert_int_equal(claim.reply.next_due_in_ms, 0); /* there is more: the claimer must not sleep */
 		kit_complete(k, &claim, 0, NULL);
 	}
 	kit_claim(k, "t", 100, 0, &claim);
 	assert_int_equal(claim.n, 1);
-	assert_int_equal(claim.jobs[0].id, unharmed);
+	assert_int_equal(claim.jobs[0].id, younger);
 }
 
-static void a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alone(void **state)
+static void a_lost_job_does_not_go_before_a_more_urgent_one_of_another_type(void **state)
 {
 	struct kit *k = *state;
-	uint64_t id = kit_start(k, "t");
-	kit_start(k, "t");
 	struct kit_claim claim;
-	kit_claim_expired(k, "t", 2, &claim);
-	assert_int_equal(kit_reap(k, "t", NULL), 2);
-	for (int32_t attempt = 1; attempt <= 3; attempt++) {
-		kit_claim_expired(k, "t", 10, &claim);
+	uint64_t lost = kit_start(k, "a");
+	kit_claim_expired(k, "a", 1, &claim);
+	assert_int_equal(kit_reap(k, "a", NULL), 1);
+	uint64_t urgent = kit_start_job(k, &(struct sl_new_job){.type = "b", .priority = -1});
+	struct sl_claim_type types[] = {{.type = "a", .limit = 1}, {.type = "b", .limit = 1}};
+	kit_claim_types(k, types, 2, 1, 0, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, urgent);
+	kit_claim_types(k, types, 2, 1, 0, &claim);
+	assert_int_equal(claim.n, 1);
+	assert_int_equal(claim.jobs[0].id, lost);
+}
+
+static void a_lost_job_is_claimed_only_for_a_free_slot(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	for (int many = 0; many < 2; many++) {
+		struct sl_claim_type types[] = {{.type = "t", .limit = 4}, {.type = "u", .limit = 4}};
+		uint64_t lost = kit_start(k, "t");
+		kit_claim_expired(k, "t", 1, &claim);
+		assert_int_equal(kit_reap(k, "t", NULL), 1);
+		k->busy = true;
+		kit_claim_types(k, types, 1 + (size_t)many, 4, 0, &claim);
+		assert_int_equal(claim.n, 0);
+		assert_int_equal(claim.reply.alone, 1);
+		k->busy = false;
+		kit_claim_types(k, types, 1 + (size_t)many, 4, 0, &claim);
+		assert_int_equal(claim.n, 1);
+		assert_int_equal(claim.reply.alone, 0);
+		assert_int_equal(claim.jobs[0].id, lost);
+		kit_complete(k, &claim, 0, NULL);
+	}
+}
+
+static void a_job_that_kills_its_workers_is_charged_and_waits_from_its_second_loss_on(void **state)
+{
+	static const struct sl_retry_policy policy = {
+		.max_attempts = SL_UNLIMITED, .first_ms = 60000, .cap_ms = 200000, .multiplier = 2};
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim, none;
+	k->retry = &policy;
+	for (int32_t loss = 1; loss <= 4; loss++) {
+		kit_claim_expired(k, "t", 1, &claim);
 		assert_int_equal(claim.n, 1);
 		assert_int_equal(claim.jobs[0].id, id);
-		assert_int_equal(claim.jobs[0].attempt, attempt);
+		assert_int_equal(claim.jobs[0].charged, loss - 1);
+		int64_t now = kit_now(k);
 		assert_int_equal(kit_reap(k, "t", NULL), 1);
+		if (loss == 1)
+			continue; /* can be claimed immediately */
+		kit_claim(k, "t", 1, 0, &none);
+		assert_int_equal(none.n, 0);
+		struct kit_row row;
+		int64_t delay = loss == 2 ? 120000 : 200000;
+		kit_get(k, id, &row);
+		assert_true(row.job.scheduled_ms >= now + delay);
+		assert_true(row.job.scheduled_ms <= kit_now(k) + delay);
+		assert_true(none.reply.next_due_in_ms > 0);
+		KIT_OK(k->ops->trigger(k->s, NULL, &id, 1, NULL, NULL, err));
 	}
+	k->retry = NULL;
+}
+
+static void a_claim_whose_answer_was_lost_gives_the_same_jobs_again(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim, again;
+	for (int many = 0; many < 2; many++) {
+		uint64_t ids[3];
+		for (size_t i = 0; i < 3; i++)
+			ids[i] = kit_start_job(k, &(struct sl_new_job){.type = "t", .input = "[7]"});
+		kit_claim(k, "t", 3, 0, &claim);
+		assert_int_equal(claim.n, 3);
+		kit_complete(k, &claim, 1, "1"); /* as another exchange of that worker would */
+		uint64_t other = kit_start(k, "t");
+		kit_claim_again(k, "t", &claim, &again);
+		assert_int_equal(again.n, 2);
+		for (size_t i = 0; i < 2; i++) {
+			assert_int_equal(again.jobs[i].id, ids[i * 2]);
+			assert_int_equal(again.jobs[i].attempt, claim.jobs[i * 2].attempt);
+			assert_int_equal(again.jobs[i].fence, claim.jobs[i * 2].fence);
+			assert_string_equal(again.jobs[i].input, "[7]");
+		}
+		kit_complete(k, &again, 0, "1");
+		kit_complete(k, &again, 1, "1");
+		kit_claim_one(k, "t", &claim);
+		assert_int_equal(claim.jobs[0].id, other);
+		kit_complete(k, &claim, 0, "1");
+	}
+}
+
+static void a_claim_that_was_not_made_gives_nothing_when_it_is_asked_after(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim, again;
+	uint64_t id = kit_start(k, "t");
+	memset(&claim, 0, sizeof claim);
+	memcpy(claim.id.bytes, "never was before", 16);
+	memcpy(claim.worker, "w", 2);
+	for (int i = 0; i < 2; i++) {
+		kit_claim_again(k, "t", &claim, &again);
+		assert_int_equal(again.n, 0);
+		assert_int_equal(again.reply.next_due_in_ms, 0);
+	}
+	kit_claim_one(k, "t", &claim);
+	assert_int_equal(claim.jobs[0].id, id);
+}
+
+static void a_claim_that_is_asked_after_has_a_lease_that_begins_anew(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim, again;
+	kit_start(k, "t");
+	kit_claim_expired(k, "t", 1, &claim);
+	kit_claim_again(k, "t", &claim, &again);
+	assert_int_equal(again.n, 1);
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+}
+
+static void a_reap_says_when_the_next_lease_runs_out(void **state)
+{
+	struct kit *k = *state;
+	const struct sl_reap_type types[] = {{.type = "t"}, {.type = "u"}};
+	struct sl_reaped reaped;
+	struct kit_claim claim;
+	KIT_OK(k->ops->reap(k->s, types, 2, 10, &reaped, NULL, err));
+	assert_int_equal(reaped.n, 0);
+	assert_int_equal(reaped.next_expiry_in_ms, -1);
+	kit_start(k, "t");
+	kit_start(k, "u");
+	kit_start(k, "v");
+	kit_claim(k, "v", 1, KIT_LONG_MS / 4, &claim);
+	KIT_OK(k->ops->reap(k->s, types, 2, 10, &reaped, NULL, err));
+	assert_int_equal(reaped.next_expiry_in_ms, -1);
+	kit_claim(k, "t", 1, KIT_LONG_MS, &claim);
+	KIT_OK(k->ops->reap(k->s, types, 2, 10, &reaped, NULL, err));
+	assert_in_range(reaped.next_expiry_in_ms, KIT_LONG_MS / 2, KIT_LONG_MS);
+	kit_claim_expired(k, "u", 1, &claim);
+	KIT_OK(k->ops->reap(k->s, types, 2, 10, &reaped, NULL, err));
+	assert_int_equal(reaped.n, 1);
+	assert_in_range(reaped.next_expiry_in_ms, KIT_LONG_MS / 2, KIT_LONG_MS);
 }
 
 static int keep_attempt(const struct sl_job *job, void *ctx)
@@ -430,19 +637,17 @@ static void a_job_that_runs_shows_the_attempt_that_runs(void **state)
 	uint64_t id = kit_start(k, "t");
 	struct kit_claim claim;
 	expect_attempt(k, id, SL_JOB_PENDING, 0);
-	kit_claim(k, "t", 8, 0, &claim); /* claimed ahead: not charged yet */
-	assert_int_equal(claim.jobs[0].charged, 0);
+	kit_claim(k, "t", 8, 0, &claim);
 	expect_attempt(k, id, SL_JOB_RUNNING, 1);
 	kit_retry(k, &claim, 0, 0);
 	expect_attempt(k, id, SL_JOB_PENDING, 1);
 	kit_claim(k, "t", 1, 0, &claim);
-	assert_int_equal(claim.jobs[0].charged, 1);
 	expect_attempt(k, id, SL_JOB_RUNNING, 2);
 	kit_retry(k, &claim, 0, 0);
 	kit_claim_expired(k, "t", 8, &claim);
 	expect_attempt(k, id, SL_JOB_RUNNING, 3);
 	assert_int_equal(kit_reap(k, "t", NULL), 1);
-	expect_attempt(k, id, SL_JOB_PENDING, 2);
+	expect_attempt(k, id, SL_JOB_PENDING, 3);
 }
 
 /* The worker that finds that the attempts have run out starts no handler. */
@@ -486,7 +691,6 @@ static void a_hinted_claim_gets_what_is_ready_in_order(void **state)
 	assert_int_equal(claim.jobs[0].id, ids[2]);
 	assert_int_equal(claim.jobs[1].id, ids[1]);
 	assert_string_equal(claim.jobs[0].input, "[7]");
-	assert_int_equal(claim.jobs[0].charged, 0);
 	assert_int_equal(kit_status(k, ids[2]), SL_JOB_RUNNING);
 	kit_claim_hinted(k, "t", 2, &rest);
 	assert_int_equal(rest.n, 1);
@@ -503,9 +707,8 @@ static void a_hinted_claim_gets_what_is_ready_in_order(void **state)
 	assert_in_range(claim.reply.next_expiry_in_ms, 1, KIT_LONG_MS);
 	assert_true(claim.reply.now_ms > 0);
 	kit_start(k, "t");
-	kit_claim_hinted(k, "t", 1, &claim); /* singly, so it is charged as any other */
+	kit_claim_hinted(k, "t", 1, &claim);
 	assert_int_equal(claim.n, 1);
-	assert_int_equal(claim.jobs[0].charged, 1);
 }
 
 /* A job that was due a moment ago, and one that a reap has flagged. */
@@ -622,14 +825,14 @@ static void a_reaper_takes_only_its_types_and_only_so_many(void **state)
 	kit_claim_expired(k, "a", 5, &claim);
 	assert_int_equal(claim.n, 5);
 	kit_claim_expired(k, "b", 1, &claim);
-	const char *types[] = {"a"};
+	const struct sl_reap_type types[] = {{.type = "a"}};
+	struct sl_reaped reaped = {.more = 1};
 	uint32_t all = 0;
-	int more = 1, calls = 0;
-	for (; more && calls < 20; calls++) {
-		uint32_t n = 0;
-		KIT_OK(k->ops->reap(k->s, types, 1, 2, &n, &more, NULL, err));
-		assert_in_range(n, 0, 2);
-		all += n;
+	int calls = 0;
+	for (; reaped.more && calls < 20; calls++) {
+		KIT_OK(k->ops->reap(k->s, types, 1, 2, &reaped, NULL, err));
+		assert_in_range(reaped.n, 0, 2);
+		all += reaped.n;
 	}
 	assert_int_equal(all, 5);
 	assert_true(calls >= 3);
@@ -788,7 +991,7 @@ static void a_paused_type_is_not_claimed_until_it_is_resumed(void **state)
 	KIT_OK(k->ops->pause(k->s, "a", 1, kit_hear(&heard), err));
 	KIT_OK(k->ops->pause(k->s, "a", 1, NULL, err)); /* again: no error */
 	kit_start(k, "a");
-	struct sl_claim_type types[] = {{"a", 10}, {"b", 10}};
+	struct sl_claim_type types[] = {{.type = "a", .limit = 10}, {.type = "b", .limit = 10}};
 	struct kit_claim claim;
 	kit_claim_types(k, types, 2, 10, 0, &claim);
 	assert_int_equal(claim.n, 1);
@@ -829,10 +1032,19 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(more_due_jobs_than_a_claim_takes_are_not_forgotten),
 	cmocka_unit_test(an_empty_claim_tells_how_long_to_sleep),
 	cmocka_unit_test(a_lease_that_has_run_out_is_told_as_nothing_to_wait_for),
-	cmocka_unit_test(a_single_claim_is_charged_at_once),
-	cmocka_unit_test(a_batch_is_charged_when_each_job_settles),
-	cmocka_unit_test(a_reaped_batch_is_not_charged_and_then_claimed_one_by_one),
-	cmocka_unit_test(a_job_that_kills_its_workers_is_charged_each_time_it_is_claimed_alone),
+	cmocka_unit_test(no_two_attempts_of_a_job_have_one_number),
+	cmocka_unit_test(the_first_attempt_has_the_number_one),
+	cmocka_unit_test(runs_that_end_are_charged),
+	cmocka_unit_test(a_lost_job_is_charged_when_its_claim_was_for_free_slots),
+	cmocka_unit_test(a_renewal_says_that_what_was_claimed_ahead_has_been_started),
+	cmocka_unit_test(lost_jobs_are_claimed_one_by_one_in_their_turn),
+	cmocka_unit_test(a_lost_job_does_not_go_before_a_more_urgent_one_of_another_type),
+	cmocka_unit_test(a_lost_job_is_claimed_only_for_a_free_slot),
+	cmocka_unit_test(a_job_that_kills_its_workers_is_charged_and_waits_from_its_second_loss_on),
+	cmocka_unit_test(a_claim_whose_answer_was_lost_gives_the_same_jobs_again),
+	cmocka_unit_test(a_claim_that_was_not_made_gives_nothing_when_it_is_asked_after),
+	cmocka_unit_test(a_claim_that_is_asked_after_has_a_lease_that_begins_anew),
+	cmocka_unit_test(a_reap_says_when_the_next_lease_runs_out),
 	cmocka_unit_test(a_job_that_runs_shows_the_attempt_that_runs),
 	cmocka_unit_test(a_failure_without_a_start_charges_nothing),
 	cmocka_unit_test(a_hinted_claim_gets_what_is_ready_in_order),

@@ -86,10 +86,10 @@ static int read_job(const struct sl_job *job, void *ctx)
 	n->due += due;
 	if (due && n->oldest_due_ms == 0) /* they come in the order of their ids */
 		n->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
-	n->retrying += job->attempt > 0;
+	n->retrying += job->charged > 0;
 	c->all.due += due;
-	c->all.retrying += !due && job->attempt > 0;
-	c->all.scheduled += !due && job->attempt == 0;
+	c->all.retrying += !due && job->charged > 0;
+	c->all.scheduled += !due && job->charged == 0;
 	return 0;
 }
 
@@ -242,8 +242,7 @@ static void taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int
 	c->reply.now_ms = now_ms;
 	KIT_TRUE(rc == 0);
 	if (job != NULL)
-		c->jobs[c->n++] = (struct kit_job){
-			.id = job->id, .chain_id = job->chain_id, .fence = job->fence, .charged = job->charged};
+		c->jobs[c->n++] = (struct kit_job){.id = job->id, .chain_id = job->chain_id, .fence = job->fence};
 }
 
 /* A worker offers to run what is started next. */
@@ -258,13 +257,8 @@ static void offer(struct mix *m)
 		return;
 	kit_claim_types(k, &none, 1, 1, KIT_LONG_MS, c); /* an id and a name of its own */
 	m->at[i] = 0;
-	struct sl_offer o = {.claim = c->id,
-			     .worker = c->worker,
-			     .types = types,
-			     .n_types = 3,
-			     .charge = pick(m, 2) == 0,
-			     .taken = taken,
-			     .ctx = c};
+	struct sl_offer o = {
+		.claim = c->id, .worker = c->worker, .types = types, .n_types = 3, .taken = taken, .ctx = c};
 	k->ops->offer(k->s, &o);
 	start(m, 1, 0);
 	(void)k->ops->withdraw(k->s, &o);
@@ -278,7 +272,7 @@ static void fire(struct mix *m)
 	int fired = 0;
 	struct sl_started out = {0};
 	if (m->cron_ms == 60000)
-		KIT_OK(k->ops->cron_put(k->s, &cron, err));
+		KIT_OK(k->ops->cron_put(k->s, &cron, NULL, err));
 	m->cron_ms += 60000;
 	KIT_OK(k->ops->cron_fire(k->s, &cron, (int64_t)m->cron_ms, &fired, &out, NULL, err));
 	assert_int_equal(fired, 1);
@@ -291,8 +285,8 @@ static void step(struct mix *m)
 						    SL_SETTLE_FAIL,     SL_SETTLE_RESCHEDULE, SL_SETTLE_RELEASE};
 	struct kit *k = m->k;
 	uint64_t chain = pick_chain(m), other[2] = {chain, pick_chain(m)};
-	uint32_t what = pick(m, 24), n = 0;
-	int more = 0;
+	uint32_t what = pick(m, 24);
+	struct sl_reaped reaped;
 	size_t changed = 0;
 	m->done[what]++;
 	switch (what) {
@@ -324,10 +318,10 @@ static void step(struct mix *m)
 		TRY(k->ops->fail_chain(k->s, NULL, chain, "from outside", NULL, err));
 		break;
 	case 9:
-		KIT_OK(k->ops->reap(k->s, NULL, 0, 1 + pick(m, 3), &n, &more, NULL, err));
+		KIT_OK(k->ops->reap(k->s, NULL, 0, 1 + pick(m, 3), &reaped, NULL, err));
 		break;
 	case 10:
-		KIT_OK(k->ops->prune(k->s, kit_now(k), 1 + pick(m, 3), &changed, err));
+		KIT_OK(k->ops->prune(k->s, kit_now(k), 1 + pick(m, 3), &changed, NULL, err));
 		break;
 	case 11:
 		fire(m);

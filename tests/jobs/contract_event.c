@@ -43,6 +43,15 @@ static struct sl_event_row event(const char *stream, uint64_t sequence)
 				     .payload_len = 4};
 }
 
+/* The same of the one job of the claim. */
+static struct sl_event_row of_claim(struct sl_event_row e, const struct kit_claim *claim)
+{
+	e.job_id = claim->jobs[0].id;
+	e.attempt = claim->jobs[0].attempt;
+	e.claim = claim->id;
+	return e;
+}
+
 /* Append sequences first..last of one stream; the mark told back. */
 static uint64_t append(struct kit *k, const char *stream, uint64_t first, uint64_t last, size_t *n_new)
 {
@@ -125,6 +134,57 @@ static void another_crc_for_a_known_event_is_a_conflict(void **state)
 	assert_int_equal(append(k, "s", 4, 4, &n_new), 4); /* the stream goes on */
 }
 
+static void a_mark_keeps_the_crc_of_its_event_after_the_event_is_gone(void **state)
+{
+	struct kit *k = *state;
+	size_t n = 0;
+	uint64_t id = kit_start(k, "t");
+	kit_run(k, "t", NULL);
+	struct sl_event_row e = event("s", 1), other;
+	e.job_id = id;
+	e.attempt = 1;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
+	assert_int_equal(mark.has_crc, 1);
+	assert_true(mark.crc == e.crc);
+	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err)); /* its events go with it */
+	mark = (struct sl_event_mark){.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
+	assert_int_equal(mark.mark, 1);
+	assert_int_equal(mark.has_crc, 1);
+	assert_true(mark.crc == e.crc);
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n, err)); /* the same comes again */
+	assert_int_equal(n, 0);
+	other = e;
+	other.crc++;
+	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, &other, 1, &mark, 1, NULL, err));
+	mark.mark = 4; /* what was skipped has no CRC */
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
+	assert_int_equal(mark.mark, 4);
+	assert_int_equal(mark.has_crc, 0);
+}
+
+static void a_sender_that_has_another_record_at_the_mark_is_a_conflict(void **state)
+{
+	struct kit *k = *state;
+	size_t n_new;
+	append(k, "s", 1, 3, &n_new);
+	struct sl_event_row next = event("s", 4);
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7, .after = 3, .after_crc = event("s", 3).crc + 1};
+	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, &next, 1, &mark, 1, NULL, err));
+	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
+	struct sl_event_row known = event("s", 2);
+	mark.after = 2; /* not where the store is: nothing to compare it with */
+	mark.after_crc = event("s", 2).crc;
+	KIT_OK(k->ops->events_append(k->s, &known, 1, &mark, 1, NULL, err));
+	assert_int_equal(mark.mark, 3);
+	mark = (struct sl_event_mark){.stream = "s", .incarnation = 7, .after = 3, .after_crc = event("s", 3).crc};
+	KIT_OK(k->ops->events_append(k->s, &next, 1, &mark, 1, &n_new, err));
+	assert_int_equal(n_new, 1);
+	assert_int_equal(mark.mark, 4);
+	assert_true(mark.has_crc && mark.crc == next.crc);
+}
+
 static void a_conflict_or_a_gap_takes_nothing_of_the_call(void **state)
 {
 	struct kit *k = *state;
@@ -166,6 +226,39 @@ static void a_gap_is_refused_unless_it_is_skipped(void **state)
 	read_all(k, 0, 0, 100, &rows);
 	assert_int_equal(rows.n, 4);
 	assert_int_equal(rows.r[3].offset, rows.r[0].offset + 3); /* offsets have no gap */
+}
+
+static void an_event_inside_of_a_skipped_range_is_taken(void **state)
+{
+	struct kit *k = *state;
+	struct sl_event_row events[2] = {event("s", 3), event("s", 5)};
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7, .mark = 6};
+	size_t n_new = 0;
+	KIT_OK(k->ops->events_append(k->s, events, 2, &mark, 1, &n_new, err));
+	assert_int_equal(n_new, 2);
+	assert_int_equal(mark.mark, 6);
+	struct rows rows;
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 2);
+	assert_int_equal(rows.r[0].sequence, 3);
+	assert_int_equal(rows.r[1].sequence, 5);
+	assert_int_equal(append(k, "s", 7, 7, &n_new), 7);
+}
+
+static void a_stream_is_taken_without_a_mark_of_the_caller(void **state)
+{
+	struct kit *k = *state;
+	struct sl_event_row events[3] = {event("a", 1), event("b", 1), event("a", 2)};
+	struct sl_event_mark mark = {.stream = "b", .incarnation = 7};
+	size_t n_new = 0;
+	KIT_OK(k->ops->events_append(k->s, events, 3, &mark, 1, &n_new, err));
+	assert_int_equal(n_new, 3);
+	assert_int_equal(mark.mark, 1);
+	KIT_OK(k->ops->events_append(k->s, events, 3, NULL, 0, &n_new, err));
+	assert_int_equal(n_new, 0);
+	events[0] = event("a", 4);
+	KIT_FAILS(SL_EGAP, k->ops->events_append(k->s, events, 1, NULL, 0, &n_new, err));
+	assert_int_equal(append(k, "a", 3, 3, &n_new), 3);
 }
 
 static void marks_alone_skip_and_tell(void **state)
@@ -276,11 +369,9 @@ static void an_event_of_an_earlier_attempt_is_marked_late(void **state)
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
 	kit_retry(k, &claim, 0, 0);
+	struct sl_event_row events[2] = {of_claim(event("s", 1), &claim), event("s", 2)};
 	kit_claim_one(k, "t", &claim);
-	struct sl_event_row events[2] = {event("s", 1), event("s", 2)};
-	events[0].job_id = events[1].job_id = id;
-	events[0].attempt = 1;
-	events[1].attempt = 2;
+	events[1] = of_claim(events[1], &claim);
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
 	KIT_OK(k->ops->events_append(k->s, events, 2, &mark, 1, NULL, err));
 	struct rows rows;
@@ -290,14 +381,71 @@ static void an_event_of_an_earlier_attempt_is_marked_late(void **state)
 	assert_int_equal(rows.r[1].late, 0);
 }
 
+static void an_event_without_the_claim_of_its_attempt_is_marked_late(void **state)
+{
+	struct kit *k = *state;
+	uint64_t id = kit_start(k, "t");
+	struct kit_claim claim, other;
+	kit_start(k, "u");
+	kit_claim_one(k, "u", &other);
+	kit_claim_one(k, "t", &claim);
+	for (int ended = 0; ended < 2; ended++) {
+		struct sl_event_row e[5];
+		for (uint64_t i = 0; i < 5; i++)
+			e[i] = of_claim(event("s", (uint64_t)ended * 5 + i + 1), &claim);
+		e[1].claim = (struct sl_claim_id){{0}}; /* none */
+		e[2].claim = other.id;                  /* of another job */
+		e[3].attempt += 7;                      /* of an attempt that never was */
+		e[4].attempt = 0;                       /* of no attempt */
+		struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+		KIT_OK(k->ops->events_append(k->s, e, 5, &mark, 1, NULL, err));
+		if (ended == 0)
+			kit_complete(k, &claim, 0, "1");
+	}
+	struct rows rows;
+	read_all(k, id, 0, 20, &rows);
+	assert_int_equal(rows.n, 10);
+	for (size_t i = 0; i < 10; i++)
+		assert_int_equal(rows.r[i].late, i % 5 != 0);
+}
+
+static void an_event_of_a_job_that_is_not_there_yet_stays_out_of_its_log(void **state)
+{
+	struct kit *k = *state;
+	uint64_t last = kit_start(k, "t");
+	struct sl_event_row e[100];
+	for (uint64_t i = 0; i < 100; i++) { /* many, and few, since stores take them in two ways */
+		e[i] = event("s", i + 1);
+		e[i].job_id = last + 1 + i % 50;
+		e[i].attempt = 1;
+	}
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, e, 10, &mark, 1, NULL, err));
+	KIT_OK(k->ops->events_append(k->s, e + 10, 90, &mark, 1, NULL, err));
+	assert_int_equal(mark.mark, 100);
+	struct rows rows;
+	for (size_t i = 0; i < 20; i++) {
+		uint64_t id = kit_start(k, "t");
+		read_all(k, id, 0, 10, &rows);
+		assert_int_equal(rows.n, 0);
+	}
+	read_all(k, 0, 0, 60, &rows);
+	assert_int_equal(rows.n, 60);
+	for (size_t i = 0; i < 60; i++) {
+		assert_int_equal(rows.r[i].job_id, 0);
+		assert_int_equal(rows.r[i].attempt, 0);
+		assert_int_equal(rows.r[i].late, 1);
+	}
+}
+
 static void an_event_of_the_last_attempt_is_not_late_when_the_job_has_ended(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
-	kit_run(k, "t", NULL);
-	struct sl_event_row e = event("s", 1);
-	e.job_id = id;
-	e.attempt = 1;
+	struct kit_claim claim;
+	kit_claim_one(k, "t", &claim);
+	kit_complete(k, &claim, 0, NULL);
+	struct sl_event_row e = of_claim(event("s", 1), &claim);
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
 	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
 	struct rows rows;
@@ -318,6 +466,40 @@ static void events_of_a_job_that_is_gone_are_taken_and_break_nothing(void **stat
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
 	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n, err));
 	assert_int_equal(mark.mark, 1); /* the log behind it must not be held up */
+}
+
+static void prune_removes_old_events_whose_job_was_deleted(void **state)
+{
+	struct kit *k = *state;
+	uint64_t gone = kit_start(k, "t"), kept = kit_start(k, "t");
+	struct sl_event_row e[5] = {event("s", 1), event("s", 2), event("s", 3), event("s", 4), event("s", 5)};
+	e[0].job_id = e[1].job_id = e[2].job_id = gone;
+	e[3].job_id = kept;
+	e[0].attempt = e[1].attempt = e[2].attempt = e[3].attempt = 1;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	size_t n_new;
+	KIT_OK(k->ops->events_append(k->s, &e[0], 1, &mark, 1, &n_new, err));
+	KIT_OK(k->ops->remove(k->s, NULL, &gone, 1, 0, NULL, NULL, err));
+	/* Its worker was still running it. */
+	e[2].ts_ms = INT64_C(9000000000000);
+	KIT_OK(k->ops->events_append(k->s, &e[1], 4, &mark, 1, &n_new, err));
+	struct rows rows;
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 4);
+	uint64_t last = rows.r[3].offset;
+	size_t n = 9;
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, NULL, err));
+	assert_int_equal(n, 0);
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 3);
+	assert_int_equal(rows.r[0].sequence, 3); /* too young */
+	assert_int_equal(rows.r[1].sequence, 4); /* its job is there */
+	assert_int_equal(rows.r[2].sequence, 5); /* never had one */
+	/* The stream and the offsets go on. */
+	assert_int_equal(append(k, "s", 6, 6, &n_new), 6);
+	read_all(k, 0, last, 100, &rows);
+	assert_int_equal(rows.n, 1);
+	assert_int_equal(rows.r[0].offset, last + 1);
 }
 
 static void a_removed_chain_takes_its_events_with_it(void **state)
@@ -348,7 +530,8 @@ static void a_removed_chain_takes_its_events_with_it(void **state)
 struct crowd {
 	struct sl_event_row r[MANY];
 	char payloads[MANY][32];
-	uint64_t jobs[3]; /* in its second attempt; in its first; gone */
+	uint64_t jobs[3];                /* in its second attempt; in its first; gone */
+	struct sl_claim_id claims[2][3]; /* of their first and second attempts */
 	size_t seen;
 	uint64_t first_offset;
 };
@@ -359,10 +542,13 @@ static void make_jobs(struct kit *k, struct crowd *c)
 	size_t n;
 	c->jobs[0] = kit_start(k, "twice");
 	kit_claim_one(k, "twice", &claim);
+	c->claims[0][0] = claim.id;
 	kit_retry(k, &claim, 0, 0);
 	kit_claim_one(k, "twice", &claim);
+	c->claims[1][0] = claim.id;
 	c->jobs[1] = kit_start(k, "once");
 	kit_claim_one(k, "once", &claim);
+	c->claims[0][1] = claim.id;
 	c->jobs[2] = kit_start(k, "gone");
 	KIT_OK(k->ops->remove(k->s, NULL, &c->jobs[2], 1, 0, &n, NULL, err));
 }
@@ -381,7 +567,10 @@ static struct crowd *make_crowd(struct kit *k)
 		e->attempt = (int32_t)(i / 4 % 3);
 		e->type = (int32_t)(i % 7) + 1;
 		e->partial = i % 5 == 0;
-		e->late = e->attempt != 0 && (i % 4 == 2 || (i % 4 == 0 && e->attempt < 2));
+		if (i % 4 < 3 && e->attempt > 0)
+			e->claim = c->claims[e->attempt - 1][i % 4];
+		/* In time: the second attempt of the one, the first of the other. */
+		e->late = i % 4 < 3 && !(i % 4 == 0 && e->attempt == 2) && !(i % 4 == 1 && e->attempt == 1);
 		e->payload_len = (size_t)snprintf(c->payloads[i], 32, "%zu\n\t\\.\xff", i);
 		c->payloads[i][0] = (char)(i % 3); /* also 0 */
 		e->payload = c->payloads[i];
@@ -404,7 +593,9 @@ static int compare_row(const struct sl_event_row *e, void *ctx)
 		c->first_offset = e->offset;
 	KIT_TRUE(e->offset == c->first_offset + c->seen);
 	KIT_TRUE(strcmp(e->stream, sent->stream) == 0 && e->incarnation == 7 && e->sequence == sent->sequence);
-	KIT_TRUE(e->crc == sent->crc && e->job_id == sent->job_id && e->attempt == sent->attempt);
+	bool gone = sent->job_id == c->jobs[2];
+	KIT_TRUE(e->crc == sent->crc && e->job_id == (gone ? 0 : sent->job_id));
+	KIT_TRUE(e->attempt == (gone ? 0 : sent->attempt));
 	KIT_TRUE(e->type == sent->type && e->partial == sent->partial && e->late == sent->late);
 	KIT_TRUE(e->payload_len == sent->payload_len);
 	KIT_TRUE(sent->payload_len == 0 || memcmp(e->payload, sent->payload, sent->payload_len) == 0);
@@ -465,16 +656,23 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(events_come_back_as_they_were_with_gapless_offsets),
 	cmocka_unit_test(an_event_that_comes_again_is_dropped),
 	cmocka_unit_test(another_crc_for_a_known_event_is_a_conflict),
+	cmocka_unit_test(a_mark_keeps_the_crc_of_its_event_after_the_event_is_gone),
+	cmocka_unit_test(a_sender_that_has_another_record_at_the_mark_is_a_conflict),
 	cmocka_unit_test(a_conflict_or_a_gap_takes_nothing_of_the_call),
 	cmocka_unit_test(a_gap_is_refused_unless_it_is_skipped),
+	cmocka_unit_test(an_event_inside_of_a_skipped_range_is_taken),
+	cmocka_unit_test(a_stream_is_taken_without_a_mark_of_the_caller),
 	cmocka_unit_test(marks_alone_skip_and_tell),
 	cmocka_unit_test(streams_and_incarnations_have_marks_of_their_own),
 	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
 	cmocka_unit_test(times_beyond_what_a_store_can_keep_are_cut_to_it),
 	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
 	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
+	cmocka_unit_test(an_event_without_the_claim_of_its_attempt_is_marked_late),
+	cmocka_unit_test(an_event_of_a_job_that_is_not_there_yet_stays_out_of_its_log),
 	cmocka_unit_test(an_event_of_the_last_attempt_is_not_late_when_the_job_has_ended),
 	cmocka_unit_test(events_of_a_job_that_is_gone_are_taken_and_break_nothing),
+	cmocka_unit_test(prune_removes_old_events_whose_job_was_deleted),
 	cmocka_unit_test(a_removed_chain_takes_its_events_with_it),
 	cmocka_unit_test(many_events_at_once_come_back_as_they_were),
 	cmocka_unit_test(a_conflict_or_a_gap_among_many_takes_nothing),

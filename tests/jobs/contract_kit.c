@@ -222,6 +222,23 @@ static struct sl_claim_id fresh_claim_id(void)
 	return id;
 }
 
+void kit_claim_again(struct kit *k, const char *type, const struct kit_claim *claim, struct kit_claim *out)
+{
+	const struct sl_claim_type types = {.type = type};
+	const struct sl_claim_request request = {.claim = claim->id,
+						 .worker = claim->worker,
+						 .types = &types,
+						 .n_types = 1,
+						 .limit = KIT_MAX,
+						 .lease_ms = KIT_LONG_MS,
+						 .again = 1};
+	out->n = 0;
+	out->id = claim->id;
+	memcpy(out->worker, claim->worker, sizeof out->worker);
+	KIT_OK(k->ops->exchange(k->s, NULL, NULL, 0, NULL, &request, &out->reply, keep_claimed, out, NULL, err));
+	KIT_TRUE(out->reply.n == out->n);
+}
+
 static void claim_types(struct kit *k, const struct sl_claim_type *types, size_t n, uint32_t limit, int64_t lease_ms,
 			int hinted, struct kit_claim *out)
 {
@@ -231,9 +248,14 @@ static void claim_types(struct kit *k, const struct sl_claim_type *types, size_t
 	uint64_t number;
 	memcpy(&number, out->id.bytes, sizeof number);
 	snprintf(out->worker, sizeof out->worker, "worker-%llu", (unsigned long long)number);
+	struct sl_claim_type asked[8];
+	KIT_TRUE(n <= sizeof asked / sizeof asked[0]);
+	for (size_t i = 0; i < n; i++)
+		asked[i] = (struct sl_claim_type){.type = types[i].type, .limit = types[i].limit, .free = !k->busy};
 	struct sl_claim_request request = {.claim = out->id,
 					   .worker = out->worker,
-					   .types = types,
+					   .types = asked,
+					   .free = !k->busy,
 					   .n_types = n,
 					   .limit = limit,
 					   .lease_ms = lease_ms > 0 ? lease_ms : KIT_LONG_MS,
@@ -276,7 +298,6 @@ struct sl_settle kit_settle(const struct kit_claim *claim, size_t i, enum sl_set
 				  .fence = job->fence,
 				  .claim = claim->id,
 				  .worker = claim->worker,
-				  .charged = job->charged,
 				  .started_ms = kind == SL_SETTLE_RELEASE ? 0 : claim->reply.now_ms,
 				  .last_of_claim = claim->n == 1};
 }
@@ -326,14 +347,14 @@ void kit_run(struct kit *k, const char *type, const char *output)
 
 uint32_t kit_reap(struct kit *k, const char *type, struct kit_heard *heard)
 {
-	const char *types[] = {type != NULL ? type : "t"};
+	const struct sl_reap_type types[] = {{.type = type != NULL ? type : "t", .retry = k->retry}};
 	const struct sl_store_listen *listen = heard != NULL ? kit_hear(heard) : NULL;
+	struct sl_reaped reaped = {.more = 1};
 	uint32_t all = 0;
-	for (int more = 1; more;) {
-		uint32_t n = 0;
-		KIT_OK(k->ops->reap(k->s, types, 1, 100, &n, &more, listen, err));
-		KIT_TRUE(n <= 100);
-		all += n;
+	while (reaped.more) {
+		KIT_OK(k->ops->reap(k->s, types, 1, 100, &reaped, listen, err));
+		KIT_TRUE(reaped.n <= 100);
+		all += reaped.n;
 	}
 	return all;
 }

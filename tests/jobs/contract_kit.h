@@ -24,6 +24,8 @@
 #define KIT_MAX 512         /* jobs in a claim, rows in a collector */
 
 struct kit {
+	bool busy;                           /* claims find no slot free; otherwise one */
+	const struct sl_retry_policy *retry; /* of reaps, or NULL */
 	const struct contract_fixture *f;
 	sl_store store;
 	const struct sl_store_ops *ops;
@@ -61,7 +63,8 @@ struct kit_job {
 	char input[64];
 	char traceparent[64];
 	int32_t attempt, priority;
-	int charged, has_blockers;
+	int32_t charged; /* before this run */
+	int has_blockers;
 };
 struct kit_claim {
 	struct sl_claim_id id;
@@ -138,6 +141,8 @@ void kit_claim_types(struct kit *k, const struct sl_claim_type *types, size_t n,
 		     struct kit_claim *out);
 /* As a worker that has nothing and was told of a job. */
 void kit_claim_hinted(struct kit *k, const char *type, uint32_t limit, struct kit_claim *out);
+/* Ask for the jobs of a claim as if its answer had been lost. */
+void kit_claim_again(struct kit *k, const char *type, const struct kit_claim *claim, struct kit_claim *out);
 /* The one job that must be claimable. */
 struct kit_job kit_claim_one(struct kit *k, const char *type, struct kit_claim *out);
 /* A settle of job i, filled but for what its kind needs. last_of_claim when the claim has one job. */
@@ -180,6 +185,7 @@ struct contract_tests contract_claim_tests(void);
 struct contract_tests contract_settle_tests(void);
 struct contract_tests contract_chain_tests(void);
 struct contract_tests contract_admin_tests(void);
+struct contract_tests contract_audit_tests(void);
 struct contract_tests contract_list_tests(void);
 struct contract_tests contract_counts_tests(void);
 struct contract_tests contract_look_tests(void);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading: every filter, cursors, counts, what is outstanding. */
+#include <stdio.h>
+
 #include "jobs/contract_kit.h"
 
 static void expect_jobs(struct kit *k, const struct sl_job_filter *filter, const uint64_t *ids, size_t n)
@@ -201,6 +203,40 @@ static void data_can_be_left_out(void **state)
 	assert_int_equal(n, 2);
 }
 
+static int note_input(const struct sl_job *job, void *ctx)
+{
+	(void)snprintf(ctx, 64, "%.20s|%.20s", job->input != NULL ? job->input : "none",
+		       job->output != NULL ? job->output : "none");
+	return 0;
+}
+
+static int note_chain_input(const struct sl_chain *chain, void *ctx)
+{
+	(void)snprintf(ctx, 64, "%.20s|%.20s", chain->input != NULL ? chain->input : "none",
+		       chain->output != NULL ? chain->output : "none");
+	return 0;
+}
+
+static void data_longer_than_the_filter_wants_is_an_empty_text(void **state)
+{
+	struct kit *k = *state;
+	struct sl_new_chain chain = {.job = {.type = "t", .input = "\"1234567890\""}};
+	struct sl_started started;
+	KIT_OK(k->ops->start(k->s, NULL, &chain, 1, &started, NULL, err));
+	const struct {
+		uint32_t max;
+		const char *shown;
+	} cases[] = {{0, "\"1234567890\"|none"}, {12, "\"1234567890\"|none"}, {11, "|none"}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sl_job_filter f = {.data_max_bytes = cases[i].max};
+		char jobs[64] = "", chains[64] = "";
+		KIT_OK(k->ops->list_jobs(k->s, &f, note_input, jobs, err));
+		KIT_OK(k->ops->list_chains(k->s, &f, note_chain_input, chains, err));
+		assert_string_equal(jobs, cases[i].shown);
+		assert_string_equal(chains, cases[i].shown);
+	}
+}
+
 static int stop_at_second(const struct sl_job *job, void *ctx)
 {
 	(void)job;
@@ -340,6 +376,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(jobs_are_filtered_by_type_key_and_time),
 	cmocka_unit_test(the_jobs_of_a_chain_are_listed_in_their_order),
 	cmocka_unit_test(data_can_be_left_out),
+	cmocka_unit_test(data_longer_than_the_filter_wants_is_an_empty_text),
 	cmocka_unit_test(a_callback_stops_a_listing_and_gives_its_result),
 	cmocka_unit_test(what_is_not_there_is_not_found),
 	cmocka_unit_test(counts_are_told_per_type_and_status),

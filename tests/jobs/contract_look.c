@@ -302,7 +302,7 @@ static void leases_tell_who_has_what_until_when(void **state)
 	uint64_t a = kit_start(k, "t"), b = kit_start(k, "v"), c = kit_start(k, "u"), d = kit_start(k, "u");
 	int64_t before = kit_now(k);
 	kit_claim(k, "t", 1, 60000, &one);
-	const struct sl_claim_type types[] = {{"v", 5}, {"u", 5}};
+	const struct sl_claim_type types[] = {{.type = "v", .limit = 5}, {.type = "u", .limit = 5}};
 	kit_claim_types(k, types, 2, 10, 60000, &many);
 	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
 	assert_int_equal(seen.n, 2);

@@ -126,12 +126,12 @@ static void a_reschedule_is_not_charged(void **state)
 			kit_start_job(k, &(struct sl_new_job){.type = "t", .priority = 9});
 		kit_claim(k, "t", batch ? 2 : 1, 0, &claim);
 		assert_int_equal(claim.jobs[0].id, id);
-		assert_int_equal(claim.jobs[0].charged, !batch);
+		assert_int_equal(claim.jobs[0].charged, 0);
 		struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RESCHEDULE);
 		s.delay_ms = 10;
 		assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
 		kit_get(k, id, &row);
-		assert_int_equal(row.job.attempt, 0);
+		assert_int_equal(row.job.attempt, claim.jobs[0].attempt);
 		assert_int_equal(row.job.status, SL_JOB_PENDING);
 		assert_null(row.job.error);
 		kit_pass_ms(k, 11);
@@ -174,7 +174,7 @@ static void settling_and_claiming_go_together_in_one_exchange(void **state)
 	kit_claim_one(k, "t", &claim);
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
 	struct sl_settle_result result = {.lost = 99};
-	struct sl_claim_type types = {"t", 10};
+	struct sl_claim_type types = {.type = "t", .limit = 10};
 	struct sl_claim_request r = {
 		.claim = {{7}}, .worker = "w", .types = &types, .n_types = 1, .limit = 10, .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;
@@ -194,7 +194,7 @@ static void what_a_settle_puts_back_can_be_claimed_in_the_same_exchange(void **s
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RETRY);
 	s.error = "e";
 	struct sl_settle_result result;
-	struct sl_claim_type types = {"t", 1};
+	struct sl_claim_type types = {.type = "t", .limit = 1};
 	struct sl_claim_request r = {
 		.claim = {{8}}, .worker = "w2", .types = &types, .n_types = 1, .limit = 1, .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;

@@ -98,7 +98,7 @@ static int grab_job(const struct sl_claimed_job *job, void *ctx)
 	struct grab *g = ctx;
 	KIT_TRUE(g->claim.n < KIT_MAX);
 	struct kit_job *j = &g->claim.jobs[g->claim.n++];
-	*j = (struct kit_job){.id = job->id, .chain_id = job->chain_id, .fence = job->fence, .charged = job->charged};
+	*j = (struct kit_job){.id = job->id, .chain_id = job->chain_id, .fence = job->fence};
 	return 0;
 }
 
@@ -115,7 +115,7 @@ static void exchange(struct racer *me, struct grab *g, uint32_t limit, int64_t l
 		settles[i].last_of_claim = i == n - 1;
 		__atomic_sub_fetch(&me->race->owners[settles[i].id], 1, __ATOMIC_SEQ_CST);
 	}
-	struct sl_claim_type type = {"t", limit};
+	struct sl_claim_type type = {.type = "t", .limit = limit};
 	struct sl_claim_id id;
 	uint64_t words[2] = {me->number + 1, serial};
 	memcpy(id.bytes, words, sizeof id.bytes);
@@ -186,19 +186,19 @@ static void concurrent_claimers_never_share_a_job(void **state)
 /* Take expired leases back; move a virtual clock, so that they expire. */
 static void reap_some(struct racer *me)
 {
-	const char *types[] = {"t"};
-	uint32_t n;
-	int more, rc;
+	const struct sl_reap_type types[] = {{.type = "t"}};
+	struct sl_reaped reaped;
+	int rc;
 	if (me->k.f->advance_ms != NULL)
 		me->k.f->advance_ms(1, me->k.f->ctx);
-	AGAIN(rc, me->k.ops->reap(me->k.s, types, 1, 10, &n, &more, NULL, err));
+	AGAIN(rc, me->k.ops->reap(me->k.s, types, 1, 10, &reaped, NULL, err));
 	KIT_TRUE(rc == 0);
 }
 
 /* Claim under a lease of 1 ms; the claim's id from a number that only this thread uses. */
 static void claim_briefly(struct racer *me, struct grab *g, uint64_t serial)
 {
-	struct sl_claim_type type = {"t", 4};
+	struct sl_claim_type type = {.type = "t", .limit = 4};
 	struct sl_claim_request request = {
 		.worker = "w", .types = &type, .n_types = 1, .limit = serial % 3 == 0 ? 1 : 4, .lease_ms = 1};
 	uint64_t words[2] = {me->number + 1, serial};
@@ -485,7 +485,7 @@ static void a_tick_that_many_fire_is_enqueued_once(void **state)
 	struct kit *k = *state;
 	struct race *r = new_race();
 	struct sl_cron c = {.name = "c", .spec = "@hourly", .type = "t", .input = "1", .next_ms = 1000};
-	KIT_OK(k->ops->cron_put(k->s, &c, err));
+	KIT_OK(k->ops->cron_put(k->s, &c, NULL, err));
 	uint64_t fired = run_race(r, k, fire);
 	int64_t next = 0;
 	KIT_OK(k->ops->cron_list(k->s, keep_next, &next, err));
@@ -582,7 +582,7 @@ static void do_anything(struct racer *me)
 			AGAIN(rc, ops->remove(me->k.s, NULL, pair, pair[0] == pair[1] ? 1 : 2, 0, &n, NULL, err));
 			break;
 		default: {
-			struct sl_claim_type type = {"t", 4};
+			struct sl_claim_type type = {.type = "t", .limit = 4};
 			uint64_t words[2] = {me->number + 1, step + 1};
 			struct sl_claim_request request = {
 				.worker = "w", .types = &type, .n_types = 1, .limit = 4, .lease_ms = KIT_LONG_MS};

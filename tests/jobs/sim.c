@@ -508,6 +508,8 @@ static void probe_posts(struct sim *sim)
 	if (sim->awake_ns + SL__BACKOFF_CAP_NS + 10 * SIM_MS > sim->now_ns)
 		run_until(sim, sim->awake_ns + SL__BACKOFF_CAP_NS + 10 * SIM_MS);
 	for (int i = 0; i < SIM_TYPES && !sim->report->failed; i++) {
+		if (sim->k.max_attempts[i] == 1)
+			continue; /* not offered to other processes: see core_offer.c */
 		uint64_t heard = sim->report->letters + sim->report->found;
 		int64_t limit = sim->now_ns + 1200 * SIM_MS; /* what failed last is tried again after a second */
 		while (!sim->report->failed && !sim_start_far(sim, sim_type_names[i])) {

@@ -45,9 +45,11 @@
  *  R18. An offer is taken once, and only while it stands: not when its worker has taken it back or is gone.
  *  R19. Once everything is at rest, workers stand by: what is started beside one is handed to it, without any note.
  *  R20. An offer to other processes is taken once, and not when the session that made it has ended and the server
- * knows. Whatever becomes of the letter, R3, R8 and R9 hold for the job. R21. Once everything is at rest, what is
- * started anywhere is handed to a worker, which hears of it by the letter, or as it takes its offer back, without any
- * note.
+ *       knows. Whatever becomes of the letter, R3, R8 and R9 hold for the job.
+ *  R21. Once everything is at rest, what is started anywhere is handed to a worker, which hears of it by the letter, or
+ *       as it takes its offer back, without any note.
+ *  R22. No two handlers of a job start with the same attempt number.
+ *  R23. A job that may run once starts once, whatever dies, unless its run was given back uncharged, or it is redriven.
  */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H

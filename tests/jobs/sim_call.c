@@ -224,7 +224,7 @@ static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_
 	for (size_t i = 0; i < c->n_settles; i++)
 		sim_check_settled(sim, &c->settles[i], &c->results[i]);
 	for (size_t i = 0; i < c->n_claimed; i++)
-		sim_check_claimed(sim, &c->claimed[i].job);
+		sim_check_claimed(sim, &c->claimed[i].job, c->request.again != 0);
 }
 
 /* What was not asked to change a job may still have done so: then the next check finds it. */
@@ -257,9 +257,9 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 		c->applied_rc = sim->store.ops->renew(sim->store.ctx, c->renewals, c->n_renewals, on_lost, c, &c->err);
 		break;
 	case SIM_REAP:
-		c->applied_rc = sim->store.ops->reap(sim->store.ctx, sim_type_names, SIM_TYPES, SIM_REAP_LIMIT,
-						     &c->reaped, &c->more, &listen, &c->err);
-		sim->report->reaped += c->reaped;
+		c->applied_rc = sim->store.ops->reap(sim->store.ctx, sim->workers[c->worker].reap_types, SIM_TYPES,
+						     SIM_REAP_LIMIT, &c->reaped, &listen, &c->err);
+		sim->report->reaped += c->reaped.n;
 		break;
 	case SIM_CRON:
 		break;

@@ -87,6 +87,8 @@ static void check_change(struct sim *sim, const struct memstore_row *row, struct
 			 sl_job_status_name(row->status));
 	if (!live(was->status) && row->status == SL_JOB_BLOCKED)
 		was->opened = 0; /* it waits anew */
+	if (!live(was->status) && live(row->status))
+		was->begun = false; /* somebody wants it to run again */
 	if (was->status == SL_JOB_PENDING && row->status == SL_JOB_BLOCKED)
 		sim_fail(sim, "R5: %s: job %llu was open and is blocked", op, (ull)row->id);
 }
@@ -122,8 +124,9 @@ void sim_check(struct sim *sim, const char *op)
 			check_place(sim, &row, op);
 			check_chain(sim, &row, op);
 			check_blockers(sim, &row, op);
-			if (row.attempt < 0)
-				sim_fail(sim, "R8: %s: job %llu has attempt %d", op, (ull)id, row.attempt);
+			if (row.charged < 0 || row.charged > row.attempt)
+				sim_fail(sim, "R8: %s: job %llu has %d runs charged, and attempt %d", op, (ull)id,
+					 row.charged, row.attempt);
 		}
 		remember(was, &row);
 	}
@@ -131,13 +134,14 @@ void sim_check(struct sim *sim, const char *op)
 
 /* ---- claims, ends, starts ---- */
 
-void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job)
+void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job, bool again)
 {
 	struct sim_shadow *was = &sim->shadow[job->id];
-	sim_trace(sim, "  claimed %llu/%llu%s", (ull)job->id, (ull)job->fence, job->charged ? " alone" : "");
+	sim_trace(sim, "  claimed %llu/%llu%s", (ull)job->id, (ull)job->fence, again ? " again" : "");
 	if (job->id >= SIM_ROWS)
 		return; /* sim_check will say so */
-	if (was->known && job->fence <= was->claimed_fence)
+	/* One whose answer was lost comes a second time, under the claim it had. */
+	if (was->known && !again && job->fence <= was->claimed_fence)
 		sim_fail(sim, "R2: job %llu was claimed twice under fence %llu", (ull)job->id, (ull)job->fence);
 	was->claimed_fence = job->fence;
 }
@@ -155,8 +159,8 @@ static void check_retry(struct sim *sim, uint64_t id)
 	struct memstore_row row;
 	memstore_row(sim->ms, id, &row);
 	int32_t most = most_attempts(sim, row.type);
-	if (most != SL_UNLIMITED && row.attempt >= most)
-		sim_fail(sim, "R8: job %llu is to be tried again after attempt %d of %d", (ull)id, row.attempt, most);
+	if (most != SL_UNLIMITED && row.charged >= most)
+		sim_fail(sim, "R8: job %llu is to be tried again after %d runs of %d", (ull)id, row.charged, most);
 }
 
 void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct sl_settle_result *r)
@@ -165,6 +169,8 @@ void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct 
 		  r->lost == SL_LOST_NOT ? "taken" : "lost", s->last_of_claim ? ", the last of its claim" : "");
 	if (r->lost != SL_LOST_NOT)
 		return;
+	if (s->kind == SL_SETTLE_RESCHEDULE || s->kind == SL_SETTLE_RELEASE)
+		sim->shadow[s->id].begun = false;
 	if (s->kind == SL_SETTLE_RETRY)
 		check_retry(sim, s->id);
 	if (s->kind != SL_SETTLE_COMPLETE && s->kind != SL_SETTLE_CONTINUE)
@@ -183,8 +189,15 @@ void sim_check_started(struct sim *sim, struct sim_worker *w, const struct sl__r
 	if ((was->started & bit) != 0)
 		sim_fail(sim, "R2: job %llu was started twice under fence %llu", (ull)run->id, (ull)run->fence);
 	was->started |= bit;
-	if (most != SL_UNLIMITED && run->attempt > most)
-		sim_fail(sim, "R8: job %llu starts attempt %d of %d", (ull)run->id, run->attempt, most);
+	uint64_t number = run->attempt < 64 ? (uint64_t)1 << run->attempt : 0;
+	if (run->attempt <= 0 || (was->numbers & number) != 0)
+		sim_fail(sim, "R22: job %llu starts attempt %d a second time", (ull)run->id, run->attempt);
+	was->numbers |= number;
+	if (most != SL_UNLIMITED && run->charged >= most)
+		sim_fail(sim, "R8: job %llu starts after %d runs of %d", (ull)run->id, run->charged, most);
+	if (most == 1 && was->begun)
+		sim_fail(sim, "R23: job %llu may run once, and starts again", (ull)run->id);
+	was->begun = true;
 	struct memstore_row row;
 	memstore_row(sim->ms, run->id, &row);
 	int64_t now = 0;

@@ -46,12 +46,12 @@ static void turn(struct sim_fiber *f, void *arg)
 		  (long long)done.next_ms, rc != 0 ? ", failed" : "");
 	if (asks && now != 0 && sl__core_store_ms(w->core, sim_clock(sim, w)) == 0)
 		sl__core_store_clock(w->core, now, asked_ns);
-	sl__core_cron_done(w->core, &w->keeper.todo, rc, done.next_ms, sim_clock(sim, w));
+	sl__core_cron_done(w->core, &w->reaper.todo, rc, done.next_ms, sim_clock(sim, w));
 	for (size_t i = 0; i < h.n; i++)
 		sl__core_note(w->core, &h.notes[i], sim_clock(sim, w));
 	sim_publish(sim, h.notes, h.n);
 	sim_wake(sim, w);
-	sim_step(sim, w, &w->keeper);
+	sim_step(sim, w, &w->reaper);
 }
 
 void sim_cron_turn(struct sim *sim, struct sim_worker *w)
@@ -75,7 +75,7 @@ static void put(struct sim *sim, int i)
 		  (long long)s->at_ms);
 	const struct sl_cron cron = {
 		.name = cron_names[i], .spec = s->spec, .type = type, .catch_up = s->catch_up, .next_ms = s->at_ms};
-	if (sim->store.ops->cron_put(sim->store.ctx, &cron, NULL) != 0)
+	if (sim->store.ops->cron_put(sim->store.ctx, &cron, NULL, NULL) != 0)
 		sim_fail(sim, "a schedule could not be put");
 	if (!sim_fault(sim, sim->k.lose_answer))
 		sim_publish(sim, &(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type}, 1);
@@ -87,7 +87,7 @@ static void take_out(struct sim *sim, int i)
 		return;
 	sim_trace(sim, "client: schedule %s is removed", cron_names[i]);
 	sim->schedules[i].there = false;
-	if (sim->store.ops->cron_remove(sim->store.ctx, cron_names[i], NULL) != 0)
+	if (sim->store.ops->cron_remove(sim->store.ctx, cron_names[i], NULL, NULL) != 0)
 		sim_fail(sim, "a schedule could not be removed");
 }
 

@@ -140,6 +140,7 @@ static void add_line(struct sim *sim, struct sim_log *log, struct sl__event_batc
 {
 	char text[16];
 	bool bad = sim->lines[line].bad;
+	sim->lines[line].claim = event->claim;
 	if (bad && sim_chance(sim, 500)) {
 		add_record(sim, log, "\xff\xff", 2, line);
 		return;
@@ -323,7 +324,8 @@ static void add_reason(struct sim *sim, struct sim_log *log)
 	if (log->n == 0 || log->open_flush + 2 >= SIM_FLUSHES || !sim_chance(sim, 300))
 		return;
 	const struct sim_line *last = &sim->lines[log->records[log->n - 1].line];
-	struct sl_event event = {.type = SL_EVENT_ERROR, .job_id = last->job_id, .attempt = last->attempt};
+	struct sl_event event = {
+		.type = SL_EVENT_ERROR, .job_id = last->job_id, .attempt = last->attempt, .claim = last->claim};
 	emit_into(sim, log, &event, 0, 1);
 }
 

@@ -13,7 +13,8 @@ typedef unsigned long long ull;
 
 bool sim_offer_lacks(struct sim *sim, struct sim_worker *w)
 {
-	return !w->closing && sl__core_may_offer(w->core, sim_clock(sim, w)) > (w->offered ? w->offer.n_types : 0);
+	return !w->closing &&
+	       sl__core_may_offer(w->core, sim_clock(sim, w), false) > (w->offered ? w->offer.n_types : 0);
 }
 
 bool sim_offer_open(struct sim *sim, struct sim_worker *w)
@@ -23,11 +24,8 @@ bool sim_offer_open(struct sim *sim, struct sim_worker *w)
 	    !sl__core_offer(w->core, sim_clock(sim, w), &w->offer_todo, &w->offer, w->offer_types))
 		return false;
 	w->offered = true;
-	*listed = (struct sim_offer){.there = true,
-				     .life = w->life,
-				     .claim = w->offer.claim,
-				     .charge = w->offer.charge,
-				     .n_types = w->offer.n_types};
+	*listed = (struct sim_offer){
+		.there = true, .life = w->life, .claim = w->offer.claim, .n_types = w->offer.n_types};
 	memcpy(listed->types, w->offer_types, w->offer.n_types * sizeof *listed->types);
 	sim->report->offers++;
 	sim_trace(sim, "%s offers to run %s (%zu types)", w->id, listed->types[0].type, listed->n_types);
@@ -115,8 +113,7 @@ bool sim_hand_over(struct sim *sim, int process, const char *type)
 	sim->report->taken++;
 	struct sim_call *c = sim_call_by(w, SIM_HAND_OVER);
 	c->start = (struct sl_new_job){.type = listed->types[i].type, .input = "1"};
-	c->offer =
-		(struct sl_offer){.claim = listed->claim, .worker = sim_call_text(c, w->id), .charge = listed->charge};
+	c->offer = (struct sl_offer){.claim = listed->claim, .worker = sim_call_text(c, w->id)};
 	c->offer_lease_ms = listed->types[i].lease_ms;
 	c->sent_ns = sim_clock(sim, w);
 	sim_trace(sim, "client: a job of %s for %s", type, w->id);
@@ -133,5 +130,5 @@ void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store
 		return;
 	sim_trace(sim, "  chain %llu for %s", (ull)c->handed.started.chain_id, c->offer.worker);
 	if (c->handed.job.id != 0)
-		sim_check_claimed(sim, &c->handed.job);
+		sim_check_claimed(sim, &c->handed.job, false);
 }

@@ -24,7 +24,7 @@ bool sim_post_lacks(struct sim *sim, struct sim_worker *w)
 {
 	if (w->post_closing || !is_due(sim, w))
 		return false;
-	size_t types = sl__core_may_offer(w->core, sim_clock(sim, w));
+	size_t types = sl__core_may_offer(w->core, sim_clock(sim, w), true);
 	if (!w->posted)
 		return types > 0 && sim->opts.wrong != SIM_WRONG_NO_POST;
 	return types == 0 || types > w->post.n_types || w->posted_at != w->address;
@@ -282,7 +282,7 @@ static bool take(struct sim *sim, int index, const char *type)
 	check_taken(sim, row);
 	row->there = sim->opts.wrong == SIM_WRONG_POST_TWICE;
 	sim->report->far++;
-	sim_check_claimed(sim, &handed.job);
+	sim_check_claimed(sim, &handed.job, false);
 	sim_check(sim, "start for another process");
 	send_letter(sim, row, index, &handed);
 	return true;

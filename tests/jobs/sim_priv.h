@@ -132,8 +132,7 @@ struct sim_call {
 	size_t n_lost;
 	struct sl_note *notes;
 	size_t n_notes;
-	uint32_t reaped;
-	int more;
+	struct sl_reaped reaped;
 	/* a start that has taken an offer */
 	struct sl_new_job start;
 	struct sl_offer offer;
@@ -190,7 +189,6 @@ struct sim_offer {
 	bool there;
 	uint32_t life; /* of the worker that made it */
 	struct sl_claim_id claim;
-	int charge;
 	struct sl_offer_type types[SIM_TYPES];
 	size_t n_types;
 };
@@ -203,7 +201,8 @@ struct sim_worker {
 	struct sl_env env;
 	struct sl__core *core;
 	struct sl__core_type types[SIM_TYPES];
-	struct sim_conv lanes[SIM_LANES], keeper;
+	struct sl_reap_type reap_types[SIM_TYPES];
+	struct sim_conv lanes[SIM_LANES], keeper, reaper;
 	struct sim_slot slots[SIM_SLOTS];
 	int64_t paused_until_ns; /* true time */
 	int64_t skew_ns, last_ns;
@@ -239,6 +238,7 @@ struct sim_schedule {
 
 struct sim_line {
 	uint64_t job_id, fence;
+	struct sl_claim_id claim;
 	int32_t attempt;
 	bool bad;     /* the store will refuse it, or it is no event at all */
 	bool durable; /* the log said so */
@@ -304,6 +304,8 @@ struct sim_shadow {
 	enum sl_job_status status;
 	uint64_t fence, next_id, claimed_fence;
 	uint64_t started; /* a bit for each fence under which a handler started */
+	uint64_t numbers; /* and for each number of an attempt with which one did */
+	bool begun;       /* a handler has started, and did not give its run back uncharged */
 	const char *output;
 	uint32_t completions, opened;
 };
@@ -514,7 +516,7 @@ uint64_t sim_start_probe(struct sim *sim, int type, int64_t delay_ms);
 
 /* ---- sim_check.c ---- */
 void sim_check(struct sim *sim, const char *op);
-void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job);
+void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job, bool again);
 void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct sl_settle_result *r);
 /* The renewal that told of the loss was answered: does the handler know? */
 void sim_check_lost(struct sim *sim, struct sim_worker *w, const struct sim_lost *lost);

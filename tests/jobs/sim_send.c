@@ -240,7 +240,9 @@ static int judge(struct sim *sim, const struct sim_stream *s, const struct sim_c
 			continue;
 		}
 		const struct sim_taken *t = row->sequence <= s->cap ? &s->taken[row->sequence - 1] : NULL;
-		if (t != NULL && t->there && t->crc != row->crc && !is_gone(sim, t->job_id))
+		/* The mark keeps the CRC of its event also when that is gone. */
+		if (t != NULL && t->there && t->crc != row->crc &&
+		    (!is_gone(sim, t->job_id) || row->sequence == s->mark))
 			return SL_ECONFLICT;
 	}
 	return 0;
@@ -284,8 +286,20 @@ static struct sim_line *line_of(struct sim *sim, const struct sl_event_row *row)
 static bool is_late(struct sim *sim, const struct sl_event_row *row)
 {
 	struct memstore_row job;
+	if (row->job_id == 0)
+		return true;
 	memstore_row(sim->ms, row->job_id, &job);
-	return job.gone || row->attempt < job.attempt;
+	return job.gone || row->attempt < (job.leases > 0 ? (int32_t)job.fence : job.attempt);
+}
+
+/* Has the row the job and attempt of the line? One whose job is gone has none. */
+static bool is_of(struct sim *sim, const struct sl_event_row *row, const struct sim_line *line)
+{
+	struct memstore_row job;
+	if (row->job_id != 0)
+		return line->job_id == row->job_id && line->attempt == row->attempt;
+	memstore_row(sim->ms, line->job_id, &job);
+	return job.gone;
 }
 
 /* A row that is new. */
@@ -301,7 +315,7 @@ static int on_new(const struct sl_event_row *row, void *ctx)
 	else if (strcmp(row->stream, r->log->stream->name) != 0 || row->sequence <= r->log->stream->mark)
 		sim_fail(sim, "R15: offset %llu holds %llu of %s, which has %llu", offset, sequence, row->stream,
 			 (unsigned long long)r->log->stream->mark);
-	else if (line == NULL || line->job_id != row->job_id || line->attempt != row->attempt)
+	else if (line == NULL || !is_of(sim, row, line))
 		sim_fail(sim, "R14: offset %llu is a line that nobody wrote so", offset);
 	else if (++line->stored > 1)
 		sim_fail(sim, "R14: sequence %llu of %s is stored a second time", sequence, row->stream);

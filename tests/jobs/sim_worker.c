@@ -34,12 +34,17 @@ struct sim *sim_of(struct sim_worker *w)
 
 /* ---- conversations ---- */
 
+static struct sim_conv *sim_conv_of(struct sim_worker *w, int who)
+{
+	return who == SL__KEEPER ? &w->keeper : who == SL__REAPER ? &w->reaper : &w->lanes[who];
+}
+
 static void timer(struct sim *sim, const struct sim_event *ev)
 {
 	if (ev->worker < 0)
 		return;
 	struct sim_worker *w = &sim->workers[ev->worker];
-	struct sim_conv *conv = ev->ptr == NULL && ev->which >> 32 == 0 ? &w->keeper : &w->lanes[(ev->which >> 32) - 1];
+	struct sim_conv *conv = sim_conv_of(w, (int)(ev->which >> 32) + SL__REAPER);
 	if (conv->asleep && (uint32_t)conv->naps == (uint32_t)ev->which)
 		sim_step(sim, w, conv);
 }
@@ -57,14 +62,14 @@ static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 	/* By a clock that stands still nothing comes nearer: look again now and then, not as often as can be. */
 	if (in > 0 && sim->now_ns + w->skew_ns < w->last_ns)
 		in = SL_MAX(in, 10 * SIM_MS);
-	uint64_t who = conv->who == SL__KEEPER ? 0 : (uint64_t)conv->who + 1;
+	uint64_t who = (uint64_t)(conv->who - SL__REAPER);
 	/* A timer that is a little late is a timer. */
 	sim_at(sim, sim->now_ns + (in > 0 ? in : 0) + 1000, timer, w)->which = who << 32 | (uint32_t)conv->naps;
 }
 
 static bool all_ended(const struct sim *sim, const struct sim_worker *w)
 {
-	bool ended = w->keeper.ended;
+	bool ended = w->keeper.ended && w->reaper.ended;
 	for (int i = 0; i < sim->k.lanes; i++)
 		ended = ended && w->lanes[i].ended;
 	return ended;
@@ -93,7 +98,7 @@ static void decide(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 			(void)sim_offer_close(sim, w);
 			return;
 		}
-		bool keep = sl__core_may_offer(w->core, now) > 0 && !(w->offered && sim_offer_lacks(sim, w));
+		bool keep = sl__core_may_offer(w->core, now, false) > 0 && !(w->offered && sim_offer_lacks(sim, w));
 		if (!(keep ? sim_offer_open(sim, w) : sim_offer_close(sim, w)))
 			return;
 	}
@@ -137,7 +142,7 @@ static void expire(struct sim *sim, const struct sim_event *ev)
 	int64_t now = sim_clock(sim, w);
 	if (now < w->abort_at_ns) /* the clock was put back, or a later time was set */
 		return;
-	sl__core_expire(w->core, now, sim_abort, w);
+	sl__core_expire(w->core, now, false, sim_abort, w);
 	w->abort_at_ns = SL_FOREVER;
 	sim_wake(sim, w);
 }
@@ -173,6 +178,8 @@ void sim_wake(struct sim *sim, struct sim_worker *w)
 	sim_wake_offer(sim, w);
 	if (w->keeper.asleep && w->keeper.wake_ns > sl__core_keeper_ns(w->core, sim_clock(sim, w)))
 		sim_step(sim, w, &w->keeper);
+	if (w->reaper.asleep && w->reaper.wake_ns > sl__core_reaper_ns(w->core, sim_clock(sim, w)))
+		sim_step(sim, w, &w->reaper);
 	set_clock(sim, w);
 }
 
@@ -183,6 +190,8 @@ void sim_wake_all(struct sim *sim, struct sim_worker *w)
 			sim_step(sim, w, &w->lanes[i]);
 	if (w->keeper.asleep)
 		sim_step(sim, w, &w->keeper);
+	if (w->reaper.asleep)
+		sim_step(sim, w, &w->reaper);
 }
 
 void sim_tell_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note)
@@ -212,7 +221,7 @@ static void exchanged(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 
 void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 {
-	struct sim_conv *conv = c->who == SL__KEEPER ? &w->keeper : &w->lanes[c->who];
+	struct sim_conv *conv = sim_conv_of(w, c->who);
 	int64_t now = sim_clock(sim, w);
 	switch (c->kind) {
 	case SIM_RENEW:
@@ -223,7 +232,7 @@ void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 		sl__core_renewed(w->core, &conv->todo, c->rc, now);
 		break;
 	case SIM_REAP:
-		sl__core_reaped(w->core, &conv->todo, c->rc, c->reaped, c->more, now);
+		sl__core_reaped(w->core, &conv->todo, c->rc, &c->reaped, now);
 		break;
 	case SIM_CRON:
 		sl__core_cron_done(w->core, &conv->todo, c->rc, -1, now);
@@ -243,7 +252,7 @@ void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 
 static void make_types(struct sim *sim, struct sim_worker *w)
 {
-	for (int i = 0; i < SIM_TYPES; i++)
+	for (int i = 0; i < SIM_TYPES; i++) {
 		w->types[i] = (struct sl__core_type){.name = sim_type_names[i],
 						     .retry = {.max_attempts = sim->k.max_attempts[i],
 							       .first_ms = 20,
@@ -254,6 +263,8 @@ static void make_types(struct sim *sim, struct sim_worker *w)
 						     .renew_ms = sim->k.lease_ms[i] / 3,
 						     .timeout_ms = sim->k.timeout_ms[i],
 						     .slots = i == 0 ? 1 : sim->k.slots};
+		w->reap_types[i] = (struct sl_reap_type){.type = w->types[i].name, .retry = &w->types[i].retry};
+	}
 }
 
 static void make_conv(struct sim *sim, struct sim_worker *w, struct sim_conv *conv, int who)
@@ -297,11 +308,13 @@ void sim_spawn(struct sim *sim, int index)
 	for (int i = 0; i < sim->k.lanes; i++)
 		make_conv(sim, w, &w->lanes[i], i);
 	make_conv(sim, w, &w->keeper, SL__KEEPER);
+	make_conv(sim, w, &w->reaper, SL__REAPER);
 	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0 || sl__todo_init(&w->post_todo, w->core, 0, NULL) != 0)
 		abort();
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_step(sim, w, &w->lanes[i]);
 	sim_step(sim, w, &w->keeper);
+	sim_step(sim, w, &w->reaper);
 }
 
 void sim_kill(struct sim *sim, struct sim_worker *w)
@@ -317,6 +330,7 @@ void sim_end_worker(struct sim *sim, struct sim_worker *w)
 	for (int i = 0; i < sim->k.lanes; i++)
 		sl__todo_fini(&w->lanes[i].todo, w->core);
 	sl__todo_fini(&w->keeper.todo, w->core);
+	sl__todo_fini(&w->reaper.todo, w->core);
 	sl__todo_fini(&w->offer_todo, w->core);
 	sl__todo_fini(&w->post_todo, w->core);
 	sl__core_free(w->core);

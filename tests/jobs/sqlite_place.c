@@ -93,7 +93,7 @@ static const char *const faults[] = {
 	" LEFT JOIN sluice_job j ON j.id=q.id WHERE j.id IS NULL OR j.status<>2",
 	"SELECT 'tried of '||q.id FROM (SELECT id,tried FROM sluice_ready UNION ALL SELECT id,tried FROM sluice_sched) "
 	"q"
-	" JOIN sluice_job j ON j.id=q.id WHERE q.tried<>(j.attempt>0)",
+	" JOIN sluice_job j ON j.id=q.id WHERE q.tried<>(j.charged>0)",
 	/* What is counted is what is there. */
 	"WITH x(type,kind,n) AS (SELECT type,CASE status WHEN 1 THEN 'blocked' WHEN 4 THEN 'completed' WHEN 5 THEN"
 	" 'failed' ELSE 'cancelled' END,1 FROM sluice_job WHERE status<>2"

@@ -417,14 +417,32 @@ static void a_listing_shows_every_row_once_and_lets_the_client_be_used(void **st
 	free(chains);
 }
 
+static char *input_of(size_t bytes)
+{
+	char *input = malloc(bytes + 1);
+	memset(input, ' ', bytes);
+	input[0] = '1';
+	input[bytes] = '\0';
+	return input;
+}
+
+static int count_bytes(const struct sl_job *job, void *ctx)
+{
+	*(size_t *)ctx += strlen(job->input);
+	return 0;
+}
+
+static int count_chain_bytes(const struct sl_chain *chain, void *ctx)
+{
+	*(size_t *)ctx += strlen(chain->input);
+	return 0;
+}
+
 static void a_page_of_big_rows_ends_early_and_loses_none(void **state)
 {
 	struct world *w = *state;
-	enum { N = 20, BYTES = 1 << 20 };
-	char *input = malloc(BYTES + 1);
-	memset(input, ' ', BYTES);
-	input[0] = '1';
-	input[BYTES] = '\0';
+	enum { N = 400, BYTES = 60000 };
+	char *input = input_of(BYTES);
 	for (int i = 0; i < N; i++)
 		(void)world_start(w, NULL, "big", input);
 	struct shown s = {.w = w};
@@ -434,6 +452,31 @@ static void a_page_of_big_rows_ends_early_and_loses_none(void **state)
 	assert_int_equal(s.n, N);
 	assert_true(w->lists >= 5);
 	free(input);
+}
+
+static void rows_too_large_for_a_page_are_listed_whole_or_as_the_caller_bounds_them(void **state)
+{
+	struct world *w = *state;
+	const size_t sizes[] = {1 << 20, 10, 100000, 65536, 65537};
+	size_t all = 0;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		char *input = input_of(sizes[i]);
+		(void)world_start(w, NULL, "big", input);
+		all += sizes[i];
+		free(input);
+	}
+	const struct {
+		uint32_t max;
+		size_t bytes;
+	} cases[] = {{0, all}, {1 << 20, all}, {100000, all - (1 << 20)}, {65536, 65546}, {9, 0}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sl_job_filter f = {.data_max_bytes = cases[i].max};
+		size_t jobs = 0, chains = 0;
+		OK(sl_jobs_list(w->client, &f, count_bytes, &jobs, &err));
+		OK(sl_jobs_list_chains(w->client, &f, count_chain_bytes, &chains, &err));
+		assert_int_equal(jobs, cases[i].bytes);
+		assert_int_equal(chains, cases[i].bytes);
+	}
 }
 
 static int show_chain(const struct sl_chain *chain, void *ctx)
@@ -912,6 +955,7 @@ int main(void)
 		ON_SQLITE(notifications_can_be_kept_for_after_the_callers_commit),
 		ON_BOTH(a_listing_shows_every_row_once_and_lets_the_client_be_used),
 		ON_BOTH(a_page_of_big_rows_ends_early_and_loses_none),
+		ON_BOTH(rows_too_large_for_a_page_are_listed_whole_or_as_the_caller_bounds_them),
 		ON_BOTH(a_wrong_filter_is_refused),
 		ON_BOTH(events_are_shown_with_their_bytes_page_by_page),
 		ON_BOTH(a_schedule_can_be_put_listed_and_removed),

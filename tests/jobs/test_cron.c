@@ -449,7 +449,7 @@ static void a_schedule_that_cannot_be_read_does_not_stop_the_others(void **state
 {
 	struct world *w = *state;
 	struct sl_cron odd = {.name = "odd", .spec = "every day", .type = "report", .input = "[1]", .next_ms = 1};
-	assert_int_equal(w->store.ops->cron_put(w->store.ctx, &odd, NULL), 0);
+	assert_int_equal(w->store.ops->cron_put(w->store.ctx, &odd, NULL, NULL), 0);
 	put(w, "good", "* * * * *", 0);
 	vclock_advance_ms(&w->clock, MINUTE_MS);
 	struct sl__cron_turn t = turn(w);

@@ -147,7 +147,13 @@ static void a_batch_is_the_message_that_protobuf_reads(void **state)
 		{.sequence = 200, .payload = bytes, .payload_len = len, .crc = UINT64_MAX},
 		{.sequence = 203, .payload = bytes, .payload_len = len, .crc = 0}};
 	const struct sl_wal_range skipped = {201, 202};
-	const struct sl_wal_batch batch = {"w", 70000, records, 2, &skipped, 1, 999};
+	const struct sl_wal_batch batch = {.stream = "w",
+					   .incarnation = 70000,
+					   .records = records,
+					   .n_records = 2,
+					   .skipped = &skipped,
+					   .n_skipped = 1,
+					   .last_sequence = 999};
 	assert_int_equal(sl__event_http_body(&body, &batch, &bad, &err), 0);
 	Sluice__V1__PublishJobEventsRequest *m =
 		sluice__v1__publish_job_events_request__unpack(NULL, body.len, (const uint8_t *)body.data);
@@ -207,6 +213,20 @@ static void options_that_cannot_be_meant_are_named(void **state)
 	sl_event_http_sender_free(NULL);
 }
 
+static void a_missing_ca_file_is_noticed_at_the_start(void **state)
+{
+	struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT, .url = "https://localhost:1",
+					  .ca_file = "/nowhere/ca.pem"};
+	sl_event_http_sender *s = NULL;
+	(void)state;
+	assert_int_equal(sl_event_http_sender_new(&s, &opts, &err), SL_ENOENT);
+	assert_non_null(strstr(err.msg, "ca_file /nowhere/ca.pem"));
+	assert_null(s);
+	opts.ca_file = "/dev/null"; /* it can be read; what is in it is TLS's matter */
+	assert_int_equal(sl_event_http_sender_new(&s, &opts, &err), 0);
+	sl_event_http_sender_free(s);
+}
+
 /* Nothing listens on port 1. A cancel that came before the send ends it, and the next one runs again. */
 static void a_cancel_is_not_lost_and_ends_one_send(void **state)
 {
@@ -225,6 +245,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_mark_of_a_server_acknowledges),
+		cmocka_unit_test(a_missing_ca_file_is_noticed_at_the_start),
 		cmocka_unit_test(a_200_that_is_not_from_a_server_acknowledges_nothing),
 		cmocka_unit_test(a_refusal_names_its_sequence),
 		cmocka_unit_test(what_a_proxy_refuses_is_tried_again),

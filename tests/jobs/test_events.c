@@ -226,6 +226,13 @@ static void an_event_that_fits_no_record_is_refused(void **state)
 	assert_int_equal(sl_event_encode(&e, NULL, &bytes, &len, NULL), 0);
 	assert_true(len <= SL_WAL_MAX_PAYLOAD);
 	sl_event_free(NULL, bytes);
+	/* The longest that fits, and one byte more. */
+	e.len += SL_WAL_MAX_PAYLOAD - len;
+	assert_int_equal(sl_event_encode(&e, NULL, &bytes, &len, NULL), 0);
+	assert_int_equal(len, SL_WAL_MAX_PAYLOAD);
+	sl_event_free(NULL, bytes);
+	e.len++;
+	assert_int_equal(sl_event_encode(&e, NULL, &bytes, &len, NULL), SL_ETOOBIG);
 	e.type = 0;
 	assert_int_equal(sl_event_encode(&e, NULL, &bytes, &len, NULL), SL_EINVAL);
 	free(data);
@@ -316,8 +323,8 @@ static int on_row(const struct sl_event_row *row, void *ctx)
 	strcat(text, one);
 	assert_string_equal(row->stream, "s");
 	assert_true(row->incarnation != 0 && row->crc != 0);
-	assert_int_equal(row->job_id, 5);
-	assert_int_equal(row->attempt, 1);
+	assert_int_equal(row->job_id, 0); /* there is no job 5 */
+	assert_int_equal(row->late, 1);
 	assert_int_equal(row->type, SL_EVENT_LOG);
 	assert_int_equal(row->ts_ms, 7);
 	return 0;

@@ -7,7 +7,9 @@
 #include "spoolbox.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "support/budget.h"
 #include "support/fault.h"
@@ -483,6 +485,13 @@ static int count_records(const struct sl_wal_record *record, void *ctx)
 	return 0;
 }
 
+static void ignore_part(size_t n, uint64_t last, void *ctx)
+{
+	(void)n;
+	(void)last;
+	(void)ctx;
+}
+
 /* X1: a recovery takes what is in the log for the first of all. One record of a later flush would hide all before it.
  */
 static bool fail_in_the_middle(size_t nth, size_t n_writes)
@@ -506,7 +515,7 @@ static bool fail_in_the_middle(size_t nth, size_t n_writes)
 		assert_int_equal(sl__event_batch_add(&b, &e, NULL), 0);
 	}
 	crashfs_fail_writes(r.fs, nth, n_writes);
-	int rc = sl__event_batch_submit(&b, r.box.log, &ticket, &r.box.err);
+	int rc = sl__event_batch_submit(&b, r.box.log, ignore_part, NULL, &ticket, &r.box.err);
 	if (rc == 0)
 		rc = sl_wal_wait(r.box.log, &ticket, SL_UNLIMITED, &r.box.err);
 	crashfs_fail_writes(r.fs, 0, 0);
@@ -528,6 +537,119 @@ static void a_batch_that_fails_in_the_middle_leaves_its_first_events_or_none(voi
 			failed += fail_in_the_middle(nth, n_writes);
 	print_message("# %d failures\n", failed);
 	assert_true(failed > 5);
+}
+
+/* ---- a batch of which only the first part got into the log, which is then archived ---- */
+
+#define LINES 2000 /* of 100 bytes: more than the log takes in one flush */
+
+struct receiver {
+	pthread_mutex_t mu;
+	unsigned char seen[LINES]; /* how often each line came */
+	uint64_t mark;
+};
+
+static int receive(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
+{
+	struct receiver *to = ctx;
+	(void)err;
+	pthread_mutex_lock(&to->mu);
+	for (size_t i = 0; i < batch->n_records; i++) {
+		const struct sl_wal_record *r = &batch->records[i];
+		struct sl_event e;
+		assert_int_equal(sl_event_decode(r->payload, r->payload_len, &e, NULL), 0);
+		if (e.type == SL_EVENT_STDOUT && e.job_id != JOB)
+			to->seen[e.position / 100]++;
+		to->mark = r->sequence;
+	}
+	reply->mark = to->mark;
+	pthread_mutex_unlock(&to->mu);
+	return 0;
+}
+
+static const struct sl_wal_sender receiver_ops = {.version = SL_WAL_SENDER_VERSION, .send = receive};
+
+static uint64_t first_kept(sl_wal *log)
+{
+	struct sl_wal_stats s = {.struct_size = sizeof s};
+	assert_int_equal(sl_wal_get_stats(log, &s, NULL), 0);
+	return s.first_sequence;
+}
+
+/* The nth write under the log fails for want of space. What had got into the log before is sent and archived, and only
+ * then is the rest brought in: by the handle itself, or by a recovery after a kill. false: no write was left to fail.
+ */
+static bool split_and_archived(int64_t nth, bool killed, int *failures)
+{
+	static const char *const argv[] = {"/bin/sh", "-c",
+					   "head -c 198000 /dev/zero | tr '\\0' x | fold -w 99; echo; exit 0", NULL};
+	struct execbox b;
+	struct fault fault;
+	struct receiver to = {.mu = PTHREAD_MUTEX_INITIALIZER};
+	struct fake f;
+	execbox_init(&b);
+	execbox_close_log(&b);
+	fault_init(&fault, NULL);
+	struct sl_env env = fault_env(&fault, NULL);
+	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT,     .env = &env,           .wal_dir = b.dir,
+				   .archive_dir = b.dir, .segment_bytes = 4096, .prepare_max_bytes = SL_NONE};
+	assert_int_equal(sl_wal_open(&b.log, "w", &opts, &b.err), 0);
+	execbox_exec(&b, argv);
+	fault_arm_io(&fault, nth, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
+	int rc = execbox_run(&b, &f, NULL);
+	bool injected = fault_io_failed(&fault) > 0;
+	fault_disarm(&fault);
+	*failures += rc != 0;
+	/* Something of another job, so that the segments before it may go. */
+	struct sl_event other = {.type = SL_EVENT_STDOUT, .job_id = JOB, .ts_ms = TS, .data = "x", .len = 1};
+	void *record;
+	size_t len;
+	uint64_t sequence = 0;
+	for (int i = 0; i < 2; i++) {
+		static char filler[5000];
+		other.data = i == 0 ? filler : "x";
+		other.len = i == 0 ? sizeof filler : 1;
+		assert_int_equal(sl_event_encode(&other, NULL, &record, &len, &b.err), 0);
+		assert_int_equal(sl_wal_append(b.log, record, len, &sequence, &b.err), 0);
+		sl_event_free(NULL, record);
+	}
+	assert_int_equal(sl_wal_start(b.log, &receiver_ops, &to, &b.err), 0);
+	while (first_kept(b.log) + 1 < sequence)
+		(void)usleep(1000);
+	/* Now the rest. A recovery after a kill has nothing but the spool. */
+	if (killed) {
+		char path[160];
+		(void)snprintf(path, sizeof path, "%s.kept", b.spool);
+		assert_int_equal(rename(b.spool, path), 0);
+		sl_exec_free(b.exec);
+		b.exec = NULL;
+		(void)rmdir(b.spool);
+		assert_int_equal(sl_exec_recover(b.log, path, NULL, NULL, &b.err), 0);
+	} else {
+		sl_exec_free(b.exec);
+		b.exec = NULL;
+	}
+	assert_int_equal(sl_wal_stop(b.log, 60000, &b.err), 0);
+	/* Of a command that was ended a beginning, else all; each line once. */
+	for (size_t i = 0; i < LINES; i++)
+		if (to.seen[i] > 1 || (to.seen[i] == 0 && rc == 0) || (i > 0 && to.seen[i] > to.seen[i - 1]))
+			fail_msg("write %d: line %zu came %d times", (int)nth, i, to.seen[i]);
+	execbox_close_log(&b);
+	fault_fini(&fault);
+	execbox_fini(&b);
+	return injected;
+}
+
+static void a_batch_whose_first_part_was_archived_is_not_doubled(void **state)
+{
+	(void)state;
+	int failures = 0;
+	for (int64_t nth = 1; split_and_archived(nth, false, &failures); nth++)
+		;
+	for (int64_t nth = 1; split_and_archived(nth, true, &failures); nth++)
+		;
+	print_message("# %d attempts failed\n", failures);
+	assert_true(failures > 4);
 }
 
 /* ---- lines of descriptor 3 that are too long ---- */
@@ -586,6 +708,7 @@ int main(void)
 		cmocka_unit_test(a_missing_folder_is_empty),
 		cmocka_unit_test(a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends),
 		cmocka_unit_test(a_batch_that_fails_in_the_middle_leaves_its_first_events_or_none),
+		cmocka_unit_test(a_batch_whose_first_part_was_archived_is_not_doubled),
 		cmocka_unit_test(a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped),
 	};
 	return cmocka_run_group_tests_name("exec recover", tests, NULL, NULL);

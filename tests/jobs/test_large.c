@@ -31,11 +31,12 @@ static void fill_sqlite(const char *path)
 	assert_int_equal(
 		sqlite_do(path,
 			  "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM n WHERE n<150000)"
-			  "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,priority,flags,created_us,"
+			  "INSERT INTO "
+			  "sluice_job(id,chain_id,type,status,fence,attempt,charged,priority,flags,created_us,"
 			  "blockers_open,started_us,ended_us,error,input) SELECT n,n,CASE n WHEN 70000 THEN 'rare' "
 			  "ELSE 'old'"
 			  " END," STATUS_OF(
-				  "n") ",1,1,0,0,1000000+n,0,2000000+n,3000000+n,"
+				  "n") ",1,1,1,0,0,1000000+n,0,2000000+n,3000000+n,"
 				       "CASE WHEN n%50000=0 THEN 'broken'||char(10)||n END,'\"some input to "
 				       "read, needle '||n||'\"' FROM n;"
 				       "INSERT INTO sluice_count SELECT type,0,0,0,0,0,sum(status=4),sum(status=5),"
@@ -58,7 +59,7 @@ static void fill_postgres(void)
 				     "needle ' || n || '\"'"
 				     " FROM generate_series(1, 150000) n;"
 				     "INSERT INTO stopped SELECT status, id, chain_id FROM job WHERE status IN (5, 6);"
-				     "INSERT INTO tally SELECT type, status, count(*) FROM job GROUP BY 1, 2;"
+				     "INSERT INTO tally SELECT type, status, count(*), 0 FROM job GROUP BY 1, 2;"
 				     "SELECT setval('job_id', 150000)"),
 		0);
 }
@@ -268,12 +269,13 @@ static void the_newest_of_many_that_wait_are_found_before_a_long_history(struct 
 					      " FROM generate_series(200001, 230000) n"),
 				 0);
 	else
-		assert_int_equal(sqlite_do(w->files.path,
-					   "WITH RECURSIVE n(n) AS (SELECT 200001 UNION ALL SELECT n+1 FROM n WHERE"
-					   " n<230000) INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,"
-					   "priority,flags,created_us,blockers_open,ended_us,input) SELECT n,n,'last',"
-					   "4,1,1,0,0,1,0,1,'1' FROM n"),
-				 SQLITE_OK);
+		assert_int_equal(
+			sqlite_do(w->files.path,
+				  "WITH RECURSIVE n(n) AS (SELECT 200001 UNION ALL SELECT n+1 FROM n WHERE"
+				  " n<230000) INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,"
+				  "charged,priority,flags,created_us,blockers_open,ended_us,input) SELECT n,n,'last',"
+				  "4,1,1,1,0,0,1,0,1,'1' FROM n"),
+			SQLITE_OK);
 	expect(w, "the newest of many that wait", f, 2 * SCAN, 50, OLD + 100 + MANY);
 }
 
@@ -314,7 +316,7 @@ static void what_waits_for_its_time_is_counted_without_being_read(struct world *
 			     "INSERT INTO ready (id, fence, priority, solo, type) VALUES (149999, 1, 0, false, 'new');"
 			     "UPDATE job SET status = 2, type = 'new', ended_at = NULL WHERE id = 149999;"
 			     "DELETE FROM tally WHERE type = 'new';"
-			     "INSERT INTO tally (type, status, n) VALUES ('new', 2, 60001);"
+			     "INSERT INTO tally (type, status, n, was) VALUES ('new', 2, 60001, 0);"
 			     "SELECT pg_stat_force_next_flush()"),
 		0);
 	begin(w);

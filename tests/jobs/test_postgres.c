@@ -120,7 +120,6 @@ static int keep(const struct sl_claimed_job *job, void *ctx)
 						.fence = job->fence,
 						.claim = b->claim,
 						.worker = WORKER,
-						.charged = job->charged,
 						.started_ms = 1700000000000,
 						.output = "null"};
 	return 0;
@@ -132,14 +131,19 @@ static struct sl_claim_request request_of(struct batch *b, const struct sl_claim
 	claims++;
 	b->n = 0;
 	memcpy(b->claim.bytes, &claims, sizeof claims);
-	return (struct sl_claim_request){
-		.claim = b->claim, .worker = WORKER, .types = type, .n_types = 1, .limit = limit, .lease_ms = LONG_MS};
+	return (struct sl_claim_request){.claim = b->claim,
+					 .worker = WORKER,
+					 .types = type,
+					 .n_types = 1,
+					 .limit = limit,
+					 .free = limit,
+					 .lease_ms = LONG_MS};
 }
 
 /* Settle what `old` has (may be NULL) and claim into b. Returns how long to sleep until something is due. */
 static int64_t exchange(struct batch *old, struct batch *b, const char *type, uint32_t limit)
 {
-	struct sl_claim_type types = {type, limit};
+	struct sl_claim_type types = {.type = type, .limit = limit, .free = limit};
 	struct sl_claim_request r = request_of(b, &types, limit);
 	struct sl_claim_reply reply;
 	if (old != NULL && old->n > 0)
@@ -169,10 +173,10 @@ static void expire_leases(void)
 
 static uint32_t reap(const char *type)
 {
-	uint32_t n = 0;
-	int more;
-	OK(store.ops->reap(store.ctx, &type, 1, 100, &n, &more, NULL, &err));
-	return n;
+	const struct sl_reap_type types = {.type = type};
+	struct sl_reaped reaped;
+	OK(store.ops->reap(store.ctx, &types, 1, 100, &reaped, NULL, &err));
+	return reaped.n;
 }
 
 /* Until somebody waits for a lock; no time is assumed. */
@@ -214,10 +218,10 @@ static void *start_main(void *arg)
 /* The reaper's statement on a connection of the test's, which decides when it commits. */
 static int reap_by_hand(PGconn *conn)
 {
-	const char *params[2] = {"{t}", "100"};
+	const char *params[5] = {"{t}", "100", "{0}", "{0}", "{1}"};
 	char *sql = sl__pg_render(&((struct pg_store *)store.ctx)->env, sl__pg_sql[ST_REAP], place.schema);
 	assert_non_null(sql);
-	PGresult *res = PQexecParams(conn, sql, 2, NULL, params, NULL, NULL, 0);
+	PGresult *res = PQexecParams(conn, sql, 5, NULL, params, NULL, NULL, 0);
 	if (PQresultStatus(res) != PGRES_TUPLES_OK)
 		fail_msg("%s", PQerrorMessage(conn));
 	int reaped = PQntuples(res) - 1;
@@ -244,7 +248,8 @@ static void assert_completed_once(void)
 
 static void assert_reaped_once(void)
 {
-	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 2 AND fence = 2 AND attempt = 0"), 1);
+	assert_int_equal(
+		number("SELECT count(*) FROM job WHERE status = 2 AND fence = 2 AND attempt = 1 AND charged = 1"), 1);
 	assert_int_equal(number("SELECT count(*) FROM ready WHERE solo AND fence = 2"), 1);
 	assert_int_equal(number("SELECT count(*) FROM job_attempt WHERE outcome = 3"), 1);
 	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
@@ -358,7 +363,7 @@ static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
 }
 
 /* A cancel locks the job, and waits for its row of ready; a claim has that row, and must not wait for the job. */
-static void a_claim_of_a_job_that_somebody_has_locked_does_not_wait_and_is_charged_later(void **state)
+static void a_claim_of_a_job_that_somebody_has_locked_does_not_wait(void **state)
 {
 	(void)state;
 	struct batch b, none;
@@ -369,8 +374,6 @@ static void a_claim_of_a_job_that_somebody_has_locked_does_not_wait_and_is_charg
 	OK(store.ops->guard(store.ctx, tx, id, 1, &lost, &err));
 	exchange(NULL, &b, "t", 1);
 	assert_int_equal(b.n, 1);
-	assert_int_equal(b.settles[0].charged, 0);
-	assert_int_equal(number("SELECT count(*) FROM lease WHERE charged"), 0);
 	store.ops->rollback(tx);
 	exchange(&b, &none, "t", 1);
 	assert_int_equal(b.results[0].lost, SL_LOST_NOT);
@@ -834,9 +837,8 @@ static void a_drain_updates_within_pages_and_scans_no_table(void **state)
 		       "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = '%s'"
 		       " AND relname IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup', 'paused')",
 		       place.schema);
-	/* Each of the indexes on these tables was built by one scan, one more counted what had ended (version 2), one
-	 * looked for what had failed or was cancelled, and one counted what had not ended (version 3). */
-	assert_int_equal(number(sql), number("SELECT count(*) + 3 FROM pg_indexes WHERE schemaname = current_schema()"
+	/* Each of the indexes on these tables was built by one scan. */
+	assert_int_equal(number(sql), number("SELECT count(*) FROM pg_indexes WHERE schemaname = current_schema()"
 					     " AND tablename IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup',"
 					     " 'paused')"));
 	assert_int_equal(pg_place_open(&place, &store, 4), 0);
@@ -961,7 +963,8 @@ static void a_type_that_others_are_claiming_does_not_hide_another(void **state)
 	(void)snprintf(sql, sizeof sql,
 		       "SET search_path = %s; BEGIN; SELECT * FROM ready WHERE type = 'hot' FOR UPDATE", place.schema);
 	assert_int_equal(pg_temp_exec(other, sql), 0);
-	struct sl_claim_type types[2] = {{"hot", 1}, {"cold", 1}};
+	struct sl_claim_type types[2] = {{.type = "hot", .limit = 1, .free = 1},
+					 {.type = "cold", .limit = 1, .free = 1}};
 	struct sl_claim_request r = request_of(&b, types, 1);
 	struct sl_claim_reply reply;
 	r.n_types = 2;
@@ -1152,7 +1155,7 @@ static void a_hinted_claim_does_not_promote(void **state)
 {
 	(void)state;
 	struct batch b;
-	struct sl_claim_type types = {"t", 4};
+	struct sl_claim_type types = {.type = "t", .limit = 4};
 	struct sl_claim_reply reply;
 	start_many("t", 2);
 	assert_int_equal(pg_temp_exec(place.admin,
@@ -1350,7 +1353,7 @@ int main(void)
 		TEST(a_reaper_passes_over_a_job_that_is_being_completed),
 		TEST(a_reaper_takes_a_job_whose_completion_was_rolled_back),
 		TEST(a_reaper_passes_over_a_job_that_is_guarded),
-		TEST(a_claim_of_a_job_that_somebody_has_locked_does_not_wait_and_is_charged_later),
+		TEST(a_claim_of_a_job_that_somebody_has_locked_does_not_wait),
 		TEST(a_cancel_that_a_claim_of_one_job_meets_goes_through),
 		TEST(a_guard_holds_the_first_job_of_the_chain_too),
 		TEST(leases_are_renewed_in_the_order_of_their_claims),

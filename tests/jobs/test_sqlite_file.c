@@ -414,7 +414,7 @@ static int pass_job(const struct sl_job *job, void *ctx)
 static int walk(const char *path, const struct sl_env *env, uint64_t round)
 {
 	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = env};
-	struct sl_claim_type type = {"t", 2};
+	struct sl_claim_type type = {.type = "t", .limit = 2};
 	struct sl_claim_request request = {.worker = "w", .types = &type, .n_types = 1, .limit = 1, .lease_ms = 60000};
 	struct sl_claim_reply reply;
 	struct sl_settle settle = {.kind = SL_SETTLE_COMPLETE, .worker = "w", .last_of_claim = 1};
@@ -426,8 +426,7 @@ static int walk(const char *path, const struct sl_env *env, uint64_t round)
 	sl_store_tx *tx;
 	sl_store s;
 	size_t n;
-	uint32_t reaped;
-	int more;
+	struct sl_reaped reaped;
 	int rc = sl_store_sqlite_open(&s, path, &opts, &err);
 	if (rc != 0)
 		return rc;
@@ -448,7 +447,7 @@ static int walk(const char *path, const struct sl_env *env, uint64_t round)
 	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, NULL, 0, NULL, &request, &reply, note_id, &settle, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->list_jobs(s.ctx, &filter, pass_job, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->outstanding(s.ctx, &(const char *){"t"}, 1, &out, &err);
-	rc = rc != 0 ? rc : s.ops->reap(s.ctx, NULL, 0, 10, &reaped, &more, NULL, &err);
+	rc = rc != 0 ? rc : s.ops->reap(s.ctx, NULL, 0, 10, &reaped, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->events_append(s.ctx, NULL, 0, &mark, 1, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, &settle, 1, &result, NULL, NULL, NULL, NULL, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->remove(s.ctx, NULL, &started.chain_id, 1, 1, &n, NULL, &err);

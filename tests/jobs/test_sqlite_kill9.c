@@ -117,7 +117,6 @@ static int take(const struct sl_claimed_job *job, void *ctx)
 				.fence = job->fence,
 				.claim = p->claim,
 				.worker = "w",
-				.charged = job->charged,
 				.started_ms = 1,
 				.output = "{\"done\":true}",
 				.error = "no",
@@ -136,7 +135,7 @@ static void report_settled(const struct sl_settle *settles, const struct sl_sett
 
 static void exchange(struct process *p)
 {
-	struct sl_claim_type types[] = {{"a", 4}, {"b", 6}};
+	struct sl_claim_type types[] = {{.type = "a", .limit = 4, .free = 4}, {.type = "b", .limit = 6, .free = 6}};
 	struct sl_settle settles[BATCH];
 	size_t n = p->n;
 	memcpy(settles, p->settles, sizeof settles);
@@ -150,6 +149,7 @@ static void exchange(struct process *p)
 					   .worker = "w",
 					   .types = types,
 					   .n_types = 2,
+					   .free = BATCH,
 					   .limit = 1 + (uint32_t)(next_random(&p->seed) % BATCH),
 					   .lease_ms = LEASE_MS};
 	struct sl_claim_reply reply;
@@ -189,15 +189,14 @@ static _Noreturn void process_main(const char *path, uint64_t seed)
 	p->seed = (seed ^ 0xD1B54A32D192ED03) * 0x9E3779B97F4A7C15; /* not the watcher's own sequence */
 	must(p, sl_store_sqlite_open(&p->s, path, NULL, &p->err), "open");
 	for (;;) {
-		uint32_t reaped;
-		int more;
+		struct sl_reaped reaped;
 		uint64_t what = next_random(&p->seed) % 16;
 		if (what < 5)
 			start_some(p);
 		else if (what < 12)
 			exchange(p);
 		else if (what < 13)
-			must(p, p->s.ops->reap(p->s.ctx, NULL, 0, 16, &reaped, &more, NULL, &p->err), "reap");
+			must(p, p->s.ops->reap(p->s.ctx, NULL, 0, 16, &reaped, NULL, &p->err), "reap");
 		else if (what < 14)
 			renew(p);
 		else if (what < 15)
@@ -341,17 +340,18 @@ static void drain(struct watcher *w)
 	struct sl_env env = {SL_ENV_INIT, .clock = &clock};
 	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &env};
 	struct process p;
-	uint32_t reaped = 0, all = 0;
-	int more = 1;
+	struct sl_reaped reaped = {.more = 1};
+	uint32_t all = 0;
 	memset(&p, 0, sizeof p);
 	p.seed = w->seed;
 	assert_int_equal(sl_store_sqlite_open(&p.s, w->place->path, &opts, &p.err), 0);
-	while (more) {
-		assert_int_equal(p.s.ops->reap(p.s.ctx, NULL, 0, 100, &reaped, &more, NULL, &p.err), 0);
-		all += reaped;
+	while (reaped.more) {
+		assert_int_equal(p.s.ops->reap(p.s.ctx, NULL, 0, 100, &reaped, NULL, &p.err), 0);
+		all += reaped.n;
 	}
 	for (;;) {
-		struct sl_claim_type types[] = {{"a", BATCH}, {"b", BATCH}};
+		struct sl_claim_type types[] = {{.type = "a", .limit = BATCH, .free = BATCH},
+						{.type = "b", .limit = BATCH, .free = BATCH}};
 		struct sl_settle settles[BATCH];
 		struct sl_claim_reply reply;
 		size_t n = p.n_claimed;
@@ -366,6 +366,7 @@ static void drain(struct watcher *w)
 						   .worker = "w",
 						   .types = types,
 						   .n_types = 2,
+						   .free = BATCH,
 						   .limit = BATCH,
 						   .lease_ms = 60000};
 		p.n_claimed = 0;

@@ -33,7 +33,7 @@ static const char miscounted[] =
 	" AND (status = 1) <> (coalesce(blockers_open, 0) > 0)"
 	" UNION ALL SELECT 'tried', j.type, j.status, j.id, 0 FROM job j JOIN (SELECT id, fence, tried FROM ready"
 	" UNION ALL SELECT id, fence, tried FROM sched) q ON q.id = j.id AND q.fence = j.fence"
-	" WHERE j.status = 2 AND q.tried <> (j.attempt > 0)";
+	" WHERE j.status = 2 AND q.tried <> (j.charged > 0)";
 
 static void tear_down(void *ctx)
 {

@@ -252,12 +252,15 @@ static void the_type_gives_the_priority_and_has_a_say_in_input_and_output(void *
 	job.priority = 1;
 	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), 0);
 	assert_int_equal(out.priority, 1);
+	job.priority = SL_PRIORITY_ZERO;
+	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), 0);
+	assert_int_equal(out.priority, 0);
 	job.input = "3";
 	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), SL_EDATA);
 	assert_string_equal(err.msg, "input: 3 is odd");
 	job.input = "3,"; /* the callback sees only JSON */
 	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), SL_EDATA);
-	assert_int_equal(asked, 3);
+	assert_int_equal(asked, 4);
 	assert_int_equal(sl__job_output_check(types, "even", "7", &err), SL_EDATA);
 	assert_string_equal(err.msg, "output: 7 is odd");
 	assert_int_equal(err.error_class, SL_CLASS_POISON);

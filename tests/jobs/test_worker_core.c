@@ -58,6 +58,21 @@ static int set_up(void **state)
 	return 0;
 }
 
+/* What the keeper, or else the reaper, has to do. */
+static void keep(struct table *t)
+{
+	t->keeper.who = SL__KEEPER;
+	sl__core_next(t->core, t->now, &t->keeper);
+	int64_t wake_ns = t->keeper.wake_ns;
+	if (t->keeper.kind != SL__TODO_SLEEP)
+		return;
+	t->keeper.who = SL__REAPER;
+	sl__core_next(t->core, t->now, &t->keeper);
+	if (t->keeper.kind == SL__TODO_END)
+		t->keeper.kind = SL__TODO_SLEEP;
+	t->keeper.wake_ns = SL_MIN(t->keeper.wake_ns, wake_ns);
+}
+
 static void begin(struct table *t)
 {
 	assert_int_equal(sl__core_new(&t->core, &t->cfg, t->now, NULL), 0);
@@ -85,17 +100,17 @@ static enum sl__todo_kind next(struct table *t, int lane)
 }
 
 /* Answer the exchange: everything settled, n jobs of the type claimed. */
-static void answer_type(struct table *t, int lane, uint32_t n, const char *type, int charged)
+static void answer_type(struct table *t, int lane, uint32_t n, const char *type, bool more)
 {
 	struct sl_settle_result results[SL__SETTLE_MAX] = {{0}};
-	struct sl_claim_reply reply = {.n = n, .now_ms = 1, .next_due_in_ms = -1, .next_expiry_in_ms = -1};
+	struct sl_claim_reply reply = {.n = n, .now_ms = 1, .next_due_in_ms = more ? 0 : -1, .next_expiry_in_ms = -1};
 	for (uint32_t i = 0; i < n; i++) {
 		const struct sl_claimed_job job = {.id = ++t->next_id,
 						   .chain_id = t->next_id,
 						   .fence = 1,
+						   .attempt = 1,
 						   .type = type,
-						   .input = "1",
-						   .charged = charged};
+						   .input = "1"};
 		assert_int_equal(sl__core_claimed(t->core, &t->lane[lane], &job), 0);
 	}
 	sl__core_exchanged(t->core, &t->lane[lane], 0, NULL, results, &reply, t->now);
@@ -549,11 +564,12 @@ static void a_lease_is_given_up_only_with_its_last_run(void **state)
 static void keeper_renews(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
-		sl__core_next(t->core, t->now, &t->keeper);
+		keep(t);
 		if (t->keeper.kind == SL__TODO_RENEW)
 			return;
 		if (t->keeper.kind == SL__TODO_REAP)
-			sl__core_reaped(t->core, &t->keeper, 0, 0, 0, t->now);
+			sl__core_reaped(t->core, &t->keeper, 0,
+					&(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
 		else if (t->keeper.kind == SL__TODO_CRON)
 			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
 		else
@@ -565,9 +581,10 @@ static void keeper_renews(struct table *t)
 static int keeper_sleeps(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
-		sl__core_next(t->core, t->now, &t->keeper);
+		keep(t);
 		if (t->keeper.kind == SL__TODO_REAP)
-			sl__core_reaped(t->core, &t->keeper, 0, 0, 0, t->now);
+			sl__core_reaped(t->core, &t->keeper, 0,
+					&(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
 		else if (t->keeper.kind == SL__TODO_CRON)
 			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
 		else
@@ -580,10 +597,11 @@ static int keeper_sleeps(struct table *t)
 static bool keeper_fires(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
-		sl__core_next(t->core, t->now, &t->keeper);
+		keep(t);
 		if (t->keeper.kind != SL__TODO_REAP)
 			return t->keeper.kind == SL__TODO_CRON;
-		sl__core_reaped(t->core, &t->keeper, 0, 0, 0, t->now);
+		sl__core_reaped(t->core, &t->keeper, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
+				t->now);
 	}
 	return false;
 }
@@ -636,7 +654,7 @@ static void all_leases_that_are_due_are_renewed_together(void **state)
 	assert_true(keeper_sleeps(t));
 	assert_int_equal(stats(t).renewals, 2);
 	t->now = sent + 57000 * MS;
-	sl__core_expire(t->core, t->now, on_abort, t);
+	sl__core_expire(t->core, t->now, false, on_abort, t);
 	assert_int_equal(t->aborts, 0);
 	assert_true(sl__core_next_abort_ns(t->core) == sent + 58000 * MS);
 }
@@ -656,14 +674,118 @@ static void a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts(void **s
 		keeper_renews(t);
 		tries++;
 		sl__core_renewed(t->core, &t->keeper, SL_EUNAVAIL, t->now);
-		assert_true(keeper_sleeps(t));
-		t->now = SL_MIN(t->keeper.wake_ns, start + 58000 * MS);
-		sl__core_expire(t->core, t->now, on_abort, t);
+		t->now = SL_MIN(sl__core_keeper_ns(t->core, t->now), start + 58000 * MS);
+		sl__core_expire(t->core, t->now, false, on_abort, t);
 	}
 	assert_true(tries >= 4);
 	assert_int_equal(t->last_abort, SL_ABORT_ERROR);
 	assert_true(t->now < start + 60000 * MS);
 	assert_false(sl__core_connected(t->core));
+}
+
+/* The lease of another worker is renewed again and again; then that worker dies. */
+static void a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_interval(void **state)
+{
+	struct table *t = *state;
+	t->cfg.poll_ms = 3600000;
+	begin(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	answer(t, 0, 0);
+	assert_true(keeper_sleeps(t));
+	int64_t expires = t->now + 2000 * MS;
+	for (int i = 0; i < 50; i++) {
+		t->now = t->keeper.wake_ns;
+		assert_true(t->now <= expires + 1000 * MS);
+		keep(t);
+		if (t->keeper.kind == SL__TODO_CRON) {
+			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
+			keep(t);
+		}
+		if (t->keeper.kind == SL__TODO_SLEEP)
+			continue;
+		assert_int_equal(t->keeper.kind, SL__TODO_REAP);
+		if (t->now >= expires - 1000 * MS && i < 40) /* it was renewed meanwhile */
+			expires = t->now + 2000 * MS;
+		int64_t left = (expires - t->now) / MS;
+		struct sl_reaped reaped = {.n = left <= 0, .next_expiry_in_ms = left > 0 ? left : -1};
+		sl__core_reaped(t->core, &t->keeper, 0, &reaped, t->now);
+		if (reaped.n > 0) {
+			assert_true(t->now <= expires + 1000 * MS);
+			assert_int_equal(next(t, 0), SL__TODO_EXCHANGE); /* and claims it */
+			answer(t, 0, 1);
+			return;
+		}
+		keep(t);
+	}
+	fail_msg("it was not taken back");
+}
+
+static void a_lease_of_which_nobody_told_is_found_within_a_second(void **state)
+{
+	struct table *t = *state;
+	t->cfg.poll_ms = 3600000;
+	begin(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	answer(t, 0, 0);
+	for (int i = 0; i < 100; i++) {
+		assert_true(keeper_sleeps(t));
+		assert_true(t->keeper.wake_ns <= t->now + 1000 * MS);
+		t->now = t->keeper.wake_ns;
+	}
+}
+
+static void nothing_that_the_reaper_does_keeps_a_renewal_waiting(void **state)
+{
+	struct table *t = *state;
+	struct sl__todo reaper;
+	begin(t);
+	assert_int_equal(sl__todo_init(&reaper, t->core, SL__REAPER, NULL), 0);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	answer(t, 0, 1);
+	assert_non_null(take(t));
+	sl__core_next(t->core, t->now, &reaper);
+	while (reaper.kind == SL__TODO_REAP) {
+		sl__core_reaped(t->core, &reaper, 0, &(struct sl_reaped){.next_expiry_in_ms = -1}, t->now);
+		sl__core_next(t->core, t->now, &reaper);
+	}
+	assert_int_equal(reaper.kind, SL__TODO_CRON); /* which is never answered */
+	for (int i = 0; i < 5; i++) {
+		t->now = sl__core_keeper_ns(t->core, t->now);
+		t->keeper.who = SL__KEEPER;
+		sl__core_next(t->core, t->now, &t->keeper);
+		assert_int_equal(t->keeper.kind, SL__TODO_RENEW);
+		sl__core_renewed(t->core, &t->keeper, 0, t->now);
+		sl__core_expire(t->core, t->now, false, on_abort, t);
+	}
+	assert_int_equal(t->aborts, 0);
+	sl__todo_fini(&reaper, t->core);
+}
+
+static void no_lease_is_given_up_while_its_renewal_waits_for_the_store_s_lock(void **state)
+{
+	struct table *t = *state;
+	begin(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	answer(t, 0, 1);
+	assert_non_null(take(t));
+	t->now += 30000 * MS;
+	keeper_renews(t); /* and waits */
+	for (int i = 0; i < 600; i++) {
+		t->now += 1000 * MS;
+		if (t->now >= sl__core_next_abort_ns(t->core))
+			sl__core_expire(t->core, t->now, true, on_abort, t);
+	}
+	sl__core_expire(t->core, t->now, false, on_abort, t); /* the lock is there, the answer is on its way */
+	assert_int_equal(t->aborts, 0);
+	t->keeper.sent_ns = t->now;
+	sl__core_renewed(t->core, &t->keeper, 0, t->now);
+	sl__core_expire(t->core, t->now, false, on_abort, t);
+	assert_int_equal(t->aborts, 0);
+	t->now += 60000 * MS;
+	sl__core_expire(t->core, t->now, false, on_abort, t);
+	t->now += 2000 * MS;
+	sl__core_expire(t->core, t->now, false, on_abort, t);
+	assert_int_equal(t->aborts, 1);
 }
 
 static void a_note_of_a_loss_asks_the_store_and_does_not_abort_by_itself(void **state)
@@ -701,7 +823,7 @@ static void a_run_that_said_how_it_ends_is_not_aborted_any_more(void **state)
 	struct sl__run *said = take(t), *silent = take(t);
 	said->declared = 1;
 	t->now += 1000 * MS;
-	sl__core_expire(t->core, t->now, on_abort, t);
+	sl__core_expire(t->core, t->now, false, on_abort, t);
 	assert_int_equal(t->aborts, 1);
 	assert_int_equal(silent->abort, SL_ABORT_TIMEOUT);
 	sl__core_lost(t->core, said->id, said->fence, SL_LOST_COMPLETED, on_abort, t);
@@ -719,13 +841,15 @@ static void under_load_lost_leases_are_looked_for_too(void **state)
 	begin(t);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	answer(t, 0, 4);
-	sl__core_next(t->core, t->now, &t->keeper);
+	keep(t);
 	assert_int_equal(t->keeper.kind, SL__TODO_REAP);
 	assert_int_equal(t->keeper.reap_limit, SL__REAP_LIMIT);
-	sl__core_reaped(t->core, &t->keeper, 0, SL__REAP_LIMIT, 1, t->now);
-	sl__core_next(t->core, t->now, &t->keeper);
+	sl__core_reaped(t->core, &t->keeper, 0,
+			&(struct sl_reaped){.n = SL__REAP_LIMIT, .more = 1, .next_expiry_in_ms = -1}, t->now);
+	keep(t);
 	assert_int_equal(t->keeper.kind, SL__TODO_REAP); /* there are more */
-	sl__core_reaped(t->core, &t->keeper, 0, 1, 0, t->now);
+	sl__core_reaped(t->core, &t->keeper, 0, &(struct sl_reaped){.n = 1, .more = 0, .next_expiry_in_ms = -1},
+			t->now);
 	assert_true(keeper_sleeps(t));
 	assert_true(t->keeper.wake_ns <= t->now + 30000 * MS);
 	assert_int_equal(stats(t).reaped, SL__REAP_LIMIT + 1);
@@ -808,21 +932,108 @@ static void a_store_that_is_away_is_tried_again_with_growing_pauses(void **state
 	assert_int_equal(stats(t).lost, 0);
 }
 
-static void a_claim_whose_answer_was_lost_is_ended_early(void **state)
+static void a_claim_whose_answer_was_lost_is_sent_again(void **state)
 {
 	struct table *t = *state;
 	begin(t);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	const struct sl_claim_id id = t->lane[0].request.claim;
-	refuse(t, 0, SL_EUNAVAIL);
-	keeper_renews(t);
-	assert_int_equal(t->keeper.n_renewals, 1);
-	assert_memory_equal(&t->keeper.renewals[0].claim, &id, sizeof id);
-	assert_int_equal(t->keeper.renewals[0].lease_ms, 1);
-	sl__core_renewed(t->core, &t->keeper, 0, t->now);
-	t->now += 2 * MS;
-	sl__core_next(t->core, t->now, &t->keeper);
-	assert_int_equal(t->keeper.kind, SL__TODO_REAP);
+	for (int i = 0; i < 3; i++) {
+		refuse(t, 0, SL_EUNAVAIL);
+		assert_int_equal(next(t, 0), SL__TODO_SLEEP);
+		t->now = t->lane[0].wake_ns;
+		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+		assert_int_equal(t->lane[0].request.again, 1);
+		assert_memory_equal(&t->lane[0].request.claim, &id, sizeof id);
+	}
+	answer(t, 0, 2);
+	assert_non_null(take(t));
+	assert_non_null(take(t));
+	assert_int_equal(sl__core_open(t->core), 2);
+}
+
+/* There is no bound to how many are asked after. */
+static void every_claim_whose_answer_was_lost_is_asked_after(void **state)
+{
+	struct table *t = *state;
+	struct sl_claim_id ids[40];
+	t->cfg.lanes = 1;
+	begin(t);
+	for (size_t i = 0; i < SL_COUNT(ids); i++) {
+		struct sl__todo offered;
+		assert_int_equal(sl__todo_init(&offered, t->core, 0, NULL), 0);
+		struct sl_offer offer = {0};
+		struct sl_offer_type types[8];
+		if (i == 0) {
+			assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+			answer(t, 0, 0);
+		}
+		assert_true(sl__core_offer(t->core, t->now, &offered, &offer, types));
+		ids[i] = offer.claim;
+		sl__core_handed(t->core, &offered, SL_EUNAVAIL, t->now, 0, t->now);
+		sl__todo_fini(&offered, t->core);
+	}
+	for (size_t i = 0; i < SL_COUNT(ids); i++) {
+		assert_true(sl__core_ready(t->core, 0, t->now));
+		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+		assert_int_equal(t->lane[0].request.again, 1);
+		assert_memory_equal(&t->lane[0].request.claim, &ids[i], sizeof ids[i]);
+		answer(t, 0, 0);
+	}
+	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
+}
+
+static void a_type_with_one_attempt_is_never_claimed_ahead(void **state)
+{
+	struct table *t = *state;
+	for (int once = 0; once < 2; once++) {
+		t->types[0].retry.max_attempts = once ? 1 : SL_UNLIMITED;
+		begin(t);
+		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+		uint32_t slots = t->lane[0].request.limit;
+		assert_int_equal(t->lane[0].request.free, slots);
+		answer(t, 0, slots);
+		for (uint32_t i = 0; i < slots; i++)
+			end(t, take(t), SL__END_COMPLETE); /* in no time: more could be started soon */
+		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+		assert_int_equal(t->lane[0].request.free, slots);
+		if (once)
+			assert_int_equal(t->lane[0].request.limit, slots);
+		else
+			assert_true(t->lane[0].request.limit > slots);
+		answer(t, 0, 0);
+		(void)tear_down(state);
+		t->core = NULL;
+	}
+}
+
+static void what_is_left_for_a_free_slot_is_claimed_when_there_is_one(void **state)
+{
+	struct table *t = *state;
+	begin(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	uint32_t slots = t->lane[0].request.limit;
+	answer(t, 0, slots);
+	struct sl__run *first = take(t);
+	end(t, first, SL__END_COMPLETE);
+	for (uint32_t i = 1; i < slots; i++)
+		assert_non_null(take(t));
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	answer(t, 0, 1);
+	struct sl__run *last = take(t);
+	assert_non_null(last);
+	/* All slots are busy, for a moment only: more is claimed ahead, and the store has only such as want a slot. */
+	sl__core_note(t->core, &(struct sl_note){.kind = 0}, t->now);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].request.free, 0);
+	struct sl_claim_reply reply = {.now_ms = 1, .next_due_in_ms = -1, .next_expiry_in_ms = -1, .alone = 1};
+	sl__core_exchanged(t->core, &t->lane[0], 0, NULL, NULL, &reply, t->now);
+	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
+	end(t, last, SL__END_COMPLETE);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_non_null(t->lane[0].claim);
+	assert_int_equal(t->lane[0].request.free, 1);
+	answer(t, 0, 1);
 }
 
 /* ---- the end of attempts ---- */
@@ -876,7 +1087,7 @@ static void a_stop_gives_back_what_waits_and_ends_when_all_is_settled(void **sta
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	answer(t, 0, 0);
 	assert_int_equal(next(t, 0), SL__TODO_END);
-	sl__core_next(t->core, t->now, &t->keeper);
+	keep(t);
 	assert_int_equal(t->keeper.kind, SL__TODO_END);
 	assert_int_equal(stats(t).released, 20);
 }
@@ -944,13 +1155,20 @@ int main(void)
 		T(a_tick_comes_in_time_when_our_clock_stood_still),
 		T(all_leases_that_are_due_are_renewed_together),
 		T(a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts),
+		T(a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_interval),
+		T(a_lease_of_which_nobody_told_is_found_within_a_second),
+		T(nothing_that_the_reaper_does_keeps_a_renewal_waiting),
+		T(no_lease_is_given_up_while_its_renewal_waits_for_the_store_s_lock),
 		T(a_note_of_a_loss_asks_the_store_and_does_not_abort_by_itself),
 		T(a_run_that_said_how_it_ends_is_not_aborted_any_more),
 		T(under_load_lost_leases_are_looked_for_too),
 		T(a_refused_batch_is_settled_one_by_one),
 		T(what_is_refused_in_every_form_is_left_to_its_lease),
 		T(a_store_that_is_away_is_tried_again_with_growing_pauses),
-		T(a_claim_whose_answer_was_lost_is_ended_early),
+		T(a_claim_whose_answer_was_lost_is_sent_again),
+		T(every_claim_whose_answer_was_lost_is_asked_after),
+		T(a_type_with_one_attempt_is_never_claimed_ahead),
+		T(what_is_left_for_a_free_slot_is_claimed_when_there_is_one),
 		T(attempts_run_out),
 		T(a_retry_is_looked_for_when_its_backoff_is_over),
 		T(a_stop_gives_back_what_waits_and_ends_when_all_is_settled),

@@ -328,7 +328,7 @@ static void a_stop_past_its_deadline_aborts_and_gives_back_uncharged(void **stat
 	assert_int_equal(ab.reason, SL_ABORT_SHUTDOWN);
 	struct sl_job *job = wkit_job(k, id);
 	assert_int_equal(job->status, SL_JOB_PENDING);
-	assert_int_equal(job->attempt, 0);
+	assert_int_equal(job->charged, 0);
 	sl_jobs_free(k->client, job);
 	sl_worker_free(w);
 }

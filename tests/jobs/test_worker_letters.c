@@ -347,11 +347,11 @@ static void a_job_for_a_worker_that_stands_still_runs_elsewhere_uncharged(void *
 	open_process(&here);
 	uint64_t id = start(&here);
 	assert_int_equal(number("SELECT count(*) FROM offer"), 0);
-	assert_int_equal(number("SELECT count(*) FROM lease WHERE NOT charged"), 1);
+	assert_int_equal(number("SELECT count(*) FROM lease WHERE NOT started"), 1);
 	start_worker(&here, 1, false);
 	await_completed(&here, id);
 	assert_int_equal(atomic_load(&shared->inside), 0);
-	assert_int_equal(number("SELECT attempt FROM job"), 1);
+	assert_int_equal(number("SELECT charged FROM job"), 1);
 	assert_int_equal(kill(pid, SIGCONT), 0);
 	/* It gives the job back, which is not its any more, and stands by again. */
 	UNTIL(number("SELECT count(*) FROM offer") == 2);
@@ -359,7 +359,7 @@ static void a_job_for_a_worker_that_stands_still_runs_elsewhere_uncharged(void *
 	stop_worker(&here);
 	close_process(&here);
 	assert_int_equal(atomic_load(&shared->begun), 1);
-	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 4 AND attempt = 1"), 1);
+	assert_int_equal(number("SELECT count(*) FROM job WHERE status = 4 AND attempt = 2 AND charged = 1"), 1);
 }
 
 static struct process *meddler;

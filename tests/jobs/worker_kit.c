@@ -61,13 +61,13 @@ static int hook_renew(void *store, const struct sl_renewal *renewals, size_t n, 
 	return k->real.ops->renew(store, renewals, n, lost, ctx, err);
 }
 
-static int hook_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
-		     const struct sl_store_listen *listen, struct sl_err *err)
+static int hook_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit,
+		     struct sl_reaped *out, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct wkit *k = current;
 	if (count(k, &k->reaps, NULL))
 		return sl_err_set(err, SL_EUNAVAIL, "the store is away");
-	return k->real.ops->reap(store, types, n_types, limit, n, more, listen, err);
+	return k->real.ops->reap(store, types, n_types, limit, out, listen, err);
 }
 
 /* ---- the observer ---- */

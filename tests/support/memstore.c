@@ -318,6 +318,7 @@ void memstore_row(struct memstore *ms, uint64_t id, struct memstore_row *out)
 				     .output = job->output,
 				     .status = job->status,
 				     .attempt = job->attempt,
+				     .charged = job->charged,
 				     .gone = job->gone,
 				     .ready = job->place == MEM_READY,
 				     .sched = job->place == MEM_SCHED,

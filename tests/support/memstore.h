@@ -37,27 +37,30 @@ void memstore_set_faults(struct memstore *ms, memstore_fault_fn *fn, void *ctx);
 /* One promise broken, for tests of the tests. */
 enum memstore_break {
 	MEMSTORE_SOUND = 0,
-	MEMSTORE_NO_FENCE,          /* a settle is taken whatever its fence and the job's status */
-	MEMSTORE_UNBLOCK_EARLY,     /* the first completed blocker opens a job */
-	MEMSTORE_UNBLOCK_ENDED,     /* a completed blocker opens what was cancelled meanwhile too */
-	MEMSTORE_UNBLOCK_NEVER,     /* the end of a chain of several jobs opens nothing */
-	MEMSTORE_TORN_CONTINUE,     /* a continuation completes its job and, now and then, makes no next one */
-	MEMSTORE_REAP_LIVE,         /* leases are taken back before they have run out, with the fence left as it was */
-	MEMSTORE_CLAIM_TWICE,       /* a claim leaves its jobs where others can claim them */
-	MEMSTORE_LEASE_LOST,        /* an expired lease is removed without giving its jobs back */
-	MEMSTORE_REDRIVE_COMPLETED, /* redrive takes completed chains too */
-	MEMSTORE_FAIL_SAME_FENCE,   /* a chain that is failed from outside keeps its fence */
-	MEMSTORE_SETTLE_FAILED,     /* a settle is taken when its chain was failed from outside meanwhile */
-	MEMSTORE_OFFER_QUEUED,      /* a job that is handed over is left where others can claim it */
-	MEMSTORE_CRON_ANY_TICK,     /* a schedule is fired whatever tick it is at */
-	MEMSTORE_CRON_ANY_SPEC,     /* a schedule is fired by who saw another one in its place */
-	MEMSTORE_CRON_STAYS,        /* a schedule is fired and, now and then, not moved on */
-	MEMSTORE_CRON_NO_JOB,       /* a schedule is moved on and, now and then, makes no job */
-	MEMSTORE_EVENTS_TWICE,      /* an event that comes again is taken again */
-	MEMSTORE_EVENTS_LOST,       /* the mark moves over an event that is, now and then, not stored */
-	MEMSTORE_EVENTS_OFFSETS,    /* an event that comes again uses up an offset */
-	MEMSTORE_EVENTS_ANY_CRC,    /* the CRC of what comes again is not looked at */
-	MEMSTORE_EVENTS_NEVER_LATE  /* no event is marked */
+	MEMSTORE_NO_FENCE,           /* a settle is taken whatever its fence and the job's status */
+	MEMSTORE_UNBLOCK_EARLY,      /* the first completed blocker opens a job */
+	MEMSTORE_UNBLOCK_ENDED,      /* a completed blocker opens what was cancelled meanwhile too */
+	MEMSTORE_UNBLOCK_NEVER,      /* the end of a chain of several jobs opens nothing */
+	MEMSTORE_TORN_CONTINUE,      /* a continuation completes its job and, now and then, makes no next one */
+	MEMSTORE_REAP_LIVE,          /* leases are taken back before they have run out, with the fence left as it was */
+	MEMSTORE_CLAIM_TWICE,        /* a claim leaves its jobs where others can claim them */
+	MEMSTORE_LEASE_LOST,         /* an expired lease is removed without giving its jobs back */
+	MEMSTORE_LOSS_FREE,          /* a job that was started, and whose worker died, is not charged */
+	MEMSTORE_LOSS_WITHOUT_DELAY, /* a job that is lost again can be claimed immediately */
+	MEMSTORE_SOLO_AHEAD,         /* a job that was lost is claimed without a free slot */
+	MEMSTORE_AGAIN_FORGETS,      /* a claim whose answer was lost is not found again */
+	MEMSTORE_REDRIVE_COMPLETED,  /* redrive takes completed chains too */
+	MEMSTORE_FAIL_SAME_FENCE,    /* a chain that is failed from outside keeps its fence */
+	MEMSTORE_SETTLE_FAILED,      /* a settle is taken when its chain was failed from outside meanwhile */
+	MEMSTORE_OFFER_QUEUED,       /* a job that is handed over is left where others can claim it */
+	MEMSTORE_CRON_ANY_TICK,      /* a schedule is fired whatever tick it is at */
+	MEMSTORE_CRON_STAYS,         /* a schedule is fired and, now and then, not moved on */
+	MEMSTORE_CRON_NO_JOB,        /* a schedule is moved on and, now and then, makes no job */
+	MEMSTORE_EVENTS_TWICE,       /* an event that comes again is taken again */
+	MEMSTORE_EVENTS_LOST,        /* the mark moves over an event that is, now and then, not stored */
+	MEMSTORE_EVENTS_OFFSETS,     /* an event that comes again uses up an offset */
+	MEMSTORE_EVENTS_ANY_CRC,     /* the CRC of what comes again is not looked at */
+	MEMSTORE_EVENTS_NEVER_LATE   /* no event is marked */
 };
 void memstore_set_break(struct memstore *ms, enum memstore_break which);
 /* As after a restore from a backup: events behind the offset never were. */
@@ -82,7 +85,7 @@ struct memstore_row {
 	uint64_t id, chain_id, prev_id, next_id, fence;
 	const char *type, *output;
 	enum sl_job_status status; /* pending also while it runs */
-	int32_t attempt;
+	int32_t attempt, charged;
 	int gone;          /* deleted */
 	int ready, sched;  /* where claims look */
 	int solo;          /* to be claimed alone */

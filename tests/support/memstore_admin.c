@@ -116,7 +116,7 @@ static bool redrive_one(struct memstore *ms, struct mem_job *job, const struct s
 		return false;
 	uint32_t open;
 	mem_blockers(ms, job->id, &open);
-	job->attempt = 0;
+	job->charged = 0;
 	job->solo = false;
 	job->fence++;
 	job->ended_ms = 0;
@@ -299,8 +299,10 @@ static bool is_needed(struct memstore *ms, uint64_t chain_id)
 	return false;
 }
 
-int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+	      struct sl_err *err)
 {
+	(void)listen;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "prune", err);
 	if (rc != 0)
@@ -314,6 +316,12 @@ int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct 
 			continue;
 		delete_chain(ms, id, NULL);
 		++*n;
+	}
+	for (size_t i = 0; *n == 0 && i < ms->s.events.n; i++) {
+		const struct sl_event_row *e = MEM_AT(ms->s.events, struct sl_event_row, i);
+		bool orphan = e->job_id != 0 ? mem_job(ms, e->job_id) == NULL : e->late != 0;
+		if (orphan && e->ts_ms < before_ms)
+			mem_drop(&ms->s.events, i--);
 	}
 	return mem_leave(ms, NULL, 0, err);
 }
@@ -359,8 +367,9 @@ static struct sl_cron *find_cron(struct memstore *ms, const char *name)
 	return NULL;
 }
 
-int mem_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
+int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
 {
+	(void)listen;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "cron_put", err);
 	if (rc != 0)
@@ -380,8 +389,9 @@ int mem_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
 	return mem_leave(ms, NULL, 0, err);
 }
 
-int mem_cron_remove(void *store, const char *name, struct sl_err *err)
+int mem_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
 {
+	(void)listen;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "cron_remove", err);
 	if (rc != 0)
@@ -421,9 +431,8 @@ int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int 
 	if (rc != 0)
 		return rc;
 	struct sl_cron *cron = find_cron(ms, seen->name);
-	bool same = cron != NULL &&
-		    (((cron->catch_up != 0) == (seen->catch_up != 0) && strcmp(cron->spec, seen->spec) == 0) ||
-		     ms->broken == MEMSTORE_CRON_ANY_SPEC);
+	bool same =
+		cron != NULL && (cron->catch_up != 0) == (seen->catch_up != 0) && strcmp(cron->spec, seen->spec) == 0;
 	*fired = same && (cron->next_ms == seen->next_ms || ms->broken == MEMSTORE_CRON_ANY_TICK);
 	if (*fired) {
 		struct sl_new_job spec = {.type = cron->type, .input = cron->input, .priority = cron->priority};

@@ -24,8 +24,9 @@ struct mem_job {
 	enum sl_job_status status; /* never SL_JOB_RUNNING: that is derived from the leases */
 	enum mem_place place;
 	bool solo, gone;
-	bool by_worker; /* completed by an attempt, not from outside */
-	int32_t attempt, priority;
+	bool by_worker;                     /* completed by an attempt, not from outside */
+	int32_t attempt, charged, priority; /* attempt: the last that has ended */
+	struct sl_claim_id claim;           /* that completed it */
 	int64_t created_ms, scheduled_ms, started_ms, ended_ms;
 	size_t first_edge; /* its blockers are there in a row */
 	uint32_t n_edges;
@@ -41,12 +42,13 @@ struct mem_lease {
 	struct sl_claim_id claim;
 	const char *worker;
 	int64_t until_ms, since_ms;
-	bool charged;
+	bool started;
 	size_t n;
 	const uint64_t *ids, *fences;
 };
 struct mem_attempt {
 	uint64_t job_id;
+	struct sl_claim_id claim;
 	struct sl_attempt_record rec;
 };
 struct mem_key {
@@ -58,7 +60,8 @@ struct mem_key {
 struct mem_mark {
 	const char *stream;
 	uint32_t incarnation;
-	uint64_t mark;
+	uint64_t mark, crc;
+	bool has_crc; /* false: the sequence at the mark was skipped */
 };
 
 /* All tables; MEM_TABLES vectors in a row so that a snapshot is a loop. */
@@ -136,7 +139,7 @@ struct mem_job *mem_make(struct memstore *ms, const struct sl_new_job *spec, str
 /* Put a pending job where claims find it, by its scheduled_ms. */
 void mem_enqueue(struct memstore *ms, struct mem_job *job);
 void mem_history(struct memstore *ms, const struct mem_job *job, enum sl_attempt_outcome outcome, const char *worker,
-		 const char *error, int64_t started_ms, int32_t attempt);
+		 const char *error, int64_t started_ms, int32_t attempt, const struct sl_claim_id *claim);
 /* The chain that job is the last of has ended with job's status. */
 void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l);
 /* A claim on job ends from outside: history, note. True when there was one. */
@@ -156,7 +159,7 @@ int mem_progress(void *store, uint64_t id, uint64_t fence, const char *progress,
 		 struct sl_err *err);
 int mem_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 	      struct sl_err *err);
-int mem_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+int mem_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 	     const struct sl_store_listen *listen, struct sl_err *err);
 
 /* ---- memstore_admin.c ---- */
@@ -173,10 +176,11 @@ int mem_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_c
 int mem_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 	       const struct sl_store_listen *listen, struct sl_err *err);
 int mem_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err);
-int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+	      struct sl_err *err);
 int mem_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
-int mem_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
-int mem_cron_remove(void *store, const char *name, struct sl_err *err);
+int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err);
+int mem_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err);
 int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
 int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
 		  const struct sl_store_listen *listen, struct sl_err *err);

@@ -18,7 +18,8 @@ static void show_job(struct memstore *ms, const struct mem_job *job, bool data, 
 			       .next_id = job->next_id,
 			       .type = job->type,
 			       .status = lease != NULL ? SL_JOB_RUNNING : job->status,
-			       .attempt = job->attempt + (lease != NULL && !lease->charged),
+			       .attempt = lease != NULL ? (int32_t)job->fence : job->attempt,
+			       .charged = job->charged,
 			       .priority = job->priority,
 			       .input = data ? job->input : NULL,
 			       .output = data ? job->output : NULL,
@@ -150,6 +151,11 @@ static bool at_end(struct memstore *ms, const struct sl_job_filter *f, uint64_t 
 	return id == 0 || (f->ascending ? id >= ms->s.jobs.n : id == 1);
 }
 
+static const char *data_of(const struct sl_job_filter *f, const char *json)
+{
+	return f->data_max_bytes != 0 && json != NULL && strlen(json) > f->data_max_bytes ? "" : json;
+}
+
 int mem_list_jobs(void *store, const struct sl_job_filter *f, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct memstore *ms = store;
@@ -171,6 +177,9 @@ int mem_list_jobs(void *store, const struct sl_job_filter *f, sl_job_fn *fn, voi
 			continue;
 		struct sl_job shown;
 		show_job(ms, job, !f->without_data, &shown);
+		shown.input = data_of(f, shown.input);
+		shown.output = data_of(f, shown.output);
+		shown.progress = data_of(f, shown.progress);
 		rc = fn(&shown, ctx);
 		n++;
 	}
@@ -192,6 +201,8 @@ static int list_blockers(struct memstore *ms, const struct sl_job_filter *f, sl_
 		if (passed && head != NULL && n < list_limit(f) && rc == 0) {
 			struct sl_chain shown;
 			show_chain(ms, head, !f->without_data, &shown);
+			shown.input = data_of(f, shown.input);
+			shown.output = data_of(f, shown.output);
 			if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms))
 				continue;
 			rc = fn(&shown, ctx);
@@ -231,6 +242,8 @@ static int list_heads(struct memstore *ms, const struct sl_job_filter *f, sl_cha
 		    (f->blocks != 0 && !chain_waits_for(ms, id, f->blocks)))
 			continue;
 		show_chain(ms, head, !f->without_data, &shown);
+		shown.input = data_of(f, shown.input);
+		shown.output = data_of(f, shown.output);
 		rc = fn(&shown, ctx);
 		n++;
 	}
@@ -254,7 +267,7 @@ static bool present_attempt(struct memstore *ms, const struct mem_job *job, stru
 {
 	const struct mem_lease *lease = mem_lease_of(ms, job);
 	if (lease != NULL) {
-		*out = (struct sl_attempt_record){.attempt = job->attempt + !lease->charged,
+		*out = (struct sl_attempt_record){.attempt = (int32_t)job->fence,
 						  .outcome = SL_ATTEMPT_RUNNING,
 						  .worker = lease->worker,
 						  .started_ms = lease->since_ms};
@@ -300,7 +313,7 @@ static void count_job(struct memstore *ms, const struct mem_job *job, struct sl_
 	c->count++;
 	if (c->status == SL_JOB_PENDING) {
 		c->due += !waits_for_time(ms, job);
-		c->retrying += job->attempt > 0;
+		c->retrying += job->charged > 0;
 		if (c->oldest_due_ms == 0 && !waits_for_time(ms, job)) /* jobs are in the order of their ids */
 			c->oldest_due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
 	}
@@ -375,7 +388,7 @@ int mem_outstanding(void *store, const char *const *types, size_t n_types, struc
 			out->running++;
 		else if (!waits_for_time(ms, job))
 			out->due++;
-		else if (job->attempt > 0)
+		else if (job->charged > 0)
 			out->retrying++;
 		else
 			out->scheduled++;
@@ -407,12 +420,28 @@ static const struct sl_event_row *find_event(struct memstore *ms, const struct s
 	return NULL;
 }
 
+/* Had this attempt of the job this claim? */
+static bool is_genuine(struct memstore *ms, const struct mem_job *job, const struct sl_event_row *event)
+{
+	const struct mem_lease *lease = mem_lease_of(ms, job);
+	size_t n = sizeof event->claim;
+	if (lease != NULL && event->attempt == (int32_t)job->fence && memcmp(&lease->claim, &event->claim, n) == 0)
+		return true;
+	if (job->by_worker && event->attempt == job->attempt && memcmp(&job->claim, &event->claim, n) == 0)
+		return true;
+	MEM_EACH(ms->s.attempts, struct mem_attempt, a)
+	if (a->job_id == job->id && a->rec.attempt == event->attempt && memcmp(&a->claim, &event->claim, n) == 0)
+		return true;
+	return false;
+}
+
 static bool is_late(struct memstore *ms, const struct sl_event_row *event)
 {
-	if (event->job_id == 0 || event->attempt == 0 || ms->broken == MEMSTORE_EVENTS_NEVER_LATE)
+	if (event->job_id == 0 || ms->broken == MEMSTORE_EVENTS_NEVER_LATE)
 		return false;
 	const struct mem_job *job = mem_job(ms, event->job_id);
-	return job == NULL || event->attempt < job->attempt;
+	return job == NULL || !is_genuine(ms, job, event) ||
+	       event->attempt != (mem_lease_of(ms, job) != NULL ? (int32_t)job->fence : job->attempt);
 }
 
 static void take_event(struct memstore *ms, const struct sl_event_row *event)
@@ -423,6 +452,8 @@ static void take_event(struct memstore *ms, const struct sl_event_row *event)
 	row->stream = mem_str(ms, event->stream);
 	row->payload = mem_keep(ms, event->payload, event->payload_len);
 	row->late = is_late(ms, event);
+	if (event->job_id != 0 && mem_job(ms, event->job_id) == NULL)
+		row->job_id = 0, row->attempt = 0; /* a job that is made later does not find it in its log */
 }
 
 /* One event against its stream's mark: dropped, taken, or the reason why neither. */
@@ -431,6 +462,10 @@ static int append_event(struct memstore *ms, const struct sl_event_row *event, s
 	struct mem_mark *mark = find_mark(ms, event->stream, event->incarnation, true);
 	if (event->sequence <= mark->mark && ms->broken != MEMSTORE_EVENTS_TWICE) {
 		const struct sl_event_row *known = find_event(ms, event);
+		if (event->sequence == mark->mark && mark->has_crc && mark->crc != event->crc &&
+		    ms->broken != MEMSTORE_EVENTS_ANY_CRC)
+			return sl_err_set(err, SL_ECONFLICT, "stream %s: the mark %llu has another CRC", event->stream,
+					  (unsigned long long)event->sequence);
 		ms->s.next_offset += ms->broken == MEMSTORE_EVENTS_OFFSETS;
 		if (known != NULL && known->crc != event->crc && ms->broken != MEMSTORE_EVENTS_ANY_CRC)
 			return sl_err_set(err, SL_ECONFLICT, "stream %s: sequence %llu has another CRC", event->stream,
@@ -441,6 +476,8 @@ static int append_event(struct memstore *ms, const struct sl_event_row *event, s
 		return sl_err_set(err, SL_EGAP, "stream %s: sequence %llu after %llu", event->stream,
 				  (unsigned long long)event->sequence, (unsigned long long)mark->mark);
 	mark->mark = event->sequence > mark->mark ? event->sequence : mark->mark;
+	mark->crc = event->crc;
+	mark->has_crc = true;
 	++*n_new;
 	if (ms->broken == MEMSTORE_EVENTS_LOST && ++ms->torn % 8 == 0)
 		return 0;
@@ -451,23 +488,36 @@ static int append_event(struct memstore *ms, const struct sl_event_row *event, s
 static int append_all(struct memstore *ms, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 		      size_t n_marks, size_t *n_new, struct sl_err *err)
 {
+	for (size_t j = 0; j < n_marks; j++) {
+		const struct mem_mark *mark = find_mark(ms, marks[j].stream, marks[j].incarnation, true);
+		if (marks[j].after != 0 && marks[j].after == mark->mark && mark->has_crc &&
+		    marks[j].after_crc != mark->crc && ms->broken != MEMSTORE_EVENTS_ANY_CRC)
+			return sl_err_set(err, SL_ECONFLICT, "stream %s: the mark %llu has another CRC",
+					  marks[j].stream, (unsigned long long)mark->mark);
+	}
 	for (size_t i = 0; i < n; i++) {
 		/* A skip counts only where the events do not fill it themselves. */
 		struct mem_mark *mark = find_mark(ms, events[i].stream, events[i].incarnation, true);
 		for (size_t j = 0; j < n_marks; j++)
 			if (marks[j].incarnation == events[i].incarnation &&
 			    strcmp(marks[j].stream, events[i].stream) == 0 && events[i].sequence > mark->mark + 1 &&
-			    marks[j].mark >= events[i].sequence - 1)
+			    marks[j].mark >= events[i].sequence - 1) {
 				mark->mark = events[i].sequence - 1;
+				mark->has_crc = false;
+			}
 		int rc = append_event(ms, &events[i], n_new, err);
 		if (rc != 0)
 			return rc;
 	}
 	for (size_t j = 0; j < n_marks; j++) {
 		struct mem_mark *mark = find_mark(ms, marks[j].stream, marks[j].incarnation, true);
-		if (marks[j].mark > mark->mark)
+		if (marks[j].mark > mark->mark) {
 			mark->mark = marks[j].mark;
+			mark->has_crc = false;
+		}
 		marks[j].mark = mark->mark;
+		marks[j].crc = mark->has_crc ? mark->crc : 0;
+		marks[j].has_crc = mark->has_crc;
 	}
 	return 0;
 }
@@ -499,9 +549,17 @@ void memstore_lose_events(struct memstore *ms, uint64_t after)
 		if (row->offset <= after)
 			break;
 		struct mem_mark *mark = find_mark(ms, row->stream, row->incarnation, true);
-		if (mark->mark >= row->sequence)
+		if (mark->mark >= row->sequence) {
 			mark->mark = row->sequence - 1;
+			mark->has_crc = false;
+		}
 		ms->s.events.n--;
+		MEM_EACH(ms->s.events, struct sl_event_row, before)
+		if (before->sequence == mark->mark && before->incarnation == mark->incarnation &&
+		    strcmp(before->stream, mark->stream) == 0) {
+			mark->crc = before->crc;
+			mark->has_crc = true;
+		}
 	}
 	if (ms->s.next_offset > after + 1)
 		ms->s.next_offset = after + 1;

@@ -5,6 +5,8 @@
  */
 #include <stdlib.h>
 
+#include "base/base.h"
+#include "flow/retry.h"
 #include "support/memstore_priv.h"
 
 /* ---- making jobs ---- */
@@ -151,10 +153,11 @@ int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, s
 /* ---- ends ---- */
 
 void mem_history(struct memstore *ms, const struct mem_job *job, enum sl_attempt_outcome outcome, const char *worker,
-		 const char *error, int64_t started_ms, int32_t attempt)
+		 const char *error, int64_t started_ms, int32_t attempt, const struct sl_claim_id *claim)
 {
 	struct mem_attempt *a = mem_push(&ms->s.attempts);
 	a->job_id = job->id;
+	a->claim = *claim;
 	a->rec = (struct sl_attempt_record){.attempt = attempt,
 					    .outcome = outcome,
 					    .worker = mem_str(ms, worker),
@@ -216,7 +219,8 @@ bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reas
 			    reason == SL_LOST_COMPLETED ? "completed from outside"
 			    : reason == SL_LOST_FAILED  ? job->error
 							: "cancelled",
-			    lease->since_ms, job->attempt + !lease->charged);
+			    lease->since_ms, (int32_t)job->fence, &lease->claim);
+	job->attempt = (int32_t)job->fence;
 	mem_note(l, SL_NOTE_OWNERSHIP_LOST, job->type, job->id, reason);
 	return true;
 }
@@ -253,6 +257,7 @@ static void settle_continue(struct memstore *ms, struct mem_job *job, const stru
 	uint64_t id = job->id;
 	end_job(ms, job, SL_JOB_COMPLETED);
 	job->by_worker = true;
+	job->claim = s->claim;
 	if (ms->broken == MEMSTORE_TORN_CONTINUE && ++ms->torn % 3 == 0)
 		return;
 	uint64_t next_id = mem_make(ms, s->next, job, l)->id; /* job may have moved */
@@ -265,6 +270,7 @@ static void settle_complete(struct memstore *ms, struct mem_job *job, const stru
 {
 	end_job(ms, job, SL_JOB_COMPLETED);
 	job->by_worker = true;
+	job->claim = s->claim;
 	job->output = mem_str(ms, s->output != NULL ? s->output : "null");
 	job->error = NULL;
 	result->chain_ended = 1;
@@ -282,7 +288,8 @@ static void settle_failed(struct memstore *ms, struct mem_job *job, const struct
 {
 	job->error = mem_str(ms, s->error);
 	if (was_started(s))
-		mem_history(ms, job, SL_ATTEMPT_FAILED, s->worker, s->error, s->started_ms, job->attempt);
+		mem_history(ms, job, SL_ATTEMPT_FAILED, s->worker, s->error, s->started_ms, (int32_t)s->fence,
+			    &s->claim);
 	if (s->kind == SL_SETTLE_RETRY) {
 		job->solo = false;
 		back_in_queue(ms, job, when(ms, s), l);
@@ -295,13 +302,14 @@ static void settle_failed(struct memstore *ms, struct mem_job *job, const struct
 static void settle_back(struct memstore *ms, struct mem_job *job, const struct sl_settle *s,
 			const struct sl_store_listen *l)
 {
-	job->attempt -= s->charged ? 1 : 0;
-	if (s->kind == SL_SETTLE_RESCHEDULE) {
-		mem_history(ms, job, SL_ATTEMPT_RESCHEDULED, s->worker, NULL, s->started_ms, job->attempt + 1);
-		job->solo = false;
-	}
+	if (s->kind == SL_SETTLE_RESCHEDULE)
+		mem_history(ms, job, SL_ATTEMPT_RESCHEDULED, s->worker, NULL, s->started_ms, (int32_t)s->fence,
+			    &s->claim);
 	if (s->kind == SL_SETTLE_RELEASE && s->started_ms != 0)
-		mem_history(ms, job, SL_ATTEMPT_RELEASED, s->worker, s->error, s->started_ms, job->attempt + 1);
+		mem_history(ms, job, SL_ATTEMPT_RELEASED, s->worker, s->error, s->started_ms, (int32_t)s->fence,
+			    &s->claim);
+	if (s->kind == SL_SETTLE_RESCHEDULE || s->started_ms != 0)
+		job->solo = false;
 	back_in_queue(ms, job, s->kind == SL_SETTLE_RESCHEDULE ? when(ms, s) : 0, l);
 }
 
@@ -332,10 +340,10 @@ static void settle_one(struct memstore *ms, const struct sl_settle *s, struct sl
 	job->started_ms = s->started_ms;
 	if (s->progress != NULL)
 		job->progress = mem_str(ms, s->progress);
-	if (!s->charged && s->kind <= SL_SETTLE_FAIL && was_started(s))
-		job->attempt++;
-	else if (s->charged && !was_started(s))
-		job->attempt--;
+	if (s->kind <= SL_SETTLE_FAIL && was_started(s))
+		job->charged++;
+	if (s->kind == SL_SETTLE_RELEASE ? s->started_ms != 0 : was_started(s))
+		job->attempt = (int32_t)s->fence;
 	switch (s->kind) {
 	case SL_SETTLE_COMPLETE:
 		settle_complete(ms, job, s, result, l);
@@ -370,11 +378,17 @@ static bool claimable(struct memstore *ms, const struct sl_claim_request *r, con
 	return !job->gone && job->place == MEM_READY && wanted(r, job->type) > 0 && !mem_paused(ms, job->type);
 }
 
+static uint32_t free_for(const struct sl_claim_request *r, const char *type)
+{
+	for (size_t i = 0; i < r->n_types; i++)
+		if (strcmp(r->types[i].type, type) == 0)
+			return r->types[i].free < r->free ? r->types[i].free : r->free;
+	return 0;
+}
+
 static int by_rank(const void *a, const void *b)
 {
 	const struct mem_job *x = *(struct mem_job *const *)a, *y = *(struct mem_job *const *)b;
-	if (x->solo != y->solo)
-		return x->solo ? -1 : 1;
 	if (x->priority != y->priority)
 		return x->priority < y->priority ? -1 : 1;
 	return x->id < y->id ? -1 : x->id > y->id;
@@ -388,37 +402,45 @@ static uint32_t taken_of(struct mem_job *const *picks, uint32_t n, const char *t
 	return taken;
 }
 
-/* Does a hinted claim leave out what the contract lets it? For one job at a time it does not: that is charged. */
+/* Does a hinted claim leave out what the contract lets it? */
 static bool passes_over(const struct sl_claim_request *r)
 {
 	return r->hinted && r->limit > 1;
 }
 
-/* The jobs that this request gets, in order; a flagged one alone. all[] is sorted in place. *left: more are there. */
-static uint32_t pick(struct memstore *ms, const struct sl_claim_request *r, struct mem_job **all, bool *left)
+struct picked {
+	uint32_t n;
+	bool left;  /* more are there */
+	bool alone; /* and are given only for a free slot */
+};
+
+/* The jobs that this request gets, in order; a flagged one alone, when it is the first. all[] is sorted in place. */
+static struct picked pick(struct memstore *ms, const struct sl_claim_request *r, struct mem_job **all)
 {
 	size_t n_all = 0;
-	uint32_t n = 0;
+	struct picked p = {0};
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
 	if (claimable(ms, r, job))
 		all[n_all++] = job;
 	if (n_all > 1)
 		qsort(all, n_all, sizeof *all, by_rank);
-	*left = false;
-	if (r->limit > 0 && n_all > 0 && all[0]->solo && !passes_over(r)) {
-		*left = n_all > 1;
-		return 1;
+	for (size_t i = 0; i < n_all && p.n < r->limit; i++) {
+		if (all[i]->solo && free_for(r, all[i]->type) == 0 && ms->broken != MEMSTORE_SOLO_AHEAD) {
+			p.alone = true;
+		} else if (all[i]->solo && (p.n > 0 || passes_over(r))) {
+			p.left = true;
+		} else if (all[i]->solo) {
+			all[0] = all[i];
+			return (struct picked){.n = 1, .left = n_all > 1};
+		} else if (taken_of(all, p.n, all[i]->type) < wanted(r, all[i]->type)) {
+			all[p.n++] = all[i];
+		}
 	}
-	for (size_t i = 0; i < n_all && n < r->limit; i++)
-		if (all[i]->solo)
-			*left = true;
-		else if (taken_of(all, n, all[i]->type) < wanted(r, all[i]->type))
-			all[n++] = all[i];
-	return n;
+	return p;
 }
 
 /* Before it is taken. */
-static struct sl_claimed_job as_claimed(struct memstore *ms, const struct mem_job *job, bool charged)
+static struct sl_claimed_job as_claimed(struct memstore *ms, const struct mem_job *job)
 {
 	uint32_t open;
 	return (struct sl_claimed_job){.id = job->id,
@@ -427,26 +449,26 @@ static struct sl_claimed_job as_claimed(struct memstore *ms, const struct mem_jo
 				       .type = job->type,
 				       .input = job->input,
 				       .traceparent = job->traceparent,
-				       .attempt = job->attempt + charged,
+				       .attempt = (int32_t)job->fence,
+				       .charged = job->charged,
 				       .priority = job->priority,
-				       .charged = charged,
 				       .has_blockers = mem_blockers(ms, job->id, &open) > 0,
 				       .created_ms = job->created_ms,
 				       .scheduled_ms = job->scheduled_ms};
 }
 
-static int tell_claimed(struct memstore *ms, struct mem_job *const *picks, uint32_t n, bool charged,
-			sl_claimed_fn *claimed, void *ctx)
+static int tell_claimed(struct memstore *ms, struct mem_job *const *picks, uint32_t n, sl_claimed_fn *claimed,
+			void *ctx)
 {
 	int rc = 0;
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
-		struct sl_claimed_job job = as_claimed(ms, picks[i], charged);
+		struct sl_claimed_job job = as_claimed(ms, picks[i]);
 		rc = claimed(&job, ctx);
 	}
 	return rc;
 }
 
-static void take(struct memstore *ms, struct mem_job **picks, uint32_t n, bool charged,
+static void take(struct memstore *ms, struct mem_job **picks, uint32_t n, bool started,
 		 const struct sl_claim_request *r)
 {
 	if (n == 0)
@@ -455,7 +477,6 @@ static void take(struct memstore *ms, struct mem_job **picks, uint32_t n, bool c
 	for (uint32_t i = 0; i < n; i++) {
 		ids[i] = picks[i]->id;
 		fences[i] = picks[i]->fence;
-		picks[i]->attempt += charged;
 		picks[i]->leased_by = mem_str(ms, r->worker);
 		picks[i]->started_ms = mem_now(ms);
 		if (ms->broken != MEMSTORE_CLAIM_TWICE)
@@ -466,7 +487,7 @@ static void take(struct memstore *ms, struct mem_job **picks, uint32_t n, bool c
 	lease->worker = mem_str(ms, r->worker);
 	lease->since_ms = mem_now(ms);
 	lease->until_ms = lease->since_ms + r->lease_ms;
-	lease->charged = charged;
+	lease->started = started;
 	lease->n = n;
 	lease->ids = ids;
 	lease->fences = fences;
@@ -498,32 +519,69 @@ static void tell_sleep(struct memstore *ms, const struct sl_claim_request *r, st
 		reply->next_expiry_in_ms = earlier(reply->next_expiry_in_ms, lease->until_ms, reply->now_ms);
 }
 
+static bool all_start(const struct sl_claim_request *r, struct mem_job *const *picks, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (taken_of(picks, n, picks[i]->type) > free_for(r, picks[i]->type))
+			return false;
+	return n <= r->free;
+}
+
+static struct mem_lease *find_lease(struct memstore *ms, const struct sl_claim_id *claim)
+{
+	MEM_EACH(ms->s.leases, struct mem_lease, lease)
+	if (memcmp(&lease->claim, claim, sizeof *claim) == 0)
+		return lease;
+	return NULL;
+}
+
+/* What a claim holds whose answer was lost. */
+static int claim_again(struct memstore *ms, const struct sl_claim_request *r, struct sl_claim_reply *reply,
+		       sl_claimed_fn *claimed, void *ctx)
+{
+	struct mem_lease *lease = ms->broken != MEMSTORE_AGAIN_FORGETS ? find_lease(ms, &r->claim) : NULL;
+	int rc = 0;
+	*reply = (struct sl_claim_reply){.now_ms = mem_now(ms), .next_expiry_in_ms = -1};
+	for (size_t i = 0; lease != NULL && i < lease->n && rc == 0; i++) {
+		const struct mem_job *job = mem_job(ms, lease->ids[i]);
+		if (job == NULL || !mem_live(job) || job->fence != lease->fences[i])
+			continue;
+		struct sl_claimed_job given = as_claimed(ms, job);
+		rc = claimed(&given, ctx);
+		reply->n++;
+	}
+	if (rc == 0 && lease != NULL)
+		lease->until_ms = mem_now(ms) + r->lease_ms;
+	return rc;
+}
+
 static int claim(struct memstore *ms, const struct sl_claim_request *r, struct sl_claim_reply *reply,
 		 sl_claimed_fn *claimed, void *ctx)
 {
 	struct sl_claim_request all_of_it = *r;
 	int64_t now = mem_now(ms);
+	if (r->again)
+		return claim_again(ms, r, reply, claimed, ctx);
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
 	if (job->place == MEM_SCHED && job->scheduled_ms <= now && !r->hinted)
 		job->place = MEM_READY;
 	struct mem_job **all = malloc((ms->s.jobs.n + 1) * sizeof *all);
 	if (all == NULL)
 		abort();
-	bool left;
-	uint32_t n = pick(ms, r, all, &left);
-	if (n == 0 && r->hinted) {
+	struct picked p = pick(ms, r, all);
+	if (p.n == 0 && r->hinted) {
 		free(all);
 		all_of_it.hinted = 0;
 		return claim(ms, &all_of_it, reply, claimed, ctx);
 	}
-	bool charged = n == 1 && (r->limit == 1 || all[0]->solo);
-	int rc = tell_claimed(ms, all, n, charged, claimed, ctx);
+	int rc = tell_claimed(ms, all, p.n, claimed, ctx);
 	if (rc == 0) {
-		take(ms, all, n, charged, r);
-		*reply = (struct sl_claim_reply){.n = n, .now_ms = now, .next_due_in_ms = -1, .next_expiry_in_ms = -1};
-		if (n < r->limit)
+		take(ms, all, p.n, all_start(r, all, p.n), r);
+		*reply = (struct sl_claim_reply){
+			.n = p.n, .now_ms = now, .next_due_in_ms = -1, .next_expiry_in_ms = -1, .alone = p.alone};
+		if (p.n < r->limit)
 			tell_sleep(ms, r, reply);
-		if (n < r->limit && left)
+		if (p.n < r->limit && p.left)
 			reply->next_due_in_ms = 0;
 	}
 	free(all);
@@ -543,8 +601,8 @@ int memstore_start_offered(struct memstore *ms, const struct sl_new_job *spec, c
 	struct mem_job *job = mem_make(ms, spec, NULL, paused ? listen : NULL);
 	*out = (struct memstore_handed){.started = {.chain_id = job->id}, .now_ms = mem_now(ms)};
 	if (!paused) {
-		out->job = as_claimed(ms, job, offer->charge != 0);
-		take(ms, &job, 1, offer->charge != 0, &as_request);
+		out->job = as_claimed(ms, job);
+		take(ms, &job, 1, offer->accept_ms == 0, &as_request);
 	}
 	if (ms->broken == MEMSTORE_OFFER_QUEUED)
 		job->place = MEM_READY;
@@ -560,7 +618,7 @@ void memstore_find_claimed(struct memstore *ms, const struct sl_claim_id *claim,
 		if (memcmp(&l->claim, claim, sizeof *claim) != 0 || job == NULL || job->fence != l->fences[0] ||
 		    !mem_live(job))
 			continue;
-		out->job = as_claimed(ms, job, false);
+		out->job = as_claimed(ms, job);
 		out->now_ms = l->since_ms;
 	}
 }
@@ -671,14 +729,6 @@ int mem_progress(void *store, uint64_t id, uint64_t fence, const char *progress,
 	return mem_leave(ms, NULL, 0, err);
 }
 
-static struct mem_lease *find_lease(struct memstore *ms, const struct sl_claim_id *claim)
-{
-	MEM_EACH(ms->s.leases, struct mem_lease, lease)
-	if (memcmp(&lease->claim, claim, sizeof *claim) == 0)
-		return lease;
-	return NULL;
-}
-
 int mem_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 	      struct sl_err *err)
 {
@@ -689,8 +739,10 @@ int mem_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_
 	for (size_t i = 0; i < n; i++) {
 		const struct sl_renewal *r = &renewals[i];
 		struct mem_lease *lease = find_lease(ms, &r->claim);
-		if (lease != NULL)
+		if (lease != NULL) {
 			lease->until_ms = mem_now(ms) + r->lease_ms;
+			lease->started = lease->started || r->started;
+		}
 		for (size_t j = 0; j < r->n; j++) {
 			enum sl_lost_reason why = mem_lost(ms, r->ids[j], r->fences[j]);
 			if (why == SL_LOST_NOT && lease == NULL)
@@ -702,56 +754,89 @@ int mem_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_
 	return mem_leave(ms, NULL, 0, err);
 }
 
-static void reap_job(struct memstore *ms, struct mem_job *job, const struct mem_lease *lease,
-		     const struct sl_store_listen *l)
+static bool lost_before(struct memstore *ms, const struct mem_job *job)
 {
-	mem_history(ms, job, SL_ATTEMPT_REAPED, lease->worker, NULL, lease->since_ms, job->attempt + !lease->charged);
+	MEM_EACH(ms->s.attempts, struct mem_attempt, a)
+	if (a->job_id == job->id && a->rec.outcome == SL_ATTEMPT_REAPED)
+		return true;
+	return false;
+}
+
+static void reap_job(struct memstore *ms, struct mem_job *job, const struct mem_lease *lease,
+		     const struct sl_reap_type *type, const struct sl_store_listen *l)
+{
+	bool delayed = type->retry != NULL && lost_before(ms, job) && ms->broken != MEMSTORE_LOSS_WITHOUT_DELAY;
+	mem_history(ms, job, SL_ATTEMPT_REAPED, lease->worker, NULL, lease->since_ms, (int32_t)job->fence,
+		    &lease->claim);
+	job->attempt = (int32_t)job->fence;
+	if (lease->started && ms->broken != MEMSTORE_LOSS_FREE)
+		job->charged++;
 	if (ms->broken != MEMSTORE_REAP_LIVE)
 		job->fence++;
 	job->solo = true;
-	job->place = MEM_READY;
+	if (delayed)
+		job->scheduled_ms =
+			mem_now(ms) + sl__retry_delay_ms(type->retry, (uint32_t)SL_MAX(job->charged, 1), NULL);
+	job->place = delayed && job->scheduled_ms > mem_now(ms) ? MEM_SCHED : MEM_READY;
 	mem_change(l, SL_CHANGE_REAPED, job);
 	mem_note(l, SL_NOTE_JOB_SCHEDULED, job->type, job->id, SL_LOST_NOT);
 	mem_note(l, SL_NOTE_OWNERSHIP_LOST, job->type, job->id, SL_LOST_TAKEN);
 }
 
-/* Reap what is left of the limit from one lease. True when a job of it is still held. */
-static bool reap_lease(struct memstore *ms, const struct mem_lease *lease, const char *const *types, size_t n_types,
-		       uint32_t limit, uint32_t *n, int *more, const struct sl_store_listen *l)
+static const struct sl_reap_type *reap_wanted(const struct sl_reap_type *types, size_t n_types, const char *type)
+{
+	static const struct sl_reap_type any;
+	for (size_t i = 0; i < n_types; i++)
+		if (strcmp(types[i].type, type) == 0)
+			return &types[i];
+	return n_types == 0 ? &any : NULL;
+}
+
+struct mem_reaping {
+	const struct sl_reap_type *types;
+	size_t n_types;
+	uint32_t limit;
+	struct sl_reaped *out;
+	const struct sl_store_listen *listen;
+};
+
+/* Reap what is left of the limit from one lease that has expired. True when a job of it is still held. */
+static bool reap_lease(struct memstore *ms, const struct mem_lease *lease, const struct mem_reaping *x, bool expired)
 {
 	bool held = false;
 	for (size_t i = 0; i < lease->n; i++) {
 		struct mem_job *job = mem_job(ms, lease->ids[i]);
 		if (job == NULL || !mem_live(job) || job->fence != lease->fences[i])
 			continue;
-		if (!mem_has(types, n_types, job->type)) {
+		const struct sl_reap_type *type = reap_wanted(x->types, x->n_types, job->type);
+		if (!expired || type == NULL || x->out->n == x->limit) {
 			held = true;
-		} else if (*n == limit) {
-			held = true;
-			*more = 1;
+			if (type == NULL)
+				continue;
+			x->out->more |= expired;
+			x->out->next_expiry_in_ms = earlier(x->out->next_expiry_in_ms, lease->until_ms, mem_now(ms));
 		} else if (ms->broken != MEMSTORE_LEASE_LOST) {
-			reap_job(ms, job, lease, l);
-			++*n;
+			reap_job(ms, job, lease, type, x->listen);
+			x->out->n++;
 		}
 	}
 	return held;
 }
 
-int mem_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+int mem_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 	     const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct memstore *ms = store;
+	struct mem_reaping x = {.types = types, .n_types = n_types, .limit = limit, .out = out, .listen = listen};
 	int rc = mem_enter(ms, NULL, "reap", err);
 	if (rc != 0)
 		return rc;
-	*n = 0;
-	*more = 0;
+	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
 	int64_t now = mem_now(ms);
 	for (size_t i = 0; i < ms->s.leases.n; i++) {
 		const struct mem_lease *lease = MEM_AT(ms->s.leases, struct mem_lease, i);
-		if (lease->until_ms > now && ms->broken != MEMSTORE_REAP_LIVE)
-			continue;
-		if (!reap_lease(ms, lease, types, n_types, limit, n, more, listen))
+		bool expired = lease->until_ms <= now || ms->broken == MEMSTORE_REAP_LIVE;
+		if (!reap_lease(ms, lease, &x, expired) && expired)
 			mem_drop(&ms->s.leases, i--);
 	}
 	return mem_leave(ms, NULL, 0, err);

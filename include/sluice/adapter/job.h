@@ -45,8 +45,9 @@ struct sl_job {
 	uint64_t next_id;  /* the job it continued with; 0: none */
 	const char *type;
 	enum sl_job_status status;
-	int32_t attempt;  /* handler starts that were charged; of a running job with the one that runs: 1 for the first
-			   */
+	int32_t attempt;  /* the number of the last attempt, or of the one that runs; 0: none yet. Numbers grow, may be
+			     left out, and never come twice */
+	int32_t charged;  /* runs that have ended, or were lost with their worker, and count against max_attempts */
 	int32_t priority; /* smaller runs first */
 	const char *input;
 	const char *output;      /* NULL until completed; of a continued job NULL */
@@ -61,6 +62,7 @@ struct sl_job {
 	int64_t ended_ms;     /* completed, failed or cancelled */
 	int64_t leased_until_ms;
 	uint32_t blockers_open; /* chains it still waits for */
+	int from_http; /* 1: its chain was started, retried or scheduled over HTTP. Of get_job only: lists leave 0 */
 };
 
 /* A chain is its first job seen from outside: the status and output of its last job. */
@@ -104,6 +106,9 @@ SL_API const char *sl_job_status_name(enum sl_job_status status);
 SL_API enum sl_job_status sl_job_status_from(const char *name);
 SL_API const char *sl_attempt_outcome_name(enum sl_attempt_outcome outcome);
 
+/* As a priority: 0 itself, where the type has another default. */
+#define SL_PRIORITY_ZERO INT32_MIN
+
 /* The next job of a chain, or its first. Zero is the default of a field. */
 struct sl_new_job {
 	const char *type;
@@ -142,6 +147,7 @@ struct sl_job_filter {
 	uint32_t limit;                         /* default 100; at most 10,000 */
 	int ascending;
 	int without_data;                   /* 1: leave input, output and progress NULL */
+	uint32_t data_max_bytes;            /* those that are longer are "", which is no JSON; 0: no bound */
 	const char *text;                   /* occurs, byte for byte, in the input, the output or the error. Of a chain:
 					       input of its first job, output or error of its last */
 	const char *error;                  /* the first line of the error, as struct sl_error_group has it */
@@ -192,6 +198,25 @@ struct sl_event_stream {
 	int64_t last_ms; /* ts_ms of the newest of its events that is kept; 0: none is */
 };
 
+/* How a change was asked for. */
+enum sl_via { SL_VIA_LIBRARY = 0, SL_VIA_COMMAND = 1, SL_VIA_HTTP = 2 };
+
+/* A row of the audit trail: who changed what. The store writes it in the transaction of the change. */
+struct sl_audit_record {
+	uint64_t id;     /* filled by the store; grows */
+	int64_t time_ms; /* filled by the store */
+	enum sl_via via;
+	const char *actor;      /* name of a token, "local", or the user who ran a command; required */
+	const char *address;    /* of the client, or NULL */
+	const char *action;     /* "chains.cancel"; required */
+	const char *request_id; /* or NULL */
+	const char *detail;     /* JSON, or NULL */
+	/* The chains that were changed. Of a start the store fills in the ids: there n_chains is for how many of the
+	 * call's next chains the record stands; 0: for all that are left. */
+	const uint64_t *chains;
+	size_t n_chains;
+};
+
 /* Per type and status. A paused type that has no job is told as pending, with 0. */
 struct sl_job_count {
 	const char *type;
@@ -217,21 +242,30 @@ struct sl_cron {
 	int64_t next_ms; /* the next tick */
 	int64_t last_ms; /* the last tick that was enqueued; 0: none */
 	uint64_t last_chain;
+	int from_http; /* 1: put over HTTP; so are the chains that it starts */
 };
 
 /* One row of job_events. Key: (stream, incarnation, sequence). */
+/* 128 random bits that name a claim: a batch of jobs taken at once, with one lease. */
+struct sl_claim_id {
+	uint8_t bytes[16];
+};
+
 struct sl_event_row {
 	uint64_t offset; /* gapless, in order of commit; filled by the store */
 	const char *stream;
 	uint32_t incarnation;
 	uint64_t sequence;
 	uint64_t crc;
-	uint64_t job_id; /* 0: none */
-	int32_t attempt; /* 0: none */
-	int32_t type;    /* enum sl_event_type of <sluice/events.h> */
-	int late;        /* its job is gone, or counts a later attempt; filled by the store */
-	int partial;     /* of output: its line goes on in the next event of this stream of the attempt, or was not
-			    ended by a newline */
+	uint64_t job_id;          /* 0: none */
+	int32_t attempt;          /* 0: none */
+	int32_t type;             /* enum sl_event_type of <sluice/events.h> */
+	struct sl_claim_id claim; /* of the attempt, as its worker had it; given to the store, never read back */
+	/* Not of the attempt that runs, or that was the last: an earlier one, or a claim that the attempt never had.
+	 * Also when there is no such job; then job_id and attempt are 0. Filled by the store. */
+	int late;
+	int partial; /* of output: its line goes on in the next event of this stream of the attempt, or was not
+			ended by a newline */
 	int64_t ts_ms;
 	const void *payload;
 	size_t payload_len;
@@ -245,6 +279,7 @@ typedef int sl_cron_fn(const struct sl_cron *cron, void *ctx);
 typedef int sl_event_row_fn(const struct sl_event_row *event, void *ctx);
 typedef int sl_lease_fn(const struct sl_lease *lease, void *ctx);
 typedef int sl_error_group_fn(const struct sl_error_group *group, void *ctx);
+typedef int sl_audit_record_fn(const struct sl_audit_record *record, void *ctx);
 typedef int sl_event_stream_fn(const struct sl_event_stream *stream, void *ctx);
 
 #ifdef __cplusplus

@@ -4,11 +4,12 @@
  * model of a simulation. All pass the same contract suite, tests/jobs/store_contract.c.
  *
  * The promises of a store
- *  S1. What an operation returned 0 for is durable, except a claim and a renewal: losing those only runs a job again.
+ *  S1. What an operation returned 0 for is durable, except a renewal: losing one only lets a lease end earlier.
  *  S2. Every operation is atomic: all of it happened, or nothing.
  *  S3. A job is given to at most one claim at a time. The fence of a claimed job is its `fence` number, which the job's
  *      own row holds and every end of a claim changes: settling compares it in the WHERE of the statement that updates
- *      that row, and so does every takeover. A stale settle changes nothing and says why.
+ *      that row, and so does every takeover. A stale settle changes nothing and says why. The fence under which a job
+ *      was claimed is also the number of the attempt: it grows with every claim, and none is given twice.
  *  S4. A lease is taken in the claim itself. A takeover needs an expired lease, by the store's clock, in its statement.
  *  S5. A completion, the continuation it makes, the jobs it unblocks and the key it frees are one transaction. A
  *      blocked job opens exactly once: in the transaction that completes its last open blocker.
@@ -30,20 +31,16 @@
 
 #include <sluice/adapter/env.h>
 #include <sluice/adapter/job.h>
+#include <sluice/retry.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 4
-#define SL_SCHEMA_VERSION 4
+#define SL_STORE_VERSION 5
+#define SL_SCHEMA_VERSION 1
 
 typedef struct sl_store_tx sl_store_tx;
-
-/* 128 random bits that name a claim: a batch of jobs taken at once, with one lease. */
-struct sl_claim_id {
-	uint8_t bytes[16];
-};
 
 /* Why a settle, a renewal or an operation on a job found another state than it expected. */
 enum sl_lost_reason {
@@ -112,6 +109,11 @@ struct sl_store_listen {
 	/* Of start. A store that can announce asks at most once for a job that it starts in a transaction of its own,
 	 * and says with the note whether it did. A job that cannot be announced is started all the same. */
 	sl_announce_fn *announce;
+	/* Who asks for the change: written to the audit trail in the transaction of the operation, or nothing happens.
+	 * Of start, several records may stand for the chains in turn; else there is one. A start or a redrive that came
+	 * over HTTP marks its chains (from_http of struct sl_job). NULL: not audited. */
+	const struct sl_audit_record *audit;
+	size_t n_audit;
 };
 
 /* ---- claiming ---- */
@@ -119,6 +121,7 @@ struct sl_store_listen {
 struct sl_claim_type {
 	const char *type;
 	uint32_t limit; /* at most this many of the type */
+	uint32_t free;  /* so many of the type could start immediately */
 };
 
 struct sl_claim_request {
@@ -127,7 +130,15 @@ struct sl_claim_request {
 	const struct sl_claim_type *types;
 	size_t n_types;
 	uint32_t limit; /* at most this many in all, by priority, then age */
+	/* So many in all will start immediately. When a claim gives no more than this, and of no type more than its
+	 * `free`, its lease counts as started: a job whose worker dies is charged. A job that was lost before is given
+	 * only for a free slot, alone. */
+	uint32_t free;
 	int64_t lease_ms;
+	/* 1: this claim was sent before, and its answer was lost. If the store made it, the jobs that it still holds
+	 * are given again, under a lease that begins anew. Otherwise nothing is given, and the claim that was sent
+	 * before is not made any more; next_due_in_ms is 0. Of the types only the names matter. */
+	int again;
 	/* 1, without settles only: nothing is known to be due, and most often a note of one job is the reason. To be
 	 * quick, the store may pass over what it would have to promote and over jobs that are claimed singly, unless
 	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0. */
@@ -140,9 +151,10 @@ struct sl_claimed_job {
 	const char *type;
 	const char *input;
 	const char *traceparent;
-	int32_t attempt; /* charged so far; with charged = 1 this start is in it */
+	int32_t attempt; /* the number of the attempt that begins with this claim: numbers may be left out, and never
+			    come twice */
+	int32_t charged; /* runs that count against max_attempts so far, without this one */
 	int32_t priority;
-	int charged;      /* 1: claimed singly, charged in the claim; 0: charge when it settles */
 	int has_blockers; /* its blockers' outputs can be listed */
 	int64_t created_ms, scheduled_ms;
 };
@@ -154,6 +166,7 @@ struct sl_claim_reply {
 	/* Filled when fewer than `limit` were found; -1: none known. How long to sleep at most. */
 	int64_t next_due_in_ms;    /* until a scheduled job of these types is due */
 	int64_t next_expiry_in_ms; /* until a lease on these types runs out */
+	int alone;                 /* 1: jobs are left that are given only for a free slot, and the request had none */
 	/* Another one than in the last reply: the store was out of reach meanwhile, and may have forgotten claims that
 	 * were not durable. The worker asks after its leases at once. */
 	uint64_t epoch;
@@ -175,7 +188,6 @@ struct sl_offer {
 	const char *worker;
 	const struct sl_offer_type *types;
 	size_t n_types;
-	int charge; /* as a request with limit 1 */
 	/* Called once if the offer is taken: after the transaction, on the thread of whoever starts, no lock held; it
 	 * must be quick. rc 0: the job, or NULL when it was queued after all (its type is paused). Otherwise the error
 	 * of the start, which may have happened all the same when the connection was lost. sent_ns: the monotonic clock
@@ -216,7 +228,6 @@ struct sl_settle {
 	uint64_t fence;
 	struct sl_claim_id claim;
 	const char *worker;
-	int charged;        /* as claimed: 0: this settle charges the start, where the kind does */
 	int64_t started_ms; /* when the handler started; 0: never */
 	const char *output;
 	const char *error;
@@ -235,6 +246,7 @@ struct sl_settle_result {
 struct sl_renewal {
 	struct sl_claim_id claim;
 	int64_t lease_ms;
+	int started; /* 1: all that is left of the claim has been started, and is charged when the worker dies */
 	/* The jobs of the claim that are still at work, to be told which of them are lost. */
 	const uint64_t *ids;
 	const uint64_t *fences;
@@ -242,6 +254,17 @@ struct sl_renewal {
 };
 /* A job that is not ours any more. */
 typedef void sl_lost_fn(uint64_t id, uint64_t fence, enum sl_lost_reason reason, void *ctx);
+
+struct sl_reap_type {
+	const char *type;
+	const struct sl_retry_policy *retry; /* resolved; NULL: no delay */
+};
+
+struct sl_reaped {
+	uint32_t n;                /* jobs that were taken back */
+	int more;                  /* 1: there are others */
+	int64_t next_expiry_in_ms; /* until a lease on these types runs out; -1: there is none */
+};
 
 struct sl_outstanding {
 	uint64_t due, retrying, running, scheduled, blocked;
@@ -251,6 +274,13 @@ struct sl_event_mark {
 	const char *stream;
 	uint32_t incarnation;
 	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
+	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc 0:
+	 * that sequence was skipped, or mark is 0 */
+	uint64_t crc;
+	int has_crc;
+	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
+	 * with another one fails with SL_ECONFLICT: they are different streams. */
+	uint64_t after, after_crc;
 };
 
 struct sl_store_ops {
@@ -286,8 +316,8 @@ struct sl_store_ops {
 	/*
 	 * Settle n jobs and claim the next, in one transaction and, where the database allows, one round trip.
 	 * settles may be empty; request may be NULL (then claimed is not used, and of reply, which may be NULL then,
-	 * only the epoch). Promotes what is due first. A job that was reaped from a batch is claimed singly: such a
-	 * claim has one job, charged. results[n] is filled when 0 returns.
+	 * only the epoch). Promotes what is due first. A job that was reaped is claimed alone, in its turn. results[n]
+	 * is filled when 0 returns.
 	 * A continuation is refused, and nothing is settled, with SL_ENOENT for a blocker that does not exist, and with
 	 * SL_EDATA (SL_CLASS_POISON) when chains would then wait for each other: the message names two of them. That
 	 * holds for continuations at the same time, too. The search follows 10,000 edges at most beside those of the
@@ -306,9 +336,15 @@ struct sl_store_ops {
 	 * claim whose lease was taken over. A lease that has expired but was not taken over is renewed. */
 	int (*renew)(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 		     struct sl_err *err);
-	/* Take back at most `limit` jobs of expired leases on these types; *n taken, *more: there are others. */
-	int (*reap)(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
-		    const struct sl_store_listen *listen, struct sl_err *err);
+	/* NULL: never. 1: a renewal waits for a lock without which nobody can take a job back either: no lease is given
+	 * up meanwhile. A transaction that holds such a lock prolongs every lease by that time as it commits. Does not
+	 * block. */
+	int (*renewal_waits)(void *store);
+	/* Take back at most `limit` jobs of expired leases on these types (n_types 0: of all). Those of a lease that
+	 * counts as started are charged. The first time that a job is lost it can be claimed immediately, from then on
+	 * after the delay of its type's policy, without jitter. Writes nothing when nothing has expired. */
+	int (*reap)(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit,
+		    struct sl_reaped *out, const struct sl_store_listen *listen, struct sl_err *err);
 
 	/* ---- clients ---- */
 	/* Complete the chain with an output whatever its current job does. SL_ENOENT; SL_EEXIST when it has ended. */
@@ -337,8 +373,10 @@ struct sl_store_ops {
 	int (*pause)(void *store, const char *type, int paused, const struct sl_store_listen *listen,
 		     struct sl_err *err);
 	/* Delete at most `limit` chains that ended before the time and that are no blocker, done or not, of a job that
-	 * has not ended: its handler may ask for their outputs. */
-	int (*prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+	 * has not ended: its handler may ask for their outputs. When nothing is left of these (*n 0), events older than
+	 * that whose job was deleted are removed, too. */
+	int (*prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+		     struct sl_err *err);
 	/* Tell when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
 	int (*watch)(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
 
@@ -354,8 +392,11 @@ struct sl_store_ops {
 			   struct sl_err *err);
 
 	/* ---- recurring schedules ---- */
-	int (*cron_put)(void *store, const struct sl_cron *cron, struct sl_err *err); /* by name, replaces */
-	int (*cron_remove)(void *store, const char *name, struct sl_err *err);        /* SL_ENOENT */
+	/* By name, replaces. One that was put over HTTP is marked. */
+	int (*cron_put)(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen,
+			struct sl_err *err);
+	int (*cron_remove)(void *store, const char *name, const struct sl_store_listen *listen,
+			   struct sl_err *err);                                       /* SL_ENOENT */
 	int (*cron_list)(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err); /* by next_ms */
 	/* Enqueue the tick seen->next_ms of the schedule seen->name and move it to next_ms, in one transaction. *fired
 	 * 0 when it is not as it was seen (next_ms, spec, catch_up): another process has done this tick, or a client
@@ -365,8 +406,8 @@ struct sl_store_ops {
 
 	/* ---- events ---- */
 	/* Take events, in order within each stream. What is at or below a stream's mark is dropped after comparing its
-	 * CRC (SL_ECONFLICT); a gap that marks[] does not skip is SL_EGAP. marks[]: one per stream in events, in and
-	 * out. *n_new (may be NULL): how many were new. */
+	 * CRC with that of the event, or of the mark (SL_ECONFLICT); a gap that marks[] does not skip is SL_EGAP.
+	 * marks[]: one per stream in events, in and out. *n_new (may be NULL): how many were new. */
 	int (*events_append)(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 			     size_t n_marks, size_t *n_new, struct sl_err *err);
 	/* Events of a job (0: all) with an offset above `after`, in order, at most `limit`. */
@@ -399,6 +440,9 @@ struct sl_store_ops {
 	int (*drop)(void *store, struct sl_offer *offer);
 
 	/* ---- looking from outside ---- */
+	/* Whether changes are possible now: SL_EUNAVAIL for a database that is read-only. Changes nothing and takes no
+	 * lock. NULL: always. */
+	int (*check_writable)(void *store, struct sl_err *err);
 	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */
 	int (*leases)(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
 		      struct sl_err *err);
@@ -409,6 +453,15 @@ struct sl_store_ops {
 	/* In the order of (stream, incarnation), behind *after (NULL: from the first; only those two are looked at). */
 	int (*event_streams)(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			     void *ctx, struct sl_err *err);
+
+	/* ---- the audit trail; NULL, all three: not supported, and records are ignored ---- */
+	/* Of changes that are made elsewhere than in the store: before them. */
+	int (*audit_put)(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err);
+	/* The newest first, with smaller ids than `before` (0: from the newest), at most `limit`. */
+	int (*audit_list)(void *store, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
+			  struct sl_err *err);
+	/* Delete at most `limit` records from before the time, the oldest first. */
+	int (*audit_prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
 };
 
 /* An open store: a table and its state. Made by sl_store_sqlite_open, sl_store_postgres_open, or by you. */

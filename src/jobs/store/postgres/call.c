@@ -67,8 +67,19 @@ static void begin(struct pg_call *call)
 		(void)sl__pg_send(&call->pipe, &call->store->statements[ST_STRICT], NULL);
 }
 
+static void send_audit(struct pg_call *call)
+{
+	for (size_t i = 0; i < call->n_audit; i++) {
+		const struct sl_audit_record *r = &call->audit[i];
+		sl__pg_add_record(&call->params, r);
+		sl__pg_add_ids(&call->params, r->chains, r->n_chains);
+		(void)sl__pg_call_send(call, ST_AUDIT);
+	}
+}
+
 static void finish(struct pg_call *call)
 {
+	send_audit(call);
 	if (!call->begun)
 		return;
 	if (call->tx != NULL && !call->conn->foreign)

@@ -127,6 +127,7 @@ static int end_chain(struct pg_store *store, sl_store_tx *tx, uint64_t chain_id,
 	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
 	if (rc != 0)
 		return rc;
+	sl__pg_call_audit(&call, listen);
 	rc = sl__pg_lock_heads(&call, &chain_id, 1, &at, err);
 	if (rc == 0 && (LIVE >> sl__pg_int4(sl__pg_call_result(&call, at), 0, 2) & 1) == 0)
 		rc = sl_err_set(err, SL_EEXIST, "postgres: chain %llu has ended", (unsigned long long)chain_id);
@@ -167,6 +168,7 @@ int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
 	if (rc != 0)
 		return rc;
+	sl__pg_call_audit(&call, listen);
 	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
 	if (rc == 0)
 		rc = end_lasts(&call, at, &end, &changed, listen, err);
@@ -249,6 +251,10 @@ static int redrive_stopped(struct pg_call *call, const struct stopped *st, size_
 	int rc = st->n > 0 ? prepare_redrive(call, st, err) : 0;
 	if (rc != 0)
 		return rc;
+	if (sl__pg_from_http(listen)) {
+		sl__pg_add_ids(&call->params, st->chains, st->n);
+		(void)sl__pg_call_send(call, ST_MARK_HTTP);
+	}
 	sl__pg_add_ids(&call->params, st->lasts, st->n);
 	rc = sl__pg_call_one(call, ST_REDRIVE, &res, err);
 	if (rc == 0)
@@ -265,6 +271,7 @@ int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
 	if (rc != 0)
 		return rc;
+	sl__pg_call_audit(&call, listen);
 	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
 	if (rc == 0)
 		rc = find_stopped(&call, sl__pg_call_result(&call, at), &st, err);
@@ -286,6 +293,7 @@ int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
 	if (rc != 0)
 		return rc;
+	sl__pg_call_audit(&call, listen);
 	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
 	if (rc == 0) {
 		(void)add_lasts(&call, sl__pg_call_result(&call, at), 1u << SL_JOB_PENDING);
@@ -306,6 +314,7 @@ int sl__pg_pause(void *store, const char *type, int paused, const struct sl_stor
 	if (rc != 0)
 		return rc;
 	sl__pg_add_text(&call.params, type);
+	sl__pg_call_audit(&call, listen);
 	rc = sl__pg_call_one(&call, paused ? ST_PAUSE : ST_RESUME, &res, err);
 	if (rc == 0 && !paused && PQntuples(res) > 0)
 		sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);

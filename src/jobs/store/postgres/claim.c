@@ -130,12 +130,21 @@ static int send_types(struct pg_call *call, struct pg_claiming *cl)
 	sl__pg_add_text(p, r->worker);
 	sl__pg_add_interval(p, r->lease_ms);
 	sl__pg_add_bool(p, cl->lock_all);
-	sl__pg_add_bool(p, cl->lazy);
+	sl__pg_add_array(p, SL__PG_INT4, r->n_types);
+	for (size_t i = 0; i < r->n_types; i++)
+		sl__pg_el_int4(p, (int32_t)SL_MIN(r->types[i].free, (uint32_t)INT32_MAX));
+	sl__pg_add_int4(p, (int32_t)SL_MIN(r->free, (uint32_t)INT32_MAX));
 	return sl__pg_call_send(call, ST_CLAIM_TYPES);
 }
 
+/* Of the only type that is asked for. */
+static int32_t free_slots(const struct sl_claim_request *r)
+{
+	return (int32_t)SL_MIN(SL_MIN(r->types[0].free, r->free), (uint32_t)INT32_MAX);
+}
+
 /* Everybody waits for work here, so most of what a claim has to look after is not there: the statement does without
- * marks, without jobs that are claimed singly and without charging. */
+ * marks and without jobs that are claimed alone. */
 static int send_hinted(struct pg_call *call, const struct sl_claim_request *r)
 {
 	struct sl__pg_params *p = &call->params;
@@ -144,6 +153,7 @@ static int send_hinted(struct pg_call *call, const struct sl_claim_request *r)
 	sl__pg_add_uuid(p, r->claim.bytes);
 	sl__pg_add_text(p, r->worker);
 	sl__pg_add_interval(p, r->lease_ms);
+	sl__pg_add_int4(p, free_slots(r));
 	return sl__pg_call_send(call, ST_CLAIM_HINTED);
 }
 
@@ -158,7 +168,7 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	age_marks(s);
 	cl->marked = get_mark(s, r->types[0].type, &priority, &id);
 	sl__unlock(&s->marks_mu);
-	if (cl->hinted && cl->lazy && !cl->marked && r->limit > 1)
+	if (cl->hinted && cl->bare && !cl->marked && r->limit > 1)
 		return send_hinted(call, r);
 	sl__pg_add_text(p, r->types[0].type);
 	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
@@ -167,7 +177,7 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	sl__pg_add_uuid(p, r->claim.bytes);
 	sl__pg_add_text(p, r->worker);
 	sl__pg_add_interval(p, r->lease_ms);
-	sl__pg_add_bool(p, cl->lazy);
+	sl__pg_add_int4(p, free_slots(r));
 	return sl__pg_call_send(call, ST_CLAIM_ONE_TYPE);
 }
 
@@ -182,7 +192,16 @@ static int send_promote(struct pg_call *call, const struct sl_claim_request *r)
 void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
 {
 	const struct sl_claim_request *r = cl->request;
-	cl->at_promote = cl->hinted && cl->lazy ? -1 : send_promote(call, r);
+	cl->at_promote = -1;
+	if (r->again) {
+		sl__pg_add_uuid(&call->params, r->claim.bytes);
+		sl__pg_add_text(&call->params, r->worker);
+		sl__pg_add_interval(&call->params, r->lease_ms);
+		cl->at = sl__pg_call_send(call, ST_CLAIM_AGAIN);
+		return;
+	}
+	if (!cl->hinted || !cl->bare)
+		cl->at_promote = send_promote(call, r);
 	/* The statement for one type knows one limit only. */
 	bool one = r->n_types == 1 && r->types[0].limit >= r->limit;
 	cl->at = one ? send_one_type(call, cl) : send_types(call, cl);
@@ -197,10 +216,10 @@ enum {
 	COL_TYPE,
 	COL_INPUT,
 	COL_TRACE,
-	COL_ATTEMPT,
-	COL_PRIORITY,
 	COL_CHARGED,
-	COL_BLOCKERS,
+	COL_PRIORITY,
+	COL_MORE,
+	COL_BLOCKERS, /* of the last row: whether jobs wait for a free slot */
 	COL_CREATED,
 	COL_SCHEDULED,
 	COL_EXPIRY
@@ -237,14 +256,15 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 	*reply = (struct sl_claim_reply){.n = cl->n, .now_ms = sl__pg_time_ms(res, last, COL_CREATED)};
 	reply->next_due_in_ms = in_ms(res, last, COL_SCHEDULED, reply->now_ms);
 	reply->next_expiry_in_ms = in_ms(res, last, COL_EXPIRY, reply->now_ms);
+	reply->alone = sl__pg_bool(res, last, COL_BLOCKERS);
 	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */
-	if (sl__pg_bool(res, last, COL_CHARGED) || (cl->marked && cl->n < cl->request->limit))
+	if (sl__pg_bool(res, last, COL_MORE) || (cl->marked && cl->n < cl->request->limit))
 		reply->next_due_in_ms = 0;
 	cl->passed = cl->hinted && reply->next_due_in_ms == 0;
 	if (cl->at_promote >= 0 && strcmp(PQcmdTuples(call->pipe.results[cl->at_promote]), "0") != 0)
 		cl->promoted = true;
-	bool solo = cl->n == 1 && cl->request->limit > 1 && sl__pg_bool(res, 0, COL_CHARGED);
-	if (!solo)
+	/* Less than the limit forgets the marks: also a flagged job that came alone. */
+	if (!cl->request->again)
 		update_marks(call->store, cl, res);
 }
 
@@ -259,9 +279,9 @@ int sl__pg_claim_tell(struct pg_call *call, const struct pg_claiming *cl, sl_cla
 						   .type = sl__pg_text(res, i, COL_TYPE),
 						   .input = sl__pg_text(res, i, COL_INPUT),
 						   .traceparent = sl__pg_text(res, i, COL_TRACE),
-						   .attempt = sl__pg_int4(res, i, COL_ATTEMPT),
+						   .attempt = (int32_t)sl__pg_int8(res, i, COL_FENCE),
+						   .charged = sl__pg_int4(res, i, COL_CHARGED),
 						   .priority = sl__pg_int4(res, i, COL_PRIORITY),
-						   .charged = sl__pg_bool(res, i, COL_CHARGED),
 						   .has_blockers = sl__pg_bool(res, i, COL_BLOCKERS),
 						   .created_ms = sl__pg_time_ms(res, i, COL_CREATED),
 						   .scheduled_ms = sl__pg_time_ms(res, i, COL_SCHEDULED)};
@@ -277,6 +297,5 @@ void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_re
 				  .chain_id = (uint64_t)sl__pg_int8(res, row, COL_CHAIN),
 				  .fence = (uint64_t)sl__pg_int8(res, row, COL_FENCE),
 				  .claim = request->claim,
-				  .worker = request->worker,
-				  .charged = sl__pg_bool(res, row, COL_CHARGED)};
+				  .worker = request->worker};
 }

@@ -2,7 +2,7 @@
 /* Recurring schedules. A tick is enqueued by the one transaction that moves the schedule past it. */
 #include "jobs/store/postgres/store.h"
 
-int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
+int sl__pg_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_call call;
 	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
@@ -15,22 +15,29 @@ int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
 	sl__pg_add_int4(&call.params, cron->priority);
 	sl__pg_add_bool(&call.params, cron->catch_up != 0);
 	sl__pg_add_time(&call.params, cron->next_ms);
+	sl__pg_add_bool(&call.params, sl__pg_from_http(listen));
+	sl__pg_call_audit(&call, listen);
 	rc = sl__pg_call_one(&call, ST_CRON_PUT, NULL, err);
 	sl__pg_call_close(&call);
 	return rc;
 }
 
-int sl__pg_cron_remove(void *store, const char *name, struct sl_err *err)
+int sl__pg_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_call call;
-	const PGresult *res = NULL;
-	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
+	int rc = sl__pg_call_open(&call, store, NULL, PG_LONG, err);
 	if (rc != 0)
 		return rc;
 	sl__pg_add_text(&call.params, name);
-	rc = sl__pg_call_one(&call, ST_CRON_REMOVE, &res, err);
-	if (rc == 0 && PQntuples(res) == 0)
+	int at = sl__pg_call_send(&call, ST_CRON_REMOVE);
+	rc = sl__pg_call_run(&call, false, err);
+	if (rc == 0 && PQntuples(sl__pg_call_result(&call, at)) == 0)
 		rc = sl_err_set(err, SL_ENOENT, "postgres: schedule %s: not found", name);
+	if (rc == 0) {
+		sl__pg_pipe_end(&call.pipe);
+		sl__pg_call_audit(&call, listen);
+		rc = sl__pg_call_run(&call, true, err);
+	}
 	sl__pg_call_close(&call);
 	return rc;
 }
@@ -52,7 +59,8 @@ int sl__pg_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 					     .catch_up = sl__pg_bool(res, i, 5),
 					     .next_ms = sl__pg_time_ms(res, i, 6),
 					     .last_ms = sl__pg_time_ms(res, i, 7),
-					     .last_chain = (uint64_t)sl__pg_int8(res, i, 8)};
+					     .last_chain = (uint64_t)sl__pg_int8(res, i, 8),
+					     .from_http = sl__pg_bool(res, i, 9)};
 		rc = fn(&cron, ctx);
 	}
 	sl__pg_call_close(&call);

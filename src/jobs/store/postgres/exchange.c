@@ -4,8 +4,7 @@
  *
  *	[lock rows] settle [open what waited] promote claim Sync
  *
- * A claim alone does not wait for the disk: when the server loses it, its jobs are only run again. Whoever runs them
- * hears of that by the epoch of the next reply, and asks after its leases.
+ * A claim alone waits for the disk too: an attempt's number is drawn in it, and must not be drawn twice.
  */
 #include "jobs/store/postgres/store.h"
 
@@ -56,7 +55,7 @@ static int run(struct exchange *x, struct pg_call *call, struct sl_err *err)
 	int rc = settles ? sl__pg_settle_send(call, &x->settling, err) : 0;
 	if (rc != 0)
 		return rc;
-	x->claiming.lazy = !settles && x->tx == NULL;
+	x->claiming.bare = !settles && x->tx == NULL;
 	if (claims)
 		sl__pg_claim_send(call, &x->claiming);
 	rc = sl__pg_call_run(call, x->tx == NULL, err);
@@ -94,7 +93,7 @@ static int once(struct exchange *x, struct sl_err *err)
  * for other types. */
 static bool should_try_again(const struct pg_claiming *cl)
 {
-	return cl->n == 0 && cl->request->limit > 0 &&
+	return cl->n == 0 && cl->request->limit > 0 && !cl->request->again &&
 	       (cl->marked || cl->passed || cl->out > 0 || (cl->seen > 0 && !cl->lock_all));
 }
 

@@ -16,7 +16,7 @@
 #include "jobs/store/postgres/store.h"
 
 #define RUN                                                                                                            \
-	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.until, l.claimed_at, l.charged FROM {s}.lease l"       \
+	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.until, l.claimed_at FROM {s}.lease l"                  \
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence))"
 #define JOIN_RUN " LEFT JOIN run ON run.id = j.id AND run.fence = j.fence AND j.status = 2"
 #define STATUS "CASE WHEN run.until IS NULL THEN j.status ELSE 3 END"
@@ -469,16 +469,32 @@ static void put_content(struct list *l, const struct sl_job_filter *f)
 
 /* ---- jobs and chains ---- */
 
+/* A column of data, followed by a comma. */
+static void put_data(struct list *l, const char *column)
+{
+	const struct sl_job_filter *f = l->filter;
+	if (f->without_data)
+		put(l, " NULL::text,");
+	else if (f->data_max_bytes == 0)
+		(void)sl__buf_printf(&l->sql, " %s,", column);
+	else
+		/* The length is known without fetching the value: what is left out is not read. */
+		(void)sl__buf_printf(&l->sql, " CASE WHEN octet_length(%s) > %u THEN '' ELSE %s END,", column,
+				     f->data_max_bytes, column);
+}
+
 static void put_jobs(struct list *l, const struct sl_job_filter *f)
 {
 	put(l, l->many_wait ? "WITH RECURSIVE " RUN ", " GROUPS " " : "WITH " RUN " ");
 	put(l, "SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, " STATUS
-	       ", j.attempt + coalesce(NOT run.charged, false)::integer,"
+	       ", CASE WHEN run.until IS NULL THEN j.attempt ELSE j.fence::integer END,"
 	       " j.priority,");
-	put(l, f->without_data ? " NULL::text, NULL::text, j.error, NULL::text,"
-			       : " j.input, j.output, j.error, j.progress,");
+	put_data(l, "j.input");
+	put_data(l, "j.output");
+	put(l, " j.error,");
+	put_data(l, "j.progress");
 	put(l, " j.key, j.traceparent, coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for,"
-	       " coalesce(run.claimed_at, j.started_at), j.ended_at, run.until, j.blockers_open"
+	       " coalesce(run.claimed_at, j.started_at), j.ended_at, run.until, j.blockers_open, j.charged"
 	       " FROM {s}.job j" JOIN_RUN " WHERE true");
 	put_common(l, f);
 	put_content(l, f);
@@ -499,7 +515,8 @@ static void put_chains(struct list *l, const struct sl_job_filter *f)
 {
 	put(l, l->many_wait ? "WITH RECURSIVE " RUN ", " GROUPS " " : "WITH " RUN " ");
 	put(l, "SELECT h.id, j.id, h.type, j.type, " STATUS ",");
-	put(l, f->without_data ? " NULL::text, NULL::text," : " h.input, j.output,");
+	put_data(l, "h.input");
+	put_data(l, "j.output");
 	/* The OFFSET keeps the last job of a chain a look by its id: a planner that knows little joins two whole
 	 * tables.
 	 */

@@ -72,7 +72,6 @@ static int start(struct pg_store *s, const struct sl_offer *offer, int64_t lease
 	sl__pg_add_uuid(p, offer->claim.bytes);
 	sl__pg_add_text(p, offer->worker);
 	sl__pg_add_interval(p, lease_ms);
-	sl__pg_add_bool(p, offer->charge != 0);
 	rc = sl__pg_call_one(&call, ST_START_OFFERED, &res, err);
 	if (rc == 0) {
 		job->id = job->chain_id = (uint64_t)sl__pg_int8(res, 0, 0);
@@ -95,8 +94,7 @@ bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, stru
 					 .input = job->input != NULL ? job->input : "null",
 					 .traceparent = job->traceparent,
 					 .priority = job->priority,
-					 .attempt = offer->charge != 0,
-					 .charged = offer->charge != 0};
+					 .attempt = 1};
 	int64_t sent_ns = sl__mono_ns(&s->env);
 	*queued = true;
 	*rc = start(s, offer, lease_ms, &claimed, queued, err);

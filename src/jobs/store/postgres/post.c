@@ -144,7 +144,8 @@ static void read_posted(const PGresult *res, struct sl_claimed_job *job)
 				       .type = sl__pg_text(res, 0, 2),
 				       .input = sl__pg_text(res, 0, 3),
 				       .traceparent = sl__pg_text(res, 0, 4),
-				       .attempt = sl__pg_int4(res, 0, 5),
+				       .attempt = (int32_t)sl__pg_int8(res, 0, 1),
+				       .charged = sl__pg_int4(res, 0, 5),
 				       .priority = sl__pg_int4(res, 0, 6),
 				       .created_ms = sl__pg_time_ms(res, 0, 7)};
 }
@@ -210,7 +211,7 @@ static bool read_letter(char *text, struct sl_claim_id *claim, struct sl_claimed
 {
 	const char *head = NULL, *trace = NULL;
 	char uuid[40];
-	*job = (struct sl_claimed_job){.fence = 1};
+	*job = (struct sl_claimed_job){.fence = 1, .attempt = 1};
 	if (!next_line(&text, &head) || !next_line(&text, &job->type) || !next_line(&text, &trace) ||
 	    sscanf(head, "1 %39s %" SCNu64 " %" SCNd64 " %" SCNd32, uuid, &job->id, claimed_us, &job->priority) != 4 ||
 	    strlen(uuid) != 36 || !read_uuid(uuid, claim))

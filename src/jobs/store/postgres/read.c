@@ -25,7 +25,9 @@ static struct sl_job job_of(const PGresult *r, int i)
 			       .started_ms = sl__pg_time_ms(r, i, 17),
 			       .ended_ms = sl__pg_time_ms(r, i, 18),
 			       .leased_until_ms = sl__pg_time_ms(r, i, 19),
-			       .blockers_open = (uint32_t)sl__pg_int4(r, i, 20)};
+			       .blockers_open = (uint32_t)sl__pg_int4(r, i, 20),
+			       .charged = sl__pg_int4(r, i, 21),
+			       .from_http = PQnfields(r) > 22 && sl__pg_bool(r, i, 22)};
 }
 
 static struct sl_chain chain_of(const PGresult *r, int i)

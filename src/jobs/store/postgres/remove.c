@@ -2,6 +2,8 @@
 /* Removing chains: those that a client names, with what waits for them, and those that ended long ago. */
 #include "jobs/store/postgres/store.h"
 
+#define ORPHAN_PAGE 10000
+
 struct id_set {
 	const struct sl_env *env;
 	uint64_t *ids;
@@ -92,6 +94,7 @@ int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 		return rc;
 	for (size_t i = 0; i < n_chains && rc == 0; i++)
 		rc = add_id(&set, chains[i], err);
+	sl__pg_call_audit(&call, listen);
 	if (rc == 0)
 		rc = close_set(&call, &set, cascade, err);
 	if (rc == 0)
@@ -146,7 +149,32 @@ static int find_prunable(struct pg_call *call, int64_t before_ms, uint32_t limit
 	return 0;
 }
 
-int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+/* A page of the jobs that events name in each statement. */
+static int prune_events(struct pg_store *s, int64_t before_ms, struct sl_err *err)
+{
+	int64_t n = ORPHAN_PAGE, after = 0;
+	int rc = 0;
+	while (rc == 0 && n == ORPHAN_PAGE) {
+		struct pg_call call;
+		const PGresult *res = NULL;
+		rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
+		if (rc != 0)
+			return rc;
+		sl__pg_add_time(&call.params, before_ms);
+		sl__pg_add_int8(&call.params, ORPHAN_PAGE);
+		sl__pg_add_int8(&call.params, after);
+		rc = sl__pg_call_one(&call, ST_PRUNE_EVENTS, &res, err);
+		if (rc == 0) {
+			n = sl__pg_int8(res, 0, 0);
+			after = sl__pg_int8(res, 0, 1);
+		}
+		sl__pg_call_close(&call);
+	}
+	return rc;
+}
+
+int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+		 struct sl_err *err)
 {
 	struct pg_store *s = store;
 	struct id_set set = {.env = &s->env};
@@ -155,11 +183,15 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, stru
 	if (rc != 0)
 		return rc;
 	rc = find_prunable(&call, before_ms, limit, begin_pruning(s, before_ms), &set, err);
+	if (set.n > 0)
+		sl__pg_call_audit(&call, listen);
 	if (rc == 0)
 		rc = delete_ids(&call, set.ids, set.n, true, n, NULL, err);
 	if (rc == 0)
 		end_pruning(s, before_ms, &set, limit);
 	sl__free(&s->env, set.ids);
 	sl__pg_call_close(&call);
+	if (rc == 0 && *n == 0)
+		rc = prune_events(s, before_ms, err);
 	return rc;
 }

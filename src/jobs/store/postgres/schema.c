@@ -5,19 +5,25 @@
  *	job          one row per job; its columns that change are in no index, so that every update is HOT
  *	ready        what can be claimed: inserted and deleted, never updated, in the order of claims
  *	sched        what can be claimed later; claims move it to ready when it is due
- *	lease        one row per claim: who has which jobs, under which fences, until when
- *	job_attempt  attempts that did not complete; the one that did, or runs, is read off job and lease
+ *	lease        one row per claim: who has which jobs, under which fences, until when; started: all of them have
+ *	             been started, and are charged when the lease ends without a settle. Without types and jobs: a claim
+ *	             whose answer was lost, and that must not be made any more
+ *	job_attempt  attempts that did not complete, each with the hash of its claim; the one that did, or runs, is read
+ *	             off job and lease
  *	blocker      edges from a job to the chains it waits for, or waited
  *	dedup        keys in force
  *	tally        how many jobs have gone from which status to which, 0 for none: what came less what went is the
  *	             number of rows of job with that type and status
  *	stopped      the jobs that failed or were cancelled, with their chains
  *	offer        workers with nothing to do that any start may hand a job to; lost with the server, as they may be
+ *	audit        who changed what, written in the transaction of the change
  *	paused, cron, meta, schema_version
  *	job_events, event_mark, event_offset     events and how far each stream has come
  *
  * A job is pending in exactly one place: ready, sched or a lease. The statuses in job are those of enum sl_job_status
- * without running, which is a pending job in a lease under its present fence. A job's chain_status and last_id are
+ * without running, which is a pending job in a lease under its present fence. An attempt's number is the fence of its
+ * claim; attempt is that of the last one that has ended, claim the hash of the claim that completed the job, charged
+ * how many runs count. A job's chain_status and last_id are
  * those of a chain, kept in its first job and NULL while the chain has no other job.
  *
  * Versions are applied one by one, each in the transaction that also writes it down, under an advisory lock: any number
@@ -37,13 +43,22 @@
 	"autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000, "                                  \
 	"autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off"
 
+/* Who changed what, and what came over HTTP. */
+#define AUDIT                                                                                                          \
+	"CREATE TABLE {s}.audit (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,"         \
+	" via smallint NOT NULL, actor text NOT NULL, address text, action text NOT NULL, request_id text,"            \
+	" chains bigint[] NOT NULL, detail text);"                                                                     \
+	"ALTER TABLE {s}.job ADD COLUMN from_http boolean NOT NULL DEFAULT false;"                                     \
+	"ALTER TABLE {s}.cron ADD COLUMN from_http boolean NOT NULL DEFAULT false;"
+
 static const char version_1[] =
 	"CREATE SEQUENCE {s}.job_id AS bigint;"
 	"CREATE TABLE {s}.job ("
 	" id bigint PRIMARY KEY, chain_id bigint NOT NULL, fence bigint NOT NULL DEFAULT 1,"
 	" created_at timestamptz NOT NULL, scheduled_for timestamptz, started_at timestamptz, ended_at timestamptz,"
-	" prev_id bigint, next_id bigint, last_id bigint,"
-	" priority integer NOT NULL, attempt integer NOT NULL DEFAULT 0, blockers integer, blockers_open integer,"
+	" prev_id bigint, next_id bigint, last_id bigint, claim bigint,"
+	" priority integer NOT NULL, attempt integer NOT NULL DEFAULT 0, charged integer NOT NULL DEFAULT 0,"
+	" blockers integer, blockers_open integer,"
 	" status smallint NOT NULL, chain_status smallint,"
 	" solo boolean NOT NULL DEFAULT false, watched boolean NOT NULL DEFAULT false,"
 	" outside boolean NOT NULL DEFAULT false,"
@@ -55,31 +70,48 @@ static const char version_1[] =
 	"CREATE INDEX job_key ON {s}.job (key) WHERE key IS NOT NULL;"
 	"CREATE TABLE {s}.ready ("
 	" id bigint NOT NULL, fence bigint NOT NULL, priority integer NOT NULL, solo boolean NOT NULL,"
+	" tried boolean NOT NULL DEFAULT false,"
 	" type text COLLATE \"C\" NOT NULL) WITH (" QUEUE_STORAGE ");"
 	"CREATE INDEX ready_order ON {s}.ready (type, solo, priority, id);"
+	"CREATE INDEX ready_tried ON {s}.ready (type) WHERE tried;"
 	"CREATE TABLE {s}.sched ("
 	" id bigint NOT NULL, fence bigint NOT NULL, due timestamptz NOT NULL, priority integer NOT NULL,"
-	" tried boolean NOT NULL,"
+	" solo boolean NOT NULL DEFAULT false, tried boolean NOT NULL,"
 	" type text COLLATE \"C\" NOT NULL) WITH (" QUEUE_STORAGE ");"
 	"CREATE INDEX sched_order ON {s}.sched (type, due, id);"
+	"CREATE INDEX sched_oldest ON {s}.sched (type, id);"
+	"CREATE INDEX sched_tried ON {s}.sched (type) WHERE tried;"
 	"CREATE TABLE {s}.lease ("
 	" claim uuid PRIMARY KEY, until timestamptz NOT NULL, claimed_at timestamptz NOT NULL,"
-	" charged boolean NOT NULL, worker text NOT NULL, types text[] NOT NULL, ids bigint[] NOT NULL,"
+	" started boolean NOT NULL, worker text NOT NULL, types text[] NOT NULL, ids bigint[] NOT NULL,"
 	" fences bigint[] NOT NULL) WITH (" QUEUE_STORAGE ");"
 	"CREATE INDEX lease_until ON {s}.lease (until);"
 	"CREATE TABLE {s}.job_attempt ("
-	" id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, job_id bigint NOT NULL, attempt integer NOT NULL,"
-	" outcome smallint NOT NULL, worker text, error text, started_at timestamptz, ended_at timestamptz NOT NULL);"
+	" id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, job_id bigint NOT NULL, claim bigint,"
+	" attempt integer NOT NULL, outcome smallint NOT NULL, worker text, error text, started_at timestamptz,"
+	" ended_at timestamptz NOT NULL);"
 	"CREATE INDEX job_attempt_job ON {s}.job_attempt (job_id, id);"
 	"CREATE TABLE {s}.blocker ("
 	" job_id bigint NOT NULL, ord integer NOT NULL, chain_id bigint NOT NULL, done boolean NOT NULL,"
 	" PRIMARY KEY (job_id, ord));"
 	"CREATE INDEX blocker_chain ON {s}.blocker (chain_id, job_id);"
 	"CREATE INDEX blocker_open ON {s}.blocker (chain_id) WHERE NOT done;"
+	"CREATE INDEX blocker_waits ON {s}.blocker (job_id) WHERE NOT done;"
 	"CREATE TABLE {s}.dedup ("
 	" key text COLLATE \"C\" PRIMARY KEY, chain_id bigint NOT NULL, scope smallint NOT NULL, until timestamptz);"
 	"CREATE INDEX dedup_chain ON {s}.dedup (chain_id);"
 	"CREATE TABLE {s}.paused (type text COLLATE \"C\" PRIMARY KEY);"
+	"CREATE TABLE {s}.tally (type text COLLATE \"C\" NOT NULL, status smallint NOT NULL, n bigint NOT NULL,"
+	" was smallint NOT NULL) WITH (" QUEUE_STORAGE ");"
+	/* Not an index of job: one that has the status in it, if only in its condition, would end the HOT updates. */
+	"CREATE TABLE {s}.stopped (status smallint NOT NULL, id bigint NOT NULL, chain_id bigint NOT NULL,"
+	" PRIMARY KEY (status, id));"
+	"CREATE INDEX stopped_chain ON {s}.stopped (status, chain_id);"
+	/* A row comes and goes with every job that is handed over. */
+	"CREATE UNLOGGED TABLE {s}.offer (worker text COLLATE \"C\" PRIMARY KEY, claim uuid NOT NULL,"
+	" lock bigint NOT NULL, n bigint NOT NULL, accept interval NOT NULL, channel text NOT NULL,"
+	" types text[] NOT NULL) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,"
+	" autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);"
 	"CREATE TABLE {s}.cron ("
 	" name text COLLATE \"C\" PRIMARY KEY, spec text NOT NULL, type text COLLATE \"C\" NOT NULL,"
 	" input text NOT NULL, priority integer NOT NULL, catch_up boolean NOT NULL,"
@@ -87,53 +119,19 @@ static const char version_1[] =
 	"CREATE TABLE {s}.job_events ("
 	" \"offset\" bigint PRIMARY KEY, incarnation bigint NOT NULL, sequence bigint NOT NULL, crc bigint NOT NULL,"
 	" job_id bigint, ts timestamptz NOT NULL, attempt integer, type integer NOT NULL, late boolean NOT NULL,"
+	" partial boolean NOT NULL DEFAULT false,"
 	" stream text COLLATE \"C\" NOT NULL, payload bytea NOT NULL, UNIQUE (stream, incarnation, sequence));"
 	"CREATE INDEX job_events_job ON {s}.job_events (job_id, \"offset\") WHERE job_id IS NOT NULL;"
+	"CREATE INDEX job_events_jobless ON {s}.job_events (ts) WHERE job_id IS NULL AND late;"
 	"CREATE TABLE {s}.event_mark ("
-	" stream text COLLATE \"C\" NOT NULL, incarnation bigint NOT NULL, mark bigint NOT NULL,"
+	" stream text COLLATE \"C\" NOT NULL, incarnation bigint NOT NULL, mark bigint NOT NULL, crc bigint,"
 	" PRIMARY KEY (stream, incarnation)) WITH (fillfactor = 50);"
 	"CREATE TABLE {s}.event_offset (last bigint NOT NULL) WITH (fillfactor = 10);"
 	"INSERT INTO {s}.event_offset VALUES (0);"
 	"CREATE TABLE {s}.meta (name text PRIMARY KEY, value text NOT NULL);"
-	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));";
+	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));" AUDIT;
 
-/* Pieces of a line that was too long for one event can be told from lines. Those that are there already cannot. And
- * what has ended is counted where it ends. */
-static const char version_2[] =
-	"ALTER TABLE {s}.job_events ADD COLUMN partial boolean NOT NULL DEFAULT false;"
-	"CREATE TABLE {s}.tally (type text COLLATE \"C\" NOT NULL, status smallint NOT NULL, n bigint NOT NULL)"
-	" WITH (" QUEUE_STORAGE ");"
-	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
-	"INSERT INTO {s}.tally SELECT type, status, count(*) FROM {s}.job WHERE status IN (4, 5, 6) GROUP BY 1, 2;";
-
-/* All jobs are counted where their status changes, and which of those in the queues were tried can be seen there. And
- * failed and cancelled jobs can be listed in the order of ids, and of their chains, without a look at the others. Not
- * by an index of job: one that has the status in it, if only in its condition, would end the HOT updates. */
-static const char version_3[] =
-	"CREATE TABLE {s}.stopped (status smallint NOT NULL, id bigint NOT NULL, chain_id bigint NOT NULL,"
-	" PRIMARY KEY (status, id));"
-	"CREATE INDEX stopped_chain ON {s}.stopped (status, chain_id);"
-	"LOCK TABLE {s}.job IN SHARE ROW EXCLUSIVE MODE;"
-	"INSERT INTO {s}.stopped SELECT status, id, chain_id FROM {s}.job WHERE status IN (5, 6);"
-	"ALTER TABLE {s}.tally ADD COLUMN was smallint NOT NULL DEFAULT 0;"
-	"INSERT INTO {s}.tally (type, status, n) SELECT type, status, count(*) FROM {s}.job WHERE status IN (1, 2)"
-	" GROUP BY 1, 2;"
-	"ALTER TABLE {s}.ready ADD COLUMN tried boolean NOT NULL DEFAULT false;"
-	"UPDATE {s}.ready r SET tried = true FROM {s}.job j WHERE r.fence > 1 AND j.id = r.id AND j.attempt > 0;"
-	"CREATE INDEX ready_tried ON {s}.ready (type) WHERE tried;"
-	"CREATE INDEX sched_oldest ON {s}.sched (type, id);"
-	"CREATE INDEX sched_tried ON {s}.sched (type) WHERE tried;"
-	"CREATE INDEX blocker_waits ON {s}.blocker (job_id) WHERE NOT done;";
-
-/* Idle workers stand by for starts of other processes. A row comes and goes with every job that is handed over. */
-static const char version_4[] =
-	"CREATE UNLOGGED TABLE {s}.offer (worker text COLLATE \"C\" PRIMARY KEY, claim uuid NOT NULL, lock bigint NOT "
-	"NULL,"
-	" n bigint NOT NULL, accept interval NOT NULL, channel text NOT NULL, types text[] NOT NULL) WITH "
-	"(autovacuum_vacuum_scale_factor = 0,"
-	" autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);";
-
-static const char *const versions[] = {version_1, version_2, version_3, version_4};
+static const char *const versions[] = {version_1};
 _Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
 /* SQL of the store's own, rendered and run without parameters. */

@@ -34,14 +34,11 @@ static bool is_fast(const struct sl_settle *s, size_t n)
 	return true;
 }
 
-/* What the settle does to `attempt`: charge a start that was not, give back one that does not count. */
 static int32_t charge_of(const struct sl_settle *s)
 {
 	/* A failure for good without a start is that of a worker which found that the attempts had run out. */
-	if (s->kind == SL_SETTLE_RESCHEDULE || s->kind == SL_SETTLE_RELEASE ||
-	    (s->kind == SL_SETTLE_FAIL && s->started_ms == 0))
-		return s->charged ? -1 : 0;
-	return s->charged ? 0 : 1;
+	return s->kind != SL_SETTLE_RESCHEDULE && s->kind != SL_SETTLE_RELEASE &&
+	       (s->kind != SL_SETTLE_FAIL || s->started_ms != 0);
 }
 
 /* In order of ids. */
@@ -53,6 +50,13 @@ static int32_t charge_of(const struct sl_settle *s)
 			add;                                                                                           \
 		}                                                                                                      \
 	} while (0)
+
+static void add_hashes(struct sl__pg_params *p, const struct pg_settling *st)
+{
+	sl__pg_add_array(p, SL__PG_INT8, st->n);
+	for (size_t i = 0; i < st->n; i++)
+		sl__pg_el_int8(p, st->claims[st->order[i]]);
+}
 
 static const char *output_of(const struct sl_settle *s)
 {
@@ -77,7 +81,7 @@ static int send_fast(struct pg_call *call, const struct pg_settling *st)
 	struct sl__pg_params *p = &call->params;
 	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
 	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
-	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, charge_of(s)));
+	add_hashes(p, st);
 	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
 	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
 	sl__pg_add_text(p, st->settles[0].worker);
@@ -150,6 +154,7 @@ static int send_general(struct pg_call *call, const struct pg_settling *st)
 	add_claims(p, st);
 	add_next_jobs(p, st);
 	add_edges(p, st);
+	add_hashes(p, st);
 	return sl__pg_call_send(call, ST_SETTLE);
 }
 
@@ -243,10 +248,16 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 	if (rc != 0)
 		return rc;
 	st->order = sl__calloc(&call->store->env, st->n, sizeof *st->order);
-	if (st->order == NULL)
+	st->claims = sl__calloc(&call->store->env, st->n, sizeof *st->claims);
+	if (st->order == NULL || st->claims == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: settle: out of memory");
-	for (size_t i = 0; i < st->n; i++)
+	struct sl__claim_hash last = {.known = 0};
+	for (size_t i = 0; i < st->n && rc == 0; i++) {
 		st->order[i] = i;
+		rc = sl__claim_hash(&last, &st->settles[i].claim, &st->claims[i], err);
+	}
+	if (rc != 0)
+		return rc;
 	union {
 		const struct sl_settle *in;
 		void *out;
@@ -266,6 +277,7 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st)
 {
 	sl__free(&call->store->env, st->order);
+	sl__free(&call->store->env, st->claims);
 }
 
 /* ---- results ---- */

@@ -35,89 +35,95 @@
 	") urgent UNION ALL SELECT * FROM (SELECT " columns " FROM {s}.ready r WHERE r.type = " type                   \
 	" AND NOT r.solo AND (r.priority, r.id) > (" priority ", " id ") ORDER BY r.priority, r.id " lock ") rest)"
 
-#define LEASE_COLUMNS "(claim, worker, claimed_at, until, charged, types, ids, fences)"
+#define LEASE_COLUMNS "(claim, worker, claimed_at, until, started, types, ids, fences)"
+/* The same call asks again after rows that their jobs had left. A row without types is that of a claim that was given
+ * up: who sent it does not wait for the answer any more, and nothing may come of it. */
 #define LEASE_AGAIN                                                                                                    \
-	" ON CONFLICT (claim) DO UPDATE SET until = excluded.until, charged = excluded.charged,"                       \
-	" types = excluded.types, ids = excluded.ids, fences = excluded.fences RETURNING until"
+	" ON CONFLICT (claim) DO UPDATE SET until = excluded.until, started = excluded.started,"                       \
+	" types = CASE WHEN lease.types = '{}' THEN lease.claim::text::text[] ELSE excluded.types END,"                \
+	" ids = excluded.ids, fences = excluded.fences RETURNING until"
 
-/* Charge what was claimed singly, unless somebody has its row: a claim that holds a row of ready must not wait for one
- * of job, since a cancel holds the latter and waits for the former. What is not charged here is charged by its settle.
- */
-#define CHARGE(worker, limit)                                                                                          \
-	"c AS (UPDATE {s}.job j SET attempt = j.attempt + 1, started_at = clock_timestamp(), leased_by = " worker      \
-	" WHERE j.id = ANY (ARRAY(SELECT o.id FROM d JOIN {s}.job o ON o.id = d.id AND o.fence = d.fence"              \
-	" AND o.status = 2 WHERE d.solo OR " limit " = 1 FOR NO KEY UPDATE OF o SKIP LOCKED)) RETURNING j.id),"        \
-	"z AS MATERIALIZED (SELECT count(*) AS n FROM d),"
-#define CHARGED "EXISTS (SELECT 1 FROM c)"
+/* What the store keeps of a claim: jobs/store/claims.h. */
+#define CLAIM_HASH(claim)                                                                                              \
+	"('x' || encode(substring(sha256(uuid_send(" claim ")) FROM 1 FOR 8), 'hex'))::bit(64)::bigint"
 
-/* The jobs in order, then one row for the reply: count taken out, now, next due time, next expiry. It also says that
- * the commit need not wait for the disk, where `lazy` allows that: but for a flagged job, since a crash that takes the
- * server along as well would forget that it was charged. */
-#define CLAIMED(limit, types_match_ready, types_match_sched, types_match_lease, seen, lazy)                            \
-	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent,"                            \
-	" j.attempt + " CHARGED "::integer, j.priority, " CHARGED ","                                                  \
-	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"                                    \
+/* The first job of a type that is claimed alone, with its place in the order. */
+#define FIRST_SOLO(type)                                                                                               \
+	"SELECT r.ctid AS tid, r.priority, r.id FROM {s}.ready r WHERE r.type = " type                                 \
+	" AND r.solo ORDER BY r.priority, r.id LIMIT 1 FOR UPDATE SKIP LOCKED"
+#define BEFORE_SOLO(type)                                                                                              \
+	"EXISTS (SELECT 1 FROM {s}.ready r WHERE r.type = " type                                                       \
+	" AND NOT r.solo AND (r.priority, r.id) < (f.priority, f.id))"
+
+/* The jobs in order, then one row for the reply: count taken out, whether there is more than it seems, whether jobs
+ * wait for a free slot, now, next due time, next expiry. */
+#define CLAIMED_JOBS                                                                                                   \
+	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent, j.charged, j.priority,"     \
+	" NULL::boolean, j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"                     \
 	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2"                                 \
-	" ORDER BY d.priority, d.id) taken"                                                                            \
-	" UNION ALL SELECT NULL, (SELECT n FROM z), " seen ","                                                         \
-	" CASE WHEN " lazy " AND NOT EXISTS (SELECT 1 FROM s) THEN set_config('synchronous_commit', 'off', true) END," \
-	" NULL, NULL, NULL, NULL,"                                                                                     \
-	" EXISTS (SELECT 1 FROM s) AND " limit " > 1 AND EXISTS"                                                       \
-	" (SELECT 1 FROM {s}.ready r WHERE " types_match_ready " AND r.ctid <> ALL (ARRAY(SELECT tid FROM s))),"       \
-	" NULL, clock_timestamp(),"                                                                                    \
-	" CASE WHEN (SELECT n FROM z) < " limit " THEN (SELECT min(q.due) FROM {s}.sched q WHERE " types_match_sched   \
-	") END,"                                                                                                       \
-	" CASE WHEN (SELECT n FROM z) < " limit                                                                        \
-	" THEN least((SELECT min(o.until) FROM {s}.lease o WHERE " types_match_lease "), (SELECT until FROM l)) END"
+	" ORDER BY d.priority, d.id) taken"
+#define CLAIMED(limit, free, types_match_ready, solo_left, alone, types_match_sched, types_match_lease, seen)          \
+	CLAIMED_JOBS " UNION ALL SELECT NULL, (SELECT n FROM z), " seen ", NULL, NULL, NULL, NULL, NULL,"              \
+		     " (EXISTS (SELECT 1 FROM s) AND " limit " > 1 AND EXISTS"                                         \
+		     " (SELECT 1 FROM {s}.ready r WHERE " types_match_ready                                            \
+		     " AND r.ctid <> ALL (ARRAY(SELECT tid FROM s)))) OR ((SELECT n FROM z) = 0 AND " free             \
+		     " > 0 AND " solo_left "), " alone ", clock_timestamp(),"                                          \
+		     " CASE WHEN (SELECT n FROM z) < " limit                                                           \
+		     " THEN (SELECT min(q.due) FROM {s}.sched q WHERE " types_match_sched ") END,"                     \
+		     " CASE WHEN (SELECT n FROM z) < " limit                                                           \
+		     " THEN least((SELECT min(o.until) FROM {s}.lease o WHERE " types_match_lease                      \
+		     "), (SELECT until FROM l)) END"
 
 /* The lines from here on are those of the SQL. */
 /* clang-format off */
-/* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease, $8 lazy */
+/* $1 type, $2 limit, $3 $4 mark, $5 claim, $6 worker, $7 lease, $8 free slots */
 #define PAUSED_ONE "EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = $1)"
+#define SOLO_ONE "(NOT " PAUSED_ONE " AND EXISTS (SELECT 1 FROM {s}.ready r WHERE r.type = $1 AND r.solo))"
 static const char claim_one_type[] =
-	"WITH s AS MATERIALIZED (SELECT r.ctid AS tid FROM {s}.ready r WHERE r.type = $1 AND r.solo"
-	" ORDER BY r.priority, r.id LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE 1 END FOR UPDATE SKIP LOCKED),"
+	"WITH s AS MATERIALIZED (SELECT f.tid FROM (" FIRST_SOLO("$1") ") f"
+	" WHERE $8::integer > 0 AND NOT " PAUSED_ONE " AND NOT " BEFORE_SOLO("$1") "),"
 	"d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (CASE WHEN EXISTS (SELECT 1 FROM s)"
 	" THEN ARRAY(SELECT tid FROM s) ELSE ARRAY(SELECT tid FROM "
 	READY_FROM("r.ctid AS tid", "$1", "$3::integer", "$4::bigint", "FOR UPDATE SKIP LOCKED")
 	" m LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END) END)"
-	" RETURNING x.id, x.fence, x.priority, x.solo),"
-	CHARGE("$6", "$2")
+	" RETURNING x.id, x.fence, x.priority),"
+	"z AS MATERIALIZED (SELECT count(*) AS n FROM d),"
 	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-	" SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + $7::interval, " CHARGED ","
+	" SELECT $5::uuid, $6::text, clock_timestamp(), clock_timestamp() + $7::interval, count(*) <= $8,"
 	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
-	CLAIMED("$2", "r.type = $1", "q.type = $1", "o.types @> ARRAY[$1::text]", "NULL::bigint",
-	"$8::boolean");
+	CLAIMED("$2", "$8", "r.type = $1", SOLO_ONE, "$8 = 0 AND " SOLO_ONE, "q.type = $1", "o.types @> ARRAY[$1::text]",
+	"NULL::bigint");
 
-/* $1 type, $2 limit, $3 claim, $4 worker, $5 lease: the same for a worker that has nothing and has heard of a job. It
- * passes over flagged jobs, charges nothing, and takes less than half the time, since most of that is setting a plan up. */
+/* $1 type, $2 limit, $3 claim, $4 worker, $5 lease, $6 free slots: the same for a worker that has nothing and has heard
+ * of a job. It passes over flagged jobs, and takes less than half the time, since most of that is setting a plan up. */
 static const char claim_hinted[] =
 	"WITH d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (ARRAY(SELECT r.ctid FROM {s}.ready r WHERE r.type = $1"
 	" AND NOT r.solo ORDER BY r.priority, r.id LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END"
 	" FOR UPDATE SKIP LOCKED)) RETURNING x.id, x.fence, x.priority),"
 	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-	" SELECT $3::uuid, $4::text, clock_timestamp(), clock_timestamp() + $5::interval, false,"
+	" SELECT $3::uuid, $4::text, clock_timestamp(), clock_timestamp() + $5::interval, count(*) <= $6::integer,"
 	" ARRAY[$1::text], array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
-	" SELECT * FROM (SELECT j.id, j.chain_id, j.fence, j.type, j.input, j.traceparent, j.attempt, j.priority, false,"
-	" j.blockers IS NOT NULL, j.created_at, j.scheduled_for, NULL::timestamptz"
-	" FROM d JOIN {s}.job j ON j.id = d.id AND j.fence = d.fence AND j.status = 2 ORDER BY d.priority, d.id) taken"
-	" UNION ALL SELECT NULL, (SELECT count(*) FROM d), NULL::bigint, set_config('synchronous_commit', 'off', true),"
-	" NULL, NULL, NULL, NULL, EXISTS (SELECT 1 FROM {s}.ready r WHERE r.type = $1 AND r.solo), NULL,"
+	CLAIMED_JOBS
+	" UNION ALL SELECT NULL, (SELECT count(*) FROM d), NULL::bigint, NULL,"
+	" NULL, NULL, NULL, NULL, " SOLO_ONE ", false,"
 	" clock_timestamp(), (SELECT min(q.due) FROM {s}.sched q WHERE q.type = $1),"
 	" least((SELECT min(o.until) FROM {s}.lease o WHERE o.types @> ARRAY[$1::text]), (SELECT until FROM l))";
 
 /*
- * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all, $10 lazy
+ * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all, $10 free slots of each type,
+ * $11 free slots
  * A look without locks says how many of each type are among the first; only so many are locked of each. When others
  * hold those locks the claim gets less than it has seen; the caller then asks again with all types to their limits.
  */
 static const char claim_types[] =
-	"WITH t AS MATERIALIZED (SELECT u.type, least(u.lim, $5::integer) AS lim, u.priority, u.id"
-	" FROM unnest($1::text[], $2::integer[], $3::integer[], $4::bigint[]) AS u(type, lim, priority, id)"
+	"WITH t AS MATERIALIZED (SELECT u.type, least(u.lim, $5::integer) AS lim, u.priority, u.id,"
+	" least(u.free, $11::integer) AS free"
+	" FROM unnest($1::text[], $2::integer[], $3::integer[], $4::bigint[], $10::integer[])"
+	" AS u(type, lim, priority, id, free)"
 	" WHERE u.lim > 0 AND NOT EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = u.type)),"
-	"s AS MATERIALIZED (SELECT m.tid FROM t CROSS JOIN LATERAL (SELECT r.ctid AS tid, r.priority, r.id"
-	" FROM {s}.ready r WHERE r.type = t.type AND r.solo ORDER BY r.priority, r.id LIMIT 1"
-	" FOR UPDATE SKIP LOCKED) m ORDER BY m.priority, m.id LIMIT 1),"
+	"s AS MATERIALIZED (SELECT f.tid FROM (SELECT m.tid, m.priority, m.id FROM t"
+	" CROSS JOIN LATERAL (" FIRST_SOLO("t.type") ") m WHERE t.free > 0 ORDER BY m.priority, m.id LIMIT 1) f"
+	" WHERE NOT EXISTS (SELECT 1 FROM t WHERE " BEFORE_SOLO("t.type") ")),"
 	"w AS MATERIALIZED (SELECT f.type, count(*) AS n FROM (SELECT t.type, m.priority, m.id FROM t"
 	" CROSS JOIN LATERAL (SELECT * FROM "
 	READY_FROM("r.priority, r.id", "t.type", "t.priority", "t.id", "")
@@ -130,22 +136,38 @@ static const char claim_types[] =
 	READY_FROM("r.ctid AS tid, r.priority, r.id", "t.type", "t.priority", "t.id", "FOR UPDATE SKIP LOCKED")
 	" m LIMIT t.n) m ORDER BY m.priority, m.id LIMIT $5),"
 	"d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (ARRAY(SELECT tid FROM s UNION ALL SELECT tid FROM k))"
-	" RETURNING x.id, x.fence, x.priority, x.solo, x.type),"
-	CHARGE("$7", "$5")
+	" RETURNING x.id, x.fence, x.priority, x.type),"
+	"z AS MATERIALIZED (SELECT count(*) AS n FROM d),"
 	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS
-	" SELECT $6::uuid, $7::text, clock_timestamp(), clock_timestamp() + $8::interval, " CHARGED ","
+	" SELECT $6::uuid, $7::text, clock_timestamp(), clock_timestamp() + $8::interval, count(*) <= $11"
+	" AND NOT EXISTS (SELECT 1 FROM t WHERE (SELECT count(*) FROM d e WHERE e.type = t.type) > t.free),"
 	" array_agg(DISTINCT type), array_agg(id), array_agg(fence) FROM d HAVING count(*) > 0" LEASE_AGAIN ")"
-	CLAIMED("$5", "r.type IN (SELECT type FROM t)", "q.type = ANY ($1)", "o.types && $1",
-	"(SELECT sum(n)::bigint FROM w)", "$10::boolean");
+	CLAIMED("$5", "$11", "r.type IN (SELECT type FROM t)",
+	"EXISTS (SELECT 1 FROM t WHERE EXISTS (SELECT 1 FROM {s}.ready r WHERE r.type = t.type AND r.solo))",
+	"EXISTS (SELECT 1 FROM t WHERE t.free = 0"
+	" AND EXISTS (SELECT 1 FROM {s}.ready r WHERE r.type = t.type AND r.solo))",
+	"q.type = ANY ($1)", "o.types && $1", "(SELECT sum(n)::bigint FROM w)");
+
+/* $1 claim, $2 worker, $3 lease: what a claim holds whose answer was lost. Where it was not made it can only fail from
+ * here on; one that is being made is waited for. */
+static const char claim_again[] =
+	"WITH l AS (INSERT INTO {s}.lease AS o " LEASE_COLUMNS " VALUES ($1::uuid, $2::text, clock_timestamp(),"
+	" clock_timestamp() + $3::interval, false, '{}', '{}', '{}')"
+	" ON CONFLICT (claim) DO UPDATE SET until = excluded.until RETURNING o.ids, o.fences),"
+	"d AS (SELECT u.id, u.fence, j.priority FROM l CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)"
+	" JOIN {s}.job j ON j.id = u.id)"
+	CLAIMED_JOBS
+	" UNION ALL SELECT NULL, 0, NULL::bigint, NULL, NULL, NULL, NULL, NULL, true, false, clock_timestamp(), NULL,"
+	" NULL";
 
 /* $1 types. A bounded number at a time; the next claim takes the rest. */
 static const char promote[] =
 	"WITH q AS (DELETE FROM {s}.sched x WHERE x.ctid = ANY (ARRAY(SELECT m.tid FROM unnest($1::text[]) AS t(type)"
 	" CROSS JOIN LATERAL (SELECT q.ctid AS tid FROM {s}.sched q WHERE q.type = t.type AND q.due <= " NOW
 	" ORDER BY q.due, q.id LIMIT 1000 FOR UPDATE SKIP LOCKED) m))"
-	" RETURNING x.id, x.fence, x.priority, x.tried, x.type)"
+	" RETURNING x.id, x.fence, x.priority, x.solo, x.tried, x.type)"
 	" INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
-	" SELECT id, fence, priority, false, tried, type FROM q";
+	" SELECT id, fence, priority, solo, tried, type FROM q";
 
 /* ---- settling ---- */
 
@@ -160,13 +182,13 @@ static const char promote[] =
 
 #define CHAIN_STATUS(a) "coalesce(" a ".chain_status, " a ".status)"
 
-/* $1 ids, $2 fences, $3 charges, $4 outputs, $5 started, $6 worker, $7 claims whose lease goes */
+/* $1 ids, $2 fences, $3 hashes of claims, $4 outputs, $5 started, $6 worker, $7 claims whose lease goes */
 static const char settle_fast[] =
-	"WITH s AS (UPDATE {s}.job j SET fence = j.fence + 1, status = 4, attempt = j.attempt + x.charge,"
-	" output = x.output, error = NULL, started_at = x.started, ended_at = clock_timestamp(),"
+	"WITH s AS (UPDATE {s}.job j SET fence = j.fence + 1, status = 4, attempt = j.fence::integer,"
+	" charged = j.charged + 1, claim = x.claim, output = x.output, error = NULL, started_at = x.started, ended_at = clock_timestamp(),"
 	" leased_by = $6::text, solo = false"
-	" FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::text[], $5::timestamptz[]) WITH ORDINALITY"
-	" AS x(id, fence, charge, output, started, ord)"
+	" FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::timestamptz[]) WITH ORDINALITY"
+	" AS x(id, fence, claim, output, started, ord)"
 	" WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2 RETURNING j.id, j.type, j.watched, j.key, x.ord),"
 	"k AS (DELETE FROM {s}.dedup d USING s WHERE s.key IS NOT NULL AND d.key = s.key AND d.chain_id = s.id"
 	" AND d.scope = 0),"
@@ -176,7 +198,7 @@ static const char settle_fast[] =
 /*
  * $1 ids, $2 fences, $3 kinds, $4 charges, $5 outputs, $6 errors, $7 progress, $8 started, $9 at, $10 delays,
  * $11 workers, $12 claims whose lease goes; of continuations $13 types, $14 inputs, $15 priorities, $16 at, $17 delays,
- * $18 trace parents; their blockers: $19 which settle (from 1), $20 order, $21 chains.
+ * $18 trace parents; their blockers: $19 which settle (from 1), $20 order, $21 chains; $22 hashes of claims.
  * All rows that it touches were locked before, in order.
  */
 static const char settle[] =
@@ -185,23 +207,24 @@ static const char settle[] =
 	" CASE WHEN u.kind = 2 THEN nextval('{s}.job_id') END AS next_id"
 	" FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::text[],"
 	" $8::timestamptz[], $9::timestamptz[], $10::interval[], $11::text[], $13::text[], $14::text[],"
-	" $15::integer[], $16::timestamptz[], $17::interval[], $18::text[]) WITH ORDINALITY"
+	" $15::integer[], $16::timestamptz[], $17::interval[], $18::text[], $22::bigint[]) WITH ORDINALITY"
 	" AS u(id, fence, kind, charge, output, error, progress, started, at, delay, worker, next_type, next_input,"
-	" next_priority, next_at, next_delay, next_trace, ord)),"
+	" next_priority, next_at, next_delay, next_trace, claim, ord)),"
 	"s AS (UPDATE {s}.job j SET fence = j.fence + 1,"
 	" status = CASE WHEN x.kind IN (1, 2) THEN 4 WHEN x.kind = 4 THEN 5 ELSE 2 END,"
-	" attempt = j.attempt + x.charge,"
+	" attempt = CASE WHEN x.kind IN (4, 6) AND x.started IS NULL THEN j.attempt ELSE j.fence::integer END,"
+	" charged = j.charged + x.charge, claim = CASE WHEN x.kind IN (1, 2) THEN x.claim END,"
 	" output = CASE WHEN x.kind = 1 THEN x.output END,"
 	" error = CASE WHEN x.kind = 1 THEN NULL WHEN x.kind IN (3, 4) THEN x.error ELSE j.error END,"
 	" progress = coalesce(x.progress, j.progress), leased_by = x.worker, started_at = x.started,"
 	" ended_at = CASE WHEN x.kind IN (1, 2, 4) THEN x.now END,"
 	" scheduled_for = CASE WHEN x.kind IN (3, 5) THEN x.due WHEN x.kind = 6 THEN NULL ELSE j.scheduled_for END,"
-	" solo = j.solo AND x.kind = 6, next_id = x.next_id,"
+	" solo = j.solo AND x.kind = 6 AND x.started IS NULL, next_id = x.next_id,"
 	" last_id = CASE WHEN x.kind = 2 AND j.id = j.chain_id THEN x.next_id ELSE j.last_id END,"
 	" chain_status = CASE WHEN x.kind = 2 AND j.id = j.chain_id THEN 2 ELSE j.chain_status END"
 	" FROM x WHERE j.id = x.id AND j.fence = x.fence AND j.status = 2"
-	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.solo, j.key, j.watched, x.ord,"
-	" x.kind,"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.charged, j.solo, j.key, j.watched,"
+	" x.ord, x.kind, x.claim,"
 	" x.error, x.worker, x.started, x.due, x.now, x.next_id, x.next_type, x.next_input, x.next_priority,"
 	" x.next_due, x.next_trace),"
 	"h AS (UPDATE {s}.job h SET chain_status = CASE s.kind WHEN 1 THEN 4 WHEN 4 THEN 5 ELSE 2 END,"
@@ -226,15 +249,15 @@ static const char settle[] =
 	" CASE WHEN edges > 0 THEN open END, CASE WHEN open > 0 THEN 1 ELSE 2 END, next_type, next_input, next_trace"
 	" FROM n),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
-	" SELECT id, fence, priority, solo, attempt > 0, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS NULL OR due <="
+	" SELECT id, fence, priority, solo, charged > 0, type FROM s WHERE kind = 6 OR (kind IN (3, 5) AND (due IS NULL OR due <="
 	" now)) UNION ALL SELECT next_id, 1, next_priority, false, false, next_type FROM n"
 	" WHERE open = 0 AND (next_due IS NULL OR next_due <= now)),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, fence, due, priority, attempt > 0, type FROM s WHERE kind IN (3, 5) AND due > now"
+	" SELECT id, fence, due, priority, charged > 0, type FROM s WHERE kind IN (3, 5) AND due > now"
 	" UNION ALL SELECT next_id, 1, next_due, next_priority, false, next_type FROM n WHERE open = 0 AND next_due"
 	" > now),"
-	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at)"
-	" SELECT id, attempt + (kind IN (5, 6))::integer, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 END, worker,"
+	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, claim, outcome, worker, error, started_at, ended_at)"
+	" SELECT id, attempt, claim, CASE kind WHEN 5 THEN 4 WHEN 6 THEN 5 ELSE 2 END, worker,"
 	" error, started, now FROM s WHERE kind IN (3, 5) OR (kind IN (4, 6) AND started IS NOT NULL)),"
 	"l AS (DELETE FROM {s}.lease WHERE claim = ANY ($12::uuid[])),"
 	STOP("5", "s WHERE kind = 4") ","
@@ -280,35 +303,47 @@ static const char unblock[] =
 	"u AS (UPDATE {s}.job j SET blockers_open = j.blockers_open - c.n,"
 	" status = CASE WHEN j.status = 1 AND j.blockers_open = c.n THEN 2 ELSE j.status END"
 	" FROM c WHERE j.id = c.job_id"
-	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.scheduled_for, j.status = 2 AS"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.charged, j.scheduled_for, j.status = 2 AS"
 	" opened, j.scheduled_for > clock_timestamp() AS later),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
-	" SELECT id, fence, priority, false, attempt > 0, type FROM u WHERE opened AND later IS NOT TRUE),"
+	" SELECT id, fence, priority, false, charged > 0, type FROM u WHERE opened AND later IS NOT TRUE),"
 	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, fence, scheduled_for, priority, attempt > 0, type FROM u WHERE opened AND later),"
+	" SELECT id, fence, scheduled_for, priority, charged > 0, type FROM u WHERE opened AND later),"
 	TALLY("type", "2", "1", "u WHERE opened")
 	" SELECT id, chain_id, type FROM u WHERE opened ORDER BY id";
 
 /* ---- leases ---- */
 
-/* $1 types, $2 limit. What of an expired lease is not taken stays in it: jobs of other types, jobs beyond the limit,
- * and jobs that somebody has locked (an owner that is settling after all), for which there is another look in a second.
+/* $1 types, $2 limit, of each type $3 the first delay, $4 the longest (ms), $5 the multiplier. What of an expired lease
+ * is not taken stays in it: jobs of other types, jobs beyond the limit, and jobs that somebody has locked (an owner that
+ * is settling after all), for which there is another look in a second. The first loss of a job costs no time.
  */
 static const char reap[] =
-	"WITH l AS MATERIALIZED (SELECT claim, worker, claimed_at, charged, ids, fences FROM {s}.lease"
-	" WHERE until <= " NOW " AND types && $1::text[] ORDER BY until LIMIT least($2::integer, 64)"
+	"WITH l AS MATERIALIZED (SELECT claim, worker, claimed_at, started, ids, fences FROM {s}.lease"
+	" WHERE until <= " NOW " AND (types && $1::text[] OR types = '{}') ORDER BY until LIMIT least($2::integer, 64)"
 	" FOR UPDATE SKIP LOCKED),"
-	"x AS MATERIALIZED (SELECT l.claim, l.worker, l.claimed_at, l.charged, u.id, u.fence"
+	"x AS MATERIALIZED (SELECT l.claim, l.worker, l.claimed_at, l.started, u.id, u.fence"
 	" FROM l CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence)),"
-	"k AS MATERIALIZED (SELECT j.id FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence"
-	" WHERE j.status = 2 AND j.type = ANY ($1) ORDER BY j.id LIMIT $2 FOR NO KEY UPDATE OF j SKIP LOCKED),"
-	"u AS (UPDATE {s}.job j SET fence = j.fence + 1, solo = true, leased_by = x.worker, started_at = x.claimed_at"
-	" FROM x WHERE x.id = ANY (ARRAY(SELECT id FROM k)) AND j.id = x.id AND j.fence = x.fence"
-	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, x.worker, x.claimed_at, x.charged),"
+	"p AS MATERIALIZED (SELECT * FROM unnest($1, $3::bigint[], $4::bigint[], $5::text[]::float8[])"
+	" AS p(type, first, cap, multiplier)),"
+	"k AS MATERIALIZED (SELECT j.id, CASE WHEN p.first > 0 AND EXISTS"
+	" (SELECT 1 FROM {s}.job_attempt a WHERE a.job_id = j.id AND a.outcome = 3) THEN clock_timestamp()"
+	" + interval '1 millisecond' * least(p.cap, p.first"
+	" * exp(least(600, ln(p.multiplier) * (greatest(j.charged + x.started::integer, 1) - 1)))) END AS due"
+	" FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence JOIN p ON p.type = j.type"
+	" WHERE j.status = 2 ORDER BY j.id LIMIT $2 FOR NO KEY UPDATE OF j SKIP LOCKED),"
+	"u AS (UPDATE {s}.job j SET fence = j.fence + 1, attempt = j.fence::integer,"
+	" charged = j.charged + x.started::integer, solo = true, leased_by = x.worker, started_at = x.claimed_at,"
+	" scheduled_for = coalesce(k.due, j.scheduled_for)"
+	" FROM k JOIN x ON x.id = k.id WHERE j.id = k.id AND j.fence = x.fence"
+	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.attempt, j.charged, k.due, x.claim, x.worker,"
+	" x.claimed_at),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
-	" SELECT id, fence, priority, true, attempt > 0, type FROM u),"
-	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, started_at, ended_at)"
-	" SELECT id, attempt + (NOT charged)::integer, 3, worker, claimed_at, clock_timestamp() FROM u),"
+	" SELECT id, fence, priority, true, charged > 0, type FROM u WHERE due IS NULL),"
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, solo, tried, type)"
+	" SELECT id, fence, due, priority, true, charged > 0, type FROM u WHERE due IS NOT NULL),"
+	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, claim, outcome, worker, started_at, ended_at)"
+	" SELECT id, attempt, " CLAIM_HASH("claim") ", 3, worker, claimed_at, clock_timestamp() FROM u),"
 	"y AS MATERIALIZED (SELECT x.claim, array_agg(x.id) AS ids, array_agg(x.fence) AS fences,"
 	" array_agg(DISTINCT j.type)::text[] AS types, bool_or(j.type = ANY ($1)) AS ours"
 	" FROM x JOIN {s}.job j ON j.id = x.id AND j.fence = x.fence AND j.status = 2"
@@ -325,17 +360,28 @@ static const char reap[] =
 /* ---- starting ---- */
 
 /* $1 types, $2 inputs, $3 priorities, $4 at, $5 delays, $6 trace parents. Ids in the order given. */
-static const char start[] =
-	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.type, u.input, u.priority, u.trace, " NOW
-	" AS now, coalesce(u.at, " NOW " + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[],"
-	" $4::timestamptz[], $5::interval[], $6::text[]) AS u(type, input, priority, at, delay, trace)),"
-	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, status, type, input,"
-	" traceparent) SELECT id, id, now, due, priority, 2, type, input, trace FROM x),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
-	" SELECT id, 1, priority, false, type FROM x WHERE due IS NULL OR due <= now),"
-	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now),"
-	TALLY("type", "2", "0", "x") " SELECT id, due > now FROM x";
+#define START(audit, column, value)                                                                                    \
+	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.type, u.input, u.priority, u.trace, " NOW       \
+	" AS now, coalesce(u.at, " NOW " + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[],"         \
+	" $4::timestamptz[], $5::interval[], $6::text[]) AS u(type, input, priority, at, delay, trace)),"              \
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, status, type, input,"           \
+	" traceparent" column ") SELECT id, id, now, due, priority, 2, type, input, trace" value " FROM x)," audit     \
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"                                                \
+	" SELECT id, 1, priority, false, type FROM x WHERE due IS NULL OR due <= now),"                                \
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"                                          \
+	" SELECT id, 1, due, priority, false, type FROM x WHERE due > now)," TALLY("type", "2", "0", "x")              \
+	" SELECT id, due > now FROM x"
+static const char start[] = START("", "", "");
+
+/* A row of the audit trail: the record's columns, but for its chains, and where they come from. */
+#define AUDIT_ROW(via, actor, address, action, request, detail, chains)                                                \
+	"INSERT INTO {s}.audit (at, via, actor, address, action, request_id, detail, chains) SELECT"                   \
+	" clock_timestamp(), " via "::integer, " actor "::text, " address "::text, " action "::text, " request         \
+	"::text, " detail "::text, " chains
+#define NEW_CHAINS(from) "coalesce(array_agg(id ORDER BY id), '{}') FROM " from
+/* The same with $7 to $12 a record that stands for the chains. */
+static const char start_audited[] =
+	START("a AS (" AUDIT_ROW("$7", "$8", "$9", "$10", "$11", "$12", NEW_CHAINS("x")) "),", ", from_http", ", $7 = 2");
 
 /* $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, without the arrays of start. */
 static const char start_one[] =
@@ -346,15 +392,14 @@ static const char start_one[] =
 	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM j"
 	" RETURNING id, false";
 
-/* $1 type, $2 input, $3 priority, $4 trace parent, $5 claim, $6 worker, $7 lease, $8 charge: one chain that a worker has
- * offered to run. What it has in the queue goes by the ordinary way when its type is paused. */
+/* $1 type, $2 input, $3 priority, $4 trace parent, $5 claim, $6 worker, $7 lease: one chain that a worker has offered to
+ * run. What it has in the queue goes by the ordinary way when its type is paused. */
 static const char start_offered[] =
 	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, " NOW " AS now,"
 	" NOT EXISTS (SELECT 1 FROM {s}.paused p WHERE p.type = $1) AS runs),"
-	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, started_at, priority, attempt, status, type, input,"
-	" traceparent, leased_by) SELECT id, id, now, CASE WHEN runs AND $8 THEN now END, $3::integer,"
-	" (runs AND $8::boolean)::integer, 2, $1::text, $2::text, $4::text, CASE WHEN runs AND $8 THEN $6 END FROM x),"
-	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS " SELECT $5::uuid, $6::text, now, now + $7::interval, $8,"
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)"
+	" SELECT id, id, now, $3::integer, 2, $1::text, $2::text, $4::text FROM x),"
+	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS " SELECT $5::uuid, $6::text, now, now + $7::interval, true,"
 	" ARRAY[$1], ARRAY[id], ARRAY[1::bigint] FROM x WHERE runs),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, $3, false, $1 FROM x WHERE NOT runs),"
 	TALLY_ONE("$1")
@@ -385,7 +430,7 @@ static const char start_posted[] =
 
 /* $1 claim: the job that a start has handed over, and when. */
 static const char posted[] =
-	"SELECT j.id, j.fence, j.type, j.input, j.traceparent, j.attempt, j.priority, j.created_at,"
+	"SELECT j.id, j.fence, j.type, j.input, j.traceparent, j.charged, j.priority, j.created_at,"
 	" (extract(epoch FROM l.claimed_at) * 1000000)::bigint FROM {s}.lease l JOIN {s}.job j"
 	" ON j.id = l.ids[1] AND j.fence = l.fences[1] AND j.status = 2 WHERE l.claim = $1::uuid";
 
@@ -394,47 +439,55 @@ static const char posted[] =
  * The row of a key that is in force is updated to itself: that waits for whoever is about to put or free it, and gives
  * its chain back. A key is in the parameters at most once.
  */
-static const char start_full[] =
-	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.*, " NOW " AS now,"
-	" coalesce(u.at, " NOW
-	" + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[], $4::timestamptz[],"
-	" $5::interval[], $6::text[], $7::text[], $8::integer[], $9::interval[]) WITH ORDINALITY"
-	" AS u(type, input, priority, at, delay, trace, key, scope, win, ord)),"
-	"d AS (INSERT INTO {s}.dedup AS d (key, chain_id, scope, until)"
-	" SELECT key, id, scope, now + win FROM x WHERE key IS NOT NULL ORDER BY key ON CONFLICT (key) DO UPDATE SET"
-	" chain_id = CASE WHEN d.until <= clock_timestamp() THEN excluded.chain_id ELSE d.chain_id END,"
-	" scope = CASE WHEN d.until <= clock_timestamp() THEN excluded.scope ELSE d.scope END,"
-	" until = CASE WHEN d.until <= clock_timestamp() THEN excluded.until ELSE d.until END"
-	" RETURNING d.key, d.chain_id),"
-	"y AS MATERIALIZED (SELECT x.*, coalesce(d.chain_id, x.id) AS got FROM x LEFT JOIN d ON d.key = x.key),"
-	"e AS MATERIALIZED (SELECT y.id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS("c") " = 4 AS done"
-	" FROM unnest($10::integer[], $11::integer[], $12::bigint[]) AS b(which, ord, chain)"
-	" JOIN y ON y.ord = b.which AND y.got = y.id LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id),"
-	"b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done FROM e),"
-	"o AS MATERIALIZED (SELECT job_id, count(*)::integer AS edges, (count(*) FILTER (WHERE NOT done))::integer"
-	" AS open FROM e GROUP BY job_id),"
-	"n AS MATERIALIZED (SELECT y.*, o.edges, coalesce(o.open, 0) AS open FROM y LEFT JOIN o ON o.job_id = y.id),"
-	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, blockers, blockers_open,"
-	" status,"
-	" type, input, key, traceparent) SELECT id, id, now, due, priority, edges, CASE WHEN edges > 0 THEN open END,"
-	" CASE WHEN open > 0 THEN 1 ELSE 2 END, type, input, key, trace FROM n WHERE got = id),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM n"
-	" WHERE got = id AND open = 0 AND (due IS NULL OR due <= now)),"
-	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)"
-	" SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now),"
-	TALLY("type", "CASE WHEN open > 0 THEN 1 ELSE 2 END", "0", "n WHERE got = id")
-	" SELECT got, got <> id, open, due > now FROM n ORDER BY ord";
+#define START_FULL(audit, column, value) \
+	"WITH x AS MATERIALIZED (SELECT nextval('{s}.job_id') AS id, u.*, " NOW " AS now," \
+	" coalesce(u.at, " NOW \
+	" + u.delay) AS due FROM unnest($1::text[], $2::text[], $3::integer[], $4::timestamptz[]," \
+	" $5::interval[], $6::text[], $7::text[], $8::integer[], $9::interval[]) WITH ORDINALITY" \
+	" AS u(type, input, priority, at, delay, trace, key, scope, win, ord))," \
+	"d AS (INSERT INTO {s}.dedup AS d (key, chain_id, scope, until)" \
+	" SELECT key, id, scope, now + win FROM x WHERE key IS NOT NULL ORDER BY key ON CONFLICT (key) DO UPDATE SET" \
+	" chain_id = CASE WHEN d.until <= clock_timestamp() THEN excluded.chain_id ELSE d.chain_id END," \
+	" scope = CASE WHEN d.until <= clock_timestamp() THEN excluded.scope ELSE d.scope END," \
+	" until = CASE WHEN d.until <= clock_timestamp() THEN excluded.until ELSE d.until END" \
+	" RETURNING d.key, d.chain_id)," \
+	"y AS MATERIALIZED (SELECT x.*, coalesce(d.chain_id, x.id) AS got FROM x LEFT JOIN d ON d.key = x.key)," \
+	"e AS MATERIALIZED (SELECT y.id AS job_id, b.ord, c.id AS chain_id, " CHAIN_STATUS("c") " = 4 AS done" \
+	" FROM unnest($10::integer[], $11::integer[], $12::bigint[]) AS b(which, ord, chain)" \
+	" JOIN y ON y.ord = b.which AND y.got = y.id LEFT JOIN {s}.job c ON c.id = b.chain AND c.id = c.chain_id)," \
+	"b AS (INSERT INTO {s}.blocker (job_id, ord, chain_id, done) SELECT job_id, ord, chain_id, done FROM e)," \
+	"o AS MATERIALIZED (SELECT job_id, count(*)::integer AS edges, (count(*) FILTER (WHERE NOT done))::integer" \
+	" AS open FROM e GROUP BY job_id)," \
+	"n AS MATERIALIZED (SELECT y.*, o.edges, coalesce(o.open, 0) AS open FROM y LEFT JOIN o ON o.job_id = y.id)," \
+	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, scheduled_for, priority, blockers, blockers_open," \
+	" status," \
+	" type, input, key, traceparent" column ") SELECT id, id, now, due, priority, edges, CASE WHEN edges > 0 THEN open END," \
+	" CASE WHEN open > 0 THEN 1 ELSE 2 END, type, input, key, trace" value " FROM n WHERE got = id)," audit \
+	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM n" \
+	" WHERE got = id AND open = 0 AND (due IS NULL OR due <= now))," \
+	"q AS (INSERT INTO {s}.sched (id, fence, due, priority, tried, type)" \
+	" SELECT id, 1, due, priority, false, type FROM n WHERE got = id AND open = 0 AND due > now)," \
+	TALLY("type", "CASE WHEN open > 0 THEN 1 ELSE 2 END", "0", "n WHERE got = id") \
+	" SELECT got, got <> id, open, due > now FROM n ORDER BY ord"
+static const char start_full[] = START_FULL("", "", "");
+/* The same with $13 to $18 a record that stands for the chains which are new. */
+static const char start_full_audited[] =
+	START_FULL("a AS (" AUDIT_ROW("$13", "$14", "$15", "$16", "$17", "$18", NEW_CHAINS("n WHERE got = id")) "),",
+		   ", from_http", ", $13 = 2");
 
 /* ---- clients ---- */
 
 /* Who holds a job now: the lease with its present fence. */
 #define RUN_OF(j)                                                                                                      \
-	"LEFT JOIN LATERAL (SELECT l.worker, l.until, l.claimed_at, l.charged FROM {s}.lease l WHERE " j               \
+	"LEFT JOIN LATERAL (SELECT l.worker, l.until, l.claimed_at FROM {s}.lease l WHERE " j               \
 	".status = 2 AND l.ids @> ARRAY[" j ".id] AND l.fences[array_position(l.ids, " j ".id)] = " j                  \
 	".fence LIMIT 1) run ON true"
+#define LEASED(j)                                                                                                      \
+	"EXISTS (SELECT 1 FROM {s}.lease o WHERE o.ids @> ARRAY[" j ".id]"                                             \
+	" AND o.fences[array_position(o.ids, " j ".id)] = " j ".fence)"
 /* The claims on any of the jobs in $1. */
 #define RUNS_ON(ids)                                                                                                   \
-	"run AS MATERIALIZED (SELECT u.id, u.fence, l.worker, l.claimed_at, l.charged FROM {s}.lease l"                \
+	"run AS MATERIALIZED (SELECT u.id, u.fence, l.claim, l.worker, l.claimed_at FROM {s}.lease l"                  \
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence) WHERE l.ids && " ids " AND u.id = ANY (" ids "))"
 #define LEAVE_QUEUES                                                                                                   \
 	"dr AS (DELETE FROM {s}.ready r USING j WHERE r.type = j.type AND r.solo = ANY ('{t,f}')"                      \
@@ -445,6 +498,8 @@ static const char start_full[] =
 static const char end[] =
 	"WITH " RUNS_ON("$1::bigint[]") ","
 	"j AS (UPDATE {s}.job j SET status = $2::integer, fence = j.fence + 1, ended_at = clock_timestamp(),"
+	" attempt = CASE WHEN EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence)"
+	" THEN j.fence::integer ELSE j.attempt END,"
 	" output = CASE WHEN $2 = 4 THEN $3::text ELSE j.output END, outside = $2 = 4,"
 	" error = CASE WHEN $2 = 5 THEN $4::text ELSE j.error END,"
 	" leased_by = coalesce((SELECT worker FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
@@ -453,8 +508,8 @@ static const char end[] =
 	" j.started_at) WHERE j.id = ANY ($1) AND j.status IN (1, 2)"
 	" RETURNING j.id, j.chain_id, j.fence - 1 AS fence, j.type, j.priority, j.attempt, j.scheduled_for, j.key,"
 	" j.watched, j.blockers_open),"
-	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, outcome, worker, error, started_at, ended_at) SELECT"
-	" j.id, j.attempt + (NOT run.charged)::integer, 6, run.worker,"
+	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, claim, outcome, worker, error, started_at, ended_at)"
+	" SELECT j.id, j.attempt, " CLAIM_HASH("run.claim") ", 6, run.worker,"
 	" CASE $2 WHEN 4 THEN 'completed from outside' WHEN 5 THEN $4 ELSE 'cancelled' END,"
 	" run.claimed_at, clock_timestamp() FROM"
 	" j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
@@ -470,7 +525,7 @@ static const char end[] =
 
 /* $1 last jobs */
 static const char redrive[] =
-	"WITH j AS (UPDATE {s}.job j SET status = CASE WHEN j.blockers_open > 0 THEN 1 ELSE 2 END, attempt = 0,"
+	"WITH j AS (UPDATE {s}.job j SET status = CASE WHEN j.blockers_open > 0 THEN 1 ELSE 2 END, charged = 0,"
 	" solo = false, fence = j.fence + 1, ended_at = NULL, scheduled_for = NULL"
 	" FROM {s}.job o WHERE j.id = ANY ($1::bigint[]) AND j.status IN (5, 6) AND o.id = j.id"
 	" RETURNING j.id, j.chain_id, j.fence, j.type, j.priority, j.status, o.status AS was),"
@@ -501,10 +556,10 @@ static const char keys_held[] =
 static const char trigger[] =
 	"WITH q AS (DELETE FROM {s}.sched q USING {s}.job j WHERE j.id = ANY ($1::bigint[]) AND j.status = 2"
 	" AND q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id AND q.due > clock_timestamp()"
-	" RETURNING q.id, q.fence, q.priority, q.tried, q.type),"
+	" RETURNING q.id, q.fence, q.priority, q.solo, q.tried, q.type),"
 	"j AS (UPDATE {s}.job j SET scheduled_for = clock_timestamp() FROM q WHERE j.id = q.id),"
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
-	" SELECT id, fence, priority, false, tried, type FROM q) SELECT id, id, type, true FROM q ORDER BY id";
+	" SELECT id, fence, priority, solo, tried, type FROM q) SELECT id, id, type, true FROM q ORDER BY id";
 
 /* $1 chains, $2 keep those that a job which has not ended may ask for */
 static const char delete_chains[] =
@@ -524,6 +579,17 @@ static const char delete_chains[] =
 	TALLY("type", "0", "status", "j") " SELECT j.id, j.chain_id, j.type,"
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
 	" j.id";
+
+/* $1 before, $2 limit, $3 behind this job
+ * Events that came after their job was deleted. The jobs that events name are found by leaps through the index. */
+static const char prune_events[] =
+	"WITH RECURSIVE t(j) AS ((SELECT min(job_id) FROM {s}.job_events WHERE job_id > $3::bigint) UNION ALL"
+	" SELECT (SELECT min(e.job_id) FROM {s}.job_events e WHERE e.job_id > t.j) FROM t WHERE t.j IS NOT NULL),"
+	"p AS MATERIALIZED (SELECT j FROM t WHERE j IS NOT NULL LIMIT $2::bigint),"
+	"d AS (DELETE FROM {s}.job_events e USING p WHERE e.job_id = p.j AND e.ts < $1::timestamptz"
+	" AND NOT EXISTS (SELECT 1 FROM {s}.job x WHERE x.id = p.j)),"
+	"n AS (DELETE FROM {s}.job_events WHERE job_id IS NULL AND late AND ts < $1)"
+	" SELECT count(*), coalesce(max(j), 0) FROM p";
 
 /*
  * $1 before, $2 limit, $3 behind this id
@@ -549,10 +615,12 @@ static const char prunable[] =
 /* $1 id */
 static const char get_job[] =
 	"SELECT j.id, j.chain_id, j.prev_id, j.next_id, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END,"
-	" j.attempt + coalesce(NOT run.charged, false)::integer, j.priority, j.input, j.output, j.error, j.progress,"
+	" CASE WHEN run.until IS NULL THEN j.attempt ELSE j.fence::integer END, j.priority, j.input, j.output, j.error, j.progress,"
 	" j.key, j.traceparent, coalesce(run.worker, j.leased_by), j.created_at, j.scheduled_for,"
 	" coalesce(run.claimed_at, j.started_at),"
-	" j.ended_at, run.until, j.blockers_open FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1::bigint";
+	" j.ended_at, run.until, j.blockers_open, j.charged,"
+	" (SELECT h.from_http FROM {s}.job h WHERE h.id = j.chain_id)"
+	" FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1::bigint";
 
 static const char get_chain[] =
 	"SELECT h.id, j.id, h.type, j.type, CASE WHEN run.until IS NULL THEN j.status ELSE 3 END, h.input, j.output,"
@@ -564,7 +632,7 @@ static const char attempts[] =
 	"SELECT attempt, outcome, worker, error, started_at, ended_at FROM ("
 	"SELECT 0 AS part, a.id AS n, a.attempt, a.outcome::integer, a.worker, a.error, a.started_at, a.ended_at"
 	" FROM {s}.job_attempt a WHERE a.job_id = $1::bigint"
-	" UNION ALL SELECT 1, 0, j.attempt + (NOT run.charged)::integer, 0, run.worker, NULL, run.claimed_at, NULL"
+	" UNION ALL SELECT 1, 0, j.fence::integer, 0, run.worker, NULL, run.claimed_at, NULL"
 	" FROM {s}.job j " RUN_OF("j") " WHERE j.id = $1 AND run.until IS NOT NULL"
 	" UNION ALL SELECT 1, 0, j.attempt, 1, j.leased_by, NULL, j.started_at, j.ended_at FROM {s}.job j"
 	" WHERE j.id = $1 AND j.status = 4 AND NOT j.outside"
@@ -614,7 +682,7 @@ static const char event_streams[] =
 static const char event_marks[] =
 	"INSERT INTO {s}.event_mark AS m (stream, incarnation, mark) SELECT DISTINCT u.stream, u.incarnation, 0"
 	" FROM unnest($1::text[], $2::bigint[]) AS u(stream, incarnation) ORDER BY 1, 2"
-	" ON CONFLICT (stream, incarnation) DO UPDATE SET mark = m.mark RETURNING stream, incarnation, mark";
+	" ON CONFLICT (stream, incarnation) DO UPDATE SET mark = m.mark RETURNING stream, incarnation, mark, crc";
 
 /* $1 streams, $2 incarnations, $3 sequences */
 static const char event_known[] =
@@ -629,11 +697,23 @@ static const char event_insert[] =
 	"WITH o AS (UPDATE {s}.event_offset SET last = last + $11::bigint RETURNING last - $11 AS base)"
 	" INSERT INTO {s}.job_events (\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, ts,"
 	" payload, partial, late) SELECT o.base + u.ord, u.stream, u.incarnation, u.sequence, u.crc, nullif(u.job, 0),"
-	" nullif(u.attempt, 0), u.type, u.ts, u.payload, u.partial, u.job <> 0 AND u.attempt <> 0"
-	" AND coalesce(u.attempt < (SELECT j.attempt FROM {s}.job j WHERE j.id = u.job), true)"
+	" nullif(u.attempt, 0), u.type, u.ts, u.payload, u.partial, u.late"
 	" FROM o CROSS JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[],"
-	" $7::integer[], $8::timestamptz[], $9::bytea[], $10::boolean[]) WITH ORDINALITY"
-	" AS u(stream, incarnation, sequence, crc, job, attempt, type, ts, payload, partial, ord)";
+	" $7::integer[], $8::timestamptz[], $9::bytea[], $10::boolean[], $12::boolean[]) WITH ORDINALITY"
+	" AS u(stream, incarnation, sequence, crc, job, attempt, type, ts, payload, partial, late, ord)";
+
+/* $1 jobs, $2 attempts, $3 claims, $4 their hashes. For each, in order, enum sl__claim_standing: had this attempt of the
+ * job this claim, and is it the one that runs, or the last there was? */
+static const char claim_standing[] =
+	"SELECT CASE WHEN j.id IS NULL THEN 0 WHEN NOT (l.fence IS NOT NULL OR (j.attempt = u.attempt AND j.claim = u.hash)"
+	" OR EXISTS (SELECT 1 FROM {s}.job_attempt a WHERE a.job_id = u.job AND a.attempt = u.attempt"
+	" AND a.claim = u.hash)) THEN 1"
+	" WHEN l.fence = j.fence AND j.status = 2 THEN 3"
+	" WHEN u.attempt = j.attempt AND (j.status <> 2 OR NOT " LEASED("j") ") THEN 3 ELSE 2 END"
+	" FROM unnest($1::bigint[], $2::integer[], $3::uuid[], $4::bigint[]) WITH ORDINALITY"
+	" AS u(job, attempt, claim, hash, ord) LEFT JOIN {s}.job j ON j.id = u.job"
+	" LEFT JOIN LATERAL (SELECT x.fence FROM {s}.lease o CROSS JOIN LATERAL unnest(o.ids, o.fences) AS x(id, fence)"
+	" WHERE o.claim = u.claim AND x.id = u.job AND x.fence = u.attempt) l ON true ORDER BY u.ord";
 /* clang-format on */
 
 #define EVENT_COLUMNS                                                                                                  \
@@ -679,6 +759,15 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_SWEEP_POSTS] = "DELETE FROM {s}.offer WHERE pg_try_advisory_xact_lock_shared(lock)"
 			   " RETURNING set_config('synchronous_commit', 'off', true)",
 	[ST_START_FULL] = start_full,
+	[ST_START_AUDITED] = start_audited,
+	[ST_START_FULL_AUDITED] = start_full_audited,
+	[ST_AUDIT] = AUDIT_ROW("$1", "$2", "$3", "$4", "$5", "$6", "$7::bigint[]"),
+	[ST_AUDIT_LIST] = "SELECT id, at, via::integer, actor, address, action, request_id,"
+			  " array_to_string(chains, ','), detail FROM {s}.audit WHERE id < $1::bigint"
+			  " ORDER BY id DESC LIMIT $2::bigint",
+	[ST_AUDIT_PRUNE] = "DELETE FROM {s}.audit WHERE id = ANY (ARRAY(SELECT id FROM {s}.audit ORDER BY id"
+			   " LIMIT $2::bigint)) AND at < $1::timestamptz RETURNING id",
+	[ST_MARK_HTTP] = "UPDATE {s}.job SET from_http = true WHERE id = ANY ($1::bigint[]) AND NOT from_http",
 	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",
 	[ST_LOCK] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE",
 	[ST_MISSING] = "SELECT u.id FROM unnest($1::bigint[]) WITH ORDINALITY AS u(id, ord) LEFT JOIN {s}.job c"
@@ -692,6 +781,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_CLAIM_ONE_TYPE] = claim_one_type,
 	[ST_CLAIM_HINTED] = claim_hinted,
 	[ST_CLAIM_TYPES] = claim_types,
+	[ST_CLAIM_AGAIN] = claim_again,
 	/* What a reap puts back is flagged, what a settle puts back is not. */
 	[ST_LOST] = "SELECT u.ord::integer, j.status, j.fence = u.fence AND j.status IN (1, 2), j.fence = u.fence + 1,"
 		    " NOT j.solo"
@@ -707,14 +797,19 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2)"
 			" FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id",
 	/* In the order of claims, as settles let go of leases. */
-	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease"
-		     " FROM (SELECT * FROM unnest($1::uuid[], $2::interval[]) WITH ORDINALITY AS v(claim, lease, ord)"
+	[ST_RENEW] = "UPDATE {s}.lease l SET until = clock_timestamp() + u.lease, started = l.started OR u.started"
+		     " FROM (SELECT * FROM unnest($1::uuid[], $2::interval[], $3::boolean[]) WITH ORDINALITY"
+		     " AS v(claim, lease, started, ord)"
 		     " ORDER BY v.claim OFFSET 0) u WHERE l.claim = u.claim RETURNING u.ord::integer",
 	[ST_RENEW_LOST] = "SELECT u.ord::integer, j.status, false, j.fence = u.fence + 1"
 			  " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, fence, ord)"
 			  " LEFT JOIN {s}.job j ON j.id = u.id"
 			  " WHERE (j.fence = u.fence AND j.status = 2) IS NOT TRUE",
 	[ST_REAP] = reap,
+	/* $1 types: in milliseconds, until one of their leases runs out; NULL: there is none. */
+	[ST_NEXT_EXPIRY] = "SELECT ceil(extract(epoch FROM min(until) - clock_timestamp()) * 1000)::bigint"
+			   " FROM {s}.lease WHERE types && $1::text[] OR types = '{}'",
+	[ST_CLAIM_STANDING] = claim_standing,
 	[ST_HEADS] = "SELECT id, coalesce(last_id, id), " CHAIN_STATUS(
 		"job") " FROM {s}.job WHERE id = ANY ($1::bigint[]) AND id = chain_id ORDER BY id FOR NO KEY UPDATE",
 	/* $1 last jobs: whoever deletes one of the chains that they wait for is waited for, or waits. */
@@ -734,6 +829,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 		       " AND j.chain_id <> ALL ($1)",
 	[ST_DELETE] = delete_chains,
 	[ST_PRUNABLE] = prunable,
+	[ST_PRUNE_EVENTS] = prune_events,
 	[ST_PAUSE] = "INSERT INTO {s}.paused VALUES ($1::text) ON CONFLICT DO NOTHING",
 	[ST_RESUME] = "DELETE FROM {s}.paused WHERE type = $1::text RETURNING type",
 	[ST_WATCH] = "UPDATE {s}.job SET watched = true WHERE id = $1::bigint AND id = chain_id AND NOT watched",
@@ -750,20 +846,22 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			  " (SELECT type, status, n FROM d UNION ALL SELECT type, was, -n FROM d) m"
 			  " WHERE status <> 0 GROUP BY 1, 2 HAVING sum(n) <> 0",
 	[ST_CRON_PUT] =
-		"INSERT INTO {s}.cron (name, spec, type, input, priority, catch_up, next_at)"
-		" VALUES ($1::text, $2::text, $3::text, $4::text, $5::integer, $6::boolean, $7::timestamptz)"
+		"INSERT INTO {s}.cron (name, spec, type, input, priority, catch_up, next_at, from_http)"
+		" VALUES ($1::text, $2::text, $3::text, $4::text, $5::integer, $6::boolean, $7::timestamptz,"
+		" $8::boolean)"
 		" ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, type = excluded.type, input = excluded.input,"
-		" priority = excluded.priority, catch_up = excluded.catch_up, next_at = excluded.next_at",
+		" priority = excluded.priority, catch_up = excluded.catch_up, next_at = excluded.next_at,"
+		" from_http = excluded.from_http",
 	[ST_CRON_REMOVE] = "DELETE FROM {s}.cron WHERE name = $1::text RETURNING name",
-	[ST_CRON_LIST] = "SELECT name, spec, type, input, priority, catch_up, next_at, last_at, last_chain"
-			 " FROM {s}.cron ORDER BY next_at NULLS LAST, name",
+	[ST_CRON_LIST] = "SELECT name, spec, type, input, priority, catch_up, next_at, last_at, last_chain,"
+			 " from_http FROM {s}.cron ORDER BY next_at NULLS LAST, name",
 	[ST_CRON_FIRE] =
 		"WITH u AS (UPDATE {s}.cron SET next_at = $3::timestamptz, last_at = $2::timestamptz,"
 		" last_chain = nextval('{s}.job_id') WHERE name = $1::text AND next_at = $2"
 		" AND spec = $4::text AND catch_up = $5::boolean"
-		" RETURNING last_chain AS id, type, input, priority),"
-		"j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input)"
-		" SELECT id, id, clock_timestamp(), priority, 2, type, input FROM u),"
+		" RETURNING last_chain AS id, type, input, priority, from_http),"
+		"j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, from_http)"
+		" SELECT id, id, clock_timestamp(), priority, 2, type, input, from_http FROM u),"
 		"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 		" SELECT id, 1, priority, false, type FROM u)," TALLY("type", "2", "0", "u") " SELECT id, type FROM u",
 	[ST_LEASES] = leases,
@@ -774,12 +872,11 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_EVENT_MARKS] = event_marks,
 	[ST_EVENT_KNOWN] = event_known,
 	[ST_EVENT_INSERT] = event_insert,
-	[ST_EVENT_ATTEMPTS] = "SELECT u.ord::integer, j.attempt FROM unnest($1::bigint[]) WITH ORDINALITY AS u(id, ord)"
-			      " JOIN {s}.job j ON j.id = u.id",
 	[ST_EVENT_OFFSET] = "UPDATE {s}.event_offset SET last = last + $1::bigint RETURNING last - $1",
 	[ST_EVENT_COPY] = "COPY {s}.job_events (" EVENT_COLUMNS ") FROM STDIN (FORMAT binary)", /* never prepared */
-	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark"
-			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u(stream, incarnation, mark)"
+	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark, crc = CASE WHEN u.has_crc THEN u.crc END"
+			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])"
+			     " AS u(stream, incarnation, mark, crc, has_crc)"
 			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",
 	[ST_EVENTS_OF_JOB] = "SELECT " EVENT_COLUMNS " FROM {s}.job_events WHERE job_id = $1::bigint"
 			     " AND \"offset\" > $2::bigint ORDER BY \"offset\" LIMIT $3::bigint",

@@ -184,6 +184,44 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 	return rc;
 }
 
+/* The chains of one call that its audit records stand for in turn: a statement for each record, which writes it. */
+static int start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me, struct sl_err *err)
+{
+	const struct sl_audit_record *record = me->listen->audit, *end = record + me->listen->n_audit;
+	struct pg_call call;
+	struct cursor from = {.call = me};
+	struct waiting *to = me;
+	size_t to_at = 0, left = me->n, of_record = record->n_chains > 0 ? record->n_chains : left;
+	bool once = left <= BITE && me->listen->n_audit <= BITES_PER_RUN;
+	size_t covered = 0;
+	for (const struct sl_audit_record *r = record; r < end; r++)
+		covered += r->n_chains > 0 ? r->n_chains : me->n;
+	if (covered < me->n)
+		return sl_err_set(err, SL_EINVAL, "start: the audit records leave out %zu chains", me->n - covered);
+	int rc = sl__pg_call_open(&call, s, tx, once ? PG_ONCE : PG_LONG, err);
+	if (rc != 0)
+		return rc;
+	while (left > 0 && rc == 0) {
+		int at[BITES_PER_RUN], bites = 0;
+		for (; bites < BITES_PER_RUN && left > 0; bites++) {
+			if (of_record == 0 && ++record < end)
+				of_record = record->n_chains > 0 ? record->n_chains : left;
+			size_t bite = SL_MIN(SL_MIN(left, (size_t)BITE), of_record);
+			add_chains(&call.params, &from, bite);
+			sl__pg_add_record(&call.params, record);
+			at[bites] = sl__pg_call_send(&call, ST_START_AUDITED);
+			left -= bite;
+			of_record -= bite;
+		}
+		rc = sl__pg_call_run(&call, left == 0, err);
+		for (int i = 0; i < bites && rc == 0; i++)
+			read_ids(sl__pg_call_result(&call, at[i]), &to, &to_at);
+		sl__pg_pipe_end(&call.pipe);
+	}
+	sl__pg_call_close(&call);
+	return rc;
+}
+
 /* ---- sharing ---- */
 
 /* Take calls off the queue, up to a bound; *n chains. */
@@ -385,7 +423,10 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 		me.later = sl__calloc(&s->env, n, sizeof *me.later);
 	if (me.later == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
-	rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
+	if (listen != NULL && listen->n_audit > 0)
+		rc = start_audited(s, tx, &me, err);
+	else
+		rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
 	if (rc == 0)
 		tell(&me, listen);
 	if (me.later != few)

@@ -116,8 +116,10 @@ static void add_edges(struct sl__pg_params *p, const struct full *f)
 	add_edge_chains(p, f);
 }
 
-static int run(struct pg_call *call, const struct full *f, const PGresult **res, struct sl_err *err)
+static int run(struct pg_call *call, const struct full *f, const struct sl_audit_record *record, const PGresult **res,
+	       struct sl_err *err)
 {
+	enum pg_statement statement = record != NULL ? ST_START_FULL_AUDITED : ST_START_FULL;
 	int at;
 	if (f->n_edges > 0) {
 		add_edge_chains(&call->params, f);
@@ -128,10 +130,12 @@ static int run(struct pg_call *call, const struct full *f, const PGresult **res,
 						 " set_config('plan_cache_mode', 'auto', true)");
 	add_chains(&call->params, f);
 	add_edges(&call->params, f);
+	if (record != NULL)
+		sl__pg_add_record(&call->params, record);
 	if (f->n_sent > NESTED_MAX)
-		at = sl__pg_call_send_sql(call, call->store->statements[ST_START_FULL].sql);
+		at = sl__pg_call_send_sql(call, call->store->statements[statement].sql);
 	else
-		at = sl__pg_call_send(call, ST_START_FULL);
+		at = sl__pg_call_send(call, statement);
 	struct sl_err local;
 	int rc = sl__pg_call_run(call, true, err != NULL ? err : &local);
 	if (rc != 0)
@@ -177,12 +181,15 @@ int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_c
 {
 	struct full f = {.chains = chains, .n = n};
 	struct pg_call call;
+	const struct sl_audit_record *record = listen != NULL && listen->n_audit > 0 ? listen->audit : NULL;
+	if (record != NULL && listen->n_audit > 1)
+		return sl_err_set(err, SL_EINVAL, "start: chains with keys or blockers have one audit record");
 	int rc = resolve(s, &f, err);
 	if (rc == 0)
 		rc = sl__pg_call_open(&call, s, tx, PG_ONCE, err);
 	if (rc == 0) {
 		const PGresult *res = NULL;
-		rc = run(&call, &f, &res, err);
+		rc = run(&call, &f, record, &res, err);
 		if (rc == 0)
 			tell(&f, res, out, listen);
 		sl__pg_call_close(&call);

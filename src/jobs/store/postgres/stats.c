@@ -156,6 +156,22 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	return rc;
 }
 
+int sl__pg_check_writable(void *store, struct sl_err *err)
+{
+	struct pg_call call;
+	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	int at = sl__pg_call_send_sql(&call, "SELECT 1 WHERE current_setting('transaction_read_only') = 'on'");
+	rc = sl__pg_call_run(&call, true, err);
+	if (rc == 0 && PQntuples(sl__pg_call_result(&call, at)) > 0)
+		rc = sl_err_set(
+			err, SL_EUNAVAIL,
+			"postgres: the database is read-only: a standby, or default_transaction_read_only is on");
+	sl__pg_call_close(&call);
+	return rc;
+}
+
 int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err)
 {

@@ -8,6 +8,8 @@
 #define SL_JOBS_STORE_POSTGRES_STORE_H
 
 #include "db/postgres.h"
+#include "jobs/store/claims.h"
+#include "jobs/store/event_admit.h"
 #include <sluice/adapter/store.h>
 
 /* Every statement that is prepared, and then those that are too rare for that; sql.c has the texts. */
@@ -25,6 +27,8 @@
 	X(UNPOST)                                                                                                      \
 	X(POSTED)                                                                                                      \
 	X(SWEEP_POSTS)                                                                                                 \
+	X(START_AUDITED)                                                                                               \
+	X(AUDIT)                                                                                                       \
 	X(START_FULL)                                                                                                  \
 	X(LOCK_SHARE)                                                                                                  \
 	X(LOCK)                                                                                                        \
@@ -42,6 +46,8 @@
 	X(RENEW)                                                                                                       \
 	X(RENEW_LOST)                                                                                                  \
 	X(REAP)                                                                                                        \
+	X(NEXT_EXPIRY)                                                                                                 \
+	X(CLAIM_STANDING)                                                                                              \
 	X(HEADS)                                                                                                       \
 	X(END)                                                                                                         \
 	X(REDRIVE)                                                                                                     \
@@ -64,22 +70,27 @@
 	X(EVENT_MARKS)                                                                                                 \
 	X(EVENT_KNOWN)                                                                                                 \
 	X(EVENT_INSERT)                                                                                                \
-	X(EVENT_ATTEMPTS)                                                                                              \
 	X(EVENT_OFFSET)                                                                                                \
 	X(EVENT_COPY)                                                                                                  \
 	X(EVENT_ADVANCE)                                                                                               \
 	X(EVENTS_OF_JOB)                                                                                               \
 	X(EVENTS_ALL)                                                                                                  \
-	X(LEASES)                                                                                                      \
-	X(ERRORS)                                                                                                      \
-	X(ERRORS_REACHED)                                                                                              \
-	X(EVENT_STREAMS)                                                                                               \
 	X(CIRCLE_LOCK)                                                                                                 \
 	X(CIRCLE)                                                                                                      \
+	X(CLAIM_AGAIN)                                                                                                 \
+	X(ERRORS)                                                                                                      \
+	X(ERRORS_REACHED)                                                                                              \
 	X(LOCK_BLOCKERS)                                                                                               \
+	X(PRUNE_EVENTS)                                                                                                \
 	X(BLOCKERS_GONE)                                                                                               \
 	X(TAKE_KEYS)                                                                                                   \
-	X(KEYS_HELD)
+	X(KEYS_HELD)                                                                                                   \
+	X(START_FULL_AUDITED)                                                                                          \
+	X(AUDIT_LIST)                                                                                                  \
+	X(AUDIT_PRUNE)                                                                                                 \
+	X(MARK_HTTP)                                                                                                   \
+	X(LEASES)                                                                                                      \
+	X(EVENT_STREAMS)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,
@@ -120,6 +131,7 @@ struct pg_store {
 	struct pg_mark *marks; /* under marks_mu */
 	size_t n_marks, cap_marks;
 	int64_t marks_reset_ns;                 /* when they were last forgotten */
+	int64_t folded_ns;                      /* when rows of tally were last summed up */
 	int64_t pruned_before_ms, pruned_after; /* under marks_mu: how far which row of prunes has come */
 	struct pg_starter *starter;
 	sl__mutex offers_mu;
@@ -153,12 +165,18 @@ struct pg_call {
 	struct sl__pg_pipe pipe;
 	struct sl__pg_params params;
 	enum pg_call_kind kind;
-	bool begun;    /* BEGIN or SAVEPOINT has been sent */
-	bool finished; /* committed or released */
+	bool begun;                          /* BEGIN or SAVEPOINT has been sent */
+	bool finished;                       /* committed or released */
+	const struct sl_audit_record *audit; /* what its last run writes */
+	size_t n_audit;
 };
 
 SL_MUST_CHECK int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx,
 				   enum pg_call_kind kind, struct sl_err *err);
+/* The change that the call makes is recorded, by its last run. listen may be NULL. */
+void sl__pg_call_audit(struct pg_call *call, const struct sl_store_listen *listen);
+/* Did it come over HTTP? */
+bool sl__pg_from_http(const struct sl_store_listen *listen);
 /* Undoes what was not finished, gives the connection back. */
 void sl__pg_call_close(struct pg_call *call);
 /* Queue a statement with call->params, which are cleared; its number. */
@@ -263,6 +281,7 @@ struct pg_settling {
 	const struct sl_settle *settles;
 	size_t n;
 	size_t *order;             /* numbers of the settles, by id */
+	int64_t *claims;           /* hashes of their claims, in the order of settles */
 	bool fast;                 /* all of them complete chains of one job */
 	int at_settle, at_unblock; /* numbers of the statements; at_unblock -1: none */
 };
@@ -276,7 +295,7 @@ struct pg_claiming {
 	const struct sl_claim_request *request;
 	bool marked;    /* it began at a mark: nothing found means little */
 	bool lock_all;  /* every type to its limit, whatever the others have */
-	bool lazy;      /* nothing but the claim: the disk need not be waited for */
+	bool bare;      /* there is nothing but the claim */
 	bool hinted;    /* and nothing is known to be due */
 	int at;         /* number of the statement */
 	int at_promote; /* and of the one that moves what is due; -1: none */
@@ -311,8 +330,13 @@ int sl__pg_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 		    struct sl_err *err);
 int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 		 struct sl_err *err);
-int sl__pg_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 		const struct sl_store_listen *listen, struct sl_err *err);
+/* Did these attempts of the jobs have these claims, and are they the last ones? out[n]. The statement is sent and
+ * awaited: nothing else may be queued in the call. */
+SL_MUST_CHECK int sl__pg_claim_standings(struct pg_call *call, const uint64_t *jobs, const int32_t *attempts,
+					 const struct sl_claim_id *claims, size_t n, enum sl__claim_standing *out,
+					 struct sl_err *err);
 
 /* ---- chains.c ---- */
 int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
@@ -332,10 +356,19 @@ int sl__pg_watch(void *store, uint64_t chain_id, enum sl_job_status *status, str
 SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, int *at,
 				    struct sl_err *err);
 
+/* ---- audit.c ---- */
+/* A record as parameters of ST_AUDIT, but for its chains. */
+void sl__pg_add_record(struct sl__pg_params *p, const struct sl_audit_record *record);
+int sl__pg_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err);
+int sl__pg_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
+		      struct sl_err *err);
+int sl__pg_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+
 /* ---- remove.c ---- */
 int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+		 struct sl_err *err);
 
 /* ---- read.c, list.c, stats.c ---- */
 /* Whom a row is told to. Columns as in get_job and get_chain of sql.c. */
@@ -353,6 +386,7 @@ int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 /* The smallest id of those that wait in a queue, to be run now or later; 0: none does. */
 int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err);
+int sl__pg_check_writable(void *store, struct sl_err *err);
 int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
 
@@ -364,8 +398,8 @@ int sl__pg_event_streams(void *store, const struct sl_event_stream *after, uint3
 			 void *ctx, struct sl_err *err);
 
 /* ---- cron.c ---- */
-int sl__pg_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
-int sl__pg_cron_remove(void *store, const char *name, struct sl_err *err);
+int sl__pg_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err);
 int sl__pg_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
 int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
 		     const struct sl_store_listen *listen, struct sl_err *err);
@@ -378,7 +412,6 @@ int64_t sl__pg_event_ms(const struct sl_event_row *e);
 int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 		       struct sl_err *err);
 /* events_copy.c: new events, within a call that is several runs long. */
-SL_MUST_CHECK int sl__pg_events_copy(struct pg_call *call, const struct sl_event_row *const *rows, size_t n,
-				     struct sl_err *err);
+SL_MUST_CHECK int sl__pg_events_copy(struct pg_call *call, const struct sl__event_admission *a, struct sl_err *err);
 
 #endif

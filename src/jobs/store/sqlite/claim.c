@@ -3,8 +3,8 @@
  * Claiming: what is due moves to the ready queue, then the first jobs of the wanted types leave it and get one lease.
  *
  * Each type is asked for by itself, in the order of its index, and the answers are merged by (priority, id): so what a
- * claim takes is the head of each type's queue, and one DELETE per type removes it. The jobs' rows are only read,
- * except for a single job, which is charged here.
+ * claim takes is the head of each type's queue, and one DELETE per type removes it. The jobs' rows are only read. A job
+ * that was lost before (solo) is claimed when its turn comes, alone, and only for a free slot.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,6 +30,8 @@ struct claiming {
 	struct candidate *candidates;
 	size_t n, cap;
 	bool solo;           /* the one candidate is a flagged job */
+	bool alone;          /* a flagged job was left, for lack of a free slot */
+	bool look_again;     /* what was found says nothing about what there is */
 	struct sl__buf jobs; /* {"id":fence,… */
 	struct sl__buf types;
 };
@@ -76,7 +78,15 @@ static int promote(struct sq_op *op, const char *type)
 	return rc != 0 ? rc : sl__sq_count_queued(op, type, SQ_N_READY, n, tried);
 }
 
-static int add_candidate(struct claiming *x, size_t type, sqlite3_stmt *s)
+static struct candidate candidate_of(size_t type, sqlite3_stmt *s)
+{
+	return (struct candidate){.priority = sl__sqlite_i64(s, 0),
+				  .id = sl__sqlite_u64(s, 1),
+				  .type = type,
+				  .tried = sqlite3_column_int(s, 2) != 0};
+}
+
+static int add_candidate(struct claiming *x, const struct candidate *c)
 {
 	if (x->n == x->cap) {
 		size_t cap = x->cap != 0 ? x->cap * 2 : 64;
@@ -86,10 +96,7 @@ static int add_candidate(struct claiming *x, size_t type, sqlite3_stmt *s)
 		x->candidates = grown;
 		x->cap = cap;
 	}
-	x->candidates[x->n++] = (struct candidate){.priority = sl__sqlite_i64(s, 0),
-						   .id = sl__sqlite_u64(s, 1),
-						   .type = type,
-						   .tried = sqlite3_column_int(s, 2) != 0};
+	x->candidates[x->n++] = *c;
 	return 0;
 }
 
@@ -103,26 +110,31 @@ static int compare(const void *a, const void *b)
 	return before(a, b) ? -1 : before(b, a);
 }
 
-/* The first flagged job of all types, if there is one. */
+/* The first flagged job of all types, when it comes before all that find_ready has found: then it is the claim. */
 static int find_solo(struct claiming *x)
 {
+	struct candidate first = {.type = SIZE_MAX};
 	for (size_t i = 0; i < x->request->n_types; i++) {
 		sqlite3_stmt *s;
 		if (x->paused[i] || x->request->types[i].limit == 0)
 			continue;
 		int rc = SQ_ROW(x->op, SQ_READY_SOLO, &s, SQ_TEXT(x->request->types[i].type));
-		if (rc > 0)
-			rc = add_candidate(x, i, s);
-		(void)sqlite3_reset(s);
 		if (rc < 0)
 			return rc;
+		struct candidate c = rc > 0 ? candidate_of(i, s) : (struct candidate){.type = SIZE_MAX};
+		(void)sqlite3_reset(s);
+		if (c.type == SIZE_MAX)
+			continue;
+		if (x->request->free == 0 || x->request->types[i].free == 0)
+			x->alone = true;
+		else if (first.type == SIZE_MAX || before(&c, &first))
+			first = c;
 	}
-	if (x->n == 0)
+	if (first.type == SIZE_MAX || (x->n > 0 && before(&x->candidates[0], &first)))
 		return 0;
-	qsort(x->candidates, x->n, sizeof *x->candidates, compare);
-	x->n = 1;
+	x->n = 0;
 	x->solo = true;
-	return 0;
+	return add_candidate(x, &first);
 }
 
 static int find_ready(struct claiming *x)
@@ -135,8 +147,10 @@ static int find_ready(struct claiming *x)
 			continue;
 		int rc = sl__sqlite_bind(x->op->c, SQ_READY_LIST, SQ_VALUES(SQ_TEXT(q->types[i].type), SQ_INT(limit)),
 					 &s, x->op->err);
-		while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0)
-			rc = add_candidate(x, i, s);
+		while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0) {
+			struct candidate c = candidate_of(i, s);
+			rc = add_candidate(x, &c);
+		}
 		(void)sqlite3_reset(s);
 		if (rc != 0)
 			return rc;
@@ -171,31 +185,24 @@ static int take_type(struct claiming *x, size_t type)
 	return SQ_RUN(x->op, SQ_READY_TAKE_UPTO, SQ_TEXT(name), SQ_INT(last->priority), SQ_INT(last->id));
 }
 
-static int charge(struct claiming *x, uint64_t id)
-{
-	return SQ_RUN(x->op, SQ_CLAIM_CHARGE, SQ_INT(id), SQ_TEXT(x->request->worker), SQ_INT(x->op->now_us));
-}
-
-static int give(struct claiming *x, const struct candidate *c, bool charged)
+/* The job as the claim gives it. *given 0: a row of the queue without a job, which is dropped with the others. */
+static int give(struct claiming *x, uint64_t id, bool *given)
 {
 	sqlite3_stmt *s;
-	struct sq_op *op = x->op;
-	int rc = charged ? charge(x, c->id) : 0;
-	rc = rc != 0 ? rc : SQ_ROW(op, SQ_CLAIM_GET, &s, SQ_INT(c->id));
-	if (rc == 0)
-		rc = sl_err_set(op->err, SL_ECORRUPT, "job %" PRIu64 " is in the queue, but not in the store", c->id);
-	if (rc < 0)
+	int rc = SQ_ROW(x->op, SQ_CLAIM_GET, &s, SQ_INT(id));
+	*given = rc > 0;
+	if (rc <= 0)
 		return rc;
 	struct sl_claimed_job job = {
-		.id = c->id,
+		.id = id,
 		.chain_id = sl__sqlite_u64(s, 0),
 		.fence = sl__sqlite_u64(s, 1),
-		.type = x->request->types[c->type].type,
+		.attempt = sqlite3_column_int(s, 1),
+		.type = sl__sqlite_text(s, 9),
 		.input = sl__sqlite_text(s, 2),
 		.traceparent = sl__sqlite_text(s, 3),
-		.attempt = sqlite3_column_int(s, 4),
+		.charged = sqlite3_column_int(s, 4),
 		.priority = sqlite3_column_int(s, 5),
-		.charged = charged,
 		.has_blockers = (sqlite3_column_int(s, 6) & SQ_HAS_BLOCKERS) != 0,
 		.created_ms = sl__sqlite_i64(s, 7) / 1000,
 		.scheduled_ms = sl__sqlite_i64(s, 8) / 1000,
@@ -206,29 +213,77 @@ static int give(struct claiming *x, const struct candidate *c, bool charged)
 	return rc;
 }
 
+/* Will every job of the claim start immediately? */
+static bool all_start(const struct claiming *x)
+{
+	const struct sl_claim_request *q = x->request;
+	for (size_t i = 0; i < q->n_types; i++) {
+		uint32_t n = 0;
+		for (size_t j = 0; j < x->n; j++)
+			n += x->candidates[j].type == i;
+		if (n > q->types[i].free)
+			return false;
+	}
+	return x->n <= q->free;
+}
+
 static int take(struct claiming *x)
 {
 	const struct sl_claim_request *q = x->request;
-	bool charged = x->solo || q->limit == 1;
+	bool started = all_start(x);
+	size_t n = 0;
 	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? no_memory(x) : 0;
 	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
 		rc = take_type(x, i);
-	for (size_t i = 0; rc == 0 && i < x->n; i++)
-		rc = give(x, &x->candidates[i], charged);
-	if (rc == 0 && sl__buf_str_append(&x->jobs, "}") != 0)
-		rc = no_memory(x);
+	for (size_t i = 0; rc == 0 && i < x->n; i++) {
+		bool given;
+		rc = give(x, x->candidates[i].id, &given);
+		n += rc == 0 && given;
+	}
+	x->look_again = n < x->n; /* rows without jobs were in front of others */
+	x->n = n;
+	if (rc != 0 || n == 0)
+		return rc;
+	if (sl__buf_str_append(&x->jobs, "}") != 0)
+		return no_memory(x);
+	return SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes), SQ_TEXT(q->worker),
+		      SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(started),
+		      SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
+}
+
+/* The claim was made before, and its answer was lost: what it still holds is given again. */
+static int take_again(struct claiming *x)
+{
+	const struct sl_claim_request *q = x->request;
+	struct sq_lease lease;
+	sqlite3_stmt *s;
+	int rc = SQ_ROW(x->op, SQ_LEASE_BY_CLAIM, &s, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes));
+	x->look_again = true;
+	if (rc <= 0)
+		return rc;
+	int64_t rowid = sl__sqlite_i64(s, 0);
+	(void)sqlite3_reset(s);
+	sl__buf_init(&lease.jobs, &x->op->store->env);
+	sl__buf_init(&lease.worker, &x->op->store->env);
+	rc = sl__sq_lease_read(x->op, rowid, &lease);
+	for (size_t at = 0; rc == 0 && at < lease.jobs.len; at += sizeof(struct sq_leased)) {
+		struct sq_leased job;
+		struct sq_row row;
+		bool given = false;
+		memcpy(&job, lease.jobs.data + at, sizeof job);
+		rc = sl__sq_row_get(x->op, job.id, &row);
+		if (rc > 0)
+			rc = sl__sq_lost(&row, job.fence) == SL_LOST_NOT ? give(x, job.id, &given) : 0;
+		x->n += rc == 0 && given;
+	}
+	sl__buf_fini(&lease.jobs);
+	sl__buf_fini(&lease.worker);
 	return rc != 0 ? rc
-		       : SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes), SQ_TEXT(q->worker),
-				SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(charged),
-				SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
+		       : SQ_RUN(x->op, SQ_LEASE_RENEW, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes),
+				SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(0));
 }
 
 /* ---- how long to sleep ---- */
-
-static int64_t until_ms(const struct sq_op *op, int64_t us)
-{
-	return us <= op->now_us ? 0 : (us - op->now_us + 999) / 1000;
-}
 
 static int next_due(struct claiming *x, int64_t *out)
 {
@@ -240,7 +295,7 @@ static int next_due(struct claiming *x, int64_t *out)
 		int rc = SQ_ROW(x->op, SQ_NEXT_DUE, &s, SQ_TEXT(type));
 		if (rc < 0)
 			return rc;
-		int64_t ms = rc > 0 ? until_ms(x->op, sl__sqlite_i64(s, 0)) : -1;
+		int64_t ms = rc > 0 ? sq_until_ms(x->op->now_us, sl__sqlite_i64(s, 0)) : -1;
 		(void)sqlite3_reset(s);
 		/* A flagged job was taken alone: the others of the queue are due. */
 		if (x->solo) {
@@ -274,7 +329,7 @@ static int next_expiry(struct claiming *x, int64_t *out)
 	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0) {
 		rc = 0;
 		if (lease_is_on(x, sl__sqlite_text(s, 1))) {
-			*out = until_ms(x->op, sl__sqlite_i64(s, 0));
+			*out = sq_until_ms(x->op->now_us, sl__sqlite_i64(s, 0));
 			break;
 		}
 	}
@@ -284,11 +339,16 @@ static int next_expiry(struct claiming *x, int64_t *out)
 
 static int fill_reply(struct claiming *x, struct sl_claim_reply *reply)
 {
-	*reply = (struct sl_claim_reply){
-		.n = (uint32_t)x->n, .now_ms = x->op->now_us / 1000, .next_due_in_ms = -1, .next_expiry_in_ms = -1};
+	*reply = (struct sl_claim_reply){.n = (uint32_t)x->n,
+					 .now_ms = x->op->now_us / 1000,
+					 .next_due_in_ms = -1,
+					 .next_expiry_in_ms = -1,
+					 .alone = x->alone};
 	if (x->n >= x->request->limit)
 		return 0;
 	int rc = next_due(x, &reply->next_due_in_ms);
+	if (x->look_again)
+		reply->next_due_in_ms = 0;
 	return rc != 0 ? rc : next_expiry(x, &reply->next_expiry_in_ms);
 }
 
@@ -299,12 +359,15 @@ static int claim(struct claiming *x, struct sl_claim_reply *reply)
 	if (x->paused == NULL)
 		return no_memory(x);
 	int rc = find_paused(x);
+	if (rc == 0 && q->again) {
+		rc = take_again(x);
+		return rc != 0 ? rc : fill_reply(x, reply);
+	}
 	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
 		rc = promote(x->op, q->types[i].type);
+	rc = rc != 0 ? rc : find_ready(x);
 	if (rc == 0 && q->limit > 0)
 		rc = find_solo(x);
-	if (rc == 0 && x->n == 0)
-		rc = find_ready(x);
 	if (rc == 0 && x->n > 0)
 		rc = take(x);
 	return rc != 0 ? rc : fill_reply(x, reply);

@@ -4,22 +4,22 @@
 
 #include "jobs/store/sqlite/store.h"
 
-int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err)
+int sl__sq_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_RUN(&op, SQ_CRON_PUT, SQ_TEXT(cron->name), SQ_TEXT(cron->spec), SQ_TEXT(cron->type),
 		    SQ_TEXT(cron->input != NULL ? cron->input : "null"), SQ_INT(cron->priority),
-		    SQ_INT(cron->catch_up != 0), SQ_INT(sq_us(cron->next_ms)));
+		    SQ_INT(cron->catch_up != 0), SQ_INT(sq_us(cron->next_ms)), SQ_INT(op.from_http));
 	return sl__sq_end(&op, rc);
 }
 
-int sl__sq_cron_remove(void *store, const char *name, struct sl_err *err)
+int sl__sq_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	int changed = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	int changed = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_CHANGE(&op, SQ_CRON_REMOVE, &changed, SQ_TEXT(name));
@@ -47,6 +47,7 @@ int sl__sq_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 			.next_ms = sl__sqlite_i64(s, 6) / 1000,
 			.last_ms = sl__sqlite_i64(s, 7) / 1000,
 			.last_chain = sl__sqlite_u64(s, 8),
+			.from_http = sqlite3_column_int(s, 9),
 		};
 		rc = fn(&cron, ctx);
 	}
@@ -66,6 +67,7 @@ static int enqueue_tick(struct sq_op *op, const char *name, struct sl_started *o
 	struct sl_new_chain chain = {.job = {.type = sl__sqlite_text(s, 0),
 					     .input = sl__sqlite_text(s, 1),
 					     .priority = sqlite3_column_int(s, 2)}};
+	op->from_http = sqlite3_column_int(s, 3) != 0;
 	rc = sl__sq_start_one(op, &chain, id, out);
 	(void)sqlite3_reset(s);
 	return rc != 0 ? rc : SQ_RUN(op, SQ_CRON_FIRED, SQ_TEXT(name), SQ_INT(id));

@@ -3,25 +3,21 @@
  * job_events: each stream has a mark, up to which everything was taken or skipped; the offset counts all rows. Both
  * move in the transaction that inserts, so offsets have no gaps and follow the order of commits.
  */
-#include <inttypes.h>
-
+#include "jobs/store/event_admit.h"
 #include "jobs/store/sqlite/store.h"
 
-static int read_mark(struct sq_op *op, const struct sl_event_mark *m, uint64_t *mark)
+static int read_mark(struct sq_op *op, struct sl__event_stream *stream)
 {
 	sqlite3_stmt *s;
-	int rc = SQ_ROW(op, SQ_MARK_GET, &s, SQ_TEXT(m->stream), SQ_INT(m->incarnation));
-	*mark = rc > 0 ? sl__sqlite_u64(s, 0) : 0;
+	struct sl__event_mark *mark = &stream->mark;
+	int rc = SQ_ROW(op, SQ_MARK_GET, &s, SQ_TEXT(stream->name), SQ_INT(stream->incarnation));
+	if (rc > 0) {
+		mark->sequence = sl__sqlite_u64(s, 0);
+		mark->has_crc = sqlite3_column_type(s, 1) != SQLITE_NULL;
+		mark->crc = mark->has_crc ? sl__sqlite_u64(s, 1) : 0;
+	}
 	(void)sqlite3_reset(s);
 	return SL_MIN(rc, 0);
-}
-
-static struct sl_event_mark *mark_of(struct sl_event_mark *marks, size_t n, const struct sl_event_row *e)
-{
-	for (size_t i = 0; i < n; i++)
-		if (marks[i].incarnation == e->incarnation && strcmp(marks[i].stream, e->stream) == 0)
-			return &marks[i];
-	return NULL;
 }
 
 /* An event that is known already must be the same. One whose row was deleted cannot be compared. */
@@ -30,54 +26,38 @@ static int check_known(struct sq_op *op, const struct sl_event_row *e)
 	sqlite3_stmt *s;
 	int rc = SQ_ROW(op, SQ_EVENT_CRC, &s, SQ_TEXT(e->stream), SQ_INT(e->incarnation), SQ_INT(e->sequence));
 	if (rc > 0)
-		rc = sl__sqlite_u64(s, 0) == e->crc
-			     ? 0
-			     : sl_err_set(op->err, SL_ECONFLICT,
-					  "event %" PRIu64 " of stream %s is known with another content", e->sequence,
-					  e->stream);
+		rc = sl__sqlite_u64(s, 0) == e->crc ? 0 : sl__event_conflict(e->stream, e->sequence, op->err);
 	(void)sqlite3_reset(s);
 	return rc;
 }
 
-/* Is it of an attempt that is not the job's last? Then the job is gone or counts more starts than it. */
-static int is_late(struct sq_op *op, const struct sl_event_row *e, bool *late)
+/* What the claims of the new events are worth. Those of one attempt mostly come in a row. */
+static int read_standings(struct sq_op *op, struct sl__event_admission *a)
 {
-	struct sq_row row;
-	*late = false;
-	if (e->job_id == 0 || e->attempt == 0)
-		return 0;
-	int rc = sl__sq_row_get(op, e->job_id, &row);
-	if (rc < 0)
-		return rc;
-	*late = rc == 0 || row.attempt > e->attempt;
-	return 0;
-}
-
-static int insert_event(struct sq_op *op, const struct sl_event_row *e, uint64_t offset)
-{
-	bool late;
-	int rc = is_late(op, e, &late);
-	return rc != 0 ? rc
-		       : SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation),
-				SQ_INT(e->sequence), SQ_INT(e->crc), SQ_INT_OR_NULL(e->job_id),
-				SQ_INT_OR_NULL(e->attempt), SQ_INT(e->type), SQ_INT(late), SQ_INT(sq_us(e->ts_ms)),
-				SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
-}
-
-/* mark: of the event's stream, moved. */
-static int take_event(struct sq_op *op, const struct sl_event_row *e, uint64_t *mark, uint64_t *offset)
-{
-	if (e->sequence <= *mark)
-		return check_known(op, e);
-	if (e->sequence != *mark + 1)
-		return sl_err_set(op->err, SL_EGAP, "stream %s is at %" PRIu64 "; event %" PRIu64 " does not follow",
-				  e->stream, *mark, e->sequence);
-	int rc = insert_event(op, e, *offset + 1);
-	if (rc == 0) {
-		++*mark;
-		++*offset;
+	const struct sl_event_row *last = NULL;
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < a->n_fresh; i++) {
+		const struct sl_event_row *e = a->fresh[i];
+		enum sl__claim_standing *standing = &a->standings[e - a->events];
+		if (e->job_id == 0)
+			continue;
+		if (last != NULL && sl__event_same_claim(last, e))
+			*standing = a->standings[last - a->events];
+		else
+			rc = sl__sq_claim_standing(op, e->job_id, e->attempt, &e->claim, standing);
+		last = e;
 	}
 	return rc;
+}
+
+static int insert_event(struct sq_op *op, const struct sl__event_admission *a, const struct sl_event_row *e,
+			uint64_t offset)
+{
+	bool keeps = sl__event_keeps_job(a, e);
+	return SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation), SQ_INT(e->sequence),
+		      SQ_INT(e->crc), SQ_INT_OR_NULL(keeps ? e->job_id : 0), SQ_INT_OR_NULL(keeps ? e->attempt : 0),
+		      SQ_INT(e->type), SQ_INT(sl__event_is_late(a, e)), SQ_INT(sq_us(e->ts_ms)),
+		      SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
 }
 
 static int read_offset(struct sq_op *op, uint64_t *offset)
@@ -91,29 +71,24 @@ static int read_offset(struct sq_op *op, uint64_t *offset)
 	return SL_MIN(rc, 0);
 }
 
-/* reached[i] goes with marks[i]; the caller's marks change only after the commit. */
-static int append(struct sq_op *op, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
-		  size_t n_marks, uint64_t *reached, size_t *n_new)
+static int append(struct sq_op *op, struct sl__event_admission *a)
 {
-	uint64_t first = 0, offset = 0;
-	int rc = read_offset(op, &first);
-	offset = first;
-	for (size_t i = 0; rc == 0 && i < n_marks; i++) {
-		rc = read_mark(op, &marks[i], &reached[i]);
-		reached[i] = SL_MAX(reached[i], marks[i].mark);
+	uint64_t offset = 0;
+	int rc = read_offset(op, &offset);
+	for (size_t i = 0; rc == 0 && i < a->n_streams; i++)
+		rc = read_mark(op, &a->streams[i]);
+	rc = rc != 0 ? rc : sl__events_admit(a, op->err);
+	for (size_t i = 0; rc == 0 && i < a->n_known; i++)
+		rc = check_known(op, a->known[i]);
+	rc = rc != 0 ? rc : read_standings(op, a);
+	for (size_t i = 0; rc == 0 && i < a->n_fresh; i++)
+		rc = insert_event(op, a, a->fresh[i], ++offset);
+	for (size_t i = 0; rc == 0 && i < a->n_streams; i++) {
+		const struct sl__event_stream *stream = &a->streams[i];
+		rc = SQ_RUN(op, SQ_MARK_PUT, SQ_TEXT(stream->name), SQ_INT(stream->incarnation),
+			    SQ_INT(stream->mark.sequence), stream->mark.has_crc ? SQ_INT(stream->mark.crc) : SQ_NULL);
 	}
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		struct sl_event_mark *m = mark_of(marks, n_marks, &events[i]);
-		rc = m == NULL ? sl_err_set(op->err, SL_EINVAL, "no mark was given for stream %s", events[i].stream)
-			       : take_event(op, &events[i], &reached[m - marks], &offset);
-	}
-	for (size_t i = 0; rc == 0 && i < n_marks; i++)
-		rc = SQ_RUN(op, SQ_MARK_PUT, SQ_TEXT(marks[i].stream), SQ_INT(marks[i].incarnation),
-			    SQ_INT(reached[i]));
-	if (rc == 0 && offset != first)
-		rc = SQ_RUN(op, SQ_OFFSET_PUT, SQ_INT(offset));
-	*n_new = (size_t)(offset - first);
-	return rc;
+	return rc == 0 && a->n_fresh > 0 ? SQ_RUN(op, SQ_OFFSET_PUT, SQ_INT(offset)) : rc;
 }
 
 int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
@@ -121,18 +96,17 @@ int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t 
 {
 	struct sq_store *s = store;
 	struct sq_op op;
-	size_t fresh = 0;
-	uint64_t *reached = sl__calloc(&s->env, SL_MAX(n_marks, 1), sizeof *reached);
-	if (reached == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the marks of events");
-	int rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+	struct sl__event_admission a = {.events = events, .n = n, .marks = marks, .n_marks = n_marks};
+	int rc = sl__events_init(&a, &s->env, err);
 	if (rc == 0)
-		rc = sl__sq_end(&op, append(&op, events, n, marks, n_marks, reached, &fresh));
-	for (size_t i = 0; rc == 0 && i < n_marks; i++)
-		marks[i].mark = reached[i];
+		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+	if (rc == 0)
+		rc = sl__sq_end(&op, append(&op, &a));
+	if (rc == 0)
+		sl__events_tell(&a);
 	if (rc == 0 && n_new != NULL)
-		*n_new = fresh;
-	sl__free(&s->env, reached);
+		*n_new = a.n_fresh;
+	sl__events_fini(&a, &s->env);
 	return rc;
 }
 

@@ -51,6 +51,7 @@ int sl__sq_row_get(struct sq_op *op, uint64_t id, struct sq_row *row)
 	row->flags = (uint32_t)sqlite3_column_int(s, 5);
 	row->blockers_open = (uint32_t)sqlite3_column_int(s, 6);
 	row->due_us = sl__sqlite_i64(s, 7);
+	row->charged = sqlite3_column_int(s, 9);
 	const char *type = sl__sqlite_text(s, 8);
 	(void)snprintf(row->type, sizeof row->type, "%s", type != NULL ? type : "");
 	(void)sqlite3_reset(s);
@@ -76,7 +77,7 @@ int sl__sq_new_ids(struct sq_op *op, uint64_t n, uint64_t *first)
 
 int sl__sq_enqueue(struct sq_op *op, const struct sq_row *row, int64_t due_us)
 {
-	int solo = (row->flags & SQ_SOLO) != 0, tried = row->attempt > 0;
+	int solo = (row->flags & SQ_SOLO) != 0, tried = row->charged > 0;
 	bool now = due_us <= op->now_us;
 	int rc = sl__sq_count_queued(op, row->type, now ? SQ_N_READY : SQ_N_SCHED, 1, tried);
 	if (rc != 0)
@@ -101,7 +102,7 @@ int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued)
 			       SQ_INT(row->id));
 	}
 	*queued = changed != 0;
-	return rc != 0 || changed == 0 ? rc : sl__sq_count_queued(op, row->type, queue, -1, -(row->attempt > 0));
+	return rc != 0 || changed == 0 ? rc : sl__sq_count_queued(op, row->type, queue, -1, -(row->charged > 0));
 }
 
 /* ---- counting ---- */
@@ -237,13 +238,15 @@ static int place_new(struct sq_op *op, const struct sq_row *row)
 int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t prev_id, const char *key,
 		      const struct sl_new_job *job)
 {
-	struct sq_row row = {.id = id, .chain_id = chain_id, .status = SL_JOB_PENDING, .priority = job->priority};
+	struct sq_row row = {
+		.id = id, .chain_id = chain_id, .fence = 1, .status = SL_JOB_PENDING, .priority = job->priority};
 	size_t n = strlen(job->type);
 	if (n == 0 || n >= sizeof row.type)
 		return sl_err_set(op->err, SL_EDATA, "a type has 1 to %d bytes, not %zu", SQ_TYPE_BYTES - 1, n);
 	memcpy(row.type, job->type, n + 1);
 	row.due_us = sq_due_us(op, job->at_ms, job->delay_ms);
-	row.flags = (job->n_blockers > 0 ? SQ_HAS_BLOCKERS : 0) | (key != NULL ? SQ_KEYED : 0);
+	row.flags = (job->n_blockers > 0 ? SQ_HAS_BLOCKERS : 0) | (key != NULL ? SQ_KEYED : 0) |
+		    (prev_id == 0 && op->from_http ? SQ_FROM_HTTP : 0);
 	int rc = job->n_blockers > 0 ? insert_blockers(op, id, job, &row.blockers_open) : 0;
 	if (rc != 0)
 		return rc;
@@ -324,23 +327,59 @@ int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_s
 
 /* ---- history ---- */
 
-int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
-		       const char *worker, const char *error, int64_t started_us)
+int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct sl_claim_id *claim,
+		       enum sl_attempt_outcome outcome, const char *worker, const char *error, int64_t started_us)
 {
-	return SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(attempt), SQ_INT(outcome),
-		      SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
+	int64_t hash;
+	int rc = sl__claim_hash(&op->claim_hash, claim, &hash, op->err);
+	return rc != 0 ? rc
+		       : SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(hash), SQ_INT(outcome),
+				SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
+}
+
+void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out)
+{
+	const void *bytes = sqlite3_column_blob(s, column);
+	memset(out, 0, sizeof *out);
+	if (bytes != NULL && sqlite3_column_bytes(s, column) == (int)sizeof out->bytes)
+		memcpy(out->bytes, bytes, sizeof out->bytes);
 }
 
 int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome,
 			      const char *error)
 {
 	sqlite3_stmt *s;
+	struct sl_claim_id claim;
 	int rc = SQ_ROW(op, SQ_LEASE_OF, &s, SQ_INT(row->id), SQ_INT(row->fence));
 	if (rc <= 0)
 		return rc;
-	bool charged = sqlite3_column_int(s, 2) != 0;
-	rc = sl__sq_attempt_put(op, row, row->attempt + !charged, outcome, sl__sqlite_text(s, 0), error,
-				sl__sqlite_i64(s, 1));
+	sl__sq_read_claim(s, 2, &claim);
+	rc = sl__sq_attempt_put(op, row, &claim, outcome, sl__sqlite_text(s, 0), error, sl__sqlite_i64(s, 1));
 	(void)sqlite3_reset(s);
 	return rc;
+}
+
+int sl__sq_claim_standing(struct sq_op *op, uint64_t job_id, int32_t attempt, const struct sl_claim_id *claim,
+			  enum sl__claim_standing *out)
+{
+	sqlite3_stmt *s;
+	struct sl_claim_id held;
+	int64_t hash;
+	int rc = sl__claim_hash(&op->claim_hash, claim, &hash, op->err);
+	rc = rc != 0 ? rc : SQ_ROW(op, SQ_CLAIM_OF, &s, SQ_INT(job_id), SQ_INT(attempt));
+	*out = SL__CLAIM_NO_JOB;
+	if (rc <= 0)
+		return rc;
+	/* Of the job: its last attempt that ended and, when that completed it, the claim. Of its lease, if any: the
+	 * attempt that runs, and its claim. Of the history: the claim of the attempt that is asked for. */
+	bool runs = sqlite3_column_type(s, 2) != SQLITE_NULL;
+	bool completed = sqlite3_column_type(s, 1) != SQLITE_NULL && sqlite3_column_int(s, 0) == attempt;
+	int32_t last = runs ? sqlite3_column_int(s, 2) : sqlite3_column_int(s, 0);
+	sl__sq_read_claim(s, 3, &held);
+	bool genuine = (runs && last == attempt && memcmp(&held, claim, sizeof held) == 0) ||
+		       (completed && sl__sqlite_i64(s, 1) == hash) ||
+		       (sqlite3_column_type(s, 4) != SQLITE_NULL && sl__sqlite_i64(s, 4) == hash);
+	(void)sqlite3_reset(s);
+	*out = !genuine ? SL__CLAIM_FORGED : attempt == last ? SL__CLAIM_LATEST : SL__CLAIM_OLD;
+	return 0;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leases after the claim: asking for them, prolonging them, taking back what they no longer hold. */
+#include <stdatomic.h>
 #include <stdio.h>
 
+#include "flow/retry.h"
 #include "jobs/store/sqlite/store.h"
 
 static enum sl_lost_reason reason_of(int found, const struct sq_row *row, uint64_t fence)
@@ -49,7 +51,7 @@ static int renew_one(struct sq_op *op, const struct sl_renewal *r, sl_lost_fn *l
 {
 	int renewed = 0;
 	int rc = SQ_CHANGE(op, SQ_LEASE_RENEW, &renewed, SQ_BLOB(r->claim.bytes, sizeof r->claim.bytes),
-			   SQ_INT(op->now_us + sq_us(r->lease_ms)));
+			   SQ_INT(op->now_us + sq_us(r->lease_ms)), SQ_INT(r->started != 0));
 	for (size_t i = 0; rc == 0 && i < r->n; i++) {
 		struct sq_row row;
 		int found = sl__sq_row_get(op, r->ids[i], &row);
@@ -67,8 +69,13 @@ static int renew_one(struct sq_op *op, const struct sl_renewal *r, sl_lost_fn *l
 int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 		 struct sl_err *err)
 {
+	struct sq_store *s = store;
 	struct sq_op op;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_RELAXED, NULL, err);
+	atomic_store(&s->renewal_waits, 1);
+	int rc = sl__sq_begin(&op, s, NULL, SQ_RELAXED, NULL, err);
+	/* Who gave up waiting comes back for it soon, and whoever could take the jobs back waits as well. */
+	if (rc != SL_EAGAIN)
+		atomic_store(&s->renewal_waits, 0);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < n; i++)
@@ -76,55 +83,74 @@ int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 	return sl__sq_end(&op, rc);
 }
 
-/* ---- reaping ---- */
+int sl__sq_renewal_waits(void *store)
+{
+	struct sq_store *s = store;
+	return atomic_load(&s->renewal_waits);
+}
 
-struct leased {
-	uint64_t id, fence;
-};
+/* ---- reaping ---- */
 
 struct reaping {
 	struct sq_op *op;
-	const char *const *types;
+	const struct sl_reap_type *types;
 	size_t n_types; /* 0: all */
 	uint32_t limit, n;
 	bool more;
-	struct sl__buf jobs; /* struct leased, of the lease at hand */
-	/* of the lease at hand */
-	struct sl__buf worker;
-	int64_t claimed_us;
-	bool charged;
+	struct sq_lease lease; /* the one at hand */
 };
 
-static bool wanted(const struct reaping *x, const char *type)
+/* NULL: not wanted. */
+static const struct sl_reap_type *wanted(const struct reaping *x, const char *type)
 {
+	static const struct sl_reap_type any;
 	for (size_t i = 0; i < x->n_types; i++)
-		if (strcmp(x->types[i], type) == 0)
-			return true;
-	return x->n_types == 0;
+		if (strcmp(x->types[i].type, type) == 0)
+			return &x->types[i];
+	return x->n_types == 0 ? &any : NULL;
 }
 
-static bool lease_wanted(const struct reaping *x, const char *lines)
+static bool lease_wanted(const struct sl_reap_type *types, size_t n_types, const char *lines)
 {
 	char line[SQ_TYPE_BYTES + 2];
-	for (size_t i = 0; i < x->n_types; i++) {
-		(void)snprintf(line, sizeof line, "\n%s\n", x->types[i]);
+	for (size_t i = 0; i < n_types; i++) {
+		(void)snprintf(line, sizeof line, "\n%s\n", types[i].type);
 		if (strstr(lines, line) != NULL)
 			return true;
 	}
-	return x->n_types == 0;
+	return n_types == 0;
 }
 
-static int reap_job(struct reaping *x, struct sq_row *row)
+/* The first loss costs no time: most often the worker was to blame. From the second on the job may be. */
+static int loss_delay(struct reaping *x, const struct sq_row *row, const struct sl_reap_type *type, int64_t *out_us)
+{
+	sqlite3_stmt *s;
+	*out_us = 0;
+	int rc = type->retry != NULL ? SQ_ROW(x->op, SQ_LOST_BEFORE, &s, SQ_INT(row->id)) : 0;
+	if (rc <= 0)
+		return rc;
+	(void)sqlite3_reset(s);
+	*out_us = sq_us(sl__retry_delay_ms(type->retry, (uint32_t)SL_MAX(row->charged, 1), NULL));
+	return 0;
+}
+
+static int reap_job(struct reaping *x, struct sq_row *row, const struct sl_reap_type *type)
 {
 	struct sq_op *op = x->op;
-	const char *worker = x->worker.data;
-	int rc =
-		sl__sq_attempt_put(op, row, row->attempt + !x->charged, SL_ATTEMPT_REAPED, worker, NULL, x->claimed_us);
+	const struct sq_lease *lease = &x->lease;
+	const char *worker = lease->worker.data;
+	int64_t delay_us;
+	row->charged += lease->started;
+	int rc = loss_delay(x, row, type, &delay_us);
+	int64_t due_us = delay_us > 0 ? op->now_us + delay_us : 0;
+	rc = rc != 0 ? rc
+		     : sl__sq_attempt_put(op, row, &lease->claim, SL_ATTEMPT_REAPED, worker, NULL, lease->claimed_us);
 	row->flags |= SQ_SOLO;
 	rc = rc != 0 ? rc
-		     : SQ_RUN(op, SQ_JOB_BACK, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(0), SQ_NULL, SQ_NULL,
-			      SQ_TEXT(worker), SQ_INT(x->claimed_us), SQ_NULL, SQ_INT(row->flags));
-	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, 0);
+		     : SQ_RUN(op, SQ_JOB_BACK, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(lease->started), SQ_NULL,
+			      SQ_NULL, SQ_TEXT(worker), SQ_INT(lease->claimed_us), SQ_INT_OR_NULL(due_us),
+			      SQ_INT(row->flags), SQ_INT(row->fence));
+	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, due_us);
 	if (rc != 0)
 		return rc;
 	x->n++;
@@ -134,21 +160,21 @@ static int reap_job(struct reaping *x, struct sq_row *row)
 	return 0;
 }
 
-static int read_lease(struct reaping *x, int64_t rowid)
+int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out)
 {
 	sqlite3_stmt *s;
-	struct sq_op *op = x->op;
-	sl__buf_clear(&x->jobs);
-	sl__buf_clear(&x->worker);
+	sl__buf_clear(&out->jobs);
+	sl__buf_clear(&out->worker);
 	int rc = sl__sqlite_bind(op->c, SQ_LEASE_JOBS, SQ_VALUES(SQ_INT(rowid)), &s, op->err);
 	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0) {
-		struct leased job = {sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1)};
+		struct sq_leased job = {sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1)};
 		const char *worker = sl__sqlite_text(s, 2);
-		rc = sl__buf_append(&x->jobs, &job, sizeof job);
-		if (rc == 0 && x->worker.len == 0 && worker != NULL)
-			rc = sl__buf_str_append(&x->worker, worker);
-		x->claimed_us = sl__sqlite_i64(s, 3);
-		x->charged = sqlite3_column_int(s, 4) != 0;
+		rc = sl__buf_append(&out->jobs, &job, sizeof job);
+		if (rc == 0 && out->worker.len == 0 && worker != NULL)
+			rc = sl__buf_str_append(&out->worker, worker);
+		out->claimed_us = sl__sqlite_i64(s, 3);
+		out->started = sqlite3_column_int(s, 4) != 0;
+		sl__sq_read_claim(s, 5, &out->claim);
 	}
 	(void)sqlite3_reset(s);
 	return rc == SL_ENOMEM ? sl_err_set(op->err, rc, "no memory for the jobs of a lease") : rc;
@@ -157,25 +183,25 @@ static int read_lease(struct reaping *x, int64_t rowid)
 /* Take what is wanted of an expired lease; it goes when nothing of it is left. */
 static int reap_lease(struct reaping *x, int64_t rowid)
 {
-	int rc = read_lease(x, rowid);
+	int rc = sl__sq_lease_read(x->op, rowid, &x->lease);
 	bool left = false;
-	for (size_t at = 0; rc == 0 && at < x->jobs.len; at += sizeof(struct leased)) {
-		struct leased job;
+	for (size_t at = 0; rc == 0 && at < x->lease.jobs.len; at += sizeof(struct sq_leased)) {
+		struct sq_leased job;
 		struct sq_row row;
-		memcpy(&job, x->jobs.data + at, sizeof job);
+		memcpy(&job, x->lease.jobs.data + at, sizeof job);
 		rc = sl__sq_row_get(x->op, job.id, &row);
 		if (rc < 0)
 			return rc;
 		if (rc == 0 || sl__sq_lost(&row, job.fence) != SL_LOST_NOT) {
 			rc = 0; /* settled, or taken by somebody else */
-		} else if (!wanted(x, row.type)) {
+		} else if (wanted(x, row.type) == NULL) {
 			left = true;
 			rc = 0;
 		} else if (x->n == x->limit) {
 			left = x->more = true;
 			rc = 0;
 		} else {
-			rc = reap_job(x, &row);
+			rc = reap_job(x, &row, wanted(x, row.type));
 		}
 	}
 	return rc != 0 || left ? rc : SQ_RUN(x->op, SQ_LEASE_END, SQ_INT(rowid));
@@ -188,7 +214,9 @@ static int reap(struct reaping *x)
 	sl__buf_init(&expired, &x->op->store->env);
 	int rc = sl__sqlite_bind(x->op->c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(x->op->now_us)), &s, x->op->err);
 	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0)
-		rc = lease_wanted(x, sl__sqlite_text(s, 1)) ? sl__buf_put64(&expired, sl__sqlite_u64(s, 0)) : 0;
+		rc = lease_wanted(x->types, x->n_types, sl__sqlite_text(s, 1))
+			     ? sl__buf_put64(&expired, sl__sqlite_u64(s, 0))
+			     : 0;
 	(void)sqlite3_reset(s);
 	if (rc == SL_ENOMEM)
 		(void)sl_err_set(x->op->err, rc, "no memory for the expired leases");
@@ -198,23 +226,51 @@ static int reap(struct reaping *x)
 	return rc;
 }
 
-int sl__sq_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+/* Reads only: standby workers ask this every second, and must not take turns with who writes. -1: there is none. */
+static int next_expiry(struct sq_store *store, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
+		       struct sl_err *err)
+{
+	struct sl__sqlite *c;
+	sqlite3_stmt *s;
+	int rc = sl__sq_read_begin(store, NULL, &c, err);
+	if (rc != 0)
+		return rc;
+	*in_ms = -1;
+	rc = sl__sqlite_bind(c, SQ_NEXT_EXPIRY, NULL, 0, &s, err);
+	while (rc == 0 && *in_ms < 0 && (rc = sl__sqlite_step(c, s, err)) > 0) {
+		rc = 0;
+		if (lease_wanted(types, n_types, sl__sqlite_text(s, 1)))
+			*in_ms = sq_until_ms(sl__sq_now_us(store), sl__sqlite_i64(s, 0));
+	}
+	(void)sqlite3_reset(s);
+	sl__sq_read_end(store, NULL, c);
+	return rc;
+}
+
+int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 		const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
+	int rc = next_expiry(store, types, n_types, &out->next_expiry_in_ms, err);
+	if (rc != 0 || out->next_expiry_in_ms != 0)
+		return rc;
+	rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .limit = limit};
-	sl__buf_init(&x.jobs, &op.store->env);
-	sl__buf_init(&x.worker, &op.store->env);
+	sl__buf_init(&x.lease.jobs, &op.store->env);
+	sl__buf_init(&x.lease.worker, &op.store->env);
 	rc = reap(&x);
-	sl__buf_fini(&x.worker);
-	sl__buf_fini(&x.jobs);
+	sl__buf_fini(&x.lease.worker);
+	sl__buf_fini(&x.lease.jobs);
 	rc = sl__sq_end(&op, rc);
 	if (rc != 0)
 		return rc;
-	*n = x.n;
-	*more = x.more;
+	out->n = x.n;
+	out->more = x.more;
+	/* The jobs are taken back, whatever comes of this: without an answer there is another look soon. */
+	if (next_expiry(store, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
+		out->next_expiry_in_ms = 0;
 	return 0;
 }

@@ -452,17 +452,29 @@ static void build(struct listing *l)
 	page(l);
 }
 
+/* "" in place of a value that is longer than the filter wants it. */
+static const char *bounded(const struct listing *l, const char *json)
+{
+	uint32_t max = l->filter->data_max_bytes;
+	return max != 0 && json != NULL && strlen(json) > max ? "" : json;
+}
+
 static int visit(struct listing *l, sqlite3_stmt *s, sl_job_fn *job_fn, sl_chain_fn *chain_fn, void *ctx)
 {
 	l->n++;
 	if (l->chains) {
 		struct sl_chain chain;
 		sl__sq_read_chain(s, &chain);
+		chain.input = bounded(l, chain.input);
+		chain.output = bounded(l, chain.output);
 		l->last = chain.id;
 		return chain_fn(&chain, ctx);
 	}
 	struct sl_job job;
 	sl__sq_read_job(s, &job);
+	job.input = bounded(l, job.input);
+	job.output = bounded(l, job.output);
+	job.progress = bounded(l, job.progress);
 	l->last = job.id;
 	return job_fn(&job, ctx);
 }

@@ -28,6 +28,7 @@ void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job)
 		.started_ms = sl__sqlite_i64(s, 17) / 1000,
 		.ended_ms = sl__sqlite_i64(s, 18) / 1000,
 		.blockers_open = (uint32_t)sqlite3_column_int(s, 19),
+		.charged = sqlite3_column_int(s, 23),
 	};
 	if (sqlite3_column_type(s, 21) == SQLITE_NULL)
 		return;
@@ -67,6 +68,7 @@ int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, voi
 	if (rc > 0) {
 		struct sl_job job;
 		sl__sq_read_job(s, &job);
+		job.from_http = sqlite3_column_int(s, 24);
 		rc = fn(&job, ctx);
 	} else if (rc == 0) {
 		rc = sl_err_set(err, SL_ENOENT, "there is no job %" PRIu64, id);
@@ -122,7 +124,7 @@ static int last_attempt(sqlite3_stmt *s, sl_attempt_record_fn *fn, void *ctx)
 {
 	struct sl_attempt_record a = {.attempt = sqlite3_column_int(s, 1)};
 	if (sqlite3_column_type(s, 6) != SQLITE_NULL) {
-		a.attempt += sqlite3_column_int(s, 7) == 0;
+		a.attempt = sqlite3_column_int(s, 7);
 		a.outcome = SL_ATTEMPT_RUNNING;
 		a.worker = sl__sqlite_text(s, 5);
 		a.started_ms = sl__sqlite_i64(s, 6) / 1000;

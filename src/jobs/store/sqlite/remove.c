@@ -5,6 +5,8 @@
 
 #include "jobs/store/sqlite/store.h"
 
+#define ORPHAN_PAGE 10000
+
 /* A set of chains, once each, as numbers and as a JSON array for statements. */
 struct doomed {
 	struct sq_op *op;
@@ -201,7 +203,61 @@ static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__buf
 	return rc;
 }
 
-int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+/* One page of the jobs that events name, without the lock: those that are not there. *after: the last one. *n: all. */
+static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__buf *ids, size_t *n, struct sl_err *err)
+{
+	struct sl__sqlite *c;
+	sqlite3_stmt *st;
+	int rc = sl__sq_read_begin(s, NULL, &c, err);
+	if (rc != 0)
+		return rc;
+	*n = 0;
+	rc = sl__sqlite_bind(c, SQ_EVENT_JOBS, SQ_VALUES(SQ_INT(*after), SQ_INT(ORPHAN_PAGE)), &st, err);
+	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0) {
+		*after = sl__sqlite_u64(st, 0);
+		++*n;
+		rc = sqlite3_column_int(st, 1) ? sl__buf_put64(ids, *after) : 0;
+	}
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(err, rc, "no memory for the events to prune");
+	(void)sqlite3_reset(st);
+	sl__sq_read_end(s, NULL, c);
+	return rc;
+}
+
+/* Events that came after their job was deleted. */
+static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *err)
+{
+	struct sl__buf ids;
+	uint64_t after = 0;
+	size_t n = ORPHAN_PAGE;
+	int rc = 0;
+	sl__buf_init(&ids, &s->env);
+	while (rc == 0 && n == ORPHAN_PAGE) {
+		struct sq_op op;
+		sl__buf_clear(&ids);
+		rc = find_orphans(s, &after, &ids, &n, err);
+		if (rc != 0 || ids.len == 0)
+			continue;
+		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		if (rc != 0)
+			break;
+		for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
+			rc = SQ_RUN(&op, SQ_EVENTS_ORPHANED, SQ_INT(sl__get64(ids.data + i)), SQ_INT(before_us));
+		rc = sl__sq_end(&op, rc);
+	}
+	sl__buf_fini(&ids);
+	if (rc == 0) { /* those that named no job when they came */
+		struct sq_op op;
+		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		if (rc == 0)
+			rc = sl__sq_end(&op, SQ_RUN(&op, SQ_EVENTS_JOBLESS, SQ_INT(before_us)));
+	}
+	return rc;
+}
+
+int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+		 struct sl_err *err)
 {
 	struct sq_store *s = store;
 	struct sq_op op;
@@ -210,10 +266,12 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, stru
 	sl__buf_init(&ids, &s->env);
 	int rc = find_prunable(s, sq_us(before_ms), limit, &ids, err);
 	if (rc == 0 && ids.len > 0) {
-		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, listen, err);
 		if (rc == 0)
 			rc = sl__sq_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}
+	if (rc == 0 && removed == 0)
+		rc = prune_events(s, sq_us(before_ms), err);
 	sl__buf_fini(&ids);
 	if (rc == 0)
 		*n = removed;

@@ -13,22 +13,9 @@ struct settling {
 	int64_t started_us;
 };
 
-/* What the attempt that ends with an error costs. A failure for good without a start is that of a worker which found
- * that the attempts had run out: it costs nothing. */
-static int failure_charge(const struct sl_settle *t)
-{
-	return t->started_ms != 0 ? !t->charged : t->charged ? -1 : 0;
-}
-
-/* The number of the attempt that ends here, charged or not. */
-static int32_t attempt_number(const struct settling *x)
-{
-	return x->row.attempt + (x->settle->charged ? 0 : 1);
-}
-
 static int put_history(struct settling *x, enum sl_attempt_outcome outcome)
 {
-	return sl__sq_attempt_put(x->op, &x->row, attempt_number(x), outcome, x->settle->worker, x->settle->error,
+	return sl__sq_attempt_put(x->op, &x->row, &x->settle->claim, outcome, x->settle->worker, x->settle->error,
 				  x->started_us);
 }
 
@@ -39,9 +26,12 @@ static int complete(struct settling *x, uint64_t next_id)
 	const char *output = next_id != 0 ? NULL : t->output != NULL ? t->output : "null";
 	/* A completed job always has a start, so that its history shows the attempt. */
 	int64_t started_us = x->started_us != 0 ? x->started_us : x->op->now_us;
-	int rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(!t->charged), SQ_TEXT(output),
-			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
-			SQ_INT_OR_NULL(next_id));
+	int64_t claim;
+	int rc = sl__claim_hash(&x->op->claim_hash, &t->claim, &claim, x->op->err);
+	rc = rc != 0 ? rc
+		     : SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(claim), SQ_TEXT(output),
+			      SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
+			      SQ_INT_OR_NULL(next_id));
 	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SQ_N_COMPLETED, 1);
 	if (rc != 0 || next_id != 0)
 		return rc;
@@ -73,7 +63,8 @@ static int continue_with(struct settling *x, uint64_t next_id)
 static int fail(struct settling *x)
 {
 	const struct sl_settle *t = x->settle;
-	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(failure_charge(t)),
+	/* A failure without a start is that of a worker which found that the attempts had run out: it costs nothing. */
+	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(t->started_ms != 0),
 			SQ_TEXT(t->error), SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us),
 			SQ_INT(x->op->now_us));
 	if (rc == 0 && t->started_ms != 0)
@@ -82,24 +73,26 @@ static int fail(struct settling *x)
 	return rc != 0 ? rc : sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
 }
 
-/* Back into the queue: charged (retry), or with what the claim charged given back. */
-static int put_back(struct settling *x, int charge_by, enum sl_attempt_outcome outcome)
+/* Back into the queue. A retry is charged. */
+static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 {
 	const struct sl_settle *t = x->settle;
 	int64_t due_us = sq_due_us(x->op, t->at_ms, t->delay_ms);
 	uint32_t flags = x->row.flags;
-	/* It has run and its worker lived: it need not be alone the next time. */
-	if (t->kind != SL_SETTLE_RELEASE || x->started_us != 0)
-		flags &= ~(uint32_t)SQ_SOLO;
-	int rc = SQ_RUN(x->op, SQ_JOB_BACK, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(charge_by), SQ_TEXT(t->error),
-			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT_OR_NULL(due_us),
-			SQ_INT(flags));
+	int charge = t->kind == SL_SETTLE_RETRY;
 	/* Released before it was started: nothing happened that a history could tell of. */
-	if (rc == 0 && (t->kind != SL_SETTLE_RELEASE || x->started_us != 0))
+	bool ran = t->kind != SL_SETTLE_RELEASE || x->started_us != 0;
+	/* It has run and its worker lived: it need not be alone the next time. */
+	if (ran)
+		flags &= ~(uint32_t)SQ_SOLO;
+	int rc = SQ_RUN(x->op, SQ_JOB_BACK, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(charge), SQ_TEXT(t->error),
+			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT_OR_NULL(due_us),
+			SQ_INT(flags), SQ_INT_OR_NULL(ran ? x->row.fence : 0));
+	if (rc == 0 && ran)
 		rc = put_history(x, outcome);
 	if (rc != 0)
 		return rc;
-	x->row.attempt += charge_by;
+	x->row.charged += charge;
 	x->row.flags = flags;
 	rc = sl__sq_enqueue(x->op, &x->row, due_us);
 	if (rc != 0)
@@ -127,13 +120,13 @@ static int dispatch(struct settling *x, uint64_t *next_id, struct sl_settle_resu
 		result->next_id = (*next_id)++;
 		return continue_with(x, result->next_id);
 	case SL_SETTLE_RETRY:
-		return put_back(x, !t->charged, SL_ATTEMPT_FAILED);
+		return put_back(x, SL_ATTEMPT_FAILED);
 	case SL_SETTLE_FAIL:
 		return fail(x);
 	case SL_SETTLE_RESCHEDULE:
-		return put_back(x, t->charged ? -1 : 0, SL_ATTEMPT_RESCHEDULED);
+		return put_back(x, SL_ATTEMPT_RESCHEDULED);
 	case SL_SETTLE_RELEASE:
-		return put_back(x, t->charged ? -1 : 0, SL_ATTEMPT_RELEASED);
+		return put_back(x, SL_ATTEMPT_RELEASED);
 	default:
 		return sl_err_set(x->op->err, SL_EINVAL, "%d is no way to settle a job", (int)t->kind);
 	}
@@ -175,7 +168,7 @@ int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 {
 	struct sq_op op;
 	uint64_t next_id = 0, continues = count_continues(settles, n);
-	int rc = sl__sq_begin(&op, store, tx, n > 0 ? SQ_DURABLE : SQ_RELAXED, listen, err);
+	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	if (continues > 0)

@@ -9,20 +9,20 @@
 /* The jobs under leases: r.id and r.fence name a job; a lease keeps them as {"id":fence,…}. */
 #define SQ_LEASED                                                                                                      \
 	"r AS MATERIALIZED (SELECT CAST(e.key AS INTEGER) AS id, e.value AS fence, l.worker AS worker,"                \
-	" l.until_us AS until_us, l.claimed_us AS claimed_us, l.charged AS charged"                                    \
+	" l.until_us AS until_us, l.claimed_us AS claimed_us"                                                          \
 	" FROM sluice_lease l, json_each(l.jobs) e)"
 /* The same for one job, ?1. */
 #define SQ_LEASED_1                                                                                                    \
 	"r AS (SELECT ?1 AS id, e.value AS fence, l.worker AS worker, l.until_us AS until_us,"                         \
-	" l.claimed_us AS claimed_us, l.charged AS charged"                                                            \
+	" l.claimed_us AS claimed_us, l.claim AS claim"                                                                \
 	" FROM sluice_lease l, json_each(l.jobs) e WHERE e.key=CAST(?1 AS TEXT))"
 
 /* What sl__sq_read_job and sl__sq_read_chain expect; `data` columns can be left out by a NULL in their place. */
 #define SQ_JOB_COLUMNS(input, output, progress)                                                                        \
-	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,j.status,j.attempt+coalesce(r.charged=0,0),j.priority," input      \
-	"," output ",j.error," progress                                                                                \
+	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,j.status,iif(r.until_us IS "                                       \
+	"NULL,j.attempt,j.fence),j.priority," input "," output ",j.error," progress                                    \
 	",j.key,j.traceparent,j.leased_by,j.created_us,j.due_us,j.started_us,j.ended_us,j.blockers_open,"              \
-	"r.worker,r.until_us,r.claimed_us"
+	"r.worker,r.until_us,r.claimed_us,j.charged"
 #define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
 /* One job, ?1, with its lease: found by a search of its own, since SQLite makes a table of a view that is joined so. */
 #define SQ_JOB_FROM_1                                                                                                  \
@@ -53,11 +53,12 @@
 	X(SAVE_UNDO, "ROLLBACK TO sluice_op")                                                                          \
 	/* ---- jobs and queues ---- */                                                                                \
 	X(NEW_IDS, "UPDATE sluice_meta SET value=value+?1 WHERE name='next_id' RETURNING value")                       \
-	X(JOB_GET, "SELECT chain_id,fence,status,attempt,priority,flags,blockers_open,due_us,type"                     \
+	X(JOB_GET, "SELECT chain_id,fence,status,attempt,priority,flags,blockers_open,due_us,type,charged"             \
 		   " FROM sluice_job WHERE id=?1")                                                                     \
-	X(JOB_INSERT, "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,priority,flags,created_us,due_us," \
-		      "blockers_open,prev_id,key,traceparent,input)"                                                   \
-		      " VALUES(?1,?2,?3,?4,0,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)")                                       \
+	X(JOB_INSERT,                                                                                                  \
+	  "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,charged,priority,flags,created_us,due_us,"     \
+	  "blockers_open,prev_id,key,traceparent,input)"                                                               \
+	  " VALUES(?1,?2,?3,?4,1,0,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)")                                                 \
 	X(READY_PUT, "INSERT INTO sluice_ready(type,solo,priority,id,tried) VALUES(?1,?2,?3,?4,?5)")                   \
 	X(READY_PUT_NEW, "INSERT INTO sluice_ready(type,solo,priority,id,tried) SELECT type,0,priority,id,0"           \
 			 " FROM sluice_job WHERE id>=?1 AND id<?2 AND status=2 AND (due_us IS NULL OR due_us<=?3)")    \
@@ -71,9 +72,13 @@
 		 "ready_tried=ready_tried+excluded.ready_tried,sched=sched+excluded.sched,"                            \
 		 "sched_tried=sched_tried+excluded.sched_tried,completed=completed+excluded.completed,"                \
 		 "failed=failed+excluded.failed,cancelled=cancelled+excluded.cancelled")                               \
-	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,fence,attempt,outcome,worker,error,started_us,ended_us)"     \
+	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,attempt,claim,outcome,worker,error,started_us,ended_us)"     \
 		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                             \
-	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,charged FROM r WHERE fence=?2")                     \
+	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,claim FROM r WHERE fence=?2")                       \
+	X(LOST_BEFORE, "SELECT 1 FROM sluice_attempt WHERE job_id=?1 AND outcome=3 LIMIT 1")                           \
+	X(CLAIM_OF, "WITH " SQ_LEASED_1 " SELECT j.attempt,j.claim,r.fence,r.claim,a.claim FROM sluice_job j"          \
+		    " LEFT JOIN r ON r.fence=j.fence AND j.status=2"                                                   \
+		    " LEFT JOIN sluice_attempt a ON a.job_id=j.id AND a.attempt=?2 WHERE j.id=?1")                     \
 	/* ---- chains, blockers, keys ---- */                                                                         \
 	X(CHAIN_LAST, "SELECT coalesce(last_id,id) FROM sluice_job WHERE id=?1 AND chain_id=?1")                       \
 	X(CHAIN_STATUS, "SELECT j.status" SQ_CHAIN_FROM_PLAIN " WHERE h.id=?1 AND h.chain_id=?1")                      \
@@ -101,13 +106,15 @@
 	X(KEY_FREE, "DELETE FROM sluice_key WHERE key=(SELECT key FROM sluice_job WHERE id=?1) AND chain_id=?1"        \
 		    " AND scope<=?2")                                                                                  \
 	/* ---- settling ---- */                                                                                       \
-	X(JOB_COMPLETE, "UPDATE sluice_job SET status=4,fence=fence+1,attempt=attempt+?3,output=?4,"                   \
-			"progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8,next_id=?9"             \
+	X(JOB_COMPLETE, "UPDATE sluice_job SET status=4,fence=fence+1,attempt=fence,charged=charged+1,claim=?3,"       \
+			"output=?4,progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8,next_id=?9"   \
 			" WHERE id=?1 AND fence=?2 AND status=2")                                                      \
-	X(JOB_FAIL, "UPDATE sluice_job SET status=5,fence=fence+1,attempt=attempt+?3,error=?4,"                        \
-		    "progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8"                            \
-		    " WHERE id=?1 AND fence=?2 AND status=2")                                                          \
-	X(JOB_BACK, "UPDATE sluice_job SET fence=fence+1,attempt=attempt+?3,error=coalesce(?4,error),"                 \
+	X(JOB_FAIL,                                                                                                    \
+	  "UPDATE sluice_job SET status=5,fence=fence+1,attempt=iif(?3,fence,attempt),charged=charged+?3,error=?4,"    \
+	  "progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8"                                      \
+	  " WHERE id=?1 AND fence=?2 AND status=2")                                                                    \
+	X(JOB_BACK, "UPDATE sluice_job SET "                                                                           \
+		    "fence=fence+1,attempt=coalesce(?10,attempt),charged=charged+?3,error=coalesce(?4,error),"         \
 		    "progress=coalesce(?5,progress),leased_by=coalesce(?6,leased_by),"                                 \
 		    "started_us=coalesce(?7,started_us),due_us=?8,flags=?9"                                            \
 		    " WHERE id=?1 AND fence=?2 AND status=2")                                                          \
@@ -123,26 +130,29 @@
 		      " ORDER BY priority,id LIMIT ?2")                                                                \
 	X(READY_TAKE_UPTO, "DELETE FROM sluice_ready WHERE type=?1 AND solo=0 AND (priority,id)<=(?2,?3)")             \
 	X(READY_ANY, "SELECT 1 FROM sluice_ready WHERE type=?1 LIMIT 1")                                               \
-	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,attempt,priority,flags,created_us,due_us"                \
+	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,charged,priority,flags,created_us,due_us,type"           \
 		     " FROM sluice_job WHERE id=?1")                                                                   \
-	X(CLAIM_CHARGE, "UPDATE sluice_job SET attempt=attempt+1,leased_by=?2,started_us=?3 WHERE id=?1")              \
-	X(LEASE_PUT, "INSERT INTO sluice_lease(claim,worker,claimed_us,until_us,charged,types,jobs)"                   \
+	X(LEASE_PUT, "INSERT INTO sluice_lease(claim,worker,claimed_us,until_us,started,types,jobs)"                   \
 		     " VALUES(?1,?2,?3,?4,?5,?6,?7)")                                                                  \
 	X(NEXT_DUE, "SELECT due_us FROM sluice_sched WHERE type=?1 ORDER BY due_us LIMIT 1")                           \
 	X(NEXT_EXPIRY, "SELECT until_us,types FROM sluice_lease ORDER BY until_us")                                    \
 	/* ---- leases ---- */                                                                                         \
-	X(LEASE_RENEW, "UPDATE sluice_lease SET until_us=?2 WHERE claim=?1")                                           \
+	X(LEASE_RENEW, "UPDATE sluice_lease SET until_us=?2,started=max(started,?3) WHERE claim=?1")                   \
+	X(LEASES_PROLONG, "UPDATE sluice_lease SET until_us=until_us+?1")                                              \
+	X(LEASE_BY_CLAIM, "SELECT rowid FROM sluice_lease WHERE claim=?1")                                             \
 	X(LEASE_EXPIRED, "SELECT rowid,types FROM sluice_lease WHERE until_us<=?1 ORDER BY until_us,rowid")            \
-	X(LEASE_JOBS, "SELECT CAST(e.key AS INTEGER),e.value,l.worker,l.claimed_us,l.charged"                          \
+	X(LEASE_JOBS, "SELECT CAST(e.key AS INTEGER),e.value,l.worker,l.claimed_us,l.started,l.claim"                  \
 		      " FROM sluice_lease l, json_each(l.jobs) e WHERE l.rowid=?1 ORDER BY 1")                         \
 	X(LEASE_END, "DELETE FROM sluice_lease WHERE rowid=?1")                                                        \
 	X(JOB_PROGRESS, "UPDATE sluice_job SET progress=?3 WHERE id=?1 AND fence=?2 AND status=2")                     \
 	/* ---- steering ---- */                                                                                       \
 	/* A completion from outside has no start: the history must not show it as an attempt. ?5: it is leased. */    \
-	X(JOB_END, "UPDATE sluice_job SET status=?2,fence=fence+1,output=?3,ended_us=?4,error=coalesce(?7,error),"     \
-		   "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND fence=?6)"      \
-		   " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")          \
-	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=0,ended_us=NULL,due_us=NULL,"            \
+	X(JOB_END,                                                                                                     \
+	  "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=iif(?5,fence,attempt),output=?3,ended_us=?4,"         \
+	  "error=coalesce(?7,error),"                                                                                  \
+	  "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND attempt=?6)"             \
+	  " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")                   \
+	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,charged=0,ended_us=NULL,due_us=NULL,"            \
 		       "flags=flags&~1 WHERE id=?1")                                                                   \
 	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=NULL WHERE id=?1")                                                \
 	X(PAUSE, "INSERT OR IGNORE INTO sluice_paused(type) VALUES(?1)")                                               \
@@ -155,20 +165,31 @@
 	X(JOB_DELETE, "DELETE FROM sluice_job WHERE id=?1")                                                            \
 	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                               \
 	X(EVENTS_DELETE, "DELETE FROM job_events WHERE job_id=?1")                                                     \
+	/* ?1 behind this job, ?2 limit: the jobs that events name, found by leaps through the index */                \
+	X(EVENT_JOBS, "WITH RECURSIVE t(j) AS (SELECT min(job_id) FROM job_events WHERE job_id>?1 UNION ALL"           \
+		      " SELECT (SELECT min(job_id) FROM job_events WHERE job_id>t.j) FROM t WHERE t.j IS NOT NULL"     \
+		      " LIMIT ?2) SELECT j, NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=j) FROM t"                    \
+		      " WHERE j IS NOT NULL")                                                                          \
+	X(EVENTS_JOBLESS, "DELETE FROM job_events WHERE job_id IS NULL AND late=1 AND ts_us<?1")                       \
+	X(EVENTS_ORPHANED, "DELETE FROM job_events WHERE job_id=?1 AND ts_us<?2"                                       \
+			   " AND NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=?1)")                                    \
 	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                  \
 	/* One that was never completed stays open in the books of who waited for it, as in PostgreSQL. */             \
 	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1 AND done=1")                                  \
 	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                             \
 	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                       \
 	/* ---- reading ---- */                                                                                        \
-	X(READ_JOB, "SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") SQ_JOB_FROM_1)                       \
+	X(READ_JOB,                                                                                                    \
+	  "SELECT " SQ_JOB_COLUMNS(                                                                                    \
+		  "j.input", "j.output",                                                                               \
+		  "j.progress") ",(SELECT h.flags&32<>0 FROM sluice_job h WHERE h.id=j.chain_id)" SQ_JOB_FROM_1)       \
 	X(READ_CHAIN, "SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN              \
 	  " WHERE h.id=?1 AND h.chain_id=?1")                                                                          \
 	X(ATTEMPTS, "SELECT attempt,outcome,worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1"      \
-		    " ORDER BY fence")                                                                                 \
+		    " ORDER BY attempt")                                                                               \
 	X(ATTEMPT_NOW,                                                                                                 \
 	  "SELECT "                                                                                                    \
-	  "j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,r.worker,r.claimed_us,r.charged" SQ_JOB_FROM_1)      \
+	  "j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,r.worker,r.claimed_us,j.fence" SQ_JOB_FROM_1)        \
 	X(COUNTS,                                                                                                      \
 	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"            \
 	  " JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type),"                       \
@@ -191,21 +212,29 @@
 	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                    \
 	X(DUE_SINCE, "SELECT max(created_us,coalesce(due_us,0)) FROM sluice_job WHERE id=?1")                          \
 	/* ---- recurring schedules ---- */                                                                            \
-	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us)"                          \
-		    " VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"                \
+	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us,from_http)"                \
+		    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"             \
 		    "type=excluded.type,input=excluded.input,priority=excluded.priority,"                              \
-		    "catch_up=excluded.catch_up,next_us=excluded.next_us")                                             \
+		    "catch_up=excluded.catch_up,next_us=excluded.next_us,from_http=excluded.from_http")                \
 	X(CRON_REMOVE, "DELETE FROM sluice_cron WHERE name=?1")                                                        \
-	X(CRON_LIST, "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain FROM sluice_cron"       \
-		     " ORDER BY next_us,name")                                                                         \
+	X(CRON_LIST,                                                                                                   \
+	  "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain,from_http FROM sluice_cron"        \
+	  " ORDER BY next_us,name")                                                                                    \
 	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2"                                                    \
 		     " WHERE name=?1 AND next_us=?2 AND spec=?4 AND catch_up=?5")                                      \
-	X(CRON_GET, "SELECT type,input,priority FROM sluice_cron WHERE name=?1")                                       \
+	X(CRON_GET, "SELECT type,input,priority,from_http FROM sluice_cron WHERE name=?1")                             \
 	X(CRON_FIRED, "UPDATE sluice_cron SET last_chain=?2 WHERE name=?1")                                            \
+	/* ---- the audit trail ---- */                                                                                \
+	X(AUDIT_PUT, "INSERT INTO sluice_audit(at_us,via,actor,address,action,request_id,chains,detail)"               \
+		     " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                               \
+	X(AUDIT_LIST, "SELECT id,at_us,via,actor,address,action,request_id,chains,detail FROM sluice_audit"            \
+		      " WHERE id<?1 ORDER BY id DESC LIMIT ?2")                                                        \
+	X(AUDIT_PRUNE, "DELETE FROM sluice_audit WHERE id IN (SELECT id FROM sluice_audit ORDER BY id LIMIT ?2)"       \
+		       " AND at_us<?1")                                                                                \
 	/* ---- events ---- */                                                                                         \
-	X(MARK_GET, "SELECT mark FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                           \
-	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark) VALUES(?1,?2,?3)"                          \
-		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark")                               \
+	X(MARK_GET, "SELECT mark,crc FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                       \
+	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark,crc) VALUES(?1,?2,?3,?4)"                   \
+		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark,crc=excluded.crc")              \
 	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                       \
 	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                     \
 	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                  \

@@ -35,6 +35,44 @@ int sl__sq_start_one(struct sq_op *op, const struct sl_new_chain *chain, uint64_
 	return rc;
 }
 
+/* The ids of n chains from first on that are new, as the record's. */
+static int audit_started(struct sq_op *op, const struct sl_audit_record *record, const struct sl_started *started,
+			 size_t n)
+{
+	struct sl_audit_record full = *record;
+	uint64_t *ids = sl__calloc(&op->store->env, n, sizeof *ids);
+	if (ids == NULL)
+		return sl_err_set(op->err, SL_ENOMEM, "no memory for the audit record");
+	full.n_chains = 0;
+	for (size_t i = 0; i < n; i++)
+		if (!started[i].deduplicated)
+			ids[full.n_chains++] = started[i].chain_id;
+	full.chains = ids;
+	int rc = sl__sq_audit(op, &full);
+	sl__free(&op->store->env, ids);
+	return rc;
+}
+
+/* n chains, which the records stand for in turn. */
+static int start_audited(struct sq_op *op, const struct sl_new_chain *chains, size_t n, uint64_t first,
+			 struct sl_started *out)
+{
+	int rc = 0;
+	for (size_t at = 0; rc == 0 && at < n && op->n_audit > 0; op->audit++, op->n_audit--) {
+		size_t some = op->audit->n_chains > 0 ? SL_MIN(op->audit->n_chains, n - at) : n - at;
+		op->from_http = op->audit->via == SL_VIA_HTTP;
+		for (size_t i = at; rc == 0 && i < at + some; i++)
+			rc = sl__sq_start_one(op, &chains[i], first + i, &out[i]);
+		rc = rc != 0 ? rc : audit_started(op, op->audit, out + at, some);
+		at += some;
+		if (rc == 0 && at < n && op->n_audit == 1)
+			rc = sl_err_set(op->err, SL_EINVAL, "start: the audit records stand for %zu of %zu chains", at,
+					n);
+	}
+	op->n_audit = 0;
+	return rc;
+}
+
 int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
 		 const struct sl_store_listen *listen, struct sl_err *err)
 {
@@ -49,8 +87,11 @@ int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 	op.defer_ready = n >= BULK_MIN;
 	/* A key that is taken leaves a hole in the ids, nothing more. */
 	rc = sl__sq_new_ids(&op, n, &first);
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = sl__sq_start_one(&op, &chains[i], first + i, &out[i]);
+	if (rc == 0 && op.n_audit > 0)
+		rc = start_audited(&op, chains, n, first, out);
+	else
+		for (size_t i = 0; rc == 0 && i < n; i++)
+			rc = sl__sq_start_one(&op, &chains[i], first + i, &out[i]);
 	if (rc == 0 && op.defer_ready)
 		rc = SQ_RUN(&op, SQ_READY_PUT_NEW, SQ_INT(first), SQ_INT(first + n), SQ_INT(op.now_us));
 	return sl__sq_end(&op, rc);

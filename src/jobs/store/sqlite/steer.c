@@ -184,9 +184,11 @@ static int redrive_one(struct sq_op *op, const struct sq_row *old)
 		return refused;
 	struct sq_row row = *old;
 	row.status = row.blockers_open > 0 ? SL_JOB_BLOCKED : SL_JOB_PENDING;
-	row.attempt = 0;
+	row.charged = 0;
 	row.flags &= ~(uint32_t)SQ_SOLO;
 	int rc = SQ_RUN(op, SQ_JOB_REDRIVE, SQ_INT(row.id), SQ_INT(row.status));
+	if (rc == 0 && op->from_http)
+		rc = SQ_RUN(op, SQ_HEAD_FLAG, SQ_INT(row.chain_id), SQ_INT(SQ_FROM_HTTP));
 	rc = rc != 0 ? rc : sl__sq_count(op, row.type, sl__sq_kind(old->status), -1);
 	if (rc == 0)
 		rc = row.status == SL_JOB_BLOCKED ? sl__sq_count(op, row.type, SQ_N_BLOCKED, 1)
@@ -205,7 +207,7 @@ static int trigger_one(struct sq_op *op, const struct sq_row *row)
 	int rc = SQ_CHANGE(op, SQ_SCHED_TAKE, &waited, SQ_TEXT(row->type), SQ_INT(row->due_us), SQ_INT(row->id));
 	if (rc != 0 || !waited)
 		return rc;
-	rc = sl__sq_count_queued(op, row->type, SQ_N_SCHED, -1, -(row->attempt > 0));
+	rc = sl__sq_count_queued(op, row->type, SQ_N_SCHED, -1, -(row->charged > 0));
 	rc = rc != 0 ? rc : SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
 	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, 0);
 	if (rc != 0)

@@ -6,6 +6,7 @@
  * the lock; no connection checkpoints by itself or when it is closed. When readers keep the log from beginning anew
  * and it has grown to four times that, the writer waits a moment for them.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -94,6 +95,11 @@ int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, e
 	op->store = s;
 	op->tx = tx;
 	op->listen = listen;
+	if (listen != NULL && listen->n_audit > 0) {
+		op->audit = listen->audit;
+		op->n_audit = listen->n_audit;
+		op->from_http = op->audit->via == SL_VIA_HTTP;
+	}
 	op->err = err;
 	int rc = sl__sq_check_fork(s, err);
 	if (rc != 0)
@@ -116,6 +122,8 @@ static void undo_savepoint(struct sq_op *op)
 int sl__sq_end(struct sq_op *op, int rc)
 {
 	rc = rc != 0 ? rc : sl__sq_count_flush(op);
+	for (size_t i = 0; rc == 0 && i < op->n_audit; i++)
+		rc = sl__sq_audit(op, &op->audit[i]);
 	if (op->tx == NULL) {
 		if (rc == 0)
 			return sl__sq_commit_writing(op->store, op->err);
@@ -261,6 +269,14 @@ static int now_ms(void *store, int64_t *out, struct sl_err *err)
 	return rc;
 }
 
+static int check_writable(void *store, struct sl_err *err)
+{
+	const struct sq_store *s = store;
+	if (access(s->path, W_OK) != 0)
+		return sl_err_set(err, SL_EUNAVAIL, "%s: the file cannot be written: %s", s->path, strerror(errno));
+	return 0;
+}
+
 static const struct sl_store_ops ops = {
 	.version = SL_STORE_VERSION,
 	.name = "sqlite",
@@ -281,6 +297,7 @@ static const struct sl_store_ops ops = {
 	.guard = sl__sq_guard,
 	.progress = sl__sq_progress,
 	.renew = sl__sq_renew,
+	.renewal_waits = sl__sq_renewal_waits,
 	.reap = sl__sq_reap,
 	.complete_chain = sl__sq_complete_chain,
 	.fail_chain = sl__sq_fail_chain,
@@ -291,6 +308,7 @@ static const struct sl_store_ops ops = {
 	.pause = sl__sq_pause,
 	.prune = sl__sq_prune,
 	.watch = sl__sq_watch,
+	.check_writable = check_writable,
 	.get_job = sl__sq_get_job,
 	.get_chain = sl__sq_get_chain,
 	.list_jobs = sl__sq_list_jobs,
@@ -307,6 +325,9 @@ static const struct sl_store_ops ops = {
 	.leases = sl__sq_leases,
 	.errors = sl__sq_errors,
 	.event_streams = sl__sq_event_streams,
+	.audit_put = sl__sq_audit_put,
+	.audit_list = sl__sq_audit_list,
+	.audit_prune = sl__sq_audit_prune,
 };
 
 static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)

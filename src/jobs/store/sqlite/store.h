@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "db/sqlite.h"
 #include "db/sqlite_lock.h"
+#include "jobs/store/claims.h"
 #include "jobs/store/sqlite/sql.h"
 #include <sluice/jobs.h>
 
@@ -35,7 +36,8 @@ struct sq_store {
 	int64_t lock_ms; /* how long a writer waits */
 	bool may_create; /* the schema, where there is none */
 	struct sl__sqlite_lock lock;
-	struct sl__sqlite writer; /* only with the lock held */
+	struct sl__sqlite writer;  /* only with the lock held */
+	_Atomic int renewal_waits; /* for the lock: from its begin until it has it, or fails in another way */
 	sl__mutex mu;
 	sl__cond reader_free;
 	struct sq_reader readers[SQ_READERS]; /* under mu; a busy one belongs to its taker */
@@ -46,6 +48,7 @@ struct sl_store_tx {
 	struct sl__sqlite *c;     /* the store's writer, or joined */
 	struct sl__sqlite joined; /* the caller's connection */
 	int caller_synchronous;   /* to be set again, when it is joined; -1: untouched */
+	int64_t locked_us;        /* since when it holds the lock, by the store's clock */
 };
 
 /* What is counted, as the columns of sluice_count. Jobs under a lease are not: the leases are read for them. */
@@ -74,7 +77,11 @@ struct sq_op {
 	const struct sl_store_listen *listen; /* or NULL */
 	struct sl_err *err;
 	int64_t now_us;
+	const struct sl_audit_record *audit; /* what sl__sq_end writes */
+	size_t n_audit;
+	bool from_http;   /* new chains came over HTTP */
 	bool defer_ready; /* new jobs that are due get into the queue at once, at the end: sl__sq_start */
+	struct sl__claim_hash claim_hash;
 	size_t n_tally, last_tally;
 	struct sq_tally tally[16]; /* the first n_tally of them are set */
 };
@@ -84,11 +91,12 @@ enum sq_durability { SQ_DURABLE = 2, SQ_RELAXED = 1 };
 
 /* Flags of a job's row. */
 enum {
-	SQ_SOLO = 1,         /* reaped from a claim: claimed alone the next time */
+	SQ_SOLO = 1,         /* reaped: claimed alone, for a free slot, the next time */
 	SQ_WATCHED = 2,      /* of a chain's head: somebody waits for the end */
 	SQ_BLOCKING = 4,     /* of a chain's head: jobs wait or waited for the chain */
 	SQ_HAS_BLOCKERS = 8, /* the job waits or waited for chains */
-	SQ_KEYED = 16        /* of a chain's head: it was started with a key */
+	SQ_KEYED = 16,       /* of a chain's head: it was started with a key */
+	SQ_FROM_HTTP = 32    /* of a chain's head: it was started or retried over HTTP */
 };
 
 /* ---- store.c ---- */
@@ -122,7 +130,8 @@ int sl__sq_require_schema(struct sq_store *s, struct sl_err *err);
 struct sq_row {
 	uint64_t id, chain_id, fence;
 	enum sl_job_status status; /* never running: that is what a lease says */
-	int32_t attempt, priority;
+	int32_t attempt;           /* the last that has ended; the next one's number is the fence */
+	int32_t charged, priority;
 	uint32_t flags, blockers_open;
 	int64_t due_us;
 	char type[SQ_TYPE_BYTES];
@@ -150,12 +159,25 @@ int sl__sq_count_queued(struct sq_op *op, const char *type, enum sq_kind queue, 
 /* The kind that a status is: any but pending and running. */
 enum sq_kind sl__sq_kind(enum sl_job_status status);
 int sl__sq_count_flush(struct sq_op *op);
-/* A line of the history for an attempt that began with the row's fence. */
-int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, int32_t attempt, enum sl_attempt_outcome outcome,
-		       const char *worker, const char *error, int64_t started_us);
+/* A line of the history for the attempt that began with the row's fence. */
+int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct sl_claim_id *claim,
+		       enum sl_attempt_outcome outcome, const char *worker, const char *error, int64_t started_us);
 /* The same with worker and start read off the lease that holds the job. */
 int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome,
 			      const char *error);
+/* The jobs of a lease: struct sq_leased in `jobs`. */
+struct sq_leased {
+	uint64_t id, fence;
+};
+struct sq_lease {
+	struct sl__buf jobs, worker;
+	int64_t claimed_us;
+	bool started;
+	struct sl_claim_id claim;
+};
+/* A claim id in a column of a row. */
+void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out);
+int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out);
 void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
 void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
 
@@ -165,6 +187,12 @@ static inline int64_t sq_us(int64_t ms)
 {
 	const int64_t most_ms = INT64_MAX / 4000;
 	return SL_MAX(SL_MIN(ms, most_ms), -most_ms) * 1000;
+}
+
+/* 0: it is past. */
+static inline int64_t sq_until_ms(int64_t now_us, int64_t us)
+{
+	return us <= now_us ? 0 : (us - now_us + 999) / 1000;
 }
 
 /* 0: at once. */
@@ -179,6 +207,9 @@ static inline int64_t sq_due_us(const struct sq_op *op, int64_t at_ms, int64_t d
 int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result);
 int sl__sq_claim(struct sq_op *op, const struct sl_claim_request *request, struct sl_claim_reply *reply,
 		 sl_claimed_fn *claimed, void *claimed_ctx);
+/* Did this attempt of the job have this claim, and is it the last one? */
+int sl__sq_claim_standing(struct sq_op *op, uint64_t job_id, int32_t attempt, const struct sl_claim_id *claim,
+			  enum sl__claim_standing *out);
 
 /* ---- start.c ---- */
 int sl__sq_start_one(struct sq_op *op, const struct sl_new_chain *chain, uint64_t id, struct sl_started *out);
@@ -206,7 +237,8 @@ int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 		    struct sl_err *err);
 int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 		 struct sl_err *err);
-int sl__sq_reap(void *store, const char *const *types, size_t n_types, uint32_t limit, uint32_t *n, int *more,
+int sl__sq_renewal_waits(void *store);
+int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 		const struct sl_store_listen *listen, struct sl_err *err);
 /* steer.c */
 int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
@@ -226,7 +258,8 @@ int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row);
 /* remove.c */
 int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+		 struct sl_err *err);
 /* read.c, list.c, list_waiting.c, counts.c */
 int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
@@ -260,9 +293,16 @@ int sl__sq_errors(void *store, const struct sl_error_filter *filter, sl_error_gr
 		  struct sl_err *err);
 int sl__sq_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			 void *ctx, struct sl_err *err);
+/* audit.c */
+/* A record of this operation, in its transaction; of a start with the ids of its chains. */
+int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record);
+int sl__sq_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err);
+int sl__sq_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
+		      struct sl_err *err);
+int sl__sq_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
 /* cron.c, events.c */
-int sl__sq_cron_put(void *store, const struct sl_cron *cron, struct sl_err *err);
-int sl__sq_cron_remove(void *store, const char *name, struct sl_err *err);
+int sl__sq_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err);
 int sl__sq_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
 		     const struct sl_store_listen *listen, struct sl_err *err);

@@ -5,6 +5,8 @@
 
 #include "jobs/store/sqlite/store.h"
 
+#define SHORT_US 50000 /* within what leases spare anyway */
+
 int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
 {
 	struct sq_store *s = store;
@@ -21,6 +23,7 @@ int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	}
 	tx->store = s;
 	tx->c = &s->writer;
+	tx->locked_us = sl__sq_now_us(s);
 	*out = tx;
 	return 0;
 }
@@ -94,6 +97,7 @@ int sl__sq_tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *
 	tx->caller_synchronous = -1;
 	sl__sqlite_borrow(&tx->joined, &s->env, native);
 	rc = sl__sqlite_lock_acquire(&s->lock, s->lock_ms, err);
+	tx->locked_us = sl__sq_now_us(s);
 	if (rc == 0 && (rc = join_locked(tx, err)) != 0)
 		sl__sqlite_lock_release(&s->lock);
 	if (rc != 0)
@@ -143,9 +147,19 @@ int sl__sq_tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
 	return savepoint_exec(tx, "ROLLBACK TO", name, err);
 }
 
+/* Nobody could renew a lease while the transaction held the lock: that time does not count. */
+static int prolong_leases(const sl_store_tx *tx, struct sl_err *err)
+{
+	int64_t held_us = sl__sq_now_us(tx->store) - tx->locked_us;
+	if (held_us < SHORT_US)
+		return 0;
+	return sl__sqlite_run(tx->c, SQ_LEASES_PROLONG, SQ_VALUES(SQ_INT(held_us)), NULL, err);
+}
+
 static int commit_joined(struct sl_store_tx *tx, struct sl_err *err)
 {
-	int rc = sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
+	int rc = prolong_leases(tx, err);
+	rc = rc != 0 ? rc : sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
 	if (rc != 0)
 		sl__sqlite_rollback(tx->c);
 	return rc;
@@ -163,6 +177,7 @@ int sl__sq_tx_commit(sl_store_tx *tx, struct sl_err *err)
 			     ? sl_err_set(err, SL_EAGAIN, "%s: the transaction was rolled back by an earlier error",
 					  s->path)
 			     : 0;
+		rc = rc != 0 ? rc : prolong_leases(tx, err);
 		if (rc == 0)
 			rc = sl__sq_commit_writing(s, err);
 		else
