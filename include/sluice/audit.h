@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 #define SL_AUDIT_HASH_BYTES 32
-#define SL_AUDIT_EVENT_BYTES 8192 /* no event is longer, with its NUL */
+#define SL_AUDIT_EVENT_BYTES 16384 /* no event is longer, with its NUL */
 #define SL_DATASET_NAME_MAX 100
 
 /* [A-Za-z0-9][A-Za-z0-9._-]*, at most SL_DATASET_NAME_MAX bytes. SL_EINVAL */
@@ -48,8 +48,11 @@ struct sl_audit_event {
 	const char *sequence_column;
 	uint64_t partition_size;
 	uint64_t start, end;
-	const char *path; /* relative to the export's folder, '/' between its parts */
-	uint64_t rows, bad_rows, bytes;
+	const char *path;                      /* relative to the export's folder, '/' between its parts */
+	uint64_t rows, bad_rows, holes, bytes; /* rows + bad_rows + holes is end - start + 1 */
+	/* Sequences that the source does not have: "17,20-25", or "sha256:" and the hash of that text when it is longer
+	 * than 4,096 bytes. NULL, as "": none. */
+	const char *hole_ranges;
 	uint8_t sha256[SL_AUDIT_HASH_BYTES];        /* of the file */
 	uint8_t schema_sha256[SL_AUDIT_HASH_BYTES]; /* of the dataset's schema in the catalog */
 	const char *producer, *producer_version;

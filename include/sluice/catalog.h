@@ -106,10 +106,12 @@ struct sl_catalog_partition {
 	enum sl_audit_type type; /* default SL_AUDIT_PARTITION */
 	uint64_t start, end;     /* sequences, both in it */
 	uint64_t rows;           /* in the file */
-	uint64_t bad_rows;       /* diverted; rows + bad_rows is end - start + 1 */
-	uint64_t bytes;          /* of the file */
+	uint64_t bad_rows;       /* diverted */
+	uint64_t holes; /* sequences that the source does not have; rows + bad_rows + holes is end - start + 1 */
+	uint64_t bytes; /* of the file */
 	uint8_t sha256[SL_AUDIT_HASH_BYTES];
-	const char *path; /* relative to the export's folder, "NAME/partition=…/part-….parquet" */
+	const char *path;        /* relative to the export's folder, "NAME/partition-…/part-….parquet" */
+	const char *hole_ranges; /* the holes in ascending order, "17,20-25"; NULL, as "": none */
 	/* Filled when read, ignored by commit: */
 	uint64_t event; /* the number of its event */
 };

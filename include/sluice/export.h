@@ -9,8 +9,9 @@
  *    history of crashes, for one version of this library and of zstd. A file is whole and durable under its name before
  *    the catalog knows it; catalog row, audit event and checkpoint are one transaction.
  *  - Order: partitions are committed in the order of their sequences, each behind the one before, without a gap.
- *  - Every row is looked at: its sequence must be the one before plus one. A gap (SL_EGAP), a repetition or a step back
- *    (SL_EDUPLICATE) stops the run and says the line and the column; what came before is committed.
+ *  - Every row is looked at: its sequence must be the one before plus one, or what is missing is recorded as a hole
+ *    (enum sl_export_gaps). A gap that is not (SL_EGAP), a repetition or a step back (SL_EDUPLICATE) stops the run and
+ *    says the line and the column; what came before is committed.
  *  - A row that does not fit its columns stops the run (SL_EDATA, with line and column), or goes to the dead letters:
  *    it is durable there before its partition is committed, takes up its sequence number, and is counted in the event.
  *  - A committed file that differs from what would be written is never replaced: SL_ECONFLICT.
@@ -57,6 +58,20 @@ enum sl_export_bad_rows {
 };
 
 /*
+ * A number that the source does not have: of a database table one that no open transaction can still produce, which is
+ * waited for as long as it takes (PostgreSQL: every transaction that holds a lock for writing on the table or its
+ * partitions, prepared ones included, has ended; SQLite has one writer at a time).
+ */
+enum sl_export_gaps {
+	/* record for a table of a database; stop for files, pipes and queries, for job_events, and where open
+	 * transactions cannot be seen or do not tell: on a standby, a target of a subscription, a sequence with CACHE
+	 * above 1 */
+	SL_EXPORT_GAPS_DEFAULT = 0,
+	SL_EXPORT_GAPS_STOP = 1,  /* SL_EGAP; what came before is committed */
+	SL_EXPORT_GAPS_RECORD = 2 /* a hole, recorded in the audit event of its partition */
+};
+
+/*
  * Points that a run passes, told by on_step for tests and tracing; partition_start is the first sequence of the
  * partition. On a worker: built, temp_written, temp_synced, renamed, folder_synced. On the thread that commits, in
  * order: before_commit, committed. On the outbox's thread, with the event's number instead: before_outbox,
@@ -67,6 +82,7 @@ typedef void sl_export_step_fn(const char *step, uint64_t partition_start, void 
 struct sl_export_progress {
 	uint64_t checkpoint;                        /* last committed sequence; 0: none yet */
 	uint64_t partitions, rows, bad_rows, bytes; /* committed by this run */
+	uint64_t holes;                             /* recorded by it */
 	uint64_t input_bytes; /* of the input, up to the last row that is committed; 0: none yet, or a database */
 	uint64_t input_total; /* bytes of the input; 0: not known (a pipe, a database), or it is followed */
 };
@@ -87,7 +103,9 @@ struct sl_export_opts {
 	const struct sl_env *env;
 
 	/* the source */
-	const char *from;          /* a path; "-": the descriptor fd; postgres://…, sqlite:PATH; required */
+	/* A path; "-": the descriptor fd; postgres://…, sqlite:PATH; required. A pipe whose last line has no line end
+	 * is SL_EDATA: its writer was cut off. */
+	const char *from;
 	int fd;                    /* of "-": default 0, standard input; not closed */
 	const char *table, *query; /* of a database: one of them */
 	enum sl_export_format format;
@@ -112,9 +130,10 @@ struct sl_export_opts {
 
 	/* the run */
 	struct sl_export_perf perf;
-	enum sl_switch follow;    /* go on as the source grows, until stopped; default off */
+	enum sl_switch follow;    /* go on as the source grows, until stopped; a file may be rotated; default off */
 	int64_t poll_interval_ms; /* of follow; default 500 */
 	enum sl_switch final;     /* close the unfinished last partition; default as said above */
+	enum sl_export_gaps gaps;
 	enum sl_export_bad_rows bad_rows;
 	const char *dead_letters; /* folder; default TO/_dead/DATASET */
 
@@ -137,6 +156,7 @@ SL_API void sl_export_free(sl_export *e); /* NULL is allowed; not while a call i
 struct sl_export_result {
 	size_t struct_size;
 	uint64_t partitions, rows, bad_rows, bytes; /* committed by this call */
+	uint64_t holes;                             /* recorded by it */
 	uint64_t skipped;                           /* rows at or below the checkpoint; 0 when they were not counted */
 	uint64_t start, checkpoint;                 /* of the dataset; both 0: it has no partition yet */
 	uint64_t waiting; /* rows that were read and left for a later run: of an unfinished partition, or by a stop */

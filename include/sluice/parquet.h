@@ -38,7 +38,7 @@ enum sl_parquet_kind {
 	SL_PARQUET_INT64 = 3,     /* int64_t */
 	SL_PARQUET_FLOAT = 4,     /* float */
 	SL_PARQUET_DOUBLE = 5,    /* double */
-	SL_PARQUET_TIMESTAMP = 6, /* int64_t: units since 1970-01-01T00:00:00Z */
+	SL_PARQUET_TIMESTAMP = 6, /* int64_t: units since 1970-01-01T00:00:00, UTC unless `local` */
 	SL_PARQUET_DATE = 7,      /* int32_t: days since 1970-01-01 */
 	SL_PARQUET_DECIMAL = 8,   /* int64_t: the value times ten to the power of scale */
 	SL_PARQUET_STRING = 9,    /* struct sl_parquet_bytes, UTF-8 */
@@ -58,6 +58,7 @@ struct sl_parquet_column {
 	int32_t length;            /* of fixed: 1 to 65,536 */
 	/* Try a dictionary; default on where it can pay (not for bool). It is dropped by itself when it does not. */
 	enum sl_switch dictionary;
+	int local; /* of a timestamp: not 0: a date and a time of no zone, not a moment (isAdjustedToUTC is false) */
 };
 
 struct sl_parquet_bytes {

@@ -19,11 +19,11 @@
 static void report_json(struct cli *cli, const struct sl_export_result *r, double seconds)
 {
 	out_printf(&cli->out,
-		   "{\"partitions\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bad_rows\":%" PRIu64 ",\"bytes\":%" PRIu64
-		   ",\"skipped\":%" PRIu64 ",\"waiting\":%" PRIu64 ",\"start\":%" PRIu64 ",\"checkpoint\":%" PRIu64
-		   ",\"head\":\"%s\",\"stopped\":%s,\"seconds\":%.3f}\n",
-		   r->partitions, r->rows, r->bad_rows, r->bytes, r->skipped, r->waiting, r->start, r->checkpoint,
-		   r->head, r->stopped ? "true" : "false", seconds);
+		   "{\"partitions\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bad_rows\":%" PRIu64 ",\"holes\":%" PRIu64
+		   ",\"bytes\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"waiting\":%" PRIu64 ",\"start\":%" PRIu64
+		   ",\"checkpoint\":%" PRIu64 ",\"head\":\"%s\",\"stopped\":%s,\"seconds\":%.3f}\n",
+		   r->partitions, r->rows, r->bad_rows, r->holes, r->bytes, r->skipped, r->waiting, r->start,
+		   r->checkpoint, r->head, r->stopped ? "true" : "false", seconds);
 }
 
 static void report(struct exportopts *o, const struct sl_export_result *r, int64_t ms, int failed)
@@ -41,6 +41,8 @@ static void report(struct exportopts *o, const struct sl_export_result *r, int64
 		   exportopts_place(o, place), seconds);
 	if (r->head[0])
 		out_printf(out, "; checkpoint %" PRIu64, r->checkpoint);
+	if (r->holes)
+		out_printf(out, "; %s recorded as holes", text_count(rows, r->holes, "missing number"));
 	out_str(out, "\n");
 	if (r->waiting && !failed && !r->stopped)
 		out_printf(out, "%s of an unfinished partition left for a later run; --final closes it\n",

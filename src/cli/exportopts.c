@@ -19,7 +19,7 @@ static const struct {
 	{"schema", "export", "schema_file"}, {"catalog", "export", "catalog"},
 	{"workers", "perf", "workers"},      {"zstd-level", "export", "zstd_level"},
 	{"bad-rows", "export", "bad_rows"},  {"dead-letters", "export", "dead_letters"},
-	{"follow", "export", "follow"},
+	{"follow", "export", "follow"},      {"gaps", "export", "gaps"},
 };
 
 static int has_flag(const struct parsed *args, const char *flag)
@@ -165,6 +165,7 @@ static void set_options(struct exportopts *o)
 			 .retry_attempts = (int32_t)c->perf_retry_attempts,
 			 .retry_backoff_ms = c->perf_retry_backoff_ms},
 		.follow = c->export_follow ? SL_ON : SL_OFF,
+		.gaps = (enum sl_export_gaps)(c->export_gaps + 1),
 		.bad_rows = c->export_bad_rows ? SL_EXPORT_BAD_ROWS_DIVERT : SL_EXPORT_BAD_ROWS_STOP,
 		.dead_letters = c->export_dead_letters,
 	};

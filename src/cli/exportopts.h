@@ -92,6 +92,13 @@ struct exportopts {
 		 .min = 1,                                                                                             \
 		 .max = 19,                                                                                            \
 		 .help = "Of the Parquet files, the same for the life of a dataset; 3 unless given"},                  \
+		{.name = "gaps",                                                                                       \
+		 .kind = OPT_ENUM,                                                                                     \
+		 .arg = "WHAT",                                                                                        \
+		 .choices = srv_choices_gaps,                                                                          \
+		 .help = "A number that the source does not have, and that no open transaction can still produce, "    \
+			 "stops the export, or is recorded as a hole in the audit event; unless given, record for a "  \
+			 "table of a database, stop for the rest and where open transactions cannot be told"},         \
 		{.name = "bad-rows",                                                                                   \
 		 .kind = OPT_ENUM,                                                                                     \
 		 .arg = "WHAT",                                                                                        \

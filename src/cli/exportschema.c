@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <sluice/export.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,16 @@ static const struct type *take_type(struct reader *r, const yaml_node_t *value, 
 			c->kind = types[i].kind;
 			return &types[i];
 		}
+	}
+	/* As 'sluice parquet schema' prints it, with its details. */
+	if (strchr(value_of(value), '(')) {
+		static const struct type complete = {.name = "with its details in brackets", .detail = DETAIL_NONE};
+		struct sl_err err;
+
+		if (sl_export_column_type(value_of(value), c, &err) == 0)
+			return &complete;
+		problem(r, &value->start_mark, "%s", err.msg);
+		return NULL;
 	}
 	unknown_word(r, value, "type", names, N_TYPES);
 	return NULL;

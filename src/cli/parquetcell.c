@@ -110,7 +110,7 @@ static void print_date(struct out *out, int32_t days)
 		out_printf(out, "%" PRId32, days);
 }
 
-static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit)
+static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit, int local)
 {
 	int digits = unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
 	int64_t per = unit == SL_PARQUET_MILLIS ? 1000 : unit == SL_PARQUET_MICROS ? 1000000 : 1000000000;
@@ -118,8 +118,8 @@ static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit)
 	struct tm tm;
 
 	if (day_of(seconds, &tm))
-		out_printf(out, "\"%04d-%02d-%02dT%02d:%02d:%02d.%0*" PRId64 "Z\"", tm.tm_year + 1900, tm.tm_mon + 1,
-			   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, digits, rest);
+		out_printf(out, "\"%04d-%02d-%02dT%02d:%02d:%02d.%0*" PRId64 "%s\"", tm.tm_year + 1900, tm.tm_mon + 1,
+			   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, digits, rest, local ? "" : "Z");
 	else
 		out_printf(out, "%" PRId64, v);
 }
@@ -155,7 +155,7 @@ static void print_number(struct out *out, const struct sl_parquet_column *c, con
 	default:
 		memcpy(&wide, at, sizeof(wide));
 		if (c->kind == SL_PARQUET_TIMESTAMP)
-			print_time(out, wide, c->unit);
+			print_time(out, wide, c->unit, c->local);
 		else
 			print_decimal(out, wide, c->kind == SL_PARQUET_DECIMAL ? c->scale : 0);
 	}

@@ -55,7 +55,7 @@ const char *sl_parquet_type_name(const struct sl_parquet_column *column, char *o
 	const char *name = known_kind(column) ? kinds[column->kind].name : "unknown";
 
 	if (column->kind == SL_PARQUET_TIMESTAMP && (unsigned)column->unit < SL_COUNT(units))
-		(void)snprintf(out, n, "%s(%s)", name, units[column->unit]);
+		(void)snprintf(out, n, "%s(%s%s)", name, units[column->unit], column->local ? ",local" : "");
 	else if (column->kind == SL_PARQUET_DECIMAL)
 		(void)snprintf(out, n, "%s(%d,%d)", name, column->precision, column->scale);
 	else if (column->kind == SL_PARQUET_FIXED)

@@ -127,7 +127,8 @@ static enum sl_parquet_kind integer_kind(const struct element *e, bool wide, str
 
 	if (e->logical == PQ_LOGICAL_INTEGER)
 		return e->is_signed && e->logical_a == (wide ? 64 : 32) ? plain : 0;
-	if (e->logical == PQ_LOGICAL_TIMESTAMP && wide && e->utc && e->unit >= 1 && e->unit <= 3) {
+	if (e->logical == PQ_LOGICAL_TIMESTAMP && wide && e->unit >= 1 && e->unit <= 3) {
+		c->local = !e->utc;
 		c->unit = e->unit == 1 ? SL_PARQUET_MILLIS : e->unit == 2 ? SL_PARQUET_MICROS : SL_PARQUET_NANOS;
 		return SL_PARQUET_TIMESTAMP;
 	}

@@ -18,6 +18,8 @@ static int32_t converted_type(const struct sl_parquet_column *c)
 	case SL_PARQUET_DECIMAL:
 		return PQ_CONV_DECIMAL;
 	case SL_PARQUET_TIMESTAMP:
+		if (c->local) /* the converted types are of UTC */
+			return PQ_CONV_NONE;
 		return c->unit == SL_PARQUET_MILLIS   ? PQ_CONV_TIMESTAMP_MILLIS
 		       : c->unit == SL_PARQUET_MICROS ? PQ_CONV_TIMESTAMP_MICROS
 						      : PQ_CONV_NONE;
@@ -32,10 +34,10 @@ static void empty_struct(struct sl__thrift_out *t, int id)
 	sl__thrift_end(t);
 }
 
-static void put_timestamp(struct sl__thrift_out *t, enum sl_parquet_unit unit)
+static void put_timestamp(struct sl__thrift_out *t, enum sl_parquet_unit unit, bool utc)
 {
 	sl__thrift_begin(t, PQ_LOGICAL_TIMESTAMP);
-	sl__thrift_bool(t, 1, true); /* UTC */
+	sl__thrift_bool(t, 1, utc);
 	sl__thrift_begin(t, 2);
 	empty_struct(t, unit == SL_PARQUET_MILLIS ? 1 : unit == SL_PARQUET_MICROS ? 2 : 3);
 	sl__thrift_end(t);
@@ -58,7 +60,7 @@ static void put_logical_type(struct sl__thrift_out *t, const struct sl_parquet_c
 		sl__thrift_i32(t, 2, c->precision);
 		sl__thrift_end(t);
 	} else {
-		put_timestamp(t, c->unit);
+		put_timestamp(t, c->unit, !c->local);
 	}
 	sl__thrift_end(t);
 }

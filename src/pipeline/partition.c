@@ -14,6 +14,6 @@ uint64_t sl__partition_end(uint64_t sequence, uint64_t size)
 void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES])
 {
 	(void)snprintf(out, SL__PARTITION_NAME_BYTES,
-		       "partition=%020" PRIu64 "/part-%020" PRIu64 "-%020" PRIu64 ".parquet",
+		       "partition-%020" PRIu64 "/part-%020" PRIu64 "-%020" PRIu64 ".parquet",
 		       sl__partition_number(start, size), start, end);
 }

@@ -26,8 +26,9 @@ uint64_t sl__partition_end(uint64_t sequence, uint64_t size);
 #define SL__PARTITION_NAME_BYTES 128
 
 /*
- * The file of the sequences start … end (both in one partition), relative to the dataset's folder, Hive-style:
- *	partition=00000000000000000017/part-00000000000004250000-00000000000004499999.parquet
+ * The file of the sequences start … end (both in one partition), relative to the dataset's folder (no key=value, which
+ *readers would take for a column):
+ *	partition-00000000000000000017/part-00000000000004250000-00000000000004499999.parquet
  * Names sort as the sequences do. The number is floor(start / size).
  */
 void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES]);

@@ -105,6 +105,11 @@ class ExportTest(CliTest):
             looks.append(found)
         return looks[0] == looks[1] and all(state == "S" for state, _ in found.values())
 
+    def events(self):
+        """The lines of the audit chain, in order."""
+        folder = self.path("lake", "d", "_audit")
+        return [line for name in sorted(os.listdir(folder)) for line in open(os.path.join(folder, name), encoding="utf-8")]
+
     def checkpoint(self):
         """Of the catalog, 0 while there is none."""
         r = self.sluice("export", "status", "lake", "--dataset", "d", "--json")

@@ -6,7 +6,9 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
+import sqlite3
 import ssl
 import subprocess
 import time
@@ -17,13 +19,42 @@ from shiptest import Endpoint
 
 
 class Files(ExportTest):
+    def test_no_folder_of_a_dataset_is_taken_for_a_column(self):
+        self.write("rows.csv", b"n,partition,number\n1,a,x\n2,b,y\n")
+        self.export("rows.csv")
+        self.assertEqual([name for name in self.files() if "=" in name], [])
+        self.assertEqual([row["partition"] for row in self.rows()], ["a", "b"])
+
+    def test_the_schema_file_takes_every_type_that_parquet_schema_prints(self):
+        types = ["bool", "int32", "int64", "float", "double", "date", "string", "binary", "fixed(3)", "decimal(18,4)",
+                 *(f"timestamp({unit}{local})" for unit in ("millis", "micros", "nanos") for local in ("", ",local"))]
+        names = [f"c{i}" for i in range(len(types))]
+        self.write("in.csv", ("n," + ",".join(names) + "\n1" + "," * len(names) + "\n").encode())
+        self.write("schema.yaml", ("columns:\n- {name: n, type: int64, nullable: false}\n" + "".join(
+            f"- {{name: {name}, type: '{kind}'}}\n" for name, kind in zip(names, types))).encode())
+        self.export("in.csv", "--schema", "schema.yaml")
+        printed = json.loads(self.ok("parquet", "schema", "--json", self.path("lake", self.files()[0])).out)["columns"]
+        self.assertEqual([c["type"] for c in printed[1:]], types)
+        # What is printed is a schema again, as it stands.
+        self.write("again.yaml", json.dumps({"columns": printed}).encode())
+        self.export("in.csv", "--schema", "again.yaml")
+        for wrong in ("decimal(19,2)", "fixed(0)", "timestamp(days)", "int64(2)"):
+            self.write("wrong.yaml", f"columns:\n- {{name: n, type: '{wrong}'}}\n".encode())
+            self.fails(78, "export", "--from", "in.csv", *self.WHERE, "--schema", "wrong.yaml", says=["wrong.yaml:2:", wrong])
+
+    def test_not_a_number_in_the_first_rows_does_not_make_a_column_text(self):
+        self.write("in.csv", b"n,v,w,t\n1,NaN,1,NaN\n2,0.5,Infinity,x\n3,-Infinity,2.5,y\n")
+        self.export("in.csv")
+        self.assertEqual([(r["v"], r["w"], r["t"]) for r in self.rows()],
+                         [("NaN", 1.0, "NaN"), (0.5, "Infinity", "x"), ("-Infinity", 2.5, "y")])
+
     def test_rows_land_in_aligned_partitions_and_can_be_verified(self):
         self.write("in.csv", self.ledger(5, 27))
         result = self.export("in.csv", "--partition-size", "10")
         self.assertEqual((result["rows"], result["partitions"], result["start"], result["checkpoint"], result["stopped"]),
                          (23, 3, 5, 27, False))
         self.assertEqual(self.ranges(), [(5, 9), (10, 19), (20, 27)])
-        self.assertEqual(self.files()[1], "d/partition=00000000000000000001/part-00000000000000000010-00000000000000000019.parquet")
+        self.assertEqual(self.files()[1], "d/partition-00000000000000000001/part-00000000000000000010-00000000000000000019.parquet")
         self.assertEqual(self.numbers(), list(range(5, 28)))
         self.assertEqual(self.leftovers(), [])
         self.verify()
@@ -217,15 +248,100 @@ class Files(ExportTest):
         self.assertEqual(self.numbers(), list(range(1, 36)))
         self.verify()
 
+    def test_diverted_rows_can_be_redriven(self):
+        for name, rows, bad in (("csv", b"n,v\n1,10\n2,two\n3,30\n", b"2,two\n"),
+                                ("jsonl", b'{"n":1,"v":10}\n{"n":2,"v":"two"}\n{"n":3,"v":30}\n', b'{"n":2,"v":"two"}\n')):
+            with self.subTest(format=name):
+                shutil.rmtree(self.path("lake"), ignore_errors=True)
+                self.write("in." + name, rows)
+                self.write("schema.yaml", b"columns:\n- {name: n, type: int64, nullable: false}\n- {name: v, type: int64}\n")
+                self.export("in." + name, "--schema", "schema.yaml", "--bad-rows", "divert", code=65)
+                self.fails(64, "dlq", "redrive", "lake/_dead/d", says=["letter 1 stays", "--to=URL"])
+                self.ok("dlq", "redrive", "lake/_dead/d", "--to", "file:fixed." + name)
+                self.assertIn(bad, self.read("fixed." + name))
+                self.assertEqual(self.ok("dlq", "list", "lake/_dead/d").out, b"")
+        self.sql("CREATE TABLE d (n, v)")
+        self.export("in.csv", "--schema", "schema.yaml", "--bad-rows", "divert", "--dataset", "e", code=65)
+        self.sql("CREATE TABLE e (n, v)")
+        self.ok("dlq", "redrive", "lake/_dead/e", "--to", "sqlite:t.db")
+        with contextlib.closing(sqlite3.connect(self.path("t.db"))) as db:
+            self.assertEqual(db.execute("SELECT * FROM e").fetchall(), [("2", "two")])
 
-    def test_a_followed_file_that_becomes_shorter_ends_the_run(self):
+    def follow_through(self, change, checkpoint, code=0):
+        """Follow in.csv with 1 to 25, change it, and wait for the checkpoint. What it says."""
         self.write("in.csv", self.ledger(1, 25))
         p = self.begin("in.csv", "--partition-size", "10", "--follow")
         self.until(lambda: self.checkpoint() == 19, p)
-        os.truncate(self.path("in.csv"), 100)
+        change()
+        if code == 0:
+            self.until(lambda: self.checkpoint() == checkpoint, p)
+            p.send_signal(signal.SIGTERM)
         _, err = p.communicate(timeout=TIMEOUT)
-        self.assertEqual(p.returncode, 65, err)
-        self.assertIn(b"in.csv: it is shorter than what was read of it", err)
+        self.assertEqual(p.returncode, code, err)
+        self.assertEqual(self.numbers(), list(range(1, checkpoint + 1)))
+        self.verify()
+        return err.decode()
+
+    def append(self, name, data):
+        with open(self.path(name), "ab") as f:
+            f.write(data)
+
+    def test_a_followed_file_may_be_rotated(self):
+        def rotate():
+            os.rename(self.path("in.csv"), self.path("in.csv.1"))
+            self.append("in.csv.1", self.ledger(26, 33, header=False))  # its writer has not noticed yet
+            self.write("in.csv", self.ledger(34, 45))
+            self.append("in.csv", self.ledger(46, 50, header=False))
+
+        self.follow_through(rotate, 49)
+
+    def test_a_line_that_a_rotation_cut_off_does_not_become_a_row(self):
+        def rotate():
+            os.rename(self.path("in.csv"), self.path("in.csv.1"))
+            self.append("in.csv.1", b"2")  # of 26
+            self.write("in.csv", self.ledger(26, 40))
+
+        self.assertIn("has no line end", self.follow_through(rotate, 39))
+
+    def test_a_followed_file_may_be_copied_and_truncated(self):
+        def copytruncate():
+            self.append("in.csv", self.ledger(26, 28, header=False))
+            shutil.copy(self.path("in.csv"), self.path("in.csv.1"))
+            self.append("in.csv.1", self.ledger(29, 33, header=False))  # written between the last look and the copy
+            os.truncate(self.path("in.csv"), 0)
+            self.append("in.csv", self.ledger(34, 50))
+
+        self.follow_through(copytruncate, 49)
+
+    def test_a_followed_file_that_was_truncated_and_has_grown_past_its_place_is_noticed(self):
+        def rewrite():
+            text = self.ledger(26, 60)
+            self.assertGreater(len(text), os.path.getsize(self.path("in.csv")))
+            with open(self.path("in.csv"), "r+b") as f:
+                f.truncate(0)
+                f.write(text)
+
+        self.follow_through(rewrite, 59)
+
+    def test_rows_that_a_rotation_has_taken_away_are_told(self):
+        def lose():
+            os.rename(self.path("in.csv"), self.path("gone"))
+            self.write("in.csv", self.ledger(30, 45))
+
+        self.assertIn("26 to 29 are missing", self.follow_through(lose, 19, code=65))
+
+    def test_a_pipe_that_is_cut_in_its_last_line_gives_no_row_of_it(self):
+        for name, start, rows, cut in (("csv", b"n,v\n", [b"%d,%d\n" % (i, 1000 + i) for i in range(1, 8)], b"8,10"),
+                                       ("jsonl", b"", [b'{"n":%d,"v":{"a":1}}\n' % i for i in range(1, 8)], b'{"n":8,"v":{"a":1}')):
+            for divert in ("stop", "divert"):
+                with self.subTest(format=name, bad_rows=divert):
+                    shutil.rmtree(self.path("lake"), ignore_errors=True)
+                    args = ("export", "--from", "-", "--format", name, *self.WHERE, "--partition-size", "2", "--bad-rows", divert)
+                    self.fails(65, *args, stdin=start + b"".join(rows) + cut, says="it ends in the middle of a line")
+                    self.assertEqual(self.numbers(), [1, 2, 3, 4, 5, 6, 7])
+                    self.assertFalse(os.path.exists(self.path("lake", "_dead")))
+                    self.ok(*args, stdin=start + b"".join(rows) + (b"8,1008\n" if name == "csv" else b'{"n":8,"v":{"a":1}}\n'))
+                    self.assertEqual(self.numbers(), [1, 2, 3, 4, 5, 6, 7, 8])
 
     def test_a_file_that_begins_empty_is_followed_from_its_first_row(self):
         self.write("in.csv", b"")

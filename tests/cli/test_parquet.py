@@ -53,7 +53,7 @@ class Parquet(CliTest):
             with self.subTest(name=name):
                 rows = self.rows(self.sample(name))
                 columns = [c["name"] for c in self.ok("parquet", "schema", "--json", name + ".parquet").json()[0]["columns"]]
-                self.assertEqual(len(columns), 13)
+                self.assertEqual(len(columns), 14)
                 for i, column in enumerate(columns):
                     want = self.cells(name, i)
                     self.assertEqual(len(rows), len(want))
@@ -77,7 +77,7 @@ class Parquet(CliTest):
         lines = [line.split() for line in self.ok("parquet", "schema", file).lines()]
         self.assertEqual([t for _, t, _ in lines], [
             "bool", "int32", "int64", "float", "double", "timestamp(millis)", "timestamp(micros)", "timestamp(nanos)", "date",
-            "decimal(18,4)", "string", "binary", "fixed(5)"])
+            "decimal(18,4)", "string", "binary", "fixed(5)", "timestamp(micros,local)"])
         self.assertEqual({n for _, _, n in lines}, {"nullable"})
         self.assertIn("required", self.ok("parquet", "schema", self.sample("required")).text)
 

@@ -60,6 +60,7 @@ function duckCell(type, unit) {
     BOOLEAN: boolCell, INTEGER: numberCell, BIGINT: numberCell, FLOAT: floatCell, DOUBLE: doubleCell, VARCHAR: textCell,
     BLOB: v => hexCell(v.bytes), DATE: v => numberCell(v.days), DECIMAL: v => numberCell(v.value),
     // DuckDB has microseconds for what is in UTC.
+    TIMESTAMP: v => numberCell(v.micros),
     'TIMESTAMP WITH TIME ZONE': v => numberCell(unit.includes('ts_millis') ? v.micros / 1000n : v.micros),
   };
   const name = type.toString().replace(/\(.*/, '');
@@ -260,7 +261,7 @@ async function duckTypes() {
   const got = rows.map(r => `${r[0]} ${r[1]}`).join(', ');
   const want = 'bool BOOLEAN, int32 INTEGER, int64 BIGINT, float FLOAT, double DOUBLE, ts_millis TIMESTAMP WITH TIME ZONE, '
     + 'ts_micros TIMESTAMP WITH TIME ZONE, ts_nanos TIMESTAMP WITH TIME ZONE, date DATE, decimal DECIMAL(18,4), string VARCHAR, '
-    + 'binary BLOB, fixed BLOB';
+    + 'binary BLOB, fixed BLOB, ts_local TIMESTAMP';
   if (got !== want)
     throw new Mismatch(`${got}; wanted ${want}`);
   return rows.length;
@@ -271,7 +272,7 @@ async function arrowTypes() {
   const got = schema.fields.map(f => `${f.name} ${f.type}`).join(', ');
   const want = 'bool Bool, int32 Int32, int64 Int64, float Float32, double Float64, ts_millis Timestamp<MILLISECOND, UTC>, '
     + 'ts_micros Timestamp<MICROSECOND, UTC>, ts_nanos Timestamp<NANOSECOND, UTC>, date Date32<DAY>, decimal Decimal[18e+4], '
-    + 'string Utf8, binary Binary, fixed FixedSizeBinary[5]';
+    + 'string Utf8, binary Binary, fixed FixedSizeBinary[5], ts_local Timestamp<MICROSECOND>';
   if (got !== want)
     throw new Mismatch(`${got}; wanted ${want}`);
   return schema.fields.length;

@@ -218,6 +218,7 @@ static const struct sl_parquet_column every_kind[] = {
 	{.name = "string", .kind = SL_PARQUET_STRING},
 	{.name = "binary", .kind = SL_PARQUET_BINARY},
 	{.name = "fixed", .kind = SL_PARQUET_FIXED, .length = 5},
+	{.name = "ts_local", .kind = SL_PARQUET_TIMESTAMP, .unit = SL_PARQUET_MICROS, .local = 1},
 };
 
 static void every(struct sample *s, size_t rows, int nullable, enum shape shape, enum nulls how)

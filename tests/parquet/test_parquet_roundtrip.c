@@ -209,6 +209,38 @@ static void columns_of_a_group_can_be_held_side_by_side(void **state)
 	sample_free(&s);
 }
 
+/* In a dictionary, and plainly: behind the length of an empty value nothing follows. */
+static void a_last_value_that_is_empty_reads_back(void **state)
+{
+	static const char *const texts[] = {"apple", "pear", ""};
+	struct sl_parquet_bytes rows[300];
+	const struct sl_parquet_values values = {.values = rows};
+	(void)state;
+	for (int dictionary = 0; dictionary < 2; dictionary++) {
+		const struct sl_parquet_column column = {
+			.name = "s", .kind = SL_PARQUET_STRING, .dictionary = dictionary ? SL_ON : SL_OFF};
+		const struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .zstd_level = SL_NONE};
+		struct sink file = {0};
+		struct sl_err err = SL_ERR_INIT;
+		struct sl_parquet_values got;
+		sl_parquet_writer *w = NULL;
+		for (size_t i = 0; i < 300; i++)
+			rows[i] = (struct sl_parquet_bytes){texts[i % 3], (uint32_t)strlen(texts[i % 3])};
+		assert_int_equal(sl_parquet_writer_new(&w, &column, 1, &opts, sink_write, &file, &err), 0);
+		assert_int_equal(sl_parquet_writer_put(w, &values, 300, &err), 0);
+		assert_int_equal(sl_parquet_writer_finish(w, &err), 0);
+		sl_parquet_writer_free(w);
+		sl_parquet_reader *r = open_file(&file);
+		if (sl_parquet_reader_read(r, 0, 0, &got, &err) != 0)
+			fail_msg("dictionary %d: %s", dictionary, err.msg);
+		for (size_t i = 0; i < 300; i++)
+			assert_true(sample_same(&column, sample_entry(&column, rows, i),
+						sample_entry(&column, got.values, i)));
+		sl_parquet_reader_free(r);
+		sink_free(&file);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +250,7 @@ int main(void)
 		cmocka_unit_test(metadata_reads_back_in_order),
 		cmocka_unit_test(a_file_is_read_through_a_callback_as_from_memory),
 		cmocka_unit_test(columns_of_a_group_can_be_held_side_by_side),
+		cmocka_unit_test(a_last_value_that_is_empty_reads_back),
 	};
 	return cmocka_run_group_tests_name("parquet_roundtrip", tests, NULL, NULL);
 }

@@ -116,7 +116,9 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 					 .rows = rows->said_rows != 0 ? rows->said_rows : n,
 					 .bytes = b.n,
 					 .path = path + strlen(place->dir) + 1};
-	p.bad_rows = AUDIT_SIZE - p.rows;
+	p.holes = rows->n_holes;
+	p.hole_ranges = rows->holes;
+	p.bad_rows = AUDIT_SIZE - p.rows - p.holes;
 	assert_int_equal(sl__sha256(b.data, b.n, p.sha256, NULL), 0);
 	int rc = sl_catalog_commit(c, lease, &p, NULL, &err);
 	if (rc != 0)

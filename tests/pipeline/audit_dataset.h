@@ -20,6 +20,8 @@ struct audit_rows {
 	int64_t group_rows; /* of a row group; 0: all are in one */
 	int null_at;        /* that row has no sequence; 0: all have one; from 1 */
 	bool backfill;      /* below the start */
+	uint64_t n_holes;   /* of the sequences without a row, so many are holes: */
+	const char *holes;
 };
 
 /* Write and commit partition number `index` (0 is 100-109; -10 is 0-9). rows NULL: as it should be. */

@@ -23,10 +23,12 @@ static struct sl_audit_event example(void)
 				   .partition_size = 250000,
 				   .start = 4250000,
 				   .end = 4499999,
-				   .path = "ledger/partition=00000000000000000017/"
+				   .path = "ledger/partition-00000000000000000017/"
 					   "part-00000000000004250000-00000000000004499999.parquet",
-				   .rows = 249998,
+				   .rows = 249994,
 				   .bad_rows = 2,
+				   .holes = 4,
+				   .hole_ranges = "4250001,4250003-4250005",
 				   .bytes = 9007199254740993, /* no double holds it */
 				   .producer = "sluice",
 				   .producer_version = "0.1.0"};
@@ -41,8 +43,9 @@ static const char example_text[] =
 	"\"id\":\"ledger:4250000-4499999\",\"number\":\"1\",\"partition\":{\"end\":\"4499999\","
 	"\"sequence_column\":\"ledger_sequence\",\"size\":\"250000\",\"start\":\"4250000\"},"
 	"\"producer\":{\"name\":\"sluice\",\"version\":\"0.1.0\"},\"tables\":[{\"bad_rows\":\"2\","
-	"\"bytes\":\"9007199254740993\",\"name\":\"ledger\",\"path\":\"ledger/partition=00000000000000000017/"
-	"part-00000000000004250000-00000000000004499999.parquet\",\"rows\":\"249998\",\"schema_sha256\":"
+	"\"bytes\":\"9007199254740993\",\"hole_ranges\":\"4250001,4250003-4250005\",\"holes\":\"4\",\"name\":"
+	"\"ledger\",\"path\":\"ledger/partition-00000000000000000017/"
+	"part-00000000000004250000-00000000000004499999.parquet\",\"rows\":\"249994\",\"schema_sha256\":"
 	"\"0101010101010101010101010101010101010101010101010101010101010101\",\"sha256\":"
 	"\"abababababababababababababababababababababababababababababababab\"}],\"type\":\"partition\",\"version\":1}";
 
@@ -168,6 +171,20 @@ static void what_cannot_be_is_not_written(void **state)
 	REFUSED(end, 4500000);
 	REFUSED(start, 4500000);
 	REFUSED(rows, 249999);
+	REFUSED(holes, 3);
+	static const char *const ranges[] = {"",
+					     "4250001,4250003-4250006",
+					     "4250003-4250005,4250001",
+					     "4250001,4250002-4250004",
+					     "4250001,4250003-4250005,",
+					     "4250001-4250001,4250003-4250005",
+					     "04250001,4250003-4250005",
+					     "4249999,4250003-4250005",
+					     "4250001,4499998-4500000",
+					     " 4250001,4250003-4250005",
+					     "sha256:00"};
+	for (size_t i = 0; i < SL_COUNT(ranges); i++)
+		REFUSED(hole_ranges, ranges[i]);
 	REFUSED(bytes, UINT64_MAX);
 	REFUSED(producer, "");
 	REFUSED(type, (enum sl_audit_type)2);

@@ -101,6 +101,7 @@ static int keep(const struct sl_audit_event *event, const char *text, size_t len
 	e->producer = e->producer_version = "p";
 	(void)snprintf(c->paths[c->n], sizeof c->paths[0], "%s", event->path);
 	e->path = c->paths[c->n++];
+	e->hole_ranges = NULL;
 	return 0;
 }
 
@@ -403,13 +404,13 @@ static void files_with_names_of_partitions_that_are_not_due_are_named(void **sta
 {
 	static const char *const strange[] = {
 		/* in the range that is committed */
-		"partition=00000000000000000010/part-00000000000000000101-00000000000000000104.parquet",
+		"partition-00000000000000000010/part-00000000000000000101-00000000000000000104.parquet",
 		/* behind it, in another partition's folder */
-		"partition=00000000000000000010/part-00000000000000000200-00000000000000000209.parquet",
+		"partition-00000000000000000010/part-00000000000000000200-00000000000000000209.parquet",
 		/* behind it, and not one partition */
-		"partition=00000000000000000010/part-00000000000000000200-00000000000000000219.parquet",
+		"partition-00000000000000000010/part-00000000000000000200-00000000000000000219.parquet",
 		/* hidden from readers, and not from this */
-		"partition=00000000000000000010/_x.parquet"};
+		"partition-00000000000000000010/_x.parquet"};
 	char path[512];
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(strange); i++) {

@@ -269,6 +269,8 @@ static const struct {
 	{"sluice_partition", "type", "event=", true},
 	{"sluice_partition", "row_count", "event=", false},
 	{"sluice_partition", "bad_row_count", "event=", false},
+	{"sluice_partition", "hole_count", "event=", false},
+	{"sluice_partition", "holes", "event=", true},
 	{"sluice_partition", "byte_count", "event=", false},
 	{"sluice_partition", "sha256", "event=", true},
 	{"sluice_partition", "path", "event=", true},
@@ -366,8 +368,9 @@ static void every_value_of_another_type_is_named(void **state)
 static void rows_that_are_missing_or_too_many_are_named(void **state)
 {
 	(void)state;
-	catalog_place_exec(&place, "INSERT INTO sluice_partition SELECT dataset,900,909,type,row_count,bad_row_count,"
-				   "byte_count,sha256,path,9 FROM sluice_partition WHERE event=3");
+	catalog_place_exec(
+		&place, "INSERT INTO sluice_partition SELECT dataset,900,909,type,row_count,bad_row_count,"
+			"hole_count,holes,committed_ms,byte_count,sha256,path,9 FROM sluice_partition WHERE event=3");
 	struct findings f = verify(&(struct how){.threads = 1});
 	assert_named(&f, SL_AUDIT_CATALOG, "sluice_partition d/900");
 	catalog_place_exec(&place, "DELETE FROM sluice_partition WHERE event=9");
@@ -550,10 +553,10 @@ static void a_gap_that_a_backfill_has_left_is_named(void **state)
 
 static void what_does_not_belong_there_is_named(void **state)
 {
-	static const char *const strange[] = {"d/extra.parquet", "d/partition=00000000000000000010/more.parquet",
+	static const char *const strange[] = {"d/extra.parquet", "d/partition-00000000000000000010/more.parquet",
 					      "d/.hidden", "d/_audit/notes.txt", "d/_audit/events-1.jsonl",
 					      /* of a range that is committed, under another name */
-					      "d/partition=00000000000000000010/part-1-4.parquet"};
+					      "d/partition-00000000000000000010/part-1-4.parquet"};
 	char path[512], target[512];
 	struct findings f;
 	(void)state;
@@ -574,9 +577,9 @@ static void what_does_not_belong_there_is_named(void **state)
 	assert_named(&f, SL_AUDIT_UNKNOWN, path);
 	assert_int_equal(unlink(path), 0);
 	/* What an export that was killed leaves is told, and no fault. */
-	(void)snprintf(path, sizeof path, "%s/d/partition=00000000000000000010/.part-x.parquet.tmp-1234", place.dir);
+	(void)snprintf(path, sizeof path, "%s/d/partition-00000000000000000010/.part-x.parquet.tmp-1234", place.dir);
 	audit_write(path, "x", 1);
-	(void)snprintf(target, sizeof target, "%s/d/partition=00000000000000000013", place.dir);
+	(void)snprintf(target, sizeof target, "%s/d/partition-00000000000000000013", place.dir);
 	assert_int_equal(mkdir(target, 0700), 0);
 	audit_dataset_file(&place, 3, path);
 	audit_write(path, "x", 1);
@@ -603,7 +606,7 @@ static void a_file_of_sequences_that_no_event_holds_is_no_fault(void **state)
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
 		char path[512], folder[512];
-		(void)snprintf(folder, sizeof folder, "%s/d/partition=%020u", place.dir, cases[i].partition);
+		(void)snprintf(folder, sizeof folder, "%s/d/partition-%020u", place.dir, cases[i].partition);
 		(void)mkdir(folder, 0700);
 		(void)snprintf(path, sizeof path, "%.400s/part-%020u-%020u.parquet", folder, cases[i].start,
 			       cases[i].end);
@@ -661,21 +664,29 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 	static const struct {
 		struct audit_rows rows;
 		const char *named; /* NULL: nothing is wrong */
-	} cases[] = {{{.sequences = twice, .n = 10}, "sequence 131 stands where 132"},
-		     {{.sequences = back, .n = 10}, "sequence 132 stands where 131"},
-		     {{.sequences = outside, .n = 10}, "sequence 140 stands where 139"},
-		     {{.sequences = negative, .n = 10}, "sequence -130"},
-		     {{.sequences = short_one, .n = 3, .said_rows = 10}, "3 rows"},
-		     {{.sequences = holes, .n = 3, .said_rows = 4}, "3 rows, its event says 4"},
-		     {{.sequences = holes, .n = 3, .said_rows = 2}, "3 rows, its event says 2"},
-		     {{.column = "id"}, "no integer column \"seq\""},
-		     {{.sequences = outside, .n = 10, .group_rows = 4}, "sequence 140 stands where 139"},
-		     {{.null_at = 3}, "is expected"},
-		     {{.sequences = holes_back, .n = 3}, "sequence 132 stands where 140"},
-		     {{.sequences = holes_before, .n = 3}, "sequence 129 stands where 130"},
-		     {{.sequences = holes_outside, .n = 3}, "sequence 140 stands where 133"},
-		     {{.group_rows = 3}, NULL},
-		     {{.sequences = holes, .n = 3}, NULL}};
+	} cases[] = {
+		{{.sequences = twice, .n = 10}, "sequence 131 stands where 132"},
+		{{.sequences = back, .n = 10}, "sequence 132 stands where 131"},
+		{{.sequences = outside, .n = 10}, "sequence 140 stands where 139"},
+		{{.sequences = negative, .n = 10}, "sequence -130"},
+		{{.sequences = short_one, .n = 3, .said_rows = 10}, "3 rows"},
+		{{.sequences = holes, .n = 3, .said_rows = 4}, "3 rows, its event says 4"},
+		{{.sequences = holes, .n = 3, .said_rows = 2}, "3 rows, its event says 2"},
+		{{.column = "id"}, "no integer column \"seq\""},
+		{{.sequences = outside, .n = 10, .group_rows = 4}, "sequence 140 stands where 139"},
+		{{.null_at = 3}, "is expected"},
+		{{.sequences = holes_back, .n = 3}, "sequence 132 stands where 140"},
+		{{.sequences = holes_before, .n = 3}, "sequence 129 stands where 130"},
+		{{.sequences = holes_outside, .n = 3}, "sequence 140 stands where 133"},
+		{{.group_rows = 3}, NULL},
+		{{.sequences = holes, .n = 3, .n_holes = 7, .holes = "131,133-138"}, NULL},
+		{{.sequences = holes, .n = 3, .n_holes = 7, .holes = "132-138"},
+		 "a row of sequence 132, which its event calls a hole"},
+		{{.sequences = short_one, .n = 3, .n_holes = 7, .holes = "132-138"},
+		 "a row of sequence 132, which its event calls a hole"},
+		{{.sequences = holes, .n = 3, .n_holes = 1, .holes = "135"}, NULL},
+		{{.sequences = holes, .n = 3, .n_holes = 1, .holes = "139"}, "sequence 139, which its event calls"},
+		{{.sequences = holes, .n = 3}, NULL}};
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
 		struct sl_err err = SL_ERR_INIT;

@@ -446,6 +446,30 @@ static void names_and_urls_that_cannot_be_are_refused(void **state)
 	assert_int_equal(sl_catalog_open(&c, missing, &opts, &err), SL_EUNAVAIL);
 }
 
+/* sqlite:FILE, sqlite:///FILE and sqlite:~/FILE. */
+static void every_form_of_a_file_s_url_names_that_file(void **state)
+{
+	struct sl_err err = SL_ERR_INIT;
+	char url[600], path[600], home[256];
+	(void)state;
+	const char *before = getenv("HOME");
+	(void)snprintf(home, sizeof home, "%s", before != NULL ? before : "");
+	assert_int_equal(setenv("HOME", place.dir, 1), 0);
+	static const char *const names[] = {"a.db", "b.db", "c.db"};
+	for (size_t i = 0; i < SL_COUNT(names); i++) {
+		sl_catalog *c = NULL;
+		(void)snprintf(url, sizeof url, "sqlite:%s%s/%s", i == 1 ? "//" : "", i == 2 ? "~" : place.dir,
+			       names[i]);
+		(void)snprintf(path, sizeof path, "%s/%s", place.dir, names[i]);
+		if (sl_catalog_open(&c, url, NULL, &err) != 0)
+			fail_msg("%s: %s", url, err.msg);
+		sl_catalog_close(c);
+		assert_int_equal(access(path, F_OK), 0);
+		assert_int_equal(unlink(path), 0);
+	}
+	assert_int_equal(setenv("HOME", home, 1), 0);
+}
+
 static void a_catalog_of_a_later_version_is_left_alone(void **state)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -642,6 +666,7 @@ int main(int argc, char **argv)
 		T(a_killed_process_leaves_no_lease_behind_for_long),
 #endif
 		T(names_and_urls_that_cannot_be_are_refused),
+		T(every_form_of_a_file_s_url_names_that_file),
 		T(a_catalog_of_a_later_version_is_left_alone),
 		T(processes_that_make_the_catalog_at_once_all_succeed),
 		T(a_forked_child_cannot_use_the_catalog),

@@ -902,8 +902,8 @@ static void damaged_partitions_are_built_again_as_they_were(void **state)
 	struct sl_export_opts opts = place_opts(p, 10);
 	(void)export(&opts);
 	char *wanted = place_show(p);
-	(void)snprintf(one, sizeof one, "%s/ledger/partition=%020d/part-%020d-%020d.parquet", p->to, 2, 20, 29);
-	(void)snprintf(other, sizeof other, "%s/ledger/partition=%020d/part-%020d-%020d.parquet", p->to, 4, 40, 49);
+	(void)snprintf(one, sizeof one, "%s/ledger/partition-%020d/part-%020d-%020d.parquet", p->to, 2, 20, 29);
+	(void)snprintf(other, sizeof other, "%s/ledger/partition-%020d/part-%020d-%020d.parquet", p->to, 4, 40, 49);
 	assert_int_equal(unlink(one), 0);
 	assert_int_equal(truncate(other, 10), 0);
 	expect_gaps(&opts, "2 20-29\n3 40-49\n");

@@ -134,7 +134,14 @@ static void times_are_moments_in_the_columns_unit(void **state)
 		    {"2000-03-01t00:00:00z", 951868800000000},
 		    {"1900-03-01T00:00:00Z", -2203891200000000},
 		    {"9999-12-31T23:59:59Z", 253402300799000000},
-		    {"0001-01-01T00:00:00Z", -62135596800000000}};
+		    {"0001-01-01T00:00:00Z", -62135596800000000},
+		    {"10000-01-01 00:00:00+00", 253402300800000000},
+		    {"294247-01-10 04:00:54.775806+00", 9223372036854775806},
+		    {"0001-12-31 00:00:00+00 BC", -62135683200000000},
+		    {"0001-02-29 00:00:00 BC", -62162121600000000},
+		    {"4714-11-24 00:00:00+00 BC", -210866803200000000},
+		    {"infinity", INT64_MAX},
+		    {"-infinity", -INT64_MAX}};
 	static const char *const bad[] = {"",
 					  "2023-02-29T00:00:00Z",
 					  "2024-13-01",
@@ -150,26 +157,42 @@ static void times_are_moments_in_the_columns_unit(void **state)
 					  "2024-01-01X00:00:00Z",
 					  "2024-01-01T00:00:00+1",
 					  "1704067200",
+					  "294247-01-11",
+					  "1234567-01-01",
+					  "0002-02-29 BC",
+					  "Infinity",
+					  "infinite",
 					  "2024-1-1"};
 	struct sl__time_memo memo = {{0}, 0};
 	int64_t v;
 	for (size_t i = 0; i < SL_COUNT(good); i++) {
-		assert_null(sl__to_timestamp(good[i].text, strlen(good[i].text), SL_PARQUET_MICROS, &memo, &v));
+		assert_null(sl__to_timestamp(good[i].text, strlen(good[i].text), SL_PARQUET_MICROS, false, &memo, &v));
 		if (v != good[i].micros)
 			fail_msg("%s: %lld", good[i].text, (long long)v);
 	}
 	for (size_t i = 0; i < SL_COUNT(bad); i++)
-		if (sl__to_timestamp(bad[i], strlen(bad[i]), SL_PARQUET_MICROS, &memo, &v) == NULL)
+		if (sl__to_timestamp(bad[i], strlen(bad[i]), SL_PARQUET_MICROS, false, &memo, &v) == NULL)
 			fail_msg("\"%s\" was taken", bad[i]);
-	assert_null(sl__to_timestamp("1970-01-02T00:00:00.001", 23, SL_PARQUET_MILLIS, &memo, &v));
+	assert_null(sl__to_timestamp("1970-01-02T00:00:00.001", 23, SL_PARQUET_MILLIS, false, &memo, &v));
 	assert_int_equal(v, 86400001);
-	assert_null(sl__to_timestamp("1970-01-01T00:00:00.000000001", 29, SL_PARQUET_NANOS, &memo, &v));
+	assert_null(sl__to_timestamp("1970-01-01T00:00:00.000000001", 29, SL_PARQUET_NANOS, false, &memo, &v));
 	assert_int_equal(v, 1);
-	assert_non_null(sl__to_timestamp("2263-01-01", 10, SL_PARQUET_NANOS, &memo, &v));
+	assert_non_null(sl__to_timestamp("2263-01-01", 10, SL_PARQUET_NANOS, false, &memo, &v));
 	int32_t day;
 	assert_null(sl__to_date("2024-02-29", 10, &day));
 	assert_int_equal(day, 19782);
 	assert_non_null(sl__to_date("2024-02-29T00:00:00Z", 20, &day));
+	assert_null(sl__to_date("0044-03-15 BC", 13, &day));
+	assert_int_equal(day, -735160);
+	assert_null(sl__to_date("infinity", 8, &day));
+	assert_int_equal(day, INT32_MAX);
+	assert_null(sl__to_date("-infinity", 9, &day));
+	assert_int_equal(day, -INT32_MAX);
+	/* A column of local times has no place for a zone. */
+	assert_null(sl__to_timestamp("2024-02-29 15:04:05", 19, SL_PARQUET_MICROS, true, &memo, &v));
+	assert_int_equal(v, 1709219045000000);
+	assert_non_null(sl__to_timestamp("2024-02-29 15:04:05Z", 20, SL_PARQUET_MICROS, true, &memo, &v));
+	assert_non_null(sl__to_timestamp("2024-02-29 15:04:05+00", 22, SL_PARQUET_MICROS, true, &memo, &v));
 }
 
 /* ---- rows ---- */

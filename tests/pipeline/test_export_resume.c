@@ -129,13 +129,16 @@ static int run_file(struct place *p, struct sl_export_opts *opts, const char *na
 	return place_run(opts, &result, err);
 }
 
-/* What fits into a pipe needs nobody who feeds it. */
+/* What fits into a pipe needs nobody who feeds it. The last line of a file may lack its end; that of a pipe is cut off
+ * then, so it gets one. */
 static int run_pipe(struct sl_export_opts *opts, const char *text, size_t n, struct sl_err *err)
 {
 	struct sl_export_result result;
 	int fds[2];
 	assert_int_equal(pipe(fds), 0);
 	assert_int_equal(write(fds[1], text, n), n);
+	if (n > 0 && text[n - 1] != '\n')
+		assert_int_equal(write(fds[1], "\n", 1), 1);
 	close(fds[1]);
 	opts->from = "-";
 	opts->fd = fds[0];

@@ -215,6 +215,49 @@ static void a_file_that_was_changed_is_left_alone_and_told(void **state)
 }
 
 /* Valid events that the catalog does not have: it was restored from a backup, say. */
+static int take_delivered(const struct sl_dataset *d, void *ctx)
+{
+	*(uint64_t *)ctx = d->delivered_files;
+	return 0;
+}
+
+static void files_that_were_removed_are_written_anew(void **state)
+{
+	struct opened *o = *state;
+	struct sl_err err = SL_ERR_INIT;
+	char path[256];
+	commit_some(o, 0, 3);
+	assert_int_equal(deliver(o, NULL, &err), 0);
+	file_path(1, path);
+	assert_int_equal(unlink(path), 0);
+	commit_some(o, 3, 2);
+	assert_int_equal(deliver(o, NULL, &err), 0);
+	assert_files_are_the_catalog(o);
+}
+
+/* The run before has written them, and died before it marked them: they stay, and are marked. */
+static void events_that_are_written_and_not_marked_are_marked(void **state)
+{
+	struct opened *o = *state;
+	struct sl_err err = SL_ERR_INIT;
+	static char whole[MANY];
+	char path[256];
+	struct stat before, after;
+	commit_some(o, 0, 3);
+	assert_int_equal(deliver(o, NULL, &err), 0);
+	file_path(1, path);
+	(void)read_file(path, whole, sizeof whole);
+	assert_int_equal(stat(path, &before), 0);
+	catalog_place_exec(&place, "UPDATE sluice_dataset SET delivered_files=1 WHERE name='d'");
+	assert_int_equal(deliver(o, NULL, &err), 0);
+	assert_files_are_the_catalog(o);
+	assert_int_equal(stat(path, &after), 0);
+	assert_int_equal(after.st_size, before.st_size);
+	uint64_t delivered = 0;
+	assert_int_equal(sl_catalog_datasets(o->c, "d", take_delivered, &delivered, &err), 0);
+	assert_int_equal(delivered, 3);
+}
+
 static void files_that_are_ahead_of_the_catalog_are_a_conflict(void **state)
 {
 	struct opened *o = *state;
@@ -595,6 +638,8 @@ int main(int argc, char **argv)
 		T(committed_events_are_in_the_files_in_order),
 		T(a_torn_tail_is_written_again),
 		T(a_file_that_was_changed_is_left_alone_and_told),
+		T(files_that_were_removed_are_written_anew),
+		T(events_that_are_written_and_not_marked_are_marked),
 		T(files_that_are_ahead_of_the_catalog_are_a_conflict),
 		T(a_full_file_is_followed_by_another),
 		T(every_call_that_fails_leaves_files_that_the_next_run_completes),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -66,6 +67,7 @@ static void write_token(const struct opened *o, const char *token)
 {
 	FILE *f = fopen(o->token, "w");
 	assert_non_null(f);
+	assert_int_equal(fchmod(fileno(f), 0600), 0);
 	assert_true(fputs(token, f) >= 0);
 	assert_int_equal(fclose(f), 0);
 }

@@ -33,7 +33,7 @@ static void names_are_padded_so_that_they_sort_as_the_sequences_do(void **state)
 	(void)state;
 	sl__partition_name(4250000, 4499999, 250000, name);
 	assert_string_equal(name,
-			    "partition=00000000000000000017/part-00000000000004250000-00000000000004499999.parquet");
+			    "partition-00000000000000000017/part-00000000000004250000-00000000000004499999.parquet");
 	sl__partition_name(UINT64_MAX, UINT64_MAX, 1, largest);
 	assert_int_equal(strlen(largest), strlen(name));
 	assert_true(strcmp(name, largest) < 0);

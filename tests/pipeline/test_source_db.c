@@ -217,31 +217,16 @@ static void a_number_that_is_there_twice_is_given_twice_also_between_chunks(void
 	assert_int_equal(count_lines(read_all(p, 0, SL__EXPORT_NO_END)), 100104);
 }
 
-static void a_row_behind_a_gap_waits_while_it_is_followed(void **state)
+static void a_row_behind_a_gap_is_given_when_nobody_can_fill_it(void **state)
 {
 	struct place *p = *state;
 	run_sql(p, "CREATE TABLE t (n BIGINT)");
 	run_sql(p, "INSERT INTO t VALUES (7), (8), (10)");
 	p->opts.follow = SL_ON;
 	open_source(p);
-	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "7\n8\n");
-	vclock_advance_ms(&p->clock, SL__EXPORT_DB_PATIENCE_MS - 1);
-	assert_string_equal(read_all(p, 9, SL__EXPORT_NO_END), "");
-	run_sql(p, "INSERT INTO t VALUES (9), (12)");
-	assert_string_equal(read_all(p, 9, SL__EXPORT_NO_END), "9\n10\n");
-	vclock_advance_ms(&p->clock, SL__EXPORT_DB_PATIENCE_MS - 1);
-	assert_string_equal(read_all(p, 11, SL__EXPORT_NO_END), "");
-	vclock_advance_ms(&p->clock, 1);
+	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "7\n8\n10\n");
+	run_sql(p, "INSERT INTO t VALUES (12)");
 	assert_string_equal(read_all(p, 11, SL__EXPORT_NO_END), "12\n");
-}
-
-static void without_follow_a_row_behind_a_gap_is_given_at_once(void **state)
-{
-	struct place *p = *state;
-	run_sql(p, "CREATE TABLE t (n BIGINT)");
-	run_sql(p, "INSERT INTO t VALUES (7), (9)");
-	open_source(p);
-	assert_string_equal(read_all(p, 0, SL__EXPORT_NO_END), "7\n9\n");
 }
 
 static void a_row_without_a_number_is_refused(void **state)
@@ -329,6 +314,27 @@ static void sqlite_columns_have_the_types_that_are_declared(void **state)
 		"12:00:00\",\"soon\",\\x00\n");
 }
 
+static void sqlite_decimals_have_the_scale_that_is_declared(void **state)
+{
+	struct place *p = *state;
+	static const struct {
+		int precision, scale; /* precision 0: not a decimal */
+	} want[] = {{0, 0}, {12, 0}, {5, 5}, {18, 18}, {18, 0}, {1, 1}, {4, 2}, {0, 0}, {0, 0}, {0, 0}, {0, 0}};
+	const struct sl_parquet_column *c;
+	size_t n;
+	run_sql(p, "CREATE TABLE t (n INTEGER PRIMARY KEY, a DECIMAL(12), b DECIMAL(5,5), c NUMERIC(18,18),"
+		   " d NUMERIC(18,0), e DECIMAL(1,1), f DECIMAL( 4 , 2 ), g DECIMAL(5,6), h DECIMAL(19,2),"
+		   " i DECIMAL(0,0), j DECIMAL)");
+	open_source(p);
+	assert_int_equal(p->source.ops->columns(&c, &n, NULL, p->source.ctx), 0);
+	assert_int_equal(n, SL_COUNT(want));
+	for (size_t i = 1; i < n; i++) {
+		assert_int_equal(c[i].kind == SL_PARQUET_DECIMAL, want[i].precision != 0);
+		if (c[i].precision != want[i].precision || c[i].scale != want[i].scale)
+			fail_msg("column %s: decimal(%d,%d)", c[i].name, c[i].precision, c[i].scale);
+	}
+}
+
 static void a_sqlite_number_that_is_a_text_is_refused(void **state)
 {
 	struct place *p = *state;
@@ -384,6 +390,8 @@ static void postgres_columns_have_the_types_of_the_result(void **state)
 	assert_int_equal(c[0].nullable, 0);
 	assert_int_equal(c[1].nullable, 1);
 	assert_int_equal(c[2].nullable, 0);
+	assert_int_equal(c[5].local, 0);
+	assert_int_equal(c[6].local, 1);
 	assert_int_equal(c[8].precision, 12);
 	assert_int_equal(c[8].scale, 2);
 	assert_string_equal(
@@ -483,6 +491,162 @@ static void a_read_that_waits_for_postgres_ends_when_it_is_woken(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+/* ---- numbers of open transactions ---- */
+
+/* A reading on its own thread, and what it logs. */
+struct reading {
+	struct place *p;
+	pthread_t thread;
+	pthread_mutex_t mu;
+	char told[300]; /* whom it waits for */
+	bool ended;
+};
+
+static void take_log(const struct sl_log_record *record, void *ctx)
+{
+	struct reading *r = ctx;
+	for (size_t i = 0; i < record->n_fields; i++)
+		if (strcmp(record->fields[i].key, "one_of_them") == 0) {
+			pthread_mutex_lock(&r->mu);
+			(void)snprintf(r->told, sizeof r->told, "%s", record->fields[i].str);
+			pthread_mutex_unlock(&r->mu);
+		}
+}
+
+static void *read_on_thread(void *ctx)
+{
+	struct reading *r = ctx;
+	(void)read_all(r->p, 1, SL__EXPORT_NO_END);
+	pthread_mutex_lock(&r->mu);
+	r->ended = true;
+	pthread_mutex_unlock(&r->mu);
+	return NULL;
+}
+
+/* Number 3 is drawn by a transaction that is still open (opened by `begin`), 4 is committed: nothing behind 2 is given
+ * until that one has ended by `end`; then comes what there is. */
+static void check_wait(struct place *p, const char *begin, const char *end, const char *says, const char *rows)
+{
+	struct reading r = {.p = p, .mu = PTHREAD_MUTEX_INITIALIZER};
+	bool told = false;
+	PGconn *other = pg_temp_connect(server);
+	p->env.log = take_log;
+	p->env.log_ctx = &r;
+	open_source(p);
+	assert_int_equal(pg_temp_exec(other, begin), 0);
+	run_sql(p, "INSERT INTO t VALUES (1), (2), (4)");
+	assert_int_equal(pthread_create(&r.thread, NULL, read_on_thread, &r), 0);
+	/* It waits for as long as one likes, and says for whom. */
+	while (!told) {
+		vclock_advance_ms(&p->clock, SL__EXPORT_DB_TELL_MS + 1);
+		(void)usleep(1000);
+		pthread_mutex_lock(&r.mu);
+		assert_false(r.ended);
+		told = r.told[0] != '\0';
+		pthread_mutex_unlock(&r.mu);
+	}
+	assert_non_null(strstr(r.told, says));
+	assert_int_equal(pg_temp_exec(other, end), 0);
+	pthread_join(r.thread, NULL);
+	assert_string_equal(p->text, rows);
+	PQfinish(other);
+}
+
+static void a_number_of_an_open_transaction_is_waited_for_however_long_it_takes(void **state)
+{
+	run_sql(*state, "CREATE TABLE t (n bigint)");
+	check_wait(*state, "SET application_name = 'slow one'; BEGIN; INSERT INTO t VALUES (3)", "COMMIT", "slow one",
+		   "1\n2\n3\n4\n");
+}
+
+static void a_number_whose_transaction_rolls_back_is_a_hole(void **state)
+{
+	run_sql(*state, "CREATE TABLE t (n bigint)");
+	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3)", "ROLLBACK", "pid ", "1\n2\n4\n");
+}
+
+static void a_prepared_transaction_is_waited_for_and_named(void **state)
+{
+	run_sql(*state, "CREATE TABLE t (n bigint)");
+	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3); PREPARE TRANSACTION 'two phases'",
+		   "COMMIT PREPARED 'two phases'", "prepared transaction two phases", "1\n2\n3\n4\n");
+}
+
+static void a_transaction_that_writes_to_a_partition_is_waited_for(void **state)
+{
+	run_sql(*state, "CREATE TABLE t (n bigint) PARTITION BY RANGE (n);"
+			"CREATE TABLE t_low PARTITION OF t FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (n);"
+			"CREATE TABLE t_lower PARTITION OF t_low FOR VALUES FROM (0) TO (50)");
+	check_wait(*state, "BEGIN; INSERT INTO t_lower VALUES (3)", "COMMIT", "pid ", "1\n2\n3\n4\n");
+}
+
+static void the_rows_of_a_query_wait_for_every_writer(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n bigint)");
+	p->opts.table = NULL;
+	p->opts.query = "SELECT * FROM t";
+	check_wait(p, "BEGIN; INSERT INTO t VALUES (3)", "COMMIT", "pid ", "1\n2\n3\n4\n");
+}
+
+static void readers_and_writers_of_other_tables_are_not_waited_for(void **state)
+{
+	struct place *p = *state;
+	PGconn *other = pg_temp_connect(server);
+	run_sql(p, "CREATE TABLE t (n bigint); DROP TABLE IF EXISTS u; CREATE TABLE u (n bigint);"
+		   "INSERT INTO t VALUES (1), (2), (4)");
+	assert_int_equal(pg_temp_exec(other, "BEGIN; SELECT * FROM t FOR SHARE; INSERT INTO u VALUES (3)"), 0);
+	open_source(p);
+	assert_string_equal(read_all(p, 1, SL__EXPORT_NO_END), "1\n2\n4\n");
+	PQfinish(other);
+}
+
+static void a_new_dataset_begins_with_the_smallest_number_that_may_still_come(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	char buf[100];
+	PGconn *other = pg_temp_connect(server);
+	run_sql(p, "CREATE TABLE t (n bigint)");
+	open_source(p);
+	assert_int_equal(pg_temp_exec(other, "BEGIN; INSERT INTO t VALUES (3)"), 0);
+	run_sql(p, "INSERT INTO t VALUES (4)");
+	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
+	/* It waits; a wake ends that. */
+	p->source.ops->wake(p->source.ctx);
+	assert_int_equal(read_some(p, buf, sizeof buf, &err), SL_ECANCELLED);
+	PQfinish(other);
+}
+
+static void missing_numbers_are_recorded_where_open_transactions_tell(void **state)
+{
+	static const struct {
+		const char *sql, *table, *query;
+		bool records;
+	} cases[] = {
+		{"CREATE TABLE t (n bigserial)", "t", NULL, true},
+		{"CREATE TABLE t (n bigint GENERATED ALWAYS AS IDENTITY)", "public.t", NULL, true},
+		{"CREATE TABLE t (n bigint) PARTITION BY RANGE (n)", "t", NULL, true},
+		{"CREATE TABLE t (n bigint)", NULL, "SELECT * FROM t", false},
+		{"CREATE TABLE t (n bigint GENERATED ALWAYS AS IDENTITY (CACHE 2))", "t", NULL, false},
+		{"CREATE SEQUENCE q CACHE 9; CREATE TABLE t (n bigint DEFAULT nextval('q'))", "t", NULL, false},
+		{"CREATE TABLE u (n bigint); CREATE VIEW t AS SELECT * FROM u", "t", NULL, false},
+		{"CREATE TABLE job_events (n bigint)", "job_events", NULL, false},
+	};
+	struct place *p = *state;
+	for (size_t i = 0; i < SL_COUNT(cases); i++) {
+		run_sql(p, "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
+		run_sql(p, cases[i].sql);
+		p->opts.table = cases[i].table;
+		p->opts.query = cases[i].query;
+		open_source(p);
+		if (p->source.records_gaps != cases[i].records)
+			fail_msg("%s: records: %d", cases[i].sql, p->source.records_gaps);
+		p->source.ops->close(p->source.ctx);
+		p->source.ops = NULL;
+	}
+}
+
 static void nothing_that_postgres_sources_say_has_the_password(void **state)
 {
 	struct place *p = *state;
@@ -517,12 +681,12 @@ int main(void)
 		BOTH(the_sequence_may_be_any_column_and_has_no_nulls),
 		BOTH(a_query_may_end_with_a_semicolon_or_a_comment),
 		BOTH(a_number_that_is_there_twice_is_given_twice_also_between_chunks),
-		BOTH(a_row_behind_a_gap_waits_while_it_is_followed),
-		BOTH(without_follow_a_row_behind_a_gap_is_given_at_once),
+		BOTH(a_row_behind_a_gap_is_given_when_nobody_can_fill_it),
 		BOTH(a_row_without_a_number_is_refused),
 		BOTH(a_wrong_table_query_or_column_is_told),
 		BOTH(a_source_that_was_woken_gives_no_more),
 		SQLITE(sqlite_columns_have_the_types_that_are_declared),
+		SQLITE(sqlite_decimals_have_the_scale_that_is_declared),
 		SQLITE(a_sqlite_number_that_is_a_text_is_refused),
 		SQLITE(writers_of_the_sqlite_file_go_on_between_reads),
 		POSTGRES(postgres_columns_have_the_types_of_the_result),
@@ -530,6 +694,14 @@ int main(void)
 		POSTGRES(a_lost_postgres_connection_is_made_again_behind_the_last_row),
 		POSTGRES(a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row),
 		POSTGRES(a_read_that_waits_for_postgres_ends_when_it_is_woken),
+		POSTGRES(a_number_of_an_open_transaction_is_waited_for_however_long_it_takes),
+		POSTGRES(a_number_whose_transaction_rolls_back_is_a_hole),
+		POSTGRES(a_prepared_transaction_is_waited_for_and_named),
+		POSTGRES(a_transaction_that_writes_to_a_partition_is_waited_for),
+		POSTGRES(the_rows_of_a_query_wait_for_every_writer),
+		POSTGRES(readers_and_writers_of_other_tables_are_not_waited_for),
+		POSTGRES(a_new_dataset_begins_with_the_smallest_number_that_may_still_come),
+		POSTGRES(missing_numbers_are_recorded_where_open_transactions_tell),
 		POSTGRES(nothing_that_postgres_sources_say_has_the_password),
 	};
 	server = pg_temp_start(PG_TEMP_FAST);

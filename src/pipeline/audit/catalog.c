@@ -187,7 +187,7 @@ void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset 
 
 bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_partition *out)
 {
-	static const int texts[] = {2, 6, 7}, numbers[] = {0, 1, 3, 4, 5, 8};
+	static const int texts[] = {2, 6, 7, 10}, numbers[] = {0, 1, 3, 4, 5, 8, 9};
 	*out = (struct sl_catalog_partition){.struct_size = sizeof *out};
 	out->start = (uint64_t)sl__cat_number(row, 0);
 	out->end = (uint64_t)sl__cat_number(row, 1);
@@ -202,5 +202,7 @@ bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_par
 			all_typed(row, texts, SL_COUNT(texts), numbers, SL_COUNT(numbers));
 	out->path = or_empty(sl__cat_text(row, 7));
 	out->event = (uint64_t)sl__cat_number(row, 8);
+	out->holes = (uint64_t)sl__cat_number(row, 9);
+	out->hole_ranges = or_empty(sl__cat_text(row, 10));
 	return readable;
 }

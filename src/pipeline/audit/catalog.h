@@ -67,4 +67,8 @@ int sl__lease_lost(struct sl_catalog_lease *lease, struct sl_err *err);
 /* Everything up to event number n is in the files, or at the endpoint. SL_ESTALE. */
 SL_MUST_CHECK int sl__catalog_mark(struct sl_catalog *c, struct sl_catalog_lease *lease, bool endpoint, uint64_t n,
 				   struct sl_err *err);
+/* As sl_catalog_partitions: those with holes that were committed since then, Unix milliseconds. */
+SL_MUST_CHECK int sl__catalog_holes(sl_catalog *c, const char *dataset, int64_t since_ms, sl_catalog_partition_fn *fn,
+				    void *ctx, struct sl_err *err);
+
 #endif

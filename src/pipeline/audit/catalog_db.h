@@ -26,7 +26,7 @@ struct sl__cat_value {
 };
 #define CAT_TEXT(x) ((struct sl__cat_value){.text = (x)})
 #define CAT_INT(x) ((struct sl__cat_value){.number = (int64_t)(x)})
-#define CAT_VALUES 10
+#define CAT_VALUES 13
 
 struct sl__cat_ops;
 struct sl__cat_row {

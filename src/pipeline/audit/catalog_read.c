@@ -153,6 +153,7 @@ static int put_partition(const struct sl__cat_row *row, void *ctx, struct sl_err
 		memset(part.sha256, 0, sizeof part.sha256);
 	(void)sl__buf_append(&p->bytes, &part, sizeof part);
 	put_text(p, part.path);
+	put_text(p, part.hole_ranges);
 	return put_end(p, err);
 }
 
@@ -165,9 +166,31 @@ static int tell_partitions(const struct page *p, sl_catalog_partition_fn *fn, vo
 		memcpy(&part, at, sizeof part);
 		at += sizeof part;
 		part.path = take_text(&at);
+		part.hole_ranges = take_text(&at);
 		*next = part.start + 1;
 		rc = fn(&part, ctx);
 	}
+	return rc;
+}
+
+int sl__catalog_holes(sl_catalog *c, const char *dataset, int64_t since_ms, sl_catalog_partition_fn *fn, void *ctx,
+		      struct sl_err *err)
+{
+	struct page p SL_CLEANUP(page_fini);
+	page_init(&p, c);
+	uint64_t from = 0;
+	int rc;
+	do {
+		struct sl__cat_call list = {
+			.stmt = CAT_HOLE_LIST,
+			.values = {CAT_TEXT(dataset), CAT_INT(from), CAT_INT(since_ms), CAT_INT(PAGE_ROWS)},
+			.n = 4,
+			.fn = put_partition,
+			.ctx = &p};
+		page_clear(&p);
+		rc = sl__catalog_once(c, CAT_READ, &list, err);
+		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &from);
+	} while (rc == 0 && p.rows == PAGE_ROWS);
 	return rc;
 }
 

@@ -27,6 +27,7 @@
 	"CREATE TABLE sluice_partition(dataset TEXT NOT NULL, first_sequence BIGINT NOT NULL,"                         \
 	" last_sequence BIGINT NOT NULL, type TEXT NOT NULL, row_count BIGINT NOT NULL, bad_row_count BIGINT NOT "     \
 	"NULL,"                                                                                                        \
+	" hole_count BIGINT NOT NULL, holes TEXT NOT NULL, committed_ms BIGINT NOT NULL,"                              \
 	" byte_count BIGINT NOT NULL, sha256 TEXT NOT NULL, path TEXT NOT NULL, event BIGINT NOT NULL,"                \
 	" PRIMARY KEY(dataset,first_sequence))" CAT_NO_ROWID ";"                                                       \
 	"CREATE TABLE sluice_audit_event(dataset TEXT NOT NULL, number BIGINT NOT NULL, id TEXT NOT NULL,"             \
@@ -35,7 +36,8 @@
 #define CAT_DATASET_COLUMNS                                                                                            \
 	"name,partition_size,sequence_column,schema_text,schema_sha256,events,first_sequence,checkpoint,row_count,"    \
 	"bad_row_count,byte_count,head_hash,delivered_files,delivered_endpoint,fence,holder"
-#define CAT_PARTITION_COLUMNS "first_sequence,last_sequence,type,row_count,bad_row_count,byte_count,sha256,path,event"
+#define CAT_PARTITION_COLUMNS                                                                                          \
+	"first_sequence,last_sequence,type,row_count,bad_row_count,byte_count,sha256,path,event,hole_count,holes"
 
 /* X(name, text) */
 #define CAT_STATEMENTS(X)                                                                                              \
@@ -61,8 +63,10 @@
 			" AND first_sequence<=$2 ORDER BY first_sequence DESC LIMIT 1")                                \
 	X(PARTITION_LIST, "SELECT " CAT_PARTITION_COLUMNS " FROM sluice_partition WHERE dataset=$1"                    \
 			  " AND first_sequence>=$2 ORDER BY first_sequence LIMIT $3")                                  \
-	X(PARTITION_PUT, "INSERT INTO sluice_partition(dataset," CAT_PARTITION_COLUMNS ")"                             \
-			 " VALUES($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)")                                                    \
+	X(HOLE_LIST, "SELECT " CAT_PARTITION_COLUMNS " FROM sluice_partition WHERE dataset=$1"                         \
+		     " AND first_sequence>=$2 AND hole_count>0 AND committed_ms>=$3 ORDER BY first_sequence LIMIT $4") \
+	X(PARTITION_PUT, "INSERT INTO sluice_partition(dataset," CAT_PARTITION_COLUMNS ",committed_ms)"                \
+			 " VALUES($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)")                                        \
 	X(EVENT_LIST, "SELECT number,event,id FROM sluice_audit_event WHERE dataset=$1 AND number>$2"                  \
 		      " ORDER BY number LIMIT $3")                                                                     \
 	X(EVENT_PUT, "INSERT INTO sluice_audit_event(dataset,number,id,event) VALUES($1,$2,$3,$4)")                    \

@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/audit/event.h"
+#include "pipeline/holes.h"
 #include "pipeline/partition.h"
 
 /* What the first half has read. */
@@ -70,6 +71,8 @@ static int note_partition(const struct sl__cat_row *row, void *ctx, struct sl_er
 				  s->other.start);
 	memcpy(s->other_path, s->other.path, strlen(s->other.path) + 1);
 	s->other.path = s->other_path;
+	s->other.hole_ranges =
+		NULL; /* the row is gone with this call; what differs there differs in the count or the file */
 	s->has_other = true;
 	return 0;
 }
@@ -139,7 +142,7 @@ int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_da
 static bool same_contents(const struct sl_catalog_partition *a, const struct sl_catalog_partition *b)
 {
 	return a->start == b->start && a->end == b->end && a->rows == b->rows && a->bad_rows == b->bad_rows &&
-	       a->bytes == b->bytes && memcmp(a->sha256, b->sha256, sizeof a->sha256) == 0 &&
+	       a->holes == b->holes && a->bytes == b->bytes && memcmp(a->sha256, b->sha256, sizeof a->sha256) == 0 &&
 	       strcmp(a->path, b->path) == 0;
 }
 
@@ -166,10 +169,16 @@ static int judge(const struct state *s, const struct sl_catalog_partition *p, co
 }
 
 static int build_event(struct sl_catalog *c, const struct state *s, const struct sl_catalog_partition *p,
-		       const char *dataset, struct sl_audit_event *e, char text[SL_AUDIT_EVENT_BYTES],
-		       struct sl_err *err)
+		       const char *dataset, struct sl_audit_event *e, char ranges[SL__HOLES_EVENT_BYTES],
+		       char text[SL_AUDIT_EVENT_BYTES], struct sl_err *err)
 {
 	size_t len;
+	const char *holes = p->hole_ranges != NULL ? p->hole_ranges : "";
+	if (!sl__holes_ok(holes, p->start, p->end, p->holes))
+		return sl_err_set(err, SL_EINVAL, "partition: hole_ranges are not the %" PRIu64 " holes", p->holes);
+	int rc = sl__holes_for_event(holes, ranges, err);
+	if (rc != 0)
+		return rc;
 	*e = (struct sl_audit_event){.struct_size = sizeof *e,
 				     .type = p->type,
 				     .number = s->events + 1,
@@ -181,6 +190,8 @@ static int build_event(struct sl_catalog *c, const struct state *s, const struct
 				     .path = p->path,
 				     .rows = p->rows,
 				     .bad_rows = p->bad_rows,
+				     .holes = p->holes,
+				     .hole_ranges = ranges,
 				     .bytes = p->bytes,
 				     .producer = c->producer,
 				     .producer_version = c->producer_version};
@@ -195,9 +206,10 @@ static int write_all(struct sl_catalog *c, struct sl__cat_tx *tx, const struct s
 		     const struct state *s, const struct sl_catalog_partition *p, struct sl_err *err)
 {
 	struct sl_audit_event e;
-	char text[SL_AUDIT_EVENT_BYTES], id[160], sha256[SL__SHA256_HEX], head[SL__SHA256_HEX];
+	char ranges[SL__HOLES_EVENT_BYTES], text[SL_AUDIT_EVENT_BYTES], id[160], sha256[SL__SHA256_HEX],
+		head[SL__SHA256_HEX];
 	const char *name = lease->dataset;
-	int rc = build_event(c, s, p, name, &e, text, err);
+	int rc = build_event(c, s, p, name, &e, ranges, text, err);
 	if (rc != 0)
 		return rc;
 	sl__sha256_hex(p->sha256, sha256);
@@ -208,8 +220,9 @@ static int write_all(struct sl_catalog *c, struct sl__cat_tx *tx, const struct s
 		{.stmt = CAT_PARTITION_PUT,
 		 .values = {CAT_TEXT(name), CAT_INT(p->start), CAT_INT(p->end), CAT_TEXT(sl__cat_type_name(p->type)),
 			    CAT_INT(p->rows), CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(sha256),
-			    CAT_TEXT(p->path), CAT_INT(e.number)},
-		 .n = 10},
+			    CAT_TEXT(p->path), CAT_INT(e.number), CAT_INT(p->holes),
+			    CAT_TEXT(p->hole_ranges != NULL ? p->hole_ranges : ""), CAT_INT(sl__real_ms(&c->env))},
+		 .n = 13},
 		{.stmt = CAT_EVENT_PUT,
 		 .values = {CAT_TEXT(name), CAT_INT(e.number), CAT_TEXT(sl_audit_event_id(&e, id)), CAT_TEXT(text)},
 		 .n = 4},

@@ -5,7 +5,7 @@
  *
  *	{"chain":{"event_hash":H,"prev_event_hash":H},"dataset":S,"id":S,"number":N,
  *	 "partition":{"end":N,"sequence_column":S,"size":N,"start":N},"producer":{"name":S,"version":S},
- *	 "tables":[{"bad_rows":N,"bytes":N,"name":S,"path":S,"rows":N,"schema_sha256":H,"sha256":H}],
+ *	 "tables":[{"bad_rows":N,"bytes":N,"hole_ranges":S,"holes":N,"name":S,"path":S,"rows":N,"schema_sha256":H,"sha256":H}],
  *	 "type":"partition"|"backfill","version":1}
  *
  * event_hash is the SHA-256 of the same text without the member event_hash (and its comma).
@@ -22,6 +22,7 @@
 #include "base/utf8.h"
 #include "format/row.h"
 #include "pipeline/audit/event.h"
+#include "pipeline/holes.h"
 #include "pipeline/partition.h"
 
 #define PRODUCER_MAX 100
@@ -44,6 +45,11 @@ static bool text_ok(const char *s, size_t max)
 	return n >= 1 && n <= max && sl__utf8_valid(s);
 }
 
+static const char *ranges_of(const struct sl_audit_event *e)
+{
+	return e->hole_ranges != NULL ? e->hole_ranges : "";
+}
+
 static const char *wrong_range(const struct sl_audit_event *e)
 {
 	if (e->partition_size < 1 || e->partition_size > SL__SEQUENCE_MAX)
@@ -53,8 +59,11 @@ static const char *wrong_range(const struct sl_audit_event *e)
 	if (e->end > sl__partition_end(e->start, e->partition_size))
 		return "partition: it crosses a boundary";
 	uint64_t count = e->end - e->start + 1;
-	if (e->rows > count || e->bad_rows != count - e->rows)
-		return "tables: rows and bad_rows do not add up";
+	if (e->rows > count || e->bad_rows > count - e->rows || e->holes != count - e->rows - e->bad_rows)
+		return "tables: rows, bad_rows and holes do not add up";
+	if (!sl__holes_hashed(ranges_of(e)) &&
+	    (strlen(ranges_of(e)) > SL__HOLES_INLINE || !sl__holes_ok(ranges_of(e), e->start, e->end, e->holes)))
+		return "tables: hole_ranges";
 	return e->bytes > INT64_MAX ? "tables: bytes" : NULL;
 }
 
@@ -103,6 +112,8 @@ static void put_table(struct sl__buf *b, const struct sl_audit_event *e)
 {
 	put_u64(b, ",\"tables\":[{\"bad_rows\":", e->bad_rows);
 	put_u64(b, ",\"bytes\":", e->bytes);
+	put_text(b, ",\"hole_ranges\":", ranges_of(e));
+	put_u64(b, ",\"holes\":", e->holes);
 	put_text(b, ",\"name\":", e->dataset);
 	put_text(b, ",\"path\":", e->path);
 	put_u64(b, ",\"rows\":", e->rows);
@@ -175,6 +186,10 @@ static void scan_table(struct sl__audit_scan *s, struct sl_audit_event *e, const
 	e->bad_rows = sl__audit_scan_u64(s, "bad_rows");
 	sl__audit_scan_literal(s, ",\"bytes\":");
 	e->bytes = sl__audit_scan_u64(s, "bytes");
+	sl__audit_scan_literal(s, ",\"hole_ranges\":");
+	e->hole_ranges = sl__audit_scan_string(s, "hole_ranges");
+	sl__audit_scan_literal(s, ",\"holes\":");
+	e->holes = sl__audit_scan_u64(s, "holes");
 	sl__audit_scan_literal(s, ",\"name\":");
 	*name = sl__audit_scan_string(s, "tables: name");
 	sl__audit_scan_literal(s, ",\"path\":");

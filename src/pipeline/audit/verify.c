@@ -48,12 +48,17 @@ int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, boo
 				     .end = event->end,
 				     .rows = event->rows,
 				     .bad_rows = event->bad_rows,
+				     .holes = event->holes,
 				     .bytes = event->bytes,
 				     .type = event->type,
 				     .in_files = in_files,
-				     .path = sl__strdup(&v->env, event->path)};
-	if (e.path == NULL)
+				     .path = sl__strdup(&v->env, event->path),
+				     .hole_ranges = sl__strdup(&v->env, event->hole_ranges)};
+	if (e.path == NULL || e.hole_ranges == NULL) {
+		sl__free(&v->env, e.path);
+		sl__free(&v->env, e.hole_ranges);
 		return sl_err_set(err, SL_ENOMEM, "no memory for the events");
+	}
 	memcpy(e.hash, event->hash, sizeof e.hash);
 	memcpy(e.sha256, event->sha256, sizeof e.sha256);
 	v->entries[v->n++] = e;
@@ -114,8 +119,10 @@ static void sum_up(struct sl__verify *v)
 
 static void free_state(struct sl__verify *v)
 {
-	for (size_t i = 0; i < v->n; i++)
+	for (size_t i = 0; i < v->n; i++) {
 		sl__free(&v->env, v->entries[i].path);
+		sl__free(&v->env, v->entries[i].hole_ranges);
+	}
 	sl__free(&v->env, v->entries);
 	sl__free(&v->env, v->by_start);
 	sl__free(&v->env, v->by_path);

@@ -34,11 +34,12 @@
 
 /* An event that could be read. */
 struct sl__verify_entry {
-	uint64_t number, start, end, rows, bad_rows, bytes;
+	uint64_t number, start, end, rows, bad_rows, holes, bytes;
 	uint8_t hash[SL_AUDIT_HASH_BYTES], sha256[SL_AUDIT_HASH_BYTES];
 	enum sl_audit_type type;
-	bool in_files; /* false: only in the catalog so far */
-	char *path;    /* relative to dir; ours */
+	bool in_files;     /* false: only in the catalog so far */
+	char *path;        /* relative to dir; ours */
+	char *hole_ranges; /* as in the event; ours */
 };
 
 struct sl__verify {
@@ -80,6 +81,9 @@ SL_MUST_CHECK int sl__verify_add(struct sl__verify *v, const struct sl_audit_eve
 				 struct sl_err *err);
 /* Does the event agree with the others on what they have in common? Tells when not. */
 SL_MUST_CHECK int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, const char *path);
+
+/* Is this the text of holes that an event has, or whose hash it has? */
+bool sl__verify_same_holes(const char *text, const char *of_event);
 
 /* SL_ENOENT: there is no such dataset. */
 int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err);

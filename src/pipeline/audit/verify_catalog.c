@@ -242,6 +242,10 @@ static const char *wrong_partition(const struct sl_catalog_partition *p, const s
 		return "type is not that of the event";
 	if (p->rows != e->rows || p->bad_rows != e->bad_rows)
 		return "row_count or bad_row_count is not that of the event";
+	if (p->holes != e->holes)
+		return "hole_count is not that of the event";
+	if (!sl__verify_same_holes(p->hole_ranges, e->hole_ranges))
+		return "holes is not what the event says";
 	if (p->bytes != e->bytes)
 		return "byte_count is not that of the event";
 	if (memcmp(p->sha256, e->sha256, sizeof p->sha256) != 0)

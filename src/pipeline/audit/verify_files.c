@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "flow/pool.h"
 #include "pipeline/audit/verify.h"
+#include "pipeline/holes.h"
 #include <sluice/parquet.h>
 
 #define READ_BYTES (1 << 20)
@@ -158,12 +159,36 @@ static int64_t value_at(const struct sl_parquet_column *column, const struct sl_
 						: ((const int64_t *)values->values)[i];
 }
 
-/* The rows of one group; *next: the smallest sequence that may come. */
+bool sl__verify_same_holes(const char *text, const char *of_event)
+{
+	char form[SL__HOLES_EVENT_BYTES];
+	return sl__holes_for_event(text, form, NULL) == 0 && strcmp(form, of_event) == 0;
+}
+
+/* What the rows of a file have left out so far. */
+struct absent {
+	uint64_t next; /* the smallest sequence that may come */
+	struct sl__buf ranges;
+	const char *holes; /* of the event, from `first` to `last` on; inline ones only */
+	bool has_hole;
+	uint64_t first, last;
+};
+
+/* A sequence that the event calls a hole? They ascend, as the rows do. */
+static bool is_hole(struct absent *a, uint64_t sequence)
+{
+	while (a->has_hole && a->last < sequence)
+		a->has_hole = sl__holes_next(&a->holes, &a->first, &a->last);
+	return a->has_hole && sequence >= a->first;
+}
+
+/* The rows of one group. */
 static void check_values(struct file *f, const struct sl_parquet_column *column, const struct sl_parquet_values *values,
-			 uint64_t rows, uint64_t *next)
+			 uint64_t rows, struct absent *a)
 {
 	const struct sl__verify_entry *e = f->e;
-	bool gapless = e->bad_rows == 0;
+	bool gapless = e->bad_rows == 0 && e->holes == 0;
+	uint64_t *next = &a->next;
 	for (uint64_t i = 0; i < rows; i++) {
 		int64_t value = value_at(column, values, i);
 		/* A negative one is larger than any end. */
@@ -173,6 +198,13 @@ static void check_values(struct file *f, const struct sl_parquet_column *column,
 			      value, *next);
 			return;
 		}
+		if (is_hole(a, (uint64_t)value)) {
+			found(f->slot, SL_AUDIT_CONTENTS,
+			      "it has a row of sequence %" PRId64 ", which its event calls a hole", value);
+			return;
+		}
+		if (e->holes > 0 && (uint64_t)value > *next)
+			sl__holes_put(&a->ranges, *next, (uint64_t)value - 1);
 		*next = (uint64_t)value + 1;
 	}
 }
@@ -180,17 +212,31 @@ static void check_values(struct file *f, const struct sl_parquet_column *column,
 static int check_column(struct file *f, sl_parquet_reader *r, const struct sl_parquet_info *info, size_t column,
 			struct sl_err *err)
 {
-	uint64_t next = f->e->start;
-	for (size_t g = 0; g < info->row_groups && f->slot->fault == 0; g++) {
+	const struct sl__verify_entry *e = f->e;
+	struct absent a = {.next = e->start, .holes = e->hole_ranges};
+	int rc = 0;
+	sl__buf_init(&a.ranges, env_of(f));
+	a.has_hole = sl__holes_next(&a.holes, &a.first, &a.last);
+	for (size_t g = 0; g < info->row_groups && f->slot->fault == 0 && rc == 0; g++) {
 		struct sl_parquet_chunk chunk;
 		struct sl_parquet_values values;
-		int rc = sl_parquet_reader_chunk(r, g, column, &chunk, err);
+		rc = sl_parquet_reader_chunk(r, g, column, &chunk, err);
 		rc = rc != 0 ? rc : sl_parquet_reader_read(r, g, column, &values, err);
-		if (rc != 0)
-			return rc;
-		check_values(f, &info->columns[column], &values, chunk.rows, &next);
+		if (rc == 0)
+			check_values(f, &info->columns[column], &values, chunk.rows, &a);
 	}
-	return 0;
+	/* What was diverted is absent too, and stands nowhere: then only the rows can be compared with the holes. */
+	if (rc == 0 && f->slot->fault == 0 && e->holes > 0 && e->bad_rows == 0) {
+		if (a.next <= e->end)
+			sl__holes_put(&a.ranges, a.next, e->end);
+		if (a.ranges.failed != 0)
+			rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a file");
+		else if (!sl__verify_same_holes(sl__buf_str(&a.ranges), e->hole_ranges))
+			found(f->slot, SL_AUDIT_CONTENTS, "its rows leave out %.60s, its event says %.60s",
+			      sl__buf_str(&a.ranges), e->hole_ranges);
+	}
+	sl__buf_fini(&a.ranges);
+	return rc;
 }
 
 static int check_rows(struct file *f, sl_parquet_reader *r, struct sl_err *err)

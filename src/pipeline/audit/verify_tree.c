@@ -72,7 +72,7 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 	const char *name = strrchr(path, '/') + 1, *inner = path + strlen(v->dataset) + 1;
 	if (strncmp(name, ".part-", 6) == 0 && strstr(name, ".tmp-") != NULL)
 		return true;
-	if (sscanf(inner, "partition=%" SCNu64 "/part-%" SCNu64 "-%" SCNu64, &number, &start, &end) != 3 ||
+	if (sscanf(inner, "partition-%" SCNu64 "/part-%" SCNu64 "-%" SCNu64, &number, &start, &end) != 3 ||
 	    v->partition_size == 0 || start > end || (is_held(v, start, end) && !is_short_last(v, start, end)))
 		return false;
 	sl__partition_name(start, end, v->partition_size, again);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "pipeline/export/export.h"
+#include "pipeline/holes.h"
 
 #define U(x) ((unsigned long long)(x))
 
@@ -19,6 +20,7 @@ struct target {
 	uint64_t start, end;
 	bool committed;
 	uint64_t bytes;
+	char *holes; /* of a committed one, as it was recorded */
 	uint8_t sha256[SL__SHA256_BYTES];
 };
 
@@ -30,6 +32,7 @@ struct backfill {
 	uint64_t next;          /* no partition that was seen holds it or anything behind it */
 	struct sl__buf held;    /* of struct sl__object *: below the start, in place, not committed yet */
 	struct sl__buf elements;
+	struct sl_pipeline_element ahead; /* data not NULL: it was read, and comes next */
 	struct sl__builder *builder;
 };
 
@@ -64,7 +67,13 @@ static int look_at(const struct sl_catalog_partition *p, void *ctx)
 		add_missing(b, b->next, p->start - 1);
 	b->next = p->end + 1;
 	if (touches(b, p->start, p->end)) {
-		struct target t = {.start = p->start, .end = p->end, .committed = true, .bytes = p->bytes};
+		struct target t = {.start = p->start,
+				   .end = p->end,
+				   .committed = true,
+				   .bytes = p->bytes,
+				   .holes = sl__strdup(&b->job->e->env, p->hole_ranges)};
+		if (t.holes == NULL)
+			return SL_ENOMEM;
 		memcpy(t.sha256, p->sha256, sizeof t.sha256);
 		(void)sl__buf_append(&b->targets, &t, sizeof t);
 	}
@@ -117,20 +126,56 @@ static void release_elements(struct backfill *b)
 	sl__buf_clear(&b->elements);
 }
 
+/* Was first … last recorded as a hole? *holes: the text of those that are not passed yet. */
+static bool is_recorded(const char **holes, uint64_t first, uint64_t last)
+{
+	uint64_t a, b;
+	while (*holes != NULL && sl__holes_next(holes, &a, &b))
+		if (b >= first)
+			return a == first && b == last;
+	return false;
+}
+
+static int add_hole(struct backfill *b, uint64_t first, uint64_t last, struct sl_err *err)
+{
+	struct sl__run *run = sl__calloc(&b->job->e->env, 1, sizeof *run);
+	const struct sl_pipeline_element e = {.first = first, .last = last, .data = run};
+	if (run != NULL)
+		*run = (struct sl__run){.env = &b->job->e->env, .hole = true};
+	if (run != NULL && sl__buf_append(&b->elements, &e, sizeof e) == 0)
+		return 0;
+	sl__run_free(run);
+	return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+}
+
 /* Its rows, out of the source. */
 static int gather(struct backfill *b, const struct target *t, struct sl_err *err)
 {
 	struct sl__cutter *c = &b->job->cutter;
+	const char *holes = t->holes;
 	uint64_t next = t->start;
 	c->first = t->start;
 	c->until = t->end;
 	while (next <= t->end) {
-		struct sl_pipeline_element e = {0};
-		int rc = sl__cutter_next(c, &e, err);
+		struct sl_pipeline_element e = b->ahead;
+		int rc = e.data != NULL ? 0 : sl__cutter_next(c, &e, err);
+		b->ahead.data = NULL;
 		if (rc < 0)
 			return rc;
 		if (rc == 0 && e.last < t->start) {
 			sl__run_free(e.data);
+			continue;
+		}
+		uint64_t hole_end = rc == 0 && e.first <= t->end ? e.first - 1 : t->end;
+		if ((rc == SL_PIPELINE_END || e.first != next) && is_recorded(&holes, next, hole_end)) {
+			/* A hole then, and a hole now; what was read comes behind it. */
+			if (add_hole(b, next, hole_end, err) != 0) {
+				sl__run_free(e.data);
+				return SL_ENOMEM;
+			}
+			next = hole_end + 1;
+			if (rc == 0)
+				b->ahead = e;
 			continue;
 		}
 		if (rc == SL_PIPELINE_END || e.first != next) {
@@ -192,7 +237,7 @@ static void put_no_letters(struct backfill *b)
 		((struct sl__run *)all[i].data)->diverted = UINT64_MAX;
 }
 
-static int commit_one(struct backfill *b, const struct sl__object *o, struct sl_err *err)
+static int commit_one(struct backfill *b, struct sl__object *o, struct sl_err *err)
 {
 	struct sl__export_job *job = b->job;
 	struct sl_catalog_partition row;
@@ -331,8 +376,12 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 	if (rc == 0)
 		rc = do_targets(b, err);
 	release_elements(b);
+	sl__run_free(b->ahead.data);
 	sl__buf_fini(&b->elements);
 	release_held(b);
+	const struct target *all = (void *)b->targets.data;
+	for (size_t i = 0; i < b->targets.len / sizeof *all; i++)
+		sl__free(&e->env, all[i].holes);
 	sl__buf_fini(&b->targets);
 	return rc;
 }

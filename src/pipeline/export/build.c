@@ -6,6 +6,7 @@
  * one bad row, only says that the input must be cut record by record.
  */
 #include "pipeline/export/export.h"
+#include "pipeline/holes.h"
 
 #define U(x) ((unsigned long long)(x))
 
@@ -196,6 +197,17 @@ static int take_run(struct build *b, struct sl_err *err)
 	return rc;
 }
 
+/* Sequences without a row; each hole is one element, so the ranges do not touch. */
+static int take_hole(struct build *b, struct sl_err *err)
+{
+	const struct sl_pipeline_element *e = b->element;
+	sl__holes_put(&b->object->hole_text, e->first, e->last);
+	b->object->holes += e->last - e->first + 1;
+	b->next = e->last + 1;
+	return b->object->hole_text.failed == 0 ? 0
+						: sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
+}
+
 /* ---- the file ---- */
 
 static int new_writer(struct build *b, struct sl_err *err)
@@ -217,7 +229,7 @@ static int take_runs(struct build *b, const struct sl_pipeline_partition *p, str
 	for (size_t i = 0; rc == 0 && i < p->n_elements; i++) {
 		b->element = &p->elements[i];
 		b->run = b->element->data;
-		rc = take_run(b, err);
+		rc = b->run->hole ? take_hole(b, err) : take_run(b, err);
 		if (rc != 0 && b->run->guessed && rc != SL_ENOMEM && err->sys_errno == 0) {
 			atomic_store(&b->w->job->guess_wrong, true);
 			rc = sl_err_set(err, SL_ECANCELLED, "to be cut record by record");

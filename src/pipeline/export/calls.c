@@ -14,6 +14,7 @@ static void tell(struct sl__export_job *job, struct sl_export_result *out)
 	job->result.partitions = e->progress.partitions;
 	job->result.rows = e->progress.rows;
 	job->result.bad_rows = e->progress.bad_rows;
+	job->result.holes = e->progress.holes;
 	job->result.bytes = e->progress.bytes;
 	job->result.stopped = e->stop != 0;
 	sl__unlock(&e->mu);
@@ -74,6 +75,8 @@ static int run(struct sl__export_job *job, struct sl_export *e, void *ctx, struc
 	if (rc != 0)
 		return rc;
 	rc = sl__job_pipeline(job, err);
+	if (rc == 0 && !sl__export_stopping(e))
+		rc = sl__job_recheck(job, err);
 	return is_of_input(rc) ? sl_err_wrap(err, rc, "%.80s", sl__input_name(&job->input)) : rc;
 }
 

@@ -283,19 +283,26 @@ static int days_in(int year, int month)
 static int64_t days_since_1970(int year, int month, int day)
 {
 	year -= month <= 2;
-	int era = year / 400, of_era = year % 400; /* years are 0 … 9999 */
+	int era = (year >= 0 ? year : year - 399) / 400, of_era = year - era * 400;
 	int of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
 	return (int64_t)era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-static bool take_date(struct cursor *c, int64_t *days)
+/* bc: the year is one before Christ; there is no year 0, which is 1 BC here. */
+static bool take_date(struct cursor *c, bool bc, int64_t *days)
 {
 	int century = two(c, 100), year = two(c, 100);
-	if (century < 0 || year < 0 || !next_is(c, '-'))
+	if (century < 0 || year < 0)
 		return false;
 	year += century * 100;
+	for (int more = 0; more < 2 && c->at < c->end && is_digit(*c->at); more++)
+		year = year * 10 + (*c->at++ - '0');
+	if (year < 1 || !next_is(c, '-'))
+		return false;
+	if (bc)
+		year = 1 - year;
 	int month = two(c, 13);
-	if (year < 1 || month < 1 || !next_is(c, '-'))
+	if (month < 1 || !next_is(c, '-'))
 		return false;
 	int day = two(c, days_in(year, month) + 1);
 	if (day < 1)
@@ -304,28 +311,51 @@ static bool take_date(struct cursor *c, int64_t *days)
 	return true;
 }
 
+/* 1: infinity, -1: -infinity, 0: neither. */
+static int infinity_of(const char *text, size_t len)
+{
+	bool negative = len == 9 && *text == '-';
+	return (len == 8 || negative) && memcmp(text + negative, "infinity", 8) == 0 ? negative ? -1 : 1 : 0;
+}
+
+/* Take " BC" off the end. */
+static bool pass_bc(size_t len, const char *text, struct cursor *c)
+{
+	bool bc = len > 3 && memcmp(text + len - 3, " BC", 3) == 0;
+	c->end -= bc ? 3 : 0;
+	return bc;
+}
+
 const char *sl__to_date(const char *text, size_t len, int32_t *out)
 {
 	struct cursor c = {text, text + len};
 	int64_t days;
-	if (!take_date(&c, &days) || c.at != c.end)
+	int infinite = infinity_of(text, len);
+	if (infinite != 0) {
+		*out = infinite * INT32_MAX;
+		return NULL;
+	}
+	bool bc = pass_bc(len, text, &c);
+	if (!take_date(&c, bc, &days) || c.at != c.end)
 		return no_date;
 	*out = (int32_t)days;
 	return NULL;
 }
 
-static bool take_day(struct cursor *c, struct sl__time_memo *memo, int64_t *days)
+static bool take_day(struct cursor *c, bool bc, struct sl__time_memo *memo, int64_t *days)
 {
-	if (c->end - c->at >= 10 && memcmp(c->at, memo->date, 10) == 0) {
+	if (!bc && c->end - c->at >= 10 && memcmp(c->at, memo->date, 10) == 0) {
 		c->at += 10;
 		*days = memo->days;
 		return true;
 	}
 	const char *from = c->at;
-	if (!take_date(c, days))
+	if (!take_date(c, bc, days))
 		return false;
-	memcpy(memo->date, from, 10);
-	memo->days = *days;
+	if (!bc && c->at - from == 10) {
+		memcpy(memo->date, from, 10);
+		memo->days = *days;
+	}
 	return true;
 }
 
@@ -394,14 +424,22 @@ static int places_of(enum sl_parquet_unit unit)
 	return unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
 }
 
-const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit unit, struct sl__time_memo *memo,
-			     int64_t *out)
+const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit unit, bool local,
+			     struct sl__time_memo *memo, int64_t *out)
 {
 	static const int64_t per_second[] = {
 		[SL_PARQUET_MICROS] = 1000000, [SL_PARQUET_MILLIS] = 1000, [SL_PARQUET_NANOS] = 1000000000};
 	struct cursor c = {text, text + len};
 	int64_t days, seconds = 0, east = 0, fraction = 0, v;
-	if (!take_day(&c, memo, &days))
+	if (SL_UNLIKELY(len == 8 || len == 9)) { /* shorter than any date */
+		int infinite = infinity_of(text, len);
+		if (infinite == 0)
+			return no_time;
+		*out = infinite * INT64_MAX;
+		return NULL;
+	}
+	bool bc = pass_bc(len, text, &c);
+	if (!take_day(&c, bc, memo, &days))
 		return no_time;
 	if (c.at < c.end) {
 		if (!next_is(&c, 'T') && !next_is(&c, ' ') && !next_is(&c, 't'))
@@ -411,6 +449,8 @@ const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit 
 		const char *why = take_fraction(&c, places_of(unit), &fraction);
 		if (why != NULL)
 			return why;
+		if (local && c.at < c.end)
+			return "a time with a zone in a column without one";
 		if (!take_zone(&c, &east) || c.at != c.end)
 			return no_time;
 	}

@@ -8,9 +8,11 @@
  *	decimal    -?digits[.digits][e±digits]; nothing but zeros beyond the scale
  *	float      the same, and NaN, Infinity, -Infinity
  *	boolean    true false t f 1 0
- *	date       2024-02-29
+ *	date       2024-02-29, years of four to six digits, " BC" behind it; infinity and -infinity are the greatest
+ *	           number that the column holds and its negative
  *	timestamp  2024-02-29T15:04:05[.123456789][Z|±hh[[:]mm]], also with a blank for the T, and without a zone: UTC;
- *	           seconds may be missing, digits beyond the unit must be zeros; a date is its first moment
+ *	           seconds may be missing, digits beyond the unit must be zeros; a date is its first moment; years and
+ *	           infinities as of dates. A local one has no zone.
  *
  * Each returns NULL, or why not (a constant string, for "column x: WHY"). *out is untouched then.
  *
@@ -35,8 +37,8 @@ struct sl__time_memo {
 	char date[10];
 	int64_t days;
 };
-const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit unit, struct sl__time_memo *memo,
-			     int64_t *out);
+const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit unit, bool local,
+			     struct sl__time_memo *memo, int64_t *out);
 
 /* The bytes of hexadecimal digits, two a byte. */
 bool sl__from_hex(const char *text, size_t len, char *out);

@@ -45,6 +45,9 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 		return bad_option(err, "table", "a database needs a table or a query, and not both");
 	if (!database && (o->table != NULL || o->query != NULL))
 		return bad_option(err, o->table != NULL ? "table" : "query", "only of a database");
+	int rc = database ? 0 : sl_check_local_path("export: from", o->from, err);
+	if (rc != 0)
+		return rc;
 	if ((unsigned)o->format > SL_EXPORT_JSON_LINES)
 		return bad_option(err, "format", "no such format");
 	if (!database && o->format == SL_EXPORT_BY_NAME && (o->format = format_by_name(o->from)) == SL_EXPORT_BY_NAME)
@@ -64,7 +67,11 @@ static int check_dataset(const struct sl_export_opts *o, struct sl_err *err)
 		return bad_option(err, "to", "required");
 	if (o->dataset == NULL)
 		return bad_option(err, "dataset", "required");
-	int rc = sl_dataset_check_name(o->dataset, err);
+	int rc = sl_check_local_path("export: to", o->to, err);
+	rc = rc != 0 ? rc : sl_check_local_path("export: dead_letters", o->dead_letters, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_dataset_check_name(o->dataset, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "export");
 	if (o->partition_size < 0 || o->partition_size > (int64_t)1 << 32)
@@ -82,6 +89,8 @@ static int check_run(const struct sl_export_opts *o, struct sl_err *err)
 		return bad_option(err, "follow, final, header", "on or off");
 	if (o->follow == SL_ON && o->final == SL_ON)
 		return bad_option(err, "final", "not with follow: what grows has no end to close");
+	if ((unsigned)o->gaps > SL_EXPORT_GAPS_RECORD)
+		return bad_option(err, "gaps", "stop or record");
 	if ((unsigned)o->bad_rows > SL_EXPORT_BAD_ROWS_DIVERT)
 		return bad_option(err, "bad_rows", "stop or divert");
 	if (o->poll_interval_ms < 0)

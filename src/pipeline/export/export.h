@@ -14,6 +14,7 @@
 
 #include <stdatomic.h>
 
+#include "base/buf.h"
 #include "base/fork_guard.h"
 #include "base/sha256.h"
 #include "base/thread.h"
@@ -62,6 +63,12 @@ struct sl__input {
 	uint64_t offset;       /* of the next read */
 	uint64_t total;        /* bytes of the input; 0: not known, or it grows */
 	bool sampling;         /* of a file that grows: what is there now, up to its last line end */
+	/* Of a file that is followed: the last bytes that were read, and what has become of it meanwhile. */
+	char tail[64];
+	size_t tail_len;
+	enum { SL__INPUT_SAME = 0, SL__INPUT_RENAMED, SL__INPUT_TRUNCATED, SL__INPUT_COPY_READ } turn;
+	bool cut;              /* of a pipe: the last byte so far is not the end of a line */
+	bool sampled;          /* of a pipe: it has ended, and the sample must do with what it has */
 	int64_t sample_end_ns; /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
 	struct sl__map map;
 	size_t map_at;  /* of the next read */
@@ -89,9 +96,15 @@ struct sl__export_job {
 	bool seen_any;             /* something was given to the pipeline: */
 	uint64_t seen_first, seen; /* its first and its last sequence */
 	uint64_t left;             /* rows that were read and not given to it */
+	bool records_gaps;         /* a missing sequence is a hole, not the end */
+	int64_t recheck_ns;        /* when holes are looked at again */
+	uint64_t first;            /* of the pipeline: what lies below is committed; 0: it may begin anywhere */
+	bool has_pending;          /* a run that waits until the hole before it was given: */
+	struct sl_pipeline_element pending;
 
 	sl__mutex letters_mu;
 	sl_dlq *letters;
+	char *letter_target; /* with the first of them */
 	struct sl_export_result result;
 };
 
@@ -113,6 +126,10 @@ SL_MUST_CHECK int sl__input_schema(struct sl__input *in, const char *sequence, s
 SL_MUST_CHECK int sl__input_names(struct sl__input *in, const char *const **names, size_t *n, struct sl_err *err);
 /* Begin again, with the sequences first … last as far as the source can choose; the records are read from there. */
 SL_MUST_CHECK int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct sl_err *err);
+/* A file that is followed has come to its end because another has its name, or it was truncated: go on with what
+ * follows it. SL_PIPELINE_END: it has not; the input is over. names: of the columns that the others had; n 0: no
+ * header. */
+SL_MUST_CHECK int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err);
 /* Wait for the source to grow. false: a stop was asked for. */
 bool sl__input_pause(struct sl__input *in);
 /* For messages: "ledger.csv", "standard input", "table …". */
@@ -130,7 +147,9 @@ char *sl__builder_buf(struct sl__builder *w);
 struct sl__object {
 	const struct sl_env *env;
 	uint64_t start, end, rows, bad_rows, bytes;
-	uint64_t input_end; /* behind its last row, in the input */
+	uint64_t holes;           /* sequences that the source does not have, */
+	struct sl__buf hole_text; /* as ranges (pipeline/holes.h) */
+	uint64_t input_end;       /* behind its last row, in the input */
 	uint8_t sha256[SL__SHA256_BYTES];
 	char *folder, *temp, *path; /* of the file system */
 	char *name;                 /* relative to TO, as the catalog has it */
@@ -175,10 +194,14 @@ SL_MUST_CHECK int sl__builder_build(struct sl__builder *w, const struct sl_pipel
 SL_MUST_CHECK int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err);
 /* Exports what comes from job->input. */
 SL_MUST_CHECK int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err);
+/* Look whether rows have appeared in holes that were recorded in the last SL__HOLES_RECHECK_MS: SL_EGAP says where. */
+#define SL__HOLES_RECHECK_MS ((int64_t)24 * 3600 * 1000)
+#define SL__HOLES_RECHECK_EVERY_MS 60000 /* of a source that is followed */
+SL_MUST_CHECK int sl__job_recheck(struct sl__export_job *job, struct sl_err *err);
 SL_MUST_CHECK int sl__job_deliver(struct sl__export_job *job, struct sl_err *err);
 void sl__job_close(struct sl__export_job *job);
 /* The catalog's row of it. */
-void sl__object_row(const struct sl__object *o, struct sl_catalog_partition *out);
+void sl__object_row(struct sl__object *o, struct sl_catalog_partition *out);
 /* A partition was committed: for the progress. */
 void sl__job_count(struct sl__export_job *job, const struct sl__object *o);
 /* Put a bad row into the dead letters, durably. */

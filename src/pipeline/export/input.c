@@ -25,6 +25,8 @@ const char *sl__input_name(const struct sl__input *in)
 
 /* ---- reading ---- */
 
+static int new_records(struct sl__input *in, struct sl_err *err);
+
 static int64_t read_failed(const struct sl__input *in, int failed, struct sl_err *err)
 {
 	return sl_err_set_errno(err, failed, "read %s", sl__input_name(in));
@@ -58,27 +60,181 @@ static ssize_t whole_lines(const char *buf, ssize_t got, size_t n)
 	return end - buf + 1;
 }
 
-/* A file that is followed has no more. What was read of it must still be there: bytes that are written from its
- * beginning again would be taken for those behind the last ones, or waited for in vain. */
+/* ---- a file that is followed ---- */
+
+/* Keep the last bytes before in->offset. */
+static void keep_tail(struct sl__input *in, const char *buf, size_t got)
+{
+	size_t n = SL_MIN(got, sizeof in->tail), old = SL_MIN(in->tail_len, sizeof in->tail - n);
+	memmove(in->tail, in->tail + in->tail_len - old, old);
+	memcpy(in->tail + old, buf + got - n, n);
+	in->tail_len = old + n;
+}
+
+/* Are the bytes before in->offset those that were read? */
+static bool has_tail(const struct sl__input *in, int fd)
+{
+	char buf[sizeof in->tail];
+	ssize_t got = sl__pread_full(&in->e->env, fd, buf, in->tail_len, in->offset - in->tail_len);
+	return got == (ssize_t)in->tail_len && memcmp(buf, in->tail, in->tail_len) == 0;
+}
+
+/*
+ * What has become of the file since it was read to its end: it was truncated (and perhaps written again, up to any
+ * length), or another that has something in it has its name. Whoever writes to that one has written its last line to
+ * the old one before, so that one more look at the old one finds all of it.
+ */
+static int look_at_file(struct sl__input *in, struct sl_err *err)
+{
+	const struct sl_env *env = &in->e->env;
+	struct sl_io_stat mine, named;
+	int rc = SL__IO(env, fstat, in->fd, &mine);
+	if (rc != 0)
+		return (int)read_failed(in, -rc, err);
+	if (in->turn == SL__INPUT_COPY_READ) /* of the copy everything is there */
+		return 0;
+	if (mine.size < in->offset || !has_tail(in, in->fd))
+		in->turn = SL__INPUT_TRUNCATED;
+	else if (SL__IO(env, stat, in->e->o.from, &named) == 0 && S_ISREG(named.mode) && named.size > 0 &&
+		 (named.dev != mine.dev || named.ino != mine.ino))
+		in->turn = SL__INPUT_RENAMED;
+	return 0;
+}
+
+/* Lines that are whole, of a file that grows; 0: it has ended, in->turn says why. */
+static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
+{
+	for (;;) {
+		ssize_t got =
+			in->turn != SL__INPUT_TRUNCATED ? SL__IO(&in->e->env, pread, in->fd, buf, n, in->offset) : 0;
+		if (got < 0)
+			return read_failed(in, (int)-got, err);
+		got = whole_lines(buf, got, n);
+		in->offset += (uint64_t)got;
+		if (got > 0)
+			keep_tail(in, buf, (size_t)got);
+		if (got > 0 || in->turn != SL__INPUT_SAME)
+			return got;
+		if (!sl__input_pause(in))
+			return cancelled(err);
+		int rc = look_at_file(in, err);
+		if (rc != 0)
+			return rc;
+	}
+}
+
+struct find_copy {
+	const struct sl__input *in;
+	const char *folder, *base;
+	int fd;
+	int64_t mtime_ms;
+};
+
+/* The copy that was made before the truncation lies next to the file, begins with its name, and goes on behind the
+ * bytes that were read. */
+static int try_copy(const char *name, void *ctx)
+{
+	struct find_copy *f = ctx;
+	const struct sl_env *env = &f->in->e->env;
+	struct sl_io_stat st;
+	size_t n = strlen(f->base);
+	if (strncmp(name, f->base, n) != 0 || name[n] == '\0')
+		return 0;
+	char *path = sl__asprintf(env, "%s/%s", f->folder, name);
+	int fd = path != NULL ? SL__IO(env, open, path, O_RDONLY | O_NONBLOCK, 0) : -ENOMEM;
+	sl__free(env, path);
+	if (fd < 0)
+		return 0;
+	if (SL__IO(env, fstat, fd, &st) == 0 && S_ISREG(st.mode) && st.size > f->in->offset &&
+	    (f->fd < 0 || st.mtime_ms > f->mtime_ms) && has_tail(f->in, fd)) {
+		sl__close_fd(env, &f->fd);
+		f->fd = fd;
+		f->mtime_ms = st.mtime_ms;
+	} else {
+		(void)SL__IO(env, close, fd);
+	}
+	return 0;
+}
+
+static int open_copy(const struct sl__input *in)
+{
+	const struct sl_env *env = &in->e->env;
+	char *folder = sl__dirname(env, in->e->o.from);
+	struct find_copy f = {.in = in, .folder = folder, .base = sl__basename(in->e->o.from), .fd = -1};
+	if (folder != NULL && in->offset > 0)
+		(void)SL__IO(env, list, folder, try_copy, &f);
+	sl__free(env, folder);
+	return f.fd;
+}
+
+static int same_header(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
+{
+	const char *const *now;
+	size_t n_now;
+	int rc = sl_records_columns(in->records, &now, &n_now, err);
+	bool same = rc == 0 && n_now == n;
+	for (size_t i = 0; same && i < n; i++)
+		same = strcmp(names[i], now[i]) == 0;
+	if (rc != 0 || same)
+		return rc;
+	return sl_err_set(err, SL_EDATA,
+			  "the file that has its name now has another header; export it as another dataset");
+}
+
+int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
+{
+	const struct sl_env *env = &in->e->env;
+	struct sl_io_stat st;
+	bool header = in->header;
+	if (in->turn == SL__INPUT_SAME)
+		return SL_PIPELINE_END;
+	int copy = in->turn == SL__INPUT_TRUNCATED ? open_copy(in) : -1;
+	sl__log(env, SL_LOG_INFO, "export",
+		copy >= 0 ? "the file was truncated; its rest is read from the copy" : "the file begins anew",
+		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
+	if (SL__IO(env, fstat, in->fd, &st) == 0 && in->turn != SL__INPUT_TRUNCATED && st.size > in->offset)
+		sl__log(env, SL_LOG_WARN, "export", "the last line of the old file has no line end and is not exported",
+			SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
+	sl__close_fd(env, &in->fd);
+	if (copy >= 0) { /* behind what was read, to its end */
+		in->fd = copy;
+		in->turn = SL__INPUT_COPY_READ;
+		in->header = false;
+		int rc = new_records(in, err);
+		in->header = header;
+		return rc;
+	}
+	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "open %s", in->e->o.from);
+	in->fd = fd;
+	in->turn = SL__INPUT_SAME;
+	in->offset = in->tail_len = 0;
+	int rc = new_records(in, err);
+	return rc == 0 && in->header ? same_header(in, names, n, err) : rc;
+}
+
+/* ---- other files, and pipes ---- */
+
+/* Standard input that is followed has no more. What was read of it must still be there. */
 static int check_length(const struct sl__input *in, struct sl_err *err)
 {
-	struct sl_io_stat st = {.size = 0};
 	struct stat of_fd;
-	int rc = in->is_file ? SL__IO(&in->e->env, fstat, in->fd, &st) : fstat(in->fd, &of_fd);
-	if (rc != 0)
-		return (int)read_failed(in, in->is_file ? -rc : errno, err);
-	uint64_t bytes = in->is_file ? st.size : (uint64_t)of_fd.st_size;
-	if (bytes >= in->offset)
+	if (fstat(in->fd, &of_fd) != 0)
+		return (int)read_failed(in, errno, err);
+	if ((uint64_t)of_fd.st_size >= in->offset)
 		return 0;
 	return sl_err_set(err, SL_EDATA,
 			  "it is shorter than what was read of it (%llu bytes of %llu): a file that is followed must "
 			  "only grow",
-			  (unsigned long long)bytes, (unsigned long long)in->offset);
+			  (unsigned long long)of_fd.st_size, (unsigned long long)in->offset);
 }
 
 static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
+	if (in->is_file && in->e->o.follow == SL_ON && !in->sampling)
+		return read_followed(in, buf, n, err);
 	for (;;) {
 		ssize_t got = in->is_file ? SL__IO(env, pread, in->fd, buf, n, in->offset) : read(in->fd, buf, n);
 		if (got < 0)
@@ -115,7 +271,19 @@ static bool wait_for_sample(const struct sl__input *in)
 	return sl__export_stopping(in->e);
 }
 
-static int64_t read_pipe(const struct sl__input *in, void *buf, size_t n, struct sl_err *err)
+/* The pipe has ended. Where its writer was ended in the middle of a line, what is there of it is no row, and looks like
+ * one: 12 of 1234. */
+static int64_t end_of_pipe(const struct sl__input *in, struct sl_err *err)
+{
+	if (!in->cut)
+		return 0;
+	return sl_err_set(
+		err, SL_EDATA,
+		"it ends in the middle of a line: its writer was cut off. That line is not exported; if it is "
+		"complete, end it with a line feed");
+}
+
+static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	for (;;) {
 		if (in->sample_end_ns == 0)
@@ -125,7 +293,13 @@ static int64_t read_pipe(const struct sl__input *in, void *buf, size_t n, struct
 		if (sl__export_stopping(in->e))
 			return cancelled(err);
 		ssize_t got = read(in->fd, buf, n);
-		if (got >= 0)
+		if (got > 0)
+			in->cut = ((const char *)buf)[got - 1] != '\n';
+		if (got == 0 && in->cut && in->sample_end_ns != 0)
+			in->sampled = true; /* the rows before it are enough for a sample */
+		if (got == 0)
+			return in->sampled ? SL_EAGAIN : end_of_pipe(in, err);
+		if (got > 0)
 			return got;
 		if (errno != EINTR && errno != EAGAIN)
 			return read_failed(in, errno, err);
@@ -159,7 +333,8 @@ static int new_records(struct sl__input *in, struct sl_err *err)
 					     .format = in->csv ? SL_ROWS_CSV : SL_ROWS_JSON,
 					     .header = in->header ? SL_ON : SL_OFF,
 					     .max_record_bytes = in->e->o.max_record_bytes,
-					     .delimiter = in->e->o.delimiter};
+					     .delimiter = in->e->o.delimiter,
+					     .words = SL_ON};
 	sl_records_free(in->records);
 	in->records = NULL;
 	return sl_records_new(&in->records, read_input, in, &opts, err);
@@ -173,7 +348,7 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 			return rc;
 	}
 	in->map_at = 0;
-	in->offset = 0;
+	in->offset = in->tail_len = 0;
 	if (in->source.ops == NULL && !in->is_file && in->regular && lseek(in->fd, 0, SEEK_SET) != 0)
 		return (int)read_failed(in, errno, err);
 	return new_records(in, err);
@@ -310,8 +485,11 @@ static int infer_pipe(struct sl__input *in, const struct sl_column **guessed, si
 	while (rc == SL_EAGAIN) {
 		in->sample_end_ns = sl__deadline_ns(&in->e->env, SAMPLE_MS);
 		rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, guessed, n, err);
+		if (rc == SL_EAGAIN && in->sampled) /* not one whole line */
+			rc = (int)end_of_pipe(in, err);
 	}
 	in->sample_end_ns = 0;
+	in->sampled = false;
 	return rc;
 }
 

@@ -4,6 +4,9 @@
 
 #include <stdio.h>
 
+#include "format/row.h"
+#include "pipeline/audit/catalog.h"
+
 #define DELIVER_MS 10000
 
 /* ---- the catalog ---- */
@@ -257,6 +260,7 @@ void sl__job_close(struct sl__export_job *job)
 	sl_catalog_lease_drop(job->lease);
 	sl_catalog_close(job->catalog);
 	sl_dlq_close(job->letters);
+	sl__free(env, job->letter_target);
 	sl__input_close(&job->input);
 	sl__layout_fini(&job->layout);
 	sl__schema_fini(&job->schema);
@@ -266,6 +270,32 @@ void sl__job_close(struct sl__export_job *job)
 
 /* ---- dead letters ---- */
 
+#define LETTER_TARGET_BYTES 4000
+
+/* What the row of a letter is, in the words of 'sluice load', so that it can be sent to any target: its format and, of
+ * CSV, its columns. Of very many columns only the name of the input is kept. */
+static int describe_rows(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl__layout *l = &job->layout;
+	const char *format = l->csv ? "csv" : "jsonl", *input = sl__input_name(&job->input);
+	struct sl__buf text;
+	sl__buf_init(&text, &job->e->env);
+	(void)sl__buf_printf(&text, "{\"to\":\"\",\"format\":\"%s\",\"table\":\"%s\"", format, job->e->o.dataset);
+	for (size_t i = 0; l->csv && i < l->n_names; i++) {
+		(void)sl__buf_str_append(&text, i == 0 ? ",\"columns\":[" : ",");
+		sl__put_json_string(&text, l->names[i], strlen(l->names[i]));
+	}
+	(void)sl__buf_str_append(&text, l->csv ? "],\"input\":" : ",\"input\":");
+	sl__put_json_string(&text, input, strlen(input));
+	(void)sl__buf_printf(&text, "%s}", l->csv ? ",\"file_format\":\"csv\"" : "");
+	if (text.len > LETTER_TARGET_BYTES || (l->csv && l->delimiter != ',')) {
+		sl__buf_clear(&text);
+		(void)sl__buf_str_append(&text, input);
+	}
+	job->letter_target = sl__buf_take(&text);
+	return job->letter_target != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
+}
+
 static int open_letters(struct sl__export_job *job, struct sl_err *err)
 {
 	const struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &job->e->env};
@@ -273,6 +303,8 @@ static int open_letters(struct sl__export_job *job, struct sl_err *err)
 	int rc = 0;
 	if (job->letters == NULL) {
 		rc = sl__export_mkdirs(&job->e->env, job->e->o.dead_letters, err);
+		if (rc == 0 && job->letter_target == NULL)
+			rc = describe_rows(job, err);
 		if (rc == 0)
 			rc = sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
 	}
@@ -294,7 +326,7 @@ int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, s
 					     .code = why->code,
 					     .error_class = SL_CLASS_POISON,
 					     .attempts = 1,
-					     .target = sl__input_name(&job->input),
+					     .target = job->letter_target,
 					     .item = row,
 					     .item_len = len};
 	rc = sl_dlq_put(job->letters, &letter, NULL, err);
@@ -303,15 +335,62 @@ int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, s
 
 /* ---- the pipeline's callbacks ---- */
 
-/* The records have ended. With a database that is followed, ask it again. */
+struct recheck {
+	struct sl__export_job *job;
+	struct sl_err *err;
+	uint64_t found; /* rows, so far only the smallest of each partition */
+};
+
+static int recheck_one(const struct sl_catalog_partition *p, void *ctx)
+{
+	struct recheck *r = ctx;
+	struct sl__export_job *job = r->job;
+	const struct sl__export_source *source = &job->input.source;
+	bool any = false;
+	uint64_t found = 0;
+	int rc = source->ops->present(p->hole_ranges, &any, &found, r->err, source->ctx);
+	if (rc != 0 || !any)
+		return rc;
+	sl__log(&job->e->env, SL_LOG_ERROR, "export", "a row has appeared in a recorded hole",
+		SL__F_STR("dataset", job->e->o.dataset), SL__F_U64("sequence", found), SL__F_STR("file", p->path));
+	if (r->found++ == 0)
+		(void)sl_err_set(
+			r->err, SL_EGAP,
+			"%s %llu has appeared in the source after it was recorded as a hole of %.100s, and is not "
+			"exported: its number was drawn long before its row was written",
+			job->dataset.sequence, (unsigned long long)found, sl__basename(p->path));
+	return 0;
+}
+
+int sl__job_recheck(struct sl__export_job *job, struct sl_err *err)
+{
+	const struct sl_env *env = &job->e->env;
+	struct recheck r = {.job = job, .err = err};
+	if (!job->records_gaps || job->input.source.ops == NULL || job->input.source.ops->present == NULL)
+		return 0;
+	int64_t since_ms = sl__real_ms(env) - SL__HOLES_RECHECK_MS;
+	job->recheck_ns = sl__deadline_ns(env, SL__HOLES_RECHECK_EVERY_MS);
+	int rc = sl__catalog_holes(job->catalog, job->e->o.dataset, since_ms, recheck_one, &r, err);
+	return rc != 0 ? rc : r.found > 0 ? SL_EGAP : 0;
+}
+
+/* The records have ended. A database that is followed is asked again; a file may have a successor. */
 static int next_of_records(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	for (;;) {
 		int rc = sl__cutter_next(&job->cutter, out, err);
-		if (rc != SL_PIPELINE_END || job->input.source.ops == NULL || job->e->o.follow != SL_ON)
+		if (rc != SL_PIPELINE_END || job->e->o.follow != SL_ON)
 			return rc;
+		if (job->input.source.ops == NULL) {
+			if ((rc = sl__input_turn(&job->input, job->layout.names, job->layout.n_names, err)) != 0)
+				return rc;
+			job->cutter.records = job->input.records;
+			continue;
+		}
 		if (!sl__input_pause(&job->input))
 			return SL_PIPELINE_END;
+		if (job->recheck_ns <= sl__mono_ns(&job->e->env) && (rc = sl__job_recheck(job, err)) != 0)
+			return rc;
 		uint64_t next = job->cutter.any ? job->cutter.last + 1 : job->cutter.first;
 		if ((rc = sl__input_begin(&job->input, next, SL__EXPORT_NO_END, err)) != 0)
 			return rc;
@@ -319,11 +398,56 @@ static int next_of_records(struct sl__export_job *job, struct sl_pipeline_elemen
 	}
 }
 
+/* A hole becomes an empty file for every whole partition in it: more than this is a sequence that has jumped. */
+#define EMPTY_PARTITIONS_MAX 10000
+
+/* The hole before the pending run, or a part of it: it ends with its partition, and where this run goes on. */
+static int next_hole(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
+{
+	const struct sl__run *behind = job->pending.data;
+	uint64_t size = job->dataset.partition_size, first = job->seen + 1, last = job->pending.first - 1;
+	if (!job->seen_any)
+		first = job->first;
+	if ((last - first) / size > EMPTY_PARTITIONS_MAX)
+		return sl_err_set(err, SL_EGAP,
+				  "source: %llu to %llu are missing, more than %d partitions of %llu: the numbers have "
+				  "jumped; export what follows as another dataset",
+				  (unsigned long long)first, (unsigned long long)last, EMPTY_PARTITIONS_MAX,
+				  (unsigned long long)size);
+	last = SL_MIN(last, sl__partition_end(first, size));
+	if (first < job->first)
+		last = SL_MIN(last, job->first - 1);
+	struct sl__run *run = sl__calloc(&job->e->env, 1, sizeof *run);
+	if (run == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a run of rows");
+	*run = (struct sl__run){.env = &job->e->env, .hole = true, .line = behind->line};
+	*out = (struct sl_pipeline_element){.first = first, .last = last, .data = run};
+	return 0;
+}
+
+/* As next_of_records, with a run of its own for what is missing before one. */
+static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
+{
+	int rc = 0;
+	if (!job->has_pending) {
+		rc = next_of_records(job, &job->pending, err);
+		job->has_pending = rc == 0;
+	}
+	if (rc != 0)
+		return rc;
+	uint64_t expected = job->seen_any ? job->seen + 1 : job->first;
+	if (job->records_gaps && expected != 0 && job->pending.first > expected)
+		return next_hole(job, out, err);
+	*out = job->pending;
+	job->has_pending = false;
+	return 0;
+}
+
 static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	struct sl__export_job *job = ctx;
 	sl__map_reader();
-	int rc = job->guessing ? sl__guesser_next(&job->guesser, out) : next_of_records(job, out, err);
+	int rc = job->guessing ? sl__guesser_next(&job->guesser, out) : next_with_holes(job, out, err);
 	if (rc == 0) {
 		job->seen = out->last;
 		job->seen_first = job->seen_any ? job->seen_first : out->first;
@@ -399,6 +523,7 @@ void sl__job_count(struct sl__export_job *job, const struct sl__object *o)
 	e->progress.partitions++;
 	e->progress.rows += o->rows;
 	e->progress.bad_rows += o->bad_rows;
+	e->progress.holes += o->holes;
 	e->progress.bytes += o->bytes;
 	if (job->input.source.ops == NULL)
 		e->progress.input_bytes = SL_MAX(e->progress.input_bytes, o->input_end);
@@ -565,11 +690,16 @@ static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 
 static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 {
-	uint64_t first;
-	(void)begins_at(job, &first);
+	(void)begins_at(job, &job->first);
 	job->result.sequential = 1;
-	init_cutter(job, first);
+	job->seen_any = false; /* what the guesses have given and did not commit comes again */
+	job->records_gaps = job->e->o.gaps == SL_EXPORT_GAPS_RECORD ||
+			    (job->e->o.gaps == SL_EXPORT_GAPS_DEFAULT && job->input.source.records_gaps);
+	init_cutter(job, job->first);
 	int rc = run_pipeline(job, err);
+	if (job->has_pending)
+		sl__run_free(job->pending.data);
+	job->has_pending = false;
 	job->left = sl__cutter_left(&job->cutter);
 	sl__cutter_fini(&job->cutter);
 	return rc;

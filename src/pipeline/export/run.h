@@ -36,6 +36,7 @@ struct sl__run {
 	uint64_t line; /* of its first byte; 0: not known */
 	uint64_t end;  /* behind its last byte, in the input */
 	bool guessed;
+	bool hole;                  /* no text: the source has none of its sequences */
 	struct sl__bad_record *bad; /* in order */
 	size_t n_bad;
 	uint64_t diverted; /* bad rows that are in the dead letters already */

@@ -127,13 +127,15 @@ static bool unit_in(const char *p, struct sl_parquet_column *out)
 	static const struct {
 		const char *text;
 		enum sl_parquet_unit unit;
-	} units[] = {{"(micros)", SL_PARQUET_MICROS},
-		     {"(millis)", SL_PARQUET_MILLIS},
-		     {"(nanos)", SL_PARQUET_NANOS},
-		     {"", SL_PARQUET_MICROS}};
+		bool local;
+	} units[] = {{"(micros)", SL_PARQUET_MICROS, false},      {"(millis)", SL_PARQUET_MILLIS, false},
+		     {"(nanos)", SL_PARQUET_NANOS, false},        {"(micros,local)", SL_PARQUET_MICROS, true},
+		     {"(millis,local)", SL_PARQUET_MILLIS, true}, {"(nanos,local)", SL_PARQUET_NANOS, true},
+		     {"(local)", SL_PARQUET_MICROS, true},        {"", SL_PARQUET_MICROS, false}};
 	for (size_t i = 0; i < SL_COUNT(units); i++)
 		if (strcmp(p, units[i].text) == 0) {
 			out->unit = units[i].unit;
+			out->local = units[i].local;
 			return true;
 		}
 	return false;
@@ -180,7 +182,7 @@ int sl_export_column_type(const char *text, struct sl_parquet_column *column, st
 	}
 	return sl_err_set(
 		err, SL_EINVAL,
-		"type \"%.60s\": not one of bool, int32, int64, float, double, timestamp(millis|micros|nanos), "
+		"type \"%.60s\": not one of bool, int32, int64, float, double, timestamp(millis|micros|nanos[,local]), "
 		"date, decimal(P,S), string, binary, fixed(N)",
 		text);
 }

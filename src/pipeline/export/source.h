@@ -22,6 +22,7 @@
 struct sl__export_source {
 	const struct sl__export_source_ops *ops;
 	void *ctx;
+	bool records_gaps; /* unless the caller says: what is missing is recorded as a hole */
 };
 
 struct sl__export_source_ops {
@@ -37,6 +38,9 @@ struct sl__export_source_ops {
 	/* As sl_records_read_fn: up to n bytes; 0: these were all rows; negative: SL_E…, err->retryable says whether
 	 * begin behind the last whole record may help. Ends with a line end. */
 	int64_t (*read)(void *buf, size_t n, struct sl_err *err, void *ctx);
+	/* Whether there is a row with a number in one of these ranges ("17,20-25"): the smallest in *found, and true in
+	 * *any. Between a begin whose rows were all read and the next. NULL: not of a database. */
+	int (*present)(const char *ranges, bool *any, uint64_t *found, struct sl_err *err, void *ctx);
 	/* Make a read or begin that is blocked return SL_ECANCELLED soon. NULL: they never block for long. */
 	void (*wake)(void *ctx);
 	void (*close)(void *ctx);

@@ -6,6 +6,7 @@
 
 #include "flow/retry.h"
 #include "pipeline/export/source_db.h"
+#include "pipeline/holes.h"
 
 static int no_memory(struct sl_err *err)
 {
@@ -26,6 +27,26 @@ void sl__export_db_put_sequence(struct sl__buf *buf, const struct sl__export_db 
 {
 	(void)sl__buf_str_append(buf, "s.");
 	sl__export_db_put_name(buf, db->columns[db->sequence].name);
+}
+
+bool sl__export_db_put_present(struct sl__buf *sql, const struct sl__export_db *db, const char **ranges)
+{
+	enum { AT_A_TIME = 500 };
+	uint64_t first, last;
+	int n = 0;
+	sl__buf_clear(sql);
+	(void)sl__buf_str_append(sql, "SELECT min(");
+	sl__export_db_put_sequence(sql, db);
+	(void)sl__buf_str_append(sql, ") FROM (VALUES ");
+	for (; n < AT_A_TIME && sl__holes_next(ranges, &first, &last); n++)
+		(void)sl__buf_printf(sql, "%s(%llu,%llu)", n > 0 ? "," : "", (unsigned long long)first,
+				     (unsigned long long)last);
+	(void)sl__buf_printf(sql, ") AS h JOIN %s ON ", db->inner);
+	sl__export_db_put_sequence(sql, db);
+	(void)sl__buf_str_append(sql, " >= h.column1 AND ");
+	sl__export_db_put_sequence(sql, db);
+	(void)sl__buf_str_append(sql, " <= h.column2");
+	return n > 0;
 }
 
 /* SCHEMA.TABLE or TABLE. */
@@ -149,35 +170,30 @@ uint64_t sl__export_db_next_chunk(struct sl__export_db *db)
 	return db->any ? db->seen : db->first;
 }
 
-/* Is the row before this one not there? Where the dataset has no row yet, it may begin anywhere. */
-static bool is_gap(const struct sl__export_db *db, uint64_t sequence, uint64_t *expected)
+/* May a number before this one still be on its way? Where the dataset has no row yet, it may begin anywhere. */
+static bool is_unsettled(const struct sl__export_db *db, uint64_t sequence)
 {
-	*expected = db->any ? db->seen + 1 : db->first;
-	return *expected != 0 && sequence > *expected;
-}
-
-static bool is_patient(struct sl__export_db *db, uint64_t expected)
-{
-	int64_t now = sl__mono_ns(db->env);
-	if (db->gap_at != expected) {
-		db->gap_at = expected;
-		db->gap_since_ns = now;
-	}
-	return now - db->gap_since_ns < (int64_t)SL__EXPORT_DB_PATIENCE_MS * 1000000;
+	uint64_t expected = db->any ? db->seen + 1 : db->first;
+	return sequence > expected && (!db->any_settled || sequence - 1 > db->settled);
 }
 
 enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_t sequence)
 {
-	uint64_t expected;
 	if (db->pass_seen && sequence == db->seen) {
 		db->pass_seen = false;
 		return SL__EXPORT_DB_PASS;
 	}
-	if (db->opts->follow == SL_ON && is_gap(db, sequence, &expected) && is_patient(db, expected))
-		return SL__EXPORT_DB_HOLD;
+	if (db->waits && is_unsettled(db, sequence))
+		return SL__EXPORT_DB_SETTLE;
 	db->any = true;
 	db->seen = sequence;
 	return SL__EXPORT_DB_GIVE;
+}
+
+void sl__export_db_settled(struct sl__export_db *db, uint64_t up_to)
+{
+	db->settled = db->any_settled ? SL_MAX(db->settled, up_to) : up_to;
+	db->any_settled = true;
 }
 
 /* ---- waiting ---- */

@@ -6,9 +6,11 @@
  * Rows are asked for in chunks, so that no snapshot of the database grows old. What must stay true:
  *  1. A chunk begins at the last row of the one before, which is passed over once: a second row with the same number is
  *     seen and given, and the export refuses it.
- *  2. Following a table whose numbers are given before they are committed, a row may be visible before the one that
- *     precedes it. Such a row is held back for SL__EXPORT_DB_PATIENCE_MS; then it is given, and the export tells the
- *     gap.
+ *  2. Where numbers are drawn before they are committed (PostgreSQL), a row may be visible before the one that
+ *     precedes it. A row behind a missing number, and the first row of a new dataset, is therefore not given before
+ *     every transaction has ended that could still produce a smaller number, and the rows were read again ("to
+ *     settle"). One wait settles all numbers up to the greatest that was visible when it began. SQLite has one writer
+ *     at a time: what it does not show is not there.
  *  3. A database that goes away is waited for, once the source is open: the place is known to the row, so nothing is
  *     lost or given twice. What is wrong for good is told at once.
  *
@@ -22,7 +24,8 @@
 #include "base/buf.h"
 #include "pipeline/export/source.h"
 
-#define SL__EXPORT_DB_PATIENCE_MS 5000
+/* After so long it is logged who is waited for. */
+#define SL__EXPORT_DB_TELL_MS 10000
 
 struct sl__export_db {
 	const struct sl_env *env;
@@ -37,8 +40,9 @@ struct sl__export_db {
 	uint64_t seen;        /* the last row that was given; any: there is one since begin */
 	bool any, pass_seen;  /* pass_seen: the next row with that number is the one that was given */
 	bool done;            /* no more rows since begin */
-	uint64_t gap_at;      /* the number that was missing when a row was held back; 0: none */
-	int64_t gap_since_ns;
+	bool waits;           /* numbers are drawn before they are committed */
+	bool any_settled;     /* of numbers up to `settled`, one that is missing stays so */
+	uint64_t settled;
 
 	struct sl__buf text; /* CSV; from `at` on it is to be read */
 	size_t at;
@@ -65,13 +69,20 @@ void sl__export_db_put_name(struct sl__buf *buf, const char *name);
 /* The name of the sequence as the SELECT knows it: s."name". */
 void sl__export_db_put_sequence(struct sl__buf *buf, const struct sl__export_db *db);
 
+/* SELECT of the smallest number that lies in one of the next ranges of *ranges, which then is behind them; false: there
+ * are no more. */
+bool sl__export_db_put_present(struct sl__buf *sql, const struct sl__export_db *db, const char **ranges);
+
 void sl__export_db_begin(struct sl__export_db *db, uint64_t first, uint64_t last);
 /* The least number that the next chunk asks for; from there on pass_seen is in force. */
 uint64_t sl__export_db_next_chunk(struct sl__export_db *db);
 
-enum sl__export_db_verdict { SL__EXPORT_DB_GIVE, SL__EXPORT_DB_PASS, SL__EXPORT_DB_HOLD };
-/* What to do with the row of this number, which is the next one. HOLD: this one and all behind it come later. */
+enum sl__export_db_verdict { SL__EXPORT_DB_GIVE, SL__EXPORT_DB_PASS, SL__EXPORT_DB_SETTLE };
+/* What to do with the row of this number, which is the next one. SETTLE: wait until a smaller number cannot appear any
+ * more, say so with sl__export_db_settled, and read again from sl__export_db_next_chunk. */
 enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_t sequence);
+
+void sl__export_db_settled(struct sl__export_db *db, uint64_t up_to);
 
 /* After a failure that may pass: log it and wait. 0: try again; SL_ECANCELLED: woken; else the failure's own code. */
 SL_MUST_CHECK int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err);

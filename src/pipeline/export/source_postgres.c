@@ -32,6 +32,10 @@ struct pg_source {
 	bool looked; /* for rows without a number */
 	bool copying;
 	uint64_t chunk_rows; /* so far in this chunk */
+	Oid table;           /* of which rows are inserted; 0: a query or a view, any table may be it */
+	bool records_gaps;
+	bool settling;      /* the rows are read again after open transactions have ended */
+	uint64_t unsettled; /* the row that was visible before they had */
 };
 
 /* ---- errors and waiting ---- */
@@ -185,6 +189,7 @@ static bool set_kind(struct sl_parquet_column *c, Oid oid, int modifier)
 			continue;
 		c->kind = kinds[i].kind;
 		c->unit = SL_PARQUET_MICROS;
+		c->local = oid == 1114; /* a timestamp without time zone is no moment */
 		if (oid == 1700)
 			set_decimal(c, modifier);
 		return true;
@@ -255,6 +260,8 @@ static int check_sequence(struct pg_source *s, const PGresult *described, struct
 	return 0;
 }
 
+static int look_at_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err);
+
 static int take_columns(struct pg_source *s, const PGresult *described, struct sl_err *err)
 {
 	struct sl__buf fields SL_CLEANUP(sl__buf_fini);
@@ -264,6 +271,7 @@ static int take_columns(struct pg_source *s, const PGresult *described, struct s
 		rc = add_field(s, &fields, i, described, err);
 	rc = rc != 0 ? rc : take_not_null(s, described, err);
 	rc = rc != 0 ? rc : check_sequence(s, described, err);
+	rc = rc != 0 ? rc : look_at_table(s, described, &s->records_gaps, err);
 	if (rc != 0)
 		return rc;
 	s->fields = sl__buf_take(&fields);
@@ -381,12 +389,161 @@ static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_er
 		return sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
 	if (verdict == SL__EXPORT_DB_GIVE && sl__buf_append(&s->db.text, comma + 1, n - (size_t)(comma + 1 - row)) != 0)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	if (verdict == SL__EXPORT_DB_HOLD) {
+	if (verdict == SL__EXPORT_DB_SETTLE) {
 		abandon(s);
-		s->db.done = true;
+		s->settling = true;
+		s->unsettled = sequence;
 	}
 	return 0;
 }
+
+/* ---- numbers that may still come ---- */
+
+/*
+ * A transaction that has drawn a number for a row holds a lock for writing on the table (or the partition that it
+ * names) until it has ended, and has ended for every later snapshot when the lock is gone. So of the numbers up to one
+ * that is visible now, each is visible too, or its transaction holds such a lock now, or it never comes. ANALYZE and
+ * VACUUM hold SHARE UPDATE EXCLUSIVE and insert nothing.
+ */
+#define WRITERS                                                                                                        \
+	" FROM pg_catalog.pg_locks l WHERE l.locktype = 'relation' AND l.granted"                                      \
+	" AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"     \
+	" AND l.mode IN ('RowExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',"                   \
+	" 'AccessExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()"
+
+/* The virtual transactions that could still produce a number, as an array of PostgreSQL. */
+static int find_writers(struct pg_source *s, char **out, bool *any, struct sl_err *err)
+{
+	PGresult *res = NULL;
+	char tree[300] = "";
+	if (s->table != 0)
+		(void)snprintf(tree, sizeof tree,
+			       " AND l.relation IN (WITH RECURSIVE t(oid) AS (SELECT %u::pg_catalog.oid UNION"
+			       " SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN t ON i.inhparent = t.oid)"
+			       " SELECT oid FROM t)",
+			       s->table);
+	char *sql = sl__asprintf(s->db.env, "SELECT pg_catalog.array_agg(DISTINCT l.virtualtransaction)" WRITERS "%s",
+				 tree);
+	int rc =
+		sql != NULL ? query(s, sql, "locks", &res, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	sl__free(s->db.env, sql);
+	if (rc != 0)
+		return rc;
+	*any = PQntuples(res) == 1 && !PQgetisnull(res, 0, 0);
+	*out = *any ? sl__strdup(s->db.env, PQgetvalue(res, 0, 0)) : NULL;
+	PQclear(res);
+	return !*any || *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+}
+
+/* How many of them are still there; first: who one of them is, for people. */
+static int count_writers(struct pg_source *s, const char *writers, int *n, char first[200], struct sl_err *err)
+{
+	PGresult *res = NULL;
+	char *sql = sl__asprintf(s->db.env,
+				 "SELECT DISTINCT l.virtualtransaction, CASE WHEN p.gid IS NOT NULL THEN 'prepared "
+				 "transaction ' || p.gid"
+				 " ELSE 'pid ' || l.pid || ', ' || coalesce(a.usename, '?') || ', ' || "
+				 "coalesce(a.application_name, '') ||"
+				 " ', ' || coalesce(a.state, '?') END"
+				 " FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid"
+				 " LEFT JOIN pg_catalog.pg_locks x ON x.virtualtransaction = l.virtualtransaction"
+				 " AND x.locktype = 'transactionid' AND l.pid IS NULL"
+				 " LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid"
+				 " WHERE l.locktype = 'relation' AND l.virtualtransaction = ANY ('%s')",
+				 writers);
+	int rc =
+		sql != NULL ? query(s, sql, "locks", &res, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	sl__free(s->db.env, sql);
+	if (rc != 0)
+		return rc;
+	*n = PQntuples(res);
+	if (*n > 0)
+		(void)snprintf(first, 200, "%s", PQgetvalue(res, 0, 1));
+	PQclear(res);
+	return 0;
+}
+
+static int greatest(struct pg_source *s, uint64_t *out, struct sl_err *err)
+{
+	PGresult *res = NULL;
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&sql, s->db.env);
+	(void)sl__buf_str_append(&sql, "SELECT max(");
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_printf(&sql, ") FROM %s", s->db.inner);
+	int rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
+				 : query(s, sl__buf_str(&sql), "query", &res, err);
+	if (rc == 0 && PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] != '-')
+		*out = SL_MAX(*out, strtoull(PQgetvalue(res, 0, 0), NULL, 10));
+	PQclear(res);
+	return rc;
+}
+
+/* Wait until no number below the row that was seen can appear any more, by locks and not by a time. */
+static int settle(struct pg_source *s, struct sl_err *err)
+{
+	struct pollfd wake = {.fd = s->db.wake_fd, .events = POLLIN};
+	const struct sl_env *env = s->db.env;
+	uint64_t up_to = s->unsettled;
+	char *writers = NULL, first[200] = "";
+	bool any = false;
+	int64_t tell_ns = sl__mono_ns(env) + (int64_t)SL__EXPORT_DB_TELL_MS * 1000000;
+	int left = 0;
+	int rc = greatest(s, &up_to, err);
+	rc = rc != 0 ? rc : find_writers(s, &writers, &any, err);
+	while (rc == 0 && any) {
+		rc = count_writers(s, writers, &left, first, err);
+		if (rc != 0 || left == 0)
+			break;
+		if (sl__mono_ns(env) >= tell_ns) {
+			sl__log(env, SL_LOG_WARN, "export", "waiting for transactions that may fill a gap to end",
+				SL__F_STR("source", s->db.describe), SL__F_U64("below", s->unsettled),
+				SL__F_I64("transactions", left), SL__F_STR("one_of_them", first));
+			tell_ns = sl__mono_ns(env) + (int64_t)6 * SL__EXPORT_DB_TELL_MS * 1000000;
+		}
+		(void)poll(&wake, 1, 100);
+		if (atomic_load(&s->db.woken))
+			rc = sl__export_db_cancelled(err);
+	}
+	sl__free(env, writers);
+	if (rc == 0) {
+		sl__export_db_settled(&s->db, up_to);
+		s->settling = false;
+	}
+	return rc;
+}
+
+/* Is what is missing for good recorded, unless the caller says so? Where open transactions cannot be seen, or numbers
+ * are handed out in blocks that others use later, only a person can say. */
+static int look_at_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err)
+{
+	PGresult *res = NULL;
+	char sql[1000];
+	const char *table = s->db.opts->table, *dot = table != NULL ? strrchr(table, '.') : NULL;
+	Oid oid = PQftable(described, (int)s->db.sequence);
+	*records = false;
+	if (table == NULL || oid == 0)
+		return 0;
+	(void)snprintf(sql, sizeof sql,
+		       "SELECT c.relkind IN ('r', 'p'), pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT 1 FROM"
+		       " pg_catalog.pg_subscription_rel r WHERE r.srrelid = c.oid) OR EXISTS (SELECT 1 FROM"
+		       " pg_catalog.pg_depend d JOIN pg_catalog.pg_sequence q ON q.seqrelid = d.objid WHERE"
+		       " d.refobjid = c.oid AND d.deptype IN ('a', 'i') AND q.seqcache > 1) OR EXISTS (SELECT 1 FROM"
+		       " pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d ON d.objid = f.oid AND d.classid ="
+		       " 'pg_catalog.pg_attrdef'::pg_catalog.regclass JOIN pg_catalog.pg_sequence q ON q.seqrelid ="
+		       " d.refobjid WHERE f.adrelid = c.oid AND q.seqcache > 1)"
+		       " FROM pg_catalog.pg_class c WHERE c.oid = %u",
+		       oid);
+	int rc = query(s, sql, "table", &res, err);
+	if (rc == 0 && PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
+		s->table = oid;
+		*records = PQgetvalue(res, 0, 1)[0] == 'f' && strcmp(dot != NULL ? dot + 1 : table, "job_events") != 0;
+	}
+	PQclear(res);
+	return rc;
+}
+
+/* ---- more rows ---- */
 
 /* At least one row, or the end, or as many as are here and fit n bytes. */
 static int fill(struct pg_source *s, size_t n, struct sl_err *err)
@@ -397,7 +554,7 @@ static int fill(struct pg_source *s, size_t n, struct sl_err *err)
 		if (!s->copying) {
 			if (s->db.text.len > 0)
 				return 0;
-			rc = start_chunk(s, err);
+			rc = s->settling ? settle(s, err) : start_chunk(s, err);
 			continue;
 		}
 		int got = PQgetCopyData(s->pg, &row, 1);
@@ -463,6 +620,7 @@ static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx
 	if (s->pg != NULL)
 		abandon(s);
 	sl__export_db_begin(&s->db, first, last);
+	s->settling = false;
 	s->db.done = first > INT64_MAX;
 	return patiently(s, prepare_begin, 0, err);
 }
@@ -475,6 +633,24 @@ static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 	if (rc != 0 && s->db.text.len == 0)
 		return rc;
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
+}
+
+static int pg_present(const char *ranges, bool *any, uint64_t *found, struct sl_err *err, void *ctx)
+{
+	struct pg_source *s = ctx;
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	int rc = connect_again(s, err);
+	sl__buf_init(&sql, s->db.env);
+	for (*any = false; rc == 0 && !*any && sl__export_db_put_present(&sql, &s->db, &ranges);) {
+		PGresult *res = NULL;
+		rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
+				     : query(s, sl__buf_str(&sql), "holes", &res, err);
+		*any = rc == 0 && PQntuples(res) == 1 && !PQgetisnull(res, 0, 0);
+		if (*any)
+			*found = strtoull(PQgetvalue(res, 0, 0), NULL, 10);
+		PQclear(res);
+	}
+	return rc;
 }
 
 static void pg_wake(void *ctx)
@@ -497,6 +673,7 @@ static const struct sl__export_source_ops ops = {.csv = true,
 						 .columns = pg_columns,
 						 .begin = pg_begin,
 						 .read = pg_read,
+						 .present = pg_present,
 						 .wake = pg_wake,
 						 .close = pg_close};
 
@@ -524,6 +701,7 @@ int sl__export_postgres_open(struct sl__export_source *out, const struct sl_expo
 		pg_close(s);
 		return rc;
 	}
-	*out = (struct sl__export_source){.ops = &ops, .ctx = s};
+	s->db.waits = true;
+	*out = (struct sl__export_source){.ops = &ops, .ctx = s, .records_gaps = s->records_gaps};
 	return 0;
 }

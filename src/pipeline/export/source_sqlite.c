@@ -370,10 +370,8 @@ static int fill(struct sqlite_source *s, struct sl_err *err)
 			sequence < 0 ? SL__EXPORT_DB_GIVE : sl__export_db_admit(&s->db, (uint64_t)sequence);
 		if (verdict == SL__EXPORT_DB_GIVE)
 			put_row(s, s->chunk);
-		else if (verdict == SL__EXPORT_DB_HOLD)
-			break;
 	}
-	s->db.done = rc == 0 || (rc == 1 && s->db.text.len < CHUNK_BYTES);
+	s->db.done = rc == 0;
 	(void)sqlite3_reset(s->chunk);
 	if (s->db.text.failed != 0)
 		return no_memory(err);
@@ -445,6 +443,26 @@ static int64_t sqlite_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
 }
 
+static int sqlite_present(const char *ranges, bool *any, uint64_t *found, struct sl_err *err, void *ctx)
+{
+	struct sqlite_source *s = ctx;
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	int rc = open_again(s, err);
+	sl__buf_init(&sql, s->db.env);
+	for (*any = false; rc == 0 && !*any && sl__export_db_put_present(&sql, &s->db, &ranges);) {
+		sqlite3_stmt *rows = NULL;
+		rc = sql.failed != 0 ? no_memory(err)
+				     : sl__sqlite_prepare(&s->conn, sl__buf_str(&sql), NULL, 0, &rows, err);
+		rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
+		*any = rc == 1 && sqlite3_column_type(rows, 0) == SQLITE_INTEGER;
+		if (*any)
+			*found = (uint64_t)sl__sqlite_i64(rows, 0);
+		(void)sqlite3_finalize(rows);
+		rc = SL_MIN(rc, 0);
+	}
+	return rc;
+}
+
 static void sqlite_wake(void *ctx)
 {
 	sl__export_db_wake(&((struct sqlite_source *)ctx)->db);
@@ -466,6 +484,7 @@ static const struct sl__export_source_ops ops = {.csv = true,
 						 .columns = sqlite_columns,
 						 .begin = sqlite_begin,
 						 .read = sqlite_read,
+						 .present = sqlite_present,
 						 .wake = sqlite_wake,
 						 .close = sqlite_close};
 
@@ -496,6 +515,7 @@ int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export
 		sqlite_close(s);
 		return rc;
 	}
-	*out = (struct sl__export_source){.ops = &ops, .ctx = s};
+	*out = (struct sl__export_source){
+		.ops = &ops, .ctx = s, .records_gaps = opts->table != NULL && strcmp(opts->table, "job_events") != 0};
 	return 0;
 }

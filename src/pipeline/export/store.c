@@ -70,6 +70,7 @@ int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partit
 	if (o == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a file");
 	*o = (struct sl__object){.env = &e->env, .start = start, .end = end, .fd = -1, .buf = buf};
+	sl__buf_init(&o->hole_text, &e->env);
 	int rc = name_object(o, e, partition_size, err);
 	if (rc == 0)
 		rc = sl__sha256_begin(&o->hash, err);
@@ -92,6 +93,7 @@ void sl__object_free(struct sl__object *o)
 	if (o->temp_there)
 		(void)SL__IO(env, unlink, o->temp);
 	sl__sha256_drop(&o->hash);
+	sl__buf_fini(&o->hole_text);
 	sl__free(env, o->folder);
 	sl__free(env, o->temp);
 	sl__free(env, o->path);
@@ -176,7 +178,7 @@ int sl__object_store(struct sl__object *o, struct sl_export *e, sl_catalog_lease
 	return 0;
 }
 
-void sl__object_row(const struct sl__object *o, struct sl_catalog_partition *out)
+void sl__object_row(struct sl__object *o, struct sl_catalog_partition *out)
 {
 	*out = (struct sl_catalog_partition){.struct_size = sizeof *out,
 					     .type = SL_AUDIT_PARTITION,
@@ -184,6 +186,8 @@ void sl__object_row(const struct sl__object *o, struct sl_catalog_partition *out
 					     .end = o->end,
 					     .rows = o->rows,
 					     .bad_rows = o->bad_rows,
+					     .holes = o->holes,
+					     .hole_ranges = o->hole_text.len > 0 ? sl__buf_str(&o->hole_text) : "",
 					     .bytes = o->bytes,
 					     .path = o->name};
 	memcpy(out->sha256, o->sha256, sizeof out->sha256);
@@ -217,7 +221,7 @@ static int clean_file(const char *name, void *ctx)
 static int clean_folder(const char *name, void *ctx)
 {
 	struct clean *c = ctx;
-	if (strncmp(name, "partition=", 10) != 0 || strtoull(name + 10, NULL, 10) < c->from)
+	if (strncmp(name, "partition-", 10) != 0 || strtoull(name + 10, NULL, 10) < c->from)
 		return 0;
 	struct clean inner = {.env = c->env, .folder = sl__asprintf(c->env, "%s/%s", c->folder, name)};
 	if (inner.folder == NULL)

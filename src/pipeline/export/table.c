@@ -192,7 +192,7 @@ static inline const char *put_value(const struct sl__table *b, struct sl__table_
 	case SL_PARQUET_BOOL:
 		return sl__to_bool(f->text, f->len, PUT(uint8_t));
 	case SL_PARQUET_TIMESTAMP:
-		return sl__to_timestamp(f->text, f->len, c->as.unit, &c->memo, PUT(int64_t));
+		return sl__to_timestamp(f->text, f->len, c->as.unit, c->as.local != 0, &c->memo, PUT(int64_t));
 	case SL_PARQUET_DATE:
 		return sl__to_date(f->text, f->len, PUT(int32_t));
 	case SL_PARQUET_DOUBLE:
