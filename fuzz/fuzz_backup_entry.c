@@ -16,7 +16,8 @@ static bool same_bytes(const void *a, const void *b, size_t n)
 static void must_be_same(const struct bk_entry *a, const struct bk_entry *b)
 {
 	MUST(a->type == b->type && a->flags == b->flags && a->mode == b->mode && a->uid == b->uid && a->gid == b->gid);
-	MUST(a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns && a->dev == b->dev && a->ino == b->ino);
+	MUST(sl__bk_same_time(a->mtime, b->mtime) && sl__bk_same_time(a->ctime, b->ctime) && a->dev == b->dev &&
+	     a->ino == b->ino);
 	MUST(a->nlink == b->nlink && a->size == b->size && a->rdev == b->rdev);
 	MUST(a->path_len == b->path_len && same_bytes(a->path, b->path, a->path_len));
 	MUST(a->target_len == b->target_len && same_bytes(a->target, b->target, a->target_len));

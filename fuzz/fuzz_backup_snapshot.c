@@ -121,7 +121,7 @@ static void expect_encodes(const struct bk_entry *e)
 	MUST(sl__bk_entry_decode(s, (const uint8_t *)buf.data, buf.len, "", 0, &again, &used, NULL) == 0);
 	MUST(used == buf.len && again.type == e->type && again.flags == e->flags && again.size == e->size);
 	MUST(again.path_len == e->path_len && memcmp(again.path, e->path, e->path_len) == 0);
-	MUST(again.mode == e->mode && again.uid == e->uid && again.mtime_ns == e->mtime_ns);
+	MUST(again.mode == e->mode && again.uid == e->uid && sl__bk_same_time(again.mtime, e->mtime));
 	MUST(again.refs_n == e->refs_n && again.extents_n == e->extents_n && again.xattrs_n == e->xattrs_n);
 	MUST(again.target_len == e->target_len &&
 	     (e->target_len == 0 || memcmp(again.target, e->target, e->target_len) == 0));

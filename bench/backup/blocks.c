@@ -212,7 +212,8 @@ static void view_and_choose(void)
 	must(sl__bk_choice_init(&choice, &view, NULL, NULL, &err), &err);
 	for (uint64_t i = 0; i < run.blocks; i++) {
 		struct bk_id id = id_of(i);
-		must(sl__bk_choose(&choice, &id, NULL, &err), &err);
+		int chosen = sl__bk_choose(&choice, &id, 1, &err);
+		must(chosen > 0 ? 0 : chosen, &err);
 	}
 	sl__bk_choice_fini(&choice);
 	sl__bk_view_fini(&view);

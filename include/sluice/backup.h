@@ -197,7 +197,8 @@ struct sl_backup_entry {
 	const char *path; /* below the snapshot's root, without a leading slash; bytes, NUL-terminated */
 	uint32_t mode;    /* permission bits, set-uid, set-gid and sticky */
 	uint32_t uid, gid;
-	int64_t mtime_ns;   /* since 1970; may be negative */
+	int64_t mtime_s;    /* since 1970; may be negative */
+	uint32_t mtime_ns;  /* behind these seconds: 0 to 999,999,999 */
 	uint64_t size;      /* of a file */
 	const char *target; /* of symbolic and hard links; else NULL */
 	uint64_t rdev;      /* of devices */
@@ -229,10 +230,13 @@ struct sl_backup_restore_opts {
 	const char *const *paths; /* only these and what is below; default everything */
 	size_t paths_n;
 	enum sl_backup_conflict conflict;
-	enum sl_switch owner;    /* set owners; default on when the process may */
-	enum sl_switch set_id;   /* keep set-uid and set-gid bits; default off */
-	enum sl_switch security; /* set security.* and trusted.* attributes; default off */
-	enum sl_switch devices;  /* make devices; default on when the process may */
+	enum sl_switch owner; /* set owners; default on when the process may */
+	/* Set-uid and set-gid bits; security.* and trusted.* attributes, such as security.capability. Default on for an
+	 * encrypted repository, of whose contents only its writers decide, where the process may set them; off for a
+	 * plain one, which anybody who can write to the storage may have changed. What is left out is counted. */
+	enum sl_switch set_id;
+	enum sl_switch security;
+	enum sl_switch devices; /* make devices; default on when the process may */
 	sl_backup_problem_fn *on_problem;
 	void *ctx;
 };
@@ -243,6 +247,8 @@ struct sl_backup_restored {
 	uint64_t entries, files, bytes; /* restored by this call */
 	uint64_t skipped;               /* files that were there */
 	uint64_t problems;
+	/* entries without set-uid and set-gid bits that the snapshot has, and without such attributes: see set_id */
+	uint64_t set_id_stripped, security_stripped;
 };
 /*
  * Restore a snapshot below `to`, with modes, owners, times, attributes, links and holes. A file is whole under its name
@@ -268,7 +274,8 @@ enum sl_backup_fault {
 	SL_BACKUP_FAULT_MISSING_BLOCK = 7, /* a snapshot needs a block that no pack has: path is the file's */
 	SL_BACKUP_FAULT_UNINDEXED = 8,     /* … is not in the index: harmless, the next create or prune takes it in */
 	SL_BACKUP_FAULT_STRAY = 9,         /* an object that does not belong there: harmless */
-	SL_BACKUP_FAULT_MARK = 10 /* a mark of prune is damaged (nothing is created or pruned before a repair) */
+	SL_BACKUP_FAULT_MARK = 10,    /* a mark of prune is damaged (nothing is created or pruned before a repair) */
+	SL_BACKUP_FAULT_ONE_COPY = 11 /* metadata that is to be in two packs is in one: harmless, repair copies it */
 };
 struct sl_backup_finding {
 	size_t struct_size;
@@ -302,7 +309,7 @@ struct sl_backup_repaired {
 	size_t struct_size;
 	uint64_t packs_rewritten, packs_lost, blocks_kept, blocks_lost, indexes_rebuilt;
 	uint64_t snapshots_rewritten, snapshots_lost, files_lost;
-	uint64_t copies_mended; /* of config and keys, which are there twice */
+	uint64_t copies_mended; /* of config, keys, snapshots and blocks of metadata, which are there twice */
 };
 /*
  * Keep everything that is not damaged: blocks of damaged packs that are still right go into new packs, the index is

@@ -168,7 +168,7 @@ static int tell_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
 		return 0;
 	sl__bk_pack_name(pack, name);
 	(void)sl_err_set(&why, SL_ENOENT,
-			 m->harmless ? "the index names it, but no snapshot needs it"
+			 m->harmless ? "the index names it, and it is not there; no data is lost with it"
 				     : "the index names it, and it is not there");
 	return find_object(m->c, SL_BACKUP_FAULT_MISSING_PACK, m->harmless, name, &why, m->err);
 }

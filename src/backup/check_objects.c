@@ -63,8 +63,8 @@ static int look_at_name(const char *name, SL_UNUSED const struct sl_driver_stat 
 
 int sl__bk_check_strays(struct sl_backup *b, void (*stray)(const char *name, void *ctx), void *ctx, struct sl_err *err)
 {
-	static const char *const folders[] = {MARKS,   BK_COPIES,  BK_KEY_COPIES, "index",
-					      BK_KEYS, "sessions", "snapshots"};
+	static const char *const folders[] = {MARKS,   BK_COPIES, BK_KEY_COPIES, BK_SNAPSHOT_COPIES,
+					      "index", BK_KEYS,   "sessions",    "snapshots"};
 	int rc = 0;
 	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
 		struct straying s = {.folder = folders[i], .stray = stray, .ctx = ctx};

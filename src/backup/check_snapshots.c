@@ -50,12 +50,23 @@ static int tell_missing(struct walking *w, const struct bk_ref *ref, const char 
 				   object, w->snapshot, path, &why, err);
 }
 
-static int need(const struct bk_ref *ref, const char *path, void *ctx, struct sl_err *err)
+static int tell_single(struct walking *w, const struct bk_ref *ref, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	char object[BK_HEX_BYTES];
+	sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
+	(void)sl_err_set(&why, SL_ENOENT, "only one pack has this block of metadata; repair and prune copy it");
+	return sl__bk_findings_add(w->f, SL_BACKUP_FAULT_ONE_COPY, true, object, NULL, NULL, &why, err);
+}
+
+static int need(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
 	struct walking *w = ctx;
-	int rc = sl__bk_choose(&w->choice, &ref->id, NULL, err);
+	int rc = sl__bk_choose(&w->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
+	if (rc == 1 && metadata)
+		rc = tell_single(w, ref, err);
 	if (rc != SL_ENOENT)
-		return rc;
+		return rc > 0 ? 0 : rc;
 	rc = tell_missing(w, ref, path, err);
 	return rc == 0 ? 1 : rc;
 }
@@ -73,23 +84,30 @@ static int unread(const struct bk_ref *ref, const char *path, const struct sl_er
 	return rc == 0 ? 1 : rc;
 }
 
+static int snapshot_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
+			    void *ctx, struct sl_err *err)
+{
+	struct walking *w = ctx;
+	return sl__bk_findings_add(w->f, fault, harmless, object, w->snapshot, NULL, why, err);
+}
+
 static int check_one(struct walking *w, struct bk_walk *walk, const char *id, struct sl_err *err)
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	struct sl_err why = SL_ERR_INIT;
-	char object[SL_DRIVER_NAME_BYTES] = "snapshots/";
-	memcpy(object + strlen(object), id, strlen(id) + 1);
-	int rc = sl__bk_snapshot_load(w->b, id, &s, &why);
-	if (rc == SL_ENOENT) /* forgotten meanwhile */
+	struct bk_care care = {.fn = snapshot_damaged, .ctx = w};
+	w->snapshot = id;
+	int rc = sl__bk_snapshot_care(w->b, id, &care, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_load(w->b, id, &s, &why);
+	if (rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) /* forgotten meanwhile; told by its care */
 		return 0;
-	if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
-		return sl__bk_findings_add(w->f, SL_BACKUP_FAULT_SNAPSHOT, false, object, id, NULL, &why, err);
 	if (rc != 0) {
 		if (err != NULL)
 			*err = why;
 		return rc;
 	}
-	w->snapshot = id;
 	rc = sl__bk_walk_snapshot(walk, &s, err);
 	sl__bk_snapshot_fini(&w->b->env, &s);
 	return rc;

@@ -102,7 +102,7 @@ static int spill_list(struct bk_contents *x, struct bk_item *item, struct sl_err
 	}
 	int rc = sl__bk_hash(x->hasher, x->list, len, &id, err);
 	if (rc == 0)
-		rc = sl__bk_store_block(x->c->store, x->lane, &id, x->list, len, &is_new, err);
+		rc = sl__bk_store_metadata(x->c->store, x->lane, &id, x->list, len, &is_new, err);
 	if (rc != 0)
 		return rc;
 	count_block(x, is_new, len);
@@ -326,8 +326,8 @@ static void give_up(struct bk_contents *x, struct bk_item *item, int errnum, con
 static bool is_as_seen(const struct bk_entry *e, const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && e->ino == st->st_ino && e->dev == st->st_dev &&
-	       e->size == (uint64_t)st->st_size && e->mtime_ns == sl__bk_stat_mtime_ns(st) &&
-	       e->ctime_ns == sl__bk_stat_ctime_ns(st);
+	       e->size == (uint64_t)st->st_size && sl__bk_same_time(e->mtime, st->st_mtim) &&
+	       sl__bk_same_time(e->ctime, st->st_ctim);
 }
 
 /* 0, or SL_ENOMEM; attributes that cannot be read are reported, and the file is kept without them. */

@@ -46,7 +46,7 @@ static int set_options(struct bk_create *c, const struct sl_backup_create_opts *
 	else if (gethostname(c->host, sizeof c->host - 1) != 0)
 		(void)snprintf(c->host, sizeof c->host, "localhost");
 	int64_t now_ms = sl__real_ms(env);
-	c->started_ns = now_ms * 1000000;
+	c->started_ms = now_ms;
 	if (c->o.time_ms == 0)
 		c->o.time_ms = now_ms;
 	return rc;
@@ -180,7 +180,7 @@ static void fill_info(struct bk_create *c, struct sl_backup_snapshot *i, const c
 					 .physical_bytes = s.physical_bytes,
 					 .problems = atomic_load(&c->counts.problems),
 					 .version = sl_version()};
-	int64_t took = sl__real_ms(&c->b->env) - c->started_ns / 1000000;
+	int64_t took = sl__real_ms(&c->b->env) - c->started_ms;
 	i->took_ms = took > 0 ? (uint64_t)took : 0;
 }
 

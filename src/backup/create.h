@@ -62,7 +62,7 @@ struct bk_create {
 	struct sl_backup *b;
 	struct sl_backup_create_opts o;
 	char host[256];
-	int64_t started_ns; /* real time; what changed after this (and shortly before) is FRESH */
+	int64_t started_ms; /* real time; what changed after this (and shortly before) is FRESH */
 	struct bk_roots roots;
 	struct bk_excludes excludes;
 	struct bk_session *session;

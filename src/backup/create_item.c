@@ -4,7 +4,7 @@
 
 /* What changed so shortly before the start may change again without a new time: file systems count in ticks, and other
  * machines' clocks go wrong. */
-#define FRESH_NS (INT64_C(3) * 1000000000)
+#define FRESH_MS 3000
 
 struct bk_item *sl__bk_item_new(const struct sl_env *env, const char *path, size_t path_len, const char *target,
 				size_t target_len)
@@ -127,19 +127,26 @@ static enum sl_backup_type type_of(mode_t mode)
 	}
 }
 
+/* Whether it is not before since_ms; the seconds of a file may be beyond what has milliseconds. */
+static bool is_fresh(struct timespec ctime, int64_t since_ms)
+{
+	int64_t sec = since_ms / 1000;
+	return ctime.tv_sec != sec ? ctime.tv_sec > sec : ctime.tv_nsec / 1000000 >= since_ms % 1000;
+}
+
 bool sl__bk_entry_from_stat(const struct bk_create *c, struct bk_entry *e, const struct stat *st)
 {
 	e->type = type_of(st->st_mode);
 	e->mode = st->st_mode & 07777;
 	e->uid = st->st_uid;
 	e->gid = st->st_gid;
-	e->mtime_ns = sl__bk_stat_mtime_ns(st);
-	e->ctime_ns = sl__bk_stat_ctime_ns(st);
+	e->mtime = st->st_mtim;
+	e->ctime = st->st_ctim;
 	e->dev = st->st_dev;
 	e->ino = st->st_ino;
 	e->nlink = st->st_nlink;
 	e->size = e->type == SL_BACKUP_FILE ? (uint64_t)st->st_size : 0;
 	e->rdev = e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK ? st->st_rdev : 0;
-	e->flags = e->ctime_ns >= c->started_ns - FRESH_NS ? BK_ENTRY_FRESH : 0;
+	e->flags = is_fresh(e->ctime, c->started_ms - FRESH_MS) ? BK_ENTRY_FRESH : 0;
 	return e->type != 0;
 }

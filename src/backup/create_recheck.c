@@ -98,7 +98,7 @@ static int stays(struct recheck *r, const struct bk_id *id, bool *found, struct 
 	return rc;
 }
 
-static int need(const struct bk_ref *ref, SL_UNUSED const char *path, void *ctx, struct sl_err *err)
+static int need(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
 	struct recheck *r = ctx;
 	const uint8_t *bytes = NULL;
@@ -110,7 +110,7 @@ static int need(const struct bk_ref *ref, SL_UNUSED const char *path, void *ctx,
 		return gone(err);
 	rc = sl__bk_read_block(r->blocks, &ref->id, ref->len, &bytes, err);
 	if (rc == 0)
-		rc = sl__bk_store_put_always(r->c->store, 0, &ref->id, bytes, ref->len, err);
+		rc = sl__bk_store_put_always(r->c->store, 0, &ref->id, bytes, ref->len, metadata ? 2 : 1, err);
 	return rc == SL_ENOENT ? gone(err) : rc;
 }
 

@@ -128,6 +128,9 @@ static const char *wrong_kind(const struct bk_entry *e)
 		return "unknown flags";
 	if (e->mode > 07777)
 		return "a mode with more than permissions";
+	if (e->mtime.tv_nsec < 0 || e->mtime.tv_nsec >= BK_SECOND_NS || e->ctime.tv_nsec < 0 ||
+	    e->ctime.tv_nsec >= BK_SECOND_NS)
+		return "a time with more than a second of nanoseconds";
 	if (!device && e->rdev != 0)
 		return "a device's number on something else";
 	if (e->type == SL_BACKUP_FILE)

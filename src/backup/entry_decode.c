@@ -84,10 +84,13 @@ static uint32_t get_u32(struct in *in)
 	return (uint32_t)v;
 }
 
-static int64_t get_zigzag(struct in *in)
+static struct timespec get_time(struct in *in)
 {
-	uint64_t v = get_varint(in);
-	return (int64_t)((v >> 1) ^ (0 - (v & 1)));
+	uint64_t sec = get_varint(in); /* zigzag */
+	uint64_t nsec = get_varint(in);
+	in->bad |= nsec >= BK_SECOND_NS;
+	return (struct timespec){.tv_sec = (int64_t)((sec >> 1) ^ (0 - (sec & 1))),
+				 .tv_nsec = (long)(nsec % BK_SECOND_NS)};
 }
 
 /* A count of things that take at least `least` bytes each: never more than are left, so that nothing is allocated for
@@ -160,8 +163,8 @@ static void get_attributes(struct in *in, struct bk_entry *e)
 	e->mode = get_u32(in);
 	e->uid = get_u32(in);
 	e->gid = get_u32(in);
-	e->mtime_ns = get_zigzag(in);
-	e->ctime_ns = get_zigzag(in);
+	e->mtime = get_time(in);
+	e->ctime = get_time(in);
 	e->dev = get_varint(in);
 	e->ino = get_varint(in);
 	e->nlink = get_varint(in);

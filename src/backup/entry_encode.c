@@ -17,6 +17,11 @@ static uint8_t *put_zigzag(uint8_t *p, int64_t v)
 	return put_varint(p, ((uint64_t)v << 1) ^ (uint64_t)(v >> 63));
 }
 
+static uint8_t *put_time(uint8_t *p, struct timespec t)
+{
+	return put_varint(put_zigzag(p, t.tv_sec), (uint64_t)t.tv_nsec);
+}
+
 static uint8_t *put_bytes(uint8_t *p, const void *bytes, size_t n)
 {
 	p = put_varint(p, n);
@@ -27,7 +32,7 @@ static uint8_t *put_bytes(uint8_t *p, const void *bytes, size_t n)
 
 static size_t room_for(const struct bk_entry *e)
 {
-	size_t n = 6 + 18 * VARINT_MAX + e->path_len + e->target_len;
+	size_t n = 6 + 20 * VARINT_MAX + e->path_len + e->target_len;
 	for (size_t i = 0; i < e->xattrs_n; i++)
 		n += 2 * VARINT_MAX + strlen(e->xattrs[i].name) + e->xattrs[i].len;
 	return n + e->extents_n * 2 * VARINT_MAX + e->refs_n * (BK_ID_BYTES + VARINT_MAX);
@@ -38,8 +43,8 @@ static uint8_t *put_attributes(uint8_t *p, const struct bk_entry *e)
 	p = put_varint(p, e->mode);
 	p = put_varint(p, e->uid);
 	p = put_varint(p, e->gid);
-	p = put_zigzag(p, e->mtime_ns);
-	p = put_zigzag(p, e->ctime_ns);
+	p = put_time(p, e->mtime);
+	p = put_time(p, e->ctime);
 	p = put_varint(p, e->dev);
 	p = put_varint(p, e->ino);
 	p = put_varint(p, e->nlink);

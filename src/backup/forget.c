@@ -4,6 +4,7 @@
  * the first one is removed.
  */
 #include "backup/forget.h"
+#include "backup/twins.h"
 
 #include <stdlib.h>
 
@@ -181,9 +182,16 @@ static int remove_items(const struct forgetting *f, uint64_t *removed, struct sl
 			continue;
 		memcpy(name + strlen(name), f->items[i].id, BK_NAME_HEX);
 		int rc = sl__bk_check_stop(f->b, err);
-		if (rc == 0 && f->opts.dry_run != SL_ON)
+		/* The copy goes first: alone it would count. And once more, for whoever has put it meanwhile by the
+		 * first (T2). */
+		bool dry = f->opts.dry_run == SL_ON;
+		if (rc == 0 && !dry)
+			rc = sl__bk_snapshot_remove_copy(f->b, f->items[i].id, err);
+		if (rc == 0 && !dry)
 			rc = d->ops->remove(d->driver, name, err);
-		if (rc != 0 && rc != SL_ENOENT)
+		if ((rc == 0 || rc == SL_ENOENT) && !dry)
+			rc = sl__bk_snapshot_remove_copy(f->b, f->items[i].id, err);
+		if (rc != 0)
 			return rc;
 		++*removed;
 	}

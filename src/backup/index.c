@@ -396,15 +396,18 @@ static int each_of_segment(const struct bk_index_file *f, uint32_t segment, cons
 	return 0;
 }
 
-static int each_of_file(struct bk_index *x, struct bk_index_file *f, bool pass_over, bk_index_entry_fn *fn, void *ctx,
+/* damaged NULL: a segment that is damaged ends it; else it is passed over, and *damaged set. */
+static int each_of_file(struct bk_index *x, struct bk_index_file *f, bool *damaged, bk_index_entry_fn *fn, void *ctx,
 			struct sl_err *err)
 {
 	for (uint32_t s = 0; s < f->segments_n; s++) {
 		const uint8_t *entries;
 		struct sl_err why = SL_ERR_INIT;
 		int rc = sl__bk_index_segment(x, f, s, &entries, &why);
-		if (rc == SL_ECORRUPT && pass_over)
+		if (rc == SL_ECORRUPT && damaged != NULL) {
+			*damaged = true;
 			continue;
+		}
 		if (rc == SL_ENOENT)
 			rc = sl_err_set(&why, SL_EAGAIN, "%s was removed meanwhile", f->name);
 		if (rc != 0 && err != NULL)
@@ -420,17 +423,17 @@ static int each_of_file(struct bk_index *x, struct bk_index_file *f, bool pass_o
 int sl__bk_index_each(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, struct sl_err *err)
 {
 	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
-		int rc = each_of_file(x, f, false, fn, ctx, err);
+		int rc = each_of_file(x, f, NULL, fn, ctx, err);
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
 }
 
-int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, struct sl_err *err)
+int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, bool *damaged, struct sl_err *err)
 {
 	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
-		int rc = each_of_file(x, f, true, fn, ctx, err);
+		int rc = each_of_file(x, f, damaged, fn, ctx, err);
 		if (rc != 0)
 			return rc;
 		sl__bk_index_file_forget(x, f);

@@ -51,9 +51,10 @@ size_t sl__bk_index_files(const struct bk_index *x);
 /* Every entry, file after file, in their order; ordinal counts from 0 over all files (for bitmaps). */
 typedef int bk_index_entry_fn(uint64_t ordinal, const struct bk_id *id, const struct bk_found *found, void *ctx);
 SL_MUST_CHECK int sl__bk_index_each(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, struct sl_err *err);
-/* The same without keeping what was read, and for a file with damage without the segments that are: who needs these is
- * told. SL_EAGAIN: a file was removed meanwhile, load again. Not beside find. */
-SL_MUST_CHECK int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, struct sl_err *err);
+/* The same without keeping what was read, and for a file with damage without the segments that are: *damaged is set
+ * then. SL_EAGAIN: a file was removed meanwhile, load again. Not beside find. */
+SL_MUST_CHECK int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, bool *damaged,
+				    struct sl_err *err);
 /* The ordinals of a block's entries, at most n of them; how many there are. Usable or not. */
 SL_MUST_CHECK int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *out, size_t n,
 					size_t *count, struct sl_err *err);

@@ -9,7 +9,8 @@
  *
  *   entry  u32 length of what follows; u8 type; u8 flags;
  *          varint bytes shared with the path before, varint bytes that follow, these bytes;
- *          varints mode, uid, gid; zigzag varints mtime_ns, ctime_ns; varints dev, ino, nlink, size, rdev;
+ *          varints mode, uid, gid; mtime and ctime, each a zigzag varint seconds since 1970 and a varint nanoseconds
+ *          behind these; varints dev, ino, nlink, size, rdev;
  *          links: varint length, target; varint attributes, each with lengths: name, value;
  *          files: with SPARSE varint extents, each offset behind the last one's end, length;
  *                 varint references, each id[32], varint length
@@ -31,10 +32,12 @@
 #include "backup/repo.h"
 #include "backup/store.h"
 #include "base/buf.h"
+#include <time.h>
 
 enum { BK_ENTRY_LISTS = 1, BK_ENTRY_SPARSE = 2, BK_ENTRY_CHANGED = 4, BK_ENTRY_SQLITE = 8, BK_ENTRY_FRESH = 16 };
 #define BK_ENTRY_MAX (BK_CHUNK_MAX - 4u) /* bytes of an encoded entry behind its length: it fits into a block */
 #define BK_EXTENTS_MAX 16384u            /* of a sparse file; the last one takes in what is behind */
+#define BK_SECOND_NS 1000000000          /* nanoseconds of a second */
 #define BK_LIST_REF_BYTES 36u            /* of a reference in a list block: id, u32 length */
 
 struct bk_extent {
@@ -50,8 +53,8 @@ struct bk_entry {
 	uint8_t flags;
 	const char *path; /* NUL-terminated, path_len without it */
 	size_t path_len;
-	uint32_t mode, uid, gid; /* mode: 07777 */
-	int64_t mtime_ns, ctime_ns;
+	uint32_t mode, uid, gid;      /* mode: 07777 */
+	struct timespec mtime, ctime; /* seconds of any year; nanoseconds 0 to 999,999,999 */
 	uint64_t dev, ino, nlink, size, rdev;
 	const char *target; /* NUL-terminated, or NULL */
 	size_t target_len;
@@ -62,6 +65,11 @@ struct bk_entry {
 	const struct bk_ref *refs; /* of blocks, or of list blocks */
 	size_t refs_n;
 };
+
+static inline bool sl__bk_same_time(struct timespec a, struct timespec b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
 
 /* NULL, or what is wrong with it ("a path with an empty component"). */
 const char *sl__bk_entry_wrong(const struct bk_entry *e);

@@ -71,7 +71,7 @@ static int store_block(struct bk_manifest_writer *w, struct sl_err *err)
 	struct bk_id id;
 	int rc = sl__bk_hash(w->hasher, w->buf.data, w->buf.len, &id, err);
 	if (rc == 0)
-		rc = sl__bk_store_block(w->store, w->lane, &id, w->buf.data, w->buf.len, NULL, err);
+		rc = sl__bk_store_metadata(w->store, w->lane, &id, w->buf.data, w->buf.len, NULL, err);
 	if (rc == 0)
 		rc = add_ref(w, &id, w->buf.len, err);
 	sl__buf_clear(&w->buf);

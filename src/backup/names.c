@@ -32,6 +32,7 @@ const char *sl_backup_fault_name(enum sl_backup_fault fault)
 					    [SL_BACKUP_FAULT_MISSING_BLOCK] = "missing_block",
 					    [SL_BACKUP_FAULT_UNINDEXED] = "unindexed",
 					    [SL_BACKUP_FAULT_STRAY] = "stray",
-					    [SL_BACKUP_FAULT_MARK] = "mark"};
+					    [SL_BACKUP_FAULT_MARK] = "mark",
+					    [SL_BACKUP_FAULT_ONE_COPY] = "one_copy"};
 	return (size_t)fault < SL_COUNT(names) && names[fault] != NULL ? names[fault] : "unknown";
 }

@@ -58,9 +58,10 @@ SL_MUST_CHECK int sl__bk_directory_blocks(struct sl_backup *b, const struct bk_i
 
 /* ---- walk ---- */
 
-/* A block that a snapshot needs. path: of the file, or NULL for the manifest itself. 0: it is there; 1: it is not, go
- * on with the next; negative: end the walk with it. */
-typedef int bk_need_fn(const struct bk_ref *ref, const char *path, void *ctx, struct sl_err *err);
+/* A block that a snapshot needs. path: of the file, or NULL for the manifest itself. metadata: of the manifest, or a
+ * list of blocks, and so to be in two packs. 0: it is there; 1: it is not, go on with the next; negative: end the walk
+ * with it. */
+typedef int bk_need_fn(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err);
 /* A block of the manifest, or a list of blocks of the file at path, that cannot be read. As above, not 0. */
 typedef int bk_unread_fn(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx,
 			 struct sl_err *err);
@@ -86,10 +87,17 @@ typedef int bk_walk_entry_fn(const struct bk_entry *e, void *ctx, struct sl_err 
 SL_MUST_CHECK int sl__bk_walk_block(struct bk_walk *w, const struct bk_ref *ref, bk_walk_entry_fn *fn, void *ctx,
 				    struct sl_err *err);
 
+/* Blocks, in no order. */
+struct bk_refs {
+	struct bk_ref *refs; /* sl__free */
+	size_t n, cap;
+};
+SL_MUST_CHECK int sl__bk_refs_add(const struct sl_env *env, struct bk_refs *s, const struct bk_ref *ref);
+
 /* ---- choice ---- */
 
-/* One place for each block that is needed: a bit by ordinal. Of several places the first pack by number, and one of a
- * pack to avoid only when there is no other. */
+/* One place for each block that is needed, two for one of metadata: a bit by ordinal. Of several places the first pack
+ * by number, and one of a pack to avoid only when there is no other. */
 struct bk_choice {
 	const struct bk_view *view;
 	const bool *avoid;   /* by pack number; may be NULL */
@@ -100,8 +108,10 @@ struct bk_choice {
 SL_MUST_CHECK int sl__bk_choice_init(struct bk_choice *c, const struct bk_view *view, const bool *avoid,
 				     const uint64_t *bad, struct sl_err *err);
 void sl__bk_choice_fini(struct bk_choice *c);
-/* Choose for this block. SL_ENOENT (err is not filled): no pack has it. *ordinal may be NULL. */
-SL_MUST_CHECK int sl__bk_choose(struct bk_choice *c, const struct bk_id *id, uint64_t *ordinal, struct sl_err *err);
+#define BK_METADATA_COPIES 2
+/* Choose for this block, in that many packs where there are so many. How many were chosen; SL_ENOENT (err is not
+ * filled): no pack has it. */
+SL_MUST_CHECK int sl__bk_choose(struct bk_choice *c, const struct bk_id *id, int copies, struct sl_err *err);
 /* Is the copy of the block in this pack the chosen one? 1, 0 or a negative SL_E…. */
 int sl__bk_is_chosen(struct bk_choice *c, const struct bk_id *id, uint32_t pack, struct sl_err *err);
 

@@ -80,7 +80,9 @@ struct needing {
 static int need_ref(const struct bk_ref *ref, void *ctx)
 {
 	struct needing *n = ctx;
-	int rc = n->w->need(ref, n->entry->path, n->w->ctx, &n->err);
+	const struct bk_entry *e = n->entry; /* its own references are of lists, when it has any */
+	bool metadata = (e->flags & BK_ENTRY_LISTS) != 0 && ref >= e->refs && ref < e->refs + e->refs_n;
+	int rc = n->w->need(ref, e->path, metadata, n->w->ctx, &n->err);
 	if (rc > 0)
 		n->missing = true;
 	n->answered = rc < 0;
@@ -121,7 +123,7 @@ static int walk_manifest_block(struct bk_walk *w, const struct bk_ref *ref, stru
 {
 	struct needing n = {.w = w};
 	struct sl_err why = SL_ERR_INIT;
-	int rc = w->need(ref, NULL, w->ctx, err);
+	int rc = w->need(ref, NULL, true, w->ctx, err);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
 	rc = sl__bk_walk_block(w, ref, need_entry, &n, &why);

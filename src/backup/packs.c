@@ -149,6 +149,7 @@ struct view {
 	struct bk_ids packs; /* that are there */
 	uint64_t *sizes;
 	const struct bk_marks *seen; /* NULL: none counts */
+	bool whole;                  /* index files that are damaged anywhere are left out: all of it is read */
 	struct bk_ids cut;           /* of packs, those that are shorter than the index says */
 	struct bk_ids indexed;
 	bool no_memory;
@@ -248,6 +249,20 @@ static int load_files(struct view *v, struct bk_index **out, struct sl_err *err)
 	return sl__bk_index_load(out, &v->b->env, &v->b->keys, &v->b->driver, is_usable, pass_over, v, err);
 }
 
+/* Only files that are right in every segment: what the others say is taken in from the packs. */
+static int load_whole_files(struct view *v, struct bk_index **out, struct sl_err *err)
+{
+	int rc = SL_EAGAIN;
+	for (int i = 0; i < LOADS_MAX && rc == SL_EAGAIN; i++) {
+		sl__bk_index_free(*out);
+		*out = NULL;
+		rc = load_files(v, out, err);
+		if (rc == 0)
+			rc = sl__bk_index_read_all(*out, pass_over, v, err);
+	}
+	return rc;
+}
+
 static int note_cut(SL_UNUSED uint64_t ordinal, SL_UNUSED const struct bk_id *id, const struct bk_found *found,
 		    void *ctx)
 {
@@ -269,6 +284,11 @@ static void tell_cut(const struct view *v)
 	}
 }
 
+static int load_again(struct view *v, struct bk_index **out, struct sl_err *err)
+{
+	return v->whole ? load_whole_files(v, out, err) : load_files(v, out, err);
+}
+
 /* What somebody reads is compared with its id, and looked for elsewhere. What a create counts on it does not read: a
  * pack of which the end is missing must not be there for it. For that all of the index is read once. */
 static int load_for_writing(struct view *v, struct bk_index **x, struct sl_err *err)
@@ -279,22 +299,22 @@ static int load_for_writing(struct view *v, struct bk_index **x, struct sl_err *
 		*x = NULL;
 		rc = load_files(v, x, err);
 		if (rc == 0)
-			rc = sl__bk_index_scan(*x, note_cut, v, err);
+			rc = sl__bk_index_scan(*x, note_cut, v, &v->whole, err);
 	}
 	if (v->no_memory)
 		return sl_err_set(err, SL_ENOMEM, "load the index: out of memory");
 	sl__bk_ids_sort(&v->cut);
-	if (rc != 0 || v->cut.n == 0)
+	if (rc != 0 || (v->cut.n == 0 && !v->whole))
 		return rc;
 	tell_cut(v);
 	sl__bk_index_free(*x); /* it has them as usable */
 	*x = NULL;
-	return load_files(v, x, err);
+	return load_again(v, x, err);
 }
 
 static int load(struct view *v, struct bk_index **out, struct sl_err *err)
 {
-	int rc = v->seen != NULL ? load_for_writing(v, out, err) : load_files(v, out, err);
+	int rc = v->seen != NULL ? load_for_writing(v, out, err) : load_again(v, out, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_index_packs(*out, note_indexed, v);
@@ -335,12 +355,13 @@ static int complete(struct view *v, struct bk_index **x, struct bk_index_builder
 		return rc;
 	sl__bk_index_free(*x);
 	*x = NULL;
-	return load_files(v, x, err);
+	return load_again(v, x, err);
 }
 
-static int open_index(struct sl_backup *b, const struct bk_marks *seen, struct bk_index **out, struct sl_err *err)
+static int open_index(struct sl_backup *b, const struct bk_marks *seen, bool whole, struct bk_index **out,
+		      struct sl_err *err)
 {
-	struct view v = {.b = b, .seen = seen};
+	struct view v = {.b = b, .seen = seen, .whole = whole};
 	struct bk_index *x = NULL;
 	struct bk_index_builder *builder = NULL;
 	int rc = sl__bk_list_packs(b, &v.packs, &v.sizes, NULL, NULL, err);
@@ -361,11 +382,16 @@ static int open_index(struct sl_backup *b, const struct bk_marks *seen, struct b
 
 int sl__bk_index_for_reading(struct sl_backup *b, struct bk_index **out, struct sl_err *err)
 {
-	return open_index(b, NULL, out, err);
+	return open_index(b, NULL, false, out, err);
+}
+
+int sl__bk_index_around_damage(struct sl_backup *b, struct bk_index **out, struct sl_err *err)
+{
+	return open_index(b, NULL, true, out, err);
 }
 
 int sl__bk_index_for_writing(struct sl_backup *b, const struct bk_marks *seen, struct bk_index **out,
 			     struct sl_err *err)
 {
-	return open_index(b, seen, out, err);
+	return open_index(b, seen, false, out, err);
 }

@@ -193,6 +193,6 @@ bool sl__bk_parent_same(struct bk_parent *p, const struct bk_entry *e, const str
 		return false;
 	/* The size of a database's copy is not the database's. */
 	bool size = e->type != SL_BACKUP_FILE || (e->flags & BK_ENTRY_SQLITE) != 0 || e->size == (uint64_t)st->st_size;
-	return size && e->ino == st->st_ino && e->ctime_ns == sl__bk_stat_ctime_ns(st) &&
-	       e->mtime_ns == sl__bk_stat_mtime_ns(st) && same_device(p, e->dev, st->st_dev);
+	return size && e->ino == st->st_ino && sl__bk_same_time(e->ctime, st->st_ctim) &&
+	       sl__bk_same_time(e->mtime, st->st_mtim) && same_device(p, e->dev, st->st_dev);
 }

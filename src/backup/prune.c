@@ -39,6 +39,8 @@ static void prune_fini(struct bk_prune *p)
 	sl__free(env, p->snapshots);
 	sl__bk_choice_fini(&p->choice);
 	sl__free(env, p->bad);
+	sl__bk_seen_free(p->metadata);
+	sl__free(env, p->single.refs);
 	sl__bk_view_fini(&p->view);
 	sl__free(env, p->marked);
 	sl__free(env, p->due);

@@ -9,9 +9,10 @@
  *   P3  list the snapshots
  *   P4  load the marks again ("all"): what they name is no place for a block that stays
  *   P5  list the packs, load the index
- *   P6  walk the snapshots: choose a place for every block that is needed; stop when one is missing or unreadable
- *   P7  copy what is needed of marked packs, of those that are hardly used, and of many small ones, into new packs;
- *       durable, and indexed
+ *   P6  walk the snapshots: choose a place for every block that is needed, and a second one, in another pack, for those
+ *       of metadata; stop when one is missing or unreadable
+ *   P7  copy what is needed of marked packs, of those that are hardly used, and of many small ones, and metadata that
+ *       is in one pack only, into new packs; durable, and indexed
  *   P8  put a mark for what is not needed any more; durable
  *   P9  put an index without the packs that go, remove the index files that it replaces
  *   P10 remove packs that are in an old mark that does not wait, and of which nothing was chosen in P6
@@ -53,6 +54,8 @@ struct bk_prune {
 	struct bk_view view;
 	uint64_t *bad; /* by ordinal, a bit: of a pack that is shorter than the index says */
 	struct bk_choice choice;
+	struct bk_seen *metadata; /* blocks that are to be in two packs */
+	struct bk_refs single;    /* of these, the ones that are in one */
 	/* by pack number */
 	bool *marked;                /* by any mark */
 	bool *due;                   /* to be deleted by this run */

@@ -16,10 +16,45 @@ static int wants(const struct bk_id *id, void *ctx, struct sl_err *err)
 	return sl__bk_is_chosen(&c->p->choice, id, c->pack, err);
 }
 
+/* How many of the places that were chosen for a block are in packs that stay. */
+static int count_staying(struct bk_prune *p, const struct bk_id *id, int *n, struct sl_err *err)
+{
+	struct bk_choice *c = &p->choice;
+	int rc = sl__bk_view_ordinals(&p->view, id, &c->ordinals, err);
+	*n = 0;
+	for (size_t i = 0; i < c->ordinals.n && rc == 0; i++) {
+		uint64_t at = c->ordinals.at[i];
+		*n += sl__bk_bit(c->chosen, at) && !p->copy[p->view.pack_of[at]];
+	}
+	return rc;
+}
+
 static int store_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len, void *ctx, struct sl_err *err)
 {
 	struct copying *c = ctx;
-	return sl__bk_store_put_always(c->store, 0, id, bytes, len, err);
+	int copies = 1, staying = 0, rc = 0;
+	if (sl__bk_seen_has(c->p->metadata, id)) {
+		rc = count_staying(c->p, id, &staying, err);
+		copies = SL_MAX(BK_METADATA_COPIES - staying, 1);
+	}
+	return rc == 0 ? sl__bk_store_put_always(c->store, 0, id, bytes, len, copies, err) : rc;
+}
+
+/* Metadata that one pack has gets into a second one. */
+static int copy_single(struct copying *c, struct sl_err *err)
+{
+	struct bk_prune *p = c->p;
+	struct bk_reader *reader = NULL;
+	int rc = p->single.n > 0 ? sl__bk_reader_new(&reader, p->b, p->view.index, err) : 0;
+	for (size_t i = 0; i < p->single.n && rc == 0; i++) {
+		const struct bk_ref *ref = &p->single.refs[i];
+		const uint8_t *bytes = NULL;
+		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
+		if (rc == 0) /* when its pack was copied, this store has it twice already */
+			rc = sl__bk_store_put_always(c->store, 0, &ref->id, bytes, ref->len, 1, err);
+	}
+	sl__bk_reader_free(reader);
+	return rc;
 }
 
 static int copy_pack(struct copying *c, uint32_t number, struct sl_err *err)
@@ -63,13 +98,15 @@ int sl__bk_prune_copy(struct bk_prune *p, struct sl_err *err)
 	uint64_t total = 0;
 	for (size_t i = 0; i < p->view.packs.n; i++)
 		total += p->copy[i];
-	if (total == 0)
+	if (total == 0 && p->single.n == 0)
 		return 0;
 	int rc = sl__bk_store_new(&c.store, p->b, NULL, 1, err);
 	if (rc == 0)
 		rc = sl__bk_scanner_new(&c.scanner, p->b, err);
 	if (rc == 0)
 		rc = copy_packs(&c, total, err);
+	if (rc == 0)
+		rc = copy_single(&c, err);
 	if (rc == 0)
 		rc = sl__bk_store_finish(c.store, err);
 	sl__bk_store_free(c.store);

@@ -24,12 +24,17 @@ static int make_arrays(struct bk_prune *p, struct sl_err *err)
 
 /* ---- P6 ---- */
 
-static int need(const struct bk_ref *ref, const char *path, void *ctx, struct sl_err *err)
+static int need(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
 	struct bk_prune *p = ctx;
-	int rc = sl__bk_choose(&p->choice, &ref->id, NULL, err);
+	int rc = sl__bk_choose(&p->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
+	if (rc > 0 && metadata) {
+		int added = sl__bk_seen_add(p->metadata, &ref->id);
+		if (added < 0 || (added == 1 && rc == 1 && sl__bk_refs_add(&p->b->env, &p->single, ref) != 0))
+			return no_memory(err);
+	}
 	if (rc != SL_ENOENT)
-		return rc;
+		return rc > 0 ? 0 : rc;
 	char id[BK_HEX_BYTES];
 	sl__bk_hex(ref->id.b, BK_ID_BYTES, id);
 	return sl_err_set(err, SL_ECORRUPT, "block %.16s… of %s is in no pack; see sluice backup check", id,
@@ -120,6 +125,8 @@ int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = sl__bk_choice_init(&p->choice, &p->view, p->marked, p->bad, err);
+	if (rc == 0)
+		rc = sl__bk_seen_new(&p->metadata, &p->b->env, err);
 	if (rc == 0)
 		rc = sl__bk_walk_init(&walk, p->b, p->view.index, need, NULL, p, err);
 	for (size_t i = 0; i < p->snapshots_n && rc == 0; i++)

@@ -30,6 +30,7 @@ struct bk_reader {
 	struct bk_index *index;
 	struct bk_index *fresh; /* loaded by this reader, when a pack was gone */
 	int reloads;
+	bool index_damaged; /* the last look met a segment of the index that cannot be read */
 	struct bk_opener *opener;
 	struct bk_hasher *hasher;
 	uint8_t *stored; /* as read */
@@ -254,6 +255,7 @@ static int look(struct bk_reader *r, const struct bk_id *id, uint32_t expected_l
 	int rc = sl__bk_index_find(index_of(r), id, &at, &why);
 	if (rc == SL_ENOENT)
 		return missing(id, err);
+	r->index_damaged = is_damage(rc);
 	if (rc == 0 && is_damaged(r, &at) && read_elsewhere(r, &at.pack, id, expected_len, bytes) == 0)
 		return 0;
 	if (rc == 0) {
@@ -274,7 +276,8 @@ static int reload(struct bk_reader *r, const struct bk_id *id, struct sl_err *er
 	if (r->reloads == RELOADS_MAX)
 		return missing(id, err);
 	r->reloads++;
-	int rc = sl__bk_index_for_reading(r->b, &fresh, err);
+	int rc = r->index_damaged ? sl__bk_index_around_damage(r->b, &fresh, err)
+				  : sl__bk_index_for_reading(r->b, &fresh, err);
 	if (rc != 0)
 		return rc;
 	sl__bk_index_free(r->fresh);
@@ -286,7 +289,7 @@ int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id, uint32_t expe
 		      struct sl_err *err)
 {
 	int rc = look(r, id, expected_len, bytes, err);
-	if (rc == SL_ESTALE && (rc = reload(r, id, err)) == 0 &&
+	if ((rc == SL_ESTALE || r->index_damaged) && (rc = reload(r, id, err)) == 0 &&
 	    (rc = look(r, id, expected_len, bytes, err)) == SL_ESTALE)
 		rc = missing(id, err);
 	return rc;

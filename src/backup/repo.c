@@ -208,7 +208,7 @@ static int check_no_keys(sl_backup *b, struct sl_err *err)
 /* A config that got lost must not be replaced by another one: nothing that is there could be read with it. */
 static int check_empty(sl_backup *b, bool encrypt, struct sl_err *err)
 {
-	static const char *const folders[] = {"snapshots", "index", BK_COPIES};
+	static const char *const folders[] = {"snapshots", "index", BK_COPIES, BK_SNAPSHOT_COPIES};
 	struct sl_driver_stat st;
 	struct sl_err why = SL_ERR_INIT; /* that nothing is there is as it should be, and not told */
 	int rc = b->driver.ops->stat(b->driver.driver, BK_CONFIG, &st, &why);

@@ -187,6 +187,8 @@ SL_MUST_CHECK int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id,
 /* The index of everything that is there, for reading: packs that exist, condemned or not; packs that are in no index
  * are taken in from their directories. Index files and packs that are damaged are passed over, and logged. */
 SL_MUST_CHECK int sl__bk_index_for_reading(struct sl_backup *b, struct bk_index **out, struct sl_err *err);
+/* The same without index files that are damaged anywhere, for one who has met such: all of the index is read. */
+SL_MUST_CHECK int sl__bk_index_around_damage(struct sl_backup *b, struct bk_index **out, struct sl_err *err);
 /* The same for a create (F3, F5): without packs that a mark of seen has named, and without those that are shorter than
  * the index says; packs that are in no index, left by one
  * that was cut off, are synced and put into an index file first, so that a snapshot may count on them. */

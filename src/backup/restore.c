@@ -181,7 +181,7 @@ static int restore_open(struct bk_restore *r, const char *id, struct sl_err *err
 	if (rc == 0)
 		rc = sl__bk_reader_new(&r->reader, r->b, r->index, err);
 	if (rc == 0)
-		rc = sl__bk_target_open(&r->target, r->env, &r->opts, err);
+		rc = sl__bk_target_open(&r->target, r->env, &r->opts, r->b->keys.encrypted, err);
 	if (rc != 0)
 		return rc;
 	set_totals(r);
@@ -231,6 +231,9 @@ static int check_opts(const struct sl_backup_restore_opts *o, struct sl_err *err
 		return sl_err_set(err, SL_EINVAL, "restore: struct_size is 0; use SL_BACKUP_RESTORE_OPTS_INIT");
 	if (!SL_OPT_HAS(o, to) || o->to == NULL || o->to[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "restore: no target folder (to)");
+	int rc = sl_check_local_path("restore: to", o->to, err);
+	if (rc != 0)
+		return rc;
 	if (SL_OPT_HAS(o, conflict) && o->conflict != SL_BACKUP_RESUME && o->conflict != SL_BACKUP_OVERWRITE)
 		return sl_err_set(err, SL_EINVAL, "restore: conflict is neither resume nor overwrite");
 	return 0;
@@ -265,6 +268,8 @@ int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup
 	rc = restore_open(&r, id, err);
 	if (rc == 0)
 		rc = restore_all(&r, err);
+	r.done.set_id_stripped = atomic_load(&r.target.set_id_stripped);
+	r.done.security_stripped = atomic_load(&r.target.security_stripped);
 	give_result(result, &r.done);
 	if (rc != 0)
 		sl__bk_target_unmake(&r.target, opts->to);

@@ -30,8 +30,8 @@ static int begins_frame(struct bk_restore *r, const struct bk_entry *e, bool *ou
 	if (e->refs_n == 0)
 		return 0;
 	int rc = sl__bk_index_find(r->index, &e->refs[0].id, &found, err);
-	if (rc == SL_ENOENT)
-		return 0; /* the lane will tell */
+	if (rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EIO)
+		return 0; /* the lane finds it elsewhere, or will tell */
 	if (rc != 0)
 		return rc;
 	*out = found.place.frame_offset != r->frame_offset ||

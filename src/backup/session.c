@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "backup/broken.h"
-#include "backup/repo.h"
+#include "backup/twins.h"
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "format/row.h"
@@ -206,6 +206,8 @@ int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, s
 			rc = sl_err_wrap(err, rc, "publish: look whether snapshot %s is there", s->id);
 	}
 	s->published = rc == 0;
+	if (rc == 0)
+		sl__bk_snapshot_put_copy(s->b, s->id, json, len);
 	return rc == SL_ENOENT ? lost(err, s->id) : rc;
 }
 

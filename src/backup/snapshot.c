@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * snapshots/<id>: sealed JSON, its id bound in.
+ * snapshots/<id>, and once more copies/snapshots/<id>: sealed JSON, its id bound in.
  *
  *   {"version":1,"time_ms":…,"took_ms":…,"host":…,"parent":"<32 hex>" or "","paths":[…],"tags":[…],"entries":…,
  *    "files":…,"bytes":…,"new_bytes":…,"physical_bytes":…,"problems":…,"library":…,"manifest":[["<64 hex>",length],…]}
@@ -8,8 +8,9 @@
  * A text that is not UTF-8 (a path may be any bytes) is {"hex":"…"} in place of the string.
  */
 #include <jansson.h>
+#include <stdio.h>
 
-#include "backup/repo.h"
+#include "backup/twins.h"
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "format/row.h"
@@ -247,19 +248,106 @@ int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, const char *
 	return rc == 0 ? 0 : sl_err_set(err, rc, FOLDER "/%s: out of memory", id);
 }
 
-int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot *out, struct sl_err *err)
+static int load_from(struct sl_backup *b, const char *folder, const char *id, struct bk_snapshot *out,
+		     struct sl_err *err)
 {
 	struct bk_opened o;
-	if (!sl__bk_is_name(id))
-		return sl_err_set(err, SL_ENOENT, "\"%.64s\" is no id of a snapshot", id);
-	int rc = sl__bk_get_sealed(b, FOLDER, id, BK_KIND_SNAPSHOT, BK_SNAPSHOT_MAX, &o, err);
-	if (rc == SL_ENOENT)
-		return sl_err_set(err, SL_ENOENT, "there is no snapshot %s", id);
+	int rc = sl__bk_get_sealed(b, folder, id, BK_KIND_SNAPSHOT, BK_SNAPSHOT_MAX, &o, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_snapshot_parse(&b->env, id, o.text, o.len, out, err);
 	sl__free(&b->env, o.memory);
 	return rc;
+}
+
+int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot *out, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	if (!sl__bk_is_name(id))
+		return sl_err_set(err, SL_ENOENT, "\"%.64s\" is no id of a snapshot", id);
+	int rc = load_from(b, FOLDER, id, out, &why);
+	if ((rc == SL_ECORRUPT || rc == SL_ENOENT || rc == SL_EIO) &&
+	    load_from(b, BK_SNAPSHOT_COPIES, id, out, NULL) == 0) {
+		sl__log(&b->env, SL_LOG_WARN, "backup", "a snapshot is read from its copy: run a repair",
+			SL__F_STR("snapshot", id), SL__F_STR("reason", why.msg));
+		return 0;
+	}
+	if (rc == SL_ENOENT)
+		return sl_err_set(err, SL_ENOENT, "there is no snapshot %s", id);
+	if (rc != 0 && err != NULL)
+		*err = why;
+	return rc;
+}
+
+/* ---- both objects of a snapshot ---- */
+
+/* One of them by its own: 0, SL_ENOENT, SL_ECORRUPT, SL_EUNSUPPORTED, or a failure to read. */
+static int judge(struct sl_backup *b, const char *folder, const char *id, struct bk_twin *t)
+{
+	struct bk_snapshot s = {.manifest = NULL};
+	*t = (struct bk_twin){.why = SL_ERR_INIT};
+	(void)snprintf(t->name, sizeof t->name, "%s/%s", folder, id);
+	t->rc = load_from(b, folder, id, &s, &t->why);
+	sl__bk_snapshot_fini(&b->env, &s);
+	return t->rc;
+}
+
+static bool is_verdict(int rc)
+{
+	return rc == 0 || rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED;
+}
+
+int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *care, struct sl_err *err)
+{
+	struct bk_twin t[2];
+	int first = judge(b, FOLDER, id, &t[BK_FIRST]), copy = judge(b, BK_SNAPSHOT_COPIES, id, &t[BK_COPY]), rc = 0;
+	if (first == SL_ENOENT && copy == SL_ENOENT) /* forgotten meanwhile */
+		return 0;
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		if (!is_verdict(t[i].rc) && (t[i].rc != SL_EIO || t[!i].rc != 0)) {
+			if (err != NULL)
+				*err = t[i].why;
+			return t[i].rc;
+		}
+		bool harmless = i == BK_COPY && t[i].rc == SL_ENOENT;
+		if (t[i].rc == SL_ENOENT)
+			(void)sl_err_set(&t[i].why, SL_ENOENT,
+					 harmless ? "the snapshot has no second copy; repair makes one"
+						  : "the snapshot is missing; its copy is read");
+		if (t[i].rc != 0)
+			rc = care->fn(SL_BACKUP_FAULT_SNAPSHOT, harmless, t[i].name, &t[i].why, care->ctx, err);
+	}
+	int right = first == 0 ? BK_FIRST : BK_COPY, wrong = !right;
+	if (rc != 0 || !care->mend || t[right].rc != 0 || (t[wrong].rc != SL_ENOENT && t[wrong].rc != SL_ECORRUPT))
+		return rc;
+	rc = sl__bk_get_all(b, t[right].name, BK_SNAPSHOT_MAX + BK_SEAL_MAX, &t[right].text, &t[right].len, err);
+	if (rc == 0)
+		rc = sl__bk_twin_mend(b, t, right, err);
+	sl__bk_twin_fini(b, &t[right]);
+	care->mended += rc == 0;
+	return rc == SL_ENOENT ? 0 : rc;
+}
+
+void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *json, size_t len)
+{
+	struct sl_err why = SL_ERR_INIT;
+	struct sl_driver_stat st;
+	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
+	(void)snprintf(first, sizeof first, FOLDER "/%s", id);
+	(void)snprintf(copy, sizeof copy, BK_SNAPSHOT_COPIES "/%s", id);
+	int rc = sl__bk_put_sealed(b, BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT, json, len, SL_DRIVER_REPLACE, &why);
+	if (rc == 0 && b->driver.ops->stat(b->driver.driver, first, &st, NULL) == SL_ENOENT)
+		rc = sl__bk_twin_remove(b, copy, &why); /* forgotten meanwhile (T2) */
+	if (rc != 0)
+		sl__log(&b->env, SL_LOG_WARN, "backup", "the snapshot has no second copy: run a repair",
+			SL__F_STR("snapshot", id), SL__F_STR("reason", why.msg));
+}
+
+int sl__bk_snapshot_remove_copy(struct sl_backup *b, const char *id, struct sl_err *err)
+{
+	char copy[SL_DRIVER_NAME_BYTES];
+	(void)snprintf(copy, sizeof copy, BK_SNAPSHOT_COPIES "/%s", id);
+	return sl__bk_twin_remove(b, copy, err);
 }
 
 void sl__bk_snapshot_fini(const struct sl_env *env, struct bk_snapshot *s)
@@ -271,17 +359,25 @@ void sl__bk_snapshot_fini(const struct sl_env *env, struct bk_snapshot *s)
 
 int sl__bk_snapshot_ids(struct sl_backup *b, char (**ids)[BK_NAME_HEX], size_t *n, struct sl_err *err)
 {
-	struct bk_listed *listed;
-	size_t count;
-	int rc = sl__bk_list_names(b, FOLDER, &listed, &count, err);
+	struct bk_listed *first = NULL, *copies = NULL;
+	size_t first_n = 0, copies_n = 0, count = 0;
+	int rc = sl__bk_list_names(b, FOLDER, &first, &first_n, err);
+	if (rc == 0)
+		rc = sl__bk_list_names(b, BK_SNAPSHOT_COPIES, &copies, &copies_n, err);
+	char(*out)[BK_NAME_HEX] = rc == 0 ? sl__calloc(&b->env, first_n + copies_n + 1, sizeof *out) : NULL;
+	/* Both are sorted: each id once. */
+	for (size_t i = 0, k = 0; out != NULL && (i < first_n || k < copies_n);) {
+		int order = i == first_n ? 1 : k == copies_n ? -1 : strcmp(first[i].id, copies[k].id);
+		memcpy(out[count++], order <= 0 ? first[i].id : copies[k].id, BK_NAME_HEX);
+		i += order <= 0;
+		k += order >= 0;
+	}
+	sl__free(&b->env, first);
+	sl__free(&b->env, copies);
+	if (rc == 0 && out == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "list snapshots: out of memory");
 	if (rc != 0)
 		return rc;
-	char(*out)[BK_NAME_HEX] = sl__calloc(&b->env, count, sizeof *out);
-	for (size_t i = 0; out != NULL && i < count; i++)
-		memcpy(out[i], listed[i].id, BK_NAME_HEX);
-	sl__free(&b->env, listed);
-	if (out == NULL)
-		return sl_err_set(err, SL_ENOMEM, "list snapshots: out of memory");
 	*ids = out;
 	*n = count;
 	return 0;

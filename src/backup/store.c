@@ -22,8 +22,9 @@ struct bk_store {
 	struct sl_writer_driver_ops ops;
 	sl_writer *writer;
 	bool joined;
-	struct bk_pack **lanes; /* made by their first block */
-	int lanes_n;
+	struct bk_pack **lanes; /* made by their first block; behind those of the workers one for second copies */
+	int lanes_n;            /* of workers */
+	sl__mutex second_mu;    /* of the last lane: before mu */
 	struct bk_images images;
 	atomic_uint_fast64_t new_blocks, known_blocks, new_bytes, known_bytes, physical_bytes;
 	sl__mutex mu;          /* of what follows */
@@ -137,8 +138,9 @@ int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index
 	s->index = index;
 	s->lanes_n = lanes;
 	sl__mutex_init(&s->mu);
+	sl__mutex_init(&s->second_mu);
 	sl__bk_images_init(&s->images);
-	s->lanes = sl__calloc(&b->env, (size_t)lanes, sizeof(struct bk_pack *));
+	s->lanes = sl__calloc(&b->env, (size_t)lanes + 1, sizeof(struct bk_pack *));
 	int rc = s->lanes != NULL ? sl__bk_seen_new(&s->seen, &b->env, err)
 				  : sl_err_set(err, SL_ENOMEM, "store blocks: out of memory");
 	if (rc == 0)
@@ -174,13 +176,14 @@ void sl__bk_store_free(struct bk_store *s)
 		return;
 	struct sl_backup *b = s->b;
 	end_writer(s);
-	for (int i = 0; s->lanes != NULL && i < s->lanes_n; i++)
+	for (int i = 0; s->lanes != NULL && i <= s->lanes_n; i++)
 		sl__bk_pack_free(s->lanes[i]);
 	sl__free(&b->env, s->lanes);
 	sl__bk_seen_free(s->seen);
 	sl__bk_index_builder_free(s->entries);
 	sl__free(&b->env, s->packs);
 	sl__bk_images_fini(&s->images, &b->env);
+	sl__mutex_fini(&s->second_mu);
 	sl__mutex_fini(&s->mu);
 	sl__free(&b->env, s);
 }
@@ -314,47 +317,80 @@ static int is_in_index(struct bk_store *s, const struct bk_id *id, bool *is, str
 	return rc == SL_ENOENT ? 0 : rc;
 }
 
-/* 1: it has to be stored, and nobody else will; 0: it is there. */
-static int claim_block(struct bk_store *s, const struct bk_id *id, bool always, struct sl_err *err)
+/* How many packs of the repository have it, up to `most`. */
+static int count_places(struct bk_store *s, const struct bk_id *id, int most, int *n, struct sl_err *err)
 {
+	struct bk_found places[2];
+	size_t count = 0;
 	bool known = false;
+	int rc = 0;
+	if (most == 1)
+		rc = is_in_index(s, id, &known, err);
+	else if (s->index != NULL)
+		rc = sl__bk_index_places(s->index, id, places, SL_COUNT(places), &count, err);
+	*n = most == 1 ? known : (int)count;
+	return rc;
+}
+
+/* Into how many packs it has to go, and nobody else will put it there; 0: it is in all of them. */
+static int claim_block(struct bk_store *s, const struct bk_id *id, int copies, bool always, struct sl_err *err)
+{
+	int known = 0;
 	int rc = sl__bk_check_stop(s->b, err);
 	if (rc == 0)
 		rc = sl_writer_error(s->writer, err);
 	if (rc == 0 && !always)
-		rc = is_in_index(s, id, &known, err);
-	if (rc != 0 || known)
+		rc = count_places(s, id, copies, &known, err);
+	if (rc != 0 || known >= copies)
 		return rc;
 	rc = sl__bk_seen_add(s->seen, id);
-	return rc >= 0 ? rc : sl_err_set(err, rc, "store a block: out of memory");
+	return rc > 0 ? copies - known : rc == 0 ? 0 : sl_err_set(err, rc, "store a block: out of memory");
 }
 
-static int store(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len, bool always,
-		 bool *is_new, struct sl_err *err)
+/* The second copy goes into a pack that all workers share, so that it is in another one than the first. */
+static int add_second(struct bk_store *s, const struct bk_id *id, const void *bytes, size_t len, struct sl_err *err)
+{
+	sl__lock(&s->second_mu);
+	int rc = add_block(s, s->lanes_n, id, bytes, len, err);
+	sl__unlock(&s->second_mu);
+	return rc;
+}
+
+static int store(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len, int copies,
+		 bool always, bool *is_new, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	assert(lane >= 0 && lane < s->lanes_n);
-	int added = claim_block(s, id, always, &why);
-	int rc = added == 1 ? add_block(s, lane, id, bytes, len, &why) : added;
+	assert(lane >= 0 && lane < s->lanes_n && copies >= 1 && copies <= 2);
+	int missing = claim_block(s, id, copies, always, &why);
+	int rc = missing > 0 ? add_block(s, lane, id, bytes, len, &why) : missing;
+	if (rc == 0 && missing > 1)
+		rc = add_second(s, id, bytes, len, &why);
 	if (rc != 0)
 		return fail(s, rc, &why, err);
-	atomic_fetch_add(added == 1 ? &s->new_blocks : &s->known_blocks, 1);
-	atomic_fetch_add(added == 1 ? &s->new_bytes : &s->known_bytes, len);
+	bool added = missing == copies;
+	atomic_fetch_add(added ? &s->new_blocks : &s->known_blocks, 1);
+	atomic_fetch_add(added ? &s->new_bytes : &s->known_bytes, len);
 	if (is_new != NULL)
-		*is_new = added == 1;
+		*is_new = added;
 	return 0;
 }
 
 int sl__bk_store_block(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
 		       bool *is_new, struct sl_err *err)
 {
-	return store(s, lane, id, bytes, len, false, is_new, err);
+	return store(s, lane, id, bytes, len, 1, false, is_new, err);
+}
+
+int sl__bk_store_metadata(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
+			  bool *is_new, struct sl_err *err)
+{
+	return store(s, lane, id, bytes, len, 2, false, is_new, err);
 }
 
 int sl__bk_store_put_always(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
-			    struct sl_err *err)
+			    int copies, struct sl_err *err)
 {
-	return store(s, lane, id, bytes, len, true, NULL, err);
+	return store(s, lane, id, bytes, len, copies, true, NULL, err);
 }
 
 int sl__bk_store_missing(struct bk_store *s, const struct bk_id *ids, size_t n, bool *missing, struct sl_err *err)
@@ -417,7 +453,7 @@ static int flush_lanes(struct bk_store *s, struct sl_err *err)
 			*err = s->failure;
 	}
 	sl__unlock(&s->mu);
-	for (int i = 0; rc == 0 && i < s->lanes_n; i++)
+	for (int i = 0; rc == 0 && i <= s->lanes_n; i++)
 		rc = send_pack(s, i, err);
 	return rc;
 }

@@ -29,12 +29,16 @@ void sl__bk_store_free(struct bk_store *s);
  * needed. May wait for the writer; returns the writer's error when that has failed, SL_ECANCELLED when stopped. */
 SL_MUST_CHECK int sl__bk_store_block(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes,
 				     size_t len, bool *is_new, struct sl_err *err);
+/* The same for a block of metadata (of a manifest, or a list of blocks), which is in two packs: no pack that is lost,
+ * and no damaged byte, costs it. Stored as often as the repository has it less than twice. */
+SL_MUST_CHECK int sl__bk_store_metadata(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes,
+					size_t len, bool *is_new, struct sl_err *err);
 /* Of several blocks at once, which the repository misses: missing[i] is set. Asked in bulk before they are sent. */
 SL_MUST_CHECK int sl__bk_store_missing(struct bk_store *s, const struct bk_id *ids, size_t n, bool *missing,
 				       struct sl_err *err);
-/* Also when the repository has it (once per store). */
+/* Also when the repository has it; into so many packs, 1 or 2 (once per store). */
 SL_MUST_CHECK int sl__bk_store_put_always(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes,
-					  size_t len, struct sl_err *err);
+					  size_t len, int copies, struct sl_err *err);
 /* After all lanes have ended; on one thread. */
 SL_MUST_CHECK int sl__bk_store_finish(struct bk_store *s, struct sl_err *err);
 

@@ -154,7 +154,7 @@ static int begin(struct bk_target *t, struct sl_err *err)
 }
 
 int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const struct sl_backup_restore_opts *opts,
-		       struct sl_err *err)
+		       bool trusted, struct sl_err *err)
 {
 	struct sl__prng prng;
 	*t = (struct bk_target){.env = env,
@@ -162,13 +162,16 @@ int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const stru
 				.base = -1,
 				.overwrite = opts->conflict == SL_BACKUP_OVERWRITE,
 				.owner = switched(opts->owner, may(CAP_CHOWN)),
-				.set_id = switched(opts->set_id, false),
-				.security = switched(opts->security, false),
+				.set_id = switched(opts->set_id, trusted),
+				.capability = switched(opts->security, trusted && may(CAP_SETFCAP)),
+				.security = switched(opts->security, trusted && may(CAP_SYS_ADMIN)),
 				.devices = switched(opts->devices, may(CAP_MKNOD)),
 				.devices_asked = opts->devices == SL_OFF,
 				.uid = geteuid(),
 				.gid = getegid()};
 	atomic_init(&t->inherits, false);
+	atomic_init(&t->set_id_stripped, 0);
+	atomic_init(&t->security_stripped, 0);
 	sl__prng_init(&prng, env);
 	(void)snprintf(t->run, sizeof t->run, "%08x", (unsigned)(sl__prng_next(&prng) >> 32));
 	int rc = open_root(t, opts->to, err);

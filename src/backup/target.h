@@ -18,7 +18,8 @@
  *
  * The tree that is restored into is touched by direct system calls, not through struct sl_env; only files target*.c do.
  *
- * Thread safety: a struct bk_target is read-only between open and finish, but for `inherits`; a struct bk_folder, a
+ * Thread safety: a struct bk_target is read-only between open and finish, but for `inherits`
+ * and the counts; a struct bk_folder, a
  * struct bk_file belongs to one thread. Ownership: the target owns its descriptor and lock.
  */
 #ifndef SL_BACKUP_TARGET_H
@@ -34,11 +35,12 @@
 
 struct bk_target {
 	const struct sl_env *env;
-	int root;                                         /* -1: closed */
-	int base;                                         /* what paths begin at: the stage, or root */
-	bool overwrite, owner, set_id, security, devices; /* as the options say and the process may */
-	bool devices_asked;                               /* devices are left out because the options say so */
-	bool unsure;                                      /* T4 */
+	int root;                               /* -1: closed */
+	int base;                               /* what paths begin at: the stage, or root */
+	bool overwrite, owner, set_id, devices; /* as the options say and the process may */
+	bool capability, security;              /* the same: security.capability; others of its kind */
+	bool devices_asked;                     /* devices are left out because the options say so */
+	bool unsure;                            /* T4 */
 	size_t made;       /* bytes of the target's path up to the first folder that was missing; 0: none was */
 	bool fresh;        /* the folder was empty: what is below it now, this run has made */
 	uint32_t uid, gid; /* of this process */
@@ -46,12 +48,13 @@ struct bk_target {
 	bool staged;       /* base is the stage: names in it are this run's, and nobody sees them yet */
 	char stage[BK_TEMP_BYTES];
 	atomic_bool inherits; /* a folder hands access lists down to what is made in it */
+	atomic_uint_fast64_t set_id_stripped, security_stripped; /* entries, by the options */
 };
 
 /* Make the folder when it is missing, lock it, mark it. SL_EUNSUPPORTED: the kernel has no openat2; SL_ELOCKED: another
- * restore writes there. */
+ * restore writes there. trusted: what the snapshot says comes from whoever has the passphrase. */
 SL_MUST_CHECK int sl__bk_target_open(struct bk_target *t, const struct sl_env *env,
-				     const struct sl_backup_restore_opts *opts, struct sl_err *err);
+				     const struct sl_backup_restore_opts *opts, bool trusted, struct sl_err *err);
 /* What is in the stage gets its place in the target; no folder may be open. SL_EEXIST: something else has appeared. */
 SL_MUST_CHECK int sl__bk_stage_publish(struct bk_target *t, struct sl_err *err);
 /* What was made before the call is durable when 0 returns. On failure the next run trusts nothing that it finds (T4).

@@ -67,12 +67,16 @@ static void drop_inherited(const struct setting *s, const char *name)
 
 static void set_xattrs(const struct setting *s)
 {
-	bool access = false, by_default = false;
+	bool access = false, by_default = false, stripped = false;
 	for (size_t i = 0; i < s->e->xattrs_n; i++) {
 		const struct bk_xattr *x = &s->e->xattrs[i];
 		char what[80];
-		if (!s->t->security && (begins(x->name, "security.") || begins(x->name, "trusted.")))
-			continue;
+		if (begins(x->name, "security.") || begins(x->name, "trusted.")) {
+			bool set = strcmp(x->name, "security.capability") == 0 ? s->t->capability : s->t->security;
+			stripped |= !set;
+			if (!set)
+				continue;
+		}
 		access |= strcmp(x->name, ACL_ACCESS) == 0;
 		by_default |= strcmp(x->name, ACL_DEFAULT) == 0;
 		if (set_one(s, x->name, x->value, x->len) == 0)
@@ -81,6 +85,8 @@ static void set_xattrs(const struct setting *s)
 		(void)snprintf(what, sizeof what, "the attribute %.50s", x->name);
 		complain(s, why, what);
 	}
+	if (stripped)
+		atomic_fetch_add(&s->t->security_stripped, 1);
 	if (!access && s->e->type != SL_BACKUP_SYMLINK)
 		drop_inherited(s, ACL_ACCESS);
 	if (!by_default && s->e->type == SL_BACKUP_DIR)
@@ -92,8 +98,10 @@ static void set_mode(const struct setting *s, bool owned)
 	mode_t mode = s->e->mode & 07777;
 	if (s->e->type == SL_BACKUP_SYMLINK)
 		return;
-	if (!s->t->set_id || !owned)
+	if ((mode & (S_ISUID | S_ISGID)) != 0 && (!s->t->set_id || !owned)) {
 		mode &= (mode_t) ~(S_ISUID | S_ISGID);
+		atomic_fetch_add(&s->t->set_id_stripped, 1);
+	}
 	/* An access list changes the mode, another owner takes bits of it away. */
 	if ((s->now.st_mode & 07777) == mode && s->now.st_uid == s->e->uid && s->now.st_gid == s->e->gid &&
 	    s->e->xattrs_n == 0 && !atomic_load(&s->t->inherits))
@@ -104,13 +112,7 @@ static void set_mode(const struct setting *s, bool owned)
 
 static void set_time(const struct setting *s)
 {
-	int64_t sec = s->e->mtime_ns / 1000000000, ns = s->e->mtime_ns % 1000000000;
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {0}};
-	if (ns < 0) {
-		ns += 1000000000;
-		sec--;
-	}
-	times[1] = (struct timespec){.tv_sec = sec, .tv_nsec = ns};
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, s->e->mtime};
 	if ((s->is_path ? utimensat(s->fd, "", times, AT_EMPTY_PATH) : futimens(s->fd, times)) != 0)
 		complain(s, errno, "the time");
 }

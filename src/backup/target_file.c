@@ -12,14 +12,9 @@
 #include <unistd.h>
 
 /* A file system that keeps whole seconds gives them back without a rest. */
-static bool same_time(const struct stat *st, int64_t mtime_ns)
+static bool same_time(const struct stat *st, struct timespec mtime)
 {
-	int64_t s = mtime_ns / 1000000000, ns = mtime_ns % 1000000000;
-	if (ns < 0) {
-		ns += 1000000000;
-		s--;
-	}
-	return st->st_mtim.tv_sec == s && (st->st_mtim.tv_nsec == ns || st->st_mtim.tv_nsec == 0);
+	return st->st_mtim.tv_sec == mtime.tv_sec && (st->st_mtim.tv_nsec == mtime.tv_nsec || st->st_mtim.tv_nsec == 0);
 }
 
 static bool same_link(const struct bk_folder *f, const char *name, const struct bk_entry *e)
@@ -33,7 +28,7 @@ static bool is_same(const struct bk_folder *f, const char *name, const struct bk
 {
 	switch (e->type) {
 	case SL_BACKUP_FILE:
-		return S_ISREG(st->st_mode) && (uint64_t)st->st_size == e->size && same_time(st, e->mtime_ns) &&
+		return S_ISREG(st->st_mode) && (uint64_t)st->st_size == e->size && same_time(st, e->mtime) &&
 		       !f->target->unsure;
 	case SL_BACKUP_SYMLINK:
 		return S_ISLNK(st->st_mode) && same_link(f, name, e);
@@ -67,7 +62,7 @@ int sl__bk_target_look(struct bk_folder *f, const char *name, const struct bk_en
 		return SL_EEXIST;
 	}
 	/* After a crash of the machine, what this snapshot's restore has left is not to be told from what is whole. */
-	bool left = f->target->unsure && S_ISREG(st.st_mode) && same_time(&st, e->mtime_ns);
+	bool left = f->target->unsure && S_ISREG(st.st_mode) && same_time(&st, e->mtime);
 	if (is_same(f, name, e, &st))
 		*out = BK_THERE_SAME;
 	else if (f->target->overwrite || left)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is needed to open anything else is there twice, byte by byte the same: config and copies/config, keys/<id> and
- * copies/keys/<id>. Each text has a checksum of its own, so that it is known which of two is right.
+ * copies/keys/<id>. Each text has a checksum of its own, so that it is known which of two is right. Snapshots are there
+ * twice too (snapshots/<id>, copies/snapshots/<id>), each with a seal of its own.
  *
  *  T1  The first is put before its copy, and removed before it. So a copy that stands alone is either what is left of
- *      something lost, or what a removal that was cut off has left.
+ *      something lost, or what a removal that was cut off has left. Of a snapshot the copy is removed before the
+ *      first (and, by T2, once more behind it), and put only behind it: one that stands alone is what is left of
+ *      something lost, and counts.
  *  T2  Who puts one of the two by the other looks afterwards whether that one is still there, and takes back what it
  *      has put when it is not. Who removes both looks afterwards whether one of them came back. So nobody brings back
  *      what another removes at the same time, and no lock is needed for it.
@@ -15,6 +18,7 @@
 #include "backup/repo.h"
 
 #define BK_COPIES "copies"
+#define BK_SNAPSHOT_COPIES BK_COPIES "/snapshots"
 #define BK_TWIN_MAX 4096u /* bytes of either */
 
 enum { BK_FIRST, BK_COPY };
@@ -59,5 +63,14 @@ struct bk_care {
  * left alone; one that is lost in both places is told. */
 SL_MUST_CHECK int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fault, struct bk_twin t[2],
 				    struct bk_care *care, struct sl_err *err);
+
+/* ---- of a snapshot (snapshot.c) ---- */
+
+/* The same for both objects of a snapshot; one that is gone in both places was forgotten meanwhile. */
+SL_MUST_CHECK int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *care, struct sl_err *err);
+/* Behind the first, which is published. A failure is logged: the snapshot is there. */
+void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *json, size_t len);
+/* Before the first is removed. */
+SL_MUST_CHECK int sl__bk_snapshot_remove_copy(struct sl_backup *b, const char *id, struct sl_err *err);
 
 #endif

@@ -73,8 +73,6 @@ int sl__bk_tree_open(int root, const char *path, size_t len, int flags, uid_t ow
 /* The same for one name in a folder. */
 int sl__bk_tree_open_in(int dir, const char *name, int flags, uid_t owner);
 void sl__bk_tree_close(int *fd);
-int64_t sl__bk_stat_mtime_ns(const struct stat *st);
-int64_t sl__bk_stat_ctime_ns(const struct stat *st);
 
 /* All names of a folder but "." and "..": fn gets each. */
 typedef int bk_tree_name_fn(const char *name, void *ctx);

@@ -27,16 +27,6 @@ void sl__bk_tree_close(int *fd)
 	*fd = -1;
 }
 
-int64_t sl__bk_stat_mtime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
-
-int64_t sl__bk_stat_ctime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
-}
-
 /* As whom the program was started, which takes no system call. A process that has changed its user since then tries in
  * vain, or moves the time of access. */
 static uid_t who(void)

@@ -66,7 +66,6 @@ static int add_places(struct backupdata *d, struct cli *cli, const struct srv_pl
 		cli_say(cli, SL_LOG_WARN, "the store is PostgreSQL's and not in this backup: use pg_dump for it");
 	rc = rc ? rc : add_own(d, cli, p->wal_dir);
 	rc = rc ? rc : add_own(d, cli, p->archive_dir);
-	rc = rc ? rc : add_own(d, cli, p->audit_file);
 	return rc ? rc : add_own(d, cli, c->export_events_dir);
 }
 

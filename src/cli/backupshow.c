@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 enum { SHORT_ID = 8 };
 
@@ -105,6 +104,18 @@ static const char *type_name(enum sl_backup_type type)
 	return (size_t)type < sizeof(names) / sizeof(names[0]) ? names[type] : "?";
 }
 
+#define YEAR_1 (-62135596800)
+#define YEAR_10000 253402300800
+
+/* As text_time has it; beyond four digits of year "@SECONDS", as date(1) takes it. */
+static const char *entry_time(char to[TEXT_TIME_BYTES], const struct sl_backup_entry *e)
+{
+	if (e->mtime_s >= YEAR_1 && e->mtime_s < YEAR_10000)
+		return text_time(to, e->mtime_s * 1000 + e->mtime_ns / 1000000);
+	(void)snprintf(to, TEXT_TIME_BYTES, "@%" PRId64, e->mtime_s);
+	return to;
+}
+
 /* "drwxr-xr-x", "-rwsr-xr-t" */
 static void mode_text(char to[11], const struct sl_backup_entry *e)
 {
@@ -123,18 +134,6 @@ static void mode_text(char to[11], const struct sl_backup_entry *e)
 	to[10] = '\0';
 }
 
-void backupshow_path(struct out *out, const char *path)
-{
-	if (!isatty(out->fd)) {
-		out_str(out, path);
-		return;
-	}
-	for (size_t n = strlen(path), i = 0, len; i < n; i += len ? len : 1) {
-		len = text_char((const unsigned char *)path + i, n - i);
-		out_write(out, len ? path + i : "?", len ? len : 1);
-	}
-}
-
 void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
 {
 	char mode[11], when[TEXT_TIME_BYTES];
@@ -145,11 +144,11 @@ void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
 		out_printf(out, "%7u, %4u", major(e->rdev), minor(e->rdev));
 	else
 		out_printf(out, "%13" PRIu64, e->size);
-	out_printf(out, " %.19sZ ", text_time(when, e->mtime_ns / 1000000 - (e->mtime_ns % 1000000 < 0)));
-	backupshow_path(out, e->path);
+	out_printf(out, e->mtime_s >= YEAR_1 && e->mtime_s < YEAR_10000 ? " %.19sZ " : " %20s ", entry_time(when, e));
+	text_name(out, e->path);
 	if (e->target) {
 		out_str(out, e->type == SL_BACKUP_HARDLINK ? " = " : " -> ");
-		backupshow_path(out, e->target);
+		text_name(out, e->target);
 	}
 	out_str(out, "\n");
 }
@@ -179,10 +178,9 @@ json_t *backupshow_entry_json(const struct sl_backup_entry *e)
 	json_t *j;
 
 	(void)snprintf(mode, sizeof(mode), "%04o", e->mode & 07777);
-	j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s, s:I}", "type", type_name(e->type), "mode", mode, "uid",
-		      number(e->uid), "gid", number(e->gid), "size", number(e->size), "time",
-		      text_time(when, e->mtime_ns / 1000000 - (e->mtime_ns % 1000000 < 0)), "mtime_ns",
-		      (json_int_t)e->mtime_ns);
+	j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s, s:I, s:I}", "type", type_name(e->type), "mode", mode, "uid",
+		      number(e->uid), "gid", number(e->gid), "size", number(e->size), "time", entry_time(when, e),
+		      "mtime_s", (json_int_t)e->mtime_s, "mtime_ns", (json_int_t)e->mtime_ns);
 	set_bytes(j, "path", e->path);
 	if (e->target)
 		set_bytes(j, "target", e->target);

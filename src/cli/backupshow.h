@@ -18,7 +18,4 @@ json_t *backupshow_json(const struct sl_backup_snapshot *s);
 void backupshow_entry(struct out *out, const struct sl_backup_entry *e);
 json_t *backupshow_entry_json(const struct sl_backup_entry *e);
 
-/* A name of a file: as it is, or on a terminal with '?' for what would move its cursor. */
-void backupshow_path(struct out *out, const char *path);
-
 #endif

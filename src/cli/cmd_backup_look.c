@@ -191,7 +191,7 @@ static int on_entry(const struct sl_backup_entry *e, void *ctx)
 	} else if (opt_flag(l->args, "long")) {
 		backupshow_entry(out, e);
 	} else if (l->end) {
-		backupshow_path(out, e->path);
+		text_name(out, e->path);
 		out_write(out, &l->end, 1);
 	} else {
 		out_write(out, e->path, strlen(e->path) + 1);
@@ -256,7 +256,10 @@ static const struct opt ls_opts[] = {
 			 .letter = 'l',
 			 .kind = OPT_FLAG,
 			 .help = "Mode, owner, group, size and time before the name, targets of links behind it"},
-	{.name = "null", .letter = '0', .kind = OPT_FLAG, .help = "End names with a NUL, for xargs -0"},
+	{.name = "null",
+	 .letter = '0',
+	 .kind = OPT_FLAG,
+	 .help = "Print names byte for byte, each ended by a NUL, for xargs -0; without it they are escaped"},
 	BACKUP_OPT_JSON("One JSON object a line; names that are not UTF-8 also as path_hex"){.name = NULL},
 };
 

@@ -44,11 +44,12 @@ static void report(struct restoring *r, const struct sl_backup_restored *n, doub
 
 	text_line(to, sizeof(to), opt_str(r->args, "to"));
 	if (opt_flag(r->args, "json")) {
-		out_json(out,
-			 json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot", r->id, "to",
-				   text_json(opt_str(r->args, "to")), "ok", rc == 0, "entries", (json_int_t)n->entries,
-				   "files", (json_int_t)n->files, "bytes", (json_int_t)n->bytes, "skipped",
-				   (json_int_t)n->skipped, "problems", (json_int_t)n->problems, "seconds", seconds));
+		out_json(out, json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot", r->id,
+					"to", text_json(opt_str(r->args, "to")), "ok", rc == 0, "entries",
+					(json_int_t)n->entries, "files", (json_int_t)n->files, "bytes",
+					(json_int_t)n->bytes, "skipped", (json_int_t)n->skipped, "problems",
+					(json_int_t)n->problems, "set_id_stripped", (json_int_t)n->set_id_stripped,
+					"security_stripped", (json_int_t)n->security_stripped, "seconds", seconds));
 		out_str(out, "\n");
 		return;
 	}
@@ -57,6 +58,24 @@ static void report(struct restoring *r, const struct sl_backup_restored *n, doub
 	if (n->skipped)
 		out_printf(out, "; %s there already", text_count(files, n->skipped, "file"));
 	out_str(out, "\n");
+}
+
+/* What the snapshot has and the restored entries have not, when nobody asked for that. on and off: the options. */
+static void report_stripped(struct restoring *r, uint64_t n, const char *what, const char *on, const char *off)
+{
+	char why[200];
+
+	if (!n || opt_flag(r->args, off))
+		return;
+	if (opt_flag(r->args, on) || sl_backup_is_encrypted(&r->repo.driver, NULL, NULL) == 1)
+		(void)snprintf(why, sizeof(why), "this process may not set them");
+	else
+		(void)snprintf(why, sizeof(why),
+			       "the repository is not encrypted, so anybody who could write to it may have changed "
+			       "them. If you trust it, restore into an empty folder with --%s",
+			       on);
+	cli_say(r->cli, SL_LOG_WARN, "%" PRIu64 " %s restored without %s %s: %s", n, n == 1 ? "entry" : "entries",
+		n == 1 ? "its" : "their", what, why);
 }
 
 static int failed(struct restoring *r, const struct sl_err *err)
@@ -86,9 +105,9 @@ static int status_of(struct restoring *r, const struct sl_backup_restored *n)
 
 /* ---- running ---- */
 
-static enum sl_switch on_when(const struct restoring *r, const char *option)
+static enum sl_switch on_or_off_when(const struct restoring *r, const char *on, const char *off)
 {
-	return opt_flag(r->args, option) ? SL_ON : SL_DEFAULT;
+	return opt_flag(r->args, on) ? SL_ON : opt_flag(r->args, off) ? SL_OFF : SL_DEFAULT;
 }
 
 static enum sl_switch off_when(const struct restoring *r, const char *option)
@@ -105,8 +124,8 @@ static int restore(struct restoring *r)
 		.paths_n = r->n_paths,
 		.conflict = opt_flag(r->args, "overwrite") ? SL_BACKUP_OVERWRITE : SL_BACKUP_RESUME,
 		.owner = off_when(r, "no-owner"),
-		.set_id = on_when(r, "set-id"),
-		.security = on_when(r, "security"),
+		.set_id = on_or_off_when(r, "set-id", "no-set-id"),
+		.security = on_or_off_when(r, "security", "no-security"),
 		.devices = off_when(r, "no-devices"),
 		.on_problem = on_problem,
 		.ctx = r,
@@ -123,6 +142,8 @@ static int restore(struct restoring *r)
 	seconds = backupwatch_stop(&watch);
 	if (!rc || result.entries)
 		report(r, &result, seconds, rc);
+	report_stripped(r, result.set_id_stripped, "set-uid and set-gid bits", "set-id", "no-set-id");
+	report_stripped(r, result.security_stripped, "security.* and trusted.* attributes", "security", "no-security");
 	return rc ? failed(r, &err) : status_of(r, &result);
 }
 
@@ -168,6 +189,11 @@ static int run(struct cli *cli, const struct parsed *args)
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads")};
 	int rc = check_target(&r);
 
+	if (opt_flag(args, "set-id") && opt_flag(args, "no-set-id"))
+		return cli_usage(cli, "--set-id and --no-set-id: give one of them");
+	if (opt_flag(args, "security") && opt_flag(args, "no-security"))
+		return cli_usage(cli, "--security and --no-security: give one of them");
+
 	rc = rc ? rc : set_paths(&r);
 	rc = rc ? rc : backuprepo_open(&r.repo, cli, args, &opts);
 	rc = rc ? rc : backuprepo_snapshot(&r.repo, args->operands[0], r.id);
@@ -190,8 +216,17 @@ static const struct opt opts_table[] = {
 	 .help = "Replace files that differ; without it, one of them ends the restore with status 73. Files of the "
 		 "same size and time are read and compared, too"},
 	{.name = "no-owner", .kind = OPT_FLAG, .help = "Do not set owners and groups; root does otherwise"},
-	{.name = "set-id", .kind = OPT_FLAG, .help = "Keep set-uid and set-gid bits"},
-	{.name = "security", .kind = OPT_FLAG, .help = "Set attributes named security.* and trusted.*, too"},
+	{.name = "set-id",
+	 .kind = OPT_FLAG,
+	 .help = "Restore set-uid and set-gid bits. Default for an encrypted repository; from a plain one they are "
+		 "left "
+		 "out and counted, because anybody who can write to it can set them"},
+	{.name = "no-set-id", .kind = OPT_FLAG, .help = "Leave set-uid and set-gid bits out"},
+	{.name = "security",
+	 .kind = OPT_FLAG,
+	 .help = "Restore attributes named security.* and trusted.*, such as file capabilities. Default as with "
+		 "--set-id, when the process may set them"},
+	{.name = "no-security", .kind = OPT_FLAG, .help = "Leave security.* and trusted.* attributes out"},
 	{.name = "no-devices", .kind = OPT_FLAG, .help = "Make no device files; root does otherwise"},
 	BACKUP_OPT_THREADS BACKUP_OPT_JSON("Print the counts as one JSON object"){.name = NULL},
 };

@@ -149,8 +149,10 @@ static void put_entry(struct sl__buf *b, const struct bk_entry *e)
 	put_varint(b, e->mode);
 	put_varint(b, e->uid);
 	put_varint(b, e->gid);
-	put_zigzag(b, e->mtime_ns);
-	put_zigzag(b, e->ctime_ns);
+	put_zigzag(b, e->mtime.tv_sec);
+	put_varint(b, (uint64_t)e->mtime.tv_nsec);
+	put_zigzag(b, e->ctime.tv_sec);
+	put_varint(b, (uint64_t)e->ctime.tv_nsec);
 	for (size_t i = 0; i < SL_COUNT(numbers); i++)
 		put_varint(b, numbers[i]);
 	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
@@ -232,7 +234,7 @@ static struct bk_entry entry(enum sl_backup_type type, const char *path)
 				 .mode = type == SL_BACKUP_DIR ? 0755 : 0644,
 				 .uid = geteuid(),
 				 .gid = getegid(),
-				 .mtime_ns = RK_MTIME,
+				 .mtime = {RK_MTIME_S, 123456789},
 				 .nlink = 1};
 }
 

@@ -20,7 +20,7 @@
 #include "backup/manifest.h"
 
 #define RK_REFS 256
-#define RK_MTIME 1500000000123456789
+#define RK_MTIME_S 1500000000
 
 struct rk_problem {
 	enum sl_backup_problem problem;

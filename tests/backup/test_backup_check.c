@@ -21,7 +21,7 @@ static int check(struct world *w, bool read_data, sl_backup_finding_fn *fn, void
 }
 
 struct noted {
-	int n, of[11], harmless, files;
+	int n, of[SL_BACKUP_FAULT_ONE_COPY + 1], harmless, files;
 	char path[64], snapshot[SL_BACKUP_ID_BYTES];
 };
 
@@ -49,8 +49,8 @@ static void a_right_repository_passes_and_is_counted(void **state)
 	int64_t before = w.shelf.changes;
 	assert_int_equal(check(&w, true, note, &n, &out), 0);
 	assert_int_equal(out.snapshots, 2);
-	assert_int_equal(out.packs, 2);
-	assert_int_equal(out.blocks, 5); /* three contents, two manifests */
+	assert_int_equal(out.packs, 4);  /* of each create one for the second copy of its manifest */
+	assert_int_equal(out.blocks, 7); /* three contents, two manifests, each of these twice */
 	assert_int_equal(out.findings + (uint64_t)n.n, 0);
 	assert_true(out.bytes > 0);
 	assert_int_equal(w.shelf.changes, before);
@@ -115,8 +115,8 @@ static void strays_and_packs_in_no_index_are_harmless(void **state)
 	assert_int_equal(d.ops->put(d.driver, "snapshots/readme", "x", 1, SL_DRIVER_NEW, NULL), 0);
 	assert_int_equal(check(&w, true, note, &n, NULL), 0);
 	assert_int_equal(n.of[SL_BACKUP_FAULT_STRAY], 2);
-	assert_int_equal(n.of[SL_BACKUP_FAULT_UNINDEXED], 1);
-	assert_int_equal(n.harmless, 3);
+	assert_int_equal(n.of[SL_BACKUP_FAULT_UNINDEXED], 2);
+	assert_int_equal(n.harmless, 4);
 	end(&w);
 }
 
@@ -339,6 +339,79 @@ static void every_allocation_may_fail(void **state)
 	end(&w);
 }
 
+/* ---- calls that fail ---- */
+
+/* The Nth call that reads fails, whichever it is. The rest of the driver is a shelf's. */
+struct failing {
+	struct sl_driver_ops ops;
+	sl_driver shelf;
+	int64_t at, calls; /* from 1; 0: none */
+};
+
+static bool fails_now(struct failing *f)
+{
+	return ++f->calls == f->at;
+}
+
+static int failing_get(void *driver, const char *name, uint64_t offset, void *bytes, size_t len, size_t *got,
+		       struct sl_err *err)
+{
+	struct failing *f = driver;
+	return fails_now(f) ? sl_err_set(err, SL_EACCES, "get %s: not allowed", name)
+			    : f->shelf.ops->get(f->shelf.driver, name, offset, bytes, len, got, err);
+}
+
+static int failing_list(void *driver, const char *folder, sl_driver_list_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct failing *f = driver;
+	return fails_now(f) ? sl_err_set(err, SL_EACCES, "list %s: not allowed", folder)
+			    : f->shelf.ops->list(f->shelf.driver, folder, fn, ctx, err);
+}
+
+static int failing_stat(void *driver, const char *name, struct sl_driver_stat *out, struct sl_err *err)
+{
+	struct failing *f = driver;
+	return fails_now(f) ? sl_err_set(err, SL_EACCES, "stat %s: not allowed", name)
+			    : f->shelf.ops->stat(f->shelf.driver, name, out, err);
+}
+
+/* A check that could not look at something never passes, and never takes that for damage. */
+static void every_call_that_reads_may_fail(void **state)
+{
+	(void)state;
+	struct world w;
+	sl_backup *b = NULL;
+	begin(&w);
+	struct failing f = {.shelf = shelf_driver(&w.shelf)};
+	f.ops = *f.shelf.ops;
+	f.ops.get = failing_get;
+	f.ops.list = failing_list;
+	f.ops.stat = failing_stat;
+	const sl_driver d = {.ops = &f.ops, .driver = &f};
+	const struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = 1};
+	assert_int_equal(sl_backup_open(&b, &d, &opts, NULL), 0);
+	int64_t n = 0;
+	for (bool failed = true; failed; n++) {
+		struct noted noted = {0};
+		struct sl_err err = SL_ERR_INIT;
+		const struct sl_backup_check_opts check_opts = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = SL_ON,
+								.on_finding = note, .ctx = &noted};
+		f.calls = 0;
+		f.at = n + 1;
+		int rc = sl_backup_check(b, &check_opts, NULL, &err);
+		failed = f.calls >= f.at;
+		if (rc != (failed ? SL_EACCES : 0) || noted.n != 0)
+			fail_msg("call %lld failed, and check says %d with %d findings: %s", (long long)f.at, rc,
+				 noted.n, err.msg);
+		if (failed)
+			assert_non_null(strstr(err.msg, "not allowed"));
+	}
+	print_message("# %lld calls failed in turn\n", (long long)n - 1);
+	assert_true(n > 20);
+	sl_backup_close(b);
+	end(&w);
+}
+
 /* ---- blocks ---- */
 
 struct about {
@@ -454,6 +527,7 @@ int main(void)
 		cmocka_unit_test(a_block_that_is_not_that_of_its_id_is_found_though_its_pack_is_sealed),
 		cmocka_unit_test(files_beyond_ten_thousand_are_counted_and_not_named),
 		cmocka_unit_test(the_same_damage_of_an_object_is_told_once),
+		cmocka_unit_test(every_call_that_reads_may_fail),
 		cmocka_unit_test(every_allocation_may_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

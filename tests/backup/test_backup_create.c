@@ -59,6 +59,44 @@ static void an_encrypted_repository_holds_the_same(void **state)
 }
 
 /* Paths of more than PATH_MAX bytes, and more levels than folders may be open. */
+/* What the file system does not keep, it clamps: then that is what has to come back. */
+static void times_of_any_year_come_back(void **state)
+{
+	(void)state;
+	static const struct timespec times[] = {
+		{-62135596800, 1},        /* year 1 */
+		{-9223372037, 999999999}, /* before the first that fits into 64 bits of nanoseconds, in 1677 */
+		{-2147483648, 0},         /* 1901 */
+		{-1, 999999999},          /* the last one before 1970 */
+		{9225014400, 123456789},  /* 2262-05-01, behind the last that fits */
+		{15000000000, 1},         /* 2445 */
+		{253402300800, 0},        /* year 10000 */
+		{INT64_C(1) << 45, 5},    /* in a million years */
+	};
+	struct ck k;
+	char name[32], full[1024];
+	int kept = 0;
+	ck_begin(&k, NULL);
+	for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+		struct timespec both[2] = {times[i], times[i]};
+		struct stat st;
+		(void)snprintf(name, sizeof name, "file-%zu", i);
+		ck_text(&k, name, name);
+		assert_int_equal(utimensat(AT_FDCWD, ck_path(&k, name, full), both, 0), 0);
+		assert_int_equal(stat(full, &st), 0);
+		if (st.st_mtim.tv_sec == times[i].tv_sec && st.st_mtim.tv_nsec == times[i].tv_nsec)
+			kept++;
+	}
+	print_message("# this file system keeps %d of %zu times\n", kept, sizeof times / sizeof times[0]);
+	ck_create_ok(&k);
+	ck_restore_and_compare(&k);
+	/* and they are compared as they are */
+	ck_create_ok(&k);
+	assert_int_equal(k.made.files_unchanged, k.made.files);
+	ck_restore_and_compare(&k);
+	ck_end(&k);
+}
+
 static void deep_trees_are_walked_to_their_end(void **state)
 {
 	(void)state;
@@ -303,6 +341,12 @@ static void files_of_many_blocks_have_them_in_lists(void **state)
 		assert_int_equal(sl__bk_entry_refs(reader, &e, count_ref, &blocks, NULL), 0);
 		assert_int_equal(sl__bk_entry_all_refs(reader, &e, count_ref, &all, NULL), 0);
 		assert_int_equal(all, blocks + e.refs_n);
+		for (size_t i = 0; i < e.refs_n; i++) { /* of metadata: in two packs */
+			struct bk_found places[4];
+			size_t n = 0;
+			assert_int_equal(sl__bk_index_places(index, &e.refs[i].id, places, 4, &n, NULL), 0);
+			assert_int_equal(n, 2);
+		}
 	}
 	assert_int_equal(rc, 0);
 	assert_true(blocks > BK_LIST_REFS);
@@ -599,6 +643,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_kind_of_file_comes_back_as_it_was),
 		cmocka_unit_test(an_encrypted_repository_holds_the_same),
+		cmocka_unit_test(times_of_any_year_come_back),
 		cmocka_unit_test(deep_trees_are_walked_to_their_end),
 		cmocka_unit_test(what_changed_shortly_before_the_start_is_read_again),
 		cmocka_unit_test(a_change_shows_even_when_size_and_time_are_as_before),

@@ -105,6 +105,122 @@ static struct left look(struct world *w)
 	return l;
 }
 
+/* ---- what one damage may cost ---- */
+
+struct looking_for {
+	struct bk_id id;
+	bool found;
+};
+
+static int is_it(const struct bk_id *id, const struct bk_place *place, void *ctx)
+{
+	struct looking_for *l = ctx;
+	(void)place;
+	l->found = l->found || memcmp(id, &l->id, sizeof *id) == 0;
+	return 0;
+}
+
+/* Whether the contents of a file are in this object: in a pack, as it was when it was whole. */
+static bool has_contents(struct world *w, const char *name, const struct care_file *file)
+{
+	const struct shelf_object *o = shelf_find(&w->whole, name);
+	struct looking_for l = {.found = false};
+	struct bk_hasher *hasher = NULL;
+	struct bk_id pack;
+	size_t need = 0;
+	if (!is_in(name, "packs/") || file->len == 0)
+		return false;
+	uint8_t *bytes = care_bytes(file), *image = malloc(o->len);
+	assert_non_null(image);
+	memcpy(image, o->bytes, o->len);
+	assert_int_equal(sl__bk_hasher_new(&hasher, &w->b->env, &w->b->keys, NULL), 0);
+	assert_int_equal(sl__bk_hash(hasher, bytes, file->len, &l.id, NULL), 0);
+	assert_true(sl__bk_unhex(name + strlen("packs/00/"), pack.b, sizeof pack.b));
+	assert_int_equal(sl__bk_directory_read(&w->b->keys, image, o->len, o->len, &need, is_it, &l, NULL), 0);
+	sl__bk_hasher_free(hasher);
+	free(image);
+	free(bytes);
+	return l.found;
+}
+
+struct costing {
+	struct world *w;
+	const char *name; /* of the object that is damaged or gone */
+	const char *when;
+	bool repaired;
+	const struct care_file *files;
+	size_t n;
+	size_t entries; /* that were listed, and are of the snapshot */
+	const uint8_t *bytes;
+	size_t len, at;
+	int snapshots;
+};
+
+static int count_entry(const struct sl_backup_entry *e, void *ctx)
+{
+	struct costing *c = ctx;
+	for (size_t i = 0; i < c->n; i++)
+		c->entries += strcmp(e->path, c->files[i].path) == 0;
+	return 0;
+}
+
+static int compare_bytes(const void *bytes, size_t len, void *ctx)
+{
+	struct costing *c = ctx;
+	if (len > c->len - c->at || memcmp(c->bytes + c->at, bytes, len) != 0)
+		return 1;
+	c->at += len;
+	return 0;
+}
+
+/* Every name is there; every file has its bytes, unless these were in what is damaged. */
+static int cost_of_snapshot(const struct sl_backup_snapshot *s, void *ctx)
+{
+	struct costing *c = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	bool is_one = strcmp(s->id, c->w->one) == 0 || strcmp(s->parent, c->w->one) == 0;
+	size_t lost = 0;
+	c->files = is_one ? first : second;
+	c->n = is_one ? SL_COUNT(first) : SL_COUNT(second);
+	c->snapshots++;
+	for (size_t i = 0; i < c->n; i++) {
+		const struct care_file *f = &c->files[i];
+		const struct care_file *of = f;
+		for (size_t k = 0; f->link != NULL && k < c->n; k++)
+			of = strcmp(c->files[k].path, f->link) == 0 ? &c->files[k] : of;
+		bool may_be_lost = of->seed != 0 && has_contents(c->w, c->name, of);
+		lost += may_be_lost;
+		if (f->seed == 0 || may_be_lost)
+			continue;
+		uint8_t *bytes = care_bytes(f);
+		c->bytes = bytes;
+		c->len = f->len;
+		c->at = 0;
+		int rc = sl_backup_cat(c->w->b, s->id, f->path, compare_bytes, c, &err);
+		if (rc != 0 || c->at != c->len)
+			fail_msg("%s %s: %s of %.8s: %s", c->name, c->when, f->path, s->id,
+				 rc != 0 ? err.msg : "short");
+		free(bytes);
+	}
+	c->entries = 0;
+	int rc = sl_backup_ls(c->w->b, s->id, NULL, count_entry, c, &err);
+	if (rc != 0 || c->entries < c->n - (c->repaired ? lost : 0))
+		fail_msg("%s %s: %zu of %zu names of %.8s: %s", c->name, c->when, c->entries, c->n, s->id,
+			 rc != 0 ? err.msg : "");
+	return 0;
+}
+
+/* A damaged byte, or an object that is gone, costs no more than the contents of files that are in it. */
+static void expect_the_rest(struct world *w, const char *name, const char *when, bool repaired)
+{
+	struct costing c = {.w = w, .name = name, .when = when, .repaired = repaired};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_backup_list(w->b, cost_of_snapshot, NULL, &c, &err) != 0)
+		fail_msg("%s %s: list: %s", name, when, err.msg);
+	if (c.snapshots != 2)
+		fail_msg("%s %s: %d snapshots are there", name, when, c.snapshots);
+}
+
 /* ---- one damage ---- */
 
 #define ALL_RIGHT 5 /* files with contents of their own, in both snapshots */
@@ -194,8 +310,10 @@ static size_t damage_object(struct world *w, size_t index, size_t stride)
 		w->shelf.objects[index].bytes[at] ^= (uint8_t)(1u << (at % 8));
 		if (is_in(name, "keys/") || is_in(name, "config"))
 			open_all_the_same(w, name, at);
+		expect_the_rest(w, name, "is damaged", false);
 		find_it(w, name, at);
 		mend_it(w, name, at, at >= BK_PACK_HEADER && at < end);
+		expect_the_rest(w, name, "was damaged and repaired", true);
 	}
 	return done;
 }
@@ -241,8 +359,10 @@ static void every_object_may_be_cut_off(void **state)
 			w.shelf.objects[i].len = cut == 0   ? 0
 						 : cut == 1 ? w.whole.objects[i].len / 2
 							    : w.whole.objects[i].len - 1;
+			expect_the_rest(&w, name, "is cut off", false);
 			find_it(&w, name, w.shelf.objects[i].len);
 			mend_it(&w, name, w.shelf.objects[i].len, is_in(name, "packs/"));
+			expect_the_rest(&w, name, "was cut off and repaired", true);
 		}
 	}
 	end(&w);
@@ -263,6 +383,114 @@ static void a_missing_index_costs_nothing(void **state)
 	assert_int_equal(care_check(w.b, NULL, NULL, &out), 0);
 	assert_true(out.harmless > 0);
 	assert_int_equal(look(&w).right, ALL_RIGHT);
+	end(&w);
+}
+
+/* What is to be there twice, and is not. */
+static int count_single(const struct sl_backup_finding *f, void *ctx)
+{
+	int *n = ctx;
+	*n += f->fault != SL_BACKUP_FAULT_UNINDEXED && f->fault != SL_BACKUP_FAULT_STRAY;
+	return 0;
+}
+
+static int count_copies(const struct sl_backup_finding *f, void *ctx)
+{
+	int *n = ctx;
+	*n += f->fault == SL_BACKUP_FAULT_ONE_COPY;
+	return 0;
+}
+
+static void every_object_may_be_gone(bool encrypted)
+{
+	struct world w;
+	begin(&w, encrypted);
+	for (size_t i = 0; i < w.whole.n; i++) {
+		char name[SL_DRIVER_NAME_BYTES];
+		shelf_copy(&w.shelf, &w.whole);
+		memcpy(name, w.whole.objects[i].name, sizeof name);
+		assert_true(shelf_drop(&w.shelf, name));
+		expect_the_rest(&w, name, "is gone", false);
+		assert_int_equal(sl_backup_repair(w.b, NULL, NULL, NULL, NULL), 0);
+		care_assert_right(w.b);
+		expect_the_rest(&w, name, "was gone and repaired", true);
+		/* And what was there twice is there twice again: any other loss costs no more. */
+		int single = 0;
+		assert_int_equal(care_check(w.b, count_single, &single, NULL), 0);
+		assert_int_equal(single, 0);
+	}
+	end(&w);
+}
+
+static void any_lost_object_costs_no_more_than_the_contents_in_it(void **state)
+{
+	(void)state;
+	every_object_may_be_gone(false);
+	every_object_may_be_gone(true);
+}
+
+/* A create counts on the index; one that is damaged is made good by it from the packs, without a repair. */
+static void a_damaged_index_does_not_stop_creates(void **state)
+{
+	(void)state;
+	struct world w;
+	size_t done = 0;
+	begin(&w, false);
+	for (size_t i = 0; i < w.whole.n; i++) {
+		if (!is_in(w.whole.objects[i].name, "index/"))
+			continue;
+		for (size_t at = i % 37; at < w.whole.objects[i].len; at += 37, done++) {
+			char id[SL_BACKUP_ID_BYTES];
+			shelf_copy(&w.shelf, &w.whole);
+			size_t packs = shelf_count(&w.shelf, "packs/");
+			w.shelf.objects[i].bytes[at] ^= 1;
+			make(w.b, first, SL_COUNT(first), id);
+			care_assert_whole(w.b, id, first, SL_COUNT(first));
+			make(w.b, second, SL_COUNT(second), id);
+			care_assert_whole(w.b, id, second, SL_COUNT(second));
+			assert_int_equal(shelf_count(&w.shelf, "packs/"), packs); /* everything was there */
+		}
+	}
+	print_message("# %zu bytes of the index damaged in turn\n", done);
+	assert_true(done > 10);
+	end(&w);
+}
+
+/* Any pack that has metadata is lost: the next prune puts what is left of it into a second pack again, and so does the
+ * next create for its own manifest. */
+static void prune_and_create_put_metadata_into_a_second_pack_again(void **state)
+{
+	(void)state;
+	struct world w;
+	int mended = 0;
+	begin(&w, false);
+	for (size_t i = 0; i < w.whole.n; i++) {
+		const char *name = w.whole.objects[i].name;
+		bool contents = false;
+		for (size_t k = 0; k < SL_COUNT(first); k++)
+			contents = contents || (first[k].seed != 0 && has_contents(&w, name, &first[k]));
+		for (size_t k = 0; k < SL_COUNT(second); k++)
+			contents = contents || (second[k].seed != 0 && has_contents(&w, name, &second[k]));
+		if (!is_in(name, "packs/") || contents)
+			continue;
+		for (int by_prune = 0; by_prune < 2; by_prune++) {
+			int before = 0, after = 0;
+			char id[SL_BACKUP_ID_BYTES];
+			shelf_copy(&w.shelf, &w.whole);
+			assert_true(shelf_drop(&w.shelf, name));
+			assert_int_equal(care_check(w.b, count_single, &before, NULL), 0);
+			if (by_prune)
+				(void)care_prune(w.b);
+			else {
+				make(w.b, first, SL_COUNT(first), id);
+				make(w.b, second, SL_COUNT(second), id);
+			}
+			assert_int_equal(care_check(w.b, count_copies, &after, NULL), 0);
+			assert_int_equal(after, 0);
+			mended += before > 0;
+		}
+	}
+	assert_true(mended >= 4); /* the second copies of two manifests, each in two ways */
 	end(&w);
 }
 
@@ -299,6 +527,9 @@ int main(void)
 		cmocka_unit_test(every_damaged_byte_of_an_encrypted_repository_is_found_and_mended),
 		cmocka_unit_test(every_object_may_be_cut_off),
 		cmocka_unit_test(a_missing_index_costs_nothing),
+		cmocka_unit_test(any_lost_object_costs_no_more_than_the_contents_in_it),
+		cmocka_unit_test(a_damaged_index_does_not_stop_creates),
+		cmocka_unit_test(prune_and_create_put_metadata_into_a_second_pack_again),
 		cmocka_unit_test(a_missing_pack_is_told_with_the_files_it_costs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

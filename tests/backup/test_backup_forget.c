@@ -201,6 +201,8 @@ static void one_that_is_named_is_forgotten_also_when_it_is_the_last_or_damaged(v
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY}, one);
 	snprintf(name, sizeof name, "snapshots/%s", one);
 	shelf_find(&w.shelf, name)->bytes[50] ^= 4;
+	snprintf(name, sizeof name, "copies/snapshots/%s", one);
+	shelf_find(&w.shelf, name)->bytes[50] ^= 4;
 	struct sl_backup_forget_opts rules = {SL_BACKUP_FORGET_OPTS_INIT, .keep_last = 1};
 	assert_int_equal(sl_backup_forget(w.b, &rules, NULL, NULL), SL_ECORRUPT);
 	one[6] = '\0'; /* a beginning is enough */

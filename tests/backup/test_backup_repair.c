@@ -71,8 +71,8 @@ static void damage_file(struct world *w, size_t file)
 	sl__bk_hasher_free(h);
 	free(bytes);
 	assert_int_equal(sl__bk_list_packs(w->b, &packs, &sizes, NULL, NULL, NULL), 0);
-	assert_int_equal(packs.n, 1);
-	assert_int_equal(sl__bk_read_directory(w->b, &packs.ids[0], sizes[0], damage_frame, &d, NULL), 0);
+	for (size_t i = 0; i < packs.n; i++)
+		assert_int_equal(sl__bk_read_directory(w->b, &packs.ids[i], sizes[i], damage_frame, &d, NULL), 0);
 	assert_true(d.done);
 	sl__bk_ids_fini(&w->b->env, &packs);
 	sl__free(&w->b->env, sizes);
@@ -319,7 +319,8 @@ static void a_folder_whose_entry_is_lost_comes_back_with_the_files_that_are_not(
 	struct world w;
 	struct bk_snapshot s = {.manifest = NULL};
 	struct bk_index *x = NULL;
-	struct bk_found at;
+	struct bk_found at[4];
+	size_t places = 0;
 	struct seen seen = {0};
 	char name[SL_DRIVER_NAME_BYTES];
 	char(*names)[NAME_BYTES] = calloc(NAMES, NAME_BYTES);
@@ -335,9 +336,12 @@ static void a_folder_whose_entry_is_lost_comes_back_with_the_files_that_are_not(
 	assert_int_equal(care_make(w.b, &made, w.id, NULL), 0);
 	assert_int_equal(sl__bk_snapshot_load(w.b, w.id, &s, NULL), 0);
 	assert_int_equal(sl__bk_index_for_reading(w.b, &x, NULL), 0);
-	assert_int_equal(sl__bk_index_find(x, &s.manifest[0].id, &at, NULL), 0);
-	sl__bk_pack_name(&at.pack, name);
-	shelf_find(&w.shelf, name)->bytes[at.place.frame_offset + 50] ^= 1;
+	assert_int_equal(sl__bk_index_places(x, &s.manifest[0].id, at, SL_COUNT(at), &places, NULL), 0);
+	assert_int_equal(places, 2);
+	for (size_t i = 0; i < places; i++) {
+		sl__bk_pack_name(&at[i].pack, name);
+		shelf_find(&w.shelf, name)->bytes[at[i].place.frame_offset + 50] ^= 1;
+	}
 	(void)repair(&w);
 	assert_int_equal(sl_backup_list(w.b, take_id, NULL, w.id, NULL), 0);
 	assert_int_equal(sl_backup_ls(w.b, w.id, NULL, see, &seen, NULL), 0);
@@ -349,6 +353,70 @@ static void a_folder_whose_entry_is_lost_comes_back_with_the_files_that_are_not(
 	sl__bk_snapshot_fini(&w.b->env, &s);
 	free(files);
 	free(names);
+	end(&w);
+}
+
+/* Sealed as it should be, and wrong: of the first pack's blocks the index names one at the place of another. */
+static void put_index_that_lies(struct world *w)
+{
+	struct bk_ids packs = {.n = 0};
+	uint64_t *sizes = NULL;
+	struct bk_index_builder *builder = NULL;
+	const sl_driver d = shelf_driver(&w->shelf);
+	bool lied = false;
+	while (shelf_count(&w->shelf, "index/") > 0)
+		for (size_t i = 0; i < w->shelf.n; i++)
+			if (strncmp(w->shelf.objects[i].name, "index/", 6) == 0)
+				(void)shelf_drop(&w->shelf, w->shelf.objects[i].name);
+	assert_int_equal(sl__bk_list_packs(w->b, &packs, &sizes, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_index_builder_new(&builder, &w->b->env, &w->b->keys, NULL), 0);
+	for (size_t i = 0; i < packs.n; i++) {
+		struct bk_pack_block *blocks = NULL;
+		size_t n = 0;
+		assert_int_equal(sl__bk_directory_blocks(w->b, &packs.ids[i], sizes[i], &blocks, &n, NULL), 0);
+		if (n > 1 && !lied) {
+			struct bk_place place = blocks[0].place;
+			blocks[0].place = blocks[1].place;
+			blocks[1].place = place;
+			lied = true;
+		}
+		assert_int_equal(sl__bk_index_builder_pack(builder, &packs.ids[i], blocks, n, NULL), 0);
+		sl__free(&w->b->env, blocks);
+	}
+	assert_true(lied);
+	assert_int_equal(sl__bk_index_builder_put(builder, &d, NULL, NULL, NULL, NULL), 0);
+	sl__bk_index_builder_free(builder);
+	sl__bk_ids_fini(&w->b->env, &packs);
+	sl__free(&w->b->env, sizes);
+}
+
+static int count_index_faults(const struct sl_backup_finding *f, void *ctx)
+{
+	int *n = ctx;
+	*n += f->fault == SL_BACKUP_FAULT_INDEX && strstr(f->reason.msg, "does not agree") != NULL;
+	return 0;
+}
+
+static void an_index_that_does_not_agree_with_the_packs_is_made_anew(void **state)
+{
+	(void)state;
+	struct world w;
+	int told = 0;
+	struct sl_backup_repaired r = {.struct_size = sizeof r}, again = r;
+	begin(&w);
+	put_index_that_lies(&w);
+	assert_int_equal(care_check(w.b, count_index_faults, &told, NULL), SL_ECORRUPT);
+	assert_int_equal(told, 1);
+	told = 0;
+	assert_int_equal(sl_backup_repair(w.b, count_index_faults, &told, &r, NULL), 0);
+	assert_int_equal(told, 1);
+	assert_int_equal(r.indexes_rebuilt, 1);
+	assert_int_equal(r.packs_rewritten + r.packs_lost + r.files_lost + r.snapshots_rewritten + r.snapshots_lost, 0);
+	assert_int_equal(shelf_count(&w.shelf, "index/"), 1);
+	care_assert_right(w.b);
+	care_assert_whole(w.b, w.id, tree, SL_COUNT(tree));
+	assert_int_equal(sl_backup_repair(w.b, NULL, NULL, &again, NULL), 0);
+	assert_int_equal(again.indexes_rebuilt, 0);
 	end(&w);
 }
 
@@ -390,6 +458,7 @@ int main(void)
 		cmocka_unit_test(every_change_may_fail),
 		cmocka_unit_test(a_full_disk_stops_creates_prunes_and_repairs_and_loses_nothing),
 		cmocka_unit_test(a_snapshot_of_a_later_version_is_left_as_it_is),
+		cmocka_unit_test(an_index_that_does_not_agree_with_the_packs_is_made_anew),
 		cmocka_unit_test(what_is_put_aside_takes_no_name_that_is_taken),
 		cmocka_unit_test(a_folder_whose_entry_is_lost_comes_back_with_the_files_that_are_not),
 		cmocka_unit_test(it_is_told_that_a_prune_runs),

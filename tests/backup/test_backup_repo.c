@@ -641,6 +641,11 @@ static void snapshots_are_listed_by_their_time(void **state)
 	(void)snprintf(name, sizeof name, "snapshots/%s", ids[1]);
 	repo_damage(&r.d, name, 50);
 	t = (struct told){.text = ""};
+	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), 0); /* its copy is right */
+	assert_string_equal(t.text, "first second third ");
+	(void)snprintf(name, sizeof name, "copies/snapshots/%s", ids[1]);
+	repo_damage(&r.d, name, 50);
+	t = (struct told){.text = ""};
 	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), SL_ECORRUPT);
 	assert_non_null(strstr(err.msg, ids[1]));
 	assert_int_equal(sl_backup_list(r.b, tell, tell_damaged, &t, &err), 0);

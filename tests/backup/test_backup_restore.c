@@ -61,7 +61,7 @@ static void modes_and_times_are_those_of_the_snapshot(SL_UNUSED void **state)
 	d.mode = 01750;
 	inner.mode = 0500;
 	f.mode = 0405;
-	f.mtime_ns = -1500000001; /* before 1970 */
+	f.mtime = (struct timespec){-2, 499999999}; /* before 1970 */
 	add(&k, d);
 	add(&k, inner);
 	add(&k, f);
@@ -77,7 +77,8 @@ static void modes_and_times_are_those_of_the_snapshot(SL_UNUSED void **state)
 	static const char *const others[] = {"d", "d/inner", "d/way"};
 	for (size_t i = 0; i < SL_COUNT(others); i++) {
 		st = rk_stat(&k, others[i]);
-		assert_int_equal(st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec, RK_MTIME);
+		assert_int_equal(st.st_mtim.tv_sec, RK_MTIME_S);
+		assert_int_equal(st.st_mtim.tv_nsec, 123456789);
 	}
 	rk_end(&k);
 }
@@ -139,7 +140,8 @@ static void devices_are_left_out_when_asked(SL_UNUSED void **state)
 	rk_end(&k);
 }
 
-static void set_id_bits_are_kept_only_when_asked(SL_UNUSED void **state)
+/* A plain repository may say what anybody wrote into it. */
+static void set_id_bits_come_back_from_an_encrypted_repository_and_else_when_asked(SL_UNUSED void **state)
 {
 	struct rk k;
 	rk_begin(&k, NULL, NULL);
@@ -152,6 +154,8 @@ static void set_id_bits_are_kept_only_when_asked(SL_UNUSED void **state)
 	assert_int_equal(rk_restore(&k), 0);
 	assert_int_equal(rk_stat(&k, "d").st_mode & 07777, 0755);
 	assert_int_equal(rk_stat(&k, "d/f").st_mode & 07777, 0755);
+	assert_int_equal(k.result.set_id_stripped, 2);
+	assert_int_equal(k.result.problems, 0);
 	char full[512];
 	assert_int_equal(unlink(rk_path(&k, "to/d/f", full)), 0);
 	struct sl_backup_restore_opts opts = rk_opts(&k);
@@ -159,7 +163,23 @@ static void set_id_bits_are_kept_only_when_asked(SL_UNUSED void **state)
 	assert_int_equal(rk_restore_with(&k, &opts), 0);
 	assert_int_equal(rk_stat(&k, "d").st_mode & 07777, 02755);
 	assert_int_equal(rk_stat(&k, "d/f").st_mode & 07777, 06755);
+	assert_int_equal(k.result.set_id_stripped, 0);
 	rk_end(&k);
+
+	static const enum sl_switch switches[] = {SL_DEFAULT, SL_ON, SL_OFF};
+	for (size_t i = 0; i < SL_COUNT(switches); i++) {
+		rk_begin(&k, NULL, "a passphrase");
+		f = rk_text(&k, "f", "x");
+		f.mode = 06755;
+		add(&k, f);
+		(void)rk_publish(&k);
+		opts = rk_opts(&k);
+		opts.set_id = switches[i];
+		assert_int_equal(rk_restore_with(&k, &opts), 0);
+		assert_int_equal(rk_stat(&k, "f").st_mode & 07777, switches[i] == SL_OFF ? 0755 : 06755);
+		assert_int_equal(k.result.set_id_stripped, switches[i] == SL_OFF);
+		rk_end(&k);
+	}
 }
 
 static void set_id_bits_go_when_the_owner_cannot_be_set(SL_UNUSED void **state)
@@ -177,6 +197,7 @@ static void set_id_bits_go_when_the_owner_cannot_be_set(SL_UNUSED void **state)
 	assert_int_equal(rk_restore_with(&k, &opts), 0);
 	assert_int_equal(rk_stat(&k, "f").st_uid, geteuid());
 	assert_int_equal(rk_stat(&k, "f").st_mode & 07777, 0755);
+	assert_int_equal(k.result.set_id_stripped, 1);
 	rk_end(&k);
 }
 
@@ -186,11 +207,13 @@ static ssize_t get_xattr(const struct rk *k, const char *path, const char *name,
 	return lgetxattr(rk_path(k, path, full), name, out, n);
 }
 
-static void attributes_come_back_but_for_those_of_the_system(SL_UNUSED void **state)
+/* Those of the system: from an encrypted repository, for one who may set them, and else when asked for. */
+static void attributes_come_back(const char *passphrase)
 {
 	struct rk k;
 	char value[64];
-	rk_begin(&k, NULL, NULL);
+	bool trusted = passphrase != NULL && geteuid() == 0;
+	rk_begin(&k, NULL, passphrase);
 	static const struct bk_xattr both[] = {{"security.sluice", (const uint8_t *)"s", 1},
 					       {"user.a",
 						(const uint8_t *)"1\0"
@@ -214,8 +237,9 @@ static void attributes_come_back_but_for_those_of_the_system(SL_UNUSED void **st
 				    "2",
 				    3);
 		assert_int_equal(get_xattr(&k, paths[i], "user.b", value, sizeof value), 0);
-		assert_true(get_xattr(&k, paths[i], "security.sluice", value, sizeof value) < 0);
+		assert_int_equal(get_xattr(&k, paths[i], "security.sluice", value, sizeof value), trusted ? 1 : -1);
 	}
+	assert_int_equal(k.result.security_stripped, trusted ? 0 : 2);
 	if (geteuid() == 0) {
 		struct sl_backup_restore_opts opts = rk_opts(&k);
 		char full[512];
@@ -224,8 +248,20 @@ static void attributes_come_back_but_for_those_of_the_system(SL_UNUSED void **st
 		assert_int_equal(rk_restore_with(&k, &opts), 0);
 		for (size_t i = 0; i < 2; i++)
 			assert_int_equal(get_xattr(&k, paths[i], "security.sluice", value, sizeof value), 1);
+		assert_int_equal(k.result.security_stripped, 0);
+		assert_int_equal(unlink(rk_path(&k, "to/d/f", full)), 0);
+		opts.security = SL_OFF;
+		assert_int_equal(rk_restore_with(&k, &opts), 0);
+		assert_int_equal(get_xattr(&k, "to/d/f", "security.sluice", value, sizeof value), -1);
+		assert_int_equal(k.result.security_stripped, 2);
 	}
 	rk_end(&k);
+}
+
+static void attributes_of_the_system_come_back_from_an_encrypted_repository_and_else_when_asked(SL_UNUSED void **state)
+{
+	attributes_come_back(NULL);
+	attributes_come_back("a passphrase");
 }
 
 /* u::rw-, u:1234:r--, g::r--, m::r--, o::--- as the kernel keeps it */
@@ -405,7 +441,7 @@ static void what_is_there_and_right_is_not_restored_again(SL_UNUSED void **state
 	assert_int_equal(rk_stat(&k, "a/two").st_ino, before.st_ino);
 	rk_expect(&k, "a/with", "first");
 	struct stat d = rk_stat(&k, "a");
-	assert_int_equal(d.st_mtim.tv_sec, RK_MTIME / 1000000000);
+	assert_int_equal(d.st_mtim.tv_sec, RK_MTIME_S);
 	rk_end(&k);
 }
 
@@ -625,7 +661,7 @@ static void two_restores_do_not_write_to_one_folder_at_once(SL_UNUSED void **sta
 	rk_begin(&k, NULL, NULL);
 	publish_small_tree(&k);
 	struct sl_backup_restore_opts opts = rk_opts(&k);
-	assert_int_equal(sl__bk_target_open(&t, &k.env, &opts, NULL), 0);
+	assert_int_equal(sl__bk_target_open(&t, &k.env, &opts, false, NULL), 0);
 	assert_int_equal(sl_backup_restore(k.b, k.id, &opts, NULL, NULL), SL_ELOCKED);
 	sl__bk_target_close(&t);
 	assert_int_equal(rk_restore(&k), 0);
@@ -661,7 +697,7 @@ static void only_what_is_meant_is_restored(SL_UNUSED void **state)
 	assert_false(rk_exists(&k, "a/deeper"));
 	assert_false(rk_exists(&k, "b"));
 	/* a folder on the way that was made has the snapshot's time */
-	assert_int_equal(rk_stat(&k, "a").st_mtim.tv_sec, RK_MTIME / 1000000000);
+	assert_int_equal(rk_stat(&k, "a").st_mtim.tv_sec, RK_MTIME_S);
 	rk_end(&k);
 }
 
@@ -677,7 +713,7 @@ static void folders_on_the_way_that_were_there_are_left_alone(SL_UNUSED void **s
 	assert_int_equal(mkdir(rk_path(&k, "to/a", full), 0711), 0);
 	assert_int_equal(restore_paths(&k, "a/x", NULL), 0);
 	assert_int_equal(rk_stat(&k, "a").st_mode & 07777, 0711);
-	assert_true(rk_stat(&k, "a").st_mtim.tv_sec != RK_MTIME / 1000000000);
+	assert_true(rk_stat(&k, "a").st_mtim.tv_sec != RK_MTIME_S);
 	rk_end(&k);
 }
 
@@ -707,7 +743,7 @@ static void a_name_of_a_file_that_is_not_meant_has_its_contents(SL_UNUSED void *
 	assert_false(rk_exists(&k, "a"));
 	rk_expect(&k, "b/one", "contents");
 	assert_true(rk_stat(&k, "b/one").st_ino == rk_stat(&k, "b/two").st_ino);
-	assert_int_equal(rk_stat(&k, "b").st_mtim.tv_sec, RK_MTIME / 1000000000);
+	assert_int_equal(rk_stat(&k, "b").st_mtim.tv_sec, RK_MTIME_S);
 	/* and when all of it is restored there, they are names of it again */
 	assert_int_equal(rk_restore(&k), 0);
 	rk_expect(&k, "a/file", "contents");
@@ -771,7 +807,7 @@ static void a_damaged_file_is_named_and_the_others_are_restored(SL_UNUSED void *
 	assert_memory_equal(bytes, noise, BK_SOLID_BELOW);
 	free(bytes);
 	st = rk_stat(&k, "m");
-	assert_int_equal(st.st_mtim.tv_sec, RK_MTIME / 1000000000);
+	assert_int_equal(st.st_mtim.tv_sec, RK_MTIME_S);
 	free(noise);
 	rk_end(&k);
 }
@@ -868,9 +904,9 @@ int main(void)
 		cmocka_unit_test(modes_and_times_are_those_of_the_snapshot),
 		cmocka_unit_test(owners_and_devices_come_back_for_who_may),
 		cmocka_unit_test(devices_are_left_out_when_asked),
-		cmocka_unit_test(set_id_bits_are_kept_only_when_asked),
+		cmocka_unit_test(set_id_bits_come_back_from_an_encrypted_repository_and_else_when_asked),
 		cmocka_unit_test(set_id_bits_go_when_the_owner_cannot_be_set),
-		cmocka_unit_test(attributes_come_back_but_for_those_of_the_system),
+		cmocka_unit_test(attributes_of_the_system_come_back_from_an_encrypted_repository_and_else_when_asked),
 		cmocka_unit_test(access_lists_come_back_and_none_is_inherited),
 		cmocka_unit_test(an_attribute_that_cannot_be_set_is_told),
 		cmocka_unit_test(holes_are_holes_again),

@@ -76,7 +76,7 @@ static void the_target_itself_refuses_such_names(SL_UNUSED void **state)
 	bool made;
 	rk_begin(&k, NULL, NULL);
 	struct sl_backup_restore_opts opts = rk_opts(&k);
-	assert_int_equal(sl__bk_target_open(&t, &k.env, &opts, NULL), 0);
+	assert_int_equal(sl__bk_target_open(&t, &k.env, &opts, false, NULL), 0);
 	sl__bk_folder_init(&f, &t);
 	static const char *const names[] = {"..", "../outside", "a/..", "./a", "/a", "a//b", "a/", ""};
 	for (size_t i = 0; i < SL_COUNT(names); i++) {
@@ -138,7 +138,7 @@ static void a_link_that_was_swapped_in_is_not_a_way(SL_UNUSED void **state)
 	char full[512], other[512], in_stage[100];
 	rk_begin(&k, NULL, NULL);
 	struct sl_backup_restore_opts opts = rk_opts(&k);
-	assert_int_equal(sl__bk_target_open(&t, &k.env, &opts, NULL), 0);
+	assert_int_equal(sl__bk_target_open(&t, &k.env, &opts, false, NULL), 0);
 	sl__bk_folder_init(&plan, &t);
 	sl__bk_folder_init(&lane, &t);
 	assert_int_equal(sl__bk_folder_make(&plan, "a", 1, &made, NULL), 0);

@@ -125,7 +125,7 @@ static void what_the_repository_has_is_not_stored_again(void **state)
 	assert_int_equal(count_packs(&r), packs);
 	assert_int_equal(repo_count(&r.d, "index", NULL), 1);
 	s = new_store(&r, x, 1);
-	assert_int_equal(sl__bk_store_put_always(s, 0, &ids[0], "", 0, &err), 0); /* as repack does */
+	assert_int_equal(sl__bk_store_put_always(s, 0, &ids[0], "", 0, 1, &err), 0); /* as repack does */
 	assert_int_equal(sl__bk_store_finish(s, &err), 0);
 	sl__bk_store_free(s);
 	assert_int_equal(count_packs(&r), packs + 1);

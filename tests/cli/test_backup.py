@@ -352,6 +352,8 @@ class Looking(BackupTest):
     def test_an_older_snapshot_does_not_pass_for_the_latest(self):
         newest = self.create(self.root)
         flip(os.path.join(self.repo, "snapshots", newest), 40)
+        self.assertIn(newest, self.backup("show", "latest").text)  # its copy is right
+        flip(os.path.join(self.repo, "copies", "snapshots", newest), 40)
         self.refuses(65, "show", "latest", says=[newest, "name it by its id"])
 
     def test_a_path_may_be_written_as_create_takes_it(self):
@@ -383,12 +385,49 @@ class Looking(BackupTest):
         r = self.refuses(65, "list", says=other)  # a copy under another name is none
         self.assertIn(self.snapshot[:8], r.text)
 
-    def test_ls_shows_names_as_they_are(self):
-        names = self.backup("ls", "latest").out.splitlines()
-        for name in (b"/a", b"/a/b/big", b"/latin-\xe4", b"/pipe", b"/a/link"):
-            self.assertIn(os.fsencode(self.inner) + name, names)
-        self.assertLess(names.index(os.fsencode(self.inner) + b"/a"), names.index(os.fsencode(self.inner) + b"/a/b"))
-        self.assertEqual(self.backup("ls", "latest", "--null").out.split(b"\0")[:-1], names)
+    def test_ls_prints_one_line_for_each_name_and_null_prints_the_bytes(self):
+        names = self.backup("ls", "latest").lines()
+        for name in ("/a", "/a/b/big", "/latin-\\xe4", "/pipe", "/a/link"):
+            self.assertIn(self.inner + name, names)
+        self.assertLess(names.index(self.inner + "/a"), names.index(self.inner + "/a/b"))
+        raw = self.backup("ls", "latest", "--null").out.split(b"\0")[:-1]
+        self.assertIn(os.fsencode(self.inner) + b"/latin-\xe4", raw)
+        self.assertEqual(len(raw), len(names))
+
+    # a newline, a control of a terminal, C1, a right-to-left override, not UTF-8, a backslash, and what stays
+    ODD = {b"new\nline": "new\\nline", b"\x1b[2J\t\r": "\\x1b[2J\\t\\r", b"c1\xc2\x9b": "c1\\xc2\\x9b",
+           b"rtl\xe2\x80\xae": "rtl\\xe2\\x80\\xae", b"\xff\xfe": "\\xff\\xfe", b"back\\nslash": "back\\\\nslash",
+           "gr\u00fcn \u2713".encode(): "gr\u00fcn \u2713"}
+
+    def test_names_that_a_line_cannot_show_are_escaped(self):
+        folder = os.fsencode(self.root) + b"/odd"
+        os.mkdir(folder)
+        for name in self.ODD:
+            os.symlink(name, os.path.join(folder, name))
+        self.create(self.root)
+        expected = sorted(f"{self.inner}/odd/{text}" for text in self.ODD.values())
+        self.assertEqual(sorted(n for n in self.backup("ls", "latest").lines() if "/odd/" in n), expected)
+        long = [n.split("Z ", 1)[1] for n in self.backup("ls", "-l", "latest").lines() if "/odd/" in n]
+        self.assertEqual(sorted(long), sorted(f"{self.inner}/odd/{text} -> {text}" for text in self.ODD.values()))
+        raw = self.backup("ls", "latest", "--null").out.split(b"\0")[:-1]
+        self.assertEqual({n.rsplit(b"/", 1)[1] for n in raw if b"/odd/" in n}, set(self.ODD))
+
+    def test_messages_show_such_names_escaped_on_one_line(self):
+        path = os.path.join(self.root, "evil\n\x1b[2Jname")
+        with open(path, "wb") as f:
+            f.write(os.urandom(300_000))
+        self.create(self.root)
+        # restore, check and repair name the file that is lost; restore names what is in the way
+        self.backup("restore", "latest", "--to", "out")
+        shown = "evil\\n\\x1b[2Jname"
+        with open(self.restored(self.path("out"), path), "ab") as f:
+            f.write(b"x")
+        self.assertIn(shown, self.refuses(73, "restore", "latest", "--to", "out").errors)
+        flip(max(files_of(os.path.join(self.repo, "packs")), key=os.path.getsize), 100_000)
+        for word in (("restore", "latest", "--to", "new"), ("check", "--read-data"), ("repair",)):
+            r = self.sluice("backup", *word, "--repo", self.repo)
+            self.assertIn(shown, r.text + r.errors, word)
+            self.assertNotIn("\x1b", r.text + r.errors)
 
     def test_ls_takes_a_path_with_or_without_slashes(self):
         expected = [f"{self.inner}/a/b", f"{self.inner}/a/b/big"]
@@ -403,17 +442,26 @@ class Looking(BackupTest):
         self.assertTrue(long[self.inner + "/a/b"].startswith("drwxr-x---"))
         j = {e["path"]: e for e in self.backup("ls", "latest", "--json").json()}
         run = j[self.inner + "/run"]
-        self.assertEqual((run["type"], run["mode"], run["size"], run["mtime_ns"]), ("file", "0755", 10, 1_000_000_001))
+        self.assertEqual((run["type"], run["mode"], run["size"]), ("file", "0755", 10))
+        self.assertEqual((run["mtime_s"], run["mtime_ns"], run["time"]), (1, 1, "1970-01-01T00:00:01.000Z"))
         self.assertEqual(j[self.inner + "/pipe"]["type"], "fifo")
         self.assertEqual({j[self.inner + "/a/one"]["type"], j[self.inner + "/hard"]["type"]}, {"file", "hardlink"})
         odd = [e for e in j.values() if "path_hex" in e]
         self.assertEqual([bytes.fromhex(e["path_hex"]) for e in odd], [os.fsencode(self.inner) + b"/latin-\xe4"])
         self.fails(64, "backup", "ls", "latest", "--long", "--json", "--repo", self.repo, says="give one of them")
 
+    def test_ls_shows_times_of_any_year(self):
+        path = self.write("tree/far", b"")
+        for seconds, text in ((-1, "1969-12-31T23:59:59"), (9_225_014_400, "2262-05-01T00:00:00")):
+            os.utime(path, ns=(0, seconds * 10**9 + 999_999_999))
+            self.create(self.root)
+            j = next(e for e in self.backup("ls", "latest", "--json").json() if e["path"].endswith("/far"))
+            self.assertEqual((j["mtime_s"], j["mtime_ns"], j["time"]), (seconds, 999_999_999, text + ".999Z"))
+            self.assertIn(text + "Z", next(n for n in self.backup("ls", "-l", "latest").lines() if n.endswith("/far")))
+
     def test_names_cannot_move_the_cursor_of_a_terminal(self):
         self.write("tree/\x1b[2J", b"")
         self.create(self.root)
-        self.assertIn(b"\x1b[2J", self.backup("ls", "latest").out)
         for args in (["ls", "latest"], ["ls", "latest", "--long"], ["list"], ["show", "latest"]):
             leader, follower = pty.openpty()
             p = subprocess.Popen([SLUICE, "backup", *args, "--repo", self.repo], stdout=follower, env=self.env, cwd=self.dir)
@@ -532,13 +580,55 @@ class Restoring(BackupTest):
             self.assertEqual(line.count("sluice-test-"), 1, line)
         self.assertTrue(lines, r.errors)
 
-    def test_set_uid_is_taken_away_unless_it_is_asked_for(self):
+    # The capability to bind low ports, permitted and effective, as the kernel keeps it.
+    CAPABILITY = bytes.fromhex("0100000200040000000000000000000000000000")
+
+    def rights(self):
+        """Set-id bits on a file and a folder, and a capability where the process may set one."""
         os.chmod(os.path.join(self.root, "run"), 0o4755)
+        os.chmod(os.path.join(self.root, "a"), 0o2755)
+        with contextlib.suppress(OSError):
+            os.setxattr(os.path.join(self.root, "empty"), "security.capability", self.CAPABILITY)
+            return True
+        return False
+
+    def rights_below(self, to):
+        """The modes of both, and whether the capability is there."""
+        path = lambda name: self.restored(self.path(to), self.root, name)
+        modes = [os.stat(path(name)).st_mode & 0o7777 for name in ("run", "a")]
+        return (*modes, "security.capability" in os.listxattr(path("empty")))
+
+    def test_a_plain_repository_loses_set_id_bits_and_capabilities_with_a_count_unless_asked(self):
+        capable = self.rights()
         self.create(self.root)
-        self.backup("restore", "latest", "--to", "out")
-        self.assertEqual(os.stat(self.restored(self.out, self.root, "run")).st_mode & 0o7777, 0o755)
-        self.backup("restore", "latest", "--to", "with", "--set-id")
-        self.assertEqual(os.stat(self.restored(self.path("with"), self.root, "run")).st_mode & 0o7777, 0o4755)
+        r = self.backup("restore", "latest", "--to", "out")
+        self.assertEqual(self.rights_below("out"), (0o755, 0o755, False))
+        self.assertIn("2 entries restored without their set-uid and set-gid bits", r.errors)
+        self.assertIn("--set-id", r.errors)
+        if capable:
+            self.assertIn("1 entry restored without its security.* and trusted.* attributes", r.errors)
+            self.assertIn("--security", r.errors)
+        r = self.backup("restore", "latest", "--to", "with", "--set-id", "--security", "--json")
+        self.assertEqual(self.rights_below("with"), (0o4755, 0o2755, capable))
+        self.assertEqual((r.json()[0]["set_id_stripped"], r.json()[0]["security_stripped"], r.errors), (0, 0, ""))
+        r = self.backup("restore", "latest", "--to", "without", "--no-set-id", "--no-security", "--json")
+        self.assertEqual(self.rights_below("without"), (0o755, 0o755, False))
+        self.assertEqual((r.json()[0]["set_id_stripped"], r.json()[0]["security_stripped"]), (2, int(capable)))
+        self.assertEqual(r.errors, "")  # what was asked for is not a warning
+        self.fails(64, "backup", "restore", "latest", "--to", "x", "--set-id", "--no-set-id", "--repo", self.repo, says="--no-set-id")
+
+    def test_an_encrypted_repository_gives_set_id_bits_and_capabilities_back(self):
+        capable = self.rights()
+        self.repo = self.path("sealed")
+        secret = ("--passphrase-file", self.write("pass", b"a passphrase\n"))
+        self.ok("backup", "init", self.repo, *secret)
+        self.create(self.root, *secret)
+        r = self.backup("restore", "latest", "--to", "out", *secret)
+        self.assertEqual(self.rights_below("out"), (0o4755, 0o2755, capable))
+        self.assertEqual(r.errors, "")
+        self.backup("restore", "latest", "--to", "without", "--no-set-id", "--no-security", *secret)
+        self.assertEqual(self.rights_below("without"), (0o755, 0o755, False))
+
 
 if __name__ == "__main__":
     main()

@@ -33,6 +33,8 @@ class Caring(BackupTest):
         self.assertEqual((j["ok"], j["findings"], j["snapshots"], j["read_data"], j["repo"]), (True, [], 1, True, self.repo))
 
     def test_damage_is_found_named_and_repaired_as_far_as_it_can_be(self):
+        self.write("tree/random", os.urandom(100_000))
+        self.create(self.root)
         big = max(self.packs(), key=os.path.getsize)
         flip(big, os.path.getsize(big) // 2)
         r = self.refuses(65, "check", "--read-data", says="'sluice backup repair' keeps what is right")
@@ -66,10 +68,31 @@ class Caring(BackupTest):
         self.assertIn("0 packs rewritten, 0 blocks kept", r.text)
 
     def test_a_missing_pack_is_found_without_reading_data(self):
-        os.unlink(self.packs()[0])
+        self.write("tree/random", os.urandom(100_000))
+        self.create(self.root)
+        os.unlink(max(self.packs(), key=os.path.getsize))
         self.refuses(65, "check", says="finding")
         r = self.sluice("backup", "restore", "latest", "--to", "out", "--repo", self.repo)
         self.assertEqual(r.code, 65, r.err)
+
+    def test_a_lost_pack_of_metadata_costs_nothing_and_repair_makes_it_good(self):
+        self.repo = self.path("other")
+        self.init()
+        os.mkdir(self.path("one"))
+        self.write("one/random", os.urandom(100_000))
+        self.create(self.path("one"))
+        *metadata, _ = sorted(self.packs(), key=os.path.getsize)  # the largest has the file's contents
+        self.assertTrue(metadata)
+        for pack in metadata:
+            os.rename(pack, self.path("kept"))
+            self.backup("restore", "latest", "--to", "out")
+            self.assertEqual(self.picture(self.restored(self.path("out"), self.path("one"))), self.picture(self.path("one")))
+            shutil.rmtree(self.path("out"))
+            self.assertIn("note: one_copy ", self.backup("check").text)
+            os.rename(self.path("kept"), pack)
+        os.unlink(metadata[0])
+        self.sluice("backup", "repair", "--repo", self.repo)
+        self.assertNotIn("note:", self.backup("check", "--read-data").text)
 
     def test_what_a_pack_that_was_cut_off_had_is_stored_again(self):
         self.write("tree/random", os.urandom(300_000))

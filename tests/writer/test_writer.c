@@ -462,8 +462,12 @@ static void a_writer_that_never_ran_reports_its_blocks_when_it_is_freed(void **s
 	assert_int_equal(sl_writer_free(k->w), 0);
 	k->w = NULL;
 	assert_int_equal(k->n_unwritten, 2);
-	assert_int_equal(k->unwritten[0].reason.code, SL_ECANCELLED);
-	assert_int_equal(k->unwritten[0].attempts, 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(k->unwritten[i].reason.code, SL_ECANCELLED);
+		assert_non_null(strstr(k->unwritten[i].reason.msg, "freed before it was run"));
+		assert_int_equal(k->unwritten[i].attempts, 0);
+	}
+	assert_string_not_equal(k->unwritten[0].hash, k->unwritten[1].hash);
 }
 
 static void a_wrong_option_is_named(void **state)

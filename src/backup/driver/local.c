@@ -136,6 +136,9 @@ static int check_options(const char *path, const struct sl_driver_local_opts *o,
 {
 	if (path == NULL || path[0] == '\0' || strlen(path) > ROOT_MAX)
 		return sl_err_set(err, SL_EINVAL, "local driver: path: want 1 to %d bytes", ROOT_MAX);
+	int rc = sl_check_local_path("repository", path, err);
+	if (rc != 0)
+		return rc;
 	if (o->threads < 0 || o->threads > THREADS_MAX)
 		return sl_err_set(err, SL_EINVAL, "local driver: threads: want 1 to %d", THREADS_MAX);
 	if ((unsigned)o->create > SL_OFF)
