@@ -12,14 +12,14 @@ static bool joint; /* the request is one of those that came together */
 
 /* ---- jobs that take everything ---- */
 
-static void check_chain(const struct sl_new_chain *c, const json_t *object)
+static int check_chain(const struct sl_new_chain *c, const json_t *object, struct sl_err *err)
 {
 	MUST(c->job.type != NULL && strncmp(c->job.type, "run/", 4) != 0 && strcmp(c->job.type, "run") != 0);
 	MUST(c->job.at_ms >= 0 && c->job.delay_ms >= 0 && c->window_ms >= 0);
 	MUST(c->job.at_ms == 0 || c->job.delay_ms == 0);
 	for (size_t i = 0; i < c->job.n_blockers; i++)
 		MUST(c->job.blockers[i] > 0 && c->job.blockers[i] <= INT64_MAX);
-	check_same(c->job.input, json_object_get(object, "input"));
+	return check_same(c->job.input, object, "input", err);
 }
 
 int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
@@ -27,35 +27,40 @@ int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, 
 {
 	(void)client;
 	(void)tx;
-	(void)err;
 	memset(out, 0, sizeof *out);
-	check_chain(chain, now->json);
-	return 0;
+	json_t *body = understood(now);
+	int rc = check_chain(chain, body, err);
+	json_decref(body);
+	return rc;
 }
 
 int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
 		       struct sl_err *err)
 {
-	const json_t *all = joint ? NULL : json_object_get(now->json, "chains");
+	json_t *body = understood(now);
+	const json_t *all = json_object_get(body, "chains");
+	int rc = 0;
 	(void)client;
 	(void)tx;
-	(void)err;
-	MUST(joint ? n <= 1 : n == json_array_size(all));
 	memset(out, 0, n * sizeof *out);
-	for (size_t i = 0; i < n; i++)
-		check_chain(&chains[i], joint ? now->json : json_array_get(all, i));
-	return 0;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = check_chain(&chains[i], joint ? body : json_array_get(all, i), err);
+	MUST(rc != 0 || body == NULL || (joint ? n <= 1 : n == json_array_size(all)));
+	json_decref(body);
+	return rc;
 }
 
 int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t id, const char *output, struct sl_err *err)
 {
-	json_t *none = json_null();
-	const json_t *v = json_object_get(now->json, "output");
+	json_t *body = understood(now);
 	(void)client;
 	(void)tx;
 	MUST(id > 0 && id <= INT64_MAX);
-	check_same(output, v != NULL ? v : none);
-	return sl_err_set(err, SL_ENOENT, "there is no chain");
+	int rc = body == NULL || json_object_get(body, "output") != NULL ? check_same(output, body, "output", err)
+									 : strcmp(output, "null");
+	MUST(rc <= 0);
+	json_decref(body);
+	return rc != 0 ? rc : sl_err_set(err, SL_ENOENT, "there is no chain");
 }
 
 int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t id, const char *error, struct sl_err *err)

@@ -216,7 +216,11 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *c, struct sl_err *er
 {
 	(void)client;
 	MUST(c->type != NULL && strncmp(c->type, "run/", 4) != 0 && strcmp(c->type, "run") != 0);
-	check_same(c->input, json_object_get(now->json, "input"));
+	json_t *body = understood(now);
+	int rc = check_same(c->input, body, "input", err);
+	json_decref(body);
+	if (rc != 0)
+		return rc;
 	cron = *c;
 	cron.input = NULL;
 	return check_spec(c->spec, &cron.next_ms, err);

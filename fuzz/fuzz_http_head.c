@@ -492,6 +492,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	make_auth();
 	server.body_max = BODY_MAX;
 	server.bodies_max = 1 << 20;
+	server.answers_max = 1 << 20;
 	server.needs_token = true;
 	server.audit = (srv_audit *)(void *)&logs;
 	server.access = (srv_accesslog *)(void *)&logs;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "jobs/types.h"
 #include "must.h"
 #include "server/api.h"
 #include "server/net_text.h"
@@ -26,7 +27,7 @@ struct srv_request {
 	const char *id; /* of the path; NULL: a good one */
 	const char *body;
 	size_t len;
-	json_t *json;
+	struct srv_json_body json;
 	int answers, status;
 };
 
@@ -60,6 +61,12 @@ void srv_bytes(srv_request *r, int status, const char *type, const void *data, s
 	MUST(v != NULL && type != NULL);
 	json_decref(v);
 	answered(r, status);
+}
+
+void srv_bytes_own(srv_request *r, int status, const char *type, void *data, size_t len)
+{
+	srv_bytes(r, status, type, data, len);
+	free(data);
 }
 
 void srv_audit_detail(srv_request *r, json_t *detail)
@@ -108,21 +115,43 @@ const void *srv_body(const srv_request *r, size_t *len)
 	return r->body;
 }
 
-json_t *srv_body_json(srv_request *r)
+json_t *srv_body_json_but(srv_request *r, const char *name, int depth)
 {
-	if (r->json == NULL && (r->len == 0 || memchr(r->body, 0, r->len) == NULL)) /* as srv_body_json of the server */
-		r->json = json_loadb(r->body, r->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-	if (r->json == NULL)
-		srv_error(r, 400, "bad_json", "the body is not JSON");
-	return r->json;
+	struct sl_err err = SL_ERR_INIT;
+	if (r->json.json == NULL &&
+	    srv_json_body_parse(&r->json, (struct srv_text){r->body, r->len}, name, depth, NULL, NULL, &err) != 0)
+		srv_error(r, 400, "bad_json", "%s", err.msg);
+	return r->json.json;
 }
 
-/* JSON that is taken as it was sent is what the parser understood. */
-static void check_same(const char *text, const json_t *understood)
+json_t *srv_body_json(srv_request *r)
 {
+	return srv_body_json_but(r, NULL, 0);
+}
+
+struct srv_text srv_body_opaque(const srv_request *r, const json_t *member)
+{
+	return srv_json_body_text(&r->json, member);
+}
+
+/* The body as a parser understands it that knows nothing of opaque values. NULL: it has a number that the parser cannot
+ * hold, while stores keep numbers of any size. */
+static json_t *understood(const srv_request *r)
+{
+	return json_loadb(r->body, r->len, JSON_DECODE_ANY, NULL);
+}
+
+/* What jobs do with a text that is to be JSON: SL_EDATA, unless it is. It must then be the value in the body. */
+static int check_same(const char *text, const json_t *object, const char *name, struct sl_err *err)
+{
+	const json_t *meant = json_object_get(object, name);
+	int rc = text != NULL ? sl__job_json_check(text, name, err) : 0;
+	if (rc != 0 || object == NULL)
+		return rc;
 	json_t *v = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-	MUST((text == NULL && understood == NULL) || (v != NULL && json_equal(v, understood)));
+	MUST(text != NULL ? json_equal(v, meant) : meant == NULL);
 	json_decref(v);
+	return 0;
 }
 
 static void check_filter(const struct sl_job_filter *f)
@@ -169,7 +198,7 @@ static void handle(const char *text, size_t size, srv_handler_fn *handler, void 
 		handler(&r, ctx);
 		MUST(r.answers == 1 && r.status >= 200);
 	}
-	json_decref(r.json);
+	srv_json_body_fini(&r.json);
 	free(scratch);
 }
 

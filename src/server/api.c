@@ -21,15 +21,16 @@ static void openapi(srv_request *r, void *ctx)
 	{                                                                                                              \
 		"GET", SRV_API path, SRV_READ, flags, fn, NULL                                                         \
 	}
-#define CHANGE(method, path, fn, audit)                                                                                \
+#define CHANGE(method, path, fn, audit) CHANGE_BY(method, path, 0, fn, audit)
+#define CHANGE_BY(method, path, flags, fn, audit)                                                                      \
 	{                                                                                                              \
-		method, SRV_API path, SRV_WRITE, 0, fn, audit                                                          \
+		method, SRV_API path, SRV_WRITE, flags, fn, audit                                                      \
 	}
 
 static const struct srv_route routes[] = {
 	GET("/openapi.json", openapi, SRV_QUICK),
-	CHANGE("POST", "/chains", srv_chains_start, "chains.start"),
-	CHANGE("POST", "/chains/bulk", srv_chains_bulk, "chains.start_bulk"),
+	CHANGE_BY("POST", "/chains", SRV_BY_ENQUEUE, srv_chains_start, "chains.start"),
+	CHANGE_BY("POST", "/chains/bulk", SRV_BY_ENQUEUE, srv_chains_bulk, "chains.start_bulk"),
 	GET("/chains", srv_list_chains, 0),
 	GET("/chains/{id}", srv_chains_show, 0),
 	GET("/chains/{id}/wait", srv_chains_wait, SRV_LONG),
@@ -55,6 +56,7 @@ static const struct srv_route routes[] = {
 	GET("/cron", srv_cron_list, 0),
 	CHANGE("PUT", "/cron/{name}", srv_cron_put, "cron.put"),
 	CHANGE("DELETE", "/cron/{name}", srv_cron_delete, "cron.delete"),
+	{"GET", "/api/v1/audit", SRV_ADMIN, 0, srv_audit_list, NULL},
 	GET("/stats", srv_stats_show, 0),
 	GET("/stats/stream", srv_stats_stream, 0),
 	GET("/river", srv_river_show, 0),

@@ -3,8 +3,8 @@
  * The REST API under /api/v1: chains, jobs, their events, types, workers, errors, schedules, numbers and dead letters.
  * openapi.json describes it, and a test compares every answer with that.
  *
- * Guarantee: what is answered with 2xx after a change is durable in the store. Lists are bounded in rows, and in how
- * many rows are looked at: a page may be short, or empty, while next_cursor says that there is more.
+ * Guarantee: what is answered with 2xx after a change is durable in the store. Lists are bounded in rows, in bytes, and
+ * in how many rows are looked at: a page may be short, or empty, while next_cursor says that there is more.
  *
  * Thread safety: handlers run on any thread. Two threads of its own: one for those who wait for a chain, one that
  * counts. Ownership: struct srv_api belongs to the core from srv_api_add to srv_api_free.
@@ -60,10 +60,27 @@ void srv_out_base64(struct srv_out *o, const void *data, size_t n);
 void srv_out_answer(srv_request *r, int status, struct srv_out *o);
 void srv_out_free(struct srv_out *o);
 
-void srv_out_job(struct srv_out *o, const struct sl_job *job, bool short_data); /* the fields, without brackets */
-void srv_out_chain(struct srv_out *o, const struct sl_chain *chain, bool short_data);
-/* Of lists: JSON above this is left out. */
+void srv_out_job(struct srv_out *o, const struct sl_job *job); /* the fields, without brackets */
+void srv_out_chain(struct srv_out *o, const struct sl_chain *chain);
+/* Of lists: JSON above this is left out (data_max_bytes of their filter). */
 #define SRV_SHORT_BYTES 256
+/* A page of a list ends once it has this many bytes, however many rows were asked for. */
+#define SRV_PAGE_BYTES ((size_t)8 << 20)
+
+/* ---- api_change.c: no record, no change ---- */
+
+/* A client whose changes are recorded as r's; each in its transaction. false: it was answered. */
+struct srv_change {
+	struct sl_audit_record record;
+	sl_jobs *jobs;
+};
+bool srv_change_begin(srv_request *r, const struct srv_core *core, struct srv_change *c);
+void srv_change_end(struct srv_change *c);
+/* The same for chains of several requests, which the records stand for in turn. NULL: out of memory. */
+sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n);
+/* Before a change that is made elsewhere than in the store. false: it cannot be recorded, which was answered. */
+bool srv_change_record(srv_request *r, const struct srv_core *core);
+void srv_audit_list(srv_request *r, void *ctx);
 
 /* ---- api_in.c: queries and bodies. Each answers 400 and returns false when something is wrong ---- */
 
@@ -77,6 +94,10 @@ bool srv_in_flag(srv_request *r, const char *name, bool *out);
 bool srv_in_time(srv_request *r, const char *name, const char *text, int64_t *out);
 /* The body: an object with nothing but these names. *out is borrowed. */
 bool srv_in_body(srv_request *r, const char *const *names, json_t **out);
+/* The same, but the value of its member opaque is kept as text (srv_body_json_but). */
+bool srv_in_body_but(srv_request *r, const char *const *names, const char *opaque, json_t **out);
+/* A copy of an opaque member's text (free), not checked: what takes it as JSON does that. */
+bool srv_in_opaque(srv_request *r, const json_t *object, const char *name, char **out);
 /* The body is empty or an empty object. */
 bool srv_in_no_body(srv_request *r);
 bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names);
@@ -91,13 +112,6 @@ bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const 
 /* An array of ids: *ids is the caller's (free). */
 bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const char *name, size_t most, uint64_t **ids,
 		size_t *n);
-
-/* The text of a member of an object in valid JSON text, as it was sent: *n bytes; NULL: it has none. */
-const char *srv_raw_member(const char *object, size_t len, const char *name, size_t *n);
-/* The member v as it was sent; where its name was written with escapes, as it was understood. NULL: no memory. */
-char *srv_raw_copy(const json_t *v, const char *object, size_t len, const char *name);
-/* The next element of an array: begin with *at at its bracket; NULL at the end. */
-const char *srv_raw_element(const char **at, const char *end, size_t *n);
 
 /* ---- api_filter.c: which jobs or chains ---- */
 

@@ -176,7 +176,7 @@ void srv_backups_check_now(srv_request *r, void *ctx)
 	struct srv_out o = {0};
 	int read_data = 0;
 	struct srv_backups *b = srv_in_query(r, no_query) && in_read_data(r, &read_data) ? configured(r, ctx) : NULL;
-	if (b == NULL)
+	if (b == NULL || !srv_change_record(r, ((struct srv_api *)ctx)->core))
 		return;
 	if (srv_backups_check_start(b, read_data != 0, &err) != 0) {
 		srv_fail(r, &err);

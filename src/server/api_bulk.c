@@ -31,6 +31,7 @@ static int remove_cascade(sl_jobs *client, sl_tx *tx, const uint64_t *chains, si
 
 struct bulk {
 	struct srv_api *api;
+	sl_jobs *jobs; /* of this change */
 	change_fn *fn;
 	uint32_t statuses; /* that it can change at all */
 	uint64_t ids[BITE];
@@ -58,13 +59,13 @@ static int bite(struct bulk *b, struct sl_err *err)
 	size_t changed = 0;
 	if (b->n == 0)
 		return 0;
-	int rc = b->fn(b->api->core->jobs, NULL, b->ids, b->n, &changed, err);
+	int rc = b->fn(b->jobs, NULL, b->ids, b->n, &changed, err);
 	b->changed += rc == 0 ? changed : 0;
 	if (!is_about_one(rc))
 		return rc;
 	rc = 0;
 	for (size_t i = 0; i < b->n && rc == 0; i++) {
-		rc = b->fn(b->api->core->jobs, NULL, &b->ids[i], 1, &changed, err);
+		rc = b->fn(b->jobs, NULL, &b->ids[i], 1, &changed, err);
 		b->changed += rc == 0 ? changed : 0;
 		if (is_about_one(rc))
 			rc = 0;
@@ -101,7 +102,6 @@ static void answer(srv_request *r, const struct bulk *b)
 	SRV_FIELD(&o, "changed", int, (int64_t)b->changed);
 	SRV_FIELD(&o, "more", bool, b->more);
 	srv_out_close(&o, '}');
-	srv_audit_detail(r, json_pack("{s:I}", "changed", (json_int_t)b->changed));
 	srv_out_answer(r, 200, &o);
 }
 
@@ -112,7 +112,7 @@ static void named(srv_request *r, struct bulk *b, const json_t *body)
 	size_t n = 0, changed = 0;
 	if (!srv_in_ids(r, "", body, "chains", NAMED_MAX, &ids, &n))
 		return;
-	if (b->fn(b->api->core->jobs, NULL, ids, n, &changed, &err) != 0) {
+	if (b->fn(b->jobs, NULL, ids, n, &changed, &err) != 0) {
 		srv_fail(r, &err);
 	} else {
 		b->changed = changed;
@@ -146,9 +146,11 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, uint32_t 
 		srv_error(r, 500, "internal", "out of memory");
 		return;
 	}
+	struct srv_change c = {.jobs = NULL};
 	*b = (struct bulk){.api = api, .fn = fn, .statuses = statuses};
 	if (srv_in_query(r, none) && srv_in_body(r, fn == remove_chains ? delete_names : names, &body) &&
-	    srv_in_bool(r, "", body, "cascade", &cascade)) {
+	    srv_in_bool(r, "", body, "cascade", &cascade) && srv_change_begin(r, api->core, &c)) {
+		b->jobs = c.jobs;
 		const json_t *chains = json_object_get(body, "chains"), *filter = json_object_get(body, "filter");
 		if (cascade)
 			b->fn = remove_cascade;
@@ -158,6 +160,7 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, uint32_t 
 			named(r, b, body);
 		else
 			filtered(r, b, filter);
+		srv_change_end(&c);
 	}
 	free(b);
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define BULK_MAX 10000
-#define AFTER_MAX 10000
-#define SHOWN_MAX 1000                      /* jobs, blockers and waiting chains in one answer */
+#define AFTER_MAX 10000 /* ids in "after" of one request: each is an edge that a transaction checks and writes */
+#define SHOWN_MAX 1000  /* jobs, blockers and waiting chains in one answer */
 #define WINDOW_MAX_MS INT64_C(315360000000) /* ten years */
 
 /* ---- starting ---- */
@@ -24,18 +24,6 @@ static void start_fini(struct start *s)
 {
 	free(s->after);
 	free(s->input);
-}
-
-static bool take_input(srv_request *r, const json_t *object, const char *raw, size_t len, struct start *s)
-{
-	const json_t *v = json_object_get(object, "input");
-	if (v == NULL)
-		return true;
-	s->input = srv_raw_copy(v, raw, len, "input");
-	s->chain.job.input = s->input;
-	if (s->input == NULL)
-		srv_error(r, 500, "internal", "out of memory");
-	return s->input != NULL;
 }
 
 static bool take_times(srv_request *r, const char *where, const json_t *o, struct start *s)
@@ -72,7 +60,7 @@ static bool take_scope(srv_request *r, const char *where, const json_t *o, struc
 	return true;
 }
 
-static bool take_chain(srv_request *r, const char *where, const json_t *o, const char *raw, size_t len, struct start *s)
+static bool take_chain(srv_request *r, const char *where, const json_t *o, struct start *s)
 {
 	static const char *const names[] = {"type", "input", "key",   "scope",       "window_ms", "priority",
 					    "at",   "in_ms", "after", "traceparent", NULL};
@@ -85,11 +73,13 @@ static bool take_chain(srv_request *r, const char *where, const json_t *o, const
 		return false;
 	}
 	bool ok = srv_in_text(r, where, o, "key", &s->chain.key) && take_scope(r, where, o, s) &&
-		  srv_in_int(r, where, o, "priority", INT32_MIN, INT32_MAX, &priority) && take_times(r, where, o, s) &&
+		  srv_in_int(r, where, o, "priority", -INT32_MAX, INT32_MAX, &priority) && take_times(r, where, o, s) &&
 		  srv_in_ids(r, where, o, "after", AFTER_MAX, &s->after, &s->chain.job.n_blockers) &&
-		  srv_in_text(r, where, o, "traceparent", &s->chain.job.traceparent) && take_input(r, o, raw, len, s);
+		  srv_in_text(r, where, o, "traceparent", &s->chain.job.traceparent) &&
+		  srv_in_opaque(r, o, "input", &s->input);
 	s->chain.job.priority = (int32_t)priority;
 	s->chain.job.blockers = s->after;
+	s->chain.job.input = s->input;
 	return ok;
 }
 
@@ -97,7 +87,7 @@ static void out_started(struct srv_out *o, const struct sl_started *s)
 {
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "chain_id", id, s->chain_id);
-	SRV_FIELD(o, "deduplicated", bool, s->deduplicated != 0);
+	SRV_FIELD(o, "existing", bool, s->deduplicated != 0);
 	srv_out_close(o, '}');
 }
 
@@ -113,12 +103,10 @@ static void start_failed(srv_request *r, struct sl_err *err)
 static bool take_request(srv_request *r, struct start *s)
 {
 	static const char *const none[] = {NULL};
-	size_t len = 0;
 	json_t *body;
-	if (!srv_in_query(r, none) || (body = srv_body_json(r)) == NULL)
+	if (!srv_in_query(r, none) || (body = srv_body_json_but(r, "input", 1)) == NULL)
 		return false;
-	const char *raw = srv_body(r, &len);
-	return take_chain(r, "", body, raw, len, s);
+	return take_chain(r, "", body, s);
 }
 
 static void answer_started(srv_request *r, const struct sl_started *started)
@@ -133,9 +121,12 @@ void srv_chains_start(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct start s = {0};
+	struct srv_change c;
 	struct sl_started started;
-	if (take_request(r, &s)) {
-		if (sl_jobs_start(api->core->jobs, NULL, &s.chain, &started, &err) != 0)
+	if (take_request(r, &s) && srv_change_begin(r, api->core, &c)) {
+		int rc = sl_jobs_start(c.jobs, NULL, &s.chain, &started, &err);
+		srv_change_end(&c);
+		if (rc != 0)
 			start_failed(r, &err);
 		else
 			answer_started(r, &started);
@@ -151,8 +142,23 @@ struct joint {
 	struct start start[SRV_MANY_MAX];
 	struct sl_new_chain chain[SRV_MANY_MAX];
 	struct sl_started started[SRV_MANY_MAX];
-	size_t n;
+	struct sl_audit_record record[SRV_MANY_MAX]; /* one for neighbours of the same client */
+	size_t n, n_records;
 };
+
+/* A row for every start would cost as much as the start: requests of one client that follow each other share a record,
+ * which has all their chains and the first one's id. */
+static void record_one(struct joint *j, srv_request *r)
+{
+	struct sl_audit_record *last = j->n_records > 0 ? &j->record[j->n_records - 1] : NULL, mine;
+	srv_audit_record(r, &mine);
+	if (last != NULL && strcmp(last->actor, mine.actor) == 0 && strcmp(last->address, mine.address) == 0) {
+		last->n_chains++;
+		return;
+	}
+	mine.n_chains = 1;
+	j->record[j->n_records++] = mine;
+}
 
 /* A chain with a key or blockers may have to wait for somebody else's transaction: nobody else waits along. */
 static void joint_add(struct joint *j, srv_request *r)
@@ -162,6 +168,7 @@ static void joint_add(struct joint *j, srv_request *r)
 	if (take_request(r, s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
 		j->r[j->n] = r;
 		j->chain[j->n++] = s->chain;
+		record_one(j, r);
 	} else {
 		start_fini(s);
 	}
@@ -180,10 +187,14 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 	struct joint *j = n <= SRV_MANY_MAX ? malloc(sizeof *j) : NULL;
 	if (j == NULL)
 		return;
-	j->n = 0;
+	j->n = j->n_records = 0;
 	for (size_t i = 0; i < n; i++)
 		joint_add(j, all[i]);
-	int rc = sl_jobs_start_many(api->core->jobs, NULL, j->chain, j->n, j->started, &err);
+	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records);
+	int rc = jobs == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
+		 : j->n > 0   ? sl_jobs_start_many(jobs, NULL, j->chain, j->n, j->started, &err)
+			      : 0;
+	sl_jobs_close(jobs);
 	srv_many_next(all);
 	for (size_t i = 0; i < j->n; i++) {
 		if (rc == 0)
@@ -227,9 +238,10 @@ static bool bulk_room(srv_request *r, struct bulk *b)
 static bool take_bulk(srv_request *r, struct bulk *b)
 {
 	static const char *const names[] = {"chains", NULL};
-	size_t len = 0, n = 0, element_len = 0;
-	json_t *body;
-	if (!srv_in_body(r, names, &body))
+	size_t edges = 0;
+	/* {"chains": [{"input": …}]}: three deep. */
+	json_t *body = srv_body_json_but(r, "input", 3);
+	if (body == NULL || !srv_in_only(r, "", body, names))
 		return false;
 	const json_t *array = json_object_get(body, "chains");
 	b->n = json_array_size(array);
@@ -240,16 +252,19 @@ static bool take_bulk(srv_request *r, struct bulk *b)
 	}
 	if (!bulk_room(r, b))
 		return false;
-	const char *raw = srv_body(r, &len);
-	const char *at = srv_raw_member(raw, len, "chains", &n), *end = at != NULL ? at + n : NULL;
 	for (size_t i = 0; i < b->n; i++) {
 		char where[32];
-		const char *element = at != NULL ? srv_raw_element(&at, end, &element_len) : NULL;
 		(void)snprintf(where, sizeof where, "chains[%zu]", i);
-		if (!take_chain(r, where, json_array_get(array, i), element != NULL ? element : "{}",
-				element != NULL ? element_len : 2, &b->starts[i]))
+		if (!take_chain(r, where, json_array_get(array, i), &b->starts[i]))
 			return false;
 		b->chains[i] = b->starts[i].chain;
+		edges += b->chains[i].job.n_blockers;
+		if (edges > AFTER_MAX) {
+			srv_error(r, 400, "invalid",
+				  "%s.after: the request has more than %d ids in after; send it in parts", where,
+				  AFTER_MAX);
+			return false;
+		}
 	}
 	return true;
 }
@@ -260,9 +275,12 @@ void srv_chains_bulk(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct bulk b = {0};
+	struct srv_change c;
 	struct srv_out o = {0};
-	if (srv_in_query(r, none) && take_bulk(r, &b)) {
-		if (sl_jobs_start_many(api->core->jobs, NULL, b.chains, b.n, b.started, &err) != 0) {
+	if (srv_in_query(r, none) && take_bulk(r, &b) && srv_change_begin(r, api->core, &c)) {
+		int rc = sl_jobs_start_many(c.jobs, NULL, b.chains, b.n, b.started, &err);
+		srv_change_end(&c);
+		if (rc != 0) {
 			start_failed(r, &err);
 		} else {
 			srv_out_open(&o, '{');
@@ -284,7 +302,7 @@ static int add_part(const struct sl_job *job, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
-	srv_out_job(o, job, true);
+	srv_out_job(o, job);
 	srv_out_close(o, '}');
 	return o->failed ? SL_ENOMEM : 0;
 }
@@ -333,7 +351,8 @@ static int add_blockers(struct srv_api *api, struct srv_out *o, uint64_t id, str
 
 static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
 {
-	struct sl_job_filter jobs = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX};
+	struct sl_job_filter jobs = {
+		.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .data_max_bytes = SRV_SHORT_BYTES};
 	struct sl_job_filter waiting = {.blocks = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
 	srv_out_name(o, "jobs");
 	srv_out_open(o, '[');
@@ -358,7 +377,7 @@ void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id)
 	int rc = sl_jobs_get_chain(api->core->jobs, id, &chain, &err);
 	if (rc == 0) {
 		srv_out_open(&o, '{');
-		srv_out_chain(&o, chain, false);
+		srv_out_chain(&o, chain);
 		rc = out_parts(api, &o, id, &err);
 		srv_out_close(&o, '}');
 	}
@@ -387,15 +406,18 @@ void srv_chains_complete(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t id;
-	size_t len = 0;
+	char *output = NULL;
+	struct srv_change c;
 	json_t *body;
-	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body))
+	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body_but(r, names, "output", &body) ||
+	    !srv_change_begin(r, api->core, &c))
 		return;
-	const char *raw = srv_body(r, &len);
-	const json_t *v = json_object_get(body, "output");
-	char *output = v != NULL ? srv_raw_copy(v, raw, len, "output") : strdup("null");
-	int rc = output == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
-				: sl_jobs_complete(api->core->jobs, NULL, id, output, &err);
+	if (!srv_in_opaque(r, body, "output", &output)) {
+		srv_change_end(&c);
+		return;
+	}
+	int rc = sl_jobs_complete(c.jobs, NULL, id, output != NULL ? output : "null", &err);
+	srv_change_end(&c);
 	free(output);
 	if (rc != 0)
 		srv_fail(r, &err);
@@ -410,11 +432,14 @@ void srv_chains_fail(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	const char *error = NULL;
 	uint64_t id;
+	struct srv_change c;
 	json_t *body;
 	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body) ||
-	    !srv_in_text(r, "", body, "error", &error))
+	    !srv_in_text(r, "", body, "error", &error) || !srv_change_begin(r, api->core, &c))
 		return;
-	if (sl_jobs_fail(api->core->jobs, NULL, id, error, &err) != 0)
+	int rc = sl_jobs_fail(c.jobs, NULL, id, error, &err);
+	srv_change_end(&c);
+	if (rc != 0)
 		srv_fail(r, &err);
 	else
 		srv_chain_answer(r, api, id);
@@ -430,9 +455,12 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, const cha
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t id;
 	size_t changed = 0;
-	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_no_body(r))
+	struct srv_change c;
+	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
-	if (fn(api->core->jobs, NULL, &id, 1, &changed, &err) != 0)
+	int rc = fn(c.jobs, NULL, &id, 1, &changed, &err);
+	srv_change_end(&c);
+	if (rc != 0)
 		srv_fail(r, &err);
 	else if (changed == 0)
 		srv_error(r, 409, "conflict", "%s", why);
@@ -464,9 +492,13 @@ void srv_chains_delete(srv_request *r, void *ctx)
 	uint64_t id;
 	size_t deleted = 0;
 	bool cascade;
-	if (!srv_in_query(r, names) || !srv_in_id(r, &id) || !srv_in_flag(r, "cascade", &cascade) || !srv_in_no_body(r))
+	struct srv_change c;
+	if (!srv_in_query(r, names) || !srv_in_id(r, &id) || !srv_in_flag(r, "cascade", &cascade) ||
+	    !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
-	if (sl_jobs_delete(api->core->jobs, NULL, &id, 1, cascade, &deleted, &err) != 0) {
+	int rc = sl_jobs_delete(c.jobs, NULL, &id, 1, cascade, &deleted, &err);
+	srv_change_end(&c);
+	if (rc != 0) {
 		srv_fail(r, &err);
 		return;
 	}

@@ -415,6 +415,8 @@ void srv_exports_verify_now(srv_request *r, void *ctx)
 	if (c == NULL)
 		return;
 	sl_catalog_close(c);
+	if (!srv_change_record(r, ((struct srv_api *)ctx)->core))
+		return;
 	if (srv_verify_start(x, srv_param(r, "dataset"), &err) != 0) {
 		srv_fail(r, &err);
 		return;

@@ -242,6 +242,24 @@ bool srv_in_body(srv_request *r, const char *const *names, json_t **out)
 	return *out != NULL && srv_in_only(r, "", *out, names);
 }
 
+bool srv_in_body_but(srv_request *r, const char *const *names, const char *opaque, json_t **out)
+{
+	*out = srv_body_json_but(r, opaque, 1);
+	return *out != NULL && srv_in_only(r, "", *out, names);
+}
+
+bool srv_in_opaque(srv_request *r, const json_t *object, const char *name, char **out)
+{
+	const json_t *v = json_object_get(object, name);
+	if (v == NULL)
+		return true;
+	struct srv_text text = srv_body_opaque(r, v);
+	*out = strndup(text.at, text.len);
+	if (*out == NULL)
+		srv_error(r, 500, "internal", "out of memory");
+	return *out != NULL;
+}
+
 bool srv_in_no_body(srv_request *r)
 {
 	static const char *const none[] = {NULL};
@@ -276,6 +294,11 @@ bool srv_in_text(srv_request *r, const char *where, const json_t *object, const 
 
 bool srv_in_type(srv_request *r, const char *type)
 {
+	if (type != NULL && !srv_may_enqueue(r, type)) {
+		srv_error(r, 403, "forbidden", "type: the token \"%s\" may not start jobs of '%.60s'", srv_actor(r),
+			  type);
+		return false;
+	}
 	if (type == NULL || (strcmp(type, "run") != 0 && strncmp(type, "run/", 4) != 0))
 		return true;
 	srv_error(r, 403, "forbidden", "type: jobs of '%.60s' are commands; 'sluice run' starts them, not a request",
@@ -347,75 +370,4 @@ bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const c
 		return wrong(r, where, name, "every id must be a whole number above 0");
 	}
 	return true;
-}
-
-/* ---- the text of values, as it was sent; the JSON is known to be right ---- */
-
-static const char *skip_blanks(const char *p, const char *end)
-{
-	while (p < end && strchr(" \t\r\n", *p) != NULL && *p != '\0')
-		p++;
-	return p;
-}
-
-static const char *skip_string(const char *p, const char *end)
-{
-	for (p++; p < end && *p != '"'; p++)
-		p += *p == '\\';
-	return p < end ? p + 1 : end;
-}
-
-static const char *skip_value(const char *p, const char *end)
-{
-	int depth = 0;
-	do {
-		if (*p == '"') {
-			p = skip_string(p, end);
-			continue;
-		}
-		depth += *p == '{' || *p == '[' ? 1 : *p == '}' || *p == ']' ? -1 : 0;
-		p++;
-		/* A plain word ends before what follows it. */
-		if (depth == 0 && p < end && strchr(",}] \t\r\n", *p) != NULL)
-			break;
-	} while (p < end && (depth > 0 || strchr(",}] \t\r\n", *p) == NULL));
-	return p;
-}
-
-const char *srv_raw_member(const char *object, size_t len, const char *name, size_t *n)
-{
-	const char *end = object + len, *p = skip_blanks(object, end), *found = NULL;
-	for (p = skip_blanks(p + 1, end); p < end && *p == '"'; p = skip_blanks(p, end)) {
-		const char *key = p + 1, *key_end = skip_string(p, end) - 1;
-		p = skip_blanks(key_end + 1, end); /* : */
-		p = skip_blanks(p + 1, end);
-		const char *value = p;
-		p = skip_value(p, end);
-		if ((size_t)(key_end - key) == strlen(name) && memcmp(key, name, strlen(name)) == 0) {
-			found = value;
-			*n = (size_t)(p - value);
-		}
-		p = skip_blanks(p, end);
-		p += p < end && *p == ',';
-	}
-	return found;
-}
-
-char *srv_raw_copy(const json_t *v, const char *object, size_t len, const char *name)
-{
-	size_t n = 0;
-	const char *text = srv_raw_member(object, len, name, &n);
-	return text != NULL ? strndup(text, n) : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-}
-
-const char *srv_raw_element(const char **at, const char *end, size_t *n)
-{
-	const char *p = skip_blanks(*at + 1, end); /* behind the bracket or a comma */
-	if (p >= end || *p == ']')
-		return NULL;
-	const char *value = p;
-	p = skip_value(p, end);
-	*n = (size_t)(p - value);
-	*at = skip_blanks(p, end);
-	return value;
 }

@@ -21,28 +21,37 @@
 
 struct listing {
 	struct srv_out out;
-	bool short_data;
 	uint32_t n;
+	uint64_t last; /* id of the last row */
 };
+
+#define PAGE_FULL 1 /* what a callback below returns once the answer is large enough */
+
+static int next_row(struct listing *l, uint64_t id)
+{
+	l->n++;
+	l->last = id;
+	if (l->out.failed)
+		return SL_ENOMEM;
+	return l->out.len >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
+}
 
 static int add_job(const struct sl_job *job, void *ctx)
 {
 	struct listing *l = ctx;
 	srv_out_open(&l->out, '{');
-	srv_out_job(&l->out, job, l->short_data);
+	srv_out_job(&l->out, job);
 	srv_out_close(&l->out, '}');
-	l->n++;
-	return l->out.failed ? SL_ENOMEM : 0;
+	return next_row(l, job->id);
 }
 
 static int add_chain(const struct sl_chain *chain, void *ctx)
 {
 	struct listing *l = ctx;
 	srv_out_open(&l->out, '{');
-	srv_out_chain(&l->out, chain, l->short_data);
+	srv_out_chain(&l->out, chain);
 	srv_out_close(&l->out, '}');
-	l->n++;
-	return l->out.failed ? SL_ENOMEM : 0;
+	return next_row(l, chain->id);
 }
 
 /* Goes on over stretches without a match, but not for long. */
@@ -58,6 +67,10 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 		f->f.limit = limit - l->n;
 		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f->f, add_chain, l, err)
 			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
+		if (rc == PAGE_FULL) {
+			*reached = l->last;
+			return 0;
+		}
 		f->f.after = *reached;
 		f->f.scan = f->f.scan < SCAN_MOST ? 2 * f->f.scan : SCAN_MOST;
 		if (*reached == 0 || srv_clock_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
@@ -75,7 +88,7 @@ static void list(srv_request *r, struct srv_api *api, bool chains)
 	char cursor[32];
 	if (!srv_filter_query(r, &f))
 		return;
-	l.short_data = !f.data;
+	f.f.data_max_bytes = f.data ? 0 : SRV_SHORT_BYTES;
 	srv_out_open(&l.out, '{');
 	srv_out_name(&l.out, "items");
 	srv_out_open(&l.out, '[');
@@ -121,7 +134,7 @@ static int add_attempt(const struct sl_attempt_record *a, void *ctx)
 /* Straight from the store's row: this is what is asked for most. */
 static int show_job(const struct sl_job *job, void *ctx)
 {
-	srv_out_job(ctx, job, false);
+	srv_out_job(ctx, job);
 	return 0;
 }
 
@@ -156,6 +169,7 @@ void srv_jobs_show(srv_request *r, void *ctx)
 struct events {
 	json_t *items;
 	uint64_t last;
+	size_t bytes;
 	uint32_t n;
 };
 
@@ -164,7 +178,10 @@ static int add_event(const struct sl_event_row *e, void *ctx)
 	struct events *all = ctx;
 	all->last = e->offset;
 	all->n++;
-	return json_array_append_new(all->items, srv_event_json(e)) == 0 ? 0 : SL_ENOMEM;
+	all->bytes += e->payload_len;
+	if (json_array_append_new(all->items, srv_event_json(e)) != 0)
+		return SL_ENOMEM;
+	return all->bytes >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
 }
 
 /* A job without events has none, one that does not exist is not found. */
@@ -190,6 +207,9 @@ void srv_jobs_events(srv_request *r, void *ctx)
 		return;
 	all.items = json_array();
 	int rc = sl_jobs_events(api->core->jobs, id, after, limit, add_event, &all, &err);
+	bool more = rc == PAGE_FULL || all.n == limit;
+	if (rc == PAGE_FULL)
+		rc = 0;
 	if (rc == 0 && all.n == 0)
 		rc = check_job(api, id, &err);
 	if (rc != 0) {
@@ -199,5 +219,5 @@ void srv_jobs_events(srv_request *r, void *ctx)
 	}
 	srv_json(r, 200,
 		 json_pack("{s:o,s:o}", "items", all.items, "next_after",
-			   all.n == limit ? json_integer((json_int_t)all.last) : json_null()));
+			   more ? json_integer((json_int_t)all.last) : json_null()));
 }

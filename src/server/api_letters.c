@@ -483,7 +483,7 @@ void srv_letters_redrive(srv_request *r, void *ctx)
 		return;
 	}
 	find(l->core, f);
-	if ((x = folder_of(r, f, &number)) != NULL) {
+	if ((x = folder_of(r, f, &number)) != NULL && srv_change_record(r, l->core)) {
 		redrive_begin(l, &d);
 		d.only = number;
 		redrive_end(r, l, &d, drive_folder(&d, x, &err), &err);
@@ -510,10 +510,12 @@ void srv_letters_redrive_all(srv_request *r, void *ctx)
 		return;
 	}
 	find(l->core, f);
-	redrive_begin(l, &d);
-	for (size_t i = 0; i < f->n && rc == 0; i++)
-		rc = drive_folder(&d, &f->all[i], &err);
-	redrive_end(r, l, &d, rc, &err);
+	if (srv_change_record(r, l->core)) {
+		redrive_begin(l, &d);
+		for (size_t i = 0; i < f->n && rc == 0; i++)
+			rc = drive_folder(&d, &f->all[i], &err);
+		redrive_end(r, l, &d, rc, &err);
+	}
 	release(f);
 	free(f);
 }

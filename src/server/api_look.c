@@ -102,9 +102,11 @@ static void set_paused(srv_request *r, struct srv_api *api, bool paused)
 	const char *type = srv_param(r, "type");
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, no_query) || !srv_in_no_body(r))
+	struct srv_change c;
+	if (!srv_in_query(r, no_query) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
-	int rc = paused ? sl_jobs_pause(api->core->jobs, type, &err) : sl_jobs_resume(api->core->jobs, type, &err);
+	int rc = paused ? sl_jobs_pause(c.jobs, type, &err) : sl_jobs_resume(c.jobs, type, &err);
+	srv_change_end(&c);
 	srv_counts_forget(api->counts);
 	if (rc != 0) {
 		srv_fail(r, &err);
@@ -331,16 +333,19 @@ void srv_cron_put(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_cron c = {.name = srv_param(r, "name")};
-	size_t len = 0;
+	char *input = NULL;
+	struct srv_change change;
 	json_t *body;
-	if (!srv_in_query(r, no_query) || !srv_in_body(r, names, &body) || !read_cron(r, body, &c))
+	if (!srv_in_query(r, no_query) || !srv_in_body_but(r, names, "input", &body) || !read_cron(r, body, &c) ||
+	    !srv_in_opaque(r, body, "input", &input))
 		return;
-	const json_t *v = json_object_get(body, "input");
-	const char *raw = srv_body(r, &len);
-	char *input = v != NULL ? srv_raw_copy(v, raw, len, "input") : NULL;
 	c.input = input;
-	int rc = v != NULL && input == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
-					    : sl_jobs_cron_put(api->core->jobs, &c, &err);
+	if (!srv_change_begin(r, api->core, &change)) {
+		free(input);
+		return;
+	}
+	int rc = sl_jobs_cron_put(change.jobs, &c, &err);
+	srv_change_end(&change);
 	free(input);
 	if (rc != 0)
 		srv_fail(r, &err);
@@ -353,9 +358,12 @@ void srv_cron_delete(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, no_query) || !srv_in_no_body(r))
+	struct srv_change c;
+	if (!srv_in_query(r, no_query) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
-	if (sl_jobs_cron_remove(api->core->jobs, srv_param(r, "name"), &err) != 0) {
+	int rc = sl_jobs_cron_remove(c.jobs, srv_param(r, "name"), &err);
+	srv_change_end(&c);
+	if (rc != 0) {
 		srv_fail(r, &err);
 		return;
 	}

@@ -199,19 +199,21 @@ void srv_out_answer(srv_request *r, int status, struct srv_out *o)
 	if (o->failed)
 		srv_error(r, 500, "internal", "out of memory");
 	else
-		srv_bytes(r, status, "application/json", o->data, o->len);
+		srv_bytes_own(r, status, "application/json", o->data, o->len);
+	o->data = o->failed ? o->data : NULL; /* the answer's now */
 	srv_out_free(o);
 }
 
 /* ---- jobs and chains ---- */
 
-static void out_data(struct srv_out *o, const char *name, const char *json, bool short_data)
+/* "": it was left out for its length, and so is the field. */
+static void out_data(struct srv_out *o, const char *name, const char *json)
 {
-	if (!short_data || json == NULL || strlen(json) <= SRV_SHORT_BYTES)
+	if (json == NULL || *json != '\0')
 		SRV_FIELD(o, name, raw, json);
 }
 
-void srv_out_job(struct srv_out *o, const struct sl_job *job, bool short_data)
+void srv_out_job(struct srv_out *o, const struct sl_job *job)
 {
 	SRV_FIELD(o, "id", id, job->id);
 	SRV_FIELD(o, "chain_id", id, job->chain_id);
@@ -219,10 +221,10 @@ void srv_out_job(struct srv_out *o, const struct sl_job *job, bool short_data)
 	SRV_FIELD(o, "status", str, sl_job_status_name(job->status));
 	SRV_FIELD(o, "attempt", int, job->attempt);
 	SRV_FIELD(o, "priority", int, job->priority);
-	out_data(o, "input", job->input, short_data);
-	out_data(o, "output", job->output, short_data);
+	out_data(o, "input", job->input);
+	out_data(o, "output", job->output);
 	SRV_FIELD(o, "error", str, job->error);
-	out_data(o, "progress", job->progress, short_data);
+	out_data(o, "progress", job->progress);
 	SRV_FIELD(o, "created_at", time, job->created_ms);
 	SRV_FIELD(o, "scheduled_for", time, job->scheduled_ms);
 	SRV_FIELD(o, "started_at", time, job->started_ms);
@@ -237,15 +239,15 @@ void srv_out_job(struct srv_out *o, const struct sl_job *job, bool short_data)
 	SRV_FIELD(o, "blockers_open", int, job->blockers_open);
 }
 
-void srv_out_chain(struct srv_out *o, const struct sl_chain *chain, bool short_data)
+void srv_out_chain(struct srv_out *o, const struct sl_chain *chain)
 {
 	SRV_FIELD(o, "id", id, chain->id);
 	SRV_FIELD(o, "last_id", id, chain->last_id);
 	SRV_FIELD(o, "type", str, chain->type);
 	SRV_FIELD(o, "at_type", str, chain->at_type);
 	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
-	out_data(o, "input", chain->input, short_data);
-	out_data(o, "output", chain->output, short_data);
+	out_data(o, "input", chain->input);
+	out_data(o, "output", chain->output);
 	SRV_FIELD(o, "error", str, chain->error);
 	SRV_FIELD(o, "key", str, chain->key);
 	SRV_FIELD(o, "created_at", time, chain->created_ms);

@@ -5,6 +5,7 @@
  * Rates are the differences of two counts: what is deleted in between is not seen as ended.
  */
 #include "api_stats.h"
+#include "config.h"
 #include "thread.h"
 
 #include <inttypes.h>
@@ -40,6 +41,7 @@ struct srv_stats {
 	bool stop, started;
 	struct sl_err err; /* of the last try; code 0: it went well */
 	uint64_t tries;
+	int64_t pruned_ms; /* the thread's: when the audit trail was last pruned */
 	pthread_t thread;
 	struct stream *streams;
 };
@@ -199,6 +201,18 @@ static void rest(struct srv_stats *s, int64_t took_ms)
 	}
 }
 
+/* Once a day. What is too old for the audit trail goes; a store that does not answer is asked again the next time. */
+static void prune_audit(struct srv_stats *s, int64_t now_ms)
+{
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t n = 0;
+	if (s->pruned_ms != 0 && now_ms - s->pruned_ms < SRV_DAY_MS)
+		return;
+	int64_t keep_ms = s->core->config->server_audit_retention_days * SRV_DAY_MS;
+	if (sl_jobs_audit_prune(s->core->jobs, keep_ms, &n, &err) == 0)
+		s->pruned_ms = now_ms;
+}
+
 static void *run(void *arg)
 {
 	struct srv_stats *s = arg;
@@ -212,6 +226,8 @@ static void *run(void *arg)
 		int64_t took = srv_clock_ms() - began;
 		if (rc == 0)
 			srv_stats_metrics_set(&s->metrics, &x, srv_letters_waiting(s->letters));
+		if (rc == 0)
+			prune_audit(s, began);
 		(void)pthread_mutex_lock(&s->mu);
 		store_sample(s, &x, rc, &err);
 		rest(s, took);

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #define FILE_MAX ((size_t)1 << 20)
+#define LOGIN_MS 60000 /* a log-in of a token is recorded so often at most */
+#define REFUSALS 30
 
 struct session {
 	unsigned char hash[SRV_HASH_BYTES];  /* of the cookie */
@@ -25,6 +27,7 @@ struct srv_auth {
 	struct srv_token *tokens;
 	size_t n_tokens;
 	struct session *sessions;
+	int64_t refusals, refused_ms; /* what is left in the bucket, and when it was filled */
 };
 
 static int read_whole(int fd, char *buf, size_t size, size_t *len)
@@ -147,9 +150,9 @@ static void hash_of(const char *secret, size_t len, unsigned char hash[SRV_HASH_
 }
 
 /* Every line is compared, whichever matches: the time says nothing. a->mu held. */
-static const struct srv_token *find_token(const srv_auth *a, const unsigned char hash[SRV_HASH_BYTES])
+static struct srv_token *find_token(const srv_auth *a, const unsigned char hash[SRV_HASH_BYTES])
 {
-	const struct srv_token *found = NULL;
+	struct srv_token *found = NULL;
 	for (size_t i = 0; i < a->n_tokens; i++)
 		if (sodium_memcmp(a->tokens[i].hash, hash, SRV_HASH_BYTES) == 0)
 			found = &a->tokens[i];
@@ -161,6 +164,8 @@ static void identify(const struct srv_token *t, struct srv_identity *out)
 	memset(out, 0, sizeof *out);
 	memcpy(out->name, t->name, sizeof out->name);
 	out->role = t->role;
+	memcpy(out->enqueue, t->enqueue, sizeof out->enqueue);
+	memcpy(out->ship, t->ship, sizeof out->ship);
 }
 
 static void csrf_of(const srv_auth *a, const unsigned char *id, size_t len, char csrf[SRV_CSRF_BYTES])
@@ -209,14 +214,22 @@ bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t n
 	return t != NULL;
 }
 
-/* A free place, or that of the session that would end first. a->mu held. */
-static struct session *place(srv_auth *a)
+/* A place for a session of this token. Every token has its share of the places, so that log-ins with one end sessions
+ * of that one only: above its share the session that would end first. a->mu held. */
+static struct session *place(srv_auth *a, const unsigned char token[SRV_HASH_BYTES], int64_t now_ms)
 {
-	struct session *best = &a->sessions[0];
-	for (size_t i = 1; i < SRV_MAX_SESSIONS; i++)
-		if (a->sessions[i].until_ms < best->until_ms)
-			best = &a->sessions[i];
-	return best;
+	size_t share = SRV_MAX_SESSIONS / a->n_tokens, n_own = 0;
+	struct session *own = NULL, *first = &a->sessions[0];
+	share = share > SRV_TOKEN_SESSIONS ? SRV_TOKEN_SESSIONS : share;
+	for (size_t i = 0; i < SRV_MAX_SESSIONS; i++) {
+		struct session *s = &a->sessions[i];
+		if (s->until_ms > now_ms && memcmp(s->token, token, SRV_HASH_BYTES) == 0) {
+			n_own++;
+			own = own == NULL || s->until_ms < own->until_ms ? s : own;
+		}
+		first = s->until_ms < first->until_ms ? s : first;
+	}
+	return n_own >= share ? own : first;
 }
 
 bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, char session[SRV_SESSION_BYTES],
@@ -228,10 +241,13 @@ bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, 
 	sodium_bin2hex(session, SRV_SESSION_BYTES, id, sizeof id);
 	sodium_memzero(id, sizeof id);
 	pthread_mutex_lock(&a->mu);
-	const struct srv_token *t = find_token(a, hash);
+	struct srv_token *t = find_token(a, hash);
 	if (t != NULL) {
-		struct session *s = place(a);
+		struct session *s = place(a, hash, now_ms);
 		identify(t, out);
+		out->first_login = t->login_ms == 0 || now_ms - t->login_ms >= LOGIN_MS || now_ms < t->login_ms;
+		if (out->first_login)
+			t->login_ms = now_ms;
 		hash_of(session, SRV_SESSION_BYTES - 1, s->hash);
 		memcpy(s->token, hash, sizeof hash);
 		s->until_ms = now_ms + SRV_SESSION_MS;
@@ -239,6 +255,20 @@ bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, 
 	}
 	pthread_mutex_unlock(&a->mu);
 	return t != NULL;
+}
+
+bool srv_auth_may_refuse(srv_auth *a, int64_t now_ms)
+{
+	pthread_mutex_lock(&a->mu);
+	int64_t more = a->refused_ms == 0 || now_ms < a->refused_ms ? REFUSALS : (now_ms - a->refused_ms) / 1000;
+	if (more > 0) {
+		a->refusals = more >= REFUSALS - a->refusals ? REFUSALS : a->refusals + more;
+		a->refused_ms = now_ms;
+	}
+	bool may = a->refusals > 0;
+	a->refusals -= may;
+	pthread_mutex_unlock(&a->mu);
+	return may;
 }
 
 void srv_auth_logout(srv_auth *a, const char *session, size_t len)

@@ -61,14 +61,67 @@ static bool take_hash(struct word w, unsigned char out[SRV_HASH_BYTES])
 	       sodium_hex2bin(out, SRV_HASH_BYTES, w.text + k, w.len - k, NULL, &n, NULL) == 0 && n == SRV_HASH_BYTES;
 }
 
+bool srv_scope_has(const char *list, const char *name, bool prefix)
+{
+	for (const char *p = list; *p != '\0';) {
+		size_t n = strcspn(p, ",");
+		bool star = n > 0 && p[n - 1] == '*';
+		size_t part = n - star;
+		if (strncmp(p, name, part) == 0 && (star || prefix || name[part] == '\0'))
+			return true;
+		p += n + (p[n] == ',');
+	}
+	return false;
+}
+
+/* The list behind a scope's name: no empty entry, nothing but what types and streams have. */
+static bool take_list(struct word w, size_t skip, char out[SRV_SCOPE_BYTES])
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/-*,";
+	size_t n = w.len - skip;
+	const char *text = w.text + skip;
+	if (n == 0 || n >= SRV_SCOPE_BYTES || out[0] != '\0' || text[0] == ',' || text[n - 1] == ',')
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (text[i] == '\0' || strchr(allowed, text[i]) == NULL ||
+		    (i > 0 && text[i] == ',' && text[i - 1] == ',') ||
+		    (text[i] == '*' && i + 1 < n && text[i + 1] != ','))
+			return false;
+	memcpy(out, text, n);
+	out[n] = '\0';
+	return true;
+}
+
+static bool begins(struct word w, const char *with)
+{
+	return w.len >= strlen(with) && memcmp(w.text, with, strlen(with)) == 0;
+}
+
+static bool take_scope(struct word w, struct srv_token *t)
+{
+	if (begins(w, "enqueue:"))
+		return take_list(w, strlen("enqueue:"), t->enqueue);
+	if (begins(w, "ship:"))
+		return take_list(w, strlen("ship:"), t->ship);
+	return t->role == SRV_PUBLIC && take_role(w, &t->role);
+}
+
 /* What is wrong with the line, or NULL. */
 static const char *take_line(const char *p, const char *end, struct srv_token *t)
 {
+	struct word w;
+	size_t n = 0;
+	memset(t, 0, sizeof *t);
 	if (!take_name(next_word(&p, end), t->name))
 		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
-	if (!take_role(next_word(&p, end), &t->role))
-		return "the role is not read, write or admin";
-	if (!take_hash(next_word(&p, end), t->hash))
+	while ((w = next_word(&p, end)).len > 0 && !begins(w, "sha256:")) {
+		if (!take_scope(w, t))
+			return "a scope is not one of read, write, admin, enqueue:TYPES, ship:PREFIXES, each once";
+		n++;
+	}
+	if (n == 0)
+		return "it has no scope";
+	if (!take_hash(w, t->hash))
 		return "the hash is not sha256: and 64 hexadecimal digits";
 	return next_word(&p, end).len == 0 ? NULL : "something follows the hash";
 }

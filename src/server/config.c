@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <sluice/adapter/io.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 const char *const srv_choices_access_log[] = {"off", "logfmt", "json", NULL};
 const char *const srv_choices_log_level[] = {"debug", "info", "warn", "error", NULL};
 const char *const srv_choices_rows[] = {"csv", "jsonl", NULL};
+const char *const srv_choices_gaps[] = {"stop", "record", NULL};
 const char *const srv_choices_bad_rows[] = {"stop", "divert", NULL};
 
 #define SRV_ROW(row_kind, row_section, row_name, row_flag, letter, arg, row_def, least, most, row_choices, row_help)   \
@@ -67,6 +69,7 @@ const char *srv_setting_env(const struct srv_setting *setting, char to[SRV_ENV_B
 const char *srv_setting_expects(const struct srv_setting *setting, char *to, size_t size)
 {
 	static const char *const words[] = {[SRV_TEXT] = "a text",
+					    [SRV_PATH] = "a path",
 					    [SRV_NUMBER] = "a whole number",
 					    [SRV_MILLIS] = "milliseconds, or a duration such as 250ms, 60s or 5m,",
 					    [SRV_BYTES] = "bytes, or a size such as 64KiB or 16MiB,",
@@ -149,6 +152,7 @@ static int read_value(const struct srv_setting *s, const char *text, int64_t *ou
 	case SRV_CHOICE:
 		return read_choice(text, s->choices, out);
 	case SRV_TEXT:
+	case SRV_PATH:
 	case SRV_LIST:
 		break;
 	}
@@ -194,9 +198,17 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 	if (read_value(setting, text, &number))
 		return sl_err_set(err, SL_ECONFIG, "%s.%s: '%.60s' is not %s", setting->section, setting->name, text,
 				  srv_setting_expects(setting, expected, sizeof(expected)));
+	if (setting->kind == SRV_PATH) {
+		char name[96];
+		struct sl_err why;
+
+		(void)snprintf(name, sizeof(name), "%s.%s", setting->section, setting->name);
+		if (sl_check_local_path(name, text, &why))
+			return sl_err_set(err, SL_ECONFIG, "%s", why.msg);
+	}
 	if (setting->kind == SRV_LIST)
 		return add_item(list_of(config, setting), text, err);
-	if (setting->kind == SRV_TEXT)
+	if (setting->kind == SRV_TEXT || setting->kind == SRV_PATH)
 		return set_text(text_of(config, setting), text, err);
 	*number_of(config, setting) = number;
 	return 0;
@@ -231,7 +243,7 @@ int srv_config_init(struct srv_config *config, struct sl_err *err)
 void srv_config_fini(struct srv_config *config)
 {
 	for (const struct srv_setting *s = srv_settings; s->section; s++) {
-		if (s->kind == SRV_TEXT)
+		if (s->kind == SRV_TEXT || s->kind == SRV_PATH)
 			free(*text_of(config, s));
 		srv_config_clear(config, s);
 	}

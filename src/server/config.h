@@ -20,6 +20,7 @@ struct srv_list {
 };
 
 #define SRV_C_TEXT char *
+#define SRV_C_PATH char *
 #define SRV_C_NUMBER int64_t
 #define SRV_C_MILLIS int64_t
 #define SRV_C_BYTES int64_t
@@ -30,6 +31,7 @@ struct srv_list {
 extern const char *const srv_choices_access_log[]; /* off, logfmt, json */
 extern const char *const srv_choices_log_level[];  /* debug, info, warn, error */
 extern const char *const srv_choices_rows[];       /* csv, jsonl */
+extern const char *const srv_choices_gaps[];       /* stop, record: as enum sl_export_gaps, less 1 */
 extern const char *const srv_choices_bad_rows[];   /* stop, divert */
 
 /* config->server_listen, config->jobs_slots … Numbers without a default are 0 until they are set, texts NULL, choices
@@ -40,7 +42,7 @@ struct srv_config {
 #undef SRV_MEMBER
 };
 
-enum srv_kind { SRV_TEXT, SRV_NUMBER, SRV_MILLIS, SRV_BYTES, SRV_SWITCH, SRV_CHOICE, SRV_LIST };
+enum srv_kind { SRV_TEXT, SRV_PATH, SRV_NUMBER, SRV_MILLIS, SRV_BYTES, SRV_SWITCH, SRV_CHOICE, SRV_LIST };
 
 struct srv_setting {
 	enum srv_kind kind;

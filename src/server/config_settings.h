@@ -9,8 +9,9 @@
  * --flag where there is one, and --set section.name=value for all. Names that a specification gave are kept: perf is of
  * 001, coordinator of 002, wal of 003, jobs of 004. A default of NULL is said by the help.
  *
- * KIND: TEXT, NUMBER, MILLIS (a number of milliseconds, or 250ms, 60s, 5m), BYTES (a number, or 64KiB, 1MiB), SWITCH
- * (true, false), CHOICE (one of choices), LIST (of texts; in the environment one a line).
+ * KIND: TEXT, PATH (of a local file or folder; a URL is refused), NUMBER, MILLIS (a number of milliseconds, or 250ms,
+ * 60s, 5m), BYTES (a number, or 64KiB, 1MiB), SWITCH (true, false), CHOICE (one of choices), LIST (of texts; in the
+ * environment one a line).
  */
 #ifndef SLUICE_SERVER_CONFIG_SETTINGS_H
 #define SLUICE_SERVER_CONFIG_SETTINGS_H
@@ -24,31 +25,35 @@
 #define SRV_SETTINGS_SHARED(X)                                                                                         \
 	X(TEXT, store, url, "store", 's', "URL", NULL, 0, 0, NULL,                                                     \
 	  "Where the jobs are: sqlite:FILE or postgres://…; default sqlite:sluice.db in the data folder")              \
-	X(TEXT, server, data, "data", 'd', "DIR", NULL, 0, 0, NULL,                                                    \
-	  "The folder of the embedded store, the log, dead letters and the audit log; default ~/.sluice")              \
+	X(PATH, server, data, "data", 'd', "DIR", NULL, 0, 0, NULL,                                                    \
+	  "The folder of the embedded store, the log and dead letters; default ~/.sluice")                             \
 	X(TEXT, server, listen, "listen", 'l', "ADDR", "127.0.0.1:7070", 0, 0, NULL,                                   \
 	  "Address and port to listen on; port 0 takes a free one. Other than loopback needs TLS and tokens")          \
 	X(LIST, server, hosts, "host", 0, "NAME", NULL, 0, 0, NULL,                                                    \
 	  "A name that requests may use for this server beside its address")                                           \
-	X(TEXT, server, tls_cert_file, "tls-cert", 0, "FILE", NULL, 0, 0, NULL,                                        \
+	X(SWITCH, server, behind_proxy, "behind-proxy", 0, NULL, "false", 0, 0, NULL,                                  \
+	  "A proxy in front of the server adds the client's address to X-Forwarded-For and may terminate TLS; tokens " \
+	  "are then required on loopback too")                                                                         \
+	X(PATH, server, tls_cert_file, "tls-cert", 0, "FILE", NULL, 0, 0, NULL,                                        \
 	  "Certificate chain in PEM; with tls_key_file: serve HTTPS only")                                             \
-	X(TEXT, server, tls_key_file, "tls-key", 0, "FILE", NULL, 0, 0, NULL, "Its private key in PEM")                \
-	X(TEXT, server, tokens_file, "tokens", 0, "FILE", NULL, 0, 0, NULL,                                            \
-	  "Who may ask for what: a line a token, hashed, with its role (sluice-server(1)); mode 0600")                 \
+	X(PATH, server, tls_key_file, "tls-key", 0, "FILE", NULL, 0, 0, NULL, "Its private key in PEM")                \
+	X(PATH, server, tokens_file, "tokens", 0, "FILE", NULL, 0, 0, NULL,                                            \
+	  "Access tokens, one per line: name, scopes and hash (see sluice-server(1)); mode 0600")                      \
 	X(SWITCH, server, read_only, "read-only", 0, NULL, "false", 0, 0, NULL,                                        \
 	  "Refuse every request that would change something, from the dashboard too")                                  \
 	X(CHOICE, server, access_log, "access-log", 0, "FORMAT", "off", 0, 0, srv_choices_access_log,                  \
 	  "A line a request on standard error")                                                                        \
-	X(TEXT, server, audit_file, "audit", 0, "FILE", NULL, 0, 0, NULL,                                              \
-	  "Every change that somebody made, a line of JSON each; default audit.jsonl in the data folder")              \
-	X(TEXT, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
+	X(PATH, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
 	  "Export the store's events to this folder as Parquet, with a catalog and an audit chain; default: not")
 
 /* Flags of `sluice up` only: its worker. */
 #define SRV_SETTINGS_UP(X)                                                                                             \
 	X(LIST, jobs, types, "type", 't', "NAME=COMMAND", NULL, 0, 0, NULL,                                            \
 	  "Serve this type with this command, split into words (quotes keep words together, nothing is expanded). "    \
-	  "NAME alone: the job's input names the command")                                                             \
+	  "NAME alone needs command_from_input")                                                                       \
+	X(SWITCH, jobs, command_from_input, "command-from-input", 0, NULL, "false", 0, 0, NULL,                        \
+	  "Let the input of a job name its command, for every type without one and for 'sluice run --detach'. "        \
+	  "Warning: whoever can write to the store then runs commands as this user. Jobs that came over HTTP fail")    \
 	X(SWITCH, jobs, shell, "shell", 0, NULL, "false", 0, 0, NULL, "Give the commands to /bin/sh -c instead")       \
 	X(LIST, jobs, pass_env, "pass-env", 0, "NAME", NULL, 0, 0, NULL,                                               \
 	  "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "      \
@@ -72,6 +77,8 @@
 	  "The whole request must be there by then")                                                                   \
 	X(NUMBER, server, connections_max, NULL, 0, NULL, "1000", 1, 1000000, NULL, "Connections at once")             \
 	X(NUMBER, server, connections_per_address, NULL, 0, NULL, "250", 1, 1000000, NULL, "Of one address at once")   \
+	X(NUMBER, server, audit_retention_days, NULL, 0, NULL, "365", 1, 36500, NULL,                                  \
+	  "How long the audit trail, a table of the store, is kept")                                                   \
 	X(MILLIS, server, drain_timeout_ms, NULL, 0, NULL, "30000", 0, SRV_DAY_MS, NULL,                               \
 	  "How long running commands, open requests and the log may take to finish when the server stops")             \
 	X(CHOICE, server, log_level, NULL, 0, NULL, NULL, 0, 0, srv_choices_log_level,                                 \
@@ -92,9 +99,9 @@
 	  "The longest delay between attempts")                                                                        \
 	X(MILLIS, jobs, kill_grace_ms, NULL, 0, NULL, "5000", 1, 3600000, NULL,                                        \
 	  "Between SIGTERM and SIGKILL for a command that is to end")                                                  \
-	X(TEXT, wal, wal_dir, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
+	X(PATH, wal, wal_dir, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
 	  "Where output is kept until it is in the store; default wal in the data folder")                             \
-	X(TEXT, wal, archive_dir, NULL, 0, NULL, NULL, 0, 0, NULL,                                                     \
+	X(PATH, wal, archive_dir, NULL, 0, NULL, NULL, 0, 0, NULL,                                                     \
 	  "Where logs go that are sent; default archive in the data folder")                                           \
 	X(NUMBER, wal, retention_days, NULL, 0, NULL, "30", 1, 36500, NULL, "Of archives")                             \
 	X(MILLIS, wal, flush_interval_ms, NULL, 0, NULL, "100", 1, 60000, NULL,                                        \
@@ -134,19 +141,19 @@
 	X(NUMBER, export_events, zstd_level, NULL, 0, NULL, "3", 1, 19, NULL, "Compression of its files")              \
 	X(TEXT, export_events, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                               \
 	  "Of servers that share the folder: sqlite:FILE or postgres://…; default sqlite:_catalog.db in it")           \
-	X(TEXT, export_events, sign_key_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
+	X(PATH, export_events, sign_key_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
 	  "Sign heads with this secret key of 'sluice audit keygen'; default: heads are not signed")                   \
 	X(TEXT, export_events, audit_endpoint, NULL, 0, NULL, NULL, 0, 0, NULL,                                        \
 	  "An HTTP address that gets the audit events besides the files; default: none")                               \
-	X(TEXT, export_events, audit_token_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                      \
+	X(PATH, export_events, audit_token_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                      \
 	  "Bearer token for it; default: none")                                                                        \
-	X(TEXT, export_events, audit_ca_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
+	X(PATH, export_events, audit_ca_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
 	  "Certificates in PEM that it is checked against; default: the system's")                                     \
 	X(NUMBER, export_events, verify_threads, NULL, 0, NULL, "1", 1, 256, NULL,                                     \
 	  "Files that a verification reads at once")                                                                   \
-	X(TEXT, backup, repo, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
+	X(PATH, backup, repo, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
 	  "The folder of a repository of 'sluice backup', which the dashboard shows and checks; default: none")        \
-	X(TEXT, backup, passphrase_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                              \
+	X(PATH, backup, passphrase_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                              \
 	  "Its passphrase; mode 0600; default: the file of SLUICE_PASSPHRASE_FILE; a plain one is refused with it")    \
 	X(MILLIS, backup, refresh_interval_ms, NULL, 0, NULL, "60000", 100, SRV_DAY_MS, NULL,                          \
 	  "How often it is looked at")                                                                                 \
@@ -165,9 +172,9 @@
 	  "The column that numbers the rows without gaps; default: that of the dataset, else the first one")           \
 	X(NUMBER, export, partition_size, NULL, 0, NULL, NULL, 1, INT64_C(4294967296), NULL,                           \
 	  "Sequence numbers of a partition, the same for the life of a dataset; default 250000")                       \
-	X(TEXT, export, to, NULL, 0, NULL, NULL, 0, 0, NULL, "The folder below which the datasets are")                \
+	X(PATH, export, to, NULL, 0, NULL, NULL, 0, 0, NULL, "The folder below which the datasets are")                \
 	X(TEXT, export, dataset, NULL, 0, NULL, NULL, 0, 0, NULL, "The name of the dataset")                           \
-	X(TEXT, export, schema_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                                  \
+	X(PATH, export, schema_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                                  \
 	  "The columns and their types in YAML; default: those of the dataset, else as the database says, else "       \
 	  "guessed from the first rows")                                                                               \
 	X(TEXT, export, catalog, NULL, 0, NULL, NULL, 0, 0, NULL,                                                      \
@@ -176,9 +183,12 @@
 	X(NUMBER, export, zstd_level, NULL, 0, NULL, NULL, 1, 19, NULL,                                                \
 	  "Of the Parquet files, the same for the life of a dataset; default 3")                                       \
 	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Go on as the source grows")                     \
+	X(CHOICE, export, gaps, NULL, 0, NULL, NULL, 0, 0, srv_choices_gaps,                                           \
+	  "A number that the source does not have stops the export, or is recorded as a hole in the audit event; "     \
+	  "default: record for a table of a database that tells open transactions, else stop")                         \
 	X(CHOICE, export, bad_rows, NULL, 0, NULL, "stop", 0, 0, srv_choices_bad_rows,                                 \
 	  "A row that does not fit its columns stops the export, or goes to the dead letters")                         \
-	X(TEXT, export, dead_letters, NULL, 0, NULL, NULL, 0, 0, NULL,                                                 \
+	X(PATH, export, dead_letters, NULL, 0, NULL, NULL, 0, 0, NULL,                                                 \
 	  "Where such rows go; default _dead/DATASET in the folder")
 
 #define SRV_SETTINGS(X) SRV_SETTINGS_SHARED(X) SRV_SETTINGS_UP(X) SRV_SETTINGS_REST(X)

@@ -34,6 +34,8 @@ struct srv_core {
 /* Routes under /api/v1. The threads behind them end with srv_api_free, after the last request. */
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err);
 void srv_api_free(struct srv_core *core);
+/* Where the HTTP part records log-ins; ctx is the core. */
+int srv_record_login(const struct sl_audit_record *record, struct sl_err *err, void *ctx);
 int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err);
 int srv_ingest_add(srv_http *h, struct srv_ingest *ingest, struct sl_err *err);
 int srv_ingest_stop(struct srv_ingest *ingest, int64_t deadline_ms, struct sl_err *err);

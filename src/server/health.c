@@ -39,7 +39,8 @@ struct srv_health {
 
 /* ---- looking ---- */
 
-/* Any answer about any job shows that the store reads; that there is no such job is as good as the job. */
+/* Any answer about any job shows that the store reads; that there is no such job is as good as the job. A store that
+ * only reads is of no use: requests that change something would all fail. */
 static enum srv_verdict ask_store(char *why, size_t size, void *ctx)
 {
 	struct srv_core *core = ctx;
@@ -48,7 +49,11 @@ static enum srv_verdict ask_store(char *why, size_t size, void *ctx)
 	int rc = sl_jobs_get(core->jobs, 1, &job, &err);
 
 	sl_jobs_free(core->jobs, job);
-	if (!rc || rc == SL_ENOENT)
+	if (rc == SL_ENOENT)
+		rc = 0;
+	if (!rc && core->store->ops->check_writable)
+		rc = core->store->ops->check_writable(core->store->ctx, &err);
+	if (!rc)
 		return SRV_FINE;
 	(void)snprintf(why, size, "%s", err.msg);
 	return SRV_NOT_READY;
@@ -147,7 +152,9 @@ static void livez(srv_request *r, void *ctx)
 	srv_bytes(r, 200, "text/plain; charset=utf-8", "alive\n", 6);
 }
 
-static json_t *checks_json(struct srv_health *h, int *ready)
+/* Reasons may name hosts, files and what a database said: they are for those who may read, not for everybody who can
+ * connect. */
+static json_t *checks_json(struct srv_health *h, int reasons, int *ready)
 {
 	json_t *list = json_array();
 
@@ -156,7 +163,7 @@ static json_t *checks_json(struct srv_health *h, int *ready)
 
 		*ready &= c->verdict < SRV_NOT_READY;
 		json_array_append_new(list, json_pack("{s:s, s:b, s:s*}", "name", c->name, "ok", c->verdict == SRV_FINE,
-						      "why", c->verdict == SRV_FINE ? NULL : c->why));
+						      "why", c->verdict == SRV_FINE || !reasons ? NULL : c->why));
 	}
 	return list;
 }
@@ -169,7 +176,7 @@ static void readyz(srv_request *r, void *ctx)
 	int ready = 1;
 
 	pthread_mutex_lock(&h->mu);
-	checks = checks_json(h, &ready);
+	checks = checks_json(h, srv_role(r) >= SRV_READ, &ready);
 	if (h->draining)
 		why = "the server is stopping";
 	else if (srv_clock_ms() - h->looked_ms > LOOK_OLD_MS)

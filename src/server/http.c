@@ -30,6 +30,7 @@ static void take_opts(srv_http *h, const struct srv_http_opts *o)
 		h->env = *o->env;
 	h->body_max = or_default(o->body_max, 16 << 20);
 	h->bodies_max = or_default(o->bodies_max, 256 << 20);
+	h->answers_max = or_default(o->answers_max, 256 << 20);
 	h->header_deadline_ns = or_default(o->header_deadline_ms, 10000) * 1000000;
 	h->request_deadline_ns = or_default(o->request_deadline_ms, 30000) * 1000000;
 	h->heartbeat_ns = or_default(o->heartbeat_ms, 15000) * 1000000;
@@ -37,6 +38,8 @@ static void take_opts(srv_http *h, const struct srv_http_opts *o)
 	h->connections_max = (int32_t)or_default(o->connections_max, 1024);
 	h->connections_per_address = (int32_t)or_default(o->connections_per_address, 256);
 	h->n_threads = (int32_t)or_default(o->threads, 8);
+	h->behind_proxy = o->behind_proxy != 0;
+	h->streams_per_address = (int32_t)or_default(o->streams_per_address, (h->connections_per_address + 1) / 2);
 	h->read_only = o->read_only;
 	h->metrics = o->metrics;
 }
@@ -72,8 +75,6 @@ static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err 
 	rc = rc != 0 ? rc : copy_hosts(h, o, err);
 	rc = rc != 0 ? rc : open_tls(h, o, err);
 	rc = rc != 0 ? rc : srv_auth_new(&h->auth, o->tokens_file, err);
-	if (rc == 0 && o->audit_file != NULL)
-		rc = srv_audit_open(&h->audit, o->audit_file, err);
 	if (rc == 0 && o->access_log != 0)
 		rc = srv_accesslog_new(&h->access, fd, o->access_log == 2 ? SL_LOG_JSON : SL_LOG_LOGFMT, err);
 	rc = rc != 0 ? rc : srv_metrics_start(h, err);
@@ -84,7 +85,11 @@ static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err 
 static int check_exposure(srv_http *h, const char *listen, struct sl_err *err)
 {
 	h->needs_token = srv_auth_tokens(h->auth) > 0;
-	if (h->loopback || (h->tls != NULL && h->needs_token))
+	if (h->behind_proxy && !h->needs_token)
+		return sl_err_set(err, SL_ECONFIG,
+				  "behind_proxy: a server behind a proxy needs a tokens file: every "
+				  "client of the proxy would be taken for a local one");
+	if (h->loopback || h->behind_proxy || (h->tls != NULL && h->needs_token))
 		return 0;
 	return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen,
 			  h->tls == NULL ? "a TLS certificate and key" : "",
@@ -148,6 +153,12 @@ int srv_http_start(srv_http *h, struct sl_err *err)
 	if (rc == 0)
 		rc = srv_mhd_start(h, err);
 	return rc;
+}
+
+void srv_http_audit(srv_http *h, srv_audit_fn *fn, void *ctx)
+{
+	h->audit = fn;
+	h->audit_ctx = ctx;
 }
 
 void srv_http_refuse(srv_http *h)
@@ -218,6 +229,7 @@ void srv_http_free(srv_http *h)
 	}
 	srv_ticker_stop(h);
 	srv_pool_stop(h);
+	srv_session_stop(h);
 	if (h->listen_fd >= 0)
 		close(h->listen_fd);
 	srv_metrics_stop(h);
@@ -225,7 +237,6 @@ void srv_http_free(srv_http *h)
 	srv_routes_free(h->routes);
 	srv_auth_free(h->auth);
 	srv_tls_free(h->tls);
-	srv_audit_close(h->audit);
 	srv_accesslog_free(h->access);
 	for (size_t i = 0; i < h->n_hosts; i++)
 		free(h->hosts[i]);
@@ -246,7 +257,6 @@ const char *srv_http_address(const srv_http *h)
 int srv_http_reload(srv_http *h, struct sl_err *err)
 {
 	int tokens = srv_auth_reload(h->auth, err);
-	int audit = h->audit != NULL ? srv_audit_reopen(h->audit, tokens == 0 ? err : NULL) : 0;
-	int tls = h->tls != NULL ? srv_tls_reload(h->tls, tokens == 0 && audit == 0 ? err : NULL) : 0;
-	return tokens != 0 ? tokens : audit != 0 ? audit : tls;
+	int tls = h->tls != NULL ? srv_tls_reload(h->tls, tokens == 0 ? err : NULL) : 0;
+	return tokens != 0 ? tokens : tls;
 }

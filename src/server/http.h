@@ -9,7 +9,7 @@
  * mutation that was made.
  *
  * Loopback needs no token (unless a tokens file is given); any other address is refused without TLS and tokens.
- * /api/v1/session and /api/v1/audit are served by this part itself.
+ * /api/v1/session is served by this part itself.
  *
  * Thread safety: srv_http_new, _add, _start, _stop and _free by one thread, in this order; _refuse, _reload and
  * _address by any. A request belongs to its handler, or to whoever it handed it to, until it is answered: once, from
@@ -19,9 +19,13 @@
 #define SLUICE_SERVER_HTTP_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
+#include "json_body.h"
+
 #include <sluice/adapter/env.h>
+#include <sluice/adapter/job.h>
 #include <sluice/metrics.h>
 
 typedef struct srv_http srv_http;       /* a listening server */
@@ -32,7 +36,9 @@ enum srv_role { SRV_PUBLIC = 0, SRV_READ = 1, SRV_WRITE = 2, SRV_ADMIN = 3 };
 enum {
 	SRV_QUICK = 1 /* never waits for a disk or another machine for long: runs on the network thread */,
 	SRV_LONG = 2, /* may stay unanswered for a minute: the handler only registers it and returns (srv_later) */
-	SRV_EASY = 4  /* as SRV_QUICK while hardly a worker is busy, since it shares with them what it could wait for */
+	SRV_BY_ENQUEUE = 16, /* a token with a scope enqueue: gets here too; the handler asks srv_may_enqueue */
+	SRV_BY_SHIP = 32,    /* the same for ship: and srv_may_ship */
+	SRV_EASY = 4 /* as SRV_QUICK while hardly a worker is busy, since it shares with them what it could wait for */
 };
 /* Runs on the network thread with SRV_QUICK, else on one of the pool's workers, where it may wait for the store. It
  * answers, or calls srv_later before it returns; one that does neither is answered with 500. No lock is held. */
@@ -49,7 +55,8 @@ struct srv_route {
 	enum srv_role role; /* needed. What is not GET or HEAD also passes the CSRF check when a browser asks. */
 	unsigned flags;     /* SRV_QUICK, SRV_LONG, SRV_EASY */
 	srv_handler_fn *fn;
-	const char *audit; /* name of the mutation in the audit log: "jobs.cancel"; NULL: none */
+	const char *audit; /* name of the change in the audit trail: "jobs.cancel"; NULL: it changes nothing. The
+			      handler writes the record (srv_audit_record), in the transaction of the change */
 };
 
 /* Zero and NULL are the defaults. Durations in milliseconds, sizes in bytes. */
@@ -64,14 +71,19 @@ struct srv_http_opts {
 		request_deadline_ms; /* until the headers are there: 10 s; until the body is: 30 s */
 	int32_t connections_max, connections_per_address; /* 1024, 256 */
 	int32_t threads;                                  /* workers; 8 */
-	int read_only;                                    /* 1: mutations are 403 */
-	int access_log;                                   /* 0 off 1 logfmt 2 json */
-	const char *audit_file;                           /* NULL: no audit log */
+	/* A proxy in front adds the client's address to X-Forwarded-For and may take TLS off: any address may be
+	 * listened on without TLS, tokens are needed on loopback too, and limits by address are those of the clients.
+	 */
+	int behind_proxy;
+	int32_t streams_per_address; /* half of connections_per_address; more is 429 */
+	int read_only;               /* 1: mutations are 403 */
+	int access_log;              /* 0 off 1 logfmt 2 json */
 	sl_metrics *metrics;
 	const struct sl_env *env; /* clock and log */
 	int64_t heartbeat_ms;     /* of streams; 15 s */
 	int64_t idle_ms;          /* a kept connection without a request, or an answer that nobody takes; 60 s */
-	int64_t bodies_max;       /* of all bodies in memory together; 256 MiB. More is 503. */
+	int64_t bodies_max;       /* of all bodies, and of what is parsed from them, together; 256 MiB. More is 503. */
+	int64_t answers_max;      /* of all answers that clients have not taken yet; 256 MiB. More is 503. */
 	int access_fd;            /* where the access log goes; 0: standard error */
 };
 
@@ -89,6 +101,9 @@ SL_MUST_CHECK int srv_http_add(srv_http *h, const struct srv_route *routes, size
  * answers and next requests are on their way while the other half is handled. SL_ENOENT: there is no such route. */
 SL_MUST_CHECK int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many, size_t parts,
 				  struct sl_err *err);
+/* Before srv_http_start: where log-ins are recorded, by a thread of its own; fn may wait for the store. */
+typedef int srv_audit_fn(const struct sl_audit_record *record, struct sl_err *err, void *ctx);
+void srv_http_audit(srv_http *h, srv_audit_fn *fn, void *ctx);
 SL_MUST_CHECK int srv_http_start(srv_http *h, struct sl_err *err);
 /* From now on 503 with Retry-After for everything that is not GET or HEAD. */
 void srv_http_refuse(srv_http *h);
@@ -97,7 +112,7 @@ void srv_http_refuse(srv_http *h);
 int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err);
 void srv_http_free(srv_http *h);                 /* stops without waiting when that was not done */
 const char *srv_http_address(const srv_http *h); /* "127.0.0.1:7070", with the real port when 0 was asked */
-/* Tokens, certificate, key and audit log from their files again (SIGHUP). What was in force stays so on failure. */
+/* Tokens, certificate and key from their files again (SIGHUP). What was in force stays so on failure. */
 int srv_http_reload(srv_http *h, struct sl_err *err);
 
 const char *srv_method(const srv_request *r);
@@ -108,15 +123,29 @@ const char *srv_query(const srv_request *r,
 void srv_query_each(const srv_request *r, int (*fn)(const char *name, const char *value, void *ctx), void *ctx);
 const char *srv_header(const srv_request *r, const char *name); /* never Authorization or Cookie */
 const void *srv_body(const srv_request *r, size_t *len);        /* whole; NUL behind it */
-json_t *srv_body_json(srv_request *r);                          /* borrowed; NULL: 400 was answered already */
+/* The body as JSON; borrowed. NULL: answered already, with 400, with 413 when building it would take too much memory,
+ * or with 503 when other requests use that memory now. */
+json_t *srv_body_json(srv_request *r);
+/* The same, but the values of members called name are kept as text where their object is nested depth deep (1: members
+ * of the body itself). Such a member holds a number; srv_body_opaque has its text, not checked, in the body. */
+json_t *srv_body_json_but(srv_request *r, const char *name, int depth);
+struct srv_text srv_body_opaque(const srv_request *r, const json_t *member);
+/* Count bytes that the request makes us allocate with the bodies, until it is gone. False: there is no room for them.
+ */
+bool srv_body_reserve(size_t bytes, void *request);
 const char *srv_request_id(const srv_request *r);
 const char *srv_actor(const srv_request *r);
 enum srv_role srv_role(const srv_request *r);
-void srv_audit_detail(srv_request *r, json_t *detail); /* more for the line in the audit log; takes the reference */
+/* May its token start jobs of the type, or publish to the stream? Those with the role of the route may. */
+bool srv_may_enqueue(const srv_request *r, const char *type);
+bool srv_may_ship(const srv_request *r, const char *stream);
+/* The record of the change that r asks for. Its strings live until r is answered. */
+void srv_audit_record(srv_request *r, struct sl_audit_record *out);
 
 /* Exactly one answer a request, from any thread, after which r is gone. Do not hold a lock that its gone takes. */
 void srv_json(srv_request *r, int status, json_t *body);                                    /* takes the reference */
 void srv_bytes(srv_request *r, int status, const char *type, const void *data, size_t len); /* copied */
+void srv_bytes_own(srv_request *r, int status, const char *type, void *data, size_t len);   /* freed by the answer */
 /* Not copied: data lives as long as the server. 304 when the client has etag (a quoted string, or NULL). encoding: what
  * data is compressed with, or NULL. Cached after revalidation, unless srv_set_header said otherwise. */
 void srv_static(srv_request *r, const char *type, const void *data, size_t len, const char *encoding, const char *etag);

@@ -91,7 +91,6 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 	r->response = response;
 	r->status = response != NULL ? status : 500;
 	r->answer_len = len;
-	srv_record_audit(r);
 	r->ready = true;
 	if (r->together != NULL)
 		return; /* the rest when it leaves: the first are on their way while the last are finished */
@@ -100,8 +99,37 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 	leave(r, later);
 }
 
+static struct MHD_Response *busy_response(srv_request *r, size_t *len)
+{
+	char text[256];
+	*len = (size_t)snprintf(text, sizeof(text),
+				"{\"error\":{\"code\":\"busy\",\"message\":\"too many large answers are not read yet\","
+				"\"request_id\":\"%s\"}}",
+				r->id);
+	srv_retry_after(r, 1000);
+	return srv_response_of(text, *len, MHD_RESPMEM_MUST_COPY);
+}
+
+/* Small answers are not counted: connections are, and each has one. */
+#define COUNTED_BYTES ((size_t)64 * 1024)
+
+/* data belongs to the response. An answer that does not fit next to those that wait for their clients is not kept. */
 static void answer_buffer(srv_request *r, int status, const char *type, struct MHD_Response *response, size_t len)
 {
+	srv_http *h = r->h;
+	if (response != NULL && len > COUNTED_BYTES) {
+		bool full = atomic_fetch_add(&h->answer_bytes, (int64_t)len) + (int64_t)len > h->answers_max;
+		/* A change that was made is answered as such. */
+		if (full && srv_is_read(r)) {
+			atomic_fetch_sub(&h->answer_bytes, (int64_t)len);
+			MHD_destroy_response(response);
+			response = busy_response(r, &len);
+			status = 503;
+			type = "application/json";
+		} else {
+			r->answer_kept = len;
+		}
+	}
 	if (type != NULL)
 		srv_header_add(response, "Content-Type", type);
 	if (!has_out(r, "Cache-Control"))
@@ -121,6 +149,14 @@ void srv_json(srv_request *r, int status, json_t *body)
 void srv_bytes(srv_request *r, int status, const char *type, const void *data, size_t len)
 {
 	answer_buffer(r, status, type, srv_response_of(data, len, MHD_RESPMEM_MUST_COPY), len);
+}
+
+void srv_bytes_own(srv_request *r, int status, const char *type, void *data, size_t len)
+{
+	struct MHD_Response *response = srv_response_of(data, len, MHD_RESPMEM_MUST_FREE);
+	if (response == NULL)
+		free(data);
+	answer_buffer(r, status, type, response, len);
 }
 
 void srv_static(srv_request *r, const char *type, const void *data, size_t len, const char *encoding, const char *etag)

@@ -2,6 +2,7 @@
 /* What is decided when a request's headers are there, and the collecting of its body. */
 #include "http_internal.h"
 
+#include <ctype.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ static const struct {
 	[F_CODING] = {"Transfer-Encoding", sizeof "Transfer-Encoding" - 1},
 	[F_EXPECT] = {"Expect", sizeof "Expect" - 1},
 	[F_CONTENT_CODING] = {"Content-Encoding", sizeof "Content-Encoding" - 1},
+	[F_FORWARDED_FOR] = {"X-Forwarded-For", sizeof "X-Forwarded-For" - 1},
+	[F_FORWARDED_PROTO] = {"X-Forwarded-Proto", sizeof "X-Forwarded-Proto" - 1},
 };
 
 static char *copy(srv_request *r, const char *s, size_t n)
@@ -45,6 +48,16 @@ static int known_field(const char *name, size_t len)
 		if (fields[i].len == len && strcasecmp(name, fields[i].name) == 0)
 			return i;
 	return -1;
+}
+
+/* A name is a token of RFC 9110. "Content-Length : 16" is none: what reads it as a length and what does not would
+ * disagree about where the request ends. */
+static bool is_field_name(const char *name, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("!#$%&'*+-.^_`|~", name[i]) == NULL))
+			return false;
+	return len > 0;
 }
 
 /* Where it is: it is wiped there, and never copied. */
@@ -69,6 +82,7 @@ static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char
 	struct pair *h = &r->headers[r->n_headers];
 	int known = known_field(name, name_len);
 	(void)kind;
+	r->unclear |= !is_field_name(name, name_len);
 	if (known == F_AUTHORIZATION || known == F_COOKIE)
 		return note_secret(r, known, value, value_len);
 	if (r->n_headers == SRV_MAX_HEADERS || (h->name = copy(r, name, name_len)) == NULL ||
@@ -111,6 +125,22 @@ static int parse_target(srv_request *r)
 	memcpy(r->path, r->target, n);
 	r->path[n] = '\0';
 	return q != NULL ? parse_query(r, q + 1) : 0;
+}
+
+/* Behind a proxy the client is the last address that the proxy added; what stands before it was sent by the client. */
+static void name_client(srv_request *r)
+{
+	const char *list = r->field[F_FORWARDED_FOR], *last;
+	if (!r->h->behind_proxy || list == NULL)
+		return;
+	last = strrchr(list, ',');
+	last = last != NULL ? last + 1 : list;
+	last += strspn(last, " \t");
+	size_t n = strcspn(last, " \t");
+	if (n > 0 && n < sizeof r->address && strspn(last, "0123456789abcdefABCDEF.:[]") >= n) {
+		memcpy(r->address, last, n);
+		r->address[n] = '\0';
+	}
 }
 
 static void name_request(srv_request *r)
@@ -190,18 +220,11 @@ static bool check_going(srv_request *r)
 	return false;
 }
 
-static bool check_audit(srv_request *r)
-{
-	if (r->h->audit == NULL || r->match.endpoint->route.audit == NULL || srv_audit_ready(r->h->audit))
-		return true;
-	srv_retry_after(r, 5000);
-	srv_error(r, 503, "no_audit", "changes are refused while the audit log cannot be written");
-	return false;
-}
-
 static bool check_form(srv_request *r)
 {
-	if (r->headers_bad)
+	if (r->unclear)
+		srv_error(r, 400, "bad_field", "the name of a header field is not valid");
+	else if (r->headers_bad)
 		srv_error(r, 431, "too_many_fields", "the request has too many header fields");
 	else if (parse_target(r) != 0)
 		srv_error(r, 400, "bad_target", "the request's target is malformed");
@@ -216,10 +239,11 @@ void srv_request_begin(srv_request *r, const char *method)
 	r->head = strcmp(r->method, "HEAD") == 0;
 	MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, note_field, r);
 	name_request(r);
+	name_client(r);
 	bool going = check_form(r) && srv_guard_host(r) && find_route(r);
 	/* Also for a request that was refused already: what it carries is wiped. */
 	going = srv_guard_actor(r) && going;
-	if (going && check_going(r) && check_audit(r) && r->has_body)
+	if (going && check_going(r) && r->has_body)
 		atomic_store(&r->conn->deadline_ns, r->start_ns + r->h->request_deadline_ns);
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define GONE_AT_ONCE 64
 #define TICK_MAX_NS 250000000
@@ -41,6 +42,8 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 	c->fd = fd->connect_fd;
 	atomic_init(&c->deadline_ns, srv_mono_ns(h) + h->header_deadline_ns);
 	name_address(c);
+	uid_t uid;
+	c->own_user = !h->needs_token && srv_peer_uid(c->fd, &uid) && (uid == geteuid() || uid == 0);
 	if (h->tls != NULL) {
 		const union MHD_ConnectionInfo *tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
 		gnutls_session_set_ptr(tls->tls_session, c);
@@ -136,13 +139,10 @@ static int64_t period(const srv_http *h)
 /* What is done at every tick without a lock. */
 static void tick(srv_http *h, srv_request **gone, size_t n)
 {
-	struct sl_err err = SL_ERR_INIT;
 	for (size_t i = 0; i < n; i++)
 		tell_gone(gone[i]);
 	if (h->access != NULL)
 		srv_accesslog_flush(h->access);
-	if (h->audit != NULL && srv_audit_sync(h->audit, &err) != 0)
-		srv_log(h, SL_LOG_ERROR, "the audit log is not on disk", "error", err.msg);
 }
 
 static void *ticker_main(void *ctx)

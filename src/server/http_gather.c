@@ -190,7 +190,6 @@ static void run_many(srv_http *h, const struct srv_endpoint *e, srv_request **al
 		for (size_t i = 0; i < n; i++)
 			all[i]->together = &t;
 		e->many(all, n, e->ctx);
-		srv_record_lines(h, &t.lines);
 	}
 	let_leave(h, all, n);
 	if (!t.next_called)

@@ -4,7 +4,8 @@
  *
  * 1. Host says an address, localhost, a name of the certificate or a configured one. A site that points its own name at
  *    our address (DNS rebinding) is told that this is not it.
- * 2. The actor: by bearer token; by session cookie; or, where no token exists (loopback only), whoever can connect.
+ * 2. The actor: by bearer token; by session cookie; or, where no token exists (loopback only), by a socket of the
+ *    server's own user or of root.
  * 3. A cookie and the loopback are ambient: a browser sends them along for any site. So where a browser shows itself
  *    (Origin, Sec-Fetch-Site), the request must come from our own page, and a mutation must carry the CSRF token, which
  *    only our own page can have read.
@@ -123,6 +124,8 @@ static bool by_cookie(srv_request *r)
 /* How the actor is known. */
 static enum srv_way find_actor(srv_request *r)
 {
+	if (!r->h->needs_token && !r->conn->own_user)
+		return SRV_BY_NOTHING;
 	if (!r->h->needs_token) {
 		snprintf(r->identity.name, sizeof r->identity.name, "local");
 		r->identity.role = SRV_ADMIN;
@@ -186,11 +189,17 @@ static bool guard_browser(srv_request *r)
 static bool guard_role(srv_request *r)
 {
 	enum srv_role needed = r->match.endpoint->route.role;
-	if (r->identity.role >= needed)
+	unsigned flags = r->match.endpoint->route.flags;
+	if (r->identity.role >= needed || ((flags & SRV_BY_ENQUEUE) != 0 && r->identity.enqueue[0] != '\0') ||
+	    ((flags & SRV_BY_SHIP) != 0 && r->identity.ship[0] != '\0'))
 		return true;
 	if (r->way == SRV_BY_NOTHING) {
 		srv_set_header(r, "WWW-Authenticate", "Bearer realm=\"sluice\"");
-		srv_error(r, 401, "unauthorized", "a token is needed");
+		srv_error(r, 401, "unauthorized", "%s",
+			  r->h->needs_token
+				  ? "a token is needed"
+				  : "this server has no tokens, so it serves only its own user and root; start "
+				    "it with --tokens to let others in");
 	} else {
 		srv_error(r, 403, "forbidden", "%s may %s; this needs %s", r->identity.name,
 			  srv_role_name(r->identity.role), srv_role_name(needed));

@@ -19,7 +19,6 @@
 #define SLUICE_SERVER_HTTP_INTERNAL_H
 
 #include "accesslog.h"
-#include "audit.h"
 #include "auth.h"
 #include "http.h"
 #include "http_tls.h"
@@ -53,6 +52,7 @@ struct srv_conn {
 	_Atomic int64_t deadline_ns; /* the ticker shuts the socket when it has passed; SL_FOREVER: never */
 	srv_request *spare;          /* a used request to use again; network thread only */
 	struct srv_crowd *crowd;     /* it is counted there; h->mu */
+	bool own_user;               /* its socket is of our own user, or of root; known where no token is needed */
 	char address[SRV_ADDRESS_BYTES];
 };
 
@@ -87,6 +87,8 @@ enum {
 	F_CODING,
 	F_EXPECT,
 	F_CONTENT_CODING,
+	F_FORWARDED_FOR, /* the last of several */
+	F_FORWARDED_PROTO,
 	F_COUNT
 };
 
@@ -114,7 +116,8 @@ struct srv_request {
 	unsigned seen[F_COUNT];
 	char *body;
 	size_t body_len, body_cap, dropped;
-	json_t *json;
+	struct srv_json_body json;
+	size_t reserved; /* counted in h->body_bytes, in addition to the body */
 	char id[65];
 	char address[SRV_ADDRESS_BYTES];
 	struct srv_identity identity;
@@ -125,7 +128,6 @@ struct srv_request {
 	} secret[SRV_MAX_SECRETS]; /* values in libmicrohttpd's buffers that are wiped once looked at */
 	size_t n_secret;
 	char session[SRV_SESSION_BYTES]; /* of a request to /session only */
-	json_t *detail;                  /* for the audit log */
 	int64_t start_ns;
 	struct pair out[SRV_MAX_OUT];
 	size_t n_out;
@@ -139,6 +141,7 @@ struct srv_request {
 	bool gone_told;
 	int status;
 	size_t answer_len;
+	size_t answer_kept; /* counted in h->answer_bytes */
 	struct MHD_Response *response;
 	srv_stream *stream;
 	bool is_stream;
@@ -147,17 +150,20 @@ struct srv_request {
 
 struct srv_http {
 	struct sl_env env;
-	int64_t body_max, header_deadline_ns, request_deadline_ns, heartbeat_ns, idle_ns, bodies_max;
+	int64_t body_max, header_deadline_ns, request_deadline_ns, heartbeat_ns, idle_ns, bodies_max, answers_max;
 	int32_t connections_max, connections_per_address, n_threads;
 	int read_only;
 	sl_metrics *metrics;
 	sl_gauge *gauges[SRV_GAUGES];
-	sl_counter *cut_late, *cut_body, *denied;
+	sl_counter *cut_late, *cut_body, *denied, *refused_logins;
 	srv_auth *auth;
-	srv_tls *tls;     /* NULL: plain */
-	srv_audit *audit; /* NULL: none */
+	srv_tls *tls;        /* NULL: plain */
+	srv_audit_fn *audit; /* of log-ins; NULL: nowhere */
+	void *audit_ctx;
+	int n_recording; /* threads that record a log-in; mu */
 	srv_accesslog *access;
-	bool needs_token, loopback;
+	bool needs_token, loopback, behind_proxy;
+	int32_t streams_per_address;
 	char local_csrf[SRV_CSRF_BYTES];
 	char cookie[32]; /* its name; has the port in it, which browsers do not tell apart */
 	char **hosts;
@@ -170,7 +176,7 @@ struct srv_http {
 	char boot[9]; /* random part of request ids */
 	_Atomic uint64_t next_id;
 	_Atomic int refusing, stopping;
-	_Atomic int64_t body_bytes;
+	_Atomic int64_t body_bytes, answer_bytes;
 	_Atomic int64_t n_suspended;
 	_Atomic int64_t n_active;                 /* requests from their dispatch until they are gone */
 	_Atomic int n_busy;                       /* workers with a request */
@@ -180,6 +186,7 @@ struct srv_http {
 	pthread_cond_t work, tick, idle;
 	srv_request *queue_first, *queue_last;
 	srv_request *held;
+	srv_stream *streams;
 	struct srv_conn *conns;
 	size_t n_conns;
 	bool workers_end, ticker_end, ticker_again;
@@ -217,32 +224,29 @@ bool srv_is_read(const srv_request *r); /* GET, HEAD, OPTIONS: changes nothing *
 bool srv_guard_host(srv_request *r);
 bool srv_guard_actor(srv_request *r);
 
+/* http_peer.c. false: the kernel does not say, or the socket is closed at the other end. */
+bool srv_peer_uid(int fd, uid_t *out);
+
 /* http_scrub.c: this thread's registers, and its stack below the caller, for whoever had a secret in hand. */
 void srv_scrub(void);
 
 /* http_session.c */
 int srv_session_add(srv_http *h, struct sl_err *err);
+void srv_session_stop(srv_http *h); /* waits for the records of log-ins */
 
 /* http_metrics.c */
 int srv_metrics_start(srv_http *h, struct sl_err *err);
 void srv_metrics_stop(srv_http *h);
 void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t ns, bool stream);
 
-/* http_record.c: the audit log and the access log. */
-struct srv_lines {
-	char *text;
-	size_t len, cap;
-};
-/* Requests that are handled together: their audit log, and when the next ones may be. */
+/* http_record.c: the access log. */
+/* Requests that are handled together, and when the next ones may be. */
 struct srv_together {
-	struct srv_lines lines;
 	struct srv_crowd *crowd;
 	size_t n;
 	int64_t began_ns;
 	bool next_called;
 };
-void srv_record_audit(srv_request *r); /* at once, or with r->together */
-void srv_record_lines(srv_http *h, struct srv_lines *lines);
 void srv_record_access(srv_request *r, int64_t now_ns);
 
 /* http_answer.c */

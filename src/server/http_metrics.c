@@ -71,9 +71,13 @@ int srv_metrics_start(srv_http *h, struct sl_err *err)
 	}
 	rc = rc != 0 ? rc : count_of(h, "deadline", &h->cut_late, err);
 	rc = rc != 0 ? rc : count_of(h, "body", &h->cut_body, err);
-	return rc != 0 ? rc
-		       : sl_metrics_counter(h->metrics, "sluice_http_denied_total",
-					    "Requests without the right to ask.", NULL, 0, &h->denied, err);
+	if (rc == 0)
+		rc = sl_metrics_counter(h->metrics, "sluice_http_denied_total", "Requests without the right to ask.",
+					NULL, 0, &h->denied, err);
+	if (rc == 0)
+		rc = sl_metrics_counter(h->metrics, "sluice_http_refused_logins_total",
+					"Log-ins with a token that does not exist.", NULL, 0, &h->refused_logins, err);
+	return rc;
 }
 
 void srv_metrics_stop(srv_http *h)

@@ -197,7 +197,9 @@ int srv_mhd_start(srv_http *h, struct sl_err *err)
 		on_log, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, srv_conn_notify, h,
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, h, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)h->connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)h->connections_per_address,
+		(unsigned)h->connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+		/* A proxy is one address for all its clients. */
+		(unsigned)(h->behind_proxy ? h->connections_max : h->connections_per_address),
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(h->idle_ns / 1000000000 + 1), MHD_OPTION_STRICT_FOR_CLIENT, 1,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_ARRAY, h->tls != NULL ? tls : tls + 2,
 		MHD_OPTION_END);

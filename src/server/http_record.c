@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept of a request: the line in the audit log, and the line in the access log. */
+/* What is kept of a request: its record in the audit trail, and the line in the access log. */
 #include "http_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-static void time_text(int64_t ms, char out[32])
-{
-	time_t s = (time_t)(ms / 1000);
-	struct tm tm;
-	gmtime_r(&s, &tm);
-	size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(out + n, 32 - n, ".%03dZ", (int)(ms % 1000));
-}
+/* ---- JSON as text: one for every change, so it is not made of objects first ---- */
 
-/* ---- a line as text: one for every change, so it is not made of objects first ---- */
+struct text {
+	char *text;
+	size_t len, cap;
+};
 
-static void put(struct srv_lines *l, const char *data, size_t n)
+static void put(struct text *l, const char *data, size_t n)
 {
 	if (l->text == NULL && l->cap != 0)
 		return; /* there was no memory */
@@ -36,7 +31,7 @@ static void put(struct srv_lines *l, const char *data, size_t n)
 	l->len += n;
 }
 
-static void put_text(struct srv_lines *l, const char *text)
+static void put_text(struct text *l, const char *text)
 {
 	put(l, text, strlen(text));
 }
@@ -49,14 +44,14 @@ static bool is_plain(const char *s)
 	return true;
 }
 
-static void put_json(struct srv_lines *l, json_t *v)
+static void put_json(struct text *l, json_t *v)
 {
 	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 	put_text(l, text != NULL ? text : "null");
 	free(text);
 }
 
-static void put_string(struct srv_lines *l, const char *s)
+static void put_string(struct text *l, const char *s)
 {
 	if (is_plain(s)) {
 		put(l, "\"", 1);
@@ -69,7 +64,7 @@ static void put_string(struct srv_lines *l, const char *s)
 	json_decref(v);
 }
 
-static void put_member(struct srv_lines *l, const char *name, const char *value)
+static void put_member(struct text *l, const char *name, const char *value)
 {
 	if (l->len > 0 && l->text != NULL && l->text[l->len - 1] != '{')
 		put(l, ",", 1);
@@ -79,7 +74,7 @@ static void put_member(struct srv_lines *l, const char *name, const char *value)
 }
 
 /* The ids of the path and what the query asked. */
-static void put_params(struct srv_lines *l, const srv_request *r)
+static void put_params(struct text *l, const srv_request *r)
 {
 	const struct srv_endpoint *e = r->match.endpoint;
 	put_text(l, ",\"params\":{");
@@ -90,51 +85,21 @@ static void put_params(struct srv_lines *l, const srv_request *r)
 	put(l, "}", 1);
 }
 
-static void put_line(struct srv_lines *l, const srv_request *r)
+void srv_audit_record(srv_request *r, struct sl_audit_record *out)
 {
 	const struct srv_endpoint *e = r->match.endpoint;
-	char when[32], status[32];
-	time_text(srv_real_ms(r->h), when);
-	snprintf(status, sizeof status, ",\"status\":%d", r->status);
-	put(l, "{", 1);
-	put_member(l, "time", when);
-	put_member(l, "actor", r->identity.name);
-	put_member(l, "role", srv_role_name(r->identity.role));
-	put_member(l, "address", r->address);
-	put_member(l, "action", e->route.audit);
-	put_member(l, "route", e->route.path);
-	put_params(l, r);
-	put_text(l, status);
-	put_member(l, "request_id", r->id);
-	if (r->detail != NULL) {
-		put_text(l, ",\"detail\":");
-		put_json(l, r->detail);
-	}
-	put(l, "}\n", 2);
-}
-
-void srv_record_lines(srv_http *h, struct srv_lines *l)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int rc = l->text != NULL ? srv_audit_put(h->audit, l->text, l->len, &err)
-		 : l->cap != 0   ? sl_err_set(&err, SL_ENOMEM, "audit log: out of memory")
-				 : 0;
-	if (rc != 0)
-		srv_log(h, SL_LOG_ERROR, "a change is not in the audit log, and further ones are refused", "error",
-			err.msg);
-	free(l->text);
-}
-
-/* Before the answer leaves. An address that is gone (a handler that outlived the server's stop) is left out. */
-void srv_record_audit(srv_request *r)
-{
-	const struct srv_endpoint *e = r->match.endpoint;
-	struct srv_lines own = {0};
-	if (r->h->audit == NULL || e == NULL || e->route.audit == NULL)
-		return;
-	put_line(r->together != NULL ? &r->together->lines : &own, r);
-	if (r->together == NULL)
-		srv_record_lines(r->h, &own);
+	struct text t = {0};
+	put(&t, "{", 1);
+	put_member(&t, "route", e->route.path);
+	put_params(&t, r);
+	put(&t, "}", 2); /* with the NUL */
+	*out = (struct sl_audit_record){.via = SL_VIA_HTTP,
+					.actor = r->identity.name,
+					.address = r->address,
+					.action = e->route.audit != NULL ? e->route.audit : e->route.path,
+					.request_id = r->id,
+					.detail = t.text != NULL ? srv_arena_text(r, t.text) : NULL};
+	free(t.text);
 }
 
 /* When the answer is out, or the client gone. */

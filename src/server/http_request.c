@@ -105,14 +105,14 @@ static void wipe_session(srv_request *r)
 static void request_clear(srv_request *r)
 {
 	size_t from = offsetof(srv_request, queue_next), to = offsetof(srv_request, later_mu);
-	json_decref(r->json);
-	json_decref(r->detail);
-	atomic_fetch_sub(&r->h->body_bytes, (int64_t)r->body_cap);
+	srv_json_body_fini(&r->json);
+	atomic_fetch_sub(&r->h->body_bytes, (int64_t)(r->body_cap + r->reserved));
 	if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0)
 		wipe_session(r);
 	free(r->body);
 	if (r->response != NULL)
 		MHD_destroy_response(r->response);
+	atomic_fetch_sub(&r->h->answer_bytes, (int64_t)r->answer_kept);
 	arena_clear(&r->arena);
 	memset((char *)r + from, 0, to - from);
 	from = offsetof(srv_request, gone);
@@ -212,22 +212,43 @@ const void *srv_body(const srv_request *r, size_t *len)
 	return r->body != NULL ? r->body : "";
 }
 
+bool srv_body_reserve(size_t bytes, void *request)
+{
+	srv_request *r = request;
+	if (atomic_fetch_add(&r->h->body_bytes, (int64_t)bytes) + (int64_t)bytes > r->h->bodies_max) {
+		atomic_fetch_sub(&r->h->body_bytes, (int64_t)bytes);
+		return false;
+	}
+	r->reserved += bytes;
+	return true;
+}
+
+json_t *srv_body_json_but(srv_request *r, const char *name, int depth)
+{
+	struct sl_err err = SL_ERR_INIT;
+	if (r->json.json != NULL)
+		return r->json.json;
+	int rc = srv_json_body_parse(&r->json, (struct srv_text){r->body != NULL ? r->body : "", r->body_len}, name,
+				     depth, srv_body_reserve, r, &err);
+	if (rc == SL_EDATA) {
+		srv_error(r, 400, "bad_json", "%s", err.msg);
+	} else if (rc == SL_EFULL) {
+		srv_retry_after(r, 1000);
+		srv_error(r, 503, "busy", "%s", err.msg);
+	} else if (rc != 0) {
+		srv_fail(r, &err);
+	}
+	return r->json.json;
+}
+
 json_t *srv_body_json(srv_request *r)
 {
-	json_error_t why;
-	if (r->json != NULL)
-		return r->json;
-	/* The parser passes over a NUL behind a number; whoever takes a value as it was sent would stop there. */
-	if (r->body_len > 0 && memchr(r->body, 0, r->body_len) != NULL) {
-		srv_error(r, 400, "bad_json", "the body is not JSON: it has a NUL byte");
-		return NULL;
-	}
-	r->json =
-		json_loadb(r->body != NULL ? r->body : "", r->body_len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-	if (r->json == NULL)
-		srv_error(r, 400, "bad_json", "the body is not JSON: %s at line %d, column %d", why.text, why.line,
-			  why.column);
-	return r->json;
+	return srv_body_json_but(r, NULL, 0);
+}
+
+struct srv_text srv_body_opaque(const srv_request *r, const json_t *member)
+{
+	return srv_json_body_text(&r->json, member);
 }
 
 const char *srv_request_id(const srv_request *r)
@@ -245,8 +266,12 @@ enum srv_role srv_role(const srv_request *r)
 	return r->identity.role;
 }
 
-void srv_audit_detail(srv_request *r, json_t *detail)
+bool srv_may_enqueue(const srv_request *r, const char *type)
 {
-	json_decref(r->detail);
-	r->detail = detail;
+	return r->identity.role >= SRV_WRITE || srv_scope_has(r->identity.enqueue, type, false);
+}
+
+bool srv_may_ship(const srv_request *r, const char *stream)
+{
+	return r->identity.role >= SRV_WRITE || srv_scope_has(r->identity.ship, stream, true);
 }

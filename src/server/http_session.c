@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /api/v1/session: a browser shows its token once and has a cookie afterwards. /api/v1/audit: the last lines of it. */
+/*
+ * /api/v1/session: a browser shows its token once and has a cookie afterwards.
+ *
+ * Anybody can ask for these, so they must not fill anything. A log-in is recorded in the audit trail once a minute for
+ * each token at most; refused ones are counted, and past a rate they are told to wait. A right token always gets in:
+ * whoever presents wrong ones cannot keep others out. Logging out changes nothing that lasts, and is not recorded.
+ */
 #include "http_internal.h"
+#include "thread.h"
 
 #include <sluice/version.h>
 
@@ -8,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static json_t *session_json(const srv_request *r, const struct srv_identity *who)
 {
@@ -24,8 +32,10 @@ static void show(srv_request *r, void *ctx)
 static void set_cookie(srv_request *r, const char *value, long long seconds)
 {
 	char cookie[256];
+	const char *proto = r->h->behind_proxy ? r->field[F_FORWARDED_PROTO] : NULL;
+	bool secure = r->h->tls != NULL || (proto != NULL && strcasecmp(proto, "https") == 0);
 	snprintf(cookie, sizeof cookie, "%s=%s; Path=/; Max-Age=%lld; HttpOnly; SameSite=Strict%s", r->h->cookie, value,
-		 seconds, r->h->tls != NULL ? "; Secure" : "");
+		 seconds, secure ? "; Secure" : "");
 	srv_set_header(r, "Set-Cookie", cookie);
 	sodium_memzero(cookie, sizeof cookie);
 }
@@ -35,9 +45,77 @@ static void wipe_body(srv_request *r)
 {
 	if (r->body != NULL)
 		sodium_memzero(r->body, r->body_cap);
-	json_decref(r->json);
-	r->json = NULL;
+	srv_json_body_fini(&r->json);
 	srv_json_wiping(false);
+}
+
+/* A log-in to be recorded, by a thread of its own: the store may be slow, and the log-in itself runs on the network
+ * thread, where its secrets are overwritten soon. It changes nothing in the store, so it does not wait for its record.
+ */
+struct login {
+	srv_http *h;
+	char name[SRV_NAME_BYTES], address[SRV_ADDRESS_BYTES], id[65];
+};
+
+static void *record_main(void *ctx)
+{
+	struct login *l = ctx;
+	srv_http *h = l->h;
+	struct sl_err err = SL_ERR_INIT;
+	const struct sl_audit_record record = {.via = SL_VIA_HTTP,
+					       .actor = l->name,
+					       .address = l->address,
+					       .action = "session.begin",
+					       .request_id = l->id};
+	if (h->audit(&record, &err, h->audit_ctx) != 0)
+		srv_log(h, SL_LOG_ERROR, "a log-in could not be recorded", "error", err.msg);
+	free(l);
+	pthread_mutex_lock(&h->mu);
+	h->n_recording--;
+	pthread_cond_broadcast(&h->idle);
+	pthread_mutex_unlock(&h->mu);
+	return NULL;
+}
+
+static void record_login(srv_request *r, const struct srv_identity *who)
+{
+	srv_http *h = r->h;
+	struct login *l = h->audit != NULL && who->first_login ? malloc(sizeof *l) : NULL;
+	pthread_t thread;
+	if (l == NULL)
+		return;
+	l->h = h;
+	memcpy(l->name, who->name, sizeof l->name);
+	memcpy(l->address, r->address, sizeof l->address);
+	memcpy(l->id, r->id, sizeof l->id);
+	pthread_mutex_lock(&h->mu);
+	h->n_recording++;
+	int rc = srv_thread_start(&thread, "http-login", record_main, l);
+	h->n_recording -= rc != 0;
+	pthread_mutex_unlock(&h->mu);
+	if (rc == 0)
+		pthread_detach(thread);
+	else
+		free(l);
+}
+
+void srv_session_stop(srv_http *h)
+{
+	pthread_mutex_lock(&h->mu);
+	while (h->n_recording > 0)
+		srv_wait(h, &h->idle, &h->mu, SL_FOREVER);
+	pthread_mutex_unlock(&h->mu);
+}
+
+static void refuse_login(srv_request *r)
+{
+	sl_counter_add(r->h->refused_logins, 1);
+	if (srv_auth_may_refuse(r->h->auth, srv_real_ms(r->h))) {
+		srv_error(r, 401, "unauthorized", "no token has this value");
+		return;
+	}
+	srv_retry_after(r, 1000);
+	srv_error(r, 429, "too_many", "too many refused log-ins; wait a moment");
 }
 
 static void log_in(srv_request *r, void *ctx)
@@ -54,11 +132,12 @@ static void log_in(srv_request *r, void *ctx)
 	if (answered)
 		return;
 	if (known) {
+		record_login(r, &who);
 		set_cookie(r, session, SRV_SESSION_MS / 1000);
 		r->identity = who;
 		srv_json(r, 200, session_json(r, &who));
 	} else if (given) {
-		srv_error(r, 401, "unauthorized", "nobody has this token");
+		refuse_login(r);
 	} else {
 		srv_error(r, 400, "invalid", "the body has no token");
 	}
@@ -73,35 +152,13 @@ static void log_out(srv_request *r, void *ctx)
 	srv_bytes(r, 204, NULL, "", 0);
 }
 
-static void show_audit(srv_request *r, void *ctx)
-{
-	const char *text = srv_query(r, "limit");
-	char *end = NULL;
-	unsigned long limit = text != NULL ? strtoul(text, &end, 10) : 50;
-	struct sl_err err = SL_ERR_INIT;
-	json_t *items = NULL;
-	(void)ctx;
-	if (limit < 1 || limit > 1000 || (text != NULL && (*text < '0' || *text > '9' || *end != '\0'))) {
-		srv_error(r, 400, "invalid", "limit is 1 to 1000");
-		return;
-	}
-	if (r->h->audit == NULL)
-		items = json_array();
-	else if (srv_audit_tail(r->h->audit, limit, &items, &err) != 0) {
-		srv_fail(r, &err);
-		return;
-	}
-	srv_json(r, 200, json_pack("{s:o}", "items", items));
-}
-
 int srv_session_add(srv_http *h, struct sl_err *err)
 {
 	const struct srv_route routes[] = {
 		{"GET", "/api/v1/session", SRV_READ, SRV_QUICK | SRV_OF_SESSION, show, NULL},
 		{"POST", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION | SRV_LOGIN, log_in,
 		 "session.begin"},
-		{"DELETE", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION, log_out, "session.end"},
-		{"GET", "/api/v1/audit", SRV_ADMIN, 0, show_audit, NULL},
+		{"DELETE", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION, log_out, NULL},
 	};
 	return srv_http_add(h, routes, sizeof routes / sizeof routes[0], NULL, err);
 }

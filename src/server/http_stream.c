@@ -22,6 +22,7 @@ enum stream_state { S_READY, S_FILLING, S_IDLE };
 
 struct srv_stream {
 	srv_request *r;
+	srv_stream *prev, *next; /* h->streams */
 	struct srv_stream_ops ops;
 	void *ctx;
 	enum stream_state state;
@@ -36,8 +37,14 @@ static const char heartbeat[] = ":\n\n";
 
 static void stream_free(srv_stream *s)
 {
+	srv_http *h = s->r->h;
 	s->ops.done(s->ctx);
-	atomic_fetch_sub(&s->r->h->n_streams, 1);
+	pthread_mutex_lock(&h->mu);
+	*(s->prev != NULL ? &s->prev->next : &h->streams) = s->next;
+	if (s->next != NULL)
+		s->next->prev = s->prev;
+	pthread_mutex_unlock(&h->mu);
+	atomic_fetch_sub(&h->n_streams, 1);
 	s->r->stream = NULL;
 	free(s->buf);
 	free(s);
@@ -175,6 +182,25 @@ void srv_stream_detach(srv_request *r)
 		stream_free(s);
 }
 
+/* Takes the stream in, unless its client has too many: they leave room for its other requests. */
+static bool stream_add(srv_stream *s)
+{
+	srv_http *h = s->r->h;
+	int32_t n = 0;
+	pthread_mutex_lock(&h->mu); /* the ticker looks at held requests */
+	for (const srv_stream *other = h->streams; other != NULL; other = other->next)
+		n += strcmp(other->r->address, s->r->address) == 0;
+	if (n < h->streams_per_address) {
+		s->next = h->streams;
+		if (s->next != NULL)
+			s->next->prev = s;
+		h->streams = s;
+		s->r->stream = s;
+	}
+	pthread_mutex_unlock(&h->mu);
+	return s->r->stream == s;
+}
+
 void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx)
 {
 	srv_stream *s = calloc(1, sizeof *s);
@@ -187,9 +213,15 @@ void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx
 		return;
 	}
 	*s = (srv_stream){.r = r, .ops = *ops, .ctx = ctx, .last_ns = srv_mono_ns(r->h)};
-	pthread_mutex_lock(&r->h->mu); /* the ticker looks at held requests */
-	r->stream = s;
-	pthread_mutex_unlock(&r->h->mu);
+	if (!stream_add(s)) {
+		MHD_destroy_response(response);
+		free(s);
+		ops->done(ctx);
+		srv_retry_after(r, 5000);
+		srv_error(r, 429, "too_many_streams", "%s has %d streams open; close some first", r->address,
+			  (int)r->h->streams_per_address);
+		return;
+	}
 	r->is_stream = true;
 	atomic_fetch_add(&r->h->n_streams, 1);
 	srv_header_add(response, "Content-Type", "text/event-stream");

@@ -108,11 +108,13 @@ static bool headers_are_good(struct srv_ingest *in, srv_request *r)
 	return false;
 }
 
-static int read_body(struct srv_publish *p, const srv_request *r, struct sl_err *err)
+static int read_body(struct srv_publish *p, srv_request *r, struct sl_err *err)
 {
 	size_t len;
 	const void *body = srv_body(r, &len);
 	p->json = type_is(r, "application/json");
+	if (p->json && !srv_body_reserve(srv_json_cost(body, len), r))
+		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 	return p->json ? srv_publish_json(p, body, len, err) : srv_publish_proto(p, body, len, err);
 }
 
@@ -126,7 +128,9 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 			       .position = p->n > 0 ? p->rows[0].sequence : 0,
 			       .done = on_done,
 			       .done_ctx = p};
-	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN;
+	/* Unless the store is away, one publish goes in while the breaker is open: it may be what closes it. */
+	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN &&
+		    (health.queue_size > 0 || health.last_error.error_class == SL_CLASS_FATAL);
 	if (open || !srv_wait_begin(in, p)) {
 		srv_publish_busy(p, 503, FULL_MS, "the store is away");
 		count(in, BUSY);
@@ -143,6 +147,19 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 		srv_publish_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server stops" : sl_err_text(rc));
 	srv_wait_end(p);
 	srv_publish_unref(p);
+}
+
+/* Sequences that never come are out of the ordinary: who said so is in the audit trail, or they are not skipped. */
+static int record_skip(struct srv_ingest *in, srv_request *r, const struct srv_publish *p, struct sl_err *err)
+{
+	struct sl_audit_record record;
+	char detail[256];
+	srv_audit_record(r, &record);
+	(void)snprintf(detail, sizeof detail, "{\"stream\":\"%s\",\"incarnation\":%u,\"ranges\":%zu}", p->stream,
+		       (unsigned)p->incarnation, (size_t)p->n_skipped);
+	record.action = "events.skip";
+	record.detail = detail;
+	return in->core->jobs != NULL ? sl_jobs_audit_put(in->core->jobs, &record, err) : 0;
 }
 
 static void publish(srv_request *r, void *ctx)
@@ -163,9 +180,20 @@ static void publish(srv_request *r, void *ctx)
 	}
 	p->ingest = in;
 	atomic_init(&p->request, r);
-	if (read_body(p, r, &err) != 0) {
+	int rc = read_body(p, r, &err);
+	if (rc == SL_EFULL) {
+		count(in, BUSY);
+		srv_publish_busy(p, 503, FULL_MS, err.msg);
+	} else if (rc != 0) {
 		count(in, err.code == SL_EREFUSED ? REFUSED : BAD);
 		srv_publish_bad(p, &err);
+	} else if (!srv_may_ship(r, p->stream)) {
+		count(in, REFUSED);
+		(void)sl_err_set(&err, SL_EACCES, "the token may not publish to this stream");
+		srv_publish_busy(p, 403, FULL_MS, err.msg);
+	} else if (p->n_skipped > 0 && record_skip(in, r, p, &err) != 0) {
+		count(in, BUSY);
+		srv_publish_busy(p, 503, FULL_MS, err.msg);
 	} else {
 		srv_later(r, on_gone, p);
 		submit(in, p);
@@ -176,7 +204,7 @@ static void publish(srv_request *r, void *ctx)
 int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 {
 	static const struct srv_route routes[] = {
-		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG, publish, NULL},
+		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, publish, NULL},
 	};
 	int rc = srv_http_add(h, routes, sizeof routes / sizeof routes[0], in, err);
 	rc = rc != 0 ? rc : srv_ingest_look_add(h, in, err);

@@ -43,7 +43,8 @@ struct srv_publish {
 	size_t key_len;
 	char stream[SRV_STREAM_BYTES];
 	uint32_t incarnation;
-	uint64_t last; /* of the sender's log; 0: not told */
+	uint64_t last;            /* of the sender's log; 0: not told */
+	struct sl_wal_mark after; /* where the sender takes the store to be */
 	struct sl_event_row *rows;
 	size_t n;
 	struct sl_wal_range *skipped;
@@ -54,7 +55,8 @@ struct srv_publish {
 	/* What became of it, once settled. */
 	bool settled;
 	int rc; /* 0, SL_EREFUSED, SL_ECONFLICT */
-	uint64_t mark, refused;
+	struct sl_wal_mark mark;
+	uint64_t refused;
 	char why[SL_ERR_MSG_BYTES];
 };
 

@@ -12,7 +12,7 @@
 
 #include <events.pb-c.h>
 
-#define ANSWER_BYTES 64
+#define ANSWER_BYTES 128
 
 void srv_connect_error(srv_request *r, int status, const char *code, const char *message)
 {
@@ -32,9 +32,14 @@ static void answer_mark(srv_request *r, const struct srv_publish *p)
 	uint8_t bytes[ANSWER_BYTES];
 	char text[ANSWER_BYTES];
 	sluice__v1__publish_job_events_response__init(&m);
-	m.mark = p->mark;
+	m.mark = p->mark.sequence;
+	m.mark_crc = p->mark.crc;
+	m.mark_skipped = p->mark.kind == SL_WAL_MARK_SKIPPED && p->mark.sequence != 0;
 	if (p->json) {
-		int n = snprintf(text, sizeof text, "{\"mark\":\"%" PRIu64 "\"}", p->mark);
+		int n = snprintf(text, sizeof text, "{\"mark\":\"%" PRIu64 "\"", p->mark.sequence);
+		if (p->mark.crc != 0)
+			n += snprintf(text + n, sizeof text - (size_t)n, ",\"markCrc\":\"%" PRIu64 "\"", p->mark.crc);
+		n += snprintf(text + n, sizeof text - (size_t)n, "%s}", m.mark_skipped ? ",\"markSkipped\":true" : "");
 		srv_bytes(r, 200, "application/json", text, (size_t)n);
 	} else {
 		srv_bytes(r, 200, "application/proto", bytes, sluice__v1__publish_job_events_response__pack(&m, bytes));
@@ -68,7 +73,11 @@ void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char 
 	if (r == NULL)
 		return;
 	srv_retry_after(r, ms);
-	srv_connect_error(r, status, status == 429 ? "resource_exhausted" : "unavailable", why);
+	srv_connect_error(r, status,
+			  status == 429   ? "resource_exhausted"
+			  : status == 403 ? "permission_denied"
+					  : "unavailable",
+			  why);
 }
 
 void srv_publish_bad(struct srv_publish *p, const struct sl_err *err)

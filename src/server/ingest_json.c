@@ -137,6 +137,7 @@ static int get_type(const json_t *v, int32_t *out, struct sl_err *err)
 struct token {
 	uint64_t job_id;
 	int32_t attempt;
+	struct sl_claim_id claim;
 };
 
 static int get_token(struct srv_publish *p, const json_t *v, struct token *out, struct sl_err *err)
@@ -157,7 +158,9 @@ static int get_token(struct srv_publish *p, const json_t *v, struct token *out, 
 	if (attempt < INT32_MIN || attempt > INT32_MAX)
 		return bad(err, "token.attempt", "a number of 32 bits");
 	out->attempt = (int32_t)attempt;
-	return n == 0 || n == sizeof(struct sl_claim_id) ? 0 : bad(err, "token.claim", "16 bytes");
+	if (n == sizeof out->claim)
+		memcpy(&out->claim, claim, n);
+	return n == 0 || n == sizeof out->claim ? 0 : bad(err, "token.claim", "16 bytes");
 }
 
 static int get_event(struct srv_publish *p, const json_t *v, struct token token, struct sl_event_row *e,
@@ -177,6 +180,7 @@ static int get_event(struct srv_publish *p, const json_t *v, struct token token,
 	rc = rc != 0 ? rc : get_bytes(p, get(v, "data", NULL), "data", &e->payload, &e->payload_len, err);
 	e->job_id = token.job_id;
 	e->attempt = token.job_id != 0 ? token.attempt : 0;
+	e->claim = token.claim;
 	e->partial = json_is_true(partial);
 	return rc;
 }
@@ -244,6 +248,9 @@ static int take_object(struct srv_publish *p, const json_t *root, struct sl_err 
 		rc = bad(err, "incarnation", "a number of 32 bits");
 	p->incarnation = (uint32_t)incarnation;
 	rc = rc != 0 ? rc : get_u64(get(root, "last", NULL), "last", &p->last, err);
+	rc = rc != 0 ? rc : get_u64(get(root, "after", NULL), "after", &p->after.sequence, err);
+	rc = rc != 0 ? rc : get_u64(get(root, "afterCrc", "after_crc"), "afterCrc", &p->after.crc, err);
+	p->after.kind = p->after.sequence != 0 ? SL_WAL_MARK_RECORD : SL_WAL_MARK_UNKNOWN;
 	rc = rc != 0 ? rc : get_token(p, get(root, "token", NULL), &token, err);
 	rc = rc != 0 ? rc : get_events(p, get(root, "events", NULL), token, err);
 	rc = rc != 0 ? rc : get_skipped(p, get(root, "skipped", NULL), err);
@@ -256,6 +263,8 @@ int srv_publish_json(struct srv_publish *p, const void *body, size_t len, struct
 	if (len > SRV_PUBLISH_JSON_BYTES)
 		return sl_err_set(err, SL_ETOOBIG, "JSON of more than %zu bytes; send protobuf",
 				  SRV_PUBLISH_JSON_BYTES);
+	if (srv_json_cost(body, len) > SRV_JSON_COST_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "the body has too many JSON values; send protobuf, or fewer events");
 	json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 	if (root == NULL)
 		return sl_err_set(err, SL_EDATA, "the body is not JSON: %s at line %d, column %d", why.text, why.line,

@@ -110,7 +110,7 @@ void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_
 		e->at_ms = now_ms;
 		e->last = p->last;
 		if (p->rc == 0)
-			e->mark = p->mark;
+			e->mark = p->mark.sequence;
 	}
 	(void)pthread_mutex_unlock(&h->mu);
 }

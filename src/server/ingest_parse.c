@@ -166,6 +166,8 @@ static void row_of(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken
 	e->job_id = token != NULL ? token->job_id : 0;
 	/* Lines that belong to no job belong to no attempt. */
 	e->attempt = token != NULL && token->job_id != 0 ? token->attempt : 0;
+	if (token != NULL && token->claim.len == sizeof e->claim.bytes)
+		memcpy(e->claim.bytes, token->claim.data, sizeof e->claim.bytes);
 	e->type = (int32_t)event->type;
 	e->partial = event->partial != 0;
 	e->ts_ms = event->ts_ms;
@@ -202,6 +204,8 @@ static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEvent
 		p->skipped[i] = (struct sl_wal_range){m->skipped[i]->first, m->skipped[i]->last};
 	p->incarnation = m->incarnation;
 	p->last = m->last;
+	if (m->after != 0)
+		p->after = (struct sl_wal_mark){m->after, m->after_crc, SL_WAL_MARK_RECORD};
 	/* One that is too long is no good name, however it is cut. */
 	(void)strncpy(p->stream, m->stream, sizeof p->stream - 1);
 	if (strlen(m->stream) >= sizeof p->stream)

@@ -44,7 +44,7 @@ static void detach(void *sink, void *lane)
 
 /* ---- how a publish ended ---- */
 
-static void settle(struct srv_publish *p, int rc, uint64_t mark, const char *why)
+static void settle(struct srv_publish *p, int rc, struct sl_wal_mark mark, const char *why)
 {
 	p->settled = true;
 	p->rc = rc;
@@ -75,11 +75,12 @@ static size_t ranges_before(const struct srv_publish *p, uint64_t sequence)
 /* Something in it is refused: which row? Those before it are taken. */
 static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
 {
-	uint64_t mark = 0;
+	struct sl_wal_mark mark = {0};
 	for (size_t i = 0; i < p->n; i++) {
 		const struct sl_event_row *row = &p->rows[i];
+		struct sl_wal_mark taken = i == 0 ? p->after : (struct sl_wal_mark){0};
 		int rc = sl_events_take(in->core->store, p->stream, p->incarnation, row, 1, p->skipped,
-					ranges_before(p, row->sequence), &mark, err);
+					ranges_before(p, row->sequence), &taken, err);
 		if (rc != 0 && !is_theirs(rc))
 			return rc;
 		if (rc != 0) {
@@ -87,7 +88,8 @@ static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err
 			settle(p, rc == SL_ECONFLICT ? rc : SL_EREFUSED, mark, err->msg);
 			return 0;
 		}
-		if (mark < row->sequence)
+		mark = taken;
+		if (mark.sequence < row->sequence)
 			break;
 	}
 	settle(p, 0, mark, "");
@@ -96,11 +98,11 @@ static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err
 
 static int take_one(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
 {
-	uint64_t mark = 0;
+	struct sl_wal_mark mark = p->after;
 	int rc = sl_events_take(in->core->store, p->stream, p->incarnation, p->rows, p->n, p->skipped, p->n_skipped,
 				&mark, err);
 	if (rc == SL_ECONFLICT)
-		settle(p, rc, 0, err->msg);
+		settle(p, rc, (struct sl_wal_mark){0}, err->msg);
 	else if (is_theirs(rc))
 		return take_rows(in, p, err);
 	else if (rc == 0)
@@ -128,6 +130,10 @@ static struct sl_event_mark *mark_of(struct lane *l, size_t *n, const struct srv
 		if (l->marks[i].incarnation == p->incarnation && strcmp(l->marks[i].stream, p->stream) == 0)
 			return &l->marks[i];
 	l->marks[*n] = (struct sl_event_mark){.stream = p->stream, .incarnation = p->incarnation};
+	if (p->after.kind == SL_WAL_MARK_RECORD) {
+		l->marks[*n].after = p->after.sequence;
+		l->marks[*n].after_crc = p->after.crc;
+	}
 	return &l->marks[(*n)++];
 }
 
@@ -161,8 +167,12 @@ static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sin
 		(void)mark_of(l, &n_marks, p);
 	}
 	rc = in->core->store->ops->events_append(in->core->store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
-	for (size_t i = first; rc == 0 && i < end; i++)
-		settle(item(batch, i), 0, mark_of(l, &n_marks, item(batch, i))->mark, "");
+	for (size_t i = first; rc == 0 && i < end; i++) {
+		const struct sl_event_mark *m = mark_of(l, &n_marks, item(batch, i));
+		settle(item(batch, i), 0,
+		       (struct sl_wal_mark){m->mark, m->crc, m->has_crc ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED},
+		       "");
+	}
 	return rc;
 }
 

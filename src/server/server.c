@@ -97,13 +97,16 @@ static int open_http(srv_server *s, struct sl_err *err)
 		.connections_per_address = (int32_t)c->server_connections_per_address,
 		.threads = (int32_t)c->server_threads,
 		.read_only = (int)c->server_read_only,
+		.behind_proxy = (int)c->server_behind_proxy,
 		.access_log = (int)c->server_access_log,
-		.audit_file = s->places.audit_file,
 		.metrics = s->metrics,
 		.env = &s->env,
 	};
 
-	return srv_http_new(&s->http, &opts, err);
+	int rc = srv_http_new(&s->http, &opts, err);
+	if (!rc)
+		srv_http_audit(s->http, srv_record_login, &s->core);
+	return rc;
 }
 
 static int add_ingest(srv_server *s, struct sl_err *err)

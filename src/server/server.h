@@ -17,9 +17,9 @@
 
 typedef struct srv_server srv_server;
 
-/* Folders that follow from the configuration: data, wal, archive, dead letters, audit log, and the store's URL. */
+/* Folders that follow from the configuration: data, wal, archive, dead letters, and the store's URL. */
 struct srv_places {
-	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir, *audit_file;
+	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir;
 };
 int srv_places_init(struct srv_places *places, const struct srv_config *config, struct sl_err *err);
 void srv_places_fini(struct srv_places *places);

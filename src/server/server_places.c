@@ -40,8 +40,7 @@ int srv_places_init(struct srv_places *p, const struct srv_config *config, struc
 	p->wal_dir = place(config->wal_wal_dir, "", p->data, "wal");
 	p->archive_dir = place(config->wal_archive_dir, "", p->data, "archive");
 	p->dlq_dir = place(NULL, "", p->data, "dead");
-	p->audit_file = place(config->server_audit_file, "", p->data, "audit.jsonl");
-	if (!p->store_url || !p->wal_dir || !p->archive_dir || !p->dlq_dir || !p->audit_file)
+	if (!p->store_url || !p->wal_dir || !p->archive_dir || !p->dlq_dir)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	return 0;
 }
@@ -53,6 +52,5 @@ void srv_places_fini(struct srv_places *p)
 	free(p->wal_dir);
 	free(p->archive_dir);
 	free(p->dlq_dir);
-	free(p->audit_file);
 	memset(p, 0, sizeof(*p));
 }

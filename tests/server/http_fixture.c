@@ -186,7 +186,6 @@ int main(int argc, char **argv)
 		.tls_cert_file = text(argv, "cert"),
 		.tls_key_file = text(argv, "key"),
 		.tokens_file = text(argv, "tokens"),
-		.audit_file = text(argv, "audit"),
 		.hosts = &host,
 		.n_hosts = host != NULL,
 		.body_max = number(argv, "body_max"),
@@ -194,6 +193,8 @@ int main(int argc, char **argv)
 		.request_deadline_ms = number(argv, "request_deadline_ms"),
 		.idle_ms = number(argv, "idle_ms"),
 		.connections_max = (int32_t)number(argv, "connections_max"),
+		.connections_per_address = (int32_t)number(argv, "connections_per_address"),
+		.behind_proxy = (int)number(argv, "behind_proxy"),
 		.access_log = (int)number(argv, "access_log"),
 		.access_fd = STDERR_FILENO,
 	};

@@ -73,6 +73,18 @@ def read_answer(f, no_body=False):
         return None
 
 
+def read_head(s):
+    """The status of the next answer on a socket; a refusal is read to its end."""
+    f = s.makefile("rb")
+    status = int(f.readline().split()[1])
+    length = 0
+    while (line := f.readline()) not in (b"\r\n", b""):
+        if line.lower().startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    f.read(length)
+    return status
+
+
 class Server:
     def __init__(self, test, *, tls=None, err=subprocess.PIPE, **options):
         options.setdefault("listen", "127.0.0.1:0")

@@ -59,6 +59,12 @@ static int append(void *store, const struct sl_event_row *events, size_t n, stru
 			err->error_class = SL_CLASS_POISON;
 			return SL_EDATA;
 		}
+	for (size_t i = 0; k->odd != SL_CLASS_NONE && i < n; i++)
+		if (events[i].payload_len > 3 && memcmp(events[i].payload, "odd", 3) == 0) {
+			(void)sl_err_set(err, SL_EAGAIN, "never this one");
+			err->error_class = k->odd;
+			return SL_EAGAIN;
+		}
 	return k->inner.ops->events_append(k->inner.ctx, events, n, marks, n_marks, n_new, err);
 }
 

@@ -31,6 +31,7 @@ struct kit {
 	const char *watched;        /* a stream, or NULL: */
 	_Atomic unsigned n_watched; /* how often the store was asked to append to it */
 	const char *poison;         /* a payload that is refused */
+	enum sl_err_class odd; /* what an append with the payload "odd…" fails with; SL_CLASS_NONE: it does not */
 	pthread_mutex_t mu;
 	pthread_cond_t cond;
 	bool blocked; /* appends wait until it is false */

@@ -138,10 +138,11 @@ class Backups(ServerTest):
     def test_a_damaged_snapshot_is_listed_beside_the_others(self):
         self.init()
         first, second = self.create(), self.create()
-        path = os.path.join(self.repo, "snapshots", first)
-        os.chmod(path, 0o600)
-        with open(path, "r+b") as f:
-            f.write(b"\0\0\0\0\0\0\0\0")
+        for folder in ("snapshots", "copies/snapshots"):
+            path = os.path.join(self.repo, folder, first)
+            os.chmod(path, 0o600)
+            with open(path, "r+b") as f:
+                f.write(b"\0\0\0\0\0\0\0\0")
         p = self.showing()
         seen = self.until_seen(p, lambda b: b["read_at"])
         self.assertEqual([i["id"] for i in seen["items"]], [second])

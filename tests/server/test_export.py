@@ -52,7 +52,7 @@ class ExportTest(ServerTest):
     def rows(self):
         """All rows of the files, in the order of their names."""
         out = []
-        for name in sorted(glob.glob(os.path.join(self.out, "job_events", "partition=*", "*.parquet"))):
+        for name in sorted(glob.glob(os.path.join(self.out, "job_events", "partition-*", "*.parquet"))):
             out += [json.loads(line) for line in self.ok("parquet", "cat", name).out.splitlines()]
         return out
 

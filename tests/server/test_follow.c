@@ -109,10 +109,10 @@ static void an_event_has_the_fields_that_the_api_names(void **state)
 	open_stream(&s, "", "");
 	assert_int_equal(ask_stream_next(&s, &data), 1);
 	assert_string_equal(data, "{\"offset\":1,\"type\":\"stderr\",\"ts\":\"2023-11-14T22:13:20.123Z\",\"attempt\":2,"
-				  "\"late\":false,\"partial\":false,\"stream\":\"w\",\"data_b64\":\"Yf8=\"}");
+				  "\"late\":true,\"partial\":false,\"stream\":\"w\",\"data_b64\":\"Yf8=\"}");
 	assert_int_equal(ask_stream_next(&s, &data), 2);
 	assert_string_equal(data, "{\"offset\":2,\"type\":\"stdout\",\"ts\":\"1970-01-01T00:00:00.001Z\",\"attempt\":2,"
-				  "\"late\":false,\"partial\":true,\"stream\":\"w\",\"text\":\"a\\u0000b\\n\\\"\"}");
+				  "\"late\":true,\"partial\":true,\"stream\":\"w\",\"text\":\"a\\u0000b\\n\\\"\"}");
 	ask_stream_close(&s);
 }
 
@@ -127,7 +127,7 @@ static void what_another_process_writes_is_seen_as_well(void **state)
 				   .type = SL_EVENT_STDOUT,
 				   .payload = "w-7",
 				   .payload_len = 3};
-	uint64_t mark = 0;
+	struct sl_wal_mark mark = {0};
 	(void)state;
 	publish(1, 1);
 	open_stream(&s, "", "");
@@ -243,7 +243,7 @@ static void a_store_that_is_away_for_a_while_only_delays_them(void **state)
 				   .type = 2,
 				   .payload = "w-2",
 				   .payload_len = 3};
-	uint64_t mark = 0;
+	struct sl_wal_mark mark = {0};
 	assert_int_equal(sl_events_take(&kit.inner, "w2", 1, &row, 1, NULL, 0, &mark, &err), 0);
 	atomic_store(&kit.away, 0);
 	expect_event(&s, 2, 2);

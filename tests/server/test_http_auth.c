@@ -11,14 +11,13 @@
 #include <cmocka.h>
 #include <sodium.h>
 
-#include "server/audit.h"
 #include "server/auth.h"
 
 #define HASH_A "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb" /* of "a" */
 #define HASH_B "sha256:3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d" /* of "b" */
 
 struct place {
-	char folder[64], tokens[96], audit[96];
+	char folder[64], tokens[96];
 };
 
 static int set_up(void **state)
@@ -28,7 +27,6 @@ static int set_up(void **state)
 	if (sodium_init() < 0 || mkdtemp(p->folder) == NULL)
 		return -1;
 	snprintf(p->tokens, sizeof p->tokens, "%s/tokens", p->folder);
-	snprintf(p->audit, sizeof p->audit, "%s/audit", p->folder);
 	*state = p;
 	return 0;
 }
@@ -37,7 +35,6 @@ static int tear_down(void **state)
 {
 	struct place *p = *state;
 	unlink(p->tokens);
-	unlink(p->audit);
 	rmdir(p->folder);
 	free(p);
 	return 0;
@@ -170,69 +167,91 @@ static void a_bad_file_leaves_the_tokens_in_force(void **state)
 	srv_auth_free(a);
 }
 
-static void more_sessions_than_fit_push_out_the_oldest(void **state)
+static void log_ins_with_one_token_end_sessions_of_that_token_only(void **state)
 {
+	srv_auth *a = open_auth(*state, "one read " HASH_A "\ntwo admin " HASH_B "\n");
 	struct srv_identity who;
-	char first[SRV_SESSION_BYTES], second[SRV_SESSION_BYTES], last[SRV_SESSION_BYTES];
-	srv_auth *a = open_auth(*state, "alice write " HASH_A "\n");
+	char other[SRV_SESSION_BYTES], first[SRV_SESSION_BYTES], second[SRV_SESSION_BYTES], last[SRV_SESSION_BYTES];
+	assert_true(srv_auth_login(a, "b", 1, 999, other, &who));
 	assert_true(srv_auth_login(a, "a", 1, 1000, first, &who));
 	assert_true(srv_auth_login(a, "a", 1, 1001, second, &who));
-	for (int i = 2; i <= SRV_MAX_SESSIONS; i++)
+	for (int i = 2; i <= SRV_TOKEN_SESSIONS; i++)
 		assert_true(srv_auth_login(a, "a", 1, 1000 + i, last, &who));
 	assert_false(srv_auth_by_session(a, first, 64, 5000, &who));
 	assert_true(srv_auth_by_session(a, second, 64, 5000, &who));
 	assert_true(srv_auth_by_session(a, last, 64, 5000, &who));
+	for (int i = 0; i < 2 * SRV_MAX_SESSIONS; i++)
+		assert_true(srv_auth_login(a, "a", 1, 2000 + i, last, &who));
+	assert_true(srv_auth_by_session(a, other, 64, 5000, &who));
+	assert_string_equal(who.name, "two");
 	srv_auth_free(a);
 }
 
-static void the_audit_log_is_read_from_its_end(void **state)
+static void a_token_has_scopes(void **state)
 {
-	const struct place *p = *state;
-	srv_audit *a = NULL;
-	json_t *lines = NULL;
-	struct stat st;
-	assert_int_equal(srv_audit_open(&a, p->audit, NULL), 0);
-	for (int i = 0; i < 5; i++)
-		assert_int_equal(srv_audit_write(a, json_pack("{s:i}", "n", i), NULL), 0);
-	assert_int_equal(srv_audit_tail(a, 3, &lines, NULL), 0);
-	assert_int_equal(json_array_size(lines), 3);
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(lines, 0), "n")), 4);
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(lines, 2), "n")), 2);
-	json_decref(lines);
-	assert_int_equal(stat(p->audit, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0600);
-	srv_audit_close(a);
+	struct srv_identity who;
+	srv_auth *a = open_auth(*state, "ci read enqueue:build,mail/* " HASH_A "\nbox ship:web-,db " HASH_B "\n");
+	assert_true(srv_auth_by_token(a, "a", 1, &who));
+	assert_int_equal(who.role, SRV_READ);
+	assert_true(srv_scope_has(who.enqueue, "build", false));
+	assert_true(srv_scope_has(who.enqueue, "mail/send", false));
+	assert_false(srv_scope_has(who.enqueue, "builds", false));
+	assert_false(srv_scope_has(who.enqueue, "buil", false));
+	assert_false(srv_scope_has(who.enqueue, "mail", false));
+	assert_false(srv_scope_has(who.ship, "web-1", true));
+	assert_true(srv_auth_by_token(a, "b", 1, &who));
+	assert_int_equal(who.role, SRV_PUBLIC);
+	assert_true(srv_scope_has(who.ship, "web-1", true));
+	assert_true(srv_scope_has(who.ship, "db", true));
+	assert_false(srv_scope_has(who.ship, "we", true));
+	assert_false(srv_scope_has(who.enqueue, "", false));
+	srv_auth_free(a);
+	static const char *const wrong[] = {"x enqueue: " HASH_A,
+					    "x enqueue:a,,b " HASH_A,
+					    "x enqueue:a,b, " HASH_A,
+					    "x enqueue:*a " HASH_A,
+					    "x " HASH_A,
+					    "x read admin " HASH_A,
+					    "x ship:a ship:b " HASH_A,
+					    "x dance " HASH_A,
+					    "x enqueue:a\"b " HASH_A};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		struct srv_token t[2];
+		assert_int_equal(srv_tokens_parse(wrong[i], strlen(wrong[i]), t, 2, NULL), SL_ECONFIG);
+	}
 }
 
-static void a_torn_line_in_the_audit_log_is_passed_over(void **state)
+/* Anybody can ask for a log-in, so neither the trail nor the answers may grow with them. */
+static void a_token_that_logs_in_again_and_again_is_recorded_once_a_minute(void **state)
 {
-	const struct place *p = *state;
-	srv_audit *a = NULL;
-	json_t *lines = NULL;
-	FILE *f = fopen(p->audit, "w");
-	assert_true(fputs("{\"n\":1}\n{\"n\":2}\n{\"n\":", f) >= 0);
-	assert_int_equal(fclose(f), 0);
-	assert_int_equal(srv_audit_open(&a, p->audit, NULL), 0);
-	assert_int_equal(srv_audit_write(a, json_pack("{s:i}", "n", 3), NULL), 0);
-	assert_int_equal(srv_audit_tail(a, 10, &lines, NULL), 0);
-	assert_int_equal(json_array_size(lines), 3);
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(lines, 0), "n")), 3);
-	json_decref(lines);
-	srv_audit_close(a);
+	char session[SRV_SESSION_BYTES];
+	struct srv_identity who;
+	srv_auth *a = open_auth(*state, "x read " HASH_A "\n");
+	int recorded = 0;
+	for (int64_t now = 1; now <= 120000; now += 100) {
+		assert_true(srv_auth_login(a, "a", 1, now, session, &who));
+		recorded += who.first_login;
+		srv_auth_logout(a, session, SRV_SESSION_BYTES - 1); /* does not begin it anew */
+	}
+	assert_int_equal(recorded, 2);
+	srv_auth_free(a);
 }
 
-static void an_audit_log_that_cannot_be_written_says_so_until_it_can(void **state)
+static void refused_log_ins_have_a_rate(void **state)
 {
-	srv_audit *a = NULL;
-	struct sl_err err = SL_ERR_INIT;
-	(void)state;
-	if (access("/dev/full", W_OK) != 0)
-		skip();
-	assert_int_equal(srv_audit_open(&a, "/dev/full", NULL), 0);
-	assert_true(srv_audit_ready(a));
-	assert_int_equal(srv_audit_write(a, json_pack("{s:i}", "n", 1), &err), SL_ENOSPC);
-	assert_false(srv_audit_ready(a));
-	srv_audit_close(a);
+	srv_auth *a = open_auth(*state, "x read " HASH_A "\n");
+	int said = 0;
+	for (int i = 0; i < 1000; i++)
+		said += srv_auth_may_refuse(a, 5000);
+	assert_int_equal(said, 30);
+	assert_false(srv_auth_may_refuse(a, 5999));
+	assert_true(srv_auth_may_refuse(a, 6000));
+	assert_false(srv_auth_may_refuse(a, 6001));
+	said = 0;
+	for (int i = 0; i < 1000; i++)
+		said += srv_auth_may_refuse(a, 1000000);
+	assert_int_equal(said, 30); /* it does not save up more */
+	srv_auth_free(a);
 }
 
 int main(void)
@@ -245,11 +264,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_session_is_its_tokens_until_it_ends, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_token_taken_out_of_the_file_ends_its_sessions, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_bad_file_leaves_the_tokens_in_force, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(more_sessions_than_fit_push_out_the_oldest, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(the_audit_log_is_read_from_its_end, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_torn_line_in_the_audit_log_is_passed_over, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(an_audit_log_that_cannot_be_written_says_so_until_it_can, set_up,
+		cmocka_unit_test_setup_teardown(log_ins_with_one_token_end_sessions_of_that_token_only, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(a_token_that_logs_in_again_and_again_is_recorded_once_a_minute, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(refused_log_ins_have_a_rate, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_token_has_scopes, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AUDIT "audit-gather.log"
 #define SLOW_MS 4 /* of virtual time, for everything that is handled */
 
 struct fixture {
@@ -68,10 +67,9 @@ static int set_up(void **state)
 	struct fixture *f = calloc(1, sizeof *f);
 	struct http_kit *k = &f->kit;
 	struct sl_err err = SL_ERR_INIT;
-	const struct srv_http_opts o = {.env = &k->env, .listen = "127.0.0.1:0", .audit_file = AUDIT};
+	const struct srv_http_opts o = {.env = &k->env, .listen = "127.0.0.1:0"};
 	sem_init(&f->entered, 0, 0);
 	sem_init(&f->leave, 0, 0);
-	(void)unlink(AUDIT);
 	vclock_init(&k->clock);
 	k->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &k->clock};
 	assert_int_equal(srv_http_new(&k->h, &o, &err), 0);
@@ -91,7 +89,6 @@ static void unmake(struct fixture *f)
 	sem_destroy(&f->entered);
 	sem_destroy(&f->leave);
 	free(f);
-	(void)unlink(AUDIT);
 }
 
 static int tear_down(void **state)
@@ -149,44 +146,6 @@ static void those_who_come_while_one_is_handled_are_handled_together(void **stat
 	assert_answer(c, 200, "alone");
 	assert_answer(d, 200, "4");
 	assert_int_equal(f->calls, 1);
-}
-
-static void every_change_among_many_is_in_the_audit_log_before_its_answer(void **state)
-{
-	struct fixture *f = *state;
-	int first = ask_for(f, "", "block"), fd[5];
-	sem_wait(&f->entered);
-	const char *const bodies[] = {"a", "bad", "single", "d", "e"};
-	for (int i = 0; i < 5; i++)
-		fd[i] = ask_for(f, i == 3 ? "?x=%22%C3%A4%5C&y=" : "", bodies[i]);
-	settle(f);
-	sem_post(&f->leave);
-	assert_answer(first, 200, "alone");
-	for (int i = 0; i < 5; i++) {
-		struct answer a = kit_read(fd[i], false);
-		char line[1024];
-		bool found = false;
-		FILE *log = fopen(AUDIT, "r");
-		while (fgets(line, sizeof line, log) != NULL) {
-			json_t *v = json_loads(line, 0, NULL);
-			assert_non_null(v);
-			if (strcmp(json_string_value(json_object_get(v, "request_id")), bodies[i]) == 0) {
-				assert_false(found);
-				found = true;
-				assert_int_equal(json_integer_value(json_object_get(v, "status")), a.status);
-				const json_t *params = json_object_get(v, "params");
-				assert_int_equal(json_object_size(params), i == 3 ? 2 : 0);
-				if (i == 3)
-					assert_string_equal(json_string_value(json_object_get(params, "x")),
-							    "\"\xC3\xA4\\");
-			}
-			json_decref(v);
-		}
-		assert_true(found);
-		(void)fclose(log);
-		answer_free(&a);
-		close(fd[i]);
-	}
 }
 
 static void one_who_leaves_among_many_harms_nobody(void **state)
@@ -324,7 +283,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		EACH(those_who_come_while_one_is_handled_are_handled_together),
-		EACH(every_change_among_many_is_in_the_audit_log_before_its_answer),
 		EACH(one_who_leaves_among_many_harms_nobody),
 		EACH(those_who_come_again_are_waited_for),
 		EACH(those_who_do_not_come_again_are_waited_for_half_as_long_as_they_took),

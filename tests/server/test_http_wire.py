@@ -72,6 +72,19 @@ class Malformed(HttpTest):
                 self.assertEqual(read_answer(f).status, 400)
                 self.assertEqual(f.read(), b"")
 
+    def test_a_field_whose_name_is_not_a_token_is_refused_and_nothing_after_it_is_a_request(self):
+        server = Server(self)
+        inner = b"GET /public HTTP/1.1\r\n" + HOST + b"\r\n"
+        for name in (b"Content-Length ", b"Content-Length\t", b"Transfer-Encoding ", b"X y", b"X\x00y", b"X(y)", b"X\xe9"):
+            value = b"chunked" if name.startswith(b"T") else b"%d" % len(inner)
+            with self.subTest(name=name), server.connect() as s, s.makefile("rb") as f:
+                s.sendall(b"POST /echo HTTP/1.1\r\n" + HOST + name + b": " + value + b"\r\n\r\n" + inner)
+                a = read_answer(f)
+                # Without an answer the connection was cut, which is as good.
+                if a is not None:
+                    self.assertEqual(a.status, 400)
+                self.assertEqual(f.read(), b"")
+
     def test_noise_is_survived(self):
         server = Server(self, **SHORT)
         seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))

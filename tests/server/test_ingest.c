@@ -128,7 +128,7 @@ static void json_is_taken_as_protobuf_is(void **state)
 		&a);
 	if (a.status != 200)
 		fail_msg("%d %s", a.status, a.body);
-	assert_string_equal(a.body, "{\"mark\":\"5\"}");
+	assert_string_equal(a.body, "{\"mark\":\"5\",\"markSkipped\":true}");
 	assert_string_equal(ask_header(&a, "Content-Type"), "application/json");
 	ask_free(&a);
 	assert_string_equal(kit_event(&kit, 1, &row), "hello");
@@ -138,7 +138,8 @@ static void json_is_taken_as_protobuf_is(void **state)
 	assert_int_equal(row.crc, UINT64_MAX);
 	assert_int_equal(row.ts_ms, 1700000000123);
 	assert_string_equal(kit_event(&kit, 2, &row), "\xff\xef");
-	assert_int_equal(row.job_id, 9);
+	assert_int_equal(row.job_id, 0); /* there is no job 9 */
+	assert_int_equal(row.late, 1);
 	assert_int_equal(row.ts_ms, -5);
 }
 
@@ -194,6 +195,43 @@ static void an_event_that_no_store_can_keep_is_refused_by_its_sequence(void **st
 	assert_int_equal(r.rc, SL_EREFUSED);
 	assert_int_equal(r.refused, 2);
 	expect_mark(kit_send_records(sender, "w", 1, records, 1, NULL, 0), 1);
+}
+
+/* The edges of what is refused. */
+static void what_a_store_can_just_keep_is_taken(void **state)
+{
+	char longest[SRV_STREAM_BYTES];
+	const struct kit_record records[] = {
+		{1, 1, {.type = SL_EVENT_LOG, .ts_ms = INT64_C(-62135596800000)}},
+		{2, 2, {.type = SL_EVENT_LOG, .ts_ms = INT64_C(253402300799999)}},
+		{5, 5, {.type = SL_EVENT_LOG, .ts_ms = 1}},
+		{7, 7, {.type = SL_EVENT_LOG, .ts_ms = 1}},
+	};
+	const struct sl_wal_range skipped[] = {{3, 3}, {4, 4}, {6, 6}, {8, 9}};
+	(void)state;
+	memset(longest, 'x', sizeof longest - 1);
+	longest[sizeof longest - 1] = '\0';
+	expect_mark(kit_send_records(sender, "w", 1, records, 4, skipped, 4), 9);
+	expect_mark(kit_send_records(sender, "w", 2, records, 1, NULL, 0), 1);
+	expect_mark(kit_send_records(sender, longest, 1, records, 1, NULL, 0), 1);
+}
+
+/* A large piece has a block to itself; the room that the block before it has left is still used. */
+static void a_large_piece_of_a_publish_wastes_no_memory(void **state)
+{
+	struct srv_publish *p = srv_publish_new(100000);
+	(void)state;
+	assert_non_null(p);
+	char *first = srv_publish_alloc(p, 16), *large = srv_publish_alloc(p, 20000);
+	assert_non_null(first);
+	assert_non_null(large);
+	memset(large, 1, 20000);
+	assert_ptr_equal(srv_publish_alloc(p, 16), first + 16);
+	assert_int_equal(p->bytes, 16 + 20000 + 16);
+	/* And it ends at its bound. */
+	assert_null(srv_publish_alloc(p, p->bytes_max - p->bytes + 1));
+	assert_non_null(srv_publish_alloc(p, (p->bytes_max - p->bytes) / 16 * 16));
+	srv_publish_unref(p);
 }
 
 static void an_event_that_the_store_refuses_is_named_and_those_before_it_are_taken(void **state)
@@ -490,6 +528,40 @@ static void one_streams_trouble_is_not_its_neighbours(void **state)
 	assert_int_equal(kit_events(&kit), 2);
 }
 
+/* More of them than open the breaker, before anything was ever taken. Each of them is answered in the end. */
+static void streams_that_the_store_never_takes_keep_no_other_from_it(void **state)
+{
+	static const char *const odd[] = {"odd1", "odd2", "odd3", "odd4", "odd5", "odd6", "odd7", "odd8"};
+	struct one_send x[8];
+	(void)state;
+	tear_down(state);
+	kit_open(&kit, narrow);
+	kit.config.coordinator_capacity = 100;
+	kit.config.coordinator_breaker_open_ms = 10;
+	kit_stop(&kit);
+	kit_start(&kit);
+	kit.odd = SL_CLASS_TRANSIENT;
+	for (int i = 0; i < 8; i++) {
+		x[i] = (struct one_send){.k = &kit, .stream = odd[i]};
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
+	}
+	sl_event_http_sender *s = kit_sender(&kit);
+	for (int i = 0; i < 20; i++) {
+		char stream[16];
+		(void)snprintf(stream, sizeof stream, "good%d", i);
+		struct kit_result r;
+		while ((r = kit_send(s, stream, 1, 1, 1, kit.job_id)).rc != 0) /* a sender comes again */
+			assert_true(r.err.retryable);
+		expect_mark(r, 1);
+	}
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(pthread_join(x[i].thread, NULL), 0);
+		assert_int_not_equal(x[i].result.rc, 0);
+	}
+	assert_int_equal(kit_events(&kit), 20);
+	sl_event_http_sender_free(s);
+}
+
 static void a_server_that_stops_answers_who_waits(void **state)
 {
 	struct one_send x = {.k = &kit, .stream = "w"};
@@ -590,6 +662,8 @@ int main(void)
 		INGEST_TEST(a_log_is_sent_through_it_as_a_whole),
 		INGEST_TEST(another_content_under_a_known_sequence_is_a_conflict),
 		INGEST_TEST(an_event_that_no_store_can_keep_is_refused_by_its_sequence),
+		INGEST_TEST(what_a_store_can_just_keep_is_taken),
+		INGEST_TEST(a_large_piece_of_a_publish_wastes_no_memory),
 		INGEST_TEST(an_event_that_the_store_refuses_is_named_and_those_before_it_are_taken),
 		INGEST_TEST(a_refused_event_is_422_with_its_sequence),
 		INGEST_TEST(a_server_on_another_store_takes_nothing),
@@ -600,6 +674,7 @@ int main(void)
 		INGEST_TEST(who_waits_in_the_queue_is_told_too_that_the_store_is_away),
 		INGEST_TEST(requests_of_many_streams_share_a_transaction),
 		INGEST_TEST(one_streams_trouble_is_not_its_neighbours),
+		INGEST_TEST(streams_that_the_store_never_takes_keep_no_other_from_it),
 		INGEST_TEST(a_server_that_stops_answers_who_waits),
 		INGEST_TEST(a_client_that_leaves_is_no_trouble),
 		INGEST_TEST(streams_are_listed_with_their_marks_and_what_waits),

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -102,6 +103,38 @@ class ShipToServer(ServerTest):
         self.assertEqual(self.events()[-1], ("s", 7, 7, b'{"a":1}'))
         streams = ask(server.url, "api/v1/streams").json()["items"]
         self.assertEqual([(s["stream"], s["mark"]) for s in streams], [("s", 7)])
+
+    def test_a_restored_log_delivers_everything_under_a_new_incarnation(self):
+        server = self.server()
+        to = ("--to", server.url, "--stream=s", "--wal=wal")
+        for after in (b"N3\nN4\nN5\nN6\n", b"M3\n"):  # a log longer than what the server has, and a shorter one
+            with self.subTest(after=after):
+                for name in ("wal", "copy"):
+                    shutil.rmtree(self.path(name), ignore_errors=True)
+                before = len(self.lines())
+                self.ok("ship", *to, stdin=b"b1\nb2\n")
+                shutil.copytree(self.path("wal"), self.path("copy"))
+                self.ok("ship", *to, stdin=b"b3\nb4\nb5\n")
+                shutil.rmtree(self.path("wal"))
+                shutil.copytree(self.path("copy"), self.path("wal"))
+                r = self.ok("ship", *to, "--log-level=warn", stdin=after)
+                self.assertIn("new incarnation", r.errors)
+                self.assertEqual(self.lines()[before:], [b"b1", b"b2", b"b3", b"b4", b"b5", *after.split()])
+
+    def test_a_restored_server_gets_what_it_lost_again(self):
+        server = self.server()
+        to = ("--stream=s", "--wal=wal")
+        self.ok("ship", "--to", server.url, *to, stdin=b"b1\nb2\n")
+        self.stop(server)
+        shutil.copy(self.path("jobs.db"), self.path("copy.db"))
+        server = self.server()
+        self.ok("ship", "--to", server.url, *to, "--retarget", stdin=b"b3\nb4\n")
+        self.stop(server)
+        shutil.copy(self.path("copy.db"), self.path("jobs.db"))
+        server = self.server()
+        r = self.ok("ship", "--to", server.url, *to, "--retarget", stdin=b"b5\n")
+        self.assertNotIn("new incarnation", r.errors)
+        self.assertEqual(self.lines(), [b"b1", b"b2", b"b3", b"b4", b"b5"])
 
     def test_a_url_behind_sluice_is_a_server_with_a_path_too(self):
         server = self.server()

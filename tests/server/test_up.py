@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
+import unittest
 
 import promlint
 import servertest
@@ -26,7 +28,7 @@ class Up(ServerTest):
         self.assertIn("<html", ask(p.url).text)
         ready = self.until(lambda: (a := ask(p.url, "readyz")).status == 200 and a.json())
         self.assertTrue(ready["ready"])
-        self.assertEqual({c["name"] for c in ready["checks"]}, {"store", "ingest", "worker"})
+        self.assertEqual({c["name"] for c in ready["checks"]}, {"store", "ingest"})
         self.end(p)
 
     def test_its_worker_runs_commands_and_their_output_takes_the_river(self):
@@ -39,15 +41,20 @@ class Up(ServerTest):
         self.assertGreater(health["written"], 0)
         self.end(p)
 
-    def test_detached_runs_are_served_without_being_asked_for(self):
-        p = self.server()
+    def test_detached_runs_are_served_only_when_inputs_may_name_commands(self):
+        p = self.server(self.handler("true"))
+        job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo detached").out)
+        self.until(lambda: ask(p.url, "readyz").status == 200)
+        self.end(p)
+        self.assertEqual(self.show(job)["status"], "pending")
+        p = self.server("--command-from-input")
         job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo detached").out)
         self.assertEqual(self.chain(job)["status"], "completed")
         self.until(lambda: self.logs(job) == b"detached\n")
         self.end(p)
 
     def test_a_read_only_server_keeps_the_output_of_its_own_worker(self):
-        p = self.server("--read-only")
+        p = self.server("--read-only", "--command-from-input")
         job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo kept").out)
         self.until(lambda: self.logs(job) == b"kept\n")
         self.assertEqual(ask(p.url, "/api/v1/chains", "POST", {"type": "t"}).status, 403)
@@ -61,6 +68,77 @@ class Up(ServerTest):
         self.assertEqual(ask(p.url, "api/v1/chains/bulk", "POST", {"chains": [{"type": "t"}, body]}).status, 403)
         self.assertEqual(ask(p.url, "api/v1/cron/x", "PUT", {"spec": "* * * * *", **body}).status, 403)
         self.assertEqual(ask(p.url, "api/v1/chains").json()["items"], [])
+        self.end(p)
+
+    def test_a_type_whose_input_names_the_command_is_asked_for(self):
+        self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--type=anycmd",
+                   says="--command-from-input")
+        self.fails(64, "worker", "--type=anycmd", says="--command-from-input")
+
+    def test_nobody_names_a_command_over_http(self):
+        bad = {"argv": ["touch", self.path("owned")]}
+        then = json.dumps({"continue_with": {"type": "anycmd", "input": bad}})
+        p = self.server("--command-from-input", "--type=anycmd", self.handler(f"echo '{then}' >&3", "innocent"))
+        body = {"type": "anycmd", "input": bad}
+        jobs = [ask(p.url, "api/v1/chains", "POST", body).json()["chain_id"],
+                ask(p.url, "api/v1/chains", "POST", {**body, "key": "k"}).json()["chain_id"]]
+        jobs += [c["chain_id"] for c in
+                 ask(p.url, "api/v1/chains/bulk", "POST", {"chains": [body, body]}).json()["chains"]]
+        # One that a command enqueued for later, cancelled, and retried over HTTP.
+        local = self.enqueue("anycmd", json.dumps(bad), "--in=1h")
+        self.ok("jobs", "cancel", str(local))
+        self.assertEqual(ask(p.url, f"api/v1/chains/{local}/retry", "POST").status, 200)
+        # A command that was started over HTTP, and continues with it.
+        jobs.append(ask(p.url, "api/v1/chains", "POST", {"type": "innocent"}).json()["chain_id"])
+        for job in [*jobs, local]:
+            chain = self.chain(int(job))
+            self.assertEqual(chain["status"], "failed")
+            self.assertIn("came over HTTP", chain["error"])
+        self.assertFalse(os.path.exists(self.path("owned")))
+        # The same by the command line runs.
+        self.enqueue("anycmd", json.dumps({"argv": ["touch", self.path("mine")]}))
+        self.until(lambda: os.path.exists(self.path("mine")))
+        self.end(p)
+
+    def test_a_schedule_put_over_http_names_no_command(self):
+        p = self.server("--command-from-input", "--type=anycmd")
+        body = {"spec": "* * * * *", "type": "anycmd", "input": {"argv": ["touch", self.path("owned")]}}
+        self.assertEqual(ask(p.url, "api/v1/cron/x", "PUT", body).status, 200)
+        self.end(p)
+        with sqlite3.connect(self.path("data", "sluice.db")) as db:  # its time has come
+            db.execute("UPDATE sluice_cron SET next_us = 1000000")
+        db.close()
+        p = self.server("--command-from-input", "--type=anycmd")
+        failed = self.until(lambda: self.ok("jobs", "list", "--json", "--status=failed").json())
+        self.assertIn("came over HTTP", failed[0]["error"])
+        self.assertFalse(os.path.exists(self.path("owned")))
+        self.end(p)
+
+    def as_nobody(self, script):
+        """What a Python program prints that runs as another user."""
+        become = ("import os, socket, http.client, email.parser, encodings.idna\n"  # which that user may not read
+                  "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n")
+        return subprocess.run(["python3", "-c", become + script], check=True, capture_output=True, timeout=60,
+                              cwd="/").stdout.decode()
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to become another user")
+    def test_without_tokens_another_local_user_gets_nothing(self):
+        p = self.server(self.handler(f"touch {self.path('owned')}"))
+        host, port = p.url.split("//")[1].strip("/").split(":")
+        body = json.dumps({"type": "t"})
+        answers = self.as_nobody(
+            f"for method, path, body in (('POST', '/api/v1/chains', {body!r}), ('GET', '/api/v1/jobs', None),"
+            " ('GET', '/livez', None)):\n"
+            f"    c = http.client.HTTPConnection({host!r}, {port}); c.request(method, path, body)\n"
+            "    r = c.getresponse(); print(r.status, r.read().decode().strip())\n").splitlines()
+        self.assertEqual([a.split(" ")[0] for a in answers], ["401", "401", "200"], answers)
+        self.assertIn("--tokens", answers[0])
+        # The kernel reports a socket that its process has closed as root's; it must not be taken for that.
+        request = f"POST /api/v1/chains HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        self.as_nobody(f"for _ in range(300):\n    s = socket.create_connection(({host!r}, {port}))\n"
+                       f"    s.sendall({request!r}); s.close()\n")
+        self.assertEqual(ask(p.url, "api/v1/chains").json()["items"], [])
+        self.assertEqual(ask(p.url, "api/v1/chains", "POST", {"type": "t"}).status, 201)
         self.end(p)
 
     def test_a_taken_address_is_said_so(self):

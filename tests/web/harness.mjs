@@ -43,7 +43,7 @@ export class Server {
   }
 
   async start({ types = Object.keys(TYPES), flags = [], listen = "127.0.0.1:0" } = {}) {
-    const args = ["up", "--data", this.data, "--listen", listen, "--shell", "--slots", "8", "--set", "jobs.max_attempts=1", ...flags];
+    const args = ["up", "--data", this.data, "--listen", listen, "--shell", "--command-from-input", "--slots", "8", "--set", "jobs.max_attempts=1", ...flags];
     for (const t of types) args.push("--type", `${t}=${TYPES[t]}`);
     this.child = spawn(sluice, args, { env: { ...process.env, GATE: this.gate, EVIL }, stdio: ["ignore", "pipe", "pipe"] });
     running.add(this);

@@ -368,7 +368,7 @@ async function enqueue() {
   if (!v) return;
   try {
     const answer = await post("/chains", { type: v.type.trim(), input: JSON.parse(v.input.trim() || "null"), ...(v.key.trim() ? { key: v.key.trim() } : {}) });
-    toast(answer.deduplicated ? `Chain ${answer.chain_id} has this key already` : `Job ${answer.chain_id} is enqueued`);
+    toast(answer.existing ? `Chain ${answer.chain_id} has this key already` : `Job ${answer.chain_id} is enqueued`);
     await go(`/jobs/${answer.chain_id}`);
   } catch (e) {
     problem(e);
