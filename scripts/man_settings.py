@@ -20,7 +20,7 @@ USED_BY = {
 
 def expects(setting):
     """" (a whole number from 1 to 5)", or nothing where any text will do."""
-    return "" if setting["kind"] in ("text", "list") else f" ({setting['expects'].rstrip(',')})"
+    return "" if setting["kind"] in ("text", "path", "list") else f" ({setting['expects'].rstrip(',')})"
 
 
 def entry(setting):
