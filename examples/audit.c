@@ -5,7 +5,7 @@
 #include <sluice/export.h>
 #include <stdio.h>
 
-#define CHANGED "lake/days/partition=00000000000000000001/part-00000000000000000010-00000000000000000019.parquet"
+#define CHANGED "lake/days/partition-00000000000000000001/part-00000000000000000010-00000000000000000019.parquet"
 
 static int write_rows(void)
 {

@@ -226,7 +226,7 @@ int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl
 	rc = check_names(line->object, what);
 	rc = rc ? rc : string_member(line->object, "type", &chain->job.type, what);
 	rc = rc ? rc : string_member(line->object, "key", &chain->key, what);
-	rc = rc ? rc : integer_member(line->object, "priority", INT32_MIN, INT32_MAX, &priority, what);
+	rc = rc ? rc : integer_member(line->object, "priority", -INT32_MAX, INT32_MAX, &priority, what);
 	rc = rc ? rc : time_members(line->object, &chain->job, what);
 	if (!rc && !chain->job.type)
 		rc = wrong(what, "it has no \"type\", and none is given on the command line");

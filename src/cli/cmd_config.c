@@ -31,9 +31,9 @@ const struct command cmd_config_check = {
 	.run = run_check,
 };
 
-static const char *const kind_names[] = {[SRV_TEXT] = "text",   [SRV_NUMBER] = "number", [SRV_MILLIS] = "milliseconds",
-					 [SRV_BYTES] = "bytes", [SRV_SWITCH] = "switch", [SRV_CHOICE] = "choice",
-					 [SRV_LIST] = "list"};
+static const char *const kind_names[] = {
+	[SRV_TEXT] = "text",   [SRV_PATH] = "path",     [SRV_NUMBER] = "number", [SRV_MILLIS] = "milliseconds",
+	[SRV_BYTES] = "bytes", [SRV_SWITCH] = "switch", [SRV_CHOICE] = "choice", [SRV_LIST] = "list"};
 
 static void list_json(struct out *out, const struct srv_setting *s)
 {

@@ -100,7 +100,7 @@ static int base_chain(struct cli *cli, const struct parsed *args, struct sl_new_
 static void print_started(struct cli *cli, const struct parsed *args, const struct sl_started *started)
 {
 	if (opt_flag(args, "json"))
-		out_printf(&cli->out, "{\"chain_id\":\"%" PRIu64 "\",\"deduplicated\":%s}\n", started->chain_id,
+		out_printf(&cli->out, "{\"chain_id\":\"%" PRIu64 "\",\"existing\":%s}\n", started->chain_id,
 			   started->deduplicated ? "true" : "false");
 	else
 		out_printf(&cli->out, "%" PRIu64 "\n", started->chain_id);
@@ -175,6 +175,9 @@ static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobsto
 		rc = not_started(cli, args, input, &err);
 	else
 		print_started(cli, args, &started);
+	if (!rc && started.deduplicated)
+		cli_say(cli, SL_LOG_WARN, "nothing was enqueued: chain %" PRIu64 " has the key %s already",
+			started.chain_id, chain->key);
 	free(read);
 	return rc;
 }
@@ -387,6 +390,8 @@ static int enqueue_bulk(struct bulk *b)
 {
 	int is_stdin = strcmp(b->path, "-") == 0;
 	int fd = is_stdin ? STDIN_FILENO : open(b->path, O_RDONLY | O_CLOEXEC);
+	char count[TEXT_COUNT_BYTES];
+	uint64_t n_existing = 0;
 	int rc;
 
 	b->shown = is_stdin ? "stdin" : b->path;
@@ -403,8 +408,13 @@ static int enqueue_bulk(struct bulk *b)
 		close(fd);
 	rc = rc ? rc : start_kept(b);
 	progress_end(&b->progress);
-	for (size_t i = 0; !rc && i < b->n_started; i++)
+	for (size_t i = 0; !rc && i < b->n_started; i++) {
 		print_started(b->cli, b->args, &b->started[i]);
+		n_existing += b->started[i].deduplicated != 0;
+	}
+	if (n_existing)
+		cli_say(b->cli, SL_LOG_WARN, "nothing was enqueued for %s: a chain has the key already",
+			text_count(count, n_existing, "line"));
 	spool_fini(&b->spool);
 	free(b->started);
 	return rc;

@@ -299,7 +299,8 @@ static int prune_run(struct cli *cli, const struct parsed *args)
 	uint64_t n = 0;
 	int rc = jobstore_open_existing(cli, args, &store);
 
-	if (!rc && sl_jobs_prune(store.client, opt_num(args, "keep"), &n, &err))
+	if (!rc && (sl_jobs_prune(store.client, opt_num(args, "keep"), &n, &err) ||
+		    sl_jobs_audit_prune(store.client, opt_num(args, "keep-audit"), NULL, &err)))
 		rc = jobstore_fail(cli, args, &err);
 	else if (!rc)
 		out_printf(&cli->out, opt_flag(args, "json") ? "{\"deleted\":%" PRIu64 "}\n" : "deleted %" PRIu64 "\n",
@@ -317,6 +318,13 @@ static const struct opt prune_opts[] = {
 	 .min = 0,
 	 .max = INT64_C(3153600000000),
 	 .help = "Keep what has ended within this time"},
+	{.name = "keep-audit",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "365d",
+	 .min = 0,
+	 .max = INT64_C(3153600000000),
+	 .help = "Keep the audit trail of this time ('sluice jobs audit')"},
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
 };
@@ -328,7 +336,7 @@ const struct command cmd_jobs_prune = {
 	.opts = prune_opts,
 	.description =
 		"Deletes completed, failed and cancelled chains with their events, a bounded number at a time. Chains "
-		"that others still wait for are kept.",
+		"that others still wait for are kept. Events of that age whose job was deleted are removed, too.",
 	.example = "sluice jobs prune --keep 90d",
 	.run = prune_run,
 };

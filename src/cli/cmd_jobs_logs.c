@@ -14,6 +14,7 @@
 #include <sluice/events.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE 500
 #define LOOK_EVERY_MS 200
@@ -239,7 +240,7 @@ static int logs(struct cli *cli, const struct parsed *args, struct jobstore *sto
 	struct sl_err err = SL_ERR_INIT;
 	int code;
 
-	joiner_init(&l.lines, &cli->out, opt_flag(args, "all"));
+	joiner_init(&l.lines, &cli->out, opt_flag(args, "all"), isatty(STDOUT_FILENO) && !opt_flag(args, "raw"));
 	code = print_logs(&l, &err);
 	joiner_end(&l.lines);
 	free(l.jobs);
@@ -260,6 +261,9 @@ static const struct opt opts_table[] = {
 	 .letter = 'a',
 	 .kind = OPT_FLAG,
 	 .help = "Also starts, exits, progress and errors, in brackets"},
+	{.name = "raw",
+	 .kind = OPT_FLAG,
+	 .help = "Print control characters to a terminal as they are; otherwise they are escaped (\\x1b)"},
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
 };

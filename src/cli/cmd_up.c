@@ -7,6 +7,7 @@
  * token, and needs none for the store that is its own.
  */
 #include "commands.h"
+#include "handlerenv.h"
 #include "handlers.h"
 #include "serving.h"
 
@@ -39,10 +40,13 @@ static int read_handlers(struct serving *s, struct beside *b)
 	const struct srv_config *c = &s->config;
 	int rc = 0;
 
-	b->handlers = (struct handlers){.cli = s->cli, .env = &b->env, .shell = (int)c->jobs_shell};
+	b->handlers = (struct handlers){.cli = s->cli,
+					.env = &b->env,
+					.shell = (int)c->jobs_shell,
+					.command_from_input = (int)c->jobs_command_from_input};
 	for (size_t i = 0; !rc && i < c->jobs_types.n; i++)
 		rc = handlers_add(&b->handlers, c->jobs_types.items[i]);
-	if (!rc && !has_type(c, DETACHED_TYPE))
+	if (!rc && c->jobs_command_from_input && !has_type(c, DETACHED_TYPE))
 		rc = handlers_add(&b->handlers, DETACHED_TYPE);
 	return rc;
 }
@@ -67,13 +71,17 @@ static int open_log(struct serving *s, struct beside *b)
 	return workerlog_open(s->cli, &b->env, &b->store, &opts, &b->log);
 }
 
-/* The worker is of use when its last call to the store was answered. */
+/* The worker is of use when its last call to the store was answered and its event log accepts records. */
 static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 {
 	struct beside *b = ctx;
 	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 
 	sl_worker_get_stats(b->handlers.worker, &stats);
+	if (sl_worker_log_error(b->handlers.worker, NULL)) {
+		(void)snprintf(why, size, "its event log does not accept records");
+		return SRV_NOT_READY;
+	}
 	if (stats.connected)
 		return SRV_FINE;
 	(void)snprintf(why, size, "its last call to the store failed");
@@ -114,7 +122,8 @@ static int start(struct serving *s, void *ctx)
 	b->store = (struct jobstore){.store = *core->store, .notify = *core->notify, .client = core->jobs};
 	rc = read_handlers(s, b);
 	rc = rc ? rc : open_log(s, b);
-	return rc ? rc : start_worker(s, b);
+	/* Without a type there is nothing to run. */
+	return rc || b->handlers.n == 0 ? rc : start_worker(s, b);
 }
 
 static int stop(struct serving *s, int64_t deadline_ms, void *ctx)
@@ -143,8 +152,10 @@ static int run(struct cli *cli, const struct parsed *args)
 {
 	struct beside b = {.handlers = {.n = 0}};
 	struct serving s = {.cli = cli, .args = args, .beside = &worker, .beside_ctx = &b};
-	int code = serving_configure(cli, args, &s.config);
+	int code;
 
+	handlerenv_hide();
+	code = serving_configure(cli, args, &s.config);
 	code = code ? code : serving_run(&s);
 	srv_config_fini(&s.config);
 	return code;
@@ -161,7 +172,9 @@ const struct command cmd_up = {
 	.opts = opts_table,
 	.description =
 		"Prints the address to open in a browser once it answers there, and serves until SIGTERM or SIGINT. "
-		"The worker runs the commands that --type names, and what 'sluice run --detach' enqueues. A signal "
+		"The worker runs the commands that --type names and, with --command-from-input, what 'sluice run "
+		"--detach' "
+		"enqueues. Without a token the server serves only its own user and root. A signal "
 		"drains: nothing more is taken in, running commands may finish, their output gets into the store. "
 		"SIGHUP reads tokens, certificates and the log level again.",
 	.example = "sluice up\n"

@@ -4,7 +4,9 @@
  * jobs of these types, runs at most --slots at once, and keeps every line they write.
  */
 #include "commands.h"
+#include "handlerenv.h"
 #include "handlers.h"
+#include "server/thread.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -15,6 +17,8 @@
 
 #define DRAIN_LOOK_MS 250
 #define PASS_ENV_MAX 256
+#define PAUSED_LOOK_MS 2000
+#define PAUSED_MAX 512
 
 struct service {
 	struct cli *cli;
@@ -30,7 +34,10 @@ static int read_handlers(struct service *s)
 	const char *text;
 	int rc = 0;
 
-	s->handlers = (struct handlers){.cli = s->cli, .env = &s->cli->env, .shell = opt_flag(s->args, "shell")};
+	s->handlers = (struct handlers){.cli = s->cli,
+					.env = &s->cli->env,
+					.shell = opt_flag(s->args, "shell"),
+					.command_from_input = opt_flag(s->args, "command-from-input")};
 	for (int i = 0; !rc && (text = opt_all(s->args, "type", i)) != NULL; i++)
 		rc = handlers_add(&s->handlers, text);
 	return rc;
@@ -67,28 +74,105 @@ static int start(struct service *s)
 	return handlers_start(&s->handlers, &opts, &s->store, &s->log);
 }
 
+/* ---- draining ---- */
+
+struct drain {
+	struct service *s;
+	int64_t log_failed_ms;   /* since when the event log does not accept records; 0: it does */
+	int64_t asked_ms;        /* when the store was asked for paused types; 0: not yet */
+	char paused[PAUSED_MAX]; /* the types that a person was told of */
+	char now[PAUSED_MAX];    /* and those that are paused now */
+};
+
+static int note_paused(const struct sl_job_count *c, void *ctx)
+{
+	struct drain *d = ctx;
+	size_t used = strlen(d->now);
+
+	if (!c->paused || (!c->due && !c->retrying))
+		return 0;
+	for (size_t i = 0; i < d->s->handlers.n; i++) {
+		if (strcmp(d->s->handlers.list[i].name, c->type) == 0)
+			(void)snprintf(d->now + used, sizeof(d->now) - used, "%s%s", used ? ", " : "", c->type);
+	}
+	return 0;
+}
+
+/* Jobs of a paused type are left to do, and nobody does them: say so, once for each change. */
+static void report_paused(struct drain *d)
+{
+	struct sl_worker_stats st = {.struct_size = sizeof(st)};
+	struct sl_err err = SL_ERR_INIT;
+	int64_t now = srv_clock_ms();
+
+	sl_worker_get_stats(d->s->handlers.worker, &st);
+	if (st.busy || (d->asked_ms && now - d->asked_ms < PAUSED_LOOK_MS))
+		return;
+	d->asked_ms = now;
+	d->now[0] = '\0';
+	if (sl_jobs_counts(d->s->store.client, note_paused, d, &err) || strcmp(d->now, d->paused) == 0)
+		return;
+	if (d->now[0])
+		cli_say(d->s->cli, SL_LOG_WARN,
+			"waiting: jobs are left of types that are paused: %s; continue with: "
+			"sluice jobs resume TYPE",
+			d->now);
+	memcpy(d->paused, d->now, sizeof(d->paused));
+}
+
+/* An event log that stays unusable ends a drain: nothing would be claimed any more. 0, or an exit code. */
+static int check_log(struct drain *d)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int64_t now = srv_clock_ms();
+
+	if (!sl_worker_log_error(d->s->handlers.worker, &err)) {
+		d->log_failed_ms = 0;
+		return 0;
+	}
+	if (!d->log_failed_ms)
+		d->log_failed_ms = now;
+	if (now - d->log_failed_ms < opt_num(d->s->args, "flush-timeout"))
+		return 0;
+	cli_say(d->s->cli, SL_LOG_ERROR, "jobs are left: the event log does not accept records: %s", err.msg);
+	return sl_err_exit_code(err.code);
+}
+
+/* Until nothing is left to do. A store that is unavailable for a while does not end it: the worker connects again. */
+static int drain(struct service *s)
+{
+	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	struct sl_err err = SL_ERR_INIT;
+	struct drain d = {.s = s};
+	int rc = SL_ETIMEDOUT, code = 0;
+
+	while (rc && !code && !stop_requested()) {
+		rc = sl_worker_drain(s->handlers.worker, DRAIN_LOOK_MS, &err);
+		if (rc == SL_ETIMEDOUT) {
+			code = check_log(&d);
+			report_paused(&d);
+		} else if (rc && !err.retryable) {
+			code = jobstore_fail(s->cli, s->args, &err);
+		} else if (rc) {
+			(void)poll(&stop, 1, DRAIN_LOOK_MS);
+		}
+	}
+	return code;
+}
+
 /* Until a signal, or with --drain until nothing is left to do. *interrupted: a signal came. */
 static int serve(struct service *s, int *interrupted)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
-	struct sl_err err = SL_ERR_INIT;
-	int rc = SL_ETIMEDOUT;
+	int code = 0;
 
-	if (!opt_flag(s->args, "drain")) {
+	if (opt_flag(s->args, "drain"))
+		code = drain(s);
+	else
 		while (!stop_requested())
 			(void)poll(&stop, 1, -1);
-	} else {
-		/* A store that is away for a while does not end a drain: the worker connects again. */
-		while (rc && !stop_requested()) {
-			rc = sl_worker_drain(s->handlers.worker, DRAIN_LOOK_MS, &err);
-			if (rc && rc != SL_ETIMEDOUT && !err.retryable)
-				return jobstore_fail(s->cli, s->args, &err);
-			if (rc && rc != SL_ETIMEDOUT)
-				(void)poll(&stop, 1, DRAIN_LOOK_MS);
-		}
-	}
 	*interrupted = stop_requested();
-	return 0;
+	return code;
 }
 
 static void print_summary(struct service *s)
@@ -124,13 +208,14 @@ static int stop_all(struct service *s)
 static int run(struct cli *cli, const struct parsed *args)
 {
 	struct service s = {.cli = cli, .args = args};
-	int interrupted = 0, code;
-	int rc = read_handlers(&s);
+	int interrupted = 0, code, rc;
 
+	handlerenv_hide();
+	rc = read_handlers(&s);
 	if (!rc && opt_given(args, "retry-max-delay") &&
 	    opt_num(args, "retry-max-delay") < opt_num(args, "retry-delay"))
 		rc = cli_usage(cli, "--retry-max-delay is shorter than --retry-delay");
-	rc = rc ? rc : jobstore_open(cli, args, &s.store);
+	rc = rc ? rc : jobstore_open_waiting(cli, args, &s.store);
 	rc = rc ? rc : open_log(&s);
 	rc = rc ? rc : start(&s);
 	rc = rc ? rc : serve(&s, &interrupted);
@@ -151,7 +236,13 @@ static const struct opt opts_table[] = {
 	 .repeat = 1,
 	 .help = "Serve this type with this command, split into words (quotes keep words together, nothing is "
 		 "expanded). "
-		 "NAME alone: the job's input names the command, as 'sluice run --detach' makes it"},
+		 "NAME alone needs --command-from-input"},
+	{.name = "command-from-input",
+	 .kind = OPT_FLAG,
+	 .help = "Let the input of a job name its command, for every --type without one ('sluice run --detach' makes "
+		 "such jobs, of type run). Warning: whoever can write to the store then runs commands as this user. "
+		 "Jobs "
+		 "that came over HTTP fail"},
 	{.name = "shell", .kind = OPT_FLAG, .help = "Give the commands to /bin/sh -c instead"},
 	{.name = "pass-env",
 	 .kind = OPT_STRING,
@@ -212,7 +303,8 @@ static const struct opt opts_table[] = {
 	{.name = "drain",
 	 .kind = OPT_FLAG,
 	 .help = "Exit when nothing of these types is due, awaiting a retry or running anywhere, and all output is "
-		 "sent"},
+		 "sent. Waits for paused types and reports them; fails when the event log accepts no records for "
+		 "--flush-timeout"},
 	{.name = "id", .kind = OPT_STRING, .arg = "NAME", .help = "The worker's name (default a random UUID)"},
 	WORKERLOG_OPT_WAL,
 	WORKERLOG_OPTS_SERVER,

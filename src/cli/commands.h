@@ -11,7 +11,7 @@ extern const struct command cmd_dlq_list, cmd_dlq_show, cmd_dlq_redrive, cmd_dlq
 extern const struct command cmd_enqueue, cmd_worker, cmd_run;
 extern const struct command cmd_jobs_list, cmd_jobs_show, cmd_jobs_logs, cmd_jobs_wait, cmd_jobs_retry, cmd_jobs_cancel,
 	cmd_jobs_fail, cmd_jobs_trigger, cmd_jobs_delete, cmd_jobs_pause, cmd_jobs_resume, cmd_jobs_stats,
-	cmd_jobs_watch, cmd_jobs_migrate, cmd_jobs_prune;
+	cmd_jobs_watch, cmd_jobs_migrate, cmd_jobs_prune, cmd_jobs_audit;
 extern const struct command cmd_cron_add, cmd_cron_list, cmd_cron_remove;
 extern const struct command cmd_load;
 extern const struct command cmd_parquet_cat, cmd_parquet_schema, cmd_parquet_stat;

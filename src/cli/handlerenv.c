@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #define STORE "SLUICE_STORE"
 
@@ -82,6 +84,22 @@ static void cut_password(char *setting)
 	query = strchr(authority, '?');
 	if (query)
 		cut_parameter(query + 1, "sslpassword=");
+}
+
+void handlerenv_hide(void)
+{
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	for (size_t i = 0; environ[i]; i++) {
+		char *old = environ[i], *copy;
+
+		if (!is_secret(old) && !is_named(old, STORE))
+			continue;
+		copy = strdup(old);
+		if (!copy)
+			continue;
+		environ[i] = copy;
+		explicit_bzero(old, strlen(old));
+	}
 }
 
 char **handlerenv_make(char *const *from, const char *const *pass, size_t n_pass)

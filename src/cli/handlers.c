@@ -24,6 +24,12 @@ static int read_handler(struct handlers *s, const char *text, struct handler *h)
 		h->shell_argv[0] = "/bin/sh", h->shell_argv[1] = "-c", h->shell_argv[2] = equals + 1;
 		return equals[1] ? 0 : cli_usage(s->cli, "--type %s: the command is empty", h->name);
 	}
+	if (!equals && !s->command_from_input)
+		return cli_usage(
+			s->cli,
+			"--type %s: missing command; give %s=COMMAND, or --command-from-input to let the input "
+			"of each job name it",
+			h->name, h->name);
 	if (equals)
 		h->argv = words_split(equals + 1, &error);
 	return error ? cli_usage(s->cli, "--type %s: the command: %s", h->name, error) : 0;

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "jobstore.h"
 
+#include "stop.h"
 #include "text.h"
 #include "values.h"
 
 #include <inttypes.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SHOWN_JSON_BYTES 2048 /* of a value, for people */
 
@@ -49,18 +55,41 @@ void jobstore_warn_of_password(struct cli *cli, const struct parsed *args)
 			"use SLUICE_STORE, PGPASSWORD or a password file");
 }
 
-static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch create, struct jobstore *out)
+/* Who changes something: the user and the command, with its operands, but not what jobs are given. */
+static void fill_record(const struct cli *cli, const struct parsed *args, struct jobstore *out)
 {
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env, .create = create};
-	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &cli->env, .store = &out->store};
-	const char *url = jobstore_url(args);
+	const struct passwd *user = getpwuid(getuid());
+	json_t *operands = json_array();
+
+	if (user)
+		(void)snprintf(out->actor, sizeof(out->actor), "%s", user->pw_name);
+	else
+		(void)snprintf(out->actor, sizeof(out->actor), "uid %u", (unsigned)getuid());
+	(void)snprintf(out->action, sizeof(out->action), "%s", cli->command);
+	for (char *p = out->action; *p; p++)
+		*p = *p == ' ' ? '.' : *p;
+	if (strcmp(cli->command, "enqueue") != 0 && strcmp(cli->command, "run") != 0)
+		for (int i = 0; i < args->n_operands; i++)
+			json_array_append_new(operands,
+					      json_stringn_nocheck(args->operands[i], strnlen(args->operands[i], 200)));
+	if (json_array_size(operands) > 0) {
+		json_t *detail = json_pack("{s:O}", "operands", operands);
+
+		out->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
+		json_decref(detail);
+	}
+	json_decref(operands);
+	out->record = (struct sl_audit_record){
+		.via = SL_VIA_COMMAND, .actor = out->actor, .action = out->action, .detail = out->detail};
+}
+
+/* Notifications and the client, for a store that is open. */
+static int open_client(struct cli *cli, const struct parsed *args, struct jobstore *out)
+{
+	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &cli->env, .store = &out->store, .audit = &out->record};
 	struct sl_err err = SL_ERR_INIT;
 
-	memset(out, 0, sizeof(*out));
-	jobstore_warn_of_password(cli, args);
-	if (sl_store_open(&out->store, url, &opts, &err))
-		return jobstore_fail(cli, args, &err);
-	if (sl_notify_open(&out->notify, url, &cli->env, &err)) {
+	if (sl_notify_open(&out->notify, jobstore_url(args), &cli->env, &err)) {
 		cli_say(cli, SL_LOG_WARN, "no notifications, polling instead: %s", err.msg);
 		memset(&out->notify, 0, sizeof(out->notify));
 	}
@@ -70,14 +99,47 @@ static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch
 	return 0;
 }
 
+int jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits)
+{
+	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+
+	if (sl_err_exit_code(err->code) != EXIT_INTERRUPTED /* 75 */ || stop_requested())
+		return 0;
+	if ((*n_waits)++ == 0)
+		cli_say(cli, SL_LOG_WARN, "%s; waiting for it", err->msg);
+	(void)poll(&stop, 1, 1000);
+	return !stop_requested();
+}
+
+/* A store that is busy is waited for by opening it, up to a timeout; with wait for as long as it takes. */
+static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch create, int wait, struct jobstore *out)
+{
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env, .create = create};
+	struct sl_err err = SL_ERR_INIT;
+	int n_waits = 0;
+
+	memset(out, 0, sizeof(*out));
+	fill_record(cli, args, out);
+	jobstore_warn_of_password(cli, args);
+	while (sl_store_open(&out->store, jobstore_url(args), &opts, &err))
+		if (!wait || !jobstore_wait(cli, &err, &n_waits))
+			return jobstore_fail(cli, args, &err);
+	return open_client(cli, args, out);
+}
+
+int jobstore_open_waiting(struct cli *cli, const struct parsed *args, struct jobstore *out)
+{
+	return open_store(cli, args, SL_ON, 1, out);
+}
+
 int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out)
 {
-	return open_store(cli, args, SL_ON, out);
+	return open_store(cli, args, SL_ON, 0, out);
 }
 
 int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out)
 {
-	return open_store(cli, args, SL_OFF, out);
+	return open_store(cli, args, SL_OFF, 0, out);
 }
 
 void jobstore_close(struct jobstore *store)
@@ -87,6 +149,7 @@ void jobstore_close(struct jobstore *store)
 		sl_notify_close(&store->notify);
 	if (store->store.ops)
 		sl_store_close(&store->store);
+	free(store->detail);
 	memset(store, 0, sizeof(*store));
 }
 

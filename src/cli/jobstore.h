@@ -16,6 +16,9 @@ struct jobstore {
 	sl_store store;
 	sl_notify notify;
 	sl_jobs *client;
+	struct sl_audit_record record; /* of the changes that the client makes: this user, by this command */
+	char actor[64], action[64];
+	char *detail;
 };
 
 #define JOBSTORE_OPT_STORE                                                                                             \
@@ -34,6 +37,11 @@ const char *jobstore_url(const struct parsed *args);
 /* Open store, notifier and client. 0, or an exit code after a line on stderr. Without its notifier (it cannot be had)
  * a store still works, by polling: a warning is printed. */
 int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out);
+/* The same, for a service: a store that is locked or busy is waited for until it is free or a stop is requested. */
+int jobstore_open_waiting(struct cli *cli, const struct parsed *args, struct jobstore *out);
+/* Whether to try again what failed because the store is busy (exit code 75): waits a second first, and reports the
+ * first wait. 0: another failure, or a stop was requested. */
+int jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits);
 /* The same for commands that only ask for what is there: a store that does not exist is not made, but 69. */
 int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out);
 void jobstore_close(struct jobstore *store);

@@ -48,6 +48,7 @@ const struct command *const commands[] = {
 	&cmd_jobs_pause,
 	&cmd_jobs_resume,
 	&cmd_jobs_prune,
+	&cmd_jobs_audit,
 	&cmd_jobs_migrate,
 	&cmd_cron_add,
 	&cmd_cron_list,

@@ -8,6 +8,7 @@
 #include "values.h"
 
 #include <assert.h>
+#include <sluice/adapter/io.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,26 @@ static void expectation(char *to, size_t size, const struct opt *opt)
 		used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "one of ", opt->choices[i]);
 }
 
+/* Do these words of a table stand for a file or a folder of this machine? */
+static int names_path(const char *word, size_t n)
+{
+	static const char *const words[] = {"DIR", "FILE", "PATH", "REPO"};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (strlen(words[i]) == n && strncmp(words[i], word, n) == 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* A URL where a path is expected would make a folder named after its scheme. */
+static int check_path(struct cli *cli, const char *what, const char *text)
+{
+	struct sl_err err;
+
+	return sl_check_local_path(what, text, &err) ? cli_usage(cli, "%s", err.msg) : 0;
+}
+
 static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt, struct opt_value *value,
 		     const char *text)
 {
@@ -131,6 +152,15 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 	if (read_value(opt, text, &num) || (has_range(opt) && (num < opt->min || num > opt->max))) {
 		expectation(expected, sizeof(expected), opt);
 		return cli_usage(cli, "--%s: '%s' is not %s", opt->name, text, expected);
+	}
+	if (opt->kind == OPT_STRING && names_path(opt->arg, strlen(opt->arg))) {
+		char what[64];
+		int rc;
+
+		(void)snprintf(what, sizeof(what), "--%s", opt->name);
+		rc = check_path(cli, what, text);
+		if (rc)
+			return rc;
 	}
 	if (opt->repeat)
 		args->repeated[args->n_repeated++] = (struct opt_repeated){.opt = opt, .text = text};
@@ -276,23 +306,30 @@ static int unexpected(struct cli *cli, const struct parsed *args, const char *te
 			 args->n_operands == 0 ? suggest_command(args->command->name, text, hint) : "");
 }
 
+/* The name of operand i in "FILE OTHER"; the last one may repeat. */
+static void operand_name(const char *operands, int i, char to[32])
+{
+	while (i-- > 0 && strchr(operands, ' '))
+		operands = strchr(operands, ' ') + 1;
+	snprintf(to, 32, "%.*s", (int)strcspn(operands, " "), operands);
+}
+
 static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 {
+	char name[32];
+	int rc;
+
 	if (args->n_operands >= opts_operand_count(args->command->operands) &&
 	    !opts_operand_repeats(args->command->operands))
 		return unexpected(cli, args, text);
 	if (!*text && !args->command->empty_ok)
 		return cli_usage(cli, "an argument is empty");
+	operand_name(args->command->operands, args->n_operands, name);
+	rc = names_path(name, strcspn(name, "\xe2")) ? check_path(cli, name, text) : 0; /* FILE… is one, too */
+	if (rc)
+		return rc;
 	args->operands[args->n_operands++] = text;
 	return 0;
-}
-
-/* The name of operand i in "FILE OTHER". */
-static void operand_name(const char *operands, int i, char to[32])
-{
-	while (i-- > 0)
-		operands = strchr(operands, ' ') + 1;
-	snprintf(to, 32, "%.*s", (int)strcspn(operands, " "), operands);
 }
 
 static int check_complete(struct cli *cli, const struct parsed *args)

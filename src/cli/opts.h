@@ -36,7 +36,7 @@ struct opt {
 	const char *help;
 };
 
-#define OPTS_MAX 24
+#define OPTS_MAX 48
 
 struct opt_value {
 	int given;

@@ -174,7 +174,7 @@ static int drain(struct serving *s)
 static int start(struct serving *s)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int failed = reload_install();
+	int failed = reload_install(), n_waits = 0;
 
 	jobstore_warn_of_password(s->cli, s->args);
 
@@ -183,7 +183,12 @@ static int start(struct serving *s)
 		return EXIT_INTERNAL;
 	}
 	make_env(s);
-	if (srv_server_new(&s->server, &s->config, &s->env, &err) || srv_server_start(s->server, &s->systemd, &err))
+	while (srv_server_new(&s->server, &s->config, &s->env, &err)) {
+		srv_systemd_tell(&s->systemd, "EXTEND_TIMEOUT_USEC=90000000\nSTATUS=Waiting for the store");
+		if (!jobstore_wait(s->cli, &err, &n_waits))
+			return cli_fail(s->cli, &err, NULL);
+	}
+	if (srv_server_start(s->server, &s->systemd, &err))
 		return cli_fail(s->cli, &err, NULL);
 	return s->beside ? s->beside->start(s, s->beside_ctx) : EXIT_OK;
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { ESCAPE_BYTES = 8 }; /* "\x1b" and the NUL, with room to spare */
+
 /* The bytes that follow a leading byte, and the smallest code point that may be written with so many. */
 static size_t follow_count(unsigned char lead, uint32_t *least)
 {
@@ -63,17 +65,29 @@ size_t text_char(const unsigned char *s, size_t n)
 	return len && !deceives(c) ? len : 0;
 }
 
-static void escape(struct out *out, unsigned char c)
+/* "\n", "\x1b"; returns its length. */
+static size_t escape(char to[ESCAPE_BYTES], unsigned char c)
 {
 	static const char names[] = "\nn\tt\rr\"\"\\\\";
 
 	for (const char *p = names; *p; p += 2) {
-		if ((unsigned char)p[0] == c) {
-			out_printf(out, "\\%c", p[1]);
-			return;
-		}
+		if ((unsigned char)p[0] == c)
+			return (size_t)snprintf(to, ESCAPE_BYTES, "\\%c", p[1]);
 	}
-	out_printf(out, "\\x%02x", c);
+	return (size_t)snprintf(to, ESCAPE_BYTES, "\\x%02x", c);
+}
+
+/* The character at s, or the escape of its first byte, which is put into `to`; also names characters that are escaped
+ * though they are printable. *len: how many bytes of s it stands for. */
+static const char *shown(char to[ESCAPE_BYTES], const unsigned char *s, size_t n, const char *also, size_t *len,
+			 size_t *shown_len)
+{
+	*len = *shown_len = strchr(also, s[0]) ? 0 : text_char(s, n);
+	if (*len)
+		return (const char *)s;
+	*len = 1;
+	*shown_len = escape(to, s[0]);
+	return to;
 }
 
 void text_quoted(struct out *out, const void *data, size_t n, size_t limit)
@@ -84,13 +98,12 @@ void text_quoted(struct out *out, const void *data, size_t n, size_t limit)
 
 	out_str(out, "\"");
 	while (i < end) {
-		size_t len = s[i] == '"' || s[i] == '\\' ? 0 : text_char(s + i, n - i);
+		char escaped[ESCAPE_BYTES];
+		size_t len, shown_len;
+		const char *c = shown(escaped, s + i, n - i, "\"\\", &len, &shown_len);
 
-		if (len)
-			out_write(out, s + i, len);
-		else
-			escape(out, s[i]);
-		i += len ? len : 1;
+		out_write(out, c, shown_len);
+		i += len;
 	}
 	out_str(out, end < n ? "\"…" : "\"");
 }
@@ -101,19 +114,55 @@ void text_line(char *to, size_t size, const char *text)
 	size_t n = strlen(text);
 	size_t used = 0;
 
-	for (size_t i = 0; i < n;) {
-		size_t len = text_char(s + i, n - i);
+	for (size_t i = 0, len; i < n; i += len) {
+		char escaped[ESCAPE_BYTES];
+		size_t shown_len;
+		const char *c = shown(escaped, s + i, n - i, "", &len, &shown_len);
 
-		if (used + (len ? len : 1) >= size)
+		if (used + shown_len >= size)
 			break;
-		if (len)
-			memcpy(to + used, s + i, len);
-		else
-			to[used] = '?';
-		used += len ? len : 1;
-		i += len ? len : 1;
+		memcpy(to + used, c, shown_len);
+		used += shown_len;
 	}
 	to[used] = '\0';
+}
+
+void text_name(struct out *out, const char *name)
+{
+	const unsigned char *s = (const unsigned char *)name;
+
+	for (size_t i = 0, n = strlen(name), len; i < n; i += len) {
+		char escaped[ESCAPE_BYTES];
+		size_t shown_len;
+		const char *c = shown(escaped, s + i, n - i, "\\", &len, &shown_len);
+
+		out_write(out, c, shown_len);
+	}
+}
+
+void text_output(struct out *out, const void *data, size_t n)
+{
+	const unsigned char *s = data;
+	size_t from = 0, len;
+
+	for (size_t i = 0; i < n; i += len) {
+		char escaped[ESCAPE_BYTES];
+		size_t shown_len;
+
+		if (s[i] == '\t') {
+			len = 1;
+			continue;
+		}
+		const char *c = shown(escaped, s + i, n - i, "", &len, &shown_len);
+
+		if (c != escaped)
+			continue;
+		/* What stood before it, as it is, and the escape. */
+		out_write(out, s + from, i - from);
+		out_write(out, c, shown_len);
+		from = i + len;
+	}
+	out_write(out, s + from, n - from);
 }
 
 json_t *text_json(const char *text)

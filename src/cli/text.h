@@ -16,8 +16,13 @@
 size_t text_char(const unsigned char *s, size_t n);
 /* data in double quotes, escaped as in C, cut after `limit` bytes with "…" behind the quote; 0: not cut. */
 void text_quoted(struct out *out, const void *data, size_t n, size_t limit);
-/* text as it is, with '?' for what must not reach a terminal; writes at most size bytes with the NUL. */
+/* text as one line: controls, characters that deceive and bytes that are not UTF-8 are escaped ("\n", "\x1b"). Writes
+ * at most size bytes with the NUL. */
 void text_line(char *to, size_t size, const char *text);
+/* The name of a file as one line: as text_line, with a backslash as "\\", so that no two names look the same. */
+void text_name(struct out *out, const char *name);
+/* A piece of a command's output for a terminal: as text_line, but tabs stay. */
+void text_output(struct out *out, const void *data, size_t n);
 /* A JSON string; what is not UTF-8 becomes U+FFFD. */
 json_t *text_json(const char *text);
 

@@ -199,20 +199,23 @@ static void clean_archives(struct workerlog *log)
 
 	if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
 		cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
+	/* Beside the logs lies what recoveries put aside. */
+	if (strcmp(log->archive, log->dir) && sl_wal_cleanup(log->dir, days, 0, NULL, NULL, log->env, &err))
+		cli_say(log->cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
 }
 
 static void *sweep(void *arg)
 {
 	struct workerlog *log = arg;
 	struct pollfd wake = {.fd = log->wake[0], .events = POLLIN};
-	int64_t cleaned_ms = 0;
+	int64_t clean_at_ms = srv_clock_ms(); /* monotonic: a clock that is set back delays nothing */
 	char what;
 
 	do {
 		sweep_once(log, SWEEP_DEADLINE_MS);
-		if (srv_clock_real_ms() - cleaned_ms > CLEAN_EVERY_MS) {
+		if (srv_clock_ms() >= clean_at_ms) {
 			clean_archives(log);
-			cleaned_ms = srv_clock_real_ms();
+			clean_at_ms = srv_clock_ms() + CLEAN_EVERY_MS;
 		}
 		(void)poll(&wake, 1, SWEEP_EVERY_MS);
 	} while (!(wake.revents & (POLLIN | POLLHUP)) || read(log->wake[0], &what, 1) == 1);

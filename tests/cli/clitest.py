@@ -220,6 +220,10 @@ def main():
     loader = unittest.TestLoader()
     suite = loader.loadTestsFromModule(sys.modules["__main__"])
     tests = [t for group in suite for t in group if not only or t.id().split(".")[-1] in only]
+    missing = set(only) - {t.id().split(".")[-1] for t in tests}
+    if missing or not tests:
+        print(f"Bail out! no test {', '.join(sorted(missing)) or 'at all'} in {os.path.basename(sys.argv[0])}")
+        sys.exit(64)
     print(f"1..{len(tests)}", flush=True)
     result = _TapResult()
     for t in tests:

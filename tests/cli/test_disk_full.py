@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A full disk under a whole worker: under its log and spools, or under its store. Nothing dies, nothing that was called
-durable is lost, attempts fail with the reason and are tried again, and when there is room all jobs complete.
+durable is lost, no attempt is charged while the log has no room, and when there is room all jobs complete.
 
 Runs itself in a mount namespace of its own, with small filesystems in memory; skipped where that is not permitted.
 """
@@ -8,7 +8,7 @@ Runs itself in a mount namespace of its own, with small filesystems in memory; s
 import collections
 import contextlib
 import errno
-import itertools
+import glob
 import json
 import os
 import re
@@ -47,6 +47,7 @@ from clitest import TIMEOUT  # noqa: E402
 from jobtest import JobTest  # noqa: E402
 
 LINE = "x" * 60
+PAUSED = "the event log does not accept records; no more jobs are claimed"
 # As many lines as the input says. Each run is told apart by what is in every line.
 NOISY = f"""read -r n || :
 i=0
@@ -109,18 +110,18 @@ class DiskFull(JobTest):
         with open(self.path("err"), "ab") as err:
             p = subprocess.Popen(
                 [jobtest.SLUICE, "worker", "--json", "--slots=2", "--retry-delay=100ms", "--retry-max-delay=200ms",
-                 "--max-attempts=100000", "--log-level=info", "--kill-grace=500ms", "--stop-grace=1s", *options],
+                 "--max-attempts=3", "--log-level=info", "--kill-grace=500ms", "--stop-grace=1s", *options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, cwd=self.dir, env=self.env)
         return self.ends_with_test(p)
 
     def said(self):
         return self.read("err").decode()
 
-    def finish(self, worker, code=0):
+    def finish(self, worker, codes=(0,)):
         self.assertIsNone(worker.poll(), self.said())  # it has been alive all the time
         worker.send_signal(signal.SIGTERM)
         out, _ = worker.communicate(timeout=TIMEOUT)
-        self.assertEqual(worker.returncode, code, self.said())
+        self.assertIn(worker.returncode, codes, self.said())
         return json.loads(out)
 
     def check_lines(self, job):
@@ -163,35 +164,36 @@ class FullLog(DiskFull):
     def fill(self):
         """Jobs whose output has no room; returns when the log has failed."""
         self.ballast()
+        before = self.said().count(PAUSED)
         ids = self.enqueue_many(24, 3000)
-        turns = itertools.cycle(ids)  # a process for each look
-        self.until(lambda: any(error.startswith("append to ") for error in self.failures([next(turns)])))
+        self.until(lambda: self.said().count(PAUSED) > before)
         return ids
 
-    def test_attempts_fail_with_the_reason_and_are_tried_again_until_there_is_room(self):
+    def test_no_attempt_is_charged_while_the_log_has_no_room(self):
         end = time.monotonic() + float(os.environ.get("SLUICE_TEST_SECONDS", "0"))
         ids, worker = self.begin()
         while len(ids) == 8 or time.monotonic() < end:
             ids += self.fill()
-            # A little, so that some get further, and wait for room in the middle of their output.
+            # A little, so that some get further before it is full again.
+            full = self.said().count(PAUSED)
             self.lighten(3 << 20)
-            self.until(lambda: free_bytes(self.small) == 0)
+            self.until(lambda: self.said().count(PAUSED) > full)
             self.make_room()
             self.until(lambda: self.totals()["completed"] == len(ids))
         self.finish(worker)
         for job in ids:
             self.check_lines(job)
-        failures = self.failures(ids)
-        for error in failures:
-            self.assertRegex(error, "No space left on device|no space")
-        print(f"# {len(ids)} jobs, {len(failures)} attempts failed for want of space", flush=True)
+        self.assertEqual(self.failures(ids), [])
+        print(f"# {len(ids)} jobs, the log was full {self.said().count(PAUSED)} times", flush=True)
 
     def test_a_worker_that_ends_on_a_full_disk_leaves_its_output_to_the_next(self):
         ids, worker = self.begin()
         with self.kept_full():
             ids += self.fill()
-            self.finish(worker, code=75)
-        self.assertRegex(self.said(), r"events stay in .*\.wal for the next worker")
+            # How much of the output there is room for at the end is a matter of moments; what stays is reported.
+            self.finish(worker, codes=(0, 75))
+        if not re.search(r"events stay in .*\.wal for the next worker", self.said()):
+            self.assertEqual(glob.glob(os.path.join(self.small, "*", "*.spool", "*.spool")), [])
         self.assertLess(self.totals()["completed"], len(ids))
         self.make_room()
         # A process of the first one that had a command to end may keep its log locked for a moment: then it is the one after.
@@ -200,7 +202,7 @@ class FullLog(DiskFull):
             self.check_lines(job)
 
     def drain_all(self):
-        self.drain(f"--wal={self.small}", "--max-attempts=100000", self.handler(NOISY))
+        self.drain(f"--wal={self.small}", self.handler(NOISY))
         return not [f for _, folders, files in os.walk(self.small) for f in files + folders if re.search(r"\.(wal|spool)$", f)]
 
 

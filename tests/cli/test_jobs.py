@@ -14,6 +14,7 @@ import subprocess
 import termios
 
 import jobtest
+from clitest import _default_signals
 from jobtest import SLUICE, JobTest
 
 DAY = 86400
@@ -52,8 +53,18 @@ class Enqueue(JobTest):
 
     def test_json_is_printed_when_asked_for(self):
         first, second = (self.ok("enqueue", "a", "1", "--key=k", "--json").json()[0] for _ in range(2))
-        self.assertEqual(first["deduplicated"], False)
-        self.assertEqual(second, {"chain_id": first["chain_id"], "deduplicated": True})
+        self.assertEqual(first["existing"], False)
+        self.assertEqual(second, {"chain_id": first["chain_id"], "existing": True})
+
+    def test_a_key_that_exists_is_reported(self):
+        first = self.ok("enqueue", "a", "--key=k")
+        self.assertEqual(first.err, b"")
+        again = self.ok("enqueue", "a", "--key=k")
+        self.assertEqual(again.out, first.out)
+        self.assertIn(f"nothing was enqueued: chain {int(first.out)} has the key k already", again.err.decode())
+        bulk = self.ok("enqueue", "a", "--bulk=-", stdin=b'{"key":"k"}\n{"key":"l"}\n{"key":"l"}\n')
+        self.assertEqual(len(bulk.lines()), 3)
+        self.assertIn(b"nothing was enqueued for 2 lines", bulk.err)
 
     def test_bad_input_is_refused_with_its_place(self):
         for text, place in [(b'{"a":', "line 1, column 6"), (b"", "line 1, column 1"), (b"[1,\n  oops]", "line 2, column 3"),
@@ -128,7 +139,7 @@ class Enqueue(JobTest):
                  {"at": "2031-01-01T00:00:00Z", "key": "k"}, {"key": "k"}]
         self.write("f.jsonl", b"\n\n".join(json.dumps(line).encode() for line in lines))
         started = self.ok("enqueue", "a", "--bulk=f.jsonl", "--json").json()
-        self.assertEqual([s["deduplicated"] for s in started], [False] * 4 + [True])
+        self.assertEqual([s["existing"] for s in started], [False] * 4 + [True])
         jobs = [self.show(s["chain_id"]) for s in started]
         self.assertEqual([j["type"] for j in jobs], ["a", "other", "a", "a", "a"])
         self.assertEqual([j["input"] for j in jobs], [{"n": 1}, None, 2, None, None])
@@ -371,10 +382,35 @@ class Look(JobTest):
         self.assertIn("mail", text)
         self.assertNotIn("\x1b", text)
 
+    def on_a_terminal(self, *args):
+        """What a command that ends writes to a terminal."""
+        leader, follower = pty.openpty()
+        p = self.ends_with_test(subprocess.Popen([SLUICE, *args], stdout=follower, stderr=follower, stdin=subprocess.DEVNULL,
+                                                 env={**self.env, "TERM": "xterm"}, cwd=self.dir))
+        os.close(follower)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is gone with the process
+            while more := os.read(leader, 65536):
+                shown += more
+        os.close(leader)
+        self.assertEqual(p.wait(jobtest.TIMEOUT), 0)
+        return shown.replace(b"\r\n", b"\n")
+
+    def test_output_of_a_job_cannot_command_a_terminal(self):
+        line = b"\x1b]0;owned\x07\x1b[2Jgr\xc3\xbc\xc3\x9fe\ta\\b \xff\x9b1m\r\xe2\x80\xae.\n"
+        self.write("output", line)
+        chain = self.enqueue("t")
+        self.ok("worker", "--type", "t=cat output", "--drain", "--wal", self.path("wal"))
+        escaped = b"\\x1b]0;owned\\x07\\x1b[2Jgr\xc3\xbc\xc3\x9fe\ta\\b \\xff\\x9b1m\\r\\xe2\\x80\\xae.\n"
+        self.assertEqual(self.on_a_terminal("jobs", "logs", str(chain)), escaped)
+        self.assertEqual(self.on_a_terminal("jobs", "logs", str(chain), "--raw"), line)
+        self.assertEqual(self.ok("jobs", "logs", str(chain)).out, line)
+
     def watch_on_a_terminal(self, **env):
         leader, follower = pty.openpty()
         p = subprocess.Popen([SLUICE, "jobs", "watch", "--every=100ms"], stdout=follower, stderr=follower, stdin=follower,
-                             env={**self.env, "TERM": "xterm", **env}, cwd=self.dir)
+                             env={**self.env, "TERM": "xterm", **env}, cwd=self.dir,
+                             preexec_fn=_default_signals)
         os.close(follower)
         self.addCleanup(lambda: (p.kill(), p.wait()))
         shown = b""
@@ -560,8 +596,8 @@ class Steer(JobTest):
 
     def test_migrating_again_is_harmless(self):
         for _ in range(2):
-            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 4}])
-        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 4\n")
+            self.assertEqual(self.ok("jobs", "migrate", "--json").json(), [{"schema_version": 1}])
+        self.assertEqual(self.ok("jobs", "migrate").text, "schema version 1\n")
 
     def test_many_processes_migrate_at_once(self):
         running = [self.start("enqueue", "a", str(i)) for i in range(8)]

@@ -41,6 +41,46 @@ class Usage(CliTest):
             for o in c["options"]:
                 self.assertIn("--" + o["name"], text)
 
+    URLS = ("s3://bucket/x", "gs://bucket/x", "https://host.example/x", "file:///x", "S3+tls.v-2://x")
+
+    def test_a_url_is_refused_wherever_a_file_or_folder_is_expected(self):
+        before, tried = sorted(os.listdir(self.dir)), 0
+        for c in self.tables()["commands"]:
+            words = c["name"].split()
+            lines = [[*words, f"--{o['name']}={{}}"] for o in c["options"] if o["arg"] in ("DIR", "FILE", "PATH", "REPO")]
+            names = c["operands"].replace("…", "").split()
+            lines += [[*words, *["x"] * i, "{}"] for i, name in enumerate(names) if name in ("DIR", "FILE", "PATH", "REPO")]
+            for line in lines:
+                with self.subTest(line=line):
+                    url = self.URLS[tried % len(self.URLS)]
+                    tried += 1
+                    r = self.fails(64, *[w.format(url) for w in line], says=[url.split("://")[0] + "://", "is not supported here"])
+                    self.assertEqual(r.out, b"")
+        self.assertGreater(tried, 60)
+        self.assertEqual(sorted(os.listdir(self.dir)), before)
+
+    def test_a_url_is_refused_as_a_source_a_sink_a_catalog_and_by_the_environment(self):
+        self.write("rows.csv", b"id,v\n1,a\n")
+        export = ("export", "--from", "rows.csv", "--dataset", "d")
+        self.fails(64, "export", "--from", "s3://bucket/rows.csv", "--to", "out", "--dataset", "d", says="s3:// is not supported")
+        self.fails(64, *export, "--to", "out", "--catalog", "sqlite:s3://bucket/c.db", says="s3:// is not supported")
+        self.fails(64, "load", "rows.csv", "--to", "file:gs://bucket/rows", says="gs:// is not supported")
+        self.fails(64, "jobs", "list", "--store", "sqlite:s3://bucket/x.db", says="s3:// is not supported")
+        for name in ("SLUICE_SERVER_DATA", "SLUICE_WAL_WAL_DIR", "SLUICE_EXPORT_EVENTS_DIR", "SLUICE_BACKUP_REPO", "SLUICE_SERVER_TOKENS_FILE"):
+            self.env[name] = "s3://bucket/x"
+            self.fails(78, "server", says="s3:// is not supported")
+            del self.env[name]
+        self.fails(78, "server", "--set", "wal.archive_dir=s3://bucket/x", says="wal.archive_dir: s3:// is not supported")
+        self.write("sluice.yaml", b"export:\n  to: s3://bucket/x\n")
+        self.fails(78, "config", "check", "sluice.yaml", says="export.to: s3:// is not supported")
+        self.fails(78, "export", "--config", "sluice.yaml", "--from", "rows.csv", "--dataset", "d", says="s3:// is not supported")
+        self.assertEqual([name for name in os.listdir(self.dir) if ":" in name], [])
+
+    def test_a_local_folder_that_looks_like_a_url_can_be_named(self):
+        self.write("rows.csv", b"id,v\n1,a\n")
+        self.ok("export", "--from", "rows.csv", "--to", "./s3:/bucket", "--dataset", "d")
+        self.assertTrue(os.path.isdir(self.path("s3:", "bucket", "d")))
+
     def examples(self):
         """(where, command line) of everything that help tells people to type."""
         tables = self.tables()

@@ -155,8 +155,8 @@ echo "$n in $SLUICE_CHAIN_ID"
         self.assertEqual((job["status"], job["error"], job["attempt"]), ("failed", "no such user", 1))
         for chain in (later, temporary):
             job = self.show(chain)
-            self.assertEqual((job["status"], job["attempt"]), ("completed", 1))
-            self.assertEqual(self.attempts(chain), [(1, "rescheduled"), (1, "completed")])
+            self.assertEqual((job["status"], job["attempt"]), ("completed", 2))
+            self.assertEqual(self.attempts(chain), [(1, "rescheduled"), (2, "completed")])
 
     def test_a_continuation_that_would_wait_for_itself_fails_with_the_reason(self):
         first = self.enqueue("first")
@@ -287,6 +287,19 @@ echo "$n in $SLUICE_CHAIN_ID"
         self.assertEqual(self.chain(chain)["status"], "completed")
         self.end(worker)
 
+    def test_a_drain_says_that_it_waits_for_a_paused_type(self):
+        self.ok("jobs", "pause", "t")
+        chain = self.enqueue("t")
+        worker = self.worker("--drain", "--type=t=true", "--type=u=true")
+        line = worker.stderr.readline()
+        while b"paused" not in line:
+            self.assertNotEqual(line, b"", "it ended without a word")
+            line = worker.stderr.readline()
+        self.assertIn(b"types that are paused: t; continue with: sluice jobs resume", line)
+        self.ok("jobs", "resume", "t")
+        self.assertEqual(worker.wait(timeout=TIMEOUT), 0)
+        self.assertEqual(self.show(chain)["status"], "completed")
+
     def test_all_slots_work_at_once(self):
         ids = [self.enqueue("t", str(i)) for i in range(4)]
         # Each waits until all four are there: with fewer slots than that, none would end.
@@ -335,6 +348,42 @@ echo "$n in $SLUICE_CHAIN_ID"
     def ticked(self):
         jobs = self.ok("jobs", "list", "--type=tick", "--json").json()
         return jobs and jobs[0]["status"] == "completed"
+
+
+class Secrets(JobTest):
+    def test_a_command_cannot_read_secrets_in_the_memory_of_its_parents(self):
+        self.env |= {"PGPASSWORD": "geheim-1", "SLUICE_HTTP_TOKEN": "geheim-2"}
+        # The minder, and the worker behind it.
+        script = self.script("peek.sh", """worker=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status)
+for p in $PPID $worker; do
+  tr '\\0' '\\n' <"/proc/$p/environ" || echo unreadable
+  true <"/proc/$p/mem" || echo unreadable
+done 2>/dev/null
+echo "of $(sed -n 's/^Name:[[:space:]]*//p' "/proc/$worker/status")"
+""")
+        chain = self.enqueue("t")
+        as_nobody = []
+        if os.getuid() == 0:  # root may read everything, but not what is not there
+            self.drain(f"--type=t={script}")
+            text = self.logs(chain).decode()
+            self.assertIn("of sluice", text)
+            self.assertNotIn("geheim", text)
+            as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+            self.env["HOME"] = self.path("home")
+            os.mkdir(self.env["HOME"])
+            for folder, _, names in os.walk(self.dir):
+                for path in [folder, *(os.path.join(folder, n) for n in names)]:
+                    os.chown(path, 65534, 65534)
+            chain = self.enqueue("t")
+            os.chown(self.path("jobs.db"), 65534, 65534)
+            for name in os.listdir(self.dir):
+                os.chown(self.path(name), 65534, 65534)
+        r = subprocess.run([*as_nobody, SLUICE, "worker", "--drain", f"--type=t={script}"], cwd=self.dir, env=self.env,
+                           capture_output=True, timeout=TIMEOUT, check=False)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        text = self.logs(chain).decode()
+        self.assertNotIn("geheim", text)
+        self.assertEqual(text.count("unreadable"), 4, text)
 
 
 class HandlersOnPostgres(Handlers):
@@ -411,7 +460,7 @@ class Control(JobTest):
         self.end(worker, 75, signal.SIGINT)
         self.assertFalse(alive(pid))
         job = self.show(chain)
-        self.assertEqual((job["status"], job["attempt"]), ("pending", 0))
+        self.assertEqual((job["status"], job["attempt"]), ("pending", 1))
         self.assertEqual(self.attempts(chain), [(1, "released")])
         self.drain("--type=t=true")
         self.assertEqual(self.show(chain)["status"], "completed")
@@ -517,7 +566,7 @@ class Run(JobTest):
     def test_a_detached_command_is_run_by_a_worker_once(self):
         chain = self.enqueue_detached("sh", "-c", "echo ran; exit 1")
         self.assertEqual(self.show(chain)["status"], "pending")
-        self.drain("--type=run")
+        self.drain("--type=run", "--command-from-input")
         job = self.show(chain)
         self.assertEqual((job["status"], job["attempt"], self.logs(chain)), ("failed", 1, b"ran\n"))
 
@@ -549,7 +598,7 @@ class Run(JobTest):
         self.assertEqual((self.show(failed)["status"], self.show(other)["status"]), ("failed", "cancelled"))
         self.assertEqual(self.ok("jobs", "retry", done).text, "redriven 0 of 1\n")
         detached = self.enqueue_detached("false")
-        self.drain("--type=run")
+        self.drain("--type=run", "--command-from-input")
         self.assertEqual(self.ok("jobs", "retry", str(detached)).text, "redriven 1 of 1\n")
 
     def test_what_is_on_a_terminal_comes_at_once(self):
