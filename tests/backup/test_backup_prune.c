@@ -691,11 +691,14 @@ static void what_one_run_merges_has_a_bound_and_the_next_goes_on(void **state)
 	end(&w);
 }
 
-static int64_t fail_merging_at(int64_t at, bool for_ever)
+/* On a copy of the repository, which is made once for all of them. */
+static int64_t fail_merging_at(const struct shelf *whole, char ids[SMALL][SL_BACKUP_ID_BYTES], int64_t at,
+			       bool for_ever)
 {
 	struct world w;
-	char ids[SMALL][SL_BACKUP_ID_BYTES];
-	make_small(&w, ids);
+	shelf_init(&w.shelf);
+	shelf_copy(&w.shelf, whole);
+	w.b = care_open(&w.shelf);
 	w.shelf.changes = 0;
 	w.shelf.fail_at = at;
 	w.shelf.for_ever = for_ever;
@@ -720,11 +723,15 @@ static int64_t fail_merging_at(int64_t at, bool for_ever)
 static void every_change_of_a_merge_may_fail(void **state)
 {
 	(void)state;
+	struct world w;
+	char ids[SMALL][SL_BACKUP_ID_BYTES];
 	int64_t n = 1;
-	while (fail_merging_at(n, n % 2 == 0) >= n)
+	make_small(&w, ids);
+	while (fail_merging_at(&w.shelf, ids, n, n % 2 == 0) >= n)
 		n++;
 	assert_true(n > SMALL);
 	print_message("# %lld changes failed in turn\n", (long long)n - 1);
+	end(&w);
 }
 
 static void options_out_of_range_are_refused(void **state)
