@@ -57,6 +57,20 @@ static int add_id(const struct bk_ref *ref, void *ctx)
 	return rc;
 }
 
+/* A list of blocks that only one pack has any more gets into a second one, as the blocks of the manifest do. */
+static int double_lists(struct bk_create *c, const struct bk_entry *e, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < e->refs_n && rc == 0; i++) {
+		const uint8_t *bytes = NULL;
+		rc = sl__bk_read_block(c->lists, &e->refs[i].id, e->refs[i].len, &bytes, err);
+		if (rc == 0)
+			rc = sl__bk_store_metadata(c->store, c->b->opts.threads, &e->refs[i].id, bytes, e->refs[i].len,
+						   NULL, err);
+	}
+	return rc;
+}
+
 static int blocks_count(struct bk_create *c, const struct bk_entry *e, bool *all, struct sl_err *err)
 {
 	struct asking a = {.c = c, .err = err};
@@ -64,14 +78,12 @@ static int blocks_count(struct bk_create *c, const struct bk_entry *e, bool *all
 	if (!c->check_parent || e->refs_n == 0)
 		return 0;
 	int rc = sl__bk_entry_all_refs(c->lists, e, add_id, &a, err);
-	if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
-		*all = false; /* a list is not to be had: read the file */
-		return 0;
-	}
 	if (rc == 0)
 		rc = ask(&a);
-	*all = !a.any_missing;
-	return rc;
+	if (rc == 0 && !a.any_missing && (e->flags & BK_ENTRY_LISTS) != 0)
+		rc = double_lists(c, e, err);
+	*all = rc == 0 && !a.any_missing;
+	return rc == SL_ENOENT || rc == SL_ECORRUPT ? 0 : rc; /* a list is not to be had: read the file */
 }
 
 /* 1: it went into the manifest as the parent has it; 0: it must be looked at. */

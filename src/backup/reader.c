@@ -253,9 +253,9 @@ static int look(struct bk_reader *r, const struct bk_id *id, uint32_t expected_l
 	struct bk_found at;
 	struct sl_err why = SL_ERR_INIT;
 	int rc = sl__bk_index_find(index_of(r), id, &at, &why);
+	r->index_damaged = is_damage(rc);
 	if (rc == SL_ENOENT)
 		return missing(id, err);
-	r->index_damaged = is_damage(rc);
 	if (rc == 0 && is_damaged(r, &at) && read_elsewhere(r, &at.pack, id, expected_len, bytes) == 0)
 		return 0;
 	if (rc == 0) {

@@ -311,6 +311,62 @@ static int count_ref(const struct bk_ref *ref, void *ctx)
 	return 0;
 }
 
+/* How many packs have the first list of the snapshot's file of many blocks; name: the smallest of them. */
+static size_t packs_of_list(const struct ck *k, char name[SL_DRIVER_NAME_BYTES])
+{
+	struct bk_index *index = NULL;
+	struct bk_reader *reader = NULL;
+	struct bk_snapshot snapshot = {.manifest = NULL};
+	struct bk_manifest_reader *manifest = NULL;
+	struct bk_entry e = {.flags = 0};
+	struct bk_found places[4];
+	size_t n = 0;
+	uint64_t smallest = UINT64_MAX;
+	assert_int_equal(sl__bk_index_for_reading(k->b, &index, NULL), 0);
+	assert_int_equal(sl__bk_reader_new(&reader, k->b, index, NULL), 0);
+	assert_int_equal(sl__bk_snapshot_load(k->b, k->made.id, &snapshot, NULL), 0);
+	assert_int_equal(sl__bk_manifest_reader_new(&manifest, k->b, &snapshot, reader, NULL), 0);
+	while ((e.flags & BK_ENTRY_LISTS) == 0)
+		assert_int_equal(sl__bk_manifest_next(manifest, &e, NULL), 1);
+	assert_int_equal(sl__bk_index_places(index, &e.refs[0].id, places, SL_COUNT(places), &n, NULL), 0);
+	for (size_t i = 0; i < n; i++) {
+		struct sl_driver_stat st;
+		char pack[SL_DRIVER_NAME_BYTES];
+		sl__bk_pack_name(&places[i].pack, pack);
+		assert_int_equal(k->driver.ops->stat(k->driver.driver, pack, &st, NULL), 0);
+		if (st.size < smallest)
+			memcpy(name, pack, sizeof pack);
+		smallest = SL_MIN(smallest, st.size);
+	}
+	sl__bk_manifest_reader_free(manifest);
+	sl__bk_snapshot_fini(&k->b->env, &snapshot);
+	sl__bk_reader_free(reader);
+	sl__bk_index_free(index);
+	return n;
+}
+
+/* A pack is lost that has lists, and no contents: files are taken over, and their lists are in two packs again. */
+static void lists_that_are_taken_over_are_put_into_a_second_pack_again(void **state)
+{
+	(void)state;
+	struct ck k;
+	char name[SL_DRIVER_NAME_BYTES];
+	ck_begin(&k, NULL);
+	assert_int_equal(sl__bk_chunker_init(&k.b->chunker, &k.b->keys, 4096, 8192, 16384, NULL), 0);
+	ck_write_seed(&k, "many", 48u << 20, 1);
+	ck_create_ok(&k);
+	for (int lost = 0; lost < 2; lost++) {
+		assert_int_equal(packs_of_list(&k, name), 2);
+		assert_int_equal(k.driver.ops->remove(k.driver.driver, name, NULL), 0);
+		assert_int_equal(packs_of_list(&k, name), 1);
+		ck_create_ok(&k);
+		assert_int_equal(k.made.read_bytes, 0);
+		assert_int_equal(packs_of_list(&k, name), 2);
+		ck_restore_and_compare(&k);
+	}
+	ck_end(&k);
+}
+
 /* With small blocks a file of some megabytes has more than an entry may name. */
 static void files_of_many_blocks_have_them_in_lists(void **state)
 {
@@ -653,6 +709,7 @@ int main(void)
 		cmocka_unit_test(blocks_of_packs_that_do_not_count_are_stored_again),
 		cmocka_unit_test(only_the_files_whose_blocks_do_not_count_are_read),
 		cmocka_unit_test(files_of_many_blocks_have_them_in_lists),
+		cmocka_unit_test(lists_that_are_taken_over_are_put_into_a_second_pack_again),
 		cmocka_unit_test(files_of_every_size_are_cut_where_their_bytes_say),
 		cmocka_unit_test(the_same_data_is_stored_once_wherever_it_is),
 		cmocka_unit_test(patterns_leave_names_out_with_all_below),
