@@ -58,7 +58,6 @@ static void an_encrypted_repository_holds_the_same(void **state)
 	ck_end(&k);
 }
 
-/* Paths of more than PATH_MAX bytes, and more levels than folders may be open. */
 /* What the file system does not keep, it clamps: then that is what has to come back. */
 static void times_of_any_year_come_back(void **state)
 {
@@ -97,6 +96,7 @@ static void times_of_any_year_come_back(void **state)
 	ck_end(&k);
 }
 
+/* Paths of more than PATH_MAX bytes, and more levels than folders may be open. */
 static void deep_trees_are_walked_to_their_end(void **state)
 {
 	(void)state;

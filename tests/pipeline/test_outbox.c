@@ -214,7 +214,6 @@ static void a_file_that_was_changed_is_left_alone_and_told(void **state)
 	assert_files_are_the_catalog(o);
 }
 
-/* Valid events that the catalog does not have: it was restored from a backup, say. */
 static int take_delivered(const struct sl_dataset *d, void *ctx)
 {
 	*(uint64_t *)ctx = d->delivered_files;
@@ -258,6 +257,7 @@ static void events_that_are_written_and_not_marked_are_marked(void **state)
 	assert_int_equal(delivered, 3);
 }
 
+/* Valid events that the catalog does not have: it was restored from a backup, say. */
 static void files_that_are_ahead_of_the_catalog_are_a_conflict(void **state)
 {
 	struct opened *o = *state;
