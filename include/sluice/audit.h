@@ -37,7 +37,8 @@ SL_API SL_MUST_CHECK int sl_dataset_check_name(const char *name, struct sl_err *
 
 enum sl_audit_type {
 	SL_AUDIT_PARTITION = 0, /* continues the dataset */
-	SL_AUDIT_BACKFILL = 1   /* a range below the checkpoint that was not there */
+	SL_AUDIT_BACKFILL = 1,  /* a range below the checkpoint that was not there */
+	SL_AUDIT_LATE = 2       /* rows that appeared in a recorded hole of a committed partition */
 };
 
 struct sl_audit_event {

@@ -121,8 +121,9 @@ struct sl_catalog_partition {
  * was committed before with the same contents. On a lost connection the outcome may be unknown: commit again.
  *
  * SL_AUDIT_PARTITION continues the dataset: start is checkpoint + 1, or anything for the first (SL_EGAP).
- * SL_AUDIT_BACKFILL lies below the checkpoint and overlaps nothing. SL_ECONFLICT: the range is taken by a partition
- * with other contents. SL_EINVAL: crosses a boundary, counts that do not add up, a path that leads elsewhere, a dataset
+ * SL_AUDIT_BACKFILL lies below the checkpoint and overlaps nothing. SL_AUDIT_LATE lies in one hole of a committed
+ * partition and overlaps nothing else that is late (SL_EINVAL). SL_ECONFLICT: the range is taken by a partition with
+ * other contents. SL_EINVAL: crosses a boundary, counts that do not add up, a path that leads elsewhere, a dataset
  * that is not defined. SL_ESTALE: the lease is lost.
  */
 SL_API SL_MUST_CHECK int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease,
@@ -140,7 +141,8 @@ typedef int sl_catalog_gap_fn(uint64_t first, uint64_t last, void *ctx);
 /* By name; name NULL: all that are defined, else that one (SL_ENOENT). */
 SL_API SL_MUST_CHECK int sl_catalog_datasets(sl_catalog *c, const char *name, sl_dataset_fn *fn, void *ctx,
 					     struct sl_err *err);
-/* Partitions with start >= from in the order of start, at most limit (0: all). */
+/* Partitions with start >= from in the order of start, at most limit (0: all). Late rows come after the partition whose
+ * holes they lie in; of two with the same start, the one that was committed first. */
 SL_API SL_MUST_CHECK int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uint64_t limit,
 					       sl_catalog_partition_fn *fn, void *ctx, struct sl_err *err);
 /* Events behind number `after` in order, at most limit (0: all). */

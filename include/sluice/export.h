@@ -60,7 +60,9 @@ enum sl_export_bad_rows {
 /*
  * A number that the source does not have: of a database table one that no open transaction can still produce, which is
  * waited for as long as it takes (PostgreSQL: every transaction that holds a lock for writing on the table or its
- * partitions, prepared ones included, has ended; SQLite has one writer at a time).
+ * partitions, prepared ones included, has ended; SQLite has one writer at a time). Recorded holes are checked again for
+ * 24 h by later runs: a row that has appeared in one is SL_EGAP after everything else was exported, and
+ * sl_export_backfill exports it.
  */
 enum sl_export_gaps {
 	/* record for a table of a database; stop for files, pipes and queries, for job_events, and where open
@@ -190,8 +192,9 @@ struct sl_export_range {
 /*
  * Build these sequences again from the source. A committed partition that a range touches must come out with the hash
  * that the catalog has (else SL_ECONFLICT and nothing is changed); its file is put in place when it is missing or
- * differs. Sequences before the dataset's start become partitions with events of type "backfill" at the end of the
- * chain; a range behind the checkpoint is SL_EINVAL: run does that.
+ * differs. Rows that have appeared in its recorded holes become files next to it with events of type "late". Sequences
+ * before the dataset's start become partitions with events of type "backfill" at the end of the chain; a range behind
+ * the checkpoint is SL_EINVAL: run does that.
  */
 SL_API SL_MUST_CHECK int sl_export_backfill(sl_export *e, const struct sl_export_range *ranges, size_t n,
 					    struct sl_export_result *result, struct sl_err *err);

@@ -28,8 +28,12 @@ static void show_text(struct out *out, const struct sl_audit_event *e)
 	text_hex(hash, e->hash, 8);
 	text_line(path, sizeof(path), e->path);
 	out_printf(out, "%8" PRIu64 "  %s…  %-9s  %" PRIu64 " to %" PRIu64 "  %s", e->number, hash,
-		   e->type == SL_AUDIT_BACKFILL ? "backfill" : "partition", e->start, e->end,
-		   text_count(rows, e->rows, "row"));
+		   e->type == SL_AUDIT_LATE       ? "late"
+		   : e->type == SL_AUDIT_BACKFILL ? "backfill"
+						  : "partition",
+		   e->start, e->end, text_count(rows, e->rows, "row"));
+	if (e->holes)
+		out_printf(out, " (%s)", text_count(rows, e->holes, "hole"));
 	if (e->bad_rows)
 		out_printf(out, " (%s)", text_count(rows, e->bad_rows, "bad row"));
 	out_printf(out, "  %s  %s\n", text_bytes(bytes, e->bytes), path);

@@ -293,9 +293,9 @@ const struct command cmd_export_backfill = {
 	.description =
 		"Every partition that a range touches is built again from the source. One that was committed must come "
 		"out with the hash that the catalog has, and its file is put in place when it is missing or damaged; a "
-		"source that gives something else is status 65, and nothing is changed. Numbers before the start of "
-		"the dataset become partitions, told by audit events of their own. 'sluice export gaps' prints the "
-		"ranges that are needed.",
+		"source that gives something else is status 65, and nothing is changed. Rows that have appeared in "
+		"recorded holes become files next to it. Numbers before the start of the dataset become partitions "
+		"with their own audit events. 'sluice export gaps' prints the ranges that are needed.",
 	.example = "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers --ranges 500000-749999",
 	.run = backfill,
 };

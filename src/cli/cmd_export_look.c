@@ -75,9 +75,10 @@ static int show_partition(const struct sl_catalog_partition *p, void *ctx)
 			   p->rows, text_bytes(bytes, p->bytes), p->path);
 		return out_failed(&s->cli->out) || stop_requested();
 	}
-	out_json(&s->cli->out, json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", number(p->start), "end",
-					 number(p->end), "rows", number(p->rows), "bad_rows", number(p->bad_rows),
-					 "bytes", number(p->bytes), "sha256", sha, "path", p->path));
+	out_json(&s->cli->out,
+		 json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", number(p->start), "end", number(p->end),
+			   "rows", number(p->rows), "bad_rows", number(p->bad_rows), "holes", number(p->holes), "bytes",
+			   number(p->bytes), "sha256", sha, "path", p->path));
 	out_str(&s->cli->out, "\n");
 	return out_failed(&s->cli->out) || stop_requested();
 }

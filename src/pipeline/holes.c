@@ -58,6 +58,15 @@ bool sl__holes_ok(const char *text, uint64_t start, uint64_t end, uint64_t count
 	return *text == '\0' && sum == count;
 }
 
+bool sl__holes_contain(const char *text, uint64_t first, uint64_t last)
+{
+	uint64_t a, b;
+	while (sl__holes_next(&text, &a, &b))
+		if (b >= first)
+			return a <= first && last <= b;
+	return false;
+}
+
 bool sl__holes_hashed(const char *text)
 {
 	size_t n = strlen(SL__HOLES_HASHED);

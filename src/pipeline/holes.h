@@ -22,6 +22,8 @@ void sl__holes_put(struct sl__buf *text, uint64_t first, uint64_t last);
 bool sl__holes_next(const char **text, uint64_t *first, uint64_t *last);
 /* Is it the text of `count` numbers that lie in start … end? */
 bool sl__holes_ok(const char *text, uint64_t start, uint64_t end, uint64_t count);
+/* Do first … last lie in one of its ranges? */
+bool sl__holes_contain(const char *text, uint64_t first, uint64_t last);
 /* As an event has them: the text, or its hash. */
 SL_MUST_CHECK int sl__holes_for_event(const char *text, char out[SL__HOLES_EVENT_BYTES], struct sl_err *err);
 /* Is this "sha256:" and 64 digits? */

@@ -11,9 +11,19 @@ uint64_t sl__partition_end(uint64_t sequence, uint64_t size)
 	return sequence >= SL__SEQUENCE_MAX - SL_MIN(left, SL__SEQUENCE_MAX) ? SL__SEQUENCE_MAX : sequence + left;
 }
 
-void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES])
+static void put_name(uint64_t start, uint64_t end, uint64_t size, const char *late, char *out)
 {
 	(void)snprintf(out, SL__PARTITION_NAME_BYTES,
-		       "partition-%020" PRIu64 "/part-%020" PRIu64 "-%020" PRIu64 ".parquet",
-		       sl__partition_number(start, size), start, end);
+		       "partition-%020" PRIu64 "/part-%020" PRIu64 "-%020" PRIu64 "%s.parquet",
+		       sl__partition_number(start, size), start, end, late);
+}
+
+void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES])
+{
+	put_name(start, end, size, "", out);
+}
+
+void sl__late_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES])
+{
+	put_name(start, end, size, "-late", out);
 }

@@ -272,9 +272,13 @@ static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 	srv_out_open(o, '{');
 	out_sequence(o, "start", q->start, true);
 	out_sequence(o, "end", q->end, true);
-	SRV_FIELD(o, "type", str, q->type == SL_AUDIT_BACKFILL ? "backfill" : "partition");
+	SRV_FIELD(o, "type", str,
+		  q->type == SL_AUDIT_LATE       ? "late"
+		  : q->type == SL_AUDIT_BACKFILL ? "backfill"
+						 : "partition");
 	SRV_FIELD(o, "rows", int, (int64_t)q->rows);
 	SRV_FIELD(o, "bad_rows", int, (int64_t)q->bad_rows);
+	SRV_FIELD(o, "holes", int, (int64_t)q->holes);
 	SRV_FIELD(o, "bytes", int, (int64_t)q->bytes);
 	out_hash(o, "sha256", q->sha256, sizeof q->sha256, true);
 	SRV_FIELD(o, "path", str, q->path);

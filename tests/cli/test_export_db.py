@@ -135,6 +135,94 @@ class Sqlite(ExportTest):
         self.sql("UPDATE sluice_partition SET committed_ms = committed_ms - 24 * 3600 * 1000", "lake/_catalog.db")
         self.export(self.url, "--table", "t", "--final")
 
+    def backfill(self, ranges, code=0, **more):
+        args = ("export", "backfill", "--from", self.url, "--table", "t", *self.WHERE, "--ranges", ranges)
+        return self.ok(*args) if code == 0 else self.fails(code, *args, **more)
+
+    def test_rows_that_appear_in_recorded_holes_are_exported_by_a_backfill(self):
+        self.table(1, 35)
+        self.db("DELETE FROM t WHERE n BETWEEN 10 AND 14 OR n BETWEEN 18 AND 22 OR n = 30")
+        self.export(self.url, "--table", "t", "--partition-size", "10", "--final")
+        committed = self.everything()
+        self.fill(10, 11)   # the first numbers of their partition,
+        self.fill(13, 13)   # and two stretches in one hole
+        self.fill(19, 19)
+        self.assertIn("a backfill of 10 to 19 exports it", self.export(self.url, "--table", "t", "--final", code=65)["errors"])
+        self.backfill("13-13")
+        self.assertEqual(sorted(self.numbers()), [*range(1, 12), 13, 15, 16, 17, 19, *range(23, 30), *range(31, 36)])
+        # Nothing that was committed has changed, and each stretch has its event.
+        self.assertEqual({k: v for k, v in self.everything().items() if k in committed and k.endswith(".parquet")},
+                         {k: v for k, v in committed.items() if k.endswith(".parquet")})
+        late = [json.loads(line) for line in self.events()[4:]]
+        self.assertEqual([(e["type"], e["id"], e["tables"][0]["rows"]) for e in late],
+                         [("late", "d:10-11:late", "2"), ("late", "d:13-13:late", "1"), ("late", "d:19-19:late", "1")])
+        self.assertEqual(late[0]["tables"][0]["path"],
+                         "d/partition-00000000000000000001/part-00000000000000000010-00000000000000000011-late.parquet")
+        self.verify()
+        self.assertEqual(self.ok("export", "gaps", "lake", "--dataset", "d").out, b"")
+        self.assertEqual(self.status()["rows"], 28)
+        # They are told no more; the next one that appears is, also next to them.
+        self.export(self.url, "--table", "t", "--final")
+        before = self.everything()
+        self.fill(12, 12)
+        self.assertIn("n 12 has appeared", self.export(self.url, "--table", "t", "--final", code=65)["errors"])
+        for name in self.files()[1:3]:  # lost files come back as they were, also late ones
+            os.unlink(self.path("lake", name))
+        self.backfill("10-19")
+        self.assertEqual({k: v for k, v in self.everything().items() if k in before and k.endswith(".parquet")},
+                         {k: v for k, v in before.items() if k.endswith(".parquet")})
+        self.assertIn(12, self.numbers())
+        self.verify()
+        self.backfill("1-35")  # nothing is left to do
+        self.assertEqual(len(self.events()), 8)
+        # A late row that the source does not have any more is told, as any other is.
+        self.db("DELETE FROM t WHERE n = 13")
+        self.backfill("10-19", code=65, says="does not have all rows any more that were exported late")
+
+    def test_late_rows_may_fill_a_partition_that_had_none(self):
+        self.table(1, 25)
+        self.db("DELETE FROM t WHERE n BETWEEN 10 AND 19")
+        self.export(self.url, "--table", "t", "--partition-size", "10", "--final")
+        self.fill(10, 19)
+        self.export(self.url, "--table", "t", "--final", code=65)
+        self.backfill("10-19")
+        self.assertEqual(sorted(self.numbers()), list(range(1, 26)))
+        self.assertEqual(len({json.loads(line)["id"] for line in self.events()}), 4)
+        self.verify()
+        self.export(self.url, "--table", "t", "--final")
+        self.fill(26, 45)
+        self.export(self.url, "--table", "t", "--final")
+        self.assertEqual(self.numbers(), list(range(1, 46)))
+        self.verify()
+
+    def test_files_of_late_rows_are_held_against_the_events(self):
+        self.table(1, 25)
+        self.db("DELETE FROM t WHERE n = 12")
+        self.export(self.url, "--table", "t", "--partition-size", "10", "--final")
+        self.fill(12, 12)
+        self.backfill("12-12")
+        late = self.files()[2]
+        self.assertTrue(late.endswith("-late.parquet"), late)
+        self.write("lake/d/partition-00000000000000000002/part-00000000000000000021-00000000000000000021-late.parquet",
+                   self.read(os.path.join("lake", late)))
+        r = self.sluice("audit", "verify", "lake", "--dataset", "d", "--all")
+        self.assertIn("not committed", r.text)  # a backfill that was killed leaves such a file
+        os.unlink(self.path("lake", late))
+        r = self.fails(65, "audit", "verify", "lake", "--dataset", "d")
+        self.assertIn(os.path.basename(late), r.text)
+
+    def test_a_backfill_below_the_start_records_holes(self):
+        self.table(1, 35)
+        self.db("DELETE FROM t WHERE n IN (3, 9, 12, 19)")
+        where = ("--query", "SELECT * FROM t WHERE n >= 20", "--sequence", "n")
+        self.export(self.url, *where, "--partition-size", "10", "--final")
+        self.backfill("1-19")
+        self.assertEqual(self.numbers(), [n for n in range(1, 36) if n not in (3, 9, 12, 19)])
+        told = [json.loads(line) for line in self.events()]
+        self.assertEqual([(e["type"], e["tables"][0]["hole_ranges"]) for e in told[2:]],
+                         [("backfill", "12,19"), ("backfill", "3,9")])
+        self.verify()
+
     def test_a_gap_stops_the_export_when_that_is_wanted(self):
         self.table(1, 25)
         self.db("DELETE FROM t WHERE n = 12")

@@ -201,6 +201,51 @@ static void partition_that_goes_back(struct chain *c)
 	move_event(c, 1, 100);
 }
 
+/* Event i with a hole of one sequence, and behind all events one for a row that is late. */
+static void add_late(struct chain *c, int i, uint64_t hole, uint64_t late)
+{
+	static char ranges[32];
+	struct sl_audit_event *e = &c->events[c->n];
+	char name[SL__PARTITION_NAME_BYTES];
+	(void)snprintf(ranges, sizeof ranges, "%" PRIu64, hole);
+	c->events[i].rows = AUDIT_SIZE - 1;
+	c->events[i].holes = 1;
+	c->events[i].hole_ranges = ranges;
+	*e = c->events[i];
+	e->type = SL_AUDIT_LATE;
+	e->start = e->end = late;
+	e->rows = 1;
+	e->holes = 0;
+	e->hole_ranges = NULL;
+	sl__late_name(late, late, AUDIT_SIZE, name);
+	(void)snprintf(c->paths[c->n], sizeof c->paths[0], "d/%s", name);
+	e->path = c->paths[c->n++];
+}
+
+static void late_in_no_hole(struct chain *c)
+{
+	add_late(c, 1, 115, 116);
+}
+
+static void late_twice(struct chain *c)
+{
+	add_late(c, 1, 115, 115);
+	add_late(c, 1, 115, 115);
+}
+
+static void late_before_its_partition(struct chain *c)
+{
+	add_late(c, 2, 125, 125);
+	struct sl_audit_event late = c->events[3];
+	c->events[3] = c->events[2];
+	c->events[2] = late;
+}
+
+static void late_behind_the_checkpoint(struct chain *c)
+{
+	add_late(c, 2, 125, 135);
+}
+
 static void events_with_right_hashes_that_do_not_fit_are_named(void **state)
 {
 	static const struct {
@@ -213,6 +258,10 @@ static void events_with_right_hashes_that_do_not_fit_are_named(void **state)
 		     {other_schema, SL_AUDIT_LINK, "event 3 is of another schema"},
 		     {same_again, SL_AUDIT_OVERLAP, "sequences from 110 are also in d/"},
 		     {gap_in_the_middle, SL_AUDIT_GAP, "sequences 110 to 119"},
+		     {late_in_no_hole, SL_AUDIT_OVERLAP, "116 to 116 were not recorded as a hole"},
+		     {late_twice, SL_AUDIT_OVERLAP, "sequences from 115 are also in d/"},
+		     {late_before_its_partition, SL_AUDIT_OVERLAP, "125 to 125 were not recorded as a hole"},
+		     {late_behind_the_checkpoint, SL_AUDIT_OVERLAP, "135 to 135 were not recorded as a hole"},
 		     {backfill_that_continues, SL_AUDIT_LINK, "event 3 is a backfill, but the checkpoint was 119"},
 		     {partition_that_goes_back, SL_AUDIT_LINK, "event 2 is a partition, but the checkpoint was 119"}};
 	static struct chain whole, c;

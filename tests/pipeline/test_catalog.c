@@ -245,6 +245,59 @@ static void a_backfill_fills_what_is_missing_and_nothing_else(void **state)
 	assert_int_equal(catalog_commit(o->c, o->lease, 600, 699, NULL, &err), 0);
 }
 
+static int commit_late(struct opened *o, uint64_t start, uint64_t end, int *is_new, struct sl_err *err)
+{
+	char path[256];
+	struct sl_catalog_partition p = catalog_partition("d", start, end, 100, path);
+	p.type = SL_AUDIT_LATE;
+	(void)snprintf(path, sizeof path, "d/late-%d", (int)start);
+	return sl_catalog_commit(o->c, o->lease, &p, is_new, err);
+}
+
+static int note_type(const struct sl_catalog_partition *p, void *ctx)
+{
+	char *text = ctx;
+	size_t n = strlen(text);
+	(void)snprintf(text + n, 200 - n, "%d:%d-%d ", (int)p->type, (int)p->start, (int)p->end);
+	return 0;
+}
+
+static void late_rows_lie_in_a_hole_and_overlap_nothing_else_that_is_late(void **state)
+{
+	struct opened *o = *state;
+	struct sl_err err = SL_ERR_INIT;
+	struct found_gap gaps = {.n = 0};
+	char path[256], seen[200] = "";
+	int is_new = -1;
+	struct sl_catalog_partition p = catalog_partition("d", 100, 199, 100, path);
+	p.rows -= 25;
+	p.holes = 25;
+	p.hole_ranges = "100-119,130,140-143";
+	assert_int_equal(commit_late(o, 100, 101, NULL, &err), SL_EINVAL); /* nothing is there yet */
+	assert_int_equal(sl_catalog_commit(o->c, o->lease, &p, NULL, &err), 0);
+	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, NULL, &err), 0);
+	assert_int_equal(commit_late(o, 120, 121, NULL, &err), SL_EINVAL);
+	assert_non_null(strstr(err.msg, "120 to 121 were not recorded as a hole"));
+	assert_int_equal(commit_late(o, 118, 120, NULL, &err), SL_EINVAL);
+	assert_int_equal(commit_late(o, 201, 201, NULL, &err), SL_EINVAL);
+	assert_int_equal(commit_late(o, 300, 301, NULL, &err), SL_EINVAL);
+	assert_int_equal(commit_late(o, 141, 142, &is_new, &err), 0);
+	assert_int_equal(is_new, 1);
+	assert_int_equal(commit_late(o, 141, 142, &is_new, &err), 0);
+	assert_int_equal(is_new, 0);
+	assert_int_equal(commit_late(o, 142, 143, NULL, &err), SL_ECONFLICT);
+	assert_int_equal(commit_late(o, 140, 141, NULL, &err), SL_ECONFLICT);
+	assert_int_equal(commit_late(o, 100, 100, NULL, &err), 0); /* where its partition begins, too */
+	assert_int_equal(catalog_commit(o->c, o->lease, 300, 399, NULL, &err), 0);
+	assert_int_equal(sl_catalog_gaps(o->c, "d", note_gap, &gaps, &err), 0);
+	assert_int_equal(gaps.n, 0);
+	assert_int_equal(look(o->c).start, 100);
+	assert_int_equal(look(o->c).checkpoint, 399);
+	assert_int_equal(look(o->c).rows, 278);
+	assert_int_equal(sl_catalog_partitions(o->c, "d", 100, 0, note_type, seen, &err), 0);
+	assert_string_equal(seen, "0:100-199 2:100-100 2:141-142 0:200-299 0:300-399 ");
+}
+
 static void a_definition_can_change_until_something_is_committed(void **state)
 {
 	struct opened *o = *state;
@@ -657,6 +710,7 @@ int main(int argc, char **argv)
 		T(a_commit_whose_event_cannot_be_written_leaves_nothing),
 		T(what_does_not_continue_the_dataset_is_refused),
 		T(a_backfill_fills_what_is_missing_and_nothing_else),
+		T(late_rows_lie_in_a_hole_and_overlap_nothing_else_that_is_late),
 		T(a_definition_can_change_until_something_is_committed),
 		T(many_rows_come_in_pages_and_in_order),
 		T(a_callback_can_stop_a_walk_and_use_the_catalog),

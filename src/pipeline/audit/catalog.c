@@ -140,7 +140,7 @@ void sl__catalog_thaw(struct sl_catalog *c)
 
 const char *sl__cat_type_name(enum sl_audit_type type)
 {
-	return type == SL_AUDIT_BACKFILL ? "backfill" : "partition";
+	return type == SL_AUDIT_LATE ? "late" : type == SL_AUDIT_BACKFILL ? "backfill" : "partition";
 }
 
 static const char *or_empty(const char *text)
@@ -192,7 +192,9 @@ bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_par
 	out->start = (uint64_t)sl__cat_number(row, 0);
 	out->end = (uint64_t)sl__cat_number(row, 1);
 	const char *type = or_empty(sl__cat_text(row, 2));
-	out->type = strcmp(type, "backfill") == 0 ? SL_AUDIT_BACKFILL : SL_AUDIT_PARTITION;
+	out->type = strcmp(type, "late") == 0       ? SL_AUDIT_LATE
+		    : strcmp(type, "backfill") == 0 ? SL_AUDIT_BACKFILL
+						    : SL_AUDIT_PARTITION;
 	out->rows = (uint64_t)sl__cat_number(row, 3);
 	out->bad_rows = (uint64_t)sl__cat_number(row, 4);
 	out->bytes = (uint64_t)sl__cat_number(row, 5);

@@ -157,7 +157,12 @@ static int put_partition(const struct sl__cat_row *row, void *ctx, struct sl_err
 	return put_end(p, err);
 }
 
-static int tell_partitions(const struct page *p, sl_catalog_partition_fn *fn, void *ctx, uint64_t *next)
+/* Where a page of partitions goes on: from this start, behind this event. */
+struct place {
+	uint64_t start, event;
+};
+
+static int tell_partitions(const struct page *p, sl_catalog_partition_fn *fn, void *ctx, struct place *next)
 {
 	const char *at = p->bytes.data;
 	int rc = 0;
@@ -167,7 +172,9 @@ static int tell_partitions(const struct page *p, sl_catalog_partition_fn *fn, vo
 		at += sizeof part;
 		part.path = take_text(&at);
 		part.hole_ranges = take_text(&at);
-		*next = part.start + 1;
+		*next = (struct place){.start = part.start, .event = part.event};
+		if (part.event > INT64_MAX && part.start < INT64_MAX) /* damaged: go on behind it */
+			*next = (struct place){.start = part.start + 1};
 		rc = fn(&part, ctx);
 	}
 	return rc;
@@ -178,6 +185,7 @@ int sl__catalog_holes(sl_catalog *c, const char *dataset, int64_t since_ms, sl_c
 {
 	struct page p SL_CLEANUP(page_fini);
 	page_init(&p, c);
+	struct place next = {.start = 0};
 	uint64_t from = 0;
 	int rc;
 	do {
@@ -189,7 +197,8 @@ int sl__catalog_holes(sl_catalog *c, const char *dataset, int64_t since_ms, sl_c
 			.ctx = &p};
 		page_clear(&p);
 		rc = sl__catalog_once(c, CAT_READ, &list, err);
-		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &from);
+		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &next);
+		from = next.start + 1; /* late rows have no holes, so no two have one start */
 	} while (rc == 0 && p.rows == PAGE_ROWS);
 	return rc;
 }
@@ -200,21 +209,22 @@ int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uin
 	struct page p SL_CLEANUP(page_fini);
 	page_init(&p, c);
 	uint64_t left = limit == 0 ? UINT64_MAX : limit, want;
+	struct place next = {.start = SL_MIN(from, (uint64_t)INT64_MAX)};
 	int rc = 0;
 	do {
 		want = SL_MIN(left, PAGE_ROWS);
 		struct sl__cat_call list = {
 			.stmt = CAT_PARTITION_LIST,
-			.values = {CAT_TEXT(dataset), CAT_INT(SL_MIN(from, (uint64_t)INT64_MAX)), CAT_INT(want)},
-			.n = 3,
+			.values = {CAT_TEXT(dataset), CAT_INT(next.start), CAT_INT(next.event), CAT_INT(want)},
+			.n = 4,
 			.fn = put_partition,
 			.ctx = &p};
 		page_clear(&p);
 		rc = sl__catalog_once(c, CAT_READ, &list, err);
-		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &from);
+		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &next);
 		left -= p.rows;
 		/* What is no number comes last, and nothing behind it. */
-	} while (rc == 0 && p.rows == want && left > 0 && from != 0);
+	} while (rc == 0 && p.rows == want && left > 0 && next.start <= INT64_MAX && next.event <= INT64_MAX);
 	return rc;
 }
 
@@ -299,6 +309,8 @@ struct gaps {
 static int look_for_gap(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct gaps *g = ctx;
+	if (p->type == SL_AUDIT_LATE) /* within the one before */
+		return 0;
 	int rc = g->next != 0 && p->start > g->next ? g->fn(g->next, p->start - 1, g->ctx) : 0;
 	g->next = p->end + 1;
 	return rc;

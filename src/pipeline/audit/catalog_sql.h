@@ -29,7 +29,7 @@
 	"NULL,"                                                                                                        \
 	" hole_count BIGINT NOT NULL, holes TEXT NOT NULL, committed_ms BIGINT NOT NULL,"                              \
 	" byte_count BIGINT NOT NULL, sha256 TEXT NOT NULL, path TEXT NOT NULL, event BIGINT NOT NULL,"                \
-	" PRIMARY KEY(dataset,first_sequence))" CAT_NO_ROWID ";"                                                       \
+	" PRIMARY KEY(dataset,first_sequence,event))" CAT_NO_ROWID ";"                                                 \
 	"CREATE TABLE sluice_audit_event(dataset TEXT NOT NULL, number BIGINT NOT NULL, id TEXT NOT NULL,"             \
 	" event TEXT NOT NULL, PRIMARY KEY(dataset,number))" CAT_NO_ROWID ";"
 
@@ -60,9 +60,12 @@
 	X(LEASE_RENEW, "UPDATE sluice_dataset SET lease_until_ms=" CAT_EXPIRY("$1") " WHERE name=$2 AND fence=$3")     \
 	X(LEASE_DROP, "UPDATE sluice_dataset SET holder=NULL,lease_until_ms=0 WHERE name=$1 AND fence=$2")             \
 	X(PARTITION_AT, "SELECT " CAT_PARTITION_COLUMNS " FROM sluice_partition WHERE dataset=$1"                      \
-			" AND first_sequence<=$2 ORDER BY first_sequence DESC LIMIT 1")                                \
+			" AND first_sequence<=$2 AND type<>'late' ORDER BY first_sequence DESC LIMIT 1")               \
+	X(LATE_AT, "SELECT " CAT_PARTITION_COLUMNS " FROM sluice_partition WHERE dataset=$1"                           \
+		   " AND first_sequence<=$2 AND type='late' ORDER BY first_sequence DESC LIMIT 1")                     \
 	X(PARTITION_LIST, "SELECT " CAT_PARTITION_COLUMNS " FROM sluice_partition WHERE dataset=$1"                    \
-			  " AND first_sequence>=$2 ORDER BY first_sequence LIMIT $3")                                  \
+			  " AND first_sequence>=$2 AND (first_sequence>$2 OR event>$3)"                                \
+			  " ORDER BY first_sequence,event LIMIT $4")                                                   \
 	X(HOLE_LIST, "SELECT " CAT_PARTITION_COLUMNS " FROM sluice_partition WHERE dataset=$1"                         \
 		     " AND first_sequence>=$2 AND hole_count>0 AND committed_ms>=$3 ORDER BY first_sequence LIMIT $4") \
 	X(PARTITION_PUT, "INSERT INTO sluice_partition(dataset," CAT_PARTITION_COLUMNS ",committed_ms)"                \

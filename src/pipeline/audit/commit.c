@@ -8,6 +8,7 @@
  *
  *  1. What is read is locked (PostgreSQL: the row; SQLite: the file), so nothing changes between the two halves.
  *  2. Partitions of a dataset never overlap, so only the one that begins last at or before the end can be in the way.
+ *     Late rows lie in a hole of that one, and overlap no others that are late: of those, too, only the last counts.
  *  3. A partition that is there with the same contents is a redo: nothing is written.
  */
 #include <inttypes.h>
@@ -26,7 +27,9 @@ struct state {
 	uint8_t schema_sha256[SL_AUDIT_HASH_BYTES], head[SL_AUDIT_HASH_BYTES];
 	const struct sl_dataset *wanted; /* of define */
 	const char *differs;             /* from wanted: the field */
-	bool has_other;                  /* a partition at or before the end */
+	uint64_t first, last;            /* of commit: the range */
+	bool in_hole;                    /* it lies in a hole of the partition at or before its end */
+	bool has_other;                  /* a partition at or before the end; of late rows, others that are late */
 	struct sl_catalog_partition other;
 	char other_path[SL__AUDIT_PATH_MAX + 1];
 };
@@ -60,6 +63,18 @@ static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	    (s->events != 0 && strlen(d.head_hash) != 2 * sizeof s->head))
 		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of dataset %s is damaged", d.d.name);
 	memcpy(s->sequence_column, d.d.sequence_column, n + 1);
+	return 0;
+}
+
+/* The partition in whose holes late rows must lie. */
+static int note_holes(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+{
+	struct state *s = ctx;
+	struct sl_catalog_partition p;
+	if (!sl__cat_read_partition(row, &p))
+		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of the partition from %" PRIu64 " is damaged",
+				  p.start);
+	s->in_hole = sl__holes_contain(p.hole_ranges, s->first, s->last);
 	return 0;
 }
 
@@ -158,6 +173,9 @@ static int judge(const struct state *s, const struct sl_catalog_partition *p, co
 				  "dataset %s: %" PRIu64 "-%" PRIu64 " is committed with other contents as %s", dataset,
 				  s->other.start, s->other.end, s->other.path);
 	}
+	if (p->type == SL_AUDIT_LATE && !s->in_hole)
+		return sl_err_set(err, SL_EINVAL, "dataset %s: %" PRIu64 " to %" PRIu64 " were not recorded as a hole",
+				  dataset, p->start, p->end);
 	if (p->type == SL_AUDIT_BACKFILL && (s->events == 0 || p->end >= s->checkpoint))
 		return sl_err_set(err, SL_EINVAL, "dataset %s: a backfill lies below the checkpoint", dataset);
 	if (p->type == SL_AUDIT_PARTITION && s->events != 0 && p->start != s->checkpoint + 1)
@@ -236,13 +254,21 @@ static int write_all(struct sl_catalog *c, struct sl__cat_tx *tx, const struct s
 static int commit_in(struct sl_catalog *c, struct sl__cat_tx *tx, struct sl_catalog_lease *lease, struct state *s,
 		     const struct sl_catalog_partition *p, struct sl_err *err)
 {
+	bool late = p->type == SL_AUDIT_LATE;
+	s->first = p->start;
+	s->last = p->end;
 	struct sl__cat_call calls[] = {lock_call(lease, s),
 				       {.stmt = CAT_PARTITION_AT,
 					.values = {CAT_TEXT(lease->dataset), CAT_INT(p->end)},
 					.n = 2,
+					.fn = late ? note_holes : note_partition,
+					.ctx = s},
+				       {.stmt = CAT_LATE_AT,
+					.values = {CAT_TEXT(lease->dataset), CAT_INT(p->end)},
+					.n = 2,
 					.fn = note_partition,
 					.ctx = s}};
-	int rc = c->ops->call(tx, calls, SL_COUNT(calls), false, err);
+	int rc = c->ops->call(tx, calls, late ? 3 : 2, false, err);
 	if (rc != 0 || !s->found)
 		return rc;
 	rc = judge(s, p, lease->dataset, err);

@@ -6,7 +6,7 @@
  *	{"chain":{"event_hash":H,"prev_event_hash":H},"dataset":S,"id":S,"number":N,
  *	 "partition":{"end":N,"sequence_column":S,"size":N,"start":N},"producer":{"name":S,"version":S},
  *	 "tables":[{"bad_rows":N,"bytes":N,"hole_ranges":S,"holes":N,"name":S,"path":S,"rows":N,"schema_sha256":H,"sha256":H}],
- *	 "type":"partition"|"backfill","version":1}
+ *	 "type":"partition"|"backfill"|"late","version":1}
  *
  * event_hash is the SHA-256 of the same text without the member event_hash (and its comma).
  *
@@ -28,12 +28,14 @@
 #define PRODUCER_MAX 100
 #define COLUMN_MAX 255
 
-static const char *const types[] = {[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill"};
+static const char *const types[] = {
+	[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill", [SL_AUDIT_LATE] = "late"};
 
 const char *sl_audit_event_id(const struct sl_audit_event *event, char out[160])
 {
-	(void)snprintf(out, 160, "%.*s:%" PRIu64 "-%" PRIu64, SL_DATASET_NAME_MAX, event->dataset, event->start,
-		       event->end);
+	/* Late rows may fill the whole range of a partition that had none. */
+	(void)snprintf(out, 160, "%.*s:%" PRIu64 "-%" PRIu64 "%s", SL_DATASET_NAME_MAX, event->dataset, event->start,
+		       event->end, event->type == SL_AUDIT_LATE ? ":late" : "");
 	return out;
 }
 
@@ -64,6 +66,8 @@ static const char *wrong_range(const struct sl_audit_event *e)
 	if (!sl__holes_hashed(ranges_of(e)) &&
 	    (strlen(ranges_of(e)) > SL__HOLES_INLINE || !sl__holes_ok(ranges_of(e), e->start, e->end, e->holes)))
 		return "tables: hole_ranges";
+	if (e->type == SL_AUDIT_LATE && e->holes != 0)
+		return "tables: holes among late rows";
 	return e->bytes > INT64_MAX ? "tables: bytes" : NULL;
 }
 
@@ -206,9 +210,13 @@ static void scan_type(struct sl__audit_scan *s, struct sl_audit_event *e)
 {
 	sl__audit_scan_literal(s, "}],\"type\":");
 	const char *type = sl__audit_scan_string(s, "type");
-	e->type = strcmp(type, types[SL_AUDIT_BACKFILL]) == 0 ? SL_AUDIT_BACKFILL : SL_AUDIT_PARTITION;
-	if (s->why == NULL && strcmp(type, types[e->type]) != 0)
-		s->why = "type: partition or backfill";
+	size_t i = 0;
+	while (i < SL_COUNT(types) && strcmp(type, types[i]) != 0)
+		i++;
+	if (i < SL_COUNT(types))
+		e->type = (enum sl_audit_type)i;
+	else if (s->why == NULL)
+		s->why = "type: partition, backfill or late";
 	sl__audit_scan_literal(s, ",\"version\":1}");
 	if (s->why == NULL && s->at != s->end)
 		s->why = "nothing behind its end";

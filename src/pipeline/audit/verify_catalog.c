@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/audit/verify.h"
+#include "pipeline/holes.h"
 
 struct row_key {
 	char text[SL_DATASET_NAME_MAX + 96];
@@ -269,6 +270,17 @@ static int missing_before(struct partitions *p, uint64_t start, bool all)
 	return p->rc;
 }
 
+/* The event has only the hash of this text. */
+static int take_holes(struct sl__verify *v, size_t i, const char *text)
+{
+	char *own = sl__strdup(&v->env, text);
+	if (own == NULL)
+		return SL_ENOMEM;
+	sl__free(&v->env, v->entries[i].hole_ranges);
+	v->entries[i].hole_ranges = own;
+	return 0;
+}
+
 static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
 {
 	struct partitions *p = ctx;
@@ -286,14 +298,18 @@ static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
 	const char *wrong = wrong_partition(row, e);
 	if (wrong != NULL)
 		p->rc = tell(v, e->number, "sluice_partition", key_of(&key, v->dataset, row->start), wrong);
+	else if (sl__holes_hashed(e->hole_ranges))
+		p->rc = take_holes(v, p->by_start[p->at - 1], row->hole_ranges);
 	return p->rc != 0 ? SL__VERIFY_STOP : 0;
 }
 
 static int order_by_start(const void *a, const void *b, void *ctx)
 {
 	const struct sl__verify_entry *entries = ctx;
-	uint64_t x = entries[*(const size_t *)a].start, y = entries[*(const size_t *)b].start;
-	return x < y ? -1 : x > y;
+	const struct sl__verify_entry *x = &entries[*(const size_t *)a], *y = &entries[*(const size_t *)b];
+	if (x->start != y->start)
+		return x->start < y->start ? -1 : 1;
+	return x->number < y->number ? -1 : x->number > y->number;
 }
 
 static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct sl_err *err)
@@ -307,6 +323,8 @@ static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct
 		qsort_r(p.by_start, v->n, sizeof *p.by_start, order_by_start, v->entries);
 	int rc = sl_catalog_partitions(cat, v->dataset, 0, 0, compare_partition, &p, err);
 	rc = rc == SL__VERIFY_STOP ? p.rc : rc;
+	if (rc == SL_ENOMEM)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
 	rc = rc != 0 ? rc : missing_before(&p, 0, true);
 	sl__free(&v->env, p.by_start);
 	return rc;

@@ -45,22 +45,27 @@ static bool known(const struct sl__verify *v, const char *path)
  * two do, that was told.) */
 static bool is_held(const struct sl__verify *v, uint64_t start, uint64_t end)
 {
-	size_t low = 0, high = v->n;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		if (v->entries[v->by_start[middle]].start <= end)
-			low = middle + 1;
-		else
-			high = middle;
+	size_t at = sl__verify_at(v, end);
+	return at > 0 && v->entries[v->by_start[at - 1]].end >= start;
+}
+
+/* The same of late rows, of which there are few. */
+static bool is_late(const struct sl__verify *v, uint64_t start, uint64_t end)
+{
+	bool is = false;
+	for (size_t i = v->n - v->n_late; i < v->n && !is; i++) {
+		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
+		is = e->start <= end && e->end >= start;
 	}
-	return low > 0 && v->entries[v->by_start[low - 1]].end >= start;
+	return is;
 }
 
 /* The last partition, as a run closed it short that did not commit it: the run that commits it longer removes this
  * right behind the commit, or the next one does. */
 static bool is_short_last(const struct sl__verify *v, uint64_t start, uint64_t end)
 {
-	const struct sl__verify_entry *last = v->n > 0 ? &v->entries[v->by_start[v->n - 1]] : NULL;
+	size_t n = v->n - v->n_late;
+	const struct sl__verify_entry *last = n > 0 ? &v->entries[v->by_start[n - 1]] : NULL;
 	return last != NULL && start == last->start && end < last->end;
 }
 
@@ -73,10 +78,13 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 	if (strncmp(name, ".part-", 6) == 0 && strstr(name, ".tmp-") != NULL)
 		return true;
 	if (sscanf(inner, "partition-%" SCNu64 "/part-%" SCNu64 "-%" SCNu64, &number, &start, &end) != 3 ||
-	    v->partition_size == 0 || start > end || (is_held(v, start, end) && !is_short_last(v, start, end)))
+	    v->partition_size == 0 || start > end)
 		return false;
+	sl__late_name(start, end, v->partition_size, again);
+	if (strcmp(inner, again) == 0)
+		return is_held(v, start, end) && !is_late(v, start, end);
 	sl__partition_name(start, end, v->partition_size, again);
-	return strcmp(inner, again) == 0;
+	return strcmp(inner, again) == 0 && (!is_held(v, start, end) || is_short_last(v, start, end));
 }
 
 static int look(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err);

@@ -4,6 +4,9 @@
  * touch, which must come out as they were, and stretches that no partition holds, cut at the boundaries, which become
  * events of type backfill. The source is read once, from the first target to the last, one partition at a time.
  *
+ * Rows that have appeared in recorded holes of a committed partition change nothing in its file: each stretch of them
+ * becomes a file of its own next to it, with an event of type late. What is late already must come out as it was, too.
+ *
  * What lies below the start is committed when all of it is in its place, the stretch next to the start first: whenever
  * it ends, by a kill or by an error, there is no gap between what is committed. Files that were not committed are
  * replaced by the next try.
@@ -19,9 +22,18 @@
 struct target {
 	uint64_t start, end;
 	bool committed;
+	bool late;
 	uint64_t bytes;
 	char *holes; /* of a committed one, as it was recorded */
 	uint8_t sha256[SL__SHA256_BYTES];
+};
+
+/* Where the cutter is to begin a run: where targets, their holes and what is late in those begin and end. */
+struct cuts {
+	enum { CUT_TARGET, CUT_HOLE, CUT_LATE, CUT_LATE_END } next;
+	size_t target, late;
+	const char *holes;
+	uint64_t hole_end;
 };
 
 struct backfill {
@@ -29,10 +41,13 @@ struct backfill {
 	const struct sl_export_range *ranges;
 	size_t n_ranges;
 	struct sl__buf targets; /* of struct target */
-	uint64_t next;          /* no partition that was seen holds it or anything behind it */
-	struct sl__buf held;    /* of struct sl__object *: below the start, in place, not committed yet */
-	struct sl__buf elements;
-	struct sl_pipeline_element ahead; /* data not NULL: it was read, and comes next */
+	struct sl__buf late;    /* of struct target: what is late already in those, ascending */
+	struct cuts cuts;
+	uint64_t next;       /* no partition that was seen holds it or anything behind it */
+	struct sl__buf held; /* of struct sl__object *: below the start, in place, not committed yet */
+	struct sl__buf elements, late_elements; /* of struct sl_pipeline_element */
+	struct sl_pipeline_element ahead;       /* data not NULL: it was read, and comes next */
+	bool ended;                             /* the source has no more */
 	struct sl__builder *builder;
 };
 
@@ -60,9 +75,28 @@ static void add_missing(struct backfill *b, uint64_t first, uint64_t last)
 	}
 }
 
+static size_t n_targets(const struct sl__buf *targets)
+{
+	return targets->len / sizeof(struct target);
+}
+
+/* Late rows belong to the partition that was seen last, if that is a target. */
+static int look_at_late(struct backfill *b, const struct sl_catalog_partition *p)
+{
+	const struct target *all = (void *)b->targets.data;
+	size_t n = n_targets(&b->targets);
+	struct target t = {.start = p->start, .end = p->end, .committed = true, .late = true, .bytes = p->bytes};
+	memcpy(t.sha256, p->sha256, sizeof t.sha256);
+	if (n > 0 && all[n - 1].committed && all[n - 1].start <= p->start && p->end <= all[n - 1].end)
+		(void)sl__buf_append(&b->late, &t, sizeof t);
+	return b->late.failed;
+}
+
 static int look_at(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct backfill *b = ctx;
+	if (p->type == SL_AUDIT_LATE)
+		return look_at_late(b, p);
 	if (p->start > b->next)
 		add_missing(b, b->next, p->start - 1);
 	b->next = p->end + 1;
@@ -109,85 +143,151 @@ static int find_targets(struct backfill *b, struct sl_err *err)
 	int rc = check_ranges(b, err);
 	if (rc == 0)
 		rc = sl_catalog_partitions(b->job->catalog, b->job->e->o.dataset, 0, 0, look_at, b, err);
-	if (rc == 0 && b->targets.failed != 0)
+	if (rc == SL_ENOMEM || (rc == 0 && b->targets.failed != 0))
 		rc = sl_err_set(err, SL_ENOMEM, "backfill: no memory");
 	if (b->targets.len > 0)
-		qsort(b->targets.data, b->targets.len / sizeof(struct target), sizeof(struct target), by_start);
+		qsort(b->targets.data, n_targets(&b->targets), sizeof(struct target), by_start);
 	return rc;
+}
+
+static bool next_cut(uint64_t *out, void *ctx)
+{
+	struct backfill *b = ctx;
+	struct cuts *c = &b->cuts;
+	const struct target *all = (void *)b->targets.data, *late = (void *)b->late.data;
+	if (c->target == n_targets(&b->targets))
+		return false;
+	switch (c->next) {
+	case CUT_TARGET:
+		c->holes = all[c->target].holes;
+		*out = all[c->target].start;
+		c->next = CUT_HOLE;
+		return true;
+	case CUT_HOLE:
+		c->next = CUT_LATE;
+		if (c->holes != NULL && sl__holes_next(&c->holes, out, &c->hole_end))
+			return true;
+		*out = all[c->target++].end + 1;
+		c->next = CUT_TARGET;
+		return true;
+	case CUT_LATE:
+		if (c->late < n_targets(&b->late) && late[c->late].start <= c->hole_end) {
+			*out = late[c->late].start;
+			c->next = CUT_LATE_END;
+		} else {
+			*out = c->hole_end + 1;
+			c->next = CUT_HOLE;
+		}
+		return true;
+	case CUT_LATE_END:
+		*out = late[c->late++].end + 1;
+		c->next = CUT_LATE;
+		return true;
+	}
+	return false;
 }
 
 /* ---- one target ---- */
 
-static void release_elements(struct backfill *b)
+static void release_elements(struct sl__buf *elements)
 {
-	struct sl_pipeline_element *all = (void *)b->elements.data;
-	for (size_t i = 0; i < b->elements.len / sizeof *all; i++)
+	struct sl_pipeline_element *all = (void *)elements->data;
+	for (size_t i = 0; i < elements->len / sizeof *all; i++)
 		sl__run_free(all[i].data);
-	sl__buf_clear(&b->elements);
+	sl__buf_clear(elements);
 }
 
-/* Was first … last recorded as a hole? *holes: the text of those that are not passed yet. */
-static bool is_recorded(const char **holes, uint64_t first, uint64_t last)
+static int no_memory(struct sl_err *err)
 {
-	uint64_t a, b;
-	while (*holes != NULL && sl__holes_next(holes, &a, &b))
-		if (b >= first)
-			return a == first && b == last;
-	return false;
+	return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+}
+
+/* On success the run is of these elements. */
+static int add_element(struct sl__buf *elements, struct sl_pipeline_element *e, struct sl_err *err)
+{
+	if (sl__buf_append(elements, e, sizeof *e) != 0)
+		return no_memory(err);
+	e->data = NULL;
+	return 0;
 }
 
 static int add_hole(struct backfill *b, uint64_t first, uint64_t last, struct sl_err *err)
 {
 	struct sl__run *run = sl__calloc(&b->job->e->env, 1, sizeof *run);
-	const struct sl_pipeline_element e = {.first = first, .last = last, .data = run};
-	if (run != NULL)
-		*run = (struct sl__run){.env = &b->job->e->env, .hole = true};
-	if (run != NULL && sl__buf_append(&b->elements, &e, sizeof e) == 0)
-		return 0;
-	sl__run_free(run);
-	return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+	struct sl_pipeline_element e = {.first = first, .last = last, .data = run};
+	if (run == NULL)
+		return no_memory(err);
+	*run = (struct sl__run){.env = &b->job->e->env, .hole = true};
+	int rc = add_element(&b->elements, &e, err);
+	sl__run_free(e.data);
+	return rc;
 }
 
-/* Its rows, out of the source. */
-static int gather(struct backfill *b, const struct target *t, struct sl_err *err)
+/* The next rows that do not lie below the target are in b->ahead, unless b->ended. */
+static int look_ahead(struct backfill *b, const struct target *t, struct sl_err *err)
 {
-	struct sl__cutter *c = &b->job->cutter;
-	const char *holes = t->holes;
-	uint64_t next = t->start;
-	c->first = t->start;
-	c->until = t->end;
-	while (next <= t->end) {
-		struct sl_pipeline_element e = b->ahead;
-		int rc = e.data != NULL ? 0 : sl__cutter_next(c, &e, err);
-		b->ahead.data = NULL;
+	while (b->ahead.data == NULL && !b->ended) {
+		int rc = sl__cutter_next(&b->job->cutter, &b->ahead, err);
+		b->ended = rc == SL_PIPELINE_END;
+		if (rc != 0)
+			b->ahead.data = NULL;
 		if (rc < 0)
 			return rc;
-		if (rc == 0 && e.last < t->start) {
-			sl__run_free(e.data);
+		if (rc == 0 && b->ahead.last < t->start) {
+			sl__run_free(b->ahead.data);
+			b->ahead.data = NULL;
+		}
+	}
+	return 0;
+}
+
+/* A recorded hole, and the rows that have appeared in it. */
+static int gather_hole(struct backfill *b, const struct target *t, uint64_t first, uint64_t last, struct sl_err *err)
+{
+	int rc = add_hole(b, first, last, err);
+	while (rc == 0 && (rc = look_ahead(b, t, err)) == 0 && b->ahead.data != NULL && b->ahead.first <= last) {
+		((struct sl__run *)b->ahead.data)->late = true;
+		rc = add_element(&b->late_elements, &b->ahead, err);
+	}
+	return rc;
+}
+
+/* Its rows, out of the source. The cutter has begun a run wherever a hole begins or ends. */
+static int gather(struct backfill *b, const struct target *t, struct sl_err *err)
+{
+	const char *holes = t->holes;
+	uint64_t next = t->start, first, last;
+	bool has_hole = holes != NULL && sl__holes_next(&holes, &first, &last);
+	b->job->cutter.first = t->start;
+	b->job->cutter.until = t->end; /* what lies behind it is not read */
+	while (next <= t->end) {
+		if (has_hole && next == first) {
+			int rc = gather_hole(b, t, first, last, err);
+			if (rc != 0)
+				return rc;
+			next = last + 1;
+			has_hole = sl__holes_next(&holes, &first, &last);
 			continue;
 		}
-		uint64_t hole_end = rc == 0 && e.first <= t->end ? e.first - 1 : t->end;
-		if ((rc == SL_PIPELINE_END || e.first != next) && is_recorded(&holes, next, hole_end)) {
-			/* A hole then, and a hole now; what was read comes behind it. */
-			if (add_hole(b, next, hole_end, err) != 0) {
-				sl__run_free(e.data);
-				return SL_ENOMEM;
-			}
-			next = hole_end + 1;
-			if (rc == 0)
-				b->ahead = e;
+		int rc = look_ahead(b, t, err);
+		if (rc != 0)
+			return rc;
+		bool missing = b->ahead.data == NULL || b->ahead.first > next;
+		uint64_t until = missing && b->ahead.data != NULL ? SL_MIN(b->ahead.first - 1, t->end) : t->end;
+		if (missing && !t->committed && b->job->records_gaps) {
+			if ((rc = add_hole(b, next, until, err)) != 0)
+				return rc;
+			next = until + 1;
 			continue;
 		}
-		if (rc == SL_PIPELINE_END || e.first != next) {
-			sl__run_free(e.data);
-			return sl_err_set(err, SL_EGAP, "the source has no %llu of the partition %llu to %llu", U(next),
+		if (missing || b->ahead.first < next)
+			return sl_err_set(err, missing ? SL_EGAP : SL_EDUPLICATE,
+					  "the source has %s %llu of the partition %llu to %llu",
+					  missing ? "no" : "more than one", U(missing ? next : b->ahead.first),
 					  U(t->start), U(t->end));
-		}
-		if (sl__buf_append(&b->elements, &e, sizeof e) != 0) {
-			sl__run_free(e.data);
-			return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
-		}
-		next = e.last + 1;
+		next = b->ahead.last + 1;
+		if ((rc = add_element(&b->elements, &b->ahead, err)) != 0)
+			return rc;
 	}
 	return 0;
 }
@@ -222,7 +322,10 @@ static bool is_in_place(const struct backfill *b, const struct target *t)
 	char name[SL__PARTITION_NAME_BYTES];
 	if (!t->committed)
 		return false;
-	sl__partition_name(t->start, t->end, b->job->dataset.partition_size, name);
+	if (t->late)
+		sl__late_name(t->start, t->end, b->job->dataset.partition_size, name);
+	else
+		sl__partition_name(t->start, t->end, b->job->dataset.partition_size, name);
 	char *path = sl__asprintf(&e->env, "%s/%s/%s", e->o.to, e->o.dataset, name);
 	bool is = path != NULL && has_bytes_of(&e->env, path, t, sl__builder_buf(b->builder));
 	sl__free(&e->env, path);
@@ -230,11 +333,10 @@ static bool is_in_place(const struct backfill *b, const struct target *t)
 }
 
 /* The bad rows of what is in place went to the dead letters when it was committed. */
-static void put_no_letters(struct backfill *b)
+static void put_no_letters(const struct sl_pipeline_element *elements, size_t n)
 {
-	struct sl_pipeline_element *all = (void *)b->elements.data;
-	for (size_t i = 0; i < b->elements.len / sizeof *all; i++)
-		((struct sl__run *)all[i].data)->diverted = UINT64_MAX;
+	for (size_t i = 0; i < n; i++)
+		((struct sl__run *)elements[i].data)->diverted = UINT64_MAX;
 }
 
 static int commit_one(struct backfill *b, struct sl__object *o, struct sl_err *err)
@@ -242,7 +344,7 @@ static int commit_one(struct backfill *b, struct sl__object *o, struct sl_err *e
 	struct sl__export_job *job = b->job;
 	struct sl_catalog_partition row;
 	sl__object_row(o, &row);
-	row.type = SL_AUDIT_BACKFILL;
+	row.type = o->late ? SL_AUDIT_LATE : SL_AUDIT_BACKFILL;
 	sl__export_step(job->e, "before_commit", o->start);
 	int rc = sl_catalog_commit(job->catalog, job->lease, &row, NULL, err);
 	if (rc != 0)
@@ -305,27 +407,80 @@ static int settle(struct backfill *b, const struct target *t, struct sl__object 
 	return 0;
 }
 
-static int do_target(struct backfill *b, const struct target *t, struct sl_err *err)
+static int do_one(struct backfill *b, const struct target *t, const struct sl_pipeline_element *elements, size_t n,
+		  struct sl_err *err)
 {
 	struct sl__object *o = NULL;
-	int rc = gather(b, t, err);
-	bool in_place = rc == 0 && is_in_place(b, t);
+	const struct sl_pipeline_partition p = {.start = t->start,
+						.end = t->end,
+						.number =
+							sl__partition_number(t->start, b->job->dataset.partition_size),
+						.attempt = 1,
+						.elements = elements,
+						.n_elements = n};
+	bool in_place = is_in_place(b, t);
 	if (in_place)
-		put_no_letters(b);
-	if (rc == 0) {
-		const struct sl_pipeline_partition p = {
-			.start = t->start,
-			.end = t->end,
-			.number = sl__partition_number(t->start, b->job->dataset.partition_size),
-			.attempt = 1,
-			.elements = (void *)b->elements.data,
-			.n_elements = b->elements.len / sizeof(struct sl_pipeline_element)};
-		rc = sl__builder_build(b->builder, &p, &o, err);
-	}
+		put_no_letters(elements, n);
+	int rc = sl__builder_build(b->builder, &p, &o, err);
 	if (rc == 0)
 		rc = settle(b, t, &o, in_place, err);
 	sl__object_free(o);
-	release_elements(b);
+	return rc;
+}
+
+/* What is late already and holds the sequence, or NULL. */
+static const struct target *late_with(const struct backfill *b, uint64_t sequence)
+{
+	const struct target *all = (void *)b->late.data;
+	for (size_t i = 0; i < n_targets(&b->late); i++)
+		if (all[i].start <= sequence && sequence <= all[i].end)
+			return &all[i];
+	return NULL;
+}
+
+static size_t n_late_in(const struct backfill *b, const struct target *t)
+{
+	const struct target *all = (void *)b->late.data;
+	size_t n = 0;
+	for (size_t i = 0; i < n_targets(&b->late); i++)
+		n += t->start <= all[i].start && all[i].end <= t->end;
+	return n;
+}
+
+/* The rows that have appeared in the holes of a target, a stretch at a time. */
+static int do_late(struct backfill *b, const struct target *t, struct sl_err *err)
+{
+	const struct sl_pipeline_element *all = (void *)b->late_elements.data;
+	size_t n = b->late_elements.len / sizeof *all, known = 0;
+	int rc = 0;
+	for (size_t i = 0, end; rc == 0 && i < n; i = end) {
+		const struct target *was = late_with(b, all[i].first);
+		for (end = i + 1; end < n && all[end].first == all[end - 1].last + 1; end++)
+			if (late_with(b, all[end].first) != was)
+				break;
+		const struct target is = {.start = all[i].first, .end = all[end - 1].last, .late = true};
+		if (was != NULL && (was->start != is.start || was->end != is.end))
+			break; /* a row of it is missing */
+		known += was != NULL;
+		rc = do_one(b, was != NULL ? was : &is, all + i, end - i, err);
+	}
+	if (rc == 0 && known != n_late_in(b, t))
+		rc = sl_err_set(err, SL_EGAP,
+				"the source does not have all rows any more that were exported late for the "
+				"partition %llu to %llu",
+				U(t->start), U(t->end));
+	return rc;
+}
+
+static int do_target(struct backfill *b, const struct target *t, struct sl_err *err)
+{
+	int rc = gather(b, t, err);
+	if (rc == 0)
+		rc = do_one(b, t, (void *)b->elements.data, b->elements.len / sizeof(struct sl_pipeline_element), err);
+	if (rc == 0)
+		rc = do_late(b, t, err);
+	release_elements(&b->elements);
+	release_elements(&b->late_elements);
 	return rc;
 }
 
@@ -335,7 +490,7 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 {
 	struct sl__export_job *job = b->job;
 	const struct target *all = (void *)b->targets.data;
-	size_t n = b->targets.len / sizeof *all;
+	size_t n = n_targets(&b->targets);
 	if (n == 0)
 		return 0;
 	int rc = sl__store_clean(job->e, sl__partition_number(all[0].start, job->dataset.partition_size), err);
@@ -345,6 +500,8 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 		return rc;
 	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
 			job->dataset.partition_size, all[0].start, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+	job->cutter.next_cut = next_cut;
+	job->cutter.cut_ctx = b;
 	rc = sl__builder_new(job, &b->builder, err);
 	size_t i = 0;
 	for (; rc == 0 && i < n && !sl__export_stopping(job->e); i++) {
@@ -364,7 +521,9 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 	struct backfill *b = ctx;
 	b->job = job;
 	sl__buf_init(&b->targets, &e->env);
+	sl__buf_init(&b->late, &e->env);
 	sl__buf_init(&b->elements, &e->env);
+	sl__buf_init(&b->late_elements, &e->env);
 	sl__buf_init(&b->held, &e->env);
 	int rc = sl__job_open(job, e, err);
 	if (rc == 0 && job->dataset.events == 0)
@@ -375,14 +534,17 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 		rc = find_targets(b, err);
 	if (rc == 0)
 		rc = do_targets(b, err);
-	release_elements(b);
+	release_elements(&b->elements);
+	release_elements(&b->late_elements);
 	sl__run_free(b->ahead.data);
 	sl__buf_fini(&b->elements);
+	sl__buf_fini(&b->late_elements);
 	release_held(b);
 	const struct target *all = (void *)b->targets.data;
-	for (size_t i = 0; i < b->targets.len / sizeof *all; i++)
+	for (size_t i = 0; i < n_targets(&b->targets); i++)
 		sl__free(&e->env, all[i].holes);
 	sl__buf_fini(&b->targets);
+	sl__buf_fini(&b->late);
 	return rc;
 }
 

@@ -245,7 +245,8 @@ int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition 
 	struct sl__export_job *job = w->job;
 	struct build b = {.w = w, .next = p->start};
 	sl__table_clear(&w->table);
-	int rc = sl__object_new(&b.object, job->e, job->dataset.partition_size, p->start, p->end, w->buf, err);
+	bool late = p->n_elements > 0 && ((const struct sl__run *)p->elements[0].data)->late;
+	int rc = sl__object_new(&b.object, job->e, job->dataset.partition_size, p->start, p->end, late, w->buf, err);
 	if (rc == 0)
 		rc = new_writer(&b, err);
 	if (rc == 0)

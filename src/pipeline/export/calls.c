@@ -116,6 +116,8 @@ static int look_at(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct gaps *g = ctx;
 	int rc = 0;
+	if (p->type == SL_AUDIT_LATE) /* within the one before */
+		return look_at_file(g, p);
 	if (g->any && p->start > g->last + 1) {
 		const struct sl_export_gap gap = {
 			.kind = SL_EXPORT_GAP_UNCOMMITTED, .first = g->last + 1, .last = p->start - 1, .path = ""};

@@ -137,11 +137,22 @@ static int append(struct sl__cutter *c, const struct sl_record *r, uint64_t sequ
 	return c->text.failed != 0 || c->bad.failed != 0 ? no_memory(err) : 0;
 }
 
+/* Must a run begin with it? */
+static bool is_cut(struct sl__cutter *c, uint64_t sequence)
+{
+	while (c->next_cut != NULL && (!c->has_cut || c->cut < sequence)) {
+		c->has_cut = c->next_cut(&c->cut, c->cut_ctx);
+		if (!c->has_cut)
+			c->next_cut = NULL;
+	}
+	return c->has_cut && c->cut == sequence;
+}
+
 /* Does the record belong to the run that is open? */
-static bool follows(const struct sl__cutter *c, const struct sl_record *r, uint64_t sequence)
+static bool follows(struct sl__cutter *c, const struct sl_record *r, uint64_t sequence)
 {
 	return sequence == c->element.last + 1 && sequence % c->partition_size != 0 && sequence != c->first &&
-	       c->text.len < RUN_BYTES && (c->map != NULL || r->line == c->next_line);
+	       !is_cut(c, sequence) && c->text.len < RUN_BYTES && (c->map != NULL || r->line == c->next_line);
 }
 
 /* ---- records ---- */

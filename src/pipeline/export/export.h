@@ -147,6 +147,7 @@ char *sl__builder_buf(struct sl__builder *w);
 struct sl__object {
 	const struct sl_env *env;
 	uint64_t start, end, rows, bad_rows, bytes;
+	bool late;                /* rows in the holes of a partition */
 	uint64_t holes;           /* sequences that the source does not have, */
 	struct sl__buf hole_text; /* as ranges (pipeline/holes.h) */
 	uint64_t input_end;       /* behind its last row, in the input */
@@ -167,7 +168,7 @@ struct sl__object {
 SL_MUST_CHECK int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err);
 
 SL_MUST_CHECK int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start,
-				 uint64_t end, char *buf, struct sl_err *err);
+				 uint64_t end, bool late, char *buf, struct sl_err *err);
 /* The file of an object that was not renamed is removed. NULL is allowed. */
 void sl__object_free(struct sl__object *o);
 /* sl_parquet_write_fn */

@@ -6,6 +6,7 @@
 
 #include "format/row.h"
 #include "pipeline/audit/catalog.h"
+#include "pipeline/holes.h"
 
 #define DELIVER_MS 10000
 
@@ -207,7 +208,7 @@ static int open_layout(struct sl__export_job *job, struct sl_err *err)
 static int sweep_one(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct sl__export_job *job = ctx;
-	if (p->end == job->dataset.checkpoint)
+	if (p->end == job->dataset.checkpoint && p->type != SL_AUDIT_LATE)
 		sl__store_sweep(job->e, p->path, p->start, p->end);
 	return 0;
 }
@@ -234,6 +235,8 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 	sl__lock(&e->mu);
 	e->progress.input_total = job->input.total;
 	sl__unlock(&e->mu);
+	job->records_gaps = e->o.gaps == SL_EXPORT_GAPS_RECORD ||
+			    (e->o.gaps == SL_EXPORT_GAPS_DEFAULT && job->input.source.records_gaps);
 	if (rc == 0)
 		rc = committed ? old_schema(job, err) : new_schema(job, err);
 	if (rc == 0)
@@ -341,6 +344,59 @@ struct recheck {
 	uint64_t found; /* rows, so far only the smallest of each partition */
 };
 
+/* The holes of a partition without those whose rows have been exported late. */
+struct still_open {
+	struct sl__buf text;
+	const char *holes; /* behind first … last */
+	bool has_hole;
+	uint64_t first, last, end; /* of the hole at hand, and the end of the partition */
+};
+
+static void pass_hole(struct still_open *o)
+{
+	sl__holes_put(&o->text, o->first, o->last);
+	o->has_hole = sl__holes_next(&o->holes, &o->first, &o->last);
+}
+
+static int close_late(const struct sl_catalog_partition *p, void *ctx)
+{
+	struct still_open *o = ctx;
+	if (p->start > o->end)
+		return 1;
+	if (p->type != SL_AUDIT_LATE)
+		return 0;
+	while (o->has_hole && o->last < p->start)
+		pass_hole(o);
+	if (!o->has_hole || p->start < o->first || p->end > o->last)
+		return 0; /* not what was committed; verification says so */
+	if (o->first < p->start)
+		sl__holes_put(&o->text, o->first, p->start - 1);
+	o->first = p->end + 1;
+	if (o->first > o->last)
+		o->has_hole = sl__holes_next(&o->holes, &o->first, &o->last);
+	return 0;
+}
+
+/* Has a row of these holes appeared that is not exported yet? */
+static int look_again(struct recheck *r, const struct sl_catalog_partition *p, bool *any, uint64_t *found)
+{
+	struct sl__export_job *job = r->job;
+	const struct sl__export_source *source = &job->input.source;
+	struct still_open o = {.holes = p->hole_ranges, .end = p->end};
+	sl__buf_init(&o.text, &job->e->env);
+	o.has_hole = sl__holes_next(&o.holes, &o.first, &o.last);
+	int rc = sl_catalog_partitions(job->catalog, job->e->o.dataset, p->start, 0, close_late, &o, r->err);
+	while (o.has_hole)
+		pass_hole(&o);
+	if (rc >= 0 && o.text.failed != 0)
+		rc = sl_err_set(r->err, SL_ENOMEM, "no memory for the holes of a partition");
+	*any = false;
+	if (rc >= 0 && o.text.len > 0)
+		rc = source->ops->present(sl__buf_str(&o.text), any, found, r->err, source->ctx);
+	sl__buf_fini(&o.text);
+	return SL_MIN(rc, 0);
+}
+
 static int recheck_one(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct recheck *r = ctx;
@@ -349,16 +405,18 @@ static int recheck_one(const struct sl_catalog_partition *p, void *ctx)
 	bool any = false;
 	uint64_t found = 0;
 	int rc = source->ops->present(p->hole_ranges, &any, &found, r->err, source->ctx);
+	if (rc == 0 && any)
+		rc = look_again(r, p, &any, &found);
 	if (rc != 0 || !any)
 		return rc;
 	sl__log(&job->e->env, SL_LOG_ERROR, "export", "a row has appeared in a recorded hole",
 		SL__F_STR("dataset", job->e->o.dataset), SL__F_U64("sequence", found), SL__F_STR("file", p->path));
 	if (r->found++ == 0)
-		(void)sl_err_set(
-			r->err, SL_EGAP,
-			"%s %llu has appeared in the source after it was recorded as a hole of %.100s, and is not "
-			"exported: its number was drawn long before its row was written",
-			job->dataset.sequence, (unsigned long long)found, sl__basename(p->path));
+		(void)sl_err_set(r->err, SL_EGAP,
+				 "%.60s %llu has appeared in the source after it was recorded as a hole: a backfill of "
+				 "%llu to %llu exports it",
+				 job->dataset.sequence, (unsigned long long)found, (unsigned long long)p->start,
+				 (unsigned long long)p->end);
 	return 0;
 }
 
@@ -366,7 +424,7 @@ int sl__job_recheck(struct sl__export_job *job, struct sl_err *err)
 {
 	const struct sl_env *env = &job->e->env;
 	struct recheck r = {.job = job, .err = err};
-	if (!job->records_gaps || job->input.source.ops == NULL || job->input.source.ops->present == NULL)
+	if (job->input.source.ops == NULL || job->input.source.ops->present == NULL)
 		return 0;
 	int64_t since_ms = sl__real_ms(env) - SL__HOLES_RECHECK_MS;
 	job->recheck_ns = sl__deadline_ns(env, SL__HOLES_RECHECK_EVERY_MS);
@@ -693,8 +751,6 @@ static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 	(void)begins_at(job, &job->first);
 	job->result.sequential = 1;
 	job->seen_any = false; /* what the guesses have given and did not commit comes again */
-	job->records_gaps = job->e->o.gaps == SL_EXPORT_GAPS_RECORD ||
-			    (job->e->o.gaps == SL_EXPORT_GAPS_DEFAULT && job->input.source.records_gaps);
 	init_cutter(job, job->first);
 	int rc = run_pipeline(job, err);
 	if (job->has_pending)

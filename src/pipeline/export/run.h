@@ -37,6 +37,7 @@ struct sl__run {
 	uint64_t end;  /* behind its last byte, in the input */
 	bool guessed;
 	bool hole;                  /* no text: the source has none of its sequences */
+	bool late;                  /* rows that were recorded as a hole, and are there now */
 	struct sl__bad_record *bad; /* in order */
 	size_t n_bad;
 	uint64_t diverted; /* bad rows that are in the dead letters already */
@@ -94,6 +95,11 @@ struct sl__cutter {
 	uint64_t first; /* text of smaller sequences is not kept; may be raised between two calls of next */
 	uint64_t until; /* a run ends with it; may be changed as first may; SL__SEQUENCE_MAX by default */
 	bool divert;    /* bad records take up a sequence; else they end it */
+	/* A run begins with each of the sequences that next_cut gives, in ascending order; NULL: there are none. */
+	bool (*next_cut)(uint64_t *sequence, void *ctx);
+	void *cut_ctx;
+	bool has_cut;
+	uint64_t cut;
 
 	struct sl_record ahead[SL__CUTTER_AHEAD];
 	size_t at, n;

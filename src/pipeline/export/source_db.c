@@ -49,6 +49,12 @@ bool sl__export_db_put_present(struct sl__buf *sql, const struct sl__export_db *
 	return n > 0;
 }
 
+bool sl__export_db_is_job_events(const struct sl_export_opts *opts)
+{
+	const char *dot = opts->table != NULL ? strchr(opts->table, '.') : NULL;
+	return opts->table != NULL && strcmp(dot != NULL ? dot + 1 : opts->table, "job_events") == 0;
+}
+
 /* SCHEMA.TABLE or TABLE. */
 static void put_table(struct sl__buf *buf, const char *table, const struct sl_env *env)
 {

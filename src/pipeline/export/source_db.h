@@ -73,6 +73,9 @@ void sl__export_db_put_sequence(struct sl__buf *buf, const struct sl__export_db 
  * are no more. */
 bool sl__export_db_put_present(struct sl__buf *sql, const struct sl__export_db *db, const char **ranges);
 
+/* Is the table that of the events of jobs, whose offsets have no gaps? */
+bool sl__export_db_is_job_events(const struct sl_export_opts *opts);
+
 void sl__export_db_begin(struct sl__export_db *db, uint64_t first, uint64_t last);
 /* The least number that the next chunk asks for; from there on pass_seen is in force. */
 uint64_t sl__export_db_next_chunk(struct sl__export_db *db);

@@ -34,8 +34,11 @@ struct pg_source {
 	uint64_t chunk_rows; /* so far in this chunk */
 	Oid table;           /* of which rows are inserted; 0: a query or a view, any table may be it */
 	bool records_gaps;
-	bool settling;      /* the rows are read again after open transactions have ended */
-	uint64_t unsettled; /* the row that was visible before they had */
+	const char *present; /* which rows are asked for, */
+	bool any_present;    /* whether there is one, */
+	uint64_t found;      /* and its number */
+	bool settling;       /* the rows are read again after open transactions have ended */
+	uint64_t unsettled;  /* the row that was visible before they had */
 };
 
 /* ---- errors and waiting ---- */
@@ -401,10 +404,19 @@ static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_er
 
 /*
  * A transaction that has drawn a number for a row holds a lock for writing on the table (or the partition that it
- * names) until it has ended, and has ended for every later snapshot when the lock is gone. So of the numbers up to one
- * that is visible now, each is visible too, or its transaction holds such a lock now, or it never comes. ANALYZE and
- * VACUUM hold SHARE UPDATE EXCLUSIVE and insert nothing.
+ * names, or the table that it is a partition of) until it has ended, and has ended for every later snapshot when the
+ * lock is gone. So of the numbers up to one that is visible now, each is visible too, or its transaction holds such a
+ * lock now, or it never comes. ANALYZE and VACUUM hold SHARE UPDATE EXCLUSIVE and insert nothing. A transaction that is
+ * prepared while it is waited for keeps its virtual transaction.
  */
+
+/* The table, the partitions below it, and the tables that it is a partition of: rows of it may be inserted into any. */
+#define FAMILY                                                                                                         \
+	"(WITH RECURSIVE below(oid) AS (SELECT %1$u::pg_catalog.oid UNION SELECT i.inhrelid FROM"                      \
+	" pg_catalog.pg_inherits i JOIN below ON i.inhparent = below.oid), above(oid) AS (SELECT"                      \
+	" %1$u::pg_catalog.oid UNION SELECT i.inhparent FROM pg_catalog.pg_inherits i JOIN above ON i.inhrelid ="      \
+	" above.oid) SELECT oid FROM below UNION SELECT oid FROM above)"
+
 #define WRITERS                                                                                                        \
 	" FROM pg_catalog.pg_locks l WHERE l.locktype = 'relation' AND l.granted"                                      \
 	" AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())"     \
@@ -415,15 +427,11 @@ static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_er
 static int find_writers(struct pg_source *s, char **out, bool *any, struct sl_err *err)
 {
 	PGresult *res = NULL;
-	char tree[300] = "";
+	char family[600] = "";
 	if (s->table != 0)
-		(void)snprintf(tree, sizeof tree,
-			       " AND l.relation IN (WITH RECURSIVE t(oid) AS (SELECT %u::pg_catalog.oid UNION"
-			       " SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN t ON i.inhparent = t.oid)"
-			       " SELECT oid FROM t)",
-			       s->table);
+		(void)snprintf(family, sizeof family, " AND l.relation IN " FAMILY, s->table);
 	char *sql = sl__asprintf(s->db.env, "SELECT pg_catalog.array_agg(DISTINCT l.virtualtransaction)" WRITERS "%s",
-				 tree);
+				 family);
 	int rc =
 		sql != NULL ? query(s, sql, "locks", &res, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	sl__free(s->db.env, sql);
@@ -518,26 +526,27 @@ static int settle(struct pg_source *s, struct sl_err *err)
 static int look_at_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err)
 {
 	PGresult *res = NULL;
-	char sql[1000];
-	const char *table = s->db.opts->table, *dot = table != NULL ? strrchr(table, '.') : NULL;
+	char sql[2000];
 	Oid oid = PQftable(described, (int)s->db.sequence);
 	*records = false;
-	if (table == NULL || oid == 0)
+	if (s->db.opts->table == NULL || oid == 0)
 		return 0;
-	(void)snprintf(sql, sizeof sql,
-		       "SELECT c.relkind IN ('r', 'p'), pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT 1 FROM"
-		       " pg_catalog.pg_subscription_rel r WHERE r.srrelid = c.oid) OR EXISTS (SELECT 1 FROM"
-		       " pg_catalog.pg_depend d JOIN pg_catalog.pg_sequence q ON q.seqrelid = d.objid WHERE"
-		       " d.refobjid = c.oid AND d.deptype IN ('a', 'i') AND q.seqcache > 1) OR EXISTS (SELECT 1 FROM"
-		       " pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d ON d.objid = f.oid AND d.classid ="
-		       " 'pg_catalog.pg_attrdef'::pg_catalog.regclass JOIN pg_catalog.pg_sequence q ON q.seqrelid ="
-		       " d.refobjid WHERE f.adrelid = c.oid AND q.seqcache > 1)"
-		       " FROM pg_catalog.pg_class c WHERE c.oid = %u",
-		       oid);
+	(void)snprintf(
+		sql, sizeof sql,
+		"WITH family AS " FAMILY
+		" SELECT c.relkind IN ('r', 'p'), pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT 1 FROM"
+		" pg_catalog.pg_subscription_rel r WHERE r.srrelid IN (SELECT oid FROM family))"
+		" OR EXISTS (SELECT 1 FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_sequence q ON q.seqrelid ="
+		" d.objid WHERE d.refobjid IN (SELECT oid FROM family) AND d.deptype IN ('a', 'i') AND q.seqcache"
+		" > 1) OR EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d ON d.objid ="
+		" f.oid AND d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass JOIN pg_catalog.pg_sequence q"
+		" ON q.seqrelid = d.refobjid WHERE f.adrelid IN (SELECT oid FROM family) AND q.seqcache > 1)"
+		" FROM pg_catalog.pg_class c WHERE c.oid = %1$u",
+		oid);
 	int rc = query(s, sql, "table", &res, err);
 	if (rc == 0 && PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
 		s->table = oid;
-		*records = PQgetvalue(res, 0, 1)[0] == 'f' && strcmp(dot != NULL ? dot + 1 : table, "job_events") != 0;
+		*records = PQgetvalue(res, 0, 1)[0] == 'f' && !sl__export_db_is_job_events(s->db.opts);
 	}
 	PQclear(res);
 	return rc;
@@ -635,21 +644,33 @@ static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
 }
 
+static int ask_present(struct pg_source *s, SL_UNUSED size_t n, struct sl_err *err)
+{
+	PGresult *res = NULL;
+	int rc = query(s, s->present, "holes", &res, err);
+	s->any_present = rc == 0 && PQntuples(res) == 1 && !PQgetisnull(res, 0, 0);
+	if (s->any_present)
+		s->found = strtoull(PQgetvalue(res, 0, 0), NULL, 10);
+	PQclear(res);
+	return rc;
+}
+
 static int pg_present(const char *ranges, bool *any, uint64_t *found, struct sl_err *err, void *ctx)
 {
 	struct pg_source *s = ctx;
 	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
-	int rc = connect_again(s, err);
+	int rc = 0;
 	sl__buf_init(&sql, s->db.env);
-	for (*any = false; rc == 0 && !*any && sl__export_db_put_present(&sql, &s->db, &ranges);) {
-		PGresult *res = NULL;
+	s->any_present = false;
+	while (rc == 0 && !s->any_present && sl__export_db_put_present(&sql, &s->db, &ranges)) {
+		s->present = sl__buf_str(&sql);
 		rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
-				     : query(s, sl__buf_str(&sql), "holes", &res, err);
-		*any = rc == 0 && PQntuples(res) == 1 && !PQgetisnull(res, 0, 0);
-		if (*any)
-			*found = strtoull(PQgetvalue(res, 0, 0), NULL, 10);
-		PQclear(res);
+				     : patiently(s, ask_present, 0, err);
 	}
+	s->present = NULL;
+	*any = s->any_present;
+	if (*any)
+		*found = s->found;
 	return rc;
 }
 

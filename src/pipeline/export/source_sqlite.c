@@ -443,23 +443,38 @@ static int64_t sqlite_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
 }
 
+static int ask_present(struct sqlite_source *s, const char *sql, bool *any, uint64_t *found, struct sl_err *err)
+{
+	sqlite3_stmt *rows = NULL;
+	int rc = open_again(s, err);
+	rc = rc != 0 ? rc : sl__sqlite_prepare(&s->conn, sql, NULL, 0, &rows, err);
+	rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
+	*any = rc == 1 && sqlite3_column_type(rows, 0) == SQLITE_INTEGER;
+	if (*any)
+		*found = (uint64_t)sl__sqlite_i64(rows, 0);
+	(void)sqlite3_finalize(rows);
+	if (rc < 0 && atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
+	if (rc < 0)
+		err->retryable = rc == SL_EAGAIN; /* somebody else has it */
+	return SL_MIN(rc, 0);
+}
+
 static int sqlite_present(const char *ranges, bool *any, uint64_t *found, struct sl_err *err, void *ctx)
 {
 	struct sqlite_source *s = ctx;
+	struct sl_err why = SL_ERR_INIT;
 	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
-	int rc = open_again(s, err);
+	int rc = 0;
 	sl__buf_init(&sql, s->db.env);
 	for (*any = false; rc == 0 && !*any && sl__export_db_put_present(&sql, &s->db, &ranges);) {
-		sqlite3_stmt *rows = NULL;
-		rc = sql.failed != 0 ? no_memory(err)
-				     : sl__sqlite_prepare(&s->conn, sl__buf_str(&sql), NULL, 0, &rows, err);
-		rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
-		*any = rc == 1 && sqlite3_column_type(rows, 0) == SQLITE_INTEGER;
-		if (*any)
-			*found = (uint64_t)sl__sqlite_i64(rows, 0);
-		(void)sqlite3_finalize(rows);
-		rc = SL_MIN(rc, 0);
+		do {
+			rc = sql.failed != 0 ? no_memory(&why) : ask_present(s, sl__buf_str(&sql), any, found, &why);
+		} while (rc != 0 && (rc = sl__export_db_retry(&s->db, &why)) == 0);
+		s->db.failures = 0;
 	}
+	if (rc != 0 && err != NULL)
+		*err = why;
 	return rc;
 }
 
@@ -516,6 +531,6 @@ int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export
 		return rc;
 	}
 	*out = (struct sl__export_source){
-		.ops = &ops, .ctx = s, .records_gaps = opts->table != NULL && strcmp(opts->table, "job_events") != 0};
+		.ops = &ops, .ctx = s, .records_gaps = opts->table != NULL && !sl__export_db_is_job_events(opts)};
 	return 0;
 }

@@ -31,7 +31,10 @@ static char *temp_name(const struct sl_env *env, const char *path)
 static int name_object(struct sl__object *o, const struct sl_export *e, uint64_t partition_size, struct sl_err *err)
 {
 	char name[SL__PARTITION_NAME_BYTES];
-	sl__partition_name(o->start, o->end, partition_size, name);
+	if (o->late)
+		sl__late_name(o->start, o->end, partition_size, name);
+	else
+		sl__partition_name(o->start, o->end, partition_size, name);
 	o->name = sl__asprintf(o->env, "%s/%s", e->o.dataset, name);
 	o->path = o->name != NULL ? sl__asprintf(o->env, "%s/%s", e->o.to, o->name) : NULL;
 	o->folder = o->path != NULL ? sl__dirname(o->env, o->path) : NULL;
@@ -64,12 +67,12 @@ static int create(struct sl__object *o, struct sl_err *err)
 }
 
 int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start, uint64_t end,
-		   char *buf, struct sl_err *err)
+		   bool late, char *buf, struct sl_err *err)
 {
 	struct sl__object *o = sl__calloc(&e->env, 1, sizeof *o);
 	if (o == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a file");
-	*o = (struct sl__object){.env = &e->env, .start = start, .end = end, .fd = -1, .buf = buf};
+	*o = (struct sl__object){.env = &e->env, .start = start, .end = end, .late = late, .fd = -1, .buf = buf};
 	sl__buf_init(&o->hole_text, &e->env);
 	int rc = name_object(o, e, partition_size, err);
 	if (rc == 0)
@@ -181,7 +184,7 @@ int sl__object_store(struct sl__object *o, struct sl_export *e, sl_catalog_lease
 void sl__object_row(struct sl__object *o, struct sl_catalog_partition *out)
 {
 	*out = (struct sl_catalog_partition){.struct_size = sizeof *out,
-					     .type = SL_AUDIT_PARTITION,
+					     .type = o->late ? SL_AUDIT_LATE : SL_AUDIT_PARTITION,
 					     .start = o->start,
 					     .end = o->end,
 					     .rows = o->rows,
@@ -253,21 +256,26 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 struct sweep {
 	struct sl_export *e;
 	const char *folder, *keep;
+	bool late;
 	uint64_t start, end;
 };
 
-static bool range_of(const char *name, uint64_t *start, uint64_t *end)
+static bool range_of(const char *name, uint64_t *start, uint64_t *end, bool *late)
 {
 	int n = 0;
-	return sscanf(name, "part-%20" SCNu64 "-%20" SCNu64 ".parquet%n", start, end, &n) == 2 && n > 0 &&
-	       name[n] == '\0';
+	if (sscanf(name, "part-%20" SCNu64 "-%20" SCNu64 "%n", start, end, &n) != 2 || n == 0)
+		return false;
+	*late = strcmp(name + n, "-late.parquet") == 0;
+	return *late || strcmp(name + n, ".parquet") == 0;
 }
 
 static int sweep_file(const char *name, void *ctx)
 {
 	const struct sweep *s = ctx;
 	uint64_t start, end;
-	if (strcmp(name, s->keep) == 0 || !range_of(name, &start, &end) || start > s->end || end < s->start)
+	bool late;
+	if (strcmp(name, s->keep) == 0 || !range_of(name, &start, &end, &late) || late != s->late || start > s->end ||
+	    end < s->start)
 		return 0;
 	char *path = sl__asprintf(&s->e->env, "%s/%s", s->folder, name);
 	int rc = path != NULL ? SL__IO(&s->e->env, unlink, path) : -ENOMEM;
@@ -279,9 +287,10 @@ static int sweep_file(const char *name, void *ctx)
 
 void sl__store_sweep(struct sl_export *e, const char *name, uint64_t start, uint64_t end)
 {
+	uint64_t of_name;
 	char *folder = sl__asprintf(&e->env, "%s/%.*s", e->o.to, (int)(sl__basename(name) - name), name);
 	struct sweep s = {.e = e, .folder = folder, .keep = sl__basename(name), .start = start, .end = end};
-	if (folder != NULL)
+	if (folder != NULL && range_of(s.keep, &of_name, &of_name, &s.late))
 		(void)SL__IO(&e->env, list, folder, sweep_file, &s);
 	sl__free(&e->env, folder);
 }

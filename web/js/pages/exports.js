@@ -67,7 +67,7 @@ export async function exportsPage({ root, signal }) {
 
 function partitionRow(p) {
   return h("tr", {},
-    cell("Sequences", h("span", { class: "mono" }, `${seq(p.start)} – ${seq(p.end)}`), p.type === "backfill" && [" ", tag("backfill")]),
+    cell("Sequences", h("span", { class: "mono" }, `${seq(p.start)} – ${seq(p.end)}`), p.type !== "partition" && [" ", tag(p.type)]),
     numCell("Rows", num(p.rows), p.bad_rows > 0 && [" ", tag(`${num(p.bad_rows)} bad`, "warn")]),
     numCell("Size", bytes(p.bytes)),
     cell("File", h("span", { class: "mono wrap-any" }, p.path)),
