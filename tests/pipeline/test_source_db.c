@@ -433,6 +433,27 @@ static void a_lost_postgres_connection_is_made_again_behind_the_last_row(void **
 	assert_int_equal(total, 20000 * 1006);
 }
 
+static void a_row_in_a_hole_is_found_also_after_a_lost_connection(void **state)
+{
+	struct place *p = *state;
+	struct sl_err err = SL_ERR_INIT;
+	bool any = false;
+	uint64_t found = 0;
+	run_sql(p, "CREATE TABLE t (n bigint PRIMARY KEY)");
+	run_sql(p, "INSERT INTO t VALUES (1), (4), (9)");
+	open_source(p);
+	assert_string_equal(read_all(p, 1, SL__EXPORT_NO_END), "1\n4\n9\n");
+	if (p->postgres)
+		run_sql(p, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+			   " WHERE application_name = 'sluice export'");
+	assert_int_equal(p->source.ops->present("2-3,5-8", &any, &found, &err, p->source.ctx), 0);
+	assert_false(any);
+	run_sql(p, "INSERT INTO t VALUES (8), (6)");
+	assert_int_equal(p->source.ops->present("2-3,5-8", &any, &found, &err, p->source.ctx), 0);
+	assert_true(any);
+	assert_int_equal(found, 6);
+}
+
 /* Until the statement stands in its pg_sleep; each look is a round trip to the server. */
 static void await_sleep(struct place *p)
 {
@@ -523,12 +544,29 @@ static void *read_on_thread(void *ctx)
 	return NULL;
 }
 
+/* It waits for as long as one likes, and says for whom. */
+static void wait_until_told(struct reading *r, const char *says)
+{
+	bool told = false;
+	pthread_mutex_lock(&r->mu);
+	r->told[0] = '\0';
+	pthread_mutex_unlock(&r->mu);
+	while (!told) {
+		vclock_advance_ms(&r->p->clock, 6 * SL__EXPORT_DB_TELL_MS + 1);
+		(void)usleep(1000);
+		pthread_mutex_lock(&r->mu);
+		assert_false(r->ended);
+		told = strstr(r->told, says) != NULL;
+		pthread_mutex_unlock(&r->mu);
+	}
+}
+
 /* Number 3 is drawn by a transaction that is still open (opened by `begin`), 4 is committed: nothing behind 2 is given
- * until that one has ended by `end`; then comes what there is. */
-static void check_wait(struct place *p, const char *begin, const char *end, const char *says, const char *rows)
+ * until that one has ended by `end`; then comes what there is. prepare (may be NULL): what happens in between. */
+static void check_wait(struct place *p, const char *begin, const char *prepare, const char *end, const char *says,
+		       const char *rows)
 {
 	struct reading r = {.p = p, .mu = PTHREAD_MUTEX_INITIALIZER};
-	bool told = false;
 	PGconn *other = pg_temp_connect(server);
 	p->env.log = take_log;
 	p->env.log_ctx = &r;
@@ -536,16 +574,11 @@ static void check_wait(struct place *p, const char *begin, const char *end, cons
 	assert_int_equal(pg_temp_exec(other, begin), 0);
 	run_sql(p, "INSERT INTO t VALUES (1), (2), (4)");
 	assert_int_equal(pthread_create(&r.thread, NULL, read_on_thread, &r), 0);
-	/* It waits for as long as one likes, and says for whom. */
-	while (!told) {
-		vclock_advance_ms(&p->clock, SL__EXPORT_DB_TELL_MS + 1);
-		(void)usleep(1000);
-		pthread_mutex_lock(&r.mu);
-		assert_false(r.ended);
-		told = r.told[0] != '\0';
-		pthread_mutex_unlock(&r.mu);
+	wait_until_told(&r, prepare != NULL ? "pid " : says);
+	if (prepare != NULL) {
+		assert_int_equal(pg_temp_exec(other, prepare), 0);
+		wait_until_told(&r, says);
 	}
-	assert_non_null(strstr(r.told, says));
 	assert_int_equal(pg_temp_exec(other, end), 0);
 	pthread_join(r.thread, NULL);
 	assert_string_equal(p->text, rows);
@@ -555,20 +588,20 @@ static void check_wait(struct place *p, const char *begin, const char *end, cons
 static void a_number_of_an_open_transaction_is_waited_for_however_long_it_takes(void **state)
 {
 	run_sql(*state, "CREATE TABLE t (n bigint)");
-	check_wait(*state, "SET application_name = 'slow one'; BEGIN; INSERT INTO t VALUES (3)", "COMMIT", "slow one",
-		   "1\n2\n3\n4\n");
+	check_wait(*state, "SET application_name = 'slow one'; BEGIN; INSERT INTO t VALUES (3)", NULL, "COMMIT",
+		   "slow one", "1\n2\n3\n4\n");
 }
 
 static void a_number_whose_transaction_rolls_back_is_a_hole(void **state)
 {
 	run_sql(*state, "CREATE TABLE t (n bigint)");
-	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3)", "ROLLBACK", "pid ", "1\n2\n4\n");
+	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3)", NULL, "ROLLBACK", "pid ", "1\n2\n4\n");
 }
 
 static void a_prepared_transaction_is_waited_for_and_named(void **state)
 {
 	run_sql(*state, "CREATE TABLE t (n bigint)");
-	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3); PREPARE TRANSACTION 'two phases'",
+	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3); PREPARE TRANSACTION 'two phases'", NULL,
 		   "COMMIT PREPARED 'two phases'", "prepared transaction two phases", "1\n2\n3\n4\n");
 }
 
@@ -577,7 +610,25 @@ static void a_transaction_that_writes_to_a_partition_is_waited_for(void **state)
 	run_sql(*state, "CREATE TABLE t (n bigint) PARTITION BY RANGE (n);"
 			"CREATE TABLE t_low PARTITION OF t FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (n);"
 			"CREATE TABLE t_lower PARTITION OF t_low FOR VALUES FROM (0) TO (50)");
-	check_wait(*state, "BEGIN; INSERT INTO t_lower VALUES (3)", "COMMIT", "pid ", "1\n2\n3\n4\n");
+	check_wait(*state, "BEGIN; INSERT INTO t_lower VALUES (3)", NULL, "COMMIT", "pid ", "1\n2\n3\n4\n");
+}
+
+static void a_transaction_that_is_prepared_meanwhile_is_still_waited_for(void **state)
+{
+	run_sql(*state, "CREATE TABLE t (n bigint)");
+	check_wait(*state, "BEGIN; INSERT INTO t VALUES (3)", "PREPARE TRANSACTION 'later'", "COMMIT PREPARED 'later'",
+		   "prepared transaction later", "1\n2\n3\n4\n");
+}
+
+/* An INSERT into the table above draws its number before it locks the partition. */
+static void a_transaction_that_writes_through_the_table_above_is_waited_for(void **state)
+{
+	run_sql(*state, "DROP TABLE IF EXISTS top; CREATE TABLE top (n bigint) PARTITION BY RANGE (n);"
+			"CREATE TABLE middle PARTITION OF top FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (n);"
+			"CREATE TABLE t PARTITION OF middle FOR VALUES FROM (0) TO (50)");
+	check_wait(*state, "BEGIN; LOCK TABLE ONLY top IN ROW EXCLUSIVE MODE", NULL,
+		   "INSERT INTO top VALUES (3); COMMIT", "pid ", "1\n2\n3\n4\n");
+	run_sql(*state, "DROP TABLE top");
 }
 
 static void the_rows_of_a_query_wait_for_every_writer(void **state)
@@ -586,7 +637,7 @@ static void the_rows_of_a_query_wait_for_every_writer(void **state)
 	run_sql(p, "CREATE TABLE t (n bigint)");
 	p->opts.table = NULL;
 	p->opts.query = "SELECT * FROM t";
-	check_wait(p, "BEGIN; INSERT INTO t VALUES (3)", "COMMIT", "pid ", "1\n2\n3\n4\n");
+	check_wait(p, "BEGIN; INSERT INTO t VALUES (3)", NULL, "COMMIT", "pid ", "1\n2\n3\n4\n");
 }
 
 static void readers_and_writers_of_other_tables_are_not_waited_for(void **state)
@@ -618,6 +669,11 @@ static void a_new_dataset_begins_with_the_smallest_number_that_may_still_come(vo
 	PQfinish(other);
 }
 
+/* As a subscription to a publication with this table would have it. */
+#define SUBSCRIBE(table)                                                                                               \
+	"SET allow_system_table_mods = on; INSERT INTO pg_subscription_rel (srsubid, srrelid, srsubstate) VALUES (1, " \
+	"'" table "'::regclass, 'r'); RESET allow_system_table_mods"
+
 static void missing_numbers_are_recorded_where_open_transactions_tell(void **state)
 {
 	static const struct {
@@ -632,6 +688,16 @@ static void missing_numbers_are_recorded_where_open_transactions_tell(void **sta
 		{"CREATE SEQUENCE q CACHE 9; CREATE TABLE t (n bigint DEFAULT nextval('q'))", "t", NULL, false},
 		{"CREATE TABLE u (n bigint); CREATE VIEW t AS SELECT * FROM u", "t", NULL, false},
 		{"CREATE TABLE job_events (n bigint)", "job_events", NULL, false},
+		{"CREATE TABLE job_events (n bigint)", "public.job_events", NULL, false},
+		/* What counts for a table counts for its partitions, and the other way round. */
+		{"CREATE TABLE u (n bigserial) PARTITION BY RANGE (n); CREATE TABLE t PARTITION OF u DEFAULT;"
+		 "ALTER SEQUENCE u_n_seq CACHE 5",
+		 "t", NULL, false},
+		{"CREATE TABLE t (n bigint)", "t", NULL, true},
+		{"CREATE TABLE t (n bigint);" SUBSCRIBE("t"), "t", NULL, false},
+		{"CREATE TABLE t (n bigint) PARTITION BY RANGE (n); CREATE TABLE u PARTITION OF t DEFAULT;" SUBSCRIBE(
+			 "u"),
+		 "t", NULL, false},
 	};
 	struct place *p = *state;
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
@@ -645,6 +711,21 @@ static void missing_numbers_are_recorded_where_open_transactions_tell(void **sta
 		p->source.ops->close(p->source.ctx);
 		p->source.ops = NULL;
 	}
+	run_sql(p, "SET allow_system_table_mods = on; DELETE FROM pg_subscription_rel; RESET allow_system_table_mods");
+}
+
+/* It does not see who writes on its primary. */
+static void missing_numbers_are_not_recorded_on_a_standby(void **state)
+{
+	struct place *p = *state;
+	run_sql(p, "CREATE TABLE t (n bigserial); INSERT INTO t VALUES (1), (2), (4)");
+	assert_int_equal(pg_temp_command(server, "standby"), 0);
+	open_source(p);
+	assert_false(p->source.records_gaps);
+	assert_string_equal(read_all(p, 1, SL__EXPORT_NO_END), "1\n2\n4\n");
+	p->source.ops->close(p->source.ctx);
+	p->source.ops = NULL;
+	assert_int_equal(pg_temp_command(server, "primary"), 0);
 }
 
 static void nothing_that_postgres_sources_say_has_the_password(void **state)
@@ -691,6 +772,7 @@ int main(void)
 		SQLITE(writers_of_the_sqlite_file_go_on_between_reads),
 		POSTGRES(postgres_columns_have_the_types_of_the_result),
 		POSTGRES(a_postgres_sequence_of_another_type_is_refused),
+		BOTH(a_row_in_a_hole_is_found_also_after_a_lost_connection),
 		POSTGRES(a_lost_postgres_connection_is_made_again_behind_the_last_row),
 		POSTGRES(a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row),
 		POSTGRES(a_read_that_waits_for_postgres_ends_when_it_is_woken),
@@ -698,10 +780,13 @@ int main(void)
 		POSTGRES(a_number_whose_transaction_rolls_back_is_a_hole),
 		POSTGRES(a_prepared_transaction_is_waited_for_and_named),
 		POSTGRES(a_transaction_that_writes_to_a_partition_is_waited_for),
+		POSTGRES(a_transaction_that_is_prepared_meanwhile_is_still_waited_for),
+		POSTGRES(a_transaction_that_writes_through_the_table_above_is_waited_for),
 		POSTGRES(the_rows_of_a_query_wait_for_every_writer),
 		POSTGRES(readers_and_writers_of_other_tables_are_not_waited_for),
 		POSTGRES(a_new_dataset_begins_with_the_smallest_number_that_may_still_come),
 		POSTGRES(missing_numbers_are_recorded_where_open_transactions_tell),
+		POSTGRES(missing_numbers_are_not_recorded_on_a_standby),
 		POSTGRES(nothing_that_postgres_sources_say_has_the_password),
 	};
 	server = pg_temp_start(PG_TEMP_FAST);

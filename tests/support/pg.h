@@ -21,7 +21,7 @@ enum pg_temp_durability {
 /* NULL when the server could not be started; why is on standard error. */
 struct pg_temp *pg_temp_start(enum pg_temp_durability durability);
 const char *pg_temp_url(const struct pg_temp *pg);
-/* "restart", "crash", "stop" or "start"; 0 or -1. */
+/* "restart", "crash", "stop", "start", "standby" or "primary"; 0 or -1. */
 int pg_temp_command(struct pg_temp *pg, const char *command);
 /* NULL is allowed. */
 void pg_temp_stop(struct pg_temp *pg);
