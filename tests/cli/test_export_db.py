@@ -135,6 +135,16 @@ class Sqlite(ExportTest):
         self.sql("UPDATE sluice_partition SET committed_ms = committed_ms - 24 * 3600 * 1000", "lake/_catalog.db")
         self.export(self.url, "--table", "t", "--final")
 
+    def test_a_row_that_appears_in_a_hole_ends_following_the_table(self):
+        self.table(1, 35)
+        self.db("DELETE FROM t WHERE n = 12")
+        self.export(self.url, "--table", "t", "--partition-size", "10")
+        self.fill(12, 12)
+        result = self.export(self.url, "--table", "t", "--follow", code=65)
+        self.assertIn("n 12 has appeared", result["errors"])
+        # Whatever is done about gaps now: it is recorded as a hole, and it is there.
+        self.assertIn("n 12 has appeared", self.export(self.url, "--table", "t", "--gaps", "stop", code=65)["errors"])
+
     def backfill(self, ranges, code=0, **more):
         args = ("export", "backfill", "--from", self.url, "--table", "t", *self.WHERE, "--ranges", ranges)
         return self.ok(*args) if code == 0 else self.fails(code, *args, **more)
@@ -287,6 +297,8 @@ class Postgres(Sqlite):
                    "d": ("timestamptz", "'-infinity'", "timestamp(micros)", -(2**63 - 1)),
                    "e": ("date", "'infinity'", "date", 2**31 - 1),
                    "f": ("date", "'0044-03-15 BC'", "date", -735160),
+                   "f2": ("date", "'5874897-12-31'", "date", 2145042905),
+                   "f3": ("timestamp", "'4713-01-01 00:00:00 BC'", "timestamp(micros,local)", -210863520000000000),
                    "g": ("timestamptz", "'10000-01-01 00:00:00+00'", "timestamp(micros)", 253402300800000000),
                    "h": ("double precision", "'NaN'", "double", "NaN"),
                    "i": ("real", "'-Infinity'", "float", "-Infinity"),
@@ -335,6 +347,17 @@ class Postgres(Sqlite):
         status = json.loads(self.ok("export", "status", "lake", "--catalog", self.url, "--json").out)
         self.assertEqual(status["checkpoint"], 25)
         self.ok("audit", "verify", "lake", "--dataset", "d", "--catalog", self.url)
+
+    def test_late_rows_may_be_in_a_catalog_in_postgres(self):
+        self.table(1, 25)
+        self.db("DELETE FROM t WHERE n IN (10, 12)")
+        where = ("--table", "t", "--catalog", self.url)
+        self.export(self.url, *where, "--partition-size", "10", "--final")
+        self.fill(10, 10)
+        self.export(self.url, *where, "--final", code=65)
+        self.ok("export", "backfill", "--from", self.url, *where, *self.WHERE, "--ranges", "10-19")
+        self.ok("audit", "verify", "lake", "--dataset", "d", "--catalog", self.url)
+        self.export(self.url, *where, "--final")
 
 
 if __name__ == "__main__":

@@ -184,6 +184,8 @@ static void times_are_moments_in_the_columns_unit(void **state)
 	assert_non_null(sl__to_date("2024-02-29T00:00:00Z", 20, &day));
 	assert_null(sl__to_date("0044-03-15 BC", 13, &day));
 	assert_int_equal(day, -735160);
+	assert_null(sl__to_date("5874897-12-31", 13, &day)); /* the last one of PostgreSQL */
+	assert_int_equal(day, 2145042905);
 	assert_null(sl__to_date("infinity", 8, &day));
 	assert_int_equal(day, INT32_MAX);
 	assert_null(sl__to_date("-infinity", 9, &day));

@@ -295,7 +295,7 @@ static bool take_date(struct cursor *c, bool bc, int64_t *days)
 	if (century < 0 || year < 0)
 		return false;
 	year += century * 100;
-	for (int more = 0; more < 2 && c->at < c->end && is_digit(*c->at); more++)
+	for (int more = 0; more < 3 && c->at < c->end && is_digit(*c->at); more++) /* PostgreSQL: up to 5874897 */
 		year = year * 10 + (*c->at++ - '0');
 	if (year < 1 || !next_is(c, '-'))
 		return false;
