@@ -267,6 +267,18 @@ class Files(ExportTest):
         with contextlib.closing(sqlite3.connect(self.path("t.db"))) as db:
             self.assertEqual(db.execute("SELECT * FROM e").fetchall(), [("2", "two")])
 
+    def test_diverted_rows_of_very_many_columns_can_be_redriven(self):
+        many = [f"a_rather_long_name_of_a_column_{i}" for i in range(200)]
+        columns, values = ["n", "v", *many], ["2", "two", *(f'"{c}, ""x"""' for c in many[:-2]), "", '""']
+        self.write("in.csv", "\n".join(",".join(row) for row in (columns, ["1", "10", *many], values)).encode() + b"\n")
+        self.write("schema.yaml", ("columns:\n- {name: n, type: int64, nullable: false}\n- {name: v, type: int64}\n" +
+                                   "".join(f"- {{name: {c}, type: string}}\n" for c in many)).encode())
+        self.export("in.csv", "--schema", "schema.yaml", "--bad-rows", "divert", code=65)
+        self.sql(f"CREATE TABLE d ({', '.join(columns)})")
+        self.ok("dlq", "redrive", "lake/_dead/d", "--to", "sqlite:t.db")
+        with contextlib.closing(sqlite3.connect(self.path("t.db"))) as db:
+            self.assertEqual(db.execute("SELECT * FROM d").fetchall(), [("2", "two", *(f'{c}, "x"' for c in many[:-2]), None, "")])
+
     def follow_through(self, change, checkpoint, code=0):
         """Follow in.csv with 1 to 25, change it, and wait for the checkpoint. What it says."""
         self.write("in.csv", self.ledger(1, 25))

@@ -787,6 +787,30 @@ static void bad_rows_can_be_diverted_and_are_counted(void **state)
 	assert_non_null(strstr(seen, "export:ledger 8 [7,7,7] more fields than the header has\n"));
 }
 
+/* Those who read letters know commas. */
+static void diverted_rows_have_commas_whatever_the_input_has(void **state)
+{
+	struct place *p = *state;
+	static const char text[] = "n;x;y;z\n1;1;a;b\n2;two;\"a, \"\"b\"\"\";\n3;three;a,b;\"\"\n4;\"fo\"ur;;\n";
+	char letters[128], seen[1000] = "";
+	sl_dlq *q;
+	place_write(p, "in.csv", text, sizeof text - 1);
+	struct sl_export_opts opts = place_opts(p, 4);
+	opts.sample_records = 1;
+	opts.bad_rows = SL_EXPORT_BAD_ROWS_DIVERT;
+	opts.format = SL_EXPORT_CSV;
+	opts.delimiter = ';';
+	assert_int_equal(export(&opts).bad_rows, 3);
+	const struct sl_dlq_opts read_only = {SL_DLQ_OPTS_INIT, .read_only = SL_ON};
+	(void)snprintf(letters, sizeof letters, "%s/_dead/ledger", p->to);
+	assert_int_equal(sl_dlq_open(&q, letters, &read_only, NULL), 0);
+	assert_int_equal(sl_dlq_list(q, 0, count_letter, seen, NULL), 0);
+	sl_dlq_close(q);
+	assert_non_null(strstr(seen, "[2,two,\"a, \"\"b\"\"\",]"));
+	assert_non_null(strstr(seen, "[3,three,\"a,b\",\"\"]"));
+	assert_non_null(strstr(seen, "[4;\"fo\"ur;;]")); /* not a record: as it was */
+}
+
 /* ---- what the dataset is ---- */
 
 static void a_dataset_keeps_its_schema_size_and_sequence(void **state)
@@ -980,6 +1004,7 @@ int main(void)
 		IN_PLACE(an_input_that_begins_behind_the_checkpoint_has_a_gap),
 		IN_PLACE(a_bad_row_stops_its_partition_with_line_and_column),
 		IN_PLACE(bad_rows_can_be_diverted_and_are_counted),
+		IN_PLACE(diverted_rows_have_commas_whatever_the_input_has),
 		IN_PLACE(a_dataset_keeps_its_schema_size_and_sequence),
 		IN_PLACE(options_that_cannot_be_are_named),
 		IN_PLACE(damaged_partitions_are_built_again_as_they_were),

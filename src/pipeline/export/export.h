@@ -105,6 +105,7 @@ struct sl__export_job {
 	sl__mutex letters_mu;
 	sl_dlq *letters;
 	char *letter_target; /* with the first of them */
+	bool letters_json;   /* their rows are objects: the columns are too many for the target */
 	struct sl_export_result result;
 };
 

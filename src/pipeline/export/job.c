@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "format/csv.h"
 #include "format/row.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/holes.h"
@@ -276,27 +277,80 @@ void sl__job_close(struct sl__export_job *job)
 #define LETTER_TARGET_BYTES 4000
 
 /* What the row of a letter is, in the words of 'sluice load', so that it can be sent to any target: its format and, of
- * CSV, its columns. Of very many columns only the name of the input is kept. */
-static int describe_rows(struct sl__export_job *job, struct sl_err *err)
+ * CSV, its columns. */
+static void put_target(struct sl__buf *text, const struct sl__export_job *job, bool csv)
 {
 	const struct sl__layout *l = &job->layout;
-	const char *format = l->csv ? "csv" : "jsonl", *input = sl__input_name(&job->input);
+	const char *input = sl__input_name(&job->input);
+	(void)sl__buf_printf(text, "{\"to\":\"\",\"format\":\"%s\",\"table\":\"%s\"", csv ? "csv" : "jsonl",
+			     job->e->o.dataset);
+	for (size_t i = 0; csv && i < l->n_names; i++) {
+		(void)sl__buf_str_append(text, i == 0 ? ",\"columns\":[" : ",");
+		sl__put_json_string(text, l->names[i], strlen(l->names[i]));
+	}
+	(void)sl__buf_str_append(text, csv ? "],\"input\":" : ",\"input\":");
+	sl__put_json_string(text, input, SL_MIN(strlen(input), (size_t)1000));
+	(void)sl__buf_printf(text, "%s}", csv ? ",\"file_format\":\"csv\"" : "");
+}
+
+static int describe_rows(struct sl__export_job *job, struct sl_err *err)
+{
 	struct sl__buf text;
 	sl__buf_init(&text, &job->e->env);
-	(void)sl__buf_printf(&text, "{\"to\":\"\",\"format\":\"%s\",\"table\":\"%s\"", format, job->e->o.dataset);
-	for (size_t i = 0; l->csv && i < l->n_names; i++) {
-		(void)sl__buf_str_append(&text, i == 0 ? ",\"columns\":[" : ",");
-		sl__put_json_string(&text, l->names[i], strlen(l->names[i]));
-	}
-	(void)sl__buf_str_append(&text, l->csv ? "],\"input\":" : ",\"input\":");
-	sl__put_json_string(&text, input, strlen(input));
-	(void)sl__buf_printf(&text, "%s}", l->csv ? ",\"file_format\":\"csv\"" : "");
-	if (text.len > LETTER_TARGET_BYTES || (l->csv && l->delimiter != ',')) {
+	put_target(&text, job, job->layout.csv);
+	job->letters_json = job->layout.csv && text.len > LETTER_TARGET_BYTES;
+	if (job->letters_json) {
 		sl__buf_clear(&text);
-		(void)sl__buf_str_append(&text, input);
+		put_target(&text, job, false);
 	}
 	job->letter_target = sl__buf_take(&text);
 	return job->letter_target != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
+}
+
+static void put_csv_field(struct sl__buf *out, const struct sl__csv_field *f)
+{
+	bool quote = f->quoted || (f->len > 0 && memchr(f->text, ',', f->len) != NULL);
+	if (!quote) {
+		(void)sl__buf_append(out, f->text, f->len);
+		return;
+	}
+	(void)sl__buf_append(out, "\"", 1);
+	for (size_t i = 0; i < f->len; i++)
+		(void)sl__buf_append(out, f->text[i] == '"' ? "\"\"" : f->text + i, f->text[i] == '"' ? 2 : 1);
+	(void)sl__buf_append(out, "\"", 1);
+}
+
+/* A row of CSV as others read it: with commas, or as an object of strings. false: it is not such a row, or memory has
+ * run out (out->failed); then it is kept as it was. */
+static bool put_letter_row(struct sl__buf *out, const struct sl__export_job *job, const void *row, size_t len)
+{
+	const struct sl__layout *l = &job->layout;
+	struct sl__csv s = sl__csv_of(row, len, l->delimiter);
+	struct sl__csv_field f;
+	size_t n = 0;
+	int rc;
+	char *scratch = sl__alloc(&job->e->env, len + 1);
+	s.scratch = scratch;
+	if (scratch == NULL) {
+		out->failed = SL_ENOMEM;
+		return false;
+	}
+	for (; (rc = sl__csv_next(&s, &f)) > 0 && n < l->n_names; n++) {
+		(void)sl__buf_str_append(out, n > 0 ? "," : job->letters_json ? "{" : "");
+		if (!job->letters_json) {
+			put_csv_field(out, &f);
+			continue;
+		}
+		sl__put_json_string(out, l->names[n], strlen(l->names[n]));
+		(void)sl__buf_append(out, ":", 1);
+		if (f.len == 0 && !f.quoted)
+			(void)sl__buf_str_append(out, "null");
+		else
+			sl__put_json_string(out, f.text, f.len);
+	}
+	(void)sl__buf_str_append(out, job->letters_json ? "}" : "");
+	sl__free(&job->e->env, scratch);
+	return rc == 0 && n == l->n_names && out->failed == 0;
 }
 
 static int open_letters(struct sl__export_job *job, struct sl_err *err)
@@ -319,7 +373,17 @@ int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, s
 		   struct sl_err *err)
 {
 	char source[160];
+	struct sl__buf text SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&text, &job->e->env);
 	int rc = open_letters(job, err);
+	if (rc == 0 && job->layout.csv && (job->letters_json || job->layout.delimiter != ',')) {
+		if (put_letter_row(&text, job, row, len)) {
+			row = text.data;
+			len = text.len;
+		} else if (text.failed != 0) {
+			rc = sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
+		}
+	}
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "dead letters");
 	(void)snprintf(source, sizeof source, "export:%s", job->e->o.dataset);
