@@ -338,6 +338,7 @@ static int settle_active(struct wal_recovery *r, struct sl_err *err)
 	w->clean_end = r->closed_end != 0 && r->closed_in + 1 == r->n && r->closed_end == src->end ? src->end : 0;
 	/* A new incarnation goes along into each segment: the one that tells of it is archived some day. */
 	w->renewed = r->renewed;
+	w->renewing = (struct wal_renewal){0, 0};
 	if (r->renewed.incarnation != 0 && r->renewed_in + 1 < r->n)
 		w->renewing = r->renewed;
 	int code = src->torn > 0 ? settle_torn(w, src, err) : 0;
