@@ -226,8 +226,9 @@ struct sl_wal_reply {
  *
  * A mark that is above the log's end, or whose CRC is not that of the log's record, and SL_ECONFLICT mean that receiver
  * and log differ: the log was restored from a backup, or copied. The sender then begins a new incarnation of the
- * stream, logs that, and sends everything after the last acknowledged record under it. It halts only when the receiver
- * reports a conflict for the new incarnation too.
+ * stream, logs that, and sends everything after the last acknowledged record under it. Before that it may send this
+ * record once more, alone: where the receiver lost it and has another one instead, everything that the log has is sent.
+ * It halts only when the receiver reports a conflict for several new incarnations in a row.
  */
 struct sl_wal_sender {
 	int version; /* SL_WAL_SENDER_VERSION */

@@ -342,7 +342,7 @@ static int send_rows(struct shipsend *s, const struct sl_wal_batch *b, struct sl
 	uint64_t last = b->n_records ? b->records[b->n_records - 1].sequence : 0;
 	int rc;
 
-	if (s->foreign && s->foreign == b->incarnation)
+	if (s->foreign && s->foreign == b->incarnation && (!b->n_records || last > s->mark))
 		return sl_err_set(err, SL_ECONFLICT, "%.150s has other lines of this stream", s->target);
 	rc = b->n_records ? write_rows(s, b, reply, err) : 0;
 

@@ -12,7 +12,8 @@
  * T2  Only durable records are sent: the index holds no others.
  * T3  A refused record is parked once all before it were taken, and is settled as failed once its letter is durable.
  * T4  A mark counts only when it is of this log's records; where log and receiver differ, everything that was not
- *     acknowledged goes under a new incarnation, which is on disk before the first record is sent under it.
+ *     acknowledged goes under a new incarnation, which is on disk before the first record is sent under it. Where the
+ *     receiver lost what it acknowledged, and has other records instead, everything that the log has goes under it.
  * T5  mu is never held while the receiver, the disk, the dead letters or the log callback are at work.
  */
 #include "wal/sender.h"
@@ -137,7 +138,8 @@ static void reset_state(sl_wal *w, const struct sl_wal_sender *table, void *ctx)
 	s->stop_at_ns = SL_FOREVER;
 	s->mark = s->suspects = s->find_from = 0;
 	s->compared = (struct sl_wal_mark){0};
-	s->renewed_untried = false;
+	s->n_untried = 0;
+	s->probe = 0;
 	s->halt = s->trouble = (struct sl_err)SL_ERR_INIT;
 	s->refusal = (struct sender_refusal){0};
 	s->failures = 0;

@@ -19,6 +19,7 @@ enum sender_show { SENDER_STOPPED = 0, SENDER_ACTIVE = 1, SENDER_WAITING = 2, SE
 
 #define SENDER_MAX_RECORDS 65536 /* of a batch, whatever batch_records says */
 #define SENDER_MAX_SKIPPED 64u   /* ranges in a batch */
+#define SENDER_MAX_UNTRIED 3u    /* new incarnations in a row: a receiver that has a conflict for each is broken */
 #define SENDER_REPLAY 16384u     /* settled records looked up at a time: each time reads the whole log */
 
 /* A record that the receiver will never take. */
@@ -36,7 +37,8 @@ enum sender_work {
 	SENDER_SEND, /* the planned batch */
 	SENDER_PARK, /* the refused record, which is the next one */
 	SENDER_FIND, /* settled records that the receiver does not have: look them up in the files */
-	SENDER_RENEW /* a new incarnation is to be written to the log before anything is sent under it */
+	SENDER_PROBE, /* the last acknowledged record once more: does the receiver still have it? */
+	SENDER_RENEW  /* a new incarnation is to be written to the log before anything is sent under it */
 };
 
 struct wal_sender_state {
@@ -50,7 +52,9 @@ struct wal_sender_state {
 	bool mark_known;
 	uint64_t mark;               /* the receiver's last answer */
 	struct sl_wal_mark compared; /* the last mark that was found to be of this log; kind UNKNOWN: none */
-	bool renewed_untried;        /* nothing was taken under the new incarnation yet */
+	uint32_t n_untried;          /* new incarnations in a row under which nothing was taken */
+	uint64_t probe;              /* SENDER_PROBE; 0: none */
+	struct sl_err probe_why;     /* how log and receiver differ */
 	struct sl_err halt;          /* code 0: not halted */
 	struct sl_err trouble;       /* the last failure, for stop's report; code 0: none */
 	/* ---- fixed while the thread runs ---- */

@@ -91,6 +91,8 @@ enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
 	s->n = s->n_skipped = 0;
 	if (w->renewing.incarnation != 0)
 		return SENDER_RENEW;
+	if (s->probe != 0)
+		return SENDER_PROBE;
 	if (!s->mark_known)
 		return w->durable_seq > 0 ? SENDER_ASK : SENDER_NOTHING;
 	size_t room = s->limit != 0 ? SL_MIN(s->limit, s->cap) : s->cap;

@@ -74,18 +74,12 @@ static void all_is_well(sl_wal *w) SL_REQUIRES(w->mu)
 		say(w, SL_LOG_INFO, "sending again", &was);
 }
 
-/* T4. Log and receiver differ: begin a new incarnation after the last record that is known to be acknowledged. It is
- * written to the log before anything else is done. */
-static void renew(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
+/* Begin a new incarnation with this record. It is written to the log before anything else is done. */
+static void renew_from(sl_wal *w, uint64_t first, bool lost, const struct sl_err *why) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
-	const struct wal_entry *pending = sl__wal_index_next(&w->index, 0);
-	struct wal_renewal next = {.first = pending != NULL ? pending->sequence : w->durable_seq + 1};
+	struct wal_renewal next = {.first = first};
 	uint32_t was = sl__wal_sent_incarnation(w);
-	if (s->renewed_untried) {
-		halt(w, why);
-		return;
-	}
 	do {
 		if (sl__wal_draw_incarnation(&w->env, w->header.version, &next.incarnation) < 0) {
 			back_off(w, why);
@@ -93,14 +87,62 @@ static void renew(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 		}
 	} while (next.incarnation == was);
 	w->renewing = next;
-	s->renewed_untried = true;
+	s->n_untried++;
+	s->probe = 0;
 	sl__unlock(&w->mu);
 	sl__log(&w->env, SL_LOG_WARN, "wal",
-		"log and receiver differ: a new incarnation begins with the first record that was not acknowledged; "
-		"records whose acknowledgement the log does not have arrive twice",
+		lost ? "the receiver lost acknowledged records and has others: a new incarnation begins with the "
+		       "first record that the log has; records that the receiver kept arrive twice"
+		     : "log and receiver differ: a new incarnation begins with the first record that was not "
+		       "acknowledged; records whose acknowledgement the log does not have arrive twice",
 		SL__F_STR("log", w->path), SL__F_U64("incarnation", next.incarnation), SL__F_U64("before", was),
 		SL__F_U64("first", next.first), SL__F_STR("error", why->msg));
 	sl__lock(&w->mu);
+}
+
+static uint64_t first_pending(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	const struct wal_entry *pending = sl__wal_index_next(&w->index, 0);
+	return pending != NULL ? pending->sequence : w->durable_seq + 1;
+}
+
+/* The first record that the log still has. */
+static uint64_t first_kept(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	uint64_t first = w->n_segments > 0 ? w->segments[0].first : w->active_first;
+	return first != 0 ? SL_MIN(first, first_pending(w)) : first_pending(w);
+}
+
+/* The last record that was acknowledged under this incarnation, before the first that was not; 0: none. */
+static uint64_t last_acknowledged(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	uint64_t at = first_pending(w) - 1;
+	for (struct sl_wal_range r = {1, 1}; r.first != 0 && at >= w->renewed.first;) {
+		r = sl__wal_ranges_failed_before(&w->failed, at + 1);
+		if (r.first == 0)
+			r = sl__wal_ranges_failed_before(&w->holes, at + 1);
+		if (r.first != 0)
+			at = r.first - 1;
+	}
+	return at >= w->renewed.first ? at : 0;
+}
+
+/* T4. Log and receiver differ, the receiver being at mark. Has it what it acknowledged? When it was restored, too, and
+ * took the records of another log since then, it lost that; then all that the log has is sent again. */
+static void differ(sl_wal *w, uint64_t mark, const struct sl_err *why) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	uint64_t last = last_acknowledged(w);
+	if (s->n_untried == SENDER_MAX_UNTRIED) {
+		halt(w, why);
+	} else if (last == 0) {
+		renew_from(w, first_pending(w), false, why);
+	} else if (mark < last) {
+		renew_from(w, first_kept(w), true, why);
+	} else {
+		s->probe = last;
+		s->probe_why = *why;
+	}
 }
 
 /* The new incarnation to disk; then the receiver is asked how far it is under it. */
@@ -172,14 +214,21 @@ static void accept(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->m
 						       : "the receiver of %.64s has another record %llu (the log ends "
 							 "at %llu)",
 				 w->id, (unsigned long long)mark, (unsigned long long)w->durable_seq);
-		renew(w, &why);
+		differ(w, mark, &why);
+		return;
+	}
+	/* Nothing of this incarnation is left there: what came before it may be lost as well. */
+	if (mark + 1 < w->renewed.first && s->n_untried == 0 && last_acknowledged(w) != 0) {
+		(void)sl_err_set(&why, SL_EGAP, "the receiver of %.64s does not know incarnation %u any more", w->id,
+				 sl__wal_sent_incarnation(w));
+		renew_from(w, first_kept(w), true, &why);
 		return;
 	}
 	s->mark = mark;
 	s->mark_known = true;
 	s->compared = (struct sl_wal_mark){mark, reply->mark_crc, reply->mark_kind};
 	if (mark >= w->renewed.first)
-		s->renewed_untried = false;
+		s->n_untried = 0;
 	if (s->refusal.sequence != 0 && mark >= s->refusal.sequence)
 		s->refusal = (struct sender_refusal){0};
 	if (mark >= s->suspects)
@@ -237,7 +286,7 @@ static void handle_reply(sl_wal *w, int rc, const struct sl_wal_reply *reply, st
 	else if (rc == SL_EREFUSED)
 		refuse(w, reply->refused, err);
 	else if (rc == SL_ECONFLICT)
-		renew(w, err);
+		differ(w, w->sender->mark, err);
 	else
 		back_off(w, err);
 }
@@ -256,25 +305,25 @@ static void reading_failed(sl_wal *w, int rc, struct sl_err *err) SL_REQUIRES(w-
 	halt(w, &why);
 }
 
-static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
+/* Read the planned records and send them. false: it was not sent, and what follows from that is done. */
+static bool send_planned(sl_wal *w, int *sent, struct sl_wal_reply *reply, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
-	struct sl_err err = SL_ERR_INIT;
-	struct sl_wal_reply reply = {.mark = s->mark}; /* of kind UNKNOWN */
+	*reply = (struct sl_wal_reply){.mark = s->mark}; /* of kind UNKNOWN */
 	struct sl_wal_batch batch = {.stream = w->id, .incarnation = sl__wal_sent_incarnation(w), .after = s->compared};
 	sl__unlock(&w->mu);
-	int rc = sl__wal_sender_read(w, s, &err);
+	int rc = sl__wal_sender_read(w, s, err);
 	sl__lock(&w->mu);
 	if (rc != 0) {
-		reading_failed(w, rc, &err);
-		return;
+		reading_failed(w, rc, err);
+		return false;
 	}
 	/* Reading may have taken until stop's deadline: no send begins behind it. */
 	if (s->phase == SENDER_STOPPING && sl__mono_ns(&w->env) >= s->stop_at_ns) {
 		sl__unlock(&w->mu);
 		sl__wal_sender_drop(w, s);
 		sl__lock(&w->mu);
-		return;
+		return false;
 	}
 	batch.records = s->records;
 	batch.n_records = s->n;
@@ -283,11 +332,53 @@ static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
 	batch.last_sequence = w->durable_seq;
 	s->in_send = true;
 	sl__unlock(&w->mu);
-	rc = s->table->send(&batch, &reply, &err, s->ctx);
+	*sent = s->table->send(&batch, reply, err, s->ctx);
 	sl__wal_sender_drop(w, s);
 	sl__lock(&w->mu);
 	s->in_send = false;
-	handle_reply(w, rc, &reply, &err);
+	return true;
+}
+
+static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct sl_wal_reply reply;
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+	if (send_planned(w, &rc, &reply, &err))
+		handle_reply(w, rc, &reply, &err);
+}
+
+/* T4. The receiver is beyond the last acknowledged record, and so only compares it. */
+static void probe(sl_wal *w) SL_REQUIRES(w->mu)
+{
+	struct wal_sender_state *s = w->sender;
+	struct sl_wal_reply reply;
+	struct sl_err err = SL_ERR_INIT, why = s->probe_why;
+	int rc;
+	s->find_from = s->probe;
+	sl__unlock(&w->mu);
+	rc = sl__wal_sender_find(w, s, &err);
+	sl__lock(&w->mu);
+	/* It is archived: nothing before it could be sent again either. */
+	if (rc == SL_ECONFLICT || (rc == 0 && s->n_replay == 0)) {
+		renew_from(w, first_pending(w), false, &why);
+		return;
+	}
+	if (rc != 0) {
+		reading_failed(w, rc, &err);
+		return;
+	}
+	s->entries[0] = s->replay[0];
+	s->n = 1;
+	s->n_skipped = 0;
+	if (!send_planned(w, &rc, &reply, &err))
+		return;
+	if (rc == SL_ECONFLICT || (rc == 0 && reply.mark < s->probe))
+		renew_from(w, first_kept(w), true, &why);
+	else if (rc == 0 || rc == SL_EREFUSED)
+		renew_from(w, first_pending(w), false, &why);
+	else
+		back_off(w, &err);
 }
 
 /* T3. The refused record is the next one, alone in the plan. */
@@ -359,6 +450,9 @@ void sl__wal_sender_do(sl_wal *w, enum sender_work work)
 		break;
 	case SENDER_FIND:
 		find(w);
+		break;
+	case SENDER_PROBE:
+		probe(w);
 		break;
 	case SENDER_RENEW:
 		write_renewal(w);
