@@ -14,7 +14,7 @@
  * Handlers complete, continue (also behind children that they started), fail, ask for a later time, settle in a
  * transaction of their own, run past their lease, obey an abort or not. Logs lose what was not synced, fail to sync,
  * are left by killed workers and found by others, are put back from a copy that is too old, or are written to twice
- * after a machine was copied; the store loses its last events in a restore.
+ * after a machine was copied; the store loses its last events in a restore. All of that together, too.
  *
  * Rules, checked after each change of the store or as they are broken, R9, R10 and the ends of R12 and R14 at the end:
  *  R1. At most one completion of a job is accepted; a completed job keeps its status, output and next job.
@@ -37,11 +37,14 @@
  *       tick of its spec. Once the faults have ended, a tick is fired within 2 s.
  *  R13. With catch-up every tick is fired, in order. Without, only ticks that the clock of the process that fired had
  *       passed are left out; with true clocks none of them is made up for later.
- *  R14. A line that the log has taken is in job_events once, whatever was sent again, killed and recovered; a job
- *       completes after its lines are durable. Only what the store refuses for good is set aside.
+ *  R14. A line that the log has taken and still has is in job_events, whatever was sent again, killed, recovered, put
+ *       back or copied, and once under an incarnation of its stream. A job completes after its lines are durable. Only
+ *       what the store refuses for good is set aside.
  *  R15. Offsets have no gap and follow the order of commits; within a stream they follow its sequences.
  *  R16. An event of an attempt before the job's last, or of a job that is gone, is marked late, and no other is.
- *  R17. Another CRC under a known sequence is refused as a conflict, takes nothing, and stops its sender.
+ *  R17. Another CRC under a known sequence, or at the mark that the sender goes by, is refused as a conflict and takes
+ *       nothing. After that the sender sends nothing more under this incarnation, but the last record that was
+ *       acknowledged, to learn whether the store still has it.
  *  R18. An offer is taken once, and only while it stands: not when its worker has taken it back or is gone.
  *  R19. Once everything is at rest, workers stand by: what is started beside one is handed to it, without any note.
  *  R20. An offer to other processes is taken once, and not when the session that made it has ended and the server
@@ -70,6 +73,8 @@ enum sim_wrong {
 	SIM_WRONG_TRUST,       /* a send that was not answered counts as done */
 	SIM_WRONG_NO_WAY_BACK, /* a sender does not go back to what the store has lost */
 	SIM_WRONG_GO_ON,       /* a conflict does not stop the sender */
+	SIM_WRONG_ANY_MARK,    /* a mark is trusted, whatever its CRC */
+	SIM_WRONG_NO_PROBE,    /* after a conflict only what is pending is sent, whatever the store lost */
 	SIM_WRONG_PARK,        /* a record is set aside because the store was away */
 	SIM_WRONG_NO_RECOVERY, /* nobody looks for the logs of the dead */
 	SIM_WRONG_OFFER_TWICE, /* an offer that is taken stays in the list */
@@ -116,6 +121,10 @@ struct sim_opts {
 	X(lost_lines, "lost before their sync")                                                                        \
 	X(store_lost, "lost by the store")                                                                             \
 	X(parked, "set aside")                                                                                         \
+	X(rollbacks, "logs put back")                                                                                  \
+	X(copies, "logs copied")                                                                                       \
+	X(renewals, "new incarnations")                                                                                \
+	X(doubled, "stored under two of them")                                                                         \
 	X(conflicts, "conflicts")                                                                                      \
 	X(recovered, "logs recovered")                                                                                 \
 	X(steps, "steps")                                                                                              \

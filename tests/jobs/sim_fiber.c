@@ -215,7 +215,7 @@ static int events_append(void *store, const struct sl_event_row *events, size_t 
 	c->restores = f->restores;
 	sim_fiber_wait(f, c);
 	if (c->rc == 0)
-		marks[0].mark = c->mark.mark;
+		marks[0] = c->mark;
 	if (n_new != NULL)
 		*n_new = c->n_new;
 	return told(c, err);

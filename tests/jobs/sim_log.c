@@ -31,7 +31,8 @@ static void add_record(struct sim *sim, struct sim_log *log, const void *bytes, 
 	memcpy(copy, bytes, len);
 	log->records = grown(log->records, log->n, &log->cap, sizeof *log->records);
 	log->records[log->n++] = (struct sim_record){
-		.bytes = copy, .len = len, .crc = sl__crc64nvme(0, bytes, len), .line = line, .flush = log->open_flush};
+		.bytes = copy, .len = len, .crc = sl__crc64nvme(0, bytes, len), .line = line, .flush = log->open_flush,
+		.before = log->state};
 }
 
 static void all_durable(struct sim *sim, struct sim_log *log, size_t n)
@@ -70,7 +71,7 @@ static void fail_flush(struct sim *sim, struct sim_log *log)
 		log->outcomes[b] = 2;
 	log->open_flush++;
 	cut(sim, log, log->durable);
-	sim_trace(sim, "the log %s fails to sync", log->stream->name);
+	sim_trace(sim, "the log %s fails to sync", log->state.stream->name);
 }
 
 /* Lanes that waited for it go on. */
@@ -212,19 +213,16 @@ bool sim_await_events(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 
 /* ---- opening and leaving ---- */
 
-static struct sim_stream *new_stream(struct sim *sim)
-{
-	struct sim_stream *stream = sim_alloc(sizeof *stream);
-	snprintf(stream->name, sizeof stream->name, "log-%d", sim->n_logs);
-	stream->next = sim->streams;
-	return sim->streams = stream;
-}
-
-static struct sim_log *new_log(struct sim *sim, struct sim_stream *stream)
+static struct sim_log *new_log(struct sim *sim, const struct sim_log *copy_of)
 {
 	struct sim_log *log = sim_alloc(sizeof *log);
+	char name[16];
 	log->index = sim->n_logs;
-	log->stream = stream != NULL ? stream : new_stream(sim);
+	(void)snprintf(name, sizeof name, "log-%d", sim->n_logs);
+	if (copy_of != NULL)
+		log->state = copy_of->state;
+	else
+		log->state.stream = sim_new_stream(sim, name);
 	log->holder = -1;
 	log->open_flush = 1;
 	return sim->logs[sim->n_logs++] = log;
@@ -233,7 +231,8 @@ static struct sim_log *new_log(struct sim *sim, struct sim_stream *stream)
 /* Opening syncs what is there; what the sender knew is asked anew. */
 static void hold(struct sim *sim, struct sim_log *log, const struct sim_worker *w, bool sweep)
 {
-	sim_trace(sim, "%s opens %s: %zu records", w->id, log->stream->name, log->n);
+	sim_trace(sim, "%s opens %s/%u: %zu records", w->id, log->state.stream->name, log->state.stream->incarnation,
+		  log->n);
 	log->holder = w->index;
 	log->life = w->life;
 	log->opening++;
@@ -243,9 +242,11 @@ static void hold(struct sim *sim, struct sim_log *log, const struct sim_worker *
 		log->outcomes[b] = 1;
 	log->open_flush++;
 	log->running_flush = 0;
-	log->flush_planned = log->sending = log->planned = log->mark_known = log->halted = log->met_conflict = false;
-	log->mark = log->refused = log->suspects = 0;
-	log->failures = 0;
+	log->flush_planned = log->sending = log->planned = log->mark_known = false;
+	log->mark = log->refused = log->suspects = log->probe = 0;
+	log->met_conflict = NULL;
+	log->compared = (struct sl_wal_mark){0};
+	log->failures = log->n_untried = 0;
 	log->limit = 0;
 	log->retry_at_ns = 0;
 	sim_send_poke(sim, log);
@@ -265,13 +266,13 @@ static struct sim_log *copied_log(struct sim *sim)
 	struct sim_log *of = sim->n_logs > 0 ? sim->logs[sim_range(sim, 0, sim->n_logs - 1)] : NULL;
 	if (of == NULL || of->complete || sim->n_logs == SIM_LOGS || !sim_fault(sim, sim->k.copy))
 		return NULL;
-	struct sim_log *log = new_log(sim, of->stream);
+	struct sim_log *log = new_log(sim, of);
 	for (size_t i = 0; i < of->durable; i++) {
 		log->records = grown(log->records, log->n, &log->cap, sizeof *log->records);
 		log->records[log->n++] = of->records[i];
 	}
-	sim_trace(sim, "there is a copy of %s with %zu records", of->stream->name, log->n);
-	log->unreliable = of->unreliable = true;
+	sim_trace(sim, "there is a copy of %s with %zu records", of->state.stream->name, log->n);
+	sim->report->copies++;
 	return log;
 }
 
@@ -287,12 +288,21 @@ void sim_log_open(struct sim *sim, struct sim_worker *w)
 	hold(sim, log, w, false);
 }
 
-/* A copy from before some of its records comes in its place. */
+/* A copy from before some of its records comes in its place, with what the log knew then: all between record n and the
+ * next, or nothing of that. */
 static void put_back(struct sim *sim, struct sim_log *log)
 {
 	size_t n = (size_t)sim_range(sim, 0, (int64_t)log->n);
-	sim_trace(sim, "%s is put back to %zu of %zu records", log->stream->name, n, log->n);
-	log->unreliable = true;
+	bool late = n == 0 || sim_chance(sim, 500);
+	size_t parks = late ? n : n - 1;
+	if (n < log->n || !late)
+		log->state = log->records[parks].before;
+	for (size_t i = 0; i < n; i++)
+		log->records[i].parked = log->records[i].parked && log->records[i].parked_at <= parks;
+	sim_trace(sim, "%s is put back to %zu of %zu records, incarnation %u, acknowledged up to %llu",
+		  log->state.stream->name, n, log->n, log->state.stream->incarnation,
+		  (unsigned long long)log->state.acked);
+	sim->report->rollbacks++;
 	cut(sim, log, n);
 }
 
@@ -305,6 +315,8 @@ static void leave(struct sim *sim, struct sim_log *log, bool in_order)
 		return;
 	}
 	cut(sim, log, (size_t)sim_range(sim, (int64_t)log->durable, (int64_t)log->n));
+	if (log->n > 0 && sim_chance(sim, 500)) /* acknowledgements are written with a later flush */
+		log->state.acked = log->records[log->n - 1].before.acked;
 	if (sim_fault(sim, sim->k.put_back))
 		put_back(sim, log);
 }
@@ -337,7 +349,7 @@ static void leave_early(struct sim *sim, const struct sim_event *ev)
 	struct sim_log *log = sim->logs[ev->which & 0xffff];
 	if (sim->calm || log->holder != w->index || log->opening != ev->which >> 16)
 		return;
-	sim_trace(sim, "%s has no more time for %s", w->id, log->stream->name);
+	sim_trace(sim, "%s has no more time for %s", w->id, log->state.stream->name);
 	leave(sim, log, true);
 }
 
@@ -350,7 +362,7 @@ static void sweep(struct sim *sim, const struct sim_event *ev)
 		return;
 	for (int i = 0; i < sim->n_logs; i++) {
 		struct sim_log *log = sim->logs[i];
-		if (log->holder >= 0 || log->complete || (log->opening > 20 && log->conflicted))
+		if (log->holder >= 0 || log->complete)
 			continue;
 		hold(sim, log, w, true);
 		add_reason(sim, log);
@@ -374,7 +386,7 @@ bool sim_logs_at_rest(const struct sim *sim)
 	for (int i = 0; i < sim->n_logs; i++) {
 		const struct sim_log *log = sim->logs[i];
 		bool sent = log->holder >= 0 && log->n == log->durable && log->mark_known && log->mark == log->n;
-		if (!log->complete && !log->conflicted && !sent && log->n > 0)
+		if (!log->complete && !sent && log->n > 0)
 			return false;
 	}
 	return true;

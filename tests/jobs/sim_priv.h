@@ -157,7 +157,7 @@ struct sim_call {
 	struct sl_event_mark mark;
 	uint64_t skip_to;    /* the mark that was sent */
 	uint32_t restores;   /* of the store when its fiber began */
-	bool stopped_before; /* the sender had met a conflict when it sent this */
+	bool stopped_before; /* the sender had met a conflict under this incarnation when it sent this */
 };
 
 /* ---- workers ---- */
@@ -243,8 +243,16 @@ struct sim_line {
 	bool bad;     /* the store will refuse it, or it is no event at all */
 	bool durable; /* the log said so */
 	bool parked, gone, found;
-	bool lost; /* by the store, once */
-	uint32_t stored;
+	bool lost;            /* by the store, once */
+	uint32_t stored;      /* rows of it; more than one after a renewal */
+	uint32_t incarnation; /* of the last one */
+};
+
+/* What a log says of itself between two of its records. */
+struct sim_state {
+	struct sim_stream *stream; /* under which its records are sent */
+	uint64_t first;            /* from this one on; the others were acknowledged under an earlier one */
+	uint64_t acked;            /* up to this one */
 };
 
 struct sim_record {
@@ -253,6 +261,8 @@ struct sim_record {
 	uint64_t crc;
 	uint32_t line, flush;
 	bool parked;
+	size_t parked_at;        /* the number of records in the log then */
+	struct sim_state before; /* of the log */
 };
 
 /* What the store has under a sequence. */
@@ -262,10 +272,13 @@ struct sim_taken {
 	bool there;
 };
 
-/* What the checks know of a stream in the store. Logs that are copies of each other share one. */
+/* What the checks know of an incarnation of a stream in the store. Logs that are copies of each other share one, until
+ * one of them is renewed. */
 struct sim_stream {
 	char name[16];
-	uint64_t mark;
+	uint32_t incarnation;
+	uint64_t mark, crc;
+	bool has_crc;
 	struct sim_taken *taken; /* [cap] by sequence - 1 */
 	size_t cap;
 	struct sim_stream *next;
@@ -274,11 +287,9 @@ struct sim_stream {
 /* The log of a worker, or of one that died. Sequence i + 1 is records[i]. */
 struct sim_log {
 	int index;
-	struct sim_stream *stream;
+	struct sim_state state;
 	bool complete;    /* sent and put away */
-	bool conflicted;  /* a sender of it has met a conflict */
 	int owner;        /* the worker that made it */
-	bool unreliable;  /* put back from an old copy, or there twice: what it lacks is its operator's */
 	int holder;       /* the worker that has it open; -1 */
 	uint32_t life;    /* of the holder */
 	uint32_t opening; /* counts */
@@ -290,8 +301,11 @@ struct sim_log {
 	bool flush_planned;
 	uint8_t outcomes[SIM_FLUSHES]; /* 0: none yet, 1: durable, 2: failed */
 	/* the sender of whoever holds it */
-	bool sending, planned, mark_known, halted, met_conflict;
-	uint32_t failures;
+	bool sending, planned, mark_known;
+	struct sim_stream *met_conflict; /* under this incarnation; NULL: none */
+	struct sl_wal_mark compared;
+	uint64_t probe;
+	uint32_t failures, n_untried;
 	int64_t retry_at_ns;
 	uint64_t mark, refused, suspects;
 	size_t limit;
@@ -346,6 +360,7 @@ struct sim {
 	struct sim_log *logs[SIM_LOGS];
 	struct sim_stream *streams;
 	int n_logs;
+	uint32_t n_incarnations;
 	struct sim_line *lines; /* [SIM_LINES] */
 	uint32_t n_lines;
 	uint64_t last_offset; /* of job_events */
@@ -430,7 +445,7 @@ struct sim_fiber {
 	uint32_t life;
 	bool dead;
 	int64_t turn_ms;
-	int log; /* that it sends, and whether a conflict had stopped that */
+	int log; /* that it sends, and whether a conflict had ended its incarnation */
 	bool stopped;
 	uint32_t restores;
 };
@@ -462,13 +477,15 @@ enum sim_flushed sim_flushed(const struct sim_worker *w, const struct sl__run *r
 /* As await_events of lane.c. false: the conversation waits for the log. */
 bool sim_await_events(struct sim *sim, struct sim_worker *w, struct sim_conv *conv);
 void sim_plan_logs(struct sim *sim);
-/* Nothing is left to flush or to send, but what a conflict stopped. */
+/* Nothing is left to flush or to send. */
 bool sim_logs_at_rest(const struct sim *sim);
 /* Close and open all logs that are open: their senders ask the store anew. */
 void sim_reopen_logs(struct sim *sim);
 void sim_free_logs(struct sim *sim);
 
 /* ---- sim_send.c ---- */
+/* A stream of this name, under a new incarnation. */
+struct sim_stream *sim_new_stream(struct sim *sim, const char *name);
 /* The sender of the log has something to look at. */
 void sim_send_poke(struct sim *sim, struct sim_log *log);
 /* The store loses its last events. */

@@ -19,9 +19,18 @@ struct batch {
 
 static void look(struct sim *sim, const struct sim_event *ev);
 
+struct sim_stream *sim_new_stream(struct sim *sim, const char *name)
+{
+	struct sim_stream *stream = sim_alloc(sizeof *stream);
+	(void)snprintf(stream->name, sizeof stream->name, "%s", name);
+	stream->incarnation = ++sim->n_incarnations;
+	stream->next = sim->streams;
+	return sim->streams = stream;
+}
+
 void sim_send_poke(struct sim *sim, struct sim_log *log)
 {
-	if (log->holder < 0 || log->sending || log->planned || log->halted)
+	if (log->holder < 0 || log->sending || log->planned)
 		return;
 	int64_t at = sim->now_ns + sim_range(sim, 0, 2000) * 1000;
 	log->planned = true;
@@ -51,7 +60,7 @@ static bool plan(const struct sim *sim, const struct sim_log *log, struct batch 
 	b->n = b->n_skipped = 0;
 	for (uint64_t at = log->mark + 1; at <= sendable(sim, log) && b->n < room && b->n_skipped < SEND_MAX; at++) {
 		const struct sim_record *r = &log->records[at - 1];
-		if (r->parked) {
+		if (r->parked || at < log->state.first) {
 			skip(b, at);
 			continue;
 		}
@@ -74,22 +83,81 @@ static void back_off(struct sim *sim, struct sim_log *log)
 	log->retry_at_ns = sim->now_ns + sim_range(sim, ms / 2, ms) * SIM_MS;
 }
 
-static void halt(struct sim *sim, struct sim_log *log)
+/* ---- where log and store differ: T4 of src/wal/sender.c ---- */
+
+static bool is_pending(const struct sim_log *log, uint64_t sequence)
 {
-	sim_trace(sim, "the sender of %s is stopped by a conflict", log->stream->name);
-	log->halted = log->conflicted = true;
-	if (log->swept)
-		log->holder = -1;
+	return sequence > log->state.acked && sequence <= log->n && !log->records[sequence - 1].parked;
+}
+
+/* lost: the store has not what it acknowledged. All that the log has goes again, and not only what is pending. */
+static void renew(struct sim *sim, struct sim_log *log, bool lost)
+{
+	uint64_t first = lost && sim->opts.wrong != SIM_WRONG_NO_PROBE ? 1 : log->state.acked + 1;
+	if (++log->n_untried > 3)
+		sim_fail(sim, "R17: %s has a conflict under one incarnation after the other", log->state.stream->name);
+	log->state.stream = sim_new_stream(sim, log->state.stream->name);
+	log->state.first = first;
+	sim_trace(sim, "%s begins incarnation %u with %llu", log->state.stream->name, log->state.stream->incarnation,
+		  (unsigned long long)first);
+	sim->report->renewals++;
+	log->mark_known = false;
+	log->mark = log->refused = log->probe = 0;
+	log->compared = (struct sl_wal_mark){0};
+	log->limit = 0;
+}
+
+/* The last record that counts as acknowledged under this incarnation; 0: none. */
+static uint64_t last_acknowledged(const struct sim_log *log)
+{
+	uint64_t at = log->state.acked;
+	while (at > 0 && at >= log->state.first && log->records[at - 1].parked)
+		at--;
+	return at >= log->state.first ? at : 0;
+}
+
+static void differ(struct sim *sim, struct sim_log *log, uint64_t mark)
+{
+	uint64_t last = last_acknowledged(log);
+	if (last == 0)
+		renew(sim, log, false);
+	else if (mark < last)
+		renew(sim, log, true);
+	else
+		log->probe = last;
+}
+
+static void probed(struct sim *sim, struct sim_log *log, int rc, const struct sl_wal_reply *reply)
+{
+	if (rc == SL_ECONFLICT || (rc == 0 && reply->mark < log->probe))
+		renew(sim, log, true);
+	else if (rc == 0 || rc == SL_EREFUSED)
+		renew(sim, log, false);
+	else
+		back_off(sim, log);
+}
+
+static bool is_ours(const struct sim *sim, const struct sim_log *log, const struct sl_wal_reply *reply)
+{
+	uint64_t mark = reply->mark;
+	if (mark > sendable(sim, log))
+		return false;
+	if (mark == 0 || mark < log->state.first || sim->opts.wrong == SIM_WRONG_ANY_MARK)
+		return true;
+	if (reply->mark_kind == SL_WAL_MARK_SKIPPED)
+		return !is_pending(log, mark);
+	return log->records[mark - 1].crc == reply->mark_crc;
 }
 
 static void park(struct sim *sim, struct sim_log *log, uint64_t sequence)
 {
 	struct sim_record *r = &log->records[sequence - 1];
 	struct sim_line *line = &sim->lines[r->line];
-	sim_trace(sim, "record %llu of %s is set aside", (unsigned long long)sequence, log->stream->name);
+	sim_trace(sim, "record %llu of %s is set aside", (unsigned long long)sequence, log->state.stream->name);
 	if (!line->bad)
 		sim_fail(sim, "R14: line %u is good and was set aside", r->line);
 	r->parked = line->parked = true;
+	r->parked_at = log->n;
 	sim->report->parked++;
 	log->refused = 0;
 	log->limit = 0;
@@ -116,19 +184,29 @@ static bool goes_back(const struct sim *sim)
 	return sim->opts.wrong != SIM_WRONG_NO_WAY_BACK && sim->opts.wrong != SIM_WRONG_TRUST;
 }
 
-static void accept(struct sim *sim, struct sim_log *log, uint64_t mark)
+static void accept(struct sim *sim, struct sim_log *log, const struct sl_wal_reply *reply)
 {
+	uint64_t mark = reply->mark;
 	bool moved = !log->mark_known || mark != log->mark;
 	if (!goes_back(sim) && log->mark_known && mark < log->mark) {
 		back_off(sim, log);
 		return;
 	}
-	if (mark > sendable(sim, log)) {
-		halt(sim, log);
+	if (!is_ours(sim, log, reply)) {
+		differ(sim, log, mark);
+		return;
+	}
+	if (mark + 1 < log->state.first && log->n_untried == 0 && last_acknowledged(log) != 0) {
+		renew(sim, log, true); /* the store was put back to before this incarnation */
 		return;
 	}
 	log->mark = mark;
 	log->mark_known = true;
+	log->compared = (struct sl_wal_mark){mark, reply->mark_crc, reply->mark_kind};
+	if (mark >= log->state.first)
+		log->n_untried = 0;
+	if (mark > log->state.acked)
+		log->state.acked = mark;
 	if (mark >= log->refused)
 		log->refused = 0;
 	if (mark >= log->suspects)
@@ -142,12 +220,14 @@ static void accept(struct sim *sim, struct sim_log *log, uint64_t mark)
 static void handle(struct sim *sim, struct sim_log *log, const struct batch *b, int rc,
 		   const struct sl_wal_reply *reply)
 {
-	if (rc == 0)
-		accept(sim, log, reply->mark);
+	if (log->probe != 0)
+		probed(sim, log, rc, reply);
+	else if (rc == 0)
+		accept(sim, log, reply);
 	else if (rc == SL_EREFUSED)
 		refuse(sim, log, b, reply->refused);
 	else if (rc == SL_ECONFLICT && sim->opts.wrong != SIM_WRONG_GO_ON)
-		halt(sim, log);
+		differ(sim, log, log->mark);
 	else if (sim->opts.wrong == SIM_WRONG_TRUST && b->n > 0)
 		log->mark = b->records[b->n - 1].sequence;
 	else if (sim->opts.wrong == SIM_WRONG_PARK && b->n > 0 && log->failures > 0)
@@ -168,7 +248,11 @@ static void send_once(struct sim_fiber *f, void *arg)
 	struct sl_err err = SL_ERR_INIT;
 	sl_event_sender *sender;
 	sl_store store = sim_fiber_store(f);
-	if (log->mark_known && plan(sim, log, &b)) {
+	if (log->probe != 0) {
+		const struct sim_record *r = &log->records[log->probe - 1];
+		b.records[b.n++] = (struct sl_wal_record){
+			.sequence = log->probe, .payload = r->bytes, .payload_len = r->len, .crc = r->crc};
+	} else if (log->mark_known && plan(sim, log, &b)) {
 		park(sim, log, log->refused);
 		sim_send_poke(sim, log);
 		return;
@@ -179,23 +263,25 @@ static void send_once(struct sim_fiber *f, void *arg)
 			log->holder = -1;
 		return;
 	}
-	const struct sl_wal_batch batch = {.stream = log->stream->name,
-					   .incarnation = 1,
+	const struct sl_wal_batch batch = {.stream = log->state.stream->name,
+					   .incarnation = log->state.stream->incarnation,
 					   .records = b.records,
 					   .n_records = b.n,
 					   .skipped = b.skipped,
-					   .n_skipped = b.n_skipped};
+					   .n_skipped = b.n_skipped,
+					   .after = log->compared};
 	if (sl_event_sender_new(&sender, &store, &sim->env, NULL) != 0)
 		abort();
 	f->log = log->index;
-	f->stopped = log->met_conflict;
+	f->stopped = log->met_conflict == log->state.stream && log->probe == 0;
 	log->sending = true;
 	int rc = sl_event_sender_ops()->send(&batch, &reply, &err, sender);
 	sl_event_sender_free(sender);
 	if (f->dead || log->opening != opening || log->holder != f->worker)
 		return;
 	log->sending = false;
-	log->met_conflict = rc == SL_ECONFLICT;
+	if (rc == SL_ECONFLICT)
+		log->met_conflict = log->state.stream;
 	handle(sim, log, &b, rc, &reply);
 	sim_send_poke(sim, log);
 }
@@ -209,7 +295,7 @@ static void look(struct sim *sim, const struct sim_event *ev)
 	if (log->holder != w->index || log->opening != ev->which >> 16)
 		return;
 	log->planned = false;
-	if (!log->sending && !log->halted)
+	if (!log->sending)
 		sim_fiber_start(sim, w, send_once, log);
 }
 
@@ -228,6 +314,8 @@ static int judge(struct sim *sim, const struct sim_stream *s, const struct sim_c
 {
 	uint64_t mark = s->mark;
 	*n_new = 0;
+	if (c->mark.after != 0 && c->mark.after == mark && s->has_crc && c->mark.after_crc != s->crc)
+		return SL_ECONFLICT;
 	for (size_t i = 0; i < c->n_rows; i++) {
 		const struct sl_event_row *row = &c->rows[i];
 		if (row->sequence > mark + 1 && skip_to >= row->sequence - 1)
@@ -241,8 +329,9 @@ static int judge(struct sim *sim, const struct sim_stream *s, const struct sim_c
 		}
 		const struct sim_taken *t = row->sequence <= s->cap ? &s->taken[row->sequence - 1] : NULL;
 		/* The mark keeps the CRC of its event also when that is gone. */
-		if (t != NULL && t->there && t->crc != row->crc &&
-		    (!is_gone(sim, t->job_id) || row->sequence == s->mark))
+		if (row->sequence == s->mark && s->has_crc && s->crc != row->crc)
+			return SL_ECONFLICT;
+		if (t != NULL && t->there && t->crc != row->crc && !is_gone(sim, t->job_id))
 			return SL_ECONFLICT;
 	}
 	return 0;
@@ -270,7 +359,7 @@ static void take(struct sim *sim, struct sim_stream *s, const struct sl_event_ro
 
 struct reading {
 	struct sim *sim;
-	struct sim_log *log;
+	struct sim_stream *stream;
 	size_t n;
 };
 
@@ -312,36 +401,44 @@ static int on_new(const struct sl_event_row *row, void *ctx)
 	r->n++;
 	if (row->offset != sim->last_offset + 1)
 		sim_fail(sim, "R15: offset %llu follows %llu", offset, (unsigned long long)sim->last_offset);
-	else if (strcmp(row->stream, r->log->stream->name) != 0 || row->sequence <= r->log->stream->mark)
+	else if (strcmp(row->stream, r->stream->name) != 0 || row->incarnation != r->stream->incarnation ||
+		 row->sequence <= r->stream->mark)
 		sim_fail(sim, "R15: offset %llu holds %llu of %s, which has %llu", offset, sequence, row->stream,
-			 (unsigned long long)r->log->stream->mark);
+			 (unsigned long long)r->stream->mark);
 	else if (line == NULL || !is_of(sim, row, line))
 		sim_fail(sim, "R14: offset %llu is a line that nobody wrote so", offset);
-	else if (++line->stored > 1)
+	else if (line->stored++ > 0 && line->incarnation == row->incarnation)
 		sim_fail(sim, "R14: sequence %llu of %s is stored a second time", sequence, row->stream);
 	else if (row->late != is_late(sim, row))
 		sim_fail(sim, "R16: the event at offset %llu is %s", offset, row->late ? "not late" : "late");
 	sim->report->stored++;
 	sim->report->late_events += row->late != 0;
 	sim->last_offset = row->offset;
-	r->log->stream->mark = row->sequence;
-	if (line != NULL)
-		take(sim, r->log->stream, row, (uint32_t)(line - sim->lines));
+	r->stream->mark = row->sequence;
+	r->stream->crc = row->crc;
+	r->stream->has_crc = true;
+	if (line != NULL) {
+		sim->report->doubled += line->stored > 1;
+		line->incarnation = row->incarnation;
+		take(sim, r->stream, row, (uint32_t)(line - sim->lines));
+	}
 	return 0;
 }
 
-/* What the store has of the stream from this sequence on is lost with it. */
-static void forget(struct sim *sim, struct sim_stream *s, uint64_t from)
+/* The store loses what it has of the stream after this offset; its mark is an earlier one. */
+static void forget(struct sim *sim, struct sim_stream *s, uint64_t after)
 {
-	for (uint64_t seq = from; seq <= s->mark && seq <= s->cap; seq++)
-		if (s->taken[seq - 1].there) {
-			struct sim_line *line = &sim->lines[s->taken[seq - 1].line];
-			line->stored = 0;
+	for (size_t i = 0; i < s->cap; i++)
+		if (s->taken[i].there && s->taken[i].offset > after) {
+			struct sim_line *line = &sim->lines[s->taken[i].line];
+			line->stored--;
 			line->lost = true;
-			s->taken[seq - 1].there = false;
+			if (line->incarnation == s->incarnation)
+				line->incarnation = 0;
+			s->taken[i].there = false;
 			sim->report->store_lost++;
 		}
-	s->mark = from - 1;
+	s->has_crc = memstore_mark(sim->ms, s->name, s->incarnation, &s->mark, &s->crc);
 }
 
 void sim_lose_events(struct sim *sim, const struct sim_event *ev)
@@ -350,17 +447,10 @@ void sim_lose_events(struct sim *sim, const struct sim_event *ev)
 	uint64_t after = (uint64_t)sim_range(sim, (int64_t)(sim->last_offset / 2), (int64_t)sim->last_offset);
 	if (sim->calm)
 		return;
+	after = memstore_lose_events(sim->ms, after);
 	sim_trace(sim, "the store loses its events behind offset %llu", (unsigned long long)after);
-	for (struct sim_stream *s = sim->streams; s != NULL; s = s->next) {
-		uint64_t from = 0;
-		for (uint64_t seq = s->cap; seq > 0; seq--)
-			if (s->taken[seq - 1].there && s->taken[seq - 1].offset > after &&
-			    !is_gone(sim, s->taken[seq - 1].job_id))
-				from = seq;
-		if (from != 0)
-			forget(sim, s, from);
-	}
-	memstore_lose_events(sim->ms, after);
+	for (struct sim_stream *s = sim->streams; s != NULL; s = s->next)
+		forget(sim, s, after);
 	sim->last_offset = after;
 	sim->restores++;
 }
@@ -371,22 +461,25 @@ static void check_sent_durable(struct sim *sim, const struct sim_log *log, const
 		const struct sim_line *line = line_of(sim, &c->rows[i]);
 		if (line != NULL && !line->durable)
 			sim_fail(sim, "R14: sequence %llu of %s is stored before the log has it",
-				 (unsigned long long)c->rows[i].sequence, log->stream->name);
+				 (unsigned long long)c->rows[i].sequence, log->state.stream->name);
 	}
 }
 
 void sim_check_appended(struct sim *sim, const struct sim_call *c)
 {
 	struct sim_log *log = sim->logs[c->log];
-	struct reading r = {.sim = sim, .log = log};
+	struct sim_stream *stream = sim->streams; /* the log may have begun another one meanwhile */
+	while (stream->incarnation != c->mark.incarnation)
+		stream = stream->next;
+	struct reading r = {.sim = sim, .stream = stream};
 	size_t n_new = 0;
-	int expected = c->applied_rc == SL_EDATA ? SL_EDATA : judge(sim, log->stream, c, c->skip_to, &n_new);
+	int expected = c->applied_rc == SL_EDATA ? SL_EDATA : judge(sim, stream, c, c->skip_to, &n_new);
 	if (c->stopped_before)
-		sim_fail(sim, "R17: the sender of %s goes on after a conflict", log->stream->name);
+		sim_fail(sim, "R17: the sender of %s sends on after a conflict", stream->name);
 	if (expected == SL_ECONFLICT && c->applied_rc != SL_ECONFLICT)
-		sim_fail(sim, "R17: another CRC of %s is not noticed", log->stream->name);
+		sim_fail(sim, "R17: another CRC of %s is not noticed", stream->name);
 	else if (expected != c->applied_rc)
-		sim_fail(sim, "R14: events of %s: %s, and not %s", log->stream->name, sl_err_name(c->applied_rc),
+		sim_fail(sim, "R14: events of %s: %s, and not %s", stream->name, sl_err_name(c->applied_rc),
 			 sl_err_name(expected));
 	sim->report->conflicts += c->applied_rc == SL_ECONFLICT;
 	check_sent_durable(sim, log, c);
@@ -394,16 +487,18 @@ void sim_check_appended(struct sim *sim, const struct sim_call *c)
 		sim_fail(sim, "events could not be read");
 	size_t made = c->applied_rc == 0 ? n_new : 0;
 	if (r.n != made || (c->applied_rc == 0 && c->n_new != made))
-		sim_fail(sim, "R14: %zu events of %s are new, %zu were stored, %zu told", made, log->stream->name, r.n,
+		sim_fail(sim, "R14: %zu events of %s are new, %zu were stored, %zu told", made, stream->name, r.n,
 			 c->n_new);
 	if (c->applied_rc != 0)
 		return;
 	sim->report->resent += c->n_rows - made;
-	if (log->stream->mark < c->skip_to)
-		log->stream->mark = c->skip_to;
-	if (c->mark.mark != log->stream->mark)
-		sim_fail(sim, "R14: the mark of %s is told as %llu, and is %llu", log->stream->name,
-			 (unsigned long long)c->mark.mark, (unsigned long long)log->stream->mark);
+	if (stream->mark < c->skip_to) {
+		stream->mark = c->skip_to;
+		stream->has_crc = false;
+	}
+	if (c->mark.mark != stream->mark)
+		sim_fail(sim, "R14: the mark of %s is told as %llu, and is %llu", stream->name,
+			 (unsigned long long)c->mark.mark, (unsigned long long)stream->mark);
 }
 
 void sim_check_durable(struct sim *sim, const struct sl_settle *s)
@@ -435,10 +530,10 @@ void sim_check_events(struct sim *sim)
 		sim_fail(sim, "events could not be read");
 	for (int i = 0; i < sim->n_logs; i++) {
 		const struct sim_log *log = sim->logs[i];
-		for (size_t k = 0; k < log->n && !log->unreliable && !log->conflicted; k++) {
+		for (size_t k = 0; k < log->n; k++) {
 			const struct sim_line *line = &sim->lines[log->records[k].line];
 			if (line->durable && !line->parked && line->stored == 0 && !(line->lost && log->complete))
-				sim_fail(sim, "R14: sequence %zu of %s was never stored", k + 1, log->stream->name);
+				sim_fail(sim, "R14: sequence %zu of %s was never stored", k + 1, log->state.stream->name);
 		}
 	}
 	for (uint32_t i = 0; i < sim->n_lines; i++) {

@@ -243,6 +243,8 @@ static void a_worker_that_breaks_a_rule_is_found(void **state)
 						 {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
 						 {"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},
 						 {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
+						 {"any mark", 0, SIM_WRONG_ANY_MARK, 0},
+						 {"only what is pending", 0, SIM_WRONG_NO_PROBE, 1700},
 						 {"set aside for an outage", 0, SIM_WRONG_PARK, 0},
 						 {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0},
 						 {"an offer taken twice", 0, SIM_WRONG_OFFER_TWICE, 0},

@@ -127,6 +127,7 @@ struct memstore *memstore_new(const struct sl_env *env)
 	pthread_mutex_init(&ms->mu, NULL);
 	pthread_cond_init(&ms->tx_ended, NULL);
 	init_state(&ms->s);
+	ms->marks_were.size = sizeof(struct mem_mark_was);
 	return ms;
 }
 
@@ -135,6 +136,7 @@ void memstore_free(struct memstore *ms)
 	if (ms == NULL)
 		return;
 	mem_discard(&ms->s);
+	free(ms->marks_were.items);
 	for (size_t i = 0; i < ms->n_arena; i++)
 		free(ms->arena[i]);
 	free(ms->arena);

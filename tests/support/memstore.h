@@ -13,6 +13,8 @@
 #ifndef TESTS_MEMSTORE_H
 #define TESTS_MEMSTORE_H
 
+#include <stdbool.h>
+
 #include <sluice/adapter/store.h>
 
 struct memstore;
@@ -63,8 +65,10 @@ enum memstore_break {
 	MEMSTORE_EVENTS_NEVER_LATE   /* no event is marked */
 };
 void memstore_set_break(struct memstore *ms, enum memstore_break which);
-/* As after a restore from a backup: events behind the offset never were. */
-void memstore_lose_events(struct memstore *ms, uint64_t after);
+/* As after a restore from a backup, at the end of a transaction: the last offset that was there then, at most after. */
+uint64_t memstore_lose_events(struct memstore *ms, uint64_t after);
+/* The mark of a stream, 0 when it has none; true: with the CRC of its event. */
+bool memstore_mark(struct memstore *ms, const char *stream, uint32_t incarnation, uint64_t *sequence, uint64_t *crc);
 
 /* ---- offers: the store has no list of them; who calls this has taken one from its own ---- */
 struct memstore_handed {

@@ -63,6 +63,11 @@ struct mem_mark {
 	uint64_t mark, crc;
 	bool has_crc; /* false: the sequence at the mark was skipped */
 };
+/* A mark as it became when the last event had this offset. */
+struct mem_mark_was {
+	uint64_t offset;
+	struct mem_mark mark;
+};
 
 /* All tables; MEM_TABLES vectors in a row so that a snapshot is a loop. */
 struct mem_state {
@@ -88,6 +93,7 @@ struct memstore {
 	pthread_cond_t tx_ended;
 	bool tx_open;
 	struct mem_state s;
+	struct mem_vec marks_were; /* for memstore_lose_events */
 	void **arena;
 	size_t n_arena, cap_arena;
 	char *next_room; /* in the last block, and how much is left there */

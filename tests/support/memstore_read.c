@@ -537,32 +537,38 @@ int mem_events_append(void *store, const struct sl_event_row *events, size_t n, 
 		mem_restore(&ms->s, &before);
 	else
 		mem_discard(&before);
+	for (size_t i = 0; rc == 0 && i < n_marks; i++) {
+		struct mem_mark_was *was = mem_push(&ms->marks_were);
+		was->offset = ms->s.next_offset - 1;
+		was->mark = *find_mark(ms, marks[i].stream, marks[i].incarnation, true);
+	}
 	if (rc == 0 && n_new != NULL)
 		*n_new = taken;
 	return mem_leave(ms, NULL, rc, err);
 }
 
-void memstore_lose_events(struct memstore *ms, uint64_t after)
+uint64_t memstore_lose_events(struct memstore *ms, uint64_t after)
 {
-	for (size_t i = ms->s.events.n; i > 0; i--) {
-		const struct sl_event_row *row = MEM_AT(ms->s.events, struct sl_event_row, i - 1);
-		if (row->offset <= after)
-			break;
-		struct mem_mark *mark = find_mark(ms, row->stream, row->incarnation, true);
-		if (mark->mark >= row->sequence) {
-			mark->mark = row->sequence - 1;
-			mark->has_crc = false;
-		}
-		ms->s.events.n--;
-		MEM_EACH(ms->s.events, struct sl_event_row, before)
-		if (before->sequence == mark->mark && before->incarnation == mark->incarnation &&
-		    strcmp(before->stream, mark->stream) == 0) {
-			mark->crc = before->crc;
-			mark->has_crc = true;
-		}
+	size_t n = 0;
+	ms->s.marks.n = 0;
+	while (n < ms->marks_were.n && MEM_AT(ms->marks_were, struct mem_mark_was, n)->offset <= after) {
+		const struct mem_mark *was = &MEM_AT(ms->marks_were, struct mem_mark_was, n++)->mark;
+		*find_mark(ms, was->stream, was->incarnation, true) = *was;
 	}
-	if (ms->s.next_offset > after + 1)
-		ms->s.next_offset = after + 1;
+	ms->marks_were.n = n;
+	after = n > 0 ? MEM_AT(ms->marks_were, struct mem_mark_was, n - 1)->offset : 0;
+	while (ms->s.events.n > 0 && MEM_AT(ms->s.events, struct sl_event_row, ms->s.events.n - 1)->offset > after)
+		ms->s.events.n--;
+	ms->s.next_offset = after + 1;
+	return after;
+}
+
+bool memstore_mark(struct memstore *ms, const char *stream, uint32_t incarnation, uint64_t *sequence, uint64_t *crc)
+{
+	const struct mem_mark *mark = find_mark(ms, stream, incarnation, false);
+	*sequence = mark != NULL ? mark->mark : 0;
+	*crc = mark != NULL && mark->has_crc ? mark->crc : 0;
+	return mark != NULL && mark->has_crc;
 }
 
 int mem_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
