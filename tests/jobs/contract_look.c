@@ -217,6 +217,153 @@ static void a_search_among_the_failed_counts_only_those(void **state)
 	}
 }
 
+/* ---- filters within a status, page by page ---- */
+
+/* Jobs in every status: four that are common, two that are rare, four more that are common. What is rare has its own
+ * type, input and error, and was made and ended between two moments. So behind either end of a list of one status there
+ * are more of the others than fit on a page. */
+enum { STATUSES = 6, RARE = 2, COMMON = 4, MIXED = STATUSES * (RARE + 2 * COMMON), PAGE = 3 };
+
+struct mix {
+	struct {
+		uint64_t id;
+		enum sl_job_status status;
+		bool rare;
+	} job[MIXED];
+	size_t n;
+	int64_t from_ms, to_ms; /* when the rare ones were made */
+	uint64_t gate;          /* what the blocked ones wait for */
+};
+
+static const char *const rare_types[] = {"rare1", "rare2", "rare3", "rare4", "rare5", "rare6"};
+static const char *const common_types[] = {"common1", "common2", "common3", "common4", "common5", "common6"};
+
+static void add_to_mix(struct kit *k, struct mix *m, enum sl_job_status status, bool rare)
+{
+	const char *type = (rare ? rare_types : common_types)[status - SL_JOB_BLOCKED];
+	struct sl_new_job job = {.type = type, .input = rare ? "\"needle\"" : "\"hay\""};
+	struct kit_claim claim;
+	size_t n;
+	if (status == SL_JOB_BLOCKED) {
+		job.blockers = &m->gate;
+		job.n_blockers = 1;
+	}
+	uint64_t id = kit_start_job(k, &job);
+	if (status == SL_JOB_CANCELLED)
+		KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
+	else if (status > SL_JOB_PENDING)
+		kit_claim_one(k, type, &claim);
+	if (status == SL_JOB_COMPLETED) {
+		kit_complete(k, &claim, 0, "1");
+	} else if (status == SL_JOB_FAILED) {
+		struct sl_settle settle = kit_settle(&claim, 0, SL_SETTLE_FAIL);
+		settle.error = rare ? "rare\nwith details" : "common";
+		assert_int_equal(kit_exchange(k, &settle, NULL).lost, SL_LOST_NOT);
+	}
+	m->job[m->n].id = id;
+	m->job[m->n].status = status;
+	m->job[m->n++].rare = rare;
+}
+
+static void make_mix(struct kit *k, struct mix *m)
+{
+	m->n = 0;
+	m->gate = kit_start_job(k, &(struct sl_new_job){.type = "gate", .delay_ms = KIT_LONG_MS});
+	for (int part = 0; part < 3; part++) {
+		if (part == 1) {
+			kit_pass_ms(k, 3);
+			m->from_ms = kit_now(k);
+		}
+		for (int i = 0; i < (part == 1 ? RARE : COMMON); i++)
+			for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
+				add_to_mix(k, m, s, part == 1);
+		if (part == 1) {
+			kit_pass_ms(k, 3);
+			m->to_ms = kit_now(k);
+			kit_pass_ms(k, 3);
+		}
+	}
+}
+
+static void expect_rare(struct kit *k, const struct mix *m, struct sl_job_filter f, const char *what)
+{
+	/* What has not ended or not failed is not found by its end or its error. */
+	uint32_t mask = f.statuses;
+	if (f.error != NULL)
+		mask &= BIT(SL_JOB_FAILED);
+	if (f.ended_from_ms != 0)
+		mask &= BIT(SL_JOB_COMPLETED) | BIT(SL_JOB_FAILED) | BIT(SL_JOB_CANCELLED);
+	for (int way = 0; way < 8; way++) {
+		bool chains = way / 4 != 0;
+		struct kit_ids found = {.n = 0};
+		size_t at = 0;
+		f.ascending = way % 2;
+		f.scan = way / 2 % 2 ? 2 * PAGE + 1 : 0;
+		f.after = 0;
+		for (bool more = f.scan == 0; more; more = found.n == at + PAGE, at = found.n) {
+			struct kit_ids page;
+			(chains ? kit_list_chains : kit_list)(k, &f, &page);
+			for (size_t i = 0; i < page.n; i++)
+				found.ids[found.n++] = f.after = page.ids[i];
+		}
+		if (f.scan != 0)
+			(void)search(k, f, chains, &found);
+		at = 0;
+		for (size_t i = 0; i < m->n; i++) {
+			size_t n = f.ascending ? i : m->n - 1 - i;
+			if (!m->job[n].rare || (mask & BIT(m->job[n].status)) == 0)
+				continue;
+			if (at == found.n || found.ids[at] != m->job[n].id)
+				fail_msg("%s by %s, statuses %x, scan %u: %zu of %zu is not %llu",
+					 chains ? "chains" : "jobs", what, f.statuses, f.scan, at, found.n,
+					 (unsigned long long)m->job[n].id);
+			at++;
+		}
+		if (at != found.n)
+			fail_msg("%s by %s, statuses %x: %zu instead of %zu", chains ? "chains" : "jobs", what,
+				 f.statuses, found.n, at);
+	}
+}
+
+static void every_filter_is_applied_before_a_page_of_a_status_is_cut(void **state)
+{
+	struct kit *k = *state;
+	struct mix m;
+	make_mix(k, &m);
+	static const uint32_t masks[] = {
+		BIT(SL_JOB_BLOCKED),
+		BIT(SL_JOB_PENDING),
+		BIT(SL_JOB_RUNNING),
+		BIT(SL_JOB_COMPLETED),
+		BIT(SL_JOB_FAILED),
+		BIT(SL_JOB_CANCELLED),
+		BIT(SL_JOB_FAILED) | BIT(SL_JOB_CANCELLED),
+		BIT(SL_JOB_PENDING) | BIT(SL_JOB_FAILED),
+		BIT(SL_JOB_COMPLETED) | BIT(SL_JOB_CANCELLED),
+	};
+	for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
+		struct sl_job_filter f = {.statuses = masks[i], .limit = PAGE}, all = f;
+		all.types = f.types = rare_types;
+		all.n_types = f.n_types = STATUSES;
+		expect_rare(k, &m, f, "type");
+		f.n_types = 0;
+		all.text = f.text = "needle";
+		expect_rare(k, &m, f, "text");
+		f.text = NULL;
+		all.created_from_ms = f.created_from_ms = m.from_ms;
+		all.created_to_ms = f.created_to_ms = m.to_ms;
+		expect_rare(k, &m, f, "when it was made");
+		f.created_from_ms = f.created_to_ms = 0;
+		expect_rare(k, &m, all, "all but the end");
+		f.ended_from_ms = m.from_ms;
+		f.ended_to_ms = m.to_ms;
+		expect_rare(k, &m, f, "its end");
+		f.ended_from_ms = f.ended_to_ms = 0;
+		f.error = "rare";
+		expect_rare(k, &m, f, "its error");
+	}
+}
+
 static void what_was_redriven_or_deleted_is_not_among_the_failed(void **state)
 {
 	struct kit *k = *state;
@@ -525,6 +672,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(jobs_are_found_by_when_they_ended),
 	cmocka_unit_test(a_search_comes_back_after_so_many_and_goes_on_where_it_was),
 	cmocka_unit_test(a_search_among_the_failed_counts_only_those),
+	cmocka_unit_test(every_filter_is_applied_before_a_page_of_a_status_is_cut),
 	cmocka_unit_test(what_was_redriven_or_deleted_is_not_among_the_failed),
 	cmocka_unit_test(chains_that_wait_for_a_chain_are_listed),
 	cmocka_unit_test(leases_tell_who_has_what_until_when),

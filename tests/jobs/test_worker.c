@@ -207,6 +207,51 @@ static void an_output_that_its_type_refuses_fails_the_attempt(void **state)
 	wkit_end(w);
 }
 
+/* The validation sees what the handler gave, and null from one that gave nothing; a job that both accept completes. */
+static int complete_as_told(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	(void)ctx;
+	const char *input = sl_attempt_job(a)->input;
+	return strcmp(input, "1") == 0 ? 0 : sl_attempt_complete(a, input, err);
+}
+
+static int refuse_the_other(const char *type, const char *json, struct sl_err *err, void *ctx)
+{
+	(void)type;
+	return strcmp(json, ctx) == 0 ? 0 : sl_err_set(err, SL_EDATA, "not %s", (const char *)ctx);
+}
+
+static void an_output_that_its_type_accepts_completes_the_job(void **state)
+{
+	struct wkit *k = *state;
+	enum { N_CASES = 2 };
+	const struct {
+		const char *type, *accepts, *input, *output;
+	} cases[N_CASES] = {{"given", "\"even\"", "\"even\"", "\"even\""}, {"silent", "null", "1", "null"}};
+	struct sl_processor p[N_CASES];
+	for (size_t i = 0; i < N_CASES; i++) {
+		const struct sl_job_type type = {SL_JOB_TYPE_INIT, .name = cases[i].type,
+						 .validate_output = refuse_the_other,
+						 .validate_ctx = (void *)(uintptr_t)cases[i].accepts};
+		OK(sl_job_types_add(k->types, &type, &err));
+		p[i] = (struct sl_processor){SL_PROCESSOR_INIT, .type = cases[i].type, .process = complete_as_told,
+					     .retry = {.max_attempts = 1}};
+	}
+	struct sl_worker_opts opts = wkit_opts(k, p, N_CASES);
+	opts.types = k->types;
+	sl_worker *w = wkit_worker(k, &opts);
+	for (size_t i = 0; i < N_CASES; i++) {
+		uint64_t good = wkit_start(k, cases[i].type, cases[i].input),
+			 bad = wkit_start(k, cases[i].type, cases[1 - i].input);
+		assert_int_equal(wkit_wait(k, good), SL_JOB_COMPLETED);
+		struct sl_job *job = wkit_job(k, good);
+		assert_string_equal(job->output, cases[i].output);
+		sl_jobs_free(k->client, job);
+		assert_int_equal(wkit_wait(k, bad), SL_JOB_FAILED);
+	}
+	wkit_end(w);
+}
+
 static int complete_badly_then_well(sl_attempt *a, struct sl_err *err, void *ctx)
 {
 	(void)ctx;
@@ -727,6 +772,7 @@ int main(void)
 		T(a_job_that_fails_for_good_is_not_repeated_and_its_reason_is_made_text),
 		T(a_reschedule_charges_nothing),
 		T(an_output_that_its_type_refuses_fails_the_attempt),
+		T(an_output_that_its_type_accepts_completes_the_job),
 		T(an_output_that_is_no_json_is_refused_and_can_be_mended),
 		T(a_job_whose_attempts_killed_its_workers_fails_without_being_started),
 		T(a_type_runs_in_no_more_slots_than_it_has),
