@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Archives: complete before the log goes, again after a crash, never half there, and removed by age. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 #include <zstd.h>
 
 #include "box.h"
 #include "support/fault.h"
+#include "wal/format.h"
 
 static void log_of(struct box *b, const char *letters, uint64_t sent)
 {
@@ -123,6 +125,108 @@ static void a_taken_name_gets_the_incarnation_in_it(void **state)
 	box_fini(&b);
 }
 
+/* <log>.wal.zst; with another log there, <log>.wal.<incarnation>.zst; with that taken too, or with another content of
+ * the same incarnation there, -2, -3 … */
+static void an_archive_takes_the_first_free_name_of_its_own(void **state)
+{
+	(void)state;
+	struct box b;
+	struct wal_header h;
+	size_t n;
+	uint8_t log[512];
+	char names[5][64] = {"/a/s.wal.zst"};
+	box_init(&b);
+	crashfs_mkdir(b.fs, "/a");
+	crashfs_put(b.fs, names[0], "not a frame", 11);
+	log_of(&b, "abc", 3);
+	memcpy(log, box_bytes(&b, BOX_PATH, &n), 16);
+	assert_int_equal(sl__wal_header_decode(log, &h), WAL_HEADER_OK);
+	(void)snprintf(names[1], sizeof names[1], "/a/s.wal.%06x.zst", h.incarnation);
+	for (int i = 2; i < 5; i++)
+		(void)snprintf(names[i], sizeof names[i], "/a/s.wal.%06x-%d.zst", h.incarnation, i);
+	crashfs_put(b.fs, names[1], "nor this", 8);
+	crashfs_put(b.fs, names[2], "nor this", 8);
+	memcpy(log, box_bytes(&b, BOX_PATH, &n), 512 > n ? n : 512);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ""), 4);
+	assert_scan(&b, names[3], "1=a* 2=b* 3=c*");
+	/* The same log again, as a crash before its removal leaves it, and with one record more. */
+	crashfs_put(b.fs, BOX_PATH, log, n);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ""), 4);
+	crashfs_put(b.fs, BOX_PATH, log, n);
+	log_of(&b, "d", 4);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ""), 5);
+	assert_scan(&b, names[4], "1=a* 2=b* 3=c* 4=d*");
+	assert_scan(&b, names[3], "1=a* 2=b* 3=c*");
+	box_fini(&b);
+	/* Without a stranger the plain name counts up. */
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	memcpy(log, box_bytes(&b, BOX_PATH, &n), 512 > n ? n : 512);
+	assert_int_equal(archive(&b, 0), 0);
+	crashfs_put(b.fs, BOX_PATH, log, n);
+	log_of(&b, "d", 4);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ""), 2);
+	assert_scan(&b, "/a/s.wal-2.zst", "1=a* 2=b* 3=c* 4=d*");
+	box_fini(&b);
+}
+
+/* Of this log, and not locked: the next archive takes them away. */
+static void what_a_crash_left_half_written_is_removed_unless_somebody_writes_it(void **state)
+{
+	(void)state;
+	struct box b;
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	crashfs_mkdir(b.fs, "/a");
+	crashfs_put(b.fs, "/a/.s.wal.zst.tmp-0123456789abcdef", "half", 4);
+	crashfs_put(b.fs, "/a/.s.wal.1.zst.tmp-0123456789abcdef", "half", 4);
+	crashfs_put(b.fs, "/a/.s.wal.zst.tmp-aa", "busy", 4);
+	crashfs_put(b.fs, "/a/.t.wal.zst.tmp-0123456789abcdef", "another's", 9);
+	crashfs_put(b.fs, "/a/.ss.wal.zst.tmp-0123456789abcdef", "another's", 9);
+	crashfs_put(b.fs, "/a/.s.wal.zst.tmp-x", "mine", 4);
+	const struct sl_io *io = b.e.env.io;
+	int busy = io->open("/a/.s.wal.zst.tmp-aa", O_RDWR, 0, b.e.env.io_ctx);
+	assert_true(busy >= 0);
+	assert_int_equal(io->lock(busy, b.e.env.io_ctx), 0);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(box_count(&b, "/a", ".tmp-"), 4);
+	assert_true(box_has(&b, "/a/.s.wal.zst.tmp-aa"));
+	assert_true(box_has(&b, "/a/.t.wal.zst.tmp-0123456789abcdef"));
+	assert_true(box_has(&b, "/a/.ss.wal.zst.tmp-0123456789abcdef"));
+	assert_true(box_has(&b, "/a/.s.wal.zst.tmp-x"));
+	assert_int_equal(io->close(busy, b.e.env.io_ctx), 0);
+	log_of(&b, "abc", 3);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_false(box_has(&b, "/a/.s.wal.zst.tmp-aa"));
+	box_fini(&b);
+}
+
+static void a_folder_that_cannot_be_made_is_named(void **state)
+{
+	(void)state;
+	struct box b;
+	struct fault f;
+	box_init(&b);
+	log_of(&b, "abc", 3);
+	fault_init(&f, &b.e.env);
+	struct sl_env env = fault_env(&f, &b.e.env);
+	b.opts.env = &env;
+	fault_arm_io(&f, 1, FAULT_FROM, EACCES, FAULT_OP(FAULT_MKDIR));
+	assert_int_equal(archive(&b, 0), SL_ECREATE);
+	assert_non_null(strstr(b.err.msg, "make /a"));
+	assert_true(box_has(&b, BOX_PATH));
+	fault_disarm(&f);
+	assert_int_equal(archive(&b, 0), 0);
+	assert_int_equal(fault_open_fds(&f), 0);
+	assert_int_equal(fault_live_allocs(&f), 0);
+	fault_fini(&f);
+	box_fini(&b);
+}
+
 /* A crash between the archive and the removal of the log: both are there. */
 static void archiving_the_same_log_twice_is_archiving_it_once(void **state)
 {
@@ -231,6 +335,28 @@ static void sealed_segments_are_archived_when_all_in_them_is_sent(void **state)
 	assert_int_equal(box_append(w, "x"), 32);
 	box_close(&b, w);
 	box_fini(&b);
+}
+
+/* Exactly the last record of the segment is confirmed, and nothing behind it; then all but that one. */
+static void a_segment_is_archived_with_its_last_record_and_not_before(void **state)
+{
+	(void)state;
+	for (uint64_t short_by = 0; short_by < 2; short_by++) {
+		struct box b;
+		box_init(&b);
+		b.opts.segment_bytes = 4096;
+		b.opts.archive_on_complete = SL_ON;
+		sl_wal *w = box_open(&b);
+		while (box_stats(w).segments < 2)
+			box_append_n(w, 1, 500);
+		uint64_t last = box_stats(w).last_sequence - 1; /* the active file has one record */
+		assert_int_equal(sl_wal_mark_sent(w, 1, last - short_by, &b.err), 0);
+		box_append_n(w, 1, 500);
+		box_close(&b, w);
+		assert_int_equal(box_count(&b, "/a", ".zst"), 1 - short_by);
+		assert_int_equal(box_has(&b, "/w/s.wal.1"), short_by);
+		box_fini(&b);
+	}
 }
 
 /* ---- retention ---- */
@@ -351,6 +477,46 @@ static void what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_file
 	box_fini(&b);
 }
 
+/* One that cannot be read or removed does not keep the others, and is reported. */
+static void an_archive_that_cannot_be_removed_keeps_no_other(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned op;
+		const char *says;
+	} faults[] = {{FAULT_OP(FAULT_UNLINK), "remove /a/"},
+		      {FAULT_OP(FAULT_PREAD), "read"},
+		      {FAULT_OP(FAULT_STAT), "stat"},
+		      {FAULT_OP(FAULT_OPEN), "open"}};
+	for (size_t i = 0; i < SL_COUNT(faults); i++) {
+		struct box b;
+		struct fault f;
+		struct due d = {0};
+		box_init(&b);
+		for (int n = 0; n < 3; n++) {
+			log_of(&b, "abc", 3);
+			assert_int_equal(archive(&b, 0), 0);
+		}
+		vclock_advance_ms(&b.e.clock, 86400000);
+		fault_init(&f, &b.e.env);
+		struct sl_env env = fault_env(&f, &b.e.env);
+		b.err = (struct sl_err)SL_ERR_INIT;
+		fault_arm_io(&f, 1, FAULT_ONCE, EIO, faults[i].op);
+		assert_int_equal(sl_wal_cleanup("/a", 0, 0, note_due, &d, &env, &b.err), SL_EIO);
+		assert_int_equal(fault_io_failed(&f), 1);
+		assert_non_null(strstr(b.err.msg, faults[i].says));
+		fault_disarm(&f);
+		assert_int_equal(d.removed, 2);
+		assert_int_equal(box_count(&b, "/a", ".zst"), 1);
+		assert_int_equal(sl_wal_cleanup("/a", 0, 0, note_due, &d, &env, &b.err), 0);
+		assert_int_equal(d.removed, 3);
+		assert_int_equal(fault_open_fds(&f), 0);
+		assert_int_equal(fault_live_allocs(&f), 0);
+		fault_fini(&f);
+		box_fini(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,13 +526,18 @@ int main(void)
 		cmocka_unit_test(every_segment_gets_an_archive_of_its_own),
 		cmocka_unit_test(an_open_log_is_not_archived_by_another),
 		cmocka_unit_test(a_taken_name_gets_the_incarnation_in_it),
+		cmocka_unit_test(an_archive_takes_the_first_free_name_of_its_own),
+		cmocka_unit_test(what_a_crash_left_half_written_is_removed_unless_somebody_writes_it),
+		cmocka_unit_test(a_folder_that_cannot_be_made_is_named),
 		cmocka_unit_test(archiving_the_same_log_twice_is_archiving_it_once),
 		cmocka_unit_test(a_disk_that_fills_while_archiving_loses_and_publishes_nothing),
 		cmocka_unit_test(a_damaged_archive_under_the_name_is_not_trusted),
 		cmocka_unit_test(an_encrypted_archive_stays_sealed),
 		cmocka_unit_test(sealed_segments_are_archived_when_all_in_them_is_sent),
+		cmocka_unit_test(a_segment_is_archived_with_its_last_record_and_not_before),
 		cmocka_unit_test(retention_goes_by_the_time_of_the_last_record),
 		cmocka_unit_test(what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_files),
+		cmocka_unit_test(an_archive_that_cannot_be_removed_keeps_no_other),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Archives that are damaged or cut off: every record of what can be decompressed is there, and nothing else. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 #include <zstd.h>
 
 #include "support/crashfs.h"
+#include "support/fault.h"
 #include "wal/archive_zst.h"
 #include "wal/box.h"
 #include "wal/format.h"
@@ -352,6 +354,55 @@ static void what_is_no_archive_at_all_says_so(void **state)
 	box_fini(&b);
 }
 
+/* Of three frames, so that every step of reading is there; whichever read or allocation fails, it is an error and not
+ * an archive with fewer records. */
+static void a_read_or_an_allocation_that_fails_is_an_error_and_not_damage(void **state)
+{
+	(void)state;
+	struct sample s;
+	struct box b;
+	uint8_t z[40000];
+	make_sample(&s);
+	for (int memory = 0; memory < 2; memory++) {
+		struct fault f;
+		size_t at = 0, cuts[] = {0, s.ends[20], s.ends[40] + 11, s.size};
+		box_init(&b);
+		for (size_t i = 0; i < 3; i++)
+			at += make_frame(z + at, sizeof z - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 700, NULL,
+					 NULL);
+		crashfs_put(b.fs, ARCHIVE, z, at);
+		fault_init(&f, &b.e.env);
+		struct sl_env env = fault_env(&f, &b.e.env), real = b.e.env;
+		b.e.env = env;
+		int64_t n = 1;
+		for (;; n++) {
+			struct seen seen;
+			struct sl_err err = SL_ERR_INIT;
+			if (memory)
+				fault_arm_mem(&f, n, FAULT_ONCE);
+			else
+				fault_arm_io(&f, n, FAULT_ONCE, EIO, FAULT_OP(FAULT_PREAD) | FAULT_OP(FAULT_OPEN));
+			int rc = scan(&b, &seen, &err);
+			bool failed = fault_io_failed(&f) + fault_mem_failed(&f) > 0;
+			fault_disarm(&f);
+			assert_int_equal(fault_open_fds(&f), 0);
+			assert_int_equal(fault_live_allocs(&f), 0);
+			if (!failed) {
+				assert_int_equal(rc, 0);
+				assert_int_equal(seen.records, RECORDS);
+				assert_int_equal(seen.damaged, 0);
+				break;
+			}
+			assert_int_equal(rc, memory ? SL_ENOMEM : SL_EIO);
+		}
+		print_message("# %lld %s failed\n", (long long)(n - 1), memory ? "allocations" : "calls");
+		assert_true(n > (memory ? 3 : 20));
+		b.e.env = real;
+		fault_fini(&f);
+		box_fini(&b);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -362,6 +413,7 @@ int main(void)
 		cmocka_unit_test(a_frame_inside_a_payload_is_not_taken_for_the_next_one),
 		cmocka_unit_test(junk_behind_the_frame_is_damage_and_skippable_frames_are_not),
 		cmocka_unit_test(what_is_no_archive_at_all_says_so),
+		cmocka_unit_test(a_read_or_an_allocation_that_fails_is_an_error_and_not_damage),
 	};
 	return cmocka_run_group_tests_name("salvage", tests, NULL, NULL);
 }
