@@ -2,6 +2,7 @@
 /* Delivery: order, batches, retries for ever, refusals, conflicts, stop. The receiver here is a script that notes what
  * it was asked. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 
 #include "box.h"
@@ -17,7 +18,8 @@ struct peer {
 	int64_t retry_after_ms;
 	uint64_t refuse[4]; /* sequences */
 	bool name_refused;
-	bool gate; /* calls wait here until it is opened */
+	bool gate;        /* calls wait here until it is opened */
+	uint64_t gate_at; /* 0, or the mark from which on the gate is closed */
 	uint64_t waiting, cancelled;
 	uint64_t force_mark; /* answered instead of mark, once */
 	size_t largest_batch, largest_bytes;
@@ -144,6 +146,10 @@ static int peer_send(const struct sl_wal_batch *batch, struct sl_wal_reply *repl
 	p->most_in_flight = p->in_flight > p->most_in_flight ? p->in_flight : p->most_in_flight;
 	p->waiting++;
 	pthread_cond_broadcast(&p->cond);
+	if (p->gate_at != 0 && p->mark >= p->gate_at) {
+		p->gate = true;
+		p->gate_at = 0;
+	}
 	while (p->gate)
 		pthread_cond_wait(&p->cond, &p->mu);
 	p->waiting--;
@@ -1053,6 +1059,34 @@ static void complete_archives_nothing_that_is_pending(void **state)
 	box_fini(&b);
 }
 
+/* Its last record is the last that the receiver has; nothing behind it was ever confirmed. */
+static void a_segment_is_archived_when_the_receiver_has_its_last_record(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	box_init(&b);
+	peer_init(&p);
+	b.opts.segment_bytes = 4096;
+	b.opts.archive_on_complete = SL_ON;
+	b.opts.background = SL_ON;
+	p.gate_at = 50; /* records of a batch */
+	sl_wal *w = box_open(&b);
+	box_append_n(w, 51, 50);
+	assert_int_equal(box_stats(w).segments, 2);
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	peer_await_call(&p, 2);
+	assert_int_equal(peer_mark(&p), 50);
+	while (box_stats(w).segments > 1)
+		(void)sched_yield();
+	assert_int_equal(box_stats(w).pending, 1);
+	peer_open_gate(&p);
+	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_true(box_has(&b, "/a/s.wal.1.zst"));
+	box_close(&b, w);
+	box_fini(&b);
+}
+
 static void an_encrypted_log_delivers_plain_payloads(void **state)
 {
 	(void)state;
@@ -1158,6 +1192,7 @@ int main(void)
 		cmocka_unit_test(automatic_backlog_blocks_while_a_sender_runs),
 		cmocka_unit_test(complete_delivers_and_archives),
 		cmocka_unit_test(complete_archives_nothing_that_is_pending),
+		cmocka_unit_test(a_segment_is_archived_when_the_receiver_has_its_last_record),
 		cmocka_unit_test(an_encrypted_log_delivers_plain_payloads),
 		cmocka_unit_test(sweep_sends_and_archives_what_nobody_holds),
 		cmocka_unit_test(sweep_passes_over_a_log_that_fails),
