@@ -335,6 +335,53 @@ static void junk_behind_the_frame_is_damage_and_skippable_frames_are_not(void **
 	assert_int_equal(scan(&b, &seen, NULL), 0);
 	assert_int_equal(seen.records, RECORDS);
 	assert_int_equal(seen.of_archive, 1);
+	memcpy(z + zn, "\x50\x2a\x4d\x18\0\0\0\0", 8); /* an empty one */
+	crashfs_put(b.fs, ARCHIVE, z, zn + 8);
+	assert_int_equal(scan(&b, &seen, NULL), 0);
+	assert_int_equal(seen.records, RECORDS);
+	assert_int_equal(seen.damaged, 0);
+	box_fini(&b);
+}
+
+/* The highest levels look back further than the usual window: what refers to it is content, not damage. */
+static void content_that_refers_far_back_is_read(void **state)
+{
+	(void)state;
+	enum { FAR = 12 * 1024 * 1024, PART = 64 * 1024 };
+	struct box b;
+	struct wal_zst_content content;
+	uint8_t *plain = malloc(FAR + PART), *packed = malloc(ZSTD_compressBound(FAR + PART));
+	assert_true(plain != NULL && packed != NULL);
+	box_init(&b);
+	uint64_t x = 1;
+	for (size_t i = 0; i < FAR; i++) {
+		x = x * 6364136223846793005u + 1442695040888963407u;
+		plain[i] = (uint8_t)(x >> 56);
+	}
+	memcpy(plain + FAR, plain, PART);
+	ZSTD_CCtx *ctx = ZSTD_createCCtx();
+	assert_false(ZSTD_isError(ZSTD_CCtx_setParameter(ctx, ZSTD_c_windowLog, 24)));
+	assert_false(ZSTD_isError(ZSTD_CCtx_setParameter(ctx, ZSTD_c_enableLongDistanceMatching, 1)));
+	for (int sized = 0; sized < 2; sized++) {
+		ZSTD_outBuffer to = {.dst = packed, .size = ZSTD_compressBound(FAR + PART)};
+		ZSTD_inBuffer from = {.src = plain, .size = FAR + PART};
+		assert_false(ZSTD_isError(ZSTD_CCtx_reset(ctx, ZSTD_reset_session_only)));
+		if (sized) /* one segment: the header has a size and no window */
+			assert_false(ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(ctx, FAR + PART)));
+		while (from.pos < from.size)
+			assert_false(ZSTD_isError(ZSTD_compressStream2(ctx, &to, &from, ZSTD_e_continue)));
+		assert_int_equal(ZSTD_compressStream2(ctx, &to, &from, ZSTD_e_end), 0);
+		assert_true(to.pos < FAR + PART / 2); /* the last part is a reference */
+		crashfs_put(b.fs, ARCHIVE, packed, to.pos);
+		assert_int_equal(sl__wal_zst_load(&b.e.env, ARCHIVE, &content, &b.err), 0);
+		assert_int_equal(content.n_damage, 0);
+		assert_int_equal(content.size, FAR + PART);
+		assert_memory_equal(content.data, plain, FAR + PART);
+		sl__wal_zst_content_free(&content, &b.e.env);
+	}
+	ZSTD_freeCCtx(ctx);
+	free(plain);
+	free(packed);
 	box_fini(&b);
 }
 
@@ -412,6 +459,7 @@ int main(void)
 		cmocka_unit_test(behind_a_damaged_frame_the_next_one_is_read),
 		cmocka_unit_test(a_frame_inside_a_payload_is_not_taken_for_the_next_one),
 		cmocka_unit_test(junk_behind_the_frame_is_damage_and_skippable_frames_are_not),
+		cmocka_unit_test(content_that_refers_far_back_is_read),
 		cmocka_unit_test(what_is_no_archive_at_all_says_so),
 		cmocka_unit_test(a_read_or_an_allocation_that_fails_is_an_error_and_not_damage),
 	};
