@@ -292,6 +292,23 @@ static void acknowledging_works_when_the_folder_is_full(void **state)
 	sl_dlq_close(q);
 }
 
+/* What was there before counts: each process that opens the folder would add as much again otherwise. */
+static void a_folder_that_was_full_is_full_when_it_is_opened_again(void **state)
+{
+	struct letterbox *b = *state;
+	struct sl_dlq_letter letter = letterbox_letter("a letter");
+	b->opts.max_bytes = 2000;
+	sl_dlq *q = letterbox_open(b);
+	while (sl_dlq_put(q, &letter, NULL, &b->err) == 0)
+		;
+	uint64_t n = letterbox_stats(b, q).letters;
+	sl_dlq_close(q);
+	q = letterbox_open(b);
+	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EFULL);
+	assert_int_equal(letterbox_stats(b, q).letters, n);
+	sl_dlq_close(q);
+}
+
 /* ---- show ---- */
 
 static int never(const struct sl_dlq_letter *letter, void *ctx)
@@ -737,6 +754,7 @@ int main(void)
 		T(acknowledging_is_idempotent_and_knows_what_never_was),
 		T(a_file_that_is_done_with_is_removed_and_its_ids_are_not_used_again),
 		T(acknowledging_works_when_the_folder_is_full),
+		T(a_folder_that_was_full_is_full_when_it_is_opened_again),
 		T(showing_what_is_not_there_says_so),
 		T(a_callback_can_stop_the_walk_with_its_own_answer),
 		T(a_callback_may_use_the_handle_and_the_walk_does_not_chase_it),
