@@ -97,9 +97,7 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 		workerlog_nudge(s->log);
 	if (o->kind == SL_OBSERVE_WORKER_STOPPING)
 		cli_say(s->cli, SL_LOG_INFO, "stopping; nothing more is started");
-	if (o->kind == SL_OBSERVE_WORKER_ERROR)
-		cli_say(s->cli, SL_LOG_WARN, "%s", why);
-	else if (is_news(o->kind))
+	if (is_news(o->kind))
 		cli_say(s->cli, SL_LOG_INFO, "job %" PRIu64 ", attempt %d: %s%s%s", o->id, o->attempt,
 			sl_observe_name(o->kind), *why ? ": " : "", why);
 }

@@ -92,8 +92,7 @@ static void renew(sl_worker *w) SL_REQUIRES(w->mu)
 	sl__abort_observe(w);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		sl__tell_lease(w, SL_OBSERVE_LEASE_RENEWED, NULL);
-	if (rc != 0)
-		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
+	sl__tell_store(w, SL__ASKS_RENEW, rc, &err);
 	sl__lock(&w->mu);
 }
 
@@ -148,9 +147,8 @@ static void reap(sl_worker *w) SL_REQUIRES(w->mu)
 	hearing_init(&h, w);
 	int rc = store->ops->reap(store->ctx, w->reap_types, w->n_types, w->reaper.todo.reap_limit, &reaped, &h.listen,
 				  &err);
-	if (rc != 0)
-		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
-	else if (reaped.n > 0)
+	sl__tell_store(w, SL__ASKS_REAP, rc, &err);
+	if (rc == 0 && reaped.n > 0)
 		sl__log(&w->home.env, SL_LOG_INFO, "worker", "jobs taken back from leases that ended",
 			SL__F_STR("worker", w->id), SL__F_U64("jobs", reaped.n));
 	sl__lock(&w->mu);
@@ -173,8 +171,7 @@ static void cron(sl_worker *w) SL_REQUIRES(w->mu)
 	int64_t asked_ns = sl__mono_ns(&w->home.env);
 	if (rc == 0)
 		rc = sl__cron_turn(&w->home.env, store, now_ms, &h.listen, &turn, &err);
-	if (rc != 0)
-		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
+	sl__tell_store(w, SL__ASKS_CRON, rc, &err);
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
 	if (asks && now_ms != 0 && sl__core_store_ms(w->core, now) == 0)

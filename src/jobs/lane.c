@@ -92,24 +92,10 @@ static void log_refusal(sl_worker *w, const struct sl__todo *todo, int rc, const
 			SL__F_U64("job", run->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
 }
 
-static void log_failure(sl_worker *w, int rc, const struct sl_err *err)
-{
-	bool away = rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT;
-	sl__log(&w->home.env, SL_LOG_WARN, "worker",
-		away ? "the store does not answer; trying again" : "the store has failed; trying again",
-		SL__F_STR("worker", w->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
-}
-
-static void log_back(sl_worker *w)
-{
-	sl__log(&w->home.env, SL_LOG_INFO, "worker", "the store answers again", SL__F_STR("worker", w->id));
-}
-
 static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 {
 	struct sl_claim_reply reply = {.next_due_in_ms = -1, .next_expiry_in_ms = -1};
 	struct sl_err err = SL_ERR_INIT;
-	bool was_away = w->was_away;
 	sl__unlock(&w->mu);
 	if (w->events != NULL)
 		await_events(l);
@@ -119,15 +105,11 @@ static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 		tell(l, &reply);
 	else if (refused)
 		log_refusal(w, &l->todo, rc, &err);
-	else if (!was_away)
-		log_failure(w, rc, &err);
-	if (rc != 0)
+	sl__tell_store(w, SL__ASKS_EXCHANGE, refused ? 0 : rc, &err);
+	if (refused)
 		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
-	if (was_away && (rc == 0 || refused))
-		log_back(w);
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	w->was_away = rc != 0 && !refused;
 	sl__core_exchanged(w->core, &l->todo, rc, &err, l->results, &reply, now);
 	if (rc == 0)
 		pass_notes(w, l, now);

@@ -2,6 +2,8 @@
 /* What the worker tells: observations of jobs, attempts, leases and itself, and its metrics, by type. */
 #include "jobs/worker.h"
 
+#define REPEAT_NS ((int64_t)60000 * 1000000) /* a failure that repeats is logged this often */
+
 /* ---- metrics ---- */
 
 static double busy_now(void *ctx)
@@ -81,6 +83,46 @@ void sl__tell_worker(sl_worker *w, enum sl_observe_kind kind, const struct sl_er
 {
 	const struct sl_observation o = {.kind = kind, .duration_ns = -1, .err = err};
 	sl__observe(&w->home.observer, &o);
+}
+
+/* Is there news to log? Sets *back when an outage is over. */
+static bool note_answer(sl_worker *w, enum sl__asks what, int rc, int64_t now_ns, bool *back) SL_REQUIRES(w->mu)
+{
+	struct sl__failure *last = &w->failures[what];
+	bool away = rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT, was_away = atomic_load(&w->was_away);
+	if (rc == 0 || away)
+		atomic_store(&w->was_away, away);
+	*back = rc == 0 && was_away;
+	if (rc == 0 || away)
+		return away && !was_away;
+	if (last->code == rc && now_ns - last->logged_ns < REPEAT_NS)
+		return false;
+	*last = (struct sl__failure){.code = rc, .logged_ns = now_ns};
+	return true;
+}
+
+void sl__tell_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_err *err)
+{
+	static const char *const names[] = {[SL__ASKS_EXCHANGE] = "exchange",
+					    [SL__ASKS_RENEW] = "renew",
+					    [SL__ASKS_REAP] = "reap",
+					    [SL__ASKS_CRON] = "cron"};
+	const struct sl_env *env = &w->home.env;
+	bool back, away = rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT;
+	if (rc == 0 && !atomic_load(&w->was_away))
+		return;
+	sl__lock(&w->mu);
+	bool news = note_answer(w, what, rc, sl__mono_ns(env), &back);
+	sl__unlock(&w->mu);
+	if (news)
+		sl__log(env, SL_LOG_WARN, "worker",
+			away ? "the store does not answer; trying again" : "the store has failed; trying again",
+			SL__F_STR("worker", w->id), SL__F_STR("request", names[what]),
+			SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
+	if (back)
+		sl__log(env, SL_LOG_INFO, "worker", "the store answers again", SL__F_STR("worker", w->id));
+	if (rc != 0)
+		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, err);
 }
 
 static int64_t due_for_ns(const struct sl__run *run, int64_t now_ms)

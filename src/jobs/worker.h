@@ -100,6 +100,15 @@ struct sl__lane {
 	int64_t post_retry_ns;      /* the store was away: not before then */
 };
 
+/* What a worker asks of the store. */
+enum sl__asks { SL__ASKS_EXCHANGE, SL__ASKS_RENEW, SL__ASKS_REAP, SL__ASKS_CRON, SL__ASKS };
+
+/* The last failure that was logged of one kind of request. */
+struct sl__failure {
+	int code; /* 0: none */
+	int64_t logged_ns;
+};
+
 /* A job that a renewal found lost. */
 struct sl__loss {
 	uint64_t id, fence;
@@ -143,7 +152,8 @@ struct sl_worker {
 	struct sl_attempt *idle;
 	unsigned waking; /* 1: a slot was woken and has not come yet */
 	bool end_slots;
-	bool was_away;    /* the store: logged once */
+	_Atomic bool was_away; /* the store; set under mu */
+	struct sl__failure failures[SL__ASKS];
 	unsigned waiters; /* stop and drain */
 	struct sl__lane *lanes;
 	unsigned lanes_started;
@@ -260,6 +270,9 @@ void sl__worker_log_failed(sl_worker *w, const struct sl_err *why) SL_EXCLUDES(w
 /* tell.c: observers and metrics. No lock. */
 int sl__tell_init(sl_worker *w, struct sl_err *err);
 void sl__tell_fini(sl_worker *w);
+/* The store answered a request, or did not. An outage is logged once, and its end; another failure once a minute while
+ * it repeats. */
+void sl__tell_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_err *err) SL_EXCLUDES(w->mu);
 void sl__tell_worker(sl_worker *w, enum sl_observe_kind kind, const struct sl_err *err);
 void sl__tell_acquired(sl_worker *w, const struct sl__claim *claim, int64_t now_ms);
 void sl__tell_started(sl_worker *w, const struct sl__run *run);

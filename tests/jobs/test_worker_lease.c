@@ -566,6 +566,41 @@ static void a_store_that_is_away_is_said_not_to_answer(void **state)
 	assert_false(wkit_warned(k, "refused"));
 }
 
+static int times_warned(struct wkit *k, const char *text)
+{
+	int n = 0;
+	pthread_mutex_lock(&k->mu);
+	for (const char *at = k->warned; (at = strstr(at, text)) != NULL; at++)
+		n++;
+	pthread_mutex_unlock(&k->mu);
+	return n;
+}
+
+static void an_outage_is_logged_once_however_many_requests_fail(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {
+		SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k, .lease_ms = 600000};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	sl_worker *w = wkit_worker(k, &opts);
+	for (int outage = 1; outage <= 2; outage++) {
+		uint64_t id = wkit_start(k, "t", "1");
+		wkit_await_field(k, &k->arrived, outage);
+		WKIT_SET(k, away, 1);
+		/* Renewals, reaps and exchanges fail, many times. */
+		wkit_step(k, SL_OBSERVE_WORKER_ERROR, 30 * outage, 1000, 599000);
+		assert_int_equal(times_warned(k, "does not answer"), outage);
+		WKIT_SET(k, away, 0);
+		WKIT_SET(k, open, 1);
+		wkit_step(k, SL_OBSERVE_JOB_COMPLETED, outage, 1000, 60000);
+		assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+		WKIT_SET(k, open, 0);
+	}
+	wkit_end(w);
+	assert_int_equal(times_warned(k, "does not answer"), 2);
+	assert_int_equal(times_warned(k, "level=warn"), 2);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, wkit_memory, wkit_gone)
 
 int main(void)
@@ -592,6 +627,7 @@ int main(void)
 		T(jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease),
 		T(one_refused_output_does_not_fail_its_batch_mates),
 		T(a_store_that_is_away_is_said_not_to_answer),
+		T(an_outage_is_logged_once_however_many_requests_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

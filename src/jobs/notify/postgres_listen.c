@@ -25,6 +25,7 @@ struct listening {
 	int64_t pause_ms;    /* before the next try */
 	int64_t next_ns;     /* of the next try, while not connected; of the next probe otherwise */
 	int64_t patience_ns; /* until then a probe must have come; SL_FOREVER: none is out */
+	bool failed;         /* the last try did, which was logged */
 };
 
 static void disconnect(struct listening *l)
@@ -56,13 +57,20 @@ static void connect_and_listen(struct listening *l)
 			(void)sl__pg_error(&err, l->pg, res, "listen");
 		PQclear(res);
 		if (listening) {
+			if (l->failed)
+				sl__log(&l->n->env, SL_LOG_INFO, "notify", "LISTEN works again",
+					SL__F_STR("channel", SL__PG_CHANNEL));
+			l->failed = false;
 			l->pause_ms = FIRST_PAUSE_MS;
 			sl__fanout_push_all(&l->n->inbox);
 			probe(l);
 			return;
 		}
 	}
-	sl__log(&l->n->env, SL_LOG_WARN, "notify", "cannot listen; polling goes on", SL__F_STR("error", err.msg));
+	/* Once for an outage: the tries that follow have nothing new to report. */
+	sl__log(&l->n->env, l->failed ? SL_LOG_DEBUG : SL_LOG_WARN, "notify", "LISTEN failed; falling back to polling",
+		SL__F_STR("error", err.msg));
+	l->failed = true;
 	disconnect(l);
 }
 
