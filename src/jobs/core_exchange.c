@@ -236,7 +236,7 @@ void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *err
 void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *error)
 {
 	const char *copy = sl__core_text(core->env, run->claim->arena, error);
-	sl__core_set_unlogged(core, run);
+	sl__core_set_released(core, run);
 	run->error = copy != NULL ? copy : "the events of the attempt could not be written";
 }
 

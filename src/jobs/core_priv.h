@@ -126,8 +126,8 @@ void sl__core_count(struct sl__core *core, const struct sl__run *run);
 void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t now_ns);
 /* The attempt has failed: retry or fail. */
 void sl__core_set_failure(struct sl__core *core, struct sl__run *run);
-/* Its events could not be written: release, or fail when it must not start twice. */
-void sl__core_set_unlogged(const struct sl__core *core, struct sl__run *run);
+/* The attempt ended without being at fault: release it, or fail it when it must not start twice. */
+void sl__core_set_released(const struct sl__core *core, struct sl__run *run);
 
 /* core_next.c */
 void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);

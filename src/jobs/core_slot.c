@@ -9,7 +9,7 @@
  *   an error            none                     RETRY with the backoff of its type; FAIL when attempts ran out
  *   events not written  none                     RELEASE; FAIL when the type has one attempt
  *   anything            timeout                  the same, with the timeout as its error
- *   anything            shutdown, error          RELEASE: given back, not charged
+ *   anything            shutdown, error          RELEASE: given back, not charged; FAIL when the type has one attempt
  *   anything            taken, completed,        nothing: the job is not ours
  *                       not found, cancelled
  *
@@ -19,6 +19,8 @@
 #include "jobs/core_priv.h"
 
 static const char out_of_attempts[] = "the attempts ran out: the last ones ended with their worker";
+static const char shut_down[] = "the worker was stopped before the only attempt ended";
+static const char lease_lost[] = "the lease of the only attempt could not be renewed";
 static const char timed_out[] = "the attempt took longer than its timeout";
 
 void sl__core_unqueue(struct sl__core *core, struct sl__run *run)
@@ -191,7 +193,7 @@ void sl__core_set_failure(struct sl__core *core, struct sl__run *run)
 	run->continued = NULL;
 }
 
-void sl__core_set_unlogged(const struct sl__core *core, struct sl__run *run)
+void sl__core_set_released(const struct sl__core *core, struct sl__run *run)
 {
 	run->kind = core->types[run->type].cfg.retry.max_attempts == 1 ? SL_SETTLE_FAIL : SL_SETTLE_RELEASE;
 	run->delay_ms = run->at_ms = 0;
@@ -211,11 +213,13 @@ static void decide(struct sl__core *core, struct sl__run *run, enum sl__ending e
 		run->error = timed_out;
 		sl__core_set_failure(core, run);
 	} else if (undone) {
-		run->kind = SL_SETTLE_RELEASE;
+		sl__core_set_released(core, run);
+		if (run->kind == SL_SETTLE_FAIL)
+			run->error = run->abort == SL_ABORT_SHUTDOWN ? shut_down : lease_lost;
 	} else if (ending == SL__END_FAILED) {
 		sl__core_set_failure(core, run);
 	} else if (ending == SL__END_UNLOGGED) {
-		sl__core_set_unlogged(core, run);
+		sl__core_set_released(core, run);
 	} else {
 		run->kind = plain[ending];
 	}

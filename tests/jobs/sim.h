@@ -52,7 +52,7 @@
  *  R21. Once everything is at rest, what is started anywhere is handed to a worker, which hears of it by the letter, or
  *       as it takes its offer back, without any note.
  *  R22. No two handlers of a job start with the same attempt number.
- *  R23. A job that may run once starts once, whatever dies, unless its run was given back uncharged, or it is redriven.
+ *  R23. A job that may run once starts once, whatever dies or stops, unless it asked for another run or is redriven.
  */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H

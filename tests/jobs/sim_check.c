@@ -169,8 +169,8 @@ void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct 
 		  r->lost == SL_LOST_NOT ? "taken" : "lost", s->last_of_claim ? ", the last of its claim" : "");
 	if (r->lost != SL_LOST_NOT)
 		return;
-	if (s->kind == SL_SETTLE_RESCHEDULE || s->kind == SL_SETTLE_RELEASE)
-		sim->shadow[s->id].begun = false;
+	if (s->kind == SL_SETTLE_RESCHEDULE)
+		sim->shadow[s->id].begun = false; /* the handler asked for another run */
 	if (s->kind == SL_SETTLE_RETRY)
 		check_retry(sim, s->id);
 	if (s->kind != SL_SETTLE_COMPLETE && s->kind != SL_SETTLE_CONTINUE)

@@ -1051,6 +1051,37 @@ static void attempts_run_out(void **state)
 	assert_int_equal(run->kind, SL_SETTLE_FAIL);
 }
 
+static void what_may_start_once_is_not_given_back_after_it_has_started(void **state)
+{
+	struct table *t = *state;
+	for (int once = 0; once < 2; once++) {
+		t->types[0].retry.max_attempts = once ? 1 : 2;
+		begin(t);
+		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+		answer(t, 0, 3);
+		struct sl__run *lease = take(t), *stop = take(t);
+		t->now += 59000 * MS; /* no renewal came through */
+		sl__core_expire(t->core, t->now, false, on_abort, t);
+		assert_int_equal(t->last_abort, SL_ABORT_ERROR);
+		sl__core_end(t->core, lease, SL__END_FAILED, t->now);
+		assert_int_equal(lease->kind, once ? SL_SETTLE_FAIL : SL_SETTLE_RELEASE);
+		stop->abort = SL_ABORT_SHUTDOWN;
+		sl__core_end(t->core, stop, SL__END_COMPLETE, t->now);
+		assert_int_equal(stop->kind, once ? SL_SETTLE_FAIL : SL_SETTLE_RELEASE);
+		if (once) {
+			assert_non_null(strstr(lease->error, "lease"));
+			assert_non_null(strstr(stop->error, "stopped"));
+		}
+		sl__core_stop(t->core, t->now); /* the third was never started, and goes back in any case */
+		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+		assert_int_equal(t->lane[0].n_runs, 3);
+		assert_int_equal(t->lane[0].runs[2]->kind, SL_SETTLE_RELEASE);
+		answer(t, 0, 0);
+		(void)tear_down(state);
+		t->core = NULL;
+	}
+}
+
 static void a_retry_is_looked_for_when_its_backoff_is_over(void **state)
 {
 	struct table *t = *state;
@@ -1170,6 +1201,7 @@ int main(void)
 		T(a_type_with_one_attempt_is_never_claimed_ahead),
 		T(what_is_left_for_a_free_slot_is_claimed_when_there_is_one),
 		T(attempts_run_out),
+		T(what_may_start_once_is_not_given_back_after_it_has_started),
 		T(a_retry_is_looked_for_when_its_backoff_is_over),
 		T(a_stop_gives_back_what_waits_and_ends_when_all_is_settled),
 		T(a_claim_that_arrives_after_the_stop_is_given_back),
