@@ -31,15 +31,23 @@
 
 #include "jobs/sqlite_place.h"
 #include "support/fault.h"
+#include "support/vclock.h"
 
 static struct sl_err err;
 
 /* flock as the store calls it: when told so, the file system has no lock to give to those who ask like this. */
 static _Atomic int no_locks; /* 0, LOCK_NB: to who does not wait, LOCK_EX: to who does */
+/* The next lock is given only after so long: another process holds it. */
+static struct vclock *lock_clock;
+static int64_t lock_takes_ms;
 
 int flock(int fd, int how)
 {
 	int deny = atomic_load(&no_locks);
+	if ((how & LOCK_EX) && lock_takes_ms > 0) {
+		vclock_advance_ms(lock_clock, lock_takes_ms);
+		lock_takes_ms = 0;
+	}
 	if ((how & LOCK_EX) && deny == (how & LOCK_NB ? LOCK_NB : LOCK_EX)) {
 		errno = ENOLCK;
 		return -1;
@@ -706,6 +714,170 @@ static void a_stopped_holder_costs_others_their_time_limit_and_no_more(void **st
 	sl_store_close(&s);
 }
 
+/* ---- leases that cannot be renewed while the lock is held ---- */
+
+#define LEASE_MS 1000
+
+struct leases {
+	struct vclock clock;
+	struct sl_env env;
+	sl_store a, b; /* as of two processes */
+};
+
+static void leases_open(struct leases *l, const char *path)
+{
+	vclock_init(&l->clock);
+	l->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &l->clock};
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &l->env};
+	assert_int_equal(sl_store_sqlite_open(&l->a, path, &opts, &err), 0);
+	assert_int_equal(sl_store_sqlite_open(&l->b, path, &opts, &err), 0);
+	lock_clock = &l->clock;
+}
+
+static void leases_close(struct leases *l)
+{
+	sl_store_close(&l->a);
+	sl_store_close(&l->b);
+	vclock_fini(&l->clock);
+}
+
+static int on_claimed(const struct sl_claimed_job *job, void *ctx)
+{
+	*(uint64_t *)ctx = job->id;
+	return 0;
+}
+
+/* The next job of the type, or 0, under a claim with this number. */
+static uint64_t claim_next(const sl_store *s, uint8_t number, struct sl_claim_reply *reply)
+{
+	uint64_t id = 0;
+	const struct sl_claim_type type = {.type = "t", .limit = 1, .free = 1};
+	const struct sl_claim_request request = {.claim = {{number}},
+						 .worker = "w",
+						 .types = &type,
+						 .n_types = 1,
+						 .limit = 1,
+						 .free = 1,
+						 .lease_ms = LEASE_MS};
+	assert_int_equal(s->ops->exchange(s->ctx, NULL, NULL, 0, NULL, &request, reply, on_claimed, &id, NULL, &err),
+			 0);
+	return id;
+}
+
+static void claim_one(const sl_store *s, uint8_t number)
+{
+	struct sl_claim_reply reply;
+	assert_int_equal(start(s), 0);
+	assert_int_not_equal(claim_next(s, number, &reply), 0);
+}
+
+static struct sl_reaped reap(const sl_store *s)
+{
+	struct sl_reaped out;
+	const struct sl_reap_type type = {.type = "t"};
+	assert_int_equal(s->ops->reap(s->ctx, &type, 1, 100, &out, NULL, &err), 0);
+	return out;
+}
+
+/* What a transaction that lasted five leases leaves to those who would take its jobs back. */
+static void check_protection(const char *path, void (*finish)(const sl_store *s, sl_store_tx *tx), sqlite3 *native)
+{
+	struct leases l;
+	sl_store_tx *tx;
+	leases_open(&l, path);
+	claim_one(&l.a, 1);
+	int rc = native != NULL ? l.a.ops->join(l.a.ctx, native, &tx, &err) : l.a.ops->begin(l.a.ctx, &tx, &err);
+	assert_int_equal(rc, 0);
+	vclock_advance_ms(&l.clock, 5 * LEASE_MS);
+	finish(&l.a, tx);
+	assert_int_equal(reap(&l.b).n, 0);
+	vclock_advance_ms(&l.clock, LEASE_MS + 1);
+	assert_int_equal(reap(&l.b).n, 1);
+	leases_close(&l);
+}
+
+static void commit(const sl_store *s, sl_store_tx *tx)
+{
+	assert_int_equal(s->ops->commit(tx, &err), 0);
+}
+
+static void roll_back(const sl_store *s, sl_store_tx *tx)
+{
+	s->ops->rollback(tx);
+}
+
+static void a_transaction_protects_the_leases_that_nobody_could_renew_meanwhile(void **state)
+{
+	struct sqlite_place *p = *state;
+	check_protection(p->path, commit, NULL);
+	check_protection(p->path, roll_back, NULL);
+}
+
+static void so_does_a_joined_transaction(void **state)
+{
+	struct sqlite_place *p = *state;
+	sqlite3 *db;
+	sl_store s = open_at(p->path);
+	assert_int_equal(sqlite3_open(p->path, &db), SQLITE_OK);
+	check_protection(p->path, commit, db);
+	check_protection(p->path, roll_back, db);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	sl_store_close(&s);
+}
+
+static void a_reaper_that_waited_for_the_lock_lets_renewals_go_first(void **state)
+{
+	struct sqlite_place *p = *state;
+	struct leases l;
+	leases_open(&l, p->path);
+	claim_one(&l.a, 1);
+	vclock_advance_ms(&l.clock, LEASE_MS / 2);
+	claim_one(&l.a, 2);
+	vclock_advance_ms(&l.clock, LEASE_MS / 2);
+	/* The first lease has run out, the second does while some other process keeps everybody from the lock. */
+	lock_takes_ms = LEASE_MS;
+	struct sl_reaped got = reap(&l.b);
+	assert_int_equal(got.n, 1);
+	assert_in_range(got.next_expiry_in_ms, 1, 500); /* within the second that a lost job may wait */
+	/* Its owner waited as well, and renews it now; otherwise the next look takes it. */
+	const uint64_t id = 2, fence = 1;
+	const struct sl_renewal r = {.claim = {{2}}, .lease_ms = LEASE_MS, .ids = &id, .fences = &fence, .n = 1};
+	assert_int_equal(l.a.ops->renew(l.a.ctx, &r, 1, NULL, NULL, &err), 0);
+	vclock_advance_ms(&l.clock, got.next_expiry_in_ms);
+	assert_int_equal(reap(&l.b).n, 0);
+	vclock_advance_ms(&l.clock, LEASE_MS);
+	assert_int_equal(reap(&l.b).n, 1);
+	leases_close(&l);
+}
+
+static void rows_of_the_queue_without_a_job_block_nothing(void **state)
+{
+	struct sqlite_place *p = *state;
+	struct sl_claim_reply reply;
+	sl_store s = open_at(p->path);
+	/* In front of the queue, where a claim of one finds them first, singly claimed ones and scheduled ones too. */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(start(&s), 0);
+	assert_int_equal(sqlite_do(p->path, "DELETE FROM sluice_job WHERE id < 4;"
+					    "UPDATE sluice_ready SET solo=1 WHERE id=2;"
+					    "DELETE FROM sluice_ready WHERE id=3;"
+					    "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried)"
+					    " VALUES('t',1,3,0,0,0);"
+					    "UPDATE sluice_count SET ready=ready-1,sched=sched+1"),
+			 0);
+	uint64_t got = 0;
+	for (uint8_t i = 1; i < 8 && got == 0; i++) {
+		got = claim_next(&s, i, &reply);
+		if (got == 0)
+			assert_int_equal(reply.next_due_in_ms, 0); /* look again now, not with the next poll */
+	}
+	assert_int_equal(got, 4);
+	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_ready"), "0");
+	assert_string_equal(sqlite_ask(p->path, "SELECT ready+sched FROM sluice_count"), "0");
+	sl_store_close(&s);
+	assert_null(sqlite_wrong(p->path));
+}
+
 static void a_file_system_without_locks_is_an_error_and_not_a_lock(void **state)
 {
 	struct sqlite_place *p = *state;
@@ -868,6 +1040,10 @@ int main(int argc, char **argv)
 		TEST(a_program_that_looks_into_the_file_takes_nothing_from_those_who_write),
 		TEST(the_lock_of_a_killed_process_does_not_stay),
 		TEST(a_stopped_holder_costs_others_their_time_limit_and_no_more),
+		TEST(a_transaction_protects_the_leases_that_nobody_could_renew_meanwhile),
+		TEST(so_does_a_joined_transaction),
+		TEST(a_reaper_that_waited_for_the_lock_lets_renewals_go_first),
+		TEST(rows_of_the_queue_without_a_job_block_nothing),
 		TEST(a_file_system_without_locks_is_an_error_and_not_a_lock),
 		TEST(processes_that_migrate_at_once_agree),
 		TEST(a_joined_connection_must_be_idle_and_to_the_same_file),

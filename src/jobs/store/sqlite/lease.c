@@ -6,6 +6,8 @@
 #include "flow/retry.h"
 #include "jobs/store/sqlite/store.h"
 
+#define RENEWALS_FIRST_MS 250 /* after a long wait for the lock: much more than others of that wait need */
+
 static enum sl_lost_reason reason_of(int found, const struct sq_row *row, uint64_t fence)
 {
 	return found == 0 ? SL_LOST_NOT_FOUND : sl__sq_lost(row, fence);
@@ -94,7 +96,8 @@ int sl__sq_renewal_waits(void *store)
 struct reaping {
 	struct sq_op *op;
 	const struct sl_reap_type *types;
-	size_t n_types; /* 0: all */
+	size_t n_types;     /* 0: all */
+	int64_t expired_us; /* what ended by then is taken */
 	uint32_t limit, n;
 	bool more;
 	struct sq_lease lease; /* the one at hand */
@@ -212,7 +215,7 @@ static int reap(struct reaping *x)
 	sqlite3_stmt *s;
 	struct sl__buf expired;
 	sl__buf_init(&expired, &x->op->store->env);
-	int rc = sl__sqlite_bind(x->op->c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(x->op->now_us)), &s, x->op->err);
+	int rc = sl__sqlite_bind(x->op->c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(x->expired_us)), &s, x->op->err);
 	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0)
 		rc = lease_wanted(x->types, x->n_types, sl__sqlite_text(s, 1))
 			     ? sl__buf_put64(&expired, sl__sqlite_u64(s, 0))
@@ -247,18 +250,38 @@ static int next_expiry(struct sq_store *store, const struct sl_reap_type *types,
 	return rc;
 }
 
+/*
+ * A process that held the lock for long, and may have died with it, kept owners from renewing and us from reaping.
+ * What ended during that wait is left to the next look: its owner waits for the lock as well, and gets it before that.
+ */
+static int begin_reap(struct sq_op *op, struct sq_store *s, int64_t *expired_us, const struct sl_store_listen *listen,
+		      struct sl_err *err)
+{
+	int64_t since_us = atomic_load(&s->reap_waits_us);
+	if (since_us == 0)
+		since_us = sl__sq_now_us(s);
+	int rc = sl__sq_begin(op, s, NULL, SQ_DURABLE, listen, err);
+	atomic_store(&s->reap_waits_us, rc == SL_EAGAIN ? since_us : 0);
+	if (rc != 0)
+		return rc;
+	*expired_us = op->now_us - since_us < SQ_SHORT_US ? op->now_us : since_us;
+	return 0;
+}
+
 int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 		const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
+	int64_t expired_us = 0;
 	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
 	int rc = next_expiry(store, types, n_types, &out->next_expiry_in_ms, err);
 	if (rc != 0 || out->next_expiry_in_ms != 0)
 		return rc;
-	rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	rc = begin_reap(&op, store, &expired_us, listen, err);
 	if (rc != 0)
 		return rc;
-	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .limit = limit};
+	struct reaping x = {
+		.op = &op, .types = types, .n_types = n_types, .expired_us = expired_us, .limit = limit};
 	sl__buf_init(&x.lease.jobs, &op.store->env);
 	sl__buf_init(&x.lease.worker, &op.store->env);
 	rc = reap(&x);
@@ -272,5 +295,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	/* The jobs are taken back, whatever comes of this: without an answer there is another look soon. */
 	if (next_expiry(store, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
 		out->next_expiry_in_ms = 0;
+	if (expired_us < op.now_us)
+		out->next_expiry_in_ms = SL_MAX(out->next_expiry_in_ms, RENEWALS_FIRST_MS);
 	return 0;
 }

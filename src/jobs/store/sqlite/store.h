@@ -29,6 +29,8 @@ struct sq_reader {
 	bool busy;
 };
 
+#define SQ_SHORT_US 50000 /* who holds the lock no longer does not endanger a lease */
+
 struct sq_store {
 	struct sl_env env;
 	pid_t pid;
@@ -38,6 +40,7 @@ struct sq_store {
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer;  /* only with the lock held */
 	_Atomic int renewal_waits; /* for the lock: from its begin until it has it, or fails in another way */
+	_Atomic int64_t reap_waits_us; /* since when a reap waits for the lock, over several calls; 0: it does not */
 	sl__mutex mu;
 	sl__cond reader_free;
 	struct sq_reader readers[SQ_READERS]; /* under mu; a busy one belongs to its taker */

@@ -5,8 +5,6 @@
 
 #include "jobs/store/sqlite/store.h"
 
-#define SHORT_US 50000 /* within what leases spare anyway */
-
 int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
 {
 	struct sq_store *s = store;
@@ -151,9 +149,21 @@ int sl__sq_tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
 static int prolong_leases(const sl_store_tx *tx, struct sl_err *err)
 {
 	int64_t held_us = sl__sq_now_us(tx->store) - tx->locked_us;
-	if (held_us < SHORT_US)
+	if (held_us < SQ_SHORT_US)
 		return 0;
 	return sl__sqlite_run(tx->c, SQ_LEASES_PROLONG, SQ_VALUES(SQ_INT(held_us)), NULL, err);
+}
+
+/* The same after a rollback, in a transaction of its own, before the lock is released. When it fails, a reaper still
+ * spares what ended while it waited. */
+static void prolong_after_rollback(const sl_store_tx *tx)
+{
+	if (sl__sq_now_us(tx->store) - tx->locked_us < SQ_SHORT_US || tx->c->broken)
+		return;
+	if (sl__sqlite_run(tx->c, SQ_BEGIN, NULL, 0, NULL, NULL) != 0)
+		return;
+	if (prolong_leases(tx, NULL) != 0 || sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, NULL) != 0)
+		sl__sqlite_rollback(tx->c);
 }
 
 static int commit_joined(struct sl_store_tx *tx, struct sl_err *err)
@@ -197,6 +207,7 @@ void sl__sq_tx_rollback(sl_store_tx *tx)
 	if (sl__sq_check_fork(s, NULL) != 0)
 		return;
 	sl__sqlite_rollback(tx->c);
+	prolong_after_rollback(tx);
 	free_tx(tx);
 	sl__sqlite_lock_release(&s->lock);
 }
