@@ -35,7 +35,8 @@ extern "C" {
 struct sl_store_opts {
 	size_t struct_size;
 	const struct sl_env *env;
-	int32_t connections;          /* at most; default 4; transactions have all but one. PostgreSQL only */
+	int32_t connections;          /* at most; default 4; transactions have all but one. A worker's renewals have one
+					 more, which nothing else uses. PostgreSQL only */
 	int64_t connect_timeout_ms;   /* default 5,000 */
 	int64_t statement_timeout_ms; /* default 30,000; SL_UNLIMITED */
 	const char *schema;           /* PostgreSQL: default "sluice" */

@@ -651,6 +651,40 @@ static void transactions_leave_a_connection_for_everybody_else(void **state)
 	sl_store_close(&two);
 }
 
+/* Reads the schedules, and waits for the lock on them. */
+static void *list_crons_main(void *arg)
+{
+	struct sl_err e;
+	*(int *)arg = store.ops->cron_list(store.ctx, NULL, NULL, &e);
+	return NULL;
+}
+
+static void a_renewal_has_a_connection_of_its_own(void **state)
+{
+	(void)state;
+	sl_store_tx *tx[3];
+	struct batch b;
+	pthread_t thread;
+	int rc = -1;
+	start_many("t", 1);
+	exchange(NULL, &b, "t", 1);
+	assert_int_equal(b.n, 1);
+	/* Three of the four connections are in transactions, and the last waits for a lock. */
+	for (size_t i = 0; i < 3; i++)
+		OK(store.ops->begin(store.ctx, &tx[i], &err));
+	assert_int_equal(pg_temp_exec(place.admin, "BEGIN; LOCK TABLE cron IN ACCESS EXCLUSIVE MODE"), 0);
+	assert_int_equal(pthread_create(&thread, NULL, list_crons_main, &rc), 0);
+	await_waiter();
+	const struct sl_renewal r = {
+		.claim = b.claim, .lease_ms = LONG_MS, .ids = &b.settles[0].id, .fences = &b.settles[0].fence, .n = 1};
+	OK(store.ops->renew(store.ctx, &r, 1, NULL, NULL, &err));
+	assert_int_equal(pg_temp_exec(place.admin, "COMMIT"), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(rc, 0);
+	for (size_t i = 0; i < 3; i++)
+		store.ops->rollback(tx[i]);
+}
+
 static void a_password_is_in_no_error(void **state)
 {
 	(void)state;
@@ -1366,6 +1400,7 @@ int main(void)
 		TEST(a_forked_child_is_refused),
 		TEST(one_connection_is_enough_for_every_slot),
 		TEST(transactions_leave_a_connection_for_everybody_else),
+		TEST(a_renewal_has_a_connection_of_its_own),
 		TEST(a_password_is_in_no_error),
 		TEST(states_of_the_server_are_classified),
 		TEST(many_may_migrate_at_once),

@@ -13,23 +13,35 @@
 
 #define SAVEPOINT "sluice_call"
 
-int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, enum pg_call_kind kind,
-		     struct sl_err *err)
+static int open_call(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, sl__pg_pool *pool,
+		     enum pg_call_kind kind, struct sl_err *err)
 {
 	memset(call, 0, sizeof *call);
 	call->store = store;
 	call->tx = tx;
+	call->pool = pool;
 	call->kind = kind;
 	if (tx != NULL) {
 		call->conn = tx->pg.conn;
 	} else {
-		int rc = sl__pg_take(store->pool, &call->conn, err);
+		int rc = sl__pg_take(pool, &call->conn, err);
 		if (rc != 0)
 			return rc;
 	}
 	sl__pg_pipe_init(&call->pipe, call->conn);
 	sl__pg_params_init(&call->params, &store->env);
 	return 0;
+}
+
+int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, enum pg_call_kind kind,
+		     struct sl_err *err)
+{
+	return open_call(call, store, tx, store->pool, kind, err);
+}
+
+int sl__pg_call_open_renewal(struct pg_call *call, struct pg_store *store, struct sl_err *err)
+{
+	return open_call(call, store, NULL, store->renewals, PG_ONCE, err);
 }
 
 static void undo(struct pg_call *call)
@@ -54,7 +66,7 @@ void sl__pg_call_close(struct pg_call *call)
 		undo(call);
 	sl__pg_params_fini(&call->params);
 	if (call->tx == NULL)
-		sl__pg_put(call->store->pool, call->conn);
+		sl__pg_put(call->pool, call->conn);
 }
 
 static void begin(struct pg_call *call)

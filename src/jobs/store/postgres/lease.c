@@ -104,7 +104,7 @@ int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 {
 	struct pg_store *s = store;
 	struct pg_call call;
-	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
+	int rc = sl__pg_call_open_renewal(&call, s, err);
 	if (rc != 0)
 		return rc;
 	(void)sl__pg_call_send(&call, ST_ASYNC);

@@ -39,6 +39,7 @@ static void close_store(void *store)
 	if (s == NULL)
 		return;
 	sl__pg_starter_free(s);
+	sl__pg_pool_free(s->renewals);
 	sl__pg_pool_free(s->pool);
 	sl__pg_marks_free(s);
 	free_statements(s);
@@ -162,6 +163,8 @@ static int set_up(struct pg_store *s, const char *conninfo, const struct sl_stor
 		rc = sl__pg_check_conninfo(conninfo, err);
 	if (rc == 0)
 		rc = sl__pg_pool_new(&s->pool, &pg, (unsigned)o->connections, err);
+	if (rc == 0)
+		rc = sl__pg_pool_new(&s->renewals, &pg, 1, err);
 	if (rc == 0)
 		rc = sl__pg_starter_new(s, err);
 	if (rc == 0)

@@ -124,6 +124,7 @@ struct pg_starter; /* start.c: calls that share a transaction */
 struct pg_store {
 	struct sl_env env;
 	sl__pg_pool *pool;
+	sl__pg_pool *renewals; /* one connection for renewals only, so that they wait for no other call */
 	char *schema; /* as given: letters, digits and underscores only */
 	bool may_create;
 	struct sl__pg_stmt statements[ST_COUNT];
@@ -161,6 +162,7 @@ enum pg_call_kind {
 struct pg_call {
 	struct pg_store *store;
 	sl_store_tx *tx;
+	sl__pg_pool *pool; /* where conn comes from, without tx */
 	struct sl__pg_conn *conn;
 	struct sl__pg_pipe pipe;
 	struct sl__pg_params params;
@@ -173,6 +175,8 @@ struct pg_call {
 
 SL_MUST_CHECK int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx,
 				   enum pg_call_kind kind, struct sl_err *err);
+/* The same on the connection for renewals. */
+SL_MUST_CHECK int sl__pg_call_open_renewal(struct pg_call *call, struct pg_store *store, struct sl_err *err);
 /* The change that the call makes is recorded, by its last run. listen may be NULL. */
 void sl__pg_call_audit(struct pg_call *call, const struct sl_store_listen *listen);
 /* Did it come over HTTP? */
