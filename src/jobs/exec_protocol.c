@@ -185,9 +185,9 @@ static bool next_job_member(struct draft *d, const struct member *m)
 		return true;
 	}
 	if (key_is(m, "priority")) {
-		if (!get_int(m->value, INT32_MIN, INT32_MAX, &n))
-			return bad(d, "continue_with: priority is a 32-bit integer");
-		d->next.priority = (int32_t)n;
+		if (!get_int(m->value, -INT32_MAX, INT32_MAX, &n))
+			return bad(d, "continue_with: priority is an integer from -2147483647 to 2147483647");
+		d->next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
 		return true;
 	}
 	if (key_is(m, "delay_ms"))

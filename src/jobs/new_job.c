@@ -123,7 +123,7 @@ int sl__new_job_check(const sl_job_types *types, const struct sl_env *env, const
 		job.input = "null";
 	if (job.priority == 0 && type != NULL)
 		job.priority = type->priority;
-	else if (job.priority == SL_PRIORITY_ZERO)
+	if (job.priority == SL_PRIORITY_ZERO)
 		job.priority = 0;
 	rc = check_schedule(&job, err);
 	if (rc == 0)

@@ -317,7 +317,7 @@ static bool read_cron(srv_request *r, const json_t *body, struct sl_cron *c)
 {
 	int64_t priority = 0;
 	if (!srv_in_text(r, "", body, "spec", &c->spec) || !srv_in_text(r, "", body, "type", &c->type) ||
-	    !srv_in_type(r, c->type) || !srv_in_int(r, "", body, "priority", INT32_MIN, INT32_MAX, &priority) ||
+	    !srv_in_type(r, c->type) || !srv_in_int(r, "", body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
 	    !srv_in_bool(r, "", body, "catch_up", &c->catch_up))
 		return false;
 	c->priority = (int32_t)priority;

@@ -328,6 +328,11 @@ static void what_a_command_says_and_its_exit_code_end_the_attempt(void **state)
 		 "'{\"continue_with\":{\"type\":\"n\\u0065xt\",\"input\":{\"a\":[]},\"priority\":-3,\"delay_ms\":7,"
 		 "\"blockers\":[1,\"18\"]}}' >&3",
 		 "continue next {\"a\":[]} p-3 d7 a0 b1 b18", NULL},
+		/* A zero that was given is not the type's default. */
+		{"echo '{\"continue_with\":{\"type\":\"t\",\"priority\":0}}' >&3",
+		 "continue t nothing p-2147483648 d0 a0", NULL},
+		{"echo '{\"continue_with\":{\"type\":\"t\",\"priority\":-2147483648}}' >&3", "",
+		 "descriptor 3: continue_with: priority is an integer from -2147483647 to 2147483647"},
 		{"echo '{\"continue_with\":{\"type\":\"t\",\"at_ms\":1700000000000}}' >&3",
 		 "continue t nothing p0 d0 a1700000000000", NULL},
 		{"echo '{\"output\":1}' >&3; echo '{\"reschedule_in_ms\":250}' >&3", "reschedule 250", NULL},

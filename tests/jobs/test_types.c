@@ -255,6 +255,8 @@ static void the_type_gives_the_priority_and_has_a_say_in_input_and_output(void *
 	job.priority = SL_PRIORITY_ZERO;
 	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), 0);
 	assert_int_equal(out.priority, 0);
+	assert_int_equal(sl__new_job_check(NULL, &real_env, &job, &out, &err), 0);
+	assert_int_equal(out.priority, 0);
 	job.input = "3";
 	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), SL_EDATA);
 	assert_string_equal(err.msg, "input: 3 is odd");
@@ -265,6 +267,12 @@ static void the_type_gives_the_priority_and_has_a_say_in_input_and_output(void *
 	assert_string_equal(err.msg, "output: 7 is odd");
 	assert_int_equal(err.error_class, SL_CLASS_POISON);
 	assert_int_equal(sl__job_output_check(types, "other", "7", &err), 0);
+	sl_job_types_free(types);
+	const struct sl_job_type zero = {SL_JOB_TYPE_INIT, .name = "zero", .priority = SL_PRIORITY_ZERO};
+	types = registry(&zero);
+	job = (struct sl_new_job){.type = "zero"};
+	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), 0);
+	assert_int_equal(out.priority, 0);
 	job = (struct sl_new_job){.type = "odd"};
 	assert_int_equal(sl__new_job_check(types, &real_env, &job, &out, &err), SL_EINVAL);
 	assert_non_null(strstr(err.msg, "odd is not in the registry"));
