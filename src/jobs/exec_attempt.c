@@ -31,13 +31,26 @@ static void progress(void *attempt, const char *json)
 	(void)!sl_attempt_progress(attempt, json, NULL);
 }
 
-/* As if this start had failed: the start that is not charged has its number too. */
+static int count_futile(const struct sl_attempt_record *record, void *ctx)
+{
+	uint32_t *n = ctx;
+	*n += record->outcome == SL_ATTEMPT_FAILED || record->outcome == SL_ATTEMPT_REAPED ||
+	      record->outcome == SL_ATTEMPT_RESCHEDULED;
+	return 0;
+}
+
+/* As if this run had failed. What was rescheduled before it counts as well, although it was not charged; the number of
+ * the attempt says less, since it also counts claims that never started. */
 static int64_t retry_delay_ms(void *attempt)
 {
 	const sl_attempt *a = attempt;
+	const sl_store *store = &a->w->home.store;
+	uint32_t futile = 0;
 	struct sl__prng prng;
+	if (store->ops->attempts(store->ctx, a->run->id, count_futile, &futile, NULL) != 0)
+		futile = (uint32_t)a->run->charged;
 	sl__prng_init(&prng, &a->w->home.env);
-	return sl__retry_delay_ms(&sl__core_type(a->w->core, a->run)->retry, (uint32_t)a->run->attempt, &prng);
+	return sl__retry_delay_ms(&sl__core_type(a->w->core, a->run)->retry, futile + 1, &prng);
 }
 
 static int read_origin(const struct sl_job *found, void *ctx)

@@ -2,6 +2,7 @@
 """Workers and single runs: what commands are given, what they may say, and how they end."""
 
 import contextlib
+import datetime
 import fcntl
 import glob
 import json
@@ -157,6 +158,32 @@ echo "$n in $SLUICE_CHAIN_ID"
             job = self.show(chain)
             self.assertEqual((job["status"], job["attempt"]), ("completed", 2))
             self.assertEqual(self.attempts(chain), [(1, "rescheduled"), (2, "completed")])
+
+    def delay_of(self, chain):
+        """Hours that the job waits after its last attempt."""
+        job = self.show(chain)
+        until, since = (datetime.datetime.fromisoformat(t.replace("Z", "+00:00"))
+                        for t in (job["scheduled_for"], job["attempts"][-1]["ended_at"]))
+        return (until - since).total_seconds() / 3600
+
+    def test_exit_75_uses_the_delays_of_the_type_and_charges_nothing(self):
+        chain = self.enqueue("t")
+        options = ["--retry-delay=1h", "--retry-max-delay=3h", "--max-attempts=2"]
+        # Attempts that were given back have their numbers, and are no reason to wait.
+        for n in (1, 2):
+            worker = self.start("worker", self.handler("echo >ran.$SLUICE_ATTEMPT; exec sleep 1000"), *options,
+                                "--stop-grace=0", "--kill-grace=1s")
+            self.until_file(f"ran.{n}")
+            self.end(worker, 75)
+        worker = self.start("worker", self.handler("exit 75"), *options)
+        for n, hours in ((3, 1), (4, 2), (5, 3), (6, 3)):
+            self.until(lambda n=n: len(self.attempts(chain)) == n)
+            self.assertAlmostEqual(self.delay_of(chain), hours, places=4)
+            self.ok("jobs", "trigger", str(chain))
+        self.until(lambda: len(self.attempts(chain)) == 7)
+        self.end(worker)
+        self.assertEqual([o for _, o in self.attempts(chain)], ["released"] * 2 + ["rescheduled"] * 5)
+        self.assertEqual(self.show(chain)["status"], "pending")
 
     def test_a_continuation_that_would_wait_for_itself_fails_with_the_reason(self):
         first = self.enqueue("first")
