@@ -53,11 +53,13 @@ SL_API void sl_event_free(const struct sl_env *env, void *encoded);
  * (kind SL_WAL_MARK_UNKNOWN: it does not say); afterwards, the store's durable mark of the stream. That is below what
  * was given when the store lacks what comes before; whoever sends goes back there. Errors as of the store's
  * events_append, SL_ECONFLICT where the store has other records of this stream; rows before the one that failed may
- * have been taken.
+ * have been taken. writer: as in struct sl_event_mark; NULL: this process.
  */
+struct sl_event_writer;
 SL_API SL_MUST_CHECK int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation,
-					const struct sl_event_row *rows, size_t n, const struct sl_wal_range *skipped,
-					size_t n_skipped, struct sl_wal_mark *mark, struct sl_err *err);
+					const struct sl_event_writer *writer, const struct sl_event_row *rows, size_t n,
+					const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark,
+					struct sl_err *err);
 
 /* A `send` adapter that writes a log of events into a store's job_events. A record that is no JobEvent is refused. Pass
  * the table to sl_wal_start with the result as ctx; free it after sl_wal_stop. */

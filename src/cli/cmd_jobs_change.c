@@ -336,7 +336,8 @@ const struct command cmd_jobs_prune = {
 	.opts = prune_opts,
 	.description =
 		"Deletes completed, failed and cancelled chains with their events, a bounded number at a time. Chains "
-		"that others still wait for are kept. Events of that age whose job was deleted are removed, too.",
+		"that others still wait for are kept. Events of that age whose job was deleted are removed, too, and "
+		"so are the marks of logs that a newer one of the same name has replaced, once their events are gone.",
 	.example = "sluice jobs prune --keep 90d",
 	.run = prune_run,
 };

@@ -69,6 +69,7 @@ struct taking {
 	const sl_store *store;
 	const char *stream;
 	uint32_t incarnation;
+	const struct sl_event_writer *writer;
 	const struct sl_event_row *rows;
 	size_t n;
 	const struct sl_wal_range *skipped;
@@ -79,7 +80,8 @@ struct taking {
 static int append(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to,
 		  struct sl_wal_mark *mark, struct sl_err *err)
 {
-	struct sl_event_mark m = {.stream = t->stream, .incarnation = t->incarnation, .mark = skip_to};
+	struct sl_event_mark m = {
+		.stream = t->stream, .incarnation = t->incarnation, .mark = skip_to, .writer = t->writer};
 	if (t->after.kind == SL_WAL_MARK_RECORD) {
 		m.after = t->after.sequence;
 		m.after_crc = t->after.crc;
@@ -128,11 +130,11 @@ static struct stretch next_stretch(const struct taking *t, size_t *i, size_t *k)
 	return x;
 }
 
-int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation, const struct sl_event_row *rows,
-		   size_t n, const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark,
-		   struct sl_err *err)
+int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation,
+		   const struct sl_event_writer *writer, const struct sl_event_row *rows, size_t n,
+		   const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark, struct sl_err *err)
 {
-	const struct taking t = {store, stream, incarnation, rows, n, skipped, n_skipped, *mark};
+	const struct taking t = {store, stream, incarnation, writer, rows, n, skipped, n_skipped, *mark};
 	struct sl_wal_mark reached = {0};
 	bool behind = false;
 	size_t i = 0, k = 0;
@@ -169,8 +171,8 @@ static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *rep
 	if (rc != 0)
 		return rc;
 	struct sl_wal_mark mark = batch->after;
-	rc = sl_events_take(&s->store, batch->stream, batch->incarnation, s->rows, batch->n_records, batch->skipped,
-			    batch->n_skipped, &mark, err);
+	rc = sl_events_take(&s->store, batch->stream, batch->incarnation, NULL, s->rows, batch->n_records,
+			    batch->skipped, batch->n_skipped, &mark, err);
 	if (rc != 0)
 		return as_reply(rc, err);
 	reply->mark = mark.sequence;

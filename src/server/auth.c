@@ -165,6 +165,7 @@ static void identify(const struct srv_token *t, struct srv_identity *out)
 	memcpy(out->name, t->name, sizeof out->name);
 	out->role = t->role;
 	memcpy(out->enqueue, t->enqueue, sizeof out->enqueue);
+	memcpy(out->worker, t->worker, sizeof out->worker);
 	memcpy(out->ship, t->ship, sizeof out->ship);
 }
 

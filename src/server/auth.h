@@ -3,9 +3,9 @@
  * Who may ask: the tokens of the tokens file and the sessions of browsers.
  *
  * A tokens file has a line per token, `name SCOPE… sha256:HEX`: a name for the logs, what it may do, and the SHA-256 of
- * the token. Scopes: read, write, admin, enqueue:TYPES (start jobs of these types), ship:PREFIXES (publish to streams
- * whose names begin so); lists have commas, and a * at the end of a type stands for any rest. Tokens are 256 random
- * bits, so a fast hash is the right one: there is no dictionary to slow down, a stolen file gives nothing that can be
+ * the token. Scopes: read, write, admin, enqueue:TYPES (start jobs of these types), worker:TYPES (publish what jobs of
+ * these types print), ship:PREFIXES (publish to streams whose names begin so); lists have commas, and a * at the end of
+ * a type stands for any rest. Tokens are 256 random bits, so a fast hash is the right one: there is no dictionary to slow down, a stolen file gives nothing that can be
  * presented, and a stranger cannot make the server spend time. A presented token is hashed and compared with every line
  * in constant time. A session is 256 random bits in a cookie, kept here as a hash too, and lives as long as its token
  * is in the file, twelve hours at most.
@@ -33,7 +33,8 @@
 struct srv_token {
 	char name[SRV_NAME_BYTES];                            /* [A-Za-z0-9._-], at most 64 */
 	enum srv_role role;                                   /* SRV_PUBLIC: none of read, write and admin */
-	char enqueue[SRV_SCOPE_BYTES], ship[SRV_SCOPE_BYTES]; /* lists; "": none */
+	/* Lists; "": none. */
+	char enqueue[SRV_SCOPE_BYTES], worker[SRV_SCOPE_BYTES], ship[SRV_SCOPE_BYTES];
 	unsigned char hash[SRV_HASH_BYTES];
 	int64_t login_ms; /* the last log-in that was recorded */
 };
@@ -57,7 +58,7 @@ size_t srv_auth_tokens(srv_auth *a);
 struct srv_identity {
 	char name[SRV_NAME_BYTES];
 	enum srv_role role;
-	char enqueue[SRV_SCOPE_BYTES], ship[SRV_SCOPE_BYTES];
+	char enqueue[SRV_SCOPE_BYTES], worker[SRV_SCOPE_BYTES], ship[SRV_SCOPE_BYTES];
 	char csrf[SRV_CSRF_BYTES]; /* of a session; "" else */
 	bool first_login;          /* by srv_auth_login: the token's first for a minute */
 };

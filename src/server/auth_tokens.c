@@ -101,6 +101,8 @@ static bool take_scope(struct word w, struct srv_token *t)
 {
 	if (begins(w, "enqueue:"))
 		return take_list(w, strlen("enqueue:"), t->enqueue);
+	if (begins(w, "worker:"))
+		return take_list(w, strlen("worker:"), t->worker);
 	if (begins(w, "ship:"))
 		return take_list(w, strlen("ship:"), t->ship);
 	return t->role == SRV_PUBLIC && take_role(w, &t->role);
@@ -116,7 +118,7 @@ static const char *take_line(const char *p, const char *end, struct srv_token *t
 		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
 	while ((w = next_word(&p, end)).len > 0 && !begins(w, "sha256:")) {
 		if (!take_scope(w, t))
-			return "a scope is not one of read, write, admin, enqueue:TYPES, ship:PREFIXES, each once";
+			return "a scope is not one of read, write, admin, enqueue:TYPES, worker:TYPES, ship:PREFIXES, each once";
 		n++;
 	}
 	if (n == 0)
@@ -126,11 +128,18 @@ static const char *take_line(const char *p, const char *end, struct srv_token *t
 	return next_word(&p, end).len == 0 ? NULL : "something follows the hash";
 }
 
+static bool same_scopes(const struct srv_token *a, const struct srv_token *b)
+{
+	return a->role == b->role && strcmp(a->enqueue, b->enqueue) == 0 && strcmp(a->worker, b->worker) == 0 &&
+	       strcmp(a->ship, b->ship) == 0;
+}
+
 static const char *against_others(const struct srv_token *t, const struct srv_token *others, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (strcmp(t->name, others[i].name) == 0)
-			return "the name was given before";
+		/* Two tokens of one name are one client, which is given a new one. */
+		if (strcmp(t->name, others[i].name) == 0 && !same_scopes(t, &others[i]))
+			return "the name was given before with other scopes";
 		if (sodium_memcmp(t->hash, others[i].hash, SRV_HASH_BYTES) == 0)
 			return "the hash was given before";
 	}

@@ -37,7 +37,7 @@ enum {
 	SRV_QUICK = 1 /* never waits for a disk or another machine for long: runs on the network thread */,
 	SRV_LONG = 2, /* may stay unanswered for a minute: the handler only registers it and returns (srv_later) */
 	SRV_BY_ENQUEUE = 16, /* a token with a scope enqueue: gets here too; the handler asks srv_may_enqueue */
-	SRV_BY_SHIP = 32,    /* the same for ship: and srv_may_ship */
+	SRV_BY_SHIP = 32,    /* the same for ship: and worker:, and srv_may_ship and srv_may_work */
 	SRV_EASY = 4 /* as SRV_QUICK while hardly a worker is busy, since it shares with them what it could wait for */
 };
 /* Runs on the network thread with SRV_QUICK, else on one of the pool's workers, where it may wait for the store. It
@@ -139,6 +139,12 @@ enum srv_role srv_role(const srv_request *r);
 /* May its token start jobs of the type, or publish to the stream? Those with the role of the route may. */
 bool srv_may_enqueue(const srv_request *r, const char *type);
 bool srv_may_ship(const srv_request *r, const char *stream);
+/* Does one of its scopes name the stream, or the type for a worker? The role does not count. */
+bool srv_ships(const srv_request *r, const char *stream);
+bool srv_may_work(const srv_request *r, const char *type);
+bool srv_works(const srv_request *r); /* is it a worker's token at all? */
+/* The name of its token; NULL: the server has none. */
+const char *srv_token(const srv_request *r);
 /* The record of the change that r asks for. Its strings live until r is answered. */
 void srv_audit_record(srv_request *r, struct sl_audit_record *out);
 

@@ -191,7 +191,7 @@ static bool guard_role(srv_request *r)
 	enum srv_role needed = r->match.endpoint->route.role;
 	unsigned flags = r->match.endpoint->route.flags;
 	if (r->identity.role >= needed || ((flags & SRV_BY_ENQUEUE) != 0 && r->identity.enqueue[0] != '\0') ||
-	    ((flags & SRV_BY_SHIP) != 0 && r->identity.ship[0] != '\0'))
+	    ((flags & SRV_BY_SHIP) != 0 && (r->identity.ship[0] != '\0' || r->identity.worker[0] != '\0')))
 		return true;
 	if (r->way == SRV_BY_NOTHING) {
 		srv_set_header(r, "WWW-Authenticate", "Bearer realm=\"sluice\"");
@@ -201,8 +201,8 @@ static bool guard_role(srv_request *r)
 				  : "this server has no tokens, so it serves only its own user and root; start "
 				    "it with --tokens to let others in");
 	} else {
-		srv_error(r, 403, "forbidden", "%s may %s; this needs %s", r->identity.name,
-			  srv_role_name(r->identity.role), srv_role_name(needed));
+		srv_error(r, 403, "forbidden", "token \"%s\" does not have the scope %s that this request needs",
+			  r->identity.name, srv_role_name(needed));
 	}
 	return false;
 }

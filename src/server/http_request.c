@@ -273,5 +273,25 @@ bool srv_may_enqueue(const srv_request *r, const char *type)
 
 bool srv_may_ship(const srv_request *r, const char *stream)
 {
-	return r->identity.role >= SRV_WRITE || srv_scope_has(r->identity.ship, stream, true);
+	return r->identity.role >= SRV_WRITE || srv_ships(r, stream);
+}
+
+bool srv_ships(const srv_request *r, const char *stream)
+{
+	return srv_scope_has(r->identity.ship, stream, true);
+}
+
+bool srv_may_work(const srv_request *r, const char *type)
+{
+	return srv_scope_has(r->identity.worker, type, false);
+}
+
+bool srv_works(const srv_request *r)
+{
+	return r->identity.worker[0] != '\0';
+}
+
+const char *srv_token(const srv_request *r)
+{
+	return r->h->needs_token ? r->identity.name : NULL;
 }

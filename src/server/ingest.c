@@ -149,17 +149,66 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 	srv_publish_unref(p);
 }
 
-/* Sequences that never come are out of the ordinary: who said so is in the audit trail, or they are not skipped. */
-static int record_skip(struct srv_ingest *in, srv_request *r, const struct srv_publish *p, struct sl_err *err)
+static const char *keep(struct srv_publish *p, const char *text)
+{
+	size_t n = text != NULL ? strlen(text) + 1 : 0;
+	char *copy = n > 0 ? srv_publish_alloc(p, n) : NULL;
+	return copy != NULL ? memcpy(copy, text, n) : NULL;
+}
+
+/* Who publishes, for the store: it decides whose stream it is, and records what is out of the ordinary. */
+static int keep_writer(struct srv_publish *p, srv_request *r, struct sl_err *err)
 {
 	struct sl_audit_record record;
-	char detail[256];
 	srv_audit_record(r, &record);
-	(void)snprintf(detail, sizeof detail, "{\"stream\":\"%s\",\"incarnation\":%u,\"ranges\":%zu}", p->stream,
-		       (unsigned)p->incarnation, (size_t)p->n_skipped);
-	record.action = "events.skip";
-	record.detail = detail;
-	return in->core->jobs != NULL ? sl_jobs_audit_put(in->core->jobs, &record, err) : 0;
+	p->record = (struct sl_audit_record){.via = record.via,
+					     .actor = keep(p, record.actor),
+					     .address = keep(p, record.address),
+					     .action = "events.publish",
+					     .request_id = keep(p, record.request_id)};
+	p->writer = (struct sl_event_writer){.token = keep(p, srv_token(r)),
+					     .any_stream = srv_role(r) >= SRV_ADMIN,
+					     .adopts = srv_ships(r, p->stream),
+					     .record = &p->record};
+	if (p->record.actor == NULL || (srv_token(r) != NULL && p->writer.token == NULL))
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	return 0;
+}
+
+/* A worker's token publishes what jobs of its types print. One whose job was deleted is kept without it, and late. */
+static int check_types(const struct srv_ingest *in, const srv_request *r, const struct srv_publish *p,
+		       struct sl_err *err)
+{
+	uint64_t last = 0;
+	for (size_t i = 0; i < p->n; i++) {
+		struct sl_job *job = NULL;
+		uint64_t id = p->rows[i].job_id;
+		if (id == 0)
+			return sl_err_set(err, SL_EACCES, "the token may not publish events without a job");
+		if (id == last)
+			continue;
+		last = id;
+		int rc = sl_jobs_get(in->core->jobs, id, &job, err);
+		if (rc == SL_ENOENT)
+			continue;
+		if (rc == 0 && !srv_may_work(r, job->type))
+			rc = sl_err_set(err, SL_EACCES, "the token may not publish events of jobs of type '%.60s'",
+					job->type);
+		sl_jobs_free(in->core->jobs, job);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* 0, SL_EACCES, or what the store says. */
+static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_publish *p, struct sl_err *err)
+{
+	int rc = 0;
+	if (!srv_may_ship(r, p->stream))
+		rc = srv_works(r) ? check_types(in, r, p, err)
+				  : sl_err_set(err, SL_EACCES, "the token may not publish to this stream");
+	return rc != 0 ? rc : keep_writer(p, r, err);
 }
 
 static void publish(srv_request *r, void *ctx)
@@ -187,11 +236,10 @@ static void publish(srv_request *r, void *ctx)
 	} else if (rc != 0) {
 		count(in, err.code == SL_EREFUSED ? REFUSED : BAD);
 		srv_publish_bad(p, &err);
-	} else if (!srv_may_ship(r, p->stream)) {
+	} else if ((rc = check_writer(in, r, p, &err)) == SL_EACCES) {
 		count(in, REFUSED);
-		(void)sl_err_set(&err, SL_EACCES, "the token may not publish to this stream");
 		srv_publish_busy(p, 403, FULL_MS, err.msg);
-	} else if (p->n_skipped > 0 && record_skip(in, r, p, &err) != 0) {
+	} else if (rc != 0) {
 		count(in, BUSY);
 		srv_publish_busy(p, 503, FULL_MS, err.msg);
 	} else {

@@ -45,6 +45,8 @@ struct srv_publish {
 	uint32_t incarnation;
 	uint64_t last;            /* of the sender's log; 0: not told */
 	struct sl_wal_mark after; /* where the sender takes the store to be */
+	struct sl_event_writer writer;
+	struct sl_audit_record record; /* of the writer; the request may be gone by then */
 	struct sl_event_row *rows;
 	size_t n;
 	struct sl_wal_range *skipped;
@@ -54,7 +56,7 @@ struct srv_publish {
 	struct srv_publish *next_waiting, **prev_waiting;
 	/* What became of it, once settled. */
 	bool settled;
-	int rc; /* 0, SL_EREFUSED, SL_ECONFLICT */
+	int rc; /* 0, SL_EREFUSED, SL_ECONFLICT, SL_EACCES, SL_EAGAIN */
 	struct sl_wal_mark mark;
 	uint64_t refused;
 	char why[SL_ERR_MSG_BYTES];
@@ -76,7 +78,7 @@ int srv_publish_check(struct srv_publish *p, struct sl_err *err);
 
 /* Take the request out of p and answer it; nothing when somebody else was first. */
 void srv_publish_answer(struct srv_publish *p);                                        /* p is settled */
-void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char *why); /* 429, 503 */
+void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char *why); /* 403, 429, 503 */
 void srv_publish_bad(struct srv_publish *p, const struct sl_err *err);                 /* what the parsers return */
 /* {"code":…,"message":…} for a request that there is no publish of. */
 void srv_connect_error(srv_request *r, int status, const char *code, const char *message);

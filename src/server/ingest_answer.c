@@ -13,6 +13,7 @@
 #include <events.pb-c.h>
 
 #define ANSWER_BYTES 128
+#define AGAIN_MS 1000
 
 void srv_connect_error(srv_request *r, int status, const char *code, const char *message)
 {
@@ -54,6 +55,12 @@ static void answer_refused(srv_request *r, uint64_t refused, const char *why)
 	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", message, "refused", text));
 }
 
+static void answer_again(srv_request *r, const char *why)
+{
+	srv_retry_after(r, AGAIN_MS);
+	srv_connect_error(r, 503, "unavailable", why);
+}
+
 void srv_publish_answer(struct srv_publish *p)
 {
 	srv_request *r = take_request(p);
@@ -63,6 +70,10 @@ void srv_publish_answer(struct srv_publish *p)
 		answer_mark(r, p);
 	else if (p->rc == SL_ECONFLICT)
 		srv_connect_error(r, 409, "already_exists", p->why);
+	else if (p->rc == SL_EACCES)
+		srv_connect_error(r, 403, "permission_denied", p->why);
+	else if (p->rc == SL_EAGAIN)
+		answer_again(r, p->why);
 	else
 		answer_refused(r, p->refused, p->why);
 }

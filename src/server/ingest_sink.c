@@ -7,6 +7,7 @@
  *
  *   a gap             the answer is the mark, and the sender goes back there
  *   a conflict        the answer says so, and the sender stops
+ *   another's stream  the answer is 403
  *   refused data      row by row: the first that is refused is named in the answer, those before it are taken
  *   the store is away the requests are answered with 503; the items stay with the coordinator, which tries again: when
  *                     the sender has sent them again meanwhile, the store takes them once
@@ -58,7 +59,8 @@ static void settle(struct srv_publish *p, int rc, struct sl_wal_mark mark, const
 /* Is it about what was sent, rather than about the store? */
 static bool is_theirs(int rc)
 {
-	return rc == SL_EGAP || rc == SL_ECONFLICT || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED;
+	return rc == SL_EGAP || rc == SL_ECONFLICT || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED ||
+	       rc == SL_EACCES;
 }
 
 /* ---- one by one ---- */
@@ -79,13 +81,13 @@ static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err
 	for (size_t i = 0; i < p->n; i++) {
 		const struct sl_event_row *row = &p->rows[i];
 		struct sl_wal_mark taken = i == 0 ? p->after : (struct sl_wal_mark){0};
-		int rc = sl_events_take(in->core->store, p->stream, p->incarnation, row, 1, p->skipped,
+		int rc = sl_events_take(in->core->store, p->stream, p->incarnation, &p->writer, row, 1, p->skipped,
 					ranges_before(p, row->sequence), &taken, err);
 		if (rc != 0 && !is_theirs(rc))
 			return rc;
 		if (rc != 0) {
 			p->refused = row->sequence;
-			settle(p, rc == SL_ECONFLICT ? rc : SL_EREFUSED, mark, err->msg);
+			settle(p, rc == SL_ECONFLICT || rc == SL_EACCES ? rc : SL_EREFUSED, mark, err->msg);
 			return 0;
 		}
 		mark = taken;
@@ -99,10 +101,12 @@ static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err
 static int take_one(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
 {
 	struct sl_wal_mark mark = p->after;
-	int rc = sl_events_take(in->core->store, p->stream, p->incarnation, p->rows, p->n, p->skipped, p->n_skipped,
-				&mark, err);
-	if (rc == SL_ECONFLICT)
+	int rc = sl_events_take(in->core->store, p->stream, p->incarnation, &p->writer, p->rows, p->n, p->skipped,
+				p->n_skipped, &mark, err);
+	if (rc == SL_ECONFLICT || rc == SL_EACCES)
 		settle(p, rc, (struct sl_wal_mark){0}, err->msg);
+	else if (is_theirs(rc) && p->n == 0) /* there is no event to refuse: it is not for what was sent */
+		settle(p, SL_EAGAIN, (struct sl_wal_mark){0}, err->msg);
 	else if (is_theirs(rc))
 		return take_rows(in, p, err);
 	else if (rc == 0)
@@ -123,13 +127,26 @@ static bool is_plain(const struct srv_publish *p)
 	return p->n_skipped == 0 && !p->settled;
 }
 
+/* Is there another token's publish of the stream in the run? They would share a mark, and so a writer. */
+static bool is_mixed(const struct sl_sink_batch *batch, size_t first, size_t i)
+{
+	const struct srv_publish *p = item(batch, i);
+	for (; first < i; first++) {
+		const struct srv_publish *other = item(batch, first);
+		if (strcmp(other->stream, p->stream) == 0 && strcmp(other->record.actor, p->record.actor) != 0)
+			return true;
+	}
+	return false;
+}
+
 /* Two of one stream share a mark. */
 static struct sl_event_mark *mark_of(struct lane *l, size_t *n, const struct srv_publish *p)
 {
 	for (size_t i = 0; i < *n; i++)
 		if (l->marks[i].incarnation == p->incarnation && strcmp(l->marks[i].stream, p->stream) == 0)
 			return &l->marks[i];
-	l->marks[*n] = (struct sl_event_mark){.stream = p->stream, .incarnation = p->incarnation};
+	l->marks[*n] =
+		(struct sl_event_mark){.stream = p->stream, .incarnation = p->incarnation, .writer = &p->writer};
 	if (p->after.kind == SL_WAL_MARK_RECORD) {
 		l->marks[*n].after = p->after.sequence;
 		l->marks[*n].after_crc = p->after.crc;
@@ -181,7 +198,8 @@ static int take_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_
 		    struct sl_err *err)
 {
 	size_t last = first;
-	while (last < batch->n && last - first < RUN_ITEMS && is_plain(item(batch, last)))
+	while (last < batch->n && last - first < RUN_ITEMS && is_plain(item(batch, last)) &&
+	       !is_mixed(batch, first, last))
 		last++;
 	*end = last > first ? last : first + 1;
 	int rc = last - first > 1 ? append_run(in, l, batch, first, last, err) : ONE_BY_ONE;

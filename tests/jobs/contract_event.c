@@ -652,6 +652,199 @@ static void a_conflict_or_a_gap_among_many_takes_nothing(void **state)
 	free(c);
 }
 
+/* ---- whose stream it is ---- */
+
+static struct sl_event_mark by(const struct sl_event_writer *writer, uint32_t incarnation)
+{
+	return (struct sl_event_mark){.stream = "s", .incarnation = incarnation, .writer = writer};
+}
+
+static int write_as(struct kit *k, const struct sl_event_writer *writer, uint32_t incarnation, uint64_t sequence)
+{
+	struct sl_event_mark mark = by(writer, incarnation);
+	struct sl_event_row e = event("s", sequence);
+	struct sl_err why = SL_ERR_INIT;
+	e.incarnation = incarnation;
+	return k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, &why);
+}
+
+static void a_stream_belongs_to_the_token_that_created_it(void **state)
+{
+	struct kit *k = *state;
+	const struct sl_event_writer ada = {.token = "ada", .adopts = 1}, bob = {.token = "bob", .adopts = 1};
+	const struct sl_event_writer boss = {.token = "boss", .any_stream = 1};
+	struct rows rows;
+	size_t n_new;
+	assert_int_equal(write_as(k, &ada, 7, 1), 0);
+	assert_int_equal(write_as(k, &bob, 7, 2), SL_EACCES);
+	assert_int_equal(write_as(k, &bob, 8, 1), SL_EACCES); /* under any incarnation */
+	struct sl_event_mark skip = by(&bob, 7);
+	struct sl_err why = SL_ERR_INIT;
+	skip.mark = 9;
+	assert_int_equal(k->ops->events_append(k->s, NULL, 0, &skip, 1, NULL, &why), SL_EACCES);
+	/* A new incarnation of its owner is its owner's, too. */
+	assert_int_equal(write_as(k, &ada, 8, 1), 0);
+	assert_int_equal(write_as(k, &bob, 8, 2), SL_EACCES);
+	/* An administrator may, and does not become the owner. */
+	assert_int_equal(write_as(k, &boss, 7, 2), 0);
+	assert_int_equal(write_as(k, &boss, 9, 1), 0);
+	assert_int_equal(write_as(k, &ada, 9, 2), 0);
+	assert_int_equal(write_as(k, &bob, 9, 3), SL_EACCES);
+	/* So may a process that has the store itself. */
+	assert_int_equal(append(k, "s", 3, 3, &n_new), 3);
+	assert_int_equal(write_as(k, &ada, 7, 4), 0);
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 7);
+}
+
+static void a_stream_that_no_token_created_is_taken_over_by_a_scope_that_names_it_only(void **state)
+{
+	struct kit *k = *state;
+	const struct sl_event_writer none = {.any_stream = 1}, ada = {.token = "ada", .adopts = 1};
+	const struct sl_event_writer writer = {.token = "writer"};
+	size_t n_new;
+	append(k, "s", 1, 1, &n_new);
+	assert_int_equal(write_as(k, &none, 7, 2), 0); /* a server without tokens */
+	assert_int_equal(write_as(k, &none, 8, 1), 0);
+	assert_int_equal(write_as(k, &writer, 7, 3), SL_EACCES);
+	assert_int_equal(write_as(k, &writer, 9, 1), SL_EACCES);
+	assert_int_equal(write_as(k, &ada, 7, 3), 0);
+	assert_int_equal(write_as(k, &writer, 8, 2), SL_EACCES);
+	const struct sl_event_writer bob = {.token = "bob", .adopts = 1};
+	assert_int_equal(write_as(k, &bob, 8, 2), SL_EACCES);
+	assert_int_equal(write_as(k, &ada, 8, 2), 0);
+}
+
+static int append_both(struct kit *k, struct sl_event_mark *marks, struct sl_err *why)
+{
+	struct sl_event_row e[2] = {event("s", 1), event("s", 1)};
+	e[0].incarnation = marks[0].incarnation;
+	e[1].incarnation = marks[1].incarnation;
+	return k->ops->events_append(k->s, e, 2, marks, 2, NULL, why);
+}
+
+static void two_tokens_do_not_create_one_stream_in_one_call(void **state)
+{
+	struct kit *k = *state;
+	const struct sl_event_writer ada = {.token = "ada"}, bob = {.token = "bob"};
+	struct sl_event_mark marks[2] = {by(&ada, 1), by(&bob, 2)};
+	struct sl_err why = SL_ERR_INIT;
+	struct rows rows;
+	assert_int_equal(append_both(k, marks, &why), SL_EACCES);
+	read_all(k, 0, 0, 100, &rows);
+	assert_int_equal(rows.n, 0);
+	assert_int_equal(write_as(k, &bob, 2, 1), 0);
+	assert_int_equal(write_as(k, &ada, 1, 1), SL_EACCES);
+}
+
+struct details {
+	size_t n;
+	char at[8][200];
+};
+
+static int keep_detail(const struct sl_audit_record *r, void *ctx)
+{
+	struct details *d = ctx;
+	assert_true(d->n < 8);
+	assert_string_equal(r->action, "events.publish");
+	assert_string_equal(r->address, "192.0.2.7");
+	(void)snprintf(d->at[d->n++], sizeof d->at[0], "%s %s", r->actor, r->detail);
+	return 0;
+}
+
+static void what_is_out_of_the_ordinary_is_in_the_audit_trail(void **state)
+{
+	struct kit *k = *state;
+	struct sl_audit_record record = {.via = SL_VIA_HTTP, .actor = "ada", .action = "-", .address = "192.0.2.7"};
+	struct sl_audit_record of_boss = record;
+	const struct sl_event_writer ada = {.token = "ada", .record = &record};
+	const struct sl_event_writer boss = {.token = "boss", .any_stream = 1, .record = &of_boss};
+	struct details d = {.n = 0};
+	of_boss.actor = "boss";
+	if (k->ops->audit_list == NULL)
+		return;
+	/* Ordinary: nothing. Not even when it comes again. */
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(write_as(k, &ada, 7, 1), 0);
+	KIT_OK(k->ops->audit_list(k->s, 0, 100, keep_detail, &d, err));
+	assert_int_equal(d.n, 0);
+	/* Skipped sequences, once. */
+	for (int i = 0; i < 2; i++) {
+		struct sl_event_mark skip = by(&ada, 7);
+		skip.mark = 4;
+		KIT_OK(k->ops->events_append(k->s, NULL, 0, &skip, 1, NULL, err));
+	}
+	assert_int_equal(write_as(k, &ada, 8, 1), 0);
+	assert_int_equal(write_as(k, &boss, 8, 2), 0);
+	/* A line for a job without its claim. */
+	struct sl_event_row forged = event("s", 5);
+	struct sl_event_mark mark = by(&ada, 7);
+	forged.job_id = kit_start(k, "t");
+	forged.attempt = 1;
+	KIT_OK(k->ops->events_append(k->s, &forged, 1, &mark, 1, NULL, err));
+	/* What is refused leaves no record. */
+	const struct sl_event_writer bob = {.token = "bob", .record = &record};
+	assert_int_equal(write_as(k, &bob, 7, 6), SL_EACCES);
+	KIT_OK(k->ops->audit_list(k->s, 0, 100, keep_detail, &d, err));
+	assert_int_equal(d.n, 4);
+	assert_string_equal(d.at[3], "ada {\"stream\":\"s\",\"incarnation\":7,\"skipped\":[\"2\",\"4\"]}");
+	assert_string_equal(d.at[2], "ada {\"stream\":\"s\",\"incarnation\":8,\"new_incarnation\":true}");
+	assert_string_equal(d.at[1], "boss {\"stream\":\"s\",\"incarnation\":8,\"foreign\":true}");
+	assert_string_equal(d.at[0], "ada {\"stream\":\"s\",\"incarnation\":7,\"without_claim\":1}");
+}
+
+struct stream_list {
+	size_t n;
+	uint32_t incarnations[8];
+};
+
+static int keep_stream(const struct sl_event_stream *s, void *ctx)
+{
+	struct stream_list *l = ctx;
+	assert_true(l->n < 8);
+	l->incarnations[l->n++] = s->incarnation;
+	return 0;
+}
+
+static void prune_removes_marks_of_incarnations_that_another_has_followed(void **state)
+{
+	struct kit *k = *state;
+	struct stream_list l = {.n = 0};
+	size_t n = 9;
+	if (k->ops->event_streams == NULL)
+		return;
+	/* 3 has only lines of a job that will be deleted, 4 has lines of none, 5 is the newest. */
+	uint64_t job = kit_start(k, "t");
+	for (uint32_t incarnation = 3; incarnation <= 5; incarnation++) {
+		struct sl_event_mark mark = {.stream = "s", .incarnation = incarnation};
+		struct sl_event_row e = event("s", 1);
+		e.incarnation = incarnation;
+		e.job_id = incarnation == 4 ? 0 : job;
+		e.attempt = incarnation == 4 ? 0 : 1;
+		KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
+		kit_pass_ms(k, 20);
+	}
+	int64_t before = kit_now(k);
+	KIT_OK(k->ops->prune(k->s, before, 100, &n, NULL, err));
+	KIT_OK(k->ops->event_streams(k->s, NULL, 8, keep_stream, &l, err));
+	assert_int_equal(l.n, 3); /* events of all three are there */
+	KIT_OK(k->ops->remove(k->s, NULL, &job, 1, 0, NULL, NULL, err));
+	KIT_OK(k->ops->prune(k->s, before - KIT_LONG_MS, 100, &n, NULL, err));
+	l.n = 0;
+	KIT_OK(k->ops->event_streams(k->s, NULL, 8, keep_stream, &l, err));
+	assert_int_equal(l.n, 3); /* too young */
+	KIT_OK(k->ops->prune(k->s, before, 100, &n, NULL, err));
+	l.n = 0;
+	KIT_OK(k->ops->event_streams(k->s, NULL, 8, keep_stream, &l, err));
+	assert_int_equal(l.n, 2);
+	assert_int_equal(l.incarnations[0], 4);
+	assert_int_equal(l.incarnations[1], 5);
+	/* The newest goes on. */
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 5};
+	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
+	assert_int_equal(mark.mark, 1);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(events_come_back_as_they_were_with_gapless_offsets),
 	cmocka_unit_test(an_event_that_comes_again_is_dropped),
@@ -676,6 +869,11 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_removed_chain_takes_its_events_with_it),
 	cmocka_unit_test(many_events_at_once_come_back_as_they_were),
 	cmocka_unit_test(a_conflict_or_a_gap_among_many_takes_nothing),
+	cmocka_unit_test(a_stream_belongs_to_the_token_that_created_it),
+	cmocka_unit_test(a_stream_that_no_token_created_is_taken_over_by_a_scope_that_names_it_only),
+	cmocka_unit_test(two_tokens_do_not_create_one_stream_in_one_call),
+	cmocka_unit_test(what_is_out_of_the_ordinary_is_in_the_audit_trail),
+	cmocka_unit_test(prune_removes_marks_of_incarnations_that_another_has_followed),
 };
 
 CONTRACT_TESTS(contract_event_tests, tests)

@@ -132,7 +132,7 @@ static void what_another_process_writes_is_seen_as_well(void **state)
 	publish(1, 1);
 	open_stream(&s, "", "");
 	expect_event(&s, 1, 1);
-	assert_int_equal(sl_events_take(&kit.inner, "other", 1, &row, 1, NULL, 0, &mark, &err), 0);
+	assert_int_equal(sl_events_take(&kit.inner, "other", 1, NULL, &row, 1, NULL, 0, &mark, &err), 0);
 	expect_event(&s, 2, 7);
 	ask_stream_close(&s);
 }
@@ -244,7 +244,7 @@ static void a_store_that_is_away_for_a_while_only_delays_them(void **state)
 				   .payload = "w-2",
 				   .payload_len = 3};
 	struct sl_wal_mark mark = {0};
-	assert_int_equal(sl_events_take(&kit.inner, "w2", 1, &row, 1, NULL, 0, &mark, &err), 0);
+	assert_int_equal(sl_events_take(&kit.inner, "w2", 1, NULL, &row, 1, NULL, 0, &mark, &err), 0);
 	atomic_store(&kit.away, 0);
 	expect_event(&s, 2, 2);
 	expect_event(&late, 1, 1);

@@ -85,6 +85,9 @@ static void a_wrong_line_is_named_and_its_text_is_not(void **state)
 		"a admin " HASH_A " more\n",
 		"a admin " HASH_A "00\n",
 		"a admin " HASH_A "\na read " HASH_B "\n",
+		"a ship:x " HASH_A "\na ship:y " HASH_B "\n",
+		"a worker: " HASH_A "\n",
+		"a worker:x worker:y " HASH_A "\n",
 		"a admin " HASH_A "\nb read " HASH_A "\n",
 		"\n\xff admin " HASH_A "\n",
 	};

@@ -299,6 +299,19 @@ static bool is_needed(struct memstore *ms, uint64_t chain_id)
 	return false;
 }
 
+/* Another incarnation has followed, and nothing is left of this one. */
+static bool is_superseded(struct memstore *ms, const struct mem_mark *m)
+{
+	bool followed = false;
+	MEM_EACH(ms->s.marks, struct mem_mark, other)
+	if (strcmp(other->stream, m->stream) == 0 && other->at_ms > m->at_ms)
+		followed = true;
+	MEM_EACH(ms->s.events, struct sl_event_row, e)
+	if (e->incarnation == m->incarnation && strcmp(e->stream, m->stream) == 0)
+		return false;
+	return followed;
+}
+
 int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
 	      struct sl_err *err)
 {
@@ -322,6 +335,11 @@ int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const s
 		bool orphan = e->job_id != 0 ? mem_job(ms, e->job_id) == NULL : e->late != 0;
 		if (orphan && e->ts_ms < before_ms)
 			mem_drop(&ms->s.events, i--);
+	}
+	for (size_t i = 0; *n == 0 && i < ms->s.marks.n; i++) {
+		const struct mem_mark *m = MEM_AT(ms->s.marks, struct mem_mark, i);
+		if (m->at_ms < before_ms && is_superseded(ms, m))
+			mem_drop(&ms->s.marks, i--);
 	}
 	return mem_leave(ms, NULL, 0, err);
 }

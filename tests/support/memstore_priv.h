@@ -62,6 +62,8 @@ struct mem_mark {
 	uint32_t incarnation;
 	uint64_t mark, crc;
 	bool has_crc; /* false: the sequence at the mark was skipped */
+	int64_t at_ms;     /* when it last moved */
+	const char *owner; /* token that created the stream, or NULL */
 };
 /* A mark as it became when the last event had this offset. */
 struct mem_mark_was {

@@ -485,10 +485,35 @@ static int append_event(struct memstore *ms, const struct sl_event_row *event, s
 	return 0;
 }
 
+/* Whose stream is it, whatever its incarnation, and may the writer add to it? */
+static int check_owner(struct memstore *ms, const struct sl_event_mark *given, struct sl_err *err)
+{
+	const struct sl_event_writer *w = given->writer;
+	const struct mem_mark *known = NULL;
+	MEM_EACH(ms->s.marks, struct mem_mark, mark)
+	if (strcmp(mark->stream, given->stream) == 0)
+		known = mark;
+	const char *owner = known != NULL ? known->owner : w != NULL && w->token != NULL ? mem_str(ms, w->token) : NULL;
+	if (known != NULL && owner == NULL && w != NULL && w->token != NULL && w->adopts)
+		owner = mem_str(ms, w->token);
+	bool own = w == NULL || w->any_stream || (w->token != NULL && owner != NULL && strcmp(owner, w->token) == 0) ||
+		   (known == NULL && w->token == NULL);
+	if (!own)
+		return sl_err_set(err, SL_EACCES, "stream %s belongs to another token", given->stream);
+	(void)find_mark(ms, given->stream, given->incarnation, true);
+	MEM_EACH(ms->s.marks, struct mem_mark, mark)
+	if (strcmp(mark->stream, given->stream) == 0)
+		mark->owner = owner;
+	return 0;
+}
+
 static int append_all(struct memstore *ms, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 		      size_t n_marks, size_t *n_new, struct sl_err *err)
 {
 	for (size_t j = 0; j < n_marks; j++) {
+		int rc = check_owner(ms, &marks[j], err);
+		if (rc != 0)
+			return rc;
 		const struct mem_mark *mark = find_mark(ms, marks[j].stream, marks[j].incarnation, true);
 		if (marks[j].after != 0 && marks[j].after == mark->mark && mark->has_crc &&
 		    marks[j].after_crc != mark->crc && ms->broken != MEMSTORE_EVENTS_ANY_CRC)
@@ -515,6 +540,7 @@ static int append_all(struct memstore *ms, const struct sl_event_row *events, si
 			mark->mark = marks[j].mark;
 			mark->has_crc = false;
 		}
+		mark->at_ms = mem_now(ms);
 		marks[j].mark = mark->mark;
 		marks[j].crc = mark->has_crc ? mark->crc : 0;
 		marks[j].has_crc = mark->has_crc;

@@ -270,6 +270,19 @@ struct sl_outstanding {
 	uint64_t due, retrying, running, scheduled, blocked;
 };
 
+/* Whom a stream belongs to is decided by the store: the first token that writes to a name owns it, under any
+ * incarnation. */
+struct sl_event_writer {
+	const char *token;  /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
+	int any_stream;     /* 1: it may also write to streams of others (an administrator) */
+	int adopts;         /* 1: it becomes the owner of a stream that no token created */
+	/* Who writes, for the audit trail; its action and detail are filled by the store. What is out of the ordinary
+	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
+	 * transaction that takes the events. NULL: nothing is. */
+	const struct sl_audit_record *record;
+};
+#define SL_EVENT_OWNER_MAX 64
+
 struct sl_event_mark {
 	const char *stream;
 	uint32_t incarnation;
@@ -281,6 +294,9 @@ struct sl_event_mark {
 	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
 	 * with another one fails with SL_ECONFLICT: they are different streams. */
 	uint64_t after, after_crc;
+	/* in: who writes to the stream. NULL: this process, which may write to all of them. SL_EACCES: it belongs to
+	 * another token; nothing of the call is taken. */
+	const struct sl_event_writer *writer;
 };
 
 struct sl_store_ops {

@@ -4,6 +4,8 @@
  * or out of order; the second round trip compares what is known, inserts what is new and moves the marks. Many new ones
  * go by COPY (events_copy.c), which takes two round trips more.
  */
+#include <stdio.h>
+
 #include "jobs/store/postgres/store.h"
 
 #define COPY_LEAST 50 /* new events */
@@ -68,6 +70,42 @@ static void read_claims(const PGresult *res, struct sl__event_admission *a, cons
 	}
 }
 
+static void set_owner(struct sl__event_stream *s, const PGresult *res, int row, int column)
+{
+	if (!PQgetisnull(res, row, column))
+		(void)snprintf(s->owner, sizeof s->owner, "%s", PQgetvalue(res, row, column));
+}
+
+/* An incarnation that is new may be one of a stream that is not. In the order of their names: streams are sorted by the
+ * statement that locks the marks, but not here. */
+static int find_owners(struct pg_call *call, struct sl__event_admission *a, struct sl_err *err)
+{
+	const char *last = "";
+	for (;;) {
+		struct sl__event_stream *s = NULL;
+		for (size_t i = 0; i < a->n_streams; i++)
+			if (!a->streams[i].found && strcmp(a->streams[i].name, last) > 0 &&
+			    (s == NULL || strcmp(a->streams[i].name, s->name) < 0))
+				s = &a->streams[i];
+		if (s == NULL)
+			return 0;
+		last = s->name;
+		sl__pg_add_text(&call->params, s->name);
+		(void)sl__pg_call_send(call, ST_EVENT_NAME_LOCK);
+		sl__pg_add_text(&call->params, s->name);
+		sl__pg_add_int8(&call->params, s->incarnation);
+		int at = sl__pg_call_send(call, ST_EVENT_OWNERS);
+		int rc = sl__pg_call_run(call, false, err);
+		if (rc != 0)
+			return rc;
+		const PGresult *res = sl__pg_call_result(call, at);
+		s->has_others = PQntuples(res) > 0;
+		if (s->has_others)
+			set_owner(s, res, 0, 0);
+		sl__pg_pipe_end(&call->pipe);
+	}
+}
+
 /* Lock the marks and, in the same round trip, look at the claims. a->fresh serves as room: it is empty yet. */
 static int lock_marks(struct pg_call *call, struct sl__event_admission *a, struct sl_err *err)
 {
@@ -83,13 +121,17 @@ static int lock_marks(struct pg_call *call, struct sl__event_admission *a, struc
 	if (n_asked > 0)
 		read_claims(sl__pg_call_result(call, at_claims), a, a->fresh, n_asked);
 	const PGresult *res = sl__pg_call_result(call, at);
-	for (int i = 0; i < PQntuples(res); i++)
-		sl__events_stream(a, sl__pg_text(res, i, 0), (uint32_t)sl__pg_int8(res, i, 1))->mark =
-			(struct sl__event_mark){.sequence = (uint64_t)sl__pg_int8(res, i, 2),
-						.crc = PQgetisnull(res, i, 3) ? 0 : (uint64_t)sl__pg_int8(res, i, 3),
-						.has_crc = !PQgetisnull(res, i, 3)};
+	for (int i = 0; i < PQntuples(res); i++) {
+		struct sl__event_stream *s =
+			sl__events_stream(a, sl__pg_text(res, i, 0), (uint32_t)sl__pg_int8(res, i, 1));
+		s->mark = (struct sl__event_mark){.sequence = (uint64_t)sl__pg_int8(res, i, 2),
+						  .crc = PQgetisnull(res, i, 3) ? 0 : (uint64_t)sl__pg_int8(res, i, 3),
+						  .has_crc = !PQgetisnull(res, i, 3)};
+		s->found = !sl__pg_bool(res, i, 5);
+		set_owner(s, res, i, 4);
+	}
 	sl__pg_pipe_end(&call->pipe);
-	return 0;
+	return find_owners(call, a, err);
 }
 
 static void add_keys(struct sl__pg_params *p, const struct sl_event_row *const *list, size_t n)
@@ -165,6 +207,18 @@ static int write_all(struct pg_call *call, const struct sl__event_admission *a, 
 	for (size_t i = 0; i < a->n_streams; i++)
 		sl__pg_el_bool(&call->params, a->streams[i].mark.has_crc);
 	(void)sl__pg_call_send(call, ST_EVENT_ADVANCE);
+	for (size_t i = 0; i < a->n_streams; i++) {
+		const struct sl__event_stream *s = &a->streams[i];
+		if (!s->own)
+			continue;
+		sl__pg_add_text(&call->params, s->name);
+		if (!s->adopted)
+			sl__pg_add_int8(&call->params, s->incarnation);
+		sl__pg_add_text(&call->params, s->owner);
+		(void)sl__pg_call_send(call, s->adopted ? ST_EVENT_ADOPT : ST_EVENT_OWN);
+	}
+	call->audit = a->records;
+	call->n_audit = a->n_records;
 	return sl__pg_call_run(call, true, err);
 }
 
@@ -186,6 +240,7 @@ int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t 
 		rc = sl__events_admit(&a, err);
 	if (rc == 0)
 		rc = compare_known(&call, &a, err);
+	sl__events_audit(&a);
 	if (rc == 0)
 		rc = write_all(&call, &a, err);
 	if (rc == 0)

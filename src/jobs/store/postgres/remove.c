@@ -173,6 +173,19 @@ static int prune_events(struct pg_store *s, int64_t before_ms, struct sl_err *er
 	return rc;
 }
 
+static int prune_marks(struct pg_store *s, int64_t before_ms, struct sl_err *err)
+{
+	struct pg_call call;
+	const PGresult *res = NULL;
+	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	sl__pg_add_time(&call.params, before_ms);
+	rc = sl__pg_call_one(&call, ST_PRUNE_MARKS, &res, err);
+	sl__pg_call_close(&call);
+	return rc;
+}
+
 int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
 		 struct sl_err *err)
 {
@@ -193,5 +206,7 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, cons
 	sl__pg_call_close(&call);
 	if (rc == 0 && *n == 0)
 		rc = prune_events(s, before_ms, err);
+	if (rc == 0 && *n == 0)
+		rc = prune_marks(s, before_ms, err);
 	return rc;
 }

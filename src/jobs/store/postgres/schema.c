@@ -125,7 +125,7 @@ static const char version_1[] =
 	"CREATE INDEX job_events_jobless ON {s}.job_events (ts) WHERE job_id IS NULL AND late;"
 	"CREATE TABLE {s}.event_mark ("
 	" stream text COLLATE \"C\" NOT NULL, incarnation bigint NOT NULL, mark bigint NOT NULL, crc bigint,"
-	" PRIMARY KEY (stream, incarnation)) WITH (fillfactor = 50);"
+	" at timestamptz NOT NULL, owner text, PRIMARY KEY (stream, incarnation)) WITH (fillfactor = 50);"
 	"CREATE TABLE {s}.event_offset (last bigint NOT NULL) WITH (fillfactor = 10);"
 	"INSERT INTO {s}.event_offset VALUES (0);"
 	"CREATE TABLE {s}.meta (name text PRIMARY KEY, value text NOT NULL);"

@@ -680,9 +680,22 @@ static const char event_streams[] =
 
 /* $1 streams, $2 incarnations: lock their marks in order; what is not there yet begins at 0. */
 static const char event_marks[] =
-	"INSERT INTO {s}.event_mark AS m (stream, incarnation, mark) SELECT DISTINCT u.stream, u.incarnation, 0"
+	"INSERT INTO {s}.event_mark AS m (stream, incarnation, mark, at) SELECT DISTINCT u.stream, u.incarnation, 0,"
+	" clock_timestamp()"
 	" FROM unnest($1::text[], $2::bigint[]) AS u(stream, incarnation) ORDER BY 1, 2"
-	" ON CONFLICT (stream, incarnation) DO UPDATE SET mark = m.mark RETURNING stream, incarnation, mark, crc";
+	" ON CONFLICT (stream, incarnation) DO UPDATE SET mark = m.mark RETURNING stream, incarnation, mark, crc,"
+	" owner, xmax = 0";
+
+/* $1 a stream, $2 an incarnation that is new: the owner of the others. Two that begin a stream of one name at the same
+ * time do so one after the other: the statement before this has taken the lock. */
+static const char event_owners[] =
+	"SELECT owner FROM {s}.event_mark WHERE stream = $1::text AND incarnation <> $2::bigint LIMIT 1";
+
+/* $1 before: marks of incarnations that another has followed, and of which nothing is left. */
+static const char prune_marks[] =
+	"DELETE FROM {s}.event_mark m WHERE at < $1::timestamptz AND EXISTS (SELECT 1 FROM {s}.event_mark n"
+	" WHERE n.stream = m.stream AND n.incarnation <> m.incarnation AND n.at > m.at) AND NOT EXISTS"
+	" (SELECT 1 FROM {s}.job_events e WHERE e.stream = m.stream AND e.incarnation = m.incarnation)";
 
 /* $1 streams, $2 incarnations, $3 sequences */
 static const char event_known[] =
@@ -830,6 +843,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_DELETE] = delete_chains,
 	[ST_PRUNABLE] = prunable,
 	[ST_PRUNE_EVENTS] = prune_events,
+	[ST_PRUNE_MARKS] = prune_marks,
 	[ST_PAUSE] = "INSERT INTO {s}.paused VALUES ($1::text) ON CONFLICT DO NOTHING",
 	[ST_RESUME] = "DELETE FROM {s}.paused WHERE type = $1::text RETURNING type",
 	[ST_WATCH] = "UPDATE {s}.job SET watched = true WHERE id = $1::bigint AND id = chain_id AND NOT watched",
@@ -870,11 +884,15 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			      " LIMIT 1 OFFSET $2::bigint",
 	[ST_EVENT_STREAMS] = event_streams,
 	[ST_EVENT_MARKS] = event_marks,
+	[ST_EVENT_NAME_LOCK] = "SELECT pg_advisory_xact_lock(hashtextextended('sluice stream ' || $1::text, 0))",
+	[ST_EVENT_OWNERS] = event_owners,
+	[ST_EVENT_OWN] = "UPDATE {s}.event_mark SET owner = $3::text WHERE stream = $1::text AND incarnation = $2::bigint",
+	[ST_EVENT_ADOPT] = "UPDATE {s}.event_mark SET owner = $2::text WHERE stream = $1::text",
 	[ST_EVENT_KNOWN] = event_known,
 	[ST_EVENT_INSERT] = event_insert,
 	[ST_EVENT_OFFSET] = "UPDATE {s}.event_offset SET last = last + $1::bigint RETURNING last - $1",
 	[ST_EVENT_COPY] = "COPY {s}.job_events (" EVENT_COLUMNS ") FROM STDIN (FORMAT binary)", /* never prepared */
-	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark, crc = CASE WHEN u.has_crc THEN u.crc END"
+	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark, at = clock_timestamp(), crc = CASE WHEN u.has_crc THEN u.crc END"
 			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])"
 			     " AS u(stream, incarnation, mark, crc, has_crc)"
 			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",

@@ -89,6 +89,11 @@
 	X(AUDIT_LIST)                                                                                                  \
 	X(AUDIT_PRUNE)                                                                                                 \
 	X(MARK_HTTP)                                                                                                   \
+	X(EVENT_NAME_LOCK)                                                                                             \
+	X(EVENT_OWNERS)                                                                                                \
+	X(EVENT_OWN)                                                                                                   \
+	X(EVENT_ADOPT)                                                                                                 \
+	X(PRUNE_MARKS)                                                                                                 \
 	X(LEASES)                                                                                                      \
 	X(EVENT_STREAMS)
 

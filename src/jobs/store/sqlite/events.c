@@ -3,8 +3,15 @@
  * job_events: each stream has a mark, up to which everything was taken or skipped; the offset counts all rows. Both
  * move in the transaction that inserts, so offsets have no gaps and follow the order of commits.
  */
+#include <stdio.h>
+
 #include "jobs/store/event_admit.h"
 #include "jobs/store/sqlite/store.h"
+
+static void set_owner(struct sl__event_stream *stream, const char *owner)
+{
+	(void)snprintf(stream->owner, sizeof stream->owner, "%s", owner != NULL ? owner : "");
+}
 
 static int read_mark(struct sq_op *op, struct sl__event_stream *stream)
 {
@@ -15,7 +22,16 @@ static int read_mark(struct sq_op *op, struct sl__event_stream *stream)
 		mark->sequence = sl__sqlite_u64(s, 0);
 		mark->has_crc = sqlite3_column_type(s, 1) != SQLITE_NULL;
 		mark->crc = mark->has_crc ? sl__sqlite_u64(s, 1) : 0;
+		stream->found = true;
+		set_owner(stream, sl__sqlite_text(s, 2));
 	}
+	(void)sqlite3_reset(s);
+	if (rc != 0)
+		return SL_MIN(rc, 0);
+	rc = SQ_ROW(op, SQ_MARK_OWNER, &s, SQ_TEXT(stream->name));
+	stream->has_others = rc > 0;
+	if (rc > 0)
+		set_owner(stream, sl__sqlite_text(s, 0));
 	(void)sqlite3_reset(s);
 	return SL_MIN(rc, 0);
 }
@@ -86,8 +102,14 @@ static int append(struct sq_op *op, struct sl__event_admission *a)
 	for (size_t i = 0; rc == 0 && i < a->n_streams; i++) {
 		const struct sl__event_stream *stream = &a->streams[i];
 		rc = SQ_RUN(op, SQ_MARK_PUT, SQ_TEXT(stream->name), SQ_INT(stream->incarnation),
-			    SQ_INT(stream->mark.sequence), stream->mark.has_crc ? SQ_INT(stream->mark.crc) : SQ_NULL);
+			    SQ_INT(stream->mark.sequence), stream->mark.has_crc ? SQ_INT(stream->mark.crc) : SQ_NULL,
+			    SQ_INT(op->now_us), stream->own ? SQ_TEXT(stream->owner) : SQ_NULL);
+		if (rc == 0 && stream->adopted)
+			rc = SQ_RUN(op, SQ_MARK_ADOPT, SQ_TEXT(stream->name), SQ_TEXT(stream->owner));
 	}
+	sl__events_audit(a);
+	for (size_t i = 0; rc == 0 && i < a->n_records; i++)
+		rc = sl__sq_audit(op, &a->records[i]);
 	return rc == 0 && a->n_fresh > 0 ? SQ_RUN(op, SQ_OFFSET_PUT, SQ_INT(offset)) : rc;
 }
 

@@ -247,11 +247,14 @@ static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *er
 		rc = sl__sq_end(&op, rc);
 	}
 	sl__buf_fini(&ids);
-	if (rc == 0) { /* those that named no job when they came */
+	if (rc == 0) { /* those that named no job when they came, and then marks of which nothing is left */
 		struct sq_op op;
 		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
-		if (rc == 0)
-			rc = sl__sq_end(&op, SQ_RUN(&op, SQ_EVENTS_JOBLESS, SQ_INT(before_us)));
+		if (rc != 0)
+			return rc;
+		rc = SQ_RUN(&op, SQ_EVENTS_JOBLESS, SQ_INT(before_us));
+		rc = rc != 0 ? rc : SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us));
+		rc = sl__sq_end(&op, rc);
 	}
 	return rc;
 }

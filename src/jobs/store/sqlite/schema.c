@@ -80,7 +80,7 @@ static const char schema[] =
 	"CREATE INDEX job_events_job ON job_events(job_id,offset) WHERE job_id IS NOT NULL;"
 	"CREATE INDEX job_events_jobless ON job_events(ts_us) WHERE job_id IS NULL AND late=1;"
 	"CREATE TABLE sluice_event_mark(stream TEXT NOT NULL, incarnation INTEGER NOT NULL, mark INTEGER NOT NULL,"
-	" crc INTEGER, PRIMARY KEY(stream,incarnation)) WITHOUT ROWID;"
+	" crc INTEGER, at_us INTEGER NOT NULL, owner TEXT, PRIMARY KEY(stream,incarnation)) WITHOUT ROWID;"
 	"INSERT INTO sluice_meta(name,value) VALUES('next_id',1),('event_offset',0),"
 	" ('target_id',lower(hex(randomblob(16))));" AUDIT;
 

@@ -232,9 +232,17 @@
 	X(AUDIT_PRUNE, "DELETE FROM sluice_audit WHERE id IN (SELECT id FROM sluice_audit ORDER BY id LIMIT ?2)"       \
 		       " AND at_us<?1")                                                                                \
 	/* ---- events ---- */                                                                                         \
-	X(MARK_GET, "SELECT mark,crc FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                       \
-	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark,crc) VALUES(?1,?2,?3,?4)"                   \
-		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark,crc=excluded.crc")              \
+	X(MARK_GET, "SELECT mark,crc,owner FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                 \
+	X(MARK_OWNER, "SELECT owner FROM sluice_event_mark WHERE stream=?1 LIMIT 1")                                   \
+	X(MARK_ADOPT, "UPDATE sluice_event_mark SET owner=?2 WHERE stream=?1")                                         \
+	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark,crc,at_us,owner) VALUES(?1,?2,?3,?4,?5,?6)" \
+		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark,crc=excluded.crc,"              \
+		    "at_us=excluded.at_us")                                                                            \
+	/* Of an incarnation that another has followed, and of which nothing is left. */                               \
+	X(MARKS_PRUNE, "DELETE FROM sluice_event_mark AS m WHERE at_us<?1 AND EXISTS(SELECT 1 FROM sluice_event_mark"  \
+		       " n WHERE n.stream=m.stream AND n.incarnation<>m.incarnation AND n.at_us>m.at_us)"              \
+		       " AND NOT EXISTS(SELECT 1 FROM job_events e WHERE e.stream=m.stream"                            \
+		       " AND e.incarnation=m.incarnation)")                                                            \
 	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                       \
 	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                     \
 	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                  \
