@@ -377,8 +377,12 @@ static int on_send(const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
 	struct sl_err why = SL_ERR_INIT;
 	int rc = s->server ? sl_event_http_sender_ops()->send(batch, reply, &why, s->http)
 			   : send_rows(s, batch, reply, &why);
+	size_t again = 0;
 
-	note(s, batch->n_records, reply->mark, rc, &why);
+	/* What was acknowledged before this run, and is sent again, does not count. */
+	while (again < batch->n_records && batch->records[again].sequence < s->first)
+		again++;
+	note(s, batch->n_records - again, reply->mark, rc, &why);
 	if (rc && err)
 		*err = why;
 	return rc;
@@ -450,6 +454,7 @@ int shipsend_start(struct shipsend *s, sl_wal *w, const char *stream, uint64_t p
 
 	if (sl_wal_get_stats(w, &stats, &err))
 		return cli_fail(s->cli, &err, NULL);
+	s->first = pending;
 	s->mark = pending - 1;
 	s->foreign = 0;
 	has = strncmp(s->url, "file:", 5) == 0 ? shipmark_of_file(s->url + 5, stream, stats.sent_incarnation, &row, &n)

@@ -41,6 +41,7 @@ struct shipsend {
 	/* of the sender's thread */
 	void *lane;
 	int attached, ready;
+	uint64_t first; /* that was pending when the run began */
 	uint64_t mark;
 	uint32_t foreign; /* the target has another log's lines under this incarnation; 0: not known to */
 	struct ship_buf rows;

@@ -10,9 +10,9 @@
  * R1  The header is in the spool before the minder is told to start.
  * R2  The header says DONE only after the last events are durable. They are so before the attempt is ended, or before
  *     the job is settled, where somebody else waits for their ticket: a slot can start its next command meanwhile.
- * R3  When a batch needs several flushes, the header is told of each part, before the next: a part that is in the log
- * may be sent and archived, and nobody could find it there, before the rest is tried again. R4  When an append fails,
- * the command is ended, everything is captured, and the spool is left to a recovery.
+ * R3  When a batch needs several flushes, each part is written to the header before the next is submitted: a part that
+ *     is in the log may be sent and archived before the rest is tried again, and could not be found there any more.
+ * R4  When an append fails, the command is ended, everything is captured, and the spool is left to a recovery.
  */
 #include <errno.h>
 #include <fcntl.h>

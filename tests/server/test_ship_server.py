@@ -117,24 +117,66 @@ class ShipToServer(ServerTest):
                 self.ok("ship", *to, stdin=b"b3\nb4\nb5\n")
                 shutil.rmtree(self.path("wal"))
                 shutil.copytree(self.path("copy"), self.path("wal"))
-                r = self.ok("ship", *to, "--log-level=warn", stdin=after)
+                r = self.ok("ship", *to, "--json", "--log-level=warn", stdin=after)
                 self.assertIn("new incarnation", r.errors)
+                self.assertEqual(json.loads(r.out)["delivered"], len(after.split()))
                 self.assertEqual(self.lines()[before:], [b"b1", b"b2", b"b3", b"b4", b"b5", *after.split()])
+
+    def copy_store(self, source, to):
+        """The database with its write-ahead log; a shared-memory file is made anew."""
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path(to + suffix))
+            if suffix != "-shm" and os.path.exists(self.path(source + suffix)):
+                shutil.copy(self.path(source + suffix), self.path(to + suffix))
 
     def test_a_restored_server_gets_what_it_lost_again(self):
         server = self.server()
         to = ("--stream=s", "--wal=wal")
         self.ok("ship", "--to", server.url, *to, stdin=b"b1\nb2\n")
         self.stop(server)
-        shutil.copy(self.path("jobs.db"), self.path("copy.db"))
+        self.copy_store("jobs.db", "copy.db")
         server = self.server()
         self.ok("ship", "--to", server.url, *to, "--retarget", stdin=b"b3\nb4\n")
         self.stop(server)
-        shutil.copy(self.path("copy.db"), self.path("jobs.db"))
+        self.copy_store("copy.db", "jobs.db")
         server = self.server()
+        self.assertEqual(self.lines(), [b"b1", b"b2"])
         r = self.ok("ship", "--to", server.url, *to, "--retarget", stdin=b"b5\n")
         self.assertNotIn("new incarnation", r.errors)
         self.assertEqual(self.lines(), [b"b1", b"b2", b"b3", b"b4", b"b5"])
+
+    def test_a_restored_server_that_took_another_log_s_lines_gets_all_again(self):
+        """Log and server are restored one after the other: the server acknowledged b3 and b4, and lost them."""
+        to = ("--stream=s", "--wal=wal", "--retarget", "--log-level=warn")
+        for lines in (b"X3\n", b"X3\nX4\nX5\nX6\n"):
+            with self.subTest(lines=lines):
+                for name in ("wal", "early", "whole", "jobs.db", "jobs.db-wal", "jobs.db-shm"):
+                    if os.path.isdir(self.path(name)):
+                        shutil.rmtree(self.path(name))
+                    elif os.path.exists(self.path(name)):
+                        os.unlink(self.path(name))
+                server = self.server()
+                self.ok("ship", "--to", server.url, *to, stdin=b"b1\nb2\n")
+                shutil.copytree(self.path("wal"), self.path("early"))
+                self.stop(server)
+                self.copy_store("jobs.db", "copy.db")
+                server = self.server()
+                self.ok("ship", "--to", server.url, *to, stdin=b"b3\nb4\n")
+                self.stop(server)
+                os.rename(self.path("wal"), self.path("whole"))
+                os.rename(self.path("early"), self.path("wal"))
+                self.copy_store("copy.db", "jobs.db")
+                server = self.server()
+                r = self.ok("ship", "--to", server.url, *to, stdin=lines)
+                self.assertNotIn("new incarnation", r.errors)
+                shutil.rmtree(self.path("wal"))
+                os.rename(self.path("whole"), self.path("wal"))
+                r = self.ok("ship", "--to", server.url, *to, "--json", stdin=b"b5\n")
+                self.assertIn("lost acknowledged records", r.errors)
+                self.assertEqual(json.loads(r.out)["delivered"], 1)
+                self.assertEqual(self.lines(), [b"b1", b"b2", *lines.split(), b"b1", b"b2", b"b3", b"b4", b"b5"])
+                self.stop(server)
 
     def test_a_url_behind_sluice_is_a_server_with_a_path_too(self):
         server = self.server()
