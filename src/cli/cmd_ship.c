@@ -32,7 +32,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000, NOTE_MS = 10000 };
+enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000, NOTE_MS = 10000, HALT_MS = 500 };
 
 struct ship {
 	struct cli *cli;
@@ -141,6 +141,15 @@ static int check_sender(struct ship *s)
 	return sl_wal_sender_error(s->log.wal, &err) ? cli_fail(s->cli, &err, s->log.id) : 0;
 }
 
+/* Did the last send fail? The sender halts after that, and nothing wakes this thread then. */
+static int in_trouble(struct ship *s)
+{
+	struct sl_err why = SL_ERR_INIT;
+
+	(void)shipsend_get(&s->to, &why);
+	return why.code != 0;
+}
+
 /* One round: read, make durable. *more: at once another one. */
 static int round_of(struct ship *s, int *more, struct sl_err *err)
 {
@@ -185,7 +194,7 @@ static int ship_all(struct ship *s)
 		if (s->stuck)
 			wait_for(s, FULL_AGAIN_MS, 0);
 		else
-			wait_for(s, more ? 0 : -1, 1);
+			wait_for(s, more ? 0 : in_trouble(s) ? HALT_MS : -1, 1);
 	}
 	return keep_rest(s);
 }
@@ -219,6 +228,8 @@ static int await_delivery(struct ship *s)
 			left = AFTER_SIGNAL_MS - (now - began);
 		if (left <= 0)
 			break;
+		if (in_trouble(s) && left > HALT_MS)
+			left = HALT_MS;
 		wait_for(s, (int)(left < INT32_MAX ? left : INT32_MAX), 0);
 		now = srv_clock_ms();
 		after = shipsend_get(&s->to, &why);

@@ -78,6 +78,19 @@ static int set_list(struct shipsend *s, const char *name, const char *text, cons
 	return rc == 0 ? 0 : cli_usage(s->cli, "--%s: '%s' is not a list of columns like a,b", name, text);
 }
 
+/* Does the key name the record? Then a row is a line, for ever: what is there under its key is the same line, or
+ * another log's. A key of what is in the line is the user's own, and the last line of it counts. */
+static int names_record(const char *const *key, size_t n)
+{
+	static const char *const own[] = {"stream", "incarnation", "sequence"};
+	size_t found = 0;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+			found += strcmp(key[i], own[k]) == 0;
+	return n && found == n;
+}
+
 static int set_lists(struct shipsend *s)
 {
 	const char *key = opt_str(s->args, "on-conflict"), *columns = opt_str(s->args, "columns"), *unknown = NULL;
@@ -85,8 +98,8 @@ static int set_lists(struct shipsend *s)
 					  : 0;
 
 	s->to.opts.on_conflict = s->to.lists[1];
-	/* A row is a line, for ever: what is there under its key is the same line, or another log's. */
-	s->to.opts.immutable_rows = s->to.opts.n_on_conflict ? SL_ON : SL_DEFAULT;
+	s->to.opts.immutable_rows =
+		names_record(s->to.opts.on_conflict, s->to.opts.n_on_conflict) ? SL_ON : SL_DEFAULT;
 	if (rc == 0 && columns)
 		rc = set_list(s, "columns", columns, &s->to.lists[0], &s->to.opts.n_columns);
 	if (rc != 0)

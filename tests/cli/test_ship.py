@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -235,6 +236,25 @@ class Targets(ShipTest):
         self.ok("ship", "--to", "sqlite:t.db", "--stream=s", "--wal=wal", stdin=b"N7\n")
         last = self.table("SELECT incarnation, sequence, line FROM shipped_lines ORDER BY rowid DESC LIMIT 1")
         self.assertEqual(last, [(rows[-1][0], 7, "N7")])
+
+    def test_a_key_of_the_lines_themselves_takes_the_last_one(self):
+        self.table("CREATE TABLE shipped_lines (sequence INTEGER, line TEXT PRIMARY KEY)")
+        self.ok("ship", "--to", "sqlite:t.db", "--columns=sequence,line", "--on-conflict=line", "--stream=s", "--wal=wal",
+                stdin=b"a\nb\na\n")
+        self.assertEqual(self.table("SELECT line, sequence FROM shipped_lines ORDER BY line"), [("a", 3), ("b", 2)])
+
+    def test_a_key_without_the_incarnation_keeps_what_is_there(self):
+        self.table("CREATE TABLE shipped_lines (stream TEXT, sequence INTEGER, line TEXT, PRIMARY KEY (stream, sequence))")
+        to = ("--to", "sqlite:t.db", "--columns=stream,sequence,line", "--on-conflict=stream,sequence", "--stream=s",
+              "--wal=wal")
+        self.ok("ship", *to, stdin=b"b1\nb2\n")
+        shutil.copytree(self.path("wal"), self.path("copy"))
+        self.ok("ship", *to, stdin=b"b3\n")
+        shutil.rmtree(self.path("wal"))
+        os.rename(self.path("copy"), self.path("wal"))
+        self.fails(65, "ship", *to, stdin=b"N3\n", says="another row has the key")
+        self.assertEqual(self.table("SELECT line FROM shipped_lines ORDER BY sequence"), [("b1",), ("b2",), ("b3",)])
+        self.assertIn(b"N3", self.records("wal/s.wal")[3])  # it is not lost
 
     def test_a_restored_log_adds_its_lines_to_a_file(self):
         r = self.restored("--to", "file:out.jsonl")
