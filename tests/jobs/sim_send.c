@@ -533,7 +533,8 @@ void sim_check_events(struct sim *sim)
 		for (size_t k = 0; k < log->n; k++) {
 			const struct sim_line *line = &sim->lines[log->records[k].line];
 			if (line->durable && !line->parked && line->stored == 0 && !(line->lost && log->complete))
-				sim_fail(sim, "R14: sequence %zu of %s was never stored", k + 1, log->state.stream->name);
+				sim_fail(sim, "R14: sequence %zu of %s was never stored", k + 1,
+					 log->state.stream->name);
 		}
 	}
 	for (uint32_t i = 0; i < sim->n_lines; i++) {

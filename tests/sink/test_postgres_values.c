@@ -405,6 +405,29 @@ static void a_key_twice_in_a_batch_ends_as_its_last_value(void **state)
 	sl_sink_close(&sink);
 }
 
+static void immutable_rows_are_never_replaced_by_others(void **state)
+{
+	static const char *const key[] = {"s", "n"};
+	static const char *const again[] = {"{\"s\":\"x\",\"n\":1,\"v\":\"a\"}", "{\"s\":\"x\",\"n\":2}",
+					    "{\"s\":\"x\",\"n\":3,\"v\":\"c\"}"};
+	static const char *const other[] = {"{\"s\":\"x\",\"n\":4,\"v\":\"d\"}",
+					    "{\"s\":\"x\",\"n\":2,\"v\":\"b\"}"};
+	struct sl_sink_reply reply;
+	struct sl_err err = SL_ERR_INIT;
+	(void)state;
+	run("DROP TABLE IF EXISTS t; CREATE TABLE t(s text, n int, v text, PRIMARY KEY (s, n))");
+	sl_sink sink =
+		open_sink((struct sl_sink_opts){.on_conflict = key, .n_on_conflict = 2, .immutable_rows = SL_ON});
+	void *lane = sink_attach(&sink);
+	for (size_t n = 2; n <= 3; n++)
+		if (write_texts(&sink, lane, again, n, &reply, &err) != 0)
+			fail_msg("%s", err.msg);
+	assert_int_equal(write_texts(&sink, lane, other, 2, &reply, &err), SL_ECONFLICT);
+	assert_string_equal(first_value("SELECT string_agg(n || coalesce(v, '-'), ' ' ORDER BY n) FROM t"), "1a 2- 3c");
+	sink_detach(&sink, lane);
+	sl_sink_close(&sink);
+}
+
 static void the_server_names_the_row_that_breaks_a_constraint(void **state)
 {
 	static const char *const columns[] = {"id", "n"};
@@ -519,6 +542,7 @@ int main(void)
 		cmocka_unit_test(every_class_of_states_is_one_of_the_four),
 		cmocka_unit_test(members_go_to_their_columns_and_the_rest_takes_its_default),
 		cmocka_unit_test(a_key_twice_in_a_batch_ends_as_its_last_value),
+		cmocka_unit_test(immutable_rows_are_never_replaced_by_others),
 		cmocka_unit_test(the_server_names_the_row_that_breaks_a_constraint),
 		cmocka_unit_test(a_column_that_changes_its_type_is_noticed),
 		cmocka_unit_test(a_cut_connection_is_tried_again_uncharged),

@@ -324,6 +324,26 @@ static void an_upsert_changes_what_the_record_has(void **state)
 	assert_string_equal(ask("SELECT * FROM t ORDER BY k"), "x|3|1\ny|2|9");
 }
 
+static void immutable_rows_are_never_replaced_by_others(void **state)
+{
+	static const char *const key[] = {"s", "n"};
+	static const char *const first[] = {"{\"s\":\"x\",\"n\":1,\"v\":\"a\"}", "{\"s\":\"x\",\"n\":2}", NULL};
+	static const char *const again[] = {"{\"s\":\"x\",\"n\":1,\"v\":\"a\"}", "{\"s\":\"x\",\"n\":2}",
+					    "{\"s\":\"x\",\"n\":3,\"v\":\"c\"}", NULL};
+	static const char *const other[] = {"{\"s\":\"x\",\"n\":4,\"v\":\"d\"}", "{\"s\":\"x\",\"n\":2,\"v\":\"b\"}",
+					    NULL};
+	const struct sl_sink_opts opts = {
+		.table = "t", .on_conflict = key, .n_on_conflict = 2, .immutable_rows = SL_ON};
+	struct sl_err err = SL_ERR_INIT;
+	(void)state;
+	ask("CREATE TABLE t(s TEXT, n INTEGER, v TEXT, PRIMARY KEY (s, n))");
+	assert_string_equal(load(opts, first, NULL), "");
+	assert_string_equal(load(opts, again, NULL), "");
+	load(opts, other, &err);
+	assert_int_equal(err.code, SL_ECONFLICT);
+	assert_string_equal(ask("SELECT n, ifnull(v, '-') FROM t ORDER BY n"), "1|a\n2|-\n3|c");
+}
+
 static void a_key_that_the_table_does_not_have_is_the_targets_fault(void **state)
 {
 	static const char *const not_a_key[] = {"a"}, *const not_there[] = {"z"};
@@ -566,6 +586,7 @@ int main(void)
 		TEST(csv_columns_are_taken_in_the_order_that_was_named),
 		TEST(names_with_quotes_and_many_columns_are_written),
 		TEST(an_upsert_changes_what_the_record_has),
+		TEST(immutable_rows_are_never_replaced_by_others),
 		TEST(a_key_that_the_table_does_not_have_is_the_targets_fault),
 		TEST(a_column_that_is_added_is_seen_by_the_next_batch),
 		TEST(a_database_that_was_replaced_is_opened_anew),

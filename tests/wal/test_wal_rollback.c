@@ -18,7 +18,7 @@
 #define BACKUPS 3
 #define STEPS 40
 
-/* Records are told apart by their CRC, which covers sequence and time: crc[s][n] of sequence n + 1, 0 for a skip. */
+/* Records are distinguished by their CRC, which covers sequence and time: crc[s][n] of sequence n + 1, 0 for a skip. */
 struct receiver {
 	uint32_t incarnation[STREAMS];
 	uint64_t mark[STREAMS], crc[STREAMS][RECORDS];
@@ -149,7 +149,7 @@ static void step(struct play *p)
 		p->r_backup[i] = p->r;
 		break;
 	case 3:
-		p->r = p->r_backup[i]; /* of the beginning, where there is none */
+		p->r = p->r_backup[i]; /* empty, as at the beginning, without a backup */
 		break;
 	case 4:
 		w = box_open(&p->b);

@@ -621,7 +621,7 @@ static void a_new_incarnation_goes_along_when_segments_are_sealed_and_archived(v
 	box_fini(&b);
 }
 
-/* As above, but told by a person. Here the copy in the last segment is damaged, so that the recovery writes it again. */
+/* The copy in the last segment is damaged, so that the recovery writes it again. */
 static void a_recovery_with_a_new_incarnation_forgets_the_one_that_the_sender_began(void **state)
 {
 	(void)state;
