@@ -359,6 +359,9 @@ typedef int sl_wal_cleanup_fn(const struct sl_wal_cleanup_entry *entry, void *ct
  * (may be NULL) hears of each one that is due. A missing dir is empty. */
 SL_API SL_MUST_CHECK int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn,
 					void *ctx, const struct sl_env *env, struct sl_err *err);
+/* The same of what recoveries put aside, and nothing else: archives stay. id: of this log only; NULL: of all in dir. */
+SL_API SL_MUST_CHECK int sl_wal_cleanup_quarantine(const char *dir, const char *id, int32_t retention_days,
+						   const struct sl_env *env, struct sl_err *err);
 
 /* ---- orphans ---- */
 

@@ -212,8 +212,9 @@ const struct command cmd_wal_cleanup = {
 	.summary = "remove archives that are old enough",
 	.opts = cleanup_opts,
 	.description =
-		"Removes the archives in DIR whose last record is older than --retention-days, and says which. Other "
-		"files are left alone. A folder that is not there is empty.",
+		"Removes the archives in DIR whose last record is older than --retention-days, and says which. Damaged "
+		"archives and what recoveries quarantined (.torn-*, .damaged-*, .old-*) go by the time of the file. "
+		"Other files are left alone. A folder that is not there is empty.",
 	.example = "sluice wal cleanup ./archive --retention-days 30 --dry-run",
 	.run = cleanup_run,
 };

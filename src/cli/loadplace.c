@@ -15,6 +15,7 @@
 
 #define BODY "%08" PRIx32 " %015" PRId64 " %020" PRIu64 " %020" PRIu64 " %016" PRIx64
 enum { BODY_BYTES = 8 + 1 + 15 + 1 + 20 + 1 + 20 + 1 + 16, LINE_BYTES = BODY_BYTES + 1 + 16 + 1 };
+enum { RETENTION_DAYS = 30 }; /* of quarantined files */
 
 /* FNV-1a: tells things apart, nothing more. */
 #define HASH_INIT UINT64_C(0xcbf29ce484222325)
@@ -208,6 +209,8 @@ static int finish_one(struct cli *cli, const struct loadplace_key *key, int i)
 	loadplace_close(&p, cli);
 	if (!rc)
 		remove_torn(key->dir, id);
+	if (!rc && sl_wal_cleanup_quarantine(key->dir, id, RETENTION_DAYS, &cli->env, &err))
+		cli_say(cli, SL_LOG_WARN, "clean-up of %s: %s", key->dir, err.msg);
 	return rc;
 }
 

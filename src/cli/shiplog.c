@@ -128,8 +128,8 @@ int shiplog_open(struct shiplog *log, struct cli *cli, const struct parsed *args
 		return rc;
 	if (ship_recover(&log->state, log->wal, log->copy, &log->pending, &err))
 		return cli_fail(cli, &err, log->dir);
-	/* What recoveries of earlier runs put aside does not stay for ever. */
-	if (sl_wal_cleanup(log->dir, RETENTION_DAYS, 0, NULL, NULL, &cli->env, &err))
+	/* What recoveries of earlier runs put aside does not stay for ever. Archives in the folder are not ours. */
+	if (sl_wal_cleanup_quarantine(log->dir, log->id, RETENTION_DAYS, &cli->env, &err))
 		cli_say(cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
 	rc = ship_save(&log->state, log->wal, log->copy, &err);
 	if (rc == SL_ENOSPC) /* the log has it all the same, and what waits in it can be delivered */

@@ -199,8 +199,7 @@ static void clean_archives(struct workerlog *log)
 
 	if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
 		cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
-	/* Beside the logs lies what recoveries put aside. */
-	if (strcmp(log->archive, log->dir) && sl_wal_cleanup(log->dir, days, 0, NULL, NULL, log->env, &err))
+	if (strcmp(log->archive, log->dir) && sl_wal_cleanup_quarantine(log->dir, NULL, days, log->env, &err))
 		cli_say(log->cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
 }
 

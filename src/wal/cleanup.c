@@ -95,6 +95,8 @@ struct cleanup {
 	const char *dir;
 	int64_t due_before_ms;
 	bool dry_run;
+	bool archives;  /* not only quarantined files */
+	const char *id; /* of this log; NULL: of all */
 	sl_wal_cleanup_fn *fn;
 	void *ctx;
 	char **names;
@@ -104,8 +106,10 @@ struct cleanup {
 static int on_name(const char *name, void *ctx)
 {
 	struct cleanup *c = ctx;
-	size_t id_len;
-	if (!sl__wal_archive_name(name, &id_len) && !sl__wal_quarantine_name(name))
+	size_t id_len, n = c->id != NULL ? strlen(c->id) : 0;
+	if (!(c->archives && sl__wal_archive_name(name, &id_len)) && !sl__wal_quarantine_name(name))
+		return 0;
+	if (c->id != NULL && (strncmp(name, c->id, n) != 0 || strncmp(name + n, ".wal", 4) != 0))
 		return 0;
 	if (c->n == c->cap) {
 		size_t cap = c->cap != 0 ? c->cap * 2 : 64;
@@ -192,8 +196,9 @@ static int64_t due_before(const struct sl_env *env, int32_t retention_days)
 	return retention_days == SL_UNLIMITED ? INT64_MIN : sl__real_ms(env) - retention_days * DAY_MS;
 }
 
-int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn, void *ctx,
-		   const struct sl_env *env_in, struct sl_err *err)
+/* c has what is to be removed; the rest is filled here. */
+static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_days, const struct sl_env *env_in,
+			struct sl_err *err)
 {
 	struct sl_env env;
 	int rc = sl__env_init(&env, env_in, err);
@@ -203,21 +208,32 @@ int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_
 		return sl_err_set(err, SL_EINVAL, "cleanup: no folder named");
 	if (retention_days < 0 && retention_days != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "retention_days: %d is negative", (int)retention_days);
-	struct cleanup c = {.env = &env,
-			    .dir = dir,
-			    .due_before_ms = due_before(&env, retention_days),
-			    .dry_run = dry_run != 0,
-			    .fn = fn,
-			    .ctx = ctx};
-	int listed = SL__IO(&env, list, dir, on_name, &c);
+	c->env = &env;
+	c->dir = dir;
+	c->due_before_ms = due_before(&env, retention_days);
+	int listed = SL__IO(&env, list, dir, on_name, c);
 	if (listed < 0 && listed != -ENOENT)
 		rc = sl_err_set_errno(err, -listed, "cleanup: list %s", dir);
-	if (rc == 0 && c.n > 1)
-		qsort(c.names, c.n, sizeof *c.names, compare_names);
+	if (rc == 0 && c->n > 1)
+		qsort(c->names, c->n, sizeof *c->names, compare_names);
 	if (rc == 0)
-		rc = clean_all(&c, err);
-	for (size_t i = 0; i < c.n; i++)
-		sl__free(&env, c.names[i]);
-	sl__free(&env, c.names);
+		rc = clean_all(c, err);
+	for (size_t i = 0; i < c->n; i++)
+		sl__free(&env, c->names[i]);
+	sl__free(&env, c->names);
 	return rc;
+}
+
+int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn, void *ctx,
+		   const struct sl_env *env, struct sl_err *err)
+{
+	struct cleanup c = {.dry_run = dry_run != 0, .archives = true, .fn = fn, .ctx = ctx};
+	return clean_folder(&c, dir, retention_days, env, err);
+}
+
+int sl_wal_cleanup_quarantine(const char *dir, const char *id, int32_t retention_days, const struct sl_env *env,
+			      struct sl_err *err)
+{
+	struct cleanup c = {.id = id};
+	return clean_folder(&c, dir, retention_days, env, err);
 }

@@ -281,6 +281,17 @@ class Targets(ShipTest):
         self.assertNotIn("new incarnation", r.errors)
         self.assertEqual(self.table("SELECT * FROM shipped_lines"), before)
 
+    def test_a_start_removes_no_archive_and_nothing_that_was_quarantined_lately(self):
+        to = ("--to", "file:out.jsonl", "--stream=s", "--wal=wal")
+        self.ok("ship", *to, stdin=b"one\n")
+        self.write("old.wal", walfmt.header() + walfmt.record(1, b"of 2024"))
+        self.ok("wal", "archive", "old.wal", "--to=wal", "--include-pending")
+        names = ["old.wal.zst", "s.wal.torn-148", "s.wal.damaged-20", "other.wal.torn-148"]
+        for name in names[1:]:
+            self.write("wal/" + name, b"hi\n")
+        self.ok("ship", *to, stdin=b"two\n")
+        self.assertLessEqual(set(names), set(os.listdir(self.path("wal"))))
+
     def test_an_endpoint_that_asks_for_patience_gets_it(self):
         self.write("app.log", numbered(1, 10))
         to = Endpoint(self, answers=[(429, {"Retry-After": "1"}), (503, {"Retry-After": "1"}), (500, {})])

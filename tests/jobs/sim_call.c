@@ -202,9 +202,8 @@ static void apply_append(struct sim *sim, struct sim_call *c)
 	if (c->applied_rc == 0)
 		c->applied_rc = sim->store.ops->events_append(sim->store.ctx, c->rows, c->n_rows, &c->mark, 1,
 							      &c->n_new, &c->err);
-	sim_trace(sim, "  events of %s/%u: %zu from %llu: %s, %zu new, mark %llu", c->mark.stream,
-		  c->mark.incarnation, c->n_rows,
-		  (unsigned long long)(c->n_rows > 0 ? c->rows[0].sequence : 0),
+	sim_trace(sim, "  events of %s/%u: %zu from %llu: %s, %zu new, mark %llu", c->mark.stream, c->mark.incarnation,
+		  c->n_rows, (unsigned long long)(c->n_rows > 0 ? c->rows[0].sequence : 0),
 		  c->applied_rc == 0 ? "taken" : c->err.msg, c->n_new, (unsigned long long)c->mark.mark);
 	sim_check_appended(sim, c);
 }

@@ -30,9 +30,12 @@ static void add_record(struct sim *sim, struct sim_log *log, const void *bytes, 
 	void *copy = sim_keep(sim, len);
 	memcpy(copy, bytes, len);
 	log->records = grown(log->records, log->n, &log->cap, sizeof *log->records);
-	log->records[log->n++] = (struct sim_record){
-		.bytes = copy, .len = len, .crc = sl__crc64nvme(0, bytes, len), .line = line, .flush = log->open_flush,
-		.before = log->state};
+	log->records[log->n++] = (struct sim_record){.bytes = copy,
+						     .len = len,
+						     .crc = sl__crc64nvme(0, bytes, len),
+						     .line = line,
+						     .flush = log->open_flush,
+						     .before = log->state};
 }
 
 static void all_durable(struct sim *sim, struct sim_log *log, size_t n)

@@ -517,6 +517,35 @@ static void an_archive_that_cannot_be_removed_keeps_no_other(void **state)
 	}
 }
 
+static void a_clean_up_of_quarantined_files_leaves_archives_and_other_logs_alone(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"s.wal.torn-148", "s.wal.3.damaged-16", "s2.wal.torn-148", "s.wal.zst",
+					    "s.wal.3.zst"};
+	struct box b;
+	char path[64];
+	box_init(&b);
+	crashfs_mkdir(b.fs, "/q");
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		(void)snprintf(path, sizeof path, "/q/%s", names[i]);
+		crashfs_put(b.fs, path, "hi\n", 3);
+	}
+	struct sl_io_stat st;
+	assert_int_equal(b.e.env.io->stat("/q/s.wal.zst", &st, b.e.env.io_ctx), 0);
+	int64_t now = b.e.env.clock->real_ms(b.e.env.clock_ctx);
+	vclock_advance_ms(&b.e.clock, st.mtime_ms + (int64_t)3 * 86400000 + 1 - now);
+	assert_int_equal(sl_wal_cleanup_quarantine("/q", "s", 4, &b.e.env, &b.err), 0);
+	assert_int_equal(box_count(&b, "/q", ""), 5);
+	assert_int_equal(sl_wal_cleanup_quarantine("/q", "s", 3, &b.e.env, &b.err), 0);
+	assert_int_equal(box_count(&b, "/q", ""), 3);
+	assert_true(box_has(&b, "/q/s2.wal.torn-148"));
+	assert_int_equal(sl_wal_cleanup_quarantine("/q", NULL, 3, &b.e.env, &b.err), 0);
+	assert_int_equal(box_count(&b, "/q", ""), 2);
+	assert_true(box_has(&b, "/q/s.wal.zst"));
+	assert_int_equal(sl_wal_cleanup_quarantine("/missing", NULL, 3, &b.e.env, &b.err), 0);
+	box_fini(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -538,6 +567,7 @@ int main(void)
 		cmocka_unit_test(retention_goes_by_the_time_of_the_last_record),
 		cmocka_unit_test(what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_files),
 		cmocka_unit_test(an_archive_that_cannot_be_removed_keeps_no_other),
+		cmocka_unit_test(a_clean_up_of_quarantined_files_leaves_archives_and_other_logs_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
