@@ -48,8 +48,12 @@ static int64_t pending_age_ms(const struct sl_wal_stats *stats)
 static void print_json(struct out *out, const char *path, const struct sl_wal_stats *stats)
 {
 	json_t *j = walfile_stats_json(stats);
+	char sent[TEXT_INCARNATION_BYTES];
 
 	json_object_set_new(j, "file", text_json(path));
+	json_object_set_new(j, "sent_incarnation",
+			    stats->sent_incarnation ? json_string(text_incarnation(sent, stats->sent_incarnation))
+						    : json_null());
 	json_object_set_new(j, "oldest_pending_ms",
 			    stats->pending ? json_integer(stats->oldest_pending_ms) : json_null());
 	json_object_set_new(j, "oldest_pending_age_ms",
@@ -82,6 +86,8 @@ static void print_text(struct out *out, const char *path, const struct sl_wal_st
 	out_printf(out, "segments        %" PRIu64 "\n", s->segments);
 	out_printf(out, "incarnation     %s\n",
 		   s->incarnation ? text_incarnation(incarnation, s->incarnation) : "none (a foreign log)");
+	if (s->sent_incarnation != s->incarnation)
+		out_printf(out, "sent as         %s\n", text_incarnation(incarnation, s->sent_incarnation));
 	if (s->format_version)
 		out_printf(out, "version         %" PRIu32 "%s\n", s->format_version,
 			   s->format_version == 2 ? " (encrypted)" : "");

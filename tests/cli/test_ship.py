@@ -232,6 +232,8 @@ class Targets(ShipTest):
         self.assertEqual([x[2] for x in rows], self.RESTORED)
         self.assertEqual([x[1] for x in rows], [1, 2, 3, 4, 5, 3, 4, 5, 6])
         self.assertEqual([x[0] == rows[0][0] for x in rows], [True] * 5 + [False] * 4)
+        stat = self.ok("wal", "stat", "--json", "wal/s.wal").json()[0]
+        self.assertEqual([int(stat["incarnation"], 16), int(stat["sent_incarnation"], 16)], [rows[0][0], rows[-1][0]])
         # It is remembered: the next run goes on with it.
         self.ok("ship", "--to", "sqlite:t.db", "--stream=s", "--wal=wal", stdin=b"N7\n")
         last = self.table("SELECT incarnation, sequence, line FROM shipped_lines ORDER BY rowid DESC LIMIT 1")

@@ -227,7 +227,7 @@ class Stat(CliTest):
         self.assertEqual(o, {"file": "x.wal", "records": 5, "pending": 2, "sent": 2, "failed": 1, "holes": 0,
                              "bytes": len(data), "pending_bytes": 35 + 37, "first_sequence": 1, "last_sequence": 5,
                              "segments": 1, "incarnation": "abcdef", "version": 1, "damaged_ranges": 0, "torn_bytes": 0,
-                             "oldest_pending_ms": now - 3600000 + 3})
+                             "sent_incarnation": "abcdef", "oldest_pending_ms": now - 3600000 + 3})
         text = self.ok("wal", "stat", "x.wal").text
         for line in ["records         5 (2 pending, 2 sent, 1 failed)", "incarnation     abcdef", "version         1"]:
             self.assertIn(line + "\n", text)
