@@ -247,14 +247,19 @@ static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *er
 		rc = sl__sq_end(&op, rc);
 	}
 	sl__buf_fini(&ids);
-	if (rc == 0) { /* those that named no job when they came, and then marks of which nothing is left */
+	/* Those whose job was gone when they came, a page in each transaction: others write in between. */
+	for (int changed = ORPHAN_PAGE; rc == 0 && changed == ORPHAN_PAGE;) {
 		struct sq_op op;
 		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
-		if (rc != 0)
-			return rc;
-		rc = SQ_RUN(&op, SQ_EVENTS_JOBLESS, SQ_INT(before_us));
-		rc = rc != 0 ? rc : SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us));
-		rc = sl__sq_end(&op, rc);
+		if (rc == 0)
+			rc = sl__sq_end(&op, SQ_CHANGE(&op, SQ_EVENTS_JOBLESS, &changed, SQ_INT(before_us),
+						       SQ_INT(ORPHAN_PAGE)));
+	}
+	if (rc == 0) { /* then marks of which nothing is left */
+		struct sq_op op;
+		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		if (rc == 0)
+			rc = sl__sq_end(&op, SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us)));
 	}
 	return rc;
 }

@@ -170,7 +170,8 @@
 		      " SELECT (SELECT min(job_id) FROM job_events WHERE job_id>t.j) FROM t WHERE t.j IS NOT NULL"     \
 		      " LIMIT ?2) SELECT j, NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=j) FROM t"                    \
 		      " WHERE j IS NOT NULL")                                                                          \
-	X(EVENTS_JOBLESS, "DELETE FROM job_events WHERE job_id IS NULL AND late=1 AND ts_us<?1")                       \
+	X(EVENTS_JOBLESS, "DELETE FROM job_events WHERE offset IN (SELECT offset FROM job_events"                      \
+			  " WHERE job_id IS NULL AND late=1 AND ts_us<?1 LIMIT ?2)")                                   \
 	X(EVENTS_ORPHANED, "DELETE FROM job_events WHERE job_id=?1 AND ts_us<?2"                                       \
 			   " AND NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=?1)")                                    \
 	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                  \
