@@ -263,7 +263,7 @@ int sl__todo_init(struct sl__todo *todo, const struct sl__core *core, int who, s
 {
 	const struct sl_env *env = core->env;
 	*todo = (struct sl__todo){.who = who};
-	if (who == SL__KEEPER || who == SL__REAPER)
+	if (who < 0)
 		return 0;
 	todo->runs = sl__calloc(env, SL__SETTLE_MAX, sizeof(struct sl__run *));
 	todo->types = sl__calloc(env, core->n_types, sizeof *todo->types);
@@ -304,6 +304,8 @@ void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 		sl__core_next_keeper(core, now_ns, todo);
 	else if (todo->who == SL__REAPER)
 		sl__core_next_reaper(core, now_ns, todo);
+	else if (todo->who == SL__SCHEDULER)
+		sl__core_next_scheduler(core, now_ns, todo);
 	else
 		sl__core_next_exchange(core, now_ns, todo);
 }

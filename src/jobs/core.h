@@ -4,8 +4,8 @@
  * a lease is renewed, an attempt aborted, a lost job reaped. Whoever drives it (the shell in worker.c, a simulation in
  * tests/jobs) carries out what it says and tells it what came of that.
  *
- * The dialogue, for each conversation c with the store (lanes 0 … lanes-1 exchange; SL__KEEPER renews, and nothing
- * else, so that a renewal waits for nothing but the store; SL__REAPER reaps and fires schedules):
+ * The dialogue, for each conversation c with the store (lanes 0 … lanes-1 exchange; SL__KEEPER renews, SL__REAPER reaps
+ * and SL__SCHEDULER fires schedules, each nothing else, so that no renewal and no reap waits for anything but the store):
  *
  *     sl__core_next(core, c, now, &todo)      what to do now; SLEEP tells until when
  *        EXCHANGE  settle todo.runs[0 … n_runs-1]; when todo.claim is set, claim as todo.request says, with
@@ -51,6 +51,7 @@
 #define SL__SETTLE_MAX 1024 /* in one exchange */
 #define SL__KEEPER (-1)
 #define SL__REAPER (-2)
+#define SL__SCHEDULER (-3)
 
 /* What a worker does with one type, resolved: no zero is left. */
 struct sl__core_type {
@@ -169,7 +170,7 @@ enum sl__todo_kind {
 /* One per conversation; its arrays are made by sl__todo_init. */
 struct sl__todo {
 	enum sl__todo_kind kind;
-	int who; /* the lane, SL__KEEPER or SL__REAPER */
+	int who; /* the lane, SL__KEEPER, SL__REAPER or SL__SCHEDULER */
 	int64_t wake_ns;
 	int64_t sent_ns; /* when it was decided: before anything is sent */
 	/* EXCHANGE */
@@ -211,9 +212,10 @@ void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core);
 void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 /* Should a lane that sleeps be woken? Cheap: asked after every ended run. */
 bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns);
-/* When the keeper, or the reaper, has something to do. */
+/* When the keeper, the reaper, or the scheduler has something to do. */
 int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns);
 int64_t sl__core_reaper_ns(const struct sl__core *core, int64_t now_ns);
+int64_t sl__core_scheduler_ns(const struct sl__core *core, int64_t now_ns);
 /* After sl__core_exchanged: was what the note speaks of found by the claim of that exchange, so that nobody need hear
  * of it? */
 bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo, const struct sl_note *note);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper's decisions: renewing leases; the reaper's: taking back what others lost, firing schedules; and the
- * clock's: which attempts are aborted.
+ * The keeper's decisions: renewing leases; the reaper's: taking back what others lost; the scheduler's: firing
+ * schedules; and the clock's: which attempts are aborted.
  *
  * A lease counts from before its claim or renewal was sent, so that this process believes in its end earlier than the
  * store does; an attempt is aborted a margin before that (a tenth, at most 2 s). A renewal that fails is tried again
@@ -189,18 +189,13 @@ static int64_t reap_due(const struct sl__core *core)
 	return SL_MIN(due, core_add(core->reaped_ns, interval));
 }
 
-static int64_t backed_off(struct sl__core *core, int rc, int64_t now_ns)
-{
-	return core->reaper_backoff_ns =
-		       core_add(now_ns, sl__core_delay_ns(core, core->reaper_failures++, rc == SL_EAGAIN));
-}
-
 void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_reaped *reaped,
 		     int64_t now_ns)
 {
 	(void)todo;
 	if (rc != 0) {
-		core->reap_ns = backed_off(core, rc, now_ns);
+		core->reap_ns = core->reaper_backoff_ns =
+			core_add(now_ns, sl__core_delay_ns(core, core->reaper_failures++, rc == SL_EAGAIN));
 		return;
 	}
 	core->reaper_failures = 0;
@@ -230,10 +225,10 @@ void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, in
 	core->cron_done_ns = now_ns;
 	core->tick_ms = rc == 0 ? tick_ms : -1;
 	if (rc != 0) {
-		core->cron_ns = backed_off(core, rc, now_ns);
+		core->cron_ns = core_add(now_ns, sl__core_delay_ns(core, core->cron_failures++, rc == SL_EAGAIN));
 		return;
 	}
-	core->reaper_failures = 0;
+	core->cron_failures = 0;
 	core->cron_ns = core_add(now_ns, until_tick(core, now_ns));
 }
 
@@ -274,7 +269,12 @@ int64_t sl__core_reaper_ns(const struct sl__core *core, int64_t now_ns)
 {
 	if (core->stopping)
 		return now_ns;
-	return SL_MAX(SL_MIN(reap_due(core), core->cron_ns), core->reaper_backoff_ns);
+	return SL_MAX(reap_due(core), core->reaper_backoff_ns);
+}
+
+int64_t sl__core_scheduler_ns(const struct sl__core *core, int64_t now_ns)
+{
+	return core->stopping ? now_ns : core->cron_ns;
 }
 
 void sl__core_next_reaper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
@@ -284,14 +284,19 @@ void sl__core_next_reaper(struct sl__core *core, int64_t now_ns, struct sl__todo
 		return;
 	}
 	todo->wake_ns = sl__core_reaper_ns(core, now_ns);
-	if (now_ns < core->reaper_backoff_ns)
-		return;
-	if (now_ns >= reap_due(core)) {
+	if (now_ns >= todo->wake_ns) {
 		todo->kind = SL__TODO_REAP;
 		todo->reap_limit = SL__REAP_LIMIT;
-	} else if (now_ns >= core->cron_ns) {
-		todo->kind = SL__TODO_CRON;
 	}
+}
+
+void sl__core_next_scheduler(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
+{
+	todo->wake_ns = core->cron_ns;
+	if (core->stopping)
+		todo->kind = SL__TODO_END;
+	else if (now_ns >= core->cron_ns)
+		todo->kind = SL__TODO_CRON;
 }
 
 /* ---- the clock ---- */

@@ -91,10 +91,13 @@ struct sl__core {
 	int64_t renew_ns; /* not later than the first renewal that is due */
 	uint32_t renew_failures;
 	/* the reaper's */
-	int64_t reap_ns, reaped_ns, cron_ns, cron_done_ns, reaper_backoff_ns;
+	int64_t reap_ns, reaped_ns, reaper_backoff_ns;
+	uint32_t reaper_failures;
+	/* the scheduler's */
+	int64_t cron_ns, cron_done_ns;
 	int64_t tick_ms;            /* the next tick, by the store's clock; -1: none known */
 	int64_t store_ms, store_ns; /* the store's clock as last heard, and ours then; 0: not yet */
-	uint32_t reaper_failures;
+	uint32_t cron_failures;
 	int64_t abort_ns;
 	struct sl__prng prng, prng2;
 	struct sl__core_stats stats;
@@ -146,5 +149,6 @@ void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo);
 void sl__core_leased(struct sl__core *core, struct sl__claim *claim, int64_t sent_ns);
 void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 void sl__core_next_reaper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
+void sl__core_next_scheduler(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The keeper: renews leases, and nothing else, so that a renewal waits for nothing but the store. The reaper: takes
- * back what others lost, fires schedules, writes the progress that waits.
+ * back what others lost, writes the progress that waits. The scheduler: fires schedules.
  */
 #include "jobs/cron.h"
 #include "jobs/worker.h"
@@ -176,7 +176,7 @@ static void cron(sl_worker *w) SL_REQUIRES(w->mu)
 	int64_t now = sl__mono_ns(&w->home.env);
 	if (asks && now_ms != 0 && sl__core_store_ms(w->core, now) == 0)
 		sl__core_store_clock(w->core, now_ms, asked_ns);
-	sl__core_cron_done(w->core, &w->reaper.todo, rc, turn.next_ms, now);
+	sl__core_cron_done(w->core, &w->scheduler.todo, rc, turn.next_ms, now);
 	if (!w->looked_at_schedules && (rc == 0 || !err.retryable)) {
 		w->looked_at_schedules = true;
 		sl__broadcast(&w->changed);
@@ -226,9 +226,25 @@ void *sl__reaper_main(void *worker)
 			break;
 		if (k->todo.kind == SL__TODO_REAP)
 			reap(w);
-		else if (k->todo.kind == SL__TODO_CRON)
-			cron(w);
 		else if (!w->progress_due)
+			sleep_until(w, k);
+	}
+	sl__unlock(&w->mu);
+	return NULL;
+}
+
+void *sl__scheduler_main(void *worker)
+{
+	sl_worker *w = worker;
+	struct sl__keeper *k = &w->scheduler;
+	sl__lock(&w->mu);
+	for (;;) {
+		sl__core_next(w->core, sl__mono_ns(&w->home.env), &k->todo);
+		if (k->todo.kind == SL__TODO_END)
+			break;
+		if (k->todo.kind == SL__TODO_CRON)
+			cron(w);
+		else
 			sleep_until(w, k);
 	}
 	sl__unlock(&w->mu);

@@ -28,6 +28,7 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 			return true;
 	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
 	       (w->reaper_started && pthread_equal(w->reaper.thread, self)) ||
+	       (w->scheduler_started && pthread_equal(w->scheduler.thread, self)) ||
 	       (w->clock_started && pthread_equal(w->clock_thread, self)) ||
 	       (w->state == SL__WORKER_STOPPING && pthread_equal(w->stopper, self));
 }
@@ -58,6 +59,7 @@ static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 		sl__signal(&w->lanes[i].wake);
 	sl__signal(&w->keeper.wake);
 	sl__signal(&w->reaper.wake);
+	sl__signal(&w->scheduler.wake);
 	sl__signal(&w->clock_wake);
 	sl__signal(&w->log_wake);
 	if (w->end_slots)
@@ -84,6 +86,8 @@ static void join_all(sl_worker *w)
 		(void)pthread_join(w->keeper.thread, NULL);
 	if (w->reaper_started)
 		(void)pthread_join(w->reaper.thread, NULL);
+	if (w->scheduler_started)
+		(void)pthread_join(w->scheduler.thread, NULL);
 	for (unsigned i = 0; i < w->n_started; i++)
 		(void)pthread_join(w->slots[i].thread, NULL);
 	if (w->clock_started)

@@ -85,16 +85,25 @@ void sl__tell_worker(sl_worker *w, enum sl_observe_kind kind, const struct sl_er
 	sl__observe(&w->home.observer, &o);
 }
 
-/* Is there news to log? Sets *back when an outage is over. */
+static bool is_away(int rc)
+{
+	return rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT;
+}
+
+/* Is there news to log? Sets *back when an outage is over: when everything that failed has been answered since. A
+ * renewal may not come again, and writes as an exchange does. */
 static bool note_answer(sl_worker *w, enum sl__asks what, int rc, int64_t now_ns, bool *back) SL_REQUIRES(w->mu)
 {
 	struct sl__failure *last = &w->failures[what];
-	bool away = rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT, was_away = atomic_load(&w->was_away);
-	if (rc == 0 || away)
-		atomic_store(&w->was_away, away);
-	*back = rc == 0 && was_away;
-	if (rc == 0 || away)
-		return away && !was_away;
+	unsigned before = atomic_load(&w->unanswered), after = before;
+	if (is_away(rc))
+		after |= 1U << what;
+	else if (rc == 0)
+		after &= ~(what == SL__ASKS_EXCHANGE ? 1U << SL__ASKS_EXCHANGE | 1U << SL__ASKS_RENEW : 1U << what);
+	atomic_store(&w->unanswered, after);
+	*back = before != 0 && after == 0;
+	if (rc == 0 || is_away(rc))
+		return before == 0 && after != 0;
 	if (last->code == rc && now_ns - last->logged_ns < REPEAT_NS)
 		return false;
 	*last = (struct sl__failure){.code = rc, .logged_ns = now_ns};
@@ -108,15 +117,15 @@ void sl__tell_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_er
 					    [SL__ASKS_REAP] = "reap",
 					    [SL__ASKS_CRON] = "cron"};
 	const struct sl_env *env = &w->home.env;
-	bool back, away = rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT;
-	if (rc == 0 && !atomic_load(&w->was_away))
+	bool back;
+	if (rc == 0 && atomic_load(&w->unanswered) == 0)
 		return;
 	sl__lock(&w->mu);
 	bool news = note_answer(w, what, rc, sl__mono_ns(env), &back);
 	sl__unlock(&w->mu);
 	if (news)
 		sl__log(env, SL_LOG_WARN, "worker",
-			away ? "the store does not answer; trying again" : "the store has failed; trying again",
+			is_away(rc) ? "the store does not answer; trying again" : "the store has failed; trying again",
 			SL__F_STR("worker", w->id), SL__F_STR("request", names[what]),
 			SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
 	if (back)

@@ -83,6 +83,10 @@ void sl__worker_wake(sl_worker *w, int64_t now_ns)
 		w->reaper.until_ns = INT64_MIN;
 		sl__signal(&w->reaper.wake);
 	}
+	if (w->scheduler.until_ns > sl__core_scheduler_ns(w->core, now_ns)) {
+		w->scheduler.until_ns = INT64_MIN;
+		sl__signal(&w->scheduler.wake);
+	}
 	if (w->clock_until_ns > sl__core_next_abort_ns(w->core)) {
 		w->clock_until_ns = INT64_MIN;
 		sl__signal(&w->clock_wake);
@@ -309,6 +313,8 @@ static int make_lanes(sl_worker *w, struct sl_err *err)
 		rc = make_lane(w, i, err);
 	if (rc == 0)
 		rc = sl__todo_init(&w->reaper.todo, w->core, SL__REAPER, err);
+	if (rc == 0)
+		rc = sl__todo_init(&w->scheduler.todo, w->core, SL__SCHEDULER, err);
 	return rc == 0 ? sl__todo_init(&w->keeper.todo, w->core, SL__KEEPER, err) : rc;
 }
 
@@ -365,6 +371,7 @@ static void free_worker(sl_worker *w)
 	if (w->core != NULL) {
 		sl__todo_fini(&w->keeper.todo, w->core);
 		sl__todo_fini(&w->reaper.todo, w->core);
+		sl__todo_fini(&w->scheduler.todo, w->core);
 	}
 	sl__core_free(w->core);
 	for (size_t i = 0; i < w->n_types; i++)
@@ -381,6 +388,7 @@ static void free_worker(sl_worker *w)
 	sl__cond_fini(&w->changed);
 	sl__cond_fini(&w->keeper.wake);
 	sl__cond_fini(&w->reaper.wake);
+	sl__cond_fini(&w->scheduler.wake);
 	sl__cond_fini(&w->clock_wake);
 	sl__cond_fini(&w->log_wake);
 	sl__mutex_fini(&w->mu);
@@ -401,11 +409,12 @@ int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_
 	w->home.env = env;
 	w->types = o.types;
 	w->events = o.events;
-	w->keeper.until_ns = w->reaper.until_ns = w->clock_until_ns = INT64_MIN;
+	w->keeper.until_ns = w->reaper.until_ns = w->scheduler.until_ns = w->clock_until_ns = INT64_MIN;
 	sl__mutex_init(&w->mu);
 	sl__cond_init(&w->changed);
 	sl__cond_init(&w->keeper.wake);
 	sl__cond_init(&w->reaper.wake);
+	sl__cond_init(&w->scheduler.wake);
 	sl__cond_init(&w->clock_wake);
 	sl__cond_init(&w->log_wake);
 	rc = make_id(w, &env, o.worker_id, err);
@@ -462,6 +471,10 @@ static int start_helpers(sl_worker *w, struct sl_err *err)
 	if (rc != 0)
 		return sl__thread_error(err, rc, "reaper", "worker");
 	w->reaper_started = true;
+	rc = sl__thread_start(&w->scheduler.thread, "sl-cron", sl__scheduler_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "scheduler", "worker");
+	w->scheduler_started = true;
 	if (w->events == NULL)
 		return 0;
 	rc = sl__thread_start(&w->log_thread, "sl-log", sl__log_main, w);

@@ -5,7 +5,8 @@
  *   slots    run handlers. A slot hands in the run that ended and takes the next one under one lock.
  *   lanes    exchange with the store: settle what ended, claim the next.
  *   keeper   renews leases, and does nothing else.
- *   reaper   takes back lost jobs, fires schedules, writes the progress that waits.
+ *   reaper   takes back lost jobs, writes the progress that waits.
+ *   cron     fires schedules.
  *   clock    aborts attempts in time, whatever the store does to the others.
  *   log      reopens an event log that failed (worker_log.c).
  *
@@ -115,7 +116,7 @@ struct sl__loss {
 	enum sl_lost_reason reason;
 };
 
-/* The keeper, or the reaper. */
+/* The keeper, the reaper, or the scheduler. */
 struct sl__keeper {
 	pthread_t thread;
 	sl__cond wake;
@@ -152,13 +153,13 @@ struct sl_worker {
 	struct sl_attempt *idle;
 	unsigned waking; /* 1: a slot was woken and has not come yet */
 	bool end_slots;
-	_Atomic bool was_away; /* the store; set under mu */
+	_Atomic unsigned unanswered; /* bits by enum sl__asks: the store did not answer the last one; set under mu */
 	struct sl__failure failures[SL__ASKS];
 	unsigned waiters; /* stop and drain */
 	struct sl__lane *lanes;
 	unsigned lanes_started;
-	struct sl__keeper keeper, reaper;
-	bool keeper_started, reaper_started;
+	struct sl__keeper keeper, reaper, scheduler;
+	bool keeper_started, reaper_started, scheduler_started;
 	bool progress_due;        /* mu: the reaper is to write the progress that waits */
 	bool looked_at_schedules; /* once, or they cannot be read: a drain does not end before */
 	pthread_t clock_thread;
@@ -201,6 +202,7 @@ void *sl__slot_main(void *attempt);
 void *sl__lane_main(void *lane);
 void *sl__keeper_main(void *worker);
 void *sl__reaper_main(void *worker);
+void *sl__scheduler_main(void *worker);
 void *sl__clock_main(void *worker);
 
 /* offer.c */

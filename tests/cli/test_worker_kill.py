@@ -148,16 +148,17 @@ class Killed(JobTest):
         whole = ["begins", *[f"line {i}" for i in range(1, 10)], "ends"]
         completed = [a["attempt"] for a in self.show(job)["attempts"] if a["outcome"] == "completed"]
         self.assertEqual(len(completed), 1)
-        # A start that was not charged shares its number with the next, and its last lines may arrive after those of the
-        # next: the process that wrote them tells them apart.
-        runs = collections.defaultdict(list)
+        runs, processes = collections.defaultdict(list), collections.defaultdict(set)
         for e in self.events(job):
             if e["type"] == "stdout":
                 run, line = e["text"].split(" ", 1)
-                runs[run].append(line)
-        self.assertIn(whole, runs.values())
+                runs[e["attempt"]].append(line)
+                processes[e["attempt"]].add(run)
+        self.assertEqual(runs[completed[0]], whole)
         for lines in runs.values():
             self.assertEqual(lines, whole[: len(lines)])
+        # No two runs have one number.
+        self.assertTrue(all(len(p) == 1 for p in processes.values()), processes)
 
     def test_nothing_is_left_in_the_folder_of_logs(self):
         self.enqueue("t")
@@ -226,6 +227,28 @@ class LostStore(JobTest):
             self.assertTrue(line)
         self.end(watcher)
         self.end(worker)
+
+    def test_an_outage_is_logged_once_and_not_with_every_try(self):
+        self.enqueue("t")
+        worker = self.start("worker", "--slots=2", "--lease=60s", "--log-level=debug", "--stop-grace=0", "--kill-grace=1s",
+                            self.handler("echo >began; exec sleep 1000"))
+        self.until_file("began")
+        jobtest.tell_postgres("stop")
+        lines = []
+        try:
+            # One of those who try again and again says so in its debug log.
+            while sum(b"LISTEN failed" in line for line in lines) < 5:
+                lines.append(worker.stderr.readline())
+                self.assertNotEqual(lines[-1], b"")
+        finally:
+            jobtest.tell_postgres("start")
+        while b"the store answers again" not in lines[-1]:
+            lines.append(worker.stderr.readline())
+        self.end(worker, 75)
+        warnings = [line for line in lines if b"level=warn" in line]
+        self.assertEqual(len([line for line in warnings if b"the store does not answer" in line]), 1, warnings)
+        self.assertEqual(len([line for line in warnings if b"LISTEN failed" in line]), 1, warnings)
+        self.assertEqual([line for line in lines if line.startswith(b"sluice worker:") and b"postgres" in line], [])
 
     def test_a_worker_goes_on_after_a_restart_of_the_server(self):
         self.run_through("restart")

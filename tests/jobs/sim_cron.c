@@ -46,12 +46,12 @@ static void turn(struct sim_fiber *f, void *arg)
 		  (long long)done.next_ms, rc != 0 ? ", failed" : "");
 	if (asks && now != 0 && sl__core_store_ms(w->core, sim_clock(sim, w)) == 0)
 		sl__core_store_clock(w->core, now, asked_ns);
-	sl__core_cron_done(w->core, &w->reaper.todo, rc, done.next_ms, sim_clock(sim, w));
+	sl__core_cron_done(w->core, &w->scheduler.todo, rc, done.next_ms, sim_clock(sim, w));
 	for (size_t i = 0; i < h.n; i++)
 		sl__core_note(w->core, &h.notes[i], sim_clock(sim, w));
 	sim_publish(sim, h.notes, h.n);
 	sim_wake(sim, w);
-	sim_step(sim, w, &w->reaper);
+	sim_step(sim, w, &w->scheduler);
 }
 
 void sim_cron_turn(struct sim *sim, struct sim_worker *w)

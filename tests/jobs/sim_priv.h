@@ -202,7 +202,7 @@ struct sim_worker {
 	struct sl__core *core;
 	struct sl__core_type types[SIM_TYPES];
 	struct sl_reap_type reap_types[SIM_TYPES];
-	struct sim_conv lanes[SIM_LANES], keeper, reaper;
+	struct sim_conv lanes[SIM_LANES], keeper, reaper, scheduler;
 	struct sim_slot slots[SIM_SLOTS];
 	int64_t paused_until_ns; /* true time */
 	int64_t skew_ns, last_ns;

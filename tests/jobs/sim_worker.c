@@ -36,7 +36,16 @@ struct sim *sim_of(struct sim_worker *w)
 
 static struct sim_conv *sim_conv_of(struct sim_worker *w, int who)
 {
-	return who == SL__KEEPER ? &w->keeper : who == SL__REAPER ? &w->reaper : &w->lanes[who];
+	switch (who) {
+	case SL__KEEPER:
+		return &w->keeper;
+	case SL__REAPER:
+		return &w->reaper;
+	case SL__SCHEDULER:
+		return &w->scheduler;
+	default:
+		return &w->lanes[who];
+	}
 }
 
 static void timer(struct sim *sim, const struct sim_event *ev)
@@ -44,7 +53,7 @@ static void timer(struct sim *sim, const struct sim_event *ev)
 	if (ev->worker < 0)
 		return;
 	struct sim_worker *w = &sim->workers[ev->worker];
-	struct sim_conv *conv = sim_conv_of(w, (int)(ev->which >> 32) + SL__REAPER);
+	struct sim_conv *conv = sim_conv_of(w, (int)(ev->which >> 32) + SL__SCHEDULER);
 	if (conv->asleep && (uint32_t)conv->naps == (uint32_t)ev->which)
 		sim_step(sim, w, conv);
 }
@@ -62,14 +71,14 @@ static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 	/* By a clock that stands still nothing comes nearer: look again now and then, not as often as can be. */
 	if (in > 0 && sim->now_ns + w->skew_ns < w->last_ns)
 		in = SL_MAX(in, 10 * SIM_MS);
-	uint64_t who = (uint64_t)(conv->who - SL__REAPER);
+	uint64_t who = (uint64_t)(conv->who - SL__SCHEDULER);
 	/* A timer that is a little late is a timer. */
 	sim_at(sim, sim->now_ns + (in > 0 ? in : 0) + 1000, timer, w)->which = who << 32 | (uint32_t)conv->naps;
 }
 
 static bool all_ended(const struct sim *sim, const struct sim_worker *w)
 {
-	bool ended = w->keeper.ended && w->reaper.ended;
+	bool ended = w->keeper.ended && w->reaper.ended && w->scheduler.ended;
 	for (int i = 0; i < sim->k.lanes; i++)
 		ended = ended && w->lanes[i].ended;
 	return ended;
@@ -180,6 +189,8 @@ void sim_wake(struct sim *sim, struct sim_worker *w)
 		sim_step(sim, w, &w->keeper);
 	if (w->reaper.asleep && w->reaper.wake_ns > sl__core_reaper_ns(w->core, sim_clock(sim, w)))
 		sim_step(sim, w, &w->reaper);
+	if (w->scheduler.asleep && w->scheduler.wake_ns > sl__core_scheduler_ns(w->core, sim_clock(sim, w)))
+		sim_step(sim, w, &w->scheduler);
 	set_clock(sim, w);
 }
 
@@ -192,6 +203,8 @@ void sim_wake_all(struct sim *sim, struct sim_worker *w)
 		sim_step(sim, w, &w->keeper);
 	if (w->reaper.asleep)
 		sim_step(sim, w, &w->reaper);
+	if (w->scheduler.asleep)
+		sim_step(sim, w, &w->scheduler);
 }
 
 void sim_tell_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note)
@@ -309,12 +322,14 @@ void sim_spawn(struct sim *sim, int index)
 		make_conv(sim, w, &w->lanes[i], i);
 	make_conv(sim, w, &w->keeper, SL__KEEPER);
 	make_conv(sim, w, &w->reaper, SL__REAPER);
+	make_conv(sim, w, &w->scheduler, SL__SCHEDULER);
 	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0 || sl__todo_init(&w->post_todo, w->core, 0, NULL) != 0)
 		abort();
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_step(sim, w, &w->lanes[i]);
 	sim_step(sim, w, &w->keeper);
 	sim_step(sim, w, &w->reaper);
+	sim_step(sim, w, &w->scheduler);
 }
 
 void sim_kill(struct sim *sim, struct sim_worker *w)
@@ -331,6 +346,7 @@ void sim_end_worker(struct sim *sim, struct sim_worker *w)
 		sl__todo_fini(&w->lanes[i].todo, w->core);
 	sl__todo_fini(&w->keeper.todo, w->core);
 	sl__todo_fini(&w->reaper.todo, w->core);
+	sl__todo_fini(&w->scheduler.todo, w->core);
 	sl__todo_fini(&w->offer_todo, w->core);
 	sl__todo_fini(&w->post_todo, w->core);
 	sl__core_free(w->core);

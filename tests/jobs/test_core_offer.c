@@ -47,19 +47,21 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* What the keeper, or else the reaper, has to do. */
+/* What the keeper, or else the reaper, or else the scheduler has to do. */
 static void keep(struct table *t)
 {
-	t->keeper.who = SL__KEEPER;
-	sl__core_next(t->core, t->now, &t->keeper);
-	int64_t wake_ns = t->keeper.wake_ns;
-	if (t->keeper.kind != SL__TODO_SLEEP)
-		return;
-	t->keeper.who = SL__REAPER;
-	sl__core_next(t->core, t->now, &t->keeper);
-	if (t->keeper.kind == SL__TODO_END)
-		t->keeper.kind = SL__TODO_SLEEP;
-	t->keeper.wake_ns = SL_MIN(t->keeper.wake_ns, wake_ns);
+	static const int order[] = {SL__KEEPER, SL__REAPER, SL__SCHEDULER};
+	int64_t wake_ns = SL_FOREVER;
+	for (size_t i = 0; i < 3; i++) {
+		t->keeper.who = order[i];
+		sl__core_next(t->core, t->now, &t->keeper);
+		wake_ns = SL_MIN(wake_ns, t->keeper.wake_ns);
+		if (i > 0 && t->keeper.kind == SL__TODO_END)
+			t->keeper.kind = SL__TODO_SLEEP;
+		if (t->keeper.kind != SL__TODO_SLEEP)
+			return;
+	}
+	t->keeper.wake_ns = wake_ns;
 }
 
 static void begin(struct table *t)

@@ -251,7 +251,7 @@ static void a_worker_that_breaks_a_rule_is_found(void **state)
 						 {"an offer left behind", 0, SIM_WRONG_OFFER_LEFT, 0},
 						 {"nobody offers", 0, SIM_WRONG_NO_OFFER, 0},
 						 {"an offer to others taken twice", 0, SIM_WRONG_POST_TWICE, 0},
-						 {"a letter is always fresh", 0, SIM_WRONG_POST_FRESH, 0},
+						 {"a letter is always fresh", 0, SIM_WRONG_POST_FRESH, 350},
 						 {"nobody offers to others", 0, SIM_WRONG_NO_POST, 0}};
 	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
 }

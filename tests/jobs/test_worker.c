@@ -423,12 +423,12 @@ static void a_thousand_idle_slots_ask_once_a_poll(void **state)
 	opts.slots = 1000;
 	opts.lanes = 2;
 	sl_worker *w = wkit_worker(k, &opts);
-	vclock_await_waiters(&k->clock, 1005);
+	vclock_await_waiters(&k->clock, 1006);
 	int before = wkit_get(k, &k->exchanges);
 	for (int i = 1; i <= 10; i++) {
 		wkit_advance(k, 60001);
 		wkit_await_field(k, &k->exchanges, before + i);
-		vclock_await_waiters(&k->clock, 1005);
+		vclock_await_waiters(&k->clock, 1006);
 	}
 	assert_int_equal(wkit_get(k, &k->exchanges), before + 10);
 	wkit_end(w);

@@ -58,19 +58,21 @@ static int set_up(void **state)
 	return 0;
 }
 
-/* What the keeper, or else the reaper, has to do. */
+/* What the keeper, or else the reaper, or else the scheduler has to do. */
 static void keep(struct table *t)
 {
-	t->keeper.who = SL__KEEPER;
-	sl__core_next(t->core, t->now, &t->keeper);
-	int64_t wake_ns = t->keeper.wake_ns;
-	if (t->keeper.kind != SL__TODO_SLEEP)
-		return;
-	t->keeper.who = SL__REAPER;
-	sl__core_next(t->core, t->now, &t->keeper);
-	if (t->keeper.kind == SL__TODO_END)
-		t->keeper.kind = SL__TODO_SLEEP;
-	t->keeper.wake_ns = SL_MIN(t->keeper.wake_ns, wake_ns);
+	static const int order[] = {SL__KEEPER, SL__REAPER, SL__SCHEDULER};
+	int64_t wake_ns = SL_FOREVER;
+	for (size_t i = 0; i < 3; i++) {
+		t->keeper.who = order[i];
+		sl__core_next(t->core, t->now, &t->keeper);
+		wake_ns = SL_MIN(wake_ns, t->keeper.wake_ns);
+		if (i > 0 && t->keeper.kind == SL__TODO_END)
+			t->keeper.kind = SL__TODO_SLEEP;
+		if (t->keeper.kind != SL__TODO_SLEEP)
+			return;
+	}
+	t->keeper.wake_ns = wake_ns;
 }
 
 static void begin(struct table *t)
@@ -744,11 +746,7 @@ static void nothing_that_the_reaper_does_keeps_a_renewal_waiting(void **state)
 	answer(t, 0, 1);
 	assert_non_null(take(t));
 	sl__core_next(t->core, t->now, &reaper);
-	while (reaper.kind == SL__TODO_REAP) {
-		sl__core_reaped(t->core, &reaper, 0, &(struct sl_reaped){.next_expiry_in_ms = -1}, t->now);
-		sl__core_next(t->core, t->now, &reaper);
-	}
-	assert_int_equal(reaper.kind, SL__TODO_CRON); /* which is never answered */
+	assert_int_equal(reaper.kind, SL__TODO_REAP); /* which is never answered */
 	for (int i = 0; i < 5; i++) {
 		t->now = sl__core_keeper_ns(t->core, t->now);
 		t->keeper.who = SL__KEEPER;
@@ -759,6 +757,31 @@ static void nothing_that_the_reaper_does_keeps_a_renewal_waiting(void **state)
 	}
 	assert_int_equal(t->aborts, 0);
 	sl__todo_fini(&reaper, t->core);
+}
+
+static void schedules_that_hang_or_fail_keep_no_job_from_being_reaped(void **state)
+{
+	struct table *t = *state;
+	struct sl__todo reaper, scheduler;
+	begin(t);
+	assert_int_equal(sl__todo_init(&reaper, t->core, SL__REAPER, NULL), 0);
+	assert_int_equal(sl__todo_init(&scheduler, t->core, SL__SCHEDULER, NULL), 0);
+	sl__core_next(t->core, t->now, &scheduler);
+	assert_int_equal(scheduler.kind, SL__TODO_CRON); /* under way until further notice */
+	for (int i = 0; i < 20; i++) {
+		if (i == 10)
+			for (int n = 0; n < 20; n++)
+				sl__core_cron_done(t->core, &scheduler, SL_EACCES, -1, t->now);
+		sl__core_next(t->core, t->now, &reaper);
+		assert_int_equal(reaper.kind, SL__TODO_REAP);
+		sl__core_reaped(t->core, &reaper, 0, &(struct sl_reaped){.next_expiry_in_ms = -1}, t->now);
+		sl__core_next(t->core, t->now, &reaper);
+		assert_int_equal(reaper.kind, SL__TODO_SLEEP);
+		assert_true(reaper.wake_ns <= t->now + 1000 * MS);
+		t->now = reaper.wake_ns;
+	}
+	sl__todo_fini(&reaper, t->core);
+	sl__todo_fini(&scheduler, t->core);
 }
 
 static void no_lease_is_given_up_while_its_renewal_waits_for_the_store_s_lock(void **state)
@@ -1189,6 +1212,7 @@ int main(void)
 		T(a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_interval),
 		T(a_lease_of_which_nobody_told_is_found_within_a_second),
 		T(nothing_that_the_reaper_does_keeps_a_renewal_waiting),
+		T(schedules_that_hang_or_fail_keep_no_job_from_being_reaped),
 		T(no_lease_is_given_up_while_its_renewal_waits_for_the_store_s_lock),
 		T(a_note_of_a_loss_asks_the_store_and_does_not_abort_by_itself),
 		T(a_run_that_said_how_it_ends_is_not_aborted_any_more),

@@ -595,6 +595,9 @@ static void an_outage_is_logged_once_however_many_requests_fail(void **state)
 		wkit_step(k, SL_OBSERVE_JOB_COMPLETED, outage, 1000, 60000);
 		assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
 		WKIT_SET(k, open, 0);
+		/* It is over when all that failed has been answered: also the reap. */
+		wkit_advance(k, 6000);
+		quiet_await();
 	}
 	wkit_end(w);
 	assert_int_equal(times_warned(k, "does not answer"), 2);
