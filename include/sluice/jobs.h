@@ -295,7 +295,8 @@ struct sl_worker_opts {
 SL_API SL_MUST_CHECK int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
 /* Claim nothing more, give back what is claimed and not started, let running handlers finish within deadline_ms
- * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged. Idempotent.
+ * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged (those of
+ * types with max_attempts 1 fail: they have started). Idempotent.
  * SL_ETIMEDOUT when handlers had to be aborted; SL_EUNAVAIL when the store was away to the end, and jobs are left to
  * the ends of their leases; SL_EINVAL from one of its own handlers or observers. */
 SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, struct sl_err *err);

@@ -51,6 +51,32 @@ class Killed(JobTest):
         self.assertEqual((job["status"], [a["worker"] for a in job["attempts"]]), ("completed", ["victim", "heir"]))
         self.assertEqual(sorted(self.lines(chain)), ["first 1", "first 2", "second"])
 
+    ONCE = "echo $SLUICE_JOB_ID >>starts; exec sleep 1000"
+
+    def check_started_once(self, jobs, why):
+        self.drain("--max-attempts=1", self.handler(self.ONCE), "--type=run", "--command-from-input")
+        self.assertEqual(sorted(map(int, self.read("starts").split())), sorted(jobs))
+        for job in jobs:
+            self.assertEqual(self.show(job)["status"], "failed")
+            self.assertIn(why, self.show(job)["error"])
+
+    def test_what_may_run_once_is_not_started_again_after_a_kill(self):
+        jobs = [self.enqueue("t") for _ in range(3)]
+        jobs.append(int(self.ok("run", "--detach", "--", "/bin/sh", "-c", self.ONCE).text))
+        worker = self.worker("--max-attempts=1", "--slots=4", self.handler(self.ONCE), "--type=run", "--command-from-input")
+        self.until(lambda: os.path.exists(self.path("starts")) and len(self.read("starts").split()) == 4)
+        worker.kill()
+        worker.wait()
+        self.expire_leases()
+        self.check_started_once(jobs, "the attempts ran out")
+
+    def test_what_may_run_once_is_not_started_again_after_a_stop(self):
+        jobs = [self.enqueue("t") for _ in range(2)]
+        worker = self.worker("--max-attempts=1", "--slots=2", "--stop-grace=0", "--kill-grace=1s", self.handler(self.ONCE))
+        self.until(lambda: os.path.exists(self.path("starts")) and len(self.read("starts").split()) == 2)
+        self.end(worker, 75)
+        self.check_started_once(jobs, "the worker was stopped")
+
     def test_a_worker_killed_with_its_minder_takes_all_processes_of_the_command_along(self):
         chain = self.enqueue("t")
         options = [self.handler("[ $SLUICE_ATTEMPT = 1 ] || exit 0; echo first; (sh -c 'echo $$ >deep; exec sleep 1000') & "

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "jobs/worker_kit.h"
@@ -195,6 +196,76 @@ static void an_error_after_a_declared_end_is_still_a_failure(void **state)
 	struct wkit *k = *state;
 	uint64_t id = run_one(k, declares_and_breaks, SL_JOB_FAILED);
 	assert_error(k, id, "on the way out");
+}
+
+/* ---- a transaction that outlives its lease ---- */
+
+#define SHORT_LEASE_MS 200
+
+/* Holds the store until its lease has been over for as long as it lasts. */
+static int outlast_lease(sl_attempt *a, struct wkit *k, struct sl_err *err)
+{
+	wkit_arrive(k);
+	int rc = sl_attempt_prepare(a, SL_ATOMIC, insert, NULL, err);
+	if (rc != 0)
+		return rc;
+	struct timespec pause = {.tv_nsec = 5000000};
+	while (strcmp(sqlite_ask(k->place.path, "SELECT 1 FROM sluice_lease WHERE until_us/1000+200 <"
+						" (julianday('now')-2440587.5)*86400000"),
+		      "1") != 0)
+		(void)nanosleep(&pause, NULL);
+	return 0;
+}
+
+static int completes_late(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	int rc = outlast_lease(a, ctx, err);
+	return rc != 0 ? rc : sl_attempt_complete(a, "1", err);
+}
+
+static int fails_late(sl_attempt *a, struct sl_err *err, void *ctx)
+{
+	int rc = outlast_lease(a, ctx, err);
+	return rc != 0 ? rc : sl_err_set(err, SL_EIO, "too late");
+}
+
+/* Two workers, as of two processes: the one that does not run the job would take it back. */
+static uint64_t run_late(struct wkit *k, sl_process_fn *fn, enum sl_job_status status)
+{
+	const struct sl_processor p = {SL_PROCESSOR_INIT,         .type = "t", .process = fn, .ctx = k,
+				       .lease_ms = SHORT_LEASE_MS, .retry = {.max_attempts = 2, .first_ms = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1), standby = opts;
+	sl_store other;
+	OK(sl_store_sqlite_open(&other, k->place.path, NULL, &err));
+	standby.store = &other;
+	standby.worker_id = "w2";
+	assert_int_equal(sqlite_do(k->place.path, "CREATE TABLE mine (what TEXT)"), 0);
+	sl_worker *a = wkit_worker(k, &opts), *b = wkit_worker(k, &standby);
+	uint64_t id = wkit_start(k, "t", "1");
+	assert_int_equal(wkit_wait(k, id), status);
+	wkit_end(a);
+	wkit_end(b);
+	sl_store_close(&other);
+	return id;
+}
+
+static void an_atomic_attempt_on_sqlite_that_outlasts_its_lease_completes(void **state)
+{
+	struct wkit *k = *state;
+	uint64_t id = run_late(k, completes_late, SL_JOB_COMPLETED);
+	assert_string_equal(rows(k), "1");
+	assert_int_equal(wkit_get(k, &k->arrived), 1);
+	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_REAPED), 0);
+}
+
+static void one_that_fails_then_fails_with_its_own_reason(void **state)
+{
+	struct wkit *k = *state;
+	uint64_t id = run_late(k, fails_late, SL_JOB_FAILED);
+	assert_string_equal(rows(k), "0");
+	assert_int_equal(wkit_get(k, &k->arrived), 2);
+	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_FAILED), 2);
+	assert_error(k, id, "too late");
 }
 
 /* ---- losing the job inside ---- */
@@ -687,6 +758,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		S(an_atomic_attempt_commits_its_sql_with_its_completion),
+		S(an_atomic_attempt_on_sqlite_that_outlasts_its_lease_completes),
+		S(one_that_fails_then_fails_with_its_own_reason),
 		S(an_atomic_attempt_that_fails_leaves_nothing),
 		S(a_transaction_that_is_left_open_is_rolled_back_and_the_attempt_has_failed),
 		S(an_atomic_transaction_has_savepoints_and_is_ended_by_the_attempt_alone),
