@@ -53,11 +53,12 @@ int sl_attempt_emit(sl_attempt *a, int type, const void *data, size_t len, struc
 				       .ts_ms = sl__real_ms(&a->w->home.env),
 				       .data = data,
 				       .len = len};
+	struct sl_wal_ticket before = a->ticket;
 	int rc = submit(a, &event, &ticket, &why);
-	if (rc == 0 && a->ticket.batch != 0 && a->ticket.batch != ticket.batch)
-		rc = sl__emit_wait(a->w, &a->ticket, &why);
-	if (rc != 0)
-		return sl__attempt_unlogged(a, &why, err);
-	a->ticket = ticket;
-	return 0;
+	/* It is waited for in any case: a log reports a failure that nobody waited for when it is closed. */
+	if (rc == 0)
+		a->ticket = ticket;
+	if (rc == 0 && before.batch != 0 && before.batch != ticket.batch)
+		rc = sl__emit_wait(a->w, &before, &why);
+	return rc != 0 ? sl__attempt_unlogged(a, &why, err) : 0;
 }
