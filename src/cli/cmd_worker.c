@@ -278,7 +278,8 @@ static const struct opt opts_table[] = {
 	 .def = "0",
 	 .min = 0,
 	 .max = 1000000,
-	 .help = "A job that failed so often has failed for good; 0: it is tried again for ever"},
+	 .help = "Fail a job after N charged attempts; 0: never. With 1 a job is started at most once: one that is "
+		 "running when its worker stops or dies fails"},
 	{.name = "retry-delay",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
@@ -344,8 +345,8 @@ const struct command cmd_worker = {
 		"(--pass-env). What it writes to stdout and stderr is kept line by line ('sluice "
 		"jobs logs'). Lines of JSON on descriptor 3 say more: {\"output\":…}, {\"continue_with\":{\"type\":…,"
 		"\"input\":…}}, {\"progress\":…}, {\"reschedule_in_ms\":…}, {\"fail\":\"…\"}. Exit 0 completes the "
-		"job, 75 "
-		"tries again without counting, anything else is a failed attempt. SIGTERM or SIGINT stops the worker: "
+		"job, 75 retries it after the type's delay without counting, anything else is a failed attempt. "
+		"SIGTERM or SIGINT stops the worker: "
 		"what runs may finish, what was not started goes back.",
 	.example = "sluice worker --type mail='/usr/local/bin/send-mail --fast' --slots 4\n"
 		   "sluice worker --type resize=./resize.sh --max-attempts 5 --timeout 2m --drain",

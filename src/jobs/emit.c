@@ -55,7 +55,7 @@ int sl_attempt_emit(sl_attempt *a, int type, const void *data, size_t len, struc
 				       .len = len};
 	struct sl_wal_ticket before = a->ticket;
 	int rc = submit(a, &event, &ticket, &why);
-	/* It is waited for in any case: a log reports a failure that nobody waited for when it is closed. */
+	/* It is waited for in any case: closing a log reports a failure that no caller has heard of. */
 	if (rc == 0)
 		a->ticket = ticket;
 	if (rc == 0 && before.batch != 0 && before.batch != ticket.batch)
