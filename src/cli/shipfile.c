@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sluice/adapter/io.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,43 +27,6 @@ int64_t shipfile_now_ns(void)
 
 	clock_gettime(CLOCK_REALTIME_COARSE, &ts);
 	return ns_of(ts.tv_sec, ts.tv_nsec);
-}
-
-/* ---- names ---- */
-
-/* Digits, and what stands between them in dates and numbers. */
-static int is_stamp(const char *text, size_t n)
-{
-	int digits = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		digits += isdigit((unsigned char)text[i]) != 0;
-		if (!isdigit((unsigned char)text[i]) && !strchr(".-_:+TZ", text[i]))
-			return 0;
-	}
-	return digits > 0;
-}
-
-static int is_suffix(const char *text)
-{
-	static const char *const words[] = {".old", ".bak", ".prev", ".backup", "~"};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (strcmp(text, words[i]) == 0)
-			return 1;
-	return strchr(".-_", text[0]) && is_stamp(text, strlen(text));
-}
-
-int shipfile_is_rotated(const char *base, const char *name)
-{
-	const char *dot = strrchr(base, '.');
-	size_t n = strlen(base), stem = dot ? (size_t)(dot - base) : 0, ending = n - stem, len = strlen(name);
-
-	if (strncmp(name, base, n) == 0 && name[n])
-		return is_suffix(name + n);
-	if (!stem || len <= n || strncmp(name, base, stem) || strcmp(name + len - ending, dot))
-		return 0;
-	return strchr(".-_", name[stem]) && is_stamp(name + stem, len - ending - stem);
 }
 
 /* ---- identity ---- */
@@ -193,7 +157,7 @@ static int try_copy(int dir, const struct dirent *e, void *ctx)
 {
 	const struct search *s = ctx;
 
-	return s->place->head_len > 0 && s->place->offset > 0 && shipfile_is_rotated(s->base, e->d_name) &&
+	return s->place->head_len > 0 && s->place->offset > 0 && sl_is_rotated_name(s->base, e->d_name) &&
 	       take_if_at(s, dir, e->d_name, 0);
 }
 
@@ -249,7 +213,7 @@ static int look_at(int dir, const struct dirent *e, void *ctx)
 	struct shipfile f = {.fd = -1};
 	int64_t written_ns;
 
-	if (!shipfile_is_rotated(u->base, e->d_name) || open_at(dir, e->d_name, &f, &written_ns))
+	if (!sl_is_rotated_name(u->base, e->d_name) || open_at(dir, e->d_name, &f, &written_ns))
 		return 0;
 	(void)snprintf(f.name, sizeof(f.name), "%s", e->d_name);
 	if (!is_unseen(u, &f, written_ns)) {

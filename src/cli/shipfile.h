@@ -2,8 +2,7 @@
 /*
  * Which file is which: files are known by device, inode and content, because names move when logs are rotated.
  *
- * Rotated names of app.log are app.log.1, app.log-20240501, app.log.2024-05-01T12, app.log.old, app.log~, and app.1.log
- * or app-20240501.log: only digits and what stands between them in dates. Compressed files are not read.
+ * sl_is_rotated_name knows the rotated names of a file. Compressed files are not read.
  *
  * A file that came between the one that was read last and the one that has the name now was never seen. It is one with
  * a rotated name that was born and written since reading of the former began, and that is no copy of one that was read.
@@ -27,8 +26,6 @@ struct shipfile {
 
 /* Now, by the clock that stamps files. */
 int64_t shipfile_now_ns(void);
-/* 1: name is what a rotation makes of base. */
-int shipfile_is_rotated(const char *base, const char *name);
 /* 1: the file behind fd is the one of the place, and reaches as far. */
 int shipfile_is_at(int fd, const struct ship_place *place);
 /* Open a regular file. 0, or an errno; EINVAL: it is no regular file. */

@@ -335,6 +335,77 @@ class Files(ExportTest):
 
         self.follow_through(rewrite, 59)
 
+    def test_rotations_in_a_row_are_read_in_their_order(self):
+        def rotate():
+            for first in (26, 36, 46):
+                for i in (3, 2, 1):
+                    if os.path.exists(self.path(f"in.csv.{i}")):
+                        os.rename(self.path(f"in.csv.{i}"), self.path(f"in.csv.{i + 1}"))
+                os.rename(self.path("in.csv"), self.path("in.csv.1"))
+                self.write("in.csv.new", self.ledger(first, first + 9))
+                os.rename(self.path("in.csv.new"), self.path("in.csv"))
+            self.write("in.csv.5.gz", b"not a ledger")
+
+        self.follow_through(rotate, 49)
+
+    def test_a_link_that_is_turned_to_another_file_is_followed(self):
+        def turn():
+            self.write("second.csv", self.ledger(26, 40))
+            os.symlink("second.csv", self.path("new"))
+            os.rename(self.path("new"), self.path("in.csv"))
+
+        self.write("first.csv", b"")
+        os.symlink("first.csv", self.path("in.csv"))
+        self.follow_through(turn, 39)
+
+    def resume_after(self, change, checkpoint, *args, code=0):
+        """Export 1 to 25 of in.csv, change it while nobody reads, and follow it from then on. What it says."""
+        self.write("in.csv", self.ledger(1, 25))
+        self.export("in.csv", "--partition-size", "10")
+        change()
+        p = self.begin("in.csv", "--follow", *args)
+        if code == 0:
+            self.until(lambda: self.checkpoint() == checkpoint, p)
+            p.send_signal(signal.SIGTERM)
+        _, err = p.communicate(timeout=TIMEOUT)
+        self.assertEqual(p.returncode, code, err)
+        self.assertEqual(self.numbers(), list(range(1, checkpoint + 1)))
+        self.verify()
+        return err.decode()
+
+    def test_rotations_while_nobody_followed_are_read_in_their_order(self):
+        def rotate():
+            self.append("in.csv", self.ledger(26, 31, header=False))
+            os.rename(self.path("in.csv"), self.path("in-20240501.csv"))
+            self.write("in-20240502.csv", self.ledger(32, 37))
+            self.write("in.csv.old", self.ledger(38, 41))
+            self.write("in.csv", self.ledger(42, 50))
+
+        self.resume_after(rotate, 49)
+
+    def test_a_file_without_a_row_does_not_hold_up_those_that_were_rotated(self):
+        def rotate():
+            self.append("in.csv", self.ledger(26, 33, header=False))
+            os.rename(self.path("in.csv"), self.path("in.csv.1"))
+            self.write("in.csv", self.ledger(1, 1).splitlines(True)[0])
+
+        self.resume_after(rotate, 29)
+
+    def test_a_copy_that_was_made_while_nobody_followed_is_read(self):
+        def copytruncate():
+            self.append("in.csv", self.ledger(26, 33, header=False))
+            shutil.copy(self.path("in.csv"), self.path("in.csv.1"))
+            self.write("in.csv", self.ledger(34, 41))
+
+        self.resume_after(copytruncate, 39)
+
+    def test_rows_that_no_rotated_file_has_are_told(self):
+        def lose():
+            os.rename(self.path("in.csv"), self.path("in.csv.1"))
+            self.write("in.csv", self.ledger(30, 45))
+
+        self.assertIn("26 to 29 are missing", self.resume_after(lose, 25, code=65))
+
     def test_rows_that_a_rotation_has_taken_away_are_told(self):
         def lose():
             os.rename(self.path("in.csv"), self.path("gone"))

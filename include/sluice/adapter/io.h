@@ -59,6 +59,11 @@ struct sl_io {
  * for the message, which shows no more of the URL than its scheme. path NULL is allowed. */
 SL_API SL_MUST_CHECK int sl_check_local_path(const char *what, const char *path, struct sl_err *err);
 
+/* Is name what a rotation makes of base (both without their folder)? app.log becomes app.log.1, app.log-20240501,
+ * app.log.2024-05-01T12, app.log.old, app.log~, and app.1.log or app-20240501.log. Names of compressed files are not
+ * among them. */
+SL_API int sl_is_rotated_name(const char *base, const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -203,6 +203,28 @@ static int take(struct sl__cutter *c, const struct sl_record *r, struct sl_pipel
 	return *full ? give(c, out, err) : 0;
 }
 
+void sl__cutter_take_back(struct sl__cutter *c, uint64_t next)
+{
+	c->open = false;
+	c->at = c->n = 0;
+	c->any = c->any && next > c->first; /* before that nothing was given that counts */
+	c->last = next - 1;
+	c->again = next;
+	c->passed = 0;
+}
+
+/* Was the record given before? Its number may not be readable; then it is the next one. */
+static bool is_again(struct sl__cutter *c, const struct sl_record *r)
+{
+	uint64_t sequence = c->passed + 1;
+	if (r->bad == NULL)
+		(void)sl__layout_sequence(c->layout, r->data, r->len, &c->scratch, &sequence);
+	c->passed = sequence;
+	if (sequence >= c->again)
+		c->again = 0;
+	return c->again != 0;
+}
+
 int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	for (;;) {
@@ -214,6 +236,10 @@ int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struc
 				return rc;
 			if (c->n == 0)
 				return c->open ? give(c, out, err) : SL_PIPELINE_END;
+		}
+		if (c->again != 0 && is_again(c, &c->ahead[c->at])) {
+			c->at++;
+			continue;
 		}
 		int rc = take(c, &c->ahead[c->at], out, &full, err);
 		if (rc != 0 || full)

@@ -67,9 +67,13 @@ struct sl__input {
 	char tail[64];
 	size_t tail_len;
 	enum { SL__INPUT_SAME = 0, SL__INPUT_RENAMED, SL__INPUT_TRUNCATED, SL__INPUT_COPY_READ } turn;
-	bool cut;              /* of a pipe: the last byte so far is not the end of a line */
-	bool sampled;          /* of a pipe: it has ended, and the sample must do with what it has */
-	int64_t sample_end_ns; /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
+	bool begun;         /* from its beginning, and nothing was taken yet: what comes before it may lie elsewhere */
+	uint64_t sought[2]; /* the last number that was searched for in rotated files, and the one behind it; 0: none */
+	int *before;        /* rotated files that are read first, */
+	size_t n_before, before_at; /* and the next of them */
+	bool cut;                   /* of a pipe: the last byte so far is not the end of a line */
+	bool sampled;               /* of a pipe: it has ended, and the sample must do with what it has */
+	int64_t sample_end_ns;      /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
 	struct sl__map map;
 	size_t map_at;  /* of the next read */
 	size_t data_at; /* where the first record of the map begins */
@@ -131,6 +135,13 @@ SL_MUST_CHECK int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t
  * follows it. SL_PIPELINE_END: it has not; the input is over. names: of the columns that the others had; n 0: no
  * header. */
 SL_MUST_CHECK int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err);
+/* The file that is followed begins with `begins`, and `next` is missing before it: it was rotated more than once since
+ * it was read. SL_PIPELINE_END: no rotated file next to it has that number. 0: those that have what is missing are read
+ * first, then it again from its beginning; the records are exchanged. */
+SL_MUST_CHECK int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint64_t next,
+				   uint64_t begins, struct sl_err *err);
+/* Has the file a whole record whose number can be read? */
+bool sl__input_has_row(const struct sl__input *in, const struct sl__layout *layout);
 /* Wait for the source to grow. false: a stop was asked for. */
 bool sl__input_pause(struct sl__input *in);
 /* For messages: "ledger.csv", "standard input", "table …". */

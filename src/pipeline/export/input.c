@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +27,17 @@ const char *sl__input_name(const struct sl__input *in)
 /* ---- reading ---- */
 
 static int new_records(struct sl__input *in, struct sl_err *err);
+
+static struct sl_records_opts records_opts(const struct sl__input *in)
+{
+	return (struct sl_records_opts){SL_RECORDS_OPTS_INIT,
+					.env = &in->e->env,
+					.format = in->csv ? SL_ROWS_CSV : SL_ROWS_JSON,
+					.header = in->header ? SL_ON : SL_OFF,
+					.max_record_bytes = in->e->o.max_record_bytes,
+					.delimiter = in->e->o.delimiter,
+					.words = SL_ON};
+}
 
 static int64_t read_failed(const struct sl__input *in, int failed, struct sl_err *err)
 {
@@ -79,6 +91,16 @@ static bool has_tail(const struct sl__input *in, int fd)
 	return got == (ssize_t)in->tail_len && memcmp(buf, in->tail, in->tail_len) == 0;
 }
 
+/* The file that has the name, also where that is a link. */
+static int stat_named(const struct sl__input *in, struct sl_io_stat *out)
+{
+	const struct sl_env *env = &in->e->env;
+	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
+	int rc = fd < 0 ? fd : SL__IO(env, fstat, fd, out);
+	sl__close_fd(env, &fd);
+	return rc;
+}
+
 /*
  * What has become of the file since it was read to its end: it was truncated (and perhaps written again, up to any
  * length), or another that has something in it has its name. Whoever writes to that one has written its last line to
@@ -95,7 +117,7 @@ static int look_at_file(struct sl__input *in, struct sl_err *err)
 		return 0;
 	if (mine.size < in->offset || !has_tail(in, in->fd))
 		in->turn = SL__INPUT_TRUNCATED;
-	else if (SL__IO(env, stat, in->e->o.from, &named) == 0 && S_ISREG(named.mode) && named.size > 0 &&
+	else if (stat_named(in, &named) == 0 && S_ISREG(named.mode) && named.size > 0 &&
 		 (named.dev != mine.dev || named.ino != mine.ino))
 		in->turn = SL__INPUT_RENAMED;
 	return 0;
@@ -130,15 +152,14 @@ struct find_copy {
 	int64_t mtime_ms;
 };
 
-/* The copy that was made before the truncation lies next to the file, begins with its name, and goes on behind the
- * bytes that were read. */
+/* The copy that was made before the truncation lies next to the file, under a name that rotations give, and goes on
+ * behind the bytes that were read. */
 static int try_copy(const char *name, void *ctx)
 {
 	struct find_copy *f = ctx;
 	const struct sl_env *env = &f->in->e->env;
 	struct sl_io_stat st;
-	size_t n = strlen(f->base);
-	if (strncmp(name, f->base, n) != 0 || name[n] == '\0')
+	if (!sl_is_rotated_name(f->base, name))
 		return 0;
 	char *path = sl__asprintf(env, "%s/%s", f->folder, name);
 	int fd = path != NULL ? SL__IO(env, open, path, O_RDONLY | O_NONBLOCK, 0) : -ENOMEM;
@@ -167,18 +188,57 @@ static int open_copy(const struct sl__input *in)
 	return f.fd;
 }
 
-static int same_header(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
+static bool has_columns(sl_records *records, char *const *names, size_t n, int *rc, struct sl_err *err)
 {
 	const char *const *now;
 	size_t n_now;
-	int rc = sl_records_columns(in->records, &now, &n_now, err);
-	bool same = rc == 0 && n_now == n;
+	*rc = sl_records_columns(records, &now, &n_now, err);
+	bool same = *rc == 0 && n_now == n;
 	for (size_t i = 0; same && i < n; i++)
 		same = strcmp(names[i], now[i]) == 0;
+	return same;
+}
+
+static int same_header(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
+{
+	int rc;
+	bool same = has_columns(in->records, names, n, &rc, err);
 	if (rc != 0 || same)
 		return rc;
 	return sl_err_set(err, SL_EDATA,
 			  "the file that has its name now has another header; export it as another dataset");
+}
+
+/* From the beginning of the file behind fd, which is the input's then. */
+static int begin_file(struct sl__input *in, int fd, char *const *names, size_t n, struct sl_err *err)
+{
+	sl__close_fd(&in->e->env, &in->fd);
+	in->fd = fd;
+	in->offset = in->tail_len = 0;
+	int rc = new_records(in, err);
+	return rc == 0 && in->header ? same_header(in, names, n, err) : rc;
+}
+
+/* The next file that is read before the one that has the name. */
+static int begin_before(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
+{
+	in->turn = SL__INPUT_COPY_READ; /* it does not grow any more */
+	in->begun = false;
+	return begin_file(in, in->before[in->before_at++], names, n, err);
+}
+
+/* The one that has the name. A rotation may take it away for a moment. */
+static int begin_named(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
+{
+	int fd;
+	while ((fd = SL__IO(&in->e->env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0)) == -ENOENT)
+		if (!sl__input_pause(in))
+			return (int)cancelled(err);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "open %s", in->e->o.from);
+	in->turn = SL__INPUT_SAME;
+	in->begun = true;
+	return begin_file(in, fd, names, n, err);
 }
 
 int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
@@ -189,29 +249,164 @@ int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl
 	if (in->turn == SL__INPUT_SAME)
 		return SL_PIPELINE_END;
 	int copy = in->turn == SL__INPUT_TRUNCATED ? open_copy(in) : -1;
-	sl__log(env, SL_LOG_INFO, "export",
-		copy >= 0 ? "the file was truncated; its rest is read from the copy" : "the file begins anew",
-		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
 	if (SL__IO(env, fstat, in->fd, &st) == 0 && in->turn != SL__INPUT_TRUNCATED && st.size > in->offset)
 		sl__log(env, SL_LOG_WARN, "export", "the last line of the old file has no line end and is not exported",
 			SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
-	sl__close_fd(env, &in->fd);
-	if (copy >= 0) { /* behind what was read, to its end */
-		in->fd = copy;
-		in->turn = SL__INPUT_COPY_READ;
-		in->header = false;
-		int rc = new_records(in, err);
-		in->header = header;
-		return rc;
-	}
-	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %s", in->e->o.from);
-	in->fd = fd;
-	in->turn = SL__INPUT_SAME;
-	in->offset = in->tail_len = 0;
+	if (in->before_at < in->n_before)
+		return begin_before(in, names, n, err);
+	sl__log(env, SL_LOG_INFO, "export",
+		copy >= 0 ? "the file was truncated; its rest is read from the copy" : "the file begins anew",
+		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
+	if (copy < 0)
+		return begin_named(in, names, n, err);
+	sl__close_fd(env, &in->fd); /* behind what was read, to its end */
+	in->fd = copy;
+	in->turn = SL__INPUT_COPY_READ;
+	in->header = false;
 	int rc = new_records(in, err);
-	return rc == 0 && in->header ? same_header(in, names, n, err) : rc;
+	in->header = header;
+	return rc;
+}
+
+/* ---- what was rotated away unseen ---- */
+
+/* A rotated file, and the number with which it begins. */
+struct rotated {
+	uint64_t first;
+	int fd;
+};
+
+struct find_rotated {
+	const struct sl__input *in;
+	const struct sl__layout *layout;
+	const char *folder, *base;
+	uint64_t begins;    /* of the file that has the name */
+	struct sl__buf all; /* of struct rotated */
+	int fd;             /* the one that is looked at, */
+	uint64_t offset;    /* and how far */
+};
+
+static int64_t read_rotated(void *buf, size_t n, struct sl_err *err, void *ctx)
+{
+	struct find_rotated *f = ctx;
+	ssize_t got = SL__IO(&f->in->e->env, pread, f->fd, buf, n, f->offset);
+	if (got < 0)
+		return sl_err_set_errno(err, (int)-got, "read");
+	f->offset += (uint64_t)got;
+	return got;
+}
+
+/* The number of the first record of f->fd. false: it has none, or is another kind of file. */
+static bool first_number(struct find_rotated *f, uint64_t *out)
+{
+	const struct sl_records_opts opts = records_opts(f->in);
+	sl_records *records = NULL;
+	struct sl_record record;
+	struct sl__buf scratch;
+	size_t n = 0;
+	f->offset = 0;
+	sl__buf_init(&scratch, &f->in->e->env);
+	int rc = sl_records_new(&records, read_rotated, f, &opts, NULL);
+	bool found =
+		rc == 0 && (!f->in->header || has_columns(records, f->layout->names, f->layout->n_names, &rc, NULL));
+	found = found && sl_records_next(records, &record, 1, &n, NULL) == 0 && n == 1 && record.bad == NULL &&
+		sl__layout_sequence(f->layout, record.data, record.len, &scratch, out) == NULL;
+	sl_records_free(records);
+	sl__buf_fini(&scratch);
+	return found;
+}
+
+bool sl__input_has_row(const struct sl__input *in, const struct sl__layout *layout)
+{
+	struct find_rotated f = {.in = in, .layout = layout, .fd = in->fd};
+	uint64_t first;
+	return first_number(&f, &first);
+}
+
+static int look_at_rotated(const char *name, void *ctx)
+{
+	struct find_rotated *f = ctx;
+	const struct sl_env *env = &f->in->e->env;
+	struct rotated r;
+	struct sl_io_stat st;
+	if (!sl_is_rotated_name(f->base, name))
+		return 0;
+	char *path = sl__asprintf(env, "%s/%s", f->folder, name);
+	f->fd = path != NULL ? SL__IO(env, open, path, O_RDONLY | O_NONBLOCK, 0) : -ENOMEM;
+	sl__free(env, path);
+	if (f->fd < 0)
+		return f->fd == -ENOMEM ? -ENOMEM : 0;
+	bool is = SL__IO(env, fstat, f->fd, &st) == 0 && S_ISREG(st.mode) && first_number(f, &r.first) &&
+		  r.first < f->begins;
+	r.fd = f->fd;
+	if (is && sl__buf_append(&f->all, &r, sizeof r) == 0)
+		return 0;
+	(void)SL__IO(env, close, r.fd);
+	return is ? -ENOMEM : 0;
+}
+
+static int by_first(const void *a, const void *b)
+{
+	const struct rotated *x = a, *y = b;
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void drop_before(struct sl__input *in)
+{
+	for (; in->before_at < in->n_before; in->before_at++)
+		(void)SL__IO(&in->e->env, close, in->before[in->before_at]);
+	sl__free(&in->e->env, in->before);
+	in->before = NULL;
+	in->n_before = in->before_at = 0;
+}
+
+/* Of those found, in their order: the last that begins at or before `next`, and all behind it. */
+static int keep_needed(struct sl__input *in, const struct find_rotated *f, uint64_t next, struct sl_err *err)
+{
+	struct rotated *all = (void *)f->all.data;
+	size_t n = f->all.len / sizeof *all, from = 0;
+	if (n > 0)
+		qsort(all, n, sizeof *all, by_first);
+	while (from + 1 < n && all[from + 1].first <= next)
+		from++;
+	bool any = n > 0 && all[from].first <= next;
+	int rc = any ? 0 : SL_PIPELINE_END;
+	if (any && (in->before = sl__calloc(&in->e->env, n - from, sizeof *in->before)) == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
+	for (size_t i = 0; i < n; i++) {
+		if (rc == 0 && i >= from)
+			in->before[in->n_before++] = all[i].fd;
+		else
+			(void)SL__IO(&in->e->env, close, all[i].fd);
+	}
+	return rc;
+}
+
+int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint64_t next, uint64_t begins,
+		     struct sl_err *err)
+{
+	const struct sl_env *env = &in->e->env;
+	if (in->sought[0] == next && in->sought[1] == begins)
+		return SL_PIPELINE_END; /* it is in none of them */
+	in->sought[0] = next;
+	in->sought[1] = begins;
+	char *folder = sl__dirname(env, in->e->o.from);
+	struct find_rotated f = {
+		.in = in, .layout = layout, .folder = folder, .base = sl__basename(in->e->o.from), .begins = begins};
+	sl__buf_init(&f.all, env);
+	drop_before(in);
+	int listed = folder != NULL ? SL__IO(env, list, folder, look_at_rotated, &f) : -ENOMEM;
+	int rc = keep_needed(in, &f, next, err);
+	if (rc >= 0 && listed == -ENOMEM)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
+	sl__buf_fini(&f.all);
+	sl__free(env, folder);
+	if (rc != 0)
+		return rc;
+	sl__log(env, SL_LOG_INFO, "export", "rows before the file are read from rotated ones",
+		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from),
+		SL__F_U64("files", in->n_before));
+	return begin_before(in, layout->names, layout->n_names, err);
 }
 
 /* ---- other files, and pipes ---- */
@@ -328,13 +523,7 @@ static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
 
 static int new_records(struct sl__input *in, struct sl_err *err)
 {
-	const struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT,
-					     .env = &in->e->env,
-					     .format = in->csv ? SL_ROWS_CSV : SL_ROWS_JSON,
-					     .header = in->header ? SL_ON : SL_OFF,
-					     .max_record_bytes = in->e->o.max_record_bytes,
-					     .delimiter = in->e->o.delimiter,
-					     .words = SL_ON};
+	const struct sl_records_opts opts = records_opts(in);
 	sl_records_free(in->records);
 	in->records = NULL;
 	return sl_records_new(&in->records, read_input, in, &opts, err);
@@ -349,6 +538,7 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 	}
 	in->map_at = 0;
 	in->offset = in->tail_len = 0;
+	in->begun = in->is_file && in->regular && in->e->o.follow == SL_ON;
 	if (in->source.ops == NULL && !in->is_file && in->regular && lseek(in->fd, 0, SEEK_SET) != 0)
 		return (int)read_failed(in, errno, err);
 	return new_records(in, err);
@@ -429,6 +619,7 @@ void sl__input_close(struct sl__input *in)
 	in->e->source = NULL;
 	sl__unlock(&in->e->mu);
 	sl_records_free(in->records);
+	drop_before(in);
 	sl__map_close(&in->map);
 	if (in->source.ops != NULL)
 		in->source.ops->close(in->source.ctx);

@@ -496,11 +496,35 @@ int sl__job_recheck(struct sl__export_job *job, struct sl_err *err)
 	return rc != 0 ? rc : r.found > 0 ? SL_EGAP : 0;
 }
 
+/* What is missing before a file that is followed may lie in rotated ones. SL_PIPELINE_END: it does not. */
+static int read_before(struct sl__export_job *job, uint64_t next, uint64_t begins, struct sl_err *err)
+{
+	int rc = sl__input_before(&job->input, &job->layout, next, begins, err);
+	if (rc == 0) {
+		sl__cutter_take_back(&job->cutter, next);
+		job->cutter.records = job->input.records;
+	}
+	return rc;
+}
+
 /* The records have ended. A database that is followed is asked again; a file may have a successor. */
 static int next_of_records(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	for (;;) {
+		uint64_t expected = job->cutter.any ? job->cutter.last + 1 : job->first;
 		int rc = sl__cutter_next(&job->cutter, out, err);
+		if (rc == 0 && job->input.begun) {
+			job->input.begun = false;
+			if (expected == 0 || out->first <= expected)
+				return 0;
+			rc = read_before(job, expected, out->first, err);
+			if (rc == SL_PIPELINE_END)
+				return 0;
+			sl__run_free(out->data);
+			if (rc != 0)
+				return rc;
+			continue;
+		}
 		if (rc != SL_PIPELINE_END || job->e->o.follow != SL_ON)
 			return rc;
 		if (job->input.source.ops == NULL) {
@@ -816,7 +840,11 @@ static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 	job->result.sequential = 1;
 	job->seen_any = false; /* what the guesses have given and did not commit comes again */
 	init_cutter(job, job->first);
-	int rc = run_pipeline(job, err);
+	/* One that was rotated while nobody read it may have no row yet. */
+	int rc = job->input.begun && job->first != 0 && !sl__input_has_row(&job->input, &job->layout)
+			 ? read_before(job, job->first, UINT64_MAX, err)
+			 : 0;
+	rc = rc >= 0 ? run_pipeline(job, err) : rc;
 	if (job->has_pending)
 		sl__run_free(job->pending.data);
 	job->has_pending = false;

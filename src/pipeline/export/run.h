@@ -95,6 +95,7 @@ struct sl__cutter {
 	uint64_t first; /* text of smaller sequences is not kept; may be raised between two calls of next */
 	uint64_t until; /* a run ends with it; may be changed as first may; SL__SEQUENCE_MAX by default */
 	bool divert;    /* bad records take up a sequence; else they end it */
+	uint64_t again; /* records below it come once more and are passed over; 0, or what comes next: none */
 	/* A run begins with each of the sequences that next_cut gives, in ascending order; NULL: there are none. */
 	bool (*next_cut)(uint64_t *sequence, void *ctx);
 	void *cut_ctx;
@@ -104,7 +105,8 @@ struct sl__cutter {
 	struct sl_record ahead[SL__CUTTER_AHEAD];
 	size_t at, n;
 	bool any;
-	uint64_t last; /* sequence that was taken last, when any */
+	uint64_t last;   /* sequence that was taken last, when any */
+	uint64_t passed; /* of the record that came once more and was passed over last */
 
 	/* the run that is being made */
 	bool open;
@@ -120,6 +122,9 @@ void sl__cutter_fini(struct sl__cutter *c);
 /* 0: out->data is a struct sl__run, without text below first. SL_PIPELINE_END: the records have ended. SL_EDATA with
  * the place; what the records returned. */
 SL_MUST_CHECK int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err);
+/* What was given last, from `next` on, was too early: it comes again behind other records. The records are exchanged
+ * next. */
+void sl__cutter_take_back(struct sl__cutter *c, uint64_t next);
 /* Records from first on that were read and are in no run yet. */
 uint64_t sl__cutter_left(const struct sl__cutter *c);
 /* Read everything below c->first. 0: one number came after the other, and *end is the place behind them in the input.
