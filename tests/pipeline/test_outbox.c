@@ -629,6 +629,10 @@ static void options_that_cannot_be_are_refused(void **state)
 	opts = (struct sl_outbox_opts){SL_OUTBOX_OPTS_INIT, .dir = place.dir, .file_bytes = -5};
 	assert_int_equal(sl_outbox_start(o->c, o->lease, &opts, &box, &err), SL_EINVAL);
 	assert_non_null(strstr(err.msg, "file_bytes"));
+	opts = (struct sl_outbox_opts){SL_OUTBOX_OPTS_INIT, .dir = "s3://user:secret@bucket/x"};
+	assert_int_equal(sl_outbox_start(o->c, o->lease, &opts, &box, &err), SL_EINVAL);
+	assert_non_null(strstr(err.msg, "s3:// is not supported here"));
+	assert_null(strstr(err.msg, "secret"));
 }
 
 int main(int argc, char **argv)

@@ -247,7 +247,7 @@ static int copy_opts(struct sl_outbox *o, const struct sl_outbox_opts *opts, str
 		       {&o->opts.endpoint, from.endpoint},
 		       {&o->opts.token_file, from.token_file},
 		       {&o->opts.ca_file, from.ca_file}};
-	int rc = 0;
+	int rc = sl_check_local_path("outbox: dir", from.dir, err);
 	for (size_t i = 0; i < SL_COUNT(strings) && rc == 0; i++) {
 		*strings[i].to = strings[i].from;
 		rc = copy_string(&o->env, strings[i].to, err);
