@@ -35,8 +35,10 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 {
 	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
 
-	out_printf(out, "%s\n", d->name);
-	out_printf(out, "  sequence       %s, %" PRIu64 " a partition\n", d->sequence_column, d->partition_size);
+	text_name(out, d->name);
+	out_str(out, "\n  sequence       ");
+	text_name(out, d->sequence_column);
+	out_printf(out, ", %" PRIu64 " a partition\n", d->partition_size);
 	if (!d->events) {
 		out_str(out, "  nothing is committed yet\n");
 		return;
@@ -54,8 +56,11 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 	if (d->delivered_endpoint && d->events > d->delivered_endpoint)
 		out_printf(out, "  not accepted   %s by the endpoint\n",
 			   text_count(rows, d->events - d->delivered_endpoint, "audit event"));
-	if (d->holder)
-		out_printf(out, "  exported by    %s\n", d->holder);
+	if (d->holder) {
+		out_str(out, "  exported by    ");
+		text_name(out, d->holder);
+		out_str(out, "\n");
+	}
 }
 
 struct status {
@@ -71,8 +76,10 @@ static int show_partition(const struct sl_catalog_partition *p, void *ctx)
 
 	text_hex(sha, p->sha256, SL_AUDIT_HASH_BYTES);
 	if (!s->json) {
-		out_printf(&s->cli->out, "  %20" PRIu64 " %20" PRIu64 " %10" PRIu64 " %10s  %s\n", p->start, p->end,
-			   p->rows, text_bytes(bytes, p->bytes), p->path);
+		out_printf(&s->cli->out, "  %20" PRIu64 " %20" PRIu64 " %10" PRIu64 " %10s  ", p->start, p->end,
+			   p->rows, text_bytes(bytes, p->bytes));
+		text_name(&s->cli->out, p->path);
+		out_str(&s->cli->out, "\n");
 		return out_failed(&s->cli->out) || stop_requested();
 	}
 	out_json(&s->cli->out,
@@ -190,8 +197,10 @@ static int show_gap(const struct sl_export_gap *gap, void *ctx)
 						 number(gap->last), "kind", why, "path", gap->path));
 		out_str(&g->cli->out, "\n");
 	} else {
-		out_printf(&g->cli->out, "%" PRIu64 "-%" PRIu64 " %s%s%s\n", gap->first, gap->last, why,
-			   gap->path[0] ? " " : "", gap->path);
+		out_printf(&g->cli->out, "%" PRIu64 "-%" PRIu64 " %s%s", gap->first, gap->last, why,
+			   gap->path[0] ? " " : "");
+		text_name(&g->cli->out, gap->path);
+		out_str(&g->cli->out, "\n");
 	}
 	return out_failed(&g->cli->out) || stop_requested();
 }

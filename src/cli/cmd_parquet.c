@@ -401,8 +401,8 @@ static void print_stat(const struct pq_file *f)
 	struct out *out = &f->cli->out;
 	char line[256], size[TEXT_TIME_BYTES];
 
-	out_printf(out, "%s\n", f->path);
-	out_printf(out, "rows         %" PRIu64 "\n", f->info.rows);
+	text_name(out, f->path);
+	out_printf(out, "\nrows         %" PRIu64 "\n", f->info.rows);
 	out_printf(out, "row groups   %zu\n", f->info.row_groups);
 	out_printf(out, "bytes        %" PRIu64 " (%s), footer %" PRIu64 "\n", f->bytes, text_bytes(size, f->bytes),
 		   f->info.footer_bytes);

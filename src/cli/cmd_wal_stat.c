@@ -66,8 +66,8 @@ static void print_text(struct out *out, const char *path, const struct sl_wal_st
 {
 	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], incarnation[TEXT_INCARNATION_BYTES];
 
-	out_printf(out, "%s\n", path);
-	out_printf(out, "records         %" PRIu64 " (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)\n",
+	text_name(out, path);
+	out_printf(out, "\nrecords         %" PRIu64 " (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)\n",
 		   s->records, s->pending, s->sent, s->failed);
 	if (s->last_sequence)
 		out_printf(out, "sequences       %" PRIu64 " to %" PRIu64 "\n", s->first_sequence, s->last_sequence);

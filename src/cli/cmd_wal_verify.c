@@ -55,7 +55,7 @@ static void end_json(struct ranges *r, const struct sl_wal_stats *stats, json_t 
 static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 {
 	struct ranges *r = ctx;
-	char text[1024];
+	char text[1024], line[1024];
 
 	r->damaged += !damage->declared && !damage->torn_tail;
 	r->of_archive |= damage->of_archive;
@@ -64,11 +64,12 @@ static int on_damage(const struct sl_wal_damage *damage, void *ctx)
 		out_json(&r->cli->out, walfile_damage_json(damage));
 	} else {
 		walfile_describe(text, sizeof(text), damage);
+		text_line(line, sizeof(line), text);
 		out_printf(&r->cli->out, "%s: %s\n",
 			   damage->declared    ? "declared hole"
 			   : damage->torn_tail ? "torn tail"
 					       : "damaged",
-			   text);
+			   line);
 	}
 	r->reported++;
 	return cli_stopped(r->cli);
@@ -89,7 +90,8 @@ static void print_summary(struct ranges *r, const char *path, const char *verdic
 	if (r->json)
 		return;
 	walfile_summary(text, sizeof(text), stats);
-	out_printf(&r->cli->out, "%s: %s: %s\n", path, verdict, text);
+	text_name(&r->cli->out, path);
+	out_printf(&r->cli->out, ": %s: %s\n", verdict, text);
 }
 
 /* The scan or recovery failed. */

@@ -757,6 +757,14 @@ class Shown(ExportTest):
             self.assertIn(part, text)
         self.assertEqual(len(self.ok("export", "status", "lake", "--partitions").lines()), len(text.splitlines()) + 3)
 
+    def test_status_shows_names_escaped(self):
+        self.write("in.csv", b"a\x1b[2Jb,v\n1,x\n")
+        self.ok("export", "--from", "in.csv", *self.WHERE, "--sequence", "a\x1b[2Jb")
+        for args in ((), ("--partitions",)):
+            text = self.ok("export", "status", "lake", *args).text
+            self.assertIn("sequence       a\\x1b[2Jb, ", text)
+            self.assertNotIn("\x1b", text)
+
     def test_a_terminal_shows_how_much_of_a_file_is_done(self):
         self.write("in.csv", self.ledger(1, 20000))
         leader, follower = pty.openpty()

@@ -72,6 +72,10 @@ class Parquet(CliTest):
         self.fails(64, "parquet", "cat", "-c", "int64,nope", file, says="'nope'")
         self.fails(64, "parquet", "cat", "-c", "", file, says="columns")
 
+    def test_stat_shows_the_name_of_the_file_escaped(self):
+        os.rename(self.path(self.sample("nullable")), self.path("a\n\x1b[2Jb"))
+        self.assertTrue(self.ok("parquet", "stat", "a\n\x1b[2Jb").text.startswith("a\\n\\x1b[2Jb\nrows "))
+
     def test_schema_names_every_type(self):
         file = self.sample("one_row")
         lines = [line.split() for line in self.ok("parquet", "schema", file).lines()]

@@ -133,6 +133,14 @@ class Verify(CliTest):
         self.assertEqual(r.err, b"")
         self.assertEqual(self.snapshot(), before)
 
+    def test_names_of_folders_are_escaped(self):
+        os.mkdir(self.path("a\n\x1b[2Jb"))
+        path = os.path.join("a\n\x1b[2Jb", "x.wal")
+        self.write(path, walfmt.header() + flip(walfmt.record(1, b"one"), 26) + walfmt.record(2, b"two"))
+        for text in (self.sluice("wal", "verify", path).text, self.ok("wal", "stat", path).text):
+            self.assertIn("a\\n\\x1b[2Jb/x.wal", text)
+            self.assertNotIn("\x1b", text)
+
     def test_every_damaged_range_is_reported_and_nothing_changes(self):
         parts = [walfmt.header()] + [walfmt.record(n, b"payload %d" % n) for n in range(1, 8)]
         parts[2] = flip(parts[2], 26)
