@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/fail_mem.h"
+#include "parquet/crc32.h"
 #include "parquet/sample.h"
 
 static struct sl_err err;
@@ -129,6 +130,109 @@ static void bounds_that_do_not_hold_are_told(void **state)
 	assert_non_null(strstr(err.msg, "outside of the footer's bounds"));
 	sink_free(&file[0]);
 	sink_free(&file[1]);
+}
+
+/* ---- lies with a right CRC ---- */
+
+static void flip_bits(uint8_t *at, uint32_t bits)
+{
+	for (size_t i = 0; i < 4; i++)
+		at[i] ^= (uint8_t)(bits >> 8 * i);
+}
+
+/* Change four bytes at page + at so that the page's CRC is `want`. What each of their bits does to the CRC does not
+ * depend on the others, so that the bits to flip are the solution of a linear system. */
+static void set_crc(uint8_t *page, size_t n, size_t at, uint32_t want)
+{
+	struct {
+		uint32_t bits, does;
+	} rows[32];
+	uint32_t is = sl__crc32(0, page, n), left = is ^ want, flips = 0;
+	for (int i = 0; i < 32; i++) {
+		rows[i].bits = UINT32_C(1) << i;
+		flip_bits(page + at, rows[i].bits);
+		rows[i].does = sl__crc32(0, page, n) ^ is;
+		flip_bits(page + at, rows[i].bits);
+	}
+	for (uint32_t bit = UINT32_C(1) << 31; bit != 0; bit >>= 1) {
+		int with = 0; /* the first row that has the bit and none above it */
+		while (rows[with].does / bit != 1)
+			with++;
+		for (int i = 0; i < 32; i++)
+			if (i != with && (rows[i].does & bit) != 0) {
+				rows[i].does ^= rows[with].does;
+				rows[i].bits ^= rows[with].bits;
+			}
+		if ((left & bit) != 0) {
+			left ^= rows[with].does;
+			flips ^= rows[with].bits;
+		}
+	}
+	flip_bits(page + at, flips);
+	assert_int_equal(sl__crc32(0, page, n), want);
+}
+
+static uint8_t *find_bytes(const struct sink *file, const char *bytes, size_t n, bool last)
+{
+	uint8_t *found = NULL;
+	for (size_t i = 0; i + n <= file->n && (last || found == NULL); i++)
+		if (memcmp(file->data + i, bytes, n) == 0)
+			found = (uint8_t *)file->data + i;
+	assert_non_null(found);
+	return found;
+}
+
+static void write_fruit(struct sink *out, enum sl_switch dictionary)
+{
+	static const char *const texts[] = {"apple", "pear", ""};
+	const struct sl_parquet_column column = {.name = "s", .kind = SL_PARQUET_STRING, .dictionary = dictionary};
+	const struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .zstd_level = SL_NONE};
+	struct sl_parquet_bytes rows[300];
+	const struct sl_parquet_values values = {.values = rows};
+	sl_parquet_writer *w = NULL;
+	for (size_t i = 0; i < 300; i++)
+		rows[i] = (struct sl_parquet_bytes){texts[i % 3], (uint32_t)strlen(texts[i % 3])};
+	assert_int_equal(sl_parquet_writer_new(&w, &column, 1, &opts, sink_write, out, &err), 0);
+	assert_int_equal(sl_parquet_writer_put(w, &values, 300, &err), 0);
+	assert_int_equal(sl_parquet_writer_finish(w, &err), 0);
+	sl_parquet_writer_free(w);
+	assert_int_equal(check_bytes(out->data, out->n, NULL), 0);
+}
+
+/* Pages whose values are longer than they are, as a foreign or hostile writer may make them. */
+static void values_beyond_the_end_of_a_page_are_refused_though_its_crc_is_right(void **state)
+{
+	struct sink file = {0};
+
+	(void)state;
+	/* a dictionary: length and bytes of each value; the last one is empty, and gets a length */
+	write_fruit(&file, SL_ON);
+	const size_t n = 3 * 4 + 5 + 4;
+	for (uint32_t bit = 0; bit < 32; bit++) {
+		uint8_t *page = find_bytes(&file, "\5\0\0\0apple\4\0\0\0pear\0\0\0\0", n, false);
+		uint8_t whole[3 * 4 + 5 + 4];
+		memcpy(whole, page, n);
+		uint32_t crc = sl__crc32(0, page, n);
+		page[n - 4 + bit / 8] ^= (uint8_t)(1u << bit % 8);
+		set_crc(page, n, 5, crc);
+		assert_int_equal(check_bytes(file.data, file.n, NULL), SL_ECORRUPT);
+		assert_non_null(strstr(err.msg, "fewer values than it says"));
+		memcpy(page, whole, n);
+	}
+	assert_int_equal(check_bytes(file.data, file.n, NULL), 0);
+	sink_free(&file);
+
+	/* lengths first, then all bytes: of 300 lengths the first is one more, and so are the others, which follow it */
+	file = (struct sink){0};
+	write_fruit(&file, SL_OFF);
+	uint8_t *page = find_bytes(&file, "\x80\1\4\xac\2\12", 6, false);
+	uint8_t *end = find_bytes(&file, "applepear", 9, true) + 9;
+	uint32_t crc = sl__crc32(0, page, (size_t)(end - page));
+	page[5] = 12;
+	set_crc(page, (size_t)(end - page), (size_t)(end - page) - 8, crc);
+	assert_int_equal(check_bytes(file.data, file.n, NULL), SL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "fewer bytes than its lengths say"));
+	sink_free(&file);
 }
 
 static void what_is_no_parquet_file_is_said_to_be_none(void **state)
@@ -265,6 +369,7 @@ int main(void)
 		cmocka_unit_test(a_flipped_bit_anywhere_is_told_or_harmless),
 		cmocka_unit_test(a_flipped_bit_in_a_page_is_told_with_group_column_and_page),
 		cmocka_unit_test(bounds_that_do_not_hold_are_told),
+		cmocka_unit_test(values_beyond_the_end_of_a_page_are_refused_though_its_crc_is_right),
 		cmocka_unit_test(what_is_no_parquet_file_is_said_to_be_none),
 		cmocka_unit_test(limits_hold_for_footers_chunks_and_rows),
 		cmocka_unit_test(there_is_no_chunk_beyond_the_last),
