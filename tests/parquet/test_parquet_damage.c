@@ -222,7 +222,7 @@ static void values_beyond_the_end_of_a_page_are_refused_though_its_crc_is_right(
 	assert_int_equal(check_bytes(file.data, file.n, NULL), 0);
 	sink_free(&file);
 
-	/* lengths first, then all bytes: of 300 lengths the first is one more, and so are the others, which follow it */
+	/* lengths first, then all bytes: the first of 300 lengths is one more, and so are the others, relative to it */
 	file = (struct sink){0};
 	write_fruit(&file, SL_OFF);
 	uint8_t *page = find_bytes(&file, "\x80\1\4\xac\2\12", 6, false);
