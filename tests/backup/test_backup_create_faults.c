@@ -58,6 +58,8 @@ static int64_t fail_each(struct ck *k, struct fault *f, struct shelf *mem)
 	int had = snapshots(k);
 	shelf_init(&before);
 	shelf_copy(&before, mem);
+	ck_create_ok(k);
+	const struct sl_backup_created whole = k->made;
 	for (double end = seconds_now() + test_seconds(3); failed != 0 && seconds_now() < end; n++) {
 		shelf_copy(mem, &before);
 		int64_t live = fault_live_allocs(f);
@@ -68,6 +70,11 @@ static int64_t fail_each(struct ck *k, struct fault *f, struct shelf *mem)
 		assert_int_equal(fault_live_allocs(f), live);
 		assert_true(rc == 0 || rc == SL_ENOMEM);
 		assert_int_equal(snapshots(k), had + (rc == 0));
+		if (rc == 0) { /* then nothing is missing: a name of a file is a link to it still */
+			assert_int_equal(k->made.entries, whole.entries);
+			assert_int_equal(k->made.files, whole.files);
+			assert_int_equal(k->made.problems, 0);
+		}
 		if (n % 16 == 0)
 			ck_check(k);
 	}

@@ -180,6 +180,36 @@ static void another_name_takes_the_place_of_one_that_vanished(void **state)
 	ck_end(&k);
 }
 
+static void move_folder_a(struct ck *k, const struct ck_problem *p)
+{
+	char from[1024], to[1024];
+	(void)snprintf(to, sizeof to, "%s/elsewhere", k->dir);
+	if (p->problem == SL_BACKUP_SKIPPED)
+		assert_int_equal(rename(ck_path(k, "a", from), to), 0);
+}
+
+/* The same, when the file itself is as the walk saw it: its folder was moved away. */
+static void another_name_takes_the_place_of_one_whose_folder_was_moved(void **state)
+{
+	(void)state;
+	struct ck k;
+	char one[1024], two[1024];
+	ck_begin(&k, NULL);
+	ck_mkdir(&k, "a");
+	ck_text(&k, "a/1", "of two names");
+	make_socket(&k, "b");
+	assert_int_equal(link(ck_path(&k, "a/1", one), ck_path(&k, "c", two)), 0);
+	k.on_problem = move_folder_a;
+	ck_create_ok(&k);
+	assert_int_equal(ck_problem_of(&k, "/tree/a/1")->problem, SL_BACKUP_VANISHED);
+	expect_listing(&k, "a\nc\n");
+	assert_int_equal(k.made.files, 1);
+	ck_restore(&k);
+	restore_text(&k, "c", "of two names");
+	ck_check(&k);
+	ck_end(&k);
+}
+
 /* ---- while it is read ---- */
 
 static void cut_big(struct ck *k)
@@ -312,6 +342,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_changed_since_it_was_listed_is_in_the_snapshot_as_it_is_now),
 		cmocka_unit_test(who_swaps_names_for_links_leads_nobody_elsewhere),
 		cmocka_unit_test(another_name_takes_the_place_of_one_that_vanished),
+		cmocka_unit_test(another_name_takes_the_place_of_one_whose_folder_was_moved),
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told_and_kept_as_read),
 		cmocka_unit_test(what_a_stopped_create_has_stored_is_used_by_the_next),
 		cmocka_unit_test(two_creates_at_once_both_hold_everything),
