@@ -53,6 +53,7 @@ int care_count_right(sl_backup *b, const char *id, const struct care_file *files
 
 /* Check, with every byte read; on_finding may be NULL. 0 when it passes. */
 int care_check(sl_backup *b, sl_backup_finding_fn *fn, void *ctx, struct sl_backup_checked *out);
+/* It passes, and everything that is to be in two packs is. */
 void care_assert_right(sl_backup *b);
 struct sl_backup_pruned care_prune(sl_backup *b);
 void care_forget(sl_backup *b, const char *id);
