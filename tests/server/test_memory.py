@@ -4,6 +4,7 @@
 import json
 import re
 import socket
+import subprocess
 import threading
 
 from servertest import ServerTest, ask, main, postgres_url
@@ -115,6 +116,24 @@ class Memory(ServerTest):
     def test_a_list_with_data_comes_in_bounded_pages_on_postgresql(self):
         self.env["SLUICE_STORE"] = self.store = postgres_url()
         self.lists(self.server())
+
+    def test_events_with_large_payloads_come_in_bounded_pages_on_postgresql(self):
+        self.env["SLUICE_STORE"] = self.store = postgres_url()
+        p = self.server()
+        job = ask(p.url, "api/v1/chains", "POST", {"type": "t"}).json()["chain_id"]
+        subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", self.store, "-c",
+                        "INSERT INTO sluice.job_events (\"offset\", incarnation, sequence, crc, job_id, ts, attempt, type, late,"
+                        f" stream, payload) SELECT g, 1, g, 0, {job}, now(), 1, 2, false, 's',"
+                        " convert_to(repeat('x', 15 << 20), 'UTF8') FROM generate_series(1, 60) g"], check=True, timeout=120)
+        after, seen = 0, []
+        while after is not None:
+            a = ask(p.url, f"api/v1/jobs/{job}/events?limit=1000&after={after}")
+            self.assertEqual(a.status, 200)
+            self.assertLess(len(a.body), 48 * MiB)
+            seen += [e["offset"] for e in a.json()["items"]]
+            after = a.json()["next_after"]
+        self.assertEqual(seen, list(range(1, 61)))
+        self.assertLess(peak(p), 800 * MiB)  # it was 2 GB when all of them were read at the same time
 
     def test_answers_that_nobody_reads_are_bounded(self):
         p = self.server()

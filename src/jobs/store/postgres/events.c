@@ -5,6 +5,7 @@
  * go by COPY (events_copy.c), which takes two round trips more.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "jobs/store/postgres/store.h"
 
@@ -252,20 +253,23 @@ int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t 
 	return rc;
 }
 
-int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
-		       struct sl_err *err)
+/* One answer: *n events; *after moves on; *more: it ended before the limit, for its length. */
+static int read_some(struct pg_store *s, uint64_t job_id, uint64_t *after, uint32_t limit, uint32_t *n, bool *more,
+		     sl_event_row_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
-	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
+	size_t bytes = 0;
+	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
+	sl__pg_add_int8(&call.params, (int64_t)*after);
+	sl__pg_add_int8(&call.params, limit);
 	if (job_id != 0)
 		sl__pg_add_int8(&call.params, (int64_t)job_id);
-	sl__pg_add_int8(&call.params, (int64_t)after);
-	sl__pg_add_int8(&call.params, limit);
 	rc = sl__pg_call_one(&call, job_id != 0 ? ST_EVENTS_OF_JOB : ST_EVENTS_ALL, &res, err);
-	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
+	*n = rc == 0 ? (uint32_t)PQntuples(res) : 0;
+	for (int i = 0; rc == 0 && i < (int)*n; i++) {
 		const struct sl_event_row event = {.offset = (uint64_t)sl__pg_int8(res, i, 0),
 						   .stream = sl__pg_text(res, i, 1),
 						   .incarnation = (uint32_t)sl__pg_int8(res, i, 2),
@@ -279,8 +283,21 @@ int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t li
 						   .payload = PQgetvalue(res, i, 10),
 						   .payload_len = (size_t)PQgetlength(res, i, 10),
 						   .partial = sl__pg_bool(res, i, 11)};
+		*after = event.offset;
+		bytes += event.payload_len;
 		rc = fn(&event, ctx);
 	}
 	sl__pg_call_close(&call);
+	*more = bytes >= strtoul(SL__PG_EVENTS_BYTES, NULL, 10);
+	return rc;
+}
+
+int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
+		       struct sl_err *err)
+{
+	bool more = true;
+	int rc = 0;
+	for (uint32_t n = 0; rc == 0 && more && limit > 0; limit -= n)
+		rc = read_some(store, job_id, &after, limit, &n, &more, fn, ctx, err);
 	return rc;
 }

@@ -731,6 +731,12 @@ static const char claim_standing[] =
 
 #define EVENT_COLUMNS                                                                                                  \
 	"\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, late, ts, payload, partial"
+/* $1 an offset, $2 a limit. The answer ends with the event that fills SL__PG_EVENTS_BYTES: libpq keeps all of it in
+ * memory. A payload's length is known without reading it. */
+#define EVENTS(where)                                                                                                  \
+	"SELECT " EVENT_COLUMNS " FROM (SELECT e.*, sum(octet_length(payload)) OVER (ORDER BY \"offset\") AS total FROM" \
+	" (SELECT * FROM {s}.job_events WHERE " where " \"offset\" > $1::bigint ORDER BY \"offset\" LIMIT $2::bigint) e)" \
+	" w WHERE total - octet_length(payload) < " SL__PG_EVENTS_BYTES " ORDER BY \"offset\""
 
 /* The caller's settings are kept aside while our statements are planned. */
 #define PLANNER_SET(name, value)                                                                                       \
@@ -896,10 +902,8 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])"
 			     " AS u(stream, incarnation, mark, crc, has_crc)"
 			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",
-	[ST_EVENTS_OF_JOB] = "SELECT " EVENT_COLUMNS " FROM {s}.job_events WHERE job_id = $1::bigint"
-			     " AND \"offset\" > $2::bigint ORDER BY \"offset\" LIMIT $3::bigint",
-	[ST_EVENTS_ALL] = "SELECT " EVENT_COLUMNS " FROM {s}.job_events WHERE \"offset\" > $1::bigint"
-			  " ORDER BY \"offset\" LIMIT $2::bigint",
+	[ST_EVENTS_OF_JOB] = EVENTS("job_id = $3::bigint AND"),
+	[ST_EVENTS_ALL] = EVENTS(""),
 };
 
 const char *const sl__pg_sql_names[ST_COUNT] = {

@@ -105,6 +105,9 @@ enum pg_statement {
 };
 _Static_assert(ST_CIRCLE < SL__PG_STATEMENTS, "a statement of the ways that are often gone is not prepared");
 
+/* Payloads of events in one answer: all but the last one are below it together. */
+#define SL__PG_EVENTS_BYTES "8388608"
+
 /* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
 #define SL__PG_ERROR_LINE "left(split_part(coalesce(j.error, ''), E'\\n', 1), 500)"
 
