@@ -18,6 +18,8 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 
@@ -50,6 +52,8 @@ struct salvage {
 	uint8_t *in; /* one piece */
 	struct wal_zst_content *out;
 	size_t cap; /* of out->data */
+	/* Of the content: in out->data, all of it, or what is behind the bytes that out->fd has. */
+	size_t held;
 };
 
 static int no_memory(const struct salvage *s, struct sl_err *err)
@@ -99,15 +103,52 @@ static int SL_PRINTF(5, 6)
 
 /* ---- content ---- */
 
+/* A file that nobody else has a name for. */
+static int open_spill(struct salvage *s, struct sl_err *err)
+{
+	const char *dir = getenv("TMPDIR");
+	dir = dir != NULL && dir[0] == '/' ? dir : "/tmp";
+	int fd = SL__IO(s->env, open, dir, O_TMPFILE | O_RDWR, 0600);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "archive %s: its content is long: temporary file in %s", s->path,
+					dir);
+	s->out->fd = fd;
+	return 0;
+}
+
+static bool is_zero(const uint8_t *p, size_t n)
+{
+	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
+}
+
+/* What is held goes into the file; zeros are left out, and are there all the same. */
+static int spill(struct salvage *s, struct sl_err *err)
+{
+	struct wal_zst_content *c = s->out;
+	int rc = c->fd < 0 ? open_spill(s, err) : 0;
+	if (rc != 0)
+		return rc;
+	if (!is_zero(c->data, s->held))
+		rc = sl__pwrite_full(s->env, c->fd, c->data, s->held, c->size - s->held);
+	if (rc == 0)
+		rc = SL__IO(s->env, truncate, c->fd, c->size);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "archive %s: write its content to a temporary file", s->path);
+	s->held = 0;
+	return 0;
+}
+
 static int make_room(struct salvage *s, size_t n, struct sl_err *err)
 {
 	struct wal_zst_content *c = s->out;
-	if (s->cap - c->size >= n)
+	if (s->cap - s->held >= n)
 		return 0;
 	if (c->size + n > WAL_ZST_MAX_BYTES)
 		return sl_err_set(err, SL_ETOOBIG, "archive %s: more than %llu bytes", s->path,
 				  (unsigned long long)WAL_ZST_MAX_BYTES);
-	size_t want = (size_t)SL_MIN((uint64_t)SL_MAX(s->cap * 2, c->size + n), WAL_ZST_MAX_BYTES);
+	if (s->held + n > WAL_ZST_MEMORY_BYTES)
+		return spill(s, err);
+	size_t want = (size_t)SL_MIN((uint64_t)SL_MAX(s->cap * 2, s->held + n), WAL_ZST_MEMORY_BYTES);
 	uint8_t *grown = sl__realloc(s->env, c->data, want);
 	if (grown == NULL)
 		return no_memory(s, err);
@@ -125,7 +166,7 @@ static int decode(struct salvage *s, const uint8_t *piece, size_t n, const char 
 		int rc = make_room(s, BLOCK_MAX_BYTES + 1, err);
 		if (rc != 0)
 			return rc;
-		to = (ZSTD_outBuffer){.dst = s->out->data + s->out->size, .size = s->cap - s->out->size};
+		to = (ZSTD_outBuffer){.dst = s->out->data + s->held, .size = s->cap - s->held};
 		size_t left = ZSTD_decompressStream(s->stream, &to, &from);
 		if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
 			return no_memory(s, err);
@@ -134,6 +175,7 @@ static int decode(struct salvage *s, const uint8_t *piece, size_t n, const char 
 			return 1;
 		}
 		s->out->size += to.pos;
+		s->held += to.pos;
 	} while (from.pos < from.size || to.pos == to.size);
 	return 0;
 }
@@ -312,8 +354,8 @@ static int fill_header(struct salvage *s, struct sl_err *err)
 	int rc = make_room(s, WAL_HEADER_BYTES, err);
 	if (rc != 0)
 		return rc;
-	memset(s->out->data + s->out->size, 0, WAL_HEADER_BYTES - s->out->size);
-	s->out->size = WAL_HEADER_BYTES;
+	memset(s->out->data + s->held, 0, WAL_HEADER_BYTES - s->out->size);
+	s->held = s->out->size = WAL_HEADER_BYTES;
 	return 0;
 }
 
@@ -350,12 +392,14 @@ void sl__wal_zst_content_free(struct wal_zst_content *c, const struct sl_env *en
 {
 	sl__free(env, c->data);
 	sl__free(env, c->damage);
-	*c = (struct wal_zst_content){0};
+	if (c->fd >= 0)
+		sl__close_fd(env, &c->fd);
+	*c = (struct wal_zst_content){.fd = -1};
 }
 
 int sl__wal_zst_load(const struct sl_env *env, const char *path, struct wal_zst_content *out, struct sl_err *err)
 {
-	struct wal_zst_content content = {0};
+	struct wal_zst_content content = {.fd = -1};
 	struct salvage s = {.env = env, .path = path, .out = &content};
 	s.fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 	if (s.fd < 0)
@@ -365,6 +409,11 @@ int sl__wal_zst_load(const struct sl_env *env, const char *path, struct wal_zst_
 	int rc = s.in == NULL || s.stream == NULL ? no_memory(&s, err) : make_room(&s, 1, err);
 	if (rc == 0)
 		rc = read_frames(&s, err);
+	if (rc == 0 && content.fd >= 0) {
+		rc = spill(&s, err);
+		sl__free(env, content.data);
+		content.data = NULL;
+	}
 	(void)ZSTD_freeDStream(s.stream);
 	sl__free(env, s.in);
 	sl__close_fd(env, &s.fd);

@@ -4,7 +4,8 @@
  * plain zstd frame with content size and checksum; reading takes any number of frames.
  *
  * Guarantee: a file that write made was read back and has the bytes of its source; it is synced, its name is not.
- * Memory is bounded by the window of the frame (at most 128 MiB, else SL_EUNSUPPORTED), but for load.
+ * Memory is bounded by the window of the frame (at most 128 MiB, else SL_EUNSUPPORTED); load takes WAL_ZST_MEMORY_BYTES
+ * more, and puts a longer content into a temporary file without a name.
  *
  * Thread safety: one thread per reader. Ownership: paths are borrowed for the reader's life.
  */
@@ -14,6 +15,8 @@
 #include "base/env.h"
 
 #define WAL_ZST_MAX_BYTES ((uint64_t)8 * 1024 * 1024 * 1024) /* load refuses more: SL_ETOOBIG */
+/* Twice what a segment usually has. A few KB can say that they are gigabytes. */
+#define WAL_ZST_MEMORY_BYTES ((uint64_t)128 * 1024 * 1024)
 
 struct wal_zst {
 	const struct sl_env *env;
@@ -42,8 +45,9 @@ struct wal_zst_damage {
 };
 
 struct wal_zst_content {
-	uint8_t *data; /* never NULL */
-	size_t size;
+	uint8_t *data; /* NULL: it is in fd */
+	int fd;        /* -1: it is in data */
+	uint64_t size;
 	struct wal_zst_damage *damage; /* in order of at */
 	size_t n_damage;
 };

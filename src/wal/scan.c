@@ -541,7 +541,7 @@ static int scan_archive(const struct wal_scan *scan, const char *id, const char 
 	if (rc != 0)
 		return rc;
 	struct wal_source src = {
-		.path = path, .name = sl__basename(path), .fd = -1, .mem = content.data, .size = content.size};
+		.path = path, .name = sl__basename(path), .fd = content.fd, .mem = content.data, .size = content.size};
 	rc = scan_sources(scan, id, &src, 1, &content, stats, err);
 	sl__wal_zst_content_free(&content, scan->env);
 	return rc;

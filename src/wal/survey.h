@@ -13,7 +13,7 @@ struct wal_source {
 	const char *path;     /* opened by the survey when fd < 0 and memory is NULL */
 	const char *name;     /* for reports: without its folder */
 	int fd;               /* -1: open path; not closed when given */
-	const uint8_t *mem;   /* an archive in memory */
+	const uint8_t *mem;   /* an archive in memory, or NULL */
 	uint64_t size;        /* of mem; of a file: read up to here, UINT64_MAX for all of it */
 	uint64_t named_first; /* a sealed segment's number; 0: unknown */
 	/* out */

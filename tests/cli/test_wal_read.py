@@ -320,6 +320,28 @@ class Archives(CliTest):
         self.assertIn("ok: 2 records", self.ok("wal", "verify", path).text)
         self.assertEqual(self.ok("wal", "stat", "-j", path).json()[0]["records"], 2)
 
+    def bomb(self, name, beginning, byte, n_blocks):
+        """A zstd frame of a few KB whose content is that beginning and then the byte, 128 KiB for each block."""
+        def block(kind, size, data, last=0):
+            return (last | kind << 1 | size << 3).to_bytes(3, "little") + data
+        frame = b"\x28\xb5\x2f\xfd\x00\x38" + block(0, len(beginning), beginning)
+        frame += block(1, 1 << 17, byte) * (n_blocks - 1) + block(1, 1 << 17, byte, last=1)
+        self.write(name, frame)
+        self.assertLess(len(frame), 20000)
+
+    def test_a_small_archive_of_a_huge_content_takes_little_memory(self):
+        self.ok("wal", "append", "log.wal", stdin=b"one\ntwo\n")
+        with open(self.path("log.wal"), "rb") as f:
+            log = f.read()
+        # 320 MiB, which could not all be allocated.
+        for byte, command in ((b"\0", "verify"), (b"\0", "stat"), (b"\0", "dump"), (b"\xff", "dump")):
+            self.bomb("bomb.wal.zst", log, byte, 2560)
+            r = self.sluice("wal", command, "bomb.wal.zst", under=("prlimit", f"--data={220 << 20}"))
+            self.assertEqual(r.code, 0, (command, byte, r.errors))
+            if command == "dump":
+                self.assertEqual("torn tail" in r.errors, byte == b"\xff")
+                self.assertIn("one", r.text)
+
     def test_a_damaged_archive_is_bad_data(self):
         path = self.archive()
         data = self.read(path)
