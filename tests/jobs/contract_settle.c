@@ -739,6 +739,64 @@ static void the_store_comes_back_after_its_database_was_away(void **state)
 	assert_int_equal(kit_status(k, id), SL_JOB_PENDING);
 }
 
+/* ---- the store's clock is set ---- */
+
+#define HOUR_MS INT64_C(3600000)
+
+/* Forwards: leases run out early. The job begins again under another claim, and the first one ends nothing. */
+static void a_clock_that_is_set_forwards_costs_a_lease_and_no_job(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim first, second;
+	struct kit_row row;
+	if (k->f->step_ms == NULL)
+		return;
+	uint64_t id = kit_start(k, "t");
+	kit_claim(k, "t", 1, 60000, &first);
+	assert_int_equal(first.n, 1);
+	k->f->step_ms(HOUR_MS, k->f->ctx);
+	assert_int_equal(kit_reap(k, "t", NULL), 1);
+	kit_claim(k, "t", 1, 60000, &second);
+	assert_int_equal(second.n, 1);
+	assert_true(second.jobs[0].attempt > first.jobs[0].attempt);
+	struct sl_settle late = kit_settle(&first, 0, SL_SETTLE_COMPLETE);
+	late.output = "\"first\"";
+	assert_int_not_equal(kit_exchange(k, &late, NULL).lost, SL_LOST_NOT);
+	kit_complete(k, &second, 0, "\"second\"");
+	kit_get(k, id, &row);
+	assert_string_equal(row.job.output, "\"second\"");
+}
+
+/* Back: what runs is not disturbed, what is new is not kept waiting, and what is scheduled comes when the clock has
+ * reached its time again. */
+static void a_clock_that_is_set_back_disturbs_nothing_that_runs(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim, other;
+	if (k->f->step_ms == NULL)
+		return;
+	uint64_t id = kit_start(k, "t"), waiting = kit_start(k, "u");
+	uint64_t later = kit_start_job(k, &(struct sl_new_job){.type = "v", .delay_ms = 1000});
+	kit_claim(k, "t", 1, 60000, &claim);
+	k->f->step_ms(-HOUR_MS, k->f->ctx);
+	/* Nobody else gets it, and its worker ends it. */
+	assert_int_equal(kit_reap(k, "t", NULL), 0);
+	kit_claim(k, "t", 1, 60000, &other);
+	assert_int_equal(other.n, 0);
+	kit_complete(k, &claim, 0, "1");
+	assert_int_equal(kit_status(k, id), SL_JOB_COMPLETED);
+	/* Pending before the step, and started after it. */
+	kit_run(k, "u", "2");
+	assert_int_equal(kit_status(k, waiting), SL_JOB_COMPLETED);
+	uint64_t fresh = kit_start(k, "t");
+	kit_run(k, "t", "3");
+	assert_int_equal(kit_status(k, fresh), SL_JOB_COMPLETED);
+	k->f->step_ms(HOUR_MS, k->f->ctx);
+	kit_pass_ms(k, 1001);
+	kit_run(k, "v", "4");
+	assert_int_equal(kit_status(k, later), SL_JOB_COMPLETED);
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_completion_keeps_the_output_and_ends_the_chain),
 	cmocka_unit_test(a_completed_job_is_never_claimed_again),
@@ -772,6 +830,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(text_that_is_not_utf8_is_stored_or_refused_and_breaks_nothing),
 	cmocka_unit_test(a_bad_output_in_a_batch_fails_all_of_it_or_nothing),
 	cmocka_unit_test(the_store_comes_back_after_its_database_was_away),
+	cmocka_unit_test(a_clock_that_is_set_forwards_costs_a_lease_and_no_job),
+	cmocka_unit_test(a_clock_that_is_set_back_disturbs_nothing_that_runs),
 };
 
 CONTRACT_TESTS(contract_settle_tests, tests)

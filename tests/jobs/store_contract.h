@@ -55,6 +55,8 @@ struct contract_fixture {
 	void (*close)(sl_store *store, void *ctx);
 	/* Move the store's clock. NULL: it is real, and the suite asks it until the time has passed. */
 	void (*advance_ms)(int64_t ms, void *ctx);
+	/* The wall clock is set: forwards, or back by a negative number. NULL: the test has no power over it. */
+	void (*step_ms)(int64_t ms, void *ctx);
 	/* A connection of the caller's for `join`, idle. NULL: join is not tested. exec runs SQL that gives no rows;
 	 * begin_first: the caller may have begun its own transaction before it joins. */
 	int (*native_open)(void **out, void *ctx);

@@ -53,6 +53,11 @@ static void close_store(sl_store *store, void *ctx)
 	store->ops->close(store->ctx);
 }
 
+static void step_ms(int64_t ms, void *ctx)
+{
+	((struct place *)ctx)->clock.real_offset_ms += ms;
+}
+
 static void advance_ms(int64_t ms, void *ctx)
 {
 	vclock_advance_ms(&((struct place *)ctx)->clock, ms);
@@ -72,6 +77,7 @@ int main(int argc, char **argv)
 				     .open = open_store,
 				     .close = close_store,
 				     .advance_ms = advance_ms,
+				     .step_ms = step_ms,
 				     .cut = cut,
 				     .ctx = &place};
 	return store_contract_run(&f, store_contract_part(argc, argv));

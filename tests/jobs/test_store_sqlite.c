@@ -59,6 +59,11 @@ static void close_store(sl_store *store, void *ctx)
 	store->ops->close(store->ctx);
 }
 
+static void step_ms(int64_t ms, void *ctx)
+{
+	((struct fixture *)ctx)->clock.real_offset_ms += ms;
+}
+
 static void advance_ms(int64_t ms, void *ctx)
 {
 	vclock_advance_ms(&((struct fixture *)ctx)->clock, ms);
@@ -94,6 +99,7 @@ int main(int argc, char **argv)
 				     .open = open_store,
 				     .close = close_store,
 				     .advance_ms = advance_ms,
+				     .step_ms = step_ms,
 				     .native_open = native_open,
 				     .native_exec = native_exec,
 				     .native_close = native_close,
