@@ -4,6 +4,7 @@
 import fcntl
 import hashlib
 import os
+import resource
 import subprocess
 
 from servertest import ServerTest, ask, main, postgres_url, stop_postgres, tell_postgres
@@ -38,6 +39,19 @@ class Ready(ServerTest):
         self.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                   " WHERE datname = current_database() AND pid <> pg_backend_pid()")
         self.until_ready(p)
+
+    def test_a_server_whose_disk_is_full_is_not_ready_until_there_is_room(self):
+        p = self.server(command="server")
+        self.until_ready(p)
+        old = resource.prlimit(p.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (0, old[1]))  # every write to a file fails
+        self.assertGreaterEqual(ask(p.url, "api/v1/chains", "POST", {"type": "t"}).status, 500)
+        self.until(lambda: ask(p.url, "readyz").status == 503)
+        store = {c["name"]: c for c in ask(p.url, "readyz").json()["checks"]}["store"]
+        self.assertFalse(store["ok"])
+        resource.prlimit(p.pid, resource.RLIMIT_FSIZE, old)
+        self.until_ready(p)
+        self.assertEqual(ask(p.url, "api/v1/chains", "POST", {"type": "t"}).status, 201)
 
     def test_reasons_are_for_those_who_may_read(self):
         self.env["SLUICE_STORE"] = self.store = postgres_url()

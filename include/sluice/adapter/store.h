@@ -456,8 +456,8 @@ struct sl_store_ops {
 	int (*drop)(void *store, struct sl_offer *offer);
 
 	/* ---- looking from outside ---- */
-	/* Whether changes are possible now: SL_EUNAVAIL for a database that is read-only. Changes nothing and takes no
-	 * lock. NULL: always. */
+	/* Whether changes are possible now: SL_EUNAVAIL for a database that is read-only, SL_ENOSPC for a disk that is
+	 * full. Changes nothing; takes a lock only after a change could not be written, to try again. NULL: always. */
 	int (*check_writable)(void *store, struct sl_err *err);
 	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */
 	int (*leases)(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,

@@ -7,6 +7,7 @@
  * and it has grown to four times that, the writer waits a moment for them.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -126,8 +127,11 @@ int sl__sq_end(struct sq_op *op, int rc)
 		rc = sl__sq_audit(op, &op->audit[i]);
 	if (op->tx == NULL) {
 		if (rc == 0)
-			return sl__sq_commit_writing(op->store, op->err);
-		sl__sq_undo_writing(op->store);
+			rc = sl__sq_commit_writing(op->store, op->err);
+		else
+			sl__sq_undo_writing(op->store);
+		if (rc == SL_ENOSPC || rc == SL_EUNAVAIL)
+			atomic_store(&op->store->write_failed, 1);
 		return rc;
 	}
 	if (rc == 0)
@@ -271,10 +275,19 @@ static int now_ms(void *store, int64_t *out, struct sl_err *err)
 
 static int check_writable(void *store, struct sl_err *err)
 {
-	const struct sq_store *s = store;
+	struct sq_store *s = store;
 	if (access(s->path, W_OK) != 0)
 		return sl_err_set(err, SL_EUNAVAIL, "%s: the file cannot be written: %s", s->path, strerror(errno));
-	return 0;
+	if (!atomic_load(&s->write_failed))
+		return 0;
+	/* Whether it is still so is seen only by writing. */
+	struct sq_op op;
+	int rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+	if (rc == 0)
+		rc = sl__sq_end(&op, sl__sqlite_run(op.c, SQ_TOUCH, NULL, 0, NULL, op.err));
+	if (rc == 0)
+		atomic_store(&s->write_failed, 0);
+	return rc;
 }
 
 static const struct sl_store_ops ops = {
