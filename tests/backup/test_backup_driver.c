@@ -842,10 +842,15 @@ int main(int argc, char **argv)
 	};
 	const struct driver_fixture bad = {"driver of the tests", bad_open, bad_clean, NULL};
 	const struct driver_fixture on_shelf = {"driver in memory", shelf_open, shelf_clean, NULL};
-	if (argc > 1)
-		return driver_contract_run(strcmp(argv[1], "crashfs") == 0 ? &in_memory
-					   : strcmp(argv[1], "bad") == 0   ? &bad
-					   : strcmp(argv[1], "shelf") == 0 ? &on_shelf
-									   : &local);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	const struct {
+		const char *name;
+		const struct driver_fixture *fixture;
+	} parts[] = {{"contract", &local}, {"crashfs", &in_memory}, {"bad", &bad}, {"shelf", &on_shelf}};
+	if (argc == 1)
+		return cmocka_run_group_tests(tests, NULL, NULL);
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (strcmp(argv[1], parts[i].name) == 0)
+			return driver_contract_run(parts[i].fixture);
+	print_message("Bail out! no part %s\n", argv[1]);
+	return 64;
 }

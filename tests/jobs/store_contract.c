@@ -29,9 +29,14 @@ static int tear_down(void **state)
 
 enum contract_part store_contract_part(int argc, char **argv)
 {
-	if (argc > 1 && strcmp(argv[1], "threads") == 0)
+	if (argc == 1)
+		return CONTRACT_PLAIN;
+	if (strcmp(argv[1], "threads") == 0)
 		return CONTRACT_THREADS;
-	return argc > 1 && strcmp(argv[1], "all") == 0 ? CONTRACT_ALL : CONTRACT_PLAIN;
+	if (strcmp(argv[1], "all") == 0)
+		return CONTRACT_ALL;
+	print_message("Bail out! no part %s: give threads, all, or nothing\n", argv[1]);
+	exit(64);
 }
 
 int store_contract_run(const struct contract_fixture *fixture, enum contract_part part)

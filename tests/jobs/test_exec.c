@@ -995,5 +995,9 @@ int main(int argc, char **argv)
 					     T(when_the_minder_is_killed_nothing_is_lost_and_the_command_dies)};
 	if (argc > 1 && strcmp(argv[1], "threads") == 0)
 		return cmocka_run_group_tests_name("exec threads", threads, NULL, NULL);
+	if (argc > 1) {
+		print_message("Bail out! no part %s: give threads, or nothing\n", argv[1]);
+		return 64;
+	}
 	return cmocka_run_group_tests_name("exec", tests, NULL, NULL);
 }

@@ -388,7 +388,12 @@ static int tear_down(void **state)
 
 enum sink_contract_part sink_contract_part(int argc, char **argv)
 {
-	return argc > 1 && strcmp(argv[1], "threads") == 0 ? SINK_CONTRACT_THREADS : SINK_CONTRACT_PLAIN;
+	if (argc == 1)
+		return SINK_CONTRACT_PLAIN;
+	if (strcmp(argv[1], "threads") == 0)
+		return SINK_CONTRACT_THREADS;
+	print_message("Bail out! no part %s: give threads, or nothing\n", argv[1]);
+	exit(64);
 }
 
 int sink_contract_run(const struct sink_fixture *f, enum sink_contract_part part)

@@ -13,8 +13,13 @@ import { cases as backups } from "./backups.mjs";
 const wanted = process.argv.slice(4);
 const all = Object.entries({ ...pages, ...lists, ...job, ...actions, ...access, ...safety, ...exports_, ...backups });
 const chosen = all.filter(([name]) => !wanted.length || wanted.some((w) => name.includes(w)));
+const unknown = wanted.filter((w) => !all.some(([name]) => name.includes(w)));
 let failed = 0;
 
+if (unknown.length || !chosen.length) {
+  console.log(`Bail out! no case ${unknown.join(", ") || "at all"}`);
+  process.exit(64);
+}
 console.log(`1..${chosen.length}`);
 await openBrowser();
 for (const [i, [name, fn]] of chosen.entries()) {
