@@ -6,8 +6,8 @@ DESTDIR ?=
 # Which part `make bench` measures (wal, jobs, load, server, export, backup; all without), and arguments of its run.
 ARGS    ?=
 PART    ?=
-# How long the loops of `make torture` run, in minutes; building, the soak of servers (twice as long) and the tests under
-# ASan come on top.
+# How long the loops of `make torture` run, in minutes; building, single changes of the code (a sixth), the soak of servers
+# (twice as long) and the tests under ASan come on top.
 MINUTES ?= 30
 
 .DEFAULT_GOAL := all
