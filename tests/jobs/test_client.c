@@ -231,6 +231,33 @@ static void a_rollback_to_a_savepoint_forgets_what_came_after_it(void **state)
 	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_CREATED), 2);
 }
 
+/* Those inside of it go with it; what was started stays. The innermost of one name is the one that is meant. */
+static void a_savepoint_that_is_released_takes_those_inside_of_it_along(void **state)
+{
+	struct world *w = *state;
+	sl_tx *tx;
+	OK(sl_jobs_begin(w->client, &tx, &err));
+	OK(sl_tx_savepoint(tx, "outer", &err));
+	(void)world_start(w, tx, "a", NULL);
+	OK(sl_tx_savepoint(tx, "inner", &err));
+	(void)world_start(w, tx, "b", NULL);
+	OK(sl_tx_savepoint(tx, "inner", &err));
+	(void)world_start(w, tx, "undone", NULL);
+	OK(sl_tx_rollback_to(tx, "inner", &err));
+	OK(sl_tx_release(tx, "inner", &err));
+	(void)world_start(w, tx, "c", NULL);
+	OK(sl_tx_release(tx, "outer", &err));
+	REFUSED(sl_tx_rollback_to(tx, "inner", &err), SL_EINVAL, "inner");
+	REFUSED(sl_tx_release(tx, "outer", &err), SL_EINVAL, "outer");
+	(void)world_start(w, tx, "d", NULL);
+	OK(sl_tx_commit(tx, &err));
+	assert_true(world_jobs(w) == 4);
+	assert_int_equal(w->n_notes, 4);
+	assert_string_equal(w->notes[1].type, "b");
+	assert_string_equal(w->notes[2].type, "c");
+	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_CREATED), 4);
+}
+
 static void a_transaction_of_another_store_is_refused(void **state)
 {
 	struct world *w = *state;
@@ -353,6 +380,10 @@ static void notifications_can_be_kept_for_after_the_callers_commit(void **state)
 		assert_int_equal(w->publishes + w->n_seen, 0);
 		REFUSED(sl_jobs_start(w->client, tx, &chain, &s, &err), SL_EINVAL, "committed");
 		REFUSED(sl_tx_commit(tx, &err), SL_EINVAL, "committed");
+		REFUSED(sl_tx_savepoint(tx, "one", &err), SL_EINVAL, "committed");
+		REFUSED(sl_tx_rollback_to(tx, "one", &err), SL_EINVAL, "committed");
+		REFUSED(sl_tx_release(tx, "one", &err), SL_EINVAL, "committed");
+		assert_null(sl_tx_native(tx));
 		if (notify)
 			sl_tx_notify(tx);
 		else
@@ -947,6 +978,7 @@ int main(void)
 		ON_BOTH(a_commit_that_fails_tells_nobody),
 		ON_BOTH(a_handler_cannot_end_the_transaction_of_its_attempt),
 		ON_BOTH(a_rollback_to_a_savepoint_forgets_what_came_after_it),
+		ON_BOTH(a_savepoint_that_is_released_takes_those_inside_of_it_along),
 		ON_BOTH(a_transaction_of_another_store_is_refused),
 		ON_MEMORY(a_notifier_that_is_away_fails_no_start),
 		ON_BOTH(observers_and_metrics_hear_of_what_is_durable),
