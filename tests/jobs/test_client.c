@@ -277,6 +277,61 @@ static void a_transaction_of_another_store_is_refused(void **state)
 	memstore_free(ms);
 }
 
+static int refuse_begin(void *store, sl_store_tx **out, struct sl_err *err)
+{
+	(void)store;
+	(void)out;
+	return sl_err_set(err, SL_EUNAVAIL, "the store is away");
+}
+
+static int refuse_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
+{
+	(void)tx;
+	return sl_err_set(err, SL_EUNAVAIL, "no savepoint %s", name);
+}
+
+static void what_the_store_refuses_of_a_transaction_is_refused(void **state)
+{
+	struct world *w = *state;
+	struct sl_store_ops ops = w->ops;
+	sl_tx *tx = NULL;
+	w->ops.begin = refuse_begin;
+	REFUSED(sl_jobs_begin(w->client, &tx, &err), SL_EUNAVAIL, "away");
+	assert_null(tx);
+	w->ops = ops;
+	OK(sl_jobs_begin(w->client, &tx, &err));
+	OK(sl_tx_savepoint(tx, "one", &err));
+	w->ops.savepoint = w->ops.release_savepoint = w->ops.rollback_to = refuse_savepoint;
+	REFUSED(sl_tx_savepoint(tx, "two", &err), SL_EUNAVAIL, "two");
+	REFUSED(sl_tx_rollback_to(tx, "two", &err), SL_EINVAL, "two"); /* there is none */
+	REFUSED(sl_tx_rollback_to(tx, "one", &err), SL_EUNAVAIL, "one");
+	REFUSED(sl_tx_release(tx, "one", &err), SL_EUNAVAIL, "one");
+	w->ops = ops;
+	sl_tx_rollback(tx);
+}
+
+/* Fewer and more than a transaction has room for without memory of its own: each is the one that happened, in order. */
+static void observers_hear_of_every_change_of_a_transaction(void **state)
+{
+	struct world *w = *state;
+	static const int sizes[] = {1, 4, 5, 8, 9, 40};
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		uint64_t ids[40];
+		sl_tx *tx;
+		w->n_seen = 0;
+		OK(sl_jobs_begin(w->client, &tx, &err));
+		for (int i = 0; i < sizes[k]; i++)
+			ids[i] = world_start(w, tx, i % 2 == 0 ? "even" : "odd", NULL);
+		assert_int_equal(w->n_seen, 0);
+		OK(sl_tx_commit(tx, &err));
+		assert_int_equal(w->n_seen, sizes[k]);
+		for (int i = 0; i < sizes[k]; i++) {
+			assert_int_equal(w->seen[i].kind, SL_OBSERVE_JOB_CREATED);
+			assert_int_equal(w->seen[i].id, ids[i]);
+		}
+	}
+}
+
 static void a_notifier_that_is_away_fails_no_start(void **state)
 {
 	struct world *w = *state;
@@ -980,6 +1035,8 @@ int main(void)
 		ON_BOTH(a_rollback_to_a_savepoint_forgets_what_came_after_it),
 		ON_BOTH(a_savepoint_that_is_released_takes_those_inside_of_it_along),
 		ON_BOTH(a_transaction_of_another_store_is_refused),
+		ON_MEMORY(what_the_store_refuses_of_a_transaction_is_refused),
+		ON_MEMORY(observers_hear_of_every_change_of_a_transaction),
 		ON_MEMORY(a_notifier_that_is_away_fails_no_start),
 		ON_BOTH(observers_and_metrics_hear_of_what_is_durable),
 		ON_SQLITE(a_chain_and_the_callers_rows_are_one_transaction),
