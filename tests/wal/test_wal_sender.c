@@ -16,6 +16,8 @@ struct peer {
 	int fail_with; /* for fail_times calls */
 	uint64_t fail_times;
 	int64_t retry_after_ms;
+	bool throttles;     /* of the class of the error */
+	bool says_nothing;  /* it fails with a code alone */
 	uint64_t refuse[4]; /* sequences */
 	bool name_refused;
 	bool gate;        /* calls wait here until it is opened */
@@ -149,6 +151,7 @@ static int peer_send(const struct sl_wal_batch *batch, struct sl_wal_reply *repl
 	if (p->gate_at != 0 && p->mark >= p->gate_at) {
 		p->gate = true;
 		p->gate_at = 0;
+		pthread_cond_broadcast(&p->cond);
 	}
 	while (p->gate)
 		pthread_cond_wait(&p->cond, &p->mu);
@@ -165,11 +168,14 @@ static int peer_send(const struct sl_wal_batch *batch, struct sl_wal_reply *repl
 	p->in_flight--;
 	pthread_cond_broadcast(&p->cond);
 	int64_t wait_ms = p->retry_after_ms;
+	bool throttles = p->throttles, says_nothing = p->says_nothing;
 	pthread_mutex_unlock(&p->mu);
-	if (rc == 0)
-		return 0;
+	if (rc == 0 || says_nothing)
+		return rc;
 	rc = sl_err_set(err, rc, "the peer said so");
 	err->retry_after_ms = wait_ms;
+	if (throttles)
+		err->error_class = SL_CLASS_THROTTLED;
 	return rc;
 }
 
@@ -192,6 +198,14 @@ static void peer_await_call(struct peer *p, uint64_t calls)
 {
 	pthread_mutex_lock(&p->mu);
 	while (p->calls < calls)
+		pthread_cond_wait(&p->cond, &p->mu);
+	pthread_mutex_unlock(&p->mu);
+}
+
+static void peer_await_gate(struct peer *p)
+{
+	pthread_mutex_lock(&p->mu);
+	while (!p->gate)
 		pthread_cond_wait(&p->cond, &p->mu);
 	pthread_mutex_unlock(&p->mu);
 }
@@ -398,6 +412,56 @@ static void the_receiver_may_say_how_long_to_wait(void **state)
 	assert_int_equal(deliver(&b, w, &p), 0);
 	int64_t waited_ms = (b.e.env.clock->mono_ns(b.e.env.clock_ctx) - before) / 1000000;
 	assert_true(waited_ms >= 3600000 && waited_ms < 2 * 3600000);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+/* For as long as it says, however often it says it; one that does not say how long is waited for like one that is
+ * away. */
+static void a_receiver_that_throttles_is_waited_for(void **state)
+{
+	(void)state;
+	static const struct {
+		int64_t says_ms, least_ms, most_ms;
+	} cases[] = {{100, 1000, 2000}, {0, 1000 * (1 + 2 + 4 + 8 + 16 + 32 + 4 * 60), 1000 * (63 + 4 * 60 + 60)}};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct box b;
+		struct peer p;
+		box_init(&b);
+		peer_init(&p);
+		sl_wal *w = box_open(&b);
+		append_letters(w, "a");
+		p.fail_with = SL_EUNAVAIL;
+		p.fail_times = 10;
+		p.throttles = true;
+		p.retry_after_ms = cases[i].says_ms;
+		int64_t before = b.e.env.clock->mono_ns(b.e.env.clock_ctx);
+		assert_int_equal(deliver(&b, w, &p), 0);
+		int64_t waited_ms = (b.e.env.clock->mono_ns(b.e.env.clock_ctx) - before) / 1000000;
+		assert_in_range(waited_ms, cases[i].least_ms, cases[i].most_ms);
+		assert_string_equal(p.text, "1=a ");
+		box_close(&b, w);
+		box_fini(&b);
+	}
+}
+
+static void a_receiver_that_fails_with_a_code_alone_is_in_trouble_too(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	box_init(&b);
+	peer_init(&p);
+	p.fail_with = SL_EACCES;
+	p.fail_times = UINT64_MAX / 2;
+	p.says_nothing = true;
+	sl_wal *w = box_open(&b);
+	append_letters(w, "a");
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	peer_await_call(&p, 2);
+	assert_int_equal(sl_wal_stop(w, 10000, &b.err), SL_EPENDING);
+	assert_true(strstr(b.err.msg, sl_err_text(SL_EACCES)) != NULL ||
+		    strstr(b.err.msg, sl_err_text(SL_ECANCELLED)) != NULL); /* by the end of the stop's time */
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -1075,7 +1139,7 @@ static void a_segment_is_archived_when_the_receiver_has_its_last_record(void **s
 	box_append_n(w, 51, 50);
 	assert_int_equal(box_stats(w).segments, 2);
 	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
-	peer_await_call(&p, 2);
+	peer_await_gate(&p);
 	assert_int_equal(peer_mark(&p), 50);
 	while (box_stats(w).segments > 1)
 		(void)sched_yield();
@@ -1166,6 +1230,8 @@ int main(void)
 		cmocka_unit_test(failures_are_retried_for_ever_with_growing_delays),
 		cmocka_unit_test(other_errors_of_the_receiver_park_nothing),
 		cmocka_unit_test(the_receiver_may_say_how_long_to_wait),
+		cmocka_unit_test(a_receiver_that_throttles_is_waited_for),
+		cmocka_unit_test(a_receiver_that_fails_with_a_code_alone_is_in_trouble_too),
 		cmocka_unit_test(a_record_that_the_receiver_names_is_parked_and_skipped),
 		cmocka_unit_test(a_refused_record_that_is_not_named_is_found_by_bisecting),
 		cmocka_unit_test(a_record_is_not_skipped_while_its_letter_cannot_be_kept),
