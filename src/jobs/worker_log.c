@@ -46,6 +46,15 @@ static int64_t pause_ns(uint32_t failures)
 	return SL_MIN(ns, RETRY_CAP_NS);
 }
 
+/* Those that sleep take their offers back. */
+static void wake_lanes(sl_worker *w) SL_REQUIRES(w->mu)
+{
+	for (unsigned i = 0; i < w->lanes_started; i++) {
+		w->lanes[i].asleep = false;
+		sl__signal(&w->lanes[i].wake);
+	}
+}
+
 void sl__worker_log_failed(sl_worker *w, const struct sl_err *why)
 {
 	const struct sl_env *env = &w->home.env;
@@ -60,6 +69,7 @@ void sl__worker_log_failed(sl_worker *w, const struct sl_err *why)
 		sl__core_pause(w->core, true, now);
 		sl__signal(&w->log_wake);
 		sl__worker_wake(w, now);
+		wake_lanes(w);
 	}
 	sl__unlock(&w->mu);
 	if (news)

@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "jobs/pg_place.h"
+#include "jobs/worker.h"
 #include "support/budget.h"
 
 #define PATIENCE_S 60
@@ -44,6 +45,7 @@ static struct world {
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
 	int arrived, left; /* of handlers */
+	int withdrawn;     /* since the beginning */
 	int offers;        /* to run a job of type "t", since the beginning */
 	int all_offers;    /* of them to run both types */
 	bool hold;         /* the second exchange waits in the store … */
@@ -442,6 +444,34 @@ static void a_worker_that_stops_takes_its_offer_back(void **state)
 	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
 }
 
+static int counting_withdraw(void *store, struct sl_offer *offer)
+{
+	int rc = w.plain->withdraw(store, offer);
+	add(&w.withdrawn);
+	return rc;
+}
+
+static void a_worker_whose_log_fails_takes_its_offer_back(void **state)
+{
+	(void)state;
+	struct sl_worker_stats s = {.struct_size = sizeof s};
+	struct sl_err why;
+	w.counting.withdraw = counting_withdraw;
+	sl_worker *worker = new_worker(noop, 2);
+	await(&w.offers, 1);
+	int before = read_count(&w.withdrawn);
+	(void)sl_err_set(&why, SL_ENOSPC, "no room");
+	sl__worker_log_failed(worker, &why);
+	await(&w.withdrawn, before + 1);
+	start("t", NULL);
+	sl_worker_get_stats(worker, &s);
+	assert_int_equal(s.claimed, 0);
+	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
+	sl_worker_free(worker);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
+	assert_int_equal(number("SELECT fence FROM job"), 1); /* it was claimed by no worker */
+}
+
 static atomic_bool enough;
 static atomic_int started;
 
@@ -525,6 +555,7 @@ int main(void)
 		TEST(a_job_that_is_started_beside_an_idle_worker_runs_at_once),
 		TEST(a_lane_offers_when_the_claim_of_another_one_has_left_the_slots_free),
 		TEST(a_worker_that_stops_takes_its_offer_back),
+		TEST(a_worker_whose_log_fails_takes_its_offer_back),
 		TEST(nothing_is_lost_while_workers_come_and_go),
 		TEST(a_claim_is_durable_before_its_handler_starts),
 	};
