@@ -359,7 +359,7 @@ class Files(ExportTest):
         self.follow_through(turn, 39)
 
     def resume_after(self, change, checkpoint, *args, code=0):
-        """Export 1 to 25 of in.csv, change it while nobody reads, and follow it from then on. What it says."""
+        """Export 1 to 25 of in.csv, change it while no export runs, and follow it from then on. What it says."""
         self.write("in.csv", self.ledger(1, 25))
         self.export("in.csv", "--partition-size", "10")
         change()
@@ -373,7 +373,7 @@ class Files(ExportTest):
         self.verify()
         return err.decode()
 
-    def test_rotations_while_nobody_followed_are_read_in_their_order(self):
+    def test_rotations_while_no_export_ran_are_read_in_their_order(self):
         def rotate():
             self.append("in.csv", self.ledger(26, 31, header=False))
             os.rename(self.path("in.csv"), self.path("in-20240501.csv"))
@@ -391,7 +391,7 @@ class Files(ExportTest):
 
         self.resume_after(rotate, 29)
 
-    def test_a_copy_that_was_made_while_nobody_followed_is_read(self):
+    def test_a_copy_that_was_made_while_no_export_ran_is_read(self):
         def copytruncate():
             self.append("in.csv", self.ledger(26, 33, header=False))
             shutil.copy(self.path("in.csv"), self.path("in.csv.1"))

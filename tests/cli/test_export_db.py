@@ -182,7 +182,7 @@ class Sqlite(ExportTest):
         self.verify()
         self.assertEqual(self.ok("export", "gaps", "lake", "--dataset", "d").out, b"")
         self.assertEqual(self.status()["rows"], 28)
-        # They are told no more; the next one that appears is, also next to them.
+        # They are reported no more; the next one that appears is, also next to them.
         self.export(self.url, "--table", "t", "--final")
         before = self.everything()
         self.fill(12, 12)
@@ -196,7 +196,7 @@ class Sqlite(ExportTest):
         self.verify()
         self.backfill("1-35")  # nothing is left to do
         self.assertEqual(len(self.events()), 8)
-        # A late row that the source does not have any more is told, as any other is.
+        # A late row that the source does not have any more is reported, as any other is.
         self.db("DELETE FROM t WHERE n = 13")
         self.backfill("10-19", code=65, says="does not have all rows any more that were exported late")
 

@@ -157,7 +157,7 @@ static int put_partition(const struct sl__cat_row *row, void *ctx, struct sl_err
 	return put_end(p, err);
 }
 
-/* Where a page of partitions goes on: from this start, behind this event. */
+/* Where the next page of partitions begins: at this start, after this event. */
 struct place {
 	uint64_t start, event;
 };
@@ -173,7 +173,7 @@ static int tell_partitions(const struct page *p, sl_catalog_partition_fn *fn, vo
 		part.path = take_text(&at);
 		part.hole_ranges = take_text(&at);
 		*next = (struct place){.start = part.start, .event = part.event};
-		if (part.event > INT64_MAX && part.start < INT64_MAX) /* damaged: go on behind it */
+		if (part.event > INT64_MAX && part.start < INT64_MAX) /* damaged: continue after it */
 			*next = (struct place){.start = part.start + 1};
 		rc = fn(&part, ctx);
 	}

@@ -51,7 +51,7 @@ struct sl__verify {
 
 	struct sl__verify_entry *entries; /* in the order of the chain */
 	size_t n, cap;
-	size_t *by_start, *by_path; /* numbers of entries, sorted; by_start has late ones behind all others */
+	size_t *by_start, *by_path; /* numbers of entries, sorted; by_start has late ones after all others */
 	size_t n_late;
 	/* What all events say alike, from the first. */
 	bool has_common;
@@ -95,7 +95,7 @@ SL_MUST_CHECK int sl__verify_events(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_catalog(struct sl__verify *v, struct sl_err *err);
 /* Sorts as well: before tree and files. */
 SL_MUST_CHECK int sl__verify_order(struct sl__verify *v, struct sl_err *err);
-/* Behind which of by_start the partitions begin that lie behind the sequence; late rows do not count. */
+/* How many of by_start begin at or before the sequence; late rows do not count. */
 size_t sl__verify_at(const struct sl__verify *v, uint64_t sequence);
 SL_MUST_CHECK int sl__verify_head(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_tree(struct sl__verify *v, struct sl_err *err);

@@ -5,7 +5,7 @@
  * events of type backfill. The source is read once, from the first target to the last, one partition at a time.
  *
  * Rows that have appeared in recorded holes of a committed partition change nothing in its file: each stretch of them
- * becomes a file of its own next to it, with an event of type late. What is late already must come out as it was, too.
+ * becomes a separate file next to it, with an event of type late. What is late already must come out as it was, too.
  *
  * What lies below the start is committed when all of it is in its place, the stretch next to the start first: whenever
  * it ends, by a kill or by an error, there is no gap between what is committed. Files that were not committed are

@@ -411,7 +411,7 @@ struct recheck {
 /* The holes of a partition without those whose rows have been exported late. */
 struct still_open {
 	struct sl__buf text;
-	const char *holes; /* behind first … last */
+	const char *holes; /* after first … last */
 	bool has_hole;
 	uint64_t first, last, end; /* of the hole at hand, and the end of the partition */
 };
@@ -840,7 +840,7 @@ static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 	job->result.sequential = 1;
 	job->seen_any = false; /* what the guesses have given and did not commit comes again */
 	init_cutter(job, job->first);
-	/* One that was rotated while nobody read it may have no row yet. */
+	/* A file that was rotated while no export ran may have no row yet. */
 	int rc = job->input.begun && job->first != 0 && !sl__input_has_row(&job->input, &job->layout)
 			 ? read_before(job, job->first, UINT64_MAX, err)
 			 : 0;

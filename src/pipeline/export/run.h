@@ -95,7 +95,7 @@ struct sl__cutter {
 	uint64_t first; /* text of smaller sequences is not kept; may be raised between two calls of next */
 	uint64_t until; /* a run ends with it; may be changed as first may; SL__SEQUENCE_MAX by default */
 	bool divert;    /* bad records take up a sequence; else they end it */
-	uint64_t again; /* records below it come once more and are passed over; 0, or what comes next: none */
+	uint64_t again; /* records below it come once more and are skipped; 0: none do */
 	/* A run begins with each of the sequences that next_cut gives, in ascending order; NULL: there are none. */
 	bool (*next_cut)(uint64_t *sequence, void *ctx);
 	void *cut_ctx;
@@ -106,7 +106,7 @@ struct sl__cutter {
 	size_t at, n;
 	bool any;
 	uint64_t last;   /* sequence that was taken last, when any */
-	uint64_t passed; /* of the record that came once more and was passed over last */
+	uint64_t passed; /* of the record that was skipped last */
 
 	/* the run that is being made */
 	bool open;

@@ -456,7 +456,7 @@ static int ask_present(struct sqlite_source *s, const char *sql, bool *any, uint
 	if (rc < 0 && atomic_load(&s->db.woken))
 		return sl__export_db_cancelled(err);
 	if (rc < 0)
-		err->retryable = rc == SL_EAGAIN; /* somebody else has it */
+		err->retryable = rc == SL_EAGAIN; /* another connection has it locked */
 	return SL_MIN(rc, 0);
 }
 
