@@ -499,6 +499,33 @@ static void names_and_urls_that_cannot_be_are_refused(void **state)
 	assert_int_equal(sl_catalog_open(&c, missing, &opts, &err), SL_EUNAVAIL);
 }
 
+static void options_out_of_range_are_refused_by_name(void **state)
+{
+	static const struct {
+		struct sl_catalog_opts opts;
+		const char *name; /* NULL: they are right */
+	} cases[] = {
+		{{SL_CATALOG_OPTS_INIT, .busy_ms = -5}, "busy_ms"},
+		{{SL_CATALOG_OPTS_INIT, .connect_timeout_ms = -5}, "connect_timeout_ms"},
+		{{SL_CATALOG_OPTS_INIT, .statement_timeout_ms = -5}, "statement_timeout_ms"},
+		{{SL_CATALOG_OPTS_INIT, .busy_ms = SL_UNLIMITED, .statement_timeout_ms = SL_UNLIMITED}, NULL},
+	};
+	(void)state;
+	for (size_t i = 0; i < SL_COUNT(cases); i++) {
+		struct sl_err err = SL_ERR_INIT;
+		struct sl_catalog_opts opts = cases[i].opts;
+		sl_catalog *c = NULL;
+		opts.schema = place.server != NULL ? "options" : NULL;
+		int rc = sl_catalog_open(&c, place.url, &opts, &err);
+		assert_int_equal(rc, cases[i].name != NULL ? SL_EINVAL : 0);
+		assert_true(cases[i].name == NULL || strstr(err.msg, cases[i].name) == err.msg);
+		sl_catalog_close(c);
+	}
+	sl_catalog *c = NULL;
+	assert_int_equal(sl_catalog_open(&c, NULL, NULL, NULL), SL_EINVAL);
+	assert_int_equal(sl_catalog_open(NULL, place.url, NULL, NULL), SL_EINVAL);
+}
+
 /* sqlite:FILE, sqlite:///FILE and sqlite:~/FILE. */
 static void every_form_of_a_file_s_url_names_that_file(void **state)
 {
@@ -720,6 +747,7 @@ int main(int argc, char **argv)
 		T(a_killed_process_leaves_no_lease_behind_for_long),
 #endif
 		T(names_and_urls_that_cannot_be_are_refused),
+		T(options_out_of_range_are_refused_by_name),
 		T(every_form_of_a_file_s_url_names_that_file),
 		T(a_catalog_of_a_later_version_is_left_alone),
 		T(processes_that_make_the_catalog_at_once_all_succeed),

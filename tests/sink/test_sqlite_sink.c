@@ -179,6 +179,15 @@ static void numbers_at_the_edges_are_exact_or_refused(void **state)
 		"1|0|0|0|0|0|0|0|1");
 }
 
+/* 2^53 + 1 is not a double: multiplied by ten after it was rounded, it would be another one. */
+static void sixteen_digits_are_not_rounded_twice(void **state)
+{
+	(void)state;
+	ask("CREATE TABLE t(i INTEGER, r REAL)");
+	assert_string_equal(LOAD_CSV("1,9007199254740993e1"), "");
+	assert_string_equal(ask("SELECT r = 90071992547409936 FROM t"), "1");
+}
+
 static void a_number_too_long_to_be_copied_is_converted_by_the_database(void **state)
 {
 	char record[300];
@@ -576,6 +585,7 @@ int main(void)
 		TEST(json_values_keep_their_digits_and_their_kind),
 		TEST(every_double_is_the_nearest_one),
 		TEST(numbers_at_the_edges_are_exact_or_refused),
+		TEST(sixteen_digits_are_not_rounded_twice),
 		TEST(a_number_too_long_to_be_copied_is_converted_by_the_database),
 		TEST(a_column_of_any_kind_keeps_the_digits_that_a_double_would_lose),
 		TEST(values_that_a_column_does_not_take_are_refused_alone),
