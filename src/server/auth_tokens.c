@@ -118,7 +118,8 @@ static const char *take_line(const char *p, const char *end, struct srv_token *t
 		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
 	while ((w = next_word(&p, end)).len > 0 && !begins(w, "sha256:")) {
 		if (!take_scope(w, t))
-			return "a scope is not one of read, write, admin, enqueue:TYPES, worker:TYPES, ship:PREFIXES, each once";
+			return "a scope is not one of read, write, admin, enqueue:TYPES, worker:TYPES, ship:PREFIXES, "
+			       "each once";
 		n++;
 	}
 	if (n == 0)

@@ -52,7 +52,7 @@ struct salvage {
 	uint8_t *in; /* one piece */
 	struct wal_zst_content *out;
 	size_t cap; /* of out->data */
-	/* Of the content: in out->data, all of it, or what is behind the bytes that out->fd has. */
+	/* Of the content: in out->data, all of it, or what follows the bytes in out->fd. */
 	size_t held;
 };
 
@@ -103,7 +103,7 @@ static int SL_PRINTF(5, 6)
 
 /* ---- content ---- */
 
-/* A file that nobody else has a name for. */
+/* A file without a name. */
 static int open_spill(struct salvage *s, struct sl_err *err)
 {
 	const char *dir = getenv("TMPDIR");

@@ -839,7 +839,7 @@ static void prune_removes_marks_of_incarnations_that_another_has_followed(void *
 	assert_int_equal(l.n, 2);
 	assert_int_equal(l.incarnations[0], 4);
 	assert_int_equal(l.incarnations[1], 5);
-	/* The newest goes on. */
+	/* The newest continues. */
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 5};
 	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
 	assert_int_equal(mark.mark, 1);

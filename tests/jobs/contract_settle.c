@@ -779,7 +779,7 @@ static void a_clock_that_is_set_back_disturbs_nothing_that_runs(void **state)
 	uint64_t later = kit_start_job(k, &(struct sl_new_job){.type = "v", .delay_ms = 1000});
 	kit_claim(k, "t", 1, 60000, &claim);
 	k->f->step_ms(-HOUR_MS, k->f->ctx);
-	/* Nobody else gets it, and its worker ends it. */
+	/* No other worker gets it, and its own ends it. */
 	assert_int_equal(kit_reap(k, "t", NULL), 0);
 	kit_claim(k, "t", 1, 60000, &other);
 	assert_int_equal(other.n, 0);

@@ -370,7 +370,7 @@ class Streams(ServerTest):
         self.assertEqual(self.publish("gpu", n + 1, stream="w").status, 403)  # lines of no job
         for path, method in (("api/v1/chains", "POST"), ("api/v1/jobs", "GET"), ("api/v1/streams", "GET")):
             self.assertEqual(self.ask_as("gpu", path, method, {"type": "render"} if method == "POST" else None).status, 403)
-        # Without its claim a line is in no job's output in time, and that somebody tried is recorded.
+        # Without its claim a line is in no job's output in time, and the attempt is recorded.
         events = self.ask_as("boss", f"api/v1/jobs/{jobs['render']}/events", "GET").json()["items"]
         self.assertEqual([e["late"] for e in events], [True])
         self.assertEqual([(who, d["without_claim"]) for who, d in self.records()], [("gpu", 1), ("gpu", 1)])

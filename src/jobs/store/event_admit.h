@@ -7,8 +7,8 @@
  *     sl__events_init ─▶ the store fills streams[], locked ─▶ sl__events_admit ─▶ the store compares known[], inserts
  * fresh[], writes streams[] and what sl__events_audit has found ─▶ commit ─▶ sl__events_tell
  *
- * A stream belongs to the token that created it, whatever its incarnation. One without an owner was created by a process
- * with access to the store, or through a server without tokens.
+ * A stream belongs to the token that created it, whatever its incarnation. One without an owner was created by a
+ * process with access to the store, or through a server without tokens.
  *
  * Thread safety: none. Ownership: what it points to is the caller's.
  */

@@ -734,9 +734,9 @@ static const char claim_standing[] =
 /* $1 an offset, $2 a limit. The answer ends with the event that fills SL__PG_EVENTS_BYTES: libpq keeps all of it in
  * memory. A payload's length is known without reading it. */
 #define EVENTS(where)                                                                                                  \
-	"SELECT " EVENT_COLUMNS " FROM (SELECT e.*, sum(octet_length(payload)) OVER (ORDER BY \"offset\") AS total FROM" \
-	" (SELECT * FROM {s}.job_events WHERE " where " \"offset\" > $1::bigint ORDER BY \"offset\" LIMIT $2::bigint) e)" \
-	" w WHERE total - octet_length(payload) < " SL__PG_EVENTS_BYTES " ORDER BY \"offset\""
+	"SELECT " EVENT_COLUMNS " FROM (SELECT e.*, sum(octet_length(payload)) OVER (ORDER BY \"offset\") AS total"    \
+	" FROM (SELECT * FROM {s}.job_events WHERE " where " \"offset\" > $1::bigint ORDER BY \"offset\""              \
+	" LIMIT $2::bigint) e) w WHERE total - octet_length(payload) < " SL__PG_EVENTS_BYTES " ORDER BY \"offset\""
 
 /* The caller's settings are kept aside while our statements are planned. */
 #define PLANNER_SET(name, value)                                                                                       \
@@ -892,13 +892,15 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_EVENT_MARKS] = event_marks,
 	[ST_EVENT_NAME_LOCK] = "SELECT pg_advisory_xact_lock(hashtextextended('sluice stream ' || $1::text, 0))",
 	[ST_EVENT_OWNERS] = event_owners,
-	[ST_EVENT_OWN] = "UPDATE {s}.event_mark SET owner = $3::text WHERE stream = $1::text AND incarnation = $2::bigint",
+	[ST_EVENT_OWN] = "UPDATE {s}.event_mark SET owner = $3::text WHERE stream = $1::text"
+			 " AND incarnation = $2::bigint",
 	[ST_EVENT_ADOPT] = "UPDATE {s}.event_mark SET owner = $2::text WHERE stream = $1::text",
 	[ST_EVENT_KNOWN] = event_known,
 	[ST_EVENT_INSERT] = event_insert,
 	[ST_EVENT_OFFSET] = "UPDATE {s}.event_offset SET last = last + $1::bigint RETURNING last - $1",
 	[ST_EVENT_COPY] = "COPY {s}.job_events (" EVENT_COLUMNS ") FROM STDIN (FORMAT binary)", /* never prepared */
-	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark, at = clock_timestamp(), crc = CASE WHEN u.has_crc THEN u.crc END"
+	[ST_EVENT_ADVANCE] = "UPDATE {s}.event_mark m SET mark = u.mark, at = clock_timestamp(),"
+			     " crc = CASE WHEN u.has_crc THEN u.crc END"
 			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])"
 			     " AS u(stream, incarnation, mark, crc, has_crc)"
 			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",

@@ -245,7 +245,7 @@
 		       " AND NOT EXISTS(SELECT 1 FROM job_events e WHERE e.stream=m.stream"                            \
 		       " AND e.incarnation=m.incarnation)")                                                            \
 	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                       \
-	/* A value that stays the same would not be written. */                                                          \
+	/* A value that stays the same would not be written. */                                                        \
 	X(TOUCH, "INSERT INTO sluice_meta(name,value) VALUES('touched',1)"                                             \
 		 " ON CONFLICT(name) DO UPDATE SET value=value+1")                                                     \
 	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                     \

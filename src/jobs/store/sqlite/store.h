@@ -39,7 +39,7 @@ struct sq_store {
 	bool may_create; /* the schema, where there is none */
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer;  /* only with the lock held */
-	_Atomic int write_failed;  /* a transaction could not be written (full disk, I/O error), and none since check_writable */
+	_Atomic int write_failed;  /* full disk, I/O error: until check_writable has written */
 	_Atomic int renewal_waits; /* for the lock: from its begin until it has it, or fails in another way */
 	_Atomic int64_t reap_waits_us; /* since when a reap waits for the lock, over several calls; 0: it does not */
 	sl__mutex mu;
