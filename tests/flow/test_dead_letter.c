@@ -309,6 +309,39 @@ static void a_folder_that_was_full_is_full_when_it_is_opened_again(void **state)
 	sl_dlq_close(q);
 }
 
+static void a_file_that_is_done_with_and_cannot_be_removed_is_logged_and_removed_later(void **state)
+{
+	struct letterbox *b = *state;
+	b->opts.file_bytes = 4096;
+	sl_dlq *q = letterbox_open(b);
+	letterbox_put_n(b, q, 3, 10000); /* a file each */
+	ack(b, q, 1);
+	assert_int_equal(b->warnings, 0);
+	assert_int_equal(letterbox_stats(b, q).files, 2);
+	fault_arm_io(&b->fault, 1, FAULT_FROM, EIO, FAULT_OP(FAULT_UNLINK));
+	ack(b, q, 2);
+	fault_disarm(&b->fault);
+	assert_int_equal(b->warnings, 1);
+	assert_non_null(strstr(b->last_warning, "could not be removed"));
+	assert_waiting(b, q, "3=aaaaaaaaaaaaaaaa~");
+	q = reopen(b, q);
+	assert_int_equal(letterbox_stats(b, q).files, 1);
+	assert_waiting(b, q, "3=aaaaaaaaaaaaaaaa~");
+	sl_dlq_close(q);
+}
+
+/* Also of what another process has put beside the files since. */
+static void the_size_is_that_of_the_disk(void **state)
+{
+	struct letterbox *b = *state;
+	sl_dlq *q = letterbox_open(b);
+	letterbox_put(b, q, "one");
+	uint64_t before = letterbox_stats(b, q).bytes;
+	letterbox_write(b, BOX_FIRST ".torn-7", "torn", 4);
+	assert_int_equal(letterbox_stats(b, q).bytes, before + 4);
+	sl_dlq_close(q);
+}
+
 /* ---- show ---- */
 
 static int never(const struct sl_dlq_letter *letter, void *ctx)
@@ -641,8 +674,13 @@ static void the_gauges_show_what_waits(void **state)
 			 0);
 	assert_true(sl_gauge_value(waiting) == 2.0);
 	assert_true(sl_gauge_value(bytes) == (double)letterbox_stats(b, q).bytes);
+	uint64_t size = letterbox_stats(b, q).bytes;
 	sl_dlq_close(q);
 	assert_true(sl_gauge_value(waiting) == 0.0);
+	q = letterbox_open(b); /* what was there before shows at once */
+	assert_true(sl_gauge_value(waiting) == 2.0);
+	assert_true(sl_gauge_value(bytes) == (double)size);
+	sl_dlq_close(q);
 	sl_metrics_free(metrics);
 }
 
@@ -720,7 +758,9 @@ static void a_child_can_neither_use_the_handle_nor_take_the_lock(void **state)
 	if (child == 0) {
 		sl_dlq *mine = NULL;
 		struct sl_dlq_letter letter = letterbox_letter("two");
-		bool right = sl_dlq_put(q, &letter, NULL, NULL) == SL_EFORKED && sl_dlq_ack(q, 1, NULL) == SL_EFORKED &&
+		struct sl_dlq_stats stats = {.struct_size = sizeof stats};
+		bool right = sl_dlq_get_stats(q, &stats, NULL) == SL_EFORKED &&
+			     sl_dlq_put(q, &letter, NULL, NULL) == SL_EFORKED && sl_dlq_ack(q, 1, NULL) == SL_EFORKED &&
 			     sl_dlq_list(q, 0, never, NULL, NULL) == SL_EFORKED &&
 			     sl_dlq_open(&mine, sub, NULL, NULL) == SL_ELOCKED;
 		sl_dlq_close(q);
@@ -755,6 +795,8 @@ int main(void)
 		T(a_file_that_is_done_with_is_removed_and_its_ids_are_not_used_again),
 		T(acknowledging_works_when_the_folder_is_full),
 		T(a_folder_that_was_full_is_full_when_it_is_opened_again),
+		T(a_file_that_is_done_with_and_cannot_be_removed_is_logged_and_removed_later),
+		T(the_size_is_that_of_the_disk),
 		T(showing_what_is_not_there_says_so),
 		T(a_callback_can_stop_the_walk_with_its_own_answer),
 		T(a_callback_may_use_the_handle_and_the_walk_does_not_chase_it),

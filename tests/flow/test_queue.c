@@ -281,6 +281,24 @@ static void blocked_pushers_are_served_in_the_order_of_their_arrival(void **stat
 		finish(&c[i], 0, 1);
 }
 
+/* More than the queue has places for: those beyond bring their own. */
+static void any_number_of_pushers_may_be_blocked(void **state)
+{
+	struct fixture *f = *state;
+	enum { N = 40 };
+	static struct call c[N];
+	make(f, (struct sl__queue_opts){.capacity = 2});
+	push_range(f, 1, 2);
+	for (int i = 0; i < N; i++) {
+		start_push(f, &c[i], 3 + (uintptr_t)i, 1, 1, SL_UNLIMITED);
+		vclock_await_waiters(&f->clock, i + 1);
+	}
+	for (uintptr_t i = 1; i <= N + 2; i++)
+		expect_range(f, i, i);
+	for (int i = 0; i < N; i++)
+		finish(&c[i], 0, 1);
+}
+
 static void nobody_overtakes_a_blocked_pusher_with_a_smaller_item(void **state)
 {
 	struct fixture *f = *state;
@@ -1197,6 +1215,7 @@ int main(void)
 		TEST(a_storm_of_pushes_never_makes_an_item_look_younger_than_it_is),
 		TEST(a_full_queue_blocks_until_there_is_room),
 		TEST(blocked_pushers_are_served_in_the_order_of_their_arrival),
+		TEST(any_number_of_pushers_may_be_blocked),
 		TEST(nobody_overtakes_a_blocked_pusher_with_a_smaller_item),
 		TEST(when_the_first_blocked_pusher_gives_up_the_next_goes_in),
 		TEST(a_push_of_more_than_the_capacity_goes_in_in_pieces),
