@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "box.h"
+#include "support/fault.h"
 #include <sluice/dead_letter.h>
 
 struct peer {
@@ -847,6 +848,56 @@ static void a_receiver_that_reports_conflicts_for_every_incarnation_halts_the_st
 	box_fini(&b);
 }
 
+static void a_record_that_the_disk_gives_back_damaged_halts_the_stream_visibly(void **state)
+{
+	(void)state;
+	struct box b;
+	struct peer p;
+	box_init(&b);
+	peer_init(&p);
+	sl_wal *w = box_open(&b);
+	append_letters(w, "abc");
+	box_flip(&b, BOX_PATH, (16 + 2 * 33 - 9) * 8); /* the payload of the second: one byte, then the checksum */
+	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	while (box_stats(w).sender_state != 3)
+		sched_yield();
+	assert_int_equal(sl_wal_sender_error(w, &b.err), SL_ECORRUPT);
+	assert_non_null(strstr(b.err.msg, "sluice wal recover"));
+	assert_string_equal(p.text, "1=a ");
+	assert_true(sl_wal_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
+	assert_int_equal(box_stats(w).pending, 2);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+/* A disk that answers again is all that is needed. */
+static void a_read_that_fails_is_tried_again(void **state)
+{
+	(void)state;
+	for (int64_t n = 1; n <= 3; n++) {
+		struct box b;
+		struct peer p;
+		struct fault f;
+		box_init(&b);
+		peer_init(&p);
+		fault_init(&f, &b.e.env);
+		struct sl_env env = fault_env(&f, &b.e.env);
+		b.opts.env = &env;
+		sl_wal *w = box_open(&b);
+		append_letters(w, "abc");
+		fault_arm_io(&f, n, FAULT_ONCE, EIO, FAULT_OP(FAULT_PREAD));
+		assert_int_equal(deliver(&b, w, &p), 0);
+		assert_string_equal(p.text, "1=a 2=b 3=c ");
+		assert_true(n > 1 || fault_io_failed(&f) == 1);
+		fault_disarm(&f);
+		assert_int_equal(sl_wal_sender_error(w, &b.err), 0);
+		box_close(&b, w);
+		assert_int_equal(fault_live_allocs(&f), 0);
+		fault_fini(&f);
+		box_fini(&b);
+	}
+}
+
 static void a_mark_above_what_was_appended_begins_a_new_incarnation(void **state)
 {
 	(void)state;
@@ -1246,6 +1297,8 @@ int main(void)
 		cmocka_unit_test(a_receiver_that_was_restored_to_before_a_new_incarnation_gets_all_that_the_log_has),
 		cmocka_unit_test(a_mark_that_was_skipped_for_another_log_is_not_taken_for_ones_own),
 		cmocka_unit_test(a_receiver_that_reports_conflicts_for_every_incarnation_halts_the_stream_visibly),
+		cmocka_unit_test(a_record_that_the_disk_gives_back_damaged_halts_the_stream_visibly),
+		cmocka_unit_test(a_read_that_fails_is_tried_again),
 		cmocka_unit_test(a_mark_above_what_was_appended_begins_a_new_incarnation),
 		cmocka_unit_test(a_restored_receiver_gets_everything_from_its_mark_again),
 		cmocka_unit_test(a_restart_continues_where_the_receiver_is),
