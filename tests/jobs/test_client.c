@@ -281,7 +281,7 @@ static int refuse_begin(void *store, sl_store_tx **out, struct sl_err *err)
 {
 	(void)store;
 	(void)out;
-	return sl_err_set(err, SL_EUNAVAIL, "the store is away");
+	return sl_err_set(err, SL_EUNAVAIL, "the store is unavailable");
 }
 
 static int refuse_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
@@ -296,21 +296,22 @@ static void what_the_store_refuses_of_a_transaction_is_refused(void **state)
 	struct sl_store_ops ops = w->ops;
 	sl_tx *tx = NULL;
 	w->ops.begin = refuse_begin;
-	REFUSED(sl_jobs_begin(w->client, &tx, &err), SL_EUNAVAIL, "away");
+	REFUSED(sl_jobs_begin(w->client, &tx, &err), SL_EUNAVAIL, "the store is unavailable");
 	assert_null(tx);
 	w->ops = ops;
 	OK(sl_jobs_begin(w->client, &tx, &err));
 	OK(sl_tx_savepoint(tx, "one", &err));
 	w->ops.savepoint = w->ops.release_savepoint = w->ops.rollback_to = refuse_savepoint;
 	REFUSED(sl_tx_savepoint(tx, "two", &err), SL_EUNAVAIL, "two");
-	REFUSED(sl_tx_rollback_to(tx, "two", &err), SL_EINVAL, "two"); /* there is none */
+	REFUSED(sl_tx_rollback_to(tx, "two", &err), SL_EINVAL, "two"); /* it was not made */
 	REFUSED(sl_tx_rollback_to(tx, "one", &err), SL_EUNAVAIL, "one");
 	REFUSED(sl_tx_release(tx, "one", &err), SL_EUNAVAIL, "one");
 	w->ops = ops;
 	sl_tx_rollback(tx);
 }
 
-/* Fewer and more than a transaction has room for without memory of its own: each is the one that happened, in order. */
+/* Fewer and more than a transaction has room for before it allocates memory: each is the one that happened, in order.
+ */
 static void observers_hear_of_every_change_of_a_transaction(void **state)
 {
 	struct world *w = *state;

@@ -337,7 +337,7 @@ static void sealed_segments_are_archived_when_all_in_them_is_sent(void **state)
 	box_fini(&b);
 }
 
-/* Exactly the last record of the segment is confirmed, and nothing behind it; then all but that one. */
+/* Exactly the last record of the segment is confirmed, and nothing after it; then all but that one. */
 static void a_segment_is_archived_with_its_last_record_and_not_before(void **state)
 {
 	(void)state;
