@@ -1174,7 +1174,7 @@ static void complete_archives_nothing_that_is_pending(void **state)
 	box_fini(&b);
 }
 
-/* Its last record is the last that the receiver has; nothing behind it was ever confirmed. */
+/* Its last record is the last that the receiver has; nothing after it was ever confirmed. */
 static void a_segment_is_archived_when_the_receiver_has_its_last_record(void **state)
 {
 	(void)state;
