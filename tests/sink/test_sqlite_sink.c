@@ -96,6 +96,48 @@ static const char *load(struct sl_sink_opts opts, const char *const *records, st
 #define LOAD_CSV(...)                                                                                                  \
 	load((struct sl_sink_opts){.table = "t", .format = SL_ROWS_CSV}, (const char *const[]){__VA_ARGS__, NULL}, NULL)
 
+/* ---- keys ---- */
+
+static uint64_t key_number(const sl_sink *sink, void *lane, const char *record)
+{
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t hash = 0;
+	if (sink->ops->key(sink->ctx, lane, record, strlen(record), &hash, &err) != 0)
+		fail_msg("%s: %s", record, err.msg);
+	return hash;
+}
+
+/* The order of a key's records is kept by this number, so what the database takes for one key must have one number. */
+static void keys_that_are_equal_for_the_database_have_one_number(void **state)
+{
+	(void)state;
+	static const char *const key[] = {"k"};
+	static const char *const equal[][2] = {{"\"A\"", "\"a\""},   {"\"Z\"", "\"z\""}, {"\"mIx\"", "\"MiX\""},
+					       {"\"x\"", "\"x  \""}, {"1", "1.0"},       {"0", "-0.0"},
+					       {"1", "\"1\""},       {"100", "\"1e2\""}, {"null", "null"},
+					       {"\"\"", "\" \""}};
+	static const char *const other[][2] = {{"\"a\"", "\"b\""}, {"1", "2"},          {"\"[\"", "\"{\""},
+					       {"\"@\"", "\"`\""}, {"\"a\"", "\"aa\""}, {"\" a\"", "\"a\""}};
+	sl_sink sink;
+	ask("CREATE TABLE t(k PRIMARY KEY COLLATE NOCASE, v)");
+	opened(&sink, (struct sl_sink_opts){.table = "t", .on_conflict = key, .n_on_conflict = 1});
+	void *lane = sink_attach(&sink);
+	for (size_t i = 0; i < sizeof equal / sizeof equal[0] + sizeof other / sizeof other[0]; i++) {
+		bool same = i < sizeof equal / sizeof equal[0];
+		const char *const *pair = same ? equal[i] : other[i - sizeof equal / sizeof equal[0]];
+		uint64_t number[2];
+		for (int k = 0; k < 2; k++) {
+			char record[64];
+			(void)snprintf(record, sizeof record, "{\"k\":%s,\"v\":%d}", pair[k], k);
+			number[k] = key_number(&sink, lane, record);
+		}
+		if ((number[0] == number[1]) != same)
+			fail_msg("%s and %s", pair[0], pair[1]);
+	}
+	sink_detach(&sink, lane);
+	sl_sink_close(&sink);
+}
+
 /* ---- values ---- */
 
 static void csv_text_becomes_what_its_column_holds(void **state)
@@ -581,6 +623,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
+		TEST(keys_that_are_equal_for_the_database_have_one_number),
 		TEST(csv_text_becomes_what_its_column_holds),
 		TEST(json_values_keep_their_digits_and_their_kind),
 		TEST(every_double_is_the_nearest_one),
