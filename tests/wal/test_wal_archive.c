@@ -477,6 +477,43 @@ static void what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_file
 	box_fini(&b);
 }
 
+static void put_archive(struct box *b, const char *path, const void *content, size_t n)
+{
+	uint8_t packed[1024];
+	size_t size = ZSTD_compress(packed, sizeof packed, content, n, 1);
+	assert_false(ZSTD_isError(size));
+	crashfs_put(b->fs, path, packed, size);
+}
+
+/* Without a record there is only the file's time; a header with one wrong bit is as good as a sound one. */
+static void an_archive_without_a_record_is_as_old_as_its_file(void **state)
+{
+	(void)state;
+	struct box b;
+	struct due d = {0};
+	struct sl_io_stat st;
+	uint8_t log[256];
+	box_init(&b);
+	crashfs_mkdir(b.fs, "/a");
+	sl__wal_header_encode(log, (struct wal_header){.version = 1, .incarnation = 0xabcdef});
+	put_archive(&b, "/a/empty.wal.zst", log, WAL_HEADER_BYTES);
+	size_t n = WAL_HEADER_BYTES + box_record(log + WAL_HEADER_BYTES, 1, SL_WAL_PENDING, 1000, "x", 1);
+	log[9] ^= 4;
+	assert_int_equal(sl__wal_header_decode(log, &(struct wal_header){0}), WAL_HEADER_REPAIRABLE);
+	put_archive(&b, "/a/flipped.wal.zst", log, n);
+	assert_int_equal(b.e.env.io->stat("/a/empty.wal.zst", &st, b.e.env.io_ctx), 0);
+	vclock_advance_ms(&b.e.clock, st.mtime_ms + 86400000 - b.e.env.clock->real_ms(b.e.env.clock_ctx));
+	assert_int_equal(sl_wal_cleanup("/a", 1, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(d.removed, 1);
+	assert_string_equal(d.name, "flipped.wal.zst");
+	assert_int_equal(d.last_record_ms, 1000);
+	vclock_advance_ms(&b.e.clock, 1);
+	assert_int_equal(sl_wal_cleanup("/a", 1, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(d.removed, 2);
+	assert_int_equal(d.last_record_ms, st.mtime_ms);
+	box_fini(&b);
+}
+
 /* One that cannot be read or removed does not keep the others, and is reported. */
 static void an_archive_that_cannot_be_removed_keeps_no_other(void **state)
 {
@@ -566,6 +603,7 @@ int main(void)
 		cmocka_unit_test(a_segment_is_archived_with_its_last_record_and_not_before),
 		cmocka_unit_test(retention_goes_by_the_time_of_the_last_record),
 		cmocka_unit_test(what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_files),
+		cmocka_unit_test(an_archive_without_a_record_is_as_old_as_its_file),
 		cmocka_unit_test(an_archive_that_cannot_be_removed_keeps_no_other),
 		cmocka_unit_test(a_clean_up_of_quarantined_files_leaves_archives_and_other_logs_alone),
 	};
