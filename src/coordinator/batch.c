@@ -27,7 +27,7 @@ void sl__batch_begin(struct sl__batch *b, size_t n)
 /* Its items are not what they were: another idempotency key. */
 static void changed(struct sl__segment *s)
 {
-	s->has_id = s->paid = false;
+	s->has_id = false;
 	s->tries = 0;
 }
 

@@ -114,7 +114,6 @@ struct sl__segment {
 	bool halving;       /* its attempts were used up together: each further failure halves it */
 	bool last_call;     /* it failed after its time was up, and nothing shows that the target works */
 	bool dead;          /* never to be written; the batch's err says why */
-	bool paid;          /* the tokens of its next write are taken */
 	bool has_id;
 	uint8_t id[16];
 	uint32_t tries; /* with this id */

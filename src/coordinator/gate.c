@@ -53,15 +53,15 @@ static int take_tokens(sl_coordinator *c, sl__tokens *t, size_t n) SL_REQUIRES(c
 }
 
 /* One token, however few the items are: the writes keep their distance. An item above the chunk goes alone and pays for
- * all of its bytes. */
-static int pay(sl_coordinator *c, struct sl__batch *b, size_t bytes) SL_REQUIRES(c->mu)
+ * all of its bytes. A batch that has paid and is held all the same pays again: those that a breaker has collected would
+ * go all together when it closes. */
+static int pay(sl_coordinator *c, size_t bytes) SL_REQUIRES(c->mu)
 {
 	if (SL_LIKELY(c->rate_items == NULL && c->rate_bytes == NULL))
 		return 0;
 	int rc = take_tokens(c, c->rate_items, 1);
 	if (rc == 0)
 		rc = take_tokens(c, c->rate_bytes, SL_MAX(bytes, 1) / c->chunk_bytes + (bytes % c->chunk_bytes != 0));
-	sl__top(b)->paid = rc == 0;
 	return rc;
 }
 
@@ -86,7 +86,7 @@ static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__perm
 enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t bytes, struct sl__permits *permits)
 	SL_REQUIRES(c->mu)
 {
-	if (!sl__top(b)->paid && pay(c, b, bytes) != 0) {
+	if (pay(c, bytes) != 0) {
 		sl__put_left(c, b);
 		return SL__STEP_GONE;
 	}
@@ -97,7 +97,6 @@ enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t byte
 	if (SL_UNLIKELY(sl__is_late(c, b))) {
 		/* Its last call: a few writes that no breaker waits for. Nobody's permit says nothing. */
 		*permits = (struct sl__permits){.limited = false};
-		sl__top(b)->paid = false;
 		return SL__STEP_ON;
 	}
 	if (!pass_breaker(c, b, permits)) {
@@ -112,7 +111,6 @@ enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t byte
 		sl__put_held(c, b, true);
 		return SL__STEP_GONE;
 	}
-	sl__top(b)->paid = false;
 	return SL__STEP_ON;
 }
 

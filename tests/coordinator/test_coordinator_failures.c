@@ -583,7 +583,7 @@ static int note_time(struct kit *k, int number, const struct sl_sink_batch *batc
 }
 
 /* No second has more than limit, and it takes about as long as the rate says. */
-static void see_rate(struct kit *k, size_t limit, size_t total)
+static void see_rate(struct kit *k, size_t limit, size_t total, double outage)
 {
 	int64_t begin_ns = k->clock.now_ns;
 	while (sl_coordinator_flush(k->c, 0) != 0) {
@@ -597,7 +597,7 @@ static void see_rate(struct kit *k, size_t limit, size_t total)
 		assert_true(sum <= limit);
 	}
 	double seconds = (double)(k->clock.now_ns - begin_ns) / 1e9;
-	assert_true(seconds <= 1.1 * (double)total / (double)limit + 0.2);
+	assert_true(seconds <= 1.1 * (double)total / (double)limit + 0.2 + outage);
 	kit_finish(k, 0);
 }
 
@@ -611,10 +611,32 @@ static void the_rate_is_a_bound_in_every_second(void **state)
 		kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 500, .rate_items = rates[i],
 				.capacity = 10000, .flush_interval_ms = SL_NONE));
 		kit_submit(k, 1, 4 * (uintptr_t)rates[i]);
-		see_rate(k, (size_t)rates[i], 4 * (size_t)rates[i]);
+		see_rate(k, (size_t)rates[i], 4 * (size_t)rates[i], 0);
 		(void)kit_tear_down(state);
 		(void)kit_set_up(state);
 	}
+}
+
+static int64_t away_until_ns;
+
+static int note_time_and_be_away(struct kit *k, int number, const struct sl_sink_batch *batch,
+				 struct sl_sink_reply *reply, struct sl_err *err)
+{
+	(void)note_time(k, number, batch, reply, err);
+	return timed[n_timed - 1].at_ns < away_until_ns ? kit_fail(err, SL_CLASS_FATAL) : 0;
+}
+
+/* Those that wait for the breaker do not go all together when it closes. */
+static void the_rate_is_a_bound_after_an_outage_too(void **state)
+{
+	struct kit *k = *state;
+	n_timed = 0;
+	away_until_ns = k->clock.now_ns + 3000000000;
+	k->script = note_time_and_be_away;
+	kit_new(k, OPTS(.workers = 8, .workers_max = 8, .batch_size = 20, .rate_items = 100, .capacity = 10000,
+			.flush_interval_ms = SL_NONE));
+	kit_submit(k, 1, 1000);
+	see_rate(k, 100, 1000, 10);
 }
 
 static void the_rate_in_bytes_is_one_too(void **state)
@@ -626,7 +648,7 @@ static void the_rate_in_bytes_is_one_too(void **state)
 	kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 500, .rate_bytes = 800,
 			.flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 400);
-	see_rate(k, 800, 3200);
+	see_rate(k, 800, 3200, 0);
 }
 
 static void tokens_are_reduced_and_restored(void **state)
@@ -812,6 +834,7 @@ int main(void)
 		TEST(a_lane_that_cannot_be_attached_is_a_failed_write),
 		TEST(the_concurrency_is_halved_when_the_target_struggles_and_rises_step_by_step),
 		TEST(the_rate_is_a_bound_in_every_second),
+		TEST(the_rate_is_a_bound_after_an_outage_too),
 		TEST(the_rate_in_bytes_is_one_too),
 		TEST(tokens_are_reduced_and_restored),
 		TEST(without_a_rate_there_is_nothing_to_reduce),
