@@ -135,6 +135,8 @@
 	  "The first pause before a probe; doubles up to breaker_open_max_ms")                                         \
 	X(MILLIS, coordinator, breaker_open_max_ms, NULL, 0, NULL, "30000", 1, SRV_DAY_MS, NULL,                       \
 	  "The longest pause before a probe")                                                                          \
+	X(MILLIS, coordinator, give_up_after_ms, NULL, 0, NULL, "0", 0, SRV_YEAR_MS, NULL,                             \
+	  "Answer 503 to a sender whose events the store has not taken for this long, and drop them; 0: wait forever") \
 	X(TEXT, export_events, dataset, NULL, 0, NULL, "job_events", 0, 0, NULL, "The dataset's name in the folder")   \
 	X(NUMBER, export_events, partition_size, NULL, 0, NULL, "100000", 1, 1000000000, NULL,                         \
 	  "Events of a partition; one that is not full waits. It cannot be changed once there is a partition")         \

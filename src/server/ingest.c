@@ -76,7 +76,7 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 static void on_gone(srv_request *r, void *ctx)
 {
 	(void)r;
-	srv_publish_busy(ctx, 503, FULL_MS, "the server stops");
+	srv_wait_unheard(ctx, FULL_MS, "the server stops");
 }
 
 /* ---- the handler ---- */
@@ -128,16 +128,19 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 			       .position = p->n > 0 ? p->rows[0].sequence : 0,
 			       .done = on_done,
 			       .done_ctx = p};
-	/* Unless the store is away, one publish goes in while the breaker is open: it may be what closes it. */
-	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN &&
-		    (health.queue_size > 0 || health.last_error.error_class == SL_CLASS_FATAL);
-	if (open || !srv_wait_begin(in, p)) {
+	/* One publish at a time goes in while the breaker is open: it may be what closes it. If the store seems to be
+	 * away, its sender does not wait for that. */
+	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN;
+	bool away = open && health.last_error.error_class == SL_CLASS_FATAL;
+	if ((open && health.queue_size > 0) || !srv_wait_begin(in, p, open)) {
 		srv_publish_busy(p, 503, FULL_MS, "the store is away");
 		count(in, BUSY);
 		return;
 	}
 	(void)atomic_fetch_add(&p->refs, 1);
 	int rc = sl_coordinator_submit_item(in->coordinator, &item, 0);
+	if (rc == 0 && away)
+		srv_wait_unheard(p, FULL_MS, "the store is unavailable");
 	if (rc == 0)
 		return;
 	count(in, BUSY);
@@ -278,6 +281,7 @@ static void configure(struct sl_coordinator_opts *o, const struct srv_config *c)
 	o->breaker_failures = (int32_t)c->coordinator_breaker_failures;
 	o->breaker_open_ms = c->coordinator_breaker_open_ms;
 	o->breaker_open_max_ms = c->coordinator_breaker_open_max_ms;
+	o->give_up_after_ms = c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
 }
 
 static int start(struct srv_ingest *in, struct sl_err *err)

@@ -54,6 +54,8 @@ struct srv_publish {
 	struct srv_block *blocks;
 	size_t bytes, bytes_max; /* of the blocks */
 	struct srv_publish *next_waiting, **prev_waiting;
+	_Atomic bool unheard; /* its sender was answered before it ended */
+	uint64_t away_at;     /* 1 + the writes that had succeeded when it failed first for lack of a store; 0: never */
 	/* What became of it, once settled. */
 	bool settled;
 	int rc; /* 0, SL_EREFUSED, SL_ECONFLICT, SL_EACCES, SL_EAGAIN */
@@ -112,9 +114,12 @@ struct srv_waiting {
 struct srv_ingest;
 void srv_wait_init(struct srv_ingest *ingest);
 void srv_wait_fini(struct srv_ingest *ingest);
-/* False: the store is away, p does not wait. */
-bool srv_wait_begin(struct srv_ingest *ingest, struct srv_publish *p);
+/* False: p does not wait: the store is unavailable (a probe is there to find out), or has not taken an earlier publish
+ * of the stream whose sender was answered. */
+bool srv_wait_begin(struct srv_ingest *ingest, struct srv_publish *p, bool probe);
 void srv_wait_end(struct srv_publish *p);
+/* Answer the sender of p with 503; p keeps waiting. */
+void srv_wait_unheard(struct srv_publish *p, int64_t ms, const char *why);
 /* The store could not be reached: answer all, and refuse for a while. */
 void srv_wait_away(struct srv_ingest *ingest);
 void srv_wait_back(struct srv_ingest *ingest);
@@ -132,6 +137,7 @@ struct srv_ingest {
 	char target[33];
 	uint64_t high, low;               /* watermarks */
 	sl_counter *events, *requests[4]; /* by outcome */
+	_Atomic uint64_t successes;       /* writes to the store */
 	_Atomic int stopping;
 };
 

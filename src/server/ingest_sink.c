@@ -10,7 +10,8 @@
  *   another's stream  the answer is 403
  *   refused data      row by row: the first that is refused is named in the answer, those before it are taken
  *   the store is away the requests are answered with 503; the items stay with the coordinator, which tries again: when
- *                     the sender has sent them again meanwhile, the store takes them once
+ *                     the sender has sent them again meanwhile, the store takes them once. One that takes others
+ *                     meanwhile is not away: then only the senders of these are answered
  *
  * Invariant: a publish that is settled has its answer, and is never handed to the store again.
  */
@@ -21,6 +22,7 @@
 
 #define RUN_ITEMS 64       /* in one transaction: the stores look for a stream's mark in a list */
 #define ONE_BY_ONE SL_EGAP /* any of those that is_theirs knows */
+#define ALONE_MS 1000      /* that a sender waits whose publish is not taken while others are */
 
 struct lane {
 	struct sl_event_row *rows;
@@ -220,18 +222,42 @@ static void report(const struct sl_sink_batch *batch, struct sl_sink_reply *repl
 	}
 }
 
+/* The store seems to be unavailable. If it took other publishes since these failed first, it is not: then only the
+ * senders of these are answered. */
+static void tell_away(struct srv_ingest *in, const struct sl_sink_batch *batch)
+{
+	uint64_t now = atomic_load(&in->successes) + 1;
+	bool alone = false;
+	for (size_t i = 0; i < batch->n; i++) {
+		struct srv_publish *p = item(batch, i);
+		alone |= p->away_at != 0 && p->away_at < now;
+		p->away_at = p->away_at != 0 ? p->away_at : now;
+	}
+	if (!alone) {
+		srv_wait_away(in);
+		return;
+	}
+	for (size_t i = 0; i < batch->n; i++)
+		if (!item(batch, i)->settled)
+			srv_wait_unheard(item(batch, i), ALONE_MS, "the store did not take it");
+}
+
 static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		       struct sl_err *err)
 {
 	struct srv_ingest *in = ctx;
 	struct sl_err own;
-	bool poison = false;
+	bool poison = false, written = false;
 	int rc = 0;
 	err = err != NULL ? err : &own;
 	for (size_t i = 0; rc == 0 && i < batch->n;)
 		rc = take_run(in, lane, batch, i, &i, err);
-	for (size_t i = 0; i < batch->n; i++)
+	for (size_t i = 0; i < batch->n; i++) {
 		poison |= item(batch, i)->settled && item(batch, i)->rc != 0;
+		written |= item(batch, i)->settled && item(batch, i)->rc == 0;
+	}
+	if (rc == 0 || written)
+		(void)atomic_fetch_add(&in->successes, 1);
 	if (rc == 0)
 		srv_wait_back(in);
 	if (rc == 0 && !poison)
@@ -241,7 +267,7 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		rc = sl_err_set(err, SL_EREFUSED, "ingest: an event was refused");
 		err->error_class = SL_CLASS_POISON;
 	} else if (err->error_class == SL_CLASS_FATAL) {
-		srv_wait_away(in);
+		tell_away(in, batch);
 	} else if (err->error_class != SL_CLASS_THROTTLED) {
 		/* What is wrong with the store is not wrong with an item. */
 		err->error_class = SL_CLASS_TRANSIENT;

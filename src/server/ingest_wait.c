@@ -7,6 +7,8 @@
 #include "ingest.h"
 #include "thread.h"
 
+#include <string.h>
+
 #define AWAY_MS 1000
 
 static int64_t mono_ms(const struct srv_ingest *in)
@@ -26,11 +28,14 @@ void srv_wait_fini(struct srv_ingest *in)
 	(void)pthread_mutex_destroy(&in->wait.mu);
 }
 
-bool srv_wait_begin(struct srv_ingest *in, struct srv_publish *p)
+bool srv_wait_begin(struct srv_ingest *in, struct srv_publish *p, bool probe)
 {
 	struct srv_waiting *w = &in->wait;
 	(void)pthread_mutex_lock(&w->mu);
-	bool away = w->away_until_ms != 0 && mono_ms(in) < w->away_until_ms;
+	bool away = !probe && w->away_until_ms != 0 && mono_ms(in) < w->away_until_ms;
+	/* What a stream sends again and again must not fill the queue while the store does not take it. */
+	for (const struct srv_publish *q = w->first; q != NULL && !away; q = q->next_waiting)
+		away = atomic_load(&q->unheard) && q->key_len == p->key_len && memcmp(q->key, p->key, p->key_len) == 0;
 	if (!away) {
 		p->next_waiting = w->first;
 		p->prev_waiting = &w->first;
@@ -52,6 +57,14 @@ void srv_wait_end(struct srv_publish *p)
 	(void)pthread_mutex_unlock(&w->mu);
 }
 
+/* Without the lock, which others hold while they wait for on_gone to return. One that has its answer will end soon. */
+void srv_wait_unheard(struct srv_publish *p, int64_t ms, const char *why)
+{
+	if (atomic_load(&p->request) != NULL)
+		atomic_store(&p->unheard, true);
+	srv_publish_busy(p, 503, ms, why);
+}
+
 /* Nobody frees one of them meanwhile: the coordinator has it until srv_wait_end. */
 void srv_wait_away(struct srv_ingest *in)
 {
@@ -59,7 +72,7 @@ void srv_wait_away(struct srv_ingest *in)
 	(void)pthread_mutex_lock(&w->mu);
 	w->away_until_ms = mono_ms(in) + AWAY_MS;
 	for (struct srv_publish *p = w->first; p != NULL; p = p->next_waiting)
-		srv_publish_busy(p, 503, AWAY_MS, "the store is away");
+		srv_wait_unheard(p, AWAY_MS, "the store is away");
 	(void)pthread_mutex_unlock(&w->mu);
 }
 

@@ -41,14 +41,27 @@ static void wait_while_blocked(struct kit *k)
 	(void)pthread_mutex_unlock(&k->mu);
 }
 
+static enum sl_err_class odd_class(char letter)
+{
+	switch (letter) {
+	case 'h':
+		return SL_CLASS_THROTTLED;
+	case 'p':
+		return SL_CLASS_POISON;
+	case 'f':
+		return SL_CLASS_FATAL;
+	case 'n':
+		return SL_CLASS_NONE;
+	default:
+		return SL_CLASS_TRANSIENT;
+	}
+}
+
 static int append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks, size_t n_marks,
 		  size_t *n_new, struct sl_err *err)
 {
 	struct kit *k = store;
 	atomic_fetch_add(&k->n_append, 1);
-	for (size_t i = 0; k->watched != NULL && i < n_marks; i++)
-		if (strcmp(marks[i].stream, k->watched) == 0)
-			atomic_fetch_add(&k->n_watched, 1);
 	wait_while_blocked(k);
 	if (atomic_load(&k->away) != 0)
 		return away(err);
@@ -59,11 +72,13 @@ static int append(void *store, const struct sl_event_row *events, size_t n, stru
 			err->error_class = SL_CLASS_POISON;
 			return SL_EDATA;
 		}
-	for (size_t i = 0; k->odd != SL_CLASS_NONE && i < n; i++)
-		if (events[i].payload_len > 3 && memcmp(events[i].payload, "odd", 3) == 0) {
-			(void)sl_err_set(err, SL_EAGAIN, "never this one");
-			err->error_class = k->odd;
-			return SL_EAGAIN;
+	for (size_t i = 0; i < n; i++)
+		if (events[i].payload_len > 4 && memcmp(events[i].payload, "odd", 3) == 0) {
+			enum sl_err_class odd = odd_class(((const char *)events[i].payload)[3]);
+			int rc = odd == SL_CLASS_POISON ? SL_EDATA : SL_EAGAIN;
+			(void)sl_err_set(err, rc, "never this one");
+			err->error_class = odd;
+			return rc;
 		}
 	return k->inner.ops->events_append(k->inner.ctx, events, n, marks, n_marks, n_new, err);
 }

@@ -28,10 +28,7 @@ struct kit {
 	sl_store store;   /* the same, with what follows in between */
 	_Atomic int away; /* calls about events fail with SL_EUNAVAIL */
 	_Atomic unsigned n_append, n_read;
-	const char *watched;        /* a stream, or NULL: */
-	_Atomic unsigned n_watched; /* how often the store was asked to append to it */
-	const char *poison;         /* a payload that is refused */
-	enum sl_err_class odd; /* what an append with the payload "odd…" fails with; SL_CLASS_NONE: it does not */
+	const char *poison; /* a payload that is refused */
 	pthread_mutex_t mu;
 	pthread_cond_t cond;
 	bool blocked; /* appends wait until it is false */

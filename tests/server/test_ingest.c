@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -342,6 +343,14 @@ static void empty_messages_without_end_are_too_much_for_their_size(void **state)
 
 /* ---- a store in trouble ---- */
 
+/* Senders do not hurry; these do, a little. */
+static void pause_briefly(void)
+{
+	const struct timespec time = {.tv_nsec = 20000000};
+	(void)nanosleep(&time, NULL);
+}
+
+
 /* Until the member of what is at the path is this text. */
 static void await_text(const char *path, const char *member, const char *text)
 {
@@ -357,7 +366,6 @@ static void await_text(const char *path, const char *member, const char *text)
 static void a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled(void **state)
 {
 	(void)state;
-	kit.watched = "v";
 	expect_mark(kit_send(sender, "w", 1, 1, 2, kit.job_id), 2);
 	atomic_store(&kit.away, 1);
 	struct kit_result r = kit_send(sender, "w", 1, 3, 2, kit.job_id);
@@ -366,16 +374,17 @@ static void a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled(void **st
 	assert_int_equal(r.err.retry_after_ms, 1000);
 	await_text("/api/v1/backpressure", "state", "refusing");
 	await_text("/api/v1/backpressure", "breaker", "open");
-	/* What comes now is not even tried. */
-	r = kit_send(sender, "v", 1, 1, 1, kit.job_id);
-	assert_int_equal(r.rc, SL_EAGAIN);
-	assert_int_equal(atomic_load(&kit.n_watched), 0);
+	/* Of what comes now, one is kept to find out when the store is back. No sender waits for that. */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(kit_send(sender, "v", 1, 1, 1, kit.job_id).rc, SL_EAGAIN);
 	atomic_store(&kit.away, 0);
-	do
-		r = kit_send(sender, "w", 1, 3, 2, kit.job_id);
-	while (r.rc == SL_EAGAIN);
+	while ((r = kit_send(sender, "w", 1, 3, 2, kit.job_id)).rc == SL_EAGAIN)
+		pause_briefly();
 	expect_mark(r, 4);
-	assert_int_equal(kit_events(&kit), 4);
+	while ((r = kit_send(sender, "v", 1, 1, 1, kit.job_id)).rc == SL_EAGAIN)
+		pause_briefly();
+	expect_mark(r, 1);
+	assert_int_equal(kit_events(&kit), 5);
 }
 
 static void narrow(struct srv_config *config)
@@ -529,19 +538,19 @@ static void one_streams_trouble_is_not_its_neighbours(void **state)
 }
 
 /* More of them than open the breaker, before anything was ever taken. Each of them is answered in the end. */
-static void streams_that_the_store_never_takes_keep_no_other_from_it(void **state)
+static void streams_that_the_store_never_takes(char letter)
 {
-	static const char *const odd[] = {"odd1", "odd2", "odd3", "odd4", "odd5", "odd6", "odd7", "odd8"};
 	struct one_send x[8];
-	(void)state;
-	tear_down(state);
+	char odd[8][8];
 	kit_open(&kit, narrow);
 	kit.config.coordinator_capacity = 100;
 	kit.config.coordinator_breaker_open_ms = 10;
+	kit.config.coordinator_breaker_open_max_ms = 100;
+	kit.config.coordinator_give_up_after_ms = 1000;
 	kit_stop(&kit);
 	kit_start(&kit);
-	kit.odd = SL_CLASS_TRANSIENT;
 	for (int i = 0; i < 8; i++) {
+		(void)snprintf(odd[i], sizeof odd[i], "odd%c%d", letter, i);
 		x[i] = (struct one_send){.k = &kit, .stream = odd[i]};
 		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
 	}
@@ -550,8 +559,10 @@ static void streams_that_the_store_never_takes_keep_no_other_from_it(void **stat
 		char stream[16];
 		(void)snprintf(stream, sizeof stream, "good%d", i);
 		struct kit_result r;
-		while ((r = kit_send(s, stream, 1, 1, 1, kit.job_id)).rc != 0) /* a sender comes again */
+		while ((r = kit_send(s, stream, 1, 1, 1, kit.job_id)).rc != 0) { /* a sender comes again */
 			assert_true(r.err.retryable);
+			pause_briefly();
+		}
 		expect_mark(r, 1);
 	}
 	for (int i = 0; i < 8; i++) {
@@ -560,6 +571,117 @@ static void streams_that_the_store_never_takes_keep_no_other_from_it(void **stat
 	}
 	assert_int_equal(kit_events(&kit), 20);
 	sl_event_http_sender_free(s);
+}
+
+static void streams_that_the_store_never_takes_keep_no_other_from_it(void **state)
+{
+	for (const char *letter = "thfp"; *letter != '\0'; letter++) {
+		tear_down(state);
+		streams_that_the_store_never_takes(*letter);
+	}
+}
+
+/* A sender that comes again: until it is taken or refused, or, as the store does neither, three times. */
+static void *send_again(void *ctx)
+{
+	struct one_send *x = ctx;
+	sl_event_http_sender *s = kit_sender(x->k);
+	bool for_ever = strncmp(x->stream, "odd", 3) == 0 && x->stream[3] != 'p';
+	for (int i = 0; !for_ever || i < 3; i++) {
+		x->result = kit_send(s, x->stream, 1, 1, 1, x->k->job_id);
+		if (x->result.rc == 0 || !x->result.err.retryable)
+			break;
+		pause_briefly();
+	}
+	sl_event_http_sender_free(s);
+	return NULL;
+}
+
+/* Good streams and streams that fail for ever, with every class of error, in any mixture and order. */
+static void mix_streams(uint64_t seed)
+{
+	enum { N = 24 };
+	struct one_send x[N];
+	char names[N][16];
+	unsigned good = 0;
+	for (int i = 0; i < N; i++) {
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		unsigned dice = (unsigned)(seed >> 33);
+		bool odd = dice % 2 == 0;
+		(void)snprintf(names[i], sizeof names[i], odd ? "odd%c%d" : "good%c%d", "thfpn"[dice / 2 % 5], i);
+		good += !odd;
+		x[i] = (struct one_send){.k = &kit, .stream = names[i]};
+	}
+	for (int i = 0; i < N; i++)
+		assert_int_equal(pthread_create(&x[i].thread, NULL, send_again, &x[i]), 0);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(pthread_join(x[i].thread, NULL), 0);
+		if (strncmp(x[i].stream, "good", 4) == 0)
+			expect_mark(x[i].result, 1);
+		else
+			assert_int_not_equal(x[i].result.rc, 0);
+		if (strncmp(x[i].stream, "oddp", 4) == 0)
+			assert_int_equal(x[i].result.rc, SL_EREFUSED);
+	}
+	assert_int_equal(kit_events(&kit), good);
+}
+
+static void quick(struct srv_config *config)
+{
+	config->coordinator_workers = 2;
+	config->coordinator_batch_size = 4;
+	config->coordinator_max_attempts = 3;
+	config->coordinator_initial_backoff_ms = 5;
+	config->coordinator_max_backoff_ms = 20;
+	config->coordinator_breaker_open_ms = 10;
+	config->coordinator_breaker_open_max_ms = 50;
+	config->coordinator_give_up_after_ms = 500;
+}
+
+static void whatever_the_store_answers_to_some_streams_all_others_are_taken(void **state)
+{
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		tear_down(state);
+		kit_open(&kit, quick);
+		mix_streams(seed);
+	}
+}
+
+static struct kit_result send_until_taken(int i)
+{
+	char stream[16];
+	struct kit_result r;
+	(void)snprintf(stream, sizeof stream, "good%d", i);
+	while ((r = kit_send(sender, stream, 1, 1, 1, kit.job_id)).rc == SL_EAGAIN)
+		pause_briefly();
+	return r;
+}
+
+/* Its sender was answered, and comes again and again: the queue is no place for what the store does not take. */
+static void a_stream_has_one_publish_at_most_that_nobody_waits_for(void **state)
+{
+	struct sl_err err = SL_ERR_INIT;
+	json_int_t moving = 1, retrying = 0;
+	tear_down(state);
+	kit_open(&kit, quick);
+	kit.config.coordinator_give_up_after_ms = 0;
+	kit_stop(&kit);
+	kit_start(&kit);
+	sender = kit_sender(&kit);
+	for (int i = 0; i < 20; i++) {
+		struct kit_result r = kit_send(sender, "oddf1", 1, 1, 1, kit.job_id);
+		assert_int_equal(r.rc, SL_EAGAIN);
+		expect_mark(send_until_taken(i), 1);
+	}
+	while (moving > 0) {
+		json_t *v = kit_get(&kit, "/api/v1/coordinator");
+		moving = json_integer_value(json_object_get(v, "queue_size")) +
+			 json_integer_value(json_object_get(v, "in_flight"));
+		retrying = json_integer_value(json_object_get(v, "retrying"));
+		json_decref(v);
+	}
+	assert_int_equal(retrying, 1);
+	assert_int_equal(srv_ingest_stop(kit.ingest, 0, &err), 0); /* what waits for ever is not waited for */
 }
 
 static void a_server_that_stops_answers_who_waits(void **state)
@@ -675,6 +797,8 @@ int main(void)
 		INGEST_TEST(requests_of_many_streams_share_a_transaction),
 		INGEST_TEST(one_streams_trouble_is_not_its_neighbours),
 		INGEST_TEST(streams_that_the_store_never_takes_keep_no_other_from_it),
+		INGEST_TEST(whatever_the_store_answers_to_some_streams_all_others_are_taken),
+		INGEST_TEST(a_stream_has_one_publish_at_most_that_nobody_waits_for),
 		INGEST_TEST(a_server_that_stops_answers_who_waits),
 		INGEST_TEST(a_client_that_leaves_is_no_trouble),
 		INGEST_TEST(streams_are_listed_with_their_marks_and_what_waits),
