@@ -46,6 +46,7 @@ struct ship {
 	int stuck;  /* code of why the log takes nothing, so that it is told once */
 	int sending;
 	int stopping; /* a signal has been acted upon: it is not waited for any more */
+	int gave_up;  /* the exit code, when the target is not waited for any longer */
 	int64_t started_ms;
 	uint64_t shown; /* lines delivered when progress was last shown */
 };
@@ -79,12 +80,24 @@ static void drain(int fd)
 	}
 }
 
+/* Milliseconds until the target has taken nothing for --give-up-after; -1: it takes lines, or is waited for. */
+static int patience_ms(struct ship *s)
+{
+	int64_t limit = opt_num(s->args, "give-up-after"), left;
+	struct shipsend_state state = shipsend_state(&s->to);
+
+	if (!limit || !state.why.code)
+		return -1;
+	left = limit - state.failing_ms;
+	return left < 0 ? 0 : left < INT32_MAX ? (int)left : INT32_MAX;
+}
+
 /* Until something happens, or timeout_ms. reading: also something to read. A signal that came at any time before ends
  * the wait, unless it is known (s->stopping). */
 static void wait_for(struct ship *s, int timeout_ms, int reading)
 {
 	size_t n = 0, own;
-	int wait = -1, rc;
+	int wait = -1, patience = patience_ms(s), rc;
 
 	s->fds[n++] = (struct pollfd){.fd = s->stopping ? -1 : stop_fd(), .events = POLLIN};
 	s->fds[n++] = (struct pollfd){.fd = s->hangup, .events = POLLIN};
@@ -94,6 +107,8 @@ static void wait_for(struct ship *s, int timeout_ms, int reading)
 		n += shipfollow_fds(&s->from, s->fds + n, &wait);
 	if (timeout_ms >= 0 && (wait < 0 || timeout_ms < wait))
 		wait = timeout_ms;
+	if (patience >= 0 && (wait < 0 || patience < wait))
+		wait = patience;
 	rc = poll(s->fds, n, wait);
 	if (rc > 0 && s->fds[1].revents) {
 		drain(s->hangup);
@@ -133,12 +148,30 @@ static void tell_free(struct ship *s)
 	s->stuck = 0;
 }
 
+/* A target that does not know the token or the address will not by itself: at the first contact that ends the command,
+ * later after --give-up-after. One that is unavailable is waited for from the start. */
+static int check_target(struct ship *s)
+{
+	struct shipsend_state state = shipsend_state(&s->to);
+	int is_wrong = state.why.code == SL_EACCES || state.why.code == SL_ECONFIG || state.why.code == SL_ENOENT;
+
+	if (state.first && is_wrong)
+		cli_say(s->cli, SL_LOG_ERROR, "%s took no line: %s", s->to.target, state.why.msg);
+	else if (patience_ms(s) == 0)
+		cli_say(s->cli, SL_LOG_ERROR, "%s took no line for %" PRId64 " s: %s", s->to.target,
+			state.failing_ms / 1000, state.why.msg);
+	else
+		return 0;
+	s->gave_up = sl_err_exit_code(is_wrong ? SL_ECONFIG : SL_EUNAVAIL);
+	return s->gave_up;
+}
+
 /* The stream is stopped for good when the receiver knows other lines under these numbers. */
 static int check_sender(struct ship *s)
 {
 	struct sl_err err = SL_ERR_INIT;
 
-	return sl_wal_sender_error(s->log.wal, &err) ? cli_fail(s->cli, &err, s->log.id) : 0;
+	return sl_wal_sender_error(s->log.wal, &err) ? cli_fail(s->cli, &err, s->log.id) : check_target(s);
 }
 
 /* Did the last send fail? The sender halts after that, and nothing wakes this thread then. */
@@ -285,7 +318,8 @@ static int result(struct ship *s, uint64_t left, uint64_t refused)
 	struct sl_err why = SL_ERR_INIT;
 	char count[TEXT_COUNT_BYTES];
 
-	(void)shipsend_get(&s->to, &why);
+	if (!s->gave_up) /* which has said why */
+		(void)shipsend_get(&s->to, &why);
 	if (left)
 		cli_say(s->cli, SL_LOG_ERROR, "%s left in %s/%s.wal for the next run%s%.150s",
 			text_count(count, left, "line"), s->log.dir, s->log.id, why.code ? ": " : "",
@@ -293,6 +327,8 @@ static int result(struct ship *s, uint64_t left, uint64_t refused)
 	if (refused)
 		cli_say(s->cli, SL_LOG_ERROR, "%s refused; 'sluice dlq list %s/%s.dead' says why",
 			text_count(count, refused, "line"), s->log.dir, s->log.id);
+	if (s->gave_up)
+		return s->gave_up;
 	if (left)
 		return EXIT_INTERRUPTED;
 	if (stop_requested() && !shipfollow_over(&s->from) && !s->from.follow)
@@ -310,7 +346,7 @@ static int finish(struct ship *s, int rc)
 	code = code ? code : stopped;
 	if (!stopped)
 		report(s, left, refused);
-	return code ? code : result(s, left, refused);
+	return code && code != s->gave_up ? code : result(s, left, refused);
 }
 
 /* ---- the beginning ---- */
@@ -442,6 +478,14 @@ static const struct opt opts[] = {
 	 .min = 0,
 	 .max = INT64_C(31536000000),
 	 .help = "At the end of the input, give up when nothing was delivered for so long; the rest stays in the log"},
+	{.name = "give-up-after",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "0",
+	 .min = 0,
+	 .max = INT64_C(31536000000),
+	 .help = "End with status 69 or 78 when the target took no line for this long; 0 waits forever. The lines stay "
+		 "in the log"},
 	{.name = "retarget",
 	 .kind = OPT_FLAG,
 	 .help = "Send what waits in the log to this URL although it was for another"},
@@ -463,7 +507,9 @@ const struct command cmd_ship = {
 		"that were rotated meanwhile too. With --follow it goes on with what is added, through rotation by "
 		"rename, copytruncate, truncation and deletion, until SIGINT or SIGTERM (status 0 when all is "
 		"delivered); SIGHUP opens everything anew. Without, it ends when all is delivered. What cannot be "
-		"delivered in time stays in the log for the next run, and the status is 75. A line longer than 15.75 "
+		"delivered in time stays in the log for the next run, and the status is 75. A target that refuses the "
+		"first lines, because of a wrong token or address, ends the command with status 78. One that is "
+		"unavailable, or refuses lines later, is waited for, up to --give-up-after. A line longer than 15.75 "
 		"MiB is cut, and the last line of a file that is done with may lack its newline: both are marked as "
 		"partial. Bytes are kept as they are.",
 	.example = "sluice ship --follow /var/log/app.log --to http://127.0.0.1:7070\n"

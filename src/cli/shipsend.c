@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shipsend.h"
 
+#include "server/thread.h"
 #include "shiprow.h"
 
 #include <errno.h>
@@ -372,14 +373,18 @@ static int send_rows(struct shipsend *s, const struct sl_wal_batch *b, struct sl
 
 static void note(struct shipsend *s, size_t lines, uint64_t mark, int rc, const struct sl_err *err)
 {
+	int failed = rc && rc != SL_EREFUSED;
 	uint64_t one = 1;
 
 	pthread_mutex_lock(&s->mu);
 	s->delivered += rc ? 0 : lines;
 	s->taken = rc ? s->taken : mark;
-	s->trouble = rc && rc != SL_EREFUSED ? *err : (struct sl_err)SL_ERR_INIT;
-	if (rc && rc != SL_EREFUSED && !s->trouble.code)
+	if (failed && !s->trouble.code)
+		s->failing_ms = srv_clock_ms();
+	s->trouble = failed ? *err : (struct sl_err)SL_ERR_INIT;
+	if (failed && !s->trouble.code)
 		s->trouble.code = rc;
+	s->answered |= !failed && lines > 0; /* without lines a sink is not asked */
 	pthread_mutex_unlock(&s->mu);
 	(void)!write(s->wake, &one, sizeof(one));
 }
@@ -490,6 +495,18 @@ uint64_t shipsend_get(struct shipsend *s, struct sl_err *trouble)
 	*trouble = s->trouble;
 	pthread_mutex_unlock(&s->mu);
 	return delivered;
+}
+
+struct shipsend_state shipsend_state(struct shipsend *s)
+{
+	struct shipsend_state state = {.first = 0};
+
+	pthread_mutex_lock(&s->mu);
+	state.why = s->trouble;
+	state.failing_ms = s->trouble.code ? srv_clock_ms() - s->failing_ms : 0;
+	state.first = !s->answered;
+	pthread_mutex_unlock(&s->mu);
+	return state;
 }
 
 uint64_t shipsend_mark(struct shipsend *s)

@@ -52,6 +52,8 @@ struct shipsend {
 	uint64_t delivered;    /* lines; guarded by mu, as is all below */
 	uint64_t taken;        /* the target's mark */
 	struct sl_err trouble; /* code 0: the last batch was delivered */
+	int64_t failing_ms;    /* by the monotonic clock: nothing was taken or refused since; counts with trouble */
+	int answered;          /* a batch was delivered, or a line of it refused, in this run */
 };
 
 /* Options and URL. 0, or an exit code after a line on stderr. Close it in any case. */
@@ -63,6 +65,13 @@ int shipsend_start(struct shipsend *s, sl_wal *w, const char *stream, uint64_t p
 void shipsend_close(struct shipsend *s);
 /* Lines delivered in this run, and why the last batch was not. */
 uint64_t shipsend_get(struct shipsend *s, struct sl_err *trouble);
+/* What the target has done for as long as nothing moves. */
+struct shipsend_state {
+	struct sl_err why;  /* code 0: it takes lines */
+	int64_t failing_ms; /* for so long it has taken none */
+	int first;          /* and none before in this run */
+};
+struct shipsend_state shipsend_state(struct shipsend *s);
 /* The sequence up to which everything is delivered or parked. */
 uint64_t shipsend_mark(struct shipsend *s);
 

@@ -303,6 +303,51 @@ class Targets(ShipTest):
         self.assertGreaterEqual(to.times[2] - to.times[1], 1)
         self.assertEqual([line_of(r) for r in to.rows], numbers(1, 10))
 
+    def test_an_endpoint_that_refuses_the_first_lines_ends_the_command_and_they_stay_in_the_log(self):
+        lines = b"one\n"
+        for status, says in [(401, "not authorized"), (403, "forbidden"), (404, "nothing at this URL")]:
+            with self.subTest(status=status):
+                to = Endpoint(self, answers=[(status, {})] * 1000)
+                r = self.fails(78, "ship", "--json", "--to", to.url, "--stream=s", "--wal=wal", "--retarget", stdin=lines,
+                               says=[says, "took no line"])
+                self.assertIn("1 line left in wal/s.wal", r.errors)
+                self.assertEqual(json.loads(r.out)["left"], 1)
+                lines = b""  # the log has it
+        to = Endpoint(self)
+        self.ok("ship", "--to", to.url, "--stream=s", "--wal=wal", "--retarget", stdin=b"two\n")
+        self.assertEqual([line_of(r) for r in to.rows], [b"one", b"two"])
+
+    def test_the_first_refusal_ends_a_command_that_follows_too(self):
+        self.write("app.log", numbered(1, 3))
+        to = Endpoint(self, answers=[(401, {})] * 1000)
+        p = self.follow("app.log", to=("--to", to.url, "--stream=s", "--wal=wal"))
+        p.communicate(timeout=TIMEOUT)
+        self.assertEqual(p.returncode, 78, self.said())
+
+    def test_an_endpoint_that_refuses_lines_later_is_waited_for_visibly(self):
+        self.write("app.log", numbered(1, 3))
+        to = Endpoint(self, answers=[(200, {}), (401, {}), (404, {})])
+        p = self.follow("app.log", to=("--to", to.url, "--stream=s", "--wal=wal"))
+        self.until("the first lines", lambda: len(to.rows) == 3, p)
+        self.append("app.log", numbered(4, 4))
+        self.until("the next one", lambda: len(to.rows) == 4, p)
+        self.assertIn("not authorized", self.said())
+        self.finish(p)
+
+    def test_a_target_that_takes_nothing_is_given_up_when_that_is_wanted(self):
+        self.write("app.log", numbered(1, 3))
+        for status, code in [(401, 78), (503, 69), (500, 69)]:
+            with self.subTest(status=status):
+                to = Endpoint(self, answers=[(200, {})] + [(status, {})] * 100000)
+                p = self.follow("app.log", "--give-up-after=300ms", to=("--to", to.url, f"--stream=s{status}", "--wal=wal"))
+                self.until("the first lines", lambda to=to: len(to.rows) == 3, p)
+                self.append("app.log", b"one more\n")
+                out, _ = p.communicate(timeout=TIMEOUT)
+                self.assertEqual(p.returncode, code, self.said())
+                self.assertEqual(json.loads(out)["left"], 1)
+                self.assertIn("took no line for", self.said())
+                self.write("app.log", numbered(1, 3))
+
     def test_an_endpoint_gets_the_token_of_the_file_or_of_the_environment(self):
         self.write("token", b"sesame-of-the-file\n")
         self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-the-environment"
