@@ -438,7 +438,7 @@ static uint64_t mix_cell(uint64_t h, const struct sl__cell *cell)
 			return mix(h, n);
 		}
 	} else if (cell->kind != SL__CELL_INT && cell->kind != SL__CELL_REAL) {
-		return mix(h, 1); /* NULL, or not there: it is never in conflict, or has the one default */
+		return mix(h, 1); /* NULL: it is never in conflict */
 	}
 	uint64_t bits;
 	value = value == 0 ? 0 : value; /* not -0 */
@@ -468,6 +468,10 @@ int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len,
 			continue;
 		if (convert(&r->fields[c], (enum sl__affinity)r->shape.affinity[c], &cell) != NULL)
 			return 0;
+		if (cell.kind == SL__CELL_ABSENT) { /* the default, which only the database knows */
+			*hash = 0;
+			return 0;
+		}
 		h = mix_cell(h, &cell);
 	}
 	*hash = h != 0 ? h : 1;

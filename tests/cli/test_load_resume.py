@@ -359,6 +359,14 @@ class Resumed(LoadTest):
         self.load("a.csv", *self.into(), "--on-conflict", "id", "--batch-size", "50")
         self.assertEqual(self.last_values(), {(200, 200, 10)})
 
+    def test_a_key_that_is_the_default_is_the_same_key_when_it_is_given(self):
+        self.sql("DROP TABLE bars")
+        self.sql(f"CREATE TABLE bars {COLUMNS[self.kind].replace(', symbol', ' DEFAULT 5 NOT NULL UNIQUE, symbol')}")
+        rows = [{"price": turn} if turn % 2 else {"id": 5, "price": turn} for turn in range(1, 2001)]
+        self.write("a.jsonl", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+        self.load("a.jsonl", *self.into(), "--on-conflict", "id", "--batch-size", "20")
+        self.assertEqual(self.last_values(), {(2000, 2000, 1)})
+
 
 class Sqlite(SqliteTarget, Resumed):
     pass

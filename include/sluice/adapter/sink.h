@@ -103,8 +103,8 @@ struct sl_sink_ops {
 	const char *(*target)(void *sink);
 
 	/* A number that is the same for all records with the same key of an upsert (others may share it): the key of
-	 * per-key order, so that the last record of a key wins. lane is of attach, and only used for this. May be NULL.
-	 */
+	 * per-key order, so that the last record of a key wins. 0: only the database can compare it, so it may be the
+	 * same as any other. lane is of attach, and only used for this. May be NULL. */
 	int (*key)(void *sink, void *lane, const void *data, size_t len, uint64_t *hash, struct sl_err *err);
 
 	/*
