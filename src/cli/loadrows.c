@@ -69,8 +69,9 @@ static int is_taken_over(const struct load *l, const struct sl_coordinator_healt
 
 enum { CONTACTS = 2, GRACE_MS = 5000 };
 
-/* How the command ends, or 0. A single row may be what the target answers with an error that speaks of all: the second
- * batch decides at the first contact, and later the coordinator, which gives up a little earlier. */
+/* How the command ends, or 0. A single row may be what the target answers with an error that speaks of all: at the
+ * first contact the second batch decides, and only when no other is in flight; later the coordinator, which gives up a
+ * little earlier. */
 static int gives_up(struct load *l)
 {
 	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
@@ -83,7 +84,7 @@ static int gives_up(struct load *l)
 	if (is_taken_over(l, &h)) /* may_leave knows that */
 		return 0;
 	first = h.last_error.error_class == SL_CLASS_FATAL && l->total.written + h.written == 0 &&
-		h.failures >= CONTACTS;
+		h.failures >= CONTACTS && h.in_flight == 0;
 	if (!first && (!limit || h.failing_ms < limit + (limit / 10 < GRACE_MS ? limit / 10 : GRACE_MS)))
 		return 0;
 	if (first)

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import termios
 import threading
+import time
 
 from clitest import SLUICE, TIMEOUT, free_port, main
 from loadtest import BARS, BARS_SUM, LoadTest, expected_sum
@@ -484,6 +485,11 @@ class ByRow(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         rows = [json.loads(line) for line in self.rfile.read(int(self.headers["Content-Length"])).splitlines()]
         status = next((row["status"] for row in rows if "status" in row), 200)
+        if status == 200:
+            self.server.good.set()
+            time.sleep(self.server.takes_s)
+        elif self.server.takes_s:
+            self.server.good.wait(TIMEOUT)  # so that a good batch is on its way when this one is refused
         with self.server.mu:
             self.server.requests += 1
             status = self.server.turn(self.server.requests) or status
@@ -503,8 +509,9 @@ class OddTargets(LoadTest):
     """Rows that a working target never takes, and targets that take none."""
 
     @contextlib.contextmanager
-    def target(self, turn=lambda n: None):
+    def target(self, turn=lambda n: None, takes_s=0):
         with http.server.ThreadingHTTPServer(("127.0.0.1", free_port()), ByRow) as server:
+            server.takes_s, server.good = takes_s, threading.Event()
             server.mu, server.taken, server.requests, server.turn = threading.Lock(), [], 0, turn
             server.url = f"http://127.0.0.1:{server.server_port}/rows"
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -517,10 +524,10 @@ class OddTargets(LoadTest):
         rows = [{"id": i} | ({"status": status_of[i]} if i in status_of else {}) for i in range(1, n + 1)]
         self.write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
 
-    def ends(self, n, status_of, *args):
+    def ends(self, n, status_of, *args, takes_s=0):
         """Every row is taken once, or in the dead letters."""
         self.rows_with(n, status_of)
-        with self.target() as server:
+        with self.target(takes_s=takes_s) as server:
             out = self.result("a.jsonl", "--to", server.url, "-q", *args, code=65)
         self.assertEqual(sorted(server.taken), [i for i in range(1, n + 1) if i not in status_of])
         self.assertEqual((out["written"], out["dead"], out["left"]), (n - len(status_of), len(status_of), 0))
@@ -539,6 +546,9 @@ class OddTargets(LoadTest):
         rows = dice.sample(range(200, 3001), 2 * len(statuses))
         self.ends(3000, dict(zip(rows, statuses * 2)), "--batch-size", "20", "--give-up-after", "5s",
                   "--max-attempts", "3", "--max-backoff", "100ms")
+
+    def test_first_rows_that_are_refused_at_once_do_not_speak_for_those_on_their_way(self):
+        self.ends(60, {i: 404 for i in (1, 11, 21)}, "--batch-size", "10", "--give-up-after", "3s", takes_s=0.7)
 
     def test_a_target_that_refuses_the_first_rows_is_no_target(self):
         self.rows_with(100, {})
