@@ -148,7 +148,7 @@ struct sl_coordinator_opts {
 	 * SL_UNLIMITED: a transient failure is charged only once another batch, or a part of its own, was written since
 	 * its first failure, and the other retryable ones never are; so they wait for as long as it takes. */
 	int64_t give_up_after_ms;
-	double rate_items;    /* items in any second at most, written in ten to twenty equal parts; 0: no limit */
+	double rate_items;    /* items in any second at most, a twentieth of them at a time; 0: no limit */
 	double rate_bytes;    /* the same in bytes; an item that is larger than a part goes alone, and is paid for */
 	double reduce_factor; /* of reduce_tokens; default 0.5 */
 	enum sl_switch rate_by_watermark; /* high mark reduces, low mark restores, by themselves; default off */

@@ -4,6 +4,8 @@
 
 #include "coordinator/coordinator.h"
 
+#define RATE_PARTS 20 /* of the rate is in the bucket at most, and is written at a time */
+
 /* ---- marks ---- */
 
 static void on_high(void *ctx)
@@ -49,27 +51,22 @@ static int make_queue(sl_coordinator *c, struct sl_err *err)
 	return sl__queue_new(&c->queue, &opts, err);
 }
 
-/* The rate is a bound in every second, not on average: writes of equal size, *chunk, at equal distances, ten to twenty
- * a second, so that as little as possible is lost by rounding. The first one waits, too: many coordinators in a row,
- * one for each file of a load, keep the rate. */
+/* The rate is a bound in every second, not on average: what a full bucket holds, *chunk, and what flows into it in a
+ * second are no more than the rate together. A twentieth in the bucket costs little of it. Few items go one by one at
+ * equal distances, which costs nothing. The bucket is empty at first: many coordinators in a row, one for each file of
+ * a load, keep the rate. */
 static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, size_t *chunk, struct sl_err *err)
 {
-	struct sl__tokens_opts opts = {.env = &c->env, .burst = 1, .reduce_factor = c->o.reduce_factor};
-	double best = 0;
+	struct sl__tokens_opts opts = {.env = &c->env, .reduce_factor = c->o.reduce_factor};
 	*chunk = SIZE_MAX;
 	if (rate == 0)
 		return 0;
-	for (double writes = 10; writes <= 20 && rate >= writes; writes++)
-		if (writes * floor(rate / writes) > best) {
-			best = writes * floor(rate / writes);
-			opts.rate = writes;
-		}
-	if (best == 0)
-		opts.rate = SL_MAX(floor(rate), SL_MIN(rate, 1.0)); /* one by one */
-	*chunk = best == 0 ? 1 : (size_t)(rate / opts.rate);
+	*chunk = rate >= 2 * RATE_PARTS ? (size_t)(rate / RATE_PARTS) : 1;
+	opts.burst = *chunk;
+	opts.rate = *chunk > 1 ? rate - (double)*chunk : SL_MAX(floor(rate), SL_MIN(rate, 1.0));
 	int rc = sl__tokens_new(out, &opts, err);
 	if (rc == 0)
-		(void)!sl__tokens_try_take(*out, 1, NULL);
+		(void)!sl__tokens_try_take(*out, *chunk, NULL);
 	return rc;
 }
 
@@ -88,6 +85,8 @@ static int make_gates(sl_coordinator *c, struct sl_err *err)
 		rc = sl__limiter_new(&c->limiter, &limiter, err);
 	if (rc == 0)
 		rc = make_rate(c, c->o.rate_items, &c->rate_items, &c->chunk_items, err);
+	if (rc == 0 && c->rate_items != NULL)
+		c->rate_unreduced = sl__tokens_rate(c->rate_items);
 	if (rc == 0)
 		rc = make_rate(c, c->o.rate_bytes, &c->rate_bytes, &c->chunk_bytes, err);
 	return rc;

@@ -244,8 +244,9 @@ struct sl_coordinator {
 	sl__queue *queue;
 	sl__breaker *breaker;
 	sl__limiter *limiter;                /* NULL: not adaptive */
-	sl__tokens *rate_items, *rate_bytes; /* a token is a write of up to so many: */
-	size_t chunk_items, chunk_bytes;     /* SIZE_MAX: no rate */
+	sl__tokens *rate_items, *rate_bytes;
+	size_t chunk_items, chunk_bytes; /* of one write at most; SIZE_MAX: no rate */
+	double rate_unreduced;           /* of rate_items */
 	sl__pool *pool;
 	pthread_t keeper, feeder;
 	bool keeper_runs, feeder_runs;

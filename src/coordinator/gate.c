@@ -52,17 +52,14 @@ static int take_tokens(sl_coordinator *c, sl__tokens *t, size_t n) SL_REQUIRES(c
 	return rc;
 }
 
-/* One token, however few the items are: the writes keep their distance. An item above the chunk goes alone and pays for
- * all of its bytes. A batch that has paid and is held all the same pays again: those that a breaker has collected would
- * go all together when it closes. */
-static int pay(sl_coordinator *c, size_t bytes) SL_REQUIRES(c->mu)
+/* For each item and byte. An item above the chunk goes alone and pays for all of its bytes. A batch that has paid and
+ * is held all the same pays again: those that a breaker has collected would go all together when it closes. */
+static int pay(sl_coordinator *c, size_t items, size_t bytes) SL_REQUIRES(c->mu)
 {
 	if (SL_LIKELY(c->rate_items == NULL && c->rate_bytes == NULL))
 		return 0;
-	int rc = take_tokens(c, c->rate_items, 1);
-	if (rc == 0)
-		rc = take_tokens(c, c->rate_bytes, SL_MAX(bytes, 1) / c->chunk_bytes + (bytes % c->chunk_bytes != 0));
-	return rc;
+	int rc = take_tokens(c, c->rate_items, items);
+	return rc != 0 ? rc : take_tokens(c, c->rate_bytes, bytes);
 }
 
 static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__permits *permits) SL_REQUIRES(c->mu)
@@ -86,7 +83,7 @@ static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__perm
 enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t bytes, struct sl__permits *permits)
 	SL_REQUIRES(c->mu)
 {
-	if (pay(c, bytes) != 0) {
+	if (pay(c, sl__top(b)->end - b->lo, bytes) != 0) {
 		sl__put_left(c, b);
 		return SL__STEP_GONE;
 	}

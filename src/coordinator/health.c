@@ -42,7 +42,9 @@ static void read_health(sl_coordinator *c, struct sl_coordinator_health *h) SL_R
 		.failures = c->n_failures,
 		.splits = c->n_splits,
 		.concurrency = c->limit,
-		.rate_items = c->rate_items != NULL ? sl__tokens_rate(c->rate_items) * (double)c->chunk_items : 0,
+		.rate_items = c->rate_items != NULL
+				      ? c->o.rate_items * sl__tokens_rate(c->rate_items) / c->rate_unreduced
+				      : 0,
 		.backpressure = t.queue.above_high,
 		.failing_ms = c->failing_since_ns != 0
 				      ? SL_MAX((sl__mono_ns(&c->env) - c->failing_since_ns) / SL__NS_PER_MS, 1)

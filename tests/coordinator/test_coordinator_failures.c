@@ -617,6 +617,18 @@ static void the_rate_is_a_bound_in_every_second(void **state)
 	}
 }
 
+/* Small batches cost what they hold. */
+static void the_rate_is_reached_with_small_batches(void **state)
+{
+	struct kit *k = *state;
+	n_timed = 0;
+	k->script = note_time;
+	kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 3, .rate_items = 1000, .capacity = 10000,
+			.flush_interval_ms = SL_NONE));
+	kit_submit(k, 1, 2000);
+	see_rate(k, 1000, 2000, 0);
+}
+
 static int64_t away_until_ns;
 
 static int note_time_and_be_away(struct kit *k, int number, const struct sl_sink_batch *batch,
@@ -834,6 +846,7 @@ int main(void)
 		TEST(a_lane_that_cannot_be_attached_is_a_failed_write),
 		TEST(the_concurrency_is_halved_when_the_target_struggles_and_rises_step_by_step),
 		TEST(the_rate_is_a_bound_in_every_second),
+		TEST(the_rate_is_reached_with_small_batches),
 		TEST(the_rate_is_a_bound_after_an_outage_too),
 		TEST(the_rate_in_bytes_is_one_too),
 		TEST(tokens_are_reduced_and_restored),
