@@ -212,7 +212,7 @@ struct sl_coordinator_report {
  * Stop intake, write what is there for up to drain_timeout_ms (0: nothing new is begun; SL_UNLIMITED), then cancel the
  * sink and give back what is left: with wal it stays pending there; with spill_wal it is appended; else on_returned
  * gets each item. Without any of the three, stop refuses to lose items: SL_EPENDING with the count in the message,
- * intake stays closed, workers go on, and stop may be called again. 0: everything was written, dead or dropped,
+ * intake stays closed, workers continue, and stop may be called again. 0: everything was written, dead or dropped,
  * and no log has a pending record.
  * SL_EPENDING with a report: some were given back, or a log has records that were never queued. SL_ETIMEDOUT: a write
  * has not come back, a second after the sink was cancelled; its items are unknown; the handle stays valid, and stop may

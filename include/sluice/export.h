@@ -9,7 +9,7 @@
  *    history of crashes, for one version of this library and of zstd. A file is whole and durable under its name before
  *    the catalog knows it; catalog row, audit event and checkpoint are one transaction.
  *  - Order: partitions are committed in the order of their sequences, each behind the one before, without a gap.
- *  - Every row is looked at: its sequence must be the one before plus one, or what is missing is recorded as a hole
+ *  - Every row is checked: its sequence must be the one before plus one, or what is missing is recorded as a hole
  *    (enum sl_export_gaps). A gap that is not (SL_EGAP), a repetition or a step back (SL_EDUPLICATE) stops the run and
  *    says the line and the column; what came before is committed.
  *  - A row that does not fit its columns stops the run (SL_EDATA, with line and column), or goes to the dead letters:
@@ -66,7 +66,7 @@ enum sl_export_bad_rows {
  */
 enum sl_export_gaps {
 	/* record for a table of a database; stop for files, pipes and queries, for job_events, and where open
-	 * transactions cannot be seen or do not tell: on a standby, a target of a subscription, a sequence with CACHE
+	 * transactions are invisible or prove nothing: on a standby, a target of a subscription, a sequence with CACHE
 	 * above 1 */
 	SL_EXPORT_GAPS_DEFAULT = 0,
 	SL_EXPORT_GAPS_STOP = 1,  /* SL_EGAP; what came before is committed */
@@ -132,7 +132,7 @@ struct sl_export_opts {
 
 	/* the run */
 	struct sl_export_perf perf;
-	enum sl_switch follow;    /* go on as the source grows, until stopped; a file may be rotated; default off */
+	enum sl_switch follow;    /* continue as the source grows, until stopped; a file may be rotated; default off */
 	int64_t poll_interval_ms; /* of follow; default 500 */
 	enum sl_switch final;     /* close the unfinished last partition; default as said above */
 	enum sl_export_gaps gaps;

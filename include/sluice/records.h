@@ -63,7 +63,7 @@ SL_API SL_MUST_CHECK int sl_records_columns(sl_records *r, const char *const **n
 SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n,
 					 struct sl_err *err);
 
-/* A hash of a record and of where it begins, for struct sl_input_range. It tells inputs apart, not attackers. */
+/* A hash of a record and of where it begins, for struct sl_input_range. It detects changed input, not tampering. */
 SL_API uint64_t sl_record_hash(const struct sl_record *record);
 
 /* Pass over everything before byte `offset`, which must be where a record ends. Lines go on being counted. SL_EDATA:

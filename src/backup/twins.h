@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is needed to open anything else is there twice, byte by byte the same: config and copies/config, keys/<id> and
- * copies/keys/<id>. Each text has a checksum of its own, so that it is known which of two is right. Snapshots are there
+ * copies/keys/<id>. Each text has its own checksum, which shows which of the two is right. Snapshots are there
  * twice too (snapshots/<id>, copies/snapshots/<id>), each with a seal of its own.
  *
  *  T1  The first is put before its copy, and removed before it. So a copy that stands alone is either what is left of

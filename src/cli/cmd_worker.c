@@ -240,7 +240,8 @@ static const struct opt opts_table[] = {
 	{.name = "command-from-input",
 	 .kind = OPT_FLAG,
 	 .help = "Let the input of a job name its command, for every --type without one ('sluice run --detach' makes "
-		 "such jobs, of type run). Warning: whoever can write to the store then runs commands as this user. "
+		 "such jobs, of type run). Warning: anyone who can write to the store can then run commands as this "
+		 "user. "
 		 "Jobs "
 		 "that came over HTTP fail"},
 	{.name = "shell", .kind = OPT_FLAG, .help = "Give the commands to /bin/sh -c instead"},

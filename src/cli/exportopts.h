@@ -98,7 +98,7 @@ struct exportopts {
 		 .choices = srv_choices_gaps,                                                                          \
 		 .help = "A number that the source does not have, and that no open transaction can still produce, "    \
 			 "stops the export, or is recorded as a hole in the audit event; unless given, record for a "  \
-			 "table of a database, stop for the rest and where open transactions cannot be told"},         \
+			 "table of a database, stop for the rest and where open transactions are invisible"},          \
 		{.name = "bad-rows",                                                                                   \
 		 .kind = OPT_ENUM,                                                                                     \
 		 .arg = "WHAT",                                                                                        \

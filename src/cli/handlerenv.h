@@ -13,7 +13,8 @@
 #include <stddef.h>
 
 /* Keep commands from reading the same secrets in /proc/<worker>: they leave the memory that /proc shows as environ, and
- * the process is no longer dumpable, so that nobody of the same user can read its memory. getenv still finds them. */
+ * the process is no longer dumpable, so that processes of the same user cannot read its memory. getenv still finds
+ * them. */
 void handlerenv_hide(void);
 /* "NAME=value"…, NULL at the end, to be freed with handlerenv_free; NULL without memory. */
 char **handlerenv_make(char *const *from, const char *const *pass, size_t n_pass);

@@ -99,8 +99,7 @@ static int set_lists(struct shipsend *s)
 					  : 0;
 
 	s->to.opts.on_conflict = s->to.lists[1];
-	s->to.opts.immutable_rows =
-		names_record(s->to.opts.on_conflict, s->to.opts.n_on_conflict) ? SL_ON : SL_DEFAULT;
+	s->to.opts.immutable_rows = names_record(s->to.opts.on_conflict, s->to.opts.n_on_conflict) ? SL_ON : SL_DEFAULT;
 	if (rc == 0 && columns)
 		rc = set_list(s, "columns", columns, &s->to.lists[0], &s->to.opts.n_columns);
 	if (rc != 0)

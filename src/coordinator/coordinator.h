@@ -243,7 +243,7 @@ struct sl_coordinator {
 	size_t batch_size, batch_bytes, item_max;
 	sl__queue *queue;
 	sl__breaker *breaker;
-	sl__limiter *limiter;                /* NULL: not adaptive */
+	sl__limiter *limiter; /* NULL: not adaptive */
 	sl__tokens *rate_items, *rate_bytes;
 	size_t chunk_items, chunk_bytes; /* of one write at most; SIZE_MAX: no rate */
 	double rate_unreduced;           /* of rate_items */

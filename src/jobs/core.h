@@ -5,7 +5,8 @@
  * tests/jobs) carries out what it says and tells it what came of that.
  *
  * The dialogue, for each conversation c with the store (lanes 0 … lanes-1 exchange; SL__KEEPER renews, SL__REAPER reaps
- * and SL__SCHEDULER fires schedules, each nothing else, so that no renewal and no reap waits for anything but the store):
+ * and SL__SCHEDULER fires schedules, each nothing else, so that no renewal and no reap waits for anything but the
+ * store):
  *
  *     sl__core_next(core, c, now, &todo)      what to do now; SLEEP tells until when
  *        EXCHANGE  settle todo.runs[0 … n_runs-1]; when todo.claim is set, claim as todo.request says, with

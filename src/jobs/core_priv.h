@@ -8,7 +8,7 @@
 
 #define CORE_CRON_NS ((int64_t)60000 * 1000000)    /* schedules are looked at this often at least */
 #define CORE_CRON_MIN_NS ((int64_t)5000 * 1000000) /* and not more often for a hint */
-#define CORE_REAP_MS 1000  /* leases of others are looked at this often at least: what nobody told of expires too */
+#define CORE_REAP_MS 1000  /* check other workers' leases at least this often: expiry needs no notification */
 #define CORE_CLOCK_MS 1000 /* the store's clock and ours have parted: answers take less */
 
 static inline int64_t core_add(int64_t at_ns, int64_t ns)

@@ -5,11 +5,11 @@
  * A tokens file has a line per token, `name SCOPE… sha256:HEX`: a name for the logs, what it may do, and the SHA-256 of
  * the token. Scopes: read, write, admin, enqueue:TYPES (start jobs of these types), worker:TYPES (publish what jobs of
  * these types print), ship:PREFIXES (publish to streams whose names begin so); lists have commas, and a * at the end of
- * a type stands for any rest. Lines of one name are one client; a stream belongs to the name that created it. Tokens are
- * 256 random bits, so a fast hash is the right one: there is no dictionary to slow down, a stolen file gives nothing
- * that can be presented, and a stranger cannot make the server spend time. A presented token is hashed and compared
- * with every line in constant time. A session is 256 random bits in a cookie, kept here as a hash too, and lives as
- * long as its token is in the file, twelve hours at most.
+ * a type stands for any rest. Lines of one name are one client; a stream belongs to the name that created it. Tokens
+ * are 256 random bits, so a fast hash is the right one: there is no dictionary to slow down, a stolen file gives
+ * nothing that can be presented, and a stranger cannot make the server spend time. A presented token is hashed and
+ * compared with every line in constant time. A session is 256 random bits in a cookie, kept here as a hash too, and
+ * lives as long as its token is in the file, twelve hours at most.
  *
  * Thread safety: every function from any thread. Ownership: results are copied out. Secrets: the key of the CSRF tokens
  * lies in locked memory that is not dumped; tokens and session ids are only ever held by the caller.
@@ -32,8 +32,8 @@
 #define SRV_SESSION_MS ((int64_t)12 * 3600 * 1000)
 
 struct srv_token {
-	char name[SRV_NAME_BYTES];                            /* [A-Za-z0-9._-], at most 64 */
-	enum srv_role role;                                   /* SRV_PUBLIC: none of read, write and admin */
+	char name[SRV_NAME_BYTES]; /* [A-Za-z0-9._-], at most 64 */
+	enum srv_role role;        /* SRV_PUBLIC: none of read, write and admin */
 	/* Lists; "": none. */
 	char enqueue[SRV_SCOPE_BYTES], worker[SRV_SCOPE_BYTES], ship[SRV_SCOPE_BYTES];
 	unsigned char hash[SRV_HASH_BYTES];

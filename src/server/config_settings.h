@@ -53,7 +53,8 @@
 	  "NAME alone needs command_from_input")                                                                       \
 	X(SWITCH, jobs, command_from_input, "command-from-input", 0, NULL, "false", 0, 0, NULL,                        \
 	  "Let the input of a job name its command, for every type without one and for 'sluice run --detach'. "        \
-	  "Warning: whoever can write to the store then runs commands as this user. Jobs that came over HTTP fail")    \
+	  "Warning: anyone who can write to the store can then run commands as this user. Jobs that came over HTTP "   \
+	  "fail")                                                                                                      \
 	X(SWITCH, jobs, shell, "shell", 0, NULL, "false", 0, 0, NULL, "Give the commands to /bin/sh -c instead")       \
 	X(LIST, jobs, pass_env, "pass-env", 0, "NAME", NULL, 0, 0, NULL,                                               \
 	  "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "      \
@@ -187,7 +188,7 @@
 	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Go on as the source grows")                     \
 	X(CHOICE, export, gaps, NULL, 0, NULL, NULL, 0, 0, srv_choices_gaps,                                           \
 	  "A number that the source does not have stops the export, or is recorded as a hole in the audit event; "     \
-	  "default: record for a table of a database that tells open transactions, else stop")                         \
+	  "default: record for a table where open transactions are visible, else stop")                                \
 	X(CHOICE, export, bad_rows, NULL, 0, NULL, "stop", 0, 0, srv_choices_bad_rows,                                 \
 	  "A row that does not fit its columns stops the export, or goes to the dead letters")                         \
 	X(PATH, export, dead_letters, NULL, 0, NULL, NULL, 0, 0, NULL,                                                 \

@@ -4,7 +4,8 @@
  *
  * Anybody can ask for these, so they must not fill anything. A log-in is recorded in the audit trail once a minute for
  * each token at most; refused ones are counted, and past a rate they are told to wait. A right token always gets in:
- * whoever presents wrong ones cannot keep others out. Logging out changes nothing that lasts, and is not recorded.
+ * a client that presents wrong ones cannot lock others out. Logging out changes nothing that lasts, and is not
+ * recorded.
  */
 #include "http_internal.h"
 #include "thread.h"

@@ -147,8 +147,7 @@ static struct sl_event_mark *mark_of(struct lane *l, size_t *n, const struct srv
 	for (size_t i = 0; i < *n; i++)
 		if (l->marks[i].incarnation == p->incarnation && strcmp(l->marks[i].stream, p->stream) == 0)
 			return &l->marks[i];
-	l->marks[*n] =
-		(struct sl_event_mark){.stream = p->stream, .incarnation = p->incarnation, .writer = &p->writer};
+	l->marks[*n] = (struct sl_event_mark){.stream = p->stream, .incarnation = p->incarnation, .writer = &p->writer};
 	if (p->after.kind == SL_WAL_MARK_RECORD) {
 		l->marks[*n].after = p->after.sequence;
 		l->marks[*n].after_crc = p->after.crc;

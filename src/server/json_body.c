@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The scanner below does not validate: it only finds where strings and values end. A text that it cuts in a wrong place
- * is not valid JSON, and then either the rest is refused by the parser or the value by whoever takes it.
+ * is not valid JSON, and then either the rest is refused by the parser, or the value by the code that reads it.
  */
 #include "json_body.h"
 

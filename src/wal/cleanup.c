@@ -2,7 +2,7 @@
 /*
  * Retention: archives whose last record is old enough are removed. The age is in the records, not in the file: copying
  * an archive does not make it young. One that cannot be read to its end, and what a recovery put aside (torn tails,
- * damaged bytes, segments of an earlier incarnation), goes by the file's own time, and a log line tells of it.
+ * damaged bytes, segments of an earlier incarnation), goes by the file's own time, and each removal is logged.
  */
 #include <errno.h>
 #include <stdlib.h>

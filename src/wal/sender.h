@@ -33,10 +33,10 @@ struct sender_refusal {
 
 enum sender_work {
 	SENDER_NOTHING,
-	SENDER_ASK,  /* an empty batch, to learn the mark */
-	SENDER_SEND, /* the planned batch */
-	SENDER_PARK, /* the refused record, which is the next one */
-	SENDER_FIND, /* settled records that the receiver does not have: look them up in the files */
+	SENDER_ASK,   /* an empty batch, to learn the mark */
+	SENDER_SEND,  /* the planned batch */
+	SENDER_PARK,  /* the refused record, which is the next one */
+	SENDER_FIND,  /* settled records that the receiver does not have: look them up in the files */
 	SENDER_PROBE, /* the last acknowledged record once more: does the receiver still have it? */
 	SENDER_RENEW  /* a new incarnation is to be written to the log before anything is sent under it */
 };

@@ -232,8 +232,12 @@ static int fails_late(sl_attempt *a, struct sl_err *err, void *ctx)
 /* Two workers, as of two processes: the one that does not run the job would take it back. */
 static uint64_t run_late(struct wkit *k, sl_process_fn *fn, enum sl_job_status status)
 {
-	const struct sl_processor p = {SL_PROCESSOR_INIT,         .type = "t", .process = fn, .ctx = k,
-				       .lease_ms = SHORT_LEASE_MS, .retry = {.max_attempts = 2, .first_ms = 1}};
+	const struct sl_processor p = {SL_PROCESSOR_INIT,
+				       .type = "t",
+				       .process = fn,
+				       .ctx = k,
+				       .lease_ms = SHORT_LEASE_MS,
+				       .retry = {.max_attempts = 2, .first_ms = 1}};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1), standby = opts;
 	sl_store other;
 	OK(sl_store_sqlite_open(&other, k->place.path, NULL, &err));

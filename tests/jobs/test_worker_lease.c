@@ -579,8 +579,8 @@ static int times_warned(struct wkit *k, const char *text)
 static void an_outage_is_logged_once_however_many_requests_fail(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_processor p = {
-		SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k, .lease_ms = 600000};
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k,
+				       .lease_ms = 600000};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	sl_worker *w = wkit_worker(k, &opts);
 	for (int outage = 1; outage <= 2; outage++) {

@@ -350,7 +350,6 @@ static void pause_briefly(void)
 	(void)nanosleep(&time, NULL);
 }
 
-
 /* Until the member of what is at the path is this text. */
 static void await_text(const char *path, const char *member, const char *text)
 {

@@ -410,8 +410,7 @@ static void immutable_rows_are_never_replaced_by_others(void **state)
 	static const char *const key[] = {"s", "n"};
 	static const char *const again[] = {"{\"s\":\"x\",\"n\":1,\"v\":\"a\"}", "{\"s\":\"x\",\"n\":2}",
 					    "{\"s\":\"x\",\"n\":3,\"v\":\"c\"}"};
-	static const char *const other[] = {"{\"s\":\"x\",\"n\":4,\"v\":\"d\"}",
-					    "{\"s\":\"x\",\"n\":2,\"v\":\"b\"}"};
+	static const char *const other[] = {"{\"s\":\"x\",\"n\":4,\"v\":\"d\"}", "{\"s\":\"x\",\"n\":2,\"v\":\"b\"}"};
 	struct sl_sink_reply reply;
 	struct sl_err err = SL_ERR_INIT;
 	(void)state;

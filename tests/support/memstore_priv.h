@@ -61,7 +61,7 @@ struct mem_mark {
 	const char *stream;
 	uint32_t incarnation;
 	uint64_t mark, crc;
-	bool has_crc; /* false: the sequence at the mark was skipped */
+	bool has_crc;      /* false: the sequence at the mark was skipped */
 	int64_t at_ms;     /* when it last moved */
 	const char *owner; /* token that created the stream, or NULL */
 };

@@ -147,7 +147,7 @@ struct sl_job_filter {
 	uint32_t limit;                         /* default 100; at most 10,000 */
 	int ascending;
 	int without_data;                   /* 1: leave input, output and progress NULL */
-	uint32_t data_max_bytes;            /* those that are longer are "", which is no JSON; 0: no bound */
+	uint32_t data_max_bytes;            /* longer ones are "" (not valid JSON); 0: no bound */
 	const char *text;                   /* occurs, byte for byte, in the input, the output or the error. Of a chain:
 					       input of its first job, output or error of its last */
 	const char *error;                  /* the first line of the error, as struct sl_error_group has it */

@@ -121,7 +121,7 @@ struct sl_store_listen {
 struct sl_claim_type {
 	const char *type;
 	uint32_t limit; /* at most this many of the type */
-	uint32_t free;  /* so many of the type could start immediately */
+	uint32_t free;  /* how many of the type could start immediately */
 };
 
 struct sl_claim_request {
@@ -263,7 +263,7 @@ struct sl_reap_type {
 struct sl_reaped {
 	uint32_t n;                /* jobs that were taken back */
 	int more;                  /* 1: there are others */
-	int64_t next_expiry_in_ms; /* until a lease on these types runs out; -1: there is none */
+	int64_t next_expiry_in_ms; /* until a lease on these types expires; -1: no lease */
 };
 
 struct sl_outstanding {
@@ -273,9 +273,9 @@ struct sl_outstanding {
 /* Whom a stream belongs to is decided by the store: the first token that writes to a name owns it, under any
  * incarnation. */
 struct sl_event_writer {
-	const char *token;  /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
-	int any_stream;     /* 1: it may also write to streams of others (an administrator) */
-	int adopts;         /* 1: it becomes the owner of a stream that no token created */
+	const char *token; /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
+	int any_stream;    /* 1: it may also write to streams of others (an administrator) */
+	int adopts;        /* 1: it becomes the owner of a stream that no token created */
 	/* Who writes, for the audit trail; its action and detail are filled by the store. What is out of the ordinary
 	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
 	 * transaction that takes the events. NULL: nothing is. */

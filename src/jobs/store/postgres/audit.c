@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The audit trail: a row for every change that somebody asked for, written by the transaction of the change, so that
+ * The audit trail: one row for every requested change, written by the transaction of the change, so that
  * there is never one without the other.
  */
 #include <stdlib.h>

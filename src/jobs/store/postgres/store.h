@@ -133,7 +133,7 @@ struct pg_store {
 	struct sl_env env;
 	sl__pg_pool *pool;
 	sl__pg_pool *renewals; /* one connection for renewals only, so that they wait for no other call */
-	char *schema; /* as given: letters, digits and underscores only */
+	char *schema;          /* as given: letters, digits and underscores only */
 	bool may_create;
 	struct sl__pg_stmt statements[ST_COUNT];
 	sl__mutex marks_mu;

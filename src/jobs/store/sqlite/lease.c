@@ -280,8 +280,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	rc = begin_reap(&op, store, &expired_us, listen, err);
 	if (rc != 0)
 		return rc;
-	struct reaping x = {
-		.op = &op, .types = types, .n_types = n_types, .expired_us = expired_us, .limit = limit};
+	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .expired_us = expired_us, .limit = limit};
 	sl__buf_init(&x.lease.jobs, &op.store->env);
 	sl__buf_init(&x.lease.worker, &op.store->env);
 	rc = reap(&x);
