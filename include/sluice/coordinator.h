@@ -145,8 +145,8 @@ struct sl_coordinator_opts {
 	int64_t breaker_open_max_ms; /* default 30,000 */
 	int32_t retry_batches;       /* failed batches that wait for their time; default 2 * workers_max, at least 4 */
 	/* What has failed for this long is dead, also when nothing proves that the target works without it. Default
-	 * SL_UNLIMITED: a transient failure is charged only once another batch, or a part of its own, was written since
-	 * its first failure, and the other retryable ones never are; so they wait for as long as it takes. */
+	 * SL_UNLIMITED: a transient failure is charged only once another batch, or part of the same one, was written
+	 * since its first failure, and the other retryable ones never are; so they wait for as long as it takes. */
 	int64_t give_up_after_ms;
 	double rate_items;    /* items in any second at most, a twentieth of them at a time; 0: no limit */
 	double rate_bytes;    /* the same in bytes; an item that is larger than a part goes alone, and is paid for */

@@ -49,9 +49,9 @@ SL_API void sl_event_free(const struct sl_env *env, void *encoded);
 
 /*
  * What a receiver does with a batch: take rows of one stream, in order, with ranges that will never come before or
- * between them (in order, too). *mark: before, where the sender takes the store to be, with the CRC of its own record
- * (kind SL_WAL_MARK_UNKNOWN: it does not say); afterwards, the store's durable mark of the stream. That is below what
- * was given when the store lacks what comes before; whoever sends goes back there. Errors as of the store's
+ * between them (in order, too). *mark: before, where the sender takes the store to be, with the CRC of the sender's
+ * record (kind SL_WAL_MARK_UNKNOWN: it does not say); afterwards, the store's durable mark of the stream. That is below
+ * what was given when the store lacks what comes before; the sender goes back there. Errors as of the store's
  * events_append, SL_ECONFLICT where the store has other records of this stream; rows before the one that failed may
  * have been taken. writer: as in struct sl_event_mark; NULL: this process.
  */

@@ -103,7 +103,7 @@ SL_API SL_MUST_CHECK int sl_wal_append(sl_wal *w, const void *payload, size_t le
 				       struct sl_err *err);
 
 /*
- * Make a log that failed usable again, if that is possible now; everyone who uses the handle goes on with it. 0: it
+ * Make a log that failed usable again, if that is possible now; all users of the handle continue with it. 0: it
  * takes records. A poisoned log is checked, cut to its last durable record and synced; a disk that was full must have
  * room for the next flush. Tickets of flushes that failed stay failed. Harmless on a log that works. Errors: as append;
  * SL_ECORRUPT when acknowledged records are damaged (close and open again recovers the others).
