@@ -386,13 +386,27 @@ static int tear_down(void **state)
 	return 0;
 }
 
-enum sink_contract_part sink_contract_part(int argc, char **argv)
+static bool is_way(const char *ways[], const char *name)
 {
-	if (argc == 1)
-		return SINK_CONTRACT_PLAIN;
-	if (strcmp(argv[1], "threads") == 0)
-		return SINK_CONTRACT_THREADS;
-	print_message("Bail out! no part %s: give threads, or nothing\n", argv[1]);
+	for (; ways != NULL && *ways != NULL; ways++)
+		if (strcmp(*ways, name) == 0)
+			return true;
+	return false;
+}
+
+enum sink_contract_part sink_contract_part(int argc, char **argv, const char *ways[])
+{
+	int i = 1;
+	enum sink_contract_part part = SINK_CONTRACT_PLAIN;
+	if (i < argc && strcmp(argv[i], "threads") == 0) {
+		part = SINK_CONTRACT_THREADS;
+		i++;
+	}
+	if (i < argc && is_way(ways, argv[i]))
+		i++;
+	if (i == argc)
+		return part;
+	print_message("Bail out! no part or way %s\n", argv[i]);
 	exit(64);
 }
 

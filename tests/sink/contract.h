@@ -6,7 +6,7 @@
  *	int main(int argc, char **argv)
  *	{
  *		struct sink_fixture f = {.name = "sqlite", .set_up = …, .open = …, .read_back = …, …};
- *		return sink_contract_run(&f, sink_contract_part(argc, argv));
+ *		return sink_contract_run(&f, sink_contract_part(argc, argv, NULL));
  *	}
  *
  * and in meson.build, twice: suite ['unit'] without arguments, suite ['threads', 'unit'] with args: ['threads'] (link
@@ -67,8 +67,9 @@ enum sink_contract_part {
 	SINK_CONTRACT_THREADS = 2 /* lanes at once, boxed by SLUICE_TEST_SECONDS */
 };
 
-/* From the arguments of main: none is SINK_CONTRACT_PLAIN; "threads". */
-enum sink_contract_part sink_contract_part(int argc, char **argv);
+/* From the arguments of main: [threads] [WAY], where WAY is one of ways (ends with NULL; NULL: the sink has one way).
+ * Anything else ends the program with 64, so that a mistyped name never passes. */
+enum sink_contract_part sink_contract_part(int argc, char **argv, const char *ways[]);
 /* Run the tests as one cmocka group. The number of failed tests. */
 int sink_contract_run(const struct sink_fixture *fixture, enum sink_contract_part part);
 

@@ -117,5 +117,5 @@ int main(int argc, char **argv)
 				       .hang = hang,
 				       .await_hang = await_hang,
 				       .let_go = let_go};
-	return sink_contract_run(&f, sink_contract_part(argc, argv));
+	return sink_contract_run(&f, sink_contract_part(argc, argv, NULL));
 }

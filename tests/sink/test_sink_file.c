@@ -104,6 +104,7 @@ static void show(void *ctx)
 
 int main(int argc, char **argv)
 {
+	static const char *ways[] = {"lines", "csv", "zstd", "csv_zstd", NULL};
 	const struct sink_fixture f = {.name = "file",
 				       .set_up = set_up,
 				       .tear_down = tear_down,
@@ -114,5 +115,5 @@ int main(int argc, char **argv)
 				       .mend_target = show};
 	w.csv = strcmp(argv[argc - 1], "csv") == 0 || strcmp(argv[argc - 1], "csv_zstd") == 0;
 	w.zstd = strcmp(argv[argc - 1], "zstd") == 0 || strcmp(argv[argc - 1], "csv_zstd") == 0;
-	return sink_contract_run(&f, sink_contract_part(argc, argv));
+	return sink_contract_run(&f, sink_contract_part(argc, argv, ways));
 }

@@ -113,6 +113,7 @@ static void let_go(void *ctx)
 
 int main(int argc, char **argv)
 {
+	static const char *ways[] = {"lines", "array", "events", "csv", "tls", NULL};
 	const struct sink_fixture f = {.name = "http",
 				       .set_up = set_up,
 				       .open = open_http,
@@ -137,7 +138,7 @@ int main(int argc, char **argv)
 		header_file = place.path;
 	}
 	http_server_start(&server, ca_file, ca_file);
-	int failed = sink_contract_run(&f, sink_contract_part(argc, argv));
+	int failed = sink_contract_run(&f, sink_contract_part(argc, argv, ways));
 	http_server_stop(&server);
 	place_fini(&place);
 	return failed;

@@ -11,5 +11,5 @@ static int open_null(sl_sink *out, const struct sl_env *env, struct sl_err *err,
 int main(int argc, char **argv)
 {
 	const struct sink_fixture f = {.name = "null", .open = open_null};
-	return sink_contract_run(&f, sink_contract_part(argc, argv));
+	return sink_contract_run(&f, sink_contract_part(argc, argv, NULL));
 }

@@ -98,6 +98,7 @@ static void let_go(void *ctx)
 
 int main(int argc, char **argv)
 {
+	static const char *ways[] = {"append", "text", "upsert", "upsert_text", NULL};
 	const struct sink_fixture f = {.name = "postgres",
 				       .set_up = set_up,
 				       .open = open_postgres,
@@ -115,7 +116,7 @@ int main(int argc, char **argv)
 		return pg_temp_missing();
 	admin = pg_temp_connect(pg);
 	holder = pg_temp_connect(pg);
-	int failed = sink_contract_run(&f, sink_contract_part(argc, argv));
+	int failed = sink_contract_run(&f, sink_contract_part(argc, argv, ways));
 	PQfinish(holder);
 	PQfinish(admin);
 	pg_temp_stop(pg);

@@ -118,6 +118,7 @@ static void let_go(void *ctx)
 
 int main(int argc, char **argv)
 {
+	static const char *ways[] = {"journal", "wal", NULL};
 	const struct sink_fixture f = {.name = "sqlite",
 				       .set_up = set_up,
 				       .tear_down = tear_down,
@@ -129,5 +130,5 @@ int main(int argc, char **argv)
 				       .hang = hold,
 				       .let_go = let_go};
 	log_mode = strcmp(argv[argc - 1], "wal") == 0;
-	return sink_contract_run(&f, sink_contract_part(argc, argv));
+	return sink_contract_run(&f, sink_contract_part(argc, argv, ways));
 }
