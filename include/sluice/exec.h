@@ -5,8 +5,8 @@
  * The command gets the job's input on standard input and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT, SLUICE_TYPE
  * (and TRACEPARENT) in its environment, which is otherwise `environment`, or that of the process, when the handle was
  * made: leave out what commands must not see, such as the password of the store. A command can read the environment of
- * this process in /proc unless it runs as another user or prctl(PR_SET_DUMPABLE, 0) was called here (the minder, which
- * is its parent, has neither). Lines on
+ * this process in /proc unless it runs as another user (`run_as`) or prctl(PR_SET_DUMPABLE, 0) was called here (the
+ * minder, which is its parent, has neither). Lines on
  * stdout and stderr become events; what it writes to descriptor 3 is JSON, an object a line:
  *   {"output":…}  {"progress":…}  {"reschedule_in_ms":…}  {"fail":"…"}
  *   {"continue_with":{"type":…,"input":…,"priority":…,"delay_ms":…,"at_ms":…,"blockers":[…]}}
@@ -66,6 +66,12 @@ struct sl_exec_opts {
 	enum sl_switch reschedule; /* by exit 75 and by {"reschedule_in_ms":…}; default on. Off: the one is a failure
 				      like others, the other is passed over: for a command that is to run once */
 	const char *const *environment; /* "NAME=value", NULL at the end; NULL: that of this process */
+	/* The name of the user that commands run as; NULL: that of this process. They have the ids and groups of that
+	 * user, no capabilities, HOME, USER and LOGNAME, and their own session, and cannot change back. They start
+	 * in the working folder where the user can enter it by its path, else in the root folder. This process needs
+	 * CAP_SETUID, CAP_SETGID and CAP_KILL, or root: SL_ECONFIG without. SL_EINVAL: no such user, root, or the user
+	 * of this process */
+	const char *run_as;
 };
 #define SL_EXEC_OPTS_INIT .struct_size = sizeof(struct sl_exec_opts)
 

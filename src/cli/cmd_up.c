@@ -103,6 +103,7 @@ static int start_worker(struct serving *s, struct beside *b)
 		.kill_grace_ms = c->jobs_kill_grace_ms,
 		.pass_env = (const char *const *)c->jobs_pass_env.items,
 		.n_pass_env = c->jobs_pass_env.n,
+		.run_as = c->jobs_run_as,
 	};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);

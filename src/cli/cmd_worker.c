@@ -65,6 +65,7 @@ static int start(struct service *s)
 		.poll_interval_ms = opt_num(args, "poll"),
 		.kill_grace_ms = opt_num(args, "kill-grace"),
 		.pass_env = s->pass_env,
+		.run_as = opt_str(args, "run-as"),
 	};
 	const char *name;
 
@@ -251,6 +252,12 @@ static const struct opt opts_table[] = {
 	 .repeat = 1,
 	 .help = "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "
 		 "the password in SLUICE_STORE, SLUICE_…TOKEN…"},
+	{.name = "run-as",
+	 .kind = OPT_STRING,
+	 .arg = "USER",
+	 .help = "Run the commands as this user, who cannot reach the worker's files, such as a SQLite store. Needs "
+		 "root, "
+		 "or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"},
 	{.name = "slots",
 	 .letter = 'n',
 	 .kind = OPT_INT,

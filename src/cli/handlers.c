@@ -60,6 +60,7 @@ static int make_exec(struct handlers *s, const struct handlers_opts *o, struct h
 		.spool_dir = s->log->spool,
 		.kill_grace_ms = o->kill_grace_ms,
 		.environment = (const char *const *)s->environment,
+		.run_as = o->run_as,
 	};
 
 	return sl_exec_new(&h->exec, &opts, err);

@@ -41,6 +41,7 @@ struct handlers_opts {
 		poll_interval_ms, kill_grace_ms;
 	const char *const *pass_env; /* names, see handlerenv.h; NULL: none */
 	size_t n_pass_env;
+	const char *run_as; /* the user of the commands; NULL: that of this process */
 };
 
 /* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". 0, or 64 after a line on stderr. */

@@ -68,11 +68,14 @@ static int set_up(sl_exec *x, const struct sl_exec_opts *o, struct sl_err *err)
 	x->may_reschedule = o->reschedule != SL_OFF;
 	x->tap = o->tap;
 	x->tap_ctx = o->tap_ctx;
+	int rc = o->run_as != NULL ? sl__exec_user_find(&x->user, &x->env, o->run_as, err) : 0;
+	if (rc != 0)
+		return rc;
 	sl__minder_find_environment(&x->env, &x->env_area);
 	x->spool_dir = sl__strdup(&x->env, o->spool_dir);
 	if (x->spool_dir == NULL)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
-	int rc = ask_log(x, err);
+	rc = ask_log(x, err);
 	if (rc != 0)
 		return rc;
 	if ((rc = sl_check_local_path("spool_dir", x->spool_dir, err)) != 0)
@@ -134,6 +137,7 @@ void sl_exec_free(sl_exec *x)
 		(void)rmdir(x->spool_dir);
 	}
 	sl__launch_free(x);
+	sl__exec_user_free(x->user, &env);
 	sl__free(&env, x->spool_dir);
 	sl__mutex_fini(&x->mu);
 	sl__free(&env, x);
@@ -160,6 +164,8 @@ static int failed(struct sl_err *err, const char *fmt, ...)
 static int not_started(const sl_exec *x, const struct sl__capture *c, struct sl_err *err)
 {
 	const char *why = strerrordesc_np((int)c->spawn_errno);
+	if (c->spawn_step == SL__SPAWN_USER && x->user != NULL)
+		return failed(err, "cannot change to user %s: %s", x->user->name, why != NULL ? why : "unknown error");
 	return failed(err, "cannot %s %s: %s",
 		      c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
 		      : c->spawn_step == SL__SPAWN_EXEC ? "execute"

@@ -13,6 +13,7 @@
 
 static const char *const own_names[] = {"SLUICE_JOB_ID", "SLUICE_CHAIN_ID", "SLUICE_ATTEMPT", "SLUICE_TYPE",
 					"TRACEPARENT"};
+static const char *const user_names[] = {"HOME", "USER", "LOGNAME"};
 
 static bool has_name(const char *setting, const char *name, size_t n)
 {
@@ -21,12 +22,24 @@ static bool has_name(const char *setting, const char *name, size_t n)
 
 /* ---- once ---- */
 
-static bool is_own(const char *setting)
+static bool is_one_of(const char *setting, const char *const *names, size_t n)
 {
-	for (size_t i = 0; i < SL_COUNT(own_names); i++)
-		if (has_name(setting, own_names[i], strlen(own_names[i])))
+	for (size_t i = 0; i < n; i++)
+		if (has_name(setting, names[i], strlen(names[i])))
 			return true;
 	return false;
+}
+
+/* Names and home of the user, when a command runs as another user. */
+static int add_user(sl_exec *x)
+{
+	for (size_t i = 0; i < SL_COUNT(user_names); i++) {
+		const char *value = i == 0 ? x->user->home : x->user->name;
+		x->base_env[x->n_base_env] = sl__asprintf(&x->env, "%s=%s", user_names[i], value);
+		if (x->base_env[x->n_base_env++] == NULL)
+			return SL_ENOMEM;
+	}
+	return 0;
 }
 
 static int copy_environment(sl_exec *x, const char *const *from)
@@ -36,17 +49,18 @@ static int copy_environment(sl_exec *x, const char *const *from)
 		from = (const char *const *)environ;
 	while (from != NULL && from[n] != NULL)
 		n++;
-	x->base_env = sl__calloc(&x->env, n + 1, sizeof *x->base_env);
+	x->base_env = sl__calloc(&x->env, n + SL_COUNT(user_names) + 1, sizeof *x->base_env);
 	if (x->base_env == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		if (is_own(from[i]))
+		if (is_one_of(from[i], own_names, SL_COUNT(own_names)) ||
+		    (x->user != NULL && is_one_of(from[i], user_names, SL_COUNT(user_names))))
 			continue;
 		x->base_env[x->n_base_env] = sl__strdup(&x->env, from[i]);
 		if (x->base_env[x->n_base_env++] == NULL)
 			return SL_ENOMEM;
 	}
-	return 0;
+	return x->user != NULL ? add_user(x) : 0;
 }
 
 static size_t count_of(const char *const *list)

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,6 +30,8 @@
 struct minder {
 	struct sl__minder_shared *shared;
 	struct sl__pump pump;
+	const struct sl__exec_user *user; /* of the commands; NULL: the same */
+	char folder[PATH_MAX];            /* the working folder, by its path, for commands of another user */
 	pid_t self;
 	int worker;  /* pidfd, or -1 */
 	int command; /* pidfd, or -1 */
@@ -72,23 +75,41 @@ static bool put_on_leash(int leash)
 	return true;
 }
 
-/* In the child of a vfork: the minder sleeps, and what is written to the shared memory is seen by it. */
-static _Noreturn void become_command(struct sl__minder_shared *sh, const int fds[4], int leash, pid_t parent)
+/* The folder of the command. Another user starts in the minder's only where it can go there by its path, and in the
+ * root folder otherwise: an inherited working folder would be a way around the permissions of the folders above it. */
+static bool enter_folder(const struct minder *m)
 {
+	if (m->shared->cwd != NULL)
+		return chdir(m->shared->cwd) == 0;
+	return m->user == NULL || chdir(m->folder) == 0 || chdir("/") == 0;
+}
+
+/* In the child of a vfork: the minder sleeps, and what is written to the shared memory is seen by it. */
+static _Noreturn void become_command(const struct minder *m, const int fds[4])
+{
+	struct sl__minder_shared *sh = m->shared;
 	sigset_t none;
 	int why = 0;
 	sh->spawn_step = SL__SPAWN_SETUP;
-	if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+	if (m->user != NULL ? setsid() < 0 : setpgid(0, 0) != 0)
 		goto fail;
-	if (getppid() != parent)
+	sh->spawn_step = SL__SPAWN_USER;
+	if (m->user != NULL && !sl__exec_user_become(m->user))
+		goto fail;
+	sh->spawn_step = SL__SPAWN_SETUP;
+	/* After the change of the user, which resets this signal. The leash reaches only processes of the user that
+	 * sets it. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+		goto fail;
+	if (getppid() != m->self)
 		_exit(127); /* it died before the signal was set */
 	for (int i = 0; i < 4; i++)
 		if (dup2(fds[i], i) < 0)
 			goto fail;
-	if (!put_on_leash(leash))
+	if (!put_on_leash(m->leash[0]))
 		goto fail;
 	sh->spawn_step = SL__SPAWN_CHDIR;
-	if (sh->cwd != NULL && chdir(sh->cwd) != 0)
+	if (!enter_folder(m))
 		goto fail;
 	sh->spawn_step = SL__SPAWN_EXEC;
 	(void)sigemptyset(&none);
@@ -114,7 +135,7 @@ static SL_NOINLINE pid_t start_command(const struct minder *m, const int fds[4])
 	sh->spawn_step = SL__SPAWN_FORK;
 	pid_t pid = vfork();
 	if (pid == 0)
-		become_command(sh, fds, m->leash[0], m->self);
+		become_command(m, fds);
 	if (pid < 0)
 		sh->spawn_errno = errno;
 	return pid;
@@ -451,10 +472,11 @@ void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *
 		*out = (struct sl__env_area){(void *)start, end - start};
 }
 
-void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area, int ctl, int spool,
-		     pid_t parent)
+void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area,
+		     const struct sl__exec_user *user, int ctl, int spool, pid_t parent)
 {
-	struct minder m = {.shared = shared, .pump = {.shared = shared, .spool = SPOOL, .pipes = {-1, -1, -1}}};
+	struct minder m = {
+		.shared = shared, .pump = {.shared = shared, .spool = SPOOL, .pipes = {-1, -1, -1}}, .user = user};
 	int fds[SL__MINDER_FDS], what;
 	sl__signals_default();
 	/* Out of the worker's group: a signal for all of that must not take the witness too. */
@@ -463,6 +485,9 @@ void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area
 	hide_environment(area);
 	if (!arrange_descriptors(ctl, spool))
 		_exit(1);
+	/* The system call: the library's function may allocate memory. */
+	if (syscall(SYS_getcwd, m.folder, sizeof m.folder) <= 0 || m.folder[0] != '/')
+		(void)strcpy(m.folder, "/");
 	m.self = getpid();
 	m.worker = (int)syscall(SYS_pidfd_open, parent, 0);
 	if (getppid() != parent)

@@ -22,6 +22,9 @@
  * or a group of which no process has the leash open any more (close of all descriptors), is out of its reach; the
  *      command itself is not.
  *
+ *  M5. A command of another user (run_as) has its own session: it cannot put input into the terminal of the
+ * worker. The minder keeps the worker's user, and needs CAP_KILL to end such a command.
+ *
  * When the command itself has exited, its pipes may still be open in processes that it has left behind. They are read
  * for SL__LINGER_MS more, then (as when the pipes close) what is left of the process group is killed.
  *
@@ -34,6 +37,7 @@
 #include <sys/types.h>
 
 #include "jobs/exec_spool.h"
+#include "jobs/exec_user.h"
 
 #define SL__LINGER_MS 1000
 #define SL__BACKLOG_MAX ((uint64_t)8 << 20) /* in the spool and not yet consumed: then the pipes are not read */
@@ -86,8 +90,9 @@ struct sl__env_area {
 	size_t len;
 };
 void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out);
-/* The process. area: to be wiped in it. ctl is its end of the socket, a SOCK_SEQPACKET; parent the worker. */
-_Noreturn void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area, int ctl, int spool,
-			       pid_t parent);
+/* The process. area: to be wiped in it. user: of the commands, or NULL. ctl is its end of the socket, a SOCK_SEQPACKET;
+ * parent the worker. */
+_Noreturn void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area,
+			       const struct sl__exec_user *user, int ctl, int spool, pid_t parent);
 
 #endif

@@ -43,7 +43,7 @@ static int fork_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
 	m->pid = fork();
 	int why = errno;
 	if (m->pid == 0)
-		sl__minder_main(m->shared, &x->env_area, pair[1], m->spool, x->pid);
+		sl__minder_main(m->shared, &x->env_area, x->user, pair[1], m->spool, x->pid);
 	(void)close(pair[1]);
 	return m->pid < 0 ? sl_err_set_errno(err, why, "start a minder: fork") : 0;
 }

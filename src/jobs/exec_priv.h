@@ -8,6 +8,7 @@
  *   exec_launch.c   arguments and environment                  exec_capture.c  frames into events
  *   exec_pool.c     minders, idle and at work                  exec_protocol.c descriptor 3
  *   exec_recover.c  spools that a dead worker has left         exec_lost.c     spools without a log
+ *   exec_user.c     the user that commands run as
  *
  * Locks: `mu` of the handle guards the idle minders and the retired spools; no I/O happens under it. A minder that is
  * at work belongs to its attempt's thread.
@@ -57,6 +58,7 @@ struct sl_exec {
 	size_t n_base_env;
 	char *search; /* PATH */
 	struct sl__env_area env_area;
+	struct sl__exec_user *user; /* of the commands; NULL: that of this process */
 
 	_Atomic uint64_t sequence; /* the highest of an event that this handle knows to be in the log */
 	sl__mutex mu;

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "jobs/exec_priv.h"
@@ -129,7 +130,7 @@ static void close_all(int *fds, size_t n)
 }
 
 /* stdin, then the write ends, then the read ends, which do not block. */
-static int make_descriptors(const char *text, int fds[SL__MINDER_FDS], struct sl_err *err)
+static int make_descriptors(const sl_exec *x, const char *text, int fds[SL__MINDER_FDS], struct sl_err *err)
 {
 	for (int i = 0; i < SL__MINDER_FDS; i++)
 		fds[i] = -1;
@@ -147,6 +148,10 @@ static int make_descriptors(const char *text, int fds[SL__MINDER_FDS], struct sl
 		fds[1 + i] = pair[1];
 		fds[4 + i] = pair[0];
 		(void)fcntl(pair[0], F_SETFL, O_NONBLOCK);
+		/* A command that opens /dev/stdout needs permission for the pipe, which is this user's. Only a process
+		 * that may look into /proc/<pid>/fd of the command gets to it. */
+		if (x->user != NULL)
+			(void)fchmod(pair[1], 0666);
 	}
 	return 0;
 }
@@ -160,7 +165,7 @@ static int start(struct follow *f, const struct sl_job *job, struct sl_err *err)
 	if (rc == 0)
 		rc = open_spool(f, job, err);
 	if (rc == 0)
-		rc = make_descriptors(text, fds, err);
+		rc = make_descriptors(f->x, text, fds, err);
 	if (rc != 0)
 		return rc;
 	bool sent = sl__minder_run(f->m, fds);
@@ -402,6 +407,7 @@ static const char *last_words(const struct follow *f, char out[256])
 		(void)snprintf(out, 256, "cannot %s: %s",
 			       c->spawn_step == SL__SPAWN_CHDIR  ? "change to its folder"
 			       : c->spawn_step == SL__SPAWN_EXEC ? "execute it"
+			       : c->spawn_step == SL__SPAWN_USER ? "change to its user"
 								 : "start it",
 			       strerrordesc_np((int)c->spawn_errno));
 	else if (f->m->dead)

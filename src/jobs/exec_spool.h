@@ -35,7 +35,13 @@ enum sl__frame_kind {
 	SL__FRAME_FAILED = 6  /* not started: errno and enum sl__spawn_step, 4 bytes each */
 };
 
-enum sl__spawn_step { SL__SPAWN_FORK = 1, SL__SPAWN_SETUP = 2, SL__SPAWN_CHDIR = 3, SL__SPAWN_EXEC = 4 };
+enum sl__spawn_step {
+	SL__SPAWN_FORK = 1,
+	SL__SPAWN_SETUP = 2,
+	SL__SPAWN_CHDIR = 3,
+	SL__SPAWN_EXEC = 4,
+	SL__SPAWN_USER = 5 /* become the user of run_as */
+};
 
 enum sl__spool_flags {
 	SL__SPOOL_STARTED = 1, /* its event is in the log */

@@ -59,6 +59,9 @@
 	X(LIST, jobs, pass_env, "pass-env", 0, "NAME", NULL, 0, 0, NULL,                                               \
 	  "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "      \
 	  "the password in SLUICE_STORE, SLUICE_…TOKEN…")                                                              \
+	X(TEXT, jobs, run_as, "run-as", 0, "USER", NULL, 0, 0, NULL,                                                   \
+	  "Run the commands as this user, who cannot reach the server's files, such as the store. Needs root, or "     \
+	  "CAP_SETUID, CAP_SETGID and CAP_KILL; default: the server's own user")                                       \
 	X(NUMBER, jobs, slots, "slots", 'n', "N", "4", 1, 10000, NULL, "Commands at once")
 
 /* No flag of their own. */

@@ -141,6 +141,20 @@ class Up(ServerTest):
         self.assertEqual(ask(p.url, "api/v1/chains", "POST", {"type": "t"}).status, 201)
         self.end(p)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to run commands as another user")
+    def test_commands_of_another_user_cannot_read_the_store(self):
+        self.write("sluice.yaml", b"jobs:\n  run_as: nobody\n")
+        script = f"id -un; cat {self.path('data', 'sluice.db')} >/dev/null 2>&1 && echo readable; echo end"
+        for option in ("--run-as=nobody", "--config=" + self.path("sluice.yaml")):
+            with self.subTest(option=option):
+                p = self.server("--shell", f"--type=t={script}", option)
+                job = self.enqueue("t")
+                self.assertEqual(self.chain(job)["status"], "completed")
+                self.until(lambda: self.logs(job) == b"nobody\nend\n")
+                self.end(p)
+        self.fails(64, "up", "--listen=127.0.0.1:0", "--data=" + self.path("other"), "--type=t=true",
+                   "--run-as=no-such-user", says="no-such-user")
+
     def test_a_taken_address_is_said_so(self):
         p = self.server()
         self.fails(74, "up", "--data=" + self.path("other"), "--listen=" + p.url.split("//")[1].strip("/"),
