@@ -53,6 +53,21 @@ class Units(unittest.TestCase):
             self.assertEqual(u["StartLimitIntervalSec"], ["0"])
             self.assertEqual(u["RestartPreventExitStatus"], ["64 78"])
 
+    def test_the_drop_in_for_a_sqlite_store_separates_commands_from_the_store(self):
+        drop_in = unit("run-as.conf")
+        self.assertEqual((drop_in["User"], drop_in["Group"]), (self.server["User"], self.server["Group"]))
+        # What --run-as needs, and nothing else.
+        needed = {"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+        self.assertEqual(set(drop_in["AmbientCapabilities"][0].split()), needed)
+        self.assertEqual(set(drop_in["CapabilityBoundingSet"][0].split()), needed)
+        self.assertEqual(drop_in["StateDirectoryMode"], ["0700"])
+        self.assertRegex(read("sluice.sysusers"), r"(?m)^u sluice-job ")
+        self.assertIn("--run-as sluice-job", read("run-as.conf"))
+        self.assertIn("debian/run-as.conf", read("sluice.examples"))
+        # Nothing of the unit itself forbids the change of the user.
+        for setting in ("SystemCallFilter", "PrivateUsers", "CapabilityBoundingSet"):
+            self.assertNotIn(setting, self.worker)
+
     def test_memory_is_bounded(self):
         for u in (self.server, self.worker):
             self.assertRegex(u["MemoryMax"][0], r"^\d+[GM%]$")
