@@ -64,18 +64,20 @@ echo "$HOME $USER $LOGNAME"; echo "session $(cut -d' ' -f6 /proc/self/stat) $$"
         for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
             self.assertEqual(int(found[name], 16), 0, name)
         self.assertIn(f"{NOBODY.pw_dir} nobody nobody", lines)
-        # No terminal of the worker's can be reached from a session of its own.
+        # No terminal of the worker's can be reached from its own session.
         session = next(line.split() for line in lines if line.startswith("session"))
         self.assertEqual(session[1], session[2])
 
     def as_other(self, *args, capabilities=CAPABILITIES):
-        """Run a worker as a user that is neither root nor that of the commands."""
+        """Run a worker as the drop-in of the unit does: a user that is neither root nor that of the commands, with the
+        capabilities that it needs and no others to be had."""
         for folder, _, names in os.walk(self.dir):
             for path in [folder, *(os.path.join(folder, n) for n in names)]:
                 os.chown(path, OTHER, OTHER)
         caps = [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"] if capabilities else []
-        return subprocess.run(["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--groups=0,4", *caps, SLUICE, "worker",
-                               "--drain", "--retry-delay=10ms", "--max-attempts=1", *args],
+        return subprocess.run(["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--groups=0,4", "--no-new-privs",
+                               f"--bounding-set=-all,{CAPABILITIES}", *caps, SLUICE, "worker", "--drain",
+                               "--retry-delay=10ms", "--max-attempts=1", *args],
                               cwd=self.dir, env=self.env | {"HOME": self.dir}, capture_output=True, text=True,
                               timeout=TIMEOUT, check=False)
 
