@@ -5,6 +5,7 @@ import os
 import pwd
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -68,18 +69,28 @@ echo "$HOME $USER $LOGNAME"; echo "session $(cut -d' ' -f6 /proc/self/stat) $$"
         session = next(line.split() for line in lines if line.startswith("session"))
         self.assertEqual(session[1], session[2])
 
-    def as_other(self, *args, capabilities=CAPABILITIES):
-        """Run a worker as the drop-in of the unit does: a user that is neither root nor that of the commands, with the
+    def other_worker(self, *args, capabilities=CAPABILITIES):
+        """A worker as the drop-in of the unit has it: of a user that is neither root nor that of the commands, with the
         capabilities that it needs and no others to be had."""
         for folder, _, names in os.walk(self.dir):
             for path in [folder, *(os.path.join(folder, n) for n in names)]:
                 os.chown(path, OTHER, OTHER)
         caps = [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}"] if capabilities else []
-        return subprocess.run(["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--groups=0,4", "--no-new-privs",
-                               f"--bounding-set=-all,{CAPABILITIES}", *caps, SLUICE, "worker", "--drain",
-                               "--retry-delay=10ms", "--max-attempts=1", *args],
-                              cwd=self.dir, env=self.env | {"HOME": self.dir}, capture_output=True, text=True,
-                              timeout=TIMEOUT, check=False)
+        p = subprocess.Popen(["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--groups=0,4", "--no-new-privs",
+                              f"--bounding-set=-all,{CAPABILITIES}", *caps, SLUICE, "worker", "--retry-delay=10ms",
+                              "--max-attempts=1", *args],
+                             cwd=self.dir, env=self.env | {"HOME": self.dir}, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+        self.addCleanup(p.communicate)
+        self.addCleanup(p.kill)
+        return p
+
+    def drain_other(self, *args, code=0, **more):
+        """What such a worker says on stderr when it ends with this code."""
+        p = self.other_worker("--drain", *args, **more)
+        _, err = p.communicate(timeout=TIMEOUT)
+        self.assertEqual(p.returncode, code, err)
+        return err
 
     def test_a_command_has_the_ids_and_groups_of_its_user_and_no_capabilities(self):
         groups = os.getgroups()
@@ -89,8 +100,7 @@ echo "$HOME $USER $LOGNAME"; echo "session $(cut -d' ' -f6 /proc/self/stat) $$"
 
     def test_a_worker_that_is_not_root_needs_three_capabilities_and_leaves_its_command_none(self):
         chain = self.enqueue("t")
-        r = self.as_other(*self.command(self.WHO))
-        self.assertEqual(r.returncode, 0, r.stderr)
+        self.drain_other(*self.command(self.WHO))
         self.is_nobody(self.logs(chain).decode().splitlines())
 
     def test_a_worker_without_the_capabilities_does_not_start(self):
@@ -98,10 +108,9 @@ echo "$HOME $USER $LOGNAME"; echo "session $(cut -d' ' -f6 /proc/self/stat) $$"
         for capabilities, missing in [(None, "CAP_SETUID CAP_SETGID CAP_KILL"), ("+setuid,+setgid", "without CAP_KILL;"),
                                       ("+setuid,+kill", "without CAP_SETGID;")]:
             with self.subTest(capabilities=capabilities):
-                r = self.as_other(*self.command("true"), capabilities=capabilities)
-                self.assertEqual(r.returncode, 78, r.stderr)
-                self.assertIn("run_as", r.stderr)
-                self.assertIn(missing, r.stderr)
+                err = self.drain_other(*self.command("true"), code=78, capabilities=capabilities)
+                self.assertIn("run_as", err)
+                self.assertIn(missing, err)
         self.assertEqual(self.attempts(chain), [])
 
     def test_a_user_that_is_unknown_or_separates_nothing_is_64(self):
@@ -180,23 +189,29 @@ cat /dev/stdin >/dev/null; echo '{"output":7}' >/dev/fd/3"""))
 
     def test_a_worker_with_three_capabilities_kills_it_too(self):
         chain = self.enqueue("t")
-        r = self.as_other(*self.stubborn(), "--timeout=3s", "--kill-grace=100ms")
-        self.assertEqual(r.returncode, 0, r.stderr)
+        self.drain_other(*self.stubborn(), "--timeout=3s", "--kill-grace=100ms")
         self.assertEqual(self.show(chain)["status"], "failed")
         pids = self.pids()
         self.until(lambda: not any(alive(p) for p in pids))
 
-    def test_a_killed_worker_and_minder_take_the_command_along(self):
-        self.enqueue("t")
-        worker = self.worker(*self.stubborn())
+    def kill_with_minder(self, worker):
+        """Both at the same time; the kernel alone is left to end the command and its child."""
         pids = self.pids()
         with open(f"/proc/{pids[0]}/stat", encoding="ascii") as f:
             minder = int(f.read().rpartition(")")[2].split()[1])
-        os.kill(minder, 19)
+        os.kill(minder, signal.SIGSTOP)
         worker.kill()
-        os.kill(minder, 9)
+        os.kill(minder, signal.SIGKILL)
         worker.communicate(timeout=TIMEOUT)
         self.until(lambda: not any(alive(p) for p in pids))
+
+    def test_a_killed_worker_and_minder_take_the_command_along(self):
+        self.enqueue("t")
+        self.kill_with_minder(self.worker(*self.stubborn()))
+
+    def test_a_killed_worker_with_three_capabilities_takes_it_along_too(self):
+        self.enqueue("t")
+        self.kill_with_minder(self.other_worker(*self.stubborn()))
 
 
 if __name__ == "__main__":
