@@ -163,7 +163,7 @@ readlink /proc/$$/fd/* | sed 's/^/fd /'
     def test_output_descriptor_3_and_the_exit_code_arrive(self):
         chain = self.enqueue("t", '{"a":1}')
         self.drain(*self.command("""cat; echo; echo out >/dev/stdout; echo err >/dev/stderr
-cat /dev/stdin >/dev/null; echo '{"output":7}' >/dev/fd/3"""))
+cat /dev/stdin >/dev/null; echo '{"output":7}' >/dev/fd/3"""), "--max-attempts=1")
         self.assertEqual(sorted(self.logs(chain).decode().split()), ["err", "out", '{"a":1}'])
         self.assertEqual(self.chain(chain)["output"], 7)
         chain = self.enqueue("t")
