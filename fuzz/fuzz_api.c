@@ -22,6 +22,11 @@ static int check_chain(const struct sl_new_chain *c, const json_t *object, struc
 	return check_same(c->job.input, object, "input", err);
 }
 
+void sl_jobs_close(sl_jobs *client)
+{
+	MUST(client != NULL);
+}
+
 int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
 		  struct sl_err *err)
 {
