@@ -239,9 +239,11 @@ static inline int sl__wal_create_code(int code, struct sl_err *err)
 		err->code = SL_ECREATE;
 	return SL_ECREATE;
 }
-/* The first half of that: locked, synced, not yet in place. *out_path is in fresh memory. */
+/* The first half of that: locked, synced, not yet in place. *out_path is in fresh memory. renewed: the first record,
+ * unless its incarnation is 0. */
 SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
-				    uint64_t zeros, char **out_path, int *out_fd, struct sl_err *err);
+				    struct wal_renewal renewed, uint64_t n_zeros, char **out_path, int *out_fd,
+				    struct sl_err *err);
 /* [leader, no mu] Where there is no helper: write zeros for a write that ends at `end` and beyond. */
 void sl__wal_prepare_inline(sl_wal *w, uint64_t end);
 /* For callers that poison nothing, what SL_EPOISONED from trim or rotate means: the code that err has. */

@@ -191,7 +191,8 @@ static int rewrite_begin(struct rewrite *rw, sl_wal *w, const struct wal_source 
 	rw->from = active ? w->fd : SL__IO(&w->env, open, src->path, O_RDONLY | O_NOFOLLOW, 0);
 	if (rw->from < 0)
 		return sl_err_set_errno(err, -rw->from, "open %s", src->path);
-	int rc = sl__wal_make_temp(&w->env, w->dir, w->id, rw->header, 0, &rw->temp, &rw->to, err);
+	int rc = sl__wal_make_temp(&w->env, w->dir, w->id, rw->header, (struct wal_renewal){0, 0}, 0, &rw->temp,
+				   &rw->to, err);
 	if (rc == 0 && writer_init(&rw->out, &w->env, rw->to, WAL_HEADER_BYTES) < 0)
 		rc = sl_err_set(err, SL_ENOMEM, "rewrite %s: no memory", src->path);
 	return rc;
@@ -423,7 +424,7 @@ int sl__wal_reincarnate(sl_wal *w, struct sl_err *err)
 	int rc = sl__wal_draw_incarnation(&w->env, rw.header.version, &rw.header.incarnation);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "new incarnation of %s: randomness", w->path);
-	rc = sl__wal_make_temp(&w->env, w->dir, w->id, rw.header, 0, &rw.temp, &rw.to, err);
+	rc = sl__wal_make_temp(&w->env, w->dir, w->id, rw.header, (struct wal_renewal){0, 0}, 0, &rw.temp, &rw.to, err);
 	if (rc == 0 && writer_init(&rw.out, &w->env, rw.to, WAL_HEADER_BYTES) < 0)
 		rc = sl_err_set(err, SL_ENOMEM, "rewrite %s: no memory", w->path);
 	if (rc == 0)

@@ -49,23 +49,29 @@ static int write_zeros(const struct sl_env *env, int fd, uint64_t from, uint64_t
 
 /* ---- creating ---- */
 
-static int fill_new_file(const struct sl_env *env, int fd, struct wal_header h, uint64_t n_zeros)
+/* The header, what the log begins with, and zeros. One sync for all of it. */
+static int fill_new_file(const struct sl_env *env, int fd, struct wal_header h, struct wal_renewal renewed,
+			 uint64_t n_zeros)
 {
-	uint8_t header[WAL_HEADER_BYTES];
-	sl__wal_header_encode(header, h);
+	uint8_t head[WAL_HEADER_BYTES + WAL_RENEWAL_BYTES];
+	size_t n = WAL_HEADER_BYTES;
+	sl__wal_header_encode(head, h);
+	/* The incarnation that records are sent under: the segment that holds it now will be archived. */
+	if (renewed.incarnation != 0)
+		n += sl__wal_encode_renewal(head + n, renewed, sl__real_ms(env));
 	int rc = SL__IO(env, lock, fd);
 	if (rc == 0)
-		rc = sl__pwrite_full(env, fd, header, sizeof header, 0);
-	if (rc == 0 && n_zeros > 0 && write_zeros(env, fd, sizeof header, sizeof header + n_zeros) < 0)
+		rc = sl__pwrite_full(env, fd, head, n, 0);
+	if (rc == 0 && n_zeros > 0 && write_zeros(env, fd, n, n + n_zeros) < 0)
 		/* Zeros are a convenience: without space for them, start without. */
-		rc = SL__IO(env, truncate, fd, sizeof header);
+		rc = SL__IO(env, truncate, fd, n);
 	if (rc == 0)
 		rc = SL__IO(env, sync, fd);
 	return rc;
 }
 
-int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h, uint64_t n_zeros,
-		      char **out_path, int *out_fd, struct sl_err *err)
+int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
+		      struct wal_renewal renewed, uint64_t n_zeros, char **out_path, int *out_fd, struct sl_err *err)
 {
 	uint64_t salt = 0;
 	int rc = env->rand->fill(&salt, sizeof salt, env->rand_ctx);
@@ -74,7 +80,7 @@ int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id,
 		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
 	int fd = rc < 0 ? rc : SL__IO(env, open, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 	if (fd >= 0) {
-		rc = fill_new_file(env, fd, h, n_zeros);
+		rc = fill_new_file(env, fd, h, renewed, n_zeros);
 		if (rc == 0) {
 			*out_path = path;
 			*out_fd = fd;
@@ -96,7 +102,7 @@ int sl__wal_create_active(const struct sl_env *env, const char *dir, const char 
 	int fd, code;
 	if (path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
-	code = sl__wal_make_temp(env, dir, id, h, n_zeros, &temp, &fd, err);
+	code = sl__wal_make_temp(env, dir, id, h, (struct wal_renewal){0, 0}, n_zeros, &temp, &fd, err);
 	if (code == 0) {
 		int rc = SL__IO(env, rename, temp, path, !replace);
 		if (rc < 0) {
@@ -217,19 +223,6 @@ static int swap_names(sl_wal *w, const char *sealed, const char *temp, struct sl
 	return 0;
 }
 
-/* The incarnation that records are sent under goes along: the segment that tells of it will be archived. */
-static int put_renewal(const sl_wal *w, int fd, size_t *bytes, struct sl_err *err)
-{
-	uint8_t record[WAL_RENEWAL_BYTES];
-	if (w->renewed.incarnation == 0)
-		return 0;
-	*bytes = sl__wal_encode_renewal(record, w->renewed, sl__real_ms(&w->env));
-	int rc = sl__pwrite_full(&w->env, fd, record, *bytes, WAL_HEADER_BYTES);
-	if (rc == 0)
-		rc = SL__IO(&w->env, sync, fd);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "rotate %s: begin the new segment", w->path) : 0;
-}
-
 int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 {
 	char *temp = NULL, *sealed = sl__wal_file_path(&w->env, w->dir, w->id, w->active_first);
@@ -244,10 +237,9 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	hold_prepare(w);
 	int rc = reserve_segment(w, err);
 	if (rc == 0)
-		rc = sl__wal_make_temp(&w->env, w->dir, w->id, h, n_zeros, &temp, &fd, err);
-	size_t begun = 0; /* bytes of records that the new file has already */
-	if (rc == 0)
-		rc = put_renewal(w, fd, &begun, err);
+		rc = sl__wal_make_temp(&w->env, w->dir, w->id, h, w->renewed, n_zeros, &temp, &fd, err);
+	/* Bytes of records that the new file has already. */
+	size_t begun = w->renewed.incarnation != 0 ? WAL_RENEWAL_BYTES : 0;
 	if (rc == 0)
 		rc = sl__wal_trim(w, err);
 	/* A reader goes by names: it must not meet the new file under the active name while the handle still means the

@@ -32,13 +32,18 @@ static void broken_close(struct broken *x)
 	box_fini(&x->b);
 }
 
-/* The next sync fails, and with it the append of `text`. */
-static void poison(struct broken *x, const char *text)
+/* The next sync fails, or all of them, that of the cut included; and with it the append of `text`. */
+static void poison_by(struct broken *x, const char *text, enum fault_mode mode)
 {
-	fault_arm_io(&x->f, 1, FAULT_ONCE, EIO, FAULT_SYNC_OPS);
+	fault_arm_io(&x->f, 1, mode, EIO, FAULT_SYNC_OPS);
 	assert_int_equal(sl_wal_append(x->w, text, strlen(text), NULL, &x->b.err), SL_EIO);
 	fault_disarm(&x->f);
 	assert_int_equal(sl_wal_append(x->w, "no", 2, NULL, &x->b.err), SL_EPOISONED);
+}
+
+static void poison(struct broken *x, const char *text)
+{
+	poison_by(x, text, FAULT_ONCE);
 }
 
 static void a_poisoned_log_takes_records_again_and_what_was_refused_stays_away(void **state)
@@ -61,15 +66,14 @@ static void a_poisoned_log_takes_records_again_and_what_was_refused_stays_away(v
 }
 
 /* A power loss at any time after the reopening has the records that were acknowledged, and no other. */
-static void a_power_loss_after_a_reopening_keeps_exactly_what_was_acknowledged(void **state)
+static void lose_power_after_a_reopening(enum fault_mode mode)
 {
-	(void)state;
 	struct broken x;
 	broken_open(&x);
 	crashfs_record(x.b.fs, true);
 	crashfs_settle(x.b.fs);
 	(void)box_append(x.w, "a");
-	poison(&x, "refused");
+	poison_by(&x, "refused", mode);
 	assert_int_equal(sl_wal_reopen(x.w, &x.b.err), 0);
 	size_t from = crashfs_point(x.b.fs);
 	(void)box_append(x.w, "c");
@@ -89,6 +93,13 @@ static void a_power_loss_after_a_reopening_keeps_exactly_what_was_acknowledged(v
 		}
 	}
 	broken_close(&x);
+}
+
+static void a_power_loss_after_a_reopening_keeps_exactly_what_was_acknowledged(void **state)
+{
+	(void)state;
+	lose_power_after_a_reopening(FAULT_ONCE);
+	lose_power_after_a_reopening(FAULT_FROM);
 }
 
 static void a_reopening_that_fails_can_be_tried_again(void **state)

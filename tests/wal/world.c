@@ -295,6 +295,8 @@ void world_record(struct world *x)
 }
 
 /* Flip one of the bits from..to of a file; all these bytes are to be kept. */
+#define CLOSED_BYTES 32 /* a record without a payload */
+
 static void flip(struct world *x, const char *segment, uint64_t at, uint64_t from, uint64_t to)
 {
 	char path[128];
@@ -314,6 +316,18 @@ static void flip(struct world *x, const char *segment, uint64_t at, uint64_t fro
 	while (to == n && n > at && copy[n - 1] == 0)
 		to = --n;
 	x->model.kept_len = (size_t)(to - at);
+}
+
+void world_unclose(struct world *x)
+{
+	size_t n = 0;
+	const uint8_t *old = crashfs_get(x->fs, WORLD_PATH, &n);
+	uint8_t *copy = malloc(n);
+	if (old == NULL || copy == NULL || n < CLOSED_BYTES)
+		abort();
+	memcpy(copy, old, n);
+	crashfs_put(x->fs, WORLD_PATH, copy, n - CLOSED_BYTES);
+	free(copy);
 }
 
 bool world_damage(struct world *x, bool last)

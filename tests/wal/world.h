@@ -73,6 +73,8 @@ bool world_recover(struct world *x, bool new_incarnation);
 /* Flip a bit in a header, or in a record that has others behind it, or in the last one; the bytes must be kept by
  * whoever removes them. */
 bool world_damage(struct world *x, bool last);
+/* Take the record of a clean close away again: what a process leaves that is killed right before it writes that. */
+void world_unclose(struct world *x);
 /* The last n records that were submitted were refused: the log said that they are not there. */
 void world_refused(struct world *x, size_t n);
 struct sl_wal_stats world_stats(struct world *x);
