@@ -313,6 +313,50 @@ static void a_full_file_is_followed_by_another(void **state)
 	assert_int_equal(deliver(o, &opts, &err), SL_ECONFLICT);
 }
 
+/* A file that cannot be opened or read is an error, and not an empty one that is written anew. All calls of a kind
+ * fail from the nth on: the outbox tries again, and must not succeed then. */
+static void existing_files_that_cannot_be_read_are_reported_and_left_alone(void **state)
+{
+	struct opened *o = *state;
+	static const struct {
+		enum fault_op op;
+		int64_t nth;
+		const char *says;
+	} calls[] = {{FAULT_OPEN, 1, "open"},
+		     {FAULT_FSTAT, 1, "stat"},
+		     {FAULT_PREAD, 1, "read"},
+		     {FAULT_OPEN, 2, "open"}}; /* to append to it */
+	static char before[MANY], after[MANY];
+	char path[256];
+	struct fault f;
+	struct sl_err err = SL_ERR_INIT;
+	close_it(o);
+	fault_init(&f, NULL);
+	struct sl_env env = fault_env(&f, NULL);
+	open_it(o, &env);
+	commit_some(o, 0, 3);
+	assert_int_equal(deliver(o, NULL, &err), 0);
+	file_path(1, path);
+	size_t len = read_file(path, before, sizeof before);
+	commit_some(o, 3, 1);
+	for (size_t n = 0; n < sizeof calls / sizeof calls[0]; n++) {
+		err = (struct sl_err)SL_ERR_INIT;
+		fault_arm_io(&f, calls[n].nth, FAULT_FROM, EIO, FAULT_OP(calls[n].op));
+		int rc = deliver(o, NULL, &err);
+		fault_disarm(&f);
+		if (rc != SL_EIO || strstr(err.msg, calls[n].says) == NULL || strstr(err.msg, path) == NULL)
+			fail_msg("call %zu: %d, %s", n + 1, rc, err.msg);
+		assert_int_equal(fault_open_fds(&f), 0);
+		assert_int_equal(read_file(path, after, sizeof after), len);
+		assert_memory_equal(after, before, len);
+	}
+	assert_int_equal(deliver(o, NULL, &err), 0);
+	assert_files_are_the_catalog(o);
+	close_it(o);
+	fault_fini(&f);
+	open_it(o, NULL);
+}
+
 static void every_call_that_fails_leaves_files_that_the_next_run_completes(void **state)
 {
 	struct opened *o = *state;
@@ -647,6 +691,7 @@ int main(int argc, char **argv)
 		T(events_that_are_written_and_not_marked_are_marked),
 		T(files_that_are_ahead_of_the_catalog_are_a_conflict),
 		T(a_full_file_is_followed_by_another),
+		T(existing_files_that_cannot_be_read_are_reported_and_left_alone),
 		T(every_call_that_fails_leaves_files_that_the_next_run_completes),
 		T(allocations_that_fail_lose_nothing),
 		T(after_a_power_loss_the_files_are_completed),
