@@ -50,6 +50,8 @@ struct ship_part {
 	uint64_t dev, ino;
 	int old;                /* another file has its name, or none */
 	int eof;                /* nothing more when last read */
+	int replaced;           /* it was truncated while it was opened */
+	int found_empty;        /* nothing was read yet, and copies of what it had before were searched for */
 	uint64_t offset;        /* of data[0] in the file: behind the last line that is in the group */
 	char *data;             /* read, and no complete line yet */
 	size_t n, cap, scanned; /* no newline in the first `scanned` bytes */
@@ -119,7 +121,7 @@ enum ship_step_result {
 	SHIP_MORE = 1,
 	SHIP_EOF = 2,
 	SHIP_TRUNCATED = 3,
-	SHIP_FIRST = 4 /* the first bytes are there, and not in the group yet: what came before them? */
+	SHIP_FIRST = 4 /* the first bytes are there, and not in the group yet, or it is empty: what came before? */
 };
 /* Read once and put complete lines into the group. A result, or a negative error. */
 int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err);

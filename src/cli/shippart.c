@@ -24,11 +24,14 @@ struct ship_part *ship_part_new(int fd, const struct ship_place *place)
 	p->dev = place->dev;
 	p->ino = place->ino;
 	p->offset = place->offset;
-	/* The bytes that were compared, for comparing them again. */
+	/* The bytes that were compared, for comparing them again. The file may have been truncated since. */
 	n = place->tail_len ? pread(fd, p->tail, place->tail_len, (off_t)(place->offset - place->tail_len)) : 0;
 	p->tail_len = n > 0 ? (size_t)n : 0;
 	n = place->head_len ? pread(fd, p->head, place->head_len, 0) : 0;
 	p->head_len = n > 0 ? (size_t)n : 0;
+	p->replaced = p->tail_len != place->tail_len || p->head_len != place->head_len ||
+		      (p->tail_len && ship_hash(p->tail, p->tail_len) != place->tail) ||
+		      (p->head_len && ship_hash(p->head, p->head_len) != place->head);
 	return p;
 }
 
@@ -184,7 +187,7 @@ static int still_there(const struct ship_part *p)
 	size_t last = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE, first = p->offset + p->n > 0 ? p->head_len : 0;
 	struct stat st;
 
-	return fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n &&
+	return !p->replaced && fstat(p->fd, &st) == 0 && (uint64_t)st.st_size >= p->offset + p->n &&
 	       has_bytes(p->fd, p->head, first, 0) && has_bytes(p->fd, p->tail, p->tail_len, p->offset - p->tail_len) &&
 	       has_bytes(p->fd, p->data + p->n - last, last, p->offset + p->n - last);
 }
@@ -238,6 +241,10 @@ int ship_part_read(struct shipfollow *f, struct ship_source *s, struct ship_part
 	p->eof = got == 0;
 	if (!s->stream && note_head(f, p) && !p->old)
 		return SHIP_FIRST;
+	if (!s->stream && p->eof && !p->old && p->head_len == 0 && !p->found_empty) {
+		p->found_empty = 1;
+		return SHIP_FIRST;
+	}
 	rc = ship_lines(f, p, err);
 	shrink(p);
 	return rc ? rc : got == 0 ? SHIP_EOF : SHIP_MORE;

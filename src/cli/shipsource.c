@@ -138,24 +138,37 @@ struct known {
 	struct ship_source *s;
 	const struct shipfile *now; /* that has the name */
 	int truncated;              /* it had it before, too, and others are copies of it */
-	const char *head;           /* of what it has now, when that was read */
-	size_t head_len;
 	int64_t since_ns; /* when its life began: no later than this, nor than a copy of it was made */
 };
 
+/* Does the file begin with all that the copy has? Compares its first and last bytes. The copy is read first: a file
+ * that is not truncated meanwhile has at least as much. */
+static int has_all_of(int fd, int copy)
+{
+	char sample[SHIP_SAMPLE], found[SHIP_SAMPLE];
+	struct stat st;
+	off_t at[2] = {0};
+
+	if (fstat(copy, &st))
+		return 0;
+	at[1] = st.st_size > SHIP_SAMPLE ? st.st_size - SHIP_SAMPLE : 0;
+	for (size_t i = 0; i < 2; i++) {
+		ssize_t n = pread(copy, sample, sizeof(sample), at[i]);
+
+		if (n < 0 || pread(fd, found, (size_t)n, at[i]) != n || memcmp(sample, found, (size_t)n))
+			return 0;
+	}
+	return 1;
+}
+
 /* Is it for a later time? A file that is younger than the one that had the name came after it, and will be found when
- * the name is looked at again. A copy of what the name has now may still be in the making. */
+ * the name is looked at again. A copy of what the name has now may still be in the making: when it is complete, the
+ * file is truncated, and the copy is found then. */
 static int is_later(struct known *k, const struct shipfile *file)
 {
-	char head[SHIP_SAMPLE], now[SHIP_SAMPLE];
-	ssize_t n, m;
-
 	if (!k->truncated)
 		return file->born_ns > k->now->born_ns;
-	n = pread(file->fd, head, sizeof(head), 0);
-	m = k->head ? (ssize_t)k->head_len : pread(k->now->fd, now, sizeof(now), 0);
-	m = m < n ? m : n;
-	if (n > 0 && (m <= 0 || memcmp(head, k->head ? k->head : now, (size_t)m)))
+	if (!has_all_of(k->now->fd, file->fd))
 		return 0;
 	k->since_ns = file->born_ns < k->since_ns ? file->born_ns : k->since_ns;
 	return 1;
@@ -210,8 +223,8 @@ static int is_unchanged(const struct ship_source *s, const struct ship_part *p)
 }
 
 /* Files between the newest that was read and the one that has the name now. same: a part that has had it all the time,
- * with the head of what it has now, or none. What is found beside one whose first bytes were read just now counts only
- * while it still has them and its name: after a rotation the others are younger. */
+ * with the head of what it has now, or none. What is found next to one whose first bytes were read just now, or that was
+ * empty, counts only while it still has them and its name: after a rotation the others are younger. */
 static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfile *now, const struct ship_part *same,
 		      struct sl_err *err)
 {
@@ -225,13 +238,9 @@ static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfi
 		return 0;
 	/* One that is older than the reading of the former had the name before: only its content is another. */
 	known.truncated |= now->born_ns < after->since_ns;
-	if (same && same->head_len) {
-		known.head = same->head;
-		known.head_len = same->head_len;
-	}
 	if (shipfile_unseen(s->dir, s->base, after, is_known, &known, &files, &n))
 		return no_memory(s, err);
-	later = same && same->head_len && !is_unchanged(s, same);
+	later = same && (same->head_len || same->found_empty) && !is_unchanged(s, same);
 	for (size_t i = 0; i < n; i++) {
 		if (later && files[i].born_ns < known.since_ns)
 			known.since_ns = files[i].born_ns; /* so that it is found when its time comes */
@@ -448,7 +457,7 @@ static void begin_again(struct ship_part *p, const struct ship_place *place)
 	p->place = place->id;
 	p->offset = 0;
 	p->n = p->scanned = p->tail_len = p->head_len = 0;
-	p->eof = 0;
+	p->eof = p->replaced = p->found_empty = 0;
 }
 
 int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
@@ -463,6 +472,7 @@ int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct shi
 		cli_say(f->cli, SL_LOG_INFO, "%s was truncated; reading it from its beginning", s->given);
 	self.seen_ns = shipfile_now_ns(); /* copies made later are of its new life, those before are looked for now */
 	p->head_len = 0;
+	p->found_empty = 0;
 	rc = rc ? rc : add_unseen_before(f, s, p, &self, err);
 	if (!rc && !found && !is_in_copy(s, p)) /* what was read is all there will ever be of it */
 		rc = ship_part_end(f, p, err);
@@ -480,8 +490,8 @@ int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct shi
 	return 0;
 }
 
-/* Before the first bytes of a file are taken: it may have had others, which were copied and truncated before they were
- * read. From now on its content tells. */
+/* Before the first bytes of a file are taken, and when it is found empty: it may have had others, which were copied and
+ * truncated before they were read. From the first bytes on its content tells. */
 int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
 {
 	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino, .seen_ns = shipfile_now_ns()};

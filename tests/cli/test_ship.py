@@ -619,6 +619,43 @@ class Followed(ShipTest):
         self.assertEqual(self.lines(), numbers(1, 9))
         self.assertEqual(self.result("app.log")["read"], 0)
 
+    def test_a_copy_is_found_while_the_truncated_file_is_empty(self):
+        self.write("app.log", numbered(1, 3))
+        self.ship("app.log")
+        self.copytruncate("app.log", "app.log.2")
+        self.ship("app.log")  # sees the truncation, and nothing since
+        self.append("app.log", numbered(4, 5))
+        self.copytruncate("app.log", "app.log.1")
+        self.ship("app.log")
+        self.assertEqual(self.lines(), numbers(1, 5))
+        self.append("app.log", numbered(6, 7))
+        self.ship("app.log")
+        self.assertEqual(self.lines(), numbers(1, 7))
+
+    def test_a_copy_that_begins_like_the_file_is_not_taken_for_a_copy_of_it(self):
+        banner = b"#" * 300 + b"\n"
+        self.write("app.log", banner + numbered(100, 103))
+        self.ship("app.log")
+        self.copytruncate("app.log", "app.log.3")
+        self.ship("app.log")
+        self.append("app.log", numbered(104, 105))
+        self.copytruncate("app.log", "app.log.2")
+        self.append("app.log", b"line 10")  # of line 106: the writer is in the middle of it
+        p = self.follow("app.log")
+        self.until("the copy was read", lambda: b"line 105" in self.lines(), p)
+        self.append("app.log", b"6\n")
+        self.until("the file was read", lambda: b"line 106" in self.lines(), p)
+        self.finish(p)
+        self.copytruncate("app.log", "app.log.1")
+        self.ship("app.log")
+        self.append("app.log", banner + numbered(107, 108))
+        self.copytruncate("app.log", "app.log.0")
+        self.append("app.log", banner)
+        self.ship("app.log")
+        self.append("app.log", numbered(109, 109))
+        self.ship("app.log")
+        self.assertEqual([line for line in self.lines() if line[:1] != b"#"], numbers(100, 109))
+
     def test_a_truncated_file_is_read_from_its_beginning(self):
         self.write("app.log", numbered(1, 5) + b"cut o")
         p = self.follow("app.log")
