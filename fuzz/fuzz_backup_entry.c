@@ -3,7 +3,7 @@
  * Any bytes as entries of a manifest, one behind the other: no byte outside is touched; what is taken holds to the
  * rules, lies behind the entry before it, and comes back the same when it is written and read again.
  */
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 #include "must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

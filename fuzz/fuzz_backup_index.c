@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "backup/index_file.h"
+#include "backup/pack/index_file.h"
 #include "base/crc64nvme.h"
 #include "must.h"
 

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "backup/pack.h"
+#include "backup/pack/pack.h"
 #include "base/crc64nvme.h"
 #include "base/sha256.h"
 #include "must.h"

@@ -10,8 +10,8 @@
  */
 #include <string.h>
 
-#include "backup/manifest.h"
-#include "backup/target.h"
+#include "backup/manifest/manifest.h"
+#include "backup/restore/target.h"
 #include "must.h"
 
 #define ROOM (1u << 16)

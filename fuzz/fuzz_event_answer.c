@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "jobs/event_http.h"
+#include "jobs/events/http.h"
 #include "must.h"
 
 #define TOKEN "s3cr3t"

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobs/exec_spool.h"
+#include "jobs/exec/spool.h"
 #include "must.h"
 #include "support/crashfs.h"
 #include "support/vclock.h"

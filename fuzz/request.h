@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "jobs/types.h"
+#include "jobs/client/types.h"
 #include "must.h"
 #include "server/api.h"
 #include "server/net_text.h"

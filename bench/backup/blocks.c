@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backup/needed.h"
+#include "backup/check/needed.h"
 #include "base/thread.h"
 
 #define PACK_BLOCKS 400u

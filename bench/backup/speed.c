@@ -15,9 +15,9 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "backup/chunker.h"
-#include "backup/index.h"
-#include "backup/pack.h"
+#include "backup/create/chunker.h"
+#include "backup/pack/index.h"
+#include "backup/pack/pack.h"
 
 struct file {
 	size_t at, len;

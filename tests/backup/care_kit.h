@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 #include "backup/shelf.h"
 
 struct care_file {

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "backup/chunker.h"
-#include "backup/index.h"
-#include "backup/pack.h"
+#include "backup/create/chunker.h"
+#include "backup/pack/index.h"
+#include "backup/pack/pack.h"
 
 /* The real environment, filled in. */
 struct sl_env kit_env(void);

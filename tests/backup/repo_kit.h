@@ -16,7 +16,7 @@
 
 #include "backup/bad_driver.h"
 #include "backup/place.h"
-#include "backup/store.h"
+#include "backup/pack/store.h"
 
 #define KIT_PASSPHRASE "correct horse battery staple"
 

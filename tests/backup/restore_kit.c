@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backup/target.h"
+#include "backup/restore/target.h"
 
 #define SECRET "not to be touched"
 

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 
 #define RK_REFS 256
 #define RK_MTIME_S 1500000000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Check: what it finds without reading all data, what is harmless, who is named, and what it leaves alone. */
 #include "backup/care_pair.h"
-#include "backup/check.h"
+#include "backup/check/check.h"
 #include "support/fault.h"
 
 static struct shelf_object *any_in(struct world *w, const char *folder)

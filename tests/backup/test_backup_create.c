@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "backup/create_kit.h"
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 
 /* ---- everything that a file has ---- */
 

@@ -9,7 +9,7 @@
 
 #include "backup/bad_driver.h"
 #include "backup/create_kit.h"
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 
 static void make_socket(struct ck *k, const char *name)
 {

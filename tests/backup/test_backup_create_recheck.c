@@ -5,7 +5,7 @@
  * was marked, which the library's own never does.
  */
 #include "backup/create_kit.h"
-#include "backup/repo.h"
+#include "backup/repo/repo.h"
 #include "backup/shelf.h"
 #include "support/budget.h"
 #include "support/fault.h"

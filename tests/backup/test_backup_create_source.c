@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "backup/create_kit.h"
-#include "backup/source_vfs.h"
+#include "backup/create/source_vfs.h"
 
 /* ---- a picture of the tree ---- */
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "backup/create_kit.h"
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 
 static sqlite3 *open_db(const struct ck *k, const char *name)
 {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "backup/exclude.h"
+#include "backup/create/exclude.h"
 
 static bool glob(const char *pattern, const char *text)
 {

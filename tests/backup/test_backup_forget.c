@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forget: which snapshots the rules keep. Times are told as days and hours of a calendar that begins on a Monday. */
 #include "backup/care_kit.h"
-#include "backup/forget.h"
+#include "backup/prune/forget.h"
 
 #define HOUR_MS INT64_C(3600000)
 #define DAY_MS INT64_C(86400000)

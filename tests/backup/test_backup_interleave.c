@@ -8,7 +8,7 @@
  * before the actor itself goes on.) The scheduler lets one actor run for some calls, then another: bursts of one call
  * and of hundreds are as likely, so that a prune may stand still in the middle of its work while others come and go.
  *
- * Then the protocol is broken on purpose in each of the ways of backup/broken.h, and a script of who goes how far must
+ * Then the protocol is broken on purpose in each of the ways of backup/repo/broken.h, and a script of who goes how far must
  * find each. (A seed that finds one is soon outdated: what it does depends on every call that the actors make.) The
  * last look of a create at the marks (F7) is left out there, since it hides some of them; that it does, and that
  * nothing is lost without it as long as nothing else is broken, is shown separately.
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backup/broken.h"
+#include "backup/repo/broken.h"
 #include "backup/care_kit.h"
 #include "support/budget.h"
 

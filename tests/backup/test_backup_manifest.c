@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "backup/create_kit.h"
-#include "backup/manifest.h"
+#include "backup/manifest/manifest.h"
 
 static struct sl_env env;
 

@@ -2,7 +2,7 @@
 /* Repair, beyond what test_backup_damage.c does to every byte: what goes with a lost file, room that runs out, death.
  */
 #include "backup/care_kit.h"
-#include "backup/repair.h"
+#include "backup/check/repair.h"
 
 /* Contents that are a frame of their own, so that damage to one costs no other. */
 #define BIG BK_SOLID_BELOW

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backup/config.h"
+#include "backup/repo/config.h"
 #include "backup/repo_kit.h"
 #include "base/sha256.h"
 #include "support/crashfs.h"

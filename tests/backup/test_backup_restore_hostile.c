@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "backup/restore_kit.h"
-#include "backup/target.h"
+#include "backup/restore/target.h"
 
 static void add(struct rk *k, struct bk_entry e)
 {

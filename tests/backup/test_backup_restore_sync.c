@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "backup/restore_kit.h"
-#include "backup/target.h"
+#include "backup/restore/target.h"
 
 #define BLOCK ((size_t)1 << 20)
 #define FILES 25

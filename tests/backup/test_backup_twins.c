@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What opens a repository is there twice (backup/twins.h): either of config and its copy may be damaged or lost, and
+ * What opens a repository is there twice (backup/repo/twins.h): either of config and its copy may be damaged or lost, and
  * either of a key and its copy; and a changed passphrase leaves no old one behind, in either of them, whoever repairs
  * at the same time.
  */
 #include "backup/care_kit.h"
-#include "backup/config.h"
-#include "backup/keyring.h"
+#include "backup/repo/config.h"
+#include "backup/repo/keyring.h"
 #include "backup/repo_kit.h"
 #include "support/crashfs.h"
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "backup/create_kit.h"
-#include "backup/manifest.h"
-#include "backup/walk.h"
+#include "backup/manifest/manifest.h"
+#include "backup/create/walk.h"
 
 struct seen {
 	struct ck *k;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The window of a create (src/backup/create_window.c): however far the walk could run ahead of those who read, what
+ * The window of a create (src/backup/create/window.c): however far the walk could run ahead of those who read, what
  * waits in memory has a bound. The walk and the one worker are this thread: where the walk waits, by the clock of the
  * test, the worker does one file.
  */
 #include "backup/care_kit.h"
-#include "backup/create.h"
+#include "backup/create/create.h"
 
 #define WINDOW_BYTES (4u << 20)
 #define ITEMS 200u

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "jobs/exec_priv.h"
+#include "jobs/exec/priv.h"
 
 /* An attempt. */
 struct fake {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A simulation of jobs in one thread and virtual time: clients, workers (the real core of src/jobs/core.h, the real
+ * A simulation of jobs in one thread and virtual time: clients, workers (the real core of src/jobs/worker/core.h, the real
  * turns of cron.h, the real sender of events) and a store in memory, with everything that goes wrong between them drawn
  * from a seed. The same seed gives the same run. Half of the seeds are about jobs alone, a quarter has schedules, and
  * three in eight have workers whose handlers write events to a log. In one of five, whatever it is about, clients start

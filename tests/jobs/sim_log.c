@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/crc64nvme.h"
-#include "jobs/events.h"
+#include "jobs/events/events.h"
 
 /* ---- records ---- */
 

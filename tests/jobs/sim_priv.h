@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "jobs/core.h"
-#include "jobs/cron.h"
+#include "jobs/worker/core.h"
+#include "jobs/cron/cron.h"
 #include "jobs/sim.h"
 
 #define SIM_WORKERS 4

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "jobs/events.h"
+#include "jobs/events/events.h"
 
 #define SEND_MAX 8
 

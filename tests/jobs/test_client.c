@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "jobs/tx.h"
+#include "jobs/client/tx.h"
 
 /* ---- starting ---- */
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "jobs/core.h"
+#include "jobs/worker/core.h"
 
 #define MS ((int64_t)1000000)
 

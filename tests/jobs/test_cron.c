@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "jobs/cron.h"
+#include "jobs/cron/cron.h"
 #include "support/budget.h"
 #include "support/fault.h"
 #include "support/memstore.h"

@@ -12,7 +12,7 @@
 
 #include <events.pb-c.h>
 
-#include "jobs/event_http.h"
+#include "jobs/events/http.h"
 
 #define SHOWN "http://h:1"
 

@@ -14,7 +14,7 @@
 
 #include "base/base.h"
 #include "base/env.h"
-#include "jobs/events.h"
+#include "jobs/events/events.h"
 #include "support/crashfs.h"
 #include "support/fault.h"
 #include "support/memstore.h"

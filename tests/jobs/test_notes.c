@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "jobs/notes.h"
+#include "jobs/client/notes.h"
 #include "support/fault.h"
 
 struct sent {

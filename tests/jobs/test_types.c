@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/env.h"
-#include "jobs/types.h"
+#include "jobs/client/types.h"
 #include "support/budget.h"
 #include "support/fault.h"
 

@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 #include "jobs/pg_place.h"
-#include "jobs/worker.h"
+#include "jobs/worker/worker.h"
 #include "support/budget.h"
 
 #define PATIENCE_S 60

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes into an entry; nothing in them is believed before it was looked at. */
+#include "backup/manifest/manifest.h"
+
+struct bk_entry_scratch {
+	const struct sl_env *env;
+	char *path;
+	size_t path_cap;
+	char *text; /* targets and names of attributes, each with a NUL */
+	size_t text_len, text_cap;
+	struct bk_xattr *xattrs;
+	size_t xattrs_cap;
+	struct bk_extent *extents;
+	size_t extents_cap;
+	struct bk_ref *refs;
+	size_t refs_cap;
+};
+
+/* What is left to read. Once something did not fit, bad stays set and everything reads as nothing. */
+struct in {
+	const uint8_t *p, *end;
+	bool bad;
+};
+
+int sl__bk_entry_scratch_new(struct bk_entry_scratch **out, const struct sl_env *env)
+{
+	struct bk_entry_scratch *s = sl__calloc(env, 1, sizeof *s);
+	if (s == NULL)
+		return SL_ENOMEM;
+	s->env = env;
+	*out = s;
+	return 0;
+}
+
+void sl__bk_entry_scratch_free(struct bk_entry_scratch *s)
+{
+	if (s == NULL)
+		return;
+	sl__free(s->env, s->path);
+	sl__free(s->env, s->text);
+	sl__free(s->env, s->xattrs);
+	sl__free(s->env, s->extents);
+	sl__free(s->env, s->refs);
+	sl__free(s->env, s);
+}
+
+static int grow(const struct sl_env *env, void *array, size_t *cap, size_t n, size_t size)
+{
+	void *p;
+	memcpy(&p, array, sizeof p);
+	if (n <= *cap)
+		return 0;
+	size_t want = SL_MAX(n, SL_MAX((size_t)16, *cap * 2));
+	void *more = sl__realloc(env, p, want * size);
+	if (more == NULL)
+		return SL_ENOMEM;
+	memcpy(array, &more, sizeof more);
+	*cap = want;
+	return 0;
+}
+
+/* ---- pieces ---- */
+
+static uint64_t get_varint(struct in *in)
+{
+	uint64_t v = 0;
+	for (unsigned shift = 0; in->p < in->end && shift < 64; shift += 7) {
+		uint8_t byte = *in->p++;
+		if (shift == 63 && byte > 1)
+			break;
+		v |= (uint64_t)(byte & 0x7f) << shift;
+		if ((byte & 0x80) == 0)
+			return v;
+	}
+	in->bad = true;
+	in->p = in->end;
+	return 0;
+}
+
+static uint32_t get_u32(struct in *in)
+{
+	uint64_t v = get_varint(in);
+	in->bad |= v > UINT32_MAX;
+	return (uint32_t)v;
+}
+
+static struct timespec get_time(struct in *in)
+{
+	uint64_t sec = get_varint(in); /* zigzag */
+	uint64_t nsec = get_varint(in);
+	in->bad |= nsec >= BK_SECOND_NS;
+	return (struct timespec){.tv_sec = (int64_t)((sec >> 1) ^ (0 - (sec & 1))),
+				 .tv_nsec = (long)(nsec % BK_SECOND_NS)};
+}
+
+/* A count of things that take at least `least` bytes each: never more than are left, so that nothing is allocated for
+ * what cannot be there. */
+static size_t get_count(struct in *in, size_t least)
+{
+	uint64_t n = get_varint(in);
+	if (n > (uint64_t)(in->end - in->p) / least) {
+		in->bad = true;
+		in->p = in->end;
+		return 0;
+	}
+	return (size_t)n;
+}
+
+static const uint8_t *get_bytes(struct in *in, size_t *n)
+{
+	*n = get_count(in, 1);
+	const uint8_t *p = in->p;
+	in->p += *n;
+	return p;
+}
+
+/* A string in the scratch, with its NUL. The room was made: every string is shorter than its encoding. */
+static const char *get_text(struct in *in, struct bk_entry_scratch *s, size_t *n)
+{
+	const uint8_t *p = get_bytes(in, n);
+	char *at = s->text + s->text_len;
+	if (*n > 0)
+		memcpy(at, p, *n);
+	at[*n] = '\0';
+	s->text_len += *n + 1;
+	return at;
+}
+
+static int make_text_room(struct in *in, struct bk_entry_scratch *s)
+{
+	s->text_len = 0;
+	return grow(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
+}
+
+/* ---- parts ---- */
+
+/* The part that is shared with the path before stands where it is when that was decoded into the same scratch. */
+static int get_path(struct in *in, struct bk_entry_scratch *s, const char *previous, size_t previous_len,
+		    struct bk_entry *e)
+{
+	uint64_t shared = get_varint(in);
+	size_t n;
+	const uint8_t *rest = get_bytes(in, &n);
+	if (in->bad || shared > previous_len || shared + n >= BK_PATH_MAX ||
+	    (previous_len > 0 &&
+	     sl__bk_path_compare(previous + shared, previous_len - shared, (const char *)rest, n) >= 0))
+		return SL_ECORRUPT;
+	bool in_place = previous == s->path;
+	if (grow(s->env, &s->path, &s->path_cap, (size_t)shared + n + 1, 1) != 0)
+		return SL_ENOMEM;
+	if (!in_place && shared > 0)
+		memcpy(s->path, previous, (size_t)shared);
+	if (n > 0)
+		memcpy(s->path + shared, rest, n);
+	e->path = s->path;
+	e->path_len = (size_t)shared + n;
+	s->path[e->path_len] = '\0';
+	return 0;
+}
+
+static void get_attributes(struct in *in, struct bk_entry *e)
+{
+	e->mode = get_u32(in);
+	e->uid = get_u32(in);
+	e->gid = get_u32(in);
+	e->mtime = get_time(in);
+	e->ctime = get_time(in);
+	e->dev = get_varint(in);
+	e->ino = get_varint(in);
+	e->nlink = get_varint(in);
+	e->size = get_varint(in);
+	e->rdev = get_varint(in);
+}
+
+static int get_target(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
+{
+	if (e->type != SL_BACKUP_SYMLINK && e->type != SL_BACKUP_HARDLINK)
+		return 0;
+	if (make_text_room(in, s) != 0)
+		return SL_ENOMEM;
+	e->target = get_text(in, s, &e->target_len);
+	return 0;
+}
+
+static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
+{
+	size_t n = get_count(in, 2), name_len, len;
+	if (n == 0)
+		return 0;
+	if ((e->target == NULL && make_text_room(in, s) != 0) ||
+	    grow(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof *s->xattrs) != 0)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		struct bk_xattr *x = &s->xattrs[i];
+		x->name = get_text(in, s, &name_len);
+		x->value = get_bytes(in, &len);
+		x->len = (uint32_t)len; /* at most BK_ENTRY_MAX */
+		in->bad |= strlen(x->name) != name_len;
+		if (in->bad)
+			return SL_ECORRUPT;
+	}
+	e->xattrs = s->xattrs;
+	e->xattrs_n = n;
+	return 0;
+}
+
+static int get_extents(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
+{
+	uint64_t end = 0;
+	size_t n = (e->flags & BK_ENTRY_SPARSE) != 0 ? get_count(in, 2) : 0;
+	if (n > BK_EXTENTS_MAX)
+		return SL_ECORRUPT;
+	if (grow(s->env, &s->extents, &s->extents_cap, n, sizeof *s->extents) != 0)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		struct bk_extent *x = &s->extents[i];
+		uint64_t gap = get_varint(in);
+		x->length = get_varint(in);
+		x->offset = end + gap;
+		end = x->offset + x->length;
+		if (x->offset < gap || end < x->offset)
+			return SL_ECORRUPT;
+	}
+	e->extents = s->extents;
+	e->extents_n = n;
+	return 0;
+}
+
+static int get_refs(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
+{
+	size_t n = get_count(in, BK_ID_BYTES + 1);
+	if (grow(s->env, &s->refs, &s->refs_cap, n, sizeof *s->refs) != 0)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if ((size_t)(in->end - in->p) < BK_ID_BYTES)
+			return SL_ECORRUPT;
+		memcpy(s->refs[i].id.b, in->p, BK_ID_BYTES);
+		in->p += BK_ID_BYTES;
+		s->refs[i].len = get_u32(in);
+	}
+	e->refs = s->refs;
+	e->refs_n = n;
+	return 0;
+}
+
+static int decode(struct in *in, struct bk_entry_scratch *s, const char *previous, size_t previous_len,
+		  struct bk_entry *e)
+{
+	if (in->end - in->p < 2)
+		return SL_ECORRUPT;
+	e->type = (enum sl_backup_type)in->p[0];
+	e->flags = in->p[1];
+	in->p += 2;
+	int rc = get_path(in, s, previous, previous_len, e);
+	if (rc == 0)
+		get_attributes(in, e);
+	if (rc == 0)
+		rc = get_target(in, s, e);
+	if (rc == 0)
+		rc = get_xattrs(in, s, e);
+	if (rc == 0 && e->type == SL_BACKUP_FILE)
+		rc = get_extents(in, s, e);
+	if (rc == 0 && e->type == SL_BACKUP_FILE)
+		rc = get_refs(in, s, e);
+	return rc == 0 && (in->bad || in->p != in->end) ? SL_ECORRUPT : rc;
+}
+
+int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t n, const char *previous,
+			size_t previous_len, struct bk_entry *e, size_t *used, struct sl_err *err)
+{
+	uint32_t len = n >= 4 ? sl__get32(bytes) : 0;
+	if (len > BK_ENTRY_MAX)
+		return sl_err_set(err, SL_ECORRUPT, "an entry of %u bytes", len);
+	*used = 4 + (size_t)len;
+	if (n < *used)
+		return SL_EAGAIN;
+	struct in in = {bytes + 4, bytes + *used, false};
+	memset(e, 0, sizeof *e);
+	int rc = decode(&in, s, previous, previous_len, e);
+	if (rc == SL_ENOMEM)
+		return sl_err_set(err, rc, "no memory for an entry");
+	if (rc != 0)
+		return sl_err_set(err, rc, "an entry that is not whole or not in order, behind %.120s", previous);
+	const char *wrong = sl__bk_entry_wrong(e);
+	return wrong != NULL ? sl_err_set(err, SL_ECORRUPT, "%.120s: %s", e->path, wrong) : 0;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects of a repository as bytes: whole, sealed, listed by their names. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backup/repo/repo.h"
+
+#define FIRST_BYTES (64u << 10)
+
+/* Read on at *len until the end; *cap doubles. */
+static int read_rest(struct sl_backup *b, const char *name, size_t max, uint8_t **bytes, size_t *len,
+		     struct sl_err *err)
+{
+	size_t cap = SL_MIN((size_t)FIRST_BYTES, max + 1), got = 0;
+	for (;;) {
+		uint8_t *bigger = sl__realloc(&b->env, *bytes, cap + 1);
+		if (bigger == NULL)
+			return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", name);
+		*bytes = bigger;
+		int rc = b->driver.ops->get(b->driver.driver, name, *len, *bytes + *len, cap - *len, &got, err);
+		if (rc != 0)
+			return rc;
+		if (got > cap - *len)
+			return sl_err_set(err, SL_EINTERNAL, "the driver read more of %s than was asked for", name);
+		*len += got;
+		if (*len > max)
+			return sl_err_set(err, SL_ETOOBIG, "%s has more than %zu bytes", name, max);
+		if (*len < cap)
+			return 0;
+		cap = SL_MIN(2 * cap, max + 1);
+	}
+}
+
+int sl__bk_get_all(struct sl_backup *b, const char *name, size_t max, uint8_t **bytes, size_t *len, struct sl_err *err)
+{
+	uint8_t *fresh = NULL;
+	size_t n = 0;
+	int rc = read_rest(b, name, max, &fresh, &n, err);
+	if (rc != 0) {
+		sl__free(&b->env, fresh);
+		return rc;
+	}
+	fresh[n] = 0;
+	*bytes = fresh;
+	*len = n;
+	return 0;
+}
+
+void sl__bk_pack_name(const struct bk_id *pack, char out[SL_DRIVER_NAME_BYTES])
+{
+	char hex[BK_HEX_BYTES];
+	sl__bk_hex(pack->b, sizeof pack->b, hex);
+	(void)snprintf(out, SL_DRIVER_NAME_BYTES, "packs/%.2s/%s", hex, hex);
+}
+
+int sl__bk_new_name(const struct sl_env *env, char out[BK_NAME_HEX], struct sl_err *err)
+{
+	uint8_t bytes[BK_NAME_BYTES];
+	int rc = env->rand->fill(bytes, sizeof bytes, env->rand_ctx);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "draw a random name");
+	sl__bk_hex(bytes, sizeof bytes, out);
+	return 0;
+}
+
+bool sl__bk_is_name(const char *text)
+{
+	uint8_t bytes[BK_NAME_BYTES];
+	return strlen(text) == BK_NAME_HEX - 1 && strspn(text, "0123456789abcdef") == BK_NAME_HEX - 1 &&
+	       sl__bk_unhex(text, bytes, sizeof bytes);
+}
+
+int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind, size_t max,
+		      struct bk_opened *out, struct sl_err *err)
+{
+	char name[SL_DRIVER_NAME_BYTES];
+	struct bk_opened o = {.memory = NULL};
+	uint8_t *bytes;
+	size_t len;
+	(void)snprintf(name, sizeof name, "%s/%s", folder, id);
+	int rc = sl__bk_get_all(b, name, max, &o.memory, &len, err);
+	if (rc == SL_ETOOBIG)
+		return sl_err_set(err, SL_ECORRUPT, "%s is damaged: more than %zu bytes", name, max);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_unseal(&b->keys, kind, id, strlen(id), o.memory, len, &bytes, &o.len, err);
+	if (rc != 0) {
+		sl__free(&b->env, o.memory);
+		return sl_err_wrap(err, rc, "%s", name);
+	}
+	o.text = (const char *)bytes;
+	*out = o;
+	return 0;
+}
+
+int sl__bk_put_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind, const void *bytes,
+		      size_t len, enum sl_driver_put how, struct sl_err *err)
+{
+	char name[SL_DRIVER_NAME_BYTES];
+	size_t n = len + sl__bk_seal_bytes(&b->keys);
+	uint8_t *sealed = sl__alloc(&b->env, n);
+	(void)snprintf(name, sizeof name, "%s/%s", folder, id);
+	if (sealed == NULL)
+		return sl_err_set(err, SL_ENOMEM, "put %s: out of memory", name);
+	int rc = sl__bk_seal(&b->env, &b->keys, kind, id, strlen(id), bytes, len, sealed, err);
+	if (rc == 0)
+		rc = b->driver.ops->put(b->driver.driver, name, sealed, n, how, err);
+	sl__free(&b->env, sealed);
+	return rc;
+}
+
+/* ---- lists ---- */
+
+struct names {
+	const struct sl_env *env;
+	struct bk_listed *all;
+	size_t n, cap;
+	bool no_memory;
+};
+
+static int add_name(const char *name, const struct sl_driver_stat *stat, void *ctx)
+{
+	struct names *s = ctx;
+	if (!sl__bk_is_name(name))
+		return 0;
+	if (s->n == s->cap) {
+		size_t cap = s->cap != 0 ? 2 * s->cap : 32;
+		struct bk_listed *bigger = sl__realloc(s->env, s->all, cap * sizeof *bigger);
+		if (bigger == NULL) {
+			s->no_memory = true;
+			return 1;
+		}
+		s->all = bigger;
+		s->cap = cap;
+	}
+	memcpy(s->all[s->n].id, name, BK_NAME_HEX);
+	s->all[s->n++].stat = *stat;
+	return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct bk_listed *x = a, *y = b;
+	return strcmp(x->id, y->id);
+}
+
+int sl__bk_list_names(struct sl_backup *b, const char *folder, struct bk_listed **out, size_t *n, struct sl_err *err)
+{
+	struct names s = {.env = &b->env};
+	int rc = b->driver.ops->list(b->driver.driver, folder, add_name, &s, err);
+	if (s.no_memory)
+		rc = sl_err_set(err, SL_ENOMEM, "list %s: out of memory", folder);
+	if (rc != 0) {
+		sl__free(&b->env, s.all);
+		return rc;
+	}
+	if (s.n != 0)
+		qsort(s.all, s.n, sizeof *s.all, compare_names);
+	*out = s.all;
+	*n = s.n;
+	return 0;
+}
+
+/* ---- sets of ids ---- */
+
+void sl__bk_ids_fini(const struct sl_env *env, struct bk_ids *s)
+{
+	sl__free(env, s->ids);
+	*s = (struct bk_ids){.ids = NULL};
+}
+
+int sl__bk_ids_add(const struct sl_env *env, struct bk_ids *s, const struct bk_id *id)
+{
+	if (s->n == s->cap) {
+		size_t cap = s->cap != 0 ? 2 * s->cap : 64;
+		struct bk_id *bigger = sl__realloc(env, s->ids, cap * sizeof *bigger);
+		if (bigger == NULL)
+			return SL_ENOMEM;
+		s->ids = bigger;
+		s->cap = cap;
+	}
+	s->ids[s->n++] = *id;
+	return 0;
+}
+
+void sl__bk_ids_sort(struct bk_ids *s)
+{
+	size_t kept = 0;
+	if (s->n != 0)
+		qsort(s->ids, s->n, sizeof *s->ids, sl__bk_compare_ids);
+	for (size_t i = 0; i < s->n; i++)
+		if (kept == 0 || sl__bk_compare_ids(&s->ids[i], &s->ids[kept - 1]) != 0)
+			s->ids[kept++] = s->ids[i];
+	s->n = kept;
+}
+
+const struct bk_id *sl__bk_ids_find(const struct bk_ids *s, const struct bk_id *id)
+{
+	return s->n != 0 ? bsearch(id, s->ids, s->n, sizeof *s->ids, sl__bk_compare_ids) : NULL;
+}
+
+bool sl__bk_ids_has(const struct bk_ids *s, const struct bk_id *id)
+{
+	return sl__bk_ids_find(s, id) != NULL;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A set of ids for many threads, small in memory: shards by the id's first byte, each with a lock, its ids in chunks
+ * that never move, and a hash table of their 32-bit numbers that doubles when it is seven eighths full.
+ *
+ * For each id: 32 bytes of its own, 4.6 to 9.2 of the table, and 4.6 of the old table in the shard that is growing.
+ */
+#include "backup/pack/index.h"
+#include "base/thread.h"
+
+#define SHARDS 64u
+#define CHUNK 128u /* ids */
+#define FIRST_SLOTS 64u
+
+struct shard {
+	sl__mutex mu;
+	struct bk_id **chunks;
+	size_t chunks_cap;
+	uint32_t *slots; /* number + 1, or 0 */
+	size_t slots_n;  /* a power of two */
+	uint32_t n;
+};
+
+struct bk_seen {
+	struct sl_env env;
+	struct shard shards[SHARDS];
+};
+
+int sl__bk_seen_new(struct bk_seen **out, const struct sl_env *env, struct sl_err *err)
+{
+	struct bk_seen *s = sl__calloc(env, 1, sizeof *s);
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a set of blocks");
+	s->env = *env;
+	for (size_t i = 0; i < SHARDS; i++)
+		sl__mutex_init_busy(&s->shards[i].mu);
+	*out = s;
+	return 0;
+}
+
+static size_t chunks_of(const struct shard *h)
+{
+	return ((size_t)h->n + CHUNK - 1) / CHUNK;
+}
+
+void sl__bk_seen_free(struct bk_seen *s)
+{
+	if (s == NULL)
+		return;
+	struct sl_env env = s->env;
+	for (size_t i = 0; i < SHARDS; i++) {
+		struct shard *h = &s->shards[i];
+		for (size_t c = 0; c < chunks_of(h); c++)
+			sl__free(&env, h->chunks[c]);
+		sl__free(&env, h->chunks);
+		sl__free(&env, h->slots);
+		sl__mutex_fini(&h->mu);
+	}
+	sl__free(&env, s);
+}
+
+static const struct bk_id *id_at(const struct shard *h, uint32_t number)
+{
+	return &h->chunks[number / CHUNK][number % CHUNK];
+}
+
+/* Where id is in the table, or the free slot for it. The shard took the first byte; bytes 8 to 15 are as even. */
+static uint32_t *slot_of(const struct shard *h, const struct bk_id *id)
+{
+	size_t i = (size_t)sl__get64(id->b + 8) & (h->slots_n - 1);
+	while (h->slots[i] != 0 && memcmp(id_at(h, h->slots[i] - 1), id, sizeof *id) != 0)
+		i = (i + 1) & (h->slots_n - 1);
+	return &h->slots[i];
+}
+
+/* Room in the table for one more. */
+static int grow_slots(const struct sl_env *env, struct shard *h) SL_REQUIRES(h->mu)
+{
+	if (((size_t)h->n + 1) * 8 <= h->slots_n * 7)
+		return 0;
+	struct shard grown = {.chunks = h->chunks, .slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS)};
+	grown.slots = sl__calloc(env, grown.slots_n, sizeof *grown.slots);
+	if (grown.slots == NULL)
+		return SL_ENOMEM;
+	for (uint32_t i = 0; i < h->n; i++) {
+		size_t at = (size_t)sl__get64(id_at(h, i)->b + 8) & (grown.slots_n - 1);
+		while (grown.slots[at] != 0)
+			at = (at + 1) & (grown.slots_n - 1);
+		grown.slots[at] = i + 1;
+	}
+	sl__free(env, h->slots);
+	h->slots = grown.slots;
+	h->slots_n = grown.slots_n;
+	return 0;
+}
+
+/* Room for one more id. */
+static int grow_chunks(const struct sl_env *env, struct shard *h) SL_REQUIRES(h->mu)
+{
+	size_t c = h->n / CHUNK;
+	if (h->n % CHUNK != 0)
+		return 0;
+	if (h->n == UINT32_MAX - CHUNK + 1)
+		return SL_ENOMEM;
+	if (c == h->chunks_cap) {
+		size_t cap = SL_MAX(2 * h->chunks_cap, (size_t)8);
+		struct bk_id **chunks = sl__realloc(env, h->chunks, cap * sizeof(struct bk_id *));
+		if (chunks == NULL)
+			return SL_ENOMEM;
+		h->chunks = chunks;
+		h->chunks_cap = cap;
+	}
+	h->chunks[c] = sl__alloc(env, CHUNK * sizeof(struct bk_id));
+	return h->chunks[c] != NULL ? 0 : SL_ENOMEM;
+}
+
+static int add(const struct sl_env *env, struct shard *h, const struct bk_id *id) SL_REQUIRES(h->mu)
+{
+	if (h->slots_n != 0 && *slot_of(h, id) != 0)
+		return 0;
+	int rc = grow_slots(env, h);
+	if (rc == 0)
+		rc = grow_chunks(env, h);
+	if (rc != 0)
+		return rc;
+	h->chunks[h->n / CHUNK][h->n % CHUNK] = *id;
+	h->n++;
+	*slot_of(h, id) = h->n;
+	return 1;
+}
+
+int sl__bk_seen_add(struct bk_seen *s, const struct bk_id *id)
+{
+	struct shard *h = &s->shards[id->b[0] % SHARDS];
+	sl__lock(&h->mu);
+	int rc = add(&s->env, h, id);
+	sl__unlock(&h->mu);
+	return rc;
+}
+
+bool sl__bk_seen_has(struct bk_seen *s, const struct bk_id *id)
+{
+	struct shard *h = &s->shards[id->b[0] % SHARDS];
+	sl__lock(&h->mu);
+	bool has = h->slots_n != 0 && *slot_of(h, id) != 0;
+	sl__unlock(&h->mu);
+	return has;
+}
+
+uint64_t sl__bk_seen_count(struct bk_seen *s)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < SHARDS; i++) {
+		sl__lock(&s->shards[i].mu);
+		n += s->shards[i].n;
+		sl__unlock(&s->shards[i].mu);
+	}
+	return n;
+}

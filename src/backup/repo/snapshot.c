@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * snapshots/<id>, and once more copies/snapshots/<id>: sealed JSON, its id bound in.
+ *
+ *   {"version":1,"time_ms":…,"took_ms":…,"host":…,"parent":"<32 hex>" or "","paths":[…],"tags":[…],"entries":…,
+ *    "files":…,"bytes":…,"new_bytes":…,"physical_bytes":…,"problems":…,"library":…,"manifest":[["<64 hex>",length],…]}
+ *
+ * A text that is not UTF-8 (a path may be any bytes) is {"hex":"…"} in place of the string.
+ */
+#include <jansson.h>
+#include <stdio.h>
+
+#include "backup/repo/twins.h"
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "format/row.h"
+
+#define FOLDER "snapshots"
+
+/* ---- to JSON ---- */
+
+static void put_text(struct sl__buf *buf, const char *text)
+{
+	size_t n = strlen(text);
+	if (sl__utf8_valid(text)) {
+		sl__put_json_string(buf, text, n);
+		return;
+	}
+	sl__buf_str_append(buf, "{\"hex\":\"");
+	for (size_t i = 0; i < n; i++)
+		sl__buf_printf(buf, "%02x", (unsigned)(unsigned char)text[i]);
+	sl__buf_str_append(buf, "\"}");
+}
+
+static void put_texts(struct sl__buf *buf, const char *name, const char *const *texts, size_t n)
+{
+	sl__buf_printf(buf, ",\"%s\":[", name);
+	for (size_t i = 0; i < n; i++) {
+		if (i != 0)
+			sl__buf_str_append(buf, ",");
+		put_text(buf, texts[i]);
+	}
+	sl__buf_str_append(buf, "]");
+}
+
+static void put_number(struct sl__buf *buf, const char *name, uint64_t value)
+{
+	sl__buf_printf(buf, ",\"%s\":%llu", name, (unsigned long long)value);
+}
+
+static void put_manifest(struct sl__buf *buf, const struct bk_snapshot *s)
+{
+	char hex[BK_HEX_BYTES];
+	sl__buf_str_append(buf, ",\"manifest\":[");
+	for (size_t i = 0; i < s->manifest_n; i++) {
+		sl__bk_hex(s->manifest[i].id.b, BK_ID_BYTES, hex);
+		sl__buf_printf(buf, "%s[\"%s\",%u]", i != 0 ? "," : "", hex, s->manifest[i].len);
+	}
+	sl__buf_str_append(buf, "]}");
+}
+
+int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, char **json, size_t *len,
+			 struct sl_err *err)
+{
+	const struct sl_backup_snapshot *i = &s->info;
+	struct sl__buf buf;
+	sl__buf_init(&buf, env);
+	sl__buf_printf(&buf, "{\"version\":%d,\"time_ms\":%lld", BK_VERSION, (long long)i->time_ms);
+	put_number(&buf, "took_ms", i->took_ms);
+	sl__buf_str_append(&buf, ",\"host\":");
+	put_text(&buf, i->host);
+	sl__buf_str_append(&buf, ",\"parent\":");
+	put_text(&buf, i->parent != NULL ? i->parent : "");
+	put_texts(&buf, "paths", i->paths, i->paths_n);
+	put_texts(&buf, "tags", i->tags, i->tags_n);
+	put_number(&buf, "entries", i->entries);
+	put_number(&buf, "files", i->files);
+	put_number(&buf, "bytes", i->bytes);
+	put_number(&buf, "new_bytes", i->new_bytes);
+	put_number(&buf, "physical_bytes", i->physical_bytes);
+	put_number(&buf, "problems", i->problems);
+	sl__buf_str_append(&buf, ",\"library\":");
+	put_text(&buf, i->version);
+	put_manifest(&buf, s);
+	size_t n = buf.len;
+	char *text = sl__buf_take(&buf);
+	sl__buf_fini(&buf);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "write a snapshot: out of memory");
+	if (n + BK_SEAL_MAX > BK_SNAPSHOT_MAX) {
+		sl__free(env, text);
+		return sl_err_set(err, SL_ETOOBIG, "the snapshot has too many blocks of names: %zu", s->manifest_n);
+	}
+	*json = text;
+	*len = n;
+	return 0;
+}
+
+/* ---- from JSON ---- */
+
+/* One piece of memory for all strings and arrays of them. No text is longer than what stood for it in the JSON, so the
+ * JSON's length and the pointers are enough. `bad` sticks. */
+struct arena {
+	const char **pointers;
+	char *at;
+	bool bad;
+};
+
+static const char *take_hex(struct arena *a, const char *hex)
+{
+	size_t n = strlen(hex) / 2;
+	char *text = a->at;
+	if (n == 0 || !sl__bk_unhex(hex, text, n) || memchr(text, 0, n) != NULL) {
+		a->bad = true;
+		return "";
+	}
+	text[n] = '\0';
+	a->at += n + 1;
+	return text;
+}
+
+static const char *take_text(struct arena *a, json_t *value)
+{
+	json_t *hex = json_object_get(value, "hex");
+	if (hex != NULL && json_is_string(hex))
+		return take_hex(a, json_string_value(hex));
+	if (!json_is_string(value)) {
+		a->bad = true;
+		return "";
+	}
+	size_t n = json_string_length(value);
+	char *text = a->at;
+	memcpy(text, json_string_value(value), n + 1);
+	a->at += n + 1;
+	return text;
+}
+
+static const char *const *take_texts(struct arena *a, json_t *array, size_t *n)
+{
+	const char **texts = a->pointers;
+	size_t i;
+	json_t *value;
+	if (!json_is_array(array))
+		a->bad = true;
+	json_array_foreach(array, i, value) texts[i] = take_text(a, value);
+	*n = json_array_size(array);
+	a->pointers += *n;
+	return texts;
+}
+
+static uint64_t take_number(struct arena *a, json_t *root, const char *name)
+{
+	json_t *value = json_object_get(root, name);
+	if (!json_is_integer(value) || json_integer_value(value) < 0) {
+		a->bad = true;
+		return 0;
+	}
+	return (uint64_t)json_integer_value(value);
+}
+
+static void take_info(struct arena *a, json_t *root, struct sl_backup_snapshot *i)
+{
+	*i = (struct sl_backup_snapshot){.struct_size = sizeof *i};
+	i->time_ms = (int64_t)take_number(a, root, "time_ms");
+	i->took_ms = take_number(a, root, "took_ms");
+	i->host = take_text(a, json_object_get(root, "host"));
+	i->parent = take_text(a, json_object_get(root, "parent"));
+	i->paths = take_texts(a, json_object_get(root, "paths"), &i->paths_n);
+	i->tags = take_texts(a, json_object_get(root, "tags"), &i->tags_n);
+	i->entries = take_number(a, root, "entries");
+	i->files = take_number(a, root, "files");
+	i->bytes = take_number(a, root, "bytes");
+	i->new_bytes = take_number(a, root, "new_bytes");
+	i->physical_bytes = take_number(a, root, "physical_bytes");
+	i->problems = take_number(a, root, "problems");
+	i->version = take_text(a, json_object_get(root, "library"));
+	if (i->parent[0] != '\0' && !sl__bk_is_name(i->parent))
+		a->bad = true;
+}
+
+static bool read_ref(json_t *value, struct bk_ref *out)
+{
+	const char *hex;
+	json_int_t len;
+	if (json_unpack(value, "[s, I!]", &hex, &len) != 0 || !sl__bk_unhex(hex, out->id.b, BK_ID_BYTES) || len < 1 ||
+	    len > BK_CHUNK_MAX)
+		return false;
+	out->len = (uint32_t)len;
+	return true;
+}
+
+/* 0, 1 when it is wrong, SL_ENOMEM. */
+static int take_manifest(const struct sl_env *env, json_t *array, struct bk_snapshot *out)
+{
+	size_t n = json_array_size(array), i;
+	json_t *value;
+	if (!json_is_array(array))
+		return 1;
+	struct bk_ref *refs = sl__calloc(env, n, sizeof *refs);
+	if (refs == NULL)
+		return SL_ENOMEM;
+	json_array_foreach(array, i, value)
+	{
+		if (!read_ref(value, &refs[i])) {
+			sl__free(env, refs);
+			return 1;
+		}
+	}
+	out->manifest = refs;
+	out->manifest_n = n;
+	return 0;
+}
+
+static int read_members(const struct sl_env *env, const char *id, json_t *root, size_t len, struct bk_snapshot *out)
+{
+	size_t pointers =
+		json_array_size(json_object_get(root, "paths")) + json_array_size(json_object_get(root, "tags"));
+	json_int_t version = json_integer_value(json_object_get(root, "version"));
+	if (version != BK_VERSION)
+		return version > BK_VERSION ? SL_EUNSUPPORTED : 1;
+	const char **memory = sl__alloc(env, pointers * sizeof *memory + BK_NAME_HEX + len + 1);
+	if (memory == NULL)
+		return SL_ENOMEM;
+	struct arena a = {.pointers = memory, .at = (char *)(memory + pointers)};
+	struct bk_snapshot s = {.json = memory};
+	char *own_id = memcpy(a.at, id, BK_NAME_HEX);
+	a.at += BK_NAME_HEX;
+	take_info(&a, root, &s.info);
+	s.info.id = own_id;
+	int rc = a.bad ? 1 : take_manifest(env, json_object_get(root, "manifest"), &s);
+	if (rc == 0)
+		*out = s;
+	else
+		sl__free(env, memory);
+	return rc;
+}
+
+int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, const char *text, size_t len,
+			  struct bk_snapshot *out, struct sl_err *err)
+{
+	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	int rc = json_is_object(root) ? read_members(env, id, root, len, out) : 1;
+	json_decref(root);
+	if (rc == 1)
+		return sl_err_set(err, SL_ECORRUPT, FOLDER "/%s is damaged: not a snapshot", id);
+	if (rc == SL_EUNSUPPORTED)
+		return sl_err_set(err, rc, FOLDER "/%s is of a later version: upgrade", id);
+	return rc == 0 ? 0 : sl_err_set(err, rc, FOLDER "/%s: out of memory", id);
+}
+
+static int load_from(struct sl_backup *b, const char *folder, const char *id, struct bk_snapshot *out,
+		     struct sl_err *err)
+{
+	struct bk_opened o;
+	int rc = sl__bk_get_sealed(b, folder, id, BK_KIND_SNAPSHOT, BK_SNAPSHOT_MAX, &o, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_parse(&b->env, id, o.text, o.len, out, err);
+	sl__free(&b->env, o.memory);
+	return rc;
+}
+
+int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot *out, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	if (!sl__bk_is_name(id))
+		return sl_err_set(err, SL_ENOENT, "\"%.64s\" is no id of a snapshot", id);
+	int rc = load_from(b, FOLDER, id, out, &why);
+	if ((rc == SL_ECORRUPT || rc == SL_ENOENT || rc == SL_EIO) &&
+	    load_from(b, BK_SNAPSHOT_COPIES, id, out, NULL) == 0) {
+		sl__log(&b->env, SL_LOG_WARN, "backup", "a snapshot is read from its copy: run a repair",
+			SL__F_STR("snapshot", id), SL__F_STR("reason", why.msg));
+		return 0;
+	}
+	if (rc == SL_ENOENT)
+		return sl_err_set(err, SL_ENOENT, "there is no snapshot %s", id);
+	if (rc != 0 && err != NULL)
+		*err = why;
+	return rc;
+}
+
+/* ---- both objects of a snapshot ---- */
+
+/* One of them by its own: 0, SL_ENOENT, SL_ECORRUPT, SL_EUNSUPPORTED, or a failure to read. */
+static int judge(struct sl_backup *b, const char *folder, const char *id, struct bk_twin *t)
+{
+	struct bk_snapshot s = {.manifest = NULL};
+	*t = (struct bk_twin){.why = SL_ERR_INIT};
+	(void)snprintf(t->name, sizeof t->name, "%s/%s", folder, id);
+	t->rc = load_from(b, folder, id, &s, &t->why);
+	sl__bk_snapshot_fini(&b->env, &s);
+	return t->rc;
+}
+
+static bool is_verdict(int rc)
+{
+	return rc == 0 || rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED;
+}
+
+int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *care, struct sl_err *err)
+{
+	struct bk_twin t[2];
+	int first = judge(b, FOLDER, id, &t[BK_FIRST]), copy = judge(b, BK_SNAPSHOT_COPIES, id, &t[BK_COPY]), rc = 0;
+	if (first == SL_ENOENT && copy == SL_ENOENT) /* forgotten meanwhile */
+		return 0;
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		if (!is_verdict(t[i].rc) && (t[i].rc != SL_EIO || t[!i].rc != 0)) {
+			if (err != NULL)
+				*err = t[i].why;
+			return t[i].rc;
+		}
+		bool harmless = i == BK_COPY && t[i].rc == SL_ENOENT;
+		if (t[i].rc == SL_ENOENT)
+			(void)sl_err_set(&t[i].why, SL_ENOENT,
+					 harmless ? "the snapshot has no second copy; repair makes one"
+						  : "the snapshot is missing; its copy is read");
+		if (t[i].rc != 0)
+			rc = care->fn(SL_BACKUP_FAULT_SNAPSHOT, harmless, t[i].name, &t[i].why, care->ctx, err);
+	}
+	int right = first == 0 ? BK_FIRST : BK_COPY, wrong = !right;
+	if (rc != 0 || !care->mend || t[right].rc != 0 || (t[wrong].rc != SL_ENOENT && t[wrong].rc != SL_ECORRUPT))
+		return rc;
+	rc = sl__bk_get_all(b, t[right].name, BK_SNAPSHOT_MAX + BK_SEAL_MAX, &t[right].text, &t[right].len, err);
+	if (rc == 0)
+		rc = sl__bk_twin_mend(b, t, right, err);
+	sl__bk_twin_fini(b, &t[right]);
+	care->mended += rc == 0;
+	return rc == SL_ENOENT ? 0 : rc;
+}
+
+void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *json, size_t len)
+{
+	struct sl_err why = SL_ERR_INIT;
+	struct sl_driver_stat st;
+	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
+	(void)snprintf(first, sizeof first, FOLDER "/%s", id);
+	(void)snprintf(copy, sizeof copy, BK_SNAPSHOT_COPIES "/%s", id);
+	int rc = sl__bk_put_sealed(b, BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT, json, len, SL_DRIVER_REPLACE, &why);
+	if (rc == 0 && b->driver.ops->stat(b->driver.driver, first, &st, NULL) == SL_ENOENT)
+		rc = sl__bk_twin_remove(b, copy, &why); /* forgotten meanwhile (T2) */
+	if (rc != 0)
+		sl__log(&b->env, SL_LOG_WARN, "backup", "the snapshot has no second copy: run a repair",
+			SL__F_STR("snapshot", id), SL__F_STR("reason", why.msg));
+}
+
+int sl__bk_snapshot_remove_copy(struct sl_backup *b, const char *id, struct sl_err *err)
+{
+	char copy[SL_DRIVER_NAME_BYTES];
+	(void)snprintf(copy, sizeof copy, BK_SNAPSHOT_COPIES "/%s", id);
+	return sl__bk_twin_remove(b, copy, err);
+}
+
+void sl__bk_snapshot_fini(const struct sl_env *env, struct bk_snapshot *s)
+{
+	sl__free(env, s->manifest);
+	sl__free(env, s->json);
+	*s = (struct bk_snapshot){.manifest = NULL};
+}
+
+int sl__bk_snapshot_ids(struct sl_backup *b, char (**ids)[BK_NAME_HEX], size_t *n, struct sl_err *err)
+{
+	struct bk_listed *first = NULL, *copies = NULL;
+	size_t first_n = 0, copies_n = 0, count = 0;
+	int rc = sl__bk_list_names(b, FOLDER, &first, &first_n, err);
+	if (rc == 0)
+		rc = sl__bk_list_names(b, BK_SNAPSHOT_COPIES, &copies, &copies_n, err);
+	char(*out)[BK_NAME_HEX] = rc == 0 ? sl__calloc(&b->env, first_n + copies_n + 1, sizeof *out) : NULL;
+	/* Both are sorted: each id once. */
+	for (size_t i = 0, k = 0; out != NULL && (i < first_n || k < copies_n);) {
+		int order = i == first_n ? 1 : k == copies_n ? -1 : strcmp(first[i].id, copies[k].id);
+		memcpy(out[count++], order <= 0 ? first[i].id : copies[k].id, BK_NAME_HEX);
+		i += order <= 0;
+		k += order >= 0;
+	}
+	sl__free(&b->env, first);
+	sl__free(&b->env, copies);
+	if (rc == 0 && out == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "list snapshots: out of memory");
+	if (rc != 0)
+		return rc;
+	*ids = out;
+	*n = count;
+	return 0;
+}

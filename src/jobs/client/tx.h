@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Transactions with their consequences. A store tells of notes and changes while its statements run; they are collected
+ * here and go out (notes merged and published, changes observed) once they are durable, and never when they are rolled
+ * back, also to a savepoint.
+ *
+ *   struct sl__effects   the collector alone, for a call that runs in a transaction of its own (tx NULL):
+ *                            struct sl__effects fx;
+ *                            sl__effects_init(&fx, home);
+ *                            rc = ops->reap(…, sl__effects_listen(&fx), err);
+ *                            sl__effects_end(&fx, rc == 0);
+ *   sl_tx                a store's transaction and its collector
+ *
+ * Thread safety: one thread at a time each. Ownership: both borrow the home, which outlives them.
+ */
+#ifndef SL_JOBS_TX_H
+#define SL_JOBS_TX_H
+
+#include <sys/types.h>
+
+#include "jobs/client/notes.h"
+#include "jobs/client/observe.h"
+#include <sluice/jobs.h>
+
+/* What a client and a worker share: where they are, and whom they tell. */
+struct sl__home {
+	struct sl_env env;
+	pid_t pid;
+	sl_store store;
+	const sl_notify *notify; /* or NULL */
+	struct sl__observer observer;
+	const char *what; /* "jobs client", "worker": for errors */
+};
+
+/* store is required; a table of another version is SL_EINVAL. Nothing to free. */
+SL_MUST_CHECK int sl__home_init(struct sl__home *home, const char *what, const struct sl_env *env,
+				const sl_store *store, const sl_notify *notify, sl_observe_fn *observe, void *ctx,
+				const char *worker, struct sl_err *err);
+/* SL_EFORKED in a child of the process that made it. */
+SL_MUST_CHECK int sl__home_check(const struct sl__home *home, struct sl_err *err);
+
+#define SL__EFFECTS_INLINE 4
+
+struct sl__effects {
+	const struct sl__home *home;
+	struct sl__notes notes; /* also holds the names of the changes' types */
+	struct sl_change *changes;
+	size_t n, cap;
+	uint64_t lost; /* changes that found no memory: a warning is logged */
+	struct sl_store_listen listen;
+	struct sl_change inline_changes[SL__EFFECTS_INLINE];
+};
+
+void sl__effects_init(struct sl__effects *fx, const struct sl__home *home);
+/* For the call to the store; without an observer, changes are not asked for. */
+static inline const struct sl_store_listen *sl__effects_listen(struct sl__effects *fx)
+{
+	return &fx->listen;
+}
+/* Publish and observe what was collected, and empty it. For what is durable. */
+void sl__effects_send(struct sl__effects *fx);
+void sl__effects_fini(struct sl__effects *fx);
+/* send when it has happened, then fini. */
+void sl__effects_end(struct sl__effects *fx, bool happened);
+
+/* An own transaction; or on the caller's connection, when native is not NULL (see `join`). */
+SL_MUST_CHECK int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct sl_err *err);
+/* For the calls to the store, with sl__tx_listen. */
+sl_store_tx *sl__tx_store(sl_tx *tx);
+/* audit: who makes the change that is about to be made in it; n 0: it is not audited. */
+const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n);
+/* An attempt's: sl_tx_commit on it is refused and sl_tx_rollback does nothing; only the two below end it. */
+void sl__tx_keep(sl_tx *tx);
+/* Both free tx. The effects go out after the commit. */
+SL_MUST_CHECK int sl__tx_commit(sl_tx *tx, struct sl_err *err);
+void sl__tx_rollback(sl_tx *tx);
+/* Is tx (not NULL) of this store and process? SL_EINVAL, SL_EFORKED. */
+SL_MUST_CHECK int sl__tx_check(const sl_tx *tx, const struct sl__home *home, struct sl_err *err);
+
+#endif

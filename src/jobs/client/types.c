@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry, an array sorted by name, and the layers that make up a type. */
+#include "jobs/client/types.h"
+
+#include <stdlib.h>
+
+#define LEASE_MIN_MS 10
+#define LEASE_MAX_MS ((int64_t)30 * 24 * 3600 * 1000)
+#define LEASE_MS 60000
+#define RENEW_INTERVAL_MS 30000
+
+struct sl_job_types {
+	struct sl_env env;
+	struct sl_job_type *types; /* as given; the names are ours */
+	size_t n, cap;
+};
+
+int sl_job_types_new(sl_job_types **out, const struct sl_env *env, struct sl_err *err)
+{
+	struct sl_env e;
+	int rc = sl__env_init(&e, env, err);
+	if (rc != 0)
+		return rc;
+	sl_job_types *types = sl__calloc(&e, 1, sizeof *types);
+	if (types == NULL)
+		return sl_err_set(err, SL_ENOMEM, "job types: no memory");
+	types->env = e;
+	*out = types;
+	return 0;
+}
+
+void sl_job_types_free(sl_job_types *types)
+{
+	if (types == NULL)
+		return;
+	struct sl_env env = types->env;
+	for (size_t i = 0; i < types->n; i++)
+		sl__free(&env, (void *)(uintptr_t)types->types[i].name);
+	sl__free(&env, types->types);
+	sl__free(&env, types);
+}
+
+/* Where the name is, or where it belongs. */
+static size_t place_of(const sl_job_types *types, const char *name)
+{
+	size_t low = 0, high = types->n;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		if (strcmp(types->types[mid].name, name) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+const struct sl_job_type *sl__job_types_given(const sl_job_types *types, const char *name)
+{
+	if (types == NULL)
+		return NULL;
+	size_t i = place_of(types, name);
+	return i < types->n && strcmp(types->types[i].name, name) == 0 ? &types->types[i] : NULL;
+}
+
+static bool make_room(sl_job_types *types)
+{
+	if (types->n < types->cap)
+		return true;
+	size_t cap = types->cap != 0 ? types->cap * 2 : 8;
+	struct sl_job_type *grown = sl__realloc(&types->env, types->types, cap * sizeof *grown);
+	if (grown == NULL)
+		return false;
+	types->types = grown;
+	types->cap = cap;
+	return true;
+}
+
+int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct sl_err *err)
+{
+	struct sl_job_type given, resolved;
+	sl__opts_copy(&given, sizeof given, type);
+	int rc = sl__job_name_check(given.name, "name", err);
+	if (rc != 0)
+		return rc;
+	const struct sl_job_type *layer = &given;
+	rc = sl__job_type_resolve(&resolved, given.name, &layer, 1, err);
+	if (rc != 0)
+		return rc;
+	if (sl__job_types_given(types, given.name) != NULL)
+		return sl_err_set(err, SL_EEXIST, "type %s is in the registry already", given.name);
+	char *name = make_room(types) ? sl__strdup(&types->env, given.name) : NULL;
+	if (name == NULL)
+		return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
+	size_t i = place_of(types, name);
+	memmove(&types->types[i + 1], &types->types[i], (types->n - i) * sizeof given);
+	given.name = name;
+	types->types[i] = given;
+	types->n++;
+	return 0;
+}
+
+/* ---- layers ---- */
+
+static void merge_retry(struct sl_retry_policy *to, const struct sl_retry_policy *below)
+{
+	if (to->max_attempts == 0)
+		to->max_attempts = below->max_attempts;
+	if (to->first_ms == 0)
+		to->first_ms = below->first_ms;
+	if (to->cap_ms == 0)
+		to->cap_ms = below->cap_ms;
+	if (to->multiplier == 0)
+		to->multiplier = below->multiplier;
+	if (to->jitter == SL_JITTER_DEFAULT)
+		to->jitter = below->jitter;
+}
+
+static void merge(struct sl_job_type *to, const struct sl_job_type *below)
+{
+	merge_retry(&to->retry, &below->retry);
+	if (to->lease_ms == 0) {
+		to->lease_ms = below->lease_ms;
+		if (to->renew_interval_ms == 0)
+			to->renew_interval_ms = below->renew_interval_ms;
+	}
+	if (to->timeout_ms == 0)
+		to->timeout_ms = below->timeout_ms;
+	if (to->priority == 0)
+		to->priority = below->priority;
+	if (to->slots == 0)
+		to->slots = below->slots;
+	/* The callbacks of one layer share their ctx, so they come together. */
+	if (to->validate_input == NULL && to->validate_output == NULL) {
+		to->validate_input = below->validate_input;
+		to->validate_output = below->validate_output;
+		to->validate_ctx = below->validate_ctx;
+	}
+}
+
+static int resolve_lease(struct sl_job_type *t, struct sl_err *err)
+{
+	if (t->renew_interval_ms == 0)
+		t->renew_interval_ms = t->lease_ms == 0 ? RENEW_INTERVAL_MS : t->lease_ms / 3;
+	if (t->lease_ms == 0)
+		t->lease_ms = LEASE_MS;
+	if (t->lease_ms < LEASE_MIN_MS || t->lease_ms > LEASE_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "type %s: lease_ms is %lld; it must be %d to %lld", t->name,
+				  (long long)t->lease_ms, LEASE_MIN_MS, (long long)LEASE_MAX_MS);
+	if (t->renew_interval_ms < 1 || t->renew_interval_ms > t->lease_ms / 2)
+		return sl_err_set(err, SL_EINVAL,
+				  "type %s: renew_interval_ms is %lld; it must be 1 to half of lease_ms (%lld)",
+				  t->name, (long long)t->renew_interval_ms, (long long)t->lease_ms);
+	return 0;
+}
+
+int sl__job_type_resolve(struct sl_job_type *out, const char *name, const struct sl_job_type *const *layers, size_t n,
+			 struct sl_err *err)
+{
+	struct sl_job_type t = {SL_JOB_TYPE_INIT};
+	for (size_t i = 0; i < n; i++)
+		if (layers[i] != NULL)
+			merge(&t, layers[i]);
+	t.name = name;
+	int rc = sl_retry_resolve(&t.retry, &t.retry, SL_RETRY_JOBS, err);
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "type %s", name);
+	rc = resolve_lease(&t, err);
+	if (rc != 0)
+		return rc;
+	if (t.timeout_ms == 0)
+		t.timeout_ms = SL_UNLIMITED;
+	if (t.timeout_ms < 1 && t.timeout_ms != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "type %s: timeout_ms is %lld; give 1 or more, or SL_UNLIMITED", name,
+				  (long long)t.timeout_ms);
+	if (t.slots < 0)
+		return sl_err_set(err, SL_EINVAL, "type %s: slots is %d; give 1 or more, or 0 for all", name,
+				  (int)t.slots);
+	*out = t;
+	return 0;
+}

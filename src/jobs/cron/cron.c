@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A turn reads the schedules, copies those that are due, and fires them one tick at a time. The store refuses a tick
+ * that it is not at any more, and a schedule that was replaced since; then another process is at this schedule, or will
+ * be, and the turn leaves it to that one.
+ */
+#include "jobs/cron/cron.h"
+
+#include "jobs/client/types.h"
+
+struct due {
+	struct due *next;
+	struct sl__cron_spec spec;
+	struct sl_cron seen; /* name, spec, catch_up and the tick, next_ms */
+	char text[];         /* name and spec */
+};
+
+struct survey {
+	const struct sl_env *env;
+	int64_t now_ms;
+	struct due *first, **last;
+	struct sl__cron_turn *turn;
+};
+
+static void sooner(struct sl__cron_turn *turn, int64_t ms)
+{
+	if (turn->next_ms < 0 || ms < turn->next_ms)
+		turn->next_ms = ms;
+}
+
+static void complain(struct survey *s, const struct sl_cron *cron, const char *why)
+{
+	s->turn->broken++;
+	sl__log(s->env, SL_LOG_WARN, "jobs", "a schedule cannot be read and does not run",
+		SL__F_STR("name", cron->name), SL__F_STR("error", why));
+}
+
+static int look_at(const struct sl_cron *cron, void *ctx)
+{
+	struct survey *s = ctx;
+	struct sl__cron_spec spec;
+	struct sl_err err = SL_ERR_INIT;
+	if (sl__cron_parse(cron->spec, &spec, &err) != 0) {
+		complain(s, cron, err.msg);
+		return 0;
+	}
+	if (cron->next_ms > s->now_ms) {
+		sooner(s->turn, cron->next_ms);
+		return 0;
+	}
+	size_t n = strlen(cron->name) + 1, n_spec = strlen(cron->spec) + 1;
+	struct due *due = sl__alloc(s->env, sizeof *due + n + n_spec);
+	if (due == NULL)
+		return SL_ENOMEM;
+	*due = (struct due){.spec = spec,
+			    .seen = {.name = due->text,
+				     .spec = due->text + n,
+				     .catch_up = cron->catch_up != 0,
+				     .next_ms = cron->next_ms}};
+	memcpy(due->text, cron->name, n);
+	memcpy(due->text + n, cron->spec, n_spec);
+	*s->last = due;
+	s->last = &due->next;
+	return 0;
+}
+
+/* Fire the ticks of one schedule up to now. */
+static int fire(struct survey *s, const sl_store *store, const struct due *due, const struct sl_store_listen *listen,
+		struct sl_err *err)
+{
+	struct sl_cron seen = due->seen;
+	int fired = 1;
+	for (int i = 0; i < SL__CRON_CATCH_UP && fired && seen.next_ms <= s->now_ms; i++) {
+		struct sl_started started;
+		int64_t next;
+		if (sl__cron_after(&due->spec, seen.catch_up ? seen.next_ms : s->now_ms, &next) != 0)
+			next = SL__JOB_TIME_MAX_MS; /* the calendar ends here */
+		int rc = store->ops->cron_fire(store->ctx, &seen, next, &fired, &started, listen, err);
+		if (rc != 0)
+			return sl_err_wrap(err, rc, "schedule %s", seen.name);
+		s->turn->fired += fired ? 1 : 0;
+		seen.next_ms = next;
+	}
+	if (!fired && sl__cron_after(&due->spec, s->now_ms, &seen.next_ms) != 0)
+		return 0;
+	sooner(s->turn, seen.next_ms);
+	return 0;
+}
+
+/* One schedule that fails does not hold back the others; a store that is away does. The first error is told. */
+static int fire_all(struct survey *s, const sl_store *store, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	int first = 0;
+	for (const struct due *due = s->first; due != NULL; due = due->next) {
+		int rc = first != SL_EUNAVAIL ? fire(s, store, due, listen, first == 0 ? err : NULL) : first;
+		if (rc != 0)
+			sooner(s->turn, due->seen.next_ms);
+		first = first == 0 ? rc : first;
+	}
+	return first;
+}
+
+int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms, const struct sl_store_listen *listen,
+		  struct sl__cron_turn *out, struct sl_err *err)
+{
+	struct survey s = {.env = env, .now_ms = now_ms, .turn = out};
+	s.last = &s.first;
+	*out = (struct sl__cron_turn){.next_ms = -1};
+	int rc = now_ms == 0 ? store->ops->now_ms(store->ctx, &s.now_ms, err) : 0;
+	if (rc == 0) {
+		rc = store->ops->cron_list(store->ctx, look_at, &s, err);
+		if (rc == SL_ENOMEM)
+			(void)sl_err_set(err, rc, "schedules: no memory");
+	}
+	if (rc == 0)
+		rc = fire_all(&s, store, listen, err);
+	for (struct due *due = s.first, *next; due != NULL; due = next) {
+		next = due->next;
+		sl__free(env, due);
+	}
+	return rc;
+}

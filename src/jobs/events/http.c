@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a log of events to a Sluice server: a batch is one POST, on a connection that is kept.
+ *
+ *   batch ─▶ body ─▶ POST …/PublishJobEvents ─▶ 401? the token read again, once more ─▶ answer: mark, refused, again
+ *
+ * Invariants
+ *  1. A cancel is never lost: its descriptor stays readable until a send has ended with it. One that comes too late
+ *     ends the next send, which is tried again.
+ *  2. No message shows the password of the URL or the token.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "jobs/events/http.h"
+
+#define TIMEOUT_MS 30000
+#define CONNECT_TIMEOUT_MS 10000
+#define TIMEOUT_MAX_MS ((int64_t)INT32_MAX)
+#define HEADER_BYTES (sizeof(SL__EVENT_HTTP_TARGET_HEADER ": ") + 33)
+
+struct sl_event_http_sender {
+	struct sl_env env;
+	struct sl__http_url base, publish;
+	struct sl__http_token token;
+	char *token_file, *ca_file;
+	int64_t timeout_ms, connect_timeout_ms;
+	char target[HEADER_BYTES]; /* a header; empty: none */
+	int cancel;                /* an eventfd */
+	struct sl__http *client;   /* made for the first batch */
+	struct sl__buf body, secret;
+};
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "publish events: out of memory");
+}
+
+/* ---- requests ---- */
+
+static int make_client(sl_event_http_sender *s, const struct sl__http_url *url, struct sl__http **out,
+		       struct sl_err *err)
+{
+	const struct sl__http_opts opts = {.env = &s->env,
+					   .url = url,
+					   .ca_file = s->ca_file,
+					   .timeout_ms = s->timeout_ms,
+					   .connect_timeout_ms = s->connect_timeout_ms,
+					   .cancel_fd = s->cancel};
+	return sl__http_new(out, &opts, err);
+}
+
+typedef int exchange_fn(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
+			struct sl_err *err);
+
+static int exchange_once(sl_event_http_sender *s, struct sl__http *client, exchange_fn *fn,
+			 struct sl__http_request *request, struct sl__http_response *r, uint64_t *version,
+			 struct sl_err *err)
+{
+	if (sl__http_token_get(&s->token, &s->secret, version) != 0)
+		return no_memory(err);
+	request->token = s->secret.len > 0 ? s->secret.data : NULL;
+	return fn(client, request, r, err);
+}
+
+static int exchange(sl_event_http_sender *s, struct sl__http *client, exchange_fn *fn, struct sl__http_request *request,
+		    struct sl__http_response *r, struct sl_err *err)
+{
+	uint64_t version;
+	int rc = exchange_once(s, client, fn, request, r, &version, err);
+	if (rc == 0 && r->status == 401 && sl__http_token_refresh(&s->token, version))
+		rc = exchange_once(s, client, fn, request, r, &version, err);
+	return rc;
+}
+
+static struct sl__event_http_secrets secrets_of(const sl_event_http_sender *s)
+{
+	return (struct sl__event_http_secrets){.token = s->secret.len > 0 ? s->secret.data : NULL,
+					       .password = s->base.password};
+}
+
+static int publish(sl_event_http_sender *s, struct sl_wal_reply *reply, struct sl_err *err)
+{
+	const char *const headers[] = {"Content-Type: application/proto", "Connect-Protocol-Version: 1", s->target};
+	struct sl__http_request request = {.headers = headers,
+					   .n_headers = s->target[0] != '\0' ? 3 : 2,
+					   .body = s->body.data,
+					   .len = s->body.len};
+	struct sl__http_response r;
+	int rc = s->client == NULL ? make_client(s, &s->publish, &s->client, err) : 0;
+	rc = rc != 0 ? rc : exchange(s, s->client, sl__http_post, &request, &r, err);
+	if (rc != 0)
+		return rc;
+	const struct sl__event_http_secrets secrets = secrets_of(s);
+	return sl__event_http_answer(&r, &secrets, s->base.shown, reply, &s->env, err);
+}
+
+static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
+{
+	sl_event_http_sender *s = ctx;
+	uint64_t cancels;
+	reply->refused = 0;
+	int rc = sl__event_http_body(&s->body, batch, &reply->refused, err);
+	rc = rc != 0 ? rc : publish(s, reply, err);
+	if (rc == SL_ECANCELLED)
+		(void)!read(s->cancel, &cancels, sizeof cancels);
+	return rc;
+}
+
+static void cancel(void *ctx)
+{
+	sl_event_http_sender *s = ctx;
+	uint64_t one = 1;
+	(void)!write(s->cancel, &one, sizeof one);
+}
+
+const struct sl_wal_sender *sl_event_http_sender_ops(void)
+{
+	static const struct sl_wal_sender ops = {
+		.version = SL_WAL_SENDER_VERSION, .send = send_batch, .cancel = cancel};
+	return &ops;
+}
+
+static int url_below(const sl_event_http_sender *s, const char *path, struct sl__http_url *out, struct sl_err *err)
+{
+	size_t n = strlen(s->base.url);
+	while (n > 0 && s->base.url[n - 1] == '/')
+		n--;
+	char *text = sl__asprintf(&s->env, "%.*s%s", (int)n, s->base.url, path);
+	if (text == NULL)
+		return no_memory(err);
+	int rc = sl__http_url_init(out, text, &s->env, err);
+	sl__free(&s->env, text);
+	if (rc != 0)
+		return rc;
+	out->user = s->base.user != NULL ? sl__strdup(&s->env, s->base.user) : NULL;
+	out->password = s->base.password != NULL ? sl__strdup(&s->env, s->base.password) : NULL;
+	bool copied =
+		(out->user != NULL) == (s->base.user != NULL) && (out->password != NULL) == (s->base.password != NULL);
+	return copied ? 0 : no_memory(err);
+}
+
+int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl_err *err)
+{
+	struct sl__http_request request = {.headers = NULL};
+	struct sl__http_url url = {.env = NULL};
+	struct sl__http *client = NULL;
+	struct sl__http_response r;
+	int rc = url_below(s, SL__EVENT_HTTP_TARGET_PATH, &url, err);
+	rc = rc != 0 ? rc : make_client(s, &url, &client, err);
+	rc = rc != 0 ? rc : exchange(s, client, sl__http_get, &request, &r, err);
+	if (rc == 0) {
+		const struct sl__event_http_secrets secrets = secrets_of(s);
+		rc = sl__event_http_target(&r, &secrets, s->base.shown, out, err);
+	}
+	sl__http_free(client);
+	sl__http_url_fini(&url);
+	return rc;
+}
+
+/* ---- the handle ---- */
+
+static int copy_text(const sl_event_http_sender *s, const char *text, char **out, struct sl_err *err)
+{
+	*out = text != NULL ? sl__strdup(&s->env, text) : NULL;
+	return text == NULL || *out != NULL ? 0 : no_memory(err);
+}
+
+static int check_ca_file(const sl_event_http_sender *s, struct sl_err *err)
+{
+	if (s->ca_file == NULL)
+		return 0;
+	int fd = SL__IO(&s->env, open, s->ca_file, O_RDONLY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "ca_file %s", s->ca_file);
+	sl__close_fd(&s->env, &fd);
+	return 0;
+}
+
+static int set_url(sl_event_http_sender *s, const char *url, bool has_token, struct sl_err *err)
+{
+	int rc = sl__http_url_init(&s->base, url, &s->env, err);
+	if (rc == 0 && strchr(s->base.url, '?') != NULL)
+		rc = sl_err_set(err, SL_EINVAL, "url: a server's address has no query");
+	if (rc == 0 && has_token && (s->base.user != NULL || s->base.password != NULL))
+		rc = sl_err_set(err, SL_EINVAL, "%s: the URL has a user or a password already",
+				s->token_file != NULL ? "token_file" : "token");
+	return rc != 0 ? rc : url_below(s, SL__EVENT_HTTP_PATH, &s->publish, err);
+}
+
+static int set_times(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
+{
+	int64_t connect = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
+	if (o->timeout_ms < 0 || connect < 0)
+		return sl_err_set(err, SL_EINVAL, "%s: must not be negative",
+				  o->timeout_ms < 0 ? "timeout_ms" : "connect_timeout_ms");
+	s->timeout_ms = o->timeout_ms != 0 ? SL_MIN(o->timeout_ms, TIMEOUT_MAX_MS) : TIMEOUT_MS;
+	s->connect_timeout_ms = SL_MIN(connect, s->timeout_ms);
+	return 0;
+}
+
+static int set_target(sl_event_http_sender *s, const char *target, struct sl_err *err)
+{
+	if (target == NULL)
+		return 0;
+	if (!sl__event_http_is_target(target))
+		return sl_err_set(err, SL_EINVAL, "target: not 32 hexadecimal characters");
+	(void)snprintf(s->target, sizeof s->target, SL__EVENT_HTTP_TARGET_HEADER ": %s", target);
+	return 0;
+}
+
+static int set_token(sl_event_http_sender *s, const char *token, struct sl_err *err)
+{
+	if (token != NULL && s->token_file != NULL)
+		return sl_err_set(err, SL_EINVAL, "token: there is a token_file already");
+	int rc = sl__http_token_init(&s->token, &s->env, s->token_file, err);
+	return rc == 0 && token != NULL ? sl__http_token_set(&s->token, token, err) : rc;
+}
+
+static int build(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
+{
+	int rc = copy_text(s, o->token_file, &s->token_file, err);
+	rc = rc != 0 ? rc : copy_text(s, o->ca_file, &s->ca_file, err);
+	rc = rc != 0 ? rc : set_url(s, o->url, o->token_file != NULL || o->token != NULL, err);
+	rc = rc != 0 ? rc : set_times(s, o, err);
+	rc = rc != 0 ? rc : set_target(s, o->target, err);
+	rc = rc != 0 ? rc : check_ca_file(s, err);
+	rc = rc != 0 ? rc : set_token(s, o->token, err);
+	if (rc != 0)
+		return rc;
+	s->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return s->cancel >= 0 ? 0 : sl_err_set_errno(err, errno, "publish events: eventfd");
+}
+
+int sl_event_http_sender_new(sl_event_http_sender **out, const struct sl_event_http_opts *opts, struct sl_err *err)
+{
+	struct sl_event_http_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	if (o.url == NULL)
+		return sl_err_set(err, SL_EINVAL, "url: the server's address is needed");
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	sl_event_http_sender *s = sl__calloc(&env, 1, sizeof *s);
+	if (s == NULL)
+		return no_memory(err);
+	s->env = env;
+	s->cancel = -1;
+	sl__buf_init(&s->body, &s->env);
+	sl__buf_init(&s->secret, &s->env);
+	rc = build(s, &o, err);
+	if (rc != 0)
+		sl_event_http_sender_free(s);
+	else
+		*out = s;
+	return rc;
+}
+
+void sl_event_http_sender_free(sl_event_http_sender *s)
+{
+	if (s == NULL)
+		return;
+	struct sl_env env = s->env;
+	sl__http_free(s->client);
+	sl__http_token_fini(&s->token);
+	sl__http_url_fini(&s->publish);
+	sl__http_url_fini(&s->base);
+	if (s->cancel >= 0)
+		(void)close(s->cancel);
+	if (s->secret.data != NULL)
+		explicit_bzero(s->secret.data, s->secret.len);
+	sl__buf_fini(&s->secret);
+	sl__buf_fini(&s->body);
+	sl__free(&env, s->token_file);
+	sl__free(&env, s->ca_file);
+	sl__free(&env, s);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames become events.
+ *
+ * Q1  An event of a stream is made when its last byte is known: a newline, one byte more than max_line_bytes, or the
+ *     end. So more frames only add events behind those that were made, and the events in a log are always the first of
+ *     this order.
+ * Q2  `since` of a line that has not ended is the frame in which it began. Reading again from the earliest of those has
+ *     every byte that is still needed. Of each stream, what comes before `consumed`, where that line began, is passed
+ *     over byte by byte: the frame to begin with may lie in the middle of lines that are done with.
+ * Q3  From `consumed` on, lines are cut where they were cut the first time, so an event that is in the log already, but
+ *     not in the header, has the same position and is dropped.
+ */
+#include <stdio.h>
+
+#include "jobs/exec/capture.h"
+
+#include "base/utf8.h"
+
+void sl__capture_init(struct sl__capture *c, const struct sl_env *env, const struct sl__spool_header *h)
+{
+	*c = (struct sl__capture){.env = env,
+				  .job_id = h->job_id,
+				  .attempt = h->attempt,
+				  .claim = h->claim,
+				  .max_line_bytes = h->max_line_bytes,
+				  .place = h->resume,
+				  .flags = h->flags & (SL__SPOOL_STARTED | SL__SPOOL_EXITED)};
+	memcpy(c->skip_to, h->consumed, sizeof c->skip_to);
+	memcpy(c->known, h->known, sizeof c->known);
+	for (size_t i = 0; i < SL__STREAMS; i++) {
+		sl__buf_init(&c->streams[i].line, env);
+		c->streams[i].next = h->resume.position[i];
+	}
+	c->streams[SL__CONTROL].skipping = (h->flags & SL__SPOOL_SKIPPING) != 0;
+	sl__protocol_init(&c->protocol, env);
+	sl__event_batch_init(&c->batch, env);
+}
+
+void sl__capture_fini(struct sl__capture *c)
+{
+	for (size_t i = 0; i < SL__STREAMS; i++)
+		sl__buf_fini(&c->streams[i].line);
+	sl__protocol_fini(&c->protocol);
+	sl__event_batch_fini(&c->batch);
+}
+
+/* ---- events ---- */
+
+static struct sl_event event_of(const struct sl__capture *c, int type, int64_t ts_ms, const void *data, size_t len)
+{
+	return (struct sl_event){.type = type,
+				 .job_id = c->job_id,
+				 .attempt = c->attempt,
+				 .claim = c->claim,
+				 .ts_ms = ts_ms,
+				 .data = data,
+				 .len = len};
+}
+
+static int add_once(struct sl__capture *c, uint32_t flag, const struct sl_event *event, struct sl_err *err)
+{
+	if ((c->flags & flag) != 0)
+		return 0;
+	int rc = sl__event_batch_add(&c->batch, event, err);
+	if (rc == 0)
+		c->flags |= flag;
+	return rc;
+}
+
+static int add_at(struct sl__capture *c, enum sl__stream stream, uint64_t start, struct sl_event *event,
+		  struct sl_err *err)
+{
+	if (start < c->known[stream])
+		return 0;
+	event->position = start;
+	return sl__event_batch_add(&c->batch, event, err);
+}
+
+/* A copy for people: what is not UTF-8 or would move the cursor becomes '?'. */
+static void keep_last(struct sl__capture *c, const char *line, size_t len)
+{
+	char text[sizeof c->last_stderr];
+	size_t n = SL_MIN(len, sizeof text - 1), out = 0;
+	memcpy(text, line, n);
+	text[n] = '\0';
+	for (size_t i = 0; i < n;) {
+		size_t step = sl__utf8_length(text + i);
+		if (step == 0 && len > n && n - i < 4)
+			break; /* cut in the middle of a character */
+		if (step <= 1) {
+			char ch = text[i++];
+			c->last_stderr[out++] = step == 0 || (unsigned char)ch < ' ' || ch == 0x7F ? '?' : ch;
+			continue;
+		}
+		memcpy(c->last_stderr + out, text + i, step);
+		out += step;
+		i += step;
+	}
+	c->last_stderr[out] = '\0';
+}
+
+static int tell_bad(struct sl__capture *c, uint64_t start, int64_t ts_ms, const struct sl__said *said,
+		    struct sl_err *err)
+{
+	struct sl_event event = event_of(c, SL_EVENT_ERROR, ts_ms, said->bad, strlen(said->bad));
+	return add_at(c, SL__CONTROL, start, &event, err);
+}
+
+static int control_line(struct sl__capture *c, uint64_t start, int64_t ts_ms, const char *line, size_t len,
+			struct sl_err *err)
+{
+	struct sl__said said;
+	int rc = sl__protocol_line(&c->protocol, line, len, &said);
+	if (rc != 0)
+		return sl_err_set(err, rc, "descriptor 3: out of memory");
+	if (said.bad[0] != '\0')
+		return tell_bad(c, start, ts_ms, &said, err);
+	if (said.progress == NULL)
+		return 0;
+	struct sl_event event = event_of(c, SL_EVENT_PROGRESS, ts_ms, said.progress, said.progress_len);
+	rc = add_at(c, SL__CONTROL, start, &event, err);
+	if (rc == 0 && c->on_progress != NULL) {
+		char *json = sl__asprintf(c->env, "%.*s", (int)said.progress_len, said.progress);
+		if (json != NULL)
+			c->on_progress(c->ctx, json);
+		sl__free(c->env, json);
+	}
+	return rc;
+}
+
+static int output_line(struct sl__capture *c, enum sl__stream stream, uint64_t start, int64_t ts_ms, const char *line,
+		       size_t len, bool partial, struct sl_err *err)
+{
+	int type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
+	struct sl_event event = event_of(c, type, ts_ms, line, len);
+	event.partial = partial;
+	if (stream == SL__STDERR && len > 0)
+		keep_last(c, line, len);
+	return add_at(c, stream, start, &event, err);
+}
+
+/* ---- lines ---- */
+
+/* n bytes of the stream, without a newline among them, joined with what its line has already. */
+static int extend(struct sl__capture *c, struct sl__capture_stream *s, const char *data, size_t n, struct sl_err *err)
+{
+	if (s->line.len == 0)
+		s->since = c->place;
+	s->next += n;
+	if (sl__buf_append(&s->line, data, n) != 0)
+		return sl_err_set(err, SL_ENOMEM, "output of a command: out of memory");
+	return 0;
+}
+
+/* The line of a stream is complete (or it is the end of everything). */
+static int finish_line(struct sl__capture *c, enum sl__stream stream, int64_t ts_ms, bool partial, struct sl_err *err)
+{
+	struct sl__capture_stream *s = &c->streams[stream];
+	uint64_t start = s->next - s->line.len;
+	int rc = stream == SL__CONTROL
+			 ? control_line(c, start, ts_ms, sl__buf_str(&s->line), s->line.len, err)
+			 : output_line(c, stream, start, ts_ms, sl__buf_str(&s->line), s->line.len, partial, err);
+	sl__buf_clear(&s->line);
+	return rc;
+}
+
+/* A line of descriptor 3 that nobody can want is told as bad at once and not kept: what is left of it is skipped. */
+static int feed_control(struct sl__capture *c, const char *data, size_t n, int64_t ts_ms, struct sl_err *err)
+{
+	struct sl__capture_stream *s = &c->streams[SL__CONTROL];
+	struct sl__said said;
+	if (s->skipping) {
+		s->next += n;
+		return 0;
+	}
+	int rc = extend(c, s, data, n, err);
+	if (rc != 0 || s->line.len <= SL__CONTROL_LINE_MAX)
+		return rc;
+	sl__protocol_overlong(&c->protocol, &said);
+	rc = tell_bad(c, s->next - s->line.len, ts_ms, &said, err);
+	s->skipping = true;
+	sl__buf_fini(&s->line);
+	return rc;
+}
+
+/* The end of a line, whatever became of its beginning. */
+static int newline_comes(struct sl__capture *c, enum sl__stream stream, int64_t ts_ms, struct sl_err *err)
+{
+	struct sl__capture_stream *s = &c->streams[stream];
+	int rc = s->skipping ? 0 : finish_line(c, stream, ts_ms, false, err);
+	s->skipping = false;
+	s->next++;
+	return rc;
+}
+
+/* Cut off full pieces while more is known to follow: at least one byte stays. */
+static int feed_output(struct sl__capture *c, enum sl__stream stream, const char *data, size_t n, int64_t ts_ms,
+		       struct sl_err *err)
+{
+	struct sl__capture_stream *s = &c->streams[stream];
+	int rc = 0;
+	while (rc == 0 && n > 0) {
+		size_t room = (size_t)c->max_line_bytes - s->line.len;
+		if (room == 0) {
+			rc = finish_line(c, stream, ts_ms, true, err);
+			continue;
+		}
+		size_t take = SL_MIN(room, n);
+		rc = extend(c, s, data, take, err);
+		data += take;
+		n -= take;
+	}
+	return rc;
+}
+
+static int feed(struct sl__capture *c, enum sl__stream stream, const struct sl__frame *frame, struct sl_err *err)
+{
+	const char *p = (const char *)frame->data, *end = p + frame->len;
+	struct sl__capture_stream *s = &c->streams[stream];
+	int rc = 0;
+	if (s->next < c->skip_to[stream]) {
+		uint64_t skip = SL_MIN((uint64_t)frame->len, c->skip_to[stream] - s->next);
+		s->next += skip;
+		p += skip;
+	}
+	while (rc == 0 && p < end) {
+		const char *newline = memchr(p, '\n', (size_t)(end - p));
+		size_t n = (size_t)((newline != NULL ? newline : end) - p);
+		rc = stream == SL__CONTROL ? feed_control(c, p, n, frame->ts_ms, err)
+					   : feed_output(c, stream, p, n, frame->ts_ms, err);
+		if (rc == 0 && newline != NULL)
+			rc = newline_comes(c, stream, frame->ts_ms, err);
+		p += n + (newline != NULL);
+	}
+	return rc;
+}
+
+/* ---- frames ---- */
+
+static int started(struct sl__capture *c, const struct sl__frame *frame, struct sl_err *err)
+{
+	char text[32];
+	int n = snprintf(text, sizeof text, "{\"pid\":%u}", sl__get32(frame->data));
+	struct sl_event event = event_of(c, SL_EVENT_STARTED, frame->ts_ms, text, (size_t)n);
+	c->started = true;
+	return add_once(c, SL__SPOOL_STARTED, &event, err);
+}
+
+/* The event itself is made at the end, behind the lines that have not ended. */
+static void exited(struct sl__capture *c, const struct sl__frame *frame)
+{
+	c->exited = true;
+	c->exit_how = sl__get32(frame->data);
+	c->exit_value = sl__get32(frame->data + 4);
+}
+
+static void not_started(struct sl__capture *c, const struct sl__frame *frame)
+{
+	c->failed = true;
+	c->spawn_errno = sl__get32(frame->data);
+	c->spawn_step = sl__get32(frame->data + 4);
+}
+
+int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, struct sl_err *err)
+{
+	int rc = 0;
+	c->last_ts_ms = frame->ts_ms;
+	switch (frame->kind) {
+	case SL__FRAME_STARTED:
+		rc = started(c, frame, err);
+		break;
+	case SL__FRAME_STDOUT:
+	case SL__FRAME_STDERR:
+	case SL__FRAME_CONTROL:
+		rc = feed(c, (enum sl__stream)(frame->kind - SL__FRAME_STDOUT), frame, err);
+		break;
+	case SL__FRAME_EXITED:
+		exited(c, frame);
+		break;
+	case SL__FRAME_FAILED:
+		not_started(c, frame);
+		break;
+	}
+	/* The exit's event is made at the end: until then a recovery must come by its frame, which is the last. */
+	c->place.offset = frame->offset + (frame->kind == SL__FRAME_EXITED ? 0 : SL__SPOOL_FRAME + frame->len);
+	for (size_t i = 0; i < SL__STREAMS; i++)
+		c->place.position[i] = c->streams[i].next;
+	return rc;
+}
+
+int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < SL__STREAMS; i++)
+		if (c->streams[i].line.len > 0)
+			rc = finish_line(c, (enum sl__stream)i, c->last_ts_ms, true, err);
+	if (rc == 0 && error != NULL && (c->flags & SL__SPOOL_EXITED) == 0) {
+		struct sl_event event = event_of(c, SL_EVENT_ERROR, c->last_ts_ms, error, strlen(error));
+		rc = add_at(c, SL__CONTROL, c->streams[SL__CONTROL].next, &event, err);
+	}
+	if (rc != 0 || !c->exited)
+		return rc;
+	char text[32];
+	int n = c->exit_how == 0 ? snprintf(text, sizeof text, "{\"code\":%u}", c->exit_value)
+				 : snprintf(text, sizeof text, "{\"signal\":%u}", c->exit_value);
+	struct sl_event event = event_of(c, SL_EVENT_EXITED, c->last_ts_ms, text, (size_t)n);
+	return add_once(c, SL__SPOOL_EXITED, &event, err);
+}
+
+/* ---- what is in the log ---- */
+
+void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h)
+{
+	const struct sl__spool_place *first = &c->place;
+	h->flags = (h->flags & SL__SPOOL_DONE) | c->flags;
+	if (c->streams[SL__CONTROL].skipping)
+		h->flags |= SL__SPOOL_SKIPPING;
+	for (size_t i = 0; i < SL__STREAMS; i++) {
+		const struct sl__capture_stream *s = &c->streams[i];
+		if (s->line.len > 0 && s->since.offset < first->offset)
+			first = &s->since;
+		h->consumed[i] = s->next - s->line.len;
+	}
+	h->resume = *first;
+}
+
+/* What an event that is in the log makes known: its flag, or where the events of its stream go on. */
+static void mark_known(const struct sl_event *event, uint32_t *flags, uint64_t known[SL__STREAMS])
+{
+	enum sl__stream stream = SL__CONTROL;
+	switch (event->type) {
+	case SL_EVENT_STARTED:
+		*flags |= SL__SPOOL_STARTED;
+		return;
+	case SL_EVENT_EXITED:
+		*flags |= SL__SPOOL_EXITED;
+		return;
+	case SL_EVENT_STDOUT:
+		stream = SL__STDOUT;
+		break;
+	case SL_EVENT_STDERR:
+		stream = SL__STDERR;
+		break;
+	case SL_EVENT_PROGRESS:
+	case SL_EVENT_ERROR:
+		break;
+	default:
+		return; /* of the handler around the command: not ours */
+	}
+	known[stream] = SL_MAX(known[stream], event->position + 1);
+}
+
+void sl__capture_note_part(const struct sl__capture *c, size_t n, struct sl__spool_header *h)
+{
+	struct sl_event event;
+	for (size_t i = 0; i < n; i++) {
+		sl__event_batch_get(&c->batch, i, &event);
+		mark_known(&event, &h->flags, h->known);
+	}
+}
+
+void sl__capture_known(struct sl__capture *c, const struct sl_event *event)
+{
+	mark_known(event, &c->flags, c->known);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The handle, and how an attempt ends:
+ *
+ *   the command              says                                  the attempt
+ *   exit 0                   nothing, or output                    completes
+ *                            continue_with                         continues
+ *                            reschedule_in_ms                      is rescheduled
+ *                            fail                                  fails for good
+ *                            (and had a bad line)                  fails, and is tried again, unless it says fail
+ *   exit 75                  reschedule_in_ms, or not              is rescheduled, else by the retry policy's delay
+ *                            fail                                  fails for good
+ *   another exit code        reschedule_in_ms                      is rescheduled
+ *                            fail                                  fails for good
+ *                            anything else                         fails, and is tried again
+ *   a signal, no start       fail                                  fails for good
+ *                            anything else                         fails, and is tried again
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "jobs/exec/priv.h"
+
+#define RESCHEDULE_EXIT 75 /* EX_TEMPFAIL */
+
+/* ---- the handle ---- */
+
+static int check_number(int64_t *value, int64_t standard, int64_t max, const char *name, struct sl_err *err)
+{
+	if (*value == 0)
+		*value = standard;
+	if (*value == SL_NONE && strcmp(name, "kill_grace_ms") == 0)
+		*value = 0;
+	else if (*value < 1 || *value > max)
+		return sl_err_set(err, SL_EINVAL, "%s: %lld is not 1 to %lld", name, (long long)*value, (long long)max);
+	return 0;
+}
+
+static int check_opts(struct sl_exec_opts *o, struct sl_err *err)
+{
+	if (o->events == NULL)
+		return sl_err_set(err, SL_EINVAL, "events: a command's output needs a log");
+	if (o->spool_dir == NULL || o->spool_dir[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "spool_dir: is missing");
+	int rc = check_number(&o->kill_grace_ms, 5000, 86400000, "kill_grace_ms", err);
+	return rc != 0 ? rc
+		       : check_number(&o->max_line_bytes, 256 * 1024, (int64_t)SL__LINE_MAX, "max_line_bytes", err);
+}
+
+static int ask_log(sl_exec *x, struct sl_err *err)
+{
+	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	int rc = sl_wal_get_stats(x->events, &stats, err);
+	if (rc == 0) {
+		x->incarnation = stats.incarnation;
+		atomic_store(&x->sequence, stats.last_sequence);
+	}
+	return rc;
+}
+
+static int set_up(sl_exec *x, const struct sl_exec_opts *o, struct sl_err *err)
+{
+	x->events = o->events;
+	x->kill_grace_ms = o->kill_grace_ms;
+	x->max_line_bytes = o->max_line_bytes;
+	x->may_reschedule = o->reschedule != SL_OFF;
+	x->tap = o->tap;
+	x->tap_ctx = o->tap_ctx;
+	int rc = o->run_as != NULL ? sl__exec_user_find(&x->user, &x->env, o->run_as, err) : 0;
+	if (rc != 0)
+		return rc;
+	sl__minder_find_environment(&x->env, &x->env_area);
+	x->spool_dir = sl__strdup(&x->env, o->spool_dir);
+	if (x->spool_dir == NULL)
+		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	rc = ask_log(x, err);
+	if (rc != 0)
+		return rc;
+	if ((rc = sl_check_local_path("spool_dir", x->spool_dir, err)) != 0)
+		return rc;
+	rc = sl__mkdirs(&x->env, x->spool_dir);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "make %s", x->spool_dir);
+	return sl__launch_fixed(x, o->argv, o->environment, err);
+}
+
+int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *err)
+{
+	struct sl_exec_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc == 0)
+		rc = check_opts(&o, err);
+	if (rc != 0)
+		return rc;
+	sl_exec *x = sl__calloc(&env, 1, sizeof *x);
+	if (x == NULL)
+		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	x->env = env;
+	x->pid = getpid();
+	sl__mutex_init(&x->mu);
+	sl__prng_init(&x->prng, &x->env);
+	rc = set_up(x, &o, err);
+	if (rc != 0) {
+		sl_exec_free(x);
+		return rc;
+	}
+	*out = x;
+	return 0;
+}
+
+void sl_exec_free(sl_exec *x)
+{
+	if (x == NULL)
+		return;
+	struct sl_env env = x->env;
+	while (x->idle != NULL && x->pid == getpid()) {
+		struct sl__minder *m = x->idle;
+		x->idle = m->next;
+		sl__minder_end(x, m);
+	}
+	if (x->pid == getpid())
+		sl__exec_retry_retired(x, true);
+	while (x->retired != NULL) {
+		struct sl__retired *r = x->retired;
+		x->retired = r->next;
+		sl__free(&env, r->path);
+		sl__free(&env, r);
+	}
+	/* The removals are durable before the log may go: a spool that comes back would be taken for an unfinished one.
+	 * The folder goes only when it is empty; the table has no call for that. */
+	if (x->spool_dir != NULL && x->pid == getpid()) {
+		(void)sl__sync_dir(&env, x->spool_dir);
+		(void)rmdir(x->spool_dir);
+	}
+	sl__launch_free(x);
+	sl__exec_user_free(x->user, &env);
+	sl__free(&env, x->spool_dir);
+	sl__mutex_fini(&x->mu);
+	sl__free(&env, x);
+}
+
+/* ---- the end of an attempt ---- */
+
+static int failed(struct sl_err *err, const char *fmt, ...) SL_PRINTF(2, 3);
+static int failed(struct sl_err *err, const char *fmt, ...)
+{
+	char text[SL_ERR_MSG_BYTES];
+	va_list args;
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof text, fmt, args);
+	va_end(args);
+	int rc = sl_err_set(err, SL_EAGAIN, "%s", text);
+	if (err != NULL) {
+		err->error_class = SL_CLASS_TRANSIENT;
+		err->retryable = 1;
+	}
+	return rc;
+}
+
+static int not_started(const sl_exec *x, const struct sl__capture *c, struct sl_err *err)
+{
+	const char *why = strerrordesc_np((int)c->spawn_errno);
+	if (c->spawn_step == SL__SPAWN_USER && x->user != NULL)
+		return failed(err, "cannot change to user %s: %s", x->user->name, why != NULL ? why : "unknown error");
+	return failed(err, "cannot %s %s: %s",
+		      c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
+		      : c->spawn_step == SL__SPAWN_EXEC ? "execute"
+							: "start",
+		      x->argv != NULL ? x->argv[0] : "the command", why != NULL ? why : "unknown error");
+}
+
+static int bad_exit(const struct sl__capture *c, struct sl_err *err)
+{
+	const char *colon = c->last_stderr[0] != '\0' ? ": " : "";
+	if (c->exit_how == 0)
+		return failed(err, "exit code %u%s%s", c->exit_value, colon, c->last_stderr);
+	const char *name = sigabbrev_np((int)c->exit_value);
+	return failed(err, "killed by signal %u (SIG%s)%s%s", c->exit_value, name != NULL ? name : "?", colon,
+		      c->last_stderr);
+}
+
+static int good_exit(const sl_exec *x, const struct sl__exec_ops *ops, void *attempt, const struct sl__protocol *p,
+		     struct sl_err *err)
+{
+	if (p->bad)
+		return failed(err, "%s", p->why);
+	switch (p->last) {
+	case SL__SAYS_CONTINUE:
+		return ops->continue_with(attempt, &p->next, err);
+	case SL__SAYS_RESCHEDULE:
+		if (x->may_reschedule)
+			return ops->reschedule_in(attempt, p->reschedule_ms, err);
+		break;
+	case SL__SAYS_OUTPUT:
+		return ops->complete(attempt, sl__buf_str(&p->text), err);
+	case SL__SAYS_FAIL:
+	case SL__SAYS_NOTHING:
+		break;
+	}
+	return ops->complete(attempt, NULL, err);
+}
+
+static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, void *attempt, const struct sl__exec_result *r,
+		       struct sl_err *err)
+{
+	const struct sl__capture *c = &r->capture;
+	const struct sl__protocol *p = &c->protocol;
+	if (r->aborted)
+		return sl_err_set(err, SL_ECANCELLED, "aborted: %s", sl_abort_reason_name(ops->aborted(attempt)));
+	if (p->last == SL__SAYS_FAIL)
+		return ops->fail(attempt, sl__buf_str(&p->text), err);
+	if (c->failed)
+		return not_started(x, c, err);
+	if (r->minder_died)
+		return failed(err, "the process that minds the command died; the command was killed");
+	if (!c->exited)
+		return sl_err_set(err, SL_ENOSPC, "the spool has no space: how the command ended is not known");
+	if (c->exit_how != 0)
+		return bad_exit(c, err);
+	if (c->exit_value == 0)
+		return good_exit(x, ops, attempt, p, err);
+	if (!x->may_reschedule)
+		return bad_exit(c, err);
+	if (p->last == SL__SAYS_RESCHEDULE)
+		return ops->reschedule_in(attempt, p->reschedule_ms, err);
+	if (c->exit_value == RESCHEDULE_EXIT)
+		return ops->reschedule_in(attempt, ops->retry_delay_ms(attempt), err);
+	return bad_exit(c, err);
+}
+
+/* Who can only send requests must not choose what runs here. 1: such a job has failed for good. */
+static int refuse_http(const sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl_err *err)
+{
+	bool from_http = false;
+	if (x->argv != NULL || ops->from_http == NULL)
+		return 0;
+	int rc = ops->from_http(attempt, &from_http, err);
+	if (rc != 0 || !from_http)
+		return rc;
+	rc = ops->fail(attempt, "refused: the input names the command, and the job came over HTTP", err);
+	return rc != 0 ? rc : 1;
+}
+
+int sl__exec_process(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl_err *err)
+{
+	struct sl__exec_result r = {0};
+	if (x->pid != getpid())
+		return sl_err_set(err, SL_EFORKED, "exec: used in a forked child");
+	sl__exec_retry_retired(x, false);
+	struct sl_err why = SL_ERR_INIT;
+	int rc = refuse_http(x, ops, attempt, err);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	rc = sl__exec_run(x, ops, attempt, &r, &why);
+	bool ran = rc == 0;
+	if (ran)
+		rc = end_attempt(x, ops, attempt, &r, &why);
+	/* What ran and was not captured to its end has no room in the spool. */
+	bool uncaptured = ran && rc == SL_ENOSPC && !r.capture.exited;
+	if (rc != 0 && (!ran || uncaptured) && !r.reported && ops->unlogged != NULL)
+		ops->unlogged(attempt, &why);
+	if (rc != 0 && err != NULL)
+		*err = why;
+	sl__capture_fini(&r.capture);
+	return rc;
+}

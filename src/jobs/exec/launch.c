@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a command is started with. Everything that is the same for all attempts is made once, in memory that minders
+ * inherit by their fork; what belongs to one attempt goes into the arena of the shared memory.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "jobs/exec/priv.h"
+
+static const char *const own_names[] = {"SLUICE_JOB_ID", "SLUICE_CHAIN_ID", "SLUICE_ATTEMPT", "SLUICE_TYPE",
+					"TRACEPARENT"};
+static const char *const user_names[] = {"HOME", "USER", "LOGNAME"};
+
+static bool has_name(const char *setting, const char *name, size_t n)
+{
+	return strncmp(setting, name, n) == 0 && setting[n] == '=';
+}
+
+/* ---- once ---- */
+
+static bool is_one_of(const char *setting, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (has_name(setting, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* Names and home of the user, when a command runs as another user. */
+static int add_user(sl_exec *x)
+{
+	for (size_t i = 0; i < SL_COUNT(user_names); i++) {
+		const char *value = i == 0 ? x->user->home : x->user->name;
+		x->base_env[x->n_base_env] = sl__asprintf(&x->env, "%s=%s", user_names[i], value);
+		if (x->base_env[x->n_base_env++] == NULL)
+			return SL_ENOMEM;
+	}
+	return 0;
+}
+
+static int copy_environment(sl_exec *x, const char *const *from)
+{
+	size_t n = 0;
+	if (from == NULL)
+		from = (const char *const *)environ;
+	while (from != NULL && from[n] != NULL)
+		n++;
+	x->base_env = sl__calloc(&x->env, n + SL_COUNT(user_names) + 1, sizeof *x->base_env);
+	if (x->base_env == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (is_one_of(from[i], own_names, SL_COUNT(own_names)) ||
+		    (x->user != NULL && is_one_of(from[i], user_names, SL_COUNT(user_names))))
+			continue;
+		x->base_env[x->n_base_env] = sl__strdup(&x->env, from[i]);
+		if (x->base_env[x->n_base_env++] == NULL)
+			return SL_ENOMEM;
+	}
+	return x->user != NULL ? add_user(x) : 0;
+}
+
+static size_t count_of(const char *const *list)
+{
+	size_t n = 0;
+	while (list[n] != NULL)
+		n++;
+	return n;
+}
+
+static char **copy_list(const struct sl_env *env, const char *const *list)
+{
+	char **copy = sl__calloc(env, count_of(list) + 1, sizeof *copy);
+	for (size_t i = 0; copy != NULL && list[i] != NULL; i++) {
+		copy[i] = sl__strdup(env, list[i]);
+		if (copy[i] == NULL) {
+			while (i > 0)
+				sl__free(env, copy[--i]);
+			sl__free(env, copy);
+			return NULL;
+		}
+	}
+	return copy;
+}
+
+static void free_list(const struct sl_env *env, char **list)
+{
+	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
+		sl__free(env, list[i]);
+	sl__free(env, list);
+}
+
+/* ---- memory of the arena, for one attempt ---- */
+
+struct arena {
+	char *at, *end; /* at NULL: it was too small */
+};
+
+static void *take(struct arena *a, size_t n, size_t align)
+{
+	if (a->at == NULL)
+		return NULL;
+	size_t skip = (size_t)(-(uintptr_t)a->at & (align - 1));
+	if ((size_t)(a->end - a->at) < skip || (size_t)(a->end - a->at) - skip < n) {
+		a->at = NULL;
+		return NULL;
+	}
+	char *p = a->at + skip;
+	a->at = p + n;
+	return p;
+}
+
+static void *take_list(struct arena *a, size_t n)
+{
+	void *p = take(a, n * sizeof(char *), _Alignof(char *));
+	if (p != NULL)
+		memset(p, 0, n * sizeof(char *));
+	return p;
+}
+
+static char *take_text(struct arena *a, const char *text, size_t n)
+{
+	char *p = take(a, n + 1, 1);
+	if (p != NULL) {
+		memcpy(p, text, n);
+		p[n] = '\0';
+	}
+	return p;
+}
+
+SL_PRINTF(3, 4) static char *take_setting(struct arena *a, const char *name, const char *fmt, ...)
+{
+	char head[64];
+	va_list args, again;
+	va_start(args, fmt);
+	va_copy(again, args);
+	int n = vsnprintf(NULL, 0, fmt, args);
+	int skip = snprintf(head, sizeof head, "%s=", name);
+	char *p = take(a, (size_t)(skip + n) + 1, 1);
+	if (p != NULL) {
+		memcpy(p, head, (size_t)skip);
+		(void)vsnprintf(p + skip, (size_t)n + 1, fmt, again);
+	}
+	va_end(again);
+	va_end(args);
+	return p;
+}
+
+/* What name may mean: itself when it has a slash, else one file in each folder of PATH. */
+static const char **take_paths(struct arena *a, const char *search, const char *name)
+{
+	size_t n = 1, len = strlen(name);
+	for (const char *p = search; *p != '\0'; p++)
+		n += *p == ':';
+	const char **paths = take_list(a, n + 1);
+	if (paths == NULL)
+		return NULL;
+	if (strchr(name, '/') != NULL || len == 0) {
+		paths[0] = take_text(a, name, len);
+		return paths;
+	}
+	for (size_t i = 0; i < n; i++) {
+		size_t folder = strcspn(search, ":");
+		char *p = take(a, folder + len + 3, 1);
+		if (p == NULL)
+			break;
+		(void)snprintf(p, folder + len + 3, "%.*s/%s", folder > 0 ? (int)folder : 1, folder > 0 ? search : ".",
+			       name);
+		paths[i] = p;
+		search += folder + (search[folder] == ':');
+	}
+	return paths;
+}
+
+int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment, struct sl_err *err)
+{
+	const char *search = getenv("PATH");
+	x->search = sl__strdup(&x->env, search != NULL ? search : "/usr/local/bin:/usr/bin:/bin");
+	if (x->search == NULL || copy_environment(x, environment) != 0)
+		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	if (argv == NULL)
+		return 0;
+	if (argv[0] == NULL || argv[0][0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "argv: names no command");
+	size_t bytes = (strlen(x->search) + 2) * (strlen(argv[0]) + 4) + 256 + strlen(x->search) * sizeof(char *);
+	char *scratch = sl__alloc(&x->env, bytes);
+	if (scratch == NULL)
+		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	struct arena a = {scratch, scratch + bytes};
+	const char **paths = take_paths(&a, x->search, argv[0]);
+	x->paths = paths != NULL && a.at != NULL ? copy_list(&x->env, paths) : NULL;
+	x->argv = copy_list(&x->env, argv);
+	sl__free(&x->env, scratch);
+	if (x->argv == NULL || x->paths == NULL)
+		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	return 0;
+}
+
+void sl__launch_free(sl_exec *x)
+{
+	free_list(&x->env, x->argv);
+	free_list(&x->env, x->paths);
+	free_list(&x->env, x->base_env);
+	sl__free(&x->env, x->search);
+}
+
+/* ---- the input as a command ---- */
+
+static bool plain_string(const json_t *value)
+{
+	return json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value);
+}
+
+static int bad_input(struct sl_err *err, const char *why)
+{
+	int rc = sl_err_set(err, SL_EDATA, "input: %s", why);
+	if (err != NULL)
+		err->error_class = SL_CLASS_POISON;
+	return rc;
+}
+
+static int take_argv(struct arena *a, const sl_exec *x, struct sl__minder_shared *sh, json_t *list, struct sl_err *err)
+{
+	size_t n = json_array_size(list);
+	if (!json_is_array(list) || n == 0)
+		return bad_input(err, "argv is an array of strings, with the command first");
+	char **argv = take_list(a, n + 1);
+	for (size_t i = 0; i < n; i++) {
+		json_t *item = json_array_get(list, i);
+		if (!plain_string(item) || (i == 0 && json_string_length(item) == 0))
+			return bad_input(err, "argv is an array of strings, with the command first");
+		if (argv != NULL)
+			argv[i] = take_text(a, json_string_value(item), json_string_length(item));
+	}
+	sh->argv = argv;
+	sh->paths = take_paths(a, x->search, json_string_value(json_array_get(list, 0)));
+	return 0;
+}
+
+/* Replace the setting of that name, or add it. */
+static void put_setting(char **envp, size_t *n, const char *name, char *setting)
+{
+	size_t len = strlen(name);
+	for (size_t i = 0; i < *n; i++)
+		if (has_name(envp[i], name, len)) {
+			envp[i] = setting;
+			return;
+		}
+	envp[(*n)++] = setting;
+}
+
+static int take_env(struct arena *a, char **envp, size_t *n, json_t *object, struct sl_err *err)
+{
+	const char *name;
+	json_t *value;
+	json_object_foreach(object, name, value)
+	{
+		if (!plain_string(value) || name[0] == '\0' || strchr(name, '=') != NULL)
+			return bad_input(err, "env is an object of strings");
+		char *setting = take(a, strlen(name) + json_string_length(value) + 2, 1);
+		if (setting == NULL)
+			return 0;
+		(void)sprintf(setting, "%s=%s", name, json_string_value(value));
+		put_setting(envp, n, name, setting);
+	}
+	return 0;
+}
+
+static int take_input(struct arena *a, const sl_exec *x, struct sl__minder_shared *sh, json_t *input, char **envp,
+		      size_t *n, struct sl_err *err)
+{
+	json_t *cwd = json_object_get(input, "cwd"), *env = json_object_get(input, "env");
+	if (!json_is_object(input))
+		return bad_input(err, "is not a JSON object with argv");
+	int rc = take_argv(a, x, sh, json_object_get(input, "argv"), err);
+	if (rc != 0)
+		return rc;
+	if (cwd != NULL && !json_is_null(cwd)) {
+		if (!plain_string(cwd))
+			return bad_input(err, "cwd is a string");
+		sh->cwd = take_text(a, json_string_value(cwd), json_string_length(cwd));
+	}
+	if (env == NULL || json_is_null(env))
+		return 0;
+	return json_is_object(env) ? take_env(a, envp, n, env, err) : bad_input(err, "env is an object of strings");
+}
+
+/* ---- an attempt ---- */
+
+static void take_own(struct arena *a, const struct sl_job *job, char **envp, size_t *n)
+{
+	char *own[] = {take_setting(a, own_names[0], "%llu", (unsigned long long)job->id),
+		       take_setting(a, own_names[1], "%llu", (unsigned long long)job->chain_id),
+		       take_setting(a, own_names[2], "%d", (int)job->attempt),
+		       take_setting(a, own_names[3], "%s", job->type != NULL ? job->type : ""),
+		       job->traceparent != NULL ? take_setting(a, own_names[4], "%s", job->traceparent) : NULL};
+	for (size_t i = 0; i < SL_COUNT(own); i++)
+		if (own[i] != NULL)
+			put_setting(envp, n, own_names[i], own[i]);
+}
+
+int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const struct sl_job *job,
+		       const char **stdin_text, struct sl_err *err)
+{
+	struct arena a = {shared->arena, shared->arena + sizeof shared->arena};
+	json_t *input = NULL;
+	int rc = 0;
+	if (x->argv == NULL)
+		input = json_loads(job->input != NULL ? job->input : "null", JSON_DECODE_ANY, NULL);
+	size_t n = x->n_base_env, more = json_object_size(json_object_get(input, "env"));
+	char **envp = take_list(&a, n + more + SL_COUNT(own_names) + 1);
+	if (envp != NULL)
+		memcpy(envp, x->base_env, n * sizeof *envp);
+	shared->cwd = NULL;
+	shared->argv = x->argv;
+	shared->paths = (const char *const *)x->paths;
+	*stdin_text = job->input != NULL ? job->input : "null";
+	if (x->argv == NULL && envp != NULL) {
+		*stdin_text = "";
+		rc = take_input(&a, x, shared, input, envp, &n, err);
+	}
+	if (rc == 0 && envp != NULL)
+		take_own(&a, job, envp, &n);
+	shared->envp = envp;
+	json_decref(input);
+	if (rc == 0 && a.at == NULL)
+		return sl_err_set(err, SL_ETOOBIG, "arguments and environment of the command need more than 2 MiB");
+	return rc;
+}

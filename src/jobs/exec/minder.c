@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The minder's process. After the fork it closes everything that it does not need, above all the worker's log, whose
+ * lock must end with the worker. Descriptors in it: 0 to 4 are all its end of the socket (so that none of the command's
+ * numbers is ever taken), 5 is the spool, 6 the worker's pidfd.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "jobs/exec/minder.h"
+
+#include "base/thread.h"
+
+#define CTL 4
+#define SPOOL 5
+#define LOOK_AGAIN_MS 100 /* for what nobody tells */
+#define LEASH_FD 240      /* in the command: out of the way of what scripts open */
+#define EBB_MS 2          /* longest wait for the exit after a pipe was closed */
+#define GIVE_UP_MS 1000   /* and given up so long after the end of an attempt that must end */
+
+struct minder {
+	struct sl__minder_shared *shared;
+	struct sl__pump pump;
+	const struct sl__exec_user *user; /* of the commands; NULL: the same */
+	char folder[PATH_MAX];            /* the working folder, by its path, for commands of another user */
+	pid_t self;
+	int worker;  /* pidfd, or -1 */
+	int command; /* pidfd, or -1 */
+	pid_t pid;
+	int leash[2];     /* a pipe: its read end is the command's, its write end here; -1: closed */
+	bool orphan;      /* the worker is gone */
+	bool terminating; /* the worker wants it to end */
+	bool exited;      /* the command has, and is not reaped */
+	bool full;        /* the spool takes nothing */
+	bool ebbing;      /* a pipe was closed: most likely the command is about to exit */
+	uint64_t told;    /* of the spool's end, to the worker */
+	int64_t kill_at_ns, linger_until_ns;
+};
+
+static int64_t now_ns(void)
+{
+	return sl__clock_real.mono_ns(NULL);
+}
+
+static int64_t after_ms(int64_t ms)
+{
+	return now_ns() + ms * 1000000;
+}
+
+/* ---- the command ---- */
+
+/* M4. Once the last copy of the pipe's other end is gone, the kernel sends SIGKILL to the group that this process
+ * leads, whichever of its processes still has the leash. Nothing but the descriptor below `keep` stays open from 4 on.
+ */
+static bool put_on_leash(int leash)
+{
+	if (fcntl(leash, F_SETOWN, -getpid()) != 0 || fcntl(leash, F_SETSIG, SIGKILL) != 0 ||
+	    fcntl(leash, F_SETFL, O_RDONLY | O_ASYNC) != 0)
+		return false;
+	int keep = dup2(leash, LEASH_FD) >= 0 ? LEASH_FD : dup2(leash, 4);
+	if (keep < 0)
+		return false;
+	if (keep > 4)
+		(void)close_range(4, (unsigned)keep - 1, 0);
+	(void)close_range((unsigned)keep + 1, ~0U, 0);
+	return true;
+}
+
+/* The folder of the command. Another user starts in the minder's only where it can go there by its path, and in the
+ * root folder otherwise: an inherited working folder would be a way around the permissions of the folders above it. */
+static bool enter_folder(const struct minder *m)
+{
+	if (m->shared->cwd != NULL)
+		return chdir(m->shared->cwd) == 0;
+	return m->user == NULL || chdir(m->folder) == 0 || chdir("/") == 0;
+}
+
+/* In the child of a vfork: the minder sleeps, and what is written to the shared memory is seen by it. */
+static _Noreturn void become_command(const struct minder *m, const int fds[4])
+{
+	struct sl__minder_shared *sh = m->shared;
+	sigset_t none;
+	int why = 0;
+	sh->spawn_step = SL__SPAWN_SETUP;
+	if (m->user != NULL ? setsid() < 0 : setpgid(0, 0) != 0)
+		goto fail;
+	sh->spawn_step = SL__SPAWN_USER;
+	if (m->user != NULL && !sl__exec_user_become(m->user))
+		goto fail;
+	sh->spawn_step = SL__SPAWN_SETUP;
+	/* After the change of the user, which resets this signal. The leash reaches only processes of the user that
+	 * sets it. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+		goto fail;
+	if (getppid() != m->self)
+		_exit(127); /* it died before the signal was set */
+	for (int i = 0; i < 4; i++)
+		if (dup2(fds[i], i) < 0)
+			goto fail;
+	if (!put_on_leash(m->leash[0]))
+		goto fail;
+	sh->spawn_step = SL__SPAWN_CHDIR;
+	if (!enter_folder(m))
+		goto fail;
+	sh->spawn_step = SL__SPAWN_EXEC;
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	for (const char *const *path = sh->paths; *path != NULL; path++) {
+		(void)execve(*path, sh->argv, sh->envp);
+		/* As execvp: what is not there is passed over, a file without permission is remembered. */
+		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+			goto fail;
+		if (why == 0 || errno == EACCES)
+			why = errno;
+	}
+	errno = why;
+fail:
+	sh->spawn_errno = errno;
+	_exit(127);
+}
+
+static SL_NOINLINE pid_t start_command(const struct minder *m, const int fds[4])
+{
+	struct sl__minder_shared *sh = m->shared;
+	sh->spawn_errno = 0;
+	sh->spawn_step = SL__SPAWN_FORK;
+	pid_t pid = vfork();
+	if (pid == 0)
+		become_command(m, fds);
+	if (pid < 0)
+		sh->spawn_errno = errno;
+	return pid;
+}
+
+static void close_leash(struct minder *m)
+{
+	for (int i = 0; i < 2; i++) {
+		if (m->leash[i] >= 0)
+			(void)close(m->leash[i]);
+		m->leash[i] = -1;
+	}
+}
+
+static void reap(pid_t pid, int *status)
+{
+	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
+		;
+}
+
+/* false: it could not be started, and why is in shared memory. */
+static bool spawn(struct minder *m, const int fds[4])
+{
+	int status = 0;
+	if (pipe2(m->leash, O_CLOEXEC) != 0) {
+		m->leash[0] = m->leash[1] = -1;
+		m->shared->spawn_step = SL__SPAWN_SETUP;
+		m->shared->spawn_errno = errno;
+		return false;
+	}
+	pid_t pid = start_command(m, fds);
+	(void)close(m->leash[0]);
+	m->leash[0] = -1;
+	if (pid >= 0 && m->shared->spawn_errno != 0)
+		reap(pid, &status);
+	if (m->shared->spawn_errno != 0)
+		return false;
+	m->pid = pid;
+	atomic_store(&m->shared->pid, pid);
+	m->command = (int)syscall(SYS_pidfd_open, pid, 0);
+	return true;
+}
+
+static void kill_group(const struct minder *m, int number)
+{
+	if (m->pid > 0)
+		(void)kill(-m->pid, number);
+}
+
+/* ---- the worker ---- */
+
+static void tell(const struct minder *m, char what)
+{
+	if (!m->orphan)
+		(void)send(CTL, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Of output only: the worker looks for the start by itself, and hears of the end. */
+static void tell_more(struct minder *m)
+{
+	uint64_t end = atomic_load(&m->shared->end);
+	if (end == m->told || atomic_exchange(&m->shared->want_poke, 0) == 0)
+		return;
+	m->told = end;
+	tell(m, 'D');
+}
+
+static void worker_is_gone(struct minder *m)
+{
+	m->orphan = true;
+	kill_group(m, SIGKILL);
+}
+
+static void terminate(struct minder *m)
+{
+	if (m->terminating)
+		return;
+	m->terminating = true;
+	m->kill_at_ns = after_ms(m->shared->kill_grace_ms);
+	kill_group(m, SIGTERM);
+	kill_group(m, SIGCONT); /* one that is stopped could not end */
+}
+
+static void listen_to_worker(struct minder *m)
+{
+	char what = 0;
+	ssize_t got = recv(CTL, &what, 1, MSG_DONTWAIT);
+	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+		worker_is_gone(m);
+	else if (got == 1 && what == 'T')
+		terminate(m);
+}
+
+/* Is there room in the spool? A dead worker's has no limit: what the pipes hold is all that comes. */
+static bool has_room(const struct minder *m)
+{
+	struct sl__minder_shared *sh = m->shared;
+	if (m->orphan || atomic_load(&sh->end) - atomic_load(&sh->consumed) < SL__BACKLOG_MAX)
+		return true;
+	atomic_store(&sh->stalled, 1);
+	/* Asked again: the worker looks at `stalled` after it has consumed. */
+	bool room = atomic_load(&sh->end) - atomic_load(&sh->consumed) < SL__BACKLOG_MAX;
+	if (room)
+		atomic_store(&sh->stalled, 0);
+	return room;
+}
+
+/* ---- an attempt ---- */
+
+enum { POLL_CTL, POLL_WORKER, POLL_COMMAND, POLL_PIPES, POLL_COUNT = POLL_PIPES + SL__STREAMS };
+
+static int timeout_ms(const struct minder *m)
+{
+	int64_t at = SL_MIN(m->kill_at_ns, m->linger_until_ns);
+	/* Something that nobody tells: space in the spool, the end of a command for which there was no pidfd. */
+	bool look_again = m->full || (m->command < 0 && !m->exited);
+	if (at == SL_FOREVER)
+		return look_again ? LOOK_AGAIN_MS : -1;
+	int64_t left = (at - now_ns() + 999999) / 1000000;
+	left = SL_MIN(SL_MAX(left, 0), INT32_MAX);
+	return look_again ? (int)SL_MIN(left, LOOK_AGAIN_MS) : (int)left;
+}
+
+/* Does not reap. */
+static bool has_exited(const struct minder *m)
+{
+	siginfo_t info = {0};
+	return waitid(P_PID, (id_t)m->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == m->pid;
+}
+
+static void wait_for_something(struct minder *m, struct pollfd p[POLL_COUNT])
+{
+	bool reading = !m->full && has_room(m) && !m->ebbing;
+	p[POLL_CTL] = (struct pollfd){.fd = m->orphan ? -1 : CTL, .events = POLLIN};
+	p[POLL_WORKER] = (struct pollfd){.fd = m->orphan ? -1 : m->worker, .events = POLLIN};
+	p[POLL_COMMAND] = (struct pollfd){.fd = m->exited ? -1 : m->command, .events = POLLIN};
+	for (int i = 0; i < SL__STREAMS; i++)
+		p[POLL_PIPES + i] = (struct pollfd){.fd = reading ? m->pump.pipes[i] : -1, .events = POLLIN};
+	if (poll(p, POLL_COUNT, m->ebbing ? EBB_MS : timeout_ms(m)) < 0)
+		for (int i = 0; i < POLL_COUNT; i++)
+			p[i].revents = 0;
+	if (m->ebbing)
+		for (int i = 0; i < SL__STREAMS; i++)
+			p[POLL_PIPES + i].revents = POLLIN;
+	m->ebbing = false;
+}
+
+static void read_pipes(struct minder *m, const struct pollfd p[POLL_COUNT])
+{
+	if (m->full)
+		m->full = sl__pump_rescue(&m->pump) != 0;
+	for (int i = 0; i < SL__STREAMS && !m->full; i++) {
+		bool open = m->pump.pipes[i] >= 0;
+		if (open && p[POLL_PIPES + i].revents != 0)
+			m->full = sl__pump_read(&m->pump, (enum sl__stream)i, NULL) != 0;
+		/* A command that exits closes its descriptors one by one: one look at all of them is cheaper than
+		 * three, so the next thing to wait for is its end, for a moment. */
+		m->ebbing |= open && m->pump.pipes[i] < 0 && !m->exited;
+	}
+}
+
+static void look_at_clock(struct minder *m)
+{
+	int64_t now = now_ns();
+	if (now >= m->kill_at_ns) {
+		kill_group(m, SIGKILL);
+		m->kill_at_ns = SL_FOREVER;
+	}
+	if (!m->exited)
+		return;
+	/* While the spool has no room it is not the command's fault that the pipes stay open. */
+	bool patient = (m->full || !has_room(m)) && !m->orphan && !m->terminating;
+	if (patient)
+		m->linger_until_ns = SL_FOREVER;
+	else if (m->linger_until_ns == SL_FOREVER)
+		m->linger_until_ns = after_ms(m->full ? GIVE_UP_MS : SL__LINGER_MS);
+}
+
+static bool is_over(const struct minder *m)
+{
+	if (!m->exited)
+		return false;
+	return (!sl__pump_open(&m->pump) && !m->full) || now_ns() >= m->linger_until_ns;
+}
+
+/* What is in the pipes now, and not what somebody who left the group goes on writing. */
+static void drain(struct minder *m)
+{
+	for (int i = 0; i < SL__STREAMS; i++) {
+		size_t n = 1;
+		for (size_t sum = 0; n > 0 && sum < SL__BACKLOG_MAX && m->pump.pipes[i] >= 0; sum += n)
+			if (sl__pump_read(&m->pump, (enum sl__stream)i, &n) != 0)
+				return;
+	}
+}
+
+/* The last frame, as long as it makes sense to wait for space. */
+static void write_last(struct minder *m, enum sl__frame_kind kind, uint32_t a, uint32_t b)
+{
+	uint8_t payload[8];
+	sl__put32(payload, a);
+	sl__put32(payload + 4, b);
+	for (int64_t left = GIVE_UP_MS; left > 0;) {
+		if (sl__pump_rescue(&m->pump) == 0 && sl__pump_write(&m->pump, kind, payload, sizeof payload) == 0)
+			return;
+		struct pollfd p = {.fd = m->orphan ? -1 : CTL, .events = POLLIN};
+		(void)poll(&p, 1, LOOK_AGAIN_MS);
+		if (p.revents != 0)
+			listen_to_worker(m);
+		if (m->orphan || m->terminating)
+			left -= LOOK_AGAIN_MS;
+	}
+}
+
+static void mind(struct minder *m)
+{
+	struct pollfd p[POLL_COUNT];
+	while (!is_over(m)) {
+		wait_for_something(m, p);
+		if (p[POLL_CTL].revents != 0)
+			listen_to_worker(m);
+		if (p[POLL_WORKER].revents != 0)
+			worker_is_gone(m);
+		if (p[POLL_COMMAND].revents != 0 || (m->command < 0 && has_exited(m)))
+			m->exited = true;
+		read_pipes(m, p);
+		look_at_clock(m);
+		tell_more(m);
+	}
+	kill_group(m, SIGKILL);
+	drain(m);
+}
+
+static void end_command(struct minder *m)
+{
+	int status = 0;
+	reap(m->pid, &status);
+	atomic_store(&m->shared->pid, 0);
+	if (m->command >= 0)
+		(void)close(m->command);
+	/* Where a vfork is a fork (under a sanitizer), a start that failed comes out only here. */
+	if (m->shared->spawn_errno != 0)
+		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
+	else if (WIFSIGNALED(status))
+		write_last(m, SL__FRAME_EXITED, 1, (uint32_t)WTERMSIG(status));
+	else
+		write_last(m, SL__FRAME_EXITED, 0, (uint32_t)WEXITSTATUS(status));
+}
+
+static void run(struct minder *m, const int fds[SL__MINDER_FDS])
+{
+	uint8_t number[4];
+	m->pid = 0;
+	m->terminating = m->exited = m->full = m->ebbing = false;
+	m->command = -1;
+	m->kill_at_ns = m->linger_until_ns = SL_FOREVER;
+	for (int i = 0; i < SL__STREAMS; i++)
+		m->pump.pipes[i] = fds[4 + i];
+	bool started = spawn(m, fds);
+	for (int i = 0; i < 4; i++)
+		(void)close(fds[i]);
+	if (!started) {
+		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
+	} else {
+		sl__put32(number, (uint32_t)m->pid);
+		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof number) != 0;
+		m->told = atomic_load(&m->shared->end);
+		mind(m);
+		end_command(m);
+	}
+	close_leash(m);
+	sl__pump_close(&m->pump);
+	tell(m, 'E');
+}
+
+/* ---- the process ---- */
+
+/* 1: fds are filled; 0: another message; -1: the worker is gone. */
+static int wait_for_run(int fds[SL__MINDER_FDS])
+{
+	char what = 0;
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int) * SL__MINDER_FDS)];
+	} control;
+	struct iovec iov = {&what, 1};
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	ssize_t got = recvmsg(CTL, &msg, MSG_CMSG_CLOEXEC);
+	if (got == 0 || (got < 0 && errno != EINTR))
+		return -1;
+	const struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+	if (got != 1 || what != 'R' || head == NULL || head->cmsg_len != CMSG_LEN(sizeof(int) * SL__MINDER_FDS))
+		return 0;
+	memcpy(fds, CMSG_DATA(head), sizeof(int) * SL__MINDER_FDS);
+	return 1;
+}
+
+static bool arrange_descriptors(int ctl, int spool)
+{
+	int high_ctl = fcntl(ctl, F_DUPFD_CLOEXEC, 10), high_spool = fcntl(spool, F_DUPFD_CLOEXEC, 10);
+	if (high_ctl < 0 || high_spool < 0)
+		return false;
+	for (int i = 0; i <= CTL; i++)
+		if (dup3(high_ctl, i, O_CLOEXEC) < 0)
+			return false;
+	return dup3(high_spool, SPOOL, O_CLOEXEC) >= 0 && close_range(SPOOL + 1, ~0U, 0) == 0;
+}
+
+/* The command can read /proc/<its parent>/environ and, of the same user, its memory. The minder needs no variables. */
+static void hide_environment(const struct sl__env_area *area)
+{
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	if (area->start != NULL)
+		explicit_bzero(area->start, area->len);
+}
+
+void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out)
+{
+	char text[1024], *at;
+	unsigned long start = 0, end = 0;
+	*out = (struct sl__env_area){NULL, 0};
+	int fd = SL__IO(env, open, "/proc/self/stat", O_RDONLY, 0);
+	ssize_t n = fd >= 0 ? sl__pread_full(env, fd, text, sizeof text - 1, 0) : 0;
+	sl__close_fd(env, &fd);
+	text[SL_MAX(n, 0)] = '\0';
+	/* Fields are counted behind the name, which may have anything in it; these are numbers 50 and 51. */
+	at = strrchr(text, ')');
+	for (int field = 2; at != NULL && field < 50; field++) {
+		at = strchr(at, ' ');
+		at = at != NULL ? at + 1 : NULL;
+	}
+	if (at != NULL && sscanf(at, "%lu %lu", &start, &end) == 2 && start != 0 && end > start)
+		*out = (struct sl__env_area){(void *)start, end - start};
+}
+
+void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area,
+		     const struct sl__exec_user *user, int ctl, int spool, pid_t parent)
+{
+	struct minder m = {
+		.shared = shared, .pump = {.shared = shared, .spool = SPOOL, .pipes = {-1, -1, -1}}, .user = user};
+	int fds[SL__MINDER_FDS], what;
+	sl__signals_default();
+	/* Out of the worker's group: a signal for all of that must not take the witness too. */
+	(void)setpgid(0, 0);
+	(void)prctl(PR_SET_NAME, "sluice-minder");
+	hide_environment(area);
+	if (!arrange_descriptors(ctl, spool))
+		_exit(1);
+	/* The system call: the library's function may allocate memory. */
+	if (syscall(SYS_getcwd, m.folder, sizeof m.folder) <= 0 || m.folder[0] != '/')
+		(void)strcpy(m.folder, "/");
+	m.self = getpid();
+	m.worker = (int)syscall(SYS_pidfd_open, parent, 0);
+	if (getppid() != parent)
+		_exit(0);
+	while (!m.orphan && (what = wait_for_run(fds)) >= 0)
+		if (what == 1)
+			run(&m, fds);
+	_exit(0);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Minders. One is forked when an attempt finds none idle, so there are as many as attempts ever ran at once; the one
+ * that was used last is used first. Each has one spool for its life.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "jobs/exec/priv.h"
+
+#define NAME_TRIES 100
+
+static int make_spool(sl_exec *x, struct sl__minder *m, struct sl_err *err)
+{
+	for (int i = 0; i < NAME_TRIES; i++) {
+		sl__lock(&x->mu);
+		uint64_t number = sl__prng_next(&x->prng);
+		sl__unlock(&x->mu);
+		sl__free(&x->env, m->path);
+		m->path = sl__asprintf(&x->env, "%s/%016llx.spool", x->spool_dir, (unsigned long long)number);
+		if (m->path == NULL)
+			return sl_err_set(err, SL_ENOMEM, "spool of a command: out of memory");
+		m->spool = SL__IO(&x->env, open, m->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+		if (m->spool != -EEXIST)
+			break;
+	}
+	if (m->spool < 0)
+		return sl_err_set_errno(err, -m->spool, "create %s", m->path);
+	int rc = SL__IO(&x->env, lock, m->spool);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", m->path) : 0;
+}
+
+static int fork_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
+{
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return sl_err_set_errno(err, errno, "start a minder: socketpair");
+	m->ctl = pair[0];
+	m->pid = fork();
+	int why = errno;
+	if (m->pid == 0)
+		sl__minder_main(m->shared, &x->env_area, x->user, pair[1], m->spool, x->pid);
+	(void)close(pair[1]);
+	return m->pid < 0 ? sl_err_set_errno(err, why, "start a minder: fork") : 0;
+}
+
+static int make_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
+{
+	void *p = mmap(NULL, sizeof *m->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
+	if (p == MAP_FAILED)
+		return sl_err_set_errno(err, errno, "start a minder: mmap");
+	m->shared = p;
+	int rc = make_spool(x, m, err);
+	return rc != 0 ? rc : fork_minder(x, m, err);
+}
+
+static void end_process(struct sl__minder *m)
+{
+	if (m->ctl >= 0)
+		(void)close(m->ctl);
+	m->ctl = -1;
+	/* Somebody else in the program may have reaped it. */
+	while (m->pid > 0 && waitpid(m->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	m->pid = 0;
+}
+
+static void free_minder(sl_exec *x, struct sl__minder *m)
+{
+	end_process(m);
+	sl__close_fd(&x->env, &m->spool);
+	if (m->shared != NULL)
+		(void)munmap(m->shared, sizeof *m->shared);
+	sl__free(&x->env, m->path);
+	sl__free(&x->env, m);
+}
+
+void sl__minder_end(sl_exec *x, struct sl__minder *m)
+{
+	/* While it is still locked: nobody takes it for one that is to be recovered. */
+	if (m->path != NULL && m->spool >= 0)
+		(void)SL__IO(&x->env, unlink, m->path);
+	free_minder(x, m);
+}
+
+static void stops_running(sl_exec *x)
+{
+	sl__lock(&x->mu);
+	x->running--;
+	sl__unlock(&x->mu);
+}
+
+void sl__minder_discard(sl_exec *x, struct sl__minder *m)
+{
+	sl__minder_end(x, m);
+	stops_running(x);
+}
+
+static struct sl__minder *take_idle(sl_exec *x, bool *many)
+{
+	sl__lock(&x->mu);
+	struct sl__minder *m = x->idle;
+	if (m != NULL) {
+		x->idle = m->next;
+		x->running++;
+	}
+	*many = atomic_load(&x->n_settling) > x->running + 1;
+	sl__unlock(&x->mu);
+	return m;
+}
+
+static int make_new(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+{
+	struct sl__minder *m = sl__calloc(&x->env, 1, sizeof *m);
+	if (m == NULL)
+		return sl_err_set(err, SL_ENOMEM, "start a minder: out of memory");
+	m->ctl = m->spool = -1;
+	int rc = make_minder(x, m, err);
+	if (rc != 0) {
+		sl__minder_end(x, m);
+		return rc;
+	}
+	sl__lock(&x->mu);
+	x->running++;
+	sl__unlock(&x->mu);
+	*out = m;
+	return 0;
+}
+
+int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+{
+	bool many;
+	*out = take_idle(x, &many);
+	if (*out == NULL && atomic_load(&x->n_settling) > 0) {
+		/* Twice as many as run is enough: then it is the disk that must be waited for. */
+		sl__minder_settled(x, many);
+		*out = take_idle(x, &many);
+	}
+	return *out != NULL ? 0 : make_new(x, out, err);
+}
+
+static void make_idle(sl_exec *x, struct sl__minder *m)
+{
+	if (m->dead) {
+		sl__minder_end(x, m);
+		return;
+	}
+	sl__lock(&x->mu);
+	m->next = x->idle;
+	x->idle = m;
+	sl__unlock(&x->mu);
+}
+
+void sl__minder_release(sl_exec *x, struct sl__minder *m)
+{
+	make_idle(x, m);
+	stops_running(x);
+}
+
+static void retire(sl_exec *x, struct sl__minder *m)
+{
+	struct sl__retired *r = sl__calloc(&x->env, 1, sizeof *r);
+	if (r != NULL) {
+		r->path = m->path;
+		m->path = NULL;
+		sl__lock(&x->mu);
+		r->next = x->retired;
+		x->retired = r;
+		x->retry_retired_ns = sl__clock_real.mono_ns(NULL) + 1000000000;
+		sl__unlock(&x->mu);
+	}
+	/* Without memory for that the spool stays too, for whoever opens the log next. */
+	free_minder(x, m);
+}
+
+void sl__minder_retire(sl_exec *x, struct sl__minder *m)
+{
+	retire(x, m);
+	stops_running(x);
+}
+
+/* ---- settling ---- */
+
+static void put_settling(sl_exec *x, struct sl__minder *m)
+{
+	sl__lock(&x->mu);
+	m->next = x->settling;
+	x->settling = m;
+	(void)atomic_fetch_add(&x->n_settling, 1);
+	sl__unlock(&x->mu);
+}
+
+static struct sl__minder *take_settling(sl_exec *x)
+{
+	sl__lock(&x->mu);
+	struct sl__minder *list = x->settling;
+	x->settling = NULL;
+	atomic_store(&x->n_settling, 0);
+	sl__unlock(&x->mu);
+	return list;
+}
+
+/* false: not yet. */
+static bool settle_one(sl_exec *x, struct sl__minder *m, bool wait)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_wal_wait(x->events, &m->ticket, wait ? SL_UNLIMITED : 0, &err);
+	if (rc == SL_ETIMEDOUT)
+		return false;
+	if (rc == 0) {
+		sl__exec_saw(x, m->ticket.sequence);
+		m->header.flags |= SL__SPOOL_DONE;
+		rc = sl__minder_write_header(x, m, &m->header, &err);
+	}
+	if (rc == 0)
+		make_idle(x, m);
+	else
+		retire(x, m);
+	return true;
+}
+
+void sl__minder_settled(sl_exec *x, bool wait)
+{
+	struct sl__minder *next, *m = take_settling(x);
+	for (; m != NULL; m = next) {
+		next = m->next;
+		if (!settle_one(x, m, wait))
+			put_settling(x, m);
+	}
+}
+
+void sl__minder_settle(sl_exec *x, struct sl__minder *m, const struct sl_wal_ticket *ticket,
+		       const struct sl__spool_header *header)
+{
+	m->ticket = *ticket;
+	m->header = *header;
+	put_settling(x, m);
+	sl__lock(&x->mu);
+	bool last = --x->running == 0;
+	sl__unlock(&x->mu);
+	if (last)
+		sl__minder_settled(x, true);
+}
+
+void sl__exec_saw(sl_exec *x, uint64_t sequence)
+{
+	uint64_t known = atomic_load(&x->sequence);
+	while (known < sequence && !atomic_compare_exchange_weak(&x->sequence, &known, sequence))
+		;
+}
+
+int sl__minder_write_header(const sl_exec *x, const struct sl__minder *m, const struct sl__spool_header *header,
+			    struct sl_err *err)
+{
+	uint8_t bytes[SL__SPOOL_HEADER];
+	sl__spool_put_header(bytes, header);
+	int rc = sl__pwrite_full(&x->env, m->spool, bytes, sizeof bytes, 0);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "write %s", m->path) : 0;
+}
+
+/* ---- messages ---- */
+
+bool sl__minder_run(struct sl__minder *m, const int fds[SL__MINDER_FDS])
+{
+	char what = 'R';
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int) * SL__MINDER_FDS)];
+	} control = {.bytes = {0}};
+	struct iovec iov = {&what, 1};
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(int) * SL__MINDER_FDS);
+	memcpy(CMSG_DATA(head), fds, sizeof(int) * SL__MINDER_FDS);
+	ssize_t sent;
+	do
+		sent = sendmsg(m->ctl, &msg, MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	m->dead = sent != 1;
+	return !m->dead;
+}
+
+void sl__minder_tell(struct sl__minder *m, char what)
+{
+	(void)send(m->ctl, &what, 1, MSG_NOSIGNAL);
+}

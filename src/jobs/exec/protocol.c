@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading the lines of descriptor 3. A line is first checked as JSON as a whole; after that the walk over its members
+ * may trust it, and values are taken as the bytes they are: an output of many megabytes, or with numbers that no double
+ * holds, comes through unchanged.
+ *
+ * A line is prepared as a whole before anything of it holds, so that a bad one changes nothing.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <jansson.h>
+
+#include "jobs/exec/protocol.h"
+#include "jobs/client/types.h"
+
+struct span {
+	const char *at;
+	size_t len;
+};
+
+struct member {
+	struct span key; /* without its quotes */
+	struct span value;
+};
+
+/* ---- walking over JSON that is known to be well-formed ---- */
+
+static const char *skip_blanks(const char *p)
+{
+	while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
+		p++;
+	return p;
+}
+
+static const char *skip_string(const char *p)
+{
+	for (p++; *p != '"'; p++)
+		if (*p == '\\')
+			p++;
+	return p + 1;
+}
+
+static const char *skip_value(const char *p)
+{
+	int depth = 0;
+	do {
+		if (*p == '"') {
+			p = skip_string(p);
+			continue;
+		}
+		if (*p == '{' || *p == '[')
+			depth++;
+		else if (*p == '}' || *p == ']')
+			depth--;
+		else if (depth == 0)
+			return p + strcspn(p, ",}] \t\r\n");
+		p++;
+	} while (depth > 0);
+	return p;
+}
+
+/* *p stands behind the '{' or behind a value. false at the end of the object. */
+static bool next_member(const char **p, struct member *out)
+{
+	const char *at = skip_blanks(*p);
+	if (*at == ',')
+		at = skip_blanks(at + 1);
+	if (*at == '}')
+		return false;
+	const char *end = skip_string(at);
+	out->key = (struct span){at + 1, (size_t)(end - at) - 2};
+	at = skip_blanks(skip_blanks(end) + 1);
+	end = skip_value(at);
+	out->value = (struct span){at, (size_t)(end - at)};
+	*p = end;
+	return true;
+}
+
+static bool key_is(const struct member *m, const char *name)
+{
+	return m->key.len == strlen(name) && memcmp(m->key.at, name, m->key.len) == 0;
+}
+
+/* ---- values ---- */
+
+static bool get_int(struct span v, int64_t min, int64_t max, int64_t *out)
+{
+	char text[24], *end;
+	if (v.len == 0 || v.len >= sizeof text)
+		return false;
+	memcpy(text, v.at, v.len);
+	text[v.len] = '\0';
+	errno = 0;
+	long long n = strtoll(text, &end, 10);
+	if (*end != '\0' || errno != 0 || n < min || n > max)
+		return false;
+	*out = n;
+	return true;
+}
+
+/* An id is a number, or a string of digits: some languages have no 64-bit integers. */
+static bool get_id(struct span v, uint64_t *out)
+{
+	int64_t n;
+	if (v.len >= 2 && v.at[0] == '"')
+		v = (struct span){v.at + 1, v.len - 2};
+	if (v.len == 0 || v.at[0] < '0' || v.at[0] > '9' || !get_int(v, 1, INT64_MAX, &n))
+		return false;
+	*out = (uint64_t)n;
+	return true;
+}
+
+/* The string with its escapes undone, behind what is in out. false: it is no string, or has a NUL in it. */
+static bool get_string(struct span v, struct sl__buf *out)
+{
+	if (v.len < 2 || v.at[0] != '"')
+		return false;
+	json_t *text = json_loadb(v.at, v.len, JSON_DECODE_ANY, NULL);
+	if (text == NULL)
+		return false;
+	(void)sl__buf_append(out, json_string_value(text), json_string_length(text));
+	json_decref(text);
+	return true;
+}
+
+static int64_t count_items(struct span v)
+{
+	const char *p = skip_blanks(v.at + 1);
+	int64_t n = 0;
+	for (; *p != ']'; n++) {
+		p = skip_blanks(skip_value(p));
+		if (*p == ',')
+			p = skip_blanks(p + 1);
+	}
+	return n;
+}
+
+/* ---- a line ---- */
+
+/* What a line would change. */
+struct draft {
+	enum sl__statement last;
+	struct sl__buf text, type, blockers;
+	struct sl_new_job next;
+	int64_t reschedule_ms;
+	struct sl__said *said;
+};
+
+static bool bad(struct draft *d, const char *why)
+{
+	(void)snprintf(d->said->bad, sizeof d->said->bad, "descriptor 3: %s", why);
+	return false;
+}
+
+static bool get_blockers(struct draft *d, struct span v)
+{
+	if (v.at[0] != '[' || count_items(v) > SL__BLOCKERS_MAX)
+		return bad(d, "continue_with: blockers is an array of at most 10,000 chain ids");
+	const char *p = skip_blanks(v.at + 1);
+	while (*p != ']') {
+		const char *end = skip_value(p);
+		uint64_t id;
+		if (!get_id((struct span){p, (size_t)(end - p)}, &id))
+			return bad(d, "continue_with: blockers has something that is no chain id");
+		(void)sl__buf_append(&d->blockers, &id, sizeof id);
+		p = skip_blanks(end);
+		if (*p == ',')
+			p = skip_blanks(p + 1);
+	}
+	return true;
+}
+
+static bool next_job_member(struct draft *d, const struct member *m)
+{
+	int64_t n = 0;
+	if (key_is(m, "type")) {
+		sl__buf_clear(&d->type);
+		return get_string(m->value, &d->type) || bad(d, "continue_with: type is a string");
+	}
+	if (key_is(m, "input")) {
+		sl__buf_clear(&d->text);
+		(void)sl__buf_append(&d->text, m->value.at, m->value.len);
+		return true;
+	}
+	if (key_is(m, "priority")) {
+		if (!get_int(m->value, -INT32_MAX, INT32_MAX, &n))
+			return bad(d, "continue_with: priority is an integer from -2147483647 to 2147483647");
+		d->next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
+		return true;
+	}
+	if (key_is(m, "delay_ms"))
+		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->next.delay_ms) ||
+		       bad(d, "continue_with: delay_ms is a number of milliseconds");
+	if (key_is(m, "at_ms"))
+		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->next.at_ms) ||
+		       bad(d, "continue_with: at_ms is a time in Unix milliseconds");
+	if (key_is(m, "blockers")) {
+		sl__buf_clear(&d->blockers);
+		return get_blockers(d, m->value);
+	}
+	return bad(d, "continue_with: has type, input, priority, delay_ms, at_ms, blockers, and nothing else");
+}
+
+static void forget(struct draft *d)
+{
+	sl__buf_clear(&d->text);
+	sl__buf_clear(&d->type);
+	sl__buf_clear(&d->blockers);
+	d->next = (struct sl_new_job){0};
+}
+
+static bool continue_with(struct draft *d, struct span v)
+{
+	struct member m;
+	const char *p = v.at + 1;
+	if (v.at[0] != '{')
+		return bad(d, "continue_with is an object");
+	while (next_member(&p, &m))
+		if (!next_job_member(d, &m))
+			return false;
+	if (d->type.len == 0)
+		return bad(d, "continue_with: type is missing");
+	if (d->next.at_ms != 0 && d->next.delay_ms != 0)
+		return bad(d, "continue_with: delay_ms or at_ms, not both");
+	d->last = SL__SAYS_CONTINUE;
+	return true;
+}
+
+static bool take_member(struct draft *d, const struct member *m)
+{
+	if (key_is(m, "progress")) {
+		if (m->value.len > SL__PROGRESS_MAX)
+			return bad(d, "progress is longer than 1 MiB");
+		d->said->progress = m->value.at;
+		d->said->progress_len = m->value.len;
+		return true;
+	}
+	forget(d);
+	if (key_is(m, "output")) {
+		d->last = SL__SAYS_OUTPUT;
+		(void)sl__buf_append(&d->text, m->value.at, m->value.len);
+		return true;
+	}
+	if (key_is(m, "continue_with"))
+		return continue_with(d, m->value);
+	if (key_is(m, "reschedule_in_ms")) {
+		d->last = SL__SAYS_RESCHEDULE;
+		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->reschedule_ms) ||
+		       bad(d, "reschedule_in_ms is a number of milliseconds");
+	}
+	if (key_is(m, "fail")) {
+		d->last = SL__SAYS_FAIL;
+		return get_string(m->value, &d->text) || bad(d, "fail is a string without NUL");
+	}
+	return bad(d, "knows output, continue_with, progress, reschedule_in_ms and fail");
+}
+
+static bool take_line(struct draft *d, const char *line, size_t len)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct member m;
+	bool any = false;
+	if (memchr(line, '\0', len) != NULL)
+		return bad(d, "a NUL in a line of JSON");
+	if (sl__job_json_check(line, "line", &err) != 0) {
+		(void)snprintf(d->said->bad, sizeof d->said->bad, "descriptor 3: %.150s", err.msg);
+		return false;
+	}
+	const char *p = skip_blanks(line);
+	if (*p++ != '{')
+		return bad(d, "a line is a JSON object");
+	for (; next_member(&p, &m); any = true)
+		if (!take_member(d, &m))
+			return false;
+	return any || bad(d, "an empty object says nothing");
+}
+
+static void swap_bufs(struct sl__buf *a, struct sl__buf *b)
+{
+	struct sl__buf c = *a;
+	*a = *b;
+	*b = c;
+}
+
+static void hold(struct sl__protocol *p, struct draft *d)
+{
+	p->last = d->last;
+	swap_bufs(&p->text, &d->text);
+	swap_bufs(&p->type, &d->type);
+	swap_bufs(&p->blockers, &d->blockers);
+	p->reschedule_ms = d->reschedule_ms;
+	p->next = d->next;
+	p->next.type = sl__buf_str(&p->type);
+	p->next.input = p->text.len > 0 ? sl__buf_str(&p->text) : NULL;
+	p->next.blockers = (const uint64_t *)(const void *)p->blockers.data;
+	p->next.n_blockers = p->blockers.len / sizeof(uint64_t);
+}
+
+static void remember_bad(struct sl__protocol *p, struct sl__said *said)
+{
+	said->progress = NULL;
+	if (!p->bad)
+		memcpy(p->why, said->bad, sizeof p->why);
+	p->bad = true;
+}
+
+void sl__protocol_init(struct sl__protocol *p, const struct sl_env *env)
+{
+	*p = (struct sl__protocol){.env = env};
+	sl__buf_init(&p->text, env);
+	sl__buf_init(&p->type, env);
+	sl__buf_init(&p->blockers, env);
+}
+
+void sl__protocol_fini(struct sl__protocol *p)
+{
+	sl__buf_fini(&p->text);
+	sl__buf_fini(&p->type);
+	sl__buf_fini(&p->blockers);
+}
+
+int sl__protocol_line(struct sl__protocol *p, const char *line, size_t len, struct sl__said *said)
+{
+	struct draft d = {.said = said};
+	*said = (struct sl__said){0};
+	if (strspn(line, " \t\r") == len)
+		return 0;
+	sl__buf_init(&d.text, p->env);
+	sl__buf_init(&d.type, p->env);
+	sl__buf_init(&d.blockers, p->env);
+	bool good = take_line(&d, line, len);
+	int rc = d.text.failed | d.type.failed | d.blockers.failed;
+	if (rc == 0 && !good)
+		remember_bad(p, said);
+	else if (rc == 0 && d.last != SL__SAYS_NOTHING)
+		hold(p, &d);
+	sl__buf_fini(&d.text);
+	sl__buf_fini(&d.type);
+	sl__buf_fini(&d.blockers);
+	return rc;
+}
+
+void sl__protocol_overlong(struct sl__protocol *p, struct sl__said *said)
+{
+	*said = (struct sl__said){0};
+	(void)snprintf(said->bad, sizeof said->bad, "descriptor 3: a line is longer than 64 MiB");
+	remember_bad(p, said);
+}

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One command, from its start to its last event.
+ *
+ * The attempt's thread sleeps until the minder has put something into the spool, reads it, and collects events for a
+ * few milliseconds, so that a short command costs one append and a chatty one few. After every append that succeeded
+ * the spool's header is told how far the log has come; when the worker is killed between the two, the recovery finds it
+ * out by reading the log.
+ *
+ * R1  The header is in the spool before the minder is told to start.
+ * R2  The header says DONE only after the last events are durable. They are so before the attempt is ended, or before
+ *     the job is settled, where somebody else waits for their ticket: a slot can start its next command meanwhile.
+ * R3  When a batch needs several flushes, each part is written to the header before the next is submitted: a part that
+ *     is in the log may be sent and archived before the rest is tried again, and could not be found there any more.
+ * R4  When an append fails, the command is ended, everything is captured, and the spool is left to a recovery.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "jobs/exec/priv.h"
+
+#define GATHER_NS ((int64_t)10 * 1000000)       /* events wait so long for others */
+#define GATHER_START_NS ((int64_t)50 * 1000000) /* when there is nothing but the start to tell */
+#define BATCH_BYTES ((size_t)512 * 1024)
+#define BATCH_EVENTS 4096
+#define PUNCH_BYTES ((uint64_t)4 << 20) /* give back what is consumed, in pieces */
+#define KEEP_BYTES ((uint64_t)1 << 20)  /* a spool that grew larger is cut before it is used again */
+#define RESCUE_NS ((int64_t)2000 * 1000000)
+#define MINDER_SLACK_NS ((int64_t)10000 * 1000000) /* a minder that does not answer is killed */
+#define SETTLE_LOOK_MS 100                         /* so often those who run look after those who have ended */
+#define NOWHERE (UINT64_MAX / 2)
+
+struct follow {
+	sl_exec *x;
+	const struct sl__exec_ops *ops;
+	void *attempt;
+	struct sl__minder *m;
+	struct sl__capture *capture;
+	struct sl__spool_header header;
+	struct sl__spool_reader reader;
+	int pipes[SL__STREAMS]; /* read ends of our own, for the death of the minder */
+	int abort_fd;
+	bool ended;         /* the minder says so, or is dead */
+	bool aborted;       /* the attempt is; the command was told */
+	int64_t pending_ns; /* when the oldest event in the batch was made */
+	int64_t give_up_ns; /* when the minder must have answered */
+	uint64_t punched;
+	bool settles; /* the last events are on their way, with this ticket */
+	struct sl_wal_ticket ticket;
+	int failed; /* the code of `failure`; 0: none */
+	struct sl_err failure;
+};
+
+static int64_t now_ns(void)
+{
+	return sl__clock_real.mono_ns(NULL);
+}
+
+/* ---- start ---- */
+
+static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err *err)
+{
+	sl_exec *x = f->x;
+	struct sl__minder_shared *sh = f->m->shared;
+	if (atomic_load(&sh->end) > KEEP_BYTES) {
+		int rc = SL__IO(&x->env, truncate, f->m->spool, 0);
+		if (rc < 0)
+			return sl_err_set_errno(err, -rc, "cut %s", f->m->path);
+	}
+	sl__lock(&x->mu);
+	uint32_t salt = (uint32_t)(sl__prng_next(&x->prng) >> 32);
+	sl__unlock(&x->mu);
+	f->header = (struct sl__spool_header){.salt = salt,
+					      .job_id = job->id,
+					      .attempt = job->attempt,
+					      .claim = f->ops->claim(f->attempt),
+					      .incarnation = x->incarnation,
+					      .sequence = atomic_load(&x->sequence),
+					      .max_line_bytes = (uint64_t)x->max_line_bytes,
+					      .resume.offset = SL__SPOOL_START};
+	sh->salt = salt;
+	sh->kill_grace_ms = x->kill_grace_ms;
+	atomic_store(&sh->end, SL__SPOOL_START);
+	atomic_store(&sh->consumed, SL__SPOOL_START);
+	atomic_store(&sh->want_poke, 0);
+	atomic_store(&sh->stalled, 0);
+	atomic_store(&sh->chunk_len, 0);
+	f->punched = SL__SPOOL_START;
+	f->reader.env = &x->env;
+	f->reader.fd = f->m->spool;
+	f->reader.salt = salt;
+	f->reader.at = SL__SPOOL_START;
+	return sl__minder_write_header(x, f->m, &f->header, err);
+}
+
+static int make_stdin(const char *text, struct sl_err *err)
+{
+	size_t n = strlen(text);
+	int fd = memfd_create("sluice-input", MFD_CLOEXEC);
+	if (fd < 0)
+		return sl_err_set_errno(err, errno, "input of a command: memfd_create");
+	while (n > 0) {
+		ssize_t put = write(fd, text, n);
+		if (put <= 0) {
+			int why = put < 0 ? errno : ENOSPC;
+			(void)close(fd);
+			return sl_err_set_errno(err, why, "input of a command");
+		}
+		text += put;
+		n -= (size_t)put;
+	}
+	(void)lseek(fd, 0, SEEK_SET);
+	return fd;
+}
+
+static void close_all(int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (fds[i] >= 0)
+			(void)close(fds[i]);
+		fds[i] = -1;
+	}
+}
+
+/* stdin, then the write ends, then the read ends, which do not block. */
+static int make_descriptors(const sl_exec *x, const char *text, int fds[SL__MINDER_FDS], struct sl_err *err)
+{
+	for (int i = 0; i < SL__MINDER_FDS; i++)
+		fds[i] = -1;
+	int rc = make_stdin(text, err);
+	if (rc < 0)
+		return rc;
+	fds[0] = rc;
+	for (int i = 0; i < SL__STREAMS; i++) {
+		int pair[2];
+		if (pipe2(pair, O_CLOEXEC) != 0) {
+			rc = sl_err_set_errno(err, errno, "pipe of a command");
+			close_all(fds, SL__MINDER_FDS);
+			return rc;
+		}
+		fds[1 + i] = pair[1];
+		fds[4 + i] = pair[0];
+		(void)fcntl(pair[0], F_SETFL, O_NONBLOCK);
+		/* A command that opens /dev/stdout needs permission for the pipe, which is this user's. Only a process
+		 * that may look into /proc/<pid>/fd of the command gets to it. */
+		if (x->user != NULL)
+			(void)fchmod(pair[1], 0666);
+	}
+	return 0;
+}
+
+/* Everything up to the message that starts it. SL_ECLOSED: this minder is dead, try another. */
+static int start(struct follow *f, const struct sl_job *job, struct sl_err *err)
+{
+	const char *text = "";
+	int fds[SL__MINDER_FDS];
+	int rc = sl__launch_prepare(f->x, f->m->shared, job, &text, err);
+	if (rc == 0)
+		rc = open_spool(f, job, err);
+	if (rc == 0)
+		rc = make_descriptors(f->x, text, fds, err);
+	if (rc != 0)
+		return rc;
+	bool sent = sl__minder_run(f->m, fds);
+	memcpy(f->pipes, fds + 4, sizeof f->pipes);
+	close_all(fds, 4);
+	if (sent)
+		return 0;
+	close_all(f->pipes, SL__STREAMS);
+	return sl_err_set(err, SL_ECLOSED, "a minder does not answer");
+}
+
+/* ---- the log ---- */
+
+static void give_back(struct follow *f)
+{
+	uint64_t to = f->header.resume.offset;
+	if (to < f->punched + PUNCH_BYTES)
+		return;
+	/* Where a filesystem has no holes, the spool just stays longer. */
+	(void)fallocate(f->m->spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)f->punched,
+			(off_t)(to - f->punched));
+	f->punched = to;
+}
+
+static void tap(struct follow *f)
+{
+	struct sl_event event;
+	if (f->x->tap == NULL)
+		return;
+	for (size_t i = 0; i < f->capture->batch.n; i++) {
+		sl__event_batch_get(&f->capture->batch, i, &event);
+		f->x->tap(&event, f->x->tap_ctx);
+	}
+}
+
+/* R3. A header that cannot be written costs a recovery some reading. */
+static void on_part(size_t n, uint64_t last, void *ctx)
+{
+	struct follow *f = ctx;
+	sl__capture_note_part(f->capture, n, &f->header);
+	f->header.sequence = last;
+	sl__exec_saw(f->x, last);
+	(void)!sl__minder_write_header(f->x, f->m, &f->header, NULL);
+}
+
+static int append(struct follow *f, bool last, struct sl_err *err)
+{
+	struct sl__capture *c = f->capture;
+	uint64_t sequence = f->header.sequence;
+	int rc = sl__event_batch_append(&c->batch, f->x->events, on_part, f, &sequence, err);
+	if (rc != 0)
+		return rc;
+	sl__capture_note(c, &f->header);
+	f->header.sequence = sequence;
+	f->header.flags |= last ? SL__SPOOL_DONE : 0;
+	sl__exec_saw(f->x, sequence);
+	/* A header that cannot be written costs a recovery some reading, unless it is the last. */
+	rc = sl__minder_write_header(f->x, f->m, &f->header, err);
+	if (rc != 0 && last)
+		return rc;
+	tap(f);
+	sl__event_batch_clear(&c->batch);
+	if (!last)
+		give_back(f);
+	return 0;
+}
+
+/* ---- following ---- */
+
+static void end_it(struct follow *f)
+{
+	if (f->give_up_ns == SL_FOREVER) {
+		sl__minder_tell(f->m, 'T');
+		f->give_up_ns = now_ns() + f->x->kill_grace_ms * 1000000 + MINDER_SLACK_NS;
+	}
+}
+
+/* R4. Nothing is read any more, so that all room is the minder's. The worker hears of it before the command has ended:
+ * until then it would claim more. */
+static void fail(struct follow *f, int rc, const struct sl_err *why)
+{
+	if (f->failed == 0) {
+		f->failed = rc;
+		f->failure = *why;
+		if (f->ops->unlogged != NULL)
+			f->ops->unlogged(f->attempt, why);
+	}
+	atomic_store(&f->m->shared->consumed, NOWHERE);
+	if (!f->ended)
+		end_it(f);
+}
+
+static void flush(struct follow *f)
+{
+	struct sl_err why = SL_ERR_INIT;
+	int rc = append(f, false, &why);
+	if (rc != 0)
+		fail(f, rc, &why);
+}
+
+static int consume_one(struct follow *f, struct sl_err *err)
+{
+	struct sl__frame frame;
+	int rc = sl__spool_next(&f->reader, &frame);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "read %s", f->m->path);
+	if (rc == 0)
+		return sl_err_set(err, SL_ECORRUPT, "%s: a frame is damaged at %llu", f->m->path,
+				  (unsigned long long)f->reader.at);
+	bool was_empty = f->capture->batch.n == 0;
+	rc = sl__capture_frame(f->capture, &frame, err);
+	if (was_empty && f->capture->batch.n > 0 && frame.kind != SL__FRAME_STARTED)
+		f->pending_ns = now_ns();
+	return rc;
+}
+
+/* Read what the minder has written so far. */
+static void consume(struct follow *f)
+{
+	struct sl__minder_shared *sh = f->m->shared;
+	struct sl_err why = SL_ERR_INIT;
+	f->reader.limit = atomic_load_explicit(&sh->end, memory_order_acquire);
+	while (f->failed == 0 && f->reader.at < f->reader.limit) {
+		int rc = consume_one(f, &why);
+		if (rc != 0)
+			fail(f, rc, &why);
+		else if (f->capture->batch.bytes.len >= BATCH_BYTES || f->capture->batch.n >= BATCH_EVENTS)
+			flush(f);
+	}
+	if (f->failed == 0)
+		atomic_store(&sh->consumed, f->reader.at);
+	if (atomic_exchange(&sh->stalled, 0) != 0)
+		sl__minder_tell(f->m, 'C');
+}
+
+/* When the batch is to be appended; also when to look for the start of the command, which nobody tells. */
+static int64_t flush_at(const struct follow *f)
+{
+	const struct sl__capture *c = f->capture;
+	if (f->failed != 0)
+		return SL_FOREVER;
+	if (c->batch.n == 0)
+		return f->reader.at == SL__SPOOL_START ? f->pending_ns + GATHER_START_NS : SL_FOREVER;
+	bool only_start = c->batch.n == 1 && c->place.position[SL__STDOUT] + c->place.position[SL__STDERR] == 0;
+	return f->pending_ns + (only_start ? GATHER_START_NS : GATHER_NS);
+}
+
+static int timeout_ms(const struct follow *f)
+{
+	int64_t at = SL_MIN(flush_at(f), f->give_up_ns);
+	int64_t most = atomic_load(&f->x->n_settling) > 0 ? SETTLE_LOOK_MS : INT32_MAX;
+	if (at == SL_FOREVER)
+		return most < INT32_MAX ? (int)most : -1;
+	int64_t left = (at - now_ns() + 999999) / 1000000;
+	return (int)SL_MIN(SL_MAX(left, 0), most);
+}
+
+static void hear(struct follow *f)
+{
+	char what = 0;
+	ssize_t got = recv(f->m->ctl, &what, 1, MSG_DONTWAIT);
+	if (got == 1 && what == 'E')
+		f->ended = true;
+	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+		f->ended = f->m->dead = true;
+}
+
+static void sleep_until_something(struct follow *f)
+{
+	struct sl__minder_shared *sh = f->m->shared;
+	struct pollfd p[2] = {{.fd = f->m->ctl, .events = POLLIN},
+			      {.fd = f->aborted ? -1 : f->abort_fd, .events = POLLIN}};
+	/* While events gather, only the end is worth waking up for. */
+	if (f->capture->batch.n == 0 && f->failed == 0) {
+		atomic_store(&sh->want_poke, 1);
+		if (atomic_load(&sh->end) > f->reader.at)
+			return;
+	}
+	if (poll(p, 2, timeout_ms(f)) < 0)
+		return;
+	if (p[0].revents != 0)
+		hear(f);
+	if (p[1].revents != 0) {
+		f->aborted = true;
+		end_it(f);
+	}
+	/* It is stopped, or hangs in a dying disk: its death lets us go on. */
+	if (now_ns() >= f->give_up_ns && !f->ended) {
+		(void)kill(f->m->pid, SIGKILL);
+		f->give_up_ns = SL_FOREVER - 1;
+	}
+}
+
+static void follow(struct follow *f)
+{
+	while (!f->ended) {
+		consume(f);
+		if (now_ns() >= flush_at(f)) {
+			if (f->capture->batch.n > 0)
+				flush(f);
+			f->pending_ns = now_ns();
+		}
+		sleep_until_something(f);
+		if (atomic_load(&f->x->n_settling) > 0)
+			sl__minder_settled(f->x, false);
+	}
+}
+
+/* ---- the death of the minder ---- */
+
+static void rescue(struct follow *f)
+{
+	struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
+	int64_t until = now_ns() + RESCUE_NS;
+	pid_t pid = atomic_load(&f->m->shared->pid);
+	memcpy(pump.pipes, f->pipes, sizeof pump.pipes);
+	if (pid > 0)
+		(void)kill(-pid, SIGKILL);
+	int rc = sl__pump_rescue(&pump);
+	while (rc == 0 && sl__pump_open(&pump) && now_ns() < until) {
+		struct pollfd p[SL__STREAMS];
+		for (int i = 0; i < SL__STREAMS; i++)
+			p[i] = (struct pollfd){.fd = pump.pipes[i], .events = POLLIN};
+		(void)poll(p, SL__STREAMS, 100);
+		for (int i = 0; i < SL__STREAMS && rc == 0; i++)
+			if (pump.pipes[i] >= 0)
+				rc = sl__pump_read(&pump, (enum sl__stream)i, NULL);
+	}
+	memcpy(f->pipes, pump.pipes, sizeof f->pipes);
+}
+
+/* ---- all of it ---- */
+
+/* What the log should say about an end that the frames do not tell. */
+static const char *last_words(const struct follow *f, char out[256])
+{
+	const struct sl__capture *c = f->capture;
+	if (c->failed)
+		(void)snprintf(out, 256, "cannot %s: %s",
+			       c->spawn_step == SL__SPAWN_CHDIR  ? "change to its folder"
+			       : c->spawn_step == SL__SPAWN_EXEC ? "execute it"
+			       : c->spawn_step == SL__SPAWN_USER ? "change to its user"
+								 : "start it",
+			       strerrordesc_np((int)c->spawn_errno));
+	else if (f->m->dead)
+		(void)snprintf(out, 256, "the process that minds the command died; the command was killed");
+	else if (f->aborted)
+		(void)snprintf(out, 256, "the attempt was aborted: %s",
+			       sl_abort_reason_name(f->ops->aborted(f->attempt)));
+	else if (!c->exited)
+		(void)snprintf(out, 256, "the spool has no space: the end of the output is lost");
+	else
+		return NULL;
+	return out;
+}
+
+/* The last events: whoever settles the job waits for them, or we do. */
+static int append_last(struct follow *f, struct sl_err *err)
+{
+	struct sl__event_batch *batch = &f->capture->batch;
+	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
+		return append(f, true, err);
+	int rc = sl__event_batch_submit(batch, f->x->events, on_part, f, &f->ticket, err);
+	if (rc != 0)
+		return rc;
+	rc = f->ops->emitted(f->attempt, &f->ticket, err);
+	if (rc != 0) {
+		/* A recovery reads what is in the log: nothing may be on its way. */
+		(void)!sl_wal_wait(f->x->events, &f->ticket, SL_UNLIMITED, NULL);
+		return rc;
+	}
+	sl__capture_note(f->capture, &f->header);
+	f->settles = true;
+	return 0;
+}
+
+static int finish(struct follow *f, struct sl_err *err)
+{
+	char words[256];
+	if (f->m->dead)
+		rescue(f);
+	close_all(f->pipes, SL__STREAMS);
+	consume(f);
+	if (f->failed == 0) {
+		int rc = sl__capture_end(f->capture, last_words(f, words), err);
+		return rc == 0 ? append_last(f, err) : rc;
+	}
+	if (err != NULL)
+		*err = f->failure;
+	return f->failed;
+}
+
+static void let_go(struct follow *f, int rc)
+{
+	if (rc != 0)
+		sl__minder_retire(f->x, f->m);
+	else if (f->settles)
+		sl__minder_settle(f->x, f->m, &f->ticket, &f->header);
+	else
+		sl__minder_release(f->x, f->m);
+}
+
+static int run_in(struct follow *f, const struct sl_job *job, struct sl_err *err)
+{
+	int rc = sl__minder_acquire(f->x, &f->m, err);
+	if (rc == 0)
+		rc = start(f, job, err);
+	if (rc != SL_ECLOSED)
+		return rc;
+	sl__minder_discard(f->x, f->m);
+	f->m = NULL;
+	return rc;
+}
+
+int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl__exec_result *r,
+		 struct sl_err *err)
+{
+	struct follow f = {.x = x,
+			   .ops = ops,
+			   .attempt = attempt,
+			   .capture = &r->capture,
+			   .pipes = {-1, -1, -1},
+			   .give_up_ns = SL_FOREVER};
+	const struct sl_job *job = ops->job(attempt);
+	/* Minders that were killed while idle are found out one by one, and one that is new is alive. */
+	int rc = SL_ECLOSED;
+	for (int tries = 0; rc == SL_ECLOSED && tries < 1000; tries++)
+		rc = run_in(&f, job, err);
+	sl__capture_init(&r->capture, &x->env, &f.header);
+	if (rc != 0) {
+		if (f.m != NULL)
+			sl__minder_release(x, f.m);
+		return rc;
+	}
+	f.abort_fd = ops->abort_fd(attempt, NULL);
+	r->capture.on_progress = ops->progress;
+	r->capture.ctx = attempt;
+	f.reader.buf = sl__alloc(&x->env, SL__SPOOL_BUF);
+	if (f.reader.buf == NULL || f.abort_fd < 0) {
+		(void)sl_err_set(&f.failure, SL_ENOMEM, "follow a command: no memory, or no descriptor");
+		fail(&f, SL_ENOMEM, &f.failure);
+	}
+	f.pending_ns = now_ns();
+	follow(&f);
+	rc = finish(&f, err);
+	r->reported = f.failed != 0;
+	r->aborted = f.aborted;
+	r->minder_died = f.m->dead;
+	sl__free(&x->env, f.reader.buf);
+	let_go(&f, rc);
+	return rc;
+}

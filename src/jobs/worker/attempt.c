@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a handler says about its attempt.
+ *
+ *   nothing yet ──complete, continue, fail, reschedule──▶ declared ──▶ settled with others after the handler returned,
+ *        │                                                   │         or at once in a transaction (attempt_tx.c)
+ *        │ an abort: declaring is refused from then on       │ an abort comes too late
+ *        ▼                                                   ▼
+ *     aborted                                             as declared, unless the handler returns an error
+ *
+ * An output that the type refuses fails the attempt, unless the handler then declares an end that is accepted. A
+ * transaction or an event that failed does so for good: what the handler believes to have written is not there.
+ */
+#include <unistd.h>
+
+#include "jobs/client/types.h"
+#include "jobs/worker/worker.h"
+
+#define PROGRESS_NS ((int64_t)1000 * 1000000)
+
+void sl__attempt_begin(struct sl_attempt *a)
+{
+	const struct sl__run *run = a->run;
+	a->job = (struct sl_job){.id = run->id,
+				 .chain_id = run->chain_id,
+				 .type = sl__core_type(a->w->core, run)->name,
+				 .status = SL_JOB_RUNNING,
+				 .attempt = run->attempt,
+				 .charged = run->charged,
+				 .priority = run->priority,
+				 .input = run->input,
+				 .traceparent = run->traceparent,
+				 .leased_by = a->w->id,
+				 .created_ms = run->created_ms,
+				 .scheduled_ms = run->scheduled_ms,
+				 .started_ms = run->started_ms};
+	a->ended = a->settled = a->broken = a->unlogged = false;
+	a->ending = SL__END_COMPLETE;
+	a->failure.code = 0;
+	a->tx = NULL;
+	a->ticket.batch = 0;
+}
+
+/* ---- declaring an end ---- */
+
+static const char *reason_text(const sl_attempt *a)
+{
+	return sl_abort_reason_name(sl_attempt_aborted(a));
+}
+
+int sl__attempt_declare(struct sl_attempt *a, enum sl__ending ending, struct sl_err *err)
+{
+	if (a->broken) {
+		if (err != NULL)
+			*err = a->failure;
+		return a->failure.code;
+	}
+	if (a->ended)
+		return sl_err_set(err, SL_EINVAL, "job %llu: the end of this attempt was declared before",
+				  (unsigned long long)a->run->id);
+	sl__lock(&a->w->mu);
+	bool aborted = a->run->abort != SL_ABORT_NONE;
+	a->run->declared = !aborted;
+	sl__unlock(&a->w->mu);
+	if (aborted)
+		return sl_err_set(err, SL_ECANCELLED, "job %llu: the attempt was aborted: %s",
+				  (unsigned long long)a->run->id, reason_text(a));
+	a->ended = true;
+	a->ending = ending;
+	a->failure.code = 0;
+	return 0;
+}
+
+int sl__attempt_break(struct sl_attempt *a, const struct sl_err *why, bool for_good, struct sl_err *err)
+{
+	if (!a->broken)
+		a->failure = *why;
+	a->broken = a->broken || for_good;
+	if (err != NULL)
+		*err = *why;
+	return why->code;
+}
+
+int sl__attempt_unlogged(struct sl_attempt *a, const struct sl_err *why, struct sl_err *err)
+{
+	if (sl__worker_log_error(why->code)) {
+		sl__worker_log_failed(a->w, why);
+		a->unlogged = true;
+	}
+	return sl__attempt_break(a, why, true, err);
+}
+
+int sl__attempt_lost(struct sl_attempt *a, enum sl_lost_reason reason, struct sl_err *err)
+{
+	sl_worker *w = a->w;
+	sl__lock(&w->mu);
+	a->run->declared = 0;
+	sl__core_lost(w->core, a->run->id, a->run->fence, reason, sl__abort_fire, w);
+	sl__unlock(&w->mu);
+	return sl_err_set(err, SL_ECANCELLED, "job %llu is not this worker's any more: %s",
+			  (unsigned long long)a->run->id, reason_text(a));
+}
+
+/* Declared: settle at once when a transaction is open. */
+static int end_now(struct sl_attempt *a, struct sl_err *err)
+{
+	sl_tx *tx = a->tx;
+	if (tx == NULL)
+		return 0;
+	a->tx = NULL;
+	return sl__attempt_settle(a, tx, err);
+}
+
+static const char *copy_text(struct sl_attempt *a, const char *text)
+{
+	size_t n = strlen(text) + 1;
+	char *copy = n <= sizeof a->run->text ? a->run->text : sl__run_memory(a->w, a->run, n);
+	if (copy != NULL)
+		memcpy(copy, text, n);
+	return copy;
+}
+
+static int no_memory(struct sl_err *err)
+{
+	return sl_err_set(err, SL_ENOMEM, "the end of an attempt: no memory");
+}
+
+static int check_output(struct sl_attempt *a, const char *output, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	if (output == NULL && !sl__process_of(a->w, a->run)->validates)
+		return 0;
+	int rc = sl__job_output_check(a->w->types, a->job.type, output, &why);
+	if (rc == 0)
+		return 0;
+	if (why.code == 0) /* a validation that said no without a word */
+		(void)sl_err_set(&why, rc, "output: refused by the validation of type %s", a->job.type);
+	return sl__attempt_break(a, &why, false, err);
+}
+
+static int run_in_second(struct sl_attempt *a, sl_tx_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	int rc = a->tx == NULL ? sl_attempt_prepare(a, SL_ATOMIC, fn, ctx, &why) : fn(a->tx, &why, ctx);
+	if (rc == 0)
+		return 0;
+	if (why.code == 0)
+		(void)sl_err_set(&why, rc, "the completing transaction: %s", sl_err_text(rc));
+	/* A half-done transaction must not be completed by a later call. */
+	return sl__attempt_break(a, &why, true, err);
+}
+
+int sl_attempt_complete_with(sl_attempt *a, const char *output, sl_tx_fn *fn, void *ctx, struct sl_err *err)
+{
+	if (a->ended || a->broken || sl_attempt_aborted(a) != SL_ABORT_NONE)
+		return sl__attempt_declare(a, SL__END_COMPLETE, err); /* which says why not */
+	int rc = check_output(a, output, err);
+	if (rc == 0 && fn != NULL)
+		rc = run_in_second(a, fn, ctx, err);
+	if (rc != 0)
+		return rc;
+	const char *copy = output != NULL ? copy_text(a, output) : "null";
+	if (copy == NULL)
+		return no_memory(err);
+	rc = sl__attempt_declare(a, SL__END_COMPLETE, err);
+	if (rc != 0)
+		return rc;
+	a->run->output = copy;
+	return end_now(a, err);
+}
+
+int sl_attempt_complete(sl_attempt *a, const char *output, struct sl_err *err)
+{
+	return sl_attempt_complete_with(a, output, NULL, NULL, err);
+}
+
+/* A copy of the new job in memory of the run. */
+static struct sl_new_job *copy_new_job(struct sl_attempt *a, const struct sl_new_job *in)
+{
+	size_t type = strlen(in->type) + 1, input = in->input != NULL ? strlen(in->input) + 1 : 0;
+	size_t trace = in->traceparent != NULL ? strlen(in->traceparent) + 1 : 0;
+	size_t blockers = in->n_blockers * sizeof *in->blockers;
+	char *at = sl__run_memory(a->w, a->run, sizeof *in + blockers + type + input + trace);
+	if (at == NULL)
+		return NULL;
+	struct sl_new_job *out = (void *)at;
+	*out = *in;
+	at += sizeof *out;
+	out->blockers = blockers != 0 ? memcpy(at, in->blockers, blockers) : NULL;
+	at += blockers;
+	out->type = memcpy(at, in->type, type);
+	at += type;
+	out->input = input != 0 ? memcpy(at, in->input, input) : NULL;
+	at += input;
+	out->traceparent = trace != 0 ? memcpy(at, in->traceparent, trace) : NULL;
+	return out;
+}
+
+/* A chain that waits for itself would wait for ever. */
+static int check_not_for_itself(const sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
+{
+	for (size_t i = 0; i < next->n_blockers; i++)
+		if (next->blockers[i] == a->run->chain_id)
+			return sl_err_set(err, SL_EINVAL,
+					  "blockers: %llu is the chain of this job, which cannot wait for itself",
+					  (unsigned long long)next->blockers[i]);
+	return 0;
+}
+
+int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	struct sl_new_job full;
+	int rc = sl__new_job_check(a->w->types, &a->w->home.env, next, &full, &why);
+	if (rc == 0)
+		rc = check_not_for_itself(a, next, &why);
+	if (rc != 0)
+		return sl__attempt_break(a, &why, false, err);
+	if (full.traceparent == NULL)
+		full.traceparent = a->run->traceparent;
+	const struct sl_new_job *copy = copy_new_job(a, &full);
+	if (copy == NULL)
+		return no_memory(err);
+	rc = sl__attempt_declare(a, SL__END_CONTINUE, err);
+	if (rc != 0)
+		return rc;
+	a->run->continued = copy;
+	return end_now(a, err);
+}
+
+int sl_attempt_fail(sl_attempt *a, const char *reason, struct sl_err *err)
+{
+	int rc = sl__attempt_declare(a, SL__END_FAIL, err);
+	if (rc != 0)
+		return rc;
+	a->run->error = sl__run_text(a->w, a->run, reason != NULL ? reason : "failed");
+	a->run->error_code = SL_EREFUSED;
+	return end_now(a, err);
+}
+
+static int reschedule(sl_attempt *a, int64_t delay_ms, int64_t at_ms, struct sl_err *err)
+{
+	int rc = sl__attempt_declare(a, SL__END_RESCHEDULE, err);
+	if (rc != 0)
+		return rc;
+	a->run->delay_ms = delay_ms;
+	a->run->at_ms = at_ms;
+	return end_now(a, err);
+}
+
+int sl_attempt_reschedule_in(sl_attempt *a, int64_t delay_ms, struct sl_err *err)
+{
+	if (delay_ms < 0 || delay_ms > SL__JOB_TIME_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "reschedule: delay_ms is out of range");
+	return reschedule(a, delay_ms, 0, err);
+}
+
+int sl_attempt_reschedule_at(sl_attempt *a, int64_t at_ms, struct sl_err *err)
+{
+	if (at_ms < 0 || at_ms > SL__JOB_TIME_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "reschedule: at_ms is out of range");
+	return reschedule(a, 0, at_ms, err);
+}
+
+/* ---- the end of the handler ---- */
+
+static void note_failure(struct sl_attempt *a, int rc, const struct sl_err *err)
+{
+	const char *text = err->msg[0] != '\0' ? err->msg : sl_err_text(rc);
+	a->run->error = sl__run_text(a->w, a->run, text);
+	a->run->error_code = rc;
+}
+
+void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err)
+{
+	if (a->tx != NULL) {
+		sl__tx_rollback(a->tx);
+		a->tx = NULL;
+		struct sl_err open;
+		(void)sl_err_set(&open, SL_EINVAL, "the handler returned with its transaction open: rolled back");
+		if (rc == 0)
+			(void)sl__attempt_break(a, &open, true, NULL);
+	}
+	if (rc == 0 && !a->ended && a->failure.code == 0)
+		(void)check_output(a, NULL, NULL);
+	if (a->settled)
+		return;
+	if (rc != 0)
+		note_failure(a, rc, err);
+	else if (a->failure.code != 0)
+		note_failure(a, a->failure.code, &a->failure);
+	if (rc != 0 && a->failure.code == 0)
+		a->failure.code = rc;
+}
+
+static void close_signal(SL_UNUSED sl_worker *w, struct sl_attempt *a) SL_REQUIRES(w->mu)
+{
+	if (a->abort_fd >= 0)
+		(void)close(a->abort_fd);
+	a->abort_fd = -1;
+	a->in_tx = false;
+}
+
+enum sl__ending sl__attempt_finish(sl_worker *w, struct sl_attempt *a)
+{
+	struct sl__run *run = a->run;
+	close_signal(w, a);
+	run->ticket = a->ticket;
+	if (a->progress != NULL) {
+		a->progress->next = run->owned;
+		run->owned = a->progress;
+		run->progress = a->progress->data;
+		a->progress = NULL;
+	}
+	if (a->settled)
+		return SL__END_SETTLED;
+	if (a->failure.code != 0) {
+		run->declared = 0;
+		return a->unlogged ? SL__END_UNLOGGED : SL__END_FAILED;
+	}
+	if (!a->ended) {
+		run->declared = run->abort == SL_ABORT_NONE;
+		run->output = "null";
+	}
+	return a->ending;
+}
+
+/* ---- asking and telling ---- */
+
+const struct sl_job *sl_attempt_job(const sl_attempt *a)
+{
+	return &a->job;
+}
+
+const char *sl_attempt_worker_id(const sl_attempt *a)
+{
+	return a->w->id;
+}
+
+struct blockers {
+	sl_chain_fn *fn;
+	void *ctx;
+	uint64_t last;
+	uint32_t n;
+};
+
+static int each_blocker(const struct sl_chain *chain, void *ctx)
+{
+	struct blockers *b = ctx;
+	b->last = chain->id;
+	b->n++;
+	return b->fn(chain, b->ctx);
+}
+
+int sl_attempt_blockers(sl_attempt *a, sl_chain_fn *fn, void *ctx, struct sl_err *err)
+{
+	const sl_store *store = &a->w->home.store;
+	struct sl_job_filter filter = {.blocked_by_job = a->run->id, .limit = 1000, .ascending = 1};
+	if (!a->run->has_blockers)
+		return 0;
+	for (;;) {
+		struct blockers b = {.fn = fn, .ctx = ctx};
+		int rc = store->ops->list_chains(store->ctx, &filter, each_blocker, &b, err);
+		if (rc != 0 || b.n < filter.limit)
+			return rc;
+		filter.after = b.last;
+	}
+}
+
+static int write_progress(sl_attempt *a, const char *json, struct sl_err *err)
+{
+	const sl_store *store = &a->w->home.store;
+	enum sl_lost_reason lost = SL_LOST_NOT;
+	int rc = store->ops->progress(store->ctx, a->run->id, a->run->fence, json, &lost, NULL);
+	if (rc == 0 && lost != SL_LOST_NOT)
+		return sl__attempt_lost(a, lost, err);
+	return rc;
+}
+
+int sl_attempt_progress(sl_attempt *a, const char *json, struct sl_err *err)
+{
+	sl_worker *w = a->w;
+	int rc = sl__job_json_check(json, "progress", err);
+	if (rc != 0)
+		return rc;
+	/* A transaction of ours, also one that fn of a prepare is in, has the job's row: to write it would wait for us.
+	 */
+	bool now = !a->in_tx && sl__mono_ns(&w->home.env) - a->run->started_ns >= PROGRESS_NS;
+	if (now) {
+		rc = write_progress(a, json, err);
+		if (rc == 0 || rc == SL_ECANCELLED)
+			return rc;
+	}
+	size_t n = strlen(json) + 1;
+	struct sl__owned *text = sl__alloc(&w->home.env, sizeof *text + n);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "progress: no memory");
+	memcpy(text->data, json, n);
+	sl__lock(&w->mu);
+	struct sl__owned *old = a->progress;
+	a->progress = text;
+	sl__unlock(&w->mu);
+	sl__free(&w->home.env, old);
+	return 0;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The exchange: what is sent, and what follows from the answer.
+ *
+ * Refused data. A batch that the store refuses for its data is settled run by run (suspects), without a claim; the one
+ * that is refused alone is settled as a failed attempt with the store's reason, then once more with a plain reason, and
+ * then left to its lease.
+ */
+#include "jobs/worker/core_priv.h"
+
+static const char refused_twice[] = "the store refused the end of the attempt";
+
+/* ---- the request and the settles ---- */
+
+static int type_of(const struct sl__todo *todo, const char *name)
+{
+	for (size_t i = 0; i < todo->request.n_types; i++)
+		if (strcmp(todo->types[i].type, name) == 0)
+			return (int)todo->type_index[i];
+	return -1;
+}
+
+int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const struct sl_claimed_job *job)
+{
+	struct sl__claim *c = todo->claim;
+	int type = type_of(todo, job->type);
+	if (type < 0 || c->n == c->cap) {
+		todo->refused = SL_EDATA;
+		return SL_EDATA;
+	}
+	struct sl__run *run = &c->runs[c->n];
+	*run = (struct sl__run){.claim = c,
+				.id = job->id,
+				.chain_id = job->chain_id,
+				.fence = job->fence,
+				.created_ms = job->created_ms,
+				.scheduled_ms = job->scheduled_ms,
+				.attempt = job->attempt,
+				.charged = job->charged,
+				.priority = job->priority,
+				.type = (uint32_t)type,
+				.has_blockers = job->has_blockers != 0,
+				.state = SL__RUN_WAITING};
+	run->input = sl__core_text(core->env, c->arena, job->input != NULL ? job->input : "null");
+	if (job->traceparent != NULL)
+		run->traceparent = sl__core_text(core->env, c->arena, job->traceparent);
+	if (run->input == NULL || (job->traceparent != NULL && run->traceparent == NULL)) {
+		todo->refused = SL_ENOMEM;
+		return SL_ENOMEM;
+	}
+	c->n++;
+	return 0;
+}
+
+static void fill_settle(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
+			struct sl_settle *out)
+{
+	*out = (struct sl_settle){.kind = kind,
+				  .id = run->id,
+				  .chain_id = run->chain_id,
+				  .fence = run->fence,
+				  .claim = run->claim->id,
+				  .worker = core->cfg.worker,
+				  .started_ms = run->started_ms,
+				  .output = run->output,
+				  .error = run->error,
+				  .progress = run->progress,
+				  .next = run->continued,
+				  .delay_ms = run->delay_ms,
+				  .at_ms = run->at_ms};
+}
+
+void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out)
+{
+	fill_settle(core, todo->runs[i], todo->runs[i]->kind, out);
+	out->last_of_claim = todo->runs[i]->last;
+}
+
+void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
+			    struct sl_settle *out)
+{
+	fill_settle(core, run, kind, out);
+	out->last_of_claim = run->claim->n_gone + 1 == run->claim->n && !run->claim->abandoned;
+}
+
+/* ---- the answer ---- */
+
+int64_t sl__core_delay_ns(struct sl__core *core, uint32_t failures, bool transient)
+{
+	int64_t first = transient ? SL__BACKOFF_FIRST_NS / 10 : SL__BACKOFF_FIRST_NS;
+	int64_t delay = SL_MIN(first << SL_MIN(failures, 10), SL__BACKOFF_CAP_NS);
+	return delay / 2 + (int64_t)(sl__prng_unit(&core->prng) * (double)(delay / 2));
+}
+
+bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result)
+{
+	static const enum sl_lost_reason own[] = {
+		[SL_SETTLE_COMPLETE] = SL_LOST_COMPLETED,  [SL_SETTLE_CONTINUE] = SL_LOST_COMPLETED,
+		[SL_SETTLE_RETRY] = SL_LOST_PUT_BACK,      [SL_SETTLE_FAIL] = SL_LOST_FAILED,
+		[SL_SETTLE_RESCHEDULE] = SL_LOST_PUT_BACK, [SL_SETTLE_RELEASE] = SL_LOST_PUT_BACK};
+	return result->lost == SL_LOST_NOT || (run->uncertain && result->lost == own[run->kind]);
+}
+
+static void apply_result(struct sl__core *core, struct sl__run *run, const struct sl_settle_result *result,
+			 int64_t now_ns)
+{
+	if (sl__core_done(run, result)) {
+		sl__core_count(core, run);
+		sl__core_expect(core, run, now_ns);
+	} else if (run->lost == SL_LOST_NOT) {
+		core->stats.lost++;
+	}
+	sl__core_gone(core, run);
+}
+
+static void link_claim(struct sl__core *core, struct sl__claim *c)
+{
+	c->next = core->claims;
+	if (c->next != NULL)
+		c->next->prev = c;
+	core->claims = c;
+}
+
+void sl__core_publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, int64_t now_ns)
+{
+	sl__core_leased(core, c, c->sent_ns);
+	c->now_ms = now_ms;
+	c->replied_ns = now_ns;
+	link_claim(core, c);
+	for (uint32_t i = 0; i < c->n; i++) {
+		c->runs[i].order = core->order++;
+		sl__core_push(&core->types[c->runs[i].type].waiting, &c->runs[i]);
+	}
+	core->waiting += c->n;
+	core->open += c->n;
+	core->lanes[c->lane].waiting += c->n;
+	core->lanes[c->lane].open += c->n;
+	core->lanes[c->lane].armed = true;
+	core->stats.claimed += c->n;
+	if (core->stopping || core->paused)
+		sl__core_release_waiting(core, now_ns);
+}
+
+static bool asked_all(const struct sl__core *core, const struct sl__todo *todo)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < core->n_types; i++)
+		n += core->types[i].klass == todo->claim->klass;
+	return todo->request.n_types == n;
+}
+
+static void learn(struct sl__core *core, const struct sl__todo *todo, const struct sl_claim_reply *reply,
+		  int64_t now_ns)
+{
+	struct core_class *class = &core->classes[todo->claim->klass];
+	const struct sl__claim *c = todo->claim;
+	/* One that is given alone, or what an earlier claim had: there may be more. */
+	bool partly = c->n > 0 && reply->next_due_in_ms == 0;
+	class->alone = reply->alone != 0;
+	class->wet = partly || c->n >= todo->request.limit;
+	if (class->wet)
+		return;
+	for (size_t i = 0; i < todo->request.n_types; i++) {
+		struct core_type *t = &core->types[todo->type_index[i]];
+		uint32_t got = 0;
+		for (uint32_t j = 0; j < c->n; j++)
+			got += c->runs[j].type == todo->type_index[i];
+		/* What waits for a free slot is there, and is asked for when there is one. */
+		bool for_slot = reply->alone && (todo->request.free == 0 || todo->types[i].free == 0);
+		if (got < todo->types[i].limit && t->hints == todo->seen[i] && !for_slot)
+			t->dry = true;
+	}
+	if (reply->next_due_in_ms >= 0)
+		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(reply->next_due_in_ms + 1)));
+	int64_t expiry =
+		reply->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reply->next_expiry_in_ms + 1)) : SL_FOREVER;
+	/* Of types that were not asked for, what was heard before still holds. */
+	class->expiry_ns = asked_all(core, todo) ? expiry : SL_MIN(class->expiry_ns, expiry);
+}
+
+/* The store was out of reach, and may have forgotten claims: ask after all of them. */
+static void notice_epoch(struct sl__core *core, uint64_t epoch, int64_t now_ns)
+{
+	if (epoch == core->epoch)
+		return;
+	core->epoch = epoch;
+	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+		c->renew_ns = now_ns;
+	if (core->claims != NULL)
+		core->renew_ns = now_ns;
+}
+
+/* The claim was answered. */
+static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct sl_claim_reply *reply, int64_t now_ns)
+{
+	struct sl__claim *c = todo->claim;
+	if (c == NULL)
+		return;
+	if (!todo->request.again) {
+		core->classes[c->klass].in_flight--;
+		sl__core_reserve(core, todo, false);
+		todo->answered = true;
+		learn(core, todo, reply, now_ns);
+	} else if (c->n > 0) {
+		c->klass = core->types[c->runs[0].type].klass;
+		c->lease_ms = core->classes[c->klass].lease_ms;
+	}
+	if (c->n > 0)
+		sl__core_publish(core, c, reply->now_ms, now_ns);
+	else
+		sl__core_claim_put(core, c);
+	todo->claim = NULL;
+}
+
+/* ---- failures ---- */
+
+static bool is_poison(int rc, const struct sl_err *err)
+{
+	/* SL_ENOENT: a continuation waits for a chain that is not there (any more). */
+	return rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_ENOENT || rc == SL_EINVAL ||
+	       (err != NULL && err->error_class == SL_CLASS_POISON);
+}
+
+bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *err)
+{
+	return rc != 0 && is_poison(rc, err) && todo->n_runs > 0 && todo->refused == 0;
+}
+
+void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error)
+{
+	const char *copy = sl__core_text(core->env, run->claim->arena, error);
+	sl__core_set_failure(core, run);
+	run->error = copy != NULL ? copy : refused_twice;
+}
+
+void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *error)
+{
+	const char *copy = sl__core_text(core->env, run->claim->arena, error);
+	sl__core_set_released(core, run);
+	run->error = copy != NULL ? copy : "the events of the attempt could not be written";
+}
+
+static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_err *err)
+{
+	bool told = run->suspect == 1 && err != NULL && err->msg[0] != '\0';
+	sl__core_refuse(core, run, told ? err->msg : refused_twice);
+	run->progress = NULL;
+	run->suspect++;
+}
+
+/* Left to the end of its lease, which no other run of the claim may give up then. */
+static void abandon(struct sl__core *core, struct sl__run *run)
+{
+	core->abandoned++;
+	run->claim->abandoned = true;
+	sl__core_gone(core, run);
+}
+
+/* The batch was refused for its data: from here on one by one. */
+static void isolate(struct sl__core *core, struct sl__todo *todo, const struct sl_err *err)
+{
+	struct core_lane *l = &core->lanes[todo->who];
+	bool alone = todo->n_runs == 1 && todo->runs[0]->suspect != 0;
+	for (size_t i = todo->n_runs; i-- > 0;) {
+		struct sl__run *run = todo->runs[i];
+		if (alone && run->suspect >= 3) {
+			abandon(core, run);
+			continue;
+		}
+		if (alone)
+			accuse(core, run, err);
+		else
+			run->suspect = SL_MAX(run->suspect, 1);
+		run->state = SL__RUN_ENDED;
+		sl__core_push_front(&l->ended, run);
+	}
+}
+
+static void keep(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
+{
+	struct core_lane *l = &core->lanes[todo->who];
+	for (size_t i = todo->n_runs; i-- > 0;) {
+		struct sl__run *run = todo->runs[i];
+		if (core->giving_up) {
+			abandon(core, run);
+			continue;
+		}
+		run->uncertain = 1;
+		run->state = SL__RUN_ENDED;
+		run->ended_ns = SL_MIN(run->ended_ns, now_ns);
+		sl__core_push_front(&l->ended, run);
+	}
+}
+
+/* The store may have made a claim whose answer was lost: the next exchange asks for its jobs. */
+void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo)
+{
+	struct sl__claim *c = todo->claim, **at = &core->lost;
+	while (*at != NULL)
+		at = &(*at)->next;
+	c->next = NULL;
+	c->n = 0;
+	*at = c;
+	todo->claim = NULL;
+}
+
+static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
+			  int64_t now_ns)
+{
+	bool transient = rc == SL_EAGAIN;
+	if (sl__core_refused(todo, rc, err)) {
+		isolate(core, todo, err);
+	} else {
+		core->connected = transient;
+		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
+		core->failures++;
+		keep(core, todo, now_ns);
+	}
+	if (todo->claim == NULL)
+		return;
+	if (!todo->request.again) {
+		core->classes[todo->claim->klass].look_ns = now_ns; /* nothing was learned */
+		core->classes[todo->claim->klass].in_flight--;
+		sl__core_reserve(core, todo, false);
+	}
+	/* What was refused or rolled back was not made. One that was asked after stays to be asked after. */
+	bool unknown = !sl__core_refused(todo, rc, err) && !transient;
+	if ((unknown || todo->request.again) && !core->giving_up) {
+		sl__core_remember_claim(core, todo);
+	} else {
+		sl__core_claim_put(core, todo->claim);
+		todo->claim = NULL;
+	}
+}
+
+void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
+			const struct sl_settle_result *results, const struct sl_claim_reply *reply, int64_t now_ns)
+{
+	core->lanes[todo->who].under_way = false;
+	core->stats.exchanges++;
+	if (rc != 0) {
+		fail_exchange(core, todo, rc, err, now_ns);
+		return;
+	}
+	core->connected = true;
+	core->failures = 0;
+	core->backoff_ns = INT64_MIN;
+	for (size_t i = 0; i < todo->n_runs; i++)
+		apply_result(core, todo->runs[i], &results[i], now_ns);
+	todo->n_runs = 0;
+	if (reply != NULL)
+		notice_epoch(core, reply->epoch, now_ns);
+	if (reply != NULL && reply->now_ms != 0)
+		sl__core_store_clock(core, reply->now_ms, now_ns);
+	end_claim(core, todo, reply, now_ns);
+}

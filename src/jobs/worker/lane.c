@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lanes: settle what ended and claim the next, in one exchange with the store. */
+#include "jobs/worker/worker.h"
+
+static void on_note(const struct sl_note *note, void *ctx)
+{
+	struct sl__lane *l = ctx;
+	sl__notes_add(&l->notes, note);
+}
+
+static void on_change(const struct sl_change *change, void *ctx)
+{
+	struct sl__lane *l = ctx;
+	l->fx.listen.change(change, l->fx.listen.ctx);
+}
+
+static int on_claimed(const struct sl_claimed_job *job, void *ctx)
+{
+	struct sl__lane *l = ctx;
+	return sl__core_claimed(l->w->core, &l->todo, job);
+}
+
+/* A job settles after its events are durable; one whose events are not is released, and runs again. The first wait of a
+ * batch lasts a flush of the log, the others find it done. */
+static void await_events(struct sl__lane *l)
+{
+	sl_worker *w = l->w;
+	for (size_t i = 0; i < l->todo.n_runs; i++) {
+		struct sl__run *run = l->todo.runs[i];
+		struct sl_err err = SL_ERR_INIT;
+		if (run->ticket.batch == 0)
+			continue;
+		int rc = sl__emit_wait(w, &run->ticket, &err);
+		run->ticket.batch = 0;
+		if (rc == 0 || run->kind == SL_SETTLE_RELEASE)
+			continue;
+		sl__lock(&w->mu);
+		if (sl__worker_log_error(rc))
+			sl__core_unlogged(w->core, run, err.msg);
+		else
+			sl__core_refuse(w->core, run, err.msg);
+		sl__unlock(&w->mu);
+		run->error_code = rc;
+	}
+}
+
+static int call_store(struct sl__lane *l, struct sl_claim_reply *reply, struct sl_err *err)
+{
+	const sl_store *store = &l->w->home.store;
+	struct sl__todo *todo = &l->todo;
+	for (size_t i = 0; i < todo->n_runs; i++)
+		sl__core_settle(l->w->core, todo, i, &l->settles[i]);
+	return store->ops->exchange(store->ctx, NULL, l->settles, todo->n_runs, l->results,
+				    todo->claim != NULL ? &todo->request : NULL, reply, on_claimed, l, &l->listen, err);
+}
+
+/* What is durable now is observed before the core takes the runs back. */
+static void tell(struct sl__lane *l, const struct sl_claim_reply *reply)
+{
+	const struct sl__todo *todo = &l->todo;
+	for (size_t i = 0; i < todo->n_runs; i++) {
+		const struct sl__run *run = todo->runs[i];
+		bool done = sl__core_done(run, &l->results[i]);
+		sl__tell_settled(l->w, run, run->kind, done ? SL_LOST_NOT : l->results[i].lost);
+	}
+	if (todo->claim != NULL)
+		sl__tell_acquired(l->w, todo->claim, reply->now_ms);
+}
+
+/* Notes about jobs that this exchange has claimed itself go no further; the others are for us as well, but for those
+ * about jobs that it has put back for later: we know when, and others must, since we may not be there by then. */
+static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu)
+{
+	for (size_t i = 0; i < l->notes.n; i++) {
+		const struct sl_note *note = &l->notes.notes[i];
+		if (!note->later && sl__core_satisfied(w->core, &l->todo, note))
+			continue;
+		if (!note->later)
+			sl__core_note(w->core, note, now_ns);
+		if (l->fx.listen.note != NULL)
+			l->fx.listen.note(note, l->fx.listen.ctx);
+	}
+}
+
+/* Of a batch nobody knows yet whose data it is: each is sent alone, and then this is told of the one. */
+static void log_refusal(sl_worker *w, const struct sl__todo *todo, int rc, const struct sl_err *err)
+{
+	const struct sl__run *run = todo->runs[0];
+	if (todo->n_runs == 1 && run->suspect != 0)
+		sl__log(&w->home.env, SL_LOG_WARN, "worker",
+			"the store refused the end of an attempt, which has failed", SL__F_STR("worker", w->id),
+			SL__F_U64("job", run->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
+}
+
+static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
+{
+	struct sl_claim_reply reply = {.next_due_in_ms = -1, .next_expiry_in_ms = -1};
+	struct sl_err err = SL_ERR_INIT;
+	sl__unlock(&w->mu);
+	if (w->events != NULL)
+		await_events(l);
+	int rc = call_store(l, &reply, &err);
+	bool refused = sl__core_refused(&l->todo, rc, &err);
+	if (rc == 0)
+		tell(l, &reply);
+	else if (refused)
+		log_refusal(w, &l->todo, rc, &err);
+	sl__tell_store(w, SL__ASKS_EXCHANGE, refused ? 0 : rc, &err);
+	if (refused)
+		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
+	sl__lock(&w->mu);
+	int64_t now = sl__mono_ns(&w->home.env);
+	sl__core_exchanged(w->core, &l->todo, rc, &err, l->results, &reply, now);
+	if (rc == 0)
+		pass_notes(w, l, now);
+	sl__worker_wake(w, now);
+	sl__unlock(&w->mu);
+	sl__notes_clear(&l->notes);
+	if (rc == 0)
+		sl__effects_send(&l->fx);
+	else
+		sl__effects_fini(&l->fx);
+	sl__lock(&w->mu);
+}
+
+void *sl__lane_main(void *lane)
+{
+	struct sl__lane *l = lane;
+	sl_worker *w = l->w;
+	l->listen = (struct sl_store_listen){
+		.note = on_note, .change = l->fx.listen.change != NULL ? on_change : NULL, .ctx = l};
+	sl__lock(&w->mu);
+	for (;;) {
+		int64_t now = sl__mono_ns(&w->home.env);
+		sl__core_next(w->core, now, &l->todo);
+		if (l->todo.kind == SL__TODO_EXCHANGE) {
+			(void)sl__offer_close(w, l);
+			if (l->todo.claim != NULL)
+				sl__post_yield(w, l);
+			exchange(w, l);
+			continue;
+		}
+		/* These let go of the lock, so what was decided is decided again. A stop closes offers for good, and
+		 * one that lacks types is made anew. */
+		bool keep =
+			sl__core_may_offer(w->core, now, false) > 0 && !(l->here.open && sl__offer_lacks(w, l, now));
+		if ((keep ? sl__offer_open(w, l) : sl__offer_close(w, l)) || sl__post_tend(w, l, now))
+			continue;
+		if (l->todo.kind == SL__TODO_END && !l->here.open && !l->posted.open)
+			break;
+		l->asleep = true;
+		(void)sl__wait(&w->home.env, &l->wake, &w->mu, SL_MIN(l->todo.wake_ns, sl__post_wake_ns(l, now)));
+		l->asleep = false;
+	}
+	sl__broadcast(&w->changed);
+	sl__unlock(&w->mu);
+	return NULL;
+}

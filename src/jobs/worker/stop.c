@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stopping and draining.
+ *
+ * A stop gives back what has not started, waits for the handlers, aborts those that are late, settles everything, and
+ * ends the threads: lanes and keeper when nothing is open any more, then slots and clock. When the store is away, the
+ * last settles are tried until the deadline (at least once; without a deadline, as long as the longest lease), then
+ * left to the ends of their leases.
+ */
+#include "jobs/worker/worker.h"
+
+static bool is_taker(const struct sl__offering *o, pthread_t self)
+{
+	return o->being_taken && pthread_equal(o->taker, self);
+}
+
+/* Is this a thread that a stop would wait for? Handlers are called on slots, observers on all of them, on the thread
+ * that starts a job which is handed over, and on the one that stops. */
+static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
+{
+	pthread_t self = pthread_self();
+	for (unsigned i = 0; i < w->n_started; i++)
+		if (pthread_equal(w->slots[i].thread, self))
+			return true;
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		if (pthread_equal(w->lanes[i].thread, self) || is_taker(&w->lanes[i].here, self) ||
+		    is_taker(&w->lanes[i].posted, self))
+			return true;
+	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
+	       (w->reaper_started && pthread_equal(w->reaper.thread, self)) ||
+	       (w->scheduler_started && pthread_equal(w->scheduler.thread, self)) ||
+	       (w->clock_started && pthread_equal(w->clock_thread, self)) ||
+	       (w->state == SL__WORKER_STOPPING && pthread_equal(w->stopper, self));
+}
+
+/* Until the count is 0 or the time has come. */
+static bool await(sl_worker *w, uint32_t (*count)(const struct sl__core *), int64_t until_ns) SL_REQUIRES(w->mu)
+{
+	const struct sl_env *env = &w->home.env;
+	w->waiters++;
+	while (count(w->core) > 0 && (until_ns == SL_FOREVER || sl__mono_ns(env) < until_ns))
+		(void)sl__wait(env, &w->changed, &w->mu, until_ns);
+	w->waiters--;
+	return count(w->core) == 0;
+}
+
+static int64_t longest_lease_ns(const sl_worker *w)
+{
+	int64_t most = 0;
+	for (size_t i = 0; i < w->n_types; i++)
+		most = SL_MAX(most, w->core_types[i].lease_ms);
+	return sl__deadline_ns(&w->home.env, most);
+}
+
+/* Everyone looks at what is to be done anew. */
+static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
+{
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		sl__signal(&w->lanes[i].wake);
+	sl__signal(&w->keeper.wake);
+	sl__signal(&w->reaper.wake);
+	sl__signal(&w->scheduler.wake);
+	sl__signal(&w->clock_wake);
+	sl__signal(&w->log_wake);
+	if (w->end_slots)
+		for (unsigned i = 0; i < w->n_started; i++)
+			sl__signal(&w->slots[i].wake);
+}
+
+static void settle_all(sl_worker *w, int64_t until_ns) SL_REQUIRES(w->mu)
+{
+	if (until_ns == SL_FOREVER)
+		until_ns = longest_lease_ns(w);
+	if (w->lanes_started == 0 || await(w, sl__core_open, until_ns))
+		return;
+	sl__core_give_up(w->core);
+	wake_all(w);
+	(void)await(w, sl__core_open, SL_FOREVER);
+}
+
+static void join_all(sl_worker *w)
+{
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		(void)pthread_join(w->lanes[i].thread, NULL);
+	if (w->keeper_started)
+		(void)pthread_join(w->keeper.thread, NULL);
+	if (w->reaper_started)
+		(void)pthread_join(w->reaper.thread, NULL);
+	if (w->scheduler_started)
+		(void)pthread_join(w->scheduler.thread, NULL);
+	for (unsigned i = 0; i < w->n_started; i++)
+		(void)pthread_join(w->slots[i].thread, NULL);
+	if (w->clock_started)
+		(void)pthread_join(w->clock_thread, NULL);
+	if (w->log_started)
+		(void)pthread_join(w->log_thread, NULL);
+}
+
+static int outcome(size_t aborted, uint64_t abandoned, struct sl_err *err)
+{
+	if (abandoned > 0)
+		return sl_err_set(err, SL_EUNAVAIL,
+				  "worker: the store was away; %llu jobs run again when their leases have ended",
+				  (unsigned long long)abandoned);
+	if (aborted > 0)
+		return sl_err_set(err, SL_ETIMEDOUT, "worker: %zu attempts were still running and were aborted",
+				  aborted);
+	return 0;
+}
+
+static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) SL_REQUIRES(w->mu)
+{
+	const struct sl_env *env = &w->home.env;
+	int64_t until = sl__deadline_ns(env, deadline_ms);
+	size_t aborted = 0;
+	w->state = SL__WORKER_STOPPING;
+	w->stopper = pthread_self();
+	sl__core_stop(w->core, sl__mono_ns(env));
+	wake_all(w);
+	sl__unlock(&w->mu);
+	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPING, NULL);
+	sl__lock(&w->mu);
+	if (!await(w, sl__core_busy, until)) {
+		aborted = sl__core_abort_all(w->core, sl__abort_fire, w);
+		(void)await(w, sl__core_busy, SL_FOREVER);
+	}
+	settle_all(w, until);
+	w->end_slots = w->end_clock = true;
+	wake_all(w);
+	uint64_t abandoned = sl__core_abandoned(w->core);
+	sl__unlock(&w->mu);
+	join_all(w);
+	if (w->subscribed)
+		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
+	if (w->attends)
+		w->home.notify->ops->unattend(w->home.notify->ctx, sl__worker_letter, w);
+	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
+	int rc = outcome(aborted, abandoned, err);
+	sl__lock(&w->mu);
+	w->state = SL__WORKER_STOPPED;
+	sl__broadcast(&w->changed);
+	return rc;
+}
+
+int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
+{
+	int rc = sl__home_check(&w->home, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	if (w->state == SL__WORKER_NEW)
+		w->state = SL__WORKER_STOPPED;
+	if (w->state != SL__WORKER_STOPPED && is_own_thread(w))
+		rc = sl_err_set(err, SL_EINVAL,
+				"worker: a handler or observer cannot stop its own worker and wait for itself");
+	else if (w->state == SL__WORKER_RUNS)
+		rc = stop_running(w, deadline_ms, err);
+	else
+		while (w->state != SL__WORKER_STOPPED)
+			(void)sl__wait(&w->home.env, &w->changed, &w->mu, SL_FOREVER);
+	sl__unlock(&w->mu);
+	return rc;
+}
+
+/* ---- draining ---- */
+
+#define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
+
+/* Grows whenever a job is done with here, and with the first look at the schedules. */
+static uint64_t settled(const sl_worker *w)
+{
+	struct sl__core_stats s;
+	sl__core_get_stats(w->core, &s);
+	return s.completed + s.failed + s.retried + s.released + s.lost + (w->looked_at_schedules ? 1 : 0);
+}
+
+/* *gen: what had been settled before the store was asked. */
+static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *err)
+{
+	const sl_store *store = &w->home.store;
+	struct sl_outstanding o = {0};
+	sl__lock(&w->mu);
+	/* What was due when the worker was started is enqueued by its first look at the schedules. */
+	bool busy = sl__core_open(w->core) > 0 || (w->state == SL__WORKER_RUNS && !w->looked_at_schedules);
+	*gen = settled(w);
+	sl__unlock(&w->mu);
+	if (busy)
+		return false;
+	*rc = store->ops->outstanding(store->ctx, w->type_names, w->n_types, &o, err);
+	return *rc == 0 && o.due == 0 && o.retrying == 0 && o.running == 0;
+}
+
+/* Until something more is settled and nothing is open here, but look again in a while in any case. */
+static void pause_drain(sl_worker *w, uint64_t gen, int64_t until_ns) SL_REQUIRES(w->mu)
+{
+	const struct sl_env *env = &w->home.env;
+	int64_t look = SL_MIN(until_ns, sl__deadline_ns(env, DRAIN_LOOK_MS));
+	w->waiters++;
+	while (w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look &&
+	       (sl__core_open(w->core) > 0 || settled(w) == gen))
+		(void)sl__wait(env, &w->changed, &w->mu, look);
+	w->waiters--;
+}
+
+int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
+{
+	int rc = sl__home_check(&w->home, err);
+	int64_t until = sl__deadline_ns(&w->home.env, timeout_ms);
+	while (rc == 0) {
+		int asked = 0;
+		uint64_t gen = 0;
+		struct sl_err why = SL_ERR_INIT;
+		if (nothing_left(w, &gen, &asked, &why))
+			return 0;
+		if (asked != 0 && !why.retryable) {
+			if (err != NULL)
+				*err = why;
+			return asked;
+		}
+		sl__lock(&w->mu);
+		if (w->state != SL__WORKER_RUNS)
+			rc = sl_err_set(err, SL_ECLOSED, "drain: the worker does not run");
+		else if (sl__mono_ns(&w->home.env) >= until && w->log_failed)
+			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: the event log does not accept records: %.150s",
+					w->log_failure.msg);
+		else if (sl__mono_ns(&w->home.env) >= until)
+			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
+		else
+			pause_drain(w, gen, until);
+		sl__unlock(&w->mu);
+	}
+	return rc;
+}

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making, starting and asking a worker; who is woken when. stop.c ends it. */
+#include "jobs/worker/worker.h"
+
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "jobs/client/types.h"
+
+#define SLOTS_MAX 10000
+#define BATCH_MAX 10000
+#define LANES_MAX 16
+
+/* ---- memory of runs ---- */
+
+void sl__run_release(struct sl__run *run, void *worker)
+{
+	sl_worker *w = worker;
+	for (struct sl__owned *o = run->owned, *next; o != NULL; o = next) {
+		next = o->next;
+		sl__free(&w->home.env, o);
+	}
+	run->owned = NULL;
+}
+
+void *sl__run_memory(sl_worker *w, struct sl__run *run, size_t n)
+{
+	struct sl__owned *o = sl__alloc(&w->home.env, sizeof *o + n);
+	if (o == NULL)
+		return NULL;
+	o->next = run->owned;
+	run->owned = o;
+	return o->data;
+}
+
+const char *sl__run_text(sl_worker *w, struct sl__run *run, const char *text)
+{
+	size_t n = strlen(text) + 1;
+	char *copy = n <= sizeof run->text ? run->text : sl__run_memory(w, run, n);
+	if (copy == NULL)
+		return "the attempt failed (no memory for its reason)";
+	memcpy(copy, text, n);
+	for (size_t i = 0, len; copy[i] != '\0'; i += len) {
+		len = sl__utf8_length(copy + i);
+		if (len == 0) {
+			copy[i] = '?';
+			len = 1;
+		}
+	}
+	return copy;
+}
+
+/* ---- waking ---- */
+
+void sl__worker_wake_slot(sl_worker *w)
+{
+	struct sl_attempt *a = w->idle;
+	if (a == NULL || w->waking > 0 || !sl__core_waiting(w->core))
+		return;
+	w->idle = a->next_idle;
+	a->idle = false;
+	w->waking++;
+	sl__signal(&a->wake);
+}
+
+void sl__worker_wake(sl_worker *w, int64_t now_ns)
+{
+	sl__worker_wake_slot(w);
+	for (unsigned i = 0; i < w->lanes_started; i++) {
+		struct sl__lane *l = &w->lanes[i];
+		if (l->asleep && (sl__core_ready(w->core, (int)i, now_ns) || sl__offer_lacks(w, l, now_ns) ||
+				  sl__post_lacks(w, l, now_ns))) {
+			l->asleep = false;
+			sl__signal(&l->wake);
+		}
+	}
+	if (w->keeper.until_ns > sl__core_keeper_ns(w->core, now_ns)) {
+		w->keeper.until_ns = INT64_MIN;
+		sl__signal(&w->keeper.wake);
+	}
+	if (w->reaper.until_ns > sl__core_reaper_ns(w->core, now_ns) ||
+	    (w->reaper.until_ns != INT64_MIN && w->progress_due)) {
+		w->reaper.until_ns = INT64_MIN;
+		sl__signal(&w->reaper.wake);
+	}
+	if (w->scheduler.until_ns > sl__core_scheduler_ns(w->core, now_ns)) {
+		w->scheduler.until_ns = INT64_MIN;
+		sl__signal(&w->scheduler.wake);
+	}
+	if (w->clock_until_ns > sl__core_next_abort_ns(w->core)) {
+		w->clock_until_ns = INT64_MIN;
+		sl__signal(&w->clock_wake);
+	}
+	if (w->waiters > 0)
+		sl__broadcast(&w->changed);
+}
+
+void sl__worker_note(const struct sl_note *note, void *ctx)
+{
+	sl_worker *w = ctx;
+	int64_t now = sl__mono_ns(&w->home.env);
+	sl__lock(&w->mu);
+	sl__core_note(w->core, note, now);
+	sl__worker_wake(w, now);
+	sl__unlock(&w->mu);
+}
+
+/* ---- options ---- */
+
+static int bad(struct sl_err *err, const char *field, const char *what)
+{
+	return sl_err_set(err, SL_EINVAL, "worker options: %s %s", field, what);
+}
+
+static int check_range(int64_t value, int64_t least, int64_t most, const char *field, struct sl_err *err)
+{
+	if (value >= least && value <= most)
+		return 0;
+	return sl_err_set(err, SL_EINVAL, "worker options: %s is %lld, and must be %lld to %lld", field,
+			  (long long)value, (long long)least, (long long)most);
+}
+
+static int fill_numbers(struct sl__core_cfg *cfg, const struct sl_worker_opts *o, struct sl_err *err)
+{
+	cfg->slots = o->slots != 0 ? o->slots : 1;
+	cfg->claim_batch = o->claim_batch != 0 ? o->claim_batch : 256;
+	cfg->lanes = o->lanes != 0 ? o->lanes : 1;
+	cfg->poll_ms = o->poll_interval_ms != 0 ? o->poll_interval_ms : 60000;
+	cfg->next_job_delay_ms = o->next_job_delay_ms == SL_NONE ? 0 : o->next_job_delay_ms;
+	int rc = check_range(cfg->slots, 1, SLOTS_MAX, "slots", err);
+	if (rc == 0)
+		rc = check_range(cfg->claim_batch, 1, BATCH_MAX, "claim_batch", err);
+	if (rc == 0)
+		rc = check_range(cfg->lanes, 1, LANES_MAX, "lanes", err);
+	if (rc == 0)
+		rc = check_range(cfg->poll_ms, 1, INT32_MAX, "poll_interval_ms", err);
+	if (rc == 0)
+		rc = check_range(cfg->next_job_delay_ms, 0, INT32_MAX, "next_job_delay_ms", err);
+	return rc;
+}
+
+static int resolve_type(sl_worker *w, size_t i, const struct sl_processor *p, const struct sl_worker_opts *o,
+			struct sl_err *err)
+{
+	const struct sl_job_type own = {SL_JOB_TYPE_INIT,
+					.retry = p->retry,
+					.lease_ms = p->lease_ms,
+					.renew_interval_ms = p->renew_interval_ms,
+					.timeout_ms = p->timeout_ms,
+					.slots = p->slots};
+	const struct sl_job_type all = {SL_JOB_TYPE_INIT, .retry = o->retry, .lease_ms = o->lease_ms,
+					.renew_interval_ms = o->renew_interval_ms};
+	const struct sl_job_type *given = sl__job_types_given(o->types, p->type);
+	const struct sl_job_type *const layers[] = {&own, given, &all};
+	struct sl_job_type full;
+	char *name = sl__strdup(&w->home.env, p->type);
+	w->type_names[i] = name;
+	if (name == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	int rc = sl__job_type_resolve(&full, name, layers, SL_COUNT(layers), err);
+	if (rc != 0)
+		return rc;
+	int32_t slots = full.slots == 0 || full.slots > w->cfg.slots ? w->cfg.slots : full.slots;
+	w->core_types[i] = (struct sl__core_type){.name = name,
+						  .retry = full.retry,
+						  .lease_ms = full.lease_ms,
+						  .renew_ms = full.renew_interval_ms,
+						  .timeout_ms = full.timeout_ms,
+						  .slots = slots};
+	w->reap_types[i] = (struct sl_reap_type){.type = name, .retry = &w->core_types[i].retry};
+	w->processes[i].fn = p->process;
+	w->processes[i].ctx = p->ctx;
+	w->processes[i].validates = given != NULL && given->validate_output != NULL;
+	return 0;
+}
+
+static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
+{
+	const struct sl_env *env = &w->home.env;
+	if (o->processors == NULL || o->n_processors == 0)
+		return bad(err, "processors", "are missing");
+	w->processes = sl__calloc(env, o->n_processors, sizeof *w->processes);
+	w->core_types = sl__calloc(env, o->n_processors, sizeof *w->core_types);
+	w->type_names = sl__calloc(env, o->n_processors, sizeof(char *));
+	w->reap_types = sl__calloc(env, o->n_processors, sizeof *w->reap_types);
+	if (w->processes == NULL || w->core_types == NULL || w->type_names == NULL || w->reap_types == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	const char *at = (const char *)o->processors;
+	for (size_t i = 0; i < o->n_processors; i++) {
+		struct sl_processor p;
+		size_t stride;
+		memcpy(&stride, at, sizeof stride);
+		if (stride == 0)
+			return bad(err, "processors", "has one without its struct_size");
+		sl__opts_copy(&p, sizeof p, at);
+		at += stride;
+		int rc = sl__job_name_check(p.type, "processors: type", err);
+		if (rc != 0)
+			return rc;
+		if (p.process == NULL)
+			return sl_err_set(err, SL_EINVAL, "worker options: processors: %s has no process", p.type);
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(w->type_names[j], p.type) == 0)
+				return sl_err_set(err, SL_EINVAL, "worker options: processors: %s is there twice",
+						  p.type);
+		w->n_types = i + 1;
+		rc = resolve_type(w, i, &p, o, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int fill_middlewares(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
+{
+	if (o->n_middlewares == 0)
+		return 0;
+	w->middlewares = sl__calloc(&w->home.env, o->n_middlewares, sizeof *w->middlewares);
+	if (w->middlewares == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	for (size_t i = 0; i < o->n_middlewares; i++) {
+		if (o->middlewares[i].fn == NULL)
+			return bad(err, "middlewares", "has one without a function");
+		w->middlewares[i] = o->middlewares[i];
+	}
+	w->n_middlewares = o->n_middlewares;
+	return 0;
+}
+
+static int make_id(sl_worker *w, const struct sl_env *env, const char *given, struct sl_err *err)
+{
+	uint8_t r[16];
+	if (given != NULL) {
+		if (given[0] == '\0' || strlen(given) > 128 || !sl__utf8_valid(given))
+			return bad(err, "worker_id", "must be 1 to 128 bytes of UTF-8");
+		w->id = sl__strdup(env, given);
+	} else {
+		int rc = env->rand->fill(r, sizeof r, env->rand_ctx);
+		if (rc != 0)
+			return sl_err_set_errno(err, -rc, "worker: a random id");
+		r[6] = (uint8_t)((r[6] & 0x0F) | 0x40);
+		r[8] = (uint8_t)((r[8] & 0x3F) | 0x80);
+		w->id = sl__asprintf(env, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0],
+				     r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13],
+				     r[14], r[15]);
+	}
+	return w->id != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+}
+
+/* ---- making ---- */
+
+static int make_slots(sl_worker *w, struct sl_err *err)
+{
+	w->slots = sl__calloc(&w->home.env, (size_t)w->cfg.slots, sizeof *w->slots);
+	if (w->slots == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	for (int32_t i = 0; i < w->cfg.slots; i++) {
+		struct sl_attempt *a = &w->slots[i];
+		a->w = w;
+		a->index = (unsigned)i;
+		a->abort_fd = -1;
+		sl__cond_init(&a->wake);
+		sl__cond_init(&a->abort_cond);
+	}
+	return 0;
+}
+
+/* Offers to other processes need a store that keeps them and a notifier that hears of them. */
+static bool takes_letters(const sl_worker *w)
+{
+	const sl_notify *n = w->home.notify;
+	return w->home.store.ops->post != NULL && n != NULL && n->ops->attend != NULL;
+}
+
+static int make_offering(sl_worker *w, struct sl__lane *l, struct sl__offering *o, struct sl_err *err)
+{
+	o->lane = l;
+	o->types = sl__calloc(&w->home.env, w->n_types, sizeof *o->types);
+	if (o->types == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	return sl__todo_init(&o->todo, w->core, l->index, err);
+}
+
+static int make_lane(sl_worker *w, int index, struct sl_err *err)
+{
+	struct sl__lane *l = &w->lanes[index];
+	l->w = w;
+	l->index = index;
+	l->settles = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof *l->settles);
+	l->results = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof *l->results);
+	if (l->settles == NULL || l->results == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	int rc = sl__todo_init(&l->todo, w->core, index, err);
+	if (rc == 0 && index == 0 && w->home.store.ops->offer != NULL)
+		rc = make_offering(w, l, &l->here, err);
+	if (rc == 0 && index == 0 && takes_letters(w))
+		rc = make_offering(w, l, &l->posted, err);
+	return rc;
+}
+
+static int make_lanes(sl_worker *w, struct sl_err *err)
+{
+	w->lanes = sl__calloc(&w->home.env, (size_t)w->cfg.lanes, sizeof *w->lanes);
+	if (w->lanes == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	for (int i = 0; i < w->cfg.lanes; i++) {
+		sl__cond_init(&w->lanes[i].wake);
+		sl__effects_init(&w->lanes[i].fx, &w->home);
+		sl__notes_init(&w->lanes[i].notes, &w->home.env);
+	}
+	int rc = 0;
+	for (int i = 0; i < w->cfg.lanes && rc == 0; i++)
+		rc = make_lane(w, i, err);
+	if (rc == 0)
+		rc = sl__todo_init(&w->reaper.todo, w->core, SL__REAPER, err);
+	if (rc == 0)
+		rc = sl__todo_init(&w->scheduler.todo, w->core, SL__SCHEDULER, err);
+	return rc == 0 ? sl__todo_init(&w->keeper.todo, w->core, SL__KEEPER, err) : rc;
+}
+
+static int make_core(sl_worker *w, struct sl_err *err)
+{
+	w->cfg.env = &w->home.env;
+	w->cfg.worker = w->id;
+	w->cfg.types = w->core_types;
+	w->cfg.n_types = w->n_types;
+	w->cfg.release = sl__run_release;
+	w->cfg.release_ctx = w;
+	return sl__core_new(&w->core, &w->cfg, sl__mono_ns(&w->home.env), err);
+}
+
+static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
+{
+	int rc = sl__home_init(&w->home, "worker", o->env, o->store, o->notify, o->observe, o->observe_ctx, w->id, err);
+	if (rc == 0)
+		rc = fill_numbers(&w->cfg, o, err);
+	if (rc == 0)
+		rc = fill_types(w, o, err);
+	if (rc == 0)
+		rc = fill_middlewares(w, o, err);
+	if (rc == 0)
+		rc = make_core(w, err);
+	if (rc == 0)
+		rc = make_slots(w, err);
+	if (rc == 0)
+		rc = make_lanes(w, err);
+	return rc == 0 ? sl__tell_init(w, err) : rc;
+}
+
+static void free_worker(sl_worker *w)
+{
+	struct sl_env env = w->home.env;
+	sl__tell_fini(w);
+	for (int32_t i = 0; w->slots != NULL && i < w->cfg.slots; i++) {
+		sl__cond_fini(&w->slots[i].wake);
+		sl__cond_fini(&w->slots[i].abort_cond);
+	}
+	for (int32_t i = 0; w->lanes != NULL && i < w->cfg.lanes; i++) {
+		struct sl__lane *l = &w->lanes[i];
+		sl__free(&env, l->settles);
+		sl__free(&env, l->results);
+		sl__todo_fini(&l->todo, w->core);
+		sl__todo_fini(&l->here.todo, w->core);
+		sl__free(&env, l->here.types);
+		sl__todo_fini(&l->posted.todo, w->core);
+		sl__free(&env, l->posted.types);
+		sl__effects_fini(&l->fx);
+		sl__notes_fini(&l->notes);
+		sl__cond_fini(&l->wake);
+	}
+	if (w->core != NULL) {
+		sl__todo_fini(&w->keeper.todo, w->core);
+		sl__todo_fini(&w->reaper.todo, w->core);
+		sl__todo_fini(&w->scheduler.todo, w->core);
+	}
+	sl__core_free(w->core);
+	for (size_t i = 0; i < w->n_types; i++)
+		sl__free(&env, (void *)(uintptr_t)w->type_names[i]);
+	sl__free(&env, w->type_names);
+	sl__free(&env, w->reap_types);
+	sl__free(&env, w->core_types);
+	sl__free(&env, w->processes);
+	sl__free(&env, w->middlewares);
+	sl__free(&env, w->keeper.losses);
+	sl__free(&env, w->slots);
+	sl__free(&env, w->lanes);
+	sl__free(&env, w->id);
+	sl__cond_fini(&w->changed);
+	sl__cond_fini(&w->keeper.wake);
+	sl__cond_fini(&w->reaper.wake);
+	sl__cond_fini(&w->scheduler.wake);
+	sl__cond_fini(&w->clock_wake);
+	sl__cond_fini(&w->log_wake);
+	sl__mutex_fini(&w->mu);
+	sl__free(&env, w);
+}
+
+int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_err *err)
+{
+	struct sl_worker_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof o, opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	sl_worker *w = sl__calloc(&env, 1, sizeof *w);
+	if (w == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	w->home.env = env;
+	w->types = o.types;
+	w->events = o.events;
+	w->keeper.until_ns = w->reaper.until_ns = w->scheduler.until_ns = w->clock_until_ns = INT64_MIN;
+	sl__mutex_init(&w->mu);
+	sl__cond_init(&w->changed);
+	sl__cond_init(&w->keeper.wake);
+	sl__cond_init(&w->reaper.wake);
+	sl__cond_init(&w->scheduler.wake);
+	sl__cond_init(&w->clock_wake);
+	sl__cond_init(&w->log_wake);
+	rc = make_id(w, &env, o.worker_id, err);
+	if (rc == 0)
+		rc = fill_worker(w, &o, err);
+	if (rc != 0) {
+		w->home.env = env; /* whatever became of the home */
+		free_worker(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+/* ---- starting ---- */
+
+static int start_slots(sl_worker *w, struct sl_err *err)
+{
+	for (int32_t i = 0; i < w->cfg.slots; i++) {
+		char name[32];
+		(void)snprintf(name, sizeof name, "sl-slot-%d", (int)i);
+		int rc = sl__thread_start(&w->slots[i].thread, name, sl__slot_main, &w->slots[i]);
+		if (rc != 0)
+			return sl__thread_error(err, rc, "slot", "worker");
+		w->n_started++;
+	}
+	return 0;
+}
+
+static int start_lanes(sl_worker *w, struct sl_err *err)
+{
+	for (int32_t i = 0; i < w->cfg.lanes; i++) {
+		char name[32];
+		(void)snprintf(name, sizeof name, "sl-lane-%d", (int)i);
+		int rc = sl__thread_start(&w->lanes[i].thread, name, sl__lane_main, &w->lanes[i]);
+		if (rc != 0)
+			return sl__thread_error(err, rc, "lane", "worker");
+		w->lanes_started++;
+	}
+	return 0;
+}
+
+static int start_helpers(sl_worker *w, struct sl_err *err)
+{
+	int rc = sl__thread_start(&w->clock_thread, "sl-clock", sl__clock_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "clock", "worker");
+	w->clock_started = true;
+	rc = sl__thread_start(&w->keeper.thread, "sl-keeper", sl__keeper_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "keeper", "worker");
+	w->keeper_started = true;
+	rc = sl__thread_start(&w->reaper.thread, "sl-reaper", sl__reaper_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "reaper", "worker");
+	w->reaper_started = true;
+	rc = sl__thread_start(&w->scheduler.thread, "sl-cron", sl__scheduler_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "scheduler", "worker");
+	w->scheduler_started = true;
+	if (w->events == NULL)
+		return 0;
+	rc = sl__thread_start(&w->log_thread, "sl-log", sl__log_main, w);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "log", "worker");
+	w->log_started = true;
+	return 0;
+}
+
+static int subscribe(sl_worker *w, struct sl_err *err)
+{
+	const sl_notify *n = w->home.notify;
+	if (n == NULL)
+		return 0;
+	int rc = n->ops->subscribe(n->ctx, sl__worker_note, w, err);
+	w->subscribed = rc == 0;
+	/* One too many simply is not posted for. */
+	w->attends = rc == 0 && takes_letters(w) && n->ops->attend(n->ctx, sl__worker_letter, w, NULL) == 0;
+	if (w->attends)
+		sl__worker_letter(NULL, w);
+	return rc;
+}
+
+int sl_worker_start(sl_worker *w, struct sl_err *err)
+{
+	int rc = sl__home_check(&w->home, err);
+	if (rc != 0)
+		return rc;
+	sl__lock(&w->mu);
+	bool fresh = w->state == SL__WORKER_NEW;
+	if (fresh)
+		w->state = SL__WORKER_RUNS;
+	sl__unlock(&w->mu);
+	if (!fresh)
+		return sl_err_set(err, SL_EINVAL, "worker: it was started before");
+	rc = subscribe(w, err);
+	/* The threads are started with the lock held, so that none of them sees the others half counted. */
+	sl__lock(&w->mu);
+	if (rc == 0)
+		rc = start_slots(w, err);
+	if (rc == 0)
+		rc = start_helpers(w, err);
+	if (rc == 0)
+		rc = start_lanes(w, err);
+	sl__unlock(&w->mu);
+	if (rc != 0) {
+		int stopped = sl_worker_stop(w, 0, NULL);
+		(void)stopped;
+		return rc;
+	}
+	sl__tell_worker(w, SL_OBSERVE_WORKER_STARTED, NULL);
+	return 0;
+}
+
+void sl_worker_free(sl_worker *w)
+{
+	if (w == NULL || sl__home_check(&w->home, NULL) != 0)
+		return;
+	/* All threads are gone, whatever it says; but where it is refused, they are not, and neither is the worker. */
+	if (sl_worker_stop(w, 0, NULL) != SL_EINVAL)
+		free_worker(w);
+}
+
+/* ---- asking ---- */
+
+const char *sl_worker_id(const sl_worker *w)
+{
+	return w->id;
+}
+
+void sl_worker_get_stats(sl_worker *w, struct sl_worker_stats *out)
+{
+	struct sl__core_stats s;
+	struct sl_worker_stats full = {.struct_size = sizeof full};
+	sl__lock(&w->mu);
+	sl__core_get_stats(w->core, &s);
+	full.busy = sl__core_busy(w->core);
+	full.connected = sl__core_connected(w->core);
+	sl__unlock(&w->mu);
+	full.slots = (uint32_t)w->cfg.slots;
+	full.claimed = s.claimed;
+	full.completed = s.completed;
+	full.failed = s.failed;
+	full.retried = s.retried;
+	full.lost = s.lost;
+	full.reaped = s.reaped;
+	full.released = s.released;
+	full.renewals = s.renewals;
+	full.exchanges = s.exchanges;
+	full.polls = s.polls;
+	full.notified = s.notified;
+	size_t size = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof full) : sizeof full;
+	memcpy(out, &full, size);
+	out->struct_size = size;
+}
