@@ -42,7 +42,7 @@ static void *client_main(void *arg)
 	pthread_barrier_wait(me->start);
 	uint64_t begin = now_ns(), end = begin + me->slice_ns, then = begin, now;
 	do {
-		memcpy(me->payload, &me->done, sizeof me->done);
+		memcpy(me->payload, &me->done, sizeof(me->done));
 		me->rc = me->c->append(me->worker, me->payload, me->n, &me->err);
 		now = now_ns();
 		if (me->rc == SL_ECANCELLED)
@@ -63,7 +63,7 @@ static void *client_main(void *arg)
 
 static struct client *clients_new(const struct entry *e, const struct group *g, const struct settings *s)
 {
-	struct client *clients = calloc((size_t)e->clients, sizeof *clients);
+	struct client *clients = calloc((size_t)e->clients, sizeof(*clients));
 	if (clients == NULL)
 		abort();
 	for (int i = 0; i < e->clients; i++) {
@@ -141,7 +141,7 @@ void group_add(struct group *g, const struct contender *c, int clients)
 	if (g->n >= MAX_ENTRIES)
 		abort();
 	struct entry *e = &g->entries[g->n++];
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	e->c = c;
 	e->clients = clients;
 }
@@ -151,10 +151,10 @@ static void entry_open(struct entry *e, const struct group *g, const struct sett
 	char dir[4096];
 	struct place place = {.record_bytes = g->record_bytes, .clients = e->clients, .env = g->env, .dir = dir};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = make_dir(dir, sizeof dir, s->dir, e->c->name, &err);
+	int rc = make_dir(dir, sizeof(dir), s->dir, e->c->name, &err);
 	if (rc == 0)
 		rc = e->c->open(&e->state, &place, &err);
-	if (rc == 0 && (e->workers = calloc((size_t)e->clients, sizeof *e->workers)) == NULL)
+	if (rc == 0 && (e->workers = calloc((size_t)e->clients, sizeof(*e->workers))) == NULL)
 		rc = sl_err_set(&err, SL_ENOMEM, "workers");
 	while (rc == 0 && e->n_workers < e->clients) {
 		rc = e->c->worker_open(&e->workers[e->n_workers], e->state, &err);
@@ -174,7 +174,7 @@ static void entry_close(struct entry *e, const struct settings *s)
 	if (e->state != NULL)
 		e->c->close(e->state);
 	e->state = NULL;
-	if (snprintf(dir, sizeof dir, "%s/%s", s->dir, e->c->name) < (int)sizeof dir)
+	if (snprintf(dir, sizeof(dir), "%s/%s", s->dir, e->c->name) < (int)sizeof(dir))
 		remove_tree(dir);
 }
 

@@ -59,7 +59,7 @@ double median(const double *values, int n)
 	double sorted[MAX_ROUNDS];
 	if (n <= 0)
 		return 0;
-	memcpy(sorted, values, (size_t)n * sizeof *sorted);
-	qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+	memcpy(sorted, values, (size_t)n * sizeof(*sorted));
+	qsort(sorted, (size_t)n, sizeof(*sorted), by_value);
 	return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }

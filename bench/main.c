@@ -36,7 +36,7 @@ static void usage(FILE *out)
 
 static unsigned row_of(const char *name)
 {
-	for (size_t i = 0; i < sizeof row_names / sizeof *row_names; i++)
+	for (size_t i = 0; i < sizeof(row_names) / sizeof(*row_names); i++)
 		if (strcmp(row_names[i].name, name) == 0)
 			return row_names[i].row;
 	return 0;
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	rc = make_scratch(a.dir, scratch, sizeof scratch);
+	rc = make_scratch(a.dir, scratch, sizeof(scratch));
 	if (rc != 0)
 		return rc;
 	rc = run(&a, scratch);

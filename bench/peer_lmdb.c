@@ -37,7 +37,7 @@ static int lm_open_table(struct lm *l)
 
 static int lm_open(void **state, const struct place *place, struct sl_err *err)
 {
-	struct lm *l = calloc(1, sizeof *l);
+	struct lm *l = calloc(1, sizeof(*l));
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "lmdb");
 	*state = l;
@@ -71,7 +71,7 @@ static int lm_append(void *worker, const void *payload, size_t n, struct sl_err 
 	if (rc != 0)
 		return lm_fail(rc, "begin", err);
 	size_t sequence = l->next + 1;
-	MDB_val key = {.mv_size = sizeof sequence, .mv_data = &sequence}, data = {.mv_size = n};
+	MDB_val key = {.mv_size = sizeof(sequence), .mv_data = &sequence}, data = {.mv_size = n};
 	rc = mdb_put(txn, l->dbi, &key, &data, MDB_APPEND | MDB_RESERVE);
 	if (rc != 0) {
 		mdb_txn_abort(txn);

@@ -24,8 +24,8 @@ struct raw {
 static int raw_open(void **state, const struct place *place, int flags, struct sl_err *err)
 {
 	char path[4096];
-	(void)snprintf(path, sizeof path, "%s/raw", place->dir);
-	struct raw *raw = calloc(1, sizeof *raw);
+	(void)snprintf(path, sizeof(path), "%s/raw", place->dir);
+	struct raw *raw = calloc(1, sizeof(*raw));
 	if (raw == NULL)
 		return sl_err_set(err, SL_ENOMEM, "raw");
 	raw->block = aligned_alloc(BLOCK, 4 * BLOCK);

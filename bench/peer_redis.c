@@ -62,14 +62,14 @@ static int red_connect(struct red *r, redisContext **out, struct sl_err *err)
 
 static int red_open(void **state, const struct place *place, struct sl_err *err)
 {
-	struct red *r = calloc(1, sizeof *r);
+	struct red *r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "redis");
 	*state = r;
 	r->dir_fd = open(place->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (r->dir_fd < 0)
 		return sl_err_set_errno(err, errno, "open %s", place->dir);
-	(void)snprintf(r->socket, sizeof r->socket, "/proc/self/fd/%d/redis.sock", r->dir_fd);
+	(void)snprintf(r->socket, sizeof(r->socket), "/proc/self/fd/%d/redis.sock", r->dir_fd);
 	r->server = fork();
 	if (r->server == 0)
 		server_exec(place->dir);

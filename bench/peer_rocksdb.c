@@ -28,7 +28,7 @@ static int rocks_fail(char *text, const char *what, struct sl_err *err)
 
 static int rocks_open(void **state, const struct place *place, struct sl_err *err)
 {
-	struct rocks *r = calloc(1, sizeof *r);
+	struct rocks *r = calloc(1, sizeof(*r));
 	char *text = NULL;
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "rocksdb");
@@ -59,9 +59,9 @@ static int rocks_append(void *worker, const void *payload, size_t n, struct sl_e
 {
 	struct rocks *r = worker;
 	uint64_t key = __builtin_bswap64(atomic_fetch_add(&r->next, 1) + 1);
-	char bytes[sizeof key], *text = NULL;
-	memcpy(bytes, &key, sizeof key);
-	rocksdb_put(r->db, r->write, bytes, sizeof bytes, payload, n, &text);
+	char bytes[sizeof(key)], *text = NULL;
+	memcpy(bytes, &key, sizeof(key));
+	rocksdb_put(r->db, r->write, bytes, sizeof(bytes), payload, n, &text);
 	return text == NULL ? 0 : rocks_fail(text, "put", err);
 }
 
@@ -69,7 +69,7 @@ static bool rocks_busy(struct rocks *r)
 {
 	static const char *const properties[] = {"rocksdb.num-running-flushes", "rocksdb.num-running-compactions",
 						 "rocksdb.mem-table-flush-pending", "rocksdb.compaction-pending"};
-	for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
+	for (size_t i = 0; i < sizeof(properties) / sizeof(*properties); i++) {
 		uint64_t value = 0;
 		if (rocksdb_property_int(r->db, properties[i], &value) == 0 && value != 0)
 			return true;

@@ -43,7 +43,7 @@ static int log_append(void *worker, const void *payload, size_t n, struct sl_err
 
 static void log_flushes(void *state, uint64_t *flushes, uint64_t *records)
 {
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	if (sl_wal_get_stats(state, &stats, NULL) == 0) {
 		*flushes = stats.flushes;
 		*records = stats.flushed_records;
@@ -64,7 +64,7 @@ struct ring {
 
 static int ring_open(void **worker, void *state, struct sl_err *err)
 {
-	struct ring *ring = calloc(1, sizeof *ring);
+	struct ring *ring = calloc(1, sizeof(*ring));
 	if (ring == NULL)
 		return sl_err_set(err, SL_ENOMEM, "ring");
 	ring->w = state;

@@ -36,7 +36,7 @@ static void lite_worker_close(void *worker)
 static int busy(void *ctx, int times)
 {
 	static const unsigned char delays_ms[] = {1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100};
-	size_t last = sizeof delays_ms - 1;
+	size_t last = sizeof(delays_ms) - 1;
 	(void)ctx;
 	if (bench_slice_over)
 		return 0;
@@ -63,7 +63,7 @@ static int connection_setup(struct connection *c, const char *path, struct sl_er
 static int lite_worker_open(void **worker, void *state, struct sl_err *err)
 {
 	struct lite *lite = state;
-	struct connection *c = calloc(1, sizeof *c);
+	struct connection *c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite");
 	int rc = connection_setup(c, lite->path, err);
@@ -91,10 +91,10 @@ static int lite_append(void *worker, const void *payload, size_t n, struct sl_er
 
 static int lite_open(void **state, const struct place *place, struct sl_err *err)
 {
-	struct lite *lite = calloc(1, sizeof *lite);
+	struct lite *lite = calloc(1, sizeof(*lite));
 	if (lite == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite");
-	(void)snprintf(lite->path, sizeof lite->path, "%s/log.db", place->dir);
+	(void)snprintf(lite->path, sizeof(lite->path), "%s/log.db", place->dir);
 	*state = lite;
 	return 0;
 }

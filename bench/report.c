@@ -11,7 +11,7 @@
 
 int report_init(struct report *r)
 {
-	memset(r, 0, sizeof *r);
+	memset(r, 0, sizeof(*r));
 	r->details = open_memstream(&r->details_text, &r->details_len);
 	r->json_details = open_memstream(&r->json_text, &r->json_len);
 	return r->details != NULL && r->json_details != NULL ? 0 : SL_ENOMEM;
@@ -29,7 +29,7 @@ void report_fini(struct report *r)
 
 void report_line(struct report *r, const struct line *line)
 {
-	if (r->n_lines < (int)(sizeof r->lines / sizeof *r->lines))
+	if (r->n_lines < (int)(sizeof(r->lines) / sizeof(*r->lines)))
 		r->lines[r->n_lines++] = *line;
 }
 
@@ -82,8 +82,8 @@ static void group_entry(struct report *r, const struct group *g, const struct en
 		lowest = i == 0 || e->rates[i] < lowest ? e->rates[i] : lowest;
 		highest = e->rates[i] > highest ? e->rates[i] : highest;
 	}
-	format_rate(rate, sizeof rate, entry_rate(e));
-	format_size(size, sizeof size, g->record_bytes);
+	format_rate(rate, sizeof(rate), entry_rate(e));
+	format_size(size, sizeof(size), g->record_bytes);
 	fprintf(r->details, "  %-14s %10s  (%.0f to %.0f)", e->c->name, rate, lowest, highest);
 	double p50 = e->c->pipelined ? 0 : hist_quantile_us(&e->latency, 0.5);
 	double p99 = e->c->pipelined ? 0 : hist_quantile_us(&e->latency, 0.99);
@@ -104,7 +104,7 @@ static void group_entry(struct report *r, const struct group *g, const struct en
 void report_group(struct report *r, const struct group *g, const char *title)
 {
 	char size[24];
-	format_size(size, sizeof size, g->record_bytes);
+	format_size(size, sizeof(size), g->record_bytes);
 	fprintf(r->details, "\n%s, %s: durable records a second, median (lowest to highest round)\n", title, size);
 	for (int i = 0; i < g->n; i++)
 		group_entry(r, g, &g->entries[i], title);
@@ -115,7 +115,7 @@ static void print_settings(FILE *out)
 	static const struct contender *const ours[] = {&contender_sluice, &contender_sluice_tickets,
 						       &contender_raw_fdatasync, &contender_raw_direct};
 	fprintf(out, "\nSettings\n");
-	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++)
 		fprintf(out, "  %-14s %s\n", ours[i]->name, ours[i]->settings);
 	for (const struct contender *const *c = bench_peers; *c != NULL; c++)
 		fprintf(out, "  %-14s %s\n", (*c)->name, (*c)->settings);
@@ -131,10 +131,10 @@ void report_print(const struct report *r, const struct settings *s, FILE *out)
 		"floor", "goal", "verdict");
 	for (int i = 0; i < r->n_lines; i++) {
 		const struct line *l = &r->lines[i];
-		format_size(size, sizeof size, l->record_bytes);
-		format_value(value, sizeof value, l, l->value);
-		format_value(least, sizeof least, l, l->floor);
-		format_value(goal, sizeof goal, l, l->goal);
+		format_size(size, sizeof(size), l->record_bytes);
+		format_value(value, sizeof(value), l, l->value);
+		format_value(least, sizeof(least), l, l->floor);
+		format_value(goal, sizeof(goal), l, l->goal);
 		fprintf(out, "%-34s %-6s %-11s %-24s %-14s %-13s %-11s %s\n", l->work, size, l->ours, l->against, value,
 			least, goal, verdict(l));
 	}
@@ -156,7 +156,7 @@ static void json_line(FILE *f, const struct line *l, bool last)
 {
 	char size[24];
 	bool ratio = l->peer != NULL;
-	format_size(size, sizeof size, l->record_bytes);
+	format_size(size, sizeof(size), l->record_bytes);
 	fprintf(f, "    {\"row\": \"%s\", \"what\": \"%s%s%s\", \"value\": %.6g, \"unit\": \"%s\"", l->row, l->work,
 		l->record_bytes != 0 ? ", " : "", l->record_bytes != 0 ? size : "", ratio ? l->ours_rate : l->value,
 		ratio ? l->rate_unit : l->unit);

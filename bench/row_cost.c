@@ -109,8 +109,8 @@ static void line_cost(struct report *r, int clients, const double each[5])
 	for (int i = 0; i < 5; i++) {
 		struct line l = {
 			.row = "cost", .record_bytes = 256, .unit = "a record", .value = each[i], .against = "-"};
-		(void)snprintf(l.work, sizeof l.work, "%d producers: %s", clients, what[i]);
-		(void)snprintf(l.ours, sizeof l.ours, "%.4f", each[i]);
+		(void)snprintf(l.work, sizeof(l.work), "%d producers: %s", clients, what[i]);
+		(void)snprintf(l.ours, sizeof(l.ours), "%.4f", each[i]);
 		if (clients == 64)
 			report_line(r, &l);
 	}

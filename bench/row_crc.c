@@ -30,7 +30,7 @@ AVX2 static uint64_t read_wide(const void *data, size_t n)
 {
 	const __m256i *p = data;
 	__m256i sums[8] = {0};
-	for (size_t i = 0; i + 8 <= n / sizeof *p; i += 8)
+	for (size_t i = 0; i + 8 <= n / sizeof(*p); i += 8)
 		for (int k = 0; k < 8; k++)
 			sums[k] = _mm256_xor_si256(sums[k], _mm256_loadu_si256(p + i + k));
 	return fold(sums, 8);
@@ -40,7 +40,7 @@ AVX2 static uint64_t read_ahead(const void *data, size_t n)
 {
 	const __m256i *p = data;
 	__m256i sums[8] = {0};
-	for (size_t i = 0; i + 8 <= n / sizeof *p; i += 8) {
+	for (size_t i = 0; i + 8 <= n / sizeof(*p); i += 8) {
 		for (int line = 0; line < 4; line++)
 			_mm_prefetch((const char *)(p + i) + 1024 + 64 * line, _MM_HINT_T0);
 		for (int k = 0; k < 8; k++)
@@ -67,7 +67,7 @@ static uint64_t read_words(const void *data, size_t n)
 {
 	const uint64_t *p = data;
 	uint64_t a = 0, b = 0, c = 0, d = 0;
-	for (size_t i = 0; i + 4 <= n / sizeof *p; i += 4) {
+	for (size_t i = 0; i + 4 <= n / sizeof(*p); i += 4) {
 		a ^= p[i];
 		b ^= p[i + 1];
 		c ^= p[i + 2];
@@ -117,9 +117,9 @@ static void line_crc(struct report *r, const double *crc, const double *plain, i
 	l.value = median(ratios, rounds);
 	l.ours_rate = median(crc, rounds);
 	l.peer_rate = median(plain, rounds);
-	(void)snprintf(l.work, sizeof l.work, "CRC-64/NVME beyond the cache");
-	(void)snprintf(l.ours, sizeof l.ours, "%.1f GB/s", l.ours_rate / 1e9);
-	(void)snprintf(l.against, sizeof l.against, "plain read %.1f GB/s", l.peer_rate / 1e9);
+	(void)snprintf(l.work, sizeof(l.work), "CRC-64/NVME beyond the cache");
+	(void)snprintf(l.ours, sizeof(l.ours), "%.1f GB/s", l.ours_rate / 1e9);
+	(void)snprintf(l.against, sizeof(l.against), "plain read %.1f GB/s", l.peer_rate / 1e9);
 	report_line(r, &l);
 }
 

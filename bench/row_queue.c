@@ -90,7 +90,7 @@ void row_queue(struct report *r, const struct settings *s)
 		}
 	l.ours_rate = median(rates, s->rounds);
 	l.value = l.ours_rate / 1e6;
-	(void)snprintf(l.work, sizeof l.work, "queue, 4 producers, 4 consumers");
-	format_rate(l.ours, sizeof l.ours, l.ours_rate);
+	(void)snprintf(l.work, sizeof(l.work), "queue, 4 producers, 4 consumers");
+	format_rate(l.ours, sizeof(l.ours), l.ours_rate);
 	report_line(r, &l);
 }

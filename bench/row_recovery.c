@@ -38,7 +38,7 @@ static int write_log(const char *dir, size_t bytes, struct sl_err *err)
 
 static int mark_all_sent(const char *dir, struct sl_err *err)
 {
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	sl_wal *w = NULL;
 	int rc = open_log(&w, dir, err);
 	if (rc == 0)
@@ -67,7 +67,7 @@ static int measure(struct report *r, const struct settings *s, const char *dir, 
 {
 	struct line l = {
 		.row = "recovery", .record_bytes = PAYLOAD, .unit = "GiB/s", .floor = 1, .goal = 5, .against = "-"};
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	double seconds[5], warm;
 	int rc = time_open(dir, &warm, &stats, err);
 	for (size_t i = 0; rc == 0 && i < 5; i++)
@@ -80,8 +80,8 @@ static int measure(struct report *r, const struct settings *s, const char *dir, 
 				  (unsigned long long)stats.records, (unsigned long long)stats.pending);
 	l.value = (double)stats.bytes / median(seconds, 5) / (1 << 30);
 	l.ours_rate = l.value;
-	(void)snprintf(l.work, sizeof l.work, "%s", work);
-	(void)snprintf(l.ours, sizeof l.ours, "%.0f ms", median(seconds, 5) * 1000);
+	(void)snprintf(l.work, sizeof(l.work), "%s", work);
+	(void)snprintf(l.ours, sizeof(l.ours), "%.0f ms", median(seconds, 5) * 1000);
 	fprintf(r->details, "\n%s: %.2f GiB in %llu segments, index %llu bytes (%.1f a record)\n", work,
 		(double)stats.bytes / (1 << 30), (unsigned long long)stats.segments,
 		(unsigned long long)stats.index_bytes, (double)stats.index_bytes / (double)expected);
@@ -93,7 +93,7 @@ void row_recovery(struct report *r, const struct settings *s)
 {
 	char dir[4096];
 	struct sl_err err = SL_ERR_INIT;
-	int rc = make_dir(dir, sizeof dir, s->dir, "recovery", &err);
+	int rc = make_dir(dir, sizeof(dir), s->dir, "recovery", &err);
 	if (rc == 0)
 		rc = write_log(dir, s->recovery_bytes, &err);
 	if (rc == 0)

@@ -20,7 +20,7 @@ struct worst {
 
 static int look(sl_wal *w, const char *path, struct worst *worst, struct sl_err *err)
 {
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct stat st;
 	int rc = sl_wal_get_stats(w, &stats, err);
 	if (rc != 0)
@@ -40,12 +40,12 @@ static int one_log(const char *dir, const char *archive, int number, struct wors
 	unsigned char payload[PAYLOAD];
 	char id[32], path[4200];
 	sl_wal *w = NULL;
-	(void)snprintf(id, sizeof id, "job-%d", number);
-	(void)snprintf(path, sizeof path, "%s/%s.wal", dir, id);
-	fill_random(payload, sizeof payload, (uint64_t)number + 1);
+	(void)snprintf(id, sizeof(id), "job-%d", number);
+	(void)snprintf(path, sizeof(path), "%s/%s.wal", dir, id);
+	fill_random(payload, sizeof(payload), (uint64_t)number + 1);
 	int rc = sl_wal_open(&w, id, &opts, err);
 	for (int i = 0; rc == 0 && i < RECORDS; i++)
-		rc = sl_wal_append(w, payload, sizeof payload, NULL, err);
+		rc = sl_wal_append(w, payload, sizeof(payload), NULL, err);
 	if (rc == 0)
 		rc = look(w, path, worst, err);
 	int closed = sl_wal_close(w, rc == 0 ? err : NULL);
@@ -59,13 +59,13 @@ static void report_short(struct report *r, int logs, double seconds, const struc
 	struct line rate = {.row = "short", .record_bytes = PAYLOAD, .unit = "logs/s", .against = "-"};
 	struct line zeros = {
 		.row = "short", .record_bytes = PAYLOAD, .unit = "KiB", .against = "-", .floor = 128, .at_most = true};
-	(void)snprintf(rate.work, sizeof rate.work, "%d short logs", logs);
-	(void)snprintf(rate.ours, sizeof rate.ours, "%.2f s", seconds);
+	(void)snprintf(rate.work, sizeof(rate.work), "%d short logs", logs);
+	(void)snprintf(rate.ours, sizeof(rate.ours), "%.2f s", seconds);
 	rate.value = rate.ours_rate = logs / seconds;
 	report_line(r, &rate);
 	uint64_t most = worst->prepared > worst->file ? worst->prepared : worst->file;
-	(void)snprintf(zeros.work, sizeof zeros.work, "short logs, most zeros prepared");
-	(void)snprintf(zeros.ours, sizeof zeros.ours, "%llu KiB", (unsigned long long)(most / 1024));
+	(void)snprintf(zeros.work, sizeof(zeros.work), "short logs, most zeros prepared");
+	(void)snprintf(zeros.ours, sizeof(zeros.ours), "%llu KiB", (unsigned long long)(most / 1024));
 	zeros.value = (double)most / 1024;
 	report_line(r, &zeros);
 	fprintf(r->details, "\nshort logs: most prepared as told %llu bytes, largest file before close %llu bytes\n",
@@ -77,9 +77,9 @@ void row_short_logs(struct report *r, const struct settings *s)
 	char dir[4096], archive[4096];
 	struct sl_err err = SL_ERR_INIT;
 	struct worst worst = {0};
-	int rc = make_dir(dir, sizeof dir, s->dir, "short", &err);
+	int rc = make_dir(dir, sizeof(dir), s->dir, "short", &err);
 	if (rc == 0)
-		rc = make_dir(archive, sizeof archive, s->dir, "archive", &err);
+		rc = make_dir(archive, sizeof(archive), s->dir, "archive", &err);
 	uint64_t begin = now_ns();
 	int done = 0;
 	while (rc == 0 && done < s->short_logs && now_ns() < begin + s->short_ns && !bench_stopped) {

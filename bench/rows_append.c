@@ -29,10 +29,10 @@ static void line_ratio(struct report *r, const struct group *g, const struct ent
 	char rate[24];
 	if (ours == NULL || peer == NULL)
 		return;
-	(void)snprintf(l.work, sizeof l.work, "%s", work);
-	format_rate(l.ours, sizeof l.ours, entry_rate(ours));
-	format_rate(rate, sizeof rate, entry_rate(peer));
-	(void)snprintf(l.against, sizeof l.against, "%s %s", peer->c->name, rate);
+	(void)snprintf(l.work, sizeof(l.work), "%s", work);
+	format_rate(l.ours, sizeof(l.ours), entry_rate(ours));
+	format_rate(rate, sizeof(rate), entry_rate(peer));
+	(void)snprintf(l.against, sizeof(l.against), "%s %s", peer->c->name, rate);
 	l.value = entry_ratio(ours, peer);
 	l.ours_rate = entry_rate(ours);
 	l.peer_rate = entry_rate(peer);
@@ -45,10 +45,10 @@ static void line_per_flush(struct report *r, const struct group *g, const struct
 	struct line l = {.row = "64", .record_bytes = g->record_bytes, .unit = "records", .floor = 40, .goal = 57};
 	if (ours == NULL || ours->flushes == 0)
 		return;
-	(void)snprintf(l.work, sizeof l.work, "64 producers, records per flush");
-	(void)snprintf(l.against, sizeof l.against, "-");
+	(void)snprintf(l.work, sizeof(l.work), "64 producers, records per flush");
+	(void)snprintf(l.against, sizeof(l.against), "-");
 	l.value = (double)ours->flushed_records / (double)ours->flushes;
-	(void)snprintf(l.ours, sizeof l.ours, "%.1f", l.value);
+	(void)snprintf(l.ours, sizeof(l.ours), "%.1f", l.value);
 	report_line(r, &l);
 }
 
@@ -99,13 +99,13 @@ static void many_producers(struct report *r, const struct settings *s, size_t by
 
 void rows_append(struct report *r, const struct settings *s, unsigned wanted)
 {
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		if (wanted & ROW_1)
 			one_producer(r, s, sizes[i]);
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		if (wanted & ROW_16)
 			sixteen_producers(r, s, sizes[i]);
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		if (wanted & (ROW_64 | ROW_TICKETS))
 			many_producers(r, s, sizes[i], wanted);
 }

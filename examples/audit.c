@@ -60,7 +60,7 @@ static int verify(struct sl_err *err)
 {
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT, .all = SL_ON, .checkpoint = "days.head",
 					    .public_key = "audit.key.pub", .on_finding = print};
-	struct sl_audit_result r = {.struct_size = sizeof r};
+	struct sl_audit_result r = {.struct_size = sizeof(r)};
 	int rc = sl_audit_verify("lake", "days", &opts, &r, err);
 
 	if (rc == 0)

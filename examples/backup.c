@@ -27,7 +27,7 @@ static int back_up(sl_backup *b, char id[SL_BACKUP_ID_BYTES], struct sl_err *err
 	const struct sl_backup_create_opts opts = {
 		SL_BACKUP_CREATE_OPTS_INIT, .paths = paths,  .paths_n = 1,
 		.excludes = excludes,       .excludes_n = 1, .on_problem = on_problem};
-	struct sl_backup_created made = {.struct_size = sizeof made};
+	struct sl_backup_created made = {.struct_size = sizeof(made)};
 	if (sl_backup_create(b, &opts, &made, err) != 0)
 		return err->code;
 	printf("files: %" PRIu64 ", new ones: %" PRIu64 "\n", made.files, made.files_new);
@@ -49,8 +49,8 @@ int main(void)
 					    .passphrase_len = 28};
 	const struct sl_backup_restore_opts restore = {SL_BACKUP_RESTORE_OPTS_INIT, .to = "restored"};
 	const struct sl_backup_check_opts check = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = SL_ON};
-	struct sl_backup_checked checked = {.struct_size = sizeof checked};
-	struct sl_backup_restored restored = {.struct_size = sizeof restored};
+	struct sl_backup_checked checked = {.struct_size = sizeof(checked)};
+	struct sl_backup_restored restored = {.struct_size = sizeof(restored)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_driver driver = {0};
 	sl_backup *b = NULL;

@@ -9,7 +9,7 @@ static int square(sl_attempt *attempt, struct sl_err *err, void *ctx)
 	(void)ctx;
 	long n = atol(sl_attempt_job(attempt)->input);
 	char output[32];
-	snprintf(output, sizeof output, "%ld", n * n);
+	snprintf(output, sizeof(output), "%ld", n * n);
 	return sl_attempt_complete(attempt, output, err);
 }
 
@@ -27,7 +27,7 @@ static int sum(sl_attempt *attempt, struct sl_err *err, void *ctx)
 	char output[32];
 	if (sl_attempt_blockers(attempt, add, &total, err) != 0) /* in the order in which they were given */
 		return err->code;
-	snprintf(output, sizeof output, "%ld", total);
+	snprintf(output, sizeof(output), "%ld", total);
 	return sl_attempt_complete(attempt, output, err);
 }
 

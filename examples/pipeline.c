@@ -23,8 +23,8 @@ static int build(void *ctx, void *worker, const struct sl_pipeline_partition *p,
 {
 	char name[64], temporary[80];
 	(void)ctx, (void)worker, (void)out;
-	snprintf(name, sizeof name, "squares-%06" PRIu64 ".txt", p->start);
-	snprintf(temporary, sizeof temporary, ".%s.tmp", name);
+	snprintf(name, sizeof(name), "squares-%06" PRIu64 ".txt", p->start);
+	snprintf(temporary, sizeof(temporary), ".%s.tmp", name);
 	FILE *file = fopen(temporary, "w");
 	if (file == NULL)
 		return sl_err_set(err, SL_EIO, "%s cannot be made", temporary);

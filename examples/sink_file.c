@@ -18,7 +18,7 @@ int main(void)
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};
 	sl_coordinator *c = NULL;
-	struct sl_coordinator_report report = {.struct_size = sizeof report};
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 
 	if (sl_sink_open(&sink, "file:events.jsonl", &file, &err) != 0 ||
 	    sl_coordinator_new(&c, &sink, &opts, &err) != 0 || sl_coordinator_submit(c, "{\"id\":1}", 8) != 0 ||

@@ -15,7 +15,7 @@ int main(void)
 					   .on_conflict = key, .n_on_conflict = 1};
 	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT};
 	const struct sl_dlq_opts letters = {SL_DLQ_OPTS_INIT};
-	struct sl_coordinator_report report = {.struct_size = sizeof report};
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};
 	sl_coordinator *c = NULL;

@@ -33,7 +33,7 @@ int main(void)
 {
 	const struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .wal_dir = "logs"};
 	const struct sl_wal_sender sender = {.version = SL_WAL_SENDER_VERSION, .send = deliver};
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct receiver to = {.file = fopen("received.txt", "a+")};
 	struct sl_err err = SL_ERR_INIT;
 	sl_wal *log = NULL;

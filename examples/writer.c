@@ -44,7 +44,7 @@ static int put_file(const struct job *job, struct sl_err *err)
 	char path[80];
 	if (job->attempt == 1 && memcmp(job->block->hash, "0042", 4) == 0)
 		return sl_err_set(err, SL_EAGAIN, "the disk is busy");
-	snprintf(path, sizeof path, "blocks/%.*s", (int)job->block->hash_len, (const char *)job->block->hash);
+	snprintf(path, sizeof(path), "blocks/%.*s", (int)job->block->hash_len, (const char *)job->block->hash);
 	FILE *f = fopen(path, "wb");
 	int ok = f != NULL && fwrite(job->block->bytes, 1, job->block->len, f) == job->block->len;
 	ok = f != NULL && fclose(f) == 0 && ok;
@@ -90,7 +90,7 @@ static int send_block(sl_writer *w, int i, struct sl_err *err)
 	if (bytes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory");
 	memset(bytes, i, 1000);
-	snprintf(hash, sizeof hash, "%04x%012x", i, i); /* the first four digits are its shard */
+	snprintf(hash, sizeof(hash), "%04x%012x", i, i); /* the first four digits are its shard */
 	const struct sl_writer_block block = {
 		.hash = hash, .hash_len = 16, .bytes = bytes, .len = 1000, .release = release, .ctx = bytes};
 	int rc = sl_writer_wait_for_backpressure_clear(w, SL_UNLIMITED, err);
@@ -108,7 +108,7 @@ int main(void)
 	const struct sl_writer_opts opts = {SL_WRITER_OPTS_INIT, .max_concurrent_writes = CONCURRENT,
 					    .backlog_limit_bytes = 64 << 10, .retry_policy = {.first_ms = 10},
 					    .on_unwritten = on_unwritten};
-	struct sl_writer_stats stats = {.struct_size = sizeof stats};
+	struct sl_writer_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
 	pthread_t threads[2];
 	sl_writer *w;

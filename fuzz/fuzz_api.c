@@ -32,7 +32,7 @@ int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, 
 {
 	(void)client;
 	(void)tx;
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	json_t *body = understood(now);
 	int rc = check_chain(chain, body, err);
 	json_decref(body);
@@ -47,7 +47,7 @@ int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *ch
 	int rc = 0;
 	(void)client;
 	(void)tx;
-	memset(out, 0, n * sizeof *out);
+	memset(out, 0, n * sizeof(*out));
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = check_chain(&chains[i], joint ? body : json_array_get(all, i), err);
 	MUST(rc != 0 || body == NULL || (joint ? n <= 1 : n == json_array_size(all)));
@@ -190,7 +190,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	MUST(text != NULL);
 	memcpy(text, data + 1, size - 1);
 	text[size - 1] = '\0';
-	handle(text, size - 1, handlers[data[0] % (sizeof handlers / sizeof handlers[0])], &api);
+	handle(text, size - 1, handlers[data[0] % (sizeof(handlers) / sizeof(handlers[0]))], &api);
 	free(text);
 	return 0;
 }

@@ -330,7 +330,7 @@ static srv_handler_fn *const handlers[] = {
 	srv_cron_delete,         srv_letters_list, srv_letters_show, srv_letters_redrive,
 	srv_letters_redrive_all,
 };
-#define N_HANDLERS (sizeof handlers / sizeof handlers[0])
+#define N_HANDLERS (sizeof(handlers) / sizeof(handlers[0]))
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {

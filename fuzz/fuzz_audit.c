@@ -14,7 +14,7 @@
 #include "pipeline/audit/event.h"
 #include "pipeline/audit/key.h"
 
-#define HASH_AT (sizeof "{\"chain\":{\"event_hash\":\"" - 1)
+#define HASH_AT (sizeof("{\"chain\":{\"event_hash\":\"") - 1)
 #define HASH_END (HASH_AT + 64 + 2) /* behind its quote and comma */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -33,7 +33,7 @@ static void event(const char *text, size_t len)
 	again = e;
 	MUST(sl_audit_event_format(&again, out, &n, &err) == 0);
 	MUST(n == len && memcmp(out, text, n) == 0);
-	MUST(memcmp(again.hash, e.hash, sizeof e.hash) == 0);
+	MUST(memcmp(again.hash, e.hash, sizeof(e.hash)) == 0);
 	MUST(sl__audit_path_ok(e.dataset, e.path));
 	MUST(e.rows + e.bad_rows == e.end - e.start + 1);
 	MUST((sl__audit_chain_add(&chain, &e, &err) == 0) == (e.number == 1));
@@ -43,8 +43,8 @@ static void event_with_hash(const char *text, size_t len)
 {
 	char fixed[SL_AUDIT_EVENT_BYTES], hashed[SL_AUDIT_EVENT_BYTES], hex[SL__SHA256_HEX];
 	uint8_t digest[SL__SHA256_BYTES];
-	size_t start = sizeof "{\"chain\":{" - 1;
-	if (len < HASH_END || len >= sizeof fixed)
+	size_t start = sizeof("{\"chain\":{") - 1;
+	if (len < HASH_END || len >= sizeof(fixed))
 		return;
 	memcpy(fixed, text, len);
 	memcpy(hashed, text, start);
@@ -73,7 +73,7 @@ static void head(const char *text, size_t len)
 static void path(const char *text, size_t len)
 {
 	char name[SL__AUDIT_PATH_MAX + 8];
-	if (len >= sizeof name)
+	if (len >= sizeof(name))
 		return;
 	memcpy(name, text, len);
 	name[len] = '\0';

@@ -25,7 +25,7 @@ static void must_be_same(const struct bk_entry *a, const struct bk_entry *b)
 	for (size_t i = 0; i < a->xattrs_n; i++)
 		MUST(strcmp(a->xattrs[i].name, b->xattrs[i].name) == 0 && a->xattrs[i].len == b->xattrs[i].len &&
 		     same_bytes(a->xattrs[i].value, b->xattrs[i].value, a->xattrs[i].len));
-	MUST(same_bytes(a->extents, b->extents, a->extents_n * sizeof *a->extents));
+	MUST(same_bytes(a->extents, b->extents, a->extents_n * sizeof(*a->extents)));
 	for (size_t i = 0; i < a->refs_n; i++)
 		MUST(a->refs[i].len == b->refs[i].len && memcmp(&a->refs[i].id, &b->refs[i].id, BK_ID_BYTES) == 0);
 }

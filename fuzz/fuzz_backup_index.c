@@ -71,7 +71,7 @@ static int show(uint64_t ordinal, const struct bk_id *id, const struct bk_found 
 	struct bk_found same;
 	const struct bk_place *p = &found->place;
 	MUST(ordinal == s->n++);
-	MUST(memcmp(&s->last, id, sizeof *id) <= 0);
+	MUST(memcmp(&s->last, id, sizeof(*id)) <= 0);
 	MUST(p->frame_raw <= BK_FRAME_RAW_MAX && (uint64_t)p->offset + p->length <= p->frame_raw);
 	MUST((uint64_t)p->frame_offset + p->frame_stored <= BK_PACK_BYTES_MAX);
 	MUST(sl__bk_index_find(s->x, id, &same, NULL) == 0);
@@ -147,7 +147,7 @@ static void right_sums(const uint8_t *data, size_t size)
 		uint8_t aad[BK_SEGMENT_AAD];
 		size_t bytes = (size_t)sl__bk_segment_entries(n, i) * BK_INDEX_ENTRY;
 		sl__bk_segment_aad(file, i, aad);
-		MUST(sl__bk_seal(&env, &keys, BK_KIND_INDEX_SEGMENT, aad, sizeof aad,
+		MUST(sl__bk_seal(&env, &keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad),
 				 entries + (size_t)i * BK_INDEX_SEGMENT_BYTES, bytes, at, NULL) == 0);
 		at += bytes + BK_SEAL_PLAIN;
 	}

@@ -122,7 +122,7 @@ static int read_block(const struct bk_id *id, const struct bk_place *p, void *ct
 	MUST(sl__bk_frame_open(opener, &keys, p, stored, out, NULL) == 0);
 	MUST(memcmp(out + p->offset, r->bytes + r->at, p->length) == 0);
 	MUST(sl__sha256(r->bytes + r->at, p->length, want.b, NULL) == 0);
-	MUST(memcmp(&want, id, sizeof want) == 0);
+	MUST(memcmp(&want, id, sizeof(want)) == 0);
 	r->at += p->length;
 	free(stored);
 	free(out);

@@ -201,7 +201,7 @@ static void right_lengths(const uint8_t *data, size_t size)
 	size_t n = 0;
 	while (size > 1) {
 		size_t len = SL_MIN((size_t)data[0], size - 1);
-		if (n + 4 + len > sizeof stream)
+		if (n + 4 + len > sizeof(stream))
 			break;
 		sl__put32(stream + n, (uint32_t)len);
 		memcpy(stream + n + 4, data + 1, len);

@@ -39,7 +39,7 @@ static void look(const struct sl_record *r)
 		return;
 	size_t n = count_fields(r);
 	const struct sl__row_opts opts = {.csv = true, .n_columns = n};
-	struct sl__field *fields = calloc(n, sizeof *fields), *again = calloc(n, sizeof *again);
+	struct sl__field *fields = calloc(n, sizeof(*fields)), *again = calloc(n, sizeof(*again));
 	struct sl__row_reader *first, *second;
 	struct sl__buf text;
 	struct sl_env env;

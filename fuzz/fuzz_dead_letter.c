@@ -94,7 +94,7 @@ static struct look list(sl_dlq *q, uint64_t id, const char *item)
 {
 	struct look l = {.id = id, .item = item};
 	MUST(sl_dlq_list(q, 1, look, &l, NULL) == 0);
-	struct sl_dlq_stats stats = {.struct_size = sizeof stats};
+	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 	MUST(sl_dlq_get_stats(q, &stats, NULL) == 0);
 	MUST(stats.unacknowledged == l.waiting);
 	return l;
@@ -143,7 +143,7 @@ static void put_file(struct crashfs *fs, const uint8_t *data, size_t n, uint64_t
 	}
 	if ((flags & 2) != 0)
 		fix_records(copy, n, salt);
-	(void)snprintf(path, sizeof path, DIR "/%08llu.dlq", (unsigned long long)first_id);
+	(void)snprintf(path, sizeof(path), DIR "/%08llu.dlq", (unsigned long long)first_id);
 	crashfs_put(fs, path, copy, n);
 	free(copy);
 }

@@ -22,7 +22,7 @@ static const struct sl__event_http_secrets secrets = {.token = TOKEN, .password 
 
 static void check_err(int rc, const struct sl_err *err)
 {
-	MUST(rc < 0 && err->code == rc && err->msg[0] != '\0' && strlen(err->msg) < sizeof err->msg);
+	MUST(rc < 0 && err->code == rc && err->msg[0] != '\0' && strlen(err->msg) < sizeof(err->msg));
 	MUST(strstr(err->msg, TOKEN) == NULL && strstr(err->msg, PASSWORD) == NULL);
 	for (const char *p = err->msg; *p != '\0'; p++)
 		MUST((unsigned char)*p >= ' ');

@@ -18,7 +18,7 @@ static void same(const struct sl_event *a, const struct sl_event *b)
 {
 	MUST(a->type == b->type && a->job_id == b->job_id && a->attempt == b->attempt && a->ts_ms == b->ts_ms);
 	MUST(a->position == b->position && a->partial == b->partial && a->len == b->len);
-	MUST(memcmp(&a->claim, &b->claim, sizeof a->claim) == 0);
+	MUST(memcmp(&a->claim, &b->claim, sizeof(a->claim)) == 0);
 	MUST(a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
 }
 

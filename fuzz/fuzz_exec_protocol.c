@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobs/exec/protocol.h"
 #include "jobs/client/types.h"
+#include "jobs/exec/protocol.h"
 #include "must.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -31,7 +31,7 @@ static void check_line(const char *line, size_t n)
 static void retry_after(const char *text, size_t size)
 {
 	int64_t now_ms = 0, out = -1;
-	MUST(size < 8 || memcpy(&now_ms, text, sizeof now_ms) == &now_ms);
+	MUST(size < 8 || memcpy(&now_ms, text, sizeof(now_ms)) == &now_ms);
 	const char *value = size < 8 ? text : text + 8;
 	now_ms = now_ms < 0 ? 0 : now_ms;
 	if (!sl__http_retry_after(value, now_ms, &out))
@@ -45,7 +45,7 @@ static void retry_after(const char *text, size_t size)
 static void first_line(const char *text, size_t size)
 {
 	char out[64];
-	size_t cap = size > 0 ? 1 + (unsigned char)text[0] % sizeof out : 1;
+	size_t cap = size > 0 ? 1 + (unsigned char)text[0] % sizeof(out) : 1;
 	char *room = malloc(cap);
 	MUST(room != NULL);
 	size_t n = sl__http_first_line(room, cap, text, size);
@@ -53,7 +53,7 @@ static void first_line(const char *text, size_t size)
 	check_line(room, n);
 	/* A second time it stays as it is, but for blanks before it that were something else. */
 	size_t blank = strspn(room, " ");
-	MUST(sl__http_first_line(out, sizeof out, room, n) == n - blank && strcmp(out, room + blank) == 0);
+	MUST(sl__http_first_line(out, sizeof(out), room, n) == n - blank && strcmp(out, room + blank) == 0);
 	free(room);
 }
 

@@ -66,7 +66,7 @@ int MHD_get_connection_values_n(struct MHD_Connection *c, enum MHD_ValueKind kin
 
 struct MHD_Response *MHD_create_response_from_buffer(size_t size, void *buffer, enum MHD_ResponseMemoryMode mode)
 {
-	struct MHD_Response *x = calloc(1, sizeof *x);
+	struct MHD_Response *x = calloc(1, sizeof(*x));
 	MUST(x != NULL && (x->data = malloc(size + 1)) != NULL);
 	memcpy(x->data, buffer, size);
 	x->data[size] = '\0';
@@ -155,13 +155,13 @@ void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
 					     .component = "access",
 					     .message = "request",
 					     .fields = fields,
-					     .n_fields = sizeof fields / sizeof fields[0]};
+					     .n_fields = sizeof(fields) / sizeof(fields[0])};
 	char line[4096];
 	(void)a;
 	MUST(strchr(x->path, '?') == NULL);
-	size_t n = sl_log_format(&record, SL_LOG_LOGFMT, line, sizeof line);
-	MUST(n < sizeof line && memchr(line, '\n', n) == NULL);
-	n = sl_log_format(&record, SL_LOG_JSON, line, sizeof line);
+	size_t n = sl_log_format(&record, SL_LOG_LOGFMT, line, sizeof(line));
+	MUST(n < sizeof(line) && memchr(line, '\n', n) == NULL);
+	n = sl_log_format(&record, SL_LOG_JSON, line, sizeof(line));
 	json_t *v = json_loadb(line, n, 0, NULL);
 	MUST(json_is_object(v));
 	json_decref(v);
@@ -406,7 +406,7 @@ static void serve(struct srv_conn *conn, const char *method, const char *target,
 	srv_record_access(r, r->start_ns);
 	srv_request_detach(r);
 	MUST(live == 0 && conn->spare == r && atomic_load(&server.body_bytes) == 0);
-	MUST(s.elsewhere || !has_any((const char *)r, sizeof *r));
+	MUST(s.elsewhere || !has_any((const char *)r, sizeof(*r)));
 }
 
 static void run(struct text t)
@@ -442,7 +442,7 @@ static void write_hash(int fd, const char *name, const char *token)
 	unsigned char hash[32];
 	char hex[65];
 	crypto_hash_sha256(hash, (const unsigned char *)token, strlen(token));
-	MUST(dprintf(fd, "%s sha256:%s\n", name, sodium_bin2hex(hex, sizeof hex, hash, sizeof hash)) > 0);
+	MUST(dprintf(fd, "%s sha256:%s\n", name, sodium_bin2hex(hex, sizeof(hex), hash, sizeof(hash))) > 0);
 }
 
 static void make_auth(void)
@@ -452,7 +452,7 @@ static void make_auth(void)
 	MUST(fd >= 0 && fchmod(fd, 0600) == 0);
 	write_hash(fd, "boss admin", ADMIN);
 	write_hash(fd, "reader read", READER);
-	(void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	MUST(srv_auth_new(&server.auth, path, NULL) == 0);
 }
 
@@ -463,7 +463,7 @@ static void need_session(void)
 	if (srv_auth_by_session(server.auth, session, strlen(session), srv_real_ms(&server), &who))
 		return;
 	MUST(srv_auth_login(server.auth, ADMIN, strlen(ADMIN), srv_real_ms(&server), session, &who));
-	memcpy(csrf, who.csrf, sizeof csrf);
+	memcpy(csrf, who.csrf, sizeof(csrf));
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -479,10 +479,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	server.answers_max = 1 << 20;
 	server.needs_token = true;
 	server.access = (srv_accesslog *)(void *)&logs;
-	(void)snprintf(server.cookie, sizeof server.cookie, "sid");
-	(void)snprintf(server.boot, sizeof server.boot, "boot");
+	(void)snprintf(server.cookie, sizeof(server.cookie), "sid");
+	(void)snprintf(server.boot, sizeof(server.boot), "boot");
 	MUST(srv_routes_new(&server.routes, NULL) == 0);
-	MUST(srv_http_add(&server, routes, sizeof routes / sizeof routes[0], NULL, NULL) == 0);
+	MUST(srv_http_add(&server, routes, sizeof(routes) / sizeof(routes[0]), NULL, NULL) == 0);
 	return srv_session_add(&server, NULL);
 }
 

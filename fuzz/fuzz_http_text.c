@@ -103,7 +103,7 @@ static srv_routes *table(void)
 	if (t != NULL)
 		return t;
 	MUST(srv_routes_new(&t, NULL) == 0);
-	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
 		MUST(srv_routes_add(t, &routes[i], NULL, NULL) == 0);
 	return t;
 }
@@ -118,8 +118,8 @@ static void check_values(const struct srv_match *m, const char *scratch, size_t 
 		MUST(strncmp(v, "../", 3) != 0 && strstr(v, "/../") == NULL);
 	}
 	if (m->endpoint == NULL && m->other != NULL) {
-		srv_routes_allow(m->other, allow, sizeof allow);
-		MUST(strlen(allow) < sizeof allow);
+		srv_routes_allow(m->other, allow, sizeof(allow));
+		MUST(strlen(allow) < sizeof(allow));
 	}
 }
 

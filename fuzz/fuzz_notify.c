@@ -32,7 +32,7 @@ static void hear(const struct sl_note *note, void *ctx)
 	}
 	MUST(h->n < SL__FANOUT_MAX);
 	h->notes[h->n].note = *note;
-	(void)snprintf(h->notes[h->n].type, sizeof h->notes[h->n].type, "%s", note->type != NULL ? note->type : "");
+	(void)snprintf(h->notes[h->n].type, sizeof(h->notes[h->n].type), "%s", note->type != NULL ? note->type : "");
 	h->n++;
 }
 

@@ -24,7 +24,7 @@ static void check(const struct srv_publish *p)
 {
 	uint64_t before = 0;
 	size_t sum = 0;
-	MUST(p->stream[0] != '\0' && strlen(p->stream) < SRV_STREAM_BYTES && p->key_len <= sizeof p->key);
+	MUST(p->stream[0] != '\0' && strlen(p->stream) < SRV_STREAM_BYTES && p->key_len <= sizeof(p->key));
 	for (size_t i = 0; i < p->n; i++) {
 		const struct sl_event_row *row = &p->rows[i];
 		MUST(row->sequence > before && row->sequence <= INT64_MAX && row->type > 0 && row->attempt >= 0);

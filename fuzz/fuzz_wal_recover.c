@@ -52,7 +52,7 @@ static void nothing_is_gone(const struct seen *before, const struct seen *after)
 
 static struct sl_wal_stats stats_of(sl_wal *w)
 {
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	MUST(sl_wal_get_stats(w, &st, NULL) == 0);
 	return st;
 }

@@ -42,7 +42,7 @@ static int scan(const struct walmodel_env *e, const char *path, struct told *t, 
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &e->env, .on_record = on_record,
 					.on_damage = on_damage, .ctx = t};
 	struct sl_err err = SL_ERR_INIT;
-	*st = (struct sl_wal_stats){.struct_size = sizeof *st};
+	*st = (struct sl_wal_stats){.struct_size = sizeof(*st)};
 	int rc = sl_wal_scan(path, &opts, st, &err);
 	MUST(rc == 0 || (err.code == rc && err.msg[0] != '\0'));
 	return rc;
@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct told first = {.size = archive ? 0 : n}, second = first;
 	int rc = scan(&e, path, &first, &st);
 	MUST(scan(&e, path, &second, &again) == rc);
-	MUST(memcmp(&first, &second, sizeof first) == 0);
+	MUST(memcmp(&first, &second, sizeof(first)) == 0);
 	if (rc == 0) {
 		MUST(st.records == first.records && st.damaged_ranges == first.damage);
 		MUST(st.pending + st.sent + st.failed == st.records);

@@ -44,7 +44,7 @@ void srv_error(srv_request *r, int status, const char *code, const char *fmt, ..
 	char text[1024];
 	va_list args;
 	va_start(args, fmt);
-	MUST(vsnprintf(text, sizeof text, fmt, args) > 0 && code[0] != '\0' && status >= 400);
+	MUST(vsnprintf(text, sizeof(text), fmt, args) > 0 && code[0] != '\0' && status >= 400);
 	va_end(args);
 	answered(r, status);
 }

@@ -58,7 +58,7 @@ static uint64_t status_bytes(const char *key)
 	unsigned long long kib = 0;
 	FILE *f = fopen("/proc/self/status", "r");
 	must(f != NULL ? 0 : SL_EIO, NULL);
-	while (fgets(line, sizeof line, f) != NULL)
+	while (fgets(line, sizeof(line), f) != NULL)
 		if (strncmp(line, key, strlen(key)) == 0)
 			kib = strtoull(line + strlen(key), NULL, 10);
 	(void)fclose(f);
@@ -178,7 +178,7 @@ static void put_pack(const struct bk_id *pack)
 {
 	char name[SL_DRIVER_NAME_BYTES], path[4096];
 	sl__bk_pack_name(pack, name);
-	(void)snprintf(path, sizeof path, "%s/%s", run.folder, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", run.folder, name);
 	char *slash = strrchr(path, '/');
 	*slash = '\0';
 	must(mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : SL_EIO, NULL);
@@ -191,7 +191,7 @@ static void put_pack(const struct bk_id *pack)
 static void put_packs(void)
 {
 	char path[4096];
-	(void)snprintf(path, sizeof path, "%s/packs", run.folder);
+	(void)snprintf(path, sizeof(path), "%s/packs", run.folder);
 	must(mkdir(path, 0700) == 0 ? 0 : SL_EIO, NULL);
 	for (uint64_t i = 0; i < run.blocks; i += PACK_BLOCKS) {
 		struct bk_id pack = id_of(i + (1ull << 48));

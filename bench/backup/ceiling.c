@@ -70,7 +70,7 @@ static void *work(void *arg)
 				     {ZSTD_c_windowLog, 21},
 				     {ZSTD_c_hashLog, 16},
 				     {ZSTD_c_minMatch, 6}};
-	for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
+	for (size_t i = 0; i < sizeof(parameters) / sizeof(*parameters); i++)
 		(void)ZSTD_CCtx_setParameter(zstd, (ZSTD_cParameter)parameters[i][0], parameters[i][1]);
 	for (;;) {
 		size_t at = atomic_fetch_add(&next_piece, 1) * PIECE;

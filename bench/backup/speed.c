@@ -67,7 +67,7 @@ static int take_file(const char *path, const struct stat *st, int type, struct F
 	(void)fclose(f);
 	if (tree.files_n == tree.files_cap) {
 		tree.files_cap = tree.files_cap == 0 ? 1024 : 2 * tree.files_cap;
-		tree.files = realloc(tree.files, tree.files_cap * sizeof *tree.files);
+		tree.files = realloc(tree.files, tree.files_cap * sizeof(*tree.files));
 		must(tree.files != NULL ? 0 : SL_ENOMEM);
 	}
 	tree.files[tree.files_n++] = (struct file){tree.len, got};

@@ -126,7 +126,7 @@ static void run(enum style style, int rounds)
 			best = SL_MIN(best, took);
 			worst = SL_MAX(worst, took);
 		}
-		snprintf(label, sizeof label, "%s: %s", names[style], apart ? "records and fields" : "records");
+		snprintf(label, sizeof(label), "%s: %s", names[style], apart ? "records and fields" : "records");
 		show(label, &t, best, worst);
 	}
 	sl__row_reader_free(rows);

@@ -80,7 +80,7 @@ static void read_file(const char *path)
 	if (text == MAP_FAILED)
 		die(path, "cannot be mapped");
 	size_t cap = (size_t)st.st_size / 40 + 1;
-	rows = malloc(cap * sizeof *rows);
+	rows = malloc(cap * sizeof(*rows));
 	for (const char *line = strchr(text, '\n') + 1; line < end; n_rows++) {
 		const char *stop = memchr(line, '\n', (size_t)(end - line));
 		read_row(&rows[n_rows], line, stop);

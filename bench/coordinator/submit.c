@@ -108,7 +108,7 @@ static void *produce(void *arg)
 static int run_case(const sl_sink *sink, size_t many, size_t len, double seconds, int producers, int workers)
 {
 	struct run r = {.many = many, .len = len};
-	struct sl_coordinator_report report = {.struct_size = sizeof report};
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	pthread_t p[64];
 	r.c = start(sink, len != 0 ? SL_ITEM_BYTES : SL_ITEM_POINTERS, workers);
 	double begin = now(), cpu_before = cpu();
@@ -120,7 +120,7 @@ static int run_case(const sl_sink *sink, size_t many, size_t len, double seconds
 		(void)pthread_join(p[i], NULL);
 	int rc = sl_coordinator_stop(r.c, SL_UNLIMITED, &report, NULL);
 	double took = now() - begin, used = cpu() - cpu_before;
-	struct sl_coordinator_health h = {.struct_size = sizeof h};
+	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	int health = sl_coordinator_get_health(r.c, &h);
 	bool right = rc == 0 && health == 0 && report.written == r.submitted;
 	printf("submit P%d W%d, %-8s %2zu a call: %7.2f M items/s, %6.1f ns of CPU an item, %5.1f items a batch %s\n",
@@ -165,9 +165,9 @@ static int measure_memory(int workers)
 	long empty = resident();
 	sl_coordinator *c = start(&sink, SL_ITEM_BYTES, workers);
 	uint64_t n = 0;
-	struct sl_coordinator_health h = {.struct_size = sizeof h};
+	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	do {
-		while (sl_coordinator_try_submit(c, text, sizeof text) == 0)
+		while (sl_coordinator_try_submit(c, text, sizeof(text)) == 0)
 			n++;
 		pause_for(0.02);
 	} while (sl_coordinator_get_health(c, &h) == 0 && h.queue_size < h.capacity);

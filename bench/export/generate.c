@@ -82,7 +82,7 @@ int main(int argc, char **argv)
 		letters(hash, 64, "0123456789abcdef", 4);
 		if (wide)
 			prose(text, WIDE_TEXT);
-		(void)snprintf(at, sizeof at, "2024-%02d-%02dT%02d:%02d:%02dZ", (int)(1 + second / 86400 / 28 % 12),
+		(void)snprintf(at, sizeof(at), "2024-%02d-%02dT%02d:%02d:%02dZ", (int)(1 + second / 86400 / 28 % 12),
 			       (int)(1 + second / 86400 % 28), (int)(second / 3600 % 24), (int)(second / 60 % 60),
 			       (int)(second % 60));
 		if (csv)

@@ -59,8 +59,8 @@ static int connect_to(int port)
 				      .sin_port = htons((uint16_t)port),
 				      .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-	    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0)
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0)
 		die("connect", "failed");
 	return fd;
 }
@@ -97,7 +97,7 @@ static void read_line(struct lane *l, char line[LINE_MAX_BYTES])
 				die("answer", "too long");
 			line[n++] = c;
 		}
-		ssize_t got = read(l->fd, l->in, sizeof l->in);
+		ssize_t got = read(l->fd, l->in, sizeof(l->in));
 		if (got <= 0)
 			die("read", "failed");
 		l->at = 0;
@@ -127,7 +127,7 @@ static void *put_lane(void *arg)
 	char line[LINE_MAX_BYTES];
 	for (long n; (n = take(l->ahead)) > 0;) {
 		for (long i = 0; i < n; i++)
-			add(l, put, sizeof put - 1);
+			add(l, put, sizeof(put) - 1);
 		flush_out(l);
 		for (long i = 0; i < n; i++)
 			expect(l, "INSERTED ", line);
@@ -142,12 +142,12 @@ static void *drain_lane(void *arg)
 	static const char reserve[] = "reserve\r\n";
 	for (long n; (n = take(l->ahead)) > 0;) {
 		for (long i = 0; i < n; i++)
-			add(l, reserve, sizeof reserve - 1);
+			add(l, reserve, sizeof(reserve) - 1);
 		flush_out(l);
 		for (long i = 0; i < n; i++) {
 			char text[LINE_MAX_BYTES];
 			expect(l, "RESERVED ", line);
-			int k = snprintf(text, sizeof text, "delete %llu\r\n", strtoull(line + 9, NULL, 10));
+			int k = snprintf(text, sizeof(text), "delete %llu\r\n", strtoull(line + 9, NULL, 10));
 			add(l, text, (size_t)k);
 			read_line(l, line);
 		}
@@ -208,7 +208,7 @@ int main(void)
 	}
 	printf("{\"ready\":true}\n");
 	(void)fflush(stdout);
-	while (fgets(line, sizeof line, stdin) != NULL && obey(atoi(port), line))
+	while (fgets(line, sizeof(line), stdin) != NULL && obey(atoi(port), line))
 		;
 	return 0;
 }

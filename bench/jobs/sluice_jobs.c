@@ -69,9 +69,9 @@ static void open_shared(void)
 	if (path == NULL)
 		return;
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || ftruncate(fd, sizeof *b.seen) != 0)
+	if (fd < 0 || ftruncate(fd, sizeof(*b.seen)) != 0)
 		die("BENCH_SHARED", NULL);
-	b.seen = mmap(NULL, sizeof *b.seen, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	b.seen = mmap(NULL, sizeof(*b.seen), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (b.seen == MAP_FAILED)
 		die("BENCH_SHARED", NULL);
 	(void)close(fd);
@@ -97,7 +97,7 @@ static void bulk(long n)
 	for (long i = 0; i < n; i += BITE) {
 		size_t k = (size_t)(n - i < BITE ? n - i : BITE);
 		for (size_t j = 0; j < k; j++) {
-			(void)snprintf(inputs[j], sizeof inputs[j], "{\"i\":%ld}", i + (long)j);
+			(void)snprintf(inputs[j], sizeof(inputs[j]), "{\"i\":%ld}", i + (long)j);
 			chains[j] = (struct sl_new_chain){.job = {.type = "noop", .input = inputs[j]}};
 		}
 		if (sl_jobs_start_many(b.client, NULL, chains, k, out, &err) != 0)
@@ -180,7 +180,7 @@ static int by_value(const void *x, const void *y)
 
 static double ms_at(int64_t *times, long n, long permille)
 {
-	qsort(times, (size_t)n, sizeof *times, by_value);
+	qsort(times, (size_t)n, sizeof(*times), by_value);
 	return (double)times[n * permille / 1000] / 1e6;
 }
 
@@ -204,7 +204,7 @@ static void committer_open(struct committer *c)
 	*c = (struct committer){0};
 	if (strncmp(b.url, "sqlite:", 7) == 0) {
 		char path[4096];
-		(void)snprintf(path, sizeof path, "%s-commits", b.url + 7);
+		(void)snprintf(path, sizeof(path), "%s-commits", b.url + 7);
 		if (sqlite3_open(path, &c->sqlite) != SQLITE_OK ||
 		    sqlite3_exec(c->sqlite,
 				 "pragma journal_mode=wal; pragma synchronous=full;"
@@ -245,7 +245,7 @@ static void committer_close(struct committer *c)
 static void commits(long n)
 {
 	struct committer c;
-	int64_t *times = calloc((size_t)n, sizeof *times), started;
+	int64_t *times = calloc((size_t)n, sizeof(*times)), started;
 	committer_open(&c);
 	started = now_ns();
 	for (long i = 0; i < n; i++)
@@ -273,7 +273,7 @@ static int64_t pickup_ns(void)
 static void pickup(long n)
 {
 	struct committer c;
-	int64_t *times = calloc((size_t)n, sizeof *times), *commit = calloc((size_t)n, sizeof *commit);
+	int64_t *times = calloc((size_t)n, sizeof(*times)), *commit = calloc((size_t)n, sizeof(*commit));
 	committer_open(&c);
 	for (long i = 0; i < n; i++) {
 		(void)usleep(PAUSE_US);
@@ -292,7 +292,7 @@ static void pickup(long n)
 /* CPU time and queries of this process while nothing happens. */
 static void idle(long ms)
 {
-	struct sl_worker_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+	struct sl_worker_stats before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
 	struct rusage r0, r1;
 	sl_worker_get_stats(b.worker, &before);
 	(void)getrusage(RUSAGE_SELF, &r0);
@@ -349,7 +349,7 @@ int main(void)
 	open_store();
 	printf("{\"ready\":true}\n");
 	(void)fflush(stdout);
-	while (fgets(line, sizeof line, stdin) != NULL && !obey(line))
+	while (fgets(line, sizeof(line), stdin) != NULL && !obey(line))
 		;
 	if (b.worker != NULL && sl_worker_stop(b.worker, 10000, &err) != 0)
 		die("stop", &err);

@@ -35,7 +35,7 @@ static sl_wal *open_log(const char *dir, int sender, int batch)
 	struct sl_err err = SL_ERR_INIT;
 	sl_wal *log = NULL;
 	char id[16];
-	(void)snprintf(id, sizeof id, "s%d", sender);
+	(void)snprintf(id, sizeof(id), "s%d", sender);
 	must(sl_wal_open(&log, id, &opts, &err), &err);
 	return log;
 }
@@ -45,7 +45,7 @@ static void make_record(int sender, long i, struct sl_wal_span *out)
 	char line[LINE_BYTES + 1];
 	struct sl_err err = SL_ERR_INIT;
 	void *bytes = NULL;
-	int n = snprintf(line, sizeof line, "line %ld of sender %d, ", i, sender);
+	int n = snprintf(line, sizeof(line), "line %ld of sender %d, ", i, sender);
 	memset(line + n, 'x', (size_t)(LINE_BYTES - n));
 	const struct sl_event event = {.type = SL_EVENT_STDOUT,
 				       .job_id = (uint64_t)sender + 1,

@@ -43,10 +43,10 @@ static inline void sl__opts_copy(void *to, size_t to_size, const void *from)
 	memset(to, 0, to_size);
 	if (from != NULL) {
 		size_t from_size;
-		memcpy(&from_size, from, sizeof from_size);
+		memcpy(&from_size, from, sizeof(from_size));
 		memcpy(to, from, SL_MIN(from_size, to_size));
 	}
-	memcpy(to, &to_size, sizeof to_size);
+	memcpy(to, &to_size, sizeof(to_size));
 }
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -74,24 +74,24 @@ static inline char *sl__hex(char *to, const void *bytes, size_t n)
 static inline uint32_t sl__get32(const void *p)
 {
 	uint32_t v;
-	memcpy(&v, p, sizeof v);
+	memcpy(&v, p, sizeof(v));
 	return SL__LE32(v);
 }
 static inline uint64_t sl__get64(const void *p)
 {
 	uint64_t v;
-	memcpy(&v, p, sizeof v);
+	memcpy(&v, p, sizeof(v));
 	return SL__LE64(v);
 }
 static inline void sl__put32(void *p, uint32_t v)
 {
 	v = SL__LE32(v);
-	memcpy(p, &v, sizeof v);
+	memcpy(p, &v, sizeof(v));
 }
 static inline void sl__put64(void *p, uint64_t v)
 {
 	v = SL__LE64(v);
-	memcpy(p, &v, sizeof v);
+	memcpy(p, &v, sizeof(v));
 }
 
 #endif

@@ -78,13 +78,13 @@ int sl__buf_str_append(struct sl__buf *b, const char *text)
 int sl__buf_put32(struct sl__buf *b, uint32_t v)
 {
 	v = SL__LE32(v);
-	return sl__buf_append(b, &v, sizeof v);
+	return sl__buf_append(b, &v, sizeof(v));
 }
 
 int sl__buf_put64(struct sl__buf *b, uint64_t v)
 {
 	v = SL__LE64(v);
-	return sl__buf_append(b, &v, sizeof v);
+	return sl__buf_append(b, &v, sizeof(v));
 }
 
 int sl__buf_vprintf(struct sl__buf *b, const char *fmt, va_list args)

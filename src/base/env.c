@@ -8,7 +8,7 @@
 
 int sl__env_init(struct sl_env *out, const struct sl_env *in, struct sl_err *err)
 {
-	sl__opts_copy(out, sizeof *out, in);
+	sl__opts_copy(out, sizeof(*out), in);
 	if (out->io == NULL)
 		out->io = &sl__io_real;
 	if (out->clock == NULL)
@@ -201,7 +201,7 @@ void sl__log_fields(const struct sl_env *e, enum sl_log_level level, const char 
 /* splitmix64: one word of state, good enough to spread retries and name temporary files. */
 void sl__prng_init(struct sl__prng *p, const struct sl_env *e)
 {
-	if (e->rand->fill(&p->s, sizeof p->s, e->rand_ctx) != 0)
+	if (e->rand->fill(&p->s, sizeof(p->s), e->rand_ctx) != 0)
 		p->s = (uint64_t)sl__mono_ns(e) * 0x9E3779B97F4A7C15ULL;
 }
 

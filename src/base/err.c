@@ -94,11 +94,11 @@ static void classify_code(struct sl_err *err)
 
 static void SL_PRINTF(4, 0) fill(struct sl_err *err, int code, int sys_errno, const char *fmt, va_list args)
 {
-	memset(err, 0, sizeof *err);
+	memset(err, 0, sizeof(*err));
 	err->code = code;
 	err->sys_errno = sys_errno;
-	(void)vsnprintf(err->msg, sizeof err->msg, fmt, args);
-	trim_partial_utf8(err->msg, sizeof err->msg);
+	(void)vsnprintf(err->msg, sizeof(err->msg), fmt, args);
+	trim_partial_utf8(err->msg, sizeof(err->msg));
 	classify_code(err);
 }
 
@@ -158,9 +158,9 @@ int sl_err_set_errno(struct sl_err *err, int sys_errno, const char *fmt, ...)
 		va_end(args);
 		char text[96];
 		size_t used = strlen(err->msg);
-		const char *why = strerror_r(sys_errno, text, sizeof text);
-		(void)snprintf(err->msg + used, sizeof err->msg - used, ": %s", why);
-		trim_partial_utf8(err->msg, sizeof err->msg);
+		const char *why = strerror_r(sys_errno, text, sizeof(text));
+		(void)snprintf(err->msg + used, sizeof(err->msg) - used, ": %s", why);
+		trim_partial_utf8(err->msg, sizeof(err->msg));
 	}
 	return code;
 }
@@ -169,14 +169,14 @@ int sl_err_wrap(struct sl_err *err, int code, const char *fmt, ...)
 {
 	if (err != NULL) {
 		char old[SL_ERR_MSG_BYTES];
-		memcpy(old, err->msg, sizeof old);
+		memcpy(old, err->msg, sizeof(old));
 		va_list args;
 		va_start(args, fmt);
-		(void)vsnprintf(err->msg, sizeof err->msg, fmt, args);
+		(void)vsnprintf(err->msg, sizeof(err->msg), fmt, args);
 		va_end(args);
 		size_t used = strlen(err->msg);
-		(void)snprintf(err->msg + used, sizeof err->msg - used, ": %s", old);
-		trim_partial_utf8(err->msg, sizeof err->msg);
+		(void)snprintf(err->msg + used, sizeof(err->msg) - used, ": %s", old);
+		trim_partial_utf8(err->msg, sizeof(err->msg));
 	}
 	return code;
 }

@@ -43,7 +43,7 @@ void sl__hist_add(struct sl__hist *h, uint64_t value)
 
 void sl__hist_read(const struct sl__hist *h, struct sl__hist_view *out)
 {
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	for (size_t i = 0; i < SL_COUNT(h->shards); i++) {
 		const struct sl__hist_shard *s = &h->shards[i];
 		for (size_t b = 0; b < SL__HIST_BUCKETS; b++)

@@ -55,7 +55,7 @@ static void put_quoted_char(struct line *l, const char *s, size_t n)
 {
 	char text[8];
 	if (n == 0) {
-		(void)snprintf(text, sizeof text, "\\x%02x", (unsigned char)s[0]);
+		(void)snprintf(text, sizeof(text), "\\x%02x", (unsigned char)s[0]);
 		put_str(l, l->json ? "\xEF\xBF\xBD" : text); /* U+FFFD */
 	} else if (s[0] == '"' || s[0] == '\\') {
 		put(l, (const char[]){'\\', s[0]}, 2);
@@ -66,7 +66,7 @@ static void put_quoted_char(struct line *l, const char *s, size_t n)
 	} else if (s[0] == '\t') {
 		put_str(l, "\\t");
 	} else if (is_control(s)) {
-		(void)snprintf(text, sizeof text, "\\u%04x", (unsigned char)s[n - 1]);
+		(void)snprintf(text, sizeof(text), "\\u%04x", (unsigned char)s[n - 1]);
 		put_str(l, text);
 	} else {
 		put(l, s, n);
@@ -145,13 +145,13 @@ static void put_value(struct line *l, const struct sl_log_field *f)
 {
 	char text[24] = "";
 	if (f->kind == SL_LOG_I64)
-		(void)snprintf(text, sizeof text, "%" PRId64, (int64_t)f->num);
+		(void)snprintf(text, sizeof(text), "%" PRId64, (int64_t)f->num);
 	else if (f->kind == SL_LOG_U64)
-		(void)snprintf(text, sizeof text, "%" PRIu64, f->num);
+		(void)snprintf(text, sizeof(text), "%" PRIu64, f->num);
 	else if (f->kind == SL_LOG_HEX64)
-		(void)snprintf(text, sizeof text, l->json ? "\"0x%016" PRIx64 "\"" : "0x%016" PRIx64, f->num);
+		(void)snprintf(text, sizeof(text), l->json ? "\"0x%016" PRIx64 "\"" : "0x%016" PRIx64, f->num);
 	else if (f->str == NULL)
-		(void)snprintf(text, sizeof text, "null");
+		(void)snprintf(text, sizeof(text), "null");
 	if (text[0] != '\0')
 		put_str(l, text);
 	else if (l->json || needs_quotes(f->str))

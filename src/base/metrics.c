@@ -15,7 +15,7 @@ int sl_metrics_new(sl_metrics **out, const struct sl_env *env, struct sl_err *er
 	int rc = sl__env_init(&full, env, err);
 	if (rc != 0)
 		return rc;
-	sl_metrics *m = sl__calloc(&full, 1, sizeof *m);
+	sl_metrics *m = sl__calloc(&full, 1, sizeof(*m));
 	if (m == NULL)
 		return sl_err_set(err, SL_ENOMEM, "metrics: out of memory");
 	m->env = full;
@@ -96,11 +96,11 @@ static int make_room(const struct sl_env *e, void *array, size_t n, size_t *cap,
 	size_t wanted = *cap == 0 ? 4 : *cap * 2;
 	if (n < *cap)
 		return 0;
-	memcpy(&old, array, sizeof old);
+	memcpy(&old, array, sizeof(old));
 	bigger = sl__realloc(e, old, wanted * size);
 	if (bigger == NULL)
 		return SL_ENOMEM;
-	memcpy(array, &bigger, sizeof bigger);
+	memcpy(array, &bigger, sizeof(bigger));
 	*cap = wanted;
 	return 0;
 }
@@ -135,7 +135,7 @@ static size_t series_place(const struct sl__family *f, const char *labels)
 static struct sl__family *new_family(const struct sl_env *e, const struct sl__metric_spec *spec,
 				     const char *label_names)
 {
-	struct sl__family *f = sl__calloc(e, 1, sizeof *f);
+	struct sl__family *f = sl__calloc(e, 1, sizeof(*f));
 	if (f == NULL)
 		return NULL;
 	f->kind = spec->kind;
@@ -167,7 +167,7 @@ static void *new_handle(sl_metrics *m, enum sl__metric_kind kind)
 		return sl__calloc(&m->env, 1, sizeof(sl_counter));
 	if (kind == SL__HISTOGRAM)
 		return sl__calloc(&m->env, 1, sizeof(sl_histogram));
-	sl_gauge *g = sl__calloc(&m->env, 1, sizeof *g);
+	sl_gauge *g = sl__calloc(&m->env, 1, sizeof(*g));
 	if (g != NULL)
 		g->registry = m;
 	return g;
@@ -176,12 +176,12 @@ static void *new_handle(sl_metrics *m, enum sl__metric_kind kind)
 /* Put a new series with its handle at its place. Takes the label text on success. */
 static int insert_series(sl_metrics *m, struct sl__family *f, size_t at, struct sl__buf *text) SL_REQUIRES(m->mu)
 {
-	if (make_room(&m->env, &f->series, f->n, &f->cap, sizeof *f->series) != 0)
+	if (make_room(&m->env, &f->series, f->n, &f->cap, sizeof(*f->series)) != 0)
 		return SL_ENOMEM;
 	void *handle = new_handle(m, f->kind);
 	if (handle == NULL)
 		return SL_ENOMEM;
-	memmove(&f->series[at + 1], &f->series[at], (f->n - at) * sizeof *f->series);
+	memmove(&f->series[at + 1], &f->series[at], (f->n - at) * sizeof(*f->series));
 	f->series[at] = (struct sl__series){.labels = sl__buf_take(text), .handle.any = handle};
 	f->n++;
 	return 0;
@@ -207,7 +207,7 @@ static int find_series(sl_metrics *m, struct sl__family *f, struct sl__buf *text
 static int find_in_new_family(sl_metrics *m, size_t at, const struct sl__metric_spec *spec, struct sl__buf *text,
 			      const char *label_names, void **out, struct sl_err *err) SL_REQUIRES(m->mu)
 {
-	if (make_room(&m->env, &m->families, m->n, &m->cap, sizeof *m->families) != 0)
+	if (make_room(&m->env, &m->families, m->n, &m->cap, sizeof(*m->families)) != 0)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);
 	struct sl__family *f = new_family(&m->env, spec, label_names);
 	if (f == NULL)
@@ -217,7 +217,7 @@ static int find_in_new_family(sl_metrics *m, size_t at, const struct sl__metric_
 		free_family(&m->env, f);
 		return rc;
 	}
-	memmove(&m->families[at + 1], &m->families[at], (m->n - at) * sizeof *m->families);
+	memmove(&m->families[at + 1], &m->families[at], (m->n - at) * sizeof(*m->families));
 	m->families[at] = f;
 	m->n++;
 	return 0;
@@ -300,14 +300,14 @@ uint64_t sl_counter_value(const sl_counter *c)
 static uint64_t bits_of(double value)
 {
 	uint64_t bits;
-	memcpy(&bits, &value, sizeof bits);
+	memcpy(&bits, &value, sizeof(bits));
 	return bits;
 }
 
 static double double_of(uint64_t bits)
 {
 	double value;
-	memcpy(&value, &bits, sizeof value);
+	memcpy(&value, &bits, sizeof(value));
 	return value;
 }
 
@@ -344,7 +344,7 @@ int sl_gauge_attach(sl_gauge *g, sl_gauge_fn *fn, void *ctx, struct sl_err *err)
 	int rc = refuse_fork(g->registry, err);
 	if (rc != 0)
 		return rc;
-	struct sl__gauge_source *source = sl__alloc(&g->registry->env, sizeof *source);
+	struct sl__gauge_source *source = sl__alloc(&g->registry->env, sizeof(*source));
 	if (source == NULL)
 		return sl_err_set(err, SL_ENOMEM, "gauge: out of memory");
 	*source = (struct sl__gauge_source){.fn = fn, .ctx = ctx};

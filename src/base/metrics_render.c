@@ -74,9 +74,9 @@ static void put_double(struct sl__buf *b, double value)
 		(void)sl__buf_str_append(b, isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf");
 		return;
 	}
-	(void)snprintf(text, sizeof text, "%.15g", value);
+	(void)snprintf(text, sizeof(text), "%.15g", value);
 	if (sscanf(text, "%lf", &back) != 1 || back < value || back > value)
-		(void)snprintf(text, sizeof text, "%.17g", value);
+		(void)snprintf(text, sizeof(text), "%.17g", value);
 	sl__metric_plain_number(b, text);
 }
 

@@ -278,7 +278,7 @@ int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void
 	if (rc != 0)
 		return -rc;
 	char cut[16];
-	(void)snprintf(cut, sizeof cut, "%s", name);
+	(void)snprintf(cut, sizeof(cut), "%s", name);
 	(void)pthread_setname_np(*out, cut);
 	return 0;
 }

@@ -21,7 +21,7 @@ static bool is_stamp(const char *text, size_t n)
 static bool is_suffix(const char *text)
 {
 	static const char *const words[] = {".old", ".bak", ".prev", ".backup", "~"};
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (strcmp(text, words[i]) == 0)
 			return true;
 	return strchr(".-_", text[0]) != NULL && is_stamp(text, strlen(text));

@@ -138,7 +138,7 @@ struct known {
 	struct ship_source *s;
 	const struct shipfile *now; /* that has the name */
 	int truncated;              /* it had it before, too, and others are copies of it */
-	int64_t since_ns; /* when its life began: no later than this, nor than a copy of it was made */
+	int64_t since_ns;           /* when its life began: no later than this, nor than a copy of it was made */
 };
 
 /* Does the file begin with all that the copy has? Compares its first and last bytes. The copy is read first: a file

@@ -78,7 +78,7 @@ void sl__batch_set_aside(struct sl__batch *b)
 	reverse(b->items, top.end, b->n);
 	reverse(b->items, b->lo, b->n);
 	/* The segments: each of the others begins n earlier. */
-	memmove(&b->segments[1], &b->segments[0], (b->n_segments - 1) * sizeof top);
+	memmove(&b->segments[1], &b->segments[0], (b->n_segments - 1) * sizeof(top));
 	for (size_t i = 1; i < b->n_segments; i++)
 		b->segments[i].end -= n;
 	top.end = b->n;
@@ -100,7 +100,7 @@ void sl__batch_kill(struct sl__batch *b, size_t n)
 void sl__batch_isolate(struct sl__batch *b, size_t k)
 {
 	struct sl__queue_item item = b->items[k];
-	memmove(&b->items[b->lo + 1], &b->items[b->lo], (k - b->lo) * sizeof item);
+	memmove(&b->items[b->lo + 1], &b->items[b->lo], (k - b->lo) * sizeof(item));
 	b->items[b->lo] = item;
 	bool between = k > b->lo && k + 1 < sl__top(b)->end;
 	if (between && sl__batch_has_room(b))
@@ -129,7 +129,7 @@ void sl__batch_sort(struct sl__batch *b, const uint8_t *outcomes, struct sl__que
 	if (ended == 0)
 		return;
 	(void)collect(scratch + ended, items, outcomes, n, SL_SINK_AS_BATCH);
-	memcpy(items, scratch, n * sizeof *items);
+	memcpy(items, scratch, n * sizeof(*items));
 	changed(sl__top(b));
 }
 

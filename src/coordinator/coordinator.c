@@ -96,11 +96,11 @@ static int make_worker(sl_coordinator *c, struct sl__worker *w)
 {
 	w->c = c;
 	/* Zeroed: a view that never had a key or a position needs none written. */
-	w->items = sl__calloc(&c->env, c->batch_size, sizeof *w->items);
+	w->items = sl__calloc(&c->env, c->batch_size, sizeof(*w->items));
 	w->outcomes = sl__alloc(&c->env, c->batch_size);
 	sl__prng_init(&w->prng, &c->env);
-	if (c->env.rand->fill(w->id, sizeof w->id, c->env.rand_ctx) != 0)
-		for (size_t i = 0; i < sizeof w->id; i += 8)
+	if (c->env.rand->fill(w->id, sizeof(w->id), c->env.rand_ctx) != 0)
+		for (size_t i = 0; i < sizeof(w->id); i += 8)
 			sl__put64(w->id + i, sl__prng_next(&w->prng));
 	return w->items != NULL && w->outcomes != NULL ? 0 : SL_ENOMEM;
 }
@@ -108,14 +108,14 @@ static int make_worker(sl_coordinator *c, struct sl__worker *w)
 static int make_batches(sl_coordinator *c) SL_NO_TSA
 {
 	c->n_batches = (size_t)c->o.workers_max + (size_t)c->o.retry_batches;
-	c->batches = sl__calloc(&c->env, c->n_batches, sizeof *c->batches);
-	c->heap.at = sl__calloc(&c->env, c->n_batches + SL__SMALL_BATCHES, sizeof *c->heap.at);
+	c->batches = sl__calloc(&c->env, c->n_batches, sizeof(*c->batches));
+	c->heap.at = sl__calloc(&c->env, c->n_batches + SL__SMALL_BATCHES, sizeof(*c->heap.at));
 	if (c->batches == NULL || c->heap.at == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < c->n_batches; i++) {
 		struct sl__batch *b = &c->batches[i];
-		b->items = sl__alloc(&c->env, c->batch_size * sizeof *b->items);
-		b->segments = sl__alloc(&c->env, SL__SEGMENTS * sizeof *b->segments);
+		b->items = sl__alloc(&c->env, c->batch_size * sizeof(*b->items));
+		b->segments = sl__alloc(&c->env, SL__SEGMENTS * sizeof(*b->segments));
 		if (b->items == NULL || b->segments == NULL)
 			return SL_ENOMEM;
 		sl__batches_append(&c->free, b);
@@ -128,7 +128,7 @@ static int make_memory(sl_coordinator *c, struct sl_err *err)
 	int rc = make_batches(c);
 	if (rc == 0 && c->o.per_key_order == SL_ON)
 		rc = sl__keys_init(c);
-	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof *c->workers);
+	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof(*c->workers));
 	if (c->workers == NULL)
 		rc = SL_ENOMEM;
 	for (int32_t i = 0; i < c->o.workers_max && rc == 0; i++)
@@ -261,7 +261,7 @@ int sl_coordinator_new(sl_coordinator **out, const sl_sink *sink, const struct s
 		rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	sl_coordinator *c = sl__calloc(&env, 1, sizeof *c);
+	sl_coordinator *c = sl__calloc(&env, 1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
 	c->env = env;

@@ -59,7 +59,7 @@ static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct s
 	if (item->range.end != 0) {
 		uint8_t hash[8];
 		sl__put64(hash, item->range.hash);
-		(void)sl__buf_append(b, hash, sizeof hash);
+		(void)sl__buf_append(b, hash, sizeof(hash));
 	}
 	put_varint(b, item->key_len);
 	(void)sl__buf_append(b, item->key, item->key_len);
@@ -220,7 +220,7 @@ static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item
 
 int sl__durable_submit(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms, size_t *accepted)
 {
-	struct chunk *k = sl__alloc(&c->env, sizeof *k);
+	struct chunk *k = sl__alloc(&c->env, sizeof(*k));
 	if (k == NULL)
 		return SL_ENOMEM;
 	int64_t deadline_ns = timeout_ms > 0 ? sl__deadline_ns(&c->env, timeout_ms) : SL_FOREVER;
@@ -353,7 +353,7 @@ void *sl__feeder_main(void *arg)
 
 static int count_pending(sl_wal *log, uint64_t *n, struct sl_err *err)
 {
-	struct sl_wal_stats s = {.struct_size = sizeof s};
+	struct sl_wal_stats s = {.struct_size = sizeof(s)};
 	if (log == NULL)
 		return 0;
 	int rc = sl_wal_get_stats(log, &s, err);

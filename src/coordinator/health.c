@@ -61,7 +61,7 @@ int sl_coordinator_get_health(sl_coordinator *c, struct sl_coordinator_health *o
 	sl__lock(&c->mu);
 	read_health(c, &h);
 	sl__unlock(&c->mu);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof h) : sizeof h;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(h)) : sizeof(h);
 	h.struct_size = n;
 	memcpy(out, &h, n);
 	return 0;

@@ -7,7 +7,7 @@ static int make_box(const sl_coordinator *c, const struct sl_item *in, const voi
 {
 	if (in->key_len > UINT8_MAX || (in->key == NULL && in->key_len > 0))
 		return SL_EINVAL;
-	struct sl__box *box = sl__alloc(&c->env, sizeof *box + in->key_len + bytes);
+	struct sl__box *box = sl__alloc(&c->env, sizeof(*box) + in->key_len + bytes);
 	if (box == NULL)
 		return SL_ENOMEM;
 	*box = (struct sl__box){.len = in->len,

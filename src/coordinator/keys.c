@@ -48,7 +48,7 @@ int sl__keys_init(sl_coordinator *c)
 		c->keys.n_buckets *= 2;
 	sl__prng_init(&prng, &c->env);
 	c->keys.seed = sl__prng_next(&prng);
-	c->keys.buckets = sl__calloc(&c->env, c->keys.n_buckets, sizeof *c->keys.buckets);
+	c->keys.buckets = sl__calloc(&c->env, c->keys.n_buckets, sizeof(*c->keys.buckets));
 	return c->keys.buckets != NULL ? 0 : SL_ENOMEM;
 }
 

@@ -10,7 +10,7 @@ static double read_depth(void *ctx)
 
 static double read_oldest_age(void *ctx)
 {
-	struct sl_coordinator_health h = {.struct_size = sizeof h};
+	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	return sl_coordinator_get_health(ctx, &h) == 0 ? (double)h.oldest_age_ms / 1000 : 0;
 }
 

@@ -139,7 +139,7 @@ int sl__coordinator_options(struct sl_coordinator_opts *out, const struct sl_coo
 		return sl_err_set(err, SL_EINVAL, "coordinator: struct_size is 0; use SL_COORDINATOR_OPTS_INIT");
 	struct sl_coordinator_opts o;
 	struct sl_retry_policy given;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	given = o.retry_policy;
 	int rc = check_parts(&o, sink, err);
 	fill_sizes(&o);

@@ -170,7 +170,7 @@ static struct sl__batch *shrink(sl_coordinator *c, struct sl__batch *b) SL_REQUI
 	    (c->state == SL__BREAKER_CLOSED && !sl__fails_alone(c, b)))
 		return b;
 	struct sl__batch *s =
-		sl__alloc(&c->env, sizeof *s + SL__SMALL_ITEMS * (sizeof *s->segments + sizeof *s->items));
+		sl__alloc(&c->env, sizeof(*s) + SL__SMALL_ITEMS * (sizeof(*s->segments) + sizeof(*s->items)));
 	if (s == NULL)
 		return b;
 	*s = *b;
@@ -179,7 +179,7 @@ static struct sl__batch *shrink(sl_coordinator *c, struct sl__batch *b) SL_REQUI
 	s->lo = 0;
 	s->segments = (struct sl__segment *)(s + 1);
 	s->items = (struct sl__queue_item *)(s->segments + SL__SMALL_ITEMS);
-	memcpy(s->items, &b->items[b->lo], n * sizeof *s->items);
+	memcpy(s->items, &b->items[b->lo], n * sizeof(*s->items));
 	for (size_t i = 0; i < b->n_segments; i++) {
 		s->segments[i] = b->segments[i];
 		s->segments[i].end -= b->lo;

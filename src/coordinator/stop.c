@@ -220,7 +220,7 @@ static void fill_report(sl_coordinator *c, struct sl_coordinator_report *out) SL
 					  .returned = c->returned,
 					  .unknown = c->halted ? t.queue.pushed - t.ended : t.outside - t.waiting,
 					  .spilled = c->spilled};
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof r) : sizeof r;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(r)) : sizeof(r);
 	r.struct_size = n;
 	memcpy(out, &r, n);
 }

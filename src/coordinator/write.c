@@ -62,7 +62,7 @@ static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t max, 
 static void new_id(struct sl__worker *w, struct sl__segment *s)
 {
 	sl__put64(w->id + 8, sl__get64(w->id + 8) + 1);
-	memcpy(s->id, w->id, sizeof s->id);
+	memcpy(s->id, w->id, sizeof(s->id));
 	s->has_id = true;
 	s->tries = 0;
 }
@@ -83,7 +83,7 @@ static int call_sink(struct sl__worker *w, struct sl__batch *b, size_t n, struct
 		new_id(w, top);
 	struct sl_sink_batch batch = {
 		.items = w->items, .n = n, .tries = top->tries++, .ordered = w->c->o.per_key_order == SL_ON};
-	memcpy(batch.id, top->id, sizeof batch.id);
+	memcpy(batch.id, top->id, sizeof(batch.id));
 	return sink->ops->write(sink->ctx, w->lane, &batch, reply, err);
 }
 

@@ -98,7 +98,7 @@ static int set_timeouts(PGconn *pg, const struct sl__pg_opts *opts, int user_tim
 			struct sl_err *err)
 {
 	char sql[640];
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT s.own, CASE WHEN s.own THEN set_config('statement_timeout', '%lld', false)"
 		       " || set_config('idle_in_transaction_session_timeout', '%lld', false)"
 		       " || set_config('tcp_user_timeout', '%d', false)"
@@ -131,10 +131,10 @@ static int connect_to(PGconn **out, bool *pooled, const struct sl__pg_opts *opts
 {
 	char seconds[16], user_timeout[16];
 	/* libpq counts whole seconds, and takes 1 for 2. */
-	(void)snprintf(seconds, sizeof seconds, "%d",
+	(void)snprintf(seconds, sizeof(seconds), "%d",
 		       (int)SL_MIN((opts->connect_timeout_ms + 999) / 1000, (int64_t)3600));
 	const int user_timeout_ms = (int)SL_MIN(opts->connect_timeout_ms * 2, (int64_t)600000);
-	(void)snprintf(user_timeout, sizeof user_timeout, "%d", user_timeout_ms);
+	(void)snprintf(user_timeout, sizeof(user_timeout), "%d", user_timeout_ms);
 	const char *const keys[] = {"connect_timeout",
 				    "tcp_user_timeout",
 				    "keepalives_idle",

@@ -72,12 +72,12 @@ int sl__pg_error(struct sl_err *err, const PGconn *pg, const PGresult *res, cons
 	if (state != NULL)
 		code = sl__pg_code(state, &error_class, &retryable);
 	char line[192];
-	first_line(line, sizeof line, primary != NULL ? primary : PQerrorMessage(pg));
+	first_line(line, sizeof(line), primary != NULL ? primary : PQerrorMessage(pg));
 	(void)sl_err_set(err, code, "postgres: %s: %s", what, line[0] != '\0' ? line : "the connection is lost");
 	if (err == NULL)
 		return code;
 	err->error_class = error_class;
 	err->retryable = retryable;
-	(void)snprintf(err->sqlstate, sizeof err->sqlstate, "%s", state != NULL ? state : "");
+	(void)snprintf(err->sqlstate, sizeof(err->sqlstate), "%s", state != NULL ? state : "");
 	return code;
 }

@@ -36,13 +36,13 @@ void sl__pg_params_clear(struct sl__pg_params *p)
 static void put32(struct sl__buf *b, uint32_t v)
 {
 	uint32_t be = htobe32(v);
-	(void)sl__buf_append(b, &be, sizeof be);
+	(void)sl__buf_append(b, &be, sizeof(be));
 }
 
 static void put64(struct sl__buf *b, uint64_t v)
 {
 	uint64_t be = htobe64(v);
-	(void)sl__buf_append(b, &be, sizeof be);
+	(void)sl__buf_append(b, &be, sizeof(be));
 }
 
 /* Saturates instead of overflowing: the server then refuses the time. */
@@ -272,10 +272,10 @@ int32_t sl__pg_int4(const PGresult *r, int row, int column)
 	uint32_t wide;
 	uint16_t narrow;
 	if (PQgetlength(r, row, column) == 2) {
-		memcpy(&narrow, v, sizeof narrow);
+		memcpy(&narrow, v, sizeof(narrow));
 		return (int16_t)be16toh(narrow);
 	}
-	memcpy(&wide, v, sizeof wide);
+	memcpy(&wide, v, sizeof(wide));
 	return (int32_t)be32toh(wide);
 }
 
@@ -284,7 +284,7 @@ int64_t sl__pg_int8(const PGresult *r, int row, int column)
 	if (sl__pg_is_null(r, row, column))
 		return 0;
 	uint64_t v;
-	memcpy(&v, PQgetvalue(r, row, column), sizeof v);
+	memcpy(&v, PQgetvalue(r, row, column), sizeof(v));
 	return (int64_t)be64toh(v);
 }
 

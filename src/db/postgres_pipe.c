@@ -16,7 +16,7 @@
 
 void sl__pg_pipe_init(struct sl__pg_pipe *pipe, struct sl__pg_conn *conn)
 {
-	memset(pipe, 0, sizeof *pipe);
+	memset(pipe, 0, sizeof(*pipe));
 	pipe->conn = conn;
 	pipe->failed_at = -1;
 }

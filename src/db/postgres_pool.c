@@ -42,7 +42,7 @@ static int copy_opts(sl__pg_pool *pool, const struct sl__pg_opts *opts)
 
 int sl__pg_pool_new(sl__pg_pool **out, const struct sl__pg_opts *opts, unsigned max, struct sl_err *err)
 {
-	sl__pg_pool *pool = sl__calloc(opts->env, 1, sizeof *pool);
+	sl__pg_pool *pool = sl__calloc(opts->env, 1, sizeof(*pool));
 	if (pool == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	pool->env = *opts->env;
@@ -85,7 +85,7 @@ static bool is_alive(struct sl__pg_conn *c)
 
 static int connect_new(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
 {
-	struct sl__pg_conn *c = sl__calloc(&pool->env, 1, sizeof *c);
+	struct sl__pg_conn *c = sl__calloc(&pool->env, 1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	c->env = &pool->env;

@@ -150,7 +150,7 @@ static int configure(struct sl__sqlite *c, enum sl__sqlite_kind kind, int64_t bu
 int sl__sqlite_open(struct sl__sqlite *c, const struct sl_env *env, const char *path, enum sl__sqlite_kind kind,
 		    int64_t busy_ms, struct sl_err *err)
 {
-	memset(c, 0, sizeof *c);
+	memset(c, 0, sizeof(*c));
 	c->env = env;
 	int rc = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
 				 NULL);
@@ -162,7 +162,7 @@ int sl__sqlite_open(struct sl__sqlite *c, const struct sl_env *env, const char *
 
 void sl__sqlite_borrow(struct sl__sqlite *c, const struct sl_env *env, sqlite3 *db)
 {
-	memset(c, 0, sizeof *c);
+	memset(c, 0, sizeof(*c));
 	c->env = env;
 	c->db = db;
 	c->borrowed = true;
@@ -170,7 +170,7 @@ void sl__sqlite_borrow(struct sl__sqlite *c, const struct sl_env *env, sqlite3 *
 
 int sl__sqlite_statements(struct sl__sqlite *c, const char *const *sql, size_t n, struct sl_err *err)
 {
-	c->prepared = sl__calloc(c->env, n, sizeof *c->prepared);
+	c->prepared = sl__calloc(c->env, n, sizeof(*c->prepared));
 	if (c->prepared == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the statements");
 	c->sql = sql;

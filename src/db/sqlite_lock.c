@@ -24,7 +24,7 @@ struct sl__sqlite_lock_waiter {
 
 int sl__sqlite_lock_open(struct sl__sqlite_lock *l, const struct sl_env *env, const char *path, struct sl_err *err)
 {
-	memset(l, 0, sizeof *l);
+	memset(l, 0, sizeof(*l));
 	l->env = env;
 	l->fd = -1;
 	l->path = sl__asprintf(env, "%s-lock", path);

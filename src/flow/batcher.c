@@ -72,7 +72,7 @@ static int reserve(struct sl__batcher *b, size_t len)
 	struct sl__batch *f = &b->fill;
 	if (f->n == f->cap_spans) {
 		size_t cap = SL_MIN(grown(f->cap_spans, f->n + 1, 16), b->max_items);
-		struct sl__span *spans = sl__realloc(b->env, f->spans, cap * sizeof *spans);
+		struct sl__span *spans = sl__realloc(b->env, f->spans, cap * sizeof(*spans));
 		if (spans == NULL)
 			return SL_ENOMEM;
 		f->spans = spans;

@@ -94,7 +94,7 @@ static void turn_window(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
 {
 	int64_t no = now / b->slice_ns;
 	if (no - b->slice_no >= SLICES)
-		memset(b->slices, 0, sizeof b->slices);
+		memset(b->slices, 0, sizeof(b->slices));
 	else
 		for (int64_t i = b->slice_no + 1; i <= no; i++)
 			b->slices[i % SLICES] = (struct slice){0};
@@ -127,7 +127,7 @@ static void enter(sl__breaker *b, enum sl__breaker_state to) SL_REQUIRES(b->mu)
 	b->state = to;
 	b->generation++;
 	b->probe_oks = 0;
-	memset(b->probe, 0, sizeof b->probe);
+	memset(b->probe, 0, sizeof(b->probe));
 	if (b->waiting > 0)
 		sl__broadcast(&b->changed);
 }
@@ -148,7 +148,7 @@ static void close_it(sl__breaker *b) SL_REQUIRES(b->mu)
 	b->opens_in_a_row = 0;
 	b->opened_ns = 0;
 	b->in_a_row = 0;
-	memset(b->slices, 0, sizeof b->slices);
+	memset(b->slices, 0, sizeof(b->slices));
 	enter(b, SL__BREAKER_CLOSED);
 }
 
@@ -389,7 +389,7 @@ int sl__breaker_new(sl__breaker **out, const struct sl__breaker_opts *opts, stru
 		rc = check_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__breaker *b = sl__calloc(&env, 1, sizeof *b);
+	sl__breaker *b = sl__calloc(&env, 1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "breaker: no memory");
 	sl__mutex_init(&b->mu);

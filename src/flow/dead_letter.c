@@ -122,7 +122,7 @@ void sl_dlq_close(sl_dlq *q)
 
 static sl_dlq *new_handle(const struct sl_env *env, const char *dir)
 {
-	sl_dlq *q = sl__calloc(env, 1, sizeof *q);
+	sl_dlq *q = sl__calloc(env, 1, sizeof(*q));
 	if (q == NULL)
 		return NULL;
 	q->env = *env;
@@ -171,7 +171,7 @@ int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, s
 {
 	struct sl_dlq_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc == 0)
 		rc = check_opts(&o, err);
@@ -246,6 +246,6 @@ int sl_dlq_get_stats(sl_dlq *q, struct sl_dlq_stats *out, struct sl_err *err)
 	s.bytes = q->bytes;
 	sl__dl_leave(q);
 	if (rc == 0)
-		memcpy(out, &s, SL_MIN(out->struct_size, sizeof s));
+		memcpy(out, &s, SL_MIN(out->struct_size, sizeof(s)));
 	return rc;
 }

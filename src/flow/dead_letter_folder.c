@@ -59,7 +59,7 @@ static bool parse_name(const char *name, uint64_t *first_id, const char **rest)
 	unsigned long long n = strtoull(name, &end, 10);
 	if (errno != 0 || n == 0 || n > SL__DL_MAX_NAME)
 		return false;
-	int len = snprintf(again, sizeof again, "%08llu.dlq", n);
+	int len = snprintf(again, sizeof(again), "%08llu.dlq", n);
 	if (strncmp(name, again, (size_t)len) != 0)
 		return false;
 	*first_id = n;
@@ -163,7 +163,7 @@ static int reserve_file(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 	if (q->n_files < q->cap_files)
 		return 0;
 	size_t cap = q->cap_files * 2 + 4;
-	struct sl__dl_file *files = sl__realloc(&q->env, q->files, cap * sizeof *files);
+	struct sl__dl_file *files = sl__realloc(&q->env, q->files, cap * sizeof(*files));
 	if (files == NULL)
 		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
 	q->files = files;
@@ -203,7 +203,7 @@ static int publish(sl_dlq *q, struct publish *p)
 
 static int new_salt(sl_dlq *q, uint64_t *salt, struct sl_err *err)
 {
-	int rc = q->env.rand->fill(salt, sizeof *salt, q->env.rand_ctx);
+	int rc = q->env.rand->fill(salt, sizeof(*salt), q->env.rand_ctx);
 	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "dead letters %s: random bytes", q->dir);
 }
 
@@ -258,7 +258,7 @@ int sl__dl_remove_file(sl_dlq *q, size_t i, struct sl_err *err)
 	q->bytes -= SL_MIN(q->bytes, f->size);
 	sl__dl_file_fini(f, &q->env);
 	q->n_files--;
-	memmove(f, f + 1, (q->n_files - i) * sizeof *f);
+	memmove(f, f + 1, (q->n_files - i) * sizeof(*f));
 	return 0;
 }
 
@@ -297,8 +297,8 @@ static void torn_path(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, unsig
 {
 	char suffix[64], more[16] = "";
 	if (nth > 0)
-		(void)snprintf(more, sizeof more, ".%u", nth + 1);
-	(void)snprintf(suffix, sizeof suffix, TORN "%llu%s", (unsigned long long)at, more);
+		(void)snprintf(more, sizeof(more), ".%u", nth + 1);
+	(void)snprintf(suffix, sizeof(suffix), TORN "%llu%s", (unsigned long long)at, more);
 	(void)sl__dl_file_path(q, f->first_id, suffix);
 }
 
@@ -379,7 +379,7 @@ static int add_name(const char *name, void *ctx)
 		return 0;
 	if (l->n == l->cap) {
 		size_t cap = l->cap * 2 + 4;
-		struct sl__dl_file *files = sl__realloc(&l->q->env, l->files, cap * sizeof *files);
+		struct sl__dl_file *files = sl__realloc(&l->q->env, l->files, cap * sizeof(*files));
 		if (files == NULL)
 			return -ENOMEM;
 		l->files = files;
@@ -461,7 +461,7 @@ static int load_all(struct loading *l, struct sl_err *err) SL_NO_TSA
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "list");
 	if (l->n > 1)
-		qsort(l->files, l->n, sizeof *l->files, by_first_id);
+		qsort(l->files, l->n, sizeof(*l->files), by_first_id);
 	size_t kept = 0;
 	for (size_t i = 0; i < l->n && rc == 0; i++) {
 		bool gone = false;

@@ -26,7 +26,7 @@ static size_t get16(const uint8_t *p)
 
 void sl__dl_put_header(uint8_t out[SL__DL_HEADER], uint64_t first_id, uint64_t salt)
 {
-	memcpy(out, magic, sizeof magic);
+	memcpy(out, magic, sizeof(magic));
 	sl__put32(out + 8, SL__DL_VERSION);
 	sl__put32(out + 12, 0);
 	sl__put64(out + 16, first_id);
@@ -37,7 +37,7 @@ void sl__dl_put_header(uint8_t out[SL__DL_HEADER], uint64_t first_id, uint64_t s
 
 static int get_copy(const uint8_t *p, uint64_t first_id, uint64_t *salt)
 {
-	if (memcmp(p, magic, sizeof magic) != 0 || sl__get64(p + 32) != sl__crc64nvme(0, p, 32))
+	if (memcmp(p, magic, sizeof(magic)) != 0 || sl__get64(p + 32) != sl__crc64nvme(0, p, 32))
 		return SL_ECORRUPT;
 	if (sl__get32(p + 8) != SL__DL_VERSION || sl__get32(p + 12) != 0)
 		return SL_EUNSUPPORTED;

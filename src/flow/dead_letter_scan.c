@@ -76,7 +76,7 @@ int sl__dl_index_reserve(struct sl__dl_file *f, const struct sl_env *env, uint64
 	if (need <= f->cap_index)
 		return 0;
 	size_t cap = SL_MAX(need, f->cap_index + f->cap_index / 2 + 16);
-	uint32_t *index = sl__realloc(env, f->index, cap * sizeof *index);
+	uint32_t *index = sl__realloc(env, f->index, cap * sizeof(*index));
 	if (index == NULL)
 		return SL_ENOMEM;
 	f->index = index;
@@ -88,7 +88,7 @@ void sl__dl_index_add(struct sl__dl_file *f, uint64_t id, uint64_t offset)
 {
 	size_t at = (size_t)(id - f->first_id);
 	assert(at >= f->n_index && at < f->cap_index && offset < SL__DL_IS_ACKED);
-	memset(f->index + f->n_index, 0, (at - f->n_index) * sizeof *f->index);
+	memset(f->index + f->n_index, 0, (at - f->n_index) * sizeof(*f->index));
 	f->index[at] = (uint32_t)offset;
 	f->n_index = at + 1;
 	f->letters++;
@@ -180,12 +180,12 @@ static int skip_to_candidate(struct scan *s)
 		int rc = sl__dl_peek(s->r, s->off, n, &p);
 		if (rc != 0)
 			return rc;
-		const uint8_t *hit = memmem(p, n, salt, sizeof salt);
+		const uint8_t *hit = memmem(p, n, salt, sizeof(salt));
 		if (hit != NULL) {
 			s->off += (uint64_t)(hit - p);
 			return 0;
 		}
-		s->off += n - (sizeof salt - 1);
+		s->off += n - (sizeof(salt) - 1);
 	}
 	s->off = s->r->limit;
 	return 0;

@@ -191,7 +191,7 @@ int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, stru
 		rc = check_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__limiter *l = sl__calloc(&env, 1, sizeof *l);
+	sl__limiter *l = sl__calloc(&env, 1, sizeof(*l));
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "limiter: no memory");
 	sl__mutex_init(&l->mu);

@@ -55,7 +55,7 @@ static void thread_name(char out[16], const char *name, unsigned n, unsigned ind
 {
 	char suffix[16] = "";
 	if (n > 1)
-		(void)snprintf(suffix, sizeof suffix, "-%u", index);
+		(void)snprintf(suffix, sizeof(suffix), "-%u", index);
 	size_t tail = strlen(suffix);
 	size_t head = SL_MIN(strlen(name), 15 - tail);
 	memcpy(out, name, head);
@@ -78,7 +78,7 @@ static void destroy(sl__pool *p)
 
 static sl__pool *new_pool(const struct sl_env *env, unsigned n)
 {
-	sl__pool *p = sl__calloc(env, 1, sizeof *p + n * sizeof p->workers[0]);
+	sl__pool *p = sl__calloc(env, 1, sizeof(*p) + n * sizeof(p->workers[0]));
 	if (p == NULL)
 		return NULL;
 	p->env = *env;

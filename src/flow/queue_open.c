@@ -94,7 +94,7 @@ int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_
 		rc = check_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__queue *q = sl__calloc(&env, 1, sizeof *q);
+	sl__queue *q = sl__calloc(&env, 1, sizeof(*q));
 	if (q == NULL)
 		return sl_err_set(err, SL_ENOMEM, "queue: no memory");
 	q->env = env;
@@ -109,7 +109,7 @@ int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_
 	init_waiters(q);
 	rc = set_marks(q, opts, err);
 	/* Not zeroed: pages that a small backlog never reaches stay untouched. */
-	if (rc == 0 && (q->ring = sl__alloc(&env, q->capacity * sizeof *q->ring)) == NULL)
+	if (rc == 0 && (q->ring = sl__alloc(&env, q->capacity * sizeof(*q->ring))) == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "queue: no memory for %zu items", q->capacity);
 	if (rc == 0)
 		rc = start_notifier(q, opts, err);

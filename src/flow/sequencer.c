@@ -40,7 +40,7 @@ int sl__sequencer_new(sl__sequencer **out, const struct sl_env *env, const struc
 {
 	if (opts->window == 0)
 		return sl_err_set(err, SL_EINVAL, "window: 0");
-	sl__sequencer *s = sl__calloc(env, 1, sizeof *s);
+	sl__sequencer *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sequencer: out of memory");
 	s->env = *env;
@@ -91,7 +91,7 @@ static bool make_room(sl__sequencer *s) SL_REQUIRES(s->mu)
 	if (s->head > 0 || s->n < s->cap)
 		return true;
 	size_t cap = s->cap * 2 + 16;
-	struct sl__element *items = sl__realloc(&s->env, s->items, cap * sizeof *items);
+	struct sl__element *items = sl__realloc(&s->env, s->items, cap * sizeof(*items));
 	if (items == NULL)
 		return false;
 	s->items = items;
@@ -106,9 +106,9 @@ static bool insert(sl__sequencer *s, size_t i, const struct sl__element *e) SL_R
 	bool room_behind = s->head + s->n < s->cap;
 	if (s->head > 0 && (i < s->n / 2 || !room_behind)) {
 		s->head--;
-		memmove(at(s, 0), at(s, 1), i * sizeof *e);
+		memmove(at(s, 0), at(s, 1), i * sizeof(*e));
 	} else {
-		memmove(at(s, i + 1), at(s, i), (s->n - i) * sizeof *e);
+		memmove(at(s, i + 1), at(s, i), (s->n - i) * sizeof(*e));
 	}
 	*at(s, i) = *e;
 	s->n++;

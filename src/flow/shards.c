@@ -188,7 +188,7 @@ static void resize_table(sl__shards *s, size_t n) SL_REQUIRES(s->mu)
 {
 	struct sl__shard **old = s->table;
 	size_t old_n = s->table_n;
-	struct sl__shard **table = sl__calloc(&s->env, n, sizeof *table);
+	struct sl__shard **table = sl__calloc(&s->env, n, sizeof(*table));
 	if (table == NULL)
 		return;
 	s->table = table;
@@ -209,7 +209,7 @@ static struct sl__shard *find_or_add(sl__shards *s, const void *key, size_t len)
 	struct sl__shard *shard = find(s, key, len);
 	if (shard != NULL)
 		return shard;
-	shard = sl__calloc(&s->env, 1, sizeof *shard + len);
+	shard = sl__calloc(&s->env, 1, sizeof(*shard) + len);
 	if (shard == NULL)
 		return NULL;
 	if (s->stats.keys >= s->table_n)
@@ -309,7 +309,7 @@ static void let_wait(sl__shards *s, struct sl__shard_item *item, int64_t not_bef
 int sl__shards_new(sl__shards **out, const struct sl_env *env, sl__shards_ready_fn *ready, void *ctx,
 		   struct sl_err *err)
 {
-	sl__shards *s = sl__calloc(env, 1, sizeof *s);
+	sl__shards *s = sl__calloc(env, 1, sizeof(*s));
 	struct sl__shard **table = sl__calloc(env, MIN_TABLE, sizeof(struct sl__shard *));
 	if (s == NULL || table == NULL) {
 		sl__free(env, s);

@@ -236,7 +236,7 @@ int sl__tokens_new(sl__tokens **out, const struct sl__tokens_opts *opts, struct 
 		rc = check_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__tokens *t = sl__calloc(&env, 1, sizeof *t);
+	sl__tokens *t = sl__calloc(&env, 1, sizeof(*t));
 	if (t == NULL)
 		return sl_err_set(err, SL_ENOMEM, "tokens: no memory");
 	sl__mutex_init(&t->mu);

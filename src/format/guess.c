@@ -112,13 +112,13 @@ static bool double_keeps(const struct decimal *d)
 		return true;
 	if (d->n > DIGITS_MOST)
 		return false;
-	(void)snprintf(text, sizeof text, "%.*se%lld", (int)d->n, d->digits, (long long)d->exponent);
+	(void)snprintf(text, sizeof(text), "%.*se%lld", (int)d->n, d->digits, (long long)d->exponent);
 	double v = strtod(text, NULL);
 	if (!isfinite(v))
 		return false;
 	if (d->n <= DIGITS_SURE && isnormal(v))
 		return true;
-	(void)snprintf(text, sizeof text, "%.*e", (int)d->n - 1, v);
+	(void)snprintf(text, sizeof(text), "%.*e", (int)d->n - 1, v);
 	const char *p = text;
 	for (int64_t i = 0; i < d->n; p++)
 		if (*p >= '0' && *p <= '9' && *p != d->digits[i++])

@@ -44,11 +44,11 @@ static int grow(struct guesses *g, struct sl_err *err)
 	if (g->n < g->cap)
 		return 0;
 	size_t cap = g->cap == 0 ? 16 : g->cap * 2;
-	struct guess *all = sl__realloc(&g->r->env, g->all, cap * sizeof *all);
+	struct guess *all = sl__realloc(&g->r->env, g->all, cap * sizeof(*all));
 	if (all == NULL)
 		return no_memory(err);
 	g->all = all;
-	size_t *sorted = sl__realloc(&g->r->env, g->sorted, cap * sizeof *sorted);
+	size_t *sorted = sl__realloc(&g->r->env, g->sorted, cap * sizeof(*sorted));
 	if (sorted == NULL)
 		return no_memory(err);
 	g->sorted = sorted;
@@ -65,7 +65,7 @@ static int add(struct guesses *g, size_t place, const char *name, size_t len, st
 		return rc != 0 ? rc : no_memory(err);
 	memcpy(copy, name, len);
 	copy[len] = '\0';
-	memmove(g->sorted + place + 1, g->sorted + place, (g->n - place) * sizeof *g->sorted);
+	memmove(g->sorted + place + 1, g->sorted + place, (g->n - place) * sizeof(*g->sorted));
 	g->sorted[place] = g->n;
 	g->all[g->n++] = (struct guess){.name = copy, .len = len, .kinds = SL__KINDS_ALL};
 	return 0;
@@ -106,7 +106,7 @@ static int name_columns(struct guesses *g, size_t n, struct sl_err *err)
 		if (g->r->names != NULL)
 			name = g->r->names[i];
 		else
-			(void)snprintf(made, sizeof made, "c%zu", i + 1);
+			(void)snprintf(made, sizeof(made), "c%zu", i + 1);
 		rc = add(g, g->n, name, strlen(name), err);
 	}
 	return rc;
@@ -255,7 +255,7 @@ static void go_back(sl_records *r, struct sl_records *before, size_t head)
 static struct sl__inferred *result_of(const struct guesses *g)
 {
 	struct sl__inferred *out;
-	size_t bytes = sizeof *out + g->n * sizeof out->columns[0];
+	size_t bytes = sizeof(*out) + g->n * sizeof(out->columns[0]);
 	for (size_t i = 0; i < g->n; i++)
 		bytes += g->all[i].len + 1;
 	out = sl__alloc(&g->r->env, bytes);

@@ -43,14 +43,14 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 {
 	struct sl_records_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
 	const char *bad = read == NULL ? "read" : bad_option(&o);
 	if (bad != NULL)
 		return sl_err_set(err, SL_EINVAL, "records: %s: out of range", bad);
-	sl_records *r = sl__calloc(&env, 1, sizeof *r);
+	sl_records *r = sl__calloc(&env, 1, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of records");
 	r->env = env;
@@ -202,7 +202,7 @@ static enum sl__took discard(sl_records *r, struct sl_record *out)
 	size_t n = r->tail - r->head;
 	const char *line_end = n > 0 ? memchr(p, '\n', n) : NULL;
 	size_t raw = line_end != NULL ? (size_t)(line_end - p) : n;
-	size_t kept = SL_MIN(raw, sizeof r->first - r->first_len);
+	size_t kept = SL_MIN(raw, sizeof(r->first) - r->first_len);
 	if (kept > 0)
 		memcpy(r->first + r->first_len, p, kept);
 	r->first_len += kept;
@@ -210,7 +210,7 @@ static enum sl__took discard(sl_records *r, struct sl_record *out)
 	if (line_end == NULL && !r->eof)
 		return SL__TOOK_NOTHING;
 	size_t len = r->first_len;
-	if (len < sizeof r->first && r->first[len - 1] == '\r')
+	if (len < sizeof(r->first) && r->first[len - 1] == '\r')
 		len--;
 	*out = (struct sl_record){.data = r->first,
 				  .len = SL_MIN(len, SL__FIRST_BYTES),

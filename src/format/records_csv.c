@@ -163,11 +163,11 @@ static int compare_strings(const void *a, const void *b)
 static int check_names(const sl_records *r, const char *const *names, size_t n, struct sl_err *err)
 {
 	int rc = 0;
-	const char **sorted = sl__calloc(&r->env, n, sizeof *sorted);
+	const char **sorted = sl__calloc(&r->env, n, sizeof(*sorted));
 	if (sorted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n);
-	memcpy(sorted, names, n * sizeof *sorted);
-	qsort(sorted, n, sizeof *sorted, compare_strings);
+	memcpy(sorted, names, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), compare_strings);
 	if (sorted[0][0] == '\0')
 		rc = sl_err_set(err, SL_EDATA, "the header has a column without a name");
 	for (size_t i = 1; rc == 0 && i < n; i++)
@@ -210,7 +210,7 @@ int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *
 	char *scratch = sl__alloc(&r->env, header->len); /* it is not empty, or it would be no record */
 	size_t n = scratch != NULL ? count_fields(s, scratch) : 0;
 	char *text = scratch != NULL ? sl__alloc(&r->env, header->len + n) : NULL;
-	const char **names = text != NULL ? sl__calloc(&r->env, n, sizeof *names) : NULL;
+	const char **names = text != NULL ? sl__calloc(&r->env, n, sizeof(*names)) : NULL;
 	int rc = names == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n) : 0;
 	if (rc == 0) {
 		copy_names(s, scratch, text, names);

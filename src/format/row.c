@@ -64,7 +64,7 @@ static int sort_columns(struct sl__row_reader *r, struct sl_err *err)
 {
 	for (size_t i = 0; i < r->n_columns; i++)
 		r->sorted[i] = r->expected[i] = i;
-	qsort_r(r->sorted, r->n_columns, sizeof *r->sorted, by_name, r->columns);
+	qsort_r(r->sorted, r->n_columns, sizeof(*r->sorted), by_name, r->columns);
 	for (size_t i = 1; i < r->n_columns; i++)
 		if (by_name(&r->sorted[i - 1], &r->sorted[i], r->columns) == 0)
 			return sl_err_set(err, SL_EINVAL, "columns: \"%s\" is there twice",
@@ -77,8 +77,8 @@ static int take_columns(struct sl__row_reader *r, const struct sl__row_opts *opt
 	r->n_columns = opts->n_columns;
 	if (r->csv)
 		return 0; /* fields are columns by their place */
-	r->columns = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), sizeof *r->columns);
-	r->sorted = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), 2 * sizeof *r->sorted);
+	r->columns = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), sizeof(*r->columns));
+	r->sorted = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), 2 * sizeof(*r->sorted));
 	if (r->columns == NULL || r->sorted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of %zu columns", opts->n_columns);
 	r->expected = r->sorted + opts->n_columns;
@@ -97,7 +97,7 @@ int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *o
 		return rc;
 	if (opts->delimiter == '"' || opts->delimiter == '\n' || opts->delimiter == '\r' || opts->delimiter < 0)
 		return sl_err_set(err, SL_EINVAL, "delimiter: not a quote, a line end or beyond ASCII");
-	struct sl__row_reader *r = sl__calloc(&env, 1, sizeof *r);
+	struct sl__row_reader *r = sl__calloc(&env, 1, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of rows");
 	r->env = env;

@@ -17,7 +17,7 @@
 static inline __m128i sl__load16(const char *p)
 {
 	__m128i v;
-	memcpy(&v, p, sizeof v);
+	memcpy(&v, p, sizeof(v));
 	return v;
 }
 static inline __m128i sl__equal16(__m128i v, char c)

@@ -129,7 +129,7 @@ int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct
 	int rc = need_curl(err);
 	if (rc != 0)
 		return rc;
-	struct sl__http *c = sl__calloc(opts->env, 1, sizeof *c);
+	struct sl__http *c = sl__calloc(opts->env, 1, sizeof(*c));
 	if (c == NULL)
 		return no_memory(err);
 	c->env = opts->env;
@@ -207,7 +207,7 @@ static int drive(struct sl__http *c, CURLcode *result, struct sl_err *err)
 static int describe(const struct sl__http *c, int code, const char *what, struct sl_err *err)
 {
 	char line[LINE_BYTES];
-	(void)sl__http_first_line(line, sizeof line, c->why, strlen(c->why));
+	(void)sl__http_first_line(line, sizeof(line), c->why, strlen(c->why));
 	return sl_err_set(err, code, "http: %s: %s%s%s", c->url->shown, what, line[0] != '\0' ? ": " : "", line);
 }
 

@@ -136,8 +136,8 @@ static uint64_t bits_of(double v, bool single)
 	uint32_t low;
 	uint64_t bits;
 
-	memcpy(&low, &f, sizeof low);
-	memcpy(&bits, &v, sizeof bits);
+	memcpy(&low, &f, sizeof(low));
+	memcpy(&bits, &v, sizeof(bits));
 	return single ? low : bits;
 }
 

@@ -48,7 +48,7 @@ static int hold(struct read_job *j, size_t n, char **out)
 	j->why = "no memory";
 	if (h->pages_n == h->pages_cap) {
 		size_t cap = h->pages_cap == 0 ? 8 : h->pages_cap * 2;
-		char **pages = sl__realloc(&j->r->env, h->pages, cap * sizeof *pages);
+		char **pages = sl__realloc(&j->r->env, h->pages, cap * sizeof(*pages));
 		if (pages == NULL)
 			return SL_ENOMEM;
 		h->pages = pages;
@@ -125,7 +125,7 @@ static int get_delta_length(struct read_job *j, struct sl__bytes_in *in, struct 
 	if (rc != 0)
 		return rc;
 	int32_t *lengths = (int32_t *)(void *)j->r->index.data;
-	if (sl__delta_get(in, lengths, n, sizeof *lengths) != 0)
+	if (sl__delta_get(in, lengths, n, sizeof(*lengths)) != 0)
 		return corrupt(j, "its lengths are damaged");
 	for (size_t i = 0; i < n; i++) {
 		if (lengths[i] < 0 || (size_t)lengths[i] > (size_t)(in->end - in->at))

@@ -290,7 +290,7 @@ static int put_delta_length(sl_parquet_writer *w, const struct sl_parquet_bytes 
 		lengths[i] = (int32_t)v[i].len;
 		bytes += v[i].len;
 	}
-	sl__delta_put(&w->page, lengths, n, sizeof *lengths);
+	sl__delta_put(&w->page, lengths, n, sizeof(*lengths));
 	if (sl__buf_reserve(&w->page, bytes) != 0)
 		return SL_ENOMEM;
 	char *out = w->page.data + w->page.len;

@@ -92,14 +92,14 @@ static int by_name(const void *a, const void *b)
 
 static int check_unique(const struct sl_env *env, const struct sl_parquet_column *c, size_t n, struct sl_err *err)
 {
-	const char **names = sl__calloc(env, n, sizeof *names);
+	const char **names = sl__calloc(env, n, sizeof(*names));
 	int rc = 0;
 
 	if (names == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", n);
 	for (size_t i = 0; i < n; i++)
 		names[i] = c[i].name;
-	qsort(names, n, sizeof *names, by_name);
+	qsort(names, n, sizeof(*names), by_name);
 	for (size_t i = 1; i < n && rc == 0; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
 			rc = sl_err_set(err, SL_EINVAL, "parquet: two columns are called '%.100s'", names[i]);
@@ -121,7 +121,7 @@ int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_colum
 
 struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const struct sl_parquet_column *c, size_t n)
 {
-	size_t bytes = n * sizeof *c;
+	size_t bytes = n * sizeof(*c);
 
 	for (size_t i = 0; i < n; i++)
 		bytes += strlen(c[i].name) + 1;
@@ -129,7 +129,7 @@ struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const st
 	if (copy == NULL)
 		return NULL;
 	char *names = (char *)(copy + n);
-	memcpy(copy, c, n * sizeof *c);
+	memcpy(copy, c, n * sizeof(*c));
 	for (size_t i = 0; i < n; i++) {
 		size_t len = strlen(c[i].name) + 1;
 		memcpy(names, c[i].name, len);

@@ -70,7 +70,7 @@ __attribute__((target("pclmul,sse4.1"))) static uint32_t fold_update(uint32_t c,
 	for (; n >= 16; p += 16, n -= 16)
 		x = fold(x, FOLD_128, load(p));
 	_mm_storeu_si128((__m128i *)(void *)last, x);
-	return table_update(table_update(0, last, sizeof last), p, n);
+	return table_update(table_update(0, last, sizeof(last)), p, n);
 }
 
 uint32_t sl__crc32(uint32_t crc, const void *data, size_t n)

@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void fill(struct block *b, const vo
 	}
 	for (size_t i = 0; i < n; i++)
 		b->above[i] = ((uint64_t)steps[i] - (uint64_t)smallest) & mask;
-	memset(b->above + n, 0, (BLOCK - n) * sizeof b->above[0]);
+	memset(b->above + n, 0, (BLOCK - n) * sizeof(b->above[0]));
 	b->smallest = smallest;
 	b->minis = (n + MINI - 1) / MINI;
 	for (size_t m = 0; m < MINIS; m++) {
@@ -84,7 +84,7 @@ static void put_block(struct sl__buf *out, const struct block *b)
 	sl__thrift_varint(out, sl__zigzag(b->smallest));
 	for (size_t m = 0; m < MINIS; m++)
 		widths[m] = (uint8_t)b->width[m];
-	(void)sl__buf_append(out, widths, sizeof widths);
+	(void)sl__buf_append(out, widths, sizeof(widths));
 	for (size_t m = 0; m < b->minis; m++) {
 		if (sl__buf_reserve(out, MINI * sizeof(uint64_t) + 8) != 0)
 			return;

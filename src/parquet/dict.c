@@ -101,7 +101,7 @@ INLINE bool same(const struct sl__dict *d, uint32_t i, const struct key *k, size
 
 static int resize(struct sl__dict *d, size_t n)
 {
-	uint64_t *slots = sl__calloc(d->page.env, n, sizeof *slots);
+	uint64_t *slots = sl__calloc(d->page.env, n, sizeof(*slots));
 
 	if (slots == NULL)
 		return SL_ENOMEM;
@@ -125,7 +125,7 @@ static int start(struct sl__dict *d)
 	sl__buf_clear(&d->offsets);
 	d->count = 0;
 	if (d->slots_n == FIRST_SLOTS) {
-		memset(d->slots, 0, d->slots_n * sizeof *d->slots);
+		memset(d->slots, 0, d->slots_n * sizeof(*d->slots));
 		return 0;
 	}
 	/* A large table of the last chunk would be cleared for nothing. */
@@ -145,8 +145,8 @@ static int add(struct sl__dict *d, const struct key *k, size_t width, size_t max
 		return 0;
 	if (width == 0) {
 		sl__put32(len, (uint32_t)k->len);
-		(void)sl__buf_append(&d->page, len, sizeof len);
-		(void)sl__buf_append(&d->offsets, &at, sizeof at);
+		(void)sl__buf_append(&d->page, len, sizeof(len));
+		(void)sl__buf_append(&d->offsets, &at, sizeof(at));
 	}
 	(void)sl__buf_append(&d->page, k->data, k->len);
 	if (d->page.failed != 0 || d->offsets.failed != 0)

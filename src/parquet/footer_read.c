@@ -212,7 +212,7 @@ static void read_schema(struct parse *p, enum thrift_type type)
 		fail(p, SL_EUNSUPPORTED, "no columns, or very many", NULL);
 	if (p->t.bad != NULL)
 		return;
-	r->columns = sl__calloc(&r->env, n, sizeof *r->columns);
+	r->columns = sl__calloc(&r->env, n, sizeof(*r->columns));
 	if (r->columns == NULL) {
 		fail(p, SL_ENOMEM, "no memory for columns", NULL);
 		return;
@@ -361,7 +361,7 @@ static struct sl__rchunk *add_group(sl_parquet_reader *r)
 {
 	if (r->groups_n == r->groups_cap) {
 		size_t cap = r->groups_cap == 0 ? 4 : r->groups_cap * 2;
-		struct sl__rchunk *chunks = sl__realloc(&r->env, r->chunks, cap * r->columns_n * sizeof *chunks);
+		struct sl__rchunk *chunks = sl__realloc(&r->env, r->chunks, cap * r->columns_n * sizeof(*chunks));
 		if (chunks == NULL)
 			return NULL;
 		r->chunks = chunks;
@@ -442,7 +442,7 @@ static void read_metadata(struct parse *p, enum thrift_type type)
 
 	if (n == 0 || r->metadata != NULL)
 		return;
-	r->metadata = sl__calloc(&r->env, n, sizeof *r->metadata);
+	r->metadata = sl__calloc(&r->env, n, sizeof(*r->metadata));
 	if (r->metadata == NULL)
 		fail(p, SL_ENOMEM, "no memory for metadata", NULL);
 	for (size_t i = 0; i < n && p->t.bad == NULL; i++)

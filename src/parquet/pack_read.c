@@ -85,7 +85,7 @@ int sl__hybrid_get(struct sl__bytes_in *in, uint32_t *out, size_t n, unsigned wi
 	if (width > 32)
 		return SL_ECORRUPT;
 	if (width == 0) {
-		memset(out, 0, n * sizeof *out);
+		memset(out, 0, n * sizeof(*out));
 		return 0;
 	}
 	for (size_t i = 0; i < n && rc == 0;) {

@@ -64,7 +64,7 @@ static void put_groups(struct sl__buf *b, const uint32_t *v, size_t n, unsigned 
 		return;
 	uint8_t *out = sl__pack32((uint8_t *)b->data + b->len, v, whole, width);
 	if (whole < n) {
-		memcpy(rest, v + whole, (n - whole) * sizeof *v);
+		memcpy(rest, v + whole, (n - whole) * sizeof(*v));
 		out = sl__pack32(out, rest, GROUP, width);
 	}
 	b->len = (size_t)(out - (uint8_t *)b->data);

@@ -4,7 +4,7 @@
 
 int sl__pending_init(sl_parquet_writer *w)
 {
-	w->pending = sl__calloc(&w->env, w->columns_n, sizeof *w->pending);
+	w->pending = sl__calloc(&w->env, w->columns_n, sizeof(*w->pending));
 	if (w->pending == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < w->columns_n; i++) {
@@ -43,7 +43,7 @@ static int add_bytes(struct sl__pending *p, const struct sl_parquet_bytes *v, co
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t len = nulls != NULL && nulls[i] != 0 ? 0 : v[i].len;
-		(void)sl__buf_append(&p->values, &len, sizeof len);
+		(void)sl__buf_append(&p->values, &len, sizeof(len));
 		(void)sl__buf_append(&p->bytes, v[i].data, len);
 	}
 	return p->bytes.failed;

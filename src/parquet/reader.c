@@ -19,7 +19,7 @@ static int check_ends(sl_parquet_reader *r, uint8_t tail[PQ_TAIL_BYTES], struct 
 	if (r->file_bytes < PQ_MAGIC_BYTES + PQ_TAIL_BYTES)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: %llu bytes are no Parquet file",
 				  (unsigned long long)r->file_bytes);
-	int rc = read_at(r, magic, sizeof magic, 0, err);
+	int rc = read_at(r, magic, sizeof(magic), 0, err);
 	if (rc == 0)
 		rc = read_at(r, tail, PQ_TAIL_BYTES, r->file_bytes - PQ_TAIL_BYTES, err);
 	if (rc != 0)
@@ -55,7 +55,7 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 
 static int make_held(sl_parquet_reader *r, struct sl_err *err)
 {
-	r->held = sl__calloc(&r->env, r->columns_n, sizeof *r->held);
+	r->held = sl__calloc(&r->env, r->columns_n, sizeof(*r->held));
 	if (r->held == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", r->columns_n);
 	for (size_t i = 0; i < r->columns_n; i++) {
@@ -80,11 +80,11 @@ static int open_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
 	struct sl_parquet_reader_opts o;
 	struct sl_env env;
 
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	sl_parquet_reader *r = sl__alloc(&env, sizeof *r);
+	sl_parquet_reader *r = sl__alloc(&env, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a reader");
 	*r = *source;

@@ -28,7 +28,7 @@ bool sl__pq_is_utf8(struct sl_parquet_bytes v)
 			n = sl__utf8_length(v.data + i);
 		} else {
 			memcpy(last, v.data + i, left);
-			memset(last + left, 0, sizeof last - left);
+			memset(last + left, 0, sizeof(last) - left);
 			n = sl__utf8_length(last);
 		}
 		if (n == 0)

@@ -47,7 +47,7 @@ static int take_numbers(sl_parquet_writer *w, const struct sl_parquet_writer_opt
 
 static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
-	size_t bytes = o->metadata_n * sizeof *o->metadata;
+	size_t bytes = o->metadata_n * sizeof(*o->metadata);
 
 	for (size_t i = 0; i < o->metadata_n; i++) {
 		const struct sl_parquet_pair *p = &o->metadata[i];
@@ -86,7 +86,7 @@ static void init_buffers(sl_parquet_writer *w)
 static int take_columns(sl_parquet_writer *w, const struct sl_parquet_column *columns, size_t n)
 {
 	w->columns = sl__pq_columns_copy(&w->env, columns, n);
-	w->bytes_columns = sl__calloc(&w->env, n, sizeof *w->bytes_columns);
+	w->bytes_columns = sl__calloc(&w->env, n, sizeof(*w->bytes_columns));
 	if (w->columns == NULL || w->bytes_columns == NULL)
 		return SL_ENOMEM;
 	w->columns_n = n;
@@ -133,13 +133,13 @@ int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_colum
 	struct sl_parquet_writer_opts o;
 	struct sl_env env;
 
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
 	if (write == NULL)
 		return sl_err_set(err, SL_EINVAL, "parquet: no write callback");
-	sl_parquet_writer *w = sl__calloc(&env, 1, sizeof *w);
+	sl_parquet_writer *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a writer");
 	w->env = env;
@@ -188,14 +188,14 @@ static struct sl__group *new_group(sl_parquet_writer *w)
 {
 	if (w->groups_n == w->groups_cap) {
 		size_t cap = w->groups_cap == 0 ? 8 : w->groups_cap * 2;
-		struct sl__group *groups = sl__realloc(&w->env, w->groups, cap * sizeof *groups);
+		struct sl__group *groups = sl__realloc(&w->env, w->groups, cap * sizeof(*groups));
 		if (groups == NULL)
 			return NULL;
 		w->groups = groups;
 		w->groups_cap = cap;
 	}
 	struct sl__group *g = &w->groups[w->groups_n];
-	*g = (struct sl__group){.chunks = sl__calloc(&w->env, w->columns_n, sizeof *g->chunks)};
+	*g = (struct sl__group){.chunks = sl__calloc(&w->env, w->columns_n, sizeof(*g->chunks))};
 	if (g->chunks == NULL)
 		return NULL;
 	w->groups_n++;

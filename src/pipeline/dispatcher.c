@@ -37,13 +37,13 @@ static int not_an_element(sl_pipeline *p, const struct sl_pipeline_element *e, c
 {
 	char text[96];
 	return sl_err_set(err, SL_EINVAL, "source: the run %llu to %llu%s %s %llu", U(e->first), U(e->last),
-			  place(p, e, text, sizeof text), why, U(number));
+			  place(p, e, text, sizeof(text)), why, U(number));
 }
 
 static int missing(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t expected, struct sl_err *err)
 {
 	char text[96];
-	place(p, e, text, sizeof text);
+	place(p, e, text, sizeof(text));
 	if (e->first == expected + 1)
 		return sl_err_set(err, SL_EGAP, "source: %llu is missing: the next number is %llu%s", U(expected),
 				  U(e->first), text);
@@ -55,7 +55,7 @@ static int seen(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t la
 {
 	char text[96];
 	return sl_err_set(err, SL_EDUPLICATE, "source: %llu%s comes after %llu: the numbers must rise by one",
-			  U(e->first), place(p, e, text, sizeof text), U(last));
+			  U(e->first), place(p, e, text, sizeof(text)), U(last));
 }
 
 static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipeline_element *e, struct sl_err *err)

@@ -35,7 +35,7 @@ static double read_workers(void *ctx)
 
 static double read_lag(void *ctx)
 {
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	return sl_pipeline_get_stats(ctx, &s) == 0 ? (double)s.commit_lag_ms / 1000 : 0;
 }
 

@@ -68,12 +68,12 @@ static int fill_retry(sl_pipeline *p, struct sl_err *err)
 int sl__pipeline_options(sl_pipeline *p, const struct sl_pipeline_opts *opts, struct sl_err *err)
 {
 	struct sl_pipeline_opts *o = &p->o;
-	sl__opts_copy(o, sizeof *o, opts);
+	sl__opts_copy(o, sizeof(*o), opts);
 	if (o->name == NULL)
 		o->name = "pipeline";
 	if (o->name[0] == '\0' || strlen(o->name) > NAME_BYTES_MAX)
 		return sl_err_set(err, SL_EINVAL, "pipeline: name is empty or longer than %d bytes", NAME_BYTES_MAX);
-	(void)snprintf(p->name, sizeof p->name, "%s", o->name);
+	(void)snprintf(p->name, sizeof(p->name), "%s", o->name);
 	o->name = p->name;
 	fill_defaults(o);
 	int rc = check_sizes(o, err);

@@ -45,7 +45,7 @@ int sl_pipeline_new(sl_pipeline **out, const struct sl_pipeline_opts *opts, stru
 	int rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
-	sl_pipeline *p = sl__calloc(&env, 1, sizeof *p);
+	sl_pipeline *p = sl__calloc(&env, 1, sizeof(*p));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "pipeline: out of memory");
 	p->env = env;
@@ -87,7 +87,7 @@ void sl_pipeline_free(sl_pipeline *p)
 static void raise_fd(int fd)
 {
 	static const uint64_t one = 1;
-	ssize_t n = write(fd, &one, sizeof one);
+	ssize_t n = write(fd, &one, sizeof(one));
 	(void)n;
 }
 
@@ -147,7 +147,7 @@ static void supervise(sl_pipeline *p)
 		heed(p);
 		if (!done)
 			(void)poll(&look, 1, -1);
-		ssize_t n = read(p->wake_fd, &count, sizeof count);
+		ssize_t n = read(p->wake_fd, &count, sizeof(count));
 		(void)n;
 	} while (!done);
 }
@@ -257,7 +257,7 @@ int sl_pipeline_get_stats(sl_pipeline *p, struct sl_pipeline_stats *out)
 	s.window_used = window.buffered;
 	s.window_used_max = window.buffered_max;
 	s.stopping = sl_pipeline_stopping(p);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof s) : sizeof s;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s)) : sizeof(s);
 	s.struct_size = n;
 	memcpy(out, &s, n);
 	return 0;

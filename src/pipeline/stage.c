@@ -8,7 +8,7 @@ void sl__pipeline_wake(sl_pipeline *p)
 {
 	static const uint64_t one = 1;
 	/* It fails only when the count is full already, and then the reader wakes as well. */
-	ssize_t n = write(p->wake_fd, &one, sizeof one);
+	ssize_t n = write(p->wake_fd, &one, sizeof(one));
 	(void)n;
 }
 

@@ -5,7 +5,7 @@
 
 struct sl__task *sl__task_new(sl_pipeline *p, uint64_t start)
 {
-	struct sl__task *t = sl__calloc(&p->env, 1, sizeof *t);
+	struct sl__task *t = sl__calloc(&p->env, 1, sizeof(*t));
 	if (t == NULL)
 		return NULL;
 	t->part.start = start;
@@ -18,7 +18,7 @@ bool sl__task_append(sl_pipeline *p, struct sl__task *t, const struct sl_pipelin
 {
 	if (t->part.n_elements == t->cap) {
 		size_t cap = t->cap == 0 ? 1 : t->cap * 2;
-		struct sl_pipeline_element *elements = sl__realloc(&p->env, t->elements, cap * sizeof *elements);
+		struct sl_pipeline_element *elements = sl__realloc(&p->env, t->elements, cap * sizeof(*elements));
 		if (elements == NULL)
 			return false;
 		t->elements = elements;

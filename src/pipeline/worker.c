@@ -123,7 +123,7 @@ static void fail(struct worker *w, const struct sl__task *t, struct sl_err *err)
 {
 	char of[24] = "";
 	if (w->p->o.retry_attempts != SL_UNLIMITED)
-		(void)snprintf(of, sizeof of, " of %d", (int)w->p->o.retry_attempts);
+		(void)snprintf(of, sizeof(of), " of %d", (int)w->p->o.retry_attempts);
 	(void)sl_err_wrap(err, err->code, "partition %llu to %llu, attempt %u%s: %s", (unsigned long long)t->part.start,
 			  (unsigned long long)t->part.end, t->part.attempt, of, w->step);
 	sl__pipeline_fail(w->p, t->ordinal, err);

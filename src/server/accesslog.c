@@ -20,7 +20,7 @@ struct srv_accesslog {
 
 int srv_accesslog_new(srv_accesslog **out, int fd, enum sl_log_format format, struct sl_err *err)
 {
-	srv_accesslog *a = malloc(sizeof *a);
+	srv_accesslog *a = malloc(sizeof(*a));
 	if (a == NULL)
 		return sl_err_set(err, SL_ENOMEM, "access log");
 	pthread_mutex_init(&a->mu, NULL);
@@ -78,8 +78,8 @@ void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
 		{.key = "us", .kind = SL_LOG_U64, .num = x->micros},
 		{.key = "lost", .kind = SL_LOG_U64, .num = 0},
 	};
-	struct sl_log_field all[sizeof fields / sizeof fields[0]];
-	size_t n = sizeof fields / sizeof fields[0];
+	struct sl_log_field all[sizeof(fields) / sizeof(fields[0])];
+	size_t n = sizeof(fields) / sizeof(fields[0]);
 	for (size_t i = 0; i < n; i++)
 		all[i] = fields[i];
 	struct sl_log_record record = {.level = SL_LOG_INFO,

@@ -78,13 +78,13 @@ static const struct srv_route routes[] = {
 /* What is easy for a file is a journey to another machine. */
 static int add_routes(srv_http *h, struct srv_api *api, struct sl_err *err)
 {
-	struct srv_route all[sizeof routes / sizeof routes[0]];
+	struct srv_route all[sizeof(routes) / sizeof(routes[0])];
 	bool near = strcmp(api->core->store->ops->name, "sqlite") == 0;
-	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
 		all[i] = routes[i];
 		all[i].flags &= near ? ~0U : ~(unsigned)SRV_EASY;
 	}
-	int rc = srv_http_add(h, all, sizeof all / sizeof all[0], api, err);
+	int rc = srv_http_add(h, all, sizeof(all) / sizeof(all[0]), api, err);
 	return rc != 0 ? rc : srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, near ? 1 : 2, err);
 }
 
@@ -102,7 +102,7 @@ static int64_t mono_ms(void *ctx)
 
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 {
-	struct srv_api *api = calloc(1, sizeof *api);
+	struct srv_api *api = calloc(1, sizeof(*api));
 	if (api == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	api->core = core;

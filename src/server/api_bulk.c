@@ -139,7 +139,7 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, uint32_t 
 {
 	static const char *const none[] = {NULL}, *const names[] = {"chains", "filter", NULL},
 				 *const delete_names[] = {"chains", "filter", "cascade", NULL};
-	struct bulk *b = calloc(1, sizeof *b);
+	struct bulk *b = calloc(1, sizeof(*b));
 	int cascade = 0;
 	json_t *body;
 	if (b == NULL) {

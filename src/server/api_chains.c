@@ -184,7 +184,7 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 {
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct joint *j = n <= SRV_MANY_MAX ? malloc(sizeof *j) : NULL;
+	struct joint *j = n <= SRV_MANY_MAX ? malloc(sizeof(*j)) : NULL;
 	if (j == NULL)
 		return;
 	j->n = j->n_records = 0;
@@ -226,9 +226,9 @@ static void bulk_fini(struct bulk *b)
 
 static bool bulk_room(srv_request *r, struct bulk *b)
 {
-	b->starts = calloc(b->n, sizeof *b->starts);
-	b->chains = calloc(b->n, sizeof *b->chains);
-	b->started = calloc(b->n, sizeof *b->started);
+	b->starts = calloc(b->n, sizeof(*b->starts));
+	b->chains = calloc(b->n, sizeof(*b->chains));
+	b->started = calloc(b->n, sizeof(*b->started));
 	if (b->starts != NULL && b->chains != NULL && b->started != NULL)
 		return true;
 	srv_error(r, 500, "internal", "out of memory");
@@ -254,7 +254,7 @@ static bool take_bulk(srv_request *r, struct bulk *b)
 		return false;
 	for (size_t i = 0; i < b->n; i++) {
 		char where[32];
-		(void)snprintf(where, sizeof where, "chains[%zu]", i);
+		(void)snprintf(where, sizeof(where), "chains[%zu]", i);
 		if (!take_chain(r, where, json_array_get(array, i), &b->starts[i]))
 			return false;
 		b->chains[i] = b->starts[i].chain;
@@ -336,7 +336,7 @@ static int note_job(const struct sl_job *job, void *ctx)
 
 static int add_blockers(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
 {
-	struct blockers *b = calloc(1, sizeof *b);
+	struct blockers *b = calloc(1, sizeof(*b));
 	struct sl_job_filter jobs = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");

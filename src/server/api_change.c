@@ -109,7 +109,7 @@ void srv_audit_list(srv_request *r, void *ctx)
 		return;
 	}
 	srv_out_close(&p.out, ']');
-	(void)snprintf(next, sizeof next, "%" PRIu64, p.last);
+	(void)snprintf(next, sizeof(next), "%" PRIu64, p.last);
 	SRV_FIELD(&p.out, "next_cursor", str, p.n == limit ? next : NULL);
 	srv_out_close(&p.out, '}');
 	srv_out_answer(r, 200, &p.out);

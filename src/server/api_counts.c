@@ -56,7 +56,7 @@ static int keep(const struct sl_job_count *count, void *ctx)
 	struct result *r = ctx;
 	if (r->n == r->cap) {
 		size_t cap = r->cap == 0 ? 32 : 2 * r->cap;
-		struct sl_job_count *rows = realloc(r->rows, cap * sizeof *rows);
+		struct sl_job_count *rows = realloc(r->rows, cap * sizeof(*rows));
 		if (rows == NULL)
 			return SL_ENOMEM;
 		r->rows = rows;
@@ -92,7 +92,7 @@ static uint64_t wanted(struct srv_counts *c)
 /* With the lock, which is let go of meanwhile. False: no memory. */
 static bool count(struct srv_counts *c)
 {
-	struct result *r = calloc(1, sizeof *r), *old;
+	struct result *r = calloc(1, sizeof(*r)), *old;
 	if (r == NULL)
 		return false;
 	r->refs = 1;
@@ -159,7 +159,7 @@ void srv_counts_forget(struct srv_counts *c)
 
 int srv_counts_new(struct srv_counts **out, const struct srv_counts_source *source, struct sl_err *err)
 {
-	struct srv_counts *c = calloc(1, sizeof *c);
+	struct srv_counts *c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	c->source = *source;

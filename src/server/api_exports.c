@@ -29,7 +29,7 @@ static void out_hash(struct srv_out *o, const char *name, const uint8_t *bytes, 
 static void out_sequence(struct srv_out *o, const char *name, uint64_t sequence, bool there)
 {
 	char text[32];
-	(void)snprintf(text, sizeof text, "\"%" PRIu64 "\"", sequence);
+	(void)snprintf(text, sizeof(text), "\"%" PRIu64 "\"", sequence);
 	SRV_FIELD(o, name, raw, there ? text : NULL);
 }
 
@@ -113,7 +113,7 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	SRV_FIELD(o, "bad_rows", int, (int64_t)d->bad_rows);
 	SRV_FIELD(o, "bytes", int, (int64_t)d->bytes);
 	SRV_FIELD(o, "events", int, (int64_t)d->events);
-	out_hash(o, "head", d->head, sizeof d->head, any);
+	out_hash(o, "head", d->head, sizeof(d->head), any);
 	srv_out_name(o, "lag");
 	if (ours)
 		srv_out_int(o, newest > d->checkpoint ? (int64_t)(newest - d->checkpoint) : 0);
@@ -280,7 +280,7 @@ static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 	SRV_FIELD(o, "bad_rows", int, (int64_t)q->bad_rows);
 	SRV_FIELD(o, "holes", int, (int64_t)q->holes);
 	SRV_FIELD(o, "bytes", int, (int64_t)q->bytes);
-	out_hash(o, "sha256", q->sha256, sizeof q->sha256, true);
+	out_hash(o, "sha256", q->sha256, sizeof(q->sha256), true);
 	SRV_FIELD(o, "path", str, q->path);
 	SRV_FIELD(o, "event", id, q->event);
 	srv_out_close(o, '}');
@@ -343,8 +343,8 @@ static int note_head(const struct sl_dataset *d, void *ctx)
 	struct sl_audit_head *h = ctx;
 	h->events = d->events;
 	h->checkpoint = d->checkpoint;
-	memcpy(h->event_hash, d->head, sizeof h->event_hash);
-	(void)snprintf(h->dataset, sizeof h->dataset, "%s", d->name);
+	memcpy(h->event_hash, d->head, sizeof(h->event_hash));
+	(void)snprintf(h->dataset, sizeof(h->dataset), "%s", d->name);
 	return 0;
 }
 
@@ -355,9 +355,9 @@ static void answer_head(srv_request *r, const struct sl_audit_head *h, const cha
 	SRV_FIELD(&o, "dataset", str, h->dataset);
 	SRV_FIELD(&o, "events", int, (int64_t)h->events);
 	out_sequence(&o, "checkpoint", h->checkpoint, true);
-	out_hash(&o, "event_hash", h->event_hash, sizeof h->event_hash, true);
+	out_hash(&o, "event_hash", h->event_hash, sizeof(h->event_hash), true);
 	SRV_FIELD(&o, "signed", bool, h->has_signature != 0);
-	out_hash(&o, "public_key", h->public_key, sizeof h->public_key, h->has_signature != 0);
+	out_hash(&o, "public_key", h->public_key, sizeof(h->public_key), h->has_signature != 0);
 	SRV_FIELD(&o, "text", str, text);
 	srv_out_close(&o, '}');
 	srv_out_answer(r, 200, &o);
@@ -366,7 +366,7 @@ static void answer_head(srv_request *r, const struct sl_audit_head *h, const cha
 void srv_exports_head(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
-	struct sl_audit_head h = {.struct_size = sizeof h};
+	struct sl_audit_head h = {.struct_size = sizeof(h)};
 	struct sl_err err = SL_ERR_INIT;
 	char text[SL_AUDIT_HEAD_BYTES];
 	size_t len = 0;

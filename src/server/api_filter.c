@@ -72,7 +72,7 @@ static bool get_names(const struct source *s, struct srv_filter *f, const char *
 	bool types = add == add_type;
 	if (!json_is_array(v))
 		return get(s, name, &text) && (text == NULL || each(s->r, f, name, text, types ? f->text : statuses,
-								    types ? sizeof f->text : sizeof statuses, add));
+								    types ? sizeof(f->text) : sizeof(statuses), add));
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		text = json_string_value(json_array_get(v, i));
 		if (text == NULL) {
@@ -91,7 +91,7 @@ static bool get_time(const struct source *s, const char *name, int64_t *out)
 	const char *text = NULL;
 	char number[32];
 	if (json_is_integer(v)) {
-		(void)snprintf(number, sizeof number, "%" PRId64, (int64_t)json_integer_value(v));
+		(void)snprintf(number, sizeof(number), "%" PRId64, (int64_t)json_integer_value(v));
 		return srv_in_time(s->r, name, number, out);
 	}
 	return get(s, name, &text) && (text == NULL || srv_in_time(s->r, name, text, out));
@@ -108,7 +108,7 @@ static bool fill(const struct source *s, struct srv_filter *f)
 bool srv_filter_body(srv_request *r, const json_t *object, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, NULL};
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	return srv_in_only(r, "filter", object, names) && fill(&(struct source){r, object}, out);
 }
 
@@ -143,7 +143,7 @@ static bool get_cursor(srv_request *r, struct srv_filter *f)
 bool srv_filter_query(srv_request *r, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, "cursor", "limit", "order", "data", NULL};
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	return srv_in_query(r, names) && fill(&(struct source){r, NULL}, out) && get_order(r, out) &&
 	       get_cursor(r, out) && srv_in_limit(r, &out->f.limit) && srv_in_flag(r, "data", &out->data);
 }

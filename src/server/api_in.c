@@ -47,10 +47,10 @@ static int check_name(const char *name, const char *value, void *ctx)
 			c->twice = (c->seen & UINT64_C(1) << i) != 0;
 			c->seen |= UINT64_C(1) << i;
 			if (c->twice)
-				(void)snprintf(c->bad, sizeof c->bad, "%s", name);
+				(void)snprintf(c->bad, sizeof(c->bad), "%s", name);
 			return c->twice;
 		}
-	(void)snprintf(c->bad, sizeof c->bad, "%.60s", *name != '\0' ? name : "(empty)");
+	(void)snprintf(c->bad, sizeof(c->bad), "%.60s", *name != '\0' ? name : "(empty)");
 	return 1;
 }
 
@@ -61,7 +61,7 @@ bool srv_in_query(srv_request *r, const char *const *names)
 	srv_query_each(r, check_name, &c);
 	if (c.bad[0] == '\0')
 		return true;
-	join(all, sizeof all, names);
+	join(all, sizeof(all), names);
 	if (c.twice)
 		srv_error(r, 400, "invalid", "%s: is given twice", c.bad);
 	else
@@ -228,7 +228,7 @@ bool srv_in_only(srv_request *r, const char *where, const json_t *object, const 
 	{
 		if (known(name, names))
 			continue;
-		join(all, sizeof all, names);
+		join(all, sizeof(all), names);
 		srv_error(r, 400, "invalid", "%s%s%.60s: there is no such field here%s%s", where,
 			  where[0] != '\0' ? "." : "", name, all[0] != '\0' ? "; there are " : "", all);
 		return false;
@@ -313,7 +313,7 @@ bool srv_in_int(srv_request *r, const char *where, const json_t *object, const c
 	char what[96];
 	if (v == NULL)
 		return true;
-	(void)snprintf(what, sizeof what, "must be a whole number from %" PRId64 " to %" PRId64, least, most);
+	(void)snprintf(what, sizeof(what), "must be a whole number from %" PRId64 " to %" PRId64, least, most);
 	if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > most)
 		return wrong(r, where, name, what);
 	*out = json_integer_value(v);
@@ -352,11 +352,11 @@ bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const c
 	char what[96];
 	if (v == NULL)
 		return true;
-	(void)snprintf(what, sizeof what, "must be an array of at most %zu ids", most);
+	(void)snprintf(what, sizeof(what), "must be an array of at most %zu ids", most);
 	if (!json_is_array(v) || json_array_size(v) > most)
 		return wrong(r, where, name, what);
 	*n = json_array_size(v);
-	*ids = calloc(*n + 1, sizeof **ids);
+	*ids = calloc(*n + 1, sizeof(**ids));
 	if (*ids == NULL) {
 		srv_error(r, 500, "internal", "out of memory");
 		return false;

@@ -99,7 +99,7 @@ static void list(srv_request *r, struct srv_api *api, bool chains)
 		return;
 	}
 	srv_out_close(&l.out, ']');
-	(void)snprintf(cursor, sizeof cursor, "%c%" PRIu64, f.f.ascending ? 'a' : 'd', reached);
+	(void)snprintf(cursor, sizeof(cursor), "%c%" PRIu64, f.f.ascending ? 'a' : 'd', reached);
 	SRV_FIELD(&l.out, "next_cursor", str, reached != 0 ? cursor : NULL);
 	srv_out_close(&l.out, '}');
 	srv_out_answer(r, 200, &l.out);

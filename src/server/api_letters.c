@@ -54,7 +54,7 @@ static void add_folder(struct folders *f, const char *path, const char *below)
 		hash = (hash ^ (uint8_t)*p) * 16777619u;
 	struct folder *x = &f->all[f->n];
 	x->path = strdup(path);
-	(void)snprintf(x->name, sizeof x->name, "%08x", hash);
+	(void)snprintf(x->name, sizeof(x->name), "%08x", hash);
 	f->n += x->path != NULL;
 }
 
@@ -74,7 +74,7 @@ static void find_folders(struct folders *f, const char *root, const char *path, 
 		char child[4096];
 		size_t n = strlen(e->d_name);
 		if (e->d_name[0] == '.' ||
-		    (size_t)snprintf(child, sizeof child, "%s/%s", path, e->d_name) >= sizeof child ||
+		    (size_t)snprintf(child, sizeof(child), "%s/%s", path, e->d_name) >= sizeof(child) ||
 		    !is_folder(child))
 			continue;
 		if (n > 5 && strcmp(e->d_name + n - 5, ".dead") == 0)
@@ -95,7 +95,7 @@ static void find(const struct srv_core *core, struct folders *f)
 	f->n = 0;
 	if (core->wal_dir != NULL)
 		find_folders(f, core->wal_dir, core->wal_dir, DEPTH_MAX);
-	qsort(f->all, f->n, sizeof f->all[0], by_path);
+	qsort(f->all, f->n, sizeof(f->all[0]), by_path);
 	if (core->dlq_dir != NULL && is_folder(core->dlq_dir))
 		add_folder(f, core->dlq_dir, "");
 }
@@ -140,7 +140,7 @@ static const char *class_name(enum sl_err_class c)
 static void out_letter(struct srv_out *o, const char *folder, const struct sl_dlq_letter *l)
 {
 	char id[40];
-	(void)snprintf(id, sizeof id, "%s-%" PRIu64, folder, l->id);
+	(void)snprintf(id, sizeof(id), "%s-%" PRIu64, folder, l->id);
 	SRV_FIELD(o, "id", str, id);
 	SRV_FIELD(o, "source", str, l->source);
 	SRV_FIELD(o, "position", int, (int64_t)l->position);
@@ -228,7 +228,7 @@ void srv_letters_list(srv_request *r, void *ctx)
 {
 	static const char *const names[] = {"cursor", "limit", NULL};
 	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
-	struct folders *f = calloc(1, sizeof *f);
+	struct folders *f = calloc(1, sizeof(*f));
 	struct sl_err err = SL_ERR_INIT;
 	struct listing x = {0};
 	const char *cursor = srv_query(r, "cursor");
@@ -245,7 +245,7 @@ void srv_letters_list(srv_request *r, void *ctx)
 		srv_out_open(&x.out, '{');
 		srv_out_name(&x.out, "items");
 		srv_out_open(&x.out, '[');
-		int rc = list_all(l, f, from, &x, next, sizeof next, &err);
+		int rc = list_all(l, f, from, &x, next, sizeof(next), &err);
 		srv_out_close(&x.out, ']');
 		SRV_FIELD(&x.out, "next_cursor", str, next[0] != '\0' ? next : NULL);
 		srv_out_close(&x.out, '}');
@@ -323,7 +323,7 @@ void srv_letters_show(srv_request *r, void *ctx)
 {
 	static const char *const none[] = {NULL};
 	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
-	struct folders *f = calloc(1, sizeof *f);
+	struct folders *f = calloc(1, sizeof(*f));
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
 	uint64_t number = 0;
@@ -442,7 +442,7 @@ static int drive_folder(struct redrive *d, const struct folder *x, struct sl_err
 static void redrive_begin(struct srv_letters *l, struct redrive *d)
 {
 	*d = (struct redrive){.core = l->core};
-	if (getrandom(&d->incarnation, sizeof d->incarnation, 0) != sizeof d->incarnation)
+	if (getrandom(&d->incarnation, sizeof(d->incarnation), 0) != sizeof(d->incarnation))
 		d->incarnation = (uint32_t)srv_clock_ms();
 	d->incarnation = (d->incarnation & 0xffffff) | 1;
 	(void)pthread_mutex_lock(&l->mu);
@@ -473,7 +473,7 @@ void srv_letters_redrive(srv_request *r, void *ctx)
 {
 	static const char *const none[] = {NULL};
 	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
-	struct folders *f = calloc(1, sizeof *f);
+	struct folders *f = calloc(1, sizeof(*f));
 	struct sl_err err = SL_ERR_INIT;
 	struct redrive d;
 	uint64_t number = 0;
@@ -502,7 +502,7 @@ void srv_letters_redrive_all(srv_request *r, void *ctx)
 	int all = 0, rc = 0;
 	if (!srv_in_query(r, none) || !srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "all", &all))
 		return;
-	struct folders *f = calloc(1, sizeof *f);
+	struct folders *f = calloc(1, sizeof(*f));
 	if (!all || f == NULL) {
 		srv_error(r, all ? 500 : 400, all ? "internal" : "invalid", "%s",
 			  all ? "out of memory" : "all: must be true");
@@ -524,14 +524,14 @@ void srv_letters_redrive_all(srv_request *r, void *ctx)
 
 static int64_t count(struct srv_letters *l)
 {
-	struct folders *f = calloc(1, sizeof *f);
+	struct folders *f = calloc(1, sizeof(*f));
 	struct sl_err err = SL_ERR_INIT;
 	int64_t n = 0;
 	if (f == NULL)
 		return -1;
 	find(l->core, f);
 	for (size_t i = 0; i < f->n; i++) {
-		struct sl_dlq_stats stats = {.struct_size = sizeof stats};
+		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 		sl_dlq *q = NULL;
 		if (open_folder(l->core, &f->all[i], false, &q, &err) == 0 && sl_dlq_get_stats(q, &stats, &err) == 0)
 			n += (int64_t)stats.unacknowledged;
@@ -557,7 +557,7 @@ int64_t srv_letters_waiting(struct srv_letters *l)
 
 int srv_letters_new(struct srv_letters **out, struct srv_core *core, struct sl_err *err)
 {
-	struct srv_letters *l = calloc(1, sizeof *l);
+	struct srv_letters *l = calloc(1, sizeof(*l));
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	l->core = core;

@@ -73,7 +73,7 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 	if (strcmp(t->type, c->type) != 0) {
 		flush_type(t);
 		*t = (struct types){.out = t->out};
-		(void)snprintf(t->type, sizeof t->type, "%s", c->type);
+		(void)snprintf(t->type, sizeof(t->type), "%s", c->type);
 	}
 	t->by[c->status] = c->count;
 	t->due += c->due;
@@ -247,7 +247,7 @@ void srv_errors_list(srv_request *r, void *ctx)
 	begin_items(&o);
 	int rc = sl_jobs_errors(api->core->jobs, &f, add_error, &o, &err);
 	if (reached != 0)
-		(void)snprintf(next, sizeof next, "%" PRIu64, reached);
+		(void)snprintf(next, sizeof(next), "%" PRIu64, reached);
 	end_items(r, &o, rc, &err, next);
 }
 

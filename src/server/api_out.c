@@ -87,11 +87,11 @@ static void put_escaped(struct srv_out *o, unsigned char c)
 	char text[8];
 	for (const char *p = names; *p != '\0'; p += 2)
 		if ((unsigned char)p[0] == c) {
-			(void)snprintf(text, sizeof text, "\\%c", p[1]);
+			(void)snprintf(text, sizeof(text), "\\%c", p[1]);
 			put_text(o, text);
 			return;
 		}
-	(void)snprintf(text, sizeof text, "\\u%04x", c);
+	(void)snprintf(text, sizeof(text), "\\u%04x", c);
 	put_text(o, text);
 }
 
@@ -135,14 +135,14 @@ void srv_out_raw(struct srv_out *o, const char *json)
 void srv_out_int(struct srv_out *o, int64_t n)
 {
 	char text[32];
-	(void)snprintf(text, sizeof text, "%" PRId64, n);
+	(void)snprintf(text, sizeof(text), "%" PRId64, n);
 	srv_out_raw(o, text);
 }
 
 void srv_out_real(struct srv_out *o, double n)
 {
 	char text[64];
-	(void)snprintf(text, sizeof text, "%.3f", n);
+	(void)snprintf(text, sizeof(text), "%.3f", n);
 	srv_out_raw(o, text);
 }
 
@@ -154,7 +154,7 @@ void srv_out_bool(struct srv_out *o, bool b)
 void srv_out_id(struct srv_out *o, uint64_t id)
 {
 	char text[32];
-	(void)snprintf(text, sizeof text, "\"%" PRIu64 "\"", id);
+	(void)snprintf(text, sizeof(text), "\"%" PRIu64 "\"", id);
 	srv_out_raw(o, id != 0 ? text : NULL);
 }
 
@@ -167,8 +167,8 @@ void srv_out_time(struct srv_out *o, int64_t ms)
 		srv_out_raw(o, NULL);
 		return;
 	}
-	size_t n = strftime(text, sizeof text, "\"%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof text - n, ".%03dZ\"", (int)(ms - (int64_t)s * 1000));
+	size_t n = strftime(text, sizeof(text), "\"%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ\"", (int)(ms - (int64_t)s * 1000));
 	srv_out_raw(o, text);
 }
 

@@ -91,7 +91,7 @@ void srv_river_show(srv_request *r, void *ctx)
 {
 	static const char *const none[] = {NULL};
 	struct srv_api *api = ctx;
-	struct sl_coordinator_health health = {.struct_size = sizeof health};
+	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
 	struct streams streams = {0};
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_sample x;

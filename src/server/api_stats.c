@@ -100,12 +100,12 @@ static int by_value(const void *a, const void *b)
 static int sample_pickups(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
 	struct sl_job_filter f = {.limit = PICKUPS, .without_data = 1};
-	struct pickups *p = calloc(1, sizeof *p);
+	struct pickups *p = calloc(1, sizeof(*p));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	p->sample = out;
 	int rc = sl_jobs_list(s->core->jobs, &f, add_pickup, p, err);
-	qsort(p->ms, p->n, sizeof *p->ms, by_value);
+	qsort(p->ms, p->n, sizeof(*p->ms), by_value);
 	out->p50_ms = p->n > 0 ? p->ms[p->n / 2] : -1;
 	out->p99_ms = p->n > 0 ? p->ms[p->n * 99 / 100] : -1;
 	free(p);
@@ -345,7 +345,7 @@ static void next_event(struct stream *x, const struct srv_sample *sample)
 	x->last = body.data;
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "now", time, sample->now_ms);
-	(void)snprintf(head, sizeof head, "event: stats\ndata: ");
+	(void)snprintf(head, sizeof(head), "event: stats\ndata: ");
 	char *text = NULL;
 	int n = o.failed ? -1 : asprintf(&text, "%s%.*s,%s\n\n", head, (int)o.len, o.data, x->last + 1);
 	srv_out_free(&o);
@@ -403,7 +403,7 @@ void srv_stats_stream(srv_request *r, void *ctx)
 	struct srv_stats *s = api->stats;
 	if (!srv_in_query(r, none))
 		return;
-	struct stream *x = calloc(1, sizeof *x);
+	struct stream *x = calloc(1, sizeof(*x));
 	if (x == NULL) {
 		srv_error(r, 500, "internal", "out of memory");
 		return;
@@ -425,7 +425,7 @@ void srv_stats_stream(srv_request *r, void *ctx)
 
 int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_letters *letters, struct sl_err *err)
 {
-	struct srv_stats *s = calloc(1, sizeof *s);
+	struct srv_stats *s = calloc(1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	s->core = core;

@@ -251,7 +251,7 @@ void srv_chains_wait(srv_request *r, void *ctx)
 	uint64_t id, timeout_ms;
 	if (!srv_in_id(r, &id) || !read_timeout(r, &timeout_ms))
 		return;
-	struct wait *x = calloc(1, sizeof *x);
+	struct wait *x = calloc(1, sizeof(*x));
 	if (x == NULL) {
 		srv_error(r, 500, "internal", "out of memory");
 		return;
@@ -264,7 +264,7 @@ void srv_chains_wait(srv_request *r, void *ctx)
 
 int srv_waits_new(struct srv_waits **out, struct srv_api *api, struct sl_err *err)
 {
-	struct srv_waits *w = calloc(1, sizeof *w);
+	struct srv_waits *w = calloc(1, sizeof(*w));
 	struct srv_core *core = api->core;
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");

@@ -81,7 +81,7 @@ int srv_auth_reload(srv_auth *a, struct sl_err *err)
 {
 	if (a->path == NULL)
 		return 0;
-	struct srv_token *tokens = calloc(SRV_MAX_TOKENS, sizeof *tokens);
+	struct srv_token *tokens = calloc(SRV_MAX_TOKENS, sizeof(*tokens));
 	char *buf = malloc(FILE_MAX);
 	int n = tokens != NULL && buf != NULL ? read_tokens(a->path, tokens, buf, err)
 					      : sl_err_set(err, SL_ENOMEM, "tokens file %s", a->path);
@@ -103,12 +103,12 @@ int srv_auth_reload(srv_auth *a, struct sl_err *err)
 
 int srv_auth_new(srv_auth **out, const char *tokens_file, struct sl_err *err)
 {
-	srv_auth *a = calloc(1, sizeof *a);
+	srv_auth *a = calloc(1, sizeof(*a));
 	if (a == NULL)
 		return sl_err_set(err, SL_ENOMEM, "tokens");
 	pthread_mutex_init(&a->mu, NULL);
 	a->key = sodium_malloc(crypto_generichash_KEYBYTES);
-	a->sessions = calloc(SRV_MAX_SESSIONS, sizeof *a->sessions);
+	a->sessions = calloc(SRV_MAX_SESSIONS, sizeof(*a->sessions));
 	a->path = tokens_file != NULL ? strdup(tokens_file) : NULL;
 	int rc = 0;
 	if (a->key == NULL || a->sessions == NULL || (tokens_file != NULL && a->path == NULL))
@@ -161,19 +161,19 @@ static struct srv_token *find_token(const srv_auth *a, const unsigned char hash[
 
 static void identify(const struct srv_token *t, struct srv_identity *out)
 {
-	memset(out, 0, sizeof *out);
-	memcpy(out->name, t->name, sizeof out->name);
+	memset(out, 0, sizeof(*out));
+	memcpy(out->name, t->name, sizeof(out->name));
 	out->role = t->role;
-	memcpy(out->enqueue, t->enqueue, sizeof out->enqueue);
-	memcpy(out->worker, t->worker, sizeof out->worker);
-	memcpy(out->ship, t->ship, sizeof out->ship);
+	memcpy(out->enqueue, t->enqueue, sizeof(out->enqueue));
+	memcpy(out->worker, t->worker, sizeof(out->worker));
+	memcpy(out->ship, t->ship, sizeof(out->ship));
 }
 
 static void csrf_of(const srv_auth *a, const unsigned char *id, size_t len, char csrf[SRV_CSRF_BYTES])
 {
 	unsigned char mac[SRV_HASH_BYTES];
-	crypto_generichash(mac, sizeof mac, id, len, a->key, crypto_generichash_KEYBYTES);
-	sodium_bin2hex(csrf, SRV_CSRF_BYTES, mac, sizeof mac);
+	crypto_generichash(mac, sizeof(mac), id, len, a->key, crypto_generichash_KEYBYTES);
+	sodium_bin2hex(csrf, SRV_CSRF_BYTES, mac, sizeof(mac));
 }
 
 bool srv_auth_by_token(srv_auth *a, const char *token, size_t len, struct srv_identity *out)
@@ -209,7 +209,7 @@ bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t n
 		t = find_token(a, s->token);
 	if (t != NULL) {
 		identify(t, out);
-		csrf_of(a, s->hash, sizeof s->hash, out->csrf);
+		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
 	}
 	pthread_mutex_unlock(&a->mu);
 	return t != NULL;
@@ -238,9 +238,9 @@ bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, 
 {
 	unsigned char id[SRV_HASH_BYTES], hash[SRV_HASH_BYTES];
 	hash_of(token, len, hash);
-	randombytes_buf(id, sizeof id);
-	sodium_bin2hex(session, SRV_SESSION_BYTES, id, sizeof id);
-	sodium_memzero(id, sizeof id);
+	randombytes_buf(id, sizeof(id));
+	sodium_bin2hex(session, SRV_SESSION_BYTES, id, sizeof(id));
+	sodium_memzero(id, sizeof(id));
 	pthread_mutex_lock(&a->mu);
 	struct srv_token *t = find_token(a, hash);
 	if (t != NULL) {
@@ -250,9 +250,9 @@ bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, 
 		if (out->first_login)
 			t->login_ms = now_ms;
 		hash_of(session, SRV_SESSION_BYTES - 1, s->hash);
-		memcpy(s->token, hash, sizeof hash);
+		memcpy(s->token, hash, sizeof(hash));
 		s->until_ms = now_ms + SRV_SESSION_MS;
-		csrf_of(a, s->hash, sizeof s->hash, out->csrf);
+		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
 	}
 	pthread_mutex_unlock(&a->mu);
 	return t != NULL;
@@ -279,12 +279,12 @@ void srv_auth_logout(srv_auth *a, const char *session, size_t len)
 	pthread_mutex_lock(&a->mu);
 	struct session *s = find_session(a, hash, 0);
 	if (s != NULL)
-		memset(s, 0, sizeof *s);
+		memset(s, 0, sizeof(*s));
 	pthread_mutex_unlock(&a->mu);
 }
 
 void srv_auth_local_csrf(srv_auth *a, char csrf[SRV_CSRF_BYTES])
 {
 	static const unsigned char local[] = "local";
-	csrf_of(a, local, sizeof local, csrf);
+	csrf_of(a, local, sizeof(local), csrf);
 }

@@ -55,7 +55,7 @@ static bool take_role(struct word w, enum srv_role *out)
 static bool take_hash(struct word w, unsigned char out[SRV_HASH_BYTES])
 {
 	static const char kind[] = "sha256:";
-	const size_t k = sizeof kind - 1;
+	const size_t k = sizeof(kind) - 1;
 	size_t n = 0;
 	return w.len == k + 2 * (size_t)SRV_HASH_BYTES && memcmp(w.text, kind, k) == 0 &&
 	       sodium_hex2bin(out, SRV_HASH_BYTES, w.text + k, w.len - k, NULL, &n, NULL) == 0 && n == SRV_HASH_BYTES;
@@ -113,7 +113,7 @@ static const char *take_line(const char *p, const char *end, struct srv_token *t
 {
 	struct word w;
 	size_t n = 0;
-	memset(t, 0, sizeof *t);
+	memset(t, 0, sizeof(*t));
 	if (!take_name(next_word(&p, end), t->name))
 		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
 	while ((w = next_word(&p, end)).len > 0 && !begins(w, "sha256:")) {

@@ -168,7 +168,7 @@ static void show(struct srv_backups *b, struct picture *fresh, const char *error
 		old = b->picture;
 		b->picture = fresh;
 	}
-	(void)snprintf(b->error, sizeof b->error, "%s", error != NULL ? error : "");
+	(void)snprintf(b->error, sizeof(b->error), "%s", error != NULL ? error : "");
 	(void)pthread_mutex_unlock(&b->mu);
 	sl_gauge_set(b->up, error == NULL);
 	if (error == NULL) {
@@ -200,12 +200,12 @@ static int look_into(struct srv_backups *b, struct picture *p, struct sl_err *er
 
 static void look(struct srv_backups *b)
 {
-	struct picture *p = calloc(1, sizeof *p);
+	struct picture *p = calloc(1, sizeof(*p));
 	struct sl_err err = SL_ERR_INIT;
 	int rc = p == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory") : 0;
 	if (rc == 0) {
 		p->owner = b;
-		p->stats.struct_size = sizeof p->stats;
+		p->stats.struct_size = sizeof(p->stats);
 		rc = look_into(b, p, &err);
 	}
 	show(b, p, rc != 0 ? err.msg : NULL);
@@ -253,7 +253,7 @@ void srv_backups_look(struct srv_backups *b, srv_backups_view_fn *fn, void *ctx)
 		view.damaged = p->damaged;
 		view.damaged_total = p->damaged_total;
 	}
-	memcpy(view.error, b->error, sizeof view.error);
+	memcpy(view.error, b->error, sizeof(view.error));
 	fn(&view, ctx);
 	(void)pthread_mutex_unlock(&b->mu);
 }
@@ -281,7 +281,7 @@ int srv_backups_new(struct srv_backups **out, struct srv_core *core, struct sl_e
 {
 	if (core->config->backup_repo == NULL)
 		return 0;
-	struct srv_backups *b = calloc(1, sizeof *b);
+	struct srv_backups *b = calloc(1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	b->core = core;

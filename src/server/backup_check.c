@@ -90,7 +90,7 @@ static int check(struct srv_checker *c, bool read_data, struct sl_backup_checked
 static void *thread_main(void *arg)
 {
 	struct srv_checker *c = arg;
-	struct sl_backup_checked result = {.struct_size = sizeof result};
+	struct sl_backup_checked result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
 	(void)pthread_mutex_lock(&c->mu);
 	bool read_data = c->check->read_data;
@@ -140,7 +140,7 @@ static int begin(struct srv_checker *c, struct srv_backup_check *fresh, struct s
 int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err *err)
 {
 	struct srv_checker *c = srv_backups_checker(b);
-	struct srv_backup_check *fresh = calloc(1, sizeof *fresh), *old = NULL;
+	struct srv_backup_check *fresh = calloc(1, sizeof(*fresh)), *old = NULL;
 	if (fresh == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	fresh->running = true;
@@ -159,7 +159,7 @@ bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void
 	(void)pthread_mutex_lock(&c->mu);
 	bool found = c->check != NULL;
 	if (found) {
-		c->check->progress = (struct sl_backup_progress){.struct_size = sizeof c->check->progress};
+		c->check->progress = (struct sl_backup_progress){.struct_size = sizeof(c->check->progress)};
 		if (c->open != NULL)
 			sl_backup_get_progress(c->open, &c->check->progress);
 		fn(c->check, ctx);
@@ -172,7 +172,7 @@ bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void
 
 int srv_checker_new(struct srv_checker **out, struct srv_core *core, struct sl_err *err)
 {
-	struct srv_checker *c = calloc(1, sizeof *c);
+	struct srv_checker *c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	c->core = core;

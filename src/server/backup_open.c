@@ -40,7 +40,7 @@ static int open_backup(struct srv_repository *r, const struct srv_core *core, st
 	opts.passphrase = passphrase;
 	if (rc == 0)
 		rc = sl_backup_open(&r->backup, &r->driver, &opts, err);
-	explicit_bzero(passphrase, sizeof passphrase);
+	explicit_bzero(passphrase, sizeof(passphrase));
 	return rc;
 }
 

@@ -18,8 +18,8 @@ static json_t *ts_json(int64_t ms)
 	time_t t = (time_t)s;
 	if (gmtime_r(&t, &tm) == NULL)
 		return json_null();
-	size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof text - n, ".%03dZ", (int)rest);
+	size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)rest);
 	return json_string(text);
 }
 

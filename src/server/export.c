@@ -191,7 +191,7 @@ static void end_run(struct srv_exports *x)
 /* Until it fails or is stopped. */
 static int run_once(struct srv_exports *x, struct sl_err *err)
 {
-	struct sl_export_result result = {.struct_size = sizeof result};
+	struct sl_export_result result = {.struct_size = sizeof(result)};
 	struct srv_feed *feed = NULL;
 	sl_export *run = NULL;
 	uint64_t checkpoint = 0;
@@ -234,7 +234,8 @@ static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, in
 	x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
 	x->status.failures += !waits;
 	x->status.next_try_ms = srv_clock_real_ms() + pause_ms;
-	(void)snprintf(x->status.error, sizeof x->status.error, "%s", err->msg[0] != '\0' ? err->msg : sl_err_text(rc));
+	(void)snprintf(x->status.error, sizeof(x->status.error), "%s",
+		       err->msg[0] != '\0' ? err->msg : sl_err_text(rc));
 	(void)pthread_mutex_unlock(&x->mu);
 	if (!waits)
 		sl_counter_add(x->failures, 1);
@@ -381,7 +382,7 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 	*out = NULL;
 	if (core->config->export_events_dir == NULL)
 		return 0;
-	struct srv_exports *x = calloc(1, sizeof *x);
+	struct srv_exports *x = calloc(1, sizeof(*x));
 	if (x == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	x->core = core;

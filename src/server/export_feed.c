@@ -43,7 +43,7 @@ const struct sl_parquet_column srv_feed_columns[] = {
 	{.name = "ts", .kind = SL_PARQUET_TIMESTAMP, .nullable = 1, .unit = SL_PARQUET_MILLIS},
 	{.name = "payload", .kind = SL_PARQUET_BINARY, .nullable = 1},
 };
-const size_t srv_feed_columns_n = sizeof srv_feed_columns / sizeof srv_feed_columns[0];
+const size_t srv_feed_columns_n = sizeof(srv_feed_columns) / sizeof(srv_feed_columns[0]);
 #define HEADER "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,partial,ts,payload\n"
 #define NOTHING ",,,,,,,,,,,\n" /* behind the offset of an event that is gone */
 
@@ -102,20 +102,20 @@ static int put_event(struct srv_growing *t, const struct sl_event_row *e)
 {
 	char fixed[256], ts[64], job[24] = "", attempt[16] = "";
 	size_t names = 2 * strlen(e->stream) + 2;
-	if (srv_growing_reserve(t, sizeof fixed + sizeof ts + names + 2 * e->payload_len + 8) != 0)
+	if (srv_growing_reserve(t, sizeof(fixed) + sizeof(ts) + names + 2 * e->payload_len + 8) != 0)
 		return SL_ENOMEM;
 	if (e->job_id != 0)
-		(void)snprintf(job, sizeof job, "%" PRIu64, e->job_id);
+		(void)snprintf(job, sizeof(job), "%" PRIu64, e->job_id);
 	if (e->attempt != 0)
-		(void)snprintf(attempt, sizeof attempt, "%" PRId32, e->attempt);
-	put(t, fixed, (size_t)snprintf(fixed, sizeof fixed, "%" PRIu64 ",", e->offset));
+		(void)snprintf(attempt, sizeof(attempt), "%" PRId32, e->attempt);
+	put(t, fixed, (size_t)snprintf(fixed, sizeof(fixed), "%" PRIu64 ",", e->offset));
 	put_quoted(t, e->stream);
 	/* A checksum has 64 bits and keeps them; the store's column has a sign as well. */
 	put(t, fixed,
-	    (size_t)snprintf(fixed, sizeof fixed, ",%" PRIu32 ",%" PRIu64 ",%" PRId64 ",%s,%s,%s,%s,%s,",
+	    (size_t)snprintf(fixed, sizeof(fixed), ",%" PRIu32 ",%" PRIu64 ",%" PRId64 ",%s,%s,%s,%s,%s,",
 			     e->incarnation, e->sequence, (int64_t)e->crc, job, attempt, sl_event_type_name(e->type),
 			     e->late ? "true" : "false", e->partial ? "true" : "false"));
-	put(t, ts, time_text(ts, sizeof ts, e->ts_ms));
+	put(t, ts, time_text(ts, sizeof(ts), e->ts_ms));
 	put(t, ",", 1);
 	put_hex(t, e->payload, e->payload_len);
 	put(t, "\n", 1);
@@ -129,7 +129,7 @@ static int put_gone(struct srv_feed *f, const struct sl_event_row *e)
 	if (f->next == 0)
 		f->next = e->offset;
 	for (; f->next < e->offset; f->next++) {
-		int n = snprintf(row, sizeof row, "%" PRIu64 NOTHING, f->next);
+		int n = snprintf(row, sizeof(row), "%" PRIu64 NOTHING, f->next);
 		if (srv_growing_reserve(&f->text, (size_t)n) != 0)
 			return SL_ENOMEM;
 		put(&f->text, row, (size_t)n);
@@ -205,8 +205,8 @@ static void *run(void *arg)
 	struct srv_feed *f = arg;
 	bool idle = false;
 	int rc = 0;
-	if (srv_growing_reserve(&f->text, sizeof HEADER) == 0)
-		put(&f->text, HEADER, sizeof HEADER - 1);
+	if (srv_growing_reserve(&f->text, sizeof(HEADER)) == 0)
+		put(&f->text, HEADER, sizeof(HEADER) - 1);
 	else
 		rc = sl_err_set(&f->err, SL_ENOMEM, "out of memory");
 	rc = rc != 0 ? rc : write_all(f);
@@ -222,7 +222,7 @@ static void *run(void *arg)
 
 int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after, int fd, struct sl_err *err)
 {
-	struct srv_feed *f = calloc(1, sizeof *f);
+	struct srv_feed *f = calloc(1, sizeof(*f));
 	if (f == NULL) {
 		(void)close(fd);
 		return sl_err_set(err, SL_ENOMEM, "out of memory");

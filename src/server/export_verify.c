@@ -68,7 +68,7 @@ static void *thread_main(void *arg)
 {
 	struct task *t = arg;
 	struct srv_exports *x = t->owner->exports;
-	struct sl_audit_result result = {.struct_size = sizeof result};
+	struct sl_audit_result result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 					    .env = srv_exports_core(x)->env,
@@ -161,13 +161,13 @@ static int begin(struct srv_verify *v, struct task *fresh, struct task **old, st
 int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *err)
 {
 	struct srv_verify *v = srv_exports_verify(x);
-	struct task *fresh = calloc(1, sizeof *fresh), *old = NULL;
+	struct task *fresh = calloc(1, sizeof(*fresh)), *old = NULL;
 	if (fresh == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	fresh->owner = v;
 	fresh->v.running = true;
 	fresh->v.started_ms = srv_clock_real_ms();
-	(void)snprintf(fresh->v.dataset, sizeof fresh->v.dataset, "%s", dataset);
+	(void)snprintf(fresh->v.dataset, sizeof(fresh->v.dataset), "%s", dataset);
 	(void)pthread_mutex_lock(&v->mu);
 	int rc = begin(v, fresh, &old, err);
 	(void)pthread_mutex_unlock(&v->mu);
@@ -193,7 +193,7 @@ bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verificatio
 
 int srv_verify_new(struct srv_verify **out, struct srv_exports *x, struct sl_err *err)
 {
-	struct srv_verify *v = calloc(1, sizeof *v);
+	struct srv_verify *v = calloc(1, sizeof(*v));
 	if (v == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	v->exports = x;

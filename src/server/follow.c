@@ -100,7 +100,7 @@ static struct topic *need_topic(struct srv_follow *f, uint64_t job_id, uint64_t 
 	struct topic **slot = topic_at(f, job_id);
 	if (*slot != NULL)
 		return *slot;
-	struct topic *t = calloc(1, sizeof *t);
+	struct topic *t = calloc(1, sizeof(*t));
 	if (t == NULL)
 		return NULL;
 	t->job_id = job_id;
@@ -347,7 +347,7 @@ static void done(void *ctx)
 
 static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
 {
-	struct follower *w = calloc(1, sizeof *w);
+	struct follower *w = calloc(1, sizeof(*w));
 	if (w == NULL)
 		return NULL;
 	w->hub = f;
@@ -430,7 +430,7 @@ int srv_follow_add(srv_http *h, struct srv_follow *f, struct sl_err *err)
 
 int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err *err)
 {
-	struct srv_follow *f = calloc(1, sizeof *f);
+	struct srv_follow *f = calloc(1, sizeof(*f));
 	if (f == NULL)
 		return sl_err_set(err, SL_ENOMEM, "followers: out of memory");
 	f->core = core;

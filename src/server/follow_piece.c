@@ -30,7 +30,7 @@ static int on_row(const struct sl_event_row *e, void *ctx)
 	json_decref(o);
 	if (text == NULL)
 		return SL_ENOMEM;
-	int n = snprintf(head, sizeof head, "id: %" PRIu64 "\ndata: ", e->offset);
+	int n = snprintf(head, sizeof(head), "id: %" PRIu64 "\ndata: ", e->offset);
 	int rc = srv_growing_add(&x->text, head, (size_t)n);
 	rc = rc != 0 ? rc : srv_growing_add(&x->text, text, strlen(text));
 	rc = rc != 0 ? rc : srv_growing_add(&x->text, "\n\n", 2);
@@ -53,7 +53,7 @@ struct srv_piece *srv_piece_read(const struct srv_core *core, uint64_t job_id, u
 	*more = *rc == ENOUGH || x.rows == READ_ROWS;
 	*rc = *rc == ENOUGH ? 0 : *rc;
 	if (*rc == 0 && x.rows > 0)
-		p = malloc(sizeof *p + x.text.len);
+		p = malloc(sizeof(*p) + x.text.len);
 	if (p != NULL) {
 		*p = (struct srv_piece){.refs = 1, .after = after, .upto = x.last, .len = x.text.len};
 		memcpy(p->text, x.text.data, x.text.len);

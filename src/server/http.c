@@ -48,7 +48,7 @@ static int copy_hosts(srv_http *h, const struct srv_http_opts *o, struct sl_err 
 {
 	if (o->n_hosts == 0)
 		return 0;
-	h->hosts = calloc(o->n_hosts, sizeof *h->hosts);
+	h->hosts = calloc(o->n_hosts, sizeof(*h->hosts));
 	for (size_t i = 0; h->hosts != NULL && i < o->n_hosts; i++) {
 		h->hosts[i] = strdup(o->hosts[i]);
 		if (h->hosts[i] == NULL)
@@ -111,14 +111,14 @@ static int open_address(srv_http *h, const char *listen, struct sl_err *err)
 static void name_things(srv_http *h)
 {
 	const char *port = strrchr(h->address, ':');
-	snprintf(h->boot, sizeof h->boot, "%08x", randombytes_random());
-	snprintf(h->cookie, sizeof h->cookie, "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
+	snprintf(h->boot, sizeof(h->boot), "%08x", randombytes_random());
+	snprintf(h->cookie, sizeof(h->cookie), "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
 	srv_auth_local_csrf(h->auth, h->local_csrf);
 }
 
 int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err)
 {
-	srv_http *h = sodium_init() >= 0 ? calloc(1, sizeof *h) : NULL;
+	srv_http *h = sodium_init() >= 0 ? calloc(1, sizeof(*h)) : NULL;
 	if (h == NULL)
 		return sl_err_set(err, SL_ENOMEM, "server");
 	h->listen_fd = -1;

@@ -38,7 +38,7 @@ static bool has_out(const srv_request *r, const char *name)
 void srv_retry_after(srv_request *r, int64_t ms)
 {
 	char text[24];
-	snprintf(text, sizeof text, "%lld", (long long)(ms <= 1000 ? 1 : (ms + 999) / 1000));
+	snprintf(text, sizeof(text), "%lld", (long long)(ms <= 1000 ? 1 : (ms + 999) / 1000));
 	srv_set_header(r, "Retry-After", text);
 }
 
@@ -183,7 +183,7 @@ void srv_static(srv_request *r, const char *type, const void *data, size_t len, 
 static void answer_error(srv_request *r, int status, const char *code, const char *message)
 {
 	char text[512];
-	srv_utf8_copy(text, sizeof text, message);
+	srv_utf8_copy(text, sizeof(text), message);
 	json_t *e = json_pack("{s:{s:s,s:s,s:s}}", "error", "code", code, "message", text, "request_id", r->id);
 	srv_json(r, status, e);
 }
@@ -193,7 +193,7 @@ void srv_error(srv_request *r, int status, const char *code, const char *fmt, ..
 	char message[512];
 	va_list args;
 	va_start(args, fmt);
-	vsnprintf(message, sizeof message, fmt, args);
+	vsnprintf(message, sizeof(message), fmt, args);
 	va_end(args);
 	answer_error(r, status, code, message);
 }
@@ -216,7 +216,7 @@ void srv_fail(srv_request *r, const struct sl_err *err)
 {
 	int status = 500;
 	const char *code = "internal";
-	for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
 		if (statuses[i].code == err->code) {
 			status = statuses[i].status;
 			code = statuses[i].name;

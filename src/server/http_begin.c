@@ -16,20 +16,20 @@ static const struct {
 	const char *name;
 	size_t len;
 } fields[F_COUNT] = {
-	[F_HOST] = {"Host", sizeof "Host" - 1},
-	[F_ORIGIN] = {"Origin", sizeof "Origin" - 1},
-	[F_AUTHORIZATION] = {"Authorization", sizeof "Authorization" - 1},
-	[F_COOKIE] = {"Cookie", sizeof "Cookie" - 1},
-	[F_FETCH_SITE] = {"Sec-Fetch-Site", sizeof "Sec-Fetch-Site" - 1},
-	[F_FETCH_MODE] = {"Sec-Fetch-Mode", sizeof "Sec-Fetch-Mode" - 1},
-	[F_CSRF] = {"X-CSRF-Token", sizeof "X-CSRF-Token" - 1},
-	[F_REQUEST_ID] = {"X-Request-Id", sizeof "X-Request-Id" - 1},
-	[F_LENGTH] = {"Content-Length", sizeof "Content-Length" - 1},
-	[F_CODING] = {"Transfer-Encoding", sizeof "Transfer-Encoding" - 1},
-	[F_EXPECT] = {"Expect", sizeof "Expect" - 1},
-	[F_CONTENT_CODING] = {"Content-Encoding", sizeof "Content-Encoding" - 1},
-	[F_FORWARDED_FOR] = {"X-Forwarded-For", sizeof "X-Forwarded-For" - 1},
-	[F_FORWARDED_PROTO] = {"X-Forwarded-Proto", sizeof "X-Forwarded-Proto" - 1},
+	[F_HOST] = {"Host", sizeof("Host") - 1},
+	[F_ORIGIN] = {"Origin", sizeof("Origin") - 1},
+	[F_AUTHORIZATION] = {"Authorization", sizeof("Authorization") - 1},
+	[F_COOKIE] = {"Cookie", sizeof("Cookie") - 1},
+	[F_FETCH_SITE] = {"Sec-Fetch-Site", sizeof("Sec-Fetch-Site") - 1},
+	[F_FETCH_MODE] = {"Sec-Fetch-Mode", sizeof("Sec-Fetch-Mode") - 1},
+	[F_CSRF] = {"X-CSRF-Token", sizeof("X-CSRF-Token") - 1},
+	[F_REQUEST_ID] = {"X-Request-Id", sizeof("X-Request-Id") - 1},
+	[F_LENGTH] = {"Content-Length", sizeof("Content-Length") - 1},
+	[F_CODING] = {"Transfer-Encoding", sizeof("Transfer-Encoding") - 1},
+	[F_EXPECT] = {"Expect", sizeof("Expect") - 1},
+	[F_CONTENT_CODING] = {"Content-Encoding", sizeof("Content-Encoding") - 1},
+	[F_FORWARDED_FOR] = {"X-Forwarded-For", sizeof("X-Forwarded-For") - 1},
+	[F_FORWARDED_PROTO] = {"X-Forwarded-Proto", sizeof("X-Forwarded-Proto") - 1},
 };
 
 static char *copy(srv_request *r, const char *s, size_t n)
@@ -137,7 +137,7 @@ static void name_client(srv_request *r)
 	last = last != NULL ? last + 1 : list;
 	last += strspn(last, " \t");
 	size_t n = strcspn(last, " \t");
-	if (n > 0 && n < sizeof r->address && strspn(last, "0123456789abcdefABCDEF.:[]") >= n) {
+	if (n > 0 && n < sizeof(r->address) && strspn(last, "0123456789abcdefABCDEF.:[]") >= n) {
 		memcpy(r->address, last, n);
 		r->address[n] = '\0';
 	}
@@ -150,7 +150,7 @@ static void name_request(srv_request *r)
 	if (given != NULL && srv_request_id_ok(given))
 		memcpy(r->id, given, strlen(given) + 1);
 	else
-		snprintf(r->id, sizeof r->id, "%s-%llx", r->h->boot, (unsigned long long)n);
+		snprintf(r->id, sizeof(r->id), "%s-%llx", r->h->boot, (unsigned long long)n);
 }
 
 bool srv_is_read(const srv_request *r)
@@ -161,7 +161,7 @@ bool srv_is_read(const srv_request *r)
 static void answer_allow(srv_request *r)
 {
 	char allow[128];
-	srv_routes_allow(r->match.other, allow, sizeof allow);
+	srv_routes_allow(r->match.other, allow, sizeof(allow));
 	srv_set_header(r, "Allow", allow);
 	if (strcmp(r->method, "OPTIONS") == 0)
 		srv_bytes(r, 204, NULL, "", 0);
@@ -235,7 +235,7 @@ static bool check_form(srv_request *r)
 
 void srv_request_begin(srv_request *r, const char *method)
 {
-	snprintf(r->method, sizeof r->method, "%s", method);
+	snprintf(r->method, sizeof(r->method), "%s", method);
 	r->head = strcmp(r->method, "HEAD") == 0;
 	MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, note_field, r);
 	name_request(r);

@@ -25,16 +25,16 @@ static void name_address(struct srv_conn *c)
 	const struct sockaddr *sa = info != NULL ? info->client_addr : NULL;
 	if (sa != NULL && sa->sa_family == AF_INET)
 		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, c->address,
-			  sizeof c->address);
+			  sizeof(c->address));
 	else if (sa != NULL && sa->sa_family == AF_INET6)
 		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, c->address,
-			  sizeof c->address);
+			  sizeof(c->address));
 }
 
 static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct srv_conn *c = fd != NULL ? calloc(1, sizeof *c) : NULL;
+	struct srv_conn *c = fd != NULL ? calloc(1, sizeof(*c)) : NULL;
 	if (c == NULL)
 		return NULL;
 	c->h = h;

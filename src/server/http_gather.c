@@ -48,7 +48,7 @@ int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_
 	struct srv_endpoint *e = find(h, method, path);
 	if (e == NULL)
 		return sl_err_set(err, SL_ENOENT, "there is no route %s %s", method, path);
-	e->crowd = calloc(1, sizeof *e->crowd);
+	e->crowd = calloc(1, sizeof(*e->crowd));
 	if (e->crowd == NULL)
 		return sl_err_set(err, SL_ENOMEM, "gather requests");
 	srv_cond_init(&e->crowd->gathered);

@@ -26,7 +26,7 @@ static bool same_text(const char *a, size_t n, const char *b)
 static bool is_localhost(const struct srv_host *host)
 {
 	static const char end[] = ".localhost";
-	const size_t n = sizeof end - 1;
+	const size_t n = sizeof(end) - 1;
 	return same_text(host->name, host->len, "localhost") ||
 	       (host->len > n && strncasecmp(host->name + host->len - n, end, n) == 0);
 }
@@ -127,9 +127,9 @@ static enum srv_way find_actor(srv_request *r)
 	if (!r->h->needs_token && !r->conn->own_user)
 		return SRV_BY_NOTHING;
 	if (!r->h->needs_token) {
-		snprintf(r->identity.name, sizeof r->identity.name, "local");
+		snprintf(r->identity.name, sizeof(r->identity.name), "local");
 		r->identity.role = SRV_ADMIN;
-		memcpy(r->identity.csrf, r->h->local_csrf, sizeof r->identity.csrf);
+		memcpy(r->identity.csrf, r->h->local_csrf, sizeof(r->identity.csrf));
 		return SRV_BY_PLACE;
 	}
 	if (r->field[F_AUTHORIZATION] != NULL)
@@ -155,7 +155,7 @@ static void wipe_secrets(srv_request *r)
 {
 	size_t n;
 	const char *cookie = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
-	if (cookie != NULL && n < sizeof r->session && r->match.endpoint != NULL &&
+	if (cookie != NULL && n < sizeof(r->session) && r->match.endpoint != NULL &&
 	    (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0) {
 		memcpy(r->session, cookie, n);
 		r->session[n] = '\0';

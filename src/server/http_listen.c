@@ -33,7 +33,7 @@ static int bind_to(const struct addrinfo *a)
 	int one = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 1024) == 0)
 		return fd;
 	int rc = -errno;
@@ -44,11 +44,11 @@ static int bind_to(const struct addrinfo *a)
 static void name_socket(srv_http *h)
 {
 	struct sockaddr_storage sa;
-	socklen_t n = sizeof sa;
+	socklen_t n = sizeof(sa);
 	char host[INET6_ADDRSTRLEN], port[8];
 	getsockname(h->listen_fd, (struct sockaddr *)&sa, &n);
-	getnameinfo((struct sockaddr *)&sa, n, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
-	snprintf(h->address, sizeof h->address, sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+	getnameinfo((struct sockaddr *)&sa, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(h->address, sizeof(h->address), sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
 static bool is_loopback(const struct sockaddr *sa)
@@ -64,7 +64,7 @@ int srv_listen_find(const char *listen, struct addrinfo **found, bool *loopback,
 	char host[256];
 	const char *port;
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	if (split(listen, host, sizeof host, &port) != 0)
+	if (split(listen, host, sizeof(host), &port) != 0)
 		return sl_err_set(err, SL_ECONFIG, "listen \"%s\": expected ADDRESS:PORT", listen);
 	int rc = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, found);
 	if (rc != 0)

@@ -48,7 +48,7 @@ static const struct {
 	{"sluice_http_requests_running", "Requests that are not answered yet.", count_running},
 	{"sluice_http_bodies_bytes", "Memory that request bodies take.", count_bodies},
 };
-#define N_GAUGES (sizeof gauges / sizeof gauges[0])
+#define N_GAUGES (sizeof(gauges) / sizeof(gauges[0]))
 _Static_assert(N_GAUGES == SRV_GAUGES, "srv_http has a place for each");
 
 static int count_of(srv_http *h, const char *why, sl_counter **out, struct sl_err *err)
@@ -120,7 +120,7 @@ void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t 
 		return;
 	}
 	if (e->metrics == NULL) /* network thread only */
-		e->metrics = calloc(1, sizeof *e->metrics);
+		e->metrics = calloc(1, sizeof(*e->metrics));
 	if (e->metrics == NULL)
 		return;
 	if (e->metrics->requests[class] == NULL)

@@ -162,12 +162,12 @@ static void on_log(void *cls, const char *fmt, va_list args) __attribute__((form
 static void on_log(void *cls, const char *fmt, va_list args)
 {
 	char text[256];
-	int n = vsnprintf(text, sizeof text, fmt, args);
-	if (n > 0 && (size_t)n < sizeof text && text[n - 1] == '\n')
+	int n = vsnprintf(text, sizeof(text), fmt, args);
+	if (n > 0 && (size_t)n < sizeof(text) && text[n - 1] == '\n')
 		text[n - 1] = '\0';
 	srv_http *h = cls;
 	if (h->daemon == NULL) /* it does not start: this is why */
-		snprintf(h->said, sizeof h->said, "%s", text);
+		snprintf(h->said, sizeof(h->said), "%s", text);
 	srv_log(h, SL_LOG_DEBUG, "libmicrohttpd", "text", text);
 }
 

@@ -27,7 +27,7 @@ static bool peer_ends(int fd, struct inet_diag_req_v2 *req)
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 	} own, peer;
-	socklen_t own_len = sizeof own, peer_len = sizeof peer;
+	socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
 	if (getsockname(fd, &own.any, &own_len) != 0 || getpeername(fd, &peer.any, &peer_len) != 0 ||
 	    own.any.sa_family != peer.any.sa_family)
 		return false;
@@ -41,8 +41,8 @@ static bool peer_ends(int fd, struct inet_diag_req_v2 *req)
 	}
 	req->id.idiag_sport = peer.v6.sin6_port;
 	req->id.idiag_dport = own.v6.sin6_port;
-	memcpy(req->id.idiag_src, &peer.v6.sin6_addr, sizeof req->id.idiag_src);
-	memcpy(req->id.idiag_dst, &own.v6.sin6_addr, sizeof req->id.idiag_dst);
+	memcpy(req->id.idiag_src, &peer.v6.sin6_addr, sizeof(req->id.idiag_src));
+	memcpy(req->id.idiag_dst, &own.v6.sin6_addr, sizeof(req->id.idiag_dst));
 	return own.any.sa_family == AF_INET6;
 }
 
@@ -51,9 +51,10 @@ static bool ask_kernel(const struct inet_diag_req_v2 *req, struct inet_diag_msg 
 	struct {
 		struct nlmsghdr head;
 		struct inet_diag_req_v2 req;
-	} question = {
-		.head = {.nlmsg_len = sizeof question, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST},
-		.req = *req};
+	} question = {.head = {.nlmsg_len = sizeof(question),
+			       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			       .nlmsg_flags = NLM_F_REQUEST},
+		      .req = *req};
 	union {
 		struct nlmsghdr head;
 		char bytes[4096];
@@ -61,13 +62,13 @@ static bool ask_kernel(const struct inet_diag_req_v2 *req, struct inet_diag_msg 
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
 	if (fd < 0)
 		return false;
-	ssize_t n = send(fd, &question, sizeof question, 0) == (ssize_t)sizeof question
-			    ? recv(fd, &answer, sizeof answer, 0)
+	ssize_t n = send(fd, &question, sizeof(question), 0) == (ssize_t)sizeof(question)
+			    ? recv(fd, &answer, sizeof(answer), 0)
 			    : -1;
 	close(fd);
-	if (n < (ssize_t)NLMSG_LENGTH(sizeof *out) || answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+	if (n < (ssize_t)NLMSG_LENGTH(sizeof(*out)) || answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
 		return false;
-	memcpy(out, NLMSG_DATA(&answer.head), sizeof *out);
+	memcpy(out, NLMSG_DATA(&answer.head), sizeof(*out));
 	return true;
 }
 
@@ -80,7 +81,7 @@ bool srv_peer_uid(int fd, uid_t *out)
 	};
 	struct inet_diag_msg found;
 	struct tcp_info own;
-	socklen_t n = sizeof own;
+	socklen_t n = sizeof(own);
 	if (!peer_ends(fd, &req) || !ask_kernel(&req, &found) || found.idiag_inode == 0)
 		return false;
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &own, &n) != 0 || own.tcpi_state == TCP_CLOSE)

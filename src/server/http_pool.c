@@ -172,7 +172,7 @@ static void *worker_main(void *ctx)
 
 int srv_pool_start(srv_http *h, struct sl_err *err)
 {
-	h->workers = calloc((size_t)h->n_threads, sizeof *h->workers);
+	h->workers = calloc((size_t)h->n_threads, sizeof(*h->workers));
 	if (h->workers == NULL)
 		return sl_err_set(err, SL_ENOMEM, "workers of the server");
 	for (; h->n_started < h->n_threads; h->n_started++) {

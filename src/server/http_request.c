@@ -15,12 +15,12 @@ struct arena_more {
 void *srv_arena(srv_request *r, size_t size)
 {
 	size_t need = (size + 15) & ~(size_t)15;
-	if (need <= sizeof r->arena.bytes - r->arena.used) {
+	if (need <= sizeof(r->arena.bytes) - r->arena.used) {
 		void *p = r->arena.bytes + r->arena.used;
 		r->arena.used += need;
 		return p;
 	}
-	struct arena_more *more = malloc(sizeof *more + size);
+	struct arena_more *more = malloc(sizeof(*more) + size);
 	if (more == NULL)
 		return NULL;
 	more->next = r->arena.more;
@@ -53,7 +53,7 @@ static srv_request *request_alloc(struct srv_conn *c)
 		c->spare = NULL;
 		return r;
 	}
-	r = calloc(1, sizeof *r);
+	r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		return NULL;
 	pthread_mutexattr_init(&attr);
@@ -79,7 +79,7 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 	atomic_init(&r->state, 0);
 	atomic_init(&r->refs, 2);
 	r->start_ns = srv_mono_ns(h);
-	memcpy(r->address, c->address, sizeof r->address);
+	memcpy(r->address, c->address, sizeof(r->address));
 	r->target = srv_arena_text(r, target);
 	if (r->target == NULL) {
 		request_free(r);
@@ -98,7 +98,7 @@ static void wipe_session(srv_request *r)
 		sodium_memzero(r->body, r->body_cap); /* also of a login that was refused before it ran */
 	for (size_t i = 0; i < r->n_out; i++)
 		sodium_memzero((void *)(uintptr_t)r->out[i].value, strlen(r->out[i].value));
-	sodium_memzero(r->session, sizeof r->session);
+	sodium_memzero(r->session, sizeof(r->session));
 }
 
 /* Everything that a later request on the same connection must not see. */

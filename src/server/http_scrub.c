@@ -54,7 +54,7 @@ clear_registers(void)
 static __attribute__((noinline)) void clear_stack(void)
 {
 	char below[STACK_BYTES];
-	sodium_memzero(below, sizeof below);
+	sodium_memzero(below, sizeof(below));
 }
 
 void srv_scrub(void)

@@ -35,10 +35,10 @@ static void set_cookie(srv_request *r, const char *value, long long seconds)
 	char cookie[256];
 	const char *proto = r->h->behind_proxy ? r->field[F_FORWARDED_PROTO] : NULL;
 	bool secure = r->h->tls != NULL || (proto != NULL && strcasecmp(proto, "https") == 0);
-	snprintf(cookie, sizeof cookie, "%s=%s; Path=/; Max-Age=%lld; HttpOnly; SameSite=Strict%s", r->h->cookie, value,
-		 seconds, secure ? "; Secure" : "");
+	snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; Max-Age=%lld; HttpOnly; SameSite=Strict%s", r->h->cookie,
+		 value, seconds, secure ? "; Secure" : "");
 	srv_set_header(r, "Set-Cookie", cookie);
-	sodium_memzero(cookie, sizeof cookie);
+	sodium_memzero(cookie, sizeof(cookie));
 }
 
 /* Before the answer: whoever sees that may look for the token. What jansson frees is wiped (srv_http_wipe_json). */
@@ -81,14 +81,14 @@ static void *record_main(void *ctx)
 static void record_login(srv_request *r, const struct srv_identity *who)
 {
 	srv_http *h = r->h;
-	struct login *l = h->audit != NULL && who->first_login ? malloc(sizeof *l) : NULL;
+	struct login *l = h->audit != NULL && who->first_login ? malloc(sizeof(*l)) : NULL;
 	pthread_t thread;
 	if (l == NULL)
 		return;
 	l->h = h;
-	memcpy(l->name, who->name, sizeof l->name);
-	memcpy(l->address, r->address, sizeof l->address);
-	memcpy(l->id, r->id, sizeof l->id);
+	memcpy(l->name, who->name, sizeof(l->name));
+	memcpy(l->address, r->address, sizeof(l->address));
+	memcpy(l->id, r->id, sizeof(l->id));
 	pthread_mutex_lock(&h->mu);
 	h->n_recording++;
 	int rc = srv_thread_start(&thread, "http-login", record_main, l);
@@ -142,7 +142,7 @@ static void log_in(srv_request *r, void *ctx)
 	} else {
 		srv_error(r, 400, "invalid", "the body has no token");
 	}
-	sodium_memzero(session, sizeof session);
+	sodium_memzero(session, sizeof(session));
 }
 
 static void log_out(srv_request *r, void *ctx)
@@ -161,5 +161,5 @@ int srv_session_add(srv_http *h, struct sl_err *err)
 		 "session.begin"},
 		{"DELETE", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION, log_out, NULL},
 	};
-	return srv_http_add(h, routes, sizeof routes / sizeof routes[0], NULL, err);
+	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), NULL, err);
 }

@@ -168,7 +168,7 @@ void srv_stream_tick(srv_request *r, int64_t now_ns)
 	if (srv_client_left(r->conn))
 		srv_stream_finish(r);
 	else if (now_ns >= s->last_ns + r->h->heartbeat_ns)
-		ready(s, heartbeat, sizeof heartbeat - 1);
+		ready(s, heartbeat, sizeof(heartbeat) - 1);
 }
 
 void srv_stream_detach(srv_request *r)
@@ -203,7 +203,7 @@ static bool stream_add(srv_stream *s)
 
 void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx)
 {
-	srv_stream *s = calloc(1, sizeof *s);
+	srv_stream *s = calloc(1, sizeof(*s));
 	struct MHD_Response *response =
 		s != NULL ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, FILL_BYTES, read_some, s, NULL) : NULL;
 	if (response == NULL) {

@@ -109,7 +109,7 @@ static int take_key(struct keys *k, const gnutls_datum_t *pem, const char *path,
 static bool belong_together(const struct keys *k)
 {
 	unsigned char a[64], b[64];
-	size_t na = sizeof a, nb = sizeof b;
+	size_t na = sizeof(a), nb = sizeof(b);
 	gnutls_pubkey_t pub;
 	if (gnutls_pubkey_init(&pub) != 0)
 		return false;
@@ -125,7 +125,7 @@ static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err 
 {
 	gnutls_datum_t cert, key;
 	crypto_generichash_state h;
-	crypto_generichash_init(&h, NULL, 0, sizeof k->digest);
+	crypto_generichash_init(&h, NULL, 0, sizeof(k->digest));
 	int rc = read_pem(t->cert_file, false, buf, &cert, err);
 	if (rc == 0) {
 		crypto_generichash_update(&h, cert.data, cert.size);
@@ -134,7 +134,7 @@ static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err 
 	rc = rc != 0 ? rc : read_pem(t->key_file, true, buf, &key, err);
 	if (rc == 0) {
 		crypto_generichash_update(&h, key.data, key.size);
-		crypto_generichash_final(&h, k->digest, sizeof k->digest);
+		crypto_generichash_final(&h, k->digest, sizeof(k->digest));
 		rc = take_key(k, &key, t->key_file, err);
 	}
 	if (rc == 0 && !belong_together(k))
@@ -144,14 +144,14 @@ static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err 
 
 int srv_tls_reload(srv_tls *t, struct sl_err *err)
 {
-	struct keys *k = calloc(1, sizeof *k);
+	struct keys *k = calloc(1, sizeof(*k));
 	char *buf = sodium_malloc(PEM_MAX);
 	int rc = k != NULL && buf != NULL ? read_keys(t, k, buf, err)
 					  : sl_err_set(err, SL_ENOMEM, "certificate %s", t->cert_file);
 	sodium_free(buf);
 	if (rc == 0) {
 		pthread_mutex_lock(&t->mu);
-		if (t->current == NULL || memcmp(t->current->digest, k->digest, sizeof k->digest) != 0) {
+		if (t->current == NULL || memcmp(t->current->digest, k->digest, sizeof(k->digest)) != 0) {
 			k->older = t->current;
 			t->current = k;
 			k = NULL;
@@ -181,7 +181,7 @@ static void make_it_wipe(void)
 int srv_tls_new(srv_tls **out, const char *cert_file, const char *key_file, struct sl_err *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	srv_tls *t = calloc(1, sizeof *t);
+	srv_tls *t = calloc(1, sizeof(*t));
 	pthread_once(&once, make_it_wipe);
 	if (t == NULL)
 		return sl_err_set(err, SL_ENOMEM, "certificate %s", cert_file);
@@ -215,7 +215,7 @@ void srv_tls_free(srv_tls *t)
 bool srv_tls_is_named(srv_tls *t, const char *name, size_t len)
 {
 	char host[256];
-	if (len >= sizeof host)
+	if (len >= sizeof(host))
 		return false;
 	memcpy(host, name, len);
 	host[len] = '\0';

@@ -120,7 +120,7 @@ static int read_body(struct srv_publish *p, srv_request *r, struct sl_err *err)
 
 static void submit(struct srv_ingest *in, struct srv_publish *p)
 {
-	struct sl_coordinator_health health = {.struct_size = sizeof health};
+	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
 	struct sl_item item = {.data = p,
 			       .len = p->bytes,
 			       .key = p->key,
@@ -257,7 +257,7 @@ int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 	static const struct srv_route routes[] = {
 		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, publish, NULL},
 	};
-	int rc = srv_http_add(h, routes, sizeof routes / sizeof routes[0], in, err);
+	int rc = srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
 	rc = rc != 0 ? rc : srv_ingest_look_add(h, in, err);
 	return rc != 0 ? rc : srv_follow_add(h, in->follow, err);
 }
@@ -322,7 +322,7 @@ static int add_metrics(struct srv_ingest *in, struct sl_err *err)
 
 int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err)
 {
-	struct srv_ingest *in = calloc(1, sizeof *in);
+	struct srv_ingest *in = calloc(1, sizeof(*in));
 	if (in == NULL)
 		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
 	in->core = core;
@@ -343,7 +343,7 @@ int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err
 
 int srv_ingest_stop(struct srv_ingest *in, int64_t deadline_ms, struct sl_err *err)
 {
-	struct sl_coordinator_report report = {.struct_size = sizeof report};
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	if (in == NULL || in->coordinator == NULL)
 		return 0;
 	atomic_store(&in->stopping, 1);

@@ -18,7 +18,7 @@
 void srv_connect_error(srv_request *r, int status, const char *code, const char *message)
 {
 	char text[SL_ERR_MSG_BYTES];
-	srv_utf8_copy(text, sizeof text, message);
+	srv_utf8_copy(text, sizeof(text), message);
 	srv_json(r, status, json_pack("{s:s,s:s}", "code", code, "message", text));
 }
 
@@ -37,10 +37,10 @@ static void answer_mark(srv_request *r, const struct srv_publish *p)
 	m.mark_crc = p->mark.crc;
 	m.mark_skipped = p->mark.kind == SL_WAL_MARK_SKIPPED && p->mark.sequence != 0;
 	if (p->json) {
-		int n = snprintf(text, sizeof text, "{\"mark\":\"%" PRIu64 "\"", p->mark.sequence);
+		int n = snprintf(text, sizeof(text), "{\"mark\":\"%" PRIu64 "\"", p->mark.sequence);
 		if (p->mark.crc != 0)
-			n += snprintf(text + n, sizeof text - (size_t)n, ",\"markCrc\":\"%" PRIu64 "\"", p->mark.crc);
-		n += snprintf(text + n, sizeof text - (size_t)n, "%s}", m.mark_skipped ? ",\"markSkipped\":true" : "");
+			n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"markCrc\":\"%" PRIu64 "\"", p->mark.crc);
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "%s}", m.mark_skipped ? ",\"markSkipped\":true" : "");
 		srv_bytes(r, 200, "application/json", text, (size_t)n);
 	} else {
 		srv_bytes(r, 200, "application/proto", bytes, sluice__v1__publish_job_events_response__pack(&m, bytes));
@@ -50,8 +50,8 @@ static void answer_mark(srv_request *r, const struct srv_publish *p)
 static void answer_refused(srv_request *r, uint64_t refused, const char *why)
 {
 	char text[24], message[SL_ERR_MSG_BYTES];
-	(void)snprintf(text, sizeof text, "%" PRIu64, refused);
-	srv_utf8_copy(message, sizeof message, why);
+	(void)snprintf(text, sizeof(text), "%" PRIu64, refused);
+	srv_utf8_copy(message, sizeof(message), why);
 	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", message, "refused", text));
 }
 

@@ -158,9 +158,9 @@ static int get_token(struct srv_publish *p, const json_t *v, struct token *out, 
 	if (attempt < INT32_MIN || attempt > INT32_MAX)
 		return bad(err, "token.attempt", "a number of 32 bits");
 	out->attempt = (int32_t)attempt;
-	if (n == sizeof out->claim)
+	if (n == sizeof(out->claim))
 		memcpy(&out->claim, claim, n);
-	return n == 0 || n == sizeof out->claim ? 0 : bad(err, "token.claim", "16 bytes");
+	return n == 0 || n == sizeof(out->claim) ? 0 : bad(err, "token.claim", "16 bytes");
 }
 
 static int get_event(struct srv_publish *p, const json_t *v, struct token token, struct sl_event_row *e,
@@ -192,7 +192,7 @@ static int get_events(struct srv_publish *p, const json_t *list, struct token to
 		return bad(err, "events", "a list");
 	if (n > SRV_PUBLISH_EVENTS)
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
-	p->rows = srv_publish_alloc(p, n * sizeof *p->rows);
+	p->rows = srv_publish_alloc(p, n * sizeof(*p->rows));
 	if (p->rows == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu events", n);
 	for (; p->n < n; p->n++) {
@@ -215,7 +215,7 @@ static int get_skipped(struct srv_publish *p, const json_t *list, struct sl_err 
 	size_t n = json_array_size(list);
 	if (list != NULL && !json_is_array(list))
 		return bad(err, "skipped", "a list");
-	p->skipped = srv_publish_alloc(p, n * sizeof *p->skipped);
+	p->skipped = srv_publish_alloc(p, n * sizeof(*p->skipped));
 	if (p->skipped == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu ranges", n);
 	for (; p->n_skipped < n; p->n_skipped++) {
@@ -237,7 +237,7 @@ static int take_object(struct srv_publish *p, const json_t *root, struct sl_err 
 	struct token token = {0};
 	if (!json_is_object(root))
 		return bad(err, "the body", "an object");
-	if (!json_is_string(stream) || json_string_length(stream) >= sizeof p->stream)
+	if (!json_is_string(stream) || json_string_length(stream) >= sizeof(p->stream))
 		return bad(err, "stream", "the name of a stream");
 	/* A NUL in it ends it, and the name is not what was meant. */
 	if (strlen(json_string_value(stream)) != json_string_length(stream))

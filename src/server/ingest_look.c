@@ -35,7 +35,7 @@ struct srv_heard {
 
 struct srv_heard *srv_heard_new(void)
 {
-	struct srv_heard *h = calloc(1, sizeof *h);
+	struct srv_heard *h = calloc(1, sizeof(*h));
 	if (h != NULL)
 		(void)pthread_mutex_init(&h->mu, NULL);
 	return h;
@@ -90,10 +90,10 @@ static struct heard *add(struct srv_heard *h, const struct srv_publish *p)
 {
 	if (h->n == HEARD_MAX)
 		forget_oldest(h);
-	struct heard **bucket = bucket_of(h, p->stream, p->incarnation), *e = calloc(1, sizeof *e);
+	struct heard **bucket = bucket_of(h, p->stream, p->incarnation), *e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return NULL;
-	memcpy(e->stream, p->stream, sizeof e->stream);
+	memcpy(e->stream, p->stream, sizeof(e->stream));
 	e->incarnation = p->incarnation;
 	e->next = *bucket;
 	*bucket = e;
@@ -124,8 +124,8 @@ static json_t *time_json(int64_t ms)
 	time_t s = (time_t)(ms / 1000);
 	if (ms <= 0 || gmtime_r(&s, &tm) == NULL)
 		return json_null();
-	size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof text - n, ".%03dZ", (int)(ms % 1000));
+	size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)(ms % 1000));
 	return json_string(text);
 }
 
@@ -155,7 +155,7 @@ struct listing {
 static int add_stream(const struct sl_event_stream *s, void *ctx)
 {
 	struct listing *l = ctx;
-	(void)snprintf(l->cursor, sizeof l->cursor, "%" PRIu32 ":%s", s->incarnation, s->stream);
+	(void)snprintf(l->cursor, sizeof(l->cursor), "%" PRIu32 ":%s", s->incarnation, s->stream);
 	return json_array_append_new(l->items, stream_json(l->heard, s)) == 0 ? 0 : SL_ENOMEM;
 }
 
@@ -218,7 +218,7 @@ static const char *breaker_name(enum sl_breaker_state state)
 
 static bool get_health(srv_request *r, struct srv_ingest *in, struct sl_coordinator_health *out)
 {
-	*out = (struct sl_coordinator_health){.struct_size = sizeof *out};
+	*out = (struct sl_coordinator_health){.struct_size = sizeof(*out)};
 	int rc = sl_coordinator_get_health(in->coordinator, out);
 	if (rc != 0)
 		srv_error(r, 500, "internal", "%s", sl_err_text(rc));
@@ -278,5 +278,5 @@ int srv_ingest_look_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 		{"GET", "/api/v1/streams", SRV_READ, 0, get_streams, NULL},
 		{"GET", "/api/v1/target", SRV_READ, SRV_QUICK, get_target, NULL},
 	};
-	return srv_http_add(h, routes, sizeof routes / sizeof routes[0], in, err);
+	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
 }

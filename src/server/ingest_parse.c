@@ -28,7 +28,7 @@ struct srv_block {
 
 struct srv_publish *srv_publish_new(size_t body_len)
 {
-	struct srv_publish *p = calloc(1, sizeof *p);
+	struct srv_publish *p = calloc(1, sizeof(*p));
 	if (p == NULL)
 		return NULL;
 	size_t a = body_len * BYTES_PER_BYTE + BLOCK_BYTES, b = body_len * 2 + BYTES_MORE;
@@ -56,7 +56,7 @@ void *srv_publish_alloc(struct srv_publish *p, size_t n)
 		return NULL;
 	if (b == NULL || need > b->cap - b->used) {
 		size_t cap = need > BLOCK_BYTES / 4 ? need : BLOCK_BYTES;
-		b = malloc(sizeof *b + cap);
+		b = malloc(sizeof(*b) + cap);
 		if (b == NULL)
 			return NULL;
 		*b = (struct srv_block){.next = p->blocks, .cap = cap};
@@ -136,8 +136,8 @@ int srv_publish_check(struct srv_publish *p, struct sl_err *err)
 	}
 	size_t n = strlen(p->stream);
 	memcpy(p->key, p->stream, n + 1);
-	memcpy(p->key + n + 1, &p->incarnation, sizeof p->incarnation);
-	p->key_len = n + 1 + sizeof p->incarnation;
+	memcpy(p->key + n + 1, &p->incarnation, sizeof(p->incarnation));
+	p->key_len = n + 1 + sizeof(p->incarnation);
 	return rc;
 }
 
@@ -166,8 +166,8 @@ static void row_of(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken
 	e->job_id = token != NULL ? token->job_id : 0;
 	/* Lines that belong to no job belong to no attempt. */
 	e->attempt = token != NULL && token->job_id != 0 ? token->attempt : 0;
-	if (token != NULL && token->claim.len == sizeof e->claim.bytes)
-		memcpy(e->claim.bytes, token->claim.data, sizeof e->claim.bytes);
+	if (token != NULL && token->claim.len == sizeof(e->claim.bytes))
+		memcpy(e->claim.bytes, token->claim.data, sizeof(e->claim.bytes));
 	e->type = (int32_t)event->type;
 	e->partial = event->partial != 0;
 	e->ts_ms = event->ts_ms;
@@ -184,11 +184,11 @@ static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEvent
 {
 	if (m->n_events > SRV_PUBLISH_EVENTS || m->n_skipped > SRV_PUBLISH_EVENTS)
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
-	p->rows = srv_publish_alloc(p, m->n_events * sizeof *p->rows);
-	p->skipped = srv_publish_alloc(p, m->n_skipped * sizeof *p->skipped);
+	p->rows = srv_publish_alloc(p, m->n_events * sizeof(*p->rows));
+	p->skipped = srv_publish_alloc(p, m->n_skipped * sizeof(*p->skipped));
 	if (p->rows == NULL || p->skipped == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu events", m->n_events);
-	memset(p->rows, 0, m->n_events * sizeof *p->rows);
+	memset(p->rows, 0, m->n_events * sizeof(*p->rows));
 	for (size_t i = 0; i < m->n_events; i++, p->n++) {
 		p->rows[i].stream = p->stream;
 		p->rows[i].incarnation = m->incarnation;
@@ -207,8 +207,8 @@ static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEvent
 	if (m->after != 0)
 		p->after = (struct sl_wal_mark){m->after, m->after_crc, SL_WAL_MARK_RECORD};
 	/* One that is too long is no good name, however it is cut. */
-	(void)strncpy(p->stream, m->stream, sizeof p->stream - 1);
-	if (strlen(m->stream) >= sizeof p->stream)
+	(void)strncpy(p->stream, m->stream, sizeof(p->stream) - 1);
+	if (strlen(m->stream) >= sizeof(p->stream))
 		p->stream[0] = '\0';
 	return srv_publish_check(p, err);
 }

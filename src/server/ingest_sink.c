@@ -52,7 +52,7 @@ static void settle(struct srv_publish *p, int rc, struct sl_wal_mark mark, const
 	p->settled = true;
 	p->rc = rc;
 	p->mark = mark;
-	(void)snprintf(p->why, sizeof p->why, "%s", why);
+	(void)snprintf(p->why, sizeof(p->why), "%s", why);
 	srv_heard_of(p->ingest->heard, p, srv_now_ms(p->ingest));
 	if (rc == 0)
 		srv_follow_poke(p->ingest->follow, p->rows, p->n);
@@ -159,7 +159,7 @@ static int room_for(struct lane *l, size_t n, struct sl_err *err)
 {
 	if (n <= l->cap)
 		return 0;
-	struct sl_event_row *rows = realloc(l->rows, n * sizeof *rows);
+	struct sl_event_row *rows = realloc(l->rows, n * sizeof(*rows));
 	if (rows == NULL)
 		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
 	l->rows = rows;
@@ -180,7 +180,7 @@ static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sin
 	for (size_t i = first; i < end; i++) {
 		const struct srv_publish *p = item(batch, i);
 		if (p->n > 0)
-			memcpy(l->rows + n, p->rows, p->n * sizeof *p->rows);
+			memcpy(l->rows + n, p->rows, p->n * sizeof(*p->rows));
 		n += p->n;
 		(void)mark_of(l, &n_marks, p);
 	}

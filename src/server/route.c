@@ -31,7 +31,7 @@ struct segments {
 
 int srv_routes_new(srv_routes **out, struct sl_err *err)
 {
-	srv_routes *t = calloc(1, sizeof *t);
+	srv_routes *t = calloc(1, sizeof(*t));
 	if (t == NULL)
 		return sl_err_set(err, SL_ENOMEM, "routes");
 	t->last = &t->first;
@@ -88,7 +88,7 @@ struct srv_endpoint *srv_routes_first(srv_routes *t)
 static struct node *child(struct node **place, const char *text, size_t len)
 {
 	if (*place == NULL || text != NULL) {
-		struct node *n = calloc(1, sizeof *n);
+		struct node *n = calloc(1, sizeof(*n));
 		if (n == NULL || (text != NULL && (n->name = strndup(text, len)) == NULL)) {
 			free(n);
 			return NULL;
@@ -150,7 +150,7 @@ static struct node *place_of(srv_routes *t, struct srv_endpoint *e, struct sl_er
 
 static struct srv_endpoint *endpoint_new(const struct srv_route *route, void *ctx)
 {
-	struct srv_endpoint *e = calloc(1, sizeof *e);
+	struct srv_endpoint *e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return NULL;
 	e->route = *route;
@@ -269,7 +269,7 @@ static bool walk(struct node *at, const struct segments *s, size_t i, size_t par
 int srv_routes_find(srv_routes *t, const char *method, const char *path, char *scratch, struct srv_match *out)
 {
 	struct segments s;
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	if (path[0] != '/' || split(path, scratch, &s) != 0)
 		return SL_EINVAL;
 	walk(&t->root, &s, 0, 0, method, out);

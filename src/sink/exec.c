@@ -65,11 +65,11 @@ static void detach(void *ctx, void *lane)
 static int attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct exec_sink *s = ctx;
-	struct lane *l = sl__calloc(&s->env, 1, sizeof *l);
+	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
 		return no_memory(err);
 	sl__buf_init(&l->text, &s->env);
-	l->envp = sl__calloc(&s->env, s->n_settings + OWN_SETTINGS + 1, sizeof *l->envp);
+	l->envp = sl__calloc(&s->env, s->n_settings + OWN_SETTINGS + 1, sizeof(*l->envp));
 	if (l->envp == NULL) {
 		detach(s, l);
 		return no_memory(err);
@@ -117,9 +117,9 @@ static int put_batch(const struct exec_sink *s, struct lane *l, const struct sl_
 		if (rc != 0)
 			return rc;
 	}
-	int n = snprintf(l->id, sizeof l->id, "SLUICE_BATCH_ID=");
-	*sl__hex(l->id + n, batch->id, sizeof batch->id) = '\0';
-	(void)snprintf(l->items, sizeof l->items, "SLUICE_BATCH_ITEMS=%zu", batch->n);
+	int n = snprintf(l->id, sizeof(l->id), "SLUICE_BATCH_ID=");
+	*sl__hex(l->id + n, batch->id, sizeof(batch->id)) = '\0';
+	(void)snprintf(l->items, sizeof(l->items), "SLUICE_BATCH_ITEMS=%zu", batch->n);
 	return 0;
 }
 
@@ -152,7 +152,7 @@ static int answer(const struct sl__exec_result *r, int code, enum sl_err_class e
 		  const char *how)
 {
 	char tail[200];
-	tail_line(r, tail, sizeof tail);
+	tail_line(r, tail, sizeof(tail));
 	(void)sl_err_set(err, code, "exec: %s%s%s", how, tail[0] != '\0' ? ": " : "", tail);
 	return sl__sink_class(err, code, error_class);
 }
@@ -162,12 +162,12 @@ static int answer_exit(const struct sl__exec_result *r, struct sl_err *err)
 	char how[64];
 	int code = WEXITSTATUS(r->status);
 	if (!WIFEXITED(r->status)) {
-		(void)snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(r->status));
+		(void)snprintf(how, sizeof(how), "ended by signal %d", WTERMSIG(r->status));
 		return answer(r, SL_EAGAIN, SL_CLASS_TRANSIENT, err, how);
 	}
 	if (code == 0)
 		return 0;
-	(void)snprintf(how, sizeof how, "exit code %d", code);
+	(void)snprintf(how, sizeof(how), "exit code %d", code);
 	if (code == EXIT_DATA)
 		return answer(r, SL_EREFUSED, SL_CLASS_POISON, err, how);
 	if (code == EXIT_AWAY || code == 126 || code == 127)
@@ -218,7 +218,7 @@ static void cancel(void *ctx)
 {
 	struct exec_sink *s = ctx;
 	uint64_t one = 1;
-	(void)!write(s->cancel, &one, sizeof one);
+	(void)!write(s->cancel, &one, sizeof(one));
 }
 
 /* ---- the handle ---- */
@@ -257,7 +257,7 @@ static int copy_environment(struct exec_sink *s)
 	size_t n = 0;
 	while (environ != NULL && environ[n] != NULL)
 		n++;
-	s->settings = sl__calloc(&s->env, n + 1, sizeof *s->settings);
+	s->settings = sl__calloc(&s->env, n + 1, sizeof(*s->settings));
 	if (s->settings == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
@@ -321,7 +321,7 @@ int sl_sink_exec_open(sl_sink *out, const char *command, const struct sl_sink_op
 	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
-	struct exec_sink *s = sl__calloc(&env, 1, sizeof *s);
+	struct exec_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return no_memory(err);
 	s->env = env;

@@ -114,7 +114,7 @@ static _Noreturn void become(const struct run *r, pid_t parent)
 		(void)execvpe(r->program->argv[0], r->program->argv, r->program->envp);
 	}
 	why = errno;
-	(void)!write(r->start[1], &why, sizeof why);
+	(void)!write(r->start[1], &why, sizeof(why));
 	_exit(CANNOT_START);
 }
 
@@ -144,9 +144,9 @@ static int spawn(struct run *r)
 		return -why;
 	ssize_t got;
 	do
-		got = read(r->start[0], &why, sizeof why);
+		got = read(r->start[0], &why, sizeof(why));
 	while (got < 0 && errno == EINTR);
-	if (got != (ssize_t)sizeof why)
+	if (got != (ssize_t)sizeof(why))
 		return 0;
 	while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -174,7 +174,7 @@ static void read_stderr(struct run *r)
 {
 	char buf[4096];
 	for (;;) {
-		ssize_t got = read(r->err[0], buf, sizeof buf);
+		ssize_t got = read(r->err[0], buf, sizeof(buf));
 		if (got > 0)
 			keep_tail(r->out, buf, (size_t)got);
 		else if (got < 0 && errno == EINTR)

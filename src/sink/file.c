@@ -25,7 +25,7 @@ struct file_sink {
 static int attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct file_sink *s = ctx;
-	struct sl__file_lane *l = sl__calloc(&s->env, 1, sizeof *l);
+	struct sl__file_lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", s->path);
 	int rc = sl__file_lane_init(l, &s->env, &s->opts, err);
@@ -154,7 +154,7 @@ static int make_header(struct file_sink *s, struct sl_err *err)
 	sl__buf_init(&s->header_text, &s->env);
 	if (s->opts.file_format != SL_ROWS_CSV || s->opts.n_columns == 0)
 		return sl__file_lane_init(&s->header, &s->env, &s->opts, err);
-	struct sl__field *names = sl__calloc(&s->env, s->opts.n_columns, sizeof *names);
+	struct sl__field *names = sl__calloc(&s->env, s->opts.n_columns, sizeof(*names));
 	for (size_t i = 0; names != NULL && i < s->opts.n_columns; i++)
 		names[i] = (struct sl__field){
 			.text = s->opts.columns[i], .len = strlen(s->opts.columns[i]), .kind = SL__FIELD_TEXT};
@@ -214,7 +214,7 @@ int sl_sink_file_open(sl_sink *out, const char *path, const struct sl_sink_opts 
 		return rc;
 	if (path == NULL)
 		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
-	struct file_sink *s = sl__calloc(&env, 1, sizeof *s);
+	struct file_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
 	s->env = env;

@@ -27,7 +27,7 @@ static int make_reader(struct sl__file_lane *l, struct sl_err *err)
 					 .columns = o->columns,
 					 .n_columns = o->n_columns,
 					 .null_text = o->null_text};
-	l->fields = sl__calloc(l->env, o->n_columns, sizeof *l->fields);
+	l->fields = sl__calloc(l->env, o->n_columns, sizeof(*l->fields));
 	return l->fields == NULL ? no_memory(err) : sl__row_reader_new(&l->reader, &row, err);
 }
 

@@ -197,7 +197,7 @@ static char *rotated_name(const struct sl__file_out *f, time_t seconds, unsigned
 	struct tm tm;
 	char when[32];
 	(void)gmtime_r(&seconds, &tm);
-	(void)strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", &tm);
+	(void)strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", &tm);
 	return sl__asprintf(f->env, "%s.%s-%03u", f->path, when, number);
 }
 

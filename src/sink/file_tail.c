@@ -108,7 +108,7 @@ static int skip_blocks(const struct tail *t, uint64_t *at, struct sl_err *err)
 {
 	for (bool last = false; !last;) {
 		uint8_t head[3];
-		int rc = read_exactly(t, head, sizeof head, *at, err);
+		int rc = read_exactly(t, head, sizeof(head), *at, err);
 		if (rc <= 0)
 			return rc;
 		uint32_t word = (uint32_t)head[0] | (uint32_t)head[1] << 8 | (uint32_t)head[2] << 16;
@@ -116,7 +116,7 @@ static int skip_blocks(const struct tail *t, uint64_t *at, struct sl_err *err)
 		if (type == 3 || size > ZSTD_BLOCKSIZE_MAX)
 			return 0;
 		last = (word & 1) != 0;
-		*at += sizeof head + (type == 1 ? 1 : size);
+		*at += sizeof(head) + (type == 1 ? 1 : size);
 	}
 	return *at <= t->size;
 }
@@ -125,7 +125,7 @@ static int skip_blocks(const struct tail *t, uint64_t *at, struct sl_err *err)
 static int skip_frame(const struct tail *t, uint64_t at, uint64_t *end, struct sl_err *err)
 {
 	uint8_t head[8];
-	int rc = read_exactly(t, head, sizeof head, at, err);
+	int rc = read_exactly(t, head, sizeof(head), at, err);
 	if (rc <= 0)
 		return rc;
 	uint32_t magic = sl__get32(head);

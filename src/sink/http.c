@@ -74,7 +74,7 @@ static int make_client(struct http_sink *s, struct sl__http **out, struct sl_err
 static int make_headers(struct http_sink *s, struct lane *l)
 {
 	size_t most = s->opts.n_headers + (s->opts.header_file != NULL ? SL__HTTP_FILE_HEADERS : 0) + 2;
-	l->headers = sl__calloc(&s->env, most, sizeof *l->headers);
+	l->headers = sl__calloc(&s->env, most, sizeof(*l->headers));
 	if (l->headers == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < s->opts.n_headers; i++)
@@ -98,7 +98,7 @@ static void take_headers(struct http_sink *s, struct lane *l)
 static int attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct http_sink *s = ctx;
-	struct lane *l = sl__calloc(&s->env, 1, sizeof *l);
+	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
 		return no_memory(err);
 	sl__buf_init(&l->token, &s->env);
@@ -165,7 +165,7 @@ static void set_key(struct lane *l, const struct sl_sink_batch *batch)
 {
 	char id[SL__BATCH_ID_BYTES];
 	sl__batch_id_text(id, batch->id);
-	(void)snprintf(l->key, sizeof l->key, "Idempotency-Key: %s", id);
+	(void)snprintf(l->key, sizeof(l->key), "Idempotency-Key: %s", id);
 }
 
 static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
@@ -194,7 +194,7 @@ static void cancel(void *ctx)
 {
 	struct http_sink *s = ctx;
 	uint64_t one = 1;
-	(void)!write(s->cancel, &one, sizeof one);
+	(void)!write(s->cancel, &one, sizeof(one));
 }
 
 /* A connection, with TLS: what can be known without sending anything. */
@@ -326,7 +326,7 @@ int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *
 	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
-	struct http_sink *s = sl__calloc(&env, 1, sizeof *s);
+	struct http_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return no_memory(err);
 	s->env = env;

@@ -106,10 +106,10 @@ static void hide_query(char *text, size_t len, const char *url)
 static void hide_basic(char *text, size_t len, const struct sl__http_url *url)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	char pair[384], out[sizeof pair / 3 * 4 + 4];
-	int n = snprintf(pair, sizeof pair, "%s:%s", url->user != NULL ? url->user : "", url->password);
+	char pair[384], out[sizeof(pair) / 3 * 4 + 4];
+	int n = snprintf(pair, sizeof(pair), "%s:%s", url->user != NULL ? url->user : "", url->password);
 	size_t at = 0;
-	if (n < 0 || (size_t)n >= sizeof pair)
+	if (n < 0 || (size_t)n >= sizeof(pair))
 		return; /* so long a one is hidden behind its scheme only */
 	for (int i = 0; i < n; i += 3) {
 		uint32_t bits = (uint32_t)(uint8_t)pair[i] << 16;
@@ -119,8 +119,8 @@ static void hide_basic(char *text, size_t len, const struct sl__http_url *url)
 			out[at++] = digits[bits >> (18 - 6 * k) & 63];
 	}
 	hide_n(text, len, out, at);
-	explicit_bzero(pair, sizeof pair);
-	explicit_bzero(out, sizeof out);
+	explicit_bzero(pair, sizeof(pair));
+	explicit_bzero(out, sizeof(out));
 }
 
 /* The word behind "Basic " and "Bearer ", whosever it is. */
@@ -256,8 +256,8 @@ static void write_why(char out[LINE_BYTES], const struct sl__json_value *why, co
 	bool has_nul;
 	if (why->len == 0)
 		return;
-	size_t n = SL_MIN(why->len, sizeof text);
-	if (why->escaped && why->len <= sizeof text)
+	size_t n = SL_MIN(why->len, sizeof(text));
+	if (why->escaped && why->len <= sizeof(text))
 		n = sl__json_unescape(text, why->text, n, &has_nul);
 	else
 		memcpy(text, why->text, n);
@@ -305,7 +305,7 @@ int sl__http_answer(struct sl__http_response *r, const struct sl__http_secrets *
 		return 0;
 	struct meaning m = meaning_of(r);
 	hide_secrets(r->body, r->len, secrets);
-	(void)sl__http_first_line(line, sizeof line, r->body, r->len);
+	(void)sl__http_first_line(line, sizeof(line), r->body, r->len);
 	if (m.error_class == SL_CLASS_POISON && m.code != SL_ETOOBIG)
 		read_names(r, secrets, &n, line);
 	say(r, &m, secrets->url->shown, line, err);

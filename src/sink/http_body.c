@@ -51,7 +51,7 @@ int sl__http_body_init(struct sl__http_body *b, const struct sl_env *env, const 
 	*b = (struct sl__http_body){.env = env, .opts = opts};
 	sl__buf_init(&b->text, env);
 	if (opts->format == SL_ROWS_CSV) {
-		b->fields = sl__calloc(env, opts->n_columns, sizeof *b->fields);
+		b->fields = sl__calloc(env, opts->n_columns, sizeof(*b->fields));
 		rc = b->fields == NULL ? no_memory(err) : sl__row_reader_new(&b->reader, &row, err);
 	}
 	if (rc != 0)
@@ -94,8 +94,8 @@ static void make_event(struct event *e, const struct sl_sink_batch *batch, int64
 	struct tm tm;
 	char text[TIME_BYTES - 8];
 	(void)gmtime_r(&seconds, &tm);
-	(void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(e->time, sizeof e->time, "%s.%03dZ", text, (int)(ms % 1000));
+	(void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(e->time, sizeof(e->time), "%s.%03dZ", text, (int)(ms % 1000));
 	sl__batch_id_text(e->id, batch->id);
 }
 
@@ -164,7 +164,7 @@ int64_t sl__http_times_get(struct sl__http_times *t, const struct sl_sink_batch 
 		return ms;
 	sl__lock(&t->mu);
 	for (size_t i = 0; i < SL__HTTP_TIMES; i++)
-		if (t->at[i].ms != 0 && memcmp(t->at[i].id, batch->id, sizeof batch->id) == 0)
+		if (t->at[i].ms != 0 && memcmp(t->at[i].id, batch->id, sizeof(batch->id)) == 0)
 			ms = t->at[i].ms;
 	sl__unlock(&t->mu);
 	return ms;
@@ -175,11 +175,11 @@ void sl__http_times_keep(struct sl__http_times *t, const struct sl_sink_batch *b
 	sl__lock(&t->mu);
 	size_t at = t->next % SL__HTTP_TIMES;
 	for (size_t i = 0; i < SL__HTTP_TIMES; i++)
-		if (memcmp(t->at[i].id, batch->id, sizeof batch->id) == 0)
+		if (memcmp(t->at[i].id, batch->id, sizeof(batch->id)) == 0)
 			at = i;
 	if (at == t->next % SL__HTTP_TIMES)
 		t->next++;
-	memcpy(t->at[at].id, batch->id, sizeof batch->id);
+	memcpy(t->at[at].id, batch->id, sizeof(batch->id));
 	t->at[at].ms = ms;
 	sl__unlock(&t->mu);
 }

@@ -70,7 +70,7 @@ static int check_options(struct sl__http_headers *h, struct sl_err *err)
 	const struct sl_sink_opts *o = h->opts;
 	char where[64];
 	for (size_t i = 0; i < o->n_headers; i++) {
-		(void)snprintf(where, sizeof where, "headers: number %zu", i + 1);
+		(void)snprintf(where, sizeof(where), "headers: number %zu", i + 1);
 		int rc =
 			check_header(o->headers[i] != NULL ? o->headers[i] : "", where, SL_EINVAL, &h->authorized, err);
 		if (rc != 0)
@@ -131,7 +131,7 @@ static int take_lines(const struct sl__http_headers *h, struct sl__http_header_l
 		number++;
 		if (says_nothing(line))
 			continue;
-		(void)snprintf(where, sizeof where, "header_file %.180s: line %zu", h->opts->header_file, number);
+		(void)snprintf(where, sizeof(where), "header_file %.180s: line %zu", h->opts->header_file, number);
 		int rc = check_header(line, where, SL_ECONFIG, &authorized, err);
 		if (rc != 0)
 			return rc;
@@ -147,7 +147,7 @@ static int take_lines(const struct sl__http_headers *h, struct sl__http_header_l
 
 static int load(const struct sl__http_headers *h, struct sl__http_header_list **out, struct sl_err *err)
 {
-	struct sl__http_header_list *list = sl__calloc(h->env, 1, sizeof *list + FILE_MAX + 2);
+	struct sl__http_header_list *list = sl__calloc(h->env, 1, sizeof(*list) + FILE_MAX + 2);
 	if (list == NULL)
 		return no_memory(err);
 	list->refs = 1;

@@ -71,7 +71,7 @@ static int make_reader(struct sl__pg_lane *lane, struct sl_err *err)
 				    .null_text = s->opts.null_text};
 	sl__row_reader_free(lane->reader);
 	lane->reader = NULL;
-	struct sl__field *fields = sl__realloc(&s->env, lane->rows.fields, lane->table.n * sizeof *fields);
+	struct sl__field *fields = sl__realloc(&s->env, lane->rows.fields, lane->table.n * sizeof(*fields));
 	if (fields == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	lane->rows.fields = fields;
@@ -234,7 +234,7 @@ static void cancel(void *ctx)
 int sl__pg_attach(void *ctx, void **out, struct sl_err *err)
 {
 	struct sl__pg_sink *s = ctx;
-	struct sl__pg_lane *lane = sl__calloc(&s->env, 1, sizeof *lane);
+	struct sl__pg_lane *lane = sl__calloc(&s->env, 1, sizeof(*lane));
 	if (lane == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	lane->sink = s;
@@ -412,7 +412,7 @@ int sl_sink_postgres_open(sl_sink *out, const char *conninfo, const struct sl_si
 		return rc;
 	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "postgres: table: name the table to write to");
-	struct sl__pg_sink *s = sl__calloc(&env, 1, sizeof *s);
+	struct sl__pg_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	s->env = env;

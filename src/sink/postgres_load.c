@@ -182,8 +182,8 @@ static int renew(struct sl__pg_lane *lane, struct sl_err *err) SL_REQUIRES(lane-
 	char id[SL__LOAD_ID_BYTES], before[SL__LOAD_ID_BYTES];
 	size_t n;
 	sl__load_new_id(&lane->sink->env, id);
-	memcpy(before, l->tried[0] != '\0' ? l->tried : l->id, sizeof before);
-	memcpy(l->tried, id, sizeof id);
+	memcpy(before, l->tried[0] != '\0' ? l->tried : l->id, sizeof(before));
+	memcpy(l->tried, id, sizeof(id));
 	const char *const values[] = {id, l->id, before};
 	int rc = sl__pg_simple(lane, "BEGIN", "BEGIN", err);
 	rc = rc != 0 ? rc
@@ -196,7 +196,7 @@ static int renew(struct sl__pg_lane *lane, struct sl_err *err) SL_REQUIRES(lane-
 	rc = rc != 0 ? rc : sl__pg_simple(lane, "COMMIT", "COMMIT", err);
 	if (rc != 0)
 		return rc; /* the connection is closed by the caller: it is in a transaction */
-	memcpy(l->id, id, sizeof id);
+	memcpy(l->id, id, sizeof(id));
 	l->tried[0] = '\0';
 	l->doubt = false;
 	sl__lock(&lane->sink->mu);
@@ -237,7 +237,7 @@ int sl__pg_load_enter(struct sl__pg_lane *lane, const struct sl_sink_batch *batc
 	sl__lock(&lane->sink->load_mu);
 	if (l->id[0] != '\0') {
 		rc = l->doubt ? renew(lane, err) : 0;
-		memcpy(lane->load_id, l->id, sizeof lane->load_id);
+		memcpy(lane->load_id, l->id, sizeof(lane->load_id));
 		rc = rc != 0 ? rc : find_written(lane, batch, err);
 	}
 	sl__unlock(&lane->sink->load_mu);
@@ -323,7 +323,7 @@ static int find_target(struct sl__pg_lane *lane, struct target *t, struct sl_err
 		(void)sl_err_set(err, SL_ECONFIG, "postgres: no table %s", s->opts.table);
 		return sl__sink_class(err, SL_ECONFIG, SL_CLASS_FATAL);
 	}
-	(void)snprintf(t->oid, sizeof t->oid, "%s", PQgetvalue(res, 0, 0));
+	(void)snprintf(t->oid, sizeof(t->oid), "%s", PQgetvalue(res, 0, 0));
 	t->may_create = PQgetvalue(res, 0, 2)[0] == 't';
 	t->can_look = PQgetvalue(res, 0, 3)[0] == 't';
 	t->has_tables = PQgetvalue(res, 0, 4)[0] == 't';
@@ -415,7 +415,7 @@ static int take_over(struct sl__pg_lane *lane, const struct target *t, const cha
 		rc = query_in_schema(lane, "DELETE FROM %s.sluice_loads WHERE target = $1::oid AND input = $2", 2,
 				     (const char *const[]){t->oid, input}, NULL, err);
 	sl__load_new_id(&lane->sink->env, l->id);
-	(void)snprintf(started, sizeof started, "%" PRId64, sl__real_ms(&lane->sink->env));
+	(void)snprintf(started, sizeof(started), "%" PRId64, sl__real_ms(&lane->sink->env));
 	rc = rc != 0 ? rc
 		     : query_in_schema(lane,
 				       "INSERT INTO %s.sluice_loads (id, target, input, started_ms) VALUES ($1, "

@@ -28,10 +28,10 @@ static int grow(struct sl__pg_lane *lane, size_t n)
 	struct sl__pg_rows *r = &lane->rows;
 	if (r->cap >= n)
 		return 0;
-	size_t *at = sl__realloc(env, r->at, (n + 1) * sizeof *at);
+	size_t *at = sl__realloc(env, r->at, (n + 1) * sizeof(*at));
 	if (at != NULL)
 		r->at = at;
-	uint32_t *item = sl__realloc(env, r->item, n * sizeof *item);
+	uint32_t *item = sl__realloc(env, r->item, n * sizeof(*item));
 	if (item != NULL)
 		r->item = item;
 	if (at == NULL || item == NULL)
@@ -48,13 +48,13 @@ static int grow_seen(struct sl__pg_lane *lane, size_t n)
 	while (cap < n * 2)
 		cap *= 2;
 	if (r->cap_seen < cap) {
-		uint64_t *seen = sl__realloc(&lane->sink->env, r->seen, cap * sizeof *seen);
+		uint64_t *seen = sl__realloc(&lane->sink->env, r->seen, cap * sizeof(*seen));
 		if (seen == NULL)
 			return SL_ENOMEM;
 		r->seen = seen;
 		r->cap_seen = cap;
 	}
-	memset(r->seen, 0, r->cap_seen * sizeof *r->seen);
+	memset(r->seen, 0, r->cap_seen * sizeof(*r->seen));
 	return 0;
 }
 
@@ -128,7 +128,7 @@ static int new_run(struct sl__pg_lane *lane, const uint8_t *have)
 	struct sl__pg_rows *r = &lane->rows;
 	if (r->n_runs == r->cap_runs) {
 		size_t cap = r->cap_runs == 0 ? 4 : r->cap_runs * 2;
-		struct sl__pg_run *runs = sl__realloc(&lane->sink->env, r->runs, cap * sizeof *runs);
+		struct sl__pg_run *runs = sl__realloc(&lane->sink->env, r->runs, cap * sizeof(*runs));
 		if (runs == NULL)
 			return SL_ENOMEM;
 		r->runs = runs;
@@ -136,7 +136,7 @@ static int new_run(struct sl__pg_lane *lane, const uint8_t *have)
 	}
 	r->runs[r->n_runs++] = (struct sl__pg_run){.first = r->n};
 	if (r->seen != NULL)
-		memset(r->seen, 0, r->cap_seen * sizeof *r->seen);
+		memset(r->seen, 0, r->cap_seen * sizeof(*r->seen));
 	return sl__buf_append(&r->have, have, lane->table.n);
 }
 

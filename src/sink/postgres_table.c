@@ -157,8 +157,8 @@ static int fill(struct sl__pg_table *t, const PGresult *r, const struct sl__pg_s
 {
 	const struct sl_sink_opts *o = &s->opts;
 	size_t n = o->columns != NULL ? o->n_columns : (size_t)PQntuples(r);
-	t->columns = sl__calloc(t->env, n, sizeof *t->columns);
-	t->names = sl__calloc(t->env, n, sizeof *t->names);
+	t->columns = sl__calloc(t->env, n, sizeof(*t->columns));
+	t->names = sl__calloc(t->env, n, sizeof(*t->names));
 	if (t->columns == NULL || t->names == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	t->binary = true;

@@ -330,7 +330,7 @@ int sl__pg_upsert(struct sl__pg_lane *lane, struct sl_err *err)
 	struct params p = {0};
 	struct sl__buf sql;
 	sl__buf_init(&sql, env);
-	size_t *cursor = sl__alloc(env, lane->rows.n * sizeof *cursor);
+	size_t *cursor = sl__alloc(env, lane->rows.n * sizeof(*cursor));
 	int rc = cursor == NULL || params_init(&p, lane) != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
 							      : 0;
 	if (rc == 0 && PQenterPipelineMode(lane->pg) == 0)

@@ -163,7 +163,7 @@ static enum sl__fit put_float(struct sl__buf *out, struct text t, unsigned bytes
 	}
 	if (!is_decimal(t, &exponent))
 		return not_a_float(t);
-	if (t.n >= sizeof copy)
+	if (t.n >= sizeof(copy))
 		return SL__FIT_UNSURE;
 	memcpy(copy, t.p, t.n);
 	copy[t.n] = '\0';

@@ -28,7 +28,7 @@ static int push(struct sl__ranges *r, const struct sl_input_range *range)
 {
 	if (r->n == r->cap) {
 		size_t cap = r->cap == 0 ? 16 : r->cap * 2;
-		struct sl_input_range *at = sl__realloc(r->env, r->at, cap * sizeof *at);
+		struct sl_input_range *at = sl__realloc(r->env, r->at, cap * sizeof(*at));
 		if (at == NULL)
 			return SL_ENOMEM;
 		r->at = at;
@@ -73,7 +73,7 @@ void sl__ranges_sort(struct sl__ranges *r)
 	for (size_t i = 1; i < r->n && sorted; i++)
 		sorted = r->at[i - 1].begin <= r->at[i].begin;
 	if (!sorted)
-		qsort(r->at, r->n, sizeof *r->at, by_begin);
+		qsort(r->at, r->n, sizeof(*r->at), by_begin);
 	for (size_t i = 0; i < r->n; i++) {
 		if (kept > 0 && r->at[i].begin <= r->at[kept - 1].end)
 			r->at[kept - 1].end = SL_MAX(r->at[kept - 1].end, r->at[i].end);

@@ -43,7 +43,7 @@ static void cancel(void *ctx)
 static int attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
-	struct sl__sqlite_rows *r = sl__alloc(&s->env, sizeof *r);
+	struct sl__sqlite_rows *r = sl__alloc(&s->env, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 	sl__sqlite_rows_init(r, &s->env, &s->opts);
@@ -210,7 +210,7 @@ int sl_sink_sqlite_open(sl_sink *out, const char *path, const struct sl_sink_opt
 		return rc;
 	if (path == NULL || path[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "sqlite: needs the name of a file");
-	struct sl__sqlite_sink *s = sl__calloc(&env, 1, sizeof *s);
+	struct sl__sqlite_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 	s->env = env;

@@ -108,7 +108,7 @@ int sl__sink_sqlite_create(const char *what, const struct sl_sink_opts *opts, co
 	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	if (o.table == NULL || o.table[0] == '\0' || n == 0)
 		return sl_err_set(err, SL_EINVAL, "sqlite: a table needs a name and columns");
 	rc = check_key(&o, columns, n, err);

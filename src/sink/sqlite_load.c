@@ -249,7 +249,7 @@ static int take_over(struct sl__sqlite_sink *s, const char *mark, const char *in
 	int rc = first_row(s, "SELECT id, started_ms, finished FROM main.sluice_loads WHERE target = ?1 AND input = ?2",
 			   key, 2, &q, err);
 	if (rc > 0) {
-		(void)snprintf(old, sizeof old, "%s", sl__sqlite_text(q, 0));
+		(void)snprintf(old, sizeof(old), "%s", sl__sqlite_text(q, 0));
 		l->started_ms = sl__sqlite_i64(q, 1);
 		l->finished = sl__sqlite_i64(q, 2) != 0;
 	}

@@ -95,7 +95,7 @@ static bool as_double(const struct decimal *d, const char *text, size_t len, dou
 	}
 	char copy[128];
 	/* The host's locale may want another decimal point. */
-	locale_t c = len < sizeof copy ? newlocale(LC_ALL_MASK, "C", (locale_t)0) : (locale_t)0;
+	locale_t c = len < sizeof(copy) ? newlocale(LC_ALL_MASK, "C", (locale_t)0) : (locale_t)0;
 	if (c == (locale_t)0)
 		return false;
 	memcpy(copy, text, len);
@@ -248,7 +248,7 @@ int sl__sqlite_rows_reshape(struct sl__sqlite_rows *r, struct sl_err *err)
 					  .columns = r->shape.names,
 					  .n_columns = r->shape.n,
 					  .null_text = r->opts->null_text};
-	r->fields = sl__calloc(r->env, r->shape.n, sizeof *r->fields);
+	r->fields = sl__calloc(r->env, r->shape.n, sizeof(*r->fields));
 	int rc = r->fields != NULL ? sl__row_reader_new(&r->reader, &opts, err) : no_memory(err);
 	if (rc != 0) {
 		drop_reader(r);
@@ -261,7 +261,7 @@ static int make_room(struct sl__sqlite_rows *r, size_t rows, struct sl_err *err)
 {
 	if (rows <= r->cap)
 		return 0;
-	struct sl__cell *cells = sl__realloc(r->env, r->cells, rows * r->shape.n * sizeof *cells);
+	struct sl__cell *cells = sl__realloc(r->env, r->cells, rows * r->shape.n * sizeof(*cells));
 	if (cells == NULL)
 		return no_memory(err);
 	r->cells = cells;
@@ -442,7 +442,7 @@ static uint64_t mix_cell(uint64_t h, const struct sl__cell *cell)
 	}
 	uint64_t bits;
 	value = value == 0 ? 0 : value; /* not -0 */
-	memcpy(&bits, &value, sizeof bits);
+	memcpy(&bits, &value, sizeof(bits));
 	return mix(h, bits);
 }
 

@@ -63,7 +63,7 @@ void sl__shape_fini(struct sl__shape *shape)
 static int add_column(struct sl__shape *shape, const char *name, const char *type)
 {
 	size_t n = shape->n;
-	const char **names = sl__realloc(shape->env, shape->names, (n + 1) * sizeof *names);
+	const char **names = sl__realloc(shape->env, shape->names, (n + 1) * sizeof(*names));
 	if (names == NULL)
 		return SL_ENOMEM;
 	shape->names = names;

@@ -463,6 +463,6 @@ void sl_wal_fd_clear(sl_wal *w)
 	uint64_t count;
 	sl__lock(&w->mu);
 	if (w->event_fd >= 0)
-		(void)!read(w->event_fd, &count, sizeof count);
+		(void)!read(w->event_fd, &count, sizeof(count));
 	sl__unlock(&w->mu);
 }

@@ -264,7 +264,7 @@ int sl_wal_archive_path(const char *path, const char *dir, int include_pending, 
 	struct sl_wal_opts o;
 	char *wal_dir, *id;
 	sl_wal *w = NULL;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc == 0)
 		rc = sl__wal_split_path(&env, path, &wal_dir, &id, err);
@@ -327,7 +327,7 @@ static void forget_oldest(sl_wal *w) SL_REQUIRES(w->mu)
 	w->sealed_bytes -= seg->bytes;
 	sl__wal_ranges_drop_below(&w->holes, seg->last + 1);
 	sl__wal_ranges_drop_below(&w->failed, seg->last + 1);
-	memmove(w->segments, w->segments + 1, --w->n_segments * sizeof *w->segments);
+	memmove(w->segments, w->segments + 1, --w->n_segments * sizeof(*w->segments));
 }
 
 static int archive_oldest(sl_wal *w, struct wal_segment seg, struct sl_err *err)

@@ -27,7 +27,7 @@ static bool archive_name_n(const char *name, const char *end, size_t *id_len)
 		return false;
 	char id[256];
 	size_t n = (size_t)(dot - name);
-	if (n >= sizeof id)
+	if (n >= sizeof(id))
 		return false;
 	memcpy(id, name, n);
 	id[n] = '\0';
@@ -62,8 +62,8 @@ bool sl__wal_quarantine_name(const char *name)
 	static const char *const kinds[] = {".torn-", ".damaged-", ".old-"};
 	const char *p = strstr(name, ".wal");
 	char id[256];
-	size_t n = p != NULL ? (size_t)(p - name) : sizeof id;
-	if (n >= sizeof id)
+	size_t n = p != NULL ? (size_t)(p - name) : sizeof(id);
+	if (n >= sizeof(id))
 		return false;
 	memcpy(id, name, n);
 	id[n] = '\0';

@@ -18,9 +18,9 @@ static char *variant_path(const struct wal_publication *p, bool named, unsigned 
 {
 	char incarnation[16] = "", number[16] = "";
 	if (named)
-		(void)snprintf(incarnation, sizeof incarnation, ".%06x", p->incarnation & 0xFFFFFFu);
+		(void)snprintf(incarnation, sizeof(incarnation), ".%06x", p->incarnation & 0xFFFFFFu);
 	if (n > 1)
-		(void)snprintf(number, sizeof number, "-%u", n);
+		(void)snprintf(number, sizeof(number), "-%u", n);
 	return sl__asprintf(p->env, "%s/%s%s%s.zst", p->dir, p->segment, incarnation, number);
 }
 

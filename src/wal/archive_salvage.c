@@ -72,7 +72,7 @@ static int SL_PRINTF(6, 7) add_damage(struct salvage *s, uint64_t at, uint64_t c
 				      struct sl_err *err, const char *fmt, ...)
 {
 	struct wal_zst_content *c = s->out;
-	struct wal_zst_damage *grown = sl__realloc(s->env, c->damage, (c->n_damage + 1) * sizeof *grown);
+	struct wal_zst_damage *grown = sl__realloc(s->env, c->damage, (c->n_damage + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return no_memory(s, err);
 	c->damage = grown;
@@ -80,7 +80,7 @@ static int SL_PRINTF(6, 7) add_damage(struct salvage *s, uint64_t at, uint64_t c
 	*d = (struct wal_zst_damage){.at = at, .content = content, .length = length};
 	va_list args;
 	va_start(args, fmt);
-	(void)vsnprintf(d->reason, sizeof d->reason, fmt, args);
+	(void)vsnprintf(d->reason, sizeof(d->reason), fmt, args);
 	va_end(args);
 	return 0;
 }
@@ -89,13 +89,13 @@ static int SL_PRINTF(6, 7) add_damage(struct salvage *s, uint64_t at, uint64_t c
 static int SL_PRINTF(5, 6)
 	break_frame(struct salvage *s, struct frame *f, uint64_t at, struct sl_err *err, const char *fmt, ...)
 {
-	char text[sizeof last_damage(s->out)->reason];
+	char text[sizeof(last_damage)(s->out)->reason];
 	uint64_t have = s->out->size - f->content_start;
 	/* A size that was damaged itself is not worth telling. */
 	uint64_t missing = f->size <= WAL_ZST_MAX_BYTES && f->size > have ? f->size - have : 0;
 	va_list args;
 	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof text, fmt, args);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	f->broken = true;
 	return add_damage(s, at, s->out->size, missing, err, "%s", text);
@@ -228,7 +228,7 @@ static int begin_frame(struct salvage *s, const struct frame *f, struct sl_err *
 	const char *why = "";
 	sl__put32(header, ZSTD_MAGICNUMBER);
 	(void)ZSTD_DCtx_reset(s->stream, ZSTD_reset_session_only);
-	int rc = decode(s, header, sizeof header, &why, err);
+	int rc = decode(s, header, sizeof(header), &why, err);
 	return rc > 0 ? sl_err_set(err, SL_EINTERNAL, "archive %s: %s", s->path, why) : rc;
 }
 

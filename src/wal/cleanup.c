@@ -60,15 +60,15 @@ static int walk(struct content *c, int64_t *last_ms, struct sl_err *err)
 	if (rc == 0 && (missing > 0 || sl__wal_header_decode(head, &h) > WAL_HEADER_REPAIRABLE))
 		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: no log in it", c->z.path);
 	while (rc == 0) {
-		rc = take(c, head, sizeof head, &missing, err);
-		if (rc != 0 || missing == sizeof head)
+		rc = take(c, head, sizeof(head), &missing, err);
+		if (rc != 0 || missing == sizeof(head))
 			break;
 		uint32_t total = missing > 0 ? 0 : sl__wal_total(head, UINT64_MAX);
 		if (total == 0 || sl__wal_check_fields(head) != WAL_VALID)
 			return sl_err_set(err, SL_ECORRUPT, "archive %s: damaged log in it", c->z.path);
 		*last_ms = (int64_t)sl__get64(head + 16);
 		any = true;
-		rc = take(c, NULL, total - sizeof head, &missing, err);
+		rc = take(c, NULL, total - sizeof(head), &missing, err);
 		if (rc == 0 && missing > 0)
 			return sl_err_set(err, SL_ECORRUPT, "archive %s: cut off log in it", c->z.path);
 	}
@@ -113,7 +113,7 @@ static int on_name(const char *name, void *ctx)
 		return 0;
 	if (c->n == c->cap) {
 		size_t cap = c->cap != 0 ? c->cap * 2 : 64;
-		char **grown = sl__realloc(c->env, c->names, cap * sizeof *grown);
+		char **grown = sl__realloc(c->env, c->names, cap * sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		c->names = grown;
@@ -215,7 +215,7 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 	if (listed < 0 && listed != -ENOENT)
 		rc = sl_err_set_errno(err, -listed, "cleanup: list %s", dir);
 	if (rc == 0 && c->n > 1)
-		qsort(c->names, c->n, sizeof *c->names, compare_names);
+		qsort(c->names, c->n, sizeof(*c->names), compare_names);
 	if (rc == 0)
 		rc = clean_all(c, err);
 	for (size_t i = 0; i < c->n; i++)

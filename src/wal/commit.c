@@ -84,9 +84,9 @@ static void remember_failure(sl_wal *w, uint64_t first, uint64_t last, const str
 	if (w->n_failures == WAL_FAILURES_KEPT && grown != NULL) {
 		w->forgotten_failures = w->failures[0].last;
 		w->n_failures = WAL_FAILURES_KEPT - 1;
-		memmove(w->failures, w->failures + 1, (WAL_FAILURES_KEPT - 1) * sizeof *w->failures);
+		memmove(w->failures, w->failures + 1, (WAL_FAILURES_KEPT - 1) * sizeof(*w->failures));
 	} else if ((w->n_failures & (w->n_failures + 1)) == 0) { /* grow at 0, 1, 3, 7 … */
-		grown = sl__realloc(&w->env, w->failures, (w->n_failures * 2 + 1) * sizeof *grown);
+		grown = sl__realloc(&w->env, w->failures, (w->n_failures * 2 + 1) * sizeof(*grown));
 	}
 	if (grown == NULL) {
 		w->forgotten_failures = last;
@@ -254,7 +254,7 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 static void ring_event_fd(int fd)
 {
 	uint64_t one = 1;
-	(void)!write(fd, &one, sizeof one);
+	(void)!write(fd, &one, sizeof(one));
 }
 
 /* ---- leading ---- */

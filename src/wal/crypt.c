@@ -77,12 +77,12 @@ static int read_key(struct wal_key *key, int fd, const char *path, struct sl_err
 	if ((st.mode & 077) != 0)
 		return bad_key(err, path, "others may read it: chmod 600");
 	uint8_t text[KEY_TEXT_MAX + 1];
-	ssize_t got = sl__pread_full(&key->env, fd, text, sizeof text, 0);
+	ssize_t got = sl__pread_full(&key->env, fd, text, sizeof(text), 0);
 	if (got < 0)
 		rc = sl_err_set_errno(err, (int)-got, "key file %s: read", path);
 	else if (!parse_key(key->bytes, text, (size_t)got))
 		rc = bad_key(err, path, "want 32 raw bytes or 64 hexadecimal digits");
-	sodium_memzero(text, sizeof text);
+	sodium_memzero(text, sizeof(text));
 	return rc;
 }
 
@@ -90,7 +90,7 @@ int sl__wal_key_load(struct wal_key **out, const struct sl_env *env, const char 
 {
 	if (sodium_init() < 0)
 		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
-	struct wal_key *key = sl__calloc(env, 1, sizeof *key);
+	struct wal_key *key = sl__calloc(env, 1, sizeof(*key));
 	if (key == NULL)
 		return sl_err_set(err, SL_ENOMEM, "key file %s: out of memory", path);
 	key->env = *env;
@@ -112,7 +112,7 @@ void sl__wal_key_free(struct wal_key *key)
 	if (key == NULL)
 		return;
 	struct sl_env env = key->env;
-	sodium_memzero(key, sizeof *key);
+	sodium_memzero(key, sizeof(*key));
 	sl__free(&env, key);
 }
 

@@ -129,13 +129,13 @@ int sl_wal_batcher_new(sl_wal_batcher **out, sl_wal *w, const struct sl_wal_batc
 {
 	struct sl_wal_batcher_opts o;
 	struct sl__batcher_opts flow;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__wal_check_process(w, err);
 	if (rc == 0)
 		rc = resolve(&o, &flow, err);
 	if (rc != 0)
 		return rc;
-	sl_wal_batcher *b = sl__calloc(&w->env, 1, sizeof *b);
+	sl_wal_batcher *b = sl__calloc(&w->env, 1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "batcher of %s: out of memory", w->path);
 	b->log = w;

@@ -67,7 +67,7 @@ enum wal_header_state sl__wal_header_decode(const uint8_t in[WAL_HEADER_BYTES], 
 	struct wal_header best = {0, 0};
 	for (unsigned bit = 0; bit < WAL_HEADER_BYTES * 8; bit++) {
 		uint8_t fixed[WAL_HEADER_BYTES];
-		memcpy(fixed, in, sizeof fixed);
+		memcpy(fixed, in, sizeof(fixed));
 		fixed[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 		if (!header_known(fixed, &h))
 			continue;

@@ -36,7 +36,7 @@ static int add_page(struct wal_index *x)
 	struct wal_entry *page = x->spare;
 	x->spare = NULL;
 	if (page == NULL)
-		page = sl__alloc(x->env, WAL_INDEX_PAGE * sizeof *page);
+		page = sl__alloc(x->env, WAL_INDEX_PAGE * sizeof(*page));
 	if (page == NULL)
 		return SL_ENOMEM;
 	x->pages[x->n_pages++] = page;

@@ -6,7 +6,7 @@
 #include <sluice/dead_letter.h>
 
 #define SOURCE_PREFIX "wal:"
-#define SOURCE_PREFIX_LEN (sizeof SOURCE_PREFIX - 1)
+#define SOURCE_PREFIX_LEN (sizeof(SOURCE_PREFIX) - 1)
 
 /* ---- putting ---- */
 
@@ -37,7 +37,7 @@ static int put_in(const char *dir, sl_wal *w, const struct sl_dlq_letter *letter
 int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct sender_refusal *why, struct sl_err *err)
 {
 	char source[256];
-	(void)snprintf(source, sizeof source, SOURCE_PREFIX "%s", w->id);
+	(void)snprintf(source, sizeof(source), SOURCE_PREFIX "%s", w->id);
 	bool sealed = stored->version == 2;
 	struct sl_dlq_letter letter = {.source = source,
 				       .position = stored->record.sequence,

@@ -66,7 +66,7 @@ static int lock_newest_sealed(sl_wal *w, uint64_t first, struct wal_header *h, i
 		code = sl_err_set_errno(err, -rc, "open %s", path);
 	else if ((rc = SL__IO(&w->env, lock, *fd)) < 0)
 		code = locked_error(path, rc, err);
-	else if ((rc = (int)sl__pread_full(&w->env, *fd, bytes, sizeof bytes, 0)) < 0)
+	else if ((rc = (int)sl__pread_full(&w->env, *fd, bytes, sizeof(bytes), 0)) < 0)
 		code = sl_err_set_errno(err, -rc, "read %s", path);
 	else if (sl__wal_header_decode(bytes, h) > WAL_HEADER_REPAIRABLE)
 		*h = (struct wal_header){0, 0};
@@ -196,7 +196,7 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 			err, SL_EINVAL,
 			"log id '%.100s': letters, digits, '-', '_' and (not first) '.'; no \".wal\"; at most 192",
 			id != NULL ? id : "(null)");
-	sl_wal *w = sl__calloc(&env, 1, sizeof *w);
+	sl_wal *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "open %s.wal: no memory", id);
 	w->env = env;
@@ -334,8 +334,8 @@ static bool write_closing(sl_wal *w)
 		return false;
 	sl__wal_begin(record, w->durable_seq, WAL_STATUS_CLOSED, sl__real_ms(&w->env), 0);
 	sl__wal_seal(record, 0);
-	if (sl__pwrite_full(&w->env, w->fd, record, sizeof record, w->end) == 0)
-		w->clean_end = w->end += sizeof record;
+	if (sl__pwrite_full(&w->env, w->fd, record, sizeof(record), w->end) == 0)
+		w->clean_end = w->end += sizeof(record);
 	return true;
 }
 
@@ -383,13 +383,13 @@ int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts, str
 	struct sl_env env;
 	char *dir, *id;
 	sl_wal *w = NULL;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.wal.env, err);
 	if (rc == 0)
 		rc = sl__wal_split_path(&env, path, &dir, &id, err);
 	if (rc != 0)
 		return rc;
-	o.wal.struct_size = sizeof o.wal;
+	o.wal.struct_size = sizeof(o.wal);
 	o.wal.wal_dir = dir;
 	o.wal.background = SL_OFF;
 	struct wal_open_hooks hooks = {.on_damage = o.on_damage,
@@ -414,7 +414,7 @@ int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
 		return rc;
-	struct sl_wal_stats s = {.struct_size = sizeof s};
+	struct sl_wal_stats s = {.struct_size = sizeof(s)};
 	sl__lock(&w->mu);
 	s.records = w->sealed_records + w->active_records;
 	s.pending = w->index.pending;
@@ -443,7 +443,7 @@ int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
 	s.index_bytes = sl__wal_index_bytes(&w->index);
 	sl__wal_sender_stats(w, &s);
 	sl__unlock(&w->mu);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof s) : sizeof s;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s)) : sizeof(s);
 	s.struct_size = n;
 	memcpy(out, &s, n);
 	return 0;

@@ -11,7 +11,7 @@ void sl__wal_opts_free(const struct sl_env *env, struct sl_wal_opts *opts)
 	const char *owned[] = {opts->wal_dir, opts->archive_dir, opts->key_file, opts->dead_letter_dir};
 	for (size_t i = 0; i < SL_COUNT(owned); i++)
 		sl__free(env, (void *)(uintptr_t)owned[i]);
-	memset(opts, 0, sizeof *opts);
+	memset(opts, 0, sizeof(*opts));
 }
 
 static int bad_field(struct sl_err *err, const char *field, const char *must)
@@ -93,7 +93,7 @@ static char *home_path(const struct sl_env *env, const char *leaf)
 		return sl__asprintf(env, "%s/.sluice/%s", home, leaf);
 	char buf[4096];
 	struct passwd pw, *found = NULL;
-	if (getpwuid_r(geteuid(), &pw, buf, sizeof buf, &found) == 0 && found != NULL)
+	if (getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &found) == 0 && found != NULL)
 		return sl__asprintf(env, "%s/.sluice/%s", pw.pw_dir, leaf);
 	return NULL;
 }
@@ -112,7 +112,7 @@ int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts
 			 struct sl_err *err)
 {
 	struct sl_wal_opts in, o;
-	sl__opts_copy(&in, sizeof in, opts);
+	sl__opts_copy(&in, sizeof(in), opts);
 	o = in;
 	o.env = NULL;
 	if ((in.wal_dir != NULL && in.wal_dir[0] == '\0') || (in.archive_dir != NULL && in.archive_dir[0] == '\0'))

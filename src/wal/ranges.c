@@ -29,9 +29,9 @@ static size_t lower(const struct wal_ranges *r, uint64_t sequence)
 /* Replace the ranges from..to-1 by n others. There is room. */
 static void splice(struct wal_ranges *r, size_t from, size_t to, const struct wal_status_range *with, size_t n)
 {
-	memmove(r->v + from + n, r->v + to, (r->n - to) * sizeof *r->v);
+	memmove(r->v + from + n, r->v + to, (r->n - to) * sizeof(*r->v));
 	if (n != 0)
-		memcpy(r->v + from, with, n * sizeof *with);
+		memcpy(r->v + from, with, n * sizeof(*with));
 	r->n = r->n - (to - from) + n;
 }
 
@@ -40,7 +40,7 @@ int sl__wal_ranges_reserve(struct wal_ranges *r)
 	if (r->n + 2 <= r->cap)
 		return 0;
 	size_t cap = r->cap != 0 ? r->cap * 2 : 8;
-	struct wal_status_range *v = sl__realloc(r->env, r->v, cap * sizeof *v);
+	struct wal_status_range *v = sl__realloc(r->env, r->v, cap * sizeof(*v));
 	if (v == NULL)
 		return SL_ENOMEM;
 	r->v = v;

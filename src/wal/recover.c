@@ -97,7 +97,7 @@ static int repair_files(struct wal_recovery *r, bool *again, struct sl_err *err)
 		struct wal_source *src = &r->sources[i];
 		struct wal_header h;
 		char suffix[16];
-		(void)snprintf(suffix, sizeof suffix, "old-%06x", src->header.incarnation & 0xFFFFFF);
+		(void)snprintf(suffix, sizeof(suffix), "old-%06x", src->header.incarnation & 0xFFFFFF);
 		bool stale = i + 1 < r->n && src->header_state == WAL_HEADER_OK &&
 			     active->header_state == WAL_HEADER_OK &&
 			     src->header.incarnation != active->header.incarnation;
@@ -262,7 +262,7 @@ static int take_segments(struct wal_recovery *r)
 	sl_wal *w = r->w;
 	w->n_segments = 0;
 	w->sealed_records = w->sealed_bytes = 0;
-	w->segments = sl__calloc(&w->env, r->n, sizeof *w->segments);
+	w->segments = sl__calloc(&w->env, r->n, sizeof(*w->segments));
 	if (w->segments == NULL)
 		return SL_ENOMEM;
 	w->cap_segments = r->n;

@@ -49,7 +49,7 @@ int sl__wal_recover_gap(struct wal_recovery *r, uint64_t first, uint64_t last)
 {
 	if (r->n_gaps == r->cap_gaps) {
 		size_t cap = r->cap_gaps != 0 ? r->cap_gaps * 2 : 8;
-		struct wal_gap *grown = sl__realloc(&r->w->env, r->gaps, cap * sizeof *grown);
+		struct wal_gap *grown = sl__realloc(&r->w->env, r->gaps, cap * sizeof(*grown));
 		if (grown == NULL)
 			return SL_ENOMEM;
 		r->gaps = grown;
@@ -169,8 +169,8 @@ static int list_sources(struct wal_recovery *r, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	size_t n = r->files.n_sealed + 1;
-	r->sources = sl__calloc(&w->env, n, sizeof *r->sources);
-	r->paths = sl__calloc(&w->env, n, sizeof *r->paths);
+	r->sources = sl__calloc(&w->env, n, sizeof(*r->sources));
+	r->paths = sl__calloc(&w->env, n, sizeof(*r->paths));
 	if (r->sources == NULL || r->paths == NULL)
 		return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
 	r->n = n;

@@ -103,7 +103,7 @@ static int write_last_block(const sl_wal *w, struct sl_err *err)
 static int make_room(sl_wal *w, struct sl_err *err)
 {
 	static const uint8_t zeros[ROOM_BYTES];
-	int rc = sl__pwrite_full(&w->env, w->fd, zeros, sizeof zeros, w->end);
+	int rc = sl__pwrite_full(&w->env, w->fd, zeros, sizeof(zeros), w->end);
 	if (rc < 0) {
 		w->cut_needed = true;
 		struct sl_err cut = SL_ERR_INIT;

@@ -81,7 +81,7 @@ static bool holds_bytes(const struct sl_env *env, const char *path, int fd, uint
 		return false;
 	bool same = SL__IO(env, fstat, other, &st) == 0 && st.size == length;
 	for (uint64_t done = 0; same && done < length;) {
-		size_t n = (size_t)SL_MIN(length - done, (uint64_t)sizeof a);
+		size_t n = (size_t)SL_MIN(length - done, (uint64_t)sizeof(a));
 		same = sl__pread_full(env, fd, a, n, offset + done) == (ssize_t)n &&
 		       sl__pread_full(env, other, b, n, done) == (ssize_t)n && memcmp(a, b, n) == 0;
 		done += n;
@@ -138,7 +138,7 @@ int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, const char *kin
 		      struct sl_err *err)
 {
 	uint64_t salt = 0;
-	int rc = w->env.rand->fill(&salt, sizeof salt, w->env.rand_ctx);
+	int rc = w->env.rand->fill(&salt, sizeof(salt), w->env.rand_ctx);
 	char *base = sl__asprintf(&w->env, "%s/%s.%s-%llu", w->dir, name, kind, (unsigned long long)offset);
 	char *temp = sl__asprintf(&w->env, "%s/%s.wal.tmp-%016llx", w->dir, w->id, (unsigned long long)salt);
 	if (base == NULL || temp == NULL)
@@ -356,7 +356,7 @@ int sl__wal_fix_header(const sl_wal *w, const struct wal_source *src, struct wal
 	int code = sl__wal_set_aside(w, fd, src->name, "damaged", 0, WAL_HEADER_BYTES, err);
 	if (code == 0) {
 		sl__wal_header_encode(header, h);
-		int rc = sl__pwrite_full(&w->env, fd, header, sizeof header, 0);
+		int rc = sl__pwrite_full(&w->env, fd, header, sizeof(header), 0);
 		if (rc == 0)
 			rc = SL__IO(&w->env, sync, fd);
 		if (rc < 0)
@@ -420,7 +420,7 @@ int sl__wal_reincarnate(sl_wal *w, struct sl_err *err)
 	struct wal_source src = {.path = w->path, .name = sl__basename(w->path)};
 	char kind[16];
 	rw.src = &src;
-	(void)snprintf(kind, sizeof kind, "old-%06x", w->header.incarnation);
+	(void)snprintf(kind, sizeof(kind), "old-%06x", w->header.incarnation);
 	int rc = sl__wal_draw_incarnation(&w->env, rw.header.version, &rw.header.incarnation);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "new incarnation of %s: randomness", w->path);

@@ -40,7 +40,7 @@ static int push_damage(struct scanner *s, const struct wal_find *find, const cha
 {
 	if (s->n_damage == s->cap_damage) {
 		size_t cap = s->cap_damage != 0 ? s->cap_damage * 2 : 8;
-		struct sl_wal_damage *grown = sl__realloc(s->scan->env, s->damage, cap * sizeof *grown);
+		struct sl_wal_damage *grown = sl__realloc(s->scan->env, s->damage, cap * sizeof(*grown));
 		if (grown == NULL)
 			return SL_ENOMEM;
 		s->damage = grown;
@@ -151,7 +151,7 @@ static int add_front_hole(struct scanner *s)
 	if (rc != 0)
 		return rc;
 	struct sl_wal_damage added = s->damage[s->n_damage - 1];
-	memmove(s->damage + 1, s->damage, (s->n_damage - 1) * sizeof *s->damage);
+	memmove(s->damage + 1, s->damage, (s->n_damage - 1) * sizeof(*s->damage));
 	s->damage[0] = added;
 	s->has_front_hole = true;
 	return 0;
@@ -179,7 +179,7 @@ static int add_lost(struct scanner *s)
 {
 	if (s->archive == NULL)
 		return 0;
-	s->lost = sl__calloc(s->scan->env, s->archive->n_damage, sizeof *s->lost);
+	s->lost = sl__calloc(s->scan->env, s->archive->n_damage, sizeof(*s->lost));
 	if (s->lost == NULL)
 		return SL_ENOMEM;
 	s->n_lost = s->archive->n_damage;
@@ -306,7 +306,7 @@ static uint64_t count_present(const struct scanner *s, uint64_t first, uint64_t 
 
 static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 {
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	for (size_t i = 0; i < s->n; i++) {
 		const struct wal_source *src = &s->sources[i];
 		if (src->missing)
@@ -343,7 +343,7 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 	st.damaged_ranges += s->n_lost;
 	st.oldest_pending_ms = s->oldest_pending_ms;
 	st.pending_bytes = s->pending_bytes;
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof st) : sizeof st;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(st)) : sizeof(st);
 	st.struct_size = n;
 	memcpy(out, &st, n);
 }
@@ -490,8 +490,8 @@ static int open_stream(struct stream_files *f, const struct sl_env *env, const c
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
 	int rc = fd < 0 && fd != -ENOENT ? sl_err_set_errno(err, -fd, "open %s", path) : 0;
 	if (rc == 0 && (rc = sl__wal_files_list(&files, env, dir, id, err)) == 0) {
-		f->sources = sl__calloc(env, files.n_sealed + 1, sizeof *f->sources);
-		f->paths = sl__calloc(env, files.n_sealed + 1, sizeof *f->paths);
+		f->sources = sl__calloc(env, files.n_sealed + 1, sizeof(*f->sources));
+		f->paths = sl__calloc(env, files.n_sealed + 1, sizeof(*f->paths));
 		if (f->sources == NULL || f->paths == NULL)
 			rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
 		else
@@ -580,7 +580,7 @@ int sl_wal_scan(const char *path, const struct sl_wal_scan_opts *opts, struct sl
 	struct sl_wal_scan_opts o;
 	struct sl_env env;
 	struct wal_key *key = NULL;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc == 0 && o.key_file != NULL)
 		rc = sl__wal_key_load(&key, &env, o.key_file, err);

@@ -17,7 +17,7 @@ static int add_sealed(struct listing *l, uint64_t first)
 	struct wal_files *f = l->out;
 	if (f->n_sealed == f->cap) {
 		size_t cap = f->cap != 0 ? f->cap * 2 : 16;
-		uint64_t *grown = sl__realloc(l->env, f->sealed, cap * sizeof *grown);
+		uint64_t *grown = sl__realloc(l->env, f->sealed, cap * sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		f->sealed = grown;
@@ -30,7 +30,7 @@ static int add_sealed(struct listing *l, uint64_t first)
 static int add_temp(struct listing *l, const char *name)
 {
 	struct wal_files *f = l->out;
-	char **grown = sl__realloc(l->env, f->temps, (f->n_temps + 1) * sizeof *grown);
+	char **grown = sl__realloc(l->env, f->temps, (f->n_temps + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return -ENOMEM;
 	f->temps = grown;
@@ -66,7 +66,7 @@ static int compare_u64(const void *a, const void *b)
 int sl__wal_files_list(struct wal_files *out, const struct sl_env *env, const char *dir, const char *id,
 		       struct sl_err *err)
 {
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	struct listing l = {.out = out, .env = env, .id = id, .id_len = strlen(id)};
 	int rc = SL__IO(env, list, dir, on_name, &l);
 	if (rc == -ENOENT)
@@ -76,7 +76,7 @@ int sl__wal_files_list(struct wal_files *out, const struct sl_env *env, const ch
 		return sl_err_set_errno(err, -rc, "list %s", dir);
 	}
 	if (out->n_sealed > 1)
-		qsort(out->sealed, out->n_sealed, sizeof *out->sealed, compare_u64);
+		qsort(out->sealed, out->n_sealed, sizeof(*out->sealed), compare_u64);
 	return 0;
 }
 
@@ -86,7 +86,7 @@ void sl__wal_files_free(struct wal_files *f, const struct sl_env *env)
 		sl__free(env, f->temps[i]);
 	sl__free(env, f->temps);
 	sl__free(env, f->sealed);
-	memset(f, 0, sizeof *f);
+	memset(f, 0, sizeof(*f));
 }
 
 char *sl__wal_file_path(const struct sl_env *env, const char *dir, const char *id, uint64_t first)

@@ -115,7 +115,7 @@ static int make_state(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	if (w->sender != NULL)
 		return 0;
-	struct wal_sender_state *s = sl__calloc(&w->env, 1, sizeof *s);
+	struct wal_sender_state *s = sl__calloc(&w->env, 1, sizeof(*s));
 	if (s == NULL)
 		return SL_ENOMEM;
 	if (sl__wal_sender_alloc(w, s) != 0) {

@@ -20,9 +20,9 @@
 int sl__wal_sender_alloc(sl_wal *w, struct wal_sender_state *s)
 {
 	s->cap = (size_t)SL_MIN(w->opts.batch_records, SENDER_MAX_RECORDS);
-	s->entries = sl__calloc(&w->env, s->cap, sizeof *s->entries);
-	s->records = sl__calloc(&w->env, s->cap, sizeof *s->records);
-	s->owned = sl__calloc(&w->env, s->cap, sizeof *s->owned);
+	s->entries = sl__calloc(&w->env, s->cap, sizeof(*s->entries));
+	s->records = sl__calloc(&w->env, s->cap, sizeof(*s->records));
+	s->owned = sl__calloc(&w->env, s->cap, sizeof(*s->owned));
 	return s->entries != NULL && s->records != NULL && s->owned != NULL ? 0 : SL_ENOMEM;
 }
 
@@ -242,7 +242,7 @@ int sl__wal_sender_find(sl_wal *w, struct wal_sender_state *s, struct sl_err *er
 	sl__unlock(&w->mu);
 	s->n_replay = 0;
 	if (s->replay == NULL)
-		s->replay = sl__calloc(&w->env, SENDER_REPLAY, sizeof *s->replay);
+		s->replay = sl__calloc(&w->env, SENDER_REPLAY, sizeof(*s->replay));
 	if (s->replay == NULL)
 		return sl_err_set(err, SL_ENOMEM, "send %s: out of memory", w->path);
 	int rc = sl_wal_iterate(w, s->find_from, on_found, &f, err);

@@ -38,7 +38,7 @@ static const uint8_t zeros[64 * 1024];
 static int write_zeros(const struct sl_env *env, int fd, uint64_t from, uint64_t to)
 {
 	while (from < to) {
-		size_t n = (size_t)SL_MIN((uint64_t)sizeof zeros, to - from);
+		size_t n = (size_t)SL_MIN((uint64_t)sizeof(zeros), to - from);
 		int rc = sl__pwrite_full(env, fd, zeros, n, from);
 		if (rc < 0)
 			return rc;
@@ -74,7 +74,7 @@ int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id,
 		      struct wal_renewal renewed, uint64_t n_zeros, char **out_path, int *out_fd, struct sl_err *err)
 {
 	uint64_t salt = 0;
-	int rc = env->rand->fill(&salt, sizeof salt, env->rand_ctx);
+	int rc = env->rand->fill(&salt, sizeof(salt), env->rand_ctx);
 	char *path = sl__asprintf(env, "%s/%s.wal.tmp-%016llx", dir, id, (unsigned long long)salt);
 	if (path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
@@ -169,7 +169,7 @@ static int reserve_segment(sl_wal *w, struct sl_err *err)
 	sl__lock(&w->mu);
 	if (w->n_segments == w->cap_segments) {
 		size_t cap = w->cap_segments != 0 ? w->cap_segments * 2 : 16;
-		struct wal_segment *grown = sl__realloc(&w->env, w->segments, cap * sizeof *grown);
+		struct wal_segment *grown = sl__realloc(&w->env, w->segments, cap * sizeof(*grown));
 		if (grown != NULL) {
 			w->segments = grown;
 			w->cap_segments = cap;

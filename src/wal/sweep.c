@@ -24,7 +24,7 @@ static int add_id(struct sweep *s, const char *name, size_t id_len)
 {
 	if (s->n == s->cap) {
 		size_t cap = s->cap != 0 ? s->cap * 2 : 64;
-		char **grown = sl__realloc(s->env, s->ids, cap * sizeof *grown);
+		char **grown = sl__realloc(s->env, s->ids, cap * sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		s->ids = grown;
@@ -55,7 +55,7 @@ static void sort_and_unite(struct sweep *s)
 {
 	if (s->n < 2)
 		return;
-	qsort(s->ids, s->n, sizeof *s->ids, compare_ids);
+	qsort(s->ids, s->n, sizeof(*s->ids), compare_ids);
 	size_t kept = 1;
 	for (size_t i = 1; i < s->n; i++) {
 		if (strcmp(s->ids[i], s->ids[kept - 1]) == 0)
@@ -76,7 +76,7 @@ static int64_t left_ms(const struct sweep *s)
 
 static int deliver(struct sweep *s, sl_wal *w, struct sl_err *err)
 {
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	int rc = sl_wal_get_stats(w, &st, err);
 	if (rc != 0 || st.pending == 0)
 		return rc;
@@ -178,7 +178,7 @@ int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sen
 	o.env = &env;
 	rc = sweep_all(&s, err);
 	if (out != NULL) {
-		size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof s.result) : sizeof s.result;
+		size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s.result)) : sizeof(s.result);
 		s.result.struct_size = n;
 		memcpy(out, &s.result, n);
 	}

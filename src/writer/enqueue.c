@@ -20,8 +20,8 @@ static struct sl__wblock *make(const sl_writer *w, const struct sl_writer_block 
 {
 	size_t extra = in->hash_len + (copy ? in->len : 0);
 	struct sl__wblock *b = NULL;
-	if (in->len <= SIZE_MAX - sizeof *b - HASH_MAX_BYTES)
-		b = sl__alloc(&w->env, sizeof *b + extra);
+	if (in->len <= SIZE_MAX - sizeof(*b) - HASH_MAX_BYTES)
+		b = sl__alloc(&w->env, sizeof(*b) + extra);
 	if (b == NULL)
 		return NULL;
 	*b = (struct sl__wblock){.item.bytes = in->len, .view = *in};

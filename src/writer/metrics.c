@@ -54,7 +54,7 @@ int sl_writer_get_stats(sl_writer *w, struct sl_writer_stats *out)
 				    .max_concurrent_writes = l.max,
 				    .backpressure = w->pressed};
 	sl__unlock(&w->mu);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof s) : sizeof s;
+	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s)) : sizeof(s);
 	s.struct_size = n;
 	memcpy(out, &s, n);
 	return 0;
@@ -77,7 +77,7 @@ static bool is_due(const sl_writer *w, int64_t *next_ns)
 
 void sl__writer_log_queue(sl_writer *w, uint64_t written)
 {
-	struct sl_writer_stats s = {.struct_size = sizeof s};
+	struct sl_writer_stats s = {.struct_size = sizeof(s)};
 	if (written % 512 != 0 || !is_logged(w, SL_LOG_INFO) || !is_due(w, &w->log_ns) ||
 	    sl_writer_get_stats(w, &s) != 0)
 		return;
@@ -91,7 +91,7 @@ void sl__writer_log_queue(sl_writer *w, uint64_t written)
 
 void sl__writer_log_round(sl_writer *w, const char *reason)
 {
-	struct sl_writer_stats s = {.struct_size = sizeof s};
+	struct sl_writer_stats s = {.struct_size = sizeof(s)};
 	if (w->o.loop_debug != SL_ON || !is_logged(w, SL_LOG_DEBUG))
 		return;
 	sl__unlock(&w->mu);
@@ -117,7 +117,7 @@ void sl__writer_log_failure(sl_writer *w, const struct sl__wblock *block, int64_
 
 static struct sl_writer_stats read_stats(void *ctx)
 {
-	struct sl_writer_stats s = {.struct_size = sizeof s};
+	struct sl_writer_stats s = {.struct_size = sizeof(s)};
 	(void)!sl_writer_get_stats(ctx, &s);
 	return s;
 }

@@ -57,7 +57,7 @@ int sl__writer_options(struct sl_writer_opts *out, const struct sl_writer_opts *
 	struct sl_writer_opts o;
 	if (opts != NULL && opts->struct_size == 0)
 		return sl_err_set(err, SL_EINVAL, "writer: struct_size is 0; use SL_WRITER_OPTS_INIT");
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	fill(&o);
 	int rc = check_driver(ops, err);
 	if (rc == 0)

@@ -44,7 +44,7 @@ static int make_memory(sl_writer *w, struct sl_err *err) SL_NO_TSA
 {
 	size_t n = (size_t)w->o.max_concurrent_writes;
 	w->name = sl__strdup(&w->env, w->o.name != NULL ? w->o.name : "writer");
-	w->slots = sl__calloc(&w->env, n, sizeof *w->slots);
+	w->slots = sl__calloc(&w->env, n, sizeof(*w->slots));
 	if (w->name == NULL || w->slots == NULL)
 		return sl_err_set(err, SL_ENOMEM, "writer: no memory");
 	for (size_t i = 0; i < n; i++)
@@ -95,7 +95,7 @@ int sl_writer_new(sl_writer **out, const struct sl_writer_driver_ops *ops, void 
 		rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	sl_writer *w = sl__calloc(&env, 1, sizeof *w);
+	sl_writer *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "writer: no memory");
 	w->env = env;

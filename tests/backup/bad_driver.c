@@ -159,11 +159,11 @@ static int schedule_put(void *driver, const char *name, const void *bytes, size_
 		return rc;
 	if (chance(b, b->refuse_share, &b->refused))
 		return sl_err_set(err, SL_EAGAIN, "put %s: refused by the test", name);
-	struct bad_job *job = calloc(1, sizeof *job);
+	struct bad_job *job = calloc(1, sizeof(*job));
 	if (job == NULL)
 		abort();
 	*job = (struct bad_job){.b = b, .bytes = bytes, .len = len, .done = done, .ctx = ctx};
-	(void)snprintf(job->name, sizeof job->name, "%s", name);
+	(void)snprintf(job->name, sizeof(job->name), "%s", name);
 	decide(b, job);
 	if (job->stores && job->verdict.code == 0 && job->len == len && !b->delay && !b->inside) {
 		free(job);
@@ -235,7 +235,7 @@ static int get(void *driver, const char *name, uint64_t offset, void *buf, size_
 static int64_t age_of(const struct bad_driver *b, const char *folder, const char *name)
 {
 	char whole[2 * SL_DRIVER_NAME_BYTES];
-	(void)snprintf(whole, sizeof whole, "%s%s%s", folder, folder[0] != '\0' ? "/" : "", name);
+	(void)snprintf(whole, sizeof(whole), "%s%s%s", folder, folder[0] != '\0' ? "/" : "", name);
 	for (int i = 0; i < b->aged_n; i++)
 		if (strcmp(b->aged[i].name, whole) == 0)
 			return b->aged[i].ms;
@@ -376,6 +376,6 @@ void bad_driver_age(struct bad_driver *b, const char *name, int64_t ms)
 {
 	if (b->aged_n == BAD_AGED_MAX)
 		abort();
-	(void)snprintf(b->aged[b->aged_n].name, sizeof b->aged[0].name, "%s", name);
+	(void)snprintf(b->aged[b->aged_n].name, sizeof(b->aged[0].name), "%s", name);
 	b->aged[b->aged_n++].ms = ms;
 }

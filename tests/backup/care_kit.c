@@ -279,7 +279,7 @@ void care_assert_right(sl_backup *b)
 
 struct sl_backup_pruned care_prune(sl_backup *b)
 {
-	struct sl_backup_pruned out = {.struct_size = sizeof out};
+	struct sl_backup_pruned out = {.struct_size = sizeof(out)};
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_backup_prune(b, NULL, &out, &err) != 0)
 		fail_msg("prune: %s", err.msg);

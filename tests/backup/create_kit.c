@@ -46,17 +46,17 @@ void ck_begin(struct ck *k, const struct sl_env *env)
 {
 	const char *tmp = getenv("TMPDIR");
 	char made[200];
-	memset(k, 0, sizeof *k);
+	memset(k, 0, sizeof(*k));
 	k->env = env != NULL ? *env : ck_env();
-	(void)snprintf(made, sizeof made, "%.150s/sl-create-XXXXXX", tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
+	(void)snprintf(made, sizeof(made), "%.150s/sl-create-XXXXXX", tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
 	assert_non_null(mkdtemp(made));
 	char *real = realpath(made, NULL);
 	assert_non_null(real);
-	(void)snprintf(k->dir, sizeof k->dir, "%s", real);
+	(void)snprintf(k->dir, sizeof(k->dir), "%s", real);
 	free(real);
-	(void)snprintf(k->tree, sizeof k->tree, "%s/tree", k->dir);
-	(void)snprintf(k->repo, sizeof k->repo, "%s/repo", k->dir);
-	(void)snprintf(k->out, sizeof k->out, "%s/out", k->dir);
+	(void)snprintf(k->tree, sizeof(k->tree), "%s/tree", k->dir);
+	(void)snprintf(k->repo, sizeof(k->repo), "%s/repo", k->dir);
+	(void)snprintf(k->out, sizeof(k->out), "%s/out", k->dir);
 	assert_int_equal(mkdir(k->tree, 0755), 0);
 	struct sl_driver_local_opts local = {SL_DRIVER_LOCAL_OPTS_INIT, .create = SL_ON};
 	assert_int_equal(sl_driver_local_open(&k->driver, k->repo, &local, NULL), 0);
@@ -87,12 +87,12 @@ static void note_problem(enum sl_backup_problem problem, const char *path, const
 {
 	struct ck *k = ctx;
 	assert_true(err != NULL && err->code != 0 && err->msg[0] != '\0');
-	if (k->problems_n == sizeof k->problems / sizeof k->problems[0])
+	if (k->problems_n == sizeof(k->problems) / sizeof(k->problems[0]))
 		return;
 	struct ck_problem *p = &k->problems[k->problems_n++];
 	p->problem = problem;
-	(void)snprintf(p->path, sizeof p->path, "%s", path);
-	(void)snprintf(p->msg, sizeof p->msg, "%s", err->msg);
+	(void)snprintf(p->path, sizeof(p->path), "%s", path);
+	(void)snprintf(p->msg, sizeof(p->msg), "%s", err->msg);
 	if (k->on_problem != NULL)
 		k->on_problem(k, p);
 }
@@ -102,7 +102,7 @@ int ck_create(struct ck *k)
 	k->problems_n = 0;
 	k->create.on_problem = note_problem;
 	k->create.ctx = k;
-	k->made = (struct sl_backup_created){.struct_size = sizeof k->made};
+	k->made = (struct sl_backup_created){.struct_size = sizeof(k->made)};
 	k->err = (struct sl_err)SL_ERR_INIT;
 	return sl_backup_create(k->b, &k->create, &k->made, &k->err);
 }
@@ -137,7 +137,7 @@ static void say_problem(enum sl_backup_problem problem, const char *path, const 
 
 void ck_restore(struct ck *k)
 {
-	struct sl_backup_restored r = {.struct_size = sizeof r};
+	struct sl_backup_restored r = {.struct_size = sizeof(r)};
 	struct sl_backup_restore_opts o = {SL_BACKUP_RESTORE_OPTS_INIT, .to = k->out, .set_id = SL_ON,
 					   .security = SL_ON, .on_problem = say_problem};
 	ck_remove(k->out);
@@ -149,7 +149,7 @@ void ck_restore_and_compare(struct ck *k)
 {
 	char there[1024];
 	ck_restore(k);
-	(void)snprintf(there, sizeof there, "%s%s", k->out, k->tree);
+	(void)snprintf(there, sizeof(there), "%s%s", k->out, k->tree);
 	ck_compare(k->tree, there);
 }
 
@@ -167,7 +167,7 @@ static void compare_bytes(const char *a, const char *b, off_t size)
 			fail_msg("%s has data at %ld, %s at %ld", a, (long)da, b, (long)db);
 		if (da < 0)
 			break;
-		ssize_t n = pread(fa, x, sizeof x, da);
+		ssize_t n = pread(fa, x, sizeof(x), da);
 		assert_true(n > 0);
 		if (pread(fb, y, (size_t)n, da) != n || memcmp(x, y, (size_t)n) != 0)
 			fail_msg("%s and %s differ at %ld", a, b, (long)da);
@@ -185,7 +185,7 @@ static int by_name(const void *a, const void *b)
 static size_t xattr_names(const char *path, char names[64][256])
 {
 	char list[16384];
-	ssize_t len = llistxattr(path, list, sizeof list);
+	ssize_t len = llistxattr(path, list, sizeof(list));
 	size_t n = 0;
 	for (const char *p = list; len > 0 && p < list + len && n < 64; p += strlen(p) + 1)
 		(void)snprintf(names[n++], 256, "%.255s", p);
@@ -202,7 +202,7 @@ static void compare_xattrs(const char *a, const char *b)
 		fail_msg("%s and %s have not as many attributes", a, b);
 	for (size_t i = 0; i < n; i++) {
 		assert_string_equal(na[i], nb[i]);
-		ssize_t la = lgetxattr(a, na[i], va, sizeof va), lb = lgetxattr(b, na[i], vb, sizeof vb);
+		ssize_t la = lgetxattr(a, na[i], va, sizeof(va)), lb = lgetxattr(b, na[i], vb, sizeof(vb));
 		if (la < 0 || la != lb || memcmp(va, vb, (size_t)la) != 0)
 			fail_msg("%s and %s differ in %s", a, b, na[i]);
 	}
@@ -211,7 +211,7 @@ static void compare_xattrs(const char *a, const char *b)
 static void compare_links(const char *a, const char *b)
 {
 	char ta[5000], tb[5000];
-	ssize_t la = readlink(a, ta, sizeof ta), lb = readlink(b, tb, sizeof tb);
+	ssize_t la = readlink(a, ta, sizeof(ta)), lb = readlink(b, tb, sizeof(tb));
 	if (la <= 0 || la != lb || memcmp(ta, tb, (size_t)la) != 0)
 		fail_msg("%s and %s lead elsewhere", a, b);
 }
@@ -237,8 +237,8 @@ static void compare_folders(const char *a, const char *b)
 		char x[3000], y[3000];
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
-		(void)snprintf(x, sizeof x, "%s/%s", a, e->d_name);
-		(void)snprintf(y, sizeof y, "%s/%s", b, e->d_name);
+		(void)snprintf(x, sizeof(x), "%s/%s", a, e->d_name);
+		(void)snprintf(y, sizeof(y), "%s/%s", b, e->d_name);
 		ck_compare(x, y);
 	}
 	(void)closedir(d);
@@ -333,7 +333,7 @@ static void set_acl(const struct ck *k, const char *path, const char *name)
 	static const uint8_t acl[] = {2, 0,  0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 2,   0,  6,
 				      0, 57, 48,  0,   0,   4,   0,  5, 0,   255, 255, 255, 255, 16, 0,
 				      7, 0,  255, 255, 255, 255, 32, 0, 5,   0,   255, 255, 255, 255};
-	set_xattr(k, path, name, acl, sizeof acl);
+	set_xattr(k, path, name, acl, sizeof(acl));
 }
 
 static void make_sparse(const struct ck *k, const char *path)
@@ -391,9 +391,9 @@ int ck_mixed_tree(const struct ck *k)
 	ck_text(k, "names/*?[x]", "4");
 	ck_text(k, "names/.hidden", "5");
 	static const size_t sizes[] = {0, 1, 511, 512, 4096, 131071, 131072, 131073, 524288, 2097152, 2097153, 6 << 20};
-	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		char name[64];
-		(void)snprintf(name, sizeof name, "sizes/%zu", sizes[i]);
+		(void)snprintf(name, sizeof(name), "sizes/%zu", sizes[i]);
 		ck_fill(bytes, sizes[i], i + 1, i % 2 == 0);
 		ck_write(k, name, bytes, sizes[i]);
 	}
@@ -401,7 +401,7 @@ int ck_mixed_tree(const struct ck *k)
 	set_xattr(k, "sizes/1", "user.one", "value", 5);
 	set_xattr(k, "sizes/1", "user.empty", "", 0);
 	set_xattr(k, "sizes/0", "user.of.nothing", "\0\1\2", 3);
-	set_xattr(k, "sizes/524288", "user.long", value, sizeof value);
+	set_xattr(k, "sizes/524288", "user.long", value, sizeof(value));
 	set_xattr(k, "names", "user.of.a.folder", "x", 1);
 	set_xattr(k, "kinds/link", "trusted.of.a.link", "y", 1);
 	set_xattr(k, "kinds/fifo", "trusted.of.a.fifo", "z", 1);
@@ -490,7 +490,7 @@ void ck_many_files(const struct ck *k)
 	/* 12 MB that do not compress: each frame fills a pack of 64 KiB. */
 	for (int i = 0; i < 40; i++) {
 		char name[32];
-		(void)snprintf(name, sizeof name, "%02d", i);
+		(void)snprintf(name, sizeof(name), "%02d", i);
 		ck_write_seed(k, name, 300000, (uint64_t)(2 * i + 1));
 	}
 }
@@ -498,7 +498,7 @@ void ck_many_files(const struct ck *k)
 void ck_check(struct ck *k)
 {
 	struct sl_backup_check_opts o = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = SL_ON};
-	struct sl_backup_checked r = {.struct_size = sizeof r};
+	struct sl_backup_checked r = {.struct_size = sizeof(r)};
 	if (sl_backup_check(k->b, &o, &r, &k->err) != 0)
 		fail_msg("check: %s", k->err.msg);
 }

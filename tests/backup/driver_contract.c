@@ -45,7 +45,7 @@ static void expect(const sl_driver *from, const char *name, const char *text)
 	char buf[256];
 	size_t got = 0;
 	struct sl_err err = SL_ERR_INIT;
-	if (from->ops->get(from->driver, name, 0, buf, sizeof buf - 1, &got, &err) != 0)
+	if (from->ops->get(from->driver, name, 0, buf, sizeof(buf) - 1, &got, &err) != 0)
 		fail_msg("%s", err.msg);
 	buf[got] = '\0';
 	assert_string_equal(buf, text);
@@ -56,7 +56,7 @@ static int get_code(const char *name)
 	char buf[8];
 	size_t got = 77;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = d.ops->get(d.driver, name, 0, buf, sizeof buf, &got, &err);
+	int rc = d.ops->get(d.driver, name, 0, buf, sizeof(buf), &got, &err);
 	assert_int_equal(rc, err.code);
 	assert_true(rc == 0 || got == 77);
 	return rc;
@@ -69,15 +69,15 @@ static void what_was_put_is_got_back_in_pieces(void **state)
 	static uint8_t bytes[100000], back[100000];
 	size_t got = 0;
 	(void)state;
-	for (size_t i = 0; i < sizeof bytes; i++)
+	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (uint8_t)(i * 7 + i / 251);
-	assert_int_equal(d.ops->put(d.driver, "packs/3f/a", bytes, sizeof bytes, SL_DRIVER_NEW, NULL), 0);
-	for (size_t at = 0; at < sizeof bytes; at += got) {
+	assert_int_equal(d.ops->put(d.driver, "packs/3f/a", bytes, sizeof(bytes), SL_DRIVER_NEW, NULL), 0);
+	for (size_t at = 0; at < sizeof(bytes); at += got) {
 		assert_int_equal(d.ops->get(d.driver, "packs/3f/a", at, back + at, 7777, &got, NULL), 0);
-		assert_int_equal(got, at + 7777 <= sizeof bytes ? 7777 : sizeof bytes - at);
+		assert_int_equal(got, at + 7777 <= sizeof(bytes) ? 7777 : sizeof(bytes) - at);
 	}
-	assert_memory_equal(bytes, back, sizeof bytes);
-	assert_int_equal(d.ops->get(d.driver, "packs/3f/a", sizeof bytes, back, 10, &got, NULL), 0);
+	assert_memory_equal(bytes, back, sizeof(bytes));
+	assert_int_equal(d.ops->get(d.driver, "packs/3f/a", sizeof(bytes), back, 10, &got, NULL), 0);
 	assert_int_equal(got, 0);
 	assert_int_equal(d.ops->get(d.driver, "packs/3f/a", 1u << 30, back, 10, &got, NULL), 0);
 	assert_int_equal(got, 0);
@@ -160,9 +160,9 @@ static void names_that_are_none_are_refused(void **state)
 				     "A/b", "a b",  "a\n", "a_b",  "a\\", "a*",    "é",    "~",    "-/../../x",
 				     "a/.", "a/..", "//",  "\x7f", "a:b", "a%2fb", longest};
 	(void)state;
-	memset(longest, 'a', sizeof longest);
+	memset(longest, 'a', sizeof(longest));
 	longest[SL_DRIVER_NAME_BYTES] = '\0';
-	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		struct sl_driver_stat st;
 		if (put(wrong[i], "x", SL_DRIVER_NEW) != SL_EINVAL || get_code(wrong[i]) != SL_EINVAL ||
 		    d.ops->stat(d.driver, wrong[i], &st, NULL) != SL_EINVAL ||
@@ -195,10 +195,10 @@ static int add(const char *name, const struct sl_driver_stat *stat, void *ctx)
 {
 	struct listed *l = ctx;
 	size_t n = strlen(l->text);
-	(void)snprintf(l->text + n, sizeof l->text - n, "%s=%llu ", name, (unsigned long long)stat->size);
+	(void)snprintf(l->text + n, sizeof(l->text) - n, "%s=%llu ", name, (unsigned long long)stat->size);
 	if (l->remove) {
 		char whole[300];
-		(void)snprintf(whole, sizeof whole, "x/%s", name);
+		(void)snprintf(whole, sizeof(whole), "x/%s", name);
 		assert_int_equal(d.ops->remove(d.driver, whole, NULL), 0);
 	}
 	return l->stop_after != 0 && --l->stop_after == 0 ? 42 : 0;
@@ -209,10 +209,10 @@ static void sort_words(char *text)
 {
 	char *words[512], copy[4096], *save = NULL;
 	size_t n = 0;
-	(void)snprintf(copy, sizeof copy, "%s", text);
+	(void)snprintf(copy, sizeof(copy), "%s", text);
 	for (char *w = strtok_r(copy, " ", &save); w != NULL; w = strtok_r(NULL, " ", &save))
 		words[n++] = w;
-	qsort(words, n, sizeof words[0], by_text);
+	qsort(words, n, sizeof(words[0]), by_text);
 	text[0] = '\0';
 	for (size_t i = 0; i < n; i++)
 		(void)strcat(strcat(text, words[i]), i + 1 < n ? " " : "");
@@ -249,7 +249,7 @@ static void a_walk_ends_with_what_its_function_says(void **state)
 	(void)state;
 	for (int i = 0; i < 5; i++) {
 		char name[16];
-		(void)snprintf(name, sizeof name, "x/%d", i);
+		(void)snprintf(name, sizeof(name), "x/%d", i);
 		assert_int_equal(put(name, "1", SL_DRIVER_NEW), 0);
 	}
 	assert_int_equal(d.ops->list(d.driver, "x", add, &l, NULL), 42);
@@ -308,7 +308,7 @@ static void *schedule_some(void *arg)
 	for (int i = first; i < PUTS; i += 4) {
 		char name[64];
 		name_of(i, name);
-		(void)snprintf(texts[i], sizeof texts[i], "the bytes of %d", i);
+		(void)snprintf(texts[i], sizeof(texts[i]), "the bytes of %d", i);
 		if (d.ops->schedule_put(d.driver, name, texts[i], strlen(texts[i]), note_done, &all.done[i], NULL) != 0)
 			atomic_fetch_add(&all.failed, 1);
 	}
@@ -382,7 +382,7 @@ static void a_reader_beside_replacements_sees_one_of_them_whole(void **state)
 	for (int i = 0; i < 300; i++) {
 		char buf[64];
 		size_t got = 0;
-		assert_int_equal(d.ops->get(d.driver, "config", 0, buf, sizeof buf, &got, NULL), 0);
+		assert_int_equal(d.ops->get(d.driver, "config", 0, buf, sizeof(buf), &got, NULL), 0);
 		assert_true(got == 5 || got == 10 || got == 16);
 		for (size_t k = 0; k < got; k++)
 			assert_int_equal(buf[k], got == 10 ? 'a' : got == 5 ? 'b' : 'c');

@@ -12,11 +12,11 @@ struct sl_env kit_env(void)
 struct bk_keys kit_keys(int which)
 {
 	struct bk_keys keys;
-	memset(&keys, 0, sizeof keys);
-	memset(keys.repository, 0x40 + which, sizeof keys.repository);
+	memset(&keys, 0, sizeof(keys));
+	memset(keys.repository, 0x40 + which, sizeof(keys.repository));
 	keys.encrypted = which != 0;
 	if (keys.encrypted)
-		memset(keys.master, which, sizeof keys.master);
+		memset(keys.master, which, sizeof(keys.master));
 	if (sl__bk_keys_derive(&keys, NULL) != 0)
 		abort();
 	return keys;

@@ -74,7 +74,7 @@ void index_kit_assert_found(struct index_kit *t, struct bk_index *x, uint64_t nu
 	struct bk_place want = index_kit_place(&t->keys, number);
 	struct bk_found found;
 	assert_int_equal(sl__bk_index_find(x, &id, &found, NULL), 0);
-	assert_memory_equal(&found.pack, &pack, sizeof pack);
+	assert_memory_equal(&found.pack, &pack, sizeof(pack));
 	assert_int_equal(found.place.frame_offset, want.frame_offset);
 	assert_int_equal(found.place.frame_stored, want.frame_stored);
 	assert_int_equal(found.place.frame_raw, want.frame_raw);

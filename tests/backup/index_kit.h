@@ -4,8 +4,8 @@
 #define TESTS_BACKUP_INDEX_KIT_H
 
 #include "backup/format_kit.h"
-#include "backup/pack/index_build.h"
 #include "backup/mem_driver.h"
+#include "backup/pack/index_build.h"
 
 #define INDEX_KIT_PACK 100u /* blocks of a pack: number i is in pack i / 100 */
 

@@ -6,7 +6,7 @@
 
 void mem_driver_init(struct mem_driver *d)
 {
-	memset(d, 0, sizeof *d);
+	memset(d, 0, sizeof(*d));
 	(void)pthread_mutex_init(&d->mu, NULL);
 }
 
@@ -31,12 +31,12 @@ static struct mem_object *slot_for(struct mem_driver *d, const char *name)
 	struct mem_object *o = mem_driver_find(d, name);
 	if (o != NULL)
 		return o;
-	struct mem_object *grown = realloc(d->objects, (d->n + 1) * sizeof *grown);
+	struct mem_object *grown = realloc(d->objects, (d->n + 1) * sizeof(*grown));
 	if (grown == NULL)
 		abort();
 	d->objects = grown;
 	o = &grown[d->n++];
-	memset(o, 0, sizeof *o);
+	memset(o, 0, sizeof(*o));
 	strcpy(o->name, name);
 	return o;
 }
@@ -122,7 +122,7 @@ static int remove_object(void *driver, const char *name, struct sl_err *err)
 	struct mem_object *o = mem_driver_find(d, name);
 	if (o != NULL) {
 		free(o->bytes);
-		memmove(o, o + 1, (size_t)(d->objects + d->n - (o + 1)) * sizeof *o);
+		memmove(o, o + 1, (size_t)(d->objects + d->n - (o + 1)) * sizeof(*o));
 		d->n--;
 	}
 	(void)pthread_mutex_unlock(&d->mu);

@@ -9,7 +9,7 @@
 void place_make(struct place *p)
 {
 	const char *tmp = getenv("TMPDIR");
-	(void)snprintf(p->path, sizeof p->path, "%.40s/sl-backup-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	(void)snprintf(p->path, sizeof(p->path), "%.40s/sl-backup-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	if (mkdtemp(p->path) == NULL)
 		abort();
 }

@@ -7,7 +7,7 @@ void repo_place(struct repo *r, const struct sl_env *env)
 {
 	struct sl_err err = SL_ERR_INIT;
 	sl_driver under;
-	memset(r, 0, sizeof *r);
+	memset(r, 0, sizeof(*r));
 	assert_int_equal(sl__env_init(&r->env, env, NULL), 0);
 	if (env != NULL && env->io != NULL)
 		r->path = "/repo";
@@ -92,7 +92,7 @@ struct bk_id repo_block_id(sl_backup *b, uint64_t number)
 	uint8_t bytes[BLOCK_MAX];
 	struct bk_hasher *h;
 	struct bk_id id;
-	size_t n = repo_block(number, bytes, sizeof bytes);
+	size_t n = repo_block(number, bytes, sizeof(bytes));
 	assert_int_equal(sl__bk_hasher_new(&h, &b->env, &b->keys, NULL), 0);
 	assert_int_equal(sl__bk_hash(h, bytes, n, &id, NULL), 0);
 	sl__bk_hasher_free(h);
@@ -102,7 +102,7 @@ struct bk_id repo_block_id(sl_backup *b, uint64_t number)
 int repo_store_block(struct repo *r, struct bk_store *s, int lane, uint64_t number, bool *is_new, struct sl_err *err)
 {
 	uint8_t bytes[BLOCK_MAX];
-	size_t n = repo_block(number, bytes, sizeof bytes);
+	size_t n = repo_block(number, bytes, sizeof(bytes));
 	struct bk_id id = repo_block_id(r->b, number);
 	return sl__bk_store_block(s, lane, &id, bytes, n, is_new, err);
 }
@@ -111,7 +111,7 @@ int repo_read_block(struct repo *r, struct bk_reader *reader, uint64_t number, s
 {
 	uint8_t bytes[BLOCK_MAX];
 	const uint8_t *got = NULL;
-	size_t n = repo_block(number, bytes, sizeof bytes);
+	size_t n = repo_block(number, bytes, sizeof(bytes));
 	struct bk_id id = repo_block_id(r->b, number);
 	int rc = sl__bk_read_block(reader, &id, (uint32_t)n, &got, err);
 	if (rc == 0)
@@ -138,7 +138,7 @@ int repo_publish(struct repo *r, const char *host, int64_t time_ms, char id[BK_N
 {
 	struct bk_session *session;
 	const char *const paths[] = {"/data"};
-	struct bk_snapshot s = {.info = {.struct_size = sizeof s.info,
+	struct bk_snapshot s = {.info = {.struct_size = sizeof(s.info),
 					 .time_ms = time_ms,
 					 .host = host,
 					 .parent = "",
@@ -186,7 +186,7 @@ void repo_damage(const sl_driver *d, const char *name, size_t offset)
 {
 	static uint8_t bytes[4 << 20];
 	size_t n = 0;
-	assert_int_equal(d->ops->get(d->driver, name, 0, bytes, sizeof bytes, &n, NULL), 0);
+	assert_int_equal(d->ops->get(d->driver, name, 0, bytes, sizeof(bytes), &n, NULL), 0);
 	assert_true(offset < n);
 	bytes[offset] ^= 0x10;
 	assert_int_equal(d->ops->put(d->driver, name, bytes, n, SL_DRIVER_REPLACE, NULL), 0);

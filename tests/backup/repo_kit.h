@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "backup/bad_driver.h"
-#include "backup/place.h"
 #include "backup/pack/store.h"
+#include "backup/place.h"
 
 #define KIT_PASSPHRASE "correct horse battery staple"
 

@@ -43,13 +43,13 @@ static void open_backup(struct rk *k, const struct sl_env *env, int threads)
 void rk_begin(struct rk *k, const struct sl_env *env, const char *passphrase)
 {
 	const char *tmp = getenv("TMPDIR");
-	memset(k, 0, sizeof *k);
+	memset(k, 0, sizeof(*k));
 	assert_int_equal(sl__env_init(&k->env, NULL, NULL), 0);
-	(void)snprintf(k->dir, sizeof k->dir, "%.150s/sl-restore-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	(void)snprintf(k->dir, sizeof(k->dir), "%.150s/sl-restore-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	assert_non_null(mkdtemp(k->dir));
-	(void)snprintf(k->repo, sizeof k->repo, "%s/repo", k->dir);
-	(void)snprintf(k->to, sizeof k->to, "%s/to", k->dir);
-	(void)snprintf(k->outside, sizeof k->outside, "%s/outside", k->dir);
+	(void)snprintf(k->repo, sizeof(k->repo), "%s/repo", k->dir);
+	(void)snprintf(k->to, sizeof(k->to), "%s/to", k->dir);
+	(void)snprintf(k->outside, sizeof(k->outside), "%s/outside", k->dir);
 	assert_int_equal(mkdir(k->outside, 0755), 0);
 	rk_write(k, "outside/secret", SECRET);
 	struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -216,7 +216,7 @@ const char *rk_publish(struct rk *k)
 				.manifest_n = k->manifest_n};
 	assert_int_equal(sl__bk_snapshot_json(&k->env, &s, &json, &len, NULL), 0);
 	assert_int_equal(sl__bk_session_begin(k->b, &session, &k->err), 0);
-	memcpy(k->id, session->id, sizeof k->id);
+	memcpy(k->id, session->id, sizeof(k->id));
 	assert_int_equal(sl__bk_session_publish(session, json, len, &k->err), 0);
 	sl__bk_session_end(session);
 	sl__free(&k->env, json);
@@ -284,8 +284,8 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 	struct rk_problem *p = &k->problems[k->problems_n++];
 	p->problem = problem;
 	p->code = err->code;
-	(void)snprintf(p->path, sizeof p->path, "%s", path);
-	(void)snprintf(p->msg, sizeof p->msg, "%s", err->msg);
+	(void)snprintf(p->path, sizeof(p->path), "%s", path);
+	(void)snprintf(p->msg, sizeof(p->msg), "%s", err->msg);
 }
 
 struct sl_backup_restore_opts rk_opts(struct rk *k)
@@ -298,8 +298,8 @@ int rk_restore_with(struct rk *k, const struct sl_backup_restore_opts *opts)
 {
 	k->problems_n = 0;
 	k->err = (struct sl_err)SL_ERR_INIT;
-	memset(&k->result, 0xee, sizeof k->result);
-	k->result.struct_size = sizeof k->result;
+	memset(&k->result, 0xee, sizeof(k->result));
+	k->result.struct_size = sizeof(k->result);
 	int rc = sl_backup_restore(k->b, k->id, opts, &k->result, &k->err);
 	assert_int_equal(rc, rc != 0 ? k->err.code : 0);
 	assert_int_equal(rk_leftovers(k), 0);
@@ -326,7 +326,7 @@ bool rk_exists(const struct rk *k, const char *path)
 {
 	char full[1024];
 	struct stat st;
-	(void)snprintf(full, sizeof full, "%s/%s", k->to, path);
+	(void)snprintf(full, sizeof(full), "%s/%s", k->to, path);
 	return lstat(full, &st) == 0;
 }
 
@@ -334,7 +334,7 @@ struct stat rk_stat(const struct rk *k, const char *path)
 {
 	char full[1024];
 	struct stat st;
-	(void)snprintf(full, sizeof full, "%s/%s", k->to, path);
+	(void)snprintf(full, sizeof(full), "%s/%s", k->to, path);
 	assert_int_equal(lstat(full, &st), 0);
 	return st;
 }
@@ -342,7 +342,7 @@ struct stat rk_stat(const struct rk *k, const char *path)
 char *rk_read(const struct rk *k, const char *path, size_t *len)
 {
 	char full[1024];
-	(void)snprintf(full, sizeof full, "%s/%s", k->to, path);
+	(void)snprintf(full, sizeof(full), "%s/%s", k->to, path);
 	FILE *f = fopen(full, "re");
 	if (f == NULL)
 		return NULL;
@@ -393,7 +393,7 @@ void rk_expect_outside_untouched(const struct rk *k)
 	assert_int_equal(st.st_nlink, 1);
 	FILE *f = fopen(full, "re");
 	assert_non_null(f);
-	size_t n = fread(text, 1, sizeof text - 1, f);
+	size_t n = fread(text, 1, sizeof(text) - 1, f);
 	(void)fclose(f);
 	assert_int_equal(n, strlen(SECRET));
 	assert_string_equal(text, SECRET);

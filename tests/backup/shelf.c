@@ -8,7 +8,7 @@
 
 void shelf_init(struct shelf *s)
 {
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 	(void)pthread_mutex_init(&s->mu, NULL);
 	s->room = SIZE_MAX;
 	s->has_lock = true;
@@ -43,7 +43,7 @@ static void *copy_bytes(const void *bytes, size_t len)
 void shelf_copy(struct shelf *to, const struct shelf *from)
 {
 	clear(to);
-	to->objects = calloc(from->n + 1, sizeof *to->objects);
+	to->objects = calloc(from->n + 1, sizeof(*to->objects));
 	if (to->objects == NULL)
 		abort();
 	to->n = to->cap = from->n;
@@ -55,7 +55,7 @@ void shelf_copy(struct shelf *to, const struct shelf *from)
 	to->now_ms = from->now_ms;
 	to->has_lock = from->has_lock;
 	to->locked = false;
-	memset(to->locks, 0, sizeof to->locks);
+	memset(to->locks, 0, sizeof(to->locks));
 	to->gate = NULL;
 	to->fail_at = 0;
 	to->room = SIZE_MAX;
@@ -120,13 +120,13 @@ static struct shelf_object *make(struct shelf *s, const char *name)
 {
 	if (s->n == s->cap) {
 		s->cap = s->cap * 2 + 16;
-		s->objects = realloc(s->objects, s->cap * sizeof *s->objects);
+		s->objects = realloc(s->objects, s->cap * sizeof(*s->objects));
 		if (s->objects == NULL)
 			abort();
 	}
 	struct shelf_object *o = &s->objects[s->n++];
-	memset(o, 0, sizeof *o);
-	strncpy(o->name, name, sizeof o->name - 1);
+	memset(o, 0, sizeof(*o));
+	strncpy(o->name, name, sizeof(o->name) - 1);
 	return o;
 }
 
@@ -229,7 +229,7 @@ static int list(void *driver, const char *folder, sl_driver_list_fn *fn, void *c
 	pass_gate(s, "list", folder);
 	(void)pthread_mutex_lock(&s->mu);
 	size_t n = 0, all = s->n;
-	struct shelf_object *found = calloc(all + 1, sizeof *found);
+	struct shelf_object *found = calloc(all + 1, sizeof(*found));
 	if (found == NULL)
 		abort();
 	for (size_t i = 0; i < all; i++)
@@ -260,7 +260,7 @@ static int move(void *driver, const char *from, const char *to, struct sl_err *e
 	if (rc == 0 && shelf_find(s, to) != NULL)
 		rc = sl_err_set(err, SL_EEXIST, "%s is there", to);
 	if (rc == 0 && o != NULL)
-		strncpy(o->name, to, sizeof o->name - 1);
+		strncpy(o->name, to, sizeof(o->name) - 1);
 	(void)pthread_mutex_unlock(&s->mu);
 	return rc;
 }

@@ -33,8 +33,8 @@ static int note(const struct sl_backup_finding *f, void *ctx)
 	n->harmless += f->harmless;
 	if (f->path != NULL) {
 		n->files++;
-		snprintf(n->path, sizeof n->path, "%s", f->path);
-		snprintf(n->snapshot, sizeof n->snapshot, "%s", f->snapshot);
+		snprintf(n->path, sizeof(n->path), "%s", f->path);
+		snprintf(n->snapshot, sizeof(n->snapshot), "%s", f->snapshot);
 	}
 	return 0;
 }
@@ -44,7 +44,7 @@ static void a_right_repository_passes_and_is_counted(void **state)
 	(void)state;
 	struct world w;
 	struct noted n = {0};
-	struct sl_backup_checked out = {.struct_size = sizeof out};
+	struct sl_backup_checked out = {.struct_size = sizeof(out)};
 	begin(&w);
 	int64_t before = w.shelf.changes;
 	assert_int_equal(check(&w, true, note, &n, &out), 0);
@@ -110,7 +110,7 @@ static void strays_and_packs_in_no_index_are_harmless(void **state)
 	sl_driver d = shelf_driver(&w.shelf);
 	assert_int_equal(d.ops->put(d.driver, "packs/00/notes.txt", "x", 1, SL_DRIVER_NEW, NULL), 0);
 	char index[SL_DRIVER_NAME_BYTES];
-	memcpy(index, any_in(&w, "index/")->name, sizeof index);
+	memcpy(index, any_in(&w, "index/")->name, sizeof(index));
 	assert_true(shelf_drop(&w.shelf, index));
 	assert_int_equal(d.ops->put(d.driver, "snapshots/readme", "x", 1, SL_DRIVER_NEW, NULL), 0);
 	assert_int_equal(check(&w, true, note, &n, NULL), 0);
@@ -128,7 +128,7 @@ static void a_pack_that_cannot_be_read_is_told_and_the_others_are_checked(void *
 	struct noted n = {0};
 	char name[SL_DRIVER_NAME_BYTES];
 	begin(&w);
-	memcpy(name, any_in(&w, "packs/")->name, sizeof name);
+	memcpy(name, any_in(&w, "packs/")->name, sizeof(name));
 	w.shelf.unreadable = name;
 	assert_int_equal(check(&w, true, note, &n, NULL), SL_ECORRUPT);
 	assert_true(n.of[SL_BACKUP_FAULT_PACK] > 1);
@@ -244,7 +244,7 @@ static void drop_keys(struct shelf *s)
 {
 	for (size_t i = 0; i < s->n;) {
 		char name[SL_DRIVER_NAME_BYTES];
-		memcpy(name, s->objects[i].name, sizeof name);
+		memcpy(name, s->objects[i].name, sizeof(name));
 		if (strncmp(name, "keys/", 5) == 0 || strncmp(name, "copies/keys/", 12) == 0)
 			assert_true(shelf_drop(s, name));
 		else
@@ -438,7 +438,7 @@ static void a_block_that_is_not_that_of_its_id_is_found_though_its_pack_is_seale
 	char name[SL_DRIVER_NAME_BYTES];
 	begin(&w);
 	const sl_driver d = shelf_driver(&w.shelf);
-	memset(id.b, 0x33, sizeof id.b);
+	memset(id.b, 0x33, sizeof(id.b));
 	assert_int_equal(sl__bk_pack_new(&p, &w.b->env, &w.b->keys, 0, 1 << 20, NULL), 0);
 	assert_int_equal(sl__bk_pack_add(p, &id, "another", 7, &full, NULL), 0);
 	assert_int_equal(sl__bk_pack_take(p, &image, NULL), 0);
@@ -447,7 +447,7 @@ static void a_block_that_is_not_that_of_its_id_is_found_though_its_pack_is_seale
 	struct about a = {.object = name};
 	assert_int_equal(care_check(w.b, count_about, &a, NULL), SL_ECORRUPT);
 	assert_int_equal(a.faults, 1);
-	struct sl_backup_repaired r = {.struct_size = sizeof r};
+	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
 	assert_int_equal(sl_backup_repair(w.b, NULL, NULL, &r, NULL), 0);
 	assert_int_equal(r.blocks_lost, 1);
 	assert_int_equal(r.files_lost + r.snapshots_lost, 0);
@@ -469,7 +469,7 @@ static int tell(const struct sl_backup_finding *f, void *ctx)
 	struct told *t = ctx;
 	t->files += f->path != NULL;
 	t->others += f->path == NULL;
-	(void)snprintf(t->last, sizeof t->last, "%s", f->reason.msg);
+	(void)snprintf(t->last, sizeof(t->last), "%s", f->reason.msg);
 	return 0;
 }
 

@@ -24,7 +24,7 @@ static struct bk_chunker usual(int which)
 
 static struct cuts *cut_all(const struct bk_chunker *c, const uint8_t *bytes, size_t n)
 {
-	struct cuts *out = calloc(1, sizeof *out);
+	struct cuts *out = calloc(1, sizeof(*out));
 	for (size_t at = 0; at < n; at += out->len[out->n++]) {
 		assert_true(out->n < CUTS_MAX);
 		out->len[out->n] = sl__bk_chunk(c, bytes + at, n - at);
@@ -88,12 +88,12 @@ static void a_cut_right_behind_the_minimum_goes_by_the_bytes_before_it(SL_UNUSED
 	unsigned found = 0;
 	for (uint64_t seed = 0; seed < 300000 && found < 3; seed++) {
 		kit_random(bytes + 4096 - 64, 64 + 100, seed);
-		size_t want = model_cut(&c, bytes, sizeof bytes);
+		size_t want = model_cut(&c, bytes, sizeof(bytes));
 		if (want >= 4096 + 10)
 			continue;
 		found++;
 		memset(bytes, (int)seed, 4096 - 64);
-		assert_int_equal(sl__bk_chunk(&c, bytes, sizeof bytes), want);
+		assert_int_equal(sl__bk_chunk(&c, bytes, sizeof(bytes)), want);
 	}
 	assert_int_equal(found, 3);
 }
@@ -108,7 +108,7 @@ static void the_cuts_of_a_plain_repository_never_change(SL_UNUSED void **state)
 	assert_true(c.gear[0] == 0xa5c3181471e412b2 && c.gear[255] == 0x88ce459d93030513);
 	struct cuts *got = cut_all(&c, bytes, 200001);
 	assert_int_equal(got->n, SL_COUNT(want));
-	assert_memory_equal(got->len, want, sizeof want);
+	assert_memory_equal(got->len, want, sizeof(want));
 	free(got);
 	free(bytes);
 }

@@ -57,7 +57,7 @@ struct handle {
 
 static int open_driver(struct handle *h, struct crashfs *fs, struct sl_err *err)
 {
-	memset(h, 0, sizeof *h);
+	memset(h, 0, sizeof(*h));
 	h->env = (struct sl_env){SL_ENV_INIT, .io = &crashfs_io, .io_ctx = fs};
 	const struct sl_driver_local_opts opts = {SL_DRIVER_LOCAL_OPTS_INIT, .env = &h->env, .threads = 1,
 						  .create = SL_ON};
@@ -80,14 +80,14 @@ static void close_handle(struct handle *h)
 static int create(sl_backup *b, int tree, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
 {
 	char path[300];
-	snprintf(path, sizeof path, "%s/t%d", folder, tree);
+	snprintf(path, sizeof(path), "%s/t%d", folder, tree);
 	const char *paths[] = {path};
 	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1,
 						   .host = "h"};
-	struct sl_backup_created out = {.struct_size = sizeof out};
+	struct sl_backup_created out = {.struct_size = sizeof(out)};
 	int rc = sl_backup_create(b, &opts, &out, err);
 	if (rc == 0)
-		memcpy(id, out.id, sizeof out.id);
+		memcpy(id, out.id, sizeof(out.id));
 	return rc;
 }
 
@@ -278,7 +278,7 @@ static void each_file(void (*fn)(const char *path, int number))
 	for (int t = 0; t < TREES; t++) {
 		for (int c = 0; c < CONTENTS; c++) {
 			char path[300];
-			snprintf(path, sizeof path, "%s/t%d/f%d", folder, t, c);
+			snprintf(path, sizeof(path), "%s/t%d/f%d", folder, t, c);
 			if ((t + c) % 3 != 0)
 				fn(path, c);
 		}
@@ -289,11 +289,11 @@ static int set_up(void **state)
 {
 	(void)state;
 	const char *tmp = getenv("TMPDIR");
-	snprintf(folder, sizeof folder, "%s/sluice-crash-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	snprintf(folder, sizeof(folder), "%s/sluice-crash-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	assert_non_null(mkdtemp(folder));
 	for (int t = 0; t < TREES; t++) {
 		char path[300];
-		snprintf(path, sizeof path, "%s/t%d", folder, t);
+		snprintf(path, sizeof(path), "%s/t%d", folder, t);
 		assert_int_equal(mkdir(path, 0755), 0);
 	}
 	each_file(write_file);
@@ -312,7 +312,7 @@ static int tear_down(void **state)
 	each_file(remove_file);
 	for (int t = 0; t < TREES; t++) {
 		char path[300];
-		snprintf(path, sizeof path, "%s/t%d", folder, t);
+		snprintf(path, sizeof(path), "%s/t%d", folder, t);
 		(void)rmdir(path);
 	}
 	return rmdir(folder);

@@ -76,17 +76,17 @@ static void times_of_any_year_come_back(void **state)
 	char name[32], full[1024];
 	int kept = 0;
 	ck_begin(&k, NULL);
-	for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
 		struct timespec both[2] = {times[i], times[i]};
 		struct stat st;
-		(void)snprintf(name, sizeof name, "file-%zu", i);
+		(void)snprintf(name, sizeof(name), "file-%zu", i);
 		ck_text(&k, name, name);
 		assert_int_equal(utimensat(AT_FDCWD, ck_path(&k, name, full), both, 0), 0);
 		assert_int_equal(stat(full, &st), 0);
 		if (st.st_mtim.tv_sec == times[i].tv_sec && st.st_mtim.tv_nsec == times[i].tv_nsec)
 			kept++;
 	}
-	print_message("# this file system keeps %d of %zu times\n", kept, sizeof times / sizeof times[0]);
+	print_message("# this file system keeps %d of %zu times\n", kept, sizeof(times) / sizeof(times[0]));
 	ck_create_ok(&k);
 	ck_restore_and_compare(&k);
 	/* and they are compared as they are */
@@ -109,7 +109,7 @@ static void deep_trees_are_walked_to_their_end(void **state)
 	for (int i = 0; i < 150; i++) {
 		assert_int_equal(mkdirat(dir, name, 0755), 0);
 		int fd = openat(dir, "zz", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-		assert_int_equal(write(fd, &i, sizeof i), sizeof i);
+		assert_int_equal(write(fd, &i, sizeof(i)), sizeof(i));
 		close(fd);
 		int next = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		assert_true(next >= 0);
@@ -180,10 +180,10 @@ static void new_names_and_removed_ones_leave_the_others_alone(void **state)
 	for (int i = 0; i < 400; i++) {
 		char name[64];
 		if (i % 20 == 0) {
-			(void)snprintf(name, sizeof name, "d%02d", i / 20);
+			(void)snprintf(name, sizeof(name), "d%02d", i / 20);
 			ck_mkdir(&k, name);
 		}
-		(void)snprintf(name, sizeof name, "d%02d/%d", i / 20, i % 20);
+		(void)snprintf(name, sizeof(name), "d%02d/%d", i / 20, i % 20);
 		ck_write_seed(&k, name, (size_t)(i * 37 % 5000), (uint64_t)i);
 	}
 	ck_create_ok(&k);
@@ -229,7 +229,7 @@ static void the_parent_is_the_newest_of_the_same_host_and_paths(void **state)
 	k.create.host = "one";
 	ck_create_ok(&k);
 	char first[SL_BACKUP_ID_BYTES];
-	memcpy(first, k.made.id, sizeof first);
+	memcpy(first, k.made.id, sizeof(first));
 	k.create.host = "two";
 	ck_create_ok(&k);
 	assert_int_equal(k.made.files_new, 1); /* another host's is none */
@@ -335,7 +335,7 @@ static size_t packs_of_list(const struct ck *k, char name[SL_DRIVER_NAME_BYTES])
 		sl__bk_pack_name(&places[i].pack, pack);
 		assert_int_equal(k->driver.ops->stat(k->driver.driver, pack, &st, NULL), 0);
 		if (st.size < smallest)
-			memcpy(name, pack, sizeof pack);
+			memcpy(name, pack, sizeof(pack));
 		smallest = SL_MIN(smallest, st.size);
 	}
 	sl__bk_manifest_reader_free(manifest);
@@ -431,7 +431,7 @@ static int expect_cut(const struct bk_ref *ref, void *ctx)
 	struct bk_id id;
 	assert_int_equal(ref->len, sl__bk_chunk(x->chunker, x->bytes + x->at, x->n - x->at));
 	assert_int_equal(sl__bk_hash(x->hasher, x->bytes + x->at, ref->len, &id, NULL), 0);
-	assert_memory_equal(&ref->id, &id, sizeof id);
+	assert_memory_equal(&ref->id, &id, sizeof(id));
 	x->at += ref->len;
 	return 0;
 }
@@ -529,8 +529,8 @@ static void patterns_leave_names_out_with_all_below(void **state)
 	ck_text(&k, "src/keep/cache", "5");
 	ck_mkdir(&k, "cache");
 	ck_text(&k, "cache/y", "6");
-	(void)snprintf(whole, sizeof whole, "%s/cache", k.tree);
-	(void)snprintf(absolute, sizeof absolute, "%s/src/build/", k.tree);
+	(void)snprintf(whole, sizeof(whole), "%s/cache", k.tree);
+	(void)snprintf(absolute, sizeof(absolute), "%s/src/build/", k.tree);
 	const char *excludes[] = {"*.o", whole, "**/tree/build", absolute};
 	k.create.excludes = excludes;
 	k.create.excludes_n = 4;
@@ -639,7 +639,7 @@ static void a_snapshot_says_what_it_is_of(void **state)
 	k.create.time_ms = 1234567890123;
 	ck_create_ok(&k);
 	assert_int_equal(sl_backup_list(k.b, keep_snapshot, NULL, &k, NULL), 0);
-	struct sl_backup_progress p = {.struct_size = sizeof p};
+	struct sl_backup_progress p = {.struct_size = sizeof(p)};
 	ck_create_ok(&k);
 	sl_backup_get_progress(k.b, &p);
 	assert_true(p.totals_known);
@@ -656,7 +656,7 @@ static void what_is_done_adds_up_to_the_whole(void **state)
 	(void)state;
 	struct ck k;
 	char one[1024], two[1024];
-	struct sl_backup_progress p = {.struct_size = sizeof p};
+	struct sl_backup_progress p = {.struct_size = sizeof(p)};
 	ck_begin(&k, NULL);
 	ck_write_seed(&k, "big", 700000, 1);
 	assert_int_equal(link(ck_path(&k, "big", one), ck_path(&k, "other name", two)), 0);
@@ -680,11 +680,11 @@ static void a_socket_is_told_and_left_out(void **state)
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	char cwd[4096];
 	ck_begin(&k, NULL);
-	assert_non_null(getcwd(cwd, sizeof cwd));
+	assert_non_null(getcwd(cwd, sizeof(cwd)));
 	assert_int_equal(chdir(k.tree), 0);
-	(void)snprintf(at.sun_path, sizeof at.sun_path, "sock");
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "sock");
 	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(s, (struct sockaddr *)&at, sizeof at), 0);
+	assert_int_equal(bind(s, (struct sockaddr *)&at, sizeof(at)), 0);
 	close(s);
 	assert_int_equal(chdir(cwd), 0);
 	ck_create_ok(&k);

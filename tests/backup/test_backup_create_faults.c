@@ -174,7 +174,7 @@ static void a_store_that_fails_for_good_ends_the_create_with_its_error(void **st
 	assert_int_equal(sl_backup_open(&k.b, &handle, &k.opts, &k.err), 0);
 	for (int i = 0; i < 20; i++) {
 		char name[16];
-		(void)snprintf(name, sizeof name, "%02d", i);
+		(void)snprintf(name, sizeof(name), "%02d", i);
 		ck_write_seed(&k, name, 1 << 20, (uint64_t)(2 * i + 1));
 	}
 	bad.fail_ops = BAD_OP(BAD_SCHEDULE_PUT);

@@ -77,7 +77,7 @@ static int create_as_somebody(struct ck *k)
 static void give_away(const char *path)
 {
 	char command[1200];
-	(void)snprintf(command, sizeof command, "chown -R 65534:65534 '%s'", path);
+	(void)snprintf(command, sizeof(command), "chown -R 65534:65534 '%s'", path);
 	assert_int_equal(system(command), 0);
 }
 

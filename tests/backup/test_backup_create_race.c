@@ -27,10 +27,10 @@ static void expect_listing(struct ck *k, const char *expected)
 static void restore_text(struct ck *k, const char *name, const char *expected)
 {
 	char path[1024], text[256] = "";
-	(void)snprintf(path, sizeof path, "%s%s/%s", k->out, k->tree, name);
+	(void)snprintf(path, sizeof(path), "%s%s/%s", k->out, k->tree, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
-	ssize_t n = read(fd, text, sizeof text - 1);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	assert_int_equal(n, strlen(expected));
 	assert_string_equal(text, expected);
@@ -115,7 +115,7 @@ static void a_file_that_changed_since_it_was_listed_is_in_the_snapshot_as_it_is_
 		assert_int_equal(k.made.problems, 0);
 		ck_restore(&k);
 		restore_text(&k, "a", longer ? "another text, longer" : "TEXT");
-		(void)snprintf(there, sizeof there, "%s%s/a", k.out, k.tree);
+		(void)snprintf(there, sizeof(there), "%s%s/a", k.out, k.tree);
 		ck_compare(ck_path(&k, "a", now), there);
 		ck_end(&k);
 	}
@@ -127,7 +127,7 @@ static void link_a_elsewhere(struct ck *k, const struct ck_problem *p)
 	if (p->problem != SL_BACKUP_SKIPPED)
 		return;
 	assert_int_equal(unlink(ck_path(k, "a", path)), 0);
-	(void)snprintf(other, sizeof other, "%s/secret", k->dir);
+	(void)snprintf(other, sizeof(other), "%s/secret", k->dir);
 	assert_int_equal(symlink(other, path), 0);
 	assert_int_equal(rename(ck_path(k, "a folder", path), ck_path(k, "moved", other)), 0);
 	assert_int_equal(symlink(k->dir, path), 0);
@@ -139,7 +139,7 @@ static void who_swaps_names_for_links_leads_nobody_elsewhere(void **state)
 	struct ck k;
 	char secret[1024];
 	ck_begin(&k, NULL);
-	(void)snprintf(secret, sizeof secret, "%s/secret", k.dir);
+	(void)snprintf(secret, sizeof(secret), "%s/secret", k.dir);
 	int fd = open(secret, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_int_equal(write(fd, "secret", 6), 6);
 	close(fd);
@@ -183,7 +183,7 @@ static void another_name_takes_the_place_of_one_that_vanished(void **state)
 static void move_folder_a(struct ck *k, const struct ck_problem *p)
 {
 	char from[1024], to[1024];
-	(void)snprintf(to, sizeof to, "%s/elsewhere", k->dir);
+	(void)snprintf(to, sizeof(to), "%s/elsewhere", k->dir);
 	if (p->problem == SL_BACKUP_SKIPPED)
 		assert_int_equal(rename(ck_path(k, "a", from), to), 0);
 }
@@ -313,7 +313,7 @@ static void two_creates_at_once_both_hold_everything(void **state)
 	ck_begin(&k, NULL);
 	ck_mixed_tree(&k);
 	ck_many_files(&k);
-	memcpy(&other, &k, sizeof other);
+	memcpy(&other, &k, sizeof(other));
 	other.paths[0] = other.tree;
 	other.create.paths = other.paths;
 	other.opts.env = &other.env;

@@ -42,7 +42,7 @@ static void forget_and_prune(struct world *w)
 {
 	const char *id = w->first;
 	const struct sl_backup_forget_opts forget = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .snapshots_n = 1};
-	struct sl_backup_pruned out = {.struct_size = sizeof out};
+	struct sl_backup_pruned out = {.struct_size = sizeof(out)};
 	assert_int_equal(sl_backup_forget(w->other, &forget, NULL, NULL), 0);
 	assert_int_equal(sl_backup_prune(w->other, NULL, &out, NULL), 0);
 	assert_true(out.packs_condemned > 0);
@@ -88,7 +88,7 @@ static void step_in(const char *what, const char *name, void *ctx)
 /* A first snapshot of a tree, of which the second one needs everything but one file. */
 static void begin(struct world *w, const struct sl_env *env)
 {
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	ck_begin(&w->k, env);
 	sl_backup_close(w->k.b);
 	w->k.b = NULL;
@@ -104,7 +104,7 @@ static void begin(struct world *w, const struct sl_env *env)
 	ck_text(&w->k, "d/a", "a text");
 	ck_write_seed(&w->k, "big", 700000, 1);
 	ck_create_ok(&w->k);
-	memcpy(w->first, w->k.made.id, sizeof w->first);
+	memcpy(w->first, w->k.made.id, sizeof(w->first));
 	ck_text(&w->k, "new", "of the second one");
 }
 

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backup/create_kit.h"
 #include "backup/create/source_vfs.h"
+#include "backup/create_kit.h"
 
 /* ---- a picture of the tree ---- */
 
@@ -18,7 +18,7 @@ static uint64_t sum_of(const char *path)
 	uint8_t buf[4096];
 	uint64_t sum = 14695981039346656037u;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOATIME);
-	for (ssize_t n; fd >= 0 && (n = read(fd, buf, sizeof buf)) > 0;)
+	for (ssize_t n; fd >= 0 && (n = read(fd, buf, sizeof(buf))) > 0;)
 		for (ssize_t i = 0; i < n; i++)
 			sum = (sum ^ buf[i]) * 1099511628211u;
 	if (fd >= 0)
@@ -143,7 +143,7 @@ static int64_t restored_rows(struct ck *k, const char *name)
 	sqlite3 *db;
 	sqlite3_stmt *s;
 	ck_restore(k);
-	(void)snprintf(path, sizeof path, "%s%s/%s", k->out, k->tree, name);
+	(void)snprintf(path, sizeof(path), "%s%s/%s", k->out, k->tree, name);
 	assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
 	assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &s, NULL), SQLITE_OK);
 	assert_int_equal(sqlite3_step(s), SQLITE_ROW);
@@ -166,11 +166,11 @@ static void databases_at_rest_are_copied_and_left_as_they_are(void **state)
 {
 	(void)state;
 	static const char *const modes[] = {"DELETE", "TRUNCATE", "PERSIST", "WAL"};
-	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
 		struct ck k;
 		char sql[400];
 		ck_begin(&k, NULL);
-		(void)snprintf(sql, sizeof sql, "PRAGMA journal_mode=%s; %s", modes[i], SEVEN);
+		(void)snprintf(sql, sizeof(sql), "PRAGMA journal_mode=%s; %s", modes[i], SEVEN);
 		make_db(&k, "x?%41#.db", sql);
 		assert_int_equal(chmod(k.tree, 0555), 0);
 		create_and_expect_untouched(&k);
@@ -219,7 +219,7 @@ static void a_journal_that_names_another_file_does_not_lead_to_it(void **state)
 		size_t n = strlen(victim), at = 600;
 		memset(journal, 'J', at);
 		if (real)
-			memcpy(journal, magic, sizeof magic);
+			memcpy(journal, magic, sizeof(magic));
 		memcpy(journal + at, victim, n);
 		at += n;
 		for (size_t i = 0; i < n; i++)
@@ -227,8 +227,8 @@ static void a_journal_that_names_another_file_does_not_lead_to_it(void **state)
 		const uint32_t tail[2] = {(uint32_t)n, sum};
 		for (size_t i = 0; i < 8; i++)
 			journal[at++] = (uint8_t)(tail[i / 4] >> (24 - i % 4 * 8));
-		memcpy(journal + at, magic, sizeof magic);
-		ck_write(&k, "x.db-journal", journal, at + sizeof magic);
+		memcpy(journal + at, magic, sizeof(magic));
+		ck_write(&k, "x.db-journal", journal, at + sizeof(magic));
 		create_and_expect_untouched(&k);
 		expect_listing(&k, "victim\nx.db\nx.db-journal\n");
 		assert_int_equal(k.made.problems, real);
@@ -261,13 +261,14 @@ static void rows_in_the_log_of_a_program_that_runs_are_in_the_copy(void **state)
 {
 	(void)state;
 	static const char *const first[] = {"SELECT 1", "PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA wal_checkpoint"};
-	for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++) {
 		struct ck k;
 		struct other o;
 		char sql[400];
 		ck_begin(&k, NULL);
 		make_db(&k, "x.db", "PRAGMA journal_mode=WAL; " SEVEN);
-		(void)snprintf(sql, sizeof sql, "INSERT INTO t VALUES(8, 8); %s; INSERT INTO t VALUES(9, 9)", first[i]);
+		(void)snprintf(sql, sizeof(sql), "INSERT INTO t VALUES(8, 8); %s; INSERT INTO t VALUES(9, 9)",
+			       first[i]);
 		start_other(&o, &k, "x.db", sql);
 		create_and_expect_untouched(&k);
 		assert_int_equal(k.made.problems, 0);
@@ -285,7 +286,7 @@ static void an_empty_log_of_a_program_that_runs_is_no_obstacle(void **state)
 	static const char *const last[] = {"SELECT count(*) FROM t",
 					   "INSERT INTO t VALUES(8, 8); DELETE FROM t WHERE a = 8; "
 					   "PRAGMA wal_checkpoint(TRUNCATE)"};
-	for (size_t i = 0; i < sizeof last / sizeof *last; i++) {
+	for (size_t i = 0; i < sizeof(last) / sizeof(*last); i++) {
 		struct ck k;
 		struct other o;
 		ck_begin(&k, NULL);
@@ -345,7 +346,7 @@ static void who_writes_while_a_database_without_a_shm_is_read_is_noticed(void **
 	int dir = open(k.tree, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	assert_non_null(sl__bk_source_vfs());
 	sl__bk_source_name(name, dir, "x.db");
-	(void)snprintf(uri, sizeof uri, "file:%s?readonly_shm=1", name);
+	(void)snprintf(uri, sizeof(uri), "file:%s?readonly_shm=1", name);
 	assert_int_equal(sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, sl__bk_source_vfs()->zName),
 			 SQLITE_OK);
 	assert_int_equal(sqlite3_exec(db, "BEGIN; SELECT count(*) FROM t", NULL, NULL, NULL), SQLITE_OK);

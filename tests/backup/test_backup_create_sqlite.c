@@ -39,7 +39,7 @@ static sqlite3 *open_restored(const struct ck *k, const char *name)
 {
 	char path[1024];
 	sqlite3 *db;
-	(void)snprintf(path, sizeof path, "%s%s/%s", k->out, k->tree, name);
+	(void)snprintf(path, sizeof(path), "%s%s/%s", k->out, k->tree, name);
 	assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
 	return db;
 }
@@ -173,7 +173,7 @@ static void write_until_killed(const struct ck *k, bool wal)
 	(void)sqlite3_exec(db, wal ? "PRAGMA synchronous=OFF" : "PRAGMA synchronous=OFF", NULL, NULL, NULL);
 	for (unsigned i = 0;; i++) {
 		char sql[400];
-		(void)snprintf(sql, sizeof sql,
+		(void)snprintf(sql, sizeof(sql),
 			       "BEGIN IMMEDIATE; UPDATE a SET v = v - %1$u WHERE id = %2$u;"
 			       "UPDATE b SET v = v + %1$u WHERE id = %3$u; COMMIT",
 			       i % 7, i % 2000 + 1, (i * 7919) % 2000 + 1);
@@ -265,7 +265,7 @@ static void files_that_only_look_like_databases_are_files(void **state)
 	struct ck k;
 	uint8_t page[1024] = "SQLite format 2";
 	ck_begin(&k, NULL);
-	ck_write(&k, "a", page, sizeof page);
+	ck_write(&k, "a", page, sizeof(page));
 	ck_write(&k, "a-journal", page, 100);
 	memcpy(page, "SQLite format 3", 16);
 	ck_write(&k, "short", page, 100);
@@ -281,8 +281,8 @@ static void a_database_that_cannot_be_copied_is_told_and_kept_as_a_file(void **s
 	struct ck k;
 	uint8_t pages[8192] = "SQLite format 3";
 	ck_begin(&k, NULL);
-	ck_fill(pages + 16, sizeof pages - 16, 3, 0);
-	ck_write(&k, "broken", pages, sizeof pages);
+	ck_fill(pages + 16, sizeof(pages) - 16, 3, 0);
+	ck_write(&k, "broken", pages, sizeof(pages));
 	ck_write(&k, "broken-wal", pages, 300);
 	ck_create_ok(&k);
 	assert_int_equal(k.made.problems, 1);
@@ -291,7 +291,7 @@ static void a_database_that_cannot_be_copied_is_told_and_kept_as_a_file(void **s
 	static const char *const kept[] = {"broken", "broken-wal"};
 	for (size_t i = 0; i < 2; i++) {
 		char path[1024], there[1024];
-		(void)snprintf(there, sizeof there, "%s%s/%s", k.out, k.tree, kept[i]);
+		(void)snprintf(there, sizeof(there), "%s%s/%s", k.out, k.tree, kept[i]);
 		ck_compare(ck_path(&k, kept[i], path), there);
 	}
 	/* What only holds locks is not opened. */

@@ -20,9 +20,9 @@ ssize_t flistxattr(int fd, char *list, size_t size)
 	static const char names[] = "user.a\0user.b";
 	if (!made_up)
 		return syscall(SYS_flistxattr, fd, list, size);
-	assert_true(size >= sizeof names);
-	memcpy(list, names, sizeof names);
-	return sizeof names;
+	assert_true(size >= sizeof(names));
+	memcpy(list, names, sizeof(names));
+	return sizeof(names);
 }
 
 ssize_t fgetxattr(int fd, const char *name, void *value, size_t size)

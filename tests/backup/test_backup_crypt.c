@@ -9,7 +9,7 @@
 static void assert_hex(const void *bytes, size_t n, const char *want)
 {
 	char hex[512];
-	assert_true(2 * n < sizeof hex);
+	assert_true(2 * n < sizeof(hex));
 	sl__bk_hex(bytes, n, hex);
 	assert_string_equal(hex, want);
 }
@@ -29,9 +29,9 @@ static void an_id_is_the_sha256_in_a_plain_repository(SL_UNUSED void **state)
 {
 	struct bk_keys keys = kit_keys(0);
 	struct bk_id id = hash_of(&keys, "abc", 3);
-	assert_hex(&id, sizeof id, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	assert_hex(&id, sizeof(id), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 	id = hash_of(&keys, NULL, 0);
-	assert_hex(&id, sizeof id, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+	assert_hex(&id, sizeof(id), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
 static void an_id_is_an_hmac_in_an_encrypted_repository(SL_UNUSED void **state)
@@ -39,22 +39,22 @@ static void an_id_is_an_hmac_in_an_encrypted_repository(SL_UNUSED void **state)
 	/* RFC 4231, case 2: zeros behind a short key are the same key. */
 	struct bk_keys keys = {.encrypted = true, .id = "Jefe"};
 	struct bk_id id = hash_of(&keys, "what do ya want for nothing?", 28);
-	assert_hex(&id, sizeof id, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+	assert_hex(&id, sizeof(id), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
 static void a_hasher_serves_any_number_of_blocks_of_any_length(SL_UNUSED void **state)
 {
 	struct sl_env env = kit_env();
 	uint8_t bytes[1000];
-	kit_random(bytes, sizeof bytes, 3);
+	kit_random(bytes, sizeof(bytes), 3);
 	for (int which = 0; which < 2; which++) {
 		struct bk_keys keys = kit_keys(which);
 		struct bk_hasher *h = NULL;
 		assert_int_equal(sl__bk_hasher_new(&h, &env, &keys, NULL), 0);
-		for (size_t n = 0; n <= sizeof bytes; n++) {
+		for (size_t n = 0; n <= sizeof(bytes); n++) {
 			struct bk_id id, want = hash_of(&keys, bytes, n);
 			assert_int_equal(sl__bk_hash(h, bytes, n, &id, NULL), 0);
-			assert_memory_equal(&id, &want, sizeof id);
+			assert_memory_equal(&id, &want, sizeof(id));
 		}
 		sl__bk_hasher_free(h);
 	}
@@ -102,8 +102,8 @@ static void what_is_sealed_opens_again_whatever_its_length(SL_UNUSED void **stat
 {
 	struct sl_env env = kit_env();
 	uint8_t bytes[600], sealed[600 + BK_SEAL_MAX];
-	kit_random(bytes, sizeof bytes, 4);
-	for (size_t n = 0; n <= 2 * sizeof bytes + 1; n++) {
+	kit_random(bytes, sizeof(bytes), 4);
+	for (size_t n = 0; n <= 2 * sizeof(bytes) + 1; n++) {
 		struct bk_keys keys = kit_keys((int)(n % 2));
 		size_t len = n / 2, got;
 		uint8_t *opened, *body = sealed + sl__bk_seal_front(&keys);
@@ -122,11 +122,11 @@ static void what_is_sealed_opens_again_whatever_its_length(SL_UNUSED void **stat
 static void long_seals_are_libsodium_s_byte_by_byte(SL_UNUSED void **state)
 {
 	static const size_t lengths[] = {8191, 8192, 8193, 65536, 1000003};
-	static uint8_t bytes[1000003], sealed[sizeof bytes + BK_SEAL_MAX], theirs[sizeof bytes + 16];
+	static uint8_t bytes[1000003], sealed[sizeof(bytes) + BK_SEAL_MAX], theirs[sizeof(bytes) + 16];
 	struct sl_env env = kit_env();
 	struct bk_keys keys = kit_keys(1);
 	uint8_t ad[1 + BK_NAME_BYTES + 3];
-	kit_random(bytes, sizeof bytes, 6);
+	kit_random(bytes, sizeof(bytes), 6);
 	ad[0] = BK_KIND_FRAME;
 	memcpy(ad + 1, keys.repository, BK_NAME_BYTES);
 	memcpy(ad + 1 + BK_NAME_BYTES, "aad", 3);
@@ -134,7 +134,7 @@ static void long_seals_are_libsodium_s_byte_by_byte(SL_UNUSED void **state)
 		size_t len = lengths[i], whole = len + BK_SEAL_ENCRYPTED, got = 0;
 		uint8_t *opened = NULL;
 		assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, "aad", 3, bytes, len, sealed, NULL), 0);
-		assert_int_equal(crypto_aead_xchacha20poly1305_ietf_encrypt(theirs, NULL, bytes, len, ad, sizeof ad,
+		assert_int_equal(crypto_aead_xchacha20poly1305_ietf_encrypt(theirs, NULL, bytes, len, ad, sizeof(ad),
 									    NULL, sealed, keys.data),
 				 0);
 		assert_memory_equal(sealed + 24, theirs, len + 16);
@@ -154,7 +154,7 @@ static void a_flipped_bit_breaks_a_long_seal(SL_UNUSED void **state)
 	struct bk_keys keys = kit_keys(1);
 	uint8_t *opened;
 	size_t got;
-	kit_random(bytes, sizeof bytes, 7);
+	kit_random(bytes, sizeof(bytes), 7);
 	assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, NULL, 0, bytes, LEN, sealed, NULL), 0);
 	for (size_t i = 0; i < SL_COUNT(places); i++) {
 		memcpy(copy, sealed, WHOLE);
@@ -177,9 +177,9 @@ static struct sealed seal_text(int which)
 	struct sl_env env = kit_env();
 	struct sealed s = {.keys = kit_keys(which)};
 	uint8_t text[100];
-	kit_text(text, sizeof text, 5);
-	s.len = sizeof text + sl__bk_seal_bytes(&s.keys);
-	assert_int_equal(sl__bk_seal(&env, &s.keys, BK_KIND_SNAPSHOT, "here", 4, text, sizeof text, s.bytes, NULL), 0);
+	kit_text(text, sizeof(text), 5);
+	s.len = sizeof(text) + sl__bk_seal_bytes(&s.keys);
+	assert_int_equal(sl__bk_seal(&env, &s.keys, BK_KIND_SNAPSHOT, "here", 4, text, sizeof(text), s.bytes, NULL), 0);
 	return s;
 }
 

@@ -116,7 +116,7 @@ static int is_it(const struct bk_id *id, const struct bk_place *place, void *ctx
 {
 	struct looking_for *l = ctx;
 	(void)place;
-	l->found = l->found || memcmp(id, &l->id, sizeof *id) == 0;
+	l->found = l->found || memcmp(id, &l->id, sizeof(*id)) == 0;
 	return 0;
 }
 
@@ -135,7 +135,7 @@ static bool has_contents(struct world *w, const char *name, const struct care_fi
 	memcpy(image, o->bytes, o->len);
 	assert_int_equal(sl__bk_hasher_new(&hasher, &w->b->env, &w->b->keys, NULL), 0);
 	assert_int_equal(sl__bk_hash(hasher, bytes, file->len, &l.id, NULL), 0);
-	assert_true(sl__bk_unhex(name + strlen("packs/00/"), pack.b, sizeof pack.b));
+	assert_true(sl__bk_unhex(name + strlen("packs/00/"), pack.b, sizeof(pack.b)));
 	assert_int_equal(sl__bk_directory_read(&w->b->keys, image, o->len, o->len, &need, is_it, &l, NULL), 0);
 	sl__bk_hasher_free(hasher);
 	free(image);
@@ -238,7 +238,7 @@ static void find_it(struct world *w, const char *name, size_t at)
 static void mend_it(struct world *w, const char *name, size_t at, bool frames)
 {
 	struct found found = {.object = name};
-	struct sl_backup_repaired r = {.struct_size = sizeof r};
+	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_backup_repair(w->b, note, &found, &r, &err) != 0)
 		fail_msg("byte %zu of %s is damaged, and repair fails: %s", at, name, err.msg);
@@ -256,9 +256,9 @@ static void mend_it(struct world *w, const char *name, size_t at, bool frames)
 		fail_msg("byte %zu of %s: %d files are lost for nothing", at, name, lost);
 	if (r.snapshots_lost == 0 && lost > (int)r.files_lost + (int)r.blocks_lost * ALL_RIGHT)
 		fail_msg("byte %zu of %s: %d files are lost, and it says %d", at, name, lost, (int)r.files_lost);
-	struct sl_backup_repaired again = {.struct_size = sizeof again}, nothing = {.struct_size = sizeof nothing};
+	struct sl_backup_repaired again = {.struct_size = sizeof(again)}, nothing = {.struct_size = sizeof(nothing)};
 	assert_int_equal(sl_backup_repair(w->b, NULL, NULL, &again, NULL), 0);
-	assert_memory_equal(&again, &nothing, sizeof again);
+	assert_memory_equal(&again, &nothing, sizeof(again));
 }
 
 /* Config and keys are needed to open anything; their copies do. */
@@ -289,7 +289,7 @@ static size_t frames_end(struct world *w, const struct shelf_object *o)
 	struct frames f = {0};
 	struct bk_id pack;
 	if (is_in(o->name, "packs/")) {
-		assert_true(sl__bk_unhex(o->name + strlen("packs/00/"), pack.b, sizeof pack.b));
+		assert_true(sl__bk_unhex(o->name + strlen("packs/00/"), pack.b, sizeof(pack.b)));
 		assert_int_equal(sl__bk_read_directory(w->b, &pack, o->len, note_frame, &f, NULL), 0);
 	}
 	return f.end;
@@ -306,7 +306,7 @@ static size_t damage_object(struct world *w, size_t index, size_t stride)
 	     at += at < BK_PACK_HEADER ? close : stride, done++) {
 		char name[SL_DRIVER_NAME_BYTES];
 		shelf_copy(&w->shelf, &w->whole);
-		memcpy(name, w->shelf.objects[index].name, sizeof name);
+		memcpy(name, w->shelf.objects[index].name, sizeof(name));
 		w->shelf.objects[index].bytes[at] ^= (uint8_t)(1u << (at % 8));
 		if (is_in(name, "keys/") || is_in(name, "config"))
 			open_all_the_same(w, name, at);
@@ -355,7 +355,7 @@ static void every_object_may_be_cut_off(void **state)
 		for (size_t cut = 0; cut < 3; cut++) {
 			char name[SL_DRIVER_NAME_BYTES];
 			shelf_copy(&w.shelf, &w.whole);
-			memcpy(name, w.shelf.objects[i].name, sizeof name);
+			memcpy(name, w.shelf.objects[i].name, sizeof(name));
 			w.shelf.objects[i].len = cut == 0   ? 0
 						 : cut == 1 ? w.whole.objects[i].len / 2
 							    : w.whole.objects[i].len - 1;
@@ -379,7 +379,7 @@ static void a_missing_index_costs_nothing(void **state)
 		else
 			i++;
 	}
-	struct sl_backup_checked out = {.struct_size = sizeof out};
+	struct sl_backup_checked out = {.struct_size = sizeof(out)};
 	assert_int_equal(care_check(w.b, NULL, NULL, &out), 0);
 	assert_true(out.harmless > 0);
 	assert_int_equal(look(&w).right, ALL_RIGHT);
@@ -408,7 +408,7 @@ static void every_object_may_be_gone(bool encrypted)
 	for (size_t i = 0; i < w.whole.n; i++) {
 		char name[SL_DRIVER_NAME_BYTES];
 		shelf_copy(&w.shelf, &w.whole);
-		memcpy(name, w.whole.objects[i].name, sizeof name);
+		memcpy(name, w.whole.objects[i].name, sizeof(name));
 		assert_true(shelf_drop(&w.shelf, name));
 		expect_the_rest(&w, name, "is gone", false);
 		assert_int_equal(sl_backup_repair(w.b, NULL, NULL, NULL, NULL), 0);
@@ -504,11 +504,11 @@ static void a_missing_pack_is_told_with_the_files_it_costs(void **state)
 		if (!is_in(w.whole.objects[i].name, "packs/"))
 			continue;
 		shelf_copy(&w.shelf, &w.whole);
-		memcpy(name, w.whole.objects[i].name, sizeof name);
+		memcpy(name, w.whole.objects[i].name, sizeof(name));
 		assert_true(shelf_drop(&w.shelf, name));
 		struct found found = {.object = name};
 		int rc = care_check(w.b, note, &found, NULL);
-		struct sl_backup_repaired r = {.struct_size = sizeof r};
+		struct sl_backup_repaired r = {.struct_size = sizeof(r)};
 		assert_int_equal(sl_backup_repair(w.b, NULL, NULL, &r, NULL), 0);
 		care_assert_right(w.b);
 		struct left l = look(&w);

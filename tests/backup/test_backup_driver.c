@@ -149,8 +149,8 @@ static void bad_options_are_named(void **state)
 	(void)state;
 	assert_int_equal(sl_driver_local_open(&d, "/tmp", &opts, &err), SL_EINVAL);
 	assert_non_null(strstr(err.msg, "threads"));
-	memset(longer, 'a', sizeof longer);
-	longer[sizeof longer - 1] = '\0';
+	memset(longer, 'a', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
 	assert_int_equal(sl_driver_local_open(&d, longer, NULL, &err), SL_EINVAL);
 	assert_int_equal(sl_driver_local_open(&d, "", NULL, &err), SL_EINVAL);
 	assert_int_equal(sl_driver_local_open(&d, NULL, NULL, &err), SL_EINVAL);
@@ -209,12 +209,12 @@ static void a_link_in_place_of_an_object_is_not_followed(void **state)
 	path_of("object", inside);
 	assert_int_equal(put(&d, "outside", "secret", SL_DRIVER_NEW), 0);
 	assert_int_equal(symlink(outside, inside), 0);
-	assert_int_equal(d.ops->get(d.driver, "object", 0, buf, sizeof buf, &got, NULL), SL_EACCES);
+	assert_int_equal(d.ops->get(d.driver, "object", 0, buf, sizeof(buf), &got, NULL), SL_EACCES);
 	assert_int_equal(d.ops->stat(d.driver, "object", &st, NULL), SL_ENOENT);
 	assert_int_not_equal(put(&d, "object", "x", SL_DRIVER_UPDATE), 0);
 	assert_int_equal(put(&d, "object", "x", SL_DRIVER_NEW), SL_EEXIST);
 	assert_int_equal(put(&d, "object", "y", SL_DRIVER_REPLACE), 0);
-	assert_int_equal(d.ops->get(d.driver, "outside", 0, buf, sizeof buf, &got, NULL), 0);
+	assert_int_equal(d.ops->get(d.driver, "outside", 0, buf, sizeof(buf), &got, NULL), 0);
 	assert_memory_equal(buf, "secret", 6);
 	sl_driver_close(&d);
 	place_remove(&place);
@@ -303,12 +303,12 @@ static void more_objects_than_descriptors_are_kept_can_be_read(void **state)
 	(void)state;
 	fixture_open(&d, 1, NULL);
 	for (int i = 0; i < 100; i++) {
-		(void)snprintf(name, sizeof name, "x/%d", i);
+		(void)snprintf(name, sizeof(name), "x/%d", i);
 		assert_int_equal(put(&d, name, name, SL_DRIVER_NEW), 0);
 	}
 	for (int i = 0; i < 1000; i++) {
-		(void)snprintf(name, sizeof name, "x/%d", i * 37 % 100);
-		assert_int_equal(d.ops->get(d.driver, name, 2, buf, sizeof buf, &got, NULL), 0);
+		(void)snprintf(name, sizeof(name), "x/%d", i * 37 % 100);
+		assert_int_equal(d.ops->get(d.driver, name, 2, buf, sizeof(buf), &got, NULL), 0);
 		assert_int_equal(got, strlen(name) - 2);
 		assert_memory_equal(buf, name + 2, got);
 	}
@@ -324,15 +324,15 @@ static void a_kept_descriptor_does_not_outlive_its_name(void **state)
 	(void)state;
 	fixture_open(&d, 1, NULL);
 	assert_int_equal(put(&d, "a", "xone", SL_DRIVER_NEW), 0);
-	assert_int_equal(d.ops->get(d.driver, "a", 1, buf, sizeof buf, &got, NULL), 0);
+	assert_int_equal(d.ops->get(d.driver, "a", 1, buf, sizeof(buf), &got, NULL), 0);
 	assert_int_equal(put(&d, "a", "xtwo", SL_DRIVER_REPLACE), 0);
-	assert_int_equal(d.ops->get(d.driver, "a", 1, buf, sizeof buf, &got, NULL), 0);
+	assert_int_equal(d.ops->get(d.driver, "a", 1, buf, sizeof(buf), &got, NULL), 0);
 	assert_memory_equal(buf, "two", 3);
 	assert_int_equal(d.ops->rename(d.driver, "a", "b", NULL), 0);
-	assert_int_equal(d.ops->get(d.driver, "a", 1, buf, sizeof buf, &got, NULL), SL_ENOENT);
-	assert_int_equal(d.ops->get(d.driver, "b", 1, buf, sizeof buf, &got, NULL), 0);
+	assert_int_equal(d.ops->get(d.driver, "a", 1, buf, sizeof(buf), &got, NULL), SL_ENOENT);
+	assert_int_equal(d.ops->get(d.driver, "b", 1, buf, sizeof(buf), &got, NULL), 0);
 	assert_int_equal(d.ops->remove(d.driver, "b", NULL), 0);
-	assert_int_equal(d.ops->get(d.driver, "b", 1, buf, sizeof buf, &got, NULL), SL_ENOENT);
+	assert_int_equal(d.ops->get(d.driver, "b", 1, buf, sizeof(buf), &got, NULL), SL_ENOENT);
 	sl_driver_close(&d);
 	place_remove(&place);
 }
@@ -417,8 +417,8 @@ static void tell_story(const struct sl_env *env, struct story *ok)
 	ok->renamed =
 		put(&d, "s/x", "to be renamed", SL_DRIVER_NEW) == 0 && d.ops->rename(d.driver, "s/x", "t/x", NULL) == 0;
 	ok->removed = put(&d, "r", "to be removed", SL_DRIVER_NEW) == 0 && d.ops->remove(d.driver, "r", NULL) == 0;
-	(void)d.ops->get(d.driver, "a/put", 0, buf, sizeof buf, &got, NULL);
-	(void)d.ops->get(d.driver, "a/put", 1, buf, sizeof buf, &got, NULL);
+	(void)d.ops->get(d.driver, "a/put", 0, buf, sizeof(buf), &got, NULL);
+	(void)d.ops->get(d.driver, "a/put", 1, buf, sizeof(buf), &got, NULL);
 	(void)d.ops->stat(d.driver, "t/x", &st, NULL);
 	(void)d.ops->now_ms(d.driver, &now, NULL);
 	(void)d.ops->list(d.driver, "a", pass, NULL, NULL);
@@ -525,14 +525,14 @@ static void a_full_disk_is_told_and_nothing_half_has_a_name(void **state)
 	crashfs_open(&d, 1, &fs);
 	assert_int_equal(put(&d, "a", "x", SL_DRIVER_NEW), 0);
 	crashfs_quota(fs, crashfs_used(fs) + 10000);
-	assert_int_equal(d.ops->put(d.driver, "packs/00/b", bytes, sizeof bytes, SL_DRIVER_NEW, &err), SL_ENOSPC);
+	assert_int_equal(d.ops->put(d.driver, "packs/00/b", bytes, sizeof(bytes), SL_DRIVER_NEW, &err), SL_ENOSPC);
 	assert_non_null(strstr(err.msg, "packs/00/b"));
 	assert_non_null(strstr(err.msg, "No space left"));
 	assert_int_equal(err.error_class, SL_CLASS_TRANSIENT);
 	assert_null(crashfs_get(fs, "/repo/packs/00/b", &n));
 	assert_int_equal(count_temporary(fs), 0);
-	bytes[sizeof bytes - 1] = '\0';
-	memset(bytes, 'a', sizeof bytes - 1);
+	bytes[sizeof(bytes) - 1] = '\0';
+	memset(bytes, 'a', sizeof(bytes) - 1);
 	assert_int_equal(put_scheduled(&d, "packs/00/c", bytes), SL_ENOSPC);
 	assert_null(crashfs_get(fs, "/repo/packs/00/c", &n));
 	assert_int_equal(count_temporary(fs), 0);
@@ -567,7 +567,7 @@ static void after_a_failed_sync_of_a_folder_nothing_more_is_promised(void **stat
 	assert_int_equal(put_scheduled(&d, "x/b", "1"), SL_EPOISONED);
 	assert_int_equal(d.ops->rename(d.driver, "x/a", "x/b", NULL), SL_EPOISONED);
 	assert_int_equal(d.ops->remove(d.driver, "x/a", NULL), SL_EPOISONED);
-	assert_int_equal(d.ops->get(d.driver, "x/a", 0, buf, sizeof buf, &got, NULL), 0);
+	assert_int_equal(d.ops->get(d.driver, "x/a", 0, buf, sizeof(buf), &got, NULL), 0);
 	sl_driver_close(&d);
 	open_local(&d, &env, "/repo");
 	assert_int_equal(put(&d, "x/b", "1", SL_DRIVER_NEW), 0);
@@ -780,7 +780,7 @@ static void a_large_object_on_a_disk_is_whole(void **state)
 	fill_large();
 	fixture_open(&d, 1, NULL);
 	assert_int_equal(put_bytes_scheduled(&d, "packs/00/a", large, LARGE_BYTES), 0);
-	assert_int_equal(d.ops->get(d.driver, "packs/00/a", 0, is, sizeof is, &got, NULL), 0);
+	assert_int_equal(d.ops->get(d.driver, "packs/00/a", 0, is, sizeof(is), &got, NULL), 0);
 	assert_int_equal(got, LARGE_BYTES);
 	assert_memory_equal(is, large, LARGE_BYTES);
 	sl_driver_close(&d);
@@ -799,7 +799,7 @@ static void a_forked_child_is_refused(void **state)
 	if (child == 0) {
 		char buf[8];
 		size_t got;
-		int rc = d.ops->get(d.driver, "a", 0, buf, sizeof buf, &got, NULL);
+		int rc = d.ops->get(d.driver, "a", 0, buf, sizeof(buf), &got, NULL);
 		int rc2 = put(&d, "b", "x", SL_DRIVER_NEW);
 		sl_driver_close(&d);
 		_exit(rc == SL_EFORKED && rc2 == SL_EFORKED ? 0 : 1);
@@ -848,7 +848,7 @@ int main(int argc, char **argv)
 	} parts[] = {{"contract", &local}, {"crashfs", &in_memory}, {"bad", &bad}, {"shelf", &on_shelf}};
 	if (argc == 1)
 		return cmocka_run_group_tests(tests, NULL, NULL);
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (strcmp(argv[1], parts[i].name) == 0)
 			return driver_contract_run(parts[i].fixture);
 	print_message("Bail out! no part %s\n", argv[1]);

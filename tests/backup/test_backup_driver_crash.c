@@ -259,7 +259,7 @@ static int version_in(const struct run *r, const struct crashfs *state, int name
 {
 	char path[64];
 	size_t n = 0;
-	(void)snprintf(path, sizeof path, "/repo/%s", names[name]);
+	(void)snprintf(path, sizeof(path), "/repo/%s", names[name]);
 	const void *is = crashfs_get(state, path, &n);
 	if (is == NULL)
 		return 0;
@@ -320,7 +320,7 @@ static const char *judge_going_on(struct crashfs *state)
 	open_handle(state, &d);
 	const char *why = NULL;
 	if (d.ops->put(d.driver, "packs/00/new", "new", 3, SL_DRIVER_NEW, NULL) != 0 ||
-	    d.ops->get(d.driver, "packs/00/new", 0, buf, sizeof buf, &got, NULL) != 0 || got != 3)
+	    d.ops->get(d.driver, "packs/00/new", 0, buf, sizeof(buf), &got, NULL) != 0 || got != 3)
 		why = "a new handle cannot go on";
 	sl_driver_close(&d);
 	return why;

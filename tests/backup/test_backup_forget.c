@@ -17,7 +17,7 @@ struct world {
 
 static void begin(struct world *w)
 {
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	shelf_init(&w->shelf);
 	w->b = care_new(&w->shelf, false);
 }
@@ -48,8 +48,8 @@ static int note(const struct sl_backup_snapshot *s, int keeps, const char *rules
 	struct world *w = ctx;
 	size_t len = strlen(w->told);
 	if (keeps)
-		snprintf(w->told + len, sizeof w->told - len, "%lld %s; ", (long long)((s->time_ms - MONDAY) / HOUR_MS),
-			 rules);
+		snprintf(w->told + len, sizeof(w->told) - len, "%lld %s; ",
+			 (long long)((s->time_ms - MONDAY) / HOUR_MS), rules);
 	return 0;
 }
 
@@ -58,7 +58,7 @@ static uint64_t forget(struct world *w, struct sl_backup_forget_opts opts)
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t removed = 0;
 	w->told[0] = '\0';
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	opts.on_decision = note;
 	opts.ctx = w;
 	if (sl_backup_forget(w->b, &opts, &removed, &err) != 0)
@@ -199,9 +199,9 @@ static void one_that_is_named_is_forgotten_also_when_it_is_the_last_or_damaged(v
 	char one[SL_BACKUP_ID_BYTES], name[SL_DRIVER_NAME_BYTES];
 	begin(&w);
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY}, one);
-	snprintf(name, sizeof name, "snapshots/%s", one);
+	snprintf(name, sizeof(name), "snapshots/%s", one);
 	shelf_find(&w.shelf, name)->bytes[50] ^= 4;
-	snprintf(name, sizeof name, "copies/snapshots/%s", one);
+	snprintf(name, sizeof(name), "copies/snapshots/%s", one);
 	shelf_find(&w.shelf, name)->bytes[50] ^= 4;
 	struct sl_backup_forget_opts rules = {SL_BACKUP_FORGET_OPTS_INIT, .keep_last = 1};
 	assert_int_equal(sl_backup_forget(w.b, &rules, NULL, NULL), SL_ECORRUPT);

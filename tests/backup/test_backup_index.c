@@ -67,7 +67,7 @@ static bool odd_packs(const struct bk_id *pack, SL_UNUSED void *ctx)
 {
 	for (uint64_t i = 1; i < 200; i += 2) {
 		struct bk_id odd = index_kit_pack(i);
-		if (memcmp(&odd, pack, sizeof odd) == 0)
+		if (memcmp(&odd, pack, sizeof(odd)) == 0)
 			return true;
 	}
 	return false;
@@ -92,7 +92,7 @@ static void blocks_of_packs_that_may_not_be_used_are_not_found(SL_UNUSED void **
 /* One id in many packs, more than a segment has entries; only the last of them may be used. */
 static bool last_pack(const struct bk_id *pack, void *ctx)
 {
-	return memcmp(pack, ctx, sizeof *pack) == 0;
+	return memcmp(pack, ctx, sizeof(*pack)) == 0;
 }
 
 static void a_block_in_many_packs_is_found_in_the_usable_one(SL_UNUSED void **state)
@@ -118,7 +118,7 @@ static void a_block_in_many_packs_is_found_in_the_usable_one(SL_UNUSED void **st
 		assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, last_pack, NULL, &last, NULL), 0);
 		assert_int_equal(sl__bk_index_entries(x), 3200);
 		assert_int_equal(sl__bk_index_find(x, &block.id, &found, NULL), 0);
-		assert_memory_equal(&found.pack, &last, sizeof last);
+		assert_memory_equal(&found.pack, &last, sizeof(last));
 		assert_int_equal(sl__bk_index_ordinals(x, &block.id, ordinals, 4000, &count, NULL), 0);
 		assert_int_equal(count, 3000);
 		for (size_t k = 1; k < count; k++)
@@ -145,7 +145,7 @@ static int visit_entry(uint64_t ordinal, const struct bk_id *id, const struct bk
 	size_t count;
 	assert_int_equal(ordinal, w->next++);
 	assert_int_equal(sl__bk_index_find(w->x, id, &same, NULL), 0);
-	assert_memory_equal(&same.pack, &found->pack, sizeof same.pack);
+	assert_memory_equal(&same.pack, &found->pack, sizeof(same.pack));
 	assert_int_equal(same.place.frame_offset, found->place.frame_offset);
 	assert_int_equal(sl__bk_index_ordinals(w->x, id, &mine, 1, &count, NULL), 0);
 	assert_int_equal(mine, ordinal);

@@ -67,7 +67,7 @@ static void a_segment_of_another_place_or_file_is_refused(SL_UNUSED void **state
 		for (uint32_t number = 2; number-- > 0;) { /* bound to its number, not only to its order */
 			memcpy(kept, a->bytes + first, stride);
 			sl__bk_segment_aad(a->bytes, number, aad);
-			assert_int_equal(sl__bk_unseal(&t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof aad, kept, stride,
+			assert_int_equal(sl__bk_unseal(&t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), kept, stride,
 						       &opened, &opened_len, NULL),
 					 number == 0 ? 0 : SL_ECORRUPT);
 		}
@@ -119,7 +119,7 @@ static int forge_use(struct forged *f)
 				     32 + 2 * BK_INDEX_FENCE, f->head - BK_SEAL_PLAIN, NULL),
 			 0);
 	sl__bk_segment_aad(f->bytes, 0, aad);
-	assert_int_equal(sl__bk_seal(&f->t.env, keys, BK_KIND_INDEX_SEGMENT, aad, sizeof aad, f->entries,
+	assert_int_equal(sl__bk_seal(&f->t.env, keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), f->entries,
 				     FORGED_ENTRIES * BK_INDEX_ENTRY, f->entries - BK_SEAL_PLAIN, NULL),
 			 0);
 	int rc = use(&f->t, FORGED_ENTRIES);
@@ -172,9 +172,9 @@ static uint8_t *field(struct forged *f, uint32_t entry, size_t offset)
 static void swap_entries(struct forged *f, uint32_t a, uint32_t b)
 {
 	uint8_t kept[BK_INDEX_ENTRY];
-	memcpy(kept, field(f, a, 0), sizeof kept);
-	memcpy(field(f, a, 0), field(f, b, 0), sizeof kept);
-	memcpy(field(f, b, 0), kept, sizeof kept);
+	memcpy(kept, field(f, a, 0), sizeof(kept));
+	memcpy(field(f, a, 0), field(f, b, 0), sizeof(kept));
+	memcpy(field(f, b, 0), kept, sizeof(kept));
 }
 
 static void entries_that_lie_are_refused(SL_UNUSED void **state)
@@ -232,7 +232,7 @@ static int use_segments(uint32_t packs, uint32_t n, void (*change)(uint8_t *entr
 		uint8_t aad[BK_SEGMENT_AAD];
 		size_t bytes = (size_t)sl__bk_segment_entries(n, i) * BK_INDEX_ENTRY;
 		sl__bk_segment_aad(file, i, aad);
-		assert_int_equal(sl__bk_seal(&t.env, &t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof aad,
+		assert_int_equal(sl__bk_seal(&t.env, &t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad),
 					     entries + (size_t)i * BK_INDEX_SEGMENT_BYTES, bytes, at, NULL),
 				 0);
 		at += bytes + BK_SEAL_PLAIN;

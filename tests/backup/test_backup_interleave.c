@@ -21,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backup/repo/broken.h"
 #include "backup/care_kit.h"
+#include "backup/repo/broken.h"
 #include "support/budget.h"
 
 unsigned sl__bk_broken;
@@ -146,7 +146,7 @@ static void gate(const char *what, const char *name, void *ctx)
 	struct world *w = ctx;
 	if (self == NULL || self->w != w || is_dull(what, name, &self->chance))
 		return;
-	snprintf(self->at, sizeof self->at, "%s %s", what, name);
+	snprintf(self->at, sizeof(self->at), "%s %s", what, name);
 	hand_back(self, false);
 	if (w->trace)
 		print_message("# %d: %s %.40s\n", self->number, what, name);
@@ -177,16 +177,16 @@ static void say(const struct world *w, int number, const char *what, int rc, con
 static void create(struct world *w, sl_backup *b, uint64_t *chance, int number)
 {
 	char path[256];
-	snprintf(path, sizeof path, "%s/t%d", folder, w->script ? number < 0 : (int)below(chance, TREES));
+	snprintf(path, sizeof(path), "%s/t%d", folder, w->script ? number < 0 : (int)below(chance, TREES));
 	const char *paths[] = {path};
 	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1,
 						   .host = "h", .sqlite = SL_OFF};
-	struct sl_backup_created out = {.struct_size = sizeof out};
+	struct sl_backup_created out = {.struct_size = sizeof(out)};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_backup_create(b, &opts, &out, &err);
 	say(w, number, "create", rc, &err);
 	if (rc != 0 && rc != SL_EAGAIN)
-		snprintf(w->odd, sizeof w->odd, "create: %s", err.msg);
+		snprintf(w->odd, sizeof(w->odd), "create: %s", err.msg);
 }
 
 /* May find what another one is about to change, and says so. Some seeds merge small packs; which is not drawn, so that
@@ -349,7 +349,7 @@ static void begin(struct world *w, uint64_t seed)
 	static const struct sl_clock clock = {
 		.version = SL_CLOCK_VERSION, .mono_ns = mono, .real_ms = later_ms, .wait = wait_on};
 	static const struct sl_rand chance = {.version = SL_RAND_VERSION, .fill = fill};
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	w->seed = seed;
 	w->chance = seed;
 	w->names = seed * 31 + 7;
@@ -704,16 +704,16 @@ static int set_up(void **state)
 {
 	(void)state;
 	const char *tmp = getenv("TMPDIR");
-	snprintf(folder, sizeof folder, "%s/sluice-interleave-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	snprintf(folder, sizeof(folder), "%s/sluice-interleave-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	assert_non_null(mkdtemp(folder));
 	for (int t = 0; t < TREES; t++) {
 		char path[256];
-		snprintf(path, sizeof path, "%s/t%d", folder, t);
+		snprintf(path, sizeof(path), "%s/t%d", folder, t);
 		assert_int_equal(mkdir(path, 0755), 0);
 		for (int c = 0; c < CONTENTS; c++) {
 			if ((t + c) % 4 == 0)
 				continue;
-			snprintf(path, sizeof path, "%s/t%d/f%d", folder, t, c);
+			snprintf(path, sizeof(path), "%s/t%d/f%d", folder, t, c);
 			write_file(path, c);
 		}
 	}
@@ -728,10 +728,10 @@ static int tear_down(void **state)
 	for (int t = 0; t < TREES; t++) {
 		char path[256];
 		for (int c = 0; c < CONTENTS; c++) {
-			snprintf(path, sizeof path, "%s/t%d/f%d", folder, t, c);
+			snprintf(path, sizeof(path), "%s/t%d/f%d", folder, t, c);
 			(void)unlink(path);
 		}
-		snprintf(path, sizeof path, "%s/t%d", folder, t);
+		snprintf(path, sizeof(path), "%s/t%d", folder, t);
 		(void)rmdir(path);
 	}
 	shelf_fini(&beginning);

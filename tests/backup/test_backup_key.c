@@ -13,7 +13,7 @@
 	"\"check\":\"d0bda797154cf15fdb82f89a025510d9c0cf0e48eec965613ac2dc4a9a25151c\"}"
 
 static const char passphrase[] = "correct horse";
-#define PASSPHRASE passphrase, sizeof passphrase - 1
+#define PASSPHRASE passphrase, sizeof(passphrase) - 1
 
 static char *wrap(const struct bk_keys *keys)
 {
@@ -28,13 +28,13 @@ static int unwrap(struct bk_keys *out, int which, const char *json, size_t len, 
 {
 	struct sl_env env = kit_env();
 	struct sl_err err = SL_ERR_INIT;
-	memset(out, 0, sizeof *out);
-	memcpy(out->repository, kit_keys(which).repository, sizeof out->repository);
+	memset(out, 0, sizeof(*out));
+	memcpy(out->repository, kit_keys(which).repository, sizeof(out->repository));
 	struct bk_keys before = *out;
 	int rc = sl__bk_key_unwrap(&env, out, json, len, phrase, strlen(phrase), &err);
 	assert_int_equal(err.code, rc);
 	if (rc != 0)
-		assert_memory_equal(out, &before, sizeof before);
+		assert_memory_equal(out, &before, sizeof(before));
 	return rc;
 }
 
@@ -44,7 +44,7 @@ static void the_passphrase_gives_the_keys_back(SL_UNUSED void **state)
 	char *json = wrap(&keys), *again = wrap(&keys);
 	assert_string_not_equal(json, again); /* salt and nonce */
 	assert_int_equal(unwrap(&got, 1, json, strlen(json), passphrase), 0);
-	assert_memory_equal(&got, &keys, sizeof keys);
+	assert_memory_equal(&got, &keys, sizeof(keys));
 	free(json);
 	free(again);
 }
@@ -53,8 +53,8 @@ static void a_key_of_the_first_version_opens_for_ever(SL_UNUSED void **state)
 {
 	static const char json[] = KEPT_KEY;
 	struct bk_keys keys = kit_keys(1), got;
-	assert_int_equal(unwrap(&got, 1, json, sizeof json - 1, passphrase), 0);
-	assert_memory_equal(&got, &keys, sizeof keys);
+	assert_int_equal(unwrap(&got, 1, json, sizeof(json) - 1, passphrase), 0);
+	assert_memory_equal(&got, &keys, sizeof(keys));
 }
 
 static void another_passphrase_or_repository_is_refused(SL_UNUSED void **state)

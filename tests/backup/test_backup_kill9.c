@@ -116,7 +116,7 @@ static void change_tree(struct world *w)
 		write_file(w, file, ++w->versions[file]);
 	}
 	w->tree++;
-	memcpy(w->past[w->tree % (SNAPSHOTS * 4)], w->versions, sizeof w->versions);
+	memcpy(w->past[w->tree % (SNAPSHOTS * 4)], w->versions, sizeof(w->versions));
 }
 
 /* ---- children ---- */
@@ -191,13 +191,13 @@ static int create(const struct world *w, sl_backup *b, int out, struct sl_err *e
 	const char *paths[] = {path};
 	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1,
 						   .host = "h"};
-	struct sl_backup_created made = {.struct_size = sizeof made};
+	struct sl_backup_created made = {.struct_size = sizeof(made)};
 	int rc = sl_backup_create(b, &opts, &made, err);
 	if (rc != 0)
 		return rc;
 	struct report r = {.tree = w->tree};
-	memcpy(r.id, made.id, sizeof r.id);
-	return write(out, &r, sizeof r) == sizeof r ? 0 : SL_EIO;
+	memcpy(r.id, made.id, sizeof(r.id));
+	return write(out, &r, sizeof(r)) == sizeof(r) ? 0 : SL_EIO;
 }
 
 static int work(const struct world *w, enum work what, int out, struct sl_err *err)
@@ -260,11 +260,11 @@ static void end_child(struct world *w, pid_t pid, enum work what, bool kills)
 static void take_reports(struct world *w, int in)
 {
 	struct report r;
-	while (read(in, &r, sizeof r) == sizeof r) {
+	while (read(in, &r, sizeof(r)) == sizeof(r)) {
 		w->creates++;
 		assert_true(w->kept_n < SNAPSHOTS);
 		w->kept[w->kept_n] = (struct kept){.tree = r.tree};
-		memcpy(w->kept[w->kept_n++].id, r.id, sizeof r.id);
+		memcpy(w->kept[w->kept_n++].id, r.id, sizeof(r.id));
 	}
 }
 
@@ -310,11 +310,11 @@ static void compare_file(const struct world *w, const char *root, size_t file, u
 	static uint8_t want[FILE_MAX], is[FILE_MAX + 1];
 	char path[600];
 	size_t len = contents(file, version, want);
-	(void)snprintf(path, sizeof path, "%s%s/tree/f%02zu", root, w->folder, file);
+	(void)snprintf(path, sizeof(path), "%s%s/tree/f%02zu", root, w->folder, file);
 	int fd = open(path, O_RDONLY);
 	if (fd < 0)
 		fail_msg("%s: %s", path, strerror(errno));
-	ssize_t got = read(fd, is, sizeof is);
+	ssize_t got = read(fd, is, sizeof(is));
 	(void)close(fd);
 	if (got != (ssize_t)len || memcmp(is, want, len) != 0)
 		fail_msg("%s has other bytes than it had", path);
@@ -323,7 +323,7 @@ static void compare_file(const struct world *w, const char *root, size_t file, u
 static void remove_tree(const char *path)
 {
 	char command[400];
-	(void)snprintf(command, sizeof command, "rm -rf '%s'", path);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", path);
 	assert_int_equal(system(command), 0);
 }
 
@@ -333,7 +333,7 @@ static void restore(struct world *w, sl_backup *b, const struct kept *k)
 	struct sl_err err = SL_ERR_INIT;
 	path_of(w, to, "restored");
 	const struct sl_backup_restore_opts opts = {SL_BACKUP_RESTORE_OPTS_INIT, .to = to};
-	struct sl_backup_restored out = {.struct_size = sizeof out};
+	struct sl_backup_restored out = {.struct_size = sizeof(out)};
 	if (sl_backup_restore(b, k->id, &opts, &out, &err) != 0)
 		fail_msg("restore %s: %s", k->id, err.msg);
 	for (size_t i = 0; i < FILES; i++)
@@ -402,7 +402,7 @@ static void cycle(struct world *w)
 		age_sessions(w);
 	assert_int_equal(pipe2(pipes, O_NONBLOCK | O_CLOEXEC), 0);
 	for (int i = 0; i < n; i++) {
-		enum work what = forgets && i == 0 ? FORGET : kinds[below(w, sizeof kinds / sizeof kinds[0])];
+		enum work what = forgets && i == 0 ? FORGET : kinds[below(w, sizeof(kinds) / sizeof(kinds[0]))];
 		forgets = forgets || what == FORGET;
 		whats[i] = what;
 		kills[i] = below(w, 8) != 0;
@@ -423,10 +423,10 @@ static void begin(struct world *w)
 		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : getenv("TMPDIR"); /* a kill is not a power loss */
 	char path[300];
 	struct sl_err err = SL_ERR_INIT;
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	w->chance = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)now_us();
 	print_message("# SLUICE_KILL_SEED=%llu\n", (unsigned long long)w->chance);
-	(void)snprintf(w->folder, sizeof w->folder, "%s/sluice-kill9-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	(void)snprintf(w->folder, sizeof(w->folder), "%s/sluice-kill9-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	assert_non_null(mkdtemp(w->folder));
 	path_of(w, path, "tree");
 	assert_int_equal(mkdir(path, 0755), 0);
@@ -442,7 +442,7 @@ static void begin(struct world *w)
 	int pipes[2];
 	for (size_t i = 0; i < WORKS; i++)
 		w->typical[i] = 30;
-	memcpy(w->past[0], w->versions, sizeof w->versions);
+	memcpy(w->past[0], w->versions, sizeof(w->versions));
 	assert_int_equal(pipe2(pipes, O_NONBLOCK | O_CLOEXEC), 0);
 	end_child(w, start(w, CREATE, 0, pipes[1]), CREATE, false);
 	take_reports(w, pipes[0]);

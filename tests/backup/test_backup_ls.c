@@ -15,7 +15,7 @@ static int note(const struct sl_backup_entry *e, void *ctx)
 {
 	struct listing *l = ctx;
 	size_t n = strlen(l->text);
-	(void)snprintf(l->text + n, sizeof l->text - n, "%d %s %o %llu%s%s|", (int)e->type, e->path, e->mode,
+	(void)snprintf(l->text + n, sizeof(l->text) - n, "%d %s %o %llu%s%s|", (int)e->type, e->path, e->mode,
 		       (unsigned long long)e->size, e->target != NULL ? " " : "", e->target != NULL ? e->target : "");
 	return l->left > 0 && --l->left == 0 ? 77 : 0;
 }
@@ -118,7 +118,7 @@ struct contents {
 static int gather(const void *bytes, size_t len, void *ctx)
 {
 	struct contents *c = ctx;
-	assert_true(c->len + len <= sizeof c->bytes);
+	assert_true(c->len + len <= sizeof(c->bytes));
 	memcpy(c->bytes + c->len, bytes, len);
 	c->len += len;
 	return c->code;
@@ -127,7 +127,7 @@ static int gather(const void *bytes, size_t len, void *ctx)
 static void the_contents_of_a_file_are_given(SL_UNUSED void **state)
 {
 	struct rk k;
-	struct contents *c = calloc(1, sizeof *c);
+	struct contents *c = calloc(1, sizeof(*c));
 	static const char *const paths[] = {"a/one", "/a/one", "a/with"};
 	rk_begin(&k, NULL, "secret");
 	publish_tree(&k);
@@ -149,13 +149,13 @@ static void the_contents_of_a_file_are_given(SL_UNUSED void **state)
 static void holes_are_given_as_zeros(SL_UNUSED void **state)
 {
 	struct rk k;
-	struct contents *c = calloc(1, sizeof *c);
+	struct contents *c = calloc(1, sizeof(*c));
 	uint8_t *expected = calloc(1, 1 << 20);
 	memcpy(expected + (1 << 17), "abc", 3);
 	memcpy(expected + (1 << 18), "defg", 4);
 	rk_begin(&k, NULL, NULL);
 	publish_tree(&k);
-	memset(c->bytes, 0xff, sizeof c->bytes);
+	memset(c->bytes, 0xff, sizeof(c->bytes));
 	assert_int_equal(sl_backup_cat(k.b, k.id, "a/sparse", gather, c, NULL), 0);
 	assert_int_equal(c->len, 1 << 20);
 	assert_memory_equal(c->bytes, expected, 1 << 20);
@@ -167,7 +167,7 @@ static void holes_are_given_as_zeros(SL_UNUSED void **state)
 static void what_is_no_file_has_no_contents(SL_UNUSED void **state)
 {
 	struct rk k;
-	struct contents *c = calloc(1, sizeof *c);
+	struct contents *c = calloc(1, sizeof(*c));
 	rk_begin(&k, NULL, NULL);
 	publish_tree(&k);
 	assert_int_equal(sl_backup_cat(k.b, k.id, "a", gather, c, NULL), SL_EINVAL);

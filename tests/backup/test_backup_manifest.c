@@ -63,11 +63,11 @@ static void make_contents(struct made *m, uint64_t *x)
 
 static void make_entry(struct made *m, uint64_t number, uint64_t *x)
 {
-	memset(m, 0, sizeof *m);
+	memset(m, 0, sizeof(*m));
 	struct bk_entry *e = &m->e;
 	e->type = (enum sl_backup_type)(1 + next(x) % 7);
 	e->path_len = (size_t)snprintf(
-		m->path, sizeof m->path, "dir/%08llx%.*s", (unsigned long long)number, (int)(next(x) % 100),
+		m->path, sizeof(m->path), "dir/%08llx%.*s", (unsigned long long)number, (int)(next(x) % 100),
 		"/a/long/way/down/\xff\xfe/and/further/and/further/and/further/and/further/and/x");
 	while (m->path[e->path_len - 1] == '/')
 		m->path[--e->path_len] = '\0';
@@ -83,14 +83,14 @@ static void make_entry(struct made *m, uint64_t number, uint64_t *x)
 	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
 		e->rdev = next(x);
 	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK) {
-		e->target_len = (size_t)snprintf(m->target, sizeof m->target, "dir/0%0*d", 1 + (int)(next(x) % 50), 0);
+		e->target_len = (size_t)snprintf(m->target, sizeof(m->target), "dir/0%0*d", 1 + (int)(next(x) % 50), 0);
 		e->target = m->target;
 		if (e->type == SL_BACKUP_HARDLINK && number < 16)
 			e->type = SL_BACKUP_SYMLINK;
 	}
 	e->xattrs_n = next(x) % 4 == 0 ? next(x) % 6 : 0;
 	for (size_t i = 0; i < e->xattrs_n; i++) {
-		(void)snprintf(m->names[i], sizeof m->names[i], "user.%zu", i);
+		(void)snprintf(m->names[i], sizeof(m->names[i]), "user.%zu", i);
 		m->xattrs[i] = (struct bk_xattr){m->names[i], m->values[i], (uint32_t)(next(x) % 100)};
 		ck_fill(m->values[i], 100, next(x), 0);
 	}
@@ -118,7 +118,7 @@ static void expect_same(const struct bk_entry *a, const struct bk_entry *b)
 		assert_memory_equal(a->xattrs[i].value, b->xattrs[i].value, a->xattrs[i].len);
 	}
 	assert_int_equal(a->extents_n, b->extents_n);
-	assert_true(a->extents_n == 0 || memcmp(a->extents, b->extents, a->extents_n * sizeof *a->extents) == 0);
+	assert_true(a->extents_n == 0 || memcmp(a->extents, b->extents, a->extents_n * sizeof(*a->extents)) == 0);
 	assert_int_equal(a->refs_n, b->refs_n);
 	for (size_t i = 0; i < a->refs_n; i++)
 		assert_true(memcmp(&a->refs[i].id, &b->refs[i].id, BK_ID_BYTES) == 0 &&
@@ -147,7 +147,7 @@ static void entries_come_back_as_they_went(void **state)
 				 0);
 		assert_int_equal(used, buf.len);
 		expect_same(&b.e, &e);
-		memcpy(a.path, b.path, sizeof a.path);
+		memcpy(a.path, b.path, sizeof(a.path));
 		a.e.path_len = b.e.path_len;
 	}
 	sl__bk_entry_scratch_free(scratch);
@@ -163,8 +163,8 @@ static void an_entry_has_the_bytes_that_the_format_says(void **state)
 	struct sl__buf buf;
 	sl__buf_init(&buf, &env);
 	assert_int_equal(sl__bk_entry_encode(&buf, &e, "", 0, NULL), 0);
-	assert_int_equal(buf.len, sizeof expected);
-	assert_memory_equal(buf.data, expected, sizeof expected);
+	assert_int_equal(buf.len, sizeof(expected));
+	assert_memory_equal(buf.data, expected, sizeof(expected));
 	sl__buf_fini(&buf);
 }
 
@@ -291,9 +291,9 @@ static struct bk_ref *write_manifest(struct ck *k, size_t entries, size_t skip, 
 		char path[64];
 		if (i == skip)
 			continue;
-		(void)snprintf(path, sizeof path, i % 100 == 0 ? "folder%06zu" : "folder%06zu/file%06zu", i / 100, i);
+		(void)snprintf(path, sizeof(path), i % 100 == 0 ? "folder%06zu" : "folder%06zu/file%06zu", i / 100, i);
 		struct bk_ref ref = {.len = 1};
-		ck_fill(ref.id.b, sizeof ref.id.b, i, 0);
+		ck_fill(ref.id.b, sizeof(ref.id.b), i, 0);
 		struct bk_entry e = file(path);
 		e.refs = &ref;
 		if (i % 100 == 0) {
@@ -351,7 +351,7 @@ static void a_manifest_is_cut_where_paths_say_and_read_block_by_block(void **sta
 	struct bk_ref *others = write_manifest(&k, ENTRIES, 15050, &m);
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j < m; j++)
-			same += memcmp(&refs[i].id, &others[j].id, sizeof refs[i].id) == 0;
+			same += memcmp(&refs[i].id, &others[j].id, sizeof(refs[i].id)) == 0;
 	assert_true(same + 2 >= n);
 	print_message("# %zu blocks, %zu of them with and without an entry\n", n, same);
 	sl__free(&env, refs);

@@ -21,7 +21,7 @@ struct pool {
 
 static struct pool *pool_new(int which)
 {
-	struct pool *o = calloc(1, sizeof *o);
+	struct pool *o = calloc(1, sizeof(*o));
 	o->env = kit_env();
 	o->keys = kit_keys(which);
 	o->bytes = malloc(POOL);
@@ -64,7 +64,7 @@ static size_t number_of(const struct pool *o, const struct bk_id *id)
 {
 	for (uint64_t i = 0; i < o->n; i++) {
 		struct bk_id want = kit_id(i);
-		if (memcmp(&want, id, sizeof want) == 0)
+		if (memcmp(&want, id, sizeof(want)) == 0)
 			return i;
 	}
 	fail_msg("an id that nobody gave");
@@ -123,7 +123,7 @@ static void assert_image(struct pool *o, const struct bk_pack_image *image)
 	assert_int_equal(read_pack(o, image->bytes, image->len, &blocks), 0);
 	assert_int_equal(blocks, image->blocks_n);
 	assert_int_equal(sl__sha256(image->bytes, image->len, name.b, NULL), 0);
-	assert_memory_equal(&name, &image->name, sizeof name);
+	assert_memory_equal(&name, &image->name, sizeof(name));
 	uint64_t sum = 0;
 	for (size_t i = 0; i < image->blocks_n; i++)
 		sum += image->blocks[i].place.length;
@@ -289,7 +289,7 @@ static void no_two_packs_have_one_name(SL_UNUSED void **state)
 	(void)add(o, p, 0, 1000);
 	struct bk_pack_image b = take(p);
 	assert_int_equal(a.len, b.len);
-	assert_memory_not_equal(&a.name, &b.name, sizeof a.name);
+	assert_memory_not_equal(&a.name, &b.name, sizeof(a.name));
 	sl__bk_pack_image_fini(&o->env, &a);
 	sl__bk_pack_image_fini(&o->env, &b);
 	sl__bk_pack_free(p);

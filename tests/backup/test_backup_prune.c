@@ -51,7 +51,7 @@ static void what_a_forgotten_snapshot_needed_is_condemned_first_and_deleted_by_t
 	assert_int_equal(shelf_count(&w.shelf, "packs/"), 2);
 	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 0);
 	care_assert_whole(w.b, w.one, first, SL_COUNT(first));
-	struct sl_backup_checked checked = {.struct_size = sizeof checked};
+	struct sl_backup_checked checked = {.struct_size = sizeof(checked)};
 	assert_int_equal(care_check(w.b, NULL, NULL, &checked), 0);
 	assert_int_equal(checked.findings, 0); /* nor does the index name what is gone */
 	end(&w);
@@ -65,7 +65,7 @@ static void a_pack_that_is_hardly_used_is_copied_from_and_condemned(void **state
 	begin(&w);
 	care_forget(w.b, w.one);
 	struct sl_backup_prune_opts opts = {SL_BACKUP_PRUNE_OPTS_INIT, .repack_percent = 95};
-	struct sl_backup_pruned p = {.struct_size = sizeof p};
+	struct sl_backup_pruned p = {.struct_size = sizeof(p)};
 	assert_int_equal(sl_backup_prune(w.b, &opts, &p, NULL), 0);
 	assert_int_equal(p.packs_repacked, 1);
 	assert_int_equal(p.packs_condemned, 2);
@@ -84,7 +84,7 @@ static void without_repacking_a_pack_stays_as_long_as_one_block_is_needed(void *
 	begin(&w);
 	care_forget(w.b, w.one);
 	struct sl_backup_prune_opts opts = {SL_BACKUP_PRUNE_OPTS_INIT, .repack_percent = SL_NONE};
-	struct sl_backup_pruned p = {.struct_size = sizeof p};
+	struct sl_backup_pruned p = {.struct_size = sizeof(p)};
 	assert_int_equal(sl_backup_prune(w.b, &opts, &p, NULL), 0);
 	assert_int_equal(p.packs_condemned, 1); /* the one that had nothing but the second copy of its manifest */
 	assert_int_equal(p.packs_repacked, 0);
@@ -98,12 +98,12 @@ static void a_dry_run_changes_nothing_and_tells_the_same(void **state)
 	begin(&w);
 	care_forget(w.b, w.two);
 	struct sl_backup_prune_opts opts = {SL_BACKUP_PRUNE_OPTS_INIT, .dry_run = SL_ON};
-	struct sl_backup_pruned dry = {.struct_size = sizeof dry};
+	struct sl_backup_pruned dry = {.struct_size = sizeof(dry)};
 	int64_t before = w.shelf.changes;
 	assert_int_equal(sl_backup_prune(w.b, &opts, &dry, NULL), 0);
 	assert_int_equal(w.shelf.changes, before);
 	struct sl_backup_pruned p = care_prune(w.b);
-	assert_memory_equal(&dry, &p, sizeof p);
+	assert_memory_equal(&dry, &p, sizeof(p));
 	end(&w);
 }
 
@@ -278,7 +278,7 @@ static void a_merged_index_names_no_pack_of_a_session_at_work(void **state)
 	char three[SL_BACKUP_ID_BYTES];
 	struct bk_session *session = NULL;
 	static const struct care_file third[] = {{.path = "c", .seed = 8, .len = 4000}};
-	struct sl_backup_checked checked = {.struct_size = sizeof checked};
+	struct sl_backup_checked checked = {.struct_size = sizeof(checked)};
 	begin(&w);
 	size_t before = w.shelf.n;
 	make(w.b, third, SL_COUNT(third), three);
@@ -304,7 +304,7 @@ static void what_was_condemned_and_is_needed_again_is_copied_before_its_pack_goe
 	begin(&w);
 	/* A snapshot that comes back: as if a create that had not seen the mark had published it. */
 	char name[SL_DRIVER_NAME_BYTES];
-	snprintf(name, sizeof name, "snapshots/%s", w.two);
+	snprintf(name, sizeof(name), "snapshots/%s", w.two);
 	struct shelf_object *o = shelf_find(&w.shelf, name);
 	struct shelf_object kept = *o;
 	kept.bytes = malloc(kept.len);
@@ -331,9 +331,9 @@ static void a_snapshot_that_cannot_be_read_stops_it_before_anything_is_changed(v
 	char name[SL_DRIVER_NAME_BYTES];
 	begin(&w);
 	care_forget(w.b, w.two);
-	snprintf(name, sizeof name, "snapshots/%s", w.one);
+	snprintf(name, sizeof(name), "snapshots/%s", w.one);
 	shelf_find(&w.shelf, name)->bytes[40] ^= 1;
-	snprintf(name, sizeof name, "copies/snapshots/%s", w.one);
+	snprintf(name, sizeof(name), "copies/snapshots/%s", w.one);
 	shelf_find(&w.shelf, name)->bytes[40] ^= 1;
 	int64_t before = w.shelf.changes;
 	struct sl_err err = SL_ERR_INIT;
@@ -362,7 +362,7 @@ static void vanish(const char *what, const char *name, void *ctx)
 		v->bytes = malloc(o->len);
 		memcpy(v->bytes, o->bytes, o->len);
 		char copy[SL_DRIVER_NAME_BYTES];
-		(void)snprintf(copy, sizeof copy, "copies/%.100s", v->name);
+		(void)snprintf(copy, sizeof(copy), "copies/%.100s", v->name);
 		v->gone = shelf_drop(s, v->name) && shelf_drop(s, copy);
 	} else if (v->gone && v->back && strcmp(what, "list") == 0 && strcmp(name, "snapshots") == 0) {
 		const sl_driver d = shelf_driver(s);
@@ -376,7 +376,7 @@ static int prune_while_it_vanishes(bool back)
 	struct world w;
 	struct vanishing v = {.w = &w, .back = back};
 	begin(&w);
-	(void)snprintf(v.name, sizeof v.name, "snapshots/%s", w.one);
+	(void)snprintf(v.name, sizeof(v.name), "snapshots/%s", w.one);
 	w.shelf.gate = vanish;
 	w.shelf.gate_ctx = &v;
 	int rc = sl_backup_prune(w.b, NULL, NULL, NULL);
@@ -620,7 +620,7 @@ static void small_packs_of_a_session_at_work_are_not_merged(void **state)
 
 static uint64_t merged_by(struct world *w, struct sl_backup_prune_opts opts)
 {
-	struct sl_backup_pruned p = {.struct_size = sizeof p};
+	struct sl_backup_pruned p = {.struct_size = sizeof(p)};
 	opts.dry_run = SL_ON;
 	assert_int_equal(sl_backup_prune(w->b, &opts, &p, NULL), 0);
 	return p.packs_merged;
@@ -833,8 +833,8 @@ static void add_blocks(sl_backup *b, uint64_t n)
 	assert_int_equal(sl__bk_store_new(&store, b, NULL, 1, NULL), 0);
 	for (uint64_t i = 0; i < n; i++) {
 		struct bk_id id = {.b = {1}};
-		memcpy(id.b + 8, &i, sizeof i);
-		assert_int_equal(sl__bk_store_put_always(store, 0, &id, &i, sizeof i, 1, NULL), 0);
+		memcpy(id.b + 8, &i, sizeof(i));
+		assert_int_equal(sl__bk_store_put_always(store, 0, &id, &i, sizeof(i), 1, NULL), 0);
 	}
 	assert_int_equal(sl__bk_store_finish(store, NULL), 0);
 	sl__bk_store_free(store);
@@ -850,7 +850,7 @@ static size_t peak_of_prune(uint64_t blocks)
 	const struct sl_env env = {SL_ENV_INIT, .mem = &mem};
 	const struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = &env, .threads = 1};
 	const struct sl_backup_prune_opts repack = {SL_BACKUP_PRUNE_OPTS_INIT, .repack_percent = 95};
-	struct sl_backup_pruned out = {.struct_size = sizeof out};
+	struct sl_backup_pruned out = {.struct_size = sizeof(out)};
 	struct world w;
 	sl_backup *b = NULL;
 	begin(&w);

@@ -24,7 +24,7 @@ static void close_reader(struct fixture *f)
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	repo_make(&f->r, NULL);
 	*state = f;
 	return 0;
@@ -44,7 +44,7 @@ static int short_numbers(uint64_t *out, int n)
 	uint8_t bytes[REPO_BLOCK_MAX];
 	int found = 0;
 	for (uint64_t i = 0; found < n; i++) {
-		size_t len = repo_block(i, bytes, sizeof bytes);
+		size_t len = repo_block(i, bytes, sizeof(bytes));
 		if (len > 8 && len < 3000)
 			out[found++] = i;
 	}
@@ -104,7 +104,7 @@ static void a_block_that_is_nowhere_is_named(void **state)
 	struct bk_id id = repo_block_id(f->r.b, 777);
 	open_reader(f);
 	assert_int_equal(repo_read_block(&f->r, f->reader, 777, &err), SL_ENOENT);
-	sl__bk_hex(id.b, sizeof id.b, hex);
+	sl__bk_hex(id.b, sizeof(id.b), hex);
 	assert_non_null(strstr(err.msg, hex));
 	close_reader(f);
 }
@@ -279,7 +279,7 @@ static void an_index_that_lies_does_no_harm(void **state)
 	assert_int_equal(sl__bk_index_find(f->index, &id, &at, NULL), 0);
 	close_reader(f);
 	assert_int_equal(repo_count(&f->r.d, "index", index), 1);
-	(void)snprintf(name, sizeof name, "index/%.64s", index);
+	(void)snprintf(name, sizeof(name), "index/%.64s", index);
 	assert_int_equal(f->r.d.ops->remove(f->r.d.driver, name, NULL), 0);
 	const struct bk_place lies[] = {
 		{at.place.frame_offset, at.place.frame_stored, at.place.frame_raw, UINT32_MAX, at.place.length,
@@ -310,7 +310,7 @@ static void an_index_that_lies_does_no_harm(void **state)
 		assert_true(rc == SL_ECORRUPT || rc == 0); /* 0: the index was refused, and the pack taken in itself */
 		close_reader(f);
 		assert_int_equal(repo_count(&f->r.d, "index", index), 1);
-		(void)snprintf(name, sizeof name, "index/%.64s", index);
+		(void)snprintf(name, sizeof(name), "index/%.64s", index);
 		assert_int_equal(f->r.d.ops->remove(f->r.d.driver, name, NULL), 0);
 	}
 	sl__bk_ids_fini(&f->r.b->env, &packs);
@@ -349,7 +349,7 @@ static int read_lie(struct fixture *f, sl_backup *b, const struct bk_id *pack, u
 						.frame_raw = raw,
 						.length = 5,
 						.zstd = true}};
-	memset(block.id.b, 0x42, sizeof block.id.b);
+	memset(block.id.b, 0x42, sizeof(block.id.b));
 	assert_int_equal(sl__bk_index_load(&x, &b->env, &b->keys, &f->r.d, NULL, NULL, NULL, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_new(&builder, &b->env, &b->keys, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_pack(builder, pack, &block, 1, NULL), 0);
@@ -415,7 +415,7 @@ static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
 		uint8_t block[REPO_BLOCK_MAX];
 		assert_int_equal(sl_backup_open(&b, &f->r.d, &opts, NULL), 0);
 		struct bk_id id = repo_block_id(real, 3);
-		uint32_t len = (uint32_t)repo_block(3, block, sizeof block);
+		uint32_t len = (uint32_t)repo_block(3, block, sizeof(block));
 		fault_arm_mem(&fault, n, FAULT_ONCE);
 		int rc = sl__bk_index_for_reading(b, &x, NULL);
 		if (rc == 0)

@@ -48,7 +48,7 @@ struct damaging {
 static int damage_frame(const struct bk_id *id, const struct bk_place *place, void *ctx)
 {
 	struct damaging *d = ctx;
-	if (memcmp(id, &d->id, sizeof *id) != 0)
+	if (memcmp(id, &d->id, sizeof(*id)) != 0)
 		return 0;
 	for (size_t i = 0; i < d->w->shelf.n; i++)
 		if (strncmp(d->w->shelf.objects[i].name, "packs/", 6) == 0 &&
@@ -80,7 +80,7 @@ static void damage_file(struct world *w, size_t file)
 
 static struct sl_backup_repaired repair(struct world *w)
 {
-	struct sl_backup_repaired r = {.struct_size = sizeof r};
+	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_backup_repair(w->b, NULL, NULL, &r, &err) != 0)
 		fail_msg("repair: %s", err.msg);
@@ -96,7 +96,7 @@ static int take_info(const struct sl_backup_snapshot *s, void *ctx)
 	assert_string_equal(s->tags[0], "gold");
 	assert_string_equal(s->tags[1], "repaired");
 	assert_int_equal(s->problems, 2); /* the file that is lost, and its other name */
-	memcpy(w->id, s->id, sizeof w->id);
+	memcpy(w->id, s->id, sizeof(w->id));
 	return 0;
 }
 
@@ -184,7 +184,7 @@ static void a_block_that_is_stored_twice_survives_the_damage_of_one_place(void *
 	shelf_fini(&other);
 	/* Nothing is lost before the repair, either: check names the pack and no file. */
 	care_assert_whole(w.b, w.id, tree, SL_COUNT(tree));
-	struct sl_backup_checked checked = {.struct_size = sizeof checked};
+	struct sl_backup_checked checked = {.struct_size = sizeof(checked)};
 	assert_int_equal(care_check(w.b, NULL, NULL, &checked), SL_ECORRUPT);
 	assert_int_equal(checked.findings - checked.harmless, 1);
 	struct sl_backup_repaired r = repair(&w);
@@ -324,7 +324,7 @@ static void a_folder_whose_entry_is_lost_comes_back_with_the_files_that_are_not(
 	struct seen seen = {0};
 	char name[SL_DRIVER_NAME_BYTES];
 	char(*names)[NAME_BYTES] = calloc(NAMES, NAME_BYTES);
-	struct care_file *files = calloc(NAMES + 1, sizeof *files);
+	struct care_file *files = calloc(NAMES + 1, sizeof(*files));
 	files[0] = (struct care_file){.path = "a"};
 	for (size_t i = 0; i < NAMES; i++) {
 		name_file(names[i], i);
@@ -402,7 +402,7 @@ static void an_index_that_does_not_agree_with_the_packs_is_made_anew(void **stat
 	(void)state;
 	struct world w;
 	int told = 0;
-	struct sl_backup_repaired r = {.struct_size = sizeof r}, again = r;
+	struct sl_backup_repaired r = {.struct_size = sizeof(r)}, again = r;
 	begin(&w);
 	put_index_that_lies(&w);
 	assert_int_equal(care_check(w.b, count_index_faults, &told, NULL), SL_ECORRUPT);

@@ -32,7 +32,7 @@ static void a_plain_repository_opens_without_a_passphrase(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_backup_stats st = {.struct_size = sizeof st, .packs = 9};
+	struct sl_backup_stats st = {.struct_size = sizeof(st), .packs = 9};
 	(void)state;
 	repo_make(&r, NULL);
 	assert_int_equal(sl_backup_is_encrypted(&r.d, NULL, &err), 0);
@@ -90,13 +90,13 @@ static void an_encrypted_repository_opens_with_its_passphrase_only(void **state)
 	sl_backup *b;
 	(void)state;
 	repo_place(&r, NULL);
-	struct sl_backup_opts opts = with(bytes, sizeof bytes - 1);
+	struct sl_backup_opts opts = with(bytes, sizeof(bytes) - 1);
 	assert_int_equal(sl_backup_init(&r.d, &opts, &err), 0);
 	assert_int_equal(err.code, 0); /* written only on failure */
 	assert_int_equal(sl_backup_is_encrypted(&r.d, NULL, &err), 1);
 	assert_int_equal(sl_backup_open(&b, &r.d, &opts, &err), 0);
 	assert_null(b->opts.passphrase);
-	struct sl_backup_stats st = {.struct_size = sizeof st};
+	struct sl_backup_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_backup_get_stats(b, &st, &err), 0);
 	assert_int_equal(st.encrypted, 1);
 	sl_backup_close(b);
@@ -240,7 +240,7 @@ static int never_bytes(SL_UNUSED const void *bytes, SL_UNUSED size_t len, SL_UNU
 /* How many calls do not say so. A check, above all, must not pass. */
 static int calls_that_are_made_in_a_child(sl_backup *b)
 {
-	struct sl_backup_stats st = {.struct_size = sizeof st};
+	struct sl_backup_stats st = {.struct_size = sizeof(st)};
 	static const char *const paths[] = {"/nowhere"};
 	const struct sl_backup_create_opts create = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1};
 	const struct sl_backup_restore_opts restore = {SL_BACKUP_RESTORE_OPTS_INIT, .to = "/nowhere"};
@@ -286,12 +286,12 @@ static void every_damaged_bit_of_the_config_is_found(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	char *text;
 	(void)state;
-	memset(c.id, 0x5a, sizeof c.id);
+	memset(c.id, 0x5a, sizeof(c.id));
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	assert_int_equal(sl__bk_config_text(&env, &c, &text, &err), 0);
 	size_t n = strlen(text);
 	assert_int_equal(sl__bk_config_parse(&back, text, n, &err), 0);
-	assert_memory_equal(back.id, c.id, sizeof c.id);
+	assert_memory_equal(back.id, c.id, sizeof(c.id));
 	assert_true(back.encrypted);
 	assert_int_equal(back.chunk_avg, c.chunk_avg);
 	for (size_t bit = 0; bit < 8 * n; bit++) {
@@ -311,7 +311,7 @@ static int parse_checked(const char *body, struct bk_config *out, struct sl_err 
 	uint8_t sum[SL__SHA256_BYTES];
 	assert_int_equal(sl__sha256(body, strlen(body), sum, NULL), 0);
 	sl__sha256_hex(sum, hex);
-	(void)snprintf(text, sizeof text, "%s,\"check\":\"%s\"}", body, hex);
+	(void)snprintf(text, sizeof(text), "%s,\"check\":\"%s\"}", body, hex);
 	return sl__bk_config_parse(out, text, strlen(text), err);
 }
 
@@ -357,7 +357,7 @@ static int remove_key(const char *name, const struct sl_driver_stat *stat, void 
 	const sl_driver *d = ctx;
 	char whole[SL_DRIVER_NAME_BYTES];
 	(void)stat;
-	(void)snprintf(whole, sizeof whole, "keys/%.64s", name);
+	(void)snprintf(whole, sizeof(whole), "keys/%.64s", name);
 	assert_int_equal(d->ops->remove(d->driver, whole, NULL), 0);
 	return 0;
 }
@@ -377,8 +377,8 @@ static void a_failed_change_of_the_passphrase_locks_nobody_out(void **state)
 	assert_int_equal(sl_backup_init(&r.d, &opts, &err), 0);
 	assert_int_equal(sl_backup_open(&b, &r.d, &opts, &err), 0);
 	assert_int_equal(repo_count(&r.d, "keys", id), 1);
-	(void)snprintf(name, sizeof name, "keys/%s", id);
-	assert_int_equal(r.d.ops->get(r.d.driver, name, 0, key, sizeof key, &key_len, NULL), 0);
+	(void)snprintf(name, sizeof(name), "keys/%s", id);
+	assert_int_equal(r.d.ops->get(r.d.driver, name, 0, key, sizeof(key), &key_len, NULL), 0);
 	for (bool injected = true; injected; n++) {
 		r.bad.counted = r.bad.failed = 0;
 		r.bad.fail_at = n;
@@ -438,12 +438,12 @@ static void a_damaged_key_is_told_from_a_wrong_passphrase(void **state)
 	repo_place(&r, NULL);
 	assert_int_equal(sl_backup_init(&r.d, &opts, &err), 0);
 	assert_int_equal(repo_count(&r.d, "keys", id), 1);
-	(void)snprintf(name, sizeof name, "keys/%s", id);
+	(void)snprintf(name, sizeof(name), "keys/%s", id);
 	assert_int_equal(
 		r.d.ops->put(r.d.driver, "keys/00000000000000000000000000000000", "{}", 2, SL_DRIVER_NEW, NULL), 0);
 	assert_int_equal(try_open(&r.d, "pass", &err), 0); /* another one is whole */
 	assert_int_equal(try_open(&r.d, "wrong", &err), SL_EKEY);
-	(void)snprintf(copy, sizeof copy, "copies/keys/%s", id);
+	(void)snprintf(copy, sizeof(copy), "copies/keys/%s", id);
 	repo_damage(&r.d, name, 40);
 	repo_damage(&r.d, copy, 40);
 	assert_int_equal(try_open(&r.d, "pass", &err), SL_ECORRUPT);
@@ -467,7 +467,7 @@ static const char *leaked;
 
 static void *watch_alloc(size_t size, void *ctx)
 {
-	struct watched *w = malloc(sizeof *w + size);
+	struct watched *w = malloc(sizeof(*w) + size);
 	(void)ctx;
 	if (w == NULL)
 		return NULL;
@@ -546,8 +546,8 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 	char *json;
 	size_t len;
 	(void)state;
-	memset(refs[1].id.b, 0xab, sizeof refs[1].id.b);
-	s.info = (struct sl_backup_snapshot){.struct_size = sizeof s.info,
+	memset(refs[1].id.b, 0xab, sizeof(refs[1].id.b));
+	s.info = (struct sl_backup_snapshot){.struct_size = sizeof(s.info),
 					     .time_ms = 1700000000123,
 					     .took_ms = 5,
 					     .host = "h\xfe",
@@ -576,7 +576,7 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 	assert_true(back.info.time_ms == 1700000000123 && back.info.bytes == INT64_MAX && back.info.problems == 6);
 	assert_string_equal(back.info.version, "0.1.0");
 	assert_int_equal(back.manifest_n, 2);
-	assert_memory_equal(back.manifest, refs, sizeof refs);
+	assert_memory_equal(back.manifest, refs, sizeof(refs));
 	sl__bk_snapshot_fini(&env, &back);
 	sl__free(&env, json);
 }
@@ -612,16 +612,16 @@ static void json_that_is_no_snapshot_is_refused(void **state)
 	struct bk_snapshot out;
 	char hex[BK_HEX_BYTES], good[1024], bad[1024];
 	(void)state;
-	memset(hex, 'a', sizeof hex - 1);
-	hex[sizeof hex - 1] = '\0';
-	(void)snprintf(good, sizeof good, whole, hex);
+	memset(hex, 'a', sizeof(hex) - 1);
+	hex[sizeof(hex) - 1] = '\0';
+	(void)snprintf(good, sizeof(good), whole, hex);
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	assert_int_equal(sl__bk_snapshot_parse(&env, hex, good, strlen(good), &out, &err), 0);
 	sl__bk_snapshot_fini(&env, &out);
 	for (size_t i = 0; i < SL_COUNT(wrong); i++) {
 		const char *at = strstr(good, wrong[i].from);
 		assert_non_null(at);
-		(void)snprintf(bad, sizeof bad, "%.*s%s%s", (int)(at - good), good, wrong[i].to,
+		(void)snprintf(bad, sizeof(bad), "%.*s%s%s", (int)(at - good), good, wrong[i].to,
 			       at + strlen(wrong[i].from));
 		if (sl__bk_snapshot_parse(&env, hex, bad, strlen(bad), &out, &err) != SL_ECORRUPT)
 			fail_msg("%s is taken", bad);
@@ -640,7 +640,7 @@ struct told {
 static int tell(const struct sl_backup_snapshot *s, void *ctx)
 {
 	struct told *t = ctx;
-	(void)snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), "%s ", s->host);
+	(void)snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "%s ", s->host);
 	return t->stop_after != 0 && --t->stop_after == 0 ? 7 : 0;
 }
 
@@ -649,7 +649,7 @@ static int tell_damaged(const char *id, const struct sl_err *err, void *ctx)
 	struct told *t = ctx;
 	assert_int_equal(err->code, SL_ECORRUPT);
 	assert_non_null(strstr(err->msg, id));
-	(void)snprintf(t->damaged, sizeof t->damaged, "%s", id);
+	(void)snprintf(t->damaged, sizeof(t->damaged), "%s", id);
 	return 0;
 }
 
@@ -671,12 +671,12 @@ static void snapshots_are_listed_by_their_time(void **state)
 	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), 7);
 	assert_int_equal(sl_backup_resolve(r.b, "latest", id, &err), 0);
 	assert_string_equal(id, ids[1]);
-	(void)snprintf(name, sizeof name, "snapshots/%s", ids[1]);
+	(void)snprintf(name, sizeof(name), "snapshots/%s", ids[1]);
 	repo_damage(&r.d, name, 50);
 	t = (struct told){.text = ""};
 	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), 0); /* its copy is right */
 	assert_string_equal(t.text, "first second third ");
-	(void)snprintf(name, sizeof name, "copies/snapshots/%s", ids[1]);
+	(void)snprintf(name, sizeof(name), "copies/snapshots/%s", ids[1]);
 	repo_damage(&r.d, name, 50);
 	t = (struct told){.text = ""};
 	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), SL_ECORRUPT);
@@ -699,20 +699,20 @@ static void a_snapshot_is_found_by_the_beginning_of_its_id(void **state)
 	assert_int_equal(repo_publish(&r, "host", 1, id, &err), 0);
 	assert_int_equal(sl_backup_resolve(r.b, id, found, &err), 0);
 	assert_string_equal(found, id);
-	(void)snprintf(prefix, sizeof prefix, "%.4s", id);
+	(void)snprintf(prefix, sizeof(prefix), "%.4s", id);
 	assert_int_equal(sl_backup_resolve(r.b, prefix, found, &err), 0);
 	assert_string_equal(found, id);
 	prefix[3] = '\0';
 	assert_int_equal(sl_backup_resolve(r.b, prefix, found, &err), SL_ENOENT);
 	assert_int_equal(sl_backup_resolve(r.b, "../../etc", found, &err), SL_ENOENT);
 	assert_int_equal(sl_backup_resolve(r.b, "", found, &err), SL_ENOENT);
-	memcpy(twin, id, sizeof twin);
+	memcpy(twin, id, sizeof(twin));
 	twin[31] = twin[31] == '0' ? '1' : '0';
-	(void)snprintf(from, sizeof from, "snapshots/%s", id);
-	(void)snprintf(to, sizeof to, "snapshots/%s", twin);
+	(void)snprintf(from, sizeof(from), "snapshots/%s", id);
+	(void)snprintf(to, sizeof(to), "snapshots/%s", twin);
 	assert_int_equal(r.d.ops->rename(r.d.driver, from, to, NULL), 0);
 	assert_int_equal(r.d.ops->put(r.d.driver, from, "x", 1, SL_DRIVER_NEW, NULL), 0);
-	(void)snprintf(prefix, sizeof prefix, "%.4s", id);
+	(void)snprintf(prefix, sizeof(prefix), "%.4s", id);
 	assert_int_equal(sl_backup_resolve(r.b, prefix, found, &err), SL_EINVAL);
 	/* The id is bound in: under another name it is no snapshot. */
 	struct bk_snapshot s;
@@ -725,7 +725,7 @@ static void a_snapshot_is_found_by_the_beginning_of_its_id(void **state)
 static void use(struct repo *r, sl_backup **b)
 {
 	struct told t = {.text = ""};
-	struct sl_backup_stats st = {.struct_size = sizeof st};
+	struct sl_backup_stats st = {.struct_size = sizeof(st)};
 	char id[SL_BACKUP_ID_BYTES];
 	if (sl_backup_open(b, &r->d, &r->opts, NULL) != 0)
 		return;

@@ -4,8 +4,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "backup/restore_kit.h"
 #include "backup/restore/target.h"
+#include "backup/restore_kit.h"
 
 static void add(struct rk *k, struct bk_entry e)
 {
@@ -46,7 +46,7 @@ static void every_kind_of_entry_comes_back(SL_UNUSED void **state)
 	rk_expect(&k, "b", "");
 	assert_true(rk_stat(&k, "a/one").st_ino == rk_stat(&k, "a/with").st_ino);
 	char full[512], target[64] = "";
-	assert_int_equal(readlink(rk_path(&k, "to/a/way", full), target, sizeof target - 1), 17);
+	assert_int_equal(readlink(rk_path(&k, "to/a/way", full), target, sizeof(target) - 1), 17);
 	assert_string_equal(target, "../outside/secret");
 	rk_expect_outside_untouched(&k);
 	rk_end(&k);
@@ -231,13 +231,13 @@ static void attributes_come_back(const char *passphrase)
 	assert_int_equal(k.result.problems, 0);
 	static const char *const paths[] = {"to/d", "to/d/f"};
 	for (size_t i = 0; i < 2; i++) {
-		assert_int_equal(get_xattr(&k, paths[i], "user.a", value, sizeof value), 3);
+		assert_int_equal(get_xattr(&k, paths[i], "user.a", value, sizeof(value)), 3);
 		assert_memory_equal(value,
 				    "1\0"
 				    "2",
 				    3);
-		assert_int_equal(get_xattr(&k, paths[i], "user.b", value, sizeof value), 0);
-		assert_int_equal(get_xattr(&k, paths[i], "security.sluice", value, sizeof value), trusted ? 1 : -1);
+		assert_int_equal(get_xattr(&k, paths[i], "user.b", value, sizeof(value)), 0);
+		assert_int_equal(get_xattr(&k, paths[i], "security.sluice", value, sizeof(value)), trusted ? 1 : -1);
 	}
 	assert_int_equal(k.result.security_stripped, trusted ? 0 : 2);
 	if (geteuid() == 0) {
@@ -247,12 +247,12 @@ static void attributes_come_back(const char *passphrase)
 		opts.security = SL_ON;
 		assert_int_equal(rk_restore_with(&k, &opts), 0);
 		for (size_t i = 0; i < 2; i++)
-			assert_int_equal(get_xattr(&k, paths[i], "security.sluice", value, sizeof value), 1);
+			assert_int_equal(get_xattr(&k, paths[i], "security.sluice", value, sizeof(value)), 1);
 		assert_int_equal(k.result.security_stripped, 0);
 		assert_int_equal(unlink(rk_path(&k, "to/d/f", full)), 0);
 		opts.security = SL_OFF;
 		assert_int_equal(rk_restore_with(&k, &opts), 0);
-		assert_int_equal(get_xattr(&k, "to/d/f", "security.sluice", value, sizeof value), -1);
+		assert_int_equal(get_xattr(&k, "to/d/f", "security.sluice", value, sizeof(value)), -1);
 		assert_int_equal(k.result.security_stripped, 2);
 	}
 	rk_end(&k);
@@ -274,8 +274,8 @@ static void access_lists_come_back_and_none_is_inherited(SL_UNUSED void **state)
 	struct rk k;
 	char value[64], full[512];
 	rk_begin(&k, NULL, NULL);
-	static const struct bk_xattr lists[] = {{"system.posix_acl_access", acl, sizeof acl},
-						{"system.posix_acl_default", acl, sizeof acl}};
+	static const struct bk_xattr lists[] = {{"system.posix_acl_access", acl, sizeof(acl)},
+						{"system.posix_acl_default", acl, sizeof(acl)}};
 	struct bk_entry d = rk_dir("d"), f = rk_text(&k, "d/f", "x"), plain = rk_text(&k, "d/plain", "x");
 	d.xattrs = f.xattrs = lists;
 	d.xattrs_n = 2;
@@ -288,21 +288,21 @@ static void access_lists_come_back_and_none_is_inherited(SL_UNUSED void **state)
 	(void)rk_publish(&k);
 	/* the target hands a list down to everything */
 	assert_int_equal(mkdir(k.to, 0700), 0);
-	if (setxattr(k.to, "system.posix_acl_default", acl, sizeof acl, 0) != 0) {
+	if (setxattr(k.to, "system.posix_acl_default", acl, sizeof(acl), 0) != 0) {
 		print_message("# the file system has no access lists\n");
 		rk_end(&k);
 		skip();
 	}
 	assert_int_equal(rk_restore(&k), 0);
 	assert_int_equal(k.result.problems, 0);
-	assert_int_equal(get_xattr(&k, "to/d", "system.posix_acl_default", value, sizeof value), sizeof acl);
-	assert_memory_equal(value, acl, sizeof acl);
-	assert_int_equal(get_xattr(&k, "to/d/f", "system.posix_acl_access", value, sizeof value), sizeof acl);
-	assert_memory_equal(value, acl, sizeof acl);
+	assert_int_equal(get_xattr(&k, "to/d", "system.posix_acl_default", value, sizeof(value)), sizeof(acl));
+	assert_memory_equal(value, acl, sizeof(acl));
+	assert_int_equal(get_xattr(&k, "to/d/f", "system.posix_acl_access", value, sizeof(value)), sizeof(acl));
+	assert_memory_equal(value, acl, sizeof(acl));
 	assert_int_equal(rk_stat(&k, "d/f").st_mode & 07777, 0640);
-	assert_true(get_xattr(&k, "to/d/plain", "system.posix_acl_access", value, sizeof value) < 0);
-	assert_true(get_xattr(&k, "to/d/inner", "system.posix_acl_access", value, sizeof value) < 0);
-	assert_true(get_xattr(&k, "to/d/inner", "system.posix_acl_default", value, sizeof value) < 0);
+	assert_true(get_xattr(&k, "to/d/plain", "system.posix_acl_access", value, sizeof(value)) < 0);
+	assert_true(get_xattr(&k, "to/d/inner", "system.posix_acl_access", value, sizeof(value)) < 0);
+	assert_true(get_xattr(&k, "to/d/inner", "system.posix_acl_default", value, sizeof(value)) < 0);
 	assert_int_equal(rk_stat(&k, "d/plain").st_mode & 07777, 0644);
 	(void)removexattr(rk_path(&k, "to", full), "system.posix_acl_default");
 	rk_end(&k);
@@ -417,7 +417,7 @@ static void names_that_are_not_utf8_and_long_paths_come_back(SL_UNUSED void **st
 	rk_expect(&k, "\xff\xfe bad\n", "x");
 	assert_int_equal(rk_restore(&k), 0);
 	assert_int_equal(k.result.skipped, 2);
-	(void)snprintf(command, sizeof command, "test $(find '%s' -size 4c -name file | wc -l) = 1 && rm -rf '%s'",
+	(void)snprintf(command, sizeof(command), "test $(find '%s' -size 4c -name file | wc -l) = 1 && rm -rf '%s'",
 		       k.to, k.to);
 	assert_int_equal(system(command), 0);
 	rk_end(&k);
@@ -632,7 +632,7 @@ static void after_a_crash_of_the_machine_files_are_written_again(SL_UNUSED void 
 	rk_begin(&k, NULL, NULL);
 	publish_small_tree(&k);
 	assert_int_equal(rk_restore(&k), 0);
-	assert_true(getxattr(k.to, BK_TARGET_MARK, mark, sizeof mark) < 0);
+	assert_true(getxattr(k.to, BK_TARGET_MARK, mark, sizeof(mark)) < 0);
 	/* as a power loss may leave it: names, sizes and times are there, bytes are not */
 	struct stat st = rk_stat(&k, "a/one");
 	int fd = open(rk_path(&k, "to/a/one", full), O_WRONLY);
@@ -650,7 +650,7 @@ static void after_a_crash_of_the_machine_files_are_written_again(SL_UNUSED void 
 	rk_expect(&k, "a/two", "second");
 	rk_expect(&k, "a/with", "first");
 	assert_true(rk_stat(&k, "a/one").st_ino == rk_stat(&k, "a/with").st_ino);
-	assert_true(getxattr(k.to, BK_TARGET_MARK, mark, sizeof mark) < 0);
+	assert_true(getxattr(k.to, BK_TARGET_MARK, mark, sizeof(mark)) < 0);
 	rk_end(&k);
 }
 
@@ -757,7 +757,7 @@ static void a_name_of_a_file_that_is_not_meant_has_its_contents(SL_UNUSED void *
 static void flip(struct rk *k, size_t from_end)
 {
 	char command[600];
-	(void)snprintf(command, sizeof command,
+	(void)snprintf(command, sizeof(command),
 		       "f=$(ls '%s'/packs/*/* | head -n 1) && s=$(stat -c %%s $f) && chmod u+w $f && "
 		       "printf '\\377\\000\\377\\000' | dd of=$f bs=1 seek=$((s - %zu)) conv=notrunc status=none",
 		       k->repo, from_end);
@@ -787,7 +787,7 @@ static void a_damaged_file_is_named_and_the_others_are_restored(SL_UNUSED void *
 	(void)rk_publish(&k);
 	struct stat st;
 	char command[600];
-	(void)snprintf(command, sizeof command, "stat -c %%s '%s'/packs/*/*", k.repo);
+	(void)snprintf(command, sizeof(command), "stat -c %%s '%s'/packs/*/*", k.repo);
 	FILE *p = popen(command, "re");
 	unsigned long size = 0;
 	assert_int_equal(fscanf(p, "%lu", &size), 1);
@@ -859,7 +859,7 @@ static void stop_on_problem(SL_UNUSED enum sl_backup_problem problem, SL_UNUSED 
 			    SL_UNUSED const struct sl_err *err, void *ctx)
 {
 	struct rk *k = ctx;
-	struct sl_backup_progress p = {.struct_size = sizeof p};
+	struct sl_backup_progress p = {.struct_size = sizeof(p)};
 	sl_backup_get_progress(k->b, &p);
 	assert_string_equal(p.phase, "restore");
 	assert_int_equal(p.errors, 1);
@@ -877,7 +877,7 @@ static void a_restore_that_is_stopped_ends_and_goes_on_later(SL_UNUSED void **st
 	add(&k, f);
 	for (int i = 0; i < 100; i++) {
 		char name[16];
-		(void)snprintf(name, sizeof name, "f%03d", i);
+		(void)snprintf(name, sizeof(name), "f%03d", i);
 		add(&k, rk_text(&k, strdupa(name), "y"));
 	}
 	(void)rk_publish(&k);
@@ -889,7 +889,7 @@ static void a_restore_that_is_stopped_ends_and_goes_on_later(SL_UNUSED void **st
 	assert_int_equal(rk_restore(&k), 0);
 	assert_true(k.result.files > 0);
 	rk_expect(&k, "f099", "y");
-	struct sl_backup_progress p = {.struct_size = sizeof p};
+	struct sl_backup_progress p = {.struct_size = sizeof(p)};
 	sl_backup_get_progress(k.b, &p);
 	assert_int_equal(p.files, 101);
 	assert_int_equal(p.bytes, 101);

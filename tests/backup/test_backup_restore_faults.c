@@ -23,13 +23,13 @@ static void publish_many(struct rk *k, size_t files)
 	for (size_t i = 0; i < files; i++) {
 		bool first = i % 40 == 0, link = i % 40 == 39;
 		if (first) {
-			(void)snprintf(names[i], sizeof names[i], "d%02zu", i / 40);
+			(void)snprintf(names[i], sizeof(names[i]), "d%02zu", i / 40);
 			struct bk_entry d = rk_dir(names[i]);
 			rk_add(k, &d);
 			continue;
 		}
-		(void)snprintf(names[i], sizeof names[i], "d%02zu/f%03zu", i / 40, i);
-		(void)snprintf(texts[i], sizeof texts[i], "file %zu, %.31s", i, names[i]);
+		(void)snprintf(names[i], sizeof(names[i]), "d%02zu/f%03zu", i / 40, i);
+		(void)snprintf(texts[i], sizeof(texts[i]), "file %zu, %.31s", i, names[i]);
 		/* refs of the kit are few: these live here */
 		static struct bk_ref refs[FILES];
 		refs[i] = rk_block(k, texts[i], strlen(texts[i]));
@@ -83,7 +83,7 @@ static void restore_and_die(const struct rk *k, const char *name)
 	char path[1024];
 	int status = 0;
 	pid_t ended = 0;
-	(void)snprintf(path, sizeof path, "%s/%s", k->to, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", k->to, name);
 	while (access(path, F_OK) != 0 && (ended = waitpid(pid, &status, WNOHANG)) == 0)
 		(void)sched_yield();
 	if (ended == 0) {
@@ -128,7 +128,7 @@ static void no_memory_anywhere_leaves_whole_files_and_no_leak(SL_UNUSED void **s
 	fault_init(&f, NULL);
 	struct sl_env env = fault_env(&f, NULL);
 	rk_reopen(&k, &env, 2);
-	(void)snprintf(command, sizeof command, "rm -rf '%s'", k.to);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", k.to);
 	for (n = 1;; n++) {
 		int64_t live = fault_live_allocs(&f);
 		fault_arm_mem(&f, n, FAULT_ONCE);
@@ -172,7 +172,7 @@ static void a_full_disk_is_told_and_leaves_whole_files(SL_UNUSED void **state)
 	int rc = rk_restore(&k);
 	size_t there = expect_whole(&k, FILES);
 	char msg[256];
-	(void)snprintf(msg, sizeof msg, "%s", k.err.msg);
+	(void)snprintf(msg, sizeof(msg), "%s", k.err.msg);
 	assert_int_equal(umount2(k.to, MNT_DETACH), 0);
 	assert_int_equal(rc, SL_ENOSPC);
 	assert_non_null(strstr(msg, strerror(ENOSPC)));
@@ -196,7 +196,7 @@ static void a_repository_that_cannot_be_read_is_told(SL_UNUSED void **state)
 	assert_int_equal(sl_driver_local_open(&k.driver, k.repo, &local, NULL), 0);
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = 2};
 	assert_int_equal(sl_backup_open(&k.b, &k.driver, &opts, NULL), 0);
-	(void)snprintf(command, sizeof command, "rm -rf '%s'", k.to);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", k.to);
 	int64_t n;
 	for (n = 1;; n++) {
 		fault_arm_io(&f, n, FAULT_ONCE, EIO, FAULT_ALL_OPS);

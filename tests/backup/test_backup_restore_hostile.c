@@ -6,8 +6,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "backup/restore_kit.h"
 #include "backup/restore/target.h"
+#include "backup/restore_kit.h"
 
 static void add(struct rk *k, struct bk_entry e)
 {
@@ -144,7 +144,7 @@ static void a_link_that_was_swapped_in_is_not_a_way(SL_UNUSED void **state)
 	assert_int_equal(sl__bk_folder_make(&plan, "a", 1, &made, NULL), 0);
 	assert_int_equal(sl__bk_folder_make(&plan, "a/b", 3, &made, NULL), 0);
 	assert_true(t.staged); /* the target was not there */
-	(void)snprintf(in_stage, sizeof in_stage, "to/%s/a", t.stage);
+	(void)snprintf(in_stage, sizeof(in_stage), "to/%s/a", t.stage);
 	assert_int_equal(rename(rk_path(&k, in_stage, full), rk_path(&k, "to/moved", other)), 0);
 	assert_int_equal(symlink(k.outside, full), 0);
 	assert_int_equal(sl__bk_folder_enter(&lane, "a/b", 3, NULL), SL_EDATA);
@@ -187,7 +187,7 @@ static void links_that_come_and_go_while_it_runs_lead_nowhere(SL_UNUSED void **s
 	add(&k, rk_dir("a"));
 	static char names[60][16];
 	for (int i = 0; i < 60; i++) {
-		(void)snprintf(names[i], sizeof names[i], i % 3 == 0 ? "a/d%02d" : "a/d%02d/f%02d", i / 3 * 3, i);
+		(void)snprintf(names[i], sizeof(names[i]), i % 3 == 0 ? "a/d%02d" : "a/d%02d/f%02d", i / 3 * 3, i);
 		struct bk_entry e = i % 3 == 0 ? rk_dir(names[i]) : rk_text(&k, names[i], "x");
 		e.uid = 4242;
 		e.mode = 0777;
@@ -436,7 +436,7 @@ static void a_bomb_is_written_no_further_than_its_size(SL_UNUSED void **state)
 		memcpy(list + i * BK_LIST_REF_BYTES, ref.id.b, BK_ID_BYTES);
 		sl__put32(list + i * BK_LIST_REF_BYTES + BK_ID_BYTES, BK_CHUNK_MAX);
 	}
-	struct bk_ref of_list = rk_block(&k, list, sizeof list);
+	struct bk_ref of_list = rk_block(&k, list, sizeof(list));
 	struct bk_entry e = rk_text(&k, "a", "");
 	e.flags = BK_ENTRY_LISTS;
 	e.size = BK_CHUNK_MAX + 1;
@@ -445,7 +445,7 @@ static void a_bomb_is_written_no_further_than_its_size(SL_UNUSED void **state)
 	rk_add(&k, &e);
 	expect_refused(&k, SL_ECORRUPT);
 	assert_false(rk_exists(&k, "a"));
-	struct sl_backup_progress p = {.struct_size = sizeof p};
+	struct sl_backup_progress p = {.struct_size = sizeof(p)};
 	sl_backup_get_progress(k.b, &p);
 	assert_true(p.bytes <= BK_CHUNK_MAX + 1);
 	free(zeros);

@@ -60,7 +60,7 @@ static void make_tree(bool privileged)
 	assert_int_equal(mkdir("d/many", 0755), 0);
 	for (unsigned i = 0; i < 300; i++) {
 		char name[64];
-		(void)snprintf(name, sizeof name, "d/many/f%03u", i);
+		(void)snprintf(name, sizeof(name), "d/many/f%03u", i);
 		make_file(name, i * 97 % 20000, i, 0600 + i % 64);
 	}
 	make_file("d/big", (9 << 20) + 17, 5, 0644);
@@ -74,8 +74,8 @@ static void make_tree(bool privileged)
 	assert_int_equal(mkfifo("d/fifo", 0620), 0);
 	set_text("d/big", "user.one", "1");
 	set_text("d/many", "user.folder", "yes");
-	if (lsetxattr("d/many/f001", "system.posix_acl_access", acl, sizeof acl, 0) == 0)
-		assert_int_equal(lsetxattr("d/many", "system.posix_acl_default", acl, sizeof acl, 0), 0);
+	if (lsetxattr("d/many/f001", "system.posix_acl_access", acl, sizeof(acl), 0) == 0)
+		assert_int_equal(lsetxattr("d/many", "system.posix_acl_default", acl, sizeof(acl), 0), 0);
 	assert_int_equal(mkdir("d/closed", 0700), 0);
 	make_file("d/closed/inside", 10, 3, 0400);
 	if (privileged) {
@@ -106,10 +106,10 @@ struct comparing {
 static void compare_xattrs(const char *a, const char *b)
 {
 	char names[4096], other[4096], x[4096], y[4096];
-	ssize_t n = llistxattr(a, names, sizeof names), m = llistxattr(b, other, sizeof other);
+	ssize_t n = llistxattr(a, names, sizeof(names)), m = llistxattr(b, other, sizeof(other));
 	assert_int_equal(n, m);
 	for (char *name = names; name < names + n; name += strlen(name) + 1) {
-		ssize_t p = lgetxattr(a, name, x, sizeof x), q = lgetxattr(b, name, y, sizeof y);
+		ssize_t p = lgetxattr(a, name, x, sizeof(x)), q = lgetxattr(b, name, y, sizeof(y));
 		assert_true(p >= 0);
 		assert_int_equal(p, q);
 		assert_memory_equal(x, y, (size_t)p);
@@ -124,8 +124,8 @@ static void compare_bytes(const char *a, const char *b)
 	if (f < 0 && errno == EACCES) /* its mode is 0, and it is empty */
 		return;
 	assert_true(f >= 0 && g >= 0);
-	while ((n = read(f, x, sizeof x)) > 0) {
-		assert_int_equal(read(g, y, sizeof y), n);
+	while ((n = read(f, x, sizeof(x))) > 0) {
+		assert_int_equal(read(g, y, sizeof(y)), n);
 		assert_memory_equal(x, y, (size_t)n);
 	}
 	assert_int_equal(n, 0);
@@ -161,8 +161,8 @@ static void compare_folders(struct comparing *c, const char *a, const char *b)
 		n++;
 		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
 			continue;
-		(void)snprintf(x, sizeof x, "%s/%s", a, d->d_name);
-		(void)snprintf(y, sizeof y, "%s/%s", b, d->d_name);
+		(void)snprintf(x, sizeof(x), "%s/%s", a, d->d_name);
+		(void)snprintf(y, sizeof(y), "%s/%s", b, d->d_name);
 		compare(c, x, y);
 	}
 	while (readdir(here) != NULL)
@@ -197,7 +197,7 @@ static void compare(struct comparing *c, const char *a, const char *b)
 			assert_true(y.st_blocks * 512 < y.st_size / 2);
 	} else if (S_ISLNK(x.st_mode)) {
 		char t[256] = "", u[256] = "";
-		assert_true(readlink(a, t, sizeof t - 1) > 0 && readlink(b, u, sizeof u - 1) > 0);
+		assert_true(readlink(a, t, sizeof(t) - 1) > 0 && readlink(b, u, sizeof(u) - 1) > 0);
 		assert_string_equal(t, u);
 	}
 }
@@ -207,13 +207,13 @@ static void compare(struct comparing *c, const char *a, const char *b)
 static void back_up(struct rk *k, const char *tree)
 {
 	struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = &tree, .paths_n = 1};
-	struct sl_backup_created created = {.struct_size = sizeof created};
+	struct sl_backup_created created = {.struct_size = sizeof(created)};
 	int rc = sl_backup_create(k->b, &opts, &created, &k->err);
 	if (rc != 0)
 		print_message("# %s\n", k->err.msg);
 	assert_int_equal(rc, 0);
 	assert_int_equal(created.problems, 0);
-	memcpy(k->id, created.id, sizeof k->id);
+	memcpy(k->id, created.id, sizeof(k->id));
 }
 
 static void round_trip(bool privileged, const char *passphrase)
@@ -221,7 +221,7 @@ static void round_trip(bool privileged, const char *passphrase)
 	struct rk k;
 	char tree[512], back[1024], cwd[512];
 	struct comparing c = {0};
-	assert_non_null(getcwd(cwd, sizeof cwd));
+	assert_non_null(getcwd(cwd, sizeof(cwd)));
 	rk_begin(&k, NULL, passphrase);
 	assert_int_equal(mkdir(rk_path(&k, "tree", tree), 0755), 0);
 	assert_int_equal(chdir(tree), 0);
@@ -240,22 +240,22 @@ static void round_trip(bool privileged, const char *passphrase)
 		assert_int_equal(k.problems_n, 0);
 		if (again > 0)
 			assert_int_equal(k.result.files, 0);
-		(void)snprintf(back, sizeof back, "%s%s/d", k.to, tree);
-		(void)snprintf(tree + strlen(tree), sizeof tree - strlen(tree), "/d");
-		memset(&c, 0, sizeof c);
+		(void)snprintf(back, sizeof(back), "%s%s/d", k.to, tree);
+		(void)snprintf(tree + strlen(tree), sizeof(tree) - strlen(tree), "/d");
+		memset(&c, 0, sizeof(c));
 		compare(&c, tree, back);
 		tree[strlen(tree) - 2] = '\0';
 		if (again == 1) { /* for the third time: something is different */
-			(void)snprintf(back, sizeof back, "%s%s/d/closed", k.to, tree);
+			(void)snprintf(back, sizeof(back), "%s%s/d/closed", k.to, tree);
 			assert_int_equal(chmod(back, 0), 0);
-			(void)snprintf(back, sizeof back, "%s%s/d/many", k.to, tree);
+			(void)snprintf(back, sizeof(back), "%s%s/d/many", k.to, tree);
 			assert_int_equal(chmod(back, 0500), 0);
 		}
 	}
 	print_message("# %llu entries are the same\n", (unsigned long long)c.entries);
 	assert_true(c.entries > 300);
 	char closed[1024];
-	(void)snprintf(closed, sizeof closed, "chmod -R u+rwx '%s'", k.dir);
+	(void)snprintf(closed, sizeof(closed), "chmod -R u+rwx '%s'", k.dir);
 	assert_int_equal(system(closed), 0);
 	rk_end(&k);
 }

@@ -9,8 +9,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "backup/restore_kit.h"
 #include "backup/restore/target.h"
+#include "backup/restore_kit.h"
 
 #define BLOCK ((size_t)1 << 20)
 #define FILES 25
@@ -65,7 +65,7 @@ static void publish_large(struct rk *k)
 	for (size_t i = 1; i < BLOCKS_PER_FILE; i++)
 		refs[i] = refs[0];
 	for (size_t i = 0; i < FILES; i++) {
-		(void)snprintf(names[i], sizeof names[i], "f%02zu", i);
+		(void)snprintf(names[i], sizeof(names[i]), "f%02zu", i);
 		struct bk_entry e = rk_text(k, names[i], "");
 		e.size = BLOCKS_PER_FILE * BLOCK;
 		e.refs = refs;
@@ -86,7 +86,7 @@ static int restore_failing(struct rk *k, int which)
 static void empty_target(const struct rk *k)
 {
 	char command[300];
-	(void)snprintf(command, sizeof command, "rm -rf '%s'", k->to);
+	(void)snprintf(command, sizeof(command), "rm -rf '%s'", k->to);
 	assert_int_equal(system(command), 0);
 }
 
@@ -136,7 +136,7 @@ static void spoil(const struct rk *k, const char *name)
 	char path[512];
 	struct stat st = rk_stat(k, name);
 	struct timespec times[2] = {st.st_atim, st.st_mtim};
-	(void)snprintf(path, sizeof path, "%s/%s", k->to, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", k->to, name);
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, "?", 1, 4711), 1);
@@ -172,7 +172,7 @@ static void a_sync_that_fails_ends_the_restore_and_the_next_trusts_nothing(SL_UN
 		assert_int_equal(rc, SL_EIO);
 		assert_non_null(strstr(k.err.msg, "sync"));
 		char mark[64];
-		ssize_t n = getxattr(k.to, BK_TARGET_MARK, mark, sizeof mark);
+		ssize_t n = getxattr(k.to, BK_TARGET_MARK, mark, sizeof(mark));
 		if (n < 0) {
 			print_message("# no attributes here: a next run would trust what it finds\n");
 			continue;

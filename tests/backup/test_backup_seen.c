@@ -181,7 +181,7 @@ static void *find_all(void *arg)
 		struct bk_found found;
 		pack = index_kit_pack(number / INDEX_KIT_PACK);
 		if (sl__bk_index_find(c->index, &id, &found, NULL) != 0 ||
-		    memcmp(&found.pack, &pack, sizeof pack) != 0 ||
+		    memcmp(&found.pack, &pack, sizeof(pack)) != 0 ||
 		    found.place.frame_offset != index_kit_place(&c->t.keys, number).frame_offset ||
 		    sl__bk_index_find(c->index, &other, NULL, NULL) != SL_ENOENT)
 			abort();

@@ -11,7 +11,7 @@ static struct bk_ids packs_of(struct repo *r, uint8_t first, size_t n)
 	struct bk_ids ids = {.n = 0};
 	for (size_t i = 0; i < n; i++) {
 		struct bk_id id;
-		memset(id.b, (int)(first + i), sizeof id.b);
+		memset(id.b, (int)(first + i), sizeof(id.b));
 		assert_int_equal(sl__bk_ids_add(&r->b->env, &ids, &id), 0);
 	}
 	return ids;
@@ -27,7 +27,7 @@ static void put_mark(struct repo *r, sl_backup *b, uint8_t first, size_t n, char
 static bool is_condemned(const struct bk_marks *m, uint8_t byte)
 {
 	struct bk_id id;
-	memset(id.b, byte, sizeof id.b);
+	memset(id.b, byte, sizeof(id.b));
 	return sl__bk_marks_have(m, &id);
 }
 
@@ -104,7 +104,7 @@ static int note_step(struct bad_driver *b, enum bad_op op, const char *name, voi
 	struct steps *s = ctx;
 	(void)b;
 	size_t n = strlen(s->text);
-	(void)snprintf(s->text + n, sizeof s->text - n, "%s %.*s, ", bad_op_name(op), (int)strcspn(name, "/"), name);
+	(void)snprintf(s->text + n, sizeof(s->text) - n, "%s %.*s, ", bad_op_name(op), (int)strcspn(name, "/"), name);
 	return 0;
 }
 

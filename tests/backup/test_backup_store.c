@@ -88,7 +88,7 @@ static void blocks_are_read_back_after_finish(void **state)
 	assert_int_equal(st.new_bytes, st.known_bytes);
 	assert_int_equal(st.backlog_bytes, 0);
 	sl__bk_store_free(s);
-	struct sl_backup_stats all = {.struct_size = sizeof all};
+	struct sl_backup_stats all = {.struct_size = sizeof(all)};
 	assert_int_equal(sl_backup_get_stats(r.b, &all, NULL), 0);
 	assert_int_equal(all.blocks, 300);
 	assert_int_equal(all.index_files, 1);
@@ -356,7 +356,7 @@ static int hold_put(void *driver, const char *name, const void *bytes, size_t le
 static void *stop_when_held(void *arg)
 {
 	struct hold *h = arg;
-	struct sl_backup_progress p = {.struct_size = sizeof p};
+	struct sl_backup_progress p = {.struct_size = sizeof(p)};
 	for (int held = 0; held == 0;) { /* more than the backlog's limit */
 		(void)pthread_mutex_lock(&h->mu);
 		held = h->n;
@@ -444,7 +444,7 @@ static void packs_without_an_index_are_taken_in(void **state)
 	repo_make(&r, NULL);
 	repo_store(&r, 0, 100);
 	assert_int_equal(repo_count(&r.d, "index", name), 1);
-	(void)snprintf(whole, sizeof whole, "index/%s", name);
+	(void)snprintf(whole, sizeof(whole), "index/%s", name);
 	assert_int_equal(r.d.ops->remove(r.d.driver, whole, NULL), 0);
 	assert_int_equal(read_all(&r, 0, 100, &err), 0); /* without writing anything */
 	assert_int_equal(repo_count(&r.d, "index", NULL), 0);
@@ -510,7 +510,7 @@ static void damaged_indexes_and_packs_are_passed_over(void **state)
 	repo_make(&r, NULL);
 	repo_store(&r, 0, 100);
 	assert_int_equal(repo_count(&r.d, "index", name), 1);
-	(void)snprintf(whole, sizeof whole, "index/%s", name);
+	(void)snprintf(whole, sizeof(whole), "index/%s", name);
 	repo_damage(&r.d, whole, 20);
 	assert_int_equal(read_all(&r, 0, 100, &err), 0);
 	assert_int_equal(sl__bk_list_packs(r.b, &packs, &sizes, NULL, NULL, &err), 0);
@@ -670,7 +670,7 @@ static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
 		r.b = b;
 		struct bk_id id = repo_block_id(b, 5);
 		uint8_t bytes[REPO_BLOCK_MAX];
-		size_t len = repo_block(5, bytes, sizeof bytes);
+		size_t len = repo_block(5, bytes, sizeof(bytes));
 		fault_arm_mem(&f, n, FAULT_ONCE);
 		int rc = sl__bk_store_new(&s, b, NULL, 2, &err);
 		if (rc == 0)

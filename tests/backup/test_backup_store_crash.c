@@ -43,7 +43,7 @@ static void choose_numbers(struct run *r)
 	uint8_t bytes[REPO_BLOCK_MAX];
 	int found = 0;
 	for (uint64_t i = 0; found < NUMBERS; i++) {
-		size_t len = repo_block(i, bytes, sizeof bytes);
+		size_t len = repo_block(i, bytes, sizeof(bytes));
 		if (len > 8 && len < 1000)
 			r->numbers[found++] = i;
 	}
@@ -80,7 +80,7 @@ static int store_some(struct run *r, struct repo *repo, struct bk_index *index, 
 			continue;
 		struct bk_ref *ref = &refs[(*n)++];
 		ref->id = repo_block_id(repo->b, r->numbers[i]);
-		ref->len = (uint32_t)repo_block(r->numbers[i], bytes, sizeof bytes);
+		ref->len = (uint32_t)repo_block(r->numbers[i], bytes, sizeof(bytes));
 		assert_int_equal(sl__bk_store_block(s, i % 2, &ref->id, bytes, ref->len, NULL, NULL), 0);
 	}
 	cut->finishing = true;
@@ -93,7 +93,7 @@ static int store_some(struct run *r, struct repo *repo, struct bk_index *index, 
 static void publish(struct run *r, struct repo *repo, struct bk_session *session, struct bk_ref *refs, size_t n)
 {
 	const char *const paths[] = {"/data"};
-	struct bk_snapshot s = {.info = {.struct_size = sizeof s.info,
+	struct bk_snapshot s = {.info = {.struct_size = sizeof(s.info),
 					 .host = "host",
 					 .parent = "",
 					 .paths = paths,

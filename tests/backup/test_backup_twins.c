@@ -29,7 +29,7 @@ static void begin(struct world *w, bool encrypted)
 	w->b = care_new(&w->shelf, encrypted);
 	for (size_t i = 0; i < w->shelf.n; i++)
 		if (is_in(w->shelf.objects[i].name, "keys/"))
-			(void)snprintf(w->first, sizeof w->first, "%s", w->shelf.objects[i].name);
+			(void)snprintf(w->first, sizeof(w->first), "%s", w->shelf.objects[i].name);
 	if (encrypted)
 		sl__bk_copy_name(w->first, w->copy);
 }
@@ -82,7 +82,7 @@ static int note(const struct sl_backup_finding *f, void *ctx)
 
 static uint64_t repair(struct world *w)
 {
-	struct sl_backup_repaired r = {.struct_size = sizeof r};
+	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_backup_repair(w->b, NULL, NULL, &r, &err) != 0)
 		fail_msg("repair: %s", err.msg);
@@ -233,7 +233,7 @@ static void a_repository_of_before_opens_and_repair_makes_its_copies(void **stat
 {
 	(void)state;
 	struct world w;
-	struct sl_backup_checked out = {.struct_size = sizeof out};
+	struct sl_backup_checked out = {.struct_size = sizeof(out)};
 	begin(&w, true);
 	assert_true(shelf_drop(&w.shelf, CONFIG_COPY) && shelf_drop(&w.shelf, w.copy));
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), 0);
@@ -440,7 +440,7 @@ static void look_at_keys(sl_backup *b, const char *old, int *right, int *of_old)
 		for (size_t i = 0; i < n; i++) {
 			char name[SL_DRIVER_NAME_BYTES];
 			struct bk_twin t;
-			(void)snprintf(name, sizeof name, "%s/%s", folders[f], listed[i].id);
+			(void)snprintf(name, sizeof(name), "%s/%s", folders[f], listed[i].id);
 			assert_int_equal(sl__bk_twin_load(b, name, sl__bk_is_key, &t, NULL), 0);
 			*right += t.rc == 0;
 			*of_old += strcmp(listed[i].id, old) == 0;
@@ -487,7 +487,7 @@ static void a_power_loss_leaves_a_right_config_and_key_and_none_that_was_removed
 	assert_int_equal(repo_count(&r.d, BK_KEYS, old), 1);
 	assert_int_equal(sl_backup_open(&r.b, &r.d, &r.opts, NULL), 0);
 	/* A repair of all four: two firsts, two copies. */
-	(void)snprintf(copy, sizeof copy, BK_KEY_COPIES "/%s", old);
+	(void)snprintf(copy, sizeof(copy), BK_KEY_COPIES "/%s", old);
 	repo_damage(&r.d, copy, 20);
 	repo_damage(&r.d, BK_CONFIG, 20);
 	assert_int_equal(sl_backup_repair(r.b, NULL, NULL, NULL, NULL), 0);

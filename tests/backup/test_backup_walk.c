@@ -6,9 +6,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "backup/create/walk.h"
 #include "backup/create_kit.h"
 #include "backup/manifest/manifest.h"
-#include "backup/create/walk.h"
 
 struct seen {
 	struct ck *k;
@@ -38,14 +38,14 @@ static int visit(struct bk_visit *v, void *ctx, struct sl_err *err)
 	assert_int_equal(strlen(v->path), v->path_len);
 	if (s->last[0] != '\0')
 		assert_true(sl__bk_path_compare(s->last, strlen(s->last), v->path, v->path_len) < 0);
-	(void)snprintf(s->last, sizeof s->last, "%s", v->path);
+	(void)snprintf(s->last, sizeof(s->last), "%s", v->path);
 	s->names++;
 	s->folders += S_ISDIR(v->st.st_mode);
 	if (s->names % 50 == 0)
 		s->most_open = SL_MAX(s->most_open, open_descriptors());
 	size_t below = strlen(s->k->tree);
-	if (v->path_len > below && strlen(s->listed) + v->path_len < sizeof s->listed)
-		(void)snprintf(s->listed + strlen(s->listed), sizeof s->listed - strlen(s->listed), "%s\n",
+	if (v->path_len > below && strlen(s->listed) + v->path_len < sizeof(s->listed))
+		(void)snprintf(s->listed + strlen(s->listed), sizeof(s->listed) - strlen(s->listed), "%s\n",
 			       v->path + below);
 	if (s->on_visit != NULL)
 		s->on_visit(s, v);
@@ -57,7 +57,7 @@ static void problem(enum sl_backup_problem p, const char *path, const struct sl_
 	struct seen *s = ctx;
 	assert_true(err->msg[0] != '\0');
 	s->problems++;
-	(void)snprintf(s->problem, sizeof s->problem, "%s %.200s", sl_backup_problem_name(p),
+	(void)snprintf(s->problem, sizeof(s->problem), "%s %.200s", sl_backup_problem_name(p),
 		       path + SL_MIN(strlen(path), strlen(s->k->tree)));
 }
 
@@ -86,7 +86,7 @@ static void walk(struct seen *s, const char *path, const char *const *patterns, 
 
 static struct seen *new_seen(struct ck *k)
 {
-	struct seen *s = calloc(1, sizeof *s);
+	struct seen *s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	s->k = k;
 	return s;
@@ -104,12 +104,12 @@ static void names_come_in_the_order_of_manifests(void **state)
 		char folder[40], name[80];
 		static const char around[] = "\x01-./0Aaz~\x80\xff";
 		/* Names beside "a" that sort before and behind a slash. */
-		(void)snprintf(folder, sizeof folder, "a%c%d", around[d % 11] == '/' ? '_' : around[d % 11], d);
+		(void)snprintf(folder, sizeof(folder), "a%c%d", around[d % 11] == '/' ? '_' : around[d % 11], d);
 		ck_mkdir(&k, folder);
 		made++;
 		for (int f = 0; f < 20; f++) {
 			x = x * 6364136223846793005u + 1442695040888963407u;
-			(void)snprintf(name, sizeof name, "%s/%c%d", folder,
+			(void)snprintf(name, sizeof(name), "%s/%c%d", folder,
 				       (int)(x >> 40) % 200 + 48 == '/' ? 'x' : (char)((x >> 40) % 200 + 48), f);
 			ck_text(&k, name, "");
 			made++;

@@ -17,7 +17,7 @@ struct fixture {
 
 static int make(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	const struct sl_env wanted = {SL_ENV_INIT, .mem = &fail_mem_table, .mem_ctx = f != NULL ? &f->mem : NULL};
 	if (f == NULL || sl__env_init(&f->env, &wanted, NULL) != 0)
 		return -1;
@@ -69,13 +69,13 @@ static void printf_fits_every_length_around_the_capacity(void **state)
 {
 	struct fixture *f = *state;
 	char expected[400];
-	memset(expected, 'x', sizeof expected);
+	memset(expected, 'x', sizeof(expected));
 	for (int n = 0; n < 300; n++) {
 		sl__buf_fini(&f->buf);
 		assert_int_equal(sl__buf_str_append(&f->buf, "ab"), 0);
 		assert_int_equal(sl__buf_printf(&f->buf, "%.*s|%d", n, expected, n), 0);
 		char number[16];
-		int digits = snprintf(number, sizeof number, "%d", n);
+		int digits = snprintf(number, sizeof(number), "%d", n);
 		assert_int_equal(f->buf.len, 2 + n + 1 + digits);
 		assert_memory_equal(f->buf.data + 2, expected, (size_t)n);
 		assert_string_equal(f->buf.data + 2 + n + 1, number);
@@ -111,7 +111,7 @@ static void a_failure_sticks_and_leaves_what_was_there(void **state)
 	assert_int_equal(sl__buf_printf(&f->buf, "%0400d", 7), SL_ENOMEM);
 	assert_string_equal(sl__buf_str(&f->buf), "kept");
 	assert_int_equal(sl__buf_append(&f->buf, "x", 1), SL_ENOMEM);
-	assert_int_equal(sl__buf_append(&f->buf, big, sizeof big), SL_ENOMEM);
+	assert_int_equal(sl__buf_append(&f->buf, big, sizeof(big)), SL_ENOMEM);
 	assert_int_equal(sl__buf_printf(&f->buf, "y"), SL_ENOMEM);
 	assert_string_equal(sl__buf_str(&f->buf), "kept");
 	assert_int_equal(f->buf.failed, SL_ENOMEM);

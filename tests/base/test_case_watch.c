@@ -78,7 +78,7 @@ static void a_case_that_hangs_is_named_and_ends_its_program(void **state)
 {
 	(void)state;
 	char out[8192];
-	int status = run_hanging("1", 0, out, sizeof out);
+	int status = run_hanging("1", 0, out, sizeof(out));
 	assert_non_null(strstr(out, "OK ] it_passes"));
 	assert_non_null(strstr(out, "Bail out! it_hangs: hangs"));
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
@@ -88,7 +88,7 @@ static void a_program_that_is_told_to_end_names_the_case_that_ran(void **state)
 {
 	(void)state;
 	char out[8192];
-	int status = run_hanging("0", 1, out, sizeof out);
+	int status = run_hanging("0", 1, out, sizeof(out));
 	assert_non_null(strstr(out, "Bail out! it_hangs: the program was told to end"));
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }

@@ -64,10 +64,10 @@ static void the_published_check_values_come_out(void **state)
 			continue;
 		assert_int_equal(crc_of(impl, "123456789", 9), 0xAE8B14860A799888);
 		assert_int_equal(crc_of(impl, "hello world!", 12), 0xD9160D1FA8E418E3);
-		assert_int_equal(crc_of(impl, zeros, sizeof zeros), 0x6482D367EB22B64E);
+		assert_int_equal(crc_of(impl, zeros, sizeof(zeros)), 0x6482D367EB22B64E);
 	}
 	assert_int_equal(sl__crc64nvme(0, "123456789", 9), 0xAE8B14860A799888);
-	assert_int_equal(sl__crc64nvme(0, zeros, sizeof zeros), 0x6482D367EB22B64E);
+	assert_int_equal(sl__crc64nvme(0, zeros, sizeof(zeros)), 0x6482D367EB22B64E);
 }
 
 static void no_bytes_change_nothing(void **state)
@@ -90,7 +90,7 @@ static void every_length_at_every_alignment_agrees_with_the_definition(void **st
 {
 	(void)state;
 	static unsigned char data[MAX_ALIGN + MAX_LEN];
-	fill_random(data, sizeof data);
+	fill_random(data, sizeof(data));
 	for (size_t align = 0; align < MAX_ALIGN; align++) {
 		const unsigned char *p = data + align;
 		uint64_t expected = 0x0123456789ABCDEF * (align + 1); /* a start that is not 0 */
@@ -151,11 +151,11 @@ static void every_flipped_bit_of_a_record_is_noticed(void **state)
 {
 	(void)state;
 	unsigned char data[284];
-	fill_random(data, sizeof data);
-	uint64_t whole = sl__crc64nvme(0, data, sizeof data);
-	for (size_t bit = 0; bit < sizeof data * 8; bit++) {
+	fill_random(data, sizeof(data));
+	uint64_t whole = sl__crc64nvme(0, data, sizeof(data));
+	for (size_t bit = 0; bit < sizeof(data) * 8; bit++) {
 		data[bit / 8] ^= (unsigned char)(1 << bit % 8);
-		assert_int_not_equal(sl__crc64nvme(0, data, sizeof data), whole);
+		assert_int_not_equal(sl__crc64nvme(0, data, sizeof(data)), whole);
 		data[bit / 8] ^= (unsigned char)(1 << bit % 8);
 	}
 }

@@ -24,10 +24,10 @@ struct fixture {
 
 static int make(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	if (f == NULL || sl__env_init(&f->env, NULL, NULL) != 0)
 		return -1;
-	(void)snprintf(f->dir, sizeof f->dir, "/tmp/sluice-env-XXXXXX");
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/sluice-env-XXXXXX");
 	*state = f;
 	return mkdtemp(f->dir) != NULL ? 0 : -1;
 }
@@ -48,7 +48,7 @@ static int drop(void **state)
 
 static const char *at(struct fixture *f, const char *name)
 {
-	(void)snprintf(f->path, sizeof f->path, "%s/%s", f->dir, name);
+	(void)snprintf(f->path, sizeof(f->path), "%s/%s", f->dir, name);
 	return f->path;
 }
 
@@ -65,7 +65,7 @@ static void nothing_is_null_after_init_but_log_and_metrics(void **state)
 {
 	(void)state;
 	struct sl_env env;
-	memset(&env, 0xAA, sizeof env);
+	memset(&env, 0xAA, sizeof(env));
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	assert_ptr_equal(env.io, &sl__io_real);
 	assert_ptr_equal(env.clock, &sl__clock_real);
@@ -74,7 +74,7 @@ static void nothing_is_null_after_init_but_log_and_metrics(void **state)
 	assert_null(env.log);
 	assert_null(env.metrics);
 	assert_int_equal(env.log_level, SL_LOG_INFO);
-	assert_int_equal(env.struct_size, sizeof env);
+	assert_int_equal(env.struct_size, sizeof(env));
 }
 
 static void given_tables_are_kept_and_a_shorter_struct_is_enough(void **state)
@@ -177,9 +177,9 @@ static void random_numbers_differ_and_stay_in_the_unit_interval(void **state)
 	}
 	assert_true(sum > 4700 && sum < 5300); /* ten standard deviations */
 	unsigned char one[64] = {0}, two[64] = {0};
-	assert_int_equal(f->env.rand->fill(one, sizeof one, NULL), 0);
-	assert_int_equal(f->env.rand->fill(two, sizeof two, NULL), 0);
-	assert_memory_not_equal(one, two, sizeof one);
+	assert_int_equal(f->env.rand->fill(one, sizeof(one), NULL), 0);
+	assert_int_equal(f->env.rand->fill(two, sizeof(two), NULL), 0);
+	assert_memory_not_equal(one, two, sizeof(one));
 }
 
 /* ---- the real I/O table ---- */
@@ -252,14 +252,14 @@ static void rename_replaces_only_when_it_may(void **state)
 	int one = new_file(f, "one"), two = new_file(f, "two");
 	struct sl_io_stat before, after;
 	assert_int_equal(SL__IO(&f->env, fstat, one, &before), 0);
-	(void)snprintf(from, sizeof from, "%s", at(f, "one"));
+	(void)snprintf(from, sizeof(from), "%s", at(f, "one"));
 	assert_int_equal(SL__IO(&f->env, rename, from, at(f, "two"), 1), -EEXIST);
 	assert_int_equal(SL__IO(&f->env, stat, from, &after), 0);
 	assert_int_equal(SL__IO(&f->env, rename, from, at(f, "two"), 0), 0);
 	assert_int_equal(SL__IO(&f->env, stat, at(f, "two"), &after), 0);
 	assert_int_equal(after.ino, before.ino);
 	assert_int_equal(after.dev, before.dev);
-	(void)snprintf(from, sizeof from, "%s", at(f, "two"));
+	(void)snprintf(from, sizeof(from), "%s", at(f, "two"));
 	assert_int_equal(SL__IO(&f->env, rename, from, at(f, "three"), 1), 0);
 	assert_int_equal(SL__IO(&f->env, stat, from, &after), -ENOENT);
 	sl__close_fd(&f->env, &one);

@@ -50,7 +50,7 @@ static void set_fills_everything_and_returns_the_code(void **state)
 {
 	(void)state;
 	struct sl_err err;
-	memset(&err, 0xAA, sizeof err);
+	memset(&err, 0xAA, sizeof(err));
 	assert_int_equal(sl_err_set(&err, SL_EREFUSED, "record %d of %s", 7, "job"), SL_EREFUSED);
 	assert_int_equal(err.code, SL_EREFUSED);
 	assert_int_equal(err.error_class, SL_CLASS_POISON);
@@ -129,7 +129,7 @@ static void the_running_version_is_that_of_the_headers(void **state)
 {
 	(void)state;
 	char expected[32];
-	(void)snprintf(expected, sizeof expected, "%d.%d.%d", SL_VERSION_MAJOR, SL_VERSION_MINOR, SL_VERSION_PATCH);
+	(void)snprintf(expected, sizeof(expected), "%d.%d.%d", SL_VERSION_MAJOR, SL_VERSION_MINOR, SL_VERSION_PATCH);
 	assert_string_equal(sl_version(), SL_VERSION);
 	assert_string_equal(sl_version(), expected);
 }

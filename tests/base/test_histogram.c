@@ -50,8 +50,8 @@ static void a_bucket_is_at_most_an_eighth_wide(void **state)
 static int by_value(const void *a, const void *b)
 {
 	uint64_t x, y;
-	memcpy(&x, a, sizeof x);
-	memcpy(&y, b, sizeof y);
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
 	return (x > y) - (x < y);
 }
 
@@ -79,7 +79,7 @@ static void quantiles_are_within_the_stated_error(void **state)
 			static struct sl__hist hist;
 			struct sl__hist_view view;
 			uint64_t sum = 0;
-			memset(&hist, 0, sizeof hist);
+			memset(&hist, 0, sizeof(hist));
 			for (size_t i = 0; i < n; i++) {
 				uint64_t r = sl__prng_next(&random);
 				values[i] = shape == 0   ? r % 1000000
@@ -89,7 +89,7 @@ static void quantiles_are_within_the_stated_error(void **state)
 				sum += values[i];
 				sl__hist_add(&hist, values[i]);
 			}
-			qsort(values, n, sizeof values[0], by_value);
+			qsort(values, n, sizeof(values[0]), by_value);
 			sl__hist_read(&hist, &view);
 			assert_int_equal(view.count, n);
 			assert_int_equal(view.sum, sum);

@@ -127,7 +127,7 @@ static void json_is_valid_at_every_size(void **state)
 {
 	(void)state;
 	char whole[2048];
-	size_t full = sl_log_format(&wild, SL_LOG_JSON, whole, sizeof whole);
+	size_t full = sl_log_format(&wild, SL_LOG_JSON, whole, sizeof(whole));
 	for (size_t size = 3; size <= full + 1; size++) {
 		char *out = malloc(size); /* exact, for a sanitizer */
 		assert_non_null(out);
@@ -150,7 +150,7 @@ static void logfmt_closes_its_quotes_at_every_size(void **state)
 {
 	(void)state;
 	char whole[2048];
-	size_t full = sl_log_format(&wild, SL_LOG_LOGFMT, whole, sizeof whole);
+	size_t full = sl_log_format(&wild, SL_LOG_LOGFMT, whole, sizeof(whole));
 	for (size_t size = 1; size <= full + 1; size++) {
 		char *out = malloc(size);
 		assert_non_null(out);
@@ -179,7 +179,7 @@ static void a_cut_keeps_as_much_as_fits(void **state)
 	char out[2048];
 	const struct sl_log_field field = SL__F_STR("k", "0123456789");
 	const struct sl_log_record r = {SL_LOG_INFO, SOME_MS, "c", "m", &field, 1};
-	size_t full = sl_log_format(&r, SL_LOG_JSON, out, sizeof out);
+	size_t full = sl_log_format(&r, SL_LOG_JSON, out, sizeof(out));
 	assert_int_equal(sl_log_format(&r, SL_LOG_JSON, out, full + 1 - 4), full - 4);
 	assert_string_equal(strstr(out, "\"k\""), "\"k\":\"012345\"}");
 	assert_int_equal(sl_log_format(&r, SL_LOG_JSON, out, full + 1 - 10), full - 10);
@@ -235,10 +235,10 @@ static void times_agree_with_the_c_library_on_every_day_of_500_years(void **stat
 		time_t seconds = (time_t)(day * 86400);
 		struct tm tm;
 		assert_non_null(gmtime_r(&seconds, &tm));
-		(void)snprintf(expected, sizeof expected, "ts=%04d-%02d-%02d", tm.tm_year + 1900, tm.tm_mon + 1,
+		(void)snprintf(expected, sizeof(expected), "ts=%04d-%02d-%02d", tm.tm_year + 1900, tm.tm_mon + 1,
 			       tm.tm_mday);
 		struct sl_log_record r = {.level = SL_LOG_INFO, .time_ms = day * 86400000};
-		(void)sl_log_format(&r, SL_LOG_LOGFMT, out, sizeof out);
+		(void)sl_log_format(&r, SL_LOG_LOGFMT, out, sizeof(out));
 		if (memcmp(out, expected, 13) != 0)
 			fail_msg("%s, expected %s", out, expected);
 	}

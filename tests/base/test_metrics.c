@@ -21,7 +21,7 @@ struct fixture {
 
 static int make(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	const struct sl_env wanted = {SL_ENV_INIT, .mem = &fail_mem_table, .mem_ctx = f != NULL ? &f->mem : NULL};
 	if (f == NULL || sl__env_init(&f->env, &wanted, NULL) != 0 || sl_metrics_new(&f->m, &f->env, NULL) != 0)
 		return -1;
@@ -298,7 +298,7 @@ static void bad_labels_are_refused(void **state)
 {
 	struct fixture *f = *state;
 	char longest[130];
-	memset(longest, 'x', sizeof longest - 1);
+	memset(longest, 'x', sizeof(longest) - 1);
 	longest[129] = '\0';
 	const struct sl_metric_label bad[] = {{NULL, "v"},   {"", "v"},     {"1a", "v"},       {"a-b", "v"},
 					      {"__a", "v"},  {"le", "v"},   {"quantile", "v"}, {"a", NULL},
@@ -318,7 +318,7 @@ static int add_numbered(struct fixture *f, const char *name, int i, struct sl_er
 {
 	char id[16];
 	sl_counter *c = NULL;
-	(void)snprintf(id, sizeof id, "%d", i);
+	(void)snprintf(id, sizeof(id), "%d", i);
 	const struct sl_metric_label label = {"id", id};
 	return sl_metrics_counter(f->m, name, "Some help.", &label, 1, &c, err);
 }

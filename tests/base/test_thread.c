@@ -27,14 +27,14 @@ static void *look_around(void *arg)
 	while (!r->is_named)
 		(void)pthread_cond_wait(&r->named.c, &r->mu.m);
 	sl__unlock(&r->mu);
-	(void)pthread_getname_np(pthread_self(), r->name, sizeof r->name);
+	(void)pthread_getname_np(pthread_self(), r->name, sizeof(r->name));
 	return NULL;
 }
 
 static void start_and_look(struct report *r, const char *name)
 {
 	pthread_t thread;
-	memset(r, 0, sizeof *r);
+	memset(r, 0, sizeof(*r));
 	sl__mutex_init(&r->mu);
 	sl__cond_init(&r->named);
 	assert_int_equal(sl__thread_start(&thread, name, look_around, r), 0);

@@ -6,7 +6,7 @@ uintptr_t kit_value(const struct kit *k, const void *data)
 	uint64_t v;
 	if (!k->bytes)
 		return (uintptr_t)data;
-	memcpy(&v, data, sizeof v);
+	memcpy(&v, data, sizeof(v));
 	return v;
 }
 
@@ -20,11 +20,11 @@ static void note(struct kit *k, const struct sl_sink_batch *batch, int rc, int n
 					.rc = rc,
 					.tries = batch->tries,
 					.ordered = batch->ordered};
-		memcpy(w->id, batch->id, sizeof w->id);
+		memcpy(w->id, batch->id, sizeof(w->id));
 	}
 	while (rc == 0 && k->n_written + batch->n > k->cap_written) {
 		k->cap_written = k->cap_written != 0 ? 2 * k->cap_written : 1024;
-		k->written = realloc(k->written, k->cap_written * sizeof *k->written);
+		k->written = realloc(k->written, k->cap_written * sizeof(*k->written));
 		assert_non_null(k->written);
 	}
 	for (size_t i = 0; i < batch->n && rc == 0; i++)
@@ -160,7 +160,7 @@ void kit_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 
 int kit_set_up(void **state)
 {
-	struct kit *k = calloc(1, sizeof *k);
+	struct kit *k = calloc(1, sizeof(*k));
 	assert_non_null(k);
 	vclock_init(&k->clock);
 	k->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &k->clock};
@@ -199,7 +199,7 @@ int kit_tear_down(void **state)
 void kit_new(struct kit *k, struct sl_coordinator_opts opts)
 {
 	struct sl_err err = SL_ERR_INIT;
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	opts.env = &k->env;
 	k->workers_max = opts.workers_max;
 	if (!k->bytes)
@@ -323,7 +323,7 @@ void kit_submit(struct kit *k, uintptr_t first, uintptr_t last)
 {
 	for (uintptr_t i = first; i <= last; i++) {
 		uint64_t v = i;
-		assert_int_equal(k->bytes ? sl_coordinator_submit(k->c, &v, sizeof v)
+		assert_int_equal(k->bytes ? sl_coordinator_submit(k->c, &v, sizeof(v))
 					  : sl_coordinator_submit(k->c, ITEM(i), 0),
 				 0);
 	}
@@ -338,7 +338,7 @@ void kit_hold_first(struct kit *k)
 
 struct sl_coordinator_health kit_health(struct kit *k)
 {
-	struct sl_coordinator_health h = {.struct_size = sizeof h};
+	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	assert_int_equal(sl_coordinator_get_health(k->c, &h), 0);
 	return h;
 }
@@ -353,7 +353,7 @@ void kit_check_equation(struct kit *k)
 void kit_finish(struct kit *k, int rc)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_coordinator_report r = {.struct_size = sizeof r};
+	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
 	int got = sl_coordinator_stop(k->c, SL_UNLIMITED, &r, &err);
 	if (got != rc)
 		print_error("stop: %d %s\n", got, err.msg);

@@ -357,7 +357,7 @@ static void a_key_has_at_most_255_bytes(void **state)
 {
 	struct kit *k = *state;
 	char key[256] = "";
-	struct sl_item item = {.data = ITEM(1), .key = key, .key_len = sizeof key};
+	struct sl_item item = {.data = ITEM(1), .key = key, .key_len = sizeof(key)};
 	kit_new(k, OPTS(.workers = 1));
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_EINVAL);
 	item.key_len = 255;
@@ -398,7 +398,7 @@ struct stop_call {
 static void *stop_main(void *arg)
 {
 	struct stop_call *s = arg;
-	s->r.struct_size = sizeof s->r;
+	s->r.struct_size = sizeof(s->r);
 	s->rc = sl_coordinator_stop(s->k->c, s->drain_ms, &s->r, &s->err);
 	atomic_store(&s->done, true);
 	return NULL;
@@ -432,7 +432,7 @@ static void *copy_number(const void *item, size_t len, void *ctx)
 	if (o->no_memory)
 		return NULL;
 	atomic_fetch_add(&o->copied, 1);
-	uintptr_t *copy = malloc(sizeof *copy);
+	uintptr_t *copy = malloc(sizeof(*copy));
 	*copy = *(const uintptr_t *)item;
 	return copy;
 }
@@ -463,13 +463,13 @@ static void with_item_copy_the_caller_keeps_his_own(void **state)
 	uintptr_t mine = 7;
 	k->script = copy_written;
 	kit_new(k, OPTS(.workers = 1, .item_copy = copy_number, .item_free = free_number, .item_ctx = &o));
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof mine), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), 0);
 	struct sl_item item = {.data = &mine, .done = kit_done, .done_ctx = k};
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	mine = 8;
 	o.no_memory = true;
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof mine), SL_ENOMEM);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), SL_ENOMEM);
 	kit_finish(k, 0);
 	assert_int_equal(o.copied, 2);
 	assert_int_equal(o.freed, 2);
@@ -485,10 +485,10 @@ static void a_refused_copy_is_freed_and_a_refused_pointer_stays_the_callers(void
 	kit_new(k,
 		OPTS(.workers = 1, .capacity = 1, .item_copy = copy_number, .item_free = free_number, .item_ctx = &o));
 	kit_hold(k);
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof mine), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), 0);
 	kit_await_in_write(k, 1);
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof mine), 0);
-	assert_int_equal(sl_coordinator_try_submit(k->c, &mine, sizeof mine), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), 0);
+	assert_int_equal(sl_coordinator_try_submit(k->c, &mine, sizeof(mine)), SL_EFULL);
 	assert_int_equal(o.copied, 3);
 	assert_int_equal(o.freed, 1);
 	kit_release_all(k);
@@ -505,7 +505,7 @@ static void a_pointer_is_freed_once_when_its_item_has_ended(void **state)
 	for (int i = 0; i < 10; i++) {
 		uintptr_t seven = 7;
 		void *item = copy_number(&seven, 0, &o);
-		assert_int_equal(sl_coordinator_submit(k->c, item, sizeof seven), 0);
+		assert_int_equal(sl_coordinator_submit(k->c, item, sizeof(seven)), 0);
 	}
 	kit_finish(k, 0);
 	assert_int_equal(o.freed, 10);
@@ -539,7 +539,7 @@ static void a_returned_pointer_belongs_to_who_took_it(void **state)
 
 static int stop(struct kit *k, int64_t drain_ms, struct sl_coordinator_report *r, struct sl_err *err)
 {
-	*r = (struct sl_coordinator_report){.struct_size = sizeof *r};
+	*r = (struct sl_coordinator_report){.struct_size = sizeof(*r)};
 	return sl_coordinator_stop(k->c, drain_ms, r, err);
 }
 
@@ -694,7 +694,7 @@ static void a_forked_child_is_refused(void **state)
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
-		struct sl_coordinator_health h = {.struct_size = sizeof h};
+		struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 		struct sl_item item = {.data = ITEM(1)};
 		size_t accepted;
 		bool right = sl_coordinator_submit(k->c, ITEM(1), 0) == SL_EFORKED &&
@@ -754,10 +754,10 @@ static void a_bad_option_is_refused_by_name(void **state)
 		{"per_key_order", OPTS(.per_key_order = 3)},
 		{"name", OPTS(.name = "")},
 	};
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct sl_err err = SL_ERR_INIT;
 		struct sl_coordinator_opts opts = rows[i].opts;
-		opts.struct_size = sizeof opts;
+		opts.struct_size = sizeof(opts);
 		opts.on_dead = no_dead;
 		assert_int_equal(sl_coordinator_new(&k->c, &k->sink, &opts, &err), SL_EINVAL);
 		if (strstr(err.msg, rows[i].name) == NULL)
@@ -765,7 +765,7 @@ static void a_bad_option_is_refused_by_name(void **state)
 		assert_non_null(strstr(err.msg, rows[i].name));
 	}
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_coordinator_opts opts = {.struct_size = sizeof opts};
+	struct sl_coordinator_opts opts = {.struct_size = sizeof(opts)};
 	assert_int_equal(sl_coordinator_new(&k->c, &k->sink, &opts, &err), SL_EINVAL);
 	assert_non_null(strstr(err.msg, "dead_letters"));
 	assert_int_equal(sl_coordinator_new(&k->c, &k->sink, NULL, &err), SL_EINVAL);
@@ -777,7 +777,7 @@ static void the_classifier_knows_the_specifications_keywords(void **state)
 	struct sl_err err = {.code = SL_EINTERNAL, .msg = "Connection reset"};
 	(void)state;
 	assert_int_equal(sl_default_retry_classifier(&err, NULL), SL_CLASS_TRANSIENT);
-	(void)snprintf(err.msg, sizeof err.msg, "no such column");
+	(void)snprintf(err.msg, sizeof(err.msg), "no such column");
 	assert_int_equal(sl_default_retry_classifier(&err, NULL), SL_CLASS_POISON);
 	err.error_class = SL_CLASS_FATAL;
 	assert_int_equal(sl_default_retry_classifier(&err, NULL), SL_CLASS_FATAL);
@@ -801,7 +801,7 @@ static int find_lines(const char *data, size_t n, void *ctx)
 	};
 	int *found = ctx;
 	char *text = strndup(data, n);
-	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
 		if (strstr(text, lines[i]) == NULL)
 			print_error("no %s", lines[i]);
 		*found += strstr(text, lines[i]) != NULL;
@@ -887,10 +887,10 @@ static void a_refused_item_leaves_no_memory_behind(void **state)
 	kit_hold_first(k);
 	kit_submit(k, 2, 2);
 	uint64_t v = 3;
-	struct sl_item items[2] = {{.data = &v, .len = sizeof v}, {.data = &v, .len = sizeof v, .position = 3}};
+	struct sl_item items[2] = {{.data = &v, .len = sizeof(v)}, {.data = &v, .len = sizeof(v), .position = 3}};
 	size_t accepted;
 	int64_t before = fault_live_allocs(&f);
-	assert_int_equal(sl_coordinator_try_submit(k->c, &v, sizeof v), SL_EFULL);
+	assert_int_equal(sl_coordinator_try_submit(k->c, &v, sizeof(v)), SL_EFULL);
 	assert_int_equal(sl_coordinator_submit_item(k->c, &items[1], 0), SL_EFULL);
 	assert_int_equal(sl_coordinator_submit_many(k->c, items, 2, 0, &accepted), SL_EFULL);
 	assert_int_equal(accepted, 0);
@@ -908,12 +908,12 @@ static void a_submit_without_memory_is_refused_and_can_be_repeated(void **state)
 	fault_kit(k, &f);
 	kit_new(k, OPTS(.workers = 1));
 	uint64_t v = 1;
-	struct sl_item item = {.data = &v, .len = sizeof v, .position = 3};
+	struct sl_item item = {.data = &v, .len = sizeof(v), .position = 3};
 	fault_arm_mem(&f, 1, FAULT_FROM);
-	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof v), SL_ENOMEM);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v)), SL_ENOMEM);
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ENOMEM);
 	fault_disarm(&f);
-	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof v), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v)), 0);
 	assert_int_equal(sl_coordinator_submit(k->c, NULL, 0), 0); /* no bytes need none */
 	k->bytes = false;
 	kit_finish(k, 0);

@@ -377,7 +377,7 @@ static int fail_without_class(struct kit *k, int number, const struct sl_sink_ba
 	(void)batch;
 	(void)reply;
 	err->code = SL_EINTERNAL;
-	(void)snprintf(err->msg, sizeof err->msg, "%s", number == 1 ? "temporary trouble" : "wrong shape");
+	(void)snprintf(err->msg, sizeof(err->msg), "%s", number == 1 ? "temporary trouble" : "wrong shape");
 	return SL_EINTERNAL;
 }
 
@@ -453,7 +453,7 @@ static void a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probe
 	int before = k->n_writes;
 	/* 1 s, 2 s, 4 s … up to 30 s: one probe each. */
 	static const int64_t pauses[] = {1000, 2000, 4000, 8000, 16000, 30000, 30000};
-	for (size_t i = 0; i < sizeof pauses / sizeof pauses[0]; i++) {
+	for (size_t i = 0; i < sizeof(pauses) / sizeof(pauses[0]); i++) {
 		kit_await_calm(k, 4 + OTHERS);
 		vclock_advance_ms(&k->clock, pauses[i] - 1);
 		kit_await_calm(k, 4 + OTHERS);
@@ -604,7 +604,7 @@ static void see_rate(struct kit *k, size_t limit, size_t total, double outage)
 static void the_rate_is_a_bound_in_every_second(void **state)
 {
 	static const int rates[] = {1, 7, 23, 100, 101, 1999};
-	for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
 		struct kit *k = *state;
 		n_timed = 0;
 		k->script = note_time;
@@ -706,7 +706,7 @@ static void the_marks_can_drive_the_rate(void **state)
 static void a_worker_that_waits_for_the_rate_is_let_go_by_stop(void **state)
 {
 	struct kit *k = *state;
-	struct sl_coordinator_report r = {.struct_size = sizeof r};
+	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
 	kit_new(k, OPTS(.workers = 1, .batch_size = 10, .rate_items = 1, .flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 20);
 	kit_await_calm(k, 1 + OTHERS);
@@ -724,7 +724,7 @@ static int encode_number(const void *item, size_t len, const void **out, size_t 
 	static _Thread_local char text[24];
 	(void)len;
 	(void)ctx;
-	*out_len = (size_t)snprintf(text, sizeof text, "%ju", (uintmax_t)(uintptr_t)item);
+	*out_len = (size_t)snprintf(text, sizeof(text), "%ju", (uintmax_t)(uintptr_t)item);
 	*out = text;
 	return 0;
 }
@@ -767,7 +767,7 @@ static void a_dead_letter_has_the_item_the_error_the_attempts_and_the_times(void
 	kit_finish(k, 0);
 	sl_dlq_close(q);
 	char command[64];
-	(void)snprintf(command, sizeof command, "rm -rf %s", dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
 	assert_int_equal(system(command), 0);
 }
 
@@ -813,7 +813,7 @@ static void while_the_dead_letters_have_no_space_the_item_waits_and_nothing_is_l
 	sl_dlq_close(q);
 	fault_fini(&f);
 	char command[64];
-	(void)snprintf(command, sizeof command, "rm -rf %s", dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
 	assert_int_equal(system(command), 0);
 }
 

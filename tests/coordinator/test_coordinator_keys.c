@@ -167,7 +167,7 @@ static void what_waits_aside_is_bounded(void **state)
 static void stop_gives_back_what_waits_aside_in_order(void **state)
 {
 	struct kit *k = *state;
-	struct sl_coordinator_report r = {.struct_size = sizeof r};
+	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
 	k->script = refuse_key_b_at_first;
 	kit_new(k, OPTS(.workers = 2, .per_key_order = SL_ON, .batch_size = 2, .flush_interval_ms = SL_NONE,
 			.retry_policy = steady, .breaker_failures = SL_UNLIMITED));

@@ -65,13 +65,13 @@ static void remove_place(struct place *p)
 	char command[64];
 	if (p->wal != NULL)
 		close_log(p);
-	(void)snprintf(command, sizeof command, "rm -rf %s", p->dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", p->dir);
 	assert_int_equal(system(command), 0);
 }
 
 static struct sl_wal_stats stats_of(const struct place *p)
 {
-	struct sl_wal_stats s = {.struct_size = sizeof s};
+	struct sl_wal_stats s = {.struct_size = sizeof(s)};
 	assert_int_equal(sl_wal_get_stats(p->wal, &s, NULL), 0);
 	return s;
 }
@@ -79,7 +79,7 @@ static struct sl_wal_stats stats_of(const struct place *p)
 static void finish(struct kit *k, int64_t drain_ms, int rc, struct sl_coordinator_report *r)
 {
 	struct sl_err err = SL_ERR_INIT;
-	*r = (struct sl_coordinator_report){.struct_size = sizeof *r};
+	*r = (struct sl_coordinator_report){.struct_size = sizeof(*r)};
 	int got = sl_coordinator_stop(k->c, drain_ms, r, &err);
 	if (got != rc)
 		print_error("stop: %d %s\n", got, err.msg);
@@ -381,7 +381,7 @@ static void an_item_that_a_log_could_not_take_is_refused(void **state)
 	struct sl_item item = {.data = big,
 			       .len = SL_WAL_MAX_PAYLOAD - 295,
 			       .key = key,
-			       .key_len = sizeof key,
+			       .key_len = sizeof(key),
 			       .position = UINT64_MAX,
 			       .range = {.begin = UINT64_MAX - 1, .end = UINT64_MAX, .hash = UINT64_MAX}};
 	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ETOOBIG);
@@ -428,7 +428,7 @@ static void a_spill_that_fails_loses_nothing_and_can_be_repeated(void **state)
 	struct kit *k = *state;
 	struct place p;
 	struct fault f;
-	struct sl_coordinator_report r = {.struct_size = sizeof r};
+	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
 	make_place_with_faults(&p, &f);
 	k->bytes = true;
 	k->script = kit_fail_cancelled;
@@ -457,7 +457,7 @@ static int encode_number(const void *item, size_t len, const void **out, size_t 
 	(void)ctx;
 	v = (uintptr_t)item;
 	*out = &v;
-	*out_len = sizeof v;
+	*out_len = sizeof(v);
 	return 0;
 }
 
@@ -465,9 +465,9 @@ static int decode_number(const void *bytes, size_t n, void **item, size_t *len, 
 {
 	uint64_t v;
 	(void)ctx;
-	if (n != sizeof v)
+	if (n != sizeof(v))
 		return SL_EDATA;
-	memcpy(&v, bytes, sizeof v);
+	memcpy(&v, bytes, sizeof(v));
 	*item = ITEM(v);
 	*len = 0;
 	return 0;
@@ -592,7 +592,7 @@ static sl_dlq *open_letters(const struct place *p, enum sl_switch read_only)
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .read_only = read_only};
 	char dir[64];
 	sl_dlq *letters = NULL;
-	(void)snprintf(dir, sizeof dir, "%s/letters", p->dir);
+	(void)snprintf(dir, sizeof(dir), "%s/letters", p->dir);
 	int rc = sl_dlq_open(&letters, dir, &opts, &err);
 	if (rc != 0)
 		print_error("%s\n", err.msg);
@@ -642,8 +642,8 @@ static int note_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	unsigned char *dead = ctx;
 	uint64_t v;
-	assert_int_equal(letter->item_len, sizeof v);
-	memcpy(&v, letter->item, sizeof v);
+	assert_int_equal(letter->item_len, sizeof(v));
+	memcpy(&v, letter->item, sizeof(v));
 	assert_in_range(v, 1, KILL_ITEMS);
 	assert_true(letter->attempts >= ATTEMPTS);
 	dead[v] = 1;
@@ -674,7 +674,7 @@ static void account(const struct place *p, const struct shared *s, struct tally 
 
 static void kill_and_account(struct kit *k, struct tally *t)
 {
-	struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct place p;
 	sl_dlq *letters;
 	assert_ptr_not_equal(s, MAP_FAILED);
@@ -688,7 +688,7 @@ static void kill_and_account(struct kit *k, struct tally *t)
 	sl_dlq_close(letters);
 	account(&p, s, t);
 	remove_place(&p);
-	(void)munmap(s, sizeof *s);
+	(void)munmap(s, sizeof(*s));
 }
 
 static void after_kill_9_everything_accepted_is_written_or_in_the_dead_letters(void **state)

@@ -88,7 +88,7 @@ static void mix(struct kit *k, uint64_t seed, bool keyed)
 			.per_key_order = keyed ? SL_ON : SL_OFF));
 	for (uintptr_t v = 1; v <= ITEMS; v++) {
 		char key[8];
-		int n = snprintf(key, sizeof key, "k%u", next_random(&seed) % 40);
+		int n = snprintf(key, sizeof(key), "k%u", next_random(&seed) % 40);
 		struct sl_item item = {.data = ITEM(v), .key = key, .key_len = keyed ? (size_t)n : 0};
 		assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
 	}
@@ -170,7 +170,7 @@ static void half_of_a_batch_proves_that_the_target_works(void **state)
 static void what_nothing_is_written_beside_waits_until_it_gives_up(void **state)
 {
 	static const enum sl_err_class kinds[] = {SL_CLASS_TRANSIENT, SL_CLASS_THROTTLED, SL_CLASS_FATAL};
-	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		struct kit *k = *state;
 		classes[1] = kinds[i];
 		k->script = by_item;
@@ -189,7 +189,7 @@ static void what_nothing_is_written_beside_waits_until_it_gives_up(void **state)
 static void an_outage_charges_nobody(void **state)
 {
 	struct kit *k = *state;
-	memset(classes, 0, sizeof classes);
+	memset(classes, 0, sizeof(classes));
 	k->script = kit_fail_transient;
 	kit_new(k, OPTS(.workers = 2, .batch_size = 10, .retry_policy = quick, .capacity = ITEMS));
 	kit_submit(k, 1, ITEMS);

@@ -74,7 +74,7 @@ static unsigned number_of(const struct run *r, const void *data)
 	uint64_t v;
 	if (!r->bytes)
 		return (unsigned)*(const uint64_t *)data;
-	memcpy(&v, data, sizeof v);
+	memcpy(&v, data, sizeof(v));
 	return (unsigned)v;
 }
 
@@ -140,7 +140,7 @@ static int stumble(struct run *r, uint64_t dice, const struct sl_sink_batch *bat
 		err->retry_after_ms = (int64_t)(dice >> 8) % 3;
 	if (dice % 5 == 4) { /* transient by its words */
 		err->retryable = 0;
-		(void)snprintf(err->msg, sizeof err->msg, "connection lost");
+		(void)snprintf(err->msg, sizeof(err->msg), "connection lost");
 	}
 	if ((dice >> 16) % 4 == 0 && r->opts.per_key_order != SL_ON)
 		for (size_t i = 0; i < batch->n; i++)
@@ -253,7 +253,7 @@ static struct sl_item make_item(struct run *r, unsigned v, char *key, uint64_t *
 	struct sl_item item = {.data = bytes, .len = 8, .done = on_done, .done_ctx = &r->fates[v]};
 	*bytes = v;
 	if (!r->bytes) {
-		uint64_t *own = malloc(sizeof *own);
+		uint64_t *own = malloc(sizeof(*own));
 		*own = v;
 		item.data = own;
 		atomic_fetch_add(&r->live, 1);
@@ -304,7 +304,7 @@ static void *watch(void *arg)
 {
 	struct run *r = arg;
 	while (!atomic_load(&r->stopping)) {
-		struct sl_coordinator_health h = {.struct_size = sizeof h};
+		struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 		CHECK_EQUAL(sl_coordinator_get_health(r->c, &h), 0);
 		CHECK_EQUAL(h.accepted, h.written + h.dead_letters + h.dropped + h.returned + h.queue_size +
 						h.in_flight + h.retrying);
@@ -388,7 +388,7 @@ static void check_fates(struct run *r, const struct sl_coordinator_report *repor
 
 static uint64_t run_seed(uint64_t seed)
 {
-	struct run *r = calloc(1, sizeof *r);
+	struct run *r = calloc(1, sizeof(*r));
 	static const struct sl_sink_ops ops = {.version = SL_SINK_VERSION,
 					       .name = "stress",
 					       .attach = stress_attach,
@@ -397,7 +397,7 @@ static uint64_t run_seed(uint64_t seed)
 	const sl_sink sink = {.ops = &ops, .ctx = r};
 	struct producer p[PRODUCERS];
 	pthread_t watcher;
-	struct sl_coordinator_report report = {.struct_size = sizeof report};
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	uint64_t dice = seed + 5;
 	choose(r, seed);
 	fault_init(&r->fault, NULL);

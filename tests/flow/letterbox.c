@@ -18,7 +18,7 @@ static void on_log(const struct sl_log_record *record, void *ctx)
 	if (record->level < SL_LOG_WARN)
 		return;
 	b->warnings++;
-	(void)snprintf(b->last_warning, sizeof b->last_warning, "%s", record->message);
+	(void)snprintf(b->last_warning, sizeof(b->last_warning), "%s", record->message);
 }
 
 void letterbox_on(struct letterbox *b, struct crashfs *fs)
@@ -30,7 +30,7 @@ void letterbox_on(struct letterbox *b, struct crashfs *fs)
 
 int letterbox_setup(void **state)
 {
-	struct letterbox *b = calloc(1, sizeof *b);
+	struct letterbox *b = calloc(1, sizeof(*b));
 	struct sl_env base = {SL_ENV_INIT,        .clock = &vclock_table, .clock_ctx = &b->clock,
 			      .rand = &same_rand, .rand_ctx = &b->random, .log = on_log,
 			      .log_ctx = b};
@@ -110,7 +110,7 @@ static int add_text(const struct sl_dlq_letter *letter, void *ctx)
 	struct letterbox *b = ctx;
 	size_t used = strlen(b->text);
 	int shown = letter->item_len > 16 ? 16 : (int)letter->item_len;
-	(void)snprintf(b->text + used, sizeof b->text - used, "%s%llu=%.*s%s%s", used > 0 ? " " : "",
+	(void)snprintf(b->text + used, sizeof(b->text) - used, "%s%llu=%.*s%s%s", used > 0 ? " " : "",
 		       (unsigned long long)letter->id, shown, (const char *)letter->item,
 		       letter->item_len > 16 ? "~" : "", letter->acknowledged ? "!" : "");
 	/* Whatever is listed is whole. */
@@ -130,7 +130,7 @@ const char *letterbox_list(struct letterbox *b, sl_dlq *q, int all)
 
 struct sl_dlq_stats letterbox_stats(struct letterbox *b, sl_dlq *q)
 {
-	struct sl_dlq_stats s = {.struct_size = sizeof s};
+	struct sl_dlq_stats s = {.struct_size = sizeof(s)};
 	if (sl_dlq_get_stats(q, &s, &b->err) != 0)
 		fail_msg("stats: %s", b->err.msg);
 	return s;

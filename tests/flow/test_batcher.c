@@ -22,7 +22,7 @@ struct fixture {
 
 static int setup(void **state)
 {
-	struct fixture *x = calloc(1, sizeof *x);
+	struct fixture *x = calloc(1, sizeof(*x));
 	fault_init(&x->fault, NULL);
 	struct sl_env env = fault_env(&x->fault, NULL);
 	assert_int_equal(sl__env_init(&x->env, &env, NULL), 0);
@@ -233,14 +233,14 @@ static void running_out_of_memory_changes_nothing(void **state)
 	struct fixture *x = *state;
 	begin(x, (struct sl__batcher_opts){.max_items = 100});
 	char item[512];
-	memset(item, 'i', sizeof item);
+	memset(item, 'i', sizeof(item));
 	size_t in = 0;
 	for (int64_t n = 1; n < 300; n++) {
 		fault_arm_mem(&x->fault, 1 + n % 2, FAULT_ONCE);
-		int rc = sl__batcher_add(&x->b, 0, item, sizeof item);
+		int rc = sl__batcher_add(&x->b, 0, item, sizeof(item));
 		if (rc == SL_ENOMEM) {
 			assert_int_equal(x->b.fill.n, in);
-			assert_int_equal(x->b.fill.bytes, in * sizeof item);
+			assert_int_equal(x->b.fill.bytes, in * sizeof(item));
 			continue;
 		}
 		in++;
@@ -251,7 +251,7 @@ static void running_out_of_memory_changes_nothing(void **state)
 	assert_int_equal(in, 100);
 	sl__batcher_take(&x->b, &x->batch);
 	for (size_t i = 0; i < in; i++)
-		assert_memory_equal(x->batch.spans[i].data, item, sizeof item);
+		assert_memory_equal(x->batch.spans[i].data, item, sizeof(item));
 }
 
 static void bad_options_are_named(void **state)

@@ -15,7 +15,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	timed_init(&f->timed);
 	*state = f;
 	return 0;
@@ -65,7 +65,7 @@ static void on_change(enum sl__breaker_state from, enum sl__breaker_state to, vo
 {
 	struct fixture *f = ctx;
 	size_t used = strlen(f->told);
-	(void)snprintf(f->told + used, sizeof f->told - used, "%c%c ", "COH"[from], "COH"[to]);
+	(void)snprintf(f->told + used, sizeof(f->told) - used, "%c%c ", "COH"[from], "COH"[to]);
 	atomic_fetch_add(&f->n_told, 1);
 	/* Re-enters: would hang if the lock were held. Two changes each time. */
 	for (; f->toggle_in_callback > 0; f->toggle_in_callback--) {

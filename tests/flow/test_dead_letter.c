@@ -66,7 +66,7 @@ static void every_field_comes_back_as_it_was_put(void **state)
 				       .last_failed_ms = INT64_MAX,
 				       .target = "http://host/path",
 				       .item = item,
-				       .item_len = sizeof item,
+				       .item_len = sizeof(item),
 				       .acknowledged = 1,
 				       .encoding = SL_DLQ_SEALED};
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
@@ -99,9 +99,9 @@ static void a_long_error_is_cut_between_characters(void **state)
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
 	char error[6000], got[8192];
-	memset(error, 'e', sizeof error);
+	memset(error, 'e', sizeof(error));
 	memcpy(error + 4095, "é", 2); /* the second byte would be number 4097 */
-	error[sizeof error - 1] = '\0';
+	error[sizeof(error) - 1] = '\0';
 	struct sl_dlq_letter letter = letterbox_letter("x");
 	letter.error = error;
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
@@ -647,7 +647,7 @@ static void the_bound_counts_what_is_on_disk(void **state)
 	struct sl_dlq_letter letter = letterbox_letter("x");
 	char item[2500] = {0};
 	letter.item = item;
-	letter.item_len = sizeof item;
+	letter.item_len = sizeof(item);
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EFULL);
 	/* A person makes room behind our back. */
 	assert_int_equal(crashfs_io.unlink(BOX_FIRST, b->fs), 0);
@@ -745,9 +745,9 @@ static void a_child_can_neither_use_the_handle_nor_take_the_lock(void **state)
 	struct letterbox *b = *state;
 	const char *base = getenv("TMPDIR");
 	char dir[512], sub[600];
-	(void)snprintf(dir, sizeof dir, "%s/sluice-dlq-XXXXXX", base != NULL ? base : P_tmpdir);
+	(void)snprintf(dir, sizeof(dir), "%s/sluice-dlq-XXXXXX", base != NULL ? base : P_tmpdir);
 	assert_non_null(mkdtemp(dir));
-	(void)snprintf(sub, sizeof sub, "%s/deep/dead", dir);
+	(void)snprintf(sub, sizeof(sub), "%s/deep/dead", dir);
 	sl_dlq *q = NULL;
 	assert_int_equal(sl_dlq_open(&q, sub, NULL, &b->err), 0);
 	letterbox_put(b, q, "one");
@@ -758,7 +758,7 @@ static void a_child_can_neither_use_the_handle_nor_take_the_lock(void **state)
 	if (child == 0) {
 		sl_dlq *mine = NULL;
 		struct sl_dlq_letter letter = letterbox_letter("two");
-		struct sl_dlq_stats stats = {.struct_size = sizeof stats};
+		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 		bool right = sl_dlq_get_stats(q, &stats, NULL) == SL_EFORKED &&
 			     sl_dlq_put(q, &letter, NULL, NULL) == SL_EFORKED && sl_dlq_ack(q, 1, NULL) == SL_EFORKED &&
 			     sl_dlq_list(q, 0, never, NULL, NULL) == SL_EFORKED &&
@@ -773,7 +773,7 @@ static void a_child_can_neither_use_the_handle_nor_take_the_lock(void **state)
 	assert_int_equal(sl_dlq_purge(q, 0, NULL, &b->err), 0);
 	sl_dlq_close(q);
 	char command[700];
-	(void)snprintf(command, sizeof command, "rm -r '%s'", dir);
+	(void)snprintf(command, sizeof(command), "rm -r '%s'", dir);
 	assert_int_equal(system(command), 0);
 }
 

@@ -70,7 +70,7 @@ static void put_and_look_again(struct letterbox *b, sl_dlq *q, uint64_t above)
 	assert_true(id > above);
 	sl_dlq_close(q);
 	q = letterbox_open(b);
-	(void)snprintf(want, sizeof want, "%llu=put after", (unsigned long long)id);
+	(void)snprintf(want, sizeof(want), "%llu=put after", (unsigned long long)id);
 	const char *list = letterbox_list(b, q, 0);
 	assert_non_null(strstr(list, want));
 	assert_string_equal(list + strlen(list) - strlen(want), want);
@@ -117,7 +117,7 @@ static void every_cut_keeps_what_is_before_it(void **state)
 		sl_dlq *q = letterbox_open(b);
 		assert_letters(b, q, expected(want, whole, 9));
 		assert_int_equal(letterbox_stats(b, q).damaged, 0);
-		(void)snprintf(torn, sizeof torn, BOX_FIRST ".torn-%zu", s.begin[whole]);
+		(void)snprintf(torn, sizeof(torn), BOX_FIRST ".torn-%zu", s.begin[whole]);
 		if (size > s.begin[whole]) {
 			size_t n;
 			const uint8_t *kept = letterbox_bytes(b, torn, &n);
@@ -471,7 +471,7 @@ static void the_example_of_the_format_page_is_read_and_written(void **state)
 {
 	struct letterbox *b = *state;
 	static const struct sl_rand rand = {.version = SL_RAND_VERSION, .fill = example_salt};
-	letterbox_write(b, BOX_FIRST, example, sizeof example);
+	letterbox_write(b, BOX_FIRST, example, sizeof(example));
 	sl_dlq *q = letterbox_open(b);
 	assert_letters(b, q, "1=hi!");
 	sl_dlq_close(q);
@@ -487,7 +487,7 @@ static void the_example_of_the_format_page_is_read_and_written(void **state)
 	sl_dlq_close(q);
 	size_t n;
 	const uint8_t *bytes = letterbox_bytes(b, BOX_FIRST, &n);
-	assert_int_equal(n, sizeof example);
+	assert_int_equal(n, sizeof(example));
 	assert_memory_equal(bytes, example, n);
 }
 

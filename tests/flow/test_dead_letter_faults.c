@@ -223,7 +223,7 @@ static void on_drop(uint64_t first_id, uint64_t last_id, uint64_t unacknowledged
 
 static struct ledger *begin(struct letterbox *b, bool record)
 {
-	struct ledger *l = calloc(1, sizeof *l);
+	struct ledger *l = calloc(1, sizeof(*l));
 	l->drops = b->opts.on_full == SL_DLQ_DROP_OLDEST;
 	crashfs_free(b->fs);
 	letterbox_on(b, crashfs_new());
@@ -378,7 +378,7 @@ static void a_full_disk_is_an_error_and_then_it_is_not(void **state)
 		struct sl_dlq_letter letter = letterbox_letter("four");
 		char item[600] = "four";
 		letter.item = item;
-		letter.item_len = sizeof item;
+		letter.item_len = sizeof(item);
 		(void)letterbox_bytes(b, BOX_FIRST, &n);
 		crashfs_quota(b->fs, n + room);
 		assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_ENOSPC);
@@ -414,7 +414,7 @@ static void a_cut_back_that_fails_is_made_up_for_before_the_next_write(void **st
 	char item[1000] = "much longer than what comes next";
 	struct sl_dlq_letter letter = letterbox_letter("two");
 	letter.item = item;
-	letter.item_len = sizeof item;
+	letter.item_len = sizeof(item);
 	b->fault.partial_writes = 1;
 	fault_arm_io(&b->fault, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE) | FAULT_OP(FAULT_TRUNCATE));
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_ENOSPC);
@@ -543,13 +543,13 @@ static void what_a_recovery_has_shown_survives_a_power_loss(void **state)
 	free(whole);
 	for (size_t stop = 0; stop < points; stop++) {
 		struct ledger *l = begin(b, true);
-		static char shown[sizeof b->text];
+		static char shown[sizeof(b->text)];
 		crashfs_stop_at(b->fs, stop);
 		scenario(l);
 		crashfs_kill(b->fs);
 		crashfs_stop_at(b->fs, SIZE_MAX);
 		sl_dlq *q = letterbox_open(b);
-		(void)snprintf(shown, sizeof shown, "%s", letterbox_list(b, q, 0));
+		(void)snprintf(shown, sizeof(shown), "%s", letterbox_list(b, q, 0));
 		struct crashfs *history = b->fs;
 		size_t now = crashfs_point(history), n = crashfs_states(history, now, 6);
 		for (size_t k = 0; k < n; k++, states++) {
@@ -616,7 +616,7 @@ static void *lister(void *arg)
 	while (time_left(c)) {
 		uint64_t last = 0;
 		assert_int_equal(sl_dlq_list(c->q, 1, in_order, &last, NULL), 0);
-		struct sl_dlq_stats stats = {.struct_size = sizeof stats};
+		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 		assert_int_equal(sl_dlq_get_stats(c->q, &stats, NULL), 0);
 		assert_true(stats.unacknowledged <= stats.letters);
 		atomic_fetch_add(&c->lists, 1);
@@ -627,7 +627,7 @@ static void *lister(void *arg)
 static void many_threads_put_acknowledge_and_list(void **state)
 {
 	struct letterbox *b = *state;
-	struct crowd *c = calloc(1, sizeof *c);
+	struct crowd *c = calloc(1, sizeof(*c));
 	b->opts.file_bytes = 4096;
 	c->b = b;
 	c->q = letterbox_open(b);

@@ -13,7 +13,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	timed_init(&f->timed);
 	*state = f;
 	return 0;

@@ -42,7 +42,7 @@ struct fixture {
 
 static int setup(void **state)
 {
-	struct fixture *x = calloc(1, sizeof *x);
+	struct fixture *x = calloc(1, sizeof(*x));
 	fault_init(&x->fault, NULL);
 	struct sl_env env = fault_env(&x->fault, NULL);
 	assert_int_equal(sl__env_init(&x->env, &env, NULL), 0);

@@ -38,7 +38,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	vclock_init(&f->clock);
 	f->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &f->clock};
 	pthread_mutex_init(&f->mu, NULL);

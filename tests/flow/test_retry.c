@@ -239,7 +239,7 @@ static void poison_is_isolated_an_absent_target_is_held_and_the_rest_given_up(vo
 static struct sl_err user_error(int code, int sys_errno, uint8_t retryable, const char *msg)
 {
 	struct sl_err err = {.code = code, .sys_errno = sys_errno, .retryable = retryable};
-	strncpy(err.msg, msg, sizeof err.msg - 1);
+	strncpy(err.msg, msg, sizeof(err.msg) - 1);
 	return err;
 }
 

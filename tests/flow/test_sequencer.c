@@ -24,7 +24,7 @@ struct fixture {
 
 static int setup(void **state)
 {
-	struct fixture *x = calloc(1, sizeof *x);
+	struct fixture *x = calloc(1, sizeof(*x));
 	vclock_init(&x->clock);
 	fault_init(&x->fault, NULL);
 	struct sl_env base = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &x->clock};
@@ -111,7 +111,7 @@ static void every_order_of_arrival_gives_the_same_order_out(void **state)
 			unsigned pick = c % n;
 			c /= n;
 			assert_int_equal(push(x, left[pick], left[pick]), 0);
-			memmove(&left[pick], &left[pick + 1], (n - pick - 1) * sizeof left[0]);
+			memmove(&left[pick], &left[pick + 1], (n - pick - 1) * sizeof(left[0]));
 			struct sl__element e;
 			while (sl__sequencer_next(x->s, &e, 0, NULL) == 0)
 				assert_int_equal(e.start, out++);

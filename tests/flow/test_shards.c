@@ -46,7 +46,7 @@ static bool gate(const void *key, size_t key_len, void *ctx)
 
 static int setup(void **state)
 {
-	struct fixture *x = calloc(1, sizeof *x);
+	struct fixture *x = calloc(1, sizeof(*x));
 	vclock_init(&x->clock);
 	fault_init(&x->fault, NULL);
 	struct sl_env base = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &x->clock};
@@ -71,7 +71,7 @@ static int teardown(void **state)
 static struct block *push_at(struct fixture *x, const char *name, int64_t not_before_ns)
 {
 	struct block *b = &x->blocks[x->n++];
-	(void)snprintf(b->name, sizeof b->name, "%s", name);
+	(void)snprintf(b->name, sizeof(b->name), "%s", name);
 	b->item.bytes = 10;
 	assert_int_equal(sl__shards_push(x->s, name, 1, &b->item, not_before_ns), 0);
 	return b;
@@ -100,7 +100,7 @@ static const char *taken(struct fixture *x)
 	while ((item = sl__shards_take(x->s)) != NULL) {
 		const struct block *b = (const struct block *)item;
 		size_t used = strlen(x->text);
-		(void)snprintf(x->text + used, sizeof x->text - used, "%s%s", used > 0 ? " " : "", b->name);
+		(void)snprintf(x->text + used, sizeof(x->text) - used, "%s%s", used > 0 ? " " : "", b->name);
 		sl__shards_done(x->s, item);
 	}
 	return x->text;
@@ -144,21 +144,21 @@ static void no_key_is_served_twice_while_another_waits(void **state)
 {
 	struct fixture *x = *state;
 	enum { KEYS = 50, EACH = 20 };
-	struct sl__shard_item *items = calloc(KEYS * EACH, sizeof *items);
+	struct sl__shard_item *items = calloc(KEYS * EACH, sizeof(*items));
 	unsigned served[KEYS] = {0}, left[KEYS];
 	sl__shards *s = NULL;
 	assert_int_equal(sl__shards_new(&s, &x->env, NULL, NULL, NULL), 0);
 	for (unsigned i = 0; i < KEYS; i++) {
 		left[i] = 1 + i * 7 % EACH;
 		for (unsigned j = 0; j < left[i]; j++)
-			assert_int_equal(sl__shards_push(s, &i, sizeof i, &items[i * EACH + j], 0), 0);
+			assert_int_equal(sl__shards_push(s, &i, sizeof(i), &items[i * EACH + j], 0), 0);
 	}
 	struct sl__shard_item *item;
 	while ((item = sl__shards_take(s)) != NULL) {
 		unsigned key;
 		size_t len;
-		memcpy(&key, sl__shard_key(item, &len), sizeof key);
-		assert_int_equal(len, sizeof key);
+		memcpy(&key, sl__shard_key(item, &len), sizeof(key));
+		assert_int_equal(len, sizeof(key));
 		assert_ptr_equal(item, &items[key * EACH + served[key]]);
 		for (unsigned other = 0; other < KEYS; other++)
 			assert_true(served[other] == left[other] || served[other] >= served[key]);
@@ -288,7 +288,7 @@ static void thousands_of_waiting_items_come_in_the_order_of_their_times(void **s
 {
 	struct fixture *x = *state;
 	enum { N = 20000 };
-	struct sl__shard_item *items = calloc(N, sizeof *items);
+	struct sl__shard_item *items = calloc(N, sizeof(*items));
 	struct sl__prng rng = {.s = 5};
 	sl__shards *s = NULL;
 	int64_t base = in_ms(x, 0), last = 0;
@@ -345,13 +345,13 @@ static void empty_keys_cost_nothing(void **state)
 {
 	struct fixture *x = *state;
 	enum { KEYS = 100000 };
-	struct sl__shard_item *items = calloc(KEYS, sizeof *items);
+	struct sl__shard_item *items = calloc(KEYS, sizeof(*items));
 	sl__shards *s = NULL;
 	assert_int_equal(sl__shards_new(&s, &x->env, NULL, NULL, NULL), 0);
 	int64_t before = fault_live_allocs(&x->fault);
 	for (int round = 0; round < 2; round++) {
 		for (unsigned i = 0; i < KEYS; i++)
-			assert_int_equal(sl__shards_push(s, &i, sizeof i, &items[i], 0), 0);
+			assert_int_equal(sl__shards_push(s, &i, sizeof(i), &items[i], 0), 0);
 		fault_arm_mem(&x->fault, 0, FAULT_ONCE); /* counts from here */
 		for (unsigned i = 0; i < KEYS; i++) {
 			struct sl__shard_item *item = sl__shards_take(s);
@@ -381,14 +381,14 @@ static void a_hundred_thousand_keys_that_are_not_ready_are_asked_once_each(void 
 {
 	struct fixture *x = *state;
 	enum { KEYS = 100000 };
-	struct sl__shard_item *items = calloc(KEYS + 1000, sizeof *items);
+	struct sl__shard_item *items = calloc(KEYS + 1000, sizeof(*items));
 	unsigned asked = 0;
 	sl__shards *s = NULL;
 	assert_int_equal(sl__shards_new(&s, &x->env, count_and_refuse, &asked, NULL), 0);
 	for (unsigned i = 0; i < KEYS; i++)
-		assert_int_equal(sl__shards_push(s, &i, sizeof i, &items[i], 0), 0);
+		assert_int_equal(sl__shards_push(s, &i, sizeof(i), &items[i], 0), 0);
 	for (unsigned i = 0, zero = 0; i < 1000; i++)
-		assert_int_equal(sl__shards_push(s, &zero, sizeof zero, &items[KEYS + i], 0), 0);
+		assert_int_equal(sl__shards_push(s, &zero, sizeof(zero), &items[KEYS + i], 0), 0);
 	for (unsigned i = 0; i < 1001; i++) {
 		struct sl__shard_item *item = sl__shards_take(s);
 		assert_non_null(item);
@@ -425,7 +425,7 @@ static void a_push_without_memory_changes_nothing_and_a_retry_needs_none(void **
 	assert_string_equal(taken(x), "a1");
 	/* A table that cannot grow only gets slower. */
 	enum { KEYS = 500 };
-	struct sl__shard_item *items = calloc(KEYS, sizeof *items);
+	struct sl__shard_item *items = calloc(KEYS, sizeof(*items));
 	for (unsigned i = 0; i < KEYS; i++) {
 		fault_arm_mem(&x->fault, 2, FAULT_ONCE);
 		uint8_t key = (uint8_t)(i % 250 + 1);
@@ -515,7 +515,7 @@ static void *produce(void *arg)
 		struct load *l = &c->loads[i];
 		l->key = (unsigned)(sl__prng_next(&rng) % 200);
 		l->item.bytes = 1;
-		assert_int_equal(sl__shards_push(c->s, &l->key, sizeof l->key, &l->item, 0), 0);
+		assert_int_equal(sl__shards_push(c->s, &l->key, sizeof(l->key), &l->item, 0), 0);
 		atomic_fetch_add(&c->pushed, 1);
 	}
 	return NULL;
@@ -547,7 +547,7 @@ static void *take(void *arg)
 static void every_item_is_dealt_with_once_under_many_threads(void **state)
 {
 	struct fixture *x = *state;
-	struct crowd c = {.env = x->env, .loads = calloc(MAX_ITEMS, sizeof *c.loads), .producing = true};
+	struct crowd c = {.env = x->env, .loads = calloc(MAX_ITEMS, sizeof(*c.loads)), .producing = true};
 	c.env.clock = &sl__clock_real;
 	c.end_ns = sl__mono_ns(&c.env) + (int64_t)(test_seconds(1) * 1e9);
 	assert_int_equal(sl__shards_new(&c.s, &c.env, flicker, &c, NULL), 0);

@@ -57,7 +57,7 @@ static int find_columns(sl_records *r, bool csv, const char ***out, size_t *n, s
 	int rc = csv ? sl_records_columns(r, &names, n, err) : sl_records_infer(r, SIZE_MAX, &guessed, n, err);
 	if (rc != 0)
 		return rc;
-	*out = calloc(*n + 1, sizeof **out);
+	*out = calloc(*n + 1, sizeof(**out));
 	for (size_t i = 0; i < *n; i++)
 		(*out)[i] = csv ? names[i] : guessed[i].name;
 	return 0;
@@ -79,7 +79,7 @@ static int dump(struct sl__buf *b, struct input *in, bool csv, struct sl_err *er
 	const struct sl__row_opts row_opts = {.csv = csv, .columns = columns, .n_columns = n_columns};
 	if (rc == 0)
 		rc = sl__row_reader_new(&rows, &row_opts, err);
-	fields = calloc(n_columns + 1, sizeof *fields);
+	fields = calloc(n_columns + 1, sizeof(*fields));
 	while (rc == 0 && (rc = sl_records_next(r, batch, SL_COUNT(batch), &n, err)) == 0 && n > 0)
 		for (size_t i = 0; i < n; i++)
 			put_record(b, rows, &batch[i], columns, fields, n_columns);

@@ -50,7 +50,7 @@ char *source_records(struct source *s, const struct sl_records_opts *opts, size_
 	size_t bytes = 0, n;
 	FILE *f = open_memstream(&text, &bytes);
 	sl_records *r;
-	struct sl_record *all = calloc(at_once, sizeof *all);
+	struct sl_record *all = calloc(at_once, sizeof(*all));
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t end = 0;
 	assert_int_equal(sl_records_new(&r, source_read, s, opts, &err), 0);

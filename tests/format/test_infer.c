@@ -142,7 +142,7 @@ static void a_value_tells_what_it_can_be(void **state)
 		{"", "text"},
 		{"AAPL", "text"},
 	};
-	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		expect_kind(list[i][0], list[i][1]);
 }
 
@@ -239,11 +239,11 @@ static void the_records_that_were_looked_at_are_still_to_come(void **state)
 {
 	(void)state;
 	static const char text[] = "\xEF\xBB\xBFn\n1\n\"2\n\"\n01234567890123456789\n\"3\n4\n";
-	for (size_t chunk = 1; chunk < sizeof text; chunk++)
+	for (size_t chunk = 1; chunk < sizeof(text); chunk++)
 		for (size_t max = 0; max < 8; max++)
 			for (size_t before = 0; before < 5; before++) {
 				struct source s = {
-					.data = text, .len = sizeof text - 1, .first = chunk, .chunk = chunk};
+					.data = text, .len = sizeof(text) - 1, .first = chunk, .chunk = chunk};
 				const struct sl_records_opts opts = {CSV, .max_record_bytes = 10, .buffer_bytes = 4};
 				static const uint64_t lines[] = {2, 3, 5, 6, 7};
 				const struct sl_column *c;
@@ -388,8 +388,8 @@ static void a_failed_read_fails_the_guess_and_loses_nothing(void **state)
 {
 	(void)state;
 	static const char text[] = "a\n1\n2\n3\n";
-	for (size_t fail_at = 1; fail_at <= sizeof text; fail_at++) {
-		struct source s = {.data = text, .len = sizeof text - 1, .first = 1, .chunk = 1, .fail_at = fail_at};
+	for (size_t fail_at = 1; fail_at <= sizeof(text); fail_at++) {
+		struct source s = {.data = text, .len = sizeof(text) - 1, .first = 1, .chunk = 1, .fail_at = fail_at};
 		const struct sl_records_opts opts = {CSV};
 		const struct sl_column *c;
 		struct sl_record r;

@@ -140,7 +140,7 @@ static void a_nul_is_told(void **state)
 	(void)state;
 	static const char nul[] = "a\nb\0c\nd\n";
 	for (size_t chunk = 1; chunk < 9; chunk++) {
-		struct source s = {.data = nul, .len = sizeof nul - 1, .first = chunk, .chunk = chunk};
+		struct source s = {.data = nul, .len = sizeof(nul) - 1, .first = chunk, .chunk = chunk};
 		const struct sl_records_opts opts = {BARE};
 		struct sl_record r[3];
 		sl_records *reader;
@@ -316,7 +316,7 @@ static void skipping_goes_on_at_the_line_that_it_is(void **state)
 	static const uint64_t ends[] = {4, 8, 16, 20, 25};
 	static const uint64_t next_line[] = {2, 3, 5, 7, 0};
 	for (size_t i = 0; i < 5; i++) {
-		struct source s = {.data = log_text, .len = sizeof log_text - 1, .first = 3, .chunk = 3};
+		struct source s = {.data = log_text, .len = sizeof(log_text) - 1, .first = 3, .chunk = 3};
 		const struct sl_records_opts opts = {CSV, .buffer_bytes = 5};
 		struct sl_record r;
 		sl_records *reader;
@@ -335,7 +335,7 @@ static void skipping_to_where_no_record_ends_is_refused(void **state)
 {
 	(void)state;
 	for (uint64_t offset = 1; offset < 40; offset++) {
-		struct source s = {.data = log_text, .len = sizeof log_text - 1};
+		struct source s = {.data = log_text, .len = sizeof(log_text) - 1};
 		const struct sl_records_opts opts = {CSV};
 		struct sl_err err = SL_ERR_INIT;
 		sl_records *reader;
@@ -354,8 +354,8 @@ static void the_header_names_the_columns(void **state)
 {
 	(void)state;
 	static const char text[] = "plain,\"with, comma\",\"with \"\"quotes\"\"\",\"two\nlines\"\r\n";
-	for (size_t chunk = 1; chunk < sizeof text; chunk++) {
-		struct source s = {.data = text, .len = sizeof text - 1, .first = chunk, .chunk = chunk};
+	for (size_t chunk = 1; chunk < sizeof(text); chunk++) {
+		struct source s = {.data = text, .len = sizeof(text) - 1, .first = chunk, .chunk = chunk};
 		const struct sl_records_opts opts = {CSV};
 		sl_records *reader;
 		const char *const *names;
@@ -404,7 +404,7 @@ static void options_out_of_range_are_named(void **state)
 		{{CSV, .delimiter = '"'}, "delimiter"},
 		{{CSV, .delimiter = '\n'}, "delimiter"},
 	};
-	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 		struct sl_err err = SL_ERR_INIT;
 		sl_records *reader = NULL;
 		assert_int_equal(sl_records_new(&reader, source_read, NULL, &list[i].opts, &err), SL_EINVAL);
@@ -424,7 +424,7 @@ static void a_failed_read_comes_behind_the_records_before_it_and_can_be_repeated
 	for (size_t fail_at = 1; fail_at < 40; fail_at++)
 		for (size_t chunk = 1; chunk < 8; chunk++) {
 			struct source s = {.data = text,
-					   .len = sizeof text - 1,
+					   .len = sizeof(text) - 1,
 					   .first = chunk,
 					   .chunk = chunk,
 					   .fail_at = fail_at};
@@ -440,7 +440,7 @@ static void a_read_that_fails_in_a_record_that_is_too_long_loses_nothing(void **
 	(void)state;
 	static const char text[] = "ok\n0123456789012345678901234567890123456789\nok2\n";
 	for (size_t fail_at = 1; fail_at < 50; fail_at++) {
-		struct source s = {.data = text, .len = sizeof text - 1, .first = 1, .chunk = 1, .fail_at = fail_at};
+		struct source s = {.data = text, .len = sizeof(text) - 1, .first = 1, .chunk = 1, .fail_at = fail_at};
 		const struct sl_records_opts opts = {BARE, .max_record_bytes = 5};
 		char *got = source_records(&s, &opts, 3);
 		assert_string_equal(got, "1 [ok]\n2 [0123456789012345678901234567890123456789] "

@@ -204,7 +204,7 @@ static void a_nul_character_in_a_json_string_is_flagged(void **state)
 	struct sl__row_reader *r = reader(false, 3, NULL);
 	struct sl__field f[3];
 	static const char text[] = "{\"a\":\"x\\u0000y\",\"b\":\"\\\\u0000\"}";
-	assert_int_equal(sl__row_read(r, text, sizeof text - 1, f, NULL), 0);
+	assert_int_equal(sl__row_read(r, text, sizeof(text) - 1, f, NULL), 0);
 	assert_true(f[0].has_nul);
 	assert_int_equal(f[0].len, 3);
 	assert_memory_equal(f[0].text, "x\0y", 3);
@@ -292,11 +292,11 @@ static void names_that_json_escapes_are_found(void **state)
 	static const char wrong[] = "{\"a\"b\":1}";
 	assert_int_equal(sl__row_reader_new(&r, &opts, NULL), 0);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(sl__row_read(r, text, sizeof text - 1, f, NULL), 0);
+		assert_int_equal(sl__row_read(r, text, sizeof(text) - 1, f, NULL), 0);
 		char *got = show(f, 4);
 		assert_string_equal(got, "#1|#2|#3|#4");
 		free(got);
-		assert_int_equal(sl__row_read(r, wrong, sizeof wrong - 1, f, NULL), SL_EDATA);
+		assert_int_equal(sl__row_read(r, wrong, sizeof(wrong) - 1, f, NULL), SL_EDATA);
 	}
 	sl__row_reader_free(r);
 }
@@ -326,7 +326,7 @@ static void many_members_in_any_order_are_found(void **state)
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	sl__buf_init(&b, &env);
 	for (size_t i = 0; i < N; i++) {
-		snprintf(names[i], sizeof names[i], "m%zu", i);
+		snprintf(names[i], sizeof(names[i]), "m%zu", i);
 		columns[i] = names[i];
 	}
 	const struct sl__row_opts opts = {.columns = columns, .n_columns = N};
@@ -377,12 +377,12 @@ static void any_json_value_can_be_checked(void **state)
 					  "{\"a\":1,,\"b\":2}",
 					  "[}",
 					  "{]"};
-	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		assert_int_equal(sl__json_check_value(good[i], strlen(good[i]), false, NULL), 0);
 		assert_int_equal(sl__json_check_value(good[i], strlen(good[i]), true, NULL),
 				 good[i][0] == '{' ? 0 : SL_EDATA);
 	}
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(sl__json_check_value(bad[i], strlen(bad[i]), false, NULL), SL_EDATA);
 }
 
@@ -556,7 +556,7 @@ static void records_found_in_memory_are_those_of_the_stream(void **state)
 	for (int round = 0; round < 20000; round++) {
 		size_t len = 0;
 		bool csv = round % 4 != 0;
-		for (seed = seed * 6364136223846793005u + 1; len < sizeof text - 40 && (seed >> 33) % 24 != 0;
+		for (seed = seed * 6364136223846793005u + 1; len < sizeof(text) - 40 && (seed >> 33) % 24 != 0;
 		     seed = seed * 6364136223846793005u + 1442695040888963407u) {
 			const char *p =
 				csv ? pieces[(seed >> 40) % SL_COUNT(pieces)] : json[(seed >> 40) % SL_COUNT(json)];
@@ -571,11 +571,11 @@ static void a_record_says_where_the_next_one_begins(void **state)
 {
 	(void)state;
 	static const char text[] = "1,2,3\r\n\n\"a\nb\",\"c\"\"d\",\n4,5";
-	char padded[sizeof text + SL__ROW_PADDING] = {0};
+	char padded[sizeof(text) + SL__ROW_PADDING] = {0};
 	struct sl__row_reader *r = reader(true, 3, NULL);
 	struct sl__field f[3];
 	struct sl_err err = SL_ERR_INIT;
-	size_t len, used, at = 0, n = sizeof text - 1;
+	size_t len, used, at = 0, n = sizeof(text) - 1;
 	memcpy(padded, text, n);
 	assert_int_equal(sl__row_next(r, padded, n, f, &len, &used, NULL), 0);
 	assert_int_equal(len, 5);

@@ -33,7 +33,7 @@ static void remember(struct world *w, const struct sl_note *note)
 		return;
 	struct world_note *to = &w->notes[w->n_notes++];
 	*to = (struct world_note){.kind = note->kind, .id = note->id, .reason = note->reason};
-	(void)snprintf(to->type, sizeof to->type, "%s", note->type != NULL ? note->type : "");
+	(void)snprintf(to->type, sizeof(to->type), "%s", note->type != NULL ? note->type : "");
 }
 
 static int publish(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err)
@@ -104,7 +104,7 @@ static void observe(const struct sl_observation *o, void *ctx)
 
 static struct world *make(const struct sl_env *base)
 {
-	struct world *w = calloc(1, sizeof *w);
+	struct world *w = calloc(1, sizeof(*w));
 	vclock_init(&w->clock);
 	pthread_mutex_init(&w->mu, NULL);
 	fault_init(&w->fault, base);

@@ -383,7 +383,7 @@ static void a_chain_that_others_wait_for_is_not_removed(void **state)
 	struct sl_err why = SL_ERR_INIT;
 	(void)k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, &why);
 	char name[32];
-	snprintf(name, sizeof name, "%llu", (unsigned long long)waits);
+	snprintf(name, sizeof(name), "%llu", (unsigned long long)waits);
 	assert_non_null(strstr(why.msg, name));
 	KIT_OK(k->ops->remove(k->s, NULL, (uint64_t[]){a, waits}, 2, 0, &n, NULL, err)); /* both in the set */
 	assert_int_equal(n, 2);
@@ -404,9 +404,9 @@ static void a_chain_whose_blocker_was_removed_is_not_redriven(void **state)
 	struct sl_err why = SL_ERR_INIT;
 	char name[32];
 	assert_int_equal(k->ops->redrive(k->s, NULL, (uint64_t[]){failed, waits}, 2, &n, NULL, &why), SL_ECONFLICT);
-	(void)snprintf(name, sizeof name, "chain %llu", (unsigned long long)waits);
+	(void)snprintf(name, sizeof(name), "chain %llu", (unsigned long long)waits);
 	assert_non_null(strstr(why.msg, name));
-	(void)snprintf(name, sizeof name, "chain %llu", (unsigned long long)a);
+	(void)snprintf(name, sizeof(name), "chain %llu", (unsigned long long)a);
 	assert_non_null(strstr(why.msg, name));
 	assert_int_equal(kit_status(k, waits), SL_JOB_CANCELLED);
 	assert_int_equal(kit_status(k, failed), SL_JOB_FAILED);

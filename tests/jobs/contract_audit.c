@@ -240,7 +240,7 @@ static void a_change_whose_record_cannot_be_written_does_not_happen(void **state
 		/* A record without an actor is none. */
 		assert_int_not_equal(change(k, &s, what, NULL, &subject, &why), 0);
 		picture(k, &s, after);
-		assert_memory_equal(before, after, sizeof before);
+		assert_memory_equal(before, after, sizeof(before));
 		KIT_OK(k->ops->cron_list(k->s, count_cron, &crons, err));
 		assert_int_equal(crons, 1);
 		KIT_OK(k->ops->counts(k->s, count_paused, &paused, err));
@@ -378,7 +378,7 @@ static void records_are_listed_by_pages_and_removed_by_age(void **state)
 		return;
 	for (int i = 0; i < 5; i++) {
 		char action[16];
-		(void)snprintf(action, sizeof action, "a%d", i);
+		(void)snprintf(action, sizeof(action), "a%d", i);
 		const struct sl_audit_record r = {.actor = "ada", .action = action};
 		if (i == 3)
 			kit_pass_ms(k, 20);

@@ -434,7 +434,7 @@ static void an_unknown_blocker_fails_the_whole_start(void **state)
 	struct sl_started out[2];
 	char missing[32];
 	struct sl_err why = SL_ERR_INIT;
-	(void)snprintf(missing, sizeof missing, " %llu", (unsigned long long)blockers[1]);
+	(void)snprintf(missing, sizeof(missing), " %llu", (unsigned long long)blockers[1]);
 	assert_int_equal(k->ops->start(k->s, NULL, chains, 2, out, NULL, &why), SL_ENOENT);
 	assert_non_null(strstr(why.msg, missing)); /* it says which */
 	struct kit_ids jobs;

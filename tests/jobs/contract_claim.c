@@ -50,7 +50,7 @@ static void many_chains_start_in_one_call_and_get_ascending_ids(void **state)
 	struct kit *k = *state;
 	struct sl_new_chain chains[300];
 	struct sl_started out[300];
-	memset(out, 0, sizeof out);
+	memset(out, 0, sizeof(out));
 	for (size_t i = 0; i < 300; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = i % 2 == 0 ? "even" : "odd", .input = "1"}};
 	KIT_OK(k->ops->start(k->s, NULL, chains, 300, out, NULL, err));
@@ -563,7 +563,7 @@ static void a_claim_that_was_not_made_gives_nothing_when_it_is_asked_after(void 
 	struct kit *k = *state;
 	struct kit_claim claim, again;
 	uint64_t id = kit_start(k, "t");
-	memset(&claim, 0, sizeof claim);
+	memset(&claim, 0, sizeof(claim));
 	memcpy(claim.id.bytes, "never was before", 16);
 	memcpy(claim.worker, "w", 2);
 	for (int i = 0; i < 2; i++) {

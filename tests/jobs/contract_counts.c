@@ -120,7 +120,7 @@ static int take_count(const struct sl_job_count *row, void *ctx)
 
 static void compare(struct mix *m, int step)
 {
-	struct census *rows = calloc(1, sizeof *rows), *told = calloc(1, sizeof *told);
+	struct census *rows = calloc(1, sizeof(*rows)), *told = calloc(1, sizeof(*told));
 	struct kit *k = m->k;
 	kit_pass_ms(k, SHORT_MS + 1);
 	KIT_OK(k->ops->counts(k->s, take_count, told, err));
@@ -130,7 +130,7 @@ static void compare(struct mix *m, int step)
 	for (size_t t = 0; t < TYPES; t++)
 		for (int s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++) {
 			const struct count *a = &rows->by[t][s], *b = &told->by[t][s];
-			if (memcmp(a, b, sizeof *a) != 0)
+			if (memcmp(a, b, sizeof(*a)) != 0)
 				fail_msg("step %d: %s %s: rows %llu due %llu retrying %llu oldest %lld %lld, told %llu "
 					 "%llu %llu %lld %lld",
 					 step, names[t], sl_job_status_name((enum sl_job_status)s),
@@ -140,7 +140,7 @@ static void compare(struct mix *m, int step)
 					 (unsigned long long)b->due, (unsigned long long)b->retrying,
 					 (long long)b->oldest_ms, (long long)b->oldest_due_ms);
 		}
-	assert_memory_equal(&rows->all, &told->all, sizeof rows->all);
+	assert_memory_equal(&rows->all, &told->all, sizeof(rows->all));
 	free(rows);
 	free(told);
 }
@@ -190,7 +190,7 @@ static void start(struct mix *m, size_t n, int in_tx)
 			chains[i].job.blockers = &blockers[i];
 			chains[i].job.n_blockers = 1;
 		}
-		(void)snprintf(keys[i], sizeof keys[i], "key %u", pick(m, 9));
+		(void)snprintf(keys[i], sizeof(keys[i]), "key %u", pick(m, 9));
 		chains[i].key = pick(m, 5) == 0 ? keys[i] : NULL;
 	}
 	if (in_tx)
@@ -349,7 +349,7 @@ static void counts_are_those_of_the_rows_after_a_mix_of_everything(void **state)
 	const char *seed = getenv("SLUICE_TEST_SEED");
 	if (seed != NULL)
 		m.random ^= strtoull(seed, NULL, 0) * 0x2545f4914f6cdd1du;
-	m.claims = calloc(CLAIMS, sizeof *m.claims);
+	m.claims = calloc(CLAIMS, sizeof(*m.claims));
 	start(&m, 40, 0);
 	for (int i = 1; i <= STEPS; i++) {
 		step(&m);

@@ -557,7 +557,7 @@ static void make_jobs(struct kit *k, struct crowd *c)
 static struct crowd *make_crowd(struct kit *k)
 {
 	static const char *const streams[] = {"a", "b", "c"};
-	struct crowd *c = calloc(1, sizeof *c);
+	struct crowd *c = calloc(1, sizeof(*c));
 	make_jobs(k, c);
 	for (size_t i = 0; i < MANY; i++) {
 		struct sl_event_row *e = &c->r[i];
@@ -636,17 +636,17 @@ static void a_conflict_or_a_gap_among_many_takes_nothing(void **state)
 	struct sl_event_row last = c->r[MANY - 1];
 	struct rows rows;
 	c->r[MANY - 1].sequence++;
-	assert_int_equal(k->ops->events_append(k->s, c->r, MANY, memcpy(marks, none, sizeof none), 3, NULL, &why),
+	assert_int_equal(k->ops->events_append(k->s, c->r, MANY, memcpy(marks, none, sizeof(none)), 3, NULL, &why),
 			 SL_EGAP);
 	read_all(k, 0, 0, 10, &rows);
 	assert_int_equal(rows.n, 0);
 	c->r[MANY - 1] = last;
-	KIT_OK(k->ops->events_append(k->s, c->r, 300, memcpy(marks, none, sizeof none), 3, NULL, err));
+	KIT_OK(k->ops->events_append(k->s, c->r, 300, memcpy(marks, none, sizeof(none)), 3, NULL, err));
 	c->r[299].crc++;
-	assert_int_equal(k->ops->events_append(k->s, c->r, MANY, memcpy(marks, none, sizeof none), 3, NULL, &why),
+	assert_int_equal(k->ops->events_append(k->s, c->r, MANY, memcpy(marks, none, sizeof(none)), 3, NULL, &why),
 			 SL_ECONFLICT);
 	c->r[299].crc--;
-	KIT_OK(k->ops->events_append(k->s, c->r + 300, 300, memcpy(marks, none, sizeof none), 3, NULL, err));
+	KIT_OK(k->ops->events_append(k->s, c->r + 300, 300, memcpy(marks, none, sizeof(none)), 3, NULL, err));
 	KIT_OK(k->ops->events_read(k->s, 0, 0, MANY + 1, compare_row, c, err));
 	assert_int_equal(c->seen, MANY);
 	free(c);
@@ -748,7 +748,7 @@ static int keep_detail(const struct sl_audit_record *r, void *ctx)
 	assert_true(d->n < 8);
 	assert_string_equal(r->action, "events.publish");
 	assert_string_equal(r->address, "192.0.2.7");
-	(void)snprintf(d->at[d->n++], sizeof d->at[0], "%s %s", r->actor, r->detail);
+	(void)snprintf(d->at[d->n++], sizeof(d->at[0]), "%s %s", r->actor, r->detail);
 	return 0;
 }
 

@@ -33,7 +33,7 @@ void kit_check(int rc, const struct sl_err *err, const char *call, const char *f
 	if (rc == 0)
 		return;
 	char text[600];
-	snprintf(text, sizeof text, "%.200s: %s: %s", call, sl_err_name(rc), err->msg);
+	snprintf(text, sizeof(text), "%.200s: %s: %s", call, sl_err_name(rc), err->msg);
 	failed(file, line, text);
 }
 
@@ -42,7 +42,7 @@ void kit_expect(int code, int rc, const struct sl_err *err, const char *call, co
 	if (rc == code)
 		return;
 	char text[600];
-	snprintf(text, sizeof text, "%.200s: %s, not %s: %s", call, sl_err_name(rc), sl_err_name(code), err->msg);
+	snprintf(text, sizeof(text), "%.200s: %s, not %s: %s", call, sl_err_name(rc), sl_err_name(code), err->msg);
 	failed(file, line, text);
 }
 
@@ -109,7 +109,7 @@ static void hear_note(const struct sl_note *note, void *ctx)
 	KIT_TRUE(h->n_notes < KIT_MAX);
 	struct kit_note *n = &h->notes[h->n_notes++];
 	*n = (struct kit_note){.kind = note->kind, .reason = note->reason, .id = note->id};
-	copy(n->type, sizeof n->type, note->type);
+	copy(n->type, sizeof(n->type), note->type);
 }
 
 static void hear_change(const struct sl_change *change, void *ctx)
@@ -198,9 +198,9 @@ static int keep_claimed(const struct sl_claimed_job *job, void *ctx)
 			      .priority = job->priority,
 			      .charged = job->charged,
 			      .has_blockers = job->has_blockers};
-	copy(j->type, sizeof j->type, job->type);
-	copy(j->input, sizeof j->input, job->input);
-	copy(j->traceparent, sizeof j->traceparent, job->traceparent);
+	copy(j->type, sizeof(j->type), job->type);
+	copy(j->input, sizeof(j->input), job->input);
+	copy(j->traceparent, sizeof(j->traceparent), job->traceparent);
 	return 0;
 }
 
@@ -217,8 +217,8 @@ static struct sl_claim_id fresh_claim_id(void)
 	uint64_t n = __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED);
 	uint64_t t = (uint64_t)kit_mono_ns();
 	struct sl_claim_id id;
-	memcpy(id.bytes, &n, sizeof n);
-	memcpy(id.bytes + sizeof n, &t, sizeof t);
+	memcpy(id.bytes, &n, sizeof(n));
+	memcpy(id.bytes + sizeof(n), &t, sizeof(t));
 	return id;
 }
 
@@ -234,7 +234,7 @@ void kit_claim_again(struct kit *k, const char *type, const struct kit_claim *cl
 						 .again = 1};
 	out->n = 0;
 	out->id = claim->id;
-	memcpy(out->worker, claim->worker, sizeof out->worker);
+	memcpy(out->worker, claim->worker, sizeof(out->worker));
 	KIT_OK(k->ops->exchange(k->s, NULL, NULL, 0, NULL, &request, &out->reply, keep_claimed, out, NULL, err));
 	KIT_TRUE(out->reply.n == out->n);
 }
@@ -246,10 +246,10 @@ static void claim_types(struct kit *k, const struct sl_claim_type *types, size_t
 	out->id = fresh_claim_id();
 	out->reply = (struct sl_claim_reply){0};
 	uint64_t number;
-	memcpy(&number, out->id.bytes, sizeof number);
-	snprintf(out->worker, sizeof out->worker, "worker-%llu", (unsigned long long)number);
+	memcpy(&number, out->id.bytes, sizeof(number));
+	snprintf(out->worker, sizeof(out->worker), "worker-%llu", (unsigned long long)number);
 	struct sl_claim_type asked[8];
-	KIT_TRUE(n <= sizeof asked / sizeof asked[0]);
+	KIT_TRUE(n <= sizeof(asked) / sizeof(asked[0]));
 	for (size_t i = 0; i < n; i++)
 		asked[i] = (struct sl_claim_type){.type = types[i].type, .limit = types[i].limit, .free = !k->busy};
 	struct sl_claim_request request = {.claim = out->id,

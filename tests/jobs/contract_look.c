@@ -417,11 +417,11 @@ static int keep_lease(const struct sl_lease *l, void *ctx)
 {
 	struct seen_leases *seen = ctx;
 	struct seen_lease *s = &seen->all[seen->n++];
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 	memcpy(s->claim, l->claim, 16);
-	(void)snprintf(s->worker, sizeof s->worker, "%s", l->worker);
+	(void)snprintf(s->worker, sizeof(s->worker), "%s", l->worker);
 	for (size_t i = 0; i < l->n_types; i++)
-		(void)snprintf(s->types + strlen(s->types), sizeof s->types - strlen(s->types), "%s;", l->types[i]);
+		(void)snprintf(s->types + strlen(s->types), sizeof(s->types) - strlen(s->types), "%s;", l->types[i]);
 	for (size_t i = 0; i < l->n_jobs && i < 8; i++)
 		s->jobs[i] = l->jobs[i];
 	s->n_jobs = l->n_jobs;
@@ -539,7 +539,7 @@ struct seen_errors {
 static int keep_error(const struct sl_error_group *g, void *ctx)
 {
 	struct seen_errors *seen = ctx;
-	(void)snprintf(seen->text + strlen(seen->text), sizeof seen->text - strlen(seen->text), "%s %s %d;", g->type,
+	(void)snprintf(seen->text + strlen(seen->text), sizeof(seen->text) - strlen(seen->text), "%s %s %d;", g->type,
 		       g->error, (int)g->count);
 	seen->n++;
 	seen->last = *g;

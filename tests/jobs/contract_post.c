@@ -36,9 +36,9 @@ static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, 
 				  .attempt = job->attempt,
 				  .priority = job->priority,
 				  .has_blockers = job->has_blockers};
-	(void)snprintf(p->job.type, sizeof p->job.type, "%s", job->type);
-	(void)snprintf(p->job.input, sizeof p->job.input, "%s", job->input);
-	(void)snprintf(p->job.traceparent, sizeof p->job.traceparent, "%s", job->traceparent ? job->traceparent : "-");
+	(void)snprintf(p->job.type, sizeof(p->job.type), "%s", job->type);
+	(void)snprintf(p->job.input, sizeof(p->job.input), "%s", job->input);
+	(void)snprintf(p->job.traceparent, sizeof(p->job.traceparent), "%s", job->traceparent ? job->traceparent : "-");
 }
 
 static void stand_by_for(struct pair *p, struct kit *k, int64_t accept_ms)
@@ -446,7 +446,7 @@ static void what_is_no_letter_is_not_read(void **state)
 					    "1 09080700-0000-0000-0000-000000000001 1 1 1\nt\n\n1"};
 	struct pair p;
 	stand_by(&p, *state);
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		assert_int_equal(p.k->ops->letter(p.k->s, texts[i]), 0);
 	assert_stands(&p);
 	leave(&p);

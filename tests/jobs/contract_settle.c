@@ -315,7 +315,7 @@ static void a_retry_for_later_is_told_to_others(void **state)
 {
 	struct kit *k = *state;
 	static const enum sl_settle_kind kinds[] = {SL_SETTLE_RETRY, SL_SETTLE_RESCHEDULE};
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		uint64_t id = kit_start(k, "t");
 		struct kit_claim claim;
 		struct kit_heard heard;
@@ -341,7 +341,7 @@ static void a_settle_that_is_sent_twice_is_told_that_it_has_happened(void **stat
 		    {SL_SETTLE_RETRY, SL_LOST_PUT_BACK},
 		    {SL_SETTLE_RELEASE, SL_LOST_PUT_BACK},
 		    {SL_SETTLE_RESCHEDULE, SL_LOST_PUT_BACK}};
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		kit_start(k, "t");
 		struct kit_claim claim;
 		kit_claim_one(k, "t", &claim);
@@ -514,7 +514,7 @@ static void the_history_tells_every_attempt(void **state)
 	assert_int_equal(kit_reap(k, "t", NULL), 1);
 	kit_claim_one(k, "t", &third);
 	struct records rs;
-	memset(&rs, 0, sizeof rs);
+	memset(&rs, 0, sizeof(rs));
 	KIT_OK(k->ops->attempts(k->s, id, keep_record, &rs, err));
 	assert_int_equal(rs.n, 3);
 	assert_int_equal(rs.r[0].outcome, SL_ATTEMPT_FAILED);
@@ -530,7 +530,7 @@ static void the_history_tells_every_attempt(void **state)
 	assert_string_equal(rs.workers[2], third.worker);
 	assert_int_equal(rs.r[2].ended_ms, 0);
 	kit_complete(k, &third, 0, "1");
-	memset(&rs, 0, sizeof rs);
+	memset(&rs, 0, sizeof(rs));
 	KIT_OK(k->ops->attempts(k->s, id, keep_record, &rs, err));
 	assert_int_equal(rs.n, 3);
 	assert_int_equal(rs.r[2].outcome, SL_ATTEMPT_COMPLETED);
@@ -621,7 +621,7 @@ static void empty_and_strange_texts_come_back_as_they_were(void **state)
 					    "'; DROP TABLE job; --",
 					    "$1 %s ?1 :a @b \\",
 					    "\n\t\x01"};
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		uint64_t id =
 			kit_start_job(k, &(struct sl_new_job){.type = "t", .input = texts[i], .traceparent = texts[i]});
 		struct kit_claim claim;

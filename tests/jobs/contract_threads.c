@@ -75,7 +75,7 @@ static uint64_t run_race(struct race *r, struct kit *k, void (*run)(struct racer
 
 static struct race *new_race(void)
 {
-	struct race *r = calloc(1, sizeof *r);
+	struct race *r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		abort();
 	return r;
@@ -118,7 +118,7 @@ static void exchange(struct racer *me, struct grab *g, uint32_t limit, int64_t l
 	struct sl_claim_type type = {.type = "t", .limit = limit};
 	struct sl_claim_id id;
 	uint64_t words[2] = {me->number + 1, serial};
-	memcpy(id.bytes, words, sizeof id.bytes);
+	memcpy(id.bytes, words, sizeof(id.bytes));
 	struct sl_claim_request request = {
 		.claim = id, .worker = "w", .types = &type, .n_types = 1, .limit = limit, .lease_ms = lease_ms};
 	struct sl_claim_reply reply;
@@ -131,7 +131,7 @@ static void exchange(struct racer *me, struct grab *g, uint32_t limit, int64_t l
 	g->claim.id = id;
 	me->count += n;
 	for (size_t i = 0; i < g->claim.n; i++) {
-		KIT_TRUE(g->claim.jobs[i].id < sizeof me->race->owners);
+		KIT_TRUE(g->claim.jobs[i].id < sizeof(me->race->owners));
 		uint8_t before = __atomic_fetch_add(&me->race->owners[g->claim.jobs[i].id], 1, __ATOMIC_SEQ_CST);
 		KIT_TRUE(before == 0); /* S3 */
 	}
@@ -139,7 +139,7 @@ static void exchange(struct racer *me, struct grab *g, uint32_t limit, int64_t l
 
 static void claim_and_enqueue(struct racer *me)
 {
-	struct grab *g = calloc(1, sizeof *g);
+	struct grab *g = calloc(1, sizeof(*g));
 	if (g == NULL)
 		abort();
 	g->me = me;
@@ -153,7 +153,7 @@ static void claim_and_enqueue(struct racer *me)
 			AGAIN(rc, me->k.ops->start(me->k.s, NULL, chains, 20, out, NULL, err));
 			KIT_TRUE(rc == 0);
 			__atomic_add_fetch(&me->race->made, 20, __ATOMIC_SEQ_CST);
-			if (out[19].chain_id + 200 > sizeof me->race->owners)
+			if (out[19].chain_id + 200 > sizeof(me->race->owners))
 				break;
 		}
 		exchange(me, g, 1 + (uint32_t)(serial * 7 % 12), KIT_LONG_MS, serial);
@@ -202,7 +202,7 @@ static void claim_briefly(struct racer *me, struct grab *g, uint64_t serial)
 	struct sl_claim_request request = {
 		.worker = "w", .types = &type, .n_types = 1, .limit = serial % 3 == 0 ? 1 : 4, .lease_ms = 1};
 	uint64_t words[2] = {me->number + 1, serial};
-	memcpy(request.claim.bytes, words, sizeof words);
+	memcpy(request.claim.bytes, words, sizeof(words));
 	struct sl_claim_reply reply;
 	int rc;
 	AGAIN(rc, (g->claim.n = 0,
@@ -230,7 +230,7 @@ static bool settle_one(struct racer *me, struct grab *g, size_t i)
 
 static void settle_late(struct racer *me)
 {
-	struct grab *g = calloc(1, sizeof *g);
+	struct grab *g = calloc(1, sizeof(*g));
 	if (g == NULL)
 		abort();
 	g->me = me;
@@ -272,7 +272,7 @@ static void start_same_keys(struct racer *me)
 {
 	for (uint64_t round = 0; in_time(me) && round < 64; round++) {
 		char key[32];
-		snprintf(key, sizeof key, "key-%llu", (unsigned long long)round);
+		snprintf(key, sizeof(key), "key-%llu", (unsigned long long)round);
 		struct sl_new_chain chains[2] = {{.job = {.type = "t"}, .key = key},
 						 {.job = {.type = "t"}, .key = key}};
 		struct sl_started out[2];
@@ -327,7 +327,7 @@ static void of_chains_with_one_key_that_are_redriven_at_once_one_goes_on(void **
 	for (size_t i = 0; i < TWINS; i++) {
 		for (size_t j = 0; j < N_THREADS; j++) {
 			char key[32];
-			(void)snprintf(key, sizeof key, "key %zu", i);
+			(void)snprintf(key, sizeof(key), "key %zu", i);
 			uint64_t id = r->ids[i * N_THREADS + j] =
 				kit_start_key(k, key, SL_DEDUP_INCOMPLETE, 0).chain_id;
 			KIT_OK(k->ops->fail_chain(k->s, NULL, id, "no", NULL, err));
@@ -418,7 +418,7 @@ static void close_rings(struct racer *me)
 static void continuations_at_once_never_wait_for_each_other(void **state)
 {
 	struct kit *k = *state;
-	struct rings *r = calloc(1, sizeof *r);
+	struct rings *r = calloc(1, sizeof(*r));
 	if (r == NULL)
 		abort();
 	for (size_t i = 0; i < RINGS * N_THREADS; i++)
@@ -502,7 +502,7 @@ static void append_events(struct racer *me)
 {
 	char stream[32];
 	/* Two threads send each stream, as a sender that is restarted while its old request still runs. */
-	snprintf(stream, sizeof stream, "s%zu", me->number / 2);
+	snprintf(stream, sizeof(stream), "s%zu", me->number / 2);
 	uint64_t mark = 0;
 	for (int round = 0; in_time(me) && round < 200; round++) {
 		struct sl_event_row events[5];
@@ -586,7 +586,7 @@ static void do_anything(struct racer *me)
 			uint64_t words[2] = {me->number + 1, step + 1};
 			struct sl_claim_request request = {
 				.worker = "w", .types = &type, .n_types = 1, .limit = 4, .lease_ms = KIT_LONG_MS};
-			memcpy(request.claim.bytes, words, sizeof words);
+			memcpy(request.claim.bytes, words, sizeof(words));
 			struct sl_claim_reply reply;
 			struct grab g = {.me = me};
 			AGAIN(rc, (g.claim.n = 0, ops->exchange(me->k.s, NULL, NULL, 0, NULL, &request, &reply,

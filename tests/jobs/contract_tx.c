@@ -277,16 +277,16 @@ static void the_table_is_whole(void **state)
 	} table = {.ops = k->ops};
 	void (*const none)(void) = NULL;
 	for (size_t at = offsetof(struct sl_store_ops, close); at < offsetof(struct sl_store_ops, offer);
-	     at += sizeof none)
+	     at += sizeof(none))
 		if (at != offsetof(struct sl_store_ops, renewal_waits)) /* of stores with a lock */
-			assert_memory_not_equal(table.bytes + at, &none, sizeof none);
+			assert_memory_not_equal(table.bytes + at, &none, sizeof(none));
 	assert_int_equal(k->ops->offer != NULL, k->ops->withdraw != NULL); /* both or none */
 	bool posts = k->ops->post != NULL;                                 /* all or none */
 	assert_true((k->ops->unpost != NULL) == posts && (k->ops->letter != NULL) == posts &&
 		    (k->ops->drop != NULL) == posts && (k->f->address_open != NULL) == posts);
 	for (size_t at = offsetof(struct sl_store_ops, leases); at < offsetof(struct sl_store_ops, audit_put);
-	     at += sizeof none)
-		assert_memory_not_equal(table.bytes + at, &none, sizeof none);
+	     at += sizeof(none))
+		assert_memory_not_equal(table.bytes + at, &none, sizeof(none));
 	bool audits = k->ops->audit_put != NULL; /* all or none */
 	assert_true((k->ops->audit_list != NULL) == audits && (k->ops->audit_prune != NULL) == audits);
 }

@@ -34,12 +34,12 @@ int main(int argc, char **argv)
 		return 2;
 	done[0] = (uint64_t)getpid();
 	for (uint64_t n = 1, end = strtoull(argv[2], NULL, 10); n <= end; n++) {
-		put(1, line, snprintf(line, sizeof line, "o %llu\n", (unsigned long long)n));
+		put(1, line, snprintf(line, sizeof(line), "o %llu\n", (unsigned long long)n));
 		done[1] = n;
-		put(2, line, snprintf(line, sizeof line, "e %llu\n", (unsigned long long)n));
+		put(2, line, snprintf(line, sizeof(line), "e %llu\n", (unsigned long long)n));
 		done[2] = n;
 		if (n % 64 == 0)
-			put(3, line, snprintf(line, sizeof line, "{\"progress\":%llu}\n", (unsigned long long)n));
+			put(3, line, snprintf(line, sizeof(line), "{\"progress\":%llu}\n", (unsigned long long)n));
 	}
 	return 0;
 }

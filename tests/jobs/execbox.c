@@ -34,7 +34,7 @@ static enum sl_abort_reason fake_aborted(void *a)
 static void fake_progress(void *a, const char *json)
 {
 	struct fake *f = a;
-	(void)snprintf(f->progress, sizeof f->progress, "%s", json);
+	(void)snprintf(f->progress, sizeof(f->progress), "%s", json);
 }
 
 static int64_t fake_delay(void *a)
@@ -46,7 +46,7 @@ static int fake_complete(void *a, const char *output, struct sl_err *err)
 {
 	struct fake *f = a;
 	(void)err;
-	(void)snprintf(f->text, sizeof f->text, "complete %.400s", output != NULL ? output : "nothing");
+	(void)snprintf(f->text, sizeof(f->text), "complete %.400s", output != NULL ? output : "nothing");
 	return 0;
 }
 
@@ -54,11 +54,12 @@ static int fake_continue(void *a, const struct sl_new_job *next, struct sl_err *
 {
 	struct fake *f = a;
 	(void)err;
-	int n = snprintf(f->text, sizeof f->text, "continue %s %s p%d d%lld a%lld", next->type,
+	int n = snprintf(f->text, sizeof(f->text), "continue %s %s p%d d%lld a%lld", next->type,
 			 next->input != NULL ? next->input : "nothing", (int)next->priority, (long long)next->delay_ms,
 			 (long long)next->at_ms);
 	for (size_t i = 0; i < next->n_blockers; i++)
-		n += snprintf(f->text + n, sizeof f->text - (size_t)n, " b%llu", (unsigned long long)next->blockers[i]);
+		n += snprintf(f->text + n, sizeof(f->text) - (size_t)n, " b%llu",
+			      (unsigned long long)next->blockers[i]);
 	return 0;
 }
 
@@ -66,7 +67,7 @@ static int fake_fail(void *a, const char *reason, struct sl_err *err)
 {
 	struct fake *f = a;
 	(void)err;
-	(void)snprintf(f->text, sizeof f->text, "fail %s", reason);
+	(void)snprintf(f->text, sizeof(f->text), "fail %s", reason);
 	return 0;
 }
 
@@ -74,7 +75,7 @@ static int fake_reschedule(void *a, int64_t delay_ms, struct sl_err *err)
 {
 	struct fake *f = a;
 	(void)err;
-	(void)snprintf(f->text, sizeof f->text, "reschedule %lld", (long long)delay_ms);
+	(void)snprintf(f->text, sizeof(f->text), "reschedule %lld", (long long)delay_ms);
 	return 0;
 }
 
@@ -132,9 +133,9 @@ void execbox_init(struct execbox *b)
 {
 	const char *tmp = getenv("TMPDIR");
 	*b = (struct execbox){.next_id = 1};
-	(void)snprintf(b->dir, sizeof b->dir, "%.40s/sluice-exec-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	(void)snprintf(b->dir, sizeof(b->dir), "%.40s/sluice-exec-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	assert_non_null(mkdtemp(b->dir));
-	(void)snprintf(b->spool, sizeof b->spool, "%s/w.spool", b->dir);
+	(void)snprintf(b->spool, sizeof(b->spool), "%s/w.spool", b->dir);
 	execbox_open_log(b);
 }
 
@@ -146,7 +147,7 @@ static void remove_tree(const char *path)
 		struct stat st;
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
-		(void)snprintf(child, sizeof child, "%.200s/%.255s", path, e->d_name);
+		(void)snprintf(child, sizeof(child), "%.200s/%.255s", path, e->d_name);
 		if (lstat(child, &st) == 0 && S_ISDIR(st.st_mode))
 			remove_tree(child);
 		else
@@ -170,7 +171,7 @@ void execbox_exec(struct execbox *b, const char *const *argv)
 {
 	sl_exec_free(b->exec);
 	b->exec = NULL;
-	b->opts.struct_size = sizeof b->opts;
+	b->opts.struct_size = sizeof(b->opts);
 	b->opts.argv = argv;
 	b->opts.events = b->log;
 	b->opts.spool_dir = b->spool;
@@ -220,7 +221,7 @@ static void put_escaped(struct listing *l, const char *data, size_t n)
 		if (data[i] >= ' ' && data[i] < 0x7F)
 			put(l, data + i, 1);
 		else
-			put(l, hex, (size_t)snprintf(hex, sizeof hex, "\\x%02X", (unsigned char)data[i]));
+			put(l, hex, (size_t)snprintf(hex, sizeof(hex), "\\x%02X", (unsigned char)data[i]));
 	}
 }
 
@@ -238,11 +239,11 @@ static int on_record(const struct sl_wal_record *record, void *ctx)
 	assert_int_equal(sl__get64(e.claim.bytes), e.job_id * 77);
 	assert_true(e.ts_ms > 1600000000000);
 	if (l->job_id == 0)
-		put(l, head, (size_t)snprintf(head, sizeof head, "%llu ", (unsigned long long)e.job_id));
+		put(l, head, (size_t)snprintf(head, sizeof(head), "%llu ", (unsigned long long)e.job_id));
 	put(l, names[e.type], strlen(names[e.type]));
 	if (e.type != SL_EVENT_STARTED && e.type != SL_EVENT_EXITED)
 		put(l, head,
-		    (size_t)snprintf(head, sizeof head, " %llu%s", (unsigned long long)e.position,
+		    (size_t)snprintf(head, sizeof(head), " %llu%s", (unsigned long long)e.position,
 				     e.partial ? "+" : ""));
 	if (e.type != SL_EVENT_STARTED) {
 		put(l, " ", 1);
@@ -277,7 +278,7 @@ size_t execbox_children(void)
 {
 	char path[64];
 	size_t n = 0;
-	(void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
 	FILE *f = fopen(path, "r");
 	for (int pid; f != NULL && fscanf(f, "%d", &pid) == 1;)
 		n++;

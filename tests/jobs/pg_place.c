@@ -6,7 +6,7 @@
 
 int pg_place_start(struct pg_place *p, enum pg_temp_durability durability)
 {
-	memset(p, 0, sizeof *p);
+	memset(p, 0, sizeof(*p));
 	p->server = pg_temp_start(durability);
 	if (p->server == NULL)
 		return pg_temp_missing();
@@ -23,15 +23,15 @@ void pg_place_stop(struct pg_place *p)
 int pg_place_set_up(struct pg_place *p)
 {
 	char sql[64];
-	(void)snprintf(p->schema, sizeof p->schema, "t%d", ++p->n);
-	(void)snprintf(sql, sizeof sql, "SET search_path = %s", p->schema);
+	(void)snprintf(p->schema, sizeof(p->schema), "t%d", ++p->n);
+	(void)snprintf(sql, sizeof(sql), "SET search_path = %s", p->schema);
 	return pg_temp_exec(p->admin, sql);
 }
 
 void pg_place_tear_down(struct pg_place *p)
 {
 	char sql[64];
-	(void)snprintf(sql, sizeof sql, "DROP SCHEMA IF EXISTS %s CASCADE", p->schema);
+	(void)snprintf(sql, sizeof(sql), "DROP SCHEMA IF EXISTS %s CASCADE", p->schema);
 	(void)pg_temp_exec(p->admin, sql);
 }
 

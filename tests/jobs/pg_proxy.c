@@ -35,7 +35,7 @@ static int must(int rc)
 static ssize_t copy(int from, int to)
 {
 	char buf[65536];
-	ssize_t n = read(from, buf, sizeof buf);
+	ssize_t n = read(from, buf, sizeof(buf));
 	for (ssize_t done = 0; done < n && to >= 0;)
 		done += must((int)write(to, buf + done, (size_t)(n - done)));
 	return n;
@@ -45,7 +45,7 @@ static void relay(struct pg_proxy *p, int client)
 {
 	int server = must(socket(AF_UNIX, SOCK_STREAM, 0));
 	bool answered = true; /* the server spoke last */
-	must(connect(server, (struct sockaddr *)&p->server, sizeof p->server));
+	must(connect(server, (struct sockaddr *)&p->server, sizeof(p->server)));
 	struct pollfd fds[3] = {{.fd = client, .events = POLLIN},
 				{.fd = server, .events = POLLIN},
 				{.fd = p->stop[0], .events = POLLIN}};
@@ -91,21 +91,21 @@ static void decode_folder(const char *url, char *out)
 
 struct pg_proxy *pg_proxy_start(const struct pg_temp *server)
 {
-	struct pg_proxy *p = calloc(1, sizeof *p);
+	struct pg_proxy *p = calloc(1, sizeof(*p));
 	char folder[256];
 	if (p == NULL)
 		abort();
 	decode_folder(pg_temp_url(server), folder);
-	(void)snprintf(p->folder, sizeof p->folder, "/tmp/sluice-proxy-XXXXXX");
+	(void)snprintf(p->folder, sizeof(p->folder), "/tmp/sluice-proxy-XXXXXX");
 	if (mkdtemp(p->folder) == NULL)
 		abort();
 	p->server.sun_family = p->mine.sun_family = AF_UNIX;
-	(void)snprintf(p->server.sun_path, sizeof p->server.sun_path, "%.80s/.s.PGSQL.5432", folder);
-	(void)snprintf(p->mine.sun_path, sizeof p->mine.sun_path, "%s/.s.PGSQL.5432", p->folder);
-	(void)snprintf(p->url, sizeof p->url, "postgres:///postgres?user=postgres&host=%s", p->folder);
+	(void)snprintf(p->server.sun_path, sizeof(p->server.sun_path), "%.80s/.s.PGSQL.5432", folder);
+	(void)snprintf(p->mine.sun_path, sizeof(p->mine.sun_path), "%s/.s.PGSQL.5432", p->folder);
+	(void)snprintf(p->url, sizeof(p->url), "postgres:///postgres?user=postgres&host=%s", p->folder);
 	atomic_init(&p->last_answered, UINT_MAX);
 	p->listener = must(socket(AF_UNIX, SOCK_STREAM, 0));
-	must(bind(p->listener, (struct sockaddr *)&p->mine, sizeof p->mine));
+	must(bind(p->listener, (struct sockaddr *)&p->mine, sizeof(p->mine)));
 	must(listen(p->listener, 4));
 	must(pipe(p->stop));
 	if (pthread_create(&p->thread, NULL, proxy_main, p) != 0)

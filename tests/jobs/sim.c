@@ -53,7 +53,7 @@ void sim_fail(struct sim *sim, const char *fmt, ...)
 	sim->report->failed = true;
 	va_list args;
 	va_start(args, fmt);
-	vsnprintf(sim->report->why, sizeof sim->report->why, fmt, args);
+	vsnprintf(sim->report->why, sizeof(sim->report->why), fmt, args);
 	va_end(args);
 	sim_trace(sim, "FAILED: %s", sim->report->why);
 }
@@ -70,7 +70,7 @@ void *sim_keep(struct sim *sim, size_t n)
 {
 	if (sim->n_kept == sim->cap_kept) {
 		sim->cap_kept = sim->cap_kept * 2 + 64;
-		sim->kept = realloc(sim->kept, sim->cap_kept * sizeof *sim->kept);
+		sim->kept = realloc(sim->kept, sim->cap_kept * sizeof(*sim->kept));
 		if (sim->kept == NULL)
 			abort();
 	}
@@ -88,7 +88,7 @@ struct sim_event *sim_at(struct sim *sim, int64_t at_ns, sim_fn *fn, const struc
 {
 	if (sim->n_heap == sim->cap_heap) {
 		sim->cap_heap = sim->cap_heap * 2 + 64;
-		sim->heap = realloc(sim->heap, sim->cap_heap * sizeof *sim->heap);
+		sim->heap = realloc(sim->heap, sim->cap_heap * sizeof(*sim->heap));
 		if (sim->heap == NULL)
 			abort();
 	}
@@ -439,9 +439,9 @@ static void come_to_rest(struct sim *sim)
 	char why[128] = "";
 	int64_t limit = sim->now_ns + (int64_t)600000 * SIM_MS;
 	while (!sim->report->failed && sim->now_ns < limit &&
-	       !(sim_at_rest(sim, why, sizeof why) && workers_idle(sim) && sim_logs_at_rest(sim)))
+	       !(sim_at_rest(sim, why, sizeof(why)) && workers_idle(sim) && sim_logs_at_rest(sim)))
 		run_until(sim, sim->now_ns + 200 * SIM_MS);
-	if (!sim->report->failed && !sim_at_rest(sim, why, sizeof why))
+	if (!sim->report->failed && !sim_at_rest(sim, why, sizeof(why)))
 		sim_fail(sim, "R9: %s", why);
 	else if (!sim->report->failed && !workers_idle(sim))
 		sim_fail(sim, "R9: a worker still holds jobs, or did not come back");
@@ -454,7 +454,7 @@ static void stay_at_rest(struct sim *sim)
 	char why[128] = "";
 	uint64_t completions = sim->report->completions;
 	run_until(sim, sim->now_ns + (sim->k.poll_ms + 6500) * SIM_MS);
-	if (!sim->report->failed && (completions != sim->report->completions || !sim_at_rest(sim, why, sizeof why)))
+	if (!sim->report->failed && (completions != sim->report->completions || !sim_at_rest(sim, why, sizeof(why))))
 		sim_fail(sim, "R9: something moved after the end: %s", why);
 }
 
@@ -549,7 +549,7 @@ static void end(struct sim *sim)
 
 void sim_run(const struct sim_opts *opts, struct sim_report *report)
 {
-	struct sim *sim = sim_alloc(sizeof *sim);
+	struct sim *sim = sim_alloc(sizeof(*sim));
 	*report = (struct sim_report){0};
 	sim->opts = *opts;
 	sim->report = report;

@@ -51,13 +51,13 @@ static void keep_settle(struct sim_call *c, size_t i, const struct sl_settle *s)
 	struct sl_new_job next = *s->next;
 	next.type = keep_text(c, next.type);
 	next.input = keep_text(c, next.input);
-	next.blockers = keep_bytes(c, next.blockers, next.n_blockers * sizeof *next.blockers);
-	mine->next = keep_bytes(c, &next, sizeof next);
+	next.blockers = keep_bytes(c, next.blockers, next.n_blockers * sizeof(*next.blockers));
+	mine->next = keep_bytes(c, &next, sizeof(next));
 }
 
 static struct sim_call *new_call(enum sim_call_kind kind, const struct sim_worker *w, int who, size_t n_settles)
 {
-	struct sim_call *c = sim_alloc(sizeof *c);
+	struct sim_call *c = sim_alloc(sizeof(*c));
 	c->kind = kind;
 	c->worker = w->index;
 	c->life = w->life;
@@ -66,9 +66,9 @@ static struct sim_call *new_call(enum sim_call_kind kind, const struct sim_worke
 	c->texts = c->few_texts;
 	if (n_settles == 0)
 		return c;
-	c->settles = sim_alloc(n_settles * sizeof *c->settles);
-	c->results = sim_alloc(n_settles * sizeof *c->results);
-	c->texts = sim_alloc((n_settles * 8 + 8) * sizeof *c->texts);
+	c->settles = sim_alloc(n_settles * sizeof(*c->settles));
+	c->results = sim_alloc(n_settles * sizeof(*c->results));
+	c->texts = sim_alloc((n_settles * 8 + 8) * sizeof(*c->texts));
 	return c;
 }
 
@@ -97,19 +97,19 @@ static void keep_request(struct sim_call *c, const struct sl_claim_request *r)
 	c->claims = true;
 	c->request = *r;
 	c->request.worker = keep_text(c, r->worker);
-	c->request.types = keep_bytes(c, r->types, r->n_types * sizeof *r->types); /* the names are constant */
+	c->request.types = keep_bytes(c, r->types, r->n_types * sizeof(*r->types)); /* the names are constant */
 }
 
 static void keep_renewals(struct sim_call *c, const struct sl__todo *todo)
 {
 	c->n_renewals = todo->n_renewals;
-	c->renewals = sim_alloc(todo->n_renewals * sizeof *c->renewals);
-	c->texts = sim_alloc((todo->n_renewals * 2 + 1) * sizeof *c->texts);
+	c->renewals = sim_alloc(todo->n_renewals * sizeof(*c->renewals));
+	c->texts = sim_alloc((todo->n_renewals * 2 + 1) * sizeof(*c->texts));
 	for (size_t i = 0; i < todo->n_renewals; i++) {
 		const struct sl_renewal *r = &todo->renewals[i];
 		c->renewals[i] = *r;
-		c->renewals[i].ids = keep_bytes(c, r->ids, r->n * sizeof *r->ids);
-		c->renewals[i].fences = keep_bytes(c, r->fences, r->n * sizeof *r->fences);
+		c->renewals[i].ids = keep_bytes(c, r->ids, r->n * sizeof(*r->ids));
+		c->renewals[i].fences = keep_bytes(c, r->fences, r->n * sizeof(*r->fences));
 	}
 }
 
@@ -146,14 +146,14 @@ static void *more(void *items, size_t n, size_t size)
 static void on_note(const struct sl_note *note, void *ctx)
 {
 	struct sim_call *c = ctx;
-	c->notes = more(c->notes, c->n_notes, sizeof *c->notes);
+	c->notes = more(c->notes, c->n_notes, sizeof(*c->notes));
 	c->notes[c->n_notes++] = *note;
 }
 
 static int on_claimed(const struct sl_claimed_job *job, void *ctx)
 {
 	struct sim_call *c = ctx;
-	c->claimed = more(c->claimed, c->n_claimed, sizeof *c->claimed);
+	c->claimed = more(c->claimed, c->n_claimed, sizeof(*c->claimed));
 	c->claimed[c->n_claimed++].job = *job;
 	return 0;
 }
@@ -161,14 +161,14 @@ static int on_claimed(const struct sl_claimed_job *job, void *ctx)
 static void on_lost(uint64_t id, uint64_t fence, enum sl_lost_reason reason, void *ctx)
 {
 	struct sim_call *c = ctx;
-	c->lost = more(c->lost, c->n_lost, sizeof *c->lost);
+	c->lost = more(c->lost, c->n_lost, sizeof(*c->lost));
 	c->lost[c->n_lost++] = (struct sim_lost){id, fence, reason};
 }
 
 static int on_cron(const struct sl_cron *cron, void *ctx)
 {
 	struct sim_call *c = ctx;
-	c->crons = more(c->crons, c->n_crons, sizeof *c->crons);
+	c->crons = more(c->crons, c->n_crons, sizeof(*c->crons));
 	c->crons[c->n_crons++] = *cron; /* strings are the store's */
 	return 0;
 }
@@ -430,7 +430,7 @@ void sim_publish(struct sim *sim, const struct sl_note *notes, size_t n)
 					  : sim_fault(sim, sim->k.double_note) ? 2
 									       : 1;
 			     copies > 0 && sim->workers[w].alive; copies--) {
-				struct sl_note *note = sim_alloc(sizeof *note);
+				struct sl_note *note = sim_alloc(sizeof(*note));
 				*note = notes[i];
 				sim_at(sim, sim->now_ns + sim_range(sim, 10, 20000) * 1000, deliver, &sim->workers[w])
 					->ptr = note;
@@ -440,7 +440,7 @@ void sim_publish(struct sim *sim, const struct sl_note *notes, size_t n)
 static void hear(const struct sl_note *note, void *ctx)
 {
 	struct sim_hearing *h = ctx;
-	if (h->n < sizeof h->notes / sizeof h->notes[0])
+	if (h->n < sizeof(h->notes) / sizeof(h->notes[0]))
 		h->notes[h->n++] = *note;
 }
 

@@ -78,7 +78,7 @@ static void fiber_main(unsigned high, unsigned low)
 
 static struct fiber *new_fiber(void)
 {
-	struct fiber *f = sim_alloc(sizeof *f);
+	struct fiber *f = sim_alloc(sizeof(*f));
 	union {
 		struct fiber *f;
 		uint64_t bits;
@@ -207,7 +207,7 @@ static int events_append(void *store, const struct sl_event_row *events, size_t 
 		return gone(err);
 	struct sim_call *c = sim_call_of(f, SIM_APPEND);
 	c->log = f->log;
-	c->rows = sim_call_bytes(c, events, n * sizeof *events);
+	c->rows = sim_call_bytes(c, events, n * sizeof(*events));
 	c->n_rows = n;
 	c->mark = marks[0];
 	c->skip_to = marks[0].mark;

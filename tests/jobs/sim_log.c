@@ -29,7 +29,7 @@ static void add_record(struct sim *sim, struct sim_log *log, const void *bytes, 
 {
 	void *copy = sim_keep(sim, len);
 	memcpy(copy, bytes, len);
-	log->records = grown(log->records, log->n, &log->cap, sizeof *log->records);
+	log->records = grown(log->records, log->n, &log->cap, sizeof(*log->records));
 	log->records[log->n++] = (struct sim_record){.bytes = copy,
 						     .len = len,
 						     .crc = sl__crc64nvme(0, bytes, len),
@@ -150,7 +150,7 @@ static void add_line(struct sim *sim, struct sim_log *log, struct sl__event_batc
 		return;
 	}
 	event->data = text;
-	event->len = (size_t)snprintf(text, sizeof text, "%s%u", bad ? "!" : "", line);
+	event->len = (size_t)snprintf(text, sizeof(text), "%s%u", bad ? "!" : "", line);
 	sl__event_batch_clear(b);
 	if (sl__event_batch_add(b, event, NULL) != 0)
 		abort();
@@ -218,10 +218,10 @@ bool sim_await_events(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 
 static struct sim_log *new_log(struct sim *sim, const struct sim_log *copy_of)
 {
-	struct sim_log *log = sim_alloc(sizeof *log);
+	struct sim_log *log = sim_alloc(sizeof(*log));
 	char name[16];
 	log->index = sim->n_logs;
-	(void)snprintf(name, sizeof name, "log-%d", sim->n_logs);
+	(void)snprintf(name, sizeof(name), "log-%d", sim->n_logs);
 	if (copy_of != NULL)
 		log->state = copy_of->state;
 	else
@@ -271,7 +271,7 @@ static struct sim_log *copied_log(struct sim *sim)
 		return NULL;
 	struct sim_log *log = new_log(sim, of);
 	for (size_t i = 0; i < of->durable; i++) {
-		log->records = grown(log->records, log->n, &log->cap, sizeof *log->records);
+		log->records = grown(log->records, log->n, &log->cap, sizeof(*log->records));
 		log->records[log->n++] = of->records[i];
 	}
 	sim_trace(sim, "there is a copy of %s with %zu records", of->state.stream->name, log->n);
@@ -378,7 +378,7 @@ static void sweep(struct sim *sim, const struct sim_event *ev)
 
 void sim_plan_logs(struct sim *sim)
 {
-	sim->lines = sim_alloc(SIM_LINES * sizeof *sim->lines);
+	sim->lines = sim_alloc(SIM_LINES * sizeof(*sim->lines));
 	sim_at(sim, sim_range(sim, 500, 5000) * SIM_MS, sweep, NULL);
 	for (int i = 0; i < sim->k.n_losses; i++)
 		sim_at(sim, sim_range(sim, 0, sim->k.chaos_ms) * SIM_MS, sim_lose_events, NULL);

@@ -26,7 +26,7 @@ bool sim_offer_open(struct sim *sim, struct sim_worker *w)
 	w->offered = true;
 	*listed = (struct sim_offer){
 		.there = true, .life = w->life, .claim = w->offer.claim, .n_types = w->offer.n_types};
-	memcpy(listed->types, w->offer_types, w->offer.n_types * sizeof *listed->types);
+	memcpy(listed->types, w->offer_types, w->offer.n_types * sizeof(*listed->types));
 	sim->report->offers++;
 	sim_trace(sim, "%s offers to run %s (%zu types)", w->id, listed->types[0].type, listed->n_types);
 	return true;
@@ -91,9 +91,9 @@ static void check_taken(struct sim *sim, const struct sim_offer *offer, const st
 	else if (!w->offered)
 		sim_fail(sim, "R18: an offer of %s was taken that it had taken back", w->id);
 	for (size_t i = 0; i < sim->n_taken; i++)
-		if (memcmp(&sim->taken[i], &offer->claim, sizeof offer->claim) == 0)
+		if (memcmp(&sim->taken[i], &offer->claim, sizeof(offer->claim)) == 0)
 			sim_fail(sim, "R18: an offer of %s was taken twice", w->id);
-	if (sim->n_taken < sizeof sim->taken / sizeof sim->taken[0])
+	if (sim->n_taken < sizeof(sim->taken) / sizeof(sim->taken[0]))
 		sim->taken[sim->n_taken++] = offer->claim;
 }
 

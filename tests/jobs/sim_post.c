@@ -44,7 +44,7 @@ static void keep_row(struct sim_post *row, struct sim_worker *w)
 				 .claim = w->post.claim,
 				 .accept_ms = w->post.accept_ms,
 				 .n_types = w->post.n_types};
-	snprintf(row->worker, sizeof row->worker, "%s", w->id);
+	snprintf(row->worker, sizeof(row->worker), "%s", w->id);
 	for (size_t i = 0; i < row->n_types; i++)
 		row->types[i] = w->post_types[i].type;
 }
@@ -183,7 +183,7 @@ void sim_apply_post(struct sim *sim, struct sim_call *c)
 		c->applied_rc = sim->store.ops->now_ms(sim->store.ctx, &c->now_ms, NULL);
 		return;
 	}
-	if (row->there && memcmp(&row->claim, &c->post.claim, sizeof row->claim) == 0)
+	if (row->there && memcmp(&row->claim, &c->post.claim, sizeof(row->claim)) == 0)
 		row->there = false;
 	find_posted(sim, c);
 }
@@ -201,7 +201,7 @@ static void read_letter(struct sim *sim, const struct sim_event *ev)
 	struct letter *letter = ev->ptr;
 	struct sim_worker *w = ev->worker >= 0 ? &sim->workers[ev->worker] : NULL;
 	if (w != NULL && w->address == letter->address && w->post_listed &&
-	    memcmp(&w->post.claim, &letter->claim, sizeof letter->claim) == 0) {
+	    memcmp(&w->post.claim, &letter->claim, sizeof(letter->claim)) == 0) {
 		sim_trace(sim, "%s reads a letter: job %llu", w->id, (ull)letter->handed.job.id);
 		sim->report->letters++;
 		w->post_listed = false;
@@ -232,7 +232,7 @@ static void send_letter(struct sim *sim, const struct sim_post *row, int index, 
 		sim_at(sim, sim->now_ns + sim_range(sim, 1, 500) * SIM_MS, listen_anew, w);
 		return;
 	}
-	struct letter *letter = sim_alloc(sizeof *letter);
+	struct letter *letter = sim_alloc(sizeof(*letter));
 	*letter = (struct letter){.claim = row->claim, .address = row->address, .handed = *handed};
 	sim_at(sim, sim->now_ns + sim_range(sim, 10, 20000) * 1000, read_letter, w)->ptr = letter;
 }
@@ -257,9 +257,9 @@ static bool runs(const struct sim_post *row, const char *type)
 static void check_taken(struct sim *sim, const struct sim_post *row)
 {
 	for (size_t i = 0; i < sim->n_taken; i++)
-		if (memcmp(&sim->taken[i], &row->claim, sizeof row->claim) == 0)
+		if (memcmp(&sim->taken[i], &row->claim, sizeof(row->claim)) == 0)
 			sim_fail(sim, "R20: an offer of %s to others was taken twice", row->worker);
-	if (sim->n_taken < sizeof sim->taken / sizeof sim->taken[0])
+	if (sim->n_taken < sizeof(sim->taken) / sizeof(sim->taken[0]))
 		sim->taken[sim->n_taken++] = row->claim;
 }
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "jobs/worker/core.h"
 #include "jobs/cron/cron.h"
 #include "jobs/sim.h"
+#include "jobs/worker/core.h"
 
 #define SIM_WORKERS 4
 #define SIM_SLOTS 4

@@ -21,8 +21,8 @@ static void look(struct sim *sim, const struct sim_event *ev);
 
 struct sim_stream *sim_new_stream(struct sim *sim, const char *name)
 {
-	struct sim_stream *stream = sim_alloc(sizeof *stream);
-	(void)snprintf(stream->name, sizeof stream->name, "%s", name);
+	struct sim_stream *stream = sim_alloc(sizeof(*stream));
+	(void)snprintf(stream->name, sizeof(stream->name), "%s", name);
 	stream->incarnation = ++sim->n_incarnations;
 	stream->next = sim->streams;
 	return sim->streams = stream;
@@ -344,10 +344,10 @@ static void take(struct sim *sim, struct sim_stream *s, const struct sl_event_ro
 	while (row->sequence > cap)
 		cap = cap * 2 + 16;
 	if (cap != s->cap) {
-		s->taken = realloc(s->taken, cap * sizeof *s->taken);
+		s->taken = realloc(s->taken, cap * sizeof(*s->taken));
 		if (s->taken == NULL)
 			abort();
-		memset(s->taken + s->cap, 0, (cap - s->cap) * sizeof *s->taken);
+		memset(s->taken + s->cap, 0, (cap - s->cap) * sizeof(*s->taken));
 		s->cap = cap;
 	}
 	s->taken[row->sequence - 1] = (struct sim_taken){.crc = row->crc,
@@ -366,7 +366,7 @@ struct reading {
 static struct sim_line *line_of(struct sim *sim, const struct sl_event_row *row)
 {
 	char text[16] = "";
-	if (row->payload_len < sizeof text)
+	if (row->payload_len < sizeof(text))
 		memcpy(text, row->payload, row->payload_len);
 	unsigned long i = strtoul(text[0] == '!' ? text + 1 : text, NULL, 10);
 	return i < sim->n_lines ? &sim->lines[i] : NULL;

@@ -69,11 +69,11 @@ static void fill_end(struct sim *sim, struct sim_slot *slot)
 	struct sl__run *run = slot->run;
 	if (run->owned != NULL)
 		return;
-	struct ending *e = sim_alloc(sizeof *e);
+	struct ending *e = sim_alloc(sizeof(*e));
 	run->owned = e;
-	snprintf(e->output, sizeof e->output, "\"%llu.%llu\"", (unsigned long long)run->id,
+	snprintf(e->output, sizeof(e->output), "\"%llu.%llu\"", (unsigned long long)run->id,
 		 (unsigned long long)slot->plan.serial);
-	snprintf(e->error, sizeof e->error, "error %llu", (unsigned long long)slot->plan.serial);
+	snprintf(e->error, sizeof(e->error), "error %llu", (unsigned long long)slot->plan.serial);
 	run->output = e->output;
 	run->error = e->error;
 	if (slot->plan.ending == SL__END_RESCHEDULE)

@@ -296,7 +296,7 @@ void sim_spawn(struct sim *sim, int index)
 				 .life = w->life + 1,
 				 .abort_at_ns = SL_FOREVER,
 				 .address = w->address + 1};
-	snprintf(w->id, sizeof w->id, "w%d.%u", index, w->life);
+	snprintf(w->id, sizeof(w->id), "w%d.%u", index, w->life);
 	struct sl_env env = {SL_ENV_INIT, .rand = &random_table, .rand_ctx = sim};
 	if (sl__env_init(&w->env, &env, NULL) != 0)
 		abort();

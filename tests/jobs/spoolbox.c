@@ -47,7 +47,7 @@ void rig_close(struct rig *r)
 
 void spool_init(struct spool *s)
 {
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 	s->len = SL__SPOOL_START;
 	s->header = (struct sl__spool_header){
 		.salt = 99, .job_id = JOB, .attempt = 2, .max_line_bytes = 6, .resume.offset = SL__SPOOL_START};
@@ -57,7 +57,7 @@ void spool_init(struct spool *s)
 
 void frame(struct spool *s, enum sl__frame_kind kind, const char *text, size_t n)
 {
-	assert_true(s->len + SL__SPOOL_FRAME + n <= sizeof s->bytes);
+	assert_true(s->len + SL__SPOOL_FRAME + n <= sizeof(s->bytes));
 	sl__spool_put_frame(s->bytes + s->len, s->header.salt, kind, text, n, TS);
 	memcpy(s->bytes + s->len + SL__SPOOL_FRAME, text, n);
 	s->len += SL__SPOOL_FRAME + n;
@@ -126,7 +126,7 @@ bool lay_out(struct rig *r, struct spool *s, size_t noted, size_t logged, bool n
 {
 	struct sl__capture c, whole;
 	struct sl_event e = {.type = SL_EVENT_LOG, .job_id = JOB + 1, .attempt = 2, .ts_ms = TS};
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	capture(r, s, noted, &c);
 	capture(r, s, SIZE_MAX, &whole);
 	bool possible = logged >= c.batch.n;

@@ -40,7 +40,7 @@ struct spool {
 
 void spool_init(struct spool *s);
 void frame(struct spool *s, enum sl__frame_kind kind, const char *text, size_t n);
-#define FRAME(s, kind, text) frame(s, kind, text, sizeof text - 1)
+#define FRAME(s, kind, text) frame(s, kind, text, sizeof(text) - 1)
 /* Everything that can meet: lines over several frames of two streams, cut ones, descriptor 3, a last one that is open.
  */
 void spool_fill(struct spool *s);

@@ -11,11 +11,11 @@
 int sqlite_place_init(struct sqlite_place *p)
 {
 	const char *tmp = getenv("TMPDIR");
-	(void)snprintf(p->dir, sizeof p->dir, "%s/sluice-sqlite-XXXXXX",
+	(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-sqlite-XXXXXX",
 		       tmp != NULL && strlen(tmp) < 32 ? tmp : "/tmp");
 	if (mkdtemp(p->dir) == NULL)
 		return -1;
-	(void)snprintf(p->path, sizeof p->path, "%s/jobs.db", p->dir);
+	(void)snprintf(p->path, sizeof(p->path), "%s/jobs.db", p->dir);
 	return 0;
 }
 
@@ -30,7 +30,7 @@ static void remove_tree(const char *path)
 	for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
-		(void)snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+		(void)snprintf(name, sizeof(name), "%s/%s", path, e->d_name);
 		remove_tree(name);
 	}
 	(void)closedir(dir);
@@ -63,9 +63,9 @@ const char *sqlite_ask(const char *path, const char *sql)
 	sqlite3_stmt *s = NULL;
 	text[0] = '\0';
 	if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK)
-		(void)snprintf(text, sizeof text, "%s", sqlite3_errmsg(db));
+		(void)snprintf(text, sizeof(text), "%s", sqlite3_errmsg(db));
 	else if (sqlite3_step(s) == SQLITE_ROW && sqlite3_column_text(s, 0) != NULL)
-		(void)snprintf(text, sizeof text, "%s", (const char *)sqlite3_column_text(s, 0));
+		(void)snprintf(text, sizeof(text), "%s", (const char *)sqlite3_column_text(s, 0));
 	(void)sqlite3_finalize(s);
 	(void)sqlite3_close(db);
 	return text;
@@ -122,11 +122,11 @@ static const char *const faults[] = {
 const char *sqlite_wrong(const char *path)
 {
 	static char text[512];
-	(void)snprintf(text, sizeof text, "%s", sqlite_ask(path, "PRAGMA integrity_check"));
+	(void)snprintf(text, sizeof(text), "%s", sqlite_ask(path, "PRAGMA integrity_check"));
 	if (strcmp(text, "ok") != 0)
 		return text;
-	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-		(void)snprintf(text, sizeof text, "%s", sqlite_ask(path, faults[i]));
+	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+		(void)snprintf(text, sizeof(text), "%s", sqlite_ask(path, faults[i]));
 		if (text[0] != '\0')
 			return text;
 	}

@@ -10,7 +10,7 @@ static int set_up(void **state)
 	kit_set_thread();
 	if (f->set_up != NULL && f->set_up(f->ctx) != 0)
 		return -1;
-	struct kit *k = malloc(sizeof *k);
+	struct kit *k = malloc(sizeof(*k));
 	kit_open(k, f);
 	*state = k;
 	return 0;
@@ -45,7 +45,7 @@ int store_contract_run(const struct contract_fixture *fixture, enum contract_par
 					 contract_admin_tests(),  contract_audit_tests(),  contract_list_tests(),
 					 contract_counts_tests(), contract_look_tests(),   contract_event_tests(),
 					 contract_tx_tests(),     contract_post_tests(),   contract_threads_tests()};
-	const size_t n_parts = sizeof parts / sizeof parts[0];
+	const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
 	struct CMUnitTest all[256];
 	if (fixture->address_open == NULL)
 		parts[n_parts - 2].n = 0;

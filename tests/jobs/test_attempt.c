@@ -367,7 +367,7 @@ static void lose(struct wkit *k, sl_process_fn *fn)
 	wkit_await_field(k, &k->left, 1);
 	wkit_await(k, SL_OBSERVE_ATTEMPT_ABORTED, 1);
 	OK(sl_worker_stop(w, SL_UNLIMITED, &err));
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 	sl_worker_get_stats(w, &stats);
 	assert_int_equal(stats.lost, 1);
 	assert_int_equal(stats.completed, 0);
@@ -650,7 +650,7 @@ static void log_close(struct log *l)
 {
 	char path[64];
 	(void)sl_wal_close(l->wal, NULL);
-	(void)snprintf(path, sizeof path, "%s/events.wal", l->dir);
+	(void)snprintf(path, sizeof(path), "%s/events.wal", l->dir);
 	(void)unlink(path);
 	assert_int_equal(rmdir(l->dir), 0);
 	fault_fini(&l->fault);

@@ -74,7 +74,7 @@ static void a_start_that_is_refused_names_the_field_and_makes_nothing(void **sta
 
 static struct sl_new_chain *many_chains(size_t n)
 {
-	struct sl_new_chain *chains = calloc(n, sizeof *chains);
+	struct sl_new_chain *chains = calloc(n, sizeof(*chains));
 	for (size_t i = 0; i < n; i++)
 		chains[i].job = (struct sl_new_job){.type = i % 2 == 0 ? "even" : "odd", .input = "[0]"};
 	return chains;
@@ -86,7 +86,7 @@ static void many_chains_go_in_bites_of_one_transaction(void **state)
 {
 	struct world *w = *state;
 	struct sl_new_chain *chains = many_chains(MANY);
-	struct sl_started *s = calloc(MANY, sizeof *s);
+	struct sl_started *s = calloc(MANY, sizeof(*s));
 	OK(sl_jobs_start_many(w->client, NULL, chains, MANY, s, &err));
 	assert_int_equal(w->starts, 3);
 	assert_int_equal(w->max_bite, 10000);
@@ -103,7 +103,7 @@ static void one_bad_chain_among_many_undoes_all_of_them(void **state)
 {
 	struct world *w = *state;
 	struct sl_new_chain *chains = many_chains(MANY);
-	struct sl_started *s = calloc(MANY, sizeof *s);
+	struct sl_started *s = calloc(MANY, sizeof(*s));
 	chains[20001].job.input = "nope";
 	REFUSED(sl_jobs_start_many(w->client, NULL, chains, MANY, s, &err), SL_EDATA, "chains[20001]: input");
 	assert_true(world_jobs(w) == 0);
@@ -213,7 +213,7 @@ static void a_rollback_to_a_savepoint_forgets_what_came_after_it(void **state)
 	OK(sl_tx_savepoint(tx, "one", &err));
 	for (int i = 0; i < 20; i++) {
 		char type[16];
-		(void)snprintf(type, sizeof type, "undone%d", i);
+		(void)snprintf(type, sizeof(type), "undone%d", i);
 		(void)world_start(w, tx, type, NULL);
 		OK(sl_tx_savepoint(tx, "inner", &err));
 	}
@@ -912,7 +912,7 @@ static int act_start_many(struct world *w, struct sl_err *err)
 {
 	enum { N = 10001 };
 	struct sl_new_chain *chains = many_chains(N);
-	struct sl_started *s = calloc(N, sizeof *s);
+	struct sl_started *s = calloc(N, sizeof(*s));
 	int rc = sl_jobs_start_many(w->client, NULL, chains, N, s, err);
 	free(chains);
 	free(s);

@@ -160,7 +160,7 @@ static void a_job_that_is_handed_over_runs_under_the_lease_of_its_type(void **st
 	keep(t);
 	assert_int_equal(t->keeper.kind, SL__TODO_RENEW);
 	assert_int_equal(t->keeper.renewals[0].lease_ms, 5000);
-	assert_memory_equal(&t->keeper.renewals[0].claim, &t->offer.claim, sizeof t->offer.claim);
+	assert_memory_equal(&t->keeper.renewals[0].claim, &t->offer.claim, sizeof(t->offer.claim));
 	sl__core_renewed(t->core, &t->keeper, 0, t->now);
 	run->declared = 1;
 	sl__core_end(t->core, run, SL__END_COMPLETE, t->now);
@@ -268,7 +268,7 @@ static void a_claim_of_which_nobody_knows_whether_it_was_made_is_asked_after(voi
 	sl__core_next(t->core, t->now, &t->lane);
 	assert_int_equal(t->lane.kind, SL__TODO_EXCHANGE);
 	assert_int_equal(t->lane.request.again, 1);
-	assert_memory_equal(&t->lane.request.claim, &t->offer.claim, sizeof t->offer.claim);
+	assert_memory_equal(&t->lane.request.claim, &t->offer.claim, sizeof(t->offer.claim));
 	const struct sl_claimed_job job = {.id = 9, .chain_id = 9, .fence = 1, .attempt = 1, .type = "b", .input = "7"};
 	assert_int_equal(sl__core_claimed(t->core, &t->lane, &job), 0);
 	struct sl_claim_reply reply = {.n = 1, .now_ms = 1, .next_expiry_in_ms = -1};

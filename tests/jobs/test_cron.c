@@ -194,16 +194,16 @@ static void random_set(struct sl__prng *p, struct set *s, int low, int high)
 			s->in[v] = true;
 		char item[32];
 		if (kind == 0)
-			(void)snprintf(item, sizeof item, "%d", a);
+			(void)snprintf(item, sizeof(item), "%d", a);
 		else if (kind == 1)
-			(void)snprintf(item, sizeof item, "%d-%d", a, b);
+			(void)snprintf(item, sizeof(item), "%d-%d", a, b);
 		else if (kind == 2)
-			(void)snprintf(item, sizeof item, "%d-%d/%d", a, b, step);
+			(void)snprintf(item, sizeof(item), "%d-%d/%d", a, b, step);
 		else if (kind == 3)
-			(void)snprintf(item, sizeof item, "*");
+			(void)snprintf(item, sizeof(item), "*");
 		else
-			(void)snprintf(item, sizeof item, "*/%d", step);
-		used += (size_t)snprintf(s->text + used, sizeof s->text - used, "%s%s", comma, item);
+			(void)snprintf(item, sizeof(item), "*/%d", step);
+		used += (size_t)snprintf(s->text + used, sizeof(s->text) - used, "%s%s", comma, item);
 	}
 }
 
@@ -215,7 +215,7 @@ static void random_spec(struct sl__prng *p, struct random_spec *r)
 	random_set(p, &r->month, 1, 12);
 	random_set(p, &r->weekday, 0, 7);
 	r->weekday.in[0] |= r->weekday.in[7];
-	(void)snprintf(r->text, sizeof r->text, "%s %s %s %s %s", r->minute.text, r->hour.text, r->day.text,
+	(void)snprintf(r->text, sizeof(r->text), "%s %s %s %s %s", r->minute.text, r->hour.text, r->day.text,
 		       r->month.text, r->weekday.text);
 }
 
@@ -295,7 +295,7 @@ static enum memstore_fault cut_fire(const char *op, void *ctx)
 
 static int set_up(void **state)
 {
-	struct world *w = calloc(1, sizeof *w);
+	struct world *w = calloc(1, sizeof(*w));
 	vclock_init(&w->clock);
 	w->clock.real_offset_ms = utc(2026, 3, 2, 10, 7) - 1000;
 	struct sl_env env = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &w->clock};

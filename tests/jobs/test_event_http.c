@@ -110,7 +110,7 @@ static void everything_else_is_tried_for_ever(void **state)
 	} cases[] = {{301, SL_ECONFIG}, {401, SL_EACCES},   {403, SL_EACCES},   {404, SL_ECONFIG},
 		     {421, SL_ECONFIG}, {500, SL_EUNAVAIL}, {502, SL_EUNAVAIL}, {503, SL_EUNAVAIL}};
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(answer(&(struct given){cases[i].status, "text/plain", "x", 0, -1}), cases[i].code);
 		assert_int_equal(err.retryable, 1);
 		assert_int_equal(err.error_class, SL_CLASS_FATAL);
@@ -204,7 +204,7 @@ static void options_that_cannot_be_meant_are_named(void **state)
 	};
 	sl_event_http_sender *s = NULL;
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(sl_event_http_sender_new(&s, &cases[i], &err), SL_EINVAL);
 	const struct sl_event_http_opts missing = {SL_EVENT_HTTP_OPTS_INIT, .url = SHOWN,
 						   .token_file = "/nowhere/token"};

@@ -31,7 +31,7 @@ static struct sl_event sample(void)
 			     .partial = 1,
 			     .data = "a\0b\xFF",
 			     .len = 4};
-	for (size_t i = 0; i < sizeof e.claim.bytes; i++)
+	for (size_t i = 0; i < sizeof(e.claim.bytes); i++)
 		e.claim.bytes[i] = (uint8_t)(i * 17);
 	return e;
 }
@@ -41,7 +41,7 @@ static void assert_same(const struct sl_event *a, const struct sl_event *b)
 	assert_int_equal(a->type, b->type);
 	assert_int_equal(a->job_id, b->job_id);
 	assert_int_equal(a->attempt, b->attempt);
-	assert_memory_equal(a->claim.bytes, b->claim.bytes, sizeof a->claim.bytes);
+	assert_memory_equal(a->claim.bytes, b->claim.bytes, sizeof(a->claim.bytes));
 	assert_int_equal(a->ts_ms, b->ts_ms);
 	assert_int_equal(a->position, b->position);
 	assert_int_equal(a->partial != 0, b->partial != 0);
@@ -56,7 +56,7 @@ static void an_event_comes_back_as_it_was(void **state)
 	struct sl_event cases[] = {sample(), sample(), sample(), {.type = 1}, {.type = 6, .ts_ms = -5, .job_id = 1}};
 	cases[1].len = 0;
 	cases[1].attempt = -1;
-	memset(cases[2].claim.bytes, 0, sizeof cases[2].claim.bytes);
+	memset(cases[2].claim.bytes, 0, sizeof(cases[2].claim.bytes));
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
 		void *bytes = NULL;
 		size_t len = 0;
@@ -90,12 +90,12 @@ static void the_example_of_the_format_is_what_is_written(void **state)
 	void *record;
 	size_t n;
 	(void)state;
-	for (size_t i = 0; i < sizeof e.claim.bytes; i++)
+	for (size_t i = 0; i < sizeof(e.claim.bytes); i++)
 		e.claim.bytes[i] = (uint8_t)i;
 	assert_int_equal(sl_event_encode(&e, NULL, &record, &n, NULL), 0);
-	assert_int_equal(n, sizeof bytes);
+	assert_int_equal(n, sizeof(bytes));
 	assert_memory_equal(record, bytes, n);
-	assert_int_equal(sl_event_decode(bytes, sizeof bytes, &back, NULL), 0);
+	assert_int_equal(sl_event_decode(bytes, sizeof(bytes), &back, NULL), 0);
 	assert_same(&e, &back);
 	sl_event_free(NULL, record);
 }
@@ -108,7 +108,7 @@ static void what_protobuf_c_packs_is_read_alike(void **state)
 		uint8_t claim[16], data[64], packed[256];
 		Sluice__V1__TaskToken token = SLUICE__V1__TASK_TOKEN__INIT;
 		Sluice__V1__JobEvent m = SLUICE__V1__JOB_EVENT__INIT;
-		for (size_t k = 0; k < sizeof data; k++)
+		for (size_t k = 0; k < sizeof(data); k++)
 			data[k] = claim[k % 16] = (uint8_t)sl__prng_next(&prng);
 		unsigned shift = (unsigned)(sl__prng_next(&prng) % 64);
 		token.job_id = sl__prng_next(&prng) >> shift;
@@ -119,7 +119,7 @@ static void what_protobuf_c_packs_is_read_alike(void **state)
 		m.ts_ms = (int64_t)(sl__prng_next(&prng) >> shift);
 		m.position = sl__prng_next(&prng) >> shift;
 		m.partial = i % 2;
-		m.data = (ProtobufCBinaryData){(size_t)(sl__prng_next(&prng) % sizeof data), data};
+		m.data = (ProtobufCBinaryData){(size_t)(sl__prng_next(&prng) % sizeof(data)), data};
 		size_t n = sluice__v1__job_event__pack(&m, packed);
 		struct sl_event e;
 		assert_int_equal(sl_event_decode(packed, n, &e, NULL), 0);
@@ -160,7 +160,7 @@ static void fields_of_a_later_version_are_passed_over(void **state)
 	static const uint8_t bytes[] = {0x08, 2, 0x78, 0x96, 1, 0x81, 1, 1, 2, 3, 4, 5,    6, 7,  8,
 					0x8A, 1, 2,    9,    9, 0x95, 1, 1, 2, 3, 4, 0x32, 1, 'x'};
 	struct sl_event e;
-	assert_int_equal(sl_event_decode(bytes, sizeof bytes, &e, NULL), 0);
+	assert_int_equal(sl_event_decode(bytes, sizeof(bytes), &e, NULL), 0);
 	assert_int_equal(e.type, SL_EVENT_STDOUT);
 	assert_int_equal(e.len, 1);
 }
@@ -172,7 +172,7 @@ static void what_is_no_event_is_refused(void **state)
 		const char *bytes;
 		size_t len;
 	} bad[] = {
-#define B(text) {text, sizeof text - 1}
+#define B(text) {text, sizeof(text) - 1}
 		B(""),
 		B("hello world"),
 		B("\x08"),                                         /* a number is cut off */
@@ -265,7 +265,7 @@ struct road {
 
 static int road_open(void **state)
 {
-	struct road *r = calloc(1, sizeof *r);
+	struct road *r = calloc(1, sizeof(*r));
 	r->fs = crashfs_new();
 	crashfs_record(r->fs, false);
 	r->env = (struct sl_env){SL_ENV_INIT, .io = &crashfs_io, .io_ctx = r->fs};
@@ -318,7 +318,7 @@ static void append_texts(struct road *r, const char *letters)
 static int on_row(const struct sl_event_row *row, void *ctx)
 {
 	char *text = ctx, one[128];
-	(void)snprintf(one, sizeof one, "%llu:%llu=%.*s ", (unsigned long long)row->offset,
+	(void)snprintf(one, sizeof(one), "%llu:%llu=%.*s ", (unsigned long long)row->offset,
 		       (unsigned long long)row->sequence, (int)row->payload_len, (const char *)row->payload);
 	strcat(text, one);
 	assert_string_equal(row->stream, "s");
@@ -364,7 +364,7 @@ static void a_record_that_is_no_event_is_parked_and_passed_over(void **state)
 	append_texts(r, "cd");
 	assert_int_equal(deliver(r), 0);
 	assert_string_equal(rows(r), "1:1=a 2:2=b 3:4=c 4:5=d ");
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_get_stats(r->log, &st, NULL), 0);
 	assert_int_equal(st.failed, 1);
 	assert_int_equal(st.pending, 0);

@@ -17,7 +17,7 @@
 
 static int set_up(void **state)
 {
-	struct execbox *b = malloc(sizeof *b);
+	struct execbox *b = malloc(sizeof(*b));
 	execbox_init(b);
 	*state = b;
 	return 0;
@@ -106,7 +106,7 @@ static void count_event(const struct sl_event *event, void *ctx)
 	c->exited += event->type == SL_EVENT_EXITED;
 	if (event->type == SL_EVENT_STDOUT) {
 		char expected[32];
-		(void)snprintf(expected, sizeof expected, "%llu", (unsigned long long)++c->lines);
+		(void)snprintf(expected, sizeof(expected), "%llu", (unsigned long long)++c->lines);
 		bool right = event->len == strlen(expected) && memcmp(event->data, expected, event->len) == 0 &&
 			     event->position == c->bytes;
 		if (!right && c->wrong++ == 0)
@@ -274,9 +274,9 @@ static void arguments_that_do_not_fit_are_refused(void **state)
 	struct fake f;
 	char *input = malloc(3000100);
 	static const char head[] = "{\"argv\":[\"echo\",\"", tail[] = "\"]}";
-	memcpy(input, head, sizeof head);
-	memset(input + sizeof head - 1, 'x', 3000000);
-	memcpy(input + sizeof head - 1 + 3000000, tail, sizeof tail);
+	memcpy(input, head, sizeof(head));
+	memset(input + sizeof(head) - 1, 'x', 3000000);
+	memcpy(input + sizeof(head) - 1 + 3000000, tail, sizeof(tail));
 	execbox_exec(b, NULL);
 	assert_int_equal(execbox_run(b, &f, input), SL_ETOOBIG);
 	free(input);
@@ -528,9 +528,9 @@ static void await_death(pid_t pid)
 {
 	char path[64], line[256];
 	for (int i = 0; i < 60000; i++) {
-		(void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+		(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 		FILE *f = fopen(path, "r");
-		bool alive = f != NULL && fgets(line, sizeof line, f) != NULL && strstr(line, ") Z ") == NULL;
+		bool alive = f != NULL && fgets(line, sizeof(line), f) != NULL && strstr(line, ") Z ") == NULL;
 		if (f != NULL)
 			(void)fclose(f);
 		if (!alive)
@@ -623,9 +623,9 @@ static void what_a_dead_minder_had_not_read_is_read_by_the_worker(void **state)
 	struct sl__minder *m = NULL;
 	char script[512], go[100], wrote[100];
 	assert_int_equal(pipe(g.fds), 0);
-	(void)snprintf(go, sizeof go, "%s/go", b->dir);
-	(void)snprintf(wrote, sizeof wrote, "%s/wrote", b->dir);
-	(void)snprintf(script, sizeof script,
+	(void)snprintf(go, sizeof(go), "%s/go", b->dir);
+	(void)snprintf(wrote, sizeof(wrote), "%s/wrote", b->dir);
+	(void)snprintf(script, sizeof(script),
 		       "sleep 1000 & echo $!; until [ -e %s ]; do sleep 0.01; done; echo unread; echo >&2 too; "
 		       "touch %s; sleep 1000",
 		       go, wrote);
@@ -933,9 +933,9 @@ static void attempts_at_once_do_not_mix(void **state)
 		for (int k = 0; k < n; k++) {
 			char a[128], c[128];
 			uint64_t id = many[i].first + (uint64_t)k;
-			(void)snprintf(a, sizeof a, "started\nout 0 %llu\nerr 0 e%llu\nexited {\"code\":0}\n",
+			(void)snprintf(a, sizeof(a), "started\nout 0 %llu\nerr 0 e%llu\nexited {\"code\":0}\n",
 				       (unsigned long long)id, (unsigned long long)id);
-			(void)snprintf(c, sizeof c, "started\nerr 0 e%llu\nout 0 %llu\nexited {\"code\":0}\n",
+			(void)snprintf(c, sizeof(c), "started\nerr 0 e%llu\nout 0 %llu\nexited {\"code\":0}\n",
 				       (unsigned long long)id, (unsigned long long)id);
 			const char *text = execbox_events(b, id);
 			if (strcmp(text, a) != 0)

@@ -118,7 +118,7 @@ static void scene_fini(struct scene *c)
 /* What a minder has been using, without its process. */
 static void add_idle(struct rig *r, sl_exec *x, struct spool *s)
 {
-	struct sl__minder *m = sl__calloc(&r->env, 1, sizeof *m);
+	struct sl__minder *m = sl__calloc(&r->env, 1, sizeof(*m));
 	m->ctl = -1;
 	m->path = sl__strdup(&r->env, SPOOL);
 	m->spool = SL__IO(&r->env, open, SPOOL, O_RDWR, 0);
@@ -163,7 +163,7 @@ static int recover_orphan(sl_wal *w, const char *path, struct sl_err *err, void 
 static int sweep(struct rig *r, struct store *store, struct sl_wal_sweep_result *result)
 {
 	struct sl_wal_opts opts = log_opts(r);
-	*result = (struct sl_wal_sweep_result){.struct_size = sizeof *result};
+	*result = (struct sl_wal_sweep_result){.struct_size = sizeof(*result)};
 	opts.on_orphan = recover_orphan;
 	opts.on_orphan_ctx = &r->env;
 	int rc = sl_exec_find_lost(&opts, NULL, &r->box.err);

@@ -51,14 +51,14 @@ static void *runner_main(void *arg)
 		uint64_t id = r->first + i, lines = sl__prng_next(&r->prng) % (i % 3 == 0 ? 5 : 3000);
 		if (sl__prng_next(&r->prng) % 5 == 0)
 			lines = UINT64_MAX;
-		(void)snprintf(input, sizeof input, "{\"argv\":[\"%s\",\"%s/side-%llu\",\"%llu\"]}", counter, r->b->dir,
-			       (unsigned long long)id, (unsigned long long)lines);
+		(void)snprintf(input, sizeof(input), "{\"argv\":[\"%s\",\"%s/side-%llu\",\"%llu\"]}", counter,
+			       r->b->dir, (unsigned long long)id, (unsigned long long)lines);
 		fake_init(&f, id, input);
 		int rc = sl__exec_process(r->b->exec, &fake_ops, &f, &err);
 		fake_fini(&f);
 		if (rc != 0)
 			(void)fprintf(stderr, "# job %llu: %s\n", (unsigned long long)id, err.msg);
-		if (rc != 0 || write(r->report, &id, sizeof id) != sizeof id)
+		if (rc != 0 || write(r->report, &id, sizeof(id)) != sizeof(id))
 			_exit(5);
 	}
 	return NULL;
@@ -154,7 +154,7 @@ static struct seen *seen_of(struct look *l, uint64_t job)
 			return &l->jobs[i - 1];
 	if (l->n == l->cap) {
 		l->cap = l->cap != 0 ? l->cap * 2 : 64;
-		l->jobs = realloc(l->jobs, l->cap * sizeof *l->jobs);
+		l->jobs = realloc(l->jobs, l->cap * sizeof(*l->jobs));
 		assert_non_null(l->jobs);
 	}
 	l->jobs[l->n] = (struct seen){.job = job};
@@ -164,7 +164,7 @@ static struct seen *seen_of(struct look *l, uint64_t job)
 static void expect_line(const struct sl_event *e, char letter, uint64_t number)
 {
 	char text[64];
-	int n = snprintf(text, sizeof text, "%c %llu", letter, (unsigned long long)number);
+	int n = snprintf(text, sizeof(text), "%c %llu", letter, (unsigned long long)number);
 	if ((int)e->len != n || memcmp(e->data, text, e->len) != 0 || e->partial)
 		fail_msg("job %llu: \"%.*s\"%s instead of \"%s\"", (unsigned long long)e->job_id, (int)e->len,
 			 (const char *)e->data, e->partial ? "+" : "", text);
@@ -208,9 +208,9 @@ static int on_record(const struct sl_wal_record *record, void *ctx)
 static bool is_alive(pid_t pid)
 {
 	char path[64], name[32] = "";
-	(void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
 	FILE *f = fopen(path, "r");
-	bool found = f != NULL && fgets(name, sizeof name, f) != NULL && strncmp(name, "exec_counter", 12) == 0;
+	bool found = f != NULL && fgets(name, sizeof(name), f) != NULL && strncmp(name, "exec_counter", 12) == 0;
 	if (f != NULL)
 		(void)fclose(f);
 	return found;
@@ -226,11 +226,11 @@ static uint64_t check_cycle(struct execbox *b, uint64_t cycle)
 		const struct seen *s = &l.jobs[i];
 		uint64_t done[3] = {0};
 		char path[256];
-		(void)snprintf(path, sizeof path, "%s/side-%llu", b->dir, (unsigned long long)s->job);
+		(void)snprintf(path, sizeof(path), "%s/side-%llu", b->dir, (unsigned long long)s->job);
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0) /* killed before it came to anything */
 			continue;
-		assert_int_equal(read(fd, done, sizeof done) >= 0, 1);
+		assert_int_equal(read(fd, done, sizeof(done)) >= 0, 1);
 		(void)close(fd);
 		(void)unlink(path);
 		commands++;
@@ -250,7 +250,7 @@ static uint64_t check_cycle(struct execbox *b, uint64_t cycle)
 static void check_no_side_files(struct execbox *b)
 {
 	char command[256];
-	(void)snprintf(command, sizeof command, "ls %s | grep -c side-", b->dir);
+	(void)snprintf(command, sizeof(command), "ls %s | grep -c side-", b->dir);
 	FILE *f = popen(command, "r");
 	int n = -1;
 	assert_non_null(f);

@@ -23,7 +23,7 @@ static bool has_file(const struct rig *r, const char *path)
 static const char *events_from(size_t first, size_t n, const char *before)
 {
 	static char text[2048];
-	(void)snprintf(text, sizeof text, "%s", before);
+	(void)snprintf(text, sizeof(text), "%s", before);
 	for (size_t i = first; i < n; i++)
 		strcat(text, all_events[i]);
 	return text;
@@ -168,13 +168,13 @@ static void random_frames(struct spool *s, struct sl__prng *prng)
 	size_t control_at = 0;
 	while (s->frames < 30) {
 		char text[40];
-		size_t n = 1 + sl__prng_next(prng) % sizeof text;
+		size_t n = 1 + sl__prng_next(prng) % sizeof(text);
 		enum sl__frame_kind kind = (enum sl__frame_kind)(SL__FRAME_STDOUT + sl__prng_next(prng) % 3);
 		uint64_t dense = 1 + sl__prng_next(prng) % 20;
 		for (size_t i = 0; i < n; i++) {
 			text[i] = sl__prng_next(prng) % dense == 0 ? '\n' : (char)('a' + sl__prng_next(prng) % 26);
 			if (kind == SL__FRAME_CONTROL)
-				text[i] = control[control_at++ % (sizeof control - 1)];
+				text[i] = control[control_at++ % (sizeof(control) - 1)];
 		}
 		frame(s, kind, text, n);
 	}
@@ -421,7 +421,7 @@ static void a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends(void **stat
 				   .prepare_max_bytes = SL_NONE,
 				   .on_orphan = sl_exec_recover_orphan,
 				   .on_orphan_ctx = &r.env};
-	struct sl_wal_sweep_result result = {.struct_size = sizeof result};
+	struct sl_wal_sweep_result result = {.struct_size = sizeof(result)};
 	/* While it cannot, nothing is sent. */
 	int fd = SL__IO(&r.env, open, SPOOL, 2, 0);
 	assert_int_equal(SL__IO(&r.env, lock, fd), 0);
@@ -445,7 +445,7 @@ static void an_exit_that_was_read_and_not_told_is_told(void **state)
 	struct spool s;
 	struct sl__capture c;
 	struct sl_event e;
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	rig_init(&r);
 	spool_init(&s);
 	frame(&s, SL__FRAME_STARTED, "\x07\0\0\0", 4);
@@ -504,14 +504,14 @@ static bool fail_in_the_middle(size_t nth, size_t n_writes)
 	rig_init(&r);
 	assert_int_equal(rig_open(&r), 0);
 	sl__event_batch_init(&b, &r.env);
-	memset(line, 'x', sizeof line);
+	memset(line, 'x', sizeof(line));
 	for (uint64_t i = 0; i < 20; i++) {
 		struct sl_event e = {.type = SL_EVENT_STDOUT,
 				     .job_id = JOB,
 				     .position = i,
 				     .ts_ms = TS,
 				     .data = line,
-				     .len = sizeof line};
+				     .len = sizeof(line)};
 		assert_int_equal(sl__event_batch_add(&b, &e, NULL), 0);
 	}
 	crashfs_fail_writes(r.fs, nth, n_writes);
@@ -571,7 +571,7 @@ static const struct sl_wal_sender receiver_ops = {.version = SL_WAL_SENDER_VERSI
 
 static uint64_t first_kept(sl_wal *log)
 {
-	struct sl_wal_stats s = {.struct_size = sizeof s};
+	struct sl_wal_stats s = {.struct_size = sizeof(s)};
 	assert_int_equal(sl_wal_get_stats(log, &s, NULL), 0);
 	return s.first_sequence;
 }
@@ -608,7 +608,7 @@ static bool split_and_archived(int64_t nth, bool killed, int *failures)
 	for (int i = 0; i < 2; i++) {
 		static char filler[5000];
 		other.data = i == 0 ? filler : "x";
-		other.len = i == 0 ? sizeof filler : 1;
+		other.len = i == 0 ? sizeof(filler) : 1;
 		assert_int_equal(sl_event_encode(&other, NULL, &record, &len, &b.err), 0);
 		assert_int_equal(sl_wal_append(b.log, record, len, &sequence, &b.err), 0);
 		sl_event_free(NULL, record);
@@ -619,7 +619,7 @@ static bool split_and_archived(int64_t nth, bool killed, int *failures)
 	/* Now the rest. A recovery after a kill has nothing but the spool. */
 	if (killed) {
 		char path[160];
-		(void)snprintf(path, sizeof path, "%s.kept", b.spool);
+		(void)snprintf(path, sizeof(path), "%s.kept", b.spool);
 		assert_int_equal(rename(b.spool, path), 0);
 		sl_exec_free(b.exec);
 		b.exec = NULL;
@@ -664,13 +664,13 @@ static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void
 	static uint8_t chunk[SL__SPOOL_CHUNK];
 	uint64_t at = SL__SPOOL_START;
 	rig_init(&r);
-	memset(chunk, 'x', sizeof chunk);
+	memset(chunk, 'x', sizeof(chunk));
 	sl__capture_init(&c, &r.env, &h);
-	size_t n = SL__CONTROL_LINE_MAX / sizeof chunk + 10;
+	size_t n = SL__CONTROL_LINE_MAX / sizeof(chunk) + 10;
 	for (size_t i = 0; i < n; i++) {
-		struct sl__frame f = {SL__FRAME_CONTROL, at, TS, chunk, sizeof chunk};
+		struct sl__frame f = {SL__FRAME_CONTROL, at, TS, chunk, sizeof(chunk)};
 		assert_int_equal(sl__capture_frame(&c, &f, NULL), 0);
-		at += SL__SPOOL_FRAME + sizeof chunk;
+		at += SL__SPOOL_FRAME + sizeof(chunk);
 	}
 	assert_int_equal(c.batch.n, 1);
 	/* The spool can be given back, and whoever goes on from there knows where it is. */
@@ -680,7 +680,7 @@ static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void
 	sl__capture_fini(&c);
 	sl__capture_init(&c, &r.env, &h);
 	static const uint8_t rest[] = "tail of it\n{\"output\":5}\n";
-	struct sl__frame f = {SL__FRAME_CONTROL, at, TS, rest, sizeof rest - 1};
+	struct sl__frame f = {SL__FRAME_CONTROL, at, TS, rest, sizeof(rest) - 1};
 	assert_int_equal(sl__capture_frame(&c, &f, NULL), 0);
 	assert_int_equal(c.batch.n, 0);
 	assert_int_equal(c.protocol.last, SL__SAYS_OUTPUT);

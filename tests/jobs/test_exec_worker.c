@@ -34,9 +34,9 @@ static void must(struct plant *p, int rc)
 
 static int plant_open(void **state)
 {
-	struct plant *p = calloc(1, sizeof *p);
+	struct plant *p = calloc(1, sizeof(*p));
 	execbox_init(&p->box);
-	(void)snprintf(p->path, sizeof p->path, "%s/jobs.db", p->box.dir);
+	(void)snprintf(p->path, sizeof(p->path), "%s/jobs.db", p->box.dir);
 	must(p, sl_store_sqlite_open(&p->store, p->path, NULL, &p->err));
 	must(p, sl_notify_local_open(&p->notify, NULL, &p->err));
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &p->store, .notify = &p->notify};
@@ -104,7 +104,7 @@ static struct sl_chain *finish(struct plant *p, uint64_t chain, enum sl_job_stat
 static int on_row(const struct sl_event_row *row, void *ctx)
 {
 	char *text = ctx, one[512];
-	(void)snprintf(one, sizeof one, "%d %s%s%.*s\n", (int)row->attempt, sl_event_type_name(row->type),
+	(void)snprintf(one, sizeof(one), "%d %s%s%.*s\n", (int)row->attempt, sl_event_type_name(row->type),
 		       row->type == SL_EVENT_STARTED ? "" : " ",
 		       row->type == SL_EVENT_STARTED ? 0 : (int)row->payload_len, (const char *)row->payload);
 	strcat(text, one);
@@ -152,7 +152,7 @@ static void exit_75_comes_back_without_being_charged(void **state)
 {
 	struct plant *p = *state;
 	char script[256];
-	(void)snprintf(script, sizeof script, "[ $SLUICE_ATTEMPT = 3 ] && exit 0; exit 75");
+	(void)snprintf(script, sizeof(script), "[ $SLUICE_ATTEMPT = 3 ] && exit 0; exit 75");
 	add(p, "t", script);
 	start(p, 1);
 	uint64_t id = enqueue(p, "t", NULL);
@@ -232,9 +232,9 @@ static void a_cancelled_job_ends_its_command_at_once(void **state)
 {
 	struct plant *p = *state;
 	char path[160], script[640];
-	(void)snprintf(path, sizeof path, "%s/runs", p->box.dir);
+	(void)snprintf(path, sizeof(path), "%s/runs", p->box.dir);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	(void)snprintf(script, sizeof script, "mkfifo %s.fifo; : >%s; cat %s.fifo", path, path, path);
+	(void)snprintf(script, sizeof(script), "mkfifo %s.fifo; : >%s; cat %s.fifo", path, path, path);
 	add(p, "t", script);
 	start(p, 1);
 	uint64_t id = enqueue(p, "t", NULL);
@@ -260,13 +260,13 @@ static void many_jobs_in_several_slots_lose_nothing(void **state)
 	for (size_t i = 0; i < SL_COUNT(ids); i++) {
 		char number[32];
 		struct sl_chain *c = finish(p, ids[i], SL_JOB_COMPLETED);
-		(void)snprintf(number, sizeof number, "%llu", (unsigned long long)ids[i]);
+		(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)ids[i]);
 		assert_string_equal(c->output, number);
 		sl_jobs_free(p->client, c);
 	}
 	for (size_t i = 0; i < SL_COUNT(ids); i++) {
 		char expected[128];
-		(void)snprintf(expected, sizeof expected, "1 started\n1 stdout %llu\n1 exited {\"code\":0}\n",
+		(void)snprintf(expected, sizeof(expected), "1 started\n1 stdout %llu\n1 exited {\"code\":0}\n",
 			       (unsigned long long)ids[i]);
 		assert_string_equal(rows(p, ids[i]), expected);
 	}

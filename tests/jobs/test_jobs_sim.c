@@ -74,7 +74,7 @@ static void run_seed(uint64_t seed, struct tally *t)
 	if (!r.failed)
 		return;
 	t->failed = seed;
-	memcpy(t->sum.why, r.why, sizeof r.why);
+	memcpy(t->sum.why, r.why, sizeof(r.why));
 }
 
 static void judge(const struct tally *t)
@@ -114,23 +114,23 @@ static int start_share(const struct share *s, pid_t *pid)
 	}
 	struct tally t = {0};
 	run_share(s, &t);
-	_exit(write(fds[1], &t, sizeof t) == (ssize_t)sizeof t ? 0 : 1);
+	_exit(write(fds[1], &t, sizeof(t)) == (ssize_t)sizeof(t) ? 0 : 1);
 }
 
 static void collect_share(int fd, pid_t pid, struct tally *sum)
 {
 	struct tally t = {0};
 	int status = 0;
-	ssize_t got = read(fd, &t, sizeof t);
+	ssize_t got = read(fd, &t, sizeof(t));
 	close(fd);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (got != (ssize_t)sizeof t || status != 0)
+	if (got != (ssize_t)sizeof(t) || status != 0)
 		fail_msg("a process of the simulation ended with status %d", status);
 	add(&sum->sum, &t.sum);
 	sum->n += t.n;
 	if (t.failed != 0 && (sum->failed == 0 || t.failed < sum->failed)) {
 		sum->failed = t.failed;
-		memcpy(sum->sum.why, t.sum.why, sizeof t.sum.why);
+		memcpy(sum->sum.why, t.sum.why, sizeof(t.sum.why));
 	}
 }
 
@@ -163,7 +163,7 @@ static void seeds_that_failed_once_pass(void **state)
 {
 	(void)state;
 	struct tally t = {0};
-	for (size_t i = 0; i < sizeof once_failed / sizeof once_failed[0] && t.failed == 0; i++)
+	for (size_t i = 0; i < sizeof(once_failed) / sizeof(once_failed[0]) && t.failed == 0; i++)
 		run_seed(once_failed[i], &t);
 	judge(&t);
 }
@@ -229,7 +229,7 @@ static void a_store_that_breaks_its_promise_is_found(void **state)
 						 {"offsets with gaps", MEMSTORE_EVENTS_OFFSETS, 0, 0},
 						 {"any CRC", MEMSTORE_EVENTS_ANY_CRC, 0, 0},
 						 {"never late", MEMSTORE_EVENTS_NEVER_LATE, 0, 0}};
-	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
+	find_breaches(breaches, sizeof(breaches) / sizeof(breaches[0]));
 }
 
 static void a_worker_that_breaks_a_rule_is_found(void **state)
@@ -253,7 +253,7 @@ static void a_worker_that_breaks_a_rule_is_found(void **state)
 						 {"an offer to others taken twice", 0, SIM_WRONG_POST_TWICE, 0},
 						 {"a letter is always fresh", 0, SIM_WRONG_POST_FRESH, 350},
 						 {"nobody offers to others", 0, SIM_WRONG_NO_POST, 0}};
-	find_breaches(breaches, sizeof breaches / sizeof breaches[0]);
+	find_breaches(breaches, sizeof(breaches) / sizeof(breaches[0]));
 }
 
 static int replay(uint64_t seed)

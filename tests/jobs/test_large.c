@@ -84,7 +84,7 @@ static void explain(const char *sql)
 				   strncmp(detail, "SCAN h", 6) == 0;
 			size_t used = strlen(seen.scans);
 			if (job && strstr(detail, "INDEX") == NULL)
-				(void)snprintf(seen.scans + used, sizeof seen.scans - used, "%s: %s\n", detail, sql);
+				(void)snprintf(seen.scans + used, sizeof(seen.scans) - used, "%s: %s\n", detail, sql);
 		}
 	(void)sqlite3_finalize(s);
 	sqlite3_free(text);
@@ -177,7 +177,7 @@ static void expect(struct world *w, const char *what, struct sl_job_filter f, ui
 	for (int chains = 0; chains < 2; chains++) {
 		struct kit_ids got;
 		char name[96];
-		(void)snprintf(name, sizeof name, "%s of %s", what, chains ? "chains" : "jobs");
+		(void)snprintf(name, sizeof(name), "%s of %s", what, chains ? "chains" : "jobs");
 		begin(w);
 		(chains ? kit_list_chains : kit_list)(&w->k, &f, &got);
 		end(w, name, rows, f.statuses == 0 || f.scan != 0);
@@ -232,8 +232,8 @@ enum { MANY = 10200 };
 
 static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct world *w)
 {
-	struct sl_new_chain *chains = calloc(MANY, sizeof *chains);
-	struct sl_started *out = calloc(MANY, sizeof *out);
+	struct sl_new_chain *chains = calloc(MANY, sizeof(*chains));
+	struct sl_started *out = calloc(MANY, sizeof(*out));
 	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .ascending = 1, .scan = SCAN};
 	struct kit_ids got;
 	for (size_t i = 0; i < MANY; i++)

@@ -78,7 +78,7 @@ static void thousands_of_notes_stay_apart_and_merge_still(void **state)
 	for (int twice = 0; twice < 2; twice++)
 		for (uint64_t id = 1; id <= N; id++) {
 			char type[16];
-			(void)snprintf(type, sizeof type, "t%d", (int)(id % 50));
+			(void)snprintf(type, sizeof(type), "t%d", (int)(id % 50));
 			add(&s, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
 			add(&s, SL_NOTE_OWNERSHIP_LOST, NULL, id, SL_LOST_TAKEN);
 			add(&s, SL_NOTE_CHAIN_ENDED, NULL, id, SL_LOST_NOT);
@@ -120,7 +120,7 @@ static void without_memory_notes_are_lost_and_counted(void **state)
 		fault_arm_mem(&f, n, FAULT_FROM);
 		for (uint64_t id = 1; id <= 40; id++) {
 			char type[16];
-			(void)snprintf(type, sizeof type, "t%d", (int)(id % 3));
+			(void)snprintf(type, sizeof(type), "t%d", (int)(id % 3));
 			add(&s, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
 			add(&s, SL_NOTE_OWNERSHIP_LOST, NULL, id, SL_LOST_TAKEN);
 		}

@@ -43,7 +43,7 @@ struct ear {
 
 static void ear_init(struct ear *e)
 {
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	pthread_mutex_init(&e->mu, NULL);
 	pthread_cond_init(&e->changed, NULL);
 }
@@ -62,7 +62,7 @@ static void hear(const struct sl_note *note, void *ctx)
 	pthread_cond_broadcast(&e->changed);
 	while (e->hold)
 		pthread_cond_wait(&e->changed, &e->mu);
-	e->n += (size_t)line_of(note, e->text + e->n, sizeof e->text - e->n);
+	e->n += (size_t)line_of(note, e->text + e->n, sizeof(e->text) - e->n);
 	e->heard++;
 	e->inside = false;
 	pthread_cond_broadcast(&e->changed);
@@ -110,11 +110,11 @@ struct world {
 static int set_up_place(void **state)
 {
 	static struct world w;
-	memset(&w, 0, sizeof w);
+	memset(&w, 0, sizeof(w));
 	*state = &w;
 	if (sqlite_place_init(&w.place) != 0)
 		return -1;
-	(void)snprintf(w.folder, sizeof w.folder, "%s-notify", w.place.path);
+	(void)snprintf(w.folder, sizeof(w.folder), "%s-notify", w.place.path);
 	return 0;
 }
 
@@ -239,7 +239,7 @@ static void unsubscribing_waits_for_the_call_that_runs(void **state)
 	/* It never hears again: neither what waited nor what comes. */
 	assert_true(e.heard <= 2);
 	size_t heard = e.heard;
-	memset(&e, 0x5a, sizeof e);
+	memset(&e, 0x5a, sizeof(e));
 	struct ear other;
 	ear_init(&other);
 	assert_int_equal(w->n.ops->subscribe(w->n.ctx, hear, &other, &err), 0);
@@ -276,7 +276,7 @@ static void write_line(const struct sl_note *note, void *ctx)
 {
 	char line[256];
 	(void)ctx;
-	int n = line_of(note, line, sizeof line);
+	int n = line_of(note, line, sizeof(line));
 	if (write(1, line, (size_t)n) != n)
 		_exit(2);
 }
@@ -311,7 +311,7 @@ static struct other spawn(const char *path)
 	close(in[0]);
 	close(out[1]);
 	struct other o = {.pid = pid, .from = fdopen(out[0], "r"), .to = in[1]};
-	assert_non_null(fgets(line, sizeof line, o.from));
+	assert_non_null(fgets(line, sizeof(line), o.from));
 	assert_string_equal(line, "ready\n");
 	return o;
 }
@@ -331,7 +331,7 @@ static void end(struct other *o, int signal)
 static void expect_line(struct other *o, const char *expected)
 {
 	char line[256] = "";
-	assert_non_null(fgets(line, sizeof line, o->from));
+	assert_non_null(fgets(line, sizeof(line), o->from));
 	assert_string_equal(line, expected);
 }
 
@@ -382,12 +382,12 @@ static void many_notes_take_several_datagrams(void **state)
 	static struct sl_note notes[150];
 	char line[256];
 	for (int i = 0; i < 150; i++) {
-		(void)snprintf(names[i], sizeof names[i], "%0100d", i);
+		(void)snprintf(names[i], sizeof(names[i]), "%0100d", i);
 		notes[i] = (struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = names[i], .id = (uint64_t)i};
 	}
 	assert_int_equal(w->n.ops->publish(w->n.ctx, notes, 150, &err), 0);
 	for (int i = 0; i < 150; i++) {
-		(void)line_of(&notes[i], line, sizeof line);
+		(void)line_of(&notes[i], line, sizeof(line));
 		expect_line(&o, line);
 	}
 	end(&o, 0);
@@ -410,11 +410,11 @@ static void a_name_that_was_never_finished_is_cleaned_up(void **state)
 	struct world *w = *state;
 	char path[256];
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
-	(void)snprintf(path, sizeof path, "%s/.999-0", w->folder);
-	assert_true(strlen(path) < sizeof at.sun_path);
+	(void)snprintf(path, sizeof(path), "%s/.999-0", w->folder);
+	assert_true(strlen(path) < sizeof(at.sun_path));
 	memcpy(at.sun_path, path, strlen(path) + 1);
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
 	publish(&w->n, SL_NOTE_JOB_SCHEDULED, "t", 1);
 	assert_int_equal(names_in(w->folder, NULL), 1); /* still being made */
 	close(fd);
@@ -439,10 +439,10 @@ static void a_path_may_be_longer_than_a_sockets_address(void **state)
 	struct world *w = *state;
 	char path[1024];
 	sl_notify n;
-	size_t len = (size_t)snprintf(path, sizeof path, "%s", w->place.dir);
+	size_t len = (size_t)snprintf(path, sizeof(path), "%s", w->place.dir);
 	for (int i = 0; i < 4; i++)
-		len += (size_t)snprintf(path + len, sizeof path - len, "/%0100d", i);
-	(void)snprintf(path + len, sizeof path - len, "/jobs.db");
+		len += (size_t)snprintf(path + len, sizeof(path) - len, "/%0100d", i);
+	(void)snprintf(path + len, sizeof(path) - len, "/jobs.db");
 	struct other o = spawn(path);
 	assert_int_equal(sl_notify_sqlite_open(&n, path, NULL, &err), 0);
 	publish(&n, SL_NOTE_JOB_SCHEDULED, "far", 1);
@@ -480,9 +480,9 @@ static int bind_at(const char *path)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	assert_true(strlen(path) < sizeof at.sun_path);
+	assert_true(strlen(path) < sizeof(at.sun_path));
 	memcpy(at.sun_path, path, strlen(path) + 1);
-	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
 	return fd;
 }
 
@@ -490,18 +490,18 @@ static void only_sockets_of_this_user_or_the_owner_are_sent_to(void **state)
 {
 	struct world *w = *state;
 	char own[256], theirs[256], elsewhere[256], link[256], data[64];
-	(void)snprintf(own, sizeof own, "%s/own", w->folder);
-	(void)snprintf(theirs, sizeof theirs, "%s/theirs", w->folder);
-	(void)snprintf(link, sizeof link, "%s/link", w->folder);
-	(void)snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", w->place.dir);
+	(void)snprintf(own, sizeof(own), "%s/own", w->folder);
+	(void)snprintf(theirs, sizeof(theirs), "%s/theirs", w->folder);
+	(void)snprintf(link, sizeof(link), "%s/link", w->folder);
+	(void)snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", w->place.dir);
 	int a = bind_at(own), b = bind_at(theirs), c = bind_at(elsewhere);
 	assert_int_equal(symlink(elsewhere, link), 0);
 	bool given = geteuid() == 0;
 	assert_true(!given || chown(theirs, STRANGER, (gid_t)-1) == 0);
 	publish(&w->n, SL_NOTE_JOB_SCHEDULED, "t", 1);
-	assert_true(recv(a, data, sizeof data, 0) > 0);
-	assert_int_equal(recv(b, data, sizeof data, 0) > 0, !given);
-	assert_int_equal(recv(c, data, sizeof data, 0), -1);
+	assert_true(recv(a, data, sizeof(data), 0) > 0);
+	assert_int_equal(recv(b, data, sizeof(data), 0) > 0, !given);
+	assert_int_equal(recv(c, data, sizeof(data), 0), -1);
 	(void)close(a), (void)close(b), (void)close(c);
 	assert_int_equal(unlink(link) + unlink(elsewhere) + unlink(own) + unlink(theirs), 0);
 }
@@ -516,12 +516,12 @@ static void rubbish_is_passed_over(void **state)
 	char name[64], path[256];
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	assert_int_equal(names_in(w->folder, name), 1);
-	(void)snprintf(path, sizeof path, "%s/%s", w->folder, name);
-	assert_true(strlen(path) < sizeof at.sun_path);
+	(void)snprintf(path, sizeof(path), "%s/%s", w->folder, name);
+	assert_true(strlen(path) < sizeof(at.sun_path));
 	memcpy(at.sun_path, path, strlen(path) + 1);
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	for (size_t i = 0; i < 5; i++)
-		assert_int_equal(sendto(fd, rubbish[i], sizes[i], 0, (struct sockaddr *)&at, sizeof at), sizes[i]);
+		assert_int_equal(sendto(fd, rubbish[i], sizes[i], 0, (struct sockaddr *)&at, sizeof(at)), sizes[i]);
 	close(fd);
 	publish(&w->n, SL_NOTE_JOB_SCHEDULED, "good", 1);
 	expect_line(&o, "1 good 1 0\n");
@@ -535,16 +535,16 @@ static bool sleeping_call(const char *name, long *number, uint64_t args[3])
 	bool found = false;
 	for (const struct dirent *e; tasks != NULL && !found && (e = readdir(tasks)) != NULL;) {
 		char path[320], comm[32] = "";
-		(void)snprintf(path, sizeof path, "/proc/self/task/%.200s/comm", e->d_name);
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%.200s/comm", e->d_name);
 		FILE *f = fopen(path, "r");
-		if (f == NULL || fgets(comm, sizeof comm, f) == NULL)
+		if (f == NULL || fgets(comm, sizeof(comm), f) == NULL)
 			comm[0] = '\0';
 		if (f != NULL)
 			fclose(f);
 		comm[strcspn(comm, "\n")] = '\0';
 		if (strcmp(comm, name) != 0)
 			continue;
-		(void)snprintf(path, sizeof path, "/proc/self/task/%.200s/syscall", e->d_name);
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%.200s/syscall", e->d_name);
 		f = fopen(path, "r");
 		if (f == NULL)
 			continue;
@@ -594,7 +594,7 @@ static void a_notifier_is_opened_by_its_url(void **state)
 	struct world *w = *state;
 	char url[256];
 	sl_notify n;
-	(void)snprintf(url, sizeof url, "sqlite:%s", w->place.path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", w->place.path);
 	assert_int_equal(sl_notify_open(&n, url, NULL, &err), 0);
 	assert_string_equal(n.ops->name, "sqlite");
 	sl_notify_close(&n);

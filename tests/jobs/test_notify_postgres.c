@@ -36,7 +36,7 @@ struct ear {
 
 static void ear_init(struct ear *e)
 {
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	pthread_mutex_init(&e->mu, NULL);
 	pthread_cond_init(&e->changed, NULL);
 }
@@ -48,7 +48,7 @@ static void hear(const struct sl_note *note, void *ctx)
 	if (note->kind == 0)
 		e->everything++;
 	else
-		e->n += (size_t)snprintf(e->text + e->n, sizeof e->text - e->n, "%d %s %" PRIu64 " %d\n",
+		e->n += (size_t)snprintf(e->text + e->n, sizeof(e->text) - e->n, "%d %s %" PRIu64 " %d\n",
 					 (int)note->kind, note->type != NULL ? note->type : "-", note->id,
 					 (int)note->reason);
 	pthread_cond_broadcast(&e->changed);
@@ -209,12 +209,12 @@ static void a_start_now_and_then_is_heard_once_and_needs_no_publisher(void **sta
 	process_open(&a);
 	process_open(&b);
 	assert_int_equal(pg_place_open(&place, &store, 1), 0);
-	(void)snprintf(line, sizeof line, "1 seldom %" PRIu64 " 0\n", start(&store, &a.notify, "seldom"));
+	(void)snprintf(line, sizeof(line), "1 seldom %" PRIu64 " 0\n", start(&store, &a.notify, "seldom"));
 	await_text(&a.ear, line);
 	await_text(&b.ear, line);
 	assert_int_equal(sl_notify_postgres_open(&silent, pg_temp_url(place.server), NULL, &err), 0);
 	long long before = connections();
-	(void)snprintf(line, sizeof line, "1 silent %" PRIu64 " 0\n", start(&store, &silent, "silent"));
+	(void)snprintf(line, sizeof(line), "1 silent %" PRIu64 " 0\n", start(&store, &silent, "silent"));
 	await_text(&a.ear, line);
 	await_text(&b.ear, line);
 	assert_int_equal(connections(), before);
@@ -291,7 +291,7 @@ static void a_stream_of_starts_is_left_to_the_publisher(void **state)
 	struct sl_announcement words;
 	sl_notify n;
 	vclock_init(&clock);
-	struct sl_env env = {.struct_size = sizeof env, .clock = &vclock_table, .clock_ctx = &clock};
+	struct sl_env env = {.struct_size = sizeof(env), .clock = &vclock_table, .clock_ctx = &clock};
 	assert_int_equal(sl_notify_postgres_open(&n, pg_temp_url(place.server), &env, &err), 0);
 	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 1);
 	assert_string_equal(words.after, " t\n");
@@ -345,7 +345,7 @@ static void get_letter(const char *text, void *ctx)
 	struct letterbox *b = ctx;
 	pthread_mutex_lock(&b->mu);
 	if (text != NULL)
-		(void)snprintf(b->text, sizeof b->text, "%s", text);
+		(void)snprintf(b->text, sizeof(b->text), "%s", text);
 	b->letters += text != NULL;
 	b->moves += text == NULL;
 	pthread_cond_broadcast(&b->changed);
@@ -372,7 +372,7 @@ static struct sl_address address_of(struct process *p)
 static bool is_held(const struct sl_address *at)
 {
 	char sql[128];
-	(void)snprintf(sql, sizeof sql, "SELECT (NOT pg_try_advisory_xact_lock_shared(%" PRIu64 "))::integer",
+	(void)snprintf(sql, sizeof(sql), "SELECT (NOT pg_try_advisory_xact_lock_shared(%" PRIu64 "))::integer",
 		       at->lock);
 	return pg_temp_number(place.admin, sql) == 1;
 }
@@ -380,7 +380,7 @@ static bool is_held(const struct sl_address *at)
 static void post_letter(const struct sl_address *at, const char *text)
 {
 	char sql[256];
-	(void)snprintf(sql, sizeof sql, "NOTIFY %s, '%s'", at->channel, text);
+	(void)snprintf(sql, sizeof(sql), "NOTIFY %s, '%s'", at->channel, text);
 	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
 }
 
@@ -463,7 +463,7 @@ static void a_flood_is_merged_and_told_as_everything(void **state)
 	pthread_mutex_lock(&b.ear.mu);
 	unsigned before = b.ear.everything;
 	pthread_mutex_unlock(&b.ear.mu);
-	struct sl_note *notes = calloc(2000, sizeof *notes);
+	struct sl_note *notes = calloc(2000, sizeof(*notes));
 	assert_non_null(notes);
 	for (uint64_t i = 0; i < 2000; i++)
 		notes[i] = (struct sl_note){.kind = SL_NOTE_CHAIN_ENDED, .id = i + 1};
@@ -486,7 +486,7 @@ static void say_and_await(const sl_notify *from, struct process *to, const char 
 	struct sl_note note = {.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = 1};
 	for (int i = 0; i < times; i++)
 		assert_int_equal(from->ops->publish(from->ctx, &note, 1, &err), 0);
-	(void)snprintf(line, sizeof line, "1 %s 1 0\n", type);
+	(void)snprintf(line, sizeof(line), "1 %s 1 0\n", type);
 	if (to != NULL)
 		await_text(&to->ear, line);
 }
@@ -508,11 +508,11 @@ static void a_stream_of_notes_is_sent_ever_more_rarely(void **state)
 	struct vclock clock;
 	sl_notify paced;
 	vclock_init(&clock);
-	struct sl_env env = {.struct_size = sizeof env, .clock = &vclock_table, .clock_ctx = &clock};
+	struct sl_env env = {.struct_size = sizeof(env), .clock = &vclock_table, .clock_ctx = &clock};
 	process_open(&b);
 	assert_int_equal(sl_notify_postgres_open(&paced, pg_temp_url(place.server), &env, &err), 0);
 	static const char *const first[] = {"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"};
-	for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++)
 		say_and_await(&paced, &b, first[i], 1);
 	say_and_await(&paced, NULL, "one", 1);
 	assert_int_equal(until_sent(&clock, &b, "1 one 1 0\n"), 10);
@@ -578,7 +578,7 @@ static void payloads_are_split_and_read_back(void **state)
 	assert_int_equal(sl__fanout_subscribe(&inbox, hear, &ear, &err), 0);
 	sl__pg_payloads_init(&p, &env, 77);
 	for (uint64_t i = 0; i < 250; i++) {
-		(void)snprintf(type, sizeof type, "a.type-with:a/long_name-%040d", (int)i);
+		(void)snprintf(type, sizeof(type), "a.type-with:a/long_name-%040d", (int)i);
 		sl__pg_payloads_add(
 			&p, &(const struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = UINT64_MAX - i});
 	}
@@ -611,7 +611,7 @@ static void what_cannot_be_read_means_look_at_everything(void **state)
 	assert_int_equal(sl__env_init(&env, NULL, &err), 0);
 	assert_int_equal(sl__fanout_init(&inbox, &env, ignore_wake, NULL, &err), 0);
 	assert_int_equal(sl__fanout_subscribe(&inbox, hear, &ear, &err), 0);
-	for (unsigned i = 0; i < sizeof odd / sizeof *odd; i++) {
+	for (unsigned i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
 		assert_int_equal(sl__pg_payload_take(odd[i], 5, &inbox), 1);
 		sl__fanout_deliver(&inbox);
 		assert_int_equal(ear.everything, i + 1);
@@ -622,7 +622,7 @@ static void what_cannot_be_read_means_look_at_everything(void **state)
 	assert_int_equal(sl__pg_payload_take("0\n1 0 1 t\n", 5, &inbox), 0); /* nobody has this number */
 	assert_int_equal(sl__pg_payload_take("\n7\n1 0 1 t\n", 5, &inbox), 0);
 	sl__fanout_deliver(&inbox);
-	assert_int_equal(ear.everything, sizeof odd / sizeof *odd);
+	assert_int_equal(ear.everything, sizeof(odd) / sizeof(*odd));
 	sl__fanout_fini(&inbox);
 }
 

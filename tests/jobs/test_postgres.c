@@ -38,7 +38,7 @@ static struct sl_err err;
 static int set_up(void **state)
 {
 	(void)state;
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	return pg_place_set_up(&place) != 0 || pg_place_open(&place, &store, 4) != 0;
 }
 
@@ -50,7 +50,7 @@ static long long number(const char *sql)
 static void await_connections(const char *condition)
 {
 	char sql[256];
-	(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' %s",
+	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' %s",
 		       condition);
 	while (number(sql) != 0)
 		;
@@ -86,8 +86,8 @@ static void open_hasty(sl_store *out, const char *url, const struct sl_store_opt
 
 static void start_many(const char *type, size_t n)
 {
-	struct sl_new_chain *chains = calloc(n, sizeof *chains);
-	struct sl_started *out = calloc(n, sizeof *out);
+	struct sl_new_chain *chains = calloc(n, sizeof(*chains));
+	struct sl_started *out = calloc(n, sizeof(*out));
 	assert_true(chains != NULL && out != NULL);
 	for (size_t i = 0; i < n; i++)
 		chains[i].job = (struct sl_new_job){.type = type, .input = "{\"i\":1}"};
@@ -130,7 +130,7 @@ static struct sl_claim_request request_of(struct batch *b, const struct sl_claim
 	static uint32_t claims;
 	claims++;
 	b->n = 0;
-	memcpy(b->claim.bytes, &claims, sizeof claims);
+	memcpy(b->claim.bytes, &claims, sizeof(claims));
 	return (struct sl_claim_request){.claim = b->claim,
 					 .worker = WORKER,
 					 .types = type,
@@ -353,7 +353,7 @@ static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
 	OK(store.ops->guard(store.ctx, tx, b.settles[0].id, b.settles[0].fence, &lost, &err));
 	assert_int_equal(lost, SL_LOST_NOT);
 	char sql[128];
-	(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM lease WHERE until > to_timestamp(%lld)",
+	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM lease WHERE until > to_timestamp(%lld)",
 		       number("SELECT extract(epoch FROM now())::bigint"));
 	assert_int_equal(reap("t"), 0);
 	assert_int_equal(number(sql), 1); /* looked at again in a second */
@@ -438,11 +438,11 @@ static void leases_are_renewed_in_the_order_of_their_claims(void **state)
 	start_many("t", 2);
 	exchange(NULL, &a, "t", 1);
 	exchange(NULL, &b, "t", 1);
-	struct batch *last = memcmp(&a.claim, &b.claim, sizeof a.claim) < 0 ? &b : &a, *first = last == &b ? &a : &b;
+	struct batch *last = memcmp(&a.claim, &b.claim, sizeof(a.claim)) < 0 ? &b : &a, *first = last == &b ? &a : &b;
 	struct sl_renewal renewals[] = {{.claim = last->claim, .lease_ms = LONG_MS},
 					{.claim = first->claim, .lease_ms = LONG_MS}};
 	char sql[256];
-	(void)snprintf(sql, sizeof sql, "BEGIN; SELECT 1 FROM %s.lease ORDER BY claim DESC LIMIT 1 FOR UPDATE",
+	(void)snprintf(sql, sizeof(sql), "BEGIN; SELECT 1 FROM %s.lease ORDER BY claim DESC LIMIT 1 FOR UPDATE",
 		       place.schema);
 	assert_int_equal(pg_temp_exec(other, sql), 0);
 	pthread_create(&thread, NULL, renew_main, renewals);
@@ -588,7 +588,7 @@ static void a_restarted_server_is_found_again(void **state)
 	assert_int_equal(pg_temp_command(place.server, "crash"), 0);
 	place.admin = pg_temp_connect(place.server);
 	char sql[128];
-	(void)snprintf(sql, sizeof sql, "SET search_path = %s; SET client_min_messages = error", place.schema);
+	(void)snprintf(sql, sizeof(sql), "SET search_path = %s; SET client_min_messages = error", place.schema);
 	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
 	while (store.ops->now_ms(store.ctx, &now, &err) != 0)
 		assert_int_equal(err.code, SL_EUNAVAIL);
@@ -691,9 +691,9 @@ static void a_password_is_in_no_error(void **state)
 	static const char *const bad[] = {"postgres://u:s3cret@127.0.0.1:1/x", "postgres://u:s3cr%zzs3cret@h/x",
 					  "host=127.0.0.1 port=1 password=s3cret", "password=s3cret s3cret",
 					  "postgres://u:s3cret@h:s3cret/x?s3cret=s3cret"};
-	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		sl_store other;
-		memset(&err, 0, sizeof err);
+		memset(&err, 0, sizeof(err));
 		int rc = sl_store_postgres_open(&other, bad[i], NULL, &err);
 		assert_true(rc == SL_EUNAVAIL || rc == SL_EINVAL);
 		assert_true(err.msg[0] != '\0');
@@ -713,7 +713,7 @@ static void states_of_the_server_are_classified(void **state)
 		    {"57P01", SL_EUNAVAIL, SL_CLASS_FATAL},   {"57014", SL_ETIMEDOUT, SL_CLASS_TRANSIENT},
 		    {"53100", SL_ENOSPC, SL_CLASS_TRANSIENT}, {"53300", SL_EUNAVAIL, SL_CLASS_FATAL},
 		    {"28P01", SL_EACCES, SL_CLASS_FATAL},     {"42601", SL_EINTERNAL, SL_CLASS_NONE}};
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		enum sl_err_class error_class;
 		bool retryable;
 		assert_int_equal(sl__pg_code(rows[i].sqlstate, &error_class, &retryable), rows[i].code);
@@ -744,7 +744,7 @@ static void many_may_migrate_at_once(void **state)
 		assert_non_null(opened);
 		OK(stores[i].ops->target_id(stores[i].ctx, id, &err));
 		if (i == 0)
-			memcpy(first, id, sizeof first);
+			memcpy(first, id, sizeof(first));
 		assert_string_equal(id, first);
 		sl_store_close(&stores[i]);
 	}
@@ -856,18 +856,18 @@ static void a_drain_updates_within_pages_and_scans_no_table(void **state)
 	assert_int_equal(drain("t", 256), 5000);
 	sl_store_close(&store); /* connections that end tell their statistics */
 	await_connections("");
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT n_tup_upd FROM pg_stat_user_tables WHERE schemaname = '%s' AND relname = 'job'",
 		       place.schema);
 	while (number(sql) < 5000)
 		assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_stat_clear_snapshot()"), 0);
 	assert_int_equal(number(sql), 5000);
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables"
 		       " WHERE schemaname = '%s' AND relname = 'job'",
 		       place.schema);
 	assert_int_equal(number(sql), 0);
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = '%s'"
 		       " AND relname IN ('job', 'ready', 'sched', 'lease', 'blocker', 'dedup', 'paused')",
 		       place.schema);
@@ -888,7 +888,7 @@ static void a_pinned_snapshot_does_not_make_claims_read_what_is_gone(void **stat
 	assert_int_equal(drain("t", 50), 3000);
 	sl_store_close(&store);
 	await_connections("");
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '%s'"
 		       " AND indexrelname = 'ready_order'",
 		       place.schema);
@@ -994,7 +994,7 @@ static void a_type_that_others_are_claiming_does_not_hide_another(void **state)
 	(void)start_one("hot", 0);
 	uint64_t cold = start_one("cold", 5);
 	char sql[128];
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SET search_path = %s; BEGIN; SELECT * FROM ready WHERE type = 'hot' FOR UPDATE", place.schema);
 	assert_int_equal(pg_temp_exec(other, sql), 0);
 	struct sl_claim_type types[2] = {{.type = "hot", .limit = 1, .free = 1},
@@ -1109,7 +1109,7 @@ static void a_call_of_a_client_outlives_statements_that_were_forgotten(void **st
 	OK(one.ops->begin(one.ctx, &tx, &err));
 	assert_int_equal(pg_temp_exec(one.ops->native(tx), "DEALLOCATE ALL"), 0);
 	OK(one.ops->commit(tx, &err));
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	OK(sl_jobs_start(client, NULL, &chain, &out, &err));
 	assert_int_equal(err.code, 0); /* of what went before, nobody hears */
 	assert_int_equal(number("SELECT count(*) FROM ready"), 2);
@@ -1135,7 +1135,7 @@ static void *lock_the_other_way(void *arg)
 {
 	const uint64_t *ids = arg;
 	char sql[96];
-	(void)snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %llu FOR UPDATE", (unsigned long long)ids[0]);
+	(void)snprintf(sql, sizeof(sql), "SELECT 1 FROM job WHERE id = %llu FOR UPDATE", (unsigned long long)ids[0]);
 	int rc = pg_temp_exec(place.admin, sql);
 	if (pg_temp_exec(place.admin, rc == 0 ? "COMMIT" : "ROLLBACK") != 0)
 		abort();
@@ -1153,7 +1153,7 @@ static bool deadlock(sl_jobs *client)
 	assert_int_equal(pg_temp_exec(place.admin,
 				      "BEGIN; SET LOCAL deadlock_timeout = '10min'; SET LOCAL lock_timeout = '10s'"),
 			 0);
-	(void)snprintf(sql, sizeof sql, "SELECT 1 FROM job WHERE id = %llu FOR UPDATE", (unsigned long long)ids[1]);
+	(void)snprintf(sql, sizeof(sql), "SELECT 1 FROM job WHERE id = %llu FOR UPDATE", (unsigned long long)ids[1]);
 	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
 	struct cancelling c = {.client = client, .ids = ids};
 	pthread_t canceller;
@@ -1271,7 +1271,7 @@ static void a_start_that_may_be_announced_is_heard_of_with_its_id(void **state)
 	assert_int_equal(h.asked, 1);
 	assert_int_equal(h.notes, 1);
 	assert_int_equal(h.note.told, 1);
-	(void)snprintf(text, sizeof text, "job %lld came", number("SELECT id FROM ready"));
+	(void)snprintf(text, sizeof(text), "job %lld came", number("SELECT id FROM ready"));
 	assert_heard(text);
 	h.may = false;
 	OK(start_input(&h, "2"));
@@ -1294,12 +1294,12 @@ static void an_announced_start_does_not_read_the_queue(void **state)
 	assert_int_equal(h.note.told, 1);
 	sl_store_close(&store); /* connections that end tell their statistics */
 	await_connections("");
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT n_tup_ins FROM pg_stat_user_tables WHERE schemaname = '%s' AND relname = 'ready'",
 		       place.schema);
 	while (number(sql) < 3010)
 		assert_int_equal(pg_temp_exec(place.admin, "SELECT pg_stat_clear_snapshot()"), 0);
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = '%s'"
 		       " AND indexrelname = 'ready_order'",
 		       place.schema);

@@ -34,15 +34,15 @@ static bool no_server;
 
 static void empty_place(struct world *w, bool postgres)
 {
-	memset(w, 0, sizeof *w);
+	memset(w, 0, sizeof(*w));
 	w->postgres = postgres;
 	if (postgres) {
-		(void)snprintf(w->url, sizeof w->url, "%s", pg_temp_url(server.server));
+		(void)snprintf(w->url, sizeof(w->url), "%s", pg_temp_url(server.server));
 		assert_int_equal(pg_temp_exec(server.admin, "DROP SCHEMA IF EXISTS sluice CASCADE"), 0);
 		return;
 	}
 	assert_int_equal(sqlite_place_init(&w->files), 0);
-	(void)snprintf(w->url, sizeof w->url, "sqlite:%s", w->files.path);
+	(void)snprintf(w->url, sizeof(w->url), "sqlite:%s", w->files.path);
 }
 
 static void open_world(struct world *w)
@@ -194,14 +194,14 @@ static void a_store_that_is_not_there_is_not_made_without_leave(void **state)
 	char url[512];
 	(void)state;
 	assert_int_equal(sqlite_place_init(&place), 0);
-	(void)snprintf(url, sizeof url, "sqlite:%s", place.path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", place.path);
 	refuse_to_make(url);
 	assert_int_equal(access(place.path, F_OK), -1);
-	(void)snprintf(url, sizeof url, "sqlite:%s/no/folder/jobs.db", place.dir);
+	(void)snprintf(url, sizeof(url), "sqlite:%s/no/folder/jobs.db", place.dir);
 	refuse_to_make(url);
-	(void)snprintf(url, sizeof url, "%s/no", place.dir);
+	(void)snprintf(url, sizeof(url), "%s/no", place.dir);
 	assert_int_equal(access(url, F_OK), -1);
-	(void)snprintf(url, sizeof url, "sqlite:%s", place.path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", place.path);
 	FILE *f = fopen(place.path, "w");
 	(void)fclose(f);
 	refuse_to_make(url); /* an empty file holds no store either */

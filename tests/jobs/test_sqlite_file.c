@@ -58,7 +58,7 @@ int flock(int fd, int how)
 static int try_open(sl_store *s, const char *path, int64_t timeout_ms)
 {
 	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .statement_timeout_ms = timeout_ms};
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	return sl_store_sqlite_open(s, path, &opts, &err);
 }
 
@@ -74,7 +74,7 @@ static int start_tx(const sl_store *s, sl_store_tx *tx, uint64_t *id)
 {
 	struct sl_new_chain chain = {.job = {.type = "t", .input = "{}"}};
 	struct sl_started out = {0};
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	int rc = s->ops->start(s->ctx, tx, &chain, 1, &out, NULL, &err);
 	*id = out.chain_id;
 	return rc;
@@ -100,7 +100,7 @@ static int start_at_last(const sl_store *s)
 static bool lock_is_held(const char *path)
 {
 	char name[320];
-	(void)snprintf(name, sizeof name, "%s-lock", path);
+	(void)snprintf(name, sizeof(name), "%s-lock", path);
 	int fd = open(name, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	bool held = flock(fd, LOCK_EX | LOCK_NB) != 0;
@@ -112,7 +112,7 @@ static unsigned mode_of(const char *path, const char *suffix)
 {
 	char name[320];
 	struct stat st;
-	(void)snprintf(name, sizeof name, "%s%s", path, suffix);
+	(void)snprintf(name, sizeof(name), "%s%s", path, suffix);
 	return stat(name, &st) == 0 ? st.st_mode & 07777 : 0;
 }
 
@@ -135,8 +135,8 @@ static void the_files_are_the_owners_alone_and_missing_folders_are_made(void **s
 {
 	struct sqlite_place *p = *state;
 	char path[256], dir[128];
-	(void)snprintf(dir, sizeof dir, "%s/a/b", p->dir);
-	(void)snprintf(path, sizeof path, "%s/jobs.db", dir);
+	(void)snprintf(dir, sizeof(dir), "%s/a/b", p->dir);
+	(void)snprintf(path, sizeof(path), "%s/jobs.db", dir);
 	mode_t old = umask(0);
 	sl_store s = open_at(path);
 	assert_int_equal(start(&s), 0);
@@ -161,7 +161,7 @@ static void what_is_no_database_is_refused_and_left_alone(void **state)
 	assert_int_equal(err.error_class, SL_CLASS_FATAL);
 	assert_non_null(strstr(err.msg, "not a database"));
 	f = fopen(p->path, "r");
-	assert_non_null(fgets(text, sizeof text, f));
+	assert_non_null(fgets(text, sizeof(text), f));
 	fclose(f);
 	assert_string_equal(text, "this is a letter to a friend, and no database at all");
 }
@@ -213,7 +213,7 @@ static void closing_leaves_the_log_for_the_next(void **state)
 	sl_store s = open_at(p->path);
 	assert_int_equal(start(&s), 0);
 	sl_store_close(&s);
-	(void)snprintf(wal, sizeof wal, "%s-wal", p->path);
+	(void)snprintf(wal, sizeof(wal), "%s-wal", p->path);
 	assert_int_equal(stat(wal, &st), 0);
 	assert_true(st.st_size > 0);
 	assert_string_equal(sqlite_ask(p->path, "SELECT count(*) FROM sluice_job"), "1");
@@ -229,13 +229,13 @@ static void the_log_does_not_grow_for_ever(void **state)
 	char wal[256];
 	struct stat st;
 	sl_store s = open_at(p->path);
-	memset(input, '7', sizeof input - 1);
+	memset(input, '7', sizeof(input) - 1);
 	for (size_t i = 0; i < N; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "t", .input = input}};
 	/* 80 MB in all, in commits of 4 MB. */
 	for (int round = 0; round < 20; round++)
 		assert_int_equal(s.ops->start(s.ctx, NULL, chains, N, started, NULL, &err), 0);
-	(void)snprintf(wal, sizeof wal, "%s-wal", p->path);
+	(void)snprintf(wal, sizeof(wal), "%s-wal", p->path);
 	assert_int_equal(stat(wal, &st), 0);
 	assert_true(st.st_size < 40 << 20);
 	sl_store_close(&s);
@@ -248,7 +248,7 @@ static void two_names_of_a_file_have_one_lock(void **state)
 	char other[256];
 	sl_store_tx *tx;
 	sl_store a = open_at(p->path), b;
-	(void)snprintf(other, sizeof other, "%s/other.db", p->dir);
+	(void)snprintf(other, sizeof(other), "%s/other.db", p->dir);
 	assert_int_equal(symlink(p->path, other), 0);
 	assert_int_equal(try_open(&b, other, 1), 0);
 	assert_int_equal(a.ops->begin(a.ctx, &tx, &err), 0);
@@ -338,7 +338,7 @@ static int fill_disk(const char *dir, char filler[256])
 	char zeros[4096] = {0};
 	(void)snprintf(filler, 256, "%s/filler", dir);
 	int fd = open(filler, O_CREAT | O_WRONLY, 0600);
-	while (write(fd, zeros, sizeof zeros) == sizeof zeros)
+	while (write(fd, zeros, sizeof(zeros)) == sizeof(zeros))
 		;
 	return close(fd);
 }
@@ -351,7 +351,7 @@ static int full_disk_child(struct sqlite_place *p)
 	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 	    mount("tmpfs", p->dir, "tmpfs", 0, "size=1m") != 0)
 		return CANNOT;
-	(void)snprintf(path, sizeof path, "%s/jobs.db", p->dir);
+	(void)snprintf(path, sizeof(path), "%s/jobs.db", p->dir);
 	CHECK(try_open(&s, path, 0) == 0);
 	CHECK(start_tx(&s, NULL, &before) == 0);
 	CHECK(fill_disk(p->dir, filler) == 0);
@@ -450,7 +450,7 @@ static int walk(const char *path, const struct sl_env *env, uint64_t round)
 		else
 			s.ops->rollback(tx);
 	}
-	memcpy(request.claim.bytes, &round, sizeof round);
+	memcpy(request.claim.bytes, &round, sizeof(round));
 	settle.claim = request.claim;
 	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, NULL, 0, NULL, &request, &reply, note_id, &settle, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->list_jobs(s.ctx, &filter, pass_job, NULL, &err);
@@ -474,7 +474,7 @@ static void when_memory_runs_out_anywhere_nothing_is_half_done(void **state)
 	sl_store_close(&s);
 	for (;; n++) {
 		fault_arm_mem(&f, n, FAULT_ONCE);
-		memset(&err, 0, sizeof err);
+		memset(&err, 0, sizeof(err));
 		int rc = walk(p->path, &env, (uint64_t)n);
 		fault_disarm(&f);
 		assert_int_equal(fault_live_allocs(&f), 0);
@@ -921,7 +921,7 @@ static void processes_that_migrate_at_once_agree(void **state)
 			n += (size_t)got;
 		assert_int_equal(n, 32);
 		if (i == 0)
-			memcpy(first, id, sizeof first);
+			memcpy(first, id, sizeof(first));
 		assert_string_equal(id, first);
 		end(&o[i], 0);
 	}
@@ -938,7 +938,7 @@ static void a_joined_connection_must_be_idle_and_to_the_same_file(void **state)
 	sl_store_tx *tx;
 	sqlite3 *db;
 	char other[256];
-	(void)snprintf(other, sizeof other, "%s/other.db", p->dir);
+	(void)snprintf(other, sizeof(other), "%s/other.db", p->dir);
 	assert_int_equal(sqlite3_open(other, &db), SQLITE_OK);
 	assert_int_equal(sqlite3_exec(db, "CREATE TABLE x(y)", NULL, NULL, NULL), SQLITE_OK);
 	assert_int_equal(s.ops->join(s.ctx, db, &tx, &err), SL_EINVAL);
@@ -999,9 +999,9 @@ static void a_store_is_opened_by_its_url(void **state)
 	assert_int_equal(sl_store_open(&s, sl_store_default_url(), NULL, &err), 0);
 	assert_string_equal(s.ops->name, "sqlite");
 	sl_store_close(&s);
-	(void)snprintf(url, sizeof url, "%s/.sluice/sluice.db", p->dir);
+	(void)snprintf(url, sizeof(url), "%s/.sluice/sluice.db", p->dir);
 	assert_int_equal(mode_of(url, ""), 0600);
-	(void)snprintf(url, sizeof url, "sqlite:%s", p->path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", p->path);
 	assert_int_equal(sl_store_open(&s, url, NULL, &err), 0);
 	sl_store_close(&s);
 	sl_store_close(&s);

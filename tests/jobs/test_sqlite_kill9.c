@@ -70,10 +70,10 @@ struct process {
 static void report(char kind, uint64_t id)
 {
 	struct report r;
-	memset(&r, 0, sizeof r);
+	memset(&r, 0, sizeof(r));
 	r.kind = kind;
 	r.id = id;
-	if (write(1, &r, sizeof r) != sizeof r)
+	if (write(1, &r, sizeof(r)) != sizeof(r))
 		_exit(2);
 }
 
@@ -90,7 +90,7 @@ static void start_some(struct process *p)
 	struct sl_new_chain chains[4];
 	struct sl_started out[4];
 	size_t n = 1 + next_random(&p->seed) % 4;
-	memset(chains, 0, sizeof chains);
+	memset(chains, 0, sizeof(chains));
 	for (size_t i = 0; i < n; i++) {
 		chains[i].job.type = next_random(&p->seed) % 2 ? "a" : "b";
 		chains[i].job.priority = (int32_t)(next_random(&p->seed) % 3);
@@ -111,7 +111,7 @@ static int take(const struct sl_claimed_job *job, void *ctx)
 						    SL_SETTLE_FAIL,     SL_SETTLE_RESCHEDULE, SL_SETTLE_RELEASE};
 	struct process *p = ctx;
 	struct sl_settle *t = &p->settles[p->n_claimed++];
-	*t = (struct sl_settle){.kind = kinds[next_random(&p->seed) % (sizeof kinds / sizeof *kinds)],
+	*t = (struct sl_settle){.kind = kinds[next_random(&p->seed) % (sizeof(kinds) / sizeof(*kinds))],
 				.id = job->id,
 				.chain_id = job->chain_id,
 				.fence = job->fence,
@@ -138,7 +138,7 @@ static void exchange(struct process *p)
 	struct sl_claim_type types[] = {{.type = "a", .limit = 4, .free = 4}, {.type = "b", .limit = 6, .free = 6}};
 	struct sl_settle settles[BATCH];
 	size_t n = p->n;
-	memcpy(settles, p->settles, sizeof settles);
+	memcpy(settles, p->settles, sizeof(settles));
 	if (n > 0)
 		settles[n - 1].last_of_claim = 1;
 	for (size_t i = 0; i < 2; i++) {
@@ -185,7 +185,7 @@ static void steer(struct process *p)
 
 static _Noreturn void process_main(const char *path, uint64_t seed)
 {
-	struct process *p = calloc(1, sizeof *p);
+	struct process *p = calloc(1, sizeof(*p));
 	p->seed = (seed ^ 0xD1B54A32D192ED03) * 0x9E3779B97F4A7C15; /* not the watcher's own sequence */
 	must(p, sl_store_sqlite_open(&p->s, path, NULL, &p->err), "open");
 	for (;;) {
@@ -231,7 +231,7 @@ static void spawn(struct watcher *w, size_t i)
 {
 	int out[2];
 	char seed[32];
-	(void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)next_random(&w->seed));
+	(void)snprintf(seed, sizeof(seed), "%llu", (unsigned long long)next_random(&w->seed));
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -265,11 +265,11 @@ static void take_report(struct watcher *w, const struct report *r)
 /* 0: the other end is closed. */
 static bool read_reports(struct watcher *w, struct watched *p)
 {
-	ssize_t n = read(p->from, (char *)&p->part + p->got, sizeof p->part - p->got);
+	ssize_t n = read(p->from, (char *)&p->part + p->got, sizeof(p->part) - p->got);
 	if (n <= 0)
 		return false;
 	p->got += (size_t)n;
-	if (p->got == sizeof p->part) {
+	if (p->got == sizeof(p->part)) {
 		take_report(w, &p->part);
 		p->got = 0;
 		p->budget -= p->budget > 0;
@@ -342,7 +342,7 @@ static void drain(struct watcher *w)
 	struct process p;
 	struct sl_reaped reaped = {.more = 1};
 	uint32_t all = 0;
-	memset(&p, 0, sizeof p);
+	memset(&p, 0, sizeof(p));
 	p.seed = w->seed;
 	assert_int_equal(sl_store_sqlite_open(&p.s, w->place->path, &opts, &p.err), 0);
 	while (reaped.more) {
@@ -356,7 +356,7 @@ static void drain(struct watcher *w)
 		struct sl_claim_reply reply;
 		size_t n = p.n_claimed;
 		uint64_t r = next_random(&p.seed);
-		memcpy(settles, p.settles, sizeof settles);
+		memcpy(settles, p.settles, sizeof(settles));
 		for (size_t i = 0; i < n; i++) {
 			settles[i].kind = SL_SETTLE_COMPLETE;
 			settles[i].last_of_claim = i + 1 == n;

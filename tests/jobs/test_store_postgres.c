@@ -69,7 +69,7 @@ static int native_open(void **out, void *ctx)
 	char sql[64];
 	PGconn *conn = pg_temp_connect(p->server);
 	*out = conn;
-	(void)snprintf(sql, sizeof sql, "SET search_path = %s", p->schema);
+	(void)snprintf(sql, sizeof(sql), "SET search_path = %s", p->schema);
 	return pg_temp_exec(conn, sql);
 }
 
@@ -92,8 +92,8 @@ static int address_open(struct sl_address *out, void **held, void *ctx)
 	PGconn *conn = pg_temp_connect(p->server);
 	char sql[128];
 	out->lock = ++n;
-	(void)snprintf(out->channel, sizeof out->channel, "letters_%llu", (unsigned long long)n);
-	(void)snprintf(sql, sizeof sql, "LISTEN %s; SELECT pg_advisory_lock(%llu)", out->channel,
+	(void)snprintf(out->channel, sizeof(out->channel), "letters_%llu", (unsigned long long)n);
+	(void)snprintf(sql, sizeof(sql), "LISTEN %s; SELECT pg_advisory_lock(%llu)", out->channel,
 		       (unsigned long long)n);
 	*held = conn;
 	return pg_temp_exec(conn, sql);
@@ -118,7 +118,7 @@ static void address_close(void *held, void *ctx)
 	int pid = PQbackendPID(held);
 	char sql[96];
 	PQfinish(held);
-	(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid);
+	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid);
 	while (pg_temp_number(p->admin, sql) > 0) /* until the server has noticed */
 		;
 }

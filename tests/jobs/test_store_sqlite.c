@@ -33,7 +33,7 @@ static void tear_down(void *ctx)
 	struct fixture *f = ctx;
 	char wrong[512] = "";
 	if (sqlite_wrong(f->place.path) != NULL)
-		(void)snprintf(wrong, sizeof wrong, "%s", sqlite_wrong(f->place.path));
+		(void)snprintf(wrong, sizeof(wrong), "%s", sqlite_wrong(f->place.path));
 	sqlite_place_fini(&f->place);
 	vclock_fini(&f->clock);
 	/* Jobs that are removed take their events along. */
@@ -92,7 +92,7 @@ static void native_close(void *native, void *ctx)
 int main(int argc, char **argv)
 {
 	struct fixture fixture;
-	memset(&fixture, 0, sizeof fixture);
+	memset(&fixture, 0, sizeof(fixture));
 	struct contract_fixture f = {.name = "sqlite",
 				     .set_up = set_up,
 				     .tear_down = tear_down,

@@ -126,13 +126,13 @@ static void a_registry_finds_every_type_and_takes_none_twice(void **state)
 	sl_job_types *types = registry(NULL);
 	char name[16];
 	for (int i = 0; i < 100; i++) {
-		(void)snprintf(name, sizeof name, "t%d", i * 37 % 100);
+		(void)snprintf(name, sizeof(name), "t%d", i * 37 % 100);
 		const struct sl_job_type t = {SL_JOB_TYPE_INIT, .name = name, .priority = i * 37 % 100};
 		assert_int_equal(sl_job_types_add(types, &t, NULL), 0);
 		assert_int_equal(sl_job_types_add(types, &t, NULL), SL_EEXIST);
 	}
 	for (int i = 0; i < 100; i++) {
-		(void)snprintf(name, sizeof name, "t%d", i);
+		(void)snprintf(name, sizeof(name), "t%d", i);
 		const struct sl_job_type *t = sl__job_types_given(types, name);
 		assert_non_null(t);
 		assert_string_equal(t->name, name);
@@ -189,7 +189,7 @@ static void a_bad_field_of_a_new_chain_is_named(void **state)
 	(void)state;
 	static const uint64_t blockers[] = {4, 9, 4}, zero[] = {1, 0};
 	char longest[600];
-	memset(longest, 'k', sizeof longest);
+	memset(longest, 'k', sizeof(longest));
 	longest[513] = '\0';
 	refuse(&(struct sl_new_chain){0}, SL_EINVAL, "type is missing");
 	refuse(&(struct sl_new_chain){.job = {.type = "caf\xc3\xa9"}}, SL_EINVAL, "type: byte 4");
@@ -409,7 +409,7 @@ static void jansson_agrees_on_what_json_is(void **state)
 	do {
 		char text[128];
 		uint64_t seed = prng.s;
-		random_text(&prng, text, sizeof text);
+		random_text(&prng, text, sizeof(text));
 		/* jansson takes no number that a double cannot hold, such as 1e1111; we keep it as it is. */
 		json_t *theirs = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 		bool ours = sl__job_json_check(text, "x", NULL) == 0;

@@ -22,8 +22,8 @@ static const char *const types[] = {"a", "b", "c", "chain"};
 
 static void start_many(struct kit *k, struct sl_new_chain (*make)(size_t i, const uint64_t *gate), const uint64_t *gate)
 {
-	struct sl_new_chain *chains = calloc(MANY, sizeof *chains);
-	struct sl_started *out = calloc(MANY, sizeof *out);
+	struct sl_new_chain *chains = calloc(MANY, sizeof(*chains));
+	struct sl_started *out = calloc(MANY, sizeof(*out));
 	for (size_t i = 0; i < MANY; i++)
 		chains[i] = make(i, gate);
 	KIT_OK(k->ops->start(k->s, NULL, chains, MANY, out, NULL, err));
@@ -109,7 +109,7 @@ static void keep(struct rows *r, uint64_t id, enum sl_job_status status, const c
 	row->id = id;
 	row->status = status;
 	row->needle = strstr(input, "needle") != NULL;
-	(void)snprintf(row->type, sizeof row->type, "%s", type);
+	(void)snprintf(row->type, sizeof(row->type), "%s", type);
 }
 
 static int keep_job(const struct sl_job *job, void *ctx)
@@ -178,11 +178,11 @@ static void compare_all(struct kit *k, bool many_blocked)
 		BIT(SL_JOB_BLOCKED),
 		BIT(SL_JOB_PENDING) | BIT(SL_JOB_FAILED) | BIT(SL_JOB_CANCELLED),
 	};
-	struct rows *all = calloc(1, sizeof *all), *got = calloc(1, sizeof *got);
+	struct rows *all = calloc(1, sizeof(*all)), *got = calloc(1, sizeof(*got));
 	for (int way = 0; way < 4; way++) {
 		bool chains = way / 2 != 0;
 		(void)read_pages(k, chains, (struct sl_job_filter){.ascending = way % 2, .limit = 10000}, all);
-		for (size_t m = 0; m < (many_blocked ? sizeof masks / sizeof masks[0] : 1); m++) {
+		for (size_t m = 0; m < (many_blocked ? sizeof(masks) / sizeof(masks[0]) : 1); m++) {
 			struct sl_job_filter f = {
 				.ascending = way % 2, .statuses = masks[m], .limit = 2900, .scan = 3500};
 			compare(k, chains, all, got, f);

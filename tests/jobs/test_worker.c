@@ -37,7 +37,7 @@ static void a_started_chain_is_completed_with_its_output(void **state)
 					      SL_OBSERVE_ATTEMPT_STARTED, SL_OBSERVE_ATTEMPT_COMPLETED,
 					      SL_OBSERVE_JOB_COMPLETED,   SL_OBSERVE_CHAIN_COMPLETED,
 					      SL_OBSERVE_WORKER_STOPPING, SL_OBSERVE_WORKER_STOPPED};
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
 		assert_int_equal(wkit_seen(k, kinds[i]), 1);
 	assert_string_equal(k->last_worker[SL_OBSERVE_ATTEMPT_STARTED], "w1");
 }
@@ -116,7 +116,7 @@ static void a_failed_attempt_is_repeated_after_its_backoff_until_attempts_run_ou
 	assert_string_equal(job->error, "it broke");
 	sl_jobs_free(k->client, job);
 	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_FAILED), 3);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 	sl_worker_get_stats(w, &stats);
 	assert_int_equal(stats.retried, 2);
 	assert_int_equal(stats.failed, 1);
@@ -383,7 +383,7 @@ static void what_was_claimed_ahead_goes_back_when_its_slot_is_stuck(void **state
 	opts2.worker_id = "w2";
 	sl_worker *w2 = wkit_worker(k, &opts2);
 	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 20);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 	sl_worker_get_stats(w, &stats);
 	assert_int_equal(stats.released, 19);
 	WKIT_SET(k, open, 1);
@@ -519,7 +519,7 @@ static void jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time(void **state)
 	wkit_advance(k, 5100); /* the worker knows when the lease ends */
 	wkit_await(k, SL_OBSERVE_JOB_REAPED, N);
 	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, N);
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 	quiet_await();
 	sl_worker_get_stats(w, &stats);
 	assert_int_equal(stats.reaped, N);

@@ -967,7 +967,7 @@ static void a_claim_whose_answer_was_lost_is_sent_again(void **state)
 		t->now = t->lane[0].wake_ns;
 		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 		assert_int_equal(t->lane[0].request.again, 1);
-		assert_memory_equal(&t->lane[0].request.claim, &id, sizeof id);
+		assert_memory_equal(&t->lane[0].request.claim, &id, sizeof(id));
 	}
 	answer(t, 0, 2);
 	assert_non_null(take(t));
@@ -1000,7 +1000,7 @@ static void every_claim_whose_answer_was_lost_is_asked_after(void **state)
 		assert_true(sl__core_ready(t->core, 0, t->now));
 		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 		assert_int_equal(t->lane[0].request.again, 1);
-		assert_memory_equal(&t->lane[0].request.claim, &ids[i], sizeof ids[i]);
+		assert_memory_equal(&t->lane[0].request.claim, &ids[i], sizeof(ids[i]));
 		answer(t, 0, 0);
 	}
 	assert_int_equal(next(t, 0), SL__TODO_SLEEP);

@@ -34,7 +34,7 @@ static sl_worker *worker_at_work(struct wkit *k, sl_process_fn *process, void *c
 
 static struct sl_worker_stats stats_of(sl_worker *w)
 {
-	struct sl_worker_stats stats = {.struct_size = sizeof stats};
+	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 	sl_worker_get_stats(w, &stats);
 	return stats;
 }
@@ -78,7 +78,7 @@ static int note_abort(sl_attempt *a, struct sl_err *err, void *ctx)
 	wkit_arrive(ab->k);
 	enum sl_abort_reason reason = sl_attempt_wait_abort(a, SL_UNLIMITED);
 	uint64_t n = 0;
-	ab->readable = read(fd, &n, sizeof n) == sizeof n;
+	ab->readable = read(fd, &n, sizeof(n)) == sizeof(n);
 	assert_int_equal(sl_attempt_complete(a, "1", NULL), SL_ECANCELLED);
 	ab->reason = reason;
 	wkit_leave(ab->k);
@@ -460,7 +460,7 @@ static void an_observer_cannot_stop_its_own_worker(void **state)
 	struct wkit *k = *state;
 	static const enum sl_observe_kind kinds[] = {SL_OBSERVE_JOB_COMPLETED, SL_OBSERVE_JOB_ACQUIRED,
 						     SL_OBSERVE_WORKER_STOPPING, SL_OBSERVE_LEASE_RENEWED};
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		struct stopper s = {.k = k, .at = kinds[i]};
 		const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k};
 		struct sl_worker_opts opts = wkit_opts(k, &p, 1);

@@ -134,7 +134,7 @@ static void close_process(struct process *p)
 static int set_up(void **state)
 {
 	(void)state;
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	*shared = (struct shared){.begun = 0};
 	posts = letters = found = standing = behind = 0;
 	before_unpost = NULL;
@@ -426,7 +426,7 @@ static void without_the_server_a_worker_stops_and_leaves_its_offer(void **state)
 	assert_int_equal(pg_temp_command(place.server, "start"), 0);
 	place.admin = pg_temp_connect(place.server);
 	char sql[128];
-	(void)snprintf(sql, sizeof sql, "SET client_min_messages = error; SET search_path = %s", place.schema);
+	(void)snprintf(sql, sizeof(sql), "SET client_min_messages = error; SET search_path = %s", place.schema);
 	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
 }
 
@@ -501,7 +501,7 @@ int main(void)
 		TEST(nothing_is_lost_while_workers_of_other_processes_come_and_go),
 		TEST(without_the_server_a_worker_stops_and_leaves_its_offer),
 	};
-	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		return 1;
 	int rc = pg_place_start(&place, PG_TEMP_FAST);

@@ -50,11 +50,11 @@ static void on_log(const struct sl_log_record *record, void *ctx)
 
 static int plant_open(void **state)
 {
-	struct plant *p = calloc(1, sizeof *p);
+	struct plant *p = calloc(1, sizeof(*p));
 	execbox_init(&p->box);
 	fault_init(&p->fault, NULL);
 	p->env = fault_env(&p->fault, NULL);
-	(void)snprintf(p->path, sizeof p->path, "%s/jobs.db", p->box.dir);
+	(void)snprintf(p->path, sizeof(p->path), "%s/jobs.db", p->box.dir);
 	must(p, sl_store_sqlite_open(&p->store, p->path, NULL, &p->err));
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &p->store};
 	must(p, sl_jobs_open(&p->client, &opts, &p->err));
@@ -140,7 +140,7 @@ static void finish(struct plant *p, const uint64_t *ids, size_t n, enum sl_job_s
 
 static struct sl_worker_stats stats(struct plant *p)
 {
-	struct sl_worker_stats s = {.struct_size = sizeof s};
+	struct sl_worker_stats s = {.struct_size = sizeof(s)};
 	sl_worker_get_stats(p->worker, &s);
 	return s;
 }

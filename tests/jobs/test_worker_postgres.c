@@ -125,10 +125,10 @@ static int held_exchange(void *store, sl_store_tx *tx, const struct sl_settle *s
 static int set_up(void **state)
 {
 	(void)state;
-	memset(&w, 0, sizeof w);
+	memset(&w, 0, sizeof(w));
 	pthread_mutex_init(&w.mu, NULL);
 	pthread_cond_init(&w.changed, NULL);
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	if (pg_place_set_up(&place) != 0 || pg_place_open(&place, &w.store, 8) != 0)
 		return -1;
 	w.plain = w.store.ops;
@@ -149,15 +149,15 @@ static void let_flush(void)
 	for (int i = 0; i < 2; i++)
 		if (stopped[i] != 0)
 			(void)kill(stopped[i], SIGCONT);
-	memset(stopped, 0, sizeof stopped);
+	memset(stopped, 0, sizeof(stopped));
 }
 
 static bool stands_still(pid_t pid)
 {
 	char path[64], line[256] = "";
-	(void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	FILE *f = fopen(path, "r");
-	bool still = f != NULL && fgets(line, sizeof line, f) != NULL && strstr(line, ") T ") != NULL;
+	bool still = f != NULL && fgets(line, sizeof(line), f) != NULL && strstr(line, ") T ") != NULL;
 	if (f != NULL)
 		(void)fclose(f);
 	return still;
@@ -168,11 +168,11 @@ static void keep_from_flushing(void)
 {
 	for (int i = 0; i < 2; i++) {
 		char pid[96], asleep[160];
-		(void)snprintf(pid, sizeof pid, "SELECT pid FROM pg_stat_activity WHERE backend_type = '%s'",
+		(void)snprintf(pid, sizeof(pid), "SELECT pid FROM pg_stat_activity WHERE backend_type = '%s'",
 			       flushers[i]);
 		stopped[i] = (pid_t)pg_temp_number(place.admin, pid);
 		assert_true(stopped[i] > 0);
-		(void)snprintf(asleep, sizeof asleep,
+		(void)snprintf(asleep, sizeof(asleep),
 			       "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND wait_event_type = 'Activity'",
 			       (int)stopped[i]);
 		for (;;) {
@@ -261,7 +261,7 @@ static uint64_t start_handed_over(const char *type)
 		await(&w.offers, offers);
 		offers = read_count(&w.offers);
 		uint64_t id = start(type, "{\"x\":1}");
-		(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM ready WHERE id = %llu", (unsigned long long)id);
+		(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM ready WHERE id = %llu", (unsigned long long)id);
 		if (number(sql) == 0)
 			return id;
 	}
@@ -292,7 +292,7 @@ static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, 
 	t->id = job->id;
 	t->attempt = job->attempt;
 	t->charged = job->charged;
-	(void)snprintf(t->input, sizeof t->input, "%s", job->input);
+	(void)snprintf(t->input, sizeof(t->input), "%s", job->input);
 }
 
 static const struct sl_offer_type type_t = {.type = "t", .lease_ms = 60000};
@@ -416,7 +416,7 @@ static void a_lane_offers_when_the_claim_of_another_one_has_left_the_slots_free(
 	(void)state;
 	w.hold = true;
 	sl_worker *worker = new_worker_of(noop, 1, 2);
-	struct sl_worker_stats s = {.struct_size = sizeof s};
+	struct sl_worker_stats s = {.struct_size = sizeof(s)};
 	await(&w.begun, 2);
 	await(&w.done, 1);
 	do
@@ -454,7 +454,7 @@ static int counting_withdraw(void *store, struct sl_offer *offer)
 static void a_worker_whose_log_fails_takes_its_offer_back(void **state)
 {
 	(void)state;
-	struct sl_worker_stats s = {.struct_size = sizeof s};
+	struct sl_worker_stats s = {.struct_size = sizeof(s)};
 	struct sl_err why;
 	w.counting.withdraw = counting_withdraw;
 	sl_worker *worker = new_worker(noop, 2);
@@ -533,10 +533,10 @@ static void a_claim_is_durable_before_its_handler_starts(void **state)
 	await(&w.arrived, 1);
 	PQfinish(place.admin);
 	assert_int_equal(pg_temp_command(place.server, "crash"), 0);
-	memset(stopped, 0, sizeof stopped); /* they are dead */
+	memset(stopped, 0, sizeof(stopped)); /* they are dead */
 	place.admin = pg_temp_connect(place.server);
 	char sql[128];
-	(void)snprintf(sql, sizeof sql, "SET client_min_messages = error; SET search_path = %s", place.schema);
+	(void)snprintf(sql, sizeof(sql), "SET client_min_messages = error; SET search_path = %s", place.schema);
 	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
 	assert_int_equal(number("SELECT count(*) FROM lease"), 1);
 	assert_int_equal(number("SELECT count(*) FROM ready"), 0);

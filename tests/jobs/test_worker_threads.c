@@ -66,7 +66,7 @@ static sl_worker *worker(struct storm *s, int index)
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "storm", .process = any_fate, .ctx = s,
 				       .retry = {.first_ms = 1, .cap_ms = 5}};
 	char id[16];
-	(void)snprintf(id, sizeof id, "w%d", index);
+	(void)snprintf(id, sizeof(id), "w%d", index);
 	struct sl_worker_opts opts = wkit_opts(s->k, &p, 1);
 	opts.worker_id = id;
 	opts.observe = observe;
@@ -85,7 +85,7 @@ static void *come_and_go(void *ctx)
 	struct storm *s = ctx;
 	for (int i = 0; !s->over; i++) {
 		sl_worker *w = worker(s, i % WORKERS);
-		struct sl_worker_stats stats = {.struct_size = sizeof stats};
+		struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 		do
 			sl_worker_get_stats(w, &stats);
 		while (stats.claimed < 20 && !s->over);
@@ -141,7 +141,7 @@ static int sum(const struct sl_job_count *c, void *ctx)
 static void weather(struct wkit *k, unsigned long most)
 {
 	struct storm *s = &storm;
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 	s->k = k;
 	sl_worker *w[WORKERS];
 	pthread_t goer, canceller;

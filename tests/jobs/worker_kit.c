@@ -79,9 +79,9 @@ static void observe(const struct sl_observation *o, void *ctx)
 	k->seen[o->kind]++;
 	k->last[o->kind] = *o;
 	if (o->worker != NULL)
-		(void)snprintf(k->last_worker[o->kind], sizeof k->last_worker[0], "%s", o->worker);
+		(void)snprintf(k->last_worker[o->kind], sizeof(k->last_worker[0]), "%s", o->worker);
 	if (o->err != NULL)
-		(void)snprintf(k->last_error[o->kind], sizeof k->last_error[0], "%s", o->err->msg);
+		(void)snprintf(k->last_error[o->kind], sizeof(k->last_error[0]), "%s", o->err->msg);
 	pthread_cond_broadcast(&k->changed);
 	pthread_mutex_unlock(&k->mu);
 }
@@ -132,10 +132,10 @@ static void keep_warning(const struct sl_log_record *record, void *ctx)
 	char line[512];
 	if (record->level < SL_LOG_WARN)
 		return;
-	(void)sl_log_format(record, SL_LOG_LOGFMT, line, sizeof line);
+	(void)sl_log_format(record, SL_LOG_LOGFMT, line, sizeof(line));
 	pthread_mutex_lock(&k->mu);
 	size_t n = strlen(k->warned);
-	(void)snprintf(k->warned + n, sizeof k->warned - n, "%s\n", line);
+	(void)snprintf(k->warned + n, sizeof(k->warned) - n, "%s\n", line);
 	pthread_mutex_unlock(&k->mu);
 }
 
@@ -151,7 +151,7 @@ int wkit_warned(struct wkit *k, const char *text)
 
 static struct wkit *make(void)
 {
-	struct wkit *k = calloc(1, sizeof *k);
+	struct wkit *k = calloc(1, sizeof(*k));
 	vclock_init(&k->clock);
 	pthread_mutex_init(&k->mu, NULL);
 	pthread_cond_init(&k->changed, NULL);

@@ -24,7 +24,7 @@ static FILE *create(const char *folder, const char *name, const char *end)
 {
 	char path[4096];
 
-	if ((size_t)snprintf(path, sizeof path, "%s/%s%s", folder, name, end) >= sizeof path)
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s%s", folder, name, end) >= sizeof(path))
 		die("the path is too long");
 	FILE *f = fopen(path, "we");
 	if (f == NULL)
@@ -63,17 +63,17 @@ static void print_cell(FILE *f, const struct sl_parquet_column *c, const void *a
 		break;
 	case SL_PARQUET_INT32:
 	case SL_PARQUET_DATE:
-		memcpy(&narrow, at, sizeof narrow);
+		memcpy(&narrow, at, sizeof(narrow));
 		fprintf(f, "%" PRId32 "\n", (int32_t)narrow);
 		break;
 	case SL_PARQUET_FLOAT:
-		memcpy(&narrow, at, sizeof narrow);
-		memcpy(&single, at, sizeof single);
+		memcpy(&narrow, at, sizeof(narrow));
+		memcpy(&single, at, sizeof(single));
 		print_real(f, (double)single, narrow, 8);
 		break;
 	case SL_PARQUET_DOUBLE:
-		memcpy(&wide, at, sizeof wide);
-		memcpy(&real, at, sizeof real);
+		memcpy(&wide, at, sizeof(wide));
+		memcpy(&real, at, sizeof(real));
 		print_real(f, real, wide, 16);
 		break;
 	case SL_PARQUET_STRING:
@@ -84,7 +84,7 @@ static void print_cell(FILE *f, const struct sl_parquet_column *c, const void *a
 		print_hex(f, at, (size_t)c->length);
 		break;
 	default:
-		memcpy(&wide, at, sizeof wide);
+		memcpy(&wide, at, sizeof(wide));
 		fprintf(f, "%" PRId64 "\n", (int64_t)wide);
 	}
 }
@@ -94,7 +94,7 @@ static void write_cells(const char *folder, const struct sample *s, size_t colum
 	const struct sl_parquet_column *c = &s->columns[column];
 	char end[32];
 
-	(void)snprintf(end, sizeof end, ".%zu.cells", column);
+	(void)snprintf(end, sizeof(end), ".%zu.cells", column);
 	FILE *f = create(folder, s->name, end);
 	for (size_t row = 0; row < s->rows; row++) {
 		if (sample_is_null(&s->values[column], row))

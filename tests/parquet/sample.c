@@ -89,7 +89,7 @@ static uint64_t number_of(enum shape shape, size_t row, size_t column)
 	case RISING:
 		return 1000000 + row * 3 + column;
 	case EXTREME:
-		return extreme_ints[mixed(row, column) % (sizeof extreme_ints / sizeof *extreme_ints)];
+		return extreme_ints[mixed(row, column) % (sizeof(extreme_ints) / sizeof(*extreme_ints))];
 	default:
 		return mixed(row, column);
 	}
@@ -100,7 +100,7 @@ static double real_of(enum shape shape, size_t row, size_t column)
 	uint64_t v = number_of(shape, row, column);
 
 	if (shape == EXTREME)
-		return extreme_reals[mixed(row, column) % (sizeof extreme_reals / sizeof *extreme_reals)];
+		return extreme_reals[mixed(row, column) % (sizeof(extreme_reals) / sizeof(*extreme_reals))];
 	return shape == RISING ? (double)v / 4 : (double)(int64_t)v / 1e9;
 }
 
@@ -111,7 +111,7 @@ static struct sl_parquet_bytes text_of(const struct sl_parquet_column *c, enum s
 	char *text = must(malloc(len + 32));
 
 	if (shape == EXTREME && c->kind == SL_PARQUET_STRING) {
-		const char *pick = extreme_texts[v % (sizeof extreme_texts / sizeof *extreme_texts)];
+		const char *pick = extreme_texts[v % (sizeof(extreme_texts) / sizeof(*extreme_texts))];
 		return (struct sl_parquet_bytes){strcpy(text, pick), (uint32_t)strlen(pick)};
 	}
 	if (shape == RISING)
@@ -136,25 +136,25 @@ static void put_value(const struct sl_parquet_column *c, void *at, enum shape sh
 		*(uint8_t *)at = (uint8_t)(shape == FEW ? v % 100 < 3 : v & 1);
 		break;
 	case SL_PARQUET_INT32:
-		memcpy(at, &narrow, sizeof narrow);
+		memcpy(at, &narrow, sizeof(narrow));
 		break;
 	case SL_PARQUET_DATE: /* years that every reader can say */
 		narrow = (int32_t)(v % 60000) - 20000;
-		memcpy(at, &narrow, sizeof narrow);
+		memcpy(at, &narrow, sizeof(narrow));
 		break;
 	case SL_PARQUET_FLOAT:
-		memcpy(at, &f, sizeof f);
+		memcpy(at, &f, sizeof(f));
 		break;
 	case SL_PARQUET_DOUBLE:
-		memcpy(at, &d, sizeof d);
+		memcpy(at, &d, sizeof(d));
 		break;
 	case SL_PARQUET_DECIMAL:
 		wide = wide % 1000000000000000000;
-		memcpy(at, &wide, sizeof wide);
+		memcpy(at, &wide, sizeof(wide));
 		break;
 	case SL_PARQUET_TIMESTAMP:
 		wide = c->unit == SL_PARQUET_MILLIS ? wide % 4000000000000 : wide % 4000000000000000;
-		memcpy(at, &wide, sizeof wide);
+		memcpy(at, &wide, sizeof(wide));
 		break;
 	case SL_PARQUET_STRING:
 	case SL_PARQUET_BINARY:
@@ -165,7 +165,7 @@ static void put_value(const struct sl_parquet_column *c, void *at, enum shape sh
 			((uint8_t *)at)[i] = (uint8_t)mixed(v, (uint64_t)i);
 		break;
 	default:
-		memcpy(at, &wide, sizeof wide);
+		memcpy(at, &wide, sizeof(wide));
 	}
 }
 
@@ -224,8 +224,8 @@ static const struct sl_parquet_column every_kind[] = {
 static void every(struct sample *s, size_t rows, int nullable, enum shape shape, enum nulls how)
 {
 	s->rows = rows;
-	s->columns_n = sizeof every_kind / sizeof *every_kind;
-	memcpy(s->columns, every_kind, sizeof every_kind);
+	s->columns_n = sizeof(every_kind) / sizeof(*every_kind);
+	memcpy(s->columns, every_kind, sizeof(every_kind));
 	for (size_t i = 0; i < s->columns_n; i++) {
 		s->columns[i].nullable = nullable;
 		fill_column(s, i, shape, how);
@@ -347,8 +347,8 @@ static void wide(struct sample *s)
 	s->rows = 340;
 	s->columns_n = 40;
 	for (size_t i = 0; i < s->columns_n; i++) {
-		s->columns[i] = every_kind[i % (sizeof every_kind / sizeof *every_kind)];
-		(void)snprintf(names[i], sizeof names[i], "c%zu_%s", i, s->columns[i].name);
+		s->columns[i] = every_kind[i % (sizeof(every_kind) / sizeof(*every_kind))];
+		(void)snprintf(names[i], sizeof(names[i]), "c%zu_%s", i, s->columns[i].name);
 		s->columns[i].name = names[i];
 		s->columns[i].nullable = (int)(i % 2);
 		fill_column(s, i, RANDOM, i % 2 ? SOME : NO_NULLS);
@@ -393,10 +393,10 @@ const char *const sample_names[] = {"required",      "nullable", "one_row",     
 
 void sample_make(struct sample *s, const char *name)
 {
-	memset(s, 0, sizeof *s);
-	s->opts.struct_size = sizeof s->opts;
+	memset(s, 0, sizeof(*s));
+	s->opts.struct_size = sizeof(s->opts);
 	s->name = name;
-	for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+	for (size_t i = 0; i < sizeof(samples) / sizeof(*samples); i++) {
 		if (strcmp(samples[i].name, name) == 0) {
 			samples[i].make(s);
 			return;
@@ -416,7 +416,7 @@ void sample_free(struct sample *s)
 		free((void *)(uintptr_t)s->values[i].values);
 		free((void *)(uintptr_t)s->values[i].nulls);
 	}
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 }
 
 /* ---- writing ---- */
@@ -439,7 +439,7 @@ int sink_write(const void *bytes, size_t n, struct sl_err *err, void *ctx)
 void sink_free(struct sink *s)
 {
 	free(s->data);
-	memset(s, 0, sizeof *s);
+	memset(s, 0, sizeof(*s));
 }
 
 int sample_write(const struct sample *s, const struct sl_env *env, size_t batch, struct sink *out, struct sl_err *err)

@@ -27,7 +27,7 @@ static int check_bytes(const char *data, size_t n, const struct sl_parquet_reade
 {
 	sl_parquet_reader *r = NULL;
 
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	int rc = sl_parquet_reader_open_memory(&r, data, n, opts, &err);
 	if (rc == 0)
 		rc = sl_parquet_reader_check(r, &err);
@@ -123,7 +123,7 @@ static void bounds_that_do_not_hold_are_told(void **state)
 	assert_int_equal(file[0].n, file[1].n);
 	assert_int_equal(check_bytes(file[0].data, file[0].n, NULL), 0);
 	uint32_t footer;
-	memcpy(&footer, file[0].data + file[0].n - 8, sizeof footer);
+	memcpy(&footer, file[0].data + file[0].n - 8, sizeof(footer));
 	memcpy(file[0].data, file[1].data, 4); /* the magic is the same */
 	memcpy(file[0].data + file[0].n - 8 - footer, file[1].data + file[1].n - 8 - footer, footer);
 	assert_int_equal(check_bytes(file[0].data, file[0].n, NULL), SL_ECORRUPT);
@@ -305,7 +305,7 @@ static int check_source(struct source *source, const struct sl_env *env)
 	struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = env};
 	sl_parquet_reader *r = NULL;
 
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	int rc = sl_parquet_reader_open(&r, read_at, source, source->file->n, &opts, &err);
 	if (rc == 0)
 		rc = sl_parquet_reader_check(r, &err);
@@ -341,7 +341,7 @@ static void a_failed_allocation_at_any_place_of_a_read_is_told_and_leaks_nothing
 	int failures = 0;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		struct sink file = {0};
 		make_file(&s, names[i], &file);
 		for (int at = 1;; at++) {

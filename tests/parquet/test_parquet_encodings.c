@@ -52,9 +52,9 @@ static void the_crc_is_that_of_gzip_at_every_length_and_cut(void **state)
 
 	(void)state;
 	assert_int_equal(sl__crc32(0, "123456789", 9), 0xCBF43926u);
-	for (size_t i = 0; i < sizeof bytes; i++)
+	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (uint8_t)next();
-	for (size_t n = 0; n <= sizeof bytes; n++) {
+	for (size_t n = 0; n <= sizeof(bytes); n++) {
 		uint32_t want = crc_by_bits(bytes, n);
 		size_t cut = n / 3;
 		assert_int_equal(sl__crc32(0, bytes, n), want);
@@ -74,8 +74,8 @@ static void hybrid_values_are_packed_as_the_format_shows(void **state)
 	(void)state;
 	sl__buf_init(&b, &env);
 	sl__hybrid_put(&b, values, 8, 3);
-	assert_int_equal(b.len, sizeof want);
-	assert_memory_equal(b.data, want, sizeof want);
+	assert_int_equal(b.len, sizeof(want));
+	assert_memory_equal(b.data, want, sizeof(want));
 	sl__buf_fini(&b);
 }
 
@@ -90,8 +90,8 @@ static void a_run_takes_a_count_and_one_value(void **state)
 		values[i] = 42;
 	sl__buf_init(&b, &env);
 	sl__hybrid_put(&b, values, 100, 6);
-	assert_int_equal(b.len, sizeof want);
-	assert_memory_equal(b.data, want, sizeof want);
+	assert_int_equal(b.len, sizeof(want));
+	assert_memory_equal(b.data, want, sizeof(want));
 	sl__buf_fini(&b);
 }
 
@@ -122,7 +122,7 @@ static void hybrid_values_read_back_at_every_width(void **state)
 			sl__hybrid_put(&b, values, n, width);
 			struct sl__bytes_in in = {(uint8_t *)b.data, (uint8_t *)b.data + b.len};
 			assert_int_equal(sl__hybrid_get(&in, got, n, width, UINT32_MAX), 0);
-			assert_memory_equal(got, values, n * sizeof *values);
+			assert_memory_equal(got, values, n * sizeof(*values));
 			assert_ptr_equal(in.at, in.end);
 		}
 	}
@@ -132,16 +132,16 @@ static void hybrid_values_read_back_at_every_width(void **state)
 static void a_value_above_what_is_allowed_is_refused(void **state)
 {
 	static const uint8_t run[] = {0x10, 0x05}, group[] = {0x03, 0x88, 0xC6, 0xFA};
-	struct sl__bytes_in in = {run, run + sizeof run};
+	struct sl__bytes_in in = {run, run + sizeof(run)};
 	uint32_t out[8];
 
 	(void)state;
 	assert_int_equal(sl__hybrid_get(&in, out, 8, 3, 4), SL_ECORRUPT);
-	in = (struct sl__bytes_in){group, group + sizeof group};
+	in = (struct sl__bytes_in){group, group + sizeof(group)};
 	assert_int_equal(sl__hybrid_get(&in, out, 8, 3, 6), SL_ECORRUPT);
-	in = (struct sl__bytes_in){group, group + sizeof group};
+	in = (struct sl__bytes_in){group, group + sizeof(group)};
 	assert_int_equal(sl__hybrid_get(&in, out, 8, 3, 7), 0);
-	in = (struct sl__bytes_in){group, group + sizeof group - 1};
+	in = (struct sl__bytes_in){group, group + sizeof(group) - 1};
 	assert_int_equal(sl__hybrid_get(&in, out, 8, 3, 7), SL_ECORRUPT);
 }
 
@@ -232,8 +232,8 @@ static void a_dictionary_has_its_values_in_the_order_of_their_first_appearance(v
 	sl__dict_init(&d, &env);
 	assert_int_equal(sl__dict_build(&d, values, 6, 4, 1000, index), 1);
 	assert_int_equal(d.count, 3);
-	assert_memory_equal(index, want, sizeof want);
-	assert_memory_equal(d.page.data, page, sizeof page);
+	assert_memory_equal(index, want, sizeof(want));
+	assert_memory_equal(d.page.data, page, sizeof(page));
 	sl__dict_fini(&d);
 }
 
@@ -249,7 +249,7 @@ static void a_dictionary_finds_every_value_again_while_it_grows(void **state)
 	for (size_t i = 0; i < N; i++) {
 		size_t k = (size_t)(next() % DISTINCT);
 		values[i].len =
-			(uint32_t)snprintf(text[k], sizeof text[k], "%.*s%zu", (int)(k % 16), "abcdefghijklmnop", k);
+			(uint32_t)snprintf(text[k], sizeof(text[k]), "%.*s%zu", (int)(k % 16), "abcdefghijklmnop", k);
 		values[i].data = text[k];
 	}
 	sl__dict_init(&d, &env);
@@ -269,9 +269,9 @@ static void a_dictionary_finds_every_value_again_while_it_grows(void **state)
 static void values_with_the_same_hash_are_told_apart(void **state)
 {
 	enum { DISTINCT = 200000, N = 2 * DISTINCT };
-	struct sl_parquet_bytes *texts = calloc(N, sizeof *texts);
-	uint64_t *numbers = calloc(N, sizeof *numbers);
-	uint32_t *index = calloc(N, sizeof *index);
+	struct sl_parquet_bytes *texts = calloc(N, sizeof(*texts));
+	uint64_t *numbers = calloc(N, sizeof(*numbers));
+	uint32_t *index = calloc(N, sizeof(*index));
 	struct sl__dict d;
 
 	(void)state;
@@ -328,8 +328,8 @@ static void thrift_writes_short_and_long_forms(void **state)
 	sl__thrift_list(&t, 41, 15, THRIFT_I32); /* size behind it */
 	sl__thrift_bool(&t, 42, true);
 	(void)sl__buf_append(&b, "", 1);
-	assert_int_equal(b.len, sizeof want);
-	assert_memory_equal(b.data, want, sizeof want);
+	assert_int_equal(b.len, sizeof(want));
+	assert_memory_equal(b.data, want, sizeof(want));
 	sl__buf_fini(&b);
 }
 
@@ -338,8 +338,8 @@ static void thrift_stops_at_nesting_without_end(void **state)
 	uint8_t deep[200];
 
 	(void)state;
-	memset(deep, 0x1C, sizeof deep); /* field 1, a struct, and so on */
-	struct sl__thrift_in t = {.at = deep, .end = deep + sizeof deep};
+	memset(deep, 0x1C, sizeof(deep)); /* field 1, a struct, and so on */
+	struct sl__thrift_in t = {.at = deep, .end = deep + sizeof(deep)};
 	struct sl__thrift_field f = sl__thrift_next(&t);
 	sl__thrift_skip(&t, f.type);
 	assert_non_null(t.bad);
@@ -349,7 +349,7 @@ static void thrift_stops_at_nesting_without_end(void **state)
 static void thrift_refuses_a_list_that_is_longer_than_the_rest(void **state)
 {
 	static const uint8_t list[] = {0x19, 0xF5, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0x00};
-	struct sl__thrift_in t = {.at = list, .end = list + sizeof list};
+	struct sl__thrift_in t = {.at = list, .end = list + sizeof(list)};
 
 	(void)state;
 	struct sl__thrift_field f = sl__thrift_next(&t);
@@ -377,7 +377,7 @@ static void utf8_is_told_from_what_is_not(void **state)
 		     {"long enough \xE2\x82 and on", 0}};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct sl_parquet_bytes v = {cases[i].text, (uint32_t)strlen(cases[i].text)};
 		assert_int_equal(sl__pq_is_utf8(v), cases[i].good);
 	}

@@ -98,10 +98,10 @@ static void the_bytes_do_not_depend_on_how_the_rows_were_put(void **state)
 	struct sample s, again;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		struct sink whole = {0};
 		write_sample(&s, names[i], 0, &whole);
-		for (size_t b = s.rows > 50000 ? 2 : 0; b < sizeof batches / sizeof *batches; b++) {
+		for (size_t b = s.rows > 50000 ? 2 : 0; b < sizeof(batches) / sizeof(*batches); b++) {
 			struct sink parts = {0};
 			write_sample(&again, names[i], batches[b], &parts);
 			if (parts.n != whole.n || memcmp(parts.data, whole.data, whole.n) != 0)
@@ -127,8 +127,8 @@ static void the_schema_reads_back_as_it_was_written(void **state)
 	for (size_t i = 0; i < info.columns_n; i++) {
 		char want[64], got[64];
 		assert_string_equal(info.columns[i].name, s.columns[i].name);
-		assert_string_equal(sl_parquet_type_name(&info.columns[i], got, sizeof got),
-				    sl_parquet_type_name(&s.columns[i], want, sizeof want));
+		assert_string_equal(sl_parquet_type_name(&info.columns[i], got, sizeof(got)),
+				    sl_parquet_type_name(&s.columns[i], want, sizeof(want)));
 		assert_int_equal(info.columns[i].nullable, s.columns[i].nullable);
 	}
 	assert_string_equal(info.created_by, "sluice version 0.1.0 (build 0)");

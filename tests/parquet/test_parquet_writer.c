@@ -19,7 +19,7 @@ static struct sl_err err;
 static int make(sl_parquet_writer **w, const struct sl_parquet_column *c, size_t n,
 		const struct sl_parquet_writer_opts *opts, struct sink *out)
 {
-	memset(&err, 0, sizeof err);
+	memset(&err, 0, sizeof(err));
 	return sl_parquet_writer_new(w, c, n, opts, sink_write, out, &err);
 }
 
@@ -44,7 +44,7 @@ static void a_column_that_cannot_be_is_refused_by_name(void **state)
 	struct sink out = {0};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		assert_int_equal(make(&w, &cases[i].column, 1, NULL, &out), SL_EINVAL);
 		assert_non_null(strstr(err.msg, cases[i].word));
 		assert_null(w);
@@ -74,7 +74,7 @@ static void an_option_out_of_range_is_refused_by_name(void **state)
 	sl_parquet_writer *w = NULL;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		assert_int_equal(make(&w, &c, 1, &cases[i].opts, NULL), SL_EINVAL);
 		assert_non_null(strstr(err.msg, cases[i].word));
 	}
@@ -165,7 +165,7 @@ static void a_failure_of_the_callback_at_any_call_is_handed_on(void **state)
 	sample_make(&s, "wide");
 	for (size_t at = 1;; at++) {
 		struct sink out = {.fail_at = at};
-		memset(&err, 0, sizeof err);
+		memset(&err, 0, sizeof(err));
 		int rc = sample_write(&s, NULL, 0, &out, &err);
 		sink_free(&out);
 		if (rc == 0)
@@ -186,13 +186,13 @@ static void a_failed_allocation_at_any_place_is_told_and_leaks_nothing(void **st
 	int failures = 0;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		sample_make(&s, names[i]);
 		for (int at = 1;; at++) {
 			struct fail_mem mem = {.fail_at = at};
 			struct sl_env env = {SL_ENV_INIT, .mem = &fail_mem_table, .mem_ctx = &mem};
 			struct sink out = {0};
-			memset(&err, 0, sizeof err);
+			memset(&err, 0, sizeof(err));
 			int rc = sample_write(&s, &env, 997, &out, &err);
 			sink_free(&out);
 			assert_int_equal(mem.held, 0);
@@ -255,8 +255,8 @@ static void zero_is_bounded_by_minus_zero_and_plus_zero(void **state)
 		write_one(&f, &c, &v[i], 2, NULL);
 		struct sl_parquet_chunk chunk = chunk_of(&f, 0);
 		assert_true(chunk.has_bounds);
-		memcpy(&min, chunk.min.data, sizeof min);
-		memcpy(&max, chunk.max.data, sizeof max);
+		memcpy(&min, chunk.min.data, sizeof(min));
+		memcpy(&max, chunk.max.data, sizeof(max));
 		assert_true(min == 0 && signbit(min) && max == 0 && !signbit(max));
 		close_one(&f);
 	}
@@ -323,7 +323,7 @@ static void a_bound_of_more_than_256_bytes_is_left_out(void **state)
 	struct file f;
 
 	(void)state;
-	memset(text, 'y', sizeof text);
+	memset(text, 'y', sizeof(text));
 	write_one(&f, &c, &v, 2, NULL);
 	assert_true(chunk_of(&f, 0).has_bounds);
 	close_one(&f);
@@ -379,11 +379,11 @@ static void each_kind_of_values_gets_the_encoding_that_suits_it(void **state)
 		counting[i] = 1000 + (int64_t)i;
 		random[i] = (int64_t)((mixed ^ mixed >> 29) * 0x1234567);
 		few[i] = random[mixed % 7 % (i + 1)];
-		(void)snprintf(text[i], sizeof text[i], "%016llx", (unsigned long long)mixed);
+		(void)snprintf(text[i], sizeof(text[i]), "%016llx", (unsigned long long)mixed);
 		unique[i] = (struct sl_parquet_bytes){text[i], 16};
 		same[i] = (struct sl_parquet_bytes){text[i % 9], 16};
 	}
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct sl_parquet_values v = {cases[i].values, NULL};
 		write_one(&f, cases[i].column, &v, N, NULL);
 		assert_int_equal(chunk_of(&f, 0).encodings, cases[i].want);
@@ -400,7 +400,7 @@ static size_t read_example(uint8_t *out, size_t cap)
 	FILE *f = fopen(PARQUET_DOC, "re");
 
 	assert_non_null(f);
-	while (fgets(line, sizeof line, f) != NULL) {
+	while (fgets(line, sizeof(line), f) != NULL) {
 		if (strncmp(line, "```", 3) == 0)
 			inside = strncmp(line, "```hex", 6) == 0;
 		unsigned byte;
@@ -425,7 +425,7 @@ static void the_example_of_the_documents_is_what_is_written(void **state)
 
 	(void)state;
 	write_one(&f, &c, &v, 3, &opts);
-	assert_int_equal(f.bytes.n, read_example(want, sizeof want));
+	assert_int_equal(f.bytes.n, read_example(want, sizeof(want)));
 	assert_memory_equal(f.bytes.data, want, f.bytes.n);
 	close_one(&f);
 }

@@ -56,7 +56,7 @@ static int take_bytes(const void *bytes, size_t n, struct sl_err *err, void *ctx
 {
 	struct bytes *b = ctx;
 	(void)err;
-	assert_true(b->n + n <= sizeof b->data);
+	assert_true(b->n + n <= sizeof(b->data));
 	memcpy(b->data + b->n, bytes, n);
 	b->n += n;
 	return 0;
@@ -76,7 +76,7 @@ static void build(struct bytes *b, const int64_t *sequences, size_t n, const str
 	sl_parquet_writer *w = NULL;
 	assert_true(n <= 64);
 	for (size_t i = 0; i < n; i++)
-		texts[i] = (struct sl_parquet_bytes){text, (uint32_t)(i % sizeof text)};
+		texts[i] = (struct sl_parquet_bytes){text, (uint32_t)(i % sizeof(text))};
 	if (rows->null_at > 0)
 		nulls[rows->null_at - 1] = 1;
 	struct sl_parquet_values values[] = {{.values = sequences, .nulls = rows->null_at > 0 ? nulls : NULL},
@@ -104,12 +104,12 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 	size_t n = rows->sequences != NULL ? rows->n : AUDIT_SIZE;
 	build(&b, rows->sequences != NULL ? rows->sequences : right, n, rows);
 	audit_dataset_file(place, index, path);
-	(void)snprintf(folder, sizeof folder, "%s/d", place->dir);
+	(void)snprintf(folder, sizeof(folder), "%s/d", place->dir);
 	(void)mkdir(folder, 0700);
-	(void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	(void)snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
 	(void)mkdir(folder, 0700);
 	audit_write(path, b.data, b.n);
-	struct sl_catalog_partition p = {.struct_size = sizeof p,
+	struct sl_catalog_partition p = {.struct_size = sizeof(p),
 					 .type = rows->backfill ? SL_AUDIT_BACKFILL : SL_AUDIT_PARTITION,
 					 .start = start,
 					 .end = start + AUDIT_SIZE - 1,
@@ -128,7 +128,7 @@ void audit_dataset_put(struct catalog_place *place, sl_catalog *c, sl_catalog_le
 void audit_dataset_define(sl_catalog *c, sl_catalog_lease *lease)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_dataset d = {.struct_size = sizeof d,
+	struct sl_dataset d = {.struct_size = sizeof(d),
 			       .partition_size = AUDIT_SIZE,
 			       .sequence_column = "seq",
 			       .schema = "{\"seq\":\"int64\",\"text\":\"string\"}"};
@@ -152,11 +152,11 @@ void audit_dataset_head(struct catalog_place *place, const char *name, int with_
 	char text[SL_AUDIT_HEAD_BYTES], path[512];
 	size_t len;
 	assert_int_equal(sl_audit_head_read(place->dir, "d", NULL, &h, &err), 0);
-	(void)snprintf(path, sizeof path, "%s/key", place->dir);
+	(void)snprintf(path, sizeof(path), "%s/key", place->dir);
 	if (with_key)
 		assert_int_equal(sl_audit_head_sign(&h, path, NULL, &err), 0);
 	assert_int_equal(sl_audit_head_format(&h, text, &len, &err), 0);
-	(void)snprintf(path, sizeof path, "%s/%s", place->dir, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", place->dir, name);
 	audit_write(path, text, len);
 }
 
@@ -174,7 +174,7 @@ void audit_dataset_make(struct catalog_place *place, uint64_t n)
 	audit_dataset_deliver(place, c, lease);
 	sl_catalog_lease_drop(lease);
 	sl_catalog_close(c);
-	(void)snprintf(path, sizeof path, "%s/key", place->dir);
+	(void)snprintf(path, sizeof(path), "%s/key", place->dir);
 	assert_int_equal(sl_audit_keygen(path, NULL, key, &err), 0);
 	audit_dataset_head(place, "head", 1);
 }

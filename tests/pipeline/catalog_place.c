@@ -18,7 +18,7 @@
 
 int catalog_place_start(struct catalog_place *p, int argc, char **argv)
 {
-	memset(p, 0, sizeof *p);
+	memset(p, 0, sizeof(*p));
 	if (argc < 2 || strcmp(argv[1], "postgres") != 0)
 		return 0;
 	p->server = pg_temp_start(PG_TEMP_FAST);
@@ -41,15 +41,15 @@ void catalog_place_set_up(struct catalog_place *p)
 	char sql[64];
 	/* No test here loses power: memory spares them the disk's syncs. */
 	const char *tmp = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : getenv("TMPDIR");
-	(void)snprintf(p->dir, sizeof p->dir, "%.30s/sluice-catalog-XXXXXX", tmp != NULL ? tmp : "/tmp");
+	(void)snprintf(p->dir, sizeof(p->dir), "%.30s/sluice-catalog-XXXXXX", tmp != NULL ? tmp : "/tmp");
 	assert_non_null(mkdtemp(p->dir));
 	if (p->server == NULL) {
-		(void)snprintf(p->url, sizeof p->url, "sqlite:%s/_catalog.db", p->dir);
+		(void)snprintf(p->url, sizeof(p->url), "sqlite:%s/_catalog.db", p->dir);
 		return;
 	}
-	(void)snprintf(p->url, sizeof p->url, "%s", pg_temp_url(p->server));
-	(void)snprintf(p->schema, sizeof p->schema, "t%d", ++p->n);
-	(void)snprintf(sql, sizeof sql, "SET search_path = %s", p->schema);
+	(void)snprintf(p->url, sizeof(p->url), "%s", pg_temp_url(p->server));
+	(void)snprintf(p->schema, sizeof(p->schema), "t%d", ++p->n);
+	(void)snprintf(sql, sizeof(sql), "SET search_path = %s", p->schema);
 	assert_int_equal(pg_temp_exec(p->admin, sql), 0);
 }
 
@@ -67,7 +67,7 @@ void catalog_place_tear_down(struct catalog_place *p)
 	(void)nftw(p->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 	if (p->server == NULL)
 		return;
-	(void)snprintf(sql, sizeof sql, "DROP SCHEMA IF EXISTS %s CASCADE", p->schema);
+	(void)snprintf(sql, sizeof(sql), "DROP SCHEMA IF EXISTS %s CASCADE", p->schema);
 	assert_int_equal(pg_temp_exec(p->admin, sql), 0);
 }
 
@@ -128,7 +128,7 @@ struct sl_catalog_partition catalog_partition(const char *dataset, uint64_t star
 					      char path[256])
 {
 	char name[SL__PARTITION_NAME_BYTES];
-	struct sl_catalog_partition p = {.struct_size = sizeof p,
+	struct sl_catalog_partition p = {.struct_size = sizeof(p),
 					 .start = start,
 					 .end = end,
 					 .rows = end - start + 1,
@@ -143,7 +143,7 @@ struct sl_catalog_partition catalog_partition(const char *dataset, uint64_t star
 void catalog_define(sl_catalog *c, sl_catalog_lease *lease)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_dataset d = {.struct_size = sizeof d,
+	struct sl_dataset d = {.struct_size = sizeof(d),
 			       .partition_size = 100,
 			       .sequence_column = "seq",
 			       .schema = "{\"seq\":\"int64\"}"};

@@ -28,9 +28,9 @@ void place_open(struct place *p)
 {
 	const char *base =
 		access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; /* many syncs: in memory they are free */
-	(void)snprintf(p->dir, sizeof p->dir, "%s/sl-export-XXXXXX", base);
+	(void)snprintf(p->dir, sizeof(p->dir), "%s/sl-export-XXXXXX", base);
 	assert_non_null(mkdtemp(p->dir));
-	(void)snprintf(p->to, sizeof p->to, "%s/out", p->dir);
+	(void)snprintf(p->to, sizeof(p->to), "%s/out", p->dir);
 	p->input[0] = '\0';
 }
 
@@ -46,7 +46,7 @@ void place_clear(struct place *p)
 
 void place_write(struct place *p, const char *name, const char *text, size_t n)
 {
-	(void)snprintf(p->input, sizeof p->input, "%s/%s", p->dir, name);
+	(void)snprintf(p->input, sizeof(p->input), "%s/%s", p->dir, name);
 	FILE *f = fopen(p->input, "w");
 	assert_non_null(f);
 	assert_int_equal(fwrite(text, 1, n, f), n);
@@ -108,7 +108,7 @@ int place_run(const struct sl_export_opts *opts, struct sl_export_result *result
 	int rc = sl_export_new(&e, opts, err);
 	if (rc != 0)
 		return rc;
-	*result = (struct sl_export_result){.struct_size = sizeof *result};
+	*result = (struct sl_export_result){.struct_size = sizeof(*result)};
 	rc = sl_export_run(e, result, err);
 	sl_export_free(e);
 	return rc;
@@ -149,8 +149,8 @@ static void show_folder(FILE *out, const char *folder, const char *name)
 		char path[600], inner[600];
 		struct stat st;
 		const char *entry = entries[i]->d_name;
-		(void)snprintf(path, sizeof path, "%s/%s", folder, entry);
-		(void)snprintf(inner, sizeof inner, "%s/%s", name, entry);
+		(void)snprintf(path, sizeof(path), "%s/%s", folder, entry);
+		(void)snprintf(inner, sizeof(inner), "%s/%s", name, entry);
 		if (strcmp(entry, ".") != 0 && strcmp(entry, "..") != 0 && stat(path, &st) == 0) {
 			if (S_ISDIR(st.st_mode))
 				show_folder(out, path, inner);
@@ -183,7 +183,7 @@ static sl_catalog *catalog_of(const struct place *p)
 	const struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .create = SL_OFF};
 	char url[160];
 	sl_catalog *c;
-	(void)snprintf(url, sizeof url, "sqlite:%s/_catalog.db", p->to);
+	(void)snprintf(url, sizeof(url), "sqlite:%s/_catalog.db", p->to);
 	assert_int_equal(sl_catalog_open(&c, url, &opts, NULL), 0);
 	return c;
 }
@@ -193,7 +193,7 @@ char *place_show(const struct place *p)
 	char *text = NULL, folder[128];
 	size_t n;
 	FILE *out = open_memstream(&text, &n);
-	(void)snprintf(folder, sizeof folder, "%s/ledger", p->to);
+	(void)snprintf(folder, sizeof(folder), "%s/ledger", p->to);
 	show_folder(out, folder, "ledger");
 	sl_catalog *c = catalog_of(p);
 	assert_int_equal(sl_catalog_partitions(c, "ledger", 0, 0, show_partition, out, NULL), 0);
@@ -248,7 +248,7 @@ static int show_rows(const struct sl_catalog_partition *p, void *ctx)
 	struct sl_parquet_info info;
 	char path[400];
 	size_t n;
-	(void)snprintf(path, sizeof path, "%s/%s", rows->p->to, p->path);
+	(void)snprintf(path, sizeof(path), "%s/%s", rows->p->to, p->path);
 	char *data = read_all(path, &n);
 	assert_int_equal(sl_parquet_reader_open_memory(&r, data, n, NULL, NULL), 0);
 	sl_parquet_reader_info(r, &info);

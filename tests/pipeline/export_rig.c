@@ -22,7 +22,7 @@ static void put_row(FILE *file, bool csv, uint64_t sequence)
 {
 	char row[160];
 	if (csv) {
-		(void)export_rig_csv_row(row, sizeof row, sequence);
+		(void)export_rig_csv_row(row, sizeof(row), sequence);
 		fputs(row, file);
 		return;
 	}
@@ -49,9 +49,9 @@ void export_rig_init(struct export_rig *x, const char *suffix, uint64_t first, u
 	/* Memory where there is some: a kill loses nothing that was written, and these tests write much. */
 	const char *place = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
 	*x = (struct export_rig){.first = first};
-	(void)snprintf(x->dir, sizeof x->dir, "%s/sluice-export-XXXXXX", place);
+	(void)snprintf(x->dir, sizeof(x->dir), "%s/sluice-export-XXXXXX", place);
 	assert_non_null(mkdtemp(x->dir));
-	(void)snprintf(x->input, sizeof x->input, "%s/in%s", x->dir, suffix);
+	(void)snprintf(x->input, sizeof(x->input), "%s/in%s", x->dir, suffix);
 	export_rig_to(x, "out");
 	export_rig_input(x, rows);
 }
@@ -71,7 +71,7 @@ static void remove_tree(const char *path)
 
 void export_rig_to(struct export_rig *x, const char *name)
 {
-	(void)snprintf(x->to, sizeof x->to, "%s/%.24s", x->dir, name);
+	(void)snprintf(x->to, sizeof(x->to), "%s/%.24s", x->dir, name);
 	remove_tree(x->to);
 }
 
@@ -114,7 +114,7 @@ static void hash_file(const char *path, char hex[SL__SHA256_HEX], uint64_t *byte
 	int fd = open(path, O_RDONLY);
 	assert_true(fd >= 0);
 	assert_int_equal(sl__sha256_begin(&h, NULL), 0);
-	for (*bytes = 0; (n = read(fd, buf, sizeof buf)) > 0; *bytes += (uint64_t)n)
+	for (*bytes = 0; (n = read(fd, buf, sizeof(buf))) > 0; *bytes += (uint64_t)n)
 		assert_int_equal(sl__sha256_update(&h, buf, (size_t)n, NULL), 0);
 	assert_int_equal(sl__sha256_final(&h, digest, NULL), 0);
 	sl__sha256_hex(digest, hex);
@@ -130,13 +130,13 @@ static void look_at_files(FILE *out, const char *dir, const char *prefix)
 		const char *name = names[i]->d_name;
 		char path[512], relative[512], hex[SL__SHA256_HEX];
 		uint64_t bytes;
-		(void)snprintf(path, sizeof path, "%s/%s", dir, name);
-		(void)snprintf(relative, sizeof relative, "%s%s", prefix, name);
+		(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+		(void)snprintf(relative, sizeof(relative), "%s%s", prefix, name);
 		struct stat st;
 		bool own = strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
 			   strncmp(relative, "_catalog.db", 11) != 0 && lstat(path, &st) == 0;
 		if (own && S_ISDIR(st.st_mode)) {
-			strncat(relative, "/", sizeof relative - strlen(relative) - 1);
+			strncat(relative, "/", sizeof(relative) - strlen(relative) - 1);
 			look_at_files(out, path, relative);
 		} else if (own) {
 			hash_file(path, hex, &bytes);
@@ -181,7 +181,7 @@ static sl_catalog *open_catalog(const struct export_rig *x, const char *url)
 	const struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .create = SL_OFF};
 	sl_catalog *c = NULL;
 	char own[128];
-	(void)snprintf(own, sizeof own, "sqlite:%s/_catalog.db", x->to);
+	(void)snprintf(own, sizeof(own), "sqlite:%s/_catalog.db", x->to);
 	if (url == NULL && access(own + 7, F_OK) != 0)
 		return NULL;
 	struct sl_err err = SL_ERR_INIT;
@@ -221,7 +221,7 @@ static int check_file(const struct sl_catalog_partition *p, void *ctx)
 	struct committed *c = ctx;
 	char path[512], is[SL__SHA256_HEX], must_be[SL__SHA256_HEX];
 	uint64_t bytes;
-	(void)snprintf(path, sizeof path, "%s/%s", c->x->to, p->path);
+	(void)snprintf(path, sizeof(path), "%s/%s", c->x->to, p->path);
 	hash_file(path, is, &bytes);
 	sl__sha256_hex(p->sha256, must_be);
 	assert_string_equal(is, must_be);
@@ -252,7 +252,7 @@ static int print_finding(const struct sl_audit_finding *f, void *ctx)
 void export_rig_assert_verified(const struct export_rig *x, bool complete)
 {
 	const struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT, .all = SL_ON, .on_finding = print_finding};
-	struct sl_audit_result result = {.struct_size = sizeof result};
+	struct sl_audit_result result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_audit_verify(x->to, EXPORT_DATASET, &opts, &result, &err);
 	bool nothing_yet = rc == SL_ENOENT || rc == SL_EUNAVAIL; /* killed before its catalog was made */

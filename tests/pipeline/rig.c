@@ -118,7 +118,7 @@ static void worker_free(void *ctx, void *state)
 static void digest_range(uint64_t start, uint64_t end, uint8_t out[SL__SHA256_BYTES])
 {
 	uint64_t both[2] = {start, end};
-	if (sl__sha256(both, sizeof both, out, NULL) != 0)
+	if (sl__sha256(both, sizeof(both), out, NULL) != 0)
 		abort();
 }
 
@@ -145,7 +145,7 @@ static int build(void *ctx, void *state, const struct sl_pipeline_partition *p, 
 	int rc = r->on_build != NULL ? r->on_build(r, p, err) : 0;
 	if (rc != 0)
 		return rc;
-	struct output *o = malloc(sizeof *o);
+	struct output *o = malloc(sizeof(*o));
 	digest_elements(p, o->digest);
 	*out = o;
 	count(r, &r->live_outputs, &r->live_outputs_max, 1);
@@ -190,9 +190,9 @@ static void link_hash(const uint8_t *prev, const uint8_t *digest, uint64_t start
 	uint8_t event[2 * SL__SHA256_BYTES + 16];
 	memcpy(event, prev, SL__SHA256_BYTES);
 	memcpy(event + SL__SHA256_BYTES, digest, SL__SHA256_BYTES);
-	memcpy(event + sizeof event - 16, &start, 8);
-	memcpy(event + sizeof event - 8, &end, 8);
-	if (sl__sha256(event, sizeof event, out, NULL) != 0)
+	memcpy(event + sizeof(event) - 16, &start, 8);
+	memcpy(event + sizeof(event) - 8, &end, 8);
+	if (sl__sha256(event, sizeof(event), out, NULL) != 0)
 		abort();
 }
 
@@ -246,8 +246,8 @@ void rig_assert_chain(struct rig *r, uint64_t from, uint64_t to, uint64_t size)
 		assert_int_equal(r->commits[i].end, end);
 		digest_range(start, end, digest);
 		link_hash(chain, digest, start, end, linked);
-		memcpy(chain, linked, sizeof chain);
-		assert_memory_equal(r->commits[i].chain, chain, sizeof chain);
+		memcpy(chain, linked, sizeof(chain));
+		assert_memory_equal(r->commits[i].chain, chain, sizeof(chain));
 		start = end + 1;
 	}
 	assert_int_equal(r->n_commits, i);
@@ -263,13 +263,13 @@ static void log_record(const struct sl_log_record *record, void *ctx)
 	r->errors += record->level == SL_LOG_ERROR;
 	r->warnings += record->level == SL_LOG_WARN;
 	if (record->level >= SL_LOG_WARN)
-		(void)sl_log_format(record, SL_LOG_LOGFMT, r->last_record, sizeof r->last_record);
+		(void)sl_log_format(record, SL_LOG_LOGFMT, r->last_record, sizeof(r->last_record));
 	rig_unlock(r);
 }
 
 void rig_init(struct rig *r)
 {
-	memset(r, 0, sizeof *r);
+	memset(r, 0, sizeof(*r));
 	vclock_init(&r->clock);
 	fault_init(&r->fault, NULL);
 	struct sl_env base = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &r->clock, .log = log_record,
@@ -317,7 +317,7 @@ void rig_fini(struct rig *r)
 
 int rig_setup(void **state)
 {
-	struct rig *r = malloc(sizeof *r);
+	struct rig *r = malloc(sizeof(*r));
 	rig_init(r);
 	*state = r;
 	return 0;
@@ -338,7 +338,7 @@ void rig_new(struct rig *r)
 	r->at_begun = false;
 	atomic_store(&r->at_end, 0);
 	atomic_store(&r->interrupts, 0);
-	r->stats = (struct sl_pipeline_stats){.struct_size = sizeof r->stats};
+	r->stats = (struct sl_pipeline_stats){.struct_size = sizeof(r->stats)};
 	r->err = (struct sl_err)SL_ERR_INIT;
 	if (sl_pipeline_new(&r->p, &r->o, &r->err) != 0)
 		fail_msg("sl_pipeline_new: %s", r->err.msg);

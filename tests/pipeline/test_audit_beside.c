@@ -141,7 +141,7 @@ static int verify_watched(bool with_head, struct sl_audit_result *r, struct sl_e
 	io.stat = w_stat;
 	io.list = w_list;
 	const struct sl_env env = {SL_ENV_INIT, .mem = &watched_mem, .io = &io};
-	(void)snprintf(head, sizeof head, "%s/head", place.dir);
+	(void)snprintf(head, sizeof(head), "%s/head", place.dir);
 	const struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 						  .env = &env,
 						  .threads = 1,
@@ -149,7 +149,7 @@ static int verify_watched(bool with_head, struct sl_audit_result *r, struct sl_e
 						  .checkpoint = with_head ? head : NULL,
 						  .catalog = place.server != NULL ? place.url : NULL,
 						  .on_finding = tell_fault};
-	*r = (struct sl_audit_result){.struct_size = sizeof *r};
+	*r = (struct sl_audit_result){.struct_size = sizeof(*r)};
 	atomic_store(&writer.calls, 0);
 	writer.taken = false;
 	int rc = sl_audit_verify(place.dir, "d", &opts, r, err);
@@ -163,7 +163,7 @@ static void set_up(void)
 {
 	catalog_place_set_up(&place);
 	if (place.server != NULL) /* verification looks where exports put it */
-		(void)snprintf(place.schema, sizeof place.schema, "sluice");
+		(void)snprintf(place.schema, sizeof(place.schema), "sluice");
 }
 
 /* The steps before call `at`. false: there was no such call. */

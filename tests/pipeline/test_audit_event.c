@@ -15,7 +15,7 @@
 
 static struct sl_audit_event example(void)
 {
-	struct sl_audit_event e = {.struct_size = sizeof e,
+	struct sl_audit_event e = {.struct_size = sizeof(e),
 				   .type = SL_AUDIT_PARTITION,
 				   .number = 1,
 				   .dataset = "ledger",
@@ -32,8 +32,8 @@ static struct sl_audit_event example(void)
 				   .bytes = 9007199254740993, /* no double holds it */
 				   .producer = "sluice",
 				   .producer_version = "0.1.0"};
-	memset(e.sha256, 0xab, sizeof e.sha256);
-	memset(e.schema_sha256, 0x01, sizeof e.schema_sha256);
+	memset(e.sha256, 0xab, sizeof(e.sha256));
+	memset(e.schema_sha256, 0x01, sizeof(e.schema_sha256));
 	return e;
 }
 
@@ -60,13 +60,14 @@ static void an_event_is_the_bytes_that_the_format_says(void **state)
 	(void)state;
 	assert_int_equal(sl_audit_event_format(&e, text, &len, &err), 0);
 	sl__sha256_hex(e.hash, hex);
-	(void)snprintf(want, sizeof want, example_text, hex);
+	(void)snprintf(want, sizeof(want), example_text, hex);
 	assert_string_equal(text, want);
 	assert_int_equal(len, strlen(want));
 	/* The hash is that of the text without the member event_hash. */
-	(void)snprintf(hashed, sizeof hashed, "{\"chain\":{%s", text + strlen("{\"chain\":{\"event_hash\":\"\",") + 64);
+	(void)snprintf(hashed, sizeof(hashed), "{\"chain\":{%s",
+		       text + strlen("{\"chain\":{\"event_hash\":\"\",") + 64);
 	assert_int_equal(sl__sha256(hashed, strlen(hashed), digest, &err), 0);
-	assert_memory_equal(digest, e.hash, sizeof digest);
+	assert_memory_equal(digest, e.hash, sizeof(digest));
 	assert_int_equal(sl_audit_event_parse(text, len, &back, storage, &err), 0);
 	assert_int_equal(back.start, e.start);
 	assert_int_equal(back.bytes, e.bytes);
@@ -120,7 +121,7 @@ static void another_spelling_of_the_same_event_is_refused(void **state)
 	for (size_t i = 0; i < SL_COUNT(spellings); i++) {
 		const char *at = strstr(text, spellings[i].from);
 		assert_non_null(at);
-		(void)snprintf(other, sizeof other, "%.*s%s%s", (int)(at - text), text, spellings[i].to,
+		(void)snprintf(other, sizeof(other), "%.*s%s%s", (int)(at - text), text, spellings[i].to,
 			       at + strlen(spellings[i].from));
 		assert_int_equal(sl_audit_event_parse(other, strlen(other), &back, storage, &err), SL_ECORRUPT);
 	}
@@ -134,11 +135,11 @@ static void text_that_needs_escapes_comes_back(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	size_t len;
 	(void)state;
-	memset(column, '\x01', sizeof column - 1);
-	column[sizeof column - 1] = '\0';
+	memset(column, '\x01', sizeof(column) - 1);
+	column[sizeof(column) - 1] = '\0';
 	memcpy(column, "a\"b\\c\n\xC3\xA4", 8);
-	memset(producer, '\x02', sizeof producer - 1);
-	producer[sizeof producer - 1] = '\0';
+	memset(producer, '\x02', sizeof(producer) - 1);
+	producer[sizeof(producer) - 1] = '\0';
 	e.sequence_column = column;
 	e.producer = e.producer_version = producer;
 	assert_int_equal(sl_audit_event_format(&e, text, &len, &err), 0);
@@ -204,7 +205,7 @@ static void a_path_that_leads_elsewhere_is_refused(void **state)
 	assert_true(sl__audit_path_ok("ledger", "ledger/a"));
 	assert_true(sl__audit_path_ok("ledger", "ledger/a/b=c/d.parquet"));
 	assert_false(sl__audit_path_ok("ledger", "ledger/_x"));
-	memset(longest, 'x', sizeof longest);
+	memset(longest, 'x', sizeof(longest));
 	memcpy(longest, "ledger/", 7);
 	longest[SL__AUDIT_PATH_MAX] = '\0';
 	assert_true(sl__audit_path_ok("ledger", longest));
@@ -223,7 +224,7 @@ static void a_chain_takes_only_what_follows(void **state)
 	(void)state;
 	assert_int_equal(sl_audit_event_format(&first, text, &len, &err), 0);
 	second.number = 2;
-	memcpy(second.prev_hash, first.hash, sizeof first.hash);
+	memcpy(second.prev_hash, first.hash, sizeof(first.hash));
 	assert_int_equal(sl_audit_event_format(&second, text, &len, &err), 0);
 	assert_int_equal(sl__audit_chain_add(&chain, &second, &err), SL_ECORRUPT);
 	assert_int_equal(sl__audit_chain_add(&chain, &first, &err), 0);
@@ -233,7 +234,7 @@ static void a_chain_takes_only_what_follows(void **state)
 	second.prev_hash[31] ^= 1;
 	assert_int_equal(sl__audit_chain_add(&chain, &second, &err), 0);
 	assert_int_equal(chain.events, 2);
-	assert_memory_equal(chain.head, second.hash, sizeof chain.head);
+	assert_memory_equal(chain.head, second.hash, sizeof(chain.head));
 }
 
 int main(void)

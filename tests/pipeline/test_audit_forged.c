@@ -35,7 +35,7 @@ static int note_finding(const struct sl_audit_finding *f, void *ctx)
 	struct findings *all = ctx;
 	assert_true(all->n < 32);
 	all->faults[all->n] = f->fault;
-	(void)snprintf(all->texts[all->n++], sizeof all->texts[0], "%.300s: %.200s", f->path, f->text);
+	(void)snprintf(all->texts[all->n++], sizeof(all->texts[0]), "%.300s: %.200s", f->path, f->text);
 	return 0;
 }
 
@@ -43,9 +43,9 @@ static struct findings verify(bool with_catalog, bool all, const char *head)
 {
 	struct findings f = {.n = 0};
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_audit_result r = {.struct_size = sizeof r};
+	struct sl_audit_result r = {.struct_size = sizeof(r)};
 	char path[512];
-	(void)snprintf(path, sizeof path, "%s/%s", place.dir, head != NULL ? head : "");
+	(void)snprintf(path, sizeof(path), "%s/%s", place.dir, head != NULL ? head : "");
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 					    .threads = 1,
 					    .all = all ? SL_ON : SL_OFF,
@@ -99,7 +99,7 @@ static int keep(const struct sl_audit_event *event, const char *text, size_t len
 	e->dataset = "d";
 	e->sequence_column = "seq";
 	e->producer = e->producer_version = "p";
-	(void)snprintf(c->paths[c->n], sizeof c->paths[0], "%s", event->path);
+	(void)snprintf(c->paths[c->n], sizeof(c->paths[0]), "%s", event->path);
 	e->path = c->paths[c->n++];
 	e->hole_ranges = NULL;
 	return 0;
@@ -119,7 +119,7 @@ static void move_event(struct chain *c, int i, uint64_t start)
 	e->start = start;
 	e->end = start + AUDIT_SIZE - 1;
 	sl__partition_name(e->start, e->end, AUDIT_SIZE, name);
-	(void)snprintf(c->paths[i], sizeof c->paths[0], "d/%s", name);
+	(void)snprintf(c->paths[i], sizeof(c->paths[0]), "d/%s", name);
 }
 
 /* Number and link what there is, and make the lines. */
@@ -130,9 +130,9 @@ static void forge(struct chain *c)
 	for (int i = 0; i < c->n; i++) {
 		struct sl_audit_event *e = &c->events[i];
 		e->number = (uint64_t)i + 1;
-		memset(e->prev_hash, 0, sizeof e->prev_hash);
+		memset(e->prev_hash, 0, sizeof(e->prev_hash));
 		if (i > 0)
-			memcpy(e->prev_hash, c->events[i - 1].hash, sizeof e->prev_hash);
+			memcpy(e->prev_hash, c->events[i - 1].hash, sizeof(e->prev_hash));
 		if (sl_audit_event_format(e, c->lines[i], &len, &err) != 0)
 			fail_msg("%s", err.msg);
 	}
@@ -145,8 +145,8 @@ static void put_file(const struct chain *c, int from, int to, uint64_t first)
 	char path[512];
 	size_t n = 0;
 	for (int i = from; i < to; i++)
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s\n", c->lines[i]);
-	(void)snprintf(path, sizeof path, "%s/d/_audit/events-%020" PRIu64 ".jsonl", place.dir, first);
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s\n", c->lines[i]);
+	(void)snprintf(path, sizeof(path), "%s/d/_audit/events-%020" PRIu64 ".jsonl", place.dir, first);
 	audit_write(path, text, n);
 }
 
@@ -207,7 +207,7 @@ static void add_late(struct chain *c, int i, uint64_t hole, uint64_t late)
 	static char ranges[32];
 	struct sl_audit_event *e = &c->events[c->n];
 	char name[SL__PARTITION_NAME_BYTES];
-	(void)snprintf(ranges, sizeof ranges, "%" PRIu64, hole);
+	(void)snprintf(ranges, sizeof(ranges), "%" PRIu64, hole);
 	c->events[i].rows = AUDIT_SIZE - 1;
 	c->events[i].holes = 1;
 	c->events[i].hole_ranges = ranges;
@@ -218,7 +218,7 @@ static void add_late(struct chain *c, int i, uint64_t hole, uint64_t late)
 	e->holes = 0;
 	e->hole_ranges = NULL;
 	sl__late_name(late, late, AUDIT_SIZE, name);
-	(void)snprintf(c->paths[c->n], sizeof c->paths[0], "d/%s", name);
+	(void)snprintf(c->paths[c->n], sizeof(c->paths[0]), "d/%s", name);
 	e->path = c->paths[c->n++];
 }
 
@@ -290,7 +290,7 @@ static void an_event_that_is_gone_behind_a_damaged_one_is_missed(void **state)
 	c.n = 4;
 	forge(&c);
 	c.lines[1][100] ^= 1;
-	memmove(c.lines[2], c.lines[3], sizeof c.lines[3]); /* 1, damaged, 4 */
+	memmove(c.lines[2], c.lines[3], sizeof(c.lines[3])); /* 1, damaged, 4 */
 	put_file(&c, 0, 3, 1);
 	struct findings f = verify(false, true, NULL);
 	assert_told(&f, 0, SL_AUDIT_EVENT, "line 2");
@@ -309,17 +309,17 @@ static void event_files_that_do_not_follow_each_other_are_named(void **state)
 	put_file(&c, 1, 3, 2);
 	assert_int_equal(verify(false, true, NULL).n, 0);
 	/* A name that is not its first event's. */
-	(void)snprintf(path, sizeof path, "%s/d/_audit/events-%020d.jsonl", place.dir, 2);
+	(void)snprintf(path, sizeof(path), "%s/d/_audit/events-%020d.jsonl", place.dir, 2);
 	assert_int_equal(unlink(path), 0);
 	put_file(&c, 1, 3, 3);
 	f = verify(false, false, NULL);
 	assert_told(&f, 0, SL_AUDIT_LINK, "it begins with event 3, but 2 is expected");
-	(void)snprintf(path, sizeof path, "%s/d/_audit/events-%020d.jsonl", place.dir, 3);
+	(void)snprintf(path, sizeof(path), "%s/d/_audit/events-%020d.jsonl", place.dir, 3);
 	assert_int_equal(unlink(path), 0);
 	put_file(&c, 1, 3, 2);
 	/* Only the last file may end in the middle of a line. */
 	audit_dataset_events(&place, path);
-	(void)snprintf(text, sizeof text, "%s", c.lines[0]);
+	(void)snprintf(text, sizeof(text), "%s", c.lines[0]);
 	audit_write(path, text, strlen(text));
 	f = verify(false, false, NULL);
 	assert_told(&f, 0, SL_AUDIT_EVENT, "the last line has no end");
@@ -333,7 +333,7 @@ static void put_head(const struct sl_audit_head *h)
 	struct sl_err err = SL_ERR_INIT;
 	size_t len;
 	assert_int_equal(sl_audit_head_format(h, text, &len, &err), 0);
-	(void)snprintf(path, sizeof path, "%s/forged", place.dir);
+	(void)snprintf(path, sizeof(path), "%s/forged", place.dir);
 	audit_write(path, text, len);
 }
 
@@ -370,8 +370,8 @@ static void a_secret_key_that_others_may_read_signs_nothing(void **state)
 	char key[512], link[512];
 	(void)state;
 	assert_int_equal(sl_audit_head_read(place.dir, "d", NULL, &h, &err), 0);
-	(void)snprintf(key, sizeof key, "%s/key", place.dir);
-	(void)snprintf(link, sizeof link, "%s/link", place.dir);
+	(void)snprintf(key, sizeof(key), "%s/key", place.dir);
+	(void)snprintf(link, sizeof(link), "%s/link", place.dir);
 	assert_int_equal(symlink(key, link), 0);
 	assert_int_equal(sl_audit_head_sign(&h, link, NULL, &err), SL_EKEY);
 	for (mode_t bit = 1; bit < 0100; bit <<= 1) {
@@ -389,7 +389,7 @@ static void put_event_row(uint64_t number, const struct sl_audit_event *e, const
 {
 	static char sql[3 * SL_AUDIT_EVENT_BYTES];
 	char id[160];
-	(void)snprintf(sql, sizeof sql, "UPDATE sluice_audit_event SET event='%s',id='%s' WHERE number=%" PRIu64, text,
+	(void)snprintf(sql, sizeof(sql), "UPDATE sluice_audit_event SET event='%s',id='%s' WHERE number=%" PRIu64, text,
 		       sl_audit_event_id(e, id), number);
 	catalog_place_exec(&place, sql);
 }
@@ -434,12 +434,12 @@ static void events_that_only_the_catalog_has_must_fit_too(void **state)
 	move_event(&c, 3, 130);
 	struct sl_audit_event *e = &c.events[3];
 	e->number = 4;
-	memcpy(e->prev_hash, c.events[1].hash, sizeof e->prev_hash);
+	memcpy(e->prev_hash, c.events[1].hash, sizeof(e->prev_hash));
 	assert_int_equal(sl_audit_event_format(e, c.lines[3], &len, &err), 0);
 	put_event_row(4, e, c.lines[3]);
 	f = verify(true, false, NULL);
 	assert_told(&f, 0, SL_AUDIT_LINK, "catalog, sluice_audit_event d/4: event 4 does not hold the hash");
-	memcpy(e->prev_hash, c.events[2].hash, sizeof e->prev_hash);
+	memcpy(e->prev_hash, c.events[2].hash, sizeof(e->prev_hash));
 	e->schema_sha256[0] ^= 1;
 	assert_int_equal(sl_audit_event_format(e, c.lines[3], &len, &err), 0);
 	put_event_row(4, e, c.lines[3]);
@@ -463,7 +463,7 @@ static void files_with_names_of_partitions_that_are_not_due_are_named(void **sta
 	char path[512];
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(strange); i++) {
-		(void)snprintf(path, sizeof path, "%s/d/%s", place.dir, strange[i]);
+		(void)snprintf(path, sizeof(path), "%s/d/%s", place.dir, strange[i]);
 		audit_write(path, "x", 1);
 		struct findings f = verify(false, false, NULL);
 		assert_told(&f, 0, SL_AUDIT_UNKNOWN, path);

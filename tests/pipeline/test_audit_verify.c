@@ -37,7 +37,7 @@ static int note_finding(const struct sl_audit_finding *f, void *ctx)
 	assert_true(all->n < 64);
 	all->faults[all->n] = f->fault;
 	all->events[all->n] = f->event;
-	(void)snprintf(all->where[all->n++], sizeof all->where[0], "%.300s: %.200s", f->path, f->text);
+	(void)snprintf(all->where[all->n++], sizeof(all->where[0]), "%.300s: %.200s", f->path, f->text);
 	return 0;
 }
 
@@ -52,9 +52,9 @@ struct how {
 static int verify_rc(const struct how *how, struct findings *f, struct sl_audit_result *r, struct sl_err *err)
 {
 	char checkpoint[512], key[512];
-	(void)snprintf(checkpoint, sizeof checkpoint, "%s/%s", place.dir,
+	(void)snprintf(checkpoint, sizeof(checkpoint), "%s/%s", place.dir,
 		       how->checkpoint != NULL ? how->checkpoint : "");
-	(void)snprintf(key, sizeof key, "%s/%s", place.dir, how->public_key != NULL ? how->public_key : "");
+	(void)snprintf(key, sizeof(key), "%s/%s", place.dir, how->public_key != NULL ? how->public_key : "");
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 					    .env = how->env,
 					    .threads = how->threads,
@@ -67,7 +67,7 @@ static int verify_rc(const struct how *how, struct findings *f, struct sl_audit_
 					    .on_finding = note_finding,
 					    .ctx = f};
 	*f = (struct findings){.n = 0};
-	*r = (struct sl_audit_result){.struct_size = sizeof *r};
+	*r = (struct sl_audit_result){.struct_size = sizeof(*r)};
 	return sl_audit_verify(place.dir, "d", &opts, r, err);
 }
 
@@ -103,7 +103,7 @@ static int set_up(void **state)
 	(void)state;
 	catalog_place_set_up(&place);
 	if (place.server != NULL) { /* verification looks where exports put it */
-		(void)snprintf(place.schema, sizeof place.schema, "sluice");
+		(void)snprintf(place.schema, sizeof(place.schema), "sluice");
 		assert_int_equal(pg_temp_exec(place.admin, "SET search_path = sluice"), 0);
 	}
 	audit_dataset_make(&place, PARTITIONS);
@@ -139,7 +139,7 @@ static void an_intact_dataset_has_no_findings(void **state)
 static void a_dataset_that_is_not_there_is_an_error_and_no_finding(void **state)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_audit_result r = {.struct_size = sizeof r};
+	struct sl_audit_result r = {.struct_size = sizeof(r)};
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT, .catalog = ""};
 	(void)state;
 	assert_int_equal(sl_audit_verify(place.dir, "nothing", &opts, &r, &err), SL_ENOENT);
@@ -225,7 +225,7 @@ static void every_changed_byte_of_a_head_is_named(void **state)
 	char path[512];
 	size_t n;
 	(void)state;
-	(void)snprintf(path, sizeof path, "%s/head", place.dir);
+	(void)snprintf(path, sizeof(path), "%s/head", place.dir);
 	char *data = audit_read(path, &n);
 	for (size_t i = 0; i < n; i++) {
 		char was = data[i];
@@ -286,19 +286,19 @@ static void change_column(size_t i, int row, bool back)
 {
 	char sql[512], key[64], set[128];
 	if (strcmp(columns[i].column, "name") == 0)
-		(void)snprintf(key, sizeof key, "name='%s'", back ? "dx" : "d");
+		(void)snprintf(key, sizeof(key), "name='%s'", back ? "dx" : "d");
 	else if (strcmp(columns[i].column, "number") == 0)
-		(void)snprintf(key, sizeof key, "id='d:1%d0-1%d9'", row - 1, row - 1);
+		(void)snprintf(key, sizeof(key), "id='d:1%d0-1%d9'", row - 1, row - 1);
 	else
-		(void)snprintf(key, sizeof key, "%s%.0d", columns[i].key,
+		(void)snprintf(key, sizeof(key), "%s%.0d", columns[i].key,
 			       strchr(columns[i].key, '\'') != NULL ? 0 : row);
 	if (!columns[i].text)
-		(void)snprintf(set, sizeof set, "%s%c100", columns[i].column, back ? '-' : '+');
+		(void)snprintf(set, sizeof(set), "%s%c100", columns[i].column, back ? '-' : '+');
 	else if (!back)
-		(void)snprintf(set, sizeof set, "%s||'x'", columns[i].column);
+		(void)snprintf(set, sizeof(set), "%s||'x'", columns[i].column);
 	else
-		(void)snprintf(set, sizeof set, "substr(%s,1,length(%s)-1)", columns[i].column, columns[i].column);
-	(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=%s WHERE %s", columns[i].table, columns[i].column, set, key);
+		(void)snprintf(set, sizeof(set), "substr(%s,1,length(%s)-1)", columns[i].column, columns[i].column);
+	(void)snprintf(sql, sizeof(sql), "UPDATE %s SET %s=%s WHERE %s", columns[i].table, columns[i].column, set, key);
 	catalog_place_exec(&place, sql);
 }
 
@@ -325,19 +325,19 @@ static void give_type(size_t i, int row, bool back)
 {
 	char sql[512], key[64];
 	const char *c = columns[i].column;
-	(void)snprintf(key, sizeof key, "%s%.0d", columns[i].key, strchr(columns[i].key, '\'') != NULL ? 0 : row);
+	(void)snprintf(key, sizeof(key), "%s%.0d", columns[i].key, strchr(columns[i].key, '\'') != NULL ? 0 : row);
 	if (strcmp(c, "name") == 0)
-		(void)snprintf(key, sizeof key, "CAST(name AS TEXT)='d'");
+		(void)snprintf(key, sizeof(key), "CAST(name AS TEXT)='d'");
 	else if (strcmp(c, "number") == 0)
-		(void)snprintf(key, sizeof key, "id='d:1%d0-1%d9'", row - 1, row - 1);
+		(void)snprintf(key, sizeof(key), "id='d:1%d0-1%d9'", row - 1, row - 1);
 	if (columns[i].text)
-		(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=CAST(%s AS %s) WHERE %s", columns[i].table, c, c,
+		(void)snprintf(sql, sizeof(sql), "UPDATE %s SET %s=CAST(%s AS %s) WHERE %s", columns[i].table, c, c,
 			       back ? "TEXT" : "BLOB", key);
 	else if (back)
-		(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=CAST(%s AS INTEGER) WHERE %s", columns[i].table, c, c,
-			       key);
+		(void)snprintf(sql, sizeof(sql), "UPDATE %s SET %s=CAST(%s AS INTEGER) WHERE %s", columns[i].table, c,
+			       c, key);
 	else
-		(void)snprintf(sql, sizeof sql, "UPDATE %s SET %s=%s%s WHERE %s", columns[i].table, c, c,
+		(void)snprintf(sql, sizeof(sql), "UPDATE %s SET %s=%s%s WHERE %s", columns[i].table, c, c,
 			       row % 2 != 0 ? "||'x'" : "+0.5", key);
 	catalog_place_exec(&place, sql);
 }
@@ -377,19 +377,19 @@ static void rows_that_are_missing_or_too_many_are_named(void **state)
 	for (int row = 1; row <= PARTITIONS; row++) {
 		char sql[256], key[64];
 		catalog_place_exec(&place, "CREATE TABLE kept AS SELECT * FROM sluice_partition");
-		(void)snprintf(sql, sizeof sql, "DELETE FROM sluice_partition WHERE event=%d", row);
+		(void)snprintf(sql, sizeof(sql), "DELETE FROM sluice_partition WHERE event=%d", row);
 		catalog_place_exec(&place, sql);
 		f = verify(&(struct how){.threads = 1});
-		(void)snprintf(key, sizeof key, "sluice_partition d/%d", 90 + 10 * row);
+		(void)snprintf(key, sizeof(key), "sluice_partition d/%d", 90 + 10 * row);
 		assert_named(&f, SL_AUDIT_CATALOG, key);
 		catalog_place_exec(&place, "DELETE FROM sluice_partition");
 		catalog_place_exec(&place, "INSERT INTO sluice_partition SELECT * FROM kept");
 		catalog_place_exec(&place, "DROP TABLE kept");
 		catalog_place_exec(&place, "CREATE TABLE kept AS SELECT * FROM sluice_audit_event");
-		(void)snprintf(sql, sizeof sql, "DELETE FROM sluice_audit_event WHERE number=%d", row);
+		(void)snprintf(sql, sizeof(sql), "DELETE FROM sluice_audit_event WHERE number=%d", row);
 		catalog_place_exec(&place, sql);
 		f = verify(&(struct how){.threads = 1});
-		(void)snprintf(key, sizeof key, "sluice_audit_event d/%d", row);
+		(void)snprintf(key, sizeof(key), "sluice_audit_event d/%d", row);
 		assert_named(&f, SL_AUDIT_CATALOG, key);
 		catalog_place_exec(&place, "DELETE FROM sluice_audit_event");
 		catalog_place_exec(&place, "INSERT INTO sluice_audit_event SELECT * FROM kept");
@@ -470,7 +470,7 @@ static void drop_tail(void)
 	char hex[SL__SHA256_HEX], sql[256];
 	assert_int_equal(sl_audit_head_read(place.dir, "d", NULL, &h, &err), 0);
 	sl__sha256_hex(h.event_hash, hex);
-	(void)snprintf(sql, sizeof sql, "UPDATE sluice_dataset SET head_hash='%s' WHERE name='d'", hex);
+	(void)snprintf(sql, sizeof(sql), "UPDATE sluice_dataset SET head_hash='%s' WHERE name='d'", hex);
 	catalog_place_exec(&place, sql);
 }
 
@@ -514,7 +514,7 @@ static void a_head_by_another_key_or_by_none_is_refused(void **state)
 	struct findings f;
 	char path[512];
 	(void)state;
-	(void)snprintf(path, sizeof path, "%s/other", place.dir);
+	(void)snprintf(path, sizeof(path), "%s/other", place.dir);
 	assert_int_equal(sl_audit_keygen(path, NULL, key, &err), 0);
 	f = verify(&(struct how){.checkpoint = "head", .public_key = "other.pub"});
 	assert_named(&f, SL_AUDIT_SIGNATURE, "another key");
@@ -561,13 +561,13 @@ static void what_does_not_belong_there_is_named(void **state)
 	struct findings f;
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(strange); i++) {
-		(void)snprintf(path, sizeof path, "%s/%s", place.dir, strange[i]);
+		(void)snprintf(path, sizeof(path), "%s/%s", place.dir, strange[i]);
 		audit_write(path, "x", 1);
 		f = verify(&(struct how){.no_catalog = true});
 		assert_named(&f, SL_AUDIT_UNKNOWN, path);
 		assert_int_equal(unlink(path), 0);
 	}
-	(void)snprintf(path, sizeof path, "%s/d/link", place.dir);
+	(void)snprintf(path, sizeof(path), "%s/d/link", place.dir);
 	assert_int_equal(symlink("/etc/passwd", path), 0);
 	f = verify(&(struct how){.no_catalog = true});
 	assert_named(&f, SL_AUDIT_UNKNOWN, path);
@@ -577,9 +577,9 @@ static void what_does_not_belong_there_is_named(void **state)
 	assert_named(&f, SL_AUDIT_UNKNOWN, path);
 	assert_int_equal(unlink(path), 0);
 	/* What an export that was killed leaves is told, and no fault. */
-	(void)snprintf(path, sizeof path, "%s/d/partition-00000000000000000010/.part-x.parquet.tmp-1234", place.dir);
+	(void)snprintf(path, sizeof(path), "%s/d/partition-00000000000000000010/.part-x.parquet.tmp-1234", place.dir);
 	audit_write(path, "x", 1);
-	(void)snprintf(target, sizeof target, "%s/d/partition-00000000000000000013", place.dir);
+	(void)snprintf(target, sizeof(target), "%s/d/partition-00000000000000000013", place.dir);
 	assert_int_equal(mkdir(target, 0700), 0);
 	audit_dataset_file(&place, 3, path);
 	audit_write(path, "x", 1);
@@ -587,7 +587,7 @@ static void what_does_not_belong_there_is_named(void **state)
 	assert_int_equal(f.n, 2);
 	assert_int_equal(f.notes, 2);
 	/* Folders with an underscore are not data. */
-	(void)snprintf(target, sizeof target, "%s/d/_rejected", place.dir);
+	(void)snprintf(target, sizeof(target), "%s/d/_rejected", place.dir);
 	assert_int_equal(mkdir(target, 0700), 0);
 	assert_int_equal(verify(&(struct how){.all = true}).n, 2);
 }
@@ -606,9 +606,9 @@ static void a_file_of_sequences_that_no_event_holds_is_no_fault(void **state)
 	(void)state;
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
 		char path[512], folder[512];
-		(void)snprintf(folder, sizeof folder, "%s/d/partition-%020u", place.dir, cases[i].partition);
+		(void)snprintf(folder, sizeof(folder), "%s/d/partition-%020u", place.dir, cases[i].partition);
 		(void)mkdir(folder, 0700);
-		(void)snprintf(path, sizeof path, "%.400s/part-%020u-%020u.parquet", folder, cases[i].start,
+		(void)snprintf(path, sizeof(path), "%.400s/part-%020u-%020u.parquet", folder, cases[i].start,
 			       cases[i].end);
 		audit_write(path, "x", 1);
 		struct findings f = verify(&(struct how){.no_catalog = i % 2 == 0, .all = true});
@@ -624,7 +624,7 @@ static void no_link_is_followed_out_of_the_folder(void **state)
 	struct findings f;
 	(void)state;
 	audit_dataset_file(&place, 0, path);
-	(void)snprintf(other, sizeof other, "%s/elsewhere", place.dir);
+	(void)snprintf(other, sizeof(other), "%s/elsewhere", place.dir);
 	assert_int_equal(rename(path, other), 0);
 	assert_int_equal(symlink(other, path), 0);
 	f = verify(&(struct how){.no_catalog = true});
@@ -633,7 +633,7 @@ static void no_link_is_followed_out_of_the_folder(void **state)
 	assert_int_equal(rename(other, path), 0);
 	assert_clean(&(struct how){.no_catalog = true});
 	/* Nor a folder's. */
-	(void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+	(void)snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
 	assert_int_equal(rename(folder, other), 0);
 	assert_int_equal(symlink(other, folder), 0);
 	f = verify(&(struct how){.no_catalog = true, .all = true});
@@ -743,7 +743,7 @@ static void findings_come_in_the_order_of_the_chain_for_any_number_of_threads(vo
 	(void)tear_down(NULL);
 	catalog_place_set_up(&place);
 	if (place.server != NULL)
-		(void)snprintf(place.schema, sizeof place.schema, "sluice");
+		(void)snprintf(place.schema, sizeof(place.schema), "sluice");
 	audit_dataset_make(&place, 24);
 	for (uint64_t i = 0; i < 24; i += 2) {
 		size_t n;
@@ -846,7 +846,7 @@ static int stop_at_finding(const struct sl_audit_finding *f, void *ctx)
 static void a_callback_can_end_it(void **state)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_audit_result r = {.struct_size = sizeof r};
+	struct sl_audit_result r = {.struct_size = sizeof(r)};
 	int told = 0;
 	char path[512];
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT, .catalog = "", .on_progress = cancel};

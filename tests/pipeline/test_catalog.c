@@ -28,7 +28,7 @@ struct opened {
 
 static int set_up(void **state)
 {
-	struct opened *o = calloc(1, sizeof *o);
+	struct opened *o = calloc(1, sizeof(*o));
 	struct sl_err err = SL_ERR_INIT;
 	assert_non_null(o);
 	catalog_place_set_up(&place);
@@ -51,7 +51,7 @@ static int tear_down(void **state)
 
 static int copy_dataset(const struct sl_dataset *d, void *ctx)
 {
-	memcpy(ctx, d, sizeof *d);
+	memcpy(ctx, d, sizeof(*d));
 	return 0;
 }
 
@@ -80,7 +80,7 @@ static int check_event(uint64_t number, const char *text, size_t len, void *ctx)
 	assert_int_equal(sl_audit_event_parse(text, len, &e, w->storage, &err), 0);
 	assert_int_equal(e.number, number);
 	if (w->n > 0)
-		assert_memory_equal(e.prev_hash, w->before.hash, sizeof e.hash);
+		assert_memory_equal(e.prev_hash, w->before.hash, sizeof(e.hash));
 	w->before = e;
 	w->n++;
 	return 0;
@@ -112,7 +112,7 @@ static void a_commit_is_row_event_and_checkpoint_together(void **state)
 	assert_int_equal(d.bytes, 2000);
 	assert_int_equal(sl_catalog_events(o->c, "d", 0, 0, check_event, &events, &err), 0);
 	assert_int_equal(events.n, 2);
-	assert_memory_equal(events.before.hash, d.head, sizeof d.head);
+	assert_memory_equal(events.before.hash, d.head, sizeof(d.head));
 	assert_int_equal(sl_catalog_partitions(o->c, "d", 0, 0, count_partition, &partitions, &err), 0);
 	assert_int_equal(partitions.n, 2);
 }
@@ -131,7 +131,7 @@ static void committing_again_changes_nothing(void **state)
 	assert_int_equal(is_new, 0);
 	struct sl_dataset after = look(o->c);
 	assert_int_equal(after.events, 2);
-	assert_memory_equal(after.head, before.head, sizeof after.head);
+	assert_memory_equal(after.head, before.head, sizeof(after.head));
 }
 
 static void other_contents_for_a_committed_range_are_a_conflict(void **state)
@@ -250,7 +250,7 @@ static int commit_late(struct opened *o, uint64_t start, uint64_t end, int *is_n
 	char path[256];
 	struct sl_catalog_partition p = catalog_partition("d", start, end, 100, path);
 	p.type = SL_AUDIT_LATE;
-	(void)snprintf(path, sizeof path, "d/late-%d", (int)start);
+	(void)snprintf(path, sizeof(path), "d/late-%d", (int)start);
 	return sl_catalog_commit(o->c, o->lease, &p, is_new, err);
 }
 
@@ -303,7 +303,7 @@ static void a_definition_can_change_until_something_is_committed(void **state)
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_dataset d = {
-		.struct_size = sizeof d, .partition_size = 100, .sequence_column = "seq", .schema = "other"};
+		.struct_size = sizeof(d), .partition_size = 100, .sequence_column = "seq", .schema = "other"};
 	assert_int_equal(sl_catalog_define(o->c, o->lease, &d, &err), 0);
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
 	assert_int_equal(sl_catalog_define(o->c, o->lease, &d, &err), 0);
@@ -367,7 +367,7 @@ static void a_second_taker_is_told_who_has_the_lease(void **state)
 	sl_catalog_lease *lease = NULL;
 	char me[32];
 	assert_int_equal(sl_catalog_lease_take(other, "d", NULL, &lease, &err), SL_ELOCKED);
-	(void)snprintf(me, sizeof me, "pid %ld", (long)getpid());
+	(void)snprintf(me, sizeof(me), "pid %ld", (long)getpid());
 	assert_non_null(strstr(err.msg, me));
 	assert_int_equal(sl_err_exit_code(err.code), 75);
 	/* Another dataset is another lease, and one that was given back is free. */
@@ -386,7 +386,7 @@ static void a_holder_that_was_overtaken_cannot_write_any_more(void **state)
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_dataset d = {
-		.struct_size = sizeof d, .partition_size = 100, .sequence_column = "seq", .schema = "other"};
+		.struct_size = sizeof(d), .partition_size = 100, .sequence_column = "seq", .schema = "other"};
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
 	catalog_place_exec(&place, "UPDATE sluice_dataset SET fence=fence+1, holder='somebody else' WHERE name='d'");
 	assert_int_equal(sl_catalog_lease_check(o->lease, &err), 0); /* not known yet */
@@ -495,7 +495,7 @@ static void names_and_urls_that_cannot_be_are_refused(void **state)
 	assert_int_equal(sl_catalog_open(&c, "sqlite://host/x", NULL, &err), SL_EINVAL);
 	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .create = SL_OFF, .schema = "nothing_here"};
 	char missing[600];
-	(void)snprintf(missing, sizeof missing, "%s%s", place.url, place.server == NULL ? ".not" : "");
+	(void)snprintf(missing, sizeof(missing), "%s%s", place.url, place.server == NULL ? ".not" : "");
 	assert_int_equal(sl_catalog_open(&c, missing, &opts, &err), SL_EUNAVAIL);
 }
 
@@ -533,14 +533,14 @@ static void every_form_of_a_file_s_url_names_that_file(void **state)
 	char url[600], path[600], home[256];
 	(void)state;
 	const char *before = getenv("HOME");
-	(void)snprintf(home, sizeof home, "%s", before != NULL ? before : "");
+	(void)snprintf(home, sizeof(home), "%s", before != NULL ? before : "");
 	assert_int_equal(setenv("HOME", place.dir, 1), 0);
 	static const char *const names[] = {"a.db", "b.db", "c.db"};
 	for (size_t i = 0; i < SL_COUNT(names); i++) {
 		sl_catalog *c = NULL;
-		(void)snprintf(url, sizeof url, "sqlite:%s%s/%s", i == 1 ? "//" : "", i == 2 ? "~" : place.dir,
+		(void)snprintf(url, sizeof(url), "sqlite:%s%s/%s", i == 1 ? "//" : "", i == 2 ? "~" : place.dir,
 			       names[i]);
-		(void)snprintf(path, sizeof path, "%s/%s", place.dir, names[i]);
+		(void)snprintf(path, sizeof(path), "%s/%s", place.dir, names[i]);
 		if (sl_catalog_open(&c, url, NULL, &err) != 0)
 			fail_msg("%s: %s", url, err.msg);
 		sl_catalog_close(c);
@@ -567,9 +567,9 @@ static void processes_that_make_the_catalog_at_once_all_succeed(void **state)
 	int go[2], failures = 0;
 	(void)state;
 	if (place.server != NULL)
-		(void)snprintf(place.schema, sizeof place.schema, "fresh%d", place.n);
+		(void)snprintf(place.schema, sizeof(place.schema), "fresh%d", place.n);
 	else
-		(void)snprintf(place.url, sizeof place.url, "sqlite:%s/new/_catalog.db", place.dir);
+		(void)snprintf(place.url, sizeof(place.url), "sqlite:%s/new/_catalog.db", place.dir);
 	assert_int_equal(pipe(go), 0);
 	for (int i = 0; i < PROCESSES; i++) {
 		children[i] = fork();
@@ -619,7 +619,7 @@ static int all_of_it(const struct sl_env *env, struct sl_err *err)
 	sl_catalog_lease *lease = NULL;
 	struct walk walk = {.n = 0};
 	struct sl_dataset d = {
-		.struct_size = sizeof d, .partition_size = 100, .sequence_column = "seq", .schema = "{}"};
+		.struct_size = sizeof(d), .partition_size = 100, .sequence_column = "seq", .schema = "{}"};
 	int rc = catalog_place_try(&place, env, &c, err);
 	if (rc != 0)
 		return rc;
@@ -718,7 +718,7 @@ static void a_database_that_goes_away_is_a_retryable_error_and_comes_back(void *
 	PQfinish(place.admin);
 	place.admin = pg_temp_connect(place.server);
 	char sql[128];
-	(void)snprintf(sql, sizeof sql, "SET client_min_messages=error; SET search_path = %s", place.schema);
+	(void)snprintf(sql, sizeof(sql), "SET client_min_messages=error; SET search_path = %s", place.schema);
 	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
 	int rc = catalog_commit(o->c, o->lease, 200, 299, NULL, &err);
 	for (int i = 0; i < 10 && rc == SL_EUNAVAIL; i++) /* connections that the pool still had */

@@ -23,7 +23,7 @@
 
 static int open_place(void **state)
 {
-	struct place *p = malloc(sizeof *p);
+	struct place *p = malloc(sizeof(*p));
 	place_open(p);
 	*state = p;
 	return 0;
@@ -91,7 +91,7 @@ static void csv_becomes_rows_of_guessed_columns(void **state)
 		"7,\"a \"\"q\"\"\",true,1.5,2024-02-29T12:00:00.5+01:00,2024-02-29,123456789012345678901234567890\n"
 		"8,,false,-2,2024-02-29 12:00:00Z,,1\n"
 		"9,\"\",,,,1970-01-02,\n";
-	place_write(p, "in.csv", text, sizeof text - 1);
+	place_write(p, "in.csv", text, sizeof(text) - 1);
 	struct sl_export_opts opts = place_opts(p, 8);
 	struct sl_export_result r = export(&opts);
 	assert_int_equal(r.partitions, 2);
@@ -111,7 +111,7 @@ static void json_lines_may_have_their_members_in_any_order_and_leave_some_out(vo
 				   "\n"
 				   "{\"nested\":[],\"a\":null,\"n\":1,\"late\":9007199254740993}\r\n"
 				   "{\"n\":2}";
-	place_write(p, "in.jsonl", text, sizeof text - 1);
+	place_write(p, "in.jsonl", text, sizeof(text) - 1);
 	struct sl_export_opts opts = place_opts(p, 100);
 	assert_int_equal(export(&opts).rows, 3);
 	expect_rows(p, "0|x\xC3\xA9\n|{\"k\":[1,2]}|NULL\n"
@@ -467,7 +467,7 @@ static void a_resume_is_not_taken_in_by_a_row_inside_of_quotes(void **state)
 	struct sl_export_opts opts = place_opts(p, 10);
 	static const char begin[] = "n,note\n0,plain\n1,plain\n2,plain\n3,plain\n4,plain\n5,plain\n6,plain\n7,plain\n"
 				    "8,plain\n9,plain\n10,plain\n11,plain\n12,plain\n13,plain\n14,plain\n";
-	place_write(p, "in.csv", begin, sizeof begin - 1);
+	place_write(p, "in.csv", begin, sizeof(begin) - 1);
 	assert_int_equal(export(&opts).checkpoint, 14);
 	place_write(p, "in.csv", text, n);
 	struct sl_export_result r = export(&opts);
@@ -512,7 +512,7 @@ static void an_export_that_was_stopped_anywhere_goes_on_to_the_same_bytes(void *
 		uint64_t partitions = 0;
 		int runs = 0;
 		for (struct sl_export_result r = {.stopped = 1}; r.stopped; runs++) {
-			r = (struct sl_export_result){.struct_size = sizeof r};
+			r = (struct sl_export_result){.struct_size = sizeof(r)};
 			assert_int_equal(sl_export_new(&s.e, &opts, NULL), 0);
 			assert_int_equal(sl_export_run(s.e, &r, NULL), 0);
 			sl_export_free(s.e);
@@ -544,10 +544,10 @@ static void rows_that_a_stop_leaves_are_counted(void **state)
 	opts.on_progress = stop_at;
 	opts.on_progress_ctx = &s;
 	for (int way = 0; way < 2; way++) { /* the second passes over what the first has */
-		struct sl_export_result r = {.struct_size = sizeof r};
+		struct sl_export_result r = {.struct_size = sizeof(r)};
 		int fds[2];
 		assert_int_equal(pipe(fds), 0);
-		assert_int_equal(write(fds[1], text, sizeof text - 1), sizeof text - 1);
+		assert_int_equal(write(fds[1], text, sizeof(text) - 1), sizeof(text) - 1);
 		opts.fd = fds[0];
 		opts.follow = SL_ON;
 		assert_int_equal(sl_export_new(&s.e, &opts, NULL), 0);
@@ -649,7 +649,7 @@ static void following_a_file_commits_what_it_grows_by(void **state)
 	opts.poll_interval_ms = 5;
 	opts.on_progress = grow;
 	opts.on_progress_ctx = &g;
-	struct sl_export_result r = {.struct_size = sizeof r};
+	struct sl_export_result r = {.struct_size = sizeof(r)};
 	assert_int_equal(sl_export_new(&g.e, &opts, NULL), 0);
 	assert_int_equal(sl_export_run(g.e, &r, NULL), 0);
 	sl_export_free(g.e);
@@ -762,7 +762,7 @@ static void bad_rows_can_be_diverted_and_are_counted(void **state)
 	struct place *p = *state;
 	static const char text[] = "n,x\n1,1\n2,2\n3,many\nfour,4\n5,\"5\n6,6\n7,7,7\n8,8\n";
 	char letters[128], seen[1000] = "";
-	place_write(p, "in.csv", text, sizeof text - 1);
+	place_write(p, "in.csv", text, sizeof(text) - 1);
 	for (int pipe = 0; pipe < 2; pipe++) {
 		struct sl_export_opts opts = place_opts(p, 4);
 		opts.sample_records = 2;
@@ -777,7 +777,7 @@ static void bad_rows_can_be_diverted_and_are_counted(void **state)
 	}
 	const struct sl_dlq_opts read_only = {SL_DLQ_OPTS_INIT, .read_only = SL_ON};
 	sl_dlq *q;
-	(void)snprintf(letters, sizeof letters, "%s/_dead/ledger", p->to);
+	(void)snprintf(letters, sizeof(letters), "%s/_dead/ledger", p->to);
 	assert_int_equal(sl_dlq_open(&q, letters, &read_only, NULL), 0);
 	assert_int_equal(sl_dlq_list(q, 0, count_letter, seen, NULL), 0);
 	sl_dlq_close(q);
@@ -794,7 +794,7 @@ static void diverted_rows_have_commas_whatever_the_input_has(void **state)
 	static const char text[] = "n;x;y;z\n1;1;a;b\n2;two;\"a, \"\"b\"\"\";\n3;three;a,b;\"\"\n4;\"fo\"ur;;\n";
 	char letters[128], seen[1000] = "";
 	sl_dlq *q;
-	place_write(p, "in.csv", text, sizeof text - 1);
+	place_write(p, "in.csv", text, sizeof(text) - 1);
 	struct sl_export_opts opts = place_opts(p, 4);
 	opts.sample_records = 1;
 	opts.bad_rows = SL_EXPORT_BAD_ROWS_DIVERT;
@@ -802,7 +802,7 @@ static void diverted_rows_have_commas_whatever_the_input_has(void **state)
 	opts.delimiter = ';';
 	assert_int_equal(export(&opts).bad_rows, 3);
 	const struct sl_dlq_opts read_only = {SL_DLQ_OPTS_INIT, .read_only = SL_ON};
-	(void)snprintf(letters, sizeof letters, "%s/_dead/ledger", p->to);
+	(void)snprintf(letters, sizeof(letters), "%s/_dead/ledger", p->to);
 	assert_int_equal(sl_dlq_open(&q, letters, &read_only, NULL), 0);
 	assert_int_equal(sl_dlq_list(q, 0, count_letter, seen, NULL), 0);
 	sl_dlq_close(q);
@@ -909,7 +909,7 @@ static int backfill(const struct sl_export_opts *opts, uint64_t first, uint64_t 
 {
 	const struct sl_export_range range = {first, last};
 	sl_export *e;
-	*r = (struct sl_export_result){.struct_size = sizeof *r};
+	*r = (struct sl_export_result){.struct_size = sizeof(*r)};
 	assert_int_equal(sl_export_new(&e, opts, NULL), 0);
 	int rc = sl_export_backfill(e, &range, 1, r, err);
 	sl_export_free(e);
@@ -926,8 +926,8 @@ static void damaged_partitions_are_built_again_as_they_were(void **state)
 	struct sl_export_opts opts = place_opts(p, 10);
 	(void)export(&opts);
 	char *wanted = place_show(p);
-	(void)snprintf(one, sizeof one, "%s/ledger/partition-%020d/part-%020d-%020d.parquet", p->to, 2, 20, 29);
-	(void)snprintf(other, sizeof other, "%s/ledger/partition-%020d/part-%020d-%020d.parquet", p->to, 4, 40, 49);
+	(void)snprintf(one, sizeof(one), "%s/ledger/partition-%020d/part-%020d-%020d.parquet", p->to, 2, 20, 29);
+	(void)snprintf(other, sizeof(other), "%s/ledger/partition-%020d/part-%020d-%020d.parquet", p->to, 4, 40, 49);
 	assert_int_equal(unlink(one), 0);
 	assert_int_equal(truncate(other, 10), 0);
 	expect_gaps(&opts, "2 20-29\n3 40-49\n");

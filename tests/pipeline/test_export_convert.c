@@ -76,10 +76,10 @@ static void doubles_are_the_nearest_ones(void **state)
 	for (size_t i = 0; i < SL_COUNT(texts); i++) {
 		assert_null(sl__to_double(texts[i], strlen(texts[i]), &v));
 		double wanted = strtod(texts[i], NULL);
-		assert_memory_equal(&v, &wanted, sizeof v);
+		assert_memory_equal(&v, &wanted, sizeof(v));
 	}
 	/* Half way between two doubles, and a thousand digits later a bit above. */
-	memset(long_text, '0', sizeof long_text);
+	memset(long_text, '0', sizeof(long_text));
 	memcpy(long_text, "9007199254740993.", 17);
 	long_text[1200] = '1';
 	assert_null(sl__to_double(long_text, 1201, &v));
@@ -270,7 +270,7 @@ static void text_of_the_input_is_not_copied(void **state)
 	static const char record[] = "1,t,hello,,ab";
 	struct rows r;
 	open_rows(&r, true, 100);
-	sl__table_input(&r.batch, record, record + sizeof record - 1);
+	sl__table_input(&r.batch, record, record + sizeof(record) - 1);
 	assert_int_equal(add(&r, record, NULL), 0);
 	const struct sl_parquet_bytes *text = sl__table_values(&r.batch)[2].values;
 	assert_ptr_equal(text[0].data, record + 4);
@@ -315,7 +315,7 @@ static void arrays_grow_and_are_used_again(void **state)
 	open_rows(&r, true, 10000);
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < 10000; i++) {
-			(void)snprintf(record, sizeof record, "%d,%s,%d,%s,zz", i, i % 2 ? "t" : "", i,
+			(void)snprintf(record, sizeof(record), "%d,%s,%d,%s,zz", i, i % 2 ? "t" : "", i,
 				       i % 3 ? "q" : "");
 			assert_int_equal(add(&r, record, NULL), 0);
 		}

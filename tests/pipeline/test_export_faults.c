@@ -24,7 +24,7 @@ struct faults {
 
 static int open_faults(void **state)
 {
-	struct faults *f = calloc(1, sizeof *f);
+	struct faults *f = calloc(1, sizeof(*f));
 	struct sl_export_result r;
 	char *text = rows_csv(5, 39);
 	place_open(&f->place);

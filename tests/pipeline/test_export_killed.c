@@ -122,7 +122,7 @@ static void assert_like(const struct export_rig *x, const char *must_be, const c
 static bool kill_at(struct export_rig *x, const char *step, int at, const char *must_be)
 {
 	char when[64];
-	(void)snprintf(when, sizeof when, "killed at %s, time %d", step, at);
+	(void)snprintf(when, sizeof(when), "killed at %s, time %d", step, at);
 	export_rig_to(x, "killed");
 	struct sl_export_opts o = export_rig_opts(x);
 	bool killed = ended_killed(start(&o, step, at));
@@ -253,7 +253,7 @@ static struct sl_export_opts export_late(struct export_rig *x, const char *to)
 static bool backfill_killed(struct export_rig *x, const char *step, int at, const char *must_be)
 {
 	char when[64];
-	(void)snprintf(when, sizeof when, "backfill killed at %s, time %d", step, at);
+	(void)snprintf(when, sizeof(when), "backfill killed at %s, time %d", step, at);
 	struct sl_export_opts o = export_late(x, "killed");
 	bool killed = ended_killed(start_one(&o, &below, step, at));
 	export_rig_assert_committed_files(x);

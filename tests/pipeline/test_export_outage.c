@@ -93,7 +93,7 @@ static void feed(struct running *r, uint64_t from, uint64_t to)
 	if (from == FIRST)
 		assert_int_equal(write(r->pipe[1], "seq,account,fee,ok\n", 19), 19);
 	for (uint64_t i = from; i <= to; i++) {
-		int n = export_rig_csv_row(row, sizeof row, i);
+		int n = export_rig_csv_row(row, sizeof(row), i);
 		assert_int_equal(write(r->pipe[1], row, (size_t)n), n);
 	}
 }

@@ -81,13 +81,13 @@ static int look_at(const struct sl_catalog_partition *row, void *ctx)
 	size_t n = 0;
 	if (row->start > l->at->number)
 		return 0; /* committed later */
-	(void)snprintf(path, sizeof path, "%s/%s", l->p->x.to, row->path);
+	(void)snprintf(path, sizeof(path), "%s/%s", l->p->x.to, row->path);
 	const void *data = crashfs_get(l->state, path, &n);
 	if (data == NULL)
 		fail_msg("%s is not there", path);
 	assert_int_equal(n, row->bytes);
 	assert_int_equal(sl__sha256(data, n, sha256, NULL), 0);
-	assert_memory_equal(sha256, row->sha256, sizeof sha256);
+	assert_memory_equal(sha256, row->sha256, sizeof(sha256));
 	l->p->partitions++;
 	return 0;
 }
@@ -106,7 +106,7 @@ static void look_at_events(struct power *p, sl_catalog *c, struct crashfs *state
 	FILE *out = open_memstream(&text, &len);
 	assert_int_equal(sl_catalog_events(c, EXPORT_DATASET, 0, at->number, join_event, out, NULL), 0);
 	fclose(out);
-	(void)snprintf(path, sizeof path, "%s/" EXPORT_DATASET "/_audit/events-%020d.jsonl", p->x.to, 1);
+	(void)snprintf(path, sizeof(path), "%s/" EXPORT_DATASET "/_audit/events-%020d.jsonl", p->x.to, 1);
 	const void *data = crashfs_get(state, path, &n);
 	if (data == NULL)
 		fail_msg("%s is not there", path);
@@ -137,8 +137,8 @@ static void what_is_committed_or_written_survives_power_loss(void **state)
 	sl_catalog *c = NULL;
 	(void)state;
 	export_rig_init(&p.x, ".csv", 17, 383);
-	(void)snprintf(p.x.to, sizeof p.x.to, "/out");
-	(void)snprintf(p.catalog, sizeof p.catalog, "sqlite:%s/catalog.db", p.x.dir);
+	(void)snprintf(p.x.to, sizeof(p.x.to), "/out");
+	(void)snprintf(p.catalog, sizeof(p.catalog), "sqlite:%s/catalog.db", p.x.dir);
 	export_all(&p);
 	assert_int_equal(sl_catalog_open(&c, p.catalog, &opts, NULL), 0);
 	size_t commits = 0;

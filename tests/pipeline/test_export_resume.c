@@ -30,7 +30,7 @@ static const struct sl_parquet_column columns[] = {
 
 static int open_places(void **state)
 {
-	struct place *two = calloc(2, sizeof *two);
+	struct place *two = calloc(2, sizeof(*two));
 	place_open(&two[0]);
 	place_open(&two[1]);
 	*state = two;
@@ -62,7 +62,7 @@ static bool sometimes(struct sl__prng *prng, unsigned in)
 static void put(struct input *in, const char *text)
 {
 	size_t n = strlen(text);
-	assert_true(in->len + n < sizeof in->text);
+	assert_true(in->len + n < sizeof(in->text));
 	memcpy(in->text + in->len, text, n + 1);
 	in->len += n;
 }
@@ -73,7 +73,7 @@ static void put_form(struct input *in, const char *form, uint64_t number, uint64
 	for (; *form != '\0'; form++) {
 		char piece[24] = {*form};
 		if (*form == '@' || *form == '#')
-			(void)snprintf(piece, sizeof piece, "%" PRIu64, *form == '@' ? number : other);
+			(void)snprintf(piece, sizeof(piece), "%" PRIu64, *form == '@' ? number : other);
 		put(in, piece);
 	}
 }
@@ -175,7 +175,7 @@ static void both(const struct case_of *c, size_t n, const char *when)
 {
 	struct sl_err of_file = SL_ERR_INIT, of_pipe = SL_ERR_INIT;
 	const char *name = c->csv ? "in.csv" : "in.jsonl";
-	(void)snprintf(c->file->input, sizeof c->file->input, "%s/%s", c->file->dir, name);
+	(void)snprintf(c->file->input, sizeof(c->file->input), "%s/%s", c->file->dir, name);
 	struct sl_export_opts file = place_opts(c->file, 2), pipe = place_opts(c->pipe, 2);
 	file.columns = pipe.columns = columns;
 	file.columns_n = pipe.columns_n = SL_COUNT(columns);
@@ -256,7 +256,7 @@ static void a_step_back_below_the_checkpoint_is_told_every_time(void **state)
 	static const char text[] = "seq,a\n1,x\n2,y\n3,z\n2,q\n4,r\n";
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_export_result r;
-	place_write(p, "in.csv", text, sizeof text - 1);
+	place_write(p, "in.csv", text, sizeof(text) - 1);
 	struct sl_export_opts opts = place_opts(p, 2);
 	for (int again = 0; again < 3; again++) {
 		assert_int_equal(place_run(&opts, &r, &err), SL_EDUPLICATE);

@@ -23,7 +23,7 @@ struct storage {
 
 static int setup(void **state)
 {
-	struct storage *s = calloc(1, sizeof *s);
+	struct storage *s = calloc(1, sizeof(*s));
 	struct sl_err err = SL_ERR_INIT;
 	export_rig_init(&s->x, ".csv", FIRST, ROWS);
 	export_rig_to(&s->x, "reference");
@@ -79,7 +79,7 @@ static void full_from(struct storage *s, int64_t n)
 {
 	struct sl_err err = SL_ERR_INIT;
 	char when[64];
-	(void)snprintf(when, sizeof when, "full from write %lld on", (long long)n);
+	(void)snprintf(when, sizeof(when), "full from write %lld on", (long long)n);
 	export_rig_to(&s->x, "full");
 	fault_arm_io(&s->fault, n, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
 	assert_int_equal(run(s, 2, &err), SL_ENOSPC);

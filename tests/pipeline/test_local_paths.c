@@ -19,7 +19,7 @@ static char folder[64], *before;
 static int enter(void **state)
 {
 	(void)state;
-	(void)snprintf(folder, sizeof folder, "/tmp/sluice-local-XXXXXX");
+	(void)snprintf(folder, sizeof(folder), "/tmp/sluice-local-XXXXXX");
 	before = getcwd(NULL, 0);
 	return before != NULL && mkdtemp(folder) != NULL ? chdir(folder) : -1;
 }
@@ -52,9 +52,9 @@ static void a_scheme_is_letters_digits_and_signs_before_colon_slash_slash(void *
 	static const char *const paths[] = {"",       "x",      "./s3://b", "/s3://b",   "s3:/b", "a b://x",
 					    "9s://x", "s3:x//", "://x",     "dir/s3://", "C:\\x", "_s://x"};
 	(void)state;
-	for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++)
+	for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++)
 		assert_int_equal(sl_check_local_path("to", urls[i], NULL), SL_EINVAL);
-	for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
 		assert_int_equal(sl_check_local_path("to", paths[i], NULL), 0);
 	assert_int_equal(sl_check_local_path("to", NULL, NULL), 0);
 }

@@ -50,7 +50,7 @@ static void close_it(struct opened *o)
 
 static int set_up(void **state)
 {
-	struct opened *o = calloc(1, sizeof *o);
+	struct opened *o = calloc(1, sizeof(*o));
 	assert_non_null(o);
 	catalog_place_set_up(&place);
 	open_it(o, NULL);
@@ -123,7 +123,7 @@ static void assert_files_are_the_catalog(struct opened *o)
 	char path[256];
 	expected(o, want);
 	file_path(1, path);
-	(void)read_file(path, got, sizeof got);
+	(void)read_file(path, got, sizeof(got));
 	assert_string_equal(got, want);
 }
 
@@ -177,7 +177,7 @@ static void a_torn_tail_is_written_again(void **state)
 	commit_some(o, 0, 3);
 	assert_int_equal(deliver(o, NULL, &err), 0);
 	file_path(1, path);
-	size_t n = read_file(path, whole, sizeof whole), first = strcspn(whole, "\n") + 1;
+	size_t n = read_file(path, whole, sizeof(whole)), first = strcspn(whole, "\n") + 1;
 	for (size_t cut = first; cut < n; cut += 37)
 		for (int kind = 0; kind < 3; kind++) {
 			memcpy(torn, whole, cut);
@@ -198,7 +198,7 @@ static void a_file_that_was_changed_is_left_alone_and_told(void **state)
 	commit_some(o, 0, 2);
 	assert_int_equal(deliver(o, NULL, &err), 0);
 	file_path(1, path);
-	size_t n = read_file(path, whole, sizeof whole);
+	size_t n = read_file(path, whole, sizeof(whole));
 	commit_some(o, 2, 1);
 	for (size_t at = 0; at < n; at += 13) {
 		memcpy(changed, whole, n);
@@ -206,7 +206,7 @@ static void a_file_that_was_changed_is_left_alone_and_told(void **state)
 		write_file(path, changed, n);
 		assert_int_equal(deliver(o, NULL, &err), SL_ECONFLICT);
 		assert_non_null(strstr(err.msg, "_audit"));
-		assert_int_equal(read_file(path, after, sizeof after), n);
+		assert_int_equal(read_file(path, after, sizeof(after)), n);
 		assert_memory_equal(after, changed, n);
 	}
 	write_file(path, whole, n);
@@ -245,7 +245,7 @@ static void events_that_are_written_and_not_marked_are_marked(void **state)
 	commit_some(o, 0, 3);
 	assert_int_equal(deliver(o, NULL, &err), 0);
 	file_path(1, path);
-	(void)read_file(path, whole, sizeof whole);
+	(void)read_file(path, whole, sizeof(whole));
 	assert_int_equal(stat(path, &before), 0);
 	catalog_place_exec(&place, "UPDATE sluice_dataset SET delivered_files=1 WHERE name='d'");
 	assert_int_equal(deliver(o, NULL, &err), 0);
@@ -289,7 +289,7 @@ static void a_full_file_is_followed_by_another(void **state)
 		if (access(path, F_OK) != 0)
 			continue;
 		files++;
-		assert_true(read_file(path, one, sizeof one) < 3000);
+		assert_true(read_file(path, one, sizeof(one)) < 3000);
 		strcat(got, one);
 	}
 	expected(o, want);
@@ -300,7 +300,7 @@ static void a_full_file_is_followed_by_another(void **state)
 	write_file(path, "", 0);
 	commit_some(o, 12, 1);
 	assert_int_equal(deliver(o, &opts, &err), 0);
-	assert_true(read_file(path, one, sizeof one) > 100);
+	assert_true(read_file(path, one, sizeof(one)) > 100);
 	/* One that leaves events out is not, be it the only one. */
 	file_path(20, path);
 	write_file(path, "", 0);
@@ -337,9 +337,9 @@ static void existing_files_that_cannot_be_read_are_reported_and_left_alone(void 
 	commit_some(o, 0, 3);
 	assert_int_equal(deliver(o, NULL, &err), 0);
 	file_path(1, path);
-	size_t len = read_file(path, before, sizeof before);
+	size_t len = read_file(path, before, sizeof(before));
 	commit_some(o, 3, 1);
-	for (size_t n = 0; n < sizeof calls / sizeof calls[0]; n++) {
+	for (size_t n = 0; n < sizeof(calls) / sizeof(calls[0]); n++) {
 		err = (struct sl_err)SL_ERR_INIT;
 		fault_arm_io(&f, calls[n].nth, FAULT_FROM, EIO, FAULT_OP(calls[n].op));
 		int rc = deliver(o, NULL, &err);
@@ -347,7 +347,7 @@ static void existing_files_that_cannot_be_read_are_reported_and_left_alone(void 
 		if (rc != SL_EIO || strstr(err.msg, calls[n].says) == NULL || strstr(err.msg, path) == NULL)
 			fail_msg("call %zu: %d, %s", n + 1, rc, err.msg);
 		assert_int_equal(fault_open_fds(&f), 0);
-		assert_int_equal(read_file(path, after, sizeof after), len);
+		assert_int_equal(read_file(path, after, sizeof(after)), len);
 		assert_memory_equal(after, before, len);
 	}
 	assert_int_equal(deliver(o, NULL, &err), 0);
@@ -372,7 +372,7 @@ static void every_call_that_fails_leaves_files_that_the_next_run_completes(void 
 		for (n = 1;; n++) {
 			struct sl_err err = SL_ERR_INIT;
 			static char command[300];
-			(void)snprintf(command, sizeof command, "rm -rf %s/d", place.dir);
+			(void)snprintf(command, sizeof(command), "rm -rf %s/d", place.dir);
 			assert_int_equal(system(command), 0);
 			catalog_place_exec(&place, "UPDATE sluice_dataset SET delivered_files=0 WHERE name='d'");
 			if (o->lease != NULL && n == 1)

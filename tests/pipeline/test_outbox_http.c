@@ -31,7 +31,7 @@ struct opened {
 
 static int set_up(void **state)
 {
-	struct opened *o = calloc(1, sizeof *o);
+	struct opened *o = calloc(1, sizeof(*o));
 	struct sl_err err = SL_ERR_INIT;
 	assert_non_null(o);
 	catalog_place_set_up(&place);
@@ -39,8 +39,8 @@ static int set_up(void **state)
 	o->c = catalog_place_open(&place, NULL);
 	assert_int_equal(sl_catalog_lease_take(o->c, "d", NULL, &o->lease, &err), 0);
 	catalog_define(o->c, o->lease);
-	(void)snprintf(o->url, sizeof o->url, "http://127.0.0.1:%d/audit", server.port);
-	(void)snprintf(o->token, sizeof o->token, "%s/token", place.dir);
+	(void)snprintf(o->url, sizeof(o->url), "http://127.0.0.1:%d/audit", server.port);
+	(void)snprintf(o->token, sizeof(o->token), "%s/token", place.dir);
 	o->opts = (struct sl_outbox_opts){SL_OUTBOX_OPTS_INIT, .endpoint = o->url, .retry_ms = 1};
 	*state = o;
 	return 0;
@@ -106,7 +106,7 @@ static void assert_taken(const uint64_t ranges[][2])
 	size_t n = 0;
 	for (; (*ranges)[1] != 0; ranges++)
 		for (uint64_t i = (*ranges)[0]; i < (*ranges)[1]; i++)
-			n += (size_t)snprintf(want + n, sizeof want - n, "%sd:%" PRIu64 "-%" PRIu64, n > 0 ? " " : "",
+			n += (size_t)snprintf(want + n, sizeof(want) - n, "%sd:%" PRIu64 "-%" PRIu64, n > 0 ? " " : "",
 					      i * 100, i * 100 + 99);
 	assert_string_equal(http_server_tell(&server, "ids"), want);
 }
@@ -174,12 +174,12 @@ static void only_who_has_a_certificate_of_the_ca_file_gets_events(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	struct http_server tls;
 	char own[128], other[128];
-	(void)snprintf(own, sizeof own, "%s/own.pem", place.dir);
-	(void)snprintf(other, sizeof other, "%s/other.pem", place.dir);
+	(void)snprintf(own, sizeof(own), "%s/own.pem", place.dir);
+	(void)snprintf(other, sizeof(other), "%s/other.pem", place.dir);
 	http_server_certificate(own);
 	http_server_certificate(other);
 	http_server_start(&tls, own, own);
-	(void)snprintf(o->url, sizeof o->url, "https://127.0.0.1:%d/audit", tls.port);
+	(void)snprintf(o->url, sizeof(o->url), "https://127.0.0.1:%d/audit", tls.port);
 	commit_some(o, 0, 2);
 	assert_int_not_equal(deliver(o, &err), 0); /* the system's authorities do not know it */
 	o->opts.ca_file = other;

@@ -302,7 +302,7 @@ static void a_bad_option_is_named(void **state)
 	};
 	for (size_t i = 0; i < SL_COUNT(rows); i++) {
 		struct sl_pipeline_opts o = rows[i].o;
-		o.struct_size = sizeof o;
+		o.struct_size = sizeof(o);
 		o.env = &r->env;
 		o.ops = &r->ops;
 		assert_int_equal(sl_pipeline_new(&r->p, &o, &r->err), SL_EINVAL);
@@ -330,7 +330,7 @@ static void a_table_without_the_needed_functions_is_refused(void **state)
 static void the_defaults_are_those_of_the_specification(void **state)
 {
 	struct rig *r = *state;
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	rig_new(r);
 	assert_int_equal(sl_pipeline_get_stats(r->p, &s), 0);
 	assert_int_equal(s.workers, 4);
@@ -351,7 +351,7 @@ static void a_handle_does_not_work_in_a_forked_child(void **state)
 	rig_new(r);
 	pid_t child = fork();
 	if (child == 0) {
-		struct sl_pipeline_stats s = {.struct_size = sizeof s};
+		struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 		bool ok = sl_pipeline_run(r->p, NULL, NULL) == SL_EFORKED &&
 			  sl_pipeline_get_stats(r->p, &s) == SL_EFORKED;
 		sl_pipeline_free(r->p);

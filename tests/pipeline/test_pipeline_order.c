@@ -176,7 +176,7 @@ static void open_gate(struct rig *r)
 /* Until everything but the gate's worker waits for it: the dispatcher, the committer, the other workers. */
 static void await_standstill(struct rig *r, uint64_t dispatched, int waiters)
 {
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	int outputs;
 	do {
 		vclock_await_waiters(&r->clock, waiters);
@@ -193,7 +193,7 @@ static void a_slow_first_partition_with_a_thousand_behind_it_stays_in_the_window
 {
 	struct rig *r = *state;
 	struct gate g = {false};
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	r->own = &g;
 	r->on_build = first_waits;
 	r->run = 10;
@@ -228,7 +228,7 @@ static void the_bytes_that_wait_are_bounded_and_a_larger_partition_goes_alone(vo
 {
 	struct rig *r = *state;
 	struct gate g = {false};
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	r->own = &g;
 	r->on_build = first_waits;
 	r->run = 10;

@@ -198,7 +198,7 @@ static void a_callback_that_fills_no_error_gets_the_text_of_its_code(void **stat
 /* Partition 0 fails for good, but only when all the others that have room are finished. */
 static int fail_late(struct rig *r, const struct sl_pipeline_partition *p, struct sl_err *err)
 {
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	if (p->number != 0)
 		return 0;
 	do {

@@ -61,7 +61,7 @@ static int first_waits(struct rig *r, const struct sl_pipeline_partition *p, str
 
 static void await_dispatched(struct rig *r, uint64_t n)
 {
-	struct sl_pipeline_stats s = {.struct_size = sizeof s};
+	struct sl_pipeline_stats s = {.struct_size = sizeof(s)};
 	do {
 		sched_yield();
 		assert_int_equal(sl_pipeline_get_stats(r->p, &s), 0);

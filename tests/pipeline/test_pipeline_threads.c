@@ -45,7 +45,7 @@ static void *watch(void *arg)
 {
 	struct rig *r = arg;
 	struct storm *s = r->own;
-	struct sl_pipeline_stats stats = {.struct_size = sizeof stats};
+	struct sl_pipeline_stats stats = {.struct_size = sizeof(stats)};
 	while (atomic_load(&s->watching)) {
 		if (sl_pipeline_get_stats(r->p, &stats) != 0 || stats.committed > stats.dispatched ||
 		    stats.window_used > stats.window || stats.utilisation > 1)

@@ -40,20 +40,20 @@ static void run_sql(struct place *p, const char *sql)
 
 static int set_up(void **state, bool postgres)
 {
-	struct place *p = calloc(1, sizeof *p);
+	struct place *p = calloc(1, sizeof(*p));
 	*state = p;
 	p->postgres = postgres;
 	vclock_init(&p->clock);
 	struct sl_env env = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &p->clock};
 	assert_int_equal(sl__env_init(&p->env, &env, NULL), 0);
 	if (postgres) {
-		(void)snprintf(p->url, sizeof p->url, "%s", pg_temp_url(server));
+		(void)snprintf(p->url, sizeof(p->url), "%s", pg_temp_url(server));
 		p->pg = pg_temp_connect(server);
 		run_sql(p, "SET client_min_messages = error; DROP TABLE IF EXISTS t");
 	} else {
-		(void)snprintf(p->folder, sizeof p->folder, "/tmp/sluice-source-XXXXXX");
+		(void)snprintf(p->folder, sizeof(p->folder), "/tmp/sluice-source-XXXXXX");
 		assert_non_null(mkdtemp(p->folder));
-		(void)snprintf(p->url, sizeof p->url, "sqlite:%s/t.db", p->folder);
+		(void)snprintf(p->url, sizeof(p->url), "sqlite:%s/t.db", p->folder);
 		assert_int_equal(sqlite3_open(p->url + 7, &p->db), SQLITE_OK);
 		run_sql(p, "PRAGMA journal_mode=WAL");
 	}
@@ -84,7 +84,7 @@ static int tear_down(void **state)
 		(void)sqlite3_close(p->db);
 	static const char *const names[] = {"t.db", "t.db-wal", "t.db-shm"};
 	for (size_t i = 0; !p->postgres && i < SL_COUNT(names); i++) {
-		(void)snprintf(path, sizeof path, "%s/%s", p->folder, names[i]);
+		(void)snprintf(path, sizeof(path), "%s/%s", p->folder, names[i]);
 		(void)unlink(path);
 	}
 	if (!p->postgres)
@@ -123,7 +123,7 @@ static const char *read_all(struct place *p, uint64_t first, uint64_t last)
 		fail_msg("begin: %s", err.msg);
 	free(p->text);
 	p->text = NULL;
-	while ((n = read_some(p, buf, sizeof buf, &err)) > 0) {
+	while ((n = read_some(p, buf, sizeof(buf), &err)) > 0) {
 		p->text = realloc(p->text, len + (size_t)n + 1);
 		memcpy(p->text + len, buf, (size_t)n);
 		len += (size_t)n;
@@ -279,7 +279,7 @@ static void a_source_that_was_woken_gives_no_more(void **state)
 	open_source(p);
 	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
 	p->source.ops->wake(p->source.ctx);
-	assert_int_equal(read_some(p, buf, sizeof buf, &err), SL_ECANCELLED);
+	assert_int_equal(read_some(p, buf, sizeof(buf), &err), SL_ECANCELLED);
 }
 
 /* ---- SQLite ---- */
@@ -355,7 +355,7 @@ static void writers_of_the_sqlite_file_go_on_between_reads(void **state)
 	run_sql(p, "INSERT INTO t VALUES (1), (2), (3)");
 	open_source(p);
 	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
-	assert_int_equal(read_some(p, buf, sizeof buf, &err), 2);
+	assert_int_equal(read_some(p, buf, sizeof(buf), &err), 2);
 	run_sql(p, "INSERT INTO t VALUES (4)"); /* it would be busy under an open read transaction */
 }
 
@@ -419,7 +419,7 @@ static void a_lost_postgres_connection_is_made_again_behind_the_last_row(void **
 	run_sql(p, "INSERT INTO t SELECT i, repeat('x', 999) FROM generate_series(10000, 29999) i");
 	open_source(p);
 	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
-	while ((n = read_some(p, buf, sizeof buf, &err)) > 0) {
+	while ((n = read_some(p, buf, sizeof(buf), &err)) > 0) {
 		for (int64_t i = 0; i < n; i++) { /* a line has 6 + 999 + 1 bytes */
 			if ((total + i) % 1006 == 0)
 				assert_int_equal(buf[i], next++ <= 10000 ? '1' : '2');
@@ -507,7 +507,7 @@ static void a_read_that_waits_for_postgres_ends_when_it_is_woken(void **state)
 	((struct sl__export_db *)p->source.ctx)->columns[0].nullable = 0;
 	assert_int_equal(pthread_create(&thread, NULL, wake_it, p), 0);
 	int64_t n = p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx);
-	n = n != 0 ? n : read_some(p, buf, sizeof buf, &err);
+	n = n != 0 ? n : read_some(p, buf, sizeof(buf), &err);
 	assert_int_equal(n, SL_ECANCELLED);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 }
@@ -529,7 +529,7 @@ static void take_log(const struct sl_log_record *record, void *ctx)
 	for (size_t i = 0; i < record->n_fields; i++)
 		if (strcmp(record->fields[i].key, "one_of_them") == 0) {
 			pthread_mutex_lock(&r->mu);
-			(void)snprintf(r->told, sizeof r->told, "%s", record->fields[i].str);
+			(void)snprintf(r->told, sizeof(r->told), "%s", record->fields[i].str);
 			pthread_mutex_unlock(&r->mu);
 		}
 }
@@ -665,7 +665,7 @@ static void a_new_dataset_begins_with_the_smallest_number_that_may_still_come(vo
 	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), 0);
 	/* It waits; a wake ends that. */
 	p->source.ops->wake(p->source.ctx);
-	assert_int_equal(read_some(p, buf, sizeof buf, &err), SL_ECANCELLED);
+	assert_int_equal(read_some(p, buf, sizeof(buf), &err), SL_ECANCELLED);
 	PQfinish(other);
 }
 
@@ -735,7 +735,7 @@ static void nothing_that_postgres_sources_say_has_the_password(void **state)
 	char url[1024];
 	const char *host = strstr(p->url, "@/");
 	run_sql(p, "CREATE TABLE t (n bigint)");
-	(void)snprintf(url, sizeof url, "postgres://postgres:hush-hush%s", host);
+	(void)snprintf(url, sizeof(url), "postgres://postgres:hush-hush%s", host);
 	p->opts.from = url;
 	open_source(p);
 	assert_null(strstr(p->source.ops->describe(p->source.ctx), "hush"));

@@ -83,7 +83,7 @@ static void serve(struct tiny_endpoint *e, int fd, char *buf)
 			(void)wait_for(e, e->stop[0]);
 		if (status <= 0)
 			return;
-		int n = snprintf(answer, sizeof answer, "HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n", status);
+		int n = snprintf(answer, sizeof(answer), "HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n", status);
 		if (write(fd, answer, (size_t)n) != n)
 			return;
 	}
@@ -106,17 +106,17 @@ static void *main_of(void *arg)
 
 struct tiny_endpoint *tiny_endpoint_start(void)
 {
-	struct tiny_endpoint *e = calloc(1, sizeof *e);
+	struct tiny_endpoint *e = calloc(1, sizeof(*e));
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof at;
+	socklen_t len = sizeof(at);
 	assert_non_null(e);
 	e->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(e->fd >= 0);
-	assert_int_equal(bind(e->fd, (struct sockaddr *)&at, sizeof at), 0);
+	assert_int_equal(bind(e->fd, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(listen(e->fd, 8), 0);
 	assert_int_equal(getsockname(e->fd, (struct sockaddr *)&at, &len), 0);
 	assert_int_equal(pipe(e->stop), 0);
-	(void)snprintf(e->url, sizeof e->url, "http://127.0.0.1:%d/audit", ntohs(at.sin_port));
+	(void)snprintf(e->url, sizeof(e->url), "http://127.0.0.1:%d/audit", ntohs(at.sin_port));
 	e->status = 200;
 	(void)pthread_mutex_init(&e->mu, NULL);
 	(void)pthread_cond_init(&e->asked, NULL);

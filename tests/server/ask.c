@@ -19,11 +19,11 @@ int ask_connect(const char *address)
 	char host[64];
 	const char *colon = strrchr(address, ':');
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(colon + 1))};
-	(void)snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
+	(void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address), address);
 	if (inet_pton(AF_INET, host, &to.sin_addr) != 1)
 		fail_msg("%s is no address", address);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)&to, sizeof to) != 0)
+	if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)&to, sizeof(to)) != 0)
 		fail_msg("cannot connect to %s", address);
 	return fd;
 }
@@ -44,12 +44,12 @@ void ask_send(int fd, const char *method, const char *path, const char *headers,
 {
 	char head[4096];
 	struct sockaddr_in at;
-	socklen_t n_at = sizeof at;
+	socklen_t n_at = sizeof(at);
 	char length[64] = "";
 	(void)getpeername(fd, (struct sockaddr *)(void *)&at, &n_at);
 	if (body != NULL)
-		(void)snprintf(length, sizeof length, "Content-Length: %zu\r\n", len);
-	int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s%s\r\n", method, path,
+		(void)snprintf(length, sizeof(length), "Content-Length: %zu\r\n", len);
+	int n = snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s%s\r\n", method, path,
 			 ntohs(at.sin_port), length, headers);
 	write_all(fd, head, (size_t)n);
 	if (body != NULL)
@@ -125,7 +125,7 @@ const char *ask_header(const struct ask_answer *a, const char *name)
 		line += line[0] == '\r' ? 2 : 0;
 		if (strncasecmp(line, name, n) == 0 && line[n] == ':') {
 			const char *at = line + n + 1 + strspn(line + n + 1, " ");
-			(void)snprintf(value, sizeof value, "%.*s", (int)strcspn(at, "\r"), at);
+			(void)snprintf(value, sizeof(value), "%.*s", (int)strcspn(at, "\r"), at);
 			break;
 		}
 	}
@@ -144,7 +144,7 @@ int ask_stream_open(struct ask_stream *s, const char *address, const char *path,
 		return 0;
 	int status = atoi(text + 9);
 	s->raw_len = have - head;
-	assert_true(s->raw_len <= sizeof s->raw);
+	assert_true(s->raw_len <= sizeof(s->raw));
 	memcpy(s->raw, text + head, s->raw_len);
 	free(text);
 	return status;
@@ -181,7 +181,7 @@ static int unchunk(struct ask_stream *s)
 
 static int more(struct ask_stream *s)
 {
-	ssize_t n = recv(s->fd, s->raw + s->raw_len, sizeof s->raw - s->raw_len, 0);
+	ssize_t n = recv(s->fd, s->raw + s->raw_len, sizeof(s->raw) - s->raw_len, 0);
 	if (n <= 0)
 		return 0;
 	s->raw_len += (size_t)n;

@@ -116,7 +116,7 @@ static void page(srv_request *r, void *ctx)
 {
 	static const char text[] = "<!doctype html><title>page</title>";
 	(void)ctx;
-	srv_static(r, "text/html; charset=utf-8", text, sizeof text - 1, NULL, "\"1\"");
+	srv_static(r, "text/html; charset=utf-8", text, sizeof(text) - 1, NULL, "\"1\"");
 }
 
 static const struct srv_route routes[] = {
@@ -161,7 +161,7 @@ static void serve(srv_http *h, int signals)
 	while (p[0].revents == 0) {
 		if (poll(p, 2, -1) < 0 && errno != EINTR)
 			return;
-		if (p[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
+		if (p[1].revents != 0 && read(signals, &info, sizeof(info)) == sizeof(info)) {
 			struct sl_err err = SL_ERR_INIT;
 			printf("%s\n", srv_http_reload(h, &err) == 0 ? "reloaded" : err.msg);
 			fflush(stdout);
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
 	int rc = sl_metrics_new(&m, NULL, &err);
 	with.metrics = m;
 	rc = rc != 0 ? rc : srv_http_new(&h, &with, &err);
-	rc = rc != 0 ? rc : srv_http_add(h, routes, sizeof routes / sizeof routes[0], m, &err);
+	rc = rc != 0 ? rc : srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), m, &err);
 	rc = rc != 0 ? rc : srv_http_start(h, &err);
 	if (rc == 0) {
 		printf("%s\n", srv_http_address(h));

@@ -46,10 +46,10 @@ int kit_connect(const struct http_kit *k)
 	const struct timeval hang = {.tv_sec = HANG_SECONDS};
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &hang, sizeof hang);
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &hang, sizeof hang);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &hang, sizeof(hang));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &hang, sizeof(hang));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof(to)), 0);
 	return fd;
 }
 
@@ -93,7 +93,7 @@ const char *answer_field(const struct answer *a, const char *name)
 	for (const char *p = strstr(a->head, "\r\n"); p != NULL; p = strstr(p + 2, "\r\n"))
 		if (strncasecmp(p + 2, name, n) == 0 && p[2 + n] == ':') {
 			p += 3 + n + strspn(p + 3 + n, " ");
-			snprintf(value, sizeof value, "%.*s", (int)strcspn(p, "\r"), p);
+			snprintf(value, sizeof(value), "%.*s", (int)strcspn(p, "\r"), p);
 			return value;
 		}
 	return NULL;
@@ -116,9 +116,9 @@ static void read_chunks(struct answer *a, int fd)
 {
 	char line[64];
 	unsigned long n = 1;
-	while (n > 0 && read_until(fd, line, sizeof line, "\r\n")) {
+	while (n > 0 && read_until(fd, line, sizeof(line), "\r\n")) {
 		n = strtoul(line, NULL, 16);
-		if (!append(a, fd, n) || !read_until(fd, line, sizeof line, "\r\n"))
+		if (!append(a, fd, n) || !read_until(fd, line, sizeof(line), "\r\n"))
 			return;
 	}
 }
@@ -126,7 +126,7 @@ static void read_chunks(struct answer *a, int fd)
 struct answer kit_read(int fd, bool no_body)
 {
 	struct answer a = {0};
-	if (!read_until(fd, a.head, sizeof a.head, "\r\n\r\n"))
+	if (!read_until(fd, a.head, sizeof(a.head), "\r\n\r\n"))
 		return a;
 	a.status = atoi(a.head + 9);
 	if (a.status == 100)
@@ -153,7 +153,7 @@ struct answer kit_ask(const struct http_kit *k, const char *method, const char *
 {
 	char head[2048];
 	int fd = kit_connect(k);
-	snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n%s\r\n", method, path,
+	snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n%s\r\n", method, path,
 		 strlen(body), fields);
 	kit_send(fd, head);
 	kit_send(fd, body);
@@ -165,7 +165,7 @@ struct answer kit_ask(const struct http_kit *k, const char *method, const char *
 void kit_await_text(int fd, const char *text)
 {
 	char buf[4096];
-	if (!read_until(fd, buf, sizeof buf, text))
+	if (!read_until(fd, buf, sizeof(buf), text))
 		fail_msg("\"%s\" did not come", text);
 }
 

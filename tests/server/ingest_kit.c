@@ -120,7 +120,7 @@ static void open_store(struct kit *k)
 	char url[96];
 	struct sl_new_chain chain = {.job = {.type = "talk", .input = "null"}};
 	struct sl_started started = {0};
-	(void)snprintf(url, sizeof url, "sqlite:%s/jobs.db", k->dir);
+	(void)snprintf(url, sizeof(url), "sqlite:%s/jobs.db", k->dir);
 	must(sl_store_open(&k->inner, url, NULL, &err), &err);
 	must(k->inner.ops->start(k->inner.ctx, NULL, &chain, 1, &started, NULL, &err), &err);
 	k->job_id = started.chain_id;
@@ -151,13 +151,13 @@ void kit_start(struct kit *k)
 	must(srv_ingest_add(k->http, k->ingest, &err), &err);
 	must(srv_http_start(k->http, &err), &err);
 	k->address = srv_http_address(k->http);
-	(void)snprintf(k->url, sizeof k->url, "http://%s", k->address);
+	(void)snprintf(k->url, sizeof(k->url), "http://%s", k->address);
 }
 
 void kit_open(struct kit *k, void (*change)(struct srv_config *config))
 {
 	struct sl_err err = SL_ERR_INIT;
-	memset(k, 0, sizeof *k);
+	memset(k, 0, sizeof(*k));
 	/* A proxy of the machine is not for a server on it. */
 	(void)setenv("no_proxy", "*", 1);
 	(void)strcpy(k->dir, "/tmp/sluice-ingest-XXXXXX");
@@ -194,7 +194,7 @@ void kit_close(struct kit *k)
 	sl_metrics_free(k->metrics);
 	(void)pthread_cond_destroy(&k->cond);
 	(void)pthread_mutex_destroy(&k->mu);
-	(void)snprintf(command, sizeof command, "rm -rf %s", k->dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", k->dir);
 	assert_int_equal(system(command), 0);
 }
 
@@ -228,7 +228,7 @@ static int look(const struct sl_event_row *row, void *ctx)
 	l->n++;
 	if (l->n == l->want) {
 		l->row = *row;
-		(void)snprintf(l->payload, sizeof l->payload, "%.*s", (int)row->payload_len,
+		(void)snprintf(l->payload, sizeof(l->payload), "%.*s", (int)row->payload_len,
 			       (const char *)row->payload);
 	}
 	return 0;
@@ -276,7 +276,7 @@ struct kit_result kit_send_records(sl_event_http_sender *s, const char *stream, 
 				   size_t n_skipped)
 {
 	struct kit_result r = {.err = SL_ERR_INIT};
-	struct sl_wal_record *list = calloc(n + 1, sizeof *list);
+	struct sl_wal_record *list = calloc(n + 1, sizeof(*list));
 	struct sl_wal_reply reply = {0};
 	for (size_t i = 0; i < n; i++) {
 		void *bytes = NULL;
@@ -304,10 +304,10 @@ struct kit_result kit_send_records(sl_event_http_sender *s, const char *stream, 
 struct kit_result kit_send(sl_event_http_sender *s, const char *stream, uint32_t incarnation, uint64_t first, size_t n,
 			   uint64_t job_id)
 {
-	struct kit_record *records = calloc(n + 1, sizeof *records);
-	char(*texts)[64] = calloc(n + 1, sizeof *texts);
+	struct kit_record *records = calloc(n + 1, sizeof(*records));
+	char(*texts)[64] = calloc(n + 1, sizeof(*texts));
 	for (size_t i = 0; i < n; i++) {
-		int len = snprintf(texts[i], sizeof texts[i], "%s-%llu", stream, (unsigned long long)(first + i));
+		int len = snprintf(texts[i], sizeof(texts[i]), "%s-%llu", stream, (unsigned long long)(first + i));
 		records[i] = (struct kit_record){.sequence = first + i,
 						 .crc = (first + i) * 0x9E3779B97F4A7C15u,
 						 .event = {.type = SL_EVENT_STDOUT,

@@ -192,7 +192,7 @@ static void a_store_that_fails_ends_the_input_and_is_told(void **state)
 static void one_that_is_asked_to_end_leaves_whole_rows(void **state)
 {
 	enum { ROWS = 50000 };
-	struct sl_event_row *rows = calloc(ROWS, sizeof *rows);
+	struct sl_event_row *rows = calloc(ROWS, sizeof(*rows));
 	struct bench b;
 	char *line = NULL;
 	size_t cap = 0;
@@ -216,7 +216,7 @@ static void one_that_is_asked_to_end_leaves_whole_rows(void **state)
 static void a_reader_that_has_gone_is_no_error(void **state)
 {
 	enum { ROWS = 5000 }; /* more than a pipe holds */
-	struct sl_event_row *rows = calloc(ROWS, sizeof *rows);
+	struct sl_event_row *rows = calloc(ROWS, sizeof(*rows));
 	struct bench b;
 	(void)state;
 	for (uint64_t i = 0; i < ROWS; i++)

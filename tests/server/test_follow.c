@@ -43,7 +43,7 @@ static void publish(uint64_t first, size_t n)
 static void open_stream(struct ask_stream *s, const char *query, const char *headers)
 {
 	char path[128];
-	(void)snprintf(path, sizeof path, "/api/v1/jobs/%llu/events/stream%s", (unsigned long long)kit.job_id, query);
+	(void)snprintf(path, sizeof(path), "/api/v1/jobs/%llu/events/stream%s", (unsigned long long)kit.job_id, query);
 	assert_int_equal(ask_stream_open(s, kit.address, path, headers), 200);
 }
 
@@ -54,7 +54,7 @@ static void expect_event(struct ask_stream *s, uint64_t offset, uint64_t sequenc
 	char text[32];
 	assert_int_equal(ask_stream_next(s, &data), offset);
 	json_t *v = json_loads(data, 0, NULL);
-	(void)snprintf(text, sizeof text, "w-%llu", (unsigned long long)sequence);
+	(void)snprintf(text, sizeof(text), "w-%llu", (unsigned long long)sequence);
 	assert_string_equal(json_string_value(json_object_get(v, "text")), text);
 	assert_int_equal(json_integer_value(json_object_get(v, "offset")), offset);
 	json_decref(v);
@@ -202,7 +202,7 @@ static void a_thousand_followers_of_one_job_share_what_is_read(void **state)
 {
 	enum { BATCHES = 20 };
 	size_t n = followers_possible(1000);
-	struct ask_stream *s = calloc(n, sizeof *s);
+	struct ask_stream *s = calloc(n, sizeof(*s));
 	(void)state;
 	publish(1, 1);
 	for (size_t i = 0; i < n; i++) {

@@ -127,7 +127,7 @@ static const char page[] = "<!doctype html>";
 static void asset(srv_request *r, void *ctx)
 {
 	(void)ctx;
-	srv_static(r, "text/html; charset=utf-8", page, sizeof page - 1, "gzip", "\"v1\"");
+	srv_static(r, "text/html; charset=utf-8", page, sizeof(page) - 1, "gzip", "\"v1\"");
 }
 
 static void failing(srv_request *r, void *ctx)
@@ -150,7 +150,7 @@ static void thread_name(srv_request *r, void *ctx)
 {
 	char name[16] = "";
 	(void)ctx;
-	pthread_getname_np(pthread_self(), name, sizeof name);
+	pthread_getname_np(pthread_self(), name, sizeof(name));
 	bool worker = strcmp(name, "http-worker") == 0;
 	srv_bytes(r, 200, "text/plain", worker ? "worker" : "network", worker ? 6 : 7);
 }
@@ -177,14 +177,14 @@ static const struct srv_route routes[] = {
 
 static struct fixture *make(const struct srv_http_opts *opts)
 {
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	sem_init(&f->entered, 0, 0);
 	sem_init(&f->leave, 0, 0);
 	sem_init(&f->gone, 0, 0);
 	sem_init(&f->done, 0, 0);
 	sem_init(&f->filled, 0, 0);
 	pthread_mutex_init(&f->mu, NULL);
-	kit_start(&f->kit, opts, routes, sizeof routes / sizeof routes[0], f);
+	kit_start(&f->kit, opts, routes, sizeof(routes) / sizeof(routes[0]), f);
 	return f;
 }
 
@@ -361,7 +361,7 @@ static void errors_become_statuses(void **state)
 		{"/fail/10", 413, NULL}, {"/fail/12", 429, "3"},  {"/fail/20", 503, "3"}, {"/fail/14", 503, "3"},
 		{"/fail/18", 422, NULL}, {"/fail/30", 500, NULL}, {"/fail/2", 500, NULL},
 	};
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct answer a = kit_ask(&f->kit, "GET", cases[i].path, "", "");
 		const char *after = answer_field(&a, "Retry-After");
 		assert_int_equal(a.status, cases[i].status);
@@ -382,7 +382,7 @@ static void an_error_that_repeats_long_text_is_an_answer(void **state)
 	for (size_t odd = 0; odd < 2; odd++) {
 		size_t n = 1 + odd;
 		path[1] = 'x';
-		for (; n + 2 < sizeof path; n += 2)
+		for (; n + 2 < sizeof(path); n += 2)
 			memcpy(path + n, "\xc3\xa9", 2);
 		path[n] = '\0';
 		struct answer a = kit_ask(&f->kit, "GET", path, "", "");
@@ -672,8 +672,8 @@ static void a_body_above_the_limit_is_413_and_the_client_reads_it(void **state)
 	struct fixture *f = make(&opts);
 	char body[1800];
 	(void)state;
-	memset(body, 'x', sizeof body);
-	body[sizeof body - 1] = '\0';
+	memset(body, 'x', sizeof(body));
+	body[sizeof(body) - 1] = '\0';
 	assert_answer(kit_ask(&f->kit, "POST", "/echo", "", body), 413, NULL);
 	assert_answer(kit_ask(&f->kit, "POST", "/echo", "Expect: 100-continue\r\n", ""), 200, "");
 	int fd = kit_connect(&f->kit);
@@ -718,7 +718,7 @@ static void bodies_together_have_a_limit(void **state)
 	struct fixture *f = make(&opts);
 	char body[5001];
 	(void)state;
-	memset(body, 'x', sizeof body);
+	memset(body, 'x', sizeof(body));
 	body[5000] = '\0';
 	int fd = kit_connect(&f->kit);
 	kit_send(fd, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5001\r\n\r\n");
@@ -876,7 +876,7 @@ static int listen_again_after_stopping(void)
 	struct fixture *f = make(NULL);
 	char address[64];
 	srv_http *again = NULL;
-	snprintf(address, sizeof address, "%s", srv_http_address(f->kit.h));
+	snprintf(address, sizeof(address), "%s", srv_http_address(f->kit.h));
 	const struct srv_http_opts opts = {.listen = address};
 	assert_true(srv_http_new(&again, &opts, NULL) != 0);
 	kit_stop(&f->kit);
@@ -900,7 +900,7 @@ static void an_address_that_others_reach_needs_tls_and_tokens(void **state)
 {
 	static const char *const open[] = {"0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:0"};
 	(void)state;
-	for (size_t i = 0; i < sizeof open / sizeof open[0]; i++) {
+	for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++) {
 		const struct srv_http_opts opts = {.listen = open[i]};
 		struct sl_err err = SL_ERR_INIT;
 		srv_http *h = NULL;
@@ -916,7 +916,7 @@ static void a_wrong_listen_address_is_named(void **state)
 	static const char *const bad[] = {
 		"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999", "no.such.name.invalid:1"};
 	(void)state;
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		const struct srv_http_opts opts = {.listen = bad[i]};
 		struct sl_err err = SL_ERR_INIT;
 		srv_http *h = NULL;

@@ -22,11 +22,11 @@ struct place {
 
 static int set_up(void **state)
 {
-	struct place *p = calloc(1, sizeof *p);
+	struct place *p = calloc(1, sizeof(*p));
 	strcpy(p->folder, "/tmp/http-auth-XXXXXX");
 	if (sodium_init() < 0 || mkdtemp(p->folder) == NULL)
 		return -1;
-	snprintf(p->tokens, sizeof p->tokens, "%s/tokens", p->folder);
+	snprintf(p->tokens, sizeof(p->tokens), "%s/tokens", p->folder);
 	*state = p;
 	return 0;
 }
@@ -93,7 +93,7 @@ static void a_wrong_line_is_named_and_its_text_is_not(void **state)
 	};
 	struct srv_token out[4];
 	(void)state;
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct sl_err err = SL_ERR_INIT;
 		assert_int_equal(srv_tokens_parse(bad[i], strlen(bad[i]), out, 4, &err), SL_ECONFIG);
 		assert_non_null(strstr(err.msg, "line "));
@@ -218,7 +218,7 @@ static void a_token_has_scopes(void **state)
 					    "x ship:a ship:b " HASH_A,
 					    "x dance " HASH_A,
 					    "x enqueue:a\"b " HASH_A};
-	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		struct srv_token t[2];
 		assert_int_equal(srv_tokens_parse(wrong[i], strlen(wrong[i]), t, 2, NULL), SL_ECONFIG);
 	}

@@ -38,7 +38,7 @@ static void many(srv_request *const *all, size_t n, void *ctx)
 {
 	struct fixture *f = ctx;
 	char text[16];
-	int len = snprintf(text, sizeof text, "%zu", n);
+	int len = snprintf(text, sizeof(text), "%zu", n);
 	atomic_fetch_add(&f->calls, 1);
 	vclock_advance_ms(&f->kit.clock, SLOW_MS);
 	srv_many_next(all);
@@ -64,7 +64,7 @@ static int set_up(void **state)
 		{"POST", "/far", SRV_WRITE, 0, one, "make"},
 		{"GET", "/quick", SRV_READ, SRV_QUICK, quick, NULL},
 	};
-	struct fixture *f = calloc(1, sizeof *f);
+	struct fixture *f = calloc(1, sizeof(*f));
 	struct http_kit *k = &f->kit;
 	struct sl_err err = SL_ERR_INIT;
 	const struct srv_http_opts o = {.env = &k->env, .listen = "127.0.0.1:0"};
@@ -103,7 +103,7 @@ static int ask_for(struct fixture *f, const char *query, const char *body)
 {
 	char text[256];
 	int fd = kit_connect(&f->kit);
-	snprintf(text, sizeof text,
+	snprintf(text, sizeof(text),
 		 "POST %s%s HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n\r\n%s", f->path,
 		 query, body, strlen(body), body);
 	kit_send(fd, text);

@@ -30,7 +30,7 @@ static int set_up(void **state)
 	srv_routes *t;
 	if (srv_routes_new(&t, NULL) != 0)
 		return -1;
-	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		const struct srv_route r = {.method = table[i][0], .path = table[i][1], .fn = handler};
 		if (srv_routes_add(t, &r, NULL, NULL) != 0)
 			return -1;
@@ -98,14 +98,14 @@ static void another_method_is_known_as_such(void **state)
 	struct srv_match m = find(*state, "PUT", "/jobs/7");
 	assert_null(m.endpoint);
 	assert_non_null(m.other);
-	srv_routes_allow(m.other, allow, sizeof allow);
+	srv_routes_allow(m.other, allow, sizeof(allow));
 	assert_string_equal(allow, "DELETE, GET, HEAD, OPTIONS");
 }
 
 static void unknown_paths_are_nobodys(void **state)
 {
 	static const char *const unknown[] = {"/job", "/jobs/1/x", "/assets", "/jobs/1/events", "/jobsx", "/J"};
-	for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
 		struct srv_match m = find(*state, "GET", unknown[i]);
 		assert_null(m.endpoint);
 		assert_null(m.other);
@@ -137,7 +137,7 @@ static void tricks_are_refused(void **state)
 		"http://localhost/jobs",
 	};
 	struct srv_match m;
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (srv_routes_find(*state, "GET", bad[i], scratch, &m) != SL_EINVAL)
 			fail_msg("%s is taken", bad[i]);
 }

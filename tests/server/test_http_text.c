@@ -33,7 +33,7 @@ static void half_escapes_and_what_is_not_utf8_are_refused(void **state)
 		"%ff",    "%c3",    "%e2%82",    "%f8%88%80%80", "%80",       "%c3%28",
 	};
 	(void)state;
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_null(decoded(bad[i], false));
 }
 
@@ -41,13 +41,13 @@ static void a_copy_is_whole_characters(void **state)
 {
 	char out[8];
 	(void)state;
-	srv_utf8_copy(out, sizeof out, "abc");
+	srv_utf8_copy(out, sizeof(out), "abc");
 	assert_string_equal(out, "abc");
-	srv_utf8_copy(out, sizeof out, "abcdef\xc3\xa9"); /* of the last there is room for a half */
+	srv_utf8_copy(out, sizeof(out), "abcdef\xc3\xa9"); /* of the last there is room for a half */
 	assert_string_equal(out, "abcdef");
-	srv_utf8_copy(out, sizeof out, "abcde\xc3\xa9g");
+	srv_utf8_copy(out, sizeof(out), "abcde\xc3\xa9g");
 	assert_string_equal(out, "abcde\xc3\xa9");
-	srv_utf8_copy(out, sizeof out,
+	srv_utf8_copy(out, sizeof(out),
 		      "a\xff"
 		      "b\xe2\x82");
 	assert_string_equal(out, "a?b??");
@@ -60,20 +60,20 @@ static void a_query_is_taken_apart_into_decoded_pairs(void **state)
 	const char query[] = "&a=1&&b&c=&=d&e=x%3Dy%26z&a=2", *q = query, *name, *value;
 	static const char *const expected[][2] = {{"a", "1"}, {"b", ""},      {"c", ""},
 						  {"", "d"},  {"e", "x=y&z"}, {"a", "2"}};
-	char scratch[2 * sizeof query + 2], *s = scratch;
+	char scratch[2 * sizeof(query) + 2], *s = scratch;
 	(void)state;
 	for (size_t i = 0; i < 6; i++) {
-		assert_int_equal(srv_query_next(&q, query + sizeof query - 1, &s, &name, &value), 1);
+		assert_int_equal(srv_query_next(&q, query + sizeof(query) - 1, &s, &name, &value), 1);
 		assert_string_equal(name, expected[i][0]);
 		assert_string_equal(value, expected[i][1]);
 	}
-	assert_int_equal(srv_query_next(&q, query + sizeof query - 1, &s, &name, &value), 0);
+	assert_int_equal(srv_query_next(&q, query + sizeof(query) - 1, &s, &name, &value), 0);
 }
 
 static void a_query_of_names_alone_fits_into_twice_its_size(void **state)
 {
 	const char query[] = "a&b&c&d&e&f&g&h", *q = query, *name, *value;
-	size_t n = sizeof query - 1, size = 2 * n + 2;
+	size_t n = sizeof(query) - 1, size = 2 * n + 2;
 	char *scratch = malloc(size), *s = scratch;
 	(void)state;
 	while (srv_query_next(&q, query + n, &s, &name, &value) == 1)
@@ -148,7 +148,7 @@ static void what_is_no_authority_is_no_host(void **state)
 					  "a:-1", "a:000080", "é",    "[12]",  "a,b",     "a\x01b"};
 	struct srv_host h;
 	(void)state;
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (srv_host_parse(bad[i], strlen(bad[i]), &h))
 			fail_msg("\"%s\" is taken for a host", bad[i]);
 }

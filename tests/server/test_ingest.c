@@ -148,7 +148,7 @@ static void a_log_is_sent_through_it_as_a_whole(void **state)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .wal_dir = kit.dir, .archive_on_complete = SL_OFF};
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	sl_wal *log = NULL;
 	char text[32];
 	(void)state;
@@ -157,7 +157,7 @@ static void a_log_is_sent_through_it_as_a_whole(void **state)
 		struct sl_event event = {.type = SL_EVENT_STDOUT, .job_id = kit.job_id, .attempt = 1, .data = text};
 		void *bytes = NULL;
 		size_t len = 0;
-		event.len = (size_t)snprintf(text, sizeof text, "line %d", i);
+		event.len = (size_t)snprintf(text, sizeof(text), "line %d", i);
 		assert_int_equal(sl_event_encode(&event, NULL, &bytes, &len, &err), 0);
 		assert_int_equal(sl_wal_append(log, i == 100 ? "no event" : bytes, i == 100 ? 8 : len, NULL, &err), 0);
 		sl_event_free(NULL, bytes);
@@ -210,8 +210,8 @@ static void what_a_store_can_just_keep_is_taken(void **state)
 	};
 	const struct sl_wal_range skipped[] = {{3, 3}, {4, 4}, {6, 6}, {8, 9}};
 	(void)state;
-	memset(longest, 'x', sizeof longest - 1);
-	longest[sizeof longest - 1] = '\0';
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
 	expect_mark(kit_send_records(sender, "w", 1, records, 4, skipped, 4), 9);
 	expect_mark(kit_send_records(sender, "w", 2, records, 1, NULL, 0), 1);
 	expect_mark(kit_send_records(sender, longest, 1, records, 1, NULL, 0), 1);
@@ -310,7 +310,7 @@ static void what_is_no_request_gets_a_reason(void **state)
 		{"Content-Type: application/proto\r\n", "", 400, "invalid_argument"},
 	};
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct ask_answer a;
 		ask(kit.address, "POST", PUBLISH, cases[i].headers, cases[i].body, strlen(cases[i].body), &a);
 		if (a.status != cases[i].status)
@@ -486,7 +486,7 @@ static void requests_of_many_streams_share_a_transaction(void **state)
 	(void)state;
 	kit_block(&kit, true);
 	for (int i = 0; i < N; i++) {
-		(void)snprintf(names[i], sizeof names[i], "s%d", i);
+		(void)snprintf(names[i], sizeof(names[i]), "s%d", i);
 		x[i] = (struct one_send){.k = &kit, .stream = names[i]};
 	}
 	/* Four workers have one each; the others wait in the queue. */
@@ -549,14 +549,14 @@ static void streams_that_the_store_never_takes(char letter)
 	kit_stop(&kit);
 	kit_start(&kit);
 	for (int i = 0; i < 8; i++) {
-		(void)snprintf(odd[i], sizeof odd[i], "odd%c%d", letter, i);
+		(void)snprintf(odd[i], sizeof(odd[i]), "odd%c%d", letter, i);
 		x[i] = (struct one_send){.k = &kit, .stream = odd[i]};
 		assert_int_equal(pthread_create(&x[i].thread, NULL, send_one, &x[i]), 0);
 	}
 	sl_event_http_sender *s = kit_sender(&kit);
 	for (int i = 0; i < 20; i++) {
 		char stream[16];
-		(void)snprintf(stream, sizeof stream, "good%d", i);
+		(void)snprintf(stream, sizeof(stream), "good%d", i);
 		struct kit_result r;
 		while ((r = kit_send(s, stream, 1, 1, 1, kit.job_id)).rc != 0) { /* a sender comes again */
 			assert_true(r.err.retryable);
@@ -607,7 +607,7 @@ static void mix_streams(uint64_t seed)
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		unsigned dice = (unsigned)(seed >> 33);
 		bool odd = dice % 2 == 0;
-		(void)snprintf(names[i], sizeof names[i], odd ? "odd%c%d" : "good%c%d", "thfpn"[dice / 2 % 5], i);
+		(void)snprintf(names[i], sizeof(names[i]), odd ? "odd%c%d" : "good%c%d", "thfpn"[dice / 2 % 5], i);
 		good += !odd;
 		x[i] = (struct one_send){.k = &kit, .stream = names[i]};
 	}
@@ -650,7 +650,7 @@ static struct kit_result send_until_taken(int i)
 {
 	char stream[16];
 	struct kit_result r;
-	(void)snprintf(stream, sizeof stream, "good%d", i);
+	(void)snprintf(stream, sizeof(stream), "good%d", i);
 	while ((r = kit_send(sender, stream, 1, 1, 1, kit.job_id)).rc == SL_EAGAIN)
 		pause_briefly();
 	return r;
@@ -709,7 +709,7 @@ static void a_client_that_leaves_is_no_trouble(void **state)
 	(void)state;
 	kit_block(&kit, true);
 	int fd = ask_connect(kit.address);
-	ask_send(fd, "POST", PUBLISH, "Content-Type: application/json\r\n", body, sizeof body - 1);
+	ask_send(fd, "POST", PUBLISH, "Content-Type: application/json\r\n", body, sizeof(body) - 1);
 	kit_await_waiting(&kit, 1);
 	(void)close(fd);
 	kit_block(&kit, false);
@@ -732,7 +732,7 @@ static void streams_are_listed_with_their_marks_and_what_waits(void **state)
 	assert_int_equal(json_integer_value(json_object_get(item, "lag")), 7);
 	assert_string_equal(json_string_value(json_object_get(item, "last_at")), "2023-11-14T22:13:20.000Z");
 	char path[128];
-	(void)snprintf(path, sizeof path, "/api/v1/streams?cursor=%s",
+	(void)snprintf(path, sizeof(path), "/api/v1/streams?cursor=%s",
 		       json_string_value(json_object_get(v, "next_cursor")));
 	json_decref(v);
 	v = kit_get(&kit, path);

@@ -43,7 +43,7 @@ static void batches_of_one_and_of_thousands_are_written(void **state)
 	sl_sink sink = open_sink(f, NULL);
 	void *lane = sink_attach(&sink);
 	sink_run_make(&r, f, 1, 1 + 5000 + 1 + 1777 + 2);
-	for (size_t i = 0, at = 0; i < sizeof sizes / sizeof sizes[0]; at += sizes[i++])
+	for (size_t i = 0, at = 0; i < sizeof(sizes) / sizeof(sizes[0]); at += sizes[i++])
 		assert_int_equal(sink_deliver(&sink, lane, r.items + at, sizes[i], &d), 0);
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);

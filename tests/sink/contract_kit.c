@@ -60,7 +60,7 @@ void sink_ids_add(struct sink_ids *ids, uint64_t id)
 {
 	if (ids->n == ids->cap) {
 		ids->cap = ids->cap != 0 ? ids->cap * 2 : 64;
-		ids->at = realloc(ids->at, ids->cap * sizeof *ids->at);
+		ids->at = realloc(ids->at, ids->cap * sizeof(*ids->at));
 		assert_non_null(ids->at);
 	}
 	ids->at[ids->n++] = id;
@@ -90,7 +90,7 @@ static size_t plain_item(char *out, size_t cap, uint64_t id)
 
 void sink_run_make(struct sink_run *r, const struct sink_fixture *f, uint64_t first, size_t n)
 {
-	*r = (struct sink_run){.n = n, .items = calloc(n, sizeof *r->items), .text = calloc(n, ITEM_BYTES)};
+	*r = (struct sink_run){.n = n, .items = calloc(n, sizeof(*r->items)), .text = calloc(n, ITEM_BYTES)};
 	assert_non_null(r->items);
 	assert_non_null(r->text);
 	for (size_t i = 0; i < n; i++) {
@@ -139,7 +139,7 @@ int sink_write(const sl_sink *sink, void *lane, const struct sl_sink_item *items
 	static _Atomic uint64_t batches;
 	struct sl_sink_batch batch = {.items = items, .n = n, .ordered = 1};
 	uint64_t id = ++batches;
-	memcpy(batch.id, &id, sizeof id);
+	memcpy(batch.id, &id, sizeof(id));
 	memset(outcomes, SL_SINK_AS_BATCH, n);
 	*reply = (struct sl_sink_reply){.outcomes = outcomes, .culprit = SL_SINK_NO_CULPRIT};
 	*err = (struct sl_err)SL_ERR_INIT;

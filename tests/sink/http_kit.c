@@ -32,7 +32,7 @@ int http_tear_down(void **state)
 const char *http_url(const char *behind)
 {
 	static char url[256];
-	(void)snprintf(url, sizeof url, "http://127.0.0.1:%d%s", http_server.port, behind);
+	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", http_server.port, behind);
 	return url;
 }
 
@@ -56,7 +56,7 @@ struct http_result http_write(const sl_sink *sink, void *lane, const char *const
 	for (size_t i = 0; i < n; i++)
 		items[i] = (struct sl_sink_item){.data = texts[i], .len = strlen(texts[i])};
 	struct sl_sink_batch batch = {.items = items, .n = n, .tries = tries};
-	memset(batch.id, id, sizeof batch.id);
+	memset(batch.id, id, sizeof(batch.id));
 	r.rc = sink->ops->write(sink->ctx, lane, &batch, &reply, &r.err);
 	r.culprit = reply.culprit;
 	return r;

@@ -47,7 +47,7 @@ static void launch(struct http_server *s, char *const argv[])
 void http_server_certificate(const char *path)
 {
 	char command[512];
-	(void)snprintf(command, sizeof command,
+	(void)snprintf(command, sizeof(command),
 		       "exec openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
 		       "/CN=test -addext subjectAltName=IP:127.0.0.1 -keyout %s -out %s 2>/dev/null",
 		       path, path);

@@ -12,11 +12,11 @@ int place_init(struct place *p, const char *name)
 {
 	const char *base = getenv("TMPDIR");
 	char inner[80];
-	(void)snprintf(p->dir, sizeof p->dir, "%.30s/sluice-sink-XXXXXX", base != NULL ? base : "/tmp");
+	(void)snprintf(p->dir, sizeof(p->dir), "%.30s/sluice-sink-XXXXXX", base != NULL ? base : "/tmp");
 	if (mkdtemp(p->dir) == NULL)
 		return -1;
-	(void)snprintf(inner, sizeof inner, "%s/inner", p->dir);
-	(void)snprintf(p->path, sizeof p->path, "%s/inner/%s", p->dir, name);
+	(void)snprintf(inner, sizeof(inner), "%s/inner", p->dir);
+	(void)snprintf(p->path, sizeof(p->path), "%s/inner/%s", p->dir, name);
 	return mkdir(inner, 0700);
 }
 
@@ -36,8 +36,8 @@ void place_fini(struct place *p)
 static void move(const struct place *p, const char *from, const char *to)
 {
 	char a[96], b[96];
-	(void)snprintf(a, sizeof a, "%s/%s", p->dir, from);
-	(void)snprintf(b, sizeof b, "%s/%s", p->dir, to);
+	(void)snprintf(a, sizeof(a), "%s/%s", p->dir, from);
+	(void)snprintf(b, sizeof(b), "%s/%s", p->dir, to);
 	if (rename(a, b) != 0)
 		abort();
 }
@@ -55,7 +55,7 @@ void place_show(const struct place *p)
 const char *place_file(const struct place *p, const char *name)
 {
 	static char path[192];
-	(void)snprintf(path, sizeof path, "%s/inner/%s", p->dir, name);
+	(void)snprintf(path, sizeof(path), "%s/inner/%s", p->dir, name);
 	return path;
 }
 

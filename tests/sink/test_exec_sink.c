@@ -43,7 +43,7 @@ static int run_with(const char *command, struct sl_sink_opts opts, const char *c
 	uint8_t outcomes[8];
 	size_t n = 0;
 	sl_sink sink;
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	for (; records[n] != NULL; n++)
 		items[n] = (struct sl_sink_item){.data = records[n], .len = strlen(records[n])};
 	*err = (struct sl_err)SL_ERR_INIT;
@@ -82,7 +82,7 @@ static void the_exit_code_says_what_became_of_the_batch(void **state)
 		{"kill -SEGV $$", SL_EAGAIN, SL_CLASS_TRANSIENT}, {"/nowhere/at/all", SL_EUNAVAIL, SL_CLASS_FATAL},
 	};
 	(void)state;
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct sl_err err;
 		assert_int_equal(run(cases[i].command, &err), cases[i].code);
 		assert_int_equal(err.error_class, cases[i].error_class);
@@ -152,12 +152,12 @@ static void the_last_lines_of_standard_error_are_in_the_message(void **state)
 static void await_end(int pid)
 {
 	char name[64], line[256] = "";
-	(void)snprintf(name, sizeof name, "/proc/%d/stat", pid);
+	(void)snprintf(name, sizeof(name), "/proc/%d/stat", pid);
 	while (strstr(line, ") Z") == NULL) {
 		FILE *f = fopen(name, "r");
 		if (f == NULL)
 			return;
-		if (fgets(line, sizeof line, f) == NULL)
+		if (fgets(line, sizeof(line), f) == NULL)
 			line[0] = '\0';
 		(void)fclose(f);
 		(void)sched_yield();

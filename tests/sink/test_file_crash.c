@@ -116,7 +116,7 @@ static void run_begin(struct run *r, const struct way *way, uint64_t seed)
 	sl_sink sink;
 	*r = (struct run){.way = way, .seed = seed, .fs = crashfs_new()};
 	crashfs_mkdir(r->fs, "/d");
-	for (uint32_t i = 0; i < sizeof r->line / sizeof r->line[0]; i++)
+	for (uint32_t i = 0; i < sizeof(r->line) / sizeof(r->line[0]); i++)
 		make_record(r, i, &rnd);
 	assert_int_equal(open_on(&sink, r, r->fs, &err), 0);
 	void *lane = sink_attach(&sink);
@@ -137,7 +137,7 @@ static void run_begin(struct run *r, const struct way *way, uint64_t seed)
 
 static void run_end(struct run *r)
 {
-	for (uint32_t i = 0; i < sizeof r->line / sizeof r->line[0]; i++) {
+	for (uint32_t i = 0; i < sizeof(r->line) / sizeof(r->line[0]); i++) {
 		free(r->line[i]);
 		free(r->record[i]);
 	}
@@ -192,13 +192,13 @@ static bool read_all(const struct run *r, const struct crashfs *fs, char *out, s
 	struct names names = {.n = 0};
 	*len = 0;
 	(void)crashfs_each(fs, "/d", add_name, &names);
-	qsort(names.at, names.n, sizeof names.at[0], by_name);
+	qsort(names.at, names.n, sizeof(names.at[0]), by_name);
 	(void)snprintf(names.at[names.n++], 64, PATH);
 	for (size_t i = 0; i < names.n; i++) {
 		size_t n = text_of(r, fs, names.at[i], out + *len, cap - *len);
 		if (n == SIZE_MAX)
 			return false;
-		size_t skip = r->way->csv && n > 0 ? sizeof header - 1 : 0;
+		size_t skip = r->way->csv && n > 0 ? sizeof(header) - 1 : 0;
 		if (skip > 0 && (n < skip || memcmp(out + *len, header, skip) != 0))
 			return false;
 		memmove(out + *len, out + *len + skip, n - skip);
@@ -211,7 +211,7 @@ static bool read_all(const struct run *r, const struct crashfs *fs, char *out, s
 static uint32_t count_lines(const struct run *r, uint32_t first, const char *text, size_t len, size_t *at)
 {
 	uint32_t i = first;
-	for (; i < sizeof r->line / sizeof r->line[0]; i++) {
+	for (; i < sizeof(r->line) / sizeof(r->line[0]); i++) {
 		size_t n = strlen(r->line[i]);
 		if (len - *at < n || memcmp(text + *at, r->line[i], n) != 0)
 			break;
@@ -233,7 +233,7 @@ static const char *judge(const void *run, struct crashfs *state, size_t point)
 		must = r->ack_point[b] <= point ? r->acked[b] : must;
 	if (open_on(&sink, r, state, &err) != 0)
 		return "it cannot be opened";
-	if (!read_all(r, state, text, sizeof text, &len))
+	if (!read_all(r, state, text, sizeof(text), &len))
 		return "what is there cannot be read";
 	uint32_t found = count_lines(r, 0, text, len, &at);
 	if (at != len)
@@ -244,7 +244,7 @@ static const char *judge(const void *run, struct crashfs *state, size_t point)
 	int rc = write_records(r, &sink, lane, last, 8);
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);
-	if (rc != 0 || !read_all(r, state, text, sizeof text, &len))
+	if (rc != 0 || !read_all(r, state, text, sizeof(text), &len))
 		return "it cannot be written to";
 	at = 0;
 	if (count_lines(r, 0, text, len, &at) != found)
@@ -279,8 +279,8 @@ static int look_for_torn(const char *name, void *ctx)
 {
 	struct torn *t = ctx;
 	char path[80];
-	size_t n = 0, len = sizeof TORN - 1;
-	(void)snprintf(path, sizeof path, "/d/%s", name);
+	size_t n = 0, len = sizeof(TORN) - 1;
+	(void)snprintf(path, sizeof(path), "/d/%s", name);
 	const char *data = crashfs_get(t->fs, path, &n);
 	t->found = t->found || (data != NULL && n >= len && memcmp(data + n - len, TORN, len) == 0);
 	return 0;
@@ -297,7 +297,7 @@ static void a_torn_end_is_never_lost_on_its_way_aside(void **state)
 	size_t states = 0;
 	(void)state;
 	crashfs_mkdir(r.fs, "/d");
-	crashfs_put(r.fs, PATH, text, sizeof text - 1);
+	crashfs_put(r.fs, PATH, text, sizeof(text) - 1);
 	crashfs_settle(r.fs);
 	assert_int_equal(open_on(&sink, &r, r.fs, &err), 0);
 	sl_sink_close(&sink);
@@ -326,12 +326,12 @@ int main(void)
 				    {"zstd", false, 3, 0},
 				    {"zstd, rotated", false, 3, 800},
 				    {"csv in zstd, rotated", true, 3, 800}};
-	struct CMUnitTest tests[sizeof ways / sizeof ways[0] + 1];
-	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+	struct CMUnitTest tests[sizeof(ways) / sizeof(ways[0]) + 1];
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
 		tests[i] = (struct CMUnitTest){ways[i].name,
 					       a_power_loss_leaves_whole_records_and_all_that_were_acknowledged, NULL,
 					       NULL, &ways[i]};
-	tests[sizeof ways / sizeof ways[0]] =
+	tests[sizeof(ways) / sizeof(ways[0])] =
 		(struct CMUnitTest){"a_torn_end_is_never_lost_on_its_way_aside",
 				    a_torn_end_is_never_lost_on_its_way_aside, NULL, NULL, NULL};
 	return cmocka_run_group_tests_name("file_crash", tests, NULL, NULL);

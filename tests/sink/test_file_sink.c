@@ -45,7 +45,7 @@ static void expect_file(const char *name, const char *want)
 
 static int open_here(sl_sink *out, struct sl_sink_opts opts, struct sl_err *err)
 {
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	return sl_sink_file_open(out, place.path, &opts, err);
 }
 
@@ -179,13 +179,13 @@ static void a_torn_end_is_moved_aside(void **state)
 	sl_sink_close(&sink);
 	expect_file("out", "{\"id\":1}\n2\n");
 	expect_file("out.torn-000", "{\"id\":");
-	place_write(place.path, holes, sizeof holes - 1);
+	place_write(place.path, holes, sizeof(holes) - 1);
 	OPENED(&sink, 0);
 	sl_sink_close(&sink);
 	expect_file("out", "{\"id\":1}\n");
 	size_t n = 0;
 	char *torn = place_read(place_file(&place, "out.torn-001"), &n);
-	assert_int_equal(n, sizeof holes - 1 - 9);
+	assert_int_equal(n, sizeof(holes) - 1 - 9);
 	free(torn);
 }
 
@@ -256,7 +256,7 @@ static void rotated_files_are_in_the_order_of_their_names_also_when_the_second_c
 	OPENED(&sink, .env = &env, .rotate_bytes = 4);
 	for (int i = 100; i < 140; i++) {
 		char text[16];
-		(void)snprintf(text, sizeof text, "%d", i);
+		(void)snprintf(text, sizeof(text), "%d", i);
 		WRITE(&sink, text);
 	}
 	sl_sink_close(&sink);
@@ -264,7 +264,7 @@ static void rotated_files_are_in_the_order_of_their_names_also_when_the_second_c
 	for (int i = 0; i < n; i++) {
 		if (strncmp(names[i]->d_name, "out.", 4) == 0) {
 			char text[16];
-			(void)snprintf(text, sizeof text, "%d\n", 100 + seen++);
+			(void)snprintf(text, sizeof(text), "%d\n", 100 + seen++);
 			expect_file(names[i]->d_name, text);
 		}
 		free(names[i]);
@@ -303,7 +303,7 @@ static void a_file_that_somebody_moved_away_is_left_alone(void **state)
 	(void)state;
 	OPENED(&sink, 0);
 	WRITE(&sink, "1");
-	(void)snprintf(to, sizeof to, "%s", place_file(&place, "moved"));
+	(void)snprintf(to, sizeof(to), "%s", place_file(&place, "moved"));
 	assert_int_equal(rename(place.path, to), 0);
 	WRITE(&sink, "2");
 	assert_int_equal(unlink(place.path), 0);
@@ -379,7 +379,7 @@ static void what_could_not_be_cut_off_at_once_is_cut_off_before_the_next_batch(v
 static void read_all(char *out, size_t cap)
 {
 	char sh[256];
-	(void)snprintf(sh, sizeof sh, "cd '%s/inner' && cat $(ls out.2* 2>/dev/null | sort) out", place.dir);
+	(void)snprintf(sh, sizeof(sh), "cd '%s/inner' && cat $(ls out.2* 2>/dev/null | sort) out", place.dir);
 	FILE *p = popen(sh, "r");
 	assert_non_null(p);
 	out[fread(out, 1, cap - 1, p)] = '\0';
@@ -415,7 +415,7 @@ static bool faulty_round(enum fault_mode mode, int64_t at)
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);
 	assert_true(fault_open_fds(&f) == 0);
-	read_all(got, sizeof got);
+	read_all(got, sizeof(got));
 	assert_string_equal(got, "0\n11111111\n2222\n333333333\n4\n");
 	bool failed = fault_io_failed(&f) != 0;
 	fault_fini(&f);

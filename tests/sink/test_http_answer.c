@@ -63,7 +63,7 @@ static void each_status_has_its_class(void **state)
 	(void)state;
 	sl_sink sink = http_open(http_url("/in"), NULL);
 	void *lane = sink_attach(&sink);
-	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		const struct http_expectation *e = &table[i];
 		(void)http_server_tell(&http_server, "script %s", e->behaviour);
 		struct http_result r = http_write_two(&sink, lane);
@@ -148,7 +148,7 @@ static void an_answer_that_does_not_come_whole_is_fatal_and_the_lane_goes_on(voi
 	};
 	(void)state;
 	sl_sink sink = http_open(http_url("/in"), NULL);
-	expect_and_go_on(&sink, table, sizeof table / sizeof table[0]);
+	expect_and_go_on(&sink, table, sizeof(table) / sizeof(table[0]));
 	sl_sink_close(&sink);
 }
 
@@ -161,14 +161,14 @@ static void an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_goes_on(v
 	(void)state;
 	sl_sink sink =
 		http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .timeout_ms = HTTP_HANG_MS});
-	expect_and_go_on(&sink, table, sizeof table / sizeof table[0]);
+	expect_and_go_on(&sink, table, sizeof(table) / sizeof(table[0]));
 	sl_sink_close(&sink);
 }
 
 static void a_connection_that_is_not_taken_ends_with_the_connect_timeout(void **state)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t size = sizeof at;
+	socklen_t size = sizeof(at);
 	int full[4], fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	char url[64];
 	(void)state;
@@ -179,7 +179,7 @@ static void a_connection_that_is_not_taken_ends_with_the_connect_timeout(void **
 		full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 		(void)connect(full[i], (struct sockaddr *)&at, size);
 	}
-	(void)snprintf(url, sizeof url, "http://127.0.0.1:%d/", ntohs(at.sin_port));
+	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%d/", ntohs(at.sin_port));
 	sl_sink sink = http_open(url, &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .connect_timeout_ms = HTTP_HANG_MS});
 	void *lane = sink_attach(&sink);
 	struct http_result r = http_write_two(&sink, lane);
@@ -257,7 +257,7 @@ static void an_answer_names_the_items_that_are_refused(void **state)
 	(void)state;
 	sl_sink sink = http_open(http_url("/in"), NULL);
 	void *lane = sink_attach(&sink);
-	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
 		expect_naming(&sink, lane, &table[i]);
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);
@@ -296,7 +296,7 @@ static void a_secret_is_hidden_however_it_is_written(void **state)
 		const char *text;
 		size_t len;
 	} bodies[] = {
-#define BODY(text) {text, sizeof text - 1}
+#define BODY(text) {text, sizeof(text) - 1}
 		BODY("{\"error\":\"no \\u0073esame-1\"}"),
 		BODY("{\"error\":\"no sesame\\/2\"}"),
 		BODY("{\"errors\":[{\"index\":0,\"message\":\"Bearer \\u0073ome sesame\\/2\"}]}"),

@@ -37,7 +37,7 @@ static void submit_all(sl_coordinator *c)
 {
 	char text[64];
 	for (unsigned id = 1; id <= ITEMS; id++) {
-		int n = snprintf(text, sizeof text, "{\"id\":%u,\"body\":\"%s\"}", id,
+		int n = snprintf(text, sizeof(text), "{\"id\":%u,\"body\":\"%s\"}", id,
 				 id % POISON_EVERY == 0 ? "poison" : "x");
 		const struct sl_item item = {.data = text, .len = (size_t)n, .position = id};
 		assert_int_equal(sl_coordinator_submit_item(c, &item, SL_UNLIMITED), 0);
@@ -63,7 +63,7 @@ static void run_through_faults(unsigned seed)
 {
 	struct deaths deaths = {.n = 0};
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_coordinator_report report = {.struct_size = sizeof report};
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	const struct sl_coordinator_opts opts = {
 		SL_COORDINATOR_OPTS_INIT,
 		.batch_size = 20,

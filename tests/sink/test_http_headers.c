@@ -89,7 +89,7 @@ static void a_file_with_a_bad_line_is_refused_with_its_number(void **state)
 		     {"# sesame\n\n", "it has no header"}};
 	(void)state;
 	const struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .header_file = http_place.path};
-	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		put(files[i].text);
 		expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, files[i].words);
 	}
@@ -103,7 +103,7 @@ static void authorization_is_set_in_one_place_only(void **state)
 	char token[160];
 	(void)state;
 	put("X-A: 1\nAuthorization: sesame\n");
-	(void)snprintf(token, sizeof token, "%s.token", http_place.path);
+	(void)snprintf(token, sizeof(token), "%s.token", http_place.path);
 	place_write(token, "sesame", 6);
 	struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .header_file = http_place.path};
 	expect_refusal("http://me@127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is set");

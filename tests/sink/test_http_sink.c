@@ -125,7 +125,7 @@ static void a_batch_has_the_same_key_whenever_it_is_sent(void **state)
 	void *lane = sink_attach(&sink);
 	(void)http_server_tell(&http_server, "script +500");
 	assert_int_equal(http_write(&sink, lane, http_two, 2, 0xA7, 0).rc, SL_EAGAIN);
-	(void)snprintf(key, sizeof key, "%s", http_server_tell(&http_server, "last Idempotency-Key"));
+	(void)snprintf(key, sizeof(key), "%s", http_server_tell(&http_server, "last Idempotency-Key"));
 	assert_true(is_hex32(key));
 	assert_memory_equal(key, "a7a7", 4);
 	assert_int_equal(http_write(&sink, lane, http_two, 2, 0xA7, 1).rc, 0);
@@ -157,7 +157,7 @@ static void the_user_of_the_url_is_sent_as_basic_authorization(void **state)
 {
 	char url[128];
 	(void)state;
-	(void)snprintf(url, sizeof url, "http://me:p%%40ss@127.0.0.1:%d/in", http_server.port);
+	(void)snprintf(url, sizeof(url), "http://me:p%%40ss@127.0.0.1:%d/in", http_server.port);
 	sl_sink sink = http_open(url, NULL);
 	void *lane = sink_attach(&sink);
 	assert_int_equal(http_write_two(&sink, lane).rc, 0);
@@ -309,7 +309,7 @@ static void no_message_repeats_a_secret(void **state)
 						.token_file = http_place.path};
 	const struct sl_sink_opts with_header = {SL_SINK_OPTS_INIT, .headers = headers, .n_headers = 1};
 	for (int i = 0; i < 2; i++) {
-		(void)snprintf(url, sizeof url, "http://%s127.0.0.1:%d/in?key=sesame-3", i == 0 ? "" : "me:sesame-4@",
+		(void)snprintf(url, sizeof(url), "http://%s127.0.0.1:%d/in?key=sesame-3", i == 0 ? "" : "me:sesame-4@",
 			       http_server.port);
 		sl_sink sink = http_open(url, i == 0 ? &with_token : &with_header);
 		void *lane = sink_attach(&sink);
@@ -349,7 +349,7 @@ static void urls_that_mean_nothing_are_refused_without_being_shown(void **state)
 					   "https://me:sesame@host:99999/",
 					   "http://me:se/sa@me:sesame/"};
 	(void)state;
-	for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++)
+	for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++)
 		expect_refusal(urls[i], NULL, SL_EINVAL, "the URL is not good");
 	/* As sl_sink_target shows it. */
 	expect_refusal("http://host/in?…", NULL, SL_EINVAL, "name the whole URL");
@@ -371,7 +371,7 @@ static void options_that_mean_nothing_are_refused_by_name(void **state)
 		       {"Transfer-Encoding: chunked", "Transfer-Encoding"}};
 	const char *url = "http://127.0.0.1:1/in", *const authorization[] = {"authorization: sesame"};
 	(void)state;
-	for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
+	for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
 		expect_refusal(url,
 			       &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .headers = &headers[i].header, .n_headers = 1},
 			       SL_EINVAL, headers[i].words);
@@ -425,7 +425,7 @@ static void a_check_connects_and_sends_nothing(void **state)
 static struct http_result write_tls(const char *host, int port, const char *ca_file)
 {
 	char url[64];
-	(void)snprintf(url, sizeof url, "https://%s:%d/in", host, port);
+	(void)snprintf(url, sizeof(url), "https://%s:%d/in", host, port);
 	sl_sink sink = http_open(url, &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .ca_file = ca_file});
 	void *lane = sink_attach(&sink);
 	struct http_result r = http_write_two(&sink, lane);
@@ -440,7 +440,7 @@ static void only_a_certificate_that_is_trusted_for_the_name_will_do(void **state
 	char other[160];
 	(void)state;
 	http_server_certificate(http_place.path);
-	(void)snprintf(other, sizeof other, "%s.other", http_place.path);
+	(void)snprintf(other, sizeof(other), "%s.other", http_place.path);
 	http_server_certificate(other);
 	http_server_start(&tls, http_place.path, http_place.path);
 	assert_int_equal(write_tls("127.0.0.1", tls.port, http_place.path).rc, 0);

@@ -30,7 +30,7 @@ static sl_sink open_sink(struct sl_sink_opts opts)
 {
 	sl_sink sink;
 	struct sl_err err = SL_ERR_INIT;
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	if (opts.table == NULL)
 		opts.table = "t";
 	int rc = sl_sink_open(&sink, pg_temp_url(pg), &opts, &err);
@@ -65,9 +65,9 @@ static char *first_value(const char *sql)
 	static char value[4096];
 	PGresult *r = PQexec(admin, sql);
 	if (PQresultStatus(r) != PGRES_TUPLES_OK || PQntuples(r) == 0)
-		(void)snprintf(value, sizeof value, "(%s)", PQresultErrorMessage(r));
+		(void)snprintf(value, sizeof(value), "(%s)", PQresultErrorMessage(r));
 	else
-		(void)snprintf(value, sizeof value, "%s", PQgetisnull(r, 0, 0) ? "(null)" : PQgetvalue(r, 0, 0));
+		(void)snprintf(value, sizeof(value), "%s", PQgetisnull(r, 0, 0) ? "(null)" : PQgetvalue(r, 0, 0));
 	PQclear(r);
 	return value;
 }
@@ -78,10 +78,10 @@ static const char *server_reads(const char *type, const char *text)
 	static char value[4096];
 	char sql[128];
 	const char *params[] = {text};
-	(void)snprintf(sql, sizeof sql, "SELECT ($1::text::%s)::text", type);
+	(void)snprintf(sql, sizeof(sql), "SELECT ($1::text::%s)::text", type);
 	PGresult *r = PQexecParams(admin, sql, 1, NULL, params, NULL, NULL, 0);
 	bool fine = PQresultStatus(r) == PGRES_TUPLES_OK;
-	(void)snprintf(value, sizeof value, "%s", fine ? PQgetvalue(r, 0, 0) : "");
+	(void)snprintf(value, sizeof(value), "%s", fine ? PQgetvalue(r, 0, 0) : "");
 	PQclear(r);
 	return fine ? value : NULL;
 }
@@ -209,7 +209,7 @@ static void check_value(const sl_sink *sink, void *lane, const char *type, const
 		refused_count++;
 		return;
 	}
-	(void)snprintf(expected, sizeof expected, "%s", server);
+	(void)snprintf(expected, sizeof(expected), "%s", server);
 	if (rc != 0)
 		fail_msg("%s '%s' was refused: %s", type, text, err.msg);
 	const char *got = first_value("SELECT v::text FROM t");
@@ -234,7 +234,7 @@ static void check_sized(const sl_sink *sink, void *lane, const char *type, const
 		PQexecParams(admin, "INSERT INTO t(v) VALUES ($1) RETURNING v::text", 1, NULL, params, NULL, NULL, 0);
 	bool fine = PQresultStatus(r) == PGRES_TUPLES_OK;
 	char expected[256];
-	(void)snprintf(expected, sizeof expected, "%s", fine ? PQgetvalue(r, 0, 0) : "");
+	(void)snprintf(expected, sizeof(expected), "%s", fine ? PQgetvalue(r, 0, 0) : "");
 	PQclear(r);
 	run("TRUNCATE t");
 	quote(record, text);
@@ -253,7 +253,7 @@ static void check_types(bool upsert)
 		run("SET TimeZone = 'UTC'; DROP TABLE IF EXISTS t");
 		/* json has no equality, and so no key. */
 		bool keyed = upsert && strcmp(values[i].type, "json") != 0;
-		(void)snprintf(sql, sizeof sql, "CREATE TABLE t(v %s%s)", values[i].type, keyed ? " UNIQUE" : "");
+		(void)snprintf(sql, sizeof(sql), "CREATE TABLE t(v %s%s)", values[i].type, keyed ? " UNIQUE" : "");
 		run(sql);
 		sl_sink sink = open_sink((struct sl_sink_opts){.format = SL_ROWS_CSV,
 							       .columns = columns,
@@ -296,7 +296,7 @@ static void random_numbers_are_what_the_server_reads(void **state)
 	for (size_t t = 0; t < SL_COUNT(types); t++) {
 		char sql[128];
 		run("DROP TABLE IF EXISTS t");
-		(void)snprintf(sql, sizeof sql, "CREATE TABLE t(text text, v %s)", types[t]);
+		(void)snprintf(sql, sizeof(sql), "CREATE TABLE t(text text, v %s)", types[t]);
 		run(sql);
 		sl_sink sink =
 			open_sink((struct sl_sink_opts){.format = SL_ROWS_CSV, .columns = columns, .n_columns = 2});
@@ -318,13 +318,13 @@ static void random_numbers_are_what_the_server_reads(void **state)
 					number[n++] = (char)('0' + rand_r(&seed) % 10);
 				}
 				number[n] = '\0';
-				(void)snprintf(records[i], sizeof records[i], "%s,%s", number, number);
+				(void)snprintf(records[i], sizeof(records[i]), "%s,%s", number, number);
 				texts[i] = records[i];
 			}
 			if (write_texts(&sink, lane, texts, 64, &reply, &err) != 0)
 				fail_msg("%s", err.msg);
 		}
-		(void)snprintf(sql, sizeof sql,
+		(void)snprintf(sql, sizeof(sql),
 			       "SELECT count(*) FROM t WHERE v = text::%s AND v::text = text::%s::text", types[t],
 			       types[t]);
 		assert_int_equal(pg_temp_number(admin, sql), 40 * 64);

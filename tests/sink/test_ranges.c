@@ -24,7 +24,7 @@ static const char *shown(const struct sl__ranges *r)
 	size_t n = 0;
 	text[0] = '\0';
 	for (size_t i = 0; i < r->n; i++)
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s%llu-%llu", i > 0 ? " " : "",
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%llu-%llu", i > 0 ? " " : "",
 				      (unsigned long long)r->at[i].begin, (unsigned long long)r->at[i].end);
 	return text;
 }

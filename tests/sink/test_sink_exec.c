@@ -27,7 +27,7 @@ static int set_up(void *ctx)
 	(void)ctx;
 	if (place_init(&place, "out") != 0)
 		return -1;
-	place_write(place_file(&place, "program"), script, sizeof script - 1);
+	place_write(place_file(&place, "program"), script, sizeof(script) - 1);
 	return setenv("TARGET", place.path, 1);
 }
 
@@ -41,7 +41,7 @@ static int open_exec(sl_sink *out, const struct sl_env *env, struct sl_err *err,
 {
 	char url[256];
 	(void)ctx;
-	(void)snprintf(url, sizeof url, "exec:. %s", place_file(&place, "program"));
+	(void)snprintf(url, sizeof(url), "exec:. %s", place_file(&place, "program"));
 	return sl_sink_open(out, url, &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .env = env, .timeout_ms = 100000}, err);
 }
 

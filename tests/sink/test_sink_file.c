@@ -37,7 +37,7 @@ static int open_file(sl_sink *out, const struct sl_env *env, struct sl_err *err,
 	}
 	opts.zstd_level = w.zstd ? 3 : 0;
 	char url[160];
-	(void)snprintf(url, sizeof url, "file:%s", w.place.path);
+	(void)snprintf(url, sizeof(url), "file:%s", w.place.path);
 	return sl_sink_open(out, url, &opts, err);
 }
 

@@ -49,7 +49,7 @@ static int open_http(sl_sink *out, const struct sl_env *env, struct sl_err *err,
 		opts.n_columns = 2;
 	}
 	opts.body = is("array") ? SL_HTTP_JSON_ARRAY : is("events") ? SL_HTTP_CLOUD_EVENTS : SL_HTTP_JSON_LINES;
-	(void)snprintf(url, sizeof url, "http%s://me:" SECRET "@127.0.0.1:%d/in?key=" SECRET, is("tls") ? "s" : "",
+	(void)snprintf(url, sizeof(url), "http%s://me:" SECRET "@127.0.0.1:%d/in?key=" SECRET, is("tls") ? "s" : "",
 		       server.port);
 	return sl_sink_open(out, url, &opts, err);
 }

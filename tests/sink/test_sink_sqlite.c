@@ -57,7 +57,7 @@ static int open_sqlite(sl_sink *out, const struct sl_env *env, struct sl_err *er
 {
 	char url[160];
 	(void)ctx;
-	(void)snprintf(url, sizeof url, "sqlite:%s", place.path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", place.path);
 	return sl_sink_open(out, url, &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .env = env, .table = "t"}, err);
 }
 

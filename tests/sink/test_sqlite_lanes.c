@@ -98,8 +98,8 @@ static void make_batch(unsigned number, size_t n, char (*text)[TEXT_BYTES], stru
 static bool deliver(struct crowd *c, void *lane, unsigned number)
 {
 	size_t n = number % 8 == 5 ? LONG_BATCH : BATCH, bad = bad_row(number, n);
-	char(*text)[TEXT_BYTES] = calloc(n, sizeof *text);
-	struct sl_sink_item *items = calloc(n, sizeof *items);
+	char(*text)[TEXT_BYTES] = calloc(n, sizeof(*text));
+	struct sl_sink_item *items = calloc(n, sizeof(*items));
 	struct sink_delivery d = {.writes = 0};
 	if (text == NULL || items == NULL)
 		abort();

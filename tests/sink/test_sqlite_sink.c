@@ -46,7 +46,7 @@ static const char *ask(const char *sql)
 			fail_msg("%s: %s", sql, sqlite3_errmsg(db));
 		while (sqlite3_step(s) == SQLITE_ROW)
 			for (int c = 0; c < sqlite3_column_count(s); c++)
-				n += (size_t)snprintf(text + n, sizeof text - n, "%s%s",
+				n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s",
 						      c > 0   ? "|"
 						      : n > 0 ? "\n"
 							      : "",
@@ -60,7 +60,7 @@ static const char *ask(const char *sql)
 static void opened(sl_sink *out, struct sl_sink_opts opts)
 {
 	struct sl_err err = SL_ERR_INIT;
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	if (sl_sink_sqlite_open(out, place.path, &opts, &err) != 0)
 		fail_msg("%s", err.msg);
 }
@@ -86,7 +86,7 @@ static const char *load(struct sl_sink_opts opts, const char *const *records, st
 	sl_sink_close(&sink);
 	dead[0] = '\0';
 	for (size_t i = 0; i < d.dead.n; i++)
-		used += (size_t)snprintf(dead + used, sizeof dead - used, "%s%llu", i > 0 ? " " : "",
+		used += (size_t)snprintf(dead + used, sizeof(dead) - used, "%s%llu", i > 0 ? " " : "",
 					 (unsigned long long)d.dead.at[i]);
 	sink_delivery_fini(&d);
 	return dead;
@@ -122,13 +122,13 @@ static void keys_that_are_equal_for_the_database_have_one_number(void **state)
 	ask("CREATE TABLE t(k PRIMARY KEY COLLATE NOCASE, v)");
 	opened(&sink, (struct sl_sink_opts){.table = "t", .on_conflict = key, .n_on_conflict = 1});
 	void *lane = sink_attach(&sink);
-	for (size_t i = 0; i < sizeof equal / sizeof equal[0] + sizeof other / sizeof other[0]; i++) {
-		bool same = i < sizeof equal / sizeof equal[0];
-		const char *const *pair = same ? equal[i] : other[i - sizeof equal / sizeof equal[0]];
+	for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]) + sizeof(other) / sizeof(other[0]); i++) {
+		bool same = i < sizeof(equal) / sizeof(equal[0]);
+		const char *const *pair = same ? equal[i] : other[i - sizeof(equal) / sizeof(equal[0])];
 		uint64_t number[2];
 		for (int k = 0; k < 2; k++) {
 			char record[64];
-			(void)snprintf(record, sizeof record, "{\"k\":%s,\"v\":%d}", pair[k], k);
+			(void)snprintf(record, sizeof(record), "{\"k\":%s,\"v\":%d}", pair[k], k);
 			number[k] = key_number(&sink, lane, record);
 		}
 		if ((number[0] == number[1]) != same)
@@ -182,11 +182,11 @@ static void every_double_is_the_nearest_one(void **state)
 	ask("CREATE TABLE t(r REAL)");
 	srand(7);
 	for (int i = 0; i < 40; i++) {
-		int digits = 1 + rand() % 19, n = snprintf(records[i], sizeof records[i], "%s", i % 2 ? "-" : "");
+		int digits = 1 + rand() % 19, n = snprintf(records[i], sizeof(records[i]), "%s", i % 2 ? "-" : "");
 		for (int k = 0; k < digits; k++)
-			n += snprintf(records[i] + n, sizeof records[i] - (size_t)n, "%s%d", k == digits / 3 ? "." : "",
-				      rand() % 10);
-		(void)snprintf(records[i] + n, sizeof records[i] - (size_t)n, "e%d", rand() % 60 - 30);
+			n += snprintf(records[i] + n, sizeof(records[i]) - (size_t)n, "%s%d",
+				      k == digits / 3 ? "." : "", rand() % 10);
+		(void)snprintf(records[i] + n, sizeof(records[i]) - (size_t)n, "e%d", rand() % 60 - 30);
 		list[i] = records[i];
 	}
 	assert_string_equal(load((struct sl_sink_opts){.table = "t", .format = SL_ROWS_CSV}, list, NULL), "");
@@ -235,7 +235,7 @@ static void a_number_too_long_to_be_copied_is_converted_by_the_database(void **s
 	char record[300];
 	(void)state;
 	ask("CREATE TABLE t(i INTEGER, r REAL)");
-	int n = snprintf(record, sizeof record, "1,0.");
+	int n = snprintf(record, sizeof(record), "1,0.");
 	for (int i = 0; i < 200; i++)
 		record[n++] = (char)('0' + (i + 1) % 10);
 	record[n] = '\0';
@@ -345,15 +345,15 @@ static void names_with_quotes_and_many_columns_are_written(void **state)
 {
 	char sql[8192], record[8192];
 	(void)state;
-	int n = snprintf(sql, sizeof sql, "CREATE TABLE \"my \"\"t\"\"\"(\"a \"\"b\"\"\""),
-	    m = snprintf(record, sizeof record, "{\"a \\\"b\\\"\":0");
+	int n = snprintf(sql, sizeof(sql), "CREATE TABLE \"my \"\"t\"\"\"(\"a \"\"b\"\"\""),
+	    m = snprintf(record, sizeof(record), "{\"a \\\"b\\\"\":0");
 	for (int i = 1; i < 300; i++) {
-		n += snprintf(sql + n, sizeof sql - (size_t)n, ",c%d", i);
+		n += snprintf(sql + n, sizeof(sql) - (size_t)n, ",c%d", i);
 		if (i % 7 != 0)
-			m += snprintf(record + m, sizeof record - (size_t)m, ",\"c%d\":%d", i, i);
+			m += snprintf(record + m, sizeof(record) - (size_t)m, ",\"c%d\":%d", i, i);
 	}
-	(void)snprintf(sql + n, sizeof sql - (size_t)n, ")");
-	(void)snprintf(record + m, sizeof record - (size_t)m, "}");
+	(void)snprintf(sql + n, sizeof(sql) - (size_t)n, ")");
+	(void)snprintf(record + m, sizeof(record) - (size_t)m, "}");
 	ask(sql);
 	const char *const records[] = {record, record, NULL};
 	assert_string_equal(load((struct sl_sink_opts){.table = "my \"t\""}, records, NULL), "");
@@ -472,7 +472,7 @@ static const char *load_sixty(const char *const make[3], const struct sl_sink_op
 	const char *list[61] = {NULL};
 	for (int i = 0; i < 60; i++) {
 		int value = i == 25 || i == 26 ? 3 : i; /* the same as an earlier one */
-		(void)snprintf(records[i], sizeof records[i], "%s%d%s%d%s", make[0], value, make[1], i, make[2]);
+		(void)snprintf(records[i], sizeof(records[i]), "%s%d%s%d%s", make[0], value, make[1], i, make[2]);
 		list[i] = records[i];
 	}
 	return load(*opts, list, NULL);
@@ -524,7 +524,7 @@ static void a_full_database_is_fatal_and_takes_the_batch_later(void **state)
 	ask("CREATE TABLE t(a TEXT)");
 	opened(&sink, (struct sl_sink_opts){.table = "t"});
 	void *lane = sink_attach(&sink);
-	(void)snprintf(record, sizeof record, "{\"a\":\"%08000d\"}", 1);
+	(void)snprintf(record, sizeof(record), "{\"a\":\"%08000d\"}", 1);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
 	little.rlim_max = all.rlim_max;
 	(void)signal(SIGXFSZ, SIG_IGN);
@@ -578,7 +578,7 @@ static void what_can_be_checked_at_once_is(void **state)
 	(void)state;
 	const struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .table = "t"};
 	const struct sl_sink_opts http = {SL_SINK_OPTS_INIT, .table = "t", .token_file = "x"};
-	(void)snprintf(url, sizeof url, "sqlite:%s", place.path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", place.path);
 	assert_int_equal(sl_sink_open(&sink, url, &opts, &err), SL_ENOENT);
 	ask("CREATE TABLE t(a)");
 	assert_int_equal(sl_sink_open(&sink, url, NULL, &err), SL_EINVAL);
@@ -604,7 +604,7 @@ static void create_makes_a_table_with_its_key_once(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	char url[160];
 	(void)state;
-	(void)snprintf(url, sizeof url, "sqlite:%s", place.path);
+	(void)snprintf(url, sizeof(url), "sqlite:%s", place.path);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(sl_sink_create_table(url, &opts, columns, 6, &err), 0);
 	assert_string_equal(

@@ -42,7 +42,7 @@ static struct {
 static void say_where(const char *why)
 {
 	const char *parts[] = {"\nBail out! ", watch.name, why, "\n"};
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
 		if (write(STDOUT_FILENO, parts[i], strlen(parts[i])) < 0)
 			return;
 }
@@ -95,7 +95,7 @@ static long limit(void)
 	return 0;
 #endif
 #endif
-	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		if (getenv(sizes[i]) != NULL)
 			return 0;
 	return CASE_SECONDS;
@@ -104,7 +104,7 @@ static long limit(void)
 int __wrap__cmocka_run_group_tests(const char *group, const struct CMUnitTest *tests, size_t n, CMFixtureFunction setup,
 				   CMFixtureFunction teardown)
 {
-	struct CMUnitTest *watched = calloc(n + 1, sizeof *watched);
+	struct CMUnitTest *watched = calloc(n + 1, sizeof(*watched));
 	if (watched == NULL)
 		return -1;
 	for (size_t i = 0; i < n; i++) {

@@ -84,7 +84,7 @@ void cfs_link(struct cfs_inode *dir, const char *name, uint32_t ino)
 {
 	struct cfs_entry *entry = cfs_lookup(dir, name);
 	if (entry == NULL) {
-		dir->entries = cfs_grow(dir->entries, (dir->n_entries + 1) * sizeof *dir->entries);
+		dir->entries = cfs_grow(dir->entries, (dir->n_entries + 1) * sizeof(*dir->entries));
 		entry = &dir->entries[dir->n_entries++];
 		entry->name = cfs_strdup(name);
 	}
@@ -98,7 +98,7 @@ void cfs_unlink(struct cfs_inode *dir, const char *name)
 		return;
 	free(entry->name);
 	size_t at = (size_t)(entry - dir->entries);
-	memmove(entry, entry + 1, (dir->n_entries - at - 1) * sizeof *entry);
+	memmove(entry, entry + 1, (dir->n_entries - at - 1) * sizeof(*entry));
 	dir->n_entries--;
 }
 
@@ -113,7 +113,7 @@ void cfs_copy_inode(struct cfs_inode *to, const struct cfs_inode *from)
 		reserve(to, from->size);
 		memcpy(to->data, from->data, from->size);
 	}
-	to->entries = cfs_alloc(from->n_entries * sizeof *to->entries);
+	to->entries = cfs_alloc(from->n_entries * sizeof(*to->entries));
 	for (size_t i = 0; i < from->n_entries; i++)
 		to->entries[i] = (struct cfs_entry){cfs_strdup(from->entries[i].name), from->entries[i].ino};
 }
@@ -132,7 +132,7 @@ void cfs_free_inodes(struct cfs_inode *nodes, size_t n)
 
 static uint32_t new_inode(struct crashfs *fs, bool is_dir, uint32_t mode, const char *name)
 {
-	fs->inodes = cfs_grow(fs->inodes, (fs->n_inodes + 1) * sizeof *fs->inodes);
+	fs->inodes = cfs_grow(fs->inodes, (fs->n_inodes + 1) * sizeof(*fs->inodes));
 	fs->inodes[fs->n_inodes] = (struct cfs_inode){
 		.is_dir = is_dir, .mode = mode, .lock_fd = -1, .mtime_ms = 1700000000000, .name = cfs_strdup(name)};
 	return (uint32_t)fs->n_inodes++;
@@ -162,7 +162,7 @@ static void note(struct crashfs *fs, struct cfs_op op)
 	}
 	if (fs->n_ops == fs->cap_ops) {
 		fs->cap_ops = fs->cap_ops != 0 ? fs->cap_ops * 2 : 64;
-		fs->ops = cfs_grow(fs->ops, fs->cap_ops * sizeof *fs->ops);
+		fs->ops = cfs_grow(fs->ops, fs->cap_ops * sizeof(*fs->ops));
 	}
 	fs->ops[fs->n_ops++] = op;
 }
@@ -222,7 +222,7 @@ static int resolve(const struct crashfs *fs, const char *path, struct place *out
 			path += n + (path[n] == '/');
 			continue;
 		}
-		if (n >= sizeof out->name)
+		if (n >= sizeof(out->name))
 			return -ENAMETOOLONG;
 		if (!out->there)
 			return -ENOENT;
@@ -247,7 +247,7 @@ static int new_fd(struct crashfs *fs, uint32_t ino, int flags)
 	while (i < fs->n_fds && fs->fds[i].used)
 		i++;
 	if (i == fs->n_fds)
-		fs->fds = cfs_grow(fs->fds, ++fs->n_fds * sizeof *fs->fds);
+		fs->fds = cfs_grow(fs->fds, ++fs->n_fds * sizeof(*fs->fds));
 	fs->fds[i] = (struct cfs_fd){.used = true, .ino = ino, .flags = flags};
 	return FD_BASE + (int)i;
 }
@@ -574,7 +574,7 @@ static int c_list(const char *path, sl_io_list_fn *fn, void *fn_ctx, void *ctx)
 	if (rc == 0 && !fs->inodes[at.ino].is_dir)
 		rc = -ENOTDIR;
 	size_t n = rc == 0 ? fs->inodes[at.ino].n_entries : 0;
-	char **names = cfs_alloc(n * sizeof *names);
+	char **names = cfs_alloc(n * sizeof(*names));
 	for (size_t i = 0; i < n; i++)
 		names[i] = cfs_strdup(fs->inodes[at.ino].entries[i].name);
 	pthread_mutex_unlock(&fs->mu);
@@ -625,7 +625,7 @@ const struct sl_io crashfs_io = {
 
 struct crashfs *crashfs_new(void)
 {
-	struct crashfs *fs = cfs_alloc(sizeof *fs);
+	struct crashfs *fs = cfs_alloc(sizeof(*fs));
 	pthread_mutex_init(&fs->mu, NULL);
 	fs->stop_at = fs->quota = SIZE_MAX;
 	(void)new_inode(fs, true, S_IFDIR | 0700, "/");
@@ -659,7 +659,7 @@ void crashfs_settle(struct crashfs *fs)
 	free_ops(fs);
 	cfs_free_inodes(fs->base, fs->n_base);
 	fs->n_base = fs->n_inodes;
-	fs->base = cfs_alloc(fs->n_base * sizeof *fs->base);
+	fs->base = cfs_alloc(fs->n_base * sizeof(*fs->base));
 	for (size_t i = 0; i < fs->n_base; i++)
 		cfs_copy_inode(&fs->base[i], &fs->inodes[i]);
 }

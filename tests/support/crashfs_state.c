@@ -34,7 +34,7 @@ static void add_slot(struct slots *s, struct slot slot)
 {
 	if (s->n == s->cap) {
 		s->cap = s->cap != 0 ? s->cap * 2 : 64;
-		s->at = cfs_grow(s->at, s->cap * sizeof *s->at);
+		s->at = cfs_grow(s->at, s->cap * sizeof(*s->at));
 	}
 	s->at[s->n++] = slot;
 }
@@ -201,7 +201,7 @@ static void choose_nth(struct slots *s, size_t k)
 
 static size_t *size_budget(const struct crashfs *fs, const struct slots *s)
 {
-	size_t *budget = cfs_alloc(fs->n_inodes * sizeof *budget);
+	size_t *budget = cfs_alloc(fs->n_inodes * sizeof(*budget));
 	for (size_t i = 0; i < s->n; i++)
 		if (s->at[i].kind == SLOT_SIZE)
 			budget[s->at[i].ino] = s->at[i].choice;
@@ -290,7 +290,7 @@ static struct crashfs *start_state(const struct crashfs *fs)
 	struct crashfs *to = crashfs_new();
 	cfs_free_inodes(to->inodes, to->n_inodes);
 	to->n_inodes = fs->n_inodes;
-	to->inodes = cfs_alloc(to->n_inodes * sizeof *to->inodes);
+	to->inodes = cfs_alloc(to->n_inodes * sizeof(*to->inodes));
 	for (size_t i = 0; i < fs->n_base; i++)
 		cfs_copy_inode(&to->inodes[i], &fs->base[i]);
 	for (size_t i = fs->n_base; i < fs->n_inodes; i++)

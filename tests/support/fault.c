@@ -26,7 +26,7 @@ static int io_fault(struct fault *f, enum fault_op op)
 	f->op_calls[op]++;
 	if ((f->io_ops & FAULT_OP(op)) != 0 && hit(&f->io_plan)) {
 		rc = -f->io_errno;
-		(void)snprintf(f->failed_op, sizeof f->failed_op, "%s", op_names[op]);
+		(void)snprintf(f->failed_op, sizeof(f->failed_op), "%s", op_names[op]);
 	}
 	pthread_mutex_unlock(&f->mu);
 	return rc;
@@ -196,7 +196,7 @@ void fault_arm_io(struct fault *f, int64_t at, enum fault_mode mode, int errnum,
 	f->io_plan = (struct fault_plan){.at = at, .mode = mode};
 	f->io_errno = errnum;
 	f->io_ops = ops;
-	memset(f->op_calls, 0, sizeof f->op_calls);
+	memset(f->op_calls, 0, sizeof(f->op_calls));
 	f->failed_op[0] = '\0';
 	pthread_mutex_unlock(&f->mu);
 }

@@ -23,7 +23,7 @@ static void *new_block(struct memstore *ms, size_t n)
 {
 	if (ms->n_arena == ms->cap_arena) {
 		ms->cap_arena = ms->cap_arena * 2 + 64;
-		ms->arena = must(realloc(ms->arena, ms->cap_arena * sizeof *ms->arena));
+		ms->arena = must(realloc(ms->arena, ms->cap_arena * sizeof(*ms->arena)));
 	}
 	return ms->arena[ms->n_arena++] = must(malloc(n));
 }
@@ -121,7 +121,7 @@ static void init_state(struct mem_state *s)
 
 struct memstore *memstore_new(const struct sl_env *env)
 {
-	struct memstore *ms = must(calloc(1, sizeof *ms));
+	struct memstore *ms = must(calloc(1, sizeof(*ms)));
 	if (sl__env_init(&ms->env, env, NULL) != 0)
 		abort();
 	pthread_mutex_init(&ms->mu, NULL);
@@ -347,7 +347,7 @@ uint64_t memstore_blocker(struct memstore *ms, uint64_t id, uint32_t i, int *ope
 
 static void save(sl_store_tx *tx, const char *name)
 {
-	struct mem_savepoint *sp = must(calloc(1, sizeof *sp));
+	struct mem_savepoint *sp = must(calloc(1, sizeof(*sp)));
 	sp->name = must(strdup(name));
 	mem_snapshot(&sp->state, &tx->ms->s);
 	sp->below = tx->saved;
@@ -369,7 +369,7 @@ static int mem_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	int rc = mem_enter(ms, NULL, "begin", err);
 	if (rc != 0)
 		return rc;
-	sl_store_tx *tx = must(calloc(1, sizeof *tx));
+	sl_store_tx *tx = must(calloc(1, sizeof(*tx)));
 	tx->ms = ms;
 	save(tx, "");
 	ms->tx_open = true;

@@ -209,7 +209,7 @@ static void put_in_set(struct id_set *set, uint64_t id)
 		return;
 	if (set->n == set->cap) {
 		set->cap = set->cap * 2 + 16;
-		set->ids = realloc(set->ids, set->cap * sizeof *set->ids);
+		set->ids = realloc(set->ids, set->cap * sizeof(*set->ids));
 		if (set->ids == NULL)
 			abort();
 	}

@@ -26,8 +26,8 @@ static int by_name(const void *a, const void *b)
 /* The jobs that are still under the lease, and their types. *rc: what fn returned. */
 static bool show_lease(struct memstore *ms, const struct mem_lease *lease, sl_lease_fn *fn, void *ctx, int *rc)
 {
-	uint64_t *ids = calloc(lease->n + 1, sizeof *ids);
-	const char **types = calloc(lease->n + 1, sizeof *types);
+	uint64_t *ids = calloc(lease->n + 1, sizeof(*ids));
+	const char **types = calloc(lease->n + 1, sizeof(*types));
 	struct sl_lease shown = {.worker = lease->worker,
 				 .types = types,
 				 .jobs = ids,
@@ -42,8 +42,8 @@ static bool show_lease(struct memstore *ms, const struct mem_lease *lease, sl_le
 		if (!mem_has(types, shown.n_types, job->type))
 			types[shown.n_types++] = job->type;
 	}
-	qsort(ids, shown.n_jobs, sizeof *ids, by_id);
-	qsort(types, shown.n_types, sizeof *types, by_name);
+	qsort(ids, shown.n_jobs, sizeof(*ids), by_id);
+	qsort(types, shown.n_types, sizeof(*types), by_name);
 	if (shown.n_jobs > 0)
 		*rc = fn(&shown, ctx);
 	free(ids);
@@ -57,13 +57,13 @@ int mem_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn
 	int rc = mem_enter(ms, NULL, "leases", err);
 	if (rc != 0)
 		return rc;
-	const struct mem_lease **sorted = calloc(ms->s.leases.n + 1, sizeof *sorted);
+	const struct mem_lease **sorted = calloc(ms->s.leases.n + 1, sizeof(*sorted));
 	size_t n = 0;
 	uint32_t shown = 0;
 	MEM_EACH(ms->s.leases, struct mem_lease, lease)
 	if (after == NULL || memcmp(lease->claim.bytes, after, 16) > 0)
 		sorted[n++] = lease;
-	qsort(sorted, n, sizeof *sorted, by_claim);
+	qsort(sorted, n, sizeof(*sorted), by_claim);
 	for (size_t i = 0; i < n && shown < limit && rc == 0; i++)
 		shown += show_lease(ms, sorted[i], fn, ctx, &rc);
 	free(sorted);
@@ -161,7 +161,7 @@ int mem_event_streams(void *store, const struct sl_event_stream *after, uint32_t
 	int rc = mem_enter(ms, NULL, "event_streams", err);
 	if (rc != 0)
 		return rc;
-	struct sl_event_stream *all = calloc(ms->s.marks.n + 1, sizeof *all);
+	struct sl_event_stream *all = calloc(ms->s.marks.n + 1, sizeof(*all));
 	size_t n = 0;
 	MEM_EACH(ms->s.marks, struct mem_mark, mark)
 	{
@@ -179,7 +179,7 @@ int mem_event_streams(void *store, const struct sl_event_stream *after, uint32_t
 		}
 		n++;
 	}
-	qsort(all, n, sizeof *all, by_stream);
+	qsort(all, n, sizeof(*all), by_stream);
 	for (size_t i = 0; i < n && i < limit && rc == 0; i++)
 		rc = fn(&all[i], ctx);
 	free(all);

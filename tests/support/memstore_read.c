@@ -424,7 +424,7 @@ static const struct sl_event_row *find_event(struct memstore *ms, const struct s
 static bool is_genuine(struct memstore *ms, const struct mem_job *job, const struct sl_event_row *event)
 {
 	const struct mem_lease *lease = mem_lease_of(ms, job);
-	size_t n = sizeof event->claim;
+	size_t n = sizeof(event->claim);
 	if (lease != NULL && event->attempt == (int32_t)job->fence && memcmp(&lease->claim, &event->claim, n) == 0)
 		return true;
 	if (job->by_worker && event->attempt == job->attempt && memcmp(&job->claim, &event->claim, n) == 0)

@@ -316,7 +316,7 @@ static void settle_back(struct memstore *ms, struct mem_job *job, const struct s
 static void drop_lease(struct memstore *ms, const struct sl_claim_id *claim)
 {
 	for (size_t i = 0; i < ms->s.leases.n; i++)
-		if (memcmp(&MEM_AT(ms->s.leases, struct mem_lease, i)->claim, claim, sizeof *claim) == 0)
+		if (memcmp(&MEM_AT(ms->s.leases, struct mem_lease, i)->claim, claim, sizeof(*claim)) == 0)
 			mem_drop(&ms->s.leases, i--);
 }
 
@@ -423,7 +423,7 @@ static struct picked pick(struct memstore *ms, const struct sl_claim_request *r,
 	if (claimable(ms, r, job))
 		all[n_all++] = job;
 	if (n_all > 1)
-		qsort(all, n_all, sizeof *all, by_rank);
+		qsort(all, n_all, sizeof(*all), by_rank);
 	for (size_t i = 0; i < n_all && p.n < r->limit; i++) {
 		if (all[i]->solo && free_for(r, all[i]->type) == 0 && ms->broken != MEMSTORE_SOLO_AHEAD) {
 			p.alone = true;
@@ -473,7 +473,7 @@ static void take(struct memstore *ms, struct mem_job **picks, uint32_t n, bool s
 {
 	if (n == 0)
 		return;
-	uint64_t *ids = mem_room(ms, n * sizeof *ids), *fences = mem_room(ms, n * sizeof *fences);
+	uint64_t *ids = mem_room(ms, n * sizeof(*ids)), *fences = mem_room(ms, n * sizeof(*fences));
 	for (uint32_t i = 0; i < n; i++) {
 		ids[i] = picks[i]->id;
 		fences[i] = picks[i]->fence;
@@ -530,7 +530,7 @@ static bool all_start(const struct sl_claim_request *r, struct mem_job *const *p
 static struct mem_lease *find_lease(struct memstore *ms, const struct sl_claim_id *claim)
 {
 	MEM_EACH(ms->s.leases, struct mem_lease, lease)
-	if (memcmp(&lease->claim, claim, sizeof *claim) == 0)
+	if (memcmp(&lease->claim, claim, sizeof(*claim)) == 0)
 		return lease;
 	return NULL;
 }
@@ -565,7 +565,7 @@ static int claim(struct memstore *ms, const struct sl_claim_request *r, struct s
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
 	if (job->place == MEM_SCHED && job->scheduled_ms <= now && !r->hinted)
 		job->place = MEM_READY;
-	struct mem_job **all = malloc((ms->s.jobs.n + 1) * sizeof *all);
+	struct mem_job **all = malloc((ms->s.jobs.n + 1) * sizeof(*all));
 	if (all == NULL)
 		abort();
 	struct picked p = pick(ms, r, all);
@@ -615,7 +615,7 @@ void memstore_find_claimed(struct memstore *ms, const struct sl_claim_id *claim,
 	MEM_EACH(ms->s.leases, struct mem_lease, l)
 	{
 		struct mem_job *job = l->n == 1 ? mem_job(ms, l->ids[0]) : NULL;
-		if (memcmp(&l->claim, claim, sizeof *claim) != 0 || job == NULL || job->fence != l->fences[0] ||
+		if (memcmp(&l->claim, claim, sizeof(*claim)) != 0 || job == NULL || job->fence != l->fences[0] ||
 		    !mem_live(job))
 			continue;
 		out->job = as_claimed(ms, job);

@@ -45,10 +45,10 @@ static int spawn(struct pg_temp *pg, enum pg_temp_durability durability)
 
 struct pg_temp *pg_temp_start(enum pg_temp_durability durability)
 {
-	struct pg_temp *pg = calloc(1, sizeof *pg);
+	struct pg_temp *pg = calloc(1, sizeof(*pg));
 	if (pg == NULL || spawn(pg, durability) != 0)
 		abort();
-	if (fgets(pg->url, sizeof pg->url, pg->answers) == NULL) {
+	if (fgets(pg->url, sizeof(pg->url), pg->answers) == NULL) {
 		pg_temp_stop(pg);
 		return NULL;
 	}
@@ -66,7 +66,7 @@ int pg_temp_command(struct pg_temp *pg, const char *command)
 	char answer[16];
 	if (fprintf(pg->commands, "%s\n", command) < 0 || fflush(pg->commands) != 0)
 		return -1;
-	return fgets(answer, sizeof answer, pg->answers) != NULL && strcmp(answer, "ok\n") == 0 ? 0 : -1;
+	return fgets(answer, sizeof(answer), pg->answers) != NULL && strcmp(answer, "ok\n") == 0 ? 0 : -1;
 }
 
 void pg_temp_stop(struct pg_temp *pg)

@@ -22,9 +22,9 @@ static uint64_t number_of(const char *status, const char *name)
 static bool sleeps(int tasks, const char *tid, uint64_t *turns)
 {
 	char path[300], status[4096];
-	(void)snprintf(path, sizeof path, "%s/status", tid);
+	(void)snprintf(path, sizeof(path), "%s/status", tid);
 	int fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, status, sizeof status - 1) : -1;
+	ssize_t n = fd >= 0 ? read(fd, status, sizeof(status) - 1) : -1;
 	if (fd >= 0)
 		(void)close(fd);
 	if (n <= 0)
@@ -44,7 +44,7 @@ static bool look(uint64_t *turns)
 	DIR *tasks = opendir("/proc/self/task");
 	if (tasks == NULL)
 		abort();
-	(void)snprintf(self, sizeof self, "%d", (int)gettid());
+	(void)snprintf(self, sizeof(self), "%d", (int)gettid());
 	*turns = 0;
 	for (const struct dirent *e; quiet && (e = readdir(tasks)) != NULL;)
 		if (e->d_name[0] != '.' && strcmp(e->d_name, self) != 0)

@@ -47,9 +47,9 @@ uint64_t walmodel_id_of(const void *payload, size_t n)
 {
 	uint8_t expected[WALMODEL_MAX_PAYLOAD];
 	uint64_t id;
-	if (n < sizeof id)
+	if (n < sizeof(id))
 		return 0;
-	memcpy(&id, payload, sizeof id);
+	memcpy(&id, payload, sizeof(id));
 	if (id == 0 || payload_len(id) != n)
 		return 0;
 	(void)walmodel_payload(id, expected);
@@ -74,14 +74,14 @@ void walmodel_fini(struct walmodel *m)
 
 static void deliver(struct walmodel *m, uint32_t incarnation, uint64_t sequence, uint64_t id, size_t at)
 {
-	m->deliveries = grow(m->deliveries, (m->n_deliveries + 1) * sizeof *m->deliveries);
+	m->deliveries = grow(m->deliveries, (m->n_deliveries + 1) * sizeof(*m->deliveries));
 	m->deliveries[m->n_deliveries++] = (struct walmodel_delivery){incarnation, sequence, id, at};
 }
 
 struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation, uint64_t sequence, uint64_t id,
 				       size_t at)
 {
-	m->entries = grow(m->entries, (m->n_entries + 1) * sizeof *m->entries);
+	m->entries = grow(m->entries, (m->n_entries + 1) * sizeof(*m->entries));
 	m->entries[m->n_entries] = (struct walmodel_entry){.incarnation = incarnation,
 							   .sequence = sequence,
 							   .id = id,
@@ -94,7 +94,7 @@ struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation,
 void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, enum sl_wal_status status,
 		   size_t at)
 {
-	m->marks = grow(m->marks, (m->n_marks + 1) * sizeof *m->marks);
+	m->marks = grow(m->marks, (m->n_marks + 1) * sizeof(*m->marks));
 	m->marks[m->n_marks++] =
 		(struct walmodel_mark){incarnation, first, last, status, at, WALMODEL_NEVER, WALMODEL_NEVER, false};
 }
@@ -297,7 +297,7 @@ static void env_log(const struct sl_log_record *record, void *ctx)
 	e->errors += record->level == SL_LOG_ERROR;
 	if (e->verbose) {
 		char line[1024];
-		(void)sl_log_format(record, SL_LOG_LOGFMT, line, sizeof line);
+		(void)sl_log_format(record, SL_LOG_LOGFMT, line, sizeof(line));
 		printf("#   %s\n", line);
 	}
 }
@@ -328,7 +328,7 @@ void walmodel_env_init(struct walmodel_env *e, struct crashfs *fs, uint64_t seed
 		.version = SL_MEM_VERSION, .alloc = env_alloc, .resize = env_resize, .release = env_release};
 	static const struct sl_clock clock_table = {
 		.version = SL_CLOCK_VERSION, .mono_ns = env_mono, .real_ms = env_real, .wait = env_wait};
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	vclock_init(&e->clock);
 	e->clock.auto_advance = 1;
 	e->fs = fs;

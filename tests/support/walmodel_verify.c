@@ -47,7 +47,7 @@ static int collect(const struct sl_wal_record *record, void *ctx)
 	if (!j->in_archive && j->n_found != 0 && j->found[j->n_found - 1].sequence >= record->sequence)
 		return bad(j, "record %llu comes after %llu", sequence,
 			   (unsigned long long)j->found[j->n_found - 1].sequence);
-	j->found = realloc(j->found, (j->n_found + 1) * sizeof *j->found);
+	j->found = realloc(j->found, (j->n_found + 1) * sizeof(*j->found));
 	if (j->found == NULL)
 		abort();
 	j->found[j->n_found++] = (struct found){record->sequence, id, record->status, j->in_archive};
@@ -57,7 +57,7 @@ static int collect(const struct sl_wal_record *record, void *ctx)
 static int open_log(struct judge *j, const char *when)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	if (sl_wal_open(&j->w, j->c->id, &j->opts, &err) != 0)
 		return bad(j, "does not open %s: %s", when, err.msg);
 	if (sl_wal_get_stats(j->w, &st, &err) != 0)
@@ -88,10 +88,10 @@ static int look_in_archive(const char *name, void *ctx)
 	if (n < 4 || strcmp(name + n - 4, ".zst") != 0 || strstr(name, "tmp") != NULL)
 		return 0;
 	char path[512];
-	(void)snprintf(path, sizeof path, "%s/%s", j->c->archive_dir, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", j->c->archive_dir, name);
 	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &j->env.env, .key_file = j->opts.key_file,
 					.on_record = collect, .ctx = j};
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_wal_scan(path, &scan, &st, &err);
 	if (rc == -1 && j->why[0] != '\0')
@@ -241,7 +241,7 @@ static int kept_in(const char *name, void *ctx)
 	struct judge *j = ctx;
 	char path[512];
 	size_t n;
-	(void)snprintf(path, sizeof path, "%s/%s", j->opts.wal_dir, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", j->opts.wal_dir, name);
 	const void *data = crashfs_get(j->fs, path, &n);
 	return data != NULL && memmem(data, n, j->c->m->kept, j->c->m->kept_len) != NULL;
 }
@@ -252,9 +252,9 @@ static int mended_is_sound(struct judge *j)
 	char path[512];
 	if (j->c->m->sound_at > j->c->point)
 		return 0;
-	(void)snprintf(path, sizeof path, "%s/%s.wal", j->opts.wal_dir, j->c->id);
+	(void)snprintf(path, sizeof(path), "%s/%s.wal", j->opts.wal_dir, j->c->id);
 	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &j->env.env};
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_wal_scan(path, &scan, &st, &err) != 0)
 		return bad(j, "cannot be verified: %s", err.msg);

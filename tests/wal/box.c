@@ -5,7 +5,7 @@
 
 void box_init(struct box *b)
 {
-	memset(b, 0, sizeof *b);
+	memset(b, 0, sizeof(*b));
 	b->fs = crashfs_new();
 	crashfs_record(b->fs, false);
 	walmodel_env_init(&b->e, b->fs, 1);
@@ -28,7 +28,7 @@ void box_fini(struct box *b)
 
 int box_try_open(struct box *b, sl_wal **out)
 {
-	memset(&b->err, 0, sizeof b->err);
+	memset(&b->err, 0, sizeof(b->err));
 	*out = NULL;
 	return sl_wal_open(out, "s", &b->opts, &b->err);
 }
@@ -113,14 +113,14 @@ static int put_damage(const struct sl_wal_damage *d, void *ctx)
 const char *box_scan(struct box *b, const char *path)
 {
 	static char text[65536];
-	struct scan_text t = {.text = text, .size = sizeof text};
+	struct scan_text t = {.text = text, .size = sizeof(text)};
 	text[0] = '\0';
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT,   .env = &b->e.env,        .key_file = b->opts.key_file,
 					.on_record = put_record, .on_damage = put_damage, .ctx = &t};
-	memset(&b->err, 0, sizeof b->err);
+	memset(&b->err, 0, sizeof(b->err));
 	int rc = sl_wal_scan(path, &opts, NULL, &b->err);
 	if (rc != 0)
-		(void)snprintf(text, sizeof text, "%s", sl_err_name(rc));
+		(void)snprintf(text, sizeof(text), "%s", sl_err_name(rc));
 	return text;
 }
 
@@ -194,7 +194,7 @@ void box_cut(struct box *b, const char *path, size_t size)
 
 struct sl_wal_stats box_stats(sl_wal *w)
 {
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_get_stats(w, &st, NULL), 0);
 	return st;
 }

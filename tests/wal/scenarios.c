@@ -397,7 +397,7 @@ const struct scenario scenarios[] = {
 	{"copied", run_copied},       {"full", run_full},
 	{"poisoned", run_poisoned},
 };
-const size_t n_scenarios = sizeof scenarios / sizeof scenarios[0];
+const size_t n_scenarios = sizeof(scenarios) / sizeof(scenarios[0]);
 
 const struct scenario *scenario_find(const char *name)
 {

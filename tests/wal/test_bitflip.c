@@ -70,7 +70,7 @@ static void scan_into(struct sample *x, struct seen *s, sl_wal_record_fn *fn, st
 {
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &x->b.e.env, .key_file = x->b.opts.key_file,
 					.on_record = fn, .ctx = s};
-	*st = (struct sl_wal_stats){.struct_size = sizeof *st};
+	*st = (struct sl_wal_stats){.struct_size = sizeof(*st)};
 	int rc = sl_wal_scan(BOX_PATH, &opts, st, &x->b.err);
 	if (rc != 0)
 		fail_msg("%s: scan: %s", x->name, x->b.err.msg);
@@ -81,7 +81,7 @@ static int drop_name(const char *name, void *ctx)
 {
 	struct sample *x = ctx;
 	char path[300];
-	(void)snprintf(path, sizeof path, "%s/%s", BOX_DIR, name);
+	(void)snprintf(path, sizeof(path), "%s/%s", BOX_DIR, name);
 	if (strstr(name, ".damaged") != NULL || strstr(name, ".torn") != NULL)
 		(void)crashfs_io.unlink(path, x->b.fs);
 	return 0;
@@ -151,7 +151,7 @@ static int keep_file(const char *name, void *ctx)
 {
 	struct files *f = ctx;
 	assert_true(f->n < 8);
-	(void)snprintf(f->at[f->n].path, sizeof f->at[0].path, "%s/%s", BOX_DIR, name);
+	(void)snprintf(f->at[f->n].path, sizeof(f->at[0].path), "%s/%s", BOX_DIR, name);
 	const uint8_t *p = crashfs_get(f->b->fs, f->at[f->n].path, &f->at[f->n].n);
 	f->at[f->n].bytes = malloc(f->at[f->n].n + 1);
 	assert_non_null(f->at[f->n].bytes);
@@ -220,7 +220,7 @@ static void every_bit_of_an_encrypted_log(void **state)
 	struct sample x = {.name = "encrypted log", .path = BOX_PATH};
 	uint8_t key[32] = {3};
 	box_init(&x.b);
-	crashfs_put(x.b.fs, "/key", key, sizeof key);
+	crashfs_put(x.b.fs, "/key", key, sizeof(key));
 	x.b.opts.key_file = "/key";
 	fill(&x.b);
 	flip_all(&x);
@@ -285,7 +285,7 @@ static void every_bit_of_an_archive(void **state)
 	box_init(&b);
 	fill(&b);
 	char expected[1024];
-	(void)snprintf(expected, sizeof expected, "%s", box_scan(&b, BOX_PATH));
+	(void)snprintf(expected, sizeof(expected), "%s", box_scan(&b, BOX_PATH));
 	assert_int_equal(sl_wal_archive_path(BOX_PATH, "/a", 1, &b.opts, &b.err), 0);
 	size_t n, noticed = 0, silent = 0;
 	const uint8_t *p = box_bytes(&b, "/a/s.wal.zst", &n);

@@ -48,7 +48,7 @@ static bool set_add(struct set *s, uint64_t h)
 	h |= h == 0;
 	if (s->n * 2 >= s->cap) {
 		struct set bigger = {.cap = s->cap != 0 ? s->cap * 2 : 1024};
-		bigger.at = calloc(bigger.cap, sizeof *bigger.at);
+		bigger.at = calloc(bigger.cap, sizeof(*bigger.at));
 		assert_non_null(bigger.at);
 		for (size_t i = 0; i < s->cap; i++)
 			if (s->at[i] != 0)
@@ -255,7 +255,7 @@ static void states_that_once_went_wrong_stay_right(void **state)
 {
 	(void)state;
 	char why[512];
-	for (size_t i = 0; i < sizeof kept_states / sizeof kept_states[0]; i++)
+	for (size_t i = 0; i < sizeof(kept_states) / sizeof(kept_states[0]); i++)
 		if (replay(kept_states[i], false, why) != 0)
 			fail_msg("%s: %s", kept_states[i], why);
 }

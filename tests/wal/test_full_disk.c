@@ -51,9 +51,9 @@ static void fill(struct disk *d, size_t leave)
 		return;
 	}
 	char path[96], zeros[4096] = {0};
-	(void)snprintf(path, sizeof path, "%s/filler", d->dir);
+	(void)snprintf(path, sizeof(path), "%s/filler", d->dir);
 	int fd = open(path, O_CREAT | O_WRONLY | O_APPEND, 0600);
-	while (write(fd, zeros, sizeof zeros) == sizeof zeros)
+	while (write(fd, zeros, sizeof(zeros)) == sizeof(zeros))
 		;
 	struct stat st;
 	if (leave > 0 && fstat(fd, &st) == 0 &&
@@ -69,7 +69,7 @@ static void make_room(struct disk *d)
 		crashfs_quota(d->fs, SIZE_MAX);
 		return;
 	}
-	(void)snprintf(path, sizeof path, "%s/filler", d->dir);
+	(void)snprintf(path, sizeof(path), "%s/filler", d->dir);
 	(void)unlink(path);
 }
 
@@ -158,8 +158,8 @@ static int archive_on_a_full_disk(struct disk *d)
 	sl_wal *w = NULL;
 	uint64_t sequence, seen = 0;
 	char log[96], archive[96];
-	(void)snprintf(log, sizeof log, "%s/s.wal", d->opts.wal_dir);
-	(void)snprintf(archive, sizeof archive, "%s/s.wal.zst", d->opts.archive_dir);
+	(void)snprintf(log, sizeof(log), "%s/s.wal", d->opts.wal_dir);
+	(void)snprintf(archive, sizeof(archive), "%s/s.wal.zst", d->opts.archive_dir);
 	CHECK(sl_wal_open(&w, "s", &d->opts, &err) == 0);
 	for (uint64_t i = 1; i <= 100; i++)
 		CHECK(append(w, i, &sequence) == 0);
@@ -192,13 +192,13 @@ static int on_tmpfs(const char *dir, int (*fn)(struct disk *d))
 	char options[64], wal[128], archive[128];
 	if (!enter_namespace())
 		return 77;
-	(void)snprintf(options, sizeof options, "size=%d", DISK_BYTES);
+	(void)snprintf(options, sizeof(options), "size=%d", DISK_BYTES);
 	if (mount("sluice-test", dir, "tmpfs", 0, options) != 0)
 		return 77;
 	struct disk d = {.real = true};
-	(void)snprintf(d.dir, sizeof d.dir, "%s", dir);
-	(void)snprintf(wal, sizeof wal, "%s/w", dir);
-	(void)snprintf(archive, sizeof archive, "%s/a", dir);
+	(void)snprintf(d.dir, sizeof(d.dir), "%s", dir);
+	(void)snprintf(wal, sizeof(wal), "%s/w", dir);
+	(void)snprintf(archive, sizeof(archive), "%s/a", dir);
 	d.opts = (struct sl_wal_opts){SL_WAL_OPTS_INIT, .wal_dir = wal, .archive_dir = archive};
 	return fn(&d);
 }

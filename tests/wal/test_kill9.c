@@ -59,7 +59,7 @@ struct worker {
 static void tell(const struct child *c, uint64_t kind, uint64_t sequence, uint64_t id)
 {
 	struct report r = {kind, sequence, id};
-	if (write(c->pipe, &r, sizeof r) != sizeof r)
+	if (write(c->pipe, &r, sizeof(r)) != sizeof(r))
 		_exit(3);
 }
 
@@ -158,11 +158,11 @@ static void note(struct known *k, const struct report *r)
 {
 	while (r->sequence >= k->cap) {
 		size_t cap = k->cap != 0 ? k->cap * 2 : 4096;
-		k->acked = realloc(k->acked, cap * sizeof *k->acked);
-		k->delivered = realloc(k->delivered, cap * sizeof *k->delivered);
+		k->acked = realloc(k->acked, cap * sizeof(*k->acked));
+		k->delivered = realloc(k->delivered, cap * sizeof(*k->delivered));
 		assert_true(k->acked != NULL && k->delivered != NULL);
-		memset(k->acked + k->cap, 0, (cap - k->cap) * sizeof *k->acked);
-		memset(k->delivered + k->cap, 0, (cap - k->cap) * sizeof *k->delivered);
+		memset(k->acked + k->cap, 0, (cap - k->cap) * sizeof(*k->acked));
+		memset(k->delivered + k->cap, 0, (cap - k->cap) * sizeof(*k->delivered));
 		k->cap = cap;
 	}
 	uint64_t *at = r->kind == 'A' ? &k->acked[r->sequence] : &k->delivered[r->sequence];
@@ -185,9 +185,9 @@ static bool read_report(int fd, struct report *r)
 {
 	ssize_t got;
 	do
-		got = read(fd, r, sizeof *r);
+		got = read(fd, r, sizeof(*r));
 	while (got < 0 && errno == EINTR);
-	assert_true(got == 0 || got == sizeof *r);
+	assert_true(got == 0 || got == sizeof(*r));
 	return got != 0;
 }
 
@@ -289,7 +289,7 @@ static void check_log(const char *dir, uint64_t cycle, const struct known *k, st
 				   .archive_on_complete = SL_OFF, .max_pending_bytes = SL_UNLIMITED};
 	if (sl_wal_open(&w, "s", &opts, &err) != 0)
 		fail_msg("does not open: %s", err.msg);
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_get_stats(w, &st, &err), 0);
 	if (st.damaged_ranges != 0)
 		fail_msg("%llu damaged ranges after a kill", (unsigned long long)st.damaged_ranges);
@@ -321,7 +321,7 @@ static void some_kills(uint64_t cycles, uint64_t *rng, struct totals *t)
 	}
 	free(k.acked);
 	free(k.delivered);
-	(void)snprintf(command, sizeof command, "rm -rf %s", dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
 	assert_int_equal(system(command), 0);
 }
 

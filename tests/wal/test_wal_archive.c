@@ -39,7 +39,7 @@ static void an_archive_is_a_plain_zstd_frame_of_the_log(void **state)
 	assert_int_equal(archive(&b, 0), 0);
 	assert_false(box_has(&b, BOX_PATH));
 	const uint8_t *p = box_bytes(&b, "/a/s.wal.zst", &packed);
-	assert_int_equal(ZSTD_decompress(plain, sizeof plain, p, packed), n);
+	assert_int_equal(ZSTD_decompress(plain, sizeof(plain), p, packed), n);
 	assert_memory_equal(plain, log, 16 + 99);
 	assert_scan(&b, "/a/s.wal.zst", "1=a* 2=b* 3=c*");
 	assert_int_equal(box_count(&b, "/a", ""), 1);
@@ -141,9 +141,9 @@ static void an_archive_takes_the_first_free_name_of_its_own(void **state)
 	log_of(&b, "abc", 3);
 	memcpy(log, box_bytes(&b, BOX_PATH, &n), 16);
 	assert_int_equal(sl__wal_header_decode(log, &h), WAL_HEADER_OK);
-	(void)snprintf(names[1], sizeof names[1], "/a/s.wal.%06x.zst", h.incarnation);
+	(void)snprintf(names[1], sizeof(names[1]), "/a/s.wal.%06x.zst", h.incarnation);
 	for (int i = 2; i < 5; i++)
-		(void)snprintf(names[i], sizeof names[i], "/a/s.wal.%06x-%d.zst", h.incarnation, i);
+		(void)snprintf(names[i], sizeof(names[i]), "/a/s.wal.%06x-%d.zst", h.incarnation, i);
 	crashfs_put(b.fs, names[1], "nor this", 8);
 	crashfs_put(b.fs, names[2], "nor this", 8);
 	memcpy(log, box_bytes(&b, BOX_PATH, &n), 512 > n ? n : 512);
@@ -275,7 +275,7 @@ static void a_disk_that_fills_while_archiving_loses_and_publishes_nothing(void *
 	crashfs_quota(b.fs, SIZE_MAX);
 	if (box_has(&b, BOX_PATH))
 		assert_int_equal(archive(&b, 0), 0);
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &b.e.env};
 	assert_int_equal(sl_wal_scan("/a/s.wal.zst", &scan, &st, &b.err), 0);
 	assert_int_equal(st.records, 20);
@@ -304,7 +304,7 @@ static void an_encrypted_archive_stays_sealed(void **state)
 	struct box b;
 	uint8_t key[32] = {9};
 	box_init(&b);
-	crashfs_put(b.fs, "/key", key, sizeof key);
+	crashfs_put(b.fs, "/key", key, sizeof(key));
 	b.opts.key_file = "/key";
 	log_of(&b, "abc", 3);
 	assert_int_equal(archive(&b, 0), 0);
@@ -372,7 +372,7 @@ static int note_due(const struct sl_wal_cleanup_entry *entry, void *ctx)
 	struct due *d = ctx;
 	d->n++;
 	d->removed += entry->removed != 0;
-	(void)snprintf(d->name, sizeof d->name, "%s", entry->name);
+	(void)snprintf(d->name, sizeof(d->name), "%s", entry->name);
 	d->last_record_ms = entry->last_record_ms;
 	return 0;
 }
@@ -387,8 +387,8 @@ static void retention_goes_by_the_time_of_the_last_record(void **state)
 	struct sl_wal_stats st;
 	for (int i = 0; i < 2; i++) {
 		char id[8], path[32];
-		(void)snprintf(id, sizeof id, "log%d", i);
-		(void)snprintf(path, sizeof path, "/w/log%d.wal", i);
+		(void)snprintf(id, sizeof(id), "log%d", i);
+		(void)snprintf(path, sizeof(path), "/w/log%d.wal", i);
 		assert_int_equal(sl_wal_open(&w, id, &b.opts, &b.err), 0);
 		(void)box_append(w, "old");
 		vclock_advance_ms(&b.e.clock, 5 * day_ms);
@@ -448,12 +448,12 @@ static void what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_file
 	char path[64];
 	box_init(&b);
 	crashfs_mkdir(b.fs, "/q");
-	for (size_t i = 0; i < sizeof due / sizeof due[0]; i++) {
-		(void)snprintf(path, sizeof path, "/q/%s", due[i]);
+	for (size_t i = 0; i < sizeof(due) / sizeof(due[0]); i++) {
+		(void)snprintf(path, sizeof(path), "/q/%s", due[i]);
 		crashfs_put(b.fs, path, "hi\n", 3);
 	}
-	for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-		(void)snprintf(path, sizeof path, "/q/%s", kept[i]);
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+		(void)snprintf(path, sizeof(path), "/q/%s", kept[i]);
 		crashfs_put(b.fs, path, "hi\n", 3);
 	}
 	assert_int_equal(b.e.env.io->stat("/q/s.wal", &st, b.e.env.io_ctx), 0);
@@ -464,14 +464,14 @@ static void what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_file
 	assert_int_equal(d.n, 0);
 	vclock_advance_ms(&b.e.clock, 1);
 	assert_int_equal(sl_wal_cleanup("/q", 3, 1, note_due, &d, &b.e.env, &b.err), 0);
-	assert_int_equal(d.n, sizeof due / sizeof due[0]);
+	assert_int_equal(d.n, sizeof(due) / sizeof(due[0]));
 	assert_int_equal(d.removed, 0);
 	uint64_t warned = b.e.warnings;
 	assert_int_equal(sl_wal_cleanup("/q", 3, 0, note_due, &d, &b.e.env, &b.err), 0);
-	assert_int_equal(b.e.warnings - warned, sizeof due / sizeof due[0]); /* a line for each */
-	assert_int_equal(box_count(&b, "/q", ""), sizeof kept / sizeof kept[0]);
-	for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-		(void)snprintf(path, sizeof path, "/q/%s", kept[i]);
+	assert_int_equal(b.e.warnings - warned, sizeof(due) / sizeof(due[0])); /* a line for each */
+	assert_int_equal(box_count(&b, "/q", ""), sizeof(kept) / sizeof(kept[0]));
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+		(void)snprintf(path, sizeof(path), "/q/%s", kept[i]);
 		assert_true(box_has(&b, path));
 	}
 	box_fini(&b);
@@ -480,7 +480,7 @@ static void what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_file
 static void put_archive(struct box *b, const char *path, const void *content, size_t n)
 {
 	uint8_t packed[1024];
-	size_t size = ZSTD_compress(packed, sizeof packed, content, n, 1);
+	size_t size = ZSTD_compress(packed, sizeof(packed), content, n, 1);
 	assert_false(ZSTD_isError(size));
 	crashfs_put(b->fs, path, packed, size);
 }
@@ -563,8 +563,8 @@ static void a_clean_up_of_quarantined_files_leaves_archives_and_other_logs_alone
 	char path[64];
 	box_init(&b);
 	crashfs_mkdir(b.fs, "/q");
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		(void)snprintf(path, sizeof path, "/q/%s", names[i]);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		(void)snprintf(path, sizeof(path), "/q/%s", names[i]);
 		crashfs_put(b.fs, path, "hi\n", 3);
 	}
 	struct sl_io_stat st;

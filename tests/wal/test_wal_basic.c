@@ -14,7 +14,7 @@ static void refused_field(struct sl_wal_opts opts, const char *id, const char *f
 {
 	struct box b;
 	box_init(&b);
-	opts.struct_size = sizeof opts;
+	opts.struct_size = sizeof(opts);
 	opts.env = &b.e.env;
 	opts.wal_dir = opts.wal_dir != NULL ? opts.wal_dir : BOX_DIR;
 	sl_wal *w = (sl_wal *)&b;
@@ -50,7 +50,7 @@ static void a_bad_id_is_refused(void **state)
 {
 	(void)state;
 	static const char *const bad[] = {"", ".hidden", "a/b", "a.wal", "a.wal.7", "a b", "\xc3\xa4", "..", "a\nb"};
-	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		refused_field((struct sl_wal_opts){0}, bad[i], "id");
 }
 
@@ -60,7 +60,7 @@ static void good_ids_are_taken(void **state)
 	static const char *const good[] = {"a", "job-7", "_", "-", "A.b_c-9", "0", "a..b"};
 	struct box b;
 	box_init(&b);
-	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		sl_wal *w = NULL;
 		assert_int_equal(sl_wal_open(&w, good[i], &b.opts, &b.err), 0);
 		box_close(&b, w);
@@ -451,7 +451,7 @@ static void the_descriptor_is_readable_after_a_flush_until_it_is_cleared(void **
 	assert_int_equal(poll(&p, 1, 0), 0);
 	assert_int_equal(sl_wal_close(w, &err), 0);
 	char path[64];
-	(void)snprintf(path, sizeof path, "%s/s.wal", dir);
+	(void)snprintf(path, sizeof(path), "%s/s.wal", dir);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(rmdir(dir), 0);
 }
@@ -553,18 +553,18 @@ static void a_full_backlog_is_an_error_that_goes_away(void **state)
 	char text[968] = {0};
 	uint64_t n = 0;
 	int rc;
-	while ((rc = sl_wal_append(w, text, sizeof text, NULL, &b.err)) == 0)
+	while ((rc = sl_wal_append(w, text, sizeof(text), NULL, &b.err)) == 0)
 		n++;
 	assert_int_equal(rc, SL_EFULL);
 	assert_int_equal(n, 4); /* of 1,000 bytes each */
 	assert_int_equal(box_stats(w).pending_bytes, 4000);
 	assert_int_equal(sl_wal_mark_sent(w, 1, 1, &b.err), 0);
-	assert_int_equal(sl_wal_append(w, text, sizeof text, NULL, &b.err), 0);
-	assert_int_equal(sl_wal_append(w, text, sizeof text, NULL, &b.err), SL_EFULL);
+	assert_int_equal(sl_wal_append(w, text, sizeof(text), NULL, &b.err), 0);
+	assert_int_equal(sl_wal_append(w, text, sizeof(text), NULL, &b.err), SL_EFULL);
 	box_close(&b, w);
 	/* What was pending counts after a restart too. */
 	w = box_open(&b);
-	assert_int_equal(sl_wal_append(w, text, sizeof text, NULL, &b.err), SL_EFULL);
+	assert_int_equal(sl_wal_append(w, text, sizeof(text), NULL, &b.err), SL_EFULL);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -577,8 +577,8 @@ static void automatic_means_error_while_no_sender_runs(void **state)
 	b.opts.max_pending_bytes = 1000;
 	sl_wal *w = box_open(&b);
 	char text[900] = {0};
-	assert_int_equal(sl_wal_append(w, text, sizeof text, NULL, &b.err), 0);
-	assert_int_equal(sl_wal_append(w, text, sizeof text, NULL, &b.err), SL_EFULL);
+	assert_int_equal(sl_wal_append(w, text, sizeof(text), NULL, &b.err), 0);
+	assert_int_equal(sl_wal_append(w, text, sizeof(text), NULL, &b.err), SL_EFULL);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -593,7 +593,7 @@ static void *append_blocked(void *ctx)
 {
 	struct blocked *x = ctx;
 	char text[900] = {0};
-	x->rc = sl_wal_append(x->w, text, sizeof text, &x->sequence, NULL);
+	x->rc = sl_wal_append(x->w, text, sizeof(text), &x->sequence, NULL);
 	return NULL;
 }
 
@@ -694,7 +694,7 @@ static void of_many_records_the_durable_ones_are_the_first(void **state)
 	static char payload[30000];
 	struct sl_wal_span spans[8];
 	for (size_t i = 0; i < 8; i++)
-		spans[i] = (struct sl_wal_span){payload, sizeof payload - i};
+		spans[i] = (struct sl_wal_span){payload, sizeof(payload) - i};
 	int64_t failed_at = 0;
 	for (int64_t n = 1; failed_at == n - 1; n++) {
 		struct box b;

@@ -20,7 +20,7 @@ static void the_batcher_flushes_by_items_bytes_and_on_demand(void **state)
 	assert_int_equal(box_stats(w).flushes, 1); /* one record an event, one flush a batch */
 	char big[1000] = {0};
 	assert_int_equal(sl_wal_batcher_add(e, "d", 1, &b.err), 0);
-	assert_int_equal(sl_wal_batcher_add(e, big, sizeof big, &b.err), 0);
+	assert_int_equal(sl_wal_batcher_add(e, big, sizeof(big), &b.err), 0);
 	assert_true(box_stats(w).records >= 4);
 	assert_int_equal(sl_wal_batcher_add(e, "f", 1, &b.err), 0);
 	assert_int_equal(sl_wal_batcher_flush(e, &b.err), 0);

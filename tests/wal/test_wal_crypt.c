@@ -53,7 +53,7 @@ static struct wal_key *counting_key(void)
 	struct wal_key *key = NULL;
 	for (uint8_t i = 0; i < 32; i++)
 		raw[i] = i;
-	assert_int_equal(load(raw, sizeof raw, 0600, &key), 0);
+	assert_int_equal(load(raw, sizeof(raw), 0600, &key), 0);
 	return key;
 }
 
@@ -75,10 +75,10 @@ static void a_payload_is_sealed_as_the_format_says(void **state)
 	uint8_t sealed[52], plain[12];
 	seal_example(key, sealed);
 	assert_int_equal(sealed[0], 0x40);
-	assert_memory_equal(sealed + 24, behind_nonce, sizeof behind_nonce);
-	assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof sealed), 0);
+	assert_memory_equal(sealed + 24, behind_nonce, sizeof(behind_nonce));
+	assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof(sealed)), 0);
 	assert_memory_equal(plain, "hello world!", 12);
-	assert_int_equal(sl__wal_open_payload(key, &place, sealed + 24, sealed, sizeof sealed), 0); /* in place */
+	assert_int_equal(sl__wal_open_payload(key, &place, sealed + 24, sealed, sizeof(sealed)), 0); /* in place */
 	assert_memory_equal(sealed + 24, "hello world!", 12);
 	sl__wal_key_free(key);
 }
@@ -95,8 +95,8 @@ static void a_sealed_payload_opens_only_at_its_place(void **state)
 	other[2].sequence++;
 	other[3].timestamp_ms++;
 	for (size_t i = 0; i < SL_COUNT(other); i++)
-		assert_int_equal(sl__wal_open_payload(key, &other[i], plain, sealed, sizeof sealed), SL_EKEY);
-	assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof sealed), 0);
+		assert_int_equal(sl__wal_open_payload(key, &other[i], plain, sealed, sizeof(sealed)), SL_EKEY);
+	assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof(sealed)), 0);
 	sl__wal_key_free(key);
 }
 
@@ -106,12 +106,12 @@ static void every_flipped_bit_and_every_cut_is_noticed(void **state)
 	struct wal_key *key = counting_key();
 	uint8_t sealed[52], plain[12];
 	seal_example(key, sealed);
-	for (size_t bit = 0; bit < sizeof sealed * 8; bit++) {
+	for (size_t bit = 0; bit < sizeof(sealed) * 8; bit++) {
 		sealed[bit / 8] ^= (uint8_t)(1U << bit % 8);
-		assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof sealed), SL_EKEY);
+		assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, sizeof(sealed)), SL_EKEY);
 		sealed[bit / 8] ^= (uint8_t)(1U << bit % 8);
 	}
-	for (size_t n = 0; n < sizeof sealed; n++)
+	for (size_t n = 0; n < sizeof(sealed); n++)
 		assert_int_equal(sl__wal_open_payload(key, &place, plain, sealed, n), SL_EKEY);
 	sl__wal_key_free(key);
 }
@@ -122,9 +122,9 @@ static void an_empty_payload_is_sealed_too(void **state)
 	struct wal_key *key = counting_key();
 	uint8_t nonce[WAL_NONCE_BYTES] = {0}, sealed[WAL_SEAL_BYTES];
 	sl__wal_seal_payload(key, &place, nonce, sealed, NULL, 0);
-	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof sealed), 0);
+	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof(sealed)), 0);
 	sealed[39] ^= 1;
-	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof sealed), SL_EKEY);
+	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof(sealed)), SL_EKEY);
 	sl__wal_key_free(key);
 }
 
@@ -139,13 +139,13 @@ static void a_key_may_be_raw_or_hexadecimal(void **state)
 	static const size_t lengths[] = {64, 65, 66}; /* without a newline, with half of one, with both bytes */
 	for (size_t i = 0; i < SL_COUNT(lengths); i++) {
 		char text[67];
-		memcpy(text, hex, sizeof hex);
+		memcpy(text, hex, sizeof(hex));
 		if (lengths[i] == 65)
 			text[64] = '\n';
 		key = NULL;
 		assert_int_equal(load(text, lengths[i], 0600, &key), 0);
 		seal_example(key, by_hex);
-		assert_memory_equal(by_raw, by_hex, sizeof by_raw);
+		assert_memory_equal(by_raw, by_hex, sizeof(by_raw));
 		sl__wal_key_free(key);
 	}
 }
@@ -155,11 +155,11 @@ static void a_bad_key_file_is_refused_without_telling_the_key(void **state)
 	(void)state;
 	struct wal_key *key = NULL;
 	char many[100];
-	memset(many, 'a', sizeof many);
+	memset(many, 'a', sizeof(many));
 	static const size_t wrong[] = {0, 1, 31, 33, 63, 65, 66, 67, 100};
 	for (size_t i = 0; i < SL_COUNT(wrong); i++)
 		assert_int_equal(load(many, wrong[i], 0600, &key), SL_EKEY);
-	memset(many, 'g', sizeof many);
+	memset(many, 'g', sizeof(many));
 	assert_int_equal(load(many, 64, 0600, &key), SL_EKEY);
 	assert_int_equal(load(many, 32, 0640, &key), SL_EKEY);
 	assert_int_equal(load(many, 32, 0604, &key), SL_EKEY);
@@ -170,7 +170,7 @@ static void a_bad_key_file_is_refused_without_telling_the_key(void **state)
 	assert_int_equal(sl__wal_key_load(&key, &env, "no-such-sluice-key", &err), SL_EKEY);
 	char path[64], link[80];
 	write_key(path, many, 32, 0600);
-	(void)snprintf(link, sizeof link, "%s.link", path);
+	(void)snprintf(link, sizeof(link), "%s.link", path);
 	assert_int_equal(symlink(path, link), 0);
 	assert_int_equal(sl__wal_key_load(&key, &env, link, &err), SL_EKEY);
 	assert_null(strstr(err.msg, "gggg"));

@@ -64,7 +64,7 @@ static void check_handle(const struct plan *p, struct world *x, const struct fau
 		sum.poisoned++;
 	} else if (x->rc != SL_ECLOSED) {
 		char text[512];
-		(void)snprintf(text, sizeof text, "the next append says %s", x->err.msg);
+		(void)snprintf(text, sizeof(text), "the next append says %s", x->err.msg);
 		refuse(p, f, text);
 	}
 }

@@ -166,7 +166,7 @@ static void zeros_behind_the_last_record_are_the_end(void **state)
 	box_init(&b);
 	crashfs_mkdir(b.fs, BOX_DIR);
 	(void)foreign_log(log);
-	crashfs_put(b.fs, BOX_PATH, log, sizeof log);
+	crashfs_put(b.fs, BOX_PATH, log, sizeof(log));
 	assert_scan(&b, BOX_PATH, "1=one 2=two");
 	sl_wal *w = box_open(&b);
 	assert_int_equal(box_stats(w).torn_bytes, 0);
@@ -203,11 +203,11 @@ static void a_file_that_is_no_log_is_refused_and_left_alone(void **state)
 	const char text[] = "Dear diary, today I was mistaken for a write-ahead log. It will not happen again.";
 	box_init(&b);
 	crashfs_mkdir(b.fs, BOX_DIR);
-	crashfs_put(b.fs, BOX_PATH, text, sizeof text);
+	crashfs_put(b.fs, BOX_PATH, text, sizeof(text));
 	assert_int_equal(box_try_open(&b, &w), SL_ECORRUPT);
 	assert_scan(&b, BOX_PATH, "ECORRUPT");
 	size_t n;
-	assert_memory_equal(box_bytes(&b, BOX_PATH, &n), text, sizeof text);
+	assert_memory_equal(box_bytes(&b, BOX_PATH, &n), text, sizeof(text));
 	box_fini(&b);
 }
 

@@ -34,8 +34,8 @@ static const struct sl_wal_sender picky_table = {.version = SL_WAL_SENDER_VERSIO
 static void put_key(struct box *b, const char *path, uint8_t byte)
 {
 	uint8_t key[32];
-	memset(key, byte, sizeof key);
-	crashfs_put(b->fs, path, key, sizeof key);
+	memset(key, byte, sizeof(key));
+	crashfs_put(b->fs, path, key, sizeof(key));
 }
 
 /* A copy of a letter that outlives the walk. */
@@ -51,8 +51,8 @@ static int keep(const struct sl_dlq_letter *letter, void *ctx)
 	struct kept *k = ctx;
 	k->n++;
 	k->letter = *letter;
-	assert_true(letter->item_len <= sizeof k->item && strlen(letter->source) < sizeof k->source);
-	(void)snprintf(k->source, sizeof k->source, "%s", letter->source);
+	assert_true(letter->item_len <= sizeof(k->item) && strlen(letter->source) < sizeof(k->source));
+	(void)snprintf(k->source, sizeof(k->source), "%s", letter->source);
 	if (letter->item_len > 0)
 		memcpy(k->item, letter->item, letter->item_len);
 	k->letter.source = k->source;
@@ -64,7 +64,7 @@ static void letter_of(struct box *b, const char *dir, struct kept *out)
 {
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &b->e.env, .read_only = SL_ON};
 	sl_dlq *q = NULL;
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	assert_int_equal(sl_dlq_open(&q, dir, &opts, &b->err), 0);
 	assert_int_equal(sl_dlq_list(q, 0, keep, out, &b->err), 0);
 	sl_dlq_close(q);
@@ -94,7 +94,7 @@ static const char *opened(struct box *b, const struct sl_dlq_letter *letter, con
 {
 	static char text[600];
 	size_t len = 12345;
-	memset(&b->err, 0, sizeof b->err);
+	memset(&b->err, 0, sizeof(b->err));
 	int rc = sl_wal_open_letter(letter, key_file, &b->e.env, text, &len, &b->err);
 	assert_int_equal(rc, b->err.code);
 	if (rc != 0) {

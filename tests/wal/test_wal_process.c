@@ -24,7 +24,7 @@ struct disk {
 
 static void disk_init(struct disk *d)
 {
-	memset(d, 0, sizeof *d);
+	memset(d, 0, sizeof(*d));
 	memcpy(d->dir, "sluice-wal-XXXXXX", 18);
 	assert_non_null(mkdtemp(d->dir));
 	d->opts = (struct sl_wal_opts){SL_WAL_OPTS_INIT, .wal_dir = d->dir};
@@ -33,7 +33,7 @@ static void disk_init(struct disk *d)
 static void disk_fini(struct disk *d)
 {
 	char command[64];
-	(void)snprintf(command, sizeof command, "rm -rf %s", d->dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", d->dir);
 	assert_int_equal(system(command), 0);
 }
 
@@ -44,8 +44,8 @@ static void files_are_private(void **state)
 	struct stat st;
 	disk_init(&d);
 	char dir[64], path[96];
-	(void)snprintf(dir, sizeof dir, "%s/x/y", d.dir);
-	(void)snprintf(path, sizeof path, "%s/s.wal", dir);
+	(void)snprintf(dir, sizeof(dir), "%s/x/y", d.dir);
+	(void)snprintf(path, sizeof(path), "%s/s.wal", dir);
 	d.opts.wal_dir = dir;
 	mode_t old = umask(0);
 	sl_wal *w = NULL;
@@ -65,8 +65,8 @@ static void a_symbolic_link_is_not_followed(void **state)
 	struct disk d;
 	disk_init(&d);
 	char link[64], target[64];
-	(void)snprintf(target, sizeof target, "%s/elsewhere", d.dir);
-	(void)snprintf(link, sizeof link, "%s/s.wal", d.dir);
+	(void)snprintf(target, sizeof(target), "%s/elsewhere", d.dir);
+	(void)snprintf(link, sizeof(link), "%s/s.wal", d.dir);
 	int fd = open(target, O_CREAT | O_WRONLY, 0600);
 	assert_true(fd >= 0);
 	close(fd);
@@ -86,8 +86,8 @@ static void the_default_folder_is_in_the_home_of_the_user(void **state)
 	disk_init(&d);
 	char *home = getenv("HOME") != NULL ? strdup(getenv("HOME")) : NULL;
 	char cwd[512], full[600];
-	assert_non_null(getcwd(cwd, sizeof cwd));
-	(void)snprintf(full, sizeof full, "%s/%s", cwd, d.dir);
+	assert_non_null(getcwd(cwd, sizeof(cwd)));
+	(void)snprintf(full, sizeof(full), "%s/%s", cwd, d.dir);
 	assert_int_equal(setenv("HOME", full, 1), 0);
 	sl_wal *w = NULL;
 	int rc = sl_wal_open(&w, "s", NULL, &d.err);
@@ -99,7 +99,7 @@ static void the_default_folder_is_in_the_home_of_the_user(void **state)
 	(void)box_append(w, "x");
 	assert_int_equal(sl_wal_close(w, &d.err), 0);
 	char path[700];
-	(void)snprintf(path, sizeof path, "%s/.sluice/wal/s.wal", full);
+	(void)snprintf(path, sizeof(path), "%s/.sluice/wal/s.wal", full);
 	assert_int_equal(access(path, R_OK), 0);
 	disk_fini(&d);
 }
@@ -184,7 +184,7 @@ static void another_process_is_told_and_the_lock_of_a_dead_one_does_not_stay(voi
 static int all_refused(sl_wal *w)
 {
 	struct sl_wal_ticket t = {0};
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	struct sl_wal_record r;
 	struct sl_wal_span span = {"x", 1};
 	uint64_t sum;

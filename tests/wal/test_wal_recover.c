@@ -115,15 +115,15 @@ static void salvage_keeps_the_good_records_and_the_damaged_bytes(void **state)
 	box_flip(&b, BOX_PATH, (RECORD_AT(3) + 24) * 8);
 	size_t n;
 	uint8_t damaged[33];
-	memcpy(damaged, box_bytes(&b, BOX_PATH, &n) + RECORD_AT(3), sizeof damaged);
+	memcpy(damaged, box_bytes(&b, BOX_PATH, &n) + RECORD_AT(3), sizeof(damaged));
 	assert_scan(&b, BOX_PATH, "1=a 2=b <damage 82+33 miss 3-3> 4=d 5=e");
 	sl_wal *w = box_open(&b);
 	assert_int_equal(box_stats(w).damaged_ranges, 1);
 	assert_int_equal(box_stats(w).holes, 1);
 	assert_int_equal(box_append(w, "f"), 6);
 	box_close(&b, w);
-	assert_memory_equal(box_bytes(&b, BOX_PATH ".damaged-82", &n), damaged, sizeof damaged);
-	assert_int_equal(n, sizeof damaged);
+	assert_memory_equal(box_bytes(&b, BOX_PATH ".damaged-82", &n), damaged, sizeof(damaged));
+	assert_int_equal(n, sizeof(damaged));
 	assert_scan(&b, BOX_PATH, "1=a 2=b <hole 3-3> 4=d 5=e 6=f");
 	box_fini(&b);
 }
@@ -257,11 +257,11 @@ static void damage_of_the_last_record_of_a_closed_log_is_no_torn_tail(void **sta
 	(void)state;
 	static const enum sl_wal_on_corruption modes[] = {SL_WAL_REFUSE, SL_WAL_SALVAGE, SL_WAL_TRUNCATE};
 	for (size_t bit = RECORD_AT(5) * 8; bit < RECORD_AT(6) * 8; bit++)
-		for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+		for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
 			struct box b;
 			sl_wal *w = NULL;
 			struct seen_damage seen = {0};
-			struct sl_wal_stats st = {.struct_size = sizeof st};
+			struct sl_wal_stats st = {.struct_size = sizeof(st)};
 			log_of_five(&b);
 			box_flip(&b, BOX_PATH, bit);
 			struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = b.opts.env,
@@ -363,7 +363,7 @@ static void a_flipped_header_bit_is_repaired(void **state)
 		uint8_t header[16];
 		memcpy(header, box_bytes(&b, BOX_PATH, &n), 16);
 		box_flip(&b, BOX_PATH, bit);
-		struct sl_wal_stats st = {.struct_size = sizeof st};
+		struct sl_wal_stats st = {.struct_size = sizeof(st)};
 		struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = &b.e.env};
 		assert_int_equal(sl_wal_scan(BOX_PATH, &scan, &st, &b.err), 0);
 		assert_int_equal(st.records, 5);
@@ -489,9 +489,9 @@ static void a_missing_sealed_segment_is_noticed_and_declared(void **state)
 	char path[64] = "";
 	for (uint64_t first = 2; path[0] == '\0'; first++) {
 		char name[64];
-		(void)snprintf(name, sizeof name, BOX_PATH ".%llu", (unsigned long long)first);
+		(void)snprintf(name, sizeof(name), BOX_PATH ".%llu", (unsigned long long)first);
 		if (box_has(&b, name))
-			memcpy(path, name, sizeof path);
+			memcpy(path, name, sizeof(path));
 	}
 	assert_int_equal(crashfs_io.unlink(path, b.fs), 0);
 	assert_non_null(strstr(box_scan(&b, BOX_PATH), "miss"));
@@ -666,7 +666,7 @@ static void recover_reports_the_damage_and_twice_is_the_same_as_once(void **stat
 	size_t n = 0;
 	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .on_damage = count_damage,
 					   .ctx = &n};
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(st.damaged_ranges, 1);
@@ -695,7 +695,7 @@ static void a_new_incarnation_sends_the_pending_records_again(void **state)
 	assert_int_equal(sl_wal_mark_sent(w, 1, 2, NULL), 0);
 	box_close(&b, w);
 	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = 1};
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
 	assert_int_not_equal(st.incarnation, old);
 	assert_int_not_equal(st.incarnation, 0);
@@ -771,7 +771,7 @@ static void the_numbers_of_a_destroyed_active_file_are_not_given_again(void **st
 		size_t n;
 		uint8_t garbage[4096];
 		(void)box_bytes(&b, BOX_PATH, &n);
-		memset(garbage, 0xA5, sizeof garbage);
+		memset(garbage, 0xA5, sizeof(garbage));
 		crashfs_put(b.fs, BOX_PATH, garbage, empty ? 0 : n);
 		for (int again = 0; again < 2; again++) {
 			sl_wal *w = box_open(&b);

@@ -98,7 +98,7 @@ static void append(struct play *p, sl_wal *w, uint64_t n)
 {
 	char text[16];
 	for (; n > 0 && box_stats(w).last_sequence + 2 < RECORDS; n--) {
-		(void)snprintf(text, sizeof text, "line %u", p->n_appended++);
+		(void)snprintf(text, sizeof(text), "line %u", p->n_appended++);
 		(void)box_append(w, text);
 	}
 }
@@ -113,7 +113,7 @@ static void deliver(struct play *p, sl_wal *w)
 static void back_up(struct play *p, struct copy *to)
 {
 	const uint8_t *bytes = box_bytes(&p->b, BOX_PATH, &to->n);
-	assert_true(to->n <= sizeof to->bytes);
+	assert_true(to->n <= sizeof(to->bytes));
 	memcpy(to->bytes, bytes, to->n);
 }
 
@@ -167,7 +167,7 @@ static void step(struct play *p)
 
 static void play(uint64_t seed)
 {
-	struct play *p = calloc(1, sizeof *p);
+	struct play *p = calloc(1, sizeof(*p));
 	assert_non_null(p);
 	p->rng = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
 	box_init(&p->b);

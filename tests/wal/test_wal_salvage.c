@@ -116,7 +116,7 @@ static int on_damage(const struct sl_wal_damage *d, void *ctx)
 
 static int scan(struct box *b, struct seen *s, struct sl_err *err)
 {
-	*s = (struct seen){.in_order = true, .stats = {.struct_size = sizeof s->stats}};
+	*s = (struct seen){.in_order = true, .stats = {.struct_size = sizeof(s->stats)}};
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &b->e.env, .on_record = on_record,
 					.on_damage = on_damage, .ctx = s};
 	int rc = sl_wal_scan(ARCHIVE, &opts, &s->stats, err);
@@ -148,7 +148,7 @@ static void a_cut_archive_gives_every_record_of_its_whole_blocks(void **state)
 	for (size_t k = 0; k < SL_COUNT(block_sizes); k++) {
 		uint8_t z[20000];
 		size_t ends[100], n_blocks,
-			zn = make_frame(z, sizeof z, s.log, s.size, block_sizes[k], ends, &n_blocks);
+			zn = make_frame(z, sizeof(z), s.log, s.size, block_sizes[k], ends, &n_blocks);
 		for (size_t cut = 0; cut <= zn; cut++) {
 			struct seen seen;
 			struct sl_err err = SL_ERR_INIT;
@@ -194,7 +194,7 @@ static void every_flipped_bit_is_noticed_or_harmless_and_no_record_is_invented(v
 	size_t noticed = 0, kept = 0;
 	box_init(&b);
 	make_sample(&s);
-	size_t zn = make_frame(z, sizeof z, s.log, s.size, 500, NULL, NULL);
+	size_t zn = make_frame(z, sizeof(z), s.log, s.size, 500, NULL, NULL);
 	for (size_t bit = 0; bit < zn * 8; bit += bit < 200 ? 1 : 7) {
 		struct seen seen;
 		struct sl_err err = SL_ERR_INIT;
@@ -228,7 +228,7 @@ static void a_damaged_size_or_checksum_costs_no_record(void **state)
 	uint8_t z[20000];
 	box_init(&b);
 	make_sample(&s);
-	size_t zn = make_frame(z, sizeof z, s.log, s.size, 100000, NULL, NULL);
+	size_t zn = make_frame(z, sizeof(z), s.log, s.size, 100000, NULL, NULL);
 	assert_int_equal(z[4] >> 5, 3); /* one segment, a size of two bytes at 5 */
 	size_t places[] = {5, 6, zn - 1, zn - 4};
 	for (size_t i = 0; i < SL_COUNT(places); i++) {
@@ -258,7 +258,7 @@ static void behind_a_damaged_frame_the_next_one_is_read(void **state)
 		size_t starts[4], at = 0, cuts[] = {0, s.ends[20], s.ends[40] + 11, s.size};
 		for (size_t i = 0; i < 3; i++) {
 			starts[i] = at;
-			at += make_frame(z + at, sizeof z - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 4000, NULL,
+			at += make_frame(z + at, sizeof(z) - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 4000, NULL,
 					 NULL);
 		}
 		starts[3] = at;
@@ -291,15 +291,15 @@ static void a_frame_inside_a_payload_is_not_taken_for_the_next_one(void **state)
 	box_init(&b);
 	make_sample(&s);
 	/* Records 1 … 60 in a frame, in the payload of a record of another log. */
-	size_t inner_n = make_frame(inner, sizeof inner, s.log, s.size, 100000, NULL, NULL);
+	size_t inner_n = make_frame(inner, sizeof(inner), s.log, s.size, 100000, NULL, NULL);
 	memcpy(log, s.log, WAL_HEADER_BYTES);
 	size_t n = WAL_HEADER_BYTES;
 	n += box_record(log + n, 100, SL_WAL_PENDING, 1, inner, inner_n);
-	size_t zn = make_frame(z, sizeof z, log, n, 100000, NULL, NULL);
+	size_t zn = make_frame(z, sizeof(z), log, n, 100000, NULL, NULL);
 	assert_int_equal(z[4] >> 5, 3); /* a header of 7 bytes, then that of the block */
 	assert_non_null(memmem(z + 10, zn - 10, inner, 64));
 	for (unsigned bit = 0; bit < 24; bit++) {
-		struct sl_wal_stats stats = {.struct_size = sizeof stats};
+		struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 		struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &b.e.env, .on_record = only_100};
 		z[7 + bit / 8] ^= (uint8_t)(1U << bit % 8);
 		crashfs_put(b.fs, ARCHIVE, z, zn);
@@ -319,7 +319,7 @@ static void junk_behind_the_frame_is_damage_and_skippable_frames_are_not(void **
 	uint8_t z[20000];
 	box_init(&b);
 	make_sample(&s);
-	size_t zn = make_frame(z, sizeof z, s.log, s.size, 4000, NULL, NULL);
+	size_t zn = make_frame(z, sizeof(z), s.log, s.size, 4000, NULL, NULL);
 	memcpy(z + zn, "junk", 4);
 	crashfs_put(b.fs, ARCHIVE, z, zn + 4);
 	assert_int_equal(scan(&b, &seen, NULL), 0);
@@ -415,7 +415,7 @@ static void a_read_or_an_allocation_that_fails_is_an_error_and_not_damage(void *
 		size_t at = 0, cuts[] = {0, s.ends[20], s.ends[40] + 11, s.size};
 		box_init(&b);
 		for (size_t i = 0; i < 3; i++)
-			at += make_frame(z + at, sizeof z - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 700, NULL,
+			at += make_frame(z + at, sizeof(z) - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 700, NULL,
 					 NULL);
 		crashfs_put(b.fs, ARCHIVE, z, at);
 		fault_init(&f, &b.e.env);

@@ -7,8 +7,8 @@
 static void put_key(struct box *b, const char *path, uint8_t byte)
 {
 	uint8_t key[32];
-	memset(key, byte, sizeof key);
-	crashfs_put(b->fs, path, key, sizeof key);
+	memset(key, byte, sizeof(key));
+	crashfs_put(b->fs, path, key, sizeof(key));
 }
 
 static void an_encrypted_log_opens_with_its_key_only(void **state)

@@ -38,7 +38,7 @@ struct peer {
 
 static void peer_init(struct peer *p)
 {
-	memset(p, 0, sizeof *p);
+	memset(p, 0, sizeof(*p));
 	pthread_mutex_init(&p->mu, NULL);
 	pthread_cond_init(&p->cond, NULL);
 }
@@ -49,8 +49,8 @@ static void peer_put(struct peer *p, const char *fmt, ...)
 	size_t n = strlen(p->text);
 	va_list args;
 	va_start(args, fmt);
-	if (n < sizeof p->text - 64)
-		(void)vsnprintf(p->text + n, sizeof p->text - n, fmt, args);
+	if (n < sizeof(p->text) - 64)
+		(void)vsnprintf(p->text + n, sizeof(p->text) - n, fmt, args);
 	va_end(args);
 }
 
@@ -385,7 +385,7 @@ static void other_errors_of_the_receiver_park_nothing(void **state)
 	sl_wal *w = box_open(&b);
 	struct peer p;
 	peer_init(&p);
-	for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
 		append_letters(w, "a");
 		p.fail_with = codes[i];
 		p.fail_times = 3;
@@ -425,7 +425,7 @@ static void a_receiver_that_throttles_is_waited_for(void **state)
 	static const struct {
 		int64_t says_ms, least_ms, most_ms;
 	} cases[] = {{100, 1000, 2000}, {0, 1000 * (1 + 2 + 4 + 8 + 16 + 32 + 4 * 60), 1000 * (63 + 4 * 60 + 60)}};
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct box b;
 		struct peer p;
 		box_init(&b);
@@ -479,7 +479,7 @@ static int note_letter(const struct sl_dlq_letter *letter, void *ctx)
 	l->n++;
 	assert_int_equal(letter->code, SL_EREFUSED);
 	assert_non_null(strstr(letter->source, "s"));
-	(void)snprintf(l->text + n, sizeof l->text - n, "%llu=%.*s ", (unsigned long long)letter->position,
+	(void)snprintf(l->text + n, sizeof(l->text) - n, "%llu=%.*s ", (unsigned long long)letter->position,
 		       (int)letter->item_len, (const char *)letter->item);
 	return 0;
 }
@@ -567,7 +567,7 @@ struct backup {
 static void back_up(struct box *b, struct backup *to)
 {
 	const uint8_t *bytes = box_bytes(b, BOX_PATH, &to->n);
-	assert_true(to->n <= sizeof to->bytes);
+	assert_true(to->n <= sizeof(to->bytes));
 	memcpy(to->bytes, bytes, to->n);
 }
 
@@ -693,7 +693,7 @@ static void a_recovery_with_a_new_incarnation_forgets_the_one_that_the_sender_be
 	struct box b;
 	struct peer p;
 	struct backup copy;
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	box_init(&b);
 	peer_init(&p);
 	p.remembers = true;
@@ -793,7 +793,7 @@ static void a_receiver_that_was_restored_to_before_a_new_incarnation_gets_all_th
 	deliver_letters(&b, &p, "N");
 	assert_string_equal(p.text, "1=a 2=b 3=c 4=d 5=e | [1-2] 3=N ");
 	p.streams[0].mark = 1;
-	memset(&p.streams[1], 0, sizeof p.streams[1]);
+	memset(&p.streams[1], 0, sizeof(p.streams[1]));
 	p.text[0] = '\0';
 	deliver_letters(&b, &p, "O");
 	assert_string_equal(p.text, "| 1=a 2=b 3=N 4=O ");
@@ -1103,7 +1103,7 @@ static void *append_900(void *ctx)
 {
 	struct appender *a = ctx;
 	char text[900] = {0};
-	a->rc = sl_wal_append(a->w, text, sizeof text, NULL, NULL);
+	a->rc = sl_wal_append(a->w, text, sizeof(text), NULL, NULL);
 	return NULL;
 }
 
@@ -1210,7 +1210,7 @@ static void an_encrypted_log_delivers_plain_payloads(void **state)
 	uint8_t key[32] = {7};
 	box_init(&b);
 	peer_init(&p);
-	crashfs_put(b.fs, "/key", key, sizeof key);
+	crashfs_put(b.fs, "/key", key, sizeof(key));
 	b.opts.key_file = "/key";
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
@@ -1235,7 +1235,7 @@ static void sweep_sends_and_archives_what_nobody_holds(void **state)
 	assert_int_equal(sl_wal_open(&busy, "busy", &b.opts, &b.err), 0);
 	append_letters(busy, "x");
 	crashfs_put(b.fs, "/w/notes.txt", "no log", 6);
-	struct sl_wal_sweep_result r = {.struct_size = sizeof r};
+	struct sl_wal_sweep_result r = {.struct_size = sizeof(r)};
 	assert_int_equal(sl_wal_sweep(&b.opts, &peer_table, &p, SL_UNLIMITED, &r, &b.err), 0);
 	assert_int_equal(r.found, 2);
 	assert_int_equal(r.busy, 1);
@@ -1262,7 +1262,7 @@ static void sweep_passes_over_a_log_that_fails(void **state)
 	append_letters(w, "abc");
 	box_close(&b, w);
 	crashfs_put(b.fs, "/w/a.wal", "this is not a log at all, and nothing can be read of it", 55);
-	struct sl_wal_sweep_result r = {.struct_size = sizeof r};
+	struct sl_wal_sweep_result r = {.struct_size = sizeof(r)};
 	assert_int_equal(sl_wal_sweep(&b.opts, &peer_table, &p, SL_UNLIMITED, &r, &b.err), 0);
 	assert_int_equal(r.found, 2);
 	assert_int_equal(r.failed, 1);

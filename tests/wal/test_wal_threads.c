@@ -55,7 +55,7 @@ struct actor {
 
 static void acknowledge(struct stage *s, uint64_t sequence, uint64_t id)
 {
-	if (sequence < sizeof s->by_sequence / sizeof s->by_sequence[0] &&
+	if (sequence < sizeof(s->by_sequence) / sizeof(s->by_sequence[0]) &&
 	    atomic_exchange(&s->by_sequence[sequence], id) != 0)
 		s->wrong = __LINE__; /* given twice */
 	s->acked++;
@@ -139,7 +139,7 @@ static int check_order(const struct sl_wal_record *r, void *ctx)
 static void *read_all(void *arg)
 {
 	struct actor *a = arg;
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	while (!is_over(a->s)) {
 		struct reading x = {.s = a->s};
 		struct sl_err err = SL_ERR_INIT;
@@ -207,7 +207,7 @@ static void *start_and_stop(void *arg)
 static void remove_tree(const char *dir)
 {
 	char command[64];
-	(void)snprintf(command, sizeof command, "rm -rf %s", dir);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
 	assert_int_equal(system(command), 0);
 }
 
@@ -226,7 +226,7 @@ static int count(const struct sl_wal_record *r, void *ctx)
 		c->s->wrong = __LINE__;
 	c->last = r->sequence;
 	c->found++;
-	if (r->sequence < sizeof c->s->by_sequence / sizeof c->s->by_sequence[0] &&
+	if (r->sequence < sizeof(c->s->by_sequence) / sizeof(c->s->by_sequence[0]) &&
 	    c->s->by_sequence[r->sequence] != id)
 		c->s->wrong = __LINE__;
 	return 0;
@@ -239,8 +239,8 @@ static void all_at_once(bool archive)
 						read_all,     start_and_stop};
 	char dir[] = "threads-XXXXXX", archives[32];
 	assert_non_null(mkdtemp(dir));
-	(void)snprintf(archives, sizeof archives, "%s/a", dir);
-	struct stage *s = calloc(1, sizeof *s);
+	(void)snprintf(archives, sizeof(archives), "%s/a", dir);
+	struct stage *s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT,
 				   .wal_dir = dir,
@@ -254,17 +254,17 @@ static void all_at_once(bool archive)
 	assert_int_equal(pthread_mutex_init(&s->mu, NULL), 0);
 	assert_int_equal(pthread_cond_init(&s->sent, NULL), 0);
 	s->end_ns = now_ns() + (int64_t)(test_seconds(2) * 1e9);
-	struct actor actors[sizeof acts / sizeof acts[0]];
-	for (uint64_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+	struct actor actors[sizeof(acts) / sizeof(acts[0])];
+	for (uint64_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++) {
 		actors[i] = (struct actor){.s = s, .number = i + 1};
 		assert_int_equal(pthread_create(&actors[i].thread, NULL, acts[i], &actors[i]), 0);
 	}
-	for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
+	for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
 		pthread_join(actors[i].thread, NULL);
 	struct counting c = {.s = s};
 	if (!archive)
 		assert_int_equal(sl_wal_iterate(s->w, 0, count, &c, &err), 0);
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_get_stats(s->w, &st, &err), 0);
 	assert_int_equal(st.last_sequence, s->acked);
 	assert_int_equal(sl_wal_close(s->w, &err), 0);
@@ -303,7 +303,7 @@ static void the_same_while_settled_segments_are_archived(void **state)
 static int sync_when_all_are_here(int fd, void *ctx)
 {
 	struct stage *s = ctx;
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	while (s->queued > 0 && !is_over(s) && sl_wal_get_stats(s->w, &st, NULL) == 0 &&
 	       s->queued < st.flushed_records + SHARERS)
 		sched_yield();
@@ -335,7 +335,7 @@ static void appenders_share_flushes(void **state)
 	(void)state;
 	char dir[] = "threads-XXXXXX";
 	assert_non_null(mkdtemp(dir));
-	struct stage *s = calloc(1, sizeof *s);
+	struct stage *s = calloc(1, sizeof(*s));
 	assert_non_null(s);
 	struct sl_io io = sl__io_real;
 	io.datasync = sync_when_all_are_here;
@@ -354,7 +354,7 @@ static void appenders_share_flushes(void **state)
 	s->end_ns = 0;
 	for (size_t i = 0; i < SHARERS; i++)
 		pthread_join(actors[i].thread, NULL);
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_get_stats(s->w, &st, NULL), 0);
 	assert_int_equal(sl_wal_close(s->w, NULL), 0);
 	printf("# %d appenders: %llu records in %llu flushes\n", SHARERS, (unsigned long long)st.flushed_records,
@@ -398,7 +398,7 @@ static void the_batcher_takes_events_from_many_threads(void **state)
 	size_t lost = 0;
 	assert_int_equal(sl_wal_batcher_free(b, &lost, NULL), 0);
 	assert_int_equal(lost, 0);
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_get_stats(w, &st, NULL), 0);
 	assert_int_equal(st.records, 2000);
 	assert_int_equal(sl_wal_close(w, NULL), 0);

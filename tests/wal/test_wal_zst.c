@@ -103,7 +103,7 @@ static void every_cut_is_noticed(void **state)
 	archive(&p, 1000);
 	uint8_t z[1200];
 	const void *live = crashfs_get(p.fs, "/z", &zn);
-	assert_true(zn <= sizeof z);
+	assert_true(zn <= sizeof(z));
 	memcpy(z, live, zn);
 	for (size_t cut = 0; cut < zn; cut++) {
 		crashfs_put(p.fs, "/cut", z, cut);
@@ -121,7 +121,7 @@ static void no_flipped_bit_changes_what_is_read(void **state)
 	archive(&p, 300);
 	uint8_t z[500];
 	const void *live = crashfs_get(p.fs, "/z", &zn);
-	assert_true(zn <= sizeof z);
+	assert_true(zn <= sizeof(z));
 	memcpy(z, live, zn);
 	for (size_t bit = 0; bit < zn * 8; bit++) {
 		uint8_t *data;
@@ -147,7 +147,7 @@ static void several_frames_are_one_content(void **state)
 	place_init(&p, 1000);
 	archive(&p, 1000);
 	const void *live = crashfs_get(p.fs, "/z", &zn);
-	assert_true(zn * 2 <= sizeof z);
+	assert_true(zn * 2 <= sizeof(z));
 	memcpy(z, live, zn);
 	memcpy(z + zn, z, zn);
 	crashfs_put(p.fs, "/two", z, zn * 2);
@@ -182,7 +182,7 @@ static void an_archive_holds_a_segment_only_with_all_its_bytes(void **state)
 	assert_int_equal(compare(&p, "/z", 290000), WAL_ZST_DIFFERS);
 	uint8_t header[WAL_HEADER_BYTES];
 	sl__wal_header_encode(header, (struct wal_header){.version = 1, .incarnation = 0xabcde0});
-	assert_int_equal(crashfs_io.pwrite(p.fd, header, sizeof header, 0, p.fs), sizeof header);
+	assert_int_equal(crashfs_io.pwrite(p.fd, header, sizeof(header), 0, p.fs), sizeof(header));
 	assert_int_equal(compare(&p, "/z", 290000), WAL_ZST_STRANGER);
 	crashfs_put(p.fs, "/text", "no archive", 10);
 	assert_int_equal(compare(&p, "/text", 290000), WAL_ZST_STRANGER);

@@ -15,18 +15,18 @@ uint64_t world_rand(struct world *x, uint64_t below)
 static void wrong(struct world *x, const char *text, uint64_t number)
 {
 	if (x->wrong[0] == '\0')
-		(void)snprintf(x->wrong, sizeof x->wrong, "%s (%llu)", text, (unsigned long long)number);
+		(void)snprintf(x->wrong, sizeof(x->wrong), "%s (%llu)", text, (unsigned long long)number);
 }
 
 void world_init(struct world *x, uint64_t seed, struct crashfs *fs, struct fault *fault)
 {
 	static const int64_t ahead[] = {SL_NONE, 4096, 8192, SL_NONE, 4096, 16384, 1024, 4096};
-	memset(x, 0, sizeof *x);
+	memset(x, 0, sizeof(*x));
 	x->rng = seed;
 	x->fs = fs != NULL ? fs : crashfs_new();
 	uint8_t key[32];
-	memset(key, 0x5a, sizeof key);
-	crashfs_put(x->fs, WORLD_KEY, key, sizeof key);
+	memset(key, 0x5a, sizeof(key));
+	crashfs_put(x->fs, WORLD_KEY, key, sizeof(key));
 	walmodel_env_init(&x->env, x->fs, 1 + (seed & 0xfff) * 64);
 	walmodel_init(&x->model, 1 + seed * 1000);
 	x->receiver = (struct walmodel_receiver){.m = &x->model, .fs = x->fs};
@@ -79,7 +79,7 @@ static size_t now(const struct world *x)
 
 bool world_open(struct world *x)
 {
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	if (!note(x, sl_wal_open(&x->w, WORLD_ID, &x->opts, &x->err)))
 		return false;
 	if (!note(x, sl_wal_get_stats(x->w, &st, &x->err)))
@@ -259,7 +259,7 @@ static int note_place(const struct sl_wal_record *record, void *ctx)
 	p->at[p->n].sequence = record->sequence;
 	p->at[p->n].offset = record->offset;
 	p->at[p->n].length = record->length + 4;
-	(void)snprintf(p->at[p->n].segment, sizeof p->at[p->n].segment, "%s", record->segment);
+	(void)snprintf(p->at[p->n].segment, sizeof(p->at[p->n].segment), "%s", record->segment);
 	p->n++;
 	return 0;
 }
@@ -280,7 +280,7 @@ void world_refused(struct world *x, size_t n)
 
 struct sl_wal_stats world_stats(struct world *x)
 {
-	struct sl_wal_stats st = {.struct_size = sizeof st};
+	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	(void)note(x, sl_wal_get_stats(x->w, &st, &x->err));
 	return st;
 }
@@ -301,7 +301,7 @@ static void flip(struct world *x, const char *segment, uint64_t at, uint64_t fro
 {
 	char path[128];
 	size_t n = 0;
-	(void)snprintf(path, sizeof path, "%s/%s", WORLD_DIR, segment);
+	(void)snprintf(path, sizeof(path), "%s/%s", WORLD_DIR, segment);
 	const uint8_t *old = crashfs_get(x->fs, path, &n);
 	uint8_t *copy = malloc(n);
 	if (old == NULL || copy == NULL)

@@ -57,7 +57,7 @@ void kit_block_shard(struct kit *k, const char *key, bool blocked)
 	pthread_mutex_lock(&k->mu);
 	for (size_t i = 0; i < 16; i++) {
 		if (blocked && k->blocked[i][0] == '\0') {
-			(void)snprintf(k->blocked[i], sizeof k->blocked[i], "%s", key);
+			(void)snprintf(k->blocked[i], sizeof(k->blocked[i]), "%s", key);
 			break;
 		}
 		if (!blocked && strcmp(k->blocked[i], key) == 0)
@@ -131,7 +131,7 @@ static void k_log(const struct sl_log_record *record, void *ctx)
 {
 	struct kit *k = ctx;
 	char line[1024];
-	size_t n = sl_log_format(record, SL_LOG_LOGFMT, line, sizeof line - 1);
+	size_t n = sl_log_format(record, SL_LOG_LOGFMT, line, sizeof(line) - 1);
 	line[n++] = '\n';
 	pthread_mutex_lock(&k->mu);
 	k->log = realloc(k->log, k->log_len + n + 1);
@@ -156,7 +156,7 @@ int kit_logged(struct kit *k, const char *text)
 
 int kit_set_up(void **state)
 {
-	struct kit *k = calloc(1, sizeof *k);
+	struct kit *k = calloc(1, sizeof(*k));
 	assert_non_null(k);
 	vclock_init(&k->clock);
 	pthread_mutex_init(&k->mu, NULL);
@@ -243,7 +243,7 @@ void kit_enqueue(struct kit *k, const char *hash, size_t len)
 {
 	static char zeros[1 << 16];
 	struct sl_err err = SL_ERR_INIT;
-	assert_true(len <= sizeof zeros);
+	assert_true(len <= sizeof(zeros));
 	if (sl_writer_enqueue(k->w, hash, strlen(hash), zeros, len, &err) != 0)
 		fail_msg("%s", err.msg);
 	if (phase_of(k) == SL__WRITER_RUNNING)
@@ -315,7 +315,7 @@ struct sl_err kit_error(enum sl_err_class error_class, const char *msg)
 
 struct sl_writer_stats kit_stats(struct kit *k)
 {
-	struct sl_writer_stats s = {.struct_size = sizeof s};
+	struct sl_writer_stats s = {.struct_size = sizeof(s)};
 	assert_int_equal(sl_writer_get_stats(k->w, &s), 0);
 	return s;
 }

@@ -40,7 +40,7 @@ static void every_enqueued_block_is_written(void **state)
 	kit_start(k);
 	for (int i = 0; i < 500; i++) {
 		char hash[16];
-		(void)snprintf(hash, sizeof hash, "%04x%04x", i * 7919 % 97, i);
+		(void)snprintf(hash, sizeof(hash), "%04x%04x", i * 7919 % 97, i);
 		kit_enqueue(k, hash, 10);
 	}
 	assert_int_equal(kit_finish(k), 0);
@@ -98,7 +98,7 @@ static void a_hash_without_bytes_or_too_long_is_refused(void **state)
 	struct kit *k = *state;
 	struct sl_err err = SL_ERR_INIT;
 	char hash[256];
-	memset(hash, 'a', sizeof hash);
+	memset(hash, 'a', sizeof(hash));
 	kit_new(k);
 	assert_int_equal(sl_writer_enqueue(k->w, hash, 0, "x", 1, &err), SL_EINVAL);
 	assert_int_equal(sl_writer_enqueue(k->w, hash, 256, "x", 1, &err), SL_EINVAL);
@@ -114,7 +114,7 @@ static void no_more_than_target_writes_are_in_flight(void **state)
 	char hash[16];
 	kit_start(k);
 	for (int i = 0; i < 20; i++) {
-		(void)snprintf(hash, sizeof hash, "%04x", i);
+		(void)snprintf(hash, sizeof(hash), "%04x", i);
 		kit_enqueue(k, hash, 1);
 	}
 	assert_int_equal(k->n_writes, 16);
@@ -487,7 +487,7 @@ static void a_wrong_option_is_named(void **state)
 		{{SL_WRITER_OPTS_INIT, .name = ""}, "name"},
 		{{.max_concurrent_writes = 1}, "struct_size"},
 	};
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct sl_err err = SL_ERR_INIT;
 		assert_int_equal(sl_writer_new(&k->w, &k->ops, k, &rows[i].opts, &err), SL_EINVAL);
 		assert_non_null(strstr(err.msg, rows[i].name));
@@ -502,7 +502,7 @@ static void a_wrong_option_is_named(void **state)
 
 static int use_in_child(struct kit *k)
 {
-	struct sl_writer_stats s = {.struct_size = sizeof s};
+	struct sl_writer_stats s = {.struct_size = sizeof(s)};
 	return sl_writer_enqueue(k->w, "a", 1, "x", 1, NULL) == SL_EFORKED &&
 	       sl_writer_complete(k->writes[0].write, NULL) == SL_EFORKED &&
 	       sl_writer_wait_for_backpressure_clear(k->w, 0, NULL) == SL_EFORKED &&
@@ -546,7 +546,7 @@ static int run_with_faults(struct kit *k, struct fault *f)
 	}
 	for (int i = 0; i < 200; i++) {
 		char hash[16];
-		(void)snprintf(hash, sizeof hash, "%04x", i);
+		(void)snprintf(hash, sizeof(hash), "%04x", i);
 		rc = sl_writer_enqueue(k->w, hash, 4, hash, 4, &err);
 		assert_true(rc == 0 || rc == SL_ENOMEM);
 		accepted += rc == 0;
@@ -596,7 +596,7 @@ static void what_was_written_leaves_no_memory_behind(void **state)
 	int64_t before = fault_live_allocs(&f);
 	for (int i = 0; i < 1000; i++) {
 		char hash[16];
-		(void)snprintf(hash, sizeof hash, "%04x", i);
+		(void)snprintf(hash, sizeof(hash), "%04x", i);
 		kit_enqueue(k, hash, 10);
 	}
 	assert_int_equal(k->n_written, 1000);

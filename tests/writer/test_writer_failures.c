@@ -84,7 +84,7 @@ static void the_default_delay_is_spread_by_half(void **state)
 	kit_start(k);
 	for (int i = 0; i < 40; i++) {
 		char hash[8];
-		(void)snprintf(hash, sizeof hash, "%04x", i);
+		(void)snprintf(hash, sizeof(hash), "%04x", i);
 		int64_t from = kit_now_ms(k);
 		kit_enqueue(k, hash, 1);
 		fail_call(k, kit_find(k, hash, 1));
@@ -127,7 +127,7 @@ static void start_in_flight(struct kit *k, int n)
 {
 	for (int i = 0; i < n; i++) {
 		char hash[8];
-		(void)snprintf(hash, sizeof hash, "%04x", i);
+		(void)snprintf(hash, sizeof(hash), "%04x", i);
 		kit_enqueue(k, hash, 1);
 	}
 }

@@ -347,7 +347,7 @@ static void the_registry_has_what_it_does(void **state)
 		"sluice_writer_backpressure{driver=\"kit\"} 1\n",
 		"sluice_writer_write_latency_seconds_count{driver=\"kit\"} 1\n",
 	};
-	for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
 		if (strstr(text, lines[i]) == NULL)
 			fail_msg("%s is not in\n%s", lines[i], text);
 	free(text);

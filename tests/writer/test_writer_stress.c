@@ -133,7 +133,7 @@ static int schedule(void *driver, const struct sl_writer_block *block, uint32_t 
 	struct run *r = driver;
 	int number = ((struct block_ctx *)block->ctx)->number, call = (int)atomic_fetch_add(&r->calls, 1) + 1;
 	CHECK(block->len == r->fates[number].len);
-	CHECK(memcmp(block->bytes, &number, sizeof number) == 0);
+	CHECK(memcmp(block->bytes, &number, sizeof(number)) == 0);
 	check_order(r, number, attempt);
 	if (call == r->cancel_at)
 		CHECK(sl_writer_cancel(r->w, NULL) == 0);
@@ -188,7 +188,7 @@ static void *flicker(void *arg)
 	for (uint64_t i = 0; !atomic_load(&r->stop); i++) {
 		unsigned shard = (unsigned)(chance(r, 4, i) % SHARDS);
 		char key[8];
-		(void)snprintf(key, sizeof key, "sh0%u", shard);
+		(void)snprintf(key, sizeof(key), "sh0%u", shard);
 		if (chance(r, 5, i) % 256 < r->block_share) {
 			atomic_fetch_or(&r->blocked, 1u << shard);
 		} else {
@@ -196,7 +196,7 @@ static void *flicker(void *arg)
 			if (r->signals)
 				CHECK(sl_writer_shard_ready(r->w, i % 2 ? key : NULL, 4) == 0);
 		}
-		struct sl_writer_stats s = {.struct_size = sizeof s};
+		struct sl_writer_stats s = {.struct_size = sizeof(s)};
 		CHECK(sl_writer_get_stats(r->w, &s) == 0);
 		CHECK(s.enqueued == s.written + s.unwritten + s.queued_blocks + s.in_flight_blocks);
 		CHECK(s.target_concurrent_writes >= 1 && s.target_concurrent_writes <= s.max_concurrent_writes);
@@ -254,11 +254,11 @@ static int enqueue_one(struct run *r, int number)
 	struct fate *f = &r->fates[number];
 	char hash[32];
 	f->shard = (int)(chance(r, 6, (uint64_t)number) % SHARDS);
-	f->len = sizeof number + chance(r, 7, (uint64_t)number) % (MAX_BLOCK - sizeof number);
-	(void)snprintf(hash, sizeof hash, "sh0%d%06d", f->shard, number);
+	f->len = sizeof(number) + chance(r, 7, (uint64_t)number) % (MAX_BLOCK - sizeof(number));
+	(void)snprintf(hash, sizeof(hash), "sh0%d%06d", f->shard, number);
 	char *bytes = calloc(1, f->len);
 	CHECK(bytes != NULL);
-	memcpy(bytes, &number, sizeof number);
+	memcpy(bytes, &number, sizeof(number));
 	r->ctxs[number] = (struct block_ctx){r, number};
 	const struct sl_writer_block block = {.hash = hash,
 					      .hash_len = strlen(hash),
@@ -331,7 +331,7 @@ static void check_fates(struct run *r, int rc)
 		if (rc == 0)
 			CHECK(f->accepted == 1 && f->written == 1);
 	}
-	struct sl_writer_stats s = {.struct_size = sizeof s};
+	struct sl_writer_stats s = {.struct_size = sizeof(s)};
 	CHECK(sl_writer_get_stats(r->w, &s) == 0);
 	CHECK(s.enqueued == accepted && s.written + s.unwritten == accepted);
 	CHECK(s.physical_bytes == bytes && r->physical == bytes && r->written_bytes == bytes);
@@ -375,7 +375,7 @@ static void end_completers(struct run *r, const pthread_t *completers)
 
 static int run_seed(uint64_t seed)
 {
-	struct run *r = calloc(1, sizeof *r);
+	struct run *r = calloc(1, sizeof(*r));
 	struct producer producers[PRODUCERS];
 	pthread_t completers[COMPLETERS], flickerer;
 	CHECK(r != NULL);

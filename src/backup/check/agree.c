@@ -43,7 +43,7 @@ static int next_file(struct summing *s, uint64_t ordinal)
 	int rc = 0;
 	while (rc == 0 && ordinal >= s->end && s->file + 1 < sl__bk_index_files(s->v->view->index)) {
 		rc = compare(s);
-		memset(s->sums, 0, (s->v->view->packs.n + 1) * sizeof *s->sums);
+		memset(s->sums, 0, (s->v->view->packs.n + 1) * sizeof(*s->sums));
 		s->end += sl__bk_index_file_entries(s->v->view->index, ++s->file);
 	}
 	return rc;
@@ -67,7 +67,7 @@ int sl__bk_check_agreement(const struct bk_verify *v, struct bk_findings *f, str
 	const struct bk_view *view = v->view;
 	if (sl__bk_index_files(view->index) == 0)
 		return 0;
-	s.sums = sl__calloc(&v->b->env, view->packs.n + 1, sizeof *s.sums);
+	s.sums = sl__calloc(&v->b->env, view->packs.n + 1, sizeof(*s.sums));
 	if (s.sums == NULL)
 		return sl_err_set(err, SL_ENOMEM, "check the index: out of memory");
 	s.end = sl__bk_index_file_entries(view->index, 0);

@@ -139,7 +139,7 @@ static int tell_unindexed(struct checking *c, const struct bk_view *view, struct
 
 static bool same_ids(const struct bk_ids *a, const struct bk_ids *b)
 {
-	return a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof *a->ids) == 0);
+	return a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0);
 }
 
 /* 1: packs have come or gone since the view was loaded. */
@@ -234,7 +234,7 @@ int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struc
 	if (rc != 0)
 		return rc;
 	struct checking c = {.b = b, .f.env = &b->env, .verify.b = b};
-	sl__opts_copy(&c.opts, sizeof c.opts, opts);
+	sl__opts_copy(&c.opts, sizeof(c.opts), opts);
 	rc = check(&c, err);
 	if (rc == 0) {
 		c.out.harmless = c.f.harmless;
@@ -243,7 +243,7 @@ int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struc
 	}
 	if (rc == 0 && out != NULL) {
 		size_t size = out->struct_size;
-		memcpy(out, &c.out, SL_MIN(size, sizeof c.out));
+		memcpy(out, &c.out, SL_MIN(size, sizeof(c.out)));
 		out->struct_size = size;
 	}
 	if (rc == 0)

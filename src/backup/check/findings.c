@@ -40,7 +40,7 @@ static int grow(struct bk_findings *f)
 	if (f->n < f->cap)
 		return 0;
 	size_t cap = f->cap == 0 ? 16 : f->cap * 2;
-	void *grown = sl__realloc(f->env, f->items, cap * sizeof *f->items);
+	void *grown = sl__realloc(f->env, f->items, cap * sizeof(*f->items));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	f->items = grown;
@@ -90,7 +90,7 @@ int sl__bk_findings_tell(struct bk_findings *f, sl_backup_finding_fn *fn, void *
 	int rc = 0;
 	for (size_t i = 0; i < f->n && fn != NULL && rc == 0; i++) {
 		const struct bk_finding *item = &f->items[i];
-		const struct sl_backup_finding finding = {.struct_size = sizeof finding,
+		const struct sl_backup_finding finding = {.struct_size = sizeof(finding),
 							  .fault = item->fault,
 							  .harmless = item->harmless,
 							  .object = item->object,
@@ -101,7 +101,7 @@ int sl__bk_findings_tell(struct bk_findings *f, sl_backup_finding_fn *fn, void *
 	}
 	if (rc == 0 && f->unnamed > 0 && fn != NULL) {
 		struct sl_backup_finding more = {
-			.struct_size = sizeof more, .fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = ""};
+			.struct_size = sizeof(more), .fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = ""};
 		(void)sl_err_set(&more.reason, SL_ECORRUPT, "%llu more files are affected",
 				 (unsigned long long)f->unnamed);
 		rc = fn(&more, ctx);

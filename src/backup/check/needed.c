@@ -5,7 +5,7 @@ int sl__bk_refs_add(const struct sl_env *env, struct bk_refs *s, const struct bk
 {
 	if (s->n == s->cap) {
 		size_t cap = s->cap == 0 ? 16 : s->cap * 2;
-		struct bk_ref *bigger = sl__realloc(env, s->refs, cap * sizeof *bigger);
+		struct bk_ref *bigger = sl__realloc(env, s->refs, cap * sizeof(*bigger));
 		if (bigger == NULL)
 			return SL_ENOMEM;
 		s->refs = bigger;

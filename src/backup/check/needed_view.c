@@ -55,7 +55,7 @@ static int note_indexed(const struct bk_id *pack, bool usable, void *ctx)
 
 static int find_unindexed(struct bk_view *v, struct sl_err *err)
 {
-	bool *indexed = sl__calloc(&v->b->env, v->packs.n + 1, sizeof *indexed);
+	bool *indexed = sl__calloc(&v->b->env, v->packs.n + 1, sizeof(*indexed));
 	if (indexed == NULL)
 		return no_memory(err);
 	struct loading l = {.view = v, .indexed = indexed};
@@ -80,7 +80,7 @@ static int gather(const struct bk_id *id, const struct bk_place *place, void *ct
 	struct gathering *g = ctx;
 	if (g->n == g->cap) {
 		size_t cap = g->cap == 0 ? 256 : g->cap * 2;
-		void *grown = sl__realloc(g->env, g->blocks, cap * sizeof *g->blocks);
+		void *grown = sl__realloc(g->env, g->blocks, cap * sizeof(*g->blocks));
 		if (grown == NULL)
 			return SL_ENOMEM;
 		g->blocks = grown;
@@ -161,10 +161,10 @@ static int number_entry(uint64_t ordinal, const struct bk_id *id, const struct b
 static int number_entries(struct bk_view *v, struct sl_err *err)
 {
 	v->entries = sl__bk_index_entries(v->index);
-	v->pack_of = sl__calloc(&v->b->env, (size_t)v->entries + 1, sizeof *v->pack_of);
+	v->pack_of = sl__calloc(&v->b->env, (size_t)v->entries + 1, sizeof(*v->pack_of));
 	if (v->pack_of == NULL)
 		return no_memory(err);
-	memset(v->pack_of, 0xff, ((size_t)v->entries + 1) * sizeof *v->pack_of);
+	memset(v->pack_of, 0xff, ((size_t)v->entries + 1) * sizeof(*v->pack_of));
 	return sl__bk_index_each(v->index, number_entry, v, err);
 }
 
@@ -178,7 +178,7 @@ int sl__bk_view_ordinals(const struct bk_view *v, const struct bk_id *id, struct
 		o->n = n;
 		if (n <= o->cap)
 			return 0;
-		void *grown = sl__realloc(&v->b->env, o->at, (n + 8) * sizeof *o->at);
+		void *grown = sl__realloc(&v->b->env, o->at, (n + 8) * sizeof(*o->at));
 		if (grown == NULL)
 			return no_memory(err);
 		o->at = grown;

@@ -25,7 +25,7 @@ int sl__bk_check_marks(struct sl_backup *b, bk_damaged_fn *fn, void *ctx, struct
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		char name[SL_DRIVER_NAME_BYTES];
 		struct sl_err why = SL_ERR_INIT;
-		(void)snprintf(name, sizeof name, MARKS "/%s", listed[i].id);
+		(void)snprintf(name, sizeof(name), MARKS "/%s", listed[i].id);
 		int seen = look_at_mark(b, listed[i].id, &why);
 		if (seen == SL_ECORRUPT || seen == SL_ETOOBIG)
 			rc = fn(SL_BACKUP_FAULT_MARK, false, name, &why, ctx, err);
@@ -52,10 +52,10 @@ static int look_at_name(const char *name, SL_UNUSED const struct sl_driver_stat 
 	const struct straying *s = ctx;
 	struct bk_id id;
 	char whole[SL_DRIVER_NAME_BYTES];
-	bool fits = strcmp(s->folder, "index") == 0     ? sl__bk_unhex(name, id.b, sizeof id.b)
+	bool fits = strcmp(s->folder, "index") == 0     ? sl__bk_unhex(name, id.b, sizeof(id.b))
 		    : strcmp(s->folder, BK_COPIES) == 0 ? strcmp(name, BK_CONFIG) == 0
 							: sl__bk_is_name(name);
-	(void)snprintf(whole, sizeof whole, "%s/%s", s->folder, name);
+	(void)snprintf(whole, sizeof(whole), "%s/%s", s->folder, name);
 	if (!fits)
 		s->stray(whole, s->ctx);
 	return 0;

@@ -20,7 +20,7 @@ struct bk_scanner {
 
 int sl__bk_scanner_new(struct bk_scanner **out, struct sl_backup *b, struct sl_err *err)
 {
-	struct bk_scanner *s = sl__calloc(&b->env, 1, sizeof *s);
+	struct bk_scanner *s = sl__calloc(&b->env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "read packs: out of memory");
 	s->b = b;
@@ -198,7 +198,7 @@ int sl__bk_scan(struct bk_scanner *s, const struct bk_id *pack, uint64_t size, c
 	s->scan = scan;
 	s->at = 0;
 	sl__bk_pack_name(pack, s->name);
-	bool *wanted = sl__calloc(&s->b->env, n + 1, sizeof *wanted);
+	bool *wanted = sl__calloc(&s->b->env, n + 1, sizeof(*wanted));
 	if (wanted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", s->name);
 	int rc = scan->whole ? sl__sha256_begin(&s->sha, err) : 0;

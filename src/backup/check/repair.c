@@ -16,8 +16,8 @@ int sl__bk_put_aside(struct sl_backup *b, const char *name, struct sl_err *err)
 	for (int i = 1; i <= NAMES_MAX && rc == SL_EEXIST; i++) {
 		char to[SL_DRIVER_NAME_BYTES], suffix[16] = "";
 		if (i > 1)
-			(void)snprintf(suffix, sizeof suffix, "-%d", i);
-		(void)snprintf(to, sizeof to, "damaged/%.*s-%s%s", folder, name, base, suffix);
+			(void)snprintf(suffix, sizeof(suffix), "-%d", i);
+		(void)snprintf(to, sizeof(to), "damaged/%.*s-%s%s", folder, name, base, suffix);
 		rc = b->driver.ops->rename(b->driver.driver, name, to, err);
 	}
 	return rc == SL_ENOENT ? 0 : rc;
@@ -56,7 +56,7 @@ static int index_damaged(const char *name, const struct sl_err *why, void *ctx)
 {
 	struct bk_repair *r = ctx;
 	const struct sl_env *env = &r->b->env;
-	char(*grown)[SL_DRIVER_NAME_BYTES] = sl__realloc(env, r->bad_files, (r->bad_files_n + 1) * sizeof *grown);
+	char(*grown)[SL_DRIVER_NAME_BYTES] = sl__realloc(env, r->bad_files, (r->bad_files_n + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	r->bad_files = grown;
@@ -151,7 +151,7 @@ int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, 
 	rc = rc != 0 ? rc : told;
 	if (out != NULL) {
 		size_t size = out->struct_size;
-		memcpy(out, &r.out, SL_MIN(size, sizeof r.out));
+		memcpy(out, &r.out, SL_MIN(size, sizeof(r.out)));
 		out->struct_size = size;
 	}
 	repair_fini(&r);

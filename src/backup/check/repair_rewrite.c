@@ -182,11 +182,11 @@ static int publish(struct rewriting *w, const struct bk_snapshot *old, struct sl
 	struct bk_snapshot s = {.info = old->info};
 	char *json = NULL;
 	size_t len = 0;
-	const char **tags = sl__calloc(env, old->info.tags_n + 1, sizeof *tags);
+	const char **tags = sl__calloc(env, old->info.tags_n + 1, sizeof(*tags));
 	if (tags == NULL)
 		return no_memory(err);
 	if (old->info.tags_n > 0)
-		memcpy(tags, old->info.tags, old->info.tags_n * sizeof *tags);
+		memcpy(tags, old->info.tags, old->info.tags_n * sizeof(*tags));
 	tags[old->info.tags_n] = "repaired";
 	s.info.tags = tags;
 	s.info.tags_n = old->info.tags_n + 1;

@@ -46,14 +46,14 @@ static int put_snapshot_aside(struct mending *m, const char *id, struct sl_err *
 {
 	char name[SL_DRIVER_NAME_BYTES];
 	int rc = sl__bk_snapshot_remove_copy(m->r->b, id, err);
-	(void)snprintf(name, sizeof name, "snapshots/%s", id);
+	(void)snprintf(name, sizeof(name), "snapshots/%s", id);
 	return rc == 0 ? sl__bk_put_aside(m->r->b, name, err) : rc;
 }
 
 static int lose(struct mending *m, const char *id, const struct sl_err *why, struct sl_err *err)
 {
 	char name[SL_DRIVER_NAME_BYTES];
-	(void)snprintf(name, sizeof name, "snapshots/%s", id);
+	(void)snprintf(name, sizeof(name), "snapshots/%s", id);
 	int rc = sl__bk_findings_add(&m->r->f, SL_BACKUP_FAULT_SNAPSHOT, false, name, id, NULL, why, err);
 	if (rc == 0)
 		rc = put_snapshot_aside(m, id, err);

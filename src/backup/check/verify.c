@@ -38,7 +38,7 @@ static int keep_bad(struct bk_verify *v, uint32_t pack, const struct bk_id *id) 
 {
 	if (v->bad_n == v->bad_cap) {
 		size_t cap = v->bad_cap == 0 ? 64 : v->bad_cap * 2;
-		void *grown = sl__realloc(&v->b->env, v->bad, cap * sizeof *v->bad);
+		void *grown = sl__realloc(&v->b->env, v->bad, cap * sizeof(*v->bad));
 		if (grown == NULL)
 			return SL_ENOMEM;
 		v->bad = grown;
@@ -182,7 +182,7 @@ static int gather(uint64_t ordinal, const struct bk_id *id, const struct bk_foun
 		return 0;
 	if (o->n == o->cap) {
 		size_t cap = o->cap == 0 ? 256 : o->cap * 2;
-		void *grown = sl__realloc(&o->view->b->env, o->blocks, cap * sizeof *o->blocks);
+		void *grown = sl__realloc(&o->view->b->env, o->blocks, cap * sizeof(*o->blocks));
 		if (grown == NULL)
 			return SL_ENOMEM;
 		o->blocks = grown;
@@ -211,7 +211,7 @@ int sl__bk_indexed_blocks(const struct bk_view *view, uint32_t pack, struct bk_p
 		return rc == SL_ENOMEM ? sl_err_set(err, rc, "no memory for the blocks of a pack") : rc;
 	}
 	if (o.n > 0)
-		qsort(o.blocks, o.n, sizeof *o.blocks, by_place);
+		qsort(o.blocks, o.n, sizeof(*o.blocks), by_place);
 	*blocks = o.blocks;
 	*n = o.n;
 	return 0;
@@ -258,7 +258,7 @@ static void begin_progress(struct bk_verify *v)
 int sl__bk_verify_packs(struct bk_verify *v, struct sl_err *err)
 {
 	sl__mutex_init(&v->mu);
-	v->verdicts = sl__calloc(&v->b->env, v->view->packs.n + 1, sizeof *v->verdicts);
+	v->verdicts = sl__calloc(&v->b->env, v->view->packs.n + 1, sizeof(*v->verdicts));
 	if (v->verdicts == NULL)
 		return sl_err_set(err, SL_ENOMEM, "check packs: out of memory");
 	begin_progress(v);

@@ -52,12 +52,12 @@ int sl__bk_chunker_init(struct bk_chunker *c, const struct bk_keys *keys, uint32
 		return sl_err_set(err, SL_EINVAL,
 				  "sizes of blocks %u/%u/%u: want powers of two, 4096 <= min < avg < max <= %u", min,
 				  avg, max, BK_CHUNK_MAX);
-	(void)crypto_stream_chacha20(bytes, sizeof bytes, nonce, keys->encrypted ? keys->gear : fixed);
+	(void)crypto_stream_chacha20(bytes, sizeof(bytes), nonce, keys->encrypted ? keys->gear : fixed);
 	for (size_t i = 0; i < 256; i++) {
 		c->gear[i] = sl__get64(bytes + 8 * i);
 		c->gear2[i] = c->gear[i] << 1;
 	}
-	sodium_memzero(bytes, sizeof bytes);
+	sodium_memzero(bytes, sizeof(bytes));
 	c->mask_small = mask_of(log2_of(avg) + NORMALIZATION);
 	c->mask_large = mask_of(log2_of(avg) - NORMALIZATION);
 	c->min = min;

@@ -36,7 +36,7 @@ static int no_memory(struct sl_err *err)
 
 int sl__bk_contents_new(struct bk_contents **out, struct bk_create *c, int lane, struct sl_err *err)
 {
-	struct bk_contents *x = sl__calloc(&c->b->env, 1, sizeof *x);
+	struct bk_contents *x = sl__calloc(&c->b->env, 1, sizeof(*x));
 	if (x == NULL)
 		return no_memory(err);
 	x->c = c;
@@ -69,7 +69,7 @@ static int grow_refs(const struct sl_env *env, struct bk_ref **refs, size_t *cap
 	if (n < *cap)
 		return 0;
 	size_t want = SL_MAX((size_t)16, *cap * 2);
-	struct bk_ref *more = sl__realloc(env, *refs, want * sizeof *more);
+	struct bk_ref *more = sl__realloc(env, *refs, want * sizeof(*more));
 	if (more == NULL)
 		return SL_ENOMEM;
 	*refs = more;

@@ -9,7 +9,7 @@ static int add_extent(const struct sl_env *env, struct bk_item *item, size_t *ca
 {
 	if (item->e.extents_n == *cap) {
 		size_t want = SL_MAX((size_t)8, *cap * 2);
-		struct bk_extent *more = sl__realloc(env, item->extents, want * sizeof *more);
+		struct bk_extent *more = sl__realloc(env, item->extents, want * sizeof(*more));
 		if (more == NULL)
 			return -ENOMEM;
 		item->extents = more;
@@ -60,6 +60,6 @@ int sl__bk_extents_read(const struct sl_env *env, struct bk_item *item, int fd)
 	}
 	item->e.extents = item->extents;
 	item->e.flags |= BK_ENTRY_SPARSE;
-	item->bytes += cap * sizeof *item->extents;
+	item->bytes += cap * sizeof(*item->extents);
 	return 0;
 }

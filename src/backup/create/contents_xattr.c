@@ -60,7 +60,7 @@ static int get_all(const struct place *p, struct gathered *g, size_t names_len)
 	for (char *name = g->names; rc == 0 && name < g->names + names_len; name += strlen(name) + 1)
 		rc = get_value(p, g, name);
 	if (rc == 0 && g->n > 0)
-		qsort(g->array, g->n, sizeof *g->array, by_name);
+		qsort(g->array, g->n, sizeof(*g->array), by_name);
 	return rc;
 }
 
@@ -118,8 +118,8 @@ int sl__bk_xattrs_read(const struct sl_env *env, struct bk_item *item, int fd, i
 	item->e.xattrs = NULL;
 	item->e.xattrs_n = 0;
 	if (fd < 0)
-		(void)snprintf(p.path, sizeof p.path, "/proc/self/fd/%d/%s", dir, name);
-	ssize_t n = list(&p, names, sizeof names);
+		(void)snprintf(p.path, sizeof(p.path), "/proc/self/fd/%d/%s", dir, name);
+	ssize_t n = list(&p, names, sizeof(names));
 	if (n == 0 || n == -ENOTSUP || n == -ENODATA)
 		return 0;
 	if (n == -ERANGE)

@@ -35,16 +35,16 @@ static int check_options(const struct sl_backup_create_opts *o, struct sl_err *e
 static int set_options(struct bk_create *c, const struct sl_backup_create_opts *opts, struct sl_err *err)
 {
 	const struct sl_env *env = &c->b->env;
-	sl__opts_copy(&c->o, sizeof c->o, opts);
+	sl__opts_copy(&c->o, sizeof(c->o), opts);
 	int rc = check_options(&c->o, err);
 	if (rc == 0)
 		rc = sl__bk_excludes_init(&c->excludes, c->o.excludes, c->o.excludes_n, err);
 	if (rc == 0)
 		rc = sl__bk_roots_init(&c->roots, env, c->o.paths, c->o.paths_n, err);
 	if (c->o.host != NULL && c->o.host[0] != '\0')
-		(void)snprintf(c->host, sizeof c->host, "%s", c->o.host);
-	else if (gethostname(c->host, sizeof c->host - 1) != 0)
-		(void)snprintf(c->host, sizeof c->host, "localhost");
+		(void)snprintf(c->host, sizeof(c->host), "%s", c->o.host);
+	else if (gethostname(c->host, sizeof(c->host) - 1) != 0)
+		(void)snprintf(c->host, sizeof(c->host), "localhost");
 	int64_t now_ms = sl__real_ms(env);
 	c->started_ms = now_ms;
 	if (c->o.time_ms == 0)
@@ -93,7 +93,7 @@ static int open_all(struct bk_create *c, struct sl_err *err)
 	if (rc == 0)
 		rc = sl__bk_parent_open(&c->parent, b, c->index, c->o.parent, c->host, &c->roots, err);
 	if (rc == 0 && c->parent != NULL)
-		(void)snprintf(c->parent_id, sizeof c->parent_id, "%s", sl__bk_parent_info(c->parent)->id);
+		(void)snprintf(c->parent_id, sizeof(c->parent_id), "%s", sl__bk_parent_info(c->parent)->id);
 	if (BK_BROKEN(BK_BREAK_TRUST_PARENT))
 		c->check_parent = false;
 	if (rc == 0 && c->check_parent)
@@ -164,7 +164,7 @@ static void fill_info(struct bk_create *c, struct sl_backup_snapshot *i, const c
 {
 	struct bk_store_stats s;
 	sl__bk_create_stats(c, &s);
-	*i = (struct sl_backup_snapshot){.struct_size = sizeof *i,
+	*i = (struct sl_backup_snapshot){.struct_size = sizeof(*i),
 					 .id = c->session->id,
 					 .time_ms = c->o.time_ms,
 					 .host = c->host,
@@ -258,8 +258,8 @@ static void tell(struct bk_create *c, struct sl_backup_created *out)
 				      .new_blocks = s.new_blocks,
 				      .known_blocks = atomic_load(&n->known_blocks),
 				      .problems = atomic_load(&n->problems)};
-	memcpy(r.id, c->session->id, sizeof r.id);
-	memcpy(out, &r, SL_MIN(out->struct_size, sizeof r));
+	memcpy(r.id, c->session->id, sizeof(r.id));
+	memcpy(out, &r, SL_MIN(out->struct_size, sizeof(r)));
 }
 
 static void close_all(struct bk_create *c)
@@ -288,7 +288,7 @@ int sl_backup_create(sl_backup *b, const struct sl_backup_create_opts *opts, str
 	int rc = sl__bk_begin(b, "scan", err);
 	if (rc != 0)
 		return rc;
-	struct bk_create *c = sl__calloc(&b->env, 1, sizeof *c);
+	struct bk_create *c = sl__calloc(&b->env, 1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a create");
 	c->b = b;

@@ -20,9 +20,9 @@
 #ifndef SL_BACKUP_CREATE_H
 #define SL_BACKUP_CREATE_H
 
-#include "backup/manifest/manifest.h"
 #include "backup/create/parent.h"
 #include "backup/create/walk.h"
+#include "backup/manifest/manifest.h"
 
 struct bk_link; /* an inode with several names: create/links.c */
 

@@ -13,7 +13,7 @@ struct bk_item *sl__bk_item_new(const struct sl_env *env, const char *path, size
 	struct bk_item *item = sl__alloc(env, bytes);
 	if (item == NULL)
 		return NULL;
-	memset(item, 0, sizeof *item);
+	memset(item, 0, sizeof(*item));
 	item->bytes = bytes;
 	item->e.path = item->text;
 	item->e.path_len = path_len;
@@ -41,7 +41,7 @@ void sl__bk_item_free(const struct sl_env *env, struct bk_item *item)
 
 static bool copy_xattrs(const struct sl_env *env, struct bk_item *item, const struct bk_entry *e)
 {
-	size_t n = e->xattrs_n * sizeof *e->xattrs;
+	size_t n = e->xattrs_n * sizeof(*e->xattrs);
 	for (size_t i = 0; i < e->xattrs_n; i++)
 		n += strlen(e->xattrs[i].name) + 1 + e->xattrs[i].len;
 	if (e->xattrs_n == 0)
@@ -50,7 +50,7 @@ static bool copy_xattrs(const struct sl_env *env, struct bk_item *item, const st
 	if (memory == NULL)
 		return false;
 	struct bk_xattr *array = (void *)memory;
-	char *at = memory + e->xattrs_n * sizeof *array;
+	char *at = memory + e->xattrs_n * sizeof(*array);
 	for (size_t i = 0; i < e->xattrs_n; i++) {
 		size_t name = strlen(e->xattrs[i].name) + 1, len = e->xattrs[i].len;
 		memcpy(at, e->xattrs[i].name, name);
@@ -68,23 +68,23 @@ static bool copy_xattrs(const struct sl_env *env, struct bk_item *item, const st
 static bool copy_contents(const struct sl_env *env, struct bk_item *item, const struct bk_entry *e)
 {
 	if (e->extents_n > 0) {
-		item->extents = sl__alloc(env, e->extents_n * sizeof *item->extents);
+		item->extents = sl__alloc(env, e->extents_n * sizeof(*item->extents));
 		if (item->extents == NULL)
 			return false;
-		memcpy(item->extents, e->extents, e->extents_n * sizeof *item->extents);
+		memcpy(item->extents, e->extents, e->extents_n * sizeof(*item->extents));
 		item->e.extents = item->extents;
-		item->bytes += e->extents_n * sizeof *item->extents;
+		item->bytes += e->extents_n * sizeof(*item->extents);
 	}
 	if (e->refs_n == 1) {
 		item->one = e->refs[0];
 		item->e.refs = &item->one;
 	} else if (e->refs_n > 1) {
-		item->refs = sl__alloc(env, e->refs_n * sizeof *item->refs);
+		item->refs = sl__alloc(env, e->refs_n * sizeof(*item->refs));
 		if (item->refs == NULL)
 			return false;
-		memcpy(item->refs, e->refs, e->refs_n * sizeof *item->refs);
+		memcpy(item->refs, e->refs, e->refs_n * sizeof(*item->refs));
 		item->e.refs = item->refs;
-		item->bytes += e->refs_n * sizeof *item->refs;
+		item->bytes += e->refs_n * sizeof(*item->refs);
 	}
 	return true;
 }

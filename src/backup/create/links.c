@@ -32,7 +32,7 @@ static bool grow(const struct sl_env *env, struct bk_links *l)
 	if (l->n < was)
 		return true;
 	size_t n = was != 0 ? 2 * was : 256;
-	struct bk_link **more = sl__calloc(env, n, sizeof *more);
+	struct bk_link **more = sl__calloc(env, n, sizeof(*more));
 	if (more == NULL)
 		return was != 0;
 	l->buckets = more;
@@ -50,7 +50,7 @@ static bool grow(const struct sl_env *env, struct bk_links *l)
 
 static struct bk_link *add(const struct sl_env *env, struct bk_links *l, const struct stat *st)
 {
-	struct bk_link *link = grow(env, l) ? sl__calloc(env, 1, sizeof *link) : NULL;
+	struct bk_link *link = grow(env, l) ? sl__calloc(env, 1, sizeof(*link)) : NULL;
 	if (link == NULL)
 		return NULL;
 	size_t at = bucket_of(l, st->st_dev, st->st_ino);
@@ -64,7 +64,7 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 {
 	const struct sl_env *env = &c->b->env;
 	if (c->links == NULL)
-		c->links = sl__calloc(env, 1, sizeof *c->links);
+		c->links = sl__calloc(env, 1, sizeof(*c->links));
 	if (c->links == NULL)
 		return NULL;
 	struct bk_link *link = c->links->n > 0 ? c->links->buckets[bucket_of(c->links, st->st_dev, st->st_ino)] : NULL;

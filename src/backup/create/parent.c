@@ -86,7 +86,7 @@ int sl__bk_parent_open(struct bk_parent **out, struct sl_backup *b, struct bk_in
 	int rc = choose(b, wanted, host, roots, &snapshot, &found, err);
 	if (rc != 0 || !found)
 		return rc;
-	struct bk_parent *p = sl__calloc(&b->env, 1, sizeof *p);
+	struct bk_parent *p = sl__calloc(&b->env, 1, sizeof(*p));
 	if (p == NULL) {
 		sl__bk_snapshot_fini(&b->env, &snapshot);
 		return sl_err_set(err, SL_ENOMEM, "no memory for the parent snapshot");

@@ -9,8 +9,8 @@
 #ifndef SL_BACKUP_PARENT_H
 #define SL_BACKUP_PARENT_H
 
-#include "backup/manifest/manifest.h"
 #include "backup/create/walk.h"
+#include "backup/manifest/manifest.h"
 
 struct bk_parent;
 

@@ -13,9 +13,9 @@
  * Memory: what the create held is let go first, so that there is one index at a time, and 48 bytes for each block that
  * is stored again.
  */
-#include "backup/repo/broken.h"
-#include "backup/create/contents.h"
 #include "backup/check/needed.h"
+#include "backup/create/contents.h"
+#include "backup/repo/broken.h"
 
 #define ROUNDS_MAX 8 /* each one because another prune has ended meanwhile */
 #define PLACES_MAX 16

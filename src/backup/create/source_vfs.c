@@ -139,7 +139,7 @@ bool sl__bk_is_journal(int dir, const char *name)
 static bool shm_is_there(const struct own *o)
 {
 	char path[BK_SOURCE_NAME_BYTES + 8];
-	(void)snprintf(path, sizeof path, "%s-shm", o->name);
+	(void)snprintf(path, sizeof(path), "%s-shm", o->name);
 	return is_regular(path);
 }
 

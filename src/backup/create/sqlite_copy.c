@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backup/repo/repo.h"
 #include "backup/create/source_vfs.h"
+#include "backup/repo/repo.h"
 #include "db/sqlite.h"
 
 #define BUSY_MS 10000
@@ -35,7 +35,7 @@ int sl__bk_sqlite_file_open(struct bk_sqlite_file **out, const struct sl_env *en
 	char path[BK_SOURCE_NAME_BYTES];
 	if (vfs == NULL)
 		return -ENOSYS;
-	struct bk_sqlite_file *f = sl__calloc(env, 1, sizeof *f);
+	struct bk_sqlite_file *f = sl__calloc(env, 1, sizeof(*f));
 	if (f == NULL)
 		return -ENOMEM;
 	f->env = env;
@@ -80,8 +80,8 @@ ssize_t sl__bk_sqlite_file_read(void *file, void *buf, size_t n, uint64_t offset
 bool sl__bk_sqlite_file_is_database(struct bk_sqlite_file *f)
 {
 	char head[16];
-	return sl__bk_sqlite_file_read(f, head, sizeof head, 0) == sizeof head &&
-	       memcmp(head, "SQLite format 3", sizeof head) == 0;
+	return sl__bk_sqlite_file_read(f, head, sizeof(head), 0) == sizeof(head) &&
+	       memcmp(head, "SQLite format 3", sizeof(head)) == 0;
 }
 
 /* ---- the copy ---- */
@@ -96,13 +96,13 @@ static int make_file(struct target *t, const struct sl_env *env, struct sl_err *
 {
 	const char *dir = secure_getenv("TMPDIR");
 	uint64_t number;
-	int rc = env->rand->fill(&number, sizeof number, env->rand_ctx);
+	int rc = env->rand->fill(&number, sizeof(number), env->rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "draw the name of a temporary file");
 	if (dir == NULL || dir[0] == '\0')
 		dir = "/var/tmp";
-	int n = snprintf(t->path, sizeof t->path, "%s/sluice-copy-%016llx", dir, (unsigned long long)number);
-	if (n < 0 || (size_t)n >= sizeof t->path)
+	int n = snprintf(t->path, sizeof(t->path), "%s/sluice-copy-%016llx", dir, (unsigned long long)number);
+	if (n < 0 || (size_t)n >= sizeof(t->path))
 		return sl_err_set(err, SL_EINVAL, "TMPDIR is too long");
 	t->fd = sl__io_real.open(t->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600, NULL);
 	return t->fd >= 0 ? 0 : sl_err_set_errno(err, -t->fd, "open the temporary file %s (TMPDIR)", t->path);

@@ -157,8 +157,8 @@ static int add_done(struct bk_create *c, const struct bk_visit *v, struct bk_ite
 static int visit_symlink(struct bk_create *c, const struct bk_visit *v, struct bk_link *link, struct sl_err *err)
 {
 	char target[PATH_MAX + 1];
-	ssize_t n = readlinkat(v->dir, v->name, target, sizeof target);
-	if (n <= 0 || n == sizeof target) {
+	ssize_t n = readlinkat(v->dir, v->name, target, sizeof(target));
+	if (n <= 0 || n == sizeof(target)) {
 		report(c, v, n < 0 ? errno : ENAMETOOLONG, "read the link");
 		return link != NULL && sl__bk_link_left(c, link, false, NULL) != 0 ? no_memory(err) : 0;
 	}

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backup/manifest/manifest.h"
 #include "backup/create/source_vfs.h"
+#include "backup/manifest/manifest.h"
 
 struct folder {
 	int fd; /* -1: closed for the limit */
@@ -89,7 +89,7 @@ static int by_bytes(const void *a, const void *b)
 
 static int sort_names(struct walk *w, struct folder *f)
 {
-	f->order = sl__alloc(w->env, SL_MAX(f->n, (size_t)1) * sizeof *f->order);
+	f->order = sl__alloc(w->env, SL_MAX(f->n, (size_t)1) * sizeof(*f->order));
 	if (f->order == NULL)
 		return SL_ENOMEM;
 	const char *at = f->names;
@@ -97,13 +97,13 @@ static int sort_names(struct walk *w, struct folder *f)
 		f->order[i] = at;
 		at += strlen(at) + 1;
 	}
-	qsort(f->order, f->n, sizeof *f->order, by_bytes);
+	qsort(f->order, f->n, sizeof(*f->order), by_bytes);
 	return 0;
 }
 
 static bool has_name(const struct folder *f, const char *name)
 {
-	return f->n > 0 && bsearch(&name, f->order, f->n, sizeof *f->order, by_bytes) != NULL;
+	return f->n > 0 && bsearch(&name, f->order, f->n, sizeof(*f->order), by_bytes) != NULL;
 }
 
 /* ---- the stack ---- */
@@ -140,7 +140,7 @@ static int push(struct walk *w, int fd, const struct stat *st, struct sl_err *er
 	keep_to_limit(w);
 	if (w->depth == w->cap) {
 		size_t cap = SL_MAX((size_t)16, w->cap * 2);
-		struct folder *more = sl__realloc(w->env, w->stack, cap * sizeof *more);
+		struct folder *more = sl__realloc(w->env, w->stack, cap * sizeof(*more));
 		if (more == NULL) {
 			sl__bk_tree_close(&fd);
 			return no_memory(err);
@@ -234,7 +234,7 @@ static bool has_journal(const struct folder *f, const char *name)
 {
 	char other[NAME_MAX + 16];
 	for (size_t i = 0; i < SL_COUNT(journals); i += 2) {
-		(void)snprintf(other, sizeof other, "%s%s", name, journals[i]);
+		(void)snprintf(other, sizeof(other), "%s%s", name, journals[i]);
 		if (has_name(f, other))
 			return true;
 	}
@@ -247,7 +247,7 @@ static int note_database(struct walk *w, struct folder *f, const struct bk_visit
 		return 0;
 	if (f->databases_n == f->databases_cap) {
 		size_t cap = SL_MAX((size_t)8, f->databases_cap * 2);
-		struct database *more = sl__realloc(w->env, f->databases, cap * sizeof *more);
+		struct database *more = sl__realloc(w->env, f->databases, cap * sizeof(*more));
 		if (more == NULL)
 			return no_memory(err);
 		f->databases = more;
@@ -350,7 +350,7 @@ static bool journal_exists(int dir, const char *name)
 	char other[NAME_MAX + 16];
 	struct stat st;
 	for (size_t i = 0; i < SL_COUNT(journals); i += 2) {
-		(void)snprintf(other, sizeof other, "%s%s", name, journals[i]);
+		(void)snprintf(other, sizeof(other), "%s%s", name, journals[i]);
 		if (fstatat(dir, other, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			return true;
 	}

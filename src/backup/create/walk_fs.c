@@ -63,10 +63,10 @@ static int open_beneath(int dir, const char *path, int flags, uid_t owner)
 		how.flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	bool quiet = (flags & O_PATH) == 0 && (me == 0 || me == owner);
 	how.flags |= quiet ? O_NOATIME : 0;
-	long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
+	long fd = syscall(SYS_openat2, dir, path, &how, sizeof(how));
 	if (fd < 0 && errno == EPERM && quiet) {
 		how.flags &= ~(uint64_t)O_NOATIME;
-		fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
+		fd = syscall(SYS_openat2, dir, path, &how, sizeof(how));
 	}
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
 		return open_quietly(dir, path, flags, owner);
@@ -78,8 +78,8 @@ int sl__bk_tree_open(int root, const char *path, size_t len, int flags, uid_t ow
 {
 	char piece[PATH_MAX];
 	int dir = root;
-	while (len >= sizeof piece) {
-		const char *slash = memrchr(path, '/', sizeof piece - 1);
+	while (len >= sizeof(piece)) {
+		const char *slash = memrchr(path, '/', sizeof(piece) - 1);
 		if (slash == NULL)
 			return -ENAMETOOLONG;
 		size_t n = (size_t)(slash - path);
@@ -112,7 +112,7 @@ int sl__bk_tree_list(int fd, bk_tree_name_fn *fn, void *ctx)
 		char bytes[32768];
 	} buf;
 	for (;;) {
-		long n = syscall(SYS_getdents64, fd, buf.bytes, sizeof buf.bytes);
+		long n = syscall(SYS_getdents64, fd, buf.bytes, sizeof(buf.bytes));
 		if (n <= 0)
 			return n == 0 ? 0 : -errno;
 		for (long at = 0; at < n;) {

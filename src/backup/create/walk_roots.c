@@ -4,8 +4,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "backup/manifest/manifest.h"
 #include "backup/create/walk.h"
+#include "backup/manifest/manifest.h"
 
 static size_t trimmed(const char *path)
 {
@@ -22,7 +22,7 @@ static int locate_file(const char *path, char out[PATH_MAX])
 	size_t n = trimmed(path), base = n;
 	while (base > 0 && path[base - 1] != '/')
 		base--;
-	if (n >= sizeof folder)
+	if (n >= sizeof(folder))
 		return -ENAMETOOLONG;
 	memcpy(folder, base > 0 ? path : ".", base > 0 ? base : 1);
 	folder[base > 0 ? base : 1] = '\0';
@@ -83,7 +83,7 @@ static void fini_one(const struct sl_env *env, struct bk_root *r)
 static void merge(const struct sl_env *env, struct bk_roots *r)
 {
 	size_t kept = 0;
-	qsort(r->roots, r->n, sizeof *r->roots, by_path);
+	qsort(r->roots, r->n, sizeof(*r->roots), by_path);
 	for (size_t i = 0; i < r->n; i++) {
 		if (kept > 0 && is_within(r->roots[i].path, r->roots[kept - 1].path))
 			fini_one(env, &r->roots[i]);
@@ -99,7 +99,7 @@ int sl__bk_roots_init(struct bk_roots *out, const struct sl_env *env, const char
 	struct bk_roots r = {NULL, 0};
 	if (paths == NULL || n == 0)
 		return sl_err_set(err, SL_EINVAL, "paths: none is given");
-	r.roots = sl__calloc(env, n, sizeof *r.roots);
+	r.roots = sl__calloc(env, n, sizeof(*r.roots));
 	int rc = r.roots == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for the paths") : 0;
 	for (; rc == 0 && r.n < n; r.n++)
 		rc = init_one(&r.roots[r.n], env, paths[r.n], err);

@@ -80,7 +80,7 @@ static void *work(void *arg)
 
 static int start_one(struct bk_create *c, int lane, struct sl_err *err)
 {
-	struct worker *w = sl__calloc(&c->b->env, 1, sizeof *w);
+	struct worker *w = sl__calloc(&c->b->env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a worker");
 	w->c = c;
@@ -101,7 +101,7 @@ static int start_one(struct bk_create *c, int lane, struct sl_err *err)
 int sl__bk_workers_start(struct bk_create *c, struct sl_err *err)
 {
 	int rc = 0;
-	c->threads = sl__calloc(&c->b->env, (size_t)c->b->opts.threads, sizeof *c->threads);
+	c->threads = sl__calloc(&c->b->env, (size_t)c->b->opts.threads, sizeof(*c->threads));
 	if (c->threads == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the workers");
 	for (int i = 0; rc == 0 && i < c->b->opts.threads; i++)

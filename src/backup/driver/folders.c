@@ -20,7 +20,7 @@ static struct local_folder *find_or_add(struct local *l, const char *name) SL_RE
 		return f;
 	if (l->folders_n == l->folders_cap) {
 		size_t cap = l->folders_cap != 0 ? 2 * l->folders_cap : 16;
-		struct local_folder *bigger = sl__realloc(&l->env, l->folders, cap * sizeof *bigger);
+		struct local_folder *bigger = sl__realloc(&l->env, l->folders, cap * sizeof(*bigger));
 		if (bigger == NULL)
 			return NULL;
 		l->folders = bigger;

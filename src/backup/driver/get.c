@@ -184,7 +184,7 @@ static int list_one(const char *file, void *ctx)
 	char name[SL_DRIVER_NAME_BYTES + 256];
 	struct sl_driver_stat st;
 	size_t folder_n = strlen(s->folder), n = strlen(file);
-	if (folder_n + 1 + n >= sizeof name)
+	if (folder_n + 1 + n >= sizeof(name))
 		return 0;
 	memcpy(name, s->folder, folder_n);
 	name[folder_n] = '/';

@@ -17,7 +17,7 @@ struct lock {
 static void lock_path(const struct local *l, const char *name, char path[LOCAL_PATH_BYTES])
 {
 	char file[SL_DRIVER_NAME_BYTES + 16];
-	(void)snprintf(file, sizeof file, LOCAL_TMP "/" LOCAL_LOCK_PREFIX "%s", name);
+	(void)snprintf(file, sizeof(file), LOCAL_TMP "/" LOCAL_LOCK_PREFIX "%s", name);
 	for (char *p = file + strlen(LOCAL_TMP "/"); *p != '\0'; p++)
 		if (*p == '/')
 			*p = '_'; /* in no name, so different names stay different */
@@ -33,7 +33,7 @@ static int acquire(void *driver, const char *name, void **out, struct sl_err *er
 		rc = sl__bk_local_need_folder(l, LOCAL_TMP, LOCAL_MADE, err);
 	if (rc != 0)
 		return rc;
-	struct lock *lock = sl__calloc(&l->env, 1, sizeof *lock);
+	struct lock *lock = sl__calloc(&l->env, 1, sizeof(*lock));
 	if (lock == NULL)
 		return sl_err_set(err, SL_ENOMEM, "repository %s: lock %s: out of memory", l->root, name);
 	lock_path(l, name, path);
@@ -98,7 +98,7 @@ static const struct sl_driver_ops ops = {
 
 static struct local *new_local(const struct sl_env *env, const char *path, unsigned threads)
 {
-	struct local *l = sl__calloc(env, 1, sizeof *l);
+	struct local *l = sl__calloc(env, 1, sizeof(*l));
 	if (l == NULL)
 		return NULL;
 	l->env = *env;
@@ -150,7 +150,7 @@ int sl_driver_local_open(sl_driver *out, const char *path, const struct sl_drive
 {
 	struct sl_driver_local_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = check_options(path, &o, err);
 	if (rc == 0)
 		rc = sl__env_init(&env, o.env, err);

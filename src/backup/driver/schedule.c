@@ -65,7 +65,7 @@ int sl__bk_local_schedule_put(void *driver, const char *name, const void *bytes,
 		rc = start_pool(l, err);
 	if (rc != 0)
 		return rc;
-	struct local_job *job = sl__calloc(&l->env, 1, sizeof *job);
+	struct local_job *job = sl__calloc(&l->env, 1, sizeof(*job));
 	if (job == NULL)
 		return sl_err_set(err, SL_ENOMEM, "repository %s: put %s: out of memory", l->root, name);
 	*job = (struct local_job){.bytes = bytes, .len = len, .done = done, .ctx = ctx};

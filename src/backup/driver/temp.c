@@ -20,8 +20,8 @@ static int sweep_one(const char *file, void *ctx)
 	const struct sweep *s = ctx;
 	char name[SL_DRIVER_NAME_BYTES], path[LOCAL_PATH_BYTES];
 	struct sl_io_stat st;
-	int n = snprintf(name, sizeof name, LOCAL_TMP "/%s", file);
-	if (n < 0 || n >= (int)sizeof name || strncmp(file, LOCAL_LOCK_PREFIX, strlen(LOCAL_LOCK_PREFIX)) == 0)
+	int n = snprintf(name, sizeof(name), LOCAL_TMP "/%s", file);
+	if (n < 0 || n >= (int)sizeof(name) || strncmp(file, LOCAL_LOCK_PREFIX, strlen(LOCAL_LOCK_PREFIX)) == 0)
 		return 0;
 	sl__bk_local_path(s->l, name, path);
 	if (SL__IO(&s->l->env, stat, path, &st) == 0 && st.mtime_ms < s->now_ms - LOCAL_STALE_MS)
@@ -50,7 +50,7 @@ static void draw_name(struct local *l, char path[LOCAL_PATH_BYTES])
 	sl__lock(&l->mu);
 	uint64_t high = sl__prng_next(&l->prng), low = sl__prng_next(&l->prng);
 	sl__unlock(&l->mu);
-	(void)snprintf(name, sizeof name, LOCAL_TMP "/%016llx%016llx", (unsigned long long)high,
+	(void)snprintf(name, sizeof(name), LOCAL_TMP "/%016llx%016llx", (unsigned long long)high,
 		       (unsigned long long)low);
 	sl__bk_local_path(l, name, path);
 }

@@ -24,7 +24,7 @@ struct in {
 
 int sl__bk_entry_scratch_new(struct bk_entry_scratch **out, const struct sl_env *env)
 {
-	struct bk_entry_scratch *s = sl__calloc(env, 1, sizeof *s);
+	struct bk_entry_scratch *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return SL_ENOMEM;
 	s->env = env;
@@ -47,14 +47,14 @@ void sl__bk_entry_scratch_free(struct bk_entry_scratch *s)
 static int grow(const struct sl_env *env, void *array, size_t *cap, size_t n, size_t size)
 {
 	void *p;
-	memcpy(&p, array, sizeof p);
+	memcpy(&p, array, sizeof(p));
 	if (n <= *cap)
 		return 0;
 	size_t want = SL_MAX(n, SL_MAX((size_t)16, *cap * 2));
 	void *more = sl__realloc(env, p, want * size);
 	if (more == NULL)
 		return SL_ENOMEM;
-	memcpy(array, &more, sizeof more);
+	memcpy(array, &more, sizeof(more));
 	*cap = want;
 	return 0;
 }
@@ -188,7 +188,7 @@ static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry
 	if (n == 0)
 		return 0;
 	if ((e->target == NULL && make_text_room(in, s) != 0) ||
-	    grow(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof *s->xattrs) != 0)
+	    grow(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof(*s->xattrs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_xattr *x = &s->xattrs[i];
@@ -210,7 +210,7 @@ static int get_extents(struct in *in, struct bk_entry_scratch *s, struct bk_entr
 	size_t n = (e->flags & BK_ENTRY_SPARSE) != 0 ? get_count(in, 2) : 0;
 	if (n > BK_EXTENTS_MAX)
 		return SL_ECORRUPT;
-	if (grow(s->env, &s->extents, &s->extents_cap, n, sizeof *s->extents) != 0)
+	if (grow(s->env, &s->extents, &s->extents_cap, n, sizeof(*s->extents)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_extent *x = &s->extents[i];
@@ -229,7 +229,7 @@ static int get_extents(struct in *in, struct bk_entry_scratch *s, struct bk_entr
 static int get_refs(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
 {
 	size_t n = get_count(in, BK_ID_BYTES + 1);
-	if (grow(s->env, &s->refs, &s->refs_cap, n, sizeof *s->refs) != 0)
+	if (grow(s->env, &s->refs, &s->refs_cap, n, sizeof(*s->refs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if ((size_t)(in->end - in->p) < BK_ID_BYTES)
@@ -275,7 +275,7 @@ int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t
 	if (n < *used)
 		return SL_EAGAIN;
 	struct in in = {bytes + 4, bytes + *used, false};
-	memset(e, 0, sizeof *e);
+	memset(e, 0, sizeof(*e));
 	int rc = decode(&in, s, previous, previous_len, e);
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, rc, "no memory for an entry");

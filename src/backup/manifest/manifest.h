@@ -29,8 +29,8 @@
 #ifndef SL_BACKUP_MANIFEST_H
 #define SL_BACKUP_MANIFEST_H
 
-#include "backup/repo/repo.h"
 #include "backup/pack/store.h"
+#include "backup/repo/repo.h"
 #include "base/buf.h"
 #include <time.h>
 

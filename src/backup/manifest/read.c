@@ -17,7 +17,7 @@ struct bk_manifest_reader {
 int sl__bk_manifest_reader_new(struct bk_manifest_reader **out, struct sl_backup *b, const struct bk_snapshot *snapshot,
 			       struct bk_reader *reader, struct sl_err *err)
 {
-	struct bk_manifest_reader *r = sl__calloc(&b->env, 1, sizeof *r);
+	struct bk_manifest_reader *r = sl__calloc(&b->env, 1, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory to read a manifest");
 	r->b = b;

@@ -25,7 +25,7 @@ struct bk_manifest_writer {
 int sl__bk_manifest_writer_new(struct bk_manifest_writer **out, struct sl_backup *b, struct bk_store *store, int lane,
 			       struct sl_err *err)
 {
-	struct bk_manifest_writer *w = sl__calloc(&b->env, 1, sizeof *w);
+	struct bk_manifest_writer *w = sl__calloc(&b->env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the manifest");
 	w->b = b;
@@ -56,7 +56,7 @@ static int add_ref(struct bk_manifest_writer *w, const struct bk_id *id, size_t 
 {
 	if (w->refs_n == w->refs_cap) {
 		size_t cap = SL_MAX((size_t)16, w->refs_cap * 2);
-		struct bk_ref *more = sl__realloc(&w->b->env, w->refs, cap * sizeof *more);
+		struct bk_ref *more = sl__realloc(&w->b->env, w->refs, cap * sizeof(*more));
 		if (more == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for the manifest's blocks");
 		w->refs = more;

@@ -77,7 +77,7 @@ static int tell(const struct directory *d, bk_directory_fn *fn, void *ctx)
 					 .zstd = (flagged & ZSTD_FLAG) != 0};
 		for (uint32_t k = 0; k < n; k++, block += BLOCK) {
 			struct bk_id id;
-			memcpy(id.b, block, sizeof id.b);
+			memcpy(id.b, block, sizeof(id.b));
 			place.length = sl__get32(block + BK_ID_BYTES);
 			int rc = fn(&id, &place, ctx);
 			if (rc != 0)

@@ -11,7 +11,7 @@ struct bk_opener {
 
 int sl__bk_opener_new(struct bk_opener **out, const struct sl_env *env, struct sl_err *err)
 {
-	struct bk_opener *o = sl__calloc(env, 1, sizeof *o);
+	struct bk_opener *o = sl__calloc(env, 1, sizeof(*o));
 	if (o != NULL) {
 		o->env = *env;
 		o->zstd = ZSTD_createDCtx();

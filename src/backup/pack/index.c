@@ -94,11 +94,11 @@ static int keep_listed(const char *name, const struct sl_driver_stat *stat, void
 {
 	struct loading *l = ctx;
 	struct bk_id id;
-	if (!sl__bk_unhex(name, id.b, sizeof id.b))
+	if (!sl__bk_unhex(name, id.b, sizeof(id.b)))
 		return 0; /* check tells of strays */
 	if (l->listed_n == l->listed_cap) {
 		size_t cap = SL_MAX(2 * l->listed_cap, (size_t)64);
-		struct listed *listed = sl__realloc(&l->x->env, l->listed, cap * sizeof *listed);
+		struct listed *listed = sl__realloc(&l->x->env, l->listed, cap * sizeof(*listed));
 		if (listed == NULL)
 			return no_memory(l->err);
 		l->listed = listed;
@@ -145,7 +145,7 @@ int sl__bk_index_load(struct bk_index **out, const struct sl_env *env, const str
 		      const sl_driver *driver, bk_pack_usable_fn *usable, bk_index_damaged_fn *on_damaged, void *ctx,
 		      struct sl_err *err)
 {
-	struct bk_index *x = sl__calloc(env, 1, sizeof *x);
+	struct bk_index *x = sl__calloc(env, 1, sizeof(*x));
 	if (x == NULL)
 		return no_memory(err);
 	x->env = *env;
@@ -190,7 +190,7 @@ struct known {
 static bool usable_before(const struct bk_id *pack, void *ctx)
 {
 	const struct known *k = ctx;
-	return k->n != 0 && bsearch(pack, k->ids, k->n, sizeof *k->ids, sl__bk_compare_ids) != NULL;
+	return k->n != 0 && bsearch(pack, k->ids, k->n, sizeof(*k->ids), sl__bk_compare_ids) != NULL;
 }
 
 static int know_packs(const struct bk_index *x, struct known *k, struct sl_err *err)
@@ -198,14 +198,14 @@ static int know_packs(const struct bk_index *x, struct known *k, struct sl_err *
 	size_t all = 1; /* never an allocation of nothing */
 	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
 		all += f->packs_n;
-	k->ids = sl__calloc(&x->env, all, sizeof *k->ids);
+	k->ids = sl__calloc(&x->env, all, sizeof(*k->ids));
 	if (k->ids == NULL)
 		return no_memory(err);
 	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
 		for (uint32_t i = 0; i < f->packs_n; i++)
 			if (f->usable[i])
 				k->ids[k->n++] = f->packs[i];
-	qsort(k->ids, k->n, sizeof *k->ids, sl__bk_compare_ids);
+	qsort(k->ids, k->n, sizeof(*k->ids), sl__bk_compare_ids);
 	return 0;
 }
 
@@ -387,7 +387,7 @@ static int each_of_segment(const struct bk_index_file *f, uint32_t segment, cons
 	for (uint32_t i = 0; i < n; i++, entries += BK_INDEX_ENTRY, ordinal++) {
 		struct bk_id id;
 		struct bk_found found;
-		memcpy(id.b, entries, sizeof id.b);
+		memcpy(id.b, entries, sizeof(id.b));
 		found_at(f, entries, &found);
 		int rc = fn(ordinal, &id, &found, ctx);
 		if (rc != 0)

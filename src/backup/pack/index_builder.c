@@ -10,7 +10,7 @@ static int no_memory(struct sl_err *err)
 int sl__bk_index_builder_new(struct bk_index_builder **out, const struct sl_env *env, const struct bk_keys *keys,
 			     struct sl_err *err)
 {
-	struct bk_index_builder *b = sl__calloc(env, 1, sizeof *b);
+	struct bk_index_builder *b = sl__calloc(env, 1, sizeof(*b));
 	if (b == NULL)
 		return no_memory(err);
 	b->env = *env;
@@ -49,7 +49,7 @@ void sl__bk_index_builder_clear(struct bk_index_builder *b)
 static uint32_t *slot_of(const struct bk_index_builder *b, const struct bk_id *pack)
 {
 	size_t i = (size_t)sl__get64(pack->b) & (b->slots_n - 1);
-	while (b->slots[i] != 0 && memcmp(&b->packs[b->slots[i] - 1], pack, sizeof *pack) != 0)
+	while (b->slots[i] != 0 && memcmp(&b->packs[b->slots[i] - 1], pack, sizeof(*pack)) != 0)
 		i = (i + 1) & (b->slots_n - 1);
 	return &b->slots[i];
 }
@@ -60,11 +60,11 @@ static int grow_packs(struct bk_index_builder *b, struct sl_err *err)
 	if ((size_t)b->packs_n + 1 <= b->slots_n / 2)
 		return 0;
 	size_t n = SL_MAX(2 * b->slots_n, (size_t)64);
-	struct bk_id *packs = sl__realloc(&b->env, b->packs, n / 2 * sizeof *packs);
+	struct bk_id *packs = sl__realloc(&b->env, b->packs, n / 2 * sizeof(*packs));
 	if (packs == NULL)
 		return no_memory(err);
 	b->packs = packs;
-	uint32_t *slots = sl__calloc(&b->env, n, sizeof *slots);
+	uint32_t *slots = sl__calloc(&b->env, n, sizeof(*slots));
 	if (slots == NULL)
 		return no_memory(err);
 	sl__free(&b->env, b->slots);
@@ -122,7 +122,7 @@ int sl__bk_index_builder_file(struct bk_index_builder *b, struct bk_index *x, st
 			uint32_t number = numbers[sl__get32(e + 32)];
 			if (number == UINT32_MAX)
 				continue;
-			memcpy(entry, e, sizeof entry);
+			memcpy(entry, e, sizeof(entry));
 			sl__put32(entry + 32, number);
 			rc = sl__bk_sort_add(&b->sort, entry, err);
 		}
@@ -138,7 +138,7 @@ int sl__bk_index_builder_index(struct bk_index_builder *b, struct bk_index *x, b
 	int rc = 0;
 	sl__lock(&b->mu);
 	for (struct bk_index_file *f = atomic_load(&x->first); rc == 0 && f != NULL; f = atomic_load(&f->next)) {
-		uint32_t *numbers = sl__calloc(&b->env, f->packs_n, sizeof *numbers);
+		uint32_t *numbers = sl__calloc(&b->env, f->packs_n, sizeof(*numbers));
 		if (numbers == NULL)
 			rc = no_memory(err);
 		for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {

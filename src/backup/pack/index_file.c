@@ -57,10 +57,10 @@ void sl__bk_index_file_free(const struct sl_env *env, struct bk_index_file *f)
 
 int sl__bk_index_file_tables(const struct sl_env *env, struct bk_index_file *f, struct sl_err *err)
 {
-	f->packs = sl__calloc(env, f->packs_n, sizeof *f->packs);
-	f->usable = sl__calloc(env, f->packs_n, sizeof *f->usable);
-	f->fences = sl__calloc(env, (size_t)f->segments_n + 1, sizeof *f->fences);
-	f->ready = sl__calloc(env, f->segments_n, sizeof *f->ready);
+	f->packs = sl__calloc(env, f->packs_n, sizeof(*f->packs));
+	f->usable = sl__calloc(env, f->packs_n, sizeof(*f->usable));
+	f->fences = sl__calloc(env, (size_t)f->segments_n + 1, sizeof(*f->fences));
+	f->ready = sl__calloc(env, f->segments_n, sizeof(*f->ready));
 	f->segments = sl__alloc(env, f->stride * f->segments_n);
 	return f->packs != NULL && f->usable != NULL && f->fences != NULL && f->ready != NULL && f->segments != NULL
 		       ? 0
@@ -135,10 +135,10 @@ static int read_head(struct bk_index *x, struct bk_index_file *f, struct sl_err 
 int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name, uint64_t size,
 			   struct sl_err *err)
 {
-	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof *f);
+	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof(*f));
 	if (f == NULL)
 		return no_memory(err);
-	assert(strlen(name) < sizeof f->name);
+	assert(strlen(name) < sizeof(f->name));
 	memcpy(f->name, name, strlen(name) + 1);
 	int rc = read_header(x, f, size, err);
 	if (rc == 0)
@@ -189,7 +189,7 @@ static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t se
 	if (rc != 0)
 		return rc;
 	sl__bk_segment_aad(f->header, segment, aad);
-	if (sl__bk_unseal(x->keys, BK_KIND_INDEX_SEGMENT, aad, sizeof aad, at, sealed, &bytes, &len, NULL) != 0)
+	if (sl__bk_unseal(x->keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), at, sealed, &bytes, &len, NULL) != 0)
 		return damaged(err, f->name, "the seal of a segment");
 	return segment_ok(x, f, segment, bytes) ? 0 : damaged(err, f->name, "the entries of a segment");
 }

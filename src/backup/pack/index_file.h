@@ -64,7 +64,7 @@ struct bk_index {
 static inline uint64_t sl__bk_fence(const uint8_t *id)
 {
 	uint64_t v;
-	memcpy(&v, id, sizeof v);
+	memcpy(&v, id, sizeof(v));
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	v = __builtin_bswap64(v);
 #endif

@@ -27,7 +27,7 @@ static int gather_file(struct bk_index *x, struct bk_index_file *f, struct bk_in
 {
 	if (!readable(x, f))
 		return 0;
-	uint32_t *numbers = sl__calloc(&x->env, f->packs_n, sizeof *numbers);
+	uint32_t *numbers = sl__calloc(&x->env, f->packs_n, sizeof(*numbers));
 	int rc = numbers != NULL ? 0 : SL_ENOMEM;
 	for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
 		numbers[i] = UINT32_MAX;

@@ -48,7 +48,7 @@ static int advance(struct stream *s, struct sl_err *err)
 	s->begun = true;
 	s->have = rc > 0;
 	if (s->have)
-		memcpy(s->entry, next, sizeof s->entry);
+		memcpy(s->entry, next, sizeof(s->entry));
 	return 0;
 }
 
@@ -71,8 +71,8 @@ static int image_init(struct image *m, const struct bk_index_builder *b, struct 
 	m->segments_at =
 		BK_INDEX_HEADER + m->seal + (size_t)packs * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
 	m->bytes = sl__alloc(&b->env, m->segments_at + segments * m->stride);
-	m->locals = sl__calloc(&b->env, packs, sizeof *m->locals);
-	m->packs = sl__calloc(&b->env, packs, sizeof *m->packs);
+	m->locals = sl__calloc(&b->env, packs, sizeof(*m->locals));
+	m->packs = sl__calloc(&b->env, packs, sizeof(*m->packs));
 	return m->bytes != NULL && m->locals != NULL && m->packs != NULL ? 0 : no_memory(err);
 }
 
@@ -150,7 +150,7 @@ static int seal(struct image *m, struct sl_err *err)
 	for (uint32_t s = 0; rc == 0 && s < segments; s++, at += m->stride) {
 		uint8_t aad[BK_SEGMENT_AAD];
 		sl__bk_segment_aad(header, s, aad);
-		rc = sl__bk_seal(&b->env, b->keys, BK_KIND_INDEX_SEGMENT, aad, sizeof aad, at + m->front,
+		rc = sl__bk_seal(&b->env, b->keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), at + m->front,
 				 (size_t)sl__bk_segment_entries(m->entries_n, s) * BK_INDEX_ENTRY, at, err);
 	}
 	return rc;
@@ -165,7 +165,7 @@ static int put(const struct image *m, const sl_driver *driver, bk_index_name_fn 
 	int rc = sl__sha256(m->bytes + m->start, len, sum, err);
 	if (rc != 0)
 		return rc;
-	sl__bk_hex(sum, sizeof sum, name + strlen(name));
+	sl__bk_hex(sum, sizeof(sum), name + strlen(name));
 	rc = driver->ops->put(driver->driver, name, m->bytes + m->start, len, SL_DRIVER_NEW, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "put %s", name);
@@ -213,7 +213,7 @@ static int fill_file(struct bk_index_builder *b, struct bk_index_file *f, struct
 	f->entries_n = n;
 	f->segments_n = sl__bk_segments(n);
 	f->fences[f->segments_n] = sl__bk_fence(f->segments + (size_t)(n - 1) * BK_INDEX_ENTRY);
-	memcpy(f->packs, b->packs, (size_t)b->packs_n * sizeof *f->packs);
+	memcpy(f->packs, b->packs, (size_t)b->packs_n * sizeof(*f->packs));
 	memset(f->usable, true, f->packs_n);
 	for (uint32_t i = 0; i < f->segments_n; i++)
 		atomic_init(&f->ready[i], 1);
@@ -225,7 +225,7 @@ int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env,
 {
 	if (b->sort.total > UINT32_MAX - BK_INDEX_SEGMENT)
 		return sl_err_set(err, SL_ETOOBIG, "an index of more than 2^32 blocks");
-	struct bk_index_file *f = sl__calloc(env, 1, sizeof *f);
+	struct bk_index_file *f = sl__calloc(env, 1, sizeof(*f));
 	if (f == NULL)
 		return no_memory(err);
 	f->packs_n = b->packs_n;

@@ -50,7 +50,7 @@ static int open_unnamed(const struct sl_env *env, struct sl_err *err)
 		return fd >= 0 ? fd : sl_err_set_errno(err, -fd, "open a temporary file in %s (TMPDIR)", dir);
 	/* A file system without unnamed files. */
 	uint64_t number;
-	int rc = env->rand->fill(&number, sizeof number, env->rand_ctx);
+	int rc = env->rand->fill(&number, sizeof(number), env->rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "draw the name of a temporary file");
 	char *path = sl__asprintf(env, "%s/sluice-index-%016llx", dir, (unsigned long long)number);
@@ -156,7 +156,7 @@ static int open_runs(struct bk_sort *s, struct sl_err *err)
 	size_t in_file = (size_t)(s->spilled / s->run_entries);
 	size_t window = in_file != 0 ? BK_SORT_WINDOWS / BK_INDEX_ENTRY / in_file : 0;
 	window = SL_MIN(SL_MAX(window, (size_t)64), (size_t)s->run_entries);
-	s->runs = sl__calloc(s->env, in_file + 1, sizeof *s->runs);
+	s->runs = sl__calloc(s->env, in_file + 1, sizeof(*s->runs));
 	if (s->runs == NULL)
 		return no_memory(err);
 	if (in_file != 0 && (s->windows = sl__alloc(s->env, in_file * window * BK_INDEX_ENTRY)) == NULL)

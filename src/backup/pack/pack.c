@@ -80,7 +80,7 @@ int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct
 	if (pack_bytes == 0 || pack_bytes > BK_PACK_BYTES_MAX / 2)
 		return sl_err_set(err, SL_EINVAL, "packs of %zu bytes: want 1 to %u", pack_bytes,
 				  BK_PACK_BYTES_MAX / 2);
-	struct bk_pack *p = sl__calloc(env, 1, sizeof *p);
+	struct bk_pack *p = sl__calloc(env, 1, sizeof(*p));
 	if (p == NULL)
 		return no_memory(err);
 	p->env = *env;
@@ -123,7 +123,7 @@ void sl__bk_pack_image_fini(const struct sl_env *env, struct bk_pack_image *imag
 {
 	sl__bk_image_free(env, NULL, image->bytes);
 	sl__free(env, image->blocks);
-	memset(image, 0, sizeof *image);
+	memset(image, 0, sizeof(*image));
 }
 
 static int room_for_blocks(struct bk_pack *p, struct blocks *b, size_t more, struct sl_err *err)
@@ -131,7 +131,7 @@ static int room_for_blocks(struct bk_pack *p, struct blocks *b, size_t more, str
 	if (b->cap - b->n >= more)
 		return 0;
 	size_t cap = SL_MAX(SL_MAX(2 * b->cap, b->n + more), (size_t)64);
-	struct bk_pack_block *items = sl__realloc(&p->env, b->items, cap * sizeof *items);
+	struct bk_pack_block *items = sl__realloc(&p->env, b->items, cap * sizeof(*items));
 	if (items == NULL)
 		return no_memory(err);
 	b->items = items;
@@ -144,7 +144,7 @@ static int room_for_frame(struct bk_pack *p, struct sl_err *err)
 	if (p->frames_n < p->frames_cap)
 		return 0;
 	size_t cap = SL_MAX(2 * p->frames_cap, (size_t)32);
-	struct frame *frames = sl__realloc(&p->env, p->frames, cap * sizeof *frames);
+	struct frame *frames = sl__realloc(&p->env, p->frames, cap * sizeof(*frames));
 	if (frames == NULL)
 		return no_memory(err);
 	p->frames = frames;

@@ -29,7 +29,7 @@ struct listing {
 static void tell_stray(const struct listing *s, const char *file)
 {
 	char name[SL_DRIVER_NAME_BYTES];
-	(void)snprintf(name, sizeof name, "%s/%s", s->folder, file);
+	(void)snprintf(name, sizeof(name), "%s/%s", s->folder, file);
 	if (s->on_stray != NULL)
 		s->on_stray(name, s->ctx);
 }
@@ -39,13 +39,13 @@ static int add_pack(const char *file, const struct sl_driver_stat *stat, void *c
 	struct listing *s = ctx;
 	struct bk_id id;
 	if (strlen(s->folder) != 8 || strncmp(file, s->folder + 6, 2) != 0 ||
-	    strspn(file, "0123456789abcdef") != BK_HEX_BYTES - 1 || !sl__bk_unhex(file, id.b, sizeof id.b)) {
+	    strspn(file, "0123456789abcdef") != BK_HEX_BYTES - 1 || !sl__bk_unhex(file, id.b, sizeof(id.b))) {
 		tell_stray(s, file);
 		return 0;
 	}
 	if (s->n == s->cap) {
 		size_t cap = s->cap != 0 ? 2 * s->cap : 256;
-		struct sized *bigger = sl__realloc(&s->b->env, s->all, cap * sizeof *bigger);
+		struct sized *bigger = sl__realloc(&s->b->env, s->all, cap * sizeof(*bigger));
 		if (bigger == NULL) {
 			s->no_memory = true;
 			return 1;
@@ -67,7 +67,7 @@ static int list_all(struct listing *s, struct sl_err *err)
 {
 	int rc = 0;
 	for (unsigned i = 0; rc == 0 && i <= 256; i++) {
-		(void)snprintf(s->folder, sizeof s->folder, i < 256 ? "packs/%02x" : "packs", i);
+		(void)snprintf(s->folder, sizeof(s->folder), i < 256 ? "packs/%02x" : "packs", i);
 		rc = s->b->driver.ops->list(s->b->driver.driver, s->folder, add_pack, s, err);
 		if (rc == 0)
 			rc = sl__bk_check_stop(s->b, err);
@@ -83,14 +83,14 @@ int sl__bk_list_packs(struct sl_backup *b, struct bk_ids *out, uint64_t **sizes,
 	uint64_t *bytes = NULL;
 	int rc = list_all(&s, err);
 	if (rc == 0) {
-		ids.ids = sl__calloc(&b->env, s.n, sizeof *ids.ids);
-		bytes = sl__calloc(&b->env, s.n, sizeof *bytes);
+		ids.ids = sl__calloc(&b->env, s.n, sizeof(*ids.ids));
+		bytes = sl__calloc(&b->env, s.n, sizeof(*bytes));
 		ids.n = ids.cap = s.n;
 		if (ids.ids == NULL || bytes == NULL)
 			rc = sl_err_set(err, SL_ENOMEM, "list packs: out of memory");
 	}
 	if (rc == 0 && s.n != 0)
-		qsort(s.all, s.n, sizeof *s.all, compare_sized);
+		qsort(s.all, s.n, sizeof(*s.all), compare_sized);
 	for (size_t i = 0; rc == 0 && i < s.n; i++) {
 		ids.ids[i] = s.all[i].id;
 		bytes[i] = s.all[i].size;
@@ -188,7 +188,7 @@ static int gather(const struct bk_id *id, const struct bk_place *place, void *ct
 	struct gathered *g = ctx;
 	if (g->n == g->cap) {
 		size_t cap = g->cap != 0 ? 2 * g->cap : 256;
-		struct bk_pack_block *bigger = sl__realloc(g->env, g->blocks, cap * sizeof *bigger);
+		struct bk_pack_block *bigger = sl__realloc(g->env, g->blocks, cap * sizeof(*bigger));
 		if (bigger == NULL)
 			return SL_ENOMEM;
 		g->blocks = bigger;

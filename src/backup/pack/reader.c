@@ -43,7 +43,7 @@ struct bk_reader {
 
 int sl__bk_reader_new(struct bk_reader **out, struct sl_backup *b, struct bk_index *index, struct sl_err *err)
 {
-	struct bk_reader *r = sl__calloc(&b->env, 1, sizeof *r);
+	struct bk_reader *r = sl__calloc(&b->env, 1, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "read blocks: out of memory");
 	r->b = b;
@@ -89,7 +89,7 @@ static struct frame *find_frame(struct bk_reader *r, const struct bk_found *at)
 	for (size_t i = 0; i < FRAMES; i++) {
 		struct frame *f = &r->frames[i];
 		if (f->used != 0 && f->offset == at->place.frame_offset &&
-		    memcmp(&f->pack, &at->pack, sizeof f->pack) == 0)
+		    memcmp(&f->pack, &at->pack, sizeof(f->pack)) == 0)
 			return f;
 	}
 	return NULL;
@@ -157,7 +157,7 @@ static int load_frame(struct bk_reader *r, const struct bk_found *at, struct fra
 static int missing(const struct bk_id *id, struct sl_err *err)
 {
 	char hex[BK_HEX_BYTES];
-	sl__bk_hex(id->b, sizeof id->b, hex);
+	sl__bk_hex(id->b, sizeof(id->b), hex);
 	return sl_err_set(err, SL_ENOENT, "block %s is in no pack that is there", hex);
 }
 
@@ -174,7 +174,7 @@ static int verify(struct bk_reader *r, const struct frame *f, const struct bk_fo
 		return sl_err_set(err, SL_ECORRUPT, "a block in %s has %u bytes where %u are expected", pack,
 				  at->place.length, expected_len);
 	int rc = sl__bk_hash(r->hasher, f->bytes + at->place.offset, at->place.length, &is, err);
-	if (rc == 0 && memcmp(&is, id, sizeof is) != 0)
+	if (rc == 0 && memcmp(&is, id, sizeof(is)) != 0)
 		rc = sl_err_set(err, SL_ECORRUPT, "a block in %s at %u is not the one of its id", pack,
 				at->place.frame_offset);
 	return rc;
@@ -203,7 +203,7 @@ static bool is_damaged(const struct bk_reader *r, const struct bk_found *at)
 {
 	for (uint64_t i = 0; i < SL_MIN(r->damaged_n, (uint64_t)DAMAGED); i++)
 		if (r->damaged[i].offset == at->place.frame_offset &&
-		    memcmp(&r->damaged[i].pack, &at->pack, sizeof at->pack) == 0)
+		    memcmp(&r->damaged[i].pack, &at->pack, sizeof(at->pack)) == 0)
 			return true;
 	return false;
 }
@@ -241,7 +241,7 @@ static int read_elsewhere(struct bk_reader *r, const struct bk_id *not_in, const
 		return SL_ENOENT;
 	rc = SL_ENOENT;
 	for (size_t i = 0; i < n && rc != 0; i++)
-		if (memcmp(&places[i].pack, not_in, sizeof *not_in) != 0)
+		if (memcmp(&places[i].pack, not_in, sizeof(*not_in)) != 0)
 			rc = read_at(r, &places[i], id, expected_len, bytes, NULL);
 	return rc == 0 ? 0 : SL_ENOENT;
 }

@@ -54,12 +54,12 @@ static int schedule_write(void *driver, const struct sl_writer_block *block, SL_
 {
 	struct bk_store *s = driver;
 	struct bk_id pack;
-	struct put *p = sl__calloc(&s->b->env, 1, sizeof *p);
+	struct put *p = sl__calloc(&s->b->env, 1, sizeof(*p));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "put a pack: out of memory");
 	p->s = s;
 	p->write = write;
-	memcpy(pack.b, block->hash, sizeof pack.b);
+	memcpy(pack.b, block->hash, sizeof(pack.b));
 	sl__bk_pack_name(&pack, p->name);
 	const sl_driver *d = &s->b->driver;
 	int rc = d->ops->schedule_put(d->driver, p->name, block->bytes, block->len, put_done, p, err);
@@ -131,7 +131,7 @@ static int new_writer(struct bk_store *s, struct sl_err *err)
 int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index *index, int lanes, struct sl_err *err)
 {
 	assert(lanes > 0);
-	struct bk_store *s = sl__calloc(&b->env, 1, sizeof *s);
+	struct bk_store *s = sl__calloc(&b->env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "store blocks: out of memory");
 	s->b = b;
@@ -208,7 +208,7 @@ static int note_written(struct bk_store *s, const struct bk_pack_image *image, s
 	sl__lock(&s->mu);
 	if (s->packs_n == s->packs_cap) {
 		size_t cap = s->packs_cap != 0 ? 2 * s->packs_cap : 64;
-		struct written *bigger = sl__realloc(&s->b->env, s->packs, cap * sizeof *bigger);
+		struct written *bigger = sl__realloc(&s->b->env, s->packs, cap * sizeof(*bigger));
 		if (bigger != NULL) {
 			s->packs = bigger;
 			s->packs_cap = cap;
@@ -251,7 +251,7 @@ static void release_image(const struct sl_writer_block *block)
 static int enqueue(struct bk_store *s, struct bk_pack_image *image, struct sl_err *err)
 {
 	struct sl_writer_block block = {.hash = image->name.b,
-					.hash_len = sizeof image->name.b,
+					.hash_len = sizeof(image->name.b),
 					.bytes = image->bytes,
 					.len = image->len,
 					.release = release_image,
@@ -485,7 +485,7 @@ int sl__bk_store_packs(struct bk_store *s, bk_index_pack_fn *fn, void *ctx)
 
 void sl__bk_store_stats(struct bk_store *s, struct bk_store_stats *out)
 {
-	struct sl_writer_stats w = {.struct_size = sizeof w};
+	struct sl_writer_stats w = {.struct_size = sizeof(w)};
 	*out = (struct bk_store_stats){.new_blocks = atomic_load(&s->new_blocks),
 				       .known_blocks = atomic_load(&s->known_blocks),
 				       .new_bytes = atomic_load(&s->new_bytes),

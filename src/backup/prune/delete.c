@@ -18,7 +18,7 @@ struct names {
 static int keep_name(const char *name, void *ctx)
 {
 	struct names *names = ctx;
-	char(*grown)[SL_DRIVER_NAME_BYTES] = sl__realloc(names->env, names->at, (names->n + 1) * sizeof *grown);
+	char(*grown)[SL_DRIVER_NAME_BYTES] = sl__realloc(names->env, names->at, (names->n + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	names->at = grown;

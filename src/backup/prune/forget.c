@@ -22,7 +22,7 @@ static int no_memory(struct sl_err *err)
 
 static int check_opts(struct sl_backup_forget_opts *o, const struct sl_backup_forget_opts *in, struct sl_err *err)
 {
-	sl__opts_copy(o, sizeof *o, in);
+	sl__opts_copy(o, sizeof(*o), in);
 	const struct {
 		const char *name;
 		int32_t value;
@@ -48,12 +48,12 @@ static int compare_texts(const void *a, const void *b)
 static int sort_paths(const struct sl_env *env, struct bk_forget_item *item)
 {
 	const struct sl_backup_snapshot *s = &item->snapshot.info;
-	item->paths = sl__calloc(env, s->paths_n + 1, sizeof *item->paths);
+	item->paths = sl__calloc(env, s->paths_n + 1, sizeof(*item->paths));
 	if (item->paths == NULL)
 		return SL_ENOMEM;
 	if (s->paths_n > 0)
-		memcpy(item->paths, s->paths, s->paths_n * sizeof *item->paths);
-	qsort(item->paths, s->paths_n, sizeof *item->paths, compare_texts);
+		memcpy(item->paths, s->paths, s->paths_n * sizeof(*item->paths));
+	qsort(item->paths, s->paths_n, sizeof(*item->paths), compare_texts);
 	for (size_t i = 0; i < s->paths_n; i++)
 		if (item->paths_n == 0 || strcmp(item->paths[item->paths_n - 1], item->paths[i]) != 0)
 			item->paths[item->paths_n++] = item->paths[i];
@@ -114,7 +114,7 @@ static int by_rules(struct forgetting *f, struct sl_err *err)
 	size_t n = 0;
 	int rc = sl__bk_snapshot_ids(f->b, &ids, &n, err);
 	if (rc == 0) {
-		f->items = sl__calloc(&f->b->env, n + 1, sizeof *f->items);
+		f->items = sl__calloc(&f->b->env, n + 1, sizeof(*f->items));
 		rc = f->items != NULL ? 0 : no_memory(err);
 	}
 	for (size_t i = 0; i < n && rc == 0; i++)
@@ -122,7 +122,7 @@ static int by_rules(struct forgetting *f, struct sl_err *err)
 	sl__free(&f->b->env, ids);
 	if (rc != 0)
 		return rc;
-	qsort(f->items, f->n, sizeof *f->items, sl__bk_forget_compare);
+	qsort(f->items, f->n, sizeof(*f->items), sl__bk_forget_compare);
 	sl__bk_forget_decide(f->items, f->n, &f->opts);
 	return 0;
 }
@@ -142,7 +142,7 @@ static int add_named(struct forgetting *f, const char *name, struct sl_err *err)
 	if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) {
 		struct bk_forget_item *item = &f->items[f->n++];
 		item->snapshot.info = (struct sl_backup_snapshot){
-			.struct_size = sizeof item->snapshot.info, .host = "", .parent = "", .version = ""};
+			.struct_size = sizeof(item->snapshot.info), .host = "", .parent = "", .version = ""};
 		rc = 0;
 	}
 	if (rc != 0 && err != NULL)
@@ -152,7 +152,7 @@ static int add_named(struct forgetting *f, const char *name, struct sl_err *err)
 
 static int by_name(struct forgetting *f, struct sl_err *err)
 {
-	f->items = sl__calloc(&f->b->env, f->opts.snapshots_n + 1, sizeof *f->items);
+	f->items = sl__calloc(&f->b->env, f->opts.snapshots_n + 1, sizeof(*f->items));
 	int rc = f->items != NULL ? 0 : no_memory(err);
 	for (size_t i = 0; i < f->opts.snapshots_n && rc == 0; i++)
 		rc = add_named(f, f->opts.snapshots[i], err);

@@ -26,7 +26,7 @@ static struct tm civil(int64_t ms)
 {
 	time_t seconds = (time_t)floor_div(ms, 1000);
 	struct tm tm;
-	memset(&tm, 0, sizeof tm);
+	memset(&tm, 0, sizeof(tm));
 	(void)gmtime_r(&seconds, &tm);
 	return tm;
 }
@@ -64,7 +64,7 @@ struct rule {
 static void keep(struct bk_forget_item *item, const char *rule)
 {
 	size_t len = strlen(item->rules);
-	(void)snprintf(item->rules + len, sizeof item->rules - len, "%s%s", len > 0 ? ", " : "", rule);
+	(void)snprintf(item->rules + len, sizeof(item->rules) - len, "%s%s", len > 0 ? ", " : "", rule);
 	item->keeps = true;
 }
 

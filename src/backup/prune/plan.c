@@ -11,12 +11,12 @@ static int make_arrays(struct bk_prune *p, struct sl_err *err)
 {
 	const struct sl_env *env = &p->b->env;
 	size_t n = p->view.packs.n + 1;
-	p->marked = sl__calloc(env, n, sizeof *p->marked);
-	p->due = sl__calloc(env, n, sizeof *p->due);
-	p->condemn = sl__calloc(env, n, sizeof *p->condemn);
-	p->copy = sl__calloc(env, n, sizeof *p->copy);
-	p->needed = sl__calloc(env, n, sizeof *p->needed);
-	p->contents = sl__calloc(env, n, sizeof *p->contents);
+	p->marked = sl__calloc(env, n, sizeof(*p->marked));
+	p->due = sl__calloc(env, n, sizeof(*p->due));
+	p->condemn = sl__calloc(env, n, sizeof(*p->condemn));
+	p->copy = sl__calloc(env, n, sizeof(*p->copy));
+	p->needed = sl__calloc(env, n, sizeof(*p->needed));
+	p->contents = sl__calloc(env, n, sizeof(*p->contents));
 	bool made = p->marked != NULL && p->due != NULL && p->condemn != NULL && p->copy != NULL && p->needed != NULL &&
 		    p->contents != NULL;
 	return made ? 0 : no_memory(err);
@@ -104,7 +104,7 @@ static int set_bad(uint64_t ordinal, SL_UNUSED const struct bk_id *id, SL_UNUSED
  * copied from it; and else the whole copy of a block would be deleted as the second one. */
 static int leave_out_cut(struct bk_prune *p, struct sl_err *err)
 {
-	struct cutting c = {.p = p, .cut = sl__calloc(&p->b->env, p->view.packs.n + 1, sizeof *c.cut)};
+	struct cutting c = {.p = p, .cut = sl__calloc(&p->b->env, p->view.packs.n + 1, sizeof(*c.cut))};
 	p->bad = sl__bk_bits(&p->b->env, p->view.entries);
 	int rc = c.cut != NULL && p->bad != NULL ? sl__bk_index_each(p->view.index, find_cut, &c, err) : no_memory(err);
 	if (rc == 0 && c.any)

@@ -9,7 +9,7 @@
 static int fill_opts(struct bk_prune *p, const struct sl_backup_prune_opts *opts, struct sl_err *err)
 {
 	struct sl_backup_prune_opts *o = &p->opts;
-	sl__opts_copy(o, sizeof *o, opts);
+	sl__opts_copy(o, sizeof(*o), opts);
 	if (o->repack_percent == 0)
 		o->repack_percent = REPACK_PERCENT;
 	if (o->session_silence_ms == 0)
@@ -123,7 +123,7 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 		rc = prune_locked(&p, err);
 	if (rc == 0 && out != NULL) {
 		size_t size = out->struct_size;
-		memcpy(out, &p.out, SL_MIN(size, sizeof p.out));
+		memcpy(out, &p.out, SL_MIN(size, sizeof(p.out)));
 		out->struct_size = size;
 	}
 	prune_fini(&p);

@@ -37,8 +37,8 @@
 #ifndef SL_BACKUP_PRUNE_H
 #define SL_BACKUP_PRUNE_H
 
-#include "backup/repo/broken.h"
 #include "backup/check/needed.h"
+#include "backup/repo/broken.h"
 
 struct bk_prune {
 	struct sl_backup *b;

@@ -19,7 +19,7 @@ static bool has_seen(const struct bk_session_info *s, const char *mark)
 
 static int keep_silent(struct bk_prune *p, const char *id)
 {
-	char(*grown)[BK_NAME_HEX] = sl__realloc(&p->b->env, p->silent, (p->silent_n + 1) * sizeof *grown);
+	char(*grown)[BK_NAME_HEX] = sl__realloc(&p->b->env, p->silent, (p->silent_n + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	p->silent = grown;
@@ -63,7 +63,7 @@ int sl__bk_prune_sessions(struct bk_prune *p, struct sl_err *err)
 {
 	const sl_driver *d = &p->b->driver;
 	struct looking l = {.p = p};
-	p->waits = sl__calloc(&p->b->env, p->old.n + 1, sizeof *p->waits);
+	p->waits = sl__calloc(&p->b->env, p->old.n + 1, sizeof(*p->waits));
 	if (p->waits == NULL)
 		return sl_err_set(err, SL_ENOMEM, "prune: out of memory");
 	int rc = d->ops->now_ms(d->driver, &l.now_ms, err);

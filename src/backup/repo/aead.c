@@ -28,7 +28,7 @@ static EVP_CIPHER_CTX *begin(const struct bk_aead *a, int encrypt)
 	memcpy(nonce + 4, a->nonce + crypto_core_hchacha20_INPUTBYTES, 8);
 	bool good = EVP_CipherInit_ex(c, EVP_chacha20_poly1305(), NULL, key, nonce, encrypt) == 1 &&
 		    EVP_CipherUpdate(c, NULL, &n, a->ad, (int)a->ad_len) == 1;
-	sodium_memzero(key, sizeof key);
+	sodium_memzero(key, sizeof(key));
 	if (good)
 		return c;
 	EVP_CIPHER_CTX_free(c);

@@ -8,8 +8,8 @@
 
 #define FRONT ",\"check\":\""
 #define END "\"}"
-#define FRONT_BYTES (sizeof FRONT - 1)
-#define END_BYTES (sizeof END - 1)
+#define FRONT_BYTES (sizeof(FRONT) - 1)
+#define END_BYTES (sizeof(END) - 1)
 #define CHECK_BYTES (FRONT_BYTES + 64 + END_BYTES) /* from FRONT to the end */
 
 static int check_of(const char *text, size_t n, char hex[SL__SHA256_HEX], struct sl_err *err)

@@ -17,7 +17,7 @@
 int sl__bk_config_text(const struct sl_env *env, const struct bk_config *c, char **text, struct sl_err *err)
 {
 	char id[BK_NAME_HEX];
-	sl__bk_hex(c->id, sizeof c->id, id);
+	sl__bk_hex(c->id, sizeof(c->id), id);
 	char *body =
 		sl__asprintf(env,
 			     "{\"version\":%d,\"id\":\"%s\",\"encrypted\":%s,\"chunker\":{\"min\":%u,\"avg\":%u,"
@@ -48,7 +48,7 @@ static int read_members(struct bk_config *out, json_t *root, struct sl_err *err)
 				  (long long)version, BK_VERSION);
 	if (json_unpack(root, "{s:s, s:b, s:{s:I, s:I, s:I}}", "id", &id, "encrypted", &encrypted, "chunker", "min",
 			&min, "avg", &avg, "max", &max) != 0 ||
-	    !sl__bk_unhex(id, c.id, sizeof c.id))
+	    !sl__bk_unhex(id, c.id, sizeof(c.id)))
 		return damaged(err, "its members");
 	if (min < 0 || avg < 0 || max < 0 || min > BK_CHUNK_MAX || avg > BK_CHUNK_MAX || max > BK_CHUNK_MAX)
 		return damaged(err, "sizes of the chunker");

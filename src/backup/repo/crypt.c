@@ -35,18 +35,18 @@ int sl__bk_keys_derive(struct bk_keys *keys, struct sl_err *err)
 		return 0;
 	}
 	/* These cannot fail: all lengths are in range. */
-	(void)crypto_kdf_derive_from_key(keys->data, sizeof keys->data, 1, context, keys->master);
-	(void)crypto_kdf_derive_from_key(keys->id, sizeof keys->id, 2, context, keys->master);
-	(void)crypto_kdf_derive_from_key(keys->gear, sizeof keys->gear, 3, context, keys->master);
+	(void)crypto_kdf_derive_from_key(keys->data, sizeof(keys->data), 1, context, keys->master);
+	(void)crypto_kdf_derive_from_key(keys->id, sizeof(keys->id), 2, context, keys->master);
+	(void)crypto_kdf_derive_from_key(keys->gear, sizeof(keys->gear), 3, context, keys->master);
 	return 0;
 }
 
 void sl__bk_keys_wipe(struct bk_keys *keys)
 {
-	sodium_memzero(keys->master, sizeof keys->master);
-	sodium_memzero(keys->data, sizeof keys->data);
-	sodium_memzero(keys->id, sizeof keys->id);
-	sodium_memzero(keys->gear, sizeof keys->gear);
+	sodium_memzero(keys->master, sizeof(keys->master));
+	sodium_memzero(keys->data, sizeof(keys->data));
+	sodium_memzero(keys->id, sizeof(keys->id));
+	sodium_memzero(keys->gear, sizeof(keys->gear));
 }
 
 struct associated {

@@ -35,14 +35,14 @@ static int set_up_keyed(struct bk_hasher *h, const struct bk_keys *keys, struct 
 
 	h->hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
 	h->keyed = h->hmac != NULL ? EVP_MAC_CTX_new(h->hmac) : NULL;
-	if (h->keyed == NULL || EVP_MAC_init(h->keyed, keys->id, sizeof keys->id, params) != 1)
+	if (h->keyed == NULL || EVP_MAC_init(h->keyed, keys->id, sizeof(keys->id), params) != 1)
 		return refused(err);
 	return 0;
 }
 
 int sl__bk_hasher_new(struct bk_hasher **out, const struct sl_env *env, const struct bk_keys *keys, struct sl_err *err)
 {
-	struct bk_hasher *h = sl__calloc(env, 1, sizeof *h);
+	struct bk_hasher *h = sl__calloc(env, 1, sizeof(*h));
 	if (h == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the hasher of blocks");
 	h->env = *env;
@@ -73,7 +73,7 @@ int sl__bk_hash(struct bk_hasher *h, const void *bytes, size_t len, struct bk_id
 	bool good;
 	if (h->keyed != NULL) /* without a key: the same one again */
 		good = EVP_MAC_init(h->keyed, NULL, 0, NULL) == 1 && EVP_MAC_update(h->keyed, bytes, len) == 1 &&
-		       EVP_MAC_final(h->keyed, id.b, NULL, sizeof id.b) == 1;
+		       EVP_MAC_final(h->keyed, id.b, NULL, sizeof(id.b)) == 1;
 	else
 		good = EVP_DigestInit_ex2(h->plain, h->md, NULL) == 1 && EVP_DigestUpdate(h->plain, bytes, len) == 1 &&
 		       EVP_DigestFinal_ex(h->plain, id.b, NULL) == 1;

@@ -29,12 +29,12 @@ struct wrapped {
 static int stretch(struct bk_keys *kek, const struct bk_keys *keys, const struct wrapped *w, const void *passphrase,
 		   size_t len, struct sl_err *err)
 {
-	memset(kek, 0, sizeof *kek);
-	memcpy(kek->repository, keys->repository, sizeof kek->repository);
+	memset(kek, 0, sizeof(*kek));
+	memcpy(kek->repository, keys->repository, sizeof(kek->repository));
 	kek->encrypted = true;
 	if (sodium_init() < 0)
 		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
-	if (crypto_pwhash_argon2id(kek->data, sizeof kek->data, len != 0 ? passphrase : "", len, w->salt, w->passes,
+	if (crypto_pwhash_argon2id(kek->data, sizeof(kek->data), len != 0 ? passphrase : "", len, w->salt, w->passes,
 				   (size_t)w->memory_bytes, crypto_pwhash_argon2id_ALG_ARGON2ID13) == 0)
 		return 0;
 	return sl_err_set(err, SL_ENOMEM, "Argon2id: no %llu MiB of memory for the repository's key",
@@ -44,8 +44,8 @@ static int stretch(struct bk_keys *kek, const struct bk_keys *keys, const struct
 static int format(const struct sl_env *env, const struct wrapped *w, char **text, struct sl_err *err)
 {
 	char salt[2 * SALT_BYTES + 1], sealed[2 * WRAPPED_BYTES + 1];
-	sl__bk_hex(w->salt, sizeof w->salt, salt);
-	sl__bk_hex(w->sealed, sizeof w->sealed, sealed);
+	sl__bk_hex(w->salt, sizeof(w->salt), salt);
+	sl__bk_hex(w->sealed, sizeof(w->sealed), sealed);
 	char *body = sl__asprintf(env,
 				  "{\"version\":%d,\"kdf\":\"argon2id\",\"passes\":%llu,\"memory_bytes\":%llu,"
 				  "\"salt\":\"%s\",\"wrapped\":\"%s\"",
@@ -63,12 +63,12 @@ int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys *keys, const 
 {
 	struct wrapped w = {.passes = BK_KDF_PASSES, .memory_bytes = BK_KDF_MEMORY};
 	struct bk_keys kek;
-	int rc = env->rand->fill(w.salt, sizeof w.salt, env->rand_ctx);
+	int rc = env->rand->fill(w.salt, sizeof(w.salt), env->rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "draw a random salt");
 	rc = stretch(&kek, keys, &w, passphrase, len, err);
 	if (rc == 0)
-		rc = sl__bk_seal(env, &kek, BK_KIND_KEY, NULL, 0, keys->master, sizeof keys->master, w.sealed, err);
+		rc = sl__bk_seal(env, &kek, BK_KIND_KEY, NULL, 0, keys->master, sizeof(keys->master), w.sealed, err);
 	sl__bk_keys_wipe(&kek);
 	return rc != 0 ? rc : format(env, &w, json, err);
 }
@@ -88,7 +88,7 @@ static bool read_members(const json_t *o, struct wrapped *w)
 		return false;
 	w->passes = (uint64_t)json_integer_value(passes);
 	w->memory_bytes = (uint64_t)json_integer_value(memory);
-	return sl__bk_unhex(salt, w->salt, sizeof w->salt) && sl__bk_unhex(sealed, w->sealed, sizeof w->sealed);
+	return sl__bk_unhex(salt, w->salt, sizeof(w->salt)) && sl__bk_unhex(sealed, w->sealed, sizeof(w->sealed));
 }
 
 /* What parses must also be what format would write: nothing else, in no other form. */
@@ -137,15 +137,15 @@ int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, const char
 	rc = stretch(&kek, keys, &w, passphrase, len, err);
 	if (rc != 0)
 		return rc;
-	if (sl__bk_unseal(&kek, BK_KIND_KEY, NULL, 0, w.sealed, sizeof w.sealed, &master, &master_len, NULL) != 0)
+	if (sl__bk_unseal(&kek, BK_KIND_KEY, NULL, 0, w.sealed, sizeof(w.sealed), &master, &master_len, NULL) != 0)
 		rc = sl_err_set(err, SL_EKEY, "the passphrase does not open the repository's key");
 	sl__bk_keys_wipe(&kek);
 	if (rc != 0)
 		return rc;
 	struct bk_keys opened = {.encrypted = true};
-	memcpy(opened.repository, keys->repository, sizeof opened.repository);
-	memcpy(opened.master, master, sizeof opened.master);
-	sodium_memzero(w.sealed, sizeof w.sealed);
+	memcpy(opened.repository, keys->repository, sizeof(opened.repository));
+	memcpy(opened.master, master, sizeof(opened.master));
+	sodium_memzero(w.sealed, sizeof(w.sealed));
 	rc = sl__bk_keys_derive(&opened, err);
 	if (rc == 0)
 		*keys = opened;

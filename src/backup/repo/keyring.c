@@ -154,7 +154,7 @@ static int prove(struct sl_backup *b, const char *name, const void *passphrase, 
 {
 	struct bk_twin t[2];
 	struct bk_keys again = {.encrypted = true};
-	memcpy(again.repository, b->keys.repository, sizeof again.repository);
+	memcpy(again.repository, b->keys.repository, sizeof(again.repository));
 	int rc = sl__bk_twins_load(b, name, sl__bk_is_key, t, err);
 	const struct bk_twin *wrong = t[BK_FIRST].rc != 0 ? &t[BK_FIRST] : &t[BK_COPY];
 	if (rc == 0 && wrong->rc != 0) {
@@ -165,7 +165,8 @@ static int prove(struct sl_backup *b, const char *name, const void *passphrase, 
 	if (rc == 0)
 		rc = sl__bk_key_unwrap(&b->env, &again, (const char *)t[BK_FIRST].text, t[BK_FIRST].len, passphrase,
 				       len, err);
-	if (rc == 0 && (sodium_memcmp(again.master, b->keys.master, sizeof again.master) != 0 || !sl__bk_twins_same(t)))
+	if (rc == 0 &&
+	    (sodium_memcmp(again.master, b->keys.master, sizeof(again.master)) != 0 || !sl__bk_twins_same(t)))
 		rc = sl_err_set(err, SL_EINTERNAL, "%s came back with another key in it", name);
 	sl__bk_keys_wipe(&again);
 	sl__bk_twins_fini(b, t);
@@ -192,14 +193,14 @@ static int find_key(const char *name, SL_UNUSED const struct sl_driver_stat *sta
 		       : strncmp(name, BK_KEYS "-", 5) == 0   ? 5
 		       : strncmp(name, BK_COPIES "-", 7) == 0 ? 7
 							      : 0;
-	(void)snprintf(h.id, sizeof h.id, "%s", name + front);
+	(void)snprintf(h.id, sizeof(h.id), "%s", name + front);
 	if (!sl__bk_is_name(h.id) || (!aside && !sl__bk_is_name(name)))
 		return 0;
-	struct holder *grown = sl__realloc(f->env, f->at, (f->n + 1) * sizeof *grown);
+	struct holder *grown = sl__realloc(f->env, f->at, (f->n + 1) * sizeof(*grown));
 	f->no_memory = grown == NULL;
 	if (grown == NULL)
 		return 1;
-	(void)snprintf(h.name, sizeof h.name, "%s/%s", f->folder, name);
+	(void)snprintf(h.name, sizeof(h.name), "%s/%s", f->folder, name);
 	f->at = grown;
 	f->at[f->n++] = h;
 	return 0;

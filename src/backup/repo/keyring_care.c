@@ -10,8 +10,8 @@
  *   damaged     missing or damaged            put aside
  */
 #include "backup/check/check.h"
-#include "backup/repo/keyring.h"
 #include "backup/check/repair.h"
+#include "backup/repo/keyring.h"
 
 #include <stdio.h>
 
@@ -43,7 +43,7 @@ static int put_aside(struct ring *r, const struct bk_twin t[2], struct sl_err *e
 static int load(struct ring *r, const char *id, struct bk_twin t[2], struct sl_err *err)
 {
 	char name[SL_DRIVER_NAME_BYTES];
-	(void)snprintf(name, sizeof name, BK_KEYS "/%s", id);
+	(void)snprintf(name, sizeof(name), BK_KEYS "/%s", id);
 	return sl__bk_twins_load(r->b, name, sl__bk_is_key, t, err);
 }
 

@@ -60,7 +60,7 @@ static int load_all(struct sl_backup *b, struct loaded *out, sl_backup_damaged_f
 	int rc = sl__bk_snapshot_ids(b, &ids, &n, err);
 	if (rc != 0)
 		return rc;
-	l.all = sl__calloc(&b->env, n, sizeof *l.all);
+	l.all = sl__calloc(&b->env, n, sizeof(*l.all));
 	if (l.all == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "list snapshots: out of memory");
 	for (size_t i = 0; rc == 0 && i < n; i++)
@@ -71,7 +71,7 @@ static int load_all(struct sl_backup *b, struct loaded *out, sl_backup_damaged_f
 		return rc;
 	}
 	if (l.n != 0)
-		qsort(l.all, l.n, sizeof *l.all, compare_times);
+		qsort(l.all, l.n, sizeof(*l.all), compare_times);
 	*out = l;
 	return 0;
 }
@@ -204,7 +204,7 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 		return rc;
 	sl__free(&b->env, ids);
 	s.snapshots = n;
-	sl__bk_hex(b->keys.repository, sizeof b->keys.repository, s.id);
+	sl__bk_hex(b->keys.repository, sizeof(b->keys.repository), s.id);
 	rc = count_packs(b, &s, err);
 	if (rc == 0)
 		rc = count_blocks(b, &s, err);
@@ -213,6 +213,6 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 	if (rc != 0)
 		return rc;
 	s.struct_size = size;
-	memcpy(out, &s, SL_MIN(size, sizeof s));
+	memcpy(out, &s, SL_MIN(size, sizeof(s)));
 	return 0;
 }

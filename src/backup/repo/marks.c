@@ -20,7 +20,7 @@ static int add_packs(const struct sl_env *env, json_t *packs, struct bk_mark *ou
 	json_array_foreach(packs, i, pack)
 	{
 		struct bk_id id;
-		if (!json_is_string(pack) || !sl__bk_unhex(json_string_value(pack), id.b, sizeof id.b))
+		if (!json_is_string(pack) || !sl__bk_unhex(json_string_value(pack), id.b, sizeof(id.b)))
 			return damaged(err, out->id);
 		if (sl__bk_ids_add(env, &out->packs, &id) != 0)
 			return sl_err_set(err, SL_ENOMEM, FOLDER "/%s: out of memory", out->id);
@@ -64,7 +64,7 @@ int sl__bk_marks_load(struct sl_backup *b, struct bk_marks *out, struct sl_err *
 	struct bk_listed *listed = NULL;
 	size_t n = 0;
 	int rc = sl__bk_list_names(b, FOLDER, &listed, &n, err);
-	if (rc == 0 && (marks.marks = sl__calloc(&b->env, n, sizeof *marks.marks)) == NULL)
+	if (rc == 0 && (marks.marks = sl__calloc(&b->env, n, sizeof(*marks.marks))) == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "load the marks: out of memory");
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		rc = load_one(b, listed[i].id, &marks.marks[marks.n], err);
@@ -91,7 +91,7 @@ static bool has_mark(const struct bk_marks *m, const char *id)
 
 static int add_mark(struct sl_backup *b, struct bk_marks *m, const char *id, struct sl_err *err)
 {
-	struct bk_mark *grown = sl__realloc(&b->env, m->marks, (m->n + 1) * sizeof *grown);
+	struct bk_mark *grown = sl__realloc(&b->env, m->marks, (m->n + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return sl_err_set(err, SL_ENOMEM, "load the marks: out of memory");
 	m->marks = grown;
@@ -145,7 +145,7 @@ int sl__bk_mark_put(struct sl_backup *b, const struct bk_ids *packs, char id[BK_
 	sl__buf_init(&buf, &b->env);
 	sl__buf_printf(&buf, "{\"version\":%d,\"packs\":[", BK_VERSION);
 	for (size_t i = 0; i < packs->n; i++) {
-		sl__bk_hex(packs->ids[i].b, sizeof packs->ids[i].b, hex);
+		sl__bk_hex(packs->ids[i].b, sizeof(packs->ids[i].b), hex);
 		sl__buf_printf(&buf, "%s\"%s\"", i != 0 ? "," : "", hex);
 	}
 	sl__buf_str_append(&buf, "]}");

@@ -49,17 +49,17 @@ int sl__bk_get_all(struct sl_backup *b, const char *name, size_t max, uint8_t **
 void sl__bk_pack_name(const struct bk_id *pack, char out[SL_DRIVER_NAME_BYTES])
 {
 	char hex[BK_HEX_BYTES];
-	sl__bk_hex(pack->b, sizeof pack->b, hex);
+	sl__bk_hex(pack->b, sizeof(pack->b), hex);
 	(void)snprintf(out, SL_DRIVER_NAME_BYTES, "packs/%.2s/%s", hex, hex);
 }
 
 int sl__bk_new_name(const struct sl_env *env, char out[BK_NAME_HEX], struct sl_err *err)
 {
 	uint8_t bytes[BK_NAME_BYTES];
-	int rc = env->rand->fill(bytes, sizeof bytes, env->rand_ctx);
+	int rc = env->rand->fill(bytes, sizeof(bytes), env->rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "draw a random name");
-	sl__bk_hex(bytes, sizeof bytes, out);
+	sl__bk_hex(bytes, sizeof(bytes), out);
 	return 0;
 }
 
@@ -67,7 +67,7 @@ bool sl__bk_is_name(const char *text)
 {
 	uint8_t bytes[BK_NAME_BYTES];
 	return strlen(text) == BK_NAME_HEX - 1 && strspn(text, "0123456789abcdef") == BK_NAME_HEX - 1 &&
-	       sl__bk_unhex(text, bytes, sizeof bytes);
+	       sl__bk_unhex(text, bytes, sizeof(bytes));
 }
 
 int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind, size_t max,
@@ -77,7 +77,7 @@ int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, e
 	struct bk_opened o = {.memory = NULL};
 	uint8_t *bytes;
 	size_t len;
-	(void)snprintf(name, sizeof name, "%s/%s", folder, id);
+	(void)snprintf(name, sizeof(name), "%s/%s", folder, id);
 	int rc = sl__bk_get_all(b, name, max, &o.memory, &len, err);
 	if (rc == SL_ETOOBIG)
 		return sl_err_set(err, SL_ECORRUPT, "%s is damaged: more than %zu bytes", name, max);
@@ -99,7 +99,7 @@ int sl__bk_put_sealed(struct sl_backup *b, const char *folder, const char *id, e
 	char name[SL_DRIVER_NAME_BYTES];
 	size_t n = len + sl__bk_seal_bytes(&b->keys);
 	uint8_t *sealed = sl__alloc(&b->env, n);
-	(void)snprintf(name, sizeof name, "%s/%s", folder, id);
+	(void)snprintf(name, sizeof(name), "%s/%s", folder, id);
 	if (sealed == NULL)
 		return sl_err_set(err, SL_ENOMEM, "put %s: out of memory", name);
 	int rc = sl__bk_seal(&b->env, &b->keys, kind, id, strlen(id), bytes, len, sealed, err);
@@ -125,7 +125,7 @@ static int add_name(const char *name, const struct sl_driver_stat *stat, void *c
 		return 0;
 	if (s->n == s->cap) {
 		size_t cap = s->cap != 0 ? 2 * s->cap : 32;
-		struct bk_listed *bigger = sl__realloc(s->env, s->all, cap * sizeof *bigger);
+		struct bk_listed *bigger = sl__realloc(s->env, s->all, cap * sizeof(*bigger));
 		if (bigger == NULL) {
 			s->no_memory = true;
 			return 1;
@@ -155,7 +155,7 @@ int sl__bk_list_names(struct sl_backup *b, const char *folder, struct bk_listed 
 		return rc;
 	}
 	if (s.n != 0)
-		qsort(s.all, s.n, sizeof *s.all, compare_names);
+		qsort(s.all, s.n, sizeof(*s.all), compare_names);
 	*out = s.all;
 	*n = s.n;
 	return 0;
@@ -173,7 +173,7 @@ int sl__bk_ids_add(const struct sl_env *env, struct bk_ids *s, const struct bk_i
 {
 	if (s->n == s->cap) {
 		size_t cap = s->cap != 0 ? 2 * s->cap : 64;
-		struct bk_id *bigger = sl__realloc(env, s->ids, cap * sizeof *bigger);
+		struct bk_id *bigger = sl__realloc(env, s->ids, cap * sizeof(*bigger));
 		if (bigger == NULL)
 			return SL_ENOMEM;
 		s->ids = bigger;
@@ -187,7 +187,7 @@ void sl__bk_ids_sort(struct bk_ids *s)
 {
 	size_t kept = 0;
 	if (s->n != 0)
-		qsort(s->ids, s->n, sizeof *s->ids, sl__bk_compare_ids);
+		qsort(s->ids, s->n, sizeof(*s->ids), sl__bk_compare_ids);
 	for (size_t i = 0; i < s->n; i++)
 		if (kept == 0 || sl__bk_compare_ids(&s->ids[i], &s->ids[kept - 1]) != 0)
 			s->ids[kept++] = s->ids[i];
@@ -196,7 +196,7 @@ void sl__bk_ids_sort(struct bk_ids *s)
 
 const struct bk_id *sl__bk_ids_find(const struct bk_ids *s, const struct bk_id *id)
 {
-	return s->n != 0 ? bsearch(id, s->ids, s->n, sizeof *s->ids, sl__bk_compare_ids) : NULL;
+	return s->n != 0 ? bsearch(id, s->ids, s->n, sizeof(*s->ids), sl__bk_compare_ids) : NULL;
 }
 
 bool sl__bk_ids_has(const struct bk_ids *s, const struct bk_id *id)

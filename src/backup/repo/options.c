@@ -43,7 +43,7 @@ static int32_t processors(void)
 int sl__bk_fill_options(struct sl_backup_opts *out, const struct sl_backup_opts *in, struct sl_err *err)
 {
 	struct sl_backup_opts o;
-	sl__opts_copy(&o, sizeof o, in);
+	sl__opts_copy(&o, sizeof(o), in);
 	if (o.threads == 0)
 		o.threads = processors();
 	if (o.pack_bytes == 0)

@@ -17,7 +17,7 @@ int sl__bk_begin(struct sl_backup *b, const char *phase, struct sl_err *err)
 		return sl_err_set(err, SL_EFORKED, "the repository was opened by another process: open it again");
 	atomic_store(&b->stopping, false);
 	sl__lock(&b->mu);
-	b->progress = (struct sl_backup_progress){.struct_size = sizeof b->progress, .phase = phase};
+	b->progress = (struct sl_backup_progress){.struct_size = sizeof(b->progress), .phase = phase};
 	sl__unlock(&b->mu);
 	return 0;
 }
@@ -42,7 +42,7 @@ void sl_backup_get_progress(sl_backup *b, struct sl_backup_progress *out)
 	now = b->progress;
 	sl__unlock(&b->mu);
 	now.struct_size = n;
-	memcpy(out, &now, SL_MIN(n, sizeof now));
+	memcpy(out, &now, SL_MIN(n, sizeof(now)));
 }
 
 void sl_backup_close(sl_backup *b)
@@ -51,7 +51,7 @@ void sl_backup_close(sl_backup *b)
 		return;
 	struct sl_env env = b->env;
 	sl__bk_keys_wipe(&b->keys);
-	sodium_memzero(&b->chunker, sizeof b->chunker); /* its table comes of a key */
+	sodium_memzero(&b->chunker, sizeof(b->chunker)); /* its table comes of a key */
 	sl__mutex_fini(&b->mu);
 	sl__fork_guard_fini(&b->guard);
 	sl__free(&env, b);
@@ -86,7 +86,7 @@ static int new_handle(sl_backup **out, const sl_driver *driver, const struct sl_
 		rc = sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
 	if (rc != 0)
 		return rc;
-	sl_backup *b = sl__calloc(&env, 1, sizeof *b);
+	sl_backup *b = sl__calloc(&env, 1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "open a repository: out of memory");
 	b->env = env;
@@ -95,7 +95,7 @@ static int new_handle(sl_backup **out, const sl_driver *driver, const struct sl_
 	b->opts.passphrase = NULL; /* never kept */
 	b->opts.passphrase_len = 0;
 	b->opts.env = &b->env;
-	b->progress.struct_size = sizeof b->progress;
+	b->progress.struct_size = sizeof(b->progress);
 	b->progress.phase = "";
 	sl__mutex_init(&b->mu);
 	sl__fork_guard_init(&b->guard);
@@ -156,7 +156,7 @@ static int open_handle(sl_backup *b, const void *passphrase, size_t len, struct 
 	int rc = sl__bk_config_load(b, &config, err);
 	if (rc != 0)
 		return rc;
-	memcpy(b->keys.repository, config.id, sizeof config.id);
+	memcpy(b->keys.repository, config.id, sizeof(config.id));
 	rc = unlock_keys(b, config.encrypted, passphrase, len, err);
 	if (rc != 0)
 		return rc;
@@ -171,7 +171,7 @@ int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_bac
 	int rc = new_handle(&b, driver, opts, err);
 	if (rc != 0)
 		return rc;
-	sl__opts_copy(&given, sizeof given, opts);
+	sl__opts_copy(&given, sizeof(given), opts);
 	rc = open_handle(b, given.passphrase, given.passphrase_len, err);
 	if (rc == 0)
 		*out = b;
@@ -238,7 +238,7 @@ static int put_config(sl_backup *b, struct sl_err *err)
 				   .chunk_min = BK_CHUNK_MIN,
 				   .chunk_avg = BK_CHUNK_AVG,
 				   .chunk_max = BK_CHUNK_MAX};
-	memcpy(config.id, b->keys.repository, sizeof config.id);
+	memcpy(config.id, b->keys.repository, sizeof(config.id));
 	return sl__bk_config_put(b, &config, err);
 }
 
@@ -247,10 +247,10 @@ static int make_repository(sl_backup *b, bool encrypt, const void *passphrase, s
 	char key[BK_NAME_HEX];
 	int rc = check_empty(b, encrypt, err);
 	if (rc == 0)
-		rc = draw(b, b->keys.repository, sizeof b->keys.repository, err);
+		rc = draw(b, b->keys.repository, sizeof(b->keys.repository), err);
 	b->keys.encrypted = encrypt;
 	if (rc == 0 && encrypt)
-		rc = draw(b, b->keys.master, sizeof b->keys.master, err);
+		rc = draw(b, b->keys.master, sizeof(b->keys.master), err);
 	if (rc == 0 && encrypt)
 		rc = sl__bk_keyring_add(b, passphrase, len, key, err);
 	if (rc != 0)
@@ -268,7 +268,7 @@ int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, s
 	int rc = new_handle(&b, driver, opts, err);
 	if (rc != 0)
 		return rc;
-	sl__opts_copy(&given, sizeof given, opts);
+	sl__opts_copy(&given, sizeof(given), opts);
 	bool encrypt = given.encrypt != SL_OFF;
 	if (encrypt && (given.passphrase == NULL || given.passphrase_len == 0))
 		rc = sl_err_set(err, SL_EINVAL, "backup: passphrase: an encrypted repository needs one");

@@ -28,7 +28,7 @@ struct bk_seen {
 
 int sl__bk_seen_new(struct bk_seen **out, const struct sl_env *env, struct sl_err *err)
 {
-	struct bk_seen *s = sl__calloc(env, 1, sizeof *s);
+	struct bk_seen *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a set of blocks");
 	s->env = *env;
@@ -68,7 +68,7 @@ static const struct bk_id *id_at(const struct shard *h, uint32_t number)
 static uint32_t *slot_of(const struct shard *h, const struct bk_id *id)
 {
 	size_t i = (size_t)sl__get64(id->b + 8) & (h->slots_n - 1);
-	while (h->slots[i] != 0 && memcmp(id_at(h, h->slots[i] - 1), id, sizeof *id) != 0)
+	while (h->slots[i] != 0 && memcmp(id_at(h, h->slots[i] - 1), id, sizeof(*id)) != 0)
 		i = (i + 1) & (h->slots_n - 1);
 	return &h->slots[i];
 }
@@ -79,7 +79,7 @@ static int grow_slots(const struct sl_env *env, struct shard *h) SL_REQUIRES(h->
 	if (((size_t)h->n + 1) * 8 <= h->slots_n * 7)
 		return 0;
 	struct shard grown = {.chunks = h->chunks, .slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS)};
-	grown.slots = sl__calloc(env, grown.slots_n, sizeof *grown.slots);
+	grown.slots = sl__calloc(env, grown.slots_n, sizeof(*grown.slots));
 	if (grown.slots == NULL)
 		return SL_ENOMEM;
 	for (uint32_t i = 0; i < h->n; i++) {

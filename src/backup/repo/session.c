@@ -41,7 +41,7 @@ static int session_text(const struct bk_session *s, bool ready, char **text, siz
 {
 	char host[256] = "";
 	struct sl__buf buf;
-	if (gethostname(host, sizeof host - 1) != 0 || !sl__utf8_valid(host))
+	if (gethostname(host, sizeof(host) - 1) != 0 || !sl__utf8_valid(host))
 		host[0] = '\0';
 	sl__buf_init(&buf, &s->b->env);
 	sl__buf_printf(&buf, "{\"version\":%d,\"host\":", BK_VERSION);
@@ -100,7 +100,7 @@ static void *beat_on(void *arg)
 /* On success the beat owns text. */
 static int start_beat(struct bk_session *s, char *text, size_t len, struct sl_err *err)
 {
-	struct bk_beat *beat = sl__calloc(&s->b->env, 1, sizeof *beat);
+	struct bk_beat *beat = sl__calloc(&s->b->env, 1, sizeof(*beat));
 	if (beat == NULL)
 		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
 	*beat = (struct bk_beat){.s = s, .text = text, .len = len};
@@ -164,7 +164,7 @@ static int lost(struct sl_err *err, const char *id)
 
 int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl_err *err)
 {
-	struct bk_session *s = sl__calloc(&b->env, 1, sizeof *s);
+	struct bk_session *s = sl__calloc(&b->env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "begin a session: out of memory");
 	s->b = b;
@@ -199,8 +199,8 @@ int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, s
 	int rc = sl__bk_put_sealed(s->b, FOLDER, s->id, BK_KIND_SNAPSHOT, json, len,
 				   BK_BROKEN(BK_BREAK_PUBLISH_ANYWAY) ? SL_DRIVER_REPLACE : SL_DRIVER_UPDATE, err);
 	if (rc == 0) {
-		(void)snprintf(from, sizeof from, FOLDER "/%s", s->id);
-		(void)snprintf(to, sizeof to, "snapshots/%s", s->id);
+		(void)snprintf(from, sizeof(from), FOLDER "/%s", s->id);
+		(void)snprintf(to, sizeof(to), "snapshots/%s", s->id);
 		rc = s->b->driver.ops->rename(s->b->driver.driver, from, to, err);
 		if (rc != 0 && rc != SL_ENOENT) /* it may have failed behind the change, in its sync */
 			rc = sl_err_wrap(err, rc, "publish: look whether snapshot %s is there", s->id);
@@ -217,7 +217,7 @@ int sl__bk_session_why(struct bk_session *s, int rc, struct sl_err *err)
 	struct sl_driver_stat st;
 	if (rc == 0 || s == NULL || s->published)
 		return rc;
-	(void)snprintf(name, sizeof name, FOLDER "/%s", s->id);
+	(void)snprintf(name, sizeof(name), FOLDER "/%s", s->id);
 	return s->b->driver.ops->stat(s->b->driver.driver, name, &st, NULL) == SL_ENOENT ? lost(err, s->id) : rc;
 }
 
@@ -228,7 +228,7 @@ void sl__bk_session_end(struct bk_session *s)
 		return;
 	struct sl_backup *b = s->b;
 	(void)stop_beat(s);
-	(void)snprintf(name, sizeof name, FOLDER "/%s", s->id);
+	(void)snprintf(name, sizeof(name), FOLDER "/%s", s->id);
 	if (!s->published) /* one that stays is taken for dead in time */
 		(void)b->driver.ops->remove(b->driver.driver, name, NULL);
 	sl__bk_marks_fini(&b->env, &s->seen);
@@ -246,7 +246,7 @@ static bool read_seen(const struct sl_env *env, json_t *root, struct bk_session_
 	if (json_unpack(root, "{s:i, s:b, s:o}", "version", &version, "ready", &ready, "seen", &seen) != 0 ||
 	    version != BK_VERSION || !ready || !json_is_array(seen))
 		return false;
-	info->seen = sl__calloc(env, json_array_size(seen), sizeof *info->seen);
+	info->seen = sl__calloc(env, json_array_size(seen), sizeof(*info->seen));
 	if (info->seen == NULL)
 		return false;
 	json_array_foreach(seen, i, mark)

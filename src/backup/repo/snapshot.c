@@ -160,7 +160,7 @@ static uint64_t take_number(struct arena *a, json_t *root, const char *name)
 
 static void take_info(struct arena *a, json_t *root, struct sl_backup_snapshot *i)
 {
-	*i = (struct sl_backup_snapshot){.struct_size = sizeof *i};
+	*i = (struct sl_backup_snapshot){.struct_size = sizeof(*i)};
 	i->time_ms = (int64_t)take_number(a, root, "time_ms");
 	i->took_ms = take_number(a, root, "took_ms");
 	i->host = take_text(a, json_object_get(root, "host"));
@@ -196,7 +196,7 @@ static int take_manifest(const struct sl_env *env, json_t *array, struct bk_snap
 	json_t *value;
 	if (!json_is_array(array))
 		return 1;
-	struct bk_ref *refs = sl__calloc(env, n, sizeof *refs);
+	struct bk_ref *refs = sl__calloc(env, n, sizeof(*refs));
 	if (refs == NULL)
 		return SL_ENOMEM;
 	json_array_foreach(array, i, value)
@@ -218,7 +218,7 @@ static int read_members(const struct sl_env *env, const char *id, json_t *root, 
 	json_int_t version = json_integer_value(json_object_get(root, "version"));
 	if (version != BK_VERSION)
 		return version > BK_VERSION ? SL_EUNSUPPORTED : 1;
-	const char **memory = sl__alloc(env, pointers * sizeof *memory + BK_NAME_HEX + len + 1);
+	const char **memory = sl__alloc(env, pointers * sizeof(*memory) + BK_NAME_HEX + len + 1);
 	if (memory == NULL)
 		return SL_ENOMEM;
 	struct arena a = {.pointers = memory, .at = (char *)(memory + pointers)};
@@ -286,7 +286,7 @@ static int judge(struct sl_backup *b, const char *folder, const char *id, struct
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	*t = (struct bk_twin){.why = SL_ERR_INIT};
-	(void)snprintf(t->name, sizeof t->name, "%s/%s", folder, id);
+	(void)snprintf(t->name, sizeof(t->name), "%s/%s", folder, id);
 	t->rc = load_from(b, folder, id, &s, &t->why);
 	sl__bk_snapshot_fini(&b->env, &s);
 	return t->rc;
@@ -333,8 +333,8 @@ void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *j
 	struct sl_err why = SL_ERR_INIT;
 	struct sl_driver_stat st;
 	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
-	(void)snprintf(first, sizeof first, FOLDER "/%s", id);
-	(void)snprintf(copy, sizeof copy, BK_SNAPSHOT_COPIES "/%s", id);
+	(void)snprintf(first, sizeof(first), FOLDER "/%s", id);
+	(void)snprintf(copy, sizeof(copy), BK_SNAPSHOT_COPIES "/%s", id);
 	int rc = sl__bk_put_sealed(b, BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT, json, len, SL_DRIVER_REPLACE, &why);
 	if (rc == 0 && b->driver.ops->stat(b->driver.driver, first, &st, NULL) == SL_ENOENT)
 		rc = sl__bk_twin_remove(b, copy, &why); /* forgotten meanwhile (T2) */
@@ -346,7 +346,7 @@ void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *j
 int sl__bk_snapshot_remove_copy(struct sl_backup *b, const char *id, struct sl_err *err)
 {
 	char copy[SL_DRIVER_NAME_BYTES];
-	(void)snprintf(copy, sizeof copy, BK_SNAPSHOT_COPIES "/%s", id);
+	(void)snprintf(copy, sizeof(copy), BK_SNAPSHOT_COPIES "/%s", id);
 	return sl__bk_twin_remove(b, copy, err);
 }
 
@@ -364,7 +364,7 @@ int sl__bk_snapshot_ids(struct sl_backup *b, char (**ids)[BK_NAME_HEX], size_t *
 	int rc = sl__bk_list_names(b, FOLDER, &first, &first_n, err);
 	if (rc == 0)
 		rc = sl__bk_list_names(b, BK_SNAPSHOT_COPIES, &copies, &copies_n, err);
-	char(*out)[BK_NAME_HEX] = rc == 0 ? sl__calloc(&b->env, first_n + copies_n + 1, sizeof *out) : NULL;
+	char(*out)[BK_NAME_HEX] = rc == 0 ? sl__calloc(&b->env, first_n + copies_n + 1, sizeof(*out)) : NULL;
 	/* Both are sorted: each id once. */
 	for (size_t i = 0, k = 0; out != NULL && (i < first_n || k < copies_n);) {
 		int order = i == first_n ? 1 : k == copies_n ? -1 : strcmp(first[i].id, copies[k].id);

@@ -29,7 +29,7 @@ int sl__bk_twin_load(struct sl_backup *b, const char *name, bk_twin_fn *is_right
 		     struct sl_err *err)
 {
 	struct bk_twin t = {.why = SL_ERR_INIT};
-	(void)snprintf(t.name, sizeof t.name, "%s", name);
+	(void)snprintf(t.name, sizeof(t.name), "%s", name);
 	t.rc = sl__bk_get_all(b, name, BK_TWIN_MAX, &t.text, &t.len, &t.why);
 	if (t.rc == 0)
 		t.rc = is_right(b, (const char *)t.text, t.len, &t.why);

@@ -48,7 +48,7 @@ static int push(struct bk_restore *r, struct stack *s, const struct bk_entry *e,
 	size_t bytes;
 	if (s->n == s->cap) {
 		size_t cap = s->cap > 0 ? 2 * s->cap : 32;
-		struct level *more = sl__realloc(r->env, s->levels, cap * sizeof *more);
+		struct level *more = sl__realloc(r->env, s->levels, cap * sizeof(*more));
 		if (more == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for nested folders");
 		s->levels = more;

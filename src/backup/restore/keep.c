@@ -28,9 +28,9 @@ static size_t room(size_t n)
 
 static size_t copy_bytes(const struct bk_entry *e, size_t path_len)
 {
-	size_t n = room(sizeof *e) + room(path_len + 1) + room(e->target_len + 1) +
-		   room(e->xattrs_n * sizeof e->xattrs[0]) + room(e->extents_n * sizeof e->extents[0]) +
-		   room(e->refs_n * sizeof e->refs[0]);
+	size_t n = room(sizeof(*e)) + room(path_len + 1) + room(e->target_len + 1) +
+		   room(e->xattrs_n * sizeof(e->xattrs[0])) + room(e->extents_n * sizeof(e->extents[0])) +
+		   room(e->refs_n * sizeof(e->refs[0]));
 	for (size_t i = 0; i < e->xattrs_n; i++)
 		n += room(strlen(e->xattrs[i].name) + 1) + room(e->xattrs[i].len);
 	return n;
@@ -43,11 +43,11 @@ struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_ent
 	struct layout l = {.at = sl__alloc(env, n)};
 	if (l.at == NULL)
 		return NULL;
-	struct bk_entry *copy = place(&l, e, sizeof *e);
-	struct bk_xattr *xattrs = place(&l, e->xattrs, e->xattrs_n * sizeof e->xattrs[0]);
+	struct bk_entry *copy = place(&l, e, sizeof(*e));
+	struct bk_xattr *xattrs = place(&l, e->xattrs, e->xattrs_n * sizeof(e->xattrs[0]));
 	copy->xattrs = xattrs;
-	copy->extents = place(&l, e->extents, e->extents_n * sizeof e->extents[0]);
-	copy->refs = place(&l, e->refs, e->refs_n * sizeof e->refs[0]);
+	copy->extents = place(&l, e->extents, e->extents_n * sizeof(e->extents[0]));
+	copy->refs = place(&l, e->refs, e->refs_n * sizeof(e->refs[0]));
 	copy->path = place(&l, name, path_len + 1);
 	copy->path_len = path_len;
 	copy->target = e->target != NULL ? place(&l, e->target, e->target_len + 1) : NULL;
@@ -74,7 +74,7 @@ int sl__bk_path_key(const char *path, size_t len, struct bk_path_key *out, struc
 	uint8_t digest[SL__SHA256_BYTES];
 	int rc = sl__sha256(path, len, digest, err);
 	if (rc == 0)
-		memcpy(out->b, digest, sizeof out->b);
+		memcpy(out->b, digest, sizeof(out->b));
 	return rc;
 }
 
@@ -90,7 +90,7 @@ int sl__bk_path_set_add(const struct sl_env *env, struct bk_path_set *s, const c
 		size_t cap = s->cap > 0 ? 2 * s->cap : 64;
 		if (cap > PATHS_MAX)
 			return sl_err_set(err, SL_ETOOBIG, "more than %zu files have several names", PATHS_MAX);
-		struct bk_path_key *keys = sl__realloc(env, s->keys, cap * sizeof *keys);
+		struct bk_path_key *keys = sl__realloc(env, s->keys, cap * sizeof(*keys));
 		if (keys == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for the names of %zu files", cap);
 		s->keys = keys;
@@ -114,9 +114,9 @@ int sl__bk_path_set_has(struct bk_path_set *s, const char *path, size_t len, boo
 	if (rc != 0)
 		return rc;
 	if (!s->sorted)
-		qsort(s->keys, s->n, sizeof s->keys[0], by_bytes);
+		qsort(s->keys, s->n, sizeof(s->keys[0]), by_bytes);
 	s->sorted = true;
-	*out = bsearch(&key, s->keys, s->n, sizeof s->keys[0], by_bytes) != NULL;
+	*out = bsearch(&key, s->keys, s->n, sizeof(s->keys[0]), by_bytes) != NULL;
 	return 0;
 }
 

@@ -50,7 +50,7 @@ static int make_room(struct bk_restore *r)
 	if (r->stand_in_n < r->stand_in_cap)
 		return 0;
 	size_t cap = r->stand_in_cap > 0 ? 2 * r->stand_in_cap : 16;
-	struct bk_stand_in *more = sl__realloc(r->env, r->stand_in, cap * sizeof *more);
+	struct bk_stand_in *more = sl__realloc(r->env, r->stand_in, cap * sizeof(*more));
 	if (more == NULL)
 		return SL_ENOMEM;
 	r->stand_in = more;
@@ -74,7 +74,7 @@ int sl__bk_stand_in_add(struct bk_restore *r, const struct bk_entry *link, struc
 		sl__free(r->env, s.path);
 		return sl_err_set(err, SL_ENOMEM, "no memory for the target of a link");
 	}
-	memmove(&r->stand_in[at + 1], &r->stand_in[at], (r->stand_in_n - at) * sizeof s);
+	memmove(&r->stand_in[at + 1], &r->stand_in[at], (r->stand_in_n - at) * sizeof(s));
 	r->stand_in[at] = s;
 	r->stand_in_n++;
 	return 0;

@@ -35,7 +35,7 @@ static int begins_frame(struct bk_restore *r, const struct bk_entry *e, bool *ou
 	if (rc != 0)
 		return rc;
 	*out = found.place.frame_offset != r->frame_offset ||
-	       memcmp(&found.pack, &r->frame_pack, sizeof found.pack) != 0;
+	       memcmp(&found.pack, &r->frame_pack, sizeof(found.pack)) != 0;
 	r->frame_offset = found.place.frame_offset;
 	r->frame_pack = found.pack;
 	return 0;
@@ -51,7 +51,7 @@ static int make_room(struct bk_restore *r, const struct bk_entry *e, struct sl_e
 	     run->memory >= RUN_MEMORY_MAX))
 		rc = hand_over(r, err);
 	if (rc == 0 && r->run == NULL) {
-		r->run = sl__calloc(r->env, 1, sizeof *r->run);
+		r->run = sl__calloc(r->env, 1, sizeof(*r->run));
 		rc = r->run != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a run of files");
 	}
 	return rc;
@@ -66,7 +66,7 @@ static int add_to_run(struct bk_restore *r, const struct bk_entry *e, const char
 	struct bk_run *run = r->run;
 	if (run->n == run->cap) {
 		size_t cap = run->cap > 0 ? 2 * run->cap : 64;
-		struct bk_entry **more = sl__realloc(r->env, run->entries, cap * sizeof *more);
+		struct bk_entry **more = sl__realloc(r->env, run->entries, cap * sizeof(*more));
 		if (more == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for a run of files");
 		run->entries = more;

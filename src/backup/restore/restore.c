@@ -153,7 +153,7 @@ static void restore_fini(struct bk_restore *r)
 static void restore_init(struct bk_restore *r, struct sl_backup *b, const struct sl_backup_restore_opts *opts)
 {
 	*r = (struct bk_restore){.b = b, .env = &b->env, .target = {.root = -1, .base = -1}};
-	sl__opts_copy(&r->opts, sizeof r->opts, opts);
+	sl__opts_copy(&r->opts, sizeof(r->opts), opts);
 	sl__mutex_init(&r->telling);
 	sl__mutex_init(&r->mu);
 	sl__cond_init(&r->written);
@@ -244,7 +244,7 @@ static void give_result(struct sl_backup_restored *result, const struct sl_backu
 	if (result == NULL)
 		return;
 	struct sl_backup_restored copy = *done;
-	size_t n = result->struct_size != 0 ? SL_MIN(result->struct_size, sizeof copy) : sizeof copy;
+	size_t n = result->struct_size != 0 ? SL_MIN(result->struct_size, sizeof(copy)) : sizeof(copy);
 	copy.struct_size = n;
 	memcpy(result, &copy, n);
 }

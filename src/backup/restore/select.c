@@ -46,7 +46,7 @@ int sl__bk_select_init(struct bk_select *s, const struct sl_env *env, const char
 	*s = (struct bk_select){.env = env};
 	if (n == 0)
 		return 0;
-	s->paths = sl__calloc(env, n, sizeof s->paths[0]);
+	s->paths = sl__calloc(env, n, sizeof(s->paths[0]));
 	if (s->paths == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu paths", n);
 	for (size_t i = 0; i < n; i++) {

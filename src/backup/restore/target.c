@@ -20,7 +20,7 @@ int sl__bk_open_beneath(int root, const char *path, uint64_t flags)
 {
 	struct open_how how = {.flags = flags | O_CLOEXEC,
 			       .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-	return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 }
 
 int sl__bk_target_path_check(const char *path, size_t len, struct sl_err *err)
@@ -64,8 +64,9 @@ static int make_all(const char *path, size_t *made, struct sl_err *err)
 {
 	char part[4096];
 	size_t len = strlen(path);
-	if (len >= sizeof part)
-		return sl_err_set(err, SL_EINVAL, "the target folder's name is longer than %zu bytes", sizeof part - 1);
+	if (len >= sizeof(part))
+		return sl_err_set(err, SL_EINVAL, "the target folder's name is longer than %zu bytes",
+				  sizeof(part) - 1);
 	for (size_t i = 1; i <= len; i++) {
 		if (path[i] != '/' && path[i] != '\0')
 			continue;
@@ -114,11 +115,11 @@ static void mark(struct bk_target *t)
 {
 	char boot[64] = "unknown", seen[64];
 	int fd = openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, boot, sizeof boot) : -1;
+	ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot)) : -1;
 	if (fd >= 0)
 		(void)close(fd);
 	size_t len = n > 0 ? (size_t)n : strlen(boot);
-	ssize_t old = fgetxattr(t->root, BK_TARGET_MARK, seen, sizeof seen);
+	ssize_t old = fgetxattr(t->root, BK_TARGET_MARK, seen, sizeof(seen));
 	t->unsure = old >= 0 && ((size_t)old != len || memcmp(seen, boot, len) != 0);
 	if (old < 0 || t->unsure)
 		(void)fsetxattr(t->root, BK_TARGET_MARK, t->unsure ? BK_MARK_CRASHED : boot,
@@ -173,7 +174,7 @@ int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const stru
 	atomic_init(&t->set_id_stripped, 0);
 	atomic_init(&t->security_stripped, 0);
 	sl__prng_init(&prng, env);
-	(void)snprintf(t->run, sizeof t->run, "%08x", (unsigned)(sl__prng_next(&prng) >> 32));
+	(void)snprintf(t->run, sizeof(t->run), "%08x", (unsigned)(sl__prng_next(&prng) >> 32));
 	int rc = open_root(t, opts->to, err);
 	if (rc == 0)
 		rc = begin(t, err);
@@ -186,7 +187,7 @@ void sl__bk_target_unmake(const struct bk_target *t, const char *to)
 {
 	char part[4096];
 	size_t n = strlen(to);
-	if (t->made == 0 || n >= sizeof part)
+	if (t->made == 0 || n >= sizeof(part))
 		return;
 	memcpy(part, to, n + 1);
 	while (n >= t->made && unlinkat(AT_FDCWD, part, AT_REMOVEDIR) == 0) {

@@ -82,7 +82,7 @@ static void set_xattrs(const struct setting *s)
 		if (set_one(s, x->name, x->value, x->len) == 0)
 			continue;
 		int why = errno;
-		(void)snprintf(what, sizeof what, "the attribute %.50s", x->name);
+		(void)snprintf(what, sizeof(what), "the attribute %.50s", x->name);
 		complain(s, why, what);
 	}
 	if (stripped)
@@ -121,7 +121,7 @@ void sl__bk_target_attributes(struct bk_target *t, int fd, bool is_path, const s
 			      bk_not_set_fn *not_set, void *ctx)
 {
 	struct setting s = {.t = t, .fd = fd, .is_path = is_path, .e = e, .not_set = not_set, .ctx = ctx};
-	(void)snprintf(s.proc, sizeof s.proc, "/proc/self/fd/%d", fd);
+	(void)snprintf(s.proc, sizeof(s.proc), "/proc/self/fd/%d", fd);
 	if (fstat(fd, &s.now) != 0) /* nothing is known: set everything */
 		s.now = (struct stat){.st_uid = ~e->uid, .st_gid = ~e->gid};
 	bool owned = set_owner(&s);

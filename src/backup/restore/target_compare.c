@@ -66,7 +66,7 @@ static bool read_all(int fd, uint8_t *bytes, size_t len, uint64_t offset)
 static bool is_hole(int fd, uint64_t from, uint64_t to)
 {
 	static const uint8_t zeros[16384];
-	uint8_t bytes[sizeof zeros];
+	uint8_t bytes[sizeof(zeros)];
 	while (from < to) {
 		off_t data = lseek(fd, (off_t)from, SEEK_DATA);
 		if (data < 0 && errno == ENXIO)
@@ -74,7 +74,7 @@ static bool is_hole(int fd, uint64_t from, uint64_t to)
 		from = data < 0 ? from : (uint64_t)data;
 		if (from >= to)
 			return true;
-		size_t n = (size_t)SL_MIN(to - from, (uint64_t)sizeof bytes);
+		size_t n = (size_t)SL_MIN(to - from, (uint64_t)sizeof(bytes));
 		if (!read_all(fd, bytes, n, from) || memcmp(bytes, zeros, n) != 0)
 			return false;
 		from += n;
@@ -121,7 +121,7 @@ static int compare_block(const struct bk_ref *ref, void *ctx)
 	if (ref->len > BK_CHUNK_MAX || !read_block(x, ref->len))
 		return DIFFERS;
 	rc = sl__bk_hash(x->c->hasher, x->c->block, ref->len, &is, x->err);
-	return rc == 0 && memcmp(&is, &ref->id, sizeof is) != 0 ? DIFFERS : rc;
+	return rc == 0 && memcmp(&is, &ref->id, sizeof(is)) != 0 ? DIFFERS : rc;
 }
 
 static int compare_contents(struct comparing *x, struct bk_reader *lists)

@@ -20,7 +20,7 @@ static bool same_time(const struct stat *st, struct timespec mtime)
 static bool same_link(const struct bk_folder *f, const char *name, const struct bk_entry *e)
 {
 	char target[4096];
-	ssize_t n = readlinkat(f->fd, name, target, sizeof target);
+	ssize_t n = readlinkat(f->fd, name, target, sizeof(target));
 	return n >= 0 && (size_t)n == e->target_len && memcmp(target, e->target, (size_t)n) == 0;
 }
 

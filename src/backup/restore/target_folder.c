@@ -117,7 +117,7 @@ void sl__bk_folder_take_over(struct bk_folder *f)
 	}
 	if (fgetxattr(fd, "system.posix_acl_default", NULL, 0) > 0)
 		f->target->inherits = true;
-	(void)snprintf(own, sizeof own, BK_TEMP_PREFIX "%s-", f->target->run);
+	(void)snprintf(own, sizeof(own), BK_TEMP_PREFIX "%s-", f->target->run);
 	while ((d = readdir(dir)) != NULL) {
 		if (strncmp(d->d_name, BK_TEMP_PREFIX, strlen(BK_TEMP_PREFIX)) == 0 &&
 		    strncmp(d->d_name, own, strlen(own)) != 0)
@@ -136,7 +136,7 @@ static void open_up(const struct bk_folder *f, const char *name)
 	if (fd < 0)
 		return;
 	if (f->target->uid != 0 && fstat(fd, &st) == 0 && st.st_uid == f->target->uid && (st.st_mode & 0700) != 0700) {
-		(void)snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
+		(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
 		(void)chmod(proc, (st.st_mode & 07777) | 0700);
 	}
 	(void)close(fd);
@@ -175,7 +175,7 @@ int sl__bk_folder_make(struct bk_folder *f, const char *path, size_t len, bool *
 	int rc = sl__bk_target_path_check(path, len, err);
 	if (rc != 0)
 		return rc;
-	if (len - start >= sizeof name)
+	if (len - start >= sizeof(name))
 		return sl_err_set_errno(err, ENAMETOOLONG, "make the folder %.*s", (int)SL_MIN(len, 150u), path);
 	memcpy(name, path + start, len - start);
 	name[len - start] = '\0';

@@ -27,7 +27,7 @@ static int open_stage(const struct bk_target *t, const char *name)
 int sl__bk_stage_begin(struct bk_target *t, struct sl_err *err)
 {
 	struct stat st;
-	(void)snprintf(t->stage, sizeof t->stage, BK_TEMP_PREFIX "%s" STAGE_SUFFIX, t->run);
+	(void)snprintf(t->stage, sizeof(t->stage), BK_TEMP_PREFIX "%s" STAGE_SUFFIX, t->run);
 	if (mkdirat(t->root, t->stage, 0700) != 0)
 		return sl_err_set_errno(err, errno, "make a folder in the target folder");
 	int fd = open_stage(t, t->stage);
@@ -187,7 +187,7 @@ static int find_stage(SL_UNUSED int folder, const struct dirent *d, void *ctx, S
 {
 	struct bk_target *t = ctx;
 	size_t n = strlen(d->d_name), suffix = strlen(STAGE_SUFFIX);
-	if (n < sizeof t->stage && n > suffix && strcmp(d->d_name + n - suffix, STAGE_SUFFIX) == 0 &&
+	if (n < sizeof(t->stage) && n > suffix && strcmp(d->d_name + n - suffix, STAGE_SUFFIX) == 0 &&
 	    strncmp(d->d_name, BK_TEMP_PREFIX, strlen(BK_TEMP_PREFIX)) == 0)
 		memcpy(t->stage, d->d_name, n + 1);
 	return 0;

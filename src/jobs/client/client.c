@@ -19,7 +19,7 @@ int sl_jobs_open(sl_jobs **out, const struct sl_jobs_opts *opts, struct sl_err *
 {
 	struct sl_jobs_opts o;
 	struct sl__home home;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__home_init(&home, "jobs client", o.env, o.store, o.notify, o.observe, o.observe_ctx, NULL, err);
 	if (rc != 0)
 		return rc;
@@ -28,7 +28,7 @@ int sl_jobs_open(sl_jobs **out, const struct sl_jobs_opts *opts, struct sl_err *
 	if (o.wait_poll_ms < 0)
 		return sl_err_set(err, SL_EINVAL, "jobs client options: wait_poll_ms is %lld; give 1 or more",
 				  (long long)o.wait_poll_ms);
-	sl_jobs *client = sl__calloc(&home.env, 1, sizeof *client);
+	sl_jobs *client = sl__calloc(&home.env, 1, sizeof(*client));
 	if (client == NULL)
 		return sl_err_set(err, SL_ENOMEM, "jobs client: no memory");
 	client->home = home;
@@ -198,7 +198,7 @@ static int start_bites(sl_jobs *client, struct call *c, const struct sl_new_chai
 		       struct sl_started *out, struct sl_err *err)
 {
 	const struct sl_env *env = &client->home.env;
-	struct sl_new_chain *checked = sl__alloc(env, SL_MIN(n, BITE_CHAINS) * sizeof *checked);
+	struct sl_new_chain *checked = sl__alloc(env, SL_MIN(n, BITE_CHAINS) * sizeof(*checked));
 	if (checked == NULL)
 		return sl_err_set(err, SL_ENOMEM, "start %zu chains: no memory", n);
 	int rc = 0;

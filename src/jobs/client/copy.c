@@ -41,7 +41,7 @@ static const struct shape stream_shape = {sizeof(struct sl_event_stream), 1, {AT
 static const char *string_at(const void *from, uint16_t offset)
 {
 	const char *s;
-	memcpy(&s, (const char *)from + offset, sizeof s);
+	memcpy(&s, (const char *)from + offset, sizeof(s));
 	return s;
 }
 
@@ -66,7 +66,7 @@ static char *copy_to(const struct shape *shape, void *to, const void *from)
 			continue;
 		size_t n = strlen(s) + 1;
 		memcpy(at, s, n);
-		memcpy((char *)to + shape->strings[i], &at, sizeof at);
+		memcpy((char *)to + shape->strings[i], &at, sizeof(at));
 		at += n;
 	}
 	return at;
@@ -197,7 +197,7 @@ int sl__rows_lease(const struct sl_lease *lease, void *ctx)
 	uint64_t *jobs = (uint64_t *)(void *)at;
 	const char **types = (const char **)(void *)(jobs + lease->n_jobs);
 	at = (char *)(types + lease->n_types);
-	memcpy(jobs, lease->jobs, lease->n_jobs * sizeof *jobs);
+	memcpy(jobs, lease->jobs, lease->n_jobs * sizeof(*jobs));
 	for (size_t i = 0; i < lease->n_types; i++, at += strlen(at) + 1)
 		types[i] = strcpy(at, lease->types[i]);
 	copied->jobs = jobs;

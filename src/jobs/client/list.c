@@ -43,7 +43,7 @@ static int got(struct copied *c, int rc, uint64_t id, const char *what, void *ou
 	if (rc == 0 && c->copy == NULL)
 		rc = sl_err_set(err, SL_ENOENT, "%s %llu: there is none", what, (unsigned long long)id);
 	if (rc == 0)
-		memcpy(out, &c->copy, sizeof c->copy);
+		memcpy(out, &c->copy, sizeof(c->copy));
 	else
 		sl__free(c->env, c->copy);
 	return rc;

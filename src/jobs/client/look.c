@@ -79,7 +79,7 @@ static int read_all_leases(sl_jobs *client, struct sl__rows *rows, struct sl_err
 		if (rc != 0 || rows->n - before < LEASES_PAGE)
 			return rc;
 		const struct sl_lease *lease = sl__rows_newest(rows);
-		memcpy(last, lease->claim, sizeof last);
+		memcpy(last, lease->claim, sizeof(last));
 		after = last;
 	}
 }
@@ -90,14 +90,14 @@ static const char **types_of(const struct sl_env *env, const struct sl_lease *co
 	size_t all = 0, kept = 0;
 	for (size_t i = 0; i < n; i++)
 		all += leases[i]->n_types;
-	const char **types = sl__calloc(env, SL_MAX(all, 1), sizeof *types);
+	const char **types = sl__calloc(env, SL_MAX(all, 1), sizeof(*types));
 	if (types == NULL)
 		return NULL;
 	all = 0;
 	for (size_t i = 0; i < n; i++)
 		for (size_t t = 0; t < leases[i]->n_types; t++)
 			types[all++] = leases[i]->types[t];
-	qsort(types, all, sizeof *types, by_name);
+	qsort(types, all, sizeof(*types), by_name);
 	for (size_t i = 0; i < all; i++)
 		if (kept == 0 || strcmp(types[kept - 1], types[i]) != 0)
 			types[kept++] = types[i];
@@ -130,14 +130,14 @@ static int show_worker(const struct sl_env *env, const struct sl_lease *const *l
 static int show_workers(const struct sl_env *env, const struct sl__rows *rows, sl_worker_info_fn *fn, void *ctx,
 			struct sl_err *err)
 {
-	const struct sl_lease **leases = sl__calloc(env, SL_MAX(rows->n, 1), sizeof *leases);
+	const struct sl_lease **leases = sl__calloc(env, SL_MAX(rows->n, 1), sizeof(*leases));
 	size_t n = 0;
 	int rc = 0;
 	if (leases == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the leases of all workers");
 	for (const struct sl__row *row = rows->first; row != NULL; row = row->next)
 		leases[n++] = row->data;
-	qsort(leases, n, sizeof *leases, by_worker);
+	qsort(leases, n, sizeof(*leases), by_worker);
 	for (size_t from = 0, to; rc == 0 && from < n; from = to) {
 		for (to = from + 1; to < n && by_worker(&leases[from], &leases[to]) == 0;)
 			to++;

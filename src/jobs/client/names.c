@@ -18,7 +18,7 @@ static const char *const abort_reasons[] = {
 	"shutdown", "already_failed",
 };
 
-#define NAME_OF(table, i) ((size_t)(i) < sizeof(table) / sizeof *(table) ? (table)[(size_t)(i)] : "unknown")
+#define NAME_OF(table, i) ((size_t)(i) < sizeof(table) / sizeof(*(table)) ? (table)[(size_t)(i)] : "unknown")
 
 const char *sl_job_status_name(enum sl_job_status status)
 {
@@ -27,7 +27,7 @@ const char *sl_job_status_name(enum sl_job_status status)
 
 enum sl_job_status sl_job_status_from(const char *name)
 {
-	for (size_t i = 1; i < sizeof statuses / sizeof *statuses; i++)
+	for (size_t i = 1; i < sizeof(statuses) / sizeof(*statuses); i++)
 		if (strcmp(statuses[i], name) == 0)
 			return (enum sl_job_status)i;
 	return (enum sl_job_status)0;

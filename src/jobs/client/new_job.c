@@ -62,10 +62,10 @@ static int check_blockers(const struct sl_new_job *job, const struct sl_env *env
 	for (size_t i = 0; i < n; i++)
 		if (job->blockers[i] == 0 || job->blockers[i] > INT64_MAX)
 			return sl_err_set(err, SL_EINVAL, "blockers[%zu] is no id of a chain", i);
-	if (n > FEW_BLOCKERS && (sorted = sl__calloc(env, n, sizeof *sorted)) == NULL)
+	if (n > FEW_BLOCKERS && (sorted = sl__calloc(env, n, sizeof(*sorted))) == NULL)
 		return sl_err_set(err, SL_ENOMEM, "blockers: no memory for %zu", n);
-	memcpy(sorted, job->blockers, n * sizeof *sorted);
-	qsort(sorted, n, sizeof *sorted, compare_ids);
+	memcpy(sorted, job->blockers, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), compare_ids);
 	uint64_t id = twice(sorted, n);
 	if (sorted != few)
 		sl__free(env, sorted);

@@ -28,7 +28,7 @@ void sl__notes_clear(struct sl__notes *s)
 	s->n = 0;
 	s->lost = 0;
 	if (s->index != NULL)
-		memset(s->index, 0, s->n_index * sizeof *s->index);
+		memset(s->index, 0, s->n_index * sizeof(*s->index));
 }
 
 const char *sl__notes_name(struct sl__notes *s, const char *type)
@@ -38,7 +38,7 @@ const char *sl__notes_name(struct sl__notes *s, const char *type)
 	for (const struct sl__note_type *t = s->types; t != NULL; t = t->next)
 		if (strcmp(t->name, type) == 0)
 			return t->name;
-	struct sl__note_type *t = s->types == NULL ? &s->inline_type : sl__alloc(s->env, sizeof *t);
+	struct sl__note_type *t = s->types == NULL ? &s->inline_type : sl__alloc(s->env, sizeof(*t));
 	if (t == NULL)
 		return NULL;
 	strcpy(t->name, type);
@@ -98,7 +98,7 @@ static struct sl_note *find(struct sl__notes *s, const struct sl_note *note)
 
 static void fill_index(struct sl__notes *s)
 {
-	memset(s->index, 0, s->n_index * sizeof *s->index);
+	memset(s->index, 0, s->n_index * sizeof(*s->index));
 	for (size_t i = 0; i < s->n; i++)
 		*find_slot(s, &s->notes[i]) = (uint32_t)i + 1;
 }
@@ -112,13 +112,13 @@ static bool grow(struct sl__notes *s)
 	bool from_inline = s->notes == s->inline_notes;
 	if (cap > UINT32_MAX / 4)
 		return false;
-	struct sl_note *notes = sl__realloc(s->env, from_inline ? NULL : s->notes, cap * sizeof *notes);
+	struct sl_note *notes = sl__realloc(s->env, from_inline ? NULL : s->notes, cap * sizeof(*notes));
 	if (notes == NULL)
 		return false;
 	if (from_inline)
-		memcpy(notes, s->inline_notes, sizeof s->inline_notes);
+		memcpy(notes, s->inline_notes, sizeof(s->inline_notes));
 	s->notes = notes;
-	uint32_t *index = sl__realloc(s->env, s->index, n_index * sizeof *index);
+	uint32_t *index = sl__realloc(s->env, s->index, n_index * sizeof(*index));
 	if (index == NULL)
 		return false; /* the array has grown and its cap has not: it is only bigger than it says */
 	s->index = index;

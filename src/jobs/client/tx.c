@@ -47,11 +47,11 @@ static bool grow_changes(struct sl__effects *fx)
 {
 	bool from_inline = fx->changes == fx->inline_changes;
 	struct sl_change *changes =
-		sl__realloc(&fx->home->env, from_inline ? NULL : fx->changes, fx->cap * 2 * sizeof *changes);
+		sl__realloc(&fx->home->env, from_inline ? NULL : fx->changes, fx->cap * 2 * sizeof(*changes));
 	if (changes == NULL)
 		return false;
 	if (from_inline)
-		memcpy(changes, fx->inline_changes, sizeof fx->inline_changes);
+		memcpy(changes, fx->inline_changes, sizeof(fx->inline_changes));
 	fx->changes = changes;
 	fx->cap *= 2;
 	return true;
@@ -135,7 +135,7 @@ int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct 
 	int rc = sl__home_check(home, err);
 	if (rc != 0)
 		return rc;
-	sl_tx *tx = sl__calloc(&home->env, 1, sizeof *tx);
+	sl_tx *tx = sl__calloc(&home->env, 1, sizeof(*tx));
 	if (tx == NULL)
 		return sl_err_set(err, SL_ENOMEM, "begin a transaction: no memory");
 	tx->home = home;
@@ -268,7 +268,7 @@ int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	size_t n = strlen(name) + 1;
-	struct mark *m = sl__alloc(&tx->home->env, sizeof *m + n);
+	struct mark *m = sl__alloc(&tx->home->env, sizeof(*m) + n);
 	if (m == NULL)
 		return sl_err_set(err, SL_ENOMEM, "savepoint %s: no memory", name);
 	*m = (struct mark){.below = tx->marks, .n_notes = tx->fx.notes.n, .n_changes = tx->fx.n};

@@ -21,7 +21,7 @@ int sl_job_types_new(sl_job_types **out, const struct sl_env *env, struct sl_err
 	int rc = sl__env_init(&e, env, err);
 	if (rc != 0)
 		return rc;
-	sl_job_types *types = sl__calloc(&e, 1, sizeof *types);
+	sl_job_types *types = sl__calloc(&e, 1, sizeof(*types));
 	if (types == NULL)
 		return sl_err_set(err, SL_ENOMEM, "job types: no memory");
 	types->env = e;
@@ -67,7 +67,7 @@ static bool make_room(sl_job_types *types)
 	if (types->n < types->cap)
 		return true;
 	size_t cap = types->cap != 0 ? types->cap * 2 : 8;
-	struct sl_job_type *grown = sl__realloc(&types->env, types->types, cap * sizeof *grown);
+	struct sl_job_type *grown = sl__realloc(&types->env, types->types, cap * sizeof(*grown));
 	if (grown == NULL)
 		return false;
 	types->types = grown;
@@ -78,7 +78,7 @@ static bool make_room(sl_job_types *types)
 int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct sl_err *err)
 {
 	struct sl_job_type given, resolved;
-	sl__opts_copy(&given, sizeof given, type);
+	sl__opts_copy(&given, sizeof(given), type);
 	int rc = sl__job_name_check(given.name, "name", err);
 	if (rc != 0)
 		return rc;
@@ -92,7 +92,7 @@ int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct
 	if (name == NULL)
 		return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
 	size_t i = place_of(types, name);
-	memmove(&types->types[i + 1], &types->types[i], (types->n - i) * sizeof given);
+	memmove(&types->types[i + 1], &types->types[i], (types->n - i) * sizeof(given));
 	given.name = name;
 	types->types[i] = given;
 	types->n++;

@@ -49,7 +49,7 @@ static int look_at(const struct sl_cron *cron, void *ctx)
 		return 0;
 	}
 	size_t n = strlen(cron->name) + 1, n_spec = strlen(cron->spec) + 1;
-	struct due *due = sl__alloc(s->env, sizeof *due + n + n_spec);
+	struct due *due = sl__alloc(s->env, sizeof(*due) + n + n_spec);
 	if (due == NULL)
 		return SL_ENOMEM;
 	*due = (struct due){.spec = spec,

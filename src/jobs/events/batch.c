@@ -29,7 +29,7 @@ void sl__event_batch_clear(struct sl__event_batch *b)
 static size_t end_of(const struct sl__event_batch *b, size_t i)
 {
 	size_t end;
-	memcpy(&end, b->ends.data + i * sizeof end, sizeof end);
+	memcpy(&end, b->ends.data + i * sizeof(end), sizeof(end));
 	return end;
 }
 
@@ -43,7 +43,7 @@ int sl__event_batch_add(struct sl__event_batch *b, const struct sl_event *event,
 	if (rc != 0)
 		return rc;
 	size_t end = b->bytes.len;
-	rc = sl__buf_append(&b->ends, &end, sizeof end);
+	rc = sl__buf_append(&b->ends, &end, sizeof(end));
 	assert(rc == 0);
 	b->n++;
 	return rc;
@@ -60,7 +60,7 @@ static int make_spans(struct sl__event_batch *b, struct sl_err *err)
 	sl__buf_clear(&b->spans);
 	for (size_t i = 0; i < b->n; i++) {
 		struct sl_wal_span span = span_of(b, i);
-		(void)sl__buf_append(&b->spans, &span, sizeof span);
+		(void)sl__buf_append(&b->spans, &span, sizeof(span));
 	}
 	return b->spans.failed != 0 ? sl_err_set(err, SL_ENOMEM, "append events: out of memory") : 0;
 }

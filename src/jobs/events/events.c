@@ -31,7 +31,7 @@ const char *sl_event_type_name(int type)
 static bool claim_is_empty(const struct sl_claim_id *claim)
 {
 	static const struct sl_claim_id none;
-	return memcmp(claim, &none, sizeof none) == 0;
+	return memcmp(claim, &none, sizeof(none)) == 0;
 }
 
 /* The message borrows everything from event; the casts take const away because protobuf-c has no const, and packing

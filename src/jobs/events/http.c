@@ -106,7 +106,7 @@ static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *rep
 	int rc = sl__event_http_body(&s->body, batch, &reply->refused, err);
 	rc = rc != 0 ? rc : publish(s, reply, err);
 	if (rc == SL_ECANCELLED)
-		(void)!read(s->cancel, &cancels, sizeof cancels);
+		(void)!read(s->cancel, &cancels, sizeof(cancels));
 	return rc;
 }
 
@@ -114,7 +114,7 @@ static void cancel(void *ctx)
 {
 	sl_event_http_sender *s = ctx;
 	uint64_t one = 1;
-	(void)!write(s->cancel, &one, sizeof one);
+	(void)!write(s->cancel, &one, sizeof(one));
 }
 
 const struct sl_wal_sender *sl_event_http_sender_ops(void)
@@ -208,7 +208,7 @@ static int set_target(sl_event_http_sender *s, const char *target, struct sl_err
 		return 0;
 	if (!sl__event_http_is_target(target))
 		return sl_err_set(err, SL_EINVAL, "target: not 32 hexadecimal characters");
-	(void)snprintf(s->target, sizeof s->target, SL__EVENT_HTTP_TARGET_HEADER ": %s", target);
+	(void)snprintf(s->target, sizeof(s->target), SL__EVENT_HTTP_TARGET_HEADER ": %s", target);
 	return 0;
 }
 
@@ -239,13 +239,13 @@ int sl_event_http_sender_new(sl_event_http_sender **out, const struct sl_event_h
 {
 	struct sl_event_http_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	if (o.url == NULL)
 		return sl_err_set(err, SL_EINVAL, "url: the server's address is needed");
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	sl_event_http_sender *s = sl__calloc(&env, 1, sizeof *s);
+	sl_event_http_sender *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return no_memory(err);
 	s->env = env;

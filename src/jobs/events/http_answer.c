@@ -87,9 +87,9 @@ static void read_fault(const struct sl__http_response *r, json_t *root, const st
 	if (f->code != NULL && message != NULL) {
 		hide(message, strlen(message), secrets->token);
 		hide(message, strlen(message), secrets->password);
-		(void)sl__http_first_line(f->line, sizeof f->line, message, strlen(message));
+		(void)sl__http_first_line(f->line, sizeof(f->line), message, strlen(message));
 	} else {
-		(void)sl__http_first_line(f->line, sizeof f->line, r->body, r->len);
+		(void)sl__http_first_line(f->line, sizeof(f->line), r->body, r->len);
 	}
 }
 

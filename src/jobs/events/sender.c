@@ -27,7 +27,7 @@ static int room_for(sl_event_sender *s, size_t n, struct sl_err *err)
 {
 	if (n <= s->cap)
 		return 0;
-	struct sl_event_row *rows = sl__realloc(&s->env, s->rows, n * sizeof *rows);
+	struct sl_event_row *rows = sl__realloc(&s->env, s->rows, n * sizeof(*rows));
 	if (rows == NULL)
 		return sl_err_set(err, SL_ENOMEM, "send events: out of memory");
 	s->rows = rows;
@@ -195,7 +195,7 @@ int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const stru
 	int rc = sl__env_init(&e, env, err);
 	if (rc != 0)
 		return rc;
-	sl_event_sender *s = sl__calloc(&e, 1, sizeof *s);
+	sl_event_sender *s = sl__calloc(&e, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "event sender: out of memory");
 	s->env = e;

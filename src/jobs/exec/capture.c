@@ -26,8 +26,8 @@ void sl__capture_init(struct sl__capture *c, const struct sl_env *env, const str
 				  .max_line_bytes = h->max_line_bytes,
 				  .place = h->resume,
 				  .flags = h->flags & (SL__SPOOL_STARTED | SL__SPOOL_EXITED)};
-	memcpy(c->skip_to, h->consumed, sizeof c->skip_to);
-	memcpy(c->known, h->known, sizeof c->known);
+	memcpy(c->skip_to, h->consumed, sizeof(c->skip_to));
+	memcpy(c->known, h->known, sizeof(c->known));
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		sl__buf_init(&c->streams[i].line, env);
 		c->streams[i].next = h->resume.position[i];
@@ -80,8 +80,8 @@ static int add_at(struct sl__capture *c, enum sl__stream stream, uint64_t start,
 /* A copy for people: what is not UTF-8 or would move the cursor becomes '?'. */
 static void keep_last(struct sl__capture *c, const char *line, size_t len)
 {
-	char text[sizeof c->last_stderr];
-	size_t n = SL_MIN(len, sizeof text - 1), out = 0;
+	char text[sizeof(c->last_stderr)];
+	size_t n = SL_MIN(len, sizeof(text) - 1), out = 0;
 	memcpy(text, line, n);
 	text[n] = '\0';
 	for (size_t i = 0; i < n;) {
@@ -241,7 +241,7 @@ static int feed(struct sl__capture *c, enum sl__stream stream, const struct sl__
 static int started(struct sl__capture *c, const struct sl__frame *frame, struct sl_err *err)
 {
 	char text[32];
-	int n = snprintf(text, sizeof text, "{\"pid\":%u}", sl__get32(frame->data));
+	int n = snprintf(text, sizeof(text), "{\"pid\":%u}", sl__get32(frame->data));
 	struct sl_event event = event_of(c, SL_EVENT_STARTED, frame->ts_ms, text, (size_t)n);
 	c->started = true;
 	return add_once(c, SL__SPOOL_STARTED, &event, err);
@@ -302,8 +302,8 @@ int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err
 	if (rc != 0 || !c->exited)
 		return rc;
 	char text[32];
-	int n = c->exit_how == 0 ? snprintf(text, sizeof text, "{\"code\":%u}", c->exit_value)
-				 : snprintf(text, sizeof text, "{\"signal\":%u}", c->exit_value);
+	int n = c->exit_how == 0 ? snprintf(text, sizeof(text), "{\"code\":%u}", c->exit_value)
+				 : snprintf(text, sizeof(text), "{\"signal\":%u}", c->exit_value);
 	struct sl_event event = event_of(c, SL_EVENT_EXITED, c->last_ts_ms, text, (size_t)n);
 	return add_once(c, SL__SPOOL_EXITED, &event, err);
 }

@@ -51,7 +51,7 @@ static int check_opts(struct sl_exec_opts *o, struct sl_err *err)
 
 static int ask_log(sl_exec *x, struct sl_err *err)
 {
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	int rc = sl_wal_get_stats(x->events, &stats, err);
 	if (rc == 0) {
 		x->incarnation = stats.incarnation;
@@ -90,13 +90,13 @@ int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *e
 {
 	struct sl_exec_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc == 0)
 		rc = check_opts(&o, err);
 	if (rc != 0)
 		return rc;
-	sl_exec *x = sl__calloc(&env, 1, sizeof *x);
+	sl_exec *x = sl__calloc(&env, 1, sizeof(*x));
 	if (x == NULL)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
 	x->env = env;
@@ -151,7 +151,7 @@ static int failed(struct sl_err *err, const char *fmt, ...)
 	char text[SL_ERR_MSG_BYTES];
 	va_list args;
 	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof text, fmt, args);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	int rc = sl_err_set(err, SL_EAGAIN, "%s", text);
 	if (err != NULL) {

@@ -49,7 +49,7 @@ static int copy_environment(sl_exec *x, const char *const *from)
 		from = (const char *const *)environ;
 	while (from != NULL && from[n] != NULL)
 		n++;
-	x->base_env = sl__calloc(&x->env, n + SL_COUNT(user_names) + 1, sizeof *x->base_env);
+	x->base_env = sl__calloc(&x->env, n + SL_COUNT(user_names) + 1, sizeof(*x->base_env));
 	if (x->base_env == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
@@ -73,7 +73,7 @@ static size_t count_of(const char *const *list)
 
 static char **copy_list(const struct sl_env *env, const char *const *list)
 {
-	char **copy = sl__calloc(env, count_of(list) + 1, sizeof *copy);
+	char **copy = sl__calloc(env, count_of(list) + 1, sizeof(*copy));
 	for (size_t i = 0; copy != NULL && list[i] != NULL; i++) {
 		copy[i] = sl__strdup(env, list[i]);
 		if (copy[i] == NULL) {
@@ -138,7 +138,7 @@ SL_PRINTF(3, 4) static char *take_setting(struct arena *a, const char *name, con
 	va_start(args, fmt);
 	va_copy(again, args);
 	int n = vsnprintf(NULL, 0, fmt, args);
-	int skip = snprintf(head, sizeof head, "%s=", name);
+	int skip = snprintf(head, sizeof(head), "%s=", name);
 	char *p = take(a, (size_t)(skip + n) + 1, 1);
 	if (p != NULL) {
 		memcpy(p, head, (size_t)skip);
@@ -305,7 +305,7 @@ static void take_own(struct arena *a, const struct sl_job *job, char **envp, siz
 int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const struct sl_job *job,
 		       const char **stdin_text, struct sl_err *err)
 {
-	struct arena a = {shared->arena, shared->arena + sizeof shared->arena};
+	struct arena a = {shared->arena, shared->arena + sizeof(shared->arena)};
 	json_t *input = NULL;
 	int rc = 0;
 	if (x->argv == NULL)
@@ -313,7 +313,7 @@ int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const
 	size_t n = x->n_base_env, more = json_object_size(json_object_get(input, "env"));
 	char **envp = take_list(&a, n + more + SL_COUNT(own_names) + 1);
 	if (envp != NULL)
-		memcpy(envp, x->base_env, n * sizeof *envp);
+		memcpy(envp, x->base_env, n * sizeof(*envp));
 	shared->cwd = NULL;
 	shared->argv = x->argv;
 	shared->paths = (const char *const *)x->paths;

@@ -109,7 +109,7 @@ int sl_exec_find_lost(const struct sl_wal_opts *opts, uint64_t *n, struct sl_err
 {
 	struct sl_wal_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;

@@ -339,7 +339,7 @@ static void write_last(struct minder *m, enum sl__frame_kind kind, uint32_t a, u
 	sl__put32(payload, a);
 	sl__put32(payload + 4, b);
 	for (int64_t left = GIVE_UP_MS; left > 0;) {
-		if (sl__pump_rescue(&m->pump) == 0 && sl__pump_write(&m->pump, kind, payload, sizeof payload) == 0)
+		if (sl__pump_rescue(&m->pump) == 0 && sl__pump_write(&m->pump, kind, payload, sizeof(payload)) == 0)
 			return;
 		struct pollfd p = {.fd = m->orphan ? -1 : CTL, .events = POLLIN};
 		(void)poll(&p, 1, LOOK_AGAIN_MS);
@@ -401,7 +401,7 @@ static void run(struct minder *m, const int fds[SL__MINDER_FDS])
 		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
 	} else {
 		sl__put32(number, (uint32_t)m->pid);
-		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof number) != 0;
+		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof(number)) != 0;
 		m->told = atomic_load(&m->shared->end);
 		mind(m);
 		end_command(m);
@@ -423,7 +423,7 @@ static int wait_for_run(int fds[SL__MINDER_FDS])
 	} control;
 	struct iovec iov = {&what, 1};
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	ssize_t got = recvmsg(CTL, &msg, MSG_CMSG_CLOEXEC);
 	if (got == 0 || (got < 0 && errno != EINTR))
 		return -1;
@@ -459,7 +459,7 @@ void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *
 	unsigned long start = 0, end = 0;
 	*out = (struct sl__env_area){NULL, 0};
 	int fd = SL__IO(env, open, "/proc/self/stat", O_RDONLY, 0);
-	ssize_t n = fd >= 0 ? sl__pread_full(env, fd, text, sizeof text - 1, 0) : 0;
+	ssize_t n = fd >= 0 ? sl__pread_full(env, fd, text, sizeof(text) - 1, 0) : 0;
 	sl__close_fd(env, &fd);
 	text[SL_MAX(n, 0)] = '\0';
 	/* Fields are counted behind the name, which may have anything in it; these are numbers 50 and 51. */
@@ -486,7 +486,7 @@ void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area
 	if (!arrange_descriptors(ctl, spool))
 		_exit(1);
 	/* The system call: the library's function may allocate memory. */
-	if (syscall(SYS_getcwd, m.folder, sizeof m.folder) <= 0 || m.folder[0] != '/')
+	if (syscall(SYS_getcwd, m.folder, sizeof(m.folder)) <= 0 || m.folder[0] != '/')
 		(void)strcpy(m.folder, "/");
 	m.self = getpid();
 	m.worker = (int)syscall(SYS_pidfd_open, parent, 0);

@@ -50,7 +50,7 @@ static int fork_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
 
 static int make_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
 {
-	void *p = mmap(NULL, sizeof *m->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+	void *p = mmap(NULL, sizeof(*m->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 		       0);
 	if (p == MAP_FAILED)
 		return sl_err_set_errno(err, errno, "start a minder: mmap");
@@ -75,7 +75,7 @@ static void free_minder(sl_exec *x, struct sl__minder *m)
 	end_process(m);
 	sl__close_fd(&x->env, &m->spool);
 	if (m->shared != NULL)
-		(void)munmap(m->shared, sizeof *m->shared);
+		(void)munmap(m->shared, sizeof(*m->shared));
 	sl__free(&x->env, m->path);
 	sl__free(&x->env, m);
 }
@@ -116,7 +116,7 @@ static struct sl__minder *take_idle(sl_exec *x, bool *many)
 
 static int make_new(sl_exec *x, struct sl__minder **out, struct sl_err *err)
 {
-	struct sl__minder *m = sl__calloc(&x->env, 1, sizeof *m);
+	struct sl__minder *m = sl__calloc(&x->env, 1, sizeof(*m));
 	if (m == NULL)
 		return sl_err_set(err, SL_ENOMEM, "start a minder: out of memory");
 	m->ctl = m->spool = -1;
@@ -164,7 +164,7 @@ void sl__minder_release(sl_exec *x, struct sl__minder *m)
 
 static void retire(sl_exec *x, struct sl__minder *m)
 {
-	struct sl__retired *r = sl__calloc(&x->env, 1, sizeof *r);
+	struct sl__retired *r = sl__calloc(&x->env, 1, sizeof(*r));
 	if (r != NULL) {
 		r->path = m->path;
 		m->path = NULL;
@@ -259,7 +259,7 @@ int sl__minder_write_header(const sl_exec *x, const struct sl__minder *m, const 
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
 	sl__spool_put_header(bytes, header);
-	int rc = sl__pwrite_full(&x->env, m->spool, bytes, sizeof bytes, 0);
+	int rc = sl__pwrite_full(&x->env, m->spool, bytes, sizeof(bytes), 0);
 	return rc < 0 ? sl_err_set_errno(err, -rc, "write %s", m->path) : 0;
 }
 
@@ -274,7 +274,7 @@ bool sl__minder_run(struct sl__minder *m, const int fds[SL__MINDER_FDS])
 	} control = {.bytes = {0}};
 	struct iovec iov = {&what, 1};
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	struct cmsghdr *head = CMSG_FIRSTHDR(&msg);
 	head->cmsg_level = SOL_SOCKET;
 	head->cmsg_type = SCM_RIGHTS;

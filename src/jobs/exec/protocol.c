@@ -12,8 +12,8 @@
 
 #include <jansson.h>
 
-#include "jobs/exec/protocol.h"
 #include "jobs/client/types.h"
+#include "jobs/exec/protocol.h"
 
 struct span {
 	const char *at;
@@ -88,7 +88,7 @@ static bool key_is(const struct member *m, const char *name)
 static bool get_int(struct span v, int64_t min, int64_t max, int64_t *out)
 {
 	char text[24], *end;
-	if (v.len == 0 || v.len >= sizeof text)
+	if (v.len == 0 || v.len >= sizeof(text))
 		return false;
 	memcpy(text, v.at, v.len);
 	text[v.len] = '\0';
@@ -150,7 +150,7 @@ struct draft {
 
 static bool bad(struct draft *d, const char *why)
 {
-	(void)snprintf(d->said->bad, sizeof d->said->bad, "descriptor 3: %s", why);
+	(void)snprintf(d->said->bad, sizeof(d->said->bad), "descriptor 3: %s", why);
 	return false;
 }
 
@@ -164,7 +164,7 @@ static bool get_blockers(struct draft *d, struct span v)
 		uint64_t id;
 		if (!get_id((struct span){p, (size_t)(end - p)}, &id))
 			return bad(d, "continue_with: blockers has something that is no chain id");
-		(void)sl__buf_append(&d->blockers, &id, sizeof id);
+		(void)sl__buf_append(&d->blockers, &id, sizeof(id));
 		p = skip_blanks(end);
 		if (*p == ',')
 			p = skip_blanks(p + 1);
@@ -265,7 +265,7 @@ static bool take_line(struct draft *d, const char *line, size_t len)
 	if (memchr(line, '\0', len) != NULL)
 		return bad(d, "a NUL in a line of JSON");
 	if (sl__job_json_check(line, "line", &err) != 0) {
-		(void)snprintf(d->said->bad, sizeof d->said->bad, "descriptor 3: %.150s", err.msg);
+		(void)snprintf(d->said->bad, sizeof(d->said->bad), "descriptor 3: %.150s", err.msg);
 		return false;
 	}
 	const char *p = skip_blanks(line);
@@ -302,7 +302,7 @@ static void remember_bad(struct sl__protocol *p, struct sl__said *said)
 {
 	said->progress = NULL;
 	if (!p->bad)
-		memcpy(p->why, said->bad, sizeof p->why);
+		memcpy(p->why, said->bad, sizeof(p->why));
 	p->bad = true;
 }
 
@@ -345,6 +345,6 @@ int sl__protocol_line(struct sl__protocol *p, const char *line, size_t len, stru
 void sl__protocol_overlong(struct sl__protocol *p, struct sl__said *said)
 {
 	*said = (struct sl__said){0};
-	(void)snprintf(said->bad, sizeof said->bad, "descriptor 3: a line is longer than 64 MiB");
+	(void)snprintf(said->bad, sizeof(said->bad), "descriptor 3: a line is longer than 64 MiB");
 	remember_bad(p, said);
 }

@@ -37,12 +37,12 @@ int sl__pump_write(struct sl__pump *p, enum sl__frame_kind kind, const void *pay
 		const void *in;
 		void *out;
 	} bytes = {payload};
-	struct iovec iov[2] = {{frame, sizeof frame}, {bytes.out, n}};
+	struct iovec iov[2] = {{frame, sizeof(frame)}, {bytes.out, n}};
 	uint64_t end = atomic_load_explicit(&sh->end, memory_order_relaxed);
 	sl__spool_put_frame(frame, sh->salt, kind, payload, n, sl__clock_real.real_ms(NULL));
 	int rc = write_all(p->spool, iov, end);
 	if (rc == 0)
-		atomic_store_explicit(&sh->end, end + sizeof frame + n, memory_order_release);
+		atomic_store_explicit(&sh->end, end + sizeof(frame) + n, memory_order_release);
 	return rc;
 }
 

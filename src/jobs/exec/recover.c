@@ -55,7 +55,7 @@ static int add_path(struct recovery *r, const char *path)
 {
 	if (r->n == r->cap) {
 		size_t cap = r->cap != 0 ? r->cap * 2 : 16;
-		struct orphan *grown = sl__realloc(&r->env, r->orphans, cap * sizeof *grown);
+		struct orphan *grown = sl__realloc(&r->env, r->orphans, cap * sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		r->orphans = grown;
@@ -136,12 +136,12 @@ static int set_aside(const struct recovery *r, struct orphan *o, struct sl_err *
 static int look_at(const struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
-	ssize_t got = sl__pread_full(&r->env, o->fd, bytes, sizeof bytes, 0);
+	ssize_t got = sl__pread_full(&r->env, o->fd, bytes, sizeof(bytes), 0);
 	if (got < 0)
 		return sl_err_set_errno(err, (int)-got, "read %s", o->path);
 	if (got == 0) /* died before the first attempt, or between two */
 		return 0;
-	int rc = got == sizeof bytes ? sl__spool_get_header(bytes, &o->header) : SL_EDATA;
+	int rc = got == sizeof(bytes) ? sl__spool_get_header(bytes, &o->header) : SL_EDATA;
 	if (rc == SL_EDATA)
 		return set_aside(r, o, err);
 	if (rc != 0)
@@ -177,7 +177,7 @@ static int compare_token(uint64_t job_a, const struct sl_claim_id *a, uint64_t j
 {
 	if (job_a != job_b)
 		return job_a < job_b ? -1 : 1;
-	return memcmp(a->bytes, b->bytes, sizeof a->bytes);
+	return memcmp(a->bytes, b->bytes, sizeof(a->bytes));
 }
 
 static int compare_orphans(const void *x, const void *y)
@@ -220,12 +220,12 @@ static int on_record(const struct sl_wal_record *record, void *ctx)
 
 static int read_log(struct recovery *r, struct sl_err *err)
 {
-	struct sl_wal_stats stats = {.struct_size = sizeof stats};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	uint64_t from = UINT64_MAX;
 	int rc = sl_wal_get_stats(r->log, &stats, err);
 	if (rc != 0)
 		return rc;
-	qsort(r->orphans, r->n, sizeof *r->orphans, compare_orphans);
+	qsort(r->orphans, r->n, sizeof(*r->orphans), compare_orphans);
 	for (size_t i = 0; i < r->n && r->orphans[i].live; i++) {
 		const struct sl__spool_header *h = &r->orphans[i].header;
 		/* Of another incarnation: its numbers mean nothing here. */
@@ -242,7 +242,7 @@ static void write_header(const struct recovery *r, const struct orphan *o)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
 	sl__spool_put_header(bytes, &o->header);
-	(void)sl__pwrite_full(&r->env, o->fd, bytes, sizeof bytes, 0);
+	(void)sl__pwrite_full(&r->env, o->fd, bytes, sizeof(bytes), 0);
 }
 
 struct appending {

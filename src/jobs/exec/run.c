@@ -169,7 +169,7 @@ static int start(struct follow *f, const struct sl_job *job, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	bool sent = sl__minder_run(f->m, fds);
-	memcpy(f->pipes, fds + 4, sizeof f->pipes);
+	memcpy(f->pipes, fds + 4, sizeof(f->pipes));
 	close_all(fds, 4);
 	if (sent)
 		return 0;
@@ -381,7 +381,7 @@ static void rescue(struct follow *f)
 	struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
 	int64_t until = now_ns() + RESCUE_NS;
 	pid_t pid = atomic_load(&f->m->shared->pid);
-	memcpy(pump.pipes, f->pipes, sizeof pump.pipes);
+	memcpy(pump.pipes, f->pipes, sizeof(pump.pipes));
 	if (pid > 0)
 		(void)kill(-pid, SIGKILL);
 	int rc = sl__pump_rescue(&pump);
@@ -394,7 +394,7 @@ static void rescue(struct follow *f)
 			if (pump.pipes[i] >= 0)
 				rc = sl__pump_read(&pump, (enum sl__stream)i, NULL);
 	}
-	memcpy(f->pipes, pump.pipes, sizeof f->pipes);
+	memcpy(f->pipes, pump.pipes, sizeof(f->pipes));
 }
 
 /* ---- all of it ---- */

@@ -20,13 +20,13 @@ static const uint8_t magic[8] = {'S', 'L', 'S', 'P', 'O', 'O', 'L', '1'};
 void sl__spool_put_header(uint8_t out[SL__SPOOL_HEADER], const struct sl__spool_header *h)
 {
 	memset(out, 0, SL__SPOOL_HEADER);
-	memcpy(out, magic, sizeof magic);
+	memcpy(out, magic, sizeof(magic));
 	sl__put32(out + 8, VERSION);
 	sl__put32(out + 12, h->salt);
 	sl__put64(out + 16, h->job_id);
 	sl__put32(out + 24, (uint32_t)h->attempt);
 	sl__put32(out + 28, h->flags);
-	memcpy(out + 32, h->claim.bytes, sizeof h->claim.bytes);
+	memcpy(out + 32, h->claim.bytes, sizeof(h->claim.bytes));
 	sl__put64(out + 48, h->sequence);
 	sl__put32(out + 56, h->incarnation);
 	sl__put64(out + 64, h->max_line_bytes);
@@ -41,7 +41,7 @@ void sl__spool_put_header(uint8_t out[SL__SPOOL_HEADER], const struct sl__spool_
 
 int sl__spool_get_header(const uint8_t in[SL__SPOOL_HEADER], struct sl__spool_header *out)
 {
-	if (memcmp(in, magic, sizeof magic) != 0 || sl__get64(in + 152) != sl__crc64nvme(0, in, 152))
+	if (memcmp(in, magic, sizeof(magic)) != 0 || sl__get64(in + 152) != sl__crc64nvme(0, in, 152))
 		return SL_EDATA;
 	if (sl__get32(in + 8) != VERSION)
 		return SL_EUNSUPPORTED;
@@ -53,7 +53,7 @@ int sl__spool_get_header(const uint8_t in[SL__SPOOL_HEADER], struct sl__spool_he
 				     .incarnation = sl__get32(in + 56),
 				     .max_line_bytes = sl__get64(in + 64),
 				     .resume.offset = sl__get64(in + 72)};
-	memcpy(h.claim.bytes, in + 32, sizeof h.claim.bytes);
+	memcpy(h.claim.bytes, in + 32, sizeof(h.claim.bytes));
 	for (size_t i = 0; i < SL__STREAMS; i++) {
 		h.resume.position[i] = sl__get64(in + 80 + 8 * i);
 		h.consumed[i] = sl__get64(in + 104 + 8 * i);
@@ -72,7 +72,7 @@ static uint32_t check_of(uint32_t salt, const uint8_t frame[SL__SPOOL_FRAME], co
 {
 	uint8_t seed[4];
 	sl__put32(seed, salt);
-	uint64_t crc = sl__crc64nvme(0, seed, sizeof seed);
+	uint64_t crc = sl__crc64nvme(0, seed, sizeof(seed));
 	crc = sl__crc64nvme(crc, frame + 4, SL__SPOOL_FRAME - 4);
 	return (uint32_t)sl__crc64nvme(crc, payload, n);
 }

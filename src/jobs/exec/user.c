@@ -87,7 +87,7 @@ static int fill(struct sl__exec_user *u, const struct sl_env *env, const struct 
 	for (int room = 64; room <= GROUPS_MAX; room *= 2) {
 		u->n_groups = room;
 		sl__free(env, u->groups);
-		u->groups = sl__calloc(env, (size_t)room, sizeof *u->groups);
+		u->groups = sl__calloc(env, (size_t)room, sizeof(*u->groups));
 		if (u->name == NULL || u->home == NULL || u->groups == NULL)
 			return sl_err_set(err, SL_ENOMEM, "run_as: out of memory");
 		if (getgrouplist(u->name, u->gid, u->groups, &u->n_groups) >= 0)
@@ -144,7 +144,7 @@ static int check_capabilities(const struct sl__exec_user *u, struct sl_err *err)
 		return sl_err_set_errno(err, errno, "run_as: read the capabilities of this process");
 	for (size_t i = 0; i < SL_COUNT(needed); i++)
 		if ((data[CAP_TO_INDEX(needed[i].number)].effective & CAP_TO_MASK(needed[i].number)) == 0)
-			(void)strncat(missing, needed[i].name, sizeof missing - strlen(missing) - 1);
+			(void)strncat(missing, needed[i].name, sizeof(missing) - strlen(missing) - 1);
 	if (missing[0] == '\0')
 		return 0;
 	return sl_err_set(err, SL_ECONFIG,
@@ -178,7 +178,7 @@ int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, con
 {
 	if (name[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "run_as: missing user name");
-	struct sl__exec_user *u = sl__calloc(env, 1, sizeof *u);
+	struct sl__exec_user *u = sl__calloc(env, 1, sizeof(*u));
 	if (u == NULL)
 		return sl_err_set(err, SL_ENOMEM, "run_as: out of memory");
 	int rc = look_up(u, env, name, err);

@@ -11,11 +11,11 @@ struct sl__subscriber {
 int sl__fanout_init(struct sl__fanout *f, const struct sl_env *env, sl__fanout_wake_fn *wake, void *ctx,
 		    struct sl_err *err)
 {
-	memset(f, 0, sizeof *f);
+	memset(f, 0, sizeof(*f));
 	f->env = env;
 	f->wake = wake;
 	f->wake_ctx = ctx;
-	f->queue = sl__calloc(env, 2 * SL__FANOUT_MAX, sizeof *f->queue);
+	f->queue = sl__calloc(env, 2 * SL__FANOUT_MAX, sizeof(*f->queue));
 	f->memory = f->queue;
 	f->telling = f->queue != NULL ? f->queue + SL__FANOUT_MAX : NULL;
 	if (f->queue == NULL)
@@ -83,7 +83,7 @@ static void add(struct sl__fanout *f, const struct sl_note *note) SL_REQUIRES(f-
 	struct sl__fanout_note *q = &f->queue[f->n++];
 	q->note = *note;
 	q->note.type = NULL;
-	if (note->type != NULL && strlen(note->type) < sizeof q->type) {
+	if (note->type != NULL && strlen(note->type) < sizeof(q->type)) {
 		memcpy(q->type, note->type, strlen(note->type) + 1);
 		q->note.type = q->type;
 	}
@@ -110,7 +110,7 @@ void sl__fanout_push_all(struct sl__fanout *f)
 
 int sl__fanout_subscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct sl__subscriber *s = sl__calloc(f->env, 1, sizeof *s);
+	struct sl__subscriber *s = sl__calloc(f->env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a subscription");
 	s->fn = fn;

@@ -113,7 +113,7 @@ int sl_notify_local_open(sl_notify *out, const struct sl_env *env, struct sl_err
 	int rc = sl__env_init(&full, env, err);
 	if (rc != 0)
 		return rc;
-	struct local *l = sl__calloc(&full, 1, sizeof *l);
+	struct local *l = sl__calloc(&full, 1, sizeof(*l));
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
 	l->env = full;

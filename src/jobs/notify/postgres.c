@@ -27,7 +27,7 @@ static void wake_listener(void *ctx)
 	struct sl__pg_notify *n = ctx;
 	uint64_t one = 1;
 	/* EAGAIN: it has been woken four billion billion times already. */
-	if (write(n->wake_fd, &one, sizeof one) < 0)
+	if (write(n->wake_fd, &one, sizeof(one)) < 0)
 		assert(errno == EAGAIN);
 }
 
@@ -232,7 +232,7 @@ int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct s
 	int rc = sl__env_init(&full, env, err);
 	if (rc != 0)
 		return rc;
-	struct sl__pg_notify *n = sl__calloc(&full, 1, sizeof *n);
+	struct sl__pg_notify *n = sl__calloc(&full, 1, sizeof(*n));
 	if (n == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
 	n->env = full;

@@ -17,7 +17,7 @@ int sl__pg_address(void *notify, struct sl_address *out)
 	if (lock == 0 || !atomic_load(&n->healthy))
 		return 0;
 	out->lock = lock;
-	(void)snprintf(out->channel, sizeof out->channel, "%s_%016" PRIx64, SL__PG_CHANNEL, lock);
+	(void)snprintf(out->channel, sizeof(out->channel), "%s_%016" PRIx64, SL__PG_CHANNEL, lock);
 	return 1;
 }
 
@@ -74,7 +74,7 @@ void sl__pg_address_open(struct sl__pg_notify *n, PGconn *pg)
 		return;
 	sl__prng_init(&prng, &n->env);
 	uint64_t lock = sl__prng_next(&prng) >> 1 | 1;
-	(void)snprintf(sql, sizeof sql, "LISTEN %s_%016" PRIx64 "; SELECT pg_try_advisory_lock(%" PRIu64 ")",
+	(void)snprintf(sql, sizeof(sql), "LISTEN %s_%016" PRIx64 "; SELECT pg_try_advisory_lock(%" PRIu64 ")",
 		       SL__PG_CHANNEL, lock, lock);
 	PGresult *res = PQexec(pg, sql);
 	bool mine = PQresultStatus(res) == PGRES_TUPLES_OK && PQgetvalue(res, 0, 0)[0] == 't';

@@ -117,7 +117,7 @@ static void wait(struct listening *l)
 	if (poll(fds, l->pg != NULL ? 2 : 1, patience_ms(l)) <= 0)
 		return;
 	uint64_t wakes;
-	if ((fds[0].revents & POLLIN) != 0 && read(l->n->wake_fd, &wakes, sizeof wakes) < 0)
+	if ((fds[0].revents & POLLIN) != 0 && read(l->n->wake_fd, &wakes, sizeof(wakes)) < 0)
 		assert(errno == EAGAIN);
 	if (l->pg != NULL && fds[1].revents != 0)
 		read_notifications(l);

@@ -52,10 +52,10 @@ void sl__pg_payloads_add(struct sl__pg_payloads *p, const struct sl_note *note)
 
 void sl__pg_announcement(uint64_t from, const char *type, struct sl_announcement *out)
 {
-	(void)snprintf(out->channel, sizeof out->channel, "%s", SL__PG_CHANNEL);
-	(void)snprintf(out->before, sizeof out->before, "%016" PRIx64 "\n%d %d ", from, (int)SL_NOTE_JOB_SCHEDULED,
+	(void)snprintf(out->channel, sizeof(out->channel), "%s", SL__PG_CHANNEL);
+	(void)snprintf(out->before, sizeof(out->before), "%016" PRIx64 "\n%d %d ", from, (int)SL_NOTE_JOB_SCHEDULED,
 		       (int)SL_LOST_NOT);
-	(void)snprintf(out->after, sizeof out->after, " %s\n", type);
+	(void)snprintf(out->after, sizeof(out->after), " %s\n", type);
 }
 
 /* One line, of len bytes. */
@@ -65,7 +65,7 @@ static void take_line(const char *line, size_t len, struct sl__fanout *inbox)
 	int kind, reason, at = 0;
 	uint64_t id;
 	struct sl_note note = {.kind = 0};
-	if (len < sizeof text) {
+	if (len < sizeof(text)) {
 		memcpy(text, line, len);
 		text[len] = '\0';
 		if (sscanf(text, "%d %d %" SCNu64 "%n", &kind, &reason, &id, &at) == 3 && text[at] == ' ' &&

@@ -57,10 +57,10 @@ struct peers {
 
 static socklen_t address(const struct peers *p, const char *name, struct sockaddr_un *out)
 {
-	memset(out, 0, sizeof *out);
+	memset(out, 0, sizeof(*out));
 	out->sun_family = AF_UNIX;
-	int n = snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", p->dir_fd, name);
-	return n > 0 && (size_t)n < sizeof out->sun_path ? (socklen_t)sizeof *out : 0;
+	int n = snprintf(out->sun_path, sizeof(out->sun_path), "/proc/self/fd/%d/%s", p->dir_fd, name);
+	return n > 0 && (size_t)n < sizeof(out->sun_path) ? (socklen_t)sizeof(*out) : 0;
 }
 
 static void remove_name(const struct peers *p, const char *name)
@@ -122,7 +122,7 @@ static void encode(struct sl__buf *b, const struct sl_note *note)
 		n = 0;
 	char head[NOTE_HEAD] = {(char)note->kind, (char)note->reason, (char)n};
 	sl__put64(head + 3, note->id);
-	(void)sl__buf_append(b, head, sizeof head);
+	(void)sl__buf_append(b, head, sizeof(head));
 	(void)sl__buf_append(b, note->type, n);
 }
 
@@ -159,7 +159,7 @@ static void take_datagram(struct peers *p, const uint8_t *data, size_t n)
 				       .reason = (enum sl_lost_reason)data[at + 1],
 				       .id = sl__get64(data + at + 3)};
 		at += NOTE_HEAD;
-		if (type_len >= sizeof type || type_len > n - at || note.kind > SL_NOTE_CHAIN_ENDED ||
+		if (type_len >= sizeof(type) || type_len > n - at || note.kind > SL_NOTE_CHAIN_ENDED ||
 		    note.reason > SL_LOST_FAILED)
 			return;
 		if (type_len > 0) {
@@ -176,7 +176,7 @@ static void receive_all(struct peers *p)
 {
 	uint8_t data[DATAGRAM_MAX];
 	for (;;) {
-		ssize_t n = recv(p->sock, data, sizeof data, MSG_DONTWAIT);
+		ssize_t n = recv(p->sock, data, sizeof(data), MSG_DONTWAIT);
 		if (n >= 0)
 			take_datagram(p, data, (size_t)n);
 		else if (errno != EINTR)
@@ -188,7 +188,7 @@ static void wake(void *ctx)
 {
 	struct peers *p = ctx;
 	uint64_t one = 1;
-	(void)!write(p->wake_fd, &one, sizeof one);
+	(void)!write(p->wake_fd, &one, sizeof(one));
 }
 
 static void *listen_main(void *arg)
@@ -200,7 +200,7 @@ static void *listen_main(void *arg)
 		if (poll(fds, 2, -1) < 0)
 			continue;
 		if (fds[1].revents != 0)
-			(void)!read(p->wake_fd, &count, sizeof count);
+			(void)!read(p->wake_fd, &count, sizeof(count));
 		if (fds[0].revents != 0)
 			receive_all(p);
 		sl__fanout_deliver(&p->fanout);
@@ -213,7 +213,7 @@ static void *listen_main(void *arg)
 static int random_name(struct peers *p, char name[NAME_BYTES], struct sl_err *err)
 {
 	uint64_t r;
-	int rc = p->env.rand->fill(&r, sizeof r, p->env.rand_ctx);
+	int rc = p->env.rand->fill(&r, sizeof(r), p->env.rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "random name for a socket");
 	(void)snprintf(name, NAME_BYTES, ".%d-%016" PRIx64, (int)p->pid, r);
@@ -244,7 +244,7 @@ static int bind_once(struct peers *p, struct sl_err *err)
 	if (len == 0 || bind(p->sock, (const struct sockaddr *)&at, len) != 0)
 		return sl_err_set_errno(err, len == 0 ? ENAMETOOLONG : errno, "bind a socket in %s", p->dir);
 	if (renameat(p->dir_fd, name, p->dir_fd, name + 1) == 0) {
-		(void)snprintf(p->name, sizeof p->name, "%s", name + 1);
+		(void)snprintf(p->name, sizeof(p->name), "%s", name + 1);
 		return 0;
 	}
 	int why = errno;
@@ -409,7 +409,7 @@ int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env 
 	int rc = sl__env_init(&full, env, err);
 	if (rc != 0)
 		return rc;
-	struct peers *p = sl__calloc(&full, 1, sizeof *p);
+	struct peers *p = sl__calloc(&full, 1, sizeof(*p));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
 	p->env = full;

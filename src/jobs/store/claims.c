@@ -8,8 +8,8 @@
 int sl__claim_hash(struct sl__claim_hash *cache, const struct sl_claim_id *claim, int64_t *out, struct sl_err *err)
 {
 	uint8_t digest[SL__SHA256_BYTES];
-	if (!cache->known || memcmp(&cache->claim, claim, sizeof *claim) != 0) {
-		int rc = sl__sha256(claim->bytes, sizeof claim->bytes, digest, err);
+	if (!cache->known || memcmp(&cache->claim, claim, sizeof(*claim)) != 0) {
+		int rc = sl__sha256(claim->bytes, sizeof(claim->bytes), digest, err);
 		if (rc != 0)
 			return rc;
 		uint64_t hash = 0;

@@ -20,12 +20,12 @@ static void add(struct sl__event_admission *a, const char *name, uint32_t incarn
 
 int sl__events_init(struct sl__event_admission *a, const struct sl_env *env, struct sl_err *err)
 {
-	a->streams = sl__calloc(env, a->n + a->n_marks + 1, sizeof *a->streams);
-	a->fresh = sl__calloc(env, a->n + 1, sizeof *a->fresh);
-	a->known = sl__calloc(env, a->n + 1, sizeof *a->known);
-	a->standings = sl__calloc(env, a->n + 1, sizeof *a->standings);
-	a->records = sl__calloc(env, a->n_marks + 1, sizeof *a->records);
-	a->details = sl__calloc(env, a->n_marks + 1, sizeof *a->details);
+	a->streams = sl__calloc(env, a->n + a->n_marks + 1, sizeof(*a->streams));
+	a->fresh = sl__calloc(env, a->n + 1, sizeof(*a->fresh));
+	a->known = sl__calloc(env, a->n + 1, sizeof(*a->known));
+	a->standings = sl__calloc(env, a->n + 1, sizeof(*a->standings));
+	a->records = sl__calloc(env, a->n_marks + 1, sizeof(*a->records));
+	a->details = sl__calloc(env, a->n_marks + 1, sizeof(*a->details));
 	if (a->streams == NULL || a->fresh == NULL || a->known == NULL || a->standings == NULL || a->records == NULL ||
 	    a->details == NULL)
 		return sl_err_set(err, SL_ENOMEM, "events: out of memory");
@@ -99,7 +99,7 @@ static void inherit(const struct sl__event_admission *a, const struct sl_event_m
 	if (other == stream || strcmp(other->name, stream->name) != 0)
 		return;
 	stream->has_others = true;
-	memcpy(stream->owner, other->owner, sizeof stream->owner);
+	memcpy(stream->owner, other->owner, sizeof(stream->owner));
 }
 
 /* Whose stream is it, and may the writer add to it? */
@@ -114,7 +114,7 @@ static int admit_writer(struct sl__event_stream *stream, const struct sl_event_w
 	if (writer->token != NULL && (is_new || (!has_owner && writer->adopts))) {
 		if (strlen(writer->token) > SL_EVENT_OWNER_MAX)
 			return sl_err_set(err, SL_EINVAL, "stream %.100s: the token's name is too long", stream->name);
-		(void)snprintf(stream->owner, sizeof stream->owner, "%s", writer->token);
+		(void)snprintf(stream->owner, sizeof(stream->owner), "%s", writer->token);
 		stream->own = true;
 		stream->adopted = !is_new;
 		return 0;
@@ -177,7 +177,7 @@ void sl__events_audit(struct sl__event_admission *a)
 			continue;
 		/* A stream's name has nothing that JSON escapes. */
 		char *json = a->details[a->n_records].json;
-		size_t size = sizeof a->details->json;
+		size_t size = sizeof(a->details->json);
 		int n = snprintf(json, size, "{\"stream\":\"%s\",\"incarnation\":%" PRIu32, s->name, s->incarnation);
 		if (s->skip_first != 0)
 			n += snprintf(json + n, size - (size_t)n, ",\"skipped\":[\"%" PRIu64 "\",\"%" PRIu64 "\"]",
@@ -211,5 +211,6 @@ bool sl__event_is_late(const struct sl__event_admission *a, const struct sl_even
 
 bool sl__event_same_claim(const struct sl_event_row *x, const struct sl_event_row *y)
 {
-	return x->job_id == y->job_id && x->attempt == y->attempt && memcmp(&x->claim, &y->claim, sizeof x->claim) == 0;
+	return x->job_id == y->job_id && x->attempt == y->attempt &&
+	       memcmp(&x->claim, &y->claim, sizeof(x->claim)) == 0;
 }

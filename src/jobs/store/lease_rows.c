@@ -32,13 +32,13 @@ static int show(struct sl__lease_rows *rows, struct sl_err *err)
 	struct sl_lease *lease = &rows->lease;
 	const struct sl_env *env = rows->ids.env;
 	bool failed = rows->worker.failed != 0 || rows->ids.failed != 0 || rows->names.failed != 0;
-	const char **types = failed ? NULL : sl__calloc(env, lease->n_types, sizeof *types);
+	const char **types = failed ? NULL : sl__calloc(env, lease->n_types, sizeof(*types));
 	if (types == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the jobs of a lease");
 	const char *at = sl__buf_str(&rows->names);
 	for (size_t i = 0; i < lease->n_types; i++, at += strlen(at) + 1)
 		types[i] = at;
-	qsort(types, lease->n_types, sizeof *types, by_name);
+	qsort(types, lease->n_types, sizeof(*types), by_name);
 	lease->types = types;
 	lease->worker = sl__buf_str(&rows->worker);
 	lease->jobs = (const uint64_t *)(const void *)rows->ids.data;
@@ -56,7 +56,7 @@ int sl__lease_rows_add(struct sl__lease_rows *rows, const struct sl_lease *row, 
 {
 	struct sl_lease *lease = &rows->lease;
 	int rc = 0;
-	if (lease->n_jobs > 0 && memcmp(lease->claim, row->claim, sizeof row->claim) != 0)
+	if (lease->n_jobs > 0 && memcmp(lease->claim, row->claim, sizeof(row->claim)) != 0)
 		rc = show(rows, err);
 	if (rc != 0)
 		return rc;
@@ -65,7 +65,7 @@ int sl__lease_rows_add(struct sl__lease_rows *rows, const struct sl_lease *row, 
 		lease->n_types = 0;
 		(void)sl__buf_str_append(&rows->worker, row->worker != NULL ? row->worker : "");
 	}
-	(void)sl__buf_append(&rows->ids, &job, sizeof job);
+	(void)sl__buf_append(&rows->ids, &job, sizeof(job));
 	lease->n_jobs++;
 	keep_type(rows, type);
 	return 0;

@@ -114,7 +114,7 @@ static int end_now(struct sl_attempt *a, struct sl_err *err)
 static const char *copy_text(struct sl_attempt *a, const char *text)
 {
 	size_t n = strlen(text) + 1;
-	char *copy = n <= sizeof a->run->text ? a->run->text : sl__run_memory(a->w, a->run, n);
+	char *copy = n <= sizeof(a->run->text) ? a->run->text : sl__run_memory(a->w, a->run, n);
 	if (copy != NULL)
 		memcpy(copy, text, n);
 	return copy;
@@ -179,13 +179,13 @@ static struct sl_new_job *copy_new_job(struct sl_attempt *a, const struct sl_new
 {
 	size_t type = strlen(in->type) + 1, input = in->input != NULL ? strlen(in->input) + 1 : 0;
 	size_t trace = in->traceparent != NULL ? strlen(in->traceparent) + 1 : 0;
-	size_t blockers = in->n_blockers * sizeof *in->blockers;
-	char *at = sl__run_memory(a->w, a->run, sizeof *in + blockers + type + input + trace);
+	size_t blockers = in->n_blockers * sizeof(*in->blockers);
+	char *at = sl__run_memory(a->w, a->run, sizeof(*in) + blockers + type + input + trace);
 	if (at == NULL)
 		return NULL;
 	struct sl_new_job *out = (void *)at;
 	*out = *in;
-	at += sizeof *out;
+	at += sizeof(*out);
 	out->blockers = blockers != 0 ? memcpy(at, in->blockers, blockers) : NULL;
 	at += blockers;
 	out->type = memcpy(at, in->type, type);
@@ -392,7 +392,7 @@ int sl_attempt_progress(sl_attempt *a, const char *json, struct sl_err *err)
 			return rc;
 	}
 	size_t n = strlen(json) + 1;
-	struct sl__owned *text = sl__alloc(&w->home.env, sizeof *text + n);
+	struct sl__owned *text = sl__alloc(&w->home.env, sizeof(*text) + n);
 	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "progress: no memory");
 	memcpy(text->data, json, n);

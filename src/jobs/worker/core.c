@@ -69,7 +69,7 @@ static char *arena_get(const struct sl_env *env, struct sl__arena *arena, size_t
 	struct arena_chunk *c = arena->chunks;
 	if (c == NULL || c->cap - c->used < n) {
 		size_t cap = SL_MAX(n, c == NULL ? ARENA_FIRST : SL_MIN(c->cap * 2, ARENA_KEEP));
-		c = sl__alloc(env, sizeof *c + cap);
+		c = sl__alloc(env, sizeof(*c) + cap);
 		if (c == NULL)
 			return NULL;
 		*c = (struct arena_chunk){.next = arena->chunks, .cap = cap};
@@ -120,12 +120,12 @@ static void claim_free(const struct sl_env *env, struct sl__claim *claim)
 
 static struct sl__claim *claim_new(const struct sl_env *env, uint32_t cap)
 {
-	struct sl__claim *claim = sl__calloc(env, 1, sizeof *claim);
+	struct sl__claim *claim = sl__calloc(env, 1, sizeof(*claim));
 	if (claim == NULL)
 		return NULL;
 	claim->cap = cap;
-	claim->arena = sl__calloc(env, 1, sizeof *claim->arena);
-	claim->runs = sl__calloc(env, cap, sizeof *claim->runs);
+	claim->arena = sl__calloc(env, 1, sizeof(*claim->arena));
+	claim->runs = sl__calloc(env, cap, sizeof(*claim->runs));
 	if (claim->arena != NULL && claim->runs != NULL)
 		return claim;
 	claim_free(env, claim);
@@ -202,15 +202,15 @@ static void init_types(struct sl__core *core, int64_t now_ns)
 
 int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t now_ns, struct sl_err *err)
 {
-	struct sl__core *core = sl__calloc(cfg->env, 1, sizeof *core);
+	struct sl__core *core = sl__calloc(cfg->env, 1, sizeof(*core));
 	if (core == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	core->env = cfg->env;
 	core->cfg = *cfg;
 	core->n_types = cfg->n_types;
-	core->types = sl__calloc(cfg->env, cfg->n_types, sizeof *core->types);
-	core->classes = sl__calloc(cfg->env, cfg->n_types, sizeof *core->classes);
-	core->lanes = sl__calloc(cfg->env, (size_t)cfg->lanes, sizeof *core->lanes);
+	core->types = sl__calloc(cfg->env, cfg->n_types, sizeof(*core->types));
+	core->classes = sl__calloc(cfg->env, cfg->n_types, sizeof(*core->classes));
+	core->lanes = sl__calloc(cfg->env, (size_t)cfg->lanes, sizeof(*core->lanes));
 	if (core->types == NULL || core->classes == NULL || core->lanes == NULL) {
 		sl__core_free(core);
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
@@ -266,9 +266,9 @@ int sl__todo_init(struct sl__todo *todo, const struct sl__core *core, int who, s
 	if (who < 0)
 		return 0;
 	todo->runs = sl__calloc(env, SL__SETTLE_MAX, sizeof(struct sl__run *));
-	todo->types = sl__calloc(env, core->n_types, sizeof *todo->types);
-	todo->type_index = sl__calloc(env, core->n_types, sizeof *todo->type_index);
-	todo->seen = sl__calloc(env, core->n_types, sizeof *todo->seen);
+	todo->types = sl__calloc(env, core->n_types, sizeof(*todo->types));
+	todo->type_index = sl__calloc(env, core->n_types, sizeof(*todo->type_index));
+	todo->seen = sl__calloc(env, core->n_types, sizeof(*todo->seen));
 	if (todo->runs != NULL && todo->types != NULL && todo->type_index != NULL && todo->seen != NULL)
 		return 0;
 	sl__todo_fini(todo, core);

@@ -19,14 +19,14 @@ static bool keeps(const struct sl__run *run)
 static bool renewal_room(struct sl__core *core, struct sl__todo *todo, size_t n_claims, size_t n_ids)
 {
 	if (n_claims > todo->cap_renewals) {
-		void *p = sl__realloc(core->env, todo->renewals, n_claims * 2 * sizeof *todo->renewals);
+		void *p = sl__realloc(core->env, todo->renewals, n_claims * 2 * sizeof(*todo->renewals));
 		if (p == NULL)
 			return false;
 		todo->renewals = p;
 		todo->cap_renewals = n_claims * 2;
 	}
 	if (n_ids * 2 > todo->cap_ids) {
-		void *p = sl__realloc(core->env, todo->ids, n_ids * 4 * sizeof *todo->ids);
+		void *p = sl__realloc(core->env, todo->ids, n_ids * 4 * sizeof(*todo->ids));
 		if (p == NULL)
 			return false;
 		todo->ids = p;
@@ -94,7 +94,7 @@ static bool prepare_renewal(struct sl__core *core, int64_t now_ns, struct sl__to
 static struct sl__claim *find_claim(struct sl__core *core, const struct sl_claim_id *id)
 {
 	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
-		if (memcmp(&c->id, id, sizeof *id) == 0)
+		if (memcmp(&c->id, id, sizeof(*id)) == 0)
 			return c;
 	return NULL;
 }

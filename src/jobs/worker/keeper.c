@@ -14,7 +14,7 @@ static void on_lost(uint64_t id, uint64_t fence, enum sl_lost_reason reason, voi
 	struct sl__keeper *k = &w->keeper;
 	if (k->n_losses == k->cap_losses) {
 		size_t cap = k->cap_losses != 0 ? k->cap_losses * 2 : 16;
-		struct sl__loss *more = sl__realloc(&w->home.env, k->losses, cap * sizeof *more);
+		struct sl__loss *more = sl__realloc(&w->home.env, k->losses, cap * sizeof(*more));
 		if (more == NULL)
 			return; /* the next renewal, or the settle, finds it again */
 		k->losses = more;

@@ -25,7 +25,7 @@ void sl__run_release(struct sl__run *run, void *worker)
 
 void *sl__run_memory(sl_worker *w, struct sl__run *run, size_t n)
 {
-	struct sl__owned *o = sl__alloc(&w->home.env, sizeof *o + n);
+	struct sl__owned *o = sl__alloc(&w->home.env, sizeof(*o) + n);
 	if (o == NULL)
 		return NULL;
 	o->next = run->owned;
@@ -36,7 +36,7 @@ void *sl__run_memory(sl_worker *w, struct sl__run *run, size_t n)
 const char *sl__run_text(sl_worker *w, struct sl__run *run, const char *text)
 {
 	size_t n = strlen(text) + 1;
-	char *copy = n <= sizeof run->text ? run->text : sl__run_memory(w, run, n);
+	char *copy = n <= sizeof(run->text) ? run->text : sl__run_memory(w, run, n);
 	if (copy == NULL)
 		return "the attempt failed (no memory for its reason)";
 	memcpy(copy, text, n);
@@ -179,20 +179,20 @@ static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_er
 	const struct sl_env *env = &w->home.env;
 	if (o->processors == NULL || o->n_processors == 0)
 		return bad(err, "processors", "are missing");
-	w->processes = sl__calloc(env, o->n_processors, sizeof *w->processes);
-	w->core_types = sl__calloc(env, o->n_processors, sizeof *w->core_types);
+	w->processes = sl__calloc(env, o->n_processors, sizeof(*w->processes));
+	w->core_types = sl__calloc(env, o->n_processors, sizeof(*w->core_types));
 	w->type_names = sl__calloc(env, o->n_processors, sizeof(char *));
-	w->reap_types = sl__calloc(env, o->n_processors, sizeof *w->reap_types);
+	w->reap_types = sl__calloc(env, o->n_processors, sizeof(*w->reap_types));
 	if (w->processes == NULL || w->core_types == NULL || w->type_names == NULL || w->reap_types == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	const char *at = (const char *)o->processors;
 	for (size_t i = 0; i < o->n_processors; i++) {
 		struct sl_processor p;
 		size_t stride;
-		memcpy(&stride, at, sizeof stride);
+		memcpy(&stride, at, sizeof(stride));
 		if (stride == 0)
 			return bad(err, "processors", "has one without its struct_size");
-		sl__opts_copy(&p, sizeof p, at);
+		sl__opts_copy(&p, sizeof(p), at);
 		at += stride;
 		int rc = sl__job_name_check(p.type, "processors: type", err);
 		if (rc != 0)
@@ -215,7 +215,7 @@ static int fill_middlewares(sl_worker *w, const struct sl_worker_opts *o, struct
 {
 	if (o->n_middlewares == 0)
 		return 0;
-	w->middlewares = sl__calloc(&w->home.env, o->n_middlewares, sizeof *w->middlewares);
+	w->middlewares = sl__calloc(&w->home.env, o->n_middlewares, sizeof(*w->middlewares));
 	if (w->middlewares == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	for (size_t i = 0; i < o->n_middlewares; i++) {
@@ -235,7 +235,7 @@ static int make_id(sl_worker *w, const struct sl_env *env, const char *given, st
 			return bad(err, "worker_id", "must be 1 to 128 bytes of UTF-8");
 		w->id = sl__strdup(env, given);
 	} else {
-		int rc = env->rand->fill(r, sizeof r, env->rand_ctx);
+		int rc = env->rand->fill(r, sizeof(r), env->rand_ctx);
 		if (rc != 0)
 			return sl_err_set_errno(err, -rc, "worker: a random id");
 		r[6] = (uint8_t)((r[6] & 0x0F) | 0x40);
@@ -251,7 +251,7 @@ static int make_id(sl_worker *w, const struct sl_env *env, const char *given, st
 
 static int make_slots(sl_worker *w, struct sl_err *err)
 {
-	w->slots = sl__calloc(&w->home.env, (size_t)w->cfg.slots, sizeof *w->slots);
+	w->slots = sl__calloc(&w->home.env, (size_t)w->cfg.slots, sizeof(*w->slots));
 	if (w->slots == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	for (int32_t i = 0; i < w->cfg.slots; i++) {
@@ -275,7 +275,7 @@ static bool takes_letters(const sl_worker *w)
 static int make_offering(sl_worker *w, struct sl__lane *l, struct sl__offering *o, struct sl_err *err)
 {
 	o->lane = l;
-	o->types = sl__calloc(&w->home.env, w->n_types, sizeof *o->types);
+	o->types = sl__calloc(&w->home.env, w->n_types, sizeof(*o->types));
 	if (o->types == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	return sl__todo_init(&o->todo, w->core, l->index, err);
@@ -286,8 +286,8 @@ static int make_lane(sl_worker *w, int index, struct sl_err *err)
 	struct sl__lane *l = &w->lanes[index];
 	l->w = w;
 	l->index = index;
-	l->settles = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof *l->settles);
-	l->results = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof *l->results);
+	l->settles = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof(*l->settles));
+	l->results = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof(*l->results));
 	if (l->settles == NULL || l->results == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	int rc = sl__todo_init(&l->todo, w->core, index, err);
@@ -300,7 +300,7 @@ static int make_lane(sl_worker *w, int index, struct sl_err *err)
 
 static int make_lanes(sl_worker *w, struct sl_err *err)
 {
-	w->lanes = sl__calloc(&w->home.env, (size_t)w->cfg.lanes, sizeof *w->lanes);
+	w->lanes = sl__calloc(&w->home.env, (size_t)w->cfg.lanes, sizeof(*w->lanes));
 	if (w->lanes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	for (int i = 0; i < w->cfg.lanes; i++) {
@@ -399,11 +399,11 @@ int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_
 {
 	struct sl_worker_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	sl_worker *w = sl__calloc(&env, 1, sizeof *w);
+	sl_worker *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	w->home.env = env;
@@ -435,7 +435,7 @@ static int start_slots(sl_worker *w, struct sl_err *err)
 {
 	for (int32_t i = 0; i < w->cfg.slots; i++) {
 		char name[32];
-		(void)snprintf(name, sizeof name, "sl-slot-%d", (int)i);
+		(void)snprintf(name, sizeof(name), "sl-slot-%d", (int)i);
 		int rc = sl__thread_start(&w->slots[i].thread, name, sl__slot_main, &w->slots[i]);
 		if (rc != 0)
 			return sl__thread_error(err, rc, "slot", "worker");
@@ -448,7 +448,7 @@ static int start_lanes(sl_worker *w, struct sl_err *err)
 {
 	for (int32_t i = 0; i < w->cfg.lanes; i++) {
 		char name[32];
-		(void)snprintf(name, sizeof name, "sl-lane-%d", (int)i);
+		(void)snprintf(name, sizeof(name), "sl-lane-%d", (int)i);
 		int rc = sl__thread_start(&w->lanes[i].thread, name, sl__lane_main, &w->lanes[i]);
 		if (rc != 0)
 			return sl__thread_error(err, rc, "lane", "worker");
@@ -548,7 +548,7 @@ const char *sl_worker_id(const sl_worker *w)
 void sl_worker_get_stats(sl_worker *w, struct sl_worker_stats *out)
 {
 	struct sl__core_stats s;
-	struct sl_worker_stats full = {.struct_size = sizeof full};
+	struct sl_worker_stats full = {.struct_size = sizeof(full)};
 	sl__lock(&w->mu);
 	sl__core_get_stats(w->core, &s);
 	full.busy = sl__core_busy(w->core);
@@ -566,7 +566,7 @@ void sl_worker_get_stats(sl_worker *w, struct sl_worker_stats *out)
 	full.exchanges = s.exchanges;
 	full.polls = s.polls;
 	full.notified = s.notified;
-	size_t size = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof full) : sizeof full;
+	size_t size = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(full)) : sizeof(full);
 	memcpy(out, &full, size);
 	out->struct_size = size;
 }

@@ -23,8 +23,8 @@
 #include <stdatomic.h>
 
 #include "base/thread.h"
-#include "jobs/worker/core.h"
 #include "jobs/client/tx.h"
+#include "jobs/worker/core.h"
 
 /* One type of the worker. Constant after new. */
 struct sl__process {

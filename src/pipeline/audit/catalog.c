@@ -60,14 +60,14 @@ int sl_catalog_open(sl_catalog **out, const char *url, const struct sl_catalog_o
 {
 	struct sl_catalog_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	if (out == NULL || url == NULL)
 		return sl_err_set(err, SL_EINVAL, "a catalog is named by sqlite:FILE or postgres://…");
 	int rc = complete(&o, err);
 	rc = rc != 0 ? rc : sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	struct sl_catalog *c = sl__calloc(&env, 1, sizeof *c);
+	struct sl_catalog *c = sl__calloc(&env, 1, sizeof(*c));
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
 	c->env = env;
@@ -164,7 +164,7 @@ void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset 
 	/* Not the lease's: whoever takes it next writes them anew. */
 	static const int texts[] = {0, 2, 3, 4, 11}, numbers[] = {1, 5, 6, 7, 8, 9, 10, 12, 13};
 	struct sl_dataset *d = &out->d;
-	*out = (struct sl__cat_dataset){.d = {.struct_size = sizeof *d}};
+	*out = (struct sl__cat_dataset){.d = {.struct_size = sizeof(*d)}};
 	d->name = or_empty(sl__cat_text(row, 0));
 	d->partition_size = (uint64_t)sl__cat_number(row, 1);
 	d->sequence_column = or_empty(sl__cat_text(row, 2));
@@ -177,7 +177,7 @@ void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset 
 	d->bad_rows = (uint64_t)sl__cat_number(row, 9);
 	d->bytes = (uint64_t)sl__cat_number(row, 10);
 	out->head_hash = or_empty(sl__cat_text(row, 11));
-	(void)!sl__audit_unhex(out->head_hash, strlen(out->head_hash), d->head, sizeof d->head);
+	(void)!sl__audit_unhex(out->head_hash, strlen(out->head_hash), d->head, sizeof(d->head));
 	d->delivered_files = (uint64_t)sl__cat_number(row, 12);
 	d->delivered_endpoint = (uint64_t)sl__cat_number(row, 13);
 	d->fence = (uint64_t)sl__cat_number(row, 14);
@@ -188,7 +188,7 @@ void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset 
 bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_partition *out)
 {
 	static const int texts[] = {2, 6, 7, 10}, numbers[] = {0, 1, 3, 4, 5, 8, 9};
-	*out = (struct sl_catalog_partition){.struct_size = sizeof *out};
+	*out = (struct sl_catalog_partition){.struct_size = sizeof(*out)};
 	out->start = (uint64_t)sl__cat_number(row, 0);
 	out->end = (uint64_t)sl__cat_number(row, 1);
 	const char *type = or_empty(sl__cat_text(row, 2));
@@ -199,7 +199,7 @@ bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_par
 	out->bad_rows = (uint64_t)sl__cat_number(row, 4);
 	out->bytes = (uint64_t)sl__cat_number(row, 5);
 	const char *hash = or_empty(sl__cat_text(row, 6));
-	bool readable = sl__audit_unhex(hash, strlen(hash), out->sha256, sizeof out->sha256) &&
+	bool readable = sl__audit_unhex(hash, strlen(hash), out->sha256, sizeof(out->sha256)) &&
 			strcmp(type, sl__cat_type_name(out->type)) == 0 &&
 			all_typed(row, texts, SL_COUNT(texts), numbers, SL_COUNT(numbers));
 	out->path = or_empty(sl__cat_text(row, 7));

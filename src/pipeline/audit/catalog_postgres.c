@@ -48,7 +48,7 @@ _Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its sta
 static int begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
 {
 	struct pg_catalog *s = db;
-	struct pg_session *session = sl__calloc(s->env, 1, sizeof *session);
+	struct pg_session *session = sl__calloc(s->env, 1, sizeof(*session));
 	if (session == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a transaction");
 	int rc = sl__pg_take(s->pool, &session->conn, err);
@@ -184,15 +184,15 @@ static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, str
 {
 	char sql[256], answer[32];
 	*out = 0;
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT to_regclass('%s.sluice_catalog') IS NOT NULL FROM pg_catalog.pg_namespace"
 		       " WHERE nspname='pg_catalog'",
 		       s->schema);
-	int rc = ask(c, sql, answer, sizeof answer, err);
+	int rc = ask(c, sql, answer, sizeof(answer), err);
 	if (rc != 0 || answer[0] != 't')
 		return rc;
-	(void)snprintf(sql, sizeof sql, "SELECT coalesce(max(version),0) FROM %s.sluice_catalog", s->schema);
-	rc = ask(c, sql, answer, sizeof answer, err);
+	(void)snprintf(sql, sizeof(sql), "SELECT coalesce(max(version),0) FROM %s.sluice_catalog", s->schema);
+	rc = ask(c, sql, answer, sizeof(answer), err);
 	if (rc == 0 && sscanf(answer, "%d", out) != 1)
 		rc = sl_err_set(err, SL_ECORRUPT, "schema %s: the catalog has no version", s->schema);
 	return rc;
@@ -201,9 +201,9 @@ static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, str
 static int apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int version, struct sl_err *err)
 {
 	char sql[160], answer[32];
-	(void)snprintf(sql, sizeof sql, "SELECT to_regnamespace('%s') IS NOT NULL", s->schema);
-	int rc = ask(c, sql, answer, sizeof answer, err);
-	(void)snprintf(sql, sizeof sql, "CREATE SCHEMA %s", s->schema);
+	(void)snprintf(sql, sizeof(sql), "SELECT to_regnamespace('%s') IS NOT NULL", s->schema);
+	int rc = ask(c, sql, answer, sizeof(answer), err);
+	(void)snprintf(sql, sizeof(sql), "CREATE SCHEMA %s", s->schema);
 	if (rc == 0 && answer[0] != 't')
 		rc = sl__pg_exec(c, sql, err);
 	rc = rc != 0 ? rc : sl__pg_exec(c, s->path, err);
@@ -211,7 +211,7 @@ static int apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int versio
 		rc = sl__pg_exec(c, "CREATE TABLE IF NOT EXISTS sluice_catalog(version integer)", err);
 	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
 		rc = sl__pg_exec(c, steps[version], err);
-		(void)snprintf(sql, sizeof sql, "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
+		(void)snprintf(sql, sizeof(sql), "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
 		rc = rc != 0 ? rc : sl__pg_exec(c, sql, err);
 	}
 	return rc;
@@ -231,7 +231,7 @@ static int migrate_locked(struct pg_catalog *s, struct sl__pg_conn *c, struct sl
 	int version = 0, rc = sl__pg_exec(c, "BEGIN", err);
 	if (rc != 0)
 		return rc;
-	(void)snprintf(sql, sizeof sql, "SELECT pg_advisory_xact_lock(hashtextextended('sluice catalog %s',0))",
+	(void)snprintf(sql, sizeof(sql), "SELECT pg_advisory_xact_lock(hashtextextended('sluice catalog %s',0))",
 		       s->schema);
 	rc = sl__pg_exec(c, sql, err);
 	rc = rc != 0 ? rc : version_of(s, c, &version, err);
@@ -290,15 +290,15 @@ static int set_schema(struct pg_catalog *s, const char *schema, struct sl_err *e
 	if (n < 1 || n > 63 || strspn(schema, "abcdefghijklmnopqrstuvwxyz_0123456789") != n ||
 	    (schema[0] >= '0' && schema[0] <= '9'))
 		return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
-	(void)snprintf(s->schema, sizeof s->schema, "%s", schema);
-	(void)snprintf(s->path, sizeof s->path, "SET LOCAL search_path=%s", schema);
+	(void)snprintf(s->schema, sizeof(s->schema), "%s", schema);
+	(void)snprintf(s->path, sizeof(s->path), "SET LOCAL search_path=%s", schema);
 	return 0;
 }
 
 int sl__cat_postgres_open(const struct sl__cat_ops **out_ops, void **out, const char *url,
 			  const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err)
 {
-	struct pg_catalog *s = sl__calloc(env, 1, sizeof *s);
+	struct pg_catalog *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
 	s->env = env;

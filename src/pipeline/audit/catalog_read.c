@@ -66,7 +66,7 @@ static int put_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *
 	if (d.damaged && !p->lenient)
 		return damaged("dataset", d.d.name, err);
 	char has_holder = d.d.holder != NULL;
-	(void)sl__buf_append(&p->bytes, &d.d, sizeof d.d);
+	(void)sl__buf_append(&p->bytes, &d.d, sizeof(d.d));
 	(void)sl__buf_append(&p->bytes, &has_holder, 1);
 	put_text(p, d.d.name);
 	put_text(p, d.d.sequence_column);
@@ -77,8 +77,8 @@ static int put_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *
 
 static void take_dataset(const char **at, struct sl_dataset *out)
 {
-	memcpy(out, *at, sizeof *out);
-	*at += sizeof *out;
+	memcpy(out, *at, sizeof(*out));
+	*at += sizeof(*out);
 	bool has_holder = *(*at)++ != 0;
 	out->name = take_text(at);
 	out->sequence_column = take_text(at);
@@ -150,8 +150,8 @@ static int put_partition(const struct sl__cat_row *row, void *ctx, struct sl_err
 		return damaged("partition", part.path, err);
 	/* What is not readable comes out as zeros: it is not what the event says, and that is how it is found. */
 	if (!readable)
-		memset(part.sha256, 0, sizeof part.sha256);
-	(void)sl__buf_append(&p->bytes, &part, sizeof part);
+		memset(part.sha256, 0, sizeof(part.sha256));
+	(void)sl__buf_append(&p->bytes, &part, sizeof(part));
 	put_text(p, part.path);
 	put_text(p, part.hole_ranges);
 	return put_end(p, err);
@@ -168,8 +168,8 @@ static int tell_partitions(const struct page *p, sl_catalog_partition_fn *fn, vo
 	int rc = 0;
 	for (uint64_t i = 0; i < p->rows && rc == 0; i++) {
 		struct sl_catalog_partition part;
-		memcpy(&part, at, sizeof part);
-		at += sizeof part;
+		memcpy(&part, at, sizeof(part));
+		at += sizeof(part);
 		part.path = take_text(&at);
 		part.hole_ranges = take_text(&at);
 		*next = (struct place){.start = part.start, .event = part.event};
@@ -237,7 +237,7 @@ static int put_event(const struct sl__cat_row *row, void *ctx, struct sl_err *er
 	const char *text = sl__cat_text(row, 1), *id = sl__cat_text(row, 2);
 	if ((number > INT64_MAX || text == NULL) && !p->lenient)
 		return damaged("event", id != NULL ? id : "without an id", err);
-	(void)sl__buf_append(&p->bytes, &number, sizeof number);
+	(void)sl__buf_append(&p->bytes, &number, sizeof(number));
 	put_text(p, text != NULL ? text : "");
 	put_text(p, id != NULL ? id : "");
 	return put_end(p, err);
@@ -248,8 +248,8 @@ static int tell_events(const struct page *p, sl__cat_event_fn *fn, void *ctx, ui
 	const char *at = p->bytes.data;
 	int rc = 0;
 	for (uint64_t i = 0; i < p->rows && rc == 0; i++) {
-		memcpy(after, at, sizeof *after);
-		at += sizeof *after;
+		memcpy(after, at, sizeof(*after));
+		at += sizeof(*after);
 		const char *text = take_text(&at);
 		rc = fn(*after, text, take_text(&at), ctx);
 	}

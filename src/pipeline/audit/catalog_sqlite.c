@@ -245,7 +245,7 @@ struct sq_guard {
 static int guard(void *db, const char *dataset, void **out, struct sl_err *err)
 {
 	struct sq_catalog *s = db;
-	struct sq_guard *g = sl__calloc(s->env, 1, sizeof *g);
+	struct sq_guard *g = sl__calloc(s->env, 1, sizeof(*g));
 	char *path = sl__asprintf(s->env, "%s-lease-%s", s->path, dataset);
 	int rc = 0;
 	if (g == NULL || path == NULL) {
@@ -299,7 +299,7 @@ static int step_up(struct sl__sqlite *c, int version, struct sl_err *err)
 			      : 0;
 	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
 		rc = sl__sqlite_exec(c, steps[version], err);
-		(void)snprintf(note, sizeof note, "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
+		(void)snprintf(note, sizeof(note), "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
 		rc = rc != 0 ? rc : sl__sqlite_exec(c, note, err);
 	}
 	return rc;
@@ -406,7 +406,7 @@ static int open_file(struct sq_catalog *s, const char *path, bool create, struct
 int sl__cat_sqlite_open(const struct sl__cat_ops **out_ops, void **out, const char *path,
 			const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err)
 {
-	struct sq_catalog *s = sl__calloc(env, 1, sizeof *s);
+	struct sq_catalog *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
 	s->env = s->writer.env = s->reader.env = env;

@@ -53,14 +53,14 @@ static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	s->events = d.d.events;
 	s->start = d.d.start;
 	s->checkpoint = d.d.checkpoint;
-	memcpy(s->head, d.d.head, sizeof s->head);
+	memcpy(s->head, d.d.head, sizeof(s->head));
 	if (s->wanted != NULL)
 		s->differs = difference(&d.d, s->wanted);
 	size_t n = strlen(d.d.sequence_column);
-	if (d.damaged || n >= sizeof s->sequence_column ||
+	if (d.damaged || n >= sizeof(s->sequence_column) ||
 	    (s->partition_size != 0 &&
-	     !sl__audit_unhex(d.schema_sha256, strlen(d.schema_sha256), s->schema_sha256, sizeof s->schema_sha256)) ||
-	    (s->events != 0 && strlen(d.head_hash) != 2 * sizeof s->head))
+	     !sl__audit_unhex(d.schema_sha256, strlen(d.schema_sha256), s->schema_sha256, sizeof(s->schema_sha256))) ||
+	    (s->events != 0 && strlen(d.head_hash) != 2 * sizeof(s->head)))
 		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of dataset %s is damaged", d.d.name);
 	memcpy(s->sequence_column, d.d.sequence_column, n + 1);
 	return 0;
@@ -81,7 +81,7 @@ static int note_holes(const struct sl__cat_row *row, void *ctx, struct sl_err *e
 static int note_partition(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
 {
 	struct state *s = ctx;
-	if (!sl__cat_read_partition(row, &s->other) || strlen(s->other.path) >= sizeof s->other_path)
+	if (!sl__cat_read_partition(row, &s->other) || strlen(s->other.path) >= sizeof(s->other_path))
 		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of the partition from %" PRIu64 " is damaged",
 				  s->other.start);
 	memcpy(s->other_path, s->other.path, strlen(s->other.path) + 1);
@@ -133,7 +133,7 @@ int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_da
 {
 	struct sl__cat_tx tx;
 	struct sl_dataset d;
-	sl__opts_copy(&d, sizeof d, dataset);
+	sl__opts_copy(&d, sizeof(d), dataset);
 	struct state s = {.wanted = &d};
 	struct sl__cat_call lock = lock_call(lease, &s);
 	int rc = sl__catalog_check(c, err);
@@ -157,7 +157,7 @@ int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_da
 static bool same_contents(const struct sl_catalog_partition *a, const struct sl_catalog_partition *b)
 {
 	return a->start == b->start && a->end == b->end && a->rows == b->rows && a->bad_rows == b->bad_rows &&
-	       a->holes == b->holes && a->bytes == b->bytes && memcmp(a->sha256, b->sha256, sizeof a->sha256) == 0 &&
+	       a->holes == b->holes && a->bytes == b->bytes && memcmp(a->sha256, b->sha256, sizeof(a->sha256)) == 0 &&
 	       strcmp(a->path, b->path) == 0;
 }
 
@@ -197,7 +197,7 @@ static int build_event(struct sl_catalog *c, const struct state *s, const struct
 	int rc = sl__holes_for_event(holes, ranges, err);
 	if (rc != 0)
 		return rc;
-	*e = (struct sl_audit_event){.struct_size = sizeof *e,
+	*e = (struct sl_audit_event){.struct_size = sizeof(*e),
 				     .type = p->type,
 				     .number = s->events + 1,
 				     .dataset = dataset,
@@ -213,10 +213,10 @@ static int build_event(struct sl_catalog *c, const struct state *s, const struct
 				     .bytes = p->bytes,
 				     .producer = c->producer,
 				     .producer_version = c->producer_version};
-	memcpy(e->sha256, p->sha256, sizeof e->sha256);
-	memcpy(e->schema_sha256, s->schema_sha256, sizeof e->schema_sha256);
+	memcpy(e->sha256, p->sha256, sizeof(e->sha256));
+	memcpy(e->schema_sha256, s->schema_sha256, sizeof(e->schema_sha256));
 	if (s->events != 0)
-		memcpy(e->prev_hash, s->head, sizeof e->prev_hash);
+		memcpy(e->prev_hash, s->head, sizeof(e->prev_hash));
 	return sl_audit_event_format(e, text, &len, err);
 }
 
@@ -290,7 +290,7 @@ int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_ca
 	struct sl_catalog_partition p;
 	struct sl__cat_tx tx;
 	struct state s = {.found = false};
-	sl__opts_copy(&p, sizeof p, partition);
+	sl__opts_copy(&p, sizeof(p), partition);
 	int rc = sl__catalog_check(c, err);
 	rc = rc != 0 ? rc : check_partition(&p, err);
 	rc = rc != 0 ? rc : sl_catalog_lease_check(lease, err);

@@ -81,7 +81,7 @@ static const char *wrong_member(const struct sl_audit_event *e)
 		return "dataset";
 	if (e->number < 1 || e->number > INT64_MAX)
 		return "number";
-	if ((e->number == 1) != (memcmp(e->prev_hash, zeros, sizeof zeros) == 0))
+	if ((e->number == 1) != (memcmp(e->prev_hash, zeros, sizeof(zeros)) == 0))
 		return "chain.prev_event_hash";
 	if (!text_ok(e->sequence_column, COLUMN_MAX))
 		return "partition.sequence_column";
@@ -267,7 +267,7 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 	size_t n = 0;
 	if (len >= SL_AUDIT_EVENT_BYTES)
 		return damaged(err, "too long");
-	struct sl_audit_event e = {.struct_size = sizeof e};
+	struct sl_audit_event e = {.struct_size = sizeof(e)};
 	struct sl__audit_scan s = {
 		.at = from, .end = from + len, .storage = storage, .storage_end = storage + SL_AUDIT_EVENT_BYTES};
 	scan_event(&s, &e);
@@ -280,7 +280,7 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 	int rc = sl_audit_event_format(&computed, again, &n, err);
 	if (rc != 0)
 		return rc;
-	if (memcmp(computed.hash, e.hash, sizeof e.hash) != 0)
+	if (memcmp(computed.hash, e.hash, sizeof(e.hash)) != 0)
 		return damaged(err, "its contents do not have its event_hash");
 	if (n != len || memcmp(again, from, n) != 0)
 		return damaged(err, "not in canonical form");
@@ -295,10 +295,10 @@ int sl__audit_chain_add(struct sl__audit_chain *chain, const struct sl_audit_eve
 	if (event->number != chain->events + 1)
 		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " stands where %" PRIu64 " is expected",
 				  event->number, chain->events + 1);
-	if (memcmp(event->prev_hash, chain->head, sizeof chain->head) != 0)
+	if (memcmp(event->prev_hash, chain->head, sizeof(chain->head)) != 0)
 		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " does not hold the hash of the one before it",
 				  event->number);
 	chain->events = event->number;
-	memcpy(chain->head, event->hash, sizeof chain->head);
+	memcpy(chain->head, event->hash, sizeof(chain->head));
 	return 0;
 }

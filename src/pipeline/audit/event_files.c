@@ -37,7 +37,7 @@ static int note_name(const char *name, void *ctx)
 	}
 	if (l->n == l->cap) {
 		size_t cap = l->cap != 0 ? 2 * l->cap : 16;
-		uint64_t *grown = sl__realloc(l->env, l->first, cap * sizeof *grown);
+		uint64_t *grown = sl__realloc(l->env, l->first, cap * sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		l->first = grown;
@@ -65,7 +65,7 @@ static int list(struct sl__event_files *l, struct sl_err *err)
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "list %s", l->folder);
 	if (l->n > 0)
-		qsort(l->first, l->n, sizeof *l->first, ascending);
+		qsort(l->first, l->n, sizeof(*l->first), ascending);
 	return 0;
 }
 

@@ -73,14 +73,14 @@ static int note_head(const struct sl_audit_event *event, const char *text, size_
 	(void)len;
 	h->events = event->number;
 	h->checkpoint = SL_MAX(h->checkpoint, event->end);
-	memcpy(h->event_hash, event->hash, sizeof h->event_hash);
+	memcpy(h->event_hash, event->hash, sizeof(h->event_hash));
 	return 0;
 }
 
 int sl_audit_head_read(const char *dir, const char *dataset, const struct sl_env *env, struct sl_audit_head *out,
 		       struct sl_err *err)
 {
-	struct sl_audit_head h = {.struct_size = sizeof h};
+	struct sl_audit_head h = {.struct_size = sizeof(h)};
 	int rc = sl_audit_events(dir, dataset, env, note_head, &h, err);
 	if (rc != 0)
 		return rc;

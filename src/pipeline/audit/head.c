@@ -31,9 +31,9 @@ static size_t put(const struct sl_audit_head *h, bool with_signature, char *out,
 {
 	char hash[2 * SL_AUDIT_HASH_BYTES + 1], key[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1],
 		signature[2 * SL_AUDIT_SIGNATURE_BYTES + 1];
-	sodium_bin2hex(hash, sizeof hash, h->event_hash, sizeof h->event_hash);
-	sodium_bin2hex(key, sizeof key, h->public_key, sizeof h->public_key);
-	sodium_bin2hex(signature, sizeof signature, h->signature, sizeof h->signature);
+	sodium_bin2hex(hash, sizeof(hash), h->event_hash, sizeof(h->event_hash));
+	sodium_bin2hex(key, sizeof(key), h->public_key, sizeof(h->public_key));
+	sodium_bin2hex(signature, sizeof(signature), h->signature, sizeof(h->signature));
 	bool named = h->has_signature != 0, with = named && with_signature;
 	int n = snprintf(
 		out, size,
@@ -65,7 +65,7 @@ int sl_audit_head_sign(struct sl_audit_head *head, const char *key_file, const s
 	if (rc != 0)
 		return rc;
 	head->has_signature = 1;
-	memcpy(head->public_key, key.public_key, sizeof head->public_key);
+	memcpy(head->public_key, key.public_key, sizeof(head->public_key));
 	size_t n = signed_text(head, text);
 	(void)crypto_sign_detached(head->signature, NULL, (const unsigned char *)text, n, key.secret);
 	sl__audit_key_drop(&key);
@@ -91,18 +91,18 @@ static void scan(struct sl__audit_scan *s, struct sl_audit_head *h)
 	h->checkpoint = sl__audit_scan_u64(s, "checkpoint");
 	sl__audit_scan_literal(s, ",\"dataset\":");
 	const char *dataset = sl__audit_scan_string(s, "dataset");
-	(void)snprintf(h->dataset, sizeof h->dataset, "%.*s", SL_DATASET_NAME_MAX, dataset);
+	(void)snprintf(h->dataset, sizeof(h->dataset), "%.*s", SL_DATASET_NAME_MAX, dataset);
 	sl__audit_scan_literal(s, ",\"event_hash\":");
-	sl__audit_scan_hex(s, h->event_hash, sizeof h->event_hash, "event_hash");
+	sl__audit_scan_hex(s, h->event_hash, sizeof(h->event_hash), "event_hash");
 	sl__audit_scan_literal(s, ",\"events\":");
 	h->events = sl__audit_scan_u64(s, "events");
 	static const char key[] = ",\"public_key\":";
 	h->has_signature = (size_t)(s->end - s->at) > strlen(key) && memcmp(s->at, key, strlen(key)) == 0;
 	if (h->has_signature) {
 		sl__audit_scan_literal(s, key);
-		sl__audit_scan_hex(s, h->public_key, sizeof h->public_key, "public_key");
+		sl__audit_scan_hex(s, h->public_key, sizeof(h->public_key), "public_key");
 		sl__audit_scan_literal(s, ",\"signature\":");
-		sl__audit_scan_hex(s, h->signature, sizeof h->signature, "signature");
+		sl__audit_scan_hex(s, h->signature, sizeof(h->signature), "signature");
 	}
 	sl__audit_scan_literal(s, ",\"version\":1}\n");
 	if (s->why == NULL && s->at != s->end)
@@ -114,7 +114,7 @@ static int check_signature(const struct sl_audit_head *h, const uint8_t *public_
 	char text[SL_AUDIT_HEAD_BYTES];
 	if (public_key != NULL && !h->has_signature)
 		return sl_err_set(err, SL_EKEY, "head: it is not signed");
-	if (public_key != NULL && memcmp(public_key, h->public_key, sizeof h->public_key) != 0)
+	if (public_key != NULL && memcmp(public_key, h->public_key, sizeof(h->public_key)) != 0)
 		return sl_err_set(err, SL_EKEY, "head: it is signed with another key");
 	if (!h->has_signature)
 		return 0;
@@ -134,9 +134,9 @@ int sl_audit_head_parse(const void *text, size_t len, const uint8_t *public_key,
 	size_t n;
 	if (len >= SL_AUDIT_HEAD_BYTES)
 		return sl_err_set(err, SL_ECORRUPT, "head: too long");
-	struct sl_audit_head h = {.struct_size = sizeof h};
+	struct sl_audit_head h = {.struct_size = sizeof(h)};
 	struct sl__audit_scan s = {
-		.at = from, .end = from + len, .storage = storage, .storage_end = storage + sizeof storage};
+		.at = from, .end = from + len, .storage = storage, .storage_end = storage + sizeof(storage)};
 	scan(&s, &h);
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "head: byte %zu: expected %s", (size_t)(s.at - from), s.why);

@@ -55,14 +55,14 @@ static int read_key(const struct sl_env *env, int fd, const char *path, bool sec
 		return bad_key(err, path, "not a regular file");
 	if (secret && (st.mode & 077) != 0)
 		return bad_key(err, path, "others may read it: chmod 600");
-	ssize_t n = sl__pread_full(env, fd, text, sizeof text, 0);
+	ssize_t n = sl__pread_full(env, fd, text, sizeof(text), 0);
 	if (n < 0)
 		rc = sl_err_set_errno(err, (int)-n, "key file %.160s: read", path);
 	else if (!sl__audit_key_parse(text, (size_t)n, secret, out))
 		rc = bad_key(err, path,
 			     secret ? "is no secret key of 'sluice audit keygen'"
 				    : "is no public key of 'sluice audit keygen'");
-	sodium_memzero(text, sizeof text);
+	sodium_memzero(text, sizeof(text));
 	return rc;
 }
 
@@ -80,17 +80,17 @@ static int load(const struct sl_env *env, const char *path, bool secret, uint8_t
 int sl__audit_key_load(struct sl__audit_key *key, const struct sl_env *env, const char *path, struct sl_err *err)
 {
 	uint8_t seed[32];
-	memset(key, 0, sizeof *key);
+	memset(key, 0, sizeof(*key));
 	int rc = load(env, path, true, seed, err);
 	if (rc == 0)
 		(void)crypto_sign_seed_keypair(key->public_key, key->secret, seed);
-	sodium_memzero(seed, sizeof seed);
+	sodium_memzero(seed, sizeof(seed));
 	return rc;
 }
 
 void sl__audit_key_drop(struct sl__audit_key *key)
 {
-	sodium_memzero(key, sizeof *key);
+	sodium_memzero(key, sizeof(*key));
 }
 
 int sl_audit_public_key_load(const char *path, const struct sl_env *env, uint8_t out[SL_AUDIT_PUBLIC_KEY_BYTES],
@@ -124,15 +124,15 @@ static int put_both(const struct sl_env *env, const char *path, const char *publ
 		    const uint8_t *public_key, struct sl_err *err)
 {
 	char text[TEXT_BYTES], hex[65];
-	sodium_bin2hex(hex, sizeof hex, seed, 32);
-	(void)snprintf(text, sizeof text, SECRET_PREFIX "%s\n", hex);
+	sodium_bin2hex(hex, sizeof(hex), seed, 32);
+	(void)snprintf(text, sizeof(text), SECRET_PREFIX "%s\n", hex);
 	int rc = put_file(env, path, 0600, text, err);
-	sodium_memzero(hex, sizeof hex);
-	sodium_memzero(text, sizeof text);
+	sodium_memzero(hex, sizeof(hex));
+	sodium_memzero(text, sizeof(text));
 	if (rc != 0)
 		return rc;
-	sodium_bin2hex(hex, sizeof hex, public_key, 32);
-	(void)snprintf(text, sizeof text, PUBLIC_PREFIX "%s\n", hex);
+	sodium_bin2hex(hex, sizeof(hex), public_key, 32);
+	(void)snprintf(text, sizeof(text), PUBLIC_PREFIX "%s\n", hex);
 	rc = put_file(env, public_path, 0644, text, err);
 	char *dir = rc == 0 ? sl__dirname(env, path) : NULL;
 	int sys = dir != NULL ? sl__sync_dir(env, dir) : rc == 0 ? -ENOMEM : 0;
@@ -161,7 +161,7 @@ int sl_audit_keygen(const char *path, const struct sl_env *env, uint8_t public_k
 	char *public_path = sl__asprintf(&full, "%s.pub", path);
 	if (public_path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a key");
-	rc = full.rand->fill(seed, sizeof seed, full.rand_ctx);
+	rc = full.rand->fill(seed, sizeof(seed), full.rand_ctx);
 	if (rc != 0) {
 		rc = sl_err_set_errno(err, -rc, "no randomness for a key");
 	} else {
@@ -169,8 +169,8 @@ int sl_audit_keygen(const char *path, const struct sl_env *env, uint8_t public_k
 		rc = put_both(&full, path, public_path, seed, key.public_key, err);
 	}
 	if (rc == 0)
-		memcpy(public_key, key.public_key, sizeof key.public_key);
-	sodium_memzero(seed, sizeof seed);
+		memcpy(public_key, key.public_key, sizeof(key.public_key));
+	sodium_memzero(seed, sizeof(seed));
 	sl__audit_key_drop(&key);
 	sl__free(&full, public_path);
 	return rc;

@@ -43,7 +43,7 @@ int sl__lease_lost(struct sl_catalog_lease *lease, struct sl_err *err)
 	find_holder(lease->catalog, lease->dataset, holder);
 	sl__lock(&lease->mu);
 	lease->lost = true;
-	memcpy(lease->lost_to, holder, sizeof holder);
+	memcpy(lease->lost_to, holder, sizeof(holder));
 	int rc = stale(lease, err);
 	sl__unlock(&lease->mu);
 	return rc;
@@ -154,8 +154,8 @@ static int take(struct sl_catalog_lease *lease, const char *holder, struct sl_er
 static void default_holder(char out[CAT_HOLDER_BYTES])
 {
 	char host[65] = "";
-	if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
-		(void)snprintf(host, sizeof host, "localhost");
+	if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
+		(void)snprintf(host, sizeof(host), "localhost");
 	(void)snprintf(out, CAT_HOLDER_BYTES, "%s pid %ld", host, (long)getpid());
 }
 
@@ -174,19 +174,19 @@ int sl_catalog_lease_take(sl_catalog *c, const char *dataset, const struct sl_ca
 {
 	struct sl_catalog_lease_opts o;
 	char holder[CAT_HOLDER_BYTES];
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__catalog_check(c, err);
 	rc = rc != 0 ? rc : sl_dataset_check_name(dataset, err);
 	rc = rc != 0 ? rc : check_opts(&o, err);
 	if (rc != 0)
 		return rc;
-	struct sl_catalog_lease *lease = sl__calloc(&c->env, 1, sizeof *lease);
+	struct sl_catalog_lease *lease = sl__calloc(&c->env, 1, sizeof(*lease));
 	if (lease == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a lease");
 	default_holder(holder);
 	lease->catalog = c;
 	lease->ttl_ms = o.ttl_ms;
-	(void)snprintf(lease->dataset, sizeof lease->dataset, "%s", dataset);
+	(void)snprintf(lease->dataset, sizeof(lease->dataset), "%s", dataset);
 	sl__mutex_init(&lease->mu);
 	sl__cond_init(&lease->wake);
 	rc = take(lease, o.holder != NULL ? o.holder : holder, err);

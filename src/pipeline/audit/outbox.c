@@ -232,7 +232,7 @@ static void free_string(const struct sl_env *env, const char *field)
 static int copy_opts(struct sl_outbox *o, const struct sl_outbox_opts *opts, struct sl_err *err)
 {
 	struct sl_outbox_opts from;
-	sl__opts_copy(&from, sizeof from, opts);
+	sl__opts_copy(&from, sizeof(from), opts);
 	o->opts = from;
 	o->opts.dir = o->opts.endpoint = o->opts.token_file = o->opts.ca_file = NULL;
 	o->opts.file_bytes = from.file_bytes != 0 ? from.file_bytes : FILE_BYTES_DEFAULT;
@@ -281,7 +281,7 @@ int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outb
 	int rc = sl_catalog_lease_check(lease, err);
 	if (rc != 0)
 		return rc;
-	struct sl_outbox *o = sl__calloc(&c->env, 1, sizeof *o);
+	struct sl_outbox *o = sl__calloc(&c->env, 1, sizeof(*o));
 	if (o == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
 	o->env = c->env;
@@ -307,7 +307,7 @@ static void stop_lanes(struct sl_outbox *o)
 	o->stopping = true;
 	sl__broadcast(&o->changed);
 	sl__unlock(&o->mu);
-	if (o->cancel_fd >= 0 && write(o->cancel_fd, &one, sizeof one) < 0)
+	if (o->cancel_fd >= 0 && write(o->cancel_fd, &one, sizeof(one)) < 0)
 		assert(errno == EAGAIN);
 	for (size_t i = 0; i < SL_COUNT(o->lanes); i++) {
 		if (o->lanes[i].started)

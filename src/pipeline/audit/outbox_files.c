@@ -256,7 +256,7 @@ static const struct sl__lane_ops ops = {.name = "files", .deliver = deliver, .cl
 int sl__lane_files_open(struct sl__lane *lane, struct sl_err *err)
 {
 	struct sl_outbox *o = lane->outbox;
-	struct files_lane *f = sl__calloc(&o->env, 1, sizeof *f);
+	struct files_lane *f = sl__calloc(&o->env, 1, sizeof(*f));
 	if (f == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
 	f->fd = -1;

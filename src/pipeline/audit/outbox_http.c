@@ -45,7 +45,7 @@ static int post(struct sl__lane *lane, struct sl__http_response *r, struct sl_er
 static int refused(const struct http_lane *h, const struct sl__http_response *r, struct sl_err *err)
 {
 	char line[120];
-	(void)sl__http_first_line(line, sizeof line, r->body, r->len);
+	(void)sl__http_first_line(line, sizeof(line), r->body, r->len);
 	int rc = sl_err_set(err, SL_EUNAVAIL, "%s answered %d%s%s", h->url.shown, r->status,
 			    line[0] != '\0' ? ": " : "", line);
 	if (err != NULL && r->has_retry_after)
@@ -114,7 +114,7 @@ static const struct sl__lane_ops ops = {
 int sl__lane_http_open(struct sl__lane *lane, struct sl_err *err)
 {
 	struct sl_outbox *o = lane->outbox;
-	struct http_lane *h = sl__calloc(&o->env, 1, sizeof *h);
+	struct http_lane *h = sl__calloc(&o->env, 1, sizeof(*h));
 	if (h == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
 	sl__buf_init(&h->body, &o->env);

@@ -16,11 +16,11 @@ int sl__verify_tell(struct sl__verify *v, enum sl_audit_fault fault, uint64_t ev
 	char where[1024], text[512];
 	va_list args;
 	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof text, fmt, args);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	if (path != NULL)
-		(void)snprintf(where, sizeof where, "%s%s%s", v->dir, path[0] != '\0' ? "/" : "", path);
-	struct sl_audit_finding f = {.struct_size = sizeof f,
+		(void)snprintf(where, sizeof(where), "%s%s%s", v->dir, path[0] != '\0' ? "/" : "", path);
+	struct sl_audit_finding f = {.struct_size = sizeof(f),
 				     .fault = fault,
 				     .path = path != NULL ? where : "",
 				     .event = event,
@@ -37,7 +37,7 @@ int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, boo
 {
 	if (v->n == v->cap) {
 		size_t cap = v->cap != 0 ? 2 * v->cap : 64;
-		struct sl__verify_entry *grown = sl__realloc(&v->env, v->entries, cap * sizeof *grown);
+		struct sl__verify_entry *grown = sl__realloc(&v->env, v->entries, cap * sizeof(*grown));
 		if (grown == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for the events");
 		v->entries = grown;
@@ -59,8 +59,8 @@ int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, boo
 		sl__free(&v->env, e.hole_ranges);
 		return sl_err_set(err, SL_ENOMEM, "no memory for the events");
 	}
-	memcpy(e.hash, event->hash, sizeof e.hash);
-	memcpy(e.sha256, event->sha256, sizeof e.sha256);
+	memcpy(e.hash, event->hash, sizeof(e.hash));
+	memcpy(e.sha256, event->sha256, sizeof(e.sha256));
 	v->entries[v->n++] = e;
 	return 0;
 }
@@ -71,8 +71,8 @@ int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, 
 	if (!v->has_common) {
 		v->has_common = true;
 		v->partition_size = event->partition_size;
-		(void)snprintf(v->sequence_column, sizeof v->sequence_column, "%s", event->sequence_column);
-		memcpy(v->schema_sha256, event->schema_sha256, sizeof v->schema_sha256);
+		(void)snprintf(v->sequence_column, sizeof(v->sequence_column), "%s", event->sequence_column);
+		memcpy(v->schema_sha256, event->schema_sha256, sizeof(v->schema_sha256));
 	}
 	if (strcmp(event->dataset, v->dataset) != 0)
 		what = "dataset";
@@ -80,7 +80,7 @@ int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, 
 		what = "partition size";
 	else if (strcmp(event->sequence_column, v->sequence_column) != 0)
 		what = "sequence column";
-	else if (memcmp(event->schema_sha256, v->schema_sha256, sizeof v->schema_sha256) != 0)
+	else if (memcmp(event->schema_sha256, v->schema_sha256, sizeof(v->schema_sha256)) != 0)
 		what = "schema";
 	return what == NULL ? 0
 			    : sl__verify_tell(v, SL_AUDIT_LINK, event->number, path,
@@ -114,7 +114,7 @@ static void sum_up(struct sl__verify *v)
 		r->start = i == 0 ? e->start : SL_MIN(r->start, e->start);
 		r->checkpoint = SL_MAX(r->checkpoint, e->end);
 	}
-	memcpy(r->head, v->chain.head, sizeof r->head);
+	memcpy(r->head, v->chain.head, sizeof(r->head));
 }
 
 static void free_state(struct sl__verify *v)
@@ -138,8 +138,8 @@ int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err)
 int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
 		    struct sl_audit_result *out, struct sl_err *err)
 {
-	struct sl__verify v = {.dir = dir, .dataset = dataset, .result = {.struct_size = sizeof v.result}};
-	sl__opts_copy(&v.opts, sizeof v.opts, opts);
+	struct sl__verify v = {.dir = dir, .dataset = dataset, .result = {.struct_size = sizeof(v.result)}};
+	sl__opts_copy(&v.opts, sizeof(v.opts), opts);
 	int rc = sl_dataset_check_name(dataset, err);
 	rc = rc != 0 ? rc : sl__env_init(&v.env, v.opts.env, err);
 	if (rc != 0)
@@ -152,7 +152,7 @@ int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_
 	sum_up(&v);
 	free_state(&v);
 	if (rc == 0 && out != NULL) {
-		size_t size = SL_MIN(out->struct_size, sizeof v.result);
+		size_t size = SL_MIN(out->struct_size, sizeof(v.result));
 		v.result.struct_size = out->struct_size;
 		memcpy(out, &v.result, size);
 	}

@@ -18,7 +18,7 @@ static int load_head(struct sl__verify *v, struct sl_err *err)
 	int fd = SL__IO(&v->env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "open %.180s", path);
-	ssize_t n = sl__pread_full(&v->env, fd, v->head, sizeof v->head, 0);
+	ssize_t n = sl__pread_full(&v->env, fd, v->head, sizeof(v->head), 0);
 	(void)SL__IO(&v->env, close, fd);
 	if (n < 0)
 		return sl_err_set_errno(err, (int)-n, "read %.180s", path);

@@ -24,7 +24,7 @@ static int tell(struct sl__verify *v, uint64_t event, const char *table, const c
 
 static const char *key_of(struct row_key *k, const char *dataset, uint64_t n)
 {
-	(void)snprintf(k->text, sizeof k->text, "%s/%" PRIu64, dataset, n);
+	(void)snprintf(k->text, sizeof(k->text), "%s/%" PRIu64, dataset, n);
 	return k->text;
 }
 
@@ -50,9 +50,9 @@ static int copy_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	c->found = true;
 	c->damaged = d.damaged;
 	c->d = d.d;
-	copy_text(c->sequence_column, sizeof c->sequence_column, d.d.sequence_column);
-	copy_text(c->schema_sha256, sizeof c->schema_sha256, d.schema_sha256);
-	copy_text(c->head_hash, sizeof c->head_hash, d.head_hash);
+	copy_text(c->sequence_column, sizeof(c->sequence_column), d.d.sequence_column);
+	copy_text(c->schema_sha256, sizeof(c->schema_sha256), d.schema_sha256);
+	copy_text(c->head_hash, sizeof(c->head_hash), d.head_hash);
 	return sl__sha256(d.d.schema, strlen(d.d.schema), c->computed, err);
 }
 
@@ -107,7 +107,7 @@ static const char *wrong_dataset(const struct sl__verify *v, const struct datase
 	sl__sha256_hex(v->schema_sha256, hex);
 	if (strcmp(c->schema_sha256, hex) != 0)
 		return "schema_sha256 is not that of the events";
-	if (memcmp(c->computed, v->schema_sha256, sizeof c->computed) != 0)
+	if (memcmp(c->computed, v->schema_sha256, sizeof(c->computed)) != 0)
 		return "schema_text does not have the hash that the events say";
 	sl__sha256_hex(v->chain.head, hex);
 	if (strcmp(c->head_hash, hex) != 0)
@@ -150,7 +150,7 @@ static int beyond_files(struct compare *c, const struct sl_audit_event *e)
 	struct sl_err why = SL_ERR_INIT;
 	char folder[SL_DATASET_NAME_MAX + 16];
 	if (e->number <= v->delivered) {
-		(void)snprintf(folder, sizeof folder, "%s/" SL__AUDIT_FOLDER, v->dataset);
+		(void)snprintf(folder, sizeof(folder), "%s/" SL__AUDIT_FOLDER, v->dataset);
 		c->rc = sl__verify_tell(v, SL_AUDIT_EVENT, e->number, folder,
 					"event %" PRIu64 " was written to the files and is not there any more",
 					e->number);
@@ -197,7 +197,7 @@ static int compare_event(uint64_t number, const char *text, const char *id, void
 		c->rc = beyond_files(c, &e);
 	else if (entry_of(c, number) == NULL)
 		c->rc = instead_of_files(c, &e);
-	else if (memcmp(entry_of(c, number)->hash, e.hash, sizeof e.hash) != 0)
+	else if (memcmp(entry_of(c, number)->hash, e.hash, sizeof(e.hash)) != 0)
 		c->rc = tell(v, number, table, key.text, "it is not the event of the files");
 	return c->rc != 0 ? SL__VERIFY_STOP : 0;
 }
@@ -213,11 +213,11 @@ static int check_events(struct sl__verify *v, struct sl_catalog *cat, struct sl_
 	struct compare c = {.v = v, .err = err, .n_files = v->n, .next = 1, .in_files = v->chain.events};
 	struct row_key key;
 	if (v->n > 0) /* lines may have changed places */
-		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
+		qsort(v->entries, v->n, sizeof(*v->entries), order_by_number);
 	int rc = sl__catalog_events(cat, v->dataset, 0, 0, compare_event, &c, err);
 	rc = rc == SL__VERIFY_STOP ? c.rc : rc;
 	if (v->n > c.n_files)
-		qsort(v->entries, v->n, sizeof *v->entries, order_by_number);
+		qsort(v->entries, v->n, sizeof(*v->entries), order_by_number);
 	for (; rc == 0 && c.next <= c.in_files; c.next++)
 		rc = tell(v, c.next, "sluice_audit_event", key_of(&key, v->dataset, c.next), "the row is missing");
 	if (rc == 0 && c.backlog > 0)
@@ -249,7 +249,7 @@ static const char *wrong_partition(const struct sl_catalog_partition *p, const s
 		return "holes is not what the event says";
 	if (p->bytes != e->bytes)
 		return "byte_count is not that of the event";
-	if (memcmp(p->sha256, e->sha256, sizeof p->sha256) != 0)
+	if (memcmp(p->sha256, e->sha256, sizeof(p->sha256)) != 0)
 		return "sha256 is not that of the event, or type is none";
 	if (strcmp(p->path, e->path) != 0)
 		return "path is not that of the event";
@@ -314,13 +314,13 @@ static int order_by_start(const void *a, const void *b, void *ctx)
 
 static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct sl_err *err)
 {
-	struct partitions p = {.v = v, .by_start = sl__calloc(&v->env, v->n, sizeof *p.by_start)};
+	struct partitions p = {.v = v, .by_start = sl__calloc(&v->env, v->n, sizeof(*p.by_start))};
 	if (p.by_start == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
 	for (size_t i = 0; i < v->n; i++)
 		p.by_start[i] = i;
 	if (v->n > 0)
-		qsort_r(p.by_start, v->n, sizeof *p.by_start, order_by_start, v->entries);
+		qsort_r(p.by_start, v->n, sizeof(*p.by_start), order_by_start, v->entries);
 	int rc = sl_catalog_partitions(cat, v->dataset, 0, 0, compare_partition, &p, err);
 	rc = rc == SL__VERIFY_STOP ? p.rc : rc;
 	if (rc == SL_ENOMEM)
@@ -337,7 +337,7 @@ static int torn_tail(struct sl__verify *v, const struct dataset_copy *d)
 	char path[SL_DATASET_NAME_MAX + 80];
 	if (!v->torn)
 		return 0;
-	(void)snprintf(path, sizeof path, "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, v->torn_file);
+	(void)snprintf(path, sizeof(path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, v->torn_file);
 	bool unsynced = d->found && v->delivered <= v->file_events && d->d.events > v->file_events;
 	return sl__verify_tell(v, unsynced ? SL_AUDIT_NOTE_UNCOMMITTED : SL_AUDIT_EVENT, 0, path,
 			       "the last line is torn%s", unsynced ? "; the next export completes it" : "");

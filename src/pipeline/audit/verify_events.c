@@ -26,7 +26,7 @@ static int check_link(struct sl__verify *v, struct line *at, const struct sl_aud
 		return 0;
 	/* One event was damaged in place: the next has the number that is due then. */
 	bool fits = lost && e->number == v->chain.events + 2;
-	memcpy(here.head, e->hash, sizeof here.head);
+	memcpy(here.head, e->hash, sizeof(here.head));
 	v->chain = here;
 	return fits ? 0
 		    : sl__verify_tell(v, SL_AUDIT_LINK, e->number, at->path, "line %" PRIu64 ": %s", at->number,
@@ -60,7 +60,7 @@ static int check_lines(struct sl__verify *v, struct line *at, const char *data, 
 		const char *stop = memchr(data, '\n', (size_t)(end - data));
 		if (stop == NULL && last) {
 			v->torn = true;
-			(void)snprintf(v->torn_file, sizeof v->torn_file, "%s", strrchr(at->path, '/') + 1);
+			(void)snprintf(v->torn_file, sizeof(v->torn_file), "%s", strrchr(at->path, '/') + 1);
 			return 0;
 		}
 		if (stop == NULL)
@@ -77,7 +77,7 @@ static int check_file(struct sl__verify *v, const struct sl__event_files *files,
 	char name[SL__EVENT_FILE_NAME_BYTES];
 	struct sl_err why = SL_ERR_INIT;
 	sl__event_file_name(files->first[i], name);
-	(void)snprintf(at->path, sizeof at->path, "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
+	(void)snprintf(at->path, sizeof(at->path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
 	at->number = 0;
 	sl__buf_clear(data);
 	int rc = sl__event_files_load(files, i, data, &why);
@@ -99,7 +99,7 @@ static int strange_files(struct sl__verify *v, const struct sl__event_files *fil
 	const char *name = sl__buf_str(&files->strange);
 	int rc = 0;
 	for (size_t i = 0; i < files->n_strange && rc == 0; i++, name += strlen(name) + 1) {
-		(void)snprintf(path, sizeof path, "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
+		(void)snprintf(path, sizeof(path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
 		rc = sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "no file of events");
 	}
 	return rc;

@@ -56,7 +56,7 @@ static void SL_PRINTF(3, 4) found(struct slot *s, enum sl_audit_fault fault, con
 	va_list args;
 	s->fault = fault;
 	va_start(args, fmt);
-	(void)vsnprintf(s->text, sizeof s->text, fmt, args);
+	(void)vsnprintf(s->text, sizeof(s->text), fmt, args);
 	va_end(args);
 }
 
@@ -134,7 +134,7 @@ static int check_hash(struct file *f, void *buf, struct sl_err *err)
 	if (rc == 0 && f->slot->fault == 0)
 		rc = sl__sha256_final(&h, digest, err);
 	sl__sha256_drop(&h);
-	if (rc != 0 || f->slot->fault != 0 || memcmp(digest, f->e->sha256, sizeof digest) == 0)
+	if (rc != 0 || f->slot->fault != 0 || memcmp(digest, f->e->sha256, sizeof(digest)) == 0)
 		return rc;
 	sl__sha256_hex(digest, got);
 	sl__sha256_hex(f->e->sha256, want);
@@ -303,7 +303,7 @@ static void worker(unsigned index, void *ctx)
 		int rc =
 			buf != NULL ? check_file(&f, buf, &err) : sl_err_set(&err, SL_ENOMEM, "no memory to read with");
 		if (rc != 0)
-			(void)snprintf(s->text, sizeof s->text, "%.190s", err.msg);
+			(void)snprintf(s->text, sizeof(s->text), "%.190s", err.msg);
 		sl__lock(&w->mu);
 		s->rc = rc;
 		s->done = true;
@@ -373,7 +373,7 @@ int sl__verify_files(struct sl__verify *v, struct sl_err *err)
 	sl__pool *pool = NULL;
 	if (v->n == 0)
 		return 0;
-	w.slots = sl__calloc(&v->env, v->n, sizeof *w.slots);
+	w.slots = sl__calloc(&v->env, v->n, sizeof(*w.slots));
 	if (w.slots == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu files", v->n);
 	sl__mutex_init(&w.mu);

@@ -33,13 +33,13 @@ static int by_path(const void *a, const void *b, void *ctx)
 
 static size_t *sorted(struct sl__verify *v, int (*order)(const void *, const void *, void *))
 {
-	size_t *index = sl__calloc(&v->env, v->n, sizeof *index);
+	size_t *index = sl__calloc(&v->env, v->n, sizeof(*index));
 	if (index == NULL)
 		return NULL;
 	for (size_t i = 0; i < v->n; i++)
 		index[i] = i;
 	if (v->n > 0)
-		qsort_r(index, v->n, sizeof *index, order, v->entries);
+		qsort_r(index, v->n, sizeof(*index), order, v->entries);
 	return index;
 }
 
@@ -161,7 +161,7 @@ static int compare_head(struct sl__verify *v, const struct sl_audit_head *h)
 				       v->opts.checkpoint, h->events, v->chain.events);
 	if (e == NULL)
 		return tell_head(v, SL_AUDIT_HEAD, h->events, "its event is not in the chain any more");
-	if (memcmp(e->hash, h->event_hash, sizeof e->hash) != 0)
+	if (memcmp(e->hash, h->event_hash, sizeof(e->hash)) != 0)
 		return tell_head(v, SL_AUDIT_HEAD, h->events, "the chain is another one than when this head was kept");
 	for (size_t i = 0; i < v->n && v->entries[i].number <= h->events; i++)
 		checkpoint = SL_MAX(checkpoint, v->entries[i].end);

@@ -69,7 +69,7 @@ static void add_missing(struct backfill *b, uint64_t first, uint64_t last)
 		uint64_t at = SL_MAX(first, b->ranges[i].first), end = SL_MIN(last, b->ranges[i].last);
 		while (at <= end) {
 			const struct target t = {.start = at, .end = SL_MIN(end, sl__partition_end(at, size))};
-			(void)sl__buf_append(&b->targets, &t, sizeof t);
+			(void)sl__buf_append(&b->targets, &t, sizeof(t));
 			at = t.end + 1;
 		}
 	}
@@ -86,9 +86,9 @@ static int look_at_late(struct backfill *b, const struct sl_catalog_partition *p
 	const struct target *all = (void *)b->targets.data;
 	size_t n = n_targets(&b->targets);
 	struct target t = {.start = p->start, .end = p->end, .committed = true, .late = true, .bytes = p->bytes};
-	memcpy(t.sha256, p->sha256, sizeof t.sha256);
+	memcpy(t.sha256, p->sha256, sizeof(t.sha256));
 	if (n > 0 && all[n - 1].committed && all[n - 1].start <= p->start && p->end <= all[n - 1].end)
-		(void)sl__buf_append(&b->late, &t, sizeof t);
+		(void)sl__buf_append(&b->late, &t, sizeof(t));
 	return b->late.failed;
 }
 
@@ -108,8 +108,8 @@ static int look_at(const struct sl_catalog_partition *p, void *ctx)
 				   .holes = sl__strdup(&b->job->e->env, p->hole_ranges)};
 		if (t.holes == NULL)
 			return SL_ENOMEM;
-		memcpy(t.sha256, p->sha256, sizeof t.sha256);
-		(void)sl__buf_append(&b->targets, &t, sizeof t);
+		memcpy(t.sha256, p->sha256, sizeof(t.sha256));
+		(void)sl__buf_append(&b->targets, &t, sizeof(t));
 	}
 	return b->targets.failed;
 }
@@ -192,7 +192,7 @@ static bool next_cut(uint64_t *out, void *ctx)
 static void release_elements(struct sl__buf *elements)
 {
 	struct sl_pipeline_element *all = (void *)elements->data;
-	for (size_t i = 0; i < elements->len / sizeof *all; i++)
+	for (size_t i = 0; i < elements->len / sizeof(*all); i++)
 		sl__run_free(all[i].data);
 	sl__buf_clear(elements);
 }
@@ -205,7 +205,7 @@ static int no_memory(struct sl_err *err)
 /* On success the run is of these elements. */
 static int add_element(struct sl__buf *elements, struct sl_pipeline_element *e, struct sl_err *err)
 {
-	if (sl__buf_append(elements, e, sizeof *e) != 0)
+	if (sl__buf_append(elements, e, sizeof(*e)) != 0)
 		return no_memory(err);
 	e->data = NULL;
 	return 0;
@@ -213,7 +213,7 @@ static int add_element(struct sl__buf *elements, struct sl_pipeline_element *e, 
 
 static int add_hole(struct backfill *b, uint64_t first, uint64_t last, struct sl_err *err)
 {
-	struct sl__run *run = sl__calloc(&b->job->e->env, 1, sizeof *run);
+	struct sl__run *run = sl__calloc(&b->job->e->env, 1, sizeof(*run));
 	struct sl_pipeline_element e = {.first = first, .last = last, .data = run};
 	if (run == NULL)
 		return no_memory(err);
@@ -308,8 +308,8 @@ static bool has_bytes_of(const struct sl_env *env, const char *path, const struc
 			break;
 		offset += (uint64_t)got;
 	}
-	bool same =
-		got == 0 && sl__sha256_final(&hash, digest, NULL) == 0 && memcmp(digest, t->sha256, sizeof digest) == 0;
+	bool same = got == 0 && sl__sha256_final(&hash, digest, NULL) == 0 &&
+		    memcmp(digest, t->sha256, sizeof(digest)) == 0;
 	sl__sha256_drop(&hash);
 	sl__close_fd(env, &fd);
 	return same;
@@ -362,8 +362,8 @@ static int commit_held(struct backfill *b, struct sl_err *err)
 	int rc = 0;
 	while (rc == 0 && b->held.len > 0 && !sl__export_stopping(b->job->e)) {
 		struct sl__object *o;
-		memcpy(&o, b->held.data + b->held.len - sizeof o, sizeof o);
-		b->held.len -= sizeof o;
+		memcpy(&o, b->held.data + b->held.len - sizeof(o), sizeof(o));
+		b->held.len -= sizeof(o);
 		rc = commit_one(b, o, err);
 		sl__object_free(o);
 	}
@@ -373,7 +373,7 @@ static int commit_held(struct backfill *b, struct sl_err *err)
 static void release_held(struct backfill *b)
 {
 	struct sl__object **all = (void *)b->held.data;
-	for (size_t i = 0; i < b->held.len / sizeof *all; i++)
+	for (size_t i = 0; i < b->held.len / sizeof(*all); i++)
 		sl__object_free(all[i]);
 	sl__buf_fini(&b->held);
 }
@@ -392,7 +392,7 @@ static int settle(struct backfill *b, const struct target *t, struct sl__object 
 {
 	struct sl__export_job *job = b->job;
 	struct sl__object *o = *object;
-	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof t->sha256) != 0))
+	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof(t->sha256)) != 0))
 		return sl_err_set(err, SL_ECONFLICT,
 				  "partition %llu to %llu: the source gives other bytes than were committed",
 				  U(t->start), U(t->end));
@@ -451,7 +451,7 @@ static size_t n_late_in(const struct backfill *b, const struct target *t)
 static int do_late(struct backfill *b, const struct target *t, struct sl_err *err)
 {
 	const struct sl_pipeline_element *all = (void *)b->late_elements.data;
-	size_t n = b->late_elements.len / sizeof *all, known = 0;
+	size_t n = b->late_elements.len / sizeof(*all), known = 0;
 	int rc = 0;
 	for (size_t i = 0, end; rc == 0 && i < n; i = end) {
 		const struct target *was = late_with(b, all[i].first);

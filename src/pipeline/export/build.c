@@ -42,11 +42,11 @@ int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct
 					  .columns = (const char *const *)l->names,
 					  .n_columns = l->n_names,
 					  .delimiter = l->delimiter};
-	struct sl__builder *w = sl__calloc(env, 1, sizeof *w);
+	struct sl__builder *w = sl__calloc(env, 1, sizeof(*w));
 	if (w == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a worker");
 	w->job = job;
-	w->fields = sl__calloc(env, SL_MAX(l->n_names, (size_t)1), sizeof *w->fields);
+	w->fields = sl__calloc(env, SL_MAX(l->n_names, (size_t)1), sizeof(*w->fields));
 	w->buf = sl__alloc(env, SL__OBJECT_BUF);
 	int rc = w->fields == NULL || w->buf == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a worker") : 0;
 	if (rc == 0)

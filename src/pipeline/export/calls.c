@@ -21,7 +21,7 @@ static void tell(struct sl__export_job *job, struct sl_export_result *out)
 	if (job->catalog != NULL && sl__dataset_tail(job->catalog, e->o.dataset, &tail) == 0) {
 		job->result.start = tail.start;
 		job->result.checkpoint = tail.checkpoint;
-		memcpy(job->result.head, tail.head, sizeof tail.head);
+		memcpy(job->result.head, tail.head, sizeof(tail.head));
 	}
 	if (job->seen_any && tail.head[0] == '\0')
 		job->result.waiting = job->seen - job->seen_first + 1;
@@ -31,7 +31,7 @@ static void tell(struct sl__export_job *job, struct sl_export_result *out)
 		job->result.waiting += job->left;
 	if (out != NULL) {
 		size_t size = out->struct_size;
-		memcpy(out, &job->result, SL_MIN(size, sizeof job->result));
+		memcpy(out, &job->result, SL_MIN(size, sizeof(job->result)));
 		out->struct_size = size;
 	}
 }
@@ -43,7 +43,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 	struct sl_err *why = err != NULL ? err : &ignored;
 	if (sl__forked(&e->guard))
 		return sl_err_set(err, SL_EFORKED, "export: used in a forked child");
-	struct sl__export_job *job = sl__calloc(&e->env, 1, sizeof *job);
+	struct sl__export_job *job = sl__calloc(&e->env, 1, sizeof(*job));
 	if (job == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
 	sl__lock(&e->mu);

@@ -180,7 +180,7 @@ const char *sl__to_double(const char *text, size_t len, double *out)
 	if (!take_decimal(&d, text, len))
 		return take_word(text, len, out) ? NULL : no_number;
 	if (!small_double(&d, &v)) {
-		put_plainly(&d, plain, sizeof plain);
+		put_plainly(&d, plain, sizeof(plain));
 		v = strtod(plain, NULL);
 		if (isinf(v))
 			return too_large;
@@ -200,7 +200,7 @@ const char *sl__to_float(const char *text, size_t len, float *out)
 		*out = (float)word;
 		return NULL;
 	}
-	put_plainly(&d, plain, sizeof plain);
+	put_plainly(&d, plain, sizeof(plain));
 	float v = strtof(plain, NULL); /* rounded once: by way of a double it would be twice */
 	if (isinf(v))
 		return too_large;

@@ -62,7 +62,7 @@ static int give_text(struct sl__cutter *c, struct sl__run *run, struct sl_err *e
 	}
 	static const char padding[SL__ROW_PADDING];
 	run->len = c->text.len;
-	if (sl__buf_append(&c->text, padding, sizeof padding) != 0)
+	if (sl__buf_append(&c->text, padding, sizeof(padding)) != 0)
 		return no_memory(err);
 	size_t bytes = c->text.len;
 	run->own = sl__buf_take(&c->text);
@@ -78,7 +78,7 @@ static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl
 	struct sl__run *run;
 	c->open = false;
 	*out = c->element;
-	run = sl__calloc(c->env, 1, sizeof *run);
+	run = sl__calloc(c->env, 1, sizeof(*run));
 	if (run == NULL)
 		return no_memory(err);
 	run->env = c->env;
@@ -87,7 +87,7 @@ static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl
 	out->data = run;
 	if (c->element.first < c->first)
 		return 0; /* only its place may be asked for */
-	run->n_bad = c->bad.len / sizeof *run->bad;
+	run->n_bad = c->bad.len / sizeof(*run->bad);
 	run->bad = run->n_bad > 0 ? (void *)sl__buf_take(&c->bad) : NULL;
 	int rc = run->n_bad > 0 && run->bad == NULL ? no_memory(err) : give_text(c, run, err);
 	if (rc != 0) {
@@ -133,7 +133,7 @@ static int append(struct sl__cutter *c, const struct sl_record *r, uint64_t sequ
 	}
 	const struct sl__bad_record mark = {.at = at, .used = used, .why = bad};
 	if (keeps && bad != NULL)
-		(void)sl__buf_append(&c->bad, &mark, sizeof mark);
+		(void)sl__buf_append(&c->bad, &mark, sizeof(mark));
 	return c->text.failed != 0 || c->bad.failed != 0 ? no_memory(err) : 0;
 }
 

@@ -170,7 +170,7 @@ int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_
 {
 	struct sl_export_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc == 0)
 		rc = check_source(&o, err);
@@ -180,7 +180,7 @@ int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_
 		rc = check_run(&o, err);
 	if (rc != 0)
 		return rc;
-	struct sl_export *e = sl__calloc(&env, 1, sizeof *e);
+	struct sl_export *e = sl__calloc(&env, 1, sizeof(*e));
 	if (e == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
 	set_defaults(&o);
@@ -220,7 +220,7 @@ void sl_export_free(sl_export *e)
 static void ring(const struct sl_export *e)
 {
 	const uint64_t one = 1;
-	ssize_t wrote = write(e->stop_fd, &one, sizeof one); /* full: it is readable already */
+	ssize_t wrote = write(e->stop_fd, &one, sizeof(one)); /* full: it is readable already */
 	(void)wrote;
 }
 
@@ -249,7 +249,7 @@ void sl__export_interrupt(struct sl_export *e, bool on)
 	if (on) {
 		wake_source(e);
 	} else if (e->stop == 0) {
-		ssize_t got = read(e->stop_fd, &ignored, sizeof ignored);
+		ssize_t got = read(e->stop_fd, &ignored, sizeof(ignored));
 		(void)got;
 	}
 	sl__unlock(&e->mu);

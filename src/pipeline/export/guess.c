@@ -187,7 +187,7 @@ void sl__guesser_fini(struct sl__guesser *g)
 
 static struct sl__run *slice(const struct sl__guesser *g, size_t end)
 {
-	struct sl__run *run = sl__calloc(g->env, 1, sizeof *run);
+	struct sl__run *run = sl__calloc(g->env, 1, sizeof(*run));
 	if (run != NULL)
 		*run = (struct sl__run){
 			.env = g->env, .text = g->text + g->at, .len = end - g->at, .end = end, .guessed = true};

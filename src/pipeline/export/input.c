@@ -77,7 +77,7 @@ static ssize_t whole_lines(const char *buf, ssize_t got, size_t n)
 /* Keep the last bytes before in->offset. */
 static void keep_tail(struct sl__input *in, const char *buf, size_t got)
 {
-	size_t n = SL_MIN(got, sizeof in->tail), old = SL_MIN(in->tail_len, sizeof in->tail - n);
+	size_t n = SL_MIN(got, sizeof(in->tail)), old = SL_MIN(in->tail_len, sizeof(in->tail) - n);
 	memmove(in->tail, in->tail + in->tail_len - old, old);
 	memcpy(in->tail + old, buf + got - n, n);
 	in->tail_len = old + n;
@@ -86,7 +86,7 @@ static void keep_tail(struct sl__input *in, const char *buf, size_t got)
 /* Are the bytes before in->offset those that were read? */
 static bool has_tail(const struct sl__input *in, int fd)
 {
-	char buf[sizeof in->tail];
+	char buf[sizeof(in->tail)];
 	ssize_t got = sl__pread_full(&in->e->env, fd, buf, in->tail_len, in->offset - in->tail_len);
 	return got == (ssize_t)in->tail_len && memcmp(buf, in->tail, in->tail_len) == 0;
 }
@@ -339,7 +339,7 @@ static int look_at_rotated(const char *name, void *ctx)
 	bool is = SL__IO(env, fstat, f->fd, &st) == 0 && S_ISREG(st.mode) && first_number(f, &r.first) &&
 		  r.first < f->begins;
 	r.fd = f->fd;
-	if (is && sl__buf_append(&f->all, &r, sizeof r) == 0)
+	if (is && sl__buf_append(&f->all, &r, sizeof(r)) == 0)
 		return 0;
 	(void)SL__IO(env, close, r.fd);
 	return is ? -ENOMEM : 0;
@@ -364,14 +364,14 @@ static void drop_before(struct sl__input *in)
 static int keep_needed(struct sl__input *in, const struct find_rotated *f, uint64_t next, struct sl_err *err)
 {
 	struct rotated *all = (void *)f->all.data;
-	size_t n = f->all.len / sizeof *all, from = 0;
+	size_t n = f->all.len / sizeof(*all), from = 0;
 	if (n > 0)
-		qsort(all, n, sizeof *all, by_first);
+		qsort(all, n, sizeof(*all), by_first);
 	while (from + 1 < n && all[from + 1].first <= next)
 		from++;
 	bool any = n > 0 && all[from].first <= next;
 	int rc = any ? 0 : SL_PIPELINE_END;
-	if (any && (in->before = sl__calloc(&in->e->env, n - from, sizeof *in->before)) == NULL)
+	if (any && (in->before = sl__calloc(&in->e->env, n - from, sizeof(*in->before))) == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
 	for (size_t i = 0; i < n; i++) {
 		if (rc == 0 && i >= from)
@@ -649,7 +649,7 @@ static bool all_known(const struct sl__input *in)
 static int merge_known(const struct sl__input *in, const char *sequence, const struct sl_column *guessed, size_t n,
 		       struct sl__schema *out, struct sl_err *err)
 {
-	struct sl_column *named = sl__calloc(&in->e->env, in->n_known, sizeof *named);
+	struct sl_column *named = sl__calloc(&in->e->env, in->n_known, sizeof(*named));
 	if (named == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
 	for (size_t i = 0; i < in->n_known; i++)

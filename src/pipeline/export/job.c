@@ -118,13 +118,13 @@ static int compare(struct sl__export_job *job, struct sl_err *err)
 	const struct sl__dataset_state *d = &job->dataset;
 	char text[32];
 	if (o->partition_size != 0 && (uint64_t)o->partition_size != d->partition_size) {
-		(void)snprintf(text, sizeof text, "%llu", (unsigned long long)d->partition_size);
+		(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)d->partition_size);
 		return differs(job->e, "partition_size", text, err);
 	}
 	if (o->sequence != NULL && strcmp(o->sequence, d->sequence) != 0)
 		return differs(job->e, "sequence", d->sequence, err);
 	if (o->zstd_level != 0 && o->zstd_level != job->schema.zstd_level) {
-		(void)snprintf(text, sizeof text, "%d", (int)job->schema.zstd_level);
+		(void)snprintf(text, sizeof(text), "%d", (int)job->schema.zstd_level);
 		return differs(job->e, "zstd_level", text, err);
 	}
 	return 0;
@@ -182,7 +182,7 @@ static int define(struct sl__export_job *job, struct sl_err *err)
 	struct sl__buf text;
 	sl__buf_init(&text, &job->e->env);
 	sl__schema_put(&text, &job->schema);
-	const struct sl_dataset dataset = {.struct_size = sizeof dataset,
+	const struct sl_dataset dataset = {.struct_size = sizeof(dataset),
 					   .name = job->e->o.dataset,
 					   .partition_size = d->partition_size,
 					   .sequence_column = d->sequence,
@@ -386,7 +386,7 @@ int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, s
 	}
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "dead letters");
-	(void)snprintf(source, sizeof source, "export:%s", job->e->o.dataset);
+	(void)snprintf(source, sizeof(source), "export:%s", job->e->o.dataset);
 	const struct sl_dlq_letter letter = {.source = source,
 					     .position = line,
 					     .error = why->msg,
@@ -563,7 +563,7 @@ static int next_hole(struct sl__export_job *job, struct sl_pipeline_element *out
 	last = SL_MIN(last, sl__partition_end(first, size));
 	if (first < job->first)
 		last = SL_MIN(last, job->first - 1);
-	struct sl__run *run = sl__calloc(&job->e->env, 1, sizeof *run);
+	struct sl__run *run = sl__calloc(&job->e->env, 1, sizeof(*run));
 	if (run == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a run of rows");
 	*run = (struct sl__run){.env = &job->e->env, .hole = true, .line = behind->line};

@@ -21,8 +21,8 @@ static int take_names(struct sl__layout *l, const char *const *names, size_t n, 
 		      struct sl_err *err)
 {
 	size_t count = names != NULL ? n : schema->n;
-	l->names = sl__calloc(l->env, SL_MAX(count, (size_t)1), sizeof *l->names);
-	l->of_field = sl__calloc(l->env, schema->n, sizeof *l->of_field);
+	l->names = sl__calloc(l->env, SL_MAX(count, (size_t)1), sizeof(*l->names));
+	l->of_field = sl__calloc(l->env, schema->n, sizeof(*l->of_field));
 	if (l->names == NULL || l->of_field == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", count);
 	for (; l->n_names < count; l->n_names++) {

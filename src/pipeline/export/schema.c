@@ -34,7 +34,7 @@ static int begin(struct sl__schema *s, const struct sl_env *env, size_t n, struc
 	if (n == 0 || n > SL__SCHEMA_COLUMNS_MAX)
 		return sl_err_set(err, SL_EINVAL, "columns: %zu of them; 1 to %zu are possible", n,
 				  SL__SCHEMA_COLUMNS_MAX);
-	s->columns = sl__calloc(env, n, sizeof *s->columns);
+	s->columns = sl__calloc(env, n, sizeof(*s->columns));
 	return s->columns != NULL ? 0 : no_memory(err);
 }
 
@@ -197,7 +197,7 @@ static void put_column(struct sl__buf *buf, const struct sl_parquet_column *c)
 								: "{\"name\":");
 	sl__put_json_string(buf, c->name, strlen(c->name));
 	(void)sl__buf_printf(buf, ",\"nullable\":%s,\"type\":\"%s\"}\n", c->nullable ? "true" : "false",
-			     sl_parquet_type_name(c, type, sizeof type));
+			     sl_parquet_type_name(c, type, sizeof(type)));
 }
 
 void sl__schema_put(struct sl__buf *buf, const struct sl__schema *s)
@@ -229,9 +229,9 @@ static int parse_column(struct sl__schema *s, const struct sl__field *f, struct 
 	if (name == NULL)
 		return no_memory(err);
 	int rc = SL_EINVAL;
-	if (field_text(&f[F_NAME], name, f[F_NAME].len + 1) && field_text(&f[F_TYPE], type, sizeof type))
+	if (field_text(&f[F_NAME], name, f[F_NAME].len + 1) && field_text(&f[F_TYPE], type, sizeof(type)))
 		rc = sl_export_column_type(type, &c, NULL);
-	if (field_text(&f[F_DICTIONARY], word, sizeof word))
+	if (field_text(&f[F_DICTIONARY], word, sizeof(word)))
 		c.dictionary = strcmp(word, "on") == 0 ? SL_ON : SL_OFF;
 	c.name = name;
 	if (rc == 0)
@@ -243,7 +243,7 @@ static int parse_column(struct sl__schema *s, const struct sl__field *f, struct 
 static int parse_head(struct sl__schema *s, const struct sl__field *f, struct sl_err *err)
 {
 	char format[8], level[8];
-	if (!field_text(&f[F_FORMAT], format, sizeof format) || !field_text(&f[F_LEVEL], level, sizeof level))
+	if (!field_text(&f[F_FORMAT], format, sizeof(format)) || !field_text(&f[F_LEVEL], level, sizeof(level)))
 		return sl_err_set(err, SL_ECORRUPT, "the catalog's schema is not readable");
 	if (strcmp(format, "1") != 0)
 		return sl_err_set(err, SL_EUNSUPPORTED, "the dataset was made by a later version");

@@ -131,7 +131,7 @@ int sl__export_db_columns(struct sl__export_db *db, size_t n, struct sl_err *err
 {
 	if (n == 0)
 		return sl_err_set(err, SL_EINVAL, "export: %s has no columns", db->describe);
-	db->columns = sl__calloc(db->env, n, sizeof *db->columns);
+	db->columns = sl__calloc(db->env, n, sizeof(*db->columns));
 	if (db->columns == NULL)
 		return no_memory(err);
 	db->n = n;
@@ -213,7 +213,7 @@ void sl__export_db_wake(struct sl__export_db *db)
 {
 	uint64_t one = 1;
 	atomic_store(&db->woken, true);
-	ssize_t ignored = write(db->wake_fd, &one, sizeof one);
+	ssize_t ignored = write(db->wake_fd, &one, sizeof(one));
 	(void)ignored;
 }
 

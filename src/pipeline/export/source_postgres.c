@@ -101,7 +101,7 @@ static void abandon(struct pg_source *s)
 		return;
 	s->copying = false;
 	PGcancel *cancel = PQgetCancel(s->pg);
-	bool lost = cancel == NULL || PQcancel(cancel, why, sizeof why) == 0;
+	bool lost = cancel == NULL || PQcancel(cancel, why, sizeof(why)) == 0;
 	PQfreeCancel(cancel);
 	while (!lost && (n = PQgetCopyData(s->pg, &row, 0)) > 0)
 		PQfreemem(row);
@@ -205,7 +205,8 @@ static int is_nested(struct pg_source *s, Oid oid, bool *nested, struct sl_err *
 {
 	char sql[160];
 	PGresult *res;
-	(void)snprintf(sql, sizeof sql, "SELECT typcategory IN ('A', 'C') FROM pg_catalog.pg_type WHERE oid = %u", oid);
+	(void)snprintf(sql, sizeof(sql), "SELECT typcategory IN ('A', 'C') FROM pg_catalog.pg_type WHERE oid = %u",
+		       oid);
 	int rc = query(s, sql, "types", &res, err);
 	if (rc != 0)
 		return rc;
@@ -236,7 +237,7 @@ static int take_not_null(struct pg_source *s, const PGresult *described, struct 
 	Oid table = PQftable(described, 0);
 	if (s->db.opts->table == NULL || table == 0)
 		return 0;
-	(void)snprintf(sql, sizeof sql,
+	(void)snprintf(sql, sizeof(sql),
 		       "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %u AND attnotnull AND attnum > 0",
 		       table);
 	int rc = query(s, sql, "columns", &res, err);
@@ -429,7 +430,7 @@ static int find_writers(struct pg_source *s, char **out, bool *any, struct sl_er
 	PGresult *res = NULL;
 	char family[600] = "";
 	if (s->table != 0)
-		(void)snprintf(family, sizeof family, " AND l.relation IN " FAMILY, s->table);
+		(void)snprintf(family, sizeof(family), " AND l.relation IN " FAMILY, s->table);
 	char *sql = sl__asprintf(s->db.env, "SELECT pg_catalog.array_agg(DISTINCT l.virtualtransaction)" WRITERS "%s",
 				 family);
 	int rc =
@@ -532,7 +533,7 @@ static int look_at_table(struct pg_source *s, const PGresult *described, bool *r
 	if (s->db.opts->table == NULL || oid == 0)
 		return 0;
 	(void)snprintf(
-		sql, sizeof sql,
+		sql, sizeof(sql),
 		"WITH family AS " FAMILY
 		" SELECT c.relkind IN ('r', 'p'), pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT 1 FROM"
 		" pg_catalog.pg_subscription_rel r WHERE r.srrelid IN (SELECT oid FROM family))"
@@ -713,7 +714,7 @@ static int open_source(struct pg_source *s, struct sl_err *err)
 int sl__export_postgres_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
 			     struct sl_err *err)
 {
-	struct pg_source *s = sl__calloc(env, 1, sizeof *s);
+	struct pg_source *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	int rc = sl__export_db_init(&s->db, opts, env, err);

@@ -184,7 +184,7 @@ static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_e
 		rc = sl__export_db_name(&s->db, i, sqlite3_column_name(rows, (int)i), err);
 	if (rc != 0)
 		return rc;
-	struct sample *samples = sl__calloc(s->db.env, s->db.n, sizeof *samples);
+	struct sample *samples = sl__calloc(s->db.env, s->db.n, sizeof(*samples));
 	if (samples == NULL)
 		return no_memory(err);
 	rc = take_sample(s, rows, samples, err);
@@ -250,7 +250,7 @@ static void put_real(struct sl__buf *buf, double v)
 		return;
 	}
 	for (int digits = 15; digits <= 17; digits++) {
-		(void)snprintf(text, sizeof text, "%.*g", digits, v);
+		(void)snprintf(text, sizeof(text), "%.*g", digits, v);
 		if (strtod(text, NULL) == v)
 			break;
 	}
@@ -521,7 +521,7 @@ static int open_source(struct sqlite_source *s, struct sl_err *err)
 int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
 			   struct sl_err *err)
 {
-	struct sqlite_source *s = sl__calloc(env, 1, sizeof *s);
+	struct sqlite_source *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
 	int rc = sl__export_db_init(&s->db, opts, env, err);

@@ -69,7 +69,7 @@ static int create(struct sl__object *o, struct sl_err *err)
 int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start, uint64_t end,
 		   bool late, char *buf, struct sl_err *err)
 {
-	struct sl__object *o = sl__calloc(&e->env, 1, sizeof *o);
+	struct sl__object *o = sl__calloc(&e->env, 1, sizeof(*o));
 	if (o == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a file");
 	*o = (struct sl__object){.env = &e->env, .start = start, .end = end, .late = late, .fd = -1, .buf = buf};
@@ -183,7 +183,7 @@ int sl__object_store(struct sl__object *o, struct sl_export *e, sl_catalog_lease
 
 void sl__object_row(struct sl__object *o, struct sl_catalog_partition *out)
 {
-	*out = (struct sl_catalog_partition){.struct_size = sizeof *out,
+	*out = (struct sl_catalog_partition){.struct_size = sizeof(*out),
 					     .type = o->late ? SL_AUDIT_LATE : SL_AUDIT_PARTITION,
 					     .start = o->start,
 					     .end = o->end,
@@ -193,7 +193,7 @@ void sl__object_row(struct sl__object *o, struct sl_catalog_partition *out)
 					     .hole_ranges = o->hole_text.len > 0 ? sl__buf_str(&o->hole_text) : "",
 					     .bytes = o->bytes,
 					     .path = o->name};
-	memcpy(out->sha256, o->sha256, sizeof out->sha256);
+	memcpy(out->sha256, o->sha256, sizeof(out->sha256));
 }
 
 /* ---- what earlier runs left ---- */

@@ -32,8 +32,8 @@ int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct s
 		   const size_t *of_field, size_t max, struct sl_err *err)
 {
 	*b = (struct sl__table){.env = env, .n_columns = n, .max = max};
-	b->columns = sl__calloc(env, n, sizeof *b->columns);
-	b->views = sl__calloc(env, n, sizeof *b->views);
+	b->columns = sl__calloc(env, n, sizeof(*b->columns));
+	b->views = sl__calloc(env, n, sizeof(*b->views));
 	if (b->columns == NULL || b->views == NULL) {
 		sl__table_fini(b);
 		return sl_err_set(err, SL_ENOMEM, "no memory for a table of %zu columns", n);
@@ -108,7 +108,7 @@ static char *room(struct sl__table *b, size_t n)
 {
 	if (b->pieces == NULL || b->pieces->cap - b->pieces->used < n) {
 		size_t cap = SL_MAX(n, PIECE_BYTES);
-		struct sl__table_piece *p = sl__alloc(b->env, sizeof *p + cap);
+		struct sl__table_piece *p = sl__alloc(b->env, sizeof(*p) + cap);
 		if (p == NULL)
 			return NULL;
 		*p = (struct sl__table_piece){.before = b->pieces, .cap = cap};

@@ -47,7 +47,7 @@ static uint64_t *read_ids(const struct sl_env *env, const char *text, size_t *n)
 	size_t cap = 1;
 	for (const char *p = text; *p != '\0'; p++)
 		cap += *p == ',';
-	uint64_t *ids = sl__calloc(env, cap, sizeof *ids);
+	uint64_t *ids = sl__calloc(env, cap, sizeof(*ids));
 	*n = 0;
 	for (char *end; ids != NULL && *text != '\0'; text = *end == ',' ? end + 1 : end)
 		ids[(*n)++] = strtoull(text, &end, 10);

@@ -16,7 +16,7 @@
 static int open_call(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, sl__pg_pool *pool,
 		     enum pg_call_kind kind, struct sl_err *err)
 {
-	memset(call, 0, sizeof *call);
+	memset(call, 0, sizeof(*call));
 	call->store = store;
 	call->tx = tx;
 	call->pool = pool;

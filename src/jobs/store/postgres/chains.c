@@ -30,12 +30,12 @@ static uint64_t first_missing(const uint64_t *sorted, size_t n, const PGresult *
 int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, int *at, struct sl_err *err)
 {
 	const struct sl_env *env = &call->store->env;
-	uint64_t *sorted = sl__calloc(env, n, sizeof *sorted);
+	uint64_t *sorted = sl__calloc(env, n, sizeof(*sorted));
 	if (sorted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	if (n > 0)
-		memcpy(sorted, chains, n * sizeof *sorted);
-	qsort(sorted, n, sizeof *sorted, by_number);
+		memcpy(sorted, chains, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), by_number);
 	sl__pg_add_ids(&call->params, sorted, n);
 	*at = sl__pg_call_send(call, ST_HEADS);
 	int rc = sl__pg_call_run(call, false, err);
@@ -207,8 +207,8 @@ static void stopped_fini(const struct pg_call *call, struct stopped *st)
 static int find_stopped(struct pg_call *call, const PGresult *heads, struct stopped *st, struct sl_err *err)
 {
 	size_t n = (size_t)PQntuples(heads);
-	st->chains = sl__calloc(&call->store->env, n, sizeof *st->chains);
-	st->lasts = sl__calloc(&call->store->env, n, sizeof *st->lasts);
+	st->chains = sl__calloc(&call->store->env, n, sizeof(*st->chains));
+	st->lasts = sl__calloc(&call->store->env, n, sizeof(*st->lasts));
 	if (st->chains == NULL || st->lasts == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	for (int i = 0; i < PQntuples(heads); i++) {

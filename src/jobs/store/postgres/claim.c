@@ -34,7 +34,7 @@ static struct pg_mark *make_mark(struct pg_store *s, const char *type) SL_REQUIR
 		return NULL;
 	if (s->n_marks == s->cap_marks) {
 		size_t cap = s->cap_marks * 2 + 8;
-		struct pg_mark *more = sl__realloc(&s->env, s->marks, cap * sizeof *more);
+		struct pg_mark *more = sl__realloc(&s->env, s->marks, cap * sizeof(*more));
 		if (more == NULL)
 			return NULL;
 		s->marks = more;

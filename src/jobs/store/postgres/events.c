@@ -74,7 +74,7 @@ static void read_claims(const PGresult *res, struct sl__event_admission *a, cons
 static void set_owner(struct sl__event_stream *s, const PGresult *res, int row, int column)
 {
 	if (!PQgetisnull(res, row, column))
-		(void)snprintf(s->owner, sizeof s->owner, "%s", PQgetvalue(res, row, column));
+		(void)snprintf(s->owner, sizeof(s->owner), "%s", PQgetvalue(res, row, column));
 }
 
 /* An incarnation that is new may be one of a stream that is not. In the order of their names: streams are sorted by the

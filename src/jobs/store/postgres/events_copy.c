@@ -31,7 +31,7 @@ static void put_row(struct sl__pg_params *p, const struct sl__event_admission *a
 {
 	static const char columns[2] = {0, COLUMNS};
 	bool keeps = sl__event_keeps_job(a, e);
-	(void)sl__buf_append(&p->data, columns, sizeof columns);
+	(void)sl__buf_append(&p->data, columns, sizeof(columns));
 	sl__pg_el_int8(p, offset);
 	sl__pg_el_text(p, e->stream);
 	sl__pg_el_int8(p, e->incarnation);

@@ -28,7 +28,7 @@ struct exchange {
 static void refuse(struct exchange *x, const struct pg_call *call)
 {
 	const PGresult *res = sl__pg_call_result(call, x->claiming.at);
-	x->refused = sl__calloc(&x->store->env, x->claiming.n, sizeof *x->refused);
+	x->refused = sl__calloc(&x->store->env, x->claiming.n, sizeof(*x->refused));
 	for (uint32_t i = 0; i < x->claiming.n && x->refused != NULL; i++)
 		sl__pg_claim_release(res, (int)i, x->claiming.request, &x->refused[i]);
 	if (x->refused != NULL)
@@ -38,7 +38,7 @@ static void refuse(struct exchange *x, const struct pg_call *call)
 /* As if it had never been taken. When this fails, the end of the lease brings it back. */
 static void give_back(struct exchange *x)
 {
-	struct sl_settle_result *results = sl__calloc(&x->store->env, x->claiming.n, sizeof *results);
+	struct sl_settle_result *results = sl__calloc(&x->store->env, x->claiming.n, sizeof(*results));
 	if (results != NULL && x->refused != NULL)
 		(void)sl__pg_exchange(x->store, NULL, x->refused, x->claiming.n, results, NULL, NULL, NULL, NULL, NULL,
 				      NULL);

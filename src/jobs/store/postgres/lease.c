@@ -112,8 +112,8 @@ int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 	int at_leases = sl__pg_call_send(&call, ST_RENEW);
 	size_t jobs = add_jobs(&call.params, renewals, n);
 	int at_jobs = sl__pg_call_send(&call, ST_RENEW_LOST);
-	bool *renewed = sl__calloc(&s->env, n, sizeof *renewed);
-	enum sl_lost_reason *reasons = sl__calloc(&s->env, jobs, sizeof *reasons);
+	bool *renewed = sl__calloc(&s->env, n, sizeof(*renewed));
+	enum sl_lost_reason *reasons = sl__calloc(&s->env, jobs, sizeof(*reasons));
 	if (renewed == NULL || reasons == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "postgres: renew: out of memory");
 	if (rc == 0)
@@ -169,7 +169,7 @@ static void add_policies(struct sl__pg_params *p, const struct sl_reap_type *typ
 		sl__pg_el_int8(p, (types[i].retry != NULL ? types[i].retry : &none)->cap_ms);
 	sl__pg_add_array(p, SL__PG_TEXT, n);
 	for (size_t i = 0; i < n; i++) {
-		(void)snprintf(text, sizeof text, "%.17g",
+		(void)snprintf(text, sizeof(text), "%.17g",
 			       (types[i].retry != NULL ? types[i].retry : &none)->multiplier);
 		sl__pg_el_text(p, text);
 	}

@@ -423,7 +423,7 @@ static void put_common(struct list *l, const struct sl_job_filter *f)
 	const char *h = l->chains ? "h" : "j";
 	char sql[160];
 	if (f->n_types > 0) {
-		(void)snprintf(sql, sizeof sql, " AND %s.type = ANY ($::text[])", h);
+		(void)snprintf(sql, sizeof(sql), " AND %s.type = ANY ($::text[])", h);
 		put(l, sql);
 		sl__pg_add_texts(l->params, f->types, f->n_types);
 	}
@@ -438,15 +438,15 @@ static void put_common(struct list *l, const struct sl_job_filter *f)
 		sl__pg_add_int4(l->params, (int32_t)f->statuses);
 	}
 	if (f->key != NULL) {
-		(void)snprintf(sql, sizeof sql, " AND %s.key = $::text", h);
+		(void)snprintf(sql, sizeof(sql), " AND %s.key = $::text", h);
 		put_text(l, sql, f->key);
 	}
 	if (f->created_from_ms != 0) {
-		(void)snprintf(sql, sizeof sql, " AND %s.created_at >= $::timestamptz", h);
+		(void)snprintf(sql, sizeof(sql), " AND %s.created_at >= $::timestamptz", h);
 		put_time(l, sql, f->created_from_ms);
 	}
 	if (f->created_to_ms != 0) {
-		(void)snprintf(sql, sizeof sql, " AND %s.created_at < $::timestamptz", h);
+		(void)snprintf(sql, sizeof(sql), " AND %s.created_at < $::timestamptz", h);
 		put_time(l, sql, f->created_to_ms);
 	}
 }

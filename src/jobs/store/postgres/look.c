@@ -13,7 +13,7 @@ static int add_lease_row(struct sl__lease_rows *rows, const PGresult *res, int i
 	struct sl_lease row = {.worker = sl__pg_text(res, i, 1),
 			       .claimed_ms = sl__pg_time_ms(res, i, 2),
 			       .until_ms = sl__pg_time_ms(res, i, 3)};
-	memcpy(row.claim, PQgetvalue(res, i, 0), sizeof row.claim);
+	memcpy(row.claim, PQgetvalue(res, i, 0), sizeof(row.claim));
 	return sl__lease_rows_add(rows, &row, (uint64_t)sl__pg_int8(res, i, 4), sl__pg_text(res, i, 5), err);
 }
 

@@ -176,13 +176,13 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 {
 	struct sl_store_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = check_opts(&o, err);
 	if (rc == 0)
 		rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	struct pg_store *s = sl__calloc(&env, 1, sizeof *s);
+	struct pg_store *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	s->env = env;

@@ -41,7 +41,7 @@ static struct sl_offer *take(struct pg_store *s, const struct sl_claim_id *claim
 {
 	sl__lock(&s->offers_mu);
 	struct sl_offer **at = &s->posted;
-	while (*at != NULL && memcmp(&(*at)->claim, claim, sizeof *claim) != 0)
+	while (*at != NULL && memcmp(&(*at)->claim, claim, sizeof(*claim)) != 0)
 		at = &(*at)->next;
 	struct sl_offer *offer = *at;
 	if (offer != NULL)
@@ -185,7 +185,7 @@ int sl__pg_unpost(void *store, struct sl_offer *offer, struct sl_err *err)
 
 static bool read_uuid(const char *text, struct sl_claim_id *out)
 {
-	for (size_t i = 0, at = 0; i < sizeof out->bytes; i++, at += 2) {
+	for (size_t i = 0, at = 0; i < sizeof(out->bytes); i++, at += 2) {
 		unsigned byte;
 		at += text[at] == '-';
 		if (sscanf(text + at, "%2x", &byte) != 1)

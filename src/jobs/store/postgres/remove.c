@@ -17,7 +17,7 @@ static int add_id(struct id_set *set, uint64_t id, struct sl_err *err)
 			return 0;
 	if (set->n == set->cap) {
 		size_t cap = set->cap * 2 + 16;
-		uint64_t *more = sl__realloc(set->env, set->ids, cap * sizeof *more);
+		uint64_t *more = sl__realloc(set->env, set->ids, cap * sizeof(*more));
 		if (more == NULL)
 			return sl_err_set(err, SL_ENOMEM, "postgres: remove: out of memory");
 		set->ids = more;
@@ -140,7 +140,7 @@ static int find_prunable(struct pg_call *call, int64_t before_ms, uint32_t limit
 		return rc;
 	const PGresult *res = sl__pg_call_result(call, at);
 	size_t n = (size_t)PQntuples(res);
-	set->ids = sl__calloc(set->env, n, sizeof *set->ids);
+	set->ids = sl__calloc(set->env, n, sizeof(*set->ids));
 	if (set->ids == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: prune: out of memory");
 	for (; set->n < n; set->n++)

@@ -172,11 +172,11 @@ static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, str
 	int rc = ask(s, c,
 		     "SELECT to_regclass('{s}.schema_version') IS NOT NULL"
 		     " FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog'",
-		     text, sizeof text, err);
+		     text, sizeof(text), err);
 	*out = 0;
 	if (rc != 0 || text[0] != 't')
 		return rc;
-	rc = ask(s, c, "SELECT coalesce(max(version), 0) FROM {s}.schema_version", text, sizeof text, err);
+	rc = ask(s, c, "SELECT coalesce(max(version), 0) FROM {s}.schema_version", text, sizeof(text), err);
 	if (rc == 0 && sscanf(text, "%d", out) != 1)
 		rc = sl_err_set(err, SL_ECORRUPT, "postgres: schema %s: no version in schema_version", s->schema);
 	return rc;
@@ -193,7 +193,7 @@ static int too_new(const struct pg_store *s, int version, struct sl_err *err)
 static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version, struct sl_err *err)
 {
 	char text[64];
-	int rc = ask(s, c, "SELECT to_regnamespace('{s}') IS NOT NULL", text, sizeof text, err);
+	int rc = ask(s, c, "SELECT to_regnamespace('{s}') IS NOT NULL", text, sizeof(text), err);
 	if (rc == 0 && text[0] != 't')
 		rc = exec(s, c, "CREATE SCHEMA {s}", err);
 	if (rc == 0 && version == 0)
@@ -204,7 +204,7 @@ static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version,
 	for (; rc == 0 && version < SL_SCHEMA_VERSION; version++) {
 		char note[128];
 		rc = exec(s, c, versions[version], err);
-		(void)snprintf(note, sizeof note, "INSERT INTO {s}.schema_version VALUES (%d, clock_timestamp())",
+		(void)snprintf(note, sizeof(note), "INSERT INTO {s}.schema_version VALUES (%d, clock_timestamp())",
 			       version + 1);
 		if (rc == 0)
 			rc = exec(s, c, note, err);
@@ -286,7 +286,7 @@ int sl__pg_target_id(void *store, char out[33], struct sl_err *err)
 	int rc = sl__pg_take(s->pool, &c, err);
 	if (rc != 0)
 		return rc;
-	rc = ask(s, c, "SELECT value FROM {s}.meta WHERE name = 'target_id'", text, sizeof text, err);
+	rc = ask(s, c, "SELECT value FROM {s}.meta WHERE name = 'target_id'", text, sizeof(text), err);
 	sl__pg_put(s->pool, c);
 	if (rc == 0 && strlen(text) != 32)
 		rc = sl_err_set(err, SL_ECORRUPT, "postgres: schema %s: no target_id in meta", s->schema);

@@ -247,8 +247,8 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 	int rc = check(st, err);
 	if (rc != 0)
 		return rc;
-	st->order = sl__calloc(&call->store->env, st->n, sizeof *st->order);
-	st->claims = sl__calloc(&call->store->env, st->n, sizeof *st->claims);
+	st->order = sl__calloc(&call->store->env, st->n, sizeof(*st->order));
+	st->claims = sl__calloc(&call->store->env, st->n, sizeof(*st->claims));
 	if (st->order == NULL || st->claims == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: settle: out of memory");
 	struct sl__claim_hash last = {.known = 0};
@@ -262,7 +262,7 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 		const struct sl_settle *in;
 		void *out;
 	} settles = {.in = st->settles};
-	qsort_r(st->order, st->n, sizeof *st->order, by_id, settles.out);
+	qsort_r(st->order, st->n, sizeof(*st->order), by_id, settles.out);
 	st->fast = is_fast(st->settles, st->n);
 	if (!st->fast)
 		sl__pg_marks_forget(call->store); /* before the claim that may follow is sent */
@@ -333,8 +333,8 @@ static size_t fill_results(const struct pg_settling *st, const PGresult *res, st
 static void ask_why(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results, size_t n)
 {
 	const struct sl_env *env = &call->store->env;
-	uint64_t *ids = sl__calloc(env, n, sizeof *ids), *fences = sl__calloc(env, n, sizeof *fences);
-	enum sl_lost_reason *reasons = sl__calloc(env, n, sizeof *reasons);
+	uint64_t *ids = sl__calloc(env, n, sizeof(*ids)), *fences = sl__calloc(env, n, sizeof(*fences));
+	enum sl_lost_reason *reasons = sl__calloc(env, n, sizeof(*reasons));
 	size_t at = 0;
 	for (size_t i = 0; i < st->n && ids != NULL && fences != NULL; i++)
 		if (results[i].lost != SL_LOST_NOT) {

@@ -44,7 +44,7 @@ struct pg_starter {
 
 int sl__pg_starter_new(struct pg_store *s, struct sl_err *err)
 {
-	struct pg_starter *st = sl__calloc(&s->env, 1, sizeof *st);
+	struct pg_starter *st = sl__calloc(&s->env, 1, sizeof(*st));
 	if (st == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	sl__mutex_init(&st->mu);
@@ -420,7 +420,7 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 		return sl__pg_start_full(s, tx, chains, n, out, listen, err);
 	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few, .listen = listen};
 	if (n > SINGLE_MAX)
-		me.later = sl__calloc(&s->env, n, sizeof *me.later);
+		me.later = sl__calloc(&s->env, n, sizeof(*me.later));
 	if (me.later == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
 	if (listen != NULL && listen->n_audit > 0)

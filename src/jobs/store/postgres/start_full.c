@@ -44,9 +44,9 @@ static void find_firsts(const struct full *f, const size_t *order, size_t *first
 
 static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 {
-	size_t *order = sl__calloc(&s->env, f->n, sizeof *order);
-	f->sent = sl__calloc(&s->env, f->n, sizeof *f->sent);
-	f->same_as = sl__calloc(&s->env, f->n, sizeof *f->same_as);
+	size_t *order = sl__calloc(&s->env, f->n, sizeof(*order));
+	f->sent = sl__calloc(&s->env, f->n, sizeof(*f->sent));
+	f->same_as = sl__calloc(&s->env, f->n, sizeof(*f->same_as));
 	if (order == NULL || f->sent == NULL || f->same_as == NULL) {
 		sl__free(&s->env, order);
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
@@ -57,7 +57,7 @@ static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 		const struct sl_new_chain *in;
 		void *out;
 	} chains = {.in = f->chains};
-	qsort_r(order, f->n, sizeof *order, by_key, chains.out);
+	qsort_r(order, f->n, sizeof(*order), by_key, chains.out);
 	find_firsts(f, order, f->same_as);
 	size_t *place = order; /* the order is not needed any more: number of a chain in sent[] */
 	for (size_t i = 0; i < f->n; i++) {

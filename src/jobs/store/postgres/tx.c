@@ -6,7 +6,7 @@
 
 static sl_store_tx *new_tx(struct pg_store *s, struct sl_err *err)
 {
-	sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
+	sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof(*tx));
 	if (tx == NULL)
 		(void)sl_err_set(err, SL_ENOMEM, "postgres: begin: out of memory");
 	else
@@ -83,7 +83,7 @@ static int named(sl_store_tx *tx, const char *verb, const char *name, struct sl_
 	if (n == 0 || n > 63 || strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789") != n ||
 	    (name[0] >= '0' && name[0] <= '9'))
 		return sl_err_set(err, SL_EINVAL, "postgres: savepoint: the name must match [a-z_][a-z0-9_]*");
-	(void)snprintf(sql, sizeof sql, "%s \"%s\"", verb, name);
+	(void)snprintf(sql, sizeof(sql), "%s \"%s\"", verb, name);
 	return sl__pg_exec(tx->pg.conn, sql, err);
 }
 

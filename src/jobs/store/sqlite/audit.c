@@ -46,7 +46,7 @@ static int read_ids(struct sl__buf *ids, const char *json)
 		uint64_t id = 0;
 		for (; *json >= '0' && *json <= '9'; json++)
 			id = id * 10 + (uint64_t)(*json - '0');
-		if (id != 0 && sl__buf_append(ids, &id, sizeof id) != 0)
+		if (id != 0 && sl__buf_append(ids, &id, sizeof(id)) != 0)
 			return SL_ENOMEM;
 		json += *json != '\0';
 	}

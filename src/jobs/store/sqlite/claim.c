@@ -90,7 +90,7 @@ static int add_candidate(struct claiming *x, const struct candidate *c)
 {
 	if (x->n == x->cap) {
 		size_t cap = x->cap != 0 ? x->cap * 2 : 64;
-		void *grown = sl__realloc(&x->op->store->env, x->candidates, cap * sizeof *x->candidates);
+		void *grown = sl__realloc(&x->op->store->env, x->candidates, cap * sizeof(*x->candidates));
 		if (grown == NULL)
 			return no_memory(x);
 		x->candidates = grown;
@@ -156,7 +156,7 @@ static int find_ready(struct claiming *x)
 			return rc;
 	}
 	if (q->n_types > 1 && x->n > 1)
-		qsort(x->candidates, x->n, sizeof *x->candidates, compare);
+		qsort(x->candidates, x->n, sizeof(*x->candidates), compare);
 	x->n = SL_MIN(x->n, q->limit);
 	return 0;
 }
@@ -246,7 +246,7 @@ static int take(struct claiming *x)
 		return rc;
 	if (sl__buf_str_append(&x->jobs, "}") != 0)
 		return no_memory(x);
-	return SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes), SQ_TEXT(q->worker),
+	return SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)), SQ_TEXT(q->worker),
 		      SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(started),
 		      SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
 }
@@ -257,7 +257,7 @@ static int take_again(struct claiming *x)
 	const struct sl_claim_request *q = x->request;
 	struct sq_lease lease;
 	sqlite3_stmt *s;
-	int rc = SQ_ROW(x->op, SQ_LEASE_BY_CLAIM, &s, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes));
+	int rc = SQ_ROW(x->op, SQ_LEASE_BY_CLAIM, &s, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)));
 	x->look_again = true;
 	if (rc <= 0)
 		return rc;
@@ -270,7 +270,7 @@ static int take_again(struct claiming *x)
 		struct sq_leased job;
 		struct sq_row row;
 		bool given = false;
-		memcpy(&job, lease.jobs.data + at, sizeof job);
+		memcpy(&job, lease.jobs.data + at, sizeof(job));
 		rc = sl__sq_row_get(x->op, job.id, &row);
 		if (rc > 0)
 			rc = sl__sq_lost(&row, job.fence) == SL_LOST_NOT ? give(x, job.id, &given) : 0;
@@ -279,7 +279,7 @@ static int take_again(struct claiming *x)
 	sl__buf_fini(&lease.jobs);
 	sl__buf_fini(&lease.worker);
 	return rc != 0 ? rc
-		       : SQ_RUN(x->op, SQ_LEASE_RENEW, SQ_BLOB(q->claim.bytes, sizeof q->claim.bytes),
+		       : SQ_RUN(x->op, SQ_LEASE_RENEW, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)),
 				SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(0));
 }
 
@@ -315,7 +315,7 @@ static bool lease_is_on(struct claiming *x, const char *types)
 {
 	char line[SQ_TYPE_BYTES + 2];
 	for (size_t i = 0; i < x->request->n_types; i++) {
-		(void)snprintf(line, sizeof line, "\n%s\n", x->request->types[i].type);
+		(void)snprintf(line, sizeof(line), "\n%s\n", x->request->types[i].type);
 		if (strstr(types, line) != NULL)
 			return true;
 	}
@@ -355,7 +355,7 @@ static int fill_reply(struct claiming *x, struct sl_claim_reply *reply)
 static int claim(struct claiming *x, struct sl_claim_reply *reply)
 {
 	const struct sl_claim_request *q = x->request;
-	x->paused = sl__calloc(&x->op->store->env, SL_MAX(q->n_types, 1), sizeof *x->paused);
+	x->paused = sl__calloc(&x->op->store->env, SL_MAX(q->n_types, 1), sizeof(*x->paused));
 	if (x->paused == NULL)
 		return no_memory(x);
 	int rc = find_paused(x);

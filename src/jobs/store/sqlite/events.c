@@ -10,7 +10,7 @@
 
 static void set_owner(struct sl__event_stream *stream, const char *owner)
 {
-	(void)snprintf(stream->owner, sizeof stream->owner, "%s", owner != NULL ? owner : "");
+	(void)snprintf(stream->owner, sizeof(stream->owner), "%s", owner != NULL ? owner : "");
 }
 
 static int read_mark(struct sq_op *op, struct sl__event_stream *stream)

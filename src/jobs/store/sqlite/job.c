@@ -53,7 +53,7 @@ int sl__sq_row_get(struct sq_op *op, uint64_t id, struct sq_row *row)
 	row->due_us = sl__sqlite_i64(s, 7);
 	row->charged = sqlite3_column_int(s, 9);
 	const char *type = sl__sqlite_text(s, 8);
-	(void)snprintf(row->type, sizeof row->type, "%s", type != NULL ? type : "");
+	(void)snprintf(row->type, sizeof(row->type), "%s", type != NULL ? type : "");
 	(void)sqlite3_reset(s);
 	return 1;
 }
@@ -157,8 +157,8 @@ static int tally_of(struct sq_op *op, const char *type, struct sq_tally **out)
 		i = 0;
 	}
 	if (i == op->n_tally) {
-		memset(&op->tally[i], 0, sizeof op->tally[i]);
-		(void)snprintf(op->tally[i].type, sizeof op->tally[i].type, "%s", type);
+		memset(&op->tally[i], 0, sizeof(op->tally[i]));
+		(void)snprintf(op->tally[i].type, sizeof(op->tally[i].type), "%s", type);
 		op->n_tally++;
 	}
 	op->last_tally = i;
@@ -241,7 +241,7 @@ int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t
 	struct sq_row row = {
 		.id = id, .chain_id = chain_id, .fence = 1, .status = SL_JOB_PENDING, .priority = job->priority};
 	size_t n = strlen(job->type);
-	if (n == 0 || n >= sizeof row.type)
+	if (n == 0 || n >= sizeof(row.type))
 		return sl_err_set(op->err, SL_EDATA, "a type has 1 to %d bytes, not %zu", SQ_TYPE_BYTES - 1, n);
 	memcpy(row.type, job->type, n + 1);
 	row.due_us = sq_due_us(op, job->at_ms, job->delay_ms);
@@ -340,9 +340,9 @@ int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct 
 void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out)
 {
 	const void *bytes = sqlite3_column_blob(s, column);
-	memset(out, 0, sizeof *out);
-	if (bytes != NULL && sqlite3_column_bytes(s, column) == (int)sizeof out->bytes)
-		memcpy(out->bytes, bytes, sizeof out->bytes);
+	memset(out, 0, sizeof(*out));
+	if (bytes != NULL && sqlite3_column_bytes(s, column) == (int)sizeof(out->bytes))
+		memcpy(out->bytes, bytes, sizeof(out->bytes));
 }
 
 int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome,
@@ -376,7 +376,7 @@ int sl__sq_claim_standing(struct sq_op *op, uint64_t job_id, int32_t attempt, co
 	bool completed = sqlite3_column_type(s, 1) != SQLITE_NULL && sqlite3_column_int(s, 0) == attempt;
 	int32_t last = runs ? sqlite3_column_int(s, 2) : sqlite3_column_int(s, 0);
 	sl__sq_read_claim(s, 3, &held);
-	bool genuine = (runs && last == attempt && memcmp(&held, claim, sizeof held) == 0) ||
+	bool genuine = (runs && last == attempt && memcmp(&held, claim, sizeof(held)) == 0) ||
 		       (completed && sl__sqlite_i64(s, 1) == hash) ||
 		       (sqlite3_column_type(s, 4) != SQLITE_NULL && sl__sqlite_i64(s, 4) == hash);
 	(void)sqlite3_reset(s);

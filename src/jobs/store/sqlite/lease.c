@@ -52,7 +52,7 @@ int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 static int renew_one(struct sq_op *op, const struct sl_renewal *r, sl_lost_fn *lost, void *lost_ctx)
 {
 	int renewed = 0;
-	int rc = SQ_CHANGE(op, SQ_LEASE_RENEW, &renewed, SQ_BLOB(r->claim.bytes, sizeof r->claim.bytes),
+	int rc = SQ_CHANGE(op, SQ_LEASE_RENEW, &renewed, SQ_BLOB(r->claim.bytes, sizeof(r->claim.bytes)),
 			   SQ_INT(op->now_us + sq_us(r->lease_ms)), SQ_INT(r->started != 0));
 	for (size_t i = 0; rc == 0 && i < r->n; i++) {
 		struct sq_row row;
@@ -117,7 +117,7 @@ static bool lease_wanted(const struct sl_reap_type *types, size_t n_types, const
 {
 	char line[SQ_TYPE_BYTES + 2];
 	for (size_t i = 0; i < n_types; i++) {
-		(void)snprintf(line, sizeof line, "\n%s\n", types[i].type);
+		(void)snprintf(line, sizeof(line), "\n%s\n", types[i].type);
 		if (strstr(lines, line) != NULL)
 			return true;
 	}
@@ -172,7 +172,7 @@ int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out)
 	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0) {
 		struct sq_leased job = {sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1)};
 		const char *worker = sl__sqlite_text(s, 2);
-		rc = sl__buf_append(&out->jobs, &job, sizeof job);
+		rc = sl__buf_append(&out->jobs, &job, sizeof(job));
 		if (rc == 0 && out->worker.len == 0 && worker != NULL)
 			rc = sl__buf_str_append(&out->worker, worker);
 		out->claimed_us = sl__sqlite_i64(s, 3);
@@ -191,7 +191,7 @@ static int reap_lease(struct reaping *x, int64_t rowid)
 	for (size_t at = 0; rc == 0 && at < x->lease.jobs.len; at += sizeof(struct sq_leased)) {
 		struct sq_leased job;
 		struct sq_row row;
-		memcpy(&job, x->lease.jobs.data + at, sizeof job);
+		memcpy(&job, x->lease.jobs.data + at, sizeof(job));
 		rc = sl__sq_row_get(x->op, job.id, &row);
 		if (rc < 0)
 			return rc;

@@ -37,7 +37,7 @@ static void text(struct listing *l, const char *sql)
 
 static void value(struct listing *l, struct sl__sqlite_value v)
 {
-	(void)sl__buf_append(&l->values, &v, sizeof v);
+	(void)sl__buf_append(&l->values, &v, sizeof(v));
 }
 
 static int prepare_text(struct listing *l, struct sl__sqlite *c, sqlite3_stmt **out, struct sl_err *err)
@@ -107,7 +107,7 @@ static int is_small(struct sl__sqlite *c, enum sl_job_status status, bool *small
 {
 	char sql[256];
 	sqlite3_stmt *s;
-	(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM (%s LIMIT %d)", small_sql(status), SMALL_MAX + 1);
+	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM (%s LIMIT %d)", small_sql(status), SMALL_MAX + 1);
 	int rc = sl__sqlite_prepare(c, sql, NULL, 0, &s, err);
 	rc = rc != 0 ? rc : sl__sqlite_step(c, s, err);
 	if (rc > 0)
@@ -243,7 +243,7 @@ static int gather(struct listing *l, struct sl__sqlite *c, bool blocked, bool *t
 	sl__buf_init(&w.ids, l->sql.env);
 	int rc = sl__sq_waiting(c, &w, blocked, err);
 	const uint64_t *ids = (const uint64_t *)(const void *)w.ids.data;
-	for (size_t i = 0; rc == 0 && i < w.ids.len / sizeof *ids; i++)
+	for (size_t i = 0; rc == 0 && i < w.ids.len / sizeof(*ids); i++)
 		(void)sl__buf_printf(&l->waiting, "%c%" PRIu64, l->waiting.len == 0 ? '[' : ',', ids[i]);
 	if (w.end != 0)
 		l->floor = w.end;

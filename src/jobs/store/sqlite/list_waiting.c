@@ -45,10 +45,10 @@ static void cut(struct gather *g)
 	size_t n = count(g);
 	if (n == 0)
 		return;
-	qsort(ids, n, sizeof *ids, w->ascending ? up : down);
+	qsort(ids, n, sizeof(*ids), w->ascending ? up : down);
 	if (n < w->n)
 		return;
-	w->ids.len = w->n * sizeof *ids;
+	w->ids.len = w->n * sizeof(*ids);
 	w->end = ids[w->n - 1];
 	if (w->ascending)
 		g->hi = w->end;
@@ -62,7 +62,7 @@ static int add_part(struct gather *g, const char *sql, const struct sl__sqlite_v
 	struct sl__sqlite_value all[6];
 	char text[256];
 	sqlite3_stmt *s = NULL;
-	(void)snprintf(text, sizeof text, "%s AND id>? AND id<=? ORDER BY id %s LIMIT ?", sql,
+	(void)snprintf(text, sizeof(text), "%s AND id>? AND id<=? ORDER BY id %s LIMIT ?", sql,
 		       g->w->ascending ? "ASC" : "DESC");
 	for (size_t i = 0; i < n; i++)
 		all[i] = v[i];
@@ -72,7 +72,7 @@ static int add_part(struct gather *g, const char *sql, const struct sl__sqlite_v
 	int rc = sl__sqlite_prepare(g->c, text, all, n + 3, &s, err);
 	while (rc == 0 && (rc = sl__sqlite_step(g->c, s, err)) > 0) {
 		uint64_t id = sl__sqlite_u64(s, 0);
-		rc = sl__buf_append(&g->w->ids, &id, sizeof id);
+		rc = sl__buf_append(&g->w->ids, &id, sizeof(id));
 		if (rc != 0)
 			(void)sl_err_set(err, rc, "no memory for a listing");
 	}
@@ -104,7 +104,7 @@ static int each_part(struct gather *g, const char *next, const char *sql, size_t
 		rc = sl__sqlite_prepare(g->c, next, v, n_values, &s, err);
 		rc = rc != 0 ? rc : sl__sqlite_step(g->c, s, err);
 		if (rc > 0) {
-			(void)snprintf(type, sizeof type, "%s", sl__sqlite_text(s, 0));
+			(void)snprintf(type, sizeof(type), "%s", sl__sqlite_text(s, 0));
 			solo = sl__sqlite_i64(s, 1);
 			priority = sl__sqlite_i64(s, 2);
 		}

@@ -10,9 +10,9 @@ static int add_lease_row(struct sl__lease_rows *rows, sqlite3_stmt *s, struct sl
 	struct sl_lease row = {.worker = sl__sqlite_text(s, 1),
 			       .claimed_ms = sl__sqlite_i64(s, 2) / 1000,
 			       .until_ms = sl__sqlite_i64(s, 3) / 1000};
-	if (sqlite3_column_bytes(s, 0) != (int)sizeof row.claim)
+	if (sqlite3_column_bytes(s, 0) != (int)sizeof(row.claim))
 		return sl_err_set(err, SL_ECORRUPT, "a lease whose claim has not 16 bytes");
-	memcpy(row.claim, sqlite3_column_blob(s, 0), sizeof row.claim);
+	memcpy(row.claim, sqlite3_column_blob(s, 0), sizeof(row.claim));
 	return sl__lease_rows_add(rows, &row, sl__sqlite_u64(s, 4), sl__sqlite_text(s, 5), err);
 }
 

@@ -111,7 +111,7 @@ static int step_up(struct sq_store *s, int version, struct sl_err *err)
 			c, "CREATE TABLE IF NOT EXISTS sluice_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID", err);
 	for (; rc == 0 && version < SL_SCHEMA_VERSION; version++)
 		rc = sl__sqlite_exec(c, steps[version], err);
-	(void)snprintf(set, sizeof set, "INSERT OR REPLACE INTO sluice_meta(name,value) VALUES('schema_version',%d)",
+	(void)snprintf(set, sizeof(set), "INSERT OR REPLACE INTO sluice_meta(name,value) VALUES('schema_version',%d)",
 		       SL_SCHEMA_VERSION);
 	return rc != 0 ? rc : sl__sqlite_exec(c, set, err);
 }

@@ -149,7 +149,7 @@ int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *ne
 	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : settle_reason(&x.row, settle->fence);
 	rc = result->lost == SL_LOST_NOT ? dispatch(&x, next_id, result) : 0;
 	if (rc == 0 && settle->last_of_claim)
-		rc = SQ_RUN(op, SQ_LEASE_DROP, SQ_BLOB(settle->claim.bytes, sizeof settle->claim.bytes));
+		rc = SQ_RUN(op, SQ_LEASE_DROP, SQ_BLOB(settle->claim.bytes, sizeof(settle->claim.bytes)));
 	return rc;
 }
 

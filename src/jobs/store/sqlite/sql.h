@@ -45,231 +45,231 @@
 #define SQ_FAILED "sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5"
 
 /* X(name, text) */
-#define SQ_STATEMENTS(X)                                                                                               \
-	X(BEGIN, "BEGIN IMMEDIATE")                                                                                    \
-	X(COMMIT, "COMMIT")                                                                                            \
-	X(SAVE, "SAVEPOINT sluice_op")                                                                                 \
-	X(SAVE_RELEASE, "RELEASE sluice_op")                                                                           \
-	X(SAVE_UNDO, "ROLLBACK TO sluice_op")                                                                          \
-	/* ---- jobs and queues ---- */                                                                                \
-	X(NEW_IDS, "UPDATE sluice_meta SET value=value+?1 WHERE name='next_id' RETURNING value")                       \
-	X(JOB_GET, "SELECT chain_id,fence,status,attempt,priority,flags,blockers_open,due_us,type,charged"             \
-		   " FROM sluice_job WHERE id=?1")                                                                     \
-	X(JOB_INSERT,                                                                                                  \
-	  "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,charged,priority,flags,created_us,due_us,"     \
-	  "blockers_open,prev_id,key,traceparent,input)"                                                               \
-	  " VALUES(?1,?2,?3,?4,1,0,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)")                                                 \
-	X(READY_PUT, "INSERT INTO sluice_ready(type,solo,priority,id,tried) VALUES(?1,?2,?3,?4,?5)")                   \
-	X(READY_PUT_NEW, "INSERT INTO sluice_ready(type,solo,priority,id,tried) SELECT type,0,priority,id,0"           \
-			 " FROM sluice_job WHERE id>=?1 AND id<?2 AND status=2 AND (due_us IS NULL OR due_us<=?3)")    \
-	X(READY_TAKE, "DELETE FROM sluice_ready WHERE type=?1 AND solo=?2 AND priority=?3 AND id=?4")                  \
-	X(SCHED_PUT, "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried) VALUES(?1,?2,?3,?4,?5,?6)")         \
-	X(SCHED_TAKE, "DELETE FROM sluice_sched WHERE type=?1 AND due_us=?2 AND id=?3")                                \
-	/* The columns in the order of enum sq_kind. */                                                                \
-	X(COUNT, "INSERT INTO sluice_count(type,blocked,ready,ready_tried,sched,sched_tried,completed,failed,"         \
-		 "cancelled) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT(type) DO UPDATE SET"                       \
-		 " blocked=blocked+excluded.blocked,ready=ready+excluded.ready,"                                       \
-		 "ready_tried=ready_tried+excluded.ready_tried,sched=sched+excluded.sched,"                            \
-		 "sched_tried=sched_tried+excluded.sched_tried,completed=completed+excluded.completed,"                \
-		 "failed=failed+excluded.failed,cancelled=cancelled+excluded.cancelled")                               \
-	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,attempt,claim,outcome,worker,error,started_us,ended_us)"     \
-		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                             \
-	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,claim FROM r WHERE fence=?2")                       \
-	X(LOST_BEFORE, "SELECT 1 FROM sluice_attempt WHERE job_id=?1 AND outcome=3 LIMIT 1")                           \
-	X(CLAIM_OF, "WITH " SQ_LEASED_1 " SELECT j.attempt,j.claim,r.fence,r.claim,a.claim FROM sluice_job j"          \
-		    " LEFT JOIN r ON r.fence=j.fence AND j.status=2"                                                   \
-		    " LEFT JOIN sluice_attempt a ON a.job_id=j.id AND a.attempt=?2 WHERE j.id=?1")                     \
-	/* ---- chains, blockers, keys ---- */                                                                         \
-	X(CHAIN_LAST, "SELECT coalesce(last_id,id) FROM sluice_job WHERE id=?1 AND chain_id=?1")                       \
-	X(CHAIN_STATUS, "SELECT j.status" SQ_CHAIN_FROM_PLAIN " WHERE h.id=?1 AND h.chain_id=?1")                      \
-	X(HEAD_LAST, "UPDATE sluice_job SET last_id=?2 WHERE id=?1")                                                   \
-	X(HEAD_FLAG, "UPDATE sluice_job SET flags=flags|?2 WHERE id=?1")                                               \
-	X(BLOCKER_PUT, "INSERT INTO sluice_blocker(job_id,ord,chain_id,done) VALUES(?1,?2,?3,?4)")                     \
-	X(BLOCKED_BY, "SELECT job_id FROM sluice_blocker WHERE chain_id=?1 AND done=0 ORDER BY job_id")                \
-	X(BLOCKER_DONE, "UPDATE sluice_blocker SET done=1 WHERE chain_id=?1 AND done=0")                               \
-	X(JOB_UNBLOCK, "UPDATE sluice_job SET blockers_open=blockers_open-1,"                                          \
-		       "status=CASE WHEN status=1 AND blockers_open=1 THEN 2 ELSE status END WHERE id=?1")             \
-	/* An edge to a chain that is gone. */                                                                         \
-	X(BLOCKER_GONE, "SELECT b.chain_id FROM sluice_blocker b LEFT JOIN sluice_job h ON h.id=b.chain_id"            \
-			" WHERE b.job_id=?1 AND b.done=0 AND h.id IS NULL LIMIT 1")                                    \
+#define SQ_STATEMENTS(X)                                                                                                 \
+	X(BEGIN, "BEGIN IMMEDIATE")                                                                                      \
+	X(COMMIT, "COMMIT")                                                                                              \
+	X(SAVE, "SAVEPOINT sluice_op")                                                                                   \
+	X(SAVE_RELEASE, "RELEASE sluice_op")                                                                             \
+	X(SAVE_UNDO, "ROLLBACK TO sluice_op")                                                                            \
+	/* ---- jobs and queues ---- */                                                                                  \
+	X(NEW_IDS, "UPDATE sluice_meta SET value=value+?1 WHERE name='next_id' RETURNING value")                         \
+	X(JOB_GET, "SELECT chain_id,fence,status,attempt,priority,flags,blockers_open,due_us,type,charged"               \
+		   " FROM sluice_job WHERE id=?1")                                                                       \
+	X(JOB_INSERT,                                                                                                    \
+	  "INSERT INTO sluice_job(id,chain_id,type,status,fence,attempt,charged,priority,flags,created_us,due_us,"       \
+	  "blockers_open,prev_id,key,traceparent,input)"                                                                 \
+	  " VALUES(?1,?2,?3,?4,1,0,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)")                                                   \
+	X(READY_PUT, "INSERT INTO sluice_ready(type,solo,priority,id,tried) VALUES(?1,?2,?3,?4,?5)")                     \
+	X(READY_PUT_NEW, "INSERT INTO sluice_ready(type,solo,priority,id,tried) SELECT type,0,priority,id,0"             \
+			 " FROM sluice_job WHERE id>=?1 AND id<?2 AND status=2 AND (due_us IS NULL OR due_us<=?3)")      \
+	X(READY_TAKE, "DELETE FROM sluice_ready WHERE type=?1 AND solo=?2 AND priority=?3 AND id=?4")                    \
+	X(SCHED_PUT, "INSERT INTO sluice_sched(type,due_us,id,priority,solo,tried) VALUES(?1,?2,?3,?4,?5,?6)")           \
+	X(SCHED_TAKE, "DELETE FROM sluice_sched WHERE type=?1 AND due_us=?2 AND id=?3")                                  \
+	/* The columns in the order of enum sq_kind. */                                                                  \
+	X(COUNT, "INSERT INTO sluice_count(type,blocked,ready,ready_tried,sched,sched_tried,completed,failed,"           \
+		 "cancelled) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT(type) DO UPDATE SET"                         \
+		 " blocked=blocked+excluded.blocked,ready=ready+excluded.ready,"                                         \
+		 "ready_tried=ready_tried+excluded.ready_tried,sched=sched+excluded.sched,"                              \
+		 "sched_tried=sched_tried+excluded.sched_tried,completed=completed+excluded.completed,"                  \
+		 "failed=failed+excluded.failed,cancelled=cancelled+excluded.cancelled")                                 \
+	X(ATTEMPT_PUT, "INSERT INTO sluice_attempt(job_id,attempt,claim,outcome,worker,error,started_us,ended_us)"       \
+		       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                               \
+	X(LEASE_OF, "WITH " SQ_LEASED_1 " SELECT worker,claimed_us,claim FROM r WHERE fence=?2")                         \
+	X(LOST_BEFORE, "SELECT 1 FROM sluice_attempt WHERE job_id=?1 AND outcome=3 LIMIT 1")                             \
+	X(CLAIM_OF, "WITH " SQ_LEASED_1 " SELECT j.attempt,j.claim,r.fence,r.claim,a.claim FROM sluice_job j"            \
+		    " LEFT JOIN r ON r.fence=j.fence AND j.status=2"                                                     \
+		    " LEFT JOIN sluice_attempt a ON a.job_id=j.id AND a.attempt=?2 WHERE j.id=?1")                       \
+	/* ---- chains, blockers, keys ---- */                                                                           \
+	X(CHAIN_LAST, "SELECT coalesce(last_id,id) FROM sluice_job WHERE id=?1 AND chain_id=?1")                         \
+	X(CHAIN_STATUS, "SELECT j.status" SQ_CHAIN_FROM_PLAIN " WHERE h.id=?1 AND h.chain_id=?1")                        \
+	X(HEAD_LAST, "UPDATE sluice_job SET last_id=?2 WHERE id=?1")                                                     \
+	X(HEAD_FLAG, "UPDATE sluice_job SET flags=flags|?2 WHERE id=?1")                                                 \
+	X(BLOCKER_PUT, "INSERT INTO sluice_blocker(job_id,ord,chain_id,done) VALUES(?1,?2,?3,?4)")                       \
+	X(BLOCKED_BY, "SELECT job_id FROM sluice_blocker WHERE chain_id=?1 AND done=0 ORDER BY job_id")                  \
+	X(BLOCKER_DONE, "UPDATE sluice_blocker SET done=1 WHERE chain_id=?1 AND done=0")                                 \
+	X(JOB_UNBLOCK, "UPDATE sluice_job SET blockers_open=blockers_open-1,"                                            \
+		       "status=CASE WHEN status=1 AND blockers_open=1 THEN 2 ELSE status END WHERE id=?1")               \
+	/* An edge to a chain that is gone. */                                                                           \
+	X(BLOCKER_GONE, "SELECT b.chain_id FROM sluice_blocker b LEFT JOIN sluice_job h ON h.id=b.chain_id"              \
+			" WHERE b.job_id=?1 AND b.done=0 AND h.id IS NULL LIMIT 1")                                      \
 	/* Who waits for ?1 among those that it waits for, near or far: no more than ?2 edges are looked at. One that  \
-	 * failed or was cancelled while it waited would wait again. */                                                \
-	X(CIRCLE, "WITH RECURSIVE w(chain,by) AS (SELECT b.chain_id,h.id FROM sluice_job h JOIN sluice_blocker b"      \
-		  " ON b.job_id=coalesce(h.last_id,h.id) AND b.done=0 WHERE h.id=?1 UNION SELECT b.chain_id,h.id"      \
-		  " FROM w CROSS JOIN sluice_job h ON h.id=w.chain AND h.id<>?1"                                       \
-		  " CROSS JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id) AND j.status IN (1,5,6)"                  \
-		  " CROSS JOIN sluice_blocker b ON b.job_id=j.id AND b.done=0 LIMIT ?2)"                               \
-		  " SELECT by FROM w WHERE chain=?1 LIMIT 1")                                                          \
-	X(KEY_GET, "SELECT chain_id FROM sluice_key WHERE key=?1 AND (until_us IS NULL OR until_us>?2)")               \
-	X(KEY_PUT, "INSERT OR REPLACE INTO sluice_key(key,chain_id,scope,until_us) VALUES(?1,?2,?3,?4)")               \
-	X(KEY_OF, "SELECT key FROM sluice_job WHERE id=?1")                                                            \
-	X(KEY_FREE, "DELETE FROM sluice_key WHERE key=(SELECT key FROM sluice_job WHERE id=?1) AND chain_id=?1"        \
-		    " AND scope<=?2")                                                                                  \
-	/* ---- settling ---- */                                                                                       \
-	X(JOB_COMPLETE, "UPDATE sluice_job SET status=4,fence=fence+1,attempt=fence,charged=charged+1,claim=?3,"       \
-			"output=?4,progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8,next_id=?9"   \
-			" WHERE id=?1 AND fence=?2 AND status=2")                                                      \
-	X(JOB_FAIL,                                                                                                    \
-	  "UPDATE sluice_job SET status=5,fence=fence+1,attempt=iif(?3,fence,attempt),charged=charged+?3,error=?4,"    \
-	  "progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8"                                      \
-	  " WHERE id=?1 AND fence=?2 AND status=2")                                                                    \
-	X(JOB_BACK, "UPDATE sluice_job SET "                                                                           \
-		    "fence=fence+1,attempt=coalesce(?10,attempt),charged=charged+?3,error=coalesce(?4,error),"         \
-		    "progress=coalesce(?5,progress),leased_by=coalesce(?6,leased_by),"                                 \
-		    "started_us=coalesce(?7,started_us),due_us=?8,flags=?9"                                            \
-		    " WHERE id=?1 AND fence=?2 AND status=2")                                                          \
-	X(LEASE_DROP, "DELETE FROM sluice_lease WHERE claim=?1")                                                       \
-	/* ---- claiming ---- */                                                                                       \
-	X(PAUSED, "SELECT 1 FROM sluice_paused WHERE type=?1")                                                         \
-	X(SCHED_DUE, "SELECT due_us,id,priority,solo,tried FROM sluice_sched WHERE type=?1 AND due_us<=?2"             \
-		     " ORDER BY due_us,id LIMIT ?3")                                                                   \
-	X(SCHED_TAKE_UPTO, "DELETE FROM sluice_sched WHERE type=?1 AND (due_us,id)<=(?2,?3)")                          \
-	X(READY_SOLO, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=1"                            \
-		      " ORDER BY priority,id LIMIT 1")                                                                 \
-	X(READY_LIST, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=0"                            \
-		      " ORDER BY priority,id LIMIT ?2")                                                                \
-	X(READY_TAKE_UPTO, "DELETE FROM sluice_ready WHERE type=?1 AND solo=0 AND (priority,id)<=(?2,?3)")             \
-	X(READY_ANY, "SELECT 1 FROM sluice_ready WHERE type=?1 LIMIT 1")                                               \
-	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,charged,priority,flags,created_us,due_us,type"           \
-		     " FROM sluice_job WHERE id=?1")                                                                   \
-	X(LEASE_PUT, "INSERT INTO sluice_lease(claim,worker,claimed_us,until_us,started,types,jobs)"                   \
-		     " VALUES(?1,?2,?3,?4,?5,?6,?7)")                                                                  \
-	X(NEXT_DUE, "SELECT due_us FROM sluice_sched WHERE type=?1 ORDER BY due_us LIMIT 1")                           \
-	X(NEXT_EXPIRY, "SELECT until_us,types FROM sluice_lease ORDER BY until_us")                                    \
-	/* ---- leases ---- */                                                                                         \
-	X(LEASE_RENEW, "UPDATE sluice_lease SET until_us=?2,started=max(started,?3) WHERE claim=?1")                   \
-	X(LEASES_PROLONG, "UPDATE sluice_lease SET until_us=until_us+?1")                                              \
-	X(LEASE_BY_CLAIM, "SELECT rowid FROM sluice_lease WHERE claim=?1")                                             \
-	X(LEASE_EXPIRED, "SELECT rowid,types FROM sluice_lease WHERE until_us<=?1 ORDER BY until_us,rowid")            \
-	X(LEASE_JOBS, "SELECT CAST(e.key AS INTEGER),e.value,l.worker,l.claimed_us,l.started,l.claim"                  \
-		      " FROM sluice_lease l, json_each(l.jobs) e WHERE l.rowid=?1 ORDER BY 1")                         \
-	X(LEASE_END, "DELETE FROM sluice_lease WHERE rowid=?1")                                                        \
-	X(JOB_PROGRESS, "UPDATE sluice_job SET progress=?3 WHERE id=?1 AND fence=?2 AND status=2")                     \
-	/* ---- steering ---- */                                                                                       \
-	/* A completion from outside has no start: the history must not show it as an attempt. ?5: it is leased. */    \
-	X(JOB_END,                                                                                                     \
-	  "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=iif(?5,fence,attempt),output=?3,ended_us=?4,"         \
-	  "error=coalesce(?7,error),"                                                                                  \
-	  "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND attempt=?6)"             \
-	  " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")                   \
-	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,charged=0,ended_us=NULL,due_us=NULL,"            \
-		       "flags=flags&~1 WHERE id=?1")                                                                   \
-	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=NULL WHERE id=?1")                                                \
-	X(PAUSE, "INSERT OR IGNORE INTO sluice_paused(type) VALUES(?1)")                                               \
-	X(RESUME, "DELETE FROM sluice_paused WHERE type=?1")                                                           \
-	/* ---- removing ---- */                                                                                       \
-	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM sluice_blocker b JOIN sluice_job j ON j.id=b.job_id"    \
-		   " WHERE b.chain_id IN (SELECT value FROM json_each(?1)) AND b.done=0 AND j.status=1"                \
-		   " AND j.chain_id NOT IN (SELECT value FROM json_each(?1))")                                         \
-	X(CHAIN_JOBS, "SELECT ?1 UNION ALL SELECT id FROM sluice_job WHERE chain_id=?1 AND chain_id<>id ORDER BY 1")   \
-	X(JOB_DELETE, "DELETE FROM sluice_job WHERE id=?1")                                                            \
-	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                               \
-	X(EVENTS_DELETE, "DELETE FROM job_events WHERE job_id=?1")                                                     \
-	/* ?1 behind this job, ?2 limit: the jobs that events name, found by leaps through the index */                \
-	X(EVENT_JOBS, "WITH RECURSIVE t(j) AS (SELECT min(job_id) FROM job_events WHERE job_id>?1 UNION ALL"           \
-		      " SELECT (SELECT min(job_id) FROM job_events WHERE job_id>t.j) FROM t WHERE t.j IS NOT NULL"     \
-		      " LIMIT ?2) SELECT j, NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=j) FROM t"                    \
-		      " WHERE j IS NOT NULL")                                                                          \
-	X(EVENTS_JOBLESS, "DELETE FROM job_events WHERE offset IN (SELECT offset FROM job_events"                      \
-			  " WHERE job_id IS NULL AND late=1 AND ts_us<?1 LIMIT ?2)")                                   \
-	X(EVENTS_ORPHANED, "DELETE FROM job_events WHERE job_id=?1 AND ts_us<?2"                                       \
-			   " AND NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=?1)")                                    \
-	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                  \
-	/* One that was never completed stays open in the books of who waited for it, as in PostgreSQL. */             \
-	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1 AND done=1")                                  \
-	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                             \
-	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                       \
-	/* ---- reading ---- */                                                                                        \
-	X(READ_JOB,                                                                                                    \
-	  "SELECT " SQ_JOB_COLUMNS(                                                                                    \
-		  "j.input", "j.output",                                                                               \
-		  "j.progress") ",(SELECT h.flags&32<>0 FROM sluice_job h WHERE h.id=j.chain_id)" SQ_JOB_FROM_1)       \
-	X(READ_CHAIN, "SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN              \
-	  " WHERE h.id=?1 AND h.chain_id=?1")                                                                          \
-	X(ATTEMPTS, "SELECT attempt,outcome,worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1"      \
-		    " ORDER BY attempt")                                                                               \
-	X(ATTEMPT_NOW,                                                                                                 \
-	  "SELECT "                                                                                                    \
-	  "j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,r.worker,r.claimed_us,j.fence" SQ_JOB_FROM_1)        \
-	X(COUNTS,                                                                                                      \
-	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"            \
-	  " JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type),"                       \
-	  "t AS (SELECT type FROM sluice_count UNION SELECT type FROM run UNION SELECT type FROM sluice_paused)"       \
-	  " SELECT t.type,coalesce(blocked,0),coalesce(ready,0),coalesce(ready_tried,0),coalesce(sched,0),"            \
-	  "coalesce(sched_tried,0),coalesce(completed,0),coalesce(failed,0),coalesce(cancelled,0),"                    \
-	  "coalesce(run.n,0),EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=t.type),"                               \
-	  "CASE WHEN sched>0 THEN (SELECT count(*) FROM sluice_sched s WHERE s.type=t.type AND s.due_us<=?1)"          \
-	  " ELSE 0 END,CASE WHEN sched>0 THEN (SELECT min(+s.id) FROM sluice_sched s WHERE s.type=t.type"              \
-	  " AND s.due_us<=?1) END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"         \
-	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                         \
-	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                      \
-	  " LEFT JOIN run ON run.type=t.type ORDER BY t.type")                                                         \
-	/* The first of the next priority. The id takes the search behind all of the one before. */                    \
-	X(READY_NEXT, "SELECT solo,priority,id FROM sluice_ready WHERE type=?1"                                        \
-		      " AND (solo,priority,id)>(?2,?3,9223372036854775807) ORDER BY solo,priority,id LIMIT 1")         \
-	X(READY_MIN, "SELECT min(id) FROM sluice_ready WHERE type=?1")                                                 \
-	X(PENDING_TYPES, "SELECT c.type,c.ready,CASE WHEN c.sched>0 THEN (SELECT min(id) FROM sluice_sched s"          \
-			 " WHERE s.type=c.type) END FROM sluice_count c WHERE c.ready>0 OR c.sched>0")                 \
-	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                    \
-	X(DUE_SINCE, "SELECT max(created_us,coalesce(due_us,0)) FROM sluice_job WHERE id=?1")                          \
-	/* ---- recurring schedules ---- */                                                                            \
-	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us,from_http)"                \
-		    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"             \
-		    "type=excluded.type,input=excluded.input,priority=excluded.priority,"                              \
-		    "catch_up=excluded.catch_up,next_us=excluded.next_us,from_http=excluded.from_http")                \
-	X(CRON_REMOVE, "DELETE FROM sluice_cron WHERE name=?1")                                                        \
-	X(CRON_LIST,                                                                                                   \
-	  "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain,from_http FROM sluice_cron"        \
-	  " ORDER BY next_us,name")                                                                                    \
-	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2"                                                    \
-		     " WHERE name=?1 AND next_us=?2 AND spec=?4 AND catch_up=?5")                                      \
-	X(CRON_GET, "SELECT type,input,priority,from_http FROM sluice_cron WHERE name=?1")                             \
-	X(CRON_FIRED, "UPDATE sluice_cron SET last_chain=?2 WHERE name=?1")                                            \
-	/* ---- the audit trail ---- */                                                                                \
-	X(AUDIT_PUT, "INSERT INTO sluice_audit(at_us,via,actor,address,action,request_id,chains,detail)"               \
-		     " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                               \
-	X(AUDIT_LIST, "SELECT id,at_us,via,actor,address,action,request_id,chains,detail FROM sluice_audit"            \
-		      " WHERE id<?1 ORDER BY id DESC LIMIT ?2")                                                        \
-	X(AUDIT_PRUNE, "DELETE FROM sluice_audit WHERE id IN (SELECT id FROM sluice_audit ORDER BY id LIMIT ?2)"       \
-		       " AND at_us<?1")                                                                                \
-	/* ---- events ---- */                                                                                         \
-	X(MARK_GET, "SELECT mark,crc,owner FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                 \
-	X(MARK_OWNER, "SELECT owner FROM sluice_event_mark WHERE stream=?1 LIMIT 1")                                   \
-	X(MARK_ADOPT, "UPDATE sluice_event_mark SET owner=?2 WHERE stream=?1")                                         \
-	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark,crc,at_us,owner) VALUES(?1,?2,?3,?4,?5,?6)" \
-		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark,crc=excluded.crc,"              \
-		    "at_us=excluded.at_us")                                                                            \
-	/* Of an incarnation that another has followed, and of which nothing is left. */                               \
-	X(MARKS_PRUNE, "DELETE FROM sluice_event_mark AS m WHERE at_us<?1 AND EXISTS(SELECT 1 FROM sluice_event_mark"  \
-		       " n WHERE n.stream=m.stream AND n.incarnation<>m.incarnation AND n.at_us>m.at_us)"              \
-		       " AND NOT EXISTS(SELECT 1 FROM job_events e WHERE e.stream=m.stream"                            \
-		       " AND e.incarnation=m.incarnation)")                                                            \
-	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                       \
-	/* A value that stays the same would not be written. */                                                        \
-	X(TOUCH, "INSERT INTO sluice_meta(name,value) VALUES('touched',1)"                                             \
-		 " ON CONFLICT(name) DO UPDATE SET value=value+1")                                                     \
-	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                     \
-	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                  \
-	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"   \
-		     "payload,partial) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                                \
-	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")          \
-	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                       \
-		     " ORDER BY offset LIMIT ?2")                                                                      \
-	/* ---- looking from outside ---- */                                                                           \
-	X(LEASES, "SELECT l.claim,l.worker,l.claimed_us,l.until_us,j.id,j.type FROM (SELECT * FROM sluice_lease s"     \
-		  " WHERE s.claim>?1 AND EXISTS(SELECT 1 FROM json_each(s.jobs) e JOIN sluice_job j"                   \
-		  " ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value AND j.status=2) ORDER BY s.claim LIMIT ?2) l,"  \
-		  " json_each(l.jobs) e JOIN sluice_job j ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value"          \
-		  " AND j.status=2 ORDER BY l.claim,j.id")                                                             \
-	X(ERRORS, "SELECT type,line,count(*) AS n,min(ended_us),max(ended_us),max(id) AS newest FROM"                  \
-		  " (SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line FROM " SQ_FAILED                          \
-		  " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT ?2)"                                                \
-		  " WHERE ?3 IS NULL OR type IN (SELECT value FROM json_each(?3))"                                     \
-		  " GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT ?4")                                          \
-	X(ERRORS_REACHED, "SELECT j.id FROM " SQ_FAILED " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT 1 OFFSET ?2") \
-	X(STREAMS, "SELECT m.stream,m.incarnation,m.mark,(SELECT e.ts_us FROM job_events e WHERE e.stream=m.stream"    \
-		   " AND e.incarnation=m.incarnation ORDER BY e.sequence DESC LIMIT 1) FROM sluice_event_mark m"       \
-		   " WHERE ?1 IS NULL OR (m.stream,m.incarnation)>(?1,?2) ORDER BY m.stream,m.incarnation LIMIT ?3")   \
+	 * failed or was cancelled while it waited would wait again. */ \
+	X(CIRCLE, "WITH RECURSIVE w(chain,by) AS (SELECT b.chain_id,h.id FROM sluice_job h JOIN sluice_blocker b"        \
+		  " ON b.job_id=coalesce(h.last_id,h.id) AND b.done=0 WHERE h.id=?1 UNION SELECT b.chain_id,h.id"        \
+		  " FROM w CROSS JOIN sluice_job h ON h.id=w.chain AND h.id<>?1"                                         \
+		  " CROSS JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id) AND j.status IN (1,5,6)"                    \
+		  " CROSS JOIN sluice_blocker b ON b.job_id=j.id AND b.done=0 LIMIT ?2)"                                 \
+		  " SELECT by FROM w WHERE chain=?1 LIMIT 1")                                                            \
+	X(KEY_GET, "SELECT chain_id FROM sluice_key WHERE key=?1 AND (until_us IS NULL OR until_us>?2)")                 \
+	X(KEY_PUT, "INSERT OR REPLACE INTO sluice_key(key,chain_id,scope,until_us) VALUES(?1,?2,?3,?4)")                 \
+	X(KEY_OF, "SELECT key FROM sluice_job WHERE id=?1")                                                              \
+	X(KEY_FREE, "DELETE FROM sluice_key WHERE key=(SELECT key FROM sluice_job WHERE id=?1) AND chain_id=?1"          \
+		    " AND scope<=?2")                                                                                    \
+	/* ---- settling ---- */                                                                                         \
+	X(JOB_COMPLETE, "UPDATE sluice_job SET status=4,fence=fence+1,attempt=fence,charged=charged+1,claim=?3,"         \
+			"output=?4,progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8,next_id=?9"     \
+			" WHERE id=?1 AND fence=?2 AND status=2")                                                        \
+	X(JOB_FAIL,                                                                                                      \
+	  "UPDATE sluice_job SET status=5,fence=fence+1,attempt=iif(?3,fence,attempt),charged=charged+?3,error=?4,"      \
+	  "progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8"                                        \
+	  " WHERE id=?1 AND fence=?2 AND status=2")                                                                      \
+	X(JOB_BACK, "UPDATE sluice_job SET "                                                                             \
+		    "fence=fence+1,attempt=coalesce(?10,attempt),charged=charged+?3,error=coalesce(?4,error),"           \
+		    "progress=coalesce(?5,progress),leased_by=coalesce(?6,leased_by),"                                   \
+		    "started_us=coalesce(?7,started_us),due_us=?8,flags=?9"                                              \
+		    " WHERE id=?1 AND fence=?2 AND status=2")                                                            \
+	X(LEASE_DROP, "DELETE FROM sluice_lease WHERE claim=?1")                                                         \
+	/* ---- claiming ---- */                                                                                         \
+	X(PAUSED, "SELECT 1 FROM sluice_paused WHERE type=?1")                                                           \
+	X(SCHED_DUE, "SELECT due_us,id,priority,solo,tried FROM sluice_sched WHERE type=?1 AND due_us<=?2"               \
+		     " ORDER BY due_us,id LIMIT ?3")                                                                     \
+	X(SCHED_TAKE_UPTO, "DELETE FROM sluice_sched WHERE type=?1 AND (due_us,id)<=(?2,?3)")                            \
+	X(READY_SOLO, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=1"                              \
+		      " ORDER BY priority,id LIMIT 1")                                                                   \
+	X(READY_LIST, "SELECT priority,id,tried FROM sluice_ready WHERE type=?1 AND solo=0"                              \
+		      " ORDER BY priority,id LIMIT ?2")                                                                  \
+	X(READY_TAKE_UPTO, "DELETE FROM sluice_ready WHERE type=?1 AND solo=0 AND (priority,id)<=(?2,?3)")               \
+	X(READY_ANY, "SELECT 1 FROM sluice_ready WHERE type=?1 LIMIT 1")                                                 \
+	X(CLAIM_GET, "SELECT chain_id,fence,input,traceparent,charged,priority,flags,created_us,due_us,type"             \
+		     " FROM sluice_job WHERE id=?1")                                                                     \
+	X(LEASE_PUT, "INSERT INTO sluice_lease(claim,worker,claimed_us,until_us,started,types,jobs)"                     \
+		     " VALUES(?1,?2,?3,?4,?5,?6,?7)")                                                                    \
+	X(NEXT_DUE, "SELECT due_us FROM sluice_sched WHERE type=?1 ORDER BY due_us LIMIT 1")                             \
+	X(NEXT_EXPIRY, "SELECT until_us,types FROM sluice_lease ORDER BY until_us")                                      \
+	/* ---- leases ---- */                                                                                           \
+	X(LEASE_RENEW, "UPDATE sluice_lease SET until_us=?2,started=max(started,?3) WHERE claim=?1")                     \
+	X(LEASES_PROLONG, "UPDATE sluice_lease SET until_us=until_us+?1")                                                \
+	X(LEASE_BY_CLAIM, "SELECT rowid FROM sluice_lease WHERE claim=?1")                                               \
+	X(LEASE_EXPIRED, "SELECT rowid,types FROM sluice_lease WHERE until_us<=?1 ORDER BY until_us,rowid")              \
+	X(LEASE_JOBS, "SELECT CAST(e.key AS INTEGER),e.value,l.worker,l.claimed_us,l.started,l.claim"                    \
+		      " FROM sluice_lease l, json_each(l.jobs) e WHERE l.rowid=?1 ORDER BY 1")                           \
+	X(LEASE_END, "DELETE FROM sluice_lease WHERE rowid=?1")                                                          \
+	X(JOB_PROGRESS, "UPDATE sluice_job SET progress=?3 WHERE id=?1 AND fence=?2 AND status=2")                       \
+	/* ---- steering ---- */                                                                                         \
+	/* A completion from outside has no start: the history must not show it as an attempt. ?5: it is leased. */      \
+	X(JOB_END,                                                                                                       \
+	  "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=iif(?5,fence,attempt),output=?3,ended_us=?4,"           \
+	  "error=coalesce(?7,error),"                                                                                    \
+	  "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND attempt=?6)"               \
+	  " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")                     \
+	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,charged=0,ended_us=NULL,due_us=NULL,"              \
+		       "flags=flags&~1 WHERE id=?1")                                                                     \
+	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=NULL WHERE id=?1")                                                  \
+	X(PAUSE, "INSERT OR IGNORE INTO sluice_paused(type) VALUES(?1)")                                                 \
+	X(RESUME, "DELETE FROM sluice_paused WHERE type=?1")                                                             \
+	/* ---- removing ---- */                                                                                         \
+	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM sluice_blocker b JOIN sluice_job j ON j.id=b.job_id"      \
+		   " WHERE b.chain_id IN (SELECT value FROM json_each(?1)) AND b.done=0 AND j.status=1"                  \
+		   " AND j.chain_id NOT IN (SELECT value FROM json_each(?1))")                                           \
+	X(CHAIN_JOBS, "SELECT ?1 UNION ALL SELECT id FROM sluice_job WHERE chain_id=?1 AND chain_id<>id ORDER BY 1")     \
+	X(JOB_DELETE, "DELETE FROM sluice_job WHERE id=?1")                                                              \
+	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                                 \
+	X(EVENTS_DELETE, "DELETE FROM job_events WHERE job_id=?1")                                                       \
+	/* ?1 behind this job, ?2 limit: the jobs that events name, found by leaps through the index */                  \
+	X(EVENT_JOBS, "WITH RECURSIVE t(j) AS (SELECT min(job_id) FROM job_events WHERE job_id>?1 UNION ALL"             \
+		      " SELECT (SELECT min(job_id) FROM job_events WHERE job_id>t.j) FROM t WHERE t.j IS NOT NULL"       \
+		      " LIMIT ?2) SELECT j, NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=j) FROM t"                      \
+		      " WHERE j IS NOT NULL")                                                                            \
+	X(EVENTS_JOBLESS, "DELETE FROM job_events WHERE offset IN (SELECT offset FROM job_events"                        \
+			  " WHERE job_id IS NULL AND late=1 AND ts_us<?1 LIMIT ?2)")                                     \
+	X(EVENTS_ORPHANED, "DELETE FROM job_events WHERE job_id=?1 AND ts_us<?2"                                         \
+			   " AND NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=?1)")                                      \
+	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                    \
+	/* One that was never completed stays open in the books of who waited for it, as in PostgreSQL. */               \
+	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1 AND done=1")                                    \
+	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                               \
+	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                         \
+	/* ---- reading ---- */                                                                                          \
+	X(READ_JOB,                                                                                                      \
+	  "SELECT " SQ_JOB_COLUMNS(                                                                                      \
+		  "j.input", "j.output",                                                                                 \
+		  "j.progress") ",(SELECT h.flags&32<>0 FROM sluice_job h WHERE h.id=j.chain_id)" SQ_JOB_FROM_1)         \
+	X(READ_CHAIN, "SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN                \
+	  " WHERE h.id=?1 AND h.chain_id=?1")                                                                            \
+	X(ATTEMPTS, "SELECT attempt,outcome,worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1"        \
+		    " ORDER BY attempt")                                                                                 \
+	X(ATTEMPT_NOW,                                                                                                   \
+	  "SELECT "                                                                                                      \
+	  "j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,r.worker,r.claimed_us,j.fence" SQ_JOB_FROM_1)          \
+	X(COUNTS,                                                                                                        \
+	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"              \
+	  " JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type),"                         \
+	  "t AS (SELECT type FROM sluice_count UNION SELECT type FROM run UNION SELECT type FROM sluice_paused)"         \
+	  " SELECT t.type,coalesce(blocked,0),coalesce(ready,0),coalesce(ready_tried,0),coalesce(sched,0),"              \
+	  "coalesce(sched_tried,0),coalesce(completed,0),coalesce(failed,0),coalesce(cancelled,0),"                      \
+	  "coalesce(run.n,0),EXISTS(SELECT 1 FROM sluice_paused p WHERE p.type=t.type),"                                 \
+	  "CASE WHEN sched>0 THEN (SELECT count(*) FROM sluice_sched s WHERE s.type=t.type AND s.due_us<=?1)"            \
+	  " ELSE 0 END,CASE WHEN sched>0 THEN (SELECT min(+s.id) FROM sluice_sched s WHERE s.type=t.type"                \
+	  " AND s.due_us<=?1) END,CASE WHEN blocked>0 THEN (SELECT min(id) FROM sluice_job b WHERE b.status=1"           \
+	  " AND b.type=t.type) END,CASE WHEN sched>0 THEN (SELECT min(id) FROM sluice_sched s"                           \
+	  " WHERE s.type=t.type) END,run.oldest FROM t LEFT JOIN sluice_count c ON c.type=t.type"                        \
+	  " LEFT JOIN run ON run.type=t.type ORDER BY t.type")                                                           \
+	/* The first of the next priority. The id takes the search behind all of the one before. */                      \
+	X(READY_NEXT, "SELECT solo,priority,id FROM sluice_ready WHERE type=?1"                                          \
+		      " AND (solo,priority,id)>(?2,?3,9223372036854775807) ORDER BY solo,priority,id LIMIT 1")           \
+	X(READY_MIN, "SELECT min(id) FROM sluice_ready WHERE type=?1")                                                   \
+	X(PENDING_TYPES, "SELECT c.type,c.ready,CASE WHEN c.sched>0 THEN (SELECT min(id) FROM sluice_sched s"            \
+			 " WHERE s.type=c.type) END FROM sluice_count c WHERE c.ready>0 OR c.sched>0")                   \
+	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                      \
+	X(DUE_SINCE, "SELECT max(created_us,coalesce(due_us,0)) FROM sluice_job WHERE id=?1")                            \
+	/* ---- recurring schedules ---- */                                                                              \
+	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us,from_http)"                  \
+		    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"               \
+		    "type=excluded.type,input=excluded.input,priority=excluded.priority,"                                \
+		    "catch_up=excluded.catch_up,next_us=excluded.next_us,from_http=excluded.from_http")                  \
+	X(CRON_REMOVE, "DELETE FROM sluice_cron WHERE name=?1")                                                          \
+	X(CRON_LIST,                                                                                                     \
+	  "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain,from_http FROM sluice_cron"          \
+	  " ORDER BY next_us,name")                                                                                      \
+	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2"                                                      \
+		     " WHERE name=?1 AND next_us=?2 AND spec=?4 AND catch_up=?5")                                        \
+	X(CRON_GET, "SELECT type,input,priority,from_http FROM sluice_cron WHERE name=?1")                               \
+	X(CRON_FIRED, "UPDATE sluice_cron SET last_chain=?2 WHERE name=?1")                                              \
+	/* ---- the audit trail ---- */                                                                                  \
+	X(AUDIT_PUT, "INSERT INTO sluice_audit(at_us,via,actor,address,action,request_id,chains,detail)"                 \
+		     " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                                 \
+	X(AUDIT_LIST, "SELECT id,at_us,via,actor,address,action,request_id,chains,detail FROM sluice_audit"              \
+		      " WHERE id<?1 ORDER BY id DESC LIMIT ?2")                                                          \
+	X(AUDIT_PRUNE, "DELETE FROM sluice_audit WHERE id IN (SELECT id FROM sluice_audit ORDER BY id LIMIT ?2)"         \
+		       " AND at_us<?1")                                                                                  \
+	/* ---- events ---- */                                                                                           \
+	X(MARK_GET, "SELECT mark,crc,owner FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                   \
+	X(MARK_OWNER, "SELECT owner FROM sluice_event_mark WHERE stream=?1 LIMIT 1")                                     \
+	X(MARK_ADOPT, "UPDATE sluice_event_mark SET owner=?2 WHERE stream=?1")                                           \
+	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark,crc,at_us,owner) VALUES(?1,?2,?3,?4,?5,?6)"   \
+		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark,crc=excluded.crc,"                \
+		    "at_us=excluded.at_us")                                                                              \
+	/* Of an incarnation that another has followed, and of which nothing is left. */                                 \
+	X(MARKS_PRUNE, "DELETE FROM sluice_event_mark AS m WHERE at_us<?1 AND EXISTS(SELECT 1 FROM sluice_event_mark"    \
+		       " n WHERE n.stream=m.stream AND n.incarnation<>m.incarnation AND n.at_us>m.at_us)"                \
+		       " AND NOT EXISTS(SELECT 1 FROM job_events e WHERE e.stream=m.stream"                              \
+		       " AND e.incarnation=m.incarnation)")                                                              \
+	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                         \
+	/* A value that stays the same would not be written. */                                                          \
+	X(TOUCH, "INSERT INTO sluice_meta(name,value) VALUES('touched',1)"                                               \
+		 " ON CONFLICT(name) DO UPDATE SET value=value+1")                                                       \
+	X(OFFSET_PUT, "UPDATE sluice_meta SET value=?1 WHERE name='event_offset'")                                       \
+	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                    \
+	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"     \
+		     "payload,partial) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                                  \
+	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")            \
+	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                         \
+		     " ORDER BY offset LIMIT ?2")                                                                        \
+	/* ---- looking from outside ---- */                                                                             \
+	X(LEASES, "SELECT l.claim,l.worker,l.claimed_us,l.until_us,j.id,j.type FROM (SELECT * FROM sluice_lease s"       \
+		  " WHERE s.claim>?1 AND EXISTS(SELECT 1 FROM json_each(s.jobs) e JOIN sluice_job j"                     \
+		  " ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value AND j.status=2) ORDER BY s.claim LIMIT ?2) l,"    \
+		  " json_each(l.jobs) e JOIN sluice_job j ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value"            \
+		  " AND j.status=2 ORDER BY l.claim,j.id")                                                               \
+	X(ERRORS, "SELECT type,line,count(*) AS n,min(ended_us),max(ended_us),max(id) AS newest FROM"                    \
+		  " (SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line FROM " SQ_FAILED                            \
+		  " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT ?2)"                                                  \
+		  " WHERE ?3 IS NULL OR type IN (SELECT value FROM json_each(?3))"                                       \
+		  " GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT ?4")                                            \
+	X(ERRORS_REACHED, "SELECT j.id FROM " SQ_FAILED " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT 1 OFFSET ?2")   \
+	X(STREAMS, "SELECT m.stream,m.incarnation,m.mark,(SELECT e.ts_us FROM job_events e WHERE e.stream=m.stream"      \
+		   " AND e.incarnation=m.incarnation ORDER BY e.sequence DESC LIMIT 1) FROM sluice_event_mark m"         \
+		   " WHERE ?1 IS NULL OR (m.stream,m.incarnation)>(?1,?2) ORDER BY m.stream,m.incarnation LIMIT ?3")     \
 	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"

@@ -40,7 +40,7 @@ static int audit_started(struct sq_op *op, const struct sl_audit_record *record,
 			 size_t n)
 {
 	struct sl_audit_record full = *record;
-	uint64_t *ids = sl__calloc(&op->store->env, n, sizeof *ids);
+	uint64_t *ids = sl__calloc(&op->store->env, n, sizeof(*ids));
 	if (ids == NULL)
 		return sl_err_set(op->err, SL_ENOMEM, "no memory for the audit record");
 	full.n_chains = 0;

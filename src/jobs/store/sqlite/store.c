@@ -367,13 +367,13 @@ int sl_store_sqlite_open(sl_store *out, const char *path, const struct sl_store_
 {
 	struct sl_store_opts o;
 	struct sl_env env;
-	sl__opts_copy(&o, sizeof o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	if (out == NULL || path == NULL || path[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "a SQLite store needs the name of a file");
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	struct sq_store *s = sl__calloc(&env, 1, sizeof *s);
+	struct sq_store *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a store", path);
 	s->env = env;

@@ -11,7 +11,7 @@ int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	int rc = sl__sq_check_fork(s, err);
 	if (rc != 0)
 		return rc;
-	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
+	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof(*tx));
 	if (tx == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a transaction", s->path);
 	rc = sl__sq_begin_writing(s, SQ_DURABLE, err);
@@ -72,7 +72,7 @@ static void free_tx(struct sl_store_tx *tx)
 	char restore[32];
 	if (tx->c == &tx->joined) {
 		if (tx->caller_synchronous >= 0) {
-			(void)snprintf(restore, sizeof restore, "PRAGMA synchronous=%d", tx->caller_synchronous);
+			(void)snprintf(restore, sizeof(restore), "PRAGMA synchronous=%d", tx->caller_synchronous);
 			(void)!sl__sqlite_exec(&tx->joined, restore, NULL);
 		}
 		sl__sqlite_close(&tx->joined);
@@ -87,7 +87,7 @@ int sl__sq_tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *
 	rc = rc != 0 ? rc : check_native(s, native, err);
 	if (rc != 0)
 		return rc;
-	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof *tx);
+	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof(*tx));
 	if (tx == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a transaction", s->path);
 	tx->store = s;
@@ -126,7 +126,7 @@ static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, s
 	int rc = check_savepoint(name, err);
 	if (rc != 0)
 		return rc;
-	(void)snprintf(sql, sizeof sql, "%s \"%s\"", verb, name);
+	(void)snprintf(sql, sizeof(sql), "%s \"%s\"", verb, name);
 	return sl__sqlite_exec(tx->c, sql, err);
 }
 
