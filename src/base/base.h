@@ -33,6 +33,9 @@
 #define SL_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SL_MAX(a, b) ((a) > (b) ? (a) : (b))
 
+/* Sets "what: out of memory" and returns SL_ENOMEM. */
+int sl__no_memory(struct sl_err *err, const char *what);
+
 /* The value of a field that a caller's shorter struct may not have: options grow at their end. */
 #define SL_OPT_HAS(opts, field)                                                                                        \
 	((opts) != NULL && offsetof(__typeof__(*(opts)), field) + sizeof((opts)->field) <= (opts)->struct_size)

@@ -113,6 +113,11 @@ int sl_err_set(struct sl_err *err, int code, const char *fmt, ...)
 	return code;
 }
 
+int sl__no_memory(struct sl_err *err, const char *what)
+{
+	return sl_err_set(err, SL_ENOMEM, "%s: out of memory", what);
+}
+
 static int code_of_errno(int sys_errno)
 {
 	switch (sys_errno) {

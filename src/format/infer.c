@@ -34,11 +34,6 @@ static void free_guesses(struct guesses *g)
 	sl__buf_fini(&g->scratch);
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory to guess columns");
-}
-
 static int grow(struct guesses *g, struct sl_err *err)
 {
 	if (g->n < g->cap)
@@ -46,11 +41,11 @@ static int grow(struct guesses *g, struct sl_err *err)
 	size_t cap = g->cap == 0 ? 16 : g->cap * 2;
 	struct guess *all = sl__realloc(&g->r->env, g->all, cap * sizeof(*all));
 	if (all == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "guess columns");
 	g->all = all;
 	size_t *sorted = sl__realloc(&g->r->env, g->sorted, cap * sizeof(*sorted));
 	if (sorted == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "guess columns");
 	g->sorted = sorted;
 	g->cap = cap;
 	return 0;
@@ -62,7 +57,7 @@ static int add(struct guesses *g, size_t place, const char *name, size_t len, st
 	int rc = grow(g, err);
 	char *copy = rc == 0 ? sl__alloc(&g->r->env, len + 1) : NULL;
 	if (copy == NULL)
-		return rc != 0 ? rc : no_memory(err);
+		return rc != 0 ? rc : sl__no_memory(err, "guess columns");
 	memcpy(copy, name, len);
 	copy[len] = '\0';
 	memmove(g->sorted + place + 1, g->sorted + place, (g->n - place) * sizeof(*g->sorted));
@@ -115,7 +110,7 @@ static int name_columns(struct guesses *g, size_t n, struct sl_err *err)
 static int scratch_for(struct guesses *g, size_t len, struct sl_err *err)
 {
 	sl__buf_clear(&g->scratch);
-	return sl__buf_reserve(&g->scratch, len) != 0 ? no_memory(err) : 0;
+	return sl__buf_reserve(&g->scratch, len) != 0 ? sl__no_memory(err, "guess columns") : 0;
 }
 
 static int look_at_csv(struct guesses *g, const struct sl_record *record, struct sl_err *err)
@@ -288,7 +283,7 @@ int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column *
 	go_back(r, &before, keep);
 	struct sl__inferred *result = rc == 0 ? result_of(&g) : NULL;
 	if (rc == 0 && result == NULL)
-		rc = no_memory(err);
+		rc = sl__no_memory(err, "guess columns");
 	if (rc == 0) {
 		result->before = r->inferred;
 		r->inferred = result;

@@ -29,11 +29,6 @@ struct sl__http {
 	char why[CURL_ERROR_SIZE];
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
-}
-
 /* ---- once per process ---- */
 
 static CURLcode started;
@@ -115,12 +110,12 @@ static int build(struct sl__http *c, const struct sl__http_opts *o, struct sl_er
 	c->easy = curl_easy_init();
 	c->multi = curl_multi_init();
 	if (c->easy == NULL || c->multi == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	CURLcode rc = set_safety(c->easy, o);
 	rc = rc != CURLE_OK ? rc : set_times(c->easy, o);
 	rc = rc != CURLE_OK ? rc : set_target(c);
 	if (rc == CURLE_OUT_OF_MEMORY)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	return rc == CURLE_OK ? 0 : sl_err_set(err, SL_EUNSUPPORTED, "http: libcurl: %s", curl_easy_strerror(rc));
 }
 
@@ -131,7 +126,7 @@ int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct
 		return rc;
 	struct sl__http *c = sl__calloc(opts->env, 1, sizeof(*c));
 	if (c == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	c->env = opts->env;
 	c->url = opts->url;
 	c->cancel_fd = opts->cancel_fd;
@@ -172,7 +167,7 @@ static int cancelled(const struct sl__http *c, struct sl_err *err)
 static int multi_failed(CURLMcode rc, struct sl_err *err)
 {
 	if (rc == CURLM_OUT_OF_MEMORY)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	return sl_err_set(err, SL_EINTERNAL, "http: libcurl: %s", curl_multi_strerror(rc));
 }
 
@@ -215,7 +210,7 @@ static int transfer_failed(const struct sl__http *c, CURLcode result, struct sl_
 {
 	switch (result) {
 	case CURLE_OUT_OF_MEMORY:
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	case CURLE_OPERATION_TIMEDOUT:
 		return describe(c, SL_ETIMEDOUT, "no answer in time", err);
 	case CURLE_PEER_FAILED_VERIFICATION:
@@ -251,7 +246,7 @@ static int run(struct sl__http *c, struct sl_err *err)
 	c->cut = false;
 	c->why[0] = '\0';
 	if (sl__buf_reserve(&c->body, FIRST_BYTES) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	CURLMcode added = curl_multi_add_handle(c->multi, c->easy);
 	if (added != CURLM_OK)
 		return multi_failed(added, err);
@@ -348,7 +343,7 @@ static int exchange(struct sl__http *c, const struct sl__http_request *request, 
 	struct curl_slist *headers = NULL;
 	int rc = 0;
 	if (!add_headers(c, request, &headers) || set_request(c, request, is_post, headers) != CURLE_OK)
-		rc = no_memory(err);
+		rc = sl__no_memory(err, "http");
 	rc = rc != 0 ? rc : run(c, err);
 	if (rc == 0)
 		read_answer(c, response);
@@ -374,7 +369,7 @@ int sl__http_get(struct sl__http *c, const struct sl__http_request *request, str
 int sl__http_connect(struct sl__http *c, struct sl_err *err)
 {
 	if (curl_easy_setopt(c->easy, CURLOPT_CONNECT_ONLY, 1L) != CURLE_OK)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	int rc = run(c, err);
 	(void)curl_easy_setopt(c->easy, CURLOPT_CONNECT_ONLY, 0L);
 	return rc;

@@ -11,11 +11,6 @@ static int bad_url(struct sl_err *err, const char *why)
 	return sl_err_set(err, SL_EINVAL, "http: the URL is not good: %s", why);
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
-}
-
 /* A part in our own memory; *out stays NULL where the URL has none. */
 static int take(CURLU *h, CURLUPart part, unsigned flags, const struct sl_env *env, char **out, struct sl_err *err)
 {
@@ -24,17 +19,17 @@ static int take(CURLU *h, CURLUPart part, unsigned flags, const struct sl_env *e
 	if (rc == CURLUE_NO_USER || rc == CURLUE_NO_PASSWORD || rc == CURLUE_NO_QUERY)
 		return 0;
 	if (rc == CURLUE_OUT_OF_MEMORY)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	if (rc != CURLUE_OK)
 		return bad_url(err, curl_url_strerror(rc));
 	*out = sl__strdup(env, text);
 	curl_free(text);
-	return *out != NULL ? 0 : no_memory(err);
+	return *out != NULL ? 0 : sl__no_memory(err, "http");
 }
 
 static int drop(CURLU *h, CURLUPart part, struct sl_err *err)
 {
-	return curl_url_set(h, part, NULL, 0) == CURLUE_OK ? 0 : no_memory(err);
+	return curl_url_set(h, part, NULL, 0) == CURLUE_OK ? 0 : sl__no_memory(err, "http");
 }
 
 static int read_url(CURLU *h, const char *text, struct sl_err *err)
@@ -44,7 +39,7 @@ static int read_url(CURLU *h, const char *text, struct sl_err *err)
 	if (rc == CURLUE_OK)
 		rc = curl_url_get(h, CURLUPART_SCHEME, &scheme, 0);
 	if (rc != CURLUE_OK)
-		return rc == CURLUE_OUT_OF_MEMORY ? no_memory(err) : bad_url(err, curl_url_strerror(rc));
+		return rc == CURLUE_OUT_OF_MEMORY ? sl__no_memory(err, "http") : bad_url(err, curl_url_strerror(rc));
 	bool ours = strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
 	curl_free(scheme);
 	return ours ? 0 : bad_url(err, "it is neither http:// nor https://");
@@ -64,7 +59,7 @@ static int split(struct sl__http_url *u, CURLU *h, struct sl_err *err)
 	rc = rc != 0 ? rc : take(h, CURLUPART_URL, 0, u->env, &bare, err);
 	if (rc == 0) {
 		u->shown = sl__asprintf(u->env, "%s%s", bare, query != NULL ? MARK : "");
-		rc = u->shown != NULL ? 0 : no_memory(err);
+		rc = u->shown != NULL ? 0 : sl__no_memory(err, "http");
 	}
 	sl__free(u->env, query);
 	sl__free(u->env, bare);
@@ -79,7 +74,7 @@ int sl__http_url_init(struct sl__http_url *u, const char *text, const struct sl_
 		return bad_url(err, "its query was left out (\"" MARK "\"); name the whole URL");
 	CURLU *h = curl_url();
 	if (h == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	int rc = read_url(h, text, err);
 	rc = rc != 0 ? rc : split(u, h, err);
 	curl_url_cleanup(h);

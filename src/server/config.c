@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of settings, and what can be said of one value: see config.h. */
 #include "config.h"
+#include "base/base.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -159,22 +160,17 @@ static int read_value(const struct srv_setting *s, const char *text, int64_t *ou
 	return 0;
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "out of memory");
-}
-
 static int add_item(struct srv_list *list, const char *text, struct sl_err *err)
 {
 	char **items = realloc(list->items, (list->n + 2) * sizeof(*items));
 
 	if (!items)
-		return no_memory(err);
+		return sl__no_memory(err, "out of memory");
 	list->items = items;
 	items[list->n] = strdup(text);
 	items[list->n + 1] = NULL;
 	if (!items[list->n])
-		return no_memory(err);
+		return sl__no_memory(err, "out of memory");
 	list->n++;
 	return 0;
 }
@@ -184,7 +180,7 @@ static int set_text(char **to, const char *text, struct sl_err *err)
 	char *copy = *text ? strdup(text) : NULL; /* an empty text takes a value back */
 
 	if (*text && !copy)
-		return no_memory(err);
+		return sl__no_memory(err, "out of memory");
 	free(*to);
 	*to = copy;
 	return 0;

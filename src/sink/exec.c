@@ -46,11 +46,6 @@ struct lane {
 	char id[64], items[64];
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
-}
-
 /* ---- lanes ---- */
 
 static void detach(void *ctx, void *lane)
@@ -67,12 +62,12 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 	struct exec_sink *s = ctx;
 	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "exec");
 	sl__buf_init(&l->text, &s->env);
 	l->envp = sl__calloc(&s->env, s->n_settings + OWN_SETTINGS + 1, sizeof(*l->envp));
 	if (l->envp == NULL) {
 		detach(s, l);
-		return no_memory(err);
+		return sl__no_memory(err, "exec");
 	}
 	for (size_t i = 0; i < s->n_settings; i++)
 		l->envp[i] = s->settings[i];
@@ -98,7 +93,7 @@ static int put_item(const struct exec_sink *s, struct sl__buf *text, const struc
 	(void)sl__buf_append(text, item->data, item->len);
 	(void)sl__buf_append(text, "\n", 1);
 	if (text->failed != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "exec");
 	for (char *p = text->data + start; lines && s->opts.format == SL_ROWS_JSON && p < text->data + text->len - 1;
 	     p++)
 		if (*p == '\n')
@@ -295,14 +290,14 @@ static int choose_program(struct exec_sink *s, struct sl_err *err)
 	s->shell[2] = s->command;
 	s->argv = named ? s->shell : as_argv(argv);
 	s->target = sl__asprintf(&s->env, "exec:%s", named ? s->command : argv[0]);
-	return s->target != NULL ? 0 : no_memory(err);
+	return s->target != NULL ? 0 : sl__no_memory(err, "exec");
 }
 
 static int build(struct exec_sink *s, const char *command, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	s->command = sl__strdup(&s->env, command != NULL ? command : "");
 	if (s->command == NULL || copy_environment(s) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "exec");
 	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
 	if (rc != 0)
 		return rc;
@@ -323,7 +318,7 @@ int sl_sink_exec_open(sl_sink *out, const char *command, const struct sl_sink_op
 		return rc;
 	struct exec_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "exec");
 	s->env = env;
 	s->cancel = -1;
 	rc = build(s, command, opts, err);

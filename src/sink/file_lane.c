@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sink/file_lane.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "file: out of memory");
-}
-
 /* ---- a lane ---- */
 
 static int make_compressor(struct sl__file_lane *l, struct sl_err *err)
 {
 	l->zstd = ZSTD_createCCtx();
 	if (l->zstd == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "file");
 	size_t rc = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_compressionLevel, l->opts->zstd_level);
 	if (!ZSTD_isError(rc))
 		rc = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_checksumFlag, 1);
@@ -28,7 +23,7 @@ static int make_reader(struct sl__file_lane *l, struct sl_err *err)
 					 .n_columns = o->n_columns,
 					 .null_text = o->null_text};
 	l->fields = sl__calloc(l->env, o->n_columns, sizeof(*l->fields));
-	return l->fields == NULL ? no_memory(err) : sl__row_reader_new(&l->reader, &row, err);
+	return l->fields == NULL ? sl__no_memory(err, "file") : sl__row_reader_new(&l->reader, &row, err);
 }
 
 int sl__file_lane_init(struct sl__file_lane *l, const struct sl_env *env, const struct sl_sink_opts *opts,
@@ -90,7 +85,7 @@ static int put_record(struct sl__file_lane *l, const char *data, size_t len, str
 	else
 		sl__row_put_csv(&l->text, l->fields, o->n_columns);
 	(void)sl__buf_append(&l->text, "\n", 1);
-	return l->text.failed != 0 ? no_memory(err) : 0;
+	return l->text.failed != 0 ? sl__no_memory(err, "file") : 0;
 }
 
 /* What the search for a torn end relies on. */
@@ -135,7 +130,7 @@ static int compress(struct sl__file_lane *l, struct sl_err *err)
 	if (l->zstd == NULL || l->text.len == 0)
 		return 0;
 	if (sl__buf_reserve(&l->packed, ZSTD_compressBound(l->text.len)) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "file");
 	size_t n = ZSTD_compress2(l->zstd, l->packed.data, l->packed.cap, l->text.data, l->text.len);
 	if (ZSTD_isError(n))
 		return sl_err_set(err, SL_ENOMEM, "file: zstd: %s", ZSTD_getErrorName(n));
@@ -163,6 +158,6 @@ int sl__file_lane_text(struct sl__file_lane *l, const char *text, size_t len, st
 {
 	sl__buf_clear(&l->text);
 	if (sl__buf_append(&l->text, text, len) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "file");
 	return compress(l, err);
 }

@@ -41,11 +41,6 @@ struct lane {
 	char key[KEY_BYTES];
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
-}
-
 /* ---- lanes ---- */
 
 static void detach(void *ctx, void *lane)
@@ -100,11 +95,11 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 	struct http_sink *s = ctx;
 	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	sl__buf_init(&l->token, &s->env);
 	int rc = sl__http_body_init(&l->body, &s->env, &s->opts, err);
 	if (rc == 0 && make_headers(s, l) != 0)
-		rc = no_memory(err);
+		rc = sl__no_memory(err, "http");
 	rc = rc != 0 ? rc : make_client(s, &l->client, err);
 	if (rc != 0)
 		detach(s, l);
@@ -119,7 +114,7 @@ static int post_once(struct http_sink *s, struct lane *l, struct sl__http_respon
 		     struct sl_err *err)
 {
 	if (sl__http_token_get(&s->token, &l->token, version) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	take_headers(s, l);
 	const struct sl__http_request request = {.headers = l->headers,
 						 .n_headers = l->n_headers + 2,
@@ -295,7 +290,7 @@ static int set_defaults(struct http_sink *s, struct sl_err *err)
 		o->event_type = sl__strdup(&s->env, "sluice.item");
 	if (o->event_source == NULL)
 		o->event_source = sl__strdup(&s->env, "sluice");
-	return o->event_type != NULL && o->event_source != NULL ? 0 : no_memory(err);
+	return o->event_type != NULL && o->event_source != NULL ? 0 : sl__no_memory(err, "http");
 }
 
 static bool is_authorized(const struct http_sink *s)
@@ -328,7 +323,7 @@ int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *
 		return rc;
 	struct http_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	s->env = env;
 	s->cancel = -1;
 	sl__mutex_init(&s->times.mu);

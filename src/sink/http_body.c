@@ -14,11 +14,6 @@
 
 #define TIME_BYTES 40
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
-}
-
 void sl__batch_id_text(char out[SL__BATCH_ID_BYTES], const uint8_t id[16])
 {
 	*sl__hex(out, id, 16) = '\0';
@@ -52,7 +47,7 @@ int sl__http_body_init(struct sl__http_body *b, const struct sl_env *env, const 
 	sl__buf_init(&b->text, env);
 	if (opts->format == SL_ROWS_CSV) {
 		b->fields = sl__calloc(env, opts->n_columns, sizeof(*b->fields));
-		rc = b->fields == NULL ? no_memory(err) : sl__row_reader_new(&b->reader, &row, err);
+		rc = b->fields == NULL ? sl__no_memory(err, "http") : sl__row_reader_new(&b->reader, &row, err);
 	}
 	if (rc != 0)
 		sl__http_body_fini(b);
@@ -124,7 +119,7 @@ static int put_item(struct sl__http_body *b, const struct sl_sink_batch *batch, 
 	if (rc == 0) {
 		const char *behind = kind == SL_HTTP_JSON_LINES ? "\n" : kind == SL_HTTP_CLOUD_EVENTS ? "}" : "";
 		b->n++;
-		return sl__buf_str_append(&b->text, behind) == 0 ? 0 : no_memory(err);
+		return sl__buf_str_append(&b->text, behind) == 0 ? 0 : sl__no_memory(err, "http");
 	}
 	if (why.error_class == SL_CLASS_POISON && b->text.failed == 0) {
 		b->text.len = start;
@@ -132,7 +127,7 @@ static int put_item(struct sl__http_body *b, const struct sl_sink_batch *batch, 
 		return 0;
 	}
 	if (b->text.failed != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	*err = why;
 	return rc;
 }
@@ -152,7 +147,7 @@ int sl__http_body_fill(struct sl__http_body *b, const struct sl_sink_batch *batc
 			return rc;
 	}
 	(void)sl__buf_str_append(&b->text, listed ? "]" : "");
-	return b->text.failed == 0 ? 0 : no_memory(err);
+	return b->text.failed == 0 ? 0 : sl__no_memory(err, "http");
 }
 
 /* ---- times ---- */

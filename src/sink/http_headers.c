@@ -13,11 +13,6 @@
 
 #define FILE_MAX 65536
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "http: out of memory");
-}
-
 /* ---- one header ---- */
 
 /* The name of a header, when the sink sets it itself. */
@@ -149,7 +144,7 @@ static int load(const struct sl__http_headers *h, struct sl__http_header_list **
 {
 	struct sl__http_header_list *list = sl__calloc(h->env, 1, sizeof(*list) + FILE_MAX + 2);
 	if (list == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "http");
 	list->refs = 1;
 	int rc = read_file(h->env, h->opts->header_file, list, err);
 	rc = rc != 0 ? rc : take_lines(h, list, err);

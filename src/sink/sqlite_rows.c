@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
-}
-
 /* ---- numbers ---- */
 
 /* A decimal number taken apart: sign, up to 19 significant digits, a power of ten. */
@@ -249,7 +244,7 @@ int sl__sqlite_rows_reshape(struct sl__sqlite_rows *r, struct sl_err *err)
 					  .n_columns = r->shape.n,
 					  .null_text = r->opts->null_text};
 	r->fields = sl__calloc(r->env, r->shape.n, sizeof(*r->fields));
-	int rc = r->fields != NULL ? sl__row_reader_new(&r->reader, &opts, err) : no_memory(err);
+	int rc = r->fields != NULL ? sl__row_reader_new(&r->reader, &opts, err) : sl__no_memory(err, "sqlite");
 	if (rc != 0) {
 		drop_reader(r);
 		r->shape.version = -1; /* so that it is tried again */
@@ -263,11 +258,11 @@ static int make_room(struct sl__sqlite_rows *r, size_t rows, struct sl_err *err)
 		return 0;
 	struct sl__cell *cells = sl__realloc(r->env, r->cells, rows * r->shape.n * sizeof(*cells));
 	if (cells == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	r->cells = cells;
 	uint8_t *marks = sl__realloc(r->env, r->full, 3 * rows);
 	if (marks == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	r->full = marks;
 	r->refused = marks + rows;
 	r->alike = marks + 2 * rows;
@@ -290,7 +285,7 @@ static int keep_text(struct sl__sqlite_rows *r, struct sl__cell *cell, const str
 		return 0;
 	size_t at = r->copies.len;
 	if (sl__buf_append(&r->copies, cell->text, cell->len) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	cell->at = at;
 	cell->kind = SL__CELL_COPY;
 	return 0;
@@ -461,7 +456,7 @@ int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len,
 	*hash = 1; /* of what will be refused */
 	int rc = sl__row_read(r->reader, data, len, r->fields, &why);
 	if (rc != 0)
-		return rc == SL_ENOMEM ? no_memory(err) : 0;
+		return rc == SL_ENOMEM ? sl__no_memory(err, "sqlite") : 0;
 	for (size_t c = 0; c < r->shape.n; c++) {
 		struct sl__cell cell;
 		if (!is_key(r->opts, r->shape.names[c]))

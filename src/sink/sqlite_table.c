@@ -5,11 +5,6 @@
 
 #include "base/buf.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
-}
-
 /* ---- affinity ---- */
 
 static bool contains(const char *type, const char *part)
@@ -91,7 +86,7 @@ static int read_columns(struct sl__shape *all, struct sl__sqlite *db, const char
 			break;
 		}
 		if (add_column(all, sl__sqlite_text(s, 0), sl__sqlite_text(s, 1)) != 0)
-			rc = no_memory(err);
+			rc = sl__no_memory(err, "sqlite");
 	}
 	(void)sqlite3_finalize(s);
 	if (rc == 0 && all->n == 0)
@@ -127,7 +122,7 @@ static int choose_columns(struct sl__shape *out, struct sl__shape *all, const st
 	}
 	for (size_t i = 0; i < opts->n_columns; i++) {
 		if (add_column(out, opts->columns[i], NULL) != 0)
-			return no_memory(err);
+			return sl__no_memory(err, "sqlite");
 		out->affinity[i] = all->affinity[find_column(all, opts->columns[i])];
 	}
 	return 0;
@@ -292,7 +287,7 @@ static int prepare(struct sl__sqlite *db, const struct sl__shape *shape, const s
 {
 	char *sql = sl__table_insert_sql(shape, opts, what);
 	if (sql == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	int rc = sqlite3_prepare_v3(db->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
 	sl__free(db->env, sql);
 	if (rc == SQLITE_OK)
@@ -318,7 +313,7 @@ int sl__inserts_get(struct sl__inserts *in, struct sl__sqlite *db, const struct 
 		}
 	uint8_t *copy = what.present != NULL ? sl__alloc(db->env, bytes) : NULL;
 	if (what.present != NULL && copy == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	int rc = prepare(db, shape, opts, what, out, err);
 	if (rc != 0) {
 		sl__free(db->env, copy);

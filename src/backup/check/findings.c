@@ -24,11 +24,6 @@ void sl__bk_findings_fini(struct bk_findings *f)
 	*f = (struct bk_findings){.env = f->env};
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for what was found");
-}
-
 static bool copy_text(const struct sl_env *env, char **to, const char *text)
 {
 	*to = text != NULL ? sl__strdup(env, text) : NULL;
@@ -73,13 +68,13 @@ int sl__bk_findings_add(struct bk_findings *f, enum sl_backup_fault fault, bool 
 		return 0;
 	}
 	if (grow(f) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "what was found");
 	struct bk_finding *item = &f->items[f->n];
 	*item = (struct bk_finding){.fault = fault, .harmless = harmless, .reason = *reason};
 	if (!copy_text(f->env, &item->object, object) || !copy_text(f->env, &item->snapshot, snapshot) ||
 	    !copy_text(f->env, &item->path, path)) {
 		item_fini(f->env, item);
-		return no_memory(err);
+		return sl__no_memory(err, "what was found");
 	}
 	f->n++;
 	return 0;

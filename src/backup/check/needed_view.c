@@ -3,11 +3,6 @@
 
 #define LOADS_MAX 20
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "look at the repository: out of memory");
-}
-
 uint32_t sl__bk_view_pack(const struct bk_view *v, const struct bk_id *pack)
 {
 	const struct bk_id *found = sl__bk_ids_find(&v->packs, pack);
@@ -57,12 +52,12 @@ static int find_unindexed(struct bk_view *v, struct sl_err *err)
 {
 	bool *indexed = sl__calloc(&v->b->env, v->packs.n + 1, sizeof(*indexed));
 	if (indexed == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "look at the repository");
 	struct loading l = {.view = v, .indexed = indexed};
 	int rc = sl__bk_index_packs(v->index, note_indexed, &l);
 	for (size_t i = 0; i < v->packs.n && rc == 0; i++)
 		if (!indexed[i] && sl__bk_ids_add(&v->b->env, &v->unindexed, &v->packs.ids[i]) != 0)
-			rc = no_memory(err);
+			rc = sl__no_memory(err, "look at the repository");
 	sl__bk_ids_sort(&v->unindexed);
 	sl__free(&v->b->env, indexed);
 	return rc;
@@ -97,7 +92,7 @@ int sl__bk_directory_blocks(struct sl_backup *b, const struct bk_id *pack, uint6
 	struct sl_err why = SL_ERR_INIT;
 	int rc = sl__bk_read_directory(b, pack, size, gather, &g, &why);
 	if (rc == SL_ENOMEM)
-		rc = no_memory(&why);
+		rc = sl__no_memory(&why, "look at the repository");
 	if (rc != 0) {
 		sl__free(&b->env, g.blocks);
 		if (err != NULL)
@@ -163,7 +158,7 @@ static int number_entries(struct bk_view *v, struct sl_err *err)
 	v->entries = sl__bk_index_entries(v->index);
 	v->pack_of = sl__calloc(&v->b->env, (size_t)v->entries + 1, sizeof(*v->pack_of));
 	if (v->pack_of == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "look at the repository");
 	memset(v->pack_of, 0xff, ((size_t)v->entries + 1) * sizeof(*v->pack_of));
 	return sl__bk_index_each(v->index, number_entry, v, err);
 }
@@ -180,7 +175,7 @@ int sl__bk_view_ordinals(const struct bk_view *v, const struct bk_id *id, struct
 			return 0;
 		void *grown = sl__realloc(&v->b->env, o->at, (n + 8) * sizeof(*o->at));
 		if (grown == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "look at the repository");
 		o->at = grown;
 		o->cap = n + 8;
 	}

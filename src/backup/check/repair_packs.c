@@ -12,11 +12,6 @@ struct keeping {
 	uint64_t kept, lost; /* of the pack at hand */
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "repair: out of memory");
-}
-
 /* 1: a pack that is right has the block too. */
 static int is_elsewhere(struct keeping *k, const struct bk_id *id, struct sl_err *err)
 {
@@ -71,7 +66,7 @@ static int keep_of_pack(struct keeping *k, uint32_t pack, struct sl_err *err)
 		rc = sl__bk_scan(k->scanner, &r->view.packs.ids[pack], r->view.sizes[pack], blocks, n, &scan, err);
 	sl__free(&r->b->env, blocks);
 	if (rc == 0 && sl__bk_ids_add(&r->b->env, &r->damaged, &r->view.packs.ids[pack]) != 0)
-		rc = no_memory(err);
+		rc = sl__no_memory(err, "repair");
 	r->out.blocks_kept += k->kept;
 	r->out.blocks_lost += k->lost;
 	bool nothing_left = k->kept == 0 && (k->lost > 0 || n == 0); /* else it is kept, here or elsewhere */

@@ -26,11 +26,6 @@ struct rewriting {
 	uint64_t entries, files, bytes, lost;
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "repair: out of memory");
-}
-
 /* ---- is everything there? ---- */
 
 /* A block that only marked packs have is copied: who counts on it must not count on them. */
@@ -83,7 +78,7 @@ static int has_target(struct rewriting *w, const struct bk_entry *e, struct sl_e
 static int open_folder(struct rewriting *w, const char *path, size_t len, struct sl_err *err)
 {
 	sl__buf_clear(&w->folder);
-	return sl__buf_append(&w->folder, path, len) == 0 ? 0 : no_memory(err);
+	return sl__buf_append(&w->folder, path, len) == 0 ? 0 : sl__no_memory(err, "repair");
 }
 
 static bool is_open(const struct rewriting *w, const char *path, size_t len)
@@ -102,7 +97,7 @@ static int make_folders(struct rewriting *w, const char *path, size_t len, struc
 			continue;
 		char *name = sl__calloc(&w->r->b->env, at + 1, 1);
 		if (name == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "repair");
 		memcpy(name, path, at);
 		const struct bk_entry folder = {
 			.type = SL_BACKUP_DIR, .path = name, .path_len = at, .mode = 0700, .nlink = 1};
@@ -121,7 +116,7 @@ static int note_link(struct rewriting *w, const struct bk_entry *e, struct sl_er
 	if (e->type == SL_BACKUP_DIR || e->nlink < 2)
 		return 0;
 	int rc = hash_path(e->path, e->path_len, &id, err);
-	return rc == 0 && sl__bk_seen_add(w->linked, &id) < 0 ? no_memory(err) : rc;
+	return rc == 0 && sl__bk_seen_add(w->linked, &id) < 0 ? sl__no_memory(err, "repair") : rc;
 }
 
 static int keep_entry(struct rewriting *w, const struct bk_entry *e, struct sl_err *err)
@@ -184,7 +179,7 @@ static int publish(struct rewriting *w, const struct bk_snapshot *old, struct sl
 	size_t len = 0;
 	const char **tags = sl__calloc(env, old->info.tags_n + 1, sizeof(*tags));
 	if (tags == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "repair");
 	if (old->info.tags_n > 0)
 		memcpy(tags, old->info.tags, old->info.tags_n * sizeof(*tags));
 	tags[old->info.tags_n] = "repaired";

@@ -13,17 +13,12 @@ struct mending {
 	struct bk_refs single; /* blocks of metadata that only one pack has */
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "repair: out of memory");
-}
-
 static int need(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
 	struct mending *m = ctx;
 	int rc = sl__bk_choose(&m->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
 	if (rc == 1 && metadata && sl__bk_refs_add(&m->r->b->env, &m->single, ref) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "repair");
 	if (rc != SL_ENOENT)
 		return rc > 0 ? 0 : rc;
 	m->missing = true;

@@ -29,20 +29,16 @@ struct bk_contents {
 	uint8_t *list; /* room for one */
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory to read files");
-}
-
 int sl__bk_contents_new(struct bk_contents **out, struct bk_create *c, int lane, struct sl_err *err)
 {
 	struct bk_contents *x = sl__calloc(&c->b->env, 1, sizeof(*x));
 	if (x == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "read files");
 	x->c = c;
 	x->lane = lane;
 	x->buf = sl__alloc(&c->b->env, BUF_BYTES);
-	int rc = x->buf == NULL ? no_memory(err) : sl__bk_hasher_new(&x->hasher, &c->b->env, &c->b->keys, err);
+	int rc = x->buf == NULL ? sl__no_memory(err, "read files")
+				: sl__bk_hasher_new(&x->hasher, &c->b->env, &c->b->keys, err);
 	if (rc != 0)
 		sl__bk_contents_free(x);
 	else
@@ -94,7 +90,7 @@ static int spill_list(struct bk_contents *x, struct bk_item *item, struct sl_err
 	if (x->list == NULL)
 		x->list = sl__alloc(env, BK_LIST_REFS * BK_LIST_REF_BYTES);
 	if (x->list == NULL || grow_refs(env, &x->lists, &x->lists_cap, x->lists_n) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "read files");
 	for (size_t i = 0; i < n; i++) {
 		uint8_t *at = x->list + i * BK_LIST_REF_BYTES;
 		memcpy(at, item->refs[i].id.b, BK_ID_BYTES);
@@ -126,7 +122,7 @@ static int add_ref(struct bk_contents *x, struct bk_item *item, const struct bk_
 		return rc;
 	bool was_one = item->refs == NULL;
 	if (grow_refs(&x->c->b->env, &item->refs, &item->refs_cap, e->refs_n) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "read files");
 	if (was_one)
 		item->refs[0] = item->one;
 	item->refs[e->refs_n++] = (struct bk_ref){*id, len};
@@ -336,7 +332,7 @@ static int read_xattrs(struct bk_contents *x, struct bk_item *item, int fd, stru
 	struct sl_err why = SL_ERR_INIT;
 	int rc = sl__bk_xattrs_read(&x->c->b->env, item, fd, -1, NULL);
 	if (rc == -ENOMEM)
-		return no_memory(err);
+		return sl__no_memory(err, "read files");
 	if (rc != 0) {
 		item->e.flags |= BK_ENTRY_FRESH; /* it is not complete: the next snapshot tries again */
 		(void)sl_err_set_errno(&why, -rc, "read the attributes of /%.160s", item->e.path);
@@ -410,7 +406,7 @@ static int read_any(struct bk_contents *x, struct bk_item *item, int fd, struct 
 	(void)sl__bk_entry_from_stat(x->c, &item->e, &st);
 	struct bk_entry before = item->e;
 	if ((uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size && sl__bk_extents_read(&x->c->b->env, item, fd) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "read files");
 	int rc = sl__bk_contents_stream(x, item, read_fd, &fd, &broken, err);
 	if (rc == 0)
 		rc = read_xattrs(x, item, fd, err);

@@ -10,11 +10,6 @@
 #include "backup/create/contents.h"
 #include "backup/create/database.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for the entries of a snapshot");
-}
-
 void sl__bk_create_walk_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
 {
 	sl__bk_create_problem(ctx, problem, path, err);
@@ -120,7 +115,7 @@ static int read_xattrs(struct bk_create *c, const struct bk_visit *v, struct bk_
 	if (v->fd >= 0 || v->dir >= 0)
 		rc = sl__bk_xattrs_read(&c->b->env, item, v->fd, v->dir, v->name);
 	if (rc == -ENOMEM)
-		return no_memory(err);
+		return sl__no_memory(err, "the entries of a snapshot");
 	if (rc != 0) {
 		item->e.flags |= BK_ENTRY_FRESH; /* it is not complete: the next snapshot tries again */
 		report(c, v, -rc, "read the attributes of");
@@ -144,7 +139,7 @@ static int add_done(struct bk_create *c, const struct bk_visit *v, struct bk_ite
 		    struct sl_err *err)
 {
 	if (item == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the entries of a snapshot");
 	item->link = link;
 	int rc = read_xattrs(c, v, item, err);
 	if (rc != 0) {
@@ -160,7 +155,9 @@ static int visit_symlink(struct bk_create *c, const struct bk_visit *v, struct b
 	ssize_t n = readlinkat(v->dir, v->name, target, sizeof(target));
 	if (n <= 0 || n == sizeof(target)) {
 		report(c, v, n < 0 ? errno : ENAMETOOLONG, "read the link");
-		return link != NULL && sl__bk_link_left(c, link, false, NULL) != 0 ? no_memory(err) : 0;
+		return link != NULL && sl__bk_link_left(c, link, false, NULL) != 0
+			       ? sl__no_memory(err, "the entries of a snapshot")
+			       : 0;
 	}
 	return add_done(c, v, new_item(c, v, target, (size_t)n), link, err);
 }
@@ -170,7 +167,7 @@ static int visit_other_name(struct bk_create *c, const struct bk_visit *v, struc
 {
 	struct bk_item *item = new_item(c, v, NULL, 0);
 	if (item == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the entries of a snapshot");
 	item->e.type = SL_BACKUP_HARDLINK;
 	item->e.size = item->e.rdev = 0;
 	item->link = link;
@@ -183,7 +180,7 @@ static int visit_file(struct bk_create *c, struct bk_visit *v, bool known, struc
 {
 	struct bk_item *item = new_item(c, v, NULL, 0);
 	if (item == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the entries of a snapshot");
 	item->known = known;
 	item->link = link;
 	bool copied = false;
@@ -276,7 +273,7 @@ int sl__bk_create_visit(struct bk_visit *v, void *ctx, struct sl_err *err)
 	if (!S_ISDIR(v->st.st_mode) && v->st.st_nlink > 1) {
 		link = sl__bk_links_meet(c, &v->st, &first);
 		if (link == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "the entries of a snapshot");
 	}
 	if (!first)
 		return visit_other_name(c, v, link, err);
@@ -294,7 +291,7 @@ int sl__bk_create_visit_databases(struct bk_visit *v, void *ctx, struct sl_err *
 		return rc;
 	struct bk_item *item = new_item(c, v, NULL, 0);
 	if (item == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the entries of a snapshot");
 	rc = sl__bk_create_database(c, v, item, &copied, err);
 	if (rc == 0 && copied)
 		rc = read_xattrs(c, v, item, err);

@@ -44,11 +44,6 @@ struct walk {
 	size_t first_open; /* the lowest of them, or lower */
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory to walk the tree");
-}
-
 static void problem(struct walk *w, int errnum, const char *what)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -143,7 +138,7 @@ static int push(struct walk *w, int fd, const struct stat *st, struct sl_err *er
 		struct folder *more = sl__realloc(w->env, w->stack, cap * sizeof(*more));
 		if (more == NULL) {
 			sl__bk_tree_close(&fd);
-			return no_memory(err);
+			return sl__no_memory(err, "walk the tree");
 		}
 		w->stack = more;
 		w->cap = cap;
@@ -154,7 +149,7 @@ static int push(struct walk *w, int fd, const struct stat *st, struct sl_err *er
 	struct listing l = {w, f};
 	int rc = sl__bk_tree_list(fd, add_name, &l);
 	if (rc == SL_ENOMEM || sort_names(w, f) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "walk the tree");
 	if (rc != 0)
 		problem(w, -rc, "list the folder");
 	return 0;
@@ -249,7 +244,7 @@ static int note_database(struct walk *w, struct folder *f, const struct bk_visit
 		size_t cap = SL_MAX((size_t)8, f->databases_cap * 2);
 		struct database *more = sl__realloc(w->env, f->databases, cap * sizeof(*more));
 		if (more == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "walk the tree");
 		f->databases = more;
 		f->databases_cap = cap;
 	}
@@ -279,7 +274,7 @@ static int visit_name(struct walk *w, size_t at, const char *name, struct sl_err
 {
 	struct folder *f = &w->stack[at];
 	if (set_path(w, f->path_len, name) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "walk the tree");
 	if (is_excluded(w, name) || is_left_out(f, name))
 		return 0;
 	struct bk_visit v = {.path = w->path.data, .path_len = w->path.len, .dir = f->fd, .name = name, .fd = -1};
@@ -332,7 +327,7 @@ static int visit_above(struct walk *w, const char *path, size_t told, struct sl_
 			continue;
 		sl__buf_clear(&w->path);
 		if (sl__buf_append(&w->path, path, n) != 0)
-			return no_memory(err);
+			return sl__no_memory(err, "walk the tree");
 		struct bk_visit v = {.path = w->path.data, .path_len = n, .dir = -1, .fd = -1};
 		v.name = sl__basename(v.path);
 		if (fstatat(w->root, v.path, &v.st, AT_SYMLINK_NOFOLLOW) != 0)
@@ -378,7 +373,7 @@ static int enter_root(struct walk *w, const char *path, struct sl_err *err)
 	struct stat st;
 	sl__buf_clear(&w->path);
 	if (sl__buf_str_append(&w->path, path) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "walk the tree");
 	int flags = (path[0] == '\0' ? O_RDONLY : O_PATH) | O_DIRECTORY;
 	int fd = above == 0 ? sl__bk_tree_open_in(w->root, ".", flags, (uid_t)-1) : -1;
 	if (above > 0) {

@@ -9,11 +9,6 @@
 #define RUN_FILES 64u
 #define RUN_BYTES (1u << 20)
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for the entries of a snapshot");
-}
-
 static int failure(struct bk_create *c, struct sl_err *err)
 {
 	sl__lock(&c->mu);
@@ -63,7 +58,7 @@ static int put_out(struct bk_create *c, struct bk_item *item, struct sl_err *err
 					 !item->taken_over);
 	}
 	if (rc == 0 && item->link != NULL && sl__bk_link_left(c, item->link, !item->gone, item->e.path) != 0)
-		rc = no_memory(err);
+		rc = sl__no_memory(err, "the entries of a snapshot");
 	return rc;
 }
 
@@ -166,7 +161,7 @@ int sl__bk_window_entry(struct bk_create *c, const struct bk_entry *e, struct bk
 	}
 	struct bk_item *item = sl__bk_item_copy(&c->b->env, e);
 	if (item == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the entries of a snapshot");
 	item->link = link;
 	item->taken_over = true;
 	return sl__bk_window_add(c, item, false, err);

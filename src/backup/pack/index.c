@@ -12,11 +12,6 @@
 
 #define LISTINGS_MAX 100 /* each one because a prune removed a file meanwhile */
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for the index");
-}
-
 static struct bk_index_file *first_file(const struct bk_index *x)
 {
 	return atomic_load_explicit(&x->first, memory_order_acquire);
@@ -100,7 +95,7 @@ static int keep_listed(const char *name, const struct sl_driver_stat *stat, void
 		size_t cap = SL_MAX(2 * l->listed_cap, (size_t)64);
 		struct listed *listed = sl__realloc(&l->x->env, l->listed, cap * sizeof(*listed));
 		if (listed == NULL)
-			return no_memory(l->err);
+			return sl__no_memory(l->err, "the index");
 		l->listed = listed;
 		l->listed_cap = cap;
 	}
@@ -147,7 +142,7 @@ int sl__bk_index_load(struct bk_index **out, const struct sl_env *env, const str
 {
 	struct bk_index *x = sl__calloc(env, 1, sizeof(*x));
 	if (x == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the index");
 	x->env = *env;
 	x->keys = keys;
 	x->driver = driver;
@@ -200,7 +195,7 @@ static int know_packs(const struct bk_index *x, struct known *k, struct sl_err *
 		all += f->packs_n;
 	k->ids = sl__calloc(&x->env, all, sizeof(*k->ids));
 	if (k->ids == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the index");
 	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
 		for (uint32_t i = 0; i < f->packs_n; i++)
 			if (f->usable[i])

@@ -2,17 +2,12 @@
 /* Gathering the entries of index files, with numbers of packs that count in the builder; index_put.c does the rest. */
 #include "backup/pack/index_build.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory to build an index");
-}
-
 int sl__bk_index_builder_new(struct bk_index_builder **out, const struct sl_env *env, const struct bk_keys *keys,
 			     struct sl_err *err)
 {
 	struct bk_index_builder *b = sl__calloc(env, 1, sizeof(*b));
 	if (b == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "build an index");
 	b->env = *env;
 	b->keys = keys;
 	b->file_entries = BK_INDEX_FILE_ENTRIES;
@@ -62,11 +57,11 @@ static int grow_packs(struct bk_index_builder *b, struct sl_err *err)
 	size_t n = SL_MAX(2 * b->slots_n, (size_t)64);
 	struct bk_id *packs = sl__realloc(&b->env, b->packs, n / 2 * sizeof(*packs));
 	if (packs == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "build an index");
 	b->packs = packs;
 	uint32_t *slots = sl__calloc(&b->env, n, sizeof(*slots));
 	if (slots == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "build an index");
 	sl__free(&b->env, b->slots);
 	b->slots = slots;
 	b->slots_n = n;
@@ -140,7 +135,7 @@ int sl__bk_index_builder_index(struct bk_index_builder *b, struct bk_index *x, b
 	for (struct bk_index_file *f = atomic_load(&x->first); rc == 0 && f != NULL; f = atomic_load(&f->next)) {
 		uint32_t *numbers = sl__calloc(&b->env, f->packs_n, sizeof(*numbers));
 		if (numbers == NULL)
-			rc = no_memory(err);
+			rc = sl__no_memory(err, "build an index");
 		for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
 			numbers[i] = UINT32_MAX;
 			if (keep(&f->packs[i], ctx))

@@ -4,11 +4,6 @@
 
 #include "base/crc64nvme.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for an index");
-}
-
 static int damaged(struct sl_err *err, const char *name, const char *why)
 {
 	return sl_err_set(err, SL_ECORRUPT, "%s is damaged: %s", name, why);
@@ -64,7 +59,7 @@ int sl__bk_index_file_tables(const struct sl_env *env, struct bk_index_file *f, 
 	f->segments = sl__alloc(env, f->stride * f->segments_n);
 	return f->packs != NULL && f->usable != NULL && f->fences != NULL && f->ready != NULL && f->segments != NULL
 		       ? 0
-		       : no_memory(err);
+		       : sl__no_memory(err, "an index");
 }
 
 /* Exactly len bytes, or the object is damaged. */
@@ -114,7 +109,7 @@ static int read_head(struct bk_index *x, struct bk_index_file *f, struct sl_err 
 	size_t sealed = head_bytes(f) + sl__bk_seal_bytes(x->keys), len;
 	uint8_t *bytes, *buf = sl__alloc(&x->env, sealed);
 	if (buf == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "an index");
 	int rc = get(x, f->name, BK_INDEX_HEADER, buf, sealed, err);
 	if (rc == 0 &&
 	    sl__bk_unseal(x->keys, BK_KIND_INDEX_HEAD, f->header, BK_INDEX_BOUND, buf, sealed, &bytes, &len, NULL) != 0)
@@ -137,7 +132,7 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 {
 	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof(*f));
 	if (f == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "an index");
 	assert(strlen(name) < sizeof(f->name));
 	memcpy(f->name, name, strlen(name) + 1);
 	int rc = read_header(x, f, size, err);

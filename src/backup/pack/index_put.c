@@ -31,11 +31,6 @@ struct image {
 	size_t start, end;   /* the object */
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory to write an index");
-}
-
 static int advance(struct stream *s, struct sl_err *err)
 {
 	const uint8_t *next = NULL;
@@ -73,7 +68,7 @@ static int image_init(struct image *m, const struct bk_index_builder *b, struct 
 	m->bytes = sl__alloc(&b->env, m->segments_at + segments * m->stride);
 	m->locals = sl__calloc(&b->env, packs, sizeof(*m->locals));
 	m->packs = sl__calloc(&b->env, packs, sizeof(*m->packs));
-	return m->bytes != NULL && m->locals != NULL && m->packs != NULL ? 0 : no_memory(err);
+	return m->bytes != NULL && m->locals != NULL && m->packs != NULL ? 0 : sl__no_memory(err, "write an index");
 }
 
 static uint8_t *entry_at(const struct image *m, uint32_t i)
@@ -227,7 +222,7 @@ int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env,
 		return sl_err_set(err, SL_ETOOBIG, "an index of more than 2^32 blocks");
 	struct bk_index_file *f = sl__calloc(env, 1, sizeof(*f));
 	if (f == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "write an index");
 	f->packs_n = b->packs_n;
 	f->segments_n = sl__bk_segments((uint32_t)b->sort.total);
 	f->stride = BK_INDEX_SEGMENT_BYTES;

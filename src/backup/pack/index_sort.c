@@ -15,11 +15,6 @@ struct bk_sort_run {
 	size_t window_cap; /* entries */
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory to sort an index");
-}
-
 void sl__bk_sort_init(struct bk_sort *s, const struct sl_env *env)
 {
 	*s = (struct bk_sort){.env = env, .run_entries = BK_SORT_RUN, .fd = -1};
@@ -55,7 +50,7 @@ static int open_unnamed(const struct sl_env *env, struct sl_err *err)
 		return sl_err_set_errno(err, -rc, "draw the name of a temporary file");
 	char *path = sl__asprintf(env, "%s/sluice-index-%016llx", dir, (unsigned long long)number);
 	if (path == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sort an index");
 	fd = SL__IO(env, open, path, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW, 0600);
 	if (fd >= 0)
 		(void)SL__IO(env, unlink, path);
@@ -88,7 +83,7 @@ static int grow_run(struct bk_sort *s, struct sl_err *err)
 	size_t cap = SL_MIN(SL_MAX(2 * s->cap, (size_t)256), (size_t)s->run_entries);
 	uint8_t *run = sl__realloc(s->env, s->run, cap * BK_INDEX_ENTRY);
 	if (run == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sort an index");
 	s->run = run;
 	s->cap = cap;
 	return 0;
@@ -158,9 +153,9 @@ static int open_runs(struct bk_sort *s, struct sl_err *err)
 	window = SL_MIN(SL_MAX(window, (size_t)64), (size_t)s->run_entries);
 	s->runs = sl__calloc(s->env, in_file + 1, sizeof(*s->runs));
 	if (s->runs == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sort an index");
 	if (in_file != 0 && (s->windows = sl__alloc(s->env, in_file * window * BK_INDEX_ENTRY)) == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sort an index");
 	for (size_t i = 0; i < in_file; i++) {
 		struct bk_sort_run *r = &s->runs[s->runs_n++];
 		*r = (struct bk_sort_run){.window = s->windows + i * window * BK_INDEX_ENTRY,

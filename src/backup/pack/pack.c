@@ -53,11 +53,6 @@ struct bk_pack {
 	uint64_t raw_bytes;
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for a pack of blocks");
-}
-
 static bool set_one(ZSTD_CCtx *zstd, ZSTD_cParameter parameter, int value)
 {
 	return !ZSTD_isError(ZSTD_CCtx_setParameter(zstd, parameter, value));
@@ -82,13 +77,13 @@ int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct
 				  BK_PACK_BYTES_MAX / 2);
 	struct bk_pack *p = sl__calloc(env, 1, sizeof(*p));
 	if (p == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a pack of blocks");
 	p->env = *env;
 	p->keys = keys;
 	p->pack_bytes = pack_bytes;
 	p->solid = sl__alloc(env, BK_FRAME_BYTES);
 	p->zstd = ZSTD_createCCtx();
-	int rc = p->solid != NULL && p->zstd != NULL ? 0 : no_memory(err);
+	int rc = p->solid != NULL && p->zstd != NULL ? 0 : sl__no_memory(err, "a pack of blocks");
 	if (rc == 0 && !set_level(p->zstd, level))
 		rc = sl_err_set(err, SL_EINVAL, "no zstd level %d", level);
 	if (rc != 0) {
@@ -133,7 +128,7 @@ static int room_for_blocks(struct bk_pack *p, struct blocks *b, size_t more, str
 	size_t cap = SL_MAX(SL_MAX(2 * b->cap, b->n + more), (size_t)64);
 	struct bk_pack_block *items = sl__realloc(&p->env, b->items, cap * sizeof(*items));
 	if (items == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a pack of blocks");
 	b->items = items;
 	b->cap = cap;
 	return 0;
@@ -146,7 +141,7 @@ static int room_for_frame(struct bk_pack *p, struct sl_err *err)
 	size_t cap = SL_MAX(2 * p->frames_cap, (size_t)32);
 	struct frame *frames = sl__realloc(&p->env, p->frames, cap * sizeof(*frames));
 	if (frames == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a pack of blocks");
 	p->frames = frames;
 	p->frames_cap = cap;
 	return 0;
@@ -160,7 +155,7 @@ static int begin_image(struct bk_pack *p, struct sl_err *err)
 		 ZSTD_compressBound(BK_FRAME_BYTES) + 3 * BK_SEAL_MAX;
 	p->image = sl__bk_image_alloc(&p->env, p->images, p->cap);
 	if (p->image == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a pack of blocks");
 	memcpy(p->image, BK_PACK_MAGIC, 8);
 	memcpy(p->image + 8, p->keys->repository, BK_NAME_BYTES);
 	int rc = p->env.rand->fill(p->image + 8 + BK_NAME_BYTES, BK_NAME_BYTES, p->env.rand_ctx); /* F6 */
@@ -186,7 +181,7 @@ static int fill_frame(struct bk_pack *p, uint8_t *body, const void *raw, size_t 
 	size_t room = p->cap - (size_t)(body - p->image);
 	size_t len = ZSTD_compress2(p->zstd, body, room, raw, n);
 	if (ZSTD_isError(len) && ZSTD_getErrorCode(len) == ZSTD_error_memory_allocation)
-		return no_memory(err);
+		return sl__no_memory(err, "a pack of blocks");
 	f->raw = (uint32_t)n | ZSTD_FLAG;
 	if (ZSTD_isError(len) || len >= n) {
 		if (n != 0)
@@ -298,7 +293,7 @@ static int close_image(struct bk_pack *p, struct sl_err *err)
 	if (whole > p->cap) {
 		uint8_t *image = sl__bk_image_alloc(&p->env, NULL, whole);
 		if (image == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "a pack of blocks");
 		memcpy(image, p->image, p->len);
 		sl__bk_image_free(&p->env, p->images, p->image);
 		p->image = image;

@@ -15,11 +15,6 @@ struct forgetting {
 	size_t n;
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "forget: out of memory");
-}
-
 static int check_opts(struct sl_backup_forget_opts *o, const struct sl_backup_forget_opts *in, struct sl_err *err)
 {
 	sl__opts_copy(o, sizeof(*o), in);
@@ -105,7 +100,7 @@ static int add_item(struct forgetting *f, const char *id, struct sl_err *err)
 		return 0;
 	}
 	f->n++;
-	return sort_paths(&f->b->env, item) == 0 ? 0 : no_memory(err);
+	return sort_paths(&f->b->env, item) == 0 ? 0 : sl__no_memory(err, "forget");
 }
 
 static int by_rules(struct forgetting *f, struct sl_err *err)
@@ -115,7 +110,7 @@ static int by_rules(struct forgetting *f, struct sl_err *err)
 	int rc = sl__bk_snapshot_ids(f->b, &ids, &n, err);
 	if (rc == 0) {
 		f->items = sl__calloc(&f->b->env, n + 1, sizeof(*f->items));
-		rc = f->items != NULL ? 0 : no_memory(err);
+		rc = f->items != NULL ? 0 : sl__no_memory(err, "forget");
 	}
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = add_item(f, ids[i], err);
@@ -153,7 +148,7 @@ static int add_named(struct forgetting *f, const char *name, struct sl_err *err)
 static int by_name(struct forgetting *f, struct sl_err *err)
 {
 	f->items = sl__calloc(&f->b->env, f->opts.snapshots_n + 1, sizeof(*f->items));
-	int rc = f->items != NULL ? 0 : no_memory(err);
+	int rc = f->items != NULL ? 0 : sl__no_memory(err, "forget");
 	for (size_t i = 0; i < f->opts.snapshots_n && rc == 0; i++)
 		rc = add_named(f, f->opts.snapshots[i], err);
 	return rc;

@@ -2,11 +2,6 @@
 /* P6, and what follows from it: which packs stay, which are copied from, marked, deleted. */
 #include "backup/prune/prune.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "prune: out of memory");
-}
-
 static int make_arrays(struct bk_prune *p, struct sl_err *err)
 {
 	const struct sl_env *env = &p->b->env;
@@ -19,7 +14,7 @@ static int make_arrays(struct bk_prune *p, struct sl_err *err)
 	p->contents = sl__calloc(env, n, sizeof(*p->contents));
 	bool made = p->marked != NULL && p->due != NULL && p->condemn != NULL && p->copy != NULL && p->needed != NULL &&
 		    p->contents != NULL;
-	return made ? 0 : no_memory(err);
+	return made ? 0 : sl__no_memory(err, "prune");
 }
 
 /* ---- P6 ---- */
@@ -31,7 +26,7 @@ static int need(const struct bk_ref *ref, const char *path, bool metadata, void 
 	if (rc > 0 && metadata) {
 		int added = sl__bk_seen_add(p->metadata, &ref->id);
 		if (added < 0 || (added == 1 && rc == 1 && sl__bk_refs_add(&p->b->env, &p->single, ref) != 0))
-			return no_memory(err);
+			return sl__no_memory(err, "prune");
 	}
 	if (rc != SL_ENOENT)
 		return rc > 0 ? 0 : rc;
@@ -106,7 +101,8 @@ static int leave_out_cut(struct bk_prune *p, struct sl_err *err)
 {
 	struct cutting c = {.p = p, .cut = sl__calloc(&p->b->env, p->view.packs.n + 1, sizeof(*c.cut))};
 	p->bad = sl__bk_bits(&p->b->env, p->view.entries);
-	int rc = c.cut != NULL && p->bad != NULL ? sl__bk_index_each(p->view.index, find_cut, &c, err) : no_memory(err);
+	int rc = c.cut != NULL && p->bad != NULL ? sl__bk_index_each(p->view.index, find_cut, &c, err)
+						 : sl__no_memory(err, "prune");
 	if (rc == 0 && c.any)
 		rc = sl__bk_index_each(p->view.index, set_bad, &c, err);
 	sl__free(&p->b->env, c.cut);

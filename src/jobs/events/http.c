@@ -34,11 +34,6 @@ struct sl_event_http_sender {
 	struct sl__buf body, secret;
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "publish events: out of memory");
-}
-
 /* ---- requests ---- */
 
 static int make_client(sl_event_http_sender *s, const struct sl__http_url *url, struct sl__http **out,
@@ -61,7 +56,7 @@ static int exchange_once(sl_event_http_sender *s, struct sl__http *client, excha
 			 struct sl_err *err)
 {
 	if (sl__http_token_get(&s->token, &s->secret, version) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "publish events");
 	request->token = s->secret.len > 0 ? s->secret.data : NULL;
 	return fn(client, request, r, err);
 }
@@ -131,7 +126,7 @@ static int url_below(const sl_event_http_sender *s, const char *path, struct sl_
 		n--;
 	char *text = sl__asprintf(&s->env, "%.*s%s", (int)n, s->base.url, path);
 	if (text == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "publish events");
 	int rc = sl__http_url_init(out, text, &s->env, err);
 	sl__free(&s->env, text);
 	if (rc != 0)
@@ -140,7 +135,7 @@ static int url_below(const sl_event_http_sender *s, const char *path, struct sl_
 	out->password = s->base.password != NULL ? sl__strdup(&s->env, s->base.password) : NULL;
 	bool copied =
 		(out->user != NULL) == (s->base.user != NULL) && (out->password != NULL) == (s->base.password != NULL);
-	return copied ? 0 : no_memory(err);
+	return copied ? 0 : sl__no_memory(err, "publish events");
 }
 
 int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl_err *err)
@@ -166,7 +161,7 @@ int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl
 static int copy_text(const sl_event_http_sender *s, const char *text, char **out, struct sl_err *err)
 {
 	*out = text != NULL ? sl__strdup(&s->env, text) : NULL;
-	return text == NULL || *out != NULL ? 0 : no_memory(err);
+	return text == NULL || *out != NULL ? 0 : sl__no_memory(err, "publish events");
 }
 
 static int check_ca_file(const sl_event_http_sender *s, struct sl_err *err)
@@ -247,7 +242,7 @@ int sl_event_http_sender_new(sl_event_http_sender **out, const struct sl_event_h
 		return rc;
 	sl_event_http_sender *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "publish events");
 	s->env = env;
 	s->cancel = -1;
 	sl__buf_init(&s->body, &s->env);

@@ -120,11 +120,6 @@ static const char *copy_text(struct sl_attempt *a, const char *text)
 	return copy;
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "the end of an attempt: no memory");
-}
-
 static int check_output(struct sl_attempt *a, const char *output, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
@@ -161,7 +156,7 @@ int sl_attempt_complete_with(sl_attempt *a, const char *output, sl_tx_fn *fn, vo
 		return rc;
 	const char *copy = output != NULL ? copy_text(a, output) : "null";
 	if (copy == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the end of an attempt");
 	rc = sl__attempt_declare(a, SL__END_COMPLETE, err);
 	if (rc != 0)
 		return rc;
@@ -220,7 +215,7 @@ int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_
 		full.traceparent = a->run->traceparent;
 	const struct sl_new_job *copy = copy_new_job(a, &full);
 	if (copy == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "the end of an attempt");
 	rc = sl__attempt_declare(a, SL__END_CONTINUE, err);
 	if (rc != 0)
 		return rc;

@@ -197,16 +197,11 @@ static void release_elements(struct sl__buf *elements)
 	sl__buf_clear(elements);
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
-}
-
 /* On success the run is of these elements. */
 static int add_element(struct sl__buf *elements, struct sl_pipeline_element *e, struct sl_err *err)
 {
 	if (sl__buf_append(elements, e, sizeof(*e)) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "backfill");
 	e->data = NULL;
 	return 0;
 }
@@ -216,7 +211,7 @@ static int add_hole(struct backfill *b, uint64_t first, uint64_t last, struct sl
 	struct sl__run *run = sl__calloc(&b->job->e->env, 1, sizeof(*run));
 	struct sl_pipeline_element e = {.first = first, .last = last, .data = run};
 	if (run == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "backfill");
 	*run = (struct sl__run){.env = &b->job->e->env, .hole = true};
 	int rc = add_element(&b->elements, &e, err);
 	sl__run_free(e.data);

@@ -45,11 +45,6 @@ void sl__cutter_fini(struct sl__cutter *c)
 	sl__buf_fini(&c->scratch);
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for a run of rows");
-}
-
 /* ---- the run at hand ---- */
 
 /* The text becomes the run's. */
@@ -63,14 +58,14 @@ static int give_text(struct sl__cutter *c, struct sl__run *run, struct sl_err *e
 	static const char padding[SL__ROW_PADDING];
 	run->len = c->text.len;
 	if (sl__buf_append(&c->text, padding, sizeof(padding)) != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "a run of rows");
 	size_t bytes = c->text.len;
 	run->own = sl__buf_take(&c->text);
 	char *fit = run->own != NULL ? sl__realloc(c->env, run->own, bytes) : NULL;
 	if (fit != NULL)
 		run->own = fit;
 	run->text = run->own;
-	return run->own != NULL ? 0 : no_memory(err);
+	return run->own != NULL ? 0 : sl__no_memory(err, "a run of rows");
 }
 
 static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err)
@@ -80,7 +75,7 @@ static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl
 	*out = c->element;
 	run = sl__calloc(c->env, 1, sizeof(*run));
 	if (run == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a run of rows");
 	run->env = c->env;
 	run->line = c->line;
 	run->end = c->end;
@@ -89,7 +84,7 @@ static int give(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl
 		return 0; /* only its place may be asked for */
 	run->n_bad = c->bad.len / sizeof(*run->bad);
 	run->bad = run->n_bad > 0 ? (void *)sl__buf_take(&c->bad) : NULL;
-	int rc = run->n_bad > 0 && run->bad == NULL ? no_memory(err) : give_text(c, run, err);
+	int rc = run->n_bad > 0 && run->bad == NULL ? sl__no_memory(err, "a run of rows") : give_text(c, run, err);
 	if (rc != 0) {
 		sl__run_free(run);
 		return rc;
@@ -134,7 +129,7 @@ static int append(struct sl__cutter *c, const struct sl_record *r, uint64_t sequ
 	const struct sl__bad_record mark = {.at = at, .used = used, .why = bad};
 	if (keeps && bad != NULL)
 		(void)sl__buf_append(&c->bad, &mark, sizeof(mark));
-	return c->text.failed != 0 || c->bad.failed != 0 ? no_memory(err) : 0;
+	return c->text.failed != 0 || c->bad.failed != 0 ? sl__no_memory(err, "a run of rows") : 0;
 }
 
 /* Must a run begin with it? */

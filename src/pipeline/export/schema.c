@@ -23,11 +23,6 @@ size_t sl__schema_find(const struct sl__schema *s, const char *name)
 	return SIZE_MAX;
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
-}
-
 static int begin(struct sl__schema *s, const struct sl_env *env, size_t n, struct sl_err *err)
 {
 	*s = (struct sl__schema){.env = env};
@@ -35,7 +30,7 @@ static int begin(struct sl__schema *s, const struct sl_env *env, size_t n, struc
 		return sl_err_set(err, SL_EINVAL, "columns: %zu of them; 1 to %zu are possible", n,
 				  SL__SCHEMA_COLUMNS_MAX);
 	s->columns = sl__calloc(env, n, sizeof(*s->columns));
-	return s->columns != NULL ? 0 : no_memory(err);
+	return s->columns != NULL ? 0 : sl__no_memory(err, "a schema");
 }
 
 static int add(struct sl__schema *s, const struct sl_parquet_column *c, struct sl_err *err)
@@ -48,7 +43,7 @@ static int add(struct sl__schema *s, const struct sl_parquet_column *c, struct s
 		return sl_err_set(err, SL_EINVAL, "columns: %.100s is there twice", c->name);
 	char *name = sl__strdup(s->env, c->name);
 	if (name == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a schema");
 	s->columns[s->n] = *c;
 	s->columns[s->n].name = name;
 	s->columns[s->n++].nullable = c->nullable != 0;
@@ -227,7 +222,7 @@ static int parse_column(struct sl__schema *s, const struct sl__field *f, struct 
 	struct sl_parquet_column c = {.nullable = f[F_NULLABLE].kind == SL__FIELD_TRUE};
 	char *name = sl__alloc(s->env, f[F_NAME].len + 1);
 	if (name == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "a schema");
 	int rc = SL_EINVAL;
 	if (field_text(&f[F_NAME], name, f[F_NAME].len + 1) && field_text(&f[F_TYPE], type, sizeof(type)))
 		rc = sl_export_column_type(type, &c, NULL);

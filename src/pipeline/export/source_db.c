@@ -8,11 +8,6 @@
 #include "pipeline/export/source_db.h"
 #include "pipeline/holes.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "export: out of memory");
-}
-
 /* ---- the SELECT ---- */
 
 void sl__export_db_put_name(struct sl__buf *buf, const char *name)
@@ -107,7 +102,7 @@ int sl__export_db_init(struct sl__export_db *db, const struct sl_export_opts *op
 		return sl_err_set(err, SL_EINVAL, "export: a database needs a table or a query%s",
 				  opts->table != NULL ? ", not both" : "");
 	db->inner = make_inner(opts, env);
-	return db->inner != NULL ? 0 : no_memory(err);
+	return db->inner != NULL ? 0 : sl__no_memory(err, "export");
 }
 
 void sl__export_db_fini(struct sl__export_db *db)
@@ -133,7 +128,7 @@ int sl__export_db_columns(struct sl__export_db *db, size_t n, struct sl_err *err
 		return sl_err_set(err, SL_EINVAL, "export: %s has no columns", db->describe);
 	db->columns = sl__calloc(db->env, n, sizeof(*db->columns));
 	if (db->columns == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "export");
 	db->n = n;
 	return 0;
 }
@@ -144,7 +139,7 @@ int sl__export_db_name(struct sl__export_db *db, size_t i, const char *name, str
 		if (strcmp(db->columns[k].name, name) == 0)
 			return sl_err_set(err, SL_EINVAL, "export: two columns of the query are named %.100s", name);
 	db->columns[i].name = sl__strdup(db->env, name);
-	return db->columns[i].name != NULL ? 0 : no_memory(err);
+	return db->columns[i].name != NULL ? 0 : sl__no_memory(err, "export");
 }
 
 int sl__export_db_find_sequence(struct sl__export_db *db, struct sl_err *err)

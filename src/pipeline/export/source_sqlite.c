@@ -30,11 +30,6 @@ struct sqlite_source {
 	bool not_null, looked;
 };
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
-}
-
 /* The database's "SQL logic error" is the caller's: a wrong column or query, or, as with PostgreSQL, a table that is
  * not there; it has no codes to tell them apart. */
 static int of_caller(int rc, struct sl_err *err)
@@ -53,7 +48,7 @@ static int prepare(struct sqlite_source *s, const char *before, const char *afte
 	struct sl_err local = SL_ERR_INIT;
 	char *sql = sl__asprintf(s->db.env, "%s FROM %s %s", before, s->db.inner, after);
 	if (sql == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	err = err != NULL ? err : &local;
 	int rc = of_caller(sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err), err);
 	sl__free(s->db.env, sql);
@@ -186,7 +181,7 @@ static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_e
 		return rc;
 	struct sample *samples = sl__calloc(s->db.env, s->db.n, sizeof(*samples));
 	if (samples == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	rc = take_sample(s, rows, samples, err);
 	for (size_t i = 0; rc == 0 && i < s->db.n; i++) {
 		const char *declared = sqlite3_column_decltype(rows, (int)i);
@@ -308,7 +303,7 @@ static int prepare_chunk(struct sqlite_source *s, struct sl_err *err)
 	(void)sl__buf_str_append(&after, " <= ?2 ORDER BY ");
 	sl__export_db_put_sequence(&after, &s->db);
 	if (before.failed != 0 || after.failed != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), 2, &s->chunk, err);
 }
 
@@ -327,7 +322,7 @@ static int look_for_others(struct sqlite_source *s, struct sl_err *err)
 	sl__export_db_put_sequence(&after, &s->db);
 	(void)sl__buf_str_append(&after, " > 9223372036854775807 LIMIT 1");
 	if (after.failed != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	int rc = prepare(s, "SELECT 1", sl__buf_str(&after), 0, &rows, err);
 	rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
 	if (rc == 1)
@@ -374,7 +369,7 @@ static int fill(struct sqlite_source *s, struct sl_err *err)
 	s->db.done = rc == 0;
 	(void)sqlite3_reset(s->chunk);
 	if (s->db.text.failed != 0)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	return rc < 0 ? rc : 0;
 }
 
@@ -469,7 +464,8 @@ static int sqlite_present(const char *ranges, bool *any, uint64_t *found, struct
 	sl__buf_init(&sql, s->db.env);
 	for (*any = false; rc == 0 && !*any && sl__export_db_put_present(&sql, &s->db, &ranges);) {
 		do {
-			rc = sql.failed != 0 ? no_memory(&why) : ask_present(s, sl__buf_str(&sql), any, found, &why);
+			rc = sql.failed != 0 ? sl__no_memory(&why, "sqlite")
+					     : ask_present(s, sl__buf_str(&sql), any, found, &why);
 		} while (rc != 0 && (rc = sl__export_db_retry(&s->db, &why)) == 0);
 		s->db.failures = 0;
 	}
@@ -511,7 +507,7 @@ static int open_source(struct sqlite_source *s, struct sl_err *err)
 	s->db.describe = sl__asprintf(s->db.env, "%s%.100s of sqlite:%s", o->table != NULL ? "table " : "a query",
 				      o->table != NULL ? o->table : "", s->path);
 	if (s->db.describe == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "sqlite");
 	if (stat(s->path, &st) != 0)
 		return sl_err_set_errno(err, errno, "open %s", s->path);
 	int rc = open_again(s, err);

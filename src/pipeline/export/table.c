@@ -81,11 +81,6 @@ void sl__table_input(struct sl__table *b, const char *input, const char *end)
 	b->input_end = end;
 }
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for rows");
-}
-
 static int grow(struct sl__table *b, struct sl_err *err)
 {
 	size_t cap = SL_MIN(SL_MAX(b->cap * 2, FIRST_ROWS), b->max);
@@ -93,11 +88,11 @@ static int grow(struct sl__table *b, struct sl_err *err)
 		struct sl__table_column *c = &b->columns[i];
 		char *values = sl__realloc(b->env, c->values, cap * c->entry);
 		if (values == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "rows");
 		c->values = values;
 		uint8_t *nulls = c->as.nullable != 0 ? sl__realloc(b->env, c->nulls, cap) : NULL;
 		if (c->as.nullable != 0 && nulls == NULL)
-			return no_memory(err);
+			return sl__no_memory(err, "rows");
 		c->nulls = nulls;
 	}
 	b->cap = cap;
@@ -161,7 +156,7 @@ static int put_text(struct sl__table *b, struct sl__table_column *c, const struc
 	size_t len = f->len;
 	const char *text = c->as.kind == SL_PARQUET_STRING ? kept(b, f->text, len) : bytes_of(b, f, &len, why);
 	if (text == NULL)
-		return no_memory(err);
+		return sl__no_memory(err, "rows");
 	((struct sl_parquet_bytes *)(void *)c->values)[b->n] = (struct sl_parquet_bytes){text, (uint32_t)len};
 	b->bytes += len;
 	return 0;

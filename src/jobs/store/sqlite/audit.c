@@ -7,11 +7,6 @@
 
 #include "jobs/store/sqlite/store.h"
 
-static int no_memory(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "no memory for the audit record");
-}
-
 int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record)
 {
 	struct sl__buf ids;
@@ -22,7 +17,7 @@ int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record)
 		(void)sl__buf_printf(&ids, "%c%" PRIu64, i == 0 ? '[' : ',', record->chains[i]);
 	(void)sl__buf_str_append(&ids, record->n_chains > 0 ? "]" : "[]");
 	int rc = ids.failed != 0
-			 ? no_memory(op->err)
+			 ? sl__no_memory(op->err, "the audit record")
 			 : SQ_RUN(op, SQ_AUDIT_PUT, SQ_INT(op->now_us), SQ_INT(record->via), SQ_TEXT(record->actor),
 				  SQ_TEXT(record->address), SQ_TEXT(record->action), SQ_TEXT(record->request_id),
 				  SQ_TEXT(sl__buf_str(&ids)), SQ_TEXT(record->detail));
@@ -70,7 +65,7 @@ int sl__sq_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_rec
 		err);
 	while (rc == 0 && (rc = sl__sqlite_step(c, s, err)) > 0) {
 		if (read_ids(&ids, sl__sqlite_text(s, 7)) != 0) {
-			rc = no_memory(err);
+			rc = sl__no_memory(err, "the audit record");
 			break;
 		}
 		const struct sl_audit_record record = {
