@@ -26,7 +26,7 @@
  * closed; from a database, or with follow, it waits until it is full or `final` closes it. After such a close the next
  * partition runs from there to the boundary.
  *
- * Thread safety: sl_export_stop and sl_export_get_stats from any thread; everything else one thread at a time per
+ * Thread safety: sl_export_stop and sl_export_get_progress from any thread; everything else one thread at a time per
  * handle. A handle does not work in a forked child. Ownership: strings and columns in options are copied.
  */
 #ifndef SLUICE_EXPORT_H

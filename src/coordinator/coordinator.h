@@ -309,7 +309,7 @@ struct sl_coordinator {
 	bool stopped;        /* stop has given an answer */
 };
 
-/* ---- new.c, options.c, metrics.c ---- */
+/* ---- options.c, metrics.c ---- */
 SL_MUST_CHECK int sl__coordinator_options(struct sl_coordinator_opts *out, const struct sl_coordinator_opts *opts,
 					  const sl_sink *sink, struct sl_err *err);
 SL_MUST_CHECK int sl__coordinator_metrics_attach(sl_coordinator *c, struct sl_err *err);
