@@ -10,7 +10,7 @@
  * followed.
  *  - A byte that was changed in a data file, an event, a catalog row or a head is named.
  * Not guaranteed: that events which are missing at the end are noticed without a head that was kept elsewhere; that a
- * chain which somebody with write access has forged as a whole is noticed without a signed head.
+ * chain which a person with write access has forged as a whole is noticed without a signed head.
  *
  * Thread safety: the functions have no state; callbacks run on the calling thread unless they say otherwise.
  * Ownership: everything passed in is only read; what a callback sees lives for the call.
@@ -112,7 +112,7 @@ SL_API SL_MUST_CHECK int sl_audit_head_read(const char *dir, const char *dataset
 
 enum sl_audit_fault {
 	SL_AUDIT_NOTE_UNCOMMITTED = 1, /* no fault: a file of sequences that no event holds, or a temporary one, of a
-					* run that goes on or did not end; the same run again replaces it */
+					* run that still runs or did not end; the same run again replaces it */
 	SL_AUDIT_NOTE_BACKLOG = 2,     /* no fault: events of the catalog that are not in the files yet */
 	SL_AUDIT_MISSING = 10,         /* a file that an event names is not there */
 	SL_AUDIT_UNREADABLE = 11,      /* it cannot be read, or is not a regular file */
@@ -128,7 +128,7 @@ enum sl_audit_fault {
 	SL_AUDIT_HEAD = 40,     /* the chain does not contain the head that was kept */
 	SL_AUDIT_SIGNATURE = 41
 };
-/* As machines are told it: "missing", "hash", "link" …; "other" for a number that is none of these. */
+/* For programs: "missing", "hash", "link" …; "other" for an unknown number. */
 SL_API const char *sl_audit_fault_name(enum sl_audit_fault fault);
 
 struct sl_audit_finding {
@@ -168,7 +168,7 @@ struct sl_audit_result {
 };
 
 /* 0 when it came to its end, whatever was found: look at findings. SL_ENOENT: there is no such dataset below dir. An
- * export or a backfill may go on meanwhile: what is verified is the dataset as it was at one moment. */
+ * export or a backfill may run meanwhile: verification reads a consistent snapshot of the dataset. */
 SL_API SL_MUST_CHECK int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
 					 struct sl_audit_result *out, struct sl_err *err);
 

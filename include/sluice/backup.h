@@ -5,17 +5,17 @@
  * Guarantees
  *  - A snapshot is immutable and appears at once, whole and durable, or not at all: every block that it needs is in the
  *    repository before its name is.
- *  - Killed or without power at any moment, every snapshot that was told as done restores bit by bit; nothing needs
+ *  - Killed or without power at any moment, every snapshot that was reported as done restores bit by bit; nothing needs
  *    repair by hand. What an interrupted create has stored is used by the next one.
  *  - Any number of creates, restores and checks may run at once with one prune, from any number of machines that share
  *    the storage, without a lock that could be left behind. A snapshot never misses a block because of a prune.
  *  - Damage is found: every byte of every object is covered by a checksum (or, encrypted, by an authenticator), and
  *    every block that restore writes was compared with its id.
- *  - Encrypted repositories (the default) show names, contents and lengths of files to nobody without the passphrase;
- *    who can write to the storage can remove objects, which check tells, but not forge one.
+ *  - Encrypted repositories (the default) show names, contents and lengths of files only with the passphrase;
+ *    an attacker with write access can remove objects, which check reports, but not forge one.
  *  - Restore never leaves its target folder, whatever a repository says.
- * Not guaranteed: one moment for the whole tree, unless the file system stands still (SQLite databases are copied as of
- * one moment each); that a removed snapshot's space is free before the second prune after it.
+ * Not guaranteed: a consistent snapshot of the whole tree, unless the file system is frozen (SQLite databases are
+ * copied consistently each); that a removed snapshot's space is free before the second prune after it.
  *
  * Thread safety: a handle may be used by one thread at a time, but for sl_backup_stop and sl_backup_get_progress, which
  * any thread may call. Callbacks say on which thread they are; they may call those two. A handle does not work in a
@@ -57,7 +57,7 @@ struct sl_backup_opts {
 };
 #define SL_BACKUP_OPTS_INIT .struct_size = sizeof(struct sl_backup_opts)
 
-/* Make a repository where there is none. SL_EEXIST: there is one; SL_EINVAL: no passphrase for an encrypted one. */
+/* Create a repository. SL_EEXIST: one exists already; SL_EINVAL: no passphrase for an encrypted one. */
 SL_API SL_MUST_CHECK int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err);
 /* The driver is the caller's and must outlive the handle. SL_ENOENT: no repository; SL_EKEY: the passphrase is wrong or
  * missing; SL_ECORRUPT; SL_EUNSUPPORTED: of a later version. */
@@ -149,7 +149,7 @@ struct sl_backup_created {
 /*
  * Make a snapshot of these paths. 0: it is published and durable, though files may have been reported (problems). On
  * failure there is no snapshot, but for a failure of the last step, which says so. SL_EINVAL; SL_ENOENT: a path is not
- * there; SL_EAGAIN: the session was silent for 24 hours and somebody pruned meanwhile, or what it counted on was
+ * there; SL_EAGAIN: the session was silent for 24 hours and a prune ran meanwhile, or what it counted on was
  * deleted; what the driver returned when retries were exhausted; SL_ECANCELLED.
  */
 SL_API SL_MUST_CHECK int sl_backup_create(sl_backup *b, const struct sl_backup_create_opts *opts,
@@ -171,10 +171,10 @@ struct sl_backup_snapshot {
 	uint64_t took_ms;
 	const char *version; /* of the library that made it */
 };
-/* 0 to go on; another value ends the walk and becomes its result. */
+/* 0 to continue; another value ends the walk and becomes its result. */
 typedef int sl_backup_snapshot_fn(const struct sl_backup_snapshot *snapshot, void *ctx);
 /* In the order of their time. One that cannot be read ends the walk with an error that names it, unless on_damaged is
- * given, which gets its id and the reason; the walk goes on then. */
+ * given, which gets its id and the reason; the walk continues then. */
 typedef int sl_backup_damaged_fn(const char *id, const struct sl_err *err, void *ctx);
 SL_API SL_MUST_CHECK int sl_backup_list(sl_backup *b, sl_backup_snapshot_fn *fn, sl_backup_damaged_fn *on_damaged,
 					void *ctx, struct sl_err *err);
@@ -209,7 +209,7 @@ typedef int sl_backup_entry_fn(const struct sl_backup_entry *entry, void *ctx);
  * path; only it and what is below. SL_ENOENT: no such snapshot or path. */
 SL_API SL_MUST_CHECK int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backup_entry_fn *fn,
 				      void *ctx, struct sl_err *err);
-/* The contents of one file, in pieces, holes as zeros. 0 from fn to go on. */
+/* The contents of one file, in pieces, holes as zeros. 0 from fn to continue. */
 typedef int sl_backup_bytes_fn(const void *bytes, size_t len, void *ctx);
 SL_API SL_MUST_CHECK int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backup_bytes_fn *fn,
 				       void *ctx, struct sl_err *err);
@@ -218,7 +218,7 @@ SL_API SL_MUST_CHECK int sl_backup_cat(sl_backup *b, const char *snapshot, const
 
 enum sl_backup_conflict {
 	/* A file that is there with the size and time of the snapshot's is taken for restored (a run that was cut off
-	 * goes on); any other is SL_EEXIST. */
+	 * continues); any other is SL_EEXIST. */
 	SL_BACKUP_RESUME = 0,
 	/* Other files are replaced, each in one step; folders are kept. A file of the same size and time is read, and
 	 * stays only when it has the snapshot's bytes. */
@@ -322,7 +322,7 @@ SL_API SL_MUST_CHECK int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on
 
 struct sl_backup_forget_opts {
 	size_t struct_size; /* SL_BACKUP_FORGET_OPTS_INIT fills it */
-	/* Per host and set of paths, the newest snapshot of each of the last so many …; 0: none by this rule. */
+	/* Per host and set of paths, the newest snapshot of each of the last N …; 0: this rule keeps none. */
 	int32_t keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly;
 	const char *const *keep_tags; /* snapshots with one of these stay */
 	size_t keep_tags_n;
@@ -330,7 +330,7 @@ struct sl_backup_forget_opts {
 	size_t snapshots_n;
 	const char *host, *tag, *path; /* look only at those; NULL: all */
 	enum sl_switch dry_run;        /* default off */
-	/* Every snapshot looked at, with 1 when it stays and the rules that keep it ("last, daily"). */
+	/* Every snapshot considered, with 1 when it stays and the rules that keep it ("last, daily"). */
 	int (*on_decision)(const struct sl_backup_snapshot *snapshot, int keeps, const char *rules, void *ctx);
 	void *ctx;
 };
@@ -347,7 +347,7 @@ struct sl_backup_prune_opts {
 	int64_t session_silence_ms; /* after which a session counts as dead; default 24 hours, at least a minute */
 	enum sl_switch dry_run;     /* default off */
 	/* When so many packs have less than half of pack_bytes, or together a whole pack's, they are merged into full
-	 * ones; default 16, at least 2; SL_NONE: never. Those of one run are bounded, and the next goes on. */
+	 * ones; default 16, at least 2; SL_NONE: never. Those of one run are bounded, and the next run continues. */
 	int32_t merge_small;
 };
 #define SL_BACKUP_PRUNE_OPTS_INIT .struct_size = sizeof(struct sl_backup_prune_opts)

@@ -10,7 +10,8 @@
  *  - One writer per dataset: a lease with a fence number. With SQLite the lease ends with its process; with PostgreSQL
  * it expires when it was not renewed for ttl_ms. A holder that has lost it cannot commit any more (SL_ESTALE).
  *  - Delivering events (the outbox) never blocks a commit.
- * Not guaranteed: that an event is delivered to an endpoint only once. Its id is stable, so that a receiver can tell.
+ * Not guaranteed: that an event is delivered to an endpoint only once. Its id is stable, so that a receiver can
+ * recognise it.
  *
  * Thread safety: all functions on an open catalog may be called from any thread, except close, which must be the last
  * call. Callbacks run on the caller's thread without locks and may use the catalog. A handle does not work in a forked
@@ -55,7 +56,7 @@ SL_API void sl_catalog_close(sl_catalog *c); /* NULL is allowed */
 
 struct sl_catalog_lease_opts {
 	size_t struct_size;
-	const char *holder; /* how others are told who has it; default "HOST pid N" */
+	const char *holder; /* shown to others that find it taken; default "HOST pid N" */
 	int64_t ttl_ms;     /* PostgreSQL: it expires so long after its last renewal; default 30 s, at least 1 s */
 };
 #define SL_CATALOG_LEASE_OPTS_INIT .struct_size = sizeof(struct sl_catalog_lease_opts)
@@ -88,8 +89,8 @@ struct sl_dataset {
 	uint64_t partitions;               /* as many as events */
 	uint64_t rows, bad_rows, bytes;    /* of all partitions */
 	uint8_t head[SL_AUDIT_HASH_BYTES]; /* hash of the last event */
-	uint64_t delivered_files;          /* events 1 … so many are in the event files; what is missing is backlog */
-	uint64_t delivered_endpoint;       /* events 1 … so many were accepted by the endpoint */
+	uint64_t delivered_files;          /* events 1 … N are in the event files; what is missing is backlog */
+	uint64_t delivered_endpoint;       /* events 1 … N were accepted by the endpoint */
 	const char *holder;                /* of the lease when it was last taken; NULL: it was given back */
 	uint64_t fence;
 };
@@ -130,7 +131,7 @@ SL_API SL_MUST_CHECK int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *leas
 					   const struct sl_catalog_partition *partition, int *is_new,
 					   struct sl_err *err);
 
-/* ---- reading; a callback returns 0 to go on, another value stops the walk and becomes its result ---- */
+/* ---- reading; a callback returns 0 to continue, another value stops the walk and becomes its result ---- */
 
 typedef int sl_dataset_fn(const struct sl_dataset *dataset, void *ctx);
 typedef int sl_catalog_partition_fn(const struct sl_catalog_partition *partition, void *ctx);
@@ -171,7 +172,7 @@ struct sl_outbox_opts {
 #define SL_OUTBOX_OPTS_INIT .struct_size = sizeof(struct sl_outbox_opts)
 
 /*
- * Start delivering on a thread of its own: what was left over first. A torn last line, which a crash in the middle of a
+ * Start delivering on a separate thread, first what was left over. A torn last line, which a crash in the middle of a
  * write leaves, is cut off; lines that are there are never written again. A file that holds other events than the
  * catalog is SL_ECONFLICT from drain, and nothing is appended to it. The lease must outlive the outbox.
  */

@@ -14,7 +14,7 @@
  *  - Bounded: at most `capacity` items wait in the queue and at most workers_max + retry_batches batches are outside of
  *    it. Pressure goes back to the submitter as the overflow strategy says.
  *  - With per_key_order, items of one key are written in the order of their submission by one thread, also across
- *    retries, while other keys go on.
+ *    retries, while other keys continue.
  *  - With a log, an item that submit accepted survives kill -9 and power loss: it is written after a restart.
  *  - An idle coordinator uses no CPU; an idle worker writes an item at once.
  * Not guaranteed: an order without per_key_order; that the sink sees an item only once (see <sluice/adapter/sink.h>).

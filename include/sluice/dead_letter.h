@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dead letters: a folder of append-only, checksummed files that keeps what could not be delivered, with why, so that a
- * person can list it, read it and drive it again.
+ * person can list it, read it and redrive it.
  *
  * Guarantees
  *  - When put returns 0, the letter survives kill -9 and power loss; when ack returns 0, so does the acknowledgement.
  *  - An id is never given twice in a folder, also when letters were removed or damaged in between.
- *  - A damaged letter is noticed, passed over, counted and kept on disk; every good one around it is still there. A
+ *  - A damaged letter is noticed, skipped, counted and kept on disk; every good one around it is still there. A
  *    torn tail is kept as <file>.torn-<offset> when it is trimmed.
  *  - The folder stays within max_bytes, apart from acknowledgements (56 bytes each), which are always taken.
  * Not guaranteed: that a put which failed left nothing; after a failed sync its letter may be there, and be put twice.
@@ -57,9 +57,9 @@ struct sl_dlq_letter {
 	enum sl_dlq_encoding encoding; /* of the item */
 };
 
-/* Return 0 to go on; another value stops the walk and becomes its result (but see redrive). */
+/* Return 0 to continue; another value stops the walk and becomes its result (but see redrive). */
 typedef int sl_dlq_fn(const struct sl_dlq_letter *letter, void *ctx);
-/* Letters first_id … last_id are gone; so many of them were not acknowledged. */
+/* Letters first_id … last_id are gone; n of them were not acknowledged. */
 typedef void sl_dlq_drop_fn(uint64_t first_id, uint64_t last_id, uint64_t unacknowledged, void *ctx);
 
 struct sl_dlq_opts {
@@ -93,8 +93,9 @@ SL_API SL_MUST_CHECK int sl_dlq_show(sl_dlq *q, uint64_t id, sl_dlq_fn *fn, void
  * acknowledged are removed, unless they have damage. SL_ENOENT: never given, or damaged. */
 SL_API SL_MUST_CHECK int sl_dlq_ack(sl_dlq *q, uint64_t id, struct sl_err *err);
 /* Drive every unacknowledged letter again: fn returns 0 when the item was accepted durably at its target, and the
- * letter is acknowledged, durably, before the next one; otherwise it stays and the walk goes on. SL_ECANCELLED from fn
- * stops it and is returned. The outputs (may be NULL) are written in any case. SL_EAGAIN: another redrive is running.
+ * letter is acknowledged, durably, before the next one; otherwise it stays and the walk continues. SL_ECANCELLED from
+ * fn stops it and is returned. The outputs (may be NULL) are written in any case. SL_EAGAIN: another redrive is
+ * running.
  */
 SL_API SL_MUST_CHECK int sl_dlq_redrive(sl_dlq *q, sl_dlq_fn *fn, void *ctx, uint64_t *done, uint64_t *failed,
 					struct sl_err *err);

@@ -63,7 +63,7 @@ enum sl_switch { SL_DEFAULT = 0, SL_ON = 1, SL_OFF = 2 };
 	X(EGAP, -24, 65, "gap in the order")                                                                           \
 	X(EDUPLICATE, -25, 65, "seen before")                                                                          \
 	X(ECANCELLED, -26, 75, "cancelled")                                                                            \
-	X(ESTALE, -27, 75, "too old to tell")                                                                          \
+	X(ESTALE, -27, 75, "too old to answer")                                                                        \
 	X(EUNSUPPORTED, -28, 78, "not supported")                                                                      \
 	X(EPENDING, -29, 75, "records are still pending")                                                              \
 	X(EINTERNAL, -30, 70, "internal error")
@@ -81,7 +81,7 @@ enum sl_err_class {
 	SL_CLASS_TRANSIENT = 1, /* this attempt failed; try again, and count it */
 	SL_CLASS_THROTTLED = 2, /* wait as told (retry_after_ms), not counted */
 	SL_CLASS_POISON = 3,    /* this item will never succeed */
-	SL_CLASS_FATAL = 4      /* the target refuses everything or is away: keep the data, count nothing */
+	SL_CLASS_FATAL = 4      /* the target refuses everything or is unavailable: keep the data, count nothing */
 };
 
 #define SL_ERR_MSG_BYTES 256
@@ -89,7 +89,7 @@ enum sl_err_class {
 struct sl_err {
 	int code;                      /* SL_E…, or 0 */
 	enum sl_err_class error_class; /* what it means for a retry */
-	int sys_errno;                 /* errno where one was behind it, or 0 */
+	int sys_errno;                 /* errno when that was the cause, or 0 */
 	char sqlstate[6];              /* of a database, NUL-terminated, or empty */
 	uint8_t retryable;             /* 1: the same call may succeed later */
 	int64_t retry_after_ms;        /* told by the target; 0: not told */

@@ -30,8 +30,8 @@
  * power loss.
  *
  * Minders are forked when they are needed and kept for the next commands: there are at most about twice as many as
- * attempts ran at once. They keep the working folder, umask and limits of their fork. Whoever reaps children with
- * waitpid(-1) may reap them too. env->io must give real descriptors.
+ * attempts ran at once. They keep the working folder, umask and limits of their fork. A program that reaps children
+ * with waitpid(-1) may reap them too. env->io must give real descriptors.
  *
  * Thread safety: one handle serves any number of attempts at once.
  */
@@ -47,7 +47,7 @@ extern "C" {
 
 typedef struct sl_exec sl_exec;
 
-/* Called on the attempt's thread with each event (its type tells), in order, after it is durable in the log. */
+/* Called on the attempt's thread with each event of any type, in order, after it is durable in the log. */
 typedef void sl_exec_tap_fn(const struct sl_event *event, void *ctx);
 
 struct sl_exec_opts {
@@ -77,14 +77,14 @@ struct sl_exec_opts {
 
 SL_API SL_MUST_CHECK int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *err);
 /* Output that the log did not take is tried once more; when it still does not, it stays in the folder. Then close the
- * log rather than complete it: who opens it again can tell what is in it, and recovers the rest. NULL is allowed. */
+ * log rather than complete it: the next open knows what is in it, and recovers the rest. NULL is allowed. */
 SL_API void sl_exec_free(sl_exec *exec);
 /* The handler: give it as `process` of a struct sl_processor, with the sl_exec as ctx. */
 SL_API SL_MUST_CHECK int sl_exec_process(sl_attempt *attempt, struct sl_err *err, void *exec);
 
 /* Append what is left in the spools of a worker that died to its log (opened again by the caller), then remove them.
  * Call it before the log's sender is started and before a sl_exec uses the folder: once records are sent and archived,
- * nobody can tell what is in the log already. Safe to repeat, also after a crash in between: each event gets into the
+ * it is unknown what the log already contains. Safe to repeat, also after a crash in between: each event gets into the
  * log once. Waits a few seconds for minders that still end their commands; SL_ELOCKED when that was not enough (the
  * other spools are done). A spool that cannot be read is kept as <name>.damaged. *n (may be NULL): events appended. */
 SL_API SL_MUST_CHECK int sl_exec_recover(sl_wal *events, const char *spool_dir, const struct sl_env *env, uint64_t *n,
@@ -96,7 +96,7 @@ SL_API SL_MUST_CHECK int sl_exec_recover_orphan(sl_wal *w, const char *path, str
 /* Spools whose log is gone, because it was completed and archived while they could not be brought in: for every
  * <id>.spool in opts->wal_dir (required) that holds a spool and has no log, make the log again, empty, with opts; the
  * next sl_wal_sweep finds it. Call it before each sweep. Folders that are empty are removed. *n (may be NULL): logs
- * made. Returns the first error, after all were looked at. */
+ * made. Returns the first error, after all were processed. */
 SL_API SL_MUST_CHECK int sl_exec_find_lost(const struct sl_wal_opts *opts, uint64_t *n, struct sl_err *err);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
  *  - Exactly once in effect: files, catalog rows and audit events are the same bytes for any number of workers and any
  *    history of crashes, for one version of this library and of zstd. A file is whole and durable under its name before
  *    the catalog knows it; catalog row, audit event and checkpoint are one transaction.
- *  - Order: partitions are committed in the order of their sequences, each behind the one before, without a gap.
+ *  - Order: partitions are committed in the order of their sequences, each after the one before, without a gap.
  *  - Every row is checked: its sequence must be the one before plus one, or what is missing is recorded as a hole
  *    (enum sl_export_gaps). A gap that is not (SL_EGAP), a repetition or a step back (SL_EDUPLICATE) stops the run and
  *    says the line and the column; what came before is committed.
@@ -18,11 +18,11 @@
  *  - Memory is bounded: of a file that is mapped nothing is copied but strings with escapes; of a pipe or a database
  *    the partitions at hand are kept as text, perf.queue_bytes of them.
  * Not guaranteed: that a dead letter is there only once (a crash between the letter and the commit repeats it). A file
- * that is cut short by somebody while it is mapped ends the process with SIGBUS, as any mapped file does; one that may
+ * that is truncated while it is mapped ends the process with SIGBUS, as any mapped file does; one that may
  * be is better followed, or piped in.
  *
  * Boundaries are floor(sequence / partition_size). The first sequence of the first run is the dataset's start. Input at
- * or below the checkpoint is passed over. A file or a pipe is final at its end: the unfinished last partition is
+ * or below the checkpoint is skipped. A file or a pipe is final at its end: the unfinished last partition is
  * closed; from a database, or with follow, it waits until it is full or `final` closes it. After such a close the next
  * partition runs from there to the boundary.
  *
@@ -169,7 +169,7 @@ struct sl_export_result {
 
 /*
  * Export until the source ends (with follow: until stopped). 0 also when it was stopped: everything told in result is
- * durable and a later run goes on behind it. SL_EGAP, SL_EDUPLICATE, SL_EDATA (the input; the message has the place);
+ * durable and a later run continues after it. SL_EGAP, SL_EDUPLICATE, SL_EDATA (the input; the message has the place);
  * SL_ECONFLICT (a committed file, the schema, the partition size or the sequence column differ); SL_ELOCKED (another
  * process exports to this dataset); what the source, the storage or the catalog returned when retries were exhausted.
  * result (may be NULL) is written in any case.
@@ -209,7 +209,7 @@ struct sl_export_gap {
 	uint64_t first, last;
 	const char *path; /* relative to TO; "" for uncommitted ones */
 };
-/* Return 0 to go on; another value ends the walk and becomes its result. */
+/* Return 0 to continue; another value ends the walk and becomes its result. */
 typedef int sl_export_gap_fn(const struct sl_export_gap *gap, void *ctx);
 /* What the catalog and the files lack, in order of sequence. Looks at sizes, not at contents: that is audit verify.
  * SL_ENOENT: there is no such dataset. */

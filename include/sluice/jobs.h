@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs: a queue in your database, with leases, chains and workers. A program opens a store, says which types of jobs
- * there are, starts chains with a client and runs them with a worker; each works without the other.
+ * Jobs: a queue in your database, with leases, chains and workers. A program opens a store, registers its job types,
+ * enqueues chains with a client and runs them with a worker. Client and worker also work in separate programs.
  *
  * Guarantees
- *  - A chain whose start returned 0 (and committed) runs, whatever dies in between: until it completes, fails for good,
- *    is cancelled or deleted, it can be listed.
- *  - At most one completion of a job is accepted. A worker that lost its lease cannot complete; its handler's abort
- *    signal says why.
+ *  - Once starting a chain has returned 0 (and the caller's transaction, if any, has committed), the chain survives
+ *    crashes of clients, workers and the database. It stays visible until it completes, fails, is cancelled or is
+ *    deleted.
+ *  - At most one completion of a job is accepted. A worker that lost its lease cannot complete the job; the handler's
+ *    abort signal gives the reason.
  *  - A completion, the next job of the chain and the jobs it unblocks are one transaction.
- * Not guaranteed: that a handler runs only once. It runs at least once; what it does outside of the store must bear a
- * repetition. What it does through the store in the completing transaction happens once.
+ * Not guaranteed: that a handler runs only once. Handlers run at least once, so side effects outside the store must be
+ * idempotent. SQL that a handler runs in the completing transaction takes effect once.
  *
  * Thread safety: all functions on a client or a worker may be called from any thread, except close and free, which must
  * be last. An attempt belongs to its handler until that returns; only the abort functions may be called on it from
@@ -41,7 +42,7 @@ struct sl_store_opts {
 	int64_t statement_timeout_ms; /* default 30,000; SL_UNLIMITED */
 	const char *schema;           /* PostgreSQL: default "sluice" */
 	enum sl_switch migrate;       /* bring the schema up to date; default on. Off: SL_EUNSUPPORTED when it is not */
-	enum sl_switch create;        /* make a store where there is none; default on. Off: SL_EUNAVAIL */
+	enum sl_switch create;        /* create a store that does not exist; default on. Off: SL_EUNAVAIL */
 };
 #define SL_STORE_OPTS_INIT .struct_size = sizeof(struct sl_store_opts)
 
@@ -223,7 +224,7 @@ SL_API SL_MUST_CHECK int sl_jobs_audit_list(sl_jobs *client, uint64_t before, ui
 /* Delete records that are older than keep_ms. *n (may be NULL): how many. */
 SL_API SL_MUST_CHECK int sl_jobs_audit_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-/* The first tick after after_ms; SL_EDATA with the place that is wrong; SL_ENOENT when there is none (30 February). */
+/* The first tick after after_ms; SL_EDATA with the place that is wrong; SL_ENOENT when it never fires (30 February). */
 SL_API SL_MUST_CHECK int sl_cron_next(const char *spec, int64_t after_ms, int64_t *next_ms, struct sl_err *err);
 
 /* Events of a job that have reached the store, in order of offset. */
@@ -297,10 +298,10 @@ SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
 /* Claim nothing more, give back what is claimed and not started, let running handlers finish within deadline_ms
  * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged (those of
  * types with max_attempts 1 fail: they have started). Idempotent.
- * SL_ETIMEDOUT when handlers had to be aborted; SL_EUNAVAIL when the store was away to the end, and jobs are left to
- * the ends of their leases; SL_EINVAL from one of its own handlers or observers. */
+ * SL_ETIMEDOUT when handlers had to be aborted; SL_EUNAVAIL when the store was unavailable to the end, and jobs are
+ * left to the ends of their leases; SL_EINVAL when called by its handlers or observers. */
 SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, struct sl_err *err);
-/* Stops with deadline 0 when it runs. NULL is allowed. From one of its own handlers or observers: does nothing. */
+/* Stops with deadline 0 when it runs. NULL is allowed. Does nothing when called by its handlers or observers. */
 SL_API void sl_worker_free(sl_worker *worker);
 /* Wait until the worker has enqueued what schedules had due at its start, and nothing of its types is due, awaiting a
  * retry or running anywhere. SL_ETIMEDOUT. */
@@ -327,7 +328,7 @@ enum sl_abort_reason {
 	SL_ABORT_TAKEN_BY_ANOTHER_WORKER = 1,
 	SL_ABORT_ALREADY_COMPLETED = 2,
 	SL_ABORT_NOT_FOUND = 3,
-	SL_ABORT_ERROR = 4, /* the lease could not be renewed in time: the store is away */
+	SL_ABORT_ERROR = 4, /* the lease could not be renewed in time: the store is unavailable */
 	SL_ABORT_TIMEOUT = 5,
 	SL_ABORT_CANCELLED = 6,
 	SL_ABORT_SHUTDOWN = 7,

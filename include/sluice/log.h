@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Structured log records. The library never prints: a handle hands its records to the callback of its environment
- * (<sluice/adapter/env.h>), and drops them when there is none. Payloads and secrets are never in a record.
+ * (<sluice/adapter/env.h>), and drops them without one. Payloads and secrets are never in a record.
  */
 #ifndef SLUICE_LOG_H
 #define SLUICE_LOG_H

@@ -9,10 +9,10 @@
  * rendering contains every update that happened before it; of concurrent ones it may contain some. Inside one histogram
  * the buckets always add up to the count. Counters and sums wrap at 2^64.
  *
- * Thread safety: every function may be called from any thread, but sl_metrics_free only when nobody uses the registry
- * or its handles any more. Ownership: handles belong to the registry and live as long as it does; all strings are
- * copied. Optional throughout: with a NULL registry the get-or-create functions succeed and give NULL, and the update
- * functions ignore a NULL handle.
+ * Thread safety: every function may be called from any thread, but sl_metrics_free only when no other thread uses the
+ * registry or its handles any more. Ownership: handles belong to the registry and live as long as it does; all strings
+ * are copied. Optional throughout: with a NULL registry the get-or-create functions succeed and give NULL, and the
+ * update functions ignore a NULL handle.
  */
 #ifndef SLUICE_METRICS_H
 #define SLUICE_METRICS_H
@@ -70,7 +70,7 @@ SL_API void sl_gauge_set(sl_gauge *g, double value);
 SL_API void sl_gauge_add(sl_gauge *g, double delta);
 
 /* Read when the gauge is rendered, by the rendering thread, with the registry's lock held: it must not call functions
- * of the registry (updates are fine), and whoever attaches or detaches must not hold a lock that fn takes. */
+ * of the registry (updates are fine), and a caller that attaches or detaches must not hold a lock that fn takes. */
 typedef double sl_gauge_fn(void *ctx);
 /* From now on the gauge is the sum of what was set and of all attached functions: two handles with the same metric add
  * up. (fn, ctx) may be attached once. SL_EEXIST, SL_ENOMEM. */
@@ -90,7 +90,7 @@ SL_API uint64_t sl_histogram_quantile(const sl_histogram *h, double q);
 SL_API uint64_t sl_histogram_count(const sl_histogram *h);
 SL_API uint64_t sl_histogram_sum(const sl_histogram *h);
 
-/* Takes n bytes of text; 0 to go on, a negative SL_E… to stop, which sl_metrics_render returns. No lock is held. */
+/* Takes n bytes of text; 0 to continue, a negative SL_E… to stop, which sl_metrics_render returns. No lock is held. */
 typedef int sl_metrics_write_fn(const char *data, size_t n, void *ctx);
 /* All families sorted by name, all series sorted by labels. Serve it as "text/plain; version=0.0.4". Builds the whole
  * text in memory first. SL_ENOMEM, or what fn returned. */

@@ -7,7 +7,7 @@
  *  - The bytes depend on the columns, the options and the values only: not on time, threads, memory, seeds, or how the
  *    rows were split into calls (for one version of this library and of zstd).
  *  - What DuckDB, Arrow (Rust) and hyparquet read is what was written, cell by cell; bounds and null counts never make
- *    them pass over a row that fits. A column chunk with a NaN, or with a bound of more than 256 bytes, has no bounds.
+ *    them skip a row that fits. A column chunk with a NaN, or with a bound of more than 256 bytes, has no bounds.
  *  - Memory is bounded by one row group: row_group_rows and row_group_bytes cut it, whichever comes first.
  * The reader guarantees that a hostile file costs no more than max_chunk_bytes and its footer, and ends in SL_ECORRUPT,
  * SL_EUNSUPPORTED or values, never outside of its memory; every page that has a CRC is checked. Our pages have one.
@@ -43,7 +43,7 @@ enum sl_parquet_kind {
 	SL_PARQUET_DECIMAL = 8,   /* int64_t: the value times ten to the power of scale */
 	SL_PARQUET_STRING = 9,    /* struct sl_parquet_bytes, UTF-8 */
 	SL_PARQUET_BINARY = 10,   /* struct sl_parquet_bytes */
-	SL_PARQUET_FIXED = 11     /* `length` bytes, one entry right behind the other */
+	SL_PARQUET_FIXED = 11     /* `length` bytes, one entry right after the other */
 };
 
 enum sl_parquet_unit { SL_PARQUET_MICROS = 0, SL_PARQUET_MILLIS = 1, SL_PARQUET_NANOS = 2 };
@@ -150,7 +150,7 @@ struct sl_parquet_info {
 	size_t columns_n;
 	uint64_t rows;
 	size_t row_groups;
-	const char *created_by; /* "" when there is none */
+	const char *created_by; /* "" when not given */
 	const struct sl_parquet_pair *metadata;
 	size_t metadata_n;
 	uint64_t footer_bytes;
@@ -165,7 +165,8 @@ SL_API void sl_parquet_reader_info(const sl_parquet_reader *r, struct sl_parquet
 #define SL_PARQUET_ENC_DELTA_LENGTH_BYTE_ARRAY (1u << 6)
 #define SL_PARQUET_ENC_RLE_DICTIONARY (1u << 8)
 
-/* One column of one row group, as the footer tells it. Not checked against the data; sl_parquet_reader_check does. */
+/* One column of one row group, as the footer describes it. Not checked against the data; sl_parquet_reader_check
+ * does. */
 struct sl_parquet_chunk {
 	uint64_t rows;
 	uint64_t offset;             /* of its first page */

@@ -11,11 +11,11 @@
  * Guarantees
  *  - commit is called for one partition at a time, in the order of their numbers, without a gap and without a
  *    repetition, whatever the order in which workers finish. What one commit returned 0 for is never offered again by
- *    this run; a later run that begins behind it (see `begin`) never offers it at all.
+ *    this run; a later run that begins after it (see `begin`) never offers it at all.
  *  - Boundaries are floor(sequence / partition_size): they depend on nothing else, so they never drift.
  *  - A missing, repeated or smaller number stops the run at its place (SL_EGAP, SL_EDUPLICATE), told with both numbers
  *    and the source's own words for the place. What lies before the partition that it falls into is still committed.
- *  - A partition that fails for good stops the run: everything before it is committed, nothing behind it ever is, no
+ *  - A partition that fails for good stops the run: everything before it is committed, nothing after it ever is, no
  *    thread stays behind, and the error names the partition, the attempt, the step and the cause.
  *  - Bounded: at most queue_size partitions (and queue_bytes of elements) wait for a worker, one is in each worker's
  *    hands, one in the dispatcher's, and at most `window` finished ones wait for an earlier one. A slow partition stops
@@ -44,7 +44,7 @@ extern "C" {
 
 typedef struct sl_pipeline sl_pipeline;
 
-/* The highest number that a stream may have: the one behind it must be a number as well. */
+/* The highest number that a stream may have: the one after it must be a number as well. */
 #define SL_SEQUENCE_MAX ((uint64_t)INT64_MAX - 1)
 
 /* A run of the stream: the numbers first … last, of one partition (first == last: a single one). */
@@ -71,9 +71,9 @@ struct sl_pipeline_partition {
 /*
  * What the caller supplies. Functions return 0 or a negative SL_E… with *err filled; no lock is held. Whether a failed
  * build or store is tried again is read from the error's class and `retryable`, never from its text: transient,
- * throttled and fatal ("the target is away") are, and so is a plain SL_EIO, since every attempt begins afresh; poison
- * and everything else is for good. SL_ECANCELLED calls the run off: it ends there as by an error, but that is neither
- * logged nor counted as a failure.
+ * throttled and fatal ("the target is unavailable") are, and so is a plain SL_EIO, since every attempt begins afresh;
+ * poison and everything else is for good. SL_ECANCELLED calls the run off: it ends there as by an error, but that is
+ * neither logged nor counted as a failure.
  */
 struct sl_pipeline_ops {
 	int version; /* SL_PIPELINE_OPS_VERSION */
@@ -115,7 +115,7 @@ struct sl_pipeline_ops {
 };
 
 /*
- * The named points that on_step is told of, in this order for each partition: "dispatched" (before it is queued),
+ * The named points at which on_step is called, in this order for each partition: "dispatched" (before it is queued),
  * "built", "stored" (each after every attempt that succeeded), "before_commit" (each attempt), "committed". On the
  * stage's own thread, no lock held. For tests that stop a process there, and for progress.
  */
@@ -124,7 +124,7 @@ typedef void sl_pipeline_step_fn(void *ctx, const char *step, const struct sl_pi
 enum sl_pipeline_begin {
 	SL_PIPELINE_ANYWHERE = 0, /* with the first number that comes */
 	/* With the number `first`, the one behind the checkpoint: smaller ones are skipped (their order is checked all
-	 * the same), and an input that begins behind it has a gap. */
+	 * the same), and an input that begins after it has a gap. */
 	SL_PIPELINE_AT = 1
 };
 

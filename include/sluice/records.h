@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records out of a stream of bytes: CSV as in RFC 4180 (quotes, embedded line ends, CRLF, a header, a byte order mark),
- * or JSON lines. Finds where records begin and end, tells the line of each, and guesses the types of columns.
+ * or JSON lines. Finds where records begin and end, reports the line of each, and guesses the types of columns.
  *
  * Guarantees: every byte of the input is in exactly one record, the header, or between records; a bad record (too long,
- * an open quote, invalid UTF-8, not an object, another number of fields than the header has) is told as such, with its
- * line, and reading goes on behind it. Memory is bounded by max_record_bytes and one buffer, whatever the input holds.
- * Empty lines are passed over. Not guaranteed: that values fit a table; the sink finds that.
+ * an open quote, invalid UTF-8, not an object, another number of fields than the header has) is reported as such, with
+ * its line, and reading continues after it. Memory is bounded by max_record_bytes and one buffer, whatever the input
+ * holds. Empty lines are skipped. Not guaranteed: that values fit a table; the sink finds that.
  *
  * After a wrong quote the rest of the input cannot be split for certain. A record whose quote is not closed within
- * max_record_bytes, or closed and followed by text, ends at its first line, and reading goes on there, so that one
+ * max_record_bytes, or closed and followed by text, ends at its first line, and reading continues there, so that one
  * stray quote costs one record. A quote or a carriage return inside of an unquoted field makes the record bad, no more.
- * (psql reads a"b"c as abc; here nobody gets a value that nobody wrote.)
+ * (psql reads a"b"c as abc; here no value appears that was not written.)
  *
  * Thread safety: one thread at a time per handle. Ownership: records live until the next call on the handle.
  */
@@ -47,7 +47,7 @@ struct sl_record {
 	size_t len;
 	uint64_t line;   /* physical line on which it begins; the first line of the input is 1 */
 	uint64_t offset; /* byte at which it begins */
-	uint64_t end;    /* byte behind its line end: where the next begins */
+	uint64_t end;    /* byte after its line end: where the next begins */
 	const char *bad; /* NULL: good; else why it is not */
 };
 

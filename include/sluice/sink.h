@@ -9,7 +9,7 @@
  * column does not take is poison: it alone goes to the dead letters.
  *
  * Files: a batch is one write and one sync. Opening a file that a crash has torn moves what is no whole record to
- * PATH.torn-NNN. CSV has the names of its columns on the first line; with zstd every batch is a frame of its own. One
+ * PATH.torn-NNN. CSV has the names of its columns on the first line; with zstd every batch is a separate frame. One
  * process at a time writes to a file (SL_ELOCKED).
  *
  * Programs: exec runs the program for each batch, with the records on its standard input, a line each, and
@@ -23,10 +23,10 @@
  * batch was taken; the answer may name items by their number in the body, from 0:
  * {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425, 500 and most of 5xx: again later,
  * and counted. No connection, no whole answer in time, 502, 503, 504: away. Redirects (which are not followed) and the
- * other 4xx: as away, until somebody sets it right. Certificates are always checked. Proxies are those of http_proxy,
+ * other 4xx: as unavailable, until a person fixes it. Certificates are always checked. Proxies are those of http_proxy,
  * https_proxy and no_proxy. An event's id is the batch's key and the item's number.
  *
- * SQLite: a value is stored as its column's affinity says; text that is no number is refused by INTEGER and REAL
+ * SQLite: a value is stored as its column's affinity says; text that is not a number is refused by INTEGER and REAL
  * columns, also where the database itself would keep it. A member that a JSON record does not have keeps the column's
  * default, or its old value in an update.
  *
@@ -106,9 +106,9 @@ struct sl_sink_opts {
 
 /*
  * Open by URL: postgres://… (or postgresql://…, or key=value pairs after "postgres:"), sqlite:FILE, http://… https://…,
- * file:PATH, exec:COMMAND, null: . Connections are made by the first write, so that a target that is away is waited
- * for; what can be checked at once is: SL_EINVAL (names the option), SL_ENOENT, SL_EACCES, SL_ECONFIG. On success *out
- * is the caller's: sl_sink_close.
+ * file:PATH, exec:COMMAND, null: . Connections are made by the first write, so that a target that is unavailable is
+ * waited for; what can be checked at once is: SL_EINVAL (names the option), SL_ENOENT, SL_EACCES, SL_ECONFIG. On
+ * success *out is the caller's: sl_sink_close.
  */
 SL_API SL_MUST_CHECK int sl_sink_open(sl_sink *out, const char *url, const struct sl_sink_opts *opts,
 				      struct sl_err *err);

@@ -7,7 +7,7 @@
  *  - When append or wait returns 0, the record survives kill -9 and power loss.
  *  - Sequences start at 1 and grow by exactly 1; a sequence that was ever acknowledged or delivered is never given to
  *    another payload of the same (id, incarnation).
- *  - Damage is noticed (CRC-64/NVME), reported and set aside; good records behind it are kept.
+ *  - Damage is noticed (CRC-64/NVME), reported and quarantined; good records after it are kept.
  *  - A record ends acknowledged by the receiver, or parked in the dead letters, or pending in the log.
  * Not guaranteed: exactly-once delivery by itself (the receiver must be idempotent by stream, incarnation, sequence),
  * and durability on hardware that lies about flushes.
@@ -37,7 +37,7 @@ enum sl_wal_status { SL_WAL_PENDING = 1, SL_WAL_SENT = 2, SL_WAL_FAILED = 3 };
 
 enum sl_wal_on_corruption {
 	SL_WAL_SALVAGE = 0,  /* set the damage aside, keep every good record, declare the hole (default) */
-	SL_WAL_TRUNCATE = 1, /* cut the log at the first damage; the bytes cut off are set aside */
+	SL_WAL_TRUNCATE = 1, /* cut the log at the first damage; the bytes cut off are quarantined */
 	SL_WAL_REFUSE = 2    /* change nothing and fail with SL_ECORRUPT */
 };
 
@@ -160,7 +160,7 @@ struct sl_wal_record {
 	const char *segment; /* file name, without its folder */
 };
 
-/* Return 0 to go on; another value stops the walk and becomes its result. */
+/* Return 0 to continue; another value stops the walk and becomes its result. */
 typedef int sl_wal_record_fn(const struct sl_wal_record *record, void *ctx);
 
 /* Visit data records from `from` (0: the first) that are durable now, in order. Does not block appends. fn may use w.
@@ -202,7 +202,7 @@ struct sl_wal_batch {
 	 * its mark over them. In order. */
 	const struct sl_wal_range *skipped;
 	size_t n_skipped;
-	uint64_t last_sequence; /* the newest durable record of the log: what is behind the receiver's mark waits */
+	uint64_t last_sequence; /* the newest durable record of the log: records after the receiver's mark wait */
 	/* The receiver's mark as the sender knows it, with the CRC of the log's own record. A receiver that is at the
 	 * same sequence with another CRC has other records, and answers SL_ECONFLICT. */
 	struct sl_wal_mark after;
@@ -240,7 +240,7 @@ struct sl_wal_sender {
 SL_API SL_MUST_CHECK int sl_wal_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx, struct sl_err *err);
 /* Try to deliver what is pending for up to deadline_ms (0: only end the running send; SL_UNLIMITED), then stop the
  * sender. What is unsent stays pending. 0 when nothing is pending, SL_EPENDING otherwise; idempotent; usable again with
- * start. Appends go on working. */
+ * start. Appends keep working. */
 SL_API SL_MUST_CHECK int sl_wal_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err);
 /* The stream is complete: stop with a final flush, and with archive_on_complete and nothing pending, archive it. */
 SL_API SL_MUST_CHECK int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err);
@@ -370,7 +370,7 @@ struct sl_wal_sweep_result {
 	uint64_t found, busy, sent, archived, failed; /* logs */
 };
 /* For every log in opts->wal_dir that no live process holds: recover it, send what is pending (at most deadline_ms for
- * all), archive it when complete and archive_on_complete is on. One that fails is logged and passed over. */
+ * all), archive it when complete and archive_on_complete is on. One that fails is logged and skipped. */
 SL_API SL_MUST_CHECK int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sender, void *ctx,
 				      int64_t deadline_ms, struct sl_wal_sweep_result *out, struct sl_err *err);
 
@@ -383,7 +383,7 @@ struct sl_wal_batcher_opts {
 	int32_t max_items;         /* default 50 */
 	int64_t max_bytes;         /* default 256 KiB */
 	int64_t flush_interval_ms; /* the oldest waits at most so long; default 100 */
-	enum sl_switch background; /* off: time is looked at in add only; default on */
+	enum sl_switch background; /* off: time is checked in add only; default on */
 };
 #define SL_WAL_BATCHER_OPTS_INIT .struct_size = sizeof(struct sl_wal_batcher_opts)
 

@@ -11,9 +11,9 @@
  *  - Every block is attempted at least once unless the error state comes first, and again until it is written or its
  *    attempts are used up.
  *  - Physical bytes are those of blocks that the driver completed successfully, and nothing else.
- *  - Within a shard blocks go out in the order of their coming. A block that waits for its retry_at is passed over by
+ *  - Within a shard blocks go out in the order of their coming. A block that waits for its retry_at is skipped by
  *    the others of its shard, and goes ahead of them when it is due. Over the shards the turn goes round; one that is
- *    not ready is passed over at no cost to the others.
+ *    not ready is skipped at no cost to the others.
  *  - A signal that the driver forgot, or that was lost, delays by 100 ms at most: readiness and driver-buffered bytes
  *    are read again that often while they matter. An idle writer uses no CPU.
  *  - Bounded: enqueue refuses what would lift the backlog above twice its limit, in bytes or blocks; so memory is at
@@ -101,15 +101,15 @@ struct sl_writer_driver_ops {
 	int (*wait_for_any_shard_ready)(void *driver, int64_t timeout_ms);
 	/* Bytes of completed writes that the driver still holds; they count as backlog. NULL: 0. Cheap. */
 	uint64_t (*driver_buffered_bytes)(void *driver);
-	/* The writer has from now on at most so many writes in flight (those that are out already stay). */
+	/* The writer has from now on at most this many writes in flight (those that are out already stay). */
 	void (*on_concurrency_limit_changed)(void *driver, uint32_t concurrency);
 };
 
 /* Whenever one of the three has changed: in order, the last call with the values that hold. Changes that came while a
- * call was on its way, and blocks enqueued in a burst, may be told as one. */
+ * call was on its way, and blocks enqueued in a burst, may be reported as one. */
 typedef void sl_writer_metrics_fn(uint64_t queued_bytes, uint64_t in_flight_bytes, uint64_t driver_buffered_bytes,
 				  void *ctx);
-/* A block of so many bytes was written. */
+/* A block of this many bytes was written. */
 typedef void sl_writer_physical_fn(uint64_t bytes, void *ctx);
 typedef void sl_writer_written_fn(const struct sl_writer_block *block, void *ctx);
 /* A block will not be written. reason: why its own last attempt failed, when that ended it; SL_ECANCELLED with the

@@ -8,7 +8,7 @@
  *
  * Durability: put, rename and remove are durable when they return 0. A scheduled put is whole and readable under its
  * name when it is done without an error (never in part, also after a power loss), and durable, name and bytes, once a
- * sync that began after that has returned 0. So is what stat has shown, whoever has put it.
+ * sync that began after that has returned 0. So is what stat has shown, no matter who put it.
  *
  * Thread safety: all functions but close may be called from several threads at once, and may block. Ownership: bytes
  * and names of a call belong to the caller; those of schedule_put live until its completion.
@@ -40,7 +40,7 @@ struct sl_driver_stat {
 
 /* A scheduled put has ended: err NULL, or why it failed. Exactly once, on any thread, also inside of schedule_put. */
 typedef void sl_driver_done_fn(const struct sl_err *err, void *ctx);
-/* name is relative to the listed folder. 0 to go on; another value ends the walk and becomes its result. */
+/* name is relative to the listed folder. 0 to continue; another value ends the walk and becomes its result. */
 typedef int sl_driver_list_fn(const char *name, const struct sl_driver_stat *stat, void *ctx);
 
 struct sl_driver_ops {

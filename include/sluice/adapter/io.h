@@ -28,7 +28,7 @@ struct sl_io_stat {
 	int64_t ctime_ms;  /* of the last change of name, mode or content; 0: not known */
 };
 
-/* Returns 0 to go on, another value to stop (it becomes the result of list). "." and ".." are not reported. */
+/* Returns 0 to continue, another value to stop (it becomes the result of list). "." and ".." are not reported. */
 typedef int sl_io_list_fn(const char *name, void *ctx);
 
 struct sl_io {

@@ -2,8 +2,8 @@
 /*
  * Jobs as plain data: what a store keeps, a client lists and a handler is given.
  *
- * Ownership: strings inside a struct belong to whoever made the struct; in a callback they live until it returns.
- * Times are Unix milliseconds of the store's clock; 0 means that there is none. JSON is text, as it was given.
+ * Ownership: strings inside a struct belong to the code that made the struct; in a callback they live until it returns.
+ * Times are Unix milliseconds of the store's clock; 0 means unset. JSON is text, as it was given.
  */
 #ifndef SLUICE_ADAPTER_JOB_H
 #define SLUICE_ADAPTER_JOB_H
@@ -84,7 +84,7 @@ struct sl_chain {
 enum sl_attempt_outcome {
 	SL_ATTEMPT_RUNNING = 0,
 	SL_ATTEMPT_COMPLETED = 1,
-	SL_ATTEMPT_FAILED = 2,      /* to be tried again, or for good: the job's status tells */
+	SL_ATTEMPT_FAILED = 2,      /* retried or final: see the job's status */
 	SL_ATTEMPT_REAPED = 3,      /* its lease ran out */
 	SL_ATTEMPT_RESCHEDULED = 4, /* asked for a later time; not charged */
 	SL_ATTEMPT_RELEASED = 5,    /* given back by a worker that stopped */
@@ -102,7 +102,7 @@ struct sl_attempt_record {
 
 /* Names in small letters: "pending", "incomplete", "failed". Unknown values give "unknown". */
 SL_API const char *sl_job_status_name(enum sl_job_status status);
-/* 0 for a name that is none. */
+/* 0 for an unknown name. */
 SL_API enum sl_job_status sl_job_status_from(const char *name);
 SL_API const char *sl_attempt_outcome_name(enum sl_attempt_outcome outcome);
 
@@ -153,9 +153,9 @@ struct sl_job_filter {
 	const char *error;                  /* the first line of the error, as struct sl_error_group has it */
 	int64_t ended_from_ms, ended_to_ms; /* from inclusive, to exclusive; what has not ended is left out */
 	/* Look at no more than this many jobs or chains in the order of the list (0: no bound), so that a search for
-	 * something rare comes back: *reached (may be NULL) is then the cursor to go on from, 0 when nothing is left
-	 * to look at. It may have looked further than the last one that it listed. What key, chain_id, blocks and
-	 * blocked_by_job find is not bounded by it; sl_jobs_list looks at so many for each 500 that it lists. */
+	 * something rare comes back: *reached (may be NULL) is then the cursor to continue from, 0 when nothing is
+	 * left to scan. The scan may have gone further than the last job that it listed. Filters by key, chain_id,
+	 * blocks and blocked_by_job are not bounded by it; sl_jobs_list scans this many for each 500 that it lists. */
 	uint32_t scan;
 	uint64_t *reached;
 };
@@ -172,10 +172,10 @@ struct sl_error_group {
 struct sl_error_filter {
 	const char *const *types;
 	size_t n_types;
-	uint64_t after;    /* cursor: look at failed jobs with smaller ids than this; 0: at the newest */
+	uint64_t after;    /* cursor: failed jobs with smaller ids than this; 0: from the newest */
 	uint32_t scan;     /* at how many jobs; default 10,000, at most 100,000 */
 	uint32_t limit;    /* groups at most, the largest first; default 100, at most 1,000 */
-	uint64_t *reached; /* may be NULL: the cursor to go on from; 0: all were looked at */
+	uint64_t *reached; /* may be NULL: the cursor to continue from; 0: all were scanned */
 };
 
 /* A claim in force: a worker and the jobs that it has. Jobs that have left it are not shown, nor a claim without any.
@@ -217,7 +217,7 @@ struct sl_audit_record {
 	size_t n_chains;
 };
 
-/* Per type and status. A paused type that has no job is told as pending, with 0. */
+/* Per type and status. A paused type without jobs is listed as pending, with 0. */
 struct sl_job_count {
 	const char *type;
 	enum sl_job_status status;

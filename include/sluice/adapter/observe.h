@@ -57,7 +57,7 @@ struct sl_observation {
 };
 typedef void sl_observe_fn(const struct sl_observation *observation, void *ctx);
 
-/* "job_created"; "unknown" for a kind that is none. */
+/* "job_created"; "unknown" for an unknown kind. */
 SL_API const char *sl_observe_name(enum sl_observe_kind kind);
 
 #ifdef __cplusplus

@@ -9,8 +9,8 @@
  * and only the answer was lost: a target that must not see it twice needs a key (an upsert, an idempotency key).
  *
  * Classes: SL_CLASS_TRANSIENT retry this batch; SL_CLASS_THROTTLED wait as told; SL_CLASS_POISON an item of it will
- * never be taken; SL_CLASS_FATAL the target is away or refuses everything: nothing is charged, the breaker opens.
- * SL_CLASS_NONE: the coordinator's classifier decides, by default the specification's keywords.
+ * never be taken; SL_CLASS_FATAL the target is unavailable or refuses everything: nothing is charged, the breaker
+ * opens. SL_CLASS_NONE: the coordinator's classifier decides, by default the specification's keywords.
  *
  * Thread safety: attach, write and detach are called from several threads at once, for different lanes; one lane is
  * used by one thread at a time. cancel is called from any thread. Nothing is called with a lock of the library held.
@@ -62,7 +62,7 @@ struct sl_sink_batch {
 #define SL_SINK_NO_CULPRIT ((size_t)-1)
 
 struct sl_sink_reply {
-	/* n entries of enum sl_sink_outcome, all SL_SINK_AS_BATCH before the call. Looked at only when write failed. */
+	/* n entries of enum sl_sink_outcome, all SL_SINK_AS_BATCH before the call. Read only when write failed. */
 	uint8_t *outcomes;
 	/* With SL_CLASS_POISON: the one item that it is about, when nothing of the batch was written; else
 	 * SL_SINK_NO_CULPRIT (the value before the call), and the coordinator finds it by halving. */
@@ -93,11 +93,12 @@ struct sl_sink_ops {
 	int (*write)(void *sink, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		     struct sl_err *err);
 	/* Is the target there, and fit to be written to? For whoever would rather know before the first batch. May be
-	 * NULL: nothing can be told. Called without a lane, before the first write. */
+	 * NULL: the sink has no such check. Called without a lane, before the first write. */
 	int (*check)(void *sink, struct sl_err *err);
 	/* Running and later writes should return soon, with any error: stop has run out of time. May be NULL. */
 	void (*cancel)(void *sink);
-	/* Frees the sink. Not called by the coordinator: whoever opened a sink closes it, after the coordinator. */
+	/* Frees the sink. Not called by the coordinator: the caller that opened a sink closes it, after the
+	 * coordinator. */
 	void (*close)(void *sink);
 	/* Where it goes, for people and dead letters: a URL without secrets. May be NULL: the name. */
 	const char *(*target)(void *sink);
