@@ -40,7 +40,7 @@ static void wait_for_room(sl_wal *w) SL_REQUIRES(w->mu)
 	w->room_waiters--;
 }
 
-/* The batch is full: have it flushed, by ourselves when nobody is on it. */
+/* The batch is full: have it flushed, on this thread when no other leads. */
 static void wait_for_buffer(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_batch *b = sl__wal_current(w);
@@ -174,7 +174,7 @@ static int prepare_slot(const sl_wal *w, struct slot *out, struct sl_err *err)
 	return rc < 0 ? sl_err_set_errno(err, -rc, "append to %s: randomness", w->path) : 0;
 }
 
-/* Somebody must flush what is submitted, should its submitter not wait for it. */
+/* The helper flushes what is submitted if its submitter does not wait for it. */
 static void call_helper(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	bool at_once = w->event_fd >= 0 || !w->gather;
@@ -263,7 +263,7 @@ int sl_wal_submit(sl_wal *w, const void *payload, size_t len, struct sl_wal_tick
 
 /* ---- waiting for tickets ---- */
 
-/* The outcome of a ticket's batch; whoever hears of a failure need not be told again by sync or close. */
+/* The outcome of a ticket's batch; a failure that a caller got here is not returned again by sync or close. */
 static int ticket_outcome(sl_wal *w, uint64_t id, struct sl_err *err)
 {
 	int rc = sl__wal_outcome(w, id, err);
@@ -275,7 +275,8 @@ static int ticket_outcome(sl_wal *w, uint64_t id, struct sl_err *err)
 	return rc;
 }
 
-/* With a deadline nobody leads: the helper flushes (or, without one, whoever waits without a deadline). */
+/* A thread with a deadline never leads: the helper flushes (or, without one, a thread that waits without a
+ * deadline). */
 static int wait_timed(sl_wal *w, const struct wal_batch *b, uint64_t id, int64_t timeout_ms, struct sl_err *err)
 {
 	int64_t deadline = sl__deadline_ns(&w->env, timeout_ms);

@@ -5,13 +5,14 @@
  *   1  DIR/.<segment>.zst.tmp-<random>: compressed, synced, read back       (a crash leaves a temporary file, which the
  *   2  renamed to a name that is free, DIR synced                            next archive of this stream removes)
  *   3  the segment is removed, its folder synced                            (a crash before leaves both: the next
- *                                                                            archive finds the content there, goes on)
+ *                                                                            archive finds the content there,
+ *                                                                            continues)
  *
  * A1  Nothing is removed before an archive that holds all its bytes is on disk under its own name.
  * A2  No archive is ever replaced. A name that is taken by another content is left alone.
  * A3  Of a whole log, everything is published before anything is removed.
  * A4  Numbering never restarts under one incarnation: the active file is removed last, and until then it holds data or
- *     a status record that mentions a sequence above all others. So the newest sealed segment of a log that goes on
+ *     a status record that mentions a sequence above all others. So the newest sealed segment of a live log
  *     stays while the active file has no data, and before a whole log goes, such a file gets such a record.
  */
 #include "wal/archive.h"
@@ -127,7 +128,7 @@ static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 	if (rc < 0)
 		return sl__wal_create_code(sl_err_set_errno(err, -rc, "archive %s: make %s", w->path, dir), err);
 	struct temps t = {.w = w, .dir = dir};
-	/* Leftovers harm nobody: what cannot be removed now is removed another time. */
+	/* Leftovers are harmless: what cannot be removed now is removed later. */
 	(void)SL__IO(&w->env, list, dir, on_temp, &t);
 	for (size_t i = 0; i < t.n; i++) {
 		remove_temp(&w->env, t.names[i]);
@@ -292,9 +293,9 @@ int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 	return sl_wal_archive(w, NULL, 0, err);
 }
 
-/* ---- settled segments of a log that goes on ---- */
+/* ---- settled segments of a live log ---- */
 
-/* Is the oldest sealed segment settled, and is there data behind it (A4)? */
+/* Is the oldest sealed segment settled, and is there data after it (A4)? */
 static bool oldest_is_due(const sl_wal *w) SL_REQUIRES(w->mu)
 {
 	if (w->n_segments == 0 || w->poisoned || w->closed || w->archived)
@@ -364,7 +365,7 @@ static void archive_while_due(sl_wal *w) SL_REQUIRES(w->mu)
 	sl__broadcast(&w->lead_cv);
 }
 
-/* Is it time, and nobody at it? Then the caller is. */
+/* Is it time, and no other thread archiving? Then the caller archives. */
 static bool begin_archiving(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	if (w->archiving || sl__mono_ns(&w->env) < w->archive_after_ns || !oldest_is_due(w))
@@ -381,7 +382,7 @@ void sl__wal_archive_settled(sl_wal *w)
 	sl__unlock(&w->mu);
 }
 
-/* ---- a thread of its own: compressing takes longer than the helper may be away ---- */
+/* ---- a separate thread: compressing takes longer than the helper may be busy ---- */
 
 static void *archiver_main(void *arg)
 {

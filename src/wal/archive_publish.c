@@ -54,7 +54,7 @@ static int choose_name(const struct wal_publication *p, char **out, bool *there,
 	return sl_err_set(err, SL_EEXIST, "archive %s: every name in %s is taken", p->segment, p->dir);
 }
 
-/* An archive that was there may not be on disk yet: whoever wrote it may have been interrupted. */
+/* An archive that was there may not be on disk yet: its writer may have been interrupted. */
 static int sync_existing(const struct wal_publication *p, const char *path)
 {
 	int fd = SL__IO(p->env, open, path, O_RDONLY | O_NOFOLLOW, 0);

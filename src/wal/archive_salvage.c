@@ -6,9 +6,9 @@
  *      | magic, header | 3 | block … | 3 | block … | … | checksum |  next frame
  *
  * S1  What came out of the pieces before a bad one is kept. A piece is at most 128 KiB of content.
- * S2  Behind a bad piece the blocks are only stepped over: a block needs those before it. When their headers lead to
- *     the beginning of another frame, reading goes on there. A frame is never searched for by its magic: a payload may
- *     hold a frame with records that were never in this log.
+ * S2  After a bad piece the blocks are only skipped: a block needs those before it. When their headers lead to
+ *     the beginning of another frame, reading continues there. A frame is never searched for by its magic: a payload
+ *     may hold a frame with records that were never in this log.
  * S3  A frame whose last block and checksum did not come is cut off, also when the cut is between two blocks.
  * S4  The decoder gets a header of our own, with a window that is large enough and without a content size: a damaged
  *     size would cost the whole frame otherwise. It is compared at the end.
@@ -265,7 +265,7 @@ static int read_block(struct salvage *s, struct frame *f, uint64_t *at, bool *la
 	return rc;
 }
 
-/* Behind the last block. *at moves behind the frame. */
+/* After the last block. *at moves past the frame. */
 static int end_frame(struct salvage *s, struct frame *f, uint64_t *at, struct sl_err *err)
 {
 	uint64_t start = *at, have = s->out->size - f->content_start;
@@ -374,7 +374,7 @@ static int read_frames(struct salvage *s, struct sl_err *err)
 		if (got == 0)
 			return 0;
 		bool behind_damage = last_damage(s->out) != NULL && last_damage(s->out)->content == s->out->size;
-		if (!yes) /* a step over broken blocks that led nowhere is told already */
+		if (!yes) /* broken blocks that led nowhere are reported already */
 			return behind_damage ? 0 : add_damage(s, at, s->out->size, 0, err, "no frame begins here");
 		if (behind_damage && (rc = fill_header(s, err)) != 0)
 			return rc;

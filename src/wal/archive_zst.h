@@ -40,7 +40,7 @@ SL_MUST_CHECK int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, siz
 struct wal_zst_damage {
 	uint64_t at;      /* in the file */
 	uint64_t content; /* in the content: bytes are missing here, or those from here on are in doubt */
-	uint64_t length;  /* how many, as far as the frame tells; 0: not known */
+	uint64_t length;  /* how many, as the frame header states; 0: unknown */
 	char reason[80];
 };
 

@@ -49,7 +49,7 @@ static int take(struct content *c, uint8_t *out, size_t n, size_t *short_by, str
 }
 
 /* The timestamp of the last record. SL_ECORRUPT when the content is not a whole log, SL_ENOENT when it has no record.
- * The archive's checksum vouches for the bytes; here only lengths and fields are looked at. */
+ * The archive's checksum vouches for the bytes; here only lengths and fields are checked. */
 static int walk(struct content *c, int64_t *last_ms, struct sl_err *err)
 {
 	uint8_t head[WAL_BODY_OFFSET];
@@ -131,7 +131,7 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Look at one file and remove it when it is due. What fn returns goes to *stop. */
+/* Check one file and remove it when it is due. What fn returns goes to *stop. */
 static int clean_one(struct cleanup *c, const char *name, const char *path, int *stop, struct sl_err *err)
 {
 	struct sl_io_stat st;

@@ -9,10 +9,11 @@
  *   follow                  sleep on the batch's `done` word; woken once
  *
  * C1  One flush at a time (w->flushing); batches end in the order of their ids, so acknowledgements are in sequence
- * order. C2  A batch is in the log as a whole or not at all: when its flush fails, the file is cut back to the logical
- * end, and the batch behind it, whose sequences would leave a gap, fails with it. Numbers are then given anew. C3  A
- * failed sync, or any write error but a full disk, poisons the handle: what the page cache holds is unknown. C4  Memory
- * for the index is reserved with the record, so nothing can fail between the sync and the acknowledgement.
+ *     order.
+ * C2  A batch is in the log as a whole or not at all: when its flush fails, the file is cut back to the logical end,
+ *     and the batch after it, whose sequences would leave a gap, fails with it. Numbers are then given anew.
+ * C3  A failed sync, or any write error but a full disk, poisons the handle: what the page cache holds is unknown.
+ * C4  Memory for the index is reserved with the record, so nothing can fail between the sync and the acknowledgement.
  */
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -272,7 +273,7 @@ static void gather(sl_wal *w, const struct wal_batch *b) SL_REQUIRES(w->mu)
 	w->gathering = false;
 }
 
-/* Encode queued marks behind the data; returns their bytes. */
+/* Encode queued marks after the data; returns their bytes. */
 static size_t take_marks(sl_wal *w, struct wal_batch *b) SL_REQUIRES(w->mu)
 {
 	if (w->marks.n == 0 && w->renewing.incarnation == 0)

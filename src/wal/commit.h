@@ -16,7 +16,7 @@ struct wal_batch *sl__wal_current(sl_wal *w) SL_REQUIRES(w->mu);
 bool sl__wal_ended(const struct wal_batch *b, uint64_t id);
 /* 0, or why the batch, which has ended, is not in the log. */
 SL_MUST_CHECK int sl__wal_outcome(sl_wal *w, uint64_t id, struct sl_err *err) SL_EXCLUDES(w->mu);
-/* A flush of submitted records failed and nobody has been told: its error, once. */
+/* A flush of submitted records failed and no caller has got the error yet: returns it, once. */
 SL_MUST_CHECK int sl__wal_unheard(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w->mu);
 /* Flush b, whose leader the caller is (b->has_leader). mu is released meanwhile; when it returns, b has ended. */
 void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu);

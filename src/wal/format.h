@@ -21,7 +21,7 @@
 /* Behind those of enum sl_wal_status: records that speak of the log itself. */
 enum wal_log_status {
 	WAL_STATUS_RENEWAL = 4, /* from this sequence on, records are sent under the incarnation in the payload */
-	WAL_STATUS_CLOSED = 5   /* the log was closed cleanly behind this sequence: everything before it was complete */
+	WAL_STATUS_CLOSED = 5   /* the log was closed cleanly after this sequence: everything before it was complete */
 };
 
 struct wal_header {

@@ -9,8 +9,8 @@
  *   commit.c    group commit: batches, leading a flush, failures
  *   sender.c    the asynchronous sender      archive.c  archives        crypt.c    sealing payloads
  *
- * Locks: `mu` guards every field below it unless the field says otherwise. Whoever leads a flush (w->flushing, taken
- * under mu) owns the active file's end and may do I/O on it without mu: fields marked [leader] are written by the
+ * Locks: `mu` guards every field below it unless the field says otherwise. The thread that leads a flush (w->flushing,
+ * taken under mu) owns the active file's end and may do I/O on it without mu: fields marked [leader] are written by the
  * leader, under mu, and may be read by the leader without it. Nothing else is locked while mu is held; no I/O happens
  * under mu.
  */
@@ -29,7 +29,7 @@
 
 #define WAL_BATCH_START ((size_t)64 * 1024)           /* a batch buffer at first */
 #define WAL_BATCH_MAX ((size_t)1024 * 1024)           /* and at most, but for one larger record */
-#define WAL_BATCH_MARKS ((size_t)64 * WAL_MARK_BYTES) /* room for status records behind the data of a batch */
+#define WAL_BATCH_MARKS ((size_t)64 * WAL_MARK_BYTES) /* room for status records after the data of a batch */
 #define WAL_FAILURES_KEPT 4096u
 
 /* One of the two buffers that take turns: records are reserved in one while the other is on its way to disk. */
@@ -83,7 +83,7 @@ struct sl_wal {
 	uint64_t durable_seq;            /* every sequence up to here is on disk, or a hole */
 	uint64_t done_id;                /* the last batch that ended */
 	_Atomic uint64_t last_failed_id; /* the last batch that failed; read without mu */
-	uint64_t unheard_id, heard_id;   /* the last failed batch with tickets; the last that anyone was told of */
+	uint64_t unheard_id, heard_id;   /* the last failed batch with tickets; the last whose error a caller got */
 	uint64_t inflight_bytes;         /* reserved and not yet in the index: part of the backlog */
 	bool flushing;                   /* a leader is at work (also: rotation, preparation that must not overlap) */
 	bool closed, poisoned, archived;
@@ -111,11 +111,11 @@ struct sl_wal {
 	uint64_t active_records;
 	uint64_t clean_end; /* the record of a clean close ends here; 0: none */
 	bool cut_needed;    /* bytes behind end must go before the next write */
-	uint64_t torn;      /* so many of them are set aside first: the disk had no room for that when it was opened */
+	uint64_t torn;      /* this many are quarantined first: the disk was full when it was opened */
 
 	/* ---- space (space.c) ---- */
 	uint32_t hold_prepare;  /* no preparation may begin: the file is being cut, renamed or archived */
-	bool preparing;         /* [ready_end, …) is being written with zeros; nobody else may write there */
+	bool preparing;         /* [ready_end, …) is being written with zeros; no other thread may write there */
 	int64_t prepare_bytes;  /* the next piece */
 	uint64_t prepare_after; /* a disk was full: no zeros before the log has grown to here */
 	sl__cond prepare_cv;
@@ -136,14 +136,14 @@ struct sl_wal {
 	uint64_t n_flushes, n_flushed_records, n_parked;
 	uint64_t damaged_ranges, torn_bytes;
 
-	/* ---- helper thread (space.c): prepares, flushes what nobody waits for, writes marks, archives ---- */
+	/* ---- helper thread (space.c): prepares, flushes what no thread waits for, writes marks, archives ---- */
 	pthread_t helper;
 	bool helper_runs, helper_stop;
 	bool want_prepare, want_flush, want_archive;
 	bool ticking;     /* records are being submitted: the helper looks in at tick_at_ns */
 	uint64_t tick_id; /* the batch it met the last time */
 	int64_t tick_at_ns;
-	bool archiving;           /* somebody is; lead_cv tells of its end */
+	bool archiving;           /* a thread is; lead_cv signals its end */
 	int64_t archive_after_ns; /* a failed archive is not tried again before */
 	pthread_t archiver;       /* these two belong to the helper */
 	bool archiver_runs;
@@ -193,11 +193,12 @@ SL_MUST_CHECK int sl__wal_recover_state(sl_wal *w, const struct wal_open_hooks *
 SL_MUST_CHECK int sl__wal_usable(const sl_wal *w, struct sl_err *err) SL_REQUIRES(w->mu);
 SL_MUST_CHECK int sl__wal_batches_init(sl_wal *w, struct sl_err *err);
 void sl__wal_batches_fini(sl_wal *w);
-/* The helper's turn: flush what was submitted and nobody leads. */
+/* The helper's turn: flush what was submitted while no thread leads. */
 void sl__wal_flush_orphans(sl_wal *w) SL_REQUIRES(w->mu);
 /* Lead a flush of whatever is reserved and of the marks, even when that is nothing but marks. */
 SL_MUST_CHECK int sl__wal_flush_now(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w->mu);
-/* Wait until no flush runs and keep others from starting one, to own the active file; end_exclusive lets them go on. */
+/* Wait until no flush runs and keep others from starting one, to own the active file; end_exclusive lets them
+ * continue. */
 void sl__wal_begin_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 void sl__wal_end_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 /* No more durable writes: remember why, fail everyone who waits. Returns SL_EPOISONED's code for convenience. */
@@ -259,7 +260,7 @@ SL_MUST_CHECK int sl__wal_give_back(sl_wal *w, struct sl_err *err);
 /* [leader, no mu] Before a write that ends at `end`: wait for a preparation that it would overlap, and claim the place.
  */
 void sl__wal_await_prepared(sl_wal *w, uint64_t end);
-/* Tell the helper when little is left ready. */
+/* Wake the helper when little is left ready. */
 void sl__wal_maybe_prepare(sl_wal *w) SL_REQUIRES(w->mu);
 
 /* ---- read.c ---- */
@@ -282,7 +283,7 @@ void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out) SL_REQUIRES
 /* Archive sealed segments that are settled as a whole, oldest first, as long as numbering stays safe; without mu.
  * Failures are logged and tried again later. */
 void sl__wal_archive_settled(sl_wal *w);
-/* The helper's way: on a thread of its own, which join waits for (after its current segment, once helper_stop). */
+/* For the helper: on a separate thread, which join waits for (after its current segment, once helper_stop). */
 void sl__wal_archive_in_background(sl_wal *w);
 void sl__wal_archive_join(sl_wal *w);
 /* Wake the helper for that when the oldest sealed segment may be due. */

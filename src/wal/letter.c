@@ -24,7 +24,7 @@ static uint8_t *sealed_item(const sl_wal *w, const struct wal_stored *stored, si
 
 static int put_in(const char *dir, sl_wal *w, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
-	/* Open only while it is needed: a person may want the lock to drive letters again. */
+	/* Open only while it is needed: a person may need the lock to redrive letters. */
 	sl_dlq *dlq = NULL;
 	int rc = sl_dlq_open(&dlq, dir, &(struct sl_dlq_opts){SL_DLQ_OPTS_INIT, .env = &w->env}, err);
 	if (rc != 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Records that the receiver refused, as dead letters. What was sealed in the log stays sealed: such a letter's item is
- * a small log of its own, a header of version 2 and the record as it was stored, and says so by its encoding. The
+ * a small separate log, a header of version 2 and the record as it was stored, and says so by its encoding. The
  * stream that it is sealed for is the letter's source.
  *
  * Thread safety: as a handle's functions; no lock is held. Ownership: sl__free for the bytes of a stored record.

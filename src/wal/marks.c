@@ -79,7 +79,7 @@ int sl_wal_mark_failed(sl_wal *w, uint64_t first, uint64_t last, struct sl_err *
 
 int sl__wal_flush_marks(sl_wal *w, struct sl_err *err)
 {
-	/* A flush takes so many along; those that come meanwhile may wait. */
+	/* A flush takes this many along; those that come meanwhile may wait. */
 	sl__lock(&w->mu);
 	size_t rounds = w->marks.n / (WAL_BATCH_MARKS / WAL_MARK_BYTES - 1) + 1;
 	sl__unlock(&w->mu);

@@ -4,8 +4,8 @@
  *
  * O1  An opener that got the lock checks that the path still names the file it locked: it may have been renamed away.
  * O2  While a rotation has no active file in place, the newest sealed segment is still locked by the rotating process,
- * so an opener that finds no active file locks that one before it makes a new active file. O3  A new active file is
- * made and locked under a temporary name and moved into place only where there is none.
+ *     so an opener that finds no active file locks that one before it makes a new active file.
+ * O3  A new active file is made and locked under a temporary name and moved into place only if the name is free.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ static int lock_existing(sl_wal *w, int fd, struct sl_err *err)
 	return code;
 }
 
-/* O2. *fd keeps the lock; the header tells the incarnation that goes on. */
+/* O2. *fd keeps the lock; the header holds the incarnation that continues. */
 static int lock_newest_sealed(sl_wal *w, uint64_t first, struct wal_header *h, int *fd, struct sl_err *err)
 {
 	uint8_t bytes[WAL_HEADER_BYTES] = {0};
@@ -256,7 +256,7 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 		return rc;
 	sl__close_fd(&w->env, &w->fd);
 	w->fd = fd;
-	rc = sl__sync_dir(&w->env, w->dir); /* V4 again: this file came behind the recovery */
+	rc = sl__sync_dir(&w->env, w->dir); /* V4 again: this file was made after the recovery */
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "sync the folder of %s", w->path);
 	w->header = h;

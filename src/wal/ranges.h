@@ -32,7 +32,7 @@ uint8_t sl__wal_ranges_get(const struct wal_ranges *r, uint64_t sequence);
 bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, uint64_t last);
 /* The end of the status-3 range that holds sequence, 0 when none does. */
 uint64_t sl__wal_ranges_failed_end(const struct wal_ranges *r, uint64_t sequence);
-/* The status-3 range that reaches up to just before sequence, cut there; 0, 0 when there is none. */
+/* The status-3 range that reaches up to just before sequence, cut there; 0, 0 without one. */
 struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uint64_t sequence);
 /* How many of first..last are in a range, of whatever status. */
 uint64_t sl__wal_ranges_count(const struct wal_ranges *r, uint64_t first, uint64_t last);

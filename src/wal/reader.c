@@ -2,12 +2,12 @@
 /*
  * The walk follows lengths from the header. A record reached so is valid by its own fields and CRC, and a data record
  * must also be numbered above the one before. At the first bytes that are neither a record nor the zeros that end a
- * log, the walk looks for where records go on:
+ * log, the walk searches for the next record:
  *
  *      … | record | ##### damaged ##### | record | record | 0 0 0 0 …
  *                 ^ p                   ^ q
  *
- * R1  The damaged record's own length is tried first: when a chain of records begins right behind it, that is q. When
+ * R1  The damaged record's own length is tried first: when a chain of records begins right after it, that is q. When
  *     the log ends exactly there, the damaged record was the last one. But when records lie without a gap from
  *     somewhere behind p exactly to that place, it is the length that is wrong, and the first of these is q.
  * R2  Otherwise every byte behind p is a candidate. It must look like a record whose sequence fits (data: above the
@@ -134,7 +134,7 @@ static enum probe probe_record(struct wal_reader *r, uint64_t offset, struct wal
 	return *check == WAL_VALID ? PROBE_YES : PROBE_NO;
 }
 
-/* The first offset at or behind from that holds a byte other than zero; r->size when there is none. */
+/* The first offset from `from` on that holds a byte other than zero; r->size without one. */
 static enum probe skip_zeros(struct wal_reader *r, uint64_t from, uint64_t *at)
 {
 	while (from < r->size) {
@@ -225,7 +225,7 @@ static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_e
 	return end > *next ? PROBE_YES : PROBE_NO;
 }
 
-/* Cheap look at a candidate before its CRC is computed. */
+/* Cheap check of a candidate before its CRC is computed. */
 static bool looks_like_record(const uint8_t *p, uint64_t avail, uint64_t last)
 {
 	if (sl__wal_total(p, avail) == 0 || sl__wal_check_fields(p) != WAL_VALID)
@@ -236,10 +236,10 @@ static bool looks_like_record(const uint8_t *p, uint64_t avail, uint64_t last)
 /*
  * A search over every byte. Records inside a chain that was followed are not followed again: they end where it ends.
  * What is followed beside that is bounded, so that a payload made to look like many records cannot hold a recovery up:
- * behind the bound the best chain so far is taken.
+ * past the bound the best chain so far is taken.
  */
 struct search {
-	uint64_t at;                 /* the next byte to look at */
+	uint64_t at;                 /* the next byte to try */
 	uint64_t cursor, cursor_end; /* the next record of the chain that was followed last, and that chain's end */
 	uint64_t work, budget;       /* bytes */
 };
@@ -249,7 +249,7 @@ static void search_init(struct search *s, uint64_t from, uint64_t bytes)
 	*s = (struct search){.at = from, .budget = bytes * 64 + 4 * (uint64_t)WAL_MAX_RECORD};
 }
 
-/* Move to the next byte before limit that looks like a record worth following. NO: there is none. */
+/* Move to the next byte before limit that looks like a record worth following. NO: none left. */
 static enum probe search_next(struct wal_walk *w, struct search *s, uint64_t limit, uint32_t *total)
 {
 	while (s->at + WAL_FRAME_BYTES <= limit && s->work <= s->budget) {

@@ -32,7 +32,7 @@ const uint8_t *sl__wal_view(struct wal_reader *r, uint64_t offset, size_t want, 
 enum wal_step {
 	WAL_STEP_ERROR = -1,
 	WAL_STEP_RECORD,
-	WAL_STEP_DAMAGE, /* a range that is not a record, with a valid record behind it */
+	WAL_STEP_DAMAGE, /* a range that is not a record, with a valid record after it */
 	WAL_STEP_END     /* the log ends at offset; torn_len bytes of an unfinished write may follow, then zeros */
 };
 
@@ -51,7 +51,7 @@ struct wal_walk {
 	uint64_t data_end; /* one past the last byte that is not zero, once it was looked for; 0: not yet */
 };
 
-/* Start behind the header. last: the highest data sequence of the segments before. */
+/* Start after the header. last: the highest data sequence of the segments before. */
 void sl__wal_walk_init(struct wal_walk *w, struct wal_reader *r, uint64_t last);
 enum wal_step sl__wal_walk_next(struct wal_walk *w, struct wal_item *item, struct sl_err *err);
 

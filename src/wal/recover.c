@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recovery. A survey reads every segment (recover_survey.c); what is damaged is repaired in files of its own
+ * Recovery. A survey reads every segment (recover_survey.c); damage is repaired in new files
  * (repair.c), and the survey is made again until it finds nothing to repair; then the state of the handle is taken from
  * it.
  *
@@ -8,7 +8,7 @@
  * V2  The next sequence is above every sequence that the log mentions, in data and in status records, so that one that
  *     was ever delivered is not given again.
  * V3  Damage behind which no data record follows may have held numbers that were delivered: as many as could fit are
- *     declared missing, before the damaged bytes are set aside.
+ *     declared missing, before the damaged bytes are quarantined.
  * V4  The active file and the folder are synced before the first append or send: what a power loss could still take
  * away must not be delivered under its number.
  */
@@ -72,7 +72,7 @@ static int replace_active(struct wal_recovery *r, struct sl_err *err)
 	struct wal_header h;
 	if (r->tail_bytes == 0)
 		r->tail_first = r->last + 1;
-	/* Of a file that was cut short nobody knows how long it was: as long as a segment may be. */
+	/* The length of a file that was cut short is unknown: as long as a segment may be. */
 	r->tail_bytes += active->too_short ? (uint64_t)r->w->opts.segment_bytes + WAL_MAX_RECORD : active->file_size;
 	struct wal_gap hole = tail_hole(r);
 	int rc = right_header(r, r->n - 1, &h, err);
@@ -156,7 +156,8 @@ static int salvage_all(struct wal_recovery *r, bool *again, struct sl_err *err)
 	return rc;
 }
 
-/* The specification's way: everything behind the first damage goes aside; its numbers are declared as a hole first. */
+/* The specification's way: everything after the first damage is quarantined; its numbers are declared as a hole
+ * first. */
 static int truncate_at_damage(struct wal_recovery *r, bool *again, struct sl_err *err)
 {
 	sl_wal *w = r->w;
@@ -174,7 +175,7 @@ static int truncate_at_damage(struct wal_recovery *r, bool *again, struct sl_err
 	uint64_t top = SL_MAX(r->top, tail_hole(r).last);
 	uint64_t hole_first = top > kept ? kept + 1 : 0;
 	*again = true;
-	sl__log(&w->env, SL_LOG_WARN, "wal", "the log is cut at the first damage; good records behind it go aside too",
+	sl__log(&w->env, SL_LOG_WARN, "wal", "log cut at the first damage; good records after it are quarantined too",
 		SL__F_STR("segment", src->name), SL__F_U64("offset", r->cut_offset), SL__F_U64("first_cut", hole_first),
 		SL__F_U64("last_cut", top));
 	int rc = sl__wal_cut(w, src, active, r->cut_offset, hole_first, top, err);
@@ -336,7 +337,7 @@ static int settle_active(struct wal_recovery *r, struct sl_err *err)
 	w->active_last = src->last;
 	w->active_records = src->records;
 	w->clean_end = r->closed_end != 0 && r->closed_in + 1 == r->n && r->closed_end == src->end ? src->end : 0;
-	/* A new incarnation goes along into each segment: the one that tells of it is archived some day. */
+	/* A new incarnation goes into each segment: the one that declares it is archived some day. */
 	w->renewed = r->renewed;
 	w->renewing = (struct wal_renewal){0, 0};
 	if (r->renewed.incarnation != 0 && r->renewed_in + 1 < r->n)

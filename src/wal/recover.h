@@ -26,19 +26,18 @@ struct wal_recovery {
 	struct wal_ranges statuses;
 	struct wal_gap *gaps;
 	size_t n_gaps, cap_gaps;
-	struct wal_gap
-		front;    /* taken by damage before the first record of all: nothing but a declaration tells it again */
-	uint64_t top;     /* the highest sequence that is mentioned anywhere */
-	uint64_t last;    /* the highest data sequence */
-	uint64_t damaged; /* ranges, gaps and headers */
-	uint64_t tail_bytes;            /* damaged bytes with no data record behind them */
-	uint64_t tail_first;            /* the first sequence that they may have held */
-	size_t cut_segment;             /* the first damage */
-	uint64_t cut_offset;            /* of it; 0: none */
-	struct wal_renewal renewed;     /* the last one */
-	size_t renewed_in;              /* its segment */
-	size_t closed_in;               /* the segment of the last record of a clean close */
-	uint64_t closed_end;            /* where that ends; 0: none */
+	struct wal_gap front;       /* taken by damage before the first record of all: only a declaration keeps it */
+	uint64_t top;               /* the highest sequence that is mentioned anywhere */
+	uint64_t last;              /* the highest data sequence */
+	uint64_t damaged;           /* ranges, gaps and headers */
+	uint64_t tail_bytes;        /* damaged bytes with no data record after them */
+	uint64_t tail_first;        /* the first sequence that they may have held */
+	size_t cut_segment;         /* the first damage */
+	uint64_t cut_offset;        /* of it; 0: none */
+	struct wal_renewal renewed; /* the last one */
+	size_t renewed_in;          /* its segment */
+	size_t closed_in;           /* the segment of the last record of a clean close */
+	uint64_t closed_end;        /* where that ends; 0: none */
 	struct wal_entry sealed_sample; /* the last encrypted record, to try the key on */
 	struct sl_wal_damage pending;   /* told once it is known which sequences are missing */
 	bool has_pending;

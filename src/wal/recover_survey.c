@@ -17,7 +17,7 @@ static void tell_pending(struct wal_recovery *r)
 				 (unsigned long long)d->offset, d->reason);
 	if (r->round > 0)
 		return;
-	if (!d->torn_tail) /* a torn tail is no damage; it is told when it is trimmed */
+	if (!d->torn_tail) /* a torn tail is not damage; it is logged when it is trimmed */
 		sl__log(&r->w->env, SL_LOG_ERROR, "wal",
 			d->first_missing != 0
 				? "damage found; the missing records are damaged or were never acknowledged"
@@ -73,7 +73,7 @@ static int take_record(struct wal_recovery *r, const struct wal_find *find)
 	if (rec->status == WAL_STATUS_CLOSED) {
 		r->closed_in = find->segment;
 		r->closed_end = find->item->offset + rec->total;
-		r->tail_bytes = 0; /* it tells what damage before it may have held */
+		r->tail_bytes = 0; /* it bounds what damage before it may have held */
 		return 0;
 	}
 	if (rec->status != SL_WAL_PENDING)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making a log usable again after a failure, without closing it: the lock stays, and so do the sender, the tickets and
- * the numbers of whoever uses the handle.
+ * the numbers that callers of the handle hold.
  *
  * A poisoned handle. Everything up to the logical end was synced by an earlier flush; what the failed one wrote lies
- * behind it. After a failed sync the kernel may call pages clean that are not on disk, so a second sync alone proves
+ * after it. After a failed sync the kernel may call pages clean that are not on disk, so a second sync alone proves
  * nothing. Therefore:
  *   1. The names: a rotation that failed between its renames is taken back.
  *   2. The records of the active file are read again; damage is for a recovery, so the handle stays poisoned then.
- *   3. The file is cut to the logical end, the block that the end lies in is written again, and zeros behind it: every
+ *   3. The file is cut to the logical end, the block that the end lies in is written again, and zeros after it: every
  *      page that the failed flush shared with acknowledged records is dirty once more.
  *   4. The file is synced. Only then does the handle take writes.
  *
- * A full disk. Zeros for the next flush are written behind the end: 0 means that there is room for them.
+ * A full disk. Zeros for the next flush are written after the end: 0 means that there is room for them.
  */
 #include <errno.h>
 
@@ -99,7 +99,7 @@ static int write_last_block(const sl_wal *w, struct sl_err *err)
 	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: write", w->path) : 0;
 }
 
-/* [exclusive, no mu] Zeros behind the end: the next flush has its room. A disk without it is left as it was. */
+/* [exclusive, no mu] Zeros after the end: the next flush has its room. A disk without it is left as it was. */
 static int make_room(sl_wal *w, struct sl_err *err)
 {
 	static const uint8_t zeros[ROOM_BYTES];

@@ -151,7 +151,7 @@ int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, const char *kin
 	if (rc < 0)
 		code = sl_err_set_errno(err, -rc, "set damaged bytes of %s aside", name);
 	else
-		sl__log(&w->env, SL_LOG_WARN, "wal", "bytes set aside", SL__F_STR("file", sl__basename(base)),
+		sl__log(&w->env, SL_LOG_WARN, "wal", "bytes quarantined", SL__F_STR("file", sl__basename(base)),
 			SL__F_U64("bytes", length));
 	sl__free(&w->env, base);
 	sl__free(&w->env, temp);
@@ -166,7 +166,7 @@ int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, st
 		char *to = numbered(&w->env, base, n);
 		rc = to != NULL ? SL__IO(&w->env, rename, path, to, 1) : -ENOMEM;
 		if (rc == 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "file set aside", SL__F_STR("file", sl__basename(to)));
+			sl__log(&w->env, SL_LOG_WARN, "wal", "file quarantined", SL__F_STR("file", sl__basename(to)));
 		sl__free(&w->env, to);
 	}
 	sl__free(&w->env, base);

@@ -10,7 +10,7 @@
 #include "wal/survey.h"
 
 /* Keep bytes offset..offset+length of fd as <dir>/<name>.<kind>-<offset>, synced with its folder. The same bytes under
- * that name already are enough; other bytes get ".2", ".3" … behind the name. */
+ * that name already are enough; other bytes get ".2", ".3" … after the name. */
 SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, const char *kind, uint64_t offset,
 				    uint64_t length, struct sl_err *err);
 /* Rename a whole file to <path>.<suffix> (".2" … when taken). The folder is synced before recovery ends (V4), or before
@@ -30,7 +30,7 @@ SL_MUST_CHECK int sl__wal_declare(sl_wal *w, struct wal_source *active, const st
 /* Cut the segment at offset; a hole over hole_first..hole_last (0: none) is declared in its place. */
 SL_MUST_CHECK int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t offset,
 			      uint64_t hole_first, uint64_t hole_last, struct sl_err *err);
-/* Put a new active file with header h and the hole in the place of one whose bytes, all of them, are set aside. */
+/* Put a new active file with header h and the hole in the place of one whose bytes, all of them, are quarantined. */
 SL_MUST_CHECK int sl__wal_replace(sl_wal *w, const struct wal_source *active, struct wal_header h,
 				  const struct wal_hole *hole, struct sl_err *err);
 /* Put a sound header over a damaged one. */

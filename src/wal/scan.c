@@ -21,7 +21,7 @@ struct scanner {
 	struct wal_ranges statuses;
 	struct sl_wal_damage *damage; /* in order of place, collected by the first pass */
 	size_t n_damage, cap_damage;
-	size_t next_damage;   /* second pass: the next one to tell */
+	size_t next_damage;   /* second pass: the next one to report */
 	bool damage_is_fresh; /* no record since the last damage: a gap belongs to it */
 	bool has_front_hole;  /* damage[0] is one that no gap shows */
 	uint64_t gap_total;   /* sequences between records that are not there */
@@ -79,7 +79,7 @@ static int progress(struct scanner *s, const struct wal_find *find)
 	return s->scan->on_progress(SL_MIN(done, s->total_bytes), s->total_bytes, s->scan->ctx);
 }
 
-/* Damage right before a clean close: how far the log went is told there. */
+/* Damage right before a clean close: the record of the close holds how far the log went. */
 static void missing_before_close(struct scanner *s, const struct wal_find *find)
 {
 	const struct wal_source *src = &s->sources[find->segment];
@@ -384,7 +384,7 @@ static int first_pass(struct scanner *s, struct sl_err *err)
 	return rc;
 }
 
-/* Without records to hand out only the damage is told. */
+/* Without records to hand out only the damage is reported. */
 static int second_pass(struct scanner *s, bool walk, struct sl_err *err)
 {
 	int rc = 0;

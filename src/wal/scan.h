@@ -16,7 +16,7 @@ struct wal_scan {
 	sl_wal_damage_fn *on_damage;
 	void *ctx;
 	int (*on_progress)(uint64_t done, uint64_t total, void *ctx);
-	bool quiet; /* damage is not looked at: a live log, whose tail is being written */
+	bool quiet; /* damage is ignored: a live log, whose tail is being written */
 };
 
 /* All segments of a stream. *stats may be NULL. */

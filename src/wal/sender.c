@@ -29,7 +29,7 @@ static bool drained(const sl_wal *w) SL_REQUIRES(w->mu)
 	return entry == NULL || entry->sequence > w->sender->stop_after;
 }
 
-/* While stopping: is there still a reason to go on? Skipped ranges are reported once if the receiver answers. */
+/* While stopping: is there still a reason to continue? Skipped ranges are reported once if the receiver answers. */
 static bool must_end(sl_wal *w, enum sender_work work) SL_REQUIRES(w->mu)
 {
 	const struct wal_sender_state *s = w->sender;

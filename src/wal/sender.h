@@ -46,7 +46,7 @@ struct wal_sender_state {
 	enum sender_phase phase;
 	enum sender_show show;
 	bool thread_done, in_send;
-	int64_t stop_at_ns;  /* STOPPING: no send begins behind this */
+	int64_t stop_at_ns;  /* STOPPING: no send begins after this */
 	uint64_t stop_after; /* STOPPING: what was pending when stop was called */
 	sl__cond done_cv;    /* the thread has ended, or stop_at_ns moved */
 	bool mark_known;
@@ -68,7 +68,7 @@ struct wal_sender_state {
 	int64_t retry_at_ns;
 	int64_t linger_until_ns; /* SL_FOREVER: no batch waits for more */
 	size_t limit;      /* records of the next batch, while one that was refused is searched; 0: as configured */
-	uint64_t suspects; /* the search ends behind this sequence */
+	uint64_t suspects; /* the search ends after this sequence */
 	struct sender_refusal refusal;
 	struct wal_entry *replay; /* settled records that are to be sent again, in order; SENDER_REPLAY places, made
 				     when needed */

@@ -71,7 +71,7 @@ static const struct wal_entry *find_entry(const sl_wal *w, const struct wal_send
 	return find_replay(s, sequence);
 }
 
-/* Ranges behind the last record belong to the next batch. */
+/* Ranges after the last record belong to the next batch. */
 static void drop_trailing_ranges(struct wal_sender_state *s)
 {
 	uint64_t last = s->entries[s->n - 1].sequence;

@@ -27,7 +27,7 @@ static void halt(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 	if (s->halt.code == 0)
 		s->halt.code = s->trouble.code = SL_ECONFLICT;
 	s->show = SENDER_HALTED;
-	/* Nobody makes room any more: those who wait for it must hear. */
+	/* No more room will be made: wake those that wait for it. */
 	w->sender_runs = false;
 	sl__broadcast(&w->room_cv);
 	say(w, SL_LOG_ERROR, "the sender is halted", &s->halt);
@@ -293,7 +293,7 @@ static void handle_reply(sl_wal *w, int rc, const struct sl_wal_reply *reply, st
 
 /* ---- one step of work ---- */
 
-/* A record that the disk gives back damaged, or that no key opens, is never delivered, and none behind it either. */
+/* A record that the disk gives back damaged, or that no key opens, is never delivered, and none after it either. */
 static void reading_failed(sl_wal *w, int rc, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	if (rc != SL_ECORRUPT && rc != SL_EKEY) {
@@ -318,7 +318,7 @@ static bool send_planned(sl_wal *w, int *sent, struct sl_wal_reply *reply, struc
 		reading_failed(w, rc, err);
 		return false;
 	}
-	/* Reading may have taken until stop's deadline: no send begins behind it. */
+	/* Reading may have taken until stop's deadline: no send begins after it. */
 	if (s->phase == SENDER_STOPPING && sl__mono_ns(&w->env) >= s->stop_at_ns) {
 		sl__unlock(&w->mu);
 		sl__wal_sender_drop(w, s);
@@ -417,7 +417,7 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 	s->limit = 0;
 	all_is_well(w);
 	sl__unlock(&w->mu);
-	/* On disk before the receiver is told to pass over it: a recovery would otherwise take its mark for "sent". */
+	/* On disk before the receiver is asked to skip it: a recovery would otherwise take its mark for "sent". */
 	(void)!sl__wal_flush_now(w, NULL);
 	sl__log(&w->env, SL_LOG_WARN, "wal", "record refused, parked in the dead letters", SL__F_STR("log", w->path),
 		SL__F_U64("sequence", sequence), SL__F_STR("error", why.msg));

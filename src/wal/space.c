@@ -11,9 +11,9 @@
  * in many that carries a piece of zeros along, and an error of theirs comes out where it is noticed, in the leader's
  * sync.
  *
- * S1  Nobody writes behind ready_end while `preparing` is set, but the preparer; a leader that must go behind it claims
+ * S1  Only the preparer writes past ready_end while `preparing` is set; a leader that must go past it claims
  *     the place first.
- * S2  Zeros may be lost by a power loss as long as no record lies behind them, and then nobody misses them.
+ * S2  Zeros may be lost by a power loss as long as no record follows them; then they are not needed.
  *
  * Rotation: the new file is made and synced under a temporary name, then the active one is trimmed (which syncs it) and
  * renamed to its sealed name, the folder synced, the new one renamed into place, the folder synced. Each state between
@@ -205,7 +205,7 @@ static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t en
 	(void)SL__IO(&w->env, close, old);
 }
 
-/* The two renames. Behind the first, a failure leaves an unknown folder. */
+/* The two renames. After the first, a failure leaves the folder in an unknown state. */
 static int swap_names(sl_wal *w, const char *sealed, const char *temp, struct sl_err *err)
 {
 	int rc = SL__IO(&w->env, rename, w->path, sealed, 1);
@@ -279,7 +279,7 @@ void sl__wal_await_prepared(sl_wal *w, uint64_t end)
 	sl__lock(&w->mu);
 	while (w->preparing && end > w->ready_end)
 		(void)sl__wait(&w->env, &w->prepare_cv, &w->mu, SL_FOREVER);
-	/* S1: claim what lies behind the zeros, so that a preparation that begins now begins behind it. */
+	/* S1: claim what follows the zeros, so that a preparation that begins now begins after it. */
 	if (w->helper_runs)
 		w->ready_end = SL_MAX(w->ready_end, end);
 	sl__unlock(&w->mu);
@@ -330,7 +330,7 @@ static int prepare_range(sl_wal *w, uint64_t from, uint64_t to)
 	if (fd < 0)
 		return fd;
 	int rc = write_zeros(&w->env, fd, from, to);
-	if (rc < 0) /* give back what a full disk needs more; nobody writes there while `preparing` is set */
+	if (rc < 0) /* give back what a full disk needs more; no other thread writes there while `preparing` is set */
 		(void)SL__IO(&w->env, truncate, fd, from);
 	(void)SL__IO(&w->env, close, fd);
 	return rc;
@@ -362,9 +362,9 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 /* ---- the helper ---- */
 
 /*
- * Submitted records that nobody waits for. Those who submit and then wait lead themselves and save a switch of threads,
- * so the helper only looks in now and then while records are being submitted, and flushes a batch that it met before.
- * One who polls the descriptor does not lead: then it flushes at once.
+ * Submitted records that no thread waits for. Those who submit and then wait lead themselves and save a switch of
+ * threads, so the helper only looks in now and then while records are being submitted, and flushes a batch that it met
+ * before. One who polls the descriptor does not lead: then it flushes at once.
  */
 static void helper_tick(sl_wal *w) SL_REQUIRES(w->mu)
 {

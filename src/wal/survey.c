@@ -22,7 +22,7 @@ static int tell(struct survey *s, size_t segment, enum wal_finding kind, const s
 	return s->fn(&find, err, s->ctx);
 }
 
-/* Sequences between the last data record and this one. At the very front only damage can tell that some are missing. */
+/* Sequences between the last data record and this one. At the very front only damage shows that some are missing. */
 static int tell_gap(struct survey *s, size_t segment, const struct wal_item *item, struct sl_err *err)
 {
 	uint64_t expect = s->last + 1, found = item->record.sequence;
@@ -66,7 +66,7 @@ static int on_end(struct survey *s, size_t segment, const struct wal_item *item,
 		return 0;
 	if (segment + 1 == s->n)
 		return tell(s, segment, WAL_FOUND_TORN, item, err);
-	/* A sealed segment was trimmed: bytes behind its records are damage, with valid segments behind them. */
+	/* A sealed segment was trimmed: bytes after its records are damage, with valid segments after them. */
 	src->damage++;
 	return tell(s, segment, WAL_FOUND_DAMAGE, item, err);
 }

@@ -24,10 +24,10 @@ struct wal_source {
 	uint64_t first, last;    /* data sequences; 0: none */
 	uint64_t records, marks; /* data records; status records */
 	uint64_t end;            /* logical end */
-	uint64_t torn;           /* bytes of an unfinished write behind it */
+	uint64_t torn;           /* bytes of an unfinished write after it */
 	uint64_t damage;         /* damaged ranges */
 	int64_t last_ms;         /* timestamp of the last record */
-	bool missing;            /* the file went away before it was opened */
+	bool missing;            /* the file disappeared before it was opened */
 	bool too_short;          /* not even a header */
 };
 
@@ -48,7 +48,7 @@ struct wal_find {
 	uint64_t gap_first, gap_last;
 };
 
-/* Return 0 to go on. */
+/* Return 0 to continue. */
 typedef int wal_survey_fn(const struct wal_find *find, struct sl_err *err, void *ctx);
 
 /* SL_EIO …, SL_EUNSUPPORTED for a later version, or what fn returned. A source that is not a log at all (no sound
