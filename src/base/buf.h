@@ -2,7 +2,7 @@
 /*
  * A growable byte buffer for building text or binary. A failure sticks: what does not fit in memory is not appended, in
  * whole, and every later append does nothing and returns the same code, so that a builder may make many calls and look
- * once, at the end. Behind the bytes there is always a NUL that `len` does not count.
+ * once, at the end. After the bytes there is always a NUL that `len` does not count.
  *
  * Thread safety: one thread at a time. Ownership: the buffer owns its bytes until fini, or until take hands them over;
  * env is borrowed and must outlive the buffer.

@@ -36,7 +36,7 @@ static inline void sl__free(const struct sl_env *e, void *p)
 		e->mem->release(p, e->mem_ctx);
 }
 char *sl__strdup(const struct sl_env *e, const char *s);
-/* printf into fresh memory; NULL when there is none. */
+/* printf into fresh memory; NULL without memory. */
 char *sl__asprintf(const struct sl_env *e, const char *fmt, ...) SL_PRINTF(2, 3);
 
 static inline int64_t sl__mono_ns(const struct sl_env *e)
@@ -60,7 +60,7 @@ int sl__pwrite_full(const struct sl_env *e, int fd, const void *buf, size_t n, u
 int sl__sync_dir(const struct sl_env *e, const char *dir);
 /* mkdir -p with 0700 for what is missing, each new entry synced in its parent. 0 or a negative errno. */
 int sl__mkdirs(const struct sl_env *e, const char *dir);
-/* The folder part of path in fresh memory ("." when there is none); NULL without memory. */
+/* The folder part of path in fresh memory ("." without one); NULL without memory. */
 char *sl__dirname(const struct sl_env *e, const char *path);
 static inline const char *sl__basename(const char *path)
 {

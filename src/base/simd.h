@@ -2,7 +2,7 @@
 /*
  * The upper parts of the vector registers. Code that uses them is to clear them when it is done; libcrypto's ChaCha20
  * does not. From then on each SSE instruction waits for what its register held before as well: compression, SHA-256
- * and copies of this thread become slower, some by half, until somebody clears them.
+ * and copies of this thread become slower, some by half, until they are cleared.
  */
 #ifndef SL_BASE_SIMD_H
 #define SL_BASE_SIMD_H

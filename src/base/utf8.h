@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 /* The length of the well-formed character at s (no surrogates, no overlong forms, up to U+10FFFF), 0 when there is
- * none. s ends with a NUL, and nothing behind that is read, since a NUL continues no character. */
+ * none. s ends with a NUL, and nothing after that is read, since a NUL continues no character. */
 static inline size_t sl__utf8_length(const char *str)
 {
 	const unsigned char *s = (const unsigned char *)str;

@@ -73,7 +73,7 @@ void sl__batch_set_aside(struct sl__batch *b)
 {
 	struct sl__segment top = *sl__top(b);
 	size_t n = top.end - b->lo;
-	/* The items: those of the segment change places with all behind them. */
+	/* The items: those of the segment swap places with all that follow. */
 	reverse(b->items, b->lo, top.end);
 	reverse(b->items, top.end, b->n);
 	reverse(b->items, b->lo, b->n);

@@ -13,12 +13,12 @@
  * Invariants, under mu:
  *  C1  accepted (the queue's pushed) = written + dead + dropped + returned + queue depth + outside; outside is what was
  *      taken out and has not ended.
- *  C2  A batch is in exactly one place: free, in a worker's hands (n_busy, or n_popping while it is empty), in the
+ *  C2  A batch is in exactly one place: free, with a worker (n_busy, or n_popping while it is empty), in the
  *      heap, held, or left for stop. There are workers_max + retry_batches of them, and a worker takes an empty one
  *      only while fewer than retry_batches wait, so there is always one for it; or, to probe, while one is free. A few
  *      items that fail by themselves wait in a small batch, which is allocated, so that they take no room from others.
  *  C3  `state` is the breaker's state after the last report; a batch goes into a write only with a permit.
- *  C4  A worker that waits on `work` could not do anything when it began to; whoever changes that calls sl__stir.
+ *  C4  A worker that waits on `work` could not do anything when it began to; code that changes that calls sl__stir.
  */
 #ifndef SL_COORDINATOR_COORDINATOR_H
 #define SL_COORDINATOR_COORDINATOR_H
@@ -59,7 +59,7 @@ struct sl__key {
 	uint64_t hash;
 };
 
-/* An item with more than its bytes: one allocation with the key and the bytes behind it. */
+/* An item with more than its bytes: one allocation, followed by the key and the bytes. */
 struct sl__box {
 	const void *data; /* the bytes, here; or the user's pointer */
 	size_t len;
@@ -89,7 +89,7 @@ void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q);
 struct sl_item sl__item_view(const struct sl__queue_item *q);
 /* Its bytes, for a log or a letter; *out lives until the next call on this thread. */
 SL_MUST_CHECK int sl__item_bytes(const sl_coordinator *c, const struct sl_item *item, const void **out, size_t *len);
-/* Tell done. */
+/* Call its done callback. */
 void sl__item_tell(const struct sl__queue_item *q, enum sl_item_end end, const struct sl_err *err);
 /* Free it; keep: but not the user's pointer. */
 void sl__item_free(const sl_coordinator *c, const struct sl__queue_item *q, bool keep);
@@ -103,7 +103,7 @@ static inline struct sl__box *sl__box_of(const struct sl__queue_item *q)
 
 /* Items that are written together. The segments of a batch lie behind one another; the one on top begins at lo. */
 struct sl__segment {
-	size_t end;        /* index behind its last item */
+	size_t end;        /* index after its last item */
 	uint32_t attempts; /* writes that its items were part of */
 	struct sl__retry_state retry;
 	int64_t failed_ns;  /* its first failure; counts when failed */
@@ -239,7 +239,7 @@ struct sl_coordinator {
 	bool raw;   /* pointer items without more go in as they are */
 	bool boxes; /* everything is boxed */
 	bool logs;  /* there is one */
-	bool loops; /* every item has something to free or to tell */
+	bool loops; /* every item has something to free or a callback to call */
 	size_t batch_size, batch_bytes, item_max;
 	sl__queue *queue;
 	sl__breaker *breaker;
@@ -287,7 +287,7 @@ struct sl_coordinator {
 	bool nudged;              /* a worker was woken and has not looked yet */
 
 	int64_t keeper_until_ns; /* its deadline */
-	int64_t scale_at_ns;     /* its next look at the number of workers; SL_FOREVER: none */
+	int64_t scale_at_ns;     /* when the number of workers is checked next; SL_FOREVER: none */
 	bool scale_quiet;        /* nothing happens; the next batch makes it look again. Never set without scaling */
 	int64_t pressed_ns;      /* more workers were needed since; 0: are not */
 	int64_t window_ns;       /* n_busy was never above peak_busy since */
@@ -334,7 +334,7 @@ void sl__put_free(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 void sl__put_held(sl_coordinator *c, struct sl__batch *b, bool first) SL_REQUIRES(c->mu);
 void sl__put_heap(sl_coordinator *c, struct sl__batch *b, int64_t due_ns) SL_REQUIRES(c->mu);
 void sl__put_left(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
-/* An empty batch, in nobody's hands. */
+/* An empty batch that no worker has. */
 void sl__batch_done(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 
 /* ---- worker.c, write.c, gate.c, bury.c ---- */
@@ -342,7 +342,7 @@ void sl__worker_main(unsigned index, void *ctx);
 void sl__worker_detach(struct sl__worker *w);
 /* What became of a step with a batch. */
 enum sl__step {
-	SL__STEP_ON = 0,  /* go on with it */
+	SL__STEP_ON = 0,  /* continue with it */
 	SL__STEP_GONE = 1 /* it waits somewhere: not ours any more */
 };
 /* Write the segment on top. Called and returns with mu held. */
@@ -398,7 +398,7 @@ void sl__flush_closed(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* What has not ended, and where it is. */
 struct sl__tally {
 	struct sl__queue_stats queue;
-	uint64_t ended, outside, waiting; /* waiting: outside in the heap, held, left or behind a key */
+	uint64_t ended, outside, waiting; /* waiting: outside in the heap, held, left or queued for a key */
 };
 struct sl__tally sl__tally(sl_coordinator *c) SL_REQUIRES(c->mu);
 
@@ -412,7 +412,7 @@ void sl__keys_take_ready(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->
 void sl__keys_end(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu);
 /* The items are in another batch now. */
 void sl__keys_moved(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
-/* An item of the segment on top has the same key as one behind it in the batch. */
+/* An item of the segment on top has the same key as a later one in the batch. */
 bool sl__keys_shared(const struct sl__batch *b);
 /* For stop: up to max items that wait aside, in order within each key. */
 size_t sl__keys_take_aside(sl_coordinator *c, struct sl__queue_item *out, size_t max) SL_REQUIRES(c->mu);

@@ -2,14 +2,14 @@
 /*
  * What a batch passes before it is written: tokens of the rate, a permit of the breaker, a permit of the limiter. A
  * batch that does not pass is held, and its worker is free for another; only the rate is waited for in place, since
- * nobody else could do better.
+ * no other worker could do better.
  *
  *     class       breaker   limiter   what it says
  *     written     OK        OK
  *     transient   FAILED    FAILED    the target struggles
  *     throttled   NEUTRAL   FAILED    it is there, and asks for less
  *     poison      NEUTRAL   NEUTRAL   it is there, and does not like an item
- *     fatal       FATAL     NEUTRAL   it is away: that is the breaker's business
+ *     fatal       FATAL     NEUTRAL   it is unavailable: the breaker handles that
  *
  * What has failed for give_up_after passes without a permit.
  *
@@ -92,7 +92,7 @@ enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t byte
 		return SL__STEP_GONE;
 	}
 	if (SL_UNLIKELY(sl__is_late(c, b))) {
-		/* Its last call: a few writes that no breaker waits for. Nobody's permit says nothing. */
+		/* Its last call: a few writes that no breaker waits for. Without a permit there is no report. */
 		*permits = (struct sl__permits){.limited = false};
 		return SL__STEP_ON;
 	}

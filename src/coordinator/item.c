@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Items: what a submit stores in the queue, and the caller's view of it.
+ */
 #include "coordinator/coordinator.h"
 
-/* bytes are copied behind it, or it has the pointer. */
+/* Copies the bytes after the box, or stores the pointer. */
 static int make_box(const sl_coordinator *c, const struct sl_item *in, const void *pointer, size_t bytes,
 		    struct sl__queue_item *out)
 {

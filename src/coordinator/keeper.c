@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The keeper: the only thread that watches the time, so that workers can sleep in the queue or on `work` without
- * deadlines. It wakes one when a batch is due, a probe makes sense or the limiter has a step to make, and looks at the
- * number of workers while something happens. When nothing does, it sleeps for ever.
+ * deadlines. It wakes one when a batch is due, a probe makes sense or the limiter has a step to make, and checks the
+ * number of workers while there is work. Otherwise it sleeps for ever.
  */
 #include "coordinator/coordinator.h"
 

@@ -226,7 +226,7 @@ static struct sl__box *detach_aside(sl_coordinator *c, struct sl__box *first) SL
 size_t sl__keys_take_aside(sl_coordinator *c, struct sl__queue_item *out, size_t max) SL_REQUIRES(c->mu)
 {
 	size_t n = 0;
-	c->keys.ready = c->keys.ready_last = NULL; /* nobody takes them any more */
+	c->keys.ready = c->keys.ready_last = NULL; /* no worker takes them any more */
 	for (size_t i = 0; i < c->keys.n_buckets && n < max && c->keys.n_aside > 0; i++) {
 		struct sl__box **at = &c->keys.buckets[i];
 		while (*at != NULL && n < max) {

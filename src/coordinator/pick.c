@@ -121,7 +121,7 @@ static bool reached(const sl_coordinator *c, int64_t at)
 	return at == NOW || (at != SL_FOREVER && now_ns(c) >= at);
 }
 
-/* ---- into a worker's hands, and out of them ---- */
+/* ---- batches taken by a worker, and put back ---- */
 
 static void take_up(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
@@ -349,7 +349,7 @@ void sl__wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu)
 	c->running++;
 }
 
-/* Not needed for now: give the lane back and sleep until somebody is. */
+/* Not needed for now: give the lane back and sleep until needed. */
 static void park(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
 {
 	c->running--;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The number of workers, between workers_min and workers_max, looked at every 100 ms while something happens.
+ * The number of workers, between workers_min and workers_max, checked every 100 ms while there is work.
  *
  *     up     needed for scale_up_ms at every look: all are busy and a batch for each waits in the queue (or the queue
  * is full), or its oldest item is older than flush_interval. Never while more could not help: the breaker is not

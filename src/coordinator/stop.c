@@ -2,7 +2,7 @@
 /*
  * The end, step by step:
  *
- *     close    no intake; workers go on until nothing is left or the time is up
+ *     close    no intake; workers continue until nothing is left or the time is up
  *     halt     nothing is begun any more; the sink is cancelled; batches that come back are left here
  *     return   what is left goes to the log, or to the caller
  *     quit     threads leave and are joined, when no write is still out

@@ -66,7 +66,7 @@ int sl_coordinator_submit_item(sl_coordinator *c, const struct sl_item *item, in
 	return submit_one(c, item, timeout_ms);
 }
 
-/* Make up to CHUNK items ready; *rc is why the one behind them was refused. */
+/* Make up to CHUNK items ready; *rc is why the next one was refused. */
 static size_t make_chunk(const sl_coordinator *c, const struct sl_item *items, size_t n, struct sl__queue_item *q,
 			 int *rc)
 {

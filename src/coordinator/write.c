@@ -12,7 +12,7 @@
  *     fatal        held until the breaker lets a probe through (or in the heap, for as long as told). Something else
  * got into the target since its first failure: into the heap by the policy, and halved as transient ones
  *
- * What fails alone makes room for what lies behind it in its batch.
+ * What fails alone makes room for what follows it in its batch.
  *
  * What has failed for give_up_after is tried a last time, past the breaker, and halved at each failure until one item
  * is left: that one is dead. When nothing has got into the target since the first failure, the other pieces are tried
@@ -197,7 +197,7 @@ static bool may_set_aside(const sl_coordinator *c, struct sl__batch *b)
 	return sl__top(b)->end < b->n && !(sl__has_keys(c) && sl__keys_shared(b));
 }
 
-/* The segment on top comes back at due_ns, or when it gives up. What lies behind it goes first if it may. */
+/* The segment on top comes back at due_ns, or when it gives up. What follows it goes first if it may. */
 static enum sl__step wait_until_due(sl_coordinator *c, struct sl__batch *b, int64_t due_ns, bool aside)
 	SL_REQUIRES(c->mu)
 {
@@ -268,11 +268,11 @@ static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, st
 		top->dead = true;
 		return SL__STEP_ON;
 	}
-	/* Halves: when it was tried often enough as a whole. A target that is away would refuse halves, too. */
+	/* Halves: when it was tried often enough as a whole. An unavailable target would refuse halves, too. */
 	bool often = top->halving || sl__retry_exhausted(&c->o.retry_policy, top->retry.failures);
 	if (n > 1 && often && (alone || error_class == SL_CLASS_TRANSIENT)) {
 		top->halving = true;
-		if (!sl__batch_has_room(b)) /* no room for more pieces: first what lies behind it */
+		if (!sl__batch_has_room(b)) /* no room for more pieces: first what follows it */
 			return wait_until_due(c, b, due_ns, true);
 		c->n_splits++;
 		sl__batch_halve(b);

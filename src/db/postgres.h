@@ -79,7 +79,7 @@ void sl__pg_pool_free(sl__pg_pool *pool);
 /* An idle, living connection outside of a transaction. Waits while all are taken, at most wait_ms (SL_EAGAIN). */
 SL_MUST_CHECK int sl__pg_take(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err);
 /* The same for who keeps it for a transaction of unknown length. One connection, when there is more than one, is never
- * given away so: whoever has a transaction may need another call, and leases are renewed meanwhile. */
+ * given away so: a caller with a transaction may need another call, and leases are renewed meanwhile. */
 SL_MUST_CHECK int sl__pg_take_held(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err);
 /* A connection that is not idle or not alive is closed instead of kept. NULL is allowed. */
 void sl__pg_put(sl__pg_pool *pool, struct sl__pg_conn *conn);
@@ -133,7 +133,7 @@ void sl__pg_params_clear(struct sl__pg_params *p);
 	struct sl__pg_params name SL_CLEANUP(sl__pg_params_fini);                                                      \
 	sl__pg_params_init(&name, env)
 
-/* One more parameter. Failures stick and are told when it is sent. */
+/* One more parameter. Failures stick and are returned when it is sent. */
 void sl__pg_add_null(struct sl__pg_params *p);
 void sl__pg_add_bool(struct sl__pg_params *p, bool v);
 void sl__pg_add_int4(struct sl__pg_params *p, int32_t v);
@@ -171,7 +171,7 @@ int64_t sl__pg_time_ms(const PGresult *r, int row, int column);
 #define SL__PG_PIPE_MAX 16
 
 /*
- * Statements that are sent together, with one Sync behind them. Outside of a transaction they are one transaction:
+ * Statements that are sent together, followed by one Sync. Outside of a transaction they are one transaction:
  * all of them happen, or none.
  */
 struct sl__pg_pipe {
@@ -197,7 +197,7 @@ int sl__pg_send_sql(struct sl__pg_pipe *pipe, const char *sql, const struct sl__
 /* Sync and read everything. On failure the results are gone, and the connection is idle again when it lives. */
 SL_MUST_CHECK int sl__pg_run(struct sl__pg_pipe *pipe, struct sl_err *err);
 /*
- * The same, and behind the Sync the statement `then` with its own: a transaction that begins when the first has ended,
+ * The same, and after the Sync the statement `then` with its own: a transaction that begins when the first has ended,
  * whether that was committed or not. Both are sent before an answer is read. What returns is the first one's; *done
  * says whether the second happened, as far as is known. Outside of transactions only.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connecting. Our defaults stand before the caller's conninfo and so give way to it; what the code relies on stands
- * behind it.
+ * Connecting. Our defaults come before the caller's conninfo, which overrides them; what the code relies on comes
+ * after it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void discard_notice(void *arg, const PGresult *res)
 }
 
 /* One for each host, with commas between them; an empty one is the default. libpq looks only when it connects, and then
- * it cannot be told from a server that is away. */
+ * it cannot be distinguished from a server that is unavailable. */
 static bool is_port_list(const char *text)
 {
 	for (;;) {
@@ -91,7 +91,7 @@ static int connect_error(struct sl_err *err, const PGconn *pg)
 }
 
 /* Is the process that answers another than the one that was announced with the connection? Then a pooler stands
- * between: it may give us another session with every transaction, and what is set in one is left to whoever comes next.
+ * between: it may give us another session with every transaction, and what is set in one stays for the next client.
  * So the timeouts of the server's end are set only in a session that is ours. Those of TCP do nothing to a unix socket.
  */
 static int set_timeouts(PGconn *pg, const struct sl__pg_opts *opts, int user_timeout_ms, bool *pooled,

@@ -25,7 +25,7 @@ static const struct state_row state_rows[] = {
 	{"3F", SL_ECONFIG, SL_CLASS_FATAL, false},         /* no such schema */
 	{"40", SL_EAGAIN, SL_CLASS_TRANSIENT, true},       /* serialization failure, deadlock */
 	{"42501", SL_EACCES, SL_CLASS_FATAL, false},       /* privilege */
-	{"42P05", SL_EAGAIN, SL_CLASS_TRANSIENT, true},    /* prepared already, by somebody else */
+	{"42P05", SL_EAGAIN, SL_CLASS_TRANSIENT, true},    /* prepared already, by another session */
 	{"42P01", SL_ECONFIG, SL_CLASS_FATAL, false},      /* no such table: not migrated */
 	{"53100", SL_ENOSPC, SL_CLASS_TRANSIENT, true},    /* disk full */
 	{"53200", SL_ENOMEM, SL_CLASS_TRANSIENT, true},    /* out of memory */

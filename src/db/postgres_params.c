@@ -5,7 +5,7 @@
  *	int32 dimensions (0 or 1) | int32 has nulls | int32 element type | int32 length | int32 first index (1)
  *	then each element as int32 length (-1: NULL) and its bytes
  *
- * Parameters are written one behind the other into a buffer that may move, so they are kept as offsets.
+ * Parameters are written one after the other into a buffer that may move, so they are kept as offsets.
  */
 #include <endian.h>
 #include <limits.h>

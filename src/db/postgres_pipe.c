@@ -125,7 +125,7 @@ int sl__pg_send_sql(struct sl__pg_pipe *pipe, const char *sql, const struct sl__
 	return pipe->n++;
 }
 
-/* The result of one queued command, and the NULL behind it. */
+/* The result of one queued command, and the NULL after it. */
 static PGresult *read_result(PGconn *pg)
 {
 	PGresult *first = PQgetResult(pg);

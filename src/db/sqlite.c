@@ -317,7 +317,7 @@ void sl__sqlite_checkpoint(struct sl__sqlite *c, bool restart)
 		return;
 	bool broken = c->broken;
 	(void)sl__sqlite_fail(c, rc, "checkpoint", &err);
-	/* What was committed is in the log all the same; the next write tells whether the connection still works. */
+	/* What was committed is in the log all the same; the next write shows whether the connection still works. */
 	c->broken = broken;
 	sl__log(c->env, SL_LOG_WARN, "sqlite", "checkpoint failed", SL__F_STR("error", err.msg));
 }

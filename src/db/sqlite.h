@@ -92,7 +92,8 @@ SL_MUST_CHECK int sl__sqlite_synchronous(struct sl__sqlite *c, int level, struct
 /* The caller holds the lock and no transaction. Copies what can be copied without waiting; with restart
  * it waits up to 100 ms for readers, to begin the log anew. A failure is only logged: the log stays. */
 void sl__sqlite_checkpoint(struct sl__sqlite *c, bool restart);
-/* The same when the log has grown by so many pages since the last time; with restart when it is four times as long. */
+/* The same when the log has grown by this many pages since the last time; with restart when it is four times as
+ * long. */
 void sl__sqlite_checkpoint_grown(struct sl__sqlite *c, int pages);
 /* End a transaction that may be open, whatever happens. */
 void sl__sqlite_rollback(struct sl__sqlite *c);

@@ -187,7 +187,7 @@ static void leave_queue(struct sl__sqlite_lock *l, struct sl__sqlite_lock_waiter
 		l->last = before;
 }
 
-/* The next in the queue has it, or nobody. */
+/* The next in the queue gets it, if there is one. */
 static void pass_on(struct sl__sqlite_lock *l) SL_REQUIRES(l->mu)
 {
 	struct sl__sqlite_lock_waiter *w = l->first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client: an easy handle that keeps its connection, driven through a multi handle of its own, because only that can
+ * The client: an easy handle that keeps its connection, driven through its own multi handle, because only that can
  * wait for something besides the transfer: the descriptor that cancels.
  */
 #include <curl/curl.h>
@@ -13,7 +13,7 @@
 
 #define POLL_MS 1000     /* a turn of the wait; curl's own times shorten it */
 #define FIRST_BYTES 4096 /* of an answer there is memory for before the request goes out */
-#define EXPECT_MS 250    /* a large body waits so long for "100 Continue" */
+#define EXPECT_MS 250    /* how long a large body waits for "100 Continue" */
 #define KEEP_ALIVE_S 30L /* of idle connections, probes */
 #define LINE_BYTES CURL_ERROR_SIZE
 
@@ -38,7 +38,7 @@ static void start_curl(void)
 	started = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Never undone: somebody else in the process may use it as well. */
+/* Never undone: other code in the process may use it as well. */
 static int need_curl(struct sl_err *err)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -64,7 +64,7 @@ struct sl__http_response {
 	int64_t retry_after_ms; /* from seconds, or from a date and the answer's own Date; at least 0 */
 	const char *type;       /* Content-Type; NULL: none */
 	const char *location;   /* where a redirect leads, as for people (sl__http_url.shown); NULL: nowhere */
-	char *body;             /* the first SL__HTTP_BODY_MAX bytes, a NUL behind them; may be changed */
+	char *body;             /* the first SL__HTTP_BODY_MAX bytes, followed by a NUL; may be changed */
 	size_t len;
 };
 
@@ -78,12 +78,12 @@ SL_MUST_CHECK int sl__http_get(struct sl__http *c, const struct sl__http_request
 /* Connect, with TLS, and send nothing. Errors as of post. */
 SL_MUST_CHECK int sl__http_connect(struct sl__http *c, struct sl_err *err);
 
-/* ---- a bearer token, most often in a file that somebody else renews ---- */
+/* ---- a bearer token, most often in a file that another program renews ---- */
 
 /* Locks itself: any thread. */
 struct sl__http_token {
 	const struct sl_env *env;
-	const char *path; /* NULL: there is none, or its text was set */
+	const char *path; /* NULL: no file, or its text was set */
 	sl__mutex mu;
 	char *text;
 	uint64_t version; /* of text */
@@ -95,7 +95,7 @@ SL_MUST_CHECK int sl__http_token_init(struct sl__http_token *t, const struct sl_
 /* The token itself, for one without a path, before any get. SL_EINVAL: no text that a header can carry. */
 SL_MUST_CHECK int sl__http_token_set(struct sl__http_token *t, const char *text, struct sl_err *err);
 void sl__http_token_fini(struct sl__http_token *t); /* a zeroed one is allowed */
-/* A copy in out; *version tells refresh which one it was. */
+/* A copy in out; *version is for refresh. */
 SL_MUST_CHECK int sl__http_token_get(struct sl__http_token *t, struct sl__buf *out, uint64_t *version);
 /* The one of this version was not good. Is there another one by now? A file that cannot be read leaves the old one. */
 SL_MUST_CHECK bool sl__http_token_refresh(struct sl__http_token *t, uint64_t version);

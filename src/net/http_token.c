@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bearer token, most often in a file that somebody else renews. */
+/* A bearer token, most often in a file that another program renews. */
 #include <fcntl.h>
 
 #include "net/http.h"

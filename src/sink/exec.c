@@ -35,7 +35,7 @@ struct exec_sink {
 	char *command, *target;
 	char *shell[4];
 	char *const *argv; /* of opts, or shell */
-	char **settings;   /* of the environment when the sink was opened; room for our own behind them */
+	char **settings;   /* of the environment when the sink was opened; followed by room for our own */
 	size_t n_settings;
 	int cancel; /* an eventfd: readable for ever once cancelled */
 };
@@ -266,7 +266,7 @@ static int copy_environment(struct exec_sink *s)
 	return 0;
 }
 
-/* argv as execve wants it; nobody changes the strings. */
+/* argv as execve wants it; the strings are not changed. */
 static char *const *as_argv(const char *const *list)
 {
 	union {
@@ -284,7 +284,7 @@ static int choose_program(struct exec_sink *s, struct sl_err *err)
 	if (argv != NULL && (argv[0] == NULL || argv[0][0] == '\0'))
 		return sl_err_set(err, SL_EINVAL, "exec: argv names no program");
 	if ((argv != NULL) == named)
-		return sl_err_set(err, SL_EINVAL, "exec: needs a command behind it, or argv; not both");
+		return sl_err_set(err, SL_EINVAL, "exec: missing command; give exec:COMMAND or argv, not both");
 	s->shell[0] = sh;
 	s->shell[1] = dash_c;
 	s->shell[2] = s->command;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The input goes through a file of memory and not through a pipe: the program has all of it before it starts, however
- * this process ends, and one that does not read it blocks nobody and raises no SIGPIPE.
+ * this process ends, and one that does not read it blocks no other and raises no SIGPIPE.
  */
 #include "sink/exec_run.h"
 
@@ -18,7 +18,7 @@
 #include "base/thread.h"
 
 #define GRACE_MS 2000    /* from SIGTERM to SIGKILL */
-#define LOOK_AGAIN_MS 20 /* without a pidfd nobody tells of the end */
+#define LOOK_AGAIN_MS 20 /* without a pidfd the end is polled for */
 #define CANNOT_START 127
 
 struct run {
@@ -232,7 +232,7 @@ static void follow(struct run *r)
 			cut_short(r, SL__EXEC_TIMED_OUT, r->cut_short ? SIGKILL : SIGTERM);
 	}
 	if (r->cut_short)
-		(void)kill(-r->pid, SIGKILL); /* whoever is left of the group */
+		(void)kill(-r->pid, SIGKILL); /* what is left of the group */
 }
 
 static void reap(struct run *r)

@@ -3,7 +3,7 @@
  * One run of a program: a file of memory as its standard input, its standard output where this process has its own, the
  * end of its standard error kept.
  *
- * Guarantees: the program is the leader of a process group of its own, with no descriptor of this process but 0, 1 and
+ * Guarantees: the program is the leader of its own process group, with no descriptor of this process but 0, 1 and
  * 2, default signal actions and nothing blocked; it is killed when the thread that started it dies. It sees all of its
  * input or is never started. No signal reaches this process. When run returns, the program has ended and is reaped.
  * Not guaranteed: that programs which it started in turn have ended, unless the run was cut short.
@@ -21,7 +21,7 @@ enum sl__exec_end {
 	SL__EXEC_EXITED,    /* by itself: status says how */
 	SL__EXEC_TIMED_OUT, /* ended because its time was over */
 	SL__EXEC_CANCELLED, /* ended because `cancel` became readable */
-	SL__EXEC_LOST       /* somebody else has reaped it: nobody knows how it ended */
+	SL__EXEC_LOST       /* other code has reaped it: how it ended is unknown */
 };
 
 struct sl__exec_result {

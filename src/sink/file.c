@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file sink. A lane makes the lines of its batch in memory of its own, and compresses them; then it waits for the
+ * The file sink. A lane makes the lines of its batch in its own memory, and compresses them; then it waits for the
  * file, which one lane at a time appends to.
  *
  * A record that cannot be written as a line is refused alone: the others of its batch are written (sink/refusal.h).
@@ -13,7 +13,7 @@ struct file_sink {
 	char *path, *target;
 	struct sl__file_lane header; /* its out: what every file begins with, compressed when that is asked for */
 	struct sl__buf header_text;
-	/* mu guards busy and cancelled; `out` belongs to whoever has set busy. */
+	/* mu guards busy and cancelled; `out` belongs to the lane that has set busy. */
 	sl__mutex mu;
 	sl__cond freed;
 	bool busy, cancelled;

@@ -100,7 +100,7 @@ static int check_record(const struct sl__buf *text, size_t start, struct sl_err 
 	return 0;
 }
 
-/* 0: taken, or refused for good; else the batch cannot go on. */
+/* 0: taken, or refused for good; else the batch cannot continue. */
 static int put_item(struct sl__file_lane *l, const struct sl_sink_batch *batch, size_t i, struct sl__refusals *refused,
 		    struct sl_err *err)
 {

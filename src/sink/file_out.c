@@ -148,7 +148,7 @@ static int take_file(struct sl__file_out *f, struct sl_err *err)
 	struct sl_io_stat st;
 	int rc = SL__IO(f->env, fstat, f->fd, &st);
 	if (rc != 0)
-		return failed(f, rc, "look at", err);
+		return failed(f, rc, "inspect", err);
 	if (!S_ISREG(st.mode))
 		return sl_err_set(err, SL_EINVAL, "%s is not a plain file", f->path);
 	rc = SL__IO(f->env, lock, f->fd);
@@ -158,7 +158,7 @@ static int take_file(struct sl__file_out *f, struct sl_err *err)
 		return failed(f, rc, "lock", err);
 	/* Who held the lock may have written meanwhile. */
 	rc = SL__IO(f->env, fstat, f->fd, &st);
-	return rc == 0 ? heal(f, &st, err) : failed(f, rc, "look at", err);
+	return rc == 0 ? heal(f, &st, err) : failed(f, rc, "inspect", err);
 }
 
 int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)
@@ -221,7 +221,7 @@ static int rotate(struct sl__file_out *f, struct sl_err *err)
 	return sl__file_out_open(f, err);
 }
 
-/* Somebody else has moved the file away, or taken its name. */
+/* Another process has moved the file, or taken its name. */
 static bool was_moved(const struct sl__file_out *f)
 {
 	struct sl_io_stat st;

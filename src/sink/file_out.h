@@ -4,7 +4,7 @@
  *
  * Guarantees: what append was given is in the file, synced, when it returns 0; otherwise nothing of it stays (it is cut
  * off at once, or before the next append). After a crash, opening leaves whole records only; what was torn is moved to
- * PATH.torn-NNN, not deleted. A file that another process holds is refused. A file that somebody renamed or removed
+ * PATH.torn-NNN, not deleted. A file that another process holds is refused. A file that was renamed or removed
  * (logrotate) is left alone, and a new one begun.
  * Not guaranteed: several processes on one file; rotation of a file to which nothing is appended.
  *
@@ -22,8 +22,8 @@ enum sl__file_kind {
 };
 
 /*
- * Between two syncs at most so many bytes are written. So what a crash can tear lies in so many bytes before the end of
- * the file, and only those are searched for it (CSV and zstd have to be followed from their beginning).
+ * Between two syncs at most this many bytes are written. So what a crash can tear lies in this many bytes before the
+ * end of the file, and only those are searched for it (CSV and zstd have to be followed from their beginning).
  */
 #define SL__FILE_RECORD_MAX ((size_t)64 << 20)
 #define SL__FILE_PIECE ((size_t)8 << 20) /* a longer batch is written in pieces */

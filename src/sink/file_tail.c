@@ -5,7 +5,7 @@
  * Of what was written and not synced a crash leaves any part: the file may end early, or be as long as it should be
  * with blocks that were never written, which read as zeros. The sink writes no NUL byte into text, so in text:
  *
- *  1. Everything before the first NUL of the tail was written; what is behind it is from the same write, or later.
+ *  1. Everything before the first NUL of the tail was written; what follows is from the same write, or later.
  *  2. The last record end before that NUL, or before the end of the file, is where the file is whole.
  *
  * In zstd each write is one frame with a checksum: frames are followed by their block headers from the beginning, and
@@ -34,7 +34,7 @@ static int read_failed(const struct tail *t, ssize_t rc, struct sl_err *err)
 /* ---- text ---- */
 
 struct text_scan {
-	uint64_t good; /* behind the last record end so far */
+	uint64_t good; /* after the last record end so far */
 	bool csv, quoted, stop;
 };
 
@@ -94,7 +94,7 @@ static int read_exactly(const struct tail *t, void *out, size_t n, uint64_t offs
 	return got < 0 ? read_failed(t, got, err) : (size_t)got == n;
 }
 
-/* Bytes of a frame header behind its magic, by its descriptor (RFC 8878, 3.1.1.1). */
+/* Bytes of a frame header after its magic, by its descriptor (RFC 8878, 3.1.1.1). */
 static size_t header_bytes(uint8_t descriptor)
 {
 	static const size_t id_bytes[] = {0, 1, 2, 4}, size_bytes[] = {0, 2, 4, 8};
@@ -103,7 +103,7 @@ static size_t header_bytes(uint8_t descriptor)
 	return (size_t)(single ? 1 : 2) + id_bytes[descriptor & 3] + size;
 }
 
-/* Behind the blocks that begin at `at`. 1, or 0 when the file ends first or there are none such. */
+/* The end of the blocks that begin at `at`. 1, or 0 when the file ends first or there are none such. */
 static int skip_blocks(const struct tail *t, uint64_t *at, struct sl_err *err)
 {
 	for (bool last = false; !last;) {

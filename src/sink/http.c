@@ -35,7 +35,7 @@ struct lane {
 	struct sl__http *client;
 	struct sl__http_body body;
 	struct sl__buf token;
-	const char **headers; /* of the options, of `list`, and two of our own behind them */
+	const char **headers; /* of the options, of `list`, and two of our own at the end */
 	size_t n_headers;     /* without our own */
 	struct sl__http_header_list *list;
 	char key[KEY_BYTES];

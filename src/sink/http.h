@@ -72,15 +72,15 @@ struct sl__http_headers {
 	const struct sl_sink_opts *opts; /* headers, header_file */
 	bool authorized;                 /* Authorization is set without the file */
 	sl__mutex mu;
-	struct sl__http_header_list *list; /* of the file; NULL: there is none */
+	struct sl__http_header_list *list; /* of the file; NULL: no file */
 };
 
 /* authorized: the token or the URL sets Authorization. SL_EINVAL for headers of the options; of the file SL_ENOENT,
  * SL_EACCES …, SL_ECONFIG with the line. */
 SL_MUST_CHECK int sl__http_headers_init(struct sl__http_headers *h, const struct sl_env *env,
 					const struct sl_sink_opts *opts, bool authorized, struct sl_err *err);
-void sl__http_headers_fini(struct sl__http_headers *h); /* a zeroed one is allowed; nobody uses a list */
-/* Those of the file as they are now; NULL: there is none. Given back with put, NULL too. */
+void sl__http_headers_fini(struct sl__http_headers *h); /* a zeroed one is allowed; no list may be in use */
+/* Those of the file as they are now; NULL without a file. Returned with put, NULL too. */
 struct sl__http_header_list *sl__http_headers_get(struct sl__http_headers *h);
 void sl__http_headers_put(struct sl__http_headers *h, struct sl__http_header_list *list);
 /* These were not good. Does the file have others by now? One that is not good as a whole leaves the old ones. */

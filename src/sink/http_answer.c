@@ -6,12 +6,12 @@
  *   429; 503 with Retry-After   throttled: wait as told, nothing is charged
  *   408 409 425 500, other 5xx  transient: try this batch again
  *   400 413 422                 poison: nothing of the batch was taken, and an item of it never will be
- *   502 503 504 507 52x, 421    the target is away: keep everything
+ *   502 503 504 507 52x, 421    the target is unavailable: keep everything
  *   3xx, 501, 505, other 4xx    it is not set up as it must be: keep everything, and say what to do
  *
  * An answer to poison may name items by their number in the body, from 0, with the reason:
  *   {"index":3,"error":"no such city"}    {"errors":[{"index":3,"error":"no such city"},…]}
- * ("message" or "detail" will do for "error".) Items with the same reason as the first are told about together; one
+ * ("message" or "detail" will do for "error".) Items with the same reason as the first are reported together; one
  * error is all that a reply can carry, so that the others are handed over again, and refused then.
  */
 #include <stdio.h>
@@ -110,7 +110,7 @@ static void hide_basic(char *text, size_t len, const struct sl__http_url *url)
 	int n = snprintf(pair, sizeof(pair), "%s:%s", url->user != NULL ? url->user : "", url->password);
 	size_t at = 0;
 	if (n < 0 || (size_t)n >= sizeof(pair))
-		return; /* so long a one is hidden behind its scheme only */
+		return; /* one this long is hidden except for its scheme */
 	for (int i = 0; i < n; i += 3) {
 		uint32_t bits = (uint32_t)(uint8_t)pair[i] << 16;
 		bits |= i + 1 < n ? (uint32_t)(uint8_t)pair[i + 1] << 8 : 0;

@@ -104,7 +104,7 @@ static void put_event_head(struct sl__http_body *b, const struct event *e, size_
 	(void)sl__buf_printf(&b->text, ",\"time\":\"%s\",\"datacontenttype\":\"application/json\",\"data\":", e->time);
 }
 
-/* 0: taken, or refused for good; else the batch cannot go on. */
+/* 0: taken, or refused for good; else the batch cannot continue. */
 static int put_item(struct sl__http_body *b, const struct sl_sink_batch *batch, size_t i, const struct event *e,
 		    struct sl__refusals *refused, struct sl_err *err)
 {

@@ -41,7 +41,7 @@ static bool has_control(const char *h)
 	return false;
 }
 
-/* `where` names the header. *authorized: somebody sets Authorization, and afterwards also when this one does. */
+/* `where` names the header. *authorized: a header sets Authorization; set here when this one does. */
 static int check_header(const char *h, const char *where, int code, bool *authorized, struct sl_err *err)
 {
 	size_t n = name_length(h);

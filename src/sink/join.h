@@ -3,8 +3,8 @@
  * Lanes that want the same thing one after the other, and may as well have it together: the first one leads, and does
  * for those that come meanwhile what it does for itself.
  *
- *   enter ─▶ nobody leads: lead ─▶ next, next, … ─▶ end: all that were taken are done, somebody else may lead
- *        └─▶ somebody leads: wait until that one has done it, or for the turn to lead
+ *   enter ─▶ no leader: lead ─▶ next, next, … ─▶ end: all that were taken are done, another may lead
+ *        └─▶ a leader exists: wait until it has done it, or for the turn to lead
  *
  * Guarantees: one lane leads at a time; an entry is taken once; those that wait are taken in the order in which they
  * came. What the leader wrote into an entry is seen by its lane.
@@ -26,7 +26,7 @@ struct sl__join_entry {
 struct sl__join {
 	const struct sl_env *env;
 	sl__mutex mu;
-	sl__cond moved; /* somebody is done, or the lead is free */
+	sl__cond moved; /* one is done, or the lead is free */
 	struct sl__join_entry *first, *last;
 	bool led;
 };
@@ -35,7 +35,7 @@ void sl__join_init(struct sl__join *j, const struct sl_env *env);
 void sl__join_fini(struct sl__join *j);
 /* true: the caller leads, and its entry is the first of those that it takes. false: another lane has done it. */
 SL_MUST_CHECK bool sl__join_enter(struct sl__join *j, struct sl__join_entry *e);
-/* For the leader: the one that waits longest, to be done as well. NULL: nobody waits. */
+/* For the leader: the one that waits longest, to be done as well. NULL: none waits. */
 struct sl__join_entry *sl__join_next(struct sl__join *j);
 /* The leader has done these n. */
 void sl__join_end(struct sl__join *j, struct sl__join_entry *const *done, size_t n);

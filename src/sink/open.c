@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sinks by URL. What lies behind the scheme of a URL may be secret: no message here shows it but for local paths. */
+/* Sinks by URL. What follows the scheme of a URL may be secret: no message here shows it but for local paths. */
 #include <stdlib.h>
 
 #include "sink/sink.h"
@@ -10,7 +10,7 @@ typedef int create_fn(const char *what, const struct sl_sink_opts *opts, const s
 
 enum url_shape {
 	SHAPE_URL,  /* the whole of it is handed on */
-	SHAPE_REST, /* what is behind the scheme */
+	SHAPE_REST, /* what follows the scheme */
 	SHAPE_PATH  /* the same, as the name of a local file */
 };
 
@@ -24,7 +24,7 @@ struct scheme {
 static int open_null(sl_sink *out, const char *what, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	if (what[0] != '\0')
-		return sl_err_set(err, SL_EINVAL, "null: has nothing behind it");
+		return sl_err_set(err, SL_EINVAL, "null: takes no argument");
 	return sl_sink_null_open(out, opts, err);
 }
 
@@ -66,7 +66,7 @@ static int local_path(const char *url, const char *prefix, const struct sl_env *
 {
 	const char *path = url + strlen(prefix), *home = getenv("HOME");
 	if (path[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "%s needs the name of a file behind it", prefix);
+		return sl_err_set(err, SL_EINVAL, "missing file name; give %sPATH", prefix);
 	if (begins(path, "//") && path[2] != '/')
 		return sl_err_set(err, SL_EINVAL, "write %sPATH, without //, for a file here", prefix);
 	if (!begins(path, "~/"))

@@ -112,7 +112,7 @@ static const char *copy_text(const char *s, const struct sl_env *env, bool *fail
 	return memcpy(copy, s, n);
 }
 
-/* n texts and a NULL behind them; NULL stays NULL. */
+/* n texts followed by a NULL; NULL stays NULL. */
 static const char *const *copy_list(const char *const *list, size_t n, const struct sl_env *env, bool *failed)
 {
 	if (list == NULL || *failed)

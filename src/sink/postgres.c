@@ -2,7 +2,7 @@
 /*
  * The PostgreSQL sink: a lane is a connection. It is made by the first write and again after it was lost. A lost
  * connection to a server that can be reached again at once says nothing about the target: the batch is to be tried
- * again, uncharged. Whether the lost one had committed is not known: in a load the records tell
+ * again, uncharged. Whether the lost one had committed is not known: in a load the records show
  * (postgres_load.c), else appends may repeat then, and upserts not.
  */
 #include <ctype.h>
@@ -131,7 +131,7 @@ static int look_again(struct sl__pg_lane *lane, bool *changed, struct sl_err *er
 	return rc;
 }
 
-/* Could other columns than were thought of be behind this? 08P01: a value of another length than its type has. */
+/* Could a changed table be the cause? 08P01: a value of another length than its type has. */
 static bool is_of_shape(const struct sl_err *err)
 {
 	return err->error_class == SL_CLASS_POISON || strncmp(err->sqlstate, "42", 2) == 0 ||
@@ -167,7 +167,7 @@ static bool is_lost(const struct sl__pg_lane *lane)
 	       PQtransactionStatus(lane->pg) != PQTRANS_IDLE;
 }
 
-/* After a failure: is the connection of use, and is it the target that is away? */
+/* After a failure: is the connection of use, and is it the target that is unavailable? */
 static int after_failure(struct sl__pg_lane *lane, int rc, struct sl_err *err)
 {
 	bool lost = is_lost(lane);
@@ -217,7 +217,7 @@ static int write_batch(void *ctx, void *lane_ctx, const struct sl_sink_batch *ba
 	return rc;
 }
 
-/* Whoever waits for the server wakes up: its socket says that it is closed. */
+/* A lane that waits for the server wakes up: its socket is closed. */
 static void cancel(void *ctx)
 {
 	struct sl__pg_sink *s = ctx;

@@ -10,7 +10,7 @@
  *
  * In a load, the last statement of the transaction records what it has written (postgres_load.c).
  *
- * Values are encoded in PostgreSQL's binary form by the type that the catalog tells (postgres_value.c). A batch with a
+ * Values are encoded in PostgreSQL's binary form by the type in the catalog (postgres_value.c). A batch with a
  * value that only the server can read for certain ("yesterday", a time with a named zone), and a table with a column of
  * another type, is sent as text instead: the server decides then. Either way one batch is one transaction.
  *
@@ -84,7 +84,7 @@ void sl__pg_table_fini(struct sl__pg_table *t); /* a zeroed one is allowed */
 /* What a field is to a column, for sure. */
 enum sl__fit {
 	SL__FIT_OK = 0,     /* encoded */
-	SL__FIT_UNSURE = 1, /* the server can tell: as text */
+	SL__FIT_UNSURE = 1, /* the server decides: sent as text */
 	SL__FIT_NO = 2      /* no value of this column */
 };
 
@@ -117,7 +117,7 @@ struct sl__pg_rows {
 	size_t n, cap;
 	struct sl__pg_run *runs;
 	size_t n_runs, cap_runs;
-	size_t done;    /* items of the batch that were looked at */
+	size_t done;    /* items of the batch that were processed */
 	bool text;      /* values are text */
 	uint64_t *seen; /* hashes of the keys in the present run, an open table of cap_seen places */
 	size_t cap_seen;
@@ -139,7 +139,7 @@ struct sl__pg_lane {
 	struct sl__pg_table table;
 	bool table_known;
 	bool changed; /* the table has other columns than those that were encoded for */
-	bool broken;  /* the connection is in no state to go on with */
+	bool broken;  /* the connection cannot be used any more */
 	struct sl__row_reader *reader;
 	struct sl__pg_rows rows;
 	struct sl__buf out;      /* what is sent; SQL */

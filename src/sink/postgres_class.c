@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SQLSTATEs in the four classes of <sluice/err.h>. The longest prefix counts; every class of PostgreSQL's appendix A
- * has a row of its own, and what is new there is transient: tried again, charged, and in the end a dead letter.
+ * has its own row, and what is new there is transient: tried again, charged, and in the end a dead letter.
  *
  *   poison      something in these rows; others will be taken
  *   transient   this attempt
  *   throttled   the server is there and has enough for now
- *   fatal       the server is away, or refuses whatever comes: wrong table, no rights, no space
+ *   fatal       the server is unavailable, or refuses everything: wrong table, no rights, no space
  */
 #include "sink/postgres.h"
 

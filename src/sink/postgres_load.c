@@ -9,7 +9,7 @@
  *
  *  L1  A transaction that writes rows of a load inserts their ranges, and so holds the row of its run (FOR KEY SHARE,
  *      by the foreign key) until it ends.
- *  L2  Whoever takes a load over changes its id. That waits for transactions that hold it, and those that come later
+ *  L2  A run that takes a load over changes its id. That waits for transactions that hold it, and those that come later
  *      with the old id fail (SL__PG_LOAD_FENCE): afterwards the records are all that was written or will be.
  *  L3  After a lost connection a lane takes the load over from itself in the same way, before anything else is written:
  *      so a transaction whose commit was not answered has either been recorded, or will never be.
@@ -463,7 +463,7 @@ static int end_in_transaction(struct sl__pg_lane *lane, bool finished, struct sl
 	const char *const id[] = {l->id};
 	PGresult *res = NULL;
 	size_t n;
-	/* Nobody may take it over in between. */
+	/* No other run may take it over in between. */
 	int rc = query_in_schema(lane, "SELECT 1 FROM %s.sluice_loads WHERE id = $1 FOR UPDATE", 1, id, &res, err);
 	if (rc == 0 && PQntuples(res) == 0)
 		rc = sl__load_taken_over(err);

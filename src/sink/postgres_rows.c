@@ -79,7 +79,7 @@ static bool seen_before(struct sl__pg_rows *r, uint64_t hash)
 	}
 }
 
-/* A value that is not there is NULL, unless its column has a default of its own. */
+/* A value that is not there is NULL, unless its column has a default. */
 static bool is_there(const struct sl__pg_column *c, const struct sl__field *f)
 {
 	return f->kind != SL__FIELD_ABSENT || !c->has_default;
@@ -95,7 +95,7 @@ static int refuse(struct sl__pg_lane *lane, const struct sl__pg_column *c, const
 	return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
 }
 
-/* Encode one record behind the others. *hash: of its key. */
+/* Encode one record after the others. *hash: of its key. */
 static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, bool *unsure, struct sl_err *err)
 {
 	struct sl__pg_rows *r = &lane->rows;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table as the catalog tells it: which columns can be written, of which type, with which defaults. */
+/* The table as the catalog describes it: which columns can be written, of which type, with which defaults. */
 #include <stdlib.h>
 
 #include "sink/postgres.h"

@@ -11,7 +11,7 @@
  *                       ELSE CASE WHEN ('another row …' || …)::int4 = 0 THEN t.a END END
  *
  * (Against COPY into a temporary table and a merge from there this spares writing every row twice.) Runs go through one
- * pipeline with one Sync behind them: without a BEGIN they are one transaction.
+ * pipeline followed by one Sync: without a BEGIN they are one transaction.
  */
 #include <stdlib.h>
 

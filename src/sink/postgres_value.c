@@ -284,7 +284,7 @@ static size_t read_clock(struct text t, int64_t *us)
 	return at;
 }
 
-/* Z, +HH, +HHMM or +HH:MM, and nothing behind it. */
+/* Z, +HH, +HHMM or +HH:MM, and nothing after it. */
 static bool read_zone(struct text t, int64_t *us)
 {
 	int hours, minutes = 0;

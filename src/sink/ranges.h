@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a table has of an input: a set of byte ranges, the sum of the hashes of the records in them, and how many rows
- * they are. A transaction records the ranges of its own rows as one row of the table of records:
+ * they are. A transaction records the ranges of its rows as one row of the table of records:
  *
  *     load │ first │ last │ parts │ rows │ hash
  *

@@ -19,7 +19,7 @@ int sl__refusals_reply(const struct sl__refusals *r, size_t done, struct sl_sink
 	if (rc == 0 && r->first == SIZE_MAX)
 		return 0;
 	memset(reply->outcomes, SL_SINK_WRITTEN, done);
-	/* With another failure to tell, the refused item is handed over again, and refused then. */
+	/* With another failure to report, the refused item is handed over again, and refused then. */
 	if (r->first < done)
 		reply->outcomes[r->first] = rc == 0 ? SL_SINK_POISON : SL_SINK_AS_BATCH;
 	if (rc != 0)

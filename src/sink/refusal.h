@@ -2,9 +2,9 @@
 /*
  * Items that a sink refuses one by one while it takes the rest of their batch, and the reply that says so.
  *
- * A failed write carries one error, so one refused item is told about at a time: the first is remembered and the batch
- * goes on without it; at a second one the sink stops. What is before that is written, the first is poison, and from the
- * second on the batch is to be handed over again.
+ * A failed write carries one error, so one refused item is reported at a time: the first is remembered and the batch
+ * continues without it; at a second one the sink stops. What is before that is written, the first is poison, and from
+ * the second on the batch is to be handed over again.
  *
  * Thread safety: one thread at a time. Ownership: plain values.
  */

@@ -3,7 +3,7 @@
  * The SQLite sink: batches in transactions on one connection that all lanes share, so that its page cache stays warm.
  *
  *   lane: records into values ─▶ lock ─▶ BEGIN IMMEDIATE ─▶ has the schema changed? ─▶ an INSERT per row ─▶ COMMIT
- *                          └─▶ somebody has the lock: that one writes these rows, too, before it commits (join.h)
+ *                          └─▶ another lane has the lock: it writes these rows, too, before it commits (join.h)
  *
  * What a transaction costs is the pages that it changes: each is written twice, and rows with random keys change one
  * each. Rows of several batches that fall on one page pay for it once.
@@ -14,7 +14,7 @@
  *  2. A row that fails leaves the transaction as it was before it; it alone is refused (sink/refusal.h).
  *  3. The columns that records were taken apart for are those of the schema in whose transaction they are written.
  *  4. A batch never fails, and none of its rows is refused, because of another one in the same transaction: what may be
- *     one batch's own fault makes each of them begin anew in a transaction of its own.
+ *     one batch's own fault makes each of them begin again in a separate transaction.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -171,8 +171,7 @@ static int locate(const char *path, char out[PATH_MAX], struct sl_err *err)
 	struct sl_io_stat st;
 	if (realpath(path, out) == NULL) {
 		if (errno == ENOENT)
-			return sl_err_set(err, SL_ENOENT, "sqlite: there is no file %s; make it, or use --create",
-					  path);
+			return sl_err_set(err, SL_ENOENT, "sqlite: no database %s; create it, or use --create", path);
 		return sl_err_set_errno(err, errno, "sqlite: %s", path);
 	}
 	int rc = sl__io_real.stat(out, &st, NULL);

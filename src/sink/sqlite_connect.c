@@ -48,7 +48,7 @@ void sl__sqlite_sink_disconnect(struct sl__sqlite_sink *s)
 	sl__sqlite_close(&s->db);
 }
 
-/* Somebody who does not know the lock has the database: wait a little, unless time is up. */
+/* A program that does not know the lock has the database: wait a little, unless time is up. */
 static int on_busy(void *ctx, int tries)
 {
 	struct sl__sqlite_sink *s = ctx;

@@ -237,7 +237,7 @@ int sl__sqlite_load_dead(void *ctx, const struct sl_input_range *range)
 
 /* ---- begin and end ---- */
 
-/* Take the load over from whoever has it. In a transaction. */
+/* Take the load over from the run that has it. In a transaction. */
 static int take_over(struct sl__sqlite_sink *s, const char *mark, const char *input, bool again, struct sl_err *err)
 {
 	struct sl__load *l = &s->load;

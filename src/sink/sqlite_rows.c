@@ -174,7 +174,7 @@ static const char *text_or_number(const struct sl__field *f, enum sl__affinity a
 	if (f->has_nul)
 		return "takes no text with a NUL character";
 	if (f->len > INT_MAX)
-		return "takes no text of so many bytes";
+		return "does not accept text of this length";
 	if (affinity == SL__AFFINITY_INTEGER || affinity == SL__AFFINITY_REAL)
 		return number_cell(f, affinity, out);
 	*out = f->kind == SL__FIELD_NUMBER && affinity != SL__AFFINITY_TEXT

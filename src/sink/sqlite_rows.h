@@ -5,8 +5,8 @@
  *
  * What becomes of a field:
  *   INTEGER column   a 64-bit integer exactly; another number as a double, which SQLite takes or refuses; true and
- *                    false as 1 and 0; text that is no number, and an integer beyond 64 bits, are refused
- *   REAL column      a double; true and false as above; text that is no number is refused
+ *                    false as 1 and 0; text that is not a number, and an integer beyond 64 bits, are refused
+ *   REAL column      a double; true and false as above; text that is not a number is refused
  *   TEXT column      the text as it is
  *   other columns    text as it is (NUMERIC converts what it can without loss), JSON numbers as 64-bit integers or
  *                    doubles, or as text where both would lose digits; true and false as 1 and 0

@@ -5,7 +5,7 @@
 #define CHECKPOINT_PAGES 1000 /* as SQLite does by itself */
 #define GROUP 16              /* rows in one statement: 1.7 times as fast as one by one; more gain little */
 #define JOIN_MAX 16           /* batches in one transaction */
-#define JOIN_ROWS 20000       /* no more batches are taken along when it has so many */
+#define JOIN_ROWS 20000       /* no more batches are taken along when it has this many */
 
 /* A batch and what becomes of it. Its lane waits while another one writes it. */
 struct entry {
