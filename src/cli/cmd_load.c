@@ -95,7 +95,7 @@ static int create_table(struct load *l)
 
 	if (!opt_flag(l->args, "create"))
 		return 0;
-	if (sl_records_infer(l->in.records, SAMPLE, &columns, &n, &err))
+	if (loadinput_infer(&l->in, SAMPLE, &columns, &n, &err))
 		return loadinput_failed(&l->in, &err);
 	if (n == 0)
 		return 0;
@@ -686,7 +686,9 @@ const struct command cmd_load = {
 		"to "
 		"the same target again. A target that refuses the first rows ends the load with status 69 "
 		"(unavailable) or 78 (not set up as needed); one that fails later is waited for, up to "
-		"--give-up-after. Rows that --overflow drops are counted, and the status is 65. SIGINT or SIGTERM "
+		"--give-up-after. An input from a pipe that ends in the middle of a line was cut off: the rows before "
+		"that line are loaded, and the status is 65. Rows that --overflow drops are counted, and the status is "
+		"65. SIGINT or SIGTERM "
 		"ends the reading and writes what was read (status 75); a second one ends the command at once. If a "
 		"load "
 		"into PostgreSQL or SQLite is interrupted, however that happens, run the same command again: it "

@@ -19,6 +19,8 @@
 #include "loadwatch.h"
 #include "opts.h"
 
+#include <stdbool.h>
+
 /* One file, or standard input. */
 struct loadinput {
 	struct cli *cli;
@@ -26,11 +28,17 @@ struct loadinput {
 	const char *name; /* for people: "standard input" */
 	int fd;
 	uint64_t read; /* bytes so far */
+	bool is_file;  /* a regular file: its last line may lack its line end */
+	bool cut;      /* the last byte read was not a line end */
+	bool sampling; /* loadinput_infer is reading */
 	sl_records *records;
 };
 
 /* Open it and begin to find records. opts without env. 0, or an exit code after a line on stderr. */
 int loadinput_open(struct loadinput *in, struct cli *cli, const char *path, struct sl_records_opts opts);
+/* sl_records_infer; the sample of a pipe that was cut is the complete records before the cut. */
+int loadinput_infer(struct loadinput *in, size_t max_records, const struct sl_column **out, size_t *n,
+		    struct sl_err *err);
 /* After a failure of a call on its records: 75 when a signal was why, else err is told. */
 int loadinput_failed(const struct loadinput *in, struct sl_err *err);
 void loadinput_close(struct loadinput *in); /* a zeroed one is allowed */

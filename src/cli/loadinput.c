@@ -9,6 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The writer of a pipe was cut off in the middle of a line: what is there of it is not a row, although it may look like
+ * one (12 of 1234). The sink gets the records before it. export has the same rule. */
+static int refuse_cut(struct sl_err *err)
+{
+	return sl_err_set(err, SL_EDATA,
+			  "it ends in the middle of a line: its writer was cut off. That line is not loaded; if it is "
+			  "complete, end it with a line feed");
+}
+
 /* A read that a signal interrupts fails with SL_ECANCELLED: nothing more is read after the first one. */
 static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
@@ -25,6 +34,10 @@ static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
 		if (!p[0].revents)
 			continue;
 		got = read(in->fd, buf, n);
+		if (got > 0)
+			in->cut = ((const char *)buf)[got - 1] != '\n';
+		if (got == 0 && in->cut && !in->is_file)
+			return in->sampling ? SL_EAGAIN : refuse_cut(err);
 		if (got >= 0) {
 			in->read += (uint64_t)got;
 			return got;
@@ -48,6 +61,7 @@ static int open_file(struct loadinput *in, struct sl_err *err)
 		return sl_err_set_errno(err, errno, "%s", in->name);
 	if (S_ISDIR(st.st_mode))
 		return sl_err_set(err, SL_EINVAL, "%s is a folder; name its files", in->name);
+	in->is_file = S_ISREG(st.st_mode);
 	return 0;
 }
 
@@ -60,6 +74,17 @@ int loadinput_open(struct loadinput *in, struct cli *cli, const char *path, stru
 	if (open_file(in, &err) || sl_records_new(&in->records, read_input, in, &opts, &err))
 		return loadinput_failed(in, &err);
 	return 0;
+}
+
+int loadinput_infer(struct loadinput *in, size_t max_records, const struct sl_column **out, size_t *n,
+		    struct sl_err *err)
+{
+	int rc;
+
+	in->sampling = true;
+	rc = sl_records_infer(in->records, max_records, out, n, err);
+	in->sampling = false;
+	return rc == SL_EAGAIN ? refuse_cut(err) : rc; /* not one complete record */
 }
 
 int loadinput_failed(const struct loadinput *in, struct sl_err *err)

@@ -83,6 +83,40 @@ class Formats(LoadTest):
         self.assertEqual((out["read"], out["written"], out["dead"]), (30, 30, 0))
         self.assertEqual(self.rows(BARS_SUM), [expected_sum(30)])
 
+    def test_a_pipe_that_is_cut_in_its_last_line_gives_no_row_of_it(self):
+        for name, start, rows, cut, rest in (("csv", b"n,v\n", [b"%d,%d\n" % (i, 1000 + i) for i in range(1, 8)], b"8,10", b"08\n"),
+                                             ("jsonl", b"", [b'{"n":%d,"v":1}\n' % i for i in range(1, 8)], b'{"n":8,"v":1}', b"\n")):
+            for create in ((), ("--create",)):
+                with self.subTest(format=name, create=create):
+                    table = f"{name}{len(create)}"
+                    if not create:
+                        self.table(f"CREATE TABLE {table} (n INTEGER, v INTEGER)")
+                    args = ("load", "-", "--format", name, "--load-id", table, "--to", "sqlite:t.db", "--table", table, *create)
+                    r = self.fails(65, *args, stdin=start + b"".join(rows) + cut,
+                                   says=["standard input", "it ends in the middle of a line: its writer was cut off"])
+                    self.assertIn("7 rows written", r.text)
+                    self.assertEqual(self.rows(f"SELECT n FROM {table} ORDER BY n"), [(i,) for i in range(1, 8)])
+                    self.ok(*args, stdin=start + b"".join(rows) + cut + rest)  # goes on behind what was loaded
+                    self.assertEqual(self.rows(f"SELECT n FROM {table} ORDER BY n"), [(i,) for i in range(1, 9)])
+
+    def test_a_pipe_that_is_cut_in_its_first_line_is_refused(self):
+        self.table("CREATE TABLE t (n INTEGER, v INTEGER)")
+        for stdin in (b"n,v", b"n,v\n1,2"):
+            for create in ((), ("--create",)):
+                with self.subTest(stdin=stdin, create=create):
+                    self.fails(65, "load", "-", "--format", "csv", "--load-id", "x", "--to", "sqlite:t.db", "--table", "t", *create,
+                               stdin=stdin, says="it ends in the middle of a line")
+        self.assertEqual(self.rows("SELECT * FROM t"), [])
+
+    def test_a_file_without_a_final_newline_gives_its_last_row(self):
+        self.table("CREATE TABLE t (n INTEGER, v INTEGER)")
+        self.write("a.csv", b"n,v\n1,2\n3,4")
+        self.load("a.csv", "--to", "sqlite:t.db", "--table", "t")
+        with open(self.path("a.csv"), "rb") as f:
+            subprocess.run([SLUICE, "load", "-", "--format", "csv", "--load-id", "x", "--to", "sqlite:t.db", "--table", "t"], stdin=f,
+                           cwd=self.dir, env=self.env, check=True, capture_output=True)
+        self.assertEqual(self.rows("SELECT n, v FROM t ORDER BY n"), [(1, 2), (1, 2), (3, 4), (3, 4)])
+
     def test_a_file_may_be_given_twice(self):
         self.write("a.csv", self.bars(10))
         self.assertEqual(self.result("a.csv", "a.csv", "--to", "null:")["written"], 20)
