@@ -502,29 +502,58 @@ static void a_silent_connection_ends_at_the_header_deadline(void **state)
 	close(fd);
 }
 
+/* More than sockets hold, so that the rest of the answer waits for its reader. */
+enum { LARGE_BYTES = 15 << 20 };
+
+/* Ask for an answer of LARGE_BYTES; its first bytes are there, and body has room for all of it. */
+static int ask_for_large_answer(struct fixture *f, char **body)
+{
+	int fd = kit_connect(&f->kit);
+	char head[128];
+	*body = malloc(LARGE_BYTES + 1);
+	assert_non_null(*body);
+	memset(*body, 'x', LARGE_BYTES);
+	(*body)[LARGE_BYTES] = '\0';
+	(void)snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n",
+		       LARGE_BYTES);
+	kit_send(fd, head);
+	kit_send(fd, *body);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	assert_int_equal(poll(&p, 1, -1), 1);
+	settle(f);
+	return fd;
+}
+
 static void an_answer_that_is_not_taken_is_cut_at_its_deadline(void **state)
 {
 	struct fixture *f = *state;
-	enum { BYTES = 15 << 20 };
-	int fd = kit_connect(&f->kit);
-	char head[128], *body = malloc(BYTES + 1);
-	memset(body, 'x', BYTES);
-	body[BYTES] = '\0';
-	(void)snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n",
-		       BYTES);
-	kit_send(fd, head);
-	kit_send(fd, body);
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	assert_int_equal(poll(&p, 1, -1), 1); /* the answer begins, and more of it than sockets hold is left */
-	settle(f);
-	vclock_advance_ms(&f->kit.clock, 30000 + BYTES / 4 + 2000);
+	char *body;
+	int fd = ask_for_large_answer(f, &body);
+	vclock_advance_ms(&f->kit.clock, 30000 + LARGE_BYTES / 4 + 2000);
 	settle(f);
 	/* Only now does the client read: it gets what was on its way, and then the end. */
 	ssize_t n;
 	size_t got = 0;
-	while ((n = read(fd, body, BYTES)) > 0)
+	while ((n = read(fd, body, LARGE_BYTES)) > 0)
 		got += (size_t)n;
-	assert_true(got > 0 && got < BYTES);
+	assert_true(got > 0 && got < LARGE_BYTES);
+	free(body);
+	close(fd);
+}
+
+static void a_reader_of_4_kib_a_second_gets_all_of_a_large_answer(void **state)
+{
+	struct fixture *f = *state;
+	char *body;
+	int fd = ask_for_large_answer(f, &body);
+	vclock_advance_ms(&f->kit.clock, LARGE_BYTES / 4);
+	settle(f);
+	size_t got = 0;
+	while (got < LARGE_BYTES) {
+		ssize_t n = read(fd, body, LARGE_BYTES);
+		assert_true(n > 0);
+		got += (size_t)n;
+	}
 	free(body);
 	close(fd);
 }
@@ -946,6 +975,7 @@ int main(void)
 		EACH(a_trickle_of_body_bytes_ends_at_the_deadline),
 		EACH(a_silent_connection_ends_at_the_header_deadline),
 		EACH(an_answer_that_is_not_taken_is_cut_at_its_deadline),
+		EACH(a_reader_of_4_kib_a_second_gets_all_of_a_large_answer),
 		EACH(a_kept_connection_ends_when_it_is_idle),
 		EACH(a_stream_sends_what_it_is_woken_for_and_outlives_every_deadline),
 		EACH(a_stream_beats_when_it_has_nothing_to_say),

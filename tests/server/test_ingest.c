@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include <events.pb-c.h>
+
 #include "server/ingest_kit.h"
 
 #define PUBLISH "/sluice.v1.JobEvents/PublishJobEvents"
@@ -304,6 +306,10 @@ static void what_is_no_request_gets_a_reason(void **state)
 		{"Content-Type: application/json\r\n",
 		 "{\"stream\":\"x\",\"events\":[{\"sequence\":2,\"event\":{\"type\":1,\"data\":\"***\"}}]}", 400,
 		 "invalid_argument"},
+		{"Content-Type: application/json\r\n", "{\"stream\":\"x\",\"stream\":\"y\"}", 400, "invalid_argument"},
+		{"Content-Type: application/json\r\n",
+		 "{\"stream\":\"x\",\"events\":[{\"sequence\":1,\"event\":{\"type\":1,\"\\u0074ype\":7}}]}", 400,
+		 "invalid_argument"},
 		{"Content-Type: text/plain\r\n", "hello", 415, "unimplemented"},
 		{"", "hello", 415, "unimplemented"},
 		{"Content-Type: application/proto\r\nConnect-Protocol-Version: 2\r\n", "", 400, "failed_precondition"},
@@ -322,6 +328,132 @@ static void what_is_no_request_gets_a_reason(void **state)
 		ask_free(&a);
 	}
 	assert_int_equal(kit_events(&kit), 0);
+}
+
+/* ---- what is in a message ---- */
+
+/* A message of two good events and two good skipped ranges, for a test to break in one place. */
+struct message {
+	Sluice__V1__PublishJobEventsRequest request;
+	Sluice__V1__LoggedEvent logged[2], *events[2];
+	Sluice__V1__JobEvent event[2];
+	Sluice__V1__TaskToken token;
+	Sluice__V1__SequenceRange range[2], *ranges[2];
+	uint8_t claim[16];
+	char stream[SRV_STREAM_BYTES + 1];
+};
+
+static void good_message(struct message *m)
+{
+	memset(m, 0, sizeof(*m));
+	sluice__v1__publish_job_events_request__init(&m->request);
+	sluice__v1__task_token__init(&m->token);
+	m->token.job_id = 9;
+	m->token.attempt = 1;
+	m->token.claim = (ProtobufCBinaryData){sizeof(m->claim), m->claim};
+	for (size_t i = 0; i < 2; i++) {
+		sluice__v1__job_event__init(&m->event[i]);
+		m->event[i].type = SLUICE__V1__JOB_EVENT__TYPE__LOG;
+		m->event[i].ts_ms = 1;
+		m->event[i].token = &m->token;
+		sluice__v1__logged_event__init(&m->logged[i]);
+		m->logged[i].sequence = 10 * (i + 1);
+		m->logged[i].event = &m->event[i];
+		m->events[i] = &m->logged[i];
+		sluice__v1__sequence_range__init(&m->range[i]);
+		m->range[i].first = 10 * (i + 1) + 1;
+		m->range[i].last = 10 * (i + 1) + 9;
+		m->ranges[i] = &m->range[i];
+	}
+	(void)strcpy(m->stream, "w");
+	m->request.stream = m->stream;
+	m->request.events = m->events;
+	m->request.skipped = m->ranges;
+	m->request.n_events = m->request.n_skipped = 2;
+}
+
+static void parse_message(struct message *m, int rc, const char *why, uint64_t refused)
+{
+	struct sl_err err = SL_ERR_INIT;
+	size_t n = sluice__v1__publish_job_events_request__get_packed_size(&m->request);
+	uint8_t *body = malloc(n);
+	assert_non_null(body);
+	(void)sluice__v1__publish_job_events_request__pack(&m->request, body);
+	struct srv_publish *p = srv_publish_new(n);
+	assert_non_null(p);
+	int got = srv_publish_proto(p, body, n, &err);
+	if (got != rc || strstr(err.msg, why) == NULL || p->refused != refused)
+		fail_msg("%d, refused %llu (%s), not %d, refused %llu (%s)", got, (unsigned long long)p->refused,
+			 err.msg, rc, (unsigned long long)refused, why);
+	srv_publish_unref(p);
+	free(body);
+}
+
+static void every_part_of_a_message_that_no_store_can_keep_is_refused_by_name(void **state)
+{
+	struct message m;
+	(void)state;
+	good_message(&m);
+	parse_message(&m, 0, "", 0);
+#define BREAK(change, rc, why, refused)                                                                                \
+	do {                                                                                                           \
+		good_message(&m);                                                                                      \
+		change;                                                                                                \
+		parse_message(&m, rc, why, refused);                                                                   \
+	} while (0)
+	/* Events, each by its sequence. */
+	BREAK(m.event[1].type = 0, SL_EREFUSED, "type", 20);
+	BREAK(m.event[1].type = -1, SL_EREFUSED, "type", 20);
+	BREAK(m.logged[1].event = NULL, SL_EREFUSED, "type", 20);
+	BREAK(m.event[1].ts_ms = INT64_C(-62135596800001), SL_EREFUSED, "its time", 20);
+	BREAK(m.event[1].ts_ms = INT64_C(253402300800000), SL_EREFUSED, "its time", 20);
+	BREAK(m.token.job_id = (uint64_t)INT64_MAX + 1, SL_EREFUSED, "no such job", 10);
+	BREAK(m.token.job_id = INT64_MAX, 0, "", 0);
+	BREAK(m.token.attempt = -1, SL_EREFUSED, "its attempt is negative", 10);
+	BREAK(m.token.claim.len = 15, SL_EREFUSED, "its claim is not 16 bytes", 10);
+	BREAK(m.token.claim.len = 0, 0, "", 0);
+	/* The order of sequences and ranges. */
+	BREAK(m.logged[0].sequence = 0, SL_EDATA, "sequence 0 does not come after 0", 0);
+	BREAK(m.logged[1].sequence = 10, SL_EDATA, "sequence 10 does not come after 10", 0);
+	BREAK(m.logged[1].sequence = 9, SL_EDATA, "sequence 9 does not come after 10", 0);
+	BREAK(m.logged[1].sequence = (uint64_t)INT64_MAX + 1, SL_EDATA, "does not come after 10", 0);
+	BREAK(m.range[0].first = 0, SL_EDATA, "not in order", 0);
+	BREAK(m.range[1].first = 19, SL_EDATA, "not in order", 0);
+	BREAK(m.range[1].last = 20, SL_EDATA, "not in order", 0);
+	BREAK(m.range[1].last = (uint64_t)INT64_MAX + 1, SL_EDATA, "not in order", 0);
+	BREAK(m.range[1].last = INT64_MAX, 0, "", 0);
+	BREAK(m.range[0].first = 10, SL_EDATA, "event 10 is there and skipped", 0);
+	BREAK(m.range[0].last = 20, SL_EDATA, "event 20 is there and skipped", 0);
+	/* The name of the stream. */
+	BREAK(m.stream[0] = '\0', SL_EDATA, "stream: ", 0);
+	BREAK((void)strcpy(m.stream, ".w"), SL_EDATA, "stream: ", 0);
+	BREAK((void)strcpy(m.stream, "a/b"), SL_EDATA, "stream: ", 0);
+	BREAK((void)strcpy(m.stream, "a.wal"), SL_EDATA, "stream: ", 0);
+	BREAK(memset(m.stream, 'x', SRV_STREAM_BYTES), SL_EDATA, "stream: ", 0);
+	BREAK(memset(m.stream, 'x', SRV_STREAM_BYTES - 1), 0, "", 0);
+#undef BREAK
+}
+
+static void more_events_or_ranges_than_one_request_may_have_are_too_many(void **state)
+{
+	struct message m;
+	(void)state;
+	good_message(&m);
+	/* Large enough that the bound of a message's memory is not met first. */
+	m.range[0].first = m.range[0].last = UINT64_MAX;
+	for (int which = 0; which < 2; which++) {
+		size_t n = SRV_PUBLISH_EVENTS + 1;
+		void **all = malloc(n * sizeof(*all));
+		assert_non_null(all);
+		for (size_t i = 0; i < n; i++)
+			all[i] = which == 0 ? (void *)&m.logged[0] : (void *)&m.range[0];
+		m.request.events = (Sluice__V1__LoggedEvent **)all;
+		m.request.skipped = (Sluice__V1__SequenceRange **)all;
+		m.request.n_events = which == 0 ? n : 0;
+		m.request.n_skipped = which == 0 ? 0 : n;
+		parse_message(&m, SL_ETOOBIG, "more than 65536 events", 0);
+		free(all);
+	}
 }
 
 static void empty_messages_without_end_are_too_much_for_their_size(void **state)
@@ -789,6 +921,8 @@ int main(void)
 		INGEST_TEST(a_refused_event_is_422_with_its_sequence),
 		INGEST_TEST(a_server_on_another_store_takes_nothing),
 		INGEST_TEST(what_is_no_request_gets_a_reason),
+		INGEST_TEST(every_part_of_a_message_that_no_store_can_keep_is_refused_by_name),
+		INGEST_TEST(more_events_or_ranges_than_one_request_may_have_are_too_many),
 		INGEST_TEST(empty_messages_without_end_are_too_much_for_their_size),
 		INGEST_TEST(a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled),
 		INGEST_TEST(a_full_queue_is_429_and_what_was_queued_is_taken),
