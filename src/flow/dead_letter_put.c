@@ -39,7 +39,15 @@ static bool for_lack_of_space(int rc)
 	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG;
 }
 
-/* Write n bytes of q->buf behind f and sync. After a full disk the file is cut back, now or before the next write. */
+/* Cut f back to its last good record. The cut is synced: a power loss must not bring back a record whose put or
+ * acknowledgement has failed. That is not a second try of a sync that failed: what it was for is gone. If either
+ * fails, the file is cut again before the next write. */
+static void cut_back(sl_dlq *q, struct sl__dl_file *f, int fd) SL_REQUIRES(q->mu)
+{
+	f->cut = SL__IO(&q->env, truncate, fd, f->size) != 0 || SL__IO(&q->env, datasync, fd) != 0;
+}
+
+/* Write n bytes of q->buf behind f and sync. After a failure the file is cut back, now or before the next write. */
 static int append_to(sl_dlq *q, struct sl__dl_file *f, int fd, size_t n, struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	int rc = f->cut ? SL__IO(&q->env, truncate, fd, f->size) : 0;
@@ -55,7 +63,7 @@ static int append_to(sl_dlq *q, struct sl__dl_file *f, int fd, size_t n, struct 
 		q->bytes += n;
 		return 0;
 	}
-	f->cut = SL__IO(&q->env, truncate, fd, f->size) != 0;
+	cut_back(q, f, fd);
 	int code = sl_err_set_errno(err, -rc, "%s %s", written ? "sync" : "write to",
 				    sl__dl_file_path(q, f->first_id, ""));
 	return written || !for_lack_of_space(rc) ? sl__dl_poison(q, code) : code;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One write and one sync per append, always at `end`. When one of them fails, `end` stays, and the file is cut there
- * before anything else is written: what the kernel kept of a write whose sync failed is written again, not trusted.
+ * and synced before anything else is written: what the kernel kept of a write whose sync failed is written again, not
+ * trusted, and does not come back after a power loss.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -247,6 +248,14 @@ static int write_at_end(struct sl__file_out *f, const void *data, size_t n, stru
 	return 0;
 }
 
+/* The cut is synced too: a power loss must not bring back records of a batch that has failed. That is not a second try
+ * of a sync that failed: what it was for is gone. 0 or a negative errno. */
+static int cut_back(const struct sl__file_out *f)
+{
+	int rc = SL__IO(f->env, truncate, f->fd, f->end);
+	return rc == 0 ? SL__IO(f->env, datasync, f->fd) : rc;
+}
+
 int sl__file_out_append(struct sl__file_out *f, const void *data, size_t n, struct sl_err *err)
 {
 	assert(n <= SL__FILE_TAIL_MAX);
@@ -264,6 +273,6 @@ int sl__file_out_append(struct sl__file_out *f, const void *data, size_t n, stru
 	if (rc == 0)
 		rc = write_at_end(f, data, n, err);
 	if (rc != 0 && f->fd >= 0)
-		f->suspect = SL__IO(f->env, truncate, f->fd, f->end) != 0;
+		f->suspect = cut_back(f) != 0;
 	return rc;
 }

@@ -532,6 +532,37 @@ static void a_torn_tail_is_never_lost_on_the_way(void **state)
 	free(l);
 }
 
+/* The file is cut back after a failed sync, and the cut is synced: a power loss must not bring back a letter whose put
+ * has failed, or an acknowledgement that has. */
+static void what_failed_to_sync_does_not_come_back_after_a_power_loss(void **state)
+{
+	struct letterbox *b = *state;
+	for (int acks = 0; acks < 2; acks++) {
+		struct ledger *l = begin(b, true);
+		struct sl_dlq_letter letter = letterbox_letter("two");
+		sl_dlq *q = letterbox_open(b);
+		letterbox_put(b, q, "one");
+		crashfs_fail_syncs(b->fs, 1);
+		if (acks != 0)
+			assert_int_equal(sl_dlq_ack(q, 1, &b->err), SL_EIO);
+		else
+			assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EIO);
+		sl_dlq_close(q);
+		struct crashfs *history = b->fs;
+		size_t now = crashfs_point(history), n = crashfs_states(history, now, 200);
+		for (size_t k = 0; k < n; k++) {
+			letterbox_on(b, crashfs_crash(history, now, k, 200, 7, NULL));
+			q = letterbox_open(b);
+			assert_letters(b, q, "1=one");
+			assert_int_equal(letterbox_count(b, ".torn-"), 0);
+			sl_dlq_close(q);
+			crashfs_free(b->fs);
+		}
+		letterbox_on(b, history);
+		free(l);
+	}
+}
+
 /* The process dies, the next one lists what it finds in the page cache, and then the power goes: what was shown to a
  * person must still be there, or its id could be given to another letter. */
 static void what_a_recovery_has_shown_survives_a_power_loss(void **state)
@@ -664,6 +695,7 @@ int main(void)
 		T(a_power_loss_at_any_point_keeps_every_promise),
 		T(what_was_dropped_does_not_come_back_after_a_power_loss),
 		T(a_torn_tail_is_never_lost_on_the_way),
+		T(what_failed_to_sync_does_not_come_back_after_a_power_loss),
 		T(what_a_recovery_has_shown_survives_a_power_loss),
 		T(many_threads_put_acknowledge_and_list),
 	};

@@ -254,6 +254,50 @@ static const char *judge(const void *run, struct crashfs *state, size_t point)
 	return NULL;
 }
 
+/* The file is cut back after a write or a sync that failed, and the cut is synced: a power loss must not bring back
+ * records of a batch that has failed. */
+static void nothing_of_a_failed_batch_comes_back(const struct way *way, bool full)
+{
+	static char text[1 << 16];
+	struct run r = {.way = way, .fs = crashfs_new()};
+	struct sl_err err;
+	sl_sink sink;
+	uint64_t rnd = 7;
+	crashfs_mkdir(r.fs, "/d");
+	for (uint32_t i = 0; i < sizeof r.line / sizeof r.line[0]; i++)
+		make_record(&r, i, &rnd);
+	assert_int_equal(open_on(&sink, &r, r.fs, &err), 0);
+	void *lane = sink_attach(&sink);
+	assert_int_equal(write_records(&r, &sink, lane, 0, 1), 0);
+	if (full) /* room for one record and the beginning of the next */
+		crashfs_quota(r.fs, crashfs_used(r.fs) + strlen(r.line[1]) + 3);
+	else
+		crashfs_fail_syncs(r.fs, 1);
+	assert_int_not_equal(write_records(&r, &sink, lane, 1, 2), 0);
+	sink_detach(&sink, lane);
+	sl_sink_close(&sink);
+	size_t now = crashfs_point(r.fs), n = crashfs_states(r.fs, now, 200);
+	for (size_t k = 0; k < n; k++) {
+		struct crashfs *after = crashfs_crash(r.fs, now, k, 200, 7, NULL);
+		size_t len, at = 0;
+		assert_true(read_all(&r, after, text, sizeof text, &len));
+		assert_int_equal(count_lines(&r, 0, text, len, &at), 1);
+		assert_int_equal(at, len);
+		crashfs_free(after);
+	}
+	run_end(&r);
+}
+
+static void what_failed_to_be_written_does_not_come_back_after_a_power_loss(void **state)
+{
+	static const struct way lines = {"lines", false, 0, 0}, csv = {"csv", true, 0, 0}, zstd = {"zstd", false, 3, 0};
+	(void)state;
+	nothing_of_a_failed_batch_comes_back(&lines, false);
+	nothing_of_a_failed_batch_comes_back(&lines, true);
+	nothing_of_a_failed_batch_comes_back(&csv, false);
+	nothing_of_a_failed_batch_comes_back(&zstd, false);
+}
+
 static void a_power_loss_leaves_whole_records_and_all_that_were_acknowledged(void **state)
 {
 	const struct way *way = *state;
@@ -326,13 +370,14 @@ int main(void)
 				    {"zstd", false, 3, 0},
 				    {"zstd, rotated", false, 3, 800},
 				    {"csv in zstd, rotated", true, 3, 800}};
-	struct CMUnitTest tests[sizeof(ways) / sizeof(ways[0]) + 1];
-	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+	enum { N_WAYS = sizeof ways / sizeof ways[0] };
+	struct CMUnitTest tests[N_WAYS + 2];
+	for (size_t i = 0; i < N_WAYS; i++)
 		tests[i] = (struct CMUnitTest){ways[i].name,
 					       a_power_loss_leaves_whole_records_and_all_that_were_acknowledged, NULL,
 					       NULL, &ways[i]};
-	tests[sizeof(ways) / sizeof(ways[0])] =
-		(struct CMUnitTest){"a_torn_end_is_never_lost_on_its_way_aside",
-				    a_torn_end_is_never_lost_on_its_way_aside, NULL, NULL, NULL};
+	tests[N_WAYS] = (struct CMUnitTest)cmocka_unit_test(a_torn_end_is_never_lost_on_its_way_aside);
+	tests[N_WAYS + 1] =
+		(struct CMUnitTest)cmocka_unit_test(what_failed_to_be_written_does_not_come_back_after_a_power_loss);
 	return cmocka_run_group_tests_name("file_crash", tests, NULL, NULL);
 }
