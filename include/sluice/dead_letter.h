@@ -80,7 +80,8 @@ struct sl_dlq_opts {
  * untouched on failure. A read_only handle sees at each call what was written meanwhile.
  */
 SL_API SL_MUST_CHECK int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, struct sl_err *err);
-SL_API void sl_dlq_close(sl_dlq *q); /* NULL is allowed */
+/* Writes a record of the close, so that damage to the last letter is not taken for a torn write. NULL is allowed. */
+SL_API void sl_dlq_close(sl_dlq *q);
 
 /* Durable when 0 returns; *id may be NULL. letter->id and acknowledged are ignored. SL_EINVAL, SL_ETOOBIG, SL_EFULL;
  * SL_ENOSPC (usable again when there is space); SL_EPOISONED (an earlier sync or write failed: close and open). */

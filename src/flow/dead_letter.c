@@ -100,10 +100,8 @@ static void update_gauges(sl_dlq *q) SL_REQUIRES(q->mu)
 	atomic_store(&q->bytes_now, q->bytes);
 }
 
-void sl_dlq_close(sl_dlq *q)
+static void free_handle(sl_dlq *q)
 {
-	if (q == NULL)
-		return;
 	/* In a forked child the registry's lock may be held by a thread that does not exist. */
 	if (q->pid == getpid())
 		detach_metrics(q);
@@ -120,6 +118,26 @@ void sl_dlq_close(sl_dlq *q)
 	sl__free(&env, q);
 }
 
+/* The letters are durable in any case: without the record, bit rot in the last one passes as a torn write (I6). */
+static void end_newest_or_log(sl_dlq *q)
+{
+	struct sl_err why = SL_ERR_INIT;
+	sl__lock(&q->mu);
+	if (!q->read_only && !q->poisoned && sl__dl_end_newest(q, &why) != 0)
+		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "the close could not be recorded",
+			SL__F_STR("dir", q->dir), SL__F_STR("error", why.msg));
+	sl__unlock(&q->mu);
+}
+
+void sl_dlq_close(sl_dlq *q)
+{
+	if (q == NULL)
+		return;
+	if (q->pid == getpid())
+		end_newest_or_log(q);
+	free_handle(q);
+}
+
 static sl_dlq *new_handle(const struct sl_env *env, const char *dir)
 {
 	sl_dlq *q = sl__calloc(env, 1, sizeof(*q));
@@ -134,7 +152,7 @@ static sl_dlq *new_handle(const struct sl_env *env, const char *dir)
 	q->dir = sl__strdup(env, dir);
 	q->path = sl__alloc(env, q->dir_len + 258);
 	if (q->dir == NULL || q->path == NULL) {
-		sl_dlq_close(q);
+		free_handle(q);
 		return NULL;
 	}
 	memcpy(q->path, dir, q->dir_len);
@@ -191,7 +209,7 @@ int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, s
 	if (rc == 0)
 		*out = q;
 	else
-		sl_dlq_close(q);
+		free_handle(q);
 	return rc;
 }
 

@@ -13,6 +13,9 @@
  *  I4  A letter at offset o has an id of at most first_id + (o - header) / smallest letter. The index of a file is so
  *      bounded by its size, and after damage the numbering jumps over every id that the damaged bytes may have held.
  *  I5  Nothing behind `size` of a file was ever promised; it is cut off before the next write (`cut`).
+ *  I6  A close record follows the last letter of a file that was closed, or that a newer file continues. So every
+ *      letter before it was written whole: one that is not good is damage, while after a crash the tail of the newest
+ *      file, which has no close record, may be a write that was torn.
  */
 #ifndef SL_FLOW_DEAD_LETTER_H
 #define SL_FLOW_DEAD_LETTER_H
@@ -33,6 +36,7 @@
 #define SL__DL_LETTER_FIXED 80 /* frame and fixed fields */
 #define SL__DL_LETTER_MIN 91   /* three empty strings and the CRC */
 #define SL__DL_ACK 56
+#define SL__DL_CLOSE 40 /* frame and CRC */
 #define SL__DL_MAX_SOURCE 255
 #define SL__DL_MAX_ERROR 4096
 #define SL__DL_MAX_TARGET 4096
@@ -40,7 +44,7 @@
 #define SL__DL_MAX_FILE ((uint64_t)INT32_MAX) /* offsets have 31 bits in the index */
 #define SL__DL_MAX_NAME ((uint64_t)1 << 62)
 
-enum sl__dl_type { SL__DL_LETTER = 1, SL__DL_ACKED = 2 };
+enum sl__dl_type { SL__DL_LETTER = 1, SL__DL_ACKED = 2, SL__DL_CLOSED = 3 };
 
 struct sl__dl_frame {
 	uint64_t salt, id;
@@ -62,6 +66,8 @@ int sl__dl_get_header(const uint8_t *p, size_t n, uint64_t first_id, uint64_t *s
 void sl__dl_put_letter(uint8_t *out, uint64_t salt, uint64_t id, const struct sl_dlq_letter *letter,
 		       const struct sl__dl_sizes *sizes);
 void sl__dl_put_ack(uint8_t out[SL__DL_ACK], uint64_t salt, uint64_t first, uint64_t last, int64_t now_ms);
+/* next_id: above the ids of all letters before it. */
+void sl__dl_put_close(uint8_t out[SL__DL_CLOSE], uint64_t salt, uint64_t next_id);
 
 /* Does a record's frame begin at p (SL__DL_FRAME bytes)? */
 bool sl__dl_get_frame(const uint8_t *p, struct sl__dl_frame *out);
@@ -108,6 +114,7 @@ struct sl__dl_file {
 	uint64_t damaged_tail; /* bytes behind the last good letter that may have held more; for the next id (I4) */
 	bool opaque;           /* not one good byte, or not ours: never written to */
 	bool cut;              /* bytes behind `size` to be cut off before the next write (I5) */
+	bool close_due;        /* no close record follows its last letter (I6) */
 };
 
 /* Read a file of `size` bytes through r and fill *f, whose first_id is set. *tail is where good records end: size when
@@ -189,6 +196,9 @@ int sl__dl_poison(sl_dlq *q, int rc) SL_REQUIRES(q->mu);
 int sl__dl_reserve_buf(sl_dlq *q, size_t n, struct sl_err *err) SL_REQUIRES(q->mu);
 /* n bytes of q->buf behind f, durable when 0 returns. Leaves nothing behind otherwise, now or before the next write. */
 int sl__dl_append(sl_dlq *q, struct sl__dl_file *f, size_t n, struct sl_err *err) SL_REQUIRES(q->mu);
+/* Append a close record to the newest file, durably, unless it has one or nothing in it waits (I6). Like
+ * acknowledgements, it is not refused for max_bytes. */
+int sl__dl_end_newest(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 /* As sl_dlq_ack. Moves files. */
 int sl__dl_ack(sl_dlq *q, uint64_t id, struct sl_err *err) SL_REQUIRES(q->mu);
 /* Remove files whose letters are all dealt with. Damaged ones stay for a person to look at. */

@@ -76,7 +76,8 @@ bool sl__dl_get_frame(const uint8_t *p, struct sl__dl_frame *out)
 {
 	uint32_t type = sl__get32(p + 12), length = sl__get32(p + 8);
 	bool plausible = (type == SL__DL_LETTER && length >= SL__DL_LETTER_MIN) ||
-			 (type == SL__DL_ACKED && length == SL__DL_ACK);
+			 (type == SL__DL_ACKED && length == SL__DL_ACK) ||
+			 (type == SL__DL_CLOSED && length == SL__DL_CLOSE);
 	if (!plausible || sl__get32(p + 28) != 0 || sl__get32(p + 24) != frame_check(p))
 		return false;
 	*out = (struct sl__dl_frame){
@@ -102,6 +103,14 @@ void sl__dl_put_ack(uint8_t out[SL__DL_ACK], uint64_t salt, uint64_t first, uint
 	sl__put64(out + 32, last);
 	sl__put64(out + 40, (uint64_t)now_ms);
 	put_crc(out, SL__DL_ACK);
+}
+
+/* ---- close records ---- */
+
+void sl__dl_put_close(uint8_t out[SL__DL_CLOSE], uint64_t salt, uint64_t next_id)
+{
+	put_frame(out, salt, SL__DL_CLOSED, next_id, SL__DL_CLOSE);
+	put_crc(out, SL__DL_CLOSE);
 }
 
 /* ---- letters ---- */

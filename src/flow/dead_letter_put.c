@@ -85,6 +85,21 @@ int sl__dl_append(sl_dlq *q, struct sl__dl_file *f, size_t n, struct sl_err *err
 	return rc;
 }
 
+int sl__dl_end_newest(sl_dlq *q, struct sl_err *err)
+{
+	struct sl__dl_file *f = q->n_files > 0 ? &q->files[q->n_files - 1] : NULL;
+	if (f == NULL || f->opaque || !f->close_due || f->unacked == 0)
+		return 0;
+	int rc = sl__dl_reserve_buf(q, SL__DL_CLOSE, err);
+	if (rc != 0)
+		return rc;
+	sl__dl_put_close(q->buf, f->salt, q->next_id);
+	rc = sl__dl_append(q, f, SL__DL_CLOSE, err);
+	if (rc == 0)
+		f->close_due = false;
+	return rc;
+}
+
 /* ---- the bound ---- */
 
 struct drops {
@@ -166,8 +181,11 @@ static int put_locked(sl_dlq *q, const struct sl_dlq_letter *letter, const struc
 		      struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	int rc = make_room(q, sizes->total, d, err);
-	if (rc == 0 && (q->n_files == 0 || !takes_letter(q, &q->files[q->n_files - 1], sizes->total)))
-		rc = sl__dl_new_file(q, err);
+	if (rc == 0 && (q->n_files == 0 || !takes_letter(q, &q->files[q->n_files - 1], sizes->total))) {
+		rc = sl__dl_end_newest(q, err);
+		if (rc == 0)
+			rc = sl__dl_new_file(q, err);
+	}
 	if (rc == 0)
 		rc = sl__dl_reserve_buf(q, sizes->total, err);
 	if (rc != 0)

@@ -5,10 +5,12 @@
  * Records are reached by their lengths from the header. Where one is not good, every later place where the salt stands
  * is tried (every byte, while the salt is unknown because both copies of the header are damaged), until a good record
  * is found: from there the walk by lengths goes on. Damage with a good record behind it is a gap; damage with none is
- * the tail, most often a write that a crash tore.
+ * the tail, most often a write that a crash tore. A clean close leaves a record behind the last letter (I6), so bit rot
+ * in that letter is a gap: counted, reported and kept, and not trimmed as torn. Length and CRC alone could not tell: a
+ * power loss may leave a file as long as it should be with parts of the last write missing.
  *
  * A record is good when its frame and its CRC are right and it fits: a letter's id is above the one before and within
- * I4; an acknowledgement speaks of ids that came before it.
+ * I4; an acknowledgement speaks of ids that came before it; the id of a close record is above them.
  */
 #include "flow/dead_letter.h"
 
@@ -93,6 +95,7 @@ void sl__dl_index_add(struct sl__dl_file *f, uint64_t id, uint64_t offset)
 	f->n_index = at + 1;
 	f->letters++;
 	f->unacked++;
+	f->close_due = true;
 }
 
 void sl__dl_index_ack(struct sl__dl_file *f, uint64_t first, uint64_t last)
@@ -142,6 +145,8 @@ static bool record_fits(const struct scan *s, const uint8_t *p, const struct sl_
 	struct sl_dlq_letter letter;
 	if (frame->type == SL__DL_ACKED)
 		return ack_fits(s->f, frame->id, sl__dl_ack_last(p));
+	if (frame->type == SL__DL_CLOSED)
+		return frame->id >= s->f->first_id + s->f->n_index;
 	return sl__dl_get_letter(p, frame, &letter) && letter_fits(s->f, frame->id, s->off);
 }
 
@@ -210,6 +215,8 @@ static int take_record(struct scan *s, const struct sl__dl_frame *frame, const u
 	s->salt_known = true;
 	if (frame->type == SL__DL_ACKED) {
 		sl__dl_index_ack(s->f, frame->id, sl__dl_ack_last(p));
+	} else if (frame->type == SL__DL_CLOSED) {
+		s->f->close_due = false;
 	} else {
 		int rc = sl__dl_index_reserve(s->f, s->r->env, frame->id);
 		if (rc != 0)

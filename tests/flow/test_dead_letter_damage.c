@@ -9,12 +9,13 @@
 #define HEADER 80
 #define FRAME_AND_TEXT (91 + 4 + 13 + 8) /* a letter of letterbox_letter without its item */
 #define ACK 56
+#define CLOSE 40
 
-/* 1=one 2=two! 3=three 4=four; an acknowledgement; 5=five */
+/* 1=one 2=two! 3=three 4=four; an acknowledgement; 5=five; the close */
 struct sample {
 	uint8_t bytes[2048];
 	size_t n;
-	size_t begin[7]; /* of each record, and the end */
+	size_t begin[8]; /* of each record, and the end */
 };
 
 static const char *const items[] = {"one", "two", "three", "four", NULL, "five"};
@@ -32,6 +33,7 @@ static void make_sample(struct letterbox *b, struct sample *s)
 		at += items[i] == NULL ? ACK : FRAME_AND_TEXT + strlen(items[i]);
 	}
 	s->begin[6] = at;
+	s->begin[7] = at += CLOSE;
 	sl_dlq_close(q);
 	const uint8_t *bytes = letterbox_bytes(b, BOX_FIRST, &s->n);
 	assert_int_equal(s->n, at);
@@ -85,7 +87,7 @@ static void every_flipped_bit_costs_at_most_the_record_it_is_in(void **state)
 	for (size_t bit = 0; bit < s.n * 8; bit++) {
 		char want[128];
 		size_t record = 0;
-		while (record < 6 && s.begin[record + 1] <= bit / 8)
+		while (record < 7 && s.begin[record + 1] <= bit / 8)
 			record++;
 		bool header = bit / 8 < HEADER;
 		letterbox_write(fresh(b), BOX_FIRST, s.bytes, s.n);
@@ -94,8 +96,8 @@ static void every_flipped_bit_costs_at_most_the_record_it_is_in(void **state)
 		assert_letters(b, q, header ? expected(want, 9, 9) : expected(want, record, record));
 		if (!header) {
 			uint64_t damaged = letterbox_stats(b, q).damaged;
-			assert_int_equal(damaged, record < 5);
-			assert_int_equal(letterbox_count(b, ".torn-"), record == 5);
+			assert_int_equal(damaged, record < 6);
+			assert_int_equal(letterbox_count(b, ".torn-"), record == 6);
 			assert_true(b->warnings > 0);
 		}
 		put_and_look_again(b, q, 5);
@@ -111,7 +113,7 @@ static void every_cut_keeps_what_is_before_it(void **state)
 	for (size_t size = HEADER; size <= s.n; size++) {
 		char want[128], torn[64];
 		size_t whole = 0;
-		while (whole < 6 && s.begin[whole + 1] <= size)
+		while (whole < 7 && s.begin[whole + 1] <= size)
 			whole++;
 		letterbox_write(fresh(b), BOX_FIRST, s.bytes, size);
 		sl_dlq *q = letterbox_open(b);
@@ -221,6 +223,43 @@ static void the_id_of_a_damaged_last_letter_is_not_given_again(void **state)
 	put_and_look_again(b, q, 3);
 }
 
+/* Every letter before a clean close was complete: what is wrong with the last one is damage, and no write that a crash
+ * tore. */
+static void a_damaged_last_letter_of_a_closed_file_is_damage_and_no_torn_tail(void **state)
+{
+	struct letterbox *b = *state;
+	const size_t last = HEADER + FRAME_AND_TEXT + 3;
+	for (size_t bit = last * 8; bit < (last + FRAME_AND_TEXT + 3) * 8; bit++) {
+		sl_dlq *q = letterbox_open(fresh(b));
+		letterbox_put(b, q, "one");
+		letterbox_put(b, q, "two");
+		sl_dlq_close(q);
+		letterbox_flip(b, BOX_FIRST, bit);
+		q = letterbox_open(b);
+		assert_letters(b, q, "1=one");
+		assert_int_equal(letterbox_stats(b, q).damaged, 1);
+		assert_int_equal(letterbox_count(b, ".torn-"), 0);
+		put_and_look_again(b, q, 2);
+	}
+}
+
+static void a_damaged_last_letter_of_a_file_that_is_full_is_damage_and_no_torn_tail(void **state)
+{
+	struct letterbox *b = *state;
+	sl_dlq *q, *reader;
+	b->opts.file_bytes = 4096;
+	q = letterbox_open(b);
+	letterbox_put_n(b, q, 5, 1000); /* three are in the first file */
+	letterbox_flip(b, BOX_FIRST, (HEADER + 2 * (FRAME_AND_TEXT + 1000) + 500) * 8);
+	b->opts.read_only = SL_ON;
+	reader = letterbox_open(b);
+	assert_int_equal(letterbox_stats(b, reader).damaged, 1);
+	assert_int_equal(letterbox_stats(b, reader).letters, 4);
+	sl_dlq_close(reader);
+	b->opts.read_only = SL_DEFAULT;
+	sl_dlq_close(q);
+}
+
 static void two_damaged_neighbours_count_as_two(void **state)
 {
 	struct letterbox *b = *state;
@@ -272,7 +311,7 @@ static void a_tail_is_set_aside_once_however_often_it_takes(void **state)
 	struct sample s;
 	sl_dlq *q = NULL;
 	make_sample(b, &s);
-	letterbox_cut(b, BOX_FIRST, s.n - 1);
+	letterbox_cut(b, BOX_FIRST, s.begin[6] - 1);
 	for (int i = 0; i < 3; i++) {
 		fault_arm_io(&b->fault, 1, FAULT_ONCE, EIO, FAULT_OP(FAULT_TRUNCATE));
 		assert_int_equal(letterbox_try_open(b, &q), SL_EIO);
@@ -313,8 +352,8 @@ static void without_space_for_its_copy_a_tail_stays_in_place(void **state)
 	struct sample s;
 	char want[128];
 	make_sample(b, &s);
-	letterbox_cut(b, BOX_FIRST, s.n - 10);
-	crashfs_quota(b->fs, s.n - 10);
+	letterbox_cut(b, BOX_FIRST, s.begin[6] - 10);
+	crashfs_quota(b->fs, s.begin[6] - 10);
 	sl_dlq *q = letterbox_open(b);
 	assert_letters(b, q, expected(want, 5, 5));
 	assert_int_equal(letterbox_count(b, ".torn-"), 0);
@@ -501,6 +540,8 @@ int main(void)
 		T(letters_survive_the_loss_of_both_headers_and_the_first_record),
 		T(the_image_of_a_letter_inside_an_item_is_never_taken_for_one),
 		T(the_id_of_a_damaged_last_letter_is_not_given_again),
+		T(a_damaged_last_letter_of_a_closed_file_is_damage_and_no_torn_tail),
+		T(a_damaged_last_letter_of_a_file_that_is_full_is_damage_and_no_torn_tail),
 		T(two_damaged_neighbours_count_as_two),
 		T(a_damaged_file_stays_until_everything_is_purged),
 		T(damage_that_comes_while_the_folder_is_open_is_passed_over),

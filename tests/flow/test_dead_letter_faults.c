@@ -509,6 +509,7 @@ static void a_torn_tail_is_never_lost_on_the_way(void **state)
 	sl_dlq_close(q);
 	size_t n, states = 0;
 	(void)letterbox_bytes(b, BOX_FIRST, &n);
+	n -= 40; /* without the close record */
 	letterbox_cut(b, BOX_FIRST, n - 1);
 	crashfs_settle(b->fs);
 	crashfs_record(b->fs, true);
