@@ -304,7 +304,8 @@ SL_API SL_MUST_CHECK int sl_worker_stop(sl_worker *worker, int64_t deadline_ms, 
 /* Stops with deadline 0 when it runs. NULL is allowed. Does nothing when called by its handlers or observers. */
 SL_API void sl_worker_free(sl_worker *worker);
 /* Wait until the worker has enqueued what schedules had due at its start, and nothing of its types is due, awaiting a
- * retry or running anywhere. SL_ETIMEDOUT. */
+ * retry or running anywhere. SL_ETIMEDOUT; the text names types that are paused and have jobs left, and the log does so
+ * while it waits: they are drained once sl_jobs_resume resumes them. */
 SL_API SL_MUST_CHECK int sl_worker_drain(sl_worker *worker, int64_t timeout_ms, struct sl_err *err);
 SL_API const char *sl_worker_id(const sl_worker *worker);
 

@@ -583,6 +583,29 @@ static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
 	sl_worker_free(w);
 }
 
+static void drain_reports_types_that_are_paused(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop},
+					 {SL_PROCESSOR_INIT, .type = "u", .process = wkit_noop},
+					 {SL_PROCESSOR_INIT, .type = "v", .process = wkit_noop}};
+	struct sl_worker_opts opts = wkit_opts(k, p, 3);
+	OK(sl_jobs_pause(k->client, "t", &err));
+	OK(sl_jobs_pause(k->client, "u", &err)); /* without a job, it is not in the way */
+	OK(sl_jobs_pause(k->client, "other", &err));
+	wkit_start(k, "t", "1");
+	wkit_start(k, "other", "1");
+	sl_worker *w = wkit_worker(k, &opts);
+	quiet_await();
+	struct sl_err why = SL_ERR_INIT;
+	assert_int_equal(sl_worker_drain(w, 0, &why), SL_ETIMEDOUT);
+	assert_string_equal(why.msg, "drain: jobs are left of types that are paused: t");
+	OK(sl_jobs_resume(k->client, "t", &err));
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1);
+	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
+	wkit_end(w);
+}
+
 static struct wkit *late_kit;
 
 static int look_late(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
@@ -785,6 +808,7 @@ int main(void)
 		T(a_worker_fires_schedules),
 		T(a_schedule_that_is_new_is_heard_of),
 		T(drain_waits_for_retries_and_not_for_the_far_future),
+		T(drain_reports_types_that_are_paused),
 		T(drain_waits_for_the_first_look_at_the_schedules),
 		T(bad_options_are_named),
 		T(a_worker_without_an_id_gets_a_random_one),

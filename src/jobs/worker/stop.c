@@ -9,6 +9,8 @@
  */
 #include "jobs/worker/worker.h"
 
+#include <stdio.h>
+
 static bool is_taker(const struct sl__offering *o, pthread_t self)
 {
 	return o->being_taken && pthread_equal(o->taker, self);
@@ -164,6 +166,7 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 
 /* ---- draining ---- */
 
+#define PAUSED_LOOK_MS 2000
 #define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
 
 /* Grows whenever a job is done with here, and with the first look at the schedules. */
@@ -172,6 +175,48 @@ static uint64_t settled(const sl_worker *w)
 	struct sl__core_stats s;
 	sl__core_get_stats(w->core, &s);
 	return s.completed + s.failed + s.retried + s.released + s.lost + (w->looked_at_schedules ? 1 : 0);
+}
+
+struct paused {
+	const sl_worker *w;
+	char names[SL__PAUSED_BYTES];
+};
+
+static int add_paused(const struct sl_job_count *c, void *ctx)
+{
+	struct paused *p = ctx;
+	size_t used = strlen(p->names);
+	if (!c->paused || (c->due == 0 && c->retrying == 0))
+		return 0;
+	for (size_t i = 0; i < p->w->n_types; i++)
+		if (strcmp(p->w->type_names[i], c->type) == 0)
+			(void)snprintf(p->names + used, sizeof p->names - used, "%s%s", used > 0 ? ", " : "", c->type);
+	return 0;
+}
+
+/* Jobs are left, and nothing runs: they may be of types that are paused, and then a drain waits until a person resumes
+ * them. Log them when they change, and keep them for the error of a drain. A store that does not answer changes
+ * nothing.
+ */
+static void look_for_paused(sl_worker *w)
+{
+	const sl_store *store = &w->home.store;
+	struct paused p = {.w = w};
+	int64_t now = sl__mono_ns(&w->home.env);
+	sl__lock(&w->mu);
+	bool due = now >= w->paused_look_ns;
+	if (due)
+		w->paused_look_ns = sl__deadline_ns(&w->home.env, PAUSED_LOOK_MS);
+	sl__unlock(&w->mu);
+	if (!due || store->ops->counts(store->ctx, add_paused, &p, NULL) != 0)
+		return;
+	sl__lock(&w->mu);
+	bool news = strcmp(w->paused, p.names) != 0;
+	memcpy(w->paused, p.names, sizeof p.names);
+	sl__unlock(&w->mu);
+	if (news && p.names[0] != '\0')
+		sl__log(&w->home.env, SL_LOG_INFO, "worker", "drain waits: jobs are left of types that are paused",
+			SL__F_STR("types", p.names));
 }
 
 /* *gen: what had been settled before the store was asked. */
@@ -187,7 +232,10 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	if (busy)
 		return false;
 	*rc = store->ops->outstanding(store->ctx, w->type_names, w->n_types, &o, err);
-	return *rc == 0 && o.due == 0 && o.retrying == 0 && o.running == 0;
+	bool left = *rc != 0 || o.due > 0 || o.retrying > 0 || o.running > 0;
+	if (*rc == 0 && left && o.running == 0)
+		look_for_paused(w);
+	return !left;
 }
 
 /* Until something more is settled and nothing is open here, but look again in a while in any case. */
@@ -223,6 +271,9 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 		else if (sl__mono_ns(&w->home.env) >= until && w->log_failed)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: the event log does not accept records: %.150s",
 					w->log_failure.msg);
+		else if (sl__mono_ns(&w->home.env) >= until && w->paused[0] != '\0')
+			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are left of types that are paused: %s",
+					w->paused);
 		else if (sl__mono_ns(&w->home.env) >= until)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
 		else

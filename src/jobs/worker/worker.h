@@ -126,6 +126,8 @@ struct sl__keeper {
 	size_t n_losses, cap_losses;
 };
 
+#define SL__PAUSED_BYTES 160
+
 enum sl__worker_state { SL__WORKER_NEW = 0, SL__WORKER_RUNS, SL__WORKER_STOPPING, SL__WORKER_STOPPED };
 
 struct sl_worker {
@@ -160,8 +162,10 @@ struct sl_worker {
 	unsigned lanes_started;
 	struct sl__keeper keeper, reaper, scheduler;
 	bool keeper_started, reaper_started, scheduler_started;
-	bool progress_due;        /* mu: the reaper is to write the progress that waits */
-	bool looked_at_schedules; /* once, or they cannot be read: a drain does not end before */
+	bool progress_due;             /* mu: the reaper is to write the progress that waits */
+	bool looked_at_schedules;      /* once, or they cannot be read: a drain does not end before */
+	int64_t paused_look_ns;        /* mu: when a drain may next ask the store for paused types */
+	char paused[SL__PAUSED_BYTES]; /* mu: those of its types that had jobs left at the last look, "a, b" */
 	pthread_t clock_thread;
 	bool clock_started, end_clock;
 	sl__cond clock_wake;
