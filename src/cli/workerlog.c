@@ -20,6 +20,7 @@
 #define SWEEP_DEADLINE_MS 10000
 #define LAST_SWEEP_MS 5000
 #define SWEEP_AGAIN_MS 100
+#define FIRST_CONTACT_MS 3000
 #define CLEAN_EVERY_MS 86400000
 #define RETENTION_DAYS 30
 
@@ -252,10 +253,41 @@ int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct worke
 	return 0;
 }
 
+/* A publish without events shows whether the server accepts our token. Later it may be renewed, and is waited for; at
+ * the first contact it is a mistake that a person must fix before anything runs. A server that does not answer says
+ * nothing. 0, or an exit code after a line on stderr. */
+static int check_token(const struct workerlog *log)
+{
+	struct sl_event_http_opts opts = {SL_EVENT_HTTP_OPTS_INIT,        .env = log->env,
+					  .url = log->opts.server,        .token_file = log->opts.token_file,
+					  .ca_file = log->opts.ca_file,   .target = log->target,
+					  .timeout_ms = FIRST_CONTACT_MS, .connect_timeout_ms = FIRST_CONTACT_MS};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
+	struct sl_wal_batch batch = {.stream = log->id};
+	struct sl_wal_reply reply = {.mark = 0};
+	struct sl_err err = SL_ERR_INIT;
+	sl_event_http_sender *sender = NULL;
+	int rc;
+
+	if (sl_wal_get_stats(log->wal, &stats, &err) || sl_event_http_sender_new(&sender, &opts, &err))
+		return cli_fail(log->cli, &err, log->opts.server);
+	batch.incarnation = stats.sent_incarnation;
+	rc = sl_event_http_sender_ops()->send(&batch, &reply, &err, sender);
+	sl_event_http_sender_free(sender);
+	if (rc != SL_EACCES)
+		return 0;
+	err.code = SL_ECONFIG; /* not a file's permissions */
+	(void)sl_err_wrap(&err, SL_ECONFIG, "the server does not accept the token");
+	return cli_fail(log->cli, &err, NULL);
+}
+
 static int start_sending(struct workerlog *log)
 {
 	struct sl_err err = SL_ERR_INIT;
+	int rc = log->opts.server ? check_token(log) : 0;
 
+	if (rc)
+		return rc;
 	if (courier_new(log, &log->courier, &err) ||
 	    sl_wal_start(log->wal, courier_ops(&log->courier), courier_ctx(&log->courier), &err))
 		return cli_fail(log->cli, &err, log->opts.server ? log->opts.server : log->dir);

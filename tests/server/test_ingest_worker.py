@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from servertest import SLUICE, ServerTest, ask, free_port, main
@@ -100,6 +101,31 @@ class Through:
         self.assertEqual(self.metric(wrong, "sluice_ingest_events_total"), 0)
         right = self.serve(0)
         self.drain("--server", right.url, self.handler(TALK % (5, "")))
+        self.until(self.all_there, [job], 5)
+        self.check([job], 5)
+
+    def test_a_token_that_is_refused_at_the_first_contact_ends_the_worker(self):
+        self.write("tokens", f"w worker:t sha256:{hashlib.sha256(b'sesame').hexdigest()}\n"
+                             f"r read sha256:{hashlib.sha256(b'reader').hexdigest()}\n".encode())
+        os.chmod(self.path("tokens"), 0o600)
+        p = self.start("server", "--listen=127.0.0.1:0", "--data=" + self.path("data"), "--tokens=" + self.path("tokens"))
+        url = p.stdout.readline().decode().strip()
+        job = self.enqueue("t")
+        for token in (b"wrong", b"reader", None):
+            with self.subTest(token=token):
+                self.write("token", token or b"")
+                os.chmod(self.path("token"), 0o600)
+                args = ("--server", url, "--token-file=" + self.path("token"))[:3 if token else 2]
+                began = time.monotonic()
+                r = self.sluice("worker", "--drain", "--flush-timeout=60s", *args, self.handler(TALK % (5, "")))
+                self.assertEqual(r.code, 78, r.err)
+                self.assertIn(b"token", r.err)
+                self.assertLess(time.monotonic() - began, 30)
+                r = self.sluice("run", *args, "--", "touch", self.path("ran"))
+                self.assertEqual(r.code, 78, r.err)
+                self.assertFalse(os.path.exists(self.path("ran")))
+        self.write("token", b"sesame")
+        self.drain("--server", url, "--token-file=" + self.path("token"), self.handler(TALK % (5, "")))
         self.until(self.all_there, [job], 5)
         self.check([job], 5)
 
