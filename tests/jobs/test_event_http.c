@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -223,8 +224,13 @@ static void a_missing_ca_file_is_noticed_at_the_start(void **state)
 	assert_non_null(strstr(err.msg, "ca_file /nowhere/ca.pem"));
 	assert_null(s);
 	opts.ca_file = "/dev/null"; /* it can be read; what is in it is TLS's matter */
+	int before = dup(0);
 	assert_int_equal(sl_event_http_sender_new(&s, &opts, &err), 0);
 	sl_event_http_sender_free(s);
+	int after = dup(0); /* the lowest free number: nothing was left open */
+	assert_int_equal(after, before + 1);
+	(void)close(before);
+	(void)close(after);
 }
 
 /* Nothing listens on port 1. A cancel that came before the send ends it, and the next one runs again. */
