@@ -403,7 +403,7 @@ static void every_part_of_a_message_that_no_store_can_keep_is_refused_by_name(vo
 	} while (0)
 	/* Events, each by its sequence. */
 	BREAK(m.event[1].type = 0, SL_EREFUSED, "type", 20);
-	BREAK(m.event[1].type = -1, SL_EREFUSED, "type", 20);
+	BREAK(m.event[1].type = (Sluice__V1__JobEvent__Type)-1, SL_EREFUSED, "type", 20);
 	BREAK(m.logged[1].event = NULL, SL_EREFUSED, "type", 20);
 	BREAK(m.event[1].ts_ms = INT64_C(-62135596800001), SL_EREFUSED, "its time", 20);
 	BREAK(m.event[1].ts_ms = INT64_C(253402300800000), SL_EREFUSED, "its time", 20);

@@ -68,6 +68,29 @@ class Ready(ServerTest):
             tell_postgres("start")
         self.until_ready(p)
 
+    def test_what_opened_the_breaker_is_for_those_who_may_read(self):
+        self.env["SLUICE_STORE"] = self.store = postgres_url()
+        p = self.server("--tokens=" + self.tokens(reader="read", writer="write"), command="server")
+        self.until_ready(p)
+        reader, writer = ({"Authorization": "Bearer " + name} for name in ("reader", "writer"))
+        event = {"stream": "s", "events": [{"sequence": 1, "event": {"type": 7, "ts_ms": 1}}]}
+        tell_postgres("stop")
+        try:
+            def opened():
+                self.assertEqual(ask(p.url, "sluice.v1.JobEvents/PublishJobEvents", "POST", event, writer).status, 503)
+                return [c for c in ask(p.url, "readyz", headers=reader).json()["checks"]
+                        if c["name"] == "ingest" and "the breaker is open: " in c.get("why", "")]
+
+            why = self.until(opened)[0]["why"]
+            a = ask(p.url, "readyz")
+            self.assertEqual(a.status, 503)
+            self.assertNotIn("why", a.text)
+            self.assertNotIn(why.split(": ", 1)[1], a.text)
+            self.assertFalse({c["name"]: c["ok"] for c in a.json()["checks"]}["ingest"])
+        finally:
+            tell_postgres("start")
+        self.until_ready(p)
+
     def hold(self, path):
         f = open(path, "r+b")
         fcntl.flock(f, fcntl.LOCK_EX)
