@@ -264,7 +264,7 @@ static void nothing_of_a_failed_batch_comes_back(const struct way *way, bool ful
 	sl_sink sink;
 	uint64_t rnd = 7;
 	crashfs_mkdir(r.fs, "/d");
-	for (uint32_t i = 0; i < sizeof r.line / sizeof r.line[0]; i++)
+	for (uint32_t i = 0; i < sizeof(r.line) / sizeof(r.line[0]); i++)
 		make_record(&r, i, &rnd);
 	assert_int_equal(open_on(&sink, &r, r.fs, &err), 0);
 	void *lane = sink_attach(&sink);
@@ -280,7 +280,7 @@ static void nothing_of_a_failed_batch_comes_back(const struct way *way, bool ful
 	for (size_t k = 0; k < n; k++) {
 		struct crashfs *after = crashfs_crash(r.fs, now, k, 200, 7, NULL);
 		size_t len, at = 0;
-		assert_true(read_all(&r, after, text, sizeof text, &len));
+		assert_true(read_all(&r, after, text, sizeof(text), &len));
 		assert_int_equal(count_lines(&r, 0, text, len, &at), 1);
 		assert_int_equal(at, len);
 		crashfs_free(after);
@@ -370,7 +370,7 @@ int main(void)
 				    {"zstd", false, 3, 0},
 				    {"zstd, rotated", false, 3, 800},
 				    {"csv in zstd, rotated", true, 3, 800}};
-	enum { N_WAYS = sizeof ways / sizeof ways[0] };
+	enum { N_WAYS = sizeof(ways) / sizeof(ways[0]) };
 	struct CMUnitTest tests[N_WAYS + 2];
 	for (size_t i = 0; i < N_WAYS; i++)
 		tests[i] = (struct CMUnitTest){ways[i].name,

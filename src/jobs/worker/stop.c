@@ -190,7 +190,7 @@ static int add_paused(const struct sl_job_count *c, void *ctx)
 		return 0;
 	for (size_t i = 0; i < p->w->n_types; i++)
 		if (strcmp(p->w->type_names[i], c->type) == 0)
-			(void)snprintf(p->names + used, sizeof p->names - used, "%s%s", used > 0 ? ", " : "", c->type);
+			(void)snprintf(p->names + used, sizeof(p->names) - used, "%s%s", used > 0 ? ", " : "", c->type);
 	return 0;
 }
 
@@ -212,7 +212,7 @@ static void look_for_paused(sl_worker *w)
 		return;
 	sl__lock(&w->mu);
 	bool news = strcmp(w->paused, p.names) != 0;
-	memcpy(w->paused, p.names, sizeof p.names);
+	memcpy(w->paused, p.names, sizeof(p.names));
 	sl__unlock(&w->mu);
 	if (news && p.names[0] != '\0')
 		sl__log(&w->home.env, SL_LOG_INFO, "worker", "drain waits: jobs are left of types that are paused",
