@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop. A round settles what the driver has completed, asks shards again that were not ready, schedules while there
+ * The loop. A round settles what the driver has completed, queries shards again that were not ready, schedules while there
  * is room, and sleeps when it could do nothing:
  *
- *     settle ─▶ tell ─▶ failed? report what is queued ─▶ nothing left, and done or failed? end
+ *     settle ─▶ report ─▶ failed? report what is queued ─▶ nothing left, and done or failed? end
  *       ▲                                                   │ no
  *       ├────────── scheduled ◀───────── schedule ◀─────────┘
  *       │                                   │ nothing
@@ -23,26 +23,8 @@ void sl__writer_stir(sl_writer *w)
 
 /* ---- schedule ---- */
 
-/* Move a block from queued to in flight. */
-static struct sl__wslot *take_off(sl_writer *w, struct sl__wblock *b) SL_REQUIRES(w->mu)
-{
-	struct sl__wslot *slot = sl__wslots_pop(&w->free);
-	assert(slot != NULL); /* W2 */
-	slot->block = b;
-	slot->id = ++w->issued << SL__WRITER_SLOT_BITS | (uint64_t)(slot - w->slots);
-	slot->out = true;
-	if (w->metrics.latency != NULL)
-		slot->began_ns = sl__mono_ns(&w->env);
-	b->attempts++;
-	w->queued_blocks--;
-	w->queued_bytes -= b->view.len;
-	w->in_flight_blocks++;
-	w->in_flight_bytes += b->view.len;
-	return slot;
-}
-
-/* Ask shards that were not ready again when it is time, however busy the others are. */
-static void recheck(sl_writer *w)
+/* Query shards that were not ready again when it is time, however busy the others are. */
+static void recheck_shards(sl_writer *w)
 {
 	struct sl__shards_stats s;
 	sl__shards_get_stats(w->shards, &s);
@@ -57,24 +39,17 @@ static void recheck(sl_writer *w)
 		w->recheck_ns = now + SL__WRITER_POLL_MS * SL__NS_PER_MS;
 }
 
-/* The driver did not take it. A completion from inside the call, or from another thread meanwhile, came first and
- * stands. */
-static void refused(sl_writer *w, struct sl__wslot *slot, uint64_t id, int rc, struct sl_err *err) SL_REQUIRES(w->mu)
+/* Called and returns with mu held. false: there is no room, or no block that may go. */
+static bool schedule_batch(sl_writer *w) SL_REQUIRES(w->mu)
 {
-	if (slot->id != id || !slot->out)
-		return;
-	if (err->code == 0)
-		(void)sl_err_set(err, rc < 0 ? rc : SL_EIO, "driver %s: schedule_write: %s", w->ops.name,
-				 sl_err_text(rc < 0 ? rc : SL_EIO));
-	sl__writer_ended(w, slot, err);
-}
-
-/* Blocks whose turn it is, as long as there is room. Without mu. */
-static size_t take_some(sl_writer *w, struct sl__wblock **blocks, size_t max)
-{
+	struct sl__wblock *blocks[SL__WRITER_BATCH];
+	struct sl__wslot *slots[SL__WRITER_BATCH];
+	uint64_t ids[SL__WRITER_BATCH];
 	size_t n = 0;
-	recheck(w);
-	while (n < max && sl__limiter_try_acquire(w->limiter) == 0) {
+	/* Take blocks whose turn it is, as long as there is room. */
+	sl__unlock(&w->mu);
+	recheck_shards(w);
+	while (n < SL_COUNT(blocks) && sl__limiter_try_acquire(w->limiter) == 0) {
 		struct sl__shard_item *item = sl__shards_take(w->shards);
 		if (item == NULL) {
 			sl__limiter_release(w->limiter, SL__LIMITER_NEUTRAL);
@@ -82,56 +57,50 @@ static size_t take_some(sl_writer *w, struct sl__wblock **blocks, size_t max)
 		}
 		blocks[n++] = (struct sl__wblock *)item;
 	}
-	return n;
-}
-
-/* Hand a block that is in flight to the driver. Without mu. */
-static void hand_over(sl_writer *w, struct sl__wslot *slot, struct sl__wblock *b, uint64_t id)
-{
-	const struct sl_write write = {.writer = w, .id = id};
-	struct sl_err err = SL_ERR_INIT;
-	int rc = w->ops.schedule_write(w->driver, &b->view, b->attempts, write, &err);
-	if (rc == 0)
-		return;
-	sl__lock(&w->mu);
-	refused(w, slot, id, rc, &err);
-	sl__unlock(&w->mu);
-}
-
-/* Called and returns with mu held. false: there is no room, or nothing that may go. */
-static bool schedule_some(sl_writer *w) SL_REQUIRES(w->mu)
-{
-	struct sl__wblock *blocks[SL__WRITER_BATCH];
-	struct sl__wslot *slots[SL__WRITER_BATCH];
-	uint64_t ids[SL__WRITER_BATCH];
-	sl__unlock(&w->mu);
-	size_t n = take_some(w, blocks, SL_COUNT(blocks));
+	/* Move them from queued to in flight. */
 	sl__lock(&w->mu);
 	for (size_t i = 0; i < n; i++) {
-		slots[i] = take_off(w, blocks[i]);
-		ids[i] = slots[i]->id;
+		struct sl__wblock *b = blocks[i];
+		struct sl__wslot *slot = slots[i] = sl__wslots_pop(&w->free);
+		assert(slot != NULL); /* W2 */
+		slot->block = b;
+		slot->id = ids[i] = ++w->issued << SL__WRITER_SLOT_BITS | (uint64_t)(slot - w->slots);
+		slot->out = true;
+		if (w->metrics.latency != NULL)
+			slot->began_ns = sl__mono_ns(&w->env);
+		b->attempts++;
+		w->queued_blocks--;
+		w->queued_bytes -= b->view.len;
+		w->in_flight_blocks++;
+		w->in_flight_bytes += b->view.len;
 	}
 	if (n == 0)
 		return false;
-	sl__writer_tell(w);
+	sl__writer_report(w);
+	/* Hand them to the driver. */
 	sl__unlock(&w->mu);
-	for (size_t i = 0; i < n; i++)
-		hand_over(w, slots[i], blocks[i], ids[i]);
+	for (size_t i = 0; i < n; i++) {
+		const struct sl_write write = {.writer = w, .id = ids[i]};
+		struct sl_err err = SL_ERR_INIT;
+		int rc = w->ops.schedule_write(w->driver, &blocks[i]->view, blocks[i]->attempts, write, &err);
+		if (rc == 0)
+			continue;
+		if (err.code == 0)
+			(void)sl_err_set(&err, rc < 0 ? rc : SL_EIO, "driver %s: schedule_write: %s", w->ops.name,
+					 sl_err_text(rc < 0 ? rc : SL_EIO));
+		/* Refused. A completion from inside the call, or from another thread meanwhile, wins. */
+		sl__lock(&w->mu);
+		if (slots[i]->id == ids[i] && slots[i]->out)
+			sl__writer_ended(w, slots[i], &err);
+		sl__unlock(&w->mu);
+	}
 	sl__lock(&w->mu);
 	return true;
 }
 
-static bool schedule(sl_writer *w) SL_REQUIRES(w->mu)
-{
-	bool any = false;
-	while (!w->failed && w->queued_blocks > 0 && schedule_some(w))
-		any = true;
-	return any;
-}
-
 /* ---- wait ---- */
 
-/* When the loop has to look again though nothing was signalled. */
+/* When the loop has to run again even if nothing is signalled. */
 static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
 {
 	int64_t until = SL_FOREVER, step = SL_FOREVER;
@@ -142,10 +111,10 @@ static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
 	sl__unlock(&w->mu);
 	bool room = sl__limiter_poll(w->limiter, &step) > in_flight;
 	until = SL_MIN(until, step);
-	/* Without room only a completion or a step up matters: what is due waits for that, and must not keep us awake.
+	/* Without room only a completion or a higher limit matters: blocks that are due must not keep the loop awake.
 	 */
 	if (!failed && room) {
-		recheck(w);
+		recheck_shards(w);
 		int64_t due = sl__shards_next_due(w->shards);
 		until = SL_MIN(until, SL_MIN(due, w->recheck_ns));
 	}
@@ -153,18 +122,7 @@ static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
 	return until;
 }
 
-/* All that is queued stands behind shards that are not ready: let the driver wait. */
-static void wait_in_driver(sl_writer *w, int64_t until) SL_REQUIRES(w->mu)
-{
-	sl__unlock(&w->mu);
-	int64_t left_ms = (until - sl__mono_ns(&w->env) + SL__NS_PER_MS - 1) / SL__NS_PER_MS;
-	left_ms = SL_MIN(left_ms, SL__WRITER_POLL_MS);
-	if (w->ops.wait_for_any_shard_ready(w->driver, SL_MAX(left_ms, 1)) > 0)
-		sl__shards_recheck(w->shards, NULL, 0);
-	sl__lock(&w->mu);
-}
-
-static void wait(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
+static void wait_for_events(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
 {
 	bool in_flight = w->in_flight_blocks > 0, queued = w->queued_blocks > 0;
 	if (in_flight || queued)
@@ -172,8 +130,14 @@ static void wait(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
 	int64_t until = wake_at(w);
 	if (w->events != seen)
 		return;
+	/* All that is queued belongs to shards that are not ready: let the driver wait. */
 	if (!in_flight && w->recheck_ns != SL_FOREVER && w->ops.wait_for_any_shard_ready != NULL) {
-		wait_in_driver(w, until);
+		sl__unlock(&w->mu);
+		int64_t left_ms = (until - sl__mono_ns(&w->env) + SL__NS_PER_MS - 1) / SL__NS_PER_MS;
+		left_ms = SL_MIN(left_ms, SL__WRITER_POLL_MS);
+		if (w->ops.wait_for_any_shard_ready(w->driver, SL_MAX(left_ms, 1)) > 0)
+			sl__shards_recheck(w->shards, NULL, 0);
+		sl__lock(&w->mu);
 		return;
 	}
 	w->asleep = true;
@@ -183,11 +147,6 @@ static void wait(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
 
 /* ---- rounds ---- */
 
-static bool finished(const sl_writer *w) SL_REQUIRES(w->mu)
-{
-	return (w->done || w->failed) && w->queued_blocks == 0 && w->in_flight_blocks == 0 && sl__writer_told(w);
-}
-
 /* Once. */
 static void log_error(sl_writer *w) SL_REQUIRES(w->mu)
 {
@@ -196,31 +155,12 @@ static void log_error(sl_writer *w) SL_REQUIRES(w->mu)
 		return;
 	w->error_logged = true;
 	sl__unlock(&w->mu);
-	if (error.code == SL_ECANCELLED) /* as it was asked to */
-		sl__log(&w->env, SL_LOG_INFO, w->name, "called off", SL__F_STR("driver", w->ops.name));
+	if (error.code == SL_ECANCELLED) /* on request */
+		sl__log(&w->env, SL_LOG_INFO, w->name, "cancelled", SL__F_STR("driver", w->ops.name));
 	else
 		sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error", SL__F_STR("driver", w->ops.name),
 			SL__F_STR("error", error.msg));
 	sl__lock(&w->mu);
-}
-
-/* false: the loop has ended. */
-static bool go_round(sl_writer *w) SL_REQUIRES(w->mu)
-{
-	uint64_t seen = w->events;
-	sl__writer_settle(w);
-	sl__writer_tell(w);
-	if (w->failed) {
-		log_error(w);
-		sl__writer_report_queued(w);
-	}
-	if (finished(w))
-		return false;
-	if (schedule(w))
-		sl__writer_log_round(w, "scheduled");
-	else
-		wait(w, seen);
-	return true;
 }
 
 void sl__writer_loop(sl_writer *w)
@@ -228,8 +168,27 @@ void sl__writer_loop(sl_writer *w)
 	sl__lock(&w->mu);
 	w->loop = pthread_self();
 	w->has_loop = true;
-	while (go_round(w))
-		;
+	for (;;) {
+		uint64_t seen = w->events;
+		sl__writer_settle(w);
+		sl__writer_report(w);
+		if (w->failed) {
+			log_error(w);
+			sl__writer_report_queued(w);
+		}
+		/* The end: nothing is left, and on_metrics has been called with that. */
+		bool reported = w->o.on_metrics == NULL ||
+				(w->reported.queued == w->queued_bytes && w->reported.in_flight == w->in_flight_bytes);
+		if ((w->done || w->failed) && w->queued_blocks == 0 && w->in_flight_blocks == 0 && reported)
+			break;
+		bool scheduled = false;
+		while (!w->failed && w->queued_blocks > 0 && schedule_batch(w))
+			scheduled = true;
+		if (scheduled)
+			sl__writer_log_round(w, "scheduled");
+		else
+			wait_for_events(w, seen);
+	}
 	sl__writer_end(w);
 	sl__unlock(&w->mu);
 }

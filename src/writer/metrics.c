@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the writer says about itself: on_metrics, the registry, log records. */
+/* Observing the writer: on_metrics, statistics, log records, the registry of metrics. */
 #include "writer/writer.h"
 
 /* ---- on_metrics ---- */
 
-void sl__writer_tell(sl_writer *w)
+void sl__writer_report(sl_writer *w)
 {
 	uint64_t queued = w->queued_bytes, in_flight = w->in_flight_bytes, buffered = 0;
 	if (w->o.on_metrics == NULL && w->ops.driver_buffered_bytes == NULL)
@@ -12,21 +12,16 @@ void sl__writer_tell(sl_writer *w)
 	sl__unlock(&w->mu);
 	if (w->ops.driver_buffered_bytes != NULL)
 		buffered = w->ops.driver_buffered_bytes(w->driver);
-	bool changed = queued != w->told.queued || in_flight != w->told.in_flight || buffered != w->told.buffered;
-	w->told.queued = queued;
-	w->told.in_flight = in_flight;
-	w->told.buffered = buffered;
+	bool changed =
+		queued != w->reported.queued || in_flight != w->reported.in_flight || buffered != w->reported.buffered;
+	w->reported.queued = queued;
+	w->reported.in_flight = in_flight;
+	w->reported.buffered = buffered;
 	if (changed && w->o.on_metrics != NULL)
 		w->o.on_metrics(queued, in_flight, buffered, w->o.ctx);
 	sl__lock(&w->mu);
 	w->buffered = buffered;
 	sl__writer_press(w);
-}
-
-bool sl__writer_told(const sl_writer *w)
-{
-	return w->o.on_metrics == NULL ||
-	       (w->told.queued == w->queued_bytes && w->told.in_flight == w->in_flight_bytes);
 }
 
 /* ---- log ---- */
@@ -108,9 +103,9 @@ void sl__writer_log_failure(sl_writer *w, const struct sl__wblock *block, int64_
 {
 	if (!is_logged(w, SL_LOG_WARN) || !is_due(w, &w->warn_ns))
 		return;
-	sl__log(&w->env, SL_LOG_WARN, w->name, "a write failed and will be tried again",
-		SL__F_STR("driver", w->ops.name), SL__F_U64("attempt", block->attempts),
-		SL__F_I64("retry_in_ms", delay_ms), SL__F_STR("error", err->msg));
+	sl__log(&w->env, SL_LOG_WARN, w->name, "a write failed and will be retried", SL__F_STR("driver", w->ops.name),
+		SL__F_U64("attempt", block->attempts), SL__F_I64("retry_in_ms", delay_ms),
+		SL__F_STR("error", err->msg));
 }
 
 /* ---- registry ---- */
@@ -169,61 +164,48 @@ static void list_gauges(struct sl__writer_metrics *x, struct gauge rows[GAUGES])
 				 read_pressed};
 }
 
-static int make_series(struct sl__writer_metrics *x, sl_metrics *m, const struct sl_metric_label *driver,
-		       struct sl_err *err)
+int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 {
+	const struct sl_metric_label driver = {"driver", w->ops.name};
+	struct sl__writer_metrics *x = &w->metrics;
+	sl_metrics *m = w->env.metrics;
 	const struct {
 		sl_counter **to;
 		const char *name, *help;
-	} rows[] = {
+	} counters[] = {
 		{&x->written, "sluice_writer_blocks_written_total", "Blocks written."},
 		{&x->physical_bytes, "sluice_writer_physical_bytes_total", "Bytes of blocks written."},
 		{&x->failures, "sluice_writer_failures_total", "Attempts to write a block that failed."},
 		{&x->retries, "sluice_writer_retries_total", "Blocks that wait to be tried again, each time."},
 		{&x->unwritten, "sluice_writer_blocks_unwritten_total", "Blocks reported as not written."},
 	};
-	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds",
-				      "Time of one attempt that wrote its block.", driver, 1, SL_UNIT_NANOSECONDS,
-				      &x->latency, err);
-	for (size_t i = 0; i < SL_COUNT(rows) && rc == 0; i++)
-		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, driver, 1, rows[i].to, err);
-	return rc;
-}
-
-static void detach(sl_writer *w, const struct gauge *rows, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		sl_gauge_detach(*rows[i].to, rows[i].fn, w);
-}
-
-int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
-{
-	const struct sl_metric_label driver = {"driver", w->ops.name};
-	struct gauge rows[GAUGES];
-	size_t n = 0;
-	if (w->env.metrics == NULL)
+	struct gauge gauges[GAUGES];
+	if (m == NULL)
 		return 0;
-	int rc = make_series(&w->metrics, w->env.metrics, &driver, err);
-	list_gauges(&w->metrics, rows);
-	while (n < GAUGES && rc == 0) {
-		rc = sl_metrics_gauge(w->env.metrics, rows[n].name, rows[n].help, &driver, 1, rows[n].to, err);
+	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds",
+				      "Time of one attempt that wrote its block.", &driver, 1, SL_UNIT_NANOSECONDS,
+				      &x->latency, err);
+	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
+		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, &driver, 1, counters[i].to, err);
+	list_gauges(x, gauges);
+	for (size_t i = 0; i < GAUGES && rc == 0; i++) {
+		rc = sl_metrics_gauge(m, gauges[i].name, gauges[i].help, &driver, 1, gauges[i].to, err);
 		if (rc == 0)
-			rc = sl_gauge_attach(*rows[n].to, rows[n].fn, w, err);
+			rc = sl_gauge_attach(*gauges[i].to, gauges[i].fn, w, err);
 		if (rc == 0)
-			n++;
+			x->n_attached++;
 	}
 	if (rc != 0)
-		detach(w, rows, n);
-	w->metrics.attached = rc == 0;
+		sl__writer_metrics_detach(w);
 	return rc;
 }
 
 void sl__writer_metrics_detach(sl_writer *w)
 {
-	struct gauge rows[GAUGES];
-	if (!w->metrics.attached)
-		return;
-	list_gauges(&w->metrics, rows);
-	detach(w, rows, GAUGES);
-	w->metrics.attached = false;
+	struct gauge gauges[GAUGES];
+	list_gauges(&w->metrics, gauges);
+	for (; w->metrics.n_attached > 0; w->metrics.n_attached--) {
+		const struct gauge *g = &gauges[w->metrics.n_attached - 1];
+		sl_gauge_detach(*g->to, g->fn, w);
+	}
 }

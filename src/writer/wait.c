@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backpressure, the error state, the end, and who waits for them. */
+/* Backpressure, the error state, the end of the loop, and the calls that wait for them. */
 #include <errno.h>
 #include <sys/eventfd.h>
 
@@ -14,7 +14,7 @@ static bool holds(const sl_writer *w, enum sl_writer_event event) SL_REQUIRES(w-
 }
 
 /* Make each descriptor readable exactly while its event holds. */
-static void show(sl_writer *w) SL_REQUIRES(w->mu)
+static void update_descriptors(sl_writer *w) SL_REQUIRES(w->mu)
 {
 	for (unsigned i = 0; i < SL_COUNT(w->fds); i++) {
 		eventfd_t n;
@@ -51,22 +51,17 @@ static uint64_t backlog_bytes(const sl_writer *w) SL_REQUIRES(w->mu)
 	return w->buffered > UINT64_MAX - own ? UINT64_MAX : own + w->buffered;
 }
 
-static uint64_t backlog_blocks(const sl_writer *w) SL_REQUIRES(w->mu)
-{
-	return w->queued_blocks + w->in_flight_blocks;
-}
-
 void sl__writer_press(sl_writer *w)
 {
-	uint64_t bytes = backlog_bytes(w), blocks = backlog_blocks(w);
+	uint64_t bytes = backlog_bytes(w), blocks = w->queued_blocks + w->in_flight_blocks;
 	uint64_t limit = (uint64_t)w->o.backlog_limit_bytes, limit_blocks = (uint64_t)w->o.backlog_limit_blocks;
 	if (!w->pressed && (bytes > limit || blocks > limit_blocks)) {
 		w->pressed = true;
-		show(w);
+		update_descriptors(w);
 	} else if (w->pressed && bytes <= (uint64_t)w->o.backlog_clear_bytes && blocks <= limit_blocks / 2) {
 		w->pressed = false;
 		sl__broadcast(&w->clear);
-		show(w);
+		update_descriptors(w);
 	}
 }
 
@@ -74,8 +69,8 @@ void sl__writer_press(sl_writer *w)
 bool sl__writer_overfull(const sl_writer *w, size_t len)
 {
 	uint64_t bytes = backlog_bytes(w), most = 2 * (uint64_t)w->o.backlog_limit_bytes;
-	return w->pressed &&
-	       (bytes > most || len > most - bytes || backlog_blocks(w) >= 2 * (uint64_t)w->o.backlog_limit_blocks);
+	uint64_t blocks = w->queued_blocks + w->in_flight_blocks;
+	return w->pressed && (bytes > most || len > most - bytes || blocks >= 2 * (uint64_t)w->o.backlog_limit_blocks);
 }
 
 static int copy_error(const sl_writer *w, struct sl_err *err) SL_REQUIRES(w->mu)
@@ -114,7 +109,7 @@ void sl__writer_fail(sl_writer *w, const struct sl_err *error)
 	w->failed = true;
 	w->error = *error;
 	sl__broadcast(&w->clear);
-	show(w);
+	update_descriptors(w);
 	sl__writer_stir(w);
 }
 
@@ -124,7 +119,7 @@ void sl__writer_end(sl_writer *w)
 	w->has_loop = false;
 	sl__broadcast(&w->clear);
 	sl__broadcast(&w->over);
-	show(w);
+	update_descriptors(w);
 }
 
 int sl_writer_signal_done(sl_writer *w)
@@ -166,7 +161,7 @@ int sl_writer_error(sl_writer *w, struct sl_err *err)
 
 /* ---- run, start, join ---- */
 
-static int begin(sl_writer *w, struct sl_err *err)
+static int begin_run(sl_writer *w, struct sl_err *err)
 {
 	if (sl__forked(&w->guard))
 		return sl_err_set(err, SL_EFORKED, "writer: used in a forked child");
@@ -180,7 +175,7 @@ static int begin(sl_writer *w, struct sl_err *err)
 
 int sl_writer_run(sl_writer *w, struct sl_err *err)
 {
-	int rc = begin(w, err);
+	int rc = begin_run(w, err);
 	if (rc != 0)
 		return rc;
 	sl__writer_loop(w);
@@ -195,10 +190,10 @@ static void *thread_main(void *arg)
 
 int sl_writer_start(sl_writer *w, struct sl_err *err)
 {
-	int rc = begin(w, err);
+	int rc = begin_run(w, err);
 	if (rc != 0)
 		return rc;
-	/* The thread needs mu to begin, so nobody can see it end before own_thread is set. */
+	/* The thread needs mu to begin, so no caller can see it end before own_thread is set. */
 	sl__lock(&w->mu);
 	int error = sl__thread_start(&w->thread, w->name, thread_main, w);
 	w->own_thread = error == 0;
@@ -206,18 +201,6 @@ int sl_writer_start(sl_writer *w, struct sl_err *err)
 		w->phase = SL__WRITER_NEW;
 	sl__unlock(&w->mu);
 	return error == 0 ? 0 : sl__thread_error(err, error, "loop", w->name);
-}
-
-/* The loop has ended; its thread too when this returns. */
-static void join_thread(sl_writer *w) SL_REQUIRES(w->mu)
-{
-	bool mine = w->own_thread && !w->joined;
-	w->joined = true;
-	if (!mine)
-		return;
-	sl__unlock(&w->mu);
-	(void)pthread_join(w->thread, NULL);
-	sl__lock(&w->mu);
 }
 
 int sl_writer_join(sl_writer *w, int64_t timeout_ms, struct sl_err *err)
@@ -237,10 +220,14 @@ int sl_writer_join(sl_writer *w, int64_t timeout_ms, struct sl_err *err)
 	if (rc == 0 && w->phase == SL__WRITER_RUNNING)
 		rc = sl_err_set(err, SL_ETIMEDOUT, "writer %s: not ended; %llu writes are in flight", w->name,
 				(unsigned long long)w->in_flight_blocks);
+	/* The loop has ended: its thread is joined once. */
+	bool mine = rc == 0 && w->own_thread && !w->joined;
 	if (rc == 0) {
-		join_thread(w);
+		w->joined = true;
 		rc = copy_error(w, err);
 	}
 	sl__unlock(&w->mu);
+	if (mine)
+		(void)pthread_join(w->thread, NULL);
 	return rc;
 }

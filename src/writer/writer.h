@@ -2,12 +2,14 @@
 /*
  * Inside the block writer. One lock, mu, guards what enqueuers, completers, waiters and the loop share; shards and
  * limiter have their own, taken inside of mu or without it, never around it. One thread, the loop, schedules, settles,
- * and calls every callback, without a lock; so callbacks are in order by themselves. Everybody else changes state under
- * mu and stirs the loop.
+ * and calls every callback, without a lock, so callbacks never overlap. All other threads change state under mu and stir
+ * the loop.
  *
- *     enqueue.c   blocks into their shards        loop.c    rounds: settle, schedule, wait
- *     complete.c  from the driver, any thread     settle.c  how a write ended: written, again, error; reports
- *     wait.c      backpressure, descriptors, end  metrics.c on_metrics, registry, log records
+ *     writer.c    the handle, its options, blocks into their shards
+ *     loop.c      rounds: settle, schedule, wait
+ *     settle.c    how a write ended: completions from any thread; written, retried or reported as unwritten
+ *     wait.c      backpressure, descriptors, the error state, the end
+ *     metrics.c   on_metrics, registry, log records
  *
  * Invariants, under mu:
  *  W1  enqueued = written + unwritten + queued_blocks + in_flight_blocks; the bytes likewise.
@@ -15,8 +17,8 @@
  *      it), or completed. There is one for each permit of the limiter, and only the loop takes and frees both, so a
  *      permit always finds a free slot.
  *  W3  `pressed` is what the last change of the backlog made of it.
- *  W4  The loop sleeps only when `events` is what it was at the beginning of a round that could do nothing; whoever
- *      changes something that a round looks at calls sl__writer_stir.
+ *  W4  The loop sleeps only when `events` is what it was at the beginning of a round that could do nothing; a thread
+ *      that changes something that a round reads calls sl__writer_stir.
  *  W5  Once `failed` or `done` is set nothing is enqueued any more; neither is ever taken back.
  */
 #ifndef SL_WRITER_WRITER_H
@@ -33,7 +35,7 @@
 #include <sluice/writer.h>
 
 #define SL__NS_PER_MS ((int64_t)1000000)
-#define SL__WRITER_POLL_MS 100 /* readiness and driver-buffered bytes are read again so often */
+#define SL__WRITER_POLL_MS 100 /* readiness and driver-buffered bytes are read again this often */
 #define SL__WRITER_KEY 4       /* characters of a shard key */
 #define SL__WRITER_SLOT_BITS 16
 #define SL__WRITER_BATCH 16 /* blocks that the loop moves under one lock */
@@ -64,7 +66,7 @@ struct sl__writer_metrics {
 	sl_counter *written, *physical_bytes, *failures, *retries, *unwritten;
 	sl_histogram *latency;
 	sl_gauge *queued_bytes, *in_flight_bytes, *buffered_bytes, *concurrency, *pressed;
-	bool attached;
+	size_t n_attached; /* gauges */
 };
 
 enum sl__writer_phase { SL__WRITER_NEW, SL__WRITER_RUNNING, SL__WRITER_ENDED };
@@ -111,29 +113,24 @@ struct sl_writer {
 	struct sl__prng prng;
 	struct {
 		uint64_t queued, in_flight, buffered;
-	} told;                  /* by the last on_metrics */
+	} reported;              /* by the last on_metrics */
 	int64_t recheck_ns;      /* when shards that were not ready are asked again; SL_FOREVER: none is known */
 	int64_t log_ns, warn_ns; /* no such record before */
 	bool error_logged;
 };
 
-/* ---- options.c ---- */
-SL_MUST_CHECK int sl__writer_options(struct sl_writer_opts *out, const struct sl_writer_opts *opts,
-				     const struct sl_writer_driver_ops *ops, struct sl_err *err);
-
 /* ---- loop.c ---- */
 void sl__writer_loop(sl_writer *w);
-/* Something has changed that the loop must look at. */
+/* Something has changed that the loop must handle. */
 void sl__writer_stir(sl_writer *w) SL_REQUIRES(w->mu);
 
-/* ---- complete.c ---- */
+/* ---- settle.c ---- */
 /* Put a slot that is out among the completed; err NULL: success. */
 void sl__writer_ended(sl_writer *w, struct sl__wslot *slot, const struct sl_err *err) SL_REQUIRES(w->mu);
 struct sl__wslot *sl__wslots_pop(struct sl__wslots *list);
 void sl__wslots_append(struct sl__wslots *list, struct sl__wslot *slot);
-
-/* ---- settle.c: on the loop, or on the thread of free; called and return with mu held, which they release meanwhile */
-/* Everything that the driver has completed. */
+/* Settle everything that the driver has completed. This and the next run on the loop, or on the thread of free; called
+ * and return with mu held, which they release meanwhile. */
 void sl__writer_settle(sl_writer *w) SL_REQUIRES(w->mu);
 /* Report everything that is queued; in the error state. */
 void sl__writer_report_queued(sl_writer *w) SL_REQUIRES(w->mu);
@@ -151,10 +148,8 @@ bool sl__writer_overfull(const sl_writer *w, size_t len) SL_REQUIRES(w->mu);
 /* ---- metrics.c ---- */
 SL_MUST_CHECK int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err);
 void sl__writer_metrics_detach(sl_writer *w);
-/* Read the driver's buffer and tell on_metrics what has changed. On the loop; releases mu meanwhile. */
-void sl__writer_tell(sl_writer *w) SL_REQUIRES(w->mu);
-/* Has on_metrics heard of what holds? */
-bool sl__writer_told(const sl_writer *w) SL_REQUIRES(w->mu);
+/* Read the driver's buffer and report to on_metrics what has changed. On the loop; releases mu meanwhile. */
+void sl__writer_report(sl_writer *w) SL_REQUIRES(w->mu);
 /* The record of queue statistics, if one is due. Without mu, on the loop. */
 void sl__writer_log_queue(sl_writer *w, uint64_t written) SL_EXCLUDES(w->mu);
 /* The record of one round, if asked for. On the loop; releases mu meanwhile. */
