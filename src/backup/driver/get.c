@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a local repository. Whoever restores takes many frames out of few packs, so descriptors are kept open. A get
+ * Reading a local repository. A restore reads many frames of few packs, so descriptors are kept open. A get
  * at offset 0 opens the object anew: what reads an object from its beginning sees what has the name now, also when
  * another process has put it.
  */
@@ -10,7 +10,7 @@
 
 #include "backup/driver/local.h"
 
-static struct local_cached *find(struct local *l, const char *name) SL_REQUIRES(l->mu)
+static struct local_cached *find_cached(struct local *l, const char *name) SL_REQUIRES(l->mu)
 {
 	for (size_t i = 0; i < LOCAL_CACHE; i++) {
 		struct local_cached *c = &l->cache[i];
@@ -20,25 +20,10 @@ static struct local_cached *find(struct local *l, const char *name) SL_REQUIRES(
 	return NULL;
 }
 
-/* A free place, or the one that was unused for the longest time, whose descriptor is then the caller's to close; NULL:
- * all are in use. */
-static struct local_cached *take_place(struct local *l, int *to_close) SL_REQUIRES(l->mu)
+/* Take a name's descriptor out of use; one that is not in use is the caller's to close. */
+static int forget_cached(struct local *l, const char *name) SL_REQUIRES(l->mu)
 {
-	struct local_cached *best = NULL;
-	for (size_t i = 0; i < LOCAL_CACHE; i++) {
-		struct local_cached *c = &l->cache[i];
-		if (c->users == 0 && (best == NULL || c->fd < 0 || (best->fd >= 0 && c->used < best->used)))
-			best = c;
-	}
-	if (best != NULL)
-		*to_close = best->fd;
-	return best;
-}
-
-/* Take a name's descriptor out of use; one that nobody reads from is the caller's to close. */
-static int forget(struct local *l, const char *name) SL_REQUIRES(l->mu)
-{
-	struct local_cached *c = find(l, name);
+	struct local_cached *c = find_cached(l, name);
 	if (c == NULL)
 		return -1;
 	c->stale = true;
@@ -51,83 +36,72 @@ static int forget(struct local *l, const char *name) SL_REQUIRES(l->mu)
 void sl__bk_local_drop_cached(struct local *l, const char *name)
 {
 	sl__lock(&l->mu);
-	int fd = forget(l, name);
+	int fd = forget_cached(l, name);
 	sl__unlock(&l->mu);
 	sl__close_fd(&l->env, &fd);
 }
 
-/* Keep the descriptor for others; NULL: there is no place, it is the caller's. */
-static struct local_cached *keep(struct local *l, const char *name, int fd)
+/* Keep the descriptor for others; NULL: all places are in use, and it is the caller's. */
+static struct local_cached *keep_cached(struct local *l, const char *name, int fd)
 {
 	int to_close = -1;
+	struct local_cached *best = NULL;
 	sl__lock(&l->mu);
-	int old = forget(l, name);
-	struct local_cached *c = take_place(l, &to_close);
-	if (c != NULL) {
-		*c = (struct local_cached){.fd = fd, .users = 1, .used = ++l->ticks};
-		memcpy(c->name, name, strlen(name) + 1);
+	int old = forget_cached(l, name);
+	/* A free place, or the one that was unused for the longest time. */
+	for (size_t i = 0; i < LOCAL_CACHE; i++) {
+		struct local_cached *c = &l->cache[i];
+		if (c->users == 0 && (best == NULL || c->fd < 0 || (best->fd >= 0 && c->used < best->used)))
+			best = c;
+	}
+	if (best != NULL) {
+		to_close = best->fd;
+		*best = (struct local_cached){.fd = fd, .users = 1, .used = ++l->ticks};
+		memcpy(best->name, name, strlen(name) + 1);
 	}
 	sl__unlock(&l->mu);
 	sl__close_fd(&l->env, &old);
 	sl__close_fd(&l->env, &to_close);
-	return c;
-}
-
-static struct local_cached *borrow(struct local *l, const char *name)
-{
-	sl__lock(&l->mu);
-	struct local_cached *c = find(l, name);
-	if (c != NULL) {
-		c->users++;
-		c->used = ++l->ticks;
-	}
-	sl__unlock(&l->mu);
-	return c;
-}
-
-static void give_back(struct local *l, struct local_cached *c)
-{
-	int fd = -1;
-	sl__lock(&l->mu);
-	if (--c->users == 0 && c->stale) {
-		fd = c->fd;
-		c->fd = -1;
-	}
-	sl__unlock(&l->mu);
-	sl__close_fd(&l->env, &fd);
-}
-
-void sl__bk_local_close_cached(struct local *l)
-{
-	for (size_t i = 0; i < LOCAL_CACHE; i++)
-		sl__close_fd(&l->env, &l->cache[i].fd);
-}
-
-/* O_NONBLOCK: a pipe of that name must not hold us up. */
-static int open_object(const struct local *l, const char *name, struct sl_err *err)
-{
-	char path[LOCAL_PATH_BYTES];
-	sl__bk_local_path(l, name, path);
-	int fd = SL__IO(&l->env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	return fd >= 0 ? fd : sl_err_set_errno(err, -fd, "repository %s: open %s", l->root, name);
+	return best;
 }
 
 int sl__bk_local_get(void *driver, const char *name, uint64_t offset, void *buf, size_t len, size_t *got,
 		     struct sl_err *err)
 {
 	struct local *l = driver;
+	struct local_cached *c = NULL;
+	int own = -1, stale = -1; /* descriptors to close */
 	int rc = sl__bk_local_check(l, name, err);
 	if (rc != 0)
 		return rc;
-	struct local_cached *c = offset != 0 ? borrow(l, name) : NULL;
-	int own = c == NULL ? open_object(l, name, err) : -1;
-	if (c == NULL && own < 0)
-		return own;
-	if (c == NULL && (c = keep(l, name, own)) != NULL)
-		own = -1;
+	if (offset != 0) {
+		sl__lock(&l->mu);
+		c = find_cached(l, name);
+		if (c != NULL) {
+			c->users++;
+			c->used = ++l->ticks;
+		}
+		sl__unlock(&l->mu);
+	}
+	if (c == NULL) { /* O_NONBLOCK: a pipe of that name must not block */
+		char path[LOCAL_PATH_BYTES];
+		sl__bk_local_path(l, name, path);
+		own = SL__IO(&l->env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+		if (own < 0)
+			return sl_err_set_errno(err, -own, "repository %s: open %s", l->root, name);
+		c = keep_cached(l, name, own);
+	}
 	ssize_t n = sl__pread_full(&l->env, c != NULL ? c->fd : own, buf, len, offset);
-	if (c != NULL)
-		give_back(l, c);
+	if (c != NULL) {
+		own = -1;
+		sl__lock(&l->mu);
+		if (--c->users == 0 && c->stale) {
+			stale = c->fd;
+			c->fd = -1;
+		}
+		sl__unlock(&l->mu);
+	}
+	sl__close_fd(&l->env, &stale);
 	sl__close_fd(&l->env, &own);
 	if (n < 0)
 		return sl_err_set_errno(err, (int)-n, "repository %s: read %s", l->root, name);
@@ -148,7 +122,7 @@ static int stat_object(const struct local *l, const char *name, struct sl_driver
 	return rc;
 }
 
-/* What was looked at is covered by the next sync, whoever has put it. */
+/* What stat has returned is covered by the next sync, whichever process has put it. */
 int sl__bk_local_stat(void *driver, const char *name, struct sl_driver_stat *out, struct sl_err *err)
 {
 	struct local *l = driver;
