@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an entry of a manifest may be; writers and readers hold to the same rules. */
+/* Entries of a manifest: what is valid, the same for writers and readers, and how they are encoded (manifest.h). */
 #include "backup/manifest/manifest.h"
 
+enum { VARINT_MAX = 10 };
+
+/* ---- rules ---- */
+
 /* A slash sorts before every other byte, so that a folder is followed by what is in it. */
-static inline int rank(char c)
+static inline int path_rank(char c)
 {
 	return c == '/' ? 0 : 1 + (unsigned char)c;
 }
@@ -14,13 +18,8 @@ int sl__bk_path_compare(const char *a, size_t a_len, const char *b, size_t b_len
 	while (i < n && a[i] == b[i])
 		i++;
 	if (i < n)
-		return rank(a[i]) - rank(b[i]);
+		return path_rank(a[i]) - path_rank(b[i]);
 	return (a_len > b_len) - (a_len < b_len);
-}
-
-static bool is_dots(const char *name, size_t n)
-{
-	return (n == 1 && name[0] == '.') || (n == 2 && name[0] == '.' && name[1] == '.');
 }
 
 static const char *wrong_path(const char *path, size_t len)
@@ -30,22 +29,38 @@ static const char *wrong_path(const char *path, size_t len)
 	if (memchr(path, '\0', len) != NULL)
 		return "a path with a NUL";
 	for (size_t start = 0; start <= len;) {
-		const char *slash = memchr(path + start, '/', len - start);
-		size_t end = slash != NULL ? (size_t)(slash - path) : len;
-		if (end == start)
+		const char *slash = memchr(path + start, '/', len - start), *name = path + start;
+		size_t end = slash != NULL ? (size_t)(slash - path) : len, n = end - start;
+		if (n == 0)
 			return "a path with an empty component";
-		if (is_dots(path + start, end - start))
+		if ((n == 1 && name[0] == '.') || (n == 2 && name[0] == '.' && name[1] == '.'))
 			return "a path with \".\" or \"..\"";
 		start = end + 1;
 	}
 	return NULL;
 }
 
-static const char *wrong_target(const struct bk_entry *e)
+static const char *wrong_type(const struct bk_entry *e)
 {
+	bool device = e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK;
 	bool link = e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK;
+	if (e->type < SL_BACKUP_FILE || e->type > SL_BACKUP_BLOCK)
+		return "an unknown type";
+	if (e->flags > 2 * BK_ENTRY_FRESH - 1)
+		return "unknown flags";
+	if (e->mode > 07777)
+		return "a mode with more than permissions";
+	if (e->mtime.tv_nsec < 0 || e->mtime.tv_nsec >= BK_SECOND_NS || e->ctime.tv_nsec < 0 ||
+	    e->ctime.tv_nsec >= BK_SECOND_NS)
+		return "a time with more than a second of nanoseconds";
+	if (!device && e->rdev != 0)
+		return "a device number on something else";
+	if (e->type != SL_BACKUP_FILE &&
+	    ((e->flags & ~BK_ENTRY_FRESH) != 0 || e->size != 0 || e->extents_n != 0 || e->refs_n != 0))
+		return "contents of something that is not a file";
+	/* Links, and only links, have a target. */
 	if (!link)
-		return e->target_len != 0 ? "a target of something that is no link" : NULL;
+		return e->target_len != 0 ? "a target of something that is not a link" : NULL;
 	if (e->target_len == 0 || e->target_len >= BK_PATH_MAX || memchr(e->target, '\0', e->target_len) != NULL)
 		return "a link without a usable target";
 	if (e->type == SL_BACKUP_SYMLINK)
@@ -69,20 +84,6 @@ static const char *wrong_xattrs(const struct bk_entry *e)
 	return NULL;
 }
 
-static const char *wrong_extents(const struct bk_entry *e)
-{
-	uint64_t end = 0;
-	if (e->extents_n > BK_EXTENTS_MAX || (e->extents_n > 0 && (e->flags & BK_ENTRY_SPARSE) == 0))
-		return "extents of a file that has none";
-	for (size_t i = 0; i < e->extents_n; i++) {
-		const struct bk_extent *x = &e->extents[i];
-		if (x->offset < end || x->length == 0 || x->offset > e->size || x->length > e->size - x->offset)
-			return "extents that overlap or leave the file";
-		end = x->offset + x->length;
-	}
-	return NULL;
-}
-
 uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e)
 {
 	if ((e->flags & BK_ENTRY_SPARSE) == 0)
@@ -93,59 +94,137 @@ uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e)
 	return total;
 }
 
-static const char *wrong_lists(const struct bk_entry *e)
+/* Extents and references. */
+static const char *wrong_contents(const struct bk_entry *e)
 {
-	if (e->refs_n == 0 || e->refs_n > BK_LIST_BLOCKS_MAX)
+	uint64_t end = 0, total = 0;
+	if (e->extents_n > BK_EXTENTS_MAX || (e->extents_n > 0 && (e->flags & BK_ENTRY_SPARSE) == 0))
+		return "extents of a file without extents";
+	for (size_t i = 0; i < e->extents_n; i++) {
+		const struct bk_extent *x = &e->extents[i];
+		if (x->offset < end || x->length == 0 || x->offset > e->size || x->length > e->size - x->offset)
+			return "extents that overlap or leave the file";
+		end = x->offset + x->length;
+	}
+	bool lists = (e->flags & BK_ENTRY_LISTS) != 0;
+	if (lists && (e->refs_n == 0 || e->refs_n > BK_LIST_BLOCKS_MAX))
 		return "too few or too many list blocks";
-	for (size_t i = 0; i < e->refs_n; i++)
-		if (e->refs[i].len == 0 || e->refs[i].len % BK_LIST_REF_BYTES != 0 ||
-		    e->refs[i].len > BK_LIST_REFS * BK_LIST_REF_BYTES)
-			return "a list block of a wrong length";
-	return NULL;
-}
-
-static const char *wrong_refs(const struct bk_entry *e)
-{
-	if ((e->flags & BK_ENTRY_LISTS) != 0)
-		return wrong_lists(e);
-	uint64_t total = 0;
-	if (e->refs_n > BK_LIST_REFS)
+	if (!lists && e->refs_n > BK_LIST_REFS)
 		return "too many blocks without a list";
 	for (size_t i = 0; i < e->refs_n; i++) {
-		if (e->refs[i].len == 0 || e->refs[i].len > BK_CHUNK_MAX)
+		uint32_t len = e->refs[i].len;
+		if (lists && (len == 0 || len % BK_LIST_REF_BYTES != 0 || len > BK_LIST_REFS * BK_LIST_REF_BYTES))
+			return "a list block of a wrong length";
+		if (!lists && (len == 0 || len > BK_CHUNK_MAX))
 			return "a block of a wrong length";
-		total += e->refs[i].len;
+		total += len;
 	}
-	return total != sl__bk_entry_data_bytes(e) ? "blocks that are not as long as the file" : NULL;
-}
-
-static const char *wrong_kind(const struct bk_entry *e)
-{
-	bool device = e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK;
-	if (e->type < SL_BACKUP_FILE || e->type > SL_BACKUP_BLOCK)
-		return "an unknown type";
-	if (e->flags > 2 * BK_ENTRY_FRESH - 1)
-		return "unknown flags";
-	if (e->mode > 07777)
-		return "a mode with more than permissions";
-	if (e->mtime.tv_nsec < 0 || e->mtime.tv_nsec >= BK_SECOND_NS || e->ctime.tv_nsec < 0 ||
-	    e->ctime.tv_nsec >= BK_SECOND_NS)
-		return "a time with more than a second of nanoseconds";
-	if (!device && e->rdev != 0)
-		return "a device's number on something else";
-	if (e->type == SL_BACKUP_FILE)
-		return NULL;
-	if ((e->flags & ~BK_ENTRY_FRESH) != 0 || e->size != 0 || e->extents_n != 0 || e->refs_n != 0)
-		return "contents of something that is no file";
-	return NULL;
+	return !lists && total != sl__bk_entry_data_bytes(e) ? "blocks that are not as long as the file" : NULL;
 }
 
 const char *sl__bk_entry_wrong(const struct bk_entry *e)
 {
-	const char *(*const rules[])(const struct bk_entry *) = {wrong_kind, wrong_target, wrong_xattrs, wrong_extents,
-								 wrong_refs};
 	const char *wrong = wrong_path(e->path, e->path_len);
-	for (size_t i = 0; wrong == NULL && i < SL_COUNT(rules); i++)
-		wrong = rules[i](e);
-	return wrong;
+	if (wrong == NULL)
+		wrong = wrong_type(e);
+	if (wrong == NULL)
+		wrong = wrong_xattrs(e);
+	return wrong != NULL ? wrong : wrong_contents(e);
+}
+
+/* ---- encoding: room for all of it is made first, so nothing fails in the middle ---- */
+
+static uint8_t *put_varint(uint8_t *p, uint64_t v)
+{
+	for (; v >= 0x80; v >>= 7)
+		*p++ = (uint8_t)(v | 0x80);
+	*p++ = (uint8_t)v;
+	return p;
+}
+
+static uint8_t *put_time(uint8_t *p, struct timespec t)
+{
+	int64_t sec = t.tv_sec;
+	return put_varint(put_varint(p, ((uint64_t)sec << 1) ^ (uint64_t)(sec >> 63)), (uint64_t)t.tv_nsec);
+}
+
+static uint8_t *put_bytes(uint8_t *p, const void *bytes, size_t n)
+{
+	p = put_varint(p, n);
+	if (n > 0)
+		memcpy(p, bytes, n);
+	return p + n;
+}
+
+static uint8_t *put_attributes(uint8_t *p, const struct bk_entry *e)
+{
+	p = put_varint(p, e->mode);
+	p = put_varint(p, e->uid);
+	p = put_varint(p, e->gid);
+	p = put_time(p, e->mtime);
+	p = put_time(p, e->ctime);
+	p = put_varint(p, e->dev);
+	p = put_varint(p, e->ino);
+	p = put_varint(p, e->nlink);
+	p = put_varint(p, e->size);
+	p = put_varint(p, e->rdev);
+	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
+		p = put_bytes(p, e->target, e->target_len);
+	p = put_varint(p, e->xattrs_n);
+	for (size_t i = 0; i < e->xattrs_n; i++) {
+		p = put_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
+		p = put_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
+	}
+	return p;
+}
+
+static uint8_t *put_contents(uint8_t *p, const struct bk_entry *e)
+{
+	if ((e->flags & BK_ENTRY_SPARSE) != 0) {
+		uint64_t end = 0;
+		p = put_varint(p, e->extents_n);
+		for (size_t i = 0; i < e->extents_n; i++) {
+			p = put_varint(p, e->extents[i].offset - end);
+			p = put_varint(p, e->extents[i].length);
+			end = e->extents[i].offset + e->extents[i].length;
+		}
+	}
+	p = put_varint(p, e->refs_n);
+	for (size_t i = 0; i < e->refs_n; i++) {
+		memcpy(p, e->refs[i].id.b, BK_ID_BYTES);
+		p = put_varint(p + BK_ID_BYTES, e->refs[i].len);
+	}
+	return p;
+}
+
+int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const char *previous, size_t previous_len,
+			struct sl_err *err)
+{
+	const char *wrong = sl__bk_entry_wrong(e);
+	if (wrong != NULL)
+		return sl_err_set(err, SL_EINVAL, "%.160s: %s", e->path, wrong);
+	size_t room = 6 + 20 * VARINT_MAX + e->path_len + e->target_len;
+	for (size_t i = 0; i < e->xattrs_n; i++)
+		room += 2 * VARINT_MAX + strlen(e->xattrs[i].name) + e->xattrs[i].len;
+	room += e->extents_n * 2 * VARINT_MAX + e->refs_n * (BK_ID_BYTES + VARINT_MAX);
+	if (sl__buf_reserve(buf, room) != 0)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the entry of %.160s", e->path);
+	size_t shared = 0, most = SL_MIN(previous_len, e->path_len);
+	while (shared < most && previous[shared] == e->path[shared])
+		shared++;
+	uint8_t *begin = (uint8_t *)buf->data + buf->len, *p = begin + 4;
+	*p++ = (uint8_t)e->type;
+	*p++ = e->flags;
+	p = put_varint(p, shared);
+	p = put_bytes(p, e->path + shared, e->path_len - shared);
+	p = put_attributes(p, e);
+	if (e->type == SL_BACKUP_FILE)
+		p = put_contents(p, e);
+	size_t n = (size_t)(p - begin) - 4;
+	if (n > BK_ENTRY_MAX)
+		return sl_err_set(err, SL_EINVAL, "%.160s: its entry is too long", e->path);
+	sl__put32(begin, (uint32_t)n);
+	buf->len += n + 4;
+	buf->data[buf->len] = '\0';
+	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes into an entry; nothing in them is believed before it was looked at. */
+/* Decoding an entry; nothing in its bytes is trusted before it is checked. */
 #include "backup/manifest/manifest.h"
 
 struct bk_entry_scratch {
@@ -44,7 +44,7 @@ void sl__bk_entry_scratch_free(struct bk_entry_scratch *s)
 	sl__free(s->env, s);
 }
 
-static int grow(const struct sl_env *env, void *array, size_t *cap, size_t n, size_t size)
+static int grow_array(const struct sl_env *env, void *array, size_t *cap, size_t n, size_t size)
 {
 	void *p;
 	memcpy(&p, array, sizeof(p));
@@ -126,15 +126,9 @@ static const char *get_text(struct in *in, struct bk_entry_scratch *s, size_t *n
 	return at;
 }
 
-static int make_text_room(struct in *in, struct bk_entry_scratch *s)
-{
-	s->text_len = 0;
-	return grow(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
-}
-
 /* ---- parts ---- */
 
-/* The part that is shared with the path before stands where it is when that was decoded into the same scratch. */
+/* The part that is shared with the path before is in place when that was decoded into the same scratch. */
 static int get_path(struct in *in, struct bk_entry_scratch *s, const char *previous, size_t previous_len,
 		    struct bk_entry *e)
 {
@@ -146,7 +140,7 @@ static int get_path(struct in *in, struct bk_entry_scratch *s, const char *previ
 	     sl__bk_path_compare(previous + shared, previous_len - shared, (const char *)rest, n) >= 0))
 		return SL_ECORRUPT;
 	bool in_place = previous == s->path;
-	if (grow(s->env, &s->path, &s->path_cap, (size_t)shared + n + 1, 1) != 0)
+	if (grow_array(s->env, &s->path, &s->path_cap, (size_t)shared + n + 1, 1) != 0)
 		return SL_ENOMEM;
 	if (!in_place && shared > 0)
 		memcpy(s->path, previous, (size_t)shared);
@@ -158,37 +152,12 @@ static int get_path(struct in *in, struct bk_entry_scratch *s, const char *previ
 	return 0;
 }
 
-static void get_attributes(struct in *in, struct bk_entry *e)
-{
-	e->mode = get_u32(in);
-	e->uid = get_u32(in);
-	e->gid = get_u32(in);
-	e->mtime = get_time(in);
-	e->ctime = get_time(in);
-	e->dev = get_varint(in);
-	e->ino = get_varint(in);
-	e->nlink = get_varint(in);
-	e->size = get_varint(in);
-	e->rdev = get_varint(in);
-}
-
-static int get_target(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
-{
-	if (e->type != SL_BACKUP_SYMLINK && e->type != SL_BACKUP_HARDLINK)
-		return 0;
-	if (make_text_room(in, s) != 0)
-		return SL_ENOMEM;
-	e->target = get_text(in, s, &e->target_len);
-	return 0;
-}
-
 static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
 {
 	size_t n = get_count(in, 2), name_len, len;
 	if (n == 0)
 		return 0;
-	if ((e->target == NULL && make_text_room(in, s) != 0) ||
-	    grow(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof(*s->xattrs)) != 0)
+	if (grow_array(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof(*s->xattrs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_xattr *x = &s->xattrs[i];
@@ -204,13 +173,14 @@ static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry
 	return 0;
 }
 
-static int get_extents(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
+/* Extents and references of a file. */
+static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
 {
 	uint64_t end = 0;
 	size_t n = (e->flags & BK_ENTRY_SPARSE) != 0 ? get_count(in, 2) : 0;
 	if (n > BK_EXTENTS_MAX)
 		return SL_ECORRUPT;
-	if (grow(s->env, &s->extents, &s->extents_cap, n, sizeof(*s->extents)) != 0)
+	if (grow_array(s->env, &s->extents, &s->extents_cap, n, sizeof(*s->extents)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_extent *x = &s->extents[i];
@@ -223,13 +193,8 @@ static int get_extents(struct in *in, struct bk_entry_scratch *s, struct bk_entr
 	}
 	e->extents = s->extents;
 	e->extents_n = n;
-	return 0;
-}
-
-static int get_refs(struct in *in, struct bk_entry_scratch *s, struct bk_entry *e)
-{
-	size_t n = get_count(in, BK_ID_BYTES + 1);
-	if (grow(s->env, &s->refs, &s->refs_cap, n, sizeof(*s->refs)) != 0)
+	n = get_count(in, BK_ID_BYTES + 1);
+	if (grow_array(s->env, &s->refs, &s->refs_cap, n, sizeof(*s->refs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if ((size_t)(in->end - in->p) < BK_ID_BYTES)
@@ -243,28 +208,6 @@ static int get_refs(struct in *in, struct bk_entry_scratch *s, struct bk_entry *
 	return 0;
 }
 
-static int decode(struct in *in, struct bk_entry_scratch *s, const char *previous, size_t previous_len,
-		  struct bk_entry *e)
-{
-	if (in->end - in->p < 2)
-		return SL_ECORRUPT;
-	e->type = (enum sl_backup_type)in->p[0];
-	e->flags = in->p[1];
-	in->p += 2;
-	int rc = get_path(in, s, previous, previous_len, e);
-	if (rc == 0)
-		get_attributes(in, e);
-	if (rc == 0)
-		rc = get_target(in, s, e);
-	if (rc == 0)
-		rc = get_xattrs(in, s, e);
-	if (rc == 0 && e->type == SL_BACKUP_FILE)
-		rc = get_extents(in, s, e);
-	if (rc == 0 && e->type == SL_BACKUP_FILE)
-		rc = get_refs(in, s, e);
-	return rc == 0 && (in->bad || in->p != in->end) ? SL_ECORRUPT : rc;
-}
-
 int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t n, const char *previous,
 			size_t previous_len, struct bk_entry *e, size_t *used, struct sl_err *err)
 {
@@ -274,13 +217,42 @@ int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t
 	*used = 4 + (size_t)len;
 	if (n < *used)
 		return SL_EAGAIN;
-	struct in in = {bytes + 4, bytes + *used, false};
+	struct in rest = {bytes + 4, bytes + *used, false}, *in = &rest;
 	memset(e, 0, sizeof(*e));
-	int rc = decode(&in, s, previous, previous_len, e);
+	int rc = SL_ECORRUPT;
+	if (len >= 2) {
+		e->type = (enum sl_backup_type)in->p[0];
+		e->flags = in->p[1];
+		in->p += 2;
+		rc = get_path(in, s, previous, previous_len, e);
+	}
+	if (rc == 0) {
+		e->mode = get_u32(in);
+		e->uid = get_u32(in);
+		e->gid = get_u32(in);
+		e->mtime = get_time(in);
+		e->ctime = get_time(in);
+		e->dev = get_varint(in);
+		e->ino = get_varint(in);
+		e->nlink = get_varint(in);
+		e->size = get_varint(in);
+		e->rdev = get_varint(in);
+		/* Room for all texts that may follow. */
+		s->text_len = 0;
+		rc = grow_array(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
+	}
+	if (rc == 0 && (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK))
+		e->target = get_text(in, s, &e->target_len);
+	if (rc == 0)
+		rc = get_xattrs(in, s, e);
+	if (rc == 0 && e->type == SL_BACKUP_FILE)
+		rc = get_contents(in, s, e);
+	if (rc == 0 && (in->bad || in->p != in->end))
+		rc = SL_ECORRUPT;
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, rc, "no memory for an entry");
 	if (rc != 0)
-		return sl_err_set(err, rc, "an entry that is not whole or not in order, behind %.120s", previous);
+		return sl_err_set(err, rc, "an entry that is truncated or not in order, after %.120s", previous);
 	const char *wrong = sl__bk_entry_wrong(e);
 	return wrong != NULL ? sl_err_set(err, SL_ECORRUPT, "%.120s: %s", e->path, wrong) : 0;
 }

@@ -10,9 +10,9 @@
  *   entry  u32 length of what follows; u8 type; u8 flags;
  *          varint bytes shared with the path before, varint bytes that follow, these bytes;
  *          varints mode, uid, gid; mtime and ctime, each a zigzag varint seconds since 1970 and a varint nanoseconds
- *          behind these; varints dev, ino, nlink, size, rdev;
+ *          after these; varints dev, ino, nlink, size, rdev;
  *          links: varint length, target; varint attributes, each with lengths: name, value;
- *          files: with SPARSE varint extents, each offset behind the last one's end, length;
+ *          files: with SPARSE varint extents, each offset after the last one's end, length;
  *                 varint references, each id[32], varint length
  *   flags  LISTS: references are of list blocks, each of up to BK_LIST_REFS times id[32], u32 length;
  *          SPARSE: the blocks hold only the extents, the rest of the file are holes;
@@ -20,7 +20,7 @@
  *          FRESH: its ctime is so close to the snapshot's start that a later change need not show; never taken over
  *
  * Only files have a size, extents, references, and flags but FRESH; only links a target; only devices rdev. A hard link
- * is another name of any entry before it that is no folder.
+ * is another name of an entry before it that is not a folder.
  *
  * A reader checks everything: types, order, folders before what is in them, "..", empty components, lengths, sums of
  * block lengths against sizes.
@@ -35,8 +35,8 @@
 #include <time.h>
 
 enum { BK_ENTRY_LISTS = 1, BK_ENTRY_SPARSE = 2, BK_ENTRY_CHANGED = 4, BK_ENTRY_SQLITE = 8, BK_ENTRY_FRESH = 16 };
-#define BK_ENTRY_MAX (BK_CHUNK_MAX - 4u) /* bytes of an encoded entry behind its length: it fits into a block */
-#define BK_EXTENTS_MAX 16384u            /* of a sparse file; the last one takes in what is behind */
+#define BK_ENTRY_MAX (BK_CHUNK_MAX - 4u) /* bytes of an encoded entry after its length: it fits into a block */
+#define BK_EXTENTS_MAX 16384u            /* of a sparse file; the last one covers the rest */
 #define BK_SECOND_NS 1000000000          /* nanoseconds of a second */
 #define BK_LIST_REF_BYTES 36u            /* of a reference in a list block: id, u32 length */
 
@@ -80,7 +80,7 @@ uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e);
 int sl__bk_path_compare(const char *a, size_t a_len, const char *b, size_t b_len);
 
 /* Append the encoding to buf; previous: the path of the entry before ("" at first). For encoding in parallel, give ""
- * as previous: prefix 0 is always right. SL_EINVAL when it would not be read back (order is not looked at). */
+ * as previous: prefix 0 is always right. SL_EINVAL when it would not be read back (the order is not checked). */
 SL_MUST_CHECK int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const char *previous,
 				      size_t previous_len, struct sl_err *err);
 
@@ -110,7 +110,7 @@ SL_MUST_CHECK int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t 
 				      size_t previous_len, struct bk_entry *e, size_t *used, struct sl_err *err);
 
 /* The blocks of a file's contents, lists opened. The entry must live meanwhile; fn may use the same reader. 0 from fn
- * to go on; another value ends it and becomes its result. SL_ECORRUPT when a list is not what the entry says. */
+ * to continue; another value ends it and becomes its result. SL_ECORRUPT when a list is not what the entry says. */
 typedef int bk_ref_fn(const struct bk_ref *ref, void *ctx);
 SL_MUST_CHECK int sl__bk_entry_refs(struct bk_reader *reader, const struct bk_entry *e, bk_ref_fn *fn, void *ctx,
 				    struct sl_err *err);

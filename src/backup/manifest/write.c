@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entries one behind the other into blocks of the store. Whether a block ends in front of an entry is decided by the
- * entry's path alone, once the block has BLOCK_MIN bytes: the same tree is cut at the same places, whatever has changed
+ * Writing a manifest: entries one after the other into blocks of the store. Whether a block ends before an entry is
+ * decided by the entry's path alone, once the block has BLOCK_MIN bytes: the same tree is cut at the same places, whatever has changed
  * in its files, and a new or removed name moves the cuts around it only.
  */
 #include "backup/manifest/manifest.h"
@@ -52,8 +52,17 @@ void sl__bk_manifest_writer_free(struct bk_manifest_writer *w)
 	sl__free(&w->b->env, w);
 }
 
-static int add_ref(struct bk_manifest_writer *w, const struct bk_id *id, size_t len, struct sl_err *err)
+static int store_manifest_block(struct bk_manifest_writer *w, struct sl_err *err)
 {
+	struct bk_id id;
+	size_t len = w->buf.len;
+	int rc = sl__bk_hash(w->hasher, w->buf.data, len, &id, err);
+	if (rc == 0)
+		rc = sl__bk_store_metadata(w->store, w->lane, &id, w->buf.data, len, NULL, err);
+	sl__buf_clear(&w->buf);
+	sl__buf_clear(&w->path); /* a block's first entry shares nothing */
+	if (rc != 0)
+		return rc;
 	if (w->refs_n == w->refs_cap) {
 		size_t cap = SL_MAX((size_t)16, w->refs_cap * 2);
 		struct bk_ref *more = sl__realloc(&w->b->env, w->refs, cap * sizeof(*more));
@@ -62,45 +71,29 @@ static int add_ref(struct bk_manifest_writer *w, const struct bk_id *id, size_t 
 		w->refs = more;
 		w->refs_cap = cap;
 	}
-	w->refs[w->refs_n++] = (struct bk_ref){*id, (uint32_t)len};
+	w->refs[w->refs_n++] = (struct bk_ref){id, (uint32_t)len};
 	return 0;
-}
-
-static int store_block(struct bk_manifest_writer *w, struct sl_err *err)
-{
-	struct bk_id id;
-	int rc = sl__bk_hash(w->hasher, w->buf.data, w->buf.len, &id, err);
-	if (rc == 0)
-		rc = sl__bk_store_metadata(w->store, w->lane, &id, w->buf.data, w->buf.len, NULL, err);
-	if (rc == 0)
-		rc = add_ref(w, &id, w->buf.len, err);
-	sl__buf_clear(&w->buf);
-	sl__buf_clear(&w->path); /* a block's first entry shares nothing */
-	return rc;
-}
-
-static bool cuts_before(const struct bk_manifest_writer *w, const struct bk_entry *e)
-{
-	if (w->buf.len < BLOCK_MIN)
-		return false;
-	if (w->buf.len >= BLOCK_MAX)
-		return true;
-	uint64_t h = 0;
-	for (size_t i = 0; i < e->path_len; i++)
-		h = (h << 1) + w->b->chunker.gear[(unsigned char)e->path[i]];
-	return (h & CUT_MASK) == 0;
 }
 
 int sl__bk_manifest_add(struct bk_manifest_writer *w, const struct bk_entry *e, struct sl_err *err)
 {
-	int rc = cuts_before(w, e) ? store_block(w, err) : 0;
+	bool cut = w->buf.len >= BLOCK_MAX;
+	int rc = 0;
+	if (w->buf.len >= BLOCK_MIN && !cut) {
+		uint64_t h = 0;
+		for (size_t i = 0; i < e->path_len; i++)
+			h = (h << 1) + w->b->chunker.gear[(unsigned char)e->path[i]];
+		cut = (h & CUT_MASK) == 0;
+	}
+	if (cut)
+		rc = store_manifest_block(w, err);
 	size_t before = w->buf.len;
 	if (rc == 0)
 		rc = sl__bk_entry_encode(&w->buf, e, sl__buf_str(&w->path), w->path.len, err);
 	if (rc == 0 && w->buf.len > BK_CHUNK_MAX) {
-		/* A huge entry begins a block of its own. */
+		/* A huge entry begins its own block. */
 		w->buf.len = before;
-		rc = store_block(w, err);
+		rc = store_manifest_block(w, err);
 		if (rc == 0)
 			rc = sl__bk_entry_encode(&w->buf, e, "", 0, err);
 	}
@@ -114,7 +107,7 @@ int sl__bk_manifest_add(struct bk_manifest_writer *w, const struct bk_entry *e, 
 
 int sl__bk_manifest_finish(struct bk_manifest_writer *w, struct bk_ref **refs, size_t *n, struct sl_err *err)
 {
-	int rc = w->buf.len > 0 ? store_block(w, err) : 0;
+	int rc = w->buf.len > 0 ? store_manifest_block(w, err) : 0;
 	if (rc != 0)
 		return rc;
 	*refs = w->refs;
