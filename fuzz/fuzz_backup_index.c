@@ -94,7 +94,7 @@ static uint64_t use(const uint8_t *bytes, size_t len, int rounds)
 	sl_driver driver = {.ops = &ops, .driver = &shelf};
 	struct shown s = {.n = 0};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl__bk_index_load(&s.x, &env, &keys, &driver, NULL, NULL, NULL, &err);
+	int rc = sl__bk_index_load(&s.x, &(struct bk_index_from){&env, &keys, &driver, NULL, NULL, NULL}, &err);
 	MUST(rc == 0 || (rc == SL_ECORRUPT && err.code == rc));
 	if (rc != 0)
 		return 0;
@@ -141,13 +141,14 @@ static void right_sums(const uint8_t *data, size_t size)
 	memcpy(body + head - BK_INDEX_FENCE, entries + (size_t)(n - 1) * BK_INDEX_ENTRY, BK_INDEX_FENCE);
 	if ((data[3] & 1) != 0)
 		body[head - 1 - data[3] % BK_INDEX_FENCE] ^= data[3];
-	MUST(sl__bk_seal(&env, &keys, BK_KIND_INDEX_HEAD, file, BK_INDEX_BOUND, body, head, at, NULL) == 0);
+	MUST(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_INDEX_HEAD, file, BK_INDEX_BOUND}, body, head, at,
+			 NULL) == 0);
 	at += head + BK_SEAL_PLAIN;
 	for (uint32_t i = 0; i < segments; i++) {
 		uint8_t aad[BK_SEGMENT_AAD];
 		size_t bytes = (size_t)sl__bk_segment_entries(n, i) * BK_INDEX_ENTRY;
 		sl__bk_segment_aad(file, i, aad);
-		MUST(sl__bk_seal(&env, &keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad),
+		MUST(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad)},
 				 entries + (size_t)i * BK_INDEX_SEGMENT_BYTES, bytes, at, NULL) == 0);
 		at += bytes + BK_SEAL_PLAIN;
 	}

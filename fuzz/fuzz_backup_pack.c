@@ -81,7 +81,7 @@ static void right_sums(const uint8_t *data, size_t size)
 	MUST(whole != NULL);
 	memcpy(whole, BK_PACK_MAGIC, 8);
 	memcpy(whole + 8, keys.repository, BK_NAME_BYTES);
-	MUST(sl__bk_seal(&env, &keys, BK_KIND_DIRECTORY, NULL, 0, data + 2, body, at, NULL) == 0);
+	MUST(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_DIRECTORY, NULL, 0}, data + 2, body, at, NULL) == 0);
 	sl__put32(at + sealed, (uint32_t)sealed);
 	sl__put64(at + sealed + 8, sl__crc64nvme(0, at, sealed));
 	memcpy(at + sealed + 16, BK_PACK_END, 8);
@@ -97,9 +97,10 @@ static void frame(const uint8_t *data, size_t size)
 	struct bk_place p = {.frame_raw = (uint32_t)data[0] << 8 | data[1],
 			     .frame_stored = (uint32_t)(size - 3 + BK_SEAL_PLAIN),
 			     .zstd = (data[2] & 1) != 0};
-	MUST(sl__bk_seal(&env, &keys, BK_KIND_FRAME, NULL, 0, data + 3, size - 3, sealed, NULL) == 0);
+	MUST(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_FRAME, NULL, 0}, data + 3, size - 3, sealed, NULL) ==
+	     0);
 	out[p.frame_raw] = 0xA5;
-	int rc = sl__bk_frame_open(opener, &keys, &p, sealed, out, NULL);
+	int rc = sl__bk_frame_open(opener, &p, sealed, out, NULL);
 	MUST(rc == 0 || rc == SL_ECORRUPT);
 	MUST(out[p.frame_raw] == 0xA5);
 	if (rc == 0 && !p.zstd)
@@ -119,7 +120,7 @@ static int read_block(const struct bk_id *id, const struct bk_place *p, void *ct
 	uint8_t *stored = malloc(p->frame_stored), *out = malloc((size_t)p->frame_raw + 1);
 	MUST(stored != NULL && out != NULL);
 	memcpy(stored, r->image->bytes + p->frame_offset, p->frame_stored);
-	MUST(sl__bk_frame_open(opener, &keys, p, stored, out, NULL) == 0);
+	MUST(sl__bk_frame_open(opener, p, stored, out, NULL) == 0);
 	MUST(memcmp(out + p->offset, r->bytes + r->at, p->length) == 0);
 	MUST(sl__sha256(r->bytes + r->at, p->length, want.b, NULL) == 0);
 	MUST(memcmp(&want, id, sizeof(want)) == 0);
@@ -141,7 +142,7 @@ static void build(const uint8_t *data, size_t size)
 		size_t len = SL_MIN((size_t)data[i % 16], size - at);
 		struct bk_id id;
 		MUST(sl__sha256(data + at, len, id.b, NULL) == 0);
-		MUST(sl__bk_pack_add(pack, &id, data + at, len, &full, NULL) == 0 && !full);
+		MUST(sl__bk_pack_add(pack, &(struct bk_block){&id, data + at, len}, &full, NULL) == 0 && !full);
 		at += len;
 	}
 	MUST(sl__bk_pack_take(pack, &image, NULL) == 0 && image.blocks_n != 0);
@@ -158,7 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	MUST(sl__env_init(&env, NULL, NULL) == 0);
 	MUST(sl__bk_keys_derive(&keys, NULL) == 0);
 	MUST(pack != NULL || sl__bk_pack_new(&pack, &env, &keys, 1, 1u << 20, NULL) == 0);
-	MUST(opener != NULL || sl__bk_opener_new(&opener, &env, NULL) == 0);
+	MUST(opener != NULL || sl__bk_opener_new(&opener, &env, &keys, NULL) == 0);
 	switch (data[0] % 8) {
 	case 0:
 		any_end(data + 1, size - 1);

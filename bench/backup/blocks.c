@@ -151,7 +151,9 @@ static void build(void)
 static void load(void)
 {
 	struct sl_err err = SL_ERR_INIT;
-	must(sl__bk_index_load(&run.index, &run.env, &run.keys, &run.driver, NULL, NULL, NULL, &err), &err);
+	must(sl__bk_index_load(&run.index, &(struct bk_index_from){&run.env, &run.keys, &run.driver, NULL, NULL, NULL},
+			       &err),
+	     &err);
 	if (sl__bk_index_entries(run.index) != run.blocks)
 		abort();
 }

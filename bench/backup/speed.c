@@ -164,7 +164,7 @@ static void hash_and_pack(struct step *s, const uint8_t *bytes, size_t len, void
 	must(sl__bk_hash(s->hasher, bytes, len, &id, NULL));
 	if (sl__bk_seen_add(p->seen, &id) == 0)
 		return;
-	must(sl__bk_pack_add(p->pack, &id, bytes, len, &full, NULL));
+	must(sl__bk_pack_add(p->pack, &(struct bk_block){&id, bytes, len}, &full, NULL));
 	if (full)
 		take(s, p);
 }

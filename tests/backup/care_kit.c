@@ -80,7 +80,7 @@ static int add_contents(struct making *m, const struct care_file *file, struct b
 	int rc = sl__bk_hash(m->hasher, bytes, file->len, &ref->id, err);
 	ref->len = (uint32_t)file->len;
 	if (rc == 0)
-		rc = sl__bk_store_block(m->store, 0, &ref->id, bytes, file->len, NULL, err);
+		rc = sl__bk_store_block(m->store, 0, &(struct bk_block){&ref->id, bytes, file->len}, NULL, err);
 	free(bytes);
 	return rc;
 }

@@ -62,7 +62,7 @@ struct bk_index *index_kit_load(struct index_kit *t)
 {
 	struct bk_index *x = NULL;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl__bk_index_load(&x, &t->env, &t->keys, &t->driver, NULL, NULL, NULL, &err);
+	int rc = sl__bk_index_load(&x, &(struct bk_index_from){&t->env, &t->keys, &t->driver, NULL, NULL, NULL}, &err);
 	if (rc != 0)
 		fail_msg("%s", err.msg);
 	return x;

@@ -104,7 +104,7 @@ int repo_store_block(struct repo *r, struct bk_store *s, int lane, uint64_t numb
 	uint8_t bytes[BLOCK_MAX];
 	size_t n = repo_block(number, bytes, sizeof(bytes));
 	struct bk_id id = repo_block_id(r->b, number);
-	return sl__bk_store_block(s, lane, &id, bytes, n, is_new, err);
+	return sl__bk_store_block(s, lane, &(struct bk_block){&id, bytes, n}, is_new, err);
 }
 
 int repo_read_block(struct repo *r, struct bk_reader *reader, uint64_t number, struct sl_err *err)

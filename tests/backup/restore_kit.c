@@ -97,7 +97,7 @@ struct bk_ref rk_block(struct rk *k, const void *bytes, size_t len)
 	struct bk_ref ref = {.len = (uint32_t)len};
 	bool full;
 	assert_int_equal(sl__bk_hash(k->hasher, bytes, len, &ref.id, NULL), 0);
-	assert_int_equal(sl__bk_pack_add(k->pack, &ref.id, bytes, len, &full, NULL), 0);
+	assert_int_equal(sl__bk_pack_add(k->pack, &(struct bk_block){&ref.id, bytes, len}, &full, NULL), 0);
 	return ref;
 }
 

@@ -90,11 +90,15 @@ static void a_seal_has_the_documented_bytes(SL_UNUSED void **state)
 	struct bk_keys plain = kit_keys(0), keys = kit_keys(1);
 	uint8_t out[64];
 	env.rand = &counted;
-	assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, "aad", 3, "a block of bytes", 16, out, NULL), 0);
+	assert_int_equal(
+		sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_FRAME, "aad", 3}, "a block of bytes", 16, out, NULL),
+		0);
 	assert_hex(out, 56,
 		   "000102030405060708090a0b0c0d0e0f1011121314151617"
 		   "f854d2b9cd7652f9c1c86b0ef3ab524ee1ec6143e3ec9eaf1cbc3ab615d173ee");
-	assert_int_equal(sl__bk_seal(&env, &plain, BK_KIND_FRAME, "aad", 3, "a block of bytes", 16, out, NULL), 0);
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&env, &plain, BK_KIND_FRAME, "aad", 3}, "a block of bytes", 16,
+				     out, NULL),
+			 0);
 	assert_hex(out, 24, "1b4f73d987e0bed36120626c6f636b206f66206279746573");
 }
 
@@ -108,9 +112,10 @@ static void what_is_sealed_opens_again_whatever_its_length(SL_UNUSED void **stat
 		size_t len = n / 2, got;
 		uint8_t *opened, *body = sealed + sl__bk_seal_front(&keys);
 		memcpy(body, bytes, len); /* in place */
-		assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_MARK, NULL, 0, body, len, sealed, NULL), 0);
-		assert_int_equal(sl__bk_unseal(&keys, BK_KIND_MARK, NULL, 0, sealed, len + sl__bk_seal_bytes(&keys),
-					       &opened, &got, NULL),
+		assert_int_equal(
+			sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_MARK, NULL, 0}, body, len, sealed, NULL), 0);
+		assert_int_equal(sl__bk_unseal(&(struct bk_seal){NULL, &keys, BK_KIND_MARK, NULL, 0}, sealed,
+					       len + sl__bk_seal_bytes(&keys), &opened, &got, NULL),
 				 0);
 		assert_int_equal(got, len);
 		assert_ptr_equal(opened, body);
@@ -133,12 +138,16 @@ static void long_seals_are_libsodium_s_byte_by_byte(SL_UNUSED void **state)
 	for (size_t i = 0; i < SL_COUNT(lengths); i++) {
 		size_t len = lengths[i], whole = len + BK_SEAL_ENCRYPTED, got = 0;
 		uint8_t *opened = NULL;
-		assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, "aad", 3, bytes, len, sealed, NULL), 0);
+		assert_int_equal(
+			sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_FRAME, "aad", 3}, bytes, len, sealed, NULL),
+			0);
 		assert_int_equal(crypto_aead_xchacha20poly1305_ietf_encrypt(theirs, NULL, bytes, len, ad, sizeof(ad),
 									    NULL, sealed, keys.data),
 				 0);
 		assert_memory_equal(sealed + 24, theirs, len + 16);
-		assert_int_equal(sl__bk_unseal(&keys, BK_KIND_FRAME, "aad", 3, sealed, whole, &opened, &got, NULL), 0);
+		assert_int_equal(sl__bk_unseal(&(struct bk_seal){NULL, &keys, BK_KIND_FRAME, "aad", 3}, sealed, whole,
+					       &opened, &got, NULL),
+				 0);
 		assert_int_equal(got, len);
 		assert_memory_equal(opened, bytes, len);
 	}
@@ -155,15 +164,19 @@ static void a_flipped_bit_breaks_a_long_seal(SL_UNUSED void **state)
 	uint8_t *opened;
 	size_t got;
 	kit_random(bytes, sizeof(bytes), 7);
-	assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, NULL, 0, bytes, LEN, sealed, NULL), 0);
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_FRAME, NULL, 0}, bytes, LEN, sealed, NULL),
+			 0);
 	for (size_t i = 0; i < SL_COUNT(places); i++) {
 		memcpy(copy, sealed, WHOLE);
 		copy[places[i]] ^= 1;
-		assert_int_equal(sl__bk_unseal(&keys, BK_KIND_FRAME, NULL, 0, copy, WHOLE, &opened, &got, NULL),
+		assert_int_equal(sl__bk_unseal(&(struct bk_seal){NULL, &keys, BK_KIND_FRAME, NULL, 0}, copy, WHOLE,
+					       &opened, &got, NULL),
 				 SL_ECORRUPT);
 	}
 	memcpy(copy, sealed, WHOLE);
-	assert_int_equal(sl__bk_unseal(&keys, BK_KIND_MARK, NULL, 0, copy, WHOLE, &opened, &got, NULL), SL_ECORRUPT);
+	assert_int_equal(
+		sl__bk_unseal(&(struct bk_seal){NULL, &keys, BK_KIND_MARK, NULL, 0}, copy, WHOLE, &opened, &got, NULL),
+		SL_ECORRUPT);
 }
 
 struct sealed {
@@ -179,7 +192,9 @@ static struct sealed seal_text(int which)
 	uint8_t text[100];
 	kit_text(text, sizeof(text), 5);
 	s.len = sizeof(text) + sl__bk_seal_bytes(&s.keys);
-	assert_int_equal(sl__bk_seal(&env, &s.keys, BK_KIND_SNAPSHOT, "here", 4, text, sizeof(text), s.bytes, NULL), 0);
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&env, &s.keys, BK_KIND_SNAPSHOT, "here", 4}, text, sizeof(text),
+				     s.bytes, NULL),
+			 0);
 	return s;
 }
 
@@ -188,7 +203,8 @@ static int open_sealed(struct sealed s, enum bk_kind kind, const char *aad)
 	uint8_t *bytes = NULL;
 	size_t len = 77;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl__bk_unseal(&s.keys, kind, aad, strlen(aad), s.bytes, s.len, &bytes, &len, &err);
+	int rc = sl__bk_unseal(&(struct bk_seal){NULL, &s.keys, kind, aad, strlen(aad)}, s.bytes, s.len, &bytes, &len,
+			       &err);
 	if (rc != 0) {
 		assert_int_equal(err.code, rc);
 		assert_null(bytes);
@@ -235,7 +251,8 @@ static void no_nonce_is_used_when_there_is_no_randomness(SL_UNUSED void **state)
 	struct sl_err err = SL_ERR_INIT;
 	uint8_t out[3 + BK_SEAL_MAX];
 	env.rand = &none;
-	assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, NULL, 0, "abc", 3, out, &err), SL_EIO);
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_FRAME, NULL, 0}, "abc", 3, out, &err),
+			 SL_EIO);
 	assert_non_null(strstr(err.msg, "nonce"));
 }
 

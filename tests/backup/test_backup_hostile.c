@@ -70,7 +70,8 @@ static int read_forged(const struct forged *f, int *told)
 	}
 	for (uint32_t i = 0; i < f->block_rows; i++, row += 36)
 		sl__put32(row + 32, f->lengths[i]);
-	assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_DIRECTORY, NULL, 0, at + SEAL, body, at, NULL), 0);
+	assert_int_equal(
+		sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_DIRECTORY, NULL, 0}, at + SEAL, body, at, NULL), 0);
 	uint8_t *tail = at + SEAL + body;
 	sl__put32(tail, f->sealed_len != 0 ? f->sealed_len : (uint32_t)(SEAL + body));
 	sl__put32(tail + 4, f->reserved);
@@ -205,10 +206,11 @@ static int open_frame(const void *bytes, size_t len, uint32_t raw, bool zstd, ui
 	struct bk_opener *o = NULL;
 	uint8_t *sealed = malloc(len + SEAL), *out = malloc((size_t)raw + 1);
 	struct bk_place place = {.frame_stored = stored, .frame_raw = raw, .zstd = zstd, .length = raw};
-	assert_int_equal(sl__bk_seal(&env, &keys, BK_KIND_FRAME, NULL, 0, bytes, len, sealed, NULL), 0);
-	assert_int_equal(sl__bk_opener_new(&o, &env, NULL), 0);
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&env, &keys, BK_KIND_FRAME, NULL, 0}, bytes, len, sealed, NULL),
+			 0);
+	assert_int_equal(sl__bk_opener_new(&o, &env, &keys, NULL), 0);
 	out[raw] = 0xA5;
-	int rc = sl__bk_frame_open(o, &keys, &place, sealed, out, NULL);
+	int rc = sl__bk_frame_open(o, &place, sealed, out, NULL);
 	assert_int_equal(out[raw], 0xA5);
 	sl__bk_opener_free(o);
 	free(sealed);

@@ -79,7 +79,9 @@ static void blocks_of_packs_that_may_not_be_used_are_not_found(SL_UNUSED void **
 	struct bk_index *x = NULL;
 	index_kit_begin(&t, 1);
 	index_kit_put(&t, 0, 5000, 1000, 3000);
-	assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, odd_packs, NULL, NULL, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, odd_packs, NULL, NULL}, NULL),
+		0);
 	for (uint64_t i = 0; i < 5000; i++)
 		if (i / INDEX_KIT_PACK % 2 == 1)
 			index_kit_assert_found(&t, x, i);
@@ -115,7 +117,10 @@ static void a_block_in_many_packs_is_found_in_the_usable_one(SL_UNUSED void **st
 		struct bk_found found;
 		uint64_t ordinals[4000];
 		size_t count = 0;
-		assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, last_pack, NULL, &last, NULL), 0);
+		assert_int_equal(
+			sl__bk_index_load(
+				&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, last_pack, NULL, &last}, NULL),
+			0);
 		assert_int_equal(sl__bk_index_entries(x), 3200);
 		assert_int_equal(sl__bk_index_find(x, &block.id, &found, NULL), 0);
 		assert_memory_equal(&found.pack, &last, sizeof(last));
@@ -322,7 +327,9 @@ static void of_many_small_files_only_what_is_usable_is_found(SL_UNUSED void **st
 	struct bk_index *x = NULL;
 	index_kit_begin(&t, 0);
 	put_many(&t);
-	assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, odd_packs, NULL, NULL, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, odd_packs, NULL, NULL}, NULL),
+		0);
 	for (uint64_t i = 0; i < MANY * 100; i++)
 		if (i / INDEX_KIT_PACK % 2 == 1)
 			index_kit_assert_found(&t, x, i);
@@ -380,7 +387,9 @@ static void without_memory_or_a_temporary_file_many_files_are_asked_one_by_one(S
 	put_many(&t);
 	for (int64_t n = 1; failed >= 0; n++) {
 		struct bk_index *x = NULL;
-		assert_int_equal(sl__bk_index_load(&x, &env, &t.keys, &t.driver, NULL, NULL, NULL, NULL), 0);
+		assert_int_equal(sl__bk_index_load(
+					 &x, &(struct bk_index_from){&env, &t.keys, &t.driver, NULL, NULL, NULL}, NULL),
+				 0);
 		fault_arm_mem(&f, n, FAULT_ONCE);
 		index_kit_assert_missing(x, 5000);
 		fault_disarm(&f);
@@ -392,7 +401,8 @@ static void without_memory_or_a_temporary_file_many_files_are_asked_one_by_one(S
 	assert_true(failed < -(int64_t)MANY);          /* the last one that was there to fail */
 	index_kit_put(&t, 20000, 90000, 65536, 30000); /* more than are sorted in memory */
 	struct bk_index *x = NULL;
-	assert_int_equal(sl__bk_index_load(&x, &env, &t.keys, &t.driver, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&x, &(struct bk_index_from){&env, &t.keys, &t.driver, NULL, NULL, NULL}, NULL), 0);
 	fault_arm_io(&f, 1, FAULT_FROM, 28, FAULT_ALL_OPS);
 	assert_many(&t, x);
 	index_kit_assert_found(&t, x, 50000);
@@ -434,7 +444,9 @@ static void a_prune_that_merges_files_does_not_disturb_look_ups(SL_UNUSED void *
 	struct bk_index *x = NULL;
 	index_kit_begin(&t, 1);
 	index_kit_put(&t, 0, 10000, 1000, 4000);
-	assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, odd_packs, NULL, NULL, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, odd_packs, NULL, NULL}, NULL),
+		0);
 	index_kit_assert_found(&t, x, INDEX_KIT_PACK); /* some segments are read */
 	index_kit_put(&t, 10000, 10200, 1000, 4000);   /* another create */
 	merge(&t, all_packs);
@@ -480,7 +492,10 @@ static void a_failed_read_is_told_and_may_succeed_later(SL_UNUSED void **state)
 	for (int64_t n = 1; n <= 2; n++) {
 		t.mem.gets = 0;
 		t.mem.fail_get_at = n;
-		assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, NULL, NULL, NULL, &err), SL_EIO);
+		assert_int_equal(
+			sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, NULL, NULL, NULL},
+					  &err),
+			SL_EIO);
 		assert_null(x);
 	}
 	t.mem.gets = 0;
@@ -510,7 +525,8 @@ static int life(struct index_kit *t)
 	if (rc == 0)
 		rc = sl__bk_index_builder_put(b, &t->driver, NULL, NULL, NULL, NULL);
 	if (rc == 0)
-		rc = sl__bk_index_load(&x, &t->env, &t->keys, &t->driver, NULL, NULL, NULL, NULL);
+		rc = sl__bk_index_load(&x, &(struct bk_index_from){&t->env, &t->keys, &t->driver, NULL, NULL, NULL},
+				       NULL);
 	if (rc == 0)
 		rc = sl__bk_index_find(x, &id, NULL, NULL);
 	if (rc == 0) {

@@ -8,7 +8,7 @@ static int use(struct index_kit *t, uint64_t n)
 {
 	struct bk_index *x = NULL;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl__bk_index_load(&x, &t->env, &t->keys, &t->driver, NULL, NULL, NULL, &err);
+	int rc = sl__bk_index_load(&x, &(struct bk_index_from){&t->env, &t->keys, &t->driver, NULL, NULL, NULL}, &err);
 	for (uint64_t i = 0; rc == 0 && i < n; i++) {
 		struct bk_id id = kit_id(i);
 		rc = sl__bk_index_find(x, &id, NULL, &err);
@@ -67,9 +67,10 @@ static void a_segment_of_another_place_or_file_is_refused(SL_UNUSED void **state
 		for (uint32_t number = 2; number-- > 0;) { /* bound to its number, not only to its order */
 			memcpy(kept, a->bytes + first, stride);
 			sl__bk_segment_aad(a->bytes, number, aad);
-			assert_int_equal(sl__bk_unseal(&t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), kept, stride,
-						       &opened, &opened_len, NULL),
-					 number == 0 ? 0 : SL_ECORRUPT);
+			assert_int_equal(
+				sl__bk_unseal(&(struct bk_seal){NULL, &t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad)},
+					      kept, stride, &opened, &opened_len, NULL),
+				number == 0 ? 0 : SL_ECORRUPT);
 		}
 		memcpy(kept, a->bytes + first, stride);
 		memcpy(a->bytes + first, b->bytes + first, stride); /* of the other file */
@@ -115,12 +116,12 @@ static int forge_use(struct forged *f)
 	const struct bk_keys *keys = &f->t.keys;
 	uint8_t aad[BK_SEGMENT_AAD];
 	sl__put64(f->bytes + 56, sl__crc64nvme(0, f->bytes, 56));
-	assert_int_equal(sl__bk_seal(&f->t.env, keys, BK_KIND_INDEX_HEAD, f->bytes, BK_INDEX_BOUND, f->head,
-				     32 + 2 * BK_INDEX_FENCE, f->head - BK_SEAL_PLAIN, NULL),
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&f->t.env, keys, BK_KIND_INDEX_HEAD, f->bytes, BK_INDEX_BOUND},
+				     f->head, 32 + 2 * BK_INDEX_FENCE, f->head - BK_SEAL_PLAIN, NULL),
 			 0);
 	sl__bk_segment_aad(f->bytes, 0, aad);
-	assert_int_equal(sl__bk_seal(&f->t.env, keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), f->entries,
-				     FORGED_ENTRIES * BK_INDEX_ENTRY, f->entries - BK_SEAL_PLAIN, NULL),
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&f->t.env, keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad)},
+				     f->entries, FORGED_ENTRIES * BK_INDEX_ENTRY, f->entries - BK_SEAL_PLAIN, NULL),
 			 0);
 	int rc = use(&f->t, FORGED_ENTRIES);
 	index_kit_end(&f->t);
@@ -224,17 +225,18 @@ static int use_segments(uint32_t packs, uint32_t n, void (*change)(uint8_t *entr
 	sl__put32(file + 44, n);
 	sl__put32(file + 48, BK_INDEX_SEGMENT);
 	sl__put64(file + BK_INDEX_BOUND, sl__crc64nvme(0, file, BK_INDEX_BOUND));
-	assert_int_equal(sl__bk_seal(&t.env, &t.keys, BK_KIND_INDEX_HEAD, file, BK_INDEX_BOUND, at + BK_SEAL_PLAIN,
-				     head, at, NULL),
+	assert_int_equal(sl__bk_seal(&(struct bk_seal){&t.env, &t.keys, BK_KIND_INDEX_HEAD, file, BK_INDEX_BOUND},
+				     at + BK_SEAL_PLAIN, head, at, NULL),
 			 0);
 	at += BK_SEAL_PLAIN + head;
 	for (uint32_t i = 0; i < segments; i++) {
 		uint8_t aad[BK_SEGMENT_AAD];
 		size_t bytes = (size_t)sl__bk_segment_entries(n, i) * BK_INDEX_ENTRY;
 		sl__bk_segment_aad(file, i, aad);
-		assert_int_equal(sl__bk_seal(&t.env, &t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad),
-					     entries + (size_t)i * BK_INDEX_SEGMENT_BYTES, bytes, at, NULL),
-				 0);
+		assert_int_equal(
+			sl__bk_seal(&(struct bk_seal){&t.env, &t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad)},
+				    entries + (size_t)i * BK_INDEX_SEGMENT_BYTES, bytes, at, NULL),
+			0);
 		at += bytes + BK_SEAL_PLAIN;
 	}
 	assert_int_equal(t.driver.ops->put(t.driver.driver,
@@ -242,7 +244,7 @@ static int use_segments(uint32_t packs, uint32_t n, void (*change)(uint8_t *entr
 					   file, len, SL_DRIVER_NEW, NULL),
 			 0);
 	struct bk_index *x = NULL;
-	int rc = sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, NULL, NULL, NULL, NULL);
+	int rc = sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, NULL, NULL, NULL}, NULL);
 	if (rc == 0)
 		rc = sl__bk_index_read_all(x, NULL, NULL, NULL);
 	sl__bk_index_free(x);
@@ -287,7 +289,8 @@ static void a_damaged_file_can_be_told_and_passed_over(SL_UNUSED void **state)
 	index_kit_put(&t, 0, 100, 1000, 1000);
 	index_kit_put(&t, 100, 200, 1000, 1000);
 	t.mem.objects[0].bytes[70] ^= 1;
-	assert_int_equal(sl__bk_index_load(&x, &t.env, &t.keys, &t.driver, NULL, tell, &told, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, NULL, tell, &told}, NULL), 0);
 	assert_int_equal(told, 1);
 	assert_int_equal(sl__bk_index_files(x), 1);
 	index_kit_assert_missing(x, 50);

@@ -49,7 +49,7 @@ static bool add(struct pool *o, struct bk_pack *p, size_t at, size_t len)
 	bool full = false;
 	assert_true(o->n < BLOCKS_MAX && at + len <= POOL);
 	o->blocks[o->n++] = (struct block){at, len};
-	assert_int_equal(sl__bk_pack_add(p, &id, o->bytes + at, len, &full, NULL), 0);
+	assert_int_equal(sl__bk_pack_add(p, &(struct bk_block){&id, o->bytes + at, len}, &full, NULL), 0);
 	return full;
 }
 
@@ -87,7 +87,7 @@ static int read_block(const struct bk_id *id, const struct bk_place *place, void
 {
 	struct reading *r = ctx;
 	memcpy(r->stored, r->pack + place->frame_offset, place->frame_stored);
-	int rc = sl__bk_frame_open(r->opener, &r->o->keys, place, r->stored, r->raw, NULL);
+	int rc = sl__bk_frame_open(r->opener, place, r->stored, r->raw, NULL);
 	if (rc != 0)
 		return rc;
 	const struct block *b = &r->o->blocks[number_of(r->o, id)];
@@ -105,7 +105,7 @@ static int read_pack(struct pool *o, const uint8_t *pack, size_t len, size_t *bl
 	struct reading r = {.o = o, .pack = pack, .stored = malloc(len), .raw = malloc(BK_FRAME_RAW_MAX)};
 	uint8_t *copy = malloc(len);
 	size_t need = 0;
-	assert_int_equal(sl__bk_opener_new(&r.opener, &o->env, NULL), 0);
+	assert_int_equal(sl__bk_opener_new(&r.opener, &o->env, &o->keys, NULL), 0);
 	memcpy(copy, pack, len);
 	int rc = sl__bk_directory_read(&o->keys, copy, len, len, &need, read_block, &r, NULL);
 	sl__bk_opener_free(r.opener);
@@ -168,7 +168,7 @@ static void the_directory_says_what_the_builder_said(SL_UNUSED void **state)
 		(void)add(o, p, i * 1000, i % 7 == 6 ? 600000 : i * 3001 % 300000);
 	struct bk_pack_image image = take(p);
 	struct bk_opener *opener = NULL;
-	assert_int_equal(sl__bk_opener_new(&opener, &o->env, NULL), 0);
+	assert_int_equal(sl__bk_opener_new(&opener, &o->env, &o->keys, NULL), 0);
 	struct reading r = {.o = o,
 			    .pack = image.bytes,
 			    .opener = opener,
@@ -264,7 +264,7 @@ static void any_number_of_empty_blocks_ends_in_a_full_pack(SL_UNUSED void **stat
 	size_t n = 0, count = 0, need = 0;
 	for (; !full; n++) {
 		struct bk_id id = kit_id(n);
-		assert_int_equal(sl__bk_pack_add(p, &id, NULL, 0, &full, NULL), 0);
+		assert_int_equal(sl__bk_pack_add(p, &(struct bk_block){&id, NULL, 0}, &full, NULL), 0);
 	}
 	assert_true(n > BK_FRAME_BLOCKS_MAX); /* several frames */
 	struct bk_pack_image image = take(p);
@@ -306,7 +306,8 @@ static void arguments_out_of_range_are_refused(SL_UNUSED void **state)
 	assert_int_equal(sl__bk_pack_new(&p, &o->env, &o->keys, 3, BK_PACK_BYTES_MAX, NULL), SL_EINVAL);
 	assert_null(p);
 	p = pack_new(o, 1u << 20);
-	assert_int_equal(sl__bk_pack_add(p, &id, o->bytes, BK_CHUNK_MAX + 1, &full, NULL), SL_EINVAL);
+	assert_int_equal(sl__bk_pack_add(p, &(struct bk_block){&id, o->bytes, BK_CHUNK_MAX + 1}, &full, NULL),
+			 SL_EINVAL);
 	sl__bk_pack_free(p);
 	pool_free(o);
 }
@@ -439,7 +440,8 @@ static int build_once(struct pool *o)
 	int rc = sl__bk_pack_new(&p, &o->env, &o->keys, 3, 1u << 20, NULL);
 	for (uint64_t i = 0; rc == 0 && i < 200; i++) {
 		struct bk_id id = kit_id(i);
-		rc = sl__bk_pack_add(p, &id, o->bytes + i, i % 40 == 39 ? BK_SOLID_BELOW : 3000, &full, NULL);
+		rc = sl__bk_pack_add(p, &(struct bk_block){&id, o->bytes + i, i % 40 == 39 ? BK_SOLID_BELOW : 3000},
+				     &full, NULL);
 	}
 	if (rc == 0)
 		rc = sl__bk_pack_take(p, &image, NULL);

@@ -834,7 +834,7 @@ static void add_blocks(sl_backup *b, uint64_t n)
 	for (uint64_t i = 0; i < n; i++) {
 		struct bk_id id = {.b = {1}};
 		memcpy(id.b + 8, &i, sizeof(i));
-		assert_int_equal(sl__bk_store_put_always(store, 0, &id, &i, sizeof(i), 1, NULL), 0);
+		assert_int_equal(sl__bk_store_put_always(store, 0, &(struct bk_block){&id, &i, sizeof(i)}, 1, NULL), 0);
 	}
 	assert_int_equal(sl__bk_store_finish(store, NULL), 0);
 	sl__bk_store_free(store);

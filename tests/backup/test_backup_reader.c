@@ -350,7 +350,8 @@ static int read_lie(struct fixture *f, sl_backup *b, const struct bk_id *pack, u
 						.length = 5,
 						.zstd = true}};
 	memset(block.id.b, 0x42, sizeof(block.id.b));
-	assert_int_equal(sl__bk_index_load(&x, &b->env, &b->keys, &f->r.d, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&x, &(struct bk_index_from){&b->env, &b->keys, &f->r.d, NULL, NULL, NULL}, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_new(&builder, &b->env, &b->keys, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_pack(builder, pack, &block, 1, NULL), 0);
 	assert_int_equal(sl__bk_index_take_in(x, builder, NULL), 0);

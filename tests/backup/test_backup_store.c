@@ -125,7 +125,8 @@ static void what_the_repository_has_is_not_stored_again(void **state)
 	assert_int_equal(count_packs(&r), packs);
 	assert_int_equal(repo_count(&r.d, "index", NULL), 1);
 	s = new_store(&r, x, 1);
-	assert_int_equal(sl__bk_store_put_always(s, 0, &ids[0], "", 0, 1, &err), 0); /* as repack does */
+	assert_int_equal(sl__bk_store_put_always(s, 0, &(struct bk_block){&ids[0], "", 0}, 1, &err),
+			 0); /* as repack does */
 	assert_int_equal(sl__bk_store_finish(s, &err), 0);
 	sl__bk_store_free(s);
 	assert_int_equal(count_packs(&r), packs + 1);
@@ -674,7 +675,7 @@ static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
 		fault_arm_mem(&f, n, FAULT_ONCE);
 		int rc = sl__bk_store_new(&s, b, NULL, 2, &err);
 		if (rc == 0)
-			rc = sl__bk_store_block(s, 0, &id, bytes, len, NULL, &err);
+			rc = sl__bk_store_block(s, 0, &(struct bk_block){&id, bytes, len}, NULL, &err);
 		if (rc == 0)
 			rc = sl__bk_store_finish(s, &err);
 		fault_disarm(&f);

@@ -81,7 +81,8 @@ static int store_some(struct run *r, struct repo *repo, struct bk_index *index, 
 		struct bk_ref *ref = &refs[(*n)++];
 		ref->id = repo_block_id(repo->b, r->numbers[i]);
 		ref->len = (uint32_t)repo_block(r->numbers[i], bytes, sizeof(bytes));
-		assert_int_equal(sl__bk_store_block(s, i % 2, &ref->id, bytes, ref->len, NULL, NULL), 0);
+		assert_int_equal(
+			sl__bk_store_block(s, i % 2, &(struct bk_block){&ref->id, bytes, ref->len}, NULL, NULL), 0);
 	}
 	cut->finishing = true;
 	int rc = sl__bk_store_finish(s, NULL);
@@ -177,7 +178,10 @@ static const char *judge_all(const struct run *r, sl_backup *b, size_t point)
 	size_t n;
 	const char *why = NULL;
 	assert_int_equal(sl__bk_list_packs(b, &packs, NULL, NULL, NULL, NULL), 0);
-	assert_int_equal(sl__bk_index_load(&index, &b->env, &b->keys, &b->driver, is_there, NULL, &packs, NULL), 0);
+	assert_int_equal(
+		sl__bk_index_load(&index,
+				  &(struct bk_index_from){&b->env, &b->keys, &b->driver, is_there, NULL, &packs}, NULL),
+		0);
 	assert_int_equal(sl__bk_snapshot_ids(b, &ids, &n, NULL), 0);
 	for (size_t i = 0; why == NULL && i < n; i++)
 		why = judge_snapshot(b, index, ids[i]);

@@ -33,8 +33,10 @@ static int load_index(struct bk_view *v, const struct bk_view_watch *watch, stru
 {
 	struct loading l = {.view = v, .watch = watch};
 	bool told = watch != NULL && watch->index_damaged != NULL;
-	int rc = sl__bk_index_load(&v->index, &v->b->env, &v->b->keys, &v->b->driver, is_there,
-				   told ? tell_damaged : NULL, &l, err);
+	int rc = sl__bk_index_load(&v->index,
+				   &(struct bk_index_from){&v->b->env, &v->b->keys, &v->b->driver, is_there,
+							   told ? tell_damaged : NULL, &l},
+				   err);
 	return rc == 0 ? sl__bk_index_read_all(v->index, told ? tell_damaged : NULL, &l, err) : rc;
 }
 

@@ -27,7 +27,7 @@ int sl__bk_scanner_new(struct bk_scanner **out, struct sl_backup *b, struct sl_e
 	s->raw = sl__alloc(&b->env, BK_FRAME_RAW_MAX);
 	int rc = s->raw != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "read packs: out of memory");
 	if (rc == 0)
-		rc = sl__bk_opener_new(&s->opener, &b->env, err);
+		rc = sl__bk_opener_new(&s->opener, &b->env, &b->keys, err);
 	if (rc == 0)
 		rc = sl__bk_hasher_new(&s->hasher, &b->env, &b->keys, err);
 	if (rc != 0) {
@@ -147,7 +147,7 @@ static int scan_frame(struct bk_scanner *s, uint64_t size, const struct bk_pack_
 		if (rc == 0)
 			rc = fetch(s, frame->frame_offset, frame->frame_stored, err);
 		if (rc == 0)
-			opened = sl__bk_frame_open(s->opener, &s->b->keys, frame, s->stored, s->raw, &why);
+			opened = sl__bk_frame_open(s->opener, frame, s->stored, s->raw, &why);
 		if (rc == 0 && opened != 0 && opened != SL_ECORRUPT) {
 			rc = opened;
 			if (err != NULL)

@@ -34,7 +34,7 @@ static int keep_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len
 {
 	struct keeping *k = ctx;
 	k->kept++;
-	return sl__bk_store_put_always(k->store, 0, id, bytes, len, 1, err);
+	return sl__bk_store_put_always(k->store, 0, &(struct bk_block){id, bytes, len}, 1, err);
 }
 
 static int lose_block(const struct bk_id *id, const struct sl_err *why, void *ctx, struct sl_err *err)

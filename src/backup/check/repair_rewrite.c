@@ -36,7 +36,7 @@ static int keep_block(struct rewriting *w, const struct bk_ref *ref, struct sl_e
 	if (rc != SL_ENOENT)
 		return rc;
 	rc = sl__bk_read_block(w->reader, &ref->id, ref->len, &bytes, err);
-	return rc == 0 ? sl__bk_store_block(w->store, 0, &ref->id, bytes, ref->len, NULL, err) : rc;
+	return rc == 0 ? sl__bk_store_block(w->store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, NULL, err) : rc;
 }
 
 static int look_at_ref(const struct bk_ref *ref, void *ctx)

@@ -125,7 +125,7 @@ static int double_metadata(struct mending *m, struct sl_err *err)
 			continue;
 		}
 		if (rc == 0)
-			rc = sl__bk_store_put_always(store, 0, &ref->id, bytes, ref->len, 1, err);
+			rc = sl__bk_store_put_always(store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1, err);
 		doubled += rc == 0;
 	}
 	if (rc == 0)

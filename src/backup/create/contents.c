@@ -98,7 +98,7 @@ static int spill_list(struct bk_contents *x, struct bk_item *item, struct sl_err
 	}
 	int rc = sl__bk_hash(x->hasher, x->list, len, &id, err);
 	if (rc == 0)
-		rc = sl__bk_store_metadata(x->c->store, x->lane, &id, x->list, len, &is_new, err);
+		rc = sl__bk_store_metadata(x->c->store, x->lane, &(struct bk_block){&id, x->list, len}, &is_new, err);
 	if (rc != 0)
 		return rc;
 	count_block(x, is_new, len);
@@ -162,7 +162,8 @@ int sl__bk_contents_flush(struct bk_contents *x, struct sl_err *err)
 		const struct piece *p = &x->pieces[i];
 		bool is_new = false;
 		if (x->missing[i])
-			rc = sl__bk_store_block(x->c->store, x->lane, &x->ids[i], p->bytes, p->len, &is_new, err);
+			rc = sl__bk_store_block(x->c->store, x->lane, &(struct bk_block){&x->ids[i], p->bytes, p->len},
+						&is_new, err);
 		if (rc == 0)
 			rc = add_ref(x, x->items[i], &x->ids[i], (uint32_t)p->len, err);
 		count_block(x, is_new, p->len);

@@ -110,7 +110,8 @@ static int need(const struct bk_ref *ref, SL_UNUSED const char *path, bool metad
 		return gone(err);
 	rc = sl__bk_read_block(r->blocks, &ref->id, ref->len, &bytes, err);
 	if (rc == 0)
-		rc = sl__bk_store_put_always(r->c->store, 0, &ref->id, bytes, ref->len, metadata ? 2 : 1, err);
+		rc = sl__bk_store_put_always(r->c->store, 0, &(struct bk_block){&ref->id, bytes, ref->len},
+					     metadata ? 2 : 1, err);
 	return rc == SL_ENOENT ? gone(err) : rc;
 }
 

@@ -60,8 +60,9 @@ static int double_lists(struct bk_create *c, const struct bk_entry *e, struct sl
 		const uint8_t *bytes = NULL;
 		rc = sl__bk_read_block(c->lists, &e->refs[i].id, e->refs[i].len, &bytes, err);
 		if (rc == 0)
-			rc = sl__bk_store_metadata(c->store, c->b->opts.threads, &e->refs[i].id, bytes, e->refs[i].len,
-						   NULL, err);
+			rc = sl__bk_store_metadata(c->store, c->b->opts.threads,
+						   &(struct bk_block){&e->refs[i].id, bytes, e->refs[i].len}, NULL,
+						   err);
 	}
 	return rc;
 }

@@ -58,7 +58,7 @@ static int store_manifest_block(struct bk_manifest_writer *w, struct sl_err *err
 	size_t len = w->buf.len;
 	int rc = sl__bk_hash(w->hasher, w->buf.data, len, &id, err);
 	if (rc == 0)
-		rc = sl__bk_store_metadata(w->store, w->lane, &id, w->buf.data, len, NULL, err);
+		rc = sl__bk_store_metadata(w->store, w->lane, &(struct bk_block){&id, w->buf.data, len}, NULL, err);
 	sl__buf_clear(&w->buf);
 	sl__buf_clear(&w->path); /* a block's first entry shares nothing */
 	if (rc != 0)

@@ -2,15 +2,24 @@
 /*
  * All index files of a repository: a list that only grows, so that look-ups need no lock for it.
  *
- * A prune may merge files and remove the old ones while we look up. A segment that is not there any more when it is
- * first needed leads to another listing: files that came since are added, and the one that is gone is passed over where
- * it was not read. Packs of later files are usable when an earlier file had them so; others came after us.
+ * A prune may merge files and remove the old ones during look-ups. A segment that is not there any more when it is first
+ * needed leads to another listing: files that came since are added, and the one that is gone is skipped where it was not
+ * read. Packs of later files are usable when an earlier file had them so; others came after us.
+ *
+ * The front: every create leaves an index file, most of them small. Searching hundreds of files for each block would
+ * cost more than storing it. So when there are many, the first look-up gathers what may be used of the small ones into
+ * one sorted file in memory, and look-ups search that and the large ones. Each gathered file frees its own memory, so
+ * that an entry is in memory once. A file that is damaged or gone is not gathered: look-ups search it as before, and
+ * report what is wrong with it when they need that part of it. Without memory or a temporary file there is no front:
+ * look-ups are slow then, and as correct.
  */
-#include "backup/pack/index_file.h"
+#include "backup/pack/index_build.h"
 
 #include <stdlib.h>
 
-#define LISTINGS_MAX 100 /* each one because a prune removed a file meanwhile */
+#define LISTINGS_MAX 100        /* each one because a prune removed a file meanwhile */
+#define FRONT_FILES 8u          /* up to this many are searched one by one */
+#define FRONT_SMALL BK_SORT_RUN /* entries of a small file, at most */
 
 static struct bk_index_file *first_file(const struct bk_index *x)
 {
@@ -22,7 +31,8 @@ static struct bk_index_file *next_file(const struct bk_index_file *f)
 	return atomic_load_explicit(&f->next, memory_order_acquire);
 }
 
-void sl__bk_index_ask(struct bk_index *x, struct bk_index_file *f)
+/* One more that find searches, at the end. */
+static void add_asked(struct bk_index *x, struct bk_index_file *f)
 {
 	atomic_store_explicit(x->last_asked != NULL ? &x->last_asked->next_asked : &x->asked, f, memory_order_release);
 	x->last_asked = f;
@@ -36,26 +46,18 @@ void sl__bk_index_append(struct bk_index *x, struct bk_index_file *f)
 	atomic_store_explicit(x->last != NULL ? &x->last->next : &x->first, f, memory_order_release);
 	x->last = f;
 	if (!f->gathered)
-		sl__bk_index_ask(x, f);
-}
-
-static bool is_loaded(const struct bk_index *x, const char *name)
-{
-	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
-		if (strcmp(f->name, name) == 0)
-			return true;
-	return false;
+		add_asked(x, f);
 }
 
 /* What decides about the packs of a file, and about a damaged file. */
-struct loading {
+struct index_loading {
 	struct bk_index *x;
 	bk_pack_usable_fn *usable;
 	bk_index_damaged_fn *on_damaged; /* NULL: damage ends the loading */
 	void *ctx;
 	struct sl_err *err;
-	/* one listing; files are opened behind it, not from inside of the driver */
-	struct listed {
+	/* one listing; files are opened after it, not from inside of the driver */
+	struct listed_index {
 		struct bk_id id;
 		uint64_t size;
 	} * listed;
@@ -63,7 +65,7 @@ struct loading {
 	bool vanished; /* one that was listed was not there */
 };
 
-static int load_file(struct loading *l, const char *name, uint64_t size)
+static int load_file(struct index_loading *l, const char *name, uint64_t size)
 {
 	struct bk_index_file *f;
 	struct sl_err why = SL_ERR_INIT;
@@ -87,47 +89,42 @@ static int load_file(struct loading *l, const char *name, uint64_t size)
 
 static int keep_listed(const char *name, const struct sl_driver_stat *stat, void *ctx)
 {
-	struct loading *l = ctx;
+	struct index_loading *l = ctx;
 	struct bk_id id;
 	if (!sl__bk_unhex(name, id.b, sizeof(id.b)))
-		return 0; /* check tells of strays */
+		return 0; /* check reports strays */
 	if (l->listed_n == l->listed_cap) {
 		size_t cap = SL_MAX(2 * l->listed_cap, (size_t)64);
-		struct listed *listed = sl__realloc(&l->x->env, l->listed, cap * sizeof(*listed));
+		struct listed_index *listed = sl__realloc(&l->x->env, l->listed, cap * sizeof(*listed));
 		if (listed == NULL)
 			return sl__no_memory(l->err, "the index");
 		l->listed = listed;
 		l->listed_cap = cap;
 	}
-	l->listed[l->listed_n++] = (struct listed){.id = id, .size = stat->size};
+	l->listed[l->listed_n++] = (struct listed_index){.id = id, .size = stat->size};
 	return 0;
 }
 
-/* Load what one listing shows and is not loaded; again: something may be. */
-static int load_once(struct loading *l, bool again)
+/* List and load what is not loaded yet, until nothing of a listing has vanished. */
+static int load_listed(struct index_loading *l)
 {
 	const sl_driver *d = l->x->driver;
-	l->vanished = false;
-	l->listed_n = 0;
-	int rc = d->ops->list(d->driver, "index", keep_listed, l, l->err);
-	for (size_t i = 0; rc == 0 && i < l->listed_n; i++) {
-		char name[SL_DRIVER_NAME_BYTES] = "index/";
-		sl__bk_hex(l->listed[i].id.b, BK_ID_BYTES, name + strlen(name));
-		if (!again || !is_loaded(l->x, name))
-			rc = load_file(l, name, l->listed[i].size);
-	}
-	return rc;
-}
-
-/* Until nothing of a listing has vanished. */
-static int load_listed(struct loading *l)
-{
+	bool again = first_file(l->x) != NULL; /* something may be loaded already */
 	int rc = 0;
-	bool again = first_file(l->x) != NULL;
 	l->vanished = true;
-	for (int i = 0; rc == 0 && l->vanished && i < LISTINGS_MAX; i++) {
-		rc = load_once(l, again);
-		again = true;
+	for (int i = 0; rc == 0 && l->vanished && i < LISTINGS_MAX; i++, again = true) {
+		l->vanished = false;
+		l->listed_n = 0;
+		rc = d->ops->list(d->driver, "index", keep_listed, l, l->err);
+		for (size_t k = 0; rc == 0 && k < l->listed_n; k++) {
+			char name[SL_DRIVER_NAME_BYTES] = "index/";
+			sl__bk_hex(l->listed[k].id.b, BK_ID_BYTES, name + strlen(name));
+			const struct bk_index_file *f = again ? first_file(l->x) : NULL;
+			while (f != NULL && strcmp(f->name, name) != 0)
+				f = next_file(f);
+			if (f == NULL)
+				rc = load_file(l, name, l->listed[k].size);
+		}
 	}
 	sl__free(&l->x->env, l->listed);
 	l->listed = NULL;
@@ -136,20 +133,19 @@ static int load_listed(struct loading *l)
 	return rc;
 }
 
-int sl__bk_index_load(struct bk_index **out, const struct sl_env *env, const struct bk_keys *keys,
-		      const sl_driver *driver, bk_pack_usable_fn *usable, bk_index_damaged_fn *on_damaged, void *ctx,
-		      struct sl_err *err)
+int sl__bk_index_load(struct bk_index **out, const struct bk_index_from *from, struct sl_err *err)
 {
-	struct bk_index *x = sl__calloc(env, 1, sizeof(*x));
+	struct bk_index *x = sl__calloc(from->env, 1, sizeof(*x));
 	if (x == NULL)
 		return sl__no_memory(err, "the index");
-	x->env = *env;
-	x->keys = keys;
-	x->driver = driver;
+	x->env = *from->env;
+	x->keys = from->keys;
+	x->driver = from->driver;
 	sl__mutex_init(&x->refreshing);
 	for (size_t i = 0; i < BK_INDEX_LOCKS; i++)
 		sl__mutex_init(&x->reading[i]);
-	struct loading l = {.x = x, .usable = usable, .on_damaged = on_damaged, .ctx = ctx, .err = err};
+	struct index_loading l = {
+		.x = x, .usable = from->usable, .on_damaged = from->on_damaged, .ctx = from->ctx, .err = err};
 	int rc = load_listed(&l);
 	if (rc != 0) {
 		sl__bk_index_free(x);
@@ -177,44 +173,39 @@ void sl__bk_index_free(struct bk_index *x)
 
 /* ---- files that were removed while we look up ---- */
 
-struct known {
+struct known_packs {
 	struct bk_id *ids; /* sorted: the packs that are usable */
 	size_t n;
 };
 
 static bool usable_before(const struct bk_id *pack, void *ctx)
 {
-	const struct known *k = ctx;
+	const struct known_packs *k = ctx;
 	return k->n != 0 && bsearch(pack, k->ids, k->n, sizeof(*k->ids), sl__bk_compare_ids) != NULL;
 }
 
-static int know_packs(const struct bk_index *x, struct known *k, struct sl_err *err)
-{
-	size_t all = 1; /* never an allocation of nothing */
-	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
-		all += f->packs_n;
-	k->ids = sl__calloc(&x->env, all, sizeof(*k->ids));
-	if (k->ids == NULL)
-		return sl__no_memory(err, "the index");
-	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
-		for (uint32_t i = 0; i < f->packs_n; i++)
-			if (f->usable[i])
-				k->ids[k->n++] = f->packs[i];
-	qsort(k->ids, k->n, sizeof(*k->ids), sl__bk_compare_ids);
-	return 0;
-}
-
-/* The object of f is gone: add what came since. On 0 its unread segments are passed over. */
+/* The object of f is gone: add what came since. On 0 its unread segments are skipped. */
 static int refresh(struct bk_index *x, struct bk_index_file *gone, struct sl_err *err)
 {
+	struct known_packs k = {.ids = NULL};
+	struct index_loading l = {.x = x, .usable = usable_before, .ctx = &k, .err = err};
+	size_t all = 1; /* never an allocation of nothing */
 	int rc = 0;
-	struct known k = {.ids = NULL};
 	sl__lock(&x->refreshing);
 	if (!atomic_load(&gone->gone)) {
-		struct loading l = {.x = x, .usable = usable_before, .ctx = &k, .err = err};
-		rc = know_packs(x, &k, err);
-		if (rc == 0)
+		for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
+			all += f->packs_n;
+		k.ids = sl__calloc(&x->env, all, sizeof(*k.ids));
+		if (k.ids == NULL)
+			rc = sl__no_memory(err, "the index");
+		for (const struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
+			for (uint32_t i = 0; i < f->packs_n; i++)
+				if (f->usable[i])
+					k.ids[k.n++] = f->packs[i];
+		if (rc == 0) {
+			qsort(k.ids, k.n, sizeof(*k.ids), sl__bk_compare_ids);
 			rc = load_listed(&l);
+		}
 		if (rc == 0)
 			atomic_store(&gone->gone, true);
 	}
@@ -223,12 +214,63 @@ static int refresh(struct bk_index *x, struct bk_index_file *gone, struct sl_err
 	return rc;
 }
 
+/* ---- the front ---- */
+
+/* What may be used of a file, into the builder. One that cannot be read is left out. */
+static int gather_file(struct bk_index *x, struct bk_index_file *f, struct bk_index_builder *b)
+{
+	const uint8_t *entries;
+	for (uint32_t s = 0; s < f->segments_n; s++)
+		if (sl__bk_index_segment(x, f, s, &entries, NULL) != 0)
+			return 0;
+	uint32_t *numbers = sl__calloc(&x->env, f->packs_n, sizeof(*numbers));
+	int rc = numbers != NULL ? 0 : SL_ENOMEM;
+	for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
+		numbers[i] = UINT32_MAX;
+		if (f->usable[i])
+			rc = sl__bk_index_builder_number(b, &f->packs[i], &numbers[i], NULL);
+	}
+	if (rc == 0)
+		rc = sl__bk_index_builder_file(b, x, f, numbers, NULL);
+	sl__free(&x->env, numbers);
+	if (rc != 0)
+		return rc;
+	f->gathered = true;
+	sl__bk_index_file_forget(x, f);
+	return 0;
+}
+
+/* From now on find searches only what is not gathered. No look-up runs meanwhile: all wait for the front. */
+static void make_front(struct bk_index *x)
+{
+	struct bk_index_builder *b;
+	if (sl__bk_index_builder_new(&b, &x->env, x->keys, NULL) != 0)
+		return;
+	int rc = 0;
+	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
+		if (f->entries_n <= FRONT_SMALL)
+			rc = gather_file(x, f, b);
+	if (rc == 0 && sl__bk_index_builder_entries(b) != 0)
+		rc = sl__bk_index_file_make(&x->front, &x->env, b, NULL);
+	sl__bk_index_builder_free(b);
+	atomic_store(&x->asked, NULL);
+	x->last_asked = NULL;
+	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
+		f->gathered = f->gathered && rc == 0;
+		atomic_store(&f->next_asked, NULL);
+		if (!f->gathered)
+			add_asked(x, f);
+	}
+}
+
+/* ---- look-ups ---- */
+
 /* The entries of this id in f. When its object is gone, what came since is at the end of both lists afterwards. */
-static int search_file(struct bk_index *x, struct bk_index_file *f, const struct bk_id *id, bk_index_visit_fn *fn,
-		       void *ctx, struct sl_err *err)
+static int search_file(struct bk_index *x, struct bk_index_file *f, const struct bk_index_search *search,
+		       struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_index_file_search(x, f, id, fn, ctx, &why);
+	int rc = sl__bk_index_file_search(x, f, search, &why);
 	if (rc == SL_ENOENT)
 		rc = refresh(x, f, &why);
 	if (rc < 0 && err != NULL)
@@ -236,32 +278,41 @@ static int search_file(struct bk_index *x, struct bk_index_file *f, const struct
 	return rc;
 }
 
-static void found_at(const struct bk_index_file *f, const uint8_t *entry, struct bk_found *out)
+static void read_found(const struct bk_index_file *f, const uint8_t *entry, struct bk_found *out)
 {
 	out->pack = f->packs[sl__get32(entry + 32)];
 	sl__bk_entry_place(entry, &out->place);
 }
 
-/* Visitors answer 1 to end the search. */
+/* Visitors return 1 to end the search. */
 static int take_usable(const struct bk_index_file *f, SL_UNUSED uint64_t ordinal, const uint8_t *entry, void *ctx)
 {
 	struct bk_found *out = ctx;
 	if (!f->usable[sl__get32(entry + 32)])
 		return 0;
-	found_at(f, entry, out);
+	read_found(f, entry, out);
 	return 1;
 }
 
 int sl__bk_index_find(struct bk_index *x, const struct bk_id *id, struct bk_found *out, struct sl_err *err)
 {
 	struct bk_found found;
+	const struct bk_index_search search = {.id = id, .fn = take_usable, .ctx = &found};
 	int rc = 0;
-	sl__bk_index_front(x);
+	if (!atomic_load_explicit(&x->front_made, memory_order_acquire)) {
+		sl__lock(&x->refreshing);
+		if (!atomic_load_explicit(&x->front_made, memory_order_relaxed)) {
+			if (x->files_n > FRONT_FILES)
+				make_front(x);
+			atomic_store_explicit(&x->front_made, true, memory_order_release);
+		}
+		sl__unlock(&x->refreshing);
+	}
 	if (x->front != NULL)
-		rc = sl__bk_index_file_search(x, x->front, id, take_usable, &found, err);
+		rc = sl__bk_index_file_search(x, x->front, &search, err);
 	for (struct bk_index_file *f = atomic_load_explicit(&x->asked, memory_order_acquire); rc == 0 && f != NULL;
 	     f = atomic_load_explicit(&f->next_asked, memory_order_acquire))
-		rc = search_file(x, f, id, take_usable, &found, err);
+		rc = search_file(x, f, &search, err);
 	if (rc == 0)
 		return SL_ENOENT;
 	if (rc < 0)
@@ -282,7 +333,7 @@ static int take_place(const struct bk_index_file *f, SL_UNUSED uint64_t ordinal,
 	struct bk_found found;
 	if (!f->usable[sl__get32(entry + 32)] || p->count == p->n)
 		return 0;
-	found_at(f, entry, &found);
+	read_found(f, entry, &found);
 	for (size_t i = 0; i < p->count; i++)
 		if (sl__bk_compare_ids(&p->out[i].pack, &found.pack) == 0)
 			return 0;
@@ -294,9 +345,10 @@ int sl__bk_index_places(struct bk_index *x, const struct bk_id *id, struct bk_fo
 			struct sl_err *err)
 {
 	struct places p = {.out = out, .n = n};
+	const struct bk_index_search search = {.id = id, .fn = take_place, .ctx = &p};
 	int rc = 0;
 	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
-		rc = search_file(x, f, id, take_place, &p, err);
+		rc = search_file(x, f, &search, err);
 	if (rc == 0)
 		*count = p.count;
 	return rc;
@@ -334,17 +386,13 @@ uint64_t sl__bk_index_file_entries(const struct bk_index *x, size_t i)
 	return f != NULL ? f->entries_n : 0;
 }
 
-static int read_file(struct bk_index *x, struct bk_index_file *f, struct sl_err *err)
-{
-	int rc = 0;
-	for (uint32_t s = 0; s < f->segments_n && rc == 0; s++) {
-		const uint8_t *entries;
-		rc = sl__bk_index_segment(x, f, s, &entries, err);
-	}
-	return rc == SL_ENOENT ? sl_err_set(err, SL_EAGAIN, "%s was removed meanwhile", f->name) : rc;
-}
+struct entry_visit {
+	bk_index_entry_fn *fn;
+	void *ctx;
+	bool *damaged;
+};
 
-/* The list is made anew of the files that are whole. */
+/* The list is made anew of the files that are not damaged. */
 int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, void *ctx, struct sl_err *err)
 {
 	int rc = 0;
@@ -360,7 +408,12 @@ int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, v
 		next = next_file(f);
 		atomic_store(&f->next, NULL);
 		atomic_store(&f->next_asked, NULL);
-		int read = rc == 0 ? read_file(x, f, &why) : 0;
+		int read = 0;
+		const uint8_t *entries;
+		for (uint32_t i = 0; i < f->segments_n && rc == 0 && read == 0; i++)
+			read = sl__bk_index_segment(x, f, i, &entries, &why);
+		if (read == SL_ENOENT)
+			read = sl_err_set(&why, SL_EAGAIN, "%s was removed meanwhile", f->name);
 		if (read == SL_ECORRUPT && on_damaged != NULL) {
 			rc = on_damaged(f->name, &why, ctx);
 			sl__bk_index_file_free(&x->env, f);
@@ -369,46 +422,36 @@ int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, v
 		sl__bk_index_append(x, f);
 		if (read != 0 && err != NULL)
 			*err = why;
-		rc = rc != 0 ? rc : read;
+		if (rc == 0)
+			rc = read;
 	}
 	return rc;
 }
 
-static int each_of_segment(const struct bk_index_file *f, uint32_t segment, const uint8_t *entries,
-			   bk_index_entry_fn *fn, void *ctx)
-{
-	uint64_t ordinal = f->first_ordinal + (uint64_t)segment * BK_INDEX_SEGMENT;
-	uint32_t n = sl__bk_segment_entries(f->entries_n, segment);
-	for (uint32_t i = 0; i < n; i++, entries += BK_INDEX_ENTRY, ordinal++) {
-		struct bk_id id;
-		struct bk_found found;
-		memcpy(id.b, entries, sizeof(id.b));
-		found_at(f, entries, &found);
-		int rc = fn(ordinal, &id, &found, ctx);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
-/* damaged NULL: a segment that is damaged ends it; else it is passed over, and *damaged set. */
-static int each_of_file(struct bk_index *x, struct bk_index_file *f, bool *damaged, bk_index_entry_fn *fn, void *ctx,
-			struct sl_err *err)
+/* Every entry of a file. damaged NULL: a damaged segment ends it; else it is skipped, and *damaged set. */
+static int each_of_file(struct bk_index *x, struct bk_index_file *f, const struct entry_visit *v, struct sl_err *err)
 {
 	for (uint32_t s = 0; s < f->segments_n; s++) {
-		const uint8_t *entries;
+		const uint8_t *e;
 		struct sl_err why = SL_ERR_INIT;
-		int rc = sl__bk_index_segment(x, f, s, &entries, &why);
-		if (rc == SL_ECORRUPT && damaged != NULL) {
-			*damaged = true;
+		int rc = sl__bk_index_segment(x, f, s, &e, &why);
+		if (rc == SL_ECORRUPT && v->damaged != NULL) {
+			*v->damaged = true;
 			continue;
 		}
 		if (rc == SL_ENOENT)
 			rc = sl_err_set(&why, SL_EAGAIN, "%s was removed meanwhile", f->name);
 		if (rc != 0 && err != NULL)
 			*err = why;
-		if (rc == 0)
-			rc = each_of_segment(f, s, entries, fn, ctx);
+		uint64_t ordinal = f->first_ordinal + (uint64_t)s * BK_INDEX_SEGMENT;
+		uint32_t n = sl__bk_segment_entries(f->entries_n, s);
+		for (uint32_t i = 0; rc == 0 && i < n; i++, e += BK_INDEX_ENTRY, ordinal++) {
+			struct bk_id id;
+			struct bk_found found;
+			memcpy(id.b, e, sizeof(id.b));
+			read_found(f, e, &found);
+			rc = v->fn(ordinal, &id, &found, v->ctx);
+		}
 		if (rc != 0)
 			return rc;
 	}
@@ -417,18 +460,18 @@ static int each_of_file(struct bk_index *x, struct bk_index_file *f, bool *damag
 
 int sl__bk_index_each(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, struct sl_err *err)
 {
-	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
-		int rc = each_of_file(x, f, NULL, fn, ctx, err);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
+	const struct entry_visit v = {.fn = fn, .ctx = ctx};
+	int rc = 0;
+	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
+		rc = each_of_file(x, f, &v, err);
+	return rc;
 }
 
 int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, bool *damaged, struct sl_err *err)
 {
+	const struct entry_visit v = {.fn = fn, .ctx = ctx, .damaged = damaged};
 	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
-		int rc = each_of_file(x, f, damaged, fn, ctx, err);
+		int rc = each_of_file(x, f, &v, err);
 		if (rc != 0)
 			return rc;
 		sl__bk_index_file_forget(x, f);
@@ -455,9 +498,10 @@ int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *
 			  struct sl_err *err)
 {
 	struct ordinals o = {.out = out, .n = n};
+	const struct bk_index_search search = {.id = id, .fn = take_ordinal, .ctx = &o};
 	int rc = 0;
 	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
-		rc = search_file(x, f, id, take_ordinal, &o, err);
+		rc = search_file(x, f, &search, err);
 	if (rc == 0)
 		*count = o.count;
 	return rc;

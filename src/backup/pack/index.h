@@ -8,7 +8,7 @@
  * BK_INDEX_ENTRY bytes for each entry, and little before it is needed. A file that a prune removes meanwhile does no
  * harm: what took its place is found then.
  *
- * Thread safety: find from any number of threads at once; the others one at a time and not beside find. Ownership: an
+ * Thread safety: find from any number of threads at the same time; the others one at a time and not during find. Ownership: an
  * index owns what it loaded; keys, env and driver are borrowed.
  */
 #ifndef SL_BACKUP_INDEX_H
@@ -24,16 +24,23 @@ struct bk_found {
 	struct bk_place place;
 };
 
-/* Says whether blocks of this pack may be used (it exists, is not condemned); called once per pack and file while
+/* Whether blocks of this pack may be used (it exists, is not marked for deletion); called once per pack and file while
  * loading. */
 typedef bool bk_pack_usable_fn(const struct bk_id *pack, void *ctx);
-
-/* List and open the index files. One that is damaged is SL_ECORRUPT with its name, or, with on_damaged, told and passed
- * over; one that vanished meanwhile leads to another listing. */
 typedef int bk_index_damaged_fn(const char *name, const struct sl_err *err, void *ctx);
-SL_MUST_CHECK int sl__bk_index_load(struct bk_index **out, const struct sl_env *env, const struct bk_keys *keys,
-				    const sl_driver *driver, bk_pack_usable_fn *usable, bk_index_damaged_fn *on_damaged,
-				    void *ctx, struct sl_err *err);
+
+/* Where an index is loaded from. */
+struct bk_index_from {
+	const struct sl_env *env;
+	const struct bk_keys *keys;
+	const sl_driver *driver;
+	bk_pack_usable_fn *usable;       /* NULL: all are */
+	bk_index_damaged_fn *on_damaged; /* NULL: a damaged file ends the loading */
+	void *ctx;                       /* of both */
+};
+/* List and open the index files. One that is damaged is SL_ECORRUPT with its name, or, with on_damaged, reported and
+ * skipped; one that vanished meanwhile leads to another listing. */
+SL_MUST_CHECK int sl__bk_index_load(struct bk_index **out, const struct bk_index_from *from, struct sl_err *err);
 void sl__bk_index_free(struct bk_index *x); /* NULL is allowed */
 
 /* 0 and *out (may be NULL), or SL_ENOENT (err is not filled then), or what reading a segment returned. Of several
@@ -41,8 +48,8 @@ void sl__bk_index_free(struct bk_index *x); /* NULL is allowed */
 SL_MUST_CHECK int sl__bk_index_find(struct bk_index *x, const struct bk_id *id, struct bk_found *out,
 				    struct sl_err *err);
 
-/* Every usable place of a block, of each pack one, at most n of them; how many are in out. For one who found the first
- * one damaged: it asks every file. */
+/* Every usable place of a block, of each pack one, at most n of them; how many are in out. For a caller that found the first
+ * one damaged: it searches every file. */
 SL_MUST_CHECK int sl__bk_index_places(struct bk_index *x, const struct bk_id *id, struct bk_found *out, size_t n,
 				      size_t *count, struct sl_err *err);
 
@@ -52,21 +59,21 @@ size_t sl__bk_index_files(const struct bk_index *x);
 typedef int bk_index_entry_fn(uint64_t ordinal, const struct bk_id *id, const struct bk_found *found, void *ctx);
 SL_MUST_CHECK int sl__bk_index_each(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, struct sl_err *err);
 /* The same without keeping what was read, and for a file with damage without the segments that are: *damaged is set
- * then. SL_EAGAIN: a file was removed meanwhile, load again. Not beside find. */
+ * then. SL_EAGAIN: a file was removed meanwhile, load again. Not during find. */
 SL_MUST_CHECK int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, bool *damaged,
 				    struct sl_err *err);
 /* The ordinals of a block's entries, at most n of them; how many there are. Usable or not. */
 SL_MUST_CHECK int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *out, size_t n,
 					size_t *count, struct sl_err *err);
-/* Each pack that a file names, once per file; usable as told at loading. */
+/* Each pack that a file names, once per file; usable as decided at loading. */
 typedef int bk_index_pack_fn(const struct bk_id *pack, bool usable, void *ctx);
 SL_MUST_CHECK int sl__bk_index_packs(struct bk_index *x, bk_index_pack_fn *fn, void *ctx);
 /* The names ("index/…") of the files that are loaded, in order, and how many entries each has. */
 const char *sl__bk_index_name(const struct bk_index *x, size_t i);
 uint64_t sl__bk_index_file_entries(const struct bk_index *x, size_t i);
 /* Read every segment now, so that later calls read nothing and ordinals stay as they are. A file with a damaged one is
- * told to on_damaged and dropped with all its entries (NULL: SL_ECORRUPT). SL_EAGAIN: a file was removed meanwhile,
- * load again. Not beside find. */
+ * reported to on_damaged and dropped with all its entries (NULL: SL_ECORRUPT). SL_EAGAIN: a file was removed meanwhile,
+ * load again. Not during find. */
 SL_MUST_CHECK int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, void *ctx,
 					struct sl_err *err);
 
@@ -83,7 +90,7 @@ SL_MUST_CHECK int sl__bk_index_builder_pack(struct bk_index_builder *b, const st
 uint64_t sl__bk_index_builder_entries(const struct bk_index_builder *b);
 /* Sort and put the object(s), durable when 0 returns (at most 2^19 entries a file, which are in memory for it); entries
  * of the same id and pack are one. Nothing is put when there is no entry. names (may be NULL) gets each "index/…".
- * bytes (may be NULL) is added to. The builder is empty afterwards, also when it failed. Not beside the others. */
+ * bytes (may be NULL) is added to. The builder is empty afterwards, also when it failed. Not during the others. */
 typedef int bk_index_name_fn(const char *name, void *ctx);
 SL_MUST_CHECK int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver, bk_index_name_fn *names,
 					   void *ctx, uint64_t *bytes, struct sl_err *err);
@@ -93,7 +100,7 @@ typedef bool bk_index_keep_fn(const struct bk_id *pack, void *ctx);
 SL_MUST_CHECK int sl__bk_index_builder_index(struct bk_index_builder *b, struct bk_index *x, bk_index_keep_fn *keep,
 					     void *ctx, struct sl_err *err);
 /* What the builder holds becomes one more file of the index, all usable, that is stored nowhere (its name is ""): packs
- * that no index file has. The builder is empty afterwards. Not beside find. */
+ * that no index file has. The builder is empty afterwards. Not during find. */
 SL_MUST_CHECK int sl__bk_index_take_in(struct bk_index *x, struct bk_index_builder *b, struct sl_err *err);
 
 /* ---- blocks that this run has met: a set of ids, at most 48 bytes each; from any number of threads ---- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening an index file and looking something up in it; see index_file.h for its form. */
+/* Opening an index file and searching it; index_file.h describes its format. */
 #include "backup/pack/index_file.h"
 
 #include "base/crc64nvme.h"
 
-static int damaged(struct sl_err *err, const char *name, const char *why)
+static int file_damaged(struct sl_err *err, const struct bk_index_file *f, const char *why)
 {
-	return sl_err_set(err, SL_ECORRUPT, "%s is damaged: %s", name, why);
+	return sl_err_set(err, SL_ECORRUPT, "%s is damaged: %s", f->name, why);
 }
 
 void sl__bk_entry_write(uint8_t entry[BK_INDEX_ENTRY], const struct bk_id *id, uint32_t pack,
@@ -63,13 +63,13 @@ int sl__bk_index_file_tables(const struct sl_env *env, struct bk_index_file *f, 
 }
 
 /* Exactly len bytes, or the object is damaged. */
-static int get(struct bk_index *x, const char *name, uint64_t offset, void *buf, size_t len, struct sl_err *err)
+static int read_exactly(const struct bk_index_file *f, uint64_t offset, void *buf, size_t len, struct sl_err *err)
 {
 	size_t got = 0;
-	int rc = x->driver->ops->get(x->driver->driver, name, offset, buf, len, &got, err);
-	if (rc != 0)
-		return rc;
-	return got == len ? 0 : damaged(err, name, "it ends too early");
+	int rc = f->driver->ops->get(f->driver->driver, f->name, offset, buf, len, &got, err);
+	if (rc == 0 && got != len)
+		rc = file_damaged(err, f, "it ends too early");
+	return rc;
 }
 
 static size_t head_bytes(const struct bk_index_file *f)
@@ -81,46 +81,49 @@ static int read_header(struct bk_index *x, struct bk_index_file *f, uint64_t siz
 {
 	const uint8_t *h = f->header;
 	uint64_t seal = sl__bk_seal_bytes(x->keys);
-	int rc = size < BK_INDEX_HEADER ? damaged(err, f->name, "too short")
-					: get(x, f->name, 0, f->header, BK_INDEX_HEADER, err);
+	if (size < BK_INDEX_HEADER)
+		return file_damaged(err, f, "too short");
+	int rc = read_exactly(f, 0, f->header, BK_INDEX_HEADER, err);
 	if (rc != 0)
 		return rc;
 	f->packs_n = sl__get32(h + 40);
 	f->entries_n = sl__get32(h + 44);
 	if (memcmp(h, BK_INDEX_MAGIC, 8) != 0 || sl__get64(h + BK_INDEX_BOUND) != sl__crc64nvme(0, h, BK_INDEX_BOUND))
-		return damaged(err, f->name, "its header");
+		return file_damaged(err, f, "its header");
 	if (memcmp(h + 8, x->keys->repository, BK_NAME_BYTES) != 0)
-		return damaged(err, f->name, "it is of another repository");
+		return file_damaged(err, f, "it is of another repository");
 	if (sl__get32(h + 48) != BK_INDEX_SEGMENT || sl__get32(h + 52) != 0 || f->entries_n == 0 ||
 	    f->entries_n > BK_INDEX_ENTRIES_MAX || f->packs_n == 0 || f->packs_n > f->entries_n)
-		return damaged(err, f->name, "its numbers");
+		return file_damaged(err, f, "its numbers");
 	f->segments_n = sl__bk_segments(f->entries_n);
 	if (BK_INDEX_HEADER + head_bytes(f) + seal * (1 + (uint64_t)f->segments_n) +
 		    (uint64_t)f->entries_n * BK_INDEX_ENTRY !=
 	    size)
-		return damaged(err, f->name, "its length");
+		return file_damaged(err, f, "its length");
 	f->front = sl__bk_seal_front(x->keys);
 	f->stride = BK_INDEX_SEGMENT_BYTES + (size_t)seal;
 	return 0;
 }
 
+/* The sealed head: packs and fences. */
 static int read_head(struct bk_index *x, struct bk_index_file *f, struct sl_err *err)
 {
+	const struct bk_seal as = {
+		.keys = x->keys, .kind = BK_KIND_INDEX_HEAD, .aad = f->header, .aad_len = BK_INDEX_BOUND};
 	size_t sealed = head_bytes(f) + sl__bk_seal_bytes(x->keys), len;
 	uint8_t *bytes, *buf = sl__alloc(&x->env, sealed);
 	if (buf == NULL)
 		return sl__no_memory(err, "an index");
-	int rc = get(x, f->name, BK_INDEX_HEADER, buf, sealed, err);
-	if (rc == 0 &&
-	    sl__bk_unseal(x->keys, BK_KIND_INDEX_HEAD, f->header, BK_INDEX_BOUND, buf, sealed, &bytes, &len, NULL) != 0)
-		rc = damaged(err, f->name, "its head");
+	int rc = read_exactly(f, BK_INDEX_HEADER, buf, sealed, err);
+	if (rc == 0 && sl__bk_unseal(&as, buf, sealed, &bytes, &len, NULL) != 0)
+		rc = file_damaged(err, f, "its head");
 	if (rc == 0) {
 		memcpy(f->packs, bytes, (size_t)f->packs_n * BK_ID_BYTES);
 		bytes += (size_t)f->packs_n * BK_ID_BYTES;
 		for (uint32_t i = 0; i <= f->segments_n; i++) {
 			f->fences[i] = sl__bk_fence(bytes + (size_t)i * BK_INDEX_FENCE);
 			if (i > 0 && f->fences[i] < f->fences[i - 1])
-				rc = damaged(err, f->name, "its order");
+				rc = file_damaged(err, f, "its order");
 		}
 	}
 	sl__free(&x->env, buf);
@@ -135,27 +138,17 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 		return sl__no_memory(err, "an index");
 	assert(strlen(name) < sizeof(f->name));
 	memcpy(f->name, name, strlen(name) + 1);
+	f->driver = x->driver;
 	int rc = read_header(x, f, size, err);
 	if (rc == 0)
 		rc = sl__bk_index_file_tables(&x->env, f, err);
 	if (rc == 0)
 		rc = read_head(x, f, err);
-	if (rc != 0) {
+	if (rc == 0)
+		*out = f;
+	else
 		sl__bk_index_file_free(&x->env, f);
-		return rc;
-	}
-	*out = f;
-	return 0;
-}
-
-static bool entry_ok(const struct bk_index *x, const struct bk_index_file *f, const uint8_t *entry)
-{
-	struct bk_place p;
-	sl__bk_entry_place(entry, &p);
-	return sl__get32(entry + 32) < f->packs_n &&
-	       sl__bk_frame_sizes_ok(x->keys, p.frame_stored, p.frame_raw, p.zstd) &&
-	       p.frame_offset >= BK_PACK_HEADER && (uint64_t)p.frame_offset + p.frame_stored <= BK_PACK_BYTES_MAX &&
-	       (uint64_t)p.offset + p.length <= p.frame_raw;
+	return rc;
 }
 
 /* Everything that looking up and reading blocks relies on. */
@@ -168,9 +161,17 @@ static bool segment_ok(const struct bk_index *x, const struct bk_index_file *f, 
 	if (sl__bk_fence(entries) != f->fences[segment] || sl__bk_fence(last) > f->fences[segment + 1] ||
 	    (ends && sl__bk_fence(last) != f->fences[segment + 1]))
 		return false;
-	for (const uint8_t *e = entries; e <= last; e += BK_INDEX_ENTRY)
-		if (!entry_ok(x, f, e) || (e != entries && memcmp(e - BK_INDEX_ENTRY, e, BK_ID_BYTES) > 0))
+	for (const uint8_t *e = entries; e <= last; e += BK_INDEX_ENTRY) {
+		struct bk_place p;
+		sl__bk_entry_place(e, &p);
+		if (sl__get32(e + 32) >= f->packs_n || p.frame_offset < BK_PACK_HEADER ||
+		    !sl__bk_frame_sizes_ok(x->keys, p.frame_stored, p.frame_raw, p.zstd) ||
+		    (uint64_t)p.frame_offset + p.frame_stored > BK_PACK_BYTES_MAX ||
+		    (uint64_t)p.offset + p.length > p.frame_raw)
 			return false;
+		if (e != entries && memcmp(e - BK_INDEX_ENTRY, e, BK_ID_BYTES) > 0)
+			return false;
+	}
 	return true;
 }
 
@@ -180,13 +181,14 @@ static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t se
 	size_t seal = sl__bk_seal_bytes(x->keys), len;
 	size_t sealed = (size_t)sl__bk_segment_entries(f->entries_n, segment) * BK_INDEX_ENTRY + seal;
 	uint64_t offset = BK_INDEX_HEADER + head_bytes(f) + seal + (uint64_t)f->stride * segment;
-	int rc = get(x, f->name, offset, at, sealed, err);
+	int rc = read_exactly(f, offset, at, sealed, err);
 	if (rc != 0)
 		return rc;
+	const struct bk_seal as = {.keys = x->keys, .kind = BK_KIND_INDEX_SEGMENT, .aad = aad, .aad_len = sizeof(aad)};
 	sl__bk_segment_aad(f->header, segment, aad);
-	if (sl__bk_unseal(x->keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad), at, sealed, &bytes, &len, NULL) != 0)
-		return damaged(err, f->name, "the seal of a segment");
-	return segment_ok(x, f, segment, bytes) ? 0 : damaged(err, f->name, "the entries of a segment");
+	if (sl__bk_unseal(&as, at, sealed, &bytes, &len, NULL) != 0)
+		return file_damaged(err, f, "the seal of a segment");
+	return segment_ok(x, f, segment, bytes) ? 0 : file_damaged(err, f, "the entries of a segment");
 }
 
 int sl__bk_index_segment(struct bk_index *x, struct bk_index_file *f, uint32_t segment, const uint8_t **entries,
@@ -220,20 +222,6 @@ void sl__bk_index_file_forget(struct bk_index *x, struct bk_index_file *f)
 		atomic_store(&f->ready[s], 0);
 }
 
-/* The first segment that may hold the fence: the last one that begins below it. */
-static uint32_t first_segment(const struct bk_index_file *f, uint64_t fence)
-{
-	uint32_t low = 0, high = f->segments_n; /* fences[low - 1] < fence <= fences[high] */
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-		if (f->fences[mid] < fence)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low > 0 ? low - 1 : 0;
-}
-
 /* The first of n entries that is not below id. */
 static uint32_t lower_bound(const uint8_t *entries, uint32_t n, const struct bk_id *id)
 {
@@ -248,14 +236,24 @@ static uint32_t lower_bound(const uint8_t *entries, uint32_t n, const struct bk_
 	return low;
 }
 
-int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const struct bk_id *id, bk_index_visit_fn *fn,
-			     void *ctx, struct sl_err *err)
+int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const struct bk_index_search *search,
+			     struct sl_err *err)
 {
+	const struct bk_id *id = search->id;
 	uint64_t fence = sl__bk_fence(id->b);
 	if (fence < f->fences[0] || fence > f->fences[f->segments_n])
 		return 0;
-	uint32_t first = first_segment(f, fence);
-	/* Entries of one id may go over the end of a segment. */
+	/* The first segment that may hold the fence: the last one that begins below it. */
+	uint32_t low = 0, high = f->segments_n; /* fences[low - 1] < fence <= fences[high] */
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+		if (f->fences[mid] < fence)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	uint32_t first = low > 0 ? low - 1 : 0;
+	/* Entries of one id may continue in the next segment. */
 	for (uint32_t s = first; s < f->segments_n && (s == first || f->fences[s] <= fence); s++) {
 		uint32_t n = sl__bk_segment_entries(f->entries_n, s);
 		const uint8_t *entries;
@@ -266,7 +264,7 @@ int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const 
 			const uint8_t *e = entries + (size_t)i * BK_INDEX_ENTRY;
 			if (memcmp(e, id->b, BK_ID_BYTES) != 0)
 				return 0;
-			rc = fn(f, f->first_ordinal + (uint64_t)s * BK_INDEX_SEGMENT + i, e, ctx);
+			rc = search->fn(f, f->first_ordinal + (uint64_t)s * BK_INDEX_SEGMENT + i, e, search->ctx);
 			if (rc != 0)
 				return rc;
 		}

@@ -19,7 +19,7 @@
 #include "base/thread.h"
 
 #define BK_INDEX_HEADER 64u
-/* So much of the header is bound in: not its CRC, with which all of it would count for nothing in another CRC. */
+/* How much of the header is bound in: not its CRC, with which all of it would cancel out in another CRC. */
 #define BK_INDEX_BOUND 56u
 #define BK_INDEX_FILE_ENTRIES (1u << 19) /* that a builder puts into a file: 28 MiB */
 #define BK_INDEX_ENTRIES_MAX (1u << 24)  /* that a reader takes from one */
@@ -31,6 +31,7 @@
 struct bk_index_file {
 	_Atomic(struct bk_index_file *) next, next_asked;
 	char name[SL_DRIVER_NAME_BYTES]; /* "index/…"; empty: only in memory */
+	const sl_driver *driver;         /* that has the object */
 	uint8_t header[BK_INDEX_HEADER];
 	uint32_t packs_n, entries_n, segments_n;
 	uint64_t first_ordinal; /* of its first entry */
@@ -52,7 +53,7 @@ struct bk_index {
 	struct bk_index_file *last;
 	size_t files_n;
 	uint64_t entries;
-	/* For find: the entries of many small files in one that is in memory (index_front.c), and the other files. */
+	/* For find: the entries of many small files in one that is in memory (the front, index.c), and the other files. */
 	struct bk_index_file *front; /* NULL: there are not many */
 	_Atomic(struct bk_index_file *) asked;
 	struct bk_index_file *last_asked;
@@ -89,29 +90,30 @@ void sl__bk_entry_place(const uint8_t entry[BK_INDEX_ENTRY], struct bk_place *pl
 #define BK_SEGMENT_AAD (BK_INDEX_BOUND + 4u)
 void sl__bk_segment_aad(const uint8_t header[BK_INDEX_HEADER], uint32_t segment, uint8_t out[BK_SEGMENT_AAD]);
 
-/* Header and head of an object of so many bytes. SL_ENOENT: it is not there any more; SL_ECORRUPT. */
+/* Read header and head of an object of size bytes. SL_ENOENT: it is not there any more; SL_ECORRUPT. */
 SL_MUST_CHECK int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name,
 					 uint64_t size, struct sl_err *err);
 void sl__bk_index_file_free(const struct sl_env *env, struct bk_index_file *f);
 /* Room for the tables of packs_n, segments_n, …, which are set; nothing is in them. */
 SL_MUST_CHECK int sl__bk_index_file_tables(const struct sl_env *env, struct bk_index_file *f, struct sl_err *err);
 
-/* The entries of a segment, read when nobody has before. SL_ENOENT: the object is gone. */
+/* The entries of a segment, read when it was not before. SL_ENOENT: the object is gone. */
 SL_MUST_CHECK int sl__bk_index_segment(struct bk_index *x, struct bk_index_file *f, uint32_t segment,
 				       const uint8_t **entries, struct sl_err *err);
-/* Back to what it was before anything was read, for its memory. Not beside look-ups. */
+/* Back to what it was before anything was read, for its memory. Not during look-ups. */
 void sl__bk_index_file_forget(struct bk_index *x, struct bk_index_file *f);
-/* Every entry of this id; a value other than 0 of fn ends it and becomes the result. */
+/* Every entry of an id; a value other than 0 of fn ends it and becomes the result. */
 typedef int bk_index_visit_fn(const struct bk_index_file *f, uint64_t ordinal, const uint8_t *entry, void *ctx);
-SL_MUST_CHECK int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const struct bk_id *id,
-					   bk_index_visit_fn *fn, void *ctx, struct sl_err *err);
+struct bk_index_search {
+	const struct bk_id *id;
+	bk_index_visit_fn *fn;
+	void *ctx;
+};
+SL_MUST_CHECK int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f,
+					   const struct bk_index_search *search, struct sl_err *err);
 /* All that a builder holds, in memory; the builder is empty afterwards. It must hold something. */
 SL_MUST_CHECK int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env,
 					 struct bk_index_builder *b, struct sl_err *err);
-/* The front, made when it is not and there are many small files. Every find calls it first. */
-void sl__bk_index_front(struct bk_index *x);
-/* One more that find asks, at the end; append calls it. */
-void sl__bk_index_ask(struct bk_index *x, struct bk_index_file *f);
 /* At the end of the index, which owns it then. */
 void sl__bk_index_append(struct bk_index *x, struct bk_index_file *f);
 

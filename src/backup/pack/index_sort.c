@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sorting index entries: runs in memory, spilled to a temporary file and merged by a heap. */
 #include "backup/pack/index_sort.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 struct bk_sort_run {
 	uint8_t *window;   /* room for window_cap entries; in the last run the entries themselves */
 	size_t at, len;    /* entries: where we are, how many are in the window */
-	uint64_t next;     /* the entry in the file behind the window */
+	uint64_t next;     /* the entry in the file after the window */
 	uint64_t end;      /* where the run ends in the file */
 	size_t window_cap; /* entries */
 };
@@ -29,12 +30,12 @@ void sl__bk_sort_fini(struct bk_sort *s)
 	sl__bk_sort_init(s, s->env);
 }
 
-static int compare(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
 	return memcmp(a, b, KEY_BYTES);
 }
 
-/* A file that nobody else can open and that is gone with its descriptor. */
+/* A file that no other process can open and that is gone with its descriptor. */
 static int open_unnamed(const struct sl_env *env, struct sl_err *err)
 {
 	const char *dir = secure_getenv("TMPDIR");
@@ -60,7 +61,7 @@ static int open_unnamed(const struct sl_env *env, struct sl_err *err)
 	return fd;
 }
 
-/* Sort the run and write it behind the others. */
+/* Sort the run and write it after the others. */
 static int spill(struct bk_sort *s, struct sl_err *err)
 {
 	if (s->fd < 0) {
@@ -69,7 +70,7 @@ static int spill(struct bk_sort *s, struct sl_err *err)
 			return fd;
 		s->fd = fd;
 	}
-	qsort(s->run, s->n, BK_INDEX_ENTRY, compare);
+	qsort(s->run, s->n, BK_INDEX_ENTRY, compare_entries);
 	int rc = sl__pwrite_full(s->env, s->fd, s->run, s->n * BK_INDEX_ENTRY, s->spilled * BK_INDEX_ENTRY);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "write the temporary file of an index (TMPDIR)");
@@ -78,27 +79,21 @@ static int spill(struct bk_sort *s, struct sl_err *err)
 	return 0;
 }
 
-static int grow_run(struct bk_sort *s, struct sl_err *err)
-{
-	size_t cap = SL_MIN(SL_MAX(2 * s->cap, (size_t)256), (size_t)s->run_entries);
-	uint8_t *run = sl__realloc(s->env, s->run, cap * BK_INDEX_ENTRY);
-	if (run == NULL)
-		return sl__no_memory(err, "sort an index");
-	s->run = run;
-	s->cap = cap;
-	return 0;
-}
-
 int sl__bk_sort_add(struct bk_sort *s, const uint8_t entry[BK_INDEX_ENTRY], struct sl_err *err)
 {
 	assert(!s->merging);
-	int rc = 0;
-	if (s->n == s->run_entries)
-		rc = spill(s, err);
-	else if (s->n == s->cap)
-		rc = grow_run(s, err);
-	if (rc != 0)
-		return rc;
+	if (s->n == s->run_entries) {
+		int rc = spill(s, err);
+		if (rc != 0)
+			return rc;
+	} else if (s->n == s->cap) {
+		size_t cap = SL_MIN(SL_MAX(2 * s->cap, (size_t)256), (size_t)s->run_entries);
+		uint8_t *run = sl__realloc(s->env, s->run, cap * BK_INDEX_ENTRY);
+		if (run == NULL)
+			return sl__no_memory(err, "sort an index");
+		s->run = run;
+		s->cap = cap;
+	}
 	memcpy(s->run + s->n * BK_INDEX_ENTRY, entry, BK_INDEX_ENTRY);
 	s->n++;
 	s->total++;
@@ -118,9 +113,10 @@ static void sift(struct bk_sort *s, size_t i)
 		size_t child = 2 * i + 1;
 		if (child >= s->runs_n)
 			break;
-		if (child + 1 < s->runs_n && compare(least_of(&s->runs[child + 1]), least_of(&s->runs[child])) < 0)
+		if (child + 1 < s->runs_n &&
+		    compare_entries(least_of(&s->runs[child + 1]), least_of(&s->runs[child])) < 0)
 			child++;
-		if (compare(least_of(&moved), least_of(&s->runs[child])) <= 0)
+		if (compare_entries(least_of(&moved), least_of(&s->runs[child])) <= 0)
 			break;
 		s->runs[i] = s->runs[child];
 		i = child;
@@ -145,9 +141,12 @@ static int refill(struct bk_sort *s, struct bk_sort_run *r, struct sl_err *err)
 	return 0;
 }
 
-/* Runs of the file, then the one in memory; each with its first window. */
-static int open_runs(struct bk_sort *s, struct sl_err *err)
+/* The runs of the file, then the one in memory, each with its first window, become a heap. */
+static int begin_merge(struct bk_sort *s, struct sl_err *err)
 {
+	s->merging = true;
+	if (s->n != 0)
+		qsort(s->run, s->n, BK_INDEX_ENTRY, compare_entries);
 	size_t in_file = (size_t)(s->spilled / s->run_entries);
 	size_t window = in_file != 0 ? BK_SORT_WINDOWS / BK_INDEX_ENTRY / in_file : 0;
 	window = SL_MIN(SL_MAX(window, (size_t)64), (size_t)s->run_entries);
@@ -168,43 +167,26 @@ static int open_runs(struct bk_sort *s, struct sl_err *err)
 	}
 	if (s->n != 0)
 		s->runs[s->runs_n++] = (struct bk_sort_run){.window = s->run, .len = s->n};
-	return 0;
-}
-
-static int begin_merge(struct bk_sort *s, struct sl_err *err)
-{
-	s->merging = true;
-	if (s->n != 0)
-		qsort(s->run, s->n, BK_INDEX_ENTRY, compare);
-	int rc = open_runs(s, err);
-	if (rc != 0)
-		return rc;
 	for (size_t i = s->runs_n / 2; i-- > 0;)
 		sift(s, i);
 	return 0;
 }
 
-/* Step over the entry that was handed out. */
-static int step(struct bk_sort *s, struct sl_err *err)
-{
-	struct bk_sort_run *r = &s->runs[0];
-	if (s->runs_n == 0)
-		return 0;
-	if (++r->at == r->len) {
-		int rc = refill(s, r, err);
-		if (rc != 0)
-			return rc;
-		if (r->len == 0)
-			*r = s->runs[--s->runs_n];
-	}
-	if (s->runs_n > 1)
-		sift(s, 0);
-	return 0;
-}
-
 int sl__bk_sort_next(struct bk_sort *s, const uint8_t **entry, struct sl_err *err)
 {
-	int rc = s->merging ? step(s, err) : begin_merge(s, err);
+	int rc = 0;
+	if (!s->merging) {
+		rc = begin_merge(s, err);
+	} else if (s->runs_n > 0) { /* step over the entry that was returned last */
+		struct bk_sort_run *r = &s->runs[0];
+		if (++r->at == r->len) {
+			rc = refill(s, r, err);
+			if (rc == 0 && r->len == 0)
+				*r = s->runs[--s->runs_n];
+		}
+		if (rc == 0 && s->runs_n > 1)
+			sift(s, 0);
+	}
 	if (rc != 0)
 		return rc;
 	if (s->runs_n == 0)

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The builder of packs. A block's bytes are copied once, into the open solid frame, or not at all, when the block is a
- * frame of its own; a frame is compressed straight into the image, behind the room for its seal, sealed in place, and
- * taken into the image's SHA-256 while it is still in the processor's cache.
+ * The builder of packs. A block's bytes are copied once, into the open solid frame, or not at all, when the block is its
+ * own frame; a frame is compressed straight into the image, after the room for its seal, sealed in place, and added to
+ * the image's SHA-256 while it is still in the processor's cache.
  *
  *   image: header | frame | frame | …            (len bytes; the directory and the tail come with take)
  *   solid: the bytes of small blocks that wait for their frame to be full; open_blocks are these blocks
  *
  * The image has room for pack_bytes and what may come on top before the caller takes it: one frame of the largest
  * block, and the open one. Pages that are not needed are never touched.
+ *
+ * A head lies right before the bytes of an image, in the room that aligning them leaves anyway:
+ *
+ *   memory … | head | bytes, at a multiple of BK_IMAGE_ALIGN
  */
 #include "backup/pack/pack.h"
 #include "backup/repo/broken.h"
@@ -23,8 +27,84 @@
 #define DIRECTORY_FIXED 8u
 #define DIRECTORY_FRAME 16u
 #define DIRECTORY_BLOCK 36u
+#define SPARE_MAX 2u /* images that wait to be used again; more are freed */
 
-struct frame {
+/* ---- memory of images ---- */
+
+struct bk_image_head {
+	void *memory; /* as it was allocated */
+	size_t cap;   /* of the bytes */
+	struct bk_image_head *next;
+};
+
+static struct bk_image_head *head_of(uint8_t *bytes)
+{
+	return (struct bk_image_head *)(void *)bytes - 1;
+}
+
+void sl__bk_images_init(struct bk_images *images)
+{
+	sl__mutex_init(&images->mu);
+	images->spare = NULL;
+	images->n = 0;
+}
+
+void sl__bk_images_fini(struct bk_images *images, const struct sl_env *env)
+{
+	while (images->spare != NULL) {
+		struct bk_image_head *head = images->spare;
+		images->spare = head->next;
+		sl__free(env, head->memory);
+	}
+	sl__mutex_fini(&images->mu);
+}
+
+uint8_t *sl__bk_image_alloc(const struct sl_env *env, struct bk_images *images, size_t cap)
+{
+	if (images != NULL) {
+		sl__lock(&images->mu);
+		struct bk_image_head *spare = images->spare;
+		bool fits = spare != NULL && spare->cap >= cap;
+		if (fits) {
+			images->spare = spare->next;
+			images->n--;
+		}
+		sl__unlock(&images->mu);
+		if (fits)
+			return (uint8_t *)(spare + 1);
+	}
+	uint8_t *memory = sl__alloc(env, sizeof(struct bk_image_head) + BK_IMAGE_ALIGN + cap);
+	if (memory == NULL)
+		return NULL;
+	uint8_t *bytes = memory + sizeof(struct bk_image_head);
+	bytes += (BK_IMAGE_ALIGN - (uintptr_t)bytes % BK_IMAGE_ALIGN) % BK_IMAGE_ALIGN;
+	*head_of(bytes) = (struct bk_image_head){.memory = memory, .cap = cap};
+	return bytes;
+}
+
+void sl__bk_image_free(const struct sl_env *env, struct bk_images *images, uint8_t *bytes)
+{
+	if (bytes == NULL)
+		return;
+	struct bk_image_head *head = head_of(bytes);
+	bool kept = false;
+	if (images != NULL) {
+		sl__lock(&images->mu);
+		kept = images->n < SPARE_MAX;
+		if (kept) {
+			head->next = images->spare;
+			images->spare = head;
+			images->n++;
+		}
+		sl__unlock(&images->mu);
+	}
+	if (!kept)
+		sl__free(env, head->memory);
+}
+
+/* ---- the builder ---- */
+
+struct pack_frame {
 	uint32_t offset, stored;
 	uint32_t raw; /* with ZSTD_FLAG */
 	uint32_t blocks;
@@ -45,7 +125,7 @@ struct bk_pack {
 	size_t len, cap;          /* of the image */
 	struct sl__sha256 sha;    /* of the image's len bytes; begun when there is an image */
 	struct blocks blocks;     /* of the frames that are in the image, in their order */
-	struct frame *frames;
+	struct pack_frame *frames;
 	size_t frames_n, frames_cap;
 	uint8_t *solid; /* BK_FRAME_BYTES */
 	size_t solid_len;
@@ -53,20 +133,24 @@ struct bk_pack {
 	uint64_t raw_bytes;
 };
 
-static bool set_one(ZSTD_CCtx *zstd, ZSTD_cParameter parameter, int value)
-{
-	return !ZSTD_isError(ZSTD_CCtx_setParameter(zstd, parameter, value));
-}
-
 /* The default is level 2 with the window of a whole frame: on system files it takes a little more than half of the time
  * of level 3 and loses 3 % of size. Its table stays in a processor's own cache. */
 static bool set_level(ZSTD_CCtx *zstd, int level)
 {
+	static const struct {
+		ZSTD_cParameter name;
+		int value;
+	} defaults[] = {{ZSTD_c_compressionLevel, 2},
+			{ZSTD_c_strategy, ZSTD_fast},
+			{ZSTD_c_windowLog, 21},
+			{ZSTD_c_hashLog, 16},
+			{ZSTD_c_minMatch, 6}};
 	if (level != BK_LEVEL_DEFAULT)
-		return set_one(zstd, ZSTD_c_compressionLevel, level);
-	return set_one(zstd, ZSTD_c_compressionLevel, 2) && set_one(zstd, ZSTD_c_strategy, ZSTD_fast) &&
-	       set_one(zstd, ZSTD_c_windowLog, 21) && set_one(zstd, ZSTD_c_hashLog, 16) &&
-	       set_one(zstd, ZSTD_c_minMatch, 6);
+		return !ZSTD_isError(ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, level));
+	for (size_t i = 0; i < SL_COUNT(defaults); i++)
+		if (ZSTD_isError(ZSTD_CCtx_setParameter(zstd, defaults[i].name, defaults[i].value)))
+			return false;
+	return true;
 }
 
 int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct bk_keys *keys, int level,
@@ -134,19 +218,6 @@ static int room_for_blocks(struct bk_pack *p, struct blocks *b, size_t more, str
 	return 0;
 }
 
-static int room_for_frame(struct bk_pack *p, struct sl_err *err)
-{
-	if (p->frames_n < p->frames_cap)
-		return 0;
-	size_t cap = SL_MAX(2 * p->frames_cap, (size_t)32);
-	struct frame *frames = sl__realloc(&p->env, p->frames, cap * sizeof(*frames));
-	if (frames == NULL)
-		return sl__no_memory(err, "a pack of blocks");
-	p->frames = frames;
-	p->frames_cap = cap;
-	return 0;
-}
-
 static int begin_image(struct bk_pack *p, struct sl_err *err)
 {
 	if (p->image != NULL)
@@ -165,7 +236,9 @@ static int begin_image(struct bk_pack *p, struct sl_err *err)
 		memset(p->image + 8 + BK_NAME_BYTES, 0, BK_NAME_BYTES);
 	p->len = BK_PACK_HEADER;
 	rc = sl__sha256_begin(&p->sha, err);
-	return rc != 0 ? rc : sl__sha256_update(&p->sha, p->image, p->len, err);
+	if (rc == 0)
+		rc = sl__sha256_update(&p->sha, p->image, p->len, err);
+	return rc;
 }
 
 /* The image's bytes when it is closed now, without the open frame. */
@@ -175,55 +248,51 @@ static size_t closed_len(const struct bk_pack *p)
 	       (p->blocks.n + p->open_blocks.n) * DIRECTORY_BLOCK + sl__bk_seal_bytes(p->keys) + BK_PACK_TAIL;
 }
 
-/* The frame's contents at body: compressed, or as they are when that is not less. */
-static int fill_frame(struct bk_pack *p, uint8_t *body, const void *raw, size_t n, struct frame *f, struct sl_err *err)
+/* Append a frame of these blocks, whose places lack it, to the image. */
+static int put_frame(struct bk_pack *p, const void *raw, size_t n, const struct blocks *blocks, struct sl_err *err)
 {
-	size_t room = p->cap - (size_t)(body - p->image);
-	size_t len = ZSTD_compress2(p->zstd, body, room, raw, n);
-	if (ZSTD_isError(len) && ZSTD_getErrorCode(len) == ZSTD_error_memory_allocation)
-		return sl__no_memory(err, "a pack of blocks");
-	f->raw = (uint32_t)n | ZSTD_FLAG;
-	if (ZSTD_isError(len) || len >= n) {
-		if (n != 0)
-			memcpy(body, raw, n);
-		len = n;
-		f->raw = (uint32_t)n;
-	}
-	f->stored = (uint32_t)(len + sl__bk_seal_bytes(p->keys));
-	return 0;
-}
-
-/* Put a frame of these blocks, whose places lack it, at the image's end. */
-static int put_frame(struct bk_pack *p, const void *raw, size_t n, const struct bk_pack_block *blocks, size_t blocks_n,
-		     struct sl_err *err)
-{
-	struct frame f = {.blocks = (uint32_t)blocks_n};
+	const struct bk_seal as = {.env = &p->env, .keys = p->keys, .kind = BK_KIND_FRAME};
 	int rc = begin_image(p, err);
 	if (rc == 0)
-		rc = room_for_frame(p, err);
-	if (rc == 0)
-		rc = room_for_blocks(p, &p->blocks, blocks_n, err);
+		rc = room_for_blocks(p, &p->blocks, blocks->n, err);
 	if (rc != 0)
 		return rc;
+	if (p->frames_n == p->frames_cap) {
+		size_t cap = SL_MAX(2 * p->frames_cap, (size_t)32);
+		struct pack_frame *frames = sl__realloc(&p->env, p->frames, cap * sizeof(*frames));
+		if (frames == NULL)
+			return sl__no_memory(err, "a pack of blocks");
+		p->frames = frames;
+		p->frames_cap = cap;
+	}
+	/* The contents: compressed, or as they are when that is not less. */
 	uint8_t *at = p->image + p->len, *body = at + sl__bk_seal_front(p->keys);
-	f.offset = (uint32_t)p->len;
-	rc = fill_frame(p, body, raw, n, &f, err);
-	if (rc == 0)
-		rc = sl__bk_seal(&p->env, p->keys, BK_KIND_FRAME, NULL, 0, body, f.stored - sl__bk_seal_bytes(p->keys),
-				 at, err);
+	size_t len = ZSTD_compress2(p->zstd, body, p->cap - (size_t)(body - p->image), raw, n);
+	if (ZSTD_isError(len) && ZSTD_getErrorCode(len) == ZSTD_error_memory_allocation)
+		return sl__no_memory(err, "a pack of blocks");
+	bool zstd = !ZSTD_isError(len) && len < n;
+	if (!zstd && n != 0)
+		memcpy(body, raw, n);
+	if (!zstd)
+		len = n;
+	struct pack_frame f = {.offset = (uint32_t)p->len,
+			       .stored = (uint32_t)(len + sl__bk_seal_bytes(p->keys)),
+			       .raw = (uint32_t)n | (zstd ? ZSTD_FLAG : 0),
+			       .blocks = (uint32_t)blocks->n};
+	rc = sl__bk_seal(&as, body, len, at, err);
 	if (rc == 0)
 		rc = sl__sha256_update(&p->sha, at, f.stored, err);
 	if (rc != 0)
 		return rc;
 	p->len += f.stored;
 	p->frames[p->frames_n++] = f;
-	for (size_t i = 0; i < blocks_n; i++) {
+	for (size_t i = 0; i < blocks->n; i++) {
 		struct bk_pack_block *b = &p->blocks.items[p->blocks.n++];
-		*b = blocks[i];
+		*b = blocks->items[i];
 		b->place.frame_offset = f.offset;
 		b->place.frame_stored = f.stored;
 		b->place.frame_raw = (uint32_t)n;
-		b->place.zstd = (f.raw & ZSTD_FLAG) != 0;
+		b->place.zstd = zstd;
 	}
 	return 0;
 }
@@ -232,36 +301,35 @@ static int close_solid(struct bk_pack *p, struct sl_err *err)
 {
 	if (p->open_blocks.n == 0)
 		return 0;
-	int rc = put_frame(p, p->solid, p->solid_len, p->open_blocks.items, p->open_blocks.n, err);
+	int rc = put_frame(p, p->solid, p->solid_len, &p->open_blocks, err);
 	p->solid_len = 0;
 	p->open_blocks.n = 0;
 	return rc;
 }
 
-static int add_small(struct bk_pack *p, struct bk_pack_block *b, const void *bytes, size_t len, struct sl_err *err)
+int sl__bk_pack_add(struct bk_pack *p, const struct bk_block *block, bool *full, struct sl_err *err)
 {
+	size_t len = block->len;
+	struct bk_pack_block b = {.id = *block->id, .place = {.length = (uint32_t)len}};
+	const struct blocks one = {.items = &b, .n = 1};
 	int rc = 0;
-	if (p->solid_len + len > BK_FRAME_BYTES || p->open_blocks.n == BK_FRAME_BLOCKS_MAX)
-		rc = close_solid(p, err);
-	if (rc == 0)
-		rc = room_for_blocks(p, &p->open_blocks, 1, err);
-	if (rc != 0)
-		return rc;
-	b->place.offset = (uint32_t)p->solid_len;
-	if (len != 0)
-		memcpy(p->solid + p->solid_len, bytes, len);
-	p->solid_len += len;
-	p->open_blocks.items[p->open_blocks.n++] = *b;
-	return 0;
-}
-
-int sl__bk_pack_add(struct bk_pack *p, const struct bk_id *id, const void *bytes, size_t len, bool *full,
-		    struct sl_err *err)
-{
-	struct bk_pack_block b = {.id = *id, .place = {.length = (uint32_t)len}};
 	if (len > BK_CHUNK_MAX)
 		return sl_err_set(err, SL_EINVAL, "a block of %zu bytes: at most %u", len, BK_CHUNK_MAX);
-	int rc = len < BK_SOLID_BELOW ? add_small(p, &b, bytes, len, err) : put_frame(p, bytes, len, &b, 1, err);
+	if (len >= BK_SOLID_BELOW) {
+		rc = put_frame(p, block->bytes, len, &one, err);
+	} else { /* into the open frame */
+		if (p->solid_len + len > BK_FRAME_BYTES || p->open_blocks.n == BK_FRAME_BLOCKS_MAX)
+			rc = close_solid(p, err);
+		if (rc == 0)
+			rc = room_for_blocks(p, &p->open_blocks, 1, err);
+		if (rc == 0) {
+			b.place.offset = (uint32_t)p->solid_len;
+			if (len != 0)
+				memcpy(p->solid + p->solid_len, block->bytes, len);
+			p->solid_len += len;
+			p->open_blocks.items[p->open_blocks.n++] = b;
+		}
+	}
 	if (rc != 0)
 		return rc;
 	p->raw_bytes += len;
@@ -269,24 +337,7 @@ int sl__bk_pack_add(struct bk_pack *p, const struct bk_id *id, const void *bytes
 	return 0;
 }
 
-static void write_directory(const struct bk_pack *p, uint8_t *at)
-{
-	sl__put32(at, (uint32_t)p->frames_n);
-	sl__put32(at + 4, (uint32_t)p->blocks.n);
-	at += DIRECTORY_FIXED;
-	for (size_t i = 0; i < p->frames_n; i++, at += DIRECTORY_FRAME) {
-		sl__put32(at, p->frames[i].offset);
-		sl__put32(at + 4, p->frames[i].stored);
-		sl__put32(at + 8, p->frames[i].raw);
-		sl__put32(at + 12, p->frames[i].blocks);
-	}
-	for (size_t i = 0; i < p->blocks.n; i++, at += DIRECTORY_BLOCK) {
-		memcpy(at, p->blocks.items[i].id.b, BK_ID_BYTES);
-		sl__put32(at + BK_ID_BYTES, p->blocks.items[i].place.length);
-	}
-}
-
-/* Directory and tail behind the frames; the image is whole afterwards. */
+/* Directory and tail after the frames; the image is whole afterwards. */
 static int close_image(struct bk_pack *p, struct sl_err *err)
 {
 	size_t whole = closed_len(p), directory = whole - p->len - BK_PACK_TAIL;
@@ -299,10 +350,22 @@ static int close_image(struct bk_pack *p, struct sl_err *err)
 		p->image = image;
 		p->cap = whole;
 	}
-	uint8_t *at = p->image + p->len, *body = at + sl__bk_seal_front(p->keys), *tail = at + directory;
-	write_directory(p, body);
-	int rc = sl__bk_seal(&p->env, p->keys, BK_KIND_DIRECTORY, NULL, 0, body, directory - sl__bk_seal_bytes(p->keys),
-			     at, err);
+	const struct bk_seal as = {.env = &p->env, .keys = p->keys, .kind = BK_KIND_DIRECTORY};
+	uint8_t *at = p->image + p->len, *body = at + sl__bk_seal_front(p->keys), *tail = at + directory, *row = body;
+	sl__put32(row, (uint32_t)p->frames_n);
+	sl__put32(row + 4, (uint32_t)p->blocks.n);
+	row += DIRECTORY_FIXED;
+	for (size_t i = 0; i < p->frames_n; i++, row += DIRECTORY_FRAME) {
+		sl__put32(row, p->frames[i].offset);
+		sl__put32(row + 4, p->frames[i].stored);
+		sl__put32(row + 8, p->frames[i].raw);
+		sl__put32(row + 12, p->frames[i].blocks);
+	}
+	for (size_t i = 0; i < p->blocks.n; i++, row += DIRECTORY_BLOCK) {
+		memcpy(row, p->blocks.items[i].id.b, BK_ID_BYTES);
+		sl__put32(row + BK_ID_BYTES, p->blocks.items[i].place.length);
+	}
+	int rc = sl__bk_seal(&as, body, directory - sl__bk_seal_bytes(p->keys), at, err);
 	if (rc != 0)
 		return rc;
 	sl__put32(tail, (uint32_t)directory);
@@ -317,23 +380,24 @@ int sl__bk_pack_take(struct bk_pack *p, struct bk_pack_image *out, struct sl_err
 {
 	struct bk_pack_image image = {.bytes = NULL};
 	int rc = close_solid(p, err);
-	if (rc == 0 && p->image != NULL) {
+	if (rc != 0)
+		return rc;
+	if (p->image != NULL) {
 		rc = close_image(p, err);
 		if (rc == 0)
 			rc = sl__sha256_final(&p->sha, image.name.b, err);
-		if (rc == 0) {
-			image.bytes = p->image;
-			image.len = p->len;
-			image.blocks = p->blocks.items;
-			image.blocks_n = p->blocks.n;
-			image.raw_bytes = p->raw_bytes;
-			p->image = NULL;
-			p->blocks = (struct blocks){.items = NULL};
-			p->len = p->cap = p->frames_n = 0;
-			p->raw_bytes = 0;
-		}
+		if (rc != 0)
+			return rc;
+		image.bytes = p->image;
+		image.len = p->len;
+		image.blocks = p->blocks.items;
+		image.blocks_n = p->blocks.n;
+		image.raw_bytes = p->raw_bytes;
+		p->image = NULL;
+		p->blocks = (struct blocks){.items = NULL};
+		p->len = p->cap = p->frames_n = 0;
+		p->raw_bytes = 0;
 	}
-	if (rc == 0)
-		*out = image;
-	return rc;
+	*out = image;
+	return 0;
 }

@@ -6,7 +6,7 @@
  *   header | frame | frame | … | sealed directory | tail
  *   directory  u32 frames, u32 blocks; per frame u32 offset, stored, raw (top bit: zstd), blocks;
  *              per block id[32], u32 length
- *   frame      sealed: the blocks one behind the other, as zstd or, when that is not less, as they are
+ *   frame      sealed: the blocks one after the other, as zstd or, when that is not less, as they are
  *
  * Thread safety: one thread at a time per handle. Ownership: take hands the image over; keys are borrowed.
  */
@@ -24,7 +24,7 @@ struct bk_place {
 	bool zstd;
 };
 
-/* So many bytes a pack that has it has at least: behind its frames there is always a tail. */
+/* The least size of a pack that has it: after its frames there is always a tail. */
 static inline uint64_t sl__bk_place_end(const struct bk_place *p)
 {
 	return (uint64_t)p->frame_offset + p->frame_stored + BK_PACK_TAIL;
@@ -45,6 +45,13 @@ void sl__bk_images_fini(struct bk_images *images, const struct sl_env *env); /* 
  * be NULL: nothing is kept. NULL without memory. */
 uint8_t *sl__bk_image_alloc(const struct sl_env *env, struct bk_images *images, size_t cap);
 void sl__bk_image_free(const struct sl_env *env, struct bk_images *images, uint8_t *bytes); /* NULL is allowed */
+
+/* A block that is to be stored. */
+struct bk_block {
+	const struct bk_id *id;
+	const void *bytes;
+	size_t len;
+};
 
 struct bk_pack; /* a builder */
 
@@ -69,8 +76,7 @@ void sl__bk_pack_use_images(struct bk_pack *p, struct bk_images *images);
 void sl__bk_pack_free(struct bk_pack *p); /* NULL is allowed */
 /* The bytes are copied. *full: what is in it has reached pack_bytes, take it before the next add. length 0 to
  * BK_CHUNK_MAX. SL_ENOMEM; on failure the builder is not to be used any more. */
-SL_MUST_CHECK int sl__bk_pack_add(struct bk_pack *p, const struct bk_id *id, const void *bytes, size_t len, bool *full,
-				  struct sl_err *err);
+SL_MUST_CHECK int sl__bk_pack_add(struct bk_pack *p, const struct bk_block *block, bool *full, struct sl_err *err);
 /* Close what is in it and hand the image over; the builder is empty afterwards. blocks_n 0: nothing was in it, bytes is
  * NULL. */
 SL_MUST_CHECK int sl__bk_pack_take(struct bk_pack *p, struct bk_pack_image *out, struct sl_err *err);
@@ -78,13 +84,14 @@ SL_MUST_CHECK int sl__bk_pack_take(struct bk_pack *p, struct bk_pack_image *out,
 /* What a builder may have written: nothing is larger compressed than as it is, and nothing larger than the bound. */
 bool sl__bk_frame_sizes_ok(const struct bk_keys *keys, uint32_t stored, uint32_t raw, bool zstd);
 
-struct bk_opener; /* a decompression context */
-SL_MUST_CHECK int sl__bk_opener_new(struct bk_opener **out, const struct sl_env *env, struct sl_err *err);
+struct bk_opener; /* keys, which are borrowed, and a decompression context */
+SL_MUST_CHECK int sl__bk_opener_new(struct bk_opener **out, const struct sl_env *env, const struct bk_keys *keys,
+				    struct sl_err *err);
 void sl__bk_opener_free(struct bk_opener *o); /* NULL is allowed */
 /* Open a frame as it stands in the file: `stored` is overwritten. out has room for place->frame_raw, which the caller
  * has bounded (BK_FRAME_RAW_MAX is checked here too). SL_ECORRUPT. */
-SL_MUST_CHECK int sl__bk_frame_open(struct bk_opener *o, const struct bk_keys *keys, const struct bk_place *place,
-				    uint8_t *stored, uint8_t *out, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_frame_open(struct bk_opener *o, const struct bk_place *place, uint8_t *stored, uint8_t *out,
+				    struct sl_err *err);
 
 /*
  * Read the directory of a pack of which the last n bytes are given (overwritten). SL_EAGAIN with *need set: give the

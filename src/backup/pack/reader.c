@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading blocks: find the frame, read and open it once, compare the block with its id. A block that is damaged where
- * it was found, or that the storage does not give there, is read from another pack that has it, when there is one.
+ * it was found, or that the storage cannot read there, is read from another pack that has it, when there is one.
  * Frames that were found damaged are remembered, so that not each of their blocks reads them again first.
  */
 #include "backup/repo/repo.h"
@@ -9,9 +9,9 @@
 #define FRAMES 4
 #define DAMAGED 16
 #define PLACES_MAX 16 /* of a block that are tried */
-#define RELOADS_MAX 8 /* a prune that runs takes packs away a few times at most; more is damage */
+#define RELOADS_MAX 8 /* a running prune deletes packs a few times at most; more is damage */
 
-struct frame {
+struct cached_frame {
 	struct bk_id pack;
 	uint32_t offset;
 	uint32_t raw;   /* bytes in it */
@@ -30,15 +30,15 @@ struct bk_reader {
 	struct bk_index *index;
 	struct bk_index *fresh; /* loaded by this reader, when a pack was gone */
 	int reloads;
-	bool index_damaged; /* the last look met a segment of the index that cannot be read */
+	bool index_damaged; /* the last look-up met a segment of the index that cannot be read */
 	struct bk_opener *opener;
 	struct bk_hasher *hasher;
 	uint8_t *stored; /* as read */
 	size_t stored_cap;
 	uint64_t ticks;
-	struct frame frames[FRAMES];
+	struct cached_frame frames[FRAMES];
 	struct damaged_frame damaged[DAMAGED]; /* the last ones, in a ring */
-	uint64_t damaged_n;                    /* ever */
+	uint64_t damaged_n;                    /* in all */
 };
 
 int sl__bk_reader_new(struct bk_reader **out, struct sl_backup *b, struct bk_index *index, struct sl_err *err)
@@ -48,7 +48,7 @@ int sl__bk_reader_new(struct bk_reader **out, struct sl_backup *b, struct bk_ind
 		return sl_err_set(err, SL_ENOMEM, "read blocks: out of memory");
 	r->b = b;
 	r->index = index;
-	int rc = sl__bk_opener_new(&r->opener, &b->env, err);
+	int rc = sl__bk_opener_new(&r->opener, &b->env, &b->keys, err);
 	if (rc == 0)
 		rc = sl__bk_hasher_new(&r->hasher, &b->env, &b->keys, err);
 	if (rc == 0)
@@ -72,7 +72,7 @@ void sl__bk_reader_free(struct bk_reader *r)
 	sl__free(&b->env, r);
 }
 
-static int grow(const struct sl_env *env, uint8_t **bytes, size_t *cap, size_t need, struct sl_err *err)
+static int grow_buffer(const struct sl_env *env, uint8_t **bytes, size_t *cap, size_t need, struct sl_err *err)
 {
 	if (*cap >= need && *bytes != NULL)
 		return 0;
@@ -84,114 +84,79 @@ static int grow(const struct sl_env *env, uint8_t **bytes, size_t *cap, size_t n
 	return 0;
 }
 
-static struct frame *find_frame(struct bk_reader *r, const struct bk_found *at)
+/* The frame of a place, read and opened unless it is cached. */
+static int load_frame(struct bk_reader *r, const struct bk_found *at, struct cached_frame **out, struct sl_err *err)
 {
-	for (size_t i = 0; i < FRAMES; i++) {
-		struct frame *f = &r->frames[i];
-		if (f->used != 0 && f->offset == at->place.frame_offset &&
-		    memcmp(&f->pack, &at->pack, sizeof(f->pack)) == 0)
-			return f;
-	}
-	return NULL;
-}
-
-static struct frame *oldest_frame(struct bk_reader *r)
-{
-	struct frame *f = &r->frames[0];
-	for (size_t i = 1; i < FRAMES; i++)
-		if (r->frames[i].used < f->used)
-			f = &r->frames[i];
-	return f;
-}
-
-/* What an index says is not to be trusted: a plain repository's can be anybody's. */
-static int check_place(const struct bk_place *p, const char *pack, struct sl_err *err)
-{
-	if (p->frame_raw <= BK_FRAME_RAW_MAX && p->frame_stored <= BK_FRAME_RAW_MAX + BK_SEAL_MAX &&
-	    (uint64_t)p->offset + p->length <= p->frame_raw)
-		return 0;
-	return sl_err_set(err, SL_ECORRUPT, "the index names an impossible place in %s", pack);
-}
-
-static int read_stored(struct bk_reader *r, const char *pack, const struct bk_place *p, struct sl_err *err)
-{
+	const struct bk_place *p = &at->place;
+	struct cached_frame *oldest = &r->frames[0];
+	char pack[SL_DRIVER_NAME_BYTES];
 	size_t got = 0;
-	int rc = grow(&r->b->env, &r->stored, &r->stored_cap, p->frame_stored, err);
+	sl__bk_pack_name(&at->pack, pack);
+	/* What an index says is not to be trusted: that of a plain repository may be forged. */
+	if (p->frame_raw > BK_FRAME_RAW_MAX || p->frame_stored > BK_FRAME_RAW_MAX + BK_SEAL_MAX ||
+	    (uint64_t)p->offset + p->length > p->frame_raw)
+		return sl_err_set(err, SL_ECORRUPT, "the index names an impossible place in %s", pack);
+	for (size_t i = 0; i < FRAMES; i++) {
+		struct cached_frame *f = &r->frames[i];
+		if (f->used != 0 && f->offset == p->frame_offset && memcmp(&f->pack, &at->pack, sizeof(f->pack)) == 0) {
+			*out = f;
+			return 0;
+		}
+		if (f->used < oldest->used)
+			oldest = f;
+	}
+	oldest->used = 0;
+	int rc = grow_buffer(&r->b->env, &r->stored, &r->stored_cap, p->frame_stored, err);
 	if (rc == 0)
 		rc = r->b->driver.ops->get(r->b->driver.driver, pack, p->frame_offset, r->stored, p->frame_stored, &got,
 					   err);
 	if (rc == 0 && got != p->frame_stored)
 		rc = sl_err_set(err, SL_ECORRUPT, "%s ends inside of a frame", pack);
-	return rc;
-}
-
-static int load_frame(struct bk_reader *r, const struct bk_found *at, struct frame **out, struct sl_err *err)
-{
-	char pack[SL_DRIVER_NAME_BYTES];
-	sl__bk_pack_name(&at->pack, pack);
-	int rc = check_place(&at->place, pack, err);
-	if (rc != 0)
-		return rc;
-	struct frame *f = find_frame(r, at);
-	if (f != NULL) {
-		*out = f;
-		return 0;
-	}
-	f = oldest_frame(r);
-	f->used = 0;
-	rc = read_stored(r, pack, &at->place, err);
 	if (rc == 0)
-		rc = grow(&r->b->env, &f->bytes, &f->cap, at->place.frame_raw, err);
+		rc = grow_buffer(&r->b->env, &oldest->bytes, &oldest->cap, p->frame_raw, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_frame_open(r->opener, &r->b->keys, &at->place, r->stored, f->bytes, err);
+	rc = sl__bk_frame_open(r->opener, p, r->stored, oldest->bytes, err);
 	if (rc != 0)
-		return sl_err_wrap(err, rc, "%s at %u", pack, at->place.frame_offset);
-	f->pack = at->pack;
-	f->offset = at->place.frame_offset;
-	f->raw = at->place.frame_raw;
-	*out = f;
+		return sl_err_wrap(err, rc, "%s at %u", pack, p->frame_offset);
+	oldest->pack = at->pack;
+	oldest->offset = p->frame_offset;
+	oldest->raw = p->frame_raw;
+	*out = oldest;
 	return 0;
 }
 
-static int missing(const struct bk_id *id, struct sl_err *err)
+static int block_missing(const struct bk_id *id, struct sl_err *err)
 {
 	char hex[BK_HEX_BYTES];
 	sl__bk_hex(id->b, sizeof(id->b), hex);
 	return sl_err_set(err, SL_ENOENT, "block %s is in no pack that is there", hex);
 }
 
-/* Two entries of an index may lie about the same frame. */
-static int verify(struct bk_reader *r, const struct frame *f, const struct bk_found *at, const struct bk_id *id,
-		  uint32_t expected_len, struct sl_err *err)
+/* SL_ESTALE: the pack is gone. */
+static int read_at(struct bk_reader *r, const struct bk_found *at, const struct bk_ref *want, const uint8_t **bytes,
+		   struct sl_err *err)
 {
+	struct cached_frame *f = &r->frames[0]; /* load_frame sets it */
 	char pack[SL_DRIVER_NAME_BYTES];
 	struct bk_id is;
-	sl__bk_pack_name(&at->pack, pack);
-	if ((uint64_t)at->place.offset + at->place.length > f->raw)
-		return sl_err_set(err, SL_ECORRUPT, "the index names an impossible place in %s", pack);
-	if (at->place.length != expected_len)
-		return sl_err_set(err, SL_ECORRUPT, "a block in %s has %u bytes where %u are expected", pack,
-				  at->place.length, expected_len);
-	int rc = sl__bk_hash(r->hasher, f->bytes + at->place.offset, at->place.length, &is, err);
-	if (rc == 0 && memcmp(&is, id, sizeof(is)) != 0)
-		rc = sl_err_set(err, SL_ECORRUPT, "a block in %s at %u is not the one of its id", pack,
-				at->place.frame_offset);
-	return rc;
-}
-
-/* SL_ESTALE: the pack is gone. */
-static int read_at(struct bk_reader *r, const struct bk_found *at, const struct bk_id *id, uint32_t expected_len,
-		   const uint8_t **bytes, struct sl_err *err)
-{
-	struct frame *f = &r->frames[0]; /* load_frame says which */
 	int rc = load_frame(r, at, &f, err);
 	if (rc == SL_ENOENT)
 		return SL_ESTALE;
-	if (rc == 0)
-		rc = verify(r, f, at, id, expected_len, err);
 	if (rc != 0)
 		return rc;
+	sl__bk_pack_name(&at->pack, pack);
+	if ((uint64_t)at->place.offset + at->place.length > f->raw) /* two entries may disagree about a frame */
+		return sl_err_set(err, SL_ECORRUPT, "the index names an impossible place in %s", pack);
+	if (at->place.length != want->len)
+		return sl_err_set(err, SL_ECORRUPT, "a block in %s has %u bytes where %u are expected", pack,
+				  at->place.length, want->len);
+	rc = sl__bk_hash(r->hasher, f->bytes + at->place.offset, at->place.length, &is, err);
+	if (rc != 0)
+		return rc;
+	if (memcmp(&is, &want->id, sizeof(is)) != 0)
+		return sl_err_set(err, SL_ECORRUPT, "a block in %s at %u does not match its id", pack,
+				  at->place.frame_offset);
 	f->used = ++r->ticks;
 	*bytes = f->bytes + at->place.offset;
 	return 0;
@@ -199,7 +164,7 @@ static int read_at(struct bk_reader *r, const struct bk_found *at, const struct 
 
 /* ---- other places ---- */
 
-static bool is_damaged(const struct bk_reader *r, const struct bk_found *at)
+static bool is_known_damaged(const struct bk_reader *r, const struct bk_found *at)
 {
 	for (uint64_t i = 0; i < SL_MIN(r->damaged_n, (uint64_t)DAMAGED); i++)
 		if (r->damaged[i].offset == at->place.frame_offset &&
@@ -208,60 +173,51 @@ static bool is_damaged(const struct bk_reader *r, const struct bk_found *at)
 	return false;
 }
 
-static void note_damaged(struct bk_reader *r, const struct bk_found *at, const struct sl_err *why)
-{
-	char pack[SL_DRIVER_NAME_BYTES];
-	if (is_damaged(r, at))
-		return;
-	r->damaged[r->damaged_n++ % DAMAGED] =
-		(struct damaged_frame){.pack = at->pack, .offset = at->place.frame_offset};
-	sl__bk_pack_name(&at->pack, pack);
-	sl__log(&r->b->env, SL_LOG_WARN, "backup", "a damaged block is read from another pack: run a check",
-		SL__F_STR("pack", pack), SL__F_STR("reason", why->msg));
-}
-
 static bool is_damage(int rc)
 {
 	return rc == SL_ECORRUPT || rc == SL_EIO;
 }
 
-static struct bk_index *index_of(const struct bk_reader *r)
-{
-	return r->fresh != NULL ? r->fresh : r->index;
-}
-
-/* 0; or SL_ENOENT: there is no other place that is right. */
-static int read_elsewhere(struct bk_reader *r, const struct bk_id *not_in, const struct bk_id *id,
-			  uint32_t expected_len, const uint8_t **bytes)
+/* Whether the block was read from another pack than not_in. */
+static bool read_elsewhere(struct bk_reader *r, const struct bk_id *not_in, const struct bk_ref *want,
+			   const uint8_t **bytes)
 {
 	struct bk_found places[PLACES_MAX];
+	struct bk_index *index = r->fresh != NULL ? r->fresh : r->index;
 	size_t n = 0;
-	int rc = sl__bk_index_places(index_of(r), id, places, PLACES_MAX, &n, NULL);
-	if (rc != 0)
-		return SL_ENOENT;
-	rc = SL_ENOENT;
-	for (size_t i = 0; i < n && rc != 0; i++)
-		if (memcmp(&places[i].pack, not_in, sizeof(*not_in)) != 0)
-			rc = read_at(r, &places[i], id, expected_len, bytes, NULL);
-	return rc == 0 ? 0 : SL_ENOENT;
+	if (sl__bk_index_places(index, &want->id, places, PLACES_MAX, &n, NULL) != 0)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (memcmp(&places[i].pack, not_in, sizeof(*not_in)) != 0 &&
+		    read_at(r, &places[i], want, bytes, NULL) == 0)
+			return true;
+	return false;
 }
 
 /* As find says, or, where that is damaged, elsewhere. SL_ENOENT without a pack, SL_ESTALE with one that is gone. */
-static int look(struct bk_reader *r, const struct bk_id *id, uint32_t expected_len, const uint8_t **bytes,
-		struct sl_err *err)
+static int find_and_read(struct bk_reader *r, const struct bk_ref *want, const uint8_t **bytes, struct sl_err *err)
 {
 	struct bk_found at;
 	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_index_find(index_of(r), id, &at, &why);
+	int rc = sl__bk_index_find(r->fresh != NULL ? r->fresh : r->index, &want->id, &at, &why);
 	r->index_damaged = is_damage(rc);
 	if (rc == SL_ENOENT)
-		return missing(id, err);
-	if (rc == 0 && is_damaged(r, &at) && read_elsewhere(r, &at.pack, id, expected_len, bytes) == 0)
-		return 0;
+		return block_missing(&want->id, err);
 	if (rc == 0) {
-		rc = read_at(r, &at, id, expected_len, bytes, &why);
-		if (is_damage(rc) && read_elsewhere(r, &at.pack, id, expected_len, bytes) == 0) {
-			note_damaged(r, &at, &why);
+		bool known = is_known_damaged(r, &at);
+		if (known && read_elsewhere(r, &at.pack, want, bytes))
+			return 0;
+		rc = read_at(r, &at, want, bytes, &why);
+		if (is_damage(rc) && read_elsewhere(r, &at.pack, want, bytes)) {
+			if (!known) {
+				char pack[SL_DRIVER_NAME_BYTES];
+				r->damaged[r->damaged_n++ % DAMAGED] =
+					(struct damaged_frame){.pack = at.pack, .offset = at.place.frame_offset};
+				sl__bk_pack_name(&at.pack, pack);
+				sl__log(&r->b->env, SL_LOG_WARN, "backup",
+					"a damaged block is read from another pack: run a check",
+					SL__F_STR("pack", pack), SL__F_STR("reason", why.msg));
+			}
 			return 0;
 		}
 	}
@@ -270,27 +226,24 @@ static int look(struct bk_reader *r, const struct bk_id *id, uint32_t expected_l
 	return rc;
 }
 
-static int reload(struct bk_reader *r, const struct bk_id *id, struct sl_err *err)
+int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id, uint32_t expected_len, const uint8_t **bytes,
+		      struct sl_err *err)
 {
+	const struct bk_ref want = {.id = *id, .len = expected_len};
 	struct bk_index *fresh;
+	int rc = find_and_read(r, &want, bytes, err);
+	if (rc != SL_ESTALE && !r->index_damaged)
+		return rc;
+	/* A pack is gone, or the index is damaged there: load a new index and look once more. */
 	if (r->reloads == RELOADS_MAX)
-		return missing(id, err);
+		return block_missing(id, err);
 	r->reloads++;
-	int rc = r->index_damaged ? sl__bk_index_around_damage(r->b, &fresh, err)
-				  : sl__bk_index_for_reading(r->b, &fresh, err);
+	rc = r->index_damaged ? sl__bk_index_around_damage(r->b, &fresh, err)
+			      : sl__bk_index_for_reading(r->b, &fresh, err);
 	if (rc != 0)
 		return rc;
 	sl__bk_index_free(r->fresh);
 	r->fresh = fresh;
-	return 0;
-}
-
-int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id, uint32_t expected_len, const uint8_t **bytes,
-		      struct sl_err *err)
-{
-	int rc = look(r, id, expected_len, bytes, err);
-	if ((rc == SL_ESTALE || r->index_damaged) && (rc = reload(r, id, err)) == 0 &&
-	    (rc = look(r, id, expected_len, bytes, err)) == SL_ESTALE)
-		rc = missing(id, err);
-	return rc;
+	rc = find_and_read(r, &want, bytes, err);
+	return rc == SL_ESTALE ? block_missing(id, err) : rc;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order that F3 asks for: a pack's entries go to the index builder when it is closed, but nobody sees them before
- * finish has put the index, and finish does so only when the writer has written every pack, each was found with its
+ * The order that F3 asks for: a pack's entries go to the index builder when it is closed, but no reader sees them
+ * before finish has put the index, and finish does so only when the writer has written every pack, each was found with its
  * length, and a sync has made them durable. A store that has failed puts no index: its packs are taken in by the next
  * create.
  */
 #include "backup/pack/store.h"
 
-#define WAIT_MS 100 /* how often those who wait look whether they are to stop */
+#define WAIT_MS 100 /* how often a waiting thread checks whether it is to stop */
 
 struct written {
 	struct bk_id pack;
@@ -22,7 +22,7 @@ struct bk_store {
 	struct sl_writer_driver_ops ops;
 	sl_writer *writer;
 	bool joined;
-	struct bk_pack **lanes; /* made by their first block; behind those of the workers one for second copies */
+	struct bk_pack **lanes; /* made by their first block; after those of the workers one for second copies */
 	int lanes_n;            /* of workers */
 	sl__mutex second_mu;    /* of the last lane: before mu */
 	struct bk_images images;
@@ -46,7 +46,7 @@ static void put_done(const struct sl_err *err, void *ctx)
 	struct put *p = ctx;
 	struct sl_write write = p->write;
 	sl__free(&p->s->b->env, p);
-	(void)sl_writer_complete(write, err); /* the store may be gone behind this */
+	(void)sl_writer_complete(write, err); /* the store may be gone after this */
 }
 
 static int schedule_write(void *driver, const struct sl_writer_block *block, SL_UNUSED uint32_t attempt,
@@ -154,28 +154,19 @@ int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index
 	return rc;
 }
 
-/* Call off what is not written, and wait for the driver: it still has the bytes. */
-static void end_writer(struct bk_store *s)
-{
-	if (s->writer == NULL)
-		return;
-	if (!s->joined) {
-		int rc = sl_writer_cancel(s->writer, NULL);
-		if (rc == 0)
-			rc = sl_writer_join(s->writer, SL_UNLIMITED, NULL); /* its error is of no interest any more */
-		(void)rc;
-	}
-	int freed = sl_writer_free(s->writer);
-	assert(freed == 0);
-	(void)freed;
-}
-
 void sl__bk_store_free(struct bk_store *s)
 {
 	if (s == NULL)
 		return;
 	struct sl_backup *b = s->b;
-	end_writer(s);
+	/* Cancel what is not written, and wait for the driver: it still has the bytes. */
+	if (s->writer != NULL && !s->joined && sl_writer_cancel(s->writer, NULL) == 0) {
+		int rc = sl_writer_join(s->writer, SL_UNLIMITED, NULL); /* its error does not matter any more */
+		(void)rc;
+	}
+	int freed = sl_writer_free(s->writer);
+	assert(freed == 0);
+	(void)freed;
 	for (int i = 0; s->lanes != NULL && i <= s->lanes_n; i++)
 		sl__bk_pack_free(s->lanes[i]);
 	sl__free(&b->env, s->lanes);
@@ -190,38 +181,7 @@ void sl__bk_store_free(struct bk_store *s)
 
 /* ---- packs ---- */
 
-/* From now on there is no finish: a block may be missing. */
-static int fail(struct bk_store *s, int rc, const struct sl_err *why, struct sl_err *err)
-{
-	sl__lock(&s->mu);
-	if (s->failure.code == 0)
-		s->failure = *why;
-	sl__unlock(&s->mu);
-	if (err != NULL)
-		*err = *why;
-	return rc;
-}
-
-static int note_written(struct bk_store *s, const struct bk_pack_image *image, struct sl_err *err)
-{
-	int rc = 0;
-	sl__lock(&s->mu);
-	if (s->packs_n == s->packs_cap) {
-		size_t cap = s->packs_cap != 0 ? 2 * s->packs_cap : 64;
-		struct written *bigger = sl__realloc(&s->b->env, s->packs, cap * sizeof(*bigger));
-		if (bigger != NULL) {
-			s->packs = bigger;
-			s->packs_cap = cap;
-		} else
-			rc = SL_ENOMEM;
-	}
-	if (rc == 0)
-		s->packs[s->packs_n++] = (struct written){.pack = image->name, .size = image->len};
-	sl__unlock(&s->mu);
-	return rc == 0 ? 0 : sl_err_set(err, rc, "put a pack: out of memory");
-}
-
-/* What is told of a look that came too early is nobody's error. */
+/* A wait that timed out is not an error. */
 static int await_room(struct bk_store *s, struct sl_err *err)
 {
 	struct sl_err why;
@@ -247,25 +207,7 @@ static void release_image(const struct sl_writer_block *block)
 	sl__bk_image_free(&s->b->env, &s->images, bytes.to);
 }
 
-/* On success the writer owns the image's bytes. */
-static int enqueue(struct bk_store *s, struct bk_pack_image *image, struct sl_err *err)
-{
-	struct sl_writer_block block = {.hash = image->name.b,
-					.hash_len = sizeof(image->name.b),
-					.bytes = image->bytes,
-					.len = image->len,
-					.release = release_image,
-					.ctx = s};
-	int rc;
-	while ((rc = sl_writer_enqueue_block(s->writer, &block, err)) == SL_EFULL)
-		if ((rc = await_room(s, err)) != 0)
-			return rc;
-	if (rc == 0)
-		image->bytes = NULL;
-	return rc;
-}
-
-/* Close a lane's pack and hand it on. */
+/* Close a lane's pack and hand it to the writer. */
 static int send_pack(struct bk_store *s, int lane, struct sl_err *err)
 {
 	struct bk_pack_image image = {.bytes = NULL};
@@ -274,38 +216,61 @@ static int send_pack(struct bk_store *s, int lane, struct sl_err *err)
 	int rc = sl__bk_pack_take(s->lanes[lane], &image, err);
 	if (rc != 0 || image.blocks_n == 0)
 		return rc;
-	rc = note_written(s, &image, err);
+	/* Remember it for finish. */
+	sl__lock(&s->mu);
+	if (s->packs_n == s->packs_cap) {
+		size_t cap = s->packs_cap != 0 ? 2 * s->packs_cap : 64;
+		struct written *bigger = sl__realloc(&s->b->env, s->packs, cap * sizeof(*bigger));
+		if (bigger != NULL) {
+			s->packs = bigger;
+			s->packs_cap = cap;
+		} else
+			rc = SL_ENOMEM;
+	}
 	if (rc == 0)
+		s->packs[s->packs_n++] = (struct written){.pack = image.name, .size = image.len};
+	sl__unlock(&s->mu);
+	if (rc != 0)
+		rc = sl_err_set(err, rc, "put a pack: out of memory");
+	else
 		rc = sl__bk_index_builder_pack(s->entries, &image.name, image.blocks, image.blocks_n, err);
-	if (rc == 0)
-		rc = enqueue(s, &image, err);
+	/* On success the writer owns the image's bytes. */
+	struct sl_writer_block block = {.hash = image.name.b,
+					.hash_len = sizeof(image.name.b),
+					.bytes = image.bytes,
+					.len = image.len,
+					.release = release_image,
+					.ctx = s};
+	bool queued = false;
+	while (rc == 0 && !queued) {
+		rc = sl_writer_enqueue_block(s->writer, &block, err);
+		queued = rc == 0;
+		if (rc == SL_EFULL)
+			rc = await_room(s, err);
+	}
+	if (queued)
+		image.bytes = NULL;
 	sl__bk_pack_image_fini(&s->b->env, &image);
 	return rc;
 }
 
-static int need_pack(struct bk_store *s, int lane, struct sl_err *err)
+static int add_block(struct bk_store *s, int lane, const struct bk_block *block, struct sl_err *err)
 {
 	const struct sl_backup_opts *o = &s->b->opts;
-	if (s->lanes[lane] != NULL)
-		return 0;
-	int rc = sl__bk_pack_new(&s->lanes[lane], &s->b->env, &s->b->keys, o->zstd_level, (size_t)o->pack_bytes, err);
-	if (rc == 0)
-		sl__bk_pack_use_images(s->lanes[lane], &s->images);
-	return rc;
-}
-
-static int add_block(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
-		     struct sl_err *err)
-{
 	bool full = false;
-	int rc = need_pack(s, lane, err);
-	if (rc == 0)
-		rc = sl__bk_pack_add(s->lanes[lane], id, bytes, len, &full, err);
-	if (rc == 0 && full)
-		rc = send_pack(s, lane, err);
-	if (rc == 0 && full)
-		rc = await_room(s, err);
-	return rc;
+	int rc = 0;
+	if (s->lanes[lane] == NULL) {
+		rc = sl__bk_pack_new(&s->lanes[lane], &s->b->env, &s->b->keys, o->zstd_level, (size_t)o->pack_bytes,
+				     err);
+		if (rc != 0)
+			return rc;
+		sl__bk_pack_use_images(s->lanes[lane], &s->images);
+	}
+	rc = sl__bk_pack_add(s->lanes[lane], block, &full, err);
+	if (rc != 0 || !full)
+		return rc;
+	rc = send_pack(s, lane, err);
+	return rc == 0 ? await_room(s, err) : rc;
 }
 
 /* ---- blocks ---- */
@@ -317,80 +282,81 @@ static int is_in_index(struct bk_store *s, const struct bk_id *id, bool *is, str
 	return rc == SL_ENOENT ? 0 : rc;
 }
 
-/* How many packs of the repository have it, up to `most`. */
-static int count_places(struct bk_store *s, const struct bk_id *id, int most, int *n, struct sl_err *err)
+struct request {
+	int lane;
+	const struct bk_block *block;
+	int copies;  /* packs that are to have it */
+	bool always; /* also when the repository has it */
+};
+
+/* Into how many packs it has to go, where no other thread will put it; 0: it is in all of them. */
+static int claim_block(struct bk_store *s, const struct request *q, struct sl_err *err)
 {
 	struct bk_found places[2];
-	size_t count = 0;
-	bool known = false;
-	int rc = 0;
-	if (most == 1)
-		rc = is_in_index(s, id, &known, err);
-	else if (s->index != NULL)
-		rc = sl__bk_index_places(s->index, id, places, SL_COUNT(places), &count, err);
-	*n = most == 1 ? known : (int)count;
-	return rc;
-}
-
-/* Into how many packs it has to go, and nobody else will put it there; 0: it is in all of them. */
-static int claim_block(struct bk_store *s, const struct bk_id *id, int copies, bool always, struct sl_err *err)
-{
-	int known = 0;
+	const struct bk_id *id = q->block->id;
+	size_t known = 0;
 	int rc = sl__bk_check_stop(s->b, err);
 	if (rc == 0)
 		rc = sl_writer_error(s->writer, err);
-	if (rc == 0 && !always)
-		rc = count_places(s, id, copies, &known, err);
-	if (rc != 0 || known >= copies)
+	if (rc != 0)
+		return rc;
+	if (!q->always && q->copies == 1) {
+		bool is = false;
+		rc = is_in_index(s, id, &is, err);
+		known = is;
+	} else if (!q->always && s->index != NULL) {
+		rc = sl__bk_index_places(s->index, id, places, SL_COUNT(places), &known, err);
+	}
+	if (rc != 0 || known >= (size_t)q->copies)
 		return rc;
 	rc = sl__bk_seen_add(s->seen, id);
-	return rc > 0 ? copies - known : rc == 0 ? 0 : sl_err_set(err, rc, "store a block: out of memory");
+	if (rc < 0)
+		return sl_err_set(err, rc, "store a block: out of memory");
+	return rc > 0 ? q->copies - (int)known : 0;
 }
 
-/* The second copy goes into a pack that all workers share, so that it is in another one than the first. */
-static int add_second(struct bk_store *s, const struct bk_id *id, const void *bytes, size_t len, struct sl_err *err)
-{
-	sl__lock(&s->second_mu);
-	int rc = add_block(s, s->lanes_n, id, bytes, len, err);
-	sl__unlock(&s->second_mu);
-	return rc;
-}
-
-static int store(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len, int copies,
-		 bool always, bool *is_new, struct sl_err *err)
+static int store(struct bk_store *s, const struct request *q, bool *is_new, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	assert(lane >= 0 && lane < s->lanes_n && copies >= 1 && copies <= 2);
-	int missing = claim_block(s, id, copies, always, &why);
-	int rc = missing > 0 ? add_block(s, lane, id, bytes, len, &why) : missing;
-	if (rc == 0 && missing > 1)
-		rc = add_second(s, id, bytes, len, &why);
-	if (rc != 0)
-		return fail(s, rc, &why, err);
-	bool added = missing == copies;
+	assert(q->lane >= 0 && q->lane < s->lanes_n && q->copies >= 1 && q->copies <= 2);
+	int missing = claim_block(s, q, &why);
+	int rc = missing > 0 ? add_block(s, q->lane, q->block, &why) : missing;
+	/* The second copy goes into a pack that all workers share, so that it is in another one than the first. */
+	if (rc == 0 && missing > 1) {
+		sl__lock(&s->second_mu);
+		rc = add_block(s, s->lanes_n, q->block, &why);
+		sl__unlock(&s->second_mu);
+	}
+	if (rc != 0) { /* from now on finish fails: a block may be missing */
+		sl__lock(&s->mu);
+		if (s->failure.code == 0)
+			s->failure = why;
+		sl__unlock(&s->mu);
+		if (err != NULL)
+			*err = why;
+		return rc;
+	}
+	bool added = missing == q->copies;
 	atomic_fetch_add(added ? &s->new_blocks : &s->known_blocks, 1);
-	atomic_fetch_add(added ? &s->new_bytes : &s->known_bytes, len);
+	atomic_fetch_add(added ? &s->new_bytes : &s->known_bytes, q->block->len);
 	if (is_new != NULL)
 		*is_new = added;
 	return 0;
 }
 
-int sl__bk_store_block(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
-		       bool *is_new, struct sl_err *err)
+int sl__bk_store_block(struct bk_store *s, int lane, const struct bk_block *block, bool *is_new, struct sl_err *err)
 {
-	return store(s, lane, id, bytes, len, 1, false, is_new, err);
+	return store(s, &(struct request){.lane = lane, .block = block, .copies = 1}, is_new, err);
 }
 
-int sl__bk_store_metadata(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
-			  bool *is_new, struct sl_err *err)
+int sl__bk_store_metadata(struct bk_store *s, int lane, const struct bk_block *block, bool *is_new, struct sl_err *err)
 {
-	return store(s, lane, id, bytes, len, 2, false, is_new, err);
+	return store(s, &(struct request){.lane = lane, .block = block, .copies = 2}, is_new, err);
 }
 
-int sl__bk_store_put_always(struct bk_store *s, int lane, const struct bk_id *id, const void *bytes, size_t len,
-			    int copies, struct sl_err *err)
+int sl__bk_store_put_always(struct bk_store *s, int lane, const struct bk_block *block, int copies, struct sl_err *err)
 {
-	return store(s, lane, id, bytes, len, copies, true, NULL, err);
+	return store(s, &(struct request){.lane = lane, .block = block, .copies = copies, .always = true}, NULL, err);
 }
 
 int sl__bk_store_missing(struct bk_store *s, const struct bk_id *ids, size_t n, bool *missing, struct sl_err *err)
@@ -423,8 +389,8 @@ static int await_writer(struct bk_store *s, struct sl_err *err)
 	return rc;
 }
 
-/* A driver that says done of what it has not is found here rather than at a restore. */
-static int look_at_packs(struct bk_store *s, struct sl_err *err)
+/* A driver that reports success for what it has not written is detected here rather than at a restore. */
+static int check_packs(struct bk_store *s, struct sl_err *err)
 {
 	const sl_driver *d = &s->b->driver;
 	int rc = 0;
@@ -434,39 +400,30 @@ static int look_at_packs(struct bk_store *s, struct sl_err *err)
 		sl__bk_pack_name(&s->packs[i].pack, name);
 		rc = d->ops->stat(d->driver, name, &st, err);
 		if (rc == SL_ENOENT)
-			rc = sl_err_set(err, SL_EIO, "the driver said that %s is written, but it is not there", name);
+			rc = sl_err_set(err, SL_EIO, "the driver reported %s as written, but it is not there", name);
 		else if (rc == 0 && st.size != s->packs[i].size)
 			rc = sl_err_set(err, SL_EIO,
-					"the driver said that %s is written, but %llu of %llu bytes are there", name,
+					"the driver reported %s as written, but %llu of %llu bytes are there", name,
 					(unsigned long long)st.size, (unsigned long long)s->packs[i].size);
 	}
-	return rc;
-}
-
-static int flush_lanes(struct bk_store *s, struct sl_err *err)
-{
-	int rc = 0;
-	sl__lock(&s->mu);
-	if (s->failure.code != 0) {
-		rc = s->failure.code;
-		if (err != NULL)
-			*err = s->failure;
-	}
-	sl__unlock(&s->mu);
-	for (int i = 0; rc == 0 && i <= s->lanes_n; i++)
-		rc = send_pack(s, i, err);
 	return rc;
 }
 
 int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 {
 	uint64_t bytes = 0;
-	int rc = flush_lanes(s, err);
+	sl__lock(&s->mu);
+	int rc = s->failure.code;
+	if (rc != 0 && err != NULL)
+		*err = s->failure;
+	sl__unlock(&s->mu);
+	for (int i = 0; rc == 0 && i <= s->lanes_n; i++)
+		rc = send_pack(s, i, err);
 	if (rc == 0)
 		rc = await_writer(s, err);
 	if (rc != 0 || s->packs_n == 0)
 		return rc;
-	rc = look_at_packs(s, err);
+	rc = check_packs(s, err);
 	if (rc == 0)
 		rc = s->b->driver.ops->sync(s->b->driver.driver, err);
 	if (rc == 0)

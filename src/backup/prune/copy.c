@@ -37,7 +37,7 @@ static int store_block(const struct bk_id *id, const uint8_t *bytes, uint32_t le
 		rc = count_staying(c->p, id, &staying, err);
 		copies = SL_MAX(BK_METADATA_COPIES - staying, 1);
 	}
-	return rc == 0 ? sl__bk_store_put_always(c->store, 0, id, bytes, len, copies, err) : rc;
+	return rc == 0 ? sl__bk_store_put_always(c->store, 0, &(struct bk_block){id, bytes, len}, copies, err) : rc;
 }
 
 /* Metadata that one pack has gets into a second one. */
@@ -51,7 +51,8 @@ static int copy_single(struct copying *c, struct sl_err *err)
 		const uint8_t *bytes = NULL;
 		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
 		if (rc == 0) /* when its pack was copied, this store has it twice already */
-			rc = sl__bk_store_put_always(c->store, 0, &ref->id, bytes, ref->len, 1, err);
+			rc = sl__bk_store_put_always(c->store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1,
+						     err);
 	}
 	sl__bk_reader_free(reader);
 	return rc;

@@ -45,7 +45,7 @@ SL_MUST_CHECK int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *ke
 /* Is the JSON whole? As unwrap, but without a passphrase, and so without opening it. */
 SL_MUST_CHECK int sl__bk_key_check(const struct sl_env *env, const char *json, size_t json_len, struct sl_err *err);
 
-/* body is a JSON object without its closing brace; *text (sl__free) has a last member "check" behind it. */
+/* body is a JSON object without its closing brace; *text (sl__free) has a last member "check" after it. */
 SL_MUST_CHECK int sl__bk_checked_text(const struct sl_env *env, const char *body, char **text, struct sl_err *err);
 /* Whether nothing has changed since. */
 bool sl__bk_text_is_checked(const char *text, size_t len);
@@ -54,30 +54,27 @@ static inline size_t sl__bk_seal_bytes(const struct bk_keys *keys)
 {
 	return keys->encrypted ? BK_SEAL_ENCRYPTED : BK_SEAL_PLAIN;
 }
-/* Where the bytes stand in what is sealed. */
+/* Where the bytes are in what is sealed. */
 static inline size_t sl__bk_seal_front(const struct bk_keys *keys)
 {
 	return keys->encrypted ? 24u : BK_SEAL_PLAIN;
 }
-/* out has room for len + sl__bk_seal_bytes. aad (at most BK_AAD_MAX, may be NULL) is bound in besides kind and
- * repository. The bytes may already stand at out + sl__bk_seal_front: then they are sealed in place. */
-SL_MUST_CHECK int sl__bk_seal(const struct sl_env *env, const struct bk_keys *keys, enum bk_kind kind, const void *aad,
-			      size_t aad_len, const void *bytes, size_t len, uint8_t *out, struct sl_err *err);
-/* *bytes and *bytes_len are set to what was sealed, opened in place inside of sealed. SL_ECORRUPT: damaged, forged or
- * of another kind; nobody may use sealed then. */
-SL_MUST_CHECK int sl__bk_unseal(const struct bk_keys *keys, enum bk_kind kind, const void *aad, size_t aad_len,
-				uint8_t *sealed, size_t len, uint8_t **bytes, size_t *bytes_len, struct sl_err *err);
-
-/* XChaCha20-Poly1305 (aead.c). What it works with: */
-struct bk_aead {
-	const uint8_t *key, *nonce; /* 32 bytes, 24 bytes */
-	const uint8_t *ad;          /* associated data, at least one byte */
-	size_t ad_len;
+/* What bytes are sealed with. */
+struct bk_seal {
+	const struct sl_env *env; /* for the nonce; not needed to open */
+	const struct bk_keys *keys;
+	enum bk_kind kind;
+	const void *aad; /* bound in besides kind and repository; at most BK_AAD_MAX bytes, may be NULL */
+	size_t aad_len;
 };
-/* to (len + 16 bytes; may be text) gets the text, encrypted, and its tag. */
-SL_MUST_CHECK int sl__bk_aead_encrypt(const struct bk_aead *a, const uint8_t *text, size_t len, uint8_t *to);
-/* In place; behind the text stands its tag. SL_ECORRUPT: it is not the one of these bytes, and they may be lost. */
-SL_MUST_CHECK int sl__bk_aead_decrypt(const struct bk_aead *a, uint8_t *text, size_t len);
+/* out has room for len + sl__bk_seal_bytes. The bytes may already be at out + sl__bk_seal_front: then they are sealed in
+ * place. */
+SL_MUST_CHECK int sl__bk_seal(const struct bk_seal *as, const void *bytes, size_t len, uint8_t *out,
+			      struct sl_err *err);
+/* *bytes and *bytes_len are set to what was sealed, opened in place inside of sealed. SL_ECORRUPT: damaged, forged or
+ * of another kind; sealed must not be used then. */
+SL_MUST_CHECK int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t len, uint8_t **bytes,
+				size_t *bytes_len, struct sl_err *err);
 
 /* Block ids, with what is costly to set up made once. */
 struct bk_hasher;

@@ -6,7 +6,7 @@
  *    "check":"<64 hex>"}
  *
  * without the break. "wrapped" is the master key sealed (kind key) by what Argon2id makes of passphrase and salt;
- * "check" (checked.c) tells damage from a wrong passphrase, and without the work of Argon2id.
+ * "check" (crypt.c) tells damage from a wrong passphrase, and without the work of Argon2id.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -68,7 +68,8 @@ int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys *keys, const 
 		return sl_err_set_errno(err, -rc, "draw a random salt");
 	rc = stretch(&kek, keys, &w, passphrase, len, err);
 	if (rc == 0)
-		rc = sl__bk_seal(env, &kek, BK_KIND_KEY, NULL, 0, keys->master, sizeof(keys->master), w.sealed, err);
+		rc = sl__bk_seal(&(struct bk_seal){env, &kek, BK_KIND_KEY, NULL, 0}, keys->master, sizeof(keys->master),
+				 w.sealed, err);
 	sl__bk_keys_wipe(&kek);
 	return rc != 0 ? rc : format(env, &w, json, err);
 }
@@ -137,7 +138,8 @@ int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, const char
 	rc = stretch(&kek, keys, &w, passphrase, len, err);
 	if (rc != 0)
 		return rc;
-	if (sl__bk_unseal(&kek, BK_KIND_KEY, NULL, 0, w.sealed, sizeof(w.sealed), &master, &master_len, NULL) != 0)
+	if (sl__bk_unseal(&(struct bk_seal){NULL, &kek, BK_KIND_KEY, NULL, 0}, w.sealed, sizeof(w.sealed), &master,
+			  &master_len, NULL) != 0)
 		rc = sl_err_set(err, SL_EKEY, "the passphrase does not open the repository's key");
 	sl__bk_keys_wipe(&kek);
 	if (rc != 0)

@@ -83,7 +83,7 @@ int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, e
 		return sl_err_set(err, SL_ECORRUPT, "%s is damaged: more than %zu bytes", name, max);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_unseal(&b->keys, kind, id, strlen(id), o.memory, len, &bytes, &o.len, err);
+	rc = sl__bk_unseal(&(struct bk_seal){NULL, &b->keys, kind, id, strlen(id)}, o.memory, len, &bytes, &o.len, err);
 	if (rc != 0) {
 		sl__free(&b->env, o.memory);
 		return sl_err_wrap(err, rc, "%s", name);
@@ -102,7 +102,7 @@ int sl__bk_put_sealed(struct sl_backup *b, const char *folder, const char *id, e
 	(void)snprintf(name, sizeof(name), "%s/%s", folder, id);
 	if (sealed == NULL)
 		return sl_err_set(err, SL_ENOMEM, "put %s: out of memory", name);
-	int rc = sl__bk_seal(&b->env, &b->keys, kind, id, strlen(id), bytes, len, sealed, err);
+	int rc = sl__bk_seal(&(struct bk_seal){&b->env, &b->keys, kind, id, strlen(id)}, bytes, len, sealed, err);
 	if (rc == 0)
 		rc = b->driver.ops->put(b->driver.driver, name, sealed, n, how, err);
 	sl__free(&b->env, sealed);
