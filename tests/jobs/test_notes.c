@@ -34,7 +34,7 @@ static const struct sl_env real_env = {SL_ENV_INIT, .mem = &sl__mem_real};
 static void add(struct sl__notes *s, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason)
 {
 	const struct sl_note note = {.kind = kind, .type = type, .id = id, .reason = reason};
-	sl__notes_take(&note, s);
+	sl__notes_add(s, &note);
 }
 
 static void notes_that_say_the_same_become_one(void **state)

@@ -102,7 +102,7 @@ static void a_bad_field_of_a_type_is_named(void **state)
 	} cases[] = {
 		{{SL_JOB_TYPE_INIT}, "name"},
 		{{SL_JOB_TYPE_INIT, .name = ""}, "name"},
-		{{SL_JOB_TYPE_INIT, .name = "a b"}, "byte 2"},
+		{{SL_JOB_TYPE_INIT, .name = "a b"}, "character 2"},
 		{{SL_JOB_TYPE_INIT, .name = "a", .lease_ms = 9}, "lease_ms"},
 		{{SL_JOB_TYPE_INIT, .name = "a", .lease_ms = -1}, "lease_ms"},
 		{{SL_JOB_TYPE_INIT, .name = "a", .lease_ms = 100, .renew_interval_ms = 51}, "renew_interval_ms"},
@@ -192,7 +192,7 @@ static void a_bad_field_of_a_new_chain_is_named(void **state)
 	memset(longest, 'k', sizeof(longest));
 	longest[513] = '\0';
 	refuse(&(struct sl_new_chain){0}, SL_EINVAL, "type is missing");
-	refuse(&(struct sl_new_chain){.job = {.type = "caf\xc3\xa9"}}, SL_EINVAL, "type: byte 4");
+	refuse(&(struct sl_new_chain){.job = {.type = "caf\xc3\xa9"}}, SL_EINVAL, "type: character 4");
 	refuse(&(struct sl_new_chain){.job = {.type = longest}}, SL_EINVAL, "type: longer");
 	refuse(&(struct sl_new_chain){.job = {.type = "t", .at_ms = 1, .delay_ms = 1}}, SL_EINVAL, "exclude");
 	refuse(&(struct sl_new_chain){.job = {.type = "t", .at_ms = -1}}, SL_EINVAL, "at_ms");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of what a store shows in a callback, each in one allocation with its strings behind it, so that one free
+ * Copies of what a store passes to a callback, each in one allocation together with its strings, so that one free
  * releases it; and rows of them, kept until the store has returned and user code may run.
  *
  * Thread safety: one thread at a time. Ownership: the rows belong to struct sl__rows until fini; a single copy belongs
@@ -18,7 +18,7 @@ struct sl_chain *sl__copy_chain(const struct sl_env *env, const struct sl_chain 
 
 struct sl__row {
 	struct sl__row *next;
-	void *data; /* behind this struct, in the same allocation */
+	void *data; /* follows this struct, in the same allocation */
 };
 
 /* A page of jobs, chains or events ends after this many bytes, with at least one row. */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading. A store calls back from inside its statement, where nobody may call it again; so rows are copied first and
- * shown afterwards, a page at a time, each bounded in rows and bytes. A listing of several pages is not a snapshot:
- * what changes meanwhile is seen as it is when its page is read, and no id twice.
+ * Reading: jobs, chains, attempts, events, counts, schedules, leases, workers, errors and streams.
+ *
+ * A store calls back from inside its statement, where it must not be called again; so rows are copied first and passed
+ * to the caller afterwards, a page at a time, each page bounded in rows and bytes. A listing of several pages is not a
+ * snapshot: rows that change meanwhile are seen as they are when their page is read, and no id is seen twice.
  */
+#include <stdlib.h>
+
 #include "jobs/client/client.h"
 #include "jobs/client/copy.h"
 
@@ -13,62 +17,71 @@
 /* Longer data is not in the page: it is read with its row alone, so that a page of large rows costs little more than
  * one of them. */
 #define INLINE_BYTES (64u << 10)
+#define ERROR_SCAN_MAX 100000
+#define ERROR_GROUPS_MAX 1000
+#define LEASES_PAGE 1000
 
-/* ---- one ---- */
+/* ---- one row ---- */
 
-struct copied {
+struct kept {
 	const struct sl_env *env;
 	void *copy;
 };
 
 static int keep_job(const struct sl_job *job, void *ctx)
 {
-	struct copied *c = ctx;
-	c->copy = sl__copy_job(c->env, job);
-	return c->copy != NULL ? 0 : SL_ENOMEM;
+	struct kept *k = ctx;
+	k->copy = sl__copy_job(k->env, job);
+	return k->copy != NULL ? 0 : SL_ENOMEM;
 }
 
 static int keep_chain(const struct sl_chain *chain, void *ctx)
 {
-	struct copied *c = ctx;
-	c->copy = sl__copy_chain(c->env, chain);
-	return c->copy != NULL ? 0 : SL_ENOMEM;
+	struct kept *k = ctx;
+	k->copy = sl__copy_chain(k->env, chain);
+	return k->copy != NULL ? 0 : SL_ENOMEM;
 }
 
-/* The end of a get: hand over the copy, or say why there is none. */
-static int got(struct copied *c, int rc, uint64_t id, const char *what, void *out, struct sl_err *err)
+/* The result of a get whose store returned rc. */
+static int check_kept(const struct kept *k, int rc, const char *what, uint64_t id, struct sl_err *err)
 {
 	if (rc == SL_ENOMEM)
 		(void)sl_err_set(err, rc, "%s %llu: no memory", what, (unsigned long long)id);
-	if (rc == 0 && c->copy == NULL)
-		rc = sl_err_set(err, SL_ENOENT, "%s %llu: there is none", what, (unsigned long long)id);
-	if (rc == 0)
-		memcpy(out, &c->copy, sizeof(c->copy));
-	else
-		sl__free(c->env, c->copy);
+	if (rc == 0 && k->copy == NULL)
+		rc = sl_err_set(err, SL_ENOENT, "no %s %llu", what, (unsigned long long)id);
+	if (rc != 0)
+		sl__free(k->env, k->copy);
 	return rc;
 }
 
 int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
-	struct copied c = {.env = &client->home.env};
+	struct kept k = {.env = &client->home.env};
 	int rc = sl__home_check(&client->home, err);
 	if (rc != 0)
 		return rc;
-	rc = store->ops->get_job(store->ctx, NULL, id, keep_job, &c, err);
-	return got(&c, rc, id, "job", out, err);
+	rc = store->ops->get_job(store->ctx, NULL, id, keep_job, &k, err);
+	rc = check_kept(&k, rc, "job", id, err);
+	if (rc != 0)
+		return rc;
+	*out = k.copy;
+	return 0;
 }
 
 int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
-	struct copied c = {.env = &client->home.env};
+	struct kept k = {.env = &client->home.env};
 	int rc = sl__home_check(&client->home, err);
 	if (rc != 0)
 		return rc;
-	rc = store->ops->get_chain(store->ctx, NULL, id, keep_chain, &c, err);
-	return got(&c, rc, id, "chain", out, err);
+	rc = store->ops->get_chain(store->ctx, NULL, id, keep_chain, &k, err);
+	rc = check_kept(&k, rc, "chain", id, err);
+	if (rc != 0)
+		return rc;
+	*out = k.copy;
+	return 0;
 }
 
 void sl_jobs_free(sl_jobs *client, void *job_or_chain)
@@ -77,110 +90,78 @@ void sl_jobs_free(sl_jobs *client, void *job_or_chain)
 		sl__free(&client->home.env, job_or_chain);
 }
 
-/* ---- many ---- */
+/* ---- many rows ---- */
 
-/* What a listing shows: how to read a page of it, and how to call the user with a row. */
+enum listed { JOBS, CHAINS, EVENTS, ATTEMPTS, COUNTS, SCHEDULES, LEASES, ERRORS, STREAMS };
+
+/* What to list, from where on, and the caller's function for each row. */
 struct listing {
 	sl_jobs *client;
-	struct sl_job_filter filter;
-	uint64_t id, after;      /* of events */
-	uint64_t reached;        /* of jobs and chains: how far the last page looked */
-	uint32_t data_max_bytes; /* as the caller gave it */
-	int (*read)(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err);
-	int (*show)(const struct listing *l, const void *row);
+	enum listed what;
+	struct sl_job_filter filter; /* of jobs and chains */
+	uint64_t id, after;          /* of events and attempts */
+	uint64_t reached;            /* of jobs and chains: how far the last page went */
+	uint32_t data_max_bytes;     /* as the caller gave it */
+	const uint8_t *after_claim;  /* of leases */
+	const struct sl_error_filter *errors;
+	const struct sl_event_stream *after_stream;
 	union {
 		sl_job_fn *job;
 		sl_chain_fn *chain;
+		sl_event_row_fn *event;
 		sl_attempt_record_fn *attempt;
 		sl_job_count_fn *count;
 		sl_cron_fn *cron;
-		sl_event_row_fn *event;
+		sl_lease_fn *lease;
+		sl_error_group_fn *error;
+		sl_event_stream_fn *stream;
 	} fn;
 	void *ctx;
-	struct sl_err *err; /* of the caller, for show */
 };
+
+/* Read the next page of at most `limit` rows. SL__ROWS_FULL: a page that ends early. */
+static int read_store(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
+{
+	const struct sl_store_ops *ops = l->client->home.store.ops;
+	void *store = l->client->home.store.ctx;
+	switch (l->what) {
+	case JOBS:
+	case CHAINS:
+		l->filter.limit = limit;
+		l->filter.reached = &l->reached;
+		l->filter.data_max_bytes =
+			l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
+		return l->what == JOBS ? ops->list_jobs(store, &l->filter, sl__rows_job, rows, err)
+				       : ops->list_chains(store, &l->filter, sl__rows_chain, rows, err);
+	case EVENTS:
+		return ops->events_read(store, l->id, l->after, limit, sl__rows_event, rows, err);
+	case ATTEMPTS:
+		return ops->attempts(store, l->id, sl__rows_attempt, rows, err);
+	case COUNTS:
+		return ops->counts(store, sl__rows_count, rows, err);
+	case SCHEDULES:
+		return ops->cron_list(store, sl__rows_cron, rows, err);
+	case LEASES:
+		return ops->leases(store, l->after_claim, limit, sl__rows_lease, rows, err);
+	case ERRORS:
+		return ops->errors(store, l->errors, sl__rows_error, rows, err);
+	case STREAMS:
+		return ops->event_streams(store, l->after_stream, limit, sl__rows_stream, rows, err);
+	}
+	return SL_EINVAL;
+}
 
 static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
 {
-	sl__rows_init(rows, &l->client->home.env);
-	int rc = l->read(l, limit, rows, err);
+	int rc = read_store(l, limit, rows, err);
 	if (rc == SL__ROWS_FULL && rows->full)
-		rc = 0;
+		return 0;
 	if (rc == SL_ENOMEM && rows->no_memory)
 		(void)sl_err_set(err, rc, "list: no memory for the next row");
 	return rc;
 }
 
-/* Show up to `limit` rows (0: one page, whatever is in it). */
-static int list(struct listing *l, uint32_t limit, struct sl_err *err)
-{
-	int rc = sl__home_check(&l->client->home, err);
-	l->err = err;
-	for (uint32_t left = limit; rc == 0;) {
-		struct sl__rows rows;
-		uint32_t asked = SL_MIN(left, PAGE_ROWS);
-		rc = read_page(l, asked, &rows, err);
-		for (const struct sl__row *row = rows.first; rc == 0 && row != NULL; row = row->next)
-			rc = l->show(l, row->data);
-		bool more = limit != 0 && (rows.full || rows.n == asked);
-		left -= SL_MIN(left, (uint32_t)rows.n);
-		l->filter.after = l->after = rows.last_id;
-		sl__rows_fini(&rows);
-		if (!more || left == 0)
-			break;
-	}
-	return rc;
-}
-
-static int check_limit(uint32_t given, uint32_t *limit, struct sl_err *err)
-{
-	*limit = given != 0 ? given : LIMIT_DEFAULT;
-	if (*limit <= LIMIT_MAX)
-		return 0;
-	return sl_err_set(err, SL_EINVAL, "limit is %u; it must be at most %d, with a cursor for the rest", given,
-			  LIMIT_MAX);
-}
-
-static int check_filter(const struct sl_job_filter *f, bool chains, struct sl_err *err)
-{
-	for (size_t i = 0; i < f->n_types; i++) {
-		int rc = sl__job_name_check(f->types[i], "types", err);
-		if (rc != 0)
-			return rc;
-	}
-	if ((f->statuses & ~(((1u << SL_JOB_STATUS_COUNT) - 1) << 1)) != 0)
-		return sl_err_set(err, SL_EINVAL, "statuses: a bit that is none of 1u << SL_JOB_…");
-	if (f->blocked_by_job != 0 && !chains)
-		return sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");
-	return 0;
-}
-
-static int list_filtered(struct listing *l, const struct sl_job_filter *filter, bool chains, struct sl_err *err)
-{
-	uint32_t limit;
-	if (filter != NULL)
-		l->filter = *filter;
-	l->data_max_bytes = l->filter.data_max_bytes;
-	int rc = check_limit(l->filter.limit, &limit, err);
-	if (rc == 0)
-		rc = check_filter(&l->filter, chains, err);
-	if (rc == 0)
-		rc = list(l, limit, err);
-	if (filter != NULL && filter->reached != NULL)
-		*filter->reached = l->reached;
-	return rc;
-}
-
-static int read_jobs(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	const sl_store *store = &l->client->home.store;
-	l->filter.limit = limit;
-	l->filter.reached = &l->reached;
-	l->filter.data_max_bytes = l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
-	return store->ops->list_jobs(store->ctx, &l->filter, sl__rows_job, rows, err);
-}
-
-/* Whether a value is missing that the caller wants. */
+/* Whether a value is not in the page although the caller wants it. */
 static bool is_left_out(const struct listing *l, const char *json)
 {
 	return json != NULL && *json == '\0' && (l->data_max_bytes == 0 || l->data_max_bytes > INLINE_BYTES);
@@ -191,17 +172,15 @@ static const char *bounded(const struct listing *l, const char *json)
 	return l->data_max_bytes != 0 && json != NULL && strlen(json) > l->data_max_bytes ? "" : json;
 }
 
-static int show_job(const struct listing *l, const void *row)
+/* A job whose large data is read now. One that was deleted since the page was read is skipped. */
+static int show_job(const struct listing *l, const struct sl_job *job, struct sl_err *err)
 {
-	const struct sl_job *job = row;
 	struct sl_job *whole = NULL;
 	if (!is_left_out(l, job->input) && !is_left_out(l, job->output) && !is_left_out(l, job->progress))
 		return l->fn.job(job, l->ctx);
-	int rc = sl_jobs_get(l->client, job->id, &whole, l->err);
-	if (rc == SL_ENOENT)
-		return 0; /* deleted since the page was read */
+	int rc = sl_jobs_get(l->client, job->id, &whole, err);
 	if (rc != 0)
-		return rc;
+		return rc == SL_ENOENT ? 0 : rc;
 	whole->input = bounded(l, whole->input);
 	whole->output = bounded(l, whole->output);
 	whole->progress = bounded(l, whole->progress);
@@ -210,32 +189,14 @@ static int show_job(const struct listing *l, const void *row)
 	return rc;
 }
 
-int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
+static int show_chain(const struct listing *l, const struct sl_chain *chain, struct sl_err *err)
 {
-	struct listing l = {.client = client, .read = read_jobs, .show = show_job, .fn.job = fn, .ctx = ctx};
-	return list_filtered(&l, filter, false, err);
-}
-
-static int read_chains(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	const sl_store *store = &l->client->home.store;
-	l->filter.limit = limit;
-	l->filter.reached = &l->reached;
-	l->filter.data_max_bytes = l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
-	return store->ops->list_chains(store->ctx, &l->filter, sl__rows_chain, rows, err);
-}
-
-static int show_chain(const struct listing *l, const void *row)
-{
-	const struct sl_chain *chain = row;
 	struct sl_chain *whole = NULL;
 	if (!is_left_out(l, chain->input) && !is_left_out(l, chain->output))
 		return l->fn.chain(chain, l->ctx);
-	int rc = sl_jobs_get_chain(l->client, chain->id, &whole, l->err);
-	if (rc == SL_ENOENT)
-		return 0;
+	int rc = sl_jobs_get_chain(l->client, chain->id, &whole, err);
 	if (rc != 0)
-		return rc;
+		return rc == SL_ENOENT ? 0 : rc;
 	whole->input = bounded(l, whole->input);
 	whole->output = bounded(l, whole->output);
 	rc = l->fn.chain(whole, l->ctx);
@@ -243,90 +204,248 @@ static int show_chain(const struct listing *l, const void *row)
 	return rc;
 }
 
+/* Pass one row to the caller. */
+static int show_row(const struct listing *l, const void *row, struct sl_err *err)
+{
+	switch (l->what) {
+	case JOBS:
+		return show_job(l, row, err);
+	case CHAINS:
+		return show_chain(l, row, err);
+	case EVENTS:
+		return l->fn.event(row, l->ctx);
+	case ATTEMPTS:
+		return l->fn.attempt(row, l->ctx);
+	case COUNTS:
+		return l->fn.count(row, l->ctx);
+	case SCHEDULES:
+		return l->fn.cron(row, l->ctx);
+	case LEASES:
+		return l->fn.lease(row, l->ctx);
+	case ERRORS:
+		return l->fn.error(row, l->ctx);
+	case STREAMS:
+		return l->fn.stream(row, l->ctx);
+	}
+	return SL_EINVAL;
+}
+
+/* Pass up to `limit` rows to the caller. Jobs, chains and events are read page by page; everything else is short and
+ * comes as one page. */
+static int list_rows(struct listing *l, uint32_t limit, struct sl_err *err)
+{
+	bool paged = l->what == JOBS || l->what == CHAINS || l->what == EVENTS;
+	int rc = sl__home_check(&l->client->home, err);
+	for (uint32_t left = limit; rc == 0;) {
+		struct sl__rows rows;
+		uint32_t asked = paged ? SL_MIN(left, PAGE_ROWS) : left;
+		sl__rows_init(&rows, &l->client->home.env);
+		rc = read_page(l, asked, &rows, err);
+		for (const struct sl__row *row = rows.first; rc == 0 && row != NULL; row = row->next)
+			rc = show_row(l, row->data, err);
+		bool more = paged && (rows.full || rows.n == asked);
+		left -= SL_MIN(left, (uint32_t)rows.n);
+		l->filter.after = l->after = rows.last_id;
+		sl__rows_fini(&rows);
+		if (!more || left == 0)
+			break;
+	}
+	return rc;
+}
+
+static int check_at_most(const char *what, uint32_t given, uint32_t most, struct sl_err *err)
+{
+	if (given <= most)
+		return 0;
+	return sl_err_set(err, SL_EINVAL, "%s is %u; it must be at most %u, with a cursor for the rest", what, given,
+			  most);
+}
+
+static int check_types(const char *const *types, size_t n, struct sl_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		int rc = sl__job_name_check(types[i], "types", err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int list_filtered(struct listing *l, const struct sl_job_filter *filter, struct sl_err *err)
+{
+	if (filter != NULL)
+		l->filter = *filter;
+	l->data_max_bytes = l->filter.data_max_bytes;
+	uint32_t limit = l->filter.limit != 0 ? l->filter.limit : LIMIT_DEFAULT;
+	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
+	if (rc == 0)
+		rc = check_types(l->filter.types, l->filter.n_types, err);
+	if (rc == 0 && (l->filter.statuses & ~(((1u << SL_JOB_STATUS_COUNT) - 1) << 1)) != 0)
+		rc = sl_err_set(err, SL_EINVAL, "statuses: a bit is not one of 1u << SL_JOB_…");
+	if (rc == 0 && l->filter.blocked_by_job != 0 && l->what != CHAINS)
+		rc = sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");
+	if (rc == 0)
+		rc = list_rows(l, limit, err);
+	if (filter != NULL && filter->reached != NULL)
+		*filter->reached = l->reached;
+	return rc;
+}
+
+int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct listing l = {.client = client, .what = JOBS, .fn.job = fn, .ctx = ctx};
+	return list_filtered(&l, filter, err);
+}
+
 int sl_jobs_list_chains(sl_jobs *client, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx,
 			struct sl_err *err)
 {
-	struct listing l = {.client = client, .read = read_chains, .show = show_chain, .fn.chain = fn, .ctx = ctx};
-	return list_filtered(&l, filter, true, err);
-}
-
-static int read_events(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	const sl_store *store = &l->client->home.store;
-	return store->ops->events_read(store->ctx, l->id, l->after, limit, sl__rows_event, rows, err);
-}
-
-static int show_event(const struct listing *l, const void *row)
-{
-	return l->fn.event(row, l->ctx);
+	struct listing l = {.client = client, .what = CHAINS, .fn.chain = fn, .ctx = ctx};
+	return list_filtered(&l, filter, err);
 }
 
 int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 		   struct sl_err *err)
 {
-	struct listing l = {.client = client,
-			    .id = job_id,
-			    .after = after,
-			    .read = read_events,
-			    .show = show_event,
-			    .fn.event = fn,
-			    .ctx = ctx};
-	uint32_t n;
-	int rc = check_limit(limit, &n, err);
-	return rc != 0 ? rc : list(&l, n, err);
-}
-
-static int read_attempts(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	const sl_store *store = &l->client->home.store;
-	(void)limit;
-	return store->ops->attempts(store->ctx, l->id, sl__rows_attempt, rows, err);
-}
-
-static int show_attempt(const struct listing *l, const void *row)
-{
-	return l->fn.attempt(row, l->ctx);
+	struct listing l = {.client = client, .what = EVENTS, .id = job_id, .after = after, .fn.event = fn, .ctx = ctx};
+	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
+	return rc != 0 ? rc : list_rows(&l, limit != 0 ? limit : LIMIT_DEFAULT, err);
 }
 
 int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct listing l = {
-		.client = client, .id = id, .read = read_attempts, .show = show_attempt, .fn.attempt = fn, .ctx = ctx};
-	return list(&l, 0, err);
-}
-
-static int read_counts(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	const sl_store *store = &l->client->home.store;
-	(void)limit;
-	return store->ops->counts(store->ctx, sl__rows_count, rows, err);
-}
-
-static int show_count(const struct listing *l, const void *row)
-{
-	return l->fn.count(row, l->ctx);
+	struct listing l = {.client = client, .what = ATTEMPTS, .id = id, .fn.attempt = fn, .ctx = ctx};
+	return list_rows(&l, 0, err);
 }
 
 int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct listing l = {.client = client, .read = read_counts, .show = show_count, .fn.count = fn, .ctx = ctx};
-	return list(&l, 0, err);
-}
-
-static int read_crons(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	const sl_store *store = &l->client->home.store;
-	(void)limit;
-	return store->ops->cron_list(store->ctx, sl__rows_cron, rows, err);
-}
-
-static int show_cron(const struct listing *l, const void *row)
-{
-	return l->fn.cron(row, l->ctx);
+	struct listing l = {.client = client, .what = COUNTS, .fn.count = fn, .ctx = ctx};
+	return list_rows(&l, 0, err);
 }
 
 int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct listing l = {.client = client, .read = read_crons, .show = show_cron, .fn.cron = fn, .ctx = ctx};
-	return list(&l, 0, err);
+	struct listing l = {.client = client, .what = SCHEDULES, .fn.cron = fn, .ctx = ctx};
+	return list_rows(&l, 0, err);
+}
+
+int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
+		   struct sl_err *err)
+{
+	struct listing l = {.client = client, .what = LEASES, .after_claim = after, .fn.lease = fn, .ctx = ctx};
+	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
+	return rc != 0 ? rc : list_rows(&l, limit != 0 ? limit : LIMIT_DEFAULT, err);
+}
+
+int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		   struct sl_err *err)
+{
+	static const struct sl_error_filter all = {0};
+	const struct sl_error_filter *f = filter != NULL ? filter : &all;
+	struct listing l = {.client = client, .what = ERRORS, .errors = f, .fn.error = fn, .ctx = ctx};
+	int rc = check_at_most("scan", f->scan, ERROR_SCAN_MAX, err);
+	if (rc == 0)
+		rc = check_at_most("limit", f->limit, ERROR_GROUPS_MAX, err);
+	if (rc == 0)
+		rc = check_types(f->types, f->n_types, err);
+	return rc != 0 ? rc : list_rows(&l, 0, err);
+}
+
+int sl_jobs_event_streams(sl_jobs *client, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			  void *ctx, struct sl_err *err)
+{
+	struct listing l = {.client = client, .what = STREAMS, .after_stream = after, .fn.stream = fn, .ctx = ctx};
+	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
+	return rc != 0 ? rc : list_rows(&l, limit != 0 ? limit : LIMIT_DEFAULT, err);
+}
+
+/* ---- workers ---- */
+
+static int by_worker(const void *a, const void *b)
+{
+	const struct sl_lease *const *l = a, *const *r = b;
+	return strcmp((*l)->worker, (*r)->worker);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Pass one worker with its n leases to the caller. types has room for the types of all leases. */
+static int show_worker(const struct sl_lease *const *leases, size_t n, const char **types, sl_worker_info_fn *fn,
+		       void *ctx)
+{
+	struct sl_worker_info w = {.worker = leases[0]->worker,
+				   .leases = n,
+				   .oldest_claimed_ms = leases[0]->claimed_ms,
+				   .until_ms = leases[0]->until_ms};
+	size_t n_types = 0;
+	for (size_t i = 0; i < n; i++) {
+		w.jobs += leases[i]->n_jobs;
+		w.oldest_claimed_ms = SL_MIN(w.oldest_claimed_ms, leases[i]->claimed_ms);
+		w.until_ms = SL_MIN(w.until_ms, leases[i]->until_ms);
+		for (size_t t = 0; t < leases[i]->n_types; t++)
+			types[n_types++] = leases[i]->types[t];
+	}
+	/* Each type once, in order. */
+	qsort(types, n_types, sizeof(*types), by_name);
+	for (size_t i = 0; i < n_types; i++)
+		if (w.n_types == 0 || strcmp(types[w.n_types - 1], types[i]) != 0)
+			types[w.n_types++] = types[i];
+	w.types = types;
+	return fn(&w, ctx);
+}
+
+/* Group the leases by worker. */
+static int show_workers(const struct sl_env *env, const struct sl__rows *rows, sl_worker_info_fn *fn, void *ctx,
+			struct sl_err *err)
+{
+	size_t n = 0, n_types = 0;
+	int rc = 0;
+	for (const struct sl__row *row = rows->first; row != NULL; row = row->next)
+		n_types += ((const struct sl_lease *)row->data)->n_types;
+	const struct sl_lease **leases = sl__calloc(env, SL_MAX(rows->n, 1), sizeof(*leases));
+	const char **types = sl__calloc(env, SL_MAX(n_types, 1), sizeof(*types));
+	if (leases == NULL || types == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for the leases of all workers");
+	for (const struct sl__row *row = rows->first; rc == 0 && row != NULL; row = row->next)
+		leases[n++] = row->data;
+	if (n > 0)
+		qsort(leases, n, sizeof(*leases), by_worker);
+	for (size_t from = 0, to; rc == 0 && from < n; from = to) {
+		for (to = from + 1; to < n && by_worker(&leases[from], &leases[to]) == 0;)
+			to++;
+		rc = show_worker(leases + from, to - from, types, fn, ctx);
+	}
+	sl__free(env, types);
+	sl__free(env, leases);
+	return rc;
+}
+
+int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct listing l = {.client = client, .what = LEASES};
+	struct sl__rows rows;
+	uint8_t last[16];
+	size_t before;
+	int rc = sl__home_check(&client->home, err);
+	if (rc != 0)
+		return rc;
+	/* All leases in one list: workers are known only by them. */
+	sl__rows_init(&rows, &client->home.env);
+	do {
+		before = rows.n;
+		rc = read_page(&l, LEASES_PAGE, &rows, err);
+		if (rc == 0 && rows.n > before) {
+			const struct sl_lease *lease = sl__rows_newest(&rows);
+			memcpy(last, lease->claim, sizeof(last));
+			l.after_claim = last;
+		}
+	} while (rc == 0 && rows.n - before >= LEASES_PAGE);
+	if (rc == 0)
+		rc = show_workers(&client->home.env, &rows, fn, ctx, err);
+	sl__rows_fini(&rows);
+	return rc;
 }

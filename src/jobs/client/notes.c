@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Up to SL__NOTES_INLINE notes are looked through; more are found by an open-addressing index that is at most half
- * full. Notes stay in the order in which they came, so that cutting back to a savepoint is cutting the array.
+ * A set of notifications. Up to SL__NOTES_INLINE of them are searched one by one; more are found by an open-addressing
+ * index that is at most half full. They stay in the order of arrival, so that going back to a savepoint is cutting the
+ * array.
  */
 #include "jobs/client/notes.h"
 
@@ -54,7 +55,7 @@ static bool by_type(const struct sl_note *note)
 	return note->kind == SL_NOTE_JOB_SCHEDULED;
 }
 
-static bool same(const struct sl_note *a, const struct sl_note *b)
+static bool same_note(const struct sl_note *a, const struct sl_note *b)
 {
 	if (a->kind != b->kind)
 		return false;
@@ -63,35 +64,30 @@ static bool same(const struct sl_note *a, const struct sl_note *b)
 	return a->type == b->type || (a->type != NULL && b->type != NULL && strcmp(a->type, b->type) == 0);
 }
 
-static size_t hash(const struct sl_note *note)
-{
-	uint64_t h = (uint64_t)note->kind * 0x9E3779B97F4A7C15ULL;
-	if (!by_type(note))
-		h ^= note->id;
-	else
-		for (const char *c = note->type != NULL ? note->type : ""; *c != '\0'; c++)
-			h = (h ^ (unsigned char)*c) * 0x100000001B3ULL;
-	h = (h ^ (h >> 31)) * 0xBF58476D1CE4E5B9ULL;
-	return (size_t)(h ^ (h >> 29));
-}
-
-/* The place of the note in the index, or the free one where it belongs. */
+/* The place of the notification in the index, or the free one where it belongs. */
 static uint32_t *find_slot(struct sl__notes *s, const struct sl_note *note)
 {
+	uint64_t hash = (uint64_t)note->kind * 0x9E3779B97F4A7C15ULL;
+	if (!by_type(note))
+		hash ^= note->id;
+	else
+		for (const char *c = note->type != NULL ? note->type : ""; *c != '\0'; c++)
+			hash = (hash ^ (unsigned char)*c) * 0x100000001B3ULL;
+	hash = (hash ^ (hash >> 31)) * 0xBF58476D1CE4E5B9ULL;
 	size_t mask = s->n_index - 1;
-	for (size_t i = hash(note) & mask;; i = (i + 1) & mask)
-		if (s->index[i] == 0 || same(&s->notes[s->index[i] - 1], note))
+	for (size_t i = (size_t)(hash ^ (hash >> 29)) & mask;; i = (i + 1) & mask)
+		if (s->index[i] == 0 || same_note(&s->notes[s->index[i] - 1], note))
 			return &s->index[i];
 }
 
-static struct sl_note *find(struct sl__notes *s, const struct sl_note *note)
+static struct sl_note *find_note(struct sl__notes *s, const struct sl_note *note)
 {
 	if (s->index != NULL) {
 		uint32_t at = *find_slot(s, note);
 		return at != 0 ? &s->notes[at - 1] : NULL;
 	}
 	for (size_t i = 0; i < s->n; i++)
-		if (same(&s->notes[i], note))
+		if (same_note(&s->notes[i], note))
 			return &s->notes[i];
 	return NULL;
 }
@@ -105,8 +101,8 @@ static void fill_index(struct sl__notes *s)
 
 /* ---- changing ---- */
 
-/* Room for twice as many, and an index with four places for each of the notes that are there now. */
-static bool grow(struct sl__notes *s)
+/* Room for twice as many, and an index with four places for each notification in the set. */
+static bool grow_notes(struct sl__notes *s)
 {
 	size_t cap = s->cap * 2, n_index = cap * 2;
 	bool from_inline = s->notes == s->inline_notes;
@@ -120,7 +116,7 @@ static bool grow(struct sl__notes *s)
 	s->notes = notes;
 	uint32_t *index = sl__realloc(s->env, s->index, n_index * sizeof(*index));
 	if (index == NULL)
-		return false; /* the array has grown and its cap has not: it is only bigger than it says */
+		return false; /* the array is only larger than cap says */
 	s->index = index;
 	s->n_index = n_index;
 	s->cap = cap;
@@ -130,7 +126,7 @@ static bool grow(struct sl__notes *s)
 
 void sl__notes_add(struct sl__notes *s, const struct sl_note *note)
 {
-	struct sl_note *known = find(s, note);
+	struct sl_note *known = find_note(s, note);
 	if (known != NULL) {
 		if (by_type(note) && known->id != note->id)
 			known->id = 0;
@@ -140,18 +136,13 @@ void sl__notes_add(struct sl__notes *s, const struct sl_note *note)
 	}
 	struct sl_note own = *note;
 	own.type = sl__notes_name(s, note->type);
-	if ((own.type == NULL && by_type(note) && note->type != NULL) || (s->n == s->cap && !grow(s))) {
+	if ((own.type == NULL && by_type(note) && note->type != NULL) || (s->n == s->cap && !grow_notes(s))) {
 		s->lost++;
 		return;
 	}
 	s->notes[s->n++] = own;
 	if (s->index != NULL)
 		*find_slot(s, &own) = (uint32_t)s->n;
-}
-
-void sl__notes_take(const struct sl_note *note, void *notes)
-{
-	sl__notes_add(notes, note);
 }
 
 void sl__notes_cut(struct sl__notes *s, size_t n)
@@ -167,7 +158,7 @@ void sl__notes_publish(struct sl__notes *s, const sl_notify *notify)
 {
 	struct sl_err err = SL_ERR_INIT;
 	if (s->n > 0 && notify != NULL && notify->ops->publish(notify->ctx, s->notes, s->n, &err) != 0)
-		sl__log(s->env, SL_LOG_WARN, "jobs", "notifications were not sent; polling finds the jobs",
+		sl__log(s->env, SL_LOG_WARN, "jobs", "sending notifications failed; polling finds the jobs",
 			SL__F_STR("notifier", notify->ops->name), SL__F_STR("error", err.msg));
 	if (s->lost > 0)
 		sl__log(s->env, SL_LOG_WARN, "jobs", "no memory for notifications; polling finds the jobs",

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A set of notes that merges what says the same: one JOB_SCHEDULED per type (its id is kept while it is the only one,
+ * A set of notifications that merges equal ones: one JOB_SCHEDULED per type (its id is kept while it is the only one,
  * else 0), one OWNERSHIP_LOST per job (the first reason stays), one CHAIN_ENDED per chain. It is filled while a
  * transaction runs and published once, after its commit.
  *
- * Not guaranteed: that a note is kept when memory runs out. Notes are hints, polling finds the rest; `lost` counts
- * them. A few notes fit without any memory, so that starting one chain never needs some.
+ * Not guaranteed: that a notification is kept when memory runs out. They are hints, and polling finds the rest; `lost`
+ * counts them. A few fit without an allocation, so that enqueueing one chain never needs one.
  *
  * Thread safety: one thread at a time. Ownership: the set copies what it is given; env is borrowed.
  */
@@ -25,11 +25,11 @@ struct sl__note_type {
 
 struct sl__notes {
 	const struct sl_env *env;
-	struct sl_note *notes; /* n of them, in the order in which they came: a savepoint remembers n */
+	struct sl_note *notes; /* n of them, in the order of arrival: a savepoint remembers n */
 	size_t n, cap;
-	uint32_t *index; /* open addressing over notes, once there are more than fit inline; 0: free, else place + 1 */
+	uint32_t *index; /* open addressing over notes, once more than SL__NOTES_INLINE came; 0: free, else place + 1 */
 	size_t n_index;
-	uint64_t lost;               /* notes that found no memory */
+	uint64_t lost;               /* notifications dropped for lack of memory */
 	struct sl__note_type *types; /* names that notes point to, each once */
 	struct sl_note inline_notes[SL__NOTES_INLINE];
 	struct sl__note_type inline_type;
@@ -40,13 +40,11 @@ void sl__notes_fini(struct sl__notes *s);
 /* Empty it and keep the memory. */
 void sl__notes_clear(struct sl__notes *s);
 void sl__notes_add(struct sl__notes *s, const struct sl_note *note);
-/* The same with the set as ctx: a sl_note_fn. */
-void sl__notes_take(const struct sl_note *note, void *notes);
 /* The set's own copy of a type's name, alive until fini; NULL without memory, or for NULL. */
 const char *sl__notes_name(struct sl__notes *s, const char *type);
-/* Forget those that came after there were n. */
+/* Keep the first n. */
 void sl__notes_cut(struct sl__notes *s, size_t n);
-/* Publish all and empty the set. notify may be NULL. A failure is logged and forgotten: polling is the guarantee. */
+/* Publish all and empty the set. notify may be NULL. A failure is only logged: polling is the guarantee. */
 void sl__notes_publish(struct sl__notes *s, const sl_notify *notify);
 
 #endif

@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Counts observations and passes them to the observer of the handle. */
 #include "jobs/client/observe.h"
 
-static int make_counters(struct sl__observer *o, sl_metrics *metrics, struct sl_err *err)
+int sl__observer_init(struct sl__observer *o, const struct sl_env *env, sl_observe_fn *fn, void *ctx,
+		      const char *worker, struct sl_err *err)
 {
-	for (int kind = SL_OBSERVE_NONE + 1; kind < SL__OBSERVE_COUNT; kind++) {
+	*o = (struct sl__observer){.fn = fn, .ctx = ctx, .worker = worker, .counts = env->metrics != NULL};
+	for (int kind = SL_OBSERVE_NONE + 1; o->counts && kind < SL__OBSERVE_COUNT; kind++) {
 		struct sl_metric_label label = {"kind", sl_observe_name((enum sl_observe_kind)kind)};
-		int rc = sl_metrics_counter(metrics, "sluice_job_observations_total",
+		int rc = sl_metrics_counter(env->metrics, "sluice_job_observations_total",
 					    "Changes of state of jobs, attempts, leases and workers.", &label, 1,
 					    &o->counters[kind], err);
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
-}
-
-int sl__observer_init(struct sl__observer *o, const struct sl_env *env, sl_observe_fn *fn, void *ctx,
-		      const char *worker, struct sl_err *err)
-{
-	*o = (struct sl__observer){.fn = fn, .ctx = ctx, .worker = worker, .counts = env->metrics != NULL};
-	return o->counts ? make_counters(o, env->metrics, err) : 0;
 }
 
 void sl__observe(const struct sl__observer *o, const struct sl_observation *observation)

@@ -25,14 +25,14 @@ struct sl__observer {
 
 SL_MUST_CHECK int sl__observer_init(struct sl__observer *o, const struct sl_env *env, sl_observe_fn *fn, void *ctx,
 				    const char *worker, struct sl_err *err);
-/* Is there anybody to hear? Otherwise nothing need be collected. */
+/* Otherwise nothing need be collected. */
 static inline bool sl__observer_listens(const struct sl__observer *o)
 {
 	return o->fn != NULL || o->counts;
 }
 /* The worker is filled in. No lock may be held. */
 void sl__observe(const struct sl__observer *o, const struct sl_observation *observation);
-/* A change that a store told of, now that it is durable. */
+/* A change that a store reported, now that it is durable. */
 void sl__observe_change(const struct sl__observer *o, const struct sl_change *change);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * Transactions and the effects that they collect.
+ *
  * T1  Effects are sent after the commit that made them durable, or, on a caller's open transaction, as a part of it.
  * T2  What was collected after a savepoint is cut when it is rolled back to.
  * T3  A transaction is ended exactly once: `open` is NULL afterwards, and what is left only holds effects.
@@ -10,21 +12,24 @@
 
 /* ---- home ---- */
 
-int sl__home_init(struct sl__home *home, const char *what, const struct sl_env *env, const sl_store *store,
-		  const sl_notify *notify, sl_observe_fn *observe, void *ctx, const char *worker, struct sl_err *err)
+int sl__home_init(struct sl__home *home, const struct sl__home_opts *opts, struct sl_err *err)
 {
-	*home = (struct sl__home){.what = what, .pid = getpid(), .notify = notify};
+	const sl_store *store = opts->store;
+	const sl_notify *notify = opts->notify;
+	*home = (struct sl__home){.what = opts->what, .pid = getpid(), .notify = notify};
 	if (store == NULL || store->ops == NULL)
-		return sl_err_set(err, SL_EINVAL, "%s options: store is missing", what);
+		return sl_err_set(err, SL_EINVAL, "%s options: store is missing", home->what);
 	if (store->ops->version != SL_STORE_VERSION)
 		return sl_err_set(err, SL_EINVAL, "%s options: store is a table of version %d; this library needs %d",
-				  what, store->ops->version, SL_STORE_VERSION);
+				  home->what, store->ops->version, SL_STORE_VERSION);
 	if (notify != NULL && (notify->ops == NULL || notify->ops->version != SL_NOTIFY_VERSION))
-		return sl_err_set(err, SL_EINVAL, "%s options: notify is a table of another version than %d", what,
+		return sl_err_set(err, SL_EINVAL, "%s options: notify is not a table of version %d", home->what,
 				  SL_NOTIFY_VERSION);
 	home->store = *store;
-	int rc = sl__env_init(&home->env, env, err);
-	return rc != 0 ? rc : sl__observer_init(&home->observer, &home->env, observe, ctx, worker, err);
+	int rc = sl__env_init(&home->env, opts->env, err);
+	if (rc != 0)
+		return rc;
+	return sl__observer_init(&home->observer, &home->env, opts->observe, opts->observe_ctx, opts->worker, err);
 }
 
 int sl__home_check(const struct sl__home *home, struct sl_err *err)
@@ -37,32 +42,27 @@ int sl__home_check(const struct sl__home *home, struct sl_err *err)
 
 /* ---- effects ---- */
 
-static void take_note(const struct sl_note *note, void *ctx)
+static void collect_note(const struct sl_note *note, void *ctx)
 {
 	struct sl__effects *fx = ctx;
 	sl__notes_add(&fx->notes, note);
 }
 
-static bool grow_changes(struct sl__effects *fx)
-{
-	bool from_inline = fx->changes == fx->inline_changes;
-	struct sl_change *changes =
-		sl__realloc(&fx->home->env, from_inline ? NULL : fx->changes, fx->cap * 2 * sizeof(*changes));
-	if (changes == NULL)
-		return false;
-	if (from_inline)
-		memcpy(changes, fx->inline_changes, sizeof(fx->inline_changes));
-	fx->changes = changes;
-	fx->cap *= 2;
-	return true;
-}
-
-static void take_change(const struct sl_change *change, void *ctx)
+static void collect_change(const struct sl_change *change, void *ctx)
 {
 	struct sl__effects *fx = ctx;
-	if (fx->n == fx->cap && !grow_changes(fx)) {
-		fx->lost++;
-		return;
+	if (fx->n == fx->cap) {
+		bool from_inline = fx->changes == fx->inline_changes;
+		struct sl_change *grown =
+			sl__realloc(&fx->home->env, from_inline ? NULL : fx->changes, fx->cap * 2 * sizeof(*grown));
+		if (grown == NULL) {
+			fx->lost++;
+			return;
+		}
+		if (from_inline)
+			memcpy(grown, fx->inline_changes, sizeof(fx->inline_changes));
+		fx->changes = grown;
+		fx->cap *= 2;
 	}
 	fx->changes[fx->n] = *change;
 	fx->changes[fx->n++].type = sl__notes_name(&fx->notes, change->type);
@@ -72,25 +72,20 @@ void sl__effects_init(struct sl__effects *fx, const struct sl__home *home)
 {
 	*fx = (struct sl__effects){.home = home, .changes = fx->inline_changes, .cap = SL__EFFECTS_INLINE};
 	sl__notes_init(&fx->notes, &home->env);
-	fx->listen.note = home->notify != NULL ? take_note : NULL;
-	fx->listen.change = sl__observer_listens(&home->observer) ? take_change : NULL;
+	fx->listen.note = home->notify != NULL ? collect_note : NULL;
+	fx->listen.change = sl__observer_listens(&home->observer) ? collect_change : NULL;
 	fx->listen.ctx = fx;
 }
 
-static void observe_changes(struct sl__effects *fx)
+void sl__effects_send(struct sl__effects *fx)
 {
+	sl__notes_publish(&fx->notes, fx->home->notify);
 	for (size_t i = 0; i < fx->n; i++)
 		sl__observe_change(&fx->home->observer, &fx->changes[i]);
 	if (fx->lost > 0)
 		sl__log(&fx->home->env, SL_LOG_WARN, "jobs", "no memory for observations", SL__F_U64("lost", fx->lost));
 	fx->n = 0;
 	fx->lost = 0;
-}
-
-void sl__effects_send(struct sl__effects *fx)
-{
-	sl__notes_publish(&fx->notes, fx->home->notify);
-	observe_changes(fx);
 }
 
 void sl__effects_fini(struct sl__effects *fx)
@@ -113,8 +108,8 @@ void sl__effects_end(struct sl__effects *fx, bool happened)
 /* ---- transactions ---- */
 
 /* What had been collected when a savepoint was made. */
-struct mark {
-	struct mark *below;
+struct savepoint {
+	struct savepoint *below;
 	size_t n_notes, n_changes;
 	char name[];
 };
@@ -125,7 +120,7 @@ struct sl_tx {
 	bool joined;       /* on the caller's connection */
 	bool kept;         /* an attempt's */
 	bool notify_after;
-	struct mark *marks; /* the innermost first */
+	struct savepoint *savepoints; /* the innermost first */
 	struct sl__effects fx;
 };
 
@@ -171,49 +166,45 @@ void sl__tx_keep(sl_tx *tx)
 int sl__tx_check(const sl_tx *tx, const struct sl__home *home, struct sl_err *err)
 {
 	if (tx->home->store.ops != home->store.ops || tx->home->store.ctx != home->store.ctx)
-		return sl_err_set(err, SL_EINVAL, "the transaction is one of another store than the %s's", home->what);
+		return sl_err_set(err, SL_EINVAL, "the transaction belongs to another store than the %s", home->what);
 	if (tx->open == NULL)
 		return sl_err_set(err, SL_EINVAL, "the transaction has been committed; only its notification is left");
 	return sl__home_check(tx->home, err);
 }
 
-static void pop_mark(sl_tx *tx)
+/* Forget the savepoints inside of `down_to`; NULL: all. */
+static void pop_savepoints(sl_tx *tx, const struct savepoint *down_to)
 {
-	struct mark *m = tx->marks;
-	tx->marks = m->below;
-	sl__free(&tx->home->env, m);
+	while (tx->savepoints != down_to) {
+		struct savepoint *s = tx->savepoints;
+		tx->savepoints = s->below;
+		sl__free(&tx->home->env, s);
+	}
 }
 
 static void free_tx(sl_tx *tx, bool send)
 {
-	while (tx->marks != NULL)
-		pop_mark(tx);
+	pop_savepoints(tx, NULL);
 	sl__effects_end(&tx->fx, send);
 	sl__free(&tx->home->env, tx);
 }
 
-/* T1: on a connection that is not ours the caller's COMMIT may come later than this call, so the notes go into the
- * transaction where the notifier can do that. */
-static int publish_inside(sl_tx *tx, struct sl_err *err)
-{
-	const sl_notify *notify = tx->home->notify;
-	if (!tx->joined || tx->notify_after || notify == NULL || notify->ops->publish_in == NULL || tx->fx.notes.n == 0)
-		return 0;
-	int rc = notify->ops->publish_in(notify->ctx, tx->open, tx->fx.notes.notes, tx->fx.notes.n, err);
-	if (rc == 0)
-		sl__notes_clear(&tx->fx.notes);
-	return rc;
-}
-
 int sl__tx_commit(sl_tx *tx, struct sl_err *err)
 {
+	const sl_notify *notify = tx->home->notify;
+	struct sl__notes *notes = &tx->fx.notes;
 	int rc = sl__home_check(tx->home, err);
 	if (rc != 0)
 		return rc;
-	rc = publish_inside(tx, err);
-	if (rc != 0) {
-		sl__tx_rollback(tx);
-		return rc;
+	/* T1: on the caller's connection its COMMIT may come later than this call, so the notifications become a part
+	 * of the transaction where the notifier can do that. */
+	if (tx->joined && !tx->notify_after && notify != NULL && notify->ops->publish_in != NULL && notes->n > 0) {
+		rc = notify->ops->publish_in(notify->ctx, tx->open, notes->notes, notes->n, err);
+		if (rc != 0) {
+			sl__tx_rollback(tx);
+			return rc;
+		}
+		sl__notes_clear(notes);
 	}
 	rc = tx->home->store.ops->commit(tx->open, err);
 	tx->open = NULL;
@@ -232,95 +223,83 @@ void sl__tx_rollback(sl_tx *tx)
 	free_tx(tx, false);
 }
 
-/* ---- the public face ---- */
-
-static int check_open(const sl_tx *tx, struct sl_err *err)
-{
-	return sl__tx_check(tx, tx->home, err);
-}
+/* ---- the public interface ---- */
 
 void *sl_tx_native(sl_tx *tx)
 {
-	return check_open(tx, NULL) == 0 ? tx->home->store.ops->native(tx->open) : NULL;
+	return sl__tx_check(tx, tx->home, NULL) == 0 ? tx->home->store.ops->native(tx->open) : NULL;
 }
 
-static int check_name(const char *name, struct sl_err *err)
+/* Is the transaction open and the name valid? */
+static int check_savepoint(const sl_tx *tx, const char *name, struct sl_err *err)
 {
+	int rc = sl__tx_check(tx, tx->home, err);
+	if (rc != 0)
+		return rc;
 	size_t n = name != NULL ? strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789") : 0;
 	if (n == 0 || n > 63 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9'))
-		return sl_err_set(err, SL_EINVAL, "savepoint: a name is 1 to 63 of [a-z0-9_], not a digit first");
+		return sl_err_set(err, SL_EINVAL,
+				  "invalid savepoint name: use 1 to 63 of [a-z0-9_], not beginning with a digit");
 	return 0;
-}
-
-static struct mark *find_mark(sl_tx *tx, const char *name)
-{
-	struct mark *m = tx->marks;
-	while (m != NULL && strcmp(m->name, name) != 0)
-		m = m->below;
-	return m;
 }
 
 int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err)
 {
-	int rc = check_open(tx, err);
-	if (rc == 0)
-		rc = check_name(name, err);
+	int rc = check_savepoint(tx, name, err);
 	if (rc != 0)
 		return rc;
 	size_t n = strlen(name) + 1;
-	struct mark *m = sl__alloc(&tx->home->env, sizeof(*m) + n);
-	if (m == NULL)
+	struct savepoint *s = sl__alloc(&tx->home->env, sizeof(*s) + n);
+	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "savepoint %s: no memory", name);
-	*m = (struct mark){.below = tx->marks, .n_notes = tx->fx.notes.n, .n_changes = tx->fx.n};
-	memcpy(m->name, name, n);
+	*s = (struct savepoint){.below = tx->savepoints, .n_notes = tx->fx.notes.n, .n_changes = tx->fx.n};
+	memcpy(s->name, name, n);
 	rc = tx->home->store.ops->savepoint(tx->open, name, err);
 	if (rc == 0)
-		tx->marks = m;
+		tx->savepoints = s;
 	else
-		sl__free(&tx->home->env, m);
+		sl__free(&tx->home->env, s);
 	return rc;
 }
 
-/* The savepoint of that name, checked; NULL with *rc set. */
-static struct mark *known_mark(sl_tx *tx, const char *name, int *rc, struct sl_err *err)
+static int find_savepoint(sl_tx *tx, const char *name, struct savepoint **out, struct sl_err *err)
 {
-	*rc = check_open(tx, err);
-	if (*rc == 0)
-		*rc = check_name(name, err);
-	struct mark *m = *rc == 0 ? find_mark(tx, name) : NULL;
-	if (*rc == 0 && m == NULL)
-		*rc = sl_err_set(err, SL_EINVAL, "savepoint %s: there is none of that name", name);
-	return m;
+	int rc = check_savepoint(tx, name, err);
+	if (rc != 0)
+		return rc;
+	struct savepoint *s = tx->savepoints;
+	while (s != NULL && strcmp(s->name, name) != 0)
+		s = s->below;
+	*out = s;
+	return s != NULL ? 0 : sl_err_set(err, SL_EINVAL, "no savepoint %s in this transaction", name);
 }
 
 int sl_tx_release(sl_tx *tx, const char *name, struct sl_err *err)
 {
-	int rc;
-	struct mark *m = known_mark(tx, name, &rc, err);
-	if (m == NULL)
+	struct savepoint *s;
+	int rc = find_savepoint(tx, name, &s, err);
+	if (rc != 0)
 		return rc;
 	rc = tx->home->store.ops->release_savepoint(tx->open, name, err);
 	if (rc != 0)
 		return rc;
-	while (tx->marks != m)
-		pop_mark(tx);
-	pop_mark(tx);
+	pop_savepoints(tx, s->below);
 	return 0;
 }
 
+/* T2. */
 int sl_tx_rollback_to(sl_tx *tx, const char *name, struct sl_err *err)
 {
-	int rc;
-	struct mark *m = known_mark(tx, name, &rc, err);
-	if (m == NULL)
+	struct savepoint *s;
+	int rc = find_savepoint(tx, name, &s, err);
+	if (rc != 0)
 		return rc;
 	rc = tx->home->store.ops->rollback_to(tx->open, name, err);
 	if (rc != 0)
 		return rc;
-	while (tx->marks != m)
-		pop_mark(tx);
-	sl__notes_cut(&tx->fx.notes, m->n_notes);
-	tx->fx.n = SL_MIN(tx->fx.n, m->n_changes);
+	pop_savepoints(tx, s);
+	sl__notes_cut(&tx->fx.notes, s->n_notes);
+	tx->fx.n = SL_MIN(tx->fx.n, s->n_changes);
 	return 0;
 }
 
@@ -328,7 +307,7 @@ int sl_tx_commit(sl_tx *tx, struct sl_err *err)
 {
 	if (tx->kept)
 		return sl_err_set(err, SL_EINVAL, "an attempt's transaction is committed by the end of the attempt");
-	int rc = check_open(tx, err);
+	int rc = sl__tx_check(tx, tx->home, err);
 	return rc != 0 ? rc : sl__tx_commit(tx, err);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Transactions with their consequences. A store tells of notes and changes while its statements run; they are collected
- * here and go out (notes merged and published, changes observed) once they are durable, and never when they are rolled
- * back, also to a savepoint.
+ * Transactions and their effects. A store reports notifications and changes while its statements run. They are
+ * collected here and go out (notifications merged and published, changes observed) once they are durable; what is
+ * rolled back, also to a savepoint, is never sent.
  *
- *   struct sl__effects   the collector alone, for a call that runs in a transaction of its own (tx NULL):
+ *   struct sl__effects   the collector alone, for a call that runs in its own transaction (tx NULL):
  *                            struct sl__effects fx;
  *                            sl__effects_init(&fx, home);
  *                            rc = ops->reap(…, sl__effects_listen(&fx), err);
@@ -22,7 +22,7 @@
 #include "jobs/client/observe.h"
 #include <sluice/jobs.h>
 
-/* What a client and a worker share: where they are, and whom they tell. */
+/* What a client and a worker share: their store, their notifier and their observer. */
 struct sl__home {
 	struct sl_env env;
 	pid_t pid;
@@ -32,10 +32,18 @@ struct sl__home {
 	const char *what; /* "jobs client", "worker": for errors */
 };
 
-/* store is required; a table of another version is SL_EINVAL. Nothing to free. */
-SL_MUST_CHECK int sl__home_init(struct sl__home *home, const char *what, const struct sl_env *env,
-				const sl_store *store, const sl_notify *notify, sl_observe_fn *observe, void *ctx,
-				const char *worker, struct sl_err *err);
+struct sl__home_opts {
+	const char *what; /* "jobs client", "worker" */
+	const struct sl_env *env;
+	const sl_store *store;   /* required */
+	const sl_notify *notify; /* or NULL */
+	sl_observe_fn *observe;  /* or NULL */
+	void *observe_ctx;
+	const char *worker; /* its id; NULL: a client */
+};
+
+/* A store or notifier of another version is SL_EINVAL. Nothing to free. */
+SL_MUST_CHECK int sl__home_init(struct sl__home *home, const struct sl__home_opts *opts, struct sl_err *err);
 /* SL_EFORKED in a child of the process that made it. */
 SL_MUST_CHECK int sl__home_check(const struct sl__home *home, struct sl_err *err);
 
@@ -63,11 +71,11 @@ void sl__effects_fini(struct sl__effects *fx);
 /* send when it has happened, then fini. */
 void sl__effects_end(struct sl__effects *fx, bool happened);
 
-/* An own transaction; or on the caller's connection, when native is not NULL (see `join`). */
+/* A new transaction; or one on the caller's connection, when native is not NULL (see `join`). */
 SL_MUST_CHECK int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct sl_err *err);
 /* For the calls to the store, with sl__tx_listen. */
 sl_store_tx *sl__tx_store(sl_tx *tx);
-/* audit: who makes the change that is about to be made in it; n 0: it is not audited. */
+/* audit: who makes the next change in it; n 0: it is not audited. */
 const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n);
 /* An attempt's: sl_tx_commit on it is refused and sl_tx_rollback does nothing; only the two below end it. */
 void sl__tx_keep(sl_tx *tx);

@@ -62,19 +62,6 @@ const struct sl_job_type *sl__job_types_given(const sl_job_types *types, const c
 	return i < types->n && strcmp(types->types[i].name, name) == 0 ? &types->types[i] : NULL;
 }
 
-static bool make_room(sl_job_types *types)
-{
-	if (types->n < types->cap)
-		return true;
-	size_t cap = types->cap != 0 ? types->cap * 2 : 8;
-	struct sl_job_type *grown = sl__realloc(&types->env, types->types, cap * sizeof(*grown));
-	if (grown == NULL)
-		return false;
-	types->types = grown;
-	types->cap = cap;
-	return true;
-}
-
 int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct sl_err *err)
 {
 	struct sl_job_type given, resolved;
@@ -88,7 +75,15 @@ int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct
 		return rc;
 	if (sl__job_types_given(types, given.name) != NULL)
 		return sl_err_set(err, SL_EEXIST, "type %s is in the registry already", given.name);
-	char *name = make_room(types) ? sl__strdup(&types->env, given.name) : NULL;
+	if (types->n == types->cap) {
+		size_t cap = types->cap != 0 ? types->cap * 2 : 8;
+		struct sl_job_type *grown = sl__realloc(&types->env, types->types, cap * sizeof(*grown));
+		if (grown == NULL)
+			return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
+		types->types = grown;
+		types->cap = cap;
+	}
+	char *name = sl__strdup(&types->env, given.name);
 	if (name == NULL)
 		return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
 	size_t i = place_of(types, name);
@@ -101,23 +96,20 @@ int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct
 
 /* ---- layers ---- */
 
-static void merge_retry(struct sl_retry_policy *to, const struct sl_retry_policy *below)
+/* Fill the fields of `to` that are zero from the layer below. */
+static void merge_type(struct sl_job_type *to, const struct sl_job_type *below)
 {
-	if (to->max_attempts == 0)
-		to->max_attempts = below->max_attempts;
-	if (to->first_ms == 0)
-		to->first_ms = below->first_ms;
-	if (to->cap_ms == 0)
-		to->cap_ms = below->cap_ms;
-	if (to->multiplier == 0)
-		to->multiplier = below->multiplier;
-	if (to->jitter == SL_JITTER_DEFAULT)
-		to->jitter = below->jitter;
-}
-
-static void merge(struct sl_job_type *to, const struct sl_job_type *below)
-{
-	merge_retry(&to->retry, &below->retry);
+	if (to->retry.max_attempts == 0)
+		to->retry.max_attempts = below->retry.max_attempts;
+	if (to->retry.first_ms == 0)
+		to->retry.first_ms = below->retry.first_ms;
+	if (to->retry.cap_ms == 0)
+		to->retry.cap_ms = below->retry.cap_ms;
+	if (to->retry.multiplier == 0)
+		to->retry.multiplier = below->retry.multiplier;
+	if (to->retry.jitter == SL_JITTER_DEFAULT)
+		to->retry.jitter = below->retry.jitter;
+	/* A lease and its renewal come from the same layer, or the renewal from one above. */
 	if (to->lease_ms == 0) {
 		to->lease_ms = below->lease_ms;
 		if (to->renew_interval_ms == 0)
@@ -137,38 +129,30 @@ static void merge(struct sl_job_type *to, const struct sl_job_type *below)
 	}
 }
 
-static int resolve_lease(struct sl_job_type *t, struct sl_err *err)
-{
-	if (t->renew_interval_ms == 0)
-		t->renew_interval_ms = t->lease_ms == 0 ? RENEW_INTERVAL_MS : t->lease_ms / 3;
-	if (t->lease_ms == 0)
-		t->lease_ms = LEASE_MS;
-	if (t->lease_ms < LEASE_MIN_MS || t->lease_ms > LEASE_MAX_MS)
-		return sl_err_set(err, SL_EINVAL, "type %s: lease_ms is %lld; it must be %d to %lld", t->name,
-				  (long long)t->lease_ms, LEASE_MIN_MS, (long long)LEASE_MAX_MS);
-	if (t->renew_interval_ms < 1 || t->renew_interval_ms > t->lease_ms / 2)
-		return sl_err_set(err, SL_EINVAL,
-				  "type %s: renew_interval_ms is %lld; it must be 1 to half of lease_ms (%lld)",
-				  t->name, (long long)t->renew_interval_ms, (long long)t->lease_ms);
-	return 0;
-}
-
 int sl__job_type_resolve(struct sl_job_type *out, const char *name, const struct sl_job_type *const *layers, size_t n,
 			 struct sl_err *err)
 {
 	struct sl_job_type t = {SL_JOB_TYPE_INIT};
 	for (size_t i = 0; i < n; i++)
 		if (layers[i] != NULL)
-			merge(&t, layers[i]);
+			merge_type(&t, layers[i]);
 	t.name = name;
 	int rc = sl_retry_resolve(&t.retry, &t.retry, SL_RETRY_JOBS, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "type %s", name);
-	rc = resolve_lease(&t, err);
-	if (rc != 0)
-		return rc;
+	if (t.renew_interval_ms == 0)
+		t.renew_interval_ms = t.lease_ms == 0 ? RENEW_INTERVAL_MS : t.lease_ms / 3;
+	if (t.lease_ms == 0)
+		t.lease_ms = LEASE_MS;
 	if (t.timeout_ms == 0)
 		t.timeout_ms = SL_UNLIMITED;
+	if (t.lease_ms < LEASE_MIN_MS || t.lease_ms > LEASE_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "type %s: lease_ms is %lld; it must be %d to %lld", name,
+				  (long long)t.lease_ms, LEASE_MIN_MS, (long long)LEASE_MAX_MS);
+	if (t.renew_interval_ms < 1 || t.renew_interval_ms > t.lease_ms / 2)
+		return sl_err_set(err, SL_EINVAL,
+				  "type %s: renew_interval_ms is %lld; it must be 1 to half of lease_ms (%lld)", name,
+				  (long long)t.renew_interval_ms, (long long)t.lease_ms);
 	if (t.timeout_ms < 1 && t.timeout_ms != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "type %s: timeout_ms is %lld; give 1 or more, or SL_UNLIMITED", name,
 				  (long long)t.timeout_ms);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types of jobs, resolved: who says what about a type, and whether a new job, a chain or an output suits it. Errors
- * name the field: "input: line 1, column 7: …", "delay_ms: …". SL_EINVAL for a field, SL_EDATA (poison) for JSON that
- * is not well-formed, what the type's own validation returned for JSON that it refuses.
+ * Types of jobs: the layers that make up a type, and whether a new job, a chain or an output suits it. Errors name the
+ * field: "input: line 1, column 7: …", "delay_ms: …". SL_EINVAL for a field, SL_EDATA (poison) for JSON that is not
+ * well-formed, what the type's own validation returned for JSON that it refuses.
  *
  * Thread safety: a registry is not changed once it is used; then every function here from any thread.
  * Ownership: what is found in a registry belongs to it.
@@ -23,17 +23,16 @@
 const struct sl_job_type *sl__job_types_given(const sl_job_types *types, const char *name);
 
 /*
- * The type with every field filled. layers[n] (NULLs are passed over): who may say something, the strongest first; e.g.
- * a processor's fields, sl__job_types_given(…), a worker's defaults. The first that is not zero wins, then the defaults
- * of <sluice/jobs.h>. A lease and its renewal are a pair: a renewal from below the layer that gave the lease does not
- * count. out->name is `name`; out->slots stays 0: all. SL_EINVAL names the type and the field.
+ * The type with every field filled. layers[n] (NULLs are skipped), the strongest first; e.g. a handler's fields,
+ * sl__job_types_given(…), a worker's defaults. The first that is not zero wins, then the defaults of <sluice/jobs.h>.
+ * A lease and its renewal are a pair: a renewal from below the layer that gave the lease does not count. out->name is `name`; out->slots stays 0: all. SL_EINVAL names the type and the field.
  */
 SL_MUST_CHECK int sl__job_type_resolve(struct sl_job_type *out, const char *name,
 				       const struct sl_job_type *const *layers, size_t n, struct sl_err *err);
 
 /* 1 to 128 bytes of [A-Za-z0-9._:/-]. field is for the error. */
 SL_MUST_CHECK int sl__job_name_check(const char *name, const char *field, struct sl_err *err);
-/* One JSON value (RFC 8259, UTF-8, nested at most 1,000 deep), nothing behind it. field is for the error. */
+/* One JSON value (RFC 8259, UTF-8, nested at most 1,000 deep), nothing after it. field is for the error. */
 SL_MUST_CHECK int sl__job_json_check(const char *json, const char *field, struct sl_err *err);
 
 /* Check all of a new job against the registry (NULL: any type); with a registry its type must be in there. *out (may be

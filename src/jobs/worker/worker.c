@@ -331,7 +331,14 @@ static int make_core(sl_worker *w, struct sl_err *err)
 
 static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
 {
-	int rc = sl__home_init(&w->home, "worker", o->env, o->store, o->notify, o->observe, o->observe_ctx, w->id, err);
+	const struct sl__home_opts home = {.what = "worker",
+					   .env = o->env,
+					   .store = o->store,
+					   .notify = o->notify,
+					   .observe = o->observe,
+					   .observe_ctx = o->observe_ctx,
+					   .worker = w->id};
+	int rc = sl__home_init(&w->home, &home, err);
 	if (rc == 0)
 		rc = fill_numbers(&w->cfg, o, err);
 	if (rc == 0)
