@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A turn reads the schedules, copies those that are due, and fires them one tick at a time. The store refuses a tick
- * that it is not at any more, and a schedule that was replaced since; then another process is at this schedule, or will
- * be, and the turn leaves it to that one.
+ * that is no longer the next one, and a schedule that was replaced since. Then another process fires this schedule, and
+ * the turn leaves it to that process.
  */
 #include "jobs/cron/cron.h"
 
@@ -28,20 +28,16 @@ static void sooner(struct sl__cron_turn *turn, int64_t ms)
 		turn->next_ms = ms;
 }
 
-static void complain(struct survey *s, const struct sl_cron *cron, const char *why)
-{
-	s->turn->broken++;
-	sl__log(s->env, SL_LOG_WARN, "jobs", "a schedule cannot be read and does not run",
-		SL__F_STR("name", cron->name), SL__F_STR("error", why));
-}
-
-static int look_at(const struct sl_cron *cron, void *ctx)
+/* Copy a schedule that is due. */
+static int collect_due(const struct sl_cron *cron, void *ctx)
 {
 	struct survey *s = ctx;
 	struct sl__cron_spec spec;
 	struct sl_err err = SL_ERR_INIT;
 	if (sl__cron_parse(cron->spec, &spec, &err) != 0) {
-		complain(s, cron, err.msg);
+		s->turn->broken++;
+		sl__log(s->env, SL_LOG_WARN, "jobs", "skipping a schedule with an invalid spec",
+			SL__F_STR("name", cron->name), SL__F_STR("error", err.msg));
 		return 0;
 	}
 	if (cron->next_ms > s->now_ms) {
@@ -65,8 +61,8 @@ static int look_at(const struct sl_cron *cron, void *ctx)
 }
 
 /* Fire the ticks of one schedule up to now. */
-static int fire(struct survey *s, const sl_store *store, const struct due *due, const struct sl_store_listen *listen,
-		struct sl_err *err)
+static int fire_due(struct survey *s, const sl_store *store, const struct due *due,
+		    const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sl_cron seen = due->seen;
 	int fired = 1;
@@ -87,19 +83,6 @@ static int fire(struct survey *s, const sl_store *store, const struct due *due, 
 	return 0;
 }
 
-/* One schedule that fails does not hold back the others; a store that is away does. The first error is told. */
-static int fire_all(struct survey *s, const sl_store *store, const struct sl_store_listen *listen, struct sl_err *err)
-{
-	int first = 0;
-	for (const struct due *due = s->first; due != NULL; due = due->next) {
-		int rc = first != SL_EUNAVAIL ? fire(s, store, due, listen, first == 0 ? err : NULL) : first;
-		if (rc != 0)
-			sooner(s->turn, due->seen.next_ms);
-		first = first == 0 ? rc : first;
-	}
-	return first;
-}
-
 int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms, const struct sl_store_listen *listen,
 		  struct sl__cron_turn *out, struct sl_err *err)
 {
@@ -107,14 +90,21 @@ int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_m
 	s.last = &s.first;
 	*out = (struct sl__cron_turn){.next_ms = -1};
 	int rc = now_ms == 0 ? store->ops->now_ms(store->ctx, &s.now_ms, err) : 0;
-	if (rc == 0) {
-		rc = store->ops->cron_list(store->ctx, look_at, &s, err);
-		if (rc == SL_ENOMEM)
-			(void)sl_err_set(err, rc, "schedules: no memory");
-	}
-	if (rc == 0)
-		rc = fire_all(&s, store, listen, err);
+	if (rc != 0)
+		return rc;
+	rc = store->ops->cron_list(store->ctx, collect_due, &s, err);
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(err, rc, "schedules: no memory");
+	bool fire = rc == 0;
 	for (struct due *due = s.first, *next; due != NULL; due = next) {
+		/* A schedule that fails does not stop the others, a store that is unavailable does. The first error is
+		 * returned. */
+		if (fire) {
+			int one = rc != SL_EUNAVAIL ? fire_due(&s, store, due, listen, rc == 0 ? err : NULL) : rc;
+			if (one != 0)
+				sooner(out, due->seen.next_ms);
+			rc = rc == 0 ? one : rc;
+		}
 		next = due->next;
 		sl__free(env, due);
 	}

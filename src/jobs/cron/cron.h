@@ -35,14 +35,13 @@ SL_MUST_CHECK int sl__cron_after(const struct sl__cron_spec *spec, int64_t after
 struct sl__cron_turn {
 	uint32_t fired;  /* ticks that this turn enqueued */
 	uint32_t broken; /* schedules with a spec that cannot be read; logged */
-	int64_t next_ms; /* when the next tick is due, by the store's clock (<= now: at once); -1: there is no schedule
-			  */
+	int64_t next_ms; /* when the next tick is due, by the store's clock (<= now: immediately); -1: no schedule */
 };
 
 /*
- * Fire what is due at now_ms of the store's clock (0: ask the store). Each tick is a transaction of its own; listen
- * hears of them as they happen, so send its effects whatever this returns. *out is filled in any case; after a failure
- * it says how far the turn came, and the rest stays due.
+ * Fire what is due at now_ms of the store's clock (0: ask the store). Each tick is its own transaction; listen is
+ * called for them as they happen, so send its effects whatever this returns. *out is filled in any case; after a
+ * failure it holds what was done so far, and the rest stays due.
  */
 SL_MUST_CHECK int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms,
 				const struct sl_store_listen *listen, struct sl__cron_turn *out, struct sl_err *err);

@@ -3,7 +3,7 @@
  * The syntax and the calendar of a schedule, in UTC.
  *
  *     minute hour day-of-month month day-of-week
- *     field = item {"," item}      item = ("*" | value ["-" value]) ["/" step], a step only behind "*" or a range
+ *     field = item {"," item}      item = ("*" | value ["-" value]) ["/" step], a step only after "*" or a range
  *
  * Months and weekdays have names (JAN, MON; any case); 0 and 7 are Sunday, and SUN at the end of a range is 7. As in
  * Vixie's cron, when neither day field begins with "*", a day that one of them matches is enough; else both must match.
@@ -51,16 +51,11 @@ static int wrong(struct parser *p, const char *what, const char *why)
 			  (size_t)(p->at - p->spec) + 1, what, why);
 }
 
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-/* A number that stays small however many digits it has; p->at is behind it. */
+/* A number that stays small however many digits it has; p->at moves past it. */
 static int parse_digits(struct parser *p)
 {
 	int v = 0;
-	for (; is_digit(*p->at); p->at++)
+	for (; *p->at >= '0' && *p->at <= '9'; p->at++)
 		v = SL_MIN(v * 10 + (*p->at - '0'), 10000);
 	return v;
 }
@@ -70,7 +65,7 @@ static int parse_value(struct parser *p, const struct field *f, bool at_end, int
 {
 	const char *start = p->at;
 	int v = -1;
-	if (is_digit(*p->at)) {
+	if (*p->at >= '0' && *p->at <= '9') {
 		v = parse_digits(p);
 		if (v < f->low || v > f->high) {
 			p->at = start;
@@ -87,104 +82,75 @@ static int parse_value(struct parser *p, const struct field *f, bool at_end, int
 	}
 	if (v < 0)
 		return wrong(p, f->name,
-			     f->names != NULL ? "a number, a name or * is expected" : "a number or * is expected");
+			     f->names != NULL ? "expected a number, a name or *" : "expected a number or *");
 	*out = v;
 	return 0;
 }
 
-static int parse_step(struct parser *p, const struct field *f, bool many, int *step)
-{
-	if (*p->at != '/')
-		return 0;
-	if (!many)
-		return wrong(p, f->name, "a step needs * or a range before it");
-	p->at++;
-	const char *start = p->at;
-	*step = parse_digits(p);
-	if (p->at != start && *step >= 1 && *step <= f->high)
-		return 0;
-	p->at = start;
-	return wrong(p, f->name, "a step must be 1 or more, and within the field");
-}
-
-static int parse_item(struct parser *p, const struct field *f, uint64_t *bits)
-{
-	int low = f->low, high = f->high, step = 1, rc = 0;
-	bool many = true;
-	const char *start = p->at;
-	if (*p->at == '*') {
-		p->at++;
-	} else {
-		rc = parse_value(p, f, false, &low);
-		high = low;
-		many = rc == 0 && *p->at == '-';
-		if (many) {
-			p->at++;
-			rc = parse_value(p, f, true, &high);
-		}
-	}
-	if (rc == 0 && low > high) {
-		p->at = start;
-		return wrong(p, f->name, "the range ends before it begins");
-	}
-	if (rc == 0)
-		rc = parse_step(p, f, many, &step);
-	for (int v = low; rc == 0 && v <= high; v += step)
-		*bits |= UINT64_C(1) << v;
-	return rc;
-}
-
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\t';
-}
-
+/* A list of items up to the next blank. */
 static int parse_field(struct parser *p, const struct field *f, uint64_t *bits)
 {
 	*bits = 0;
-	for (;;) {
-		int rc = parse_item(p, f, bits);
-		if (rc != 0)
-			return rc;
+	for (;; p->at++) {
+		const char *start = p->at;
+		int low = f->low, high = f->high, step = 1;
+		bool many = *p->at == '*';
+		if (many) {
+			p->at++;
+		} else {
+			int rc = parse_value(p, f, false, &low);
+			if (rc != 0)
+				return rc;
+			high = low;
+			many = *p->at == '-';
+			if (many) {
+				p->at++;
+				rc = parse_value(p, f, true, &high);
+				if (rc != 0)
+					return rc;
+			}
+		}
+		if (low > high) {
+			p->at = start;
+			return wrong(p, f->name, "the range ends before it begins");
+		}
+		if (*p->at == '/') {
+			if (!many)
+				return wrong(p, f->name, "a step needs * or a range before it");
+			start = ++p->at;
+			step = parse_digits(p);
+			if (p->at == start || step < 1 || step > f->high) {
+				p->at = start;
+				return wrong(p, f->name, "a step must be 1 or more, and within the field");
+			}
+		}
+		for (int v = low; v <= high; v += step)
+			*bits |= UINT64_C(1) << v;
 		if (*p->at != ',')
 			break;
-		p->at++;
 	}
-	if (*p->at != '\0' && !is_blank(*p->at))
-		return wrong(p, f->name, "',' '-' '/' or a blank is expected");
+	if (*p->at != '\0' && *p->at != ' ' && *p->at != '\t')
+		return wrong(p, f->name, "expected ',' '-' '/' or a blank");
 	return 0;
-}
-
-/* The five fields that a shortcut stands for; NULL for none. */
-static const char *shortcut(const char *spec)
-{
-	static const char *const table[][2] = {
-		{"@yearly", "0 0 1 1 *"}, {"@annually", "0 0 1 1 *"}, {"@monthly", "0 0 1 * *"},
-		{"@weekly", "0 0 * * 0"}, {"@daily", "0 0 * * *"},    {"@midnight", "0 0 * * *"},
-		{"@hourly", "0 * * * *"},
-	};
-	for (size_t i = 0; i < SL_COUNT(table); i++)
-		if (strcmp(spec, table[i][0]) == 0)
-			return table[i][1];
-	return NULL;
-}
-
-static void skip_blanks(struct parser *p)
-{
-	while (is_blank(*p->at))
-		p->at++;
 }
 
 int sl__cron_parse(const char *spec, struct sl__cron_spec *out, struct sl_err *err)
 {
+	static const char *const shortcuts[][2] = {
+		{"@yearly", "0 0 1 1 *"}, {"@annually", "0 0 1 1 *"}, {"@monthly", "0 0 1 * *"},
+		{"@weekly", "0 0 * * 0"}, {"@daily", "0 0 * * *"},    {"@midnight", "0 0 * * *"},
+		{"@hourly", "0 * * * *"},
+	};
 	uint64_t bits[N_FIELDS];
 	bool star[N_FIELDS];
-	const char *fields_of = spec[0] == '@' ? shortcut(spec) : spec;
-	struct parser p = {.spec = spec, .at = fields_of != NULL ? fields_of : spec, .err = err};
-	if (fields_of == NULL)
+	struct parser p = {.spec = spec, .at = spec, .err = err};
+	for (size_t i = 0; i < SL_COUNT(shortcuts); i++)
+		if (strcmp(spec, shortcuts[i][0]) == 0)
+			p.at = shortcuts[i][1];
+	if (*p.at == '@')
 		return wrong(&p, "shortcut", "give @yearly, @monthly, @weekly, @daily or @hourly");
 	for (int i = 0; i < N_FIELDS; i++) {
-		skip_blanks(&p);
+		p.at += strspn(p.at, " \t");
 		star[i] = *p.at == '*';
 		if (*p.at == '\0')
 			return wrong(&p, fields[i].name, "missing; a schedule has five fields");
@@ -192,7 +158,7 @@ int sl__cron_parse(const char *spec, struct sl__cron_spec *out, struct sl_err *e
 		if (rc != 0)
 			return rc;
 	}
-	skip_blanks(&p);
+	p.at += strspn(p.at, " \t");
 	if (*p.at != '\0')
 		return wrong(&p, "end", "a schedule has five fields");
 	*out = (struct sl__cron_spec){
@@ -213,15 +179,11 @@ struct date {
 	int month, day;
 };
 
-static bool is_leap(int64_t year)
-{
-	return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-}
-
 static int days_in(int64_t year, int month)
 {
 	static const int8_t days[] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-	return month == 2 && is_leap(year) ? 29 : days[month];
+	bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+	return month == 2 && leap ? 29 : days[month];
 }
 
 /* Days from 1 January 1970 to 1 January of the year. */
@@ -262,20 +224,9 @@ static int minute_from(const struct sl__cron_spec *s, int minute)
 	return -1;
 }
 
-static void next_day(struct date *d)
-{
-	if (++d->day <= days_in(d->year, d->month))
-		return;
-	d->day = 1;
-	if (++d->month > 12) {
-		d->month = 1;
-		d->year++;
-	}
-}
-
 int sl__cron_after(const struct sl__cron_spec *spec, int64_t after_ms, int64_t *next_ms)
 {
-	/* Ticks stand on whole minutes; those before 1970 are not asked for. */
+	/* Ticks are on whole minutes, from 1970 on. */
 	if (after_ms >= LAST_TICK_MS - MINUTE_MS)
 		return SL_ENOENT;
 	int64_t minute = after_ms < 0 ? 0 : after_ms / MINUTE_MS + 1;
@@ -283,16 +234,23 @@ int sl__cron_after(const struct sl__cron_spec *spec, int64_t after_ms, int64_t *
 	int from = (int)(minute % 1440);
 	struct date d = date_of(day);
 	int64_t last_year = SL_MIN(d.year + YEARS_AHEAD, 9999);
-	for (; d.year <= last_year; next_day(&d), day++, from = 0) {
+	for (; d.year <= last_year; day++, from = 0) {
 		if ((spec->months >> d.month & 1) == 0) {
+			/* The last day of a month that does not match. */
 			day += days_in(d.year, d.month) - d.day;
 			d.day = days_in(d.year, d.month);
-			continue;
+		} else if (day_matches(spec, d, day)) {
+			int at = minute_from(spec, from);
+			if (at >= 0) {
+				*next_ms = day * DAY_MS + at * MINUTE_MS;
+				return 0;
+			}
 		}
-		int at = day_matches(spec, d, day) ? minute_from(spec, from) : -1;
-		if (at >= 0) {
-			*next_ms = day * DAY_MS + at * MINUTE_MS;
-			return 0;
+		/* To the next day. */
+		if (++d.day > days_in(d.year, d.month)) {
+			d.day = 1;
+			d.month = d.month % 12 + 1;
+			d.year += d.month == 1;
 		}
 	}
 	return SL_ENOENT;
@@ -305,6 +263,6 @@ int sl_cron_next(const char *spec, int64_t after_ms, int64_t *next_ms, struct sl
 	if (rc != 0)
 		return rc;
 	if (sl__cron_after(&parsed, after_ms, next_ms) != 0)
-		return sl_err_set(err, SL_ENOENT, "schedule \"%.100s\": no such date comes", spec);
+		return sl_err_set(err, SL_ENOENT, "schedule \"%.100s\": no such date exists", spec);
 	return 0;
 }
