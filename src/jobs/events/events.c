@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Job events as bytes. Packing is protobuf-c's; reading is done here, because a decoded event must point into its
- * record instead of copying it, and because bytes of any origin come in: the fields of a message are walked over, known
- * ones are taken (the last one of a number wins), unknown ones are passed over, and what does not add up is refused.
+ * Job events as bytes, and batches of them on their way into a log.
+ *
+ * Encoding is protobuf-c's. Decoding is done here, because a decoded event must point into its record instead of
+ * copying it, and because bytes of any origin come in: known fields are read (the last one of a number wins), unknown
+ * ones are skipped, and what does not add up is refused.
  */
 #include <events.pb-c.h>
 
 #include "jobs/events/events.h"
 
 #define CLAIM_BYTES sizeof(struct sl_claim_id)
+#define SPLIT_BYTES ((size_t)32 * 1024) /* a larger batch may need more than one flush */
 
 _Static_assert((int)SL_EVENT_STARTED == SLUICE__V1__JOB_EVENT__TYPE__STARTED &&
 		       (int)SL_EVENT_STDOUT == SLUICE__V1__JOB_EVENT__TYPE__STDOUT &&
@@ -28,42 +31,29 @@ const char *sl_event_type_name(int type)
 
 /* ---- encoding ---- */
 
-static bool claim_is_empty(const struct sl_claim_id *claim)
+int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_err *err)
 {
-	static const struct sl_claim_id none;
-	return memcmp(claim, &none, sizeof(none)) == 0;
-}
-
-/* The message borrows everything from event; the casts take const away because protobuf-c has no const, and packing
- * only reads. */
-static void as_message(const struct sl_event *event, Sluice__V1__TaskToken *token, Sluice__V1__JobEvent *out)
-{
+	static const struct sl_claim_id no_claim;
+	Sluice__V1__TaskToken token = SLUICE__V1__TASK_TOKEN__INIT;
+	Sluice__V1__JobEvent message = SLUICE__V1__JOB_EVENT__INIT;
+	/* The message borrows everything from event. protobuf-c has no const, and encoding only reads. */
 	union {
 		const void *in;
 		uint8_t *out;
 	} claim = {event->claim.bytes}, data = {event->data};
-	sluice__v1__task_token__init(token);
-	sluice__v1__job_event__init(out);
-	token->job_id = event->job_id;
-	token->attempt = event->attempt;
-	if (!claim_is_empty(&event->claim))
-		token->claim = (ProtobufCBinaryData){CLAIM_BYTES, claim.out};
-	out->type = (Sluice__V1__JobEvent__Type)event->type;
-	if (event->job_id != 0 || event->attempt != 0 || token->claim.len != 0)
-		out->token = token;
-	out->ts_ms = event->ts_ms;
-	out->position = event->position;
-	out->partial = event->partial != 0;
-	out->data = (ProtobufCBinaryData){event->len, data.out};
-}
-
-int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_err *err)
-{
-	Sluice__V1__TaskToken token;
-	Sluice__V1__JobEvent message;
 	if (event->type < 1)
 		return sl_err_set(err, SL_EINVAL, "type: %d is not one of enum sl_event_type", event->type);
-	as_message(event, &token, &message);
+	token.job_id = event->job_id;
+	token.attempt = event->attempt;
+	if (memcmp(&event->claim, &no_claim, sizeof(no_claim)) != 0)
+		token.claim = (ProtobufCBinaryData){CLAIM_BYTES, claim.out};
+	message.type = (Sluice__V1__JobEvent__Type)event->type;
+	if (event->job_id != 0 || event->attempt != 0 || token.claim.len != 0)
+		message.token = &token;
+	message.ts_ms = event->ts_ms;
+	message.position = event->position;
+	message.partial = event->partial != 0;
+	message.data = (ProtobufCBinaryData){event->len, data.out};
 	size_t n = event->len > SL_WAL_MAX_PAYLOAD ? event->len : sluice__v1__job_event__get_packed_size(&message);
 	if (n > SL_WAL_MAX_PAYLOAD)
 		return sl_err_set(err, SL_ETOOBIG, "an event of %zu bytes; at most %zu fit a record of the log", n,
@@ -118,7 +108,7 @@ struct field {
 	size_t len;
 };
 
-static bool fail(struct reader *r, const char *why)
+static bool malformed(struct reader *r, const char *why)
 {
 	r->bad = why;
 	return false;
@@ -129,7 +119,7 @@ static bool get_varint(struct reader *r, uint64_t *out)
 	uint64_t v = 0;
 	for (unsigned shift = 0; shift < 64; shift += 7) {
 		if (r->at == r->end)
-			return fail(r, "a number is cut off");
+			return malformed(r, "a number is truncated");
 		uint8_t byte = *r->at++;
 		if (shift == 63 && byte > 1)
 			break;
@@ -139,13 +129,13 @@ static bool get_varint(struct reader *r, uint64_t *out)
 			return true;
 		}
 	}
-	return fail(r, "a number is longer than 64 bits");
+	return malformed(r, "a number is longer than 64 bits");
 }
 
 static bool get_bytes(struct reader *r, size_t n, struct field *f)
 {
 	if ((size_t)(r->end - r->at) < n)
-		return fail(r, "a field is cut off");
+		return malformed(r, "a field is truncated");
 	f->bytes = r->at;
 	f->len = n;
 	r->at += n;
@@ -159,7 +149,7 @@ static bool next_field(struct reader *r, struct field *f)
 	if (r->bad != NULL || r->at == r->end || !get_varint(r, &key))
 		return false;
 	if (key >> 3 == 0 || key >> 3 > 0x1FFFFFFF)
-		return fail(r, "a field has no valid number");
+		return malformed(r, "a field has no valid number");
 	*f = (struct field){.number = (uint32_t)(key >> 3), .wire = (enum wire)(key & 7)};
 	switch (f->wire) {
 	case WIRE_VARINT:
@@ -171,61 +161,41 @@ static bool next_field(struct reader *r, struct field *f)
 	case WIRE_BYTES:
 		if (!get_varint(r, &n))
 			return false;
-		return n <= SIZE_MAX ? get_bytes(r, (size_t)n, f) : fail(r, "a field is cut off");
+		return n <= SIZE_MAX ? get_bytes(r, (size_t)n, f) : malformed(r, "a field is truncated");
 	}
-	return fail(r, "a field has an unknown wire type");
+	return malformed(r, "a field has an unknown wire type");
 }
 
-/* Is it this field? Under its number another wire type is no message of ours. */
-static bool is(struct reader *r, const struct field *f, uint32_t number, enum wire wire)
+/* Is it this field? Another wire type under its number is malformed. */
+static bool is_field(struct reader *r, const struct field *f, uint32_t number, enum wire wire)
 {
 	if (f->number != number)
 		return false;
-	return f->wire == wire || fail(r, "a field has another wire type than in JobEvent");
+	return f->wire == wire || malformed(r, "a field has another wire type than in JobEvent");
 }
 
-static void take_token(struct reader *outer, const struct field *f, struct sl_event *out)
+static void decode_token(struct reader *outer, const struct field *f, struct sl_event *out)
 {
 	struct reader r = {f->bytes, f->bytes + f->len, NULL};
 	struct field x;
 	while (next_field(&r, &x)) {
-		if (is(&r, &x, 1, WIRE_VARINT)) {
+		if (is_field(&r, &x, 1, WIRE_VARINT)) {
 			out->job_id = x.value;
-		} else if (is(&r, &x, 2, WIRE_VARINT)) {
+		} else if (is_field(&r, &x, 2, WIRE_VARINT)) {
 			if ((int64_t)x.value < INT32_MIN || (int64_t)x.value > INT32_MAX)
-				(void)fail(&r, "the attempt is out of range");
+				(void)malformed(&r, "the attempt is out of range");
 			out->attempt = (int32_t)(int64_t)x.value;
-		} else if (is(&r, &x, 3, WIRE_BYTES)) {
+		} else if (is_field(&r, &x, 3, WIRE_BYTES)) {
 			if (x.len == CLAIM_BYTES)
 				memcpy(out->claim.bytes, x.bytes, CLAIM_BYTES);
 			else if (x.len == 0)
 				out->claim = (struct sl_claim_id){{0}};
 			else
-				(void)fail(&r, "the claim is not 16 bytes long");
+				(void)malformed(&r, "the claim is not 16 bytes long");
 		}
 	}
 	if (r.bad != NULL)
 		outer->bad = r.bad;
-}
-
-static void take_field(struct reader *r, const struct field *f, struct sl_event *out)
-{
-	if (is(r, f, 1, WIRE_VARINT)) {
-		if (f->value > INT32_MAX)
-			(void)fail(r, "the type is out of range");
-		out->type = (int)(f->value & INT32_MAX);
-	} else if (is(r, f, 2, WIRE_BYTES)) {
-		take_token(r, f, out);
-	} else if (is(r, f, 3, WIRE_VARINT)) {
-		out->ts_ms = (int64_t)f->value;
-	} else if (is(r, f, 4, WIRE_VARINT)) {
-		out->position = f->value;
-	} else if (is(r, f, 5, WIRE_VARINT)) {
-		out->partial = f->value != 0;
-	} else if (is(r, f, 6, WIRE_BYTES)) {
-		out->data = f->bytes;
-		out->len = f->len;
-	}
 }
 
 int sl_event_decode(const void *record, size_t len, struct sl_event *out, struct sl_err *err)
@@ -234,16 +204,146 @@ int sl_event_decode(const void *record, size_t len, struct sl_event *out, struct
 	struct reader r = {bytes, bytes + len, NULL};
 	struct sl_event event = {.data = bytes};
 	struct field f;
-	while (next_field(&r, &f))
-		take_field(&r, &f, &event);
+	while (next_field(&r, &f)) {
+		if (is_field(&r, &f, 1, WIRE_VARINT)) {
+			if (f.value > INT32_MAX)
+				(void)malformed(&r, "the type is out of range");
+			event.type = (int)(f.value & INT32_MAX);
+		} else if (is_field(&r, &f, 2, WIRE_BYTES)) {
+			decode_token(&r, &f, &event);
+		} else if (is_field(&r, &f, 3, WIRE_VARINT)) {
+			event.ts_ms = (int64_t)f.value;
+		} else if (is_field(&r, &f, 4, WIRE_VARINT)) {
+			event.position = f.value;
+		} else if (is_field(&r, &f, 5, WIRE_VARINT)) {
+			event.partial = f.value != 0;
+		} else if (is_field(&r, &f, 6, WIRE_BYTES)) {
+			event.data = f.bytes;
+			event.len = f.len;
+		}
+	}
 	if (r.bad == NULL && event.type < 1)
 		r.bad = "it has no type";
-	if (r.bad != NULL) {
-		int rc = sl_err_set(err, SL_EDATA, "not a JobEvent: %s", r.bad);
-		if (err != NULL)
-			err->error_class = SL_CLASS_POISON;
+	if (r.bad == NULL) {
+		*out = event;
+		return 0;
+	}
+	int rc = sl_err_set(err, SL_EDATA, "not a JobEvent: %s", r.bad);
+	if (err != NULL)
+		err->error_class = SL_CLASS_POISON;
+	return rc;
+}
+
+/* ---- batches ---- */
+
+void sl__event_batch_init(struct sl__event_batch *b, const struct sl_env *env)
+{
+	sl__buf_init(&b->bytes, env);
+	sl__buf_init(&b->ends, env);
+	sl__buf_init(&b->spans, env);
+	b->n = 0;
+}
+
+void sl__event_batch_fini(struct sl__event_batch *b)
+{
+	sl__buf_fini(&b->bytes);
+	sl__buf_fini(&b->ends);
+	sl__buf_fini(&b->spans);
+	b->n = 0;
+}
+
+void sl__event_batch_clear(struct sl__event_batch *b)
+{
+	sl__buf_clear(&b->bytes);
+	sl__buf_clear(&b->ends);
+	b->n = 0;
+}
+
+int sl__event_batch_add(struct sl__event_batch *b, const struct sl_event *event, struct sl_err *err)
+{
+	if (sl__buf_reserve(&b->ends, sizeof(size_t)) != 0)
+		return sl_err_set(err, SL_ENOMEM, "collect events: out of memory");
+	int rc = sl__event_pack(&b->bytes, event, err);
+	if (rc != 0)
+		return rc;
+	size_t end = b->bytes.len;
+	rc = sl__buf_append(&b->ends, &end, sizeof(end));
+	assert(rc == 0);
+	b->n++;
+	return rc;
+}
+
+static struct sl_wal_span span_of(const struct sl__event_batch *b, size_t i)
+{
+	const size_t *ends = (const size_t *)(const void *)b->ends.data;
+	size_t start = i > 0 ? ends[i - 1] : 0;
+	return (struct sl_wal_span){b->bytes.data + start, ends[i] - start};
+}
+
+static int make_spans(struct sl__event_batch *b, struct sl_err *err)
+{
+	sl__buf_clear(&b->spans);
+	for (size_t i = 0; i < b->n; i++) {
+		struct sl_wal_span span = span_of(b, i);
+		(void)sl__buf_append(&b->spans, &span, sizeof(span));
+	}
+	return b->spans.failed != 0 ? sl_err_set(err, SL_ENOMEM, "append events: out of memory") : 0;
+}
+
+/* What goes with one flush is in the log as a whole or not at all. It is waited for before the next part is submitted:
+ * otherwise it could fail and the next succeed, and a recovery takes what is in the log for the first events of all. */
+int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+			   struct sl_wal_ticket *ticket, struct sl_err *err)
+{
+	size_t done = 0, n = 0;
+	int rc = make_spans(b, err);
+	const struct sl_wal_span *spans = (const struct sl_wal_span *)(const void *)b->spans.data;
+	while (rc == 0 && done < b->n) {
+		if (done > 0) {
+			rc = sl_wal_wait(log, ticket, SL_UNLIMITED, err);
+			if (rc != 0)
+				return rc;
+			on_part(done, ticket->sequence, ctx);
+		}
+		rc = sl_wal_submit_many(log, spans + done, b->n - done, ticket, &n, err);
+		done += n;
+	}
+	return rc;
+}
+
+int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+			   uint64_t *last, struct sl_err *err)
+{
+	struct sl_wal_ticket ticket;
+	uint64_t first = 0;
+	size_t done = 0;
+	int rc;
+	if (b->n == 0)
+		return 0;
+	/* Many flushes: each part is reported when it is durable. */
+	if (b->bytes.len > SPLIT_BYTES) {
+		rc = sl__event_batch_submit(b, log, on_part, ctx, &ticket, err);
+		if (rc == 0)
+			rc = sl_wal_wait(log, &ticket, SL_UNLIMITED, err);
+		if (rc == 0)
+			*last = ticket.sequence;
 		return rc;
 	}
-	*out = event;
-	return 0;
+	rc = make_spans(b, err);
+	if (rc == 0)
+		rc = sl_wal_append_many(log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first,
+					&done, err);
+	if (rc == 0)
+		*last = first + b->n - 1;
+	else if (done > 0)
+		on_part(done, first + done - 1, ctx);
+	return rc;
+}
+
+void sl__event_batch_get(const struct sl__event_batch *b, size_t i, struct sl_event *out)
+{
+	struct sl_wal_span span = span_of(b, i);
+	int rc = sl_event_decode(span.data, span.len, out, NULL);
+	assert(rc == 0);
+	(void)rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events on their way into a log: encoded one behind the other in one buffer, appended together.
+ * Events on their way into a log: encoded one after the other in one buffer, appended together.
  *
  * Thread safety: one thread at a time. Ownership: the batch owns its bytes; env and the log are borrowed.
  */
@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include <sluice/events.h>
 
-/* Put the encoded event behind what is in the buffer. SL_EINVAL, SL_ETOOBIG, SL_ENOMEM. */
+/* Append the encoded event to the buffer. SL_EINVAL, SL_ETOOBIG, SL_ENOMEM. */
 SL_MUST_CHECK int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_err *err);
 
 struct sl__event_batch {
@@ -26,14 +26,14 @@ void sl__event_batch_clear(struct sl__event_batch *b);
 /* Copies the event. SL_ENOMEM; SL_ETOOBIG. The batch is unchanged on failure. */
 SL_MUST_CHECK int sl__event_batch_add(struct sl__event_batch *b, const struct sl_event *event, struct sl_err *err);
 /* The first n events are durable, the last of them with this sequence; those after them are not yet, and may never be:
- * what the log took may leave it before they are tried again. */
+ * the log may send and remove the first ones before the others are retried. */
 typedef void sl__event_part_fn(size_t n, uint64_t last, void *ctx);
 /* Append all of it, durably; *last is then the sequence of the last one. on_part is called for what is durable before
  * the rest is, or when the rest fails. */
 SL_MUST_CHECK int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
 					 uint64_t *last, struct sl_err *err);
-/* Hand all of it over without waiting for the last part; *ticket is of that. On failure none of it is on its way any
- * more: each is in the log, and on_part was told, or is not. */
+/* Submit all of it without waiting for the last part, whose ticket is *ticket. After a failure nothing is pending: each
+ * event is in the log, and was reported to on_part, or is not. */
 SL_MUST_CHECK int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
 					 struct sl_wal_ticket *ticket, struct sl_err *err);
 /* Event i as it was added; its data points into the batch. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a log of events to a Sluice server: a batch is one POST, on a connection that is kept.
+ * Sends a log of events to a Sluice server: a batch is one POST, on a connection that is kept.
  *
- *   batch ─▶ body ─▶ POST …/PublishJobEvents ─▶ 401? the token read again, once more ─▶ answer: mark, refused, again
+ *   batch ─▶ body ─▶ POST …/PublishJobEvents ─▶ 401? read the token again, retry once ─▶ answer: mark, refused, retry
  *
  * Invariants
  *  1. A cancel is never lost: its descriptor stays readable until a send has ended with it. One that comes too late
@@ -51,24 +51,19 @@ static int make_client(sl_event_http_sender *s, const struct sl__http_url *url, 
 typedef int exchange_fn(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
 			struct sl_err *err);
 
-static int exchange_once(sl_event_http_sender *s, struct sl__http *client, exchange_fn *fn,
-			 struct sl__http_request *request, struct sl__http_response *r, uint64_t *version,
-			 struct sl_err *err)
-{
-	if (sl__http_token_get(&s->token, &s->secret, version) != 0)
-		return sl__no_memory(err, "publish events");
-	request->token = s->secret.len > 0 ? s->secret.data : NULL;
-	return fn(client, request, r, err);
-}
-
+/* One request and its answer. After a 401 the token is read again, and the request is sent once more if it changed. */
 static int exchange(sl_event_http_sender *s, struct sl__http *client, exchange_fn *fn, struct sl__http_request *request,
 		    struct sl__http_response *r, struct sl_err *err)
 {
-	uint64_t version;
-	int rc = exchange_once(s, client, fn, request, r, &version, err);
-	if (rc == 0 && r->status == 401 && sl__http_token_refresh(&s->token, version))
-		rc = exchange_once(s, client, fn, request, r, &version, err);
-	return rc;
+	for (bool retried = false;; retried = true) {
+		uint64_t version;
+		if (sl__http_token_get(&s->token, &s->secret, &version) != 0)
+			return sl__no_memory(err, "publish events");
+		request->token = s->secret.len > 0 ? s->secret.data : NULL;
+		int rc = fn(client, request, r, err);
+		if (rc != 0 || r->status != 401 || retried || !sl__http_token_refresh(&s->token, version))
+			return rc;
+	}
 }
 
 static struct sl__event_http_secrets secrets_of(const sl_event_http_sender *s)
@@ -77,7 +72,7 @@ static struct sl__event_http_secrets secrets_of(const sl_event_http_sender *s)
 					       .password = s->base.password};
 }
 
-static int publish(sl_event_http_sender *s, struct sl_wal_reply *reply, struct sl_err *err)
+static int publish_body(sl_event_http_sender *s, struct sl_wal_reply *reply, struct sl_err *err)
 {
 	const char *const headers[] = {"Content-Type: application/proto", "Connect-Protocol-Version: 1", s->target};
 	struct sl__http_request request = {.headers = headers,
@@ -86,26 +81,29 @@ static int publish(sl_event_http_sender *s, struct sl_wal_reply *reply, struct s
 					   .len = s->body.len};
 	struct sl__http_response r;
 	int rc = s->client == NULL ? make_client(s, &s->publish, &s->client, err) : 0;
-	rc = rc != 0 ? rc : exchange(s, s->client, sl__http_post, &request, &r, err);
+	if (rc != 0)
+		return rc;
+	rc = exchange(s, s->client, sl__http_post, &request, &r, err);
 	if (rc != 0)
 		return rc;
 	const struct sl__event_http_secrets secrets = secrets_of(s);
 	return sl__event_http_answer(&r, &secrets, s->base.shown, reply, &s->env, err);
 }
 
-static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
+static int send_over_http(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
 {
 	sl_event_http_sender *s = ctx;
 	uint64_t cancels;
 	reply->refused = 0;
 	int rc = sl__event_http_body(&s->body, batch, &reply->refused, err);
-	rc = rc != 0 ? rc : publish(s, reply, err);
+	if (rc == 0)
+		rc = publish_body(s, reply, err);
 	if (rc == SL_ECANCELLED)
 		(void)!read(s->cancel, &cancels, sizeof(cancels));
 	return rc;
 }
 
-static void cancel(void *ctx)
+static void cancel_send(void *ctx)
 {
 	sl_event_http_sender *s = ctx;
 	uint64_t one = 1;
@@ -115,7 +113,7 @@ static void cancel(void *ctx)
 const struct sl_wal_sender *sl_event_http_sender_ops(void)
 {
 	static const struct sl_wal_sender ops = {
-		.version = SL_WAL_SENDER_VERSION, .send = send_batch, .cancel = cancel};
+		.version = SL_WAL_SENDER_VERSION, .send = send_over_http, .cancel = cancel_send};
 	return &ops;
 }
 
@@ -145,8 +143,10 @@ int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl
 	struct sl__http *client = NULL;
 	struct sl__http_response r;
 	int rc = url_below(s, SL__EVENT_HTTP_TARGET_PATH, &url, err);
-	rc = rc != 0 ? rc : make_client(s, &url, &client, err);
-	rc = rc != 0 ? rc : exchange(s, client, sl__http_get, &request, &r, err);
+	if (rc == 0)
+		rc = make_client(s, &url, &client, err);
+	if (rc == 0)
+		rc = exchange(s, client, sl__http_get, &request, &r, err);
 	if (rc == 0) {
 		const struct sl__event_http_secrets secrets = secrets_of(s);
 		rc = sl__event_http_target(&r, &secrets, s->base.shown, out, err);
@@ -158,72 +158,53 @@ int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl
 
 /* ---- the handle ---- */
 
-static int copy_text(const sl_event_http_sender *s, const char *text, char **out, struct sl_err *err)
+static int set_url(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
 {
-	*out = text != NULL ? sl__strdup(&s->env, text) : NULL;
-	return text == NULL || *out != NULL ? 0 : sl__no_memory(err, "publish events");
+	int rc = sl__http_url_init(&s->base, o->url, &s->env, err);
+	if (rc != 0)
+		return rc;
+	if (strchr(s->base.url, '?') != NULL)
+		return sl_err_set(err, SL_EINVAL, "url: a server's address has no query");
+	bool has_token = o->token_file != NULL || o->token != NULL;
+	if (has_token && (s->base.user != NULL || s->base.password != NULL))
+		return sl_err_set(err, SL_EINVAL, "%s: the URL has a user or a password already",
+				  o->token_file != NULL ? "token_file" : "token");
+	return url_below(s, SL__EVENT_HTTP_PATH, &s->publish, err);
 }
 
-static int check_ca_file(const sl_event_http_sender *s, struct sl_err *err)
+/* Check the options and copy them; what was built is freed by the caller after a failure. */
+static int build_sender(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
 {
-	if (s->ca_file == NULL)
-		return 0;
-	int fd = SL__IO(&s->env, open, s->ca_file, O_RDONLY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "ca_file %s", s->ca_file);
-	sl__close_fd(&s->env, &fd);
-	return 0;
-}
-
-static int set_url(sl_event_http_sender *s, const char *url, bool has_token, struct sl_err *err)
-{
-	int rc = sl__http_url_init(&s->base, url, &s->env, err);
-	if (rc == 0 && strchr(s->base.url, '?') != NULL)
-		rc = sl_err_set(err, SL_EINVAL, "url: a server's address has no query");
-	if (rc == 0 && has_token && (s->base.user != NULL || s->base.password != NULL))
-		rc = sl_err_set(err, SL_EINVAL, "%s: the URL has a user or a password already",
-				s->token_file != NULL ? "token_file" : "token");
-	return rc != 0 ? rc : url_below(s, SL__EVENT_HTTP_PATH, &s->publish, err);
-}
-
-static int set_times(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
-{
+	s->token_file = o->token_file != NULL ? sl__strdup(&s->env, o->token_file) : NULL;
+	s->ca_file = o->ca_file != NULL ? sl__strdup(&s->env, o->ca_file) : NULL;
+	if ((o->token_file != NULL && s->token_file == NULL) || (o->ca_file != NULL && s->ca_file == NULL))
+		return sl__no_memory(err, "publish events");
+	int rc = set_url(s, o, err);
+	if (rc != 0)
+		return rc;
 	int64_t connect = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
 	if (o->timeout_ms < 0 || connect < 0)
 		return sl_err_set(err, SL_EINVAL, "%s: must not be negative",
 				  o->timeout_ms < 0 ? "timeout_ms" : "connect_timeout_ms");
 	s->timeout_ms = o->timeout_ms != 0 ? SL_MIN(o->timeout_ms, TIMEOUT_MAX_MS) : TIMEOUT_MS;
 	s->connect_timeout_ms = SL_MIN(connect, s->timeout_ms);
-	return 0;
-}
-
-static int set_target(sl_event_http_sender *s, const char *target, struct sl_err *err)
-{
-	if (target == NULL)
-		return 0;
-	if (!sl__event_http_is_target(target))
-		return sl_err_set(err, SL_EINVAL, "target: not 32 hexadecimal characters");
-	(void)snprintf(s->target, sizeof(s->target), SL__EVENT_HTTP_TARGET_HEADER ": %s", target);
-	return 0;
-}
-
-static int set_token(sl_event_http_sender *s, const char *token, struct sl_err *err)
-{
-	if (token != NULL && s->token_file != NULL)
-		return sl_err_set(err, SL_EINVAL, "token: there is a token_file already");
-	int rc = sl__http_token_init(&s->token, &s->env, s->token_file, err);
-	return rc == 0 && token != NULL ? sl__http_token_set(&s->token, token, err) : rc;
-}
-
-static int build(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
-{
-	int rc = copy_text(s, o->token_file, &s->token_file, err);
-	rc = rc != 0 ? rc : copy_text(s, o->ca_file, &s->ca_file, err);
-	rc = rc != 0 ? rc : set_url(s, o->url, o->token_file != NULL || o->token != NULL, err);
-	rc = rc != 0 ? rc : set_times(s, o, err);
-	rc = rc != 0 ? rc : set_target(s, o->target, err);
-	rc = rc != 0 ? rc : check_ca_file(s, err);
-	rc = rc != 0 ? rc : set_token(s, o->token, err);
+	if (o->target != NULL) {
+		if (!sl__event_http_is_target(o->target))
+			return sl_err_set(err, SL_EINVAL, "target: not 32 hexadecimal characters");
+		(void)snprintf(s->target, sizeof(s->target), SL__EVENT_HTTP_TARGET_HEADER ": %s", o->target);
+	}
+	/* A file that cannot be read is reported now, not with the first batch. */
+	if (s->ca_file != NULL) {
+		int fd = SL__IO(&s->env, open, s->ca_file, O_RDONLY, 0);
+		if (fd < 0)
+			return sl_err_set_errno(err, -fd, "ca_file %s", s->ca_file);
+		sl__close_fd(&s->env, &fd);
+	}
+	if (o->token != NULL && s->token_file != NULL)
+		return sl_err_set(err, SL_EINVAL, "token and token_file exclude each other");
+	rc = sl__http_token_init(&s->token, &s->env, s->token_file, err);
+	if (rc == 0 && o->token != NULL)
+		rc = sl__http_token_set(&s->token, o->token, err);
 	if (rc != 0)
 		return rc;
 	s->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -247,7 +228,7 @@ int sl_event_http_sender_new(sl_event_http_sender **out, const struct sl_event_h
 	s->cancel = -1;
 	sl__buf_init(&s->body, &s->env);
 	sl__buf_init(&s->secret, &s->env);
-	rc = build(s, &o, err);
+	rc = build_sender(s, &o, err);
 	if (rc != 0)
 		sl_event_http_sender_free(s);
 	else

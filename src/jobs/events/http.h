@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of the sender of events over HTTP: the body of a request and what an answer means. No connection is needed
- * for either.
+ * Parts of the sender of events over HTTP that need no connection: the body of a request and what an answer means.
  *
  * Thread safety: no state. Ownership: buffers are the caller's.
  */
@@ -16,12 +15,12 @@
 #define SL__EVENT_HTTP_TARGET_PATH "/api/v1/target"
 #define SL__EVENT_HTTP_TARGET_HEADER "Sluice-Target"
 
-/* A PublishJobEventsRequest in out, which is cleared first. A record that is no JobEvent: SL_EREFUSED, its sequence in
- * *refused. */
+/* A PublishJobEventsRequest in out, which is cleared first. A record that is not a JobEvent: SL_EREFUSED, its sequence
+ * in *refused. */
 SL_MUST_CHECK int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, uint64_t *refused,
 				      struct sl_err *err);
 
-/* What must not be shown, in any answer that repeats it. NULL: there is none. */
+/* What must not be shown when an answer repeats it. NULL: none. */
 struct sl__event_http_secrets {
 	const char *token, *password;
 };

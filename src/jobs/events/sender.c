@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a log of events into a store's job_events.
+ * Sends a log of events into a store's job_events.
  *
  * The records of a batch go in as few calls as skipped ranges allow: a range between two records splits the batch,
- * because a mark says "skip up to here" of everything at or below it. A range is skipped only when the store's mark has
- * reached its beginning: a store that was restored from a backup and lacks older records must get those first, so its
- * mark is given back and the sender goes there.
+ * because a mark means "skip everything up to here". A range is skipped only when the store's mark has reached its
+ * beginning: a store that was restored from a backup and lacks older records must get those first, so its mark is
+ * returned and the sender resumes there.
  */
 #include "base/env.h"
 #include <sluice/events.h>
@@ -23,46 +23,6 @@ struct stretch {
 	size_t first, n;                /* of the rows */
 };
 
-static int room_for(sl_event_sender *s, size_t n, struct sl_err *err)
-{
-	if (n <= s->cap)
-		return 0;
-	struct sl_event_row *rows = sl__realloc(&s->env, s->rows, n * sizeof(*rows));
-	if (rows == NULL)
-		return sl_err_set(err, SL_ENOMEM, "send events: out of memory");
-	s->rows = rows;
-	s->cap = n;
-	return 0;
-}
-
-static int make_rows(sl_event_sender *s, const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
-		     struct sl_err *err)
-{
-	for (size_t i = 0; i < batch->n_records; i++) {
-		const struct sl_wal_record *record = &batch->records[i];
-		struct sl_event event;
-		if (sl_event_decode(record->payload, record->payload_len, &event, err) != 0) {
-			reply->refused = record->sequence;
-			if (err != NULL)
-				err->code = SL_EREFUSED;
-			return SL_EREFUSED;
-		}
-		s->rows[i] = (struct sl_event_row){.stream = batch->stream,
-						   .incarnation = batch->incarnation,
-						   .sequence = record->sequence,
-						   .crc = record->crc,
-						   .job_id = event.job_id,
-						   .attempt = event.attempt,
-						   .claim = event.claim,
-						   .type = event.type,
-						   .partial = event.partial,
-						   .ts_ms = event.ts_ms,
-						   .payload = event.data,
-						   .payload_len = event.len};
-	}
-	return 0;
-}
-
 /* ---- rows of one stream into the store ---- */
 
 struct taking {
@@ -74,11 +34,11 @@ struct taking {
 	size_t n;
 	const struct sl_wal_range *skipped;
 	size_t n_skipped;
-	struct sl_wal_mark after; /* where the sender takes the store to be */
+	struct sl_wal_mark after; /* where the sender assumes the store to be */
 };
 
-static int append(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to,
-		  struct sl_wal_mark *mark, struct sl_err *err)
+static int append_rows(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to,
+		       struct sl_wal_mark *mark, struct sl_err *err)
 {
 	struct sl_event_mark m = {
 		.stream = t->stream, .incarnation = t->incarnation, .mark = skip_to, .writer = t->writer};
@@ -98,16 +58,16 @@ static int take_stretch(const struct taking *t, const struct stretch *x, struct 
 {
 	int rc;
 	if (x->skip_last != 0) {
-		rc = append(t, NULL, 0, 0, mark, err);
+		rc = append_rows(t, NULL, 0, 0, mark, err);
 		*behind = rc == 0 && mark->sequence < x->skip_first - 1;
 		if (rc != 0 || *behind)
 			return rc;
 	}
-	rc = append(t, t->rows + x->first, x->n, x->skip_last, mark, err);
+	rc = append_rows(t, t->rows + x->first, x->n, x->skip_last, mark, err);
 	if (rc != SL_EGAP)
 		return rc;
 	*behind = true;
-	return append(t, NULL, 0, 0, mark, err);
+	return append_rows(t, NULL, 0, 0, mark, err);
 }
 
 /* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */
@@ -150,31 +110,50 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 
 /* ---- the sender ---- */
 
-/* Which failures mean something else to the log than to the caller of a store. */
-static int as_reply(int rc, struct sl_err *err)
-{
-	/* Data that the database refuses: which record it is, the log finds by halving the batch. */
-	if (rc != SL_EDATA && rc != SL_ETOOBIG)
-		return rc;
-	if (err != NULL)
-		err->code = SL_EREFUSED;
-	return SL_EREFUSED;
-}
-
-static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
+static int send_to_store(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
 {
 	sl_event_sender *s = ctx;
 	reply->refused = 0;
-	int rc = room_for(s, batch->n_records, err);
-	if (rc == 0)
-		rc = make_rows(s, batch, reply, err);
+	if (batch->n_records > s->cap) {
+		struct sl_event_row *rows = sl__realloc(&s->env, s->rows, batch->n_records * sizeof(*rows));
+		if (rows == NULL)
+			return sl_err_set(err, SL_ENOMEM, "send events: out of memory");
+		s->rows = rows;
+		s->cap = batch->n_records;
+	}
+	for (size_t i = 0; i < batch->n_records; i++) {
+		const struct sl_wal_record *record = &batch->records[i];
+		struct sl_event event;
+		if (sl_event_decode(record->payload, record->payload_len, &event, err) != 0) {
+			reply->refused = record->sequence;
+			if (err != NULL)
+				err->code = SL_EREFUSED;
+			return SL_EREFUSED;
+		}
+		s->rows[i] = (struct sl_event_row){.stream = batch->stream,
+						   .incarnation = batch->incarnation,
+						   .sequence = record->sequence,
+						   .crc = record->crc,
+						   .job_id = event.job_id,
+						   .attempt = event.attempt,
+						   .claim = event.claim,
+						   .type = event.type,
+						   .partial = event.partial,
+						   .ts_ms = event.ts_ms,
+						   .payload = event.data,
+						   .payload_len = event.len};
+	}
+	struct sl_wal_mark mark = batch->after;
+	int rc = sl_events_take(&s->store, batch->stream, batch->incarnation, NULL, s->rows, batch->n_records,
+				batch->skipped, batch->n_skipped, &mark, err);
+	/* Data that the database refuses: the log finds the record by halving the batch. */
+	if (rc == SL_EDATA || rc == SL_ETOOBIG) {
+		if (err != NULL)
+			err->code = SL_EREFUSED;
+		return SL_EREFUSED;
+	}
 	if (rc != 0)
 		return rc;
-	struct sl_wal_mark mark = batch->after;
-	rc = sl_events_take(&s->store, batch->stream, batch->incarnation, NULL, s->rows, batch->n_records,
-			    batch->skipped, batch->n_skipped, &mark, err);
-	if (rc != 0)
-		return as_reply(rc, err);
 	reply->mark = mark.sequence;
 	reply->mark_crc = mark.crc;
 	reply->mark_kind = mark.kind;
@@ -183,7 +162,7 @@ static int send_batch(const struct sl_wal_batch *batch, struct sl_wal_reply *rep
 
 const struct sl_wal_sender *sl_event_sender_ops(void)
 {
-	static const struct sl_wal_sender ops = {.version = SL_WAL_SENDER_VERSION, .send = send_batch};
+	static const struct sl_wal_sender ops = {.version = SL_WAL_SENDER_VERSION, .send = send_to_store};
 	return &ops;
 }
 
@@ -191,7 +170,7 @@ int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const stru
 {
 	struct sl_env e;
 	if (store == NULL || store->ops == NULL || store->ops->version != SL_STORE_VERSION)
-		return sl_err_set(err, SL_EINVAL, "store: NULL, or a table of another version");
+		return sl_err_set(err, SL_EINVAL, "store: missing, or a table of another version");
 	int rc = sl__env_init(&e, env, err);
 	if (rc != 0)
 		return rc;
