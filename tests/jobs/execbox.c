@@ -10,49 +10,56 @@
 
 /* ---- attempts ---- */
 
-static const struct sl_job *fake_job(void *a)
+static struct fake *fake_of(const sl_attempt *a)
 {
-	return &((struct fake *)a)->job;
+	return (struct fake *)(uintptr_t)a;
 }
 
-static struct sl_claim_id fake_claim(void *a)
+static const struct sl_job *fake_job(const sl_attempt *a)
 {
-	return ((struct fake *)a)->claim;
+	return &fake_of(a)->job;
 }
 
-static int fake_abort_fd(void *a, struct sl_err *err)
+static struct sl_claim_id fake_claim(const sl_attempt *a)
+{
+	return fake_of(a)->claim;
+}
+
+static int fake_abort_fd(sl_attempt *a, struct sl_err *err)
 {
 	(void)err;
-	return ((struct fake *)a)->abort_fd;
+	return fake_of(a)->abort_fd;
 }
 
-static enum sl_abort_reason fake_aborted(void *a)
+static enum sl_abort_reason fake_aborted(const sl_attempt *a)
 {
-	return (enum sl_abort_reason)atomic_load(&((struct fake *)a)->reason);
+	return (enum sl_abort_reason)atomic_load(&fake_of(a)->reason);
 }
 
-static void fake_progress(void *a, const char *json)
+static int fake_progress(sl_attempt *a, const char *json, struct sl_err *err)
 {
-	struct fake *f = a;
+	struct fake *f = fake_of(a);
+	(void)err;
 	(void)snprintf(f->progress, sizeof(f->progress), "%s", json);
+	return 0;
 }
 
-static int64_t fake_delay(void *a)
+static int64_t fake_delay(const sl_attempt *a)
 {
-	return ((struct fake *)a)->retry_delay_ms;
+	return fake_of(a)->retry_delay_ms;
 }
 
-static int fake_complete(void *a, const char *output, struct sl_err *err)
+static int fake_complete(sl_attempt *a, const char *output, struct sl_err *err)
 {
-	struct fake *f = a;
+	struct fake *f = fake_of(a);
 	(void)err;
 	(void)snprintf(f->text, sizeof(f->text), "complete %.400s", output != NULL ? output : "nothing");
 	return 0;
 }
 
-static int fake_continue(void *a, const struct sl_new_job *next, struct sl_err *err)
+static int fake_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
 {
-	struct fake *f = a;
+	struct fake *f = fake_of(a);
 	(void)err;
 	int n = snprintf(f->text, sizeof(f->text), "continue %s %s p%d d%lld a%lld", next->type,
 			 next->input != NULL ? next->input : "nothing", (int)next->priority, (long long)next->delay_ms,
@@ -63,17 +70,17 @@ static int fake_continue(void *a, const struct sl_new_job *next, struct sl_err *
 	return 0;
 }
 
-static int fake_fail(void *a, const char *reason, struct sl_err *err)
+static int fake_fail(sl_attempt *a, const char *reason, struct sl_err *err)
 {
-	struct fake *f = a;
+	struct fake *f = fake_of(a);
 	(void)err;
 	(void)snprintf(f->text, sizeof(f->text), "fail %s", reason);
 	return 0;
 }
 
-static int fake_reschedule(void *a, int64_t delay_ms, struct sl_err *err)
+static int fake_reschedule(sl_attempt *a, int64_t delay_ms, struct sl_err *err)
 {
-	struct fake *f = a;
+	struct fake *f = fake_of(a);
 	(void)err;
 	(void)snprintf(f->text, sizeof(f->text), "reschedule %lld", (long long)delay_ms);
 	return 0;
@@ -189,7 +196,7 @@ int execbox_run(struct execbox *b, struct fake *f, const char *input)
 {
 	fake_init(f, b->next_id++, input);
 	b->err = (struct sl_err)SL_ERR_INIT;
-	int rc = sl__exec_process(b->exec, &fake_ops, f, &b->err);
+	int rc = sl__exec_process(b->exec, &fake_ops, fake_attempt(f), &b->err);
 	fake_fini(f);
 	return rc;
 }

@@ -28,6 +28,11 @@ struct fake {
 	char progress[256]; /* the last one */
 };
 extern const struct sl__exec_ops fake_ops;
+/* The fake as fake_ops takes it. */
+static inline sl_attempt *fake_attempt(struct fake *f)
+{
+	return (sl_attempt *)(void *)f;
+}
 void fake_init(struct fake *f, uint64_t id, const char *input);
 void fake_fini(struct fake *f);
 void fake_abort(struct fake *f, enum sl_abort_reason reason);

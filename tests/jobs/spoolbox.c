@@ -87,7 +87,7 @@ const char *const all_events[N_EVENTS] = {
 	"out 14+  than \n",
 	"err 3 E2\n",
 	"progress 15 2\n",
-	"error 30 descriptor 3: an empty object says nothing\n",
+	"error 30 descriptor 3: an empty object\n",
 	"out 20 six\n",
 	"out 24+ last\n",
 	"error 33 the worker died; the command was killed\n",

@@ -164,7 +164,7 @@ static void the_trace_context_is_the_jobs_own(void **state)
 	assert_events(b, 1, "started\nout 0 <>\nexited {\"code\":0}\n");
 	fake_init(&f, 2, "{}");
 	f.job.traceparent = "00-1-2-01";
-	assert_int_equal(sl__exec_process(b->exec, &fake_ops, &f, &b->err), 0);
+	assert_int_equal(sl__exec_process(b->exec, &fake_ops, fake_attempt(&f), &b->err), 0);
 	fake_fini(&f);
 	assert_events(b, 2, "started\nout 0 <00-1-2-01>\nexited {\"code\":0}\n");
 }
@@ -351,8 +351,8 @@ static void what_a_command_says_and_its_exit_code_end_the_attempt(void **state)
 		{"echo 'hello' >&3; exit 9", "", "exit code 9"},
 		{"echo '[]' >&3; echo '{\"output\":1}' >&3", "", "descriptor 3: a line is a JSON object"},
 		{"echo '{\"outptu\":1}' >&3", "",
-		 "descriptor 3: knows output, continue_with, progress, reschedule_in_ms and fail"},
-		{"echo '{}' >&3", "", "descriptor 3: an empty object says nothing"},
+		 "descriptor 3: expected output, continue_with, progress, reschedule_in_ms or fail"},
+		{"echo '{}' >&3", "", "descriptor 3: an empty object"},
 		{"echo '{\"output\":1} x' >&3", "",
 		 "descriptor 3: line: line 1, column 14: nothing may stand behind the value"},
 		{"printf '{\"output\":\"\\377\"}\\n' >&3", "", "descriptor 3: line: line 1, column 12: not UTF-8"},
@@ -364,9 +364,9 @@ static void what_a_command_says_and_its_exit_code_end_the_attempt(void **state)
 		 "descriptor 3: reschedule_in_ms is a number of milliseconds"},
 		{"echo '{\"continue_with\":{}}' >&3", "", "descriptor 3: continue_with: type is missing"},
 		{"echo '{\"continue_with\":{\"type\":\"a\",\"tpye\":1}}' >&3", "",
-		 "descriptor 3: continue_with: has type, input, priority, delay_ms, at_ms, blockers, and nothing else"},
+		 "descriptor 3: continue_with: expected type, input, priority, delay_ms, at_ms or blockers"},
 		{"echo '{\"continue_with\":{\"type\":\"a\",\"blockers\":[0]}}' >&3", "",
-		 "descriptor 3: continue_with: blockers has something that is no chain id"},
+		 "descriptor 3: continue_with: an item of blockers is not a chain id"},
 		{"printf '\\n   \\n{\"output\":1}\\n\\n' >&3", "complete 1", NULL},
 	};
 	struct execbox *b = *state;
@@ -407,7 +407,7 @@ static void a_bad_line_is_an_error_event_at_its_place(void **state)
 	execbox_sh(b, "echo '{\"progress\":1}' >&3; echo '{}' >&3; echo '{\"progress\":{\"p\":2}}' >&3");
 	assert_int_equal(execbox_run(b, &f, "{}"), SL_EAGAIN);
 	assert_events(b, 1,
-		      "started\nprogress 0 1\nerror 15 descriptor 3: an empty object says nothing\n"
+		      "started\nprogress 0 1\nerror 15 descriptor 3: an empty object\n"
 		      "progress 18 {\"p\":2}\nexited {\"code\":0}\n");
 	assert_string_equal(f.progress, "{\"p\":2}");
 }
@@ -419,7 +419,7 @@ static void a_large_output_comes_through_unchanged(void **state)
 	execbox_sh(b, "{ printf '{\"output\":\"'; head -c 12000000 /dev/zero | tr '\\000' x; echo '\"}'; } >&3");
 	fake_init(&f, 1, "{}");
 	struct sl__exec_result r = {0};
-	assert_int_equal(sl__exec_run(b->exec, &fake_ops, &f, &r, &b->err), 0);
+	assert_int_equal(sl__exec_run(b->exec, &fake_ops, fake_attempt(&f), &r, &b->err), 0);
 	assert_int_equal(r.capture.protocol.last, SL__SAYS_OUTPUT);
 	assert_int_equal(r.capture.protocol.text.len, 12000002);
 	sl__capture_fini(&r.capture);
@@ -438,7 +438,7 @@ struct job_thread {
 static void *process_main(void *arg)
 {
 	struct job_thread *t = arg;
-	t->rc = sl__exec_process(t->b->exec, &fake_ops, &t->f, &t->err);
+	t->rc = sl__exec_process(t->b->exec, &fake_ops, fake_attempt(&t->f), &t->err);
 	return NULL;
 }
 
@@ -594,9 +594,9 @@ static void when_the_minder_is_killed_nothing_is_lost_and_the_command_dies(void 
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	fake_fini(&t.f);
 	assert_int_equal(t.rc, SL_EAGAIN);
-	assert_string_equal(t.err.msg, "the process that minds the command died; the command was killed");
+	assert_string_equal(t.err.msg, "the command's minder process died; the command was killed");
 	await_death(pid_in_output(b, 1));
-	assert_non_null(strstr(execbox_events(b, 1), " more\nerror 0 the process that minds the command died"));
+	assert_non_null(strstr(execbox_events(b, 1), " more\nerror 0 the command's minder process died"));
 	/* Another one takes its place. */
 	b->exec->tap = NULL;
 	b->next_id = 2;
@@ -696,9 +696,9 @@ struct ticketed {
 	int fails;
 };
 
-static int take_ticket(void *attempt, const struct sl_wal_ticket *ticket, struct sl_err *err)
+static int take_ticket(sl_attempt *attempt, const struct sl_wal_ticket *ticket, struct sl_err *err)
 {
-	struct ticketed *t = attempt;
+	struct ticketed *t = (struct ticketed *)(void *)attempt;
 	t->ticket = *ticket;
 	return t->fails ? sl_err_set(err, SL_EIO, "as told") : 0;
 }
@@ -711,7 +711,7 @@ static void last_events_may_be_left_to_whoever_settles(void **state)
 	ops.emitted = take_ticket;
 	execbox_sh(b, "echo x");
 	fake_init(&t.f, 1, "{}");
-	assert_int_equal(sl__exec_process(b->exec, &ops, &t.f, &b->err), 0);
+	assert_int_equal(sl__exec_process(b->exec, &ops, fake_attempt(&t.f), &b->err), 0);
 	/* The last attempt of all waits: no spool is left unfinished behind a quiet handle. */
 	assert_int_equal(sl_wal_wait(b->log, &t.ticket, 0, &b->err), 0);
 	assert_int_equal(atomic_load(&b->exec->n_settling), 0);
@@ -729,7 +729,7 @@ static void a_ticket_that_nobody_takes_fails_the_attempt_and_keeps_its_events_on
 	ops.emitted = take_ticket;
 	execbox_sh(b, "echo x");
 	fake_init(&t.f, 1, "{}");
-	assert_int_equal(sl__exec_process(b->exec, &ops, &t.f, &b->err), SL_EIO);
+	assert_int_equal(sl__exec_process(b->exec, &ops, fake_attempt(&t.f), &b->err), SL_EIO);
 	fake_fini(&t.f);
 	assert_non_null(b->exec->retired);
 	sl__exec_retry_retired(b->exec, true);
@@ -766,7 +766,7 @@ static void a_log_without_space_fails_the_attempt_and_gets_its_output_later(void
 	assert_events(b, 1, "");
 	sl__exec_retry_retired(b->exec, true);
 	assert_events(b, 1,
-		      "started\nout 0 one\nout 4 two\nerror 13 the log did not take this output at first; the attempt "
+		      "started\nout 0 one\nout 4 two\nerror 13 appending this output failed at first; the attempt "
 		      "failed because of that\nexited {\"code\":0}\n");
 	assert_int_equal(execbox_spools(b), 0);
 	/* And so it does when the handle goes. */
@@ -906,7 +906,7 @@ static void *many_main(void *arg)
 		struct ticketed t = {.fails = 0};
 		struct sl_err err = SL_ERR_INIT;
 		fake_init(&t.f, m->first + (uint64_t)i, "{}");
-		assert_int_equal(sl__exec_process(m->b->exec, m->ops, &t.f, &err), 0);
+		assert_int_equal(sl__exec_process(m->b->exec, m->ops, fake_attempt(&t.f), &err), 0);
 		if (m->ops->emitted != NULL)
 			assert_int_equal(sl_wal_wait(m->b->log, &t.ticket, SL_UNLIMITED, &err), 0);
 		fake_fini(&t.f);

@@ -54,7 +54,7 @@ static void *runner_main(void *arg)
 		(void)snprintf(input, sizeof(input), "{\"argv\":[\"%s\",\"%s/side-%llu\",\"%llu\"]}", counter,
 			       r->b->dir, (unsigned long long)id, (unsigned long long)lines);
 		fake_init(&f, id, input);
-		int rc = sl__exec_process(r->b->exec, &fake_ops, &f, &err);
+		int rc = sl__exec_process(r->b->exec, &fake_ops, fake_attempt(&f), &err);
 		fake_fini(&f);
 		if (rc != 0)
 			(void)fprintf(stderr, "# job %llu: %s\n", (unsigned long long)id, err.msg);

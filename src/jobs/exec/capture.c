@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames become events.
+ * Turns frames into events.
  *
  * Q1  An event of a stream is made when its last byte is known: a newline, one byte more than max_line_bytes, or the
- *     end. So more frames only add events behind those that were made, and the events in a log are always the first of
+ *     end. So more frames only add events after those that were made, and the events in a log are always the first of
  *     this order.
  * Q2  `since` of a line that has not ended is the frame in which it began. Reading again from the earliest of those has
- *     every byte that is still needed. Of each stream, what comes before `consumed`, where that line began, is passed
- *     over byte by byte: the frame to begin with may lie in the middle of lines that are done with.
+ *     every byte that is still needed. Of each stream, what comes before `consumed`, where that line began, is skipped
+ *     byte by byte: the frame to begin with may lie in the middle of lines that are finished.
  * Q3  From `consumed` on, lines are cut where they were cut the first time, so an event that is in the log already, but
  *     not in the header, has the same position and is dropped.
  */
@@ -58,6 +58,7 @@ static struct sl_event event_of(const struct sl__capture *c, int type, int64_t t
 				 .len = len};
 }
 
+/* The start or the exit: made once. */
 static int add_once(struct sl__capture *c, uint32_t flag, const struct sl_event *event, struct sl_err *err)
 {
 	if ((c->flags & flag) != 0)
@@ -68,6 +69,7 @@ static int add_once(struct sl__capture *c, uint32_t flag, const struct sl_event 
 	return rc;
 }
 
+/* An event of a stream, unless it is in the log already. */
 static int add_at(struct sl__capture *c, enum sl__stream stream, uint64_t start, struct sl_event *event,
 		  struct sl_err *err)
 {
@@ -78,7 +80,7 @@ static int add_at(struct sl__capture *c, enum sl__stream stream, uint64_t start,
 }
 
 /* A copy for people: what is not UTF-8 or would move the cursor becomes '?'. */
-static void keep_last(struct sl__capture *c, const char *line, size_t len)
+static void keep_last_stderr(struct sl__capture *c, const char *line, size_t len)
 {
 	char text[sizeof(c->last_stderr)];
 	size_t n = SL_MIN(len, sizeof(text) - 1), out = 0;
@@ -100,22 +102,25 @@ static void keep_last(struct sl__capture *c, const char *line, size_t len)
 	c->last_stderr[out] = '\0';
 }
 
-static int tell_bad(struct sl__capture *c, uint64_t start, int64_t ts_ms, const struct sl__said *said,
-		    struct sl_err *err)
+static int add_bad_line(struct sl__capture *c, uint64_t start, int64_t ts_ms, const struct sl__said *said,
+			struct sl_err *err)
 {
 	struct sl_event event = event_of(c, SL_EVENT_ERROR, ts_ms, said->bad, strlen(said->bad));
 	return add_at(c, SL__CONTROL, start, &event, err);
 }
 
-static int control_line(struct sl__capture *c, uint64_t start, int64_t ts_ms, const char *line, size_t len,
-			struct sl_err *err)
+/* ---- lines ---- */
+
+static int finish_control_line(struct sl__capture *c, int64_t ts_ms, struct sl_err *err)
 {
+	const struct sl__capture_stream *s = &c->streams[SL__CONTROL];
+	uint64_t start = s->next - s->line.len;
 	struct sl__said said;
-	int rc = sl__protocol_line(&c->protocol, line, len, &said);
+	int rc = sl__protocol_line(&c->protocol, sl__buf_str(&s->line), s->line.len, &said);
 	if (rc != 0)
 		return sl_err_set(err, rc, "descriptor 3: out of memory");
 	if (said.bad[0] != '\0')
-		return tell_bad(c, start, ts_ms, &said, err);
+		return add_bad_line(c, start, ts_ms, &said, err);
 	if (said.progress == NULL)
 		return 0;
 	struct sl_event event = event_of(c, SL_EVENT_PROGRESS, ts_ms, said.progress, said.progress_len);
@@ -123,166 +128,132 @@ static int control_line(struct sl__capture *c, uint64_t start, int64_t ts_ms, co
 	if (rc == 0 && c->on_progress != NULL) {
 		char *json = sl__asprintf(c->env, "%.*s", (int)said.progress_len, said.progress);
 		if (json != NULL)
-			c->on_progress(c->ctx, json);
+			c->on_progress(json, c->ctx);
 		sl__free(c->env, json);
 	}
 	return rc;
-}
-
-static int output_line(struct sl__capture *c, enum sl__stream stream, uint64_t start, int64_t ts_ms, const char *line,
-		       size_t len, bool partial, struct sl_err *err)
-{
-	int type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
-	struct sl_event event = event_of(c, type, ts_ms, line, len);
-	event.partial = partial;
-	if (stream == SL__STDERR && len > 0)
-		keep_last(c, line, len);
-	return add_at(c, stream, start, &event, err);
-}
-
-/* ---- lines ---- */
-
-/* n bytes of the stream, without a newline among them, joined with what its line has already. */
-static int extend(struct sl__capture *c, struct sl__capture_stream *s, const char *data, size_t n, struct sl_err *err)
-{
-	if (s->line.len == 0)
-		s->since = c->place;
-	s->next += n;
-	if (sl__buf_append(&s->line, data, n) != 0)
-		return sl_err_set(err, SL_ENOMEM, "output of a command: out of memory");
-	return 0;
 }
 
 /* The line of a stream is complete (or it is the end of everything). */
 static int finish_line(struct sl__capture *c, enum sl__stream stream, int64_t ts_ms, bool partial, struct sl_err *err)
 {
 	struct sl__capture_stream *s = &c->streams[stream];
-	uint64_t start = s->next - s->line.len;
-	int rc = stream == SL__CONTROL
-			 ? control_line(c, start, ts_ms, sl__buf_str(&s->line), s->line.len, err)
-			 : output_line(c, stream, start, ts_ms, sl__buf_str(&s->line), s->line.len, partial, err);
+	int rc;
+	if (stream == SL__CONTROL) {
+		rc = finish_control_line(c, ts_ms, err);
+	} else {
+		int type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
+		struct sl_event event = event_of(c, type, ts_ms, sl__buf_str(&s->line), s->line.len);
+		event.partial = partial;
+		if (stream == SL__STDERR && s->line.len > 0)
+			keep_last_stderr(c, sl__buf_str(&s->line), s->line.len);
+		rc = add_at(c, stream, s->next - s->line.len, &event, err);
+	}
 	sl__buf_clear(&s->line);
 	return rc;
 }
 
-/* A line of descriptor 3 that nobody can want is told as bad at once and not kept: what is left of it is skipped. */
-static int feed_control(struct sl__capture *c, const char *data, size_t n, int64_t ts_ms, struct sl_err *err)
+/* Add n bytes without a newline to the line of a stream. Full pieces are cut off while more is known to follow: at
+ * least one byte stays. A line of descriptor 3 that is too long is a bad line immediately, and the rest is skipped. */
+static int extend_line(struct sl__capture *c, enum sl__stream stream, const char *data, size_t n, int64_t ts_ms,
+		       struct sl_err *err)
 {
-	struct sl__capture_stream *s = &c->streams[SL__CONTROL];
-	struct sl__said said;
+	struct sl__capture_stream *s = &c->streams[stream];
 	if (s->skipping) {
 		s->next += n;
 		return 0;
 	}
-	int rc = extend(c, s, data, n, err);
-	if (rc != 0 || s->line.len <= SL__CONTROL_LINE_MAX)
-		return rc;
+	while (n > 0) {
+		size_t part = n;
+		if (stream != SL__CONTROL) {
+			if (s->line.len >= c->max_line_bytes) {
+				int rc = finish_line(c, stream, ts_ms, true, err);
+				if (rc != 0)
+					return rc;
+			}
+			part = SL_MIN((size_t)c->max_line_bytes - s->line.len, n);
+		}
+		if (s->line.len == 0)
+			s->since = c->place;
+		s->next += part;
+		if (sl__buf_append(&s->line, data, part) != 0)
+			return sl_err_set(err, SL_ENOMEM, "output of a command: out of memory");
+		data += part;
+		n -= part;
+	}
+	if (stream != SL__CONTROL || s->line.len <= SL__CONTROL_LINE_MAX)
+		return 0;
+	struct sl__said said;
 	sl__protocol_overlong(&c->protocol, &said);
-	rc = tell_bad(c, s->next - s->line.len, ts_ms, &said, err);
+	int rc = add_bad_line(c, s->next - s->line.len, ts_ms, &said, err);
 	s->skipping = true;
 	sl__buf_fini(&s->line);
 	return rc;
 }
 
-/* The end of a line, whatever became of its beginning. */
-static int newline_comes(struct sl__capture *c, enum sl__stream stream, int64_t ts_ms, struct sl_err *err)
-{
-	struct sl__capture_stream *s = &c->streams[stream];
-	int rc = s->skipping ? 0 : finish_line(c, stream, ts_ms, false, err);
-	s->skipping = false;
-	s->next++;
-	return rc;
-}
-
-/* Cut off full pieces while more is known to follow: at least one byte stays. */
-static int feed_output(struct sl__capture *c, enum sl__stream stream, const char *data, size_t n, int64_t ts_ms,
-		       struct sl_err *err)
-{
-	struct sl__capture_stream *s = &c->streams[stream];
-	int rc = 0;
-	while (rc == 0 && n > 0) {
-		size_t room = (size_t)c->max_line_bytes - s->line.len;
-		if (room == 0) {
-			rc = finish_line(c, stream, ts_ms, true, err);
-			continue;
-		}
-		size_t take = SL_MIN(room, n);
-		rc = extend(c, s, data, take, err);
-		data += take;
-		n -= take;
-	}
-	return rc;
-}
-
-static int feed(struct sl__capture *c, enum sl__stream stream, const struct sl__frame *frame, struct sl_err *err)
+/* The bytes of a frame, line by line. */
+static int feed_stream(struct sl__capture *c, enum sl__stream stream, const struct sl__frame *frame, struct sl_err *err)
 {
 	const char *p = (const char *)frame->data, *end = p + frame->len;
 	struct sl__capture_stream *s = &c->streams[stream];
-	int rc = 0;
 	if (s->next < c->skip_to[stream]) {
 		uint64_t skip = SL_MIN((uint64_t)frame->len, c->skip_to[stream] - s->next);
 		s->next += skip;
 		p += skip;
 	}
-	while (rc == 0 && p < end) {
+	while (p < end) {
 		const char *newline = memchr(p, '\n', (size_t)(end - p));
 		size_t n = (size_t)((newline != NULL ? newline : end) - p);
-		rc = stream == SL__CONTROL ? feed_control(c, p, n, frame->ts_ms, err)
-					   : feed_output(c, stream, p, n, frame->ts_ms, err);
-		if (rc == 0 && newline != NULL)
-			rc = newline_comes(c, stream, frame->ts_ms, err);
-		p += n + (newline != NULL);
+		int rc = extend_line(c, stream, p, n, frame->ts_ms, err);
+		if (rc != 0)
+			return rc;
+		p += n;
+		if (newline == NULL)
+			break;
+		/* The end of a line, also of one that was skipped. */
+		rc = s->skipping ? 0 : finish_line(c, stream, frame->ts_ms, false, err);
+		s->skipping = false;
+		s->next++;
+		p++;
+		if (rc != 0)
+			return rc;
 	}
-	return rc;
+	return 0;
 }
 
 /* ---- frames ---- */
-
-static int started(struct sl__capture *c, const struct sl__frame *frame, struct sl_err *err)
-{
-	char text[32];
-	int n = snprintf(text, sizeof(text), "{\"pid\":%u}", sl__get32(frame->data));
-	struct sl_event event = event_of(c, SL_EVENT_STARTED, frame->ts_ms, text, (size_t)n);
-	c->started = true;
-	return add_once(c, SL__SPOOL_STARTED, &event, err);
-}
-
-/* The event itself is made at the end, behind the lines that have not ended. */
-static void exited(struct sl__capture *c, const struct sl__frame *frame)
-{
-	c->exited = true;
-	c->exit_how = sl__get32(frame->data);
-	c->exit_value = sl__get32(frame->data + 4);
-}
-
-static void not_started(struct sl__capture *c, const struct sl__frame *frame)
-{
-	c->failed = true;
-	c->spawn_errno = sl__get32(frame->data);
-	c->spawn_step = sl__get32(frame->data + 4);
-}
 
 int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, struct sl_err *err)
 {
 	int rc = 0;
 	c->last_ts_ms = frame->ts_ms;
 	switch (frame->kind) {
-	case SL__FRAME_STARTED:
-		rc = started(c, frame, err);
+	case SL__FRAME_STARTED: {
+		char text[32];
+		int n = snprintf(text, sizeof(text), "{\"pid\":%u}", sl__get32(frame->data));
+		struct sl_event event = event_of(c, SL_EVENT_STARTED, frame->ts_ms, text, (size_t)n);
+		c->started = true;
+		rc = add_once(c, SL__SPOOL_STARTED, &event, err);
 		break;
+	}
 	case SL__FRAME_STDOUT:
 	case SL__FRAME_STDERR:
 	case SL__FRAME_CONTROL:
-		rc = feed(c, (enum sl__stream)(frame->kind - SL__FRAME_STDOUT), frame, err);
+		rc = feed_stream(c, (enum sl__stream)(frame->kind - SL__FRAME_STDOUT), frame, err);
 		break;
 	case SL__FRAME_EXITED:
-		exited(c, frame);
+		c->exited = true;
+		c->exit_how = sl__get32(frame->data);
+		c->exit_value = sl__get32(frame->data + 4);
 		break;
 	case SL__FRAME_FAILED:
-		not_started(c, frame);
+		c->failed = true;
+		c->spawn_errno = sl__get32(frame->data);
+		c->spawn_step = sl__get32(frame->data + 4);
 		break;
 	}
-	/* The exit's event is made at the end: until then a recovery must come by its frame, which is the last. */
+	/* The exit's event is made at the end, after the lines that have not ended: until then a recovery must read its
+	 * frame, which is the last. */
 	c->place.offset = frame->offset + (frame->kind == SL__FRAME_EXITED ? 0 : SL__SPOOL_FRAME + frame->len);
 	for (size_t i = 0; i < SL__STREAMS; i++)
 		c->place.position[i] = c->streams[i].next;
@@ -325,7 +296,7 @@ void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h)
 	h->resume = *first;
 }
 
-/* What an event that is in the log makes known: its flag, or where the events of its stream go on. */
+/* What an event that is in the log makes known: its flag, or where the events of its stream continue. */
 static void mark_known(const struct sl_event *event, uint32_t *flags, uint64_t known[SL__STREAMS])
 {
 	enum sl__stream stream = SL__CONTROL;

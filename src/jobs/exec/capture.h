@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From frames to events: output is split into lines, what comes on descriptor 3 is understood, the start and the end
- * are told. The same code runs beside a living command and over the spool of a dead worker.
+ * From frames to events: output is split into lines, descriptor 3 is parsed, the start and the end become events. The
+ * same code runs for a living command and over the spool of a dead worker.
  *
- * Guarantee: the events are a function of the frames alone, whatever their sizes: a line is one event, its newline
- * taken off; a line longer than max_line_bytes is cut into events of that length, all but the last marked partial; a
+ * Guarantee: the events are a function of the frames alone, whatever their sizes: a line is one event, without its
+ * newline; a line longer than max_line_bytes is cut into events of that length, all but the last marked partial; a
  * last line without a newline is partial too. Bytes are kept as they are. An event has the position of its first byte
  * in its stream, so those of one stream are in strictly ascending order, and one that is in a log already is
  * recognised.
@@ -33,15 +33,15 @@ struct sl__capture {
 	uint64_t max_line_bytes;
 	struct sl__capture_stream streams[SL__STREAMS];
 	struct sl__spool_place place;  /* of the next frame */
-	uint64_t skip_to[SL__STREAMS]; /* bytes before are passed over */
+	uint64_t skip_to[SL__STREAMS]; /* bytes before are skipped */
 	uint64_t known[SL__STREAMS];   /* events that begin before are in the log: they are not made again */
 	uint32_t flags;                /* SL__SPOOL_STARTED, SL__SPOOL_EXITED: so are these */
 	struct sl__protocol protocol;
 	struct sl__event_batch batch; /* what was made; the user empties it */
 	/* Called with every progress, NUL-terminated. May be NULL. */
-	void (*on_progress)(void *ctx, const char *json);
+	void (*on_progress)(const char *json, void *ctx);
 	void *ctx;
-	/* What the frames have told so far. */
+	/* What the frames contained so far. */
 	bool started, exited, failed;
 	int64_t last_ts_ms;
 	uint32_t exit_how, exit_value; /* 0 code, 1 signal */
@@ -55,11 +55,11 @@ void sl__capture_fini(struct sl__capture *c);
 /* Events go to the batch. SL_ENOMEM. */
 SL_MUST_CHECK int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, struct sl_err *err);
 /* No frame comes any more: the lines that have not ended are events now, then error (NULL: none), then the exit. An
- * attempt has one such error at most: it is known by its position behind all that descriptor 3 can have caused. */
+ * attempt has one such error at most: its position is past everything that descriptor 3 can have caused. */
 SL_MUST_CHECK int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err);
-/* Tell the header that all that was made so far is in the log. */
+/* Write to the header that all that was made so far is in the log. */
 void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h);
-/* Tell the header that the first n events of the batch are in the log, and the others not. */
+/* Write to the header that the first n events of the batch are in the log, and the others not. */
 void sl__capture_note_part(const struct sl__capture *c, size_t n, struct sl__spool_header *h);
 /* An event of this attempt is in the log: do not make it again. */
 void sl__capture_known(struct sl__capture *c, const struct sl_event *event);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a command is started with. Everything that is the same for all attempts is made once, in memory that minders
+ * The arguments and environment of a command. What is the same for all attempts is made once, in memory that minders
  * inherit by their fork; what belongs to one attempt goes into the arena of the shared memory.
  */
 #include <stdio.h>
@@ -30,18 +30,6 @@ static bool is_one_of(const char *setting, const char *const *names, size_t n)
 	return false;
 }
 
-/* Names and home of the user, when a command runs as another user. */
-static int add_user(sl_exec *x)
-{
-	for (size_t i = 0; i < SL_COUNT(user_names); i++) {
-		const char *value = i == 0 ? x->user->home : x->user->name;
-		x->base_env[x->n_base_env] = sl__asprintf(&x->env, "%s=%s", user_names[i], value);
-		if (x->base_env[x->n_base_env++] == NULL)
-			return SL_ENOMEM;
-	}
-	return 0;
-}
-
 static int copy_environment(sl_exec *x, const char *const *from)
 {
 	size_t n = 0;
@@ -60,30 +48,14 @@ static int copy_environment(sl_exec *x, const char *const *from)
 		if (x->base_env[x->n_base_env++] == NULL)
 			return SL_ENOMEM;
 	}
-	return x->user != NULL ? add_user(x) : 0;
-}
-
-static size_t count_of(const char *const *list)
-{
-	size_t n = 0;
-	while (list[n] != NULL)
-		n++;
-	return n;
-}
-
-static char **copy_list(const struct sl_env *env, const char *const *list)
-{
-	char **copy = sl__calloc(env, count_of(list) + 1, sizeof(*copy));
-	for (size_t i = 0; copy != NULL && list[i] != NULL; i++) {
-		copy[i] = sl__strdup(env, list[i]);
-		if (copy[i] == NULL) {
-			while (i > 0)
-				sl__free(env, copy[--i]);
-			sl__free(env, copy);
-			return NULL;
-		}
+	/* Names and home of the user, when commands run as another user. */
+	for (size_t i = 0; x->user != NULL && i < SL_COUNT(user_names); i++) {
+		const char *value = i == 0 ? x->user->home : x->user->name;
+		x->base_env[x->n_base_env] = sl__asprintf(&x->env, "%s=%s", user_names[i], value);
+		if (x->base_env[x->n_base_env++] == NULL)
+			return SL_ENOMEM;
 	}
-	return copy;
+	return 0;
 }
 
 static void free_list(const struct sl_env *env, char **list)
@@ -93,13 +65,29 @@ static void free_list(const struct sl_env *env, char **list)
 	sl__free(env, list);
 }
 
+static char **copy_list(const struct sl_env *env, const char *const *list)
+{
+	size_t n = 0;
+	while (list[n] != NULL)
+		n++;
+	char **copy = sl__calloc(env, n + 1, sizeof(*copy));
+	for (size_t i = 0; copy != NULL && i < n; i++) {
+		copy[i] = sl__strdup(env, list[i]);
+		if (copy[i] == NULL) {
+			free_list(env, copy);
+			return NULL;
+		}
+	}
+	return copy;
+}
+
 /* ---- memory of the arena, for one attempt ---- */
 
 struct arena {
 	char *at, *end; /* at NULL: it was too small */
 };
 
-static void *take(struct arena *a, size_t n, size_t align)
+static void *arena_alloc(struct arena *a, size_t n, size_t align)
 {
 	if (a->at == NULL)
 		return NULL;
@@ -113,17 +101,17 @@ static void *take(struct arena *a, size_t n, size_t align)
 	return p;
 }
 
-static void *take_list(struct arena *a, size_t n)
+static void *arena_list(struct arena *a, size_t n)
 {
-	void *p = take(a, n * sizeof(char *), _Alignof(char *));
+	void *p = arena_alloc(a, n * sizeof(char *), _Alignof(char *));
 	if (p != NULL)
 		memset(p, 0, n * sizeof(char *));
 	return p;
 }
 
-static char *take_text(struct arena *a, const char *text, size_t n)
+static char *arena_text(struct arena *a, const char *text, size_t n)
 {
-	char *p = take(a, n + 1, 1);
+	char *p = arena_alloc(a, n + 1, 1);
 	if (p != NULL) {
 		memcpy(p, text, n);
 		p[n] = '\0';
@@ -131,7 +119,7 @@ static char *take_text(struct arena *a, const char *text, size_t n)
 	return p;
 }
 
-SL_PRINTF(3, 4) static char *take_setting(struct arena *a, const char *name, const char *fmt, ...)
+SL_PRINTF(3, 4) static char *arena_setting(struct arena *a, const char *name, const char *fmt, ...)
 {
 	char head[64];
 	va_list args, again;
@@ -139,7 +127,7 @@ SL_PRINTF(3, 4) static char *take_setting(struct arena *a, const char *name, con
 	va_copy(again, args);
 	int n = vsnprintf(NULL, 0, fmt, args);
 	int skip = snprintf(head, sizeof(head), "%s=", name);
-	char *p = take(a, (size_t)(skip + n) + 1, 1);
+	char *p = arena_alloc(a, (size_t)(skip + n) + 1, 1);
 	if (p != NULL) {
 		memcpy(p, head, (size_t)skip);
 		(void)vsnprintf(p + skip, (size_t)n + 1, fmt, again);
@@ -150,21 +138,21 @@ SL_PRINTF(3, 4) static char *take_setting(struct arena *a, const char *name, con
 }
 
 /* What name may mean: itself when it has a slash, else one file in each folder of PATH. */
-static const char **take_paths(struct arena *a, const char *search, const char *name)
+static const char **arena_paths(struct arena *a, const char *search, const char *name)
 {
 	size_t n = 1, len = strlen(name);
 	for (const char *p = search; *p != '\0'; p++)
 		n += *p == ':';
-	const char **paths = take_list(a, n + 1);
+	const char **paths = arena_list(a, n + 1);
 	if (paths == NULL)
 		return NULL;
 	if (strchr(name, '/') != NULL || len == 0) {
-		paths[0] = take_text(a, name, len);
+		paths[0] = arena_text(a, name, len);
 		return paths;
 	}
 	for (size_t i = 0; i < n; i++) {
 		size_t folder = strcspn(search, ":");
-		char *p = take(a, folder + len + 3, 1);
+		char *p = arena_alloc(a, folder + len + 3, 1);
 		if (p == NULL)
 			break;
 		(void)snprintf(p, folder + len + 3, "%.*s/%s", folder > 0 ? (int)folder : 1, folder > 0 ? search : ".",
@@ -184,13 +172,13 @@ int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *env
 	if (argv == NULL)
 		return 0;
 	if (argv[0] == NULL || argv[0][0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "argv: names no command");
+		return sl_err_set(err, SL_EINVAL, "argv: missing command");
 	size_t bytes = (strlen(x->search) + 2) * (strlen(argv[0]) + 4) + 256 + strlen(x->search) * sizeof(char *);
 	char *scratch = sl__alloc(&x->env, bytes);
 	if (scratch == NULL)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
 	struct arena a = {scratch, scratch + bytes};
-	const char **paths = take_paths(&a, x->search, argv[0]);
+	const char **paths = arena_paths(&a, x->search, argv[0]);
 	x->paths = paths != NULL && a.at != NULL ? copy_list(&x->env, paths) : NULL;
 	x->argv = copy_list(&x->env, argv);
 	sl__free(&x->env, scratch);
@@ -222,111 +210,110 @@ static int bad_input(struct sl_err *err, const char *why)
 	return rc;
 }
 
-static int take_argv(struct arena *a, const sl_exec *x, struct sl__minder_shared *sh, json_t *list, struct sl_err *err)
+/* What one attempt is started with. */
+struct launch {
+	const sl_exec *x;
+	struct sl__minder_shared *shared;
+	struct arena arena;
+	char **envp;
+	size_t n_env;
+};
+
+/* Replace the variable of that name, or add it; there is room. */
+static void set_variable(struct launch *l, const char *name, char *setting)
 {
-	size_t n = json_array_size(list);
-	if (!json_is_array(list) || n == 0)
+	size_t len = strlen(name);
+	for (size_t i = 0; i < l->n_env; i++)
+		if (has_name(l->envp[i], name, len)) {
+			l->envp[i] = setting;
+			return;
+		}
+	l->envp[l->n_env++] = setting;
+}
+
+/* argv, cwd and env of the input. What the arena has no room for is found by the caller. */
+static int parse_input(struct launch *l, json_t *input, struct sl_err *err)
+{
+	struct arena *a = &l->arena;
+	struct sl__minder_shared *sh = l->shared;
+	json_t *list = json_object_get(input, "argv"), *cwd = json_object_get(input, "cwd");
+	json_t *env = json_object_get(input, "env"), *value;
+	size_t n_argv = json_array_size(list);
+	const char *name;
+	if (!json_is_object(input))
+		return bad_input(err, "is not a JSON object with argv");
+	if (!json_is_array(list) || n_argv == 0)
 		return bad_input(err, "argv is an array of strings, with the command first");
-	char **argv = take_list(a, n + 1);
-	for (size_t i = 0; i < n; i++) {
+	char **argv = arena_list(a, n_argv + 1);
+	for (size_t i = 0; i < n_argv; i++) {
 		json_t *item = json_array_get(list, i);
 		if (!plain_string(item) || (i == 0 && json_string_length(item) == 0))
 			return bad_input(err, "argv is an array of strings, with the command first");
 		if (argv != NULL)
-			argv[i] = take_text(a, json_string_value(item), json_string_length(item));
+			argv[i] = arena_text(a, json_string_value(item), json_string_length(item));
 	}
 	sh->argv = argv;
-	sh->paths = take_paths(a, x->search, json_string_value(json_array_get(list, 0)));
-	return 0;
-}
-
-/* Replace the setting of that name, or add it. */
-static void put_setting(char **envp, size_t *n, const char *name, char *setting)
-{
-	size_t len = strlen(name);
-	for (size_t i = 0; i < *n; i++)
-		if (has_name(envp[i], name, len)) {
-			envp[i] = setting;
-			return;
-		}
-	envp[(*n)++] = setting;
-}
-
-static int take_env(struct arena *a, char **envp, size_t *n, json_t *object, struct sl_err *err)
-{
-	const char *name;
-	json_t *value;
-	json_object_foreach(object, name, value)
-	{
-		if (!plain_string(value) || name[0] == '\0' || strchr(name, '=') != NULL)
-			return bad_input(err, "env is an object of strings");
-		char *setting = take(a, strlen(name) + json_string_length(value) + 2, 1);
-		if (setting == NULL)
-			return 0;
-		(void)sprintf(setting, "%s=%s", name, json_string_value(value));
-		put_setting(envp, n, name, setting);
-	}
-	return 0;
-}
-
-static int take_input(struct arena *a, const sl_exec *x, struct sl__minder_shared *sh, json_t *input, char **envp,
-		      size_t *n, struct sl_err *err)
-{
-	json_t *cwd = json_object_get(input, "cwd"), *env = json_object_get(input, "env");
-	if (!json_is_object(input))
-		return bad_input(err, "is not a JSON object with argv");
-	int rc = take_argv(a, x, sh, json_object_get(input, "argv"), err);
-	if (rc != 0)
-		return rc;
+	sh->paths = arena_paths(a, l->x->search, json_string_value(json_array_get(list, 0)));
 	if (cwd != NULL && !json_is_null(cwd)) {
 		if (!plain_string(cwd))
 			return bad_input(err, "cwd is a string");
-		sh->cwd = take_text(a, json_string_value(cwd), json_string_length(cwd));
+		sh->cwd = arena_text(a, json_string_value(cwd), json_string_length(cwd));
 	}
 	if (env == NULL || json_is_null(env))
 		return 0;
-	return json_is_object(env) ? take_env(a, envp, n, env, err) : bad_input(err, "env is an object of strings");
+	if (!json_is_object(env))
+		return bad_input(err, "env is an object of strings");
+	json_object_foreach(env, name, value)
+	{
+		if (!plain_string(value) || name[0] == '\0' || strchr(name, '=') != NULL)
+			return bad_input(err, "env is an object of strings");
+		char *setting = arena_alloc(a, strlen(name) + json_string_length(value) + 2, 1);
+		if (setting == NULL)
+			return 0;
+		(void)sprintf(setting, "%s=%s", name, json_string_value(value));
+		set_variable(l, name, setting);
+	}
+	return 0;
 }
 
 /* ---- an attempt ---- */
 
-static void take_own(struct arena *a, const struct sl_job *job, char **envp, size_t *n)
-{
-	char *own[] = {take_setting(a, own_names[0], "%llu", (unsigned long long)job->id),
-		       take_setting(a, own_names[1], "%llu", (unsigned long long)job->chain_id),
-		       take_setting(a, own_names[2], "%d", (int)job->attempt),
-		       take_setting(a, own_names[3], "%s", job->type != NULL ? job->type : ""),
-		       job->traceparent != NULL ? take_setting(a, own_names[4], "%s", job->traceparent) : NULL};
-	for (size_t i = 0; i < SL_COUNT(own); i++)
-		if (own[i] != NULL)
-			put_setting(envp, n, own_names[i], own[i]);
-}
-
 int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const struct sl_job *job,
 		       const char **stdin_text, struct sl_err *err)
 {
-	struct arena a = {shared->arena, shared->arena + sizeof(shared->arena)};
+	struct launch l = {.x = x, .shared = shared, .arena = {shared->arena, shared->arena + sizeof(shared->arena)}};
 	json_t *input = NULL;
 	int rc = 0;
 	if (x->argv == NULL)
 		input = json_loads(job->input != NULL ? job->input : "null", JSON_DECODE_ANY, NULL);
-	size_t n = x->n_base_env, more = json_object_size(json_object_get(input, "env"));
-	char **envp = take_list(&a, n + more + SL_COUNT(own_names) + 1);
-	if (envp != NULL)
-		memcpy(envp, x->base_env, n * sizeof(*envp));
+	size_t more = json_object_size(json_object_get(input, "env"));
+	l.n_env = x->n_base_env;
+	l.envp = arena_list(&l.arena, l.n_env + more + SL_COUNT(own_names) + 1);
+	if (l.envp != NULL)
+		memcpy(l.envp, x->base_env, l.n_env * sizeof(*l.envp));
 	shared->cwd = NULL;
 	shared->argv = x->argv;
 	shared->paths = (const char *const *)x->paths;
+	shared->envp = l.envp;
 	*stdin_text = job->input != NULL ? job->input : "null";
-	if (x->argv == NULL && envp != NULL) {
+	if (x->argv == NULL && l.envp != NULL) {
 		*stdin_text = "";
-		rc = take_input(&a, x, shared, input, envp, &n, err);
+		rc = parse_input(&l, input, err);
 	}
-	if (rc == 0 && envp != NULL)
-		take_own(&a, job, envp, &n);
-	shared->envp = envp;
+	/* Our own names last: the input cannot replace them. */
+	if (rc == 0 && l.envp != NULL) {
+		char *own[] = {arena_setting(&l.arena, own_names[0], "%llu", (unsigned long long)job->id),
+			       arena_setting(&l.arena, own_names[1], "%llu", (unsigned long long)job->chain_id),
+			       arena_setting(&l.arena, own_names[2], "%d", (int)job->attempt),
+			       arena_setting(&l.arena, own_names[3], "%s", job->type != NULL ? job->type : ""),
+			       job->traceparent != NULL ? arena_setting(&l.arena, own_names[4], "%s", job->traceparent)
+							: NULL};
+		for (size_t i = 0; i < SL_COUNT(own); i++)
+			if (own[i] != NULL)
+				set_variable(&l, own_names[i], own[i]);
+	}
 	json_decref(input);
-	if (rc == 0 && a.at == NULL)
+	if (rc == 0 && l.arena.at == NULL)
 		return sl_err_set(err, SL_ETOOBIG, "arguments and environment of the command need more than 2 MiB");
 	return rc;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The minder's process. After the fork it closes everything that it does not need, above all the worker's log, whose
- * lock must end with the worker. Descriptors in it: 0 to 4 are all its end of the socket (so that none of the command's
- * numbers is ever taken), 5 is the spool, 6 the worker's pidfd.
+ * The minder's process, and the pump that moves what pipes hold into a spool.
+ *
+ * After the fork the process closes everything that it does not need, above all the worker's log, whose lock must end
+ * with the worker. Descriptors in it: 0 to 4 are all its end of the socket (so that none of the command's numbers is
+ * ever taken), 5 is the spool, 6 the worker's pidfd.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,10 +25,10 @@
 
 #define CTL 4
 #define SPOOL 5
-#define LOOK_AGAIN_MS 100 /* for what nobody tells */
-#define LEASH_FD 240      /* in the command: out of the way of what scripts open */
-#define EBB_MS 2          /* longest wait for the exit after a pipe was closed */
-#define GIVE_UP_MS 1000   /* and given up so long after the end of an attempt that must end */
+#define CHECK_MS 100    /* how often to check what is not signalled */
+#define LEASH_FD 240    /* in the command: out of the way of what scripts open */
+#define EBB_MS 2        /* longest wait for the exit after a pipe was closed */
+#define GIVE_UP_MS 1000 /* longest wait for space after the end of an attempt that must end */
 
 struct minder {
 	struct sl__minder_shared *shared;
@@ -40,9 +43,9 @@ struct minder {
 	bool orphan;      /* the worker is gone */
 	bool terminating; /* the worker wants it to end */
 	bool exited;      /* the command has, and is not reaped */
-	bool full;        /* the spool takes nothing */
+	bool full;        /* the spool has no space */
 	bool ebbing;      /* a pipe was closed: most likely the command is about to exit */
-	uint64_t told;    /* of the spool's end, to the worker */
+	uint64_t told;    /* the end of the spool that the worker was sent a 'D' for */
 	int64_t kill_at_ns, linger_until_ns;
 };
 
@@ -51,9 +54,93 @@ static int64_t now_ns(void)
 	return sl__clock_real.mono_ns(NULL);
 }
 
-static int64_t after_ms(int64_t ms)
+/* ---- the pump ---- */
+
+int sl__pump_write(struct sl__pump *p, enum sl__frame_kind kind, const void *payload, size_t n)
 {
-	return now_ns() + ms * 1000000;
+	struct sl__minder_shared *sh = p->shared;
+	uint8_t frame[SL__SPOOL_FRAME];
+	union {
+		const void *in;
+		void *out;
+	} bytes = {payload};
+	struct iovec iov[2] = {{frame, sizeof(frame)}, {bytes.out, n}};
+	uint64_t end = atomic_load_explicit(&sh->end, memory_order_relaxed);
+	sl__spool_put_frame(frame, sh->salt, kind, payload, n, sl__clock_real.real_ms(NULL));
+	for (uint64_t offset = end; iov[0].iov_len + iov[1].iov_len > 0;) {
+		ssize_t put = pwritev(p->spool, iov, 2, (off_t)offset);
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return put < 0 ? errno : ENOSPC;
+		offset += (uint64_t)put;
+		for (int i = 0; i < 2; i++) {
+			size_t of_this = SL_MIN((size_t)put, iov[i].iov_len);
+			iov[i].iov_base = (char *)iov[i].iov_base + of_this;
+			iov[i].iov_len -= of_this;
+			put -= (ssize_t)of_this;
+		}
+	}
+	atomic_store_explicit(&sh->end, end + sizeof(frame) + n, memory_order_release);
+	return 0;
+}
+
+int sl__pump_rescue(struct sl__pump *p)
+{
+	struct sl__minder_shared *sh = p->shared;
+	uint32_t n = atomic_load(&sh->chunk_len);
+	if (n == 0)
+		return 0;
+	/* When the end has moved, the chunk is in the spool already. */
+	int rc = 0;
+	if (atomic_load(&sh->chunk_at) == atomic_load(&sh->end))
+		rc = sl__pump_write(p, (enum sl__frame_kind)atomic_load(&sh->chunk_kind), sh->chunk, n);
+	if (rc == 0)
+		atomic_store(&sh->chunk_len, 0);
+	return rc;
+}
+
+int sl__pump_read(struct sl__pump *p, enum sl__stream stream, size_t *n)
+{
+	struct sl__minder_shared *sh = p->shared;
+	if (n != NULL)
+		*n = 0;
+	int rc = sl__pump_rescue(p);
+	if (rc != 0 || p->pipes[stream] < 0)
+		return rc;
+	atomic_store(&sh->chunk_kind, (uint32_t)SL__FRAME_STDOUT + (uint32_t)stream);
+	atomic_store(&sh->chunk_at, atomic_load(&sh->end));
+	uint32_t len = 0;
+	while (len < SL__SPOOL_CHUNK) {
+		ssize_t got = read(p->pipes[stream], sh->chunk + len, SL__SPOOL_CHUNK - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got == 0 || (got < 0 && errno != EAGAIN)) {
+			(void)close(p->pipes[stream]);
+			p->pipes[stream] = -1;
+		}
+		if (got <= 0)
+			break;
+		len += (uint32_t)got;
+		atomic_store(&sh->chunk_len, len);
+	}
+	if (n != NULL)
+		*n = len;
+	return sl__pump_rescue(p);
+}
+
+bool sl__pump_open(const struct sl__pump *p)
+{
+	return p->pipes[SL__STDOUT] >= 0 || p->pipes[SL__STDERR] >= 0 || p->pipes[SL__CONTROL] >= 0;
+}
+
+void sl__pump_close(struct sl__pump *p)
+{
+	for (size_t i = 0; i < SL__STREAMS; i++) {
+		if (p->pipes[i] >= 0)
+			(void)close(p->pipes[i]);
+		p->pipes[i] = -1;
+	}
 }
 
 /* ---- the command ---- */
@@ -73,15 +160,6 @@ static bool put_on_leash(int leash)
 		(void)close_range(4, (unsigned)keep - 1, 0);
 	(void)close_range((unsigned)keep + 1, ~0U, 0);
 	return true;
-}
-
-/* The folder of the command. Another user starts in the minder's only where it can go there by its path, and in the
- * root folder otherwise: an inherited working folder would be a way around the permissions of the folders above it. */
-static bool enter_folder(const struct minder *m)
-{
-	if (m->shared->cwd != NULL)
-		return chdir(m->shared->cwd) == 0;
-	return m->user == NULL || chdir(m->folder) == 0 || chdir("/") == 0;
 }
 
 /* In the child of a vfork: the minder sleeps, and what is written to the shared memory is seen by it. */
@@ -108,15 +186,17 @@ static _Noreturn void become_command(const struct minder *m, const int fds[4])
 			goto fail;
 	if (!put_on_leash(m->leash[0]))
 		goto fail;
+	/* Another user starts in the minder's folder only where it can go there by its path, and in the root folder
+	 * otherwise: an inherited working folder would be a way around the permissions of the folders above it. */
 	sh->spawn_step = SL__SPAWN_CHDIR;
-	if (!enter_folder(m))
+	if (sh->cwd != NULL ? chdir(sh->cwd) != 0 : m->user != NULL && chdir(m->folder) != 0 && chdir("/") != 0)
 		goto fail;
 	sh->spawn_step = SL__SPAWN_EXEC;
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	for (const char *const *path = sh->paths; *path != NULL; path++) {
 		(void)execve(*path, sh->argv, sh->envp);
-		/* As execvp: what is not there is passed over, a file without permission is remembered. */
+		/* As execvp: a missing file is skipped, one without permission is remembered. */
 		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
 			goto fail;
 		if (why == 0 || errno == EACCES)
@@ -141,15 +221,6 @@ static SL_NOINLINE pid_t start_command(const struct minder *m, const int fds[4])
 	return pid;
 }
 
-static void close_leash(struct minder *m)
-{
-	for (int i = 0; i < 2; i++) {
-		if (m->leash[i] >= 0)
-			(void)close(m->leash[i]);
-		m->leash[i] = -1;
-	}
-}
-
 static void reap(pid_t pid, int *status)
 {
 	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
@@ -157,7 +228,7 @@ static void reap(pid_t pid, int *status)
 }
 
 /* false: it could not be started, and why is in shared memory. */
-static bool spawn(struct minder *m, const int fds[4])
+static bool spawn_command(struct minder *m, const int fds[4])
 {
 	int status = 0;
 	if (pipe2(m->leash, O_CLOEXEC) != 0) {
@@ -169,10 +240,11 @@ static bool spawn(struct minder *m, const int fds[4])
 	pid_t pid = start_command(m, fds);
 	(void)close(m->leash[0]);
 	m->leash[0] = -1;
-	if (pid >= 0 && m->shared->spawn_errno != 0)
-		reap(pid, &status);
-	if (m->shared->spawn_errno != 0)
+	if (m->shared->spawn_errno != 0) {
+		if (pid >= 0)
+			reap(pid, &status);
 		return false;
+	}
 	m->pid = pid;
 	atomic_store(&m->shared->pid, pid);
 	m->command = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -187,20 +259,10 @@ static void kill_group(const struct minder *m, int number)
 
 /* ---- the worker ---- */
 
-static void tell(const struct minder *m, char what)
+static void send_to_worker(const struct minder *m, char what)
 {
 	if (!m->orphan)
 		(void)send(CTL, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-/* Of output only: the worker looks for the start by itself, and hears of the end. */
-static void tell_more(struct minder *m)
-{
-	uint64_t end = atomic_load(&m->shared->end);
-	if (end == m->told || atomic_exchange(&m->shared->want_poke, 0) == 0)
-		return;
-	m->told = end;
-	tell(m, 'D');
 }
 
 static void worker_is_gone(struct minder *m)
@@ -209,34 +271,28 @@ static void worker_is_gone(struct minder *m)
 	kill_group(m, SIGKILL);
 }
 
-static void terminate(struct minder *m)
-{
-	if (m->terminating)
-		return;
-	m->terminating = true;
-	m->kill_at_ns = after_ms(m->shared->kill_grace_ms);
-	kill_group(m, SIGTERM);
-	kill_group(m, SIGCONT); /* one that is stopped could not end */
-}
-
-static void listen_to_worker(struct minder *m)
+static void read_from_worker(struct minder *m)
 {
 	char what = 0;
 	ssize_t got = recv(CTL, &what, 1, MSG_DONTWAIT);
 	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
 		worker_is_gone(m);
-	else if (got == 1 && what == 'T')
-		terminate(m);
+	if (got != 1 || what != 'T' || m->terminating)
+		return;
+	m->terminating = true;
+	m->kill_at_ns = now_ns() + m->shared->kill_grace_ms * 1000000;
+	kill_group(m, SIGTERM);
+	kill_group(m, SIGCONT); /* a stopped one could not end */
 }
 
-/* Is there room in the spool? A dead worker's has no limit: what the pipes hold is all that comes. */
+/* Is there room in the spool? Without a worker there is no limit: what the pipes hold is all that comes. */
 static bool has_room(const struct minder *m)
 {
 	struct sl__minder_shared *sh = m->shared;
 	if (m->orphan || atomic_load(&sh->end) - atomic_load(&sh->consumed) < SL__BACKLOG_MAX)
 		return true;
 	atomic_store(&sh->stalled, 1);
-	/* Asked again: the worker looks at `stalled` after it has consumed. */
+	/* Checked again: the worker reads `stalled` after it has consumed. */
 	bool room = atomic_load(&sh->end) - atomic_load(&sh->consumed) < SL__BACKLOG_MAX;
 	if (room)
 		atomic_store(&sh->stalled, 0);
@@ -247,26 +303,8 @@ static bool has_room(const struct minder *m)
 
 enum { POLL_CTL, POLL_WORKER, POLL_COMMAND, POLL_PIPES, POLL_COUNT = POLL_PIPES + SL__STREAMS };
 
-static int timeout_ms(const struct minder *m)
-{
-	int64_t at = SL_MIN(m->kill_at_ns, m->linger_until_ns);
-	/* Something that nobody tells: space in the spool, the end of a command for which there was no pidfd. */
-	bool look_again = m->full || (m->command < 0 && !m->exited);
-	if (at == SL_FOREVER)
-		return look_again ? LOOK_AGAIN_MS : -1;
-	int64_t left = (at - now_ns() + 999999) / 1000000;
-	left = SL_MIN(SL_MAX(left, 0), INT32_MAX);
-	return look_again ? (int)SL_MIN(left, LOOK_AGAIN_MS) : (int)left;
-}
-
-/* Does not reap. */
-static bool has_exited(const struct minder *m)
-{
-	siginfo_t info = {0};
-	return waitid(P_PID, (id_t)m->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == m->pid;
-}
-
-static void wait_for_something(struct minder *m, struct pollfd p[POLL_COUNT])
+/* Poll for the worker, the command and the pipes. */
+static void wait_for_input(struct minder *m, struct pollfd p[POLL_COUNT])
 {
 	bool reading = !m->full && has_room(m) && !m->ebbing;
 	p[POLL_CTL] = (struct pollfd){.fd = m->orphan ? -1 : CTL, .events = POLLIN};
@@ -274,7 +312,14 @@ static void wait_for_something(struct minder *m, struct pollfd p[POLL_COUNT])
 	p[POLL_COMMAND] = (struct pollfd){.fd = m->exited ? -1 : m->command, .events = POLLIN};
 	for (int i = 0; i < SL__STREAMS; i++)
 		p[POLL_PIPES + i] = (struct pollfd){.fd = reading ? m->pump.pipes[i] : -1, .events = POLLIN};
-	if (poll(p, POLL_COUNT, m->ebbing ? EBB_MS : timeout_ms(m)) < 0)
+	int64_t at = SL_MIN(m->kill_at_ns, m->linger_until_ns);
+	int64_t timeout_ms = -1;
+	if (at != SL_FOREVER)
+		timeout_ms = SL_MIN(SL_MAX((at - now_ns() + 999999) / 1000000, 0), INT32_MAX);
+	/* Not signalled: space in the spool, the end of a command for which there was no pidfd. */
+	if (m->full || (m->command < 0 && !m->exited))
+		timeout_ms = timeout_ms < 0 ? CHECK_MS : SL_MIN(timeout_ms, CHECK_MS);
+	if (poll(p, POLL_COUNT, m->ebbing ? EBB_MS : (int)timeout_ms) < 0)
 		for (int i = 0; i < POLL_COUNT; i++)
 			p[i].revents = 0;
 	if (m->ebbing)
@@ -291,13 +336,13 @@ static void read_pipes(struct minder *m, const struct pollfd p[POLL_COUNT])
 		bool open = m->pump.pipes[i] >= 0;
 		if (open && p[POLL_PIPES + i].revents != 0)
 			m->full = sl__pump_read(&m->pump, (enum sl__stream)i, NULL) != 0;
-		/* A command that exits closes its descriptors one by one: one look at all of them is cheaper than
-		 * three, so the next thing to wait for is its end, for a moment. */
+		/* A command that exits closes its descriptors one by one: reading all of them once is cheaper than
+		 * three times, so the next thing to wait for is its end, for EBB_MS. */
 		m->ebbing |= open && m->pump.pipes[i] < 0 && !m->exited;
 	}
 }
 
-static void look_at_clock(struct minder *m)
+static void check_deadlines(struct minder *m)
 {
 	int64_t now = now_ns();
 	if (now >= m->kill_at_ns) {
@@ -311,25 +356,7 @@ static void look_at_clock(struct minder *m)
 	if (patient)
 		m->linger_until_ns = SL_FOREVER;
 	else if (m->linger_until_ns == SL_FOREVER)
-		m->linger_until_ns = after_ms(m->full ? GIVE_UP_MS : SL__LINGER_MS);
-}
-
-static bool is_over(const struct minder *m)
-{
-	if (!m->exited)
-		return false;
-	return (!sl__pump_open(&m->pump) && !m->full) || now_ns() >= m->linger_until_ns;
-}
-
-/* What is in the pipes now, and not what somebody who left the group goes on writing. */
-static void drain(struct minder *m)
-{
-	for (int i = 0; i < SL__STREAMS; i++) {
-		size_t n = 1;
-		for (size_t sum = 0; n > 0 && sum < SL__BACKLOG_MAX && m->pump.pipes[i] >= 0; sum += n)
-			if (sl__pump_read(&m->pump, (enum sl__stream)i, &n) != 0)
-				return;
-	}
+		m->linger_until_ns = now + (int64_t)(m->full ? GIVE_UP_MS : SL__LINGER_MS) * 1000000;
 }
 
 /* The last frame, as long as it makes sense to wait for space. */
@@ -342,31 +369,46 @@ static void write_last(struct minder *m, enum sl__frame_kind kind, uint32_t a, u
 		if (sl__pump_rescue(&m->pump) == 0 && sl__pump_write(&m->pump, kind, payload, sizeof(payload)) == 0)
 			return;
 		struct pollfd p = {.fd = m->orphan ? -1 : CTL, .events = POLLIN};
-		(void)poll(&p, 1, LOOK_AGAIN_MS);
+		(void)poll(&p, 1, CHECK_MS);
 		if (p.revents != 0)
-			listen_to_worker(m);
+			read_from_worker(m);
 		if (m->orphan || m->terminating)
-			left -= LOOK_AGAIN_MS;
+			left -= CHECK_MS;
 	}
 }
 
-static void mind(struct minder *m)
+/* From the start of the command until its pipes are empty. */
+static void mind_command(struct minder *m)
 {
 	struct pollfd p[POLL_COUNT];
-	while (!is_over(m)) {
-		wait_for_something(m, p);
+	while (!m->exited || ((sl__pump_open(&m->pump) || m->full) && now_ns() < m->linger_until_ns)) {
+		wait_for_input(m, p);
 		if (p[POLL_CTL].revents != 0)
-			listen_to_worker(m);
+			read_from_worker(m);
 		if (p[POLL_WORKER].revents != 0)
 			worker_is_gone(m);
-		if (p[POLL_COMMAND].revents != 0 || (m->command < 0 && has_exited(m)))
+		siginfo_t info = {0}; /* does not reap */
+		if (p[POLL_COMMAND].revents != 0 ||
+		    (m->command < 0 && waitid(P_PID, (id_t)m->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+		     info.si_pid == m->pid))
 			m->exited = true;
 		read_pipes(m, p);
-		look_at_clock(m);
-		tell_more(m);
+		check_deadlines(m);
+		/* Only output is signalled: the worker checks for the start itself, and gets an 'E' for the end. */
+		uint64_t end = atomic_load(&m->shared->end);
+		if (end != m->told && atomic_exchange(&m->shared->want_poke, 0) != 0) {
+			m->told = end;
+			send_to_worker(m, 'D');
+		}
 	}
 	kill_group(m, SIGKILL);
-	drain(m);
+	/* What is in the pipes now, and not what a process that left the group continues to write. */
+	for (int i = 0; i < SL__STREAMS; i++) {
+		size_t n = 1;
+		for (size_t sum = 0; n > 0 && sum < SL__BACKLOG_MAX && m->pump.pipes[i] >= 0; sum += n)
+			if (sl__pump_read(&m->pump, (enum sl__stream)i, &n) != 0)
+				return;
+	}
 }
 
 static void end_command(struct minder *m)
@@ -376,7 +418,7 @@ static void end_command(struct minder *m)
 	atomic_store(&m->shared->pid, 0);
 	if (m->command >= 0)
 		(void)close(m->command);
-	/* Where a vfork is a fork (under a sanitizer), a start that failed comes out only here. */
+	/* Where a vfork is a fork (under a sanitizer), a start that failed shows only here. */
 	if (m->shared->spawn_errno != 0)
 		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
 	else if (WIFSIGNALED(status))
@@ -385,7 +427,7 @@ static void end_command(struct minder *m)
 		write_last(m, SL__FRAME_EXITED, 0, (uint32_t)WEXITSTATUS(status));
 }
 
-static void run(struct minder *m, const int fds[SL__MINDER_FDS])
+static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
 {
 	uint8_t number[4];
 	m->pid = 0;
@@ -394,7 +436,7 @@ static void run(struct minder *m, const int fds[SL__MINDER_FDS])
 	m->kill_at_ns = m->linger_until_ns = SL_FOREVER;
 	for (int i = 0; i < SL__STREAMS; i++)
 		m->pump.pipes[i] = fds[4 + i];
-	bool started = spawn(m, fds);
+	bool started = spawn_command(m, fds);
 	for (int i = 0; i < 4; i++)
 		(void)close(fds[i]);
 	if (!started) {
@@ -403,12 +445,16 @@ static void run(struct minder *m, const int fds[SL__MINDER_FDS])
 		sl__put32(number, (uint32_t)m->pid);
 		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof(number)) != 0;
 		m->told = atomic_load(&m->shared->end);
-		mind(m);
+		mind_command(m);
 		end_command(m);
 	}
-	close_leash(m);
+	for (int i = 0; i < 2; i++) {
+		if (m->leash[i] >= 0)
+			(void)close(m->leash[i]);
+		m->leash[i] = -1;
+	}
 	sl__pump_close(&m->pump);
-	tell(m, 'E');
+	send_to_worker(m, 'E');
 }
 
 /* ---- the process ---- */
@@ -445,14 +491,6 @@ static bool arrange_descriptors(int ctl, int spool)
 	return dup3(high_spool, SPOOL, O_CLOEXEC) >= 0 && close_range(SPOOL + 1, ~0U, 0) == 0;
 }
 
-/* The command can read /proc/<its parent>/environ and, of the same user, its memory. The minder needs no variables. */
-static void hide_environment(const struct sl__env_area *area)
-{
-	(void)prctl(PR_SET_DUMPABLE, 0);
-	if (area->start != NULL)
-		explicit_bzero(area->start, area->len);
-}
-
 void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out)
 {
 	char text[1024], *at;
@@ -462,7 +500,7 @@ void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *
 	ssize_t n = fd >= 0 ? sl__pread_full(env, fd, text, sizeof(text) - 1, 0) : 0;
 	sl__close_fd(env, &fd);
 	text[SL_MAX(n, 0)] = '\0';
-	/* Fields are counted behind the name, which may have anything in it; these are numbers 50 and 51. */
+	/* Fields are counted after the name, which may contain anything; these are numbers 50 and 51. */
 	at = strrchr(text, ')');
 	for (int field = 2; at != NULL && field < 50; field++) {
 		at = strchr(at, ' ');
@@ -472,28 +510,32 @@ void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *
 		*out = (struct sl__env_area){(void *)start, end - start};
 }
 
-void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area,
-		     const struct sl__exec_user *user, int ctl, int spool, pid_t parent)
+void sl__minder_main(const struct sl__minder_start *start)
 {
-	struct minder m = {
-		.shared = shared, .pump = {.shared = shared, .spool = SPOOL, .pipes = {-1, -1, -1}}, .user = user};
+	struct minder m = {.shared = start->shared,
+			   .pump = {.shared = start->shared, .spool = SPOOL, .pipes = {-1, -1, -1}},
+			   .user = start->user};
 	int fds[SL__MINDER_FDS], what;
 	sl__signals_default();
-	/* Out of the worker's group: a signal for all of that must not take the witness too. */
+	/* Out of the worker's group: a signal for all of that must not reach the minder too. */
 	(void)setpgid(0, 0);
 	(void)prctl(PR_SET_NAME, "sluice-minder");
-	hide_environment(area);
-	if (!arrange_descriptors(ctl, spool))
+	/* A command can read /proc/<its parent>/environ and, of the same user, its memory. The minder needs no
+	 * variables. */
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	if (start->area->start != NULL)
+		explicit_bzero(start->area->start, start->area->len);
+	if (!arrange_descriptors(start->ctl, start->spool))
 		_exit(1);
 	/* The system call: the library's function may allocate memory. */
 	if (syscall(SYS_getcwd, m.folder, sizeof(m.folder)) <= 0 || m.folder[0] != '/')
 		(void)strcpy(m.folder, "/");
 	m.self = getpid();
-	m.worker = (int)syscall(SYS_pidfd_open, parent, 0);
-	if (getppid() != parent)
+	m.worker = (int)syscall(SYS_pidfd_open, start->parent, 0);
+	if (getppid() != start->parent)
 		_exit(0);
 	while (!m.orphan && (what = wait_for_run(fds)) >= 0)
 		if (what == 1)
-			run(&m, fds);
+			run_command(&m, fds);
 	_exit(0);
 }

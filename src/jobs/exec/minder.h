@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The minder: a process beside the worker that starts commands, one at a time, moves what they write into a spool, and
+ * The minder: a process next to the worker that starts commands, one at a time, moves what they write into a spool, and
  * ends them when the worker dies. It is forked from the worker and never executes another program, so that it costs a
  * fork once and not for every command: a command is then a vfork and an exec of a small process.
  *
@@ -10,20 +10,19 @@
  *          ◀── 'D' there is something ──          spool
  *          ◀── 'E' it has ended ──
  *
- * Promises
+ * Invariants
  *  M1. What was read from a pipe is in the spool before anything else is read; `end` covers only whole frames.
- *  M2. When the worker is gone (its end of the socket closes, or its pidfd says so), the command's process group gets
- *      SIGKILL, the pipes are drained into the spool, and the minder ends. The lock on the spool ends with it.
+ *  M2. When the worker is gone (its end of the socket closes, or its pidfd becomes readable), the command's process
+ *      group gets SIGKILL, the pipes are drained into the spool, and the minder ends. The lock on the spool ends with it.
  *  M3. The command is not reaped before its group was killed for the last time: its number cannot mean another group.
  *  M4. A command never outlives its minder, and neither do the processes it has started: SIGKILL is its parent-death
  *      signal, and its process group is on a leash: a pipe whose write end is the minder's alone and whose read end,
- * which the command inherits, is set to send SIGKILL to the group when the write end closes (fcntl F_SETOWN, F_SETSIG,
- *      O_ASYNC). The kernel does it when the minder dies, whoever else died with it. What has left the group (setsid),
- * or a group of which no process has the leash open any more (close of all descriptors), is out of its reach; the
- *      command itself is not.
- *
- *  M5. A command of another user (run_as) has its own session: it cannot put input into the terminal of the
- * worker. The minder keeps the worker's user, and needs CAP_KILL to end such a command.
+ *      which the command inherits, is set to send SIGKILL to the group when the write end closes (fcntl F_SETOWN,
+ *      F_SETSIG, O_ASYNC). The kernel does it when the minder dies, whatever else died with it. A process that has left
+ *      the group (setsid), or a group of which no process has the leash open any more (close of all descriptors), is
+ *      out of its reach; the command itself is not.
+ *  M5. A command of another user (run_as) has its own session: it cannot put input into the terminal of the worker. The
+ *      minder keeps the worker's user, and needs CAP_KILL to end such a command.
  *
  * When the command itself has exited, its pipes may still be open in processes that it has left behind. They are read
  * for SL__LINGER_MS more, then (as when the pipes close) what is left of the process group is killed.
@@ -67,7 +66,7 @@ struct sl__minder_shared {
 	char arena[SL__ARENA_BYTES];
 };
 
-/* The reading half of it, which the worker takes over when the minder dies. */
+/* The reading half, which the worker takes over when the minder dies. Async-signal-safe. */
 struct sl__pump {
 	struct sl__minder_shared *shared;
 	int spool;
@@ -90,9 +89,17 @@ struct sl__env_area {
 	size_t len;
 };
 void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out);
-/* The process. area: to be wiped in it. user: of the commands, or NULL. ctl is its end of the socket, a SOCK_SEQPACKET;
- * parent the worker. */
-_Noreturn void sl__minder_main(struct sl__minder_shared *shared, const struct sl__env_area *area,
-			       const struct sl__exec_user *user, int ctl, int spool, pid_t parent);
+
+/* What the process begins with. */
+struct sl__minder_start {
+	struct sl__minder_shared *shared;
+	const struct sl__env_area *area;  /* to be wiped */
+	const struct sl__exec_user *user; /* of the commands; NULL: that of this process */
+	int ctl;                          /* its end of the socket, a SOCK_SEQPACKET */
+	int spool;
+	pid_t parent; /* the worker */
+};
+/* The process. */
+_Noreturn void sl__minder_main(const struct sl__minder_start *start);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Minders. One is forked when an attempt finds none idle, so there are as many as attempts ever ran at once; the one
- * that was used last is used first. Each has one spool for its life.
+ * The pool of minders. One is forked when an attempt finds none idle, so there are as many as attempts ever ran at the
+ * same time; the one that was used last is used first. Each has one spool for its life.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,45 +34,13 @@ static int make_spool(sl_exec *x, struct sl__minder *m, struct sl_err *err)
 	return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", m->path) : 0;
 }
 
-static int fork_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
-{
-	int pair[2];
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
-		return sl_err_set_errno(err, errno, "start a minder: socketpair");
-	m->ctl = pair[0];
-	m->pid = fork();
-	int why = errno;
-	if (m->pid == 0)
-		sl__minder_main(m->shared, &x->env_area, x->user, pair[1], m->spool, x->pid);
-	(void)close(pair[1]);
-	return m->pid < 0 ? sl_err_set_errno(err, why, "start a minder: fork") : 0;
-}
-
-static int make_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
-{
-	void *p = mmap(NULL, sizeof(*m->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		       0);
-	if (p == MAP_FAILED)
-		return sl_err_set_errno(err, errno, "start a minder: mmap");
-	m->shared = p;
-	int rc = make_spool(x, m, err);
-	return rc != 0 ? rc : fork_minder(x, m, err);
-}
-
-static void end_process(struct sl__minder *m)
+static void free_minder(sl_exec *x, struct sl__minder *m)
 {
 	if (m->ctl >= 0)
 		(void)close(m->ctl);
-	m->ctl = -1;
-	/* Somebody else in the program may have reaped it. */
+	/* Another part of the program may have reaped it. */
 	while (m->pid > 0 && waitpid(m->pid, NULL, 0) < 0 && errno == EINTR)
 		;
-	m->pid = 0;
-}
-
-static void free_minder(sl_exec *x, struct sl__minder *m)
-{
-	end_process(m);
 	sl__close_fd(&x->env, &m->spool);
 	if (m->shared != NULL)
 		(void)munmap(m->shared, sizeof(*m->shared));
@@ -82,7 +50,7 @@ static void free_minder(sl_exec *x, struct sl__minder *m)
 
 void sl__minder_end(sl_exec *x, struct sl__minder *m)
 {
-	/* While it is still locked: nobody takes it for one that is to be recovered. */
+	/* While it is still locked: then it is not taken for one that is to be recovered. */
 	if (m->path != NULL && m->spool >= 0)
 		(void)SL__IO(&x->env, unlink, m->path);
 	free_minder(x, m);
@@ -101,7 +69,7 @@ void sl__minder_discard(sl_exec *x, struct sl__minder *m)
 	stops_running(x);
 }
 
-static struct sl__minder *take_idle(sl_exec *x, bool *many)
+static struct sl__minder *pop_idle(sl_exec *x, bool *many)
 {
 	sl__lock(&x->mu);
 	struct sl__minder *m = x->idle;
@@ -114,13 +82,52 @@ static struct sl__minder *take_idle(sl_exec *x, bool *many)
 	return m;
 }
 
-static int make_new(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+/* Shared memory, a spool, a socket, and the process. After a failure the caller ends m. */
+static int start_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
 {
+	int pair[2];
+	void *p = mmap(NULL, sizeof(*m->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
+	if (p == MAP_FAILED)
+		return sl_err_set_errno(err, errno, "start a minder: mmap");
+	m->shared = p;
+	int rc = make_spool(x, m, err);
+	if (rc != 0)
+		return rc;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return sl_err_set_errno(err, errno, "start a minder: socketpair");
+	m->ctl = pair[0];
+	m->pid = fork();
+	int why = errno;
+	if (m->pid == 0) {
+		const struct sl__minder_start start = {.shared = m->shared,
+						       .area = &x->env_area,
+						       .user = x->user,
+						       .ctl = pair[1],
+						       .spool = m->spool,
+						       .parent = x->pid};
+		sl__minder_main(&start);
+	}
+	(void)close(pair[1]);
+	return m->pid < 0 ? sl_err_set_errno(err, why, "start a minder: fork") : 0;
+}
+
+int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err)
+{
+	bool many;
+	*out = pop_idle(x, &many);
+	if (*out == NULL && atomic_load(&x->n_settling) > 0) {
+		/* Twice as many as run is enough: then the disk is what limits. */
+		sl__minder_settled(x, many);
+		*out = pop_idle(x, &many);
+	}
+	if (*out != NULL)
+		return 0;
 	struct sl__minder *m = sl__calloc(&x->env, 1, sizeof(*m));
 	if (m == NULL)
 		return sl_err_set(err, SL_ENOMEM, "start a minder: out of memory");
 	m->ctl = m->spool = -1;
-	int rc = make_minder(x, m, err);
+	int rc = start_minder(x, m, err);
 	if (rc != 0) {
 		sl__minder_end(x, m);
 		return rc;
@@ -130,18 +137,6 @@ static int make_new(sl_exec *x, struct sl__minder **out, struct sl_err *err)
 	sl__unlock(&x->mu);
 	*out = m;
 	return 0;
-}
-
-int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err)
-{
-	bool many;
-	*out = take_idle(x, &many);
-	if (*out == NULL && atomic_load(&x->n_settling) > 0) {
-		/* Twice as many as run is enough: then it is the disk that must be waited for. */
-		sl__minder_settled(x, many);
-		*out = take_idle(x, &many);
-	}
-	return *out != NULL ? 0 : make_new(x, out, err);
 }
 
 static void make_idle(sl_exec *x, struct sl__minder *m)
@@ -162,7 +157,7 @@ void sl__minder_release(sl_exec *x, struct sl__minder *m)
 	stops_running(x);
 }
 
-static void retire(sl_exec *x, struct sl__minder *m)
+static void retire_minder(sl_exec *x, struct sl__minder *m)
 {
 	struct sl__retired *r = sl__calloc(&x->env, 1, sizeof(*r));
 	if (r != NULL) {
@@ -174,19 +169,19 @@ static void retire(sl_exec *x, struct sl__minder *m)
 		x->retry_retired_ns = sl__clock_real.mono_ns(NULL) + 1000000000;
 		sl__unlock(&x->mu);
 	}
-	/* Without memory for that the spool stays too, for whoever opens the log next. */
+	/* Without memory for that the spool stays too, and is recovered when the log is opened next. */
 	free_minder(x, m);
 }
 
 void sl__minder_retire(sl_exec *x, struct sl__minder *m)
 {
-	retire(x, m);
+	retire_minder(x, m);
 	stops_running(x);
 }
 
 /* ---- settling ---- */
 
-static void put_settling(sl_exec *x, struct sl__minder *m)
+static void add_settling(sl_exec *x, struct sl__minder *m)
 {
 	sl__lock(&x->mu);
 	m->next = x->settling;
@@ -195,42 +190,30 @@ static void put_settling(sl_exec *x, struct sl__minder *m)
 	sl__unlock(&x->mu);
 }
 
-static struct sl__minder *take_settling(sl_exec *x)
+void sl__minder_settled(sl_exec *x, bool wait)
 {
 	sl__lock(&x->mu);
-	struct sl__minder *list = x->settling;
+	struct sl__minder *next, *m = x->settling;
 	x->settling = NULL;
 	atomic_store(&x->n_settling, 0);
 	sl__unlock(&x->mu);
-	return list;
-}
-
-/* false: not yet. */
-static bool settle_one(sl_exec *x, struct sl__minder *m, bool wait)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int rc = sl_wal_wait(x->events, &m->ticket, wait ? SL_UNLIMITED : 0, &err);
-	if (rc == SL_ETIMEDOUT)
-		return false;
-	if (rc == 0) {
-		sl__exec_saw(x, m->ticket.sequence);
-		m->header.flags |= SL__SPOOL_DONE;
-		rc = sl__minder_write_header(x, m, &m->header, &err);
-	}
-	if (rc == 0)
-		make_idle(x, m);
-	else
-		retire(x, m);
-	return true;
-}
-
-void sl__minder_settled(sl_exec *x, bool wait)
-{
-	struct sl__minder *next, *m = take_settling(x);
 	for (; m != NULL; m = next) {
+		struct sl_err err = SL_ERR_INIT;
 		next = m->next;
-		if (!settle_one(x, m, wait))
-			put_settling(x, m);
+		int rc = sl_wal_wait(x->events, &m->ticket, wait ? SL_UNLIMITED : 0, &err);
+		if (rc == SL_ETIMEDOUT) {
+			add_settling(x, m);
+			continue;
+		}
+		if (rc == 0) {
+			sl__exec_saw(x, m->ticket.sequence);
+			m->header.flags |= SL__SPOOL_DONE;
+			rc = sl__minder_write_header(x, m, &m->header, &err);
+		}
+		if (rc == 0)
+			make_idle(x, m);
+		else
+			retire_minder(x, m);
 	}
 }
 
@@ -239,7 +222,7 @@ void sl__minder_settle(sl_exec *x, struct sl__minder *m, const struct sl_wal_tic
 {
 	m->ticket = *ticket;
 	m->header = *header;
-	put_settling(x, m);
+	add_settling(x, m);
 	sl__lock(&x->mu);
 	bool last = --x->running == 0;
 	sl__unlock(&x->mu);
@@ -288,7 +271,7 @@ bool sl__minder_run(struct sl__minder *m, const int fds[SL__MINDER_FDS])
 	return !m->dead;
 }
 
-void sl__minder_tell(struct sl__minder *m, char what)
+void sl__minder_send(struct sl__minder *m, char what)
 {
 	(void)send(m->ctl, &what, 1, MSG_NOSIGNAL);
 }

@@ -2,13 +2,11 @@
 /*
  * Commands as handlers, as the files of this folder see them.
  *
- *   exec.c          the handle, and how an attempt ends        exec/minder.c   the process beside the worker
- *   exec/attempt.c  the handler of <sluice/exec.h>             exec/pump.c     pipes into the spool
- *   exec/run.c      one command: start, follow, append         exec/spool.c    the bytes of a spool
- *   exec/launch.c   arguments and environment                  exec/capture.c  frames into events
- *   exec/pool.c     minders, idle and at work                  exec/protocol.c descriptor 3
- *   exec/recover.c  spools that a dead worker has left         exec/lost.c     spools without a log
- *   exec/user.c     the user that commands run as
+ *   exec.c      the handle, the handler, how an attempt ends   minder.c    the process next to the worker
+ *   run.c       one command: start, follow, append             spool.c     the bytes of a spool
+ *   launch.c    arguments and environment                      capture.c   frames into events
+ *   pool.c      minders, idle and at work                      protocol.c  descriptor 3
+ *   recover.c   spools that a dead worker has left             user.c      the user that commands run as
  *
  * Locks: `mu` of the handle guards the idle minders and the retired spools; no I/O happens under it. A minder that is
  * at work belongs to its attempt's thread.
@@ -52,7 +50,7 @@ struct sl_exec {
 	bool may_reschedule;
 	sl_exec_tap_fn *tap;
 	void *tap_ctx;
-	char **argv;     /* NULL: the job's input says it */
+	char **argv;     /* NULL: the job's input names it */
 	char **paths;    /* what argv[0] may mean */
 	char **base_env; /* of all attempts, without our own names */
 	size_t n_base_env;
@@ -63,7 +61,7 @@ struct sl_exec {
 	_Atomic uint64_t sequence; /* the highest of an event that this handle knows to be in the log */
 	sl__mutex mu;
 	struct sl__minder *idle;
-	struct sl__minder *settling; /* the attempt has ended, its last events are on their way to the disk */
+	struct sl__minder *settling; /* the attempt has ended, its last events are not durable yet */
 	uint32_t running;            /* attempts */
 	_Atomic uint32_t n_settling;
 	struct sl__retired *retired;
@@ -71,66 +69,66 @@ struct sl_exec {
 	struct sl__prng prng;     /* names of spools, salts */
 };
 
-/* What an attempt is to the command that serves it: the worker's, or a test's. */
+/* The calls on an attempt that a command needs: the worker's, or a test's. */
 struct sl__exec_ops {
-	const struct sl_job *(*job)(void *attempt);
-	struct sl_claim_id (*claim)(void *attempt);
-	int (*abort_fd)(void *attempt, struct sl_err *err);
-	enum sl_abort_reason (*aborted)(void *attempt);
-	void (*progress)(void *attempt, const char *json);
-	int64_t (*retry_delay_ms)(void *attempt);
-	/* May be NULL. Did the job come over HTTP? Asked only where the input names the command. */
-	int (*from_http)(void *attempt, bool *out, struct sl_err *err);
-	/* May be NULL. The attempt's last event is on its way to the disk: whoever settles the job waits for the ticket
-	 * first, and fails the attempt when it fails. Without it, the handler waits. */
-	int (*emitted)(void *attempt, const struct sl_wal_ticket *last, struct sl_err *err);
+	const struct sl_job *(*job)(const sl_attempt *attempt);
+	struct sl_claim_id (*claim)(const sl_attempt *attempt);
+	int (*abort_fd)(sl_attempt *attempt, struct sl_err *err);
+	enum sl_abort_reason (*aborted)(const sl_attempt *attempt);
+	int (*progress)(sl_attempt *attempt, const char *json, struct sl_err *err);
+	int64_t (*retry_delay_ms)(const sl_attempt *attempt);
+	/* May be NULL. Did the job come over HTTP? Called only where the input names the command. */
+	int (*from_http)(const sl_attempt *attempt, bool *out, struct sl_err *err);
+	/* May be NULL. The attempt's last event was submitted to the log: the worker waits for the ticket before it
+	 * settles the job, and fails the attempt when it fails. Without it, the handler waits. */
+	int (*emitted)(sl_attempt *attempt, const struct sl_wal_ticket *last, struct sl_err *err);
 	/* May be NULL. The log or the spool did not accept the attempt's output: it is not to be charged for that. */
-	void (*unlogged)(void *attempt, const struct sl_err *why);
-	int (*complete)(void *attempt, const char *output, struct sl_err *err);
-	int (*continue_with)(void *attempt, const struct sl_new_job *next, struct sl_err *err);
-	int (*fail)(void *attempt, const char *reason, struct sl_err *err);
-	int (*reschedule_in)(void *attempt, int64_t delay_ms, struct sl_err *err);
+	void (*unlogged)(sl_attempt *attempt, const struct sl_err *why);
+	int (*complete)(sl_attempt *attempt, const char *output, struct sl_err *err);
+	int (*continue_with)(sl_attempt *attempt, const struct sl_new_job *next, struct sl_err *err);
+	int (*fail)(sl_attempt *attempt, const char *reason, struct sl_err *err);
+	int (*reschedule_in)(sl_attempt *attempt, int64_t delay_ms, struct sl_err *err);
 };
 
 /* exec.c */
 /* All of sl_exec_process: run the command of the attempt, and end it. */
-SL_MUST_CHECK int sl__exec_process(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl_err *err);
+SL_MUST_CHECK int sl__exec_process(sl_exec *x, const struct sl__exec_ops *ops, sl_attempt *attempt, struct sl_err *err);
 
-/* exec/run.c */
+/* run.c */
 /* How a command went; its protocol is in the capture. */
 struct sl__exec_result {
 	bool aborted;     /* it was ended because the attempt was aborted */
-	bool minder_died; /* nobody knows how it has exited */
+	bool minder_died; /* how it has exited is unknown */
 	bool reported;    /* a failure of the log was, by `unlogged` */
 	struct sl__capture capture;
 };
 /* Run the command until it has ended and all its events are durable. r->capture is for the caller to fini in any case.
  * On failure the events are in the spool, which stays to be recovered. */
-SL_MUST_CHECK int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl__exec_result *r,
-			       struct sl_err *err);
+SL_MUST_CHECK int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, sl_attempt *attempt,
+			       struct sl__exec_result *r, struct sl_err *err);
 
-/* exec/launch.c */
+/* launch.c */
 SL_MUST_CHECK int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment,
 				   struct sl_err *err);
 void sl__launch_free(sl_exec *x);
 /* Write argv, environment and folder of the job into the minder's shared memory. *stdin_text: what the command reads.
- * SL_EDATA: the input does not say what to run; SL_ETOOBIG. */
+ * SL_EDATA: the input does not name a command; SL_ETOOBIG. */
 SL_MUST_CHECK int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const struct sl_job *job,
 				     const char **stdin_text, struct sl_err *err);
 
-/* exec/pool.c: every acquire is followed by one of release, settle, retire and discard. */
+/* pool.c: every acquire is followed by one of release, settle, retire and discard. */
 SL_MUST_CHECK int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err);
 /* Idle again, or gone when it is dead. */
 void sl__minder_release(sl_exec *x, struct sl__minder *m);
 /* Idle once the ticket has succeeded; its spool to be recovered when that fails. */
 void sl__minder_settle(sl_exec *x, struct sl__minder *m, const struct sl_wal_ticket *ticket,
 		       const struct sl__spool_header *header);
-/* Look after those that settle, and wait for them. Someone does it as long as there are any: an attempt that runs, or
- * the last one that ends. So a spool does not stay unfinished while its events move away with the log. */
+/* Finish those whose events are durable; wait: all of them. It is called as long as there are any, by an attempt that
+ * runs or by the last one that ends. So a spool does not stay unfinished while its events leave with the log. */
 void sl__minder_settled(sl_exec *x, bool wait);
 /* End it, but keep its spool, to be recovered. */
 void sl__minder_retire(sl_exec *x, struct sl__minder *m);
-/* It is dead or was never used: away with it and its spool. */
+/* It is dead or was never used: remove it and its spool. */
 void sl__minder_discard(sl_exec *x, struct sl__minder *m);
 /* End an idle one. */
 void sl__minder_end(sl_exec *x, struct sl__minder *m);
@@ -140,10 +138,10 @@ SL_MUST_CHECK int sl__minder_write_header(const sl_exec *x, const struct sl__min
 					  const struct sl__spool_header *header, struct sl_err *err);
 /* Send 'R' with the descriptors. false: it is dead. */
 bool sl__minder_run(struct sl__minder *m, const int fds[SL__MINDER_FDS]);
-void sl__minder_tell(struct sl__minder *m, char what);
+void sl__minder_send(struct sl__minder *m, char what);
 
-/* exec/recover.c */
-/* Try to bring in what earlier attempts of this handle could not append. */
+/* recover.c */
+/* Retry to append what earlier attempts of this handle could not append. */
 void sl__exec_retry_retired(sl_exec *x, bool now);
 
 #endif

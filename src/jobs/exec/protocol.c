@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading the lines of descriptor 3. A line is first checked as JSON as a whole; after that the walk over its members
- * may trust it, and values are taken as the bytes they are: an output of many megabytes, or with numbers that no double
- * holds, comes through unchanged.
+ * Parses the lines of descriptor 3. A line is first checked as JSON as a whole; after that the walk over its members
+ * may trust it, and values are copied byte for byte: an output of many megabytes, or with numbers that no double holds,
+ * comes through unchanged.
  *
- * A line is prepared as a whole before anything of it holds, so that a bad one changes nothing.
+ * A line is parsed into a draft as a whole before any of it takes effect, so that a bad one changes nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ static const char *skip_value(const char *p)
 	return p;
 }
 
-/* *p stands behind the '{' or behind a value. false at the end of the object. */
+/* *p is after the '{' or after a value. false at the end of the object. */
 static bool next_member(const char **p, struct member *out)
 {
 	const char *at = skip_blanks(*p);
@@ -100,19 +100,7 @@ static bool get_int(struct span v, int64_t min, int64_t max, int64_t *out)
 	return true;
 }
 
-/* An id is a number, or a string of digits: some languages have no 64-bit integers. */
-static bool get_id(struct span v, uint64_t *out)
-{
-	int64_t n;
-	if (v.len >= 2 && v.at[0] == '"')
-		v = (struct span){v.at + 1, v.len - 2};
-	if (v.len == 0 || v.at[0] < '0' || v.at[0] > '9' || !get_int(v, 1, INT64_MAX, &n))
-		return false;
-	*out = (uint64_t)n;
-	return true;
-}
-
-/* The string with its escapes undone, behind what is in out. false: it is no string, or has a NUL in it. */
+/* Append the string without its escapes to out. false: not a string, or with a NUL in it. */
 static bool get_string(struct span v, struct sl__buf *out)
 {
 	if (v.len < 2 || v.at[0] != '"')
@@ -123,18 +111,6 @@ static bool get_string(struct span v, struct sl__buf *out)
 	(void)sl__buf_append(out, json_string_value(text), json_string_length(text));
 	json_decref(text);
 	return true;
-}
-
-static int64_t count_items(struct span v)
-{
-	const char *p = skip_blanks(v.at + 1);
-	int64_t n = 0;
-	for (; *p != ']'; n++) {
-		p = skip_blanks(skip_value(p));
-		if (*p == ',')
-			p = skip_blanks(p + 1);
-	}
-	return n;
 }
 
 /* ---- a line ---- */
@@ -148,7 +124,7 @@ struct draft {
 	struct sl__said *said;
 };
 
-static bool bad(struct draft *d, const char *why)
+static bool bad_line(struct draft *d, const char *why)
 {
 	(void)snprintf(d->said->bad, sizeof(d->said->bad), "descriptor 3: %s", why);
 	return false;
@@ -156,15 +132,21 @@ static bool bad(struct draft *d, const char *why)
 
 static bool get_blockers(struct draft *d, struct span v)
 {
-	if (v.at[0] != '[' || count_items(v) > SL__BLOCKERS_MAX)
-		return bad(d, "continue_with: blockers is an array of at most 10,000 chain ids");
+	if (v.at[0] != '[')
+		return bad_line(d, "continue_with: blockers is an array of at most 10,000 chain ids");
 	const char *p = skip_blanks(v.at + 1);
-	while (*p != ']') {
+	for (size_t n = 0; *p != ']'; n++) {
 		const char *end = skip_value(p);
-		uint64_t id;
-		if (!get_id((struct span){p, (size_t)(end - p)}, &id))
-			return bad(d, "continue_with: blockers has something that is no chain id");
-		(void)sl__buf_append(&d->blockers, &id, sizeof(id));
+		struct span id = {p, (size_t)(end - p)};
+		int64_t number;
+		if (n == SL__BLOCKERS_MAX)
+			return bad_line(d, "continue_with: blockers is an array of at most 10,000 chain ids");
+		/* An id is a number, or a string of digits: some languages have no 64-bit integers. */
+		if (id.len >= 2 && id.at[0] == '"')
+			id = (struct span){id.at + 1, id.len - 2};
+		if (id.len == 0 || id.at[0] < '0' || id.at[0] > '9' || !get_int(id, 1, INT64_MAX, &number))
+			return bad_line(d, "continue_with: an item of blockers is not a chain id");
+		(void)sl__buf_append(&d->blockers, &(uint64_t){(uint64_t)number}, sizeof(uint64_t));
 		p = skip_blanks(end);
 		if (*p == ',')
 			p = skip_blanks(p + 1);
@@ -177,7 +159,7 @@ static bool next_job_member(struct draft *d, const struct member *m)
 	int64_t n = 0;
 	if (key_is(m, "type")) {
 		sl__buf_clear(&d->type);
-		return get_string(m->value, &d->type) || bad(d, "continue_with: type is a string");
+		return get_string(m->value, &d->type) || bad_line(d, "continue_with: type is a string");
 	}
 	if (key_is(m, "input")) {
 		sl__buf_clear(&d->text);
@@ -186,95 +168,91 @@ static bool next_job_member(struct draft *d, const struct member *m)
 	}
 	if (key_is(m, "priority")) {
 		if (!get_int(m->value, -INT32_MAX, INT32_MAX, &n))
-			return bad(d, "continue_with: priority is an integer from -2147483647 to 2147483647");
+			return bad_line(d, "continue_with: priority is an integer from -2147483647 to 2147483647");
 		d->next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
 		return true;
 	}
 	if (key_is(m, "delay_ms"))
 		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->next.delay_ms) ||
-		       bad(d, "continue_with: delay_ms is a number of milliseconds");
+		       bad_line(d, "continue_with: delay_ms is a number of milliseconds");
 	if (key_is(m, "at_ms"))
 		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->next.at_ms) ||
-		       bad(d, "continue_with: at_ms is a time in Unix milliseconds");
+		       bad_line(d, "continue_with: at_ms is a time in Unix milliseconds");
 	if (key_is(m, "blockers")) {
 		sl__buf_clear(&d->blockers);
 		return get_blockers(d, m->value);
 	}
-	return bad(d, "continue_with: has type, input, priority, delay_ms, at_ms, blockers, and nothing else");
+	return bad_line(d, "continue_with: expected type, input, priority, delay_ms, at_ms or blockers");
 }
 
-static void forget(struct draft *d)
-{
-	sl__buf_clear(&d->text);
-	sl__buf_clear(&d->type);
-	sl__buf_clear(&d->blockers);
-	d->next = (struct sl_new_job){0};
-}
-
-static bool continue_with(struct draft *d, struct span v)
+static bool get_next_job(struct draft *d, struct span v)
 {
 	struct member m;
 	const char *p = v.at + 1;
 	if (v.at[0] != '{')
-		return bad(d, "continue_with is an object");
+		return bad_line(d, "continue_with is an object");
 	while (next_member(&p, &m))
 		if (!next_job_member(d, &m))
 			return false;
 	if (d->type.len == 0)
-		return bad(d, "continue_with: type is missing");
+		return bad_line(d, "continue_with: type is missing");
 	if (d->next.at_ms != 0 && d->next.delay_ms != 0)
-		return bad(d, "continue_with: delay_ms or at_ms, not both");
+		return bad_line(d, "continue_with: delay_ms or at_ms, not both");
 	d->last = SL__SAYS_CONTINUE;
 	return true;
 }
 
-static bool take_member(struct draft *d, const struct member *m)
+static bool parse_member(struct draft *d, const struct member *m)
 {
 	if (key_is(m, "progress")) {
 		if (m->value.len > SL__PROGRESS_MAX)
-			return bad(d, "progress is longer than 1 MiB");
+			return bad_line(d, "progress is longer than 1 MiB");
 		d->said->progress = m->value.at;
 		d->said->progress_len = m->value.len;
 		return true;
 	}
-	forget(d);
+	/* Each of the others replaces what came before it. */
+	sl__buf_clear(&d->text);
+	sl__buf_clear(&d->type);
+	sl__buf_clear(&d->blockers);
+	d->next = (struct sl_new_job){0};
 	if (key_is(m, "output")) {
 		d->last = SL__SAYS_OUTPUT;
 		(void)sl__buf_append(&d->text, m->value.at, m->value.len);
 		return true;
 	}
 	if (key_is(m, "continue_with"))
-		return continue_with(d, m->value);
+		return get_next_job(d, m->value);
 	if (key_is(m, "reschedule_in_ms")) {
 		d->last = SL__SAYS_RESCHEDULE;
 		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->reschedule_ms) ||
-		       bad(d, "reschedule_in_ms is a number of milliseconds");
+		       bad_line(d, "reschedule_in_ms is a number of milliseconds");
 	}
 	if (key_is(m, "fail")) {
 		d->last = SL__SAYS_FAIL;
-		return get_string(m->value, &d->text) || bad(d, "fail is a string without NUL");
+		return get_string(m->value, &d->text) || bad_line(d, "fail is a string without NUL");
 	}
-	return bad(d, "knows output, continue_with, progress, reschedule_in_ms and fail");
+	return bad_line(d, "expected output, continue_with, progress, reschedule_in_ms or fail");
 }
 
-static bool take_line(struct draft *d, const char *line, size_t len)
+static bool parse_line(struct draft *d, const char *line, size_t len)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct member m;
 	bool any = false;
 	if (memchr(line, '\0', len) != NULL)
-		return bad(d, "a NUL in a line of JSON");
+		return bad_line(d, "a NUL in a line of JSON");
 	if (sl__job_json_check(line, "line", &err) != 0) {
 		(void)snprintf(d->said->bad, sizeof(d->said->bad), "descriptor 3: %.150s", err.msg);
 		return false;
 	}
 	const char *p = skip_blanks(line);
 	if (*p++ != '{')
-		return bad(d, "a line is a JSON object");
+		return bad_line(d, "a line is a JSON object");
 	for (; next_member(&p, &m); any = true)
-		if (!take_member(d, &m))
+		if (!parse_member(d, &m))
 			return false;
-	return any || bad(d, "an empty object says nothing");
+	return any || bad_line(d, "an empty object");
 }
 
 static void swap_bufs(struct sl__buf *a, struct sl__buf *b)
@@ -282,20 +260,6 @@ static void swap_bufs(struct sl__buf *a, struct sl__buf *b)
 	struct sl__buf c = *a;
 	*a = *b;
 	*b = c;
-}
-
-static void hold(struct sl__protocol *p, struct draft *d)
-{
-	p->last = d->last;
-	swap_bufs(&p->text, &d->text);
-	swap_bufs(&p->type, &d->type);
-	swap_bufs(&p->blockers, &d->blockers);
-	p->reschedule_ms = d->reschedule_ms;
-	p->next = d->next;
-	p->next.type = sl__buf_str(&p->type);
-	p->next.input = p->text.len > 0 ? sl__buf_str(&p->text) : NULL;
-	p->next.blockers = (const uint64_t *)(const void *)p->blockers.data;
-	p->next.n_blockers = p->blockers.len / sizeof(uint64_t);
 }
 
 static void remember_bad(struct sl__protocol *p, struct sl__said *said)
@@ -330,12 +294,22 @@ int sl__protocol_line(struct sl__protocol *p, const char *line, size_t len, stru
 	sl__buf_init(&d.text, p->env);
 	sl__buf_init(&d.type, p->env);
 	sl__buf_init(&d.blockers, p->env);
-	bool good = take_line(&d, line, len);
+	bool good = parse_line(&d, line, len);
 	int rc = d.text.failed | d.type.failed | d.blockers.failed;
 	if (rc == 0 && !good)
 		remember_bad(p, said);
-	else if (rc == 0 && d.last != SL__SAYS_NOTHING)
-		hold(p, &d);
+	if (rc == 0 && good && d.last != SL__SAYS_NOTHING) {
+		p->last = d.last;
+		swap_bufs(&p->text, &d.text);
+		swap_bufs(&p->type, &d.type);
+		swap_bufs(&p->blockers, &d.blockers);
+		p->reschedule_ms = d.reschedule_ms;
+		p->next = d.next;
+		p->next.type = sl__buf_str(&p->type);
+		p->next.input = p->text.len > 0 ? sl__buf_str(&p->text) : NULL;
+		p->next.blockers = (const uint64_t *)(const void *)p->blockers.data;
+		p->next.n_blockers = p->blockers.len / sizeof(uint64_t);
+	}
 	sl__buf_fini(&d.text);
 	sl__buf_fini(&d.type);
 	sl__buf_fini(&d.blockers);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a command says on descriptor 3: JSON, an object a line.
+ * What a command writes to descriptor 3: JSON, one object per line.
  *
  *   {"output":…}             the job's output, should it complete: any JSON, kept byte for byte
  *   {"continue_with":{…}}    type (required), input, priority, delay_ms, at_ms, blockers (an array of chain ids)
@@ -8,8 +8,8 @@
  *   {"fail":"…"}             fail for good
  *   {"progress":…}           any JSON
  *
- * A line may have several members; of output, continue_with, reschedule_in_ms and fail the last one holds. Blank lines
- * are nothing. Everything else is a bad line: it is told, changes nothing, and the first one is remembered.
+ * A line may have several members; of output, continue_with, reschedule_in_ms and fail the last one counts. Blank lines
+ * are ignored. Everything else is a bad line: it is reported, changes nothing, and the first one is remembered.
  *
  * Thread safety: one thread at a time.
  */

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a dead worker has left in its spools goes into its log, once.
+ * Appends what a dead worker has left in its spools to its log, once.
  *
  *   1. Every spool is locked: its minder, which ends the command after the worker's death, is gone then.
- *   2. The log is read, from the lowest sequence that any header names: events of these attempts that stand there are
+ *   2. The log is read, from the lowest sequence that any header names: events of these attempts that it contains are
  *      known (the worker died between an append and the header, or an earlier recovery did).
- *   3. Frames are read from where the header says, and what is not known is appended, in the order in which a living
- *      worker would have done it. After each append the header is told.
+ *   3. Frames are read from the header's position on, and what is not known is appended, in the order in which a living
+ *      worker would have done it. After each append the header is updated.
  *   4. The spool is removed; in the end the folder is synced, before anything that was appended can leave the log.
  *
- * Dying anywhere in between and beginning again gives the same log: X1 the events in the log are always the first of an
- * attempt's order (exec/capture.c, Q1), and X2 each is recognised by its stream and position, or by being the only one
- * of its type.
+ * Dying anywhere in between and beginning again gives the same log:
+ *
+ * X1  The events in the log are always the first of an attempt's order (capture.c, Q1).
+ * X2  Each is recognised by its stream and position, or by being the only one of its type.
+ * X3  Whoever removes a spool syncs its folder before the log may go. A spool that a power loss brings back after its
+ *     log was archived would look like one that was never recovered.
+ *
+ * Spools whose log is gone: a log that is completed while a spool cannot be recovered (a full disk, a spool that cannot
+ * be read) is sent and archived; its spools stay, and a sweep, which goes by logs, would never find them. So their log
+ * is created again, empty and under the same name. It is an orphan like any other then, and gets what the headers of
+ * the spools do not have in a log yet.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +35,7 @@
 #define BATCH_BYTES ((size_t)512 * 1024)
 
 static const char worker_died[] = "the worker died; the command was killed";
-static const char was_late[] = "the log did not take this output at first; the attempt failed because of that";
+static const char was_late[] = "appending this output failed at first; the attempt failed because of that";
 
 struct orphan {
 	char *path;
@@ -51,6 +59,13 @@ struct recovery {
 
 /* ---- finding them ---- */
 
+/* The length of a spool's name without its suffix; 0: not a spool. */
+static size_t stem_of(const char *name)
+{
+	size_t n = strlen(name), tail = strlen(SUFFIX);
+	return n > tail && strcmp(name + n - tail, SUFFIX) == 0 ? n - tail : 0;
+}
+
 static int add_path(struct recovery *r, const char *path)
 {
 	if (r->n == r->cap) {
@@ -69,11 +84,10 @@ static int add_path(struct recovery *r, const char *path)
 	return 0;
 }
 
-static int on_name(const char *name, void *ctx)
+static int add_spool(const char *name, void *ctx)
 {
 	struct recovery *r = ctx;
-	size_t n = strlen(name), tail = strlen(SUFFIX);
-	if (n <= tail || strcmp(name + n - tail, SUFFIX) != 0)
+	if (stem_of(name) == 0)
 		return 0;
 	char *path = sl__asprintf(&r->env, "%s/%s", r->dir, name);
 	int rc = path != NULL ? add_path(r, path) : -ENOMEM;
@@ -81,43 +95,31 @@ static int on_name(const char *name, void *ctx)
 	return rc;
 }
 
-static void trouble(struct recovery *r, int rc, const struct sl_err *err)
+/* Until the minder is gone. */
+static int lock_spool(const struct recovery *r, const struct orphan *o, int64_t until_ns, struct sl_err *err)
 {
-	if (r->first_rc == 0) {
-		r->first_rc = rc;
-		r->first = *err;
-	}
-}
-
-static void pause_a_little(const struct sl_env *env)
-{
+	const struct sl_env *env = &r->env;
 	sl__mutex mu;
 	sl__cond never;
+	int rc;
 	sl__mutex_init(&mu);
 	sl__cond_init(&never);
-	int64_t until = sl__deadline_ns(env, LOCK_STEP_MS);
-	sl__lock(&mu);
-	while (sl__mono_ns(env) < until && sl__wait(env, &never, &mu, until))
-		;
-	sl__unlock(&mu);
+	while ((rc = SL__IO(env, lock, o->fd)) == -EWOULDBLOCK && sl__mono_ns(env) < until_ns) {
+		int64_t next = sl__deadline_ns(env, LOCK_STEP_MS);
+		sl__lock(&mu);
+		while (sl__mono_ns(env) < next && sl__wait(env, &never, &mu, next))
+			;
+		sl__unlock(&mu);
+	}
 	sl__cond_fini(&never);
 	sl__mutex_fini(&mu);
+	if (rc == -EWOULDBLOCK)
+		return sl_err_set(err, SL_ELOCKED, "%s: its minder is still running", o->path);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", o->path) : 0;
 }
 
-static int lock_it(const struct recovery *r, const struct orphan *o, int64_t until_ns, struct sl_err *err)
-{
-	for (;;) {
-		int rc = SL__IO(&r->env, lock, o->fd);
-		if (rc != -EWOULDBLOCK)
-			return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", o->path) : 0;
-		if (sl__mono_ns(&r->env) >= until_ns)
-			return sl_err_set(err, SL_ELOCKED, "%s: its minder still runs", o->path);
-		pause_a_little(&r->env);
-	}
-}
-
-/* Not a spool, or one that a power loss has damaged: nobody can use it, but somebody may want to look at it. */
-static int set_aside(const struct recovery *r, struct orphan *o, struct sl_err *err)
+/* Not a spool, or one that a power loss has damaged: it cannot be used, but is kept for inspection. */
+static int quarantine_spool(const struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	char *aside = sl__asprintf(&r->env, "%s.damaged", o->path);
 	if (aside == NULL)
@@ -126,14 +128,13 @@ static int set_aside(const struct recovery *r, struct orphan *o, struct sl_err *
 	if (rc < 0)
 		rc = sl_err_set_errno(err, -rc, "rename %s", o->path);
 	else
-		sl__log(&r->env, SL_LOG_ERROR, "exec", "a spool cannot be read and is set aside",
-			SL__F_STR("file", aside));
+		sl__log(&r->env, SL_LOG_ERROR, "exec", "quarantined a damaged spool", SL__F_STR("file", aside));
 	sl__free(&r->env, aside);
 	sl__close_fd(&r->env, &o->fd);
 	return rc;
 }
 
-static int look_at(const struct recovery *r, struct orphan *o, struct sl_err *err)
+static int read_header(const struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
 	ssize_t got = sl__pread_full(&r->env, o->fd, bytes, sizeof(bytes), 0);
@@ -143,7 +144,7 @@ static int look_at(const struct recovery *r, struct orphan *o, struct sl_err *er
 		return 0;
 	int rc = got == sizeof(bytes) ? sl__spool_get_header(bytes, &o->header) : SL_EDATA;
 	if (rc == SL_EDATA)
-		return set_aside(r, o, err);
+		return quarantine_spool(r, o, err);
 	if (rc != 0)
 		return sl_err_set(err, rc, "%s: a spool of a later version", o->path);
 	o->live = (o->header.flags & SL__SPOOL_DONE) == 0;
@@ -152,7 +153,8 @@ static int look_at(const struct recovery *r, struct orphan *o, struct sl_err *er
 	return 0;
 }
 
-static void open_all(struct recovery *r)
+/* Open, lock and read all spools. One that fails is left alone, and the first failure is kept. */
+static void open_spools(struct recovery *r)
 {
 	int64_t until = sl__deadline_ns(&r->env, LOCK_WAIT_MS);
 	for (size_t i = 0; i < r->n; i++) {
@@ -161,12 +163,15 @@ static void open_all(struct recovery *r)
 		o->fd = SL__IO(&r->env, open, o->path, O_RDWR | O_NOFOLLOW, 0);
 		if (o->fd == -ENOENT)
 			continue;
-		int rc = o->fd < 0 ? sl_err_set_errno(&err, -o->fd, "open %s", o->path) : lock_it(r, o, until, &err);
+		int rc = o->fd < 0 ? sl_err_set_errno(&err, -o->fd, "open %s", o->path) : lock_spool(r, o, until, &err);
 		if (rc == 0)
-			rc = look_at(r, o, &err);
-		if (rc != 0) {
-			trouble(r, rc, &err);
-			sl__close_fd(&r->env, &o->fd);
+			rc = read_header(r, o, &err);
+		if (rc == 0)
+			continue;
+		sl__close_fd(&r->env, &o->fd);
+		if (r->first_rc == 0) {
+			r->first_rc = rc;
+			r->first = err;
 		}
 	}
 }
@@ -189,32 +194,26 @@ static int compare_orphans(const void *x, const void *y)
 }
 
 /* Orphans are sorted, the live ones first. A token is there once: a job starts once under a claim. */
-static struct orphan *find(const struct recovery *r, const struct sl_event *event)
+static int find_known(const struct sl_wal_record *record, void *ctx)
 {
-	size_t low = 0, high = r->n;
-	while (low < high) {
+	const struct recovery *r = ctx;
+	struct sl_event event;
+	if (sl_event_decode(record->payload, record->payload_len, &event, NULL) != 0)
+		return 0;
+	for (size_t low = 0, high = r->n; low < high;) {
 		size_t mid = low + (high - low) / 2;
 		struct orphan *o = &r->orphans[mid];
 		int order =
-			o->live ? compare_token(event->job_id, &event->claim, o->header.job_id, &o->header.claim) : -1;
-		if (order == 0)
-			return o;
+			o->live ? compare_token(event.job_id, &event.claim, o->header.job_id, &o->header.claim) : -1;
+		if (order == 0) {
+			sl__capture_known(&o->capture, &event);
+			break;
+		}
 		if (order < 0)
 			high = mid;
 		else
 			low = mid + 1;
 	}
-	return NULL;
-}
-
-static int on_record(const struct sl_wal_record *record, void *ctx)
-{
-	struct sl_event event;
-	if (sl_event_decode(record->payload, record->payload_len, &event, NULL) != 0)
-		return 0;
-	struct orphan *o = find(ctx, &event);
-	if (o != NULL)
-		sl__capture_known(&o->capture, &event);
 	return 0;
 }
 
@@ -232,12 +231,12 @@ static int read_log(struct recovery *r, struct sl_err *err)
 		bool same = h->incarnation == stats.incarnation && h->sequence <= stats.last_sequence;
 		from = SL_MIN(from, same ? h->sequence + 1 : 0);
 	}
-	return from <= stats.last_sequence ? sl_wal_iterate(r->log, from, on_record, r, err) : 0;
+	return from <= stats.last_sequence ? sl_wal_iterate(r->log, from, find_known, r, err) : 0;
 }
 
-/* ---- bringing them in ---- */
+/* ---- appending ---- */
 
-/* Its sequence stays: then the log is read from there again, and this needs not even succeed. */
+/* Its sequence stays: then the log is read from there again, so this need not succeed. */
 static void write_header(const struct recovery *r, const struct orphan *o)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
@@ -251,7 +250,7 @@ struct appending {
 	size_t n; /* durable of the batch */
 };
 
-static void on_part(size_t n, uint64_t last, void *ctx)
+static void save_part(size_t n, uint64_t last, void *ctx)
 {
 	struct appending *a = ctx;
 	(void)last;
@@ -260,11 +259,11 @@ static void on_part(size_t n, uint64_t last, void *ctx)
 	write_header(a->r, a->o);
 }
 
-static int append(struct recovery *r, struct orphan *o, struct sl_err *err)
+static int append_events(struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	struct appending a = {.r = r, .o = o};
 	uint64_t last;
-	int rc = sl__event_batch_append(&o->capture.batch, r->log, on_part, &a, &last, err);
+	int rc = sl__event_batch_append(&o->capture.batch, r->log, save_part, &a, &last, err);
 	r->appended += rc == 0 ? o->capture.batch.n : a.n;
 	if (rc != 0)
 		return rc;
@@ -274,7 +273,7 @@ static int append(struct recovery *r, struct orphan *o, struct sl_err *err)
 	return 0;
 }
 
-static int replay(struct recovery *r, struct orphan *o, uint8_t *buf, struct sl_err *err)
+static int replay_spool(struct recovery *r, struct orphan *o, uint8_t *buf, struct sl_err *err)
 {
 	struct sl__spool_reader reader = {.env = &r->env,
 					  .fd = o->fd,
@@ -288,41 +287,22 @@ static int replay(struct recovery *r, struct orphan *o, uint8_t *buf, struct sl_
 		n++;
 		rc = sl__capture_frame(&o->capture, &frame, err);
 		if (rc == 0 && o->capture.batch.bytes.len >= BATCH_BYTES)
-			rc = append(r, o, err);
+			rc = append_events(r, o, err);
 		if (rc != 0)
 			return rc;
 	}
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "read %s", o->path);
-	/* Nothing was ever started: there is nothing to tell. */
+	/* Nothing was ever started: no event. */
 	if (n == 0 && o->header.resume.offset == SL__SPOOL_START)
 		return 0;
 	if (o->capture.last_ts_ms == 0)
 		o->capture.last_ts_ms = sl__real_ms(&r->env);
 	rc = sl__capture_end(&o->capture, r->why, err);
-	return rc == 0 ? append(r, o, err) : rc;
+	return rc == 0 ? append_events(r, o, err) : rc;
 }
 
-static int bring_in(struct recovery *r, struct sl_err *err)
-{
-	uint8_t *buf = sl__alloc(&r->env, SL__SPOOL_BUF);
-	if (buf == NULL)
-		return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", r->dir);
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < r->n; i++) {
-		struct orphan *o = &r->orphans[i];
-		if (o->fd < 0)
-			continue;
-		rc = o->live ? replay(r, o, buf, err) : 0;
-		int gone = rc == 0 ? SL__IO(&r->env, unlink, o->path) : 0;
-		if (gone < 0 && gone != -ENOENT)
-			rc = sl_err_set_errno(err, -gone, "remove %s", o->path);
-	}
-	sl__free(&r->env, buf);
-	return rc;
-}
-
-static void free_all(struct recovery *r)
+static void free_recovery(struct recovery *r)
 {
 	for (size_t i = 0; i < r->n; i++) {
 		struct orphan *o = &r->orphans[i];
@@ -334,27 +314,34 @@ static void free_all(struct recovery *r)
 	sl__free(&r->env, r->orphans);
 }
 
-static int sync_folder(const struct recovery *r, struct sl_err *err)
+/* Recover all spools that were added. */
+static int recover_spools(struct recovery *r, struct sl_err *err)
 {
-	int rc = r->n > 0 ? sl__sync_dir(&r->env, r->dir) : 0;
-	return rc < 0 && rc != -ENOENT ? sl_err_set_errno(err, -rc, "sync %s", r->dir) : 0;
-}
-
-/* All that were added. */
-static int recover(struct recovery *r, struct sl_err *err)
-{
-	open_all(r);
+	open_spools(r);
 	int rc = read_log(r, err);
-	if (rc == 0)
-		rc = bring_in(r, err);
-	if (rc == 0)
-		rc = sync_folder(r, err);
-	if (rc == 0 && r->first_rc != 0) {
-		rc = r->first_rc;
-		if (err != NULL)
-			*err = r->first;
+	if (rc != 0)
+		return rc;
+	uint8_t *buf = sl__alloc(&r->env, SL__SPOOL_BUF);
+	if (buf == NULL)
+		return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", r->dir);
+	for (size_t i = 0; rc == 0 && i < r->n; i++) {
+		struct orphan *o = &r->orphans[i];
+		if (o->fd < 0)
+			continue;
+		rc = o->live ? replay_spool(r, o, buf, err) : 0;
+		int gone = rc == 0 ? SL__IO(&r->env, unlink, o->path) : 0;
+		if (gone < 0 && gone != -ENOENT)
+			rc = sl_err_set_errno(err, -gone, "remove %s", o->path);
 	}
-	return rc;
+	sl__free(&r->env, buf);
+	if (rc != 0)
+		return rc;
+	rc = r->n > 0 ? sl__sync_dir(&r->env, r->dir) : 0; /* X3 */
+	if (rc < 0 && rc != -ENOENT)
+		return sl_err_set_errno(err, -rc, "sync %s", r->dir);
+	if (r->first_rc != 0 && err != NULL)
+		*err = r->first;
+	return r->first_rc;
 }
 
 int sl_exec_recover(sl_wal *events, const char *spool_dir, const struct sl_env *env, uint64_t *n, struct sl_err *err)
@@ -363,15 +350,15 @@ int sl_exec_recover(sl_wal *events, const char *spool_dir, const struct sl_env *
 	int rc = sl__env_init(&r.env, env, err);
 	if (rc != 0)
 		return rc;
-	rc = SL__IO(&r.env, list, spool_dir, on_name, &r);
+	rc = SL__IO(&r.env, list, spool_dir, add_spool, &r);
 	if (rc < 0 && rc != -ENOENT)
 		rc = sl_err_set_errno(err, -rc, "list %s", spool_dir);
 	else
-		rc = r.n > 0 ? recover(&r, err) : 0;
+		rc = r.n > 0 ? recover_spools(&r, err) : 0;
 	if (n != NULL)
 		*n = r.appended;
-	free_all(&r);
-	/* Goes only when it is empty; the table has no call for it. */
+	free_recovery(&r);
+	/* Removed only when it is empty; struct sl_io has no call for it. */
 	if (rc == 0)
 		(void)rmdir(spool_dir);
 	return rc;
@@ -394,46 +381,130 @@ int sl_exec_recover_orphan(sl_wal *w, const char *path, struct sl_err *err, void
 	return rc;
 }
 
-/* ---- spools that this process could not bring in ---- */
+/* ---- spools that this process could not recover ---- */
 
-static struct sl__retired *take_retired(sl_exec *x, bool now)
+void sl__exec_retry_retired(sl_exec *x, bool now)
 {
 	int64_t clock = sl__clock_real.mono_ns(NULL);
 	sl__lock(&x->mu);
-	struct sl__retired *list = now || clock >= x->retry_retired_ns ? x->retired : NULL;
+	struct sl__retired *next, *list = now || clock >= x->retry_retired_ns ? x->retired : NULL;
 	if (list != NULL) {
 		x->retired = NULL;
 		x->retry_retired_ns = clock + 1000000000;
 	}
 	sl__unlock(&x->mu);
-	return list;
-}
-
-static void put_back(sl_exec *x, struct sl__retired *one)
-{
-	sl__lock(&x->mu);
-	one->next = x->retired;
-	x->retired = one;
-	sl__unlock(&x->mu);
-}
-
-void sl__exec_retry_retired(sl_exec *x, bool now)
-{
-	struct sl__retired *next, *list = take_retired(x, now);
 	for (; list != NULL; list = next) {
 		struct recovery r = {.env = x->env, .log = x->events, .dir = x->spool_dir, .why = was_late};
 		struct sl_err err = SL_ERR_INIT;
 		next = list->next;
 		int rc = add_path(&r, list->path) != 0 ? sl_err_set(&err, SL_ENOMEM, "out of memory")
-						       : recover(&r, &err);
-		free_all(&r);
-		if (rc != 0) {
-			sl__log(&x->env, SL_LOG_WARN, "exec", "the output of an attempt could not be appended yet",
-				SL__F_STR("spool", list->path), SL__F_STR("error", err.msg));
-			put_back(x, list);
+						       : recover_spools(&r, &err);
+		free_recovery(&r);
+		if (rc == 0) {
+			sl__free(&x->env, list->path);
+			sl__free(&x->env, list);
 			continue;
 		}
-		sl__free(&x->env, list->path);
-		sl__free(&x->env, list);
+		sl__log(&x->env, SL_LOG_WARN, "exec", "cannot append the output of an attempt yet",
+			SL__F_STR("spool", list->path), SL__F_STR("error", err.msg));
+		sl__lock(&x->mu);
+		list->next = x->retired;
+		x->retired = list;
+		sl__unlock(&x->mu);
 	}
+}
+
+/* ---- spools without a log ---- */
+
+struct lost {
+	const struct sl_env *env;
+	const struct sl_wal_opts *opts;
+	uint64_t made;
+	int first_rc; /* of a folder that could not be handled, while the others were */
+	struct sl_err first;
+};
+
+static int find_spool(const char *name, void *ctx)
+{
+	bool *found = ctx;
+	*found = stem_of(name) > 0;
+	return *found ? 1 : 0;
+}
+
+/* Create the log of <dir>/<id>.spool again, if that has spools and no log. */
+static int restore_log(struct lost *l, const char *folder, const char *id, struct sl_err *err)
+{
+	bool found = false;
+	int rc = SL__IO(l->env, list, folder, find_spool, &found);
+	if (rc < 0)
+		return rc == -ENOENT || rc == -ENOTDIR ? 0 : sl_err_set_errno(err, -rc, "list %s", folder);
+	/* Only now: a log is there before its folder is, and a living worker keeps it. */
+	char *path = sl__asprintf(l->env, "%s/%s.wal", l->opts->wal_dir, id);
+	int fd = path != NULL ? SL__IO(l->env, open, path, O_RDONLY, 0) : -ENOMEM;
+	sl__free(l->env, path);
+	if (fd >= 0) {
+		sl__close_fd(l->env, &fd);
+		return 0;
+	}
+	if (fd != -ENOENT)
+		return sl_err_set_errno(err, -fd, "find the log of %s", folder);
+	if (!found) {
+		/* Removed only when it is empty; struct sl_io has no call for it. */
+		(void)rmdir(folder);
+		return 0;
+	}
+	sl_wal *w = NULL;
+	rc = sl_wal_open(&w, id, l->opts, err);
+	if (rc == SL_ELOCKED) /* another process creates it just now, and sweeps it */
+		return 0;
+	if (rc == 0)
+		rc = sl_wal_close(w, err);
+	if (rc != 0)
+		return rc;
+	l->made++;
+	sl__log(l->env, SL_LOG_WARN, "exec", "recovering output whose log is gone",
+		SL__F_STR("folder", l->opts->wal_dir), SL__F_STR("stream", id));
+	return 0;
+}
+
+static int check_folder(const char *name, void *ctx)
+{
+	struct lost *l = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	size_t stem = stem_of(name);
+	if (stem == 0)
+		return 0;
+	char *folder = sl__asprintf(l->env, "%s/%s", l->opts->wal_dir, name);
+	char *id = sl__asprintf(l->env, "%.*s", (int)stem, name);
+	int rc = folder != NULL && id != NULL ? restore_log(l, folder, id, &err)
+					      : sl_err_set(&err, SL_ENOMEM, "lost spools: out of memory");
+	sl__free(l->env, folder);
+	sl__free(l->env, id);
+	if (rc != 0 && l->first_rc == 0) {
+		l->first_rc = rc;
+		l->first = err;
+	}
+	return 0;
+}
+
+int sl_exec_find_lost(const struct sl_wal_opts *opts, uint64_t *n, struct sl_err *err)
+{
+	struct sl_wal_opts o;
+	struct sl_env env;
+	sl__opts_copy(&o, sizeof(o), opts);
+	int rc = sl__env_init(&env, o.env, err);
+	if (rc != 0)
+		return rc;
+	if (o.wal_dir == NULL || o.wal_dir[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "wal_dir: is missing");
+	o.background = SL_OFF;
+	struct lost l = {.env = &env, .opts = &o};
+	rc = SL__IO(&env, list, o.wal_dir, check_folder, &l);
+	if (n != NULL)
+		*n = l.made;
+	if (rc < 0 && rc != -ENOENT)
+		return sl_err_set_errno(err, -rc, "list %s", o.wal_dir);
+	if (l.first_rc != 0 && err != NULL)
+		*err = l.first;
+	return l.first_rc;
 }

@@ -4,14 +4,15 @@
  *
  * The attempt's thread sleeps until the minder has put something into the spool, reads it, and collects events for a
  * few milliseconds, so that a short command costs one append and a chatty one few. After every append that succeeded
- * the spool's header is told how far the log has come; when the worker is killed between the two, the recovery finds it
+ * the spool's header records how far the log has come; when the worker is killed between the two, the recovery finds it
  * out by reading the log.
  *
  * R1  The header is in the spool before the minder is told to start.
- * R2  The header says DONE only after the last events are durable. They are so before the attempt is ended, or before
- *     the job is settled, where somebody else waits for their ticket: a slot can start its next command meanwhile.
+ * R2  The header gets its DONE flag only after the last events are durable. They are durable before the attempt is
+ *     ended, or, where the worker waits for their ticket, before the job is settled: a slot can start its next command
+ *     meanwhile.
  * R3  When a batch needs several flushes, each part is written to the header before the next is submitted: a part that
- *     is in the log may be sent and archived before the rest is tried again, and could not be found there any more.
+ *     is in the log may be sent and archived before the rest is retried, and could not be found there any more.
  * R4  When an append fails, the command is ended, everything is captured, and the spool is left to a recovery.
  */
 #include <errno.h>
@@ -26,33 +27,35 @@
 
 #include "jobs/exec/priv.h"
 
-#define GATHER_NS ((int64_t)10 * 1000000)       /* events wait so long for others */
-#define GATHER_START_NS ((int64_t)50 * 1000000) /* when there is nothing but the start to tell */
+#define GATHER_NS ((int64_t)10 * 1000000)       /* events wait this long for others */
+#define GATHER_START_NS ((int64_t)50 * 1000000) /* when the start is the only event */
 #define BATCH_BYTES ((size_t)512 * 1024)
 #define BATCH_EVENTS 4096
-#define PUNCH_BYTES ((uint64_t)4 << 20) /* give back what is consumed, in pieces */
+#define PUNCH_BYTES ((uint64_t)4 << 20) /* of the spool, consumed, are freed together */
 #define KEEP_BYTES ((uint64_t)1 << 20)  /* a spool that grew larger is cut before it is used again */
 #define RESCUE_NS ((int64_t)2000 * 1000000)
-#define MINDER_SLACK_NS ((int64_t)10000 * 1000000) /* a minder that does not answer is killed */
-#define SETTLE_LOOK_MS 100                         /* so often those who run look after those who have ended */
+#define MINDER_SLACK_NS ((int64_t)10000 * 1000000) /* then a minder that does not respond is killed */
+#define SETTLE_CHECK_MS 100                        /* how often a running attempt checks those that have ended */
 #define NOWHERE (UINT64_MAX / 2)
 
 struct follow {
 	sl_exec *x;
 	const struct sl__exec_ops *ops;
-	void *attempt;
+	sl_attempt *attempt;
 	struct sl__minder *m;
 	struct sl__capture *capture;
 	struct sl__spool_header header;
 	struct sl__spool_reader reader;
 	int pipes[SL__STREAMS]; /* read ends of our own, for the death of the minder */
 	int abort_fd;
-	bool ended;         /* the minder says so, or is dead */
-	bool aborted;       /* the attempt is; the command was told */
+	bool ended;       /* the minder reported it, or is dead */
+	bool aborted;     /* the attempt is, and the command is being ended */
+	bool terminating; /* the minder was told to end the command */
+	bool minder_killed;
 	int64_t pending_ns; /* when the oldest event in the batch was made */
-	int64_t give_up_ns; /* when the minder must have answered */
+	int64_t give_up_ns; /* when the minder must have ended it */
 	uint64_t punched;
-	bool settles; /* the last events are on their way, with this ticket */
+	bool settles; /* the last events are submitted, with this ticket */
 	struct sl_wal_ticket ticket;
 	int failed; /* the code of `failure`; 0: none */
 	struct sl_err failure;
@@ -100,26 +103,6 @@ static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err 
 	return sl__minder_write_header(x, f->m, &f->header, err);
 }
 
-static int make_stdin(const char *text, struct sl_err *err)
-{
-	size_t n = strlen(text);
-	int fd = memfd_create("sluice-input", MFD_CLOEXEC);
-	if (fd < 0)
-		return sl_err_set_errno(err, errno, "input of a command: memfd_create");
-	while (n > 0) {
-		ssize_t put = write(fd, text, n);
-		if (put <= 0) {
-			int why = put < 0 ? errno : ENOSPC;
-			(void)close(fd);
-			return sl_err_set_errno(err, why, "input of a command");
-		}
-		text += put;
-		n -= (size_t)put;
-	}
-	(void)lseek(fd, 0, SEEK_SET);
-	return fd;
-}
-
 static void close_all(int *fds, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -129,41 +112,49 @@ static void close_all(int *fds, size_t n)
 	}
 }
 
-/* stdin, then the write ends, then the read ends, which do not block. */
+/* stdin with the text, then the write ends, then the read ends, which do not block. On failure nothing is open. */
 static int make_descriptors(const sl_exec *x, const char *text, int fds[SL__MINDER_FDS], struct sl_err *err)
 {
-	for (int i = 0; i < SL__MINDER_FDS; i++)
-		fds[i] = -1;
-	int rc = make_stdin(text, err);
-	if (rc < 0)
-		return rc;
-	fds[0] = rc;
-	for (int i = 0; i < SL__STREAMS; i++) {
+	int rc = 0;
+	memset(fds, 0xFF, sizeof(*fds) * SL__MINDER_FDS); /* -1 each */
+	fds[0] = memfd_create("sluice-input", MFD_CLOEXEC);
+	if (fds[0] < 0)
+		return sl_err_set_errno(err, errno, "input of a command: memfd_create");
+	for (size_t left = strlen(text); left > 0 && rc == 0;) {
+		ssize_t put = write(fds[0], text, left);
+		if (put <= 0)
+			rc = sl_err_set_errno(err, put < 0 ? errno : ENOSPC, "input of a command");
+		text += SL_MAX(put, 0);
+		left -= (size_t)SL_MAX(put, 0);
+	}
+	(void)lseek(fds[0], 0, SEEK_SET);
+	for (int i = 0; i < SL__STREAMS && rc == 0; i++) {
 		int pair[2];
 		if (pipe2(pair, O_CLOEXEC) != 0) {
 			rc = sl_err_set_errno(err, errno, "pipe of a command");
-			close_all(fds, SL__MINDER_FDS);
-			return rc;
+			break;
 		}
 		fds[1 + i] = pair[1];
 		fds[4 + i] = pair[0];
 		(void)fcntl(pair[0], F_SETFL, O_NONBLOCK);
 		/* A command that opens /dev/stdout needs permission for the pipe, which is this user's. Only a process
-		 * that may look into /proc/<pid>/fd of the command gets to it. */
+		 * that may read /proc/<pid>/fd of the command reaches it. */
 		if (x->user != NULL)
 			(void)fchmod(pair[1], 0666);
 	}
-	return 0;
+	if (rc != 0)
+		close_all(fds, SL__MINDER_FDS);
+	return rc;
 }
 
 /* Everything up to the message that starts it. SL_ECLOSED: this minder is dead, try another. */
-static int start(struct follow *f, const struct sl_job *job, struct sl_err *err)
+static int start_command(struct follow *f, const struct sl_job *job, struct sl_err *err)
 {
 	const char *text = "";
 	int fds[SL__MINDER_FDS];
 	int rc = sl__launch_prepare(f->x, f->m->shared, job, &text, err);
 	if (rc == 0)
-		rc = open_spool(f, job, err);
+		rc = open_spool(f, job, err); /* R1 */
 	if (rc == 0)
 		rc = make_descriptors(f->x, text, fds, err);
 	if (rc != 0)
@@ -174,35 +165,13 @@ static int start(struct follow *f, const struct sl_job *job, struct sl_err *err)
 	if (sent)
 		return 0;
 	close_all(f->pipes, SL__STREAMS);
-	return sl_err_set(err, SL_ECLOSED, "a minder does not answer");
+	return sl_err_set(err, SL_ECLOSED, "a minder process has died");
 }
 
 /* ---- the log ---- */
 
-static void give_back(struct follow *f)
-{
-	uint64_t to = f->header.resume.offset;
-	if (to < f->punched + PUNCH_BYTES)
-		return;
-	/* Where a filesystem has no holes, the spool just stays longer. */
-	(void)fallocate(f->m->spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)f->punched,
-			(off_t)(to - f->punched));
-	f->punched = to;
-}
-
-static void tap(struct follow *f)
-{
-	struct sl_event event;
-	if (f->x->tap == NULL)
-		return;
-	for (size_t i = 0; i < f->capture->batch.n; i++) {
-		sl__event_batch_get(&f->capture->batch, i, &event);
-		f->x->tap(&event, f->x->tap_ctx);
-	}
-}
-
-/* R3. A header that cannot be written costs a recovery some reading. */
-static void on_part(size_t n, uint64_t last, void *ctx)
+/* R3. If the header cannot be written, a recovery only reads more of the log. */
+static void save_part(size_t n, uint64_t last, void *ctx)
 {
 	struct follow *f = ctx;
 	sl__capture_note_part(f->capture, n, &f->header);
@@ -211,41 +180,51 @@ static void on_part(size_t n, uint64_t last, void *ctx)
 	(void)!sl__minder_write_header(f->x, f->m, &f->header, NULL);
 }
 
-static int append(struct follow *f, bool last, struct sl_err *err)
+static int append_batch(struct follow *f, bool last, struct sl_err *err)
 {
 	struct sl__capture *c = f->capture;
 	uint64_t sequence = f->header.sequence;
-	int rc = sl__event_batch_append(&c->batch, f->x->events, on_part, f, &sequence, err);
+	int rc = sl__event_batch_append(&c->batch, f->x->events, save_part, f, &sequence, err);
 	if (rc != 0)
 		return rc;
 	sl__capture_note(c, &f->header);
 	f->header.sequence = sequence;
 	f->header.flags |= last ? SL__SPOOL_DONE : 0;
 	sl__exec_saw(f->x, sequence);
-	/* A header that cannot be written costs a recovery some reading, unless it is the last. */
+	/* If the header cannot be written, a recovery only reads more of the log, unless it is the last. */
 	rc = sl__minder_write_header(f->x, f->m, &f->header, err);
 	if (rc != 0 && last)
 		return rc;
-	tap(f);
+	for (size_t i = 0; f->x->tap != NULL && i < c->batch.n; i++) {
+		struct sl_event event;
+		sl__event_batch_get(&c->batch, i, &event);
+		f->x->tap(&event, f->x->tap_ctx);
+	}
 	sl__event_batch_clear(&c->batch);
-	if (!last)
-		give_back(f);
+	/* Free what is consumed. Where a filesystem has no holes, the spool only stays longer. */
+	uint64_t to = f->header.resume.offset;
+	if (!last && to >= f->punched + PUNCH_BYTES) {
+		(void)fallocate(f->m->spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)f->punched,
+				(off_t)(to - f->punched));
+		f->punched = to;
+	}
 	return 0;
 }
 
 /* ---- following ---- */
 
-static void end_it(struct follow *f)
+static void terminate_command(struct follow *f)
 {
-	if (f->give_up_ns == SL_FOREVER) {
-		sl__minder_tell(f->m, 'T');
-		f->give_up_ns = now_ns() + f->x->kill_grace_ms * 1000000 + MINDER_SLACK_NS;
-	}
+	if (f->terminating)
+		return;
+	f->terminating = true;
+	sl__minder_send(f->m, 'T');
+	f->give_up_ns = now_ns() + f->x->kill_grace_ms * 1000000 + MINDER_SLACK_NS;
 }
 
-/* R4. Nothing is read any more, so that all room is the minder's. The worker hears of it before the command has ended:
+/* R4. Nothing is read any more, so that all room is the minder's. The worker is notified before the command has ended:
  * until then it would claim more. */
-static void fail(struct follow *f, int rc, const struct sl_err *why)
+static void stop_following(struct follow *f, int rc, const struct sl_err *why)
 {
 	if (f->failed == 0) {
 		f->failed = rc;
@@ -255,18 +234,18 @@ static void fail(struct follow *f, int rc, const struct sl_err *why)
 	}
 	atomic_store(&f->m->shared->consumed, NOWHERE);
 	if (!f->ended)
-		end_it(f);
+		terminate_command(f);
 }
 
-static void flush(struct follow *f)
+static void flush_batch(struct follow *f)
 {
 	struct sl_err why = SL_ERR_INIT;
-	int rc = append(f, false, &why);
+	int rc = append_batch(f, false, &why);
 	if (rc != 0)
-		fail(f, rc, &why);
+		stop_following(f, rc, &why);
 }
 
-static int consume_one(struct follow *f, struct sl_err *err)
+static int consume_frame(struct follow *f, struct sl_err *err)
 {
 	struct sl__frame frame;
 	int rc = sl__spool_next(&f->reader, &frame);
@@ -283,25 +262,25 @@ static int consume_one(struct follow *f, struct sl_err *err)
 }
 
 /* Read what the minder has written so far. */
-static void consume(struct follow *f)
+static void consume_spool(struct follow *f)
 {
 	struct sl__minder_shared *sh = f->m->shared;
 	struct sl_err why = SL_ERR_INIT;
 	f->reader.limit = atomic_load_explicit(&sh->end, memory_order_acquire);
 	while (f->failed == 0 && f->reader.at < f->reader.limit) {
-		int rc = consume_one(f, &why);
+		int rc = consume_frame(f, &why);
 		if (rc != 0)
-			fail(f, rc, &why);
+			stop_following(f, rc, &why);
 		else if (f->capture->batch.bytes.len >= BATCH_BYTES || f->capture->batch.n >= BATCH_EVENTS)
-			flush(f);
+			flush_batch(f);
 	}
 	if (f->failed == 0)
 		atomic_store(&sh->consumed, f->reader.at);
 	if (atomic_exchange(&sh->stalled, 0) != 0)
-		sl__minder_tell(f->m, 'C');
+		sl__minder_send(f->m, 'C');
 }
 
-/* When the batch is to be appended; also when to look for the start of the command, which nobody tells. */
+/* When the batch is to be appended; also when to check for the start of the command, which is not signalled. */
 static int64_t flush_at(const struct follow *f)
 {
 	const struct sl__capture *c = f->capture;
@@ -313,27 +292,8 @@ static int64_t flush_at(const struct follow *f)
 	return f->pending_ns + (only_start ? GATHER_START_NS : GATHER_NS);
 }
 
-static int timeout_ms(const struct follow *f)
-{
-	int64_t at = SL_MIN(flush_at(f), f->give_up_ns);
-	int64_t most = atomic_load(&f->x->n_settling) > 0 ? SETTLE_LOOK_MS : INT32_MAX;
-	if (at == SL_FOREVER)
-		return most < INT32_MAX ? (int)most : -1;
-	int64_t left = (at - now_ns() + 999999) / 1000000;
-	return (int)SL_MIN(SL_MAX(left, 0), most);
-}
-
-static void hear(struct follow *f)
-{
-	char what = 0;
-	ssize_t got = recv(f->m->ctl, &what, 1, MSG_DONTWAIT);
-	if (got == 1 && what == 'E')
-		f->ended = true;
-	if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-		f->ended = f->m->dead = true;
-}
-
-static void sleep_until_something(struct follow *f)
+/* Sleep until there is something to do: output, the end, an abort or a deadline. */
+static void wait_for_event(struct follow *f)
 {
 	struct sl__minder_shared *sh = f->m->shared;
 	struct pollfd p[2] = {{.fd = f->m->ctl, .events = POLLIN},
@@ -344,39 +304,39 @@ static void sleep_until_something(struct follow *f)
 		if (atomic_load(&sh->end) > f->reader.at)
 			return;
 	}
-	if (poll(p, 2, timeout_ms(f)) < 0)
+	int64_t give_up_ns = f->minder_killed ? SL_FOREVER : f->give_up_ns;
+	int64_t at = SL_MIN(flush_at(f), give_up_ns);
+	int64_t timeout_ms = atomic_load(&f->x->n_settling) > 0 ? SETTLE_CHECK_MS : -1;
+	if (at != SL_FOREVER) {
+		int64_t left = SL_MIN(SL_MAX((at - now_ns() + 999999) / 1000000, 0), INT32_MAX);
+		timeout_ms = timeout_ms < 0 ? left : SL_MIN(timeout_ms, left);
+	}
+	if (poll(p, 2, (int)timeout_ms) < 0)
 		return;
-	if (p[0].revents != 0)
-		hear(f);
+	if (p[0].revents != 0) {
+		char what = 0;
+		ssize_t got = recv(f->m->ctl, &what, 1, MSG_DONTWAIT);
+		if (got == 1 && what == 'E')
+			f->ended = true;
+		if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+			f->ended = f->m->dead = true;
+	}
 	if (p[1].revents != 0) {
 		f->aborted = true;
-		end_it(f);
+		terminate_command(f);
 	}
-	/* It is stopped, or hangs in a dying disk: its death lets us go on. */
-	if (now_ns() >= f->give_up_ns && !f->ended) {
+	/* The minder is stopped, or blocked by a failing disk: after its death this can continue. */
+	if (now_ns() >= give_up_ns && !f->ended) {
 		(void)kill(f->m->pid, SIGKILL);
-		f->give_up_ns = SL_FOREVER - 1;
+		f->minder_killed = true;
 	}
 }
 
-static void follow(struct follow *f)
-{
-	while (!f->ended) {
-		consume(f);
-		if (now_ns() >= flush_at(f)) {
-			if (f->capture->batch.n > 0)
-				flush(f);
-			f->pending_ns = now_ns();
-		}
-		sleep_until_something(f);
-		if (atomic_load(&f->x->n_settling) > 0)
-			sl__minder_settled(f->x, false);
-	}
-}
+/* ---- the end ---- */
 
-/* ---- the death of the minder ---- */
+/* The minder has died: end the command, and read what the pipes still hold into the spool. */
 
-static void rescue(struct follow *f)
+static void drain_pipes(struct follow *f)
 {
 	struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
 	int64_t until = now_ns() + RESCUE_NS;
@@ -397,10 +357,8 @@ static void rescue(struct follow *f)
 	memcpy(f->pipes, pump.pipes, sizeof(f->pipes));
 }
 
-/* ---- all of it ---- */
-
-/* What the log should say about an end that the frames do not tell. */
-static const char *last_words(const struct follow *f, char out[256])
+/* The error event for an end that the frames do not show; NULL: none. */
+static const char *describe_end(const struct follow *f, char out[256])
 {
 	const struct sl__capture *c = f->capture;
 	if (c->failed)
@@ -411,29 +369,29 @@ static const char *last_words(const struct follow *f, char out[256])
 								 : "start it",
 			       strerrordesc_np((int)c->spawn_errno));
 	else if (f->m->dead)
-		(void)snprintf(out, 256, "the process that minds the command died; the command was killed");
+		(void)snprintf(out, 256, "the command's minder process died; the command was killed");
 	else if (f->aborted)
 		(void)snprintf(out, 256, "the attempt was aborted: %s",
 			       sl_abort_reason_name(f->ops->aborted(f->attempt)));
 	else if (!c->exited)
-		(void)snprintf(out, 256, "the spool has no space: the end of the output is lost");
+		(void)snprintf(out, 256, "no space for the spool: the end of the output is lost");
 	else
 		return NULL;
 	return out;
 }
 
-/* The last events: whoever settles the job waits for them, or we do. */
+/* The last events: the worker waits for them before it settles the job, or we do (R2). */
 static int append_last(struct follow *f, struct sl_err *err)
 {
 	struct sl__event_batch *batch = &f->capture->batch;
 	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
-		return append(f, true, err);
-	int rc = sl__event_batch_submit(batch, f->x->events, on_part, f, &f->ticket, err);
+		return append_batch(f, true, err);
+	int rc = sl__event_batch_submit(batch, f->x->events, save_part, f, &f->ticket, err);
 	if (rc != 0)
 		return rc;
 	rc = f->ops->emitted(f->attempt, &f->ticket, err);
 	if (rc != 0) {
-		/* A recovery reads what is in the log: nothing may be on its way. */
+		/* A recovery reads what is in the log: nothing may be pending. */
 		(void)!sl_wal_wait(f->x->events, &f->ticket, SL_UNLIMITED, NULL);
 		return rc;
 	}
@@ -442,45 +400,30 @@ static int append_last(struct follow *f, struct sl_err *err)
 	return 0;
 }
 
-static int finish(struct follow *f, struct sl_err *err)
+static int finish_command(struct follow *f, struct sl_err *err)
 {
-	char words[256];
+	char text[256];
 	if (f->m->dead)
-		rescue(f);
+		drain_pipes(f);
 	close_all(f->pipes, SL__STREAMS);
-	consume(f);
-	if (f->failed == 0) {
-		int rc = sl__capture_end(f->capture, last_words(f, words), err);
-		return rc == 0 ? append_last(f, err) : rc;
+	consume_spool(f);
+	if (f->failed != 0) {
+		if (err != NULL)
+			*err = f->failure;
+		return f->failed;
 	}
-	if (err != NULL)
-		*err = f->failure;
-	return f->failed;
+	int rc = sl__capture_end(f->capture, describe_end(f, text), err);
+	return rc == 0 ? append_last(f, err) : rc;
 }
 
-static void let_go(struct follow *f, int rc)
+static void show_progress(const char *json, void *ctx)
 {
-	if (rc != 0)
-		sl__minder_retire(f->x, f->m);
-	else if (f->settles)
-		sl__minder_settle(f->x, f->m, &f->ticket, &f->header);
-	else
-		sl__minder_release(f->x, f->m);
+	struct follow *f = ctx;
+	/* A progress that cannot be stored is no reason to fail: its event is in the log. */
+	(void)!f->ops->progress(f->attempt, json, NULL);
 }
 
-static int run_in(struct follow *f, const struct sl_job *job, struct sl_err *err)
-{
-	int rc = sl__minder_acquire(f->x, &f->m, err);
-	if (rc == 0)
-		rc = start(f, job, err);
-	if (rc != SL_ECLOSED)
-		return rc;
-	sl__minder_discard(f->x, f->m);
-	f->m = NULL;
-	return rc;
-}
-
-int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, struct sl__exec_result *r,
+int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, sl_attempt *attempt, struct sl__exec_result *r,
 		 struct sl_err *err)
 {
 	struct follow f = {.x = x,
@@ -490,10 +433,17 @@ int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, stru
 			   .pipes = {-1, -1, -1},
 			   .give_up_ns = SL_FOREVER};
 	const struct sl_job *job = ops->job(attempt);
-	/* Minders that were killed while idle are found out one by one, and one that is new is alive. */
+	/* Minders that were killed while idle are found one by one, and a new one is alive. */
 	int rc = SL_ECLOSED;
-	for (int tries = 0; rc == SL_ECLOSED && tries < 1000; tries++)
-		rc = run_in(&f, job, err);
+	for (int tries = 0; rc == SL_ECLOSED && tries < 1000; tries++) {
+		rc = sl__minder_acquire(x, &f.m, err);
+		if (rc == 0)
+			rc = start_command(&f, job, err);
+		if (rc == SL_ECLOSED) {
+			sl__minder_discard(x, f.m);
+			f.m = NULL;
+		}
+	}
 	sl__capture_init(&r->capture, &x->env, &f.header);
 	if (rc != 0) {
 		if (f.m != NULL)
@@ -501,20 +451,37 @@ int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, void *attempt, stru
 		return rc;
 	}
 	f.abort_fd = ops->abort_fd(attempt, NULL);
-	r->capture.on_progress = ops->progress;
-	r->capture.ctx = attempt;
+	r->capture.on_progress = show_progress;
+	r->capture.ctx = &f;
 	f.reader.buf = sl__alloc(&x->env, SL__SPOOL_BUF);
 	if (f.reader.buf == NULL || f.abort_fd < 0) {
 		(void)sl_err_set(&f.failure, SL_ENOMEM, "follow a command: no memory, or no descriptor");
-		fail(&f, SL_ENOMEM, &f.failure);
+		stop_following(&f, SL_ENOMEM, &f.failure);
 	}
 	f.pending_ns = now_ns();
-	follow(&f);
-	rc = finish(&f, err);
+	while (!f.ended) {
+		consume_spool(&f);
+		if (now_ns() >= flush_at(&f)) {
+			if (r->capture.batch.n > 0)
+				flush_batch(&f);
+			f.pending_ns = now_ns();
+		}
+		wait_for_event(&f);
+		if (atomic_load(&x->n_settling) > 0)
+			sl__minder_settled(x, false);
+	}
+	rc = finish_command(&f, err);
 	r->reported = f.failed != 0;
 	r->aborted = f.aborted;
 	r->minder_died = f.m->dead;
+	r->capture.on_progress = NULL;
+	r->capture.ctx = NULL;
 	sl__free(&x->env, f.reader.buf);
-	let_go(&f, rc);
+	if (rc != 0)
+		sl__minder_retire(x, f.m);
+	else if (f.settles)
+		sl__minder_settle(x, f.m, &f.ticket, &f.header);
+	else
+		sl__minder_release(x, f.m);
 	return rc;
 }

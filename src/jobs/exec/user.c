@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands as another user.
+ * Runs commands as another user.
  *
  *  U1. The child has all ids and groups of the user, and none of the worker's, before it executes anything.
  *  U2. It has no capability in any set that an exec could bring back. The kernel drops them when a process leaves user
@@ -77,7 +77,7 @@ bool sl__exec_user_become(const struct sl__exec_user *u)
 
 /* ---- once ---- */
 
-static int fill(struct sl__exec_user *u, const struct sl_env *env, const struct passwd *found, struct sl_err *err)
+static int copy_user(struct sl__exec_user *u, const struct sl_env *env, const struct passwd *found, struct sl_err *err)
 {
 	u->uid = found->pw_uid;
 	u->gid = found->pw_gid;
@@ -104,31 +104,17 @@ static int look_up(struct sl__exec_user *u, const struct sl_env *env, const char
 		if (text == NULL)
 			return sl_err_set(err, SL_ENOMEM, "run_as: out of memory");
 		int why = getpwnam_r(name, &entry, text, n, &found);
-		int rc = found != NULL ? fill(u, env, found, err) : 0;
+		int rc = found != NULL ? copy_user(u, env, found, err) : 0;
 		sl__free(env, text);
 		if (found != NULL)
 			return rc;
-		/* What getpwnam_r returns for a name that does not exist is not the same everywhere. */
+		/* What getpwnam_r returns for a name that does not exist differs between systems. */
 		if (why == 0 || why == ENOENT || why == ESRCH || why == EBADF || why == EPERM)
 			return sl_err_set(err, SL_EINVAL, "run_as: no user \"%s\" on this system", name);
 		if (why != ERANGE)
 			return sl_err_set_errno(err, why, "run_as: look up user \"%s\"", name);
 	}
 	return sl_err_set(err, SL_EINVAL, "run_as: the entry of user \"%s\" is longer than 1 MiB", name);
-}
-
-/* Commands of the same user, or of root, could reach everything that this process can. */
-static int check_separates(const struct sl__exec_user *u, struct sl_err *err)
-{
-	if (u->uid == 0)
-		return sl_err_set(err, SL_EINVAL, "run_as: user \"%s\" is root; name a user without privileges",
-				  u->name);
-	if (u->uid == getuid() || u->uid == geteuid())
-		return sl_err_set(err, SL_EINVAL,
-				  "run_as: this process runs as \"%s\" itself, whose commands could read its files; "
-				  "name another user",
-				  u->name);
-	return 0;
 }
 
 static int check_capabilities(const struct sl__exec_user *u, struct sl_err *err)
@@ -174,6 +160,21 @@ static int try_in_child(const struct sl__exec_user *u, struct sl_err *err)
 			  why != NULL ? why : "unknown error");
 }
 
+/* Whether commands can run as the user, and are separated from this process by that. */
+static int check_user(const struct sl__exec_user *u, struct sl_err *err)
+{
+	if (u->uid == 0)
+		return sl_err_set(err, SL_EINVAL, "run_as: user \"%s\" is root; name a user without privileges",
+				  u->name);
+	if (u->uid == getuid() || u->uid == geteuid())
+		return sl_err_set(err, SL_EINVAL,
+				  "run_as: this process runs as \"%s\" itself, whose commands could read its files; "
+				  "name another user",
+				  u->name);
+	int rc = check_capabilities(u, err);
+	return rc != 0 ? rc : try_in_child(u, err);
+}
+
 int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, const char *name, struct sl_err *err)
 {
 	if (name[0] == '\0')
@@ -183,11 +184,7 @@ int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, con
 		return sl_err_set(err, SL_ENOMEM, "run_as: out of memory");
 	int rc = look_up(u, env, name, err);
 	if (rc == 0)
-		rc = check_separates(u, err);
-	if (rc == 0)
-		rc = check_capabilities(u, err);
-	if (rc == 0)
-		rc = try_in_child(u, err);
+		rc = check_user(u, err);
 	if (rc != 0) {
 		sl__exec_user_free(u, env);
 		return rc;
