@@ -10,16 +10,8 @@ static int wrong(struct sl__csv *s, const char *at, const char *why)
 	return -1;
 }
 
-/* Behind the last byte of a field: over the delimiter, if there is one. */
-static int end_field(struct sl__csv *s, const char *at)
-{
-	s->more = at < s->end;
-	s->at = s->more ? at + 1 : at;
-	return 1;
-}
-
 /* The first delimiter, quote or line end. */
-static const char *plain_until(const char *p, const char *end, char delimiter)
+static const char *plain_field_end(const char *p, const char *end, char delimiter)
 {
 #if SL__SSE2
 	for (; end - p >= 16; p += 16) {
@@ -34,28 +26,6 @@ static const char *plain_until(const char *p, const char *end, char delimiter)
 	while (p < end && *p != delimiter && *p != '"' && *p != '\n' && *p != '\r')
 		p++;
 	return p;
-}
-
-static int plain_field(struct sl__csv *s, struct sl__csv_field *f)
-{
-	const char *p = plain_until(s->at, s->end, s->delimiter);
-	if (p < s->end && *p != s->delimiter)
-		return wrong(s, p, *p == '"' ? "a quote inside of an unquoted field" : "a line end outside of quotes");
-	*f = (struct sl__csv_field){.text = s->at, .len = (size_t)(p - s->at)};
-	return end_field(s, p);
-}
-
-/* The quote that closes what begins at p: one that is not doubled. *doubled counts those. */
-static const char *closing_quote(const char *p, const char *end, size_t *doubled)
-{
-	*doubled = 0;
-	while ((p = memchr(p, '"', (size_t)(end - p))) != NULL) {
-		if (p + 1 == end || p[1] != '"')
-			return p;
-		++*doubled;
-		p += 2;
-	}
-	return NULL;
 }
 
 /* from[0..n) with single quotes for its doubled ones. */
@@ -73,31 +43,43 @@ static size_t undouble(char *to, const char *from, size_t n)
 	return (size_t)(at - to);
 }
 
-static int quoted_field(struct sl__csv *s, struct sl__csv_field *f)
-{
-	size_t doubled;
-	const char *from = s->at + 1;
-	const char *quote = closing_quote(from, s->end, &doubled);
-	if (quote == NULL)
-		return wrong(s, s->at, "the quote is not closed");
-	if (quote + 1 < s->end && quote[1] != s->delimiter)
-		return wrong(s, quote + 1, "text behind a closing quote");
-	*f = (struct sl__csv_field){.text = from, .len = (size_t)(quote - from), .quoted = true};
-	if (doubled > 0) {
-		if ((s->need_memory = s->scratch == NULL))
-			return -1;
-		f->text = s->scratch;
-		f->len = undouble(s->scratch, from, f->len);
-		s->scratch += f->len;
-	}
-	return end_field(s, quote + 1);
-}
-
 int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f)
 {
+	const char *next; /* the byte after the field: its delimiter, or the end of the record */
 	if (!s->more)
 		return 0;
-	return s->at < s->end && *s->at == '"' ? quoted_field(s, f) : plain_field(s, f);
+	if (s->at == s->end || *s->at != '"') {
+		next = plain_field_end(s->at, s->end, s->delimiter);
+		if (next < s->end && *next != s->delimiter)
+			return wrong(s, next,
+				     *next == '"' ? "a quote inside an unquoted field" : "a line end outside quotes");
+		*f = (struct sl__csv_field){.text = s->at, .len = (size_t)(next - s->at)};
+	} else {
+		/* The field ends at the first quote that is not doubled. */
+		const char *from = s->at + 1, *quote = from;
+		size_t doubled = 0;
+		while ((quote = memchr(quote, '"', (size_t)(s->end - quote))) != NULL && quote + 1 < s->end &&
+		       quote[1] == '"') {
+			doubled++;
+			quote += 2;
+		}
+		if (quote == NULL)
+			return wrong(s, s->at, "the quote is not closed");
+		next = quote + 1;
+		if (next < s->end && *next != s->delimiter)
+			return wrong(s, next, "text after a closing quote");
+		*f = (struct sl__csv_field){.text = from, .len = (size_t)(quote - from), .quoted = true};
+		if (doubled > 0) {
+			if ((s->need_memory = s->scratch == NULL))
+				return -1;
+			f->text = s->scratch;
+			f->len = undouble(s->scratch, from, f->len);
+			s->scratch += f->len;
+		}
+	}
+	s->more = next < s->end;
+	s->at = s->more ? next + 1 : next;
+	return 1;
 }
 
 /* ---- the usual record ---- */
@@ -210,7 +192,7 @@ size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl_
 		__m128i odd = _mm_or_si128(sl__equal16(v, '"'), sl__odd16(v));
 		__m128i line_end = _mm_or_si128(sl__equal16(v, '\n'), sl__equal16(v, '\r'));
 		unsigned stop = sl__mask16(_mm_or_si128(odd, line_end));
-		unsigned before = (stop & -stop) - 1; /* all of them when there is none */
+		unsigned before = (stop & -stop) - 1; /* all of them when nothing stops */
 		for (unsigned m = sl__mask16(sl__equal16(v, delimiter)) & before; m != 0; m &= m - 1)
 			if (!cut_at(&c, p + __builtin_ctz(m)))
 				return 0;

@@ -2,9 +2,9 @@
 /*
  * The fields of one CSV record (RFC 4180, without its line end), one after the other.
  *
- * Strict where programs differ: text behind a closing quote, a quote inside of a field that does not begin with one,
- * and a line end outside of quotes are faults. psql's \copy would read the first two (a"b"c) as abc; a fault that is
- * told is better than a value that nobody wrote.
+ * Strict where programs differ: text after a closing quote, a quote inside a field that does not begin with one,
+ * and a line end outside quotes are faults. psql's \copy would read the first two (a"b"c) as abc; a reported
+ * fault is better than a value that was never written.
  *
  * Thread safety: no state but the scanner's. Ownership: fields point into the record, or into `scratch`.
  */
@@ -34,14 +34,14 @@ static inline struct sl__csv sl__csv_of(const void *record, size_t len, char del
 	return (struct sl__csv){.start = p, .at = p, .end = p + len, .delimiter = delimiter, .more = true};
 }
 
-/* 1: a field; 0: there is none any more; -1: `why` says what is wrong at `at`, unless need_memory is set. */
+/* 1: a field; 0: there are no more; -1: `why` says what is wrong at `at`, unless need_memory is set. */
 int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f);
 
 /* Cut a record without quotes, line ends and bytes beyond ASCII at its delimiters; n fields at most. The number of
  * them, or 0: it is not such a record, or has more. */
 size_t sl__csv_cut(const char *record, size_t len, char delimiter, struct sl__field *fields, size_t n);
 
-/* The same for a record whose end is not known: text[0..len) goes on behind it. It must end with a line end; *line is
+/* The same for a record whose end is not known: text[0..len) continues after it. It must end with a line end; *line is
  * its length without that, *used with it. */
 size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
 			size_t *used);

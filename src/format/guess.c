@@ -8,9 +8,9 @@
 
 #include "format/row.h"
 
-#define DIGITS_SURE 15      /* a double gives back every decimal of so many digits */
-#define DIGITS_MOST 17      /* a double prints at most so many */
-#define NUMERIC_SCALE 16000 /* places before and behind the point that PostgreSQL's numeric has for sure */
+#define DIGITS_SURE 15      /* a double reproduces every decimal of this many digits */
+#define DIGITS_MOST 17      /* a double prints at most this many */
+#define NUMERIC_SCALE 16000 /* places before and after the point that PostgreSQL's numeric has for sure */
 
 /* ---- numbers ---- */
 
@@ -56,52 +56,35 @@ static int64_t take_digits(struct cursor *c, struct decimal *d, int64_t *zeros)
 	return c->at - from;
 }
 
-static bool take_exponent(struct cursor *c, struct decimal *d)
-{
-	int64_t e = 0;
-	if (!pass(c, 'e') && !pass(c, 'E'))
-		return true;
-	bool negative = pass(c, '-');
-	if (!negative)
-		(void)pass(c, '+');
-	if (!at_digit(c))
-		return false;
-	for (; at_digit(c); c->at++)
-		e = SL_MIN(e * 10 + (*c->at - '0'), NUMERIC_SCALE * 2);
-	d->exponent += negative ? -e : e;
-	d->integer = false;
-	return true;
-}
-
 /* JSON's grammar of numbers. */
 static bool take_decimal(struct cursor c, struct decimal *d)
 {
-	int64_t zeros = 0, behind = 0;
+	int64_t zeros = 0, after_point = 0;
 	*d = (struct decimal){.integer = true};
 	(void)pass(&c, '-');
 	bool zero_first = c.at < c.end && *c.at == '0';
-	int64_t before = take_digits(&c, d, &zeros);
-	if (before == 0 || (zero_first && before > 1))
+	int64_t before_point = take_digits(&c, d, &zeros);
+	if (before_point == 0 || (zero_first && before_point > 1))
 		return false;
 	if (pass(&c, '.')) {
 		d->integer = false;
-		if ((behind = take_digits(&c, d, &zeros)) == 0)
+		if ((after_point = take_digits(&c, d, &zeros)) == 0)
 			return false;
 	}
-	d->exponent = zeros - behind;
-	return take_exponent(&c, d) && c.at == c.end;
-}
-
-static bool fits_64_bits(const char *text, size_t len)
-{
-	int64_t v = 0;
-	bool negative = text[0] == '-';
-	for (size_t i = negative; i < len; i++) {
-		int64_t digit = text[i] - '0';
-		if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, digit, &v))
-			return false; /* counted downwards, where there is one more */
+	d->exponent = zeros - after_point;
+	if (pass(&c, 'e') || pass(&c, 'E')) {
+		int64_t e = 0;
+		bool negative = pass(&c, '-');
+		if (!negative)
+			(void)pass(&c, '+');
+		if (!at_digit(&c))
+			return false;
+		for (; at_digit(&c); c.at++)
+			e = SL_MIN(e * 10 + (*c.at - '0'), NUMERIC_SCALE * 2);
+		d->exponent += negative ? -e : e;
+		d->integer = false;
 	}
-	return negative || v != INT64_MIN;
+	return c.at == c.end;
 }
 
 /* Does the double of digits * 10^exponent print these digits? Written without a point, which locales change. */
@@ -134,10 +117,17 @@ static unsigned guess_number(const char *text, size_t len)
 	if (d.exponent + d.n > NUMERIC_SCALE || d.exponent < -NUMERIC_SCALE)
 		return 0;
 	unsigned kinds = SL__KIND(SL_COLUMN_NUMERIC);
-	if (d.integer && !fits_64_bits(text, len))
-		return kinds;
-	if (d.integer)
+	if (d.integer) {
+		/* Does it fit in 64 bits? Counted downwards, since there is one more negative number. */
+		int64_t v = 0;
+		bool negative = text[0] == '-';
+		for (size_t i = negative; i < len; i++)
+			if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, text[i] - '0', &v))
+				return kinds;
+		if (!negative && v == INT64_MIN)
+			return kinds;
 		kinds |= SL__KIND(SL_COLUMN_INTEGER);
+	}
 	return double_keeps(&d) ? kinds | SL__KIND(SL_COLUMN_REAL) : kinds;
 }
 
@@ -157,54 +147,14 @@ static bool take_number(struct cursor *c, int n, unsigned low, unsigned high, un
 	return v >= low && v <= high;
 }
 
-static unsigned days_in(unsigned year, unsigned month)
-{
-	static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-	return month == 2 && leap ? 29 : days[month - 1];
-}
-
 static bool take_date(struct cursor *c)
 {
+	static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 	unsigned year, month;
-	return take_number(c, 4, 1, 9999, &year) && pass(c, '-') && take_number(c, 2, 1, 12, &month) && pass(c, '-') &&
-	       take_number(c, 2, 1, days_in(year, month), NULL);
-}
-
-/* Microseconds: digits behind the sixth must be zeros. */
-static bool take_fraction(struct cursor *c)
-{
-	const char *from = c->at;
-	for (; at_digit(c); c->at++)
-		if (c->at - from >= 6 && *c->at != '0')
-			return false;
-	return c->at > from;
-}
-
-static bool take_clock(struct cursor *c)
-{
-	if (!take_number(c, 2, 0, 23, NULL) || !pass(c, ':') || !take_number(c, 2, 0, 59, NULL))
+	if (!take_number(c, 4, 1, 9999, &year) || !pass(c, '-') || !take_number(c, 2, 1, 12, &month) || !pass(c, '-'))
 		return false;
-	if (!pass(c, ':'))
-		return true;
-	if (!take_number(c, 2, 0, 59, NULL))
-		return false;
-	return !pass(c, '.') || take_fraction(c);
-}
-
-/* Nothing, Z, or hours and perhaps minutes east or west. */
-static bool take_zone(struct cursor *c)
-{
-	if (c->at == c->end || pass(c, 'Z'))
-		return true;
-	if (!pass(c, '+') && !pass(c, '-'))
-		return false;
-	if (!take_number(c, 2, 0, 15, NULL))
-		return false;
-	if (c->at == c->end)
-		return true;
-	(void)pass(c, ':');
-	return take_number(c, 2, 0, 59, NULL);
+	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+	return take_number(c, 2, 1, month == 2 && leap ? 29 : days[month - 1], NULL);
 }
 
 static unsigned guess_time(const char *text, size_t len)
@@ -214,9 +164,36 @@ static unsigned guess_time(const char *text, size_t len)
 		return 0;
 	if (c.at == c.end)
 		return SL__KINDS_TIME;
+
+	/* hh:mm[:ss[.ffffff]]; digits after the sixth of a fraction must be zeros */
 	if (!pass(&c, 'T') && !pass(&c, ' '))
 		return 0;
-	return take_clock(&c) && take_zone(&c) && c.at == c.end ? SL__KIND(SL_COLUMN_TIMESTAMP) : 0;
+	if (!take_number(&c, 2, 0, 23, NULL) || !pass(&c, ':') || !take_number(&c, 2, 0, 59, NULL))
+		return 0;
+	if (pass(&c, ':')) {
+		if (!take_number(&c, 2, 0, 59, NULL))
+			return 0;
+		if (pass(&c, '.')) {
+			const char *from = c.at;
+			for (; at_digit(&c); c.at++)
+				if (c.at - from >= 6 && *c.at != '0')
+					return 0;
+			if (c.at == from)
+				return 0;
+		}
+	}
+
+	/* no zone, Z, or hours and optionally minutes east or west */
+	if (c.at < c.end && !pass(&c, 'Z')) {
+		if ((!pass(&c, '+') && !pass(&c, '-')) || !take_number(&c, 2, 0, 15, NULL))
+			return 0;
+		if (c.at < c.end) {
+			(void)pass(&c, ':');
+			if (!take_number(&c, 2, 0, 59, NULL))
+				return 0;
+		}
+	}
+	return c.at == c.end ? SL__KIND(SL_COLUMN_TIMESTAMP) : 0;
 }
 
 /* ---- all ---- */

@@ -3,7 +3,7 @@
  * As which kinds of column a value can be read without losing anything of it.
  *
  *	integer    64 bits; no leading zeros (007 is a name), no plus sign
- *	real       a number that a double gives back digit by digit: up to 15 significant digits always, 16 and 17 when
+ *	real       a number that a double reproduces digit by digit: up to 15 significant digits always, 16 and 17 when
  *	           they are those that the double prints
  *	numeric    any other number: a double would lose digits of it, or 64 bits do not hold it
  *	boolean    true and false; nothing else, since t, yes and 1 are also names and numbers

@@ -34,30 +34,24 @@ static void free_guesses(struct guesses *g)
 	sl__buf_fini(&g->scratch);
 }
 
-static int grow(struct guesses *g, struct sl_err *err)
+/* A new column, inserted at `place` of the sorted ones. */
+static int add_column(struct guesses *g, size_t place, const char *name, size_t len, struct sl_err *err)
 {
-	if (g->n < g->cap)
-		return 0;
-	size_t cap = g->cap == 0 ? 16 : g->cap * 2;
-	struct guess *all = sl__realloc(&g->r->env, g->all, cap * sizeof(*all));
-	if (all == NULL)
-		return sl__no_memory(err, "guess columns");
-	g->all = all;
-	size_t *sorted = sl__realloc(&g->r->env, g->sorted, cap * sizeof(*sorted));
-	if (sorted == NULL)
-		return sl__no_memory(err, "guess columns");
-	g->sorted = sorted;
-	g->cap = cap;
-	return 0;
-}
-
-/* A new column, at this place of the sorted ones. */
-static int add(struct guesses *g, size_t place, const char *name, size_t len, struct sl_err *err)
-{
-	int rc = grow(g, err);
-	char *copy = rc == 0 ? sl__alloc(&g->r->env, len + 1) : NULL;
+	if (g->n == g->cap) {
+		size_t cap = g->cap == 0 ? 16 : g->cap * 2;
+		struct guess *all = sl__realloc(&g->r->env, g->all, cap * sizeof(*all));
+		if (all == NULL)
+			return sl__no_memory(err, "guess columns");
+		g->all = all;
+		size_t *sorted = sl__realloc(&g->r->env, g->sorted, cap * sizeof(*sorted));
+		if (sorted == NULL)
+			return sl__no_memory(err, "guess columns");
+		g->sorted = sorted;
+		g->cap = cap;
+	}
+	char *copy = sl__alloc(&g->r->env, len + 1);
 	if (copy == NULL)
-		return rc != 0 ? rc : sl__no_memory(err, "guess columns");
+		return sl__no_memory(err, "guess columns");
 	memcpy(copy, name, len);
 	copy[len] = '\0';
 	memmove(g->sorted + place + 1, g->sorted + place, (g->n - place) * sizeof(*g->sorted));
@@ -72,39 +66,23 @@ static void narrow(struct guess *c, const char *text, size_t len, unsigned asked
 	c->seen = true;
 }
 
-static bool is_real_word(const char *text, size_t len)
-{
-	return (len == 3 && memcmp(text, "NaN", 3) == 0) || (len == 8 && memcmp(text, "Infinity", 8) == 0) ||
-	       (len == 9 && memcmp(text, "-Infinity", 9) == 0);
-}
-
-/* A text, which may be a word for a number. */
-static void take_text(const struct guesses *g, struct guess *c, const char *text, size_t len, unsigned asked)
-{
-	if (!g->r->words || !is_real_word(text, len)) {
-		narrow(c, text, len, asked);
-		return;
-	}
-	c->kinds &= SL__KIND(SL_COLUMN_REAL);
-	c->seen = true;
-}
-
 /* ---- CSV ---- */
 
-/* Names are those of the header, or c1, c2, … of the first record's fields. */
+/* Name the columns after the header, or c1, c2, … after the first record's fields. */
 static int name_columns(struct guesses *g, size_t n, struct sl_err *err)
 {
 	char made[24];
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		const char *name = made;
 		if (g->r->names != NULL)
 			name = g->r->names[i];
 		else
 			(void)snprintf(made, sizeof(made), "c%zu", i + 1);
-		rc = add(g, g->n, name, strlen(name), err);
+		int rc = add_column(g, g->n, name, strlen(name), err);
+		if (rc != 0)
+			return rc;
 	}
-	return rc;
+	return 0;
 }
 
 static int scratch_for(struct guesses *g, size_t len, struct sl_err *err)
@@ -113,7 +91,7 @@ static int scratch_for(struct guesses *g, size_t len, struct sl_err *err)
 	return sl__buf_reserve(&g->scratch, len) != 0 ? sl__no_memory(err, "guess columns") : 0;
 }
 
-static int look_at_csv(struct guesses *g, const struct sl_record *record, struct sl_err *err)
+static int guess_from_csv(struct guesses *g, const struct sl_record *record, struct sl_err *err)
 {
 	const sl_records *r = g->r;
 	struct sl__csv s = sl__csv_of(record->data, record->len, r->delimiter);
@@ -129,15 +107,26 @@ static int look_at_csv(struct guesses *g, const struct sl_record *record, struct
 		return rc;
 	if (n != g->n)
 		return 0;
-	for (size_t i = 0; sl__csv_next(&s, &f) > 0; i++)
-		if (f.quoted || f.len != null_len || memcmp(f.text, r->null_text, null_len) != 0)
-			take_text(g, &g->all[i], f.text, f.len, SL__KINDS_ALL);
+	for (size_t i = 0; sl__csv_next(&s, &f) > 0; i++) {
+		struct guess *c = &g->all[i];
+		if (!f.quoted && f.len == null_len && memcmp(f.text, r->null_text, null_len) == 0)
+			continue;
+		if (r->words && ((f.len == 3 && memcmp(f.text, "NaN", 3) == 0) ||
+				 (f.len == 8 && memcmp(f.text, "Infinity", 8) == 0) ||
+				 (f.len == 9 && memcmp(f.text, "-Infinity", 9) == 0))) {
+			c->kinds &= SL__KIND(SL_COLUMN_REAL);
+			c->seen = true;
+		} else {
+			narrow(c, f.text, f.len, SL__KINDS_ALL);
+		}
+	}
 	return 0;
 }
 
 /* ---- JSON ---- */
 
-static int find(struct guesses *g, const char *name, size_t len, struct guess **out, struct sl_err *err)
+/* The column of a JSON member; it is added when it is new. */
+static int find_or_add(struct guesses *g, const char *name, size_t len, struct guess **out, struct sl_err *err)
 {
 	size_t low = 0, high = g->n;
 	while (low < high) {
@@ -156,10 +145,11 @@ static int find(struct guesses *g, const char *name, size_t len, struct guess **
 	}
 	if (g->n == SL__INFER_COLUMNS_MAX)
 		return sl_err_set(err, SL_EDATA, "more than %zu different members", SL__INFER_COLUMNS_MAX);
-	int rc = add(g, low, name, len, err);
-	if (rc == 0)
-		*out = &g->all[g->n - 1];
-	return rc;
+	int rc = add_column(g, low, name, len, err);
+	if (rc != 0)
+		return rc;
+	*out = &g->all[g->n - 1];
+	return 0;
 }
 
 static void narrow_by(struct guess *c, const struct sl__json_value *v)
@@ -185,8 +175,8 @@ static void narrow_by(struct guess *c, const struct sl__json_value *v)
 	}
 }
 
-/* The record was checked when it was taken: nothing here can be wrong with it. */
-static int look_at_json(struct guesses *g, const struct sl_record *record, struct sl_err *err)
+/* The record was checked when it was taken: nothing in it can be invalid here. */
+static int guess_from_json(struct guesses *g, const struct sl_record *record, struct sl_err *err)
 {
 	struct sl__json s = sl__json_of(record->data, record->len);
 	struct sl__json_value key, v;
@@ -194,7 +184,7 @@ static int look_at_json(struct guesses *g, const struct sl_record *record, struc
 	int rc = scratch_for(g, record->len, err);
 	if (rc != 0 || !sl__json_open(&s))
 		return rc;
-	for (bool first = true; rc == 0 && sl__json_more(&s, first) > 0; first = false) {
+	for (bool first = true; sl__json_more(&s, first) > 0; first = false) {
 		bool has_nul = false;
 		if (!sl__json_string(&s, &key) || !sl__json_colon(&s) || !sl__json_value(&s, &v))
 			break;
@@ -202,51 +192,44 @@ static int look_at_json(struct guesses *g, const struct sl_record *record, struc
 			key.len = sl__json_unescape(g->scratch.data, key.text, key.len, &has_nul);
 			key.text = g->scratch.data;
 		}
-		if (!has_nul && (rc = find(g, key.text, key.len, &c, err)) == 0)
-			narrow_by(c, &v);
+		if (has_nul)
+			continue;
+		if ((rc = find_or_add(g, key.text, key.len, &c, err)) != 0)
+			return rc;
+		narrow_by(c, &v);
 	}
-	return rc;
+	return 0;
 }
 
 /* ---- both ---- */
 
-/* Look at records until there are enough, or the lookahead is full. *keep: where in the buffer the reader stands. */
-static int look(struct guesses *g, sl_records *r, size_t max_records, size_t *keep, struct sl_err *err)
+/* Sample records until there are enough, or the lookahead is full. *keep: the reader's position in the buffer. */
+static int guess_from_sample(struct guesses *g, sl_records *r, size_t max_records, size_t *keep, struct sl_err *err)
 {
 	struct sl_record record;
-	int rc = 0;
-	for (size_t n = 0; rc == 0 && n < max_records;) {
+	for (size_t n = 0; n < max_records;) {
 		enum sl__took took = sl__records_take(r, &record);
 		if (took == SL__TOOK_END || (took == SL__TOOK_NOTHING && r->tail - *keep >= SL__INFER_BYTES))
-			break;
+			return 0;
+		int rc = 0;
 		if (took == SL__TOOK_NOTHING) {
 			size_t from = *keep;
-			*keep = 0; /* fill moves the bytes first, then fails or not */
+			*keep = 0; /* fill moves the bytes first, even if it then fails */
 			rc = sl__records_fill(r, from, SL_MAX(r->cap + 1, SL__INFER_BYTES), err);
 			if (rc == SL_EAGAIN && n > 0)
-				return 0; /* no more for now: these will do */
+				return 0; /* no more for now: these are enough */
 		} else {
 			n++;
 			if (record.bad == NULL)
-				rc = r->csv ? look_at_csv(g, &record, err) : look_at_json(g, &record, err);
+				rc = r->csv ? guess_from_csv(g, &record, err) : guess_from_json(g, &record, err);
 		}
+		if (rc != 0)
+			return rc;
 	}
-	return rc;
+	return 0;
 }
 
-/* Only the buffer stays as it is now: the records that were looked at are still to come. */
-static void go_back(sl_records *r, struct sl_records *before, size_t head)
-{
-	before->buf = r->buf;
-	before->cap = r->cap;
-	before->head = head;
-	before->tail = r->tail;
-	before->eof = r->eof;
-	before->shrink = true;
-	*r = *before;
-}
-
-/* One block: the columns, and behind them their names. */
+/* One block: the columns, and after them their names. */
 static struct sl__inferred *result_of(const struct guesses *g)
 {
 	struct sl__inferred *out;
@@ -269,27 +252,35 @@ static struct sl__inferred *result_of(const struct guesses *g)
 
 int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column **out, size_t *n, struct sl_err *err)
 {
-	struct guesses g = {.r = r};
 	int rc = sl__records_header(r, err);
 	if (rc != 0)
 		return rc;
+	struct guesses g SL_CLEANUP(free_guesses) = {.r = r};
 	sl__buf_init(&g.scratch, &r->env);
 	struct sl_records before = *r;
 	size_t keep = r->head;
 	if (r->names != NULL)
 		rc = name_columns(&g, r->n_names, err);
 	if (rc == 0)
-		rc = look(&g, r, max_records, &keep, err);
-	go_back(r, &before, keep);
-	struct sl__inferred *result = rc == 0 ? result_of(&g) : NULL;
-	if (rc == 0 && result == NULL)
-		rc = sl__no_memory(err, "guess columns");
-	if (rc == 0) {
-		result->before = r->inferred;
-		r->inferred = result;
-		*out = result->columns;
-		*n = g.n;
-	}
-	free_guesses(&g);
-	return rc;
+		rc = guess_from_sample(&g, r, max_records, &keep, err);
+
+	/* Only the buffer stays as it is now: the sampled records are still to come. */
+	before.buf = r->buf;
+	before.cap = r->cap;
+	before.head = keep;
+	before.tail = r->tail;
+	before.eof = r->eof;
+	before.shrink = true;
+	*r = before;
+	if (rc != 0)
+		return rc;
+
+	struct sl__inferred *result = result_of(&g);
+	if (result == NULL)
+		return sl__no_memory(err, "guess columns");
+	result->before = r->inferred;
+	r->inferred = result;
+	*out = result->columns;
+	*n = g.n;
+	return 0;
 }

@@ -16,14 +16,9 @@ static bool wrong(struct sl__json *s, const char *why)
 	return false;
 }
 
-static inline bool is_blank(char c)
-{
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
 static inline void skip_blanks(struct sl__json *s)
 {
-	while (s->at < s->end && is_blank(*s->at))
+	while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
 		s->at++;
 }
 
@@ -41,7 +36,7 @@ static inline bool is_digit(char c)
 /* ---- strings ---- */
 
 /* The first byte that is a quote, a backslash, a control character or not ASCII. */
-static inline const char *plain_until(const char *p, const char *end)
+static inline const char *plain_string_end(const char *p, const char *end)
 {
 #if SL__SSE2
 	for (; end - p >= 16; p += 16) {
@@ -86,33 +81,29 @@ static inline bool is_low_surrogate(int unit)
 	return unit >= 0xDC00 && unit <= 0xDFFF;
 }
 
-static bool scan_unicode(struct sl__json *s)
+/* The escape at s->at, which is a backslash. A high surrogate must be followed by the escape of a low one. */
+static bool scan_escape(struct sl__json *s)
 {
 	const char *p = s->at;
+	char c = s->end - p < 2 ? '\0' : p[1];
+	if (c != 'u') {
+		if (c == '\0' || strchr("\"\\/bfnrt", c) == NULL)
+			return wrong(s, "invalid escape");
+		s->at += 2;
+		return true;
+	}
 	int unit = hex4(p + 2, s->end);
 	if (unit < 0)
 		return wrong(s, "\\u needs four hexadecimal digits");
 	if (is_low_surrogate(unit))
-		return wrong(s, "a lone surrogate is no character");
-	s->at = p + 6;
-	if (!is_high_surrogate(unit))
+		return wrong(s, "a lone surrogate is not a character");
+	if (is_high_surrogate(unit)) {
+		if (s->end - p < 12 || p[6] != '\\' || p[7] != 'u' || !is_low_surrogate(hex4(p + 8, s->end)))
+			return wrong(s, "a lone surrogate is not a character");
+		s->at = p + 12;
 		return true;
-	if (s->end - p < 12 || p[6] != '\\' || p[7] != 'u' || !is_low_surrogate(hex4(p + 8, s->end))) {
-		s->at = p;
-		return wrong(s, "a lone surrogate is no character");
 	}
-	s->at = p + 12;
-	return true;
-}
-
-static bool scan_escape(struct sl__json *s)
-{
-	char c = s->end - s->at < 2 ? '\0' : s->at[1];
-	if (c == 'u')
-		return scan_unicode(s);
-	if (c == '\0' || strchr("\"\\/bfnrt", c) == NULL)
-		return wrong(s, "no such escape");
-	s->at += 2;
+	s->at = p + 6;
 	return true;
 }
 
@@ -123,9 +114,9 @@ bool sl__json_string(struct sl__json *s, struct sl__json_value *v)
 	const char *from = ++s->at;
 	v->escaped = false;
 	for (;;) {
-		s->at = plain_until(s->at, s->end);
+		s->at = plain_string_end(s->at, s->end);
 		if (s->at == s->end)
-			return wrong(s, "the text ends inside of a string");
+			return wrong(s, "the text ends inside a string");
 		unsigned char c = (unsigned char)*s->at;
 		if (c == '"')
 			break;
@@ -148,21 +139,7 @@ bool sl__json_string(struct sl__json *s, struct sl__json_value *v)
 	return true;
 }
 
-static size_t put_utf8(char *to, int c)
-{
-	unsigned u = (unsigned)c;
-	if (u < 0x80) {
-		to[0] = (char)u;
-		return 1;
-	}
-	size_t n = u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
-	for (size_t i = n - 1; i > 0; i--, u >>= 6)
-		to[i] = (char)(0x80 | (u & 0x3F));
-	to[0] = (char)((0xF00 >> n) | u);
-	return n;
-}
-
-/* One escape at *from, which was checked before. */
+/* Write the character of the escape at *from, which was checked before, as UTF-8. Returns its length. */
 static size_t unescape_one(char *to, const char **from, const char *end)
 {
 	static const char letters[] = "bfnrt", values[] = "\b\f\n\r\t";
@@ -179,7 +156,16 @@ static size_t unescape_one(char *to, const char **from, const char *end)
 		unit = 0x10000 + ((unit - 0xD800) << 10) + (hex4(*from + 2, end) - 0xDC00);
 		*from += 6;
 	}
-	return put_utf8(to, unit);
+	unsigned u = (unsigned)unit;
+	if (u < 0x80) {
+		to[0] = (char)u;
+		return 1;
+	}
+	size_t n = u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
+	for (size_t i = n - 1; i > 0; i--, u >>= 6)
+		to[i] = (char)(0x80 | (u & 0x3F));
+	to[0] = (char)((0xF00 >> n) | u);
+	return n;
 }
 
 size_t sl__json_unescape(char *to, const char *from, size_t n, bool *has_nul)
@@ -300,7 +286,7 @@ static inline char closer(const struct nest *n)
 	return in_object(n) ? '}' : ']';
 }
 
-/* Behind a value: leave what ends here, up to a comma. */
+/* After a value: leave what ends here, up to a comma. */
 static bool leave(struct sl__json *s, struct nest *n)
 {
 	while (n->depth > 0) {
@@ -409,7 +395,7 @@ bool sl__json_colon(struct sl__json *s)
 bool sl__json_finish(struct sl__json *s)
 {
 	skip_blanks(s);
-	return s->at == s->end || wrong(s, "nothing may stand behind the value");
+	return s->at == s->end || wrong(s, "unexpected text after the value");
 }
 
 int sl__json_wrong(const struct sl__json *s, struct sl_err *err)

@@ -37,7 +37,7 @@ static inline struct sl__json sl__json_of(const void *text, size_t len)
 }
 
 /* Walk an object: open; then while more gives 1: key (at is at its opening quote), colon, value; then finish, which
- * wants nothing but blanks behind. more gives 0 behind the closing brace, -1 when it is wrong. */
+ * wants nothing but blanks after. more gives 0 after the closing brace, -1 when it is wrong. */
 bool sl__json_open(struct sl__json *s);
 int sl__json_more(struct sl__json *s, bool first);
 bool sl__json_string(struct sl__json *s, struct sl__json_value *v);

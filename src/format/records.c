@@ -4,14 +4,15 @@
  *
  * How a record ends:
  *
- *	scan ──line end──────────────────────────────▶ complete: judged, given out
+ *	scan ──line end──────────────────────────────▶ complete: judged, returned
  *	  │
- *	  ├─ wrongly quoted, or the input or max + 2 bytes end inside of it and it may span lines
+ *	  ├─ wrongly quoted, or the input or max + 2 bytes end inside it and it may span lines
  *	  │      └▶ bad: it ends at its first line end (state LINE, scanned from its start)
  *	  └─ max + 2 bytes without a line end
  *	         └▶ too long: bytes are dropped up to the next line end; the first 4 KiB are kept
  */
 #include "base/crc64nvme.h"
+#include "format/json.h"
 #include "format/records_priv.h"
 #include "format/row.h"
 
@@ -23,21 +24,6 @@ static const char open_quote[] = "a quote is not closed";
 
 /* ---- construction ---- */
 
-static const char *bad_option(const struct sl_records_opts *o)
-{
-	if (o->format != SL_ROWS_JSON && o->format != SL_ROWS_CSV)
-		return "format";
-	if ((unsigned)o->header > SL_OFF)
-		return "header";
-	if (o->max_record_bytes < 0 || o->max_record_bytes > MAX_RECORD_BYTES)
-		return "max_record_bytes";
-	if (o->buffer_bytes < 0 || o->buffer_bytes > MAX_BUFFER_BYTES)
-		return "buffer_bytes";
-	if (o->delimiter < 0 || o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r')
-		return "delimiter";
-	return NULL;
-}
-
 int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const struct sl_records_opts *opts,
 		   struct sl_err *err)
 {
@@ -47,9 +33,22 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
-	const char *bad = read == NULL ? "read" : bad_option(&o);
+	const char *bad = NULL;
+	if (read == NULL)
+		bad = "read";
+	else if (o.format != SL_ROWS_JSON && o.format != SL_ROWS_CSV)
+		bad = "format";
+	else if ((unsigned)o.header > SL_OFF)
+		bad = "header";
+	else if (o.max_record_bytes < 0 || o.max_record_bytes > MAX_RECORD_BYTES)
+		bad = "max_record_bytes";
+	else if (o.buffer_bytes < 0 || o.buffer_bytes > MAX_BUFFER_BYTES)
+		bad = "buffer_bytes";
+	else if (o.delimiter < 0 || o.delimiter == '"' || o.delimiter == '\n' || o.delimiter == '\r')
+		bad = "delimiter";
 	if (bad != NULL)
 		return sl_err_set(err, SL_EINVAL, "records: %s: out of range", bad);
+
 	sl_records *r = sl__calloc(&env, 1, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of records");
@@ -102,46 +101,72 @@ static int resize(sl_records *r, size_t cap, struct sl_err *err)
 	return 0;
 }
 
-static int make_room(sl_records *r, size_t most, struct sl_err *err)
-{
-	if (r->shrink && r->tail < r->buffer_bytes) {
-		r->shrink = false;
-		if (r->cap > r->buffer_bytes)
-			(void)resize(r, r->buffer_bytes, NULL); /* without memory it stays large */
-	}
-	if (r->buf == NULL)
-		return resize(r, r->buffer_bytes, err);
-	if (r->tail < r->cap)
-		return 0;
-	assert(r->cap < most); /* a full buffer holds a record that is too long */
-	return resize(r, SL_MIN(r->cap * 2, most), err);
-}
-
 int sl__records_fill(sl_records *r, size_t keep, size_t most, struct sl_err *err)
 {
+	int rc = 0;
 	if (keep > 0) {
 		memmove(r->buf, r->buf + keep, r->tail - keep);
 		r->head -= keep;
 		r->tail -= keep;
 	}
-	int rc = make_room(r, most, err);
+
+	/* Make room. */
+	if (r->shrink && r->tail < r->buffer_bytes) {
+		r->shrink = false;
+		if (r->cap > r->buffer_bytes)
+			(void)resize(r, r->buffer_bytes, NULL); /* without memory it stays large */
+	}
+	if (r->buf == NULL) {
+		rc = resize(r, r->buffer_bytes, err);
+	} else if (r->tail == r->cap) {
+		assert(r->cap < most); /* a full buffer holds a record that is too long */
+		rc = resize(r, SL_MIN(r->cap * 2, most), err);
+	}
 	if (rc != 0)
 		return rc;
+
 	size_t room = r->cap - r->tail;
 	int64_t got = r->read(r->buf + r->tail, room, err, r->ctx);
 	if (got < 0)
 		return (int)got;
 	if ((uint64_t)got > room)
-		return sl_err_set(err, SL_EINVAL, "records: read gave %lld bytes where %zu were asked for",
+		return sl_err_set(err, SL_EINVAL, "records: read returned %lld bytes where %zu were requested",
 				  (long long)got, room);
 	r->tail += (size_t)got;
 	r->eof = got == 0;
 	return 0;
 }
 
+/* ---- JSON lines: a record is a line with a JSON object ---- */
+
+bool sl__line_scan(struct sl__scan *s, const char *record, size_t n)
+{
+	const char *line_end = memchr(record + s->at, '\n', n - s->at);
+	s->at = line_end != NULL ? (size_t)(line_end - record) : n;
+	return line_end != NULL;
+}
+
+bool sl__jsonl_blank(const char *record, size_t len)
+{
+	size_t i = 0;
+	while (i < len && (record[i] == ' ' || record[i] == '\t' || record[i] == '\r'))
+		i++;
+	return i == len;
+}
+
+const char *sl__jsonl_fault(const char *record, size_t len)
+{
+	struct sl__json s = sl__json_of(record, len);
+	struct sl__json_value v;
+	if (!sl__json_open(&s))
+		return s.why;
+	s = sl__json_of(record, len);
+	return sl__json_value(&s, &v) && sl__json_finish(&s) ? NULL : s.why;
+}
+
 /* ---- one record ---- */
 
-/* n bytes with so many line ends are behind us. */
+/* Move past n bytes that contain this many line ends. */
 static void consume(sl_records *r, size_t n, uint64_t line_ends)
 {
 	r->head += n;
@@ -150,40 +175,31 @@ static void consume(sl_records *r, size_t n, uint64_t line_ends)
 	r->scan = (struct sl__scan){.state = r->csv ? SL__SCAN_PLAIN : SL__SCAN_LINE};
 }
 
-static uint64_t count_lines(const char *p, size_t n)
-{
-	uint64_t lines = 0;
-	for (const char *end = p + n; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
-		lines++;
-	return lines;
-}
-
 /* Wrongly quoted: this record ends at its first line end. */
 static void end_at_first_line(sl_records *r, const char *why)
 {
 	r->scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = why};
 }
 
-static const char *fault(const sl_records *r, const char *data, size_t len)
-{
-	if (len > r->max_record_bytes)
-		return too_long;
-	if (r->scan.bad != NULL || r->no_check)
-		return r->scan.bad;
-	return r->csv ? sl__csv_fault(&r->scan, data, len, r->n_names) : sl__jsonl_fault(data, len);
-}
-
-/* The record at head is raw bytes long, without its line end. false: it is an empty line. */
-static bool give(sl_records *r, size_t raw, bool line_end, struct sl_record *out)
+/* Return the record at head, which is raw bytes long without its line end. false: it is an empty line. */
+static bool give_record(sl_records *r, size_t raw, bool line_end, struct sl_record *out)
 {
 	const char *data = r->buf + r->head;
 	size_t len = raw > 0 && data[raw - 1] == '\r' ? raw - 1 : raw;
 	size_t bytes = raw + line_end;
-	bool spans = r->scan.quoted && r->scan.state != SL__SCAN_LINE;
-	uint64_t lines = spans ? count_lines(data, bytes) : line_end;
+	uint64_t lines = line_end;
+	if (r->scan.quoted && r->scan.state != SL__SCAN_LINE) { /* there may be line ends inside quotes */
+		lines = 0;
+		for (const char *p = data, *end = p + bytes; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
+			lines++;
+	}
 	bool empty = len == 0 || (!r->csv && sl__jsonl_blank(data, len));
 	if (!empty) {
-		const char *bad = fault(r, data, len);
+		const char *bad = r->scan.bad;
+		if (len > r->max_record_bytes)
+			bad = too_long;
+		else if (bad == NULL && !r->no_check)
+			bad = r->csv ? sl__csv_fault(&r->scan, data, len, r->n_names) : sl__jsonl_fault(data, len);
 		*out = (struct sl_record){.data = data,
 					  .len = bad == too_long ? SL_MIN(len, SL__FIRST_BYTES) : len,
 					  .line = r->line,
@@ -223,70 +239,46 @@ static enum sl__took discard(sl_records *r, struct sl_record *out)
 	return SL__TOOK_RECORD;
 }
 
-static void start_discarding(sl_records *r)
-{
-	r->discarding = true;
-	r->long_offset = r->offset;
-	r->long_line = r->line;
-	r->first_len = 0;
-}
-
-/* A byte order mark is no part of the first record. false: whether there is one is not known yet. */
-static bool pass_mark(sl_records *r)
-{
-	static const char mark[] = "\xEF\xBB\xBF";
-	size_t n = SL_MIN(r->tail - r->head, (size_t)3);
-	bool is_mark = n > 0 && memcmp(r->buf + r->head, mark, n) == 0;
-	if (n < 3 && !r->eof && (is_mark || n == 0))
-		return false;
-	consume(r, is_mark && n == 3 ? 3 : 0, 0);
-	r->begun = true;
-	return true;
-}
-
-static bool scan(sl_records *r, size_t n)
-{
-	const char *record = r->buf + r->head;
-	if (r->scan.state == SL__SCAN_LINE)
-		return sl__line_scan(&r->scan, record, n);
-	return sl__csv_scan(&r->scan, record, n, r->delimiter);
-}
-
-/* The window ended before the record did: by its length, or by the end of the input. */
-static bool may_span_lines(const sl_records *r)
-{
-	return r->scan.quoted && r->scan.state != SL__SCAN_LINE;
-}
-
-static bool in_quotes(const sl_records *r)
-{
-	return r->scan.state == SL__SCAN_QUOTED;
-}
-
 enum sl__took sl__records_take(sl_records *r, struct sl_record *out)
 {
 	const size_t most = r->max_record_bytes + 2;
-	if (!r->begun && !pass_mark(r))
-		return SL__TOOK_NOTHING;
+	if (!r->begun) { /* a byte order mark is not a part of the first record */
+		size_t n = SL_MIN(r->tail - r->head, (size_t)3);
+		bool is_mark = n > 0 && memcmp(r->buf + r->head, "\xEF\xBB\xBF", n) == 0;
+		if (n < 3 && !r->eof && (is_mark || n == 0))
+			return SL__TOOK_NOTHING;
+		consume(r, is_mark && n == 3 ? 3 : 0, 0);
+		r->begun = true;
+	}
 	for (;;) {
 		if (r->discarding)
 			return discard(r, out);
-		size_t left = r->tail - r->head, n = SL_MIN(left, most);
-		if (n > 0 && scan(r, n)) {
-			if (give(r, r->scan.at, true, out))
+		const char *record = r->buf + r->head;
+		size_t n = SL_MIN(r->tail - r->head, most);
+		bool ends = false;
+		if (n > 0 && r->scan.state == SL__SCAN_LINE)
+			ends = sl__line_scan(&r->scan, record, n);
+		else if (n > 0)
+			ends = sl__csv_scan(&r->scan, record, n, r->delimiter);
+
+		bool in_quotes = r->scan.state == SL__SCAN_QUOTED;
+		if (ends) {
+			if (give_record(r, r->scan.at, true, out))
 				return SL__TOOK_RECORD;
+		} else if (n == most && r->scan.quoted && r->scan.state != SL__SCAN_LINE) {
+			end_at_first_line(r, in_quotes ? open_quote : too_long);
 		} else if (n == most) {
-			if (may_span_lines(r))
-				end_at_first_line(r, in_quotes(r) ? open_quote : too_long);
-			else
-				start_discarding(r);
+			r->discarding = true;
+			r->long_offset = r->offset;
+			r->long_line = r->line;
+			r->first_len = 0;
 		} else if (!r->eof) {
 			return SL__TOOK_NOTHING;
 		} else if (n == 0) {
 			return SL__TOOK_END;
-		} else if (in_quotes(r)) {
+		} else if (in_quotes) {
 			end_at_first_line(r, open_quote);
-		} else if (give(r, n, false, out)) {
+		} else if (give_record(r, n, false, out)) {
 			return SL__TOOK_RECORD;
 		}
 	}

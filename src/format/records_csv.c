@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where CSV records end, and their header. Outside of quotes sixteen bytes are looked at in one step, for line ends and
- * quotes; delimiters are counted on the way. Inside of quotes only the next quote matters.
+ * Where CSV records end, and their header. Outside quotes sixteen bytes are inspected in one step, for line ends and
+ * quotes; delimiters are counted on the way. Inside quotes only the next quote matters.
  *
- *	PLAIN ──quote behind a delimiter──▶ QUOTED ──quote──▶ QUOTE ──quote──▶ QUOTED
+ *	PLAIN ──quote after a delimiter───▶ QUOTED ──quote──▶ QUOTE ──quote──▶ QUOTED
  *	  ▲  │                                                  │
  *	  │  └──CR──▶ RETURN ──LF──▶ (end)  ◀──CR─ ─ ─ ─ ─ ─ ─ ─┤──LF──▶ (end)
  *	  └──────────────────────────────────────delimiter──────┘──else──▶ LINE: bad, it ends at its first line
@@ -28,8 +28,8 @@ static inline size_t count_bits(unsigned m)
 	return (m + (m >> 8)) & 0x1F;
 }
 
-/* The first line end, carriage return or quote in p[0..n), or n. Up to SL__PADDING bytes behind n are looked at. */
-static size_t plain_until(const char *p, size_t n, char delimiter, struct plain *seen)
+/* The first line end, carriage return or quote in p[0..n), or n. Up to SL__PADDING bytes after n are inspected. */
+static size_t plain_csv_length(const char *p, size_t n, char delimiter, struct plain *seen)
 {
 	for (size_t i = 0; i < n; i += 16) {
 		__m128i v = sl__load16(p + i);
@@ -46,7 +46,7 @@ static size_t plain_until(const char *p, size_t n, char delimiter, struct plain 
 	return n;
 }
 #else
-static size_t plain_until(const char *p, size_t n, char delimiter, struct plain *seen)
+static size_t plain_csv_length(const char *p, size_t n, char delimiter, struct plain *seen)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] == '\n' || p[i] == '\r' || p[i] == '"')
@@ -58,11 +58,11 @@ static size_t plain_until(const char *p, size_t n, char delimiter, struct plain 
 }
 #endif
 
-/* From s->at outside of quotes to what ends that. true: the record ends. */
+/* From s->at outside quotes to what ends that. true: the record ends. */
 static bool scan_plain(struct sl__scan *s, const char *record, size_t n, char delimiter)
 {
 	struct plain seen = {.delimiters = s->delimiters, .odd = s->odd};
-	s->at += plain_until(record + s->at, n - s->at, delimiter, &seen);
+	s->at += plain_csv_length(record + s->at, n - s->at, delimiter, &seen);
 	s->delimiters = seen.delimiters;
 	s->odd = seen.odd;
 	if (s->at == n)
@@ -76,70 +76,54 @@ static bool scan_plain(struct sl__scan *s, const char *record, size_t n, char de
 		s->state = SL__SCAN_QUOTED;
 		s->quoted = true;
 	} else {
-		s->bad = "a quote inside of an unquoted field";
+		s->bad = "a quote inside an unquoted field";
 	}
 	s->at++;
-	return false;
-}
-
-static void scan_quoted(struct sl__scan *s, const char *record, size_t n)
-{
-	const char *quote = memchr(record + s->at, '"', n - s->at);
-	s->at = quote != NULL ? (size_t)(quote - record) + 1 : n;
-	if (quote != NULL)
-		s->state = SL__SCAN_QUOTE;
-}
-
-/* Behind a quote inside of quotes. */
-static bool scan_quote(struct sl__scan *s, char c, char delimiter)
-{
-	if (c == '\n')
-		return true;
-	s->at++;
-	if (c == '"') {
-		s->state = SL__SCAN_QUOTED;
-	} else if (c == delimiter) {
-		s->state = SL__SCAN_PLAIN;
-		s->delimiters++;
-	} else if (c == '\r') {
-		s->state = SL__SCAN_RETURN;
-	} else {
-		*s = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "text behind a closing quote"};
-	}
-	return false;
-}
-
-static bool scan_return(struct sl__scan *s, char c)
-{
-	if (c == '\n')
-		return true;
-	s->bad = "a carriage return outside of quotes";
-	s->state = SL__SCAN_PLAIN;
 	return false;
 }
 
 bool sl__csv_scan(struct sl__scan *s, const char *record, size_t n, char delimiter)
 {
-	bool ends = false;
-	while (!ends && s->at < n) {
+	while (s->at < n) {
+		char c = record[s->at];
 		switch (s->state) {
 		case SL__SCAN_PLAIN:
-			ends = scan_plain(s, record, n, delimiter);
+			if (scan_plain(s, record, n, delimiter))
+				return true;
 			break;
-		case SL__SCAN_QUOTED:
-			scan_quoted(s, record, n);
+		case SL__SCAN_QUOTED: {
+			const char *quote = memchr(record + s->at, '"', n - s->at);
+			s->at = quote != NULL ? (size_t)(quote - record) + 1 : n;
+			if (quote != NULL)
+				s->state = SL__SCAN_QUOTE;
 			break;
+		}
 		case SL__SCAN_QUOTE:
-			ends = scan_quote(s, record[s->at], delimiter);
+			if (c == '\n')
+				return true;
+			s->at++;
+			if (c == '"') {
+				s->state = SL__SCAN_QUOTED;
+			} else if (c == delimiter) {
+				s->state = SL__SCAN_PLAIN;
+				s->delimiters++;
+			} else if (c == '\r') {
+				s->state = SL__SCAN_RETURN;
+			} else {
+				*s = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "text after a closing quote"};
+			}
 			break;
 		case SL__SCAN_RETURN:
-			ends = scan_return(s, record[s->at]);
+			if (c == '\n')
+				return true;
+			s->bad = "a carriage return outside quotes";
+			s->state = SL__SCAN_PLAIN;
 			break;
 		case SL__SCAN_LINE:
 			return sl__line_scan(s, record, n);
 		}
 	}
-	return ends;
+	return false;
 }
 
 const char *sl__csv_fault(const struct sl__scan *s, const char *record, size_t len, size_t n_columns)
@@ -160,12 +144,36 @@ static int compare_strings(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int check_names(const sl_records *r, const char *const *names, size_t n, struct sl_err *err)
+int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *err)
 {
+	if (header->bad != NULL)
+		return sl_err_set(err, SL_EDATA, "the header (line %llu): %s", (unsigned long long)header->line,
+				  header->bad);
+
+	/* Count the fields; each needs its text and a NUL. */
+	struct sl__csv s = sl__csv_of(header->data, header->len, r->delimiter);
+	struct sl__csv_field f;
+	size_t n = 0;
 	int rc = 0;
-	const char **sorted = sl__calloc(&r->env, n, sizeof(*sorted));
-	if (sorted == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n);
+	char *scratch = sl__alloc(&r->env, header->len); /* not empty: an empty line is not a record */
+	s.scratch = scratch;
+	for (struct sl__csv count = s; scratch != NULL && sl__csv_next(&count, &f) > 0;)
+		n++;
+	char *text = scratch != NULL ? sl__alloc(&r->env, header->len + n) : NULL, *to = text;
+	const char **names = text != NULL ? sl__calloc(&r->env, 2 * n, sizeof(*names)) : NULL;
+	if (names == NULL) {
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n);
+		goto done;
+	}
+	for (size_t i = 0; sl__csv_next(&s, &f) > 0; i++) {
+		names[i] = to;
+		memcpy(to, f.text, f.len);
+		to[f.len] = '\0';
+		to += f.len + 1;
+	}
+
+	/* Every name is there once. The second half of the array is only needed for that. */
+	const char **sorted = names + n;
 	memcpy(sorted, names, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), compare_strings);
 	if (sorted[0][0] == '\0')
@@ -173,57 +181,16 @@ static int check_names(const sl_records *r, const char *const *names, size_t n, 
 	for (size_t i = 1; rc == 0 && i < n; i++)
 		if (strcmp(sorted[i - 1], sorted[i]) == 0)
 			rc = sl_err_set(err, SL_EDATA, "the header has column \"%.100s\" twice", sorted[i]);
-	sl__free(&r->env, sorted);
-	return rc;
-}
-
-/* Copy the fields, unquoted and each with a NUL, to `to`, and point names to them. `scratch` has room for the record.
- */
-static void copy_names(struct sl__csv s, char *scratch, char *to, const char **names)
-{
-	struct sl__csv_field f;
-	s.scratch = scratch;
-	while (sl__csv_next(&s, &f) > 0) {
-		*names++ = to;
-		memcpy(to, f.text, f.len);
-		to[f.len] = '\0';
-		to += f.len + 1;
-	}
-}
-
-static size_t count_fields(struct sl__csv s, char *scratch)
-{
-	struct sl__csv_field ignored;
-	size_t n = 0;
-	s.scratch = scratch;
-	while (sl__csv_next(&s, &ignored) > 0)
-		n++;
-	return n;
-}
-
-int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *err)
-{
-	if (header->bad != NULL)
-		return sl_err_set(err, SL_EDATA, "the header (line %llu): %s", (unsigned long long)header->line,
-				  header->bad);
-	struct sl__csv s = sl__csv_of(header->data, header->len, r->delimiter);
-	char *scratch = sl__alloc(&r->env, header->len); /* it is not empty, or it would be no record */
-	size_t n = scratch != NULL ? count_fields(s, scratch) : 0;
-	char *text = scratch != NULL ? sl__alloc(&r->env, header->len + n) : NULL;
-	const char **names = text != NULL ? sl__calloc(&r->env, n, sizeof(*names)) : NULL;
-	int rc = names == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n) : 0;
 	if (rc == 0) {
-		copy_names(s, scratch, text, names);
-		rc = check_names(r, names, n, err);
+		r->names_text = text;
+		r->names = names;
+		r->n_names = n;
 	}
+done:
 	sl__free(&r->env, scratch);
 	if (rc != 0) {
 		sl__free(&r->env, text);
 		sl__free(&r->env, names);
-		return rc;
 	}
-	r->names_text = text;
-	r->names = names;
-	r->n_names = n;
-	return 0;
+	return rc;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reader of records inside: records.c what is the same for all formats, records_csv.c and records_jsonl.c where a
+ * The reader of records inside: records.c has what all formats share and JSON lines, records_csv.c where a CSV
  * record ends. One buffer holds what was read and is not consumed yet:
  *
- *	  consumed      |  the record at hand, scanned up to scan.at  |  not looked at  |  free
+ *	  consumed      |  the record at hand, scanned up to scan.at  |  not inspected  |  free
  *	0               head                                                            tail   cap
  *
  * Invariants:
  *	1. A byte is scanned once, however short the reads are: scan.at is kept over reads. Only a record that turns out
- *	   to be wrongly quoted is looked at again, for its first line end.
+ *	   to be wrongly quoted is inspected again, for its first line end.
  *	2. What is decided about a record depends on its first max + 2 bytes and on where the input ends, never on how
- *	   much happens to be in the buffer: nothing behind these bytes is looked at before it is decided.
- *	3. Records that were given out point into the buffer (or, at most one a call, into `first`): the buffer is moved
+ *	   much happens to be in the buffer: nothing after these bytes is inspected before it is decided.
+ *	3. Records that were returned point into the buffer (or, at most one a call, into `first`): the buffer is moved
  *	   or filled only by a call that has given none.
  */
 #ifndef SL_FORMAT_RECORDS_PRIV_H
@@ -20,16 +20,16 @@
 #include "base/env.h"
 #include <sluice/records.h>
 
-#define SL__FIRST_BYTES 4096                 /* told of a record that is too long */
-#define SL__INFER_BYTES ((size_t)16 << 20)   /* looked at by infer */
+#define SL__FIRST_BYTES 4096                 /* reported of a record that is too long */
+#define SL__INFER_BYTES ((size_t)16 << 20)   /* inspected by infer */
 #define SL__INFER_COLUMNS_MAX ((size_t)2000) /* members of JSON; PostgreSQL has 1,600 columns, SQLite 2,000 */
-#define SL__PADDING 16                       /* behind cap: loads of sixteen bytes may reach there */
+#define SL__PADDING 16                       /* after cap: loads of sixteen bytes may reach there */
 
 enum sl__scan_state {
-	SL__SCAN_PLAIN = 0, /* CSV outside of quotes */
-	SL__SCAN_QUOTED,    /* CSV inside of quotes */
-	SL__SCAN_QUOTE,     /* CSV behind a quote inside of quotes: its end, or the first of two */
-	SL__SCAN_RETURN,    /* CSV behind a carriage return: half of a line end */
+	SL__SCAN_PLAIN = 0, /* CSV outside quotes */
+	SL__SCAN_QUOTED,    /* CSV inside quotes */
+	SL__SCAN_QUOTE,     /* CSV after a quote inside quotes: its end, or the first of two */
+	SL__SCAN_RETURN,    /* CSV after a carriage return: half of a line end */
 	SL__SCAN_LINE       /* up to the next line end, whatever comes: JSON, and CSV that is wrongly quoted */
 };
 
@@ -42,7 +42,7 @@ struct sl__scan {
 	const char *bad;
 };
 
-/* What infer has given out; lives as long as the reader. */
+/* What infer has returned; lives as long as the reader. */
 struct sl__inferred {
 	struct sl__inferred *before;
 	struct sl_column columns[];
@@ -60,10 +60,10 @@ struct sl_records {
 
 	char *buf;
 	size_t cap, head, tail;
-	bool eof;              /* there is nothing behind tail */
-	bool begun;            /* a byte order mark was looked for */
+	bool eof;              /* there is nothing after tail */
+	bool begun;            /* the byte order mark was checked for */
 	bool shrink;           /* infer has made the buffer large */
-	bool no_check;         /* skip: nobody sees these records */
+	bool no_check;         /* skip: the caller does not see these records */
 	uint64_t offset, line; /* of head */
 	struct sl__scan scan;
 
@@ -87,7 +87,7 @@ enum sl__took sl__records_take(sl_records *r, struct sl_record *out);
 /* Drop what is before byte `keep` of the buffer, make room (`most` bytes at most in all), read once. */
 SL_MUST_CHECK int sl__records_fill(sl_records *r, size_t keep, size_t most, struct sl_err *err);
 
-/* Scan record[scan->at .. n). true: it ends at the line end at scan->at. false: it goes on behind n. */
+/* Scan record[scan->at .. n). true: it ends at the line end at scan->at. false: it continues after n. */
 bool sl__csv_scan(struct sl__scan *scan, const char *record, size_t n, char delimiter);
 bool sl__line_scan(struct sl__scan *scan, const char *record, size_t n);
 

@@ -37,16 +37,6 @@ struct sl__row_reader {
 
 /* ---- construction ---- */
 
-/* Written as it is: text without a quote, a backslash or a control character. */
-static bool is_verbatim(const char *name, size_t len)
-{
-	size_t at;
-	for (size_t i = 0; i < len; i++)
-		if (name[i] == '"' || name[i] == '\\' || (unsigned char)name[i] < 0x20)
-			return false;
-	return sl__text_fault(name, len, &at) == NULL;
-}
-
 static int compare_names(const struct column *a, const char *name, size_t len)
 {
 	int c = memcmp(a->name, name, SL_MIN(a->len, len));
@@ -60,33 +50,31 @@ static int by_name(const void *a, const void *b, void *columns)
 	return compare_names(&all[*(const size_t *)a], right->name, right->len);
 }
 
-static int sort_columns(struct sl__row_reader *r, struct sl_err *err)
-{
-	for (size_t i = 0; i < r->n_columns; i++)
-		r->sorted[i] = r->expected[i] = i;
-	qsort_r(r->sorted, r->n_columns, sizeof(*r->sorted), by_name, r->columns);
-	for (size_t i = 1; i < r->n_columns; i++)
-		if (by_name(&r->sorted[i - 1], &r->sorted[i], r->columns) == 0)
-			return sl_err_set(err, SL_EINVAL, "columns: \"%s\" is there twice",
-					  r->columns[r->sorted[i]].name);
-	return 0;
-}
-
 static int take_columns(struct sl__row_reader *r, const struct sl__row_opts *opts, struct sl_err *err)
 {
 	r->n_columns = opts->n_columns;
 	if (r->csv)
-		return 0; /* fields are columns by their place */
+		return 0; /* field i is column i */
 	r->columns = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), sizeof(*r->columns));
 	r->sorted = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), 2 * sizeof(*r->sorted));
 	if (r->columns == NULL || r->sorted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of %zu columns", opts->n_columns);
 	r->expected = r->sorted + opts->n_columns;
 	for (size_t i = 0; i < opts->n_columns; i++) {
-		size_t len = strlen(opts->columns[i]);
-		r->columns[i] = (struct column){opts->columns[i], len, is_verbatim(opts->columns[i], len)};
+		const char *name = opts->columns[i];
+		size_t len = strlen(name), at;
+		bool verbatim = sl__text_fault(name, len, &at) == NULL;
+		for (size_t k = 0; verbatim && k < len; k++)
+			verbatim = name[k] != '"' && name[k] != '\\' && (unsigned char)name[k] >= 0x20;
+		r->columns[i] = (struct column){name, len, verbatim};
+		r->sorted[i] = r->expected[i] = i;
 	}
-	return sort_columns(r, err);
+	qsort_r(r->sorted, r->n_columns, sizeof(*r->sorted), by_name, r->columns);
+	for (size_t i = 1; i < r->n_columns; i++)
+		if (by_name(&r->sorted[i - 1], &r->sorted[i], r->columns) == 0)
+			return sl_err_set(err, SL_EINVAL, "columns: duplicate column \"%s\"",
+					  r->columns[r->sorted[i]].name);
+	return 0;
 }
 
 int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *opts, struct sl_err *err)
@@ -181,7 +169,7 @@ static int read_fields(const struct sl__row_reader *r, struct sl__csv *s, struct
 	return n == r->n_columns ? 0 : wrong_number(r, *s, n, err);
 }
 
-/* With quotes, beyond ASCII, or wrong. */
+/* A record with quotes or bytes beyond ASCII, or an invalid one. */
 static SL_NOINLINE int read_csv_carefully(struct sl__row_reader *r, const char *record, size_t len,
 					  struct sl__field *fields, struct sl_err *err)
 {
@@ -213,21 +201,35 @@ static int read_csv(struct sl__row_reader *r, const char *record, size_t len, st
 
 /* ---- JSON ---- */
 
-static const struct column *find_column(const struct sl__row_reader *r, const char *name, size_t len)
+/* The column of the member whose key begins at s->at; `at` moves past the key. A key with escapes is compared as the
+ * text it stands for, which is written to scratch for that only. */
+static int search_column(struct sl__row_reader *r, struct sl__json *s, char *scratch, const struct column **out,
+			 struct sl_err *err)
 {
+	struct sl__json_value key;
+	bool has_nul;
+	if (!sl__json_string(s, &key))
+		return sl__json_wrong(s, err);
+	const char *name = key.text;
+	size_t len = key.len;
+	if (key.escaped) {
+		len = sl__json_unescape(scratch, key.text, key.len, &has_nul);
+		name = scratch;
+	}
 	size_t low = 0, high = r->n_columns;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		const struct column *c = &r->columns[r->sorted[middle]];
-		int order = compare_names(c, name, len);
+		*out = &r->columns[r->sorted[middle]];
+		int order = compare_names(*out, name, len);
 		if (order == 0)
-			return c;
+			return 0;
 		if (order < 0)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return NULL;
+	return sl_err_set(err, SL_EDATA, "JSON: no column for member \"%.*s\"%s", (int)SL_MIN(key.len, 100), key.text,
+			  key.len > 100 ? "…" : "");
 }
 
 /* The key at hand is, byte for byte, the one that the last record had here; then `at` moves over it. */
@@ -244,55 +246,11 @@ static inline const struct column *expected_column(struct sl__row_reader *r, str
 	return c;
 }
 
-/* A key that may have escapes is compared as the text it means. The text is only needed for that. */
-static int search_column(struct sl__row_reader *r, struct sl__json *s, size_t member, char *scratch,
-			 const struct column **out, struct sl_err *err)
-{
-	struct sl__json_value key;
-	bool has_nul;
-	if (!sl__json_string(s, &key))
-		return sl__json_wrong(s, err);
-	const char *name = key.text;
-	size_t len = key.len;
-	if (key.escaped) {
-		len = sl__json_unescape(scratch, key.text, key.len, &has_nul);
-		name = scratch;
-	}
-	*out = find_column(r, name, len);
-	if (*out == NULL)
-		return sl_err_set(err, SL_EDATA, "JSON: no column for member \"%.*s\"%s", (int)SL_MIN(key.len, 100),
-				  key.text, key.len > 100 ? "…" : "");
-	if (member < r->n_columns)
-		r->expected[member] = (size_t)(*out - r->columns);
-	return 0;
-}
-
-static int read_member(struct sl__row_reader *r, struct sl__json *s, size_t member, struct sl__field *fields,
-		       char **scratch, struct sl_err *err)
-{
-	struct sl__json_value v;
-	const struct column *c = expected_column(r, s, member);
-	int rc = c == NULL ? search_column(r, s, member, *scratch, &c, err) : 0;
-	if (rc != 0)
-		return rc;
-	if (!sl__json_colon(s) || !sl__json_value(s, &v))
-		return sl__json_wrong(s, err);
-	struct sl__field *f = &fields[c - r->columns];
-	if (f->kind != SL__FIELD_ABSENT)
-		return sl_err_set(err, SL_EDATA, "JSON: member \"%s\" is there twice", c->name);
-	*f = (struct sl__field){.text = v.text, .len = v.len, .kind = v.kind};
-	if (SL_UNLIKELY(v.escaped)) {
-		f->len = sl__json_unescape(*scratch, v.text, v.len, &f->has_nul);
-		f->text = *scratch;
-		*scratch += f->len;
-	}
-	return 0;
-}
-
 static int read_json(struct sl__row_reader *r, const char *record, size_t len, struct sl__field *fields,
 		     struct sl_err *err)
 {
 	struct sl__json s = sl__json_of(record, len);
+	struct sl__json_value v;
 	int rc, more;
 	if (memchr(record, '\\', len) != NULL && (rc = reserve_scratch(r, len, err)) != 0)
 		return rc;
@@ -301,9 +259,26 @@ static int read_json(struct sl__row_reader *r, const char *record, size_t len, s
 		fields[i] = (struct sl__field){.kind = SL__FIELD_ABSENT};
 	if (!sl__json_open(&s))
 		return sl__json_wrong(&s, err);
-	for (size_t member = 0; (more = sl__json_more(&s, member == 0)) > 0; member++)
-		if ((rc = read_member(r, &s, member, fields, &scratch, err)) != 0)
-			return rc;
+	for (size_t member = 0; (more = sl__json_more(&s, member == 0)) > 0; member++) {
+		const struct column *c = expected_column(r, &s, member);
+		if (c == NULL) {
+			if ((rc = search_column(r, &s, scratch, &c, err)) != 0)
+				return rc;
+			if (member < r->n_columns)
+				r->expected[member] = (size_t)(c - r->columns);
+		}
+		if (!sl__json_colon(&s) || !sl__json_value(&s, &v))
+			return sl__json_wrong(&s, err);
+		struct sl__field *f = &fields[c - r->columns];
+		if (f->kind != SL__FIELD_ABSENT)
+			return sl_err_set(err, SL_EDATA, "JSON: duplicate member \"%s\"", c->name);
+		*f = (struct sl__field){.text = v.text, .len = v.len, .kind = v.kind};
+		if (SL_UNLIKELY(v.escaped)) {
+			f->len = sl__json_unescape(scratch, v.text, v.len, &f->has_nul);
+			f->text = scratch;
+			scratch += f->len;
+		}
+	}
 	return more == 0 && sl__json_finish(&s) ? 0 : sl__json_wrong(&s, err);
 }
 
@@ -315,12 +290,7 @@ int sl__row_read(struct sl__row_reader *r, const void *record, size_t len, struc
 
 /* ---- a record whose end is still to be found ---- */
 
-static_assert(SL__ROW_PADDING >= SL__PADDING, "the scan looks behind the text");
-
-static void without_return(const char *text, size_t raw, size_t *len)
-{
-	*len = raw > 0 && text[raw - 1] == '\r' ? raw - 1 : raw;
-}
+static_assert(SL__ROW_PADDING >= SL__PADDING, "the scan reads past the end of the text");
 
 static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, const char *text, size_t n,
 					  struct sl__field *fields, size_t *len, size_t *used, struct sl_err *err)
@@ -331,7 +301,7 @@ static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, const char *
 		scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "a quote is not closed"};
 		ends = sl__csv_scan(&scan, text, n, r->delimiter);
 	}
-	without_return(text, scan.at, len);
+	*len = scan.at > 0 && text[scan.at - 1] == '\r' ? scan.at - 1 : scan.at;
 	*used = scan.at + ends;
 	if (*len == 0)
 		return SL__ROW_BLANK;
@@ -340,29 +310,20 @@ static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, const char *
 	return sl__row_read(r, text, *len, fields, err);
 }
 
-static int next_csv(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
-		    size_t *used, struct sl_err *err)
+int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
+		 size_t *used, struct sl_err *err)
 {
+	if (!r->csv) {
+		const char *line_end = memchr(text, '\n', n);
+		size_t raw = line_end != NULL ? (size_t)(line_end - text) : n;
+		*used = raw + (line_end != NULL);
+		*len = raw > 0 && text[raw - 1] == '\r' ? raw - 1 : raw;
+		return sl__jsonl_blank(text, *len) ? SL__ROW_BLANK : read_json(r, text, *len, fields, err);
+	}
 	size_t got = sl__csv_cut_line(text, n, r->delimiter, fields, r->n_columns, len, used);
 	if (SL_UNLIKELY(got != r->n_columns || *len == 0))
 		return next_csv_carefully(r, text, n, fields, len, used, err);
 	for (size_t i = 0; i < got; i++)
 		mark_null(r, &fields[i]);
 	return 0;
-}
-
-static int next_json(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
-		     size_t *used, struct sl_err *err)
-{
-	const char *line_end = memchr(text, '\n', n);
-	size_t raw = line_end != NULL ? (size_t)(line_end - text) : n;
-	*used = raw + (line_end != NULL);
-	without_return(text, raw, len);
-	return sl__jsonl_blank(text, *len) ? SL__ROW_BLANK : read_json(r, text, *len, fields, err);
-}
-
-int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
-		 size_t *used, struct sl_err *err)
-{
-	return r->csv ? next_csv(r, text, n, fields, len, used, err) : next_json(r, text, n, fields, len, used, err);
 }

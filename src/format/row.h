@@ -4,7 +4,7 @@
  *
  * Guarantees: nothing is interpreted beyond what the format says: numbers stay the text they were (64-bit integers and
  * decimals exactly), nested JSON stays text. JSON is checked as RFC 8259 says (UTF-8, depth at most 256, one value and
- * nothing behind it). A record that is wrong gives SL_EDATA with class poison and says where.
+ * nothing after it). A record that is wrong gives SL_EDATA with class poison and says where.
  * The usual case allocates nothing and copies nothing: fields point into the record, except strings with escapes.
  *
  * Thread safety: a reader belongs to one thread. Ownership: fields live until the next read or the end of the record.
@@ -58,7 +58,7 @@ SL_MUST_CHECK int sl__row_read(struct sl__row_reader *r, const void *record, siz
  * Read the record that text[0..n) begins with (n > 0) and whose end is not known yet: its line end, or n. *len is its
  * length without a line end, *used with it; both are set whatever is returned but SL_ENOMEM. 0, SL__ROW_BLANK, or as
  * sl__row_read. Where records end is as in <sluice/records.h>, but for a quote that is not closed within n: then it is
- * SL_EDATA and the record is the first line. SL__ROW_PADDING bytes behind n must be readable.
+ * SL_EDATA and the record is the first line. SL__ROW_PADDING bytes after n must be readable.
  */
 #define SL__ROW_PADDING 16
 SL_MUST_CHECK int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields,
@@ -73,7 +73,7 @@ void sl__row_put_csv(struct sl__buf *buf, const struct sl__field *fields, size_t
 /* A JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */
 void sl__put_json_string(struct sl__buf *buf, const char *text, size_t len);
 
-/* JSON as it is, but on one line: outside of strings a line end is white space, and inside there are none. */
+/* JSON as it is, but on one line: outside strings a line end is white space, and inside there are none. */
 void sl__put_json_line(struct sl__buf *buf, const char *text, size_t len);
 
 /* Is this one JSON value (object: only an object will do), and nothing else? SL_EDATA says where not. */

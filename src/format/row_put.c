@@ -12,43 +12,34 @@ static void put_char(struct sl__buf *buf, char c)
 
 /* ---- JSON ---- */
 
-/* The bytes from p that stand in a JSON string as they are. */
-static size_t verbatim_length(const char *p, size_t n)
-{
-	size_t i = 0;
-	while (i < n && (unsigned char)p[i] >= 0x20 && p[i] != '"' && p[i] != '\\') {
-		size_t step = (signed char)p[i] > 0 ? 1 : sl__utf8_length_n(p + i, n - i);
-		if (step == 0)
-			break;
-		i += step;
-	}
-	return i;
-}
-
-/* One byte that cannot stand there as it is. What is not UTF-8 becomes the replacement character. */
-static void put_escape(struct sl__buf *buf, char c)
-{
-	static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-	const char *known = c != '\0' ? strchr(from, c) : NULL;
-	if (known != NULL) {
-		put_char(buf, '\\');
-		put_char(buf, to[known - from]);
-	} else if ((unsigned char)c < 0x20) {
-		(void)sl__buf_printf(buf, "\\u%04x", (unsigned)(unsigned char)c);
-	} else {
-		(void)sl__buf_str_append(buf, "\xEF\xBF\xBD");
-	}
-}
-
 void sl__put_json_string(struct sl__buf *buf, const char *text, size_t len)
 {
+	static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
 	put_char(buf, '"');
 	for (size_t i = 0; i < len;) {
-		size_t n = verbatim_length(text + i, len - i);
-		(void)sl__buf_append(buf, text + i, n);
-		i += n;
-		if (i < len)
-			put_escape(buf, text[i++]);
+		/* What needs no escape is copied in one piece. */
+		size_t start = i, step;
+		while (i < len && (unsigned char)text[i] >= 0x20 && text[i] != '"' && text[i] != '\\') {
+			step = (signed char)text[i] > 0 ? 1 : sl__utf8_length_n(text + i, len - i);
+			if (step == 0)
+				break;
+			i += step;
+		}
+		(void)sl__buf_append(buf, text + start, i - start);
+		if (i == len)
+			break;
+
+		/* One byte that needs an escape; a byte that is not UTF-8 becomes the replacement character. */
+		char c = text[i++];
+		const char *known = c != '\0' ? strchr(from, c) : NULL;
+		if (known != NULL) {
+			put_char(buf, '\\');
+			put_char(buf, to[known - from]);
+		} else if ((unsigned char)c < 0x20) {
+			(void)sl__buf_printf(buf, "\\u%04x", (unsigned)(unsigned char)c);
+		} else {
+			(void)sl__buf_str_append(buf, "\xEF\xBF\xBD");
+		}
 	}
 	put_char(buf, '"');
 }
@@ -106,19 +97,16 @@ void sl__row_put_json(struct sl__buf *buf, const char *const *columns, const str
 
 /* ---- CSV ---- */
 
-/* An empty text is quoted to differ from NULL; \. because psql's \copy takes it for the end of the data. */
-static bool needs_quotes(const char *text, size_t len)
+static void put_csv_text(struct sl__buf *buf, const char *text, size_t len)
 {
-	if (len == 0 || (len == 2 && text[0] == '\\' && text[1] == '.'))
-		return true;
-	for (size_t i = 0; i < len; i++)
-		if (text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r')
-			return true;
-	return false;
-}
-
-static void put_quoted(struct sl__buf *buf, const char *text, size_t len)
-{
+	/* An empty text is quoted to differ from NULL; \. because psql's \copy reads it as the end of the data. */
+	bool quoted = len == 0 || (len == 2 && text[0] == '\\' && text[1] == '.');
+	for (size_t i = 0; !quoted && i < len; i++)
+		quoted = text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r';
+	if (!quoted) {
+		(void)sl__buf_append(buf, text, len);
+		return;
+	}
 	put_char(buf, '"');
 	for (const char *end = text + len; text < end;) {
 		const char *quote = memchr(text, '"', (size_t)(end - text));
@@ -129,14 +117,6 @@ static void put_quoted(struct sl__buf *buf, const char *text, size_t len)
 		text += n;
 	}
 	put_char(buf, '"');
-}
-
-static void put_csv_text(struct sl__buf *buf, const char *text, size_t len)
-{
-	if (needs_quotes(text, len))
-		put_quoted(buf, text, len);
-	else
-		(void)sl__buf_append(buf, text, len);
 }
 
 void sl__row_put_csv(struct sl__buf *buf, const struct sl__field *fields, size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The smallest and the largest value of a column chunk, in the order that Parquet gives the type: signed numbers,
- * floating point without NaN, unsigned bytes. Readers pass over chunks by these, so they are left out rather than
+ * floating point without NaN, unsigned bytes. Readers skip chunks by these, so they are left out rather than
  * doubtful: with a NaN among the values (readers do not agree where it stands), or when a bound is long.
  *
  * Thread safety: one thread at a time. Ownership: byte bounds point to the caller's values until keep copies them.

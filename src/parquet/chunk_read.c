@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A column chunk into values: entries one behind the other as the public header gives them, NULLs as zeros. A page's
+ * A column chunk into values: entries one after the other as the public header gives them, NULLs as zeros. A page's
  * values are decoded densely to where its rows begin, and then moved apart from the last to the first, which never
  * overwrites one that has still to be moved.
  */

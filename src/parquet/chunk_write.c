@@ -10,7 +10,7 @@
  *  - byte arrays: a dictionary when it takes less than three quarters of PLAIN, else DELTA_LENGTH_BYTE_ARRAY: the
  *    lengths stand together and the text is not cut up by them, which zstd packs tighter, and faster;
  *  - others: a dictionary when it takes less than three quarters of PLAIN; bool always PLAIN.
- * With a dictionary, bounds and UTF-8 are looked at in its distinct values only.
+ * With a dictionary, bounds and UTF-8 are inspected in its distinct values only.
  */
 #include "parquet/bounds.h"
 #include "parquet/delta.h"
@@ -304,7 +304,7 @@ static int put_delta_length(sl_parquet_writer *w, const struct sl_parquet_bytes 
 	return 0;
 }
 
-/* Values [at, at + n) behind the levels. */
+/* Values [at, at + n) after the levels. */
 static int put_values(struct chunk_job *j, size_t at, size_t n)
 {
 	sl_parquet_writer *w = j->w;

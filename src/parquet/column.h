@@ -27,7 +27,7 @@ static inline bool sl__pq_is_integer(enum pq_physical t)
 /* Kind, unit, precision, scale, length and name of each, and that names are unique. SL_EINVAL names the column. */
 SL_MUST_CHECK int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_column *c, size_t n,
 				       struct sl_err *err);
-/* A copy with names of its own, in one piece of memory: sl__free. NULL without memory. */
+/* A copy with names its own, in one piece of memory: sl__free. NULL without memory. */
 struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const struct sl_parquet_column *c, size_t n);
 
 #endif

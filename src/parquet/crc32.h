@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-/* Go on from crc (0 at the start). "123456789" gives CBF43926. */
+/* Continue from crc (0 at the start). "123456789" gives CBF43926. */
 uint32_t sl__crc32(uint32_t crc, const void *data, size_t n);
 /* The same by the table alone, for tests and for machines without carry-less multiplication. */
 uint32_t sl__crc32_table(uint32_t crc, const void *data, size_t n);

@@ -8,7 +8,7 @@
 #define MINIS (BLOCK / MINI)
 
 struct block {
-	uint64_t above[BLOCK]; /* differences less the smallest; zeros behind the last */
+	uint64_t above[BLOCK]; /* differences less the smallest; zeros after the last */
 	int64_t smallest;
 	unsigned width[MINIS];
 	size_t minis; /* that hold a value */

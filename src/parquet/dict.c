@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An open hash table with linear probing, at most half full. A slot has the hash beside the index, so that a value is
- * compared with one of the dictionary only when 32 bits agree, and the table grows without looking at values.
+ * An open hash table with linear probing, at most half full. A slot has the hash next to the index, so that a value is
+ * compared with one of the dictionary only when 32 bits agree, and the table grows without inspecting values.
  */
 #include "parquet/dict.h"
 

@@ -21,7 +21,7 @@ static void fail(struct parse *p, int rc, const char *why, const char *name)
 	sl__thrift_fail(&p->t, "stopped");
 }
 
-/* Texts are kept with a NUL behind: each takes at least one byte in the footer for its length, so that there is room.
+/* Texts are kept with a NUL after: each takes at least one byte in the footer for its length, so that there is room.
  */
 static const char *get_text(struct parse *p, enum thrift_type type)
 {

@@ -17,7 +17,7 @@ static inline unsigned sl__bit_width(uint64_t v)
 }
 
 /* Pack n values of `width` bits (0 to 32, or 0 to 64). n * width is a multiple of 8; there is room for 8 bytes more
- * than that at out. Returns the byte behind. */
+ * than that at out. Returns the byte after. */
 uint8_t *sl__pack32(uint8_t *out, const uint32_t *v, size_t n, unsigned width);
 uint8_t *sl__pack64(uint8_t *out, const uint64_t *v, size_t n, unsigned width);
 

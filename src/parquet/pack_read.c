@@ -13,7 +13,7 @@ int sl__varint_get(struct sl__bytes_in *in, uint64_t *v)
 	return SL_ECORRUPT;
 }
 
-/* Up to eight bytes at p as a word; zeros behind the end. */
+/* Up to eight bytes at p as a word; zeros after the end. */
 static inline uint64_t word_at(const uint8_t *p, const uint8_t *end)
 {
 	uint8_t bytes[8] = {0};

@@ -47,7 +47,7 @@ void sl__page_new_chunk(sl_parquet_writer *w)
 		(void)ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_minMatch, 0);
 }
 
-/* The page as the file holds it, into w->packed behind HEADER_ROOM. */
+/* The page as the file holds it, into w->packed after HEADER_ROOM. */
 static int pack(sl_parquet_writer *w, size_t *n, struct sl_err *err)
 {
 	size_t bound = w->zstd_level != 0 ? ZSTD_compressBound(w->page.len) : w->page.len;

@@ -40,7 +40,7 @@ struct sl_parquet_reader {
 
 	char *footer; /* as read */
 	size_t footer_bytes;
-	char *text; /* the footer's texts with a NUL behind each */
+	char *text; /* the footer's texts with a NUL after each */
 	size_t text_used;
 	struct sl_parquet_column *columns;
 	size_t columns_n;
@@ -71,7 +71,7 @@ struct sl__page {
 	size_t packed;    /* in the file, without the header */
 	const char *data; /* packed */
 };
-/* The header of the page at in, checked with its CRC; in moves behind the page. *why says what is wrong. */
+/* The header of the page at in, checked with its CRC; in moves after the page. *why says what is wrong. */
 SL_MUST_CHECK int sl__page_next(struct sl__bytes_in *in, struct sl__page *p, const char **why);
 /* Unpack into `to`, p->bytes of room. */
 SL_MUST_CHECK int sl__page_unpack(sl_parquet_reader *r, enum pq_codec codec, const struct sl__page *p, char *to,

@@ -3,7 +3,7 @@
  * Thrift's compact protocol, as much of it as Parquet's headers and footer need: a writer into a buffer, whose failure
  * (no memory) sticks in the buffer, and a reader over bytes, whose failure sticks in the reader.
  *
- * Reading guarantees: never outside of the bytes; structs nest at most THRIFT_DEPTH deep, also those that are skipped;
+ * Reading guarantees: never outside the bytes; structs nest at most THRIFT_DEPTH deep, also those that are skipped;
  * a list says no more elements than bytes are left, so that a caller may allocate for them.
  *
  * Thread safety: one thread at a time. Ownership: both borrow their bytes.

@@ -132,7 +132,7 @@ static void skip_list(struct sl__thrift_in *t, int depth)
 	unsigned element = 0;
 
 	for (size_t n = list_header(t, &element); n > 0 && t->bad == NULL; n--) {
-		/* A bool has a byte of its own in a list. */
+		/* A bool has a byte its own in a list. */
 		if (element == THRIFT_TRUE || element == THRIFT_FALSE)
 			skip_bytes(t, 1);
 		else

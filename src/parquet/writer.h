@@ -29,7 +29,7 @@ struct sl__chunk {
 	int64_t bytes, uncompressed_bytes;
 	int64_t nulls;
 	uint32_t encodings; /* 1 << enum pq_encoding */
-	char *bounds;       /* min, then max, right behind; NULL: none */
+	char *bounds;       /* min, then max, right after; NULL: none */
 	uint32_t min_len, max_len;
 };
 
@@ -41,7 +41,7 @@ struct sl__group {
 /* Rows of a column that wait for their group to be full. */
 struct sl__pending {
 	struct sl__buf values; /* entries; for byte arrays the lengths, uint32_t each */
-	struct sl__buf bytes;  /* of byte arrays, one behind the other */
+	struct sl__buf bytes;  /* of byte arrays, one after the other */
 	struct sl__buf nulls;  /* a byte per row */
 };
 
@@ -49,7 +49,7 @@ struct sl_parquet_writer {
 	struct sl_env env;
 	struct sl_parquet_column *columns;
 	size_t columns_n;
-	struct sl_parquet_pair *metadata; /* strings behind it */
+	struct sl_parquet_pair *metadata; /* strings after it */
 	size_t metadata_n;
 	char *created_by;
 	int zstd_level; /* 0: no compression */
@@ -99,7 +99,7 @@ void sl__pending_clear(sl_parquet_writer *w);
 SL_MUST_CHECK int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet_values *v, size_t rows,
 				  struct sl__chunk *c, struct sl_err *err);
 
-/* page_write.c: compress w->page, and write it behind its header. */
+/* page_write.c: compress w->page, and write it after its header. */
 SL_MUST_CHECK int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, enum pq_page kind,
 				 enum pq_encoding encoding, size_t values, struct sl_err *err);
 /* Before the first page of a chunk. */

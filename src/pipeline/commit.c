@@ -10,7 +10,7 @@ struct tries {
 	int64_t give_up_ns;
 	int seen;          /* the stop that was asked for at the last look */
 	uint32_t in_drain; /* tries since a drain was asked for */
-	uint32_t in_vain;  /* tries, one behind the other, that somebody has to help */
+	uint32_t in_vain;  /* tries, one after the other, that somebody has to help */
 	struct sl__prng *prng;
 };
 
@@ -20,7 +20,7 @@ static bool may_pass(const struct sl_err *err)
 	       err->error_class == SL_CLASS_FATAL || (err->error_class == SL_CLASS_NONE && err->retryable);
 }
 
-/* What is away is waited for. What cannot be written, or is refused, gets as many tries as any other step. */
+/* What is unavailable is waited for. What cannot be written, or is refused, gets as many tries as any other step. */
 static bool is_worth_it(const sl_pipeline *p, struct tries *t, const struct sl_err *err)
 {
 	if (err->error_class != SL_CLASS_FATAL || err->retryable) {

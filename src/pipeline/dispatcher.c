@@ -71,7 +71,7 @@ static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipe
 	return 0;
 }
 
-/* Lies the element before the point from which this run goes on? SL_EINVAL when only a part of it does. */
+/* Lies the element before the point from which this run continues? SL_EINVAL when only a part of it does. */
 static int check_begin(sl_pipeline *p, const struct sl_pipeline_element *e, bool *skip, struct sl_err *err)
 {
 	*skip = p->o.begin == SL_PIPELINE_AT && e->last < p->o.first;

@@ -4,7 +4,7 @@
  *
  * The order of the stream is kept as ordinals: the n-th partition that this run dispatches has the ordinal n, from 0,
  * and these are the numbers of the sequencer. An error of the source, of a worker or of a commit belongs to the ordinal
- * at which the stream cannot go on; the sequencer lets everything before it out and nothing behind it.
+ * at which the stream cannot continue; the sequencer lets everything before it out and nothing after it.
  *
  * Invariants, under mu
  *  L1  limit only falls. A partition whose ordinal is at or above it will never be committed: whoever holds it lets it
@@ -58,7 +58,7 @@ struct sl_pipeline {
 	sl__queue *queue;
 	sl__sequencer *sequencer;
 	sl__pool *dispatcher, *workers, *committer;
-	int wake_fd; /* an eventfd: the thread of run has something to look at */
+	int wake_fd; /* an eventfd: the thread of run has something to inspect */
 	int stop_fd; /* an eventfd that is never read */
 	atomic_bool ran;
 	atomic_int stop;     /* enum sl_pipeline_stop, only rises */
@@ -114,7 +114,7 @@ static inline bool sl__pipeline_ending(sl_pipeline *p)
 	return atomic_load(&p->stop) != SL_PIPELINE_GO || atomic_load(&p->failed);
 }
 bool sl__pipeline_abandoned(sl_pipeline *p, uint64_t ordinal);
-/* The stream cannot go on at ordinal, because of *why. */
+/* The stream cannot continue at ordinal, because of *why. */
 void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *why);
 /* Wait for a retry. false: it is abandoned. Returns early, and true, when stop rises above `seen`. */
 SL_MUST_CHECK bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, int seen);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The workers: build and store a partition, try again where it is (behind others in the queue it would wait for the
+ * The workers: build and store a partition, try again where it is (after others in the queue it would wait for the
  * window that waits for it), and hand it to the sequencer.
  */
 #include <stdio.h>
@@ -99,7 +99,7 @@ static int attempt(struct worker *w, struct sl__task *t, struct sl_err *err)
 
 /* ---- again, or for good ---- */
 
-/* Every attempt begins afresh from the elements, so that an I/O error may pass; and a target that is away is waited for
+/* Every attempt begins afresh from the elements, so that an I/O error may pass; and a target that is unavailable is waited for
  * as long as the attempts go, since a run can be resumed. */
 static struct sl__retry_decision decide(struct worker *w, struct sl__retry_state *state, const struct sl_err *err)
 {

@@ -15,7 +15,7 @@ struct source {
 
 int64_t source_read(void *buf, size_t n, struct sl_err *err, void *ctx);
 
-/* All records as text, a line each: "3 [a,b]" (the physical line and the data), behind a bad one " !why". Checks on the
+/* All records as text, a line each: "3 [a,b]" (the physical line and the data), after a bad one " !why". Checks on the
  * way that offsets, ends and data agree with the input. In fresh memory. */
 char *source_records(struct source *s, const struct sl_records_opts *opts, size_t at_once);
 

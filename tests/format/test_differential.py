@@ -192,7 +192,7 @@ def damaged_json(dump, rng):
     if expected is None:
         assert "bad" in got[0], (line, got)
     elif "error" in got[0]:
-        assert "is there twice" in got[0]["error"], (line, got)
+        assert "duplicate member" in got[0]["error"], (line, got)
     else:
         assert got[0].get("row") == expected, (line, got)
     return expected is not None

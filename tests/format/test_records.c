@@ -109,16 +109,16 @@ static void a_wrong_quote_costs_its_line_only(void **state)
 		{"\"a", "1 [\"a] !a quote is not closed\n"},
 		{"\"a\n", "1 [\"a] !a quote is not closed\n"},
 		{"a,\"b\r\nc,d", "1 [a,\"b] !a quote is not closed\n2 [c,d]\n"},
-		{"\"a\"b,c\nd\n", "1 [\"a\"b,c] !text behind a closing quote\n2 [d]\n"},
+		{"\"a\"b,c\nd\n", "1 [\"a\"b,c] !text after a closing quote\n2 [d]\n"},
 		/* closed by accident, many lines later */
-		{"\"a\nb\nc,\"d,e\",f\ng\n", "1 [\"a] !text behind a closing quote\n2 [b]\n3 [c,\"d,e\",f]\n4 [g]\n"},
-		{"\"say \"no\" twice\",x\ny\n", "1 [\"say \"no\" twice\",x] !text behind a closing quote\n2 [y]\n"},
-		{"5\" pipe,3\n6,4\n", "1 [5\" pipe,3] !a quote inside of an unquoted field\n2 [6,4]\n"},
-		{"a\"b\",\"c\nd\"\ne\n", "1 [a\"b\",\"c\nd\"] !a quote inside of an unquoted field\n3 [e]\n"},
-		{" \"a\"\n", "1 [ \"a\"] !a quote inside of an unquoted field\n"},
-		{"a\rb,c\nd\n", "1 [a\rb,c] !a carriage return outside of quotes\n2 [d]\n"},
-		{"\"a\"\rb\nd\n", "1 [\"a\"\rb] !a carriage return outside of quotes\n2 [d]\n"},
-		{"a\r\r\nb\n", "1 [a\r] !a carriage return outside of quotes\n2 [b]\n"},
+		{"\"a\nb\nc,\"d,e\",f\ng\n", "1 [\"a] !text after a closing quote\n2 [b]\n3 [c,\"d,e\",f]\n4 [g]\n"},
+		{"\"say \"no\" twice\",x\ny\n", "1 [\"say \"no\" twice\",x] !text after a closing quote\n2 [y]\n"},
+		{"5\" pipe,3\n6,4\n", "1 [5\" pipe,3] !a quote inside an unquoted field\n2 [6,4]\n"},
+		{"a\"b\",\"c\nd\"\ne\n", "1 [a\"b\",\"c\nd\"] !a quote inside an unquoted field\n3 [e]\n"},
+		{" \"a\"\n", "1 [ \"a\"] !a quote inside an unquoted field\n"},
+		{"a\rb,c\nd\n", "1 [a\rb,c] !a carriage return outside quotes\n2 [d]\n"},
+		{"\"a\"\rb\nd\n", "1 [\"a\"\rb] !a carriage return outside quotes\n2 [d]\n"},
+		{"a\r\r\nb\n", "1 [a\r] !a carriage return outside quotes\n2 [b]\n"},
 	};
 	EXPECT(list, BARE);
 }
@@ -199,7 +199,7 @@ static void json_records_are_lines_with_an_object(void **state)
 		{"[]\n1\n{}\n", "1 [[]] !an object is expected\n2 [1] !an object is expected\n3 [{}]\n"},
 		{"{\"a\":\n1}\n",
 		 "1 [{\"a\":] !the text ends where a value is expected\n2 [1}] !an object is expected\n"},
-		{"{\"a\":1}{}\n{}\n", "1 [{\"a\":1}{}] !nothing may stand behind the value\n2 [{}]\n"},
+		{"{\"a\":1}{}\n{}\n", "1 [{\"a\":1}{}] !unexpected text after the value\n2 [{}]\n"},
 		{"{\"a\":\"\xFF\"}\n{}\n", "1 [{\"a\":\"\xFF\"}] !invalid UTF-8\n2 [{}]\n"},
 	};
 	EXPECT(list, SL_RECORDS_OPTS_INIT, .format = SL_ROWS_JSON);
@@ -219,7 +219,7 @@ static void a_record_that_is_too_long_is_told_and_passed_over(void **state)
 		{"\"1\n\"\nab\n", "1 [\"1\n\"]\n3 [ab]\n"},
 		/* a quote that is closed too late is not closed */
 		{"\"1\n2345678\"\nab\n",
-		 "1 [\"1] !a quote is not closed\n2 [2345678\"] !a quote inside of an unquoted field\n3 [ab]\n"},
+		 "1 [\"1] !a quote is not closed\n2 [2345678\"] !a quote inside an unquoted field\n3 [ab]\n"},
 		{"\"1\n\",345678\nab\n",
 		 "1 [\"1] !longer than a record may be\n2 [\",345678] !a quote is not closed\n3 [ab]\n"},
 		{"\"12345678901234567890\n\"\n", "1 [\"12345678901234567890] !longer than a record may be\n"
@@ -306,7 +306,7 @@ static void a_line_of_four_gigabytes_needs_no_memory(void **state)
 	sl_records_free(reader);
 }
 
-/* ---- going on where one was ---- */
+/* ---- continuing where one was ---- */
 
 static const char log_text[] = "h,i\n1,a\n\"2\n2\",b\nbad\n\n3,c\n";
 

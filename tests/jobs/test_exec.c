@@ -354,7 +354,7 @@ static void what_a_command_says_and_its_exit_code_end_the_attempt(void **state)
 		 "descriptor 3: expected output, continue_with, progress, reschedule_in_ms or fail"},
 		{"echo '{}' >&3", "", "descriptor 3: an empty object"},
 		{"echo '{\"output\":1} x' >&3", "",
-		 "descriptor 3: line: line 1, column 14: nothing may stand behind the value"},
+		 "descriptor 3: line: line 1, column 14: unexpected text after the value"},
 		{"printf '{\"output\":\"\\377\"}\\n' >&3", "", "descriptor 3: line: line 1, column 12: not UTF-8"},
 		{"printf '{\"output\":\\000 1}\\n' >&3", "", "descriptor 3: a NUL in a line of JSON"},
 		{"echo '{\"fail\":7}' >&3", "", "descriptor 3: fail is a string without NUL"},

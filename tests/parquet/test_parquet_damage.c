@@ -48,7 +48,7 @@ static void a_file_that_is_cut_anywhere_is_refused(void **state)
 	(void)state;
 	make_file(&s, "first_null", &file);
 	for (size_t n = 0; n < file.n; n++) {
-		char *cut = malloc(n + 1); /* its own memory: a read behind the end is seen */
+		char *cut = malloc(n + 1); /* its own memory: a read after the end is seen */
 		memcpy(cut, file.data, n);
 		assert_true(bad_data(check_bytes(cut, n, NULL)));
 		free(cut);
@@ -103,7 +103,7 @@ static void a_flipped_bit_in_a_page_is_told_with_group_column_and_page(void **st
 	sample_free(&s);
 }
 
-/* The footer of one file behind the pages of another: everything has a right CRC, and nothing fits. */
+/* The footer of one file after the pages of another: everything has a right CRC, and nothing fits. */
 static void bounds_that_do_not_hold_are_told(void **state)
 {
 	struct sl_parquet_column c = {.name = "n", .kind = SL_PARQUET_DOUBLE};

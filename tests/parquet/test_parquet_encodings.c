@@ -325,7 +325,7 @@ static void thrift_writes_short_and_long_forms(void **state)
 	sl__thrift_i32(&t, 1, -2);               /* step 1, zigzag 3 */
 	sl__thrift_i32(&t, 32, -1);              /* step 31: long form, 64 = zigzag 32 */
 	sl__thrift_list(&t, 36, 14, THRIFT_I32); /* size in the nibble */
-	sl__thrift_list(&t, 41, 15, THRIFT_I32); /* size behind it */
+	sl__thrift_list(&t, 41, 15, THRIFT_I32); /* size after it */
 	sl__thrift_bool(&t, 42, true);
 	(void)sl__buf_append(&b, "", 1);
 	assert_int_equal(b.len, sizeof(want));

@@ -209,7 +209,7 @@ static void columns_of_a_group_can_be_held_side_by_side(void **state)
 	sample_free(&s);
 }
 
-/* In a dictionary, and plainly: behind the length of an empty value nothing follows. */
+/* In a dictionary, and plainly: after the length of an empty value nothing follows. */
 static void a_last_value_that_is_empty_reads_back(void **state)
 {
 	static const char *const texts[] = {"apple", "pear", ""};

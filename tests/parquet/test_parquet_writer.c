@@ -391,7 +391,7 @@ static void each_kind_of_values_gets_the_encoding_that_suits_it(void **state)
 	}
 }
 
-/* The bytes of the block ```hex; what stands behind a semicolon is a comment. */
+/* The bytes of the block ```hex; what stands after a semicolon is a comment. */
 static size_t read_example(uint8_t *out, size_t cap)
 {
 	char line[512];

@@ -121,7 +121,7 @@ static void hash_file(const char *path, char hex[SL__SHA256_HEX], uint64_t *byte
 	close(fd);
 }
 
-/* Files below dir in the order of their names. What belongs to the catalog itself is not looked at. */
+/* Files below dir in the order of their names. What belongs to the catalog itself is not inspected. */
 static void look_at_files(FILE *out, const char *dir, const char *prefix)
 {
 	struct dirent **names;

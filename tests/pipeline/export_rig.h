@@ -46,12 +46,12 @@ int export_rig_run(const struct sl_export_opts *o, struct sl_export_result *resu
 
 /* What the export in x->to has left; catalog NULL: its own. To be freed. Nothing is there yet: "". */
 char *export_rig_look(const struct export_rig *x, const char *catalog);
-/* Every partition that the catalog has is there with its bytes. Files beside them may be there: they may be replaced.
+/* Every partition that the catalog has is there with its bytes. Files next to them may be there: they may be replaced.
  * Returns how many. */
 uint64_t export_rig_assert_committed_files(const struct export_rig *x);
 /* audit verify finds nothing wrong with it; complete: nor anything to note. Nothing there yet is right as well. */
 void export_rig_assert_verified(const struct export_rig *x, bool complete);
-/* Two texts are the same; else their first difference is told. */
+/* Two texts are the same; else their first difference is reported. */
 void export_rig_assert_same(const char *is, const char *must_be, const char *when);
 
 #endif

@@ -91,7 +91,7 @@ int rig_run(struct rig *r);
 /* The same on a thread. */
 void rig_start(struct rig *r);
 int rig_join(struct rig *r);
-/* Run again behind what was committed, from the beginning of the source. */
+/* Run again after what was committed, from the beginning of the source. */
 int rig_resume(struct rig *r);
 
 /* The commits so far are those of from … to, cut by size, in order, with the chain that follows from it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Verification beside an export that goes on: before every single call that a verification makes of the file system and
+ * Verification next to an export that continues: before every single call that a verification makes of the file system and
  * of memory, one after the other, the export takes some of its steps. Whatever they are and whenever they come, nothing
  * is wrong with the dataset, and verification says so.
  */

@@ -89,7 +89,7 @@ static void every_changed_bit_of_an_event_is_noticed(void **state)
 		text[i / 8] = (char)(text[i / 8] ^ (1 << (i % 8)));
 		assert_int_equal(rc, SL_ECORRUPT);
 	}
-	/* What is possible, and not what was hashed, is told as such. */
+	/* What is possible, and not what was hashed, is reported as such. */
 	char *sha256 = strstr(text, "\"sha256\":\"") + strlen("\"sha256\":\""), was = *sha256;
 	*sha256 = was == '0' ? '1' : '0';
 	assert_int_equal(sl_audit_event_parse(text, len, &back, storage, &err), SL_ECORRUPT);

@@ -201,7 +201,7 @@ static void partition_that_goes_back(struct chain *c)
 	move_event(c, 1, 100);
 }
 
-/* Event i with a hole of one sequence, and behind all events one for a row that is late. */
+/* Event i with a hole of one sequence, and after all events one for a row that is late. */
 static void add_late(struct chain *c, int i, uint64_t hole, uint64_t late)
 {
 	static char ranges[32];
@@ -454,9 +454,9 @@ static void files_with_names_of_partitions_that_are_not_due_are_named(void **sta
 	static const char *const strange[] = {
 		/* in the range that is committed */
 		"partition-00000000000000000010/part-00000000000000000101-00000000000000000104.parquet",
-		/* behind it, in another partition's folder */
+		/* after it, in another partition's folder */
 		"partition-00000000000000000010/part-00000000000000000200-00000000000000000209.parquet",
-		/* behind it, and not one partition */
+		/* after it, and not one partition */
 		"partition-00000000000000000010/part-00000000000000000200-00000000000000000219.parquet",
 		/* hidden from readers, and not from this */
 		"partition-00000000000000000010/_x.parquet"};

@@ -576,7 +576,7 @@ static void what_does_not_belong_there_is_named(void **state)
 	f = verify(&(struct how){.no_catalog = true});
 	assert_named(&f, SL_AUDIT_UNKNOWN, path);
 	assert_int_equal(unlink(path), 0);
-	/* What an export that was killed leaves is told, and no fault. */
+	/* What an export that was killed leaves is reported, and no fault. */
 	(void)snprintf(path, sizeof(path), "%s/d/partition-00000000000000000010/.part-x.parquet.tmp-1234", place.dir);
 	audit_write(path, "x", 1);
 	(void)snprintf(target, sizeof(target), "%s/d/partition-00000000000000000013", place.dir);
@@ -598,7 +598,7 @@ static void a_file_of_sequences_that_no_event_holds_is_no_fault(void **state)
 	static const struct {
 		unsigned partition, start, end;
 		bool fault;
-	} cases[] = {{9, 90, 99, false},                           /* of a backfill that goes on */
+	} cases[] = {{9, 90, 99, false},                           /* of a backfill that continues */
 		     {9, 95, 97, false},    {13, 130, 139, false}, /* of an export */
 		     {12, 120, 125, false}, /* the last one, closed short by a run that was killed */
 		     {12, 121, 129, true},  {11, 110, 115, true},  {10, 100, 100, true},

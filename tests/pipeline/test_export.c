@@ -355,7 +355,7 @@ static void line_ends_in_quotes_are_found_and_cut_record_by_record(void **state)
 	free(wanted);
 }
 
-/* A place in the middle that looks like the row to go on with, but lies in quotes. */
+/* A place in the middle that looks like the row to continue with, but lies in quotes. */
 struct said {
 	atomic_int complaints;
 	atomic_int falls_back;
@@ -543,7 +543,7 @@ static void rows_that_a_stop_leaves_are_counted(void **state)
 	opts.columns_n = SL_COUNT(columns);
 	opts.on_progress = stop_at;
 	opts.on_progress_ctx = &s;
-	for (int way = 0; way < 2; way++) { /* the second passes over what the first has */
+	for (int way = 0; way < 2; way++) { /* the second skips what the first has */
 		struct sl_export_result r = {.struct_size = sizeof(r)};
 		int fds[2];
 		assert_int_equal(pipe(fds), 0);
@@ -703,7 +703,7 @@ static void a_gap_a_repetition_and_a_step_back_are_named_with_line_and_column(vo
 			if (pipe)
 				close(opts.fd);
 			free(text);
-			write_csv(p, 1, 200); /* set right, it goes on */
+			write_csv(p, 1, 200); /* set right, it continues */
 			opts.from = p->input;
 			r = export(&opts);
 			assert_int_equal(r.checkpoint, 200);

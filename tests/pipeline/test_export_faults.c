@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every I/O call and every allocation of an export fails once: it ends with an error or goes on, and a run without
- * faults behind it leaves what a run without any leaves. */
+/* Every I/O call and every allocation of an export fails once: it ends with an error or continues, and a run without
+ * faults after it leaves what a run without any leaves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

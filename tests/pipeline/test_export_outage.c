@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalog's database goes away in the middle of an export and comes back. In the end everything is as if it had
+ * The catalog's database becomes unavailable in the middle of an export and comes back. In the end everything is as if it had
  * always been there. SQLite's export is the one to be like: files, rows and events do not depend on the database.
  */
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file, which is mapped and cut by guesses, against a pipe, which is read record by record: over small inputs with
- * everything that misleads a guess, and a resume behind every row of them, both must leave the same, with the same code
+ * everything that misleads a guess, and a resume after every row of them, both must leave the same, with the same code
  * and the same message, run after run.
  */
 #include <setjmp.h>
@@ -51,7 +51,7 @@ static int close_places(void **state)
 struct input {
 	char text[1 << 13];
 	size_t len;
-	size_t begins[ROWS + 1]; /* of the rows; behind the last */
+	size_t begins[ROWS + 1]; /* of the rows; after the last */
 };
 
 static bool sometimes(struct sl__prng *prng, unsigned in)
@@ -154,7 +154,7 @@ static const char *place_of(const struct sl_err *err)
 	return behind != NULL ? behind : err->msg;
 }
 
-/* What is committed. Files may lie beside it: a worker that was faster than a wrong guess before it. */
+/* What is committed. Files may lie next to it: a worker that was faster than a wrong guess before it. */
 static char *committed(const struct place *p)
 {
 	char *all = place_show(p), *from = strstr(all, "partition 0 ");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storage that is full or fails: the run ends with an error that names the partition, nothing behind it is committed,
+ * Storage that is full or fails: the run ends with an error that names the partition, nothing after it is committed,
  * no temporary file stays, and a run with room again ends as if there had always been some. What fails only once is
  * tried again and not seen at all.
  */
@@ -106,7 +106,7 @@ static void a_full_storage_names_the_partition_and_the_file(void **state)
 	fault_arm_io(&s->fault, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
 	assert_int_equal(run(s, 2, &err), SL_ENOSPC);
 	fault_disarm(&s->fault);
-	/* the first partition in order is told, whichever failed first */
+	/* the first partition in order is reported, whichever failed first */
 	assert_non_null(strstr(err.msg, "partition 17 to 49, attempt 2 of 2: build: write "));
 	assert_non_null(strstr(err.msg, "No space left on device"));
 	assert_int_equal(export_rig_assert_committed_files(&s->x), 0);

@@ -167,7 +167,7 @@ static void committed_events_are_in_the_files_in_order(void **state)
 	assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-/* A file cut at every byte behind the mark, with zeros and with rubbish behind the cut. */
+/* A file cut at every byte after the mark, with zeros and with rubbish after the cut. */
 static void a_torn_tail_is_written_again(void **state)
 {
 	struct opened *o = *state;

@@ -81,7 +81,7 @@ static sl_outbox *start(struct opened *o)
 	return box;
 }
 
-/* One attempt in a run of its own. No other may follow it: one that is cut off by the end of the run would be answered
+/* One attempt in a run its own. No other may follow it: one that is cut off by the end of the run would be answered
  * by a slow server when the test has gone on. */
 static int deliver(struct opened *o, struct sl_err *err)
 {
@@ -215,7 +215,7 @@ static void events_wait_for_an_endpoint_that_fails_and_keep_their_order(void **s
 	sl_outbox_stop(box);
 }
 
-/* No event is passed over, whatever the endpoint thinks of it: that would be a gap in a chain. */
+/* No event is skipped, whatever the endpoint thinks of it: that would be a gap in a chain. */
 static void an_event_that_is_refused_is_never_left_out(void **state)
 {
 	static const char *const refusals[] = {"400", "404", "413", "422", "302", "308"};

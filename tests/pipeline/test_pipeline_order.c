@@ -13,7 +13,7 @@ struct turns {
 	size_t n, at;
 };
 
-/* Wait for this partition's turn. Every partition must have a worker of its own. */
+/* Wait for this partition's turn. Every partition must have a worker its own. */
 static int finish_in_turn(struct rig *r, const struct sl_pipeline_partition *p, struct sl_err *err)
 {
 	struct turns *t = r->own;

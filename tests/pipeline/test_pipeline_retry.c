@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partitions that fail once, always, late; commits whose catalog goes away and comes back. */
+/* Partitions that fail once, always, late; commits whose catalog becomes unavailable and comes back. */
 #include <sched.h>
 
 #include "base/base.h"
@@ -129,7 +129,7 @@ static void a_partition_that_always_fails_stops_the_run_and_is_named(void **stat
 	assert_int_equal(r->errors, 1);
 	assert_text(r->last_record, "partition 30 to 39");
 	assert_int_equal(atomic_load(&r->interrupts), 1);
-	/* the next run resumes behind what was committed */
+	/* the next run resumes after what was committed */
 	r->on_store = NULL;
 	assert_int_equal(rig_resume(r), 0);
 	rig_assert_chain(r, 0, 9999, 10);

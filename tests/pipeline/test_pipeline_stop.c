@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A drain finishes what was cut; a stop at once ends at a place from which the next run goes on. */
+/* A drain finishes what was cut; a stop at once ends at a place from which the next run continues. */
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -111,7 +111,7 @@ static void a_source_that_answers_the_interruption_with_an_error_has_drained(voi
 	rig_assert_chain(r, 0, 59, 10);
 }
 
-/* A drain lets retries go on. */
+/* A drain lets retries continue. */
 static int fail_once_and_drain(struct rig *r, const struct sl_pipeline_partition *p, struct sl_err *err)
 {
 	if (p->number != 1 || p->attempt > 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A storm for SLUICE_TEST_SECONDS: random shapes of pipelines, steps that fail by lot, stops from other threads and
- * from callbacks, somebody who looks at the statistics; after every run what is committed is a prefix of the stream,
+ * from callbacks, somebody who inspects the statistics; after every run what is committed is a prefix of the stream,
  * and a last run without trouble completes it. On the real clock, so that every wait is a real one.
  */
 #include <sched.h>

@@ -112,7 +112,7 @@ static int64_t read_some(struct place *p, char *buf, size_t n, struct sl_err *er
 	return p->source.ops->read(buf, n, err, p->source.ctx);
 }
 
-/* All text from first to last; the caller looks at it until the next call. */
+/* All text from first to last; the caller inspects it until the next call. */
 static const char *read_all(struct place *p, uint64_t first, uint64_t last)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -212,7 +212,7 @@ static void a_number_that_is_there_twice_is_given_twice_also_between_chunks(void
 			     " INSERT INTO t SELECT i, '12345678901234567890123456789012345678901234567890' FROM c");
 	open_source(p);
 	assert_int_equal(count_lines(read_all(p, 0, SL__EXPORT_NO_END)), 100100);
-	/* Three of the numbers are at, before and behind the row that ends the first chunk of PostgreSQL. */
+	/* Three of the numbers are at, before and after the row that ends the first chunk of PostgreSQL. */
 	run_sql(p, "INSERT INTO t SELECT n, pad FROM t WHERE n IN (50000, 99999, 100000, 100001)");
 	assert_int_equal(count_lines(read_all(p, 0, SL__EXPORT_NO_END)), 100104);
 }
@@ -561,7 +561,7 @@ static void wait_until_told(struct reading *r, const char *says)
 	}
 }
 
-/* Number 3 is drawn by a transaction that is still open (opened by `begin`), 4 is committed: nothing behind 2 is given
+/* Number 3 is drawn by a transaction that is still open (opened by `begin`), 4 is committed: nothing after 2 is given
  * until that one has ended by `end`; then comes what there is. prepare (may be NULL): what happens in between. */
 static void check_wait(struct place *p, const char *begin, const char *prepare, const char *end, const char *says,
 		       const char *rows)

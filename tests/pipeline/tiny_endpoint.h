@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An endpoint for audit events, for tests: takes POSTs one after the other on a port of its own, keeps the bodies that
- * it accepted, and answers as it is told.
+ * An endpoint for audit events, for tests: takes POSTs one after the other on a port its own, keeps the bodies that
+ * it accepted, and answers as it is reported.
  *
  * Thread safety: one thread starts, tells and stops.
  */

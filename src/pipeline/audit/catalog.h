@@ -51,14 +51,14 @@ bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_par
 const char *sl__cat_type_name(enum sl_audit_type type);
 
 SL_MUST_CHECK int sl__catalog_check(const struct sl_catalog *c, struct sl_err *err);
-/* One call in a transaction of its own. */
+/* One call in a transaction its own. */
 SL_MUST_CHECK int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__cat_call *call,
 				   struct sl_err *err);
 /* From here on all reads see the catalog as it is at the first of them, whoever commits meanwhile, until thaw. For a
  * handle that one thread has for itself; nothing is written with it in between. */
 SL_MUST_CHECK int sl__catalog_freeze(struct sl_catalog *c, struct sl_err *err);
 void sl__catalog_thaw(struct sl_catalog *c);
-/* Events with the id column, which a row has beside the text. */
+/* Events with the id column, which a row has next to the text. */
 typedef int sl__cat_event_fn(uint64_t number, const char *event, const char *id, void *ctx);
 SL_MUST_CHECK int sl__catalog_events(struct sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit,
 				     sl__cat_event_fn *fn, void *ctx, struct sl_err *err);

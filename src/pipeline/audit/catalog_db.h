@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two databases behind the catalog: transactions, and statements of catalog_sql.h inside of them. What the catalog
+ * The two databases after the catalog: transactions, and statements of catalog_sql.h inside them. What the catalog
  * means is in catalog.c and its neighbours, once.
  *
  * Thread safety: a database from any thread; a transaction belongs to one. Ownership: every transaction that was begun
@@ -73,7 +73,7 @@ struct sl__cat_ops {
 	int (*call)(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err);
 	/* What was not committed is undone. */
 	void (*end)(struct sl__cat_tx *tx);
-	/* What holds a lease beside its row, if anything: *out is for unguard. SL_ELOCKED: another has it. */
+	/* What holds a lease next to its row, if anything: *out is for unguard. SL_ELOCKED: another has it. */
 	int (*guard)(void *db, const char *dataset, void **out, struct sl_err *err);
 	void (*unguard)(void *db, void *guard);
 	int64_t (*number)(const struct sl__cat_row *row, int column);   /* negative: it is none; ours never are */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalog in PostgreSQL. The statements of a call, with the BEGIN before the first and the COMMIT behind the last,
+ * The catalog in PostgreSQL. The statements of a call, with the BEGIN before the first and the COMMIT after the last,
  * are one round trip. Every transaction names its schema itself, so that a pooler between us and the server does no
  * harm.
  *
@@ -178,7 +178,7 @@ static int ask(struct sl__pg_conn *c, const char *sql, char *out, size_t size, s
 	return rc;
 }
 
-/* 0 where there is no catalog yet. The FROM makes this session look at what others changed while it waited for the
+/* 0 where there is no catalog yet. The FROM makes this session inspect what others changed while it waited for the
  * advisory lock; without it to_regclass would repeat from its cache that there is nothing. */
 static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
 {

@@ -223,7 +223,7 @@ int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uin
 		rc = sl__catalog_once(c, CAT_READ, &list, err);
 		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &next);
 		left -= p.rows;
-		/* What is no number comes last, and nothing behind it. */
+		/* What is no number comes last, and nothing after it. */
 	} while (rc == 0 && p.rows == want && left > 0 && next.start <= INT64_MAX && next.event <= INT64_MAX);
 	return rc;
 }

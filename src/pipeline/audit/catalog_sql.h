@@ -2,8 +2,8 @@
 /*
  * The catalog's tables and statements, once for both databases. Who includes this has said what differs:
  *
- *	CAT_NO_ROWID      behind a table's columns
- *	CAT_FOR_UPDATE    behind a SELECT whose row nobody else may change until the end of the transaction
+ *	CAT_NO_ROWID      after a table's columns
+ *	CAT_FOR_UPDATE    after a SELECT whose row nobody else may change until the end of the transaction
  *	CAT_NOW_MS        the database's clock, in Unix milliseconds
  *	CAT_EXPIRY(ttl)   when a lease that is taken now ends; one that ends with its process has ended at 0 for others
  *

@@ -5,7 +5,7 @@
  * A durable commit is one sync of SQLite's log. Checkpoints come when the log has grown, and when the catalog is
  * closed, so that the file alone has everything then.
  *
- * A lease is a flock on "<file>-lease-<dataset>", which the kernel drops with the process, beside the fence in the
+ * A lease is a flock on "<file>-lease-<dataset>", which the kernel drops with the process, next to the fence in the
  * dataset's row.
  */
 #include <errno.h>
@@ -144,7 +144,7 @@ static int begin_reading(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
 	return rc;
 }
 
-/* SQLite's log keeps what the first statement behind the BEGIN sees. */
+/* SQLite's log keeps what the first statement after the BEGIN sees. */
 static int begin_snapshot(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
 {
 	int rc = begin_reading(s, err);

@@ -14,7 +14,7 @@
 #define SL__AUDIT_FOLDER "_audit"
 
 /* Is this a path below the dataset's folder that can be trusted to stay there? "NAME/…", no part that is empty or
- * begins with a dot or an underscore (readers of Parquet pass over those), printable UTF-8, at most SL__AUDIT_PATH_MAX
+ * begins with a dot or an underscore (readers of Parquet skip those), printable UTF-8, at most SL__AUDIT_PATH_MAX
  * bytes. */
 SL_MUST_CHECK bool sl__audit_path_ok(const char *dataset, const char *path);
 

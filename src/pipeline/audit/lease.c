@@ -3,7 +3,7 @@
  * The lease of a dataset. The row has a fence number that only grows; whoever takes the lease raises it, and every
  * transaction of a holder looks for the row by its own fence, so that a holder who was overtaken finds nothing to write
  * to. Where leases expire, a thread renews at a third of the time; that a renewal finds no row is how a holder learns
- * early. A renewal that fails for another reason (the database is away) is tried again: only the fence decides.
+ * early. A renewal that fails for another reason (the database is unavailable) is tried again: only the fence decides.
  */
 #include <stdio.h>
 #include <unistd.h>

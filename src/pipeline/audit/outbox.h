@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The outbox: a lane for the event files, a lane for the endpoint, each with a thread of its own, so that an endpoint
+ * The outbox: a lane for the event files, a lane for the endpoint, each with a thread its own, so that an endpoint
  * that hangs does not keep the files waiting.
  *
  * Locks: o->mu guards the fields that say so; it is not held while a lane delivers.
@@ -51,7 +51,7 @@ struct sl_outbox {
 };
 
 SL_MUST_CHECK bool sl__outbox_stopping(struct sl_outbox *o);
-/* The next events behind `after` as lines in b (cleared first), at most so many bytes unless one alone has more. *last:
+/* The next events after `after` as lines in b (cleared first), at most so many bytes unless one alone has more. *last:
  * the number of the last one, or after. */
 SL_MUST_CHECK int sl__outbox_batch(struct sl_outbox *o, uint64_t after, size_t max_bytes, struct sl__buf *b,
 				   uint64_t *last, struct sl_err *err);

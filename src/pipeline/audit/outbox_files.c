@@ -3,10 +3,10 @@
  * Events to files. The catalog has the truth; a file is a copy of it that grows at its end, one sync a batch.
  *
  *	resume: the last file is compared with the catalog, event by event, up to where they part:
- *	        equal up to the file's end           go on there
- *	        torn behind the last synced event    cut it there and go on
+ *	        equal up to the file's end           continue there
+ *	        torn after the last synced event    cut it there and continue
  *	        anything else                        SL_ECONFLICT: somebody changed it, or the catalog is an older one
- *	append: lines behind `size`; sync; the mark. After a failure the file is cut back to what was synced before the
+ *	append: lines after `size`; sync; the mark. After a failure the file is cut back to what was synced before the
  *	        next write, so that no line is there twice or in part.
  *
  * A write that was not synced can be torn at any place after a power loss; what lies at or below the mark was synced.
@@ -23,7 +23,7 @@ struct files_lane {
 	bool resumed;     /* the fields below are known */
 	int fd;           /* of the last file; -1: none, or it is full */
 	uint64_t size;    /* synced bytes of it */
-	bool dirty;       /* there may be more behind them */
+	bool dirty;       /* there may be more after them */
 	uint64_t written; /* the last event that is in the files, synced */
 	struct sl__buf lines;
 	char *folder;

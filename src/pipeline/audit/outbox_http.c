@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Events to an endpoint: a POST of JSON lines, in order, one request at a time. Any 2xx accepts the whole batch; the
- * mark follows. Everything else is tried again, for ever: no event is ever passed over, and the backlog can be seen in
+ * mark follows. Everything else is tried again, for ever: no event is ever skipped, and the backlog can be seen in
  * the catalog. A batch whose answer was lost is sent again; receivers know events by their ids.
  */
 #include "net/http.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Verification: the phases, what is told, and the summary. */
+/* Verification: the phases, what is reported, and the summary. */
 #include "pipeline/audit/verify.h"
 
 #include <stdio.h>

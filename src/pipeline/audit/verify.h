@@ -18,7 +18,7 @@
  *  4. Every file of the snapshot's events is in its place. A file beyond them is one that no event of the snapshot
  *names yet, and holds no sequence that one of them holds.
  *
- * A phase returns 0 to go on, SL__VERIFY_STOP when enough was found (or the caller's callback said so), or a negative
+ * A phase returns 0 to continue, SL__VERIFY_STOP when enough was found (or the caller's callback said so), or a negative
  * SL_E… for what kept it from looking. What is wrong with the export is never an error here, always a finding.
  *
  * Thread safety: only verify_files has threads, and they see the state without changing it.
@@ -89,7 +89,7 @@ bool sl__verify_same_holes(const char *text, const char *of_event);
 /* SL_ENOENT: there is no such dataset. */
 int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err);
 
-/* The head and the catalog's word on the files. What cannot be read is told by the phases that need it. */
+/* The head and the catalog's word on the files. What cannot be read is reported by the phases that need it. */
 SL_MUST_CHECK int sl__verify_begin(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_events(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_catalog(struct sl__verify *v, struct sl_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is read before the event files, because a run writes it after them: the head that was kept, and how many events
- * the catalog says are in the files. An export that goes on meanwhile can only add to what they say.
+ * the catalog says are in the files. An export that continues meanwhile can only add to what they say.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static int load_head(struct sl__verify *v, struct sl_err *err)
 
 /* ---- the catalog ---- */
 
-/* The URL in fresh memory; NULL with 0: there is none to look at. */
+/* The URL in fresh memory; NULL with 0: there is none to inspect. */
 static int find_url(struct sl__verify *v, char **out, struct sl_err *err)
 {
 	struct sl_io_stat st;
@@ -53,7 +53,7 @@ static int note_delivered(const struct sl__cat_row *row, void *ctx, struct sl_er
 	struct sl__cat_dataset d;
 	(void)err;
 	sl__cat_read_dataset(row, &d);
-	v->delivered = d.damaged ? 0 : d.d.delivered_files; /* damage is told with the catalog */
+	v->delivered = d.damaged ? 0 : d.d.delivered_files; /* damage is reported with the catalog */
 	return 0;
 }
 

@@ -179,7 +179,7 @@ static int compare_event(uint64_t number, const char *text, const char *id, void
 		c->rc = tell(v, 0, table, id, "number is none");
 		return c->rc != 0 ? SL__VERIFY_STOP : 0;
 	}
-	/* Behind the files the chain says what is missing. */
+	/* After the files the chain says what is missing. */
 	for (; c->rc == 0 && c->next < number && c->next <= c->in_files; c->next++) {
 		struct row_key missing;
 		c->rc = tell(v, c->next, table, key_of(&missing, v->dataset, c->next), "the row is missing");

@@ -28,7 +28,7 @@
 struct slot {
 	bool done;                 /* under mu */
 	enum sl_audit_fault fault; /* 0: all is well */
-	int rc;                    /* negative: it could not be looked at */
+	int rc;                    /* negative: it could not be inspected */
 	char text[200];
 };
 

@@ -3,7 +3,7 @@
  * The order of partitions, and the head that was kept elsewhere.
  *
  *  1. Sorted by start, each partition begins where the one before has ended: no gap, no overlap.
- *  2. Of type partition, each begins behind everything that was there when it was committed.
+ *  2. Of type partition, each begins after everything that was there when it was committed.
  *  3. Late rows lie in a hole of one partition that was committed before them, and overlap no others that are late.
  */
 #include <inttypes.h>

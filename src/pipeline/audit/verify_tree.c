@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files below the dataset's folder: each is named by an event, or was left by a run that did not commit it, or does
- * not belong there. Folders of the dataset that begin with an underscore are not data: readers pass over them.
+ * not belong there. Folders of the dataset that begin with an underscore are not data: readers skip them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -61,7 +61,7 @@ static bool is_late(const struct sl__verify *v, uint64_t start, uint64_t end)
 }
 
 /* The last partition, as a run closed it short that did not commit it: the run that commits it longer removes this
- * right behind the commit, or the next one does. */
+ * right after the commit, or the next one does. */
 static bool is_short_last(const struct sl__verify *v, uint64_t start, uint64_t end)
 {
 	size_t n = v->n - v->n_late;
@@ -120,7 +120,7 @@ static int judge(struct sl__verify *v, const char *path, uint32_t mode)
 	if (S_ISREG(mode) && is_uncommitted(v, path))
 		return sl__verify_tell(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
 				       "not committed: a run goes on, or did not end; the same one again replaces it");
-	/* What an event names and is no file is told with the file. */
+	/* What an event names and is no file is reported with the file. */
 	if (known(v, path))
 		return 0;
 	return sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "%s",

@@ -43,7 +43,7 @@ struct backfill {
 	struct sl__buf targets; /* of struct target */
 	struct sl__buf late;    /* of struct target: what is late already in those, ascending */
 	struct cuts cuts;
-	uint64_t next;       /* no partition that was seen holds it or anything behind it */
+	uint64_t next;       /* no partition that was seen holds it or anything after it */
 	struct sl__buf held; /* of struct sl__object *: below the start, in place, not committed yet */
 	struct sl__buf elements, late_elements; /* of struct sl_pipeline_element */
 	struct sl_pipeline_element ahead;       /* data not NULL: it was read, and comes next */
@@ -254,7 +254,7 @@ static int gather(struct backfill *b, const struct target *t, struct sl_err *err
 	uint64_t next = t->start, first, last;
 	bool has_hole = holes != NULL && sl__holes_next(&holes, &first, &last);
 	b->job->cutter.first = t->start;
-	b->job->cutter.until = t->end; /* what lies behind it is not read */
+	b->job->cutter.until = t->end; /* what lies after it is not read */
 	while (next <= t->end) {
 		if (has_hole && next == first) {
 			int rc = gather_hole(b, t, first, last, err);

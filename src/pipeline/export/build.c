@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A worker: the runs of a partition, row by row, into columns, and a row group at a time into a Parquet file. Every row
- * is looked at here: its number must be the next one, from the partition's first to its last, and the runs must end
+ * is inspected here: its number must be the next one, from the partition's first to its last, and the runs must end
  * where their records do. Only then is a guess (run.h) known to be right; whatever is wrong with a guessed run, be it
  * one bad row, only says that the input must be cut record by record.
  */
@@ -92,7 +92,7 @@ static int put_group(struct build *b, struct sl_err *err)
 	return rc;
 }
 
-/* Of the row at hand; of a guess, which is told to nobody, only within the run. */
+/* Of the row at hand; of a guess, which is reported to nobody, only within the run. */
 static uint64_t line_of(const struct build *b)
 {
 	uint64_t line = b->run->line;

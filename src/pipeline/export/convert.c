@@ -19,7 +19,7 @@ static inline bool is_digit(char c)
 
 /* ---- integers ---- */
 
-/* Up to 18 digits cannot overflow; the rest is looked at with care. */
+/* Up to 18 digits cannot overflow; the rest is inspected with care. */
 static const char *long_integer(const char *p, const char *end, bool negative, int64_t *out)
 {
 	int64_t v = 0;

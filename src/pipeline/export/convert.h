@@ -8,7 +8,7 @@
  *	decimal    -?digits[.digits][e±digits]; nothing but zeros beyond the scale
  *	float      the same, and NaN, Infinity, -Infinity
  *	boolean    true false t f 1 0
- *	date       2024-02-29, years of four to six digits, " BC" behind it; infinity and -infinity are the greatest
+ *	date       2024-02-29, years of four to six digits, " BC" after it; infinity and -infinity are the greatest
  *	           number that the column holds and its negative
  *	timestamp  2024-02-29T15:04:05[.123456789][Z|±hh[[:]mm]], also with a blank for the T, and without a zone: UTC;
  *	           seconds may be missing, digits beyond the unit must be zeros; a date is its first moment; years and

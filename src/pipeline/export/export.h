@@ -68,7 +68,7 @@ struct sl__input {
 	size_t tail_len;
 	enum { SL__INPUT_SAME = 0, SL__INPUT_RENAMED, SL__INPUT_TRUNCATED, SL__INPUT_COPY_READ } turn;
 	bool begun;         /* from its beginning, and nothing was taken yet: what comes before it may lie elsewhere */
-	uint64_t sought[2]; /* the last number that was searched for in rotated files, and the one behind it; 0: none */
+	uint64_t sought[2]; /* the last number that was searched for in rotated files, and the one after it; 0: none */
 	int *before;        /* rotated files that are read first, */
 	size_t n_before, before_at; /* and the next of them */
 	bool cut;                   /* of a pipe: the last byte so far is not the end of a line */
@@ -101,7 +101,7 @@ struct sl__export_job {
 	uint64_t seen_first, seen; /* its first and its last sequence */
 	uint64_t left;             /* rows that were read and not given to it */
 	bool records_gaps;         /* a missing sequence is a hole, not the end */
-	int64_t recheck_ns;        /* when holes are looked at again */
+	int64_t recheck_ns;        /* when holes are inspected again */
 	uint64_t first;            /* of the pipeline: what lies below is committed; 0: it may begin anywhere */
 	bool has_pending;          /* a run that waits until the hole before it was given: */
 	struct sl_pipeline_element pending;
@@ -120,7 +120,7 @@ void sl__export_interrupt(struct sl_export *e, bool on);
 void sl__export_step(const struct sl_export *e, const char *step, uint64_t start);
 
 /* ---- input.c ---- */
-/* Open it and look at its beginning; the columns are not known before. */
+/* Open it and inspect its beginning; the columns are not known before. */
 SL_MUST_CHECK int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequence, uint64_t first,
 				 struct sl_err *err);
 void sl__input_close(struct sl__input *in);
@@ -131,7 +131,7 @@ SL_MUST_CHECK int sl__input_schema(struct sl__input *in, const char *sequence, s
 SL_MUST_CHECK int sl__input_names(struct sl__input *in, const char *const **names, size_t *n, struct sl_err *err);
 /* Begin again, with the sequences first … last as far as the source can choose; the records are read from there. */
 SL_MUST_CHECK int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct sl_err *err);
-/* A file that is followed has come to its end because another has its name, or it was truncated: go on with what
+/* A file that is followed has come to its end because another has its name, or it was truncated: continue with what
  * follows it. SL_PIPELINE_END: it has not; the input is over. names: of the columns that the others had; n 0: no
  * header. */
 SL_MUST_CHECK int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err);
@@ -162,7 +162,7 @@ struct sl__object {
 	bool late;                /* rows in the holes of a partition */
 	uint64_t holes;           /* sequences that the source does not have, */
 	struct sl__buf hole_text; /* as ranges (pipeline/holes.h) */
-	uint64_t input_end;       /* behind its last row, in the input */
+	uint64_t input_end;       /* after its last row, in the input */
 	uint8_t sha256[SL__SHA256_BYTES];
 	char *folder, *temp, *path; /* of the file system */
 	char *name;                 /* relative to TO, as the catalog has it */
@@ -175,7 +175,7 @@ struct sl__object {
 };
 #define SL__OBJECT_BUF ((size_t)256 << 10)
 
-/* The folder and those above it. SL_ECREATE: they cannot be; what may pass (no space, a failing disk) is told as such.
+/* The folder and those above it. SL_ECREATE: they cannot be; what may pass (no space, a failing disk) is reported as such.
  */
 SL_MUST_CHECK int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err);
 
@@ -234,7 +234,7 @@ SL_MUST_CHECK int sl__dataset_tail(sl_catalog *c, const char *name, struct sl__e
 SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err);
 
 /* ---- calls.c ---- */
-/* What a call does; everything that it has opened in job is closed behind it, and told in result. */
+/* What a call does; everything that it has opened in job is closed after it, and told in result. */
 typedef int sl__export_call_fn(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err);
 SL_MUST_CHECK int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx,
 				  struct sl_export_result *result, struct sl_err *err);

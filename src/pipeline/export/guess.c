@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partitions of a sorted file, found by looking at few of its lines. run.h says why that is safe. */
+/* Partitions of a sorted file, found by inspecting few of its lines. run.h says why that is safe. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -9,12 +9,12 @@
 #include "pipeline/export/run.h"
 #include "pipeline/partition.h"
 
-#define LINEAR_BYTES ((size_t)32 << 10) /* so near, lines are looked at one by one */
+#define LINEAR_BYTES ((size_t)32 << 10) /* so near, lines are inspected one by one */
 #define PAGE ((size_t)65536)            /* at least a page, on every machine */
 
 /* ---- mapping ---- */
 
-/* The file is laid over the beginning of a larger stretch of zeros, so that loads may reach behind its end. */
+/* The file is laid over the beginning of a larger stretch of zeros, so that loads may reach after its end. */
 int sl__map_open(struct sl__map *out, int fd, size_t len, struct sl_err *err)
 {
 	size_t reserved = (len + PAGE - 1) / PAGE * PAGE + PAGE;
@@ -47,7 +47,7 @@ void sl__map_reader(void)
 
 /* ---- lines ---- */
 
-/* The line that begins at `at`, without its end; the place behind it. */
+/* The line that begins at `at`, without its end; the place after it. */
 static size_t line_at(const struct sl__guesser *g, size_t at, size_t *len)
 {
 	const char *end = memchr(g->text + at, '\n', g->len - at);
@@ -64,7 +64,7 @@ static bool is_blank(const struct sl__guesser *g, size_t at, size_t len)
 	return true;
 }
 
-/* The first line at or behind *at that is not blank, and its number. false: there is none, or it has no number. */
+/* The first line at or after *at that is not blank, and its number. false: there is none, or it has no number. */
 static bool number_at(struct sl__guesser *g, size_t *at, size_t *behind, uint64_t *number)
 {
 	while (*at < g->len) {
@@ -121,7 +121,7 @@ static bool narrow(struct sl__guesser *g, struct between *b, uint64_t wanted)
 	for (unsigned round = 0; b->high - b->low > LINEAR_BYTES && round < 200; round++) {
 		size_t probe = interpolate(b, wanted, round), behind;
 		uint64_t number;
-		/* A little before it, so that the place is most likely behind, and near. */
+		/* A little before it, so that the place is most likely after, and near. */
 		probe = probe > b->low + LINEAR_BYTES / 2 ? probe - LINEAR_BYTES / 4 : b->low + LINEAR_BYTES / 4;
 		size_t at = line_start(g, SL_MIN(probe, b->high - 1));
 		if (at >= b->high) {

@@ -104,7 +104,7 @@ static int stat_named(const struct sl__input *in, struct sl_io_stat *out)
 /*
  * What has become of the file since it was read to its end: it was truncated (and perhaps written again, up to any
  * length), or another that has something in it has its name. Whoever writes to that one has written its last line to
- * the old one before, so that one more look at the old one finds all of it.
+ * the old one before, so that one more inspect the old one finds all of it.
  */
 static int look_at_file(struct sl__input *in, struct sl_err *err)
 {
@@ -152,8 +152,8 @@ struct find_copy {
 	int64_t mtime_ms;
 };
 
-/* The copy that was made before the truncation lies next to the file, under a name that rotations give, and goes on
- * behind the bytes that were read. */
+/* The copy that was made before the truncation lies next to the file, under a name that rotations give, and continues
+ * after the bytes that were read. */
 static int try_copy(const char *name, void *ctx)
 {
 	struct find_copy *f = ctx;
@@ -209,7 +209,7 @@ static int same_header(struct sl__input *in, char *const *names, size_t n, struc
 			  "the file that has its name now has another header; export it as another dataset");
 }
 
-/* From the beginning of the file behind fd, which is the input's then. */
+/* From the beginning of the file after fd, which is the input's then. */
 static int begin_file(struct sl__input *in, int fd, char *const *names, size_t n, struct sl_err *err)
 {
 	sl__close_fd(&in->e->env, &in->fd);
@@ -259,7 +259,7 @@ int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl
 		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
 	if (copy < 0)
 		return begin_named(in, names, n, err);
-	sl__close_fd(env, &in->fd); /* behind what was read, to its end */
+	sl__close_fd(env, &in->fd); /* after what was read, to its end */
 	in->fd = copy;
 	in->turn = SL__INPUT_COPY_READ;
 	in->header = false;
@@ -282,7 +282,7 @@ struct find_rotated {
 	const char *folder, *base;
 	uint64_t begins;    /* of the file that has the name */
 	struct sl__buf all; /* of struct rotated */
-	int fd;             /* the one that is looked at, */
+	int fd;             /* the one that is inspected, */
 	uint64_t offset;    /* and how far */
 };
 
@@ -360,7 +360,7 @@ static void drop_before(struct sl__input *in)
 	in->n_before = in->before_at = 0;
 }
 
-/* Of those found, in their order: the last that begins at or before `next`, and all behind it. */
+/* Of those found, in their order: the last that begins at or before `next`, and all after it. */
 static int keep_needed(struct sl__input *in, const struct find_rotated *f, uint64_t next, struct sl_err *err)
 {
 	struct rotated *all = (void *)f->all.data;
@@ -484,7 +484,7 @@ static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_er
 		if (in->sample_end_ns == 0)
 			wait_for(in, in->fd, -1);
 		else if (!wait_for_sample(in))
-			return SL_EAGAIN; /* for infer_pipe alone, which goes on */
+			return SL_EAGAIN; /* for infer_pipe alone, which continues */
 		if (sl__export_stopping(in->e))
 			return cancelled(err);
 		ssize_t got = read(in->fd, buf, n);

@@ -547,7 +547,7 @@ static int next_of_records(struct sl__export_job *job, struct sl_pipeline_elemen
 /* A hole becomes an empty file for every whole partition in it: more than this is a sequence that has jumped. */
 #define EMPTY_PARTITIONS_MAX 10000
 
-/* The hole before the pending run, or a part of it: it ends with its partition, and where this run goes on. */
+/* The hole before the pending run, or a part of it: it ends with its partition, and where this run continues. */
 static int next_hole(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	const struct sl__run *behind = job->pending.data;
@@ -571,7 +571,7 @@ static int next_hole(struct sl__export_job *job, struct sl_pipeline_element *out
 	return 0;
 }
 
-/* As next_of_records, with a run of its own for what is missing before one. */
+/* As next_of_records, with a run its own for what is missing before one. */
 static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	int rc = 0;
@@ -741,7 +741,7 @@ static void enter(struct sl_export *e, sl_pipeline *p)
 	sl__unlock(&e->mu);
 }
 
-/* Where this run goes on: behind what is committed, also by an earlier pipeline of this call. */
+/* Where this run continues: after what is committed, also by an earlier pipeline of this call. */
 static bool begins_at(struct sl__export_job *job, uint64_t *first)
 {
 	struct sl_export_progress now;
@@ -787,7 +787,7 @@ static void init_cutter(struct sl__export_job *job, uint64_t first)
 			job->dataset.partition_size, first, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
 }
 
-/* Pass over what lies below first; *from is where the first record of the map begins, then where that one does. */
+/* Skip what lies below first; *from is where the first record of the map begins, then where that one does. */
 static int pass_over(struct sl__export_job *job, const struct sl_record *record, uint64_t first, uint64_t *from,
 		     struct sl_err *err)
 {
@@ -809,7 +809,7 @@ static int pass_over(struct sl__export_job *job, const struct sl_record *record,
 	return rc;
 }
 
-/* Without reading every byte behind the checkpoint, where that can be. SL_EAGAIN: it cannot. */
+/* Without reading every byte after the checkpoint, where that can be. SL_EAGAIN: it cannot. */
 static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 {
 	uint64_t first;
@@ -879,7 +879,7 @@ int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
 	sl__lock(&job->e->mu);
 	bool now = job->e->stop == 1 + SL_EXPORT_NOW;
 	sl__unlock(&job->e->mu);
-	/* After a failure or a stop at once nobody waits for a catalog, a disk or an endpoint that is away. */
+	/* After a failure or a stop at once nobody waits for a catalog, a disk or an endpoint that is unavailable. */
 	int rc = sl_outbox_drain(job->outbox, now || err == NULL ? SL_NONE : DELIVER_MS, &why);
 	if (rc == 0)
 		return 0;

@@ -6,7 +6,7 @@
  * The cutter reads every record, by <sluice/records.h>: for pipes, databases and growing files, whose text it copies,
  * and for mapped files, of which it gives slices.
  *
- * The guesser looks at a few lines of a mapped file only: it takes the file for sorted, and searches for the line with
+ * The guesser inspects a few lines of a mapped file only: it takes the file for sorted, and searches for the line with
  * which the next partition begins. What it gives is a guess until a worker has parsed the run from its first to its
  * last byte and found one record after the other with the next number. Each run begins where the one before it ended,
  * so by induction a run that comes out right began and ended at a record, whatever quotes the input has. The first
@@ -30,11 +30,11 @@ struct sl__bad_record {
 
 struct sl__run {
 	const struct sl_env *env;
-	const char *text; /* SL__ROW_PADDING bytes behind it are readable */
+	const char *text; /* SL__ROW_PADDING bytes after it are readable */
 	size_t len;
 	char *own;     /* text, when it is the run's; else NULL */
 	uint64_t line; /* of its first byte; 0: not known */
-	uint64_t end;  /* behind its last byte, in the input */
+	uint64_t end;  /* after its last byte, in the input */
 	bool guessed;
 	bool hole;                  /* no text: the source has none of its sequences */
 	bool late;                  /* rows that were recorded as a hole, and are there now */
@@ -111,7 +111,7 @@ struct sl__cutter {
 	/* the run that is being made */
 	bool open;
 	struct sl_pipeline_element element;
-	uint64_t line, next_line; /* of its first byte, of the one behind it */
+	uint64_t line, next_line; /* of its first byte, of the one after it */
 	uint64_t offset, end;     /* in the input */
 	struct sl__buf text, bad, scratch;
 };
@@ -122,12 +122,12 @@ void sl__cutter_fini(struct sl__cutter *c);
 /* 0: out->data is a struct sl__run, without text below first. SL_PIPELINE_END: the records have ended. SL_EDATA with
  * the place; what the records returned. */
 SL_MUST_CHECK int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err);
-/* What was given last, from `next` on, was too early: it comes again behind other records. The records are exchanged
+/* What was given last, from `next` on, was too early: it comes again after other records. The records are exchanged
  * next. */
 void sl__cutter_take_back(struct sl__cutter *c, uint64_t next);
 /* Records from first on that were read and are in no run yet. */
 uint64_t sl__cutter_left(const struct sl__cutter *c);
-/* Read everything below c->first. 0: one number came after the other, and *end is the place behind them in the input.
+/* Read everything below c->first. 0: one number came after the other, and *end is the place after them in the input.
  * SL_PIPELINE_END: so it was, but the records ended before. SL_EAGAIN: something is wrong with them, which a run from
  * the beginning will tell. Else as next. The cutter is not used any more. */
 SL_MUST_CHECK int sl__cutter_skip(struct sl__cutter *c, uint64_t *end, struct sl_err *err);

@@ -25,7 +25,7 @@ struct sl__schema {
 
 void sl__schema_fini(struct sl__schema *s); /* also of a zeroed one */
 
-/* A copy. SL_EINVAL: no columns, too many, a name twice or empty, a kind that is none. */
+/* A copy. SL_EINVAL: no columns, too many, a name twice or empty, a kind that is invalid. */
 SL_MUST_CHECK int sl__schema_copy(struct sl__schema *out, const struct sl_env *env,
 				  const struct sl_parquet_column *columns, size_t n, struct sl_err *err);
 /* Of guessed columns: the sequence is required, everything else nullable; numbers that neither 64 bits nor a double

@@ -5,7 +5,7 @@
  * NULL, a quoted "" is empty text, bytes are \x and hexadecimal digits, times are RFC 3339 (a blank for the T will do),
  * booleans true/false or t/f.
  *
- * How the export uses it: open; columns; begin, read until 0; with follow begin again behind the last row that it has
+ * How the export uses it: open; columns; begin, read until 0; with follow begin again after the last row that it has
  * seen, after a pause or when wait says so; close. Backfill begins at any range.
  *
  * Thread safety: one thread at a time per source (not always the same one); wake from any thread. Ownership: what
@@ -36,7 +36,7 @@ struct sl__export_source_ops {
 	 * earlier begin had not given yet is dropped. */
 	int (*begin)(uint64_t first, uint64_t last, struct sl_err *err, void *ctx);
 	/* As sl_records_read_fn: up to n bytes; 0: these were all rows; negative: SL_E…, err->retryable says whether
-	 * begin behind the last whole record may help. Ends with a line end. */
+	 * begin after the last whole record may help. Ends with a line end. */
 	int64_t (*read)(void *buf, size_t n, struct sl_err *err, void *ctx);
 	/* Whether there is a row with a number in one of these ranges ("17,20-25"): the smallest in *found, and true in
 	 * *any. Between a begin whose rows were all read and the next. NULL: not of a database. */

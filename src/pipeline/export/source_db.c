@@ -66,7 +66,7 @@ static void put_table(struct sl__buf *buf, const char *table, const struct sl_en
 	sl__export_db_put_name(buf, dot != NULL ? dot + 1 : table);
 }
 
-/* Without the semicolon that people put behind it, and with a line end that ends its last comment. */
+/* Without the semicolon that people put after it, and with a line end that ends its last comment. */
 static void put_query(struct sl__buf *buf, const char *query)
 {
 	size_t n = strlen(query);

@@ -4,15 +4,15 @@
  * read, and which row may be given.
  *
  * Rows are asked for in chunks, so that no snapshot of the database grows old. What must stay true:
- *  1. A chunk begins at the last row of the one before, which is passed over once: a second row with the same number is
+ *  1. A chunk begins at the last row of the one before, which is skipped once: a second row with the same number is
  *     seen and given, and the export refuses it.
  *  2. Where numbers are drawn before they are committed (PostgreSQL), a row may be visible before the one that
- *     precedes it. A row behind a missing number, and the first row of a new dataset, is therefore not given before
+ *     precedes it. A row after a missing number, and the first row of a new dataset, is therefore not given before
  *     every transaction has ended that could still produce a smaller number, and the rows were read again ("to
  *     settle"). One wait settles all numbers up to the greatest that was visible when it began. SQLite has one writer
  *     at a time: what it does not show is not there.
- *  3. A database that goes away is waited for, once the source is open: the place is known to the row, so nothing is
- *     lost or given twice. What is wrong for good is told at once.
+ *  3. A database that becomes unavailable is waited for, once the source is open: the place is known to the row, so nothing is
+ *     lost or given twice. What is wrong for good is reported at once.
  *
  * Thread safety: as the source. Ownership: sl__export_db_fini frees what is in it.
  */
@@ -69,7 +69,7 @@ void sl__export_db_put_name(struct sl__buf *buf, const char *name);
 /* The name of the sequence as the SELECT knows it: s."name". */
 void sl__export_db_put_sequence(struct sl__buf *buf, const struct sl__export_db *db);
 
-/* SELECT of the smallest number that lies in one of the next ranges of *ranges, which then is behind them; false: there
+/* SELECT of the smallest number that lies in one of the next ranges of *ranges, which then is after them; false: there
  * are no more. */
 bool sl__export_db_put_present(struct sl__buf *sql, const struct sl__export_db *db, const char **ranges);
 

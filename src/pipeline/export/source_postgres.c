@@ -8,7 +8,7 @@
  * settings of the server. Types come from the result: its OIDs and modifiers. What Parquet has no type for is text;
  * arrays and composites are JSON.
  *
- * A lost connection is made again behind the last row that was given.
+ * A lost connection is made again after the last row that was given.
  */
 #include <errno.h>
 #include <poll.h>
@@ -27,7 +27,7 @@ static const char session[] = "SET default_transaction_read_only = on; SET TimeZ
 struct pg_source {
 	struct sl__export_db db;
 	PGconn *pg;   /* NULL: to be connected by the next begin */
-	char *fields; /* the list behind SELECT, as text that CSV needs */
+	char *fields; /* the list after SELECT, as text that CSV needs */
 	bool not_null;
 	bool looked; /* for rows without a number */
 	bool copying;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of a SQLite file, stepped and written as CSV. A statement runs until CHUNK_BYTES of text are there and is reset
- * then, so that writers and checkpoints of the database never wait for the export; the next one goes on behind its last
+ * then, so that writers and checkpoints of the database never wait for the export; the next one continues after its last
  * row (source_db.h). An index on the sequence makes that cheap.
  *
  * SQLite has a type a value, Parquet a type a column. A column gets the one that it is declared with; where there is
@@ -307,7 +307,7 @@ static int prepare_chunk(struct sqlite_source *s, struct sl_err *err)
 	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), 2, &s->chunk, err);
 }
 
-/* Rows without a number would never be asked for, and nobody would know. Numbers that are texts sort behind all others,
+/* Rows without a number would never be asked for, and nobody would know. Numbers that are texts sort after all others,
  * and would not be asked for either. */
 static int look_for_others(struct sqlite_source *s, struct sl_err *err)
 {

@@ -251,7 +251,7 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 	return rc;
 }
 
-/* ---- what lies beside a committed file ---- */
+/* ---- what lies next to a committed file ---- */
 
 struct sweep {
 	struct sl_export *e;

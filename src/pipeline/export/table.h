@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows as columns: fields go in row by row, arrays of values come out, as sl_parquet_writer_put wants them. A row that
- * does not fit leaves nothing behind. Text is not copied where it lies in the input, which must outlive the table's
+ * does not fit leaves nothing after. Text is not copied where it lies in the input, which must outlive the table's
  * rows; what was unescaped, and bytes that were hexadecimal digits, are kept in pieces of the table's own.
  *
  * Thread safety: one thread at a time. Ownership: columns and env are borrowed and outlive the table.
