@@ -582,10 +582,10 @@ class Bad(ExportTest):
         self.write("in.csv", b"n\n1\n")
         self.fails(74, "export", "--from", "none.csv", *self.WHERE, says="none.csv")
         for to in ("in.csv/x", "in.csv", "/proc/none"):
-            self.fails(73, "export", "--from", "in.csv", "--to", to, "--dataset", "d", says=["cannot make the folder", to])
+            self.fails(73, "export", "--from", "in.csv", "--to", to, "--dataset", "d", says=["cannot create the folder", to])
         os.mkdir(self.path("taken"))
         self.write("taken/d", b"")
-        self.fails(73, "export", "--from", "in.csv", "--to", "taken", "--dataset", "d", says=["cannot make the folder", "taken/d"])
+        self.fails(73, "export", "--from", "in.csv", "--to", "taken", "--dataset", "d", says=["cannot create the folder", "taken/d"])
         self.fails(74, "export", "--from", "sqlite:none.db", "--table", "t", *self.WHERE, says="none.db")
         self.fails(65, "export", "--from", "sqlite:in.csv", "--table", "t", *self.WHERE, says="in.csv")
         self.fails(64, "export", "--from", "in.csv", "--to", "lake", "--dataset", "../x", says="a name begins with a letter")

@@ -198,7 +198,7 @@ class Sqlite(ExportTest):
         self.assertEqual(len(self.events()), 8)
         # A late row that the source does not have any more is reported, as any other is.
         self.db("DELETE FROM t WHERE n = 13")
-        self.backfill("10-19", code=65, says="does not have all rows any more that were exported late")
+        self.backfill("10-19", code=65, says="no longer has all rows that were exported late")
 
     def test_late_rows_may_fill_a_partition_that_had_none(self):
         self.table(1, 25)

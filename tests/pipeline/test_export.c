@@ -879,7 +879,7 @@ static void options_that_cannot_be_are_named(void **state)
 	assert_int_equal(sl_export_new(&e, &opts, &err), SL_EINVAL);
 	opts.follow = opts.final = SL_DEFAULT;
 	opts.sequence = "nothing";
-	(void)refuse(&opts, SL_EINVAL, "sequence: there is no column \"nothing\"");
+	(void)refuse(&opts, SL_EINVAL, "sequence: no column \"nothing\"");
 	opts.from = "/nowhere/in.csv";
 	(void)refuse(&opts, SL_ENOENT, "open /nowhere/in.csv");
 }

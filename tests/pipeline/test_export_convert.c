@@ -117,6 +117,10 @@ static void decimals_lose_no_digit(void **state)
 		assert_non_null(sl__to_decimal(bad[i], strlen(bad[i]), 18, 2, &v));
 }
 
+static const struct sl_parquet_column micros = {.unit = SL_PARQUET_MICROS},
+				      micros_local = {.unit = SL_PARQUET_MICROS, .local = 1},
+				      millis = {.unit = SL_PARQUET_MILLIS}, nanos = {.unit = SL_PARQUET_NANOS};
+
 static void times_are_moments_in_the_columns_unit(void **state)
 {
 	(void)state;
@@ -166,18 +170,18 @@ static void times_are_moments_in_the_columns_unit(void **state)
 	struct sl__time_memo memo = {{0}, 0};
 	int64_t v;
 	for (size_t i = 0; i < SL_COUNT(good); i++) {
-		assert_null(sl__to_timestamp(good[i].text, strlen(good[i].text), SL_PARQUET_MICROS, false, &memo, &v));
+		assert_null(sl__to_timestamp(good[i].text, strlen(good[i].text), &micros, &memo, &v));
 		if (v != good[i].micros)
 			fail_msg("%s: %lld", good[i].text, (long long)v);
 	}
 	for (size_t i = 0; i < SL_COUNT(bad); i++)
-		if (sl__to_timestamp(bad[i], strlen(bad[i]), SL_PARQUET_MICROS, false, &memo, &v) == NULL)
+		if (sl__to_timestamp(bad[i], strlen(bad[i]), &micros, &memo, &v) == NULL)
 			fail_msg("\"%s\" was taken", bad[i]);
-	assert_null(sl__to_timestamp("1970-01-02T00:00:00.001", 23, SL_PARQUET_MILLIS, false, &memo, &v));
+	assert_null(sl__to_timestamp("1970-01-02T00:00:00.001", 23, &millis, &memo, &v));
 	assert_int_equal(v, 86400001);
-	assert_null(sl__to_timestamp("1970-01-01T00:00:00.000000001", 29, SL_PARQUET_NANOS, false, &memo, &v));
+	assert_null(sl__to_timestamp("1970-01-01T00:00:00.000000001", 29, &nanos, &memo, &v));
 	assert_int_equal(v, 1);
-	assert_non_null(sl__to_timestamp("2263-01-01", 10, SL_PARQUET_NANOS, false, &memo, &v));
+	assert_non_null(sl__to_timestamp("2263-01-01", 10, &nanos, &memo, &v));
 	int32_t day;
 	assert_null(sl__to_date("2024-02-29", 10, &day));
 	assert_int_equal(day, 19782);
@@ -191,10 +195,10 @@ static void times_are_moments_in_the_columns_unit(void **state)
 	assert_null(sl__to_date("-infinity", 9, &day));
 	assert_int_equal(day, -INT32_MAX);
 	/* A column of local times has no place for a zone. */
-	assert_null(sl__to_timestamp("2024-02-29 15:04:05", 19, SL_PARQUET_MICROS, true, &memo, &v));
+	assert_null(sl__to_timestamp("2024-02-29 15:04:05", 19, &micros_local, &memo, &v));
 	assert_int_equal(v, 1709219045000000);
-	assert_non_null(sl__to_timestamp("2024-02-29 15:04:05Z", 20, SL_PARQUET_MICROS, true, &memo, &v));
-	assert_non_null(sl__to_timestamp("2024-02-29 15:04:05+00", 22, SL_PARQUET_MICROS, true, &memo, &v));
+	assert_non_null(sl__to_timestamp("2024-02-29 15:04:05Z", 20, &micros_local, &memo, &v));
+	assert_non_null(sl__to_timestamp("2024-02-29 15:04:05+00", 22, &micros_local, &memo, &v));
 }
 
 /* ---- rows ---- */
@@ -208,6 +212,7 @@ static const struct sl_parquet_column columns[] = {
 };
 static const char *const names[] = {"n", "ok", "text", "raw", "id"};
 static const size_t in_place[] = {0, 1, 2, 3, 4};
+static const struct sl__table_columns all_columns = {columns, 5, in_place};
 
 struct rows {
 	struct sl_env env;
@@ -221,7 +226,7 @@ static void open_rows(struct rows *r, bool csv, size_t max)
 	*r = (struct rows){.reader = NULL};
 	assert_int_equal(sl__env_init(&r->env, NULL, NULL), 0);
 	assert_int_equal(sl__row_reader_new(&r->reader, &opts, NULL), 0);
-	assert_int_equal(sl__table_init(&r->batch, &r->env, columns, 5, in_place, max, NULL), 0);
+	assert_int_equal(sl__table_init(&r->batch, &r->env, &all_columns, max, NULL), 0);
 }
 
 static void close_rows(struct rows *r)
@@ -284,10 +289,10 @@ static void a_row_that_does_not_fit_names_its_column_and_leaves_nothing(void **s
 	static const struct {
 		const char *record, *message;
 	} bad[] = {
-		{",t,a,b,cd", "column n: NULL in a column that has none"},
+		{",t,a,b,cd", "column n: NULL in a required column"},
 		{"x,t,a,b,cd", "column n: not an integer: \"x\""},
 		{"1,yes,a,b,cd", "column ok: neither true nor false: \"yes\""},
-		{"1,t,a,\\x0,cd", "column raw: not hexadecimal digits behind \\x: \"\\x0\""},
+		{"1,t,a,\\x0,cd", "column raw: not hexadecimal digits after \\x: \"\\x0\""},
 		{"1,t,a,b,c", "column id: not as many bytes as the column has: \"c\""},
 	};
 	struct rows r;
@@ -344,7 +349,7 @@ static void without_memory_a_row_fails_and_nothing_leaks(void **state)
 	for (; failed > 0; at++) {
 		struct sl__table b;
 		fault_arm_mem(&fault, at, FAULT_ONCE);
-		int rc = sl__table_init(&b, &env, columns, 5, in_place, 10, NULL);
+		int rc = sl__table_init(&b, &env, &all_columns, 10, NULL);
 		if (rc == 0) {
 			rc = sl__table_add(&b, f, NULL);
 			sl__table_fini(&b);

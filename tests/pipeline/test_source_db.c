@@ -545,14 +545,14 @@ static void *read_on_thread(void *ctx)
 }
 
 /* It waits for as long as one likes, and says for whom. */
-static void wait_until_told(struct reading *r, const char *says)
+static void wait_until_logged(struct reading *r, const char *says)
 {
 	bool told = false;
 	pthread_mutex_lock(&r->mu);
 	r->told[0] = '\0';
 	pthread_mutex_unlock(&r->mu);
 	while (!told) {
-		vclock_advance_ms(&r->p->clock, 6 * SL__EXPORT_DB_TELL_MS + 1);
+		vclock_advance_ms(&r->p->clock, 6 * SL__EXPORT_DB_LOG_MS + 1);
 		(void)usleep(1000);
 		pthread_mutex_lock(&r->mu);
 		assert_false(r->ended);
@@ -574,10 +574,10 @@ static void check_wait(struct place *p, const char *begin, const char *prepare, 
 	assert_int_equal(pg_temp_exec(other, begin), 0);
 	run_sql(p, "INSERT INTO t VALUES (1), (2), (4)");
 	assert_int_equal(pthread_create(&r.thread, NULL, read_on_thread, &r), 0);
-	wait_until_told(&r, prepare != NULL ? "pid " : says);
+	wait_until_logged(&r, prepare != NULL ? "pid " : says);
 	if (prepare != NULL) {
 		assert_int_equal(pg_temp_exec(other, prepare), 0);
-		wait_until_told(&r, says);
+		wait_until_logged(&r, says);
 	}
 	assert_int_equal(pg_temp_exec(other, end), 0);
 	pthread_join(r.thread, NULL);

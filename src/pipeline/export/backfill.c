@@ -11,6 +11,7 @@
  * it ends, by a kill or by an error, there is no gap between what is committed. Files that were not committed are
  * replaced by the next try.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 
@@ -53,62 +54,45 @@ struct backfill {
 
 /* ---- targets ---- */
 
-static bool touches(const struct backfill *b, uint64_t start, uint64_t end)
-{
-	for (size_t i = 0; i < b->n_ranges; i++)
-		if (b->ranges[i].first <= end && b->ranges[i].last >= start)
-			return true;
-	return false;
-}
-
-/* What of the ranges lies in first … last, which no partition holds. */
-static void add_missing(struct backfill *b, uint64_t first, uint64_t last)
-{
-	uint64_t size = b->job->dataset.partition_size;
-	for (size_t i = 0; i < b->n_ranges; i++) {
-		uint64_t at = SL_MAX(first, b->ranges[i].first), end = SL_MIN(last, b->ranges[i].last);
-		while (at <= end) {
-			const struct target t = {.start = at, .end = SL_MIN(end, sl__partition_end(at, size))};
-			(void)sl__buf_append(&b->targets, &t, sizeof(t));
-			at = t.end + 1;
-		}
-	}
-}
-
 static size_t n_targets(const struct sl__buf *targets)
 {
 	return targets->len / sizeof(struct target);
 }
 
-/* Late rows belong to the partition that was seen last, if that is a target. */
-static int look_at_late(struct backfill *b, const struct sl_catalog_partition *p)
-{
-	const struct target *all = (void *)b->targets.data;
-	size_t n = n_targets(&b->targets);
-	struct target t = {.start = p->start, .end = p->end, .committed = true, .late = true, .bytes = p->bytes};
-	memcpy(t.sha256, p->sha256, sizeof(t.sha256));
-	if (n > 0 && all[n - 1].committed && all[n - 1].start <= p->start && p->end <= all[n - 1].end)
-		(void)sl__buf_append(&b->late, &t, sizeof(t));
-	return b->late.failed;
-}
-
-static int look_at(const struct sl_catalog_partition *p, void *ctx)
+/* One committed partition: it is a target when a range touches it, and so is what no partition before it holds. */
+static int add_targets(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct backfill *b = ctx;
-	if (p->type == SL_AUDIT_LATE)
-		return look_at_late(b, p);
-	if (p->start > b->next)
-		add_missing(b, b->next, p->start - 1);
+	struct target t = {.start = p->start, .end = p->end, .committed = true, .bytes = p->bytes};
+	memcpy(t.sha256, p->sha256, sizeof(t.sha256));
+
+	/* Late rows belong to the partition that was seen last, if that is a target. */
+	if (p->type == SL_AUDIT_LATE) {
+		const struct target *all = (void *)b->targets.data;
+		size_t n = n_targets(&b->targets);
+		t.late = true;
+		if (n > 0 && all[n - 1].committed && all[n - 1].start <= p->start && p->end <= all[n - 1].end)
+			(void)sl__buf_append(&b->late, &t, sizeof(t));
+		return b->late.failed;
+	}
+
+	bool touched = false;
+	for (size_t i = 0; i < b->n_ranges; i++) {
+		const struct sl_export_range *r = &b->ranges[i];
+		touched = touched || (r->first <= p->end && r->last >= p->start);
+		uint64_t at = SL_MAX(b->next, r->first);
+		while (p->start > 0 && at <= SL_MIN(p->start - 1, r->last)) { /* in no partition, cut at boundaries */
+			uint64_t end = sl__partition_end(at, b->job->dataset.partition_size);
+			const struct target missing = {.start = at, .end = SL_MIN(end, SL_MIN(p->start - 1, r->last))};
+			(void)sl__buf_append(&b->targets, &missing, sizeof(missing));
+			at = missing.end + 1;
+		}
+	}
 	b->next = p->end + 1;
-	if (touches(b, p->start, p->end)) {
-		struct target t = {.start = p->start,
-				   .end = p->end,
-				   .committed = true,
-				   .bytes = p->bytes,
-				   .holes = sl__strdup(&b->job->e->env, p->hole_ranges)};
+	if (touched) {
+		t.holes = sl__strdup(&b->job->e->env, p->hole_ranges);
 		if (t.holes == NULL)
 			return SL_ENOMEM;
-		memcpy(t.sha256, p->sha256, sizeof(t.sha256));
 		(void)sl__buf_append(&b->targets, &t, sizeof(t));
 	}
 	return b->targets.failed;
@@ -120,31 +104,25 @@ static int by_start(const void *a, const void *b)
 	return (left->start > right->start) - (left->start < right->start);
 }
 
-static int check_ranges(const struct backfill *b, struct sl_err *err)
-{
-	const struct sl__dataset_state *d = &b->job->dataset;
-	for (size_t i = 0; i < b->n_ranges; i++) {
-		if (b->ranges[i].first > b->ranges[i].last)
-			return sl_err_set(err, SL_EINVAL, "backfill: %llu to %llu is no range", U(b->ranges[i].first),
-					  U(b->ranges[i].last));
-		if (b->ranges[i].last > d->checkpoint)
-			return sl_err_set(err, SL_EINVAL, "backfill: %llu lies behind the checkpoint %llu: export it",
-					  U(b->ranges[i].last), U(d->checkpoint));
-		for (size_t k = 0; k < i; k++)
-			if (b->ranges[k].first <= b->ranges[i].last && b->ranges[k].last >= b->ranges[i].first)
-				return sl_err_set(err, SL_EINVAL, "backfill: ranges overlap at %llu",
-						  U(SL_MAX(b->ranges[k].first, b->ranges[i].first)));
-	}
-	return 0;
-}
-
 static int find_targets(struct backfill *b, struct sl_err *err)
 {
-	int rc = check_ranges(b, err);
-	if (rc == 0)
-		rc = sl_catalog_partitions(b->job->catalog, b->job->e->o.dataset, 0, 0, look_at, b, err);
+	const struct sl_export_range *r = b->ranges;
+	uint64_t checkpoint = b->job->dataset.checkpoint;
+	for (size_t i = 0; i < b->n_ranges; i++) {
+		if (r[i].first > r[i].last)
+			return sl_err_set(err, SL_EINVAL, "backfill: invalid range %llu to %llu", U(r[i].first),
+					  U(r[i].last));
+		if (r[i].last > checkpoint)
+			return sl_err_set(err, SL_EINVAL, "backfill: %llu is after the checkpoint %llu: export it",
+					  U(r[i].last), U(checkpoint));
+		for (size_t k = 0; k < i; k++)
+			if (r[k].first <= r[i].last && r[k].last >= r[i].first)
+				return sl_err_set(err, SL_EINVAL, "backfill: ranges overlap at %llu",
+						  U(SL_MAX(r[k].first, r[i].first)));
+	}
+	int rc = sl_catalog_partitions(b->job->catalog, b->job->e->o.dataset, 0, 0, add_targets, b, err);
 	if (rc == SL_ENOMEM || (rc == 0 && b->targets.failed != 0))
-		rc = sl_err_set(err, SL_ENOMEM, "backfill: no memory");
+		rc = sl__no_memory(err, "backfill");
 	if (b->targets.len > 0)
 		qsort(b->targets.data, n_targets(&b->targets), sizeof(struct target), by_start);
 	return rc;
@@ -236,36 +214,32 @@ static int look_ahead(struct backfill *b, const struct target *t, struct sl_err 
 	return 0;
 }
 
-/* A recorded hole, and the rows that have appeared in it. */
-static int gather_hole(struct backfill *b, const struct target *t, uint64_t first, uint64_t last, struct sl_err *err)
-{
-	int rc = add_hole(b, first, last, err);
-	while (rc == 0 && (rc = look_ahead(b, t, err)) == 0 && b->ahead.data != NULL && b->ahead.first <= last) {
-		((struct sl__run *)b->ahead.data)->late = true;
-		rc = add_element(&b->late_elements, &b->ahead, err);
-	}
-	return rc;
-}
-
-/* Its rows, out of the source. The cutter has begun a run wherever a hole begins or ends. */
+/* The rows of a target, from the source. The cutter begins a run wherever a hole begins or ends. */
 static int gather(struct backfill *b, const struct target *t, struct sl_err *err)
 {
 	const char *holes = t->holes;
 	uint64_t next = t->start, first, last;
 	bool has_hole = holes != NULL && sl__holes_next(&holes, &first, &last);
+	int rc;
 	b->job->cutter.first = t->start;
-	b->job->cutter.until = t->end; /* what lies after it is not read */
+	b->job->cutter.until = t->end; /* what follows it is not read */
 	while (next <= t->end) {
+		/* A recorded hole, and the rows that have appeared in it. */
 		if (has_hole && next == first) {
-			int rc = gather_hole(b, t, first, last, err);
+			if ((rc = add_hole(b, first, last, err)) != 0)
+				return rc;
+			while ((rc = look_ahead(b, t, err)) == 0 && b->ahead.data != NULL && b->ahead.first <= last) {
+				((struct sl__run *)b->ahead.data)->late = true;
+				if ((rc = add_element(&b->late_elements, &b->ahead, err)) != 0)
+					return rc;
+			}
 			if (rc != 0)
 				return rc;
 			next = last + 1;
 			has_hole = sl__holes_next(&holes, &first, &last);
 			continue;
 		}
-		int rc = look_ahead(b, t, err);
-		if (rc != 0)
+		if ((rc = look_ahead(b, t, err)) != 0)
 			return rc;
 		bool missing = b->ahead.data == NULL || b->ahead.first > next;
 		uint64_t until = missing && b->ahead.data != NULL ? SL_MIN(b->ahead.first - 1, t->end) : t->end;
@@ -287,13 +261,25 @@ static int gather(struct backfill *b, const struct target *t, struct sl_err *err
 	return 0;
 }
 
-static bool has_bytes_of(const struct sl_env *env, const char *path, const struct target *t, char *buf)
+/* Does the committed file exist, with the committed bytes? */
+static bool is_in_place(const struct backfill *b, const struct target *t)
 {
+	const struct sl_export *e = b->job->e;
+	const struct sl_env *env = &e->env;
+	char name[SL__PARTITION_NAME_BYTES], *buf = sl__builder_buf(b->builder);
 	struct sl__sha256 hash = {NULL};
 	uint8_t digest[SL__SHA256_BYTES];
 	uint64_t offset = 0;
 	ssize_t got = -1;
-	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+	if (!t->committed)
+		return false;
+	if (t->late)
+		sl__late_name(t->start, t->end, b->job->dataset.partition_size, name);
+	else
+		sl__partition_name(t->start, t->end, b->job->dataset.partition_size, name);
+	char *path = sl__asprintf(env, "%s/%s/%s", e->o.to, e->o.dataset, name);
+	int fd = path != NULL ? SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0) : -ENOMEM;
+	sl__free(env, path);
 	if (fd < 0 || sl__sha256_begin(&hash, NULL) != 0) {
 		sl__close_fd(env, &fd);
 		return false;
@@ -308,30 +294,6 @@ static bool has_bytes_of(const struct sl_env *env, const char *path, const struc
 	sl__sha256_drop(&hash);
 	sl__close_fd(env, &fd);
 	return same;
-}
-
-/* Is the file that is there the committed one? */
-static bool is_in_place(const struct backfill *b, const struct target *t)
-{
-	const struct sl_export *e = b->job->e;
-	char name[SL__PARTITION_NAME_BYTES];
-	if (!t->committed)
-		return false;
-	if (t->late)
-		sl__late_name(t->start, t->end, b->job->dataset.partition_size, name);
-	else
-		sl__partition_name(t->start, t->end, b->job->dataset.partition_size, name);
-	char *path = sl__asprintf(&e->env, "%s/%s/%s", e->o.to, e->o.dataset, name);
-	bool is = path != NULL && has_bytes_of(&e->env, path, t, sl__builder_buf(b->builder));
-	sl__free(&e->env, path);
-	return is;
-}
-
-/* The bad rows of what is in place went to the dead letters when it was committed. */
-static void put_no_letters(const struct sl_pipeline_element *elements, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		((struct sl__run *)elements[i].data)->diverted = UINT64_MAX;
 }
 
 static int commit_one(struct backfill *b, struct sl__object *o, struct sl_err *err)
@@ -365,60 +327,41 @@ static int commit_held(struct backfill *b, struct sl_err *err)
 	return rc;
 }
 
-static void release_held(struct backfill *b)
-{
-	struct sl__object **all = (void *)b->held.data;
-	for (size_t i = 0; i < b->held.len / sizeof(*all); i++)
-		sl__object_free(all[i]);
-	sl__buf_fini(&b->held);
-}
-
-/* o is NULL afterwards when it is held. */
-static int hold(struct backfill *b, struct sl__object **o, struct sl_err *err)
-{
-	if (sl__buf_append(&b->held, o, sizeof(struct sl__object *)) != 0)
-		return sl_err_set(err, SL_ENOMEM, "backfill: no memory");
-	*o = NULL;
-	return 0;
-}
-
-static int settle(struct backfill *b, const struct target *t, struct sl__object **object, bool in_place,
-		  struct sl_err *err)
-{
-	struct sl__export_job *job = b->job;
-	struct sl__object *o = *object;
-	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof(t->sha256)) != 0))
-		return sl_err_set(err, SL_ECONFLICT,
-				  "partition %llu to %llu: the source gives other bytes than were committed",
-				  U(t->start), U(t->end));
-	if (in_place)
-		return 0;
-	int rc = sl__object_store(o, job->e, job->lease, err);
-	if (rc != 0)
-		return rc;
-	if (!t->committed)
-		return t->end < job->dataset.start ? hold(b, object, err) : commit_one(b, o, err);
-	sl__job_count(job, o);
-	return 0;
-}
-
+/* Build one file and bring it to its place. A target below the start is held until all of those are in place. */
 static int do_one(struct backfill *b, const struct target *t, const struct sl_pipeline_element *elements, size_t n,
 		  struct sl_err *err)
 {
+	struct sl__export_job *job = b->job;
 	struct sl__object *o = NULL;
 	const struct sl_pipeline_partition p = {.start = t->start,
 						.end = t->end,
-						.number =
-							sl__partition_number(t->start, b->job->dataset.partition_size),
+						.number = sl__partition_number(t->start, job->dataset.partition_size),
 						.attempt = 1,
 						.elements = elements,
 						.n_elements = n};
 	bool in_place = is_in_place(b, t);
-	if (in_place)
-		put_no_letters(elements, n);
+	for (size_t i = 0; in_place && i < n; i++) /* its bad rows were diverted when it was committed */
+		((struct sl__run *)elements[i].data)->diverted = UINT64_MAX;
 	int rc = sl__builder_build(b->builder, &p, &o, err);
-	if (rc == 0)
-		rc = settle(b, t, &o, in_place, err);
+	if (rc != 0)
+		return rc;
+	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof(t->sha256)) != 0))
+		rc = sl_err_set(err, SL_ECONFLICT,
+				"partition %llu to %llu: the source has other rows than were committed", U(t->start),
+				U(t->end));
+	else if (!in_place)
+		rc = sl__object_store(o, job->e, job->lease, err);
+	if (rc == 0 && !in_place) {
+		if (t->committed) {
+			sl__job_count(job, o);
+		} else if (t->end >= job->dataset.start) {
+			rc = commit_one(b, o, err);
+		} else if (sl__buf_append(&b->held, &o, sizeof(struct sl__object *)) != 0) {
+			rc = sl__no_memory(err, "backfill");
+		} else {
+			return 0;
+		}
+	}
 	sl__object_free(o);
 	return rc;
 }
@@ -433,22 +376,15 @@ static const struct target *late_with(const struct backfill *b, uint64_t sequenc
 	return NULL;
 }
 
-static size_t n_late_in(const struct backfill *b, const struct target *t)
-{
-	const struct target *all = (void *)b->late.data;
-	size_t n = 0;
-	for (size_t i = 0; i < n_targets(&b->late); i++)
-		n += t->start <= all[i].start && all[i].end <= t->end;
-	return n;
-}
-
-/* The rows that have appeared in the holes of a target, a stretch at a time. */
+/* The rows that have appeared in the holes of a target, one stretch at a time. */
 static int do_late(struct backfill *b, const struct target *t, struct sl_err *err)
 {
 	const struct sl_pipeline_element *all = (void *)b->late_elements.data;
-	size_t n = b->late_elements.len / sizeof(*all), known = 0;
-	int rc = 0;
-	for (size_t i = 0, end; rc == 0 && i < n; i = end) {
+	const struct target *late = (void *)b->late.data;
+	size_t n = b->late_elements.len / sizeof(*all), known = 0, n_late = 0;
+	for (size_t i = 0; i < n_targets(&b->late); i++)
+		n_late += t->start <= late[i].start && late[i].end <= t->end;
+	for (size_t i = 0, end; i < n; i = end) {
 		const struct target *was = late_with(b, all[i].first);
 		for (end = i + 1; end < n && all[end].first == all[end - 1].last + 1; end++)
 			if (late_with(b, all[end].first) != was)
@@ -457,26 +393,16 @@ static int do_late(struct backfill *b, const struct target *t, struct sl_err *er
 		if (was != NULL && (was->start != is.start || was->end != is.end))
 			break; /* a row of it is missing */
 		known += was != NULL;
-		rc = do_one(b, was != NULL ? was : &is, all + i, end - i, err);
+		int rc = do_one(b, was != NULL ? was : &is, all + i, end - i, err);
+		if (rc != 0)
+			return rc;
 	}
-	if (rc == 0 && known != n_late_in(b, t))
-		rc = sl_err_set(err, SL_EGAP,
-				"the source does not have all rows any more that were exported late for the "
-				"partition %llu to %llu",
-				U(t->start), U(t->end));
-	return rc;
-}
-
-static int do_target(struct backfill *b, const struct target *t, struct sl_err *err)
-{
-	int rc = gather(b, t, err);
-	if (rc == 0)
-		rc = do_one(b, t, (void *)b->elements.data, b->elements.len / sizeof(struct sl_pipeline_element), err);
-	if (rc == 0)
-		rc = do_late(b, t, err);
-	release_elements(&b->elements);
-	release_elements(&b->late_elements);
-	return rc;
+	if (known != n_late)
+		return sl_err_set(err, SL_EGAP,
+				  "the source no longer has all rows that were exported late for the partition %llu to "
+				  "%llu",
+				  U(t->start), U(t->end));
+	return 0;
 }
 
 /* ---- all ---- */
@@ -485,7 +411,7 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 {
 	struct sl__export_job *job = b->job;
 	const struct target *all = (void *)b->targets.data;
-	size_t n = n_targets(&b->targets);
+	size_t n = n_targets(&b->targets), i = 0;
 	if (n == 0)
 		return 0;
 	int rc = sl__store_clean(job->e, sl__partition_number(all[0].start, job->dataset.partition_size), err);
@@ -493,16 +419,21 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 		rc = sl__input_begin(&job->input, all[0].start, all[n - 1].end, err);
 	if (rc != 0)
 		return rc;
-	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
-			job->dataset.partition_size, all[0].start, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+	sl__job_init_cutter(job, all[0].start);
 	job->cutter.next_cut = next_cut;
 	job->cutter.cut_ctx = b;
 	rc = sl__builder_new(job, &b->builder, err);
-	size_t i = 0;
 	for (; rc == 0 && i < n && !sl__export_stopping(job->e); i++) {
-		if (all[i].end >= job->dataset.start)
-			rc = commit_held(b, err);
-		rc = rc != 0 ? rc : do_target(b, &all[i], err);
+		if (all[i].end >= job->dataset.start && (rc = commit_held(b, err)) != 0)
+			break;
+		rc = gather(b, &all[i], err);
+		if (rc == 0)
+			rc = do_one(b, &all[i], (void *)b->elements.data,
+				    b->elements.len / sizeof(struct sl_pipeline_element), err);
+		if (rc == 0)
+			rc = do_late(b, &all[i], err);
+		release_elements(&b->elements);
+		release_elements(&b->late_elements);
 	}
 	if (rc == 0 && i == n)
 		rc = commit_held(b, err);
@@ -529,12 +460,16 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, 
 		rc = find_targets(b, err);
 	if (rc == 0)
 		rc = do_targets(b, err);
+
 	release_elements(&b->elements);
 	release_elements(&b->late_elements);
 	sl__run_free(b->ahead.data);
 	sl__buf_fini(&b->elements);
 	sl__buf_fini(&b->late_elements);
-	release_held(b);
+	struct sl__object **held = (void *)b->held.data;
+	for (size_t i = 0; i < b->held.len / sizeof(*held); i++)
+		sl__object_free(held[i]);
+	sl__buf_fini(&b->held);
 	const struct target *all = (void *)b->targets.data;
 	for (size_t i = 0; i < n_targets(&b->targets); i++)
 		sl__free(&e->env, all[i].holes);

@@ -51,9 +51,9 @@ int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct
 	int rc = w->fields == NULL || w->buf == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a worker") : 0;
 	if (rc == 0)
 		rc = sl__row_reader_new(&w->reader, &opts, err);
+	const struct sl__table_columns columns = {job->schema.columns, job->schema.n, l->of_field};
 	if (rc == 0)
-		rc = sl__table_init(&w->table, env, job->schema.columns, job->schema.n, l->of_field,
-				    SL__EXPORT_ROW_GROUP_ROWS, err);
+		rc = sl__table_init(&w->table, env, &columns, SL__EXPORT_ROW_GROUP_ROWS, err);
 	if (rc != 0) {
 		sl__builder_free(w);
 		return rc;
@@ -111,40 +111,22 @@ static inline uint64_t last_number(const struct build *b)
 	return (uint64_t)(int64_t)((const int32_t *)(const void *)c->values)[t->n - 1];
 }
 
-static int wrong_number(const struct build *b, uint64_t number, struct sl_err *err)
-{
-	bool gap = number > b->next;
-	return sl_err_set(err, gap ? SL_EGAP : SL_EDUPLICATE, "line %llu, column %.100s: %llu where %llu is next",
-			  U(line_of(b)), b->w->job->layout.names[b->w->job->layout.sequence_field], U(number),
-			  U(b->next));
-}
-
-/* A row of so many bytes that does not fit; it counts, and is kept elsewhere or ends everything. */
+/* A row of len bytes that does not fit its columns. It counts; it is diverted, or ends the build. */
 static int bad_row(struct build *b, size_t len, const struct sl_err *why, struct sl_err *err)
 {
 	struct sl__export_job *job = b->w->job;
-	uint64_t line = line_of(b);
+	const struct sl_record row = {.data = b->at, .len = len, .line = line_of(b)};
 	if (why->code != SL_EDATA || job->e->o.bad_rows != SL_EXPORT_BAD_ROWS_DIVERT || b->run->guessed) {
 		*err = *why;
-		return why->code != SL_EDATA ? why->code : sl_err_wrap(err, why->code, "line %llu", U(line));
+		return why->code != SL_EDATA ? why->code : sl_err_wrap(err, why->code, "line %llu", U(row.line));
 	}
 	b->object->bad_rows++;
-	if (++b->n_bad <= b->run->diverted) /* an earlier attempt has put it there */
+	if (++b->n_bad <= b->run->diverted) /* an earlier attempt diverted it */
 		return 0;
-	int rc = sl__job_divert(job, line, b->at, len, why, err);
+	int rc = sl__job_divert(job, &row, why, err);
 	if (rc == 0)
 		b->run->diverted = b->n_bad;
 	return rc;
-}
-
-/* A record that the cutter has found to be none. */
-static int marked_row(struct build *b, size_t *used, struct sl_err *err)
-{
-	const struct sl__bad_record *mark = &b->run->bad[b->bad_at++];
-	struct sl_err why = SL_ERR_INIT;
-	*used = mark->used;
-	(void)sl_err_set(&why, SL_EDATA, "%s", mark->why);
-	return bad_row(b, mark->used - 1, &why, err);
 }
 
 /* The row at b->at; *used 0: the run has only blanks left. */
@@ -158,21 +140,21 @@ static int take_row(struct build *b, size_t left, size_t *used, struct sl_err *e
 		return 0;
 	if (SL_LIKELY(rc == 0))
 		rc = sl__table_add(&w->table, w->fields, &why);
-	if (SL_UNLIKELY(rc != 0))
+	if (SL_UNLIKELY(rc != 0)) {
 		rc = bad_row(b, len, &why, err);
-	else if (SL_UNLIKELY(last_number(b) != b->next))
-		return wrong_number(b, last_number(b), err);
+	} else if (SL_UNLIKELY(last_number(b) != b->next)) {
+		uint64_t number = last_number(b);
+		return sl_err_set(err, number > b->next ? SL_EGAP : SL_EDUPLICATE,
+				  "line %llu, column %.100s: %llu where %llu is next", U(line_of(b)),
+				  w->job->layout.names[w->job->layout.sequence_field], U(number), U(b->next));
+	}
 	b->next++;
 	return rc;
 }
 
-static bool group_is_full(const struct sl__table *t)
-{
-	return t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES;
-}
-
 static int take_run(struct build *b, struct sl_err *err)
 {
+	const struct sl__table *t = &b->w->table;
 	const char *end = b->run->text + b->run->len;
 	int rc = 0;
 	b->bad_at = 0;
@@ -181,14 +163,18 @@ static int take_run(struct build *b, struct sl_err *err)
 	for (b->at = b->run->text; rc == 0 && b->at < end;) {
 		size_t used = 0;
 		bool marked = b->bad_at < b->run->n_bad && b->run->bad[b->bad_at].at == (size_t)(b->at - b->run->text);
-		if (SL_UNLIKELY(marked)) {
-			rc = marked_row(b, &used, err);
+		if (SL_UNLIKELY(marked)) { /* the cutter found it to be invalid */
+			const struct sl__bad_record *mark = &b->run->bad[b->bad_at++];
+			struct sl_err why = SL_ERR_INIT;
+			used = mark->used;
+			(void)sl_err_set(&why, SL_EDATA, "%s", mark->why);
+			rc = bad_row(b, mark->used - 1, &why, err);
 			b->next++;
 		} else {
 			rc = take_row(b, (size_t)(end - b->at), &used, err);
 		}
 		b->at += used;
-		if (rc == 0 && group_is_full(&b->w->table))
+		if (rc == 0 && (t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES))
 			rc = put_group(b, err);
 	}
 	if (rc == 0 && b->next != b->element->last + 1)
@@ -197,39 +183,23 @@ static int take_run(struct build *b, struct sl_err *err)
 	return rc;
 }
 
-/* Sequences without a row; each hole is one element, so the ranges do not touch. */
-static int take_hole(struct build *b, struct sl_err *err)
-{
-	const struct sl_pipeline_element *e = b->element;
-	sl__holes_put(&b->object->hole_text, e->first, e->last);
-	b->object->holes += e->last - e->first + 1;
-	b->next = e->last + 1;
-	return b->object->hole_text.failed == 0 ? 0
-						: sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
-}
-
 /* ---- the file ---- */
-
-static int new_writer(struct build *b, struct sl_err *err)
-{
-	const struct sl__export_job *job = b->w->job;
-	const struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT,
-						    .env = &job->e->env,
-						    .zstd_level = job->schema.zstd_level,
-						    .row_group_rows = SL__EXPORT_ROW_GROUP_ROWS,
-						    .row_group_bytes = SL__EXPORT_ROW_GROUP_BYTES,
-						    .check_utf8 = SL_OFF}; /* the reader of rows has looked */
-	return sl_parquet_writer_new(&b->writer, job->schema.columns, job->schema.n, &opts, sl__object_write, b->object,
-				     err);
-}
 
 static int take_runs(struct build *b, const struct sl_pipeline_partition *p, struct sl_err *err)
 {
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < p->n_elements; i++) {
-		b->element = &p->elements[i];
-		b->run = b->element->data;
-		rc = b->run->hole ? take_hole(b, err) : take_run(b, err);
+		const struct sl_pipeline_element *e = b->element = &p->elements[i];
+		b->run = e->data;
+		if (b->run->hole) { /* numbers without a row; each hole is one element, so the ranges do not touch */
+			sl__holes_put(&b->object->hole_text, e->first, e->last);
+			b->object->holes += e->last - e->first + 1;
+			b->next = e->last + 1;
+			if (b->object->hole_text.failed != 0)
+				rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
+		} else {
+			rc = take_run(b, err);
+		}
 		if (rc != 0 && b->run->guessed && rc != SL_ENOMEM && err->sys_errno == 0) {
 			atomic_store(&b->w->job->guess_wrong, true);
 			rc = sl_err_set(err, SL_ECANCELLED, "to be cut record by record");
@@ -244,29 +214,41 @@ int sl__builder_build(struct sl__builder *w, const struct sl_pipeline_partition 
 {
 	struct sl__export_job *job = w->job;
 	struct build b = {.w = w, .next = p->start};
+	const struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT,
+						    .env = &job->e->env,
+						    .zstd_level = job->schema.zstd_level,
+						    .row_group_rows = SL__EXPORT_ROW_GROUP_ROWS,
+						    .row_group_bytes = SL__EXPORT_ROW_GROUP_BYTES,
+						    .check_utf8 = SL_OFF}; /* the reader of rows has checked it */
+	const struct sl__object like = {.start = p->start,
+					.end = p->end,
+					.late = p->n_elements > 0 &&
+						((const struct sl__run *)p->elements[0].data)->late,
+					.buf = w->buf};
 	sl__table_clear(&w->table);
-	bool late = p->n_elements > 0 && ((const struct sl__run *)p->elements[0].data)->late;
-	int rc = sl__object_new(&b.object, job->e, job->dataset.partition_size, p->start, p->end, late, w->buf, err);
-	if (rc == 0)
-		rc = new_writer(&b, err);
-	if (rc == 0)
-		rc = take_runs(&b, p, err);
-	if (rc == 0) {
-		b.object->input_end = b.run != NULL ? b.run->end : 0;
-		rc = put_group(&b, err);
-	}
-	if (rc == 0)
-		rc = sl_parquet_writer_finish(b.writer, err);
-	if (rc == 0) {
-		sl__export_step(job->e, "built", p->start);
-		rc = sl__object_finish(b.object, err);
-	}
-	sl_parquet_writer_free(b.writer);
-	if (rc != 0) {
-		sl__object_free(b.object);
+	int rc = sl__object_new(&b.object, job->e, job->dataset.partition_size, &like, err);
+	if (rc != 0)
 		return rc;
-	}
+	rc = sl_parquet_writer_new(&b.writer, job->schema.columns, job->schema.n, &opts, sl__object_write, b.object,
+				   err);
+	if (rc != 0)
+		goto fail;
+	if ((rc = take_runs(&b, p, err)) != 0)
+		goto fail;
+	b.object->input_end = b.run != NULL ? b.run->end : 0;
+	if ((rc = put_group(&b, err)) != 0)
+		goto fail;
+	if ((rc = sl_parquet_writer_finish(b.writer, err)) != 0)
+		goto fail;
+	sl__export_step(job->e, "built", p->start);
+	if ((rc = sl__object_finish(b.object, err)) != 0)
+		goto fail;
+	sl_parquet_writer_free(b.writer);
 	sl__export_step(job->e, "temp_written", p->start);
 	*out = b.object;
 	return 0;
+fail:
+	sl_parquet_writer_free(b.writer);
+	sl__object_free(b.object);
+	return rc;
 }

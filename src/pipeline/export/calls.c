@@ -6,32 +6,40 @@
 
 /* ---- run ---- */
 
-static void tell(struct sl__export_job *job, struct sl_export_result *out)
+static int load_tail(const struct sl_dataset *d, void *ctx)
+{
+	struct sl_export_result *out = ctx;
+	out->start = d->start;
+	out->checkpoint = d->checkpoint;
+	if (d->events > 0)
+		sl__sha256_hex(d->head, out->head);
+	return 0;
+}
+
+/* What the call has done; what cannot be read from the catalog stays zero. */
+static void fill_result(struct sl__export_job *job, struct sl_export_result *out)
 {
 	struct sl_export *e = job->e;
-	struct sl__export_tail tail = {.head = {0}};
+	struct sl_export_result *r = &job->result;
 	sl__lock(&e->mu);
-	job->result.partitions = e->progress.partitions;
-	job->result.rows = e->progress.rows;
-	job->result.bad_rows = e->progress.bad_rows;
-	job->result.holes = e->progress.holes;
-	job->result.bytes = e->progress.bytes;
-	job->result.stopped = e->stop != 0;
+	r->partitions = e->progress.partitions;
+	r->rows = e->progress.rows;
+	r->bad_rows = e->progress.bad_rows;
+	r->holes = e->progress.holes;
+	r->bytes = e->progress.bytes;
+	r->stopped = e->stop != 0;
 	sl__unlock(&e->mu);
-	if (job->catalog != NULL && sl__dataset_tail(job->catalog, e->o.dataset, &tail) == 0) {
-		job->result.start = tail.start;
-		job->result.checkpoint = tail.checkpoint;
-		memcpy(job->result.head, tail.head, sizeof(tail.head));
-	}
-	if (job->seen_any && tail.head[0] == '\0')
-		job->result.waiting = job->seen - job->seen_first + 1;
-	else if (job->seen > tail.checkpoint)
-		job->result.waiting = job->seen - tail.checkpoint;
-	if (job->result.stopped)
-		job->result.waiting += job->left;
+	if (job->catalog == NULL || sl_catalog_datasets(job->catalog, e->o.dataset, load_tail, r, NULL) != 0)
+		r->start = r->checkpoint = 0; /* not readable, or nothing is committed */
+	if (job->seen_any && r->head[0] == '\0')
+		r->waiting = job->seen - job->seen_first + 1;
+	else if (job->seen > r->checkpoint)
+		r->waiting = job->seen - r->checkpoint;
+	if (r->stopped)
+		r->waiting += job->left;
 	if (out != NULL) {
 		size_t size = out->struct_size;
-		memcpy(out, &job->result, SL_MIN(size, sizeof(job->result)));
+		memcpy(out, r, SL_MIN(size, sizeof(*r)));
 		out->struct_size = size;
 	}
 }
@@ -54,35 +62,31 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 	if (rc == SL_ECANCELLED && e->stop != 0)
 		rc = 0;
 	if (job->outbox != NULL) {
-		int late = sl__job_deliver(job, rc == 0 ? why : NULL);
-		rc = rc != 0 ? rc : late;
+		int delivered = sl__job_deliver(job, rc == 0 ? why : NULL);
+		if (rc == 0)
+			rc = delivered;
 	}
-	tell(job, result);
+	fill_result(job, result);
 	sl__job_close(job);
 	sl__free(&e->env, job);
 	return rc;
 }
 
-static bool is_of_input(int rc)
+static int run_export(struct sl__export_job *job, struct sl_export *e, SL_UNUSED void *ctx, struct sl_err *err)
 {
-	return rc == SL_EGAP || rc == SL_EDUPLICATE || rc == SL_EDATA;
-}
-
-static int run(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err)
-{
-	(void)ctx;
 	int rc = sl__job_open(job, e, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__job_pipeline(job, err);
 	if (rc == 0 && !sl__export_stopping(e))
 		rc = sl__job_recheck(job, err);
-	return is_of_input(rc) ? sl_err_wrap(err, rc, "%.80s", sl__input_name(&job->input)) : rc;
+	bool of_input = rc == SL_EGAP || rc == SL_EDUPLICATE || rc == SL_EDATA;
+	return of_input ? sl_err_wrap(err, rc, "%.80s", sl__input_name(&job->input)) : rc;
 }
 
 int sl_export_run(sl_export *e, struct sl_export_result *result, struct sl_err *err)
 {
-	return sl__export_call(e, run, NULL, result, err);
+	return sl__export_call(e, run_export, NULL, result, err);
 }
 
 /* ---- gaps ---- */
@@ -95,7 +99,8 @@ struct gaps {
 	uint64_t last; /* of the partition before, when any */
 };
 
-static int look_at_file(const struct gaps *g, const struct sl_catalog_partition *p)
+/* Report the file of a partition if it is missing or has another size. */
+static int check_gap_of_file(const struct gaps *g, const struct sl_catalog_partition *p)
 {
 	struct sl_io_stat st;
 	char *path = sl__asprintf(&g->e->env, "%s/%s", g->e->o.to, p->path);
@@ -112,41 +117,33 @@ static int look_at_file(const struct gaps *g, const struct sl_catalog_partition 
 	return g->fn(&gap, g->ctx);
 }
 
-static int look_at(const struct sl_catalog_partition *p, void *ctx)
+static int check_gap(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct gaps *g = ctx;
-	int rc = 0;
 	if (p->type == SL_AUDIT_LATE) /* within the one before */
-		return look_at_file(g, p);
-	if (g->any && p->start > g->last + 1) {
-		const struct sl_export_gap gap = {
-			.kind = SL_EXPORT_GAP_UNCOMMITTED, .first = g->last + 1, .last = p->start - 1, .path = ""};
-		rc = g->fn(&gap, g->ctx);
-	}
+		return check_gap_of_file(g, p);
+	bool uncommitted = g->any && p->start > g->last + 1;
+	const struct sl_export_gap gap = {
+		.kind = SL_EXPORT_GAP_UNCOMMITTED, .first = g->last + 1, .last = p->start - 1, .path = ""};
 	g->any = true;
 	g->last = p->end;
-	return rc != 0 ? rc : look_at_file(g, p);
-}
-
-static int is_there(const struct sl_dataset *d, void *ctx)
-{
-	(void)d;
-	(void)ctx;
-	return 0;
+	int rc = uncommitted ? g->fn(&gap, g->ctx) : 0;
+	return rc != 0 ? rc : check_gap_of_file(g, p);
 }
 
 int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct gaps g = {.e = e, .fn = fn, .ctx = ctx};
+	struct sl_export_result ignored = {0};
 	sl_catalog *catalog;
 	if (sl__forked(&e->guard))
 		return sl_err_set(err, SL_EFORKED, "export: used in a forked child");
 	int rc = sl__export_catalog(e, false, &catalog, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_catalog_datasets(catalog, e->o.dataset, is_there, NULL, err); /* a name that is wrong has no gaps */
+	rc = sl_catalog_datasets(catalog, e->o.dataset, load_tail, &ignored, err); /* SL_ENOENT for an unknown name */
 	if (rc == 0)
-		rc = sl_catalog_partitions(catalog, e->o.dataset, 0, 0, look_at, &g, err);
+		rc = sl_catalog_partitions(catalog, e->o.dataset, 0, 0, check_gap, &g, err);
 	sl_catalog_close(catalog);
 	return rc;
 }

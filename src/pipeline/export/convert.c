@@ -105,21 +105,6 @@ static bool pass(struct decimal *d, char c)
 	return there;
 }
 
-static bool take_exponent(struct decimal *d)
-{
-	int64_t e = 0;
-	if (!pass(d, 'e') && !pass(d, 'E'))
-		return true;
-	bool negative = pass(d, '-');
-	if (!negative)
-		(void)pass(d, '+');
-	const char *from = d->at;
-	for (; d->at < d->end && is_digit(*d->at); d->at++)
-		e = SL_MIN(e * 10 + (*d->at - '0'), 1000000);
-	d->exponent += negative ? -e : e;
-	return d->at > from;
-}
-
 static bool take_decimal(struct decimal *d, const char *text, size_t len)
 {
 	d->at = text;
@@ -132,7 +117,19 @@ static bool take_decimal(struct decimal *d, const char *text, size_t len)
 		return false;
 	if (pass(d, '.') && take_digits(d, true) == 0)
 		return false;
-	return take_exponent(d) && d->at == d->end;
+	if (pass(d, 'e') || pass(d, 'E')) {
+		int64_t e = 0;
+		bool negative = pass(d, '-');
+		if (!negative)
+			(void)pass(d, '+');
+		const char *from = d->at;
+		for (; d->at < d->end && is_digit(*d->at); d->at++)
+			e = SL_MIN(e * 10 + (*d->at - '0'), 1000000);
+		if (d->at == from)
+			return false;
+		d->exponent += negative ? -e : e;
+	}
+	return d->at == d->end;
 }
 
 static bool take_word(const char *text, size_t len, double *out)
@@ -149,22 +146,6 @@ static bool take_word(const char *text, size_t len, double *out)
 	return false;
 }
 
-/* Both factors are exact in a double, so that one rounding is left: the right one. */
-static bool small_double(const struct decimal *d, double *out)
-{
-	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-	uint64_t v = 0;
-	if (d->n > 15 || d->exponent < -22 || d->exponent > 22)
-		return false;
-	for (size_t i = 0; i < d->n; i++)
-		v = v * 10 + (uint64_t)(d->digits[i] - '0');
-	double m = (double)v;
-	m = d->exponent < 0 ? m / powers[-d->exponent] : m * powers[d->exponent];
-	*out = d->negative ? -m : m;
-	return true;
-}
-
 /* Digits and an exponent in a form that no locale changes. */
 static void put_plainly(const struct decimal *d, char *out, size_t n)
 {
@@ -174,17 +155,27 @@ static void put_plainly(const struct decimal *d, char *out, size_t n)
 
 const char *sl__to_double(const char *text, size_t len, double *out)
 {
+	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 	struct decimal d;
-	char plain[DIGITS_KEPT + 40];
-	double v;
 	if (!take_decimal(&d, text, len))
 		return take_word(text, len, out) ? NULL : no_number;
-	if (!small_double(&d, &v)) {
-		put_plainly(&d, plain, sizeof(plain));
-		v = strtod(plain, NULL);
-		if (isinf(v))
-			return too_large;
+
+	/* Small numbers: both factors are exact in a double, so that one rounding is left, the right one. */
+	if (d.n <= 15 && d.exponent >= -22 && d.exponent <= 22) {
+		uint64_t v = 0;
+		for (size_t i = 0; i < d.n; i++)
+			v = v * 10 + (uint64_t)(d.digits[i] - '0');
+		double m = (double)v;
+		m = d.exponent < 0 ? m / powers[-d.exponent] : m * powers[d.exponent];
+		*out = d.negative ? -m : m;
+		return NULL;
 	}
+	char plain[DIGITS_KEPT + 40];
+	put_plainly(&d, plain, sizeof(plain));
+	double v = strtod(plain, NULL);
+	if (isinf(v))
+		return too_large;
 	*out = v;
 	return NULL;
 }
@@ -225,7 +216,7 @@ const char *sl__to_decimal(const char *text, size_t len, int32_t precision, int3
 	}
 	int64_t shift = d.exponent + scale;
 	if (d.more || shift < 0)
-		return "more digits behind the point than the column has";
+		return "more digits after the decimal point than the column has";
 	if ((int64_t)d.n + shift > precision)
 		return too_large;
 	for (size_t i = 0; i < d.n; i++)
@@ -272,25 +263,10 @@ static inline bool next_is(struct cursor *c, char wanted)
 	return there;
 }
 
-static int days_in(int year, int month)
-{
-	static const int8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-	return month == 2 && leap ? 29 : days[month - 1];
-}
-
-/* Days since 1970-01-01, by eras of 400 years that begin in March, so that the leap day is the last of its year. */
-static int64_t days_since_1970(int year, int month, int day)
-{
-	year -= month <= 2;
-	int era = (year >= 0 ? year : year - 399) / 400, of_era = year - era * 400;
-	int of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-	return (int64_t)era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-}
-
-/* bc: the year is one before Christ; there is no year 0, which is 1 BC here. */
+/* Days since 1970-01-01. bc: the year is one before Christ; there is no year 0, which is 1 BC here. */
 static bool take_date(struct cursor *c, bool bc, int64_t *days)
 {
+	static const int8_t month_days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 	int century = two(c, 100), year = two(c, 100);
 	if (century < 0 || year < 0)
 		return false;
@@ -304,10 +280,16 @@ static bool take_date(struct cursor *c, bool bc, int64_t *days)
 	int month = two(c, 13);
 	if (month < 1 || !next_is(c, '-'))
 		return false;
-	int day = two(c, days_in(year, month) + 1);
+	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+	int day = two(c, (month == 2 && leap ? 29 : month_days[month - 1]) + 1);
 	if (day < 1)
 		return false;
-	*days = days_since_1970(year, month, day);
+
+	/* By eras of 400 years that begin in March, so that the leap day is the last of its year. */
+	year -= month <= 2;
+	int era = (year >= 0 ? year : year - 399) / 400, of_era = year - era * 400;
+	int of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+	*days = (int64_t)era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 	return true;
 }
 
@@ -342,43 +324,18 @@ const char *sl__to_date(const char *text, size_t len, int32_t *out)
 	return NULL;
 }
 
-static bool take_day(struct cursor *c, bool bc, struct sl__time_memo *memo, int64_t *days)
-{
-	if (!bc && c->end - c->at >= 10 && memcmp(c->at, memo->date, 10) == 0) {
-		c->at += 10;
-		*days = memo->days;
-		return true;
-	}
-	const char *from = c->at;
-	if (!take_date(c, bc, days))
-		return false;
-	if (!bc && c->at - from == 10) {
-		memcpy(memo->date, from, 10);
-		memo->days = *days;
-	}
-	return true;
-}
-
-/* Seconds of the day. */
-static bool take_clock(struct cursor *c, int64_t *seconds)
-{
-	int hour = two(c, 24);
-	if (hour < 0 || !next_is(c, ':'))
-		return false;
-	int minute = two(c, 60), second = 0;
-	if (minute < 0)
-		return false;
-	if (next_is(c, ':') && (second = two(c, 60)) < 0)
-		return false;
-	*seconds = (hour * 60 + minute) * 60 + second;
-	return true;
-}
-
-/* The fraction in units of 10^-places; NULL or why not. */
-static const char *take_fraction(struct cursor *c, int places, int64_t *out)
+/* hh:mm[:ss[.fraction]]: seconds of the day, and the fraction in units of 10^-places. NULL or why not. */
+static const char *take_clock(struct cursor *c, int places, int64_t *seconds, int64_t *fraction)
 {
 	int64_t v = 0;
-	int n = 0;
+	int n = 0, hour = two(c, 24);
+	if (hour < 0 || !next_is(c, ':'))
+		return no_time;
+	int minute = two(c, 60), second = 0;
+	if (minute < 0)
+		return no_time;
+	if (next_is(c, ':') && (second = two(c, 60)) < 0)
+		return no_time;
 	if (next_is(c, '.')) {
 		const char *from = c->at;
 		for (; c->at < c->end && is_digit(*c->at); c->at++) {
@@ -394,7 +351,8 @@ static const char *take_fraction(struct cursor *c, int places, int64_t *out)
 	}
 	for (; n < places; n++)
 		v *= 10;
-	*out = v;
+	*seconds = (hour * 60 + minute) * 60 + second;
+	*fraction = v;
 	return NULL;
 }
 
@@ -419,16 +377,12 @@ static bool take_zone(struct cursor *c, int64_t *east)
 	return true;
 }
 
-static int places_of(enum sl_parquet_unit unit)
-{
-	return unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
-}
-
-const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit unit, bool local,
+const char *sl__to_timestamp(const char *text, size_t len, const struct sl_parquet_column *column,
 			     struct sl__time_memo *memo, int64_t *out)
 {
 	static const int64_t per_second[] = {
 		[SL_PARQUET_MICROS] = 1000000, [SL_PARQUET_MILLIS] = 1000, [SL_PARQUET_NANOS] = 1000000000};
+	static const int places[] = {[SL_PARQUET_MICROS] = 6, [SL_PARQUET_MILLIS] = 3, [SL_PARQUET_NANOS] = 9};
 	struct cursor c = {text, text + len};
 	int64_t days, seconds = 0, east = 0, fraction = 0, v;
 	if (SL_UNLIKELY(len == 8 || len == 9)) { /* shorter than any date */
@@ -438,27 +392,36 @@ const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit 
 		*out = infinite * INT64_MAX;
 		return NULL;
 	}
+
+	/* The day is mostly the one before. */
 	bool bc = pass_bc(len, text, &c);
-	if (!take_day(&c, bc, memo, &days))
-		return no_time;
+	if (!bc && c.end - c.at >= 10 && memcmp(c.at, memo->date, 10) == 0) {
+		c.at += 10;
+		days = memo->days;
+	} else {
+		if (!take_date(&c, bc, &days))
+			return no_time;
+		if (!bc && c.at - text == 10) {
+			memcpy(memo->date, text, 10);
+			memo->days = days;
+		}
+	}
 	if (c.at < c.end) {
 		if (!next_is(&c, 'T') && !next_is(&c, ' ') && !next_is(&c, 't'))
 			return no_time;
-		if (!take_clock(&c, &seconds))
-			return no_time;
-		const char *why = take_fraction(&c, places_of(unit), &fraction);
+		const char *why = take_clock(&c, places[column->unit], &seconds, &fraction);
 		if (why != NULL)
 			return why;
-		if (local && c.at < c.end)
+		if (column->local != 0 && c.at < c.end)
 			return "a time with a zone in a column without one";
 		if (!take_zone(&c, &east) || c.at != c.end)
 			return no_time;
 	}
-	/* Only nanoseconds can leave 64 bits: they end in 2262. The fraction counts towards the time's own second, also
-	 * before 1970. */
-	if (__builtin_mul_overflow(days * 86400 + seconds - east, per_second[unit], &v) ||
+	/* Only nanoseconds can exceed 64 bits: they end in 2262. The fraction counts towards the time's own second,
+	 * also before 1970. */
+	if (__builtin_mul_overflow(days * 86400 + seconds - east, per_second[column->unit], &v) ||
 	    __builtin_add_overflow(v, fraction, &v))
-		return "the time is outside of what the column can hold";
+		return "the time is outside the range of the column";
 	*out = v;
 	return NULL;
 }

@@ -37,7 +37,8 @@ struct sl__time_memo {
 	char date[10];
 	int64_t days;
 };
-const char *sl__to_timestamp(const char *text, size_t len, enum sl_parquet_unit unit, bool local,
+/* unit and local are the column's. */
+const char *sl__to_timestamp(const char *text, size_t len, const struct sl_parquet_column *column,
 			     struct sl__time_memo *memo, int64_t *out);
 
 /* The bytes of hexadecimal digits, two a byte. */

@@ -13,34 +13,12 @@ static int bad_option(struct sl_err *err, const char *field, const char *why)
 	return sl_err_set(err, SL_EINVAL, "export: %s: %s", field, why);
 }
 
-static bool is_database(const char *from)
-{
-	return strncmp(from, "postgres://", 11) == 0 || strncmp(from, "postgresql://", 13) == 0 ||
-	       strncmp(from, "sqlite:", 7) == 0;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), k = strlen(end);
-	return n >= k && strcmp(text + n - k, end) == 0;
-}
-
-static enum sl_export_format format_by_name(const char *from)
-{
-	static const char *const json[] = {".jsonl", ".ndjson", ".json"};
-	if (ends_with(from, ".csv"))
-		return SL_EXPORT_CSV;
-	for (size_t i = 0; i < SL_COUNT(json); i++)
-		if (ends_with(from, json[i]))
-			return SL_EXPORT_JSON_LINES;
-	return SL_EXPORT_BY_NAME;
-}
-
 static int check_source(struct sl_export_opts *o, struct sl_err *err)
 {
 	if (o->from == NULL || o->from[0] == '\0')
 		return bad_option(err, "from", "required");
-	bool database = is_database(o->from);
+	bool database = strncmp(o->from, "postgres://", 11) == 0 || strncmp(o->from, "postgresql://", 13) == 0 ||
+			strncmp(o->from, "sqlite:", 7) == 0;
 	if (database && (o->table != NULL) == (o->query != NULL))
 		return bad_option(err, "table", "a database needs a table or a query, and not both");
 	if (!database && (o->table != NULL || o->query != NULL))
@@ -49,9 +27,17 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if ((unsigned)o->format > SL_EXPORT_JSON_LINES)
-		return bad_option(err, "format", "no such format");
-	if (!database && o->format == SL_EXPORT_BY_NAME && (o->format = format_by_name(o->from)) == SL_EXPORT_BY_NAME)
-		return bad_option(err, "format", "the name does not say whether it is CSV or JSON lines");
+		return bad_option(err, "format", "unknown format");
+	if (!database && o->format == SL_EXPORT_BY_NAME) {
+		const char *dot = strrchr(o->from, '.');
+		if (dot != NULL && strcmp(dot, ".csv") == 0)
+			o->format = SL_EXPORT_CSV;
+		else if (dot != NULL &&
+			 (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".ndjson") == 0 || strcmp(dot, ".json") == 0))
+			o->format = SL_EXPORT_JSON_LINES;
+		else
+			return bad_option(err, "format", "the name does not say whether it is CSV or JSON lines");
+	}
 	if (o->delimiter < 0 || o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r')
 		return bad_option(err, "delimiter", "not a quote, a line end or beyond ASCII");
 	if (o->max_record_bytes < 0 || o->max_record_bytes > (int64_t)64 << 20)
@@ -68,11 +54,11 @@ static int check_dataset(const struct sl_export_opts *o, struct sl_err *err)
 	if (o->dataset == NULL)
 		return bad_option(err, "dataset", "required");
 	int rc = sl_check_local_path("export: to", o->to, err);
-	rc = rc != 0 ? rc : sl_check_local_path("export: dead_letters", o->dead_letters, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_dataset_check_name(o->dataset, err);
-	if (rc != 0)
+	if ((rc = sl_check_local_path("export: dead_letters", o->dead_letters, err)) != 0)
+		return rc;
+	if ((rc = sl_dataset_check_name(o->dataset, err)) != 0)
 		return sl_err_wrap(err, rc, "export");
 	if (o->partition_size < 0 || o->partition_size > (int64_t)1 << 32)
 		return bad_option(err, "partition_size", "1 to 2^32");
@@ -100,51 +86,19 @@ static int check_run(const struct sl_export_opts *o, struct sl_err *err)
 	return 0;
 }
 
-static void set_defaults(struct sl_export_opts *o)
+/* The handle owns the string, which may be NULL for lack of memory. */
+static int keep_string(struct sl_export *e, const char **to, char *text, struct sl_err *err)
 {
-	if (o->delimiter == 0)
-		o->delimiter = ',';
-	if (o->max_record_bytes == 0)
-		o->max_record_bytes = (int64_t)16 << 20;
-	if (o->sample_records == 0)
-		o->sample_records = 10000;
-	if (o->poll_interval_ms == 0)
-		o->poll_interval_ms = 500;
-	if (o->perf.workers == 0)
-		o->perf.workers = 4;
-	if (o->perf.queue_bytes == 0)
-		o->perf.queue_bytes = (int64_t)256 << 20;
-}
-
-/* Make *text the handle's own; NULL stays. */
-static int keep(struct sl_export *e, const char **text, struct sl_err *err)
-{
-	if (*text == NULL)
-		return 0;
-	char *copy = sl__strdup(&e->env, *text);
-	if (copy == NULL)
+	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
 	assert(e->n_strings < SL_COUNT(e->strings));
-	e->strings[e->n_strings++] = copy;
-	*text = copy;
+	e->strings[e->n_strings++] = text;
+	*to = text;
 	return 0;
 }
 
-/* A path below TO when none was given. */
-static int default_path(struct sl_export *e, const char **text, const char *before, const char *name,
-			const char *behind, struct sl_err *err)
-{
-	if (*text != NULL)
-		return 0;
-	char *made = sl__asprintf(&e->env, "%s%s/%s%s", before, e->o.to, name, behind);
-	if (made == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
-	e->strings[e->n_strings++] = made;
-	*text = made;
-	return 0;
-}
-
-static int keep_all(struct sl_export *e, struct sl_err *err)
+/* Copy strings and columns, and make the paths that depend on others. */
+static int keep_options(struct sl_export *e, struct sl_err *err)
 {
 	struct sl_export_opts *o = &e->o;
 	const char **const texts[] = {&o->from,           &o->table,
@@ -153,15 +107,18 @@ static int keep_all(struct sl_export *e, struct sl_err *err)
 				      &o->sequence,       &o->dead_letters,
 				      &o->audit_endpoint, &o->audit_token_file,
 				      &o->audit_ca_file};
+	const struct sl_parquet_column *columns = o->columns;
+	o->columns = NULL;
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < SL_COUNT(texts); i++)
-		rc = keep(e, texts[i], err);
-	if (rc == 0)
-		rc = default_path(e, &o->catalog, "sqlite:", "_catalog.db", "", err);
-	if (rc == 0)
-		rc = default_path(e, &o->dead_letters, "", "_dead/", o->dataset, err);
+		if (*texts[i] != NULL)
+			rc = keep_string(e, texts[i], sl__strdup(&e->env, *texts[i]), err);
+	if (rc == 0 && o->catalog == NULL)
+		rc = keep_string(e, &o->catalog, sl__asprintf(&e->env, "sqlite:%s/_catalog.db", o->to), err);
+	if (rc == 0 && o->dead_letters == NULL)
+		rc = keep_string(e, &o->dead_letters, sl__asprintf(&e->env, "%s/_dead/%s", o->to, o->dataset), err);
 	if (rc == 0 && o->columns_n > 0)
-		rc = sl__schema_copy(&e->given, &e->env, o->columns, o->columns_n, err);
+		rc = sl__schema_copy(&e->given, &e->env, columns, o->columns_n, err);
 	o->columns = e->given.columns;
 	return rc;
 }
@@ -172,25 +129,37 @@ int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_
 	struct sl_env env;
 	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
-	if (rc == 0)
-		rc = check_source(&o, err);
-	if (rc == 0)
-		rc = check_dataset(&o, err);
-	if (rc == 0)
-		rc = check_run(&o, err);
 	if (rc != 0)
 		return rc;
+	if ((rc = check_source(&o, err)) != 0)
+		return rc;
+	if ((rc = check_dataset(&o, err)) != 0)
+		return rc;
+	if ((rc = check_run(&o, err)) != 0)
+		return rc;
+	if (o.delimiter == 0)
+		o.delimiter = ',';
+	if (o.max_record_bytes == 0)
+		o.max_record_bytes = (int64_t)16 << 20;
+	if (o.sample_records == 0)
+		o.sample_records = 10000;
+	if (o.poll_interval_ms == 0)
+		o.poll_interval_ms = 500;
+	if (o.perf.workers == 0)
+		o.perf.workers = 4;
+	if (o.perf.queue_bytes == 0)
+		o.perf.queue_bytes = (int64_t)256 << 20;
+
 	struct sl_export *e = sl__calloc(&env, 1, sizeof(*e));
 	if (e == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
-	set_defaults(&o);
 	e->env = env;
 	e->o = o;
 	e->o.env = &e->env;
 	sl__fork_guard_init(&e->guard);
 	sl__mutex_init(&e->mu);
 	e->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = e->stop_fd >= 0 ? keep_all(e, err) : sl_err_set_errno(err, errno, "export: eventfd");
+	rc = e->stop_fd >= 0 ? keep_options(e, err) : sl_err_set_errno(err, errno, "export: eventfd");
 	if (rc != 0) {
 		sl_export_free(e);
 		return rc;
@@ -216,19 +185,14 @@ void sl_export_free(sl_export *e)
 
 /* ---- while it runs ---- */
 
-/* Whoever waits for input looks; for good, until it is forgotten. */
-static void ring(const struct sl_export *e)
-{
-	const uint64_t one = 1;
-	ssize_t wrote = write(e->stop_fd, &one, sizeof(one)); /* full: it is readable already */
-	(void)wrote;
-}
-
+/* Wake what waits for input, until sl__export_interrupt(e, false). */
 static void wake_source(struct sl_export *e) SL_REQUIRES(e->mu)
 {
+	const uint64_t one = 1;
 	if (e->source != NULL && e->source->ops->wake != NULL)
 		e->source->ops->wake(e->source->ctx);
-	ring(e);
+	ssize_t wrote = write(e->stop_fd, &one, sizeof(one)); /* full: it is readable already */
+	(void)wrote;
 }
 
 void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode)

@@ -179,8 +179,9 @@ struct sl__object {
  */
 SL_MUST_CHECK int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err);
 
-SL_MUST_CHECK int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start,
-				 uint64_t end, bool late, char *buf, struct sl_err *err);
+/* start, end, late and buf are those of `like`. */
+SL_MUST_CHECK int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size,
+				 const struct sl__object *like, struct sl_err *err);
 /* The file of an object that was not renamed is removed. NULL is allowed. */
 void sl__object_free(struct sl__object *o);
 /* sl_parquet_write_fn */
@@ -205,6 +206,8 @@ SL_MUST_CHECK int sl__builder_build(struct sl__builder *w, const struct sl_pipel
 
 /* ---- job.c ---- */
 SL_MUST_CHECK int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err);
+/* The cutter of job->input, from this sequence on. */
+void sl__job_init_cutter(struct sl__export_job *job, uint64_t first);
 /* Exports what comes from job->input. */
 SL_MUST_CHECK int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err);
 /* Look whether rows have appeared in holes that were recorded in the last SL__HOLES_RECHECK_MS: SL_EGAP says where. */
@@ -218,19 +221,14 @@ void sl__object_row(struct sl__object *o, struct sl_catalog_partition *out);
 /* A partition was committed: for the progress. */
 void sl__job_count(struct sl__export_job *job, const struct sl__object *o);
 /* Put a bad row into the dead letters, durably. */
-SL_MUST_CHECK int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, size_t len,
-				 const struct sl_err *why, struct sl_err *err);
+SL_MUST_CHECK int sl__job_divert(struct sl__export_job *job, const struct sl_record *row, const struct sl_err *why,
+				 struct sl_err *err);
 
 /* catalog: the dataset as it is there. */
 SL_MUST_CHECK int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name,
 				   struct sl__dataset_state *out, struct sl_err *err);
 void sl__dataset_fini(const struct sl_env *env, struct sl__dataset_state *d);
-/* Its first and last sequence and its last event; what cannot be read stays zero. */
-struct sl__export_tail {
-	uint64_t start, checkpoint;
-	char head[SL__SHA256_HEX];
-};
-SL_MUST_CHECK int sl__dataset_tail(sl_catalog *c, const char *name, struct sl__export_tail *out);
+
 SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err);
 
 /* ---- calls.c ---- */

@@ -64,15 +64,16 @@ static bool is_blank(const struct sl__guesser *g, size_t at, size_t len)
 	return true;
 }
 
-/* The first line at or after *at that is not blank, and its number. false: there is none, or it has no number. */
-static bool number_at(struct sl__guesser *g, size_t *at, size_t *behind, uint64_t *number)
+/* The first line at or after *at that is not blank, and its number. false: there is no such line, or it has no number.
+ * *next: where the line after it begins. */
+static bool number_at(struct sl__guesser *g, size_t *at, size_t *next, uint64_t *number)
 {
 	while (*at < g->len) {
 		size_t len;
-		*behind = line_at(g, *at, &len);
+		*next = line_at(g, *at, &len);
 		if (!is_blank(g, *at, len))
 			return sl__layout_sequence(g->layout, g->text + *at, len, &g->scratch, number) == NULL;
-		*at = *behind;
+		*at = *next;
 	}
 	return false;
 }
@@ -83,23 +84,6 @@ static size_t line_start(const struct sl__guesser *g, size_t at)
 	return end != NULL ? (size_t)(end - g->text) + 1 : g->len;
 }
 
-static bool find_last(struct sl__guesser *g, size_t from)
-{
-	size_t end = g->len, behind;
-	while (end > from) {
-		size_t stop = end - (g->text[end - 1] == '\n');
-		const char *before = stop > from ? memrchr(g->text + from, '\n', stop - from) : NULL;
-		size_t at = before != NULL ? (size_t)(before - g->text) + 1 : from, len;
-		(void)line_at(g, at, &len);
-		if (!is_blank(g, at, len)) {
-			g->last_at = at;
-			return number_at(g, &g->last_at, &behind, &g->last);
-		}
-		end = at;
-	}
-	return false;
-}
-
 /* ---- the search ---- */
 
 struct between {
@@ -107,21 +91,15 @@ struct between {
 	uint64_t low_number, high_number;
 };
 
-static size_t interpolate(const struct between *b, uint64_t wanted, unsigned round)
-{
-	double share = (double)(wanted + 1 - b->low_number) / (double)(b->high_number - b->low_number);
-	if (round % 4 == 3)
-		share = 0.5; /* also a file whose rows grow is halved now and then */
-	return b->low + (size_t)((double)(b->high - b->low) * share);
-}
-
-/* Bring low and high near each other. false: the lines are not in order. */
-static bool narrow(struct sl__guesser *g, struct between *b, uint64_t wanted)
+/* Bring low and high close to each other. false: the lines are not in order. */
+static bool narrow_search(struct sl__guesser *g, struct between *b, uint64_t wanted)
 {
 	for (unsigned round = 0; b->high - b->low > LINEAR_BYTES && round < 200; round++) {
-		size_t probe = interpolate(b, wanted, round), behind;
+		/* Interpolate; every fourth round halves the distance, for files whose rows grow. */
+		double share = (double)(wanted + 1 - b->low_number) / (double)(b->high_number - b->low_number);
+		size_t probe = b->low + (size_t)((double)(b->high - b->low) * (round % 4 == 3 ? 0.5 : share)), next;
 		uint64_t number;
-		/* A little before it, so that the place is most likely after, and near. */
+		/* Probe a little before it, so that the line is most likely after the probe, and near. */
 		probe = probe > b->low + LINEAR_BYTES / 2 ? probe - LINEAR_BYTES / 4 : b->low + LINEAR_BYTES / 4;
 		size_t at = line_start(g, SL_MIN(probe, b->high - 1));
 		if (at >= b->high) {
@@ -129,7 +107,7 @@ static bool narrow(struct sl__guesser *g, struct between *b, uint64_t wanted)
 			if (at >= b->high)
 				return true; /* long lines: one by one */
 		}
-		if (!number_at(g, &at, &behind, &number) || at > b->high || number < b->low_number ||
+		if (!number_at(g, &at, &next, &number) || at > b->high || number < b->low_number ||
 		    number > b->high_number)
 			return false;
 		if (number <= wanted) {
@@ -143,16 +121,16 @@ static bool narrow(struct sl__guesser *g, struct between *b, uint64_t wanted)
 	return true;
 }
 
-/* Where the first line with a number above `wanted` begins; the line at `at` has the number next, which is at most
- * that, and the file's last line a greater one. */
-static bool find_above(struct sl__guesser *g, size_t at, uint64_t next, uint64_t wanted, size_t *out)
+/* Where the first line with a number above `wanted` begins. The line at `at` has the number `first`, which is at most
+ * `wanted`, and the file's last line a greater one. */
+static bool find_above(struct sl__guesser *g, size_t at, uint64_t first, uint64_t wanted, size_t *out)
 {
-	struct between b = {.low = at, .high = g->last_at, .low_number = next, .high_number = g->last};
-	if (!narrow(g, &b, wanted))
+	struct between b = {.low = at, .high = g->last_at, .low_number = first, .high_number = g->last};
+	if (!narrow_search(g, &b, wanted))
 		return false;
-	for (size_t line = b.low, behind; line < g->len; line = behind) {
+	for (size_t line = b.low, next; line < g->len; line = next) {
 		uint64_t number;
-		if (!number_at(g, &line, &behind, &number))
+		if (!number_at(g, &line, &next, &number))
 			return false;
 		if (number > wanted) {
 			*out = line;
@@ -162,20 +140,24 @@ static bool find_above(struct sl__guesser *g, size_t at, uint64_t next, uint64_t
 	return false;
 }
 
-int sl__guesser_init(struct sl__guesser *g, const struct sl_env *env, const struct sl__layout *layout,
-		     const struct sl__map *map, size_t from, uint64_t partition_size, bool resume, uint64_t first)
+int sl__guesser_init(struct sl__guesser *g, bool resume, uint64_t first)
 {
-	size_t behind;
-	*g = (struct sl__guesser){.env = env,
-				  .layout = layout,
-				  .text = map->text,
-				  .len = map->len,
-				  .partition_size = partition_size,
-				  .at = from};
-	sl__buf_init(&g->scratch, env);
-	if (!number_at(g, &g->at, &behind, &g->next))
+	size_t from = g->at, end = g->len, next;
+	sl__buf_init(&g->scratch, g->env);
+	if (!number_at(g, &g->at, &next, &g->next))
 		return g->at >= g->len ? SL_PIPELINE_END : SL_EAGAIN;
-	if (!find_last(g, from) || g->last < g->next)
+
+	/* The last line that is not blank has the last number. */
+	bool found = false;
+	while (!found && end > from) {
+		size_t stop = end - (g->text[end - 1] == '\n'), len;
+		const char *before = stop > from ? memrchr(g->text + from, '\n', stop - from) : NULL;
+		g->last_at = before != NULL ? (size_t)(before - g->text) + 1 : from;
+		(void)line_at(g, g->last_at, &len);
+		found = !is_blank(g, g->last_at, len);
+		end = g->last_at;
+	}
+	if (!found || !number_at(g, &g->last_at, &next, &g->last) || g->last < g->next)
 		return SL_EAGAIN;
 	return resume && g->next != first ? SL_EAGAIN : 0;
 }
@@ -185,22 +167,13 @@ void sl__guesser_fini(struct sl__guesser *g)
 	sl__buf_fini(&g->scratch);
 }
 
-static struct sl__run *slice(const struct sl__guesser *g, size_t end)
-{
-	struct sl__run *run = sl__calloc(g->env, 1, sizeof(*run));
-	if (run != NULL)
-		*run = (struct sl__run){
-			.env = g->env, .text = g->text + g->at, .len = end - g->at, .end = end, .guessed = true};
-	return run;
-}
-
 int sl__guesser_next(struct sl__guesser *g, struct sl_pipeline_element *out)
 {
-	size_t end = g->len, at = g->at, behind;
+	size_t end = g->len, at = g->at, next;
 	uint64_t number, last = g->last;
 	if (g->at >= g->len || g->at > g->last_at)
 		return SL_PIPELINE_END;
-	if (!number_at(g, &at, &behind, &number) || number != g->next)
+	if (!number_at(g, &at, &next, &number) || number != g->next)
 		return SL_EAGAIN;
 	uint64_t boundary = sl__partition_end(g->next, g->partition_size);
 	if (g->last > boundary) {
@@ -208,9 +181,11 @@ int sl__guesser_next(struct sl__guesser *g, struct sl_pipeline_element *out)
 		if (!find_above(g, at, number, boundary, &end))
 			return SL_EAGAIN;
 	}
-	struct sl__run *run = slice(g, end);
+	struct sl__run *run = sl__calloc(g->env, 1, sizeof(*run));
 	if (run == NULL)
 		return SL_ENOMEM;
+	*run = (struct sl__run){
+		.env = g->env, .text = g->text + g->at, .len = end - g->at, .end = end, .guessed = true};
 	*out = (struct sl_pipeline_element){.first = g->next, .last = last, .data = run};
 	g->at = end;
 	g->next = last + 1;

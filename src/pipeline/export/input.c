@@ -12,7 +12,7 @@
 
 #include "pipeline/export/export.h"
 
-/* A sample of a pipe ends when nothing came for a moment, and in any case before somebody wonders. */
+/* A sample of a pipe ends when nothing came for SAMPLE_QUIET_MS, and after SAMPLE_MS in any case. */
 #define SAMPLE_QUIET_MS 500
 #define SAMPLE_MS 5000
 #define LOOK_MS 20
@@ -74,15 +74,6 @@ static ssize_t whole_lines(const char *buf, ssize_t got, size_t n)
 
 /* ---- a file that is followed ---- */
 
-/* Keep the last bytes before in->offset. */
-static void keep_tail(struct sl__input *in, const char *buf, size_t got)
-{
-	size_t n = SL_MIN(got, sizeof(in->tail)), old = SL_MIN(in->tail_len, sizeof(in->tail) - n);
-	memmove(in->tail, in->tail + in->tail_len - old, old);
-	memcpy(in->tail + old, buf + got - n, n);
-	in->tail_len = old + n;
-}
-
 /* Are the bytes before in->offset those that were read? */
 static bool has_tail(const struct sl__input *in, int fd)
 {
@@ -91,39 +82,29 @@ static bool has_tail(const struct sl__input *in, int fd)
 	return got == (ssize_t)in->tail_len && memcmp(buf, in->tail, in->tail_len) == 0;
 }
 
-/* The file that has the name, also where that is a link. */
-static int stat_named(const struct sl__input *in, struct sl_io_stat *out)
-{
-	const struct sl_env *env = &in->e->env;
-	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
-	int rc = fd < 0 ? fd : SL__IO(env, fstat, fd, out);
-	sl__close_fd(env, &fd);
-	return rc;
-}
-
-/*
- * What has become of the file since it was read to its end: it was truncated (and perhaps written again, up to any
- * length), or another that has something in it has its name. Whoever writes to that one has written its last line to
- * the old one before, so that one more inspect the old one finds all of it.
- */
-static int look_at_file(struct sl__input *in, struct sl_err *err)
+static int check_followed_file(struct sl__input *in, struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
 	struct sl_io_stat mine, named;
 	int rc = SL__IO(env, fstat, in->fd, &mine);
 	if (rc != 0)
 		return (int)read_failed(in, -rc, err);
-	if (in->turn == SL__INPUT_COPY_READ) /* of the copy everything is there */
+	if (in->turn == SL__INPUT_COPY_READ) /* the copy is complete */
 		return 0;
-	if (mine.size < in->offset || !has_tail(in, in->fd))
+	if (mine.size < in->offset || !has_tail(in, in->fd)) {
 		in->turn = SL__INPUT_TRUNCATED;
-	else if (stat_named(in, &named) == 0 && S_ISREG(named.mode) && named.size > 0 &&
-		 (named.dev != mine.dev || named.ino != mine.ino))
+		return 0;
+	}
+	/* The file that has the name now, also through a link. */
+	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
+	rc = fd < 0 ? fd : SL__IO(env, fstat, fd, &named);
+	sl__close_fd(env, &fd);
+	if (rc == 0 && S_ISREG(named.mode) && named.size > 0 && (named.dev != mine.dev || named.ino != mine.ino))
 		in->turn = SL__INPUT_RENAMED;
 	return 0;
 }
 
-/* Lines that are whole, of a file that grows; 0: it has ended, in->turn says why. */
+/* Complete lines of a file that grows; 0: it has ended, in->turn says why. */
 static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	for (;;) {
@@ -133,13 +114,18 @@ static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct s
 			return read_failed(in, (int)-got, err);
 		got = whole_lines(buf, got, n);
 		in->offset += (uint64_t)got;
-		if (got > 0)
-			keep_tail(in, buf, (size_t)got);
+		if (got > 0) { /* keep the last bytes before in->offset */
+			size_t k = SL_MIN((size_t)got, sizeof(in->tail)),
+			       old = SL_MIN(in->tail_len, sizeof(in->tail) - k);
+			memmove(in->tail, in->tail + in->tail_len - old, old);
+			memcpy(in->tail + old, (const char *)buf + (size_t)got - k, k);
+			in->tail_len = old + k;
+		}
 		if (got > 0 || in->turn != SL__INPUT_SAME)
 			return got;
 		if (!sl__input_pause(in))
 			return cancelled(err);
-		int rc = look_at_file(in, err);
+		int rc = check_followed_file(in, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -199,24 +185,20 @@ static bool has_columns(sl_records *records, char *const *names, size_t n, int *
 	return same;
 }
 
-static int same_header(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
-{
-	int rc;
-	bool same = has_columns(in->records, names, n, &rc, err);
-	if (rc != 0 || same)
-		return rc;
-	return sl_err_set(err, SL_EDATA,
-			  "the file that has its name now has another header; export it as another dataset");
-}
-
-/* From the beginning of the file after fd, which is the input's then. */
+/* Read the file fd, which the input owns from now on, from its beginning. */
 static int begin_file(struct sl__input *in, int fd, char *const *names, size_t n, struct sl_err *err)
 {
 	sl__close_fd(&in->e->env, &in->fd);
 	in->fd = fd;
 	in->offset = in->tail_len = 0;
 	int rc = new_records(in, err);
-	return rc == 0 && in->header ? same_header(in, names, n, err) : rc;
+	if (rc != 0 || !in->header)
+		return rc;
+	bool same = has_columns(in->records, names, n, &rc, err);
+	if (rc != 0 || same)
+		return rc;
+	return sl_err_set(err, SL_EDATA,
+			  "the file that has its name now has another header; export it as another dataset");
 }
 
 /* The next file that is read before the one that has the name. */
@@ -227,20 +209,6 @@ static int begin_before(struct sl__input *in, char *const *names, size_t n, stru
 	return begin_file(in, in->before[in->before_at++], names, n, err);
 }
 
-/* The one that has the name. A rotation may take it away for a moment. */
-static int begin_named(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
-{
-	int fd;
-	while ((fd = SL__IO(&in->e->env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0)) == -ENOENT)
-		if (!sl__input_pause(in))
-			return (int)cancelled(err);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %s", in->e->o.from);
-	in->turn = SL__INPUT_SAME;
-	in->begun = true;
-	return begin_file(in, fd, names, n, err);
-}
-
 int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
@@ -248,7 +216,7 @@ int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl
 	bool header = in->header;
 	if (in->turn == SL__INPUT_SAME)
 		return SL_PIPELINE_END;
-	int copy = in->turn == SL__INPUT_TRUNCATED ? open_copy(in) : -1;
+	int fd, copy = in->turn == SL__INPUT_TRUNCATED ? open_copy(in) : -1;
 	if (SL__IO(env, fstat, in->fd, &st) == 0 && in->turn != SL__INPUT_TRUNCATED && st.size > in->offset)
 		sl__log(env, SL_LOG_WARN, "export", "the last line of the old file has no line end and is not exported",
 			SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
@@ -257,15 +225,25 @@ int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl
 	sl__log(env, SL_LOG_INFO, "export",
 		copy >= 0 ? "the file was truncated; its rest is read from the copy" : "the file begins anew",
 		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
-	if (copy < 0)
-		return begin_named(in, names, n, err);
-	sl__close_fd(env, &in->fd); /* after what was read, to its end */
-	in->fd = copy;
-	in->turn = SL__INPUT_COPY_READ;
-	in->header = false;
-	int rc = new_records(in, err);
-	in->header = header;
-	return rc;
+	if (copy >= 0) { /* from the position that was read to its end */
+		sl__close_fd(env, &in->fd);
+		in->fd = copy;
+		in->turn = SL__INPUT_COPY_READ;
+		in->header = false;
+		int rc = new_records(in, err);
+		in->header = header;
+		return rc;
+	}
+
+	/* Continue with the file that has the name now. A rotation may leave none for a short time. */
+	while ((fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0)) == -ENOENT)
+		if (!sl__input_pause(in))
+			return (int)cancelled(err);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "open %s", in->e->o.from);
+	in->turn = SL__INPUT_SAME;
+	in->begun = true;
+	return begin_file(in, fd, names, n, err);
 }
 
 /* ---- what was rotated away unseen ---- */
@@ -323,7 +301,7 @@ bool sl__input_has_row(const struct sl__input *in, const struct sl__layout *layo
 	return first_number(&f, &first);
 }
 
-static int look_at_rotated(const char *name, void *ctx)
+static int find_rotated_file(const char *name, void *ctx)
 {
 	struct find_rotated *f = ctx;
 	const struct sl_env *env = &f->in->e->env;
@@ -360,34 +338,12 @@ static void drop_before(struct sl__input *in)
 	in->n_before = in->before_at = 0;
 }
 
-/* Of those found, in their order: the last that begins at or before `next`, and all after it. */
-static int keep_needed(struct sl__input *in, const struct find_rotated *f, uint64_t next, struct sl_err *err)
-{
-	struct rotated *all = (void *)f->all.data;
-	size_t n = f->all.len / sizeof(*all), from = 0;
-	if (n > 0)
-		qsort(all, n, sizeof(*all), by_first);
-	while (from + 1 < n && all[from + 1].first <= next)
-		from++;
-	bool any = n > 0 && all[from].first <= next;
-	int rc = any ? 0 : SL_PIPELINE_END;
-	if (any && (in->before = sl__calloc(&in->e->env, n - from, sizeof(*in->before))) == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
-	for (size_t i = 0; i < n; i++) {
-		if (rc == 0 && i >= from)
-			in->before[in->n_before++] = all[i].fd;
-		else
-			(void)SL__IO(&in->e->env, close, all[i].fd);
-	}
-	return rc;
-}
-
 int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint64_t next, uint64_t begins,
 		     struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
 	if (in->sought[0] == next && in->sought[1] == begins)
-		return SL_PIPELINE_END; /* it is in none of them */
+		return SL_PIPELINE_END; /* no rotated file has it */
 	in->sought[0] = next;
 	in->sought[1] = begins;
 	char *folder = sl__dirname(env, in->e->o.from);
@@ -395,8 +351,24 @@ int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint
 		.in = in, .layout = layout, .folder = folder, .base = sl__basename(in->e->o.from), .begins = begins};
 	sl__buf_init(&f.all, env);
 	drop_before(in);
-	int listed = folder != NULL ? SL__IO(env, list, folder, look_at_rotated, &f) : -ENOMEM;
-	int rc = keep_needed(in, &f, next, err);
+	int listed = folder != NULL ? SL__IO(env, list, folder, find_rotated_file, &f) : -ENOMEM;
+
+	/* Of those found, in order: keep the last that begins at or before `next`, and all after it. */
+	struct rotated *all = (void *)f.all.data;
+	size_t n = f.all.len / sizeof(*all), from = 0;
+	if (n > 0)
+		qsort(all, n, sizeof(*all), by_first);
+	while (from + 1 < n && all[from + 1].first <= next)
+		from++;
+	int rc = n > 0 && all[from].first <= next ? 0 : SL_PIPELINE_END;
+	if (rc == 0 && (in->before = sl__calloc(env, n - from, sizeof(*in->before))) == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
+	for (size_t i = 0; i < n; i++) {
+		if (rc == 0 && i >= from)
+			in->before[in->n_before++] = all[i].fd;
+		else
+			(void)SL__IO(env, close, all[i].fd);
+	}
 	if (rc >= 0 && listed == -ENOMEM)
 		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
 	sl__buf_fini(&f.all);
@@ -411,23 +383,10 @@ int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint
 
 /* ---- other files, and pipes ---- */
 
-/* Standard input that is followed has no more. What was read of it must still be there. */
-static int check_length(const struct sl__input *in, struct sl_err *err)
-{
-	struct stat of_fd;
-	if (fstat(in->fd, &of_fd) != 0)
-		return (int)read_failed(in, errno, err);
-	if ((uint64_t)of_fd.st_size >= in->offset)
-		return 0;
-	return sl_err_set(err, SL_EDATA,
-			  "it is shorter than what was read of it (%llu bytes of %llu): a file that is followed must "
-			  "only grow",
-			  (unsigned long long)of_fd.st_size, (unsigned long long)in->offset);
-}
-
 static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
 	const struct sl_env *env = &in->e->env;
+	struct stat st;
 	if (in->is_file && in->e->o.follow == SL_ON && !in->sampling)
 		return read_followed(in, buf, n, err);
 	for (;;) {
@@ -439,28 +398,29 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 		in->offset += (uint64_t)got;
 		if (got > 0 || in->e->o.follow != SL_ON || in->sampling)
 			return got;
-		int rc = check_length(in, err);
-		if (rc != 0)
-			return rc;
+
+		/* Standard input that is followed has no more. What was read of it must still be there. */
+		if (fstat(in->fd, &st) != 0)
+			return read_failed(in, errno, err);
+		if ((uint64_t)st.st_size < in->offset)
+			return sl_err_set(err, SL_EDATA,
+					  "it is shorter than what was read of it (%llu bytes of %llu): a file that is "
+					  "followed must only grow",
+					  (unsigned long long)st.st_size, (unsigned long long)in->offset);
 		if (!sl__input_pause(in))
 			return cancelled(err);
 	}
 }
 
-static bool has_bytes(int fd)
-{
-	struct pollfd one = {.fd = fd, .events = POLLIN};
-	return poll(&one, 1, 0) != 0;
-}
-
-/* For a sample, until there is something to read or a moment of the environment's clock has passed. false: it has. */
+/* For a sample, wait until there is something to read or SAMPLE_QUIET_MS have passed. false: they have. */
 static bool wait_for_sample(const struct sl__input *in)
 {
 	const struct sl_env *env = &in->e->env;
+	struct pollfd one = {.fd = in->fd, .events = POLLIN};
 	int64_t end = SL_MIN(sl__deadline_ns(env, SAMPLE_QUIET_MS), in->sample_end_ns);
 	while (sl__mono_ns(env) < end && !sl__export_stopping(in->e)) {
 		wait_for(in, in->fd, LOOK_MS);
-		if (has_bytes(in->fd))
+		if (poll(&one, 1, 0) != 0)
 			return true;
 	}
 	return sl__export_stopping(in->e);
@@ -501,14 +461,6 @@ static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_er
 	}
 }
 
-static int64_t read_map(struct sl__input *in, void *buf, size_t n)
-{
-	size_t k = SL_MIN(n, in->map.len - in->map_at);
-	memcpy(buf, in->map.text + in->map_at, k);
-	in->map_at += k;
-	return (int64_t)k;
-}
-
 static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct sl__input *in = ctx;
@@ -516,9 +468,12 @@ static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
 		return cancelled(err);
 	if (in->source.ops != NULL)
 		return in->source.ops->read(buf, n, err, in->source.ctx);
-	if (in->map.text != NULL)
-		return read_map(in, buf, n);
-	return in->regular ? read_regular(in, buf, n, err) : read_pipe(in, buf, n, err);
+	if (in->map.text == NULL)
+		return in->regular ? read_regular(in, buf, n, err) : read_pipe(in, buf, n, err);
+	size_t k = SL_MIN(n, in->map.len - in->map_at);
+	memcpy(buf, in->map.text + in->map_at, k);
+	in->map_at += k;
+	return (int64_t)k;
 }
 
 static int new_records(struct sl__input *in, struct sl_err *err)
@@ -586,28 +541,24 @@ static int open_path(struct sl__input *in, struct sl_err *err)
 	return 0;
 }
 
-static void open_descriptor(struct sl__input *in)
-{
-	struct stat st;
-	in->fd = in->e->o.fd;
-	in->regular = fstat(in->fd, &st) == 0 && S_ISREG(st.st_mode);
-	off_t at = in->regular ? lseek(in->fd, 0, SEEK_CUR) : 0;
-	in->regular = in->regular && at == 0; /* what was read of it before is not ours */
-	in->total = in->regular && in->e->o.follow != SL_ON ? (uint64_t)st.st_size : 0;
-}
-
 int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequence, uint64_t first, struct sl_err *err)
 {
 	int rc = 0;
 	*in = (struct sl__input){.e = e, .fd = -1};
 	in->csv = e->o.format == SL_EXPORT_CSV;
 	in->header = in->csv && e->o.header != SL_OFF;
-	if (e->o.table != NULL || e->o.query != NULL)
+	if (e->o.table != NULL || e->o.query != NULL) {
 		rc = open_database(in, sequence, err);
-	else if (strcmp(e->o.from, "-") == 0)
-		open_descriptor(in);
-	else
+	} else if (strcmp(e->o.from, "-") == 0) {
+		struct stat st;
+		in->fd = e->o.fd;
+		in->regular = fstat(in->fd, &st) == 0 && S_ISREG(st.st_mode);
+		/* What was read of it before does not belong to the export: then it is read as a pipe. */
+		in->regular = in->regular && lseek(in->fd, 0, SEEK_CUR) == 0;
+		in->total = in->regular && e->o.follow != SL_ON ? (uint64_t)st.st_size : 0;
+	} else {
 		rc = open_path(in, err);
+	}
 	return rc != 0 ? rc : sl__input_begin(in, first, SL__EXPORT_NO_END, err);
 }
 
@@ -637,24 +588,51 @@ int sl__input_names(struct sl__input *in, const char *const **names, size_t *n, 
 	return in->header ? sl_records_columns(in->records, names, n, err) : 0;
 }
 
-static bool all_known(const struct sl__input *in)
+/* Guess the columns. A pipe is not waited for until there is a whole sample: what came before a pause is enough. Nor is
+ * a file that grows, once it has a row. */
+static int infer(struct sl__input *in, const struct sl_column **guessed, size_t *n, struct sl_err *err)
 {
-	for (size_t i = 0; i < in->n_known; i++)
-		if (in->known[i].kind == 0)
-			return false;
-	return in->n_known > 0;
+	size_t max = (size_t)in->e->o.sample_records, rows = 1;
+	bool grows = in->e->o.follow == SL_ON && in->regular;
+	struct sl_record record;
+	int rc = SL_EAGAIN;
+	if (!in->regular && in->source.ops == NULL && in->map.text == NULL) {
+		while (rc == SL_EAGAIN) {
+			in->sample_end_ns = sl__deadline_ns(&in->e->env, SAMPLE_MS);
+			rc = sl_records_infer(in->records, max, guessed, n, err);
+			if (rc == SL_EAGAIN && in->sampled) /* not one complete line */
+				rc = (int)end_of_pipe(in, err);
+		}
+		in->sample_end_ns = 0;
+		in->sampled = false;
+		return rc;
+	}
+	do {
+		in->sampling = grows;
+		if ((rc = sl_records_infer(in->records, max, guessed, n, err)) != 0)
+			break;
+		if (grows)
+			rc = sl_records_next(in->records, &record, 1, &rows, err);
+		in->sampling = false;
+		if (rc == 0 && rows == 0 && !sl__input_pause(in))
+			rc = (int)cancelled(err);
+		if (rc == 0 && rows == 0)
+			rc = sl__input_begin(in, 0, SL__EXPORT_NO_END, err);
+	} while (rc == 0 && rows == 0);
+	in->sampling = false;
+	return rc;
 }
 
-/* What the source knows wins; the rest is guessed; the sequence is required. */
-static int merge_known(const struct sl__input *in, const char *sequence, const struct sl_column *guessed, size_t n,
+/* The kinds that the source does not know are guessed; the sequence is required. guessed NULL: all kinds are known. */
+static int merge_known(const struct sl__input *in, const char *sequence, const struct sl_column *guessed,
 		       struct sl__schema *out, struct sl_err *err)
 {
 	struct sl_column *named = sl__calloc(&in->e->env, in->n_known, sizeof(*named));
 	if (named == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
 	for (size_t i = 0; i < in->n_known; i++)
-		named[i] =
-			(struct sl_column){.name = in->known[i].name, .kind = i < n ? guessed[i].kind : SL_COLUMN_TEXT};
+		named[i] = (struct sl_column){.name = in->known[i].name,
+					      .kind = guessed != NULL ? guessed[i].kind : SL_COLUMN_TEXT};
 	int rc = sl__schema_guess(out, &in->e->env, named, in->n_known, sequence, err);
 	sl__free(&in->e->env, named);
 	for (size_t i = 0; rc == 0 && i < in->n_known; i++) {
@@ -669,81 +647,35 @@ static int merge_known(const struct sl__input *in, const char *sequence, const s
 	return rc;
 }
 
-/* A pipe is not waited for until there is a whole sample: what came before a pause will do. */
-static int infer_pipe(struct sl__input *in, const struct sl_column **guessed, size_t *n, struct sl_err *err)
-{
-	int rc = SL_EAGAIN;
-	while (rc == SL_EAGAIN) {
-		in->sample_end_ns = sl__deadline_ns(&in->e->env, SAMPLE_MS);
-		rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, guessed, n, err);
-		if (rc == SL_EAGAIN && in->sampled) /* not one whole line */
-			rc = (int)end_of_pipe(in, err);
-	}
-	in->sample_end_ns = 0;
-	in->sampled = false;
-	return rc;
-}
-
-/* Nor is a file that grows, only until there is a row. */
-static int infer(struct sl__input *in, const struct sl_column **guessed, size_t *n, struct sl_err *err)
-{
-	bool grows = in->e->o.follow == SL_ON && in->regular;
-	struct sl_record record;
-	size_t rows = 1;
-	int rc;
-	if (!in->regular && in->source.ops == NULL && in->map.text == NULL)
-		return infer_pipe(in, guessed, n, err);
-	do {
-		in->sampling = grows;
-		if ((rc = sl_records_infer(in->records, (size_t)in->e->o.sample_records, guessed, n, err)) != 0)
-			break;
-		if (grows)
-			rc = sl_records_next(in->records, &record, 1, &rows, err);
-		in->sampling = false;
-		if (rc == 0 && rows == 0 && !sl__input_pause(in))
-			rc = (int)cancelled(err);
-		if (rc == 0 && rows == 0)
-			rc = sl__input_begin(in, 0, SL__EXPORT_NO_END, err);
-	} while (rc == 0 && rows == 0);
-	in->sampling = false;
-	return rc;
-}
-
-/* There was no column to be found: why. */
-static int nothing_to_guess_from(struct sl__input *in, struct sl_err *err)
-{
-	struct sl_record record;
-	size_t n = 0;
-	int rc = sl_records_next(in->records, &record, 1, &n, err);
-	if (rc != 0)
-		return rc;
-	if (n == 0)
-		return sl_err_set(err, SL_EDATA, "%s is empty: there is nothing to guess its columns from",
-				  sl__input_name(in));
-	return sl_err_set(err, SL_EDATA, "%.80s: line %llu: %s", sl__input_name(in), (unsigned long long)record.line,
-			  record.bad != NULL ? record.bad : "no columns can be guessed from it");
-}
-
-static int guess_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
-{
-	const struct sl_column *guessed = NULL;
-	size_t n = 0;
-	int rc = all_known(in) ? 0 : infer(in, &guessed, &n, err);
-	if (rc != 0)
-		return rc;
-	if (in->n_known > 0)
-		return merge_known(in, sequence != NULL ? sequence : in->known[0].name, guessed, n, out, err);
-	if (n == 0)
-		return nothing_to_guess_from(in, err);
-	return sl__schema_guess(out, &in->e->env, guessed, n, sequence != NULL ? sequence : guessed[0].name, err);
-}
-
 int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
 {
-	int rc = guess_schema(in, sequence, out, err);
-	if (rc == 0 && in->e->o.follow == SL_ON && in->regular) { /* from its beginning, with all that comes */
-		if ((rc = sl__input_begin(in, 0, SL__EXPORT_NO_END, err)) != 0)
-			sl__schema_fini(out);
+	const struct sl_column *guessed = NULL;
+	struct sl_record record;
+	size_t n = 0, n_records = 0;
+	bool all_known = in->n_known > 0;
+	int rc;
+	for (size_t i = 0; i < in->n_known; i++)
+		all_known = all_known && in->known[i].kind != 0;
+	if (!all_known && (rc = infer(in, &guessed, &n, err)) != 0)
+		return rc;
+	if (in->n_known > 0) {
+		rc = merge_known(in, sequence != NULL ? sequence : in->known[0].name, n >= in->n_known ? guessed : NULL,
+				 out, err);
+	} else if (n > 0) {
+		rc = sl__schema_guess(out, &in->e->env, guessed, n, sequence != NULL ? sequence : guessed[0].name, err);
+	} else { /* no column was found: say why */
+		if ((rc = sl_records_next(in->records, &record, 1, &n_records, err)) != 0)
+			return rc;
+		if (n_records == 0)
+			return sl_err_set(err, SL_EDATA, "%s is empty: there is nothing to guess its columns from",
+					  sl__input_name(in));
+		return sl_err_set(err, SL_EDATA, "%.80s: line %llu: %s", sl__input_name(in),
+				  (unsigned long long)record.line,
+				  record.bad != NULL ? record.bad : "no columns can be guessed from it");
 	}
+	if (rc != 0 || in->e->o.follow != SL_ON || !in->regular)
+		return rc;
+	if ((rc = sl__input_begin(in, 0, SL__EXPORT_NO_END, err)) != 0) /* from its beginning, with all that follows */
+		sl__schema_fini(out);
 	return rc;
 }

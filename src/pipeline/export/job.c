@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call of an export: what it opens, its pipeline, and what it tells. */
+/* One call of an export: what it opens, its pipeline, its dead letters, and the recheck of recorded holes. */
 #include "pipeline/export/export.h"
 
 #include <stdio.h>
@@ -52,21 +52,6 @@ int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name, 
 	return rc;
 }
 
-static int load_tail(const struct sl_dataset *d, void *ctx)
-{
-	struct sl__export_tail *out = ctx;
-	out->start = d->start;
-	out->checkpoint = d->checkpoint;
-	if (d->events > 0)
-		sl__sha256_hex(d->head, out->head);
-	return 0;
-}
-
-int sl__dataset_tail(sl_catalog *c, const char *name, struct sl__export_tail *out)
-{
-	return sl_catalog_datasets(c, name, load_tail, out, NULL);
-}
-
 int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err)
 {
 	const struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &e->env, .create = create ? SL_ON : SL_OFF};
@@ -78,19 +63,7 @@ static void outbox_step(const char *step, uint64_t event, void *ctx)
 	sl__export_step(ctx, step, event);
 }
 
-static int start_outbox(struct sl__export_job *job, struct sl_err *err)
-{
-	struct sl_export *e = job->e;
-	const struct sl_outbox_opts opts = {SL_OUTBOX_OPTS_INIT,
-					    .dir = e->o.to,
-					    .endpoint = e->o.audit_endpoint,
-					    .token_file = e->o.audit_token_file,
-					    .ca_file = e->o.audit_ca_file,
-					    .on_step = outbox_step,
-					    .on_step_ctx = e};
-	return sl_outbox_start(job->catalog, job->lease, &opts, &job->outbox, err);
-}
-
+/* Open the catalog, take the dataset's lease, and load what is known of the dataset. */
 static int open_catalog(struct sl__export_job *job, struct sl_err *err)
 {
 	struct sl_export *e = job->e;
@@ -111,99 +84,69 @@ static int differs(const struct sl_export *e, const char *field, const char *has
 	return sl_err_set(err, SL_ECONFLICT, "%s: the dataset %s has %s", field, e->o.dataset, has);
 }
 
-/* What was said must be what the dataset is, once something is committed. */
-static int compare(struct sl__export_job *job, struct sl_err *err)
-{
-	const struct sl_export_opts *o = &job->e->o;
-	const struct sl__dataset_state *d = &job->dataset;
-	char text[32];
-	if (o->partition_size != 0 && (uint64_t)o->partition_size != d->partition_size) {
-		(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)d->partition_size);
-		return differs(job->e, "partition_size", text, err);
-	}
-	if (o->sequence != NULL && strcmp(o->sequence, d->sequence) != 0)
-		return differs(job->e, "sequence", d->sequence, err);
-	if (o->zstd_level != 0 && o->zstd_level != job->schema.zstd_level) {
-		(void)snprintf(text, sizeof(text), "%d", (int)job->schema.zstd_level);
-		return differs(job->e, "zstd_level", text, err);
-	}
-	return 0;
-}
-
-static bool same_columns(const struct sl_env *env, const struct sl__schema *a, const struct sl__schema *b)
-{
-	struct sl__buf one, other;
-	struct sl__schema as = *b;
-	as.zstd_level = a->zstd_level;
-	sl__buf_init(&one, env);
-	sl__buf_init(&other, env);
-	sl__schema_put(&one, a);
-	sl__schema_put(&other, &as);
-	bool same = one.failed == 0 && other.failed == 0 && strcmp(sl__buf_str(&one), sl__buf_str(&other)) == 0;
-	sl__buf_fini(&one);
-	sl__buf_fini(&other);
-	return same;
-}
-
-static int old_schema(struct sl__export_job *job, struct sl_err *err)
-{
-	int rc = sl__schema_parse(&job->schema, &job->e->env, job->dataset.schema, err);
-	if (rc == 0)
-		rc = compare(job, err);
-	if (rc == 0 && job->e->given.n > 0 && !same_columns(&job->e->env, &job->schema, &job->e->given))
-		rc = differs(job->e, "columns", "others", err);
-	return rc;
-}
-
-static int new_schema(struct sl__export_job *job, struct sl_err *err)
+/* Once something is committed, the options must agree with the dataset. */
+static int check_same_dataset(struct sl__export_job *job, struct sl_err *err)
 {
 	const struct sl_export *e = job->e;
-	int rc = e->given.n > 0 ? sl__schema_copy(&job->schema, &e->env, e->given.columns, e->given.n, err)
-				: sl__input_schema(&job->input, e->o.sequence, &job->schema, err);
-	job->schema.zstd_level = e->o.zstd_level != 0 ? e->o.zstd_level : 3;
-	return rc;
+	const struct sl__dataset_state *d = &job->dataset;
+	char text[32];
+	int rc = sl__schema_parse(&job->schema, &e->env, d->schema, err);
+	if (rc != 0)
+		return rc;
+	if (e->o.partition_size != 0 && (uint64_t)e->o.partition_size != d->partition_size) {
+		(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)d->partition_size);
+		return differs(e, "partition_size", text, err);
+	}
+	if (e->o.sequence != NULL && strcmp(e->o.sequence, d->sequence) != 0)
+		return differs(e, "sequence", d->sequence, err);
+	if (e->o.zstd_level != 0 && e->o.zstd_level != job->schema.zstd_level) {
+		(void)snprintf(text, sizeof(text), "%d", (int)job->schema.zstd_level);
+		return differs(e, "zstd_level", text, err);
+	}
+	if (e->given.n == 0)
+		return 0;
+
+	/* The columns are compared as text. */
+	struct sl__buf has SL_CLEANUP(sl__buf_fini), wanted SL_CLEANUP(sl__buf_fini);
+	struct sl__schema given = e->given;
+	given.zstd_level = job->schema.zstd_level;
+	sl__buf_init(&has, &e->env);
+	sl__buf_init(&wanted, &e->env);
+	sl__schema_put(&has, &job->schema);
+	sl__schema_put(&wanted, &given);
+	bool same = has.failed == 0 && wanted.failed == 0 && strcmp(sl__buf_str(&has), sl__buf_str(&wanted)) == 0;
+	return same ? 0 : differs(e, "columns", "other columns", err);
 }
 
-/* The sequence's name, once the schema is known. */
-static int settle(struct sl__export_job *job, struct sl_err *err)
+/* Of a dataset without a commit: the schema, the partition size and the sequence of the options, or the defaults. */
+static int choose_dataset(struct sl__export_job *job, struct sl_err *err)
 {
 	const struct sl_export *e = job->e;
 	struct sl__dataset_state *d = &job->dataset;
-	if (d->partition_size == 0)
-		d->partition_size = e->o.partition_size != 0 ? (uint64_t)e->o.partition_size : 250000;
-	if (d->sequence == NULL)
-		d->sequence = sl__strdup(&e->env, e->o.sequence != NULL ? e->o.sequence : job->schema.columns[0].name);
+	int rc = e->given.n > 0 ? sl__schema_copy(&job->schema, &e->env, e->given.columns, e->given.n, err)
+				: sl__input_schema(&job->input, e->o.sequence, &job->schema, err);
+	if (rc != 0)
+		return rc;
+	job->schema.zstd_level = e->o.zstd_level != 0 ? e->o.zstd_level : 3;
+	d->partition_size = e->o.partition_size != 0 ? (uint64_t)e->o.partition_size : 250000;
+	d->sequence = sl__strdup(&e->env, e->o.sequence != NULL ? e->o.sequence : job->schema.columns[0].name);
 	return d->sequence != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
 }
 
-static int define(struct sl__export_job *job, struct sl_err *err)
+static int define_dataset(struct sl__export_job *job, struct sl_err *err)
 {
 	const struct sl__dataset_state *d = &job->dataset;
-	struct sl__buf text;
+	struct sl__buf text SL_CLEANUP(sl__buf_fini);
 	sl__buf_init(&text, &job->e->env);
 	sl__schema_put(&text, &job->schema);
+	if (text.failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
 	const struct sl_dataset dataset = {.struct_size = sizeof(dataset),
 					   .name = job->e->o.dataset,
 					   .partition_size = d->partition_size,
 					   .sequence_column = d->sequence,
 					   .schema = sl__buf_str(&text)};
-	int rc = text.failed != 0 ? sl_err_set(err, SL_ENOMEM, "no memory for a schema")
-				  : sl_catalog_define(job->catalog, job->lease, &dataset, err);
-	sl__buf_fini(&text);
-	return rc;
-}
-
-static int open_layout(struct sl__export_job *job, struct sl_err *err)
-{
-	const struct sl__input *in = &job->input;
-	const char *const *names;
-	size_t n;
-	int rc = sl__input_names(&job->input, &names, &n, err);
-	if (rc == 0)
-		rc = sl__layout_init(&job->layout, &job->e->env, in->csv, job->e->o.delimiter, names, n, &job->schema,
-				     job->dataset.sequence, err);
-	job->layout.max_record_bytes = (size_t)job->e->o.max_record_bytes;
-	return rc;
+	return sl_catalog_define(job->catalog, job->lease, &dataset, err);
 }
 
 static int sweep_one(const struct sl_catalog_partition *p, void *ctx)
@@ -214,47 +157,60 @@ static int sweep_one(const struct sl_catalog_partition *p, void *ctx)
 	return 0;
 }
 
-/* The last commit may be all that the run before could do. */
-static int sweep_last(struct sl__export_job *job, struct sl_err *err)
-{
-	const struct sl__dataset_state *d = &job->dataset;
-	uint64_t from = d->checkpoint - d->checkpoint % d->partition_size;
-	return sl_catalog_partitions(job->catalog, job->e->o.dataset, from, 0, sweep_one, job, err);
-}
-
 int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err *err)
 {
+	struct sl__dataset_state *d = &job->dataset;
 	job->e = e;
 	sl__mutex_init(&job->letters_mu);
 	int rc = open_catalog(job, err);
 	if (rc != 0)
 		return rc;
-	bool committed = job->dataset.known && job->dataset.events > 0;
+	bool committed = d->known && d->events > 0;
 	if (!committed)
-		sl__dataset_fini(&e->env, &job->dataset); /* what was only said may be said anew */
-	rc = sl__input_open(&job->input, e, job->dataset.sequence, committed ? job->dataset.checkpoint + 1 : 0, err);
+		sl__dataset_fini(&e->env, d); /* what was only defined may be defined again */
+	rc = sl__input_open(&job->input, e, d->sequence, committed ? d->checkpoint + 1 : 0, err);
 	sl__lock(&e->mu);
 	e->progress.input_total = job->input.total;
 	sl__unlock(&e->mu);
+	if (rc != 0)
+		return rc;
 	job->records_gaps = e->o.gaps == SL_EXPORT_GAPS_RECORD ||
 			    (e->o.gaps == SL_EXPORT_GAPS_DEFAULT && job->input.source.records_gaps);
-	if (rc == 0)
-		rc = committed ? old_schema(job, err) : new_schema(job, err);
-	if (rc == 0)
-		rc = settle(job, err);
-	if (rc == 0)
-		rc = open_layout(job, err);
-	if (rc == 0 && !committed)
-		rc = define(job, err);
-	if (rc == 0)
-		rc = sl__store_clean(
-			e, committed ? sl__partition_number(job->dataset.checkpoint, job->dataset.partition_size) : 0,
-			err);
-	if (rc == 0 && committed)
-		rc = sweep_last(job, err);
-	if (rc == 0)
-		rc = start_outbox(job, err);
-	return rc;
+	rc = committed ? check_same_dataset(job, err) : choose_dataset(job, err);
+	if (rc != 0)
+		return rc;
+
+	/* How records map to columns. */
+	struct sl__layout_opts layout = {.env = &e->env,
+					 .csv = job->input.csv,
+					 .delimiter = e->o.delimiter,
+					 .schema = &job->schema,
+					 .sequence = d->sequence,
+					 .max_record_bytes = (size_t)e->o.max_record_bytes};
+	if ((rc = sl__input_names(&job->input, &layout.names, &layout.n_names, err)) != 0)
+		return rc;
+	if ((rc = sl__layout_init(&job->layout, &layout, err)) != 0)
+		return rc;
+	if (!committed && (rc = define_dataset(job, err)) != 0)
+		return rc;
+
+	/* What an earlier run left: temporary files, and what its last commit replaced. */
+	rc = sl__store_clean(e, committed ? sl__partition_number(d->checkpoint, d->partition_size) : 0, err);
+	if (rc != 0)
+		return rc;
+	if (committed) {
+		uint64_t from = d->checkpoint - d->checkpoint % d->partition_size;
+		if ((rc = sl_catalog_partitions(job->catalog, e->o.dataset, from, 0, sweep_one, job, err)) != 0)
+			return rc;
+	}
+	const struct sl_outbox_opts outbox = {SL_OUTBOX_OPTS_INIT,
+					      .dir = e->o.to,
+					      .endpoint = e->o.audit_endpoint,
+					      .token_file = e->o.audit_token_file,
+					      .ca_file = e->o.audit_ca_file,
+					      .on_step = outbox_step,
+					      .on_step_ctx = e};
+	return sl_outbox_start(job->catalog, job->lease, &outbox, &job->outbox, err);
 }
 
 void sl__job_close(struct sl__export_job *job)
@@ -293,43 +249,16 @@ static void put_target(struct sl__buf *text, const struct sl__export_job *job, b
 	(void)sl__buf_printf(text, "%s}", csv ? ",\"file_format\":\"csv\"" : "");
 }
 
-static int describe_rows(struct sl__export_job *job, struct sl_err *err)
-{
-	struct sl__buf text;
-	sl__buf_init(&text, &job->e->env);
-	put_target(&text, job, job->layout.csv);
-	job->letters_json = job->layout.csv && text.len > LETTER_TARGET_BYTES;
-	if (job->letters_json) {
-		sl__buf_clear(&text);
-		put_target(&text, job, false);
-	}
-	job->letter_target = sl__buf_take(&text);
-	return job->letter_target != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
-}
-
-static void put_csv_field(struct sl__buf *out, const struct sl__csv_field *f)
-{
-	bool quote = f->quoted || (f->len > 0 && memchr(f->text, ',', f->len) != NULL);
-	if (!quote) {
-		(void)sl__buf_append(out, f->text, f->len);
-		return;
-	}
-	(void)sl__buf_append(out, "\"", 1);
-	for (size_t i = 0; i < f->len; i++)
-		(void)sl__buf_append(out, f->text[i] == '"' ? "\"\"" : f->text + i, f->text[i] == '"' ? 2 : 1);
-	(void)sl__buf_append(out, "\"", 1);
-}
-
 /* A row of CSV as others read it: with commas, or as an object of strings. false: it is not such a row, or memory has
  * run out (out->failed); then it is kept as it was. */
-static bool put_letter_row(struct sl__buf *out, const struct sl__export_job *job, const void *row, size_t len)
+static bool put_letter_row(struct sl__buf *out, const struct sl__export_job *job, const struct sl_record *row)
 {
 	const struct sl__layout *l = &job->layout;
-	struct sl__csv s = sl__csv_of(row, len, l->delimiter);
+	struct sl__csv s = sl__csv_of(row->data, row->len, l->delimiter);
 	struct sl__csv_field f;
 	size_t n = 0;
 	int rc;
-	char *scratch = sl__alloc(&job->e->env, len + 1);
+	char *scratch = sl__alloc(&job->e->env, row->len + 1);
 	s.scratch = scratch;
 	if (scratch == NULL) {
 		out->failed = SL_ENOMEM;
@@ -337,65 +266,82 @@ static bool put_letter_row(struct sl__buf *out, const struct sl__export_job *job
 	}
 	for (; (rc = sl__csv_next(&s, &f)) > 0 && n < l->n_names; n++) {
 		(void)sl__buf_str_append(out, n > 0 ? "," : job->letters_json ? "{" : "");
-		if (!job->letters_json) {
-			put_csv_field(out, &f);
-			continue;
+		if (job->letters_json) {
+			sl__put_json_string(out, l->names[n], strlen(l->names[n]));
+			(void)sl__buf_append(out, ":", 1);
+			if (f.len == 0 && !f.quoted)
+				(void)sl__buf_str_append(out, "null");
+			else
+				sl__put_json_string(out, f.text, f.len);
+		} else if (f.quoted || (f.len > 0 && memchr(f.text, ',', f.len) != NULL)) {
+			(void)sl__buf_append(out, "\"", 1);
+			for (size_t i = 0; i < f.len; i++)
+				(void)sl__buf_append(out, f.text[i] == '"' ? "\"\"" : f.text + i,
+						     f.text[i] == '"' ? 2 : 1);
+			(void)sl__buf_append(out, "\"", 1);
+		} else {
+			(void)sl__buf_append(out, f.text, f.len);
 		}
-		sl__put_json_string(out, l->names[n], strlen(l->names[n]));
-		(void)sl__buf_append(out, ":", 1);
-		if (f.len == 0 && !f.quoted)
-			(void)sl__buf_str_append(out, "null");
-		else
-			sl__put_json_string(out, f.text, f.len);
 	}
 	(void)sl__buf_str_append(out, job->letters_json ? "}" : "");
 	sl__free(&job->e->env, scratch);
 	return rc == 0 && n == l->n_names && out->failed == 0;
 }
 
-static int open_letters(struct sl__export_job *job, struct sl_err *err)
+/* Open the dead letters before the first of them, and describe their rows for a redrive. */
+static int open_letters(struct sl__export_job *job, struct sl_err *err) SL_REQUIRES(job->letters_mu)
 {
 	const struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &job->e->env};
-	sl__lock(&job->letters_mu);
-	int rc = 0;
-	if (job->letters == NULL) {
-		rc = sl__export_mkdirs(&job->e->env, job->e->o.dead_letters, err);
-		if (rc == 0 && job->letter_target == NULL)
-			rc = describe_rows(job, err);
-		if (rc == 0)
-			rc = sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
+	if (job->letters != NULL)
+		return 0;
+	int rc = sl__export_mkdirs(&job->e->env, job->e->o.dead_letters, err);
+	if (rc != 0)
+		return rc;
+	if (job->letter_target == NULL) {
+		struct sl__buf text SL_CLEANUP(sl__buf_fini);
+		sl__buf_init(&text, &job->e->env);
+		put_target(&text, job, job->layout.csv);
+		job->letters_json = job->layout.csv && text.len > LETTER_TARGET_BYTES;
+		if (job->letters_json) {
+			sl__buf_clear(&text);
+			put_target(&text, job, false);
+		}
+		job->letter_target = sl__buf_take(&text);
+		if (job->letter_target == NULL)
+			return sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
 	}
-	sl__unlock(&job->letters_mu);
-	return rc;
+	return sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
 }
 
-int sl__job_divert(struct sl__export_job *job, uint64_t line, const void *row, size_t len, const struct sl_err *why,
+int sl__job_divert(struct sl__export_job *job, const struct sl_record *row, const struct sl_err *why,
 		   struct sl_err *err)
 {
 	char source[160];
 	struct sl__buf text SL_CLEANUP(sl__buf_fini);
 	sl__buf_init(&text, &job->e->env);
+	(void)snprintf(source, sizeof(source), "export:%s", job->e->o.dataset);
+	sl__lock(&job->letters_mu);
 	int rc = open_letters(job, err);
-	if (rc == 0 && job->layout.csv && (job->letters_json || job->layout.delimiter != ',')) {
-		if (put_letter_row(&text, job, row, len)) {
-			row = text.data;
-			len = text.len;
-		} else if (text.failed != 0) {
-			rc = sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
-		}
-	}
+	sl__unlock(&job->letters_mu);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "dead letters");
-	(void)snprintf(source, sizeof(source), "export:%s", job->e->o.dataset);
-	const struct sl_dlq_letter letter = {.source = source,
-					     .position = line,
-					     .error = why->msg,
-					     .code = why->code,
-					     .error_class = SL_CLASS_POISON,
-					     .attempts = 1,
-					     .target = job->letter_target,
-					     .item = row,
-					     .item_len = len};
+	struct sl_dlq_letter letter = {.source = source,
+				       .position = row->line,
+				       .error = why->msg,
+				       .code = why->code,
+				       .error_class = SL_CLASS_POISON,
+				       .attempts = 1,
+				       .target = job->letter_target,
+				       .item = row->data,
+				       .item_len = row->len};
+	if (job->layout.csv && (job->letters_json || job->layout.delimiter != ',')) {
+		if (put_letter_row(&text, job, row)) {
+			letter.item = text.data;
+			letter.item_len = text.len;
+		} else if (text.failed != 0) {
+			return sl_err_set(err, SL_ENOMEM, "dead letters: no memory for a dead letter");
+		}
+	}
 	rc = sl_dlq_put(job->letters, &letter, NULL, err);
 	return rc == 0 ? 0 : sl_err_wrap(err, rc, "dead letters");
 }
@@ -410,7 +356,7 @@ struct recheck {
 
 /* The holes of a partition without those whose rows have been exported late. */
 struct still_open {
-	struct sl__buf text;
+	struct sl__buf *text;
 	const char *holes; /* after first … last */
 	bool has_hole;
 	uint64_t first, last, end; /* of the hole at hand, and the end of the partition */
@@ -418,7 +364,7 @@ struct still_open {
 
 static void pass_hole(struct still_open *o)
 {
-	sl__holes_put(&o->text, o->first, o->last);
+	sl__holes_put(o->text, o->first, o->last);
 	o->has_hole = sl__holes_next(&o->holes, &o->first, &o->last);
 }
 
@@ -434,33 +380,14 @@ static int close_late(const struct sl_catalog_partition *p, void *ctx)
 	if (!o->has_hole || p->start < o->first || p->end > o->last)
 		return 0; /* not what was committed; verification says so */
 	if (o->first < p->start)
-		sl__holes_put(&o->text, o->first, p->start - 1);
+		sl__holes_put(o->text, o->first, p->start - 1);
 	o->first = p->end + 1;
 	if (o->first > o->last)
 		o->has_hole = sl__holes_next(&o->holes, &o->first, &o->last);
 	return 0;
 }
 
-/* Has a row of these holes appeared that is not exported yet? */
-static int look_again(struct recheck *r, const struct sl_catalog_partition *p, bool *any, uint64_t *found)
-{
-	struct sl__export_job *job = r->job;
-	const struct sl__export_source *source = &job->input.source;
-	struct still_open o = {.holes = p->hole_ranges, .end = p->end};
-	sl__buf_init(&o.text, &job->e->env);
-	o.has_hole = sl__holes_next(&o.holes, &o.first, &o.last);
-	int rc = sl_catalog_partitions(job->catalog, job->e->o.dataset, p->start, 0, close_late, &o, r->err);
-	while (o.has_hole)
-		pass_hole(&o);
-	if (rc >= 0 && o.text.failed != 0)
-		rc = sl_err_set(r->err, SL_ENOMEM, "no memory for the holes of a partition");
-	*any = false;
-	if (rc >= 0 && o.text.len > 0)
-		rc = source->ops->present(sl__buf_str(&o.text), any, found, r->err, source->ctx);
-	sl__buf_fini(&o.text);
-	return SL_MIN(rc, 0);
-}
-
+/* Has a row appeared in the holes of a partition that is not exported yet? */
 static int recheck_one(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct recheck *r = ctx;
@@ -469,10 +396,26 @@ static int recheck_one(const struct sl_catalog_partition *p, void *ctx)
 	bool any = false;
 	uint64_t found = 0;
 	int rc = source->ops->present(p->hole_ranges, &any, &found, r->err, source->ctx);
-	if (rc == 0 && any)
-		rc = look_again(r, p, &any, &found);
 	if (rc != 0 || !any)
 		return rc;
+
+	/* Query again, without the holes whose rows were exported late. */
+	struct sl__buf text SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&text, &job->e->env);
+	struct still_open o = {.text = &text, .holes = p->hole_ranges, .end = p->end};
+	o.has_hole = sl__holes_next(&o.holes, &o.first, &o.last);
+	rc = sl_catalog_partitions(job->catalog, job->e->o.dataset, p->start, 0, close_late, &o, r->err);
+	if (rc < 0)
+		return rc;
+	while (o.has_hole)
+		pass_hole(&o);
+	if (text.failed != 0)
+		return sl_err_set(r->err, SL_ENOMEM, "no memory for the holes of a partition");
+	any = false;
+	if (text.len > 0 && (rc = source->ops->present(sl__buf_str(&text), &any, &found, r->err, source->ctx)) != 0)
+		return rc;
+	if (!any)
+		return 0;
 	sl__log(&job->e->env, SL_LOG_ERROR, "export", "a row has appeared in a recorded hole",
 		SL__F_STR("dataset", job->e->o.dataset), SL__F_U64("sequence", found), SL__F_STR("file", p->path));
 	if (r->found++ == 0)
@@ -547,13 +490,24 @@ static int next_of_records(struct sl__export_job *job, struct sl_pipeline_elemen
 /* A hole becomes an empty file for every whole partition in it: more than this is a sequence that has jumped. */
 #define EMPTY_PARTITIONS_MAX 10000
 
-/* The hole before the pending run, or a part of it: it ends with its partition, and where this run continues. */
-static int next_hole(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
+/* As next_of_records, with a separate run for what is missing before one. */
+static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
-	const struct sl__run *behind = job->pending.data;
-	uint64_t size = job->dataset.partition_size, first = job->seen + 1, last = job->pending.first - 1;
-	if (!job->seen_any)
-		first = job->first;
+	if (!job->has_pending) {
+		int rc = next_of_records(job, &job->pending, err);
+		if (rc != 0)
+			return rc;
+		job->has_pending = true;
+	}
+	uint64_t expected = job->seen_any ? job->seen + 1 : job->first;
+	if (!job->records_gaps || expected == 0 || job->pending.first <= expected) {
+		*out = job->pending;
+		job->has_pending = false;
+		return 0;
+	}
+
+	/* The hole before the pending run, or a part of it: it ends with its partition, and where this run resumes. */
+	uint64_t size = job->dataset.partition_size, first = expected, last = job->pending.first - 1;
 	if ((last - first) / size > EMPTY_PARTITIONS_MAX)
 		return sl_err_set(err, SL_EGAP,
 				  "source: %llu to %llu are missing, more than %d partitions of %llu: the numbers have "
@@ -566,26 +520,9 @@ static int next_hole(struct sl__export_job *job, struct sl_pipeline_element *out
 	struct sl__run *run = sl__calloc(&job->e->env, 1, sizeof(*run));
 	if (run == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a run of rows");
-	*run = (struct sl__run){.env = &job->e->env, .hole = true, .line = behind->line};
+	*run = (struct sl__run){
+		.env = &job->e->env, .hole = true, .line = ((const struct sl__run *)job->pending.data)->line};
 	*out = (struct sl_pipeline_element){.first = first, .last = last, .data = run};
-	return 0;
-}
-
-/* As next_of_records, with a run its own for what is missing before one. */
-static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
-{
-	int rc = 0;
-	if (!job->has_pending) {
-		rc = next_of_records(job, &job->pending, err);
-		job->has_pending = rc == 0;
-	}
-	if (rc != 0)
-		return rc;
-	uint64_t expected = job->seen_any ? job->seen + 1 : job->first;
-	if (job->records_gaps && expected != 0 && job->pending.first > expected)
-		return next_hole(job, out, err);
-	*out = job->pending;
-	job->has_pending = false;
 	return 0;
 }
 
@@ -724,15 +661,8 @@ static const struct sl_pipeline_ops ops = {
 
 /* ---- the pipeline ---- */
 
-static bool is_final(const struct sl__export_job *job)
-{
-	const struct sl_export_opts *o = &job->e->o;
-	if (o->final != SL_DEFAULT)
-		return o->final == SL_ON;
-	return job->input.source.ops == NULL && o->follow != SL_ON;
-}
-
-static void enter(struct sl_export *e, sl_pipeline *p)
+/* The pipeline that a stop reaches. */
+static void set_pipeline(struct sl_export *e, sl_pipeline *p)
 {
 	sl__lock(&e->mu);
 	e->pipeline = p;
@@ -756,6 +686,8 @@ static int run_pipeline(struct sl__export_job *job, struct sl_err *err)
 	struct sl_export *e = job->e;
 	uint64_t first;
 	bool resume = begins_at(job, &first);
+	bool final = e->o.final == SL_ON ||
+		     (e->o.final == SL_DEFAULT && job->input.source.ops == NULL && e->o.follow != SL_ON);
 	const struct sl_pipeline_opts opts = {SL_PIPELINE_OPTS_INIT,
 					      .env = &e->env,
 					      .name = e->o.dataset,
@@ -764,7 +696,7 @@ static int run_pipeline(struct sl__export_job *job, struct sl_err *err)
 					      .partition_size = job->dataset.partition_size,
 					      .begin = resume ? SL_PIPELINE_AT : SL_PIPELINE_ANYWHERE,
 					      .first = first,
-					      .final = is_final(job) ? SL_ON : SL_OFF,
+					      .final = final ? SL_ON : SL_OFF,
 					      .workers = e->o.perf.workers,
 					      .queue_size = e->o.perf.queue_size,
 					      .retry_attempts = e->o.perf.retry_attempts,
@@ -774,42 +706,26 @@ static int run_pipeline(struct sl__export_job *job, struct sl_err *err)
 	int rc = sl_pipeline_new(&p, &opts, err);
 	if (rc != 0)
 		return rc;
-	enter(e, p);
+	set_pipeline(e, p);
 	rc = sl_pipeline_run(p, NULL, err);
-	enter(e, NULL);
+	set_pipeline(e, NULL);
 	sl_pipeline_free(p);
 	return rc;
 }
 
-static void init_cutter(struct sl__export_job *job, uint64_t first)
+void sl__job_init_cutter(struct sl__export_job *job, uint64_t first)
 {
-	sl__cutter_init(&job->cutter, &job->e->env, &job->layout, job->input.records, job->input.map.text,
-			job->dataset.partition_size, first, job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT);
+	job->cutter = (struct sl__cutter){.env = &job->e->env,
+					  .layout = &job->layout,
+					  .records = job->input.records,
+					  .map = job->input.map.text,
+					  .partition_size = job->dataset.partition_size,
+					  .first = first,
+					  .divert = job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT};
+	sl__cutter_init(&job->cutter);
 }
 
-/* Skip what lies below first; *from is where the first record of the map begins, then where that one does. */
-static int pass_over(struct sl__export_job *job, const struct sl_record *record, uint64_t first, uint64_t *from,
-		     struct sl_err *err)
-{
-	struct sl__buf scratch;
-	uint64_t number = 0;
-	sl__buf_init(&scratch, &job->e->env);
-	const char *bad = record->bad;
-	if (bad == NULL)
-		bad = sl__layout_sequence(&job->layout, record->data, record->len, &scratch, &number);
-	sl__buf_fini(&scratch);
-	if (bad != NULL || number >= first)
-		return 0; /* a guess will not do, or begins here */
-	int rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err);
-	if (rc != 0)
-		return rc;
-	init_cutter(job, first);
-	rc = sl__cutter_skip(&job->cutter, from, err);
-	sl__cutter_fini(&job->cutter);
-	return rc;
-}
-
-/* Without reading every byte after the checkpoint, where that can be. SL_EAGAIN: it cannot. */
+/* Export without reading every byte after the checkpoint, where that is possible. SL_EAGAIN: it is not. */
 static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 {
 	uint64_t first;
@@ -819,11 +735,32 @@ static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 	int rc = sl_records_next(job->input.records, &record, 1, &n, err);
 	if (rc != 0 || n == 0)
 		return rc;
-	uint64_t from = record.offset;
-	if (resume && (rc = pass_over(job, &record, first, &from, err)) != 0)
-		return rc == SL_PIPELINE_END ? 0 : rc;
-	rc = sl__guesser_init(&job->guesser, &job->e->env, &job->layout, &job->input.map, (size_t)from,
-			      job->dataset.partition_size, resume, first);
+
+	/* Skip the records below first. If the first number cannot be read, guesses would fail anyway. */
+	uint64_t from = record.offset, number = first;
+	if (resume && record.bad == NULL) {
+		struct sl__buf scratch SL_CLEANUP(sl__buf_fini);
+		sl__buf_init(&scratch, &job->e->env);
+		if (sl__layout_sequence(&job->layout, record.data, record.len, &scratch, &number) != NULL)
+			number = first;
+	}
+	if (resume && number < first) {
+		if ((rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err)) != 0)
+			return rc;
+		sl__job_init_cutter(job, first);
+		rc = sl__cutter_skip(&job->cutter, &from, err);
+		sl__cutter_fini(&job->cutter);
+		if (rc != 0)
+			return rc == SL_PIPELINE_END ? 0 : rc;
+	}
+
+	job->guesser = (struct sl__guesser){.env = &job->e->env,
+					    .layout = &job->layout,
+					    .text = job->input.map.text,
+					    .len = job->input.map.len,
+					    .partition_size = job->dataset.partition_size,
+					    .at = (size_t)from};
+	rc = sl__guesser_init(&job->guesser, resume, first);
 	job->guessing = true;
 	if (rc == 0)
 		rc = run_pipeline(job, err);
@@ -836,15 +773,16 @@ static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 
 static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 {
+	int rc = 0;
 	(void)begins_at(job, &job->first);
 	job->result.sequential = 1;
-	job->seen_any = false; /* what the guesses have given and did not commit comes again */
-	init_cutter(job, job->first);
+	job->seen_any = false; /* what the guesses returned and did not commit comes again */
+	sl__job_init_cutter(job, job->first);
 	/* A file that was rotated while no export ran may have no row yet. */
-	int rc = job->input.begun && job->first != 0 && !sl__input_has_row(&job->input, &job->layout)
-			 ? read_before(job, job->first, UINT64_MAX, err)
-			 : 0;
-	rc = rc >= 0 ? run_pipeline(job, err) : rc;
+	if (job->input.begun && job->first != 0 && !sl__input_has_row(&job->input, &job->layout))
+		rc = read_before(job, job->first, UINT64_MAX, err);
+	if (rc >= 0)
+		rc = run_pipeline(job, err);
 	if (job->has_pending)
 		sl__run_free(job->pending.data);
 	job->has_pending = false;
@@ -855,22 +793,17 @@ static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 
 int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
 {
-	int rc = SL_EAGAIN;
 	if (job->input.map.text != NULL) {
-		rc = by_guesses(job, err);
-		if (rc == SL_EAGAIN) {
-			sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
-				SL__F_STR("dataset", job->e->o.dataset),
-				SL__F_STR("file", sl__input_name(&job->input)));
-			sl__export_interrupt(job->e, false);
-			rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err);
-			if (rc == 0)
-				rc = SL_EAGAIN;
-		}
+		int rc = by_guesses(job, err);
+		if (rc != SL_EAGAIN)
+			return rc;
+		sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
+			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("file", sl__input_name(&job->input)));
+		sl__export_interrupt(job->e, false);
+		if ((rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err)) != 0)
+			return rc;
 	}
-	if (rc == SL_EAGAIN)
-		rc = record_by_record(job, err);
-	return rc;
+	return record_by_record(job, err);
 }
 
 int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)

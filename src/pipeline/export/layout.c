@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which field of a record belongs to which column, and reading the sequence number of a record. */
 #include "pipeline/export/layout.h"
 
 #include "format/csv.h"
@@ -17,75 +18,54 @@ void sl__layout_fini(struct sl__layout *l)
 	*l = (struct sl__layout){.env = NULL};
 }
 
-static int take_names(struct sl__layout *l, const char *const *names, size_t n, const struct sl__schema *schema,
-		      struct sl_err *err)
+int sl__layout_init(struct sl__layout *out, const struct sl__layout_opts *opts, struct sl_err *err)
 {
-	size_t count = names != NULL ? n : schema->n;
-	l->names = sl__calloc(l->env, SL_MAX(count, (size_t)1), sizeof(*l->names));
-	l->of_field = sl__calloc(l->env, schema->n, sizeof(*l->of_field));
-	if (l->names == NULL || l->of_field == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", count);
-	for (; l->n_names < count; l->n_names++) {
-		const char *name = names != NULL ? names[l->n_names] : schema->columns[l->n_names].name;
-		if ((l->names[l->n_names] = sl__strdup(l->env, name)) == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", count);
+	const struct sl__schema *schema = opts->schema;
+	struct sl__layout l SL_CLEANUP(sl__layout_fini) = {.env = opts->env,
+							   .csv = opts->csv,
+							   .delimiter = opts->delimiter,
+							   .max_record_bytes = opts->max_record_bytes};
+
+	/* The fields: their names are copied, and each has a column. */
+	size_t n = opts->names != NULL ? opts->n_names : schema->n;
+	l.names = sl__calloc(l.env, SL_MAX(n, (size_t)1), sizeof(*l.names));
+	l.of_field = sl__calloc(l.env, schema->n, sizeof(*l.of_field));
+	if (l.names == NULL || l.of_field == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", n);
+	for (; l.n_names < n; l.n_names++) {
+		const char *name = opts->names != NULL ? opts->names[l.n_names] : schema->columns[l.n_names].name;
+		if ((l.names[l.n_names] = sl__strdup(l.env, name)) == NULL)
+			return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", n);
+		if (sl__schema_find(schema, name) == SIZE_MAX) {
+			l.n_names++;
+			return sl_err_set(err, SL_EDATA, "the schema has no column for \"%.100s\" of the input", name);
+		}
 	}
-	return 0;
-}
 
-static size_t find_name(const struct sl__layout *l, const char *name)
-{
-	for (size_t i = 0; i < l->n_names; i++)
-		if (strcmp(l->names[i], name) == 0)
-			return i;
-	return SIZE_MAX;
-}
-
-static int match(struct sl__layout *l, const struct sl__schema *schema, struct sl_err *err)
-{
-	for (size_t i = 0; i < l->n_names; i++)
-		if (sl__schema_find(schema, l->names[i]) == SIZE_MAX)
-			return sl_err_set(err, SL_EDATA, "the schema has no column for \"%.100s\" of the input",
-					  l->names[i]);
+	/* The columns: a required one has a field. */
 	for (size_t i = 0; i < schema->n; i++) {
 		const struct sl_parquet_column *c = &schema->columns[i];
-		l->of_field[i] = find_name(l, c->name);
-		if (l->of_field[i] == SIZE_MAX && !c->nullable)
-			return sl_err_set(err, SL_EDATA, "the input has nothing for the required column \"%.100s\"",
+		l.of_field[i] = SIZE_MAX;
+		for (size_t k = 0; k < n && l.of_field[i] == SIZE_MAX; k++)
+			if (strcmp(l.names[k], c->name) == 0)
+				l.of_field[i] = k;
+		if (l.of_field[i] == SIZE_MAX && !c->nullable)
+			return sl_err_set(err, SL_EDATA, "the input has no field for the required column \"%.100s\"",
 					  c->name);
 	}
-	return 0;
-}
 
-static int find_sequence(struct sl__layout *l, const struct sl__schema *schema, const char *sequence,
-			 struct sl_err *err)
-{
-	l->sequence_column = sl__schema_find(schema, sequence);
-	if (l->sequence_column == SIZE_MAX)
-		return sl_err_set(err, SL_EINVAL, "sequence: there is no column \"%.100s\"", sequence);
-	const struct sl_parquet_column *c = &schema->columns[l->sequence_column];
-	l->sequence_field = l->of_field[l->sequence_column];
+	/* The sequence: a required column of integers. */
+	l.sequence_column = sl__schema_find(schema, opts->sequence);
+	if (l.sequence_column == SIZE_MAX)
+		return sl_err_set(err, SL_EINVAL, "sequence: no column \"%.100s\"", opts->sequence);
+	const struct sl_parquet_column *c = &schema->columns[l.sequence_column];
+	l.sequence_field = l.of_field[l.sequence_column];
 	if ((c->kind != SL_PARQUET_INT64 && c->kind != SL_PARQUET_INT32) || c->nullable)
 		return sl_err_set(err, SL_EINVAL, "sequence: column \"%.100s\" must be a required int64 or int32",
-				  sequence);
+				  opts->sequence);
+	*out = l;
+	l = (struct sl__layout){.env = NULL};
 	return 0;
-}
-
-int sl__layout_init(struct sl__layout *out, const struct sl_env *env, bool csv, char delimiter,
-		    const char *const *names, size_t n, const struct sl__schema *schema, const char *sequence,
-		    struct sl_err *err)
-{
-	struct sl__layout l = {.env = env, .csv = csv, .delimiter = delimiter};
-	int rc = take_names(&l, names, n, schema, err);
-	if (rc == 0)
-		rc = match(&l, schema, err);
-	if (rc == 0)
-		rc = find_sequence(&l, schema, sequence, err);
-	if (rc != 0)
-		sl__layout_fini(&l);
-	else
-		*out = l;
-	return rc;
 }
 
 /* ---- the number of a record ---- */
@@ -124,33 +104,27 @@ static const char *csv_sequence(const struct sl__layout *l, const char *text, si
 	}
 }
 
-static bool is_name(const struct sl__json_value *key, const char *name, struct sl__buf *scratch)
-{
-	bool has_nul;
-	const char *text = key->text;
-	size_t len = key->len;
-	if (key->escaped) {
-		sl__buf_clear(scratch);
-		if (sl__buf_reserve(scratch, len) != 0)
-			return false;
-		len = sl__json_unescape(scratch->data, key->text, key->len, &has_nul);
-		text = scratch->data;
-	}
-	return strlen(name) == len && memcmp(name, text, len) == 0;
-}
-
 static const char *json_sequence(const struct sl__layout *l, const char *text, size_t len, struct sl__buf *scratch,
 				 uint64_t *out)
 {
+	const char *wanted = l->names[l->sequence_field];
 	struct sl__json s = sl__json_of(text, len);
 	struct sl__json_value key, v;
+	bool has_nul;
 	int more;
 	if (!sl__json_open(&s))
 		return s.why;
 	for (bool first = true; (more = sl__json_more(&s, first)) > 0; first = false) {
 		if (!sl__json_string(&s, &key) || !sl__json_colon(&s) || !sl__json_value(&s, &v))
 			return s.why;
-		if (!is_name(&key, l->names[l->sequence_field], scratch))
+		if (key.escaped) {
+			sl__buf_clear(scratch);
+			if (sl__buf_reserve(scratch, key.len) != 0)
+				continue;
+			key.len = sl__json_unescape(scratch->data, key.text, key.len, &has_nul);
+			key.text = scratch->data;
+		}
+		if (strlen(wanted) != key.len || memcmp(wanted, key.text, key.len) != 0)
 			continue;
 		bool can = v.kind == SL__FIELD_NUMBER || (v.kind == SL__FIELD_TEXT && !v.escaped);
 		return can ? to_sequence(v.text, v.len, out) : "not an integer";

@@ -21,11 +21,20 @@ struct sl__layout {
 	size_t max_record_bytes;
 };
 
-/* names NULL: the schema's, in its order. SL_EDATA: a field without a column, a required column without a field;
- * SL_EINVAL: the sequence is no column, or none of integers. */
-SL_MUST_CHECK int sl__layout_init(struct sl__layout *out, const struct sl_env *env, bool csv, char delimiter,
-				  const char *const *names, size_t n, const struct sl__schema *schema,
-				  const char *sequence, struct sl_err *err);
+struct sl__layout_opts {
+	const struct sl_env *env;
+	bool csv;
+	char delimiter;
+	const char *const *names; /* of the fields of the input; NULL: the schema's, in its order */
+	size_t n_names;
+	const struct sl__schema *schema;
+	const char *sequence;
+	size_t max_record_bytes;
+};
+
+/* SL_EDATA: a field without a column, a required column without a field; SL_EINVAL: the sequence is not a column of
+ * integers. */
+SL_MUST_CHECK int sl__layout_init(struct sl__layout *out, const struct sl__layout_opts *opts, struct sl_err *err);
 void sl__layout_fini(struct sl__layout *l); /* also of a zeroed one */
 
 /* The number of a record. NULL, or why it cannot be read (a constant string). scratch is cleared. */

@@ -73,11 +73,10 @@ struct sl__guesser {
 	struct sl__buf scratch;
 };
 
-/* From byte `from`, where a record begins or the file ends. resume: it must be that of sequence `first`. 0;
+/* env, layout, text, len, partition_size and at are set by the caller, the rest is zero. A record begins at byte `at`,
+ * or the file ends there. resume: the record must be that of sequence `first`. 0;
  * SL_PIPELINE_END: there is nothing; SL_EAGAIN: the input is not what a guess can be made of, take the cutter. */
-SL_MUST_CHECK int sl__guesser_init(struct sl__guesser *g, const struct sl_env *env, const struct sl__layout *layout,
-				   const struct sl__map *map, size_t from, uint64_t partition_size, bool resume,
-				   uint64_t first);
+SL_MUST_CHECK int sl__guesser_init(struct sl__guesser *g, bool resume, uint64_t first);
 void sl__guesser_fini(struct sl__guesser *g);
 /* 0, SL_PIPELINE_END, SL_EAGAIN, SL_ENOMEM. */
 SL_MUST_CHECK int sl__guesser_next(struct sl__guesser *g, struct sl_pipeline_element *out);
@@ -116,8 +115,8 @@ struct sl__cutter {
 	struct sl__buf text, bad, scratch;
 };
 
-void sl__cutter_init(struct sl__cutter *c, const struct sl_env *env, const struct sl__layout *layout,
-		     sl_records *records, const char *map, uint64_t partition_size, uint64_t first, bool divert);
+/* env, layout, records, map, partition_size, first and divert are set by the caller, the rest is zero. */
+void sl__cutter_init(struct sl__cutter *c);
 void sl__cutter_fini(struct sl__cutter *c);
 /* 0: out->data is a struct sl__run, without text below first. SL_PIPELINE_END: the records have ended. SL_EDATA with
  * the place; what the records returned. */

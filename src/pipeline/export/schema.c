@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The schema of a dataset: copied, guessed, and as the catalog's text. schema.h describes the text. */
 #include "pipeline/export/schema.h"
 
 #include <stdio.h>
@@ -23,24 +24,23 @@ size_t sl__schema_find(const struct sl__schema *s, const char *name)
 	return SIZE_MAX;
 }
 
-static int begin(struct sl__schema *s, const struct sl_env *env, size_t n, struct sl_err *err)
+static int init_schema(struct sl__schema *s, const struct sl_env *env, size_t n, struct sl_err *err)
 {
 	*s = (struct sl__schema){.env = env};
 	if (n == 0 || n > SL__SCHEMA_COLUMNS_MAX)
-		return sl_err_set(err, SL_EINVAL, "columns: %zu of them; 1 to %zu are possible", n,
-				  SL__SCHEMA_COLUMNS_MAX);
+		return sl_err_set(err, SL_EINVAL, "%zu columns; a dataset has 1 to %zu", n, SL__SCHEMA_COLUMNS_MAX);
 	s->columns = sl__calloc(env, n, sizeof(*s->columns));
 	return s->columns != NULL ? 0 : sl__no_memory(err, "a schema");
 }
 
-static int add(struct sl__schema *s, const struct sl_parquet_column *c, struct sl_err *err)
+static int add_column(struct sl__schema *s, const struct sl_parquet_column *c, struct sl_err *err)
 {
 	if (c->name == NULL || c->name[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "columns: one has no name");
+		return sl_err_set(err, SL_EINVAL, "columns: column %zu has no name", s->n + 1);
 	if (c->kind < SL_PARQUET_BOOL || c->kind > SL_PARQUET_FIXED)
-		return sl_err_set(err, SL_EINVAL, "columns: %.100s: no such kind", c->name);
+		return sl_err_set(err, SL_EINVAL, "columns: %.100s: unknown kind", c->name);
 	if (sl__schema_find(s, c->name) != SIZE_MAX)
-		return sl_err_set(err, SL_EINVAL, "columns: %.100s is there twice", c->name);
+		return sl_err_set(err, SL_EINVAL, "columns: duplicate column %.100s", c->name);
 	char *name = sl__strdup(s->env, c->name);
 	if (name == NULL)
 		return sl__no_memory(err, "a schema");
@@ -53,55 +53,44 @@ static int add(struct sl__schema *s, const struct sl_parquet_column *c, struct s
 int sl__schema_copy(struct sl__schema *out, const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
 		    struct sl_err *err)
 {
-	struct sl__schema s;
-	int rc = begin(&s, env, n, err);
+	struct sl__schema s SL_CLEANUP(sl__schema_fini);
+	int rc = init_schema(&s, env, n, err);
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = add(&s, &columns[i], err);
+		rc = add_column(&s, &columns[i], err);
 	if (rc != 0)
-		sl__schema_fini(&s);
-	else
-		*out = s;
-	return rc;
+		return rc;
+	*out = s;
+	s = (struct sl__schema){.env = NULL};
+	return 0;
 }
 
 /* ---- guessed ---- */
 
-static enum sl_parquet_kind kind_of(enum sl_column_kind kind)
-{
-	switch (kind) {
-	case SL_COLUMN_INTEGER:
-		return SL_PARQUET_INT64;
-	case SL_COLUMN_REAL:
-		return SL_PARQUET_DOUBLE;
-	case SL_COLUMN_BOOLEAN:
-		return SL_PARQUET_BOOL;
-	case SL_COLUMN_TIMESTAMP:
-		return SL_PARQUET_TIMESTAMP;
-	case SL_COLUMN_DATE:
-		return SL_PARQUET_DATE;
-	default:
-		return SL_PARQUET_STRING;
-	}
-}
-
 int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const struct sl_column *columns, size_t n,
 		     const char *sequence, struct sl_err *err)
 {
-	struct sl__schema s;
-	int rc = begin(&s, env, n, err);
+	static const enum sl_parquet_kind kinds[] = {[SL_COLUMN_INTEGER] = SL_PARQUET_INT64,
+						     [SL_COLUMN_REAL] = SL_PARQUET_DOUBLE,
+						     [SL_COLUMN_BOOLEAN] = SL_PARQUET_BOOL,
+						     [SL_COLUMN_TIMESTAMP] = SL_PARQUET_TIMESTAMP,
+						     [SL_COLUMN_DATE] = SL_PARQUET_DATE};
+	struct sl__schema s SL_CLEANUP(sl__schema_fini);
+	int rc = init_schema(&s, env, n, err);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		struct sl_parquet_column c = {.name = columns[i].name, .kind = kind_of(columns[i].kind), .nullable = 1};
+		struct sl_parquet_column c = {.name = columns[i].name, .kind = SL_PARQUET_STRING, .nullable = 1};
+		if ((size_t)columns[i].kind < SL_COUNT(kinds) && kinds[columns[i].kind] != 0)
+			c.kind = kinds[columns[i].kind];
 		if (strcmp(c.name, sequence) == 0) {
 			c.kind = SL_PARQUET_INT64;
 			c.nullable = 0;
 		}
-		rc = add(&s, &c, err);
+		rc = add_column(&s, &c, err);
 	}
 	if (rc != 0)
-		sl__schema_fini(&s);
-	else
-		*out = s;
-	return rc;
+		return rc;
+	*out = s;
+	s = (struct sl__schema){.env = NULL};
+	return 0;
 }
 
 /* ---- types as text ---- */
@@ -184,27 +173,26 @@ int sl_export_column_type(const char *text, struct sl_parquet_column *column, st
 
 /* ---- the text of the catalog ---- */
 
-static void put_column(struct sl__buf *buf, const struct sl_parquet_column *c)
-{
-	char type[64];
-	(void)sl__buf_str_append(buf, c->dictionary == SL_ON    ? "{\"dictionary\":\"on\",\"name\":"
-				      : c->dictionary == SL_OFF ? "{\"dictionary\":\"off\",\"name\":"
-								: "{\"name\":");
-	sl__put_json_string(buf, c->name, strlen(c->name));
-	(void)sl__buf_printf(buf, ",\"nullable\":%s,\"type\":\"%s\"}\n", c->nullable ? "true" : "false",
-			     sl_parquet_type_name(c, type, sizeof(type)));
-}
-
 void sl__schema_put(struct sl__buf *buf, const struct sl__schema *s)
 {
+	char type[64];
 	sl__buf_clear(buf);
 	(void)sl__buf_printf(buf, "{\"format\":1,\"zstd_level\":%d}\n", (int)s->zstd_level);
-	for (size_t i = 0; i < s->n; i++)
-		put_column(buf, &s->columns[i]);
+	for (size_t i = 0; i < s->n; i++) {
+		const struct sl_parquet_column *c = &s->columns[i];
+		(void)sl__buf_append(buf, "{", 1);
+		if (c->dictionary == SL_ON || c->dictionary == SL_OFF)
+			(void)sl__buf_printf(buf, "\"dictionary\":\"%s\",", c->dictionary == SL_ON ? "on" : "off");
+		(void)sl__buf_str_append(buf, "\"name\":");
+		sl__put_json_string(buf, c->name, strlen(c->name));
+		(void)sl__buf_printf(buf, ",\"nullable\":%s,\"type\":\"%s\"}\n", c->nullable ? "true" : "false",
+				     sl_parquet_type_name(c, type, sizeof(type)));
+	}
 }
 
 enum { F_FORMAT, F_LEVEL, F_NAME, F_NULLABLE, F_TYPE, F_DICTIONARY, F_N };
 static const char *const fields_of_text[] = {"format", "zstd_level", "name", "nullable", "type", "dictionary"};
+static const char unreadable[] = "the catalog's schema is not readable";
 
 static bool field_text(const struct sl__field *f, char *to, size_t n)
 {
@@ -230,55 +218,46 @@ static int parse_column(struct sl__schema *s, const struct sl__field *f, struct 
 		c.dictionary = strcmp(word, "on") == 0 ? SL_ON : SL_OFF;
 	c.name = name;
 	if (rc == 0)
-		rc = add(s, &c, err);
+		rc = add_column(s, &c, err);
 	sl__free(s->env, name);
-	return rc == 0 || rc == SL_ENOMEM ? rc : sl_err_set(err, SL_ECORRUPT, "the catalog's schema is not readable");
-}
-
-static int parse_head(struct sl__schema *s, const struct sl__field *f, struct sl_err *err)
-{
-	char format[8], level[8];
-	if (!field_text(&f[F_FORMAT], format, sizeof(format)) || !field_text(&f[F_LEVEL], level, sizeof(level)))
-		return sl_err_set(err, SL_ECORRUPT, "the catalog's schema is not readable");
-	if (strcmp(format, "1") != 0)
-		return sl_err_set(err, SL_EUNSUPPORTED, "the dataset was made by a later version");
-	s->zstd_level = (int32_t)strtol(level, NULL, 10);
-	return 0;
-}
-
-static int parse_lines(struct sl__schema *s, struct sl__row_reader *r, const char *text, struct sl_err *err)
-{
-	struct sl__field f[F_N];
-	int rc = 0;
-	for (size_t line = 0; rc == 0 && *text != '\0'; line++) {
-		size_t len = strcspn(text, "\n");
-		if (sl__row_read(r, text, len, f, err) != 0)
-			return sl_err_set(err, SL_ECORRUPT, "the catalog's schema is not readable");
-		rc = line == 0 ? parse_head(s, f, err) : parse_column(s, f, err);
-		text += len + (text[len] == '\n');
-	}
-	return rc;
+	return rc == 0 || rc == SL_ENOMEM ? rc : sl_err_set(err, SL_ECORRUPT, "%s", unreadable);
 }
 
 int sl__schema_parse(struct sl__schema *out, const struct sl_env *env, const char *text, struct sl_err *err)
 {
 	const struct sl__row_opts opts = {.env = env, .columns = fields_of_text, .n_columns = F_N};
 	struct sl__row_reader *r = NULL;
-	struct sl__schema s;
+	struct sl__schema s SL_CLEANUP(sl__schema_fini);
+	struct sl__field f[F_N];
 	size_t lines = 0;
 	for (const char *p = text; *p != '\0'; p++)
 		lines += *p == '\n';
-	int rc = begin(&s, env, lines > 1 ? lines - 1 : 0, err);
+	int rc = init_schema(&s, env, lines > 1 ? lines - 1 : 0, err);
 	if (rc == SL_EINVAL)
-		rc = sl_err_set(err, SL_ECORRUPT, "the catalog's schema is not readable");
+		return sl_err_set(err, SL_ECORRUPT, "%s", unreadable);
 	if (rc == 0)
 		rc = sl__row_reader_new(&r, &opts, err);
-	if (rc == 0)
-		rc = parse_lines(&s, r, text, err);
+	for (size_t line = 0; rc == 0 && *text != '\0'; line++) {
+		char format[8], level[8];
+		size_t len = strcspn(text, "\n");
+		if (sl__row_read(r, text, len, f, err) != 0) {
+			rc = sl_err_set(err, SL_ECORRUPT, "%s", unreadable);
+		} else if (line > 0) {
+			rc = parse_column(&s, f, err);
+		} else if (!field_text(&f[F_FORMAT], format, sizeof(format)) ||
+			   !field_text(&f[F_LEVEL], level, sizeof(level))) {
+			rc = sl_err_set(err, SL_ECORRUPT, "%s", unreadable);
+		} else if (strcmp(format, "1") != 0) {
+			rc = sl_err_set(err, SL_EUNSUPPORTED, "the dataset was created by a later version of Sluice");
+		} else {
+			s.zstd_level = (int32_t)strtol(level, NULL, 10);
+		}
+		text += len + (text[len] == '\n');
+	}
 	sl__row_reader_free(r);
 	if (rc != 0)
-		sl__schema_fini(&s);
-	else
-		*out = s;
-	return rc;
+		return rc;
+	*out = s;
+	s = (struct sl__schema){.env = NULL};
+	return 0;
 }

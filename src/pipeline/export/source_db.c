@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What the database sources share. source_db.h has the invariants. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -50,58 +51,41 @@ bool sl__export_db_is_job_events(const struct sl_export_opts *opts)
 	return opts->table != NULL && strcmp(dot != NULL ? dot + 1 : opts->table, "job_events") == 0;
 }
 
-/* SCHEMA.TABLE or TABLE. */
-static void put_table(struct sl__buf *buf, const char *table, const struct sl_env *env)
-{
-	const char *dot = strchr(table, '.');
-	if (dot != NULL) {
-		char *schema = sl__asprintf(env, "%.*s", (int)(dot - table), table);
-		if (schema == NULL)
-			buf->failed = SL_ENOMEM;
-		else
-			sl__export_db_put_name(buf, schema);
-		sl__free(env, schema);
-		(void)sl__buf_append(buf, ".", 1);
-	}
-	sl__export_db_put_name(buf, dot != NULL ? dot + 1 : table);
-}
-
-/* Without the semicolon that people put after it, and with a line end that ends its last comment. */
-static void put_query(struct sl__buf *buf, const char *query)
-{
-	size_t n = strlen(query);
-	while (n > 0 && strchr("; \t\r\n", query[n - 1]) != NULL)
-		n--;
-	(void)sl__buf_append(buf, "(", 1);
-	(void)sl__buf_append(buf, query, n);
-	(void)sl__buf_append(buf, "\n)", 2);
-}
-
-static char *make_inner(const struct sl_export_opts *opts, const struct sl_env *env)
-{
-	struct sl__buf buf SL_CLEANUP(sl__buf_fini);
-	sl__buf_init(&buf, env);
-	if (opts->table != NULL)
-		put_table(&buf, opts->table, env);
-	else
-		put_query(&buf, opts->query);
-	(void)sl__buf_str_append(&buf, " AS s");
-	return sl__buf_take(&buf);
-}
-
 int sl__export_db_init(struct sl__export_db *db, const struct sl_export_opts *opts, const struct sl_env *env,
 		       struct sl_err *err)
 {
+	struct sl__buf inner SL_CLEANUP(sl__buf_fini);
 	*db = (struct sl__export_db){.env = env, .opts = opts};
 	sl__buf_init(&db->text, env);
 	sl__prng_init(&db->prng, env);
+	sl__buf_init(&inner, env);
 	db->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (db->wake_fd < 0)
 		return sl_err_set_errno(err, errno, "export: eventfd");
 	if ((opts->table == NULL) == (opts->query == NULL))
 		return sl_err_set(err, SL_EINVAL, "export: a database needs a table or a query%s",
 				  opts->table != NULL ? ", not both" : "");
-	db->inner = make_inner(opts, env);
+	if (opts->table != NULL) { /* SCHEMA.TABLE or TABLE */
+		const char *dot = strchr(opts->table, '.');
+		if (dot != NULL) {
+			char *schema = sl__asprintf(env, "%.*s", (int)(dot - opts->table), opts->table);
+			if (schema == NULL)
+				return sl__no_memory(err, "export");
+			sl__export_db_put_name(&inner, schema);
+			sl__free(env, schema);
+			(void)sl__buf_append(&inner, ".", 1);
+		}
+		sl__export_db_put_name(&inner, dot != NULL ? dot + 1 : opts->table);
+	} else { /* without a semicolon at its end, and with a line end that ends its last comment */
+		size_t n = strlen(opts->query);
+		while (n > 0 && strchr("; \t\r\n", opts->query[n - 1]) != NULL)
+			n--;
+		(void)sl__buf_append(&inner, "(", 1);
+		(void)sl__buf_append(&inner, opts->query, n);
+		(void)sl__buf_append(&inner, "\n)", 2);
+	}
+	(void)sl__buf_str_append(&inner, " AS s");
+	db->inner = sl__buf_take(&inner);
 	return db->inner != NULL ? 0 : sl__no_memory(err, "export");
 }
 
@@ -171,20 +155,15 @@ uint64_t sl__export_db_next_chunk(struct sl__export_db *db)
 	return db->any ? db->seen : db->first;
 }
 
-/* May a number before this one still be on its way? Where the dataset has no row yet, it may begin anywhere. */
-static bool is_unsettled(const struct sl__export_db *db, uint64_t sequence)
-{
-	uint64_t expected = db->any ? db->seen + 1 : db->first;
-	return sequence > expected && (!db->any_settled || sequence - 1 > db->settled);
-}
-
 enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_t sequence)
 {
 	if (db->pass_seen && sequence == db->seen) {
 		db->pass_seen = false;
 		return SL__EXPORT_DB_PASS;
 	}
-	if (db->waits && is_unsettled(db, sequence))
+	/* May a number before this one still appear? Where the dataset has no row yet, it may begin anywhere. */
+	uint64_t expected = db->any ? db->seen + 1 : db->first;
+	if (db->waits && sequence > expected && (!db->any_settled || sequence - 1 > db->settled))
 		return SL__EXPORT_DB_SETTLE;
 	db->any = true;
 	db->seen = sequence;
@@ -223,8 +202,9 @@ int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err)
 	if (err->code == SL_ECANCELLED || !err->retryable)
 		return err->code;
 	int64_t delay_ms = sl__retry_delay_ms(&policy, ++db->failures, &db->prng);
-	sl__log(db->env, SL_LOG_WARN, "export", "the source is away; trying again", SL__F_STR("source", db->describe),
-		SL__F_STR("error", err->msg), SL__F_U64("failures", db->failures), SL__F_I64("delay_ms", delay_ms));
+	sl__log(db->env, SL_LOG_WARN, "export", "the source is unavailable; retrying",
+		SL__F_STR("source", db->describe), SL__F_STR("error", err->msg), SL__F_U64("failures", db->failures),
+		SL__F_I64("delay_ms", delay_ms));
 	(void)poll(&wake, 1, (int)delay_ms);
 	return atomic_load(&db->woken) ? sl__export_db_cancelled(err) : 0;
 }

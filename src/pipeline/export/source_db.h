@@ -25,7 +25,7 @@
 #include "pipeline/export/source.h"
 
 /* After so long it is logged who is waited for. */
-#define SL__EXPORT_DB_TELL_MS 10000
+#define SL__EXPORT_DB_LOG_MS 10000
 
 struct sl__export_db {
 	const struct sl_env *env;

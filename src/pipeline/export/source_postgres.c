@@ -122,15 +122,16 @@ static int connect_again(struct pg_source *s, struct sl_err *err)
 					 .connect_timeout_ms = CONNECT_MS,
 					 .statement_timeout_ms = SL_UNLIMITED};
 	struct sl__pg_conn conn = {.env = s->db.env};
-	int rc = s->pg != NULL ? 0 : sl__pg_open(&conn, &opts, err);
-	if (rc != 0 || s->pg != NULL)
+	if (s->pg != NULL)
+		return 0;
+	int rc = sl__pg_open(&conn, &opts, err);
+	if (rc != 0)
 		return rc;
-	if (conn.pooled) { /* its next client would find the session read-only, and we one that is not */
+	if (conn.pooled) { /* its next client would get a read-only session, and we another one */
 		PQfinish(conn.pg);
-		return sl_err_set(
-			err, SL_ECONFIG,
-			"postgres: a connection pooler stands before the server; an export needs a session of "
-			"its own: name the server itself");
+		return sl_err_set(err, SL_ECONFIG,
+				  "postgres: the address is a connection pooler; an export needs its own session: "
+				  "connect to the server itself");
 	}
 	s->pg = conn.pg;
 	return 0;
@@ -171,18 +172,8 @@ static const struct {
 	{1700, SL_PARQUET_DECIMAL}, {2950, SL_PARQUET_STRING},    {3802, SL_PARQUET_STRING},
 };
 
-/* A numeric without a precision, or with one that 64 bits do not hold, stays text: no digit is lost. */
-static void set_decimal(struct sl_parquet_column *c, int modifier)
-{
-	int precision = modifier >= 4 ? (modifier - 4) >> 16 & 0xffff : 0;
-	int scale = modifier >= 4 ? (((modifier - 4) & 0x7ff) ^ 1024) - 1024 : 0;
-	bool fits = precision >= 1 && precision <= 18 && scale >= 0 && scale <= precision;
-	c->kind = fits ? SL_PARQUET_DECIMAL : SL_PARQUET_STRING;
-	c->precision = fits ? precision : 0;
-	c->scale = fits ? scale : 0;
-}
-
-/* false: a type that is not in the list. */
+/* false: the type is not in the list. A numeric without a precision, or with one that 64 bits do not hold, is text: no
+ * digit is lost. */
 static bool set_kind(struct sl_parquet_column *c, Oid oid, int modifier)
 {
 	c->nullable = 1;
@@ -192,41 +183,44 @@ static bool set_kind(struct sl_parquet_column *c, Oid oid, int modifier)
 			continue;
 		c->kind = kinds[i].kind;
 		c->unit = SL_PARQUET_MICROS;
-		c->local = oid == 1114; /* a timestamp without time zone is no moment */
-		if (oid == 1700)
-			set_decimal(c, modifier);
+		c->local = oid == 1114; /* a timestamp without time zone */
+		if (c->kind != SL_PARQUET_DECIMAL)
+			return true;
+		c->precision = modifier >= 4 ? (modifier - 4) >> 16 & 0xffff : 0;
+		c->scale = modifier >= 4 ? (((modifier - 4) & 0x7ff) ^ 1024) - 1024 : 0;
+		if (c->precision < 1 || c->precision > 18 || c->scale < 0 || c->scale > c->precision) {
+			c->kind = SL_PARQUET_STRING;
+			c->precision = c->scale = 0;
+		}
 		return true;
 	}
 	return false;
 }
 
-/* Is it an array or a composite? The rest is written as its own text. */
-static int is_nested(struct pg_source *s, Oid oid, bool *nested, struct sl_err *err)
-{
-	char sql[160];
-	PGresult *res;
-	(void)snprintf(sql, sizeof(sql), "SELECT typcategory IN ('A', 'C') FROM pg_catalog.pg_type WHERE oid = %u",
-		       oid);
-	int rc = query(s, sql, "types", &res, err);
-	if (rc != 0)
-		return rc;
-	*nested = PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't';
-	PQclear(res);
-	return 0;
-}
-
+/* Column i: its name and kind, and how the SELECT lists it. Arrays and composites are written as JSON, other types that
+ * are not in the list as their text. */
 static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, const PGresult *res, struct sl_err *err)
 {
-	struct sl_parquet_column *c = &s->db.columns[i];
+	Oid oid = PQftype(res, (int)i);
 	bool nested = false;
 	int rc = sl__export_db_name(&s->db, i, PQfname(res, (int)i), err);
-	if (rc == 0 && !set_kind(c, PQftype(res, (int)i), PQfmod(res, (int)i)))
-		rc = is_nested(s, PQftype(res, (int)i), &nested, err);
+	if (rc != 0)
+		return rc;
+	if (!set_kind(&s->db.columns[i], oid, PQfmod(res, (int)i))) {
+		char sql[160];
+		PGresult *types;
+		(void)snprintf(sql, sizeof(sql),
+			       "SELECT typcategory IN ('A', 'C') FROM pg_catalog.pg_type WHERE oid = %u", oid);
+		if ((rc = query(s, sql, "types", &types, err)) != 0)
+			return rc;
+		nested = PQntuples(types) == 1 && PQgetvalue(types, 0, 0)[0] == 't';
+		PQclear(types);
+	}
 	(void)sl__buf_str_append(fields, nested ? ", pg_catalog.to_json(s." : ", s.");
 	sl__export_db_put_name(fields, PQfname(res, (int)i));
 	if (nested)
 		(void)sl__buf_append(fields, ")", 1);
-	return rc;
+	return 0;
 }
 
 /* Of a table, which columns are NOT NULL. (Of a query nobody knows: an outer join makes NULLs.) */
@@ -250,36 +244,32 @@ static int take_not_null(struct pg_source *s, const PGresult *described, struct 
 	return rc;
 }
 
-static int check_sequence(struct pg_source *s, const PGresult *described, struct sl_err *err)
-{
-	int rc = sl__export_db_find_sequence(&s->db, err);
-	if (rc != 0)
-		return rc;
-	Oid oid = PQftype(described, (int)s->db.sequence);
-	if (oid != 20 && oid != 21 && oid != 23)
-		return sl_err_set(err, SL_EINVAL, "export: the sequence %.60s of %.120s is not of an integer type",
-				  s->db.columns[s->db.sequence].name, s->db.describe);
-	s->not_null = s->db.columns[s->db.sequence].nullable == 0;
-	s->db.columns[s->db.sequence].nullable = 0;
-	return 0;
-}
-
-static int look_at_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err);
+static int check_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err);
 
 static int take_columns(struct pg_source *s, const PGresult *described, struct sl_err *err)
 {
 	struct sl__buf fields SL_CLEANUP(sl__buf_fini);
-	int rc = sl__export_db_columns(&s->db, (size_t)PQnfields(described), err);
 	sl__buf_init(&fields, s->db.env);
+	int rc = sl__export_db_columns(&s->db, (size_t)PQnfields(described), err);
 	for (size_t i = 0; rc == 0 && i < s->db.n; i++)
 		rc = add_field(s, &fields, i, described, err);
-	rc = rc != 0 ? rc : take_not_null(s, described, err);
-	rc = rc != 0 ? rc : check_sequence(s, described, err);
-	rc = rc != 0 ? rc : look_at_table(s, described, &s->records_gaps, err);
 	if (rc != 0)
 		return rc;
+	if ((rc = take_not_null(s, described, err)) != 0)
+		return rc;
+	if ((rc = sl__export_db_find_sequence(&s->db, err)) != 0)
+		return rc;
+	struct sl_parquet_column *c = &s->db.columns[s->db.sequence];
+	Oid oid = PQftype(described, (int)s->db.sequence);
+	if (oid != 20 && oid != 21 && oid != 23)
+		return sl_err_set(err, SL_EINVAL, "export: the sequence %.60s of %.120s is not of an integer type",
+				  c->name, s->db.describe);
+	s->not_null = c->nullable == 0;
+	c->nullable = 0;
+	if ((rc = check_table(s, described, &s->records_gaps, err)) != 0)
+		return rc;
 	s->fields = sl__buf_take(&fields);
-	return s->fields != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	return s->fields != NULL ? 0 : sl__no_memory(err, "postgres");
 }
 
 /* The shape of the rows, without running the query. */
@@ -287,7 +277,7 @@ static int describe_rows(struct pg_source *s, struct sl_err *err)
 {
 	char *sql = sl__asprintf(s->db.env, "SELECT * FROM %s", s->db.inner);
 	if (sql == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	PGresult *res = PQprepare(s->pg, "", sql, 0, NULL);
 	sl__free(s->db.env, sql);
 	if (PQresultStatus(res) == PGRES_COMMAND_OK) {
@@ -303,8 +293,8 @@ static int describe_rows(struct pg_source *s, struct sl_err *err)
 
 /* ---- rows ---- */
 
-/* Rows without a number would never be asked for, and nobody would know. */
-static int look_for_nulls(struct pg_source *s, struct sl_err *err)
+/* Rows without a number would never be read, and would be missing unnoticed. */
+static int check_no_nulls(struct pg_source *s, SL_UNUSED size_t n, struct sl_err *err)
 {
 	PGresult *res = NULL;
 	if (s->not_null || s->looked)
@@ -314,8 +304,9 @@ static int look_for_nulls(struct pg_source *s, struct sl_err *err)
 	(void)sl__buf_printf(&sql, "SELECT 1 FROM %s WHERE ", s->db.inner);
 	sl__export_db_put_sequence(&sql, &s->db);
 	(void)sl__buf_str_append(&sql, " IS NULL LIMIT 1");
-	int rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
-				 : query(s, sl__buf_str(&sql), "query", &res, err);
+	if (sql.failed != 0)
+		return sl__no_memory(err, "postgres");
+	int rc = query(s, sl__buf_str(&sql), "query", &res, err);
 	if (rc == 0 && PQntuples(res) > 0)
 		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is NULL", s->db.describe,
 				s->db.columns[s->db.sequence].name);
@@ -324,33 +315,29 @@ static int look_for_nulls(struct pg_source *s, struct sl_err *err)
 	return rc;
 }
 
-static void put_chunk(struct sl__buf *sql, struct pg_source *s)
-{
-	uint64_t from = sl__export_db_next_chunk(&s->db);
-	(void)sl__buf_str_append(sql, "COPY (SELECT ");
-	sl__export_db_put_sequence(sql, &s->db);
-	(void)sl__buf_printf(sql, "%s FROM %s WHERE ", s->fields, s->db.inner);
-	if (from > 0) {
-		sl__export_db_put_sequence(sql, &s->db);
-		(void)sl__buf_printf(sql, " >= %llu AND ", (unsigned long long)from);
-	}
-	if (s->db.last != SL__EXPORT_NO_END) {
-		sl__export_db_put_sequence(sql, &s->db);
-		(void)sl__buf_printf(sql, " <= %llu AND ", (unsigned long long)s->db.last);
-	}
-	(void)sl__buf_str_append(sql, "true ORDER BY ");
-	sl__export_db_put_sequence(sql, &s->db);
-	(void)sl__buf_printf(sql, " LIMIT %d) TO STDOUT (FORMAT csv)", CHUNK_ROWS);
-}
-
 static int start_chunk(struct pg_source *s, struct sl_err *err)
 {
 	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
 	PGresult *res = NULL;
+	uint64_t from = sl__export_db_next_chunk(&s->db);
 	sl__buf_init(&sql, s->db.env);
-	put_chunk(&sql, s);
+	(void)sl__buf_str_append(&sql, "COPY (SELECT ");
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_printf(&sql, "%s FROM %s WHERE ", s->fields, s->db.inner);
+	if (from > 0) {
+		sl__export_db_put_sequence(&sql, &s->db);
+		(void)sl__buf_printf(&sql, " >= %llu AND ", (unsigned long long)from);
+	}
+	if (s->db.last != SL__EXPORT_NO_END) {
+		sl__export_db_put_sequence(&sql, &s->db);
+		(void)sl__buf_printf(&sql, " <= %llu AND ", (unsigned long long)s->db.last);
+	}
+	(void)sl__buf_str_append(&sql, "true ORDER BY ");
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_printf(&sql, " LIMIT %d) TO STDOUT (FORMAT csv)", CHUNK_ROWS);
 	if (sql.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
+
 	if (PQsendQuery(s->pg, sl__buf_str(&sql)) != 1)
 		return failed(s, NULL, "copy", err);
 	int rc = next_result(s, &res, err);
@@ -392,7 +379,7 @@ static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_er
 	if (comma == NULL)
 		return sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
 	if (verdict == SL__EXPORT_DB_GIVE && sl__buf_append(&s->db.text, comma + 1, n - (size_t)(comma + 1 - row)) != 0)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	if (verdict == SL__EXPORT_DB_SETTLE) {
 		abandon(s);
 		s->settling = true;
@@ -424,8 +411,8 @@ static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_er
 	" AND l.mode IN ('RowExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',"                   \
 	" 'AccessExclusiveLock') AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()"
 
-/* The virtual transactions that could still produce a number, as an array of PostgreSQL. */
-static int find_writers(struct pg_source *s, char **out, bool *any, struct sl_err *err)
+/* The virtual transactions that could still produce a number, as an array of PostgreSQL; NULL: there are none. */
+static int find_writers(struct pg_source *s, char **out, struct sl_err *err)
 {
 	PGresult *res = NULL;
 	char family[600] = "";
@@ -433,15 +420,20 @@ static int find_writers(struct pg_source *s, char **out, bool *any, struct sl_er
 		(void)snprintf(family, sizeof(family), " AND l.relation IN " FAMILY, s->table);
 	char *sql = sl__asprintf(s->db.env, "SELECT pg_catalog.array_agg(DISTINCT l.virtualtransaction)" WRITERS "%s",
 				 family);
-	int rc =
-		sql != NULL ? query(s, sql, "locks", &res, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	if (sql == NULL)
+		return sl__no_memory(err, "postgres");
+	int rc = query(s, sql, "locks", &res, err);
 	sl__free(s->db.env, sql);
 	if (rc != 0)
 		return rc;
-	*any = PQntuples(res) == 1 && !PQgetisnull(res, 0, 0);
-	*out = *any ? sl__strdup(s->db.env, PQgetvalue(res, 0, 0)) : NULL;
+	*out = NULL;
+	if (PQntuples(res) == 1 && !PQgetisnull(res, 0, 0)) {
+		*out = sl__strdup(s->db.env, PQgetvalue(res, 0, 0));
+		if (*out == NULL)
+			rc = sl__no_memory(err, "postgres");
+	}
 	PQclear(res);
-	return !*any || *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	return rc;
 }
 
 /* How many of them are still there; first: who one of them is, for people. */
@@ -460,8 +452,7 @@ static int count_writers(struct pg_source *s, const char *writers, int *n, char 
 				 " LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid"
 				 " WHERE l.locktype = 'relation' AND l.virtualtransaction = ANY ('%s')",
 				 writers);
-	int rc =
-		sql != NULL ? query(s, sql, "locks", &res, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	int rc = sql != NULL ? query(s, sql, "locks", &res, err) : sl__no_memory(err, "postgres");
 	sl__free(s->db.env, sql);
 	if (rc != 0)
 		return rc;
@@ -472,22 +463,6 @@ static int count_writers(struct pg_source *s, const char *writers, int *n, char 
 	return 0;
 }
 
-static int greatest(struct pg_source *s, uint64_t *out, struct sl_err *err)
-{
-	PGresult *res = NULL;
-	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
-	sl__buf_init(&sql, s->db.env);
-	(void)sl__buf_str_append(&sql, "SELECT max(");
-	sl__export_db_put_sequence(&sql, &s->db);
-	(void)sl__buf_printf(&sql, ") FROM %s", s->db.inner);
-	int rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
-				 : query(s, sl__buf_str(&sql), "query", &res, err);
-	if (rc == 0 && PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] != '-')
-		*out = SL_MAX(*out, strtoull(PQgetvalue(res, 0, 0), NULL, 10));
-	PQclear(res);
-	return rc;
-}
-
 /* Wait until no number below the row that was seen can appear any more, by locks and not by a time. */
 static int settle(struct pg_source *s, struct sl_err *err)
 {
@@ -495,36 +470,53 @@ static int settle(struct pg_source *s, struct sl_err *err)
 	const struct sl_env *env = s->db.env;
 	uint64_t up_to = s->unsettled;
 	char *writers = NULL, first[200] = "";
-	bool any = false;
-	int64_t tell_ns = sl__mono_ns(env) + (int64_t)SL__EXPORT_DB_TELL_MS * 1000000;
+	int64_t log_ns = sl__mono_ns(env) + (int64_t)SL__EXPORT_DB_LOG_MS * 1000000;
 	int left = 0;
-	int rc = greatest(s, &up_to, err);
-	rc = rc != 0 ? rc : find_writers(s, &writers, &any, err);
-	while (rc == 0 && any) {
+
+	/* The greatest number that is visible now. */
+	PGresult *res = NULL;
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&sql, env);
+	(void)sl__buf_str_append(&sql, "SELECT max(");
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_printf(&sql, ") FROM %s", s->db.inner);
+	if (sql.failed != 0)
+		return sl__no_memory(err, "postgres");
+	int rc = query(s, sl__buf_str(&sql), "query", &res, err);
+	if (rc != 0)
+		return rc;
+	if (PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] != '-')
+		up_to = SL_MAX(up_to, strtoull(PQgetvalue(res, 0, 0), NULL, 10));
+	PQclear(res);
+
+	/* The transactions that are open now, until each has ended. */
+	if ((rc = find_writers(s, &writers, err)) != 0)
+		return rc;
+	while (rc == 0 && writers != NULL) {
 		rc = count_writers(s, writers, &left, first, err);
 		if (rc != 0 || left == 0)
 			break;
-		if (sl__mono_ns(env) >= tell_ns) {
+		if (sl__mono_ns(env) >= log_ns) {
 			sl__log(env, SL_LOG_WARN, "export", "waiting for transactions that may fill a gap to end",
 				SL__F_STR("source", s->db.describe), SL__F_U64("below", s->unsettled),
 				SL__F_I64("transactions", left), SL__F_STR("one_of_them", first));
-			tell_ns = sl__mono_ns(env) + (int64_t)6 * SL__EXPORT_DB_TELL_MS * 1000000;
+			log_ns = sl__mono_ns(env) + (int64_t)6 * SL__EXPORT_DB_LOG_MS * 1000000;
 		}
 		(void)poll(&wake, 1, 100);
 		if (atomic_load(&s->db.woken))
 			rc = sl__export_db_cancelled(err);
 	}
 	sl__free(env, writers);
-	if (rc == 0) {
-		sl__export_db_settled(&s->db, up_to);
-		s->settling = false;
-	}
-	return rc;
+	if (rc != 0)
+		return rc;
+	sl__export_db_settled(&s->db, up_to);
+	s->settling = false;
+	return 0;
 }
 
 /* Is what is missing for good recorded, unless the caller says so? Where open transactions cannot be seen, or numbers
  * are handed out in blocks that others use later, only a person can say. */
-static int look_at_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err)
+static int check_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err)
 {
 	PGresult *res = NULL;
 	char sql[2000];
@@ -596,15 +588,16 @@ static int pg_columns(const struct sl_parquet_column **out, size_t *n, SL_UNUSED
 	return 0;
 }
 
-/* try_it, again and again while what is wrong may pass. */
-static int patiently(struct pg_source *s, int (*try_it)(struct pg_source *s, size_t n, struct sl_err *err), size_t n,
-		     struct sl_err *err)
+/* Call try_it, again and again while its failure may pass. */
+static int retry_until_done(struct pg_source *s, int (*try_it)(struct pg_source *s, size_t n, struct sl_err *err),
+			    size_t n, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	int rc;
 	for (;;) {
 		rc = connect_again(s, &why);
-		rc = rc != 0 ? rc : try_it(s, n, &why);
+		if (rc == 0)
+			rc = try_it(s, n, &why);
 		if (rc == 0 || s->db.text.len > 0)
 			break;
 		if ((rc = sl__export_db_retry(&s->db, &why)) != 0)
@@ -617,11 +610,6 @@ static int patiently(struct pg_source *s, int (*try_it)(struct pg_source *s, siz
 	return rc;
 }
 
-static int prepare_begin(struct pg_source *s, SL_UNUSED size_t n, struct sl_err *err)
-{
-	return look_for_nulls(s, err);
-}
-
 static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
 {
 	struct pg_source *s = ctx;
@@ -632,14 +620,14 @@ static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx
 	sl__export_db_begin(&s->db, first, last);
 	s->settling = false;
 	s->db.done = first > INT64_MAX;
-	return patiently(s, prepare_begin, 0, err);
+	return retry_until_done(s, check_no_nulls, 0, err);
 }
 
-/* What was read before a failure is given first; the failure comes again. */
+/* What was read before a failure is returned first; the failure comes again. */
 static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct pg_source *s = ctx;
-	int rc = s->db.text.len == 0 && !s->db.done ? patiently(s, fill, n, err) : 0;
+	int rc = s->db.text.len == 0 && !s->db.done ? retry_until_done(s, fill, n, err) : 0;
 	if (rc != 0 && s->db.text.len == 0)
 		return rc;
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
@@ -665,8 +653,7 @@ static int pg_present(const char *ranges, bool *any, uint64_t *found, struct sl_
 	s->any_present = false;
 	while (rc == 0 && !s->any_present && sl__export_db_put_present(&sql, &s->db, &ranges)) {
 		s->present = sl__buf_str(&sql);
-		rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
-				     : patiently(s, ask_present, 0, err);
+		rc = sql.failed != 0 ? sl__no_memory(err, "postgres") : retry_until_done(s, ask_present, 0, err);
 	}
 	s->present = NULL;
 	*any = s->any_present;
@@ -699,26 +686,22 @@ static const struct sl__export_source_ops ops = {.csv = true,
 						 .wake = pg_wake,
 						 .close = pg_close};
 
-static int open_source(struct pg_source *s, struct sl_err *err)
-{
-	int rc = connect_again(s, err);
-	if (rc != 0)
-		return rc;
-	const struct sl_export_opts *o = s->db.opts;
-	s->db.describe =
-		sl__asprintf(s->db.env, "%s%.100s of postgres://%s/%s", o->table != NULL ? "table " : "a query",
-			     o->table != NULL ? o->table : "", PQhost(s->pg) != NULL ? PQhost(s->pg) : "", PQdb(s->pg));
-	return s->db.describe != NULL ? describe_rows(s, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-}
-
 int sl__export_postgres_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
 			     struct sl_err *err)
 {
 	struct pg_source *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	int rc = sl__export_db_init(&s->db, opts, env, err);
-	rc = rc != 0 ? rc : open_source(s, err);
+	if (rc == 0)
+		rc = connect_again(s, err);
+	if (rc == 0) {
+		s->db.describe =
+			sl__asprintf(env, "%s%.100s of postgres://%s/%s", opts->table != NULL ? "table " : "a query",
+				     opts->table != NULL ? opts->table : "", PQhost(s->pg) != NULL ? PQhost(s->pg) : "",
+				     PQdb(s->pg));
+		rc = s->db.describe != NULL ? describe_rows(s, err) : sl__no_memory(err, "postgres");
+	}
 	if (rc != 0) {
 		pg_close(s);
 		return rc;

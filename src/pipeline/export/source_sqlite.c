@@ -30,17 +30,8 @@ struct sqlite_source {
 	bool not_null, looked;
 };
 
-/* The database's "SQL logic error" is the caller's: a wrong column or query, or, as with PostgreSQL, a table that is
- * not there; it has no codes to tell them apart. */
-static int of_caller(int rc, struct sl_err *err)
-{
-	if (rc != SL_EINTERNAL)
-		return rc;
-	err->code = strstr(err->msg, "no such table: ") != NULL ? SL_ECONFIG : SL_EINVAL;
-	return err->code;
-}
-
-/* n_bounds: as many parameters, which are bound later. */
+/* n_bounds: the number of parameters, which are bound later. The database's "SQL logic error" is the caller's: a wrong
+ * column or query, or, as with PostgreSQL, a missing table; SQLite has no codes to distinguish them. */
 static int prepare(struct sqlite_source *s, const char *before, const char *after, size_t n_bounds, sqlite3_stmt **out,
 		   struct sl_err *err)
 {
@@ -50,8 +41,10 @@ static int prepare(struct sqlite_source *s, const char *before, const char *afte
 	if (sql == NULL)
 		return sl__no_memory(err, "sqlite");
 	err = err != NULL ? err : &local;
-	int rc = of_caller(sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err), err);
+	int rc = sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err);
 	sl__free(s->db.env, sql);
+	if (rc == SL_EINTERNAL)
+		rc = err->code = strstr(err->msg, "no such table: ") != NULL ? SL_ECONFIG : SL_EINVAL;
 	return rc != 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
 }
 
@@ -61,28 +54,6 @@ struct sample {
 	bool ints, reals, texts, blobs;
 	unsigned kinds; /* as which all texts can be read */
 };
-
-static void look_at(struct sample *sample, sqlite3_stmt *row, int column)
-{
-	switch (sqlite3_column_type(row, column)) {
-	case SQLITE_INTEGER:
-		sample->ints = true;
-		break;
-	case SQLITE_FLOAT:
-		sample->reals = true;
-		break;
-	case SQLITE_TEXT:
-		sample->texts = true;
-		sample->kinds = sl__guess(sl__sqlite_text(row, column), (size_t)sqlite3_column_bytes(row, column),
-					  sample->kinds);
-		break;
-	case SQLITE_BLOB:
-		sample->blobs = true;
-		break;
-	default:
-		break;
-	}
-}
 
 static bool says(const char *declared, const char *word)
 {
@@ -146,32 +117,8 @@ static void set_kind(struct sl_parquet_column *c, const char *declared, const st
 		c->kind = kind_of_sample(sample);
 }
 
-/* Of a table, which columns are NOT NULL; an INTEGER PRIMARY KEY is, too, whatever is declared. */
-static void take_not_null(struct sqlite_source *s)
-{
-	const char *table = s->db.opts->table, *type;
-	for (size_t i = 0; table != NULL && i < s->db.n; i++) {
-		int not_null = 0, key = 0;
-		if (sqlite3_table_column_metadata(s->conn.db, NULL, table, s->db.columns[i].name, &type, NULL,
-						  &not_null, &key, NULL) != SQLITE_OK)
-			continue;
-		if (not_null || (key && type != NULL && strcasecmp(type, "INTEGER") == 0))
-			s->db.columns[i].nullable = 0;
-	}
-}
-
-/* The first rows. Stepping also tells what is wrong with a query that can be prepared. */
-static int take_sample(struct sqlite_source *s, sqlite3_stmt *rows, struct sample *samples, struct sl_err *err)
-{
-	int rc = 1;
-	for (size_t i = 0; i < s->db.n; i++)
-		samples[i].kinds = SL__KINDS_TIME;
-	for (int row = 0; row < SAMPLE_ROWS && (rc = sl__sqlite_step(&s->conn, rows, err)) == 1; row++)
-		for (size_t i = 0; i < s->db.n; i++)
-			look_at(&samples[i], rows, (int)i);
-	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
-}
-
+/* Names and kinds, by the first rows where the declaration is not enough. Stepping also reports what is wrong with a
+ * query that can be prepared. */
 static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_err *err)
 {
 	int rc = sl__export_db_columns(&s->db, (size_t)sqlite3_column_count(rows), err);
@@ -182,25 +129,51 @@ static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_e
 	struct sample *samples = sl__calloc(s->db.env, s->db.n, sizeof(*samples));
 	if (samples == NULL)
 		return sl__no_memory(err, "sqlite");
-	rc = take_sample(s, rows, samples, err);
-	for (size_t i = 0; rc == 0 && i < s->db.n; i++) {
+	for (size_t i = 0; i < s->db.n; i++)
+		samples[i].kinds = SL__KINDS_TIME;
+	for (int row = 0; row < SAMPLE_ROWS && (rc = sl__sqlite_step(&s->conn, rows, err)) == 1; row++)
+		for (int i = 0; i < (int)s->db.n; i++) {
+			struct sample *sample = &samples[i];
+			int type = sqlite3_column_type(rows, i);
+			sample->ints |= type == SQLITE_INTEGER;
+			sample->reals |= type == SQLITE_FLOAT;
+			sample->blobs |= type == SQLITE_BLOB;
+			if (type == SQLITE_TEXT) {
+				sample->texts = true;
+				sample->kinds = sl__guess(sl__sqlite_text(rows, i),
+							  (size_t)sqlite3_column_bytes(rows, i), sample->kinds);
+			}
+		}
+	for (size_t i = 0; rc >= 0 && i < s->db.n; i++) {
 		const char *declared = sqlite3_column_decltype(rows, (int)i);
 		set_kind(&s->db.columns[i], declared != NULL ? declared : "", &samples[i]);
 	}
 	sl__free(s->db.env, samples);
-	return rc;
+	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
 }
 
 static int describe_rows(struct sqlite_source *s, struct sl_err *err)
 {
+	const char *table = s->db.opts->table, *type;
 	sqlite3_stmt *rows = NULL;
 	int rc = prepare(s, "SELECT *", "", 0, &rows, err);
-	rc = rc != 0 ? rc : take_columns(s, rows, err);
+	if (rc == 0)
+		rc = take_columns(s, rows, err);
 	(void)sqlite3_finalize(rows);
-	rc = rc != 0 ? rc : sl__export_db_find_sequence(&s->db, err);
+	if (rc == 0)
+		rc = sl__export_db_find_sequence(&s->db, err);
 	if (rc != 0)
 		return rc;
-	take_not_null(s);
+
+	/* Of a table, which columns are NOT NULL; an INTEGER PRIMARY KEY is, too, whatever is declared. */
+	for (size_t i = 0; table != NULL && i < s->db.n; i++) {
+		int not_null = 0, key = 0;
+		if (sqlite3_table_column_metadata(s->conn.db, NULL, table, s->db.columns[i].name, &type, NULL,
+						  &not_null, &key, NULL) != SQLITE_OK)
+			continue;
+		if (not_null || (key && type != NULL && strcasecmp(type, "INTEGER") == 0))
+			s->db.columns[i].nullable = 0;
+	}
 	struct sl_parquet_column *c = &s->db.columns[s->db.sequence];
 	s->not_null = c->nullable == 0;
 	c->nullable = 0;
@@ -224,36 +197,12 @@ static void put_text(struct sl__buf *buf, const char *text, size_t n)
 	(void)sl__buf_append(buf, "\"", 1);
 }
 
-static void put_blob(struct sl__buf *buf, const unsigned char *bytes, size_t n)
-{
-	static const char digits[] = "0123456789abcdef";
-	(void)sl__buf_append(buf, "\\x", 2);
-	if (sl__buf_reserve(buf, 2 * n) != 0)
-		return;
-	for (size_t i = 0; i < n; i++) {
-		char pair[2] = {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
-		(void)sl__buf_append(buf, pair, 2);
-	}
-}
-
-/* As few digits as give the same number back; infinities by the words that PostgreSQL has for them. */
-static void put_real(struct sl__buf *buf, double v)
-{
-	char text[40];
-	if (isinf(v)) {
-		(void)sl__buf_str_append(buf, v < 0 ? "-Infinity" : "Infinity");
-		return;
-	}
-	for (int digits = 15; digits <= 17; digits++) {
-		(void)snprintf(text, sizeof(text), "%.*g", digits, v);
-		if (strtod(text, NULL) == v)
-			break;
-	}
-	(void)sl__buf_str_append(buf, text);
-}
-
+/* One value as CSV: \x and hexadecimal digits for a blob; for a real as few digits as reproduce it, and PostgreSQL's
+ * words for infinities; NULL is nothing between the commas. */
 static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum sl_parquet_kind kind)
 {
+	static const char digits[] = "0123456789abcdef";
+	char text[40];
 	switch (sqlite3_column_type(row, column)) {
 	case SQLITE_INTEGER:
 		if (kind == SL_PARQUET_BOOL && (uint64_t)sl__sqlite_i64(row, column) <= 1)
@@ -261,29 +210,38 @@ static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum s
 		else
 			(void)sl__buf_printf(buf, "%lld", (long long)sl__sqlite_i64(row, column));
 		break;
-	case SQLITE_FLOAT:
-		put_real(buf, sqlite3_column_double(row, column));
+	case SQLITE_FLOAT: {
+		double v = sqlite3_column_double(row, column);
+		if (isinf(v)) {
+			(void)sl__buf_str_append(buf, v < 0 ? "-Infinity" : "Infinity");
+			break;
+		}
+		for (int precision = 15; precision <= 17; precision++) {
+			(void)snprintf(text, sizeof(text), "%.*g", precision, v);
+			if (strtod(text, NULL) == v)
+				break;
+		}
+		(void)sl__buf_str_append(buf, text);
 		break;
+	}
 	case SQLITE_TEXT:
 		put_text(buf, sl__sqlite_text(row, column), (size_t)sqlite3_column_bytes(row, column));
 		break;
-	case SQLITE_BLOB:
-		put_blob(buf, sqlite3_column_blob(row, column), (size_t)sqlite3_column_bytes(row, column));
+	case SQLITE_BLOB: {
+		const unsigned char *bytes = sqlite3_column_blob(row, column);
+		size_t n = (size_t)sqlite3_column_bytes(row, column);
+		(void)sl__buf_append(buf, "\\x", 2);
+		if (sl__buf_reserve(buf, 2 * n) != 0)
+			break;
+		for (size_t i = 0; i < n; i++) {
+			char pair[2] = {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
+			(void)sl__buf_append(buf, pair, 2);
+		}
 		break;
+	}
 	default:
-		break; /* NULL: nothing between the commas */
+		break;
 	}
-}
-
-/* Column 0 of the statement is the number, the others are the row. */
-static void put_row(struct sqlite_source *s, sqlite3_stmt *row)
-{
-	for (size_t i = 0; i < s->db.n; i++) {
-		if (i > 0)
-			(void)sl__buf_append(&s->db.text, ",", 1);
-		put_value(&s->db.text, row, (int)i + 1, s->db.columns[i].kind);
-	}
-	(void)sl__buf_append(&s->db.text, "\n", 1);
 }
 
 /* ---- rows ---- */
@@ -307,9 +265,9 @@ static int prepare_chunk(struct sqlite_source *s, struct sl_err *err)
 	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), 2, &s->chunk, err);
 }
 
-/* Rows without a number would never be asked for, and nobody would know. Numbers that are texts sort after all others,
- * and would not be asked for either. */
-static int look_for_others(struct sqlite_source *s, struct sl_err *err)
+/* Rows without a number would never be read, and would be missing unnoticed. So would numbers that are texts, which
+ * sort after all others. */
+static int check_numbers(struct sqlite_source *s, struct sl_err *err)
 {
 	sqlite3_stmt *rows = NULL;
 	if (s->looked)
@@ -324,7 +282,8 @@ static int look_for_others(struct sqlite_source *s, struct sl_err *err)
 	if (after.failed != 0)
 		return sl__no_memory(err, "sqlite");
 	int rc = prepare(s, "SELECT 1", sl__buf_str(&after), 0, &rows, err);
-	rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
+	if (rc == 0)
+		rc = sl__sqlite_step(&s->conn, rows, err);
 	if (rc == 1)
 		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is not an integer", s->db.describe,
 				s->db.columns[s->db.sequence].name);
@@ -338,16 +297,6 @@ static int64_t bound(uint64_t v)
 	return v > INT64_MAX ? INT64_MAX : (int64_t)v;
 }
 
-static int step(struct sqlite_source *s, struct sl_err *err)
-{
-	int rc = atomic_load(&s->db.woken) ? SL_ECANCELLED : sl__sqlite_step(&s->conn, s->chunk, err);
-	if (rc < 0 && atomic_load(&s->db.woken))
-		return sl__export_db_cancelled(err);
-	if (rc < 0 && err != NULL)
-		err->retryable = rc == SL_EAGAIN; /* somebody else has it */
-	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : rc;
-}
-
 /* One statement's worth of text. */
 static int fill(struct sqlite_source *s, struct sl_err *err)
 {
@@ -359,18 +308,30 @@ static int fill(struct sqlite_source *s, struct sl_err *err)
 	}
 	(void)sqlite3_bind_int64(s->chunk, 1, from == 0 ? INT64_MIN : bound(from));
 	(void)sqlite3_bind_int64(s->chunk, 2, bound(s->db.last));
-	while (s->db.text.len < CHUNK_BYTES && (rc = step(s, err)) == 1) {
+	while (s->db.text.len < CHUNK_BYTES) {
+		rc = atomic_load(&s->db.woken) ? SL_ECANCELLED : sl__sqlite_step(&s->conn, s->chunk, err);
+		if (rc != 1)
+			break;
 		int64_t sequence = sl__sqlite_i64(s->chunk, 0);
-		enum sl__export_db_verdict verdict =
-			sequence < 0 ? SL__EXPORT_DB_GIVE : sl__export_db_admit(&s->db, (uint64_t)sequence);
-		if (verdict == SL__EXPORT_DB_GIVE)
-			put_row(s, s->chunk);
+		if (sequence >= 0 && sl__export_db_admit(&s->db, (uint64_t)sequence) != SL__EXPORT_DB_GIVE)
+			continue;
+		for (size_t i = 0; i < s->db.n; i++) { /* column 0 is the number, the others are the row */
+			if (i > 0)
+				(void)sl__buf_append(&s->db.text, ",", 1);
+			put_value(&s->db.text, s->chunk, (int)i + 1, s->db.columns[i].kind);
+		}
+		(void)sl__buf_append(&s->db.text, "\n", 1);
 	}
 	s->db.done = rc == 0;
 	(void)sqlite3_reset(s->chunk);
 	if (s->db.text.failed != 0)
 		return sl__no_memory(err, "sqlite");
-	return rc < 0 ? rc : 0;
+	if (rc >= 0)
+		return 0;
+	if (atomic_load(&s->db.woken))
+		return sl__export_db_cancelled(err);
+	err->retryable = rc == SL_EAGAIN; /* another connection has it locked */
+	return sl_err_wrap(err, rc, "%.150s", s->db.describe);
 }
 
 /* ---- the table ---- */
@@ -401,11 +362,13 @@ static int open_again(struct sqlite_source *s, struct sl_err *err)
 		s->chunk = NULL;
 		sl__sqlite_close(&s->conn);
 	}
-	int rc =
-		s->conn.db != NULL ? 0 : sl__sqlite_open(&s->conn, s->db.env, s->path, SL__SQLITE_READER, BUSY_MS, err);
-	if (rc == 0)
-		sqlite3_progress_handler(s->conn.db, 10000, is_woken, s);
-	return rc;
+	if (s->conn.db == NULL) {
+		int rc = sl__sqlite_open(&s->conn, s->db.env, s->path, SL__SQLITE_READER, BUSY_MS, err);
+		if (rc != 0)
+			return rc;
+	}
+	sqlite3_progress_handler(s->conn.db, 10000, is_woken, s);
+	return 0;
 }
 
 static int sqlite_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
@@ -413,8 +376,9 @@ static int sqlite_begin(uint64_t first, uint64_t last, struct sl_err *err, void 
 	struct sqlite_source *s = ctx;
 	sl__export_db_begin(&s->db, first, last);
 	int rc = open_again(s, err);
-	rc = rc != 0 || s->chunk != NULL ? rc : prepare_chunk(s, err);
-	return rc != 0 ? rc : look_for_others(s, err);
+	if (rc == 0 && s->chunk == NULL)
+		rc = prepare_chunk(s, err);
+	return rc != 0 ? rc : check_numbers(s, err);
 }
 
 /* What was read before a failure is given first; the failure comes again. */
@@ -442,8 +406,10 @@ static int ask_present(struct sqlite_source *s, const char *sql, bool *any, uint
 {
 	sqlite3_stmt *rows = NULL;
 	int rc = open_again(s, err);
-	rc = rc != 0 ? rc : sl__sqlite_prepare(&s->conn, sql, NULL, 0, &rows, err);
-	rc = rc != 0 ? rc : sl__sqlite_step(&s->conn, rows, err);
+	if (rc == 0)
+		rc = sl__sqlite_prepare(&s->conn, sql, NULL, 0, &rows, err);
+	if (rc == 0)
+		rc = sl__sqlite_step(&s->conn, rows, err);
 	*any = rc == 1 && sqlite3_column_type(rows, 0) == SQLITE_INTEGER;
 	if (*any)
 		*found = (uint64_t)sl__sqlite_i64(rows, 0);
@@ -499,34 +465,31 @@ static const struct sl__export_source_ops ops = {.csv = true,
 						 .wake = sqlite_wake,
 						 .close = sqlite_close};
 
-static int open_source(struct sqlite_source *s, struct sl_err *err)
-{
-	const struct sl_export_opts *o = s->db.opts;
-	struct stat st;
-	s->path = strncmp(o->from, "sqlite:", 7) == 0 ? o->from + 7 : o->from;
-	s->db.describe = sl__asprintf(s->db.env, "%s%.100s of sqlite:%s", o->table != NULL ? "table " : "a query",
-				      o->table != NULL ? o->table : "", s->path);
-	if (s->db.describe == NULL)
-		return sl__no_memory(err, "sqlite");
-	if (stat(s->path, &st) != 0)
-		return sl_err_set_errno(err, errno, "open %s", s->path);
-	int rc = open_again(s, err);
-	return rc != 0 ? rc : describe_rows(s, err);
-}
-
 int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
 			   struct sl_err *err)
 {
+	struct stat st;
 	struct sqlite_source *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return sl__no_memory(err, "sqlite");
 	int rc = sl__export_db_init(&s->db, opts, env, err);
-	rc = rc != 0 ? rc : open_source(s, err);
-	if (rc != 0) {
-		sqlite_close(s);
-		return rc;
-	}
+	if (rc != 0)
+		goto fail;
+	s->path = strncmp(opts->from, "sqlite:", 7) == 0 ? opts->from + 7 : opts->from;
+	s->db.describe = sl__asprintf(env, "%s%.100s of sqlite:%s", opts->table != NULL ? "table " : "a query",
+				      opts->table != NULL ? opts->table : "", s->path);
+	if (s->db.describe == NULL)
+		rc = sl__no_memory(err, "sqlite");
+	else if (stat(s->path, &st) != 0)
+		rc = sl_err_set_errno(err, errno, "open %s", s->path);
+	else if ((rc = open_again(s, err)) == 0)
+		rc = describe_rows(s, err);
+	if (rc != 0)
+		goto fail;
 	*out = (struct sl__export_source){
 		.ops = &ops, .ctx = s, .records_gaps = opts->table != NULL && !sl__export_db_is_job_events(opts)};
 	return 0;
+fail:
+	sqlite_close(s);
+	return rc;
 }

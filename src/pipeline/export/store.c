@@ -19,66 +19,50 @@
 
 /* ---- making one ---- */
 
-static char *temp_name(const struct sl_env *env, const char *path)
-{
-	struct sl__prng prng;
-	sl__prng_init(&prng, env);
-	const char *base = sl__basename(path);
-	return sl__asprintf(env, "%.*s.%s.tmp-%016llx", (int)(base - path), path, base,
-			    (unsigned long long)sl__prng_next(&prng));
-}
-
-static int name_object(struct sl__object *o, const struct sl_export *e, uint64_t partition_size, struct sl_err *err)
-{
-	char name[SL__PARTITION_NAME_BYTES];
-	if (o->late)
-		sl__late_name(o->start, o->end, partition_size, name);
-	else
-		sl__partition_name(o->start, o->end, partition_size, name);
-	o->name = sl__asprintf(o->env, "%s/%s", e->o.dataset, name);
-	o->path = o->name != NULL ? sl__asprintf(o->env, "%s/%s", e->o.to, o->name) : NULL;
-	o->folder = o->path != NULL ? sl__dirname(o->env, o->path) : NULL;
-	o->temp = o->path != NULL ? temp_name(o->env, o->path) : NULL;
-	if (o->folder == NULL || o->temp == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a file");
-	return 0;
-}
-
 int sl__export_mkdirs(const struct sl_env *env, const char *folder, struct sl_err *err)
 {
 	int rc = sl__mkdirs(env, folder);
 	if (rc == 0)
 		return 0;
 	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -ENOMEM)
-		return sl_err_set_errno(err, -rc, "make %s", folder);
-	return sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", folder, strerror(-rc));
+		return sl_err_set_errno(err, -rc, "create %s", folder);
+	return sl_err_set(err, SL_ECREATE, "cannot create the folder %.120s: %s", folder, strerror(-rc));
 }
 
-static int create(struct sl__object *o, struct sl_err *err)
+int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, const struct sl__object *like,
+		   struct sl_err *err)
 {
-	int rc = sl__export_mkdirs(o->env, o->folder, err);
-	if (rc != 0)
-		return rc;
-	o->fd = SL__IO(o->env, open, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
-	if (o->fd < 0)
-		return sl_err_set_errno(err, -o->fd, "create %s", o->temp);
-	o->temp_there = true;
-	return 0;
-}
-
-int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partition_size, uint64_t start, uint64_t end,
-		   bool late, char *buf, struct sl_err *err)
-{
-	struct sl__object *o = sl__calloc(&e->env, 1, sizeof(*o));
+	const struct sl_env *env = &e->env;
+	char name[SL__PARTITION_NAME_BYTES];
+	struct sl__prng prng;
+	struct sl__object *o = sl__calloc(env, 1, sizeof(*o));
 	if (o == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a file");
-	*o = (struct sl__object){.env = &e->env, .start = start, .end = end, .late = late, .fd = -1, .buf = buf};
-	sl__buf_init(&o->hole_text, &e->env);
-	int rc = name_object(o, e, partition_size, err);
+	*o = (struct sl__object){
+		.env = env, .start = like->start, .end = like->end, .late = like->late, .fd = -1, .buf = like->buf};
+	sl__buf_init(&o->hole_text, env);
+
+	/* Its names: the final one, and a temporary one in the same folder. */
+	if (o->late)
+		sl__late_name(o->start, o->end, partition_size, name);
+	else
+		sl__partition_name(o->start, o->end, partition_size, name);
+	o->name = sl__asprintf(env, "%s/%s", e->o.dataset, name);
+	o->path = o->name != NULL ? sl__asprintf(env, "%s/%s", e->o.to, o->name) : NULL;
+	o->folder = o->path != NULL ? sl__dirname(env, o->path) : NULL;
+	sl__prng_init(&prng, env);
+	if (o->folder != NULL)
+		o->temp = sl__asprintf(env, "%s/.%s.tmp-%016llx", o->folder, sl__basename(o->path),
+				       (unsigned long long)sl__prng_next(&prng));
+	int rc = o->temp != NULL ? sl__sha256_begin(&o->hash, err) : sl_err_set(err, SL_ENOMEM, "no memory for a file");
 	if (rc == 0)
-		rc = sl__sha256_begin(&o->hash, err);
-	if (rc == 0)
-		rc = create(o, err);
+		rc = sl__export_mkdirs(env, o->folder, err);
+	if (rc == 0) {
+		o->fd = SL__IO(env, open, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644);
+		o->temp_there = o->fd >= 0;
+		if (o->fd < 0)
+			rc = sl_err_set_errno(err, -o->fd, "create %s", o->temp);
+	}
 	if (rc != 0) {
 		sl__object_free(o);
 		return rc;
@@ -106,18 +90,6 @@ void sl__object_free(struct sl__object *o)
 
 /* ---- writing ---- */
 
-/*
- * Let the disk begin, so that the sync at the end finds little left and neither this worker nor the others wait for it:
- * only a hint, with no promise, so that it needs no place in the table of I/O.
- */
-static void begin_writeback(struct sl__object *o)
-{
-	if (o->bytes - o->hinted < WRITEBACK_BYTES || o->env->io != &sl__io_real)
-		return;
-	(void)sync_file_range(o->fd, (off_t)o->hinted, (off_t)(o->bytes - o->hinted), SYNC_FILE_RANGE_WRITE);
-	o->hinted = o->bytes;
-}
-
 static int write_through(struct sl__object *o, const void *bytes, size_t n, struct sl_err *err)
 {
 	int rc = sl__sha256_update(&o->hash, bytes, n, err);
@@ -127,7 +99,12 @@ static int write_through(struct sl__object *o, const void *bytes, size_t n, stru
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "write %s", o->temp);
 	o->bytes += n;
-	begin_writeback(o);
+	/* Let the disk begin, so that the sync at the end has little left to write and no worker waits for it. This is
+	 * only a hint without a promise, so it needs no slot in the I/O vtable. */
+	if (o->bytes - o->hinted >= WRITEBACK_BYTES && o->env->io == &sl__io_real) {
+		(void)sync_file_range(o->fd, (off_t)o->hinted, (off_t)(o->bytes - o->hinted), SYNC_FILE_RANGE_WRITE);
+		o->hinted = o->bytes;
+	}
 	return 0;
 }
 
@@ -141,10 +118,14 @@ static int flush(struct sl__object *o, struct sl_err *err)
 int sl__object_write(const void *bytes, size_t n, struct sl_err *err, void *object)
 {
 	struct sl__object *o = object;
-	bool large = n > SL__OBJECT_BUF / 2; /* not worth a copy; what was gathered before it goes first */
-	int rc = large || n > SL__OBJECT_BUF - o->used ? flush(o, err) : 0;
-	if (rc != 0 || large)
-		return rc != 0 ? rc : write_through(o, bytes, n, err);
+	bool large = n > SL__OBJECT_BUF / 2; /* not worth a copy; what was gathered before it is written first */
+	if (large || n > SL__OBJECT_BUF - o->used) {
+		int rc = flush(o, err);
+		if (rc != 0)
+			return rc;
+	}
+	if (large)
+		return write_through(o, bytes, n, err);
 	memcpy(o->buf + o->used, bytes, n);
 	o->used += n;
 	return 0;
@@ -205,15 +186,11 @@ struct clean {
 	int rc;
 };
 
-static bool is_temporary(const char *name)
-{
-	return strncmp(name, ".part-", 6) == 0 && strstr(name, ".tmp-") != NULL;
-}
-
+/* Remove a temporary file. */
 static int clean_file(const char *name, void *ctx)
 {
 	struct clean *c = ctx;
-	if (!is_temporary(name))
+	if (strncmp(name, ".part-", 6) != 0 || strstr(name, ".tmp-") == NULL)
 		return 0;
 	char *path = sl__asprintf(c->env, "%s/%s", c->folder, name);
 	int rc = path != NULL ? SL__IO(c->env, unlink, path) : -ENOMEM;
@@ -242,7 +219,7 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 	struct clean c = {.env = &e->env, .folder = folder, .from = from_number};
 	int rc = SL__IO(&e->env, list, folder, clean_folder, &c);
 	if (rc == -ENOTDIR)
-		rc = sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", folder, strerror(ENOTDIR));
+		rc = sl_err_set(err, SL_ECREATE, "cannot create the folder %.120s: %s", folder, strerror(ENOTDIR));
 	else if (rc < 0 && rc != -ENOENT)
 		rc = sl_err_set_errno(err, -rc, "clean %s", folder);
 	else

@@ -1,36 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rows into columns: memory for the arrays, and one value at a time into them. table.h says what is copied. */
 #include "pipeline/export/table.h"
 
 #define FIRST_ROWS ((size_t)4096)
 #define PIECE_BYTES ((size_t)256 << 10)
 
-static const char is_null[] = "NULL in a column that has none";
+static const char is_null[] = "NULL in a required column";
+static const char no_hex[] = "not hexadecimal digits after \\x";
 static const char wrong_kind[] = "not a value of this column's kind";
 
 /* ---- memory ---- */
 
-static size_t entry_bytes(const struct sl_parquet_column *c)
+int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct sl__table_columns *columns, size_t max,
+		   struct sl_err *err)
 {
-	switch (c->kind) {
-	case SL_PARQUET_BOOL:
-		return 1;
-	case SL_PARQUET_INT32:
-	case SL_PARQUET_FLOAT:
-	case SL_PARQUET_DATE:
-		return 4;
-	case SL_PARQUET_STRING:
-	case SL_PARQUET_BINARY:
-		return sizeof(struct sl_parquet_bytes);
-	case SL_PARQUET_FIXED:
-		return (size_t)c->length;
-	default:
-		return 8;
-	}
-}
-
-int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
-		   const size_t *of_field, size_t max, struct sl_err *err)
-{
+	static const uint8_t entry_bytes[] = {[SL_PARQUET_BOOL] = 1,
+					      [SL_PARQUET_INT32] = 4,
+					      [SL_PARQUET_FLOAT] = 4,
+					      [SL_PARQUET_DATE] = 4,
+					      [SL_PARQUET_STRING] = sizeof(struct sl_parquet_bytes),
+					      [SL_PARQUET_BINARY] = sizeof(struct sl_parquet_bytes),
+					      [SL_PARQUET_FIXED] = 0};
+	size_t n = columns->n;
 	*b = (struct sl__table){.env = env, .n_columns = n, .max = max};
 	b->columns = sl__calloc(env, n, sizeof(*b->columns));
 	b->views = sl__calloc(env, n, sizeof(*b->views));
@@ -38,9 +29,14 @@ int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct s
 		sl__table_fini(b);
 		return sl_err_set(err, SL_ENOMEM, "no memory for a table of %zu columns", n);
 	}
-	for (size_t i = 0; i < n; i++)
-		b->columns[i] = (struct sl__table_column){
-			.as = columns[i], .entry = entry_bytes(&columns[i]), .of_field = of_field[i]};
+	for (size_t i = 0; i < n; i++) {
+		const struct sl_parquet_column *c = &columns->columns[i];
+		size_t entry =
+			(size_t)c->kind < SL_COUNT(entry_bytes) && entry_bytes[c->kind] != 0 ? entry_bytes[c->kind] : 8;
+		if (c->kind == SL_PARQUET_FIXED)
+			entry = (size_t)c->length;
+		b->columns[i] = (struct sl__table_column){.as = *c, .entry = entry, .of_field = columns->of_field[i]};
+	}
 	return 0;
 }
 
@@ -81,24 +77,6 @@ void sl__table_input(struct sl__table *b, const char *input, const char *end)
 	b->input_end = end;
 }
 
-static int grow(struct sl__table *b, struct sl_err *err)
-{
-	size_t cap = SL_MIN(SL_MAX(b->cap * 2, FIRST_ROWS), b->max);
-	for (size_t i = 0; i < b->n_columns; i++) {
-		struct sl__table_column *c = &b->columns[i];
-		char *values = sl__realloc(b->env, c->values, cap * c->entry);
-		if (values == NULL)
-			return sl__no_memory(err, "rows");
-		c->values = values;
-		uint8_t *nulls = c->as.nullable != 0 ? sl__realloc(b->env, c->nulls, cap) : NULL;
-		if (c->as.nullable != 0 && nulls == NULL)
-			return sl__no_memory(err, "rows");
-		c->nulls = nulls;
-	}
-	b->cap = cap;
-	return 0;
-}
-
 static char *room(struct sl__table *b, size_t n)
 {
 	if (b->pieces == NULL || b->pieces->cap - b->pieces->used < n) {
@@ -116,12 +94,6 @@ static char *room(struct sl__table *b, size_t n)
 
 /* ---- values ---- */
 
-/* JSON gives numbers and words as they are written; strings of digits are as good as numbers. */
-static inline bool is_scalar(const struct sl__field *f)
-{
-	return f->kind != SL__FIELD_JSON;
-}
-
 /* Text that stays, or a copy. NULL: no memory. */
 static const char *kept(struct sl__table *b, const char *text, size_t len)
 {
@@ -136,25 +108,21 @@ static bool is_hex(const struct sl__field *f)
 	return f->len >= 2 && f->text[0] == '\\' && f->text[1] == 'x';
 }
 
-/* Text as it is; \x and digits as the bytes that they mean. *why is set when it is neither, and no memory is NULL. */
-static const char *bytes_of(struct sl__table *b, const struct sl__field *f, size_t *len, const char **why)
-{
-	if (!is_hex(f)) {
-		*len = f->len;
-		return kept(b, f->text, f->len);
-	}
-	char *to = room(b, f->len / 2);
-	*len = f->len / 2 - 1;
-	if (to != NULL && !sl__from_hex(f->text + 2, f->len - 2, to))
-		*why = "not hexadecimal digits behind \\x";
-	return to;
-}
-
+/* A string, or binary: text as it is, or \x and digits as the bytes that they stand for. */
 static int put_text(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, const char **why,
 		    struct sl_err *err)
 {
+	const char *text;
 	size_t len = f->len;
-	const char *text = c->as.kind == SL_PARQUET_STRING ? kept(b, f->text, len) : bytes_of(b, f, &len, why);
+	if (c->as.kind == SL_PARQUET_BINARY && is_hex(f)) {
+		char *to = room(b, f->len / 2);
+		len = f->len / 2 - 1;
+		if (to != NULL && !sl__from_hex(f->text + 2, f->len - 2, to))
+			*why = no_hex;
+		text = to;
+	} else {
+		text = kept(b, f->text, len);
+	}
 	if (text == NULL)
 		return sl__no_memory(err, "rows");
 	((struct sl_parquet_bytes *)(void *)c->values)[b->n] = (struct sl_parquet_bytes){text, (uint32_t)len};
@@ -162,21 +130,9 @@ static int put_text(struct sl__table *b, struct sl__table_column *c, const struc
 	return 0;
 }
 
-static const char *put_fixed(const struct sl__table *b, struct sl__table_column *c, const struct sl__field *f)
-{
-	char *to = c->values + b->n * c->entry;
-	if (f->len == c->entry) {
-		memcpy(to, f->text, c->entry);
-		return NULL;
-	}
-	if (!is_hex(f) || f->len - 2 != c->entry * 2)
-		return "not as many bytes as the column has";
-	return sl__from_hex(f->text + 2, f->len - 2, to) ? NULL : "not hexadecimal digits behind \\x";
-}
-
 #define PUT(type) (&((type *)(void *)c->values)[b->n])
 
-/* A value that is no text. NULL or why not. */
+/* A value that is not text. Returns NULL or why it does not fit. */
 static inline const char *put_value(const struct sl__table *b, struct sl__table_column *c, const struct sl__field *f)
 {
 	switch (c->as.kind) {
@@ -187,7 +143,7 @@ static inline const char *put_value(const struct sl__table *b, struct sl__table_
 	case SL_PARQUET_BOOL:
 		return sl__to_bool(f->text, f->len, PUT(uint8_t));
 	case SL_PARQUET_TIMESTAMP:
-		return sl__to_timestamp(f->text, f->len, c->as.unit, c->as.local != 0, &c->memo, PUT(int64_t));
+		return sl__to_timestamp(f->text, f->len, &c->as, &c->memo, PUT(int64_t));
 	case SL_PARQUET_DATE:
 		return sl__to_date(f->text, f->len, PUT(int32_t));
 	case SL_PARQUET_DOUBLE:
@@ -196,63 +152,75 @@ static inline const char *put_value(const struct sl__table *b, struct sl__table_
 		return sl__to_float(f->text, f->len, PUT(float));
 	case SL_PARQUET_DECIMAL:
 		return sl__to_decimal(f->text, f->len, c->as.precision, c->as.scale, PUT(int64_t));
-	case SL_PARQUET_FIXED:
-		return put_fixed(b, c, f);
+	case SL_PARQUET_FIXED: {
+		char *to = c->values + b->n * c->entry;
+		if (f->len == c->entry) {
+			memcpy(to, f->text, c->entry);
+			return NULL;
+		}
+		if (!is_hex(f) || f->len - 2 != c->entry * 2)
+			return "not as many bytes as the column has";
+		return sl__from_hex(f->text + 2, f->len - 2, to) ? NULL : no_hex;
+	}
 	default:
 		return wrong_kind;
 	}
 }
 
-static const char *put_null(struct sl__table *b, struct sl__table_column *c)
+static int add_value(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, struct sl_err *err)
 {
-	if (c->nulls == NULL)
-		return is_null;
-	c->nulls[b->n] = 1;
-	c->has_nulls = true;
-	memset(c->values + b->n * c->entry, 0, c->entry);
-	return NULL;
-}
-
-static int wrong(const struct sl__table_column *c, const struct sl__field *f, const char *why, struct sl_err *err)
-{
-	if (f == NULL || f->kind == SL__FIELD_NULL || f->kind == SL__FIELD_ABSENT)
+	const char *why = NULL;
+	bool null = f == NULL || f->kind == SL__FIELD_NULL || f->kind == SL__FIELD_ABSENT;
+	if (null && c->nulls == NULL) {
+		why = is_null;
+	} else if (null) {
+		c->nulls[b->n] = 1;
+		c->has_nulls = true;
+		memset(c->values + b->n * c->entry, 0, c->entry);
+	} else if (c->as.kind == SL_PARQUET_STRING || c->as.kind == SL_PARQUET_BINARY) {
+		int rc = put_text(b, c, f, &why, err);
+		if (rc != 0)
+			return rc;
+	} else { /* JSON numbers and words are as they were written; a string of digits is as good as a number */
+		why = f->kind != SL__FIELD_JSON ? put_value(b, c, f) : wrong_kind;
+	}
+	if (SL_LIKELY(why == NULL))
+		return 0;
+	if (null)
 		return sl_err_set(err, SL_EDATA, "column %.60s: %s", c->as.name, why);
 	return sl_err_set(err, SL_EDATA, "column %.60s: %s: \"%.*s\"%s", c->as.name, why, (int)SL_MIN(f->len, 60),
 			  f->text, f->len > 60 ? "…" : "");
 }
 
-static int add_value(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, struct sl_err *err)
-{
-	const char *why = NULL;
-	if (f == NULL || f->kind == SL__FIELD_NULL || f->kind == SL__FIELD_ABSENT) {
-		why = put_null(b, c);
-	} else if (c->as.kind == SL_PARQUET_STRING || c->as.kind == SL_PARQUET_BINARY) {
-		int rc = put_text(b, c, f, &why, err);
-		if (rc != 0)
-			return rc;
-	} else {
-		why = is_scalar(f) ? put_value(b, c, f) : wrong_kind;
-	}
-	if (SL_UNLIKELY(why != NULL))
-		return wrong(c, f, why, err);
-	return 0;
-}
-
 int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl_err *err)
 {
 	assert(b->n < b->max);
-	int rc = b->n == b->cap ? grow(b, err) : 0;
+	if (b->n == b->cap) {
+		size_t cap = SL_MIN(SL_MAX(b->cap * 2, FIRST_ROWS), b->max);
+		for (size_t i = 0; i < b->n_columns; i++) {
+			struct sl__table_column *c = &b->columns[i];
+			char *values = sl__realloc(b->env, c->values, cap * c->entry);
+			if (values == NULL)
+				return sl__no_memory(err, "rows");
+			c->values = values;
+			uint8_t *nulls = c->as.nullable != 0 ? sl__realloc(b->env, c->nulls, cap) : NULL;
+			if (c->as.nullable != 0 && nulls == NULL)
+				return sl__no_memory(err, "rows");
+			c->nulls = nulls;
+		}
+		b->cap = cap;
+	}
 	size_t bytes = b->bytes;
-	for (size_t i = 0; rc == 0 && i < b->n_columns; i++) {
+	for (size_t i = 0; i < b->n_columns; i++) {
 		struct sl__table_column *c = &b->columns[i];
 		if (c->nulls != NULL)
 			c->nulls[b->n] = 0;
-		rc = add_value(b, c, c->of_field != SL__NO_FIELD ? &fields[c->of_field] : NULL, err);
+		int rc = add_value(b, c, c->of_field != SL__NO_FIELD ? &fields[c->of_field] : NULL, err);
+		if (SL_UNLIKELY(rc != 0)) {
+			b->bytes = bytes;
+			return rc;
+		}
 		b->bytes += c->entry < 8 ? 4 : 8;
-	}
-	if (SL_UNLIKELY(rc != 0)) {
-		b->bytes = bytes;
-		return rc;
 	}
 	b->n++;
 	return 0;

@@ -41,9 +41,14 @@ struct sl__table {
 	struct sl__table_piece *pieces;
 };
 
-/* of_field[i]: where column i is among the fields of a row. max: rows at most. SL_ENOMEM. */
-SL_MUST_CHECK int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct sl_parquet_column *columns,
-				 size_t n, const size_t *of_field, size_t max, struct sl_err *err);
+struct sl__table_columns {
+	const struct sl_parquet_column *columns;
+	size_t n;
+	const size_t *of_field; /* where column i is among the fields of a row, or SL__NO_FIELD */
+};
+/* max: rows at most. SL_ENOMEM. */
+SL_MUST_CHECK int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct sl__table_columns *columns,
+				 size_t max, struct sl_err *err);
 void sl__table_fini(struct sl__table *b); /* also of a zeroed one */
 
 /* Text in [input, end) will outlive the rows: it is not copied. */
