@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The bounds of a column chunk: gathered from values, written to and compared with a footer. */
 #include "parquet/bounds.h"
 
 #include <math.h>
@@ -11,22 +12,20 @@ int sl__bytes_compare(struct sl_parquet_bytes a, struct sl_parquet_bytes b)
 	return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-/* The first eight bytes as a number that sorts as they do; missing ones as zeros, so that equal heads say nothing. */
-static inline uint64_t head_of(struct sl_parquet_bytes v)
-{
-	uint8_t first[8] = {0};
-
-	if (SL_LIKELY(v.len >= 8))
-		return __builtin_bswap64(sl__get64(v.data));
-	if (v.len > 0)
-		memcpy(first, v.data, v.len);
-	return __builtin_bswap64(sl__get64(first));
-}
-
+/* The heads are the first eight bytes as a number that sorts as they do; missing ones are zeros, so that equal heads
+ * decide nothing. */
 static void add_bytes(struct sl__bounds *b, struct sl_parquet_bytes v)
 {
-	uint64_t head = head_of(v);
+	uint8_t first[8] = {0};
+	uint64_t head;
 
+	if (SL_LIKELY(v.len >= 8)) {
+		head = __builtin_bswap64(sl__get64(v.data));
+	} else {
+		if (v.len > 0)
+			memcpy(first, v.data, v.len);
+		head = __builtin_bswap64(sl__get64(first));
+	}
 	if (!b->any) {
 		b->any = true;
 		b->min = b->max = v;
@@ -36,46 +35,6 @@ static void add_bytes(struct sl__bounds *b, struct sl_parquet_bytes v)
 	} else if (head >= b->max_head && (head > b->max_head || sl__bytes_compare(v, b->max) > 0)) {
 		b->max = v, b->max_head = head;
 	}
-}
-
-static void add_int(struct sl__bounds *b, int64_t min, int64_t max)
-{
-	b->min_int = b->any ? SL_MIN(b->min_int, min) : min;
-	b->max_int = b->any ? SL_MAX(b->max_int, max) : max;
-	b->any = true;
-}
-
-static void add_int32(struct sl__bounds *b, const int32_t *v, size_t n)
-{
-	int32_t min = v[0], max = v[0];
-
-	for (size_t i = 1; i < n; i++) {
-		min = SL_MIN(min, v[i]);
-		max = SL_MAX(max, v[i]);
-	}
-	add_int(b, min, max);
-}
-
-static void add_int64(struct sl__bounds *b, const int64_t *v, size_t n)
-{
-	int64_t min = v[0], max = v[0];
-
-	for (size_t i = 1; i < n; i++) {
-		min = SL_MIN(min, v[i]);
-		max = SL_MAX(max, v[i]);
-	}
-	add_int(b, min, max);
-}
-
-static void add_bool(struct sl__bounds *b, const uint8_t *v, size_t n)
-{
-	bool all = true, any = false;
-
-	for (size_t i = 0; i < n; i++) {
-		all = all && v[i] != 0;
-		any = any || v[i] != 0;
-	}
-	add_int(b, all, any);
 }
 
 static void add_real(struct sl__bounds *b, double v)
@@ -91,36 +50,58 @@ static void add_real(struct sl__bounds *b, double v)
 
 void sl__bounds_add(struct sl__bounds *b, const struct sl_parquet_column *c, const void *values, size_t n)
 {
+	const uint8_t *bools = values;
+	const int32_t *ints = values;
+	const int64_t *longs = values;
+	int64_t min = INT64_MAX, max = INT64_MIN;
+
 	if (n == 0)
 		return;
 	switch (sl__pq_physical(c)) {
 	case PQ_BOOLEAN:
-		add_bool(b, values, n);
+		for (size_t i = 0; i < n; i++) {
+			min = SL_MIN(min, bools[i] != 0);
+			max = SL_MAX(max, bools[i] != 0);
+		}
 		break;
-	case PQ_INT32:
-		add_int32(b, values, n);
+	case PQ_INT32: {
+		int32_t low = ints[0], high = ints[0]; /* in 32 bits, which is faster */
+		for (size_t i = 1; i < n; i++) {
+			low = SL_MIN(low, ints[i]);
+			high = SL_MAX(high, ints[i]);
+		}
+		min = low;
+		max = high;
 		break;
+	}
 	case PQ_INT64:
-		add_int64(b, values, n);
+		for (size_t i = 0; i < n; i++) {
+			min = SL_MIN(min, longs[i]);
+			max = SL_MAX(max, longs[i]);
+		}
 		break;
 	case PQ_FLOAT:
 		for (size_t i = 0; i < n; i++)
 			add_real(b, (double)((const float *)values)[i]);
-		break;
+		return;
 	case PQ_DOUBLE:
 		for (size_t i = 0; i < n; i++)
 			add_real(b, ((const double *)values)[i]);
-		break;
+		return;
 	case PQ_BYTE_ARRAY:
 		for (size_t i = 0; i < n; i++)
 			add_bytes(b, ((const struct sl_parquet_bytes *)values)[i]);
-		break;
+		return;
 	case PQ_FIXED:
 	default:
 		for (size_t i = 0; i < n; i++)
 			add_bytes(b, (struct sl_parquet_bytes){(const char *)values + i * (size_t)c->length,
 							       (uint32_t)c->length});
+		return;
 	}
+	b->min_int = b->any ? SL_MIN(b->min_int, min) : min;
+	b->max_int = b->any ? SL_MAX(b->max_int, max) : max;
+	b->any = true;
 }
 
 static void put_number(struct sl__bounds_out *out, int which, uint64_t bits, uint32_t len)
@@ -130,26 +111,6 @@ static void put_number(struct sl__bounds_out *out, int which, uint64_t bits, uin
 	out->len[which] = len;
 }
 
-static uint64_t bits_of(double v, bool single)
-{
-	float f = (float)v;
-	uint32_t low;
-	uint64_t bits;
-
-	memcpy(&low, &f, sizeof(low));
-	memcpy(&bits, &v, sizeof(bits));
-	return single ? low : bits;
-}
-
-/* A zero is written as -0.0 below and as +0.0 above: readers that tell them apart lose neither. */
-static void put_reals(const struct sl__bounds *b, struct sl__bounds_out *out, bool single)
-{
-	double min = b->min_real == 0 ? -0.0 : b->min_real, max = b->max_real == 0 ? 0.0 : b->max_real;
-
-	put_number(out, 0, bits_of(min, single), single ? 4 : 8);
-	put_number(out, 1, bits_of(max, single), single ? 4 : 8);
-}
-
 bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *c, struct sl__bounds_out *out)
 {
 	enum pq_physical type = sl__pq_physical(c);
@@ -157,7 +118,14 @@ bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *
 	if (!b->any || b->nan)
 		return false;
 	if (type == PQ_FLOAT || type == PQ_DOUBLE) {
-		put_reals(b, out, type == PQ_FLOAT);
+		/* A zero is written as -0.0 below and as +0.0 above: readers that distinguish them lose neither. */
+		double real[2] = {b->min_real == 0 ? -0.0 : b->min_real, b->max_real == 0 ? 0.0 : b->max_real};
+		for (int i = 0; i < 2; i++) {
+			float single = (float)real[i];
+			uint64_t bits = 0;
+			memcpy(&bits, type == PQ_FLOAT ? (const void *)&single : &real[i], type == PQ_FLOAT ? 4 : 8);
+			put_number(out, i, bits, type == PQ_FLOAT ? 4 : 8);
+		}
 	} else if (type == PQ_BYTE_ARRAY || type == PQ_FIXED) {
 		if (b->min.len > PQ_BOUND_MAX || b->max.len > PQ_BOUND_MAX)
 			return false;

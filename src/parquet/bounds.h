@@ -11,7 +11,7 @@
 
 #include "parquet/column.h"
 
-#define PQ_BOUND_MAX 256 /* bytes; a longer value is no bound */
+#define PQ_BOUND_MAX 256 /* bytes; a longer value is not kept as a bound */
 
 struct sl__bounds {
 	bool any; /* a value was seen */

@@ -28,9 +28,9 @@ static int corrupt(struct read_job *j, const char *why)
 
 void sl__held_release(sl_parquet_reader *r, struct sl__held *h)
 {
-	for (size_t i = 0; i < h->pages_n; i++)
+	for (size_t i = 0; i < h->n_pages; i++)
 		sl__free(&r->env, h->pages[i]);
-	h->pages_n = 0;
+	h->n_pages = 0;
 }
 
 static int reserve(struct read_job *j, struct sl__buf *b, size_t n)
@@ -40,81 +40,68 @@ static int reserve(struct read_job *j, struct sl__buf *b, size_t n)
 	return sl__buf_reserve(b, n);
 }
 
-/* Memory of n bytes that lives until the column is read again. */
-static int hold(struct read_job *j, size_t n, char **out)
-{
-	struct sl__held *h = j->held;
-
-	j->why = "no memory";
-	if (h->pages_n == h->pages_cap) {
-		size_t cap = h->pages_cap == 0 ? 8 : h->pages_cap * 2;
-		char **pages = sl__realloc(&j->r->env, h->pages, cap * sizeof(*pages));
-		if (pages == NULL)
-			return SL_ENOMEM;
-		h->pages = pages;
-		h->pages_cap = cap;
-	}
-	*out = sl__alloc(&j->r->env, n + 1);
-	if (*out == NULL)
-		return SL_ENOMEM;
-	h->pages[h->pages_n++] = *out;
-	return 0;
-}
-
+/* Byte arrays point into their page: it is held until the column is read again. */
 static int unpack(struct read_job *j, const struct sl__page *p, struct sl__bytes_in *in)
 {
-	bool kept = sl__pq_physical(j->column) == PQ_BYTE_ARRAY;
-	char *to = NULL;
+	struct sl__held *h = j->held;
+	const struct sl_env *env = &j->r->env;
+	char *to;
 
 	if (p->bytes > j->budget) {
 		j->why = "it is larger than max_chunk_bytes allows";
 		return SL_ETOOBIG;
 	}
-	int rc = kept ? hold(j, p->bytes, &to) : reserve(j, &j->r->page, p->bytes);
-	if (rc != 0)
-		return rc;
-	if (kept)
+	if (sl__pq_physical(j->column) == PQ_BYTE_ARRAY) {
+		j->why = "no memory";
+		if (h->n_pages == h->pages_cap) {
+			size_t cap = h->pages_cap == 0 ? 8 : h->pages_cap * 2;
+			char **pages = sl__realloc(env, h->pages, cap * sizeof(*pages));
+			if (pages == NULL)
+				return SL_ENOMEM;
+			h->pages = pages;
+			h->pages_cap = cap;
+		}
+		to = sl__alloc(env, p->bytes + 1);
+		if (to == NULL)
+			return SL_ENOMEM;
+		h->pages[h->n_pages++] = to;
 		j->budget -= p->bytes;
-	else
+	} else {
+		int rc = reserve(j, &j->r->page, p->bytes);
+		if (rc != 0)
+			return rc;
 		to = j->r->page.data;
-	rc = sl__page_unpack(j->r, j->chunk->codec, p, to, &j->why);
+	}
 	*in = (struct sl__bytes_in){(const uint8_t *)to, (const uint8_t *)to + p->bytes};
-	return rc;
+	return sl__page_unpack(j->r, j->chunk->codec, p, to, &j->why);
 }
 
 /* ---- encodings: n values to `out` ---- */
 
-static int get_bools(struct read_job *j, struct sl__bytes_in *in, uint8_t *out, size_t n)
-{
-	if ((n + 7) / 8 > (size_t)(in->end - in->at))
-		return corrupt(j, "it holds fewer values than it says");
-	for (size_t i = 0; i < n; i++)
-		out[i] = in->at[i / 8] >> i % 8 & 1;
-	return 0;
-}
-
-static int get_byte_arrays(struct read_job *j, struct sl__bytes_in *in, struct sl_parquet_bytes *out, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		size_t left = (size_t)(in->end - in->at);
-		uint32_t len = left >= 4 ? sl__get32(in->at) : UINT32_MAX;
-		if (left < 4 || len > left - 4)
-			return corrupt(j, "it holds fewer values than it says");
-		out[i] = (struct sl_parquet_bytes){(const char *)in->at + 4, len};
-		in->at += 4 + len;
-	}
-	return 0;
-}
-
 static int get_plain(struct read_job *j, struct sl__bytes_in *in, void *out, size_t n)
 {
-	if (j->column->kind == SL_PARQUET_BOOL)
-		return get_bools(j, in, out, n);
-	if (sl__pq_physical(j->column) == PQ_BYTE_ARRAY)
-		return get_byte_arrays(j, in, out, n);
-	if (n > (size_t)(in->end - in->at) / j->entry)
-		return corrupt(j, "it holds fewer values than it says");
-	memcpy(out, in->at, n * j->entry);
+	static const char too_few[] = "it holds fewer values than it says";
+	size_t left = (size_t)(in->end - in->at);
+
+	if (j->column->kind == SL_PARQUET_BOOL) {
+		if ((n + 7) / 8 > left)
+			return corrupt(j, too_few);
+		for (size_t i = 0; i < n; i++)
+			((uint8_t *)out)[i] = in->at[i / 8] >> i % 8 & 1;
+	} else if (sl__pq_physical(j->column) == PQ_BYTE_ARRAY) {
+		struct sl_parquet_bytes *arrays = out;
+		for (size_t i = 0; i < n; i++, left = (size_t)(in->end - in->at)) {
+			uint32_t len = left >= 4 ? sl__get32(in->at) : UINT32_MAX;
+			if (left < 4 || len > left - 4)
+				return corrupt(j, too_few);
+			arrays[i] = (struct sl_parquet_bytes){(const char *)in->at + 4, len};
+			in->at += 4 + len;
+		}
+	} else {
+		if (n > left / j->entry)
+			return corrupt(j, too_few);
+		memcpy(out, in->at, n * j->entry);
+	}
 	return 0;
 }
 
@@ -216,21 +203,10 @@ static int get_levels(struct read_job *j, struct sl__bytes_in *in, size_t m, siz
 	return 0;
 }
 
-static void spread(struct read_job *j, size_t m, size_t n)
+static int take_data(struct read_job *j, const struct sl__page *p)
 {
 	const uint8_t *nulls = (const uint8_t *)j->held->nulls.data + j->row;
 	char *out = j->held->values.data + j->row * j->entry;
-
-	for (size_t i = m; i > 0; i--) {
-		if (nulls[i - 1] != 0)
-			memset(out + (i - 1) * j->entry, 0, j->entry);
-		else if (--n != i - 1)
-			memcpy(out + (i - 1) * j->entry, out + n * j->entry, j->entry);
-	}
-}
-
-static int take_data(struct read_job *j, const struct sl__page *p)
-{
 	struct sl__bytes_in in;
 	size_t n = 0;
 
@@ -240,12 +216,17 @@ static int take_data(struct read_job *j, const struct sl__page *p)
 	if (rc == 0)
 		rc = get_levels(j, &in, p->values, &n);
 	if (rc == 0)
-		rc = get_values(j, p->encoding, &in, j->held->values.data + j->row * j->entry, n);
+		rc = get_values(j, p->encoding, &in, out, n);
 	if (rc != 0)
 		return rc;
-	if (n < p->values) {
-		j->any_null = true;
-		spread(j, p->values, n);
+
+	/* Move the values apart, from the last to the first, with zeros for NULLs. */
+	j->any_null = j->any_null || n < p->values;
+	for (size_t i = p->values, k = n; n < p->values && i > 0; i--) {
+		if (nulls[i - 1] != 0)
+			memset(out + (i - 1) * j->entry, 0, j->entry);
+		else if (--k != i - 1)
+			memcpy(out + (i - 1) * j->entry, out + k * j->entry, j->entry);
 	}
 	j->row += p->values;
 	return 0;
@@ -278,36 +259,31 @@ static int take_dictionary(struct read_job *j, const struct sl__page *p)
 	return rc;
 }
 
-static int take_pages(struct read_job *j, struct sl__bytes_in *in, size_t *page)
-{
-	struct sl__page p;
-
-	for (*page = 0; in->at < in->end; ++*page) {
-		int rc = sl__page_next(in, &p, &j->why);
-		if (rc == 0 && p.kind == PQ_DICTIONARY_PAGE)
-			rc = take_dictionary(j, &p);
-		else if (rc == 0 && p.kind == PQ_DATA_PAGE)
-			rc = take_data(j, &p);
-		if (rc != 0)
-			return rc;
-	}
-	return j->row == j->rows ? 0 : corrupt(j, "fewer values than the row group has rows");
-}
-
 /* ---- the chunk ---- */
 
-static int fetch(struct read_job *j, struct sl__bytes_in *in, struct sl_err *err)
+/* Room for the entries, the nulls and the levels of all rows, and the bytes of the chunk. */
+static int prepare_chunk(struct read_job *j, struct sl__bytes_in *in, struct sl_err *err)
 {
 	sl_parquet_reader *r = j->r;
-	size_t n = (size_t)j->chunk->told.bytes;
-	const char *from = r->memory != NULL ? r->memory + j->chunk->told.offset : NULL;
+	const struct sl_parquet_chunk *told = &j->chunk->told;
+	size_t n = (size_t)told->bytes;
+	uint64_t room = 0;
 
+	if (__builtin_mul_overflow(told->rows, j->entry + 1 + sizeof(uint32_t), &room) || room > j->budget)
+		return sl_err_set(err, SL_ETOOBIG, "%llu rows are more than max_chunk_bytes allows",
+				  (unsigned long long)told->rows);
+	j->budget -= room;
+	j->rows = (size_t)told->rows;
+	if (reserve(j, &j->held->values, j->rows * j->entry) != 0 || reserve(j, &j->held->nulls, j->rows) != 0)
+		return sl_err_set(err, SL_ENOMEM, "no memory for %zu rows", j->rows);
+
+	const char *from = r->memory != NULL ? r->memory + told->offset : NULL;
 	if (r->memory == NULL) {
-		if (j->chunk->told.bytes > r->max_chunk_bytes)
+		if (told->bytes > r->max_chunk_bytes)
 			return sl_err_set(err, SL_ETOOBIG, "%zu bytes are more than max_chunk_bytes allows", n);
 		if (reserve(j, &r->raw, n) != 0)
 			return sl_err_set(err, SL_ENOMEM, "no memory for %zu bytes", n);
-		int rc = n > 0 ? r->read(r->raw.data, n, j->chunk->told.offset, err, r->read_ctx) : 0;
+		int rc = n > 0 ? r->read(r->raw.data, n, told->offset, err, r->read_ctx) : 0;
 		if (rc != 0)
 			return rc;
 		from = r->raw.data;
@@ -316,39 +292,33 @@ static int fetch(struct read_job *j, struct sl__bytes_in *in, struct sl_err *err
 	return 0;
 }
 
-/* Room for the entries, the nulls and the levels of all rows. */
-static int prepare(struct read_job *j, struct sl_err *err)
-{
-	uint64_t rows = j->chunk->told.rows, bytes = 0;
-
-	if (__builtin_mul_overflow(rows, j->entry + 1 + sizeof(uint32_t), &bytes) || bytes > j->budget)
-		return sl_err_set(err, SL_ETOOBIG, "%llu rows are more than max_chunk_bytes allows",
-				  (unsigned long long)rows);
-	j->budget -= bytes;
-	j->rows = (size_t)rows;
-	if (reserve(j, &j->held->values, j->rows * j->entry) != 0 || reserve(j, &j->held->nulls, j->rows) != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu rows", j->rows);
-	return 0;
-}
-
 int sl__chunk_read(sl_parquet_reader *r, size_t group, size_t column, struct sl_parquet_values *out, struct sl_err *err)
 {
 	struct read_job j = {.r = r,
 			     .column = &r->columns[column],
-			     .chunk = &r->chunks[group * r->columns_n + column],
+			     .chunk = &r->chunks[group * r->n_columns + column],
 			     .held = &r->held[column],
 			     .budget = r->max_chunk_bytes};
 	struct sl__bytes_in in = {0};
+	struct sl__page p;
 	size_t page = 0;
 
 	j.entry = sl__pq_entry_bytes(j.column);
 	sl__held_release(r, j.held);
-	int rc = prepare(&j, err);
-	if (rc == 0)
-		rc = fetch(&j, &in, err);
+	int rc = prepare_chunk(&j, &in, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "parquet: row group %zu, column '%.60s'", group, j.column->name);
-	rc = take_pages(&j, &in, &page);
+	for (; in.at < in.end; page++) {
+		rc = sl__page_next(&in, &p, &j.why);
+		if (rc == 0 && p.kind == PQ_DICTIONARY_PAGE)
+			rc = take_dictionary(&j, &p);
+		else if (rc == 0 && p.kind == PQ_DATA_PAGE)
+			rc = take_data(&j, &p);
+		if (rc != 0)
+			break;
+	}
+	if (rc == 0 && j.row != j.rows)
+		rc = corrupt(&j, "fewer values than the row group has rows");
 	if (rc != 0)
 		return sl_err_set(err, rc, "parquet: row group %zu, column '%.60s', page %zu: %s", group,
 				  j.column->name, page, j.why);

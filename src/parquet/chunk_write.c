@@ -14,7 +14,6 @@
  */
 #include "parquet/bounds.h"
 #include "parquet/delta.h"
-#include "parquet/text.h"
 #include "parquet/writer.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are copied as they lie in memory");
@@ -49,32 +48,15 @@ static size_t count_nulls(const uint8_t *nulls, size_t n)
 
 /* ---- dense values ---- */
 
-/* Entries of 1, 4, 8 and 16 bytes get a loop of their own by being inlined with that size. */
-static inline __attribute__((always_inline)) size_t squeeze(char *to, const char *from, const uint8_t *nulls, size_t n,
-							    size_t entry)
+/* Entries of 1, 4, 8 and 16 bytes get their own loop by being inlined with that size. */
+static inline __attribute__((always_inline)) void squeeze(char *to, const char *from, const uint8_t *nulls, size_t n,
+							  size_t entry)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		memcpy(to + kept * entry, from + i * entry, entry);
 		kept += nulls[i] == 0;
-	}
-	return kept;
-}
-
-static size_t squeeze_any(char *to, const char *from, const uint8_t *nulls, size_t n, size_t entry)
-{
-	switch (entry) {
-	case 1:
-		return squeeze(to, from, nulls, n, 1);
-	case 4:
-		return squeeze(to, from, nulls, n, 4);
-	case 8:
-		return squeeze(to, from, nulls, n, 8);
-	case 16:
-		return squeeze(to, from, nulls, n, 16);
-	default:
-		return squeeze(to, from, nulls, n, entry);
 	}
 }
 
@@ -92,90 +74,85 @@ static int make_dense(struct chunk_job *j, const struct sl_parquet_values *v, st
 	sl__buf_clear(&j->w->dense);
 	if (sl__buf_reserve(&j->w->dense, (j->n + 1) * entry) != 0)
 		return no_memory(err, (j->n + 1) * entry);
-	(void)squeeze_any(j->w->dense.data, v->values, v->nulls, j->rows, entry);
-	j->values = j->w->dense.data;
+	char *to = j->w->dense.data;
+	if (entry == 1)
+		squeeze(to, v->values, v->nulls, j->rows, 1);
+	else if (entry == 4)
+		squeeze(to, v->values, v->nulls, j->rows, 4);
+	else if (entry == 8)
+		squeeze(to, v->values, v->nulls, j->rows, 8);
+	else if (entry == 16)
+		squeeze(to, v->values, v->nulls, j->rows, 16);
+	else
+		squeeze(to, v->values, v->nulls, j->rows, entry);
+	j->values = to;
 	return 0;
 }
 
 /* ---- UTF-8 ---- */
 
-/* The row of the first bad value, for the message. */
-static int bad_utf8(const struct chunk_job *j, struct sl_err *err)
+/* Bounds and UTF-8 of n entries. */
+static int check_values(struct chunk_job *j, const void *values, size_t n, struct sl_err *err)
 {
-	const struct sl_parquet_bytes *v = j->values;
-	size_t row = 0;
-	uint64_t first = j->w->rows - (uint64_t)j->rows;
+	const struct sl_parquet_bytes *v = values, *dense = j->values;
+	bool bad = false;
 
+	if (j->column->kind == SL_PARQUET_STRING && j->w->check_utf8)
+		for (size_t i = 0; i < n && !bad; i++)
+			bad = !sl__pq_is_utf8(v[i]);
+	if (SL_LIKELY(!bad)) {
+		sl__bounds_add(&j->bounds, j->column, values, n);
+		return 0;
+	}
+
+	/* Find the row of the first bad value, for the message. */
+	uint64_t row = 0, first = j->w->rows - (uint64_t)j->rows;
 	for (size_t i = 0; row < j->rows; row++) {
 		if (j->nulls != NULL && j->nulls[row] != 0)
 			continue;
-		if (!sl__pq_is_utf8(v[i++]))
+		if (!sl__pq_is_utf8(dense[i++]))
 			break;
 	}
 	return sl_err_set(err, SL_EDATA, "parquet: row %llu, column '%.100s': not UTF-8",
 			  (unsigned long long)(first + row), j->column->name);
 }
 
-/* Bounds and UTF-8 of n entries. */
-static int look_at(struct chunk_job *j, const void *values, size_t n, struct sl_err *err)
-{
-	const struct sl_parquet_bytes *v = values;
-
-	if (j->column->kind == SL_PARQUET_STRING && j->w->check_utf8)
-		for (size_t i = 0; i < n; i++)
-			if (SL_UNLIKELY(!sl__pq_is_utf8(v[i])))
-				return bad_utf8(j, err);
-	sl__bounds_add(&j->bounds, j->column, values, n);
-	return 0;
-}
-
 /* ---- the encoding ---- */
 
-static size_t plain_bytes(const struct chunk_job *j)
-{
-	const struct sl_parquet_bytes *v = j->values;
-	size_t bytes = j->n * (j->width != 0 ? j->width : 4);
-
-	for (size_t i = 0; j->width == 0 && i < j->n; i++)
-		bytes += v[i].len;
-	return bytes;
-}
-
-static bool may_have_dictionary(const struct chunk_job *j)
-{
-	return j->w->dictionary_bytes > 0 && j->column->dictionary != SL_OFF && j->column->kind != SL_PARQUET_BOOL &&
-	       j->n > 1;
-}
-
-/* Bytes with a dictionary, which is in w->dictionary then; SIZE_MAX: there is none. */
+/* Bytes with a dictionary, which is in w->dictionary then; SIZE_MAX: a dictionary is not possible. */
 static int dictionary_bytes(struct chunk_job *j, size_t *bytes, struct sl_err *err)
 {
 	sl_parquet_writer *w = j->w;
 
 	*bytes = SIZE_MAX;
-	if (!may_have_dictionary(j))
+	if (w->dictionary_bytes == 0 || j->column->dictionary == SL_OFF || j->column->kind == SL_PARQUET_BOOL ||
+	    j->n <= 1)
 		return 0;
 	sl__buf_clear(&w->index);
 	if (sl__buf_reserve(&w->index, j->n * sizeof(uint32_t)) != 0)
 		return no_memory(err, j->n * sizeof(uint32_t));
-	int rc = sl__dict_build(&w->dictionary, j->values, j->n, j->width, (size_t)w->dictionary_bytes,
-				(uint32_t *)(void *)w->index.data);
+	const struct sl__dict_values values = {j->values, j->n, j->width};
+	int rc =
+		sl__dict_build(&w->dictionary, &values, (size_t)w->dictionary_bytes, (uint32_t *)(void *)w->index.data);
 	if (rc < 0)
 		return no_memory(err, (size_t)w->dictionary_bytes);
 	if (rc == 0)
 		return 0;
-	/* Some readers do not like an index of no bits. */
+	/* Some readers do not accept an index of no bits. */
 	j->index_bits = SL_MAX(1u, sl__bit_width(w->dictionary.count - 1));
 	*bytes = w->dictionary.page.len + j->n * j->index_bits / 8;
 	return 0;
 }
 
-static int choose(struct chunk_job *j, struct sl_err *err)
+static int choose_encoding(struct chunk_job *j, struct sl_err *err)
 {
-	size_t plain = plain_bytes(j), delta = SIZE_MAX, dictionary = SIZE_MAX;
+	const struct sl_parquet_bytes *v = j->values;
+	size_t plain = j->n * (j->width != 0 ? j->width : 4), delta = SIZE_MAX, dictionary = SIZE_MAX;
 	enum pq_encoding other = j->width == 0 ? PQ_DELTA_LENGTH_BYTE_ARRAY : PQ_PLAIN;
-	size_t least = plain / 4 * 3;
 
+	for (size_t i = 0; j->width == 0 && i < j->n; i++)
+		plain += v[i].len;
+	size_t least = plain / 4 * 3;
 	if (j->n > 1 && sl__pq_is_integer(sl__pq_physical(j->column))) {
 		delta = sl__delta_bytes(j->values, j->n, (unsigned)j->width);
 		if (delta < least) {
@@ -195,39 +172,30 @@ static int choose(struct chunk_job *j, struct sl_err *err)
 
 /* ---- pages ---- */
 
-/* What readers see of the dictionary's values: byte arrays as entries, the others as they lie in the page. */
-static int dictionary_values(sl_parquet_writer *w, size_t width, const void **out, struct sl_err *err)
-{
-	size_t bytes = (size_t)w->dictionary.count * sizeof(struct sl_parquet_bytes);
-
-	*out = w->dictionary.page.data;
-	if (width != 0)
-		return 0;
-	/* Not w->views: the column's own values may be there. */
-	sl__buf_clear(&w->page);
-	if (sl__buf_reserve(&w->page, bytes) != 0)
-		return no_memory(err, bytes);
-	struct sl_parquet_bytes *v = (struct sl_parquet_bytes *)(void *)w->page.data;
-	for (uint32_t i = 0; i < w->dictionary.count; i++)
-		v[i] = sl__dict_bytes(&w->dictionary, i);
-	*out = v;
-	return 0;
-}
-
 static int write_dictionary(struct chunk_job *j, struct sl_err *err)
 {
 	sl_parquet_writer *w = j->w;
-	const void *values = NULL;
-	int rc = dictionary_values(w, j->width, &values, err);
+	const struct sl__page_out out = {PQ_DICTIONARY_PAGE, PQ_PLAIN, w->dictionary.count};
+	const void *values = w->dictionary.page.data;
 
-	if (rc == 0)
-		rc = look_at(j, values, w->dictionary.count, err);
+	/* Byte arrays are checked as entries. They are not put into w->views: the column's own values may be there. */
+	if (j->width == 0) {
+		size_t bytes = (size_t)w->dictionary.count * sizeof(struct sl_parquet_bytes);
+		sl__buf_clear(&w->page);
+		if (sl__buf_reserve(&w->page, bytes) != 0)
+			return no_memory(err, bytes);
+		struct sl_parquet_bytes *v = (struct sl_parquet_bytes *)(void *)w->page.data;
+		for (uint32_t i = 0; i < w->dictionary.count; i++)
+			v[i] = sl__dict_bytes(&w->dictionary, i);
+		values = v;
+	}
+	int rc = check_values(j, values, w->dictionary.count, err);
 	if (rc != 0)
 		return rc;
 	/* The page borrows the dictionary's bytes; bounds still point into them afterwards. */
 	struct sl__buf page = w->page;
 	w->page = w->dictionary.page;
-	rc = sl__page_write(w, j->chunk, PQ_DICTIONARY_PAGE, PQ_PLAIN, w->dictionary.count, err);
+	rc = sl__page_write(w, j->chunk, out, err);
 	w->page = page;
 	return rc;
 }
@@ -256,25 +224,6 @@ static int put_levels(struct chunk_job *j, const uint8_t *nulls, size_t m, bool 
 		return w->page.failed;
 	sl__put32(w->page.data + at, (uint32_t)(w->page.len - at - 4));
 	return 0;
-}
-
-static void put_bools(struct sl__buf *b, const uint8_t *v, size_t n)
-{
-	if (sl__buf_reserve(b, n / 8 + 1) != 0)
-		return;
-	uint8_t *out = (uint8_t *)b->data + b->len;
-	memset(out, 0, n / 8 + 1);
-	for (size_t i = 0; i < n; i++)
-		out[i / 8] = (uint8_t)(out[i / 8] | (v[i] != 0) << i % 8);
-	b->len += (n + 7) / 8;
-}
-
-static void put_plain_bytes(struct sl__buf *b, const struct sl_parquet_bytes *v, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		(void)sl__buf_put32(b, v[i].len);
-		(void)sl__buf_append(b, v[i].data, v[i].len);
-	}
 }
 
 /* The lengths as DELTA_BINARY_PACKED, then all bytes. */
@@ -310,76 +259,94 @@ static int put_values(struct chunk_job *j, size_t at, size_t n)
 	sl_parquet_writer *w = j->w;
 	size_t entry = sl__pq_entry_bytes(j->column);
 	const char *values = (const char *)j->values + at * entry;
+	const struct sl_parquet_bytes *arrays = (const struct sl_parquet_bytes *)(const void *)values;
 	uint8_t bits = (uint8_t)j->index_bits;
 
 	switch (j->encoding) {
 	case PQ_RLE_DICTIONARY:
 		(void)sl__buf_append(&w->page, &bits, 1);
 		sl__hybrid_put(&w->page, (const uint32_t *)(void *)w->index.data + at, n, j->index_bits);
-		break;
+		return w->page.failed;
 	case PQ_DELTA_BINARY_PACKED:
 		sl__delta_put(&w->page, values, n, (unsigned)j->width);
-		break;
+		return w->page.failed;
 	case PQ_DELTA_LENGTH_BYTE_ARRAY:
-		return put_delta_length(w, (const struct sl_parquet_bytes *)(const void *)values, n);
+		return put_delta_length(w, arrays, n);
 	default:
-		if (j->width == 0)
-			put_plain_bytes(&w->page, (const struct sl_parquet_bytes *)(const void *)values, n);
-		else if (j->column->kind == SL_PARQUET_BOOL)
-			put_bools(&w->page, (const uint8_t *)values, n);
-		else
-			(void)sl__buf_append(&w->page, values, n * entry);
+		break;
+	}
+
+	/* PLAIN: a length and bytes, a bit per bool, or the values as they are in memory. */
+	if (j->width == 0) {
+		for (size_t i = 0; i < n; i++) {
+			(void)sl__buf_put32(&w->page, arrays[i].len);
+			(void)sl__buf_append(&w->page, arrays[i].data, arrays[i].len);
+		}
+	} else if (j->column->kind != SL_PARQUET_BOOL) {
+		(void)sl__buf_append(&w->page, values, n * entry);
+	} else if (sl__buf_reserve(&w->page, n / 8 + 1) == 0) {
+		uint8_t *out = (uint8_t *)w->page.data + w->page.len;
+		memset(out, 0, n / 8 + 1);
+		for (size_t i = 0; i < n; i++)
+			out[i / 8] = (uint8_t)(out[i / 8] | (values[i] != 0) << i % 8);
+		w->page.len += (n + 7) / 8;
 	}
 	return w->page.failed;
 }
 
-/* Rows of the page that begins at a row and a dense value. */
-static size_t page_rows(const struct chunk_job *j, size_t row, size_t at)
-{
-	size_t left = j->rows - row, width = j->encoding == PQ_RLE_DICTIONARY ? 4 : j->width, bytes = 0, m = 0;
-	const struct sl_parquet_bytes *v = j->values;
-
-	if (width != 0)
-		return SL_MIN(left, SL_MAX(PQ_PAGE_BYTES / width, 1));
-	while (m < left && bytes < PQ_PAGE_BYTES) {
-		bytes += 4;
-		if (j->nulls == NULL || j->nulls[row + m] == 0)
-			bytes += v[at++].len;
-		m++;
-	}
-	return m;
-}
-
-static int write_page(struct chunk_job *j, size_t row, size_t m, size_t *at, struct sl_err *err)
+/* The page that begins at *row and at dense value *at; both move past it. */
+static int write_page(struct chunk_job *j, size_t *row, size_t *at, struct sl_err *err)
 {
 	sl_parquet_writer *w = j->w;
-	size_t nulls = j->nulls != NULL ? count_nulls(j->nulls + row, m) : 0, n = m - nulls;
-	const char *values = (const char *)j->values + *at * sl__pq_entry_bytes(j->column);
-	/* A page without values is PLAIN: nothing at all. */
-	enum pq_encoding chosen = j->encoding;
-	int rc = chosen != PQ_RLE_DICTIONARY ? look_at(j, values, n, err) : 0;
+	const struct sl_parquet_bytes *v = j->values;
+	size_t left = j->rows - *row, width = j->encoding == PQ_RLE_DICTIONARY ? 4 : j->width, bytes = 0, m = 0;
 
+	/* How many rows it has. */
+	if (width != 0)
+		m = SL_MIN(left, SL_MAX(PQ_PAGE_BYTES / width, 1));
+	for (size_t i = *at; width == 0 && m < left && bytes < PQ_PAGE_BYTES; m++)
+		bytes += 4 + (j->nulls == NULL || j->nulls[*row + m] == 0 ? v[i++].len : 0);
+	const uint8_t *null_flags = j->nulls != NULL ? j->nulls + *row : NULL;
+	size_t nulls = null_flags != NULL ? count_nulls(null_flags, m) : 0, n = m - nulls;
+
+	const char *values = (const char *)j->values + *at * sl__pq_entry_bytes(j->column);
+	int rc = j->encoding != PQ_RLE_DICTIONARY ? check_values(j, values, n, err) : 0;
 	if (rc != 0)
 		return rc;
 	sl__buf_clear(&w->page);
-	j->encoding = n == 0 ? PQ_PLAIN : chosen;
-	if (put_levels(j, j->nulls != NULL ? j->nulls + row : NULL, m, nulls > 0) != 0 ||
-	    (n > 0 && put_values(j, *at, n) != 0))
+	if (put_levels(j, null_flags, m, nulls > 0) != 0 || (n > 0 && put_values(j, *at, n) != 0))
 		return no_memory(err, w->page.len);
-	rc = sl__page_write(w, j->chunk, PQ_DATA_PAGE, j->encoding, m, err);
-	j->encoding = chosen;
+	/* A page without values is PLAIN: nothing at all. */
+	const struct sl__page_out out = {PQ_DATA_PAGE, n == 0 ? PQ_PLAIN : j->encoding, m};
+	*row += m;
 	*at += n;
-	return rc;
+	return sl__page_write(w, j->chunk, out, err);
 }
 
-static int keep_bounds(struct chunk_job *j, struct sl_err *err)
+int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet_values *v, struct sl__group *g,
+		    struct sl_err *err)
 {
+	struct sl__chunk *c = &g->chunks[column];
+	struct chunk_job j = {.w = w, .column = &w->columns[column], .chunk = c, .rows = (size_t)g->rows};
 	struct sl__bounds_out b;
-	struct sl__chunk *c = j->chunk;
 
-	if (!sl__bounds_get(&j->bounds, j->column, &b))
-		return 0;
-	c->bounds = sl__alloc(&j->w->env, (size_t)b.len[0] + b.len[1] + 1);
+	*c = (struct sl__chunk){.dictionary_offset = -1, .data_offset = -1};
+	sl__page_new_chunk(w);
+	j.width = sl__pq_plain_bytes(j.column);
+	int rc = make_dense(&j, v, err);
+	if (rc == 0)
+		rc = choose_encoding(&j, err);
+	if (rc == 0 && j.encoding == PQ_RLE_DICTIONARY)
+		rc = write_dictionary(&j, err);
+	for (size_t row = 0, at = 0; rc == 0 && row < j.rows;)
+		rc = write_page(&j, &row, &at, err);
+	if (j.column->nullable)
+		c->encodings |= 1u << PQ_RLE;
+	if (rc != 0 || !sl__bounds_get(&j.bounds, j.column, &b))
+		return rc;
+
+	/* Keep the bounds for the footer. */
+	c->bounds = sl__alloc(&w->env, (size_t)b.len[0] + b.len[1] + 1);
 	if (c->bounds == NULL)
 		return no_memory(err, (size_t)b.len[0] + b.len[1]);
 	c->min_len = b.len[0];
@@ -389,27 +356,4 @@ static int keep_bounds(struct chunk_job *j, struct sl_err *err)
 	if (b.len[1] > 0)
 		memcpy(c->bounds + b.len[0], b.data[1], b.len[1]);
 	return 0;
-}
-
-int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet_values *v, size_t rows,
-		    struct sl__chunk *c, struct sl_err *err)
-{
-	struct chunk_job j = {.w = w, .column = &w->columns[column], .chunk = c, .rows = rows};
-
-	*c = (struct sl__chunk){.dictionary_offset = -1, .data_offset = -1};
-	sl__page_new_chunk(w);
-	j.width = sl__pq_plain_bytes(j.column);
-	int rc = make_dense(&j, v, err);
-	if (rc == 0)
-		rc = choose(&j, err);
-	if (rc == 0 && j.encoding == PQ_RLE_DICTIONARY)
-		rc = write_dictionary(&j, err);
-	for (size_t row = 0, at = 0; rc == 0 && row < rows;) {
-		size_t m = page_rows(&j, row, at);
-		rc = write_page(&j, row, m, &at, err);
-		row += m;
-	}
-	if (j.column->nullable)
-		c->encodings |= 1u << PQ_RLE;
-	return rc == 0 ? keep_bounds(&j, err) : rc;
 }

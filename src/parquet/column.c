@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The kinds of columns: their sizes and names; checks and copies of columns; UTF-8 of values. */
 #include "parquet/column.h"
 
 #include <stdio.h>
@@ -65,26 +66,6 @@ const char *sl_parquet_type_name(const struct sl_parquet_column *column, char *o
 	return out;
 }
 
-static int check_one(const struct sl_parquet_column *c, size_t i, struct sl_err *err)
-{
-	if (c->name == NULL || *c->name == '\0' || !sl__utf8_valid(c->name))
-		return sl_err_set(err, SL_EINVAL, "parquet: column %zu has no name, or one that is not UTF-8", i + 1);
-	if (!known_kind(c))
-		return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': no such kind: %d", c->name, (int)c->kind);
-	if (c->kind == SL_PARQUET_TIMESTAMP && (unsigned)c->unit >= SL_COUNT(units))
-		return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': no such unit: %d", c->name, (int)c->unit);
-	if (c->kind == SL_PARQUET_DECIMAL && (c->precision < 1 || c->precision > 18))
-		return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': precision %d is not 1 to 18", c->name,
-				  c->precision);
-	if (c->kind == SL_PARQUET_DECIMAL && (c->scale < 0 || c->scale > c->precision))
-		return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': scale %d is not 0 to the precision, %d",
-				  c->name, c->scale, c->precision);
-	if (c->kind == SL_PARQUET_FIXED && (c->length < 1 || c->length > PQ_FIXED_MAX))
-		return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': length %d is not 1 to %d", c->name,
-				  c->length, PQ_FIXED_MAX);
-	return 0;
-}
-
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -102,21 +83,39 @@ static int check_unique(const struct sl_env *env, const struct sl_parquet_column
 	qsort(names, n, sizeof(*names), by_name);
 	for (size_t i = 1; i < n && rc == 0; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
-			rc = sl_err_set(err, SL_EINVAL, "parquet: two columns are called '%.100s'", names[i]);
+			rc = sl_err_set(err, SL_EINVAL, "parquet: duplicate column '%.100s'", names[i]);
 	sl__free(env, names);
 	return rc;
 }
 
-int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_column *c, size_t n, struct sl_err *err)
+int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
+			 struct sl_err *err)
 {
-	if (c == NULL || n == 0 || n > PQ_COLUMNS_MAX)
-		return sl_err_set(err, SL_EINVAL, "parquet: %zu columns; 1 to %d are possible", n, PQ_COLUMNS_MAX);
+	if (columns == NULL || n == 0 || n > PQ_COLUMNS_MAX)
+		return sl_err_set(err, SL_EINVAL, "parquet: %zu columns; a file has 1 to %d", n, PQ_COLUMNS_MAX);
 	for (size_t i = 0; i < n; i++) {
-		int rc = check_one(&c[i], i, err);
-		if (rc != 0)
-			return rc;
+		const struct sl_parquet_column *c = &columns[i];
+		if (c->name == NULL || *c->name == '\0' || !sl__utf8_valid(c->name))
+			return sl_err_set(err, SL_EINVAL, "parquet: column %zu has no name, or one that is not UTF-8",
+					  i + 1);
+		if (!known_kind(c))
+			return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': unknown kind %d", c->name,
+					  (int)c->kind);
+		if (c->kind == SL_PARQUET_TIMESTAMP && (unsigned)c->unit >= SL_COUNT(units))
+			return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': unknown unit %d", c->name,
+					  (int)c->unit);
+		if (c->kind == SL_PARQUET_DECIMAL && (c->precision < 1 || c->precision > 18))
+			return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': precision %d is not 1 to 18",
+					  c->name, c->precision);
+		if (c->kind == SL_PARQUET_DECIMAL && (c->scale < 0 || c->scale > c->precision))
+			return sl_err_set(err, SL_EINVAL,
+					  "parquet: column '%.100s': scale %d is not 0 to the precision, %d", c->name,
+					  c->scale, c->precision);
+		if (c->kind == SL_PARQUET_FIXED && (c->length < 1 || c->length > PQ_FIXED_MAX))
+			return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': length %d is not 1 to %d", c->name,
+					  c->length, PQ_FIXED_MAX);
 	}
-	return check_unique(env, c, n, err);
+	return check_unique(env, columns, n, err);
 }
 
 struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const struct sl_parquet_column *c, size_t n)
@@ -137,4 +136,35 @@ struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const st
 		names += len;
 	}
 	return copy;
+}
+
+/* ---- UTF-8 ---- */
+
+bool sl__pq_is_utf8(struct sl_parquet_bytes v)
+{
+	uint64_t any = 0;
+	size_t i = 0;
+	char last[8] = {0}; /* sl__utf8_length reads up to a NUL */
+
+	/* All ASCII: no byte has its highest bit set. */
+	for (; i + 8 <= v.len; i += 8)
+		any |= sl__get64(v.data + i);
+	for (; i < v.len; i++)
+		any |= (uint64_t)(uint8_t)v.data[i];
+	if ((any & 0x8080808080808080u) == 0)
+		return true;
+	for (i = 0; i < v.len;) {
+		size_t n, left = v.len - i;
+		if (left >= 4) {
+			n = sl__utf8_length(v.data + i);
+		} else {
+			memcpy(last, v.data + i, left);
+			memset(last + left, 0, sizeof(last) - left);
+			n = sl__utf8_length(last);
+		}
+		if (n == 0)
+			return false;
+		i += n;
+	}
+	return true;
 }

@@ -30,4 +30,7 @@ SL_MUST_CHECK int sl__pq_columns_check(const struct sl_env *env, const struct sl
 /* A copy with names its own, in one piece of memory: sl__free. NULL without memory. */
 struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const struct sl_parquet_column *c, size_t n);
 
+/* Well-formed UTF-8, as base/utf8.h says; a NUL is a character like any other. Fast for ASCII. */
+bool sl__pq_is_utf8(struct sl_parquet_bytes v);
+
 #endif

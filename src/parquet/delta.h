@@ -16,7 +16,7 @@ size_t sl__delta_bytes(const void *values, size_t n, unsigned width);
 /* SL_ENOMEM sticks in b. */
 void sl__delta_put(struct sl__buf *b, const void *values, size_t n, unsigned width);
 
-/* Read exactly n values into an array of that width. SL_ECORRUPT: other counts, or not so many bytes. Other block
+/* Read exactly n values into an array of that width. SL_ECORRUPT: other counts, or too few bytes. Other block
  * sizes than ours are read as well. */
 SL_MUST_CHECK int sl__delta_get(struct sl__bytes_in *in, void *out, size_t n, unsigned width);
 

@@ -6,8 +6,8 @@
 #include "parquet/dict.h"
 
 #define FIRST_SLOTS 1024
-#define PROBES_MAX 256 /* in a half-full table with a good hash, 256 in a row do not happen */
-#define LOOK_FROM 4096 /* values after which it is asked whether they repeat at all */
+#define PROBES_MAX 256   /* in a half-full table with a good hash, 256 in a row do not happen */
+#define CHECK_EVERY 4096 /* values after which it is asked whether they repeat at all */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -30,7 +30,7 @@ void sl__dict_fini(struct sl__dict *d)
 	sl__buf_fini(&d->offsets);
 	sl__free(d->page.env, d->slots);
 	d->slots = NULL;
-	d->slots_n = 0;
+	d->n_slots = 0;
 }
 
 /* Both halves of the 128-bit product, so that every bit of both factors matters. */
@@ -105,7 +105,7 @@ static int resize(struct sl__dict *d, size_t n)
 
 	if (slots == NULL)
 		return SL_ENOMEM;
-	for (size_t i = 0; i < d->slots_n; i++) {
+	for (size_t i = 0; i < d->n_slots; i++) {
 		if (d->slots[i] == 0)
 			continue;
 		size_t at = (size_t)(d->slots[i] >> 32) & (n - 1);
@@ -115,28 +115,12 @@ static int resize(struct sl__dict *d, size_t n)
 	}
 	sl__free(d->page.env, d->slots);
 	d->slots = slots;
-	d->slots_n = n;
+	d->n_slots = n;
 	return 0;
 }
 
-static int start(struct sl__dict *d)
-{
-	sl__buf_clear(&d->page);
-	sl__buf_clear(&d->offsets);
-	d->count = 0;
-	if (d->slots_n == FIRST_SLOTS) {
-		memset(d->slots, 0, d->slots_n * sizeof(*d->slots));
-		return 0;
-	}
-	/* A large table of the last chunk would be cleared for nothing. */
-	sl__free(d->page.env, d->slots);
-	d->slots = NULL;
-	d->slots_n = 0;
-	return resize(d, FIRST_SLOTS);
-}
-
 /* 1: added; 0: no room within max_bytes; SL_ENOMEM. */
-static int add(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, size_t slot)
+static int add_value(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, size_t slot)
 {
 	uint32_t at = (uint32_t)d->page.len;
 	uint8_t len[4];
@@ -152,21 +136,21 @@ static int add(struct sl__dict *d, const struct key *k, size_t width, size_t max
 	if (d->page.failed != 0 || d->offsets.failed != 0)
 		return SL_ENOMEM;
 	d->slots[slot] = (uint64_t)k->hash << 32 | ++d->count;
-	if (d->count > d->slots_n / 2 && resize(d, d->slots_n * 4) != 0)
+	if (d->count > d->n_slots / 2 && resize(d, d->n_slots * 4) != 0)
 		return SL_ENOMEM;
 	return 1;
 }
 
-/* As add; *index is set when 1 returns. */
-INLINE int find(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, uint32_t *index)
+/* As add_value; *index is set when 1 returns. */
+INLINE int find_or_add(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, uint32_t *index)
 {
-	size_t mask = d->slots_n - 1, at = k->hash & mask;
+	size_t mask = d->n_slots - 1, at = k->hash & mask;
 
 	for (size_t probes = 0; probes < PROBES_MAX; probes++, at = (at + 1) & mask) {
 		uint64_t slot = d->slots[at];
 		if (slot == 0) {
 			*index = d->count;
-			return add(d, k, width, max_bytes, at);
+			return add_value(d, k, width, max_bytes, at);
 		}
 		if (slot >> 32 == k->hash && same(d, (uint32_t)slot - 1, k, width)) {
 			*index = (uint32_t)slot - 1;
@@ -176,40 +160,48 @@ INLINE int find(struct sl__dict *d, const struct key *k, size_t width, size_t ma
 	return 0;
 }
 
-/* Of m values so many are distinct: will those of all n pay? Drawn evenly from n, m values would have m^2 / 2n
- * repetitions; with fewer, more than 0.6 n of n are distinct. */
-static bool hopeless(uint64_t count, uint64_t m, uint64_t n)
+/* width is v->width; a constant, so that the loop is compiled for it. */
+INLINE int build(struct sl__dict *d, const struct sl__dict_values *v, size_t width, size_t max_bytes, uint32_t *index)
 {
-	return count * 2 * n > m * (2 * n - m);
-}
+	uint64_t n = v->n;
 
-INLINE int build(struct sl__dict *d, const void *values, size_t n, size_t width, size_t max_bytes, uint32_t *index)
-{
 	for (size_t i = 0; i < n; i++) {
-		struct key k = key_at(values, i, width);
-		int rc = find(d, &k, width, max_bytes, &index[i]);
+		struct key k = key_at(v->values, i, width);
+		int rc = find_or_add(d, &k, width, max_bytes, &index[i]);
 		if (rc != 1)
 			return rc;
-		if (i % LOOK_FROM == LOOK_FROM - 1 && hopeless(d->count, i + 1, n))
+		/* Of m values count are distinct: will those of all n pay? Drawn evenly from n, m values would have
+		 * m^2 / 2n repetitions; with fewer, more than 0.6 n of n are distinct. */
+		uint64_t m = i + 1;
+		if (m % CHECK_EVERY == 0 && (uint64_t)d->count * 2 * n > m * (2 * n - m))
 			return 0;
 	}
 	return 1;
 }
 
-int sl__dict_build(struct sl__dict *d, const void *values, size_t n, size_t width, size_t max_bytes, uint32_t *index)
+int sl__dict_build(struct sl__dict *d, const struct sl__dict_values *v, size_t max_bytes, uint32_t *index)
 {
-	int rc = start(d);
-
-	if (rc != 0)
-		return rc;
-	switch (width) {
+	sl__buf_clear(&d->page);
+	sl__buf_clear(&d->offsets);
+	d->count = 0;
+	if (d->n_slots == FIRST_SLOTS) {
+		memset(d->slots, 0, d->n_slots * sizeof(*d->slots));
+	} else { /* a large table of the last chunk would be cleared for nothing */
+		sl__free(d->page.env, d->slots);
+		d->slots = NULL;
+		d->n_slots = 0;
+		int rc = resize(d, FIRST_SLOTS);
+		if (rc != 0)
+			return rc;
+	}
+	switch (v->width) {
 	case 0:
-		return build(d, values, n, 0, max_bytes, index);
+		return build(d, v, 0, max_bytes, index);
 	case 4:
-		return build(d, values, n, 4, max_bytes, index);
+		return build(d, v, 4, max_bytes, index);
 	case 8:
-		return build(d, values, n, 8, max_bytes, index);
+		return build(d, v, 8, max_bytes, index);
 	default:
-		return build(d, values, n, width, max_bytes, index);
+		return build(d, v, v->width, max_bytes, index);
 	}
 }

@@ -18,19 +18,25 @@ struct sl__dict {
 	struct sl__buf page;    /* the distinct values, PLAIN */
 	struct sl__buf offsets; /* uint32_t each: where the length of a byte array stands in the page */
 	uint64_t *slots;        /* high half: hash; low half: index + 1, or 0 for an empty slot */
-	size_t slots_n;         /* power of two, or 0 */
+	size_t n_slots;         /* power of two, or 0 */
 	uint32_t count;         /* distinct values */
 };
 
 void sl__dict_init(struct sl__dict *d, const struct sl_env *env);
 void sl__dict_fini(struct sl__dict *d);
 
+struct sl__dict_values {
+	const void *values;
+	size_t n;
+	size_t width; /* bytes of one; 0: struct sl_parquet_bytes */
+};
+
 /*
- * Look up n values, `width` bytes each, or struct sl_parquet_bytes when width is 0, and put their indices into index.
+ * Look up all values and put their indices into index.
  * 1: the dictionary is there; 0: given up, since it would have more than max_bytes, or nearly every value is a new one;
  * SL_ENOMEM.
  */
-SL_MUST_CHECK int sl__dict_build(struct sl__dict *d, const void *values, size_t n, size_t width, size_t max_bytes,
+SL_MUST_CHECK int sl__dict_build(struct sl__dict *d, const struct sl__dict_values *v, size_t max_bytes,
 				 uint32_t *index);
 
 /* A byte array of the dictionary; points into the page. */

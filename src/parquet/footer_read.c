@@ -50,43 +50,7 @@ struct element {
 	int unit;
 };
 
-static int read_unit(struct parse *p, enum thrift_type type)
-{
-	struct sl__thrift_field f;
-	int unit = 0;
-
-	sl__thrift_enter(&p->t, type);
-	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
-		unit = f.id;
-		sl__thrift_skip(&p->t, f.type);
-	}
-	return unit;
-}
-
 /* The one member of the union; the first two fields of those that have any. */
-static void read_logical_fields(struct parse *p, struct element *e)
-{
-	struct sl__thrift_field f;
-
-	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
-		bool boolean = f.type == THRIFT_TRUE || f.type == THRIFT_FALSE;
-		if (e->logical == PQ_LOGICAL_DECIMAL && f.id == 1)
-			e->logical_a = sl__thrift_get_int(&p->t, f.type);
-		else if (e->logical == PQ_LOGICAL_DECIMAL && f.id == 2)
-			e->logical_b = sl__thrift_get_int(&p->t, f.type);
-		else if (e->logical == PQ_LOGICAL_TIMESTAMP && f.id == 1 && boolean)
-			e->utc = f.type == THRIFT_TRUE;
-		else if (e->logical == PQ_LOGICAL_TIMESTAMP && f.id == 2)
-			e->unit = read_unit(p, f.type);
-		else if (e->logical == PQ_LOGICAL_INTEGER && f.id == 2 && boolean)
-			e->is_signed = f.type == THRIFT_TRUE;
-		else if (e->logical == PQ_LOGICAL_INTEGER && f.id == 1 && f.type == THRIFT_BYTE && p->t.at < p->t.end)
-			e->logical_a = *p->t.at++;
-		else
-			sl__thrift_skip(&p->t, f.type);
-	}
-}
-
 static void read_logical(struct parse *p, struct element *e, enum thrift_type type)
 {
 	struct sl__thrift_field f;
@@ -95,7 +59,27 @@ static void read_logical(struct parse *p, struct element *e, enum thrift_type ty
 	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
 		e->logical = f.id;
 		sl__thrift_enter(&p->t, f.type);
-		read_logical_fields(p, e);
+		while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
+			bool boolean = f.type == THRIFT_TRUE || f.type == THRIFT_FALSE;
+			if (e->logical == PQ_LOGICAL_DECIMAL && f.id == 1) {
+				e->logical_a = sl__thrift_get_int(&p->t, f.type);
+			} else if (e->logical == PQ_LOGICAL_DECIMAL && f.id == 2) {
+				e->logical_b = sl__thrift_get_int(&p->t, f.type);
+			} else if (e->logical == PQ_LOGICAL_TIMESTAMP && f.id == 1 && boolean) {
+				e->utc = f.type == THRIFT_TRUE;
+			} else if (e->logical == PQ_LOGICAL_TIMESTAMP && f.id == 2) { /* the unit, another union */
+				sl__thrift_enter(&p->t, f.type);
+				for (e->unit = 0; (f = sl__thrift_next(&p->t)).type != THRIFT_STOP; e->unit = f.id)
+					sl__thrift_skip(&p->t, f.type);
+			} else if (e->logical == PQ_LOGICAL_INTEGER && f.id == 2 && boolean) {
+				e->is_signed = f.type == THRIFT_TRUE;
+			} else if (e->logical == PQ_LOGICAL_INTEGER && f.id == 1 && f.type == THRIFT_BYTE &&
+				   p->t.at < p->t.end) {
+				e->logical_a = *p->t.at++;
+			} else {
+				sl__thrift_skip(&p->t, f.type);
+			}
+		}
 	}
 }
 
@@ -151,32 +135,6 @@ static enum sl_parquet_kind integer_kind(const struct element *e, bool wide, str
 	return 0;
 }
 
-static enum sl_parquet_kind kind_of(const struct element *e, struct sl_parquet_column *c)
-{
-	bool bare = e->logical == 0 && e->converted == PQ_CONV_NONE;
-
-	switch (e->type) {
-	case PQ_BOOLEAN:
-		return bare ? SL_PARQUET_BOOL : 0;
-	case PQ_INT32:
-	case PQ_INT64:
-		return integer_kind(e, e->type == PQ_INT64, c);
-	case PQ_FLOAT:
-		return bare ? SL_PARQUET_FLOAT : 0;
-	case PQ_DOUBLE:
-		return bare ? SL_PARQUET_DOUBLE : 0;
-	case PQ_BYTE_ARRAY:
-		if (e->logical == PQ_LOGICAL_STRING || (e->logical == 0 && e->converted == PQ_CONV_UTF8))
-			return SL_PARQUET_STRING;
-		return bare ? SL_PARQUET_BINARY : 0;
-	case PQ_FIXED:
-		c->length = (int32_t)e->length;
-		return bare ? SL_PARQUET_FIXED : 0;
-	default:
-		return 0;
-	}
-}
-
 static void read_column(struct parse *p, struct sl_parquet_column *c)
 {
 	struct element e = read_element(p);
@@ -188,7 +146,24 @@ static void read_column(struct parse *p, struct sl_parquet_column *c)
 		fail(p, SL_EUNSUPPORTED, "nested or repeated column", e.name);
 		return;
 	}
-	c->kind = kind_of(&e, c);
+
+	bool bare = e.logical == 0 && e.converted == PQ_CONV_NONE;
+	if (e.type == PQ_INT32 || e.type == PQ_INT64) {
+		c->kind = integer_kind(&e, e.type == PQ_INT64, c);
+	} else if (e.type == PQ_BYTE_ARRAY &&
+		   (e.logical == PQ_LOGICAL_STRING || (e.logical == 0 && e.converted == PQ_CONV_UTF8))) {
+		c->kind = SL_PARQUET_STRING;
+	} else if (bare) {
+		static const enum sl_parquet_kind kinds[] = {[PQ_BOOLEAN] = SL_PARQUET_BOOL,
+							     [PQ_FLOAT] = SL_PARQUET_FLOAT,
+							     [PQ_DOUBLE] = SL_PARQUET_DOUBLE,
+							     [PQ_BYTE_ARRAY] = SL_PARQUET_BINARY,
+							     [PQ_FIXED] = SL_PARQUET_FIXED};
+		if (e.type >= 0 && (size_t)e.type < SL_COUNT(kinds))
+			c->kind = kinds[e.type];
+	}
+	if (e.type == PQ_FIXED)
+		c->length = (int32_t)e.length;
 	if (c->kind == 0)
 		fail(p, SL_EUNSUPPORTED, "the type of column", e.name);
 	else if (c->kind == SL_PARQUET_FIXED && (c->length < 1 || c->length > PQ_FIXED_MAX))
@@ -219,7 +194,7 @@ static void read_schema(struct parse *p, enum thrift_type type)
 	}
 	for (size_t i = 0; i + 1 < n && p->t.bad == NULL; i++)
 		read_column(p, &r->columns[i]);
-	r->columns_n = n - 1;
+	r->n_columns = n - 1;
 	if (root.children != (int64_t)(n - 1))
 		fail(p, SL_ECORRUPT, "the number of columns is wrong", NULL);
 	p->schema = true;
@@ -232,32 +207,6 @@ struct place {
 	const uint8_t *min, *max;
 	size_t min_len, max_len;
 };
-
-static void read_statistics(struct parse *p, struct place *at, struct sl__rchunk *c, enum thrift_type type)
-{
-	struct sl__thrift_field f;
-
-	sl__thrift_enter(&p->t, type);
-	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
-		if (f.id == 3)
-			c->told.nulls = sl__thrift_get_int(&p->t, f.type);
-		else if (f.id == 5)
-			at->max = sl__thrift_get_binary(&p->t, f.type, &at->max_len);
-		else if (f.id == 6)
-			at->min = sl__thrift_get_binary(&p->t, f.type, &at->min_len);
-		else
-			sl__thrift_skip(&p->t, f.type);
-	}
-}
-
-static void read_encodings(struct parse *p, struct sl__rchunk *c, enum thrift_type type)
-{
-	for (size_t n = sl__thrift_get_list(&p->t, type, THRIFT_I32); n > 0 && p->t.bad == NULL; n--) {
-		int64_t e = sl__thrift_get_int(&p->t, THRIFT_I32);
-		if (e >= 0 && e < 32)
-			c->told.encodings |= 1u << e;
-	}
-}
 
 /* One element: flat columns have no longer path. */
 static void read_path(struct parse *p, const char *name, enum thrift_type type)
@@ -277,38 +226,33 @@ static void read_meta(struct parse *p, struct place *at, struct sl__rchunk *c, c
 
 	sl__thrift_enter(&p->t, type);
 	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
-		if (f.id == 2)
-			read_encodings(p, c, f.type);
-		else if (f.id == 3)
+		if (f.id == 2) { /* encodings */
+			for (size_t n = sl__thrift_get_list(&p->t, f.type, THRIFT_I32); n > 0 && p->t.bad == NULL;
+			     n--) {
+				int64_t e = sl__thrift_get_int(&p->t, THRIFT_I32);
+				if (e >= 0 && e < 32)
+					c->told.encodings |= 1u << e;
+			}
+		} else if (f.id == 3) {
 			read_path(p, name, f.type);
-		else if (f.id == 12)
-			read_statistics(p, at, c, f.type);
-		else if (f.id > 0 && (size_t)f.id < SL_COUNT(numbers) && numbers[f.id] != NULL)
+		} else if (f.id == 12) { /* statistics */
+			sl__thrift_enter(&p->t, f.type);
+			while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
+				if (f.id == 3)
+					c->told.nulls = sl__thrift_get_int(&p->t, f.type);
+				else if (f.id == 5)
+					at->max = sl__thrift_get_binary(&p->t, f.type, &at->max_len);
+				else if (f.id == 6)
+					at->min = sl__thrift_get_binary(&p->t, f.type, &at->min_len);
+				else
+					sl__thrift_skip(&p->t, f.type);
+			}
+		} else if (f.id > 0 && (size_t)f.id < SL_COUNT(numbers) && numbers[f.id] != NULL) {
 			*numbers[f.id] = sl__thrift_get_int(&p->t, f.type);
-		else
+		} else {
 			sl__thrift_skip(&p->t, f.type);
+		}
 	}
-}
-
-static bool bound_fits(const struct sl_parquet_column *column, size_t len)
-{
-	size_t plain = sl__pq_plain_bytes(column);
-
-	return len <= UINT32_MAX && (plain == 0 || len == plain);
-}
-
-static void take_bounds(struct parse *p, const struct place *at, struct sl__rchunk *c,
-			const struct sl_parquet_column *column)
-{
-	if (at->min == NULL || at->max == NULL)
-		return;
-	if (!bound_fits(column, at->min_len) || !bound_fits(column, at->max_len)) {
-		fail(p, SL_ECORRUPT, "the bounds of column", column->name);
-		return;
-	}
-	c->told.has_bounds = 1;
-	c->told.min = (struct sl_parquet_bytes){(const char *)at->min, (uint32_t)at->min_len};
-	c->told.max = (struct sl_parquet_bytes){(const char *)at->max, (uint32_t)at->max_len};
 }
 
 static void take_place(struct parse *p, const struct place *at, struct sl__rchunk *c,
@@ -334,7 +278,19 @@ static void take_place(struct parse *p, const struct place *at, struct sl__rchun
 	c->told.offset = (uint64_t)start;
 	c->told.bytes = (uint64_t)at->bytes;
 	c->told.uncompressed_bytes = (uint64_t)at->unpacked;
-	take_bounds(p, at, c, column);
+
+	/* Bounds, if there are two of them, have the length of a value. */
+	size_t plain = sl__pq_plain_bytes(column);
+	if (at->min == NULL || at->max == NULL)
+		return;
+	if (at->min_len > UINT32_MAX || at->max_len > UINT32_MAX ||
+	    (plain != 0 && (at->min_len != plain || at->max_len != plain))) {
+		fail(p, SL_ECORRUPT, "the bounds of column", column->name);
+		return;
+	}
+	c->told.has_bounds = 1;
+	c->told.min = (struct sl_parquet_bytes){(const char *)at->min, (uint32_t)at->min_len};
+	c->told.max = (struct sl_parquet_bytes){(const char *)at->max, (uint32_t)at->max_len};
 }
 
 static void read_chunk(struct parse *p, struct sl__rchunk *c, const struct sl_parquet_column *column)
@@ -356,37 +312,29 @@ static void read_chunk(struct parse *p, struct sl__rchunk *c, const struct sl_pa
 		take_place(p, &at, c, column);
 }
 
-/* Room for one more group; NULL: no memory. */
-static struct sl__rchunk *add_group(sl_parquet_reader *r)
-{
-	if (r->groups_n == r->groups_cap) {
-		size_t cap = r->groups_cap == 0 ? 4 : r->groups_cap * 2;
-		struct sl__rchunk *chunks = sl__realloc(&r->env, r->chunks, cap * r->columns_n * sizeof(*chunks));
-		if (chunks == NULL)
-			return NULL;
-		r->chunks = chunks;
-		r->groups_cap = cap;
-	}
-	return &r->chunks[r->groups_n * r->columns_n];
-}
-
 static void read_group(struct parse *p)
 {
 	sl_parquet_reader *r = p->r;
-	struct sl__rchunk *chunks = add_group(r);
 	struct sl__thrift_field f;
 	int64_t rows = -1;
 	bool columns = false;
 
-	if (chunks == NULL) {
-		fail(p, SL_ENOMEM, "no memory for row groups", NULL);
-		return;
+	if (r->n_groups == r->groups_cap) {
+		size_t cap = r->groups_cap == 0 ? 4 : r->groups_cap * 2;
+		struct sl__rchunk *more = sl__realloc(&r->env, r->chunks, cap * r->n_columns * sizeof(*more));
+		if (more == NULL) {
+			fail(p, SL_ENOMEM, "no memory for row groups", NULL);
+			return;
+		}
+		r->chunks = more;
+		r->groups_cap = cap;
 	}
+	struct sl__rchunk *chunks = &r->chunks[r->n_groups * r->n_columns];
 	sl__thrift_enter(&p->t, THRIFT_STRUCT);
 	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
 		if (f.id == 1) {
 			size_t n = sl__thrift_get_list(&p->t, f.type, THRIFT_STRUCT);
-			if (n != r->columns_n)
+			if (n != r->n_columns)
 				fail(p, SL_ECORRUPT, "a row group with another number of columns", NULL);
 			for (size_t i = 0; i < n && p->t.bad == NULL; i++)
 				read_chunk(p, &chunks[i], &r->columns[i]);
@@ -397,47 +345,21 @@ static void read_group(struct parse *p)
 			sl__thrift_skip(&p->t, f.type);
 		}
 	}
-	for (size_t i = 0; i < r->columns_n && columns && p->t.bad == NULL; i++)
+	for (size_t i = 0; i < r->n_columns && columns && p->t.bad == NULL; i++)
 		if (chunks[i].told.rows != (uint64_t)rows)
 			fail(p, SL_ECORRUPT, "another number of values than rows in column", r->columns[i].name);
 	if (!columns || rows < 0)
 		fail(p, SL_ECORRUPT, "a row group without columns or rows", NULL);
-	r->groups_n++;
+	r->n_groups++;
 	p->group_rows += (uint64_t)rows;
-}
-
-static void read_groups(struct parse *p, enum thrift_type type)
-{
-	size_t n = sl__thrift_get_list(&p->t, type, THRIFT_STRUCT);
-
-	if (!p->schema || p->groups)
-		fail(p, SL_ECORRUPT, "row groups before the schema, or twice", NULL);
-	for (size_t i = 0; i < n && p->t.bad == NULL; i++)
-		read_group(p);
-	p->groups = true;
 }
 
 /* ---- the rest ---- */
 
-static void read_pair(struct parse *p, struct sl_parquet_pair *pair)
-{
-	struct sl__thrift_field f;
-
-	*pair = (struct sl_parquet_pair){"", NULL};
-	sl__thrift_enter(&p->t, THRIFT_STRUCT);
-	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
-		if (f.id == 1)
-			pair->key = get_text(p, f.type);
-		else if (f.id == 2)
-			pair->value = get_text(p, f.type);
-		else
-			sl__thrift_skip(&p->t, f.type);
-	}
-}
-
 static void read_metadata(struct parse *p, enum thrift_type type)
 {
 	sl_parquet_reader *r = p->r;
+	struct sl__thrift_field f;
 	size_t n = sl__thrift_get_list(&p->t, type, THRIFT_STRUCT);
 
 	if (n == 0 || r->metadata != NULL)
@@ -445,43 +367,53 @@ static void read_metadata(struct parse *p, enum thrift_type type)
 	r->metadata = sl__calloc(&r->env, n, sizeof(*r->metadata));
 	if (r->metadata == NULL)
 		fail(p, SL_ENOMEM, "no memory for metadata", NULL);
-	for (size_t i = 0; i < n && p->t.bad == NULL; i++)
-		read_pair(p, &r->metadata[i]);
-	r->metadata_n = n;
-}
-
-static void read_file(struct parse *p)
-{
-	struct sl__thrift_field f;
-
-	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
-		if (f.id == 2) {
-			read_schema(p, f.type);
-		} else if (f.id == 3) {
-			int64_t rows = sl__thrift_get_int(&p->t, f.type);
-			p->rows = rows >= 0;
-			p->r->rows = (uint64_t)rows;
-		} else if (f.id == 4) {
-			read_groups(p, f.type);
-		} else if (f.id == 5) {
-			read_metadata(p, f.type);
-		} else if (f.id == 6) {
-			p->r->created_by = get_text(p, f.type);
-		} else if (f.id == 8) {
-			fail(p, SL_EUNSUPPORTED, "it is encrypted", NULL);
-		} else {
-			sl__thrift_skip(&p->t, f.type);
+	for (size_t i = 0; i < n && p->t.bad == NULL; i++) {
+		struct sl_parquet_pair *pair = &r->metadata[i];
+		*pair = (struct sl_parquet_pair){"", NULL};
+		sl__thrift_enter(&p->t, THRIFT_STRUCT);
+		while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
+			if (f.id == 1)
+				pair->key = get_text(p, f.type);
+			else if (f.id == 2)
+				pair->value = get_text(p, f.type);
+			else
+				sl__thrift_skip(&p->t, f.type);
 		}
 	}
+	r->n_metadata = n;
 }
 
 int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err)
 {
 	const uint8_t *from = (const uint8_t *)r->footer;
 	struct parse p = {.r = r, .err = err, .t = {.at = from, .end = from + r->footer_bytes}};
+	struct sl__thrift_field f;
 
 	r->created_by = "";
-	read_file(&p);
+	while ((f = sl__thrift_next(&p.t)).type != THRIFT_STOP) {
+		if (f.id == 2) {
+			read_schema(&p, f.type);
+		} else if (f.id == 3) {
+			int64_t rows = sl__thrift_get_int(&p.t, f.type);
+			p.rows = rows >= 0;
+			r->rows = (uint64_t)rows;
+		} else if (f.id == 4) {
+			size_t n = sl__thrift_get_list(&p.t, f.type, THRIFT_STRUCT);
+			if (!p.schema || p.groups)
+				fail(&p, SL_ECORRUPT, "row groups before the schema, or twice", NULL);
+			for (size_t i = 0; i < n && p.t.bad == NULL; i++)
+				read_group(&p);
+			p.groups = true;
+		} else if (f.id == 5) {
+			read_metadata(&p, f.type);
+		} else if (f.id == 6) {
+			r->created_by = get_text(&p, f.type);
+		} else if (f.id == 8) {
+			fail(&p, SL_EUNSUPPORTED, "it is encrypted", NULL);
+		} else {
+			sl__thrift_skip(&p.t, f.type);
+		}
+	}
 	if (p.rc != 0)
 		return p.rc;
 	if (p.t.bad != NULL)

@@ -34,37 +34,6 @@ static void empty_struct(struct sl__thrift_out *t, int id)
 	sl__thrift_end(t);
 }
 
-static void put_timestamp(struct sl__thrift_out *t, enum sl_parquet_unit unit, bool utc)
-{
-	sl__thrift_begin(t, PQ_LOGICAL_TIMESTAMP);
-	sl__thrift_bool(t, 1, utc);
-	sl__thrift_begin(t, 2);
-	empty_struct(t, unit == SL_PARQUET_MILLIS ? 1 : unit == SL_PARQUET_MICROS ? 2 : 3);
-	sl__thrift_end(t);
-	sl__thrift_end(t);
-}
-
-static void put_logical_type(struct sl__thrift_out *t, const struct sl_parquet_column *c)
-{
-	if (c->kind != SL_PARQUET_STRING && c->kind != SL_PARQUET_DATE && c->kind != SL_PARQUET_DECIMAL &&
-	    c->kind != SL_PARQUET_TIMESTAMP)
-		return;
-	sl__thrift_begin(t, 10);
-	if (c->kind == SL_PARQUET_STRING) {
-		empty_struct(t, PQ_LOGICAL_STRING);
-	} else if (c->kind == SL_PARQUET_DATE) {
-		empty_struct(t, PQ_LOGICAL_DATE);
-	} else if (c->kind == SL_PARQUET_DECIMAL) {
-		sl__thrift_begin(t, PQ_LOGICAL_DECIMAL);
-		sl__thrift_i32(t, 1, c->scale);
-		sl__thrift_i32(t, 2, c->precision);
-		sl__thrift_end(t);
-	} else {
-		put_timestamp(t, c->unit, !c->local);
-	}
-	sl__thrift_end(t);
-}
-
 static void put_column(struct sl__thrift_out *t, const struct sl_parquet_column *c)
 {
 	int32_t converted = converted_type(c);
@@ -81,40 +50,28 @@ static void put_column(struct sl__thrift_out *t, const struct sl_parquet_column 
 		sl__thrift_i32(t, 7, c->scale);
 		sl__thrift_i32(t, 8, c->precision);
 	}
-	put_logical_type(t, c);
-	sl__thrift_end(t);
-}
-
-static void put_schema(struct sl__thrift_out *t, const sl_parquet_writer *w)
-{
-	sl__thrift_list(t, 2, w->columns_n + 1, THRIFT_STRUCT);
-	sl__thrift_begin_element(t);
-	sl__thrift_string(t, 4, "schema");
-	sl__thrift_i32(t, 5, (int32_t)w->columns_n);
-	sl__thrift_end(t);
-	for (size_t i = 0; i < w->columns_n; i++)
-		put_column(t, &w->columns[i]);
-}
-
-static void put_statistics(struct sl__thrift_out *t, const struct sl__chunk *c)
-{
-	sl__thrift_begin(t, 12);
-	sl__thrift_i64(t, 3, c->nulls);
-	if (c->bounds != NULL) {
-		sl__thrift_binary(t, 5, c->bounds + c->min_len, c->max_len);
-		sl__thrift_binary(t, 6, c->bounds, c->min_len);
-		sl__thrift_bool(t, 7, true);
-		sl__thrift_bool(t, 8, true);
+	if (c->kind == SL_PARQUET_STRING || c->kind == SL_PARQUET_DATE) {
+		sl__thrift_begin(t, 10); /* the logical type */
+		empty_struct(t, c->kind == SL_PARQUET_STRING ? PQ_LOGICAL_STRING : PQ_LOGICAL_DATE);
+		sl__thrift_end(t);
+	} else if (c->kind == SL_PARQUET_DECIMAL) {
+		sl__thrift_begin(t, 10);
+		sl__thrift_begin(t, PQ_LOGICAL_DECIMAL);
+		sl__thrift_i32(t, 1, c->scale);
+		sl__thrift_i32(t, 2, c->precision);
+		sl__thrift_end(t);
+		sl__thrift_end(t);
+	} else if (c->kind == SL_PARQUET_TIMESTAMP) {
+		sl__thrift_begin(t, 10);
+		sl__thrift_begin(t, PQ_LOGICAL_TIMESTAMP);
+		sl__thrift_bool(t, 1, !c->local);
+		sl__thrift_begin(t, 2);
+		empty_struct(t, c->unit == SL_PARQUET_MILLIS ? 1 : c->unit == SL_PARQUET_MICROS ? 2 : 3);
+		sl__thrift_end(t);
+		sl__thrift_end(t);
+		sl__thrift_end(t);
 	}
 	sl__thrift_end(t);
-}
-
-static void put_encodings(struct sl__thrift_out *t, uint32_t encodings)
-{
-	sl__thrift_list(t, 2, (size_t)__builtin_popcount(encodings), THRIFT_I32);
-	for (int e = 0; e < 32; e++)
-		if (encodings >> e & 1)
-			sl__thrift_varint(t->buf, sl__zigzag(e));
 }
 
 static void put_chunk(struct sl__thrift_out *t, const sl_parquet_writer *w, const struct sl_parquet_column *column,
@@ -124,7 +81,10 @@ static void put_chunk(struct sl__thrift_out *t, const sl_parquet_writer *w, cons
 	sl__thrift_i64(t, 2, 0); /* file_offset: deprecated, 0 as the format asks */
 	sl__thrift_begin(t, 3);
 	sl__thrift_i32(t, 1, (int32_t)sl__pq_physical(column));
-	put_encodings(t, c->encodings);
+	sl__thrift_list(t, 2, (size_t)__builtin_popcount(c->encodings), THRIFT_I32);
+	for (int e = 0; e < 32; e++)
+		if (c->encodings >> e & 1)
+			sl__thrift_varint(t->buf, sl__zigzag(e));
 	sl__thrift_list(t, 3, 1, THRIFT_BINARY);
 	sl__thrift_varint(t->buf, strlen(column->name));
 	(void)sl__buf_str_append(t->buf, column->name);
@@ -135,20 +95,29 @@ static void put_chunk(struct sl__thrift_out *t, const sl_parquet_writer *w, cons
 	sl__thrift_i64(t, 9, c->data_offset);
 	if (c->dictionary_offset >= 0)
 		sl__thrift_i64(t, 11, c->dictionary_offset);
-	put_statistics(t, c);
+
+	sl__thrift_begin(t, 12); /* statistics */
+	sl__thrift_i64(t, 3, c->nulls);
+	if (c->bounds != NULL) {
+		sl__thrift_binary(t, 5, c->bounds + c->min_len, c->max_len);
+		sl__thrift_binary(t, 6, c->bounds, c->min_len);
+		sl__thrift_bool(t, 7, true);
+		sl__thrift_bool(t, 8, true);
+	}
+	sl__thrift_end(t);
 	sl__thrift_end(t);
 	sl__thrift_end(t);
 }
 
-static void put_groups(struct sl__thrift_out *t, const sl_parquet_writer *w)
+static void put_row_groups(struct sl__thrift_out *t, const sl_parquet_writer *w)
 {
-	sl__thrift_list(t, 4, w->groups_n, THRIFT_STRUCT);
-	for (size_t g = 0; g < w->groups_n; g++) {
+	sl__thrift_list(t, 4, w->n_groups, THRIFT_STRUCT);
+	for (size_t g = 0; g < w->n_groups; g++) {
 		const struct sl__group *group = &w->groups[g];
 
 		sl__thrift_begin_element(t);
-		sl__thrift_list(t, 1, w->columns_n, THRIFT_STRUCT);
-		for (size_t i = 0; i < w->columns_n; i++)
+		sl__thrift_list(t, 1, w->n_columns, THRIFT_STRUCT);
+		for (size_t i = 0; i < w->n_columns; i++)
 			put_chunk(t, w, &w->columns[i], &group->chunks[i], group->rows);
 		sl__thrift_i64(t, 2, group->uncompressed_bytes);
 		sl__thrift_i64(t, 3, group->rows);
@@ -160,44 +129,40 @@ static void put_groups(struct sl__thrift_out *t, const sl_parquet_writer *w)
 	}
 }
 
-static void put_metadata(struct sl__thrift_out *t, const sl_parquet_writer *w)
+int sl__footer_write(sl_parquet_writer *w, struct sl_err *err)
 {
-	if (w->metadata_n == 0)
-		return;
-	sl__thrift_list(t, 5, w->metadata_n, THRIFT_STRUCT);
-	for (size_t i = 0; i < w->metadata_n; i++) {
+	struct sl__thrift_out out = {.buf = &w->page}, *t = &out;
+
+	sl__buf_clear(&w->page);
+	sl__thrift_i32(t, 1, VERSION);
+	sl__thrift_list(t, 2, w->n_columns + 1, THRIFT_STRUCT); /* the schema: its root, and the columns */
+	sl__thrift_begin_element(t);
+	sl__thrift_string(t, 4, "schema");
+	sl__thrift_i32(t, 5, (int32_t)w->n_columns);
+	sl__thrift_end(t);
+	for (size_t i = 0; i < w->n_columns; i++)
+		put_column(t, &w->columns[i]);
+	sl__thrift_i64(t, 3, (int64_t)w->rows);
+	put_row_groups(t, w);
+	if (w->n_metadata > 0)
+		sl__thrift_list(t, 5, w->n_metadata, THRIFT_STRUCT);
+	for (size_t i = 0; i < w->n_metadata; i++) {
 		sl__thrift_begin_element(t);
 		sl__thrift_string(t, 1, w->metadata[i].key);
 		if (w->metadata[i].value != NULL)
 			sl__thrift_string(t, 2, w->metadata[i].value);
 		sl__thrift_end(t);
 	}
-}
-
-/* The order of each column's bounds: that of its type. Arrow ignores bounds without it. */
-static void put_orders(struct sl__thrift_out *t, size_t n)
-{
-	sl__thrift_list(t, 7, n, THRIFT_STRUCT);
-	for (size_t i = 0; i < n; i++) {
+	sl__thrift_string(t, 6, w->created_by);
+	/* The order of each column's bounds: that of its type. Arrow ignores bounds without it. */
+	sl__thrift_list(t, 7, w->n_columns, THRIFT_STRUCT);
+	for (size_t i = 0; i < w->n_columns; i++) {
 		sl__thrift_begin_element(t);
 		empty_struct(t, 1);
 		sl__thrift_end(t);
 	}
-}
-
-int sl__footer_write(sl_parquet_writer *w, struct sl_err *err)
-{
-	struct sl__thrift_out t = {.buf = &w->page};
-
-	sl__buf_clear(&w->page);
-	sl__thrift_i32(&t, 1, VERSION);
-	put_schema(&t, w);
-	sl__thrift_i64(&t, 3, (int64_t)w->rows);
-	put_groups(&t, w);
-	put_metadata(&t, w);
-	sl__thrift_string(&t, 6, w->created_by);
-	put_orders(&t, w->columns_n);
 	(void)sl__buf_append(&w->page, "", 1);
+
 	size_t n = w->page.len;
 	if (n > INT32_MAX)
 		return sl_err_set(err, SL_ETOOBIG, "parquet: a footer of %zu bytes", n);

@@ -31,9 +31,9 @@ struct sl__bytes_in {
 	const uint8_t *at, *end;
 };
 
-/* Read exactly n values. 0, or SL_ECORRUPT when the bytes do not hold so many, or one has a value above max. */
+/* Read exactly n values. 0, or SL_ECORRUPT when the bytes hold fewer, or one has a value above max. */
 SL_MUST_CHECK int sl__hybrid_get(struct sl__bytes_in *in, uint32_t *out, size_t n, unsigned width, uint32_t max);
-/* Read n values of width bits (0 to 64); n * width is a multiple of 8. SL_ECORRUPT: not so many bytes. */
+/* Read n values of width bits (0 to 64); n * width is a multiple of 8. SL_ECORRUPT: too few bytes. */
 SL_MUST_CHECK int sl__unpack64(struct sl__bytes_in *in, uint64_t *out, size_t n, unsigned width);
 /* At most 10 bytes. SL_ECORRUPT. */
 SL_MUST_CHECK int sl__varint_get(struct sl__bytes_in *in, uint64_t *v);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A page: its header, its CRC, and its bytes without compression. */
 #include "parquet/crc32.h"
 #include "parquet/reader.h"
 #include "parquet/thrift.h"
@@ -8,63 +9,36 @@ struct header {
 	bool has_crc, has_body;
 };
 
-/* DataPageHeader or DictionaryPageHeader: the first two fields are alike. */
-static void read_body(struct sl__thrift_in *t, struct header *h, enum thrift_type type)
-{
-	struct sl__thrift_field f;
-
-	h->has_body = true;
-	sl__thrift_enter(t, type);
-	while ((f = sl__thrift_next(t)).type != THRIFT_STOP) {
-		if (f.id == 1)
-			h->values = sl__thrift_get_int(t, f.type);
-		else if (f.id == 2)
-			h->encoding = sl__thrift_get_int(t, f.type);
-		else if (f.id == 3 && f.type == THRIFT_I32)
-			h->levels = sl__thrift_get_int(t, f.type);
-		else
-			sl__thrift_skip(t, f.type);
-	}
-}
-
 static void read_header(struct sl__thrift_in *t, struct header *h)
 {
 	struct sl__thrift_field f;
+	int64_t *numbers[] = {[1] = &h->kind, [2] = &h->bytes, [3] = &h->packed, [4] = &h->crc};
 
 	*h = (struct header){.kind = -1, .bytes = -1, .packed = -1, .values = -1, .encoding = -1, .levels = PQ_RLE};
 	while ((f = sl__thrift_next(t)).type != THRIFT_STOP) {
-		if (f.id == 1) {
-			h->kind = sl__thrift_get_int(t, f.type);
-		} else if (f.id == 2) {
-			h->bytes = sl__thrift_get_int(t, f.type);
-		} else if (f.id == 3) {
-			h->packed = sl__thrift_get_int(t, f.type);
-		} else if (f.id == 4) {
-			h->crc = sl__thrift_get_int(t, f.type);
-			h->has_crc = true;
-		} else if ((f.id == 5 && h->kind == PQ_DATA_PAGE) || (f.id == 7 && h->kind == PQ_DICTIONARY_PAGE)) {
-			read_body(t, h, f.type);
-		} else {
+		if (f.id >= 1 && f.id <= 4) {
+			*numbers[f.id] = sl__thrift_get_int(t, f.type);
+			h->has_crc = h->has_crc || f.id == 4;
+			continue;
+		}
+		if (!(f.id == 5 && h->kind == PQ_DATA_PAGE) && !(f.id == 7 && h->kind == PQ_DICTIONARY_PAGE)) {
 			sl__thrift_skip(t, f.type);
+			continue;
+		}
+		/* DataPageHeader or DictionaryPageHeader: the first two fields are alike. */
+		h->has_body = true;
+		sl__thrift_enter(t, f.type);
+		while ((f = sl__thrift_next(t)).type != THRIFT_STOP) {
+			if (f.id == 1)
+				h->values = sl__thrift_get_int(t, f.type);
+			else if (f.id == 2)
+				h->encoding = sl__thrift_get_int(t, f.type);
+			else if (f.id == 3 && f.type == THRIFT_I32)
+				h->levels = sl__thrift_get_int(t, f.type);
+			else
+				sl__thrift_skip(t, f.type);
 		}
 	}
-}
-
-static int check_header(const struct header *h, uint64_t left, const char **why)
-{
-	if (h->kind == PQ_DATA_PAGE_V2) {
-		*why = "a data page of version 2";
-		return SL_EUNSUPPORTED;
-	}
-	if (h->kind != PQ_DATA_PAGE && h->kind != PQ_DICTIONARY_PAGE && h->kind != PQ_INDEX_PAGE)
-		*why = "a page of an unknown kind";
-	else if (h->bytes < 0 || h->packed < 0 || (uint64_t)h->packed > left)
-		*why = "a page's size is wrong";
-	else if (h->kind != PQ_INDEX_PAGE && (!h->has_body || h->values < 0 || h->encoding < 0 || h->encoding > 31))
-		*why = "a page's header lacks something";
-	else
-		return 0;
-	return SL_ECORRUPT;
 }
 
 int sl__page_next(struct sl__bytes_in *in, struct sl__page *p, const char **why)
@@ -73,13 +47,21 @@ int sl__page_next(struct sl__bytes_in *in, struct sl__page *p, const char **why)
 	struct header h;
 
 	read_header(&t, &h);
+	*why = NULL;
 	if (t.bad != NULL) {
 		*why = t.bad;
-		return SL_ECORRUPT;
+	} else if (h.kind == PQ_DATA_PAGE_V2) {
+		*why = "a data page of version 2";
+		return SL_EUNSUPPORTED;
+	} else if (h.kind != PQ_DATA_PAGE && h.kind != PQ_DICTIONARY_PAGE && h.kind != PQ_INDEX_PAGE) {
+		*why = "a page of an unknown kind";
+	} else if (h.bytes < 0 || h.packed < 0 || h.packed > t.end - t.at) {
+		*why = "a page's size is wrong";
+	} else if (h.kind != PQ_INDEX_PAGE && (!h.has_body || h.values < 0 || h.encoding < 0 || h.encoding > 31)) {
+		*why = "a page's header is incomplete";
 	}
-	int rc = check_header(&h, (uint64_t)(t.end - t.at), why);
-	if (rc != 0)
-		return rc;
+	if (*why != NULL)
+		return SL_ECORRUPT;
 	*p = (struct sl__page){.kind = (enum pq_page)h.kind,
 			       .encoding = (enum pq_encoding)h.encoding,
 			       .values = (size_t)h.values,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A page: compressed, with its header before it, handed to the callback. */
 #include <zstd_errors.h>
 
 #include "parquet/crc32.h"
@@ -17,7 +18,7 @@ int sl__writer_emit(sl_parquet_writer *w, const void *bytes, size_t n, struct sl
 }
 
 /* Level 3 looks for matches of five bytes. In hexadecimal, base 32 and the like these are everywhere, by chance, and
- * cost more to tell than they save: with matches of seven bytes and more such a page is smaller, and packed nine times
+ * cost more to encode than they save: with matches of seven bytes and more such a page is smaller, and packed nine times
  * as fast (measured: 64 hexadecimal digits, 105 and 916 MB/s). Which is better is tried with the beginning of a chunk.
  */
 #define LONG_MATCH 7
@@ -29,17 +30,6 @@ static size_t pack_sample(sl_parquet_writer *w, int min_match)
 	return ZSTD_compress2(w->zstd, w->packed.data, w->packed.cap, w->page.data, SAMPLE_BYTES);
 }
 
-/* Once per chunk, at its first page that is large enough to tell; packed has room for it. */
-static void choose_match(sl_parquet_writer *w)
-{
-	if (w->match_chosen || w->page.len < 2 * SAMPLE_BYTES)
-		return;
-	size_t standard = pack_sample(w, 0), longer = pack_sample(w, LONG_MATCH);
-	if (ZSTD_isError(longer) || (!ZSTD_isError(standard) && standard < longer))
-		(void)ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_minMatch, 0);
-	w->match_chosen = true;
-}
-
 void sl__page_new_chunk(sl_parquet_writer *w)
 {
 	w->match_chosen = false;
@@ -48,7 +38,7 @@ void sl__page_new_chunk(sl_parquet_writer *w)
 }
 
 /* The page as the file holds it, into w->packed after HEADER_ROOM. */
-static int pack(sl_parquet_writer *w, size_t *n, struct sl_err *err)
+static int pack_page(sl_parquet_writer *w, size_t *n, struct sl_err *err)
 {
 	size_t bound = w->zstd_level != 0 ? ZSTD_compressBound(w->page.len) : w->page.len;
 
@@ -61,7 +51,13 @@ static int pack(sl_parquet_writer *w, size_t *n, struct sl_err *err)
 		*n = w->page.len;
 		return 0;
 	}
-	choose_match(w);
+	/* Choose the length of matches once per chunk, at its first page that is large enough to decide. */
+	if (!w->match_chosen && w->page.len >= 2 * SAMPLE_BYTES) {
+		size_t standard = pack_sample(w, 0), longer = pack_sample(w, LONG_MATCH);
+		if (ZSTD_isError(longer) || (!ZSTD_isError(standard) && standard < longer))
+			(void)ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_minMatch, 0);
+		w->match_chosen = true;
+	}
 	*n = ZSTD_compress2(w->zstd, w->packed.data + HEADER_ROOM, bound, w->page.data, w->page.len);
 	if (ZSTD_isError(*n))
 		return sl_err_set(err, ZSTD_getErrorCode(*n) == ZSTD_error_memory_allocation ? SL_ENOMEM : SL_EINTERNAL,
@@ -69,51 +65,46 @@ static int pack(sl_parquet_writer *w, size_t *n, struct sl_err *err)
 	return 0;
 }
 
-static void put_header(sl_parquet_writer *w, enum pq_page kind, enum pq_encoding encoding, size_t values, size_t packed)
+int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, struct sl__page_out page, struct sl_err *err)
 {
 	struct sl__thrift_out t = {.buf = &w->header};
-	uint32_t crc = sl__crc32(0, w->packed.data + HEADER_ROOM, packed);
-
-	sl__buf_clear(&w->header);
-	sl__thrift_i32(&t, 1, (int32_t)kind);
-	sl__thrift_i32(&t, 2, (int32_t)w->page.len);
-	sl__thrift_i32(&t, 3, (int32_t)packed);
-	sl__thrift_i32(&t, 4, (int32_t)crc);
-	sl__thrift_begin(&t, kind == PQ_DATA_PAGE ? 5 : 7);
-	sl__thrift_i32(&t, 1, (int32_t)values);
-	sl__thrift_i32(&t, 2, (int32_t)encoding);
-	if (kind == PQ_DATA_PAGE) {
-		sl__thrift_i32(&t, 3, PQ_RLE);
-		sl__thrift_i32(&t, 4, PQ_RLE);
-	}
-	sl__thrift_end(&t);
-	(void)sl__buf_append(&w->header, "", 1);
-}
-
-int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, enum pq_page kind, enum pq_encoding encoding,
-		   size_t values, struct sl_err *err)
-{
 	size_t packed = 0;
 
 	if (w->page.failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a page");
 	if (w->page.len > INT32_MAX)
 		return sl_err_set(err, SL_ETOOBIG, "parquet: a page of %zu bytes", w->page.len);
-	int rc = pack(w, &packed, err);
+	int rc = pack_page(w, &packed, err);
 	if (rc != 0)
 		return rc;
-	put_header(w, kind, encoding, values, packed);
+
+	/* PageHeader */
+	sl__buf_clear(&w->header);
+	sl__thrift_i32(&t, 1, (int32_t)page.kind);
+	sl__thrift_i32(&t, 2, (int32_t)w->page.len);
+	sl__thrift_i32(&t, 3, (int32_t)packed);
+	sl__thrift_i32(&t, 4, (int32_t)sl__crc32(0, w->packed.data + HEADER_ROOM, packed));
+	sl__thrift_begin(&t, page.kind == PQ_DATA_PAGE ? 5 : 7);
+	sl__thrift_i32(&t, 1, (int32_t)page.values);
+	sl__thrift_i32(&t, 2, (int32_t)page.encoding);
+	if (page.kind == PQ_DATA_PAGE) {
+		sl__thrift_i32(&t, 3, PQ_RLE);
+		sl__thrift_i32(&t, 4, PQ_RLE);
+	}
+	sl__thrift_end(&t);
+	(void)sl__buf_append(&w->header, "", 1);
 	if (w->header.failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a page's header");
+
 	size_t header = w->header.len;
 	assert(header <= HEADER_ROOM);
-	if (kind == PQ_DICTIONARY_PAGE)
+	if (page.kind == PQ_DICTIONARY_PAGE)
 		c->dictionary_offset = (int64_t)w->offset;
 	else if (c->data_offset < 0)
 		c->data_offset = (int64_t)w->offset;
 	c->bytes += (int64_t)(header + packed);
 	c->uncompressed_bytes += (int64_t)(header + w->page.len);
-	c->encodings |= 1u << encoding;
+	c->encodings |= 1u << page.encoding;
 	char *from = w->packed.data + HEADER_ROOM - header;
 	memcpy(from, w->header.data, header);
 	return sl__writer_emit(w, from, header + packed, err);

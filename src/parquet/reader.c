@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The reader's handle: opening, what the footer says, and the check of everything in a file against its footer. */
 #include "parquet/reader.h"
+
+#include "parquet/bounds.h"
 
 #define MAX_FOOTER_DEFAULT (INT64_C(64) << 20)
 #define MAX_CHUNK_DEFAULT (INT64_C(256) << 20)
@@ -12,12 +15,13 @@ static int read_at(sl_parquet_reader *r, void *buf, size_t n, uint64_t offset, s
 	return 0;
 }
 
-static int check_ends(sl_parquet_reader *r, uint8_t tail[PQ_TAIL_BYTES], struct sl_err *err)
+static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 {
 	char magic[PQ_MAGIC_BYTES];
+	uint8_t tail[PQ_TAIL_BYTES];
 
 	if (r->file_bytes < PQ_MAGIC_BYTES + PQ_TAIL_BYTES)
-		return sl_err_set(err, SL_ECORRUPT, "parquet: %llu bytes are no Parquet file",
+		return sl_err_set(err, SL_ECORRUPT, "parquet: not a Parquet file (only %llu bytes long)",
 				  (unsigned long long)r->file_bytes);
 	int rc = read_at(r, magic, sizeof(magic), 0, err);
 	if (rc == 0)
@@ -25,20 +29,11 @@ static int check_ends(sl_parquet_reader *r, uint8_t tail[PQ_TAIL_BYTES], struct 
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "parquet");
 	if (memcmp(magic, PQ_MAGIC, PQ_MAGIC_BYTES) != 0)
-		return sl_err_set(err, SL_ECORRUPT, "parquet: no Parquet file: it does not begin with %s", PQ_MAGIC);
+		return sl_err_set(err, SL_ECORRUPT, "parquet: not a Parquet file: it does not begin with %s", PQ_MAGIC);
 	if (memcmp(tail + 4, PQ_MAGIC, PQ_MAGIC_BYTES) != 0)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: it does not end with %s: cut off, or never finished",
 				  PQ_MAGIC);
-	return 0;
-}
 
-static int read_footer(sl_parquet_reader *r, struct sl_err *err)
-{
-	uint8_t tail[PQ_TAIL_BYTES];
-	int rc = check_ends(r, tail, err);
-
-	if (rc != 0)
-		return rc;
 	r->footer_bytes = sl__get32(tail);
 	if (r->footer_bytes > r->file_bytes - PQ_TAIL_BYTES - PQ_MAGIC_BYTES)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: a footer of %zu bytes in a file of %llu", r->footer_bytes,
@@ -53,27 +48,6 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 	return rc != 0 ? sl_err_wrap(err, rc, "parquet: footer") : sl__footer_parse(r, err);
 }
 
-static int make_held(sl_parquet_reader *r, struct sl_err *err)
-{
-	r->held = sl__calloc(&r->env, r->columns_n, sizeof(*r->held));
-	if (r->held == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", r->columns_n);
-	for (size_t i = 0; i < r->columns_n; i++) {
-		sl__buf_init(&r->held[i].values, &r->env);
-		sl__buf_init(&r->held[i].nulls, &r->env);
-	}
-	return 0;
-}
-
-static int take_limits(sl_parquet_reader *r, const struct sl_parquet_reader_opts *o, struct sl_err *err)
-{
-	if (o->max_footer_bytes < 0 || o->max_chunk_bytes < 0)
-		return sl_err_set(err, SL_EINVAL, "parquet: max_footer_bytes or max_chunk_bytes is negative");
-	r->max_footer_bytes = (uint64_t)(o->max_footer_bytes != 0 ? o->max_footer_bytes : MAX_FOOTER_DEFAULT);
-	r->max_chunk_bytes = (uint64_t)(o->max_chunk_bytes != 0 ? o->max_chunk_bytes : MAX_CHUNK_DEFAULT);
-	return 0;
-}
-
 static int open_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
 		       const struct sl_parquet_reader_opts *opts, struct sl_err *err)
 {
@@ -84,25 +58,32 @@ static int open_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
 	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
+	if (o.max_footer_bytes < 0 || o.max_chunk_bytes < 0)
+		return sl_err_set(err, SL_EINVAL, "parquet: max_footer_bytes or max_chunk_bytes is negative");
 	sl_parquet_reader *r = sl__alloc(&env, sizeof(*r));
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a reader");
 	*r = *source;
 	r->env = env;
+	r->max_footer_bytes = (uint64_t)(o.max_footer_bytes != 0 ? o.max_footer_bytes : MAX_FOOTER_DEFAULT);
+	r->max_chunk_bytes = (uint64_t)(o.max_chunk_bytes != 0 ? o.max_chunk_bytes : MAX_CHUNK_DEFAULT);
 	sl__buf_init(&r->raw, &r->env);
 	sl__buf_init(&r->page, &r->env);
 	sl__buf_init(&r->index, &r->env);
 	sl__buf_init(&r->dictionary, &r->env);
-	rc = take_limits(r, &o, err);
-	if (rc == 0)
-		rc = read_footer(r, err);
-	if (rc == 0)
-		rc = make_held(r, err);
-	if (rc != 0)
+	rc = read_footer(r, err);
+	if (rc == 0 && (r->held = sl__calloc(&r->env, r->n_columns, sizeof(*r->held))) == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", r->n_columns);
+	if (rc != 0) {
 		sl_parquet_reader_free(r);
-	else
-		*out = r;
-	return rc;
+		return rc;
+	}
+	for (size_t i = 0; i < r->n_columns; i++) {
+		sl__buf_init(&r->held[i].values, &r->env);
+		sl__buf_init(&r->held[i].nulls, &r->env);
+	}
+	*out = r;
+	return 0;
 }
 
 int sl_parquet_reader_open(sl_parquet_reader **out, sl_parquet_read_fn *read, void *ctx, uint64_t file_bytes,
@@ -128,7 +109,7 @@ void sl_parquet_reader_free(sl_parquet_reader *r)
 	if (r == NULL)
 		return;
 	struct sl_env env = r->env;
-	for (size_t i = 0; r->held != NULL && i < r->columns_n; i++) {
+	for (size_t i = 0; r->held != NULL && i < r->n_columns; i++) {
 		sl__held_release(r, &r->held[i]);
 		sl__free(&env, r->held[i].pages);
 		sl__buf_fini(&r->held[i].values);
@@ -151,18 +132,18 @@ void sl_parquet_reader_free(sl_parquet_reader *r)
 void sl_parquet_reader_info(const sl_parquet_reader *r, struct sl_parquet_info *out)
 {
 	*out = (struct sl_parquet_info){.columns = r->columns,
-					.columns_n = r->columns_n,
+					.columns_n = r->n_columns,
 					.rows = r->rows,
-					.row_groups = r->groups_n,
+					.row_groups = r->n_groups,
 					.created_by = r->created_by,
 					.metadata = r->metadata,
-					.metadata_n = r->metadata_n,
+					.metadata_n = r->n_metadata,
 					.footer_bytes = r->footer_bytes};
 }
 
 static int check_place(const sl_parquet_reader *r, size_t group, size_t column, struct sl_err *err)
 {
-	if (group < r->groups_n && column < r->columns_n)
+	if (group < r->n_groups && column < r->n_columns)
 		return 0;
 	return sl_err_set(err, SL_EINVAL, "parquet: no row group %zu with a column %zu", group, column);
 }
@@ -172,9 +153,10 @@ int sl_parquet_reader_chunk(const sl_parquet_reader *r, size_t group, size_t col
 {
 	int rc = check_place(r, group, column, err);
 
-	if (rc == 0)
-		*out = r->chunks[group * r->columns_n + column].told;
-	return rc;
+	if (rc != 0)
+		return rc;
+	*out = r->chunks[group * r->n_columns + column].told;
+	return 0;
 }
 
 int sl_parquet_reader_read(sl_parquet_reader *r, size_t group, size_t column, struct sl_parquet_values *out,
@@ -183,4 +165,80 @@ int sl_parquet_reader_read(sl_parquet_reader *r, size_t group, size_t column, st
 	int rc = check_place(r, group, column, err);
 
 	return rc == 0 ? sl__chunk_read(r, group, column, out, err) : rc;
+}
+
+/* ---- the check: what a reader that trusts bounds and counts relies on ---- */
+
+/* A NaN lies within no bounds. */
+static bool bounds_hold(const struct sl__bounds *values, const struct sl_parquet_column *c,
+			const struct sl_parquet_chunk *chunk)
+{
+	struct sl__bounds told = {0};
+
+	if (!chunk->has_bounds)
+		return true;
+	if (!sl__bounds_add_told(&told, c, chunk->min) || !sl__bounds_add_told(&told, c, chunk->max))
+		return false;
+	return !values->nan && (!values->any || sl__bounds_contain(&told, values, c));
+}
+
+static int check_chunk(sl_parquet_reader *r, size_t group, size_t column, struct sl_err *err)
+{
+	const struct sl_parquet_column *c = &r->columns[column];
+	const struct sl_parquet_chunk *chunk = &r->chunks[group * r->n_columns + column].told;
+	size_t entry = sl__pq_entry_bytes(c), n = (size_t)chunk->rows;
+	struct sl_parquet_values v;
+	struct sl__bounds bounds = {0};
+	uint64_t nulls = 0;
+	bool utf8 = true;
+	int rc = sl__chunk_read(r, group, column, &v, err);
+
+	if (rc != 0)
+		return rc;
+
+	/* Bounds as the writer takes them: without NULLs, which are counted. */
+	if (v.nulls == NULL)
+		sl__bounds_add(&bounds, c, v.values, n);
+	for (size_t i = 0; v.nulls != NULL && i < n; i++) {
+		if (v.nulls[i] != 0)
+			nulls++;
+		else
+			sl__bounds_add(&bounds, c, (const char *)v.values + i * entry, 1);
+	}
+	for (size_t i = 0; c->kind == SL_PARQUET_STRING && utf8 && i < n; i++)
+		utf8 = sl__pq_is_utf8(((const struct sl_parquet_bytes *)v.values)[i]);
+	const char *why;
+	if (chunk->nulls >= 0 && (uint64_t)chunk->nulls != nulls)
+		why = "another number of NULLs than the footer says";
+	else if (!bounds_hold(&bounds, c, chunk))
+		why = "a value outside the footer's bounds";
+	else if (!utf8)
+		why = "a text that is not UTF-8";
+	else
+		return 0;
+	return sl_err_set(err, SL_ECORRUPT, "parquet: row group %zu, column '%.60s': %s", group, c->name, why);
+}
+
+int sl_parquet_reader_check(sl_parquet_reader *r, struct sl_err *err)
+{
+	uint64_t at = PQ_MAGIC_BYTES;
+
+	/* Chunks follow each other from the magic to the footer, without gaps: unread bytes could be anything. */
+	for (size_t i = 0; i < r->n_groups * r->n_columns; i++) {
+		const struct sl_parquet_chunk *c = &r->chunks[i].told;
+		if (c->offset != at)
+			return sl_err_set(err, SL_ECORRUPT,
+					  "parquet: row group %zu, column '%.60s': it is not where the one before ends",
+					  i / r->n_columns, r->columns[i % r->n_columns].name);
+		at += c->bytes;
+	}
+	if (at != r->file_bytes - PQ_TAIL_BYTES - r->footer_bytes)
+		return sl_err_set(err, SL_ECORRUPT, "parquet: bytes between the last row group and the footer");
+	for (size_t g = 0; g < r->n_groups; g++)
+		for (size_t c = 0; c < r->n_columns; c++) {
+			int rc = check_chunk(r, g, c, err);
+			if (rc != 0)
+				return rc;
+		}
+	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reader inside. Open reads the footer (footer_read.c), keeps its bytes, to which bounds point, and checks that
- * what it tells can be: chunks lie between the first magic and the footer, every row group has every column. A read
+ * it is plausible: chunks lie between the first magic and the footer, every row group has every column. A read
  * fetches the bytes of one chunk, goes through its pages (page_read.c) and decodes them (chunk_read.c).
  *
  * Invariants:
@@ -27,7 +27,7 @@ struct sl__rchunk {
 struct sl__held {
 	struct sl__buf values, nulls;
 	char **pages; /* that byte arrays point to */
-	size_t pages_n, pages_cap;
+	size_t n_pages, pages_cap;
 };
 
 struct sl_parquet_reader {
@@ -43,13 +43,13 @@ struct sl_parquet_reader {
 	char *text; /* the footer's texts with a NUL after each */
 	size_t text_used;
 	struct sl_parquet_column *columns;
-	size_t columns_n;
+	size_t n_columns;
 	struct sl_parquet_pair *metadata;
-	size_t metadata_n;
+	size_t n_metadata;
 	const char *created_by;
 	uint64_t rows;
-	struct sl__rchunk *chunks; /* groups_n times columns_n */
-	size_t groups_n, groups_cap;
+	struct sl__rchunk *chunks; /* n_groups times n_columns */
+	size_t n_groups, groups_cap;
 
 	struct sl__held *held;     /* one per column */
 	struct sl__buf raw;        /* the bytes of a chunk */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The writer's handle: options, row groups, rows. writer.h has the invariants. */
 #include "parquet/writer.h"
 
 #include "base/options.h"
@@ -27,7 +28,7 @@ static int check_range(const char *name, int64_t value, int64_t low, int64_t hig
 			  (long long)low, (long long)high);
 }
 
-static int take_numbers(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
+static int take_options(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
 	w->zstd_level = o->zstd_level == SL_NONE ? 0 : (int)sl__or_default(o->zstd_level, LEVEL_DEFAULT);
 	w->group_rows_max = sl__or_default(o->row_group_rows, GROUP_ROWS_DEFAULT);
@@ -36,13 +37,13 @@ static int take_numbers(sl_parquet_writer *w, const struct sl_parquet_writer_opt
 		o->dictionary_bytes == SL_NONE ? 0 : sl__or_default(o->dictionary_bytes, DICTIONARY_BYTES_DEFAULT);
 	w->check_utf8 = o->check_utf8 != SL_OFF;
 	int rc = check_range("zstd_level", w->zstd_level, 0, LEVEL_MAX, err);
-	if (rc == 0)
-		rc = check_range("row_group_rows", w->group_rows_max, 1, GROUP_ROWS_MAX, err);
-	if (rc == 0)
-		rc = check_range("row_group_bytes", w->group_bytes_max, 1, GROUP_BYTES_MAX, err);
-	if (rc == 0)
-		rc = check_range("dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX, err);
-	return rc;
+	if (rc != 0)
+		return rc;
+	if ((rc = check_range("row_group_rows", w->group_rows_max, 1, GROUP_ROWS_MAX, err)) != 0)
+		return rc;
+	if ((rc = check_range("row_group_bytes", w->group_bytes_max, 1, GROUP_BYTES_MAX, err)) != 0)
+		return rc;
+	return check_range("dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX, err);
 }
 
 static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
@@ -68,20 +69,107 @@ static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_op
 			text += strlen(text) + 1;
 		}
 	}
-	w->metadata_n = o->metadata_n;
+	w->n_metadata = o->metadata_n;
 	return 0;
 }
 
-/* ---- life ---- */
+/* ---- rows that wait for their row group to be full: copies, by column ---- */
 
-static void init_buffers(sl_parquet_writer *w)
+static int pending_init(sl_parquet_writer *w)
 {
-	struct sl__buf *all[] = {&w->page, &w->packed, &w->header, &w->dense, &w->index, &w->levels, &w->views};
-
-	for (size_t i = 0; i < SL_COUNT(all); i++)
-		sl__buf_init(all[i], &w->env);
-	sl__dict_init(&w->dictionary, &w->env);
+	w->pending = sl__calloc(&w->env, w->n_columns, sizeof(*w->pending));
+	if (w->pending == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < w->n_columns; i++) {
+		sl__buf_init(&w->pending[i].values, &w->env);
+		sl__buf_init(&w->pending[i].bytes, &w->env);
+		sl__buf_init(&w->pending[i].nulls, &w->env);
+	}
+	return 0;
 }
+
+static void pending_fini(sl_parquet_writer *w)
+{
+	for (size_t i = 0; w->pending != NULL && i < w->n_columns; i++) {
+		sl__buf_fini(&w->pending[i].values);
+		sl__buf_fini(&w->pending[i].bytes);
+		sl__buf_fini(&w->pending[i].nulls);
+	}
+	sl__free(&w->env, w->pending);
+	w->pending = NULL;
+}
+
+static void pending_clear(sl_parquet_writer *w)
+{
+	for (size_t i = 0; i < w->n_columns; i++) {
+		sl__buf_clear(&w->pending[i].values);
+		sl__buf_clear(&w->pending[i].bytes);
+		sl__buf_clear(&w->pending[i].nulls);
+	}
+	w->waiting = false;
+}
+
+/* Copy n rows that begin at `from`. SL_ENOMEM. */
+static int pending_add(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from, size_t n)
+{
+	w->waiting = true;
+	for (size_t i = 0; i < w->n_columns; i++) {
+		struct sl__pending *p = &w->pending[i];
+		const struct sl_parquet_column *c = &w->columns[i];
+		size_t entry = sl__pq_entry_bytes(c);
+		const uint8_t *nulls = columns[i].nulls != NULL ? columns[i].nulls + from : NULL;
+		const char *values = (const char *)columns[i].values + from * entry;
+
+		if (sl__pq_physical(c) == PQ_BYTE_ARRAY) {
+			const struct sl_parquet_bytes *v = (const struct sl_parquet_bytes *)(const void *)values;
+			(void)sl__buf_reserve(&p->values, n * sizeof(uint32_t));
+			for (size_t k = 0; k < n; k++) { /* a NULL row leaves no bytes: its entry may be anything */
+				uint32_t len = nulls != NULL && nulls[k] != 0 ? 0 : v[k].len;
+				(void)sl__buf_append(&p->values, &len, sizeof(len));
+				(void)sl__buf_append(&p->bytes, v[k].data, len);
+			}
+		} else {
+			(void)sl__buf_append(&p->values, values, n * entry);
+		}
+		if (c->nullable && sl__buf_reserve(&p->nulls, n) == 0) {
+			if (nulls != NULL)
+				memcpy(p->nulls.data + p->nulls.len, nulls, n);
+			else
+				memset(p->nulls.data + p->nulls.len, 0, n);
+			p->nulls.len += n;
+		}
+		if (p->values.failed != 0 || p->bytes.failed != 0 || p->nulls.failed != 0)
+			return SL_ENOMEM;
+	}
+	return 0;
+}
+
+/* The rows of a column; byte arrays are laid out in w->views. SL_ENOMEM. */
+static int pending_get(sl_parquet_writer *w, size_t column, struct sl_parquet_values *out)
+{
+	const struct sl_parquet_column *c = &w->columns[column];
+	struct sl__pending *p = &w->pending[column];
+
+	out->nulls = c->nullable ? (const uint8_t *)p->nulls.data : NULL;
+	out->values = p->values.data;
+	if (sl__pq_physical(c) != PQ_BYTE_ARRAY)
+		return 0;
+	size_t n = p->values.len / sizeof(uint32_t);
+	const uint32_t *lengths = (const uint32_t *)(const void *)p->values.data;
+	const char *bytes = p->bytes.data;
+	sl__buf_clear(&w->views);
+	if (sl__buf_reserve(&w->views, n * sizeof(struct sl_parquet_bytes)) != 0)
+		return SL_ENOMEM;
+	struct sl_parquet_bytes *v = (struct sl_parquet_bytes *)(void *)w->views.data;
+	for (size_t i = 0; i < n; i++) {
+		v[i] = (struct sl_parquet_bytes){bytes, lengths[i]};
+		bytes = bytes != NULL ? bytes + lengths[i] : NULL;
+	}
+	out->values = v;
+	return 0;
+}
+
+/* ---- the handle ---- */
 
 static int take_columns(sl_parquet_writer *w, const struct sl_parquet_column *columns, size_t n)
 {
@@ -89,41 +177,14 @@ static int take_columns(sl_parquet_writer *w, const struct sl_parquet_column *co
 	w->bytes_columns = sl__calloc(&w->env, n, sizeof(*w->bytes_columns));
 	if (w->columns == NULL || w->bytes_columns == NULL)
 		return SL_ENOMEM;
-	w->columns_n = n;
+	w->n_columns = n;
 	for (size_t i = 0; i < n; i++) {
 		size_t plain = sl__pq_plain_bytes(&columns[i]);
 		w->row_bytes += plain != 0 ? plain : 4;
 		if (plain == 0)
-			w->bytes_columns[w->bytes_columns_n++] = i;
+			w->bytes_columns[w->n_bytes_columns++] = i;
 	}
-	return sl__pending_init(w);
-}
-
-static int make_zstd(sl_parquet_writer *w)
-{
-	if (w->zstd_level == 0)
-		return 0;
-	w->zstd = ZSTD_createCCtx();
-	if (w->zstd == NULL || ZSTD_isError(ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_compressionLevel, w->zstd_level)))
-		return SL_ENOMEM;
-	return 0;
-}
-
-static int fill(sl_parquet_writer *w, const struct sl_parquet_column *columns, size_t n,
-		const struct sl_parquet_writer_opts *o, struct sl_err *err)
-{
-	int rc = take_numbers(w, o, err);
-
-	if (rc == 0)
-		rc = take_metadata(w, o, err);
-	if (rc == 0)
-		rc = sl__pq_columns_check(&w->env, columns, n, err);
-	if (rc != 0)
-		return rc;
-	w->created_by = sl__strdup(&w->env, o->created_by != NULL ? o->created_by : CREATED_BY);
-	if (w->created_by == NULL || take_columns(w, columns, n) != 0 || make_zstd(w) != 0)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a writer");
-	return 0;
+	return pending_init(w);
 }
 
 int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_column *columns, size_t n,
@@ -145,20 +206,32 @@ int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_colum
 	w->env = env;
 	w->write = write;
 	w->write_ctx = ctx;
-	init_buffers(w);
-	rc = fill(w, columns, n, &o, err);
-	if (rc != 0)
-		sl_parquet_writer_free(w);
-	else
-		*out = w;
-	return rc;
-}
+	struct sl__buf *all[] = {&w->page, &w->packed, &w->header, &w->dense, &w->index, &w->levels, &w->views};
+	for (size_t i = 0; i < SL_COUNT(all); i++)
+		sl__buf_init(all[i], &w->env);
+	sl__dict_init(&w->dictionary, &w->env);
 
-static void free_group(const sl_parquet_writer *w, struct sl__group *g)
-{
-	for (size_t i = 0; g->chunks != NULL && i < w->columns_n; i++)
-		sl__free(&w->env, g->chunks[i].bounds);
-	sl__free(&w->env, g->chunks);
+	if ((rc = take_options(w, &o, err)) != 0)
+		goto fail;
+	if ((rc = take_metadata(w, &o, err)) != 0)
+		goto fail;
+	if ((rc = sl__pq_columns_check(&w->env, columns, n, err)) != 0)
+		goto fail;
+	w->created_by = sl__strdup(&w->env, o.created_by != NULL ? o.created_by : CREATED_BY);
+	bool made = w->created_by != NULL && take_columns(w, columns, n) == 0;
+	if (made && w->zstd_level != 0) {
+		w->zstd = ZSTD_createCCtx();
+		made = w->zstd != NULL &&
+		       !ZSTD_isError(ZSTD_CCtx_setParameter(w->zstd, ZSTD_c_compressionLevel, w->zstd_level));
+	}
+	if (made) {
+		*out = w;
+		return 0;
+	}
+	rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for a writer");
+fail:
+	sl_parquet_writer_free(w);
+	return rc;
 }
 
 void sl_parquet_writer_free(sl_parquet_writer *w)
@@ -170,9 +243,13 @@ void sl_parquet_writer_free(sl_parquet_writer *w)
 	for (size_t i = 0; i < SL_COUNT(all); i++)
 		sl__buf_fini(all[i]);
 	sl__dict_fini(&w->dictionary);
-	sl__pending_fini(w);
-	for (size_t i = 0; i < w->groups_n; i++)
-		free_group(w, &w->groups[i]);
+	pending_fini(w);
+	for (size_t g = 0; g < w->n_groups; g++) {
+		struct sl__chunk *chunks = w->groups[g].chunks;
+		for (size_t i = 0; chunks != NULL && i < w->n_columns; i++)
+			sl__free(&env, chunks[i].bounds);
+		sl__free(&env, chunks);
+	}
 	sl__free(&env, w->groups);
 	sl__free(&env, w->columns);
 	sl__free(&env, w->bytes_columns);
@@ -184,54 +261,38 @@ void sl_parquet_writer_free(sl_parquet_writer *w)
 
 /* ---- row groups ---- */
 
-static struct sl__group *new_group(sl_parquet_writer *w)
-{
-	if (w->groups_n == w->groups_cap) {
-		size_t cap = w->groups_cap == 0 ? 8 : w->groups_cap * 2;
-		struct sl__group *groups = sl__realloc(&w->env, w->groups, cap * sizeof(*groups));
-		if (groups == NULL)
-			return NULL;
-		w->groups = groups;
-		w->groups_cap = cap;
-	}
-	struct sl__group *g = &w->groups[w->groups_n];
-	*g = (struct sl__group){.chunks = sl__calloc(&w->env, w->columns_n, sizeof(*g->chunks))};
-	if (g->chunks == NULL)
-		return NULL;
-	w->groups_n++;
-	return g;
-}
-
-static int write_magic(sl_parquet_writer *w, struct sl_err *err)
-{
-	return w->offset == 0 ? sl__writer_emit(w, PQ_MAGIC, PQ_MAGIC_BYTES, err) : 0;
-}
-
-/* Values of a column that begin at a row. */
-static struct sl_parquet_values slice(const struct sl_parquet_column *c, const struct sl_parquet_values *v, size_t from)
-{
-	return (struct sl_parquet_values){(const char *)v->values + from * sl__pq_entry_bytes(c),
-					  v->nulls != NULL ? v->nulls + from : NULL};
-}
-
 /* Encode the group from the caller's arrays at `from`, or from pending when columns is NULL. */
 static int write_group(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from, struct sl_err *err)
 {
-	int rc = write_magic(w, err);
+	int rc = w->offset == 0 ? sl__writer_emit(w, PQ_MAGIC, PQ_MAGIC_BYTES, err) : 0;
 	if (rc != 0)
 		return rc;
-	struct sl__group *g = new_group(w);
-	if (g == NULL)
+	if (w->n_groups == w->groups_cap) {
+		size_t cap = w->groups_cap == 0 ? 8 : w->groups_cap * 2;
+		struct sl__group *groups = sl__realloc(&w->env, w->groups, cap * sizeof(*groups));
+		if (groups == NULL)
+			return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a row group");
+		w->groups = groups;
+		w->groups_cap = cap;
+	}
+	struct sl__group *g = &w->groups[w->n_groups];
+	*g = (struct sl__group){.rows = w->group_rows,
+				.offset = (int64_t)w->offset,
+				.chunks = sl__calloc(&w->env, w->n_columns, sizeof(*g->chunks))};
+	if (g->chunks == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a row group");
-	g->rows = w->group_rows;
-	g->offset = (int64_t)w->offset;
-	for (size_t i = 0; i < w->columns_n && rc == 0; i++) {
+	w->n_groups++;
+
+	for (size_t i = 0; i < w->n_columns && rc == 0; i++) {
+		const struct sl_parquet_values *c = columns != NULL ? &columns[i] : NULL;
 		struct sl_parquet_values v;
-		if (columns != NULL)
-			v = slice(&w->columns[i], &columns[i], from);
-		else if (sl__pending_get(w, i, &v) != 0)
+		if (c != NULL) {
+			v.values = (const char *)c->values + from * sl__pq_entry_bytes(&w->columns[i]);
+			v.nulls = c->nulls != NULL ? c->nulls + from : NULL;
+		} else if (pending_get(w, i, &v) != 0) {
 			return sl_err_set(err, SL_ENOMEM, "parquet: no memory for the rows of a group");
-		rc = sl__chunk_write(w, i, &v, (size_t)g->rows, &g->chunks[i], err);
+		}
+		rc = sl__chunk_write(w, i, &v, g, err);
 		g->bytes += g->chunks[i].bytes;
 		g->uncompressed_bytes += g->chunks[i].uncompressed_bytes;
 	}
@@ -246,7 +307,7 @@ static size_t fill_group(sl_parquet_writer *w, const struct sl_parquet_values *c
 
 	for (; i < n && w->group_rows < w->group_rows_max && w->group_bytes < w->group_bytes_max; i++) {
 		size_t bytes = w->row_bytes, row = from + i;
-		for (size_t k = 0; k < w->bytes_columns_n; k++) {
+		for (size_t k = 0; k < w->n_bytes_columns; k++) {
 			const struct sl_parquet_values *v = &columns[w->bytes_columns[k]];
 			if (v->nulls == NULL || v->nulls[row] == 0)
 				bytes += ((const struct sl_parquet_bytes *)v->values)[row].len;
@@ -257,73 +318,31 @@ static size_t fill_group(sl_parquet_writer *w, const struct sl_parquet_values *c
 	return i;
 }
 
-static bool group_is_full(const sl_parquet_writer *w)
-{
-	return w->group_rows >= w->group_rows_max || w->group_bytes >= w->group_bytes_max;
-}
-
 /* ---- rows ---- */
-
-static int check_nulls(const sl_parquet_writer *w, const struct sl_parquet_column *c, const uint8_t *nulls, size_t n,
-		       struct sl_err *err)
-{
-	for (size_t i = 0; i < n; i++)
-		if (nulls[i] != 0)
-			return sl_err_set(err, SL_EDATA,
-					  "parquet: row %llu, column '%.100s': NULL in a required column",
-					  (unsigned long long)(w->rows + i), c->name);
-	return 0;
-}
-
-static int check_lengths(const sl_parquet_writer *w, const struct sl_parquet_column *c,
-			 const struct sl_parquet_values *v, size_t n, struct sl_err *err)
-{
-	const struct sl_parquet_bytes *bytes = v->values;
-
-	for (size_t i = 0; i < n; i++)
-		if (SL_UNLIKELY(bytes[i].len >= VALUE_MAX) && (v->nulls == NULL || v->nulls[i] == 0))
-			return sl_err_set(err, SL_ETOOBIG, "parquet: row %llu, column '%.100s': %u bytes",
-					  (unsigned long long)(w->rows + i), c->name, bytes[i].len);
-	return 0;
-}
 
 static int check_rows(const sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t n, struct sl_err *err)
 {
-	int rc = 0;
-
 	if (n > ROWS_MAX || w->rows + n > ROWS_MAX)
 		return sl_err_set(err, SL_ETOOBIG, "parquet: more than %d rows", ROWS_MAX);
-	for (size_t i = 0; i < w->columns_n && rc == 0; i++) {
+	for (size_t i = 0; i < w->n_columns; i++) {
 		const struct sl_parquet_column *c = &w->columns[i];
+		const struct sl_parquet_bytes *bytes = columns[i].values;
+		const uint8_t *nulls = columns[i].nulls;
 		if (columns[i].values == NULL)
 			return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s' has no values", c->name);
-		if (!c->nullable && columns[i].nulls != NULL)
-			rc = check_nulls(w, c, columns[i].nulls, n, err);
-		if (rc == 0 && sl__pq_physical(c) == PQ_BYTE_ARRAY)
-			rc = check_lengths(w, c, &columns[i], n, err);
+		for (size_t k = 0; !c->nullable && nulls != NULL && k < n; k++)
+			if (nulls[k] != 0)
+				return sl_err_set(err, SL_EDATA,
+						  "parquet: row %llu, column '%.100s': NULL in a required column",
+						  (unsigned long long)(w->rows + k), c->name);
+		if (sl__pq_physical(c) != PQ_BYTE_ARRAY)
+			continue;
+		for (size_t k = 0; k < n; k++)
+			if (SL_UNLIKELY(bytes[k].len >= VALUE_MAX) && (nulls == NULL || nulls[k] == 0))
+				return sl_err_set(err, SL_ETOOBIG, "parquet: row %llu, column '%.100s': %u bytes",
+						  (unsigned long long)(w->rows + k), c->name, bytes[k].len);
 	}
-	return rc;
-}
-
-static int put_rows(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t n, struct sl_err *err)
-{
-	int rc = check_rows(w, columns, n, err);
-
-	for (size_t at = 0; at < n && rc == 0;) {
-		size_t m = fill_group(w, columns, at, n - at);
-		bool full = group_is_full(w);
-		w->rows += m;
-		if (full && !w->waiting) {
-			rc = write_group(w, columns, at, err);
-		} else if (sl__pending_add(w, columns, at, m) != 0) {
-			rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for rows that wait");
-		} else if (full) {
-			rc = write_group(w, NULL, 0, err);
-			sl__pending_clear(w);
-		}
-		at += m;
-	}
-	return rc;
+	return 0;
 }
 
 static int usable(const sl_parquet_writer *w, struct sl_err *err)
@@ -340,8 +359,23 @@ int sl_parquet_writer_put(sl_parquet_writer *w, const struct sl_parquet_values *
 
 	if (rc != 0 || n_rows == 0)
 		return rc;
-	w->failed = put_rows(w, columns, n_rows, err);
-	return w->failed;
+	rc = check_rows(w, columns, n_rows, err);
+	for (size_t at = 0; at < n_rows && rc == 0;) {
+		size_t m = fill_group(w, columns, at, n_rows - at);
+		bool full = w->group_rows >= w->group_rows_max || w->group_bytes >= w->group_bytes_max;
+		w->rows += m;
+		if (full && !w->waiting) {
+			rc = write_group(w, columns, at, err);
+		} else if (pending_add(w, columns, at, m) != 0) {
+			rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for rows that wait");
+		} else if (full) {
+			rc = write_group(w, NULL, 0, err);
+			pending_clear(w);
+		}
+		at += m;
+	}
+	w->failed = rc;
+	return rc;
 }
 
 int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err)
@@ -352,8 +386,8 @@ int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err)
 		return rc;
 	if (w->group_rows > 0)
 		rc = write_group(w, NULL, 0, err);
-	if (rc == 0)
-		rc = write_magic(w, err);
+	else if (w->offset == 0)
+		rc = sl__writer_emit(w, PQ_MAGIC, PQ_MAGIC_BYTES, err);
 	if (rc == 0)
 		rc = sl__footer_write(w, err);
 	w->failed = rc;
@@ -363,5 +397,5 @@ int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err)
 
 void sl_parquet_writer_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out)
 {
-	*out = (struct sl_parquet_writer_stats){.rows = w->rows, .bytes = w->offset, .row_groups = w->groups_n};
+	*out = (struct sl_parquet_writer_stats){.rows = w->rows, .bytes = w->offset, .row_groups = w->n_groups};
 }

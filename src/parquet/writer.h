@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The writer inside. Rows come in by put; a row group that is whole within a call is encoded from the caller's arrays,
- * else its rows wait in `pending` (pending.c). A group is encoded column by column (chunk_write.c), each page leaves
+ * else its rows wait in `pending`. A group is encoded column by column (chunk_write.c), each page leaves
  * through the callback as soon as it is compressed (page_write.c), and what the footer needs of it stays
  * (footer_write.c).
  *
@@ -22,7 +22,7 @@
 
 #define PQ_PAGE_BYTES (1u << 20) /* of values; the value that reaches it is the page's last */
 
-/* What the footer tells of a column chunk. */
+/* What the footer holds of a column chunk. */
 struct sl__chunk {
 	int64_t dictionary_offset; /* -1: none */
 	int64_t data_offset;       /* of the first data page */
@@ -48,9 +48,9 @@ struct sl__pending {
 struct sl_parquet_writer {
 	struct sl_env env;
 	struct sl_parquet_column *columns;
-	size_t columns_n;
+	size_t n_columns;
 	struct sl_parquet_pair *metadata; /* strings after it */
-	size_t metadata_n;
+	size_t n_metadata;
 	char *created_by;
 	int zstd_level; /* 0: no compression */
 	int64_t group_rows_max, group_bytes_max, dictionary_bytes;
@@ -63,13 +63,13 @@ struct sl_parquet_writer {
 	uint64_t rows;   /* put so far */
 	uint64_t offset; /* bytes written */
 	struct sl__group *groups;
-	size_t groups_n, groups_cap;
+	size_t n_groups, groups_cap;
 
 	/* the row group that is being filled */
 	int64_t group_rows, group_bytes;
 	size_t row_bytes;      /* of one row without the contents of byte arrays */
 	size_t *bytes_columns; /* which columns are byte arrays */
-	size_t bytes_columns_n;
+	size_t n_bytes_columns;
 	struct sl__pending *pending;
 	bool waiting; /* pending holds the group's rows */
 
@@ -86,22 +86,18 @@ struct sl_parquet_writer {
 	struct sl__dict dictionary;
 };
 
-/* pending.c */
-SL_MUST_CHECK int sl__pending_init(sl_parquet_writer *w);
-void sl__pending_fini(sl_parquet_writer *w);
-/* Copy n rows that begin at `from`. SL_ENOMEM. */
-SL_MUST_CHECK int sl__pending_add(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from, size_t n);
-/* The rows of a column; byte arrays are laid out in w->views. SL_ENOMEM. */
-SL_MUST_CHECK int sl__pending_get(sl_parquet_writer *w, size_t column, struct sl_parquet_values *out);
-void sl__pending_clear(sl_parquet_writer *w);
+/* chunk_write.c: write all pages of a column's g->rows rows. g->chunks[column] is filled. */
+SL_MUST_CHECK int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet_values *v,
+				  struct sl__group *g, struct sl_err *err);
 
-/* chunk_write.c: write all pages of a column's rows. *c is filled. */
-SL_MUST_CHECK int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet_values *v, size_t rows,
-				  struct sl__chunk *c, struct sl_err *err);
-
+struct sl__page_out {
+	enum pq_page kind;
+	enum pq_encoding encoding;
+	size_t values; /* with NULLs */
+};
 /* page_write.c: compress w->page, and write it after its header. */
-SL_MUST_CHECK int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, enum pq_page kind,
-				 enum pq_encoding encoding, size_t values, struct sl_err *err);
+SL_MUST_CHECK int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, struct sl__page_out page,
+				 struct sl_err *err);
 /* Before the first page of a chunk. */
 void sl__page_new_chunk(sl_parquet_writer *w);
 /* Give bytes to the callback. */

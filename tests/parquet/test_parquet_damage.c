@@ -127,7 +127,7 @@ static void bounds_that_do_not_hold_are_told(void **state)
 	memcpy(file[0].data, file[1].data, 4); /* the magic is the same */
 	memcpy(file[0].data + file[0].n - 8 - footer, file[1].data + file[1].n - 8 - footer, footer);
 	assert_int_equal(check_bytes(file[0].data, file[0].n, NULL), SL_ECORRUPT);
-	assert_non_null(strstr(err.msg, "outside of the footer's bounds"));
+	assert_non_null(strstr(err.msg, "outside the footer's bounds"));
 	sink_free(&file[0]);
 	sink_free(&file[1]);
 }

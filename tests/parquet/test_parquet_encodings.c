@@ -10,11 +10,11 @@
 
 #include <cmocka.h>
 
+#include "parquet/column.h"
 #include "parquet/crc32.h"
 #include "parquet/delta.h"
 #include "parquet/dict.h"
 #include "parquet/pack.h"
-#include "parquet/text.h"
 #include "parquet/thrift.h"
 
 static struct sl_env env;
@@ -230,7 +230,7 @@ static void a_dictionary_has_its_values_in_the_order_of_their_first_appearance(v
 
 	(void)state;
 	sl__dict_init(&d, &env);
-	assert_int_equal(sl__dict_build(&d, values, 6, 4, 1000, index), 1);
+	assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){values, 6, 4}, 1000, index), 1);
 	assert_int_equal(d.count, 3);
 	assert_memory_equal(index, want, sizeof(want));
 	assert_memory_equal(d.page.data, page, sizeof(page));
@@ -254,7 +254,7 @@ static void a_dictionary_finds_every_value_again_while_it_grows(void **state)
 	}
 	sl__dict_init(&d, &env);
 	for (int round = 0; round < 2; round++) {
-		assert_int_equal(sl__dict_build(&d, values, N, 0, 1 << 20, index), 1);
+		assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){values, N, 0}, 1 << 20, index), 1);
 		for (size_t i = 0; i < N; i++) {
 			struct sl_parquet_bytes got = sl__dict_bytes(&d, index[i]);
 			assert_int_equal(got.len, values[i].len);
@@ -280,9 +280,9 @@ static void values_with_the_same_hash_are_told_apart(void **state)
 		texts[2 * i] = texts[2 * i + 1] = (struct sl_parquet_bytes){(const char *)&numbers[2 * i], 8};
 	}
 	sl__dict_init(&d, &env);
-	assert_int_equal(sl__dict_build(&d, texts, N, 0, 1 << 24, index), 1);
+	assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){texts, N, 0}, 1 << 24, index), 1);
 	assert_int_equal(d.count, DISTINCT);
-	assert_int_equal(sl__dict_build(&d, numbers, N, 8, 1 << 24, index), 1);
+	assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){numbers, N, 8}, 1 << 24, index), 1);
 	assert_int_equal(d.count, DISTINCT);
 	for (size_t i = 0; i < N; i++)
 		assert_int_equal(index[i], i / 2);
@@ -303,12 +303,12 @@ static void a_dictionary_is_given_up_when_it_is_full_or_nothing_repeats(void **s
 	sl__dict_init(&d, &env);
 	for (size_t i = 0; i < N; i++)
 		values[i] = (int64_t)i;
-	assert_int_equal(sl__dict_build(&d, values, N, 8, 1 << 30, index), 0);
+	assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){values, N, 8}, 1 << 30, index), 0);
 	assert_int_equal(d.count, 4096);
 	for (size_t i = 0; i < N; i++)
 		values[i] = (int64_t)(i % 1000);
-	assert_int_equal(sl__dict_build(&d, values, N, 8, 7000, index), 0);
-	assert_int_equal(sl__dict_build(&d, values, N, 8, 8100, index), 1);
+	assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){values, N, 8}, 7000, index), 0);
+	assert_int_equal(sl__dict_build(&d, &(struct sl__dict_values){values, N, 8}, 8100, index), 1);
 	sl__dict_fini(&d);
 }
 
