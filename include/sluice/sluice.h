@@ -31,6 +31,7 @@
 #include <sluice/pipeline.h>
 #include <sluice/records.h>
 #include <sluice/retry.h>
+#include <sluice/ship.h>
 #include <sluice/sink.h>
 #include <sluice/version.h>
 #include <sluice/wal.h>

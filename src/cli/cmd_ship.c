@@ -1,410 +1,235 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sluice ship: lines of files and streams, through a log, to a Sluice server or a sink.
- *
- *   files, rotated or not ─▶ lines ─▶ group ─▶ log (durable: now they count as read) ─▶ sender ─▶ server or sink
- *        shipfollow.h                 shiplog.h, shipstate.h                            shipsend.h
- *
- * One thread reads and appends; the log's own thread delivers. What must stay true:
- *  1. Whenever the process dies, every line is in the log once or will be read again; shipstate.h says why.
- *  2. While the log takes nothing (its disk or its backlog is full), nothing is read: pressure goes back to the writer
- *     of a pipe, and files wait where they are.
- *  3. Nothing wakes the process while nothing happens.
- *
- * A pipe has no place to go back to: what was read of it is durable as soon as the group is, and what the process had
- * in its hands when it was killed (at most one read, not answered to anybody) is lost with the pipe itself.
+ * sluice ship: options for sl_ship (<sluice/ship.h>), signals, progress and the result. SIGINT and SIGTERM stop it,
+ * SIGHUP opens all files anew.
  */
 #include "commands.h"
+#include "loadsink.h"
 #include "progress.h"
 #include "server/thread.h"
-#include "shipfollow.h"
-#include "shipsend.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <sluice/ship.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { FULL_AGAIN_MS = 200, AFTER_SIGNAL_MS = 5000, NOTE_MS = 10000, HALT_MS = 500 };
-
 struct ship {
 	struct cli *cli;
 	const struct parsed *args;
-	struct shipsend to;
-	struct shiplog log;
-	struct shipfollow from;
+	struct sl_env env;
+	char dir[PATH_MAX];
+	const char **columns, **on_conflict;
+	int hangup; /* a signalfd; 0: none */
 	struct progress progress;
-	struct pollfd *fds;
-	int hangup; /* a signalfd */
-	int stuck;  /* code of why the log takes nothing, so that it is told once */
-	int sending;
-	int stopping; /* a signal has been acted upon: it is not waited for any more */
-	int gave_up;  /* the exit code, when the target is not waited for any longer */
-	int64_t started_ms;
 	uint64_t shown; /* lines delivered when progress was last shown */
 };
 
-/* ---- waiting ---- */
-
-static void show_progress(struct ship *s)
+/* Records of sl_ship are messages of this command. */
+static void on_ship_log(const struct sl_log_record *record, void *ctx)
 {
-	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
-	struct sl_err why = SL_ERR_INIT;
-	uint64_t delivered;
+	struct cli *cli = ctx;
+
+	if (strcmp(record->component, "ship") == 0)
+		cli_line(cli, record->level, record->message);
+	else
+		cli->env.log(record, cli->env.log_ctx);
+}
+
+static void on_ship_progress(sl_ship *ship, void *ctx)
+{
+	struct ship *s = ctx;
+	struct sl_ship_stats stats = {.struct_size = sizeof(stats)};
 	char text[256], count[TEXT_COUNT_BYTES];
 
-	if (!progress_due(&s->progress) || sl_wal_get_stats(s->log.wal, &stats, NULL))
+	if (!progress_due(&s->progress) || sl_ship_get_stats(ship, &stats, NULL))
 		return;
-	delivered = shipsend_get(&s->to, &why);
-	if (delivered == s->shown && !why.code)
+	if (stats.delivered == s->shown && !stats.trouble.code)
 		return;
-	s->shown = delivered;
+	s->shown = stats.delivered;
 	(void)snprintf(text, sizeof(text), "%s delivered, %" PRIu64 " waiting%s%.120s",
-		       text_count(count, delivered, "line"), stats.pending, why.code ? "; " : "",
-		       why.code ? why.msg : "");
+		       text_count(count, stats.delivered, "line"), stats.pending, stats.trouble.code ? "; " : "",
+		       stats.trouble.code ? stats.trouble.msg : "");
 	progress_show(&s->progress, text, 0, 0);
 }
 
-static void drain(int fd)
-{
-	char bytes[512];
+/* ---- options ---- */
 
-	while (fd >= 0 && read(fd, bytes, sizeof(bytes)) > 0) {
+static int split_list(struct ship *s, const char *name, const char ***list, size_t *n)
+{
+	const char *text = opt_str(s->args, name);
+	struct sl_err err = SL_ERR_INIT;
+	int rc = loadsink_split(text, list, n);
+
+	if (rc == SL_ENOMEM) {
+		(void)sl_err_set(&err, rc, "out of memory");
+		return cli_fail(s->cli, &err, name);
 	}
+	return rc == 0 ? 0 : cli_usage(s->cli, "--%s: '%s' is not a list of columns like a,b", name, text);
 }
 
-/* Milliseconds until the target has taken nothing for --give-up-after; -1: it takes lines, or is waited for. */
-static int patience_ms(struct ship *s)
+/* A password between ':' and '@' of the authority is readable in the list of processes. */
+static void warn_of_password(const struct ship *s, const char *url)
 {
-	int64_t limit = opt_num(s->args, "give-up-after"), left;
-	struct shipsend_state state = shipsend_state(&s->to);
+	const char *host = strstr(url, "://");
+	const char *at = host ? strchr(host + 3, '@') : NULL, *colon = host ? strchr(host + 3, ':') : NULL;
 
-	if (!limit || !state.why.code)
-		return -1;
-	left = limit - state.failing_ms;
-	return left < 0 ? 0 : left < INT32_MAX ? (int)left : INT32_MAX;
-}
-
-/* Until something happens, or timeout_ms. reading: also something to read. A signal that came at any time before ends
- * the wait, unless it is known (s->stopping). */
-static void wait_for(struct ship *s, int timeout_ms, int reading)
-{
-	size_t n = 0, own;
-	int wait = -1, patience = patience_ms(s), rc;
-
-	s->fds[n++] = (struct pollfd){.fd = s->stopping ? -1 : stop_fd(), .events = POLLIN};
-	s->fds[n++] = (struct pollfd){.fd = s->hangup, .events = POLLIN};
-	s->fds[n++] = (struct pollfd){.fd = s->to.wake, .events = POLLIN};
-	own = n;
-	if (reading)
-		n += shipfollow_fds(&s->from, s->fds + n, &wait);
-	if (timeout_ms >= 0 && (wait < 0 || timeout_ms < wait))
-		wait = timeout_ms;
-	if (patience >= 0 && (wait < 0 || patience < wait))
-		wait = patience;
-	rc = poll(s->fds, n, wait);
-	if (rc > 0 && s->fds[1].revents) {
-		drain(s->hangup);
-		shipfollow_reopen(&s->from);
-	}
-	if (rc > 0 && s->fds[2].revents)
-		drain(s->to.wake);
-	if (reading && rc >= 0)
-		shipfollow_heard(&s->from, s->fds + own, n - own);
-	show_progress(s);
-}
-
-/* ---- reading ---- */
-
-/* A log that takes nothing now may take it later; everything else ends the command. */
-static int is_passing(int code)
-{
-	return code == SL_EFULL || code == SL_ENOSPC;
-}
-
-static void tell_stuck(struct ship *s, const struct sl_err *err)
-{
-	if (s->stuck == err->code)
-		return;
-	s->stuck = err->code;
-	if (err->code == SL_EFULL)
+	if (at && colon && colon < at && strncmp(url, "exec:", 5))
 		cli_say(s->cli, SL_LOG_WARN,
-			"the log is full of lines that wait for %s; reading goes on when it takes some", s->to.target);
-	else
-		cli_say(s->cli, SL_LOG_WARN, "%s; reading goes on when there is room", err->msg);
+			"the password in --to is visible to every user of this machine; use PGPASSWORD, a password "
+			"file or --token-file");
 }
 
-static void tell_free(struct ship *s)
+static int set_opts(struct ship *s, struct sl_ship_opts *o)
 {
-	if (s->stuck)
-		cli_say(s->cli, SL_LOG_INFO, "the log takes lines again");
-	s->stuck = 0;
-}
-
-/* A target that does not know the token or the address will not by itself: at the first contact that ends the command,
- * later after --give-up-after. One that is unavailable is waited for from the start. */
-static int check_target(struct ship *s)
-{
-	struct shipsend_state state = shipsend_state(&s->to);
-	int is_wrong = state.why.code == SL_EACCES || state.why.code == SL_ECONFIG || state.why.code == SL_ENOENT;
-
-	if (state.first && is_wrong)
-		cli_say(s->cli, SL_LOG_ERROR, "%s took no line: %s", s->to.target, state.why.msg);
-	else if (patience_ms(s) == 0)
-		cli_say(s->cli, SL_LOG_ERROR, "%s took no line for %" PRId64 " s: %s", s->to.target,
-			state.failing_ms / 1000, state.why.msg);
-	else
-		return 0;
-	s->gave_up = sl_err_exit_code(is_wrong ? SL_ECONFIG : SL_EUNAVAIL);
-	return s->gave_up;
-}
-
-/* The stream is stopped for good when the receiver knows other lines under these numbers. */
-static int check_sender(struct ship *s)
-{
-	struct sl_err err = SL_ERR_INIT;
-
-	return sl_wal_sender_error(s->log.wal, &err) ? cli_fail(s->cli, &err, s->log.id) : check_target(s);
-}
-
-/* Did the last send fail? The sender halts after that, and nothing wakes this thread then. */
-static int in_trouble(struct ship *s)
-{
-	struct sl_err why = SL_ERR_INIT;
-
-	(void)shipsend_get(&s->to, &why);
-	return why.code != 0;
-}
-
-/* One round: read, make durable. *more: at once another one. */
-static int round_of(struct ship *s, int *more, struct sl_err *err)
-{
-	int rc = shiplog_flush(&s->log, err); /* what the log did not take before */
-
-	rc = rc ? rc : shipfollow_read(&s->from, more, err);
-	return rc ? rc : shiplog_flush(&s->log, err);
-}
-
-/* A signal came. What was read of a file waits there; what was read of a pipe, a line without its end too, is nowhere
- * else. */
-static int keep_rest(struct ship *s)
-{
-	struct sl_err err = SL_ERR_INIT;
-	char count[TEXT_COUNT_BYTES];
-	int piped = 0, rc = shipfollow_end_streams(&s->from, &piped, &err);
-
-	rc = rc || !piped ? rc : shiplog_flush(&s->log, &err);
-	if (!rc)
-		return 0;
-	cli_say(s->cli, SL_LOG_ERROR, "%s; %s that had been read did not fit: what is of a pipe is lost", err.msg,
-		text_count(count, s->log.n - s->log.done, "line"));
-	return sl_err_exit_code(rc);
-}
-
-static int ship_all(struct ship *s)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int more = 0, rc;
-
-	while (!stop_requested()) {
-		rc = round_of(s, &more, &err);
-		if (rc && !is_passing(rc))
-			return cli_fail(s->cli, &err, s->log.dir);
-		if (rc)
-			tell_stuck(s, &err);
-		else
-			tell_free(s);
-		rc = check_sender(s);
-		if (rc || (!s->stuck && shipfollow_over(&s->from)))
-			return rc;
-		if (s->stuck)
-			wait_for(s, FULL_AGAIN_MS, 0);
-		else
-			wait_for(s, more ? 0 : in_trouble(s) ? HALT_MS : -1, 1);
-	}
-	return keep_rest(s);
-}
-
-/* ---- the end ---- */
-
-/* The target's mark is known before the log has noted it. */
-static int is_delivered(struct ship *s)
-{
-	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
-
-	return sl_wal_get_stats(s->log.wal, &stats, NULL) || stats.pending == 0 ||
-	       shipsend_mark(&s->to) >= stats.last_sequence;
-}
-
-/* Until all is delivered; given up when a signal came, or nothing moved for --flush-timeout. */
-static int await_delivery(struct ship *s)
-{
-	int64_t patience = opt_num(s->args, "flush-timeout"), now = srv_clock_ms(), moved = now, began = now;
-	struct sl_err why = SL_ERR_INIT;
-	uint64_t before = shipsend_get(&s->to, &why), after;
+	const struct parsed *args = s->args;
+	const char *home = getenv("HOME"), *dir = opt_str(args, "wal"), *token = getenv("SLUICE_HTTP_TOKEN");
+	int64_t flush_timeout_ms = opt_num(args, "flush-timeout");
 	int rc = 0;
 
-	s->stopping = stop_requested();
-	while (!rc && !is_delivered(s)) {
-		int64_t left = patience - (now - moved);
-
-		if (stop_requested() && !s->stopping)
-			break; /* the first one, after the end of the input: the rest is safe */
-		if (s->stopping && AFTER_SIGNAL_MS - (now - began) < left)
-			left = AFTER_SIGNAL_MS - (now - began);
-		if (left <= 0)
-			break;
-		if (in_trouble(s) && left > HALT_MS)
-			left = HALT_MS;
-		wait_for(s, (int)(left < INT32_MAX ? left : INT32_MAX), 0);
-		now = srv_clock_ms();
-		after = shipsend_get(&s->to, &why);
-		if (after != before)
-			moved = now;
-		before = after;
-		rc = check_sender(s);
-	}
-	return rc;
-}
-
-/* *refused: in this run. What earlier ones left in the dead letters is not told again. */
-static int stop_sending(struct ship *s, uint64_t *left, uint64_t *refused)
-{
-	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
-	struct sl_err err = SL_ERR_INIT;
-	/* All delivered: it only has to be noted. Where the mark was of another log's lines, ours are sent now. */
-	int64_t patience = opt_num(s->args, "flush-timeout");
-	int64_t deadline = s->sending && is_delivered(s) ? (patience > NOTE_MS ? patience : NOTE_MS) : 0;
-	int rc = s->sending ? sl_wal_stop(s->log.wal, deadline, &err) : 0;
-
-	s->sending = 0;
-	if (rc && rc != SL_EPENDING)
-		return cli_fail(s->cli, &err, s->log.dir);
-	if (sl_wal_get_stats(s->log.wal, &stats, &err))
-		return cli_fail(s->cli, &err, s->log.dir);
-	*left = stats.pending;
-	*refused = stats.parked;
+	if (!dir && !(home && *home))
+		return cli_usage(s->cli, "HOME is not set; give --wal=DIR");
+	if (snprintf(s->dir, sizeof(s->dir), "%s%s", dir ? dir : home, dir ? "" : "/.sluice/ship") >= PATH_MAX)
+		return cli_usage(s->cli, "--wal: the path is too long");
+	if (opt_given(args, "columns"))
+		rc = split_list(s, "columns", &s->columns, &o->n_columns);
+	if (!rc && opt_given(args, "on-conflict") && *opt_str(args, "on-conflict"))
+		rc = split_list(s, "on-conflict", &s->on_conflict, &o->n_on_conflict);
+	if (rc)
+		return rc;
+	o->env = &s->env;
+	o->follow = opt_flag(args, "follow") ? SL_ON : SL_OFF;
+	o->input = (enum sl_ship_input)opt_num(args, "input");
+	o->wal_dir = s->dir;
+	o->stream = opt_str(args, "stream");
+	o->key_file = opt_str(args, "key-file");
+	o->max_pending_bytes = opt_num(args, "max-pending");
+	o->retarget = opt_flag(args, "retarget") ? SL_ON : SL_OFF;
+	o->to = opt_str(args, "to");
+	o->columns = s->columns;
+	o->table = opt_given(args, "table") ? opt_str(args, "table") : NULL;
+	o->create = opt_flag(args, "create") ? SL_ON : SL_OFF;
+	o->on_conflict = s->on_conflict;
+	o->upsert = *opt_str(args, "on-conflict") ? SL_DEFAULT : SL_OFF;
+	o->as_rows = opt_given(args, "body") ? SL_ON : SL_OFF;
+	o->body = (enum sl_http_body)opt_num(args, "body");
+	o->token_file = opt_str(args, "token-file");
+	o->token = token && *token ? token : NULL;
+	o->ca_file = opt_str(args, "ca-file");
+	o->flush_timeout_ms = flush_timeout_ms ? flush_timeout_ms : SL_NONE;
+	o->give_up_after_ms = opt_num(args, "give-up-after");
+	o->stop_fd = stop_fd();
+	o->reopen_fd = s->hangup;
+	o->on_progress = on_ship_progress;
+	o->ctx = s;
 	return 0;
 }
 
-static void report(struct ship *s, uint64_t left, uint64_t refused)
+/* An error that begins with the name of a field, "on_conflict: …", is about the option of that name. */
+static int fail_open(struct ship *s, const struct sl_err *err)
 {
-	double seconds = (double)(srv_clock_ms() - s->started_ms) / 1000;
-	struct sl_err why = SL_ERR_INIT;
-	uint64_t delivered = shipsend_get(&s->to, &why);
+	size_t n = strcspn(err->msg, ":");
+	char name[32];
+
+	if (n < sizeof(name) && err->msg[n]) {
+		(void)snprintf(name, sizeof(name), "%.*s", (int)n, err->msg);
+		for (char *p = name; *p; p++)
+			*p = *p == '_' ? '-' : *p;
+		for (const struct opt *o = s->args->command->opts; o->name; o++) {
+			if (strcmp(o->name, name))
+				continue;
+			if (err->code == SL_EINVAL)
+				return cli_usage(s->cli, "--%s%s", name, err->msg + n);
+			cli_say(s->cli, SL_LOG_ERROR, "--%s%s", name, err->msg + n);
+			return sl_err_exit_code(err->code);
+		}
+	}
+	return cli_fail(s->cli, err, NULL);
+}
+
+/* ---- the run ---- */
+
+static void report(struct ship *s, sl_ship *ship, const struct sl_ship_stats *stats, double seconds)
+{
 	char count[TEXT_COUNT_BYTES];
 
-	if (opt_flag(s->args, "json")) {
+	if (opt_flag(s->args, "json"))
 		out_printf(&s->cli->out,
 			   "{\"read\":%" PRIu64 ",\"delivered\":%" PRIu64 ",\"left\":%" PRIu64 ",\"refused\":%" PRIu64
 			   ",\"cut\":%" PRIu64 ",\"stream\":\"%s\",\"seconds\":%.3f}\n",
-			   s->log.lines, delivered, left, refused, s->from.cut, s->log.id, seconds);
-		return;
-	}
-	out_printf(&s->cli->out, "%s delivered to %s in %.1f s\n", text_count(count, delivered, "line"), s->to.target,
-		   seconds);
+			   stats->read, stats->delivered, stats->pending, stats->refused, stats->cut,
+			   sl_ship_stream(ship), seconds);
+	else
+		out_printf(&s->cli->out, "%s delivered to %s in %.1f s\n", text_count(count, stats->delivered, "line"),
+			   sl_ship_target(ship), seconds);
 }
 
-/* The status, after a line for everything that is not as it should be. */
-static int result(struct ship *s, uint64_t left, uint64_t refused)
+static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 {
-	struct sl_err why = SL_ERR_INIT;
+	struct sl_ship_stats stats = {.struct_size = sizeof(stats)};
+	struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
+	const char *stream = sl_ship_stream(ship);
 	char count[TEXT_COUNT_BYTES];
+	int rc;
 
-	if (!s->gave_up) /* which has said why */
-		(void)shipsend_get(&s->to, &why);
-	if (left)
-		cli_say(s->cli, SL_LOG_ERROR, "%s left in %s/%s.wal for the next run%s%.150s",
-			text_count(count, left, "line"), s->log.dir, s->log.id, why.code ? ": " : "",
-			why.code ? why.msg : "");
-	if (refused)
-		cli_say(s->cli, SL_LOG_ERROR, "%s refused; 'sluice dlq list %s/%s.dead' says why",
-			text_count(count, refused, "line"), s->log.dir, s->log.id);
-	if (s->gave_up)
-		return s->gave_up;
-	if (left)
-		return EXIT_INTERRUPTED;
-	if (stop_requested() && !shipfollow_over(&s->from) && !s->from.follow)
-		return cli_interrupted(s->cli);
-	return refused ? EXIT_BAD_DATA : EXIT_OK;
-}
-
-static int finish(struct ship *s, int rc)
-{
-	uint64_t left = 0, refused = 0;
-	int code = rc ? rc : await_delivery(s);
-	int stopped = stop_sending(s, &left, &refused);
-
+	progress_start(&s->progress, s->cli, 0);
+	rc = sl_ship_run(ship, &err);
 	progress_end(&s->progress);
-	code = code ? code : stopped;
-	if (!stopped)
-		report(s, left, refused);
-	return code && code != s->gave_up ? code : result(s, left, refused);
-}
-
-/* ---- the beginning ---- */
-
-/* A hangup that the parent ignores (nohup) stays ignored. Before any thread is made, so that none takes it. */
-static int open_hangup(struct ship *s)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGHUP);
-	if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)
-		s->hangup = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return 0;
-}
-
-static int start(struct ship *s, const char *const *operands, int n)
-{
-	int rc = shipsend_check(&s->to);
-
-	rc = rc ? rc : shiplog_open(&s->log, s->cli, s->args, s->to.target);
-	rc = rc ? rc
-		: shipfollow_open(&s->from, s->cli, &s->log, operands, n, opt_flag(s->args, "follow"),
-				  (int)opt_num(s->args, "input"));
+	if (rc && rc != SL_ECANCELLED)
+		(void)cli_fail(s->cli, &err, NULL);
+	if (sl_ship_get_stats(ship, &stats, &why))
+		return rc ? sl_err_exit_code(rc) : cli_fail(s->cli, &why, s->dir);
+	report(s, ship, &stats, (double)(srv_clock_ms() - started_ms) / 1000);
+	/* The target was given up: SL_EPENDING says how much is left itself. */
+	if (stats.pending && (rc == SL_ECONFIG || rc == SL_EUNAVAIL))
+		cli_say(s->cli, SL_LOG_ERROR, "%s left in %s/%s.wal for the next run",
+			text_count(count, stats.pending, "line"), s->dir, stream);
+	if (stats.refused)
+		cli_say(s->cli, SL_LOG_ERROR, "%s refused; 'sluice dlq list %s/%s.dead' shows why",
+			text_count(count, stats.refused, "line"), s->dir, stream);
+	if (rc == SL_ECANCELLED)
+		return cli_interrupted(s->cli);
 	if (rc)
-		return rc;
-	s->fds = calloc(shipfollow_fds_max(&s->from) + 3, sizeof(*s->fds));
-	if (!s->fds) {
-		cli_say(s->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
-	rc = shipsend_start(&s->to, s->log.wal, s->log.id, s->log.pending);
-	s->sending = !rc;
-	return rc;
+		return sl_err_exit_code(rc);
+	return stats.refused ? EXIT_BAD_DATA : EXIT_OK;
 }
 
 static int run(struct cli *cli, const struct parsed *args)
 {
 	static const char *const input[] = {"-"};
-	const char *const *operands = args->n_operands ? args->operands : input;
-	int n = args->n_operands ? args->n_operands : 1, code;
-	struct ship s = {.cli = cli, .args = args, .hangup = -1, .started_ms = srv_clock_ms()};
-	int rc = shipsend_open(&s.to, cli, args);
+	struct ship s = {.cli = cli, .args = args, .env = cli->env};
+	struct sl_ship_opts opts = {SL_SHIP_OPTS_INIT, .paths = args->n_operands ? args->operands : input,
+				    .n_paths = args->n_operands ? (size_t)args->n_operands : 1};
+	int64_t started_ms = srv_clock_ms();
+	struct sl_err err = SL_ERR_INIT;
+	sl_ship *ship = NULL;
+	sigset_t set;
+	int code, closed;
 
-	s.from.inotify = -1;
-	rc = rc ? rc : open_hangup(&s);
-	rc = rc ? rc : start(&s, operands, n);
-	if (!rc) {
-		progress_start(&s.progress, cli, 0);
-		rc = finish(&s, ship_all(&s));
+	/* A hangup that the parent ignores (nohup) stays ignored. Before any thread is started, so that none takes it. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGHUP);
+	if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)
+		s.hangup = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	s.env.log = on_ship_log;
+	s.env.log_ctx = cli;
+	code = set_opts(&s, &opts);
+	if (!code) {
+		warn_of_password(&s, opts.to);
+		code = sl_ship_open(&ship, &opts, &err) ? fail_open(&s, &err) : run_ship(&s, ship, started_ms);
 	}
-	shipfollow_close(&s.from);
-	code = s.log.cli ? shiplog_close(&s.log) : 0;
-	shipsend_close(&s.to);
-	free(s.fds);
-	if (s.hangup >= 0)
+	closed = sl_ship_close(ship, &err) ? cli_fail(cli, &err, s.dir) : 0;
+	free(s.columns);
+	free(s.on_conflict);
+	if (s.hangup > 0)
 		(void)close(s.hangup);
-	return rc ? rc : code;
+	return code ? code : closed;
 }
 
 static const char *const formats[] = {"lines", "jsonl", NULL};
@@ -414,7 +239,7 @@ static const struct opt opts[] = {
 	{.name = "follow",
 	 .letter = 'f',
 	 .kind = OPT_FLAG,
-	 .help = "Go on with what is added to the files, also when they are rotated or not there yet"},
+	 .help = "Continue with what is added to the files, also when they are rotated or do not exist yet"},
 	{.name = "to",
 	 .letter = 't',
 	 .kind = OPT_STRING,
@@ -426,7 +251,7 @@ static const struct opt opts[] = {
 	 .letter = 's',
 	 .kind = OPT_STRING,
 	 .arg = "ID",
-	 .help = "Name of the stream and its log (default made of the host's name and the target)"},
+	 .help = "Name of the stream and its log (default: the host name and a hash of the target)"},
 	{.name = "wal", .kind = OPT_STRING, .arg = "DIR", .help = "Folder of the log (default ~/.sluice/ship)"},
 	{.name = "input",
 	 .letter = 'i',
@@ -434,50 +259,52 @@ static const struct opt opts[] = {
 	 .arg = "WHAT",
 	 .def = "lines",
 	 .choices = formats,
-	 .help = "What the input is: lines of text, or a JSON object a line, each an event"},
+	 .help = "Lines of text, or one JSON object per line, each an event"},
 	{.name = "table",
 	 .kind = OPT_STRING,
 	 .arg = "T",
 	 .def = "shipped_lines",
-	 .help = "The table, of a database; on PostgreSQL also SCHEMA.TABLE"},
-	{.name = "create", .kind = OPT_FLAG, .help = "Make the table unless it is there"},
+	 .help = "Table of a database; on PostgreSQL also SCHEMA.TABLE"},
+	{.name = "create", .kind = OPT_FLAG, .help = "Create the table unless it exists"},
 	{.name = "columns",
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
-	 .help = "Which members rows have, as a,b of stream, incarnation, sequence, ts, file, partial, line, line_b64, "
-		 "event; all unless given"},
+	 .help = "Columns of rows, as a,b: from stream, incarnation, sequence, ts, file, partial, line, line_b64, "
+		 "event; "
+		 "default all"},
 	{.name = "on-conflict",
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
 	 .def = "stream,incarnation,sequence",
-	 .help = "The unique key of the table, so that each line is there once; empty: rows are appended"},
+	 .help = "Unique key of the table, so that each line is stored once; empty: append rows"},
 	{.name = "body",
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
 	 .choices = bodies,
-	 .help = "Of requests to an HTTP endpoint: JSON lines, a JSON array, or a batch of CloudEvents"},
+	 .help = "Body of requests to an HTTP endpoint: JSON lines, a JSON array, or a batch of CloudEvents"},
 	{.name = "token-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Its first line is sent as a bearer token to a server or endpoint"},
+	 .help = "File whose first line is the bearer token for a server or endpoint"},
 	{.name = "ca-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Certificates (PEM) that a server or endpoint may be signed by, instead of the system's"},
+	 .help = "CA certificates (PEM) for a server or endpoint, instead of the system's"},
 	{.name = "max-pending",
 	 .kind = OPT_SIZE,
 	 .arg = "SIZE",
 	 .def = "1GiB",
 	 .min = 65536,
 	 .max = (int64_t)1 << 50,
-	 .help = "Bytes of the log that may wait for the target; past that, reading waits too"},
+	 .help = "Bytes of the log that may wait for the target; above that, reading pauses"},
 	{.name = "flush-timeout",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "30s",
 	 .min = 0,
 	 .max = INT64_C(31536000000),
-	 .help = "At the end of the input, give up when nothing was delivered for so long; the rest stays in the log"},
+	 .help = "At the end of the input, give up when nothing was delivered for this long; the rest stays in the "
+		 "log"},
 	{.name = "give-up-after",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
@@ -486,9 +313,7 @@ static const struct opt opts[] = {
 	 .max = INT64_C(31536000000),
 	 .help = "End with status 69 or 78 when the target took no line for this long; 0 waits forever. The lines stay "
 		 "in the log"},
-	{.name = "retarget",
-	 .kind = OPT_FLAG,
-	 .help = "Send what waits in the log to this URL although it was for another"},
+	{.name = "retarget", .kind = OPT_FLAG, .help = "Send what waits in the log for another URL to this one"},
 	WALFILE_OPT_KEY_FILE,
 	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
 	{.name = NULL},
@@ -498,15 +323,15 @@ const struct command cmd_ship = {
 	.name = "ship",
 	.operands = "FILE…",
 	.optional = 1,
-	.summary = "ship lines of files or of a pipe to a server or a sink, none lost and none twice",
+	.summary = "ship lines of files or of a pipe to a server or a sink, each exactly once",
 	.opts = opts,
 	.description =
-		"Every line of the files, or of standard input without one or for -, is on disk in a log before it "
-		"counts as read, and is delivered from there for as long as it takes. The log also has the place in "
-		"each file: however the command was ended, the same command goes on behind the last line, in files "
-		"that were rotated meanwhile too. With --follow it goes on with what is added, through rotation by "
-		"rename, copytruncate, truncation and deletion, until SIGINT or SIGTERM (status 0 when all is "
-		"delivered); SIGHUP opens everything anew. Without, it ends when all is delivered. What cannot be "
+		"Every line of the files (or of standard input, without FILE or for -) is on disk in a log before it "
+		"counts as read, and is delivered from there for as long as it takes. The log also has the position in "
+		"each file: run the same command again after an interruption, and it continues after the last line, "
+		"also in files that were rotated meanwhile. With --follow it continues with what is added, through "
+		"rotation by rename, copytruncate, truncation and deletion, until SIGINT or SIGTERM (status 0 when all "
+		"is delivered); SIGHUP opens all files anew. Without, it ends when all is delivered. What cannot be "
 		"delivered in time stays in the log for the next run, and the status is 75. A target that refuses the "
 		"first lines, because of a wrong token or address, ends the command with status 78. One that is "
 		"unavailable, or refuses lines later, is waited for, up to --give-up-after. A line longer than 15.75 "

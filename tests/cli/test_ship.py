@@ -432,7 +432,7 @@ class Followed(ShipTest):
         p = self.start_with(errors, "ship", "--follow", "--json", "--log-level=info", "app.log", *self.TO)
         self.hear(told, b"waiting for it")
         os.mkdir(self.path("app.log"))
-        self.hear(told, b"no regular file")
+        self.hear(told, b"not a regular file")
         os.set_blocking(errors, False)  # the command's too: both are one end of the pipe
         with contextlib.suppress(BlockingIOError):
             while os.write(errors, b"." * 4096):

@@ -1,31 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One path that is followed: which files it has had, which one has it now. shipfollow.h has the cases.
+ * One path that is followed: which files it has had, which one has it now. follow.h has the cases.
  *
  * The newest place of a path stays in the state also when its file is done with: whatever comes next must be younger,
- * and that is how files that came and went unseen are told from those of former days.
+ * which distinguishes unseen files from those of earlier days.
  */
-#include "shipfollow.h"
-
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BIRTHS_APART_NS INT64_C(1000000000)
-enum { DONE_MAX = 32 }; /* places of one path that are kept for that */
+#include "ship/follow.h"
 
-static int no_memory(const struct ship_source *s, struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "%.200s: out of memory", s->given);
-}
+#define BIRTHS_APART_NS INT64_C(1000000000)
+enum { DONE_MAX = 32 }; /* places of one path that are kept to recognize their files */
 
 /* ---- places of a path ---- */
 
 /* The newest place; NULL: the path was never read. */
-static struct ship_place *newest(const struct shipfollow *f, const struct ship_source *s)
+static struct ship_place *newest(const struct ship_follow *f, const struct ship_source *s)
 {
 	const struct ship_state *state = &f->log->state;
 
@@ -35,15 +29,9 @@ static struct ship_place *newest(const struct shipfollow *f, const struct ship_s
 	return NULL;
 }
 
-/* Could the file of a place that is done be taken for one that came after the newest? Clocks of file systems tick
- * slowly, and files of a fast rotation are born in the same moment. */
-static int is_needed(const struct ship_place *p, const struct ship_place *last)
-{
-	return p->born_ns + BIRTHS_APART_NS >= last->since_ns;
-}
-
-/* Called with an empty group only. */
-static void drop_done(struct shipfollow *f, const struct ship_source *s)
+/* Drop places whose files cannot be mistaken for one that came after the newest. Clocks of file systems tick slowly, and
+ * files of a fast rotation are born in the same tick. Called with an empty group only. */
+static void drop_done(struct ship_follow *f, const struct ship_source *s)
 {
 	struct ship_state *state = &f->log->state;
 	const struct ship_place *last = newest(f, s);
@@ -55,17 +43,17 @@ static void drop_done(struct shipfollow *f, const struct ship_source *s)
 
 		if (!p->done || p->id == newest_one.id || strcmp(p->path, s->path))
 			continue;
-		if (is_needed(p, &newest_one) && kept < DONE_MAX)
+		if (p->born_ns + BIRTHS_APART_NS >= newest_one.since_ns && kept < DONE_MAX)
 			kept++;
 		else
-			ship_state_drop(state, p->id);
+			sl__ship_state_drop(state, p->id);
 	}
 }
 
-static struct ship_place *new_place(struct shipfollow *f, const struct ship_source *s, const struct shipfile *file,
+static struct ship_place *new_place(struct ship_follow *f, const struct ship_source *s, const struct ship_file *file,
 				    int64_t since_ns)
 {
-	struct ship_place *p = ship_state_add(&f->log->state, s->path);
+	struct ship_place *p = sl__ship_state_add(&f->log->state, s->path);
 
 	if (p) {
 		p->dev = file->dev;
@@ -86,7 +74,7 @@ static struct ship_part **find_part(struct ship_source *s, uint64_t dev, uint64_
 	return at;
 }
 
-static void append(struct ship_source *s, struct ship_part *p)
+static void append_part(struct ship_source *s, struct ship_part *p)
 {
 	struct ship_part **at = &s->parts;
 
@@ -97,29 +85,30 @@ static void append(struct ship_source *s, struct ship_part *p)
 }
 
 /* file's descriptor is the part's, or closed. */
-static struct ship_part *make_part(struct shipfollow *f, struct ship_source *s, struct shipfile *file,
+static struct ship_part *make_part(struct ship_follow *f, struct ship_source *s, struct ship_file *file,
 				   struct ship_place *place)
 {
-	struct ship_part *p = place ? ship_part_new(file->fd, place) : NULL;
+	struct ship_part *p = place ? sl__ship_part_new(f->env, file->fd, place) : NULL;
 
 	if (!p) {
-		shipfile_close(file);
+		sl__ship_file_close(file);
 		return NULL;
 	}
 	file->fd = -1;
-	shipwatch_part(f, s, p);
+	sl__ship_watch_part(f, s, p);
 	return p;
 }
 
-static int add_part(struct shipfollow *f, struct ship_source *s, struct shipfile *file, struct ship_place *place,
-		    int old, struct sl_err *err)
+/* The same at the end of the list. SL_ENOMEM. */
+static int add_part(struct ship_follow *f, struct ship_source *s, struct ship_file *file, struct ship_place *place,
+		    struct sl_err *err)
 {
 	struct ship_part *p = make_part(f, s, file, place);
 
 	if (!p)
-		return no_memory(s, err);
-	p->old = old;
-	append(s, p);
+		return sl__no_memory(err, s->given);
+	p->old = true;
+	append_part(s, p);
 	return 0;
 }
 
@@ -134,16 +123,16 @@ static struct ship_part *current(const struct ship_source *s)
 }
 
 struct known {
-	const struct shipfollow *f;
+	const struct ship_follow *f;
 	struct ship_source *s;
-	const struct shipfile *now; /* that has the name */
-	int truncated;              /* it had it before, too, and others are copies of it */
-	int64_t since_ns;           /* when its life began: no later than this, nor than a copy of it was made */
+	const struct ship_file *now; /* that has the name */
+	bool truncated;              /* it had it before, too, and others are copies of it */
+	int64_t since_ns;            /* when its life began: no later than this, nor than a copy of it was made */
 };
 
 /* Does the file begin with all that the copy has? Compares its first and last bytes. The copy is read first: a file
  * that is not truncated meanwhile has at least as much. */
-static int has_all_of(int fd, int copy)
+static bool has_all_of(int fd, int copy)
 {
 	char sample[SHIP_SAMPLE], found[SHIP_SAMPLE];
 	struct stat st;
@@ -161,10 +150,10 @@ static int has_all_of(int fd, int copy)
 	return 1;
 }
 
-/* Is it for a later time? A file that is younger than the one that had the name came after it, and will be found when
- * the name is looked at again. A copy of what the name has now may still be in the making: when it is complete, the
+/* Is the file to be read later? A file that is younger than the one that had the name came after it, and will be found when
+ * the name is checked again. A copy of what the name has now may still be in the making: when it is complete, the
  * file is truncated, and the copy is found then. */
-static int is_later(struct known *k, const struct shipfile *file)
+static bool is_later(struct known *k, const struct ship_file *file)
 {
 	if (!k->truncated)
 		return file->born_ns > k->now->born_ns;
@@ -185,9 +174,9 @@ static uint64_t size_of(struct ship_source *s, const struct ship_place *p)
 	return p->offset;
 }
 
-/* An inode that was read before may be another file by now; and what is the same as a file that was read, and no
- * longer, is somebody's copy of it. */
-static int is_known(const struct shipfile *file, void *ctx)
+/* An inode that was read before may be another file by now; and what is the same as a file that was read, and not
+ * longer, is a copy of it. */
+static bool is_known(const struct ship_file *file, void *ctx)
 {
 	struct known *k = ctx;
 	const struct ship_state *state = &k->f->log->state;
@@ -198,7 +187,7 @@ static int is_known(const struct shipfile *file, void *ctx)
 		const struct ship_place *p = &state->places[i];
 		int same = p->dev == file->dev && p->ino == file->ino;
 
-		if (strcmp(p->path, k->s->path) || !shipfile_is_at(file->fd, p))
+		if (strcmp(p->path, k->s->path) || !sl__ship_file_is_at(file->fd, p))
 			continue;
 		if (same || (p->offset > 0 && file->size <= size_of(k->s, p)))
 			return 1;
@@ -206,7 +195,7 @@ static int is_known(const struct shipfile *file, void *ctx)
 	return is_later(k, file);
 }
 
-static int has_name(const struct ship_source *s, uint64_t dev, uint64_t ino)
+static bool has_name(const struct ship_source *s, uint64_t dev, uint64_t ino)
 {
 	struct stat st;
 
@@ -214,7 +203,7 @@ static int has_name(const struct ship_source *s, uint64_t dev, uint64_t ino)
 }
 
 /* Is it as it was when its first bytes were read: under its name, and not truncated? */
-static int is_unchanged(const struct ship_source *s, const struct ship_part *p)
+static bool is_unchanged(const struct ship_source *s, const struct ship_part *p)
 {
 	char head[SHIP_SAMPLE];
 
@@ -225,40 +214,42 @@ static int is_unchanged(const struct ship_source *s, const struct ship_part *p)
 /* Files between the newest that was read and the one that has the name now. same: a part that has had it all the time,
  * with the head of what it has now, or none. What is found next to one whose first bytes were read just now, or that was
  * empty, counts only while it still has them and its name: after a rotation the others are younger. */
-static int add_unseen(struct shipfollow *f, struct ship_source *s, struct shipfile *now, const struct ship_part *same,
+static int add_unseen(struct ship_follow *f, struct ship_source *s, struct ship_file *now, const struct ship_part *same,
 		      struct sl_err *err)
 {
 	const struct ship_place *after = newest(f, s);
 	struct known known = {.f = f, .s = s, .now = now, .truncated = same != NULL, .since_ns = now->seen_ns};
-	struct shipfile *files = NULL;
-	size_t n = 0;
-	int rc = 0, later;
+	struct ship_files found = {.files = NULL};
+	bool later;
+	int rc = 0;
 
 	if (!after)
 		return 0;
 	/* One that is older than the reading of the former had the name before: only its content is another. */
-	known.truncated |= now->born_ns < after->since_ns;
-	if (shipfile_unseen(s->dir, s->base, after, is_known, &known, &files, &n))
-		return no_memory(s, err);
+	known.truncated = known.truncated || now->born_ns < after->since_ns;
+	if (sl__ship_file_unseen(&s->in, after, is_known, &known, &found))
+		return sl__no_memory(err, s->given);
 	later = same && (same->head_len || same->found_empty) && !is_unchanged(s, same);
-	for (size_t i = 0; i < n; i++) {
-		if (later && files[i].born_ns < known.since_ns)
-			known.since_ns = files[i].born_ns; /* so that it is found when its time comes */
+	for (size_t i = 0; i < found.n; i++) {
+		struct ship_file *file = &found.files[i];
+
+		if (later && file->born_ns < known.since_ns)
+			known.since_ns = file->born_ns; /* so that it is found when its time comes */
 		if (rc || later) {
-			shipfile_close(&files[i]);
+			sl__ship_file_close(file);
 			continue;
 		}
-		cli_say(f->cli, SL_LOG_INFO, "%s: reading %s, which came and was rotated meanwhile", s->given,
-			files[i].name);
-		rc = add_part(f, s, &files[i], new_place(f, s, &files[i], files[i].born_ns), 1, err);
+		sl__ship_report(f->env, SL_LOG_INFO, "%s: reading %s, which was created and rotated meanwhile",
+				s->given, file->name);
+		rc = add_part(f, s, file, new_place(f, s, file, file->born_ns), err);
 	}
-	free(files);
+	sl__free(f->env, found.files);
 	now->seen_ns = known.since_ns;
 	return rc;
 }
 
 /* A file that was done with can come back under its name. */
-static struct ship_place *place_for(struct shipfollow *f, const struct ship_source *s, const struct shipfile *file)
+static struct ship_place *place_for(struct ship_follow *f, const struct ship_source *s, const struct ship_file *file)
 {
 	struct ship_state *state = &f->log->state;
 
@@ -266,154 +257,154 @@ static struct ship_place *place_for(struct shipfollow *f, const struct ship_sour
 		struct ship_place *p = &state->places[i];
 
 		if (p->dev == file->dev && p->ino == file->ino && strcmp(p->path, s->path) == 0 &&
-		    shipfile_is_at(file->fd, p)) {
-			p->done = 0;
-			return ship_state_move_last(state, p->id);
+		    sl__ship_file_is_at(file->fd, p)) {
+			p->done = false;
+			return sl__ship_state_move_last(state, p->id);
 		}
 	}
 	return new_place(f, s, file, file->seen_ns);
 }
 
 /* The file that has the name now becomes the last of the list. */
-static int add_current(struct shipfollow *f, struct ship_source *s, struct shipfile *now, struct sl_err *err)
+static int add_current(struct ship_follow *f, struct ship_source *s, struct ship_file *now, struct sl_err *err)
 {
 	struct ship_part **at = find_part(s, now->dev, now->ino), *back = *at;
 	int rc = add_unseen(f, s, now, NULL, err);
 
 	if (rc || back) {
-		shipfile_close(now);
+		sl__ship_file_close(now);
 		if (back) {
 			*at = back->next;
-			back->old = 0;
-			append(s, back);
-			(void)ship_state_move_last(&f->log->state, back->place);
+			back->old = false;
+			append_part(s, back);
+			(void)sl__ship_state_move_last(&f->log->state, back->place);
 		}
 		return rc;
 	}
-	rc = add_part(f, s, now, place_for(f, s, now), 0, err);
-	if (!rc)
-		drop_done(f, s);
-	return rc;
+	struct ship_part *p = make_part(f, s, now, place_for(f, s, now));
+
+	if (!p)
+		return sl__no_memory(err, s->given);
+	append_part(s, p);
+	drop_done(f, s);
+	return 0;
 }
 
-/* ---- looking ---- */
+/* ---- the path ---- */
 
-/* Told once, until it is another reason. */
-static void tell(struct shipfollow *f, struct ship_source *s, int why)
+/* Logged once, until there is another reason. */
+static void report_missing(struct ship_follow *f, struct ship_source *s, int why)
 {
-	if (why == s->told)
+	if (why == s->reported)
 		return;
-	s->told = why;
+	s->reported = why;
 	if (why == ENOENT)
-		cli_say(f->cli, SL_LOG_INFO, "%s is not there; waiting for it", s->given);
+		sl__ship_report(f->env, SL_LOG_INFO, "%s does not exist; waiting for it", s->given);
 	else if (why == EINVAL)
-		cli_say(f->cli, SL_LOG_WARN, "%s is no regular file; waiting for one", s->given);
+		sl__ship_report(f->env, SL_LOG_WARN, "%s is not a regular file; waiting for one", s->given);
 	else if (why)
-		cli_say(f->cli, SL_LOG_WARN, "%s: %s; trying again", s->given, strerror(why));
+		sl__ship_report(f->env, SL_LOG_WARN, "%s: %s; trying again", s->given, strerror(why));
 }
 
-int shipsource_look(struct shipfollow *f, struct ship_source *s, struct sl_err *err)
+int sl__ship_source_refresh(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
 {
 	struct ship_part *now = current(s);
-	struct shipfile file = {.fd = -1};
+	struct ship_file file = {.fd = -1};
 	int why;
 
 	if (now && has_name(s, now->dev, now->ino)) {
-		tell(f, s, 0);
+		report_missing(f, s, 0);
 		return 0;
 	}
-	why = shipfile_open(s->path, &file);
+	why = sl__ship_file_open(s->path, &file);
 	if (why && why != ENOENT) { /* it may be the same file, that we may not open any more */
-		tell(f, s, why);
+		report_missing(f, s, why);
 		return 0;
 	}
 	if (now && !why && now->dev == file.dev && now->ino == file.ino) {
-		shipfile_close(&file);
+		sl__ship_file_close(&file);
 		return 0;
 	}
-	int rc = shiplog_flush(f->log, err);
+	int rc = sl__ship_log_flush(f->log, err);
 
 	if (rc) {
-		shipfile_close(&file);
+		sl__ship_file_close(&file);
 		return rc;
 	}
 	if (now)
-		now->old = 1;
-	tell(f, s, why);
+		now->old = true;
+	report_missing(f, s, why);
 	return why ? 0 : add_current(f, s, &file, err);
 }
 
 /* ---- the start ---- */
 
-static void tell_gone(struct shipfollow *f, const struct ship_source *s, const struct ship_place *p)
-{
-	if (p->offset > 0)
-		cli_say(f->cli, SL_LOG_WARN,
-			"%s: the file that was read up to byte %" PRIu64
-			" is gone; what was written behind that, if anything, is not shipped",
-			s->given, p->offset);
-}
-
 /* The files of the places that the log knows. */
-static int add_known(struct shipfollow *f, struct ship_source *s, struct sl_err *err)
+static int add_known(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
 {
 	struct ship_state *state = &f->log->state;
 	int rc = 0;
 
 	for (size_t i = 0; i < state->n && !rc; i++) {
 		struct ship_place *p = &state->places[i];
-		struct shipfile file = {.fd = -1};
+		struct ship_file file = {.fd = -1};
 
 		if (strcmp(p->path, s->path) || p->done)
 			continue;
-		if (!shipfile_find(s->dir, s->base, p, &file)) {
-			tell_gone(f, s, p);
-			p->done = 1;
+		if (!sl__ship_file_find(&s->in, p, &file)) {
+			if (p->offset > 0)
+				sl__ship_report(f->env, SL_LOG_WARN,
+						"%s: the file that was read up to byte %" PRIu64
+						" is gone; if it had more lines, they are not shipped",
+						s->given, p->offset);
+			p->done = true;
 			continue;
 		}
 		p->dev = file.dev;
 		p->ino = file.ino;
-		rc = add_part(f, s, &file, p, 1, err);
+		rc = add_part(f, s, &file, p, err);
 	}
 	return rc;
 }
 
-int shipsource_open(struct shipfollow *f, struct ship_source *s, struct sl_err *err)
+int sl__ship_source_open(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
 {
 	struct ship_part *last;
 	int rc = add_known(f, s, err);
 
+	if (rc)
+		return rc;
 	for (last = s->parts; last && last->next; last = last->next) {
 	}
 	/* The usual case: the newest one has the name still. */
-	if (!rc && last && has_name(s, last->dev, last->ino))
-		last->old = 0;
-	return rc ? rc : shipsource_look(f, s, err);
+	if (last && has_name(s, last->dev, last->ino))
+		last->old = false;
+	return sl__ship_source_refresh(f, s, err);
 }
 
 /* ---- a file that was truncated ---- */
 
 /* What had not been read yet, from a copy. *found: there is one, and it is in front of p when it has more. */
-static int add_copy(struct shipfollow *f, struct ship_source *s, struct ship_part *p, int *found, struct sl_err *err)
+static int add_copy(struct ship_follow *f, struct ship_source *s, struct ship_part *p, bool *found, struct sl_err *err)
 {
-	struct ship_place *place = ship_state_find(&f->log->state, p->place);
-	struct shipfile copy = {.fd = -1};
+	struct ship_place *place = sl__ship_state_find(&f->log->state, p->place);
+	struct ship_file copy = {.fd = -1};
 	struct ship_part **at, *part;
 
-	*found = place && shipfile_find_copy(s->dir, s->base, place, &copy);
+	*found = place && sl__ship_file_find_copy(&s->in, place, &copy);
 	if (!*found)
 		return 0;
 	place->dev = copy.dev;
 	place->ino = copy.ino;
 	place->born_ns = copy.born_ns;
 	if (copy.size <= place->offset) {
-		shipfile_close(&copy);
+		sl__ship_file_close(&copy);
 		return 0;
 	}
 	part = make_part(f, s, &copy, place);
 	if (!part)
-		return no_memory(s, err);
-	part->old = 1;
+		return sl__no_memory(err, s->given);
+	part->old = true;
 	for (at = &s->parts; *at != p; at = &(*at)->next) {
 	}
 	part->next = p;
@@ -423,7 +414,7 @@ static int add_copy(struct shipfollow *f, struct ship_source *s, struct ship_par
 }
 
 /* Copies that were made of it and never read, of a file that was truncated more than once. */
-static int add_unseen_before(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct shipfile *self,
+static int add_unseen_before(struct ship_follow *f, struct ship_source *s, struct ship_part *p, struct ship_file *self,
 			     struct sl_err *err)
 {
 	struct ship_part **at = &s->parts;
@@ -435,13 +426,13 @@ static int add_unseen_before(struct shipfollow *f, struct ship_source *s, struct
 		at = &(*at)->next;
 	*at = p->next;
 	rc = add_unseen(f, s, self, p, err);
-	append(s, p);
+	append_part(s, p);
 	return rc;
 }
 
 /* Will what was read of p, and is not in the group, be read again from a copy? Before there is a place, a copy is a
  * file like others that were never seen. */
-static int is_in_copy(const struct ship_source *s, const struct ship_part *p)
+static bool is_in_copy(const struct ship_source *s, const struct ship_part *p)
 {
 	size_t n = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE;
 	char head[SHIP_SAMPLE];
@@ -452,56 +443,56 @@ static int is_in_copy(const struct ship_source *s, const struct ship_part *p)
 	return 0;
 }
 
-static void begin_again(struct ship_part *p, const struct ship_place *place)
+int sl__ship_source_truncated(struct ship_follow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
 {
+	struct ship_file self = {.fd = p->fd, .dev = p->dev, .ino = p->ino};
+	struct ship_place *place;
+	uint64_t was = p->place;
+	bool found = false;
+	int rc = sl__ship_log_flush(f->log, err);
+
+	if (!rc)
+		rc = add_copy(f, s, p, &found, err);
+	if (!rc && !found)
+		sl__ship_report(f->env, SL_LOG_INFO, "%s was truncated; reading it from its beginning", s->given);
+	self.seen_ns =
+		sl__ship_file_now_ns(); /* copies made later are of its new life; earlier ones are searched for now */
+	p->head_len = 0;
+	p->found_empty = false;
+	if (!rc)
+		rc = add_unseen_before(f, s, p, &self, err);
+	if (!rc && !found && !is_in_copy(s, p)) /* what was read is all there will ever be of it */
+		rc = sl__ship_part_end(f, p, err);
+	if (!rc)
+		rc = sl__ship_log_flush(f->log, err);
+	if (rc)
+		return rc;
+	place = sl__ship_state_find(&f->log->state, was);
+	if (place && p->place)
+		place->done = true;
+	place = new_place(f, s, &self, self.seen_ns);
+	if (!place)
+		return sl__no_memory(err, s->given);
 	p->place = place->id;
 	p->offset = 0;
 	p->n = p->scanned = p->tail_len = p->head_len = 0;
-	p->eof = p->replaced = p->found_empty = 0;
-}
-
-int shipsource_truncated(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
-{
-	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino};
-	struct ship_place *place;
-	uint64_t was = p->place;
-	int found = 0, rc = shiplog_flush(f->log, err);
-
-	rc = rc ? rc : add_copy(f, s, p, &found, err);
-	if (!rc && !found)
-		cli_say(f->cli, SL_LOG_INFO, "%s was truncated; reading it from its beginning", s->given);
-	self.seen_ns = shipfile_now_ns(); /* copies made later are of its new life, those before are looked for now */
-	p->head_len = 0;
-	p->found_empty = 0;
-	rc = rc ? rc : add_unseen_before(f, s, p, &self, err);
-	if (!rc && !found && !is_in_copy(s, p)) /* what was read is all there will ever be of it */
-		rc = ship_part_end(f, p, err);
-	rc = rc ? rc : shiplog_flush(f->log, err);
-	if (rc)
-		return rc;
-	place = ship_state_find(&f->log->state, was);
-	if (place && p->place)
-		place->done = 1;
-	place = new_place(f, s, &self, self.seen_ns);
-	if (!place)
-		return no_memory(s, err);
-	begin_again(p, place);
+	p->eof = p->replaced = p->found_empty = false;
 	drop_done(f, s);
 	return 0;
 }
 
 /* Before the first bytes of a file are taken, and when it is found empty: it may have had others, which were copied and
  * truncated before they were read. From the first bytes on its content tells. */
-int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
+int sl__ship_source_first(struct ship_follow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
 {
-	struct shipfile self = {.fd = p->fd, .dev = p->dev, .ino = p->ino, .seen_ns = shipfile_now_ns()};
+	struct ship_file self = {.fd = p->fd, .dev = p->dev, .ino = p->ino, .seen_ns = sl__ship_file_now_ns()};
 	struct ship_place *place;
 	int rc;
 
 	if (!has_name(s, p->dev, p->ino))
 		return 0; /* it was rotated: what is younger came after it */
 	rc = add_unseen_before(f, s, p, &self, err);
-	place = ship_state_move_last(&f->log->state, p->place);
+	place = sl__ship_state_move_last(&f->log->state, p->place);
 	if (place)
 		place->since_ns = self.seen_ns;
 	return rc;
@@ -511,12 +502,12 @@ int shipsource_first(struct shipfollow *f, struct ship_source *s, struct ship_pa
 
 static int64_t age_ms(struct timespec t)
 {
-	return (shipfile_now_ns() - ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec)) / 1000000;
+	return (sl__ship_file_now_ns() - ((int64_t)t.tv_sec * 1000000000 + t.tv_nsec)) / 1000000;
 }
 
 /* How long until an old file counts as left by its writer; 0: it does. One that was idle when it was rotated is not
  * left by that: renaming and deleting a file count as changes of it. */
-static int64_t quiet_in_ms(const struct shipfollow *f, const struct ship_part *p)
+static int64_t quiet_in_ms(const struct ship_follow *f, const struct ship_part *p)
 {
 	struct stat st;
 	int64_t age, changed;
@@ -530,27 +521,28 @@ static int64_t quiet_in_ms(const struct shipfollow *f, const struct ship_part *p
 }
 
 /* The part is gone from the list; its place is done, and stays only as the newest. */
-static int leave(struct shipfollow *f, struct ship_source *s, struct ship_part **at, struct sl_err *err)
+static int leave_part(struct ship_follow *f, struct ship_source *s, struct ship_part **at, struct sl_err *err)
 {
 	struct ship_part *p = *at;
 	struct ship_place *place;
-	int rc = ship_part_end(f, p, err);
+	int rc = sl__ship_part_end(f, p, err);
 
-	rc = rc ? rc : shiplog_flush(f->log, err);
+	if (!rc)
+		rc = sl__ship_log_flush(f->log, err);
 	if (rc)
 		return rc;
-	place = ship_state_find(&f->log->state, p->place);
+	place = sl__ship_state_find(&f->log->state, p->place);
 	if (place) {
-		place->done = 1;
-		place->born_ns = shipfile_born_ns(p->fd);
+		place->done = true;
+		place->born_ns = sl__ship_file_born_ns(p->fd);
 	}
 	*at = p->next;
-	ship_part_free(f, p);
+	sl__ship_part_free(f, p);
 	drop_done(f, s);
 	return 0;
 }
 
-int shipsource_tidy(struct shipfollow *f, struct ship_source *s, int *wait_ms, struct sl_err *err)
+int sl__ship_source_tidy(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
 {
 	struct ship_part **at = &s->parts;
 	int rc = 0;
@@ -559,11 +551,11 @@ int shipsource_tidy(struct shipfollow *f, struct ship_source *s, int *wait_ms, s
 		int64_t wait = (*at)->old && (*at)->eof ? quiet_in_ms(f, *at) : -1;
 
 		if (wait == 0) {
-			rc = leave(f, s, at, err);
+			rc = leave_part(f, s, at, err);
 			continue;
 		}
-		if (wait > 0 && (*wait_ms < 0 || wait < *wait_ms))
-			*wait_ms = (int)wait;
+		if (wait > 0 && (f->wait_ms < 0 || wait < f->wait_ms))
+			f->wait_ms = (int)wait;
 		at = &(*at)->next;
 	}
 	return rc;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What inotify tells of the files of sluice ship. A watch on the file tells that it was written to, truncated or
- * unlinked, under any name; one on the folder of the path tells that another file has the name. A watch is made before
- * the file is looked at, so that nothing falls in between.
+ * inotify for the files of sl_ship. A watch on the file reports that it was written to, truncated or unlinked, under any
+ * name; one on the folder of the path reports that another file has the name. A watch is made before the file is read,
+ * so that no change is missed in between.
  */
-#include "shipfollow.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,18 +12,21 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "ship/follow.h"
+
 #define FILE_EVENTS (IN_MODIFY | IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF)
 #define DIR_EVENTS (IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR)
 
-void shipwatch_open(struct shipfollow *f)
+void sl__ship_watch_open(struct ship_follow *f)
 {
 	f->inotify = f->follow ? inotify_init1(IN_NONBLOCK | IN_CLOEXEC) : -1;
 	if (f->follow && f->inotify < 0)
-		cli_say(f->cli, SL_LOG_WARN, "inotify: %s; files are looked at every second instead", strerror(errno));
+		sl__ship_report(f->env, SL_LOG_WARN, "inotify: %s; files are checked every second instead",
+				strerror(errno));
 }
 
-/* File systems that other machines write to, which this kernel does not hear of. */
-static int is_remote(int fd)
+/* File systems that other machines write to, without events in this kernel. */
+static bool is_remote(int fd)
 {
 	static const unsigned long types[] = {0x6969 /* NFS */,
 					      0x517b /* SMB */,
@@ -44,23 +45,23 @@ static int is_remote(int fd)
 	struct statfs fs;
 
 	if (fstatfs(fd, &fs))
-		return 0;
-	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		return false;
+	for (size_t i = 0; i < SL_COUNT(types); i++)
 		if ((unsigned long)fs.f_type == types[i])
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
-/* The folder may not be there yet: then it is asked for again, every SHIP_POLL_MS. */
-void shipwatch_source(struct shipfollow *f, struct ship_source *s)
+/* The folder may not exist yet: then it is tried again every SHIP_POLL_MS. */
+void sl__ship_watch_source(struct ship_follow *f, struct ship_source *s)
 {
 	if (!f->follow || s->stream || s->dir_wd >= 0)
 		return;
-	s->dir_wd = f->inotify >= 0 ? inotify_add_watch(f->inotify, s->dir, DIR_EVENTS) : -1;
+	s->dir_wd = f->inotify >= 0 ? inotify_add_watch(f->inotify, s->in.dir, DIR_EVENTS) : -1;
 	s->poll = s->dir_wd < 0;
 }
 
-void shipwatch_part(struct shipfollow *f, struct ship_source *s, struct ship_part *p)
+void sl__ship_watch_part(struct ship_follow *f, struct ship_source *s, struct ship_part *p)
 {
 	char path[64];
 
@@ -69,20 +70,20 @@ void shipwatch_part(struct shipfollow *f, struct ship_source *s, struct ship_par
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", p->fd);
 	p->wd = f->inotify >= 0 ? inotify_add_watch(f->inotify, path, FILE_EVENTS) : -1;
 	if (p->wd < 0 || is_remote(p->fd))
-		s->poll = 1;
+		s->poll = true;
 }
 
 /* Two paths may lead to one file, and have one watch then. */
-static int is_watched(const struct shipfollow *f, int wd)
+static bool is_watched(const struct ship_follow *f, int wd)
 {
 	for (size_t i = 0; i < f->n; i++)
 		for (const struct ship_part *p = f->sources[i].parts; p; p = p->next)
 			if (p->wd == wd)
-				return 1;
-	return 0;
+				return true;
+	return false;
 }
 
-void shipwatch_forget(struct shipfollow *f, struct ship_part *p)
+void sl__ship_watch_remove(struct ship_follow *f, struct ship_part *p)
 {
 	int wd = p->wd;
 
@@ -91,7 +92,7 @@ void shipwatch_forget(struct shipfollow *f, struct ship_part *p)
 		(void)inotify_rm_watch(f->inotify, wd);
 }
 
-void shipwatch_drop_all(struct shipfollow *f)
+void sl__ship_watch_remove_all(struct ship_follow *f)
 {
 	if (f->inotify >= 0)
 		(void)close(f->inotify);
@@ -103,27 +104,28 @@ void shipwatch_drop_all(struct shipfollow *f)
 	}
 }
 
-static void mark(struct shipfollow *f, const struct inotify_event *e)
+/* Two paths may lead to one file, and to one folder: every source is checked. */
+static void mark_dirty(struct ship_follow *f, const struct inotify_event *e)
 {
 	for (size_t i = 0; i < f->n; i++) {
 		struct ship_source *s = &f->sources[i];
 
 		if (e->mask & IN_Q_OVERFLOW)
-			s->dirty = 1;
-		if (e->wd == s->dir_wd && (!e->len || strcmp(e->name, s->base) == 0))
-			s->dirty = 1;
+			s->dirty = true;
+		if (e->wd == s->dir_wd && (!e->len || strcmp(e->name, s->in.base) == 0))
+			s->dirty = true;
 		if (e->wd == s->dir_wd && e->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF)) {
 			if (!(e->mask & IN_IGNORED)) /* another folder may have its name soon */
 				(void)inotify_rm_watch(f->inotify, s->dir_wd);
 			s->dir_wd = -1;
-			s->poll = s->dirty = 1;
+			s->poll = s->dirty = true;
 		}
 		for (const struct ship_part *p = s->parts; p; p = p->next)
-			s->dirty |= p->wd == e->wd;
+			s->dirty = s->dirty || p->wd == e->wd;
 	}
 }
 
-void shipwatch_heard(struct shipfollow *f)
+void sl__ship_watch_read(struct ship_follow *f)
 {
 	union {
 		char bytes[64 * (sizeof(struct inotify_event) + NAME_MAX + 1)];
@@ -136,7 +138,7 @@ void shipwatch_heard(struct shipfollow *f)
 			struct inotify_event e;
 
 			memcpy(&e, buf.bytes + at, sizeof(e));
-			mark(f, (const struct inotify_event *)(const void *)(buf.bytes + at));
+			mark_dirty(f, (const struct inotify_event *)(const void *)(buf.bytes + at));
 			at += sizeof(e) + e.len;
 		}
 }
